@@ -1,3 +1,10 @@
+// Package agent is the bot in one room: a Session watches, thinks and speaks.
+//
+// It owns the cycle (when to look, what to ask, when the answer may be heard)
+// and every piece of state of its room. It knows the room, the codecs, the
+// voice and the page only by the small interfaces in ports.go, and reads the
+// clock only at its edges, so that an hour of video runs in a synctest bubble
+// in seconds. Whoever calls Session.Run owns all its goroutines.
 package agent
 
 import (
@@ -5,6 +12,7 @@ import (
 	"time"
 
 	"touchline/media"
+	"touchline/media/delay"
 )
 
 // VideoInput is the watched track. It outlives any one connection: a
@@ -18,19 +26,11 @@ type VideoInput interface {
 	RequestKeyFrame()
 }
 
-// OutFrame is one access unit on its way out of the delay line.
-type OutFrame struct {
-	media.EncodedFrame
-	// Due is when the picture is to be shown: arrival + D. The RTP timestamp
-	// of the copy follows it, not the source's.
-	Due time.Time
-}
-
 // VideoOutput publishes the delayed picture.
 type VideoOutput interface {
 	// WriteFrame sends one access unit at once, packets renumbered and stamped by f.Due,
 	// and returns when its last packet was handed to the network.
-	WriteFrame(f OutFrame) (written time.Time, err error)
+	WriteFrame(f delay.OutFrame) (written time.Time, err error)
 }
 
 // Decoder turns access units into pictures. Implementations run it in another process.
@@ -81,12 +81,12 @@ type SpokenUtterance interface {
 // Caption is one step of an utterance's text. The Deltas of one Segment, put
 // together, are the text.
 type Caption struct {
-	Segment string // one per utterance
-	Cycle   uint64
-	Delta   string // new text, may be "" in the final step
-	Text    string // all so far
-	Final   bool
-	Spoken  bool // true when the words follow the voice
+	Segment string `json:"segment"` // one per utterance
+	Cycle   uint64 `json:"cycle"`
+	Delta   string `json:"delta"` // new text, may be "" in the final step
+	Text    string `json:"text"`  // all so far
+	Final   bool   `json:"final"`
+	Spoken  bool   `json:"spoken"` // the words follow the voice
 }
 
 // TextOutput takes what is to be read. Implementations must not block for

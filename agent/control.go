@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"time"
+
+	"touchline/media"
+)
+
+// Settings are what can be changed while a bot runs. A pointer that is nil
+// leaves the setting alone.
+type Settings struct {
+	Speech           *bool    `json:"speech,omitempty"`
+	CaptureFPS       *float64 `json:"capture_fps,omitempty"`
+	Frames           *int     `json:"frames_per_look,omitempty"`
+	Stride           *int     `json:"frame_stride,omitempty"`
+	ChangeThreshold  *float64 `json:"change_threshold,omitempty"`
+	MinInterval      *float64 `json:"min_interval,omitempty"` // s
+	PauseAfter       *float64 `json:"pause_after,omitempty"`  // s
+	FixedDelay       *float64 `json:"fixed_delay,omitempty"`  // s; 0 = follow what is measured
+	MaxTokens        *int     `json:"max_tokens,omitempty"`
+	SpeechMaxTokens  *int     `json:"speech_max_tokens,omitempty"`
+	CutOnInstruction *bool    `json:"cut_on_instruction,omitempty"`
+	Language         *string  `json:"language,omitempty"`
+}
+
+// Snapshot is everything a page needs to draw itself from nothing.
+type Snapshot struct {
+	Status         Status    `json:"status"`
+	Engine         string    `json:"engine"`
+	EngineNote     string    `json:"engine_note,omitempty"` // what the engine cannot do, in words
+	ModelLoaded    bool      `json:"model_loaded"`
+	CaptureRunning bool      `json:"capture_running"` // frames came in the last 2 s
+	MonitorMode    string    `json:"monitor_mode"`    // "IDLE" or "ACTIVE"
+	Instruction    string    `json:"instruction"`
+	InstructionBy  string    `json:"instruction_by,omitempty"` // who set it
+	Profile        string    `json:"active_profile"`
+	Profiles       []Profile `json:"profiles"`
+	CycleCount     uint64    `json:"cycle_count"`
+	FramesBuffered int       `json:"frames_buffered"`
+	TTSEnabled     bool      `json:"tts_enabled"`
+	Settings       Settings  `json:"settings"` // every field set
+	// Delay and TargetDelay are D and where it goes, seconds.
+	Delay       float64 `json:"delay"`
+	TargetDelay float64 `json:"target_delay"`
+	// AlignmentLast and AlignmentP95 are over the last 100 comments, seconds; -1 when none was measured.
+	AlignmentLast float64 `json:"alignment_last"`
+	AlignmentP95  float64 `json:"alignment_p95"`
+	// Counters since the start.
+	Comments uint64 `json:"comments"`
+	Silent   uint64 `json:"silent"`
+	Skipped  uint64 `json:"skipped"`
+	Late     uint64 `json:"late"`
+	Dropped  uint64 `json:"dropped"`
+	Failed   uint64 `json:"failed"`
+	// Source describes the watched track: "" width 0 while there is none.
+	Source SourceInfo `json:"source"`
+}
+
+// SourceInfo describes the watched track.
+type SourceInfo struct {
+	Identity string  `json:"identity,omitempty"`
+	Track    string  `json:"track,omitempty"` // track SID
+	Codec    string  `json:"codec,omitempty"`
+	Width    int     `json:"width"`
+	Height   int     `json:"height"`
+	FPS      float64 `json:"fps"` // measured
+	Muted    bool    `json:"muted,omitempty"`
+}
+
+// Profile is a prompt with its label and an instruction to suggest.
+type Profile struct {
+	Name       string `json:"name" yaml:"name"`
+	Label      string `json:"label" yaml:"label"`
+	Prompt     string `json:"prompt" yaml:"prompt"`
+	Suggestion string `json:"suggestion" yaml:"suggestion"`
+}
+
+// MaxInstruction is the longest instruction, in characters.
+const MaxInstruction = 2000
+
+// FrameOutput is an optional second interface of a TextOutput: it is shown the
+// pictures of each look that led to a comment. It must not block.
+type FrameOutput interface {
+	Frames(cycle uint64, frames []SeenFrame)
+}
+
+// SeenFrame is a picture the model saw.
+type SeenFrame struct {
+	ID    uint64
+	Frame media.VideoFrame
+}
+
+// Event is one item of a session's log: exactly one field is set.
+type Event struct {
+	At      time.Time `json:"at"`
+	Caption *Caption  `json:"caption,omitempty"`
+	Record  *Record   `json:"record,omitempty"`
+	Status  *Status   `json:"status,omitempty"`
+}
