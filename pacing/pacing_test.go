@@ -1,0 +1,211 @@
+package pacing_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/pacing"
+)
+
+func start() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
+
+func TestDelayEstimator(t *testing.T) {
+	cfg := pacing.DefaultConfig()
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+	t.Run("initial delay before anything was measured", func(t *testing.T) {
+		require.Equal(t, cfg.InitialDelay, pacing.NewDelayEstimator(cfg).Target())
+	})
+	t.Run("the largest of few", func(t *testing.T) {
+		e := pacing.NewDelayEstimator(cfg)
+		for _, d := range []int{700, 2600, 900} {
+			e.Observe(ms(d))
+		}
+		require.Equal(t, ms(2600)+cfg.Margin, e.Target())
+	})
+	t.Run("quantile of many, outliers forgotten", func(t *testing.T) {
+		e := pacing.NewDelayEstimator(cfg)
+		e.Observe(ms(9000))
+		for i := range 100 {
+			e.Observe(ms(1000 + 10*i))
+		}
+		require.Equal(t, ms(1940)+cfg.Margin, e.Target())
+	})
+	t.Run("bounds, fixed, off", func(t *testing.T) {
+		e := pacing.NewDelayEstimator(cfg)
+		e.Observe(time.Hour)
+		require.Equal(t, cfg.MaxDelay, e.Target())
+		fixed := cfg
+		fixed.FixedDelay = 5 * time.Second
+		e.Configure(fixed)
+		require.Equal(t, 5*time.Second, e.Target())
+		off := cfg
+		off.InitialDelay = 0
+		e.Configure(off)
+		require.Zero(t, e.Target())
+	})
+	t.Run("covers its share of what it was told", func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		e := pacing.NewDelayEstimator(cfg)
+		late, n := 0, 2000
+		for i := range n {
+			d := ms(400) + time.Duration(rng.Int64N(int64(ms(2600))))
+			if i > 5 && d > e.Target() {
+				late++
+			}
+			e.Observe(d)
+		}
+		require.Less(t, late, n/50, "a margin of 0.4 s over p95 leaves next to none late")
+	})
+}
+
+func TestPlaybackClock(t *testing.T) {
+	var c pacing.PlaybackClock
+	now := start()
+	require.Zero(t, c.Remaining(now))
+	require.Equal(t, now.Add(time.Second), c.Start(now.Add(time.Second), 2*time.Second))
+	require.Equal(t, 3*time.Second, c.Remaining(now))
+	c.Extend(now, time.Second)
+	require.Equal(t, now.Add(4*time.Second), c.End())
+	require.Equal(t, now.Add(4*time.Second), c.Start(now, time.Second), "speech waits for speech")
+	c.Cut(now.Add(2 * time.Second))
+	require.Zero(t, c.Remaining(now.Add(2*time.Second)))
+	c.Extend(now.Add(9*time.Second), time.Second)
+	require.Equal(t, now.Add(10*time.Second), c.End(), "a clock that ran dry goes on from now")
+}
+
+func TestRelease(t *testing.T) {
+	now := start()
+	pause := 500 * time.Millisecond
+	sec := func(n float64) time.Time { return now.Add(time.Duration(n * float64(time.Second))) }
+	require.Equal(t, sec(2), pacing.Release(now, sec(2), time.Time{}, pause), "waits for its frame")
+	require.Equal(t, now, pacing.Release(now, sec(-1), time.Time{}, pause), "late: at once")
+	require.Equal(t, now, pacing.Release(now, time.Time{}, time.Time{}, pause), "no picture: at once")
+	require.Equal(t, sec(3.15), pacing.Release(now, sec(2), sec(3), pause), "never into the voice before it")
+	require.Equal(t, sec(4), pacing.Release(now, sec(4), sec(3), pause))
+}
+
+func TestGateTimesTheNextLook(t *testing.T) {
+	cfg := pacing.DefaultConfig()
+	var g pacing.Gate
+	now := start()
+	at, ok := g.NextLook(now, time.Time{}, 3*time.Second, cfg)
+	require.True(t, ok)
+	require.Equal(t, now, at)
+	require.NoError(t, g.Look(now))
+	_, ok = g.NextLook(now, time.Time{}, 0, cfg)
+	require.False(t, ok, "one in flight")
+	require.NoError(t, g.Finish(true))
+	end := now.Add(6 * time.Second)
+	at, ok = g.NextLook(now.Add(time.Second), end, 3*time.Second, cfg)
+	require.True(t, ok)
+	require.Equal(t, end.Add(cfg.PauseAfter-3*time.Second), at, "playback end + pause - D")
+	g.Interrupt()
+	at, _ = g.NextLook(now.Add(time.Second), end, 3*time.Second, cfg)
+	require.Equal(t, now.Add(time.Second), at)
+}
+
+// TestGateRules throws random events at a gate and checks its two rules.
+func TestGateRules(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		var g pacing.Gate
+		inFlight, unheard, now := 0, 0, start()
+		releasedInFlight := false
+		for range 500 {
+			now = now.Add(time.Duration(rng.IntN(1000)) * time.Millisecond)
+			switch rng.IntN(4) {
+			case 0:
+				if g.Look(now) == nil {
+					inFlight++
+					releasedInFlight = false
+				}
+			case 1:
+				said := rng.IntN(3) > 0
+				if g.Finish(said) == nil {
+					inFlight--
+					if said && !releasedInFlight {
+						unheard++
+					}
+				}
+			case 2:
+				waiting := unheard
+				if g.Release() == nil {
+					if waiting > 0 {
+						unheard--
+					} else {
+						releasedInFlight = true
+					}
+				}
+			case 3:
+				if rng.IntN(10) == 0 {
+					g.Interrupt()
+				}
+			}
+			require.LessOrEqual(t, inFlight, 1, "seed %d", seed)
+			require.GreaterOrEqual(t, unheard, 0, "seed %d", seed)
+			require.LessOrEqual(t, unheard, 2, "one waits, one may be stuck in the generator: seed %d", seed)
+			require.Equal(t, unheard == 2, g.State() == pacing.GateBlocked, "seed %d", seed)
+			_, ok := g.NextLook(now, now, time.Second, pacing.DefaultConfig())
+			require.Equal(t, g.State() == pacing.GateOpen, ok)
+			if ok {
+				require.Zero(t, inFlight)
+				require.LessOrEqual(t, unheard, 1)
+			}
+		}
+		// It always comes back to open.
+		for range 4 {
+			_ = g.Finish(false)
+			_ = g.Release()
+		}
+		require.Equal(t, pacing.GateOpen, g.State())
+	}
+}
+
+// TestSpeechFollowsSpeech plays the equations of the design with a steady
+// engine: the silence between two comments is the configured pause, whatever
+// D is against the length of speech, as long as two comments suffice to fill D.
+func TestSpeechFollowsSpeech(t *testing.T) {
+	cfg := pacing.DefaultConfig()
+	for _, tt := range []struct{ latency, speech, d time.Duration }{
+		{600 * time.Millisecond, 2 * time.Second, time.Second},
+		{600 * time.Millisecond, 2 * time.Second, 3 * time.Second},
+		{1900 * time.Millisecond, 2 * time.Second, 2300 * time.Millisecond},
+	} {
+		var g pacing.Gate
+		now := start()
+		var due []time.Time // unheard, oldest first
+		var gaps []time.Duration
+		var voiceEnd, plannedEnd, finishAt time.Time
+		generating := false
+		for now.Before(start().Add(2 * time.Minute)) {
+			if len(due) > 0 && !now.Before(due[0]) {
+				if !voiceEnd.IsZero() {
+					gaps = append(gaps, due[0].Sub(voiceEnd))
+				}
+				voiceEnd = due[0].Add(tt.speech)
+				due = slices.Delete(due, 0, 1)
+				require.NoError(t, g.Release())
+			}
+			if generating && !now.Before(finishAt) {
+				require.NoError(t, g.Finish(true))
+				generating = false
+			}
+			if at, ok := g.NextLook(now, plannedEnd, tt.d, cfg); ok && !now.Before(at) {
+				require.NoError(t, g.Look(now))
+				generating, finishAt = true, now.Add(tt.latency)
+				due = append(due, now.Add(tt.d))
+				plannedEnd = now.Add(tt.d + tt.speech)
+			}
+			now = now.Add(5 * time.Millisecond)
+		}
+		require.NotEmpty(t, gaps)
+		for _, gap := range gaps[1:] {
+			require.InDelta(t, cfg.PauseAfter.Seconds(), gap.Seconds(), 0.02, "%+v", tt)
+		}
+	}
+}
