@@ -1,0 +1,297 @@
+// Package sfu runs a LiveKit server inside this process, for the demo, for
+// standalone use and for tests.
+//
+// It owns the server's life, its ports and its keys. Every socket it opens is
+// on 127.0.0.1. It never joins a room and never contacts another machine.
+package sfu
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/zerologr"
+	"github.com/goccy/go-yaml"
+	"github.com/livekit/livekit-server/pkg/config"
+	"github.com/livekit/livekit-server/pkg/routing"
+	"github.com/livekit/livekit-server/pkg/service"
+	"github.com/livekit/livekit-server/pkg/telemetry/prometheus"
+	"github.com/livekit/protocol/livekit"
+	"github.com/livekit/protocol/logger"
+	"github.com/rs/zerolog"
+)
+
+// loopback is the only address the server listens on.
+const loopback = "127.0.0.1"
+
+// minSecret is the length below which LiveKit complains about a secret.
+const minSecret = 32
+
+// stopTimeout bounds the wait for an orderly stop.
+const stopTimeout = 3 * time.Second
+
+// Options set one server. The zero value is a server on free ports with random keys.
+type Options struct {
+	// HTTPPort carries signalling and the API; 0 takes a free one.
+	HTTPPort int
+	// UDPPort carries all media; 0 takes a free one.
+	UDPPort int
+	// APIKey and APISecret (at least 32 characters) open it; both are made up when empty.
+	APIKey, APISecret string
+	// DepartureTimeout is how long a room without people stays open; 0 leaves LiveKit's 20 s.
+	DepartureTimeout time.Duration
+	// Log takes the server's warnings and errors. LiveKit has one logger per
+	// process: the first server's is used by all.
+	Log zerolog.Logger
+}
+
+// Server is one LiveKit server. It is used once: New, then Run.
+type Server struct {
+	opts  Options
+	conf  *config.Config
+	ready chan struct{}
+}
+
+// The server keeps these once per process by its own design.
+var (
+	// Its counters are package variables of the server's and are nil, hence
+	// a panic, until they were made; a second making panics as well.
+	countersOnce = sync.OnceValue(func() error { //nolint:gochecknoglobals // mirrors a process-wide fact of the server
+		return prometheus.Init("touchline", livekit.NodeType_SERVER)
+	})
+	// Its logger is a package variable that is read without a lock.
+	loggerOnce sync.Once //nolint:gochecknoglobals // as above
+)
+
+// New checks the options, chooses ports and keys, and returns a server that
+// does not listen yet.
+func New(opts Options) (*Server, error) {
+	if (opts.APIKey == "") != (opts.APISecret == "") {
+		return nil, errors.New("expected both an API key and an API secret for the LiveKit server, or neither; got one")
+	}
+	if opts.APIKey == "" {
+		opts.APIKey, opts.APISecret = "touchline", rand.Text()+rand.Text()
+	}
+	if len(opts.APISecret) < minSecret {
+		return nil, fmt.Errorf("expected an API secret of %d characters or more for the LiveKit server, got %d",
+			minSecret, len(opts.APISecret))
+	}
+	for _, port := range []int{opts.HTTPPort, opts.UDPPort} {
+		if port < 0 || port > 65535 {
+			return nil, fmt.Errorf("expected a port between 0 and 65535 for the LiveKit server, got %d", port)
+		}
+	}
+	var err error
+	if opts.HTTPPort == 0 {
+		if opts.HTTPPort, err = freePort("tcp"); err != nil {
+			return nil, err
+		}
+	}
+	if opts.UDPPort == 0 {
+		if opts.UDPPort, err = freePort("udp"); err != nil {
+			return nil, err
+		}
+	}
+	conf, err := serverConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{opts: opts, conf: conf, ready: make(chan struct{})}, nil
+}
+
+// freePort asks the kernel for a port that is free now.
+func freePort(network string) (int, error) {
+	addr := net.JoinHostPort(loopback, "0")
+	if network == "udp" {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return 0, fmt.Errorf("find a free UDP port: %w", err)
+		}
+		defer c.Close()
+		return c.LocalAddr().(*net.UDPAddr).Port, nil
+	}
+	l, err := net.Listen("tcp4", addr) //nolint:noctx // closed at once
+	if err != nil {
+		return 0, fmt.Errorf("find a free TCP port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// serverConfig writes LiveKit's own configuration.
+func serverConfig(opts Options) (*config.Config, error) {
+	type dict = map[string]any
+	room := dict{}
+	if opts.DepartureTimeout > 0 {
+		room["departure_timeout"] = max(1, int(opts.DepartureTimeout/time.Second))
+	}
+	text, err := yaml.Marshal(dict{
+		"port":           opts.HTTPPort,
+		"bind_addresses": []string{loopback},
+		"keys":           map[string]string{opts.APIKey: opts.APISecret},
+		"room":           room,
+		"logging":        dict{"level": "warn"},
+		"rtc": dict{
+			"node_ip":                   loopback,
+			"use_external_ip":           false,
+			"enable_loopback_candidate": true,
+			"interfaces":                dict{"includes": []string{"lo"}},
+			"udp_port":                  opts.UDPPort,
+			// Media over TCP would listen on every interface whatever bind_addresses says.
+			"tcp_port": 0,
+			// With no helper named, the server sends its clients to public STUN servers. Nothing listens
+			// at this one (the discard port), and nothing needs to: everybody is on this machine.
+			"turn_servers": []dict{{
+				"host": loopback, "port": 9, "protocol": "udp", "username": "none", "credential": "none",
+			}},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write the LiveKit server's configuration: %w", err)
+	}
+	conf, err := config.NewConfig(string(text), true, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the LiveKit server's configuration: %w", err)
+	}
+	return conf, nil
+}
+
+// Run serves until ctx ends or the server fails, and returns when every
+// participant is out and the ports are free again. The error is nil when ctx ended it.
+func (s *Server) Run(ctx context.Context) error {
+	loggerOnce.Do(func() {
+		zl := s.opts.Log.Level(max(zerolog.WarnLevel, s.opts.Log.GetLevel()))
+		logger.SetLogger(logger.LogRLogger(zerologr.New(&zl)), "livekit")
+	})
+	if err := countersOnce(); err != nil {
+		return fmt.Errorf("prepare the LiveKit server's counters: %w", err)
+	}
+	// The server opens its media socket first and keeps it when the other port turns out to be taken.
+	probe, err := new(net.ListenConfig).Listen(ctx, "tcp4", s.HTTPAddr())
+	if err != nil {
+		return fmt.Errorf("open the LiveKit server on %s: %w", s.HTTPAddr(), err)
+	}
+	probe.Close()
+	node, err := routing.NewLocalNode(s.conf)
+	if err != nil {
+		return fmt.Errorf("make the LiveKit node: %w", err)
+	}
+	srv, err := service.InitializeServer(s.conf, node)
+	if err != nil {
+		return fmt.Errorf("open the LiveKit server on %s (media port %d): %w", s.HTTPAddr(), s.opts.UDPPort, err)
+	}
+
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Start() }()
+	if err := s.waitUp(ctx, srv, ended); err != nil {
+		if srv.IsRunning() {
+			srv.Stop(true)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	close(s.ready)
+
+	select {
+	case err = <-ended:
+		if err == nil {
+			err = errors.New("it stopped by itself")
+		}
+		return fmt.Errorf("run the LiveKit server: %w", err)
+	case <-ctx.Done():
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		srv.Stop(true)
+		<-ended
+	}()
+	select {
+	case <-stopped:
+		return nil
+	case <-time.After(stopTimeout):
+		return fmt.Errorf("stop the LiveKit server: it did not end within %s", stopTimeout)
+	}
+}
+
+// waitUp returns when the server answers its health check.
+func (s *Server) waitUp(ctx context.Context, srv *service.LivekitServer, ended <-chan error) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+	for {
+		select {
+		case <-ctx.Done():
+			// The server sleeps 100 ms inside its start and cannot be stopped before it is up.
+			for !srv.IsRunning() {
+				select {
+				case <-tick.C:
+				case <-ended:
+					return ctx.Err()
+				case <-deadline:
+					return ctx.Err()
+				}
+			}
+			return ctx.Err()
+		case err := <-ended:
+			return fmt.Errorf("start the LiveKit server on %s: %w", s.HTTPAddr(), err)
+		case <-deadline:
+			return fmt.Errorf("start the LiveKit server on %s: no answer to its health check in 10 s", s.HTTPAddr())
+		case <-tick.C:
+			if srv.IsRunning() && healthy(ctx, client, "http://"+s.HTTPAddr()+"/") {
+				return nil
+			}
+		}
+	}
+}
+
+func healthy(ctx context.Context, client *http.Client, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return false
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// Ready returns when participants can join, or with ctx's error.
+func (s *Server) Ready(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the LiveKit server: %w", ctx.Err())
+	}
+}
+
+// URL is where participants join: ws://127.0.0.1:PORT.
+func (s *Server) URL() string { return "ws://" + s.HTTPAddr() }
+
+// HTTPAddr is host:port of signalling and API.
+func (s *Server) HTTPAddr() string {
+	return net.JoinHostPort(loopback, strconv.Itoa(s.opts.HTTPPort))
+}
+
+// UDPAddr is host:port of all media.
+func (s *Server) UDPAddr() string {
+	return net.JoinHostPort(loopback, strconv.Itoa(s.opts.UDPPort))
+}
+
+// APIKey opens the server together with APISecret.
+func (s *Server) APIKey() string { return s.opts.APIKey }
+
+// APISecret signs access tokens. It is not to be logged.
+func (s *Server) APISecret() string { return s.opts.APISecret }

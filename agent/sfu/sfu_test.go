@@ -1,0 +1,184 @@
+package sfu_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/sfu"
+)
+
+// start runs a server until the returned function is called.
+func start(t *testing.T, opts sfu.Options) (*sfu.Server, func()) {
+	t.Helper()
+	opts.Log = zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.ErrorLevel)
+	s, err := sfu.New(opts)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	wait, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	require.NoError(t, s.Ready(wait))
+	return s, func() {
+		cancel()
+		require.NoError(t, <-done)
+	}
+}
+
+func answers(t *testing.T, s *sfu.Server) bool {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.HTTPAddr(), http.NoBody)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+func TestServersSideBySideAndAgainOnTheSamePorts(t *testing.T) {
+	first, stopFirst := start(t, sfu.Options{})
+	second, stopSecond := start(t, sfu.Options{})
+	require.NotEqual(t, first.URL(), second.URL())
+	require.True(t, answers(t, first))
+	require.True(t, answers(t, second))
+	stopSecond()
+	require.True(t, answers(t, first), "stopping one must leave the other alone")
+
+	_, httpPort, err := net.SplitHostPort(first.HTTPAddr())
+	require.NoError(t, err)
+	_, udpPort, err := net.SplitHostPort(first.UDPAddr())
+	require.NoError(t, err)
+	again := sfu.Options{APIKey: first.APIKey(), APISecret: first.APISecret()}
+	again.HTTPPort, _ = strconv.Atoi(httpPort)
+	again.UDPPort, _ = strconv.Atoi(udpPort)
+	stopFirst()
+	require.False(t, answers(t, first))
+
+	third, stopThird := start(t, again)
+	defer stopThird()
+	require.Equal(t, first.URL(), third.URL())
+	require.True(t, answers(t, third))
+}
+
+func TestPortInUseIsAClearError(t *testing.T) {
+	s, stop := start(t, sfu.Options{})
+	defer stop()
+	_, port, err := net.SplitHostPort(s.HTTPAddr())
+	require.NoError(t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	other, err := sfu.New(sfu.Options{HTTPPort: n})
+	require.NoError(t, err)
+	err = other.Run(t.Context())
+	require.ErrorContains(t, err, s.HTTPAddr())
+}
+
+func TestBadOptions(t *testing.T) {
+	tests := []struct {
+		name string
+		opts sfu.Options
+		want string
+	}{
+		{"key without secret", sfu.Options{APIKey: "k"}, "neither"},
+		{"short secret", sfu.Options{APIKey: "k", APISecret: "short"}, "32 characters"},
+		{"port", sfu.Options{HTTPPort: 70000}, "65535"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := sfu.New(tt.opts)
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+// TestEverySocketIsOnLoopback compares this process's sockets with the kernel's list before and after
+// the server came up.
+func TestEverySocketIsOnLoopback(t *testing.T) {
+	before := sockets(t)
+	s, stop := start(t, sfu.Options{})
+	defer stop()
+	require.True(t, answers(t, s))
+	opened := 0
+	var seen []string
+	for inode, sock := range sockets(t) {
+		if _, old := before[inode]; old {
+			continue
+		}
+		opened++
+		seen = append(seen, sock.addr.String())
+		require.True(t, sock.addr.IP.IsLoopback(), "%s socket %s is not on loopback", sock.network, sock.addr)
+	}
+	t.Logf("sockets: %v", seen)
+	require.GreaterOrEqual(t, opened, 2, "at least the signalling and the media socket")
+	require.Contains(t, strings.Join(seen, " "), s.HTTPAddr())
+	require.Contains(t, strings.Join(seen, " "), s.UDPAddr())
+}
+
+type socket struct {
+	network string
+	addr    *net.UDPAddr
+}
+
+// sockets lists the local addresses of this process's internet sockets, by inode.
+func sockets(t *testing.T) map[string]socket {
+	t.Helper()
+	own := map[string]bool{}
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "socket:[") {
+			own[strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]")] = true
+		}
+	}
+	out := map[string]socket{}
+	for _, network := range []string{"udp", "udp6", "tcp", "tcp6"} {
+		f, err := os.Open("/proc/net/" + network)
+		if os.IsNotExist(err) {
+			continue // no IPv6 here
+		}
+		require.NoError(t, err)
+		lines := bufio.NewScanner(f)
+		lines.Scan() // heading
+		for lines.Scan() {
+			fields := strings.Fields(lines.Text())
+			if len(fields) < 10 || !own[fields[9]] {
+				continue
+			}
+			addr, err := kernelAddr(fields[1])
+			require.NoError(t, err)
+			out[fields[9]] = socket{network, addr}
+		}
+		require.NoError(t, lines.Err())
+		require.NoError(t, f.Close())
+	}
+	return out
+}
+
+// kernelAddr reads "0100007F:1EC8": each 32-bit word of the address in host (little endian) order.
+func kernelAddr(s string) (*net.UDPAddr, error) {
+	host, port, ok := strings.Cut(s, ":")
+	raw, err := hex.DecodeString(host)
+	if !ok || err != nil {
+		return nil, fmt.Errorf("expected ADDRESS:PORT in hexadecimal, got %q", s)
+	}
+	for i := 0; i+3 < len(raw); i += 4 {
+		raw[i], raw[i+1], raw[i+2], raw[i+3] = raw[i+3], raw[i+2], raw[i+1], raw[i]
+	}
+	p, err := strconv.ParseUint(port, 16, 16)
+	return &net.UDPAddr{IP: raw, Port: int(p)}, err
+}
