@@ -1,7 +1,15 @@
 package agent
 
 import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"touchline/inference"
 )
@@ -46,6 +54,10 @@ type LiveKitConfig struct {
 	// Identity and Name of the bot.
 	Identity string `yaml:"identity" env:"IDENTITY"`
 	Name     string `yaml:"name" env:"NAME"`
+	// ReconnectDelay and MaxReconnectDelay bound the wait between two attempts to join: it starts at
+	// the first and doubles up to the second.
+	ReconnectDelay    time.Duration `yaml:"reconnect_delay" env:"RECONNECT_DELAY"`
+	MaxReconnectDelay time.Duration `yaml:"max_reconnect_delay" env:"MAX_RECONNECT_DELAY"`
 }
 
 // ConsoleConfig sets the page and the HTTP API.
@@ -83,7 +95,107 @@ func DefaultConfig() Config {
 		Stride:           1,
 		CutOnInstruction: true,
 		History:          20,
-		LiveKit:          LiveKitConfig{URL: "ws://127.0.0.1:7880", Room: "touchline", Identity: "touchline", Name: "Touchline"},
-		Console:          ConsoleConfig{Listen: "127.0.0.1:8199", KeepAlive: 15 * time.Second},
+		LiveKit: LiveKitConfig{
+			URL:               "ws://127.0.0.1:7880",
+			Room:              "touchline",
+			Identity:          "touchline",
+			Name:              "Touchline",
+			ReconnectDelay:    time.Second,
+			MaxReconnectDelay: 30 * time.Second,
+		},
+		Console: ConsoleConfig{Listen: "127.0.0.1:8199", KeepAlive: 15 * time.Second},
 	}
+}
+
+// Validate checks every setting and reports all that are wrong, joined. Each
+// message is "path: rule, is value" with the YAML path below "agent". Whether
+// the profile exists is for whoever loads profiles.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, path, rule string, value any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: must be %s, is %v", path, rule, value))
+		}
+	}
+	check(c.Profile != "", "profile", "the name of a profile", `""`)
+	if n := utf8.RuneCountInString(c.Instruction); n > MaxInstruction {
+		check(false, "instruction", fmt.Sprintf("at most %d characters", MaxInstruction), n)
+	}
+	check(c.Frames >= 1 && c.Frames <= 64, "frames_per_look", "between 1 and 64 pictures", c.Frames)
+	check(c.Stride >= 1 && c.Stride <= 256, "frame_stride", "between 1 and 256", c.Stride)
+	check(c.ChangeThreshold >= 0 && c.ChangeThreshold <= 255, "change_threshold", "between 0 and 255", c.ChangeThreshold)
+	check(c.History >= 0 && c.History <= 1000, "history", "between 0 and 1000 comments", c.History)
+	errs = append(errs, c.LiveKit.validate()...)
+	errs = append(errs, c.Console.validate()...)
+	for _, id := range c.Control.Identities {
+		check(id != "", "control.identities", "without empty names", fmt.Sprintf("%q", c.Control.Identities))
+	}
+	check((c.Control.RoleAttribute == "") == (c.Control.RoleValue == ""), "control.role_value",
+		"set together with role_attribute", fmt.Sprintf("%q", c.Control.RoleValue))
+	return errors.Join(errs...)
+}
+
+func (c LiveKitConfig) validate() []error {
+	var errs []error
+	check := func(ok bool, path, rule string, value any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("livekit.%s: must be %s, is %v", path, rule, value))
+		}
+	}
+	if u, err := url.Parse(c.URL); err != nil || u.User != nil {
+		// The value may hold a password: it is not repeated.
+		errs = append(errs, errors.New("livekit.url: must be an address without name and password in it"))
+	} else {
+		switch u.Scheme {
+		case "ws", "wss", "http", "https":
+			check(u.Host != "", "url", "ws:// or wss:// with a host", strconv.Quote(c.URL))
+		default:
+			check(false, "url", "ws:// or wss:// with a host", strconv.Quote(c.URL))
+		}
+	}
+	// A ready token names its own room and identity; otherwise ours are needed.
+	check(validName(c.Room), "room", "1 to 128 printable characters", strconv.Quote(c.Room))
+	check(validName(c.Identity), "identity", "1 to 128 printable characters", strconv.Quote(c.Identity))
+	check(c.Name == "" || validName(c.Name), "name", "at most 128 printable characters", strconv.Quote(c.Name))
+	if (c.APIKey == "") != (c.APISecret == "") {
+		missing := "api_secret"
+		if c.APIKey == "" {
+			missing = "api_key"
+		}
+		errs = append(errs, fmt.Errorf("livekit.%s: must be set when the other half of the pair is: "+
+			"LIVEKIT_API_KEY and LIVEKIT_API_SECRET go together", missing))
+	}
+	check(c.ReconnectDelay >= 10*time.Millisecond && c.ReconnectDelay <= c.MaxReconnectDelay, "reconnect_delay",
+		fmt.Sprintf("between 10ms and max_reconnect_delay (%v)", c.MaxReconnectDelay), c.ReconnectDelay)
+	check(c.MaxReconnectDelay <= 10*time.Minute, "max_reconnect_delay", "at most 10m", c.MaxReconnectDelay)
+	return errs
+}
+
+func (c ConsoleConfig) validate() []error {
+	var errs []error
+	check := func(ok bool, path, rule string, value any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("console.%s: must be %s, is %v", path, rule, value))
+		}
+	}
+	_, port, err := net.SplitHostPort(c.Listen)
+	_, perr := strconv.ParseUint(port, 10, 16)
+	check(err == nil && perr == nil, "listen", "host:port, such as 127.0.0.1:8199", strconv.Quote(c.Listen))
+	check((c.TLSCert == "") == (c.TLSKey == ""), "tls_key", "set together with tls_cert", strconv.Quote(c.TLSKey))
+	check(!c.SelfSigned || c.TLSCert == "", "tls_self_signed",
+		"false when tls_cert names a certificate", c.SelfSigned)
+	for _, host := range c.AllowedHosts {
+		check(host != "" && !strings.ContainsAny(host, "/ *@"), "allowed_hosts",
+			"host names without scheme, path or wildcard", strconv.Quote(host))
+	}
+	check(c.KeepAlive >= time.Second && c.KeepAlive <= 5*time.Minute, "keep_alive", "between 1s and 5m", c.KeepAlive)
+	return errs
+}
+
+// validName tells whether LiveKit and a log line can carry the name.
+func validName(s string) bool {
+	if s == "" || utf8.RuneCountInString(s) > 128 || strings.TrimSpace(s) != s {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError })
 }

@@ -1,5 +1,10 @@
 package media
 
+import (
+	"errors"
+	"fmt"
+)
+
 // Config sets what is done with the picture.
 type Config struct {
 	// Watch chooses the track.
@@ -12,7 +17,8 @@ type Config struct {
 	WindowSize int `yaml:"window_size" env:"WINDOW_SIZE"`
 	// Relay publishes the delayed copy.
 	Relay bool `yaml:"relay" env:"RELAY"`
-	// RelayMaxBytes and RelayMaxSeconds bound the delay line.
+	// RelayMaxBytes and RelayMaxSeconds bound the delay line
+	// (bytes of packets, s of media); what is older is dropped to the next key frame.
 	RelayMaxBytes   int     `yaml:"relay_max_bytes" env:"RELAY_MAX_BYTES"`
 	RelayMaxSeconds float64 `yaml:"relay_max_seconds" env:"RELAY_MAX_SECONDS"`
 	// JPEGQuality of snapshots, 1 to 100.
@@ -41,4 +47,32 @@ func DefaultConfig() Config {
 		JPEGQuality:     80,
 		MJPEGFPS:        10,
 	}
+}
+
+// Validate checks every setting and reports all that are wrong, joined. Each
+// message is "path: rule, is value" with the YAML path below "media".
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, path, rule string, value any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: must be %s, is %v", path, rule, value))
+		}
+	}
+	switch c.Watch.Source {
+	case "", "camera", "screen_share":
+	default:
+		check(false, "watch.source", `camera, screen_share or "" for either`, fmt.Sprintf("%q", c.Watch.Source))
+	}
+	// Written as "inside", not as "not outside", so that NaN fails as well.
+	check(c.CaptureFPS > 0 && c.CaptureFPS <= 60, "capture_fps",
+		"over 0 and at most 60 pictures a second", c.CaptureFPS)
+	check(c.LongSide >= 64 && c.LongSide <= 4096, "long_side", "between 64 and 4096 pixels", c.LongSide)
+	check(c.WindowSize >= 1 && c.WindowSize <= 1024, "window_size", "between 1 and 1024 pictures", c.WindowSize)
+	check(c.RelayMaxBytes >= 1<<20 && c.RelayMaxBytes <= 4<<30, "relay_max_bytes",
+		"between 1048576 (1 MiB) and 4294967296 (4 GiB) bytes", c.RelayMaxBytes)
+	check(c.RelayMaxSeconds >= 1 && c.RelayMaxSeconds <= 600, "relay_max_seconds",
+		"between 1 and 600 seconds", c.RelayMaxSeconds)
+	check(c.JPEGQuality >= 1 && c.JPEGQuality <= 100, "jpeg_quality", "between 1 and 100", c.JPEGQuality)
+	check(c.MJPEGFPS > 0 && c.MJPEGFPS <= 60, "mjpeg_fps", "over 0 and at most 60 pictures a second", c.MJPEGFPS)
+	return errors.Join(errs...)
 }
