@@ -1,0 +1,90 @@
+package ingest
+
+// bits reads a bitstream, most significant bit first. Reading past the end
+// gives zeros and sets short, so that a parser checks once, at its end.
+type bits struct {
+	data  []byte
+	pos   int // in bits
+	short bool
+}
+
+// bit reads one bit.
+func (b *bits) bit() uint32 {
+	i := b.pos >> 3
+	if i >= len(b.data) {
+		b.short = true
+		return 0
+	}
+	v := b.data[i] >> (7 - b.pos&7) & 1
+	b.pos++
+	return uint32(v)
+}
+
+// flag reads one bit as a truth value.
+func (b *bits) flag() bool { return b.bit() == 1 }
+
+// read reads n bits, at most 32.
+func (b *bits) read(n int) uint32 {
+	var v uint32
+	for range n {
+		v = v<<1 | b.bit()
+	}
+	return v
+}
+
+// skip passes over n bits.
+func (b *bits) skip(n int) {
+	b.pos += n
+	if b.pos > len(b.data)*8 {
+		b.short = true
+		b.pos = len(b.data) * 8
+	}
+}
+
+// golomb reads an unsigned Exp-Golomb code (H.264 and H.265 section 9).
+func (b *bits) golomb() uint32 {
+	zeros := 0
+	for b.bit() == 0 {
+		zeros++
+		if zeros > 31 || b.short {
+			b.short = true
+			return 0
+		}
+	}
+	return 1<<zeros - 1 + b.read(zeros)
+}
+
+// signedGolomb reads a signed Exp-Golomb code.
+func (b *bits) signedGolomb() int32 {
+	v := b.golomb()
+	if v&1 == 1 {
+		return int32(v/2 + 1)
+	}
+	return -int32(v / 2)
+}
+
+// unescape removes the emulation prevention bytes of a NAL unit (H.264
+// section 7.4.1). It returns its argument when there are none.
+func unescape(nal []byte) []byte {
+	out := nal
+	zeros, copied := 0, false
+	for i, v := range nal {
+		if zeros >= 2 && v == 3 {
+			if !copied {
+				out = append(make([]byte, 0, len(nal)), nal[:i]...)
+				copied = true
+			}
+			zeros = 0
+			continue
+		}
+		if copied {
+			out = append(out, v)
+		}
+		if v == 0 {
+			zeros++
+		} else {
+			zeros = 0
+		}
+	}
+	return out
+}

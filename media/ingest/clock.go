@@ -1,0 +1,172 @@
+package ingest
+
+import (
+	"math"
+	"time"
+)
+
+// How the clock settles and follows. The window must be long enough to hold a
+// few packets that crossed the network without waiting, and short enough that
+// a drift of 200 ppm moves the minimum by 2 ms only.
+const (
+	clockBuckets    = 40
+	clockBucketSpan = 250 * time.Millisecond // times clockBuckets: a window of 10 s
+	clockRecent     = 8                      // buckets that tell a shift from a stall: 2 s
+	clockSettling   = 2 * time.Second        // media time in which it may move quickly
+	clockStep       = time.Millisecond       // most that one frame moves the mapping later on
+	clockShift      = 500 * time.Millisecond // more than this is a shift, not drift or jitter
+	clockAttack     = time.Second            // time constant towards a smaller transit
+	clockRelease    = 10 * time.Second       // time constant towards a larger one
+)
+
+// Clock maps the media time of one epoch to the local clock. The mapping is
+// PTS plus the smallest transit of the last ten seconds, reached without
+// steps, so that what the network adds to single frames is not in it, while a
+// drift between the two clocks is followed.
+//
+// It reads no clock and needs no lock: the caller says when. The zero value
+// is ready. One Clock serves one epoch; a new epoch needs a new Clock.
+type Clock struct {
+	started bool
+	ref     time.Time     // local time that transits are counted from
+	first   time.Duration // PTS of the first frame
+	newest  time.Duration // largest PTS seen
+	transit time.Duration // the mapping in force: local time is ref + PTS + transit
+	shifts  int
+
+	buckets [clockBuckets]clockBucket
+
+	srKnown bool
+	srPTS   time.Duration
+	srNTP   time.Time
+}
+
+// clockBucket holds the smallest transit of one span of local time.
+type clockBucket struct {
+	index int64 // which span; meaningless while unused
+	used  bool
+	min   time.Duration
+}
+
+// Map takes one frame's media time and the moment its last packet came, and
+// returns the media time on the local clock. Between frames with rising PTS
+// the result rises too, by at least half of the PTS step.
+func (c *Clock) Map(pts time.Duration, at time.Time) time.Time {
+	if !c.started {
+		c.started = true
+		c.ref = at
+		c.first, c.newest = pts, pts
+		c.transit = -pts
+		c.note(0, c.transit)
+		return at
+	}
+	since := at.Sub(c.ref)
+	c.note(int64(since/clockBucketSpan), since-pts)
+	if step := pts - c.newest; step > 0 {
+		c.newest = pts
+		c.follow(int64(since/clockBucketSpan), step)
+	}
+	return c.At(pts)
+}
+
+// At maps a media time without learning from it. Before the first Map it
+// returns the zero time.
+func (c *Clock) At(pts time.Duration) time.Time {
+	if !c.started {
+		return time.Time{}
+	}
+	return c.ref.Add(pts + c.transit)
+}
+
+// Shifts counts how often the mapping stepped forward by more than half a
+// second because the source's clock stood still for a while.
+func (c *Clock) Shifts() int { return c.shifts }
+
+// SenderReport takes the pair of clocks of an RTCP sender report (RFC 3550
+// section 6.4.1), its RTP time already as media time.
+func (c *Clock) SenderReport(ntp time.Time, pts time.Duration) {
+	c.srKnown, c.srNTP, c.srPTS = true, ntp, pts
+}
+
+// NTP returns the capture's wall clock at a media time, by the newest sender
+// report; the zero time when none came.
+func (c *Clock) NTP(pts time.Duration) time.Time {
+	if !c.srKnown {
+		return time.Time{}
+	}
+	return c.srNTP.Add(pts - c.srPTS)
+}
+
+// note enters one transit into its bucket.
+func (c *Clock) note(index int64, transit time.Duration) {
+	b := &c.buckets[((index%clockBuckets)+clockBuckets)%clockBuckets]
+	if !b.used || b.index != index {
+		*b = clockBucket{index: index, used: true, min: transit}
+		return
+	}
+	b.min = min(b.min, transit)
+}
+
+// smallest returns the least transit of the last n buckets, and whether the
+// oldest of them lies after the clock's start.
+func (c *Clock) smallest(index, n int64) time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for i := range c.buckets {
+		b := &c.buckets[i]
+		if b.used && b.index > index-n && b.index <= index {
+			least = min(least, b.min)
+		}
+	}
+	return least
+}
+
+// follow moves the mapping towards the smallest transit, given how much media
+// time passed since the last move.
+func (c *Clock) follow(index int64, step time.Duration) {
+	off := c.smallest(index, clockBuckets) - c.transit
+	if recent := c.smallest(index, clockRecent) - c.transit; recent > clockShift && c.fullRecent(index) {
+		// For two seconds nothing came anywhere near its time: the source's
+		// clock paused. Waiting for the window would make every frame late.
+		c.transit += recent
+		c.shifts++
+		c.forget(index - clockRecent)
+		return
+	}
+	most := min(clockStep, step/2)
+	tau := clockRelease
+	if off < 0 {
+		tau = clockAttack
+		if off < -clockShift || c.newest-c.first < clockSettling {
+			// Nothing has been built on this mapping yet, or it is plainly
+			// wrong: let media time run at up to double speed.
+			most, tau = step/2, 0
+		}
+	}
+	move := off
+	if tau > 0 {
+		move = time.Duration(float64(off) * -math.Expm1(-float64(step)/float64(tau)))
+	}
+	c.transit += max(-most, min(most, move))
+}
+
+// fullRecent reports whether the recent span was covered by frames, so that a
+// single late frame after a pause does not count as two seconds of evidence.
+func (c *Clock) fullRecent(index int64) bool {
+	n := 0
+	for i := range c.buckets {
+		b := &c.buckets[i]
+		if b.used && b.index > index-clockRecent && b.index <= index {
+			n++
+		}
+	}
+	return n >= clockRecent/2
+}
+
+// forget empties every bucket up to and including index.
+func (c *Clock) forget(index int64) {
+	for i := range c.buckets {
+		if c.buckets[i].index <= index {
+			c.buckets[i].used = false
+		}
+	}
+}

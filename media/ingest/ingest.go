@@ -1,0 +1,500 @@
+// Package ingest turns the RTP packets of one video track into access units:
+// it puts packets in order, joins them by timestamp and marker, depacketises
+// VP8, VP9, H264, H265 and AV1, finds key frames and picture sizes, and gives
+// every unit its three times.
+//
+// It owns the judgement of what can be decoded: after a gap nothing comes out
+// until the next key frame. It never decodes, never sends a request for a key
+// frame itself, starts no goroutine and reads no clock; the caller says when
+// each packet came. An Assembler is not safe for concurrent use.
+package ingest
+
+import (
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+)
+
+const (
+	defaultHoleWait = 150 * time.Millisecond
+	windowSize      = 2048 // packets; a power of two
+	maxMisorder     = 512  // how far back a packet may lie and still be merely late
+	maxDropout      = 3000 // how far ahead it may lie (RFC 3550 appendix A.1)
+	jumpLimit       = 10 * time.Second
+	keyFrameEvery   = time.Second
+	blankSide       = 32      // pictures smaller than this are the SFU's, not the source's
+	maxUnitBytes    = 8 << 20 // of one access unit
+	maxUnitPackets  = 8192
+	tailLimit       = 2 // after so many units went on past their marker, markers are not trusted
+)
+
+// Options configure an Assembler. Codec is required.
+type Options struct {
+	// Codec of the track.
+	Codec media.Codec
+	// ClockRate of the RTP timestamps in Hz; 0 means 90000.
+	ClockRate uint32
+	// Epoch is the number of the first epoch; each restart adds one.
+	Epoch uint32
+	// HoleWait is how long a missing packet is waited for; 0 means 150 ms.
+	HoleWait time.Duration
+	// Log takes a line for each gap's end and each restart. The zero value
+	// discards.
+	Log zerolog.Logger
+}
+
+// Stats counts what an Assembler has seen since it was made.
+type Stats struct {
+	Packets    uint64 // given to Push
+	Padding    uint64 // of these, without media
+	Duplicates uint64 // of these, received before
+	Late       uint64 // of these, came after their place was given up
+	Lost       uint64 // sequence numbers given up
+	Gaps       uint64 // runs of these
+	Frames     uint64 // access units handed out
+	KeyFrames  uint64 // of these, key frames
+	Blanks     uint64 // blank frames of the SFU dropped
+	Waiting    uint64 // whole access units dropped while waiting for a key frame
+	Broken     uint64 // access units dropped because they were incomplete or malformed
+	Restarts   uint64 // new epochs after the first, and sequence restarts
+}
+
+// slot is one place of the reorder window.
+type slot struct {
+	packet *rtp.Packet // nil for padding
+	at     time.Time
+	full   bool
+}
+
+// Assembler makes access units of one track's packets.
+type Assembler struct {
+	opts  Options
+	stats Stats
+	rate  int64
+
+	epoch   uint32
+	ssrc    uint32
+	started bool
+
+	// Sequence: window[n&mask] holds packet n for next <= n < next+windowSize.
+	window   []slot
+	next     int64 // the sequence number to come, unwrapped
+	buffered int   // full slots
+	holeFrom time.Time
+	suspect  *rtp.Packet // far off; the next one decides
+	suspAt   time.Time
+
+	// Timestamps: unwrapped, in ticks since the epoch's first access unit.
+	tsKnown bool
+	tsLast  uint32
+	ticks   int64
+	tsAt    time.Time
+	clock   *Clock
+	srKnown bool
+	srNTP   time.Time
+	srRTP   uint32
+
+	// The access unit under construction.
+	unit      []*rtp.Packet
+	unitBytes int
+	lastLen   int       // packets of the unit before, a guess for this one
+	unitTime  time.Time // when its last packet came
+	fresh     bool      // what came before it is missing or unknown
+	tails     int
+	finished  bool // the unit of tsLast ended by its marker
+
+	// What can be decoded.
+	dirty         bool // wait for a key frame
+	wanted        time.Time
+	unpack        *unpacker
+	width, height int
+	layers        int
+}
+
+// New returns an Assembler that waits for its first key frame.
+func New(o Options) *Assembler {
+	if o.ClockRate == 0 {
+		o.ClockRate = media.VideoClockRate
+	}
+	if o.HoleWait <= 0 {
+		o.HoleWait = defaultHoleWait
+	}
+	a := &Assembler{
+		opts:   o,
+		rate:   int64(o.ClockRate),
+		epoch:  o.Epoch,
+		window: make([]slot, windowSize),
+	}
+	a.reset()
+	return a
+}
+
+// Stats returns the counters.
+func (a *Assembler) Stats() Stats { return a.stats }
+
+// Epoch returns the number of the epoch under way.
+func (a *Assembler) Epoch() uint32 { return a.epoch }
+
+// WantsKeyFrame reports whether the source should be asked for a key frame
+// now: nothing can be decoded and the last yes is a second or more ago.
+func (a *Assembler) WantsKeyFrame(now time.Time) bool {
+	if !a.dirty || !a.wanted.IsZero() && now.Sub(a.wanted) < keyFrameEvery {
+		return false
+	}
+	a.wanted = now
+	return true
+}
+
+// SenderReport takes the clocks of an RTCP sender report of this track's SSRC
+// and the moment it came. Reports of other sources must be filtered out.
+func (a *Assembler) SenderReport(ntp time.Time, rtpTime uint32, _ time.Time) {
+	a.srKnown, a.srNTP, a.srRTP = true, ntp, rtpTime
+	a.applySenderReport()
+}
+
+// applySenderReport hands the report on as soon as there is a timestamp to
+// relate it to. One that lies far off belongs to another epoch.
+func (a *Assembler) applySenderReport() {
+	if !a.srKnown || !a.tsKnown {
+		return
+	}
+	a.srKnown = false
+	diff := int64(int32(a.srRTP - a.tsLast))
+	if d := a.duration(diff); d > time.Hour || d < -time.Hour {
+		return
+	}
+	a.clock.SenderReport(a.srNTP, a.duration(a.ticks+diff))
+}
+
+// duration turns RTP ticks into time.
+func (a *Assembler) duration(ticks int64) time.Duration {
+	whole, part := ticks/a.rate, ticks%a.rate
+	return time.Duration(whole)*time.Second + time.Duration(part*int64(time.Second)/a.rate)
+}
+
+// reset forgets everything that belongs to one epoch.
+func (a *Assembler) reset() {
+	a.tsKnown, a.ticks, a.finished, a.tails = false, 0, false, 0
+	a.clock = &Clock{}
+	a.srKnown = false
+	a.unit, a.unitBytes = nil, 0
+	a.fresh, a.dirty = true, true
+	a.unpack = &unpacker{codec: a.opts.Codec}
+	a.width, a.height, a.layers = 0, 0, 1
+}
+
+// clearWindow empties the reorder window and makes seq the packet to come.
+func (a *Assembler) clearWindow(seq int64) {
+	clear(a.window)
+	a.buffered, a.next = 0, seq
+	a.holeFrom = time.Time{}
+	a.suspect = nil
+}
+
+// Push takes a packet and the moment it came, and returns the access units
+// that are complete now, in decoding order. It takes ownership of the packet.
+func (a *Assembler) Push(pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
+	if pkt == nil {
+		return nil
+	}
+	a.stats.Packets++
+	var out []media.EncodedFrame
+	if !a.started || pkt.SSRC != a.ssrc {
+		if a.started {
+			a.epoch++
+			a.stats.Restarts++
+			a.reset()
+			a.opts.Log.Info().Uint32("ssrc", pkt.SSRC).Uint32("epoch", a.epoch).Msg("source changed its SSRC")
+		}
+		a.started, a.ssrc = true, pkt.SSRC
+		a.clearWindow(int64(pkt.SequenceNumber))
+	}
+	seq := a.next + int64(int16(pkt.SequenceNumber-uint16(a.next)))
+	if seq-a.next >= maxDropout || seq-a.next < -maxMisorder {
+		return a.pushFar(pkt, at)
+	}
+	a.suspect = nil
+	if seq < a.next {
+		a.stats.Late++
+		return nil
+	}
+	// Whatever lies too far behind to be kept is given up.
+	for seq-a.next >= windowSize {
+		out = a.giveUp(out)
+	}
+	a.insert(seq, pkt, at)
+	out = a.drain(out)
+	return a.release(out, at)
+}
+
+// Tick gives up holes that have been waited for long enough, and returns the
+// access units that become complete by it.
+func (a *Assembler) Tick(now time.Time) []media.EncodedFrame {
+	return a.release(nil, now)
+}
+
+// pushFar handles a packet whose sequence number is far from the expected
+// one. Two in a row mean that the source started anew (RFC 3550 appendix
+// A.1); a single one is a stray.
+func (a *Assembler) pushFar(pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
+	if a.suspect == nil || pkt.SequenceNumber != a.suspect.SequenceNumber+1 {
+		if a.suspect != nil {
+			a.stats.Late++
+		}
+		a.suspect, a.suspAt = pkt, at
+		return nil
+	}
+	first, firstAt := a.suspect, a.suspAt
+	a.stats.Restarts++
+	a.stats.Gaps++
+	a.clearWindow(int64(first.SequenceNumber))
+	a.gap()
+	a.opts.Log.Info().Uint16("sequence", first.SequenceNumber).Msg("sequence numbers started anew")
+	a.insert(a.next, first, firstAt)
+	a.insert(a.next+1, pkt, at)
+	return a.drain(nil)
+}
+
+// insert puts a packet into its slot.
+func (a *Assembler) insert(seq int64, pkt *rtp.Packet, at time.Time) {
+	s := &a.window[seq&(windowSize-1)]
+	if s.full {
+		a.stats.Duplicates++
+		return
+	}
+	if isPadding(pkt) {
+		a.stats.Padding++
+		pkt = nil
+	} else {
+		pkt.Padding, pkt.Header.PaddingSize = false, 0
+		pkt.PaddingSize = 0 //nolint:staticcheck // the old field must not bring the padding back
+	}
+	*s = slot{packet: pkt, at: at, full: true}
+	a.buffered++
+}
+
+// drain consumes packets as long as none is missing.
+func (a *Assembler) drain(out []media.EncodedFrame) []media.EncodedFrame {
+	moved := false
+	for a.buffered > 0 {
+		s := &a.window[a.next&(windowSize-1)]
+		if !s.full {
+			break
+		}
+		pkt, at := s.packet, s.at
+		*s = slot{}
+		a.buffered--
+		a.next++
+		moved = true
+		if pkt != nil {
+			out = a.take(out, pkt, at)
+		}
+	}
+	switch {
+	case a.buffered == 0:
+		a.holeFrom = time.Time{}
+	case moved || a.holeFrom.IsZero():
+		// A hole begins to be waited for when the first packet behind it came.
+		a.holeFrom = time.Time{}
+		for n, left := a.next, a.buffered; left > 0; n++ {
+			s := &a.window[n&(windowSize-1)]
+			if !s.full {
+				continue
+			}
+			left--
+			if a.holeFrom.IsZero() || s.at.Before(a.holeFrom) {
+				a.holeFrom = s.at
+			}
+		}
+	}
+	return out
+}
+
+// release gives up every hole whose wait is over.
+func (a *Assembler) release(out []media.EncodedFrame, now time.Time) []media.EncodedFrame {
+	for a.buffered > 0 && now.Sub(a.holeFrom) >= a.opts.HoleWait {
+		out = a.giveUp(out)
+	}
+	return out
+}
+
+// giveUp skips the hole in front, or the whole window when it holds nothing.
+func (a *Assembler) giveUp(out []media.EncodedFrame) []media.EncodedFrame {
+	lost := int64(0)
+	for !a.window[a.next&(windowSize-1)].full {
+		a.next++
+		lost++
+		if a.buffered == 0 && lost >= windowSize {
+			break
+		}
+	}
+	if lost > 0 {
+		a.stats.Lost += uint64(lost)
+		a.stats.Gaps++
+		a.gap()
+	}
+	return a.drain(out)
+}
+
+// gap notes that packets are missing in front of the next one.
+func (a *Assembler) gap() {
+	if len(a.unit) > 0 {
+		a.stats.Broken++
+	}
+	a.unit, a.unitBytes = nil, 0
+	a.fresh = true
+	a.finished = false
+	a.dirty = true
+}
+
+// isPadding reports whether a packet carries no media. SFUs send padding as
+// probes, before the first key frame and in the place of packets they
+// dropped; some leave the padding bytes in the payload, where they are zeros
+// before the count, or are as long as the padding they announce.
+func isPadding(pkt *rtp.Packet) bool {
+	n := len(pkt.Payload)
+	if n == 0 {
+		return true
+	}
+	if !pkt.Padding {
+		return false
+	}
+	last := pkt.Payload[n-1]
+	if int(last) == n && (int(pkt.Header.PaddingSize) == n ||
+		int(pkt.PaddingSize) == n) { //nolint:staticcheck // senders of older headers fill this one
+		return true
+	}
+	for _, b := range pkt.Payload[:n-1] {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// take adds a packet, in order, to the access unit it belongs to.
+func (a *Assembler) take(out []media.EncodedFrame, pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
+	if a.tsKnown && pkt.Timestamp == a.tsLast {
+		if a.finished {
+			// This unit was handed out at its marker, and there is more of
+			// it: the sender marks slices or layers, not pictures.
+			a.tails++
+			a.finished = false
+			a.stats.Broken++
+			a.fresh = true
+			a.dirty = true
+		}
+	} else {
+		if len(a.unit) > 0 {
+			out = a.finish(out)
+		}
+		a.advance(pkt.Timestamp, at)
+	}
+	if a.unit == nil {
+		a.unit = make([]*rtp.Packet, 0, a.lastLen+1)
+	}
+	a.unit = append(a.unit, pkt)
+	a.unitBytes += len(pkt.Payload)
+	if len(a.unit) == 1 || at.After(a.unitTime) {
+		a.unitTime = at
+	}
+	if a.unitBytes > maxUnitBytes || len(a.unit) > maxUnitPackets {
+		a.gap()
+		return out
+	}
+	if pkt.Marker && a.tails < tailLimit {
+		out = a.finish(out)
+		a.finished = true
+	}
+	return out
+}
+
+// advance moves the unwrapped timestamp on, or starts a new epoch when the
+// timestamp jumped by more than time passed.
+func (a *Assembler) advance(ts uint32, at time.Time) {
+	a.finished = false
+	if a.tsKnown {
+		passed := max(0, at.Sub(a.tsAt))
+		diff := int64(int32(ts - a.tsLast))
+		if passed > time.Hour {
+			// So long a pause may have wrapped: expect the time that passed.
+			want := int64(passed/time.Second) * a.rate
+			diff = want + int64(int32(ts-a.tsLast-uint32(want)))
+		}
+		if d := a.duration(diff); d < -jumpLimit || d > passed+jumpLimit {
+			a.epoch++
+			a.stats.Restarts++
+			a.opts.Log.Info().Dur("jump", d).Uint32("epoch", a.epoch).Msg("timestamps started anew")
+			sr, ntp, rtpTime := a.srKnown, a.srNTP, a.srRTP
+			a.reset()
+			a.srKnown, a.srNTP, a.srRTP = sr, ntp, rtpTime
+			a.fresh = false // the packets in front are all there
+		} else {
+			a.ticks += diff
+		}
+	}
+	a.tsKnown, a.tsLast, a.tsAt = true, ts, at
+	a.applySenderReport()
+}
+
+// finish judges the collected access unit and hands it out if it can be
+// decoded.
+func (a *Assembler) finish(out []media.EncodedFrame) []media.EncodedFrame {
+	packets, received, fresh := a.unit, a.unitTime, a.fresh
+	a.unit, a.unitBytes, a.fresh = nil, 0, false
+	a.lastLen = len(packets)
+	pts := a.duration(a.ticks)
+
+	u, err := a.unpack.unpack(packets, fresh)
+	if err != nil {
+		a.stats.Broken++
+		a.dirty = true
+		a.opts.Log.Debug().Err(err).Int("packets", len(packets)).Msg("dropped an access unit")
+		return out
+	}
+	if u.width > 0 && (u.width < blankSide || u.height < blankSide) {
+		// The next picture refers to a blank one at best.
+		a.stats.Blanks++
+		a.dirty = true
+		return out
+	}
+	arrival := a.clock.Map(pts, received)
+	if !u.picture {
+		return out
+	}
+	if a.dirty && !u.key {
+		a.stats.Waiting++
+		return out
+	}
+	a.dirty = false
+	if u.width > 0 {
+		a.width, a.height = u.width, u.height
+	}
+	if u.key || u.layers > a.layers {
+		a.layers = u.layers
+	}
+	a.stats.Frames++
+	if u.key {
+		a.stats.KeyFrames++
+	}
+	if u.lead != nil {
+		packets = append([]*rtp.Packet{u.lead}, packets...)
+	}
+	return append(out, media.EncodedFrame{
+		Codec:         a.opts.Codec,
+		KeyFrame:      u.key,
+		PTS:           pts,
+		NTP:           a.clock.NTP(pts),
+		Arrival:       arrival,
+		Received:      received,
+		Epoch:         a.epoch,
+		Width:         a.width,
+		Height:        a.height,
+		SpatialLayers: a.layers,
+		Data:          u.data,
+		Packets:       packets,
+	})
+}

@@ -1,0 +1,208 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
+
+	"touchline/media"
+)
+
+// maxSide is the largest width or height believed, in pixels. Parsers read
+// what strangers send; a bigger figure is a lie or a mistake.
+const maxSide = 16384
+
+// errStart says that an access unit does not begin where a frame begins.
+var errStart = errors.New("expected the start of a frame, got the middle of one")
+
+// unit is what the packets of one access unit turned out to hold.
+type unit struct {
+	data          []byte
+	key           bool
+	picture       bool // something to decode, not parameter sets alone
+	width, height int  // 0 when the unit does not say
+	layers        int  // spatial layers of the stream, 0 when the unit does not say
+
+	// lead is a packet to put in front: parameter sets that the source sent
+	// earlier and a decoder that starts here would miss.
+	lead *rtp.Packet
+}
+
+// unpacker turns the packets of access units into bitstream. It keeps what
+// later units of the same epoch rely on: parameter sets and layer sizes.
+type unpacker struct {
+	codec media.Codec
+
+	vp8     codecs.VP8Packet
+	vp9     codecs.VP9Packet
+	sizes   [][2]int // VP9: width and height of each spatial layer
+	params  params   // H264, H265
+	inKeys  bool     // the last key frame carried its own parameter sets
+	av1Seq  av1Sequence
+	haveSeq bool
+}
+
+// unpack depacketises one access unit. fresh says that the packets before it
+// are missing or unknown, so that its first packet must prove that a frame
+// starts there.
+func (u *unpacker) unpack(packets []*rtp.Packet, fresh bool) (unit, error) {
+	switch u.codec {
+	case media.VP8:
+		return u.unpackVP8(packets)
+	case media.VP9:
+		return u.unpackVP9(packets)
+	case media.H264:
+		return u.unpackH264(packets, fresh)
+	case media.H265:
+		return u.unpackH265(packets, fresh)
+	case media.AV1:
+		return u.unpackAV1(packets)
+	case media.CodecUnknown:
+	}
+	return unit{}, fmt.Errorf("expected a codec that can be depacketised, got %v", u.codec)
+}
+
+// payloadBytes adds up the packets' payloads.
+func payloadBytes(packets []*rtp.Packet) int {
+	n := 0
+	for _, p := range packets {
+		n += len(p.Payload)
+	}
+	return n
+}
+
+// plausible returns its arguments, or zeros when they cannot be a picture's.
+func plausible(w, h int) (width, height int) {
+	if w <= 0 || h <= 0 || w > maxSide || h > maxSide {
+		return 0, 0
+	}
+	return w, h
+}
+
+// unpackVP8 follows RFC 7741 for the descriptor and RFC 6386 section 9.1 for
+// the frame header.
+func (u *unpacker) unpackVP8(packets []*rtp.Packet) (unit, error) {
+	out := unit{data: make([]byte, 0, payloadBytes(packets)), picture: true, layers: 1}
+	for i, p := range packets {
+		part, err := u.vp8.Unmarshal(p.Payload)
+		if err != nil {
+			return unit{}, fmt.Errorf("read VP8 descriptor: %w", err)
+		}
+		if i == 0 && (u.vp8.S == 0 || u.vp8.PID != 0) {
+			return unit{}, errStart
+		}
+		out.data = append(out.data, part...)
+	}
+	d := out.data
+	if len(d) < 3 {
+		return unit{}, fmt.Errorf("expected a VP8 frame of 3 bytes or more, got %d", len(d))
+	}
+	if d[0]&1 != 0 {
+		return out, nil
+	}
+	if len(d) < 10 || d[3] != 0x9d || d[4] != 0x01 || d[5] != 0x2a {
+		return unit{}, errors.New("expected a VP8 key frame's start code, got something else")
+	}
+	out.key = true
+	out.width, out.height = plausible((int(d[7])<<8|int(d[6]))&0x3fff, (int(d[9])<<8|int(d[8]))&0x3fff)
+	return out, nil
+}
+
+// unpackVP9 follows RFC 9628. All spatial layers of a picture are one unit,
+// one after another.
+func (u *unpacker) unpackVP9(packets []*rtp.Packet) (unit, error) {
+	out := unit{data: make([]byte, 0, payloadBytes(packets)), picture: true, layers: 1}
+	top, open := 0, false
+	for i, p := range packets {
+		u.vp9 = codecs.VP9Packet{}
+		part, err := u.vp9.Unmarshal(p.Payload)
+		if err != nil {
+			return unit{}, fmt.Errorf("read VP9 descriptor: %w", err)
+		}
+		if u.vp9.B == open {
+			// A layer's frame starts inside another, or goes on without one.
+			return unit{}, errStart
+		}
+		open = !u.vp9.E
+		sid := int(u.vp9.SID)
+		top = max(top, sid)
+		if u.vp9.V {
+			u.takeSizes()
+		}
+		if i == 0 {
+			if key, w, h := vp9Key(part); key && sid == 0 {
+				out.key = true
+				out.width, out.height = w, h
+				if !u.vp9.V {
+					u.sizes = nil
+				}
+			}
+		}
+		out.data = append(out.data, part...)
+	}
+	if open {
+		return unit{}, errors.New("expected the end of a VP9 layer frame, the access unit ended before")
+	}
+	if len(out.data) == 0 {
+		return unit{}, errors.New("expected a VP9 frame, got descriptors only")
+	}
+	out.layers = max(top+1, len(u.sizes))
+	if top < len(u.sizes) {
+		if w, h := plausible(u.sizes[top][0], u.sizes[top][1]); w > 0 {
+			out.width, out.height = w, h
+		}
+	}
+	return out, nil
+}
+
+// takeSizes keeps the layer sizes of the scalability structure just read.
+func (u *unpacker) takeSizes() {
+	u.sizes = make([][2]int, int(u.vp9.NS)+1)
+	for i := range u.sizes {
+		if u.vp9.Y && i < len(u.vp9.Width) && i < len(u.vp9.Height) {
+			u.sizes[i] = [2]int{int(u.vp9.Width[i]), int(u.vp9.Height[i])}
+		}
+	}
+}
+
+// vp9Key reads the head of a VP9 frame's uncompressed header (VP9 bitstream
+// specification section 6.2) and tells a key frame and its size.
+func vp9Key(frame []byte) (key bool, width, height int) {
+	b := bits{data: frame}
+	if b.read(2) != 2 {
+		return false, 0, 0
+	}
+	profile := int(b.bit() | b.bit()<<1)
+	if profile == 3 {
+		b.skip(1)
+	}
+	if b.flag() || b.flag() { // show_existing_frame, frame_type
+		return false, 0, 0
+	}
+	b.skip(2) // show_frame, error_resilient_mode
+	if b.read(24) != 0x498342 || b.short {
+		return false, 0, 0
+	}
+	if profile >= 2 {
+		b.skip(1) // bit depth
+	}
+	rgb := b.read(3) == 7
+	if !rgb {
+		b.skip(1) // range
+	}
+	if profile&1 == 1 {
+		if rgb {
+			b.skip(1)
+		} else {
+			b.skip(3)
+		}
+	}
+	w, h := int(b.read(16))+1, int(b.read(16))+1
+	if b.short {
+		return true, 0, 0
+	}
+	w, h = plausible(w, h)
+	return true, w, h
+}
