@@ -1,0 +1,483 @@
+package delay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"touchline/media"
+)
+
+const (
+	defaultMaxBytes = 64 << 20
+	defaultMaxAge   = 30 * time.Second
+	maxSlew         = 0.1
+	shownMax        = 16384           // frames remembered as shown
+	shownFor        = 5 * time.Minute // and for how long
+	ageSlack        = time.Second     // how much longer than MaxAge a frame may be held
+)
+
+// ErrRunning is returned by Run while another Run is under way.
+var ErrRunning = errors.New("expected one Run at a time, another one is under way")
+
+// Options configure a Line.
+type Options struct {
+	// MaxBytes bounds the frames held, bitstream and packets together; 0
+	// means 64 MiB.
+	MaxBytes int
+	// MaxAge bounds D, and with a second more the time frames are held; 0
+	// means 30 s.
+	MaxAge time.Duration
+	// Slew is how fast D may move, in seconds per second of media time; 0 or
+	// more than 0.1 means 0.1.
+	Slew float64
+	// Initial is D before the first SetTarget.
+	Initial time.Duration
+}
+
+// Stats counts what a Line has done since it was made.
+type Stats struct {
+	Pushed    uint64 // frames given to Push
+	Written   uint64 // frames that went out through Run or Wrote
+	Waiting   uint64 // dropped because a key frame was waited for
+	OverBytes uint64 // dropped because MaxBytes was exceeded
+	OverAge   uint64 // dropped because MaxAge was exceeded
+	Late      uint64 // went out late by one frame interval or more
+	Frames    int    // held now
+	Bytes     int    // held now
+	Jumps     uint64 // D moved at once
+}
+
+// Output takes the frames that are due.
+type Output interface {
+	// WriteFrame shows a frame and says when it really went out. An error
+	// ends Run; what can be survived is the Output's own business.
+	WriteFrame(f OutFrame) (time.Time, error)
+}
+
+// state is the point that the sliding of D has reached: after the frame that
+// went out last, or in a prediction after any frame.
+type state struct {
+	started bool
+	epoch   uint32
+	pts     time.Duration
+	arrival time.Time
+	due     time.Time
+	d       time.Duration
+}
+
+// shown is one frame that went out.
+type shown struct {
+	epoch uint32
+	pts   time.Duration
+	at    time.Time
+}
+
+// waiter is someone who waits for a picture to be shown.
+type waiter struct {
+	epoch uint32
+	pts   time.Duration
+	done  chan time.Time
+}
+
+// Line holds access units back until arrival + D. Every method may be called
+// from any goroutine.
+type Line struct {
+	maxBytes int
+	maxAge   time.Duration
+	slew     float64
+
+	mu      sync.Mutex
+	running bool
+	wake    chan struct{}
+
+	target  time.Duration
+	jump    bool // the next frame takes the target at once
+	queue   []media.EncodedFrame
+	head    int // first live element of queue
+	bytes   int
+	needKey bool
+	tail    uint32 // epoch of the newest frame accepted
+	out     state
+	stats   Stats
+
+	ring    []shown
+	oldest  int // index of the oldest element once the ring is full
+	waiters []*waiter
+}
+
+// New returns an empty Line.
+func New(o Options) *Line {
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = defaultMaxBytes
+	}
+	if o.MaxAge <= 0 {
+		o.MaxAge = defaultMaxAge
+	}
+	if o.Slew <= 0 || o.Slew > maxSlew {
+		o.Slew = maxSlew
+	}
+	l := &Line{maxBytes: o.MaxBytes, maxAge: o.MaxAge, slew: o.Slew, needKey: true, wake: make(chan struct{}, 1)}
+	l.target = l.clamp(o.Initial)
+	return l
+}
+
+// clamp keeps a wish for D within 0 and MaxAge.
+func (l *Line) clamp(d time.Duration) time.Duration { return max(0, min(d, l.maxAge)) }
+
+// SetTarget sets what D moves to. While nothing has gone out yet, D starts
+// there at once.
+func (l *Line) SetTarget(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = l.clamp(d)
+	l.poke()
+}
+
+// Jump sets the target and lets the next frame take it at once: the picture
+// freezes for the difference. A smaller D is slid to as ever, because a jump
+// down would show a burst.
+func (l *Line) Jump(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = l.clamp(d)
+	if l.out.started && l.target > l.out.d {
+		l.jump = true
+		l.stats.Jumps++
+	}
+	l.poke()
+}
+
+// Target returns what D moves to.
+func (l *Line) Target() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.target
+}
+
+// Delay returns D in force: that of the frame that went out last, or the
+// target while none has.
+func (l *Line) Delay() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.out.started {
+		return l.target
+	}
+	return l.out.d
+}
+
+// Stats returns the counters.
+func (l *Line) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.Frames, s.Bytes = len(l.queue)-l.head, l.bytes
+	return s
+}
+
+// poke wakes Run.
+func (l *Line) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// size is what a frame counts against MaxBytes.
+func size(f *media.EncodedFrame) int {
+	n := len(f.Data)
+	for _, p := range f.Packets {
+		n += len(p.Payload)
+	}
+	return n
+}
+
+// Push takes a frame. The first one, the first of an epoch and the first
+// after a drop must be key frames; others are dropped until one comes.
+func (l *Line) Push(f media.EncodedFrame, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Pushed++
+	if l.stats.Pushed > 1 && f.Epoch != l.tail {
+		l.needKey = true
+	}
+	l.tail = f.Epoch
+	if l.needKey && !f.KeyFrame {
+		l.stats.Waiting++
+		return
+	}
+	l.needKey = false
+	wasEmpty := l.head == len(l.queue)
+	l.queue = append(l.queue, f)
+	l.bytes += size(&f)
+	for l.bytes > l.maxBytes && l.head < len(l.queue) {
+		l.stats.OverBytes += l.dropGroup()
+	}
+	for l.head < len(l.queue) && now.Sub(l.queue[l.head].Arrival) > l.maxAge+ageSlack {
+		l.stats.OverAge += l.dropGroup()
+	}
+	if wasEmpty {
+		l.poke()
+	}
+}
+
+// dropGroup drops the oldest frame and all up to the next key frame.
+func (l *Line) dropGroup() uint64 {
+	n := uint64(0)
+	for l.head < len(l.queue) && (n == 0 || !l.queue[l.head].KeyFrame) {
+		l.pop()
+		n++
+	}
+	if l.head == len(l.queue) {
+		l.needKey = true
+	}
+	return n
+}
+
+// pop removes the head of the queue.
+func (l *Line) pop() media.EncodedFrame {
+	f := l.queue[l.head]
+	l.queue[l.head] = media.EncodedFrame{}
+	l.head++
+	l.bytes -= size(&f)
+	if l.head == len(l.queue) {
+		l.queue, l.head = l.queue[:0], 0
+	} else if l.head > 64 && l.head*2 > len(l.queue) {
+		n := copy(l.queue, l.queue[l.head:])
+		clear(l.queue[n:])
+		l.queue, l.head = l.queue[:n], 0
+	}
+	return f
+}
+
+// step moves the sliding D on by one frame and returns the state after it.
+func (l *Line) step(s state, epoch uint32, pts time.Duration, arrival time.Time, jump bool) state {
+	n := state{started: true, epoch: epoch, pts: pts, arrival: arrival, d: l.target}
+	switch {
+	case !s.started, jump && l.target > s.d:
+	case s.epoch != epoch:
+		// A new source: the picture breaks anyway. Only frames already
+		// promised a later moment hold D up.
+		n.d = max(l.target, min(s.due.Sub(arrival), l.maxAge))
+	default:
+		most := time.Duration(l.slew * float64(max(0, arrival.Sub(s.arrival))))
+		n.d = s.d + max(-most, min(most, l.target-s.d))
+	}
+	n.due = arrival.Add(n.d)
+	if s.started && n.due.Before(s.due) {
+		n.due = s.due
+	}
+	return n
+}
+
+// Next returns the head frame if it is due. Otherwise wait is the time until
+// it is, or negative when the line is empty.
+//
+// A frame that is taken late by less than one frame interval goes out as if
+// nothing had happened; one that is later still goes out in order, counted as
+// Late. Nothing is skipped for lateness: later frames need it, and its
+// timestamp says when it should have been shown.
+func (l *Line) Next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head == len(l.queue) {
+		return OutFrame{}, false, -1
+	}
+	h := &l.queue[l.head]
+	s := l.step(l.out, h.Epoch, h.PTS, h.Arrival, l.jump)
+	if wait = s.due.Sub(now); wait > 0 {
+		return OutFrame{}, false, wait
+	}
+	interval := s.due.Sub(l.out.due)
+	if l.out.started && -wait >= max(interval, time.Millisecond) {
+		l.stats.Late++
+	}
+	l.out, l.jump = s, false
+	return OutFrame{EncodedFrame: l.pop(), Due: s.due}, true, 0
+}
+
+// Due predicts when the picture of a media time is shown: the frame at or
+// just before pts. For a frame that already went out it is when that
+// happened. For frames in the line it simulates the sliding of D as it will
+// be if the target stays. A frame not yet pushed is taken to come at its PTS
+// distance from the newest one, or at arrival if given. False means that
+// nothing is known of it.
+func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...time.Time) (time.Time, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, jump := l.out, l.jump
+	var found time.Time
+	seen := false
+	for i := l.head; i < len(l.queue); i++ {
+		f := &l.queue[i]
+		if f.Epoch == epoch && f.PTS > pts {
+			break
+		}
+		s, jump = l.step(s, f.Epoch, f.PTS, f.Arrival, jump), false
+		if f.Epoch == epoch {
+			found, seen = s.due, true
+			if f.PTS == pts {
+				break
+			}
+		}
+	}
+	past := func(t time.Time) (time.Time, bool) {
+		if t.Before(now) {
+			t = now
+		}
+		return t, true
+	}
+	newest := s.started && s.epoch == epoch && s.pts < pts
+	switch {
+	case seen && !newest:
+		return past(found)
+	case seen && l.head < len(l.queue) && l.queue[len(l.queue)-1].PTS > pts && l.queue[len(l.queue)-1].Epoch == epoch:
+		return past(found) // between two frames of the line
+	case newest && (l.head == len(l.queue) || seen):
+		at := s.arrival.Add(pts - s.pts)
+		if len(arrival) > 0 {
+			at = arrival[0]
+		}
+		return past(l.step(s, epoch, pts, at, jump).due)
+	case !seen:
+		if at, ok := l.shownAt(epoch, pts); ok {
+			return at, true
+		}
+		if len(arrival) > 0 && (!s.started || s.epoch != epoch) {
+			return past(l.step(s, epoch, pts, arrival[0], jump).due)
+		}
+	}
+	return time.Time{}, false
+}
+
+// Wrote records when a frame really went out. Run calls it; whoever drives
+// Next does.
+func (l *Line) Wrote(f OutFrame, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Written++
+	r := shown{epoch: f.Epoch, pts: f.PTS, at: at}
+	if len(l.ring) < shownMax {
+		l.ring = append(l.ring, r)
+	} else {
+		l.ring[l.oldest] = r
+		l.oldest = (l.oldest + 1) % shownMax
+	}
+	kept := l.waiters[:0]
+	for _, w := range l.waiters {
+		if t, ok := l.shownAt(w.epoch, w.pts); ok {
+			w.done <- t
+		} else {
+			kept = append(kept, w)
+		}
+	}
+	clear(l.waiters[len(kept):])
+	l.waiters = kept
+}
+
+// Shown returns when the copy really showed the picture of a media time: the
+// newest frame with a PTS of at most pts. False means that it has not been
+// shown yet, or so long ago that it is forgotten.
+func (l *Line) Shown(epoch uint32, pts time.Duration) (time.Time, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.shownAt(epoch, pts)
+}
+
+// shownAt looks through the ring, newest first. The answer is known once a
+// frame at or after pts, or one of another epoch, has gone out.
+func (l *Line) shownAt(epoch uint32, pts time.Duration) (time.Time, bool) {
+	var after time.Time
+	for i := range l.ring {
+		r := &l.ring[(l.oldest+len(l.ring)-1-i)%len(l.ring)]
+		switch {
+		case r.epoch != epoch:
+			if !after.IsZero() {
+				return after, true
+			}
+			after = time.Time{}
+		case r.pts == pts:
+			return r.at, true
+		case r.pts < pts:
+			if i == 0 {
+				return time.Time{}, false
+			}
+			return r.at, true
+		default:
+			after = r.at
+		}
+	}
+	return after, !after.IsZero()
+}
+
+// WaitShown waits until the picture of a media time has been shown and
+// returns when that was.
+func (l *Line) WaitShown(ctx context.Context, epoch uint32, pts time.Duration) (time.Time, error) {
+	l.mu.Lock()
+	if t, ok := l.shownAt(epoch, pts); ok {
+		l.mu.Unlock()
+		return t, nil
+	}
+	w := &waiter{epoch: epoch, pts: pts, done: make(chan time.Time, 1)}
+	l.waiters = append(l.waiters, w)
+	l.mu.Unlock()
+	select {
+	case t := <-w.done:
+		return t, nil
+	case <-ctx.Done():
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for i, other := range l.waiters {
+			if other == w {
+				l.waiters = append(l.waiters[:i], l.waiters[i+1:]...)
+				break
+			}
+		}
+		return time.Time{}, fmt.Errorf("wait for a picture to be shown: %w", context.Cause(ctx))
+	}
+}
+
+// Run writes each frame to out when it is due, until ctx ends or out fails.
+// It starts no goroutine. One Run at a time; a second gets ErrRunning.
+func (l *Line) Run(ctx context.Context, out Output) error {
+	l.mu.Lock()
+	if l.running {
+		l.mu.Unlock()
+		return ErrRunning
+	}
+	l.running = true
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		l.running = false
+		l.mu.Unlock()
+	}()
+
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		f, ok, wait := l.Next(time.Now())
+		if ok {
+			at, err := out.WriteFrame(f)
+			if err != nil {
+				return fmt.Errorf("write delayed frame: %w", err)
+			}
+			l.Wrote(f, at)
+			continue
+		}
+		if wait < 0 {
+			wait = time.Hour
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-l.wake:
+		case <-timer.C:
+		}
+	}
+}
