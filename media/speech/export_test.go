@@ -1,0 +1,10 @@
+package speech
+
+// Encoder lets a test put its own encoder in.
+type Encoder = encoder
+
+// NewWithEncoder makes a Writer that encodes by enc.
+func NewWithEncoder(o Options, enc Encoder) (*Writer, error) { return newWriter(o, enc) }
+
+// Lookahead is the encoder's, in samples.
+const Lookahead = lookahead

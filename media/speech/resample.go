@@ -1,0 +1,208 @@
+package speech
+
+import (
+	"fmt"
+	"math"
+)
+
+const (
+	// sampleRate is Opus' native rate, and that of everything behind the resampler (Hz).
+	sampleRate = 48000
+
+	filterTaps = 64   // input samples that one output sample looks at
+	filterBeta = 8.0  // Kaiser window: about 80 dB of stop band
+	filterCut  = 0.92 // of the lower Nyquist frequency, half way down the slope
+
+	// maxPhases bounds the filter table: every usual rate needs 640 or fewer.
+	maxPhases = 1920
+	minRate   = 4000
+	maxRate   = 192000
+)
+
+// filter is the table of one conversion to 48 kHz; read-only, so it may be shared.
+type filter struct {
+	up, down int // output and input steps: 48000/rate in lowest terms
+	taps     int
+	coef     []float32 // up phases of taps coefficients
+}
+
+func newFilter(rate int) (*filter, error) {
+	if rate < minRate || rate > maxRate {
+		return nil, fmt.Errorf("expected a sample rate of %d to %d Hz, got %d: convert the sound first",
+			minRate, maxRate, rate)
+	}
+	g := gcd(sampleRate, rate)
+	f := &filter{up: sampleRate / g, down: rate / g}
+	if f.up > maxPhases {
+		return nil, fmt.Errorf("expected a usual sample rate (8000, 16000, 22050, 24000, 44100, 48000 Hz), got %d", rate)
+	}
+	if f.up == f.down {
+		return f, nil
+	}
+	// In units of the input's sampling step. When the rate goes down the
+	// pass band narrows and the filter gets longer by the same factor.
+	scale := min(1, float64(f.up)/float64(f.down))
+	f.taps = filterTaps * int(math.Ceil(1/scale))
+	half := float64(f.taps / 2)
+	cut := filterCut * scale
+	f.coef = make([]float32, f.up*f.taps)
+	row := make([]float64, f.taps)
+	for p := range f.up {
+		sum := 0.0
+		for j := range row {
+			t := float64(p)/float64(f.up) - float64(j-f.taps/2+1)
+			row[j] = cut * sinc(cut*t) * kaiser(t/half, filterBeta)
+			sum += row[j]
+		}
+		// Every phase passes DC unchanged, so that no tone appears at the phase rate.
+		for j, v := range row {
+			f.coef[p*f.taps+j] = float32(v / sum)
+		}
+	}
+	return f, nil
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func sinc(x float64) float64 {
+	if x == 0 {
+		return 1
+	}
+	return math.Sin(math.Pi*x) / (math.Pi * x)
+}
+
+func kaiser(x, beta float64) float64 {
+	if x < -1 || x > 1 {
+		return 0
+	}
+	return bessel0(beta*math.Sqrt(1-x*x)) / bessel0(beta)
+}
+
+// bessel0 is the modified Bessel function of the first kind, order 0, by its power series.
+func bessel0(x float64) float64 {
+	sum, term := 1.0, 1.0
+	for k := 1.0; term > 1e-12*sum; k++ {
+		term *= (x / 2 / k) * (x / 2 / k)
+		sum += term
+	}
+	return sum
+}
+
+// Resampler converts one stream of mono 16-bit sound to 48 kHz by a polyphase
+// windowed-sinc filter. It keeps its state from call to call: however the
+// input is cut, the output is the same to the bit. Output sample k stands at
+// input time k*rate/48000, with no delay; the last few milliseconds come out
+// with Flush. Not safe for concurrent use.
+type Resampler struct {
+	f     *filter
+	in    []float32 // input still needed; in[0] is tap 0 of the next output
+	phase int       // of the next output
+	flush int       // input samples so far, less those whose outputs are out (in units of 1/up input steps)
+}
+
+// NewResampler prepares a conversion from rate (Hz, 4000 to 192000, in a
+// simple ratio to 48000).
+func NewResampler(rate int) (*Resampler, error) {
+	f, err := newFilter(rate)
+	if err != nil {
+		return nil, err
+	}
+	return newResampler(f), nil
+}
+
+func newResampler(f *filter) *Resampler {
+	r := &Resampler{f: f}
+	r.Reset()
+	return r
+}
+
+// Reset forgets everything heard.
+func (r *Resampler) Reset() {
+	r.phase, r.flush = 0, 0
+	r.in = r.in[:0]
+	if r.f.taps > 0 {
+		r.in = append(r.in, make([]float32, r.f.taps/2-1)...)
+	}
+}
+
+// Append converts src and appends what is ready to dst.
+func (r *Resampler) Append(dst, src []int16) []int16 {
+	if r.f.taps == 0 {
+		return append(dst, src...)
+	}
+	r.flush += len(src) * r.f.up
+	for len(src) > 0 {
+		// In pieces, so that the history stays small whatever comes.
+		n := min(len(src), 4096)
+		for _, s := range src[:n] {
+			r.in = append(r.in, float32(s))
+		}
+		src = src[n:]
+		dst = r.run(dst, -1)
+	}
+	return dst
+}
+
+// Flush appends what is still inside, as if silence followed, and resets.
+func (r *Resampler) Flush(dst []int16) []int16 {
+	if r.f.taps == 0 || r.flush <= 0 {
+		r.Reset()
+		return dst
+	}
+	left := (r.flush + r.f.down - 1) / r.f.down
+	for range r.f.taps/2 + r.f.down/r.f.up + 1 {
+		r.in = append(r.in, 0)
+	}
+	dst = r.run(dst, left)
+	r.Reset()
+	return dst
+}
+
+// run makes outputs while the input lasts, at most limit of them unless it is negative.
+func (r *Resampler) run(dst []int16, limit int) []int16 {
+	f := r.f
+	pos := 0
+	for limit != 0 && pos+f.taps <= len(r.in) {
+		dst = append(dst, round16(dot(f.coef[r.phase*f.taps:][:f.taps], r.in[pos:])))
+		limit--
+		r.flush -= f.down
+		r.phase += f.down
+		pos += r.phase / f.up
+		r.phase %= f.up
+	}
+	// pos may lie beyond the input when the rate goes down steeply: taps >= 64
+	// and down/up <= 4 keep it inside.
+	r.in = r.in[:copy(r.in, r.in[min(pos, len(r.in)):])]
+	return dst
+}
+
+// dot multiplies c with the first len(c) samples of x; len(c) is a multiple of 4.
+func dot(c, x []float32) float32 {
+	x = x[:len(c)]
+	var a, b, d, e float32
+	for len(c) >= 4 && len(x) >= 4 {
+		a += c[0] * x[0]
+		b += c[1] * x[1]
+		d += c[2] * x[2]
+		e += c[3] * x[3]
+		c, x = c[4:], x[4:]
+	}
+	return (a + b) + (d + e)
+}
+
+func round16(v float32) int16 {
+	switch {
+	case v >= math.MaxInt16:
+		return math.MaxInt16
+	case v <= math.MinInt16:
+		return math.MinInt16
+	case v < 0:
+		return int16(v - 0.5)
+	}
+	return int16(v + 0.5)
+}

@@ -1,0 +1,392 @@
+package speech
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"touchline/media"
+)
+
+const (
+	block     = sampleRate / 100      // 10 ms, the grain of silence detection
+	keep      = 2 * block             // silence kept before and after
+	lateLead  = sampleRate / 200      // of it, kept before an utterance that is late already
+	onsetSpan = sampleRate / 10       // the onset lies at most this far behind the first audible block
+	maxHeld   = 180 * sampleRate      // bound of one utterance's unplayed audio
+	maxQueue  = 64                    // bound of utterances waiting to play
+	fadeLen   = 8 * sampleRate / 1000 // length of the fade of a cut
+
+	// silenceRMS is -50 dBFS: a 10 ms block below it is silence.
+	silenceRMS = 104
+	// onsetLevel is -40 dBFS: the first sample that reaches it is the onset.
+	onsetLevel = 328
+)
+
+// ErrEnded is returned by Write after End or Cut.
+var ErrEnded = errors.New("the utterance has ended: make a new one")
+
+// ErrTooLong is returned by Write when three minutes of audio wait to be played.
+var ErrTooLong = errors.New("expected less than 180 s of waiting audio: write it in step with the playback")
+
+// Events are told by the Writer, from its own goroutine, after the packet in
+// question was written; they must not block. Either may be nil.
+type Events struct {
+	// Started: the packet with the onset was written; onset is when a listener
+	// without network or buffer decodes it.
+	Started func(onset time.Time)
+	// Ended: the last audible sample's packet was written; end is when that sample
+	// has been played. cut is set when it was stopped before its end.
+	Ended func(end time.Time, cut bool)
+}
+
+// Utterance is one utterance on its way to the voice track. Utterances play
+// in the order of Start; one that is started while another plays waits for it.
+// All methods are safe for concurrent use and never block for long.
+//
+// Silence is judged in blocks of 10 ms, at -50 dBFS RMS. What comes before the
+// first block above it is cut off but for 20 ms, so that a soft beginning
+// (an h, an f) is not clipped; what follows the last one is cut off but for
+// 20 ms. The onset is the first sample that reaches -40 dBFS, at most 100 ms
+// after that first block, and that block itself when nothing reaches it.
+type Utterance struct {
+	w  *Writer
+	ev Events
+
+	// Writers only, one at a time.
+	in struct {
+		sync.Mutex
+		rate    int
+		rs      *Resampler
+		scratch []int16
+	}
+
+	// The rest is guarded by w.mu. Positions count 48 kHz samples from the
+	// first one ever written.
+	buf     []int16 // what is not yet played, from base on
+	base    int64
+	blocked int64 // judged so far: a multiple of block, or everything after End
+	audible int64 // end of the last audible block
+	first   int64 // first audible block; -1: none yet
+	onset   int64 // -1: not known yet
+	cursor  int64 // next sample to play
+	offset  int64 // place in the schedule less position, of what was rendered last
+	heard   int64 // place of the end of the last sound rendered
+	at      time.Time
+	state   state
+	ended   bool // no more audio comes
+	cut     bool
+	began   bool // the onset has been sent
+	starved bool // in an underrun
+}
+
+type state uint8
+
+const (
+	stateWaiting state = iota // not started
+	stateQueued
+	statePlaying
+	stateDone
+)
+
+// Write appends audio of any usual rate and returns the audible time known so
+// far: from the onset to the end of the last sound. Silence at the end is held
+// back until more sound follows or End is called. Errors: ErrEnded,
+// ErrTooLong, or a rate that cannot be converted.
+func (u *Utterance) Write(pcm media.PCM) (audible time.Duration, err error) {
+	u.in.Lock()
+	defer u.in.Unlock()
+	if u.in.rate != pcm.Rate {
+		if err := u.retune(pcm.Rate); err != nil {
+			return u.audibleTime(), err
+		}
+	}
+	// In pieces of 100 ms, so that the writer is never kept waiting.
+	step := max(pcm.Rate/10, 1)
+	for from := 0; from < len(pcm.Samples); from += step {
+		u.in.scratch = u.in.rs.Append(u.in.scratch[:0], pcm.Samples[from:min(from+step, len(pcm.Samples))])
+		if err := u.append(u.in.scratch); err != nil {
+			return u.audibleTime(), err
+		}
+	}
+	return u.audibleTime(), nil
+}
+
+// retune ends the conversion under way and begins one from another rate.
+func (u *Utterance) retune(rate int) error {
+	f, err := u.w.filterFor(rate)
+	if err != nil {
+		return err
+	}
+	if u.in.rs != nil {
+		u.in.scratch = u.in.rs.Flush(u.in.scratch[:0])
+		if err := u.append(u.in.scratch); err != nil {
+			return err
+		}
+	}
+	u.in.rate, u.in.rs = rate, newResampler(f)
+	return nil
+}
+
+func (u *Utterance) append(samples []int16) error {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	if u.ended {
+		return ErrEnded
+	}
+	if len(u.buf)+len(samples) > maxHeld {
+		return ErrTooLong
+	}
+	u.buf = append(u.buf, samples...)
+	u.judge()
+	return nil
+}
+
+// judge finds where sound begins and ends in what has come since.
+func (u *Utterance) judge() {
+	total := u.base + int64(len(u.buf))
+	for u.blocked < total {
+		end := min(u.blocked+block, total)
+		if end < u.blocked+block && !u.ended {
+			break
+		}
+		loud := rms(u.buf[u.blocked-u.base:end-u.base]) >= silenceRMS
+		if loud {
+			u.audible = end
+			if end <= u.cursor {
+				u.heard = u.offset + end // played before it could be judged
+			}
+			if u.first < 0 {
+				u.first = u.blocked
+			}
+		}
+		if u.first >= 0 && u.onset < 0 {
+			u.findOnset(end, loud)
+		}
+		u.blocked = end
+	}
+	if u.first < 0 {
+		// Leading silence: keep only what may become the lead.
+		u.dropBefore(u.blocked - keep)
+		u.cursor = u.base
+	}
+	if u.ended && u.first >= 0 && u.onset < 0 {
+		u.onset = u.first
+	}
+}
+
+func (u *Utterance) findOnset(end int64, loud bool) {
+	limit := u.first + onsetSpan
+	for i := u.blocked; loud && i < min(end, limit); i++ {
+		if s := u.buf[i-u.base]; s >= onsetLevel || s <= -onsetLevel {
+			u.onset = i
+			return
+		}
+	}
+	if end >= limit {
+		u.onset = u.first
+	}
+}
+
+func (u *Utterance) dropBefore(pos int64) {
+	n := min(pos-u.base, int64(len(u.buf)))
+	if n <= 0 {
+		return
+	}
+	u.buf = u.buf[:copy(u.buf, u.buf[n:])]
+	u.base += n
+}
+
+func rms(s []int16) float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, v := range s {
+		sum += float64(v) * float64(v)
+	}
+	return math.Sqrt(sum / float64(len(s)))
+}
+
+// audibleTime is the time from the onset to the end of the last sound so far.
+func (u *Utterance) audibleTime() time.Duration {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	return u.audibleLocked()
+}
+
+func (u *Utterance) audibleLocked() time.Duration {
+	from := u.onset
+	if from < 0 {
+		from = u.first
+	}
+	if from < 0 {
+		return 0
+	}
+	return samples(u.audible - from)
+}
+
+// LeadTrimmed tells how much of the audio written lies before the onset: the
+// silence cut off, the 20 ms kept of it, and a soft beginning. A word at time
+// t of the audio written is heard at t - LeadTrimmed after the moment that
+// Started tells. While only silence has come, it is all of it.
+func (u *Utterance) LeadTrimmed() time.Duration {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	switch {
+	case u.onset >= 0:
+		return samples(u.onset)
+	case u.first >= 0:
+		return samples(u.first)
+	}
+	return samples(u.blocked)
+}
+
+// End says that no more audio will come, and returns the audible time of the
+// whole. An utterance that has none is dropped: neither event is told.
+func (u *Utterance) End() time.Duration {
+	u.in.Lock()
+	defer u.in.Unlock()
+	if u.in.rs != nil {
+		u.in.scratch = u.in.rs.Flush(u.in.scratch[:0])
+		// Too much, or ended already: what is there is what is played.
+		_ = u.append(u.in.scratch)
+		u.in.rs, u.in.scratch, u.in.rate = nil, nil, 0
+	}
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	if !u.ended {
+		u.ended = true
+		u.judge()
+	}
+	return u.audibleLocked()
+}
+
+// Start releases it: the onset is decoded by a listener (see the package
+// comment) at the given moment, to the sample, when that is still possible;
+// else as soon as possible, with what silence is left in front of it
+// shortened to 5 ms. Starting again does nothing.
+func (u *Utterance) Start(at time.Time) {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	if u.state != stateWaiting {
+		return
+	}
+	if len(u.w.queue) >= maxQueue {
+		u.state = stateDone
+		u.ended = true
+		u.w.stats.Refused++
+		return
+	}
+	u.state = stateQueued
+	u.at = at
+	u.w.queue = append(u.w.queue, u)
+}
+
+// Cut stops it: silent within 40 ms, by a fade of 8 ms. Ended follows if
+// Started came; one that was not heard yet vanishes without a word.
+func (u *Utterance) Cut() {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	if u.state == stateDone {
+		return
+	}
+	u.cut, u.ended = true, true
+	if u.state != statePlaying {
+		u.finish()
+	}
+}
+
+// silentEnd reports that it ended with nothing to be heard.
+func (u *Utterance) silentEnd() bool { return u.ended && u.first < 0 }
+
+// begin starts playing when the onset is known: onset is the place wanted for
+// it, now the earliest place free, limit the end of the frame. It returns the
+// place of the first sample.
+func (u *Utterance) begin(onset, now, limit int64) (from int64, ok bool) {
+	if u.onset < 0 {
+		return 0, false
+	}
+	lead := max(u.base, u.first-keep)
+	from = onset - (u.onset - lead)
+	if from >= limit {
+		return 0, false // not in this frame
+	}
+	u.cursor = lead
+	if late := now - from; late > 0 {
+		u.cursor += min(late, max(0, u.first-lateLead-lead))
+		from = now
+	}
+	u.state = statePlaying
+	return from, true
+}
+
+// render puts what is due into dst, whose first sample's place is at. more is
+// set when the utterance is not over with it.
+func (u *Utterance) render(dst []int16, at int64) (n int, more bool) {
+	end := u.base + int64(len(u.buf))
+	switch {
+	case u.cut:
+		end = min(end, u.cursor+fadeLen)
+	case u.ended:
+		end = min(end, u.audible+keep)
+	}
+	n = copy(dst, u.buf[u.cursor-u.base:max(end, u.cursor)-u.base])
+	if u.cut {
+		fade(dst[:n])
+		end = u.cursor + int64(n) // what does not fit is not played
+	}
+	next := u.cursor + int64(n)
+	if n > 0 {
+		u.offset = at - u.cursor
+		u.starved = false
+	}
+	w := u.w
+	frame := at - int64(frameLen-len(dst)) // place of the frame's first sample
+	if u.onset >= u.cursor && u.onset < next {
+		u.began = true
+		w.events = append(w.events, event{u: u, place: int(u.offset + u.onset - frame)})
+	}
+	if u.audible > u.cursor || u.cut {
+		u.heard = u.offset + min(u.audible, next)
+	}
+	u.cursor = next
+	if next < end || !u.ended {
+		if next >= end && n < len(dst) && !u.starved {
+			u.starved = true
+			w.stats.Underruns++
+		}
+		// Played sound is let go a second at a time.
+		if old := min(u.cursor, u.blocked); old-u.base > sampleRate {
+			u.dropBefore(old)
+		}
+		return n, true
+	}
+	if u.began {
+		w.events = append(w.events, event{u: u, place: int(u.heard - frame), end: true, cut: u.cut})
+	}
+	u.finish()
+	return n, false
+}
+
+// fade lets the sound go down to nothing within s.
+func fade(s []int16) {
+	for i := range s {
+		s[i] = int16(int32(s[i]) * int32(len(s)-i) / int32(len(s)+1))
+	}
+}
+
+// finish takes it out of the queue and frees its audio.
+func (u *Utterance) finish() {
+	u.state = stateDone
+	u.ended = true
+	u.buf = nil
+	u.base = u.blocked
+	for i, q := range u.w.queue {
+		if q == u {
+			u.w.queue = append(u.w.queue[:i], u.w.queue[i+1:]...)
+			return
+		}
+	}
+}
