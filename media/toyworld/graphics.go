@@ -1,0 +1,77 @@
+package toyworld
+
+import (
+	"fmt"
+)
+
+// What a broadcaster lays over the picture: score board, clock, banner, replay sign.
+
+const (
+	flashMS     = 450
+	bannerInMS  = 300 // after the goal
+	bannerOutMS = 3200
+	slideMS     = 260
+)
+
+// board draws score board and match clock.
+func (w *World) board(c *canvas, t int64) {
+	u := float64(w.width) / 100
+	x, y, h := 3*u, 3*u, 4*u
+	navy, ink := rgb{18, 24, 44}, rgb{246, 248, 252}
+	score := w.script.scoreAt(t)
+	side := func(x float64, k kit) {
+		c.rect(x, y, x+7.6*u, y+h, navy, 1)
+		c.rect(x, y, x+0.9*u, y+h, k.shirt, 1)
+		c.text(x+1.9*u, y+1.15*u, 1.7*u, k.code, ink, 0.085)
+	}
+	side(x, w.kits[0])
+	c.rect(x+7.6*u, y, x+14.8*u, y+h, ink, 1)
+	c.text(x+8.5*u, y+0.95*u, 2.1*u, fmt.Sprintf("%d-%d", score[0], score[1]), navy, 0.1)
+	side(x+14.8*u, w.kits[1])
+	c.rect(x+22.4*u, y, x+31.8*u, y+h, navy, 0.8)
+	total := w.kickedOff + t/1000
+	c.text(x+23.3*u, y+1.15*u, 1.7*u, fmt.Sprintf("%02d:%02d", total/60%100, total%60), ink, 0.08)
+}
+
+// sign tells that a replay is shown.
+func (w *World) sign(c *canvas) {
+	u := float64(w.width) / 100
+	x, y := 80.6*u, 3*u
+	c.rect(x, y, x+16.4*u, y+4*u, rgb{190, 24, 44}, 0.95)
+	c.text(x+1.8*u, y+1.1*u, 1.8*u, "REPLAY", rgb{255, 255, 255}, 0.1)
+}
+
+// banner of a goal, which slides in, stays and goes.
+func (w *World) banner(c *canvas, g goalMark, t int64) {
+	since := t - g.at
+	if since < bannerInMS || since > bannerOutMS {
+		return
+	}
+	k := 1.0
+	if since < bannerInMS+slideMS {
+		k = float64(since-bannerInMS) / slideMS
+	} else if since > bannerOutMS-slideMS {
+		k = float64(bannerOutMS-since) / slideMS
+	}
+	k = k * k * (3 - 2*k)
+	u, h := float64(w.width)/100, float64(w.height)
+	kit := w.kits[g.team]
+	top, bottom := 0.36*h, 0.66*h
+	left := 100*u*(k-1) + 4*u
+	right := left + 92*u
+	c.rect(left, top, right, bottom, rgb{14, 20, 40}, 0.96)
+	c.rect(left, top, left+6*u, bottom, kit.shirt, 1)
+	c.rect(left, bottom-0.9*u, right, bottom, kit.shirt, 1)
+	c.text(left+12*u, top+3*u, 9.6*u, "GOAL!", rgb{255, 255, 255}, 0.105)
+	c.text(left+61*u, top+3.4*u, 4.4*u, kit.code, kit.shirt.mix(rgb{255, 255, 255}, 0.35), 0.09)
+	c.text(left+61*u, top+9.4*u, 3*u, fmt.Sprintf("%d - %d", g.score[0], g.score[1]), rgb{220, 226, 240}, 0.09)
+}
+
+// flashAt is how white the picture is, 0 to 1.
+func (g goalMark) flashAt(t int64) float64 {
+	since := t - g.at
+	if since < 0 || since >= flashMS {
+		return 0
+	}
+	return 0.9 * (1 - float64(since)/flashMS)
+}

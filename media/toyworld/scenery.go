@@ -1,0 +1,278 @@
+package toyworld
+
+import "math"
+
+// Metres beyond the far touchline: the boards, the foot of the stand, its top.
+const (
+	boardsY     = pitchWidth + 5
+	boardsH     = 1.9
+	standY      = pitchWidth + 8
+	standRise   = 0.62 // of a metre up for each metre back
+	standDepth  = 34.0
+	seat        = 1.15
+	stripes     = 18
+	lineWidth   = 0.26 // wider than on a real pitch, so that it shows
+	circleR     = 9.15
+	boxDepth    = 16.5
+	boxHalf     = 20.16
+	goalBoxDeep = 5.5
+	goalBoxHalf = 9.16
+	goalHalf    = 4.6 // wider than a real goal
+	goalHeight  = 3.6
+	spotX       = 11.0
+)
+
+// kit is what the two teams wear.
+type kit struct {
+	code                  string
+	shirt, sleeve, shorts rgb
+}
+
+func kits() [][2]kit {
+	white, black := rgb{244, 244, 240}, rgb{26, 26, 32}
+	red := kit{"RED", rgb{214, 38, 46}, rgb{238, 226, 222}, white}
+	blue := kit{"BLU", rgb{38, 84, 206}, rgb{240, 240, 244}, rgb{20, 38, 110}}
+	yellow := kit{"YEL", rgb{248, 206, 40}, rgb{30, 60, 120}, rgb{24, 52, 120}}
+	snow := kit{"WHT", white, rgb{30, 30, 40}, black}
+	violet := kit{"VIO", rgb{124, 56, 176}, rgb{240, 220, 250}, white}
+	sky := kit{"SKY", rgb{116, 186, 236}, white, black}
+	orange := kit{"ORA", rgb{246, 126, 30}, black, black}
+	return [][2]kit{{red, blue}, {blue, yellow}, {red, snow}, {yellow, violet}, {orange, blue}, {red, sky}, {snow, violet}}
+}
+
+// bake paints everything of a shot that never moves.
+func (w *World) bake(s Shot) []byte {
+	buf := make([]byte, i420Size(w.width, w.height))
+	c := newCanvas(buf, w.width, w.height)
+	if s == ShotCrowd {
+		w.bakeCrowd(&c)
+		return buf
+	}
+	cam := s.camera()
+	inv := 1 / float64(w.width)
+	chroma := make([][2]int, (w.width/2)*(w.height/2))
+	for py := range w.height {
+		for px := range w.width {
+			x := (float64(px) + 0.5 - float64(w.width)/2) * inv
+			y := (float64(py) + 0.5 - float64(w.height)/2) * inv
+			k := w.scene(cam, cam.ray(x, y), inv).yuv()
+			c.y.pix[py*w.width+px] = k.y
+			if q := py/2*(w.width/2) + px/2; px/2 < w.width/2 && py/2 < w.height/2 {
+				chroma[q][0] += int(k.u)
+				chroma[q][1] += int(k.v)
+			}
+		}
+	}
+	for i, k := range chroma {
+		c.u.pix[i], c.v.pix[i] = uint8((k[0]+2)/4), uint8((k[1]+2)/4)
+	}
+	w.bakeBoards(&c, cam)
+	w.bakeGoals(&c, cam)
+	return buf
+}
+
+// scene is the colour that a ray meets; pixel is a pixel's size on the picture.
+func (w *World) scene(cam camera, d vec, pixel float64) rgb {
+	boards := cam.at.add(d.scale((boardsY - cam.at.y) / d.y))
+	if boards.z > boardsH || d.z >= 0 {
+		return w.stand(cam, d)
+	}
+	if boards.z > 0 {
+		n := int(math.Floor((boards.x + 60) / boardPanel))
+		return boardColours()[n%3][0]
+	}
+	t := -cam.at.z / d.z
+	p := cam.at.add(d.scale(t))
+	// A pixel covers this much of the ground, along x and along y.
+	fx := t * pixel
+	fy := fx * math.Sqrt(d.dot(d)) / math.Abs(d.z)
+	grass := rgb{52, 132, 62}
+	band := p.x / (pitchLength / stripes)
+	if int(math.Floor(band))%2 != 0 {
+		grass = rgb{44, 116, 54}
+	}
+	if p.x < -3.5 || p.x > pitchLength+3.5 || p.y < -3.5 || p.y > pitchWidth+3.5 {
+		grass = rgb{38, 92, 50}
+	}
+	// The lamps stand over the middle.
+	away := math.Hypot((p.x-midX)/75, (p.y-midY)/60)
+	grass = grass.mix(rgb{18, 58, 34}, min(0.5, 0.28*away*away))
+	grass = grass.mix(rgb{96, 168, 84}, 0.22*max(0, 1-away))
+	return grass.mix(rgb{240, 246, 238}, 0.94*marking(p.x, p.y, fx, fy))
+}
+
+// stroke is how much of a pixel of the given footprint a line at distance d covers.
+func stroke(d, foot float64) float64 {
+	d = math.Abs(d)
+	lo := max(d-foot/2, -lineWidth/2)
+	hi := min(d+foot/2, lineWidth/2)
+	return max(0, min(1, (hi-lo)/foot))
+}
+
+// marking is how much of a pixel the lines cover, from 0 to 1.
+func marking(x, y, fx, fy float64) float64 {
+	within := func(v, lo, hi float64) bool { return v >= lo-lineWidth/2 && v <= hi+lineWidth/2 }
+	best := 0.0
+	along := func(lineY, lo, hi float64) {
+		if within(x, lo, hi) {
+			best = max(best, stroke(y-lineY, fy))
+		}
+	}
+	across := func(lineX, lo, hi float64) {
+		if within(y, lo, hi) {
+			best = max(best, stroke(x-lineX, fx))
+		}
+	}
+	ring := func(cx, cy, r float64) {
+		dx, dy := x-cx, y-cy
+		d := math.Hypot(dx, dy)
+		if d < r-3 || d > r+3 {
+			return
+		}
+		foot := math.Hypot(fx*dx/d, fy*dy/d)
+		best = max(best, stroke(d-r, foot))
+	}
+	spot := func(cx, cy, r float64) {
+		d := math.Hypot((x-cx)/(r+fx/2), (y-cy)/(r+fy/2))
+		best = max(best, min(1, max(0, 2-2*d)))
+	}
+	along(0, 0, pitchLength)
+	along(pitchWidth, 0, pitchLength)
+	across(0, 0, pitchWidth)
+	across(pitchLength, 0, pitchWidth)
+	across(midX, 0, pitchWidth)
+	ring(midX, midY, circleR)
+	spot(midX, midY, 0.5)
+	mx := min(x, pitchLength-x) // both halves are alike
+	if mx < boxDepth+circleR && mx > -1 {
+		x = mx
+		across(boxDepth, midY-boxHalf, midY+boxHalf)
+		along(midY-boxHalf, 0, boxDepth)
+		along(midY+boxHalf, 0, boxDepth)
+		across(goalBoxDeep, midY-goalBoxHalf, midY+goalBoxHalf)
+		along(midY-goalBoxHalf, 0, goalBoxDeep)
+		along(midY+goalBoxHalf, 0, goalBoxDeep)
+		spot(spotX, midY, 0.5)
+		if x > boxDepth {
+			ring(spotX, midY, circleR)
+		}
+		if x > 0 && y > 0 && y < pitchWidth {
+			ring(0, 0, 1.5)
+			ring(0, pitchWidth, 1.5)
+		}
+	}
+	return best
+}
+
+// stand is the far side: seats full of people, a roof, the night.
+func (w *World) stand(cam camera, d vec) rgb {
+	// The plane z = rise * (y - standY).
+	den := d.z - standRise*d.y
+	t := (standRise*(cam.at.y-standY) - cam.at.z) / den
+	p := cam.at.add(d.scale(t))
+	back := p.y - standY
+	if t <= 0 || back > standDepth {
+		return rgb{14, 18, 34}
+	}
+	if back < 0 {
+		return rgb{40, 46, 60}
+	}
+	if back > standDepth-1.6 {
+		return rgb{70, 78, 96}
+	}
+	return w.fan(p.x, back)
+}
+
+// fan is the colour of the crowd at a place of the stand.
+func (w *World) fan(x, back float64) rgb {
+	row := math.Floor(back / seat)
+	col := math.Floor(x/seat + 0.5*math.Mod(row, 2))
+	if m := math.Mod(col+400, 26); m < 1 {
+		return rgb{66, 70, 80} // an aisle
+	}
+	roll := chance(w.seed, uint64(int64(col)+5000), uint64(int64(row)+9000))
+	dark := rgb{34, 38, 52}
+	var shirt rgb
+	switch {
+	case roll < 0.22:
+		shirt = w.kits[0].shirt
+	case roll < 0.44:
+		shirt = w.kits[1].shirt
+	case roll < 0.6:
+		shirt = rgb{190, 186, 180}
+	case roll < 0.8:
+		shirt = rgb{84, 88, 104}
+	default:
+		shirt = dark
+	}
+	fx := x/seat + 0.5*math.Mod(row, 2) - col - 0.5
+	fy := back/seat - row
+	// Rows farther back lie deeper in the roof's shadow.
+	shade := 0.34 + 0.4*back/standDepth
+	if fx*fx+(fy-0.72)*(fy-0.72) < 0.045 {
+		return rgb{206, 164, 136}.mix(dark, shade)
+	}
+	if math.Abs(fx) < 0.4 && fy < 0.6 {
+		return shirt.mix(dark, shade)
+	}
+	return dark
+}
+
+// boardPanel is the length of one advertisement in metres.
+const boardPanel = 15.0
+
+// boardColours are the colours and inks of the advertising boards, in turn.
+func boardColours() [3][2]rgb {
+	return [3][2]rgb{
+		{{24, 40, 78}, {236, 240, 246}},
+		{{226, 230, 236}, {24, 40, 78}},
+		{{172, 28, 44}, {250, 236, 220}},
+	}
+}
+
+// bakeBoards writes the name on the advertising boards.
+func (w *World) bakeBoards(c *canvas, cam camera) {
+	size := float64(w.width)
+	at := func(x, z float64) (float64, float64, float64) {
+		px, py, m := cam.project(vec{x, boardsY, z})
+		return px*size + size/2, py*size + float64(w.height)/2, m * size
+	}
+	for n := range 15 {
+		x := -60 + float64(n)*boardPanel
+		ink := boardColours()[n%3][1]
+		_, _, m := at(x, 0)
+		word := []string{"TOUCHLINE", "LIVE", "TOY WORLD"}[n%3]
+		height := boardsH * 0.62
+		left := x + (boardPanel-textWidth(word)*height*1.25)/2
+		strokes(word, func(ax, ay, bx, by float64) {
+			px, py, _ := at(left+ax*height*1.25, boardsH*0.82-ay*height)
+			qx, qy, _ := at(left+bx*height*1.25, boardsH*0.82-by*height)
+			c.capsule(px, py, qx, qy, 0.1*m, ink, 1)
+		})
+	}
+}
+
+// bakeGoals puts up both goals with their nets.
+func (w *World) bakeGoals(c *canvas, cam camera) {
+	size := float64(w.width)
+	line := func(a, b vec, metres, alpha float64) {
+		ax, ay, m := cam.project(a)
+		bx, by, _ := cam.project(b)
+		h := float64(w.height) / 2
+		c.capsule(ax*size+size/2, ay*size+h, bx*size+size/2, by*size+h, max(0.55, metres*m*size), rgb{250, 250, 250}, alpha)
+	}
+	for _, g := range []struct{ x, back float64 }{{0, -3}, {pitchLength, pitchLength + 3}} {
+		lo, hi := midY-goalHalf, midY+goalHalf
+		for i := range 10 {
+			y := lo + (hi-lo)*float64(i)/9
+			line(vec{g.x, y, goalHeight}, vec{g.back, y, 0}, 0.02, 0.3)
+		}
+		for i := range 5 {
+			k := float64(i) / 4
+			line(vec{g.x + (g.back-g.x)*k, lo, goalHeight * (1 - k)}, vec{g.x + (g.back-g.x)*k, hi, goalHeight * (1 - k)}, 0.02, 0.3)
+		}
+		line(vec{g.x, hi, 0}, vec{g.x, hi, goalHeight}, 0.13, 1)
+		line(vec{g.x, lo, goalHeight}, vec{g.x, hi, goalHeight}, 0.13, 1)
+		line(vec{g.x, lo, 0}, vec{g.x, lo, goalHeight}, 0.13, 1)
+	}
+}
