@@ -2,36 +2,429 @@ package delay
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
+
+	"touchline/media"
 )
 
 // MaxPayload is the largest RTP payload sent, in bytes: with headers, SRTP
 // and a TURN channel it stays below the smallest usual path MTU.
 const MaxPayload = 1188
 
-// Rewriter makes the RTP packets of the delayed copy. It is for one output
-// track and not safe for concurrent use.
+// errNothing is returned for a frame without media.
+var errNothing = errors.New("expected a frame with packets or data, got neither")
+
+// Rewriter makes the RTP packets of the delayed copy: one unbroken run of
+// sequence numbers, timestamps that follow Due and never go back whatever the
+// source does, no header extensions, no padding, payloads of MaxPayload at
+// most. Payload type and SSRC are left 0; the track fills them in.
+//
+// Picture numbers inside VP8 and VP9 payloads are renumbered, so that they go
+// on by one where the source restarted or the line dropped frames: a browser
+// takes a number that went back for an old picture, and one that is missing
+// for a picture still to come, and freezes.
+//
+// The dependency descriptor goes with the other extensions, and AV1 with
+// several spatial layers cannot be forwarded selectively without it: look at
+// EncodedFrame.SpatialLayers before relaying such a source.
+//
+// A Rewriter is for one output track and not safe for concurrent use. Source
+// packets are never changed; payloads that need no change are shared.
 type Rewriter struct {
-	seq uint16
-	ts  uint32
+	seq   uint16
+	first uint32 // timestamp of the first frame
+
+	started bool
+	base    time.Time // Due of the first frame
+	ticks   int64     // of the newest frame, counted from first
+
+	epoch uint32
+	id    counter // PictureID
+	tl0   counter // TL0PICIDX
+	buf   [][]byte
+}
+
+// counter renumbers one of the source's running numbers.
+type counter struct {
+	known    bool
+	src, out uint16
+}
+
+// follow keeps the source's distance to the number before.
+func (c *counter) follow(src uint16) uint16 {
+	if c.known {
+		c.out += src - c.src
+	} else {
+		c.out = src
+	}
+	c.known, c.src = true, src
+	return c.out
+}
+
+// advance goes on by one whatever the source's number is.
+func (c *counter) advance(src uint16) uint16 {
+	if c.known {
+		c.out++
+	} else {
+		c.out = src
+	}
+	c.known, c.src = true, src
+	return c.out
 }
 
 // NewRewriter returns a Rewriter whose first packet has the given sequence
 // number and timestamp.
-func NewRewriter(seq uint16, ts uint32) *Rewriter { return &Rewriter{seq: seq, ts: ts} }
+func NewRewriter(seq uint16, ts uint32) *Rewriter { return &Rewriter{seq: seq, first: ts} }
 
-// Packets returns the packets of one frame.
+// Packets returns the packets of one frame, to be sent in this order. After
+// an error the frame is left out and the numbering goes on as if it had never
+// been; what follows cannot be decoded before the next key frame.
 func (r *Rewriter) Packets(f OutFrame) ([]*rtp.Packet, error) {
-	if len(f.Packets) == 0 && len(f.Data) == 0 {
-		return nil, errors.New("expected a frame with packets or data, got neither")
+	payloads, err := r.payloads(f)
+	if err != nil {
+		return nil, fmt.Errorf("packetise delayed %v frame: %w", f.Codec, err)
 	}
-	out := make([]*rtp.Packet, 0, len(f.Packets))
-	for i, p := range f.Packets {
-		q := &rtp.Packet{Header: rtp.Header{Version: 2, SequenceNumber: r.seq, Timestamp: r.ts}, Payload: p.Payload}
-		q.Marker = i == len(f.Packets)-1
+	r.epoch = f.Epoch
+	if !r.started {
+		r.started, r.base = true, f.Due
+	} else {
+		// 90000 ticks a second are 9 in 100 microseconds.
+		r.ticks = max(r.ticks+1, int64(f.Due.Sub(r.base))*9/100000)
+	}
+	store := make([]rtp.Packet, len(payloads))
+	out := make([]*rtp.Packet, len(payloads))
+	for i, p := range payloads {
+		store[i] = rtp.Packet{
+			Header: rtp.Header{
+				Version:        2,
+				Marker:         i == len(payloads)-1,
+				SequenceNumber: r.seq,
+				Timestamp:      r.first + uint32(r.ticks),
+			},
+			Payload: p,
+		}
+		out[i] = &store[i]
 		r.seq++
-		out = append(out, q)
 	}
 	return out, nil
+}
+
+// payloads returns the frame's payloads, each small enough. The slice is
+// reused by the next call.
+func (r *Rewriter) payloads(f OutFrame) ([][]byte, error) {
+	out := r.buf[:0]
+	var err error
+	packets := f.Packets
+	has := false
+	for _, p := range packets {
+		has = has || len(p.Payload) > 0
+	}
+	switch {
+	case !has && len(f.Data) == 0:
+		return nil, errNothing
+	case !has:
+		out, err = r.fromData(out, f)
+	case f.Codec == media.VP8:
+		out, err = r.vp8(out, f)
+	case f.Codec == media.VP9:
+		out, err = r.vp9(out, f)
+	default:
+		for _, p := range packets {
+			switch {
+			case len(p.Payload) == 0:
+			case len(p.Payload) <= MaxPayload:
+				out = append(out, p.Payload)
+			default:
+				out, err = split(out, f.Codec, p.Payload)
+			}
+			if err != nil {
+				break
+			}
+		}
+	}
+	r.buf = out
+	if err == nil && len(out) == 0 {
+		err = errNothing
+	}
+	return out, err
+}
+
+// fromData packetises a frame that never was RTP.
+func (r *Rewriter) fromData(out [][]byte, f OutFrame) ([][]byte, error) {
+	var made [][]byte
+	switch f.Codec {
+	case media.VP8:
+		id := r.id.advance(0)
+		head := []byte{0x80 | 0x10, 0x80, 0x80 | byte(id>>8&0x7f), byte(id)}
+		for i, part := range pieces(f.Data, MaxPayload-len(head)) {
+			if i == 1 {
+				head[0] &^= 0x10
+			}
+			out = append(out, join(head, part))
+		}
+		return out, nil
+	case media.VP9:
+		if f.SpatialLayers > 1 {
+			return out, fmt.Errorf("expected packets for VP9 with %d spatial layers, got data only", f.SpatialLayers)
+		}
+		id := r.id.advance(0) & 0x7fff
+		p := codecs.VP9Payloader{InitialPictureIDFn: func() uint16 { return id }}
+		made = p.Payload(MaxPayload, f.Data)
+	case media.H264:
+		made = (&codecs.H264Payloader{}).Payload(MaxPayload, f.Data)
+	case media.H265:
+		made = (&codecs.H265Payloader{}).Payload(MaxPayload, f.Data)
+	case media.AV1:
+		made = (&codecs.AV1Payloader{}).Payload(MaxPayload, f.Data)
+	case media.CodecUnknown:
+	}
+	if len(made) == 0 {
+		return out, fmt.Errorf("expected a %v access unit of %d bytes that can be packetised, it cannot", f.Codec, len(f.Data))
+	}
+	return append(out, made...), nil
+}
+
+// vp8 renumbers the frame's descriptors (RFC 7741 section 4.2).
+func (r *Rewriter) vp8(out [][]byte, f OutFrame) ([][]byte, error) {
+	var id, tl0 uint16
+	seen := false
+	total := 0
+	for _, p := range f.Packets {
+		total += len(p.Payload)
+	}
+	slab := make([]byte, 0, total)
+	for _, p := range f.Packets {
+		if len(p.Payload) == 0 {
+			continue
+		}
+		d, err := parseVP8(p.Payload)
+		if err != nil {
+			return out, err
+		}
+		if !seen {
+			seen = true
+			if d.idAt > 0 {
+				id = r.id.advance(d.id)
+			}
+			if d.tl0At > 0 {
+				tl0 = r.level(f, p.Payload[d.tl0At])
+			}
+		}
+		at := len(slab)
+		slab = append(slab, p.Payload...)
+		b := slab[at:len(slab):len(slab)]
+		d.number(b, id, tl0)
+		if len(b) <= MaxPayload {
+			out = append(out, b)
+			continue
+		}
+		for i, part := range pieces(b[d.end:], MaxPayload-d.end) {
+			q := join(b[:d.end], part)
+			if i > 0 {
+				q[0] &^= 0x10 // S: start of the partition
+			}
+			out = append(out, q)
+		}
+	}
+	return out, nil
+}
+
+// level renumbers a TL0PICIDX: the source's steps are kept inside a run of
+// frames, and a key frame starts a run.
+func (r *Rewriter) level(f OutFrame, src byte) uint16 {
+	// The source's number has 8 bits; widen the step's sign with it.
+	if f.KeyFrame || !r.tl0.known || f.Epoch != r.epoch {
+		return r.tl0.advance(uint16(src))
+	}
+	step := uint16(int16(int8(src - byte(r.tl0.src))))
+	return r.tl0.follow(r.tl0.src + step)
+}
+
+// vp9 renumbers the frame's descriptors (RFC 9628 section 4.2). Distances
+// between picture numbers are kept, because references are told by them.
+func (r *Rewriter) vp9(out [][]byte, f OutFrame) ([][]byte, error) {
+	var id, tl0 uint16
+	idSeen, tl0Seen := false, false
+	total := 0
+	for _, p := range f.Packets {
+		total += len(p.Payload)
+	}
+	slab := make([]byte, 0, total)
+	for _, p := range f.Packets {
+		if len(p.Payload) == 0 {
+			continue
+		}
+		d, err := parseVP9(p.Payload)
+		if err != nil {
+			return out, err
+		}
+		if d.idAt > 0 && !idSeen {
+			idSeen = true
+			if f.KeyFrame || !r.id.known || f.Epoch != r.epoch {
+				id = r.id.advance(d.id)
+			} else {
+				wide := uint16(0x7fff)
+				if d.idLen == 1 {
+					wide = 0x7f
+				}
+				id = r.id.follow(r.id.src + (d.id-r.id.src)&wide)
+			}
+		}
+		if d.tl0At > 0 && !tl0Seen {
+			tl0Seen = true
+			tl0 = r.level(f, p.Payload[d.tl0At])
+		}
+		at := len(slab)
+		slab = append(slab, p.Payload...)
+		b := slab[at:len(slab):len(slab)]
+		d.number(b, id, tl0)
+		if len(b) <= MaxPayload {
+			out = append(out, b)
+			continue
+		}
+		if d.end > MaxPayload/2 {
+			return out, fmt.Errorf("expected a VP9 descriptor of %d bytes at most, got %d", MaxPayload/2, d.end)
+		}
+		parts := pieces(b[d.end:], MaxPayload-d.end)
+		for i, part := range parts {
+			head := b[:d.end]
+			if i > 0 && d.ssAt > 0 {
+				head = b[:d.ssAt]
+			}
+			q := join(head, part)
+			if i > 0 {
+				q[0] &^= 0x08 | 0x02 // B: start of the layer frame; V: sizes follow
+			}
+			if i < len(parts)-1 {
+				q[0] &^= 0x04 // E: end of the layer frame
+			}
+			out = append(out, q)
+		}
+	}
+	return out, nil
+}
+
+// descriptor says where the numbers are in a VP8 or VP9 payload descriptor.
+type descriptor struct {
+	id          uint16
+	idAt, idLen int // idAt 0: none
+	tl0At       int // 0: none
+	ssAt        int // VP9 scalability structure, 0: none
+	end         int
+}
+
+// number writes new numbers over those of b.
+func (d *descriptor) number(b []byte, id, tl0 uint16) {
+	switch d.idLen {
+	case 1:
+		b[d.idAt] = byte(id & 0x7f)
+	case 2:
+		b[d.idAt] = 0x80 | byte(id>>8&0x7f)
+		b[d.idAt+1] = byte(id)
+	}
+	if d.tl0At > 0 {
+		b[d.tl0At] = byte(tl0)
+	}
+}
+
+// takeID reads a picture number of one or two bytes at the end of what was
+// read so far.
+func (d *descriptor) takeID(b []byte) bool {
+	if d.end >= len(b) {
+		return false
+	}
+	d.idAt, d.idLen, d.id = d.end, 1, uint16(b[d.end])
+	if b[d.end]&0x80 != 0 {
+		if d.end+1 >= len(b) {
+			return false
+		}
+		d.idLen, d.id = 2, uint16(b[d.end]&0x7f)<<8|uint16(b[d.end+1])
+	}
+	d.end += d.idLen
+	return true
+}
+
+// parseVP8 finds the numbers of a VP8 payload descriptor.
+func parseVP8(b []byte) (descriptor, error) {
+	d := descriptor{end: 1}
+	if b[0]&0x80 != 0 {
+		if len(b) < 2 {
+			return d, errShort
+		}
+		flags := b[1]
+		d.end = 2
+		if flags&0x80 != 0 && !d.takeID(b) {
+			return d, errShort
+		}
+		if flags&0x40 != 0 {
+			d.tl0At = d.end
+			d.end++
+		}
+		if flags&0x30 != 0 {
+			d.end++
+		}
+	}
+	if d.end > len(b) {
+		return d, errShort
+	}
+	return d, nil
+}
+
+// parseVP9 finds the numbers of a VP9 payload descriptor.
+func parseVP9(b []byte) (descriptor, error) {
+	d := descriptor{end: 1}
+	flags := b[0]
+	if flags&0x80 != 0 && !d.takeID(b) {
+		return d, errShort
+	}
+	if flags&0x20 != 0 {
+		d.end++
+		if flags&0x10 == 0 {
+			d.tl0At = d.end
+			d.end++
+		}
+	}
+	if flags&0x50 == 0x50 {
+		for i := 0; ; i++ {
+			if d.end >= len(b) || i == 3 {
+				return d, errShort
+			}
+			d.end++
+			if b[d.end-1]&1 == 0 {
+				break
+			}
+		}
+	}
+	if flags&0x02 != 0 {
+		d.ssAt = d.end
+		if d.end >= len(b) {
+			return d, errShort
+		}
+		ss := b[d.end]
+		d.end++
+		if ss&0x10 != 0 {
+			d.end += 4 * (int(ss>>5) + 1)
+		}
+		if ss&0x08 != 0 {
+			if d.end >= len(b) {
+				return d, errShort
+			}
+			n := int(b[d.end])
+			d.end++
+			for range n {
+				if d.end >= len(b) {
+					return d, errShort
+				}
+				d.end += 1 + int(b[d.end]>>2&3)
+			}
+		}
+	}
+	if d.end > len(b) {
+		return d, errShort
+	}
+	return d, nil
 }
