@@ -66,6 +66,17 @@ type Record struct {
 	Tokens    int     `json:"tokens,omitempty"` // text chunks, where the engine streams tokens
 }
 
+// What became of a cycle.
+const (
+	OutcomeSpoken  = "spoken"  // heard to its end
+	OutcomeShown   = "shown"   // text only
+	OutcomeSilent  = "silent"  // the engine had nothing new to say
+	OutcomeSkipped = "skipped" // the scene did not change, the engine was not asked
+	OutcomeDropped = "dropped" // replaced or hopelessly late, never heard
+	OutcomeCut     = "cut"     // silenced while it was heard
+	OutcomeFailed  = "failed"  // the engine failed
+)
+
 // LiveKit's agent states (attribute lk.agent.state).
 const (
 	StateInitializing = "initializing"

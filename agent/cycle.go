@@ -1,0 +1,365 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"touchline/inference"
+	"touchline/media"
+	"touchline/media/window"
+)
+
+// recheck bounds how long a loop sleeps on an estimate that may have moved:
+// the delay slides, a camera goes, a model becomes ready.
+const recheck = 250 * time.Millisecond
+
+// latestTimeout bounds the wait for the decoder's newest picture.
+const latestTimeout = time.Second
+
+// think looks whenever a look is due, one at a time, until ctx ends.
+func (s *Session) think(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		s.mu.Lock()
+		wait := s.untilLookLocked(now)
+		if wait <= 0 {
+			lctx, cancel := context.WithCancelCause(ctx)
+			u := s.beginLookLocked(now, cancel)
+			s.mu.Unlock()
+			s.publishStatus()
+			s.look(lctx, u)
+			cancel(nil)
+			s.publishStatus()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			continue
+		}
+		s.mu.Unlock()
+		timer.Reset(min(wait, recheck))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// untilLookLocked says how long until the next look may start; 0 when it may now.
+func (s *Session) untilLookLocked(now time.Time) time.Duration {
+	if !s.active || !s.source.fresh(now) || s.window.Len() == 0 {
+		return recheck
+	}
+	switch s.model.Status().Phase {
+	case inference.PhaseReady, inference.PhaseUnloaded:
+	case inference.PhaseLoading, inference.PhaseWarming, inference.PhaseFailed:
+		return recheck
+	}
+	if d := s.retryAt.Sub(now); d > 0 {
+		return d
+	}
+	at, ok := s.gate.NextLook(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.pace)
+	if !ok {
+		return recheck
+	}
+	return at.Sub(now)
+}
+
+// delayAheadLocked is the D that a frame arriving now will meet.
+func (s *Session) delayAheadLocked(now time.Time) time.Duration {
+	if !s.relays() {
+		return 0
+	}
+	due, ok := s.line.Due(s.source.epoch, s.source.pts, now)
+	if !ok {
+		return s.line.Delay()
+	}
+	return due.Sub(s.source.arrival)
+}
+
+// voiceEndLocked is when the last comment that is spoken, or waits to be, will
+// have been heard; zero when there is none.
+func (s *Session) voiceEndLocked(now time.Time) time.Time {
+	end := s.clock.End()
+	for _, u := range s.queue {
+		if u.spoken {
+			end = s.startOfLocked(u, now, end).Add(u.audible)
+		}
+	}
+	return end
+}
+
+func (s *Session) beginLookLocked(now time.Time, cancel context.CancelCauseFunc) *utterance {
+	if err := s.gate.Look(now); err != nil {
+		s.log.Error().Err(err).Msg("look out of turn")
+	}
+	s.cycle++
+	u := &utterance{
+		changed: make(chan struct{}, 1),
+		spoken:  s.infer.Voice.Enabled && s.opts.Audio != nil,
+		rec: Record{
+			Type: "cycle_end", Cycle: s.cycle, Instruction: s.order, Profile: s.profile.Name,
+			Engine: s.model.Name(), InferenceStart: now,
+		},
+	}
+	s.cancelLook, s.inFlight = cancel, u
+	return u
+}
+
+// look is one turn: newest picture, scene check, question, answer.
+func (s *Session) look(ctx context.Context, u *utterance) {
+	prompt, err := s.prepare(ctx, u)
+	switch {
+	case err != nil:
+		s.endLook(u, err)
+		return
+	case u.rec.Skipped:
+		s.endLook(u, nil)
+		return
+	}
+	for chunk, err := range s.engine.Generate(ctx, prompt) {
+		if err != nil {
+			s.endLook(u, causeOf(ctx, err))
+			return
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		s.mu.Lock()
+		s.takeLocked(u, chunk, time.Now())
+		s.mu.Unlock()
+		kick(u.changed)
+	}
+	s.endLook(u, causeOf(ctx, ctx.Err()))
+}
+
+func causeOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// prepare takes the newest picture, one sample more than the grid gave,
+// chooses the window and writes the prompt.
+func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, error) {
+	lctx, cancel := context.WithTimeout(ctx, latestTimeout)
+	defer cancel()
+	newest, err := s.dec.Latest(lctx)
+	if err != nil {
+		return inference.Prompt{}, causeOf(ctx, fmt.Errorf("take the newest picture: %w", err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if newest.Epoch == s.source.epoch {
+		s.window.Push(newest)
+	}
+	frames := s.window.Select(s.agent.Frames, s.agent.Stride)
+	if len(frames) == 0 {
+		return inference.Prompt{}, errors.New("take the newest picture: the source has just changed")
+	}
+	u.frames = frames
+	u.anchor = frames[len(frames)-1].VideoFrame
+	u.describeFrames()
+
+	sign := window.Sign(u.anchor)
+	s.lastChange = window.Difference(s.lastSign, sign)
+	u.rec.SceneDiff = s.lastChange.Mean
+	if s.agent.ChangeThreshold > 0 && s.lastChange.Below(s.agent.ChangeThreshold) {
+		u.rec.Skipped = true
+		return inference.Prompt{}, nil
+	}
+	s.lastSign = sign
+
+	p := inference.Prompt{
+		System:      s.profile.Prompt,
+		Instruction: s.order,
+		MaxTokens:   s.infer.MaxTokens,
+		Speech:      u.spoken,
+		Language:    s.infer.Voice.Language,
+	}
+	var hint lengthHint
+	if u.spoken {
+		p.MaxTokens = s.infer.Voice.MaxTokens
+		hint = hintFor(s.lastChange, s.carry)
+	}
+	p.Text = promptText(s.order, s.carry, time.Since(s.carryAt), hint)
+	for _, f := range frames {
+		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
+	}
+	return p, nil
+}
+
+// takeLocked adds one step of an answer.
+func (s *Session) takeLocked(u *utterance, c inference.Chunk, now time.Time) {
+	if c.Text != "" {
+		if u.text == "" {
+			u.rec.FirstWordSec = now.Sub(u.anchor.Arrival).Seconds()
+		}
+		u.text += c.Text
+		u.rec.Tokens++
+	}
+	if len(c.Audio) > 0 && u.spoken {
+		u.held = append(u.held, c)
+	}
+	if judge(u.text, false) != says {
+		return
+	}
+	if !u.spoken {
+		s.announceLocked(u, now)
+		return
+	}
+	s.voiceLocked(u, now)
+}
+
+// voiceLocked writes the audio held so far and announces the comment with its
+// first sound.
+func (s *Session) voiceLocked(u *utterance, now time.Time) {
+	for _, c := range u.held {
+		if u.speech == nil {
+			u.speech = s.opts.Audio.NewUtterance(s.speechEvents(u))
+		}
+		if err := u.write(c); err != nil {
+			s.log.Warn().Err(err).Uint64("cycle", u.rec.Cycle).Msg("voice refuses audio")
+		}
+	}
+	u.held = nil
+	if u.audible == 0 {
+		return
+	}
+	if !u.announced {
+		u.rec.FirstAudioSec = now.Sub(u.anchor.Arrival).Seconds()
+		s.announceLocked(u, now)
+	} else if u == s.speaking {
+		s.clock.Finish(u.startAt.Add(u.audible))
+	}
+}
+
+// announceLocked queues a comment that is ready to be heard and lets the delay
+// learn from it.
+func (s *Session) announceLocked(u *utterance, now time.Time) {
+	if u.announced {
+		return
+	}
+	u.announced = true
+	ready := now.Sub(u.anchor.Arrival)
+	u.rec.ReadySec = ready.Seconds()
+	s.delays.Observe(ready)
+	s.line.SetTarget(s.delays.Target())
+	s.queue = append(s.queue, u)
+	kick(s.deliver)
+}
+
+// endLook closes a look: cause is nil when the answer is complete.
+func (s *Session) endLook(u *utterance, cause error) {
+	now := time.Now()
+	s.mu.Lock()
+	u.rec.InferenceEnd = now
+	u.rec.InferenceSec = now.Sub(u.rec.InferenceStart).Seconds()
+	if !u.anchor.Arrival.IsZero() {
+		u.rec.LatencySec = now.Sub(u.anchor.Arrival).Seconds()
+	}
+	s.cancelLook, s.inFlight = nil, nil
+
+	replaced := errors.Is(cause, errReplaced) || errors.Is(cause, errStopped)
+	// What had begun to be heard when an error came is kept; a new order drops
+	// what was not.
+	if judge(u.text, true) == says && (cause == nil || u.announced && !replaced) {
+		s.completeLocked(u, now)
+	}
+	if u.announced && replaced && !u.released {
+		s.queue = slices.DeleteFunc(s.queue, func(q *utterance) bool { return q == u })
+		u.announced = false
+	}
+	u.generated = true
+	if u.speech != nil {
+		u.audible = u.speech.End()
+		u.rec.AudioSec = u.audible.Seconds()
+	}
+	if err := s.gate.Finish(u.announced); err != nil {
+		s.log.Error().Err(err).Msg("look ended out of turn")
+	}
+	publish := !u.announced
+	if u.announced {
+		s.carry, s.carryAt, s.quiet, s.failures = u.text, now, "", 0
+		if cause != nil {
+			u.rec.Reason = cause.Error()
+		}
+	} else {
+		s.nothingSaidLocked(u, cause, now)
+	}
+	rec := u.rec
+	s.mu.Unlock()
+	kick(u.changed)
+	kick(s.deliver)
+	kick(s.wake)
+	if publish {
+		s.publishRecord(rec)
+	}
+}
+
+// completeLocked makes sure that a complete answer is queued: with what audio
+// it has, or as text when it has none.
+func (s *Session) completeLocked(u *utterance, now time.Time) {
+	if u.spoken {
+		s.voiceLocked(u, now)
+		u.spoken = u.announced
+	}
+	s.announceLocked(u, now)
+}
+
+// Retry times after a failed look.
+const (
+	retryFirst = time.Second
+	retryMost  = 10 * time.Second
+)
+
+func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
+	switch {
+	case errors.Is(cause, errReplaced), errors.Is(cause, errStopped):
+		u.rec.Outcome, u.rec.Reason = OutcomeDropped, cause.Error()
+		s.counters.dropped++
+	case errors.Is(cause, context.Canceled):
+		u.rec.Outcome, u.rec.Reason = OutcomeDropped, "the session ends"
+	case cause != nil:
+		u.rec.Outcome, u.rec.Reason = OutcomeFailed, cause.Error()
+		s.counters.failed++
+		s.quiet = cause.Error()
+		s.failures++
+		s.retryAt = now.Add(min(retryFirst<<min(s.failures-1, 4), retryMost))
+		s.log.Warn().Err(cause).Uint64("cycle", u.rec.Cycle).Time("retry_at", s.retryAt).Msg("look failed")
+	case u.rec.Skipped:
+		u.rec.Outcome, u.rec.Reason = OutcomeSkipped, "the scene did not change"
+		s.quiet = u.rec.Reason
+		s.counters.skipped++
+	default:
+		u.rec.Outcome, u.rec.Reason = OutcomeSilent, "nothing new to say"
+		u.rec.Text = ""
+		s.quiet = u.rec.Reason
+		s.counters.silent++
+		s.failures = 0
+	}
+	if u.speech != nil {
+		u.speech.Cut()
+	}
+}
+
+// engineFrames of an utterance as the page wants to see them.
+func seenFrames(frames []window.Frame) []SeenFrame {
+	out := make([]SeenFrame, len(frames))
+	for i, f := range frames {
+		out[i] = SeenFrame{ID: f.ID, Frame: f.VideoFrame}
+	}
+	return out
+}
+
+// Newest returns the newest decoded picture, for snapshots.
+func (s *Session) Newest(ctx context.Context) (media.VideoFrame, error) {
+	return s.dec.Latest(ctx)
+}

@@ -1,0 +1,350 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"touchline/inference"
+	"touchline/media"
+	"touchline/media/delay"
+	"touchline/media/window"
+	"touchline/pacing"
+)
+
+// Options are the parts and settings of a Session. Model, Input and NewDecoder
+// are required; a missing output means that this kind is not published.
+type Options struct {
+	Agent     Config
+	Pacing    pacing.Config
+	Media     media.Config
+	Inference inference.Config
+	Profiles  []Profile // at least the one that Agent.Profile names
+
+	Model inference.Model
+	// EngineNote says in plain words what the engine cannot do; shown on the page.
+	EngineNote string
+
+	Input VideoInput
+	// NewDecoder makes the decoder. Sampled pictures go to onPicture; onRestart is
+	// called when it lost its state and needs a key frame.
+	NewDecoder func(onPicture func(media.VideoFrame), onRestart func()) (Decoder, error)
+	// NewTranscoder makes the transcoder when the first access unit comes that cannot be relayed;
+	// nil: such sources are watched, but not shown.
+	NewTranscoder func(sink func(media.EncodedFrame)) (Transcoder, error)
+
+	Video VideoOutput
+	Audio AudioOutput
+	Texts []TextOutput
+
+	Log zerolog.Logger
+}
+
+// errReplaced is the cause of a look that was ended by a new order.
+var errReplaced = errors.New("a new instruction came")
+
+// errStopped is the cause of a look that was ended by stop.
+var errStopped = errors.New("commenting was stopped")
+
+// freshFor is how long after its last frame a source counts as there.
+const freshFor = 2 * time.Second
+
+// Session is the bot in one room. Its exported methods are safe for concurrent
+// use; Run must be called once.
+type Session struct {
+	opts   Options
+	log    zerolog.Logger
+	model  inference.Model
+	engine inference.Session
+	line   *delay.Line
+	dec    Decoder
+
+	wake    chan struct{} // the thinker looks again at what is due
+	deliver chan struct{} // the deliverer looks again at its queue
+	started time.Time     // when Run began, guarded by mu
+
+	background sync.WaitGroup // one goroutine per spoken utterance
+
+	mu         sync.Mutex
+	agent      Config
+	pace       pacing.Config
+	media      media.Config
+	infer      inference.Config
+	profile    Profile
+	active     bool
+	order      string
+	orderBy    string
+	gate       pacing.Gate
+	delays     *pacing.DelayEstimator
+	clock      pacing.PlaybackClock
+	window     *window.Window
+	lastSign   *window.Signature
+	lastChange window.Change
+	carry      string // the last comment
+	carryAt    time.Time
+	cycle      uint64
+	cancelLook context.CancelCauseFunc
+	inFlight   *utterance
+	queue      []*utterance // not yet heard, oldest first
+	speaking   *utterance
+	failures   int
+	retryAt    time.Time
+	quiet      string // why the last look said nothing
+	transcoder Transcoder
+	transcodes chan Transcoder // hands a new one to Run
+	relayKey   bool            // relaying of this epoch's access units goes through the transcoder
+
+	grid     sampling
+	source   sourceMeter
+	room     string // why the room is away, "" when connected
+	last     Status
+	counters counters
+	aligned  []time.Duration // the last alignment errors, oldest first
+}
+
+type counters struct {
+	comments, silent, skipped, late, dropped, failed uint64
+}
+
+// New checks the options and builds a session; nothing runs yet.
+func New(opts Options) (*Session, error) {
+	if opts.Model == nil || opts.Input == nil || opts.NewDecoder == nil {
+		return nil, errors.New("expected a model, a video input and a decoder: give all three in Options")
+	}
+	s := &Session{
+		opts:       opts,
+		log:        opts.Log.With().Str("component", "agent").Logger(),
+		model:      opts.Model,
+		wake:       make(chan struct{}, 1),
+		deliver:    make(chan struct{}, 1),
+		agent:      opts.Agent,
+		pace:       opts.Pacing,
+		media:      opts.Media,
+		infer:      opts.Inference,
+		order:      opts.Agent.Instruction,
+		active:     opts.Agent.AutoStart || opts.Agent.Instruction != "",
+		delays:     pacing.NewDelayEstimator(opts.Pacing),
+		window:     window.New(opts.Media.WindowSize),
+		transcodes: make(chan Transcoder, 1),
+	}
+	profile, err := s.findProfile(opts.Agent.Profile)
+	if err != nil {
+		return nil, err
+	}
+	s.profile = profile
+	s.line = delay.New(delay.Options{
+		MaxBytes: opts.Media.RelayMaxBytes,
+		MaxAge:   time.Duration(opts.Media.RelayMaxSeconds * float64(time.Second)),
+		Slew:     opts.Pacing.Slew,
+		Initial:  s.delays.Target(),
+	})
+	if s.dec, err = opts.NewDecoder(s.onPicture, opts.Input.RequestKeyFrame); err != nil {
+		return nil, fmt.Errorf("make the decoder: %w", err)
+	}
+	if s.engine, err = opts.Model.NewSession(); err != nil {
+		return nil, fmt.Errorf("open a session of the %s engine: %w", opts.Model.Name(), err)
+	}
+	return s, nil
+}
+
+// Run watches, thinks and speaks until ctx ends or a part fails for good. When
+// it returns, every goroutine and the engine's session are gone.
+func (s *Session) Run(ctx context.Context) error {
+	s.mu.Lock()
+	s.started = time.Now()
+	s.mu.Unlock()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.dec.Run(ctx) })
+	g.Go(func() error { return s.intake(ctx) })
+	g.Go(func() error { return s.think(ctx) })
+	g.Go(func() error { return s.deliverLoop(ctx) })
+	g.Go(func() error { return s.watchStatus(ctx) })
+	g.Go(func() error {
+		select {
+		case t := <-s.transcodes:
+			return t.Run(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if s.relays() {
+		g.Go(func() error { return s.line.Run(ctx, s.opts.Video) })
+	}
+	err := g.Wait()
+	s.background.Wait()
+	err = errors.Join(err, s.engine.Close())
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (s *Session) relays() bool { return s.opts.Video != nil && s.opts.Media.Relay }
+
+// intake tees every access unit: to the delay line as it is, to the decoder.
+func (s *Session) intake(ctx context.Context) error {
+	for {
+		f, err := s.opts.Input.ReadFrame(ctx)
+		if err != nil {
+			return fmt.Errorf("read the watched track: %w", err)
+		}
+		now := time.Now()
+		s.mu.Lock()
+		fresh := s.source.add(f, now)
+		if fresh {
+			s.onNewSourceLocked(f)
+		}
+		sample := s.grid.take(f, s.media.CaptureFPS)
+		s.mu.Unlock()
+		if s.relays() {
+			s.relay(f, now)
+		}
+		if err := s.dec.Decode(f, sample); err != nil {
+			s.log.Debug().Err(err).Msg("decoder refuses a frame")
+			s.opts.Input.RequestKeyFrame()
+		}
+		if fresh {
+			kick(s.wake)
+		}
+	}
+}
+
+// relay sends one access unit to the delay line, through the transcoder when
+// browsers could not show it otherwise.
+func (s *Session) relay(f media.EncodedFrame, now time.Time) {
+	if f.Codec != media.H265 && f.SpatialLayers <= 1 {
+		s.line.Push(f, now)
+		return
+	}
+	t := s.transcoderFor(f)
+	if t == nil {
+		return
+	}
+	if err := t.Transcode(f); err != nil {
+		s.log.Debug().Err(err).Msg("transcoder refuses a frame")
+		s.opts.Input.RequestKeyFrame()
+	}
+}
+
+func (s *Session) transcoderFor(f media.EncodedFrame) Transcoder {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.transcoder != nil || s.opts.NewTranscoder == nil || s.relayKey {
+		return s.transcoder
+	}
+	s.relayKey = true // one try
+	t, err := s.opts.NewTranscoder(func(f media.EncodedFrame) { s.line.Push(f, time.Now()) })
+	if err != nil {
+		s.log.Error().Err(err).Stringer("codec", f.Codec).Msg("source cannot be relayed without transcoding")
+		return nil
+	}
+	s.log.Info().Stringer("codec", f.Codec).Int("spatial_layers", f.SpatialLayers).Msg("relay transcodes to H264")
+	s.transcoder = t
+	s.transcodes <- t
+	return t
+}
+
+// onNewSourceLocked forgets everything that belongs to the pictures before.
+func (s *Session) onNewSourceLocked(f media.EncodedFrame) {
+	s.window.Clear()
+	s.lastSign = nil
+	s.carry = ""
+	s.grid = sampling{}
+	s.log.Info().Uint32("epoch", f.Epoch).Stringer("codec", f.Codec).
+		Int("width", f.Width).Int("height", f.Height).Msg("watching")
+}
+
+// onPicture takes a sampled picture from the decoder.
+func (s *Session) onPicture(f media.VideoFrame) {
+	s.mu.Lock()
+	if f.Epoch != s.source.epoch {
+		s.mu.Unlock()
+		return // a straggler of the source before
+	}
+	s.window.Push(f)
+	first := s.window.Len() == 1
+	s.mu.Unlock()
+	if o, ok := s.engine.(inference.Observer); ok {
+		o.Observe(engineFrame(f))
+	}
+	if first {
+		kick(s.wake)
+	}
+}
+
+func engineFrame(f media.VideoFrame) inference.Frame {
+	return inference.Frame{PTS: f.PTS, Epoch: f.Epoch, Width: f.Width, Height: f.Height, Pix: f.Pix}
+}
+
+// kick wakes a loop that waits on a channel of capacity one.
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// sampling picks access units on a grid of 1/fps in media time.
+type sampling struct {
+	next    time.Duration
+	started bool
+}
+
+func (g *sampling) take(f media.EncodedFrame, fps float64) bool {
+	if fps <= 0 {
+		return false
+	}
+	step := time.Duration(float64(time.Second) / fps)
+	switch {
+	case !g.started || f.PTS-g.next > 2*step: // a gap: start the grid anew
+		g.started, g.next = true, f.PTS+step
+		return true
+	case f.PTS < g.next:
+		return false
+	}
+	g.next += step
+	return true
+}
+
+// sourceMeter knows what comes in: epoch, size, measured rate, last frame.
+type sourceMeter struct {
+	any    bool
+	epoch  uint32
+	codec  media.Codec
+	width  int
+	height int
+	lastAt time.Time
+	// pts and arrival of the newest frame.
+	pts     time.Duration
+	arrival time.Time
+	from    time.Time
+	count   int
+	fps     float64
+}
+
+// add counts a frame and tells whether it begins another source.
+func (m *sourceMeter) add(f media.EncodedFrame, now time.Time) bool {
+	fresh := !m.any || f.Epoch != m.epoch
+	if fresh {
+		*m = sourceMeter{any: true, epoch: f.Epoch, from: now}
+	}
+	m.codec, m.lastAt, m.pts, m.arrival = f.Codec, now, f.PTS, f.Arrival
+	if f.Width > 0 {
+		m.width, m.height = f.Width, f.Height
+	}
+	m.count++
+	if d := now.Sub(m.from); d >= freshFor {
+		m.fps = float64(m.count) / d.Seconds()
+		m.from, m.count = now, 0
+	}
+	return fresh
+}
+
+func (m *sourceMeter) fresh(now time.Time) bool {
+	return m.any && now.Sub(m.lastAt) <= freshFor
+}

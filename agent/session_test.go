@@ -1,0 +1,502 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/agent"
+	"touchline/agent/agenttest"
+	"touchline/inference"
+	"touchline/media"
+	"touchline/pacing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a session with scripted parts, running in a bubble.
+type rig struct {
+	*agent.Session
+	camera *agenttest.Camera
+	dec    *agenttest.Decoder
+	screen *agenttest.Screen
+	voice  *agenttest.Voice
+	reader *agenttest.Reader
+	engine *agenttest.Engine
+	stop   func()
+}
+
+func profiles() []agent.Profile {
+	return []agent.Profile{{Name: "default", Prompt: "comment"}, {Name: "sports", Prompt: "sport"}}
+}
+
+// newRig starts a session; change may alter the options before.
+func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answer, change func(*agent.Options)) *rig {
+	t.Helper()
+	r := &rig{
+		camera: &agenttest.Camera{FPS: 30, Jitter: 30 * time.Millisecond, Rand: rand.New(rand.NewPCG(1, 1))},
+		dec:    &agenttest.Decoder{},
+		screen: &agenttest.Screen{},
+		voice:  agenttest.NewVoice(),
+		reader: &agenttest.Reader{},
+		engine: &agenttest.Engine{Answer: answer},
+	}
+	opts := agent.Options{
+		Agent: agent.DefaultConfig(), Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),
+		Inference: inference.DefaultConfig(), Profiles: profiles(),
+		Model: r.engine, Input: r.camera,
+		NewDecoder: func(onPicture func(media.VideoFrame), _ func()) (agent.Decoder, error) {
+			r.dec.OnPicture = onPicture
+			return r.dec, nil
+		},
+		Video: r.screen, Audio: r.voice, Texts: []agent.TextOutput{r.reader}, Log: zerolog.Nop(),
+	}
+	if change != nil {
+		change(&opts)
+	}
+	s, err := agent.New(opts)
+	require.NoError(t, err)
+	r.Session = s
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{}, 2)
+	go func() { _ = s.Run(ctx); done <- struct{}{} }()
+	go func() { r.voice.Run(ctx); done <- struct{}{} }()
+	r.stop = func() { cancel(); <-done; <-done }
+	return r
+}
+
+func steady(latency, speech time.Duration) func(int, inference.Prompt) agenttest.Answer {
+	return func(int, inference.Prompt) agenttest.Answer {
+		return agenttest.Answer{Latency: latency, Text: "Red attacks down the left wing.", Speech: speech}
+	}
+}
+
+// heardGaps are the silences between utterances.
+func heardGaps(heard []agenttest.Heard) []time.Duration {
+	var gaps []time.Duration
+	for i := 1; i < len(heard); i++ {
+		gaps = append(gaps, heard[i].From.Sub(heard[i-1].To))
+	}
+	return gaps
+}
+
+func quantile(d []time.Duration, q float64) time.Duration {
+	s := slices.Sorted(slices.Values(d))
+	return s[min(int(q*float64(len(s))), len(s)-1)]
+}
+
+// TestHourOfVideo is the promise in one test: an hour of video, latencies drawn
+// at random from 0.4 to 3 s.
+func TestHourOfVideo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(3, 4))
+		r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
+			return agenttest.Answer{
+				Latency: 400*time.Millisecond + time.Duration(rng.Int64N(int64(2600*time.Millisecond))),
+				Text:    "Blue wins the ball back and turns at once.",
+				Speech:  3200 * time.Millisecond,
+			}
+		}, nil)
+		time.Sleep(time.Hour)
+		r.stop()
+
+		records := r.reader.Records()
+		require.Greater(t, len(records), 900)
+		var errs, ready []time.Duration
+		dropped := 0
+		for _, rec := range records[5:] {
+			if rec.Outcome == agent.OutcomeDropped {
+				dropped++
+				continue
+			}
+			require.Equal(t, agent.OutcomeSpoken, rec.Outcome, rec.Reason)
+			require.True(t, rec.Aligned)
+			errs = append(errs, time.Duration(rec.AlignmentError*float64(time.Second)).Abs())
+			ready = append(ready, time.Duration(rec.ReadySec*float64(time.Second)))
+		}
+		require.LessOrEqual(t, quantile(errs, 0.95), 20*time.Millisecond)
+		require.LessOrEqual(t, dropped, len(records)/100)
+
+		settled := time.Duration(records[len(records)-2].Delay * float64(time.Second))
+		require.LessOrEqual(t, settled, quantile(ready, 0.95)+500*time.Millisecond)
+
+		gaps := heardGaps(r.voice.Utterances())[5:]
+		require.Positive(t, slices.Min(gaps), "nobody talks over himself")
+		require.InDelta(t, 0.5, quantile(gaps, 0.5).Seconds(), 0.1)
+		require.InDelta(t, 0.5, quantile(gaps, 0.95).Seconds(), 0.3, "random latency")
+		require.InDelta(t, 0.5, quantile(gaps, 0.05).Seconds(), 0.3, "random latency")
+
+		last := time.Duration(-1)
+		for _, p := range r.screen.Pictures() {
+			require.Greater(t, p.PTS, last, "pictures never go back")
+			last = p.PTS
+		}
+	})
+}
+
+func TestSteadyEngineLeavesThePause(t *testing.T) {
+	for _, tt := range []struct{ latency, speech time.Duration }{
+		{300 * time.Millisecond, 2 * time.Second},
+		{1500 * time.Millisecond, 2 * time.Second},
+		{2400 * time.Millisecond, 2500 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, steady(tt.latency, tt.speech), nil)
+			time.Sleep(3 * time.Minute)
+			r.stop()
+			gaps := heardGaps(r.voice.Utterances())
+			require.Greater(t, len(gaps), 40)
+			for _, gap := range gaps[len(gaps)/3:] {
+				require.InDelta(t, 0.5, gap.Seconds(), 0.15, "%+v", tt)
+			}
+		})
+	}
+}
+
+// TestNewInstruction sends an order in each state and asks when the next look
+// began and when the old speech ended.
+func TestNewInstruction(t *testing.T) {
+	const frame = time.Second / 30
+	tests := []struct {
+		name    string
+		latency time.Duration
+		speech  time.Duration
+		idle    bool
+		until   func(r *rig) bool // send the order when this holds
+	}{
+		{name: "idle", latency: time.Second, speech: 2 * time.Second, idle: true,
+			until: func(r *rig) bool { return r.Snapshot().FramesBuffered > 3 }},
+		{name: "thinking", latency: 2 * time.Second, speech: 2 * time.Second,
+			until: func(r *rig) bool { return r.Status().State == agent.StateThinking }},
+		{name: "waiting for its frame", latency: 100 * time.Millisecond, speech: 2 * time.Second,
+			until: func(r *rig) bool {
+				return len(r.engine.Questions()) == 1 && r.Snapshot().Status.Chip == agent.ChipWatching
+			}},
+		{name: "mid-speech", latency: 500 * time.Millisecond, speech: 6 * time.Second,
+			until: func(r *rig) bool { return r.Status().State == agent.StateSpeaking }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, steady(tt.latency, tt.speech), func(o *agent.Options) { o.Agent.AutoStart = !tt.idle })
+				for !tt.until(r) {
+					time.Sleep(10 * time.Millisecond)
+				}
+				time.Sleep(300 * time.Millisecond)
+				before := len(r.engine.Questions())
+				sent := time.Now()
+				require.NoError(t, r.SetInstruction("only the goalkeeper", "test"))
+				time.Sleep(frame + 50*time.Millisecond)
+				asked := r.engine.Questions()
+				require.Greater(t, len(asked), before, "the next look has begun")
+				next := asked[before]
+				require.WithinRange(t, next.At, sent, sent.Add(frame+50*time.Millisecond))
+				require.Equal(t, "only the goalkeeper", next.Instruction)
+				require.Contains(t, next.Text, "only the goalkeeper")
+				require.NotContains(t, next.Text, "you said", "the carry-over is gone")
+				time.Sleep(50 * time.Millisecond)
+				require.NotEqual(t, agent.StateSpeaking, r.Status().State, "old speech is silent")
+				time.Sleep(20 * time.Second)
+				r.stop()
+				for _, h := range r.voice.Utterances() {
+					if h.From.Before(sent) {
+						require.False(t, h.To.After(sent.Add(100*time.Millisecond)))
+					}
+				}
+				last := r.reader.Records()[len(r.reader.Records())-1]
+				require.Equal(t, "only the goalkeeper", last.Instruction)
+				for _, rec := range r.reader.Records() {
+					if rec.Outcome == agent.OutcomeDropped || rec.Outcome == agent.OutcomeCut {
+						require.NotEmpty(t, rec.Reason)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestSpeechGoesOnWhenNotToBeCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 6*time.Second), func(o *agent.Options) { o.Agent.CutOnInstruction = false })
+		for r.Status().State != agent.StateSpeaking {
+			time.Sleep(10 * time.Millisecond)
+		}
+		before := len(r.engine.Questions())
+		require.NoError(t, r.SetInstruction("the referee", "test"))
+		time.Sleep(100 * time.Millisecond)
+		require.Greater(t, len(r.engine.Questions()), before)
+		time.Sleep(20 * time.Second)
+		r.stop()
+		h := r.voice.Utterances()[0]
+		require.False(t, h.Cut)
+		require.Equal(t, 6*time.Second, h.To.Sub(h.From))
+	})
+}
+
+func TestSilenceIsNeitherSpokenNorShown(t *testing.T) {
+	for _, text := range []string{"...", " … ", "\"...\"", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
+				return agenttest.Answer{Latency: 300 * time.Millisecond, Text: text, Speech: time.Second}
+			}, nil)
+			time.Sleep(20 * time.Second)
+			r.stop()
+			require.Empty(t, r.voice.Utterances())
+			require.Empty(t, r.reader.Captions())
+			require.Greater(t, r.Snapshot().Silent, uint64(10))
+			require.Equal(t, pacing.DefaultConfig().InitialDelay.Seconds(), r.Snapshot().TargetDelay, "silence teaches nothing")
+			for _, rec := range r.reader.Records()[:10] {
+				require.Equal(t, agent.OutcomeSilent, rec.Outcome)
+				require.Empty(t, rec.Text)
+			}
+		})
+	}
+}
+
+func TestStillSceneIsSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(300*time.Millisecond, time.Second), func(o *agent.Options) { o.Agent.ChangeThreshold = 5 })
+		r.dec.Luma = func(pts time.Duration) byte { return byte(pts / (20 * time.Second) * 60) }
+		time.Sleep(39 * time.Second)
+		require.Len(t, r.engine.Questions(), 2, "one look a scene")
+		require.Greater(t, r.Snapshot().Skipped, uint64(20))
+		require.NoError(t, r.SetInstruction("the flags", "test"))
+		time.Sleep(500 * time.Millisecond)
+		require.Len(t, r.engine.Questions(), 3, "a new order always looks")
+		r.stop()
+	})
+}
+
+func TestTextMeetsItsFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(900*time.Millisecond, 0), func(o *agent.Options) { o.Inference.Voice.Enabled = false })
+		time.Sleep(2 * time.Minute)
+		r.stop()
+		shown := r.screen.Pictures()
+		captions := r.reader.Captions()
+		records := r.reader.Records()
+		require.Greater(t, len(records), 20)
+		byCycle := map[uint64]time.Time{}
+		for _, c := range captions {
+			if _, ok := byCycle[c.Cycle]; !ok {
+				byCycle[c.Cycle] = c.At
+			}
+		}
+		for _, rec := range records[5 : len(records)-2] {
+			require.Equal(t, agent.OutcomeShown, rec.Outcome)
+			i := slices.IndexFunc(shown, func(p agenttest.Shown) bool { return p.PTS.Seconds() == rec.AnchorPTS })
+			require.GreaterOrEqual(t, i, 0)
+			require.InDelta(t, 0, byCycle[rec.Cycle].Sub(shown[i].At).Seconds(), 0.02)
+			require.InDelta(t, byCycle[rec.Cycle].Sub(shown[i].At).Seconds(), rec.AlignmentError, 0.005,
+				"the bot's own figure")
+		}
+	})
+}
+
+func TestWordsFollowTheVoice(t *testing.T) {
+	for _, timed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			const text = "Red \u2013 attacks down the left wing, two on one."
+			r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
+				return agenttest.Answer{Latency: 500 * time.Millisecond, Text: text, Speech: 3 * time.Second, TimedWords: timed}
+			}, nil)
+			time.Sleep(30 * time.Second)
+			r.stop()
+			heard := r.voice.Utterances()[0]
+			all := r.reader.Captions()
+			shownAt := map[string]time.Duration{}
+			var said strings.Builder
+			for _, c := range all {
+				if c.Segment != all[0].Segment {
+					break
+				}
+				said.WriteString(c.Delta)
+				require.Equal(t, said.String(), c.Text)
+				require.True(t, c.Spoken)
+				for _, w := range strings.Fields(c.Delta) {
+					shownAt[w] = c.At.Sub(heard.From)
+				}
+				if c.Final {
+					require.InDelta(t, 0, c.At.Sub(heard.To).Seconds(), 0.1)
+				}
+			}
+			require.Equal(t, text, said.String())
+			if !timed {
+				require.Less(t, shownAt["attacks"], shownAt["one."])
+				return
+			}
+			// Ten words of the text (the dash is one), five in each half.
+			require.InDelta(t, 0.6, shownAt["attacks"].Seconds(), 0.25)
+			require.InDelta(t, 1.8, shownAt["wing,"].Seconds(), 0.25)
+			require.InDelta(t, 2.7, shownAt["one."].Seconds(), 0.25)
+		})
+	}
+}
+
+func TestEngineFaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
+			switch n {
+			case 0, 1:
+				return agenttest.Answer{Latency: time.Second, Err: errors.New("status 500")}
+			case 2:
+				return agenttest.Answer{Latency: time.Second, Text: "Half a sentence", Speech: time.Second, Err: errors.New("connection closed")}
+			}
+			return agenttest.Answer{Latency: time.Second, Text: "All is well again.", Speech: time.Second}
+		}, nil)
+		time.Sleep(30 * time.Second)
+		r.stop()
+		rec := r.reader.Records()
+		require.Equal(t, agent.OutcomeFailed, rec[0].Outcome)
+		require.Equal(t, "status 500", rec[1].Reason)
+		require.Equal(t, agent.OutcomeSpoken, rec[2].Outcome, "what had come is kept")
+		require.Equal(t, "connection closed", rec[2].Reason)
+		require.Equal(t, "All is well again.", rec[3].Text)
+		asked := r.engine.Questions()
+		require.Equal(t, 2*time.Second, asked[1].At.Sub(asked[0].At), "1 s to fail, 1 s to wait")
+		require.Equal(t, 3*time.Second, asked[2].At.Sub(asked[1].At))
+	})
+}
+
+func TestStopAndStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 4*time.Second), nil)
+		require.NoError(t, r.SetInstruction("the goalkeeper", "test"))
+		for r.Status().State != agent.StateSpeaking {
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.ErrorIs(t, r.Start("test"), agent.ErrRunning)
+		stopped := time.Now()
+		r.Stop("test")
+		time.Sleep(30 * time.Second)
+		snap := r.Snapshot()
+		require.Empty(t, snap.Instruction)
+		require.Equal(t, "IDLE", snap.MonitorMode)
+		require.Equal(t, agent.ChipIdle, snap.Status.Chip)
+		for _, q := range r.engine.Questions() {
+			require.False(t, q.At.After(stopped))
+		}
+		for _, h := range r.voice.Utterances() {
+			require.False(t, h.To.After(stopped.Add(100*time.Millisecond)))
+		}
+		require.NoError(t, r.Start("test"))
+		time.Sleep(10 * time.Second)
+		r.stop()
+		require.True(t, r.reader.Records()[len(r.reader.Records())-1].InferenceStart.After(stopped))
+	})
+}
+
+func TestSpeechOffAndOnLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 4*time.Second), nil)
+		for r.Status().State != agent.StateSpeaking {
+			time.Sleep(10 * time.Millisecond)
+		}
+		off, on := false, true
+		at := time.Now()
+		_, err := r.Update(agent.Settings{Speech: &off}, "test")
+		require.NoError(t, err)
+		time.Sleep(30 * time.Second)
+		require.Len(t, r.voice.Utterances(), 1)
+		require.False(t, r.voice.Utterances()[0].To.After(at.Add(100*time.Millisecond)))
+		require.Equal(t, "Red attacks down the left wing.", r.reader.Records()[0].Text, "its text is still shown whole")
+		_, err = r.Update(agent.Settings{Speech: &on}, "test")
+		require.NoError(t, err)
+		time.Sleep(30 * time.Second)
+		require.Greater(t, len(r.voice.Utterances()), 3)
+		r.stop()
+	})
+}
+
+func TestCameraGoesAndAnotherComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 2*time.Second), nil)
+		time.Sleep(20 * time.Second)
+		resume := r.camera.Pause(true)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, agent.ChipWaiting, r.Status().Chip)
+		require.False(t, r.Snapshot().CaptureRunning)
+		before := len(r.engine.Questions())
+		resume()
+		back := time.Now()
+		time.Sleep(20 * time.Second)
+		r.stop()
+		next := r.engine.Questions()[before]
+		require.WithinDuration(t, back, next.At, 500*time.Millisecond)
+		require.NotContains(t, next.Text, "you said", "another source empties the carry-over")
+		for _, f := range next.Frames {
+			require.Equal(t, uint32(1), f.Epoch, "and the window")
+		}
+		require.Equal(t, agent.OutcomeSpoken, r.reader.Records()[len(r.reader.Records())-2].Outcome)
+	})
+}
+
+// TestForcedDelay moves D from 2 to 5 and back: no gap over 100 ms between
+// pictures, and they never go back.
+func TestForcedDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 2*time.Second), func(o *agent.Options) {
+			o.Pacing.FixedDelay = 2 * time.Second
+		})
+		for _, d := range []float64{2, 5, 2} {
+			_, err := r.Update(agent.Settings{FixedDelay: &d}, "test")
+			require.NoError(t, err)
+			time.Sleep(45 * time.Second)
+			require.InDelta(t, d, r.Snapshot().Delay, 0.01)
+		}
+		r.stop()
+		pictures := r.screen.Pictures()
+		require.Greater(t, len(pictures), 3800)
+		for i := 1; i < len(pictures); i++ {
+			require.Less(t, pictures[i].At.Sub(pictures[i-1].At), 100*time.Millisecond)
+			require.Greater(t, pictures[i].PTS, pictures[i-1].PTS)
+		}
+	})
+}
+
+func TestSettingsOutOfBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(time.Second, time.Second), nil)
+		fps, frames := 99.0, 0
+		_, err := r.Update(agent.Settings{CaptureFPS: &fps, Frames: &frames}, "test")
+		require.ErrorContains(t, err, "capture_fps: expected a number from 0.1 to 30, got 99")
+		require.ErrorContains(t, err, "frames_per_look: expected a whole number from 1 to 64, got 0")
+		require.Equal(t, 4, *r.Snapshot().Settings.Frames, "nothing was changed")
+		require.ErrorContains(t, r.SetInstruction(strings.Repeat("x", 2001), "test"), "at most 2000 characters")
+		require.ErrorContains(t, r.SetInstruction("  ", "test"), "expected some text")
+		require.ErrorContains(t, r.SetProfile("opera", "test"), `expected one of ["default" "sports"]`)
+		r.stop()
+	})
+}
+
+func TestLoadingModelSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
+			o.Model.(*agenttest.Engine).Phase = func() inference.Status {
+				if d := time.Since(start); d < 20*time.Second {
+					return inference.Status{Phase: inference.PhaseLoading, Percent: int(d.Seconds() * 5), Detail: "reading weights"}
+				}
+				return inference.Status{Phase: inference.PhaseReady, Percent: 100}
+			}
+		})
+		time.Sleep(5 * time.Second)
+		require.Equal(t, agent.StateInitializing, r.Status().State)
+		require.Equal(t, agent.ChipLoading, r.Status().Chip)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, agent.StateIdle, r.Status().State, "initializing for at most 10 s")
+		require.Empty(t, r.engine.Questions())
+		time.Sleep(6 * time.Second)
+		require.NotEmpty(t, r.engine.Questions())
+		r.stop()
+	})
+}

@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"touchline/inference"
+)
+
+// errTooLate is why a comment that is hopelessly late is dropped.
+var errTooLate = errors.New("it was more than 10 s late")
+
+// initializingFor bounds the state "initializing": front ends give up on an
+// agent that stays in it for 20 s.
+const initializingFor = 10 * time.Second
+
+// Chips: what the page says in one word.
+const (
+	ChipWaiting      = "waiting"
+	ChipLoading      = "loading"
+	ChipWatching     = "watching"
+	ChipThinking     = "thinking"
+	ChipSpeaking     = "speaking"
+	ChipSilent       = "silent"
+	ChipIdle         = "idle"
+	ChipReconnecting = "reconnecting"
+)
+
+// watchStatus notices what changes by itself: a camera that goes, a model that
+// loads.
+func (s *Session) watchStatus(ctx context.Context) error {
+	tick := time.NewTicker(recheck)
+	defer tick.Stop()
+	for {
+		s.publishStatus()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// publishStatus tells the outputs when the status has changed.
+func (s *Session) publishStatus() {
+	s.mu.Lock()
+	st := s.statusLocked(time.Now())
+	changed := st != s.last
+	s.last = st
+	s.mu.Unlock()
+	if !changed {
+		return
+	}
+	for _, t := range s.opts.Texts {
+		t.State(st)
+	}
+}
+
+func (s *Session) statusLocked(now time.Time) Status {
+	model := s.model.Status()
+	st := Status{State: StateIdle, Percent: model.Percent}
+	switch {
+	case s.room != "":
+		st.Chip, st.Detail = ChipReconnecting, s.room
+	case model.Phase == inference.PhaseLoading || model.Phase == inference.PhaseWarming:
+		st.Chip, st.Detail = ChipLoading, model.Detail
+		if !s.started.IsZero() && now.Sub(s.started) < initializingFor {
+			st.State = StateInitializing
+		}
+	case model.Phase == inference.PhaseFailed:
+		st.Chip, st.Detail = ChipWaiting, model.Detail
+	case !s.source.any:
+		st.Chip, st.Detail = ChipWaiting, "waiting for a camera"
+	case !s.source.fresh(now):
+		st.Chip, st.Detail = ChipWaiting, "the camera sends no picture"
+	case s.speaking != nil && !s.speaking.onset.IsZero():
+		st.State, st.Chip = StateSpeaking, ChipSpeaking
+	case !s.active:
+		st.Chip, st.Detail = ChipIdle, "no instruction: say what to watch for"
+	case s.inFlight != nil:
+		st.State, st.Chip = StateThinking, ChipThinking
+	case s.quiet != "":
+		st.State, st.Chip, st.Detail = StateListening, ChipSilent, s.quiet
+	default:
+		st.State, st.Chip = StateListening, ChipWatching
+	}
+	return st
+}
+
+// Status is what the bot does right now.
+func (s *Session) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.statusLocked(time.Now())
+}
+
+func (s *Session) publishRecord(r Record) {
+	ev := s.log.Info()
+	if r.Outcome == OutcomeSkipped || r.Outcome == OutcomeSilent {
+		ev = s.log.Debug()
+	}
+	ev.Uint64("cycle", r.Cycle).Str("outcome", r.Outcome).Str("reason", r.Reason).
+		Float64("ready_sec", r.ReadySec).Float64("delay", r.Delay).
+		Float64("alignment_error", r.AlignmentError).Float64("audio_sec", r.AudioSec).Msg("cycle")
+	for _, t := range s.opts.Texts {
+		t.Record(r)
+	}
+}
+
+// Snapshot is everything a page needs to draw itself from nothing.
+func (s *Session) Snapshot() Snapshot {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	phase := s.model.Status().Phase
+	out := Snapshot{
+		Status:         s.statusLocked(now),
+		Engine:         s.model.Name(),
+		EngineNote:     s.opts.EngineNote,
+		ModelLoaded:    phase == inference.PhaseReady,
+		CaptureRunning: s.source.fresh(now),
+		MonitorMode:    "IDLE",
+		Instruction:    s.order,
+		InstructionBy:  s.orderBy,
+		Profile:        s.profile.Name,
+		Profiles:       s.opts.Profiles,
+		CycleCount:     s.cycle,
+		FramesBuffered: s.window.Len(),
+		TTSEnabled:     s.infer.Voice.Enabled && s.opts.Audio != nil,
+		Settings:       s.settingsLocked(),
+		Delay:          s.line.Delay().Seconds(),
+		TargetDelay:    s.line.Target().Seconds(),
+		AlignmentLast:  -1,
+		AlignmentP95:   -1,
+		Comments:       s.counters.comments,
+		Silent:         s.counters.silent,
+		Skipped:        s.counters.skipped,
+		Late:           s.counters.late,
+		Dropped:        s.counters.dropped,
+		Failed:         s.counters.failed,
+		Source: SourceInfo{
+			Width: s.source.width, Height: s.source.height, FPS: s.source.fps,
+		},
+	}
+	if s.active {
+		out.MonitorMode = "ACTIVE"
+	}
+	if s.source.any {
+		out.Source.Codec = s.source.codec.String()
+	}
+	if n := len(s.aligned); n > 0 {
+		out.AlignmentLast = s.aligned[n-1].Seconds()
+		sorted := slices.Sorted(slices.Values(s.aligned))
+		out.AlignmentP95 = sorted[min(n-1, (n*95+99)/100-1)].Seconds()
+	}
+	return out
+}
+
+// segmentID names one utterance's captions, for as long as anybody may remember
+// it: two runs of the same bot never use the same.
+func (s *Session) segmentID(cycle uint64) string {
+	return strconv.FormatInt(s.started.UnixMilli(), 36) + "-" + strconv.FormatUint(cycle, 10)
+}

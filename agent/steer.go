@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// RangeError is returned when a setting or an order is out of bounds.
+type RangeError struct {
+	Name, Want string
+	Got        any
+}
+
+// Error names the setting, what was expected and what came.
+func (e *RangeError) Error() string {
+	return fmt.Sprintf("%s: expected %s, got %v", e.Name, e.Want, e.Got)
+}
+
+// ErrRunning is returned by Start when commenting is on already.
+var ErrRunning = errors.New("commenting is on already: stop it first")
+
+// SetInstruction gives a new order and starts commenting. It acts at once: it
+// ends the wait, drops what was said about the old order and, by setting, cuts
+// the speech under way. by names who gave it.
+func (s *Session) SetInstruction(text, by string) error {
+	text = strings.TrimSpace(text)
+	if n := utf8.RuneCountInString(text); n > MaxInstruction {
+		return &RangeError{"instruction", fmt.Sprintf("at most %d characters", MaxInstruction), n}
+	}
+	if text == "" {
+		return &RangeError{"instruction", "some text (clear it to go idle)", `""`}
+	}
+	s.mu.Lock()
+	s.order, s.orderBy, s.active = text, by, true
+	s.actNowLocked(errReplaced)
+	s.mu.Unlock()
+	s.log.Info().Str("by", by).Msg("new instruction")
+	s.nudge()
+	return nil
+}
+
+// ClearInstruction removes the order and goes idle.
+func (s *Session) ClearInstruction(by string) { s.Stop(by) }
+
+// SetProfile chooses a prompt profile; it acts like a new order.
+func (s *Session) SetProfile(name, by string) error {
+	p, err := s.findProfile(name)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.profile = p
+	if s.active {
+		s.actNowLocked(errReplaced)
+	}
+	s.mu.Unlock()
+	s.log.Info().Str("profile", name).Str("by", by).Msg("new profile")
+	s.nudge()
+	return nil
+}
+
+// Start begins commenting.
+func (s *Session) Start(by string) error {
+	s.mu.Lock()
+	if s.active {
+		s.mu.Unlock()
+		return ErrRunning
+	}
+	s.active = true
+	s.actNowLocked(errReplaced)
+	s.mu.Unlock()
+	s.log.Info().Str("by", by).Msg("commenting started")
+	s.nudge()
+	return nil
+}
+
+// Stop ends commenting at once and clears the order.
+func (s *Session) Stop(by string) {
+	s.mu.Lock()
+	s.order, s.orderBy, s.active = "", by, false
+	s.endTalkLocked(errStopped, true)
+	s.mu.Unlock()
+	s.log.Info().Str("by", by).Msg("commenting stopped")
+	s.nudge()
+}
+
+// Update changes settings while running and returns those in force. Nothing is
+// changed when one of them is out of bounds; the error names all that are.
+func (s *Session) Update(v Settings, by string) (Settings, error) {
+	if err := v.check(); err != nil {
+		return Settings{}, err
+	}
+	s.mu.Lock()
+	set(&s.infer.Voice.Enabled, v.Speech)
+	set(&s.media.CaptureFPS, v.CaptureFPS)
+	set(&s.agent.Frames, v.Frames)
+	set(&s.agent.Stride, v.Stride)
+	set(&s.agent.ChangeThreshold, v.ChangeThreshold)
+	setSeconds(&s.pace.MinInterval, v.MinInterval)
+	setSeconds(&s.pace.PauseAfter, v.PauseAfter)
+	setSeconds(&s.pace.FixedDelay, v.FixedDelay)
+	set(&s.infer.MaxTokens, v.MaxTokens)
+	set(&s.infer.Voice.MaxTokens, v.SpeechMaxTokens)
+	set(&s.agent.CutOnInstruction, v.CutOnInstruction)
+	set(&s.infer.Voice.Language, v.Language)
+	if v.Speech != nil {
+		// What was learned counted first words or first audio, not both.
+		s.delays.Forget()
+		if !*v.Speech && s.speaking != nil {
+			s.cutLocked(s.speaking, nil, time.Now())
+		}
+	}
+	s.delays.Configure(s.pace)
+	if v.Speech == nil || s.pace.FixedDelay > 0 {
+		s.line.SetTarget(s.delays.Target())
+	}
+	out := s.settingsLocked()
+	s.mu.Unlock()
+	s.log.Info().Str("by", by).Msg("settings changed")
+	s.nudge()
+	return out, nil
+}
+
+func set[T any](dst *T, v *T) {
+	if v != nil {
+		*dst = *v
+	}
+}
+
+func setSeconds(dst *time.Duration, v *float64) {
+	if v != nil {
+		*dst = time.Duration(*v * float64(time.Second))
+	}
+}
+
+// check lists all settings out of bounds.
+func (v Settings) check() error {
+	var errs []error
+	num := func(name string, p *float64, lo, hi float64) {
+		if p != nil && !(*p >= lo && *p <= hi) {
+			errs = append(errs, &RangeError{name, fmt.Sprintf("a number from %g to %g", lo, hi), *p})
+		}
+	}
+	whole := func(name string, p *int, lo, hi int) {
+		if p != nil && (*p < lo || *p > hi) {
+			errs = append(errs, &RangeError{name, fmt.Sprintf("a whole number from %d to %d", lo, hi), *p})
+		}
+	}
+	num("capture_fps", v.CaptureFPS, 0.1, 30)
+	whole("frames_per_look", v.Frames, 1, 64)
+	whole("frame_stride", v.Stride, 1, 64)
+	num("change_threshold", v.ChangeThreshold, 0, 255)
+	num("min_interval", v.MinInterval, 0, 60)
+	num("pause_after", v.PauseAfter, 0, 60)
+	num("fixed_delay", v.FixedDelay, 0, 30)
+	whole("max_tokens", v.MaxTokens, 1, 8192)
+	whole("speech_max_tokens", v.SpeechMaxTokens, 1, 8192)
+	if v.Language != nil && len(*v.Language) > 35 {
+		errs = append(errs, &RangeError{"language", "a BCP 47 tag of at most 35 characters", len(*v.Language)})
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Session) settingsLocked() Settings {
+	seconds := func(d time.Duration) *float64 { return new(d.Seconds()) }
+	return Settings{
+		Speech:           new(s.infer.Voice.Enabled),
+		CaptureFPS:       new(s.media.CaptureFPS),
+		Frames:           new(s.agent.Frames),
+		Stride:           new(s.agent.Stride),
+		ChangeThreshold:  new(s.agent.ChangeThreshold),
+		MinInterval:      seconds(s.pace.MinInterval),
+		PauseAfter:       seconds(s.pace.PauseAfter),
+		FixedDelay:       seconds(s.pace.FixedDelay),
+		MaxTokens:        new(s.infer.MaxTokens),
+		SpeechMaxTokens:  new(s.infer.Voice.MaxTokens),
+		CutOnInstruction: new(s.agent.CutOnInstruction),
+		Language:         new(s.infer.Voice.Language),
+	}
+}
+
+// actNowLocked makes the next look urgent and forgets what led to the last.
+func (s *Session) actNowLocked(cause error) {
+	s.carry, s.lastSign = "", nil
+	s.failures, s.retryAt = 0, time.Time{}
+	s.endTalkLocked(cause, s.agent.CutOnInstruction)
+	s.gate.Interrupt()
+}
+
+// endTalkLocked cancels the look in flight, drops comments not yet heard and,
+// with cut set, silences the one being spoken.
+func (s *Session) endTalkLocked(cause error, cut bool) {
+	if s.cancelLook != nil {
+		s.cancelLook(cause)
+	}
+	for _, u := range s.queue {
+		if u != s.inFlight { // that one ends by its cancelled look
+			u.drop(cause)
+			s.releaseLocked(u)
+		}
+	}
+	s.queue = slices.DeleteFunc(s.queue, func(u *utterance) bool { return u != s.inFlight })
+	if cut && s.speaking != nil {
+		s.cutLocked(s.speaking, cause, time.Now())
+	}
+}
+
+func (s *Session) nudge() {
+	kick(s.wake)
+	kick(s.deliver)
+	s.publishStatus()
+}
+
+func (s *Session) findProfile(name string) (Profile, error) {
+	var known []string
+	for _, p := range s.opts.Profiles {
+		if p.Name == name {
+			return p, nil
+		}
+		known = append(known, p.Name)
+	}
+	return Profile{}, &RangeError{"profile", fmt.Sprintf("one of %q", known), fmt.Sprintf("%q", name)}
+}
+
+// SetRoom tells whether the room is reachable; why is "" when it is.
+func (s *Session) SetRoom(why string) {
+	s.mu.Lock()
+	s.room = why
+	s.mu.Unlock()
+	s.publishStatus()
+}

@@ -1,0 +1,440 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"touchline/inference"
+	"touchline/media"
+	"touchline/media/window"
+	"touchline/pacing"
+)
+
+// utterance is one comment from its look to its last word. Session.mu guards
+// all of it.
+type utterance struct {
+	rec    Record
+	frames []window.Frame
+	anchor media.VideoFrame
+	spoken bool // its words follow the voice
+
+	text  string
+	held  []inference.Chunk // audio that waits until the text is known to be words
+	words []timedWord
+	// placed is how many bytes of text are in words; written the audio given
+	// to the voice so far, silence included.
+	placed  int
+	written time.Duration
+
+	speech    SpokenUtterance
+	audible   time.Duration
+	announced bool // in the queue, or past it
+	released  bool // left the queue
+	generated bool // nothing more will come
+	startAt   time.Time
+	onset     time.Time
+	endAt     time.Time
+	wasCut    bool
+	cutCause  error
+	emitted   int // bytes of text shown
+
+	changed chan struct{} // wakes its performer
+}
+
+// timedWord is a piece of the text and when it sounds, from the first audible
+// sample on.
+type timedWord struct {
+	text string
+	at   time.Duration
+}
+
+func (u *utterance) describeFrames() {
+	r := &u.rec
+	first, last := u.frames[0], u.frames[len(u.frames)-1]
+	for _, f := range u.frames {
+		r.FrameIDs = append(r.FrameIDs, f.ID)
+		r.FrameAt = append(r.FrameAt, f.Arrival)
+	}
+	r.OldestFrameAt, r.NewestFrameAt = first.Arrival, last.Arrival
+	r.PTSFrom, r.PTSTo = first.PTS.Seconds(), last.PTS.Seconds()
+	r.AnchorPTS = last.PTS.Seconds()
+}
+
+// write hands one chunk's audio to the voice and places its words.
+func (u *utterance) write(c inference.Chunk) error {
+	pcm := media.PCM{Rate: c.AudioRate, Samples: c.Audio}
+	audible, err := u.speech.Write(pcm)
+	if err != nil {
+		return err
+	}
+	u.audible = audible
+	base := u.written - u.speech.LeadTrimmed()
+	u.written += pcm.Duration()
+	if len(c.Words) > 0 {
+		u.place(base, c.Words)
+	} else {
+		u.spread(base, pcm.Duration())
+	}
+	return nil
+}
+
+// nextToken cuts the next word off the text not yet placed, with the space
+// before it.
+func (u *utterance) nextToken() (string, bool) {
+	rest := u.text[u.placed:]
+	start := strings.IndexFunc(rest, func(r rune) bool { return !unicode.IsSpace(r) })
+	if start < 0 {
+		return "", false
+	}
+	end := strings.IndexFunc(rest[start:], unicode.IsSpace)
+	if end < 0 {
+		return rest, true
+	}
+	return rest[:start+end], true
+}
+
+// lookAhead is how many words of the text may have no sound of their own (a
+// dash, an emoji) between two that have.
+const lookAhead = 4
+
+// place gives the words of the text the times of the words heard. What was
+// heard is a cleaned form of the text, so they are matched by their letters.
+func (u *utterance) place(base time.Duration, heard []inference.WordTime) {
+	for _, h := range heard {
+		from := u.placed
+		matched := false
+		var pieces []string
+		for range lookAhead {
+			token, ok := u.nextToken()
+			if !ok {
+				break
+			}
+			pieces = append(pieces, token)
+			u.placed += len(token)
+			if letters(token) == letters(h.Text) {
+				matched = true
+				break
+			}
+		}
+		if !matched && len(pieces) > 1 {
+			u.placed = from + len(pieces[0]) // take one word and go on
+			pieces = pieces[:1]
+		}
+		for _, p := range pieces {
+			u.words = append(u.words, timedWord{p, max(base+h.Start, 0)})
+		}
+	}
+}
+
+// lettersPerSecond is about how fast people and speech programs talk.
+const lettersPerSecond = 14
+
+// spread places words not yet placed over a stretch of audio that came without
+// word times: by their length, and no more of them than can be said in it.
+func (u *utterance) spread(base, length time.Duration) {
+	total := len(u.text) - u.placed
+	if total == 0 {
+		return
+	}
+	whole := max(length, time.Duration(total)*time.Second/lettersPerSecond)
+	from := u.placed
+	for {
+		token, ok := u.nextToken()
+		at := time.Duration(int64(whole) * int64(u.placed-from) / int64(total))
+		if !ok || at >= length {
+			return
+		}
+		u.words = append(u.words, timedWord{token, max(base+at, 0)})
+		u.placed += len(token)
+	}
+}
+
+func letters(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, s)
+}
+
+// drop marks a comment that will never be heard.
+func (u *utterance) drop(cause error) {
+	u.cutCause = cause
+	if u.speech != nil {
+		u.speech.Cut()
+	}
+}
+
+// speechLead is how far ahead of its moment speech is handed to the voice, so
+// that the first sample finds its place; hopeless is how late a comment may be
+// before it is dropped instead.
+const (
+	speechLead = 100 * time.Millisecond
+	hopeless   = 10 * time.Second
+)
+
+// startOfLocked is when a queued comment will start, given when the voice
+// before it ends.
+func (s *Session) startOfLocked(u *utterance, now, voiceEnd time.Time) time.Time {
+	if !u.spoken {
+		voiceEnd = time.Time{}
+	}
+	return pacing.Release(now, s.dueLocked(u, now), voiceEnd, s.pace.PauseAfter)
+}
+
+// dueLocked is when the delayed picture shows the comment's anchor; zero when there is no delayed picture.
+func (s *Session) dueLocked(u *utterance, now time.Time) time.Time {
+	if !s.relays() {
+		return time.Time{}
+	}
+	due, ok := s.line.Due(u.anchor.Epoch, u.anchor.PTS, now)
+	if !ok {
+		return time.Time{}
+	}
+	return due
+}
+
+// deliverLoop starts queued comments, each with its frame, until ctx ends.
+func (s *Session) deliverLoop(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		wait := recheck
+		s.mu.Lock()
+		if len(s.queue) > 0 {
+			u := s.queue[0]
+			at := s.startOfLocked(u, now, s.clock.End())
+			lead := time.Duration(0)
+			if u.spoken {
+				lead = speechLead
+			}
+			if wait = at.Sub(now) - lead; wait <= 0 {
+				s.startLocked(ctx, u, at, now)
+				wait = 0
+			}
+		}
+		s.mu.Unlock()
+		if wait <= 0 {
+			kick(s.wake)
+			s.publishStatus()
+			continue
+		}
+		timer.Reset(min(wait, recheck))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.deliver:
+		case <-timer.C:
+		}
+	}
+}
+
+// startLocked takes a comment off the queue and performs it.
+func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Time) {
+	s.queue = slices.Delete(s.queue, 0, 1)
+	s.releaseLocked(u)
+	u.rec.Delay, u.rec.TargetDelay = s.line.Delay().Seconds(), s.line.Target().Seconds()
+	if due := s.dueLocked(u, now); !due.IsZero() && at.Sub(due) > hopeless {
+		u.drop(errTooLate)
+		s.counters.dropped++
+		u.rec.Outcome, u.rec.Reason, u.rec.Text = OutcomeDropped, errTooLate.Error(), strings.TrimSpace(u.text)
+		rec := u.rec
+		s.background.Go(func() { s.publishRecord(rec) })
+		return
+	}
+	u.startAt = at
+	if u.spoken {
+		s.clock.Start(at, u.audible)
+		s.speaking = u
+		u.speech.Start(at)
+	} else {
+		u.onset = now
+	}
+	frames := seenFrames(u.frames)
+	s.background.Go(func() {
+		for _, t := range s.opts.Texts {
+			if fo, ok := t.(FrameOutput); ok {
+				fo.Frames(u.rec.Cycle, frames)
+			}
+		}
+		s.perform(ctx, u)
+	})
+}
+
+func (s *Session) releaseLocked(u *utterance) {
+	u.released = true
+	if err := s.gate.Release(); err != nil {
+		s.log.Error().Err(err).Uint64("cycle", u.rec.Cycle).Msg("comment released out of turn")
+	}
+}
+
+// speechEvents are called by the voice's own goroutine.
+func (s *Session) speechEvents(u *utterance) SpeechEvents {
+	return SpeechEvents{
+		Started: func(onset time.Time) {
+			s.mu.Lock()
+			u.onset = onset
+			s.mu.Unlock()
+			kick(u.changed)
+		},
+		Ended: func(end time.Time, cut bool) {
+			s.mu.Lock()
+			u.endAt, u.wasCut = end, cut
+			if s.speaking == u {
+				s.speaking = nil
+				s.clock.Finish(end)
+			}
+			s.mu.Unlock()
+			kick(u.changed)
+			kick(s.wake)
+			kick(s.deliver)
+		},
+	}
+}
+
+// wordLead is how much before its sound a word may be shown; the way to the
+// reader takes about as long.
+const wordLead = 20 * time.Millisecond
+
+// perform shows a comment's words as they are spoken (or at once, when it is
+// only text) and closes it with its record.
+func (s *Session) perform(ctx context.Context, u *utterance) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		s.mu.Lock()
+		delta, final, wait := u.stepLocked(now)
+		u.emitted += len(delta)
+		c := Caption{
+			Segment: s.segmentID(u.rec.Cycle), Cycle: u.rec.Cycle, Delta: delta, Text: u.text[:u.emitted],
+			Final: final, Spoken: u.spoken,
+		}
+		s.mu.Unlock()
+		if delta != "" || final {
+			for _, t := range s.opts.Texts {
+				t.Caption(c)
+			}
+		}
+		if final {
+			s.closeUtterance(u)
+			return
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return
+		case <-u.changed:
+		case <-timer.C:
+		}
+		if delta != "" {
+			s.publishStatus()
+		}
+	}
+}
+
+// stepLocked tells what to show now, whether that was all, and how long until
+// the next step unless something changes before.
+func (u *utterance) stepLocked(now time.Time) (delta string, final bool, wait time.Duration) {
+	rest := u.text[u.emitted:]
+	switch {
+	case !u.spoken:
+		return rest, u.generated, recheck
+	case u.onset.IsZero() && u.endAt.IsZero():
+		return "", false, recheck // the voice has not begun
+	case !u.endAt.IsZero() && !now.Before(u.endAt):
+		if u.wasCut && u.cutCause != nil {
+			rest, _ = u.dueWords(now) // only what was heard
+		}
+		return rest, true, 0
+	}
+	delta, wait = u.dueWords(now)
+	if !u.endAt.IsZero() {
+		wait = min(wait, u.endAt.Sub(now))
+	}
+	return delta, false, max(wait, time.Millisecond)
+}
+
+// dueWords are the words not shown yet whose sound has come, and the time
+// until the next one's.
+func (u *utterance) dueWords(now time.Time) (string, time.Duration) {
+	if u.onset.IsZero() {
+		return "", recheck
+	}
+	var b strings.Builder
+	seen := 0
+	for _, w := range u.words {
+		if seen += len(w.text); seen <= u.emitted {
+			continue
+		}
+		if left := u.onset.Add(w.at - wordLead).Sub(now); left > 0 {
+			return b.String(), min(left, recheck)
+		}
+		b.WriteString(w.text)
+	}
+	return b.String(), recheck
+}
+
+// cutLocked silences a comment that has been handed to the voice. A nil cause
+// means that its text is still shown whole.
+func (s *Session) cutLocked(u *utterance, cause error, now time.Time) {
+	if u.speech == nil {
+		return
+	}
+	u.cutCause = cause
+	u.speech.Cut()
+	s.clock.Cut(now)
+	if u.onset.IsZero() { // it never began, so its end will not be told
+		u.endAt, u.wasCut = now, true
+		if s.speaking == u {
+			s.speaking = nil
+		}
+		kick(u.changed)
+	}
+}
+
+// alignedMemory is how many alignment errors are kept for the p95.
+const alignedMemory = 100
+
+// lateBy is the alignment error from which on a comment counts as late.
+const lateBy = 100 * time.Millisecond
+
+// closeUtterance measures a comment that is over and publishes its record.
+func (s *Session) closeUtterance(u *utterance) {
+	s.mu.Lock()
+	r := &u.rec
+	r.Spoken = u.spoken
+	r.Text = strings.TrimSpace(u.text[:u.emitted])
+	r.Outcome = OutcomeShown
+	r.StartedAt, r.EndedAt = u.onset, u.endAt
+	if u.spoken {
+		r.Outcome = OutcomeSpoken
+		r.AudioSec = u.audible.Seconds()
+	} else {
+		r.EndedAt = time.Now()
+	}
+	if u.wasCut && u.cutCause != nil {
+		r.Outcome, r.Reason = OutcomeCut, u.cutCause.Error()
+	}
+	if shown, ok := s.line.Shown(u.anchor.Epoch, u.anchor.PTS); ok && s.relays() && !u.onset.IsZero() {
+		off := u.onset.Sub(shown)
+		r.ShownAt, r.AlignmentError, r.Aligned = shown, off.Seconds(), true
+		if r.Late = off.Abs() > lateBy; r.Late {
+			s.counters.late++
+		}
+		if len(s.aligned) == alignedMemory {
+			s.aligned = slices.Delete(s.aligned, 0, 1)
+		}
+		s.aligned = append(s.aligned, off.Abs())
+	}
+	s.counters.comments++
+	rec := *r
+	s.mu.Unlock()
+	s.publishRecord(rec)
+	s.publishStatus()
+}
