@@ -265,7 +265,7 @@ func TestSilenceIsNeitherSpokenNorShown(t *testing.T) {
 func TestStillSceneIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(300*time.Millisecond, time.Second), func(o *agent.Options) { o.Agent.ChangeThreshold = 5 })
-		r.dec.Luma = func(pts time.Duration) byte { return byte(pts / (20 * time.Second) * 60) }
+		r.dec.SetLuma(func(pts time.Duration) byte { return byte(pts / (20 * time.Second) * 60) })
 		time.Sleep(39 * time.Second)
 		require.Len(t, r.engine.Questions(), 2, "one look a scene")
 		require.Greater(t, r.Snapshot().Skipped, uint64(20))

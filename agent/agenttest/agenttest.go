@@ -116,10 +116,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 // unit at once.
 type Decoder struct {
 	OnPicture func(media.VideoFrame)
-	// Luma gives the picture's grey from its media time; nil: it changes all the time.
-	Luma func(pts time.Duration) byte
 
 	mu   sync.Mutex
+	luma func(pts time.Duration) byte
 	last media.VideoFrame
 	any  bool
 }
@@ -133,9 +132,11 @@ func (d *Decoder) Run(ctx context.Context) error {
 // Decode implements agent.Decoder.
 func (d *Decoder) Decode(f media.EncodedFrame, sample bool) error {
 	luma := byte(f.PTS / (20 * time.Millisecond))
-	if d.Luma != nil {
-		luma = d.Luma(f.PTS)
+	d.mu.Lock()
+	if d.luma != nil {
+		luma = d.luma(f.PTS)
 	}
+	d.mu.Unlock()
 	const side = 4
 	v := media.VideoFrame{
 		PTS: f.PTS, Arrival: f.Arrival, Epoch: f.Epoch, Width: side, Height: side,
@@ -158,6 +159,14 @@ func (d *Decoder) Latest(context.Context) (media.VideoFrame, error) {
 		return media.VideoFrame{}, errors.New("no picture was decoded yet")
 	}
 	return d.last, nil
+}
+
+// SetLuma gives the pictures their grey by media time; without it they change
+// all the time.
+func (d *Decoder) SetLuma(luma func(pts time.Duration) byte) {
+	d.mu.Lock()
+	d.luma = luma
+	d.mu.Unlock()
 }
 
 // SetLongSide implements agent.Decoder.
