@@ -1,0 +1,225 @@
+package console
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// maxBody bounds every request's body, in bytes.
+const maxBody = 64 << 10
+
+// problem is an error as a client sees it.
+type problem struct {
+	status  int
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Request string `json:"request_id"`
+}
+
+// Error is the message.
+func (p *problem) Error() string { return p.Message }
+
+func refuse(status int, code, format string, args ...any) *problem {
+	return &problem{status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// apiFunc answers a request, or returns why not: a *problem, or any other
+// error, which becomes a 500.
+type apiFunc func(w http.ResponseWriter, r *http.Request) error
+
+// methods are the handlers of one path by method. GET also answers HEAD.
+type methods map[string]apiFunc
+
+// ServeHTTP picks the handler; a method that is not there is a 405 with Allow.
+func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
+	h, ok := m[r.Method]
+	if !ok && r.Method == http.MethodHead {
+		h, ok = m[http.MethodGet]
+	}
+	if ok {
+		return h(w, r)
+	}
+	allow := []string{http.MethodOptions}
+	for name := range m {
+		allow = append(allow, name)
+		if name == http.MethodGet {
+			allow = append(allow, http.MethodHead)
+		}
+	}
+	slices.Sort(allow)
+	w.Header().Set("Allow", strings.Join(allow, ", "))
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return refuse(http.StatusMethodNotAllowed, "method_not_allowed",
+		"%s is not for %s; use %s", r.Method, r.URL.Path, strings.Join(allow, ", "))
+}
+
+// writeJSON answers with a value.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)+1))
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // the client may have gone; nobody is left to tell
+	return nil
+}
+
+// readJSON reads a body strictly into v: nothing unknown, nothing after it, no
+// more than maxBody. An empty body leaves v as it is when that is allowed.
+func readJSON(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) error {
+	// Not every writer can set a deadline; the real server's can.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return refuse(http.StatusRequestEntityTooLarge, "body_too_large", "the body may have at most %d bytes", maxBody)
+		}
+		return refuse(http.StatusBadRequest, "bad_body", "read the body: %v", err)
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return parseJSON(body, v, mayBeEmpty)
+}
+
+// parseJSON is readJSON without the network.
+func parseJSON(body []byte, v any, mayBeEmpty bool) error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		if mayBeEmpty {
+			return nil
+		}
+		return refuse(http.StatusBadRequest, "bad_json", "expected a JSON object, got an empty body")
+	}
+	if bytes.TrimSpace(body)[0] != '{' {
+		return refuse(http.StatusBadRequest, "bad_json", "expected a JSON object")
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return jsonProblem(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return refuse(http.StatusBadRequest, "bad_json", "expected one JSON object, got more after it")
+	}
+	return nil
+}
+
+func jsonProblem(err error) error {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return refuse(http.StatusBadRequest, "bad_json", "field %q: expected %s, got %s", e.Field, kindName(e.Type.String()), e.Value)
+	}
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return refuse(http.StatusBadRequest, "bad_json", "bad JSON at byte %d: %v", e.Offset, e)
+	}
+	// The decoder has no type for this one: json: unknown field "x".
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return refuse(http.StatusBadRequest, "unknown_field", "unknown field %s", field)
+	}
+	return refuse(http.StatusBadRequest, "bad_json", "bad JSON: %v", err)
+}
+
+// kindName says a Go type in words for people.
+func kindName(t string) string {
+	switch strings.TrimPrefix(t, "*") {
+	case "string":
+		return "a text"
+	case "bool":
+		return "true or false"
+	case "int":
+		return "a whole number"
+	case "float64":
+		return "a number"
+	default:
+		return "another type"
+	}
+}
+
+// requestID takes the client's id, if it is fit to be repeated, or makes one.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-ID")
+	bad := func(c rune) bool { return c < 0x20 || c > 0x7e }
+	if id == "" || len(id) > 64 || strings.ContainsFunc(id, bad) {
+		return rand.Text()[:16]
+	}
+	return id
+}
+
+// answered notes what was sent, for the metrics and for panics.
+type answered struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader notes the first final status.
+func (a *answered) WriteHeader(status int) {
+	if a.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write notes that the answer has begun.
+func (a *answered) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the real writer.
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// fail writes an error as JSON, if nothing was written yet.
+func fail(w *answered, id string, err error, log zerolog.Logger) {
+	p, ok := errors.AsType[*problem](err)
+	if !ok {
+		log.Error().Err(err).Str("request_id", id).Msg("request failed")
+		p = refuse(http.StatusInternalServerError, "internal", "this is our fault; the log has more under this request id")
+	}
+	if w.status != 0 {
+		return
+	}
+	out := *p
+	out.Request = id
+	w.Header().Del("Content-Length")
+	_ = writeJSON(w, out.status, out) // three strings always marshal
+}
+
+// wrap turns a handler into one that answers errors as JSON and outlives a panic.
+func (s *Server) wrap(h apiFunc) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		id := requestID(r)
+		w := &answered{ResponseWriter: rw}
+		w.Header().Set("X-Request-ID", id)
+		defer func() {
+			if v := recover(); v != nil {
+				if v == http.ErrAbortHandler { //nolint:errorlint // a panic's value, compared as net/http does
+					panic(v)
+				}
+				s.log.Error().Str("request_id", id).Str("path", r.URL.Path).
+					Interface("panic", v).Str("stack", string(debug.Stack())).Msg("handler panicked")
+				fail(w, id, refuse(http.StatusInternalServerError, "internal",
+					"this is our fault; the log has more under this request id"), s.log)
+			}
+			s.metrics.request(r.Pattern, w.status)
+		}()
+		if err := h(w, r); err != nil {
+			fail(w, id, err, s.log)
+		}
+	}
+}

@@ -1,0 +1,385 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"touchline/agent"
+)
+
+const (
+	// pictureWait is how long /api/frame waits for a picture.
+	pictureWait = 2 * time.Second
+	// maxName is the longest name of a visitor, in characters.
+	maxName = 64
+	// maxIdentity is the longest identity in a source, in bytes.
+	maxIdentity = 256
+)
+
+// bot returns the commentator, or a 503 while there is none.
+func (s *Server) bot() (Bot, error) {
+	if s.opts.Bot == nil {
+		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator is not there yet")
+	}
+	return s.opts.Bot, nil
+}
+
+// by says who asks, for the log and for the page.
+func by(r *http.Request) string {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || peer.Addr().Unmap().IsLoopback() {
+		return "the page"
+	}
+	return "the page (" + peer.Addr().Unmap().WithZone("").String() + ")"
+}
+
+// order runs something that steers and answers the snapshot after it.
+func (s *Server) order(w http.ResponseWriter, do func(Bot) error) error {
+	b, err := s.bot()
+	if err != nil {
+		return err
+	}
+	if err := do(b); err != nil {
+		return err
+	}
+	s.changed()
+	return writeJSON(w, http.StatusOK, b.Snapshot())
+}
+
+func (s *Server) getStatus(w http.ResponseWriter, _ *http.Request) error {
+	b, err := s.bot()
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, b.Snapshot())
+}
+
+func (s *Server) postInstruction(w http.ResponseWriter, r *http.Request) error {
+	var in struct {
+		Instruction *string `json:"instruction"`
+	}
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if in.Instruction == nil {
+		return refuse(http.StatusUnprocessableEntity, "bad_instruction", `expected {"instruction": "..."}`)
+	}
+	text := strings.TrimSpace(*in.Instruction)
+	if n := utf8.RuneCountInString(text); n > agent.MaxInstruction {
+		return refuse(http.StatusUnprocessableEntity, "bad_instruction",
+			"an instruction may have at most %d characters, this one has %d", agent.MaxInstruction, n)
+	}
+	return s.order(w, func(b Bot) error {
+		if text == "" {
+			b.ClearInstruction(by(r))
+			return nil
+		}
+		if err := b.SetInstruction(text, by(r)); err != nil {
+			return refuse(http.StatusUnprocessableEntity, "bad_instruction", "%v", err)
+		}
+		return nil
+	})
+}
+
+func (s *Server) deleteInstruction(w http.ResponseWriter, r *http.Request) error {
+	return s.order(w, func(b Bot) error {
+		b.ClearInstruction(by(r))
+		return nil
+	})
+}
+
+// profileList is the answer of /api/profiles.
+type profileList struct {
+	Profiles []agent.Profile `json:"profiles"`
+	Active   string          `json:"active"`
+}
+
+func (s *Server) getProfiles(w http.ResponseWriter, _ *http.Request) error {
+	b, err := s.bot()
+	if err != nil {
+		return err
+	}
+	snap := b.Snapshot()
+	out := profileList{Profiles: snap.Profiles, Active: snap.Profile}
+	if out.Profiles == nil {
+		out.Profiles = []agent.Profile{}
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+func (s *Server) postProfile(w http.ResponseWriter, r *http.Request) error {
+	var in struct {
+		Profile string `json:"profile"`
+	}
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	return s.order(w, func(b Bot) error {
+		if err := b.SetProfile(in.Profile, by(r)); err != nil {
+			return refuse(http.StatusBadRequest, "unknown_profile", "%v", err)
+		}
+		return nil
+	})
+}
+
+func (s *Server) postSettings(w http.ResponseWriter, r *http.Request) error {
+	var in agent.Settings
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	b, err := s.bot()
+	if err != nil {
+		return err
+	}
+	out, err := b.Update(in, by(r))
+	if err != nil {
+		return refuse(http.StatusUnprocessableEntity, "out_of_range", "%v", err)
+	}
+	s.changed()
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// checkSource accepts "", "scene" and "camera:IDENTITY".
+func checkSource(source string) error {
+	if source == "" || source == "scene" {
+		return nil
+	}
+	identity, ok := strings.CutPrefix(source, "camera:")
+	if !ok || identity == "" || len(identity) > maxIdentity || !printable(identity) {
+		return refuse(http.StatusBadRequest, "bad_source",
+			`expected "" (the first camera), "camera:IDENTITY" or "scene", got %.80q`, source)
+	}
+	return nil
+}
+
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// sourceBody is what /api/start and /api/source take.
+type sourceBody struct {
+	Source string `json:"source"`
+}
+
+func (s *Server) postStart(w http.ResponseWriter, r *http.Request) error {
+	var in sourceBody
+	if err := readJSON(w, r, &in, true); err != nil {
+		return err
+	}
+	if err := checkSource(in.Source); err != nil {
+		return err
+	}
+	return s.order(w, func(b Bot) error {
+		err := b.Start(in.Source, by(r))
+		switch {
+		case errors.Is(err, agent.ErrRunning):
+			return refuse(http.StatusConflict, "running", "%v", err)
+		case err != nil:
+			return refuse(http.StatusBadRequest, "bad_source", "%v", err)
+		}
+		return nil
+	})
+}
+
+func (s *Server) postStop(w http.ResponseWriter, r *http.Request) error {
+	if err := readJSON(w, r, &struct{}{}, true); err != nil {
+		return err
+	}
+	return s.order(w, func(b Bot) error {
+		b.Stop(by(r))
+		s.hub.EndStreams()
+		if s.opts.OnStop != nil {
+			s.opts.OnStop()
+		}
+		return nil
+	})
+}
+
+func (s *Server) postSource(w http.ResponseWriter, r *http.Request) error {
+	var in sourceBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if err := checkSource(in.Source); err != nil {
+		return err
+	}
+	return s.order(w, func(b Bot) error {
+		if err := b.SelectSource(in.Source, by(r)); err != nil {
+			return refuse(http.StatusBadRequest, "bad_source", "%v", err)
+		}
+		return nil
+	})
+}
+
+func (s *Server) getHistory(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, s.hub.History())
+}
+
+// slot waits for one of the few places for making pictures on request.
+func (s *Server) slot(ctx context.Context) (release func(), err error) {
+	select {
+	case s.busy <- struct{}{}:
+		return func() { <-s.busy }, nil
+	case <-ctx.Done():
+		return nil, refuse(http.StatusServiceUnavailable, "busy", "too many pictures are being made at once")
+	}
+}
+
+func (s *Server) getFrame(w http.ResponseWriter, r *http.Request) error {
+	if s.opts.Pictures == nil {
+		return refuse(http.StatusNotFound, "no_picture", "there is no picture: nothing is watched")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), pictureWait)
+	defer cancel()
+	release, err := s.slot(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	f, err := s.opts.Pictures.Snapshot(ctx)
+	if err != nil {
+		return refuse(http.StatusNotFound, "no_picture", "there is no picture: %v", err)
+	}
+	data, err := encodeJPEG(f, 0, s.opts.JPEGQuality)
+	if err != nil {
+		return err
+	}
+	return writeJPEG(w, data)
+}
+
+func (s *Server) getSeenFrame(w http.ResponseWriter, r *http.Request) error {
+	id, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return refuse(http.StatusNotFound, "no_picture", "a picture's id is a number, got %.40q", r.PathValue("id"))
+	}
+	width := 0
+	if q := r.URL.Query().Get("w"); q != "" {
+		if width, err = strconv.Atoi(q); err != nil || width < 16 || width > maxSide {
+			return refuse(http.StatusBadRequest, "bad_width", "w: expected 16 to %d pixels, got %.40q", maxSide, q)
+		}
+	}
+	data, ok := s.hub.frames.get(id)
+	if !ok {
+		return refuse(http.StatusNotFound, "no_picture", "picture %d is not, or no longer, kept", id)
+	}
+	if width > 0 {
+		release, err := s.slot(r.Context())
+		if err != nil {
+			return err
+		}
+		defer release()
+		if data, err = thumbnail(data, width, s.opts.JPEGQuality); err != nil {
+			return err
+		}
+	}
+	return writeJPEG(w, data)
+}
+
+func writeJPEG(w http.ResponseWriter, data []byte) error {
+	w.Header().Set("Content-Type", "image/jpeg")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, _ = w.Write(data) // the client may have gone
+	return nil
+}
+
+// grantBody is the answer of /api/livekit/token.
+type grantBody struct {
+	URL      string `json:"url"`
+	Token    string `json:"token"`
+	Identity string `json:"identity"`
+	Room     string `json:"room"`
+}
+
+func (s *Server) postToken(w http.ResponseWriter, r *http.Request) error {
+	var in struct {
+		Role string `json:"role"`
+		Name string `json:"name"`
+	}
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	if in.Role != "viewer" && in.Role != "camera" {
+		return refuse(http.StatusBadRequest, "bad_role", `role: expected "viewer" or "camera", got %.40q`, in.Role)
+	}
+	name := strings.TrimSpace(in.Name)
+	if utf8.RuneCountInString(name) > maxName || !printable(name) {
+		return refuse(http.StatusBadRequest, "bad_name", "name: expected at most %d printable characters", maxName)
+	}
+	if s.opts.Tokens == nil || s.opts.SignalURL == "" {
+		return refuse(http.StatusServiceUnavailable, "no_room", "this console has no LiveKit key, so it lets nobody in")
+	}
+	g, err := s.opts.Tokens.Mint(in.Role, name)
+	if err != nil {
+		return refuse(http.StatusServiceUnavailable, "no_room", "make a token: %v", err)
+	}
+	return writeJSON(w, http.StatusOK, grantBody{
+		URL: socketOrigin(r), Token: g.Token, Identity: g.Identity, Room: g.Room,
+	})
+}
+
+// socketOrigin is where this request's own host takes WebSockets. Behind a
+// proxy that ends TLS, the page's origin tells that it must be wss.
+func socketOrigin(r *http.Request) string {
+	if r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://") {
+		return "wss://" + r.Host
+	}
+	return "ws://" + r.Host
+}
+
+func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
+	var in struct {
+		Token string `json:"token"`
+	}
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	cookie := s.guard.login(in.Token, r.TLS != nil)
+	if cookie == nil {
+		s.log.Warn().Str("peer", r.RemoteAddr).Msg("login with a wrong token")
+		return refuse(http.StatusUnauthorized, "bad_token", "this is not the token: take it from the address printed at the start")
+	}
+	http.SetCookie(w, cookie)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// health is the answer of the probes.
+type health struct {
+	Status string `json:"status"`
+	Detail string `json:"detail"`
+}
+
+func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, health{"ok", "the process is alive"})
+}
+
+func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
+	out := health{"not ready", "the commentator is not there yet"}
+	if s.opts.Bot != nil {
+		snap := s.opts.Bot.Snapshot()
+		out.Detail = snap.Status.Detail
+		switch {
+		case !snap.ModelLoaded:
+			out.Detail = orElse(out.Detail, "the model is loading: "+strconv.Itoa(snap.Status.Percent)+" %")
+		case snap.Status.State == agent.StateInitializing || snap.Status.Chip == "reconnecting":
+			out.Detail = orElse(out.Detail, "the room is not joined")
+		default:
+			return writeJSON(w, http.StatusOK, health{"ready", orElse(out.Detail, snap.Status.State)})
+		}
+	}
+	return writeJSON(w, http.StatusServiceUnavailable, out)
+}
+
+func orElse(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}

@@ -1,0 +1,371 @@
+// Package console is the bot's face over HTTP: the control API, server-sent
+// events, pictures and sound for plain players, metrics, health, and the page.
+//
+// It owns the listener, who may speak to it (Host, Origin, token) and what
+// readers have not read yet. It never decides anything about the commentary,
+// never blocks whoever feeds it, and knows the bot only by the small
+// interfaces in this file. Server.Run owns every goroutine.
+package console
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"iter"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"touchline/agent"
+	"touchline/media"
+)
+
+// Bot is the commentator that the API steers. Start refuses with agent.ErrRunning
+// while it comments already; a value out of bounds is a *agent.RangeError. by says
+// who asked, in words for people.
+type Bot interface {
+	Snapshot() agent.Snapshot
+	SetInstruction(text, by string) error
+	ClearInstruction(by string)
+	SetProfile(name, by string) error
+	Update(s agent.Settings, by string) (agent.Settings, error)
+	Start(source, by string) error
+	Stop(by string)
+	SelectSource(source, by string) error
+}
+
+// Pictures is where plain players get pictures from.
+type Pictures interface {
+	// Snapshot returns the newest picture.
+	Snapshot(ctx context.Context) (media.VideoFrame, error)
+	// Delayed yields the delayed pictures as they come due, until ctx ends or
+	// the caller stops. It is asked for only while somebody watches.
+	Delayed(ctx context.Context) iter.Seq[media.VideoFrame]
+}
+
+// Sound is the voice as it is published: 48 kHz, mono.
+type Sound interface {
+	// Subscribe returns a channel of samples and a function that ends it. The
+	// implementation drops what a slow reader does not take.
+	Subscribe() (<-chan []int16, func())
+}
+
+// Grant is a way into the room.
+type Grant struct {
+	Token    string // LiveKit access token
+	Identity string
+	Room     string
+}
+
+// Tokens makes access tokens. The role is "viewer" or "camera".
+type Tokens interface {
+	Mint(role, name string) (Grant, error)
+}
+
+// Options make a Server. Every part that is nil answers with an error in
+// words, so that the page works before the rest does.
+type Options struct {
+	Config agent.ConsoleConfig
+
+	Bot      Bot
+	Hub      *Hub // made by New when nil
+	Pictures Pictures
+	Sound    Sound
+	Tokens   Tokens
+	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc leads to.
+	SignalURL string
+	// RoomViewers counts the people in the room, for the metrics; may be nil.
+	RoomViewers func() int
+
+	// Registry takes the metrics and is served at /metrics; a fresh one when nil.
+	Registry *prometheus.Registry
+	// WebDir is the built page. Empty: the one in the program, or agent/console/web/dist
+	// below the working directory when it was built without.
+	WebDir string
+	// JPEGQuality of all pictures, 1 to 100; 80 when 0.
+	JPEGQuality int
+	// PictureRate is the most pictures a second on /api/mjpeg; 10 when 0.
+	PictureRate float64
+	// Announce is told once, when the server listens, the address to open, with #token=...
+	// where one is needed. When nil it is logged.
+	Announce func(url string)
+	// OnStop is called after POST /api/stop; may be nil.
+	OnStop func()
+
+	Log zerolog.Logger
+}
+
+// ErrConfig is returned by New for settings that cannot be used.
+var ErrConfig = errors.New("console settings")
+
+const (
+	// shutdownTime is how long requests under way may take after Run was told to end.
+	shutdownTime = 700 * time.Millisecond
+	// writeTime is how long one write to a stream's reader may hang before it is given up.
+	writeTime = 20 * time.Second
+	// bodyTime is how long a request's body may take to come.
+	bodyTime = 10 * time.Second
+	// minToken is the shortest token accepted where one is needed, in characters.
+	minToken = 16
+	// maxStreams bounds each kind of endless answer.
+	maxStreams = 256
+)
+
+// Server serves the console. Make it by New.
+type Server struct {
+	opts     Options
+	log      zerolog.Logger
+	hub      *Hub
+	guard    *guard
+	metrics  *serverMetrics
+	mjpeg    *mjpegFan
+	tls      *tls.Config // nil for plain HTTP
+	handler  http.Handler
+	kick     chan struct{} // a snapshot is wanted now
+	busy     chan struct{} // slots for making pictures on request
+	audio    atomic.Int64  // readers of /api/audio-stream
+	announce sync.Once
+
+	url atomic.Pointer[string]
+}
+
+// New checks the settings and prepares a Server; nothing listens yet.
+func New(opts Options) (*Server, error) {
+	if opts.JPEGQuality == 0 {
+		opts.JPEGQuality = 80
+	}
+	if opts.JPEGQuality < 1 || opts.JPEGQuality > 100 {
+		return nil, fmt.Errorf("%w: JPEG quality must be between 1 and 100, is %d", ErrConfig, opts.JPEGQuality)
+	}
+	if opts.PictureRate <= 0 {
+		opts.PictureRate = 10
+	}
+	if opts.Config.KeepAlive <= 0 {
+		opts.Config.KeepAlive = 15 * time.Second
+	}
+	if opts.Registry == nil {
+		opts.Registry = prometheus.NewRegistry()
+	}
+	if opts.Hub == nil {
+		opts.Hub = NewHub(HubOptions{JPEGQuality: opts.JPEGQuality, Log: opts.Log})
+	}
+	g, err := newGuard(opts.Config)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		opts:  opts,
+		log:   opts.Log.With().Str("component", "console").Logger(),
+		hub:   opts.Hub,
+		guard: g,
+		kick:  make(chan struct{}, 1),
+		busy:  make(chan struct{}, 2),
+	}
+	if s.tls, err = tlsConfig(opts.Config, s.log); err != nil {
+		return nil, err
+	}
+	s.mjpeg = newMJPEGFan(opts.Pictures, opts.JPEGQuality, opts.PictureRate)
+	if s.metrics, err = newServerMetrics(s); err != nil {
+		return nil, err
+	}
+	if s.handler, err = s.routes(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// URL is the address to open in a browser on this machine or its network,
+// without the token; "" until Run listens.
+func (s *Server) URL() string {
+	if u := s.url.Load(); u != nil {
+		return *u
+	}
+	return ""
+}
+
+// Run listens and serves until ctx ends. It returns within a second of that,
+// with every reader's stream ended and every goroutine gone.
+func (s *Server) Run(ctx context.Context) error {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", s.opts.Config.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s (console.listen): %w", s.opts.Config.Listen, err)
+	}
+	return s.serve(ctx, ln)
+}
+
+func (s *Server) serve(ctx context.Context, ln net.Listener) error {
+	addr, err := netip.ParseAddrPort(ln.Addr().String())
+	if err != nil {
+		_ = ln.Close()
+		return fmt.Errorf("read the listen address: %w", err)
+	}
+	if s.guard.loopback && !addr.Addr().Unmap().IsLoopback() {
+		_ = ln.Close()
+		return fmt.Errorf("%w: console.listen %q leads to %s, which is no loopback address",
+			ErrConfig, s.opts.Config.Listen, addr.Addr())
+	}
+	scheme := "http"
+	if s.tls != nil {
+		ln = tls.NewListener(ln, s.tls)
+		scheme = "https"
+	}
+	url := fmt.Sprintf("%s://%s/", scheme, reachable(addr, s.opts.Config.Listen))
+	s.url.Store(&url)
+
+	// Streams end by this context, before the server is shut down.
+	base, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	srv := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       60 * time.Second,
+		MaxHeaderBytes:    256 << 10,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ErrorLog:          stdlog.New(logWriter{s.log}, "", 0),
+		Protocols:         protocols(s.tls != nil),
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve the console: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		stop()
+		// The parent is over; what is under way gets a little longer.
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+		defer cancel()
+		if err := srv.Shutdown(end); err != nil {
+			s.log.Warn().Err(err).Msg("requests were cut off at shutdown")
+			return srv.Close()
+		}
+		return nil
+	})
+	g.Go(func() error { return s.hub.run(ctx) })
+	g.Go(func() error { return s.mjpeg.run(ctx) })
+	g.Go(func() error { return s.watch(ctx) })
+
+	s.announce.Do(func() {
+		open := url
+		if !s.guard.loopback {
+			open += "#token=" + s.guard.token
+		}
+		if s.opts.Announce != nil {
+			s.opts.Announce(open)
+			return
+		}
+		s.log.Info().Str("url", open).Msg("console is open")
+	})
+	return g.Wait()
+}
+
+// watch sends a snapshot once a second when something changed and somebody reads.
+func (s *Server) watch(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-s.kick:
+		}
+		if s.opts.Bot == nil || s.hub.readers(eventReader) == 0 {
+			continue
+		}
+		data := marshal(s.opts.Bot.Snapshot())
+		if string(data) == last {
+			continue
+		}
+		last = string(data)
+		s.hub.publishSnapshot(data)
+	}
+}
+
+// changed asks for a snapshot to be sent without waiting for the next second.
+func (s *Server) changed() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// reachable turns a listen address into one that a browser can open.
+func reachable(addr netip.AddrPort, listen string) string {
+	port := fmt.Sprint(addr.Port())
+	if !addr.Addr().IsUnspecified() {
+		if host, _, err := net.SplitHostPort(listen); err == nil && host == "localhost" {
+			return net.JoinHostPort(host, port)
+		}
+		return net.JoinHostPort(addr.Addr().Unmap().String(), port)
+	}
+	for _, ip := range interfaceAddrs() {
+		if ip.Is4() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+			return net.JoinHostPort(ip.String(), port)
+		}
+	}
+	return net.JoinHostPort("127.0.0.1", port)
+}
+
+// interfaceAddrs lists this machine's addresses; nil when they cannot be read.
+func interfaceAddrs() []netip.Addr {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var ips []netip.Addr
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			ips = append(ips, p.Addr().Unmap())
+		}
+	}
+	return ips
+}
+
+// machineNames are the names under which this machine is known around it.
+func machineNames() []string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return nil
+	}
+	name = strings.ToLower(name)
+	if strings.Contains(name, ".") {
+		return []string{name}
+	}
+	return []string{name, name + ".local"}
+}
+
+// protocols says what is spoken: HTTP/2 only under TLS.
+func protocols(secure bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(secure)
+	return p
+}
+
+// newToken makes a token with 128 bits of chance.
+func newToken() string { return rand.Text() }
+
+// logWriter hands the HTTP server's own complaints (hand-shakes given up and the like) to the log.
+type logWriter struct{ log zerolog.Logger }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w.log.Debug().Str("text", strings.TrimSpace(string(p))).Msg("http server")
+	return len(p), nil
+}

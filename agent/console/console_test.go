@@ -1,0 +1,496 @@
+package console_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	"image/jpeg"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/agent"
+	"touchline/agent/console"
+	"touchline/media"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// wait bounds everything that should happen soon; the machine may be busy.
+const wait = 10 * time.Second
+
+// desk is a commentator that notes its orders.
+type desk struct {
+	mu    sync.Mutex
+	snap  agent.Snapshot
+	calls []string
+	boom  bool
+}
+
+func newDesk() *desk {
+	return &desk{snap: agent.Snapshot{
+		Status:      agent.Status{State: agent.StateListening, Percent: 100, Chip: "watching"},
+		Engine:      "scene",
+		ModelLoaded: true, MonitorMode: "IDLE", Profile: "default", TTSEnabled: true,
+		Profiles: []agent.Profile{{Name: "default", Label: "Default"}, {Name: "sports", Label: "Sports"}},
+		Delay:    2.4, AlignmentLast: 0.031, AlignmentP95: 0.08,
+	}}
+}
+
+func (d *desk) change(f func(s *agent.Snapshot)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f(&d.snap)
+}
+
+func (d *desk) note(format string, args ...any) {
+	d.calls = append(d.calls, fmt.Sprintf(format, args...))
+}
+
+func (d *desk) orders() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]string{}, d.calls...)
+}
+
+func (d *desk) Snapshot() agent.Snapshot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.boom {
+		panic("the desk fell over")
+	}
+	return d.snap
+}
+
+func (d *desk) SetInstruction(text, by string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("instruction %q by %s", text, by)
+	d.snap.Instruction, d.snap.InstructionBy, d.snap.MonitorMode = text, by, "ACTIVE"
+	return nil
+}
+
+func (d *desk) ClearInstruction(by string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("clear by %s", by)
+	d.snap.Instruction, d.snap.MonitorMode = "", "IDLE"
+}
+
+func (d *desk) SetProfile(name, _ string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.snap.Profiles {
+		if p.Name == name {
+			d.snap.Profile = name
+			return nil
+		}
+	}
+	return fmt.Errorf("profile: no %q", name)
+}
+
+func (d *desk) Update(s agent.Settings, _ string) (agent.Settings, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.Frames != nil && *s.Frames > 64 {
+		return agent.Settings{}, errors.New("frames_per_look: expected 1 to 64")
+	}
+	if s.Frames != nil {
+		d.snap.Settings.Frames = s.Frames
+	}
+	return d.snap.Settings, nil
+}
+
+func (d *desk) Start(source, by string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("start %q by %s", source, by)
+	if source == "camera:nobody" {
+		return errors.New("nobody is not in the room")
+	}
+	if d.snap.MonitorMode == "ACTIVE" {
+		return fmt.Errorf("start: %w", agent.ErrRunning)
+	}
+	d.snap.MonitorMode = "ACTIVE"
+	return nil
+}
+
+func (d *desk) Stop(by string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("stop by %s", by)
+	d.snap.Instruction, d.snap.MonitorMode = "", "IDLE"
+}
+
+func (d *desk) SelectSource(source, _ string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("source %q", source)
+	if source == "camera:nobody" {
+		return errors.New("nobody is not in the room")
+	}
+	return nil
+}
+
+// studio has pictures and sound.
+type studio struct {
+	mu      sync.Mutex
+	pulls   int
+	pulling int
+	frame   media.VideoFrame
+	none    bool
+	every   time.Duration
+	sound   chan []int16
+	ended   int
+}
+
+func newStudio() *studio {
+	return &studio{frame: picture(64, 36, 200), every: 5 * time.Millisecond, sound: make(chan []int16, 4)}
+}
+
+func picture(w, h int, red byte) media.VideoFrame {
+	f := media.VideoFrame{Width: w, Height: h, Pix: make([]byte, w*h*3)}
+	for i := 0; i < len(f.Pix); i += 3 {
+		f.Pix[i] = red
+	}
+	return f
+}
+
+func (s *studio) Snapshot(context.Context) (media.VideoFrame, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.none {
+		return media.VideoFrame{}, errors.New("no camera")
+	}
+	return s.frame, nil
+}
+
+func (s *studio) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
+	return func(yield func(media.VideoFrame) bool) {
+		s.mu.Lock()
+		s.pulls++
+		s.pulling++
+		s.mu.Unlock()
+		defer func() {
+			s.mu.Lock()
+			s.pulling--
+			s.mu.Unlock()
+		}()
+		tick := time.NewTicker(s.every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if !yield(s.frame) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *studio) counts() (pulls, pulling, ended int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pulls, s.pulling, s.ended
+}
+
+func (s *studio) Subscribe() (<-chan []int16, func()) {
+	return s.sound, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ended++
+	}
+}
+
+// mint makes tokens that only look like some.
+type mint struct{}
+
+func (mint) Mint(role, name string) (console.Grant, error) {
+	if name == "unlucky" {
+		return console.Grant{}, errors.New("no key")
+	}
+	return console.Grant{Token: "jwt-" + role, Identity: role + "-" + name, Room: "demo"}, nil
+}
+
+// running is a console that listens.
+type running struct {
+	*console.Server
+	t      *testing.T
+	opened string // what was announced
+	client *http.Client
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+// open starts a console on a free port and ends it with the test.
+func open(t *testing.T, opts console.Options) *running {
+	t.Helper()
+	if opts.Config.Listen == "" {
+		opts.Config.Listen = "127.0.0.1:0"
+	}
+	if opts.WebDir == "" {
+		opts.WebDir = t.TempDir()
+	}
+	opened := make(chan string, 1)
+	opts.Announce = func(u string) { opened <- u }
+	if testing.Verbose() {
+		opts.Log = zerolog.New(zerolog.NewTestWriter(t))
+	}
+	s, err := console.New(opts)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	r := &running{Server: s, t: t, client: &http.Client{Transport: &http.Transport{}}, stop: stop, ended: make(chan error, 1)}
+	go func() { r.ended <- s.Run(ctx) }()
+	t.Cleanup(r.close)
+	select {
+	case r.opened = <-opened:
+	case err := <-r.ended:
+		r.ended <- err
+		require.NoError(t, err)
+	case <-time.After(wait):
+		require.Fail(t, "the console did not open")
+	}
+	return r
+}
+
+func (r *running) close() {
+	r.stop()
+	select {
+	case err := <-r.ended:
+		require.NoError(r.t, err)
+		r.ended <- nil
+	case <-time.After(wait):
+		require.Fail(r.t, "Run did not end")
+	}
+	r.client.CloseIdleConnections()
+}
+
+func (r *running) url(path string) string { return strings.TrimSuffix(r.URL(), "/") + path }
+
+// answer is a response read to its end.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// problem reads the error that an answer carries.
+func (a answer) problem(t *testing.T) (code, message, id string) {
+	t.Helper()
+	var p struct{ Code, Message, RequestID string }
+	var m map[string]string
+	require.NoError(t, json.Unmarshal(a.body, &m), "%s", a.body)
+	p.Code, p.Message, p.RequestID = m["code"], m["message"], m["request_id"]
+	require.Len(t, m, 3)
+	require.NotEmpty(t, p.Message)
+	require.Equal(t, a.header.Get("X-Request-ID"), p.RequestID)
+	return p.Code, p.Message, p.RequestID
+}
+
+// ask sends a request; header is name, value, name, value.
+func (r *running) ask(method, path, body string, header ...string) answer {
+	r.t.Helper()
+	var in io.Reader
+	if body != "" {
+		in = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url(path), in)
+	require.NoError(r.t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+			continue
+		}
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := r.client.Do(req)
+	require.NoError(r.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(r.t, err)
+	return answer{resp.StatusCode, resp.Header, data}
+}
+
+// connect opens an endless answer; it ends with the test.
+func (r *running) connect(path string, header ...string) *http.Response {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url(path), nil)
+	require.NoError(r.t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := r.client.Do(req)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() {
+		cancel()
+		_ = resp.Body.Close()
+	})
+	return resp
+}
+
+// event is one server-sent event as a browser takes it apart.
+type event struct{ id, name, data, comment string }
+
+// events reads an answer as server-sent events.
+type events struct {
+	t    *testing.T
+	in   *bufio.Reader
+	body io.Closer
+}
+
+func (r *running) events(path string, header ...string) *events {
+	r.t.Helper()
+	resp := r.connect(path, header...)
+	require.Equal(r.t, http.StatusOK, resp.StatusCode)
+	require.Equal(r.t, "text/event-stream; charset=utf-8", resp.Header.Get("Content-Type"))
+	return &events{r.t, bufio.NewReader(resp.Body), resp.Body}
+}
+
+// next returns the next event or comment, or io.EOF's event.
+func (e *events) next() (event, error) {
+	var ev event
+	var data []string
+	for {
+		line, err := e.in.ReadString('\n')
+		if err != nil {
+			return ev, err
+		}
+		line = strings.TrimSuffix(line, "\n")
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case line == "" && (data != nil || ev.comment != ""):
+			ev.data = strings.Join(data, "\n")
+			return ev, nil
+		case line == "":
+		case name == "":
+			ev.comment = value
+		case name == "data":
+			data = append(data, value)
+		case name == "event":
+			ev.name = value
+		case name == "id":
+			ev.id = value
+		}
+	}
+}
+
+// want reads the next event and checks its name.
+func (e *events) want(name string) event {
+	e.t.Helper()
+	ev, err := e.next()
+	require.NoError(e.t, err)
+	require.Equal(e.t, name, ev.name, "%+v", ev)
+	return ev
+}
+
+// until reads up to the first event of that name.
+func (e *events) until(name string) event {
+	e.t.Helper()
+	for {
+		ev, err := e.next()
+		require.NoError(e.t, err)
+		if ev.name == name {
+			return ev
+		}
+	}
+}
+
+func decodeJPEG(t *testing.T, data []byte) image.Image {
+	t.Helper()
+	img, err := jpeg.Decode(bytes.NewReader(data))
+	require.NoError(t, err)
+	return img
+}
+
+func TestEveryRowOfTheAPI(t *testing.T) {
+	d, st := newDesk(), newStudio()
+	hub := console.NewHub(console.HubOptions{})
+	r := open(t, console.Options{Bot: d, Hub: hub, Pictures: st, Sound: st, Tokens: mint{}, SignalURL: "ws://127.0.0.1:1"})
+	hub.Record(agent.Record{Type: "cycle_end", Cycle: 7, Outcome: "shown", Text: "A goal."})
+	hub.Record(agent.Record{Type: "cycle_end", Cycle: 8, Outcome: "silent"})
+
+	long := strings.Repeat("ä", agent.MaxInstruction)
+	tests := []struct {
+		name, method, path, body string
+		status                   int
+		want                     string // part of the body
+	}{
+		{"status", "GET", "/api/status", "", 200, `"model_loaded":true`},
+		{"instruction", "POST", "/api/instruction", `{"instruction":" only the keeper "}`, 200, `"instruction":"only the keeper"`},
+		{"longest instruction", "POST", "/api/instruction", `{"instruction":"` + long + `"}`, 200, `"ACTIVE"`},
+		{"too long an instruction", "POST", "/api/instruction", `{"instruction":"` + long + `x"}`, 422, "at most 2000 characters"},
+		{"no instruction", "POST", "/api/instruction", `{}`, 422, "expected"},
+		{"null instruction", "POST", "/api/instruction", `{"instruction":null}`, 422, "expected"},
+		{"empty instruction clears", "POST", "/api/instruction", `{"instruction":"  "}`, 200, `"IDLE"`},
+		{"clear", "DELETE", "/api/instruction", "", 200, `"IDLE"`},
+		{"profiles", "GET", "/api/profiles", "", 200, `"active":"default"`},
+		{"profile", "POST", "/api/profiles", `{"profile":"sports"}`, 200, `"active_profile":"sports"`},
+		{"unknown profile", "POST", "/api/profiles", `{"profile":"chess"}`, 400, "chess"},
+		{"settings", "POST", "/api/settings", `{"frames_per_look":6}`, 200, `{"frames_per_look":6}`},
+		{"setting out of range", "POST", "/api/settings", `{"frames_per_look":65}`, 422, "1 to 64"},
+		{"unknown setting", "POST", "/api/settings", `{"frames":6}`, 400, `unknown field \"frames\"`},
+		{"setting of another type", "POST", "/api/settings", `{"capture_fps":"fast"}`, 400, `field \"capture_fps\": expected a number, got string`},
+		{"no JSON", "POST", "/api/settings", `{"capture_fps":`, 400, "bad JSON"},
+		{"an array", "POST", "/api/settings", `[]`, 400, "expected a JSON object"},
+		{"null", "POST", "/api/settings", `null`, 400, "expected a JSON object"},
+		{"empty body", "POST", "/api/settings", ``, 400, "empty body"},
+		{"more than one object", "POST", "/api/settings", `{} {}`, 400, "more after it"},
+		{"bad source", "POST", "/api/start", `{"source":"file:///etc/passwd"}`, 400, "camera:IDENTITY"},
+		{"source that is not there", "POST", "/api/start", `{"source":"camera:nobody"}`, 400, "not in the room"},
+		{"start", "POST", "/api/start", `{"source":"camera:anna"}`, 200, `"ACTIVE"`},
+		{"start again", "POST", "/api/start", `{"source":""}`, 409, "running"},
+		{"stop", "POST", "/api/stop", ``, 200, `"IDLE"`},
+		{"start without a body", "POST", "/api/start", ``, 200, `"ACTIVE"`},
+		{"source", "POST", "/api/source", `{"source":"scene"}`, 200, `"status"`},
+		{"source without identity", "POST", "/api/source", `{"source":"camera:"}`, 400, "camera:IDENTITY"},
+		{"source with control characters", "POST", "/api/source", `{"source":"camera:a\u0000b"}`, 400, "camera:IDENTITY"},
+		{"source not there", "POST", "/api/source", `{"source":"camera:nobody"}`, 400, "not in the room"},
+		{"history", "GET", "/api/history", "", 200, `"A goal."`},
+		{"token", "POST", "/api/livekit/token", `{"role":"camera","name":"Anna"}`, 200, `"jwt-camera"`},
+		{"token with a bad role", "POST", "/api/livekit/token", `{"role":"admin","name":"Anna"}`, 400, "viewer"},
+		{"token with a long name", "POST", "/api/livekit/token", `{"role":"viewer","name":"` + strings.Repeat("n", 65) + `"}`, 400, "64"},
+		{"token refused", "POST", "/api/livekit/token", `{"role":"viewer","name":"unlucky"}`, 503, "no key"},
+		{"wrong login", "POST", "/api/login", `{"token":"guess"}`, 401, "not the token"},
+		{"health", "GET", "/healthz", "", 200, `"status":"ok"`},
+		{"ready", "GET", "/readyz", "", 200, `"status":"ready"`},
+		{"metrics", "GET", "/metrics", "", 200, `touchline_cycles_total{outcome="shown"} 1`},
+		{"frame that never was", "GET", "/api/frames/99", "", 404, "no longer"},
+		{"frame by name", "GET", "/api/frames/last", "", 404, "number"},
+		{"frame too wide", "GET", "/api/frames/1?w=9000", "", 400, "pixels"},
+		{"nothing there", "GET", "/api/nothing", "", 404, "/api/nothing"},
+		{"nothing there to post to", "POST", "/api/nothing", "{}", 404, "/api/nothing"},
+		{"no such file", "GET", "/static/app.js", "", 404, "/static/app.js"},
+		{"server away", "GET", "/rtc/validate", "", 502, "cannot be reached"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := r.ask(tt.method, tt.path, tt.body)
+			require.Equal(t, tt.status, a.status, "%s", a.body)
+			require.Contains(t, string(a.body), tt.want)
+			require.NotEmpty(t, a.header.Get("X-Request-ID"))
+			require.Equal(t, "no-store", a.header.Get("Cache-Control"))
+			if tt.status >= 400 {
+				a.problem(t)
+			}
+		})
+	}
+	require.Contains(t, d.orders(), `instruction "only the keeper" by the page`)
+	require.NotContains(t, string(r.ask("GET", "/api/history", "").body), `"cycle":8`, "a silent cycle is no comment")
+}

@@ -1,0 +1,210 @@
+package console
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"touchline/agent"
+)
+
+// tokenCookie is the cookie that POST /api/login sets.
+const tokenCookie = "touchline_token"
+
+// cookieLife is how long a browser keeps it.
+const cookieLife = 30 * 24 * time.Hour
+
+// guard decides who may speak to the console.
+//
+//   - Host must be a name of ours, or a page elsewhere could rebind its own
+//     name to this address and read everything (DNS rebinding). Addresses
+//     written as numbers cannot be rebound.
+//   - Origin, and what the browser says of where a request comes from, must be
+//     this very host, or a page elsewhere could steer.
+//   - A token is needed unless everything is loopback: the listen address,
+//     the peer and the Host, with no proxy between.
+type guard struct {
+	loopback bool // the listen address is loopback
+	anyHost  bool // it is 0.0.0.0 or ::, so any address may be meant
+	names    []string
+	token    string
+	cookie   string // what the cookie holds: made from the token, of harmless characters
+	cross    *http.CrossOriginProtection
+}
+
+func newGuard(cfg agent.ConsoleConfig) (*guard, error) {
+	host, _, err := net.SplitHostPort(cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("%w: console.listen: expected HOST:PORT, got %q: %w", ErrConfig, cfg.Listen, err)
+	}
+	host = strings.ToLower(host)
+	g := &guard{names: []string{}, token: string(cfg.Token), cross: http.NewCrossOriginProtection()}
+	ip, ipErr := netip.ParseAddr(host)
+	switch {
+	case host == "localhost" || ipErr == nil && ip.Unmap().IsLoopback():
+		g.loopback = true
+	case host == "" || ipErr == nil && ip.IsUnspecified():
+		g.anyHost = true
+		g.names = append(g.names, machineNames()...)
+	default:
+		g.names = append(g.names, host)
+	}
+	for _, n := range cfg.AllowedHosts {
+		name, ok := hostName(n)
+		if !ok {
+			return nil, fmt.Errorf("%w: console.allowed_hosts: expected a host name, got %q", ErrConfig, n)
+		}
+		g.names = append(g.names, name)
+	}
+	switch {
+	case g.token == "":
+		g.token = newToken()
+	case len(g.token) < minToken && !g.loopback:
+		return nil, fmt.Errorf("%w: console token: expected at least %d characters for the address %q, got %d",
+			ErrConfig, minToken, cfg.Listen, len(g.token))
+	}
+	mac := hmac.New(sha256.New, []byte(g.token))
+	mac.Write([]byte("touchline console cookie"))
+	g.cookie = base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	return g, nil
+}
+
+// hostName takes the name out of a Host header or an Origin: lower case,
+// without port, brackets and final dot.
+func hostName(host string) (string, bool) {
+	name := host
+	if h, port, err := net.SplitHostPort(host); err == nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return "", false
+		}
+		name = h
+	} else {
+		name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	}
+	name = strings.TrimSuffix(strings.ToLower(name), ".")
+	if ip, err := netip.ParseAddr(name); err == nil {
+		return ip.Unmap().WithZone("").String(), true
+	}
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_'
+	}
+	if name == "" || len(name) > 253 || strings.ContainsFunc(name, bad) {
+		return "", false
+	}
+	return name, true
+}
+
+func isLoopbackName(name string) bool {
+	ip, err := netip.ParseAddr(name)
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || err == nil && ip.IsLoopback()
+}
+
+// checkHost tells whether the Host header names this console.
+func (g *guard) checkHost(host string) error {
+	name, ok := hostName(host)
+	if !ok {
+		return fmt.Errorf("the Host header %q is no host name", host)
+	}
+	if isLoopbackName(name) || slices.Contains(g.names, name) {
+		return nil
+	}
+	if g.anyHost {
+		if _, err := netip.ParseAddr(name); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("the host %q is not one of ours: open the page by its address, "+
+		"or add the name to console.allowed_hosts", name)
+}
+
+// checkOrigin refuses what a page elsewhere asks for. Reading is no better
+// than steering: pictures and comments are nobody else's.
+func (g *guard) checkOrigin(r *http.Request) error {
+	if origin := r.Header.Get("Origin"); origin != "" {
+		u, err := url.Parse(origin)
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || !strings.EqualFold(u.Host, r.Host) {
+			return fmt.Errorf("the origin %q may not use this console, only its own page may", origin)
+		}
+	}
+	switch site := r.Header.Get("Sec-Fetch-Site"); site {
+	case "", "same-origin", "none":
+	default:
+		// A link from elsewhere may be followed: the page that held it sees nothing of the answer.
+		if r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Mode") != "navigate" ||
+			r.Header.Get("Sec-Fetch-Dest") != "document" {
+			return fmt.Errorf("a %s page may not use this console, only its own page may", site)
+		}
+	}
+	if err := g.cross.Check(r); err != nil {
+		return fmt.Errorf("check the origin: %w", err)
+	}
+	return nil
+}
+
+// authorized tells whether a request may pass without, or has, the token.
+func (g *guard) authorized(r *http.Request) bool {
+	if g.trusted(r) {
+		return true
+	}
+	if t, ok := bearer(r); ok && equal(t, g.token) {
+		return true
+	}
+	for _, c := range r.CookiesNamed(tokenCookie) {
+		if equal(c.Value, g.cookie) {
+			return true
+		}
+	}
+	return false
+}
+
+// trusted tells whether a request stays on this machine: loopback all the way.
+func (g *guard) trusted(r *http.Request) bool {
+	if !g.loopback {
+		return false
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !peer.Addr().Unmap().IsLoopback() {
+		return false
+	}
+	if name, ok := hostName(r.Host); !ok || !isLoopbackName(name) {
+		return false
+	}
+	for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
+		if r.Header.Get(h) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// login makes the cookie for a right token, or nil.
+func (g *guard) login(token string, secure bool) *http.Cookie {
+	if !equal(token, g.token) {
+		return nil
+	}
+	return &http.Cookie{
+		Name: tokenCookie, Value: g.cookie, Path: "/", MaxAge: int(cookieLife.Seconds()),
+		HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode,
+	}
+}
+
+func bearer(r *http.Request) (string, bool) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// equal compares in a time that tells nothing, not even the length.
+func equal(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}

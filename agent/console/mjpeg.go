@@ -1,0 +1,173 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// mjpegBoundary separates the pictures.
+	mjpegBoundary = "picture"
+	// mjpegRetry is how long to wait before asking for pictures again when there were none.
+	mjpegRetry = 500 * time.Millisecond
+)
+
+// mjpegFan pulls delayed pictures while somebody watches, encodes each once
+// and hands it to all; a watcher that is slow gets the newest when it is ready.
+type mjpegFan struct {
+	source   Pictures
+	quality  int
+	interval time.Duration
+	wake     chan struct{}
+
+	mu       sync.Mutex
+	watchers map[*watcher]struct{}
+	stop     context.CancelFunc // ends the pull under way
+	dropped  uint64
+}
+
+// watcher has room for one picture, ready to be sent.
+type watcher struct{ next chan []byte }
+
+func newMJPEGFan(source Pictures, quality int, rate float64) *mjpegFan {
+	return &mjpegFan{
+		source:   source,
+		quality:  quality,
+		interval: time.Duration(float64(time.Second) / rate),
+		wake:     make(chan struct{}, 1),
+		watchers: map[*watcher]struct{}{},
+	}
+}
+
+func (f *mjpegFan) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.wake:
+		}
+		for f.source != nil && ctx.Err() == nil && f.count() > 0 {
+			f.pull(ctx)
+			select {
+			case <-ctx.Done():
+			case <-time.After(mjpegRetry):
+			}
+		}
+	}
+}
+
+// pull takes pictures until the source ends or nobody watches.
+func (f *mjpegFan) pull(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.mu.Lock()
+	f.stop = cancel
+	none := len(f.watchers) == 0
+	f.mu.Unlock()
+	if none {
+		return
+	}
+	var last time.Time
+	for frame := range f.source.Delayed(ctx) {
+		if ctx.Err() != nil {
+			return
+		}
+		// A tenth of grace, or a source just as fast would lose every other picture.
+		now := time.Now()
+		if now.Sub(last) < f.interval*9/10 {
+			continue
+		}
+		last = now
+		data, err := encodeJPEG(frame, 0, f.quality)
+		if err != nil {
+			continue
+		}
+		f.send(data)
+	}
+}
+
+func (f *mjpegFan) send(data []byte) {
+	var part bytes.Buffer
+	part.WriteString("--" + mjpegBoundary + "\r\nContent-Type: image/jpeg\r\nContent-Length: " +
+		strconv.Itoa(len(data)) + "\r\n\r\n")
+	part.Write(data)
+	part.WriteString("\r\n")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for w := range f.watchers {
+		select {
+		case <-w.next: // not taken in time: the newer one replaces it
+			f.dropped++
+		default:
+		}
+		w.next <- part.Bytes() // only this function fills it, under the lock, so there is room
+	}
+}
+
+func (f *mjpegFan) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.watchers)
+}
+
+func (f *mjpegFan) lost() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dropped
+}
+
+// join adds a watcher, or returns nil when there are too many.
+func (f *mjpegFan) join() *watcher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.watchers) >= maxStreams {
+		return nil
+	}
+	w := &watcher{next: make(chan []byte, 1)}
+	f.watchers[w] = struct{}{}
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+	return w
+}
+
+func (f *mjpegFan) leave(w *watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.watchers, w)
+	if len(f.watchers) == 0 && f.stop != nil {
+		f.stop()
+	}
+}
+
+func (s *Server) getMJPEG(w http.ResponseWriter, r *http.Request) error {
+	const contentType = "multipart/x-mixed-replace; boundary=" + mjpegBoundary
+	if s.opts.Pictures == nil {
+		return refuse(http.StatusNotFound, "no_picture", "there is no delayed picture here")
+	}
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", contentType)
+		return nil
+	}
+	me := s.mjpeg.join()
+	if me == nil {
+		return tooMany(w)
+	}
+	defer s.mjpeg.leave(me)
+	out := openStream(w, contentType)
+	for {
+		select {
+		case <-r.Context().Done():
+			return nil
+		case part := <-me.next:
+			if err := out.write(part); err != nil {
+				return nil //nolint:nilerr // the watcher has gone
+			}
+		}
+	}
+}

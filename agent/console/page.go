@@ -1,0 +1,120 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+// unbuiltPage is shown where the page was never built.
+const unbuiltPage = `<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Touchline</title>
+<h1>Touchline</h1>
+<p>The page is not built yet: run <code>make web</code> and reload.</p>
+<p>The API works without it: <a href="/api/status">/api/status</a>.</p>
+</html>
+`
+
+// page serves the built page: index.html at /, its files below /static/.
+type page struct{ files fs.FS }
+
+func newPage(dir string) (*page, error) {
+	files, err := pageFiles(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the page: %w", err)
+	}
+	return &page{files}, nil
+}
+
+// serve answers a file of the page. /static/NAME is dist/static/NAME, or
+// dist/NAME if there is none; other names are looked up in dist as they are.
+func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
+	name := strings.TrimPrefix(path.Clean(r.URL.Path), "/")
+	if name == "" {
+		name = "index.html"
+	}
+	data, err := p.read(name)
+	if rest, ok := strings.CutPrefix(name, "static/"); ok && errors.Is(err, fs.ErrNotExist) {
+		data, err = p.read(rest)
+	}
+	switch {
+	case err == nil:
+	case name == "index.html":
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(unbuiltPage)) // the client may have gone
+		return nil
+	default:
+		return refuse(http.StatusNotFound, "not_found", "there is no %s", r.URL.Path)
+	}
+	h := w.Header()
+	if strings.HasSuffix(name, ".html") {
+		h.Set("Content-Security-Policy", pagePolicy(r))
+	}
+	h.Set("Content-Type", contentType(name))
+	h.Set("Cache-Control", "no-cache") // asked for each time, answered by 304
+	sum := sha256.Sum256(data)
+	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
+	return nil
+}
+
+func (p *page) read(name string) ([]byte, error) {
+	data, err := fs.ReadFile(p.files, name)
+	if err != nil {
+		return nil, fmt.Errorf("read the page: %w", err)
+	}
+	return data, nil
+}
+
+// pagePolicy allows the page its own modules, its own host for data and
+// sockets, and blobs for media and workers. Nothing inline, nothing from elsewhere.
+func pagePolicy(r *http.Request) string {
+	return strings.Join([]string{
+		"default-src 'none'",
+		"script-src 'self'",
+		"style-src 'self'",
+		"font-src 'self'",
+		"img-src 'self' blob: data:",
+		"media-src 'self' blob: mediastream:",
+		"connect-src 'self' ws://" + r.Host + " wss://" + r.Host,
+		"worker-src 'self' blob:",
+		"manifest-src 'self'",
+		"base-uri 'none'",
+		"form-action 'self'",
+		"frame-ancestors 'none'",
+	}, "; ")
+}
+
+// contentType does not ask the machine, whose table may be wrong or empty.
+func contentType(name string) string {
+	switch path.Ext(name) {
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".js", ".mjs":
+		return "text/javascript; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".json", ".map":
+		return "application/json"
+	case ".svg":
+		return "image/svg+xml"
+	case ".webmanifest":
+		return "application/manifest+json"
+	case ".woff2":
+		return "font/woff2"
+	}
+	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
+		return t
+	}
+	return "application/octet-stream"
+}

@@ -1,0 +1,96 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"image"
+	"image/jpeg"
+
+	"touchline/media"
+)
+
+// maxSide is the longest side of the pictures kept for a comment, in pixels.
+const maxSide = 448
+
+// encodeJPEG writes a picture as JPEG, scaled down so that no side is longer
+// than side pixels; 0 leaves its size.
+func encodeJPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
+	if f.Width <= 0 || f.Height <= 0 || len(f.Pix) != f.Width*f.Height*3 {
+		return nil, fmt.Errorf("encode picture: expected %dx%dx3 bytes, got %d", f.Width, f.Height, len(f.Pix))
+	}
+	w, h := fit(f.Width, f.Height, side)
+	img := image.NewRGBA(image.Rect(0, 0, w, h))
+	if w == f.Width && h == f.Height {
+		for i, o := 0, 0; i < len(f.Pix); i, o = i+3, o+4 {
+			img.Pix[o], img.Pix[o+1], img.Pix[o+2], img.Pix[o+3] = f.Pix[i], f.Pix[i+1], f.Pix[i+2], 255
+		}
+	} else {
+		shrink(img, f)
+	}
+	return encodeImage(img, quality)
+}
+
+func encodeImage(img image.Image, quality int) ([]byte, error) {
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, img, &jpeg.Options{Quality: quality}); err != nil {
+		return nil, fmt.Errorf("encode picture: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// thumbnail makes a smaller JPEG of a JPEG, width pixels wide; one that is no wider comes back as it is.
+func thumbnail(data []byte, width, quality int) ([]byte, error) {
+	img, err := jpeg.Decode(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("read picture: %w", err)
+	}
+	size := img.Bounds().Size()
+	if size.X <= width {
+		return data, nil
+	}
+	f := media.VideoFrame{Width: size.X, Height: size.Y, Pix: make([]byte, 0, size.X*size.Y*3)}
+	for y := range size.Y {
+		for x := range size.X {
+			r, g, b, _ := img.At(x, y).RGBA()
+			f.Pix = append(f.Pix, byte(r>>8), byte(g>>8), byte(b>>8))
+		}
+	}
+	out := image.NewRGBA(image.Rect(0, 0, width, max(1, (size.Y*width+size.X/2)/size.X)))
+	shrink(out, f)
+	return encodeImage(out, quality)
+}
+
+// fit returns the size with the same shape whose longer side is at most side.
+func fit(w, h, side int) (int, int) {
+	long := max(w, h)
+	if side <= 0 || long <= side {
+		return w, h
+	}
+	return max(1, (w*side+long/2)/long), max(1, (h*side+long/2)/long)
+}
+
+// shrink fills dst with src made smaller: every point is the mean of the
+// points of src that fall on it.
+func shrink(dst *image.RGBA, src media.VideoFrame) {
+	w, h := dst.Rect.Dx(), dst.Rect.Dy()
+	for y := range h {
+		y0 := y * src.Height / h
+		y1 := max((y+1)*src.Height/h, y0+1)
+		for x := range w {
+			x0 := x * src.Width / w
+			x1 := max((x+1)*src.Width/w, x0+1)
+			var r, g, b int
+			for sy := y0; sy < y1; sy++ {
+				row := src.Pix[(sy*src.Width+x0)*3 : (sy*src.Width+x1)*3]
+				for i := 0; i < len(row); i += 3 {
+					r += int(row[i])
+					g += int(row[i+1])
+					b += int(row[i+2])
+				}
+			}
+			n := (x1 - x0) * (y1 - y0)
+			o := dst.PixOffset(x, y)
+			dst.Pix[o], dst.Pix[o+1], dst.Pix[o+2], dst.Pix[o+3] = byte(r/n), byte(g/n), byte(b/n), 255
+		}
+	}
+}

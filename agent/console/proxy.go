@@ -1,0 +1,79 @@
+package console
+
+import (
+	"fmt"
+	stdlog "log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// signalProxy leads /rtc to the LiveKit server, WebSockets included, so that
+// a browser needs one port and one certificate only. LiveKit checks its own
+// token; ours does not leave the house.
+func (s *Server) signalProxy() (apiFunc, error) {
+	if s.opts.SignalURL == "" {
+		return func(http.ResponseWriter, *http.Request) error {
+			return refuse(http.StatusServiceUnavailable, "no_room", "this console leads to no LiveKit server")
+		}, nil
+	}
+	target, err := url.Parse(s.opts.SignalURL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: LiveKit's URL: %w", ErrConfig, err)
+	}
+	scheme, ok := map[string]string{"ws": "http", "http": "http", "wss": "https", "https": "https"}[target.Scheme]
+	if !ok || target.Host == "" {
+		return nil, fmt.Errorf("%w: LiveKit's URL: expected ws://HOST or wss://HOST, got %q", ErrConfig, s.opts.SignalURL)
+	}
+	target = &url.URL{Scheme: scheme, Host: target.Host, Path: strings.TrimSuffix(target.Path, "/")}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.SetXForwarded()
+			hideSecrets(r.Out.Header, s.guard)
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			// The guard says who may read, and the door has set the headers it wants.
+			for name := range resp.Header {
+				if strings.HasPrefix(name, "Access-Control-") {
+					resp.Header.Del(name)
+				}
+			}
+			resp.Header.Del("X-Request-Id")
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() != nil {
+				return // the client has gone
+			}
+			s.log.Warn().Err(err).Msg("LiveKit's signalling cannot be reached")
+			p := refuse(http.StatusBadGateway, "no_room", "the LiveKit server cannot be reached: %v", err)
+			p.Request = w.Header().Get("X-Request-ID")
+			_ = writeJSON(w, p.status, p) // three strings always marshal
+		},
+		ErrorLog: stdlog.New(logWriter{s.log}, "", 0),
+	}
+	return func(w http.ResponseWriter, r *http.Request) error {
+		proxy.ServeHTTP(w, r)
+		return nil
+	}, nil
+}
+
+// hideSecrets takes the console's token out of what is sent on; a token of LiveKit's stays.
+func hideSecrets(h http.Header, g *guard) {
+	r := http.Request{Header: h}
+	if t, ok := bearer(&r); ok && equal(t, g.token) {
+		h.Del("Authorization")
+	}
+	cookies := r.Cookies()
+	rest := slices.DeleteFunc(slices.Clone(cookies), func(c *http.Cookie) bool { return c.Name == tokenCookie })
+	if len(rest) == len(cookies) {
+		return
+	}
+	h.Del("Cookie")
+	for _, c := range rest {
+		r.AddCookie(c)
+	}
+}

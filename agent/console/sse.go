@@ -1,0 +1,125 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+var (
+	keepAlive = []byte(": keep-alive\n\n")
+	sseStart  = []byte("retry: 1000\n\n")
+)
+
+// stream writes an endless answer, piece by piece. A client that does not
+// take a piece for writeTime is given up.
+type stream struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController
+}
+
+// openStream sends the headers.
+func openStream(w http.ResponseWriter, contentType string) *stream {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("X-Accel-Buffering", "no") // proxies shall not hold it back
+	w.WriteHeader(http.StatusOK)
+	s := &stream{w, http.NewResponseController(w)}
+	_ = s.rc.Flush() // an error shows at the first write
+	return s
+}
+
+func (s *stream) write(pieces ...[]byte) error {
+	// Test writers have no deadlines; the real server's have.
+	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTime))
+	for _, p := range pieces {
+		if _, err := s.w.Write(p); err != nil {
+			return fmt.Errorf("write to a reader: %w", err)
+		}
+	}
+	if err := s.rc.Flush(); err != nil {
+		return fmt.Errorf("write to a reader: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) error {
+	return s.feed(w, r, eventReader)
+}
+
+func (s *Server) getStream(w http.ResponseWriter, r *http.Request) error {
+	return s.feed(w, r, streamReader)
+}
+
+// feed serves one reader of server-sent events until it goes, the stream is
+// ended or the server stops.
+func (s *Server) feed(w http.ResponseWriter, r *http.Request, k readerKind) error {
+	const contentType = "text/event-stream; charset=utf-8"
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", contentType)
+		return nil
+	}
+	after, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64) // anything else: from the start
+	q, history := s.hub.join(k, after)
+	if q == nil {
+		return tooMany(w)
+	}
+	defer s.hub.leave(k, q)
+
+	out := openStream(w, contentType)
+	first := [][]byte{sseStart}
+	if k == eventReader {
+		if s.opts.Bot != nil {
+			first = append(first, sse("snapshot", marshal(s.opts.Bot.Snapshot())))
+		}
+		if history != nil {
+			first = append(first, sse("history", marshal(history)))
+		}
+	}
+	if err := out.write(first...); err != nil {
+		return nil //nolint:nilerr // the reader has gone
+	}
+	quiet := time.NewTimer(s.opts.Config.KeepAlive)
+	defer quiet.Stop()
+	for {
+		var err error
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-quiet.C:
+			err = out.write(keepAlive)
+		case <-q.wake:
+			items, lost, ended := q.take()
+			err = out.write(render(items, lost, k)...)
+			if ended {
+				return nil
+			}
+		}
+		if err != nil {
+			return nil //nolint:nilerr // the reader has gone
+		}
+		quiet.Reset(s.opts.Config.KeepAlive)
+	}
+}
+
+// render lists what to send: first how much was lost, as that was older.
+func render(items []*item, lost uint64, k readerKind) [][]byte {
+	var out [][]byte
+	if lost > 0 {
+		out = append(out, sse("lost", []byte(`{"count":`+strconv.FormatUint(lost, 10)+`}`)))
+	}
+	for _, it := range items {
+		if k == streamReader {
+			out = append(out, it.stream)
+		} else {
+			out = append(out, it.event)
+		}
+	}
+	return out
+}
+
+func tooMany(w http.ResponseWriter) error {
+	w.Header().Set("Retry-After", "5")
+	return refuse(http.StatusServiceUnavailable, "too_many_readers", "%d readers are connected, no more fit", maxStreams)
+}
