@@ -61,7 +61,7 @@ func counterEdges(width, height, col, row int) (x0, y0, x1, y1 float64) {
 // WriteCounter draws the number n (modulo 2^24) into an I420 picture of the
 // given even size, in place. It does nothing if the buffer's size is not right.
 func WriteCounter(i420 []byte, width, height int, n uint32) {
-	if width < counterUnits || height < counterUnits/2 || width%2+height%2 != 0 || len(i420) != i420Size(width, height) {
+	if width < counterUnits || height < counterUnits/2 || width > maxSide || height > maxSide || width%2+height%2 != 0 || len(i420) != i420Size(width, height) {
 		return
 	}
 	c := newCanvas(i420, width, height)
@@ -103,7 +103,7 @@ func (p plane) fill(x0, y0, x1, y1 int, val uint8) {
 // ReadCounter reads the number out of a decoded picture of any size. ok is
 // false when there is no counter or it does not read back without doubt.
 func ReadCounter(f media.VideoFrame) (n uint32, ok bool) {
-	if f.Width <= 0 || f.Height <= 0 || len(f.Pix) < f.Width*f.Height*3 {
+	if f.Width <= 0 || f.Height <= 0 || f.Width > maxSide || f.Height > maxSide || len(f.Pix) < f.Width*f.Height*3 {
 		return 0, false
 	}
 	return readCounter(f.Width, f.Height, func(x, y int) int {
@@ -115,7 +115,7 @@ func ReadCounter(f media.VideoFrame) (n uint32, ok bool) {
 // ReadCounterI420 reads the number out of an I420 picture, whose luma plane
 // comes first and has no padding.
 func ReadCounterI420(i420 []byte, width, height int) (n uint32, ok bool) {
-	if width <= 0 || height <= 0 || len(i420) < width*height {
+	if width <= 0 || height <= 0 || width > maxSide || height > maxSide || len(i420) < width*height {
 		return 0, false
 	}
 	return readCounter(width, height, func(x, y int) int { return int(i420[y*width+x]) })
@@ -123,6 +123,9 @@ func ReadCounterI420(i420 []byte, width, height int) (n uint32, ok bool) {
 
 // minContrast between the frame's black and white, of 255.
 const minContrast = 60
+
+// maxSide of a picture that is read.
+const maxSide = 1 << 15
 
 func readCounter(width, height int, luma func(x, y int) int) (uint32, bool) {
 	if width < counterUnits || height < (counterRows+1)*width/counterUnits+2 {
