@@ -1,0 +1,327 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+	"touchline/media/delay"
+)
+
+// CameraOptions configure a CameraPublisher.
+type CameraOptions struct {
+	// URL of the LiveKit server.
+	URL string
+	// Keys mint a fresh token for each join; Token is a ready one instead.
+	Keys  Keys
+	Token string
+	// Room, Identity and Name of the camera's participant.
+	Room, Identity, Name string
+	// ScreenShare publishes as screen share instead of camera.
+	ScreenShare bool
+	// OnKeyFrame is called when somebody needs a key frame. It must not block. May be nil.
+	OnKeyFrame func()
+	// Log takes what happens.
+	Log zerolog.Logger
+}
+
+// CameraPublisher brings one picture into a room as an ordinary participant.
+// It comes back by itself like a Supervisor.
+type CameraPublisher struct {
+	opts   CameraOptions
+	keeper *keeper
+
+	writing sync.Mutex
+	packer  *packer
+	needKey bool
+
+	mu            sync.Mutex
+	inner         *lksdk.LocalTrack
+	room          *lksdk.Room
+	codec, want   media.Codec
+	width, height int
+	visit         *visit
+	publishedAt   time.Time
+
+	packets, frames, dropped, errors atomic.Uint64
+	complaint                        complaint
+}
+
+// NewCameraPublisher checks the options. It does not connect.
+func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
+	if opts.URL == "" {
+		return nil, errors.New("expected the LiveKit server's URL (ws://HOST:PORT) for the camera, got none")
+	}
+	if opts.OnKeyFrame == nil {
+		opts.OnKeyFrame = func() {}
+	}
+	token := func() (string, error) {
+		return CameraToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
+	}
+	if opts.Token != "" {
+		token = func() (string, error) { return opts.Token, nil }
+	} else if _, err := token(); err != nil {
+		return nil, err
+	}
+	c := &CameraPublisher{opts: opts, packer: newPacker(), needKey: true}
+	c.keeper = &keeper{log: opts.Log, url: opts.URL, token: token, guest: c}
+	bridgeLog(opts.Log)
+	return c, nil
+}
+
+// Run stays in the room and publishes frames as they come, until ctx ends or
+// frames is closed (nil), or coming back makes no sense (see Supervisor.Run).
+// The sender of frames keeps the pace.
+func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFrame) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- c.keeper.run(ctx) }()
+	for {
+		select {
+		case f, ok := <-frames:
+			if !ok {
+				cancel()
+				return <-ended
+			}
+			if _, err := c.WriteFrame(f); err != nil {
+				c.complaint.tell(c.opts.Log, c.errors.Add(1), err, "the camera's picture could not be sent")
+			}
+		case err := <-ended:
+			if err != nil {
+				return fmt.Errorf("publish the camera: %w", err)
+			}
+			return nil
+		}
+	}
+}
+
+// WriteFrame sends one access unit at once, with its PTS as timestamp. written
+// is zero when nothing was sent because there is no connection (yet), or
+// because what follows a gap must begin with a key frame.
+func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, err error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	track := c.trackFor(f)
+	if track == nil || !track.IsBound() {
+		c.needKey = true
+		c.dropped.Add(1)
+		return time.Time{}, nil
+	}
+	if c.needKey && !f.KeyFrame {
+		c.dropped.Add(1)
+		c.opts.OnKeyFrame()
+		return time.Time{}, nil
+	}
+	packets, err := c.packer.pack(f)
+	if err != nil {
+		return time.Time{}, err
+	}
+	c.needKey = false
+	for _, p := range packets {
+		if werr := track.WriteRTP(p, nil); werr != nil {
+			err = werr
+			continue
+		}
+		c.packets.Add(1)
+	}
+	c.frames.Add(1)
+	return time.Now(), err
+}
+
+// Stats returns the counters.
+func (c *CameraPublisher) Stats() OutStats {
+	return OutStats{
+		Packets: c.packets.Load(), Frames: c.frames.Load(), Dropped: c.dropped.Load(), Errors: c.errors.Load(),
+	}
+}
+
+// SID is the camera track's present id, "" while it is not published.
+func (c *CameraPublisher) SID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return trackSID(c.room, c.inner)
+}
+
+// CurrentRoom is the present connection, nil while there is none. It must not be kept.
+func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.keeper.room.Load() }
+
+func (c *CameraPublisher) trackFor(f media.EncodedFrame) *lksdk.LocalTrack {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.Width > 0 {
+		c.width, c.height = f.Width, f.Height
+	}
+	c.want = f.Codec
+	if c.inner == nil || c.codec != f.Codec {
+		if c.visit != nil {
+			c.visit.poke()
+		}
+		return nil
+	}
+	return c.inner
+}
+
+// callbacks implements guest.
+func (c *CameraPublisher) callbacks(*visit) *lksdk.RoomCallback { return lksdk.NewRoomCallback() }
+
+// created implements guest.
+func (c *CameraPublisher) created(*visit) {}
+
+// joined implements guest.
+func (c *CameraPublisher) joined(v *visit) error {
+	c.mu.Lock()
+	c.visit = v
+	c.mu.Unlock()
+	return c.check(v, time.Now())
+}
+
+// mended implements guest.
+func (c *CameraPublisher) mended(*visit) error {
+	c.mu.Lock()
+	c.publishedAt = time.Now()
+	c.mu.Unlock()
+	c.opts.OnKeyFrame()
+	return nil
+}
+
+// check implements guest: it publishes as soon as a frame said its codec.
+func (c *CameraPublisher) check(v *visit, now time.Time) error {
+	c.mu.Lock()
+	inner, codec, want, width, height, at := c.inner, c.codec, c.want, c.width, c.height, c.publishedAt
+	c.mu.Unlock()
+	switch {
+	case want == media.CodecUnknown:
+		return nil
+	case inner == nil || codec != want:
+		return c.publish(v.room, inner, want, width, height)
+	case now.Sub(at) > bindGrace && (!inner.IsBound() || trackSID(v.room, inner) == ""):
+		return errors.New("the camera is not published any more")
+	}
+	return nil
+}
+
+// left implements guest.
+func (c *CameraPublisher) left(*visit) {
+	c.mu.Lock()
+	c.inner, c.room, c.visit = nil, nil, nil
+	c.mu.Unlock()
+}
+
+func (c *CameraPublisher) publish(
+	room *lksdk.Room, old *lksdk.LocalTrack, codec media.Codec, width, height int,
+) error {
+	if p := publicationOf(room, old); p != nil {
+		if err := room.LocalParticipant.UnpublishTrack(p.SID()); err != nil {
+			c.opts.Log.Warn().Err(err).Msg("unpublish the camera")
+		}
+	}
+	inner, err := lksdk.NewLocalTrack(videoCapability(codec), lksdk.WithRTCPHandler(func(p rtcp.Packet) {
+		switch p.(type) {
+		case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
+			c.opts.OnKeyFrame()
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	source, name := livekit.TrackSource_CAMERA, "camera"
+	if c.opts.ScreenShare {
+		source, name = livekit.TrackSource_SCREEN_SHARE, "screen"
+	}
+	_, err = room.LocalParticipant.PublishTrack(inner, &lksdk.TrackPublicationOptions{
+		Name: name, Source: source, VideoWidth: width, VideoHeight: height,
+	})
+	if err != nil {
+		return fmt.Errorf("publish the camera: %w", err)
+	}
+	c.mu.Lock()
+	c.inner, c.room, c.codec, c.publishedAt = inner, room, codec, time.Now()
+	c.mu.Unlock()
+	c.opts.OnKeyFrame()
+	return nil
+}
+
+// packer makes RTP packets of access units that have none.
+type packer struct {
+	codec     media.Codec
+	payloader rtp.Payloader
+	sequence  uint16
+	base      uint32 // timestamp of PTS 0 of the epoch
+	last      uint32
+	lastAt    time.Time
+	epoch     uint32
+	started   bool
+}
+
+func newPacker() *packer {
+	return &packer{sequence: uint16(rand.Uint32()), base: rand.Uint32()} //nolint:gosec // not a secret
+}
+
+// pack returns f's packets. A new epoch goes on where the wall clock is.
+func (p *packer) pack(f media.EncodedFrame) ([]*rtp.Packet, error) {
+	if p.payloader == nil || p.codec != f.Codec {
+		payloader, err := payloaderFor(f.Codec)
+		if err != nil {
+			return nil, err
+		}
+		p.payloader, p.codec = payloader, f.Codec
+	}
+	ticks := rtpTicks(f.PTS)
+	now := time.Now()
+	if p.started && f.Epoch != p.epoch {
+		p.base = p.last + rtpTicks(max(now.Sub(p.lastAt), 10*time.Millisecond)) - ticks
+	}
+	timestamp := p.base + ticks
+	p.started, p.epoch, p.last, p.lastAt = true, f.Epoch, timestamp, now
+	payloads := p.payloader.Payload(delay.MaxPayload, f.Data)
+	if len(payloads) == 0 {
+		return nil, fmt.Errorf("expected a %s access unit, got %d bytes that give no packet", f.Codec, len(f.Data))
+	}
+	packets := make([]*rtp.Packet, len(payloads))
+	for i, payload := range payloads {
+		packets[i] = &rtp.Packet{
+			Header: rtp.Header{
+				Version: 2, Marker: i == len(payloads)-1, SequenceNumber: p.sequence, Timestamp: timestamp,
+			},
+			Payload: payload,
+		}
+		p.sequence++
+	}
+	return packets, nil
+}
+
+// rtpTicks is d on the video clock; it wraps as RTP timestamps do.
+func rtpTicks(d time.Duration) uint32 {
+	return uint32(int64(d) * 9 / 100000) //nolint:gosec // 90000/1e9, wraps
+}
+
+func payloaderFor(codec media.Codec) (rtp.Payloader, error) {
+	switch codec {
+	case media.VP8:
+		return &codecs.VP8Payloader{EnablePictureID: true}, nil
+	case media.VP9:
+		return &codecs.VP9Payloader{}, nil
+	case media.H264:
+		return &codecs.H264Payloader{}, nil
+	case media.H265:
+		return &codecs.H265Payloader{}, nil
+	case media.AV1:
+		return &codecs.AV1Payloader{}, nil
+	case media.CodecUnknown:
+	}
+	return nil, fmt.Errorf("expected a codec to put into RTP packets, got %s", codec)
+}
+

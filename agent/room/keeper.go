@@ -1,0 +1,305 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/zerologr"
+	"github.com/livekit/protocol/livekit"
+	"github.com/livekit/protocol/logger"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
+)
+
+const (
+	joinTimeout = 5 * time.Second
+	// reconnectGrace is how long the client library may try to mend a connection by itself.
+	reconnectGrace = 4 * time.Second
+	// echoTime is how long after giving up on a connection that was mending itself its ghost may still join
+	// under our identity and throw us out.
+	echoTime = 12 * time.Second
+	// checkEvery is the rhythm of everything that is looked at rather than told.
+	checkEvery = 200 * time.Millisecond
+	// closedRoomWait is the pause before joining a room again that was closed or deleted.
+	closedRoomWait = 5 * time.Second
+)
+
+var (
+	// ErrReplaced ends a run: somebody joined with the same identity.
+	ErrReplaced = errors.New("another participant joined with our identity; give this bot one of its own")
+	// ErrRemoved ends a run: the bot was put out of the room.
+	ErrRemoved = errors.New("removed from the room by an administrator or by the server")
+	// ErrRefused ends a run: the server did not accept the first token.
+	ErrRefused = errors.New("the LiveKit server refused the access token; check key, secret, room and the clock")
+
+	errStuck = errors.New("the connection did not mend itself in time")
+)
+
+// One logger per process, by the client library's design; it is read without a lock.
+var loggerOnce sync.Once //nolint:gochecknoglobals // mirrors a process-wide fact of the library
+
+func bridgeLog(log zerolog.Logger) {
+	loggerOnce.Do(func() {
+		zl := log.Level(max(zerolog.WarnLevel, log.GetLevel()))
+		lksdk.SetLogger(logger.LogRLogger(zerologr.New(&zl)))
+	})
+}
+
+// guest is what a keeper keeps in a room. Only the keeper's goroutine calls it.
+type guest interface {
+	// callbacks are told by the library from its own goroutines, for this visit.
+	callbacks(v *visit) *lksdk.RoomCallback
+	// created is called before the join, to register handlers.
+	created(v *visit)
+	// joined is called once in the room. An error ends the visit.
+	joined(v *visit) error
+	// mended is called when the library reconnected by itself. An error ends the visit.
+	mended(v *visit) error
+	// check is called often while connected. An error ends the visit.
+	check(v *visit, now time.Time) error
+	// left is called when the visit is over, joined or not.
+	left(v *visit)
+}
+
+// visit is the life of one lksdk.Room.
+type visit struct {
+	room *lksdk.Room
+	wake chan struct{}
+	gone chan struct{}
+
+	goneOnce sync.Once
+	over     atomic.Bool // no callback counts any more
+
+	mu        sync.Mutex
+	mending   bool
+	mendingAt time.Time
+	mendings  int
+}
+
+func newVisit() *visit {
+	return &visit{wake: make(chan struct{}, 1), gone: make(chan struct{})}
+}
+
+// poke has the keeper look at once.
+func (v *visit) poke() {
+	select {
+	case v.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (v *visit) setMending(mending bool) {
+	v.mu.Lock()
+	if mending && !v.mending {
+		v.mendingAt = time.Now()
+	}
+	if !mending {
+		v.mendings++
+	}
+	v.mending = mending
+	v.mu.Unlock()
+	v.poke()
+}
+
+// state tells whether the library is reconnecting, since when, and how often it said that it succeeded.
+func (v *visit) state() (mending bool, since time.Time, times int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.mending, v.mendingAt, v.mendings
+}
+
+// goneError says why the server or the library ended a visit.
+type goneError struct{ reason livekit.DisconnectReason }
+
+func (e *goneError) Error() string {
+	return "disconnected: " + strings.ToLower(strings.ReplaceAll(e.reason.String(), "_", " "))
+}
+
+// keeper joins a room and keeps a guest in it, however often the connection breaks.
+type keeper struct {
+	log        zerolog.Logger
+	url        string
+	token      func() (string, error)
+	attributes func() map[string]string
+	guest      guest
+	// onOutage is told the reason of each ended visit or failed join; nil for nobody.
+	onOutage func(err error)
+
+	room   atomic.Pointer[lksdk.Room]
+	visits atomic.Int64
+}
+
+// run returns nil when ctx ended, else the reason why coming back makes no sense.
+func (k *keeper) run(ctx context.Context) error {
+	var (
+		wait      backoff
+		abandoned time.Time // when a connection that was mending itself was given up
+		everIn    bool
+	)
+	for {
+		began := time.Now()
+		in, err := k.live(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		everIn = everIn || in
+		if in && time.Since(began) > goodAfter {
+			wait.reset()
+		}
+		if errors.Is(err, errStuck) {
+			abandoned = time.Now()
+		}
+		delay := wait.next(time.Now())
+		var gone *goneError
+		switch {
+		case errors.As(err, &gone):
+			switch gone.reason {
+			case livekit.DisconnectReason_DUPLICATE_IDENTITY:
+				if time.Since(abandoned) > echoTime {
+					return ErrReplaced
+				}
+			case livekit.DisconnectReason_PARTICIPANT_REMOVED:
+				return ErrRemoved
+			case livekit.DisconnectReason_ROOM_CLOSED, livekit.DisconnectReason_ROOM_DELETED:
+				delay = max(delay, closedRoomWait)
+			default:
+			}
+		case isRefusal(err) && !everIn:
+			return fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		k.log.Warn().Err(err).Dur("retry_in", delay).Msg("not in the room")
+		if k.onOutage != nil {
+			k.onOutage(err)
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// isRefusal tells a rejected token from a server that is not there. The
+// library has no error types for it, only the server's status in the text.
+func isRefusal(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "unauthorized") || strings.Contains(text, "401") ||
+		strings.Contains(text, "permission denied") || strings.Contains(text, "invalid token")
+}
+
+// live makes one visit. in tells whether the join succeeded.
+func (k *keeper) live(ctx context.Context) (in bool, err error) {
+	token, err := k.token()
+	if err != nil {
+		return false, err
+	}
+	v := newVisit()
+	cb := k.guest.callbacks(v)
+	cb.OnDisconnected = func() { v.goneOnce.Do(func() { close(v.gone) }) }
+	cb.OnReconnecting = func() { v.setMending(true) }
+	cb.OnReconnected = func() { v.setMending(false) }
+	v.room = lksdk.NewRoom(cb)
+	k.guest.created(v)
+	defer func() {
+		v.over.Store(true)
+		k.room.CompareAndSwap(v.room, nil)
+		k.guest.left(v)
+	}()
+
+	if err := k.join(ctx, v, token); err != nil {
+		return false, err
+	}
+	k.room.Store(v.room)
+	k.visits.Add(1)
+	// Whatever ended the visit, the library must let go of its sockets.
+	defer v.room.Disconnect()
+	if err := k.guest.joined(v); err != nil {
+		return true, err
+	}
+
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	mended := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return true, nil
+		case <-v.gone:
+			return true, &goneError{v.room.DisconnectReason()}
+		case <-v.wake:
+		case <-tick.C:
+		}
+		mending, since, times := v.state()
+		if mending {
+			if time.Since(since) > reconnectGrace {
+				return true, errStuck
+			}
+			continue
+		}
+		if times != mended {
+			mended = times
+			if err := k.guest.mended(v); err != nil {
+				return true, err
+			}
+		}
+		if err := k.guest.check(v, time.Now()); err != nil {
+			return true, err
+		}
+	}
+}
+
+// join enters the room. The library waits for its media connection without
+// looking at the context, so a join that is given up ends by itself, in
+// joinTimeout at most, and leaves the room then.
+func (k *keeper) join(ctx context.Context, v *visit, token string) error {
+	opts := []lksdk.ConnectOption{
+		lksdk.WithAutoSubscribe(false),
+		lksdk.WithConnectTimeout(joinTimeout),
+	}
+	if k.attributes != nil {
+		opts = append(opts, lksdk.WithExtraAttributes(k.attributes()))
+	}
+	if isLoopback(k.url) {
+		// A relay cannot help on one machine.
+		opts = append(opts, lksdk.WithDisableTURN())
+	}
+	done := make(chan error, 1)
+	go func() {
+		jctx, cancel := context.WithTimeout(ctx, joinTimeout)
+		defer cancel()
+		err := v.room.JoinWithContextAndToken(jctx, k.url, token, opts...)
+		if err != nil || ctx.Err() != nil {
+			v.room.Disconnect()
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("join the room at %s: %w", k.url, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func isLoopback(rawURL string) bool {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	return host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
+}

@@ -1,0 +1,202 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+	"touchline/media/ingest"
+)
+
+const (
+	// packetQueue holds what comes while access units are put together.
+	packetQueue = 1024
+	// assemblerTick releases holes whose wait is over.
+	assemblerTick = 20 * time.Millisecond
+)
+
+type arrivedPacket struct {
+	packet *rtp.Packet
+	at     time.Time
+}
+
+type arrivedReport struct {
+	ntp time.Time
+	rtp uint32
+	at  time.Time
+}
+
+// trackReader turns one subscription's packets into access units. It has two
+// goroutines: one reads and stamps, nothing else, so that the stamp is the
+// arrival; the other assembles.
+type trackReader struct {
+	watcher *Watcher
+	number  uint64
+	track   *webrtc.TrackRemote
+	epoch   uint32
+	log     zerolog.Logger
+
+	packets chan arrivedPacket
+	reports chan arrivedReport
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	last  atomic.Int64 // when the newest packet came, Unix nanoseconds
+	ended atomic.Bool
+}
+
+// startReader reads track until stop.
+func startReader(w *Watcher, track *webrtc.TrackRemote, log zerolog.Logger) *trackReader {
+	ctx, cancel := context.WithCancel(context.Background())
+	number, epoch := w.newReader()
+	r := &trackReader{
+		watcher: w, number: number, track: track, epoch: epoch, log: log,
+		packets: make(chan arrivedPacket, packetQueue),
+		reports: make(chan arrivedReport, 4),
+		cancel:  cancel, done: make(chan struct{}),
+	}
+	reading := make(chan struct{})
+	go func() {
+		defer close(reading)
+		r.read(ctx)
+	}()
+	go func() {
+		defer close(r.done)
+		r.assemble()
+		<-reading
+	}()
+	return r
+}
+
+// stop ends both goroutines and waits for them.
+func (r *trackReader) stop() {
+	r.cancel()
+	<-r.done
+}
+
+// lastPacket is when the newest packet came; zero when none did.
+func (r *trackReader) lastPacket() time.Time {
+	if n := r.last.Load(); n != 0 {
+		return time.Unix(0, n)
+	}
+	return time.Time{}
+}
+
+// rtcp takes what the library delivers for this track, and for all others.
+func (r *trackReader) rtcp(p rtcp.Packet) {
+	sr, ok := p.(*rtcp.SenderReport)
+	if !ok || sr.SSRC != uint32(r.track.SSRC()) {
+		return
+	}
+	select {
+	case r.reports <- arrivedReport{ntpTime(sr.NTPTime), sr.RTPTime, time.Now()}:
+	default:
+	}
+}
+
+func (r *trackReader) read(ctx context.Context) {
+	defer close(r.packets)
+	defer r.ended.Store(true)
+	release := context.AfterFunc(ctx, func() { _ = r.track.SetReadDeadline(time.Unix(1, 0)) })
+	defer release()
+	var failures int
+	for ctx.Err() == nil {
+		packet, _, err := r.track.ReadRTP()
+		at := time.Now()
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed),
+			errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
+			return
+		default:
+			// A single packet that cannot be read is no reason to stop watching; a stream of them is.
+			if failures++; failures > 100 {
+				r.log.Warn().Err(err).Msg("the watched track cannot be read any more")
+				return
+			}
+			continue
+		}
+		failures = 0
+		r.last.Store(at.UnixNano())
+		r.watcher.packets.Add(1)
+		select {
+		case r.packets <- arrivedPacket{packet, at}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+func (r *trackReader) assemble() {
+	tick := time.NewTicker(assemblerTick)
+	defer tick.Stop()
+	var (
+		asm         *ingest.Assembler
+		payloadType uint8
+		epoch       = r.epoch
+	)
+	for {
+		var frames []media.EncodedFrame
+		select {
+		case p, ok := <-r.packets:
+			if !ok {
+				return
+			}
+			if asm != nil && p.packet.PayloadType != payloadType && len(p.packet.Payload) > 0 {
+				// The publisher fell back to another codec on the same track.
+				asm, epoch = nil, r.watcher.nextEpoch()
+			}
+			if asm == nil {
+				params := r.track.Codec()
+				codec, err := media.ParseCodec(params.MimeType)
+				if err != nil {
+					r.log.Warn().Err(err).Msg("the watched track's codec is not known; its packets are ignored")
+					continue
+				}
+				payloadType = p.packet.PayloadType
+				asm = ingest.New(ingest.Options{Codec: codec, ClockRate: params.ClockRate, Epoch: epoch, Log: r.log})
+			}
+			frames = asm.Push(p.packet, p.at)
+		case sr := <-r.reports:
+			if asm != nil {
+				asm.SenderReport(sr.ntp, sr.rtp, sr.at)
+			}
+			continue
+		case now := <-tick.C:
+			if asm == nil {
+				continue
+			}
+			frames = asm.Tick(now)
+			if asm.WantsKeyFrame(now) {
+				r.watcher.RequestKeyFrame()
+			}
+		}
+		for _, f := range frames {
+			r.watcher.deliver(r.number, f)
+		}
+	}
+}
+
+// ntpTime reads a 64-bit NTP time stamp (RFC 5905, section 6).
+func ntpTime(ntp uint64) time.Time {
+	const toUnix = 2208988800 // seconds from 1900 to 1970
+	seconds := int64(ntp>>32) - toUnix
+	nanos := float64(ntp&math.MaxUint32) / (1 << 32) * 1e9
+	return time.Unix(seconds, int64(nanos))
+}

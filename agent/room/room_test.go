@@ -1,0 +1,359 @@
+package room_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/room"
+	"touchline/agent/sfu"
+	"touchline/media"
+	"touchline/media/delay"
+)
+
+const (
+	patience = 20 * time.Second // for anything that should take less than a second
+	frameGap = 40 * time.Millisecond
+)
+
+func testLog(t *testing.T) zerolog.Logger {
+	t.Helper()
+	return zerolog.Nop()
+}
+
+// server is a LiveKit server that can be stopped and started on its ports.
+type server struct {
+	*sfu.Server
+
+	t    *testing.T
+	opts sfu.Options
+	stop func()
+}
+
+func startServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{t: t, opts: sfu.Options{Log: testLog(t)}}
+	s.start()
+	_, httpPort, err := net.SplitHostPort(s.HTTPAddr())
+	require.NoError(t, err)
+	_, udpPort, err := net.SplitHostPort(s.UDPAddr())
+	require.NoError(t, err)
+	s.opts.HTTPPort, _ = strconv.Atoi(httpPort)
+	s.opts.UDPPort, _ = strconv.Atoi(udpPort)
+	s.opts.APIKey, s.opts.APISecret = s.APIKey(), s.APISecret()
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+func (s *server) start() {
+	s.t.Helper()
+	srv, err := sfu.New(s.opts)
+	require.NoError(s.t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	wait, done := context.WithTimeout(s.t.Context(), patience)
+	defer done()
+	require.NoError(s.t, srv.Ready(wait))
+	s.Server = srv
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Errorf("server: %v", err)
+		}
+	})
+}
+
+func (s *server) keys() room.Keys { return room.Keys{APIKey: s.APIKey(), APISecret: s.APISecret()} }
+
+// run runs f until the test ends, and reports an error it returned. The result ends it early.
+func run(t *testing.T, f func(ctx context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("run: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("run did not end")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// vp8 makes a VP8 access unit with a true frame header (RFC 6386, section 9.1) and n bytes of noise in it.
+func vp8(key bool, width, height, n int) []byte {
+	head := 10
+	if !key {
+		head = 3
+	}
+	data := make([]byte, head+n)
+	tag := uint32(1<<4) | uint32(min(n, 1000))<<5
+	if !key {
+		tag |= 1
+	}
+	data[0], data[1], data[2] = byte(tag), byte(tag>>8), byte(tag>>16)
+	if key {
+		data[3], data[4], data[5] = 0x9d, 0x01, 0x2a
+		binary.LittleEndian.PutUint16(data[6:], uint16(width))
+		binary.LittleEndian.PutUint16(data[8:], uint16(height))
+	}
+	for i := head; i < len(data); i++ {
+		data[i] = byte(i)
+	}
+	return data
+}
+
+// testCamera publishes synthetic VP8 until the test or it ends.
+type testCamera struct {
+	*room.CameraPublisher
+
+	keyFrames atomic.Int64 // asked for
+	paused    atomic.Bool
+	stop      func()
+}
+
+func startCamera(t *testing.T, s *server, identity string, width, height int) *testCamera {
+	t.Helper()
+	c := &testCamera{}
+	var want atomic.Bool
+	want.Store(true)
+	pub, err := room.NewCameraPublisher(room.CameraOptions{
+		URL: s.URL(), Keys: s.keys(), Room: "match", Identity: identity, Log: testLog(t),
+		OnKeyFrame: func() { c.keyFrames.Add(1); want.Store(true) },
+	})
+	require.NoError(t, err)
+	c.CameraPublisher = pub
+	frames := make(chan media.EncodedFrame)
+	began := time.Now()
+	stopRun := run(t, func(ctx context.Context) error { return pub.Run(ctx, frames) })
+	stopFeed := run(t, func(ctx context.Context) error {
+		tick := time.NewTicker(frameGap)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case now := <-tick.C:
+				if c.paused.Load() {
+					continue
+				}
+				key := want.Swap(false)
+				size := 600
+				if key {
+					size = 9000
+				}
+				f := media.EncodedFrame{
+					Codec: media.VP8, KeyFrame: key, PTS: now.Sub(began), Arrival: now, Received: now,
+					SpatialLayers: 1, Data: vp8(key, width, height, size),
+				}
+				if key {
+					f.Width, f.Height = width, height
+				}
+				select {
+				case frames <- f:
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		}
+	})
+	c.stop = func() { stopFeed(); stopRun() }
+	return c
+}
+
+func startBot(t *testing.T, s *server, change func(o *room.Options)) *room.Supervisor {
+	t.Helper()
+	opts := room.Options{
+		URL: s.URL(), Keys: s.keys(), Room: "match", Identity: "bot", Name: "Bot", Relay: true, Log: testLog(t),
+	}
+	if change != nil {
+		change(&opts)
+	}
+	bot, err := room.New(opts)
+	require.NoError(t, err)
+	run(t, bot.Run)
+	return bot
+}
+
+// frame reads the next access unit.
+func frame(t *testing.T, bot *room.Supervisor) media.EncodedFrame {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	f, err := bot.Watcher().ReadFrame(ctx)
+	require.NoError(t, err)
+	return f
+}
+
+// pump relays everything the bot sees, delayed by nothing, and writes a voice packet each 20 ms.
+func pump(t *testing.T, bot *room.Supervisor) {
+	t.Helper()
+	run(t, func(ctx context.Context) error {
+		for {
+			f, err := bot.Watcher().ReadFrame(ctx)
+			if err != nil {
+				return nil
+			}
+			if _, err := bot.Relay().WriteFrame(delay.OutFrame{EncodedFrame: f, Due: f.Arrival}); err != nil {
+				return err
+			}
+		}
+	})
+	run(t, func(ctx context.Context) error {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for n := uint32(0); ; n++ {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				if _, err := bot.Voice().WriteOpus([]byte{0x78, 1, 2, 3, 4, 5}, n*960, n%50 == 0); err != nil {
+					return err
+				}
+			}
+		}
+	})
+}
+
+// viewer is a person who watches and hears the bot.
+type viewer struct {
+	room *lksdk.Room
+
+	mu     sync.Mutex
+	tracks map[string]*received // by track SID
+}
+
+type received struct {
+	source  livekit.TrackSource
+	stream  string
+	packets []*rtp.Packet
+}
+
+func (v *viewer) take(t *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication, _ *lksdk.RemoteParticipant) {
+	v.mu.Lock()
+	r := &received{source: pub.Source(), stream: pub.TrackInfo().GetStream()}
+	v.tracks[pub.SID()] = r
+	v.mu.Unlock()
+	for {
+		p, _, err := t.ReadRTP()
+		if err != nil {
+			return
+		}
+		v.mu.Lock()
+		r.packets = append(r.packets, p)
+		v.mu.Unlock()
+	}
+}
+
+// media returns the packets with a payload of the newest live track of a source.
+func (v *viewer) media(sid string) []*rtp.Packet {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var out []*rtp.Packet
+	if r := v.tracks[sid]; r != nil {
+		for _, p := range r.packets {
+			if !p.Padding && len(p.Payload) > 0 {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// joinViewer joins as a person and subscribes to everything of the bot's.
+func joinViewer(t *testing.T, s *server, identity string) *viewer {
+	t.Helper()
+	v := &viewer{tracks: map[string]*received{}}
+	token, err := room.ViewerToken(s.keys(), room.Person{Room: "match", Identity: identity})
+	require.NoError(t, err)
+	cb := lksdk.NewRoomCallback()
+	cb.OnTrackSubscribed = func(tr *webrtc.TrackRemote, p *lksdk.RemoteTrackPublication, rp *lksdk.RemoteParticipant) {
+		if rp.Kind() == lksdk.ParticipantAgent {
+			go v.take(tr, p, rp)
+		}
+	}
+	v.room = lksdk.NewRoom(cb)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, v.room.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithDisableTURN()))
+	t.Cleanup(v.room.Disconnect)
+	return v
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, cond func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, cond, patience, 5*time.Millisecond, what)
+}
+
+func TestWatchRelayAndSpeak(t *testing.T) {
+	s := startServer(t)
+	cam := startCamera(t, s, "cam", 640, 360)
+	bot := startBot(t, s, nil)
+	began := time.Now()
+	f := frame(t, bot)
+	t.Logf("first access unit after %v", time.Since(began))
+	require.True(t, f.KeyFrame)
+	require.Equal(t, media.VP8, f.Codec)
+	require.Equal(t, []int{640, 360}, []int{f.Width, f.Height})
+	require.NotEmpty(t, f.Packets)
+	require.Equal(t, vp8(true, 640, 360, 9000), f.Data)
+
+	pump(t, bot)
+	v := joinViewer(t, s, "ann")
+	eventually(t, func() bool { return len(v.media(bot.VideoSID())) > 60 && len(v.media(bot.VoiceSID())) > 60 },
+		"voice and delayed picture reach a viewer")
+	require.Equal(t, 1, bot.Viewers(), "the camera may not subscribe and is no viewer")
+
+	v.mu.Lock()
+	require.Equal(t, livekit.TrackSource_CAMERA, v.tracks[bot.VideoSID()].source)
+	require.Equal(t, livekit.TrackSource_MICROPHONE, v.tracks[bot.VoiceSID()].source)
+	require.Equal(t, v.tracks[bot.VideoSID()].stream, v.tracks[bot.VoiceSID()].stream)
+	v.mu.Unlock()
+	video := v.media(bot.VideoSID())
+	for i, p := range video {
+		require.LessOrEqual(t, len(p.Payload), delay.MaxPayload)
+		if i > 0 {
+			require.Equal(t, video[i-1].SequenceNumber+1, p.SequenceNumber, "the copy has no holes")
+		}
+	}
+	voice := v.media(bot.VoiceSID())
+	markers := 0
+	for i, p := range voice {
+		require.Equal(t, []byte{0x78, 1, 2, 3, 4, 5}, p.Payload)
+		if i > 0 {
+			require.Equal(t, uint32(960), p.Timestamp-voice[i-1].Timestamp)
+		}
+		if p.Marker {
+			markers++
+		}
+	}
+	require.Positive(t, markers)
+	require.Positive(t, cam.keyFrames.Load())
+	src := bot.Watcher().Source()
+	require.Equal(t, "cam", src.Identity)
+	require.Equal(t, "VP8", src.Codec)
+}
+
+var _ = []any{errors.New, agent.StateIdle}

@@ -1,0 +1,632 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/media"
+	"touchline/media/delay"
+)
+
+const (
+	// The source is asked for a key frame this often, so that late viewers of the delayed copy see a picture:
+	keyFrameWatched = time.Second     // while somebody looks
+	keyFrameAlone   = 4 * time.Second // while nobody does
+	// pliSpacing is the least time between two requests.
+	pliSpacing = 500 * time.Millisecond
+
+	// The watchdog, counted from the last packet of a track that should flow.
+	stallAsk         = 2 * time.Second // ask for a key frame
+	stallResubscribe = 4 * time.Second // subscribe anew
+	stallRejoin      = 9 * time.Second // join anew; tripled each time in vain, up to
+	stallRejoinMax   = 5 * time.Minute
+	// resubscribePause lets the server take the first subscription down before the second.
+	resubscribePause = 400 * time.Millisecond
+	// bindGrace is how long a published track may take until packets can be written.
+	bindGrace = 5 * time.Second
+)
+
+var errStalled = errors.New("no packets of the watched track in spite of a new subscription")
+
+// Options configure a Supervisor.
+type Options struct {
+	// URL of the LiveKit server: ws://, wss://, http:// or https://.
+	URL string
+	// Keys mint a fresh token for each join.
+	Keys Keys
+	// Token is a ready access token, instead of Keys, Room, Identity and Name.
+	Token string
+	// Room, Identity and Name of the bot.
+	Room, Identity, Name string
+	// Watch chooses the track; it can be changed later by Watcher.Select.
+	Watch media.WatchConfig
+	// Relay: the delayed copy will be published, so the highest layer is asked for. Without it only
+	// LongSide is.
+	Relay bool
+	// LongSide is the longer edge the engine wants, in pixels.
+	LongSide int
+	// OnSource is told what happens to the watched track: reason is "watching", "gone", "muted" or
+	// "back". It must not block. May be nil.
+	OnSource func(source agent.SourceInfo, reason string)
+	// OnOutage is told why the bot is out of the room and will try again. It must not block. May be nil.
+	OnOutage func(err error)
+	// Log takes what happens; the LiveKit client's own warnings go to the first Supervisor's.
+	Log zerolog.Logger
+}
+
+// Hooks let the rest of this package's users attach to each new connection.
+// Any field may be nil. None may block.
+type Hooks struct {
+	// Created is called with each new Room before it joins, to register RPC methods and stream handlers.
+	Created func(room *lksdk.Room)
+	// Joined is called when it is in and the voice is published.
+	Joined func(room *lksdk.Room)
+	// Left is called when it is of no more use.
+	Left func(room *lksdk.Room)
+	// Data is called for every data packet of other participants.
+	Data func(packet lksdk.DataPacket, from lksdk.DataReceiveParams)
+	// Arrived is called for each participant that comes after the join.
+	Arrived func(p *lksdk.RemoteParticipant)
+}
+
+// Supervisor keeps the bot in one room. New, then Run; everything else may be
+// called at any time, also before and between connections.
+type Supervisor struct {
+	opts     Options
+	identity string
+	keeper   *keeper
+	watcher  *Watcher
+	relay    *Relay
+	voice    VoiceTrack
+	board    *stateBoard
+
+	hooksMu sync.Mutex
+	hooks   []Hooks
+
+	viewers atomic.Int64
+	visit   atomic.Pointer[visit]
+
+	// Only the keeper's goroutine touches these.
+	seen      map[string]uint64 // order of first sight, by track SID
+	sights    uint64
+	nextPLI   time.Time
+	lastPLI   time.Time
+	rejoinAt  time.Duration // the watchdog's patience before it joins anew
+	publishAt time.Time
+	muted     bool
+
+	// subMu guards sub: subscriptions are made by the keeper and completed by the library.
+	subMu sync.Mutex
+	sub   *subscription
+}
+
+// subscription is the track that is watched now.
+type subscription struct {
+	visit    *visit
+	pub      *lksdk.RemoteTrackPublication
+	who      *lksdk.RemoteParticipant
+	sid      string
+	since    time.Time // subscribed, or unmuted, or resubscribed
+	asked    bool      // by the watchdog
+	again    time.Time // when to subscribe again; zero when not pending
+	repeated bool      // subscribed anew since packets last came
+	width    uint32    // asked for
+	reader   *trackReader
+}
+
+// New checks the options. It does not connect.
+func New(opts Options) (*Supervisor, error) {
+	if opts.URL == "" {
+		return nil, errors.New("expected the LiveKit server's URL (ws://HOST:PORT), got none; set LIVEKIT_URL")
+	}
+	s := &Supervisor{
+		opts: opts, identity: opts.Identity,
+		watcher:  newWatcher(opts.Watch, opts.Log),
+		board:    newStateBoard(time.Now()),
+		seen:     map[string]uint64{},
+		rejoinAt: stallRejoin,
+	}
+	token := func() (string, error) {
+		return AgentToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
+	}
+	if opts.Token != "" {
+		ready, err := ReadToken(opts.Token)
+		if err != nil {
+			return nil, err
+		}
+		s.identity = ready.Identity
+		if len(ready.Lost) > 0 {
+			opts.Log.Warn().Strs("lost", ready.Lost).Msg("the ready token lacks something; joining with it all the same")
+		}
+		token = func() (string, error) { return opts.Token, nil }
+	} else if _, err := token(); err != nil {
+		return nil, err
+	}
+	s.voice.log = opts.Log
+	s.relay = &Relay{
+		log:         opts.Log,
+		rewriter:    delay.NewRewriter(uint16(rand.Uint32()), rand.Uint32()), //nolint:gosec // not a secret
+		wake:        s.poke,
+		askKeyFrame: s.watcher.RequestKeyFrame,
+		needKey:     true,
+	}
+	s.watcher.setWake(s.poke)
+	s.keeper = &keeper{
+		log: opts.Log, url: opts.URL, token: token, guest: s, onOutage: opts.OnOutage,
+		attributes: func() map[string]string { return s.board.attributes(time.Now()) },
+	}
+	bridgeLog(opts.Log)
+	return s, nil
+}
+
+// Run keeps the bot in the room until ctx ends (nil) or coming back makes no
+// sense: ErrReplaced, ErrRemoved, ErrRefused.
+func (s *Supervisor) Run(ctx context.Context) error {
+	if err := s.keeper.run(ctx); err != nil {
+		return fmt.Errorf("stay in the room: %w", err)
+	}
+	return nil
+}
+
+// Watcher is the watched track.
+func (s *Supervisor) Watcher() *Watcher { return s.watcher }
+
+// Relay is the delayed picture's way out.
+func (s *Supervisor) Relay() *Relay { return s.relay }
+
+// Voice is the voice's way out.
+func (s *Supervisor) Voice() *VoiceTrack { return &s.voice }
+
+// Identity is the bot's own, also when it came with a ready token.
+func (s *Supervisor) Identity() string { return s.identity }
+
+// CurrentRoom is the present connection, nil while there is none. It must not be kept.
+func (s *Supervisor) CurrentRoom() *lksdk.Room { return s.keeper.room.Load() }
+
+// Joins is how often the bot joined since the start.
+func (s *Supervisor) Joins() int64 { return s.keeper.visits.Load() }
+
+// VoiceSID is the voice track's present id, VideoSID the delayed picture's; "" while not published.
+func (s *Supervisor) VoiceSID() string { return s.voice.SID() }
+
+// VideoSID is the delayed picture's present id, "" while not published.
+func (s *Supervisor) VideoSID() string { return s.relay.SID() }
+
+// Viewers is how many people are in the room who can see the delayed copy:
+// not agents, not senders that may not subscribe, not the watched camera.
+func (s *Supervisor) Viewers() int { return int(s.viewers.Load()) }
+
+// SetState shows what the bot does: in the attribute lk.agent.state and, with
+// its reason, in touchline.state.
+func (s *Supervisor) SetState(status agent.Status) {
+	s.board.set(status, time.Now())
+	s.poke()
+}
+
+// AddHooks attaches to every later connection, and is told of a present one at once.
+func (s *Supervisor) AddHooks(h Hooks) {
+	s.hooksMu.Lock()
+	s.hooks = append(s.hooks, h)
+	s.hooksMu.Unlock()
+	if room := s.CurrentRoom(); room != nil {
+		if h.Created != nil {
+			h.Created(room)
+		}
+		if h.Joined != nil {
+			h.Joined(room)
+		}
+	}
+}
+
+func (s *Supervisor) eachHook(f func(h Hooks)) {
+	s.hooksMu.Lock()
+	hooks := s.hooks[:len(s.hooks):len(s.hooks)]
+	s.hooksMu.Unlock()
+	for _, h := range hooks {
+		f(h)
+	}
+}
+
+func (s *Supervisor) poke() {
+	if v := s.visit.Load(); v != nil {
+		v.poke()
+	}
+}
+
+// callbacks implements guest.
+func (s *Supervisor) callbacks(v *visit) *lksdk.RoomCallback {
+	cb := lksdk.NewRoomCallback()
+	cb.OnParticipantConnected = func(p *lksdk.RemoteParticipant) {
+		v.poke()
+		if !v.over.Load() {
+			s.eachHook(func(h Hooks) {
+				if h.Arrived != nil {
+					h.Arrived(p)
+				}
+			})
+		}
+	}
+	cb.OnParticipantDisconnected = func(*lksdk.RemoteParticipant) { v.poke() }
+	cb.OnTrackPublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { v.poke() }
+	cb.OnTrackUnpublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { v.poke() }
+	cb.OnTrackMuted = func(lksdk.TrackPublication, lksdk.Participant) { v.poke() }
+	cb.OnTrackUnmuted = func(lksdk.TrackPublication, lksdk.Participant) { v.poke() }
+	cb.OnTrackSubscribed = func(t *webrtc.TrackRemote, p *lksdk.RemoteTrackPublication, _ *lksdk.RemoteParticipant) {
+		s.subscribed(v, t, p)
+	}
+	cb.OnDataPacket = func(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
+		if v.over.Load() {
+			return
+		}
+		s.eachHook(func(h Hooks) {
+			if h.Data != nil {
+				h.Data(packet, from)
+			}
+		})
+	}
+	return cb
+}
+
+// created implements guest.
+func (s *Supervisor) created(v *visit) {
+	s.eachHook(func(h Hooks) {
+		if h.Created != nil {
+			h.Created(v.room)
+		}
+	})
+}
+
+// joined implements guest.
+func (s *Supervisor) joined(v *visit) error {
+	s.visit.Store(v)
+	s.board.forget()
+	s.publishAt = time.Now()
+	s.showState(v, time.Now()) // makes us visible at once
+	if err := s.voice.publish(v.room); err != nil {
+		return fmt.Errorf("publish the voice: %w", err)
+	}
+	s.opts.Log.Info().Str("room", v.room.Name()).Str("identity", s.identity).Int64("join", s.Joins()).Msg("in the room")
+	s.eachHook(func(h Hooks) {
+		if h.Joined != nil {
+			h.Joined(v.room)
+		}
+	})
+	return s.check(v, time.Now())
+}
+
+// mended implements guest: after a full reconnect the library has silently
+// forgotten subscriptions and attributes, and given our tracks new ids.
+func (s *Supervisor) mended(v *visit) error {
+	s.board.forget()
+	s.publishAt = time.Now()
+	s.subMu.Lock()
+	sub := s.sub
+	if sub != nil {
+		sub.since, sub.repeated, sub.asked = time.Now(), false, false
+	}
+	s.subMu.Unlock()
+	if sub != nil {
+		s.subscribe(sub)
+	}
+	s.watcher.RequestKeyFrame()
+	s.opts.Log.Info().Msg("the connection mended itself")
+	return nil
+}
+
+// left implements guest.
+func (s *Supervisor) left(v *visit) {
+	s.visit.CompareAndSwap(v, nil)
+	s.unwatch("gone")
+	s.voice.drop()
+	s.relay.drop()
+	s.viewers.Store(0)
+	s.eachHook(func(h Hooks) {
+		if h.Left != nil {
+			h.Left(v.room)
+		}
+	})
+}
+
+// check implements guest.
+func (s *Supervisor) check(v *visit, now time.Time) error {
+	s.showState(v, now)
+	sub := s.follow(v, now)
+	s.countViewers(v, sub)
+	if err := s.watchdog(sub, now); err != nil {
+		return err
+	}
+	s.askKeyFrames(sub, now)
+	if err := s.relay.check(v.room, sub != nil && sub.pub.IsMuted(), now); err != nil {
+		return err
+	}
+	return s.checkOwn(v, now)
+}
+
+func (s *Supervisor) showState(v *visit, now time.Time) {
+	if attributes := s.board.due(now); attributes != nil {
+		v.room.LocalParticipant.SetAttributes(attributes)
+	}
+}
+
+// checkOwn makes sure that what we publish is published.
+func (s *Supervisor) checkOwn(v *visit, now time.Time) error {
+	if now.Sub(s.publishAt) < bindGrace {
+		return nil
+	}
+	if !s.voice.bound() || s.voice.SID() == "" {
+		return errors.New("the voice is not published any more")
+	}
+	if track, room := s.relay.published(); track != nil && (!track.IsBound() || trackSID(room, track) == "") {
+		return errors.New("the delayed picture is not published any more")
+	}
+	return nil
+}
+
+// candidates lists the video tracks of the others.
+func (s *Supervisor) candidates(v *visit) (list []candidate, pubs map[string]*subscription) {
+	pubs = map[string]*subscription{}
+	for _, p := range v.room.GetRemoteParticipants() {
+		if p.Identity() == s.identity {
+			continue
+		}
+		for _, tp := range p.TrackPublications() {
+			pub, ok := tp.(*lksdk.RemoteTrackPublication)
+			if !ok || pub.Kind() != lksdk.TrackKindVideo || pub.SID() == "" {
+				continue
+			}
+			sid := pub.SID()
+			if s.seen[sid] == 0 {
+				s.sights++
+				s.seen[sid] = s.sights
+			}
+			list = append(list, candidate{
+				identity: p.Identity(), agent: p.Kind() == lksdk.ParticipantAgent,
+				source: pub.Source(), sid: sid, muted: pub.IsMuted(), order: s.seen[sid],
+			})
+			pubs[sid] = &subscription{visit: v, pub: pub, who: p, sid: sid}
+		}
+	}
+	for sid := range s.seen {
+		if pubs[sid] == nil {
+			delete(s.seen, sid)
+		}
+	}
+	return list, pubs
+}
+
+// follow chooses the track and subscribes to it.
+func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
+	list, pubs := s.candidates(v)
+	s.subMu.Lock()
+	sub := s.sub
+	s.subMu.Unlock()
+	present := ""
+	if sub != nil {
+		present = sub.sid
+	}
+	picked, ok := choose(list, s.watcher.Watching(), present)
+	if !ok {
+		if sub != nil {
+			s.unwatch("gone")
+		}
+		return nil
+	}
+	next := pubs[picked.sid]
+	// A full reconnect of the library makes new objects for the same track; the old ones are dead.
+	if sub != nil && sub.pub == next.pub {
+		s.mute(sub, now)
+		return sub
+	}
+	if sub != nil {
+		s.unwatch("gone")
+	}
+	next.since = now
+	s.subMu.Lock()
+	s.sub = next
+	s.subMu.Unlock()
+	s.muted = next.pub.IsMuted()
+	info := s.watcher.setInfo(func(info *agent.SourceInfo) {
+		*info = agent.SourceInfo{Identity: picked.identity, Track: picked.sid, Muted: s.muted}
+		if ti := next.pub.TrackInfo(); ti != nil {
+			info.Width, info.Height = int(ti.GetWidth()), int(ti.GetHeight())
+			if codec, err := media.ParseCodec(next.pub.MimeType()); err == nil {
+				info.Codec = codec.String()
+			}
+		}
+	})
+	s.opts.Log.Info().Str("participant", picked.identity).Str("track", picked.sid).Str("codec", info.Codec).
+		Msg("watching")
+	s.subscribe(next)
+	s.tell(info, "watching")
+	return next
+}
+
+// mute follows the source's mute.
+func (s *Supervisor) mute(sub *subscription, now time.Time) {
+	muted := sub.pub.IsMuted()
+	if muted == s.muted {
+		return
+	}
+	s.muted = muted
+	sub.since = now
+	info := s.watcher.setInfo(func(info *agent.SourceInfo) { info.Muted = muted })
+	if muted {
+		s.tell(info, "muted")
+		return
+	}
+	s.watcher.RequestKeyFrame()
+	s.tell(info, "back")
+}
+
+func (s *Supervisor) tell(info agent.SourceInfo, reason string) {
+	if s.opts.OnSource != nil {
+		s.opts.OnSource(info, reason)
+	}
+}
+
+// unwatch ends the present subscription.
+func (s *Supervisor) unwatch(reason string) {
+	s.subMu.Lock()
+	sub := s.sub
+	s.sub = nil
+	var reader *trackReader
+	if sub != nil {
+		reader = sub.reader
+	}
+	s.subMu.Unlock()
+	if sub == nil {
+		return
+	}
+	if !sub.visit.over.Load() {
+		_ = sub.pub.SetSubscribed(false) // fails when the connection is gone, and then it does not matter
+	}
+	if reader != nil {
+		reader.stop()
+	}
+	var was agent.SourceInfo
+	s.watcher.setInfo(func(info *agent.SourceInfo) { was, *info = *info, agent.SourceInfo{} })
+	s.tell(was, reason)
+}
+
+// subscribe asks for the track, and for the layer that is needed.
+func (s *Supervisor) subscribe(sub *subscription) {
+	if err := sub.pub.SetSubscribed(true); err != nil {
+		s.opts.Log.Warn().Err(err).Msg("subscribe to the watched track")
+	}
+	s.pin(sub)
+}
+
+// pin asks for one simulcast layer. A subscription forgets it, so it is asked for again after each.
+func (s *Supervisor) pin(sub *subscription) {
+	if s.opts.Relay || s.opts.LongSide <= 0 {
+		if err := sub.pub.SetVideoQuality(livekit.VideoQuality_HIGH); err != nil {
+			s.opts.Log.Warn().Err(err).Msg("ask for the highest layer")
+		}
+		return
+	}
+	w, h := uint32(s.opts.LongSide), uint32(s.opts.LongSide)*9/16 //nolint:gosec // pixels
+	if ti := sub.pub.TrackInfo(); ti.GetWidth() > 0 && ti.GetHeight() > 0 {
+		if ti.GetWidth() >= ti.GetHeight() {
+			h = w * ti.GetHeight() / ti.GetWidth()
+		} else {
+			w, h = w*ti.GetWidth()/ti.GetHeight(), w
+		}
+	}
+	sub.pub.SetVideoDimensions(w, h)
+}
+
+// subscribed is called by the library when packets of a track begin to come.
+func (s *Supervisor) subscribed(v *visit, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
+	s.subMu.Lock()
+	defer s.subMu.Unlock()
+	sub := s.sub
+	if v.over.Load() || sub == nil || sub.visit != v || sub.sid != pub.SID() {
+		return
+	}
+	if sub.reader != nil {
+		sub.reader.cancel() // ends by itself; the new one has taken its place already
+	}
+	reader := startReader(s.watcher, track, s.opts.Log)
+	pub.OnRTCP(reader.rtcp)
+	sub.reader = reader
+	s.watcher.RequestKeyFrame()
+	v.poke()
+}
+
+// countViewers counts the people who can see our copy.
+func (s *Supervisor) countViewers(v *visit, sub *subscription) {
+	n := 0
+	for _, p := range v.room.GetRemoteParticipants() {
+		if p.Kind() == lksdk.ParticipantAgent || p.Kind() == lksdk.ParticipantIngress {
+			continue
+		}
+		if permission := p.Permissions(); permission != nil && !permission.GetCanSubscribe() {
+			continue
+		}
+		if sub != nil && p.Identity() == sub.who.Identity() {
+			continue
+		}
+		n++
+	}
+	s.viewers.Store(int64(n))
+}
+
+// askKeyFrames sends the requests that are due.
+func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
+	if sub == nil || sub.pub.IsMuted() {
+		return
+	}
+	s.subMu.Lock()
+	reader := sub.reader
+	s.subMu.Unlock()
+	if reader == nil || reader.ended.Load() {
+		return
+	}
+	every := keyFrameAlone
+	if s.opts.Relay && s.Viewers() > 0 {
+		every = keyFrameWatched
+	}
+	if s.nextPLI.After(s.lastPLI.Add(every)) {
+		s.nextPLI = s.lastPLI.Add(every) // somebody came
+	}
+	wanted := s.watcher.keyWanted.Load()
+	if (wanted && now.Sub(s.lastPLI) >= pliSpacing) || !now.Before(s.nextPLI) {
+		s.watcher.keyWanted.Store(false)
+		s.lastPLI, s.nextPLI = now, now.Add(every)
+		s.watcher.plis.Add(1)
+		sub.who.WritePLI(reader.track.SSRC())
+	}
+}
+
+// watchdog acts when a track that should flow does not, whatever the library says about its state.
+func (s *Supervisor) watchdog(sub *subscription, now time.Time) error {
+	if sub == nil || sub.pub.IsMuted() {
+		return nil
+	}
+	if !sub.again.IsZero() {
+		if !now.Before(sub.again) {
+			sub.again = time.Time{}
+			s.subscribe(sub)
+		}
+		return nil
+	}
+	s.subMu.Lock()
+	reader := sub.reader
+	s.subMu.Unlock()
+	last := sub.since
+	if reader != nil {
+		if at := reader.lastPacket(); at.After(last) {
+			last = at
+			if sub.repeated || sub.asked {
+				sub.repeated, sub.asked = false, false
+			}
+			s.rejoinAt = stallRejoin
+		}
+	}
+	silent := now.Sub(last)
+	switch {
+	case silent > s.rejoinAt && sub.repeated:
+		s.rejoinAt = min(s.rejoinAt*3, stallRejoinMax)
+		return errStalled
+	case silent > stallResubscribe && !sub.repeated:
+		s.opts.Log.Warn().Dur("silent", silent).Msg("no packets of the watched track; subscribing anew")
+		sub.repeated = true
+		_ = sub.pub.SetSubscribed(false)
+		sub.again = now.Add(resubscribePause)
+	case silent > stallAsk && !sub.asked:
+		sub.asked = true
+		s.watcher.RequestKeyFrame()
+	}
+	return nil
+}

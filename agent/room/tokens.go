@@ -1,0 +1,138 @@
+package room
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/livekit/protocol/auth"
+	"github.com/livekit/protocol/livekit"
+)
+
+// tokenLife is how long a fresh token may be used to join. The server renews
+// it for those who are in.
+const tokenLife = time.Hour
+
+// Keys sign access tokens.
+type Keys struct {
+	APIKey, APISecret string
+}
+
+// Person is who a token is for.
+type Person struct {
+	Room     string // must not be empty
+	Identity string // unique in the room, must not be empty
+	Name     string // shown to people, may be empty
+	// Attributes are set from the start.
+	Attributes map[string]string
+}
+
+// AgentToken lets the bot in: kind AGENT, so that front ends find it and the
+// server forwards its legacy transcription, with rights to publish, subscribe,
+// send data and change its own attributes.
+func AgentToken(keys Keys, who Person) (string, error) {
+	grant := &auth.VideoGrant{RoomJoin: true, Agent: true, Room: who.Room}
+	grant.SetCanPublish(true)
+	grant.SetCanSubscribe(true)
+	grant.SetCanPublishData(true)
+	grant.SetCanUpdateOwnMetadata(true)
+	return mint(keys, who, livekit.ParticipantInfo_AGENT, grant)
+}
+
+// ViewerToken lets a person watch, listen and send data, but not publish.
+func ViewerToken(keys Keys, who Person) (string, error) {
+	grant := &auth.VideoGrant{RoomJoin: true, Room: who.Room}
+	grant.SetCanPublish(false)
+	grant.SetCanSubscribe(true)
+	grant.SetCanPublishData(true)
+	return mint(keys, who, livekit.ParticipantInfo_STANDARD, grant)
+}
+
+// CameraToken lets a camera publish picture and sound. It sees nobody, so that it is not counted as a viewer.
+func CameraToken(keys Keys, who Person) (string, error) {
+	grant := &auth.VideoGrant{RoomJoin: true, Room: who.Room}
+	grant.SetCanPublish(true)
+	grant.SetCanPublishSources([]livekit.TrackSource{
+		livekit.TrackSource_CAMERA, livekit.TrackSource_MICROPHONE,
+		livekit.TrackSource_SCREEN_SHARE, livekit.TrackSource_SCREEN_SHARE_AUDIO,
+	})
+	grant.SetCanSubscribe(false)
+	grant.SetCanPublishData(false)
+	return mint(keys, who, livekit.ParticipantInfo_STANDARD, grant)
+}
+
+func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.VideoGrant) (string, error) {
+	if keys.APIKey == "" || keys.APISecret == "" {
+		return "", errors.New("expected a LiveKit API key and secret to make an access token; set both or give a ready token")
+	}
+	if who.Room == "" || who.Identity == "" {
+		return "", fmt.Errorf("expected a room and an identity for the access token, got room %q and identity %q",
+			who.Room, who.Identity)
+	}
+	token, err := auth.NewAccessToken(keys.APIKey, keys.APISecret).
+		SetIdentity(who.Identity).
+		SetName(who.Name).
+		SetKind(kind).
+		SetAttributes(who.Attributes).
+		SetVideoGrant(grant).
+		SetValidFor(tokenLife).
+		ToJWT()
+	if err != nil {
+		return "", fmt.Errorf("sign the access token: %w", err)
+	}
+	return token, nil
+}
+
+// ReadyToken is what a token made by somebody else says about itself. The
+// signature is not looked at: only the server can judge that.
+type ReadyToken struct {
+	Identity string
+	Room     string
+	// Lost names in words what the bot cannot do with it; empty when nothing is missing.
+	Lost []string
+}
+
+// ReadToken reads a ready token without verifying it.
+func ReadToken(token string) (ReadyToken, error) {
+	v, err := auth.ParseAPIToken(token)
+	if err != nil {
+		return ReadyToken{}, fmt.Errorf("read the LiveKit token: expected a JWT: %w", err)
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ReadyToken{}, fmt.Errorf("read the LiveKit token: expected three parts between dots, got %d", len(parts))
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
+	if err != nil {
+		return ReadyToken{}, fmt.Errorf("read the LiveKit token's claims: %w", err)
+	}
+	var claims auth.ClaimGrants
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		return ReadyToken{}, fmt.Errorf("read the LiveKit token's claims: %w", err)
+	}
+	video := claims.Video
+	if video == nil || !video.RoomJoin || video.Room == "" {
+		return ReadyToken{}, errors.New("read the LiveKit token: expected the right to join a room; it grants none")
+	}
+	out := ReadyToken{Identity: v.Identity(), Room: video.Room}
+	if claims.GetParticipantKind() != livekit.ParticipantInfo_AGENT {
+		out.Lost = append(out.Lost,
+			"kind is not agent: front ends will not show an agent and the legacy transcription is not forwarded")
+	}
+	if !video.GetCanPublish() {
+		out.Lost = append(out.Lost, "no right to publish: neither voice nor delayed picture")
+	}
+	if !video.GetCanSubscribe() {
+		out.Lost = append(out.Lost, "no right to subscribe: nothing to watch")
+	}
+	if !video.GetCanPublishData() {
+		out.Lost = append(out.Lost, "no right to send data: no captions")
+	}
+	if video.CanUpdateOwnMetadata == nil || !*video.CanUpdateOwnMetadata {
+		out.Lost = append(out.Lost, "no right to update own attributes: the agent's state is not shown")
+	}
+	return out, nil
+}

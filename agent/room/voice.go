@@ -1,0 +1,156 @@
+package room
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+)
+
+const (
+	// streamName joins voice and delayed picture, so that players keep them in step.
+	streamName = "touchline"
+	voiceName  = "touchline-voice"
+	// silentPacket is the longest Opus packet that carries only the end of a sound (DTX, RFC 6716 section 3.1).
+	silentPacket = 3
+	// Audio levels of the header extension, in -dBov (RFC 6464): a rough guess that lets front ends show who speaks.
+	levelSpeech, levelSilence = 25, 127
+)
+
+// OutStats count what was sent on a track since the start.
+type OutStats struct {
+	Packets uint64
+	Frames  uint64 // of the delayed picture
+	Dropped uint64 // packets of the voice or frames of the picture that came while the track was not published
+	Errors  uint64 // writes that failed
+}
+
+// VoiceTrack is the bot's voice: Opus packets go in, whatever connection there
+// is carries them. It implements the packet writer that media/speech needs.
+type VoiceTrack struct {
+	log zerolog.Logger
+
+	mu    sync.RWMutex
+	inner *lksdk.LocalTrack
+	room  *lksdk.Room
+
+	sequence                 atomic.Uint32
+	packets, dropped, errors atomic.Uint64
+	complaint                complaint
+}
+
+// WriteOpus sends one packet of 48 kHz Opus with the RTP timestamp given.
+// marker begins a talk spurt. written is zero when there was no track to
+// write to, which is no error: the voice goes on when the room is back.
+func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
+	t.mu.RLock()
+	inner := t.inner
+	t.mu.RUnlock()
+	if inner == nil || !inner.IsBound() {
+		t.dropped.Add(1)
+		return time.Time{}, nil
+	}
+	level := uint8(levelSpeech)
+	if len(packet) <= silentPacket {
+		level = levelSilence
+	}
+	err = inner.WriteRTP(&rtp.Packet{
+		Header: rtp.Header{
+			Version: 2, Marker: marker, Timestamp: timestamp,
+			SequenceNumber: uint16(t.sequence.Add(1)), //nolint:gosec // wraps as RTP does
+		},
+		Payload: bytes.Clone(packet),
+	}, &lksdk.SampleWriteOptions{AudioLevel: &level})
+	written = time.Now()
+	if err != nil {
+		t.complaint.tell(t.log, t.errors.Add(1), err, "the voice's packets could not be sent")
+		return written, err
+	}
+	t.packets.Add(1)
+	return written, nil
+}
+
+// SID is the track's present server id, "" while it is not published. It changes with every reconnect.
+func (t *VoiceTrack) SID() string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return trackSID(t.room, t.inner)
+}
+
+// Stats returns the counters.
+func (t *VoiceTrack) Stats() OutStats {
+	return OutStats{Packets: t.packets.Load(), Dropped: t.dropped.Load(), Errors: t.errors.Load()}
+}
+
+// publish puts a new track into room. It blocks until the server knows it.
+func (t *VoiceTrack) publish(room *lksdk.Room) error {
+	inner, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{
+		// Two channels is what Opus in WebRTC always says (RFC 7587 section 7); the packets themselves may be mono.
+		MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1",
+	})
+	if err != nil {
+		return err
+	}
+	_, err = room.LocalParticipant.PublishTrack(inner, &lksdk.TrackPublicationOptions{
+		Name: voiceName, Source: livekit.TrackSource_MICROPHONE, Stream: streamName,
+	})
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.inner, t.room = inner, room
+	t.mu.Unlock()
+	return nil
+}
+
+// bound tells whether packets go out.
+func (t *VoiceTrack) bound() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.inner != nil && t.inner.IsBound()
+}
+
+// drop forgets the track of a connection that ended.
+func (t *VoiceTrack) drop() {
+	t.mu.Lock()
+	t.inner, t.room = nil, nil
+	t.mu.Unlock()
+}
+
+// publicationOf finds what track was published as; the library republishes under a new id by itself.
+func publicationOf(room *lksdk.Room, track *lksdk.LocalTrack) *lksdk.LocalTrackPublication {
+	if room == nil || track == nil {
+		return nil
+	}
+	for _, p := range room.LocalParticipant.TrackPublications() {
+		if lp, ok := p.(*lksdk.LocalTrackPublication); ok && lp.TrackLocal() == webrtc.TrackLocal(track) {
+			return lp
+		}
+	}
+	return nil
+}
+
+func trackSID(room *lksdk.Room, track *lksdk.LocalTrack) string {
+	if p := publicationOf(room, track); p != nil {
+		return p.SID()
+	}
+	return ""
+}
+
+// complaint logs a repeated failure once a second.
+type complaint struct{ last atomic.Int64 }
+
+func (c *complaint) tell(log zerolog.Logger, count uint64, err error, msg string) {
+	now := time.Now().UnixNano()
+	last := c.last.Load()
+	if now-last < int64(time.Second) || !c.last.CompareAndSwap(last, now) {
+		return
+	}
+	log.Warn().Err(err).Uint64("so_far", count).Msg(msg)
+}

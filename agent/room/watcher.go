@@ -1,0 +1,203 @@
+package room
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/media"
+)
+
+// queueLength is how many access units wait for the reader: two seconds at 30 a second.
+const queueLength = 64
+
+// stillSeen is how long after its last access unit a source counts as running.
+const stillSeen = 2 * time.Second
+
+// WatchStats count what came of the watched tracks since the start.
+type WatchStats struct {
+	Packets   uint64 // RTP packets read, SFU padding included
+	Frames    uint64 // access units handed to the reader
+	Dropped   uint64 // access units lost because the reader was slow
+	KeyFrames uint64 // key frames among Frames
+	PLIs      uint64 // key frame requests sent to the source
+	Sources   uint64 // tracks subscribed to, resubscriptions included
+}
+
+// Watcher is the watched track. It outlives connections and changes of the
+// source. It implements agent.VideoInput.
+type Watcher struct {
+	frames chan media.EncodedFrame
+	log    zerolog.Logger
+
+	mu         sync.Mutex
+	watch      media.WatchConfig
+	info       agent.SourceInfo
+	reader     uint64 // number of the reader that may deliver
+	epoch      uint32 // the highest delivered or given out
+	skipping   bool   // until the next key frame
+	lastFrame  time.Time
+	rateFrom   time.Time
+	rateFrames int
+	wake       func()
+
+	keyWanted atomic.Bool
+
+	packets, delivered, dropped, keyFrames, plis, sources atomic.Uint64
+}
+
+func newWatcher(watch media.WatchConfig, log zerolog.Logger) *Watcher {
+	return &Watcher{frames: make(chan media.EncodedFrame, queueLength), watch: watch, log: log, wake: func() {}}
+}
+
+var _ agent.VideoInput = (*Watcher)(nil)
+
+// ReadFrame returns the next access unit in decoding order. A slow reader
+// loses what does not fit up to the next key frame. It ends with ctx.
+func (w *Watcher) ReadFrame(ctx context.Context) (media.EncodedFrame, error) {
+	select {
+	case f := <-w.frames:
+		return f, nil
+	default:
+	}
+	select {
+	case f := <-w.frames:
+		return f, nil
+	case <-ctx.Done():
+		return media.EncodedFrame{}, ctx.Err()
+	}
+}
+
+// RequestKeyFrame asks the source for a key frame. Requests closer together
+// than pliSpacing become one.
+func (w *Watcher) RequestKeyFrame() {
+	if !w.keyWanted.Swap(true) {
+		w.poke()
+	}
+}
+
+// Select changes what is watched, at once.
+func (w *Watcher) Select(watch media.WatchConfig) {
+	w.mu.Lock()
+	w.watch = watch
+	w.mu.Unlock()
+	w.poke()
+}
+
+// Watching returns what is to be watched.
+func (w *Watcher) Watching() media.WatchConfig {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.watch
+}
+
+// Source describes the watched track; it is empty while there is none.
+func (w *Watcher) Source() agent.SourceInfo {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	info := w.info
+	if time.Since(w.lastFrame) > stillSeen {
+		info.FPS = 0
+	}
+	return info
+}
+
+// Stats returns the counters.
+func (w *Watcher) Stats() WatchStats {
+	return WatchStats{
+		Packets: w.packets.Load(), Frames: w.delivered.Load(), Dropped: w.dropped.Load(),
+		KeyFrames: w.keyFrames.Load(), PLIs: w.plis.Load(), Sources: w.sources.Load(),
+	}
+}
+
+func (w *Watcher) poke() {
+	w.mu.Lock()
+	wake := w.wake
+	w.mu.Unlock()
+	wake()
+}
+
+func (w *Watcher) setWake(wake func()) {
+	w.mu.Lock()
+	w.wake = wake
+	w.mu.Unlock()
+}
+
+// setInfo tells which track is watched now; the size stays as it was until a frame says.
+func (w *Watcher) setInfo(change func(info *agent.SourceInfo)) agent.SourceInfo {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.info)
+	return w.info
+}
+
+// newReader makes room for a new reader; older ones can deliver no more.
+func (w *Watcher) newReader() (number uint64, epoch uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reader++
+	w.epoch++
+	w.skipping = false
+	w.rateFrames = 0
+	w.sources.Add(1)
+	return w.reader, w.epoch
+}
+
+// nextEpoch gives a running reader a fresh epoch.
+func (w *Watcher) nextEpoch() uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.epoch++
+	return w.epoch
+}
+
+// deliver hands one access unit to whoever reads, without waiting.
+func (w *Watcher) deliver(reader uint64, f media.EncodedFrame) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if reader != w.reader {
+		return
+	}
+	w.epoch = max(w.epoch, f.Epoch)
+	w.measure(f)
+	if w.skipping && !f.KeyFrame {
+		w.dropped.Add(1)
+		return
+	}
+	select {
+	case w.frames <- f:
+		w.skipping = false
+		w.delivered.Add(1)
+		if f.KeyFrame {
+			w.keyFrames.Add(1)
+		}
+	default:
+		w.dropped.Add(1)
+		if !w.skipping {
+			w.skipping = true
+			w.log.Warn().Msg("the picture is read too slowly; skipping to the next key frame")
+			w.keyWanted.Store(true)
+		}
+	}
+}
+
+// measure keeps size and frame rate.
+func (w *Watcher) measure(f media.EncodedFrame) {
+	if f.Width > 0 {
+		w.info.Width, w.info.Height = f.Width, f.Height
+	}
+	w.info.Codec = f.Codec.String()
+	w.lastFrame = f.Received
+	if w.rateFrames == 0 {
+		w.rateFrom = f.Received
+	}
+	if span := f.Received.Sub(w.rateFrom); span >= time.Second {
+		w.info.FPS = float64(w.rateFrames) / span.Seconds()
+		w.rateFrames, w.rateFrom = 0, f.Received
+	}
+	w.rateFrames++
+}
