@@ -1,0 +1,239 @@
+package voice
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"touchline/inference"
+)
+
+// span is a word's place in the audio; known is false when nothing is said there.
+type span struct {
+	start, end time.Duration
+	known      bool
+}
+
+// wordTimes gives every word of the text its time. One that is not spoken
+// stands at the end of the one before it.
+func wordTimes(tokens []token, spans []span) []inference.WordTime {
+	words := make([]inference.WordTime, len(tokens))
+	var at time.Duration
+	for i, t := range tokens {
+		start, end := at, at
+		if spans[i].known {
+			start = max(at, spans[i].start)
+			end = max(start, spans[i].end)
+		}
+		words[i] = inference.WordTime{Text: t.text, Start: start, End: end}
+		at = end
+	}
+	return words
+}
+
+// placeWords finds the words in the phones of the sentence. groups are the
+// phones of each spoken word said alone, which differ a little (a is "ey"
+// alone and "ax" in a sentence): the two lines are aligned by edit distance.
+func placeWords(phones []phone, groups [][]string, tokens []token) ([]span, bool) {
+	spoken := 0
+	for _, t := range tokens {
+		if t.spoken != "" {
+			spoken++
+		}
+	}
+	if len(phones) == 0 || len(groups) != spoken {
+		return nil, false
+	}
+	var names []string
+	var owner []int
+	k := 0
+	for i, t := range tokens {
+		if t.spoken == "" {
+			continue
+		}
+		for _, n := range groups[k] {
+			names = append(names, n)
+			owner = append(owner, i)
+		}
+		k++
+	}
+	if len(names)*len(phones) > maxCells {
+		return nil, false
+	}
+	spans := make([]span, len(tokens))
+	for _, m := range match(phones, names) {
+		s := &spans[owner[m.name]]
+		p := phones[m.phone]
+		if !s.known {
+			*s = span{start: p.start, end: p.end, known: true}
+		}
+		s.end = max(s.end, p.end)
+	}
+	// A word of which nothing was found lies between its neighbours.
+	var at time.Duration
+	for i := range spans {
+		if tokens[i].spoken != "" && !spans[i].known {
+			spans[i] = span{start: at, end: at, known: true}
+		}
+		at = max(at, spans[i].end)
+	}
+	return spans, true
+}
+
+// maxCells bounds the alignment's table.
+const maxCells = 4 << 20
+
+type pair struct{ phone, name int }
+
+// match aligns two lines of phones by the cheapest edits, and returns the
+// pairs that stand for each other.
+func match(phones []phone, names []string) []pair {
+	rows, cols := len(phones)+1, len(names)+1
+	cost := make([]int32, rows*cols)
+	for j := range cols {
+		cost[j] = int32(2 * j)
+	}
+	for i := 1; i < rows; i++ {
+		cost[i*cols] = int32(2 * i)
+		for j := 1; j < cols; j++ {
+			cost[i*cols+j] = min(
+				cost[(i-1)*cols+j-1]+unlike(phones[i-1].name, names[j-1]),
+				cost[(i-1)*cols+j]+2,
+				cost[i*cols+j-1]+2)
+		}
+	}
+	var pairs []pair
+	for i, j := rows-1, cols-1; i > 0 && j > 0; {
+		switch c := cost[i*cols+j]; c {
+		case cost[(i-1)*cols+j-1] + unlike(phones[i-1].name, names[j-1]):
+			i, j = i-1, j-1
+			pairs = append(pairs, pair{phone: i, name: j})
+		case cost[(i-1)*cols+j] + 2:
+			i--
+		default:
+			j--
+		}
+	}
+	for a, b := 0, len(pairs)-1; a < b; a, b = a+1, b-1 {
+		pairs[a], pairs[b] = pairs[b], pairs[a]
+	}
+	return pairs
+}
+
+// unlike is the cost of taking one phone for another: vowels change more
+// easily among themselves.
+func unlike(a, b string) int32 {
+	switch {
+	case a == b:
+		return 0
+	case vowel(a) == vowel(b):
+		return 2
+	}
+	return 3
+}
+
+func vowel(name string) bool {
+	r, _ := utf8.DecodeRuneInString(name)
+	return strings.ContainsRune("aeiouAEIOUV@03y", r)
+}
+
+// estimate places words by their length alone, along the parts of the audio
+// that sound; words that end in punctuation end before a pause where there
+// are as many pauses as such words.
+func estimate(tokens []token, rate int, pcm []int16) []span {
+	regions := sounding(rate, pcm, 100*time.Millisecond)
+	spans := make([]span, len(tokens))
+	if len(regions) == 0 {
+		return spans
+	}
+	var clauses [][]int
+	var clause []int
+	for i, t := range tokens {
+		if t.spoken == "" {
+			continue
+		}
+		clause = append(clause, i)
+		if last, _ := utf8.DecodeLastRuneInString(t.spoken); strings.ContainsRune(".,;:!?。，！？、", last) {
+			clauses = append(clauses, clause)
+			clause = nil
+		}
+	}
+	if len(clause) > 0 {
+		clauses = append(clauses, clause)
+	}
+	if len(clauses) != len(regions) {
+		var all []int
+		for _, c := range clauses {
+			all = append(all, c...)
+		}
+		clauses, regions = [][]int{all}, []span{{start: regions[0].start, end: regions[len(regions)-1].end}}
+	}
+	for c, words := range clauses {
+		total := 0.0
+		for _, i := range words {
+			total += weight(tokens[i].spoken)
+		}
+		at, r := 0.0, regions[c]
+		for _, i := range words {
+			from := at
+			at += weight(tokens[i].spoken) / total
+			long := float64(r.end - r.start)
+			spans[i] = span{
+				start: r.start + time.Duration(from*long),
+				end:   r.start + time.Duration(at*long),
+				known: true,
+			}
+		}
+	}
+	return spans
+}
+
+// weight is roughly how long a word takes to say, in letters.
+func weight(word string) float64 {
+	w := 1.0
+	for _, r := range word {
+		switch {
+		case unicode.IsDigit(r):
+			w += 4
+		case unicode.Is(unicode.Han, r), unicode.Is(unicode.Hiragana, r), unicode.Is(unicode.Katakana, r):
+			w += 3
+		case unicode.IsLetter(r):
+			w++
+		case strings.ContainsRune("&%+$€£°@", r):
+			w += 5
+		}
+	}
+	return w
+}
+
+// sounding finds the parts of the audio above -50 dBFS that are separated by
+// at least gap.
+func sounding(rate int, pcm []int16, gap time.Duration) []span {
+	const level = 104
+	step := max(rate/200, 1)
+	var regions []span
+	for from := 0; from < len(pcm); from += step {
+		loud := false
+		for _, v := range pcm[from:min(from+step, len(pcm))] {
+			if v >= level || v <= -level {
+				loud = true
+				break
+			}
+		}
+		if !loud {
+			continue
+		}
+		start, end := duration(from, rate), duration(min(from+step, len(pcm)), rate)
+		if n := len(regions); n > 0 && start-regions[n-1].end < gap {
+			regions[n-1].end = end
+			continue
+		}
+		regions = append(regions, span{start: start, end: end, known: true})
+	}
+	return regions
+}
+
+func duration(samples, rate int) time.Duration {
+	return time.Duration(samples) * time.Second / time.Duration(rate)
+}

@@ -1,0 +1,94 @@
+package voice
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// speakFlite takes the sound and the phones with their times from one run.
+// flite does not say which phones make which word, so that a second run beside it (by its
+// quickest voice, which shares the pronunciations) reads the words one by one.
+func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token) (Speech, error) {
+	voice := s.cfg.Name
+	if voice == "" {
+		voice = "slt"
+	}
+	var sound, words result
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		// The text is -t's own argument: it is no option whatever it begins with.
+		// -o /dev/stdout would mix the sound with the phones.
+		sound, err = run(gctx, flite, "", true, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
+		return err
+	})
+	g.Go(func() (err error) {
+		words, err = run(gctx, flite, "", false, "-voice", "kal16", "-ps", "-t", list(tokens, ", "), "-o", "none")
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return Speech{}, err
+	}
+	rate, pcm, err := parseWAV(sound.extra)
+	if err != nil {
+		return Speech{}, fmt.Errorf("read flite's sound: %w", err)
+	}
+	phones := parsePhones(string(sound.stdout))
+	spans, ok := placeWords(phones, phoneGroups(string(words.stdout)), tokens)
+	if !ok {
+		spans = estimate(tokens, rate, pcm)
+	}
+	return Speech{Audio: pcm, Rate: rate, Words: wordTimes(tokens, spans)}, nil
+}
+
+// phone is one sound with its time in the audio.
+type phone struct {
+	name       string
+	start, end time.Duration
+}
+
+// parsePhones reads "pau:0.164 hh:0.255 ": each phone with its end in seconds.
+// Pauses are left out. What cannot be read is skipped.
+func parsePhones(s string) []phone {
+	var phones []phone
+	var at time.Duration
+	for _, f := range strings.Fields(s) {
+		name, end, ok := strings.Cut(f, ":")
+		if !ok {
+			continue
+		}
+		sec, err := strconv.ParseFloat(end, 64)
+		if err != nil || sec < 0 || sec > 3600 {
+			continue
+		}
+		t := max(at, time.Duration(sec*float64(time.Second)))
+		if name != pause {
+			phones = append(phones, phone{name: name, start: at, end: t})
+		}
+		at = t
+	}
+	return phones
+}
+
+// pause is flite's name for silence.
+const pause = "pau"
+
+// phoneGroups reads "pau hh ax pau w er l d pau": the phones between pauses.
+func phoneGroups(s string) [][]string {
+	var groups [][]string
+	var group []string
+	for _, f := range append(strings.Fields(s), pause) {
+		switch {
+		case f != pause:
+			group = append(group, f)
+		case len(group) > 0:
+			groups = append(groups, group)
+			group = nil
+		}
+	}
+	return groups
+}

@@ -1,0 +1,183 @@
+package voice
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"touchline/inference"
+)
+
+const (
+	// firstClause and laterClause are the lengths (characters) from which a
+	// comma is enough to cut: early for the first sound, later for good melody.
+	firstClause = 24
+	laterClause = 60
+	// longest is where a text without punctuation is cut at a space, or
+	// anywhere when it has none.
+	longest = 180
+	// certain is how many characters of text cannot be the silence mark any more.
+	certain = 5
+)
+
+// splitter cuts a streamed text into pieces to be spoken: sentences, or
+// clauses where a sentence is long. Nothing comes out until the text is known
+// not to be inference.Silence.
+type splitter struct {
+	rest    strings.Builder
+	started bool // a piece has been cut
+	certain bool // the text is more than the silence mark
+}
+
+// push takes the next bit of text and returns the pieces that are complete.
+func (s *splitter) push(delta string) []string {
+	s.rest.WriteString(delta)
+	if !s.certain {
+		if utf8.RuneCountInString(strings.TrimSpace(s.rest.String())) <= certain {
+			return nil
+		}
+		s.certain = true
+	}
+	return s.cut(false)
+}
+
+// end returns what is left.
+func (s *splitter) end() []string {
+	return s.cut(true)
+}
+
+func (s *splitter) cut(last bool) []string {
+	text := s.rest.String()
+	var pieces []string
+	for {
+		limit := laterClause
+		if !s.started {
+			limit = firstClause
+		}
+		n := cutPoint(text, limit, last)
+		if n == 0 {
+			break
+		}
+		if p := strings.TrimSpace(text[:n]); speaks(p) {
+			pieces = append(pieces, p)
+			s.started = true
+		}
+		text = text[n:]
+	}
+	if last {
+		if p := strings.TrimSpace(text); speaks(p) {
+			pieces = append(pieces, p)
+		}
+		text = ""
+	}
+	if len(text) != s.rest.Len() {
+		s.rest.Reset()
+		s.rest.WriteString(text)
+	}
+	return pieces
+}
+
+// speaks reports that there is something to say in a piece.
+func speaks(piece string) bool {
+	return piece != inference.Silence &&
+		slices.ContainsFunc(tokenize(piece), func(t token) bool { return t.spoken != "" })
+}
+
+// cutPoint is where the first piece of text ends, in bytes, 0 when that cannot
+// be told yet. With last set no more text comes.
+func cutPoint(text string, clause int, last bool) int {
+	count, space := 0, 0
+	for i, r := range text {
+		after := i + utf8.RuneLen(r)
+		if r == utf8.RuneError {
+			after = i + 1
+		}
+		count++
+		if unicode.IsSpace(r) {
+			space = after
+		}
+		switch {
+		case r == '\n':
+			return after
+		case strings.ContainsRune("。！？", r):
+			return closing(text, after)
+		case strings.ContainsRune("，、；：", r) && count >= clause/2:
+			return after
+		case strings.ContainsRune(".!?…", r):
+			if n, ok := sentenceEnd(text, i, after, last); ok {
+				return n
+			}
+		case strings.ContainsRune(",;:—–", r) && count >= clause:
+			if next, size := utf8.DecodeRuneInString(text[after:]); size > 0 && unicode.IsSpace(next) {
+				return after
+			}
+		}
+		if count >= longest {
+			if space > 0 {
+				return space
+			}
+			return after
+		}
+	}
+	return 0
+}
+
+// sentenceEnd judges the stop at i: a sentence ends where a space follows, but
+// not after an abbreviation, an initial or a number of a list.
+func sentenceEnd(text string, i, after int, last bool) (end int, ok bool) {
+	end = closing(text, after)
+	next, size := utf8.DecodeRuneInString(text[end:])
+	switch {
+	case size == 0:
+		return end, last
+	case !unicode.IsSpace(next):
+		return 0, false
+	case text[i] != '.':
+		return end, true
+	}
+	word := text[:i]
+	if n := strings.LastIndexFunc(word, unicode.IsSpace); n >= 0 {
+		word = word[n+1:]
+	}
+	word = strings.TrimLeft(word, `"'([*_“‘`)
+	if slices.Contains(abbreviations(), strings.ToLower(word)) {
+		return 0, false
+	}
+	// J. Smith, U.S. team, 1. first.
+	if r, n := utf8.DecodeRuneInString(word); n > 0 && n == len(word) && unicode.IsUpper(r) {
+		return 0, false
+	}
+	if strings.Contains(word, ".") && utf8.RuneCountInString(word) <= 5 {
+		rest := strings.TrimLeftFunc(text[end:], unicode.IsSpace)
+		if rest == "" {
+			return end, last
+		}
+		first, _ := utf8.DecodeRuneInString(rest)
+		return end, unicode.IsUpper(first)
+	}
+	if strings.TrimLeftFunc(word, unicode.IsDigit) == "" && strings.TrimSpace(text[:i]) == word {
+		return 0, false
+	}
+	return end, true
+}
+
+// closing moves past further stops and closing quotes and brackets.
+func closing(text string, from int) int {
+	for from < len(text) {
+		r, n := utf8.DecodeRuneInString(text[from:])
+		if !strings.ContainsRune(".!?…。！？\"')]”’»*_", r) {
+			break
+		}
+		from += n
+	}
+	return from
+}
+
+// abbreviations are written with a dot that ends no sentence.
+func abbreviations() []string {
+	return []string{
+		"dr", "mr", "mrs", "ms", "prof", "st", "vs", "no", "nr", "approx", "ca", "etc", "e.g", "i.e", "z.b", "bzw",
+		"jr", "sr", "min", "max", "sec", "fig", "hr", "fr", "sra", "lt", "col", "gen", "capt", "sgt", "mt", "inc", "ltd",
+	}
+}
