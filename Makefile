@@ -1,0 +1,89 @@
+# Touchline. `make` lists what there is to make.
+
+# hraban/opus would otherwise want libopusfile as well.
+export GOFLAGS := -tags=nolibopusfile,builtinassets
+export CGO_ENABLED := 1
+
+WEB     := agent/console/web
+WEB_SRC := $(shell find $(WEB) -path $(WEB)/node_modules -prune -o -path $(WEB)/dist -prune -o -type f -print 2>/dev/null)
+GO_SRC  := $(shell find . -name '*.go' -not -path './$(WEB)/node_modules/*')
+LINT_VERSION := v2.15.0
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+.PHONY: demo
+demo: build ## a live commentary at http://127.0.0.1:8199, with nothing to set up
+	./bin/touchline demo $(ARGS)
+
+.PHONY: build
+build: setup bin/touchline bin/touchline-codec ## the programs, in ./bin
+
+.PHONY: setup
+setup:
+	@scripts/setup.sh build
+
+.PHONY: setup-test
+setup-test:
+	@scripts/setup.sh test
+
+.PHONY: web
+web: $(WEB)/dist/index.html ## the viewer page
+
+$(WEB)/dist/index.html: $(WEB_SRC)
+	cd $(WEB) && npm ci --no-audit --no-fund --silent && npm run --silent build
+	@touch $@
+
+bin/touchline: $(GO_SRC) go.mod go.sum $(WEB)/dist/index.html
+	go build -o $@ ./cmd/touchline
+
+bin/touchline-codec: $(GO_SRC) $(wildcard cmd/touchline-codec/*.c cmd/touchline-codec/*.h)
+	go build -o $@ ./cmd/touchline-codec
+
+.PHONY: test
+test: setup-test build test-web ## everything that must hold, in about 15 minutes
+	go vet ./...
+	TOUCHLINE_BIN=$(CURDIR)/bin go test -timeout 25m -p 1 ./...
+
+.PHONY: test-web
+test-web: web
+	cd $(WEB) && npm test --silent
+
+.PHONY: race
+race: setup-test build ## the pure packages under the race detector
+	go test -race ./agent ./agent/console ./configs/... ./inference/... ./media/... ./pacing
+
+.PHONY: bench
+bench: setup-test build bin/touchline-bench ## every timing figure, in a table (about 30 minutes)
+	TOUCHLINE_BIN=$(CURDIR)/bin ./bin/touchline-bench run $(ARGS)
+
+.PHONY: soak
+soak: setup-test build bin/touchline-bench ## long runs (30 minutes unless ARGS says otherwise)
+	TOUCHLINE_BIN=$(CURDIR)/bin ./bin/touchline-bench soak $(ARGS)
+
+bin/touchline-bench: $(GO_SRC) go.mod go.sum
+	go build -o $@ ./cmd/touchline-bench
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for 20 s
+	@for pkg in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime 20s $$pkg || exit 1; \
+		done; \
+	done
+
+.PHONY: lint
+lint: bin/golangci-lint web ## golangci-lint, with the import ladder
+	./bin/golangci-lint run ./...
+
+bin/golangci-lint:
+	GOBIN=$(CURDIR)/bin GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## format the Go code
+	./bin/golangci-lint fmt ./...
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin $(WEB)/dist $(WEB)/node_modules

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Installs what Touchline needs on Debian 12 or Ubuntu 24.04, and says what.
+# usage: scripts/setup.sh build|test
+set -eu
+
+want="gcc libc6-dev pkg-config libopus-dev libavcodec-dev libavutil-dev libswscale-dev flite espeak-ng"
+case "${1:-build}" in
+build) ;;
+test) want="$want ffmpeg chromium sox" ;;
+*) echo "usage: $0 build|test" >&2; exit 2 ;;
+esac
+
+need() {
+	command -v "$1" >/dev/null 2>&1 && return
+	echo "setup: $1 is missing: install $2" >&2
+	exit 1
+}
+need go "Go 1.26 or newer from https://go.dev/dl"
+need node "Node.js 18 or newer"
+need npm "npm, which comes with Node.js"
+go_version=$(go env GOVERSION | sed 's/^go//')
+if [ "$(printf '1.26\n%s\n' "$go_version" | sort -V | head -n 1)" != 1.26 ]; then
+	echo "setup: expected Go 1.26 or newer, found $go_version: install it from https://go.dev/dl" >&2
+	exit 1
+fi
+
+# Ubuntu's chromium package is only a pointer to a snap; an installed Chrome does as well.
+if [ "${1:-build}" = test ] && command -v google-chrome >/dev/null 2>&1; then
+	want=$(echo "$want" | sed 's/ chromium//')
+fi
+missing=
+for package in $want; do
+	dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
+done
+if [ -n "$missing" ]; then
+	if ! command -v apt-get >/dev/null 2>&1; then
+		echo "setup: these packages are missing and there is no apt to install them:$missing" >&2
+		exit 1
+	fi
+	sudo=
+	[ "$(id -u)" = 0 ] || sudo=sudo
+	echo "setup: installing by apt:$missing"
+	$sudo apt-get update -qq
+	# shellcheck disable=SC2086
+	DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
+fi
