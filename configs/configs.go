@@ -1,0 +1,456 @@
+// Package configs puts the settings of the whole program together: what is
+// built in, what a file says, what a preset says, what the environment says.
+//
+// It owns the shape of the file, the names of the environment variables, the
+// presets and the prompt profiles. It never decides what a setting means or
+// which values are right: each root package has its own Config with its own
+// defaults and Validate. It starts nothing and keeps nothing: a loaded Config
+// is a value, to be read only, and is passed down in its parts.
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/inference"
+	"touchline/media"
+	"touchline/pacing"
+)
+
+// Prefix begins the name of every environment variable.
+const Prefix = "TOUCHLINE_"
+
+// FileVariable names the environment variable with the path of the file, used
+// when Load is given none.
+const FileVariable = Prefix + "CONFIG"
+
+// Config is every setting of the program. Read-only once loaded.
+type Config struct {
+	// Preset names the linked set of sampling and pacing settings: sentry,
+	// sniper, owl or beast.
+	Preset string `yaml:"preset" env:"PRESET"`
+	// Detail names the linked set of model sizes (small, medium, large); "" sets none.
+	Detail string `yaml:"detail" env:"DETAIL"`
+	// ProfileFiles are files or folders with prompt profiles of one's own.
+	ProfileFiles []string `yaml:"profile_files" env:"PROFILE_FILES"`
+	// LogLevel is trace, debug, info, warn or error.
+	LogLevel string `yaml:"log_level" env:"LOG_LEVEL"`
+
+	Media     media.Config     `yaml:"media" envPrefix:"MEDIA_"`
+	Pacing    pacing.Config    `yaml:"pacing" envPrefix:"PACING_"`
+	Inference inference.Config `yaml:"inference" envPrefix:"INFERENCE_"`
+	Agent     agent.Config     `yaml:"agent" envPrefix:"AGENT_"`
+
+	// Profiles are the built-in prompt profiles and those of ProfileFiles.
+	Profiles []agent.Profile `yaml:"-"`
+
+	// from says where each setting that is not the default came from, for Print.
+	from map[string]string
+}
+
+// Default returns the settings in force when nothing is configured: the sniper
+// preset with the scene engine. The embedded default.yaml says the same.
+func Default() Config {
+	profiles, err := builtinProfiles()
+	if err != nil {
+		profiles = nil // A test loads every built-in profile.
+	}
+	return Config{
+		Preset:    "sniper",
+		LogLevel:  zerolog.LevelInfoValue,
+		Media:     media.DefaultConfig(),
+		Pacing:    pacing.DefaultConfig(),
+		Inference: inference.DefaultConfig(),
+		Agent:     agent.DefaultConfig(),
+		Profiles:  profiles,
+	}
+}
+
+// Load puts the settings together, each step over the one before: Default, the
+// YAML file at path, the preset, the environment ("NAME=value" strings as
+// os.Environ gives them). Then it checks them all.
+//
+// A preset that the file itself names lies under the file's own values, so that
+// a file can begin with a preset and change some of it. One chosen from
+// outside (TOUCHLINE_PRESET) goes over the file. The same holds for Detail.
+//
+// An empty path means the file that TOUCHLINE_CONFIG names, or none. An empty
+// variable counts as not set. Everything that is wrong is in the returned
+// *Error, not only the first; the Config is then not to be used.
+func Load(path string, environ []string) (Config, error) {
+	env := environment(environ)
+	if path == "" {
+		path = env[FileVariable]
+	}
+	l := newLoader()
+	var doc document
+	if path != "" {
+		text, err := readFile(path)
+		if err != nil {
+			return Config{}, fmt.Errorf("read settings: %w", err)
+		}
+		doc = l.parse(path, text)
+	}
+	l.layers(doc, env)
+	l.environment(env)
+	if len(l.bad) == 0 {
+		l.profiles(path)
+	}
+	l.validate()
+	if len(l.bad) > 0 {
+		slices.SortStableFunc(l.bad, func(a, b Problem) int { return a.Line - b.Line })
+		return Config{}, &Error{Problems: l.bad}
+	}
+	return l.cfg, nil
+}
+
+// maxFile bounds a settings file; the fullest one is a hundredth of it.
+const maxFile = 1 << 20
+
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: expected a file", path)
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%s: expected at most %d bytes, has %d", path, maxFile, info.Size())
+	}
+	return os.ReadFile(path)
+}
+
+// loader gathers one Config and all that is wrong with it.
+type loader struct {
+	cfg     Config
+	schema  *group
+	leaves  map[string]*leaf
+	origins map[string]origin
+	bad     []Problem
+}
+
+// origin is where a setting's present value came from.
+type origin struct {
+	name    string // "touchline.yaml line 3", "preset owl", an environment variable
+	file    string
+	line    int
+	column  int
+	excerpt string
+}
+
+func newLoader() *loader {
+	g := schemaOf(Config{})
+	return &loader{cfg: Default(), schema: g, leaves: g.flat(), origins: map[string]origin{}}
+}
+
+// layers lays file and presets over the defaults, in the order Load documents.
+func (l *loader) layers(doc document, env map[string]string) {
+	var under, over []layer
+	for _, set := range presetSets {
+		name, outside := env[set.variable], true
+		if name == "" {
+			name, outside = doc.text(set.key), false
+		}
+		if name == "" {
+			continue
+		}
+		text, err := set.read(name)
+		if err != nil {
+			// Left to validate, which names the place.
+			continue
+		}
+		lay := layer{name: set.key + " " + name, text: text}
+		if outside {
+			over = append(over, lay)
+		} else {
+			under = append(under, lay)
+		}
+	}
+	for _, lay := range under {
+		l.apply(l.parse(lay.name, lay.text), lay.name)
+	}
+	l.apply(doc, "")
+	for _, lay := range over {
+		l.apply(l.parse(lay.name, lay.text), lay.name)
+	}
+}
+
+type layer struct {
+	name string
+	text []byte
+}
+
+// profiles loads the profile files, which a settings file names relative to itself.
+func (l *loader) profiles(path string) {
+	base := ""
+	if l.origins["profile_files"].file != "" {
+		base = filepath.Dir(path)
+	}
+	for _, name := range l.cfg.ProfileFiles {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(base, name)
+		}
+		extra, err := readProfiles(name)
+		if err != nil {
+			l.problem("profile_files", err.Error())
+			continue
+		}
+		for _, p := range extra {
+			i := slices.IndexFunc(l.cfg.Profiles, func(q agent.Profile) bool { return q.Name == p.Name })
+			if i >= 0 {
+				l.cfg.Profiles[i] = p
+			} else {
+				l.cfg.Profiles = append(l.cfg.Profiles, p)
+			}
+		}
+	}
+}
+
+// validate runs the rules and points each broken one at the place its value came from.
+func (l *loader) validate() {
+	unread := map[string]bool{}
+	for _, p := range l.bad {
+		unread[p.Path] = true
+	}
+	for _, err := range unjoin(l.cfg.Validate()) {
+		path, rule, ok := strings.Cut(err.Error(), ": ")
+		if !ok {
+			path, rule = "", err.Error()
+		}
+		// What could not be read at all still has its default here: one complaint is enough.
+		if !unread[path] {
+			l.problem(path, rule)
+		}
+	}
+	l.cfg.from = map[string]string{}
+	for path, o := range l.origins {
+		l.cfg.from[path] = o.name
+	}
+}
+
+func (l *loader) problem(path, message string) {
+	o := l.origins[path]
+	p := Problem{Path: path, Message: message, File: o.file, Line: o.line, Column: o.column, Excerpt: o.excerpt}
+	if o.file == "" {
+		p.Source = o.name
+	}
+	l.bad = append(l.bad, p)
+}
+
+// Validate checks every setting, those of the roots and those that concern more
+// than one of them, and reports all that are wrong, joined. Each message is
+// "path: rule, is value" with the full YAML path. Profiles must have been loaded.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, path, rule string, value any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: must be %s, is %v", path, rule, value))
+		}
+	}
+	for _, set := range presetSets {
+		name := c.Preset
+		if set.key == "detail" {
+			name = c.Detail
+		}
+		if _, err := set.read(name); err != nil && name != "" {
+			check(false, set.key, "one of "+strings.Join(set.names(), ", "), strconv.Quote(name))
+		}
+	}
+	switch c.LogLevel {
+	case zerolog.LevelTraceValue, zerolog.LevelDebugValue, zerolog.LevelInfoValue,
+		zerolog.LevelWarnValue, zerolog.LevelErrorValue:
+	default:
+		check(false, "log_level", "trace, debug, info, warn or error", strconv.Quote(c.LogLevel))
+	}
+	for _, part := range []struct {
+		name string
+		err  error
+	}{
+		{"media", c.Media.Validate()},
+		{"pacing", c.Pacing.Validate()},
+		{"inference", c.Inference.Validate()},
+		{"agent", c.Agent.Validate()},
+	} {
+		for _, err := range unjoin(part.err) {
+			errs = append(errs, fmt.Errorf("%s.%w", part.name, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...) // The rules between settings need each to be right by itself.
+	}
+
+	if _, ok := c.profile(c.Agent.Profile); !ok {
+		names := make([]string, len(c.Profiles))
+		for i, p := range c.Profiles {
+			names[i] = p.Name
+		}
+		check(false, "agent.profile", "one of "+strings.Join(names, ", "), strconv.Quote(c.Agent.Profile))
+	}
+	needed := (c.Agent.Frames-1)*c.Agent.Stride + 1
+	check(needed <= c.Media.WindowSize, "media.window_size", fmt.Sprintf(
+		"at least %d, to hold %d pictures (frames_per_look) with stride %d", needed, c.Agent.Frames, c.Agent.Stride),
+		c.Media.WindowSize)
+	check(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.MaxDelay.Seconds(), "media.relay_max_seconds",
+		fmt.Sprintf("at least pacing.max_delay (%v), or the picture cannot be held that long", c.Pacing.MaxDelay),
+		c.Media.RelayMaxSeconds)
+	tokens := c.LookTokens() + promptTokens
+	check(tokens <= c.Inference.MaxInputTokens, "inference.max_input_tokens", fmt.Sprintf(
+		"at least %d for %d pictures and the words around them", tokens, c.Agent.Frames), c.Inference.MaxInputTokens)
+	return errors.Join(errs...)
+}
+
+// profile finds a profile by name.
+func (c Config) profile(name string) (agent.Profile, bool) {
+	i := slices.IndexFunc(c.Profiles, func(p agent.Profile) bool { return p.Name == name })
+	if i < 0 {
+		return agent.Profile{}, false
+	}
+	return c.Profiles[i], true
+}
+
+// What a picture and the words around the pictures cost MiniCPM-o 4.5 at its input.
+const (
+	// tileTokens is one tile of a picture: 64 and a mark on either side.
+	tileTokens = 66
+	// tileSide is the edge of a tile in pixels; a picture whose area is no larger is not cut.
+	tileSide = 448
+	// promptTokens is kept for profile, instruction and the last comment.
+	promptTokens = 1024
+)
+
+// LookSpan is how much time one look covers, in seconds: frames x stride / fps.
+func (c Config) LookSpan() float64 {
+	return float64(c.Agent.Frames*c.Agent.Stride) / c.Media.CaptureFPS
+}
+
+// LookTokens is the most that the pictures of one look cost at the model's
+// input, in tokens, for pictures of 16:9: each is one tile, and one more for
+// every part it is cut into when it is larger than a tile and max_slices allows.
+func (c Config) LookTokens() int {
+	side := float64(c.Media.LongSide)
+	parts := min(math.Ceil(side*side*9/16/(tileSide*tileSide)), float64(c.Inference.MaxSlices))
+	tiles := 1
+	if parts > 1 {
+		tiles += c.Inference.MaxSlices // The cutter may choose one part more than needed.
+	}
+	return c.Agent.Frames * tiles * tileTokens
+}
+
+// Explain says in words what the settings come to, a line each.
+func (c Config) Explain() []string {
+	lines := []string{
+		fmt.Sprintf("a look covers %.3g s: %d pictures, every %s of %.3g a second",
+			c.LookSpan(), c.Agent.Frames, ordinal(c.Agent.Stride), c.Media.CaptureFPS),
+		fmt.Sprintf("its pictures cost at most %d tokens, of %d (inference.max_input_tokens)",
+			c.LookTokens(), c.Inference.MaxInputTokens),
+		fmt.Sprintf("the window remembers %.3g s", float64(c.Media.WindowSize)/c.Media.CaptureFPS),
+	}
+	switch {
+	case c.Pacing.FixedDelay > 0:
+		lines = append(lines, fmt.Sprintf("the picture is shown %v late, whatever is measured", c.Pacing.FixedDelay))
+	case c.Pacing.InitialDelay == 0:
+		lines = append(lines, "the picture is shown without delay, so words come after what they are about")
+	default:
+		lines = append(lines, fmt.Sprintf("the picture is shown %v late at first, then as late as comments need, "+
+			"between %v and %v", c.Pacing.InitialDelay, c.Pacing.MinDelay, c.Pacing.MaxDelay))
+	}
+	return lines
+}
+
+func ordinal(n int) string {
+	switch {
+	case n == 1:
+		return "one"
+	case n%100/10 != 1 && n%10 == 2:
+		return strconv.Itoa(n) + "nd"
+	case n%100/10 != 1 && n%10 == 3:
+		return strconv.Itoa(n) + "rd"
+	case n%100/10 != 1 && n%10 == 1:
+		return strconv.Itoa(n) + "st"
+	}
+	return strconv.Itoa(n) + "th"
+}
+
+// unjoin takes apart what errors.Join put together.
+func unjoin(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if j, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself, not a cause
+		return j.Unwrap()
+	}
+	return []error{err}
+}
+
+// Variables lists every environment variable with the YAML path it sets, in
+// the order of the file.
+func Variables() []Variable {
+	var out []Variable
+	g := schemaOf(Config{})
+	g.each(func(l *leaf) { out = append(out, Variable{Name: l.env, Path: l.path, Secret: l.secret}) })
+	alias := map[string]string{}
+	for name, target := range wellKnown() {
+		alias[target] = name
+	}
+	for i := range out {
+		out[i].WellKnown = alias[out[i].Name]
+	}
+	return out
+}
+
+// Variable is one environment variable.
+type Variable struct {
+	Name string
+	// WellKnown is a second name, used where others use it too (LIVEKIT_URL).
+	WellKnown string
+	// Path of the setting in the file. A secret has none there: it is only the name in messages.
+	Path   string
+	Secret bool
+}
+
+// wellKnown are the names that LiveKit's own programs read.
+func wellKnown() map[string]string {
+	return map[string]string{
+		"LIVEKIT_URL":        Prefix + "AGENT_LIVEKIT_URL",
+		"LIVEKIT_API_KEY":    Prefix + "AGENT_LIVEKIT_API_KEY",
+		"LIVEKIT_API_SECRET": Prefix + "AGENT_LIVEKIT_API_SECRET",
+	}
+}
+
+// environment turns "NAME=value" strings into a map, leaving out empty values.
+func environment(environ []string) map[string]string {
+	out := map[string]string{}
+	for _, kv := range environ {
+		if name, value, ok := strings.Cut(kv, "="); ok && value != "" {
+			out[name] = value
+		}
+	}
+	for name, target := range wellKnown() {
+		if out[name] == "" {
+			continue
+		}
+		if out[target] == "" {
+			out[target] = out[name]
+			out[aliasMark+target] = name
+		}
+	}
+	return out
+}
+
+// aliasMark keeps, beside a variable, the well-known name it was given by. No
+// variable of the system can hold it.
+const aliasMark = "="
+
+// sortedKeys returns a map's keys in order, so that messages do not jump about.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

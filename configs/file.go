@@ -1,0 +1,364 @@
+package configs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// document is one parsed YAML text.
+type document struct {
+	name    string // the file, or "preset owl"
+	lines   []string
+	root    ast.Node
+	anchors map[string]ast.Node
+}
+
+// parse reads YAML into its tree; a mistake in the syntax is the only thing
+// reported of such a text.
+func (l *loader) parse(name string, text []byte) document {
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // The mark some editors put in front.
+	doc := document{name: name, lines: strings.Split(string(text), "\n"), anchors: map[string]ast.Node{}}
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		p := Problem{File: name, Message: "expected YAML: " + firstLine(err.Error())}
+		var at yaml.Error
+		if errors.As(err, &at) && at.GetToken() != nil {
+			p.Message = "expected YAML: " + at.GetMessage()
+			p.Line, p.Column = at.GetToken().Position.Line, at.GetToken().Position.Column
+			p.Excerpt = doc.excerpt(p.Line, p.Column)
+		}
+		l.bad = append(l.bad, p)
+		return doc
+	}
+	var bodies []ast.Node
+	for _, d := range file.Docs {
+		if d != nil && d.Body != nil && d.Body.Type() != ast.CommentType {
+			bodies = append(bodies, d.Body)
+		}
+	}
+	if len(bodies) > 1 {
+		l.fail(doc, bodies[1], "", "expected one YAML document, the file has "+strconv.Itoa(len(bodies)))
+		return doc
+	}
+	if len(bodies) == 1 {
+		doc.root = bodies[0]
+		ast.Walk(anchorFinder(doc.anchors), doc.root)
+	}
+	return doc
+}
+
+// anchorFinder collects "&name" marks, for "*name" to find.
+type anchorFinder map[string]ast.Node
+
+// Visit implements ast.Visitor.
+func (a anchorFinder) Visit(n ast.Node) ast.Visitor {
+	if m, ok := n.(*ast.AnchorNode); ok && m.Name != nil && m.Value != nil {
+		a[m.Name.GetToken().Value] = m.Value
+	}
+	return a
+}
+
+// text returns the value of a top-level text setting, "" when it is not there.
+func (d document) text(key string) string {
+	value := ""
+	d.entries(d.root, func(e *ast.MappingValueNode) {
+		if e.Key.GetToken().Value == key {
+			if s, ok := d.resolve(e.Value).(*ast.StringNode); ok {
+				value = s.Value
+			}
+		}
+	})
+	return value
+}
+
+// entries calls fn for each "key: value" of a mapping; false when n is none.
+func (d document) entries(n ast.Node, fn func(*ast.MappingValueNode)) bool {
+	switch n := d.resolve(n).(type) {
+	case nil, *ast.NullNode:
+	case *ast.MappingNode:
+		for _, e := range n.Values {
+			fn(e)
+		}
+	case *ast.MappingValueNode:
+		fn(n)
+	default:
+		return false
+	}
+	return true
+}
+
+// resolve looks through anchors, aliases and tags to the value itself.
+func (d document) resolve(n ast.Node) ast.Node {
+	for range 16 { // An alias may name itself.
+		switch m := n.(type) {
+		case *ast.AnchorNode:
+			n = m.Value
+		case *ast.AliasNode:
+			if m.Value == nil {
+				return nil
+			}
+			n = d.anchors[m.Value.GetToken().Value]
+		case *ast.TagNode:
+			n = m.Value
+		default:
+			return n
+		}
+	}
+	return nil
+}
+
+// apply lays a document over the settings. layer names it when it is not the user's file.
+func (l *loader) apply(doc document, layer string) {
+	if doc.root != nil {
+		l.applyGroup(doc, doc.root, l.schema, layer)
+	}
+}
+
+func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
+	ok := doc.entries(n, func(e *ast.MappingValueNode) {
+		key := e.Key.GetToken().Value
+		path := strings.TrimPrefix(g.path+"."+key, ".")
+		if e.Key.IsMergeKey() {
+			l.fail(doc, e.Key, g.path, `merge keys ("<<") are not read: write the settings out`)
+			return
+		}
+		if sub, ok := g.groups[key]; ok {
+			l.applyGroup(doc, e.Value, sub, layer)
+			return
+		}
+		if leaf, ok := g.leaves[key]; ok {
+			l.applyLeaf(doc, e, leaf, layer)
+			return
+		}
+		if secret := g.secret(key); secret != nil {
+			// No excerpt: it would print the secret.
+			pos := position(e.Key)
+			l.bad = append(l.bad, Problem{
+				Path: secret.path, File: doc.name, Line: pos.Line, Column: pos.Column,
+				Message: fmt.Sprintf("%q is a secret: it is read from the environment only (%s)", key, secret.env),
+			})
+			return
+		}
+		message := fmt.Sprintf("unknown field %q", key)
+		if guess := nearest(key, g.order); guess != "" {
+			message += fmt.Sprintf(", did you mean %q?", guess)
+		}
+		l.fail(doc, e.Key, path, message)
+	})
+	if !ok {
+		l.fail(doc, n, g.path, "must be settings by name, is "+what(n))
+	}
+}
+
+func (l *loader) applyLeaf(doc document, e *ast.MappingValueNode, leaf *leaf, layer string) {
+	value := doc.resolve(e.Value)
+	field := reflect.ValueOf(&l.cfg).Elem().FieldByIndex(leaf.index)
+	if !setNode(doc, field, value) {
+		at := ast.Node(e.Key)
+		if value != nil && value.Type() != ast.NullType {
+			at = e.Value
+		}
+		l.fail(doc, at, leaf.path, "must be "+leaf.kind()+", is "+what(value))
+		return
+	}
+	pos := position(e.Key)
+	o := origin{file: doc.name, line: pos.Line, column: pos.Column, excerpt: doc.excerpt(pos.Line, pos.Column)}
+	o.name = fmt.Sprintf("%s line %d", filepath.Base(doc.name), pos.Line)
+	if layer != "" {
+		o = origin{name: layer}
+	}
+	l.origins[leaf.path] = o
+}
+
+// setNode puts a YAML value into a field of a Config; false when it is of
+// another kind. Kinds are not converted, except a bare number where text is
+// wanted and nothing at all where text or a list is.
+func setNode(doc document, field reflect.Value, n ast.Node) bool {
+	if field.Type() == reflect.TypeFor[time.Duration]() {
+		switch n := n.(type) {
+		case *ast.StringNode:
+			d, err := time.ParseDuration(n.Value)
+			field.SetInt(int64(d))
+			return err == nil
+		case *ast.IntegerNode:
+			field.SetInt(0)
+			return n.GetToken().Value == "0" // Zero needs no unit.
+		}
+		return false
+	}
+	switch field.Kind() { //nolint:exhaustive // the kinds that settings have
+	case reflect.Bool:
+		b, ok := n.(*ast.BoolNode)
+		if ok {
+			field.SetBool(b.Value)
+		}
+		return ok
+	case reflect.Int:
+		i, ok := wholeNumber(n)
+		if ok {
+			field.SetInt(i)
+		}
+		return ok
+	case reflect.Float64:
+		if f, ok := n.(*ast.FloatNode); ok && !math.IsNaN(f.Value) && !math.IsInf(f.Value, 0) {
+			field.SetFloat(f.Value)
+			return true
+		}
+		i, ok := wholeNumber(n)
+		if ok {
+			field.SetFloat(float64(i))
+		}
+		return ok
+	case reflect.String:
+		s, ok := textOf(n)
+		if ok {
+			field.SetString(s)
+		}
+		return ok
+	case reflect.Slice:
+		return setList(doc, field, n)
+	}
+	return false
+}
+
+func setList(doc document, field reflect.Value, n ast.Node) bool {
+	var items []ast.Node
+	switch n := n.(type) {
+	case nil, *ast.NullNode:
+	case *ast.SequenceNode:
+		items = n.Values
+	default:
+		return false
+	}
+	list := reflect.MakeSlice(field.Type(), len(items), len(items))
+	for i, item := range items {
+		if item = doc.resolve(item); item == nil || item.Type() == ast.NullType || !setNode(doc, list.Index(i), item) {
+			return false
+		}
+	}
+	if len(items) == 0 {
+		list = reflect.Zero(field.Type())
+	}
+	field.Set(list)
+	return true
+}
+
+func wholeNumber(n ast.Node) (int64, bool) {
+	i, ok := n.(*ast.IntegerNode)
+	if !ok {
+		return 0, false
+	}
+	switch v := i.Value.(type) {
+	case int64:
+		return v, true
+	case uint64:
+		return int64(v), v <= math.MaxInt64
+	}
+	return 0, false
+}
+
+func textOf(n ast.Node) (string, bool) {
+	switch n := n.(type) {
+	case nil, *ast.NullNode:
+		return "", true
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.LiteralNode:
+		return n.Value.Value, true
+	case *ast.IntegerNode, *ast.FloatNode:
+		return n.GetToken().Value, true
+	}
+	return "", false
+}
+
+// what names a YAML value for people.
+func what(n ast.Node) string {
+	switch n := n.(type) {
+	case nil, *ast.NullNode:
+		return "empty"
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "a group of settings"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.StringNode:
+		return strconv.Quote(shorten(n.Value, 60))
+	case *ast.LiteralNode:
+		return "a block of text"
+	default:
+		return shorten(printable(n.GetToken().Value), 60)
+	}
+}
+
+// fail reports a problem at a place in a document.
+func (l *loader) fail(doc document, n ast.Node, path, message string) {
+	pos := position(n)
+	l.bad = append(l.bad, Problem{
+		Path: path, Message: message, File: doc.name,
+		Line: pos.Line, Column: pos.Column, Excerpt: doc.excerpt(pos.Line, pos.Column),
+	})
+}
+
+func position(n ast.Node) token.Position {
+	if n == nil || n.GetToken() == nil || n.GetToken().Position == nil {
+		return token.Position{Line: 1, Column: 1}
+	}
+	return *n.GetToken().Position
+}
+
+// excerpt shows one line of the document with a mark under the column. Only
+// the line itself: its neighbours may hold what must not be printed, and a line
+// that may hold a secret is left out too.
+func (d document) excerpt(line, column int) string {
+	if line < 1 || line > len(d.lines) {
+		return ""
+	}
+	text := printable(strings.TrimRight(d.lines[line-1], "\r"))
+	low := strings.ToLower(text)
+	for _, word := range []string{"secret", "token", "password", "passwd", "api_key", "apikey", "://"} {
+		// max_tokens and its kin are no secrets.
+		if strings.Contains(strings.ReplaceAll(low, "tokens", ""), word) && (word != "://" || strings.Contains(low, "@")) {
+			return ""
+		}
+	}
+	head := fmt.Sprintf("> %2d | ", line)
+	out := head + shorten(text, 100)
+	if column >= 1 && column <= 100 {
+		out += "\n" + strings.Repeat(" ", len(head)+column-1) + "^"
+	}
+	return out
+}
+
+// printable replaces what could steer a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func shorten(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
+}
+
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return printable(s)
+}

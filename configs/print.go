@@ -1,0 +1,87 @@
+package configs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Print writes the settings in force as a YAML file that Load would read to the
+// same effect. A comment beside a setting says where it came from if it is not
+// the default. Secrets appear in comments, as set or not set, never with their value.
+func (c Config) Print(w io.Writer) error {
+	var b bytes.Buffer
+	c.printGroup(&b, schemaOf(c), reflect.ValueOf(c), "")
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func (c Config) printGroup(b *bytes.Buffer, g *group, root reflect.Value, indent string) {
+	for _, key := range g.order {
+		if sub, ok := g.groups[key]; ok {
+			fmt.Fprintf(b, "%s%s:\n", indent, key)
+			c.printGroup(b, sub, root, indent+"  ")
+			continue
+		}
+		l := g.leaves[key]
+		fmt.Fprintf(b, "%s%s: %s", indent, key, scalar(root.FieldByIndex(l.index)))
+		if from := c.from[l.path]; from != "" {
+			fmt.Fprintf(b, "  # %s", printable(from))
+		}
+		b.WriteByte('\n')
+	}
+	for _, l := range g.hidden {
+		state := "not set"
+		if root.FieldByIndex(l.index).String() != "" {
+			state = "set"
+			if from := c.from[l.path]; from != "" {
+				state += " by " + from
+			}
+		}
+		name := l.path[strings.LastIndexByte(l.path, '.')+1:]
+		fmt.Fprintf(b, "%s# %s: %s, redacted\n", indent, name, state)
+	}
+}
+
+// scalar writes one value as YAML.
+func scalar(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return x.String()
+	case bool:
+		return strconv.FormatBool(x)
+	case int:
+		return strconv.Itoa(x)
+	case float64:
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	case []string:
+		parts := make([]string, len(x))
+		for i, s := range x {
+			parts[i] = quote(s)
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case []int:
+		parts := make([]string, len(x))
+		for i, n := range x {
+			parts[i] = strconv.Itoa(n)
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return quote(v.String())
+}
+
+// quote writes text in double quotes, which YAML reads as JSON does.
+func quote(s string) string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		return strconv.Quote(s) // A string always encodes.
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,106 @@
+package configs
+
+import (
+	"reflect"
+	"strings"
+	"time"
+
+	"touchline/inference"
+)
+
+// group is one level of the file: settings and further groups, in the order of
+// the Go fields.
+type group struct {
+	path   string
+	order  []string
+	leaves map[string]*leaf
+	groups map[string]*group
+	// hidden are the secrets of this level, which a file may not hold.
+	hidden []*leaf
+}
+
+// leaf is one setting.
+type leaf struct {
+	path   string // media.watch.identity
+	env    string // TOUCHLINE_MEDIA_WATCH_IDENTITY
+	index  []int  // for reflect.Value.FieldByIndex
+	typ    reflect.Type
+	secret bool
+}
+
+// schemaOf reads the yaml, env and envPrefix tags of a struct. A field that has
+// neither is no setting.
+func schemaOf(v any) *group { return readGroup(reflect.TypeOf(v), "", Prefix, nil) }
+
+func readGroup(t reflect.Type, path, prefix string, index []int) *group {
+	g := &group{path: strings.TrimSuffix(path, "."), leaves: map[string]*leaf{}, groups: map[string]*group{}}
+	for f := range t.Fields() {
+		key, env, nested := f.Tag.Get("yaml"), f.Tag.Get("env"), f.Tag.Get("envPrefix")
+		at := append(append([]int(nil), index...), f.Index...)
+		switch {
+		case nested != "":
+			g.order = append(g.order, key)
+			g.groups[key] = readGroup(f.Type, path+key+".", prefix+nested, at)
+		case env != "" && key == "-":
+			key = strings.ToLower(env)
+			g.hidden = append(g.hidden, &leaf{path: path + key, env: prefix + env, index: at, typ: f.Type, secret: true})
+		case env != "":
+			g.order = append(g.order, key)
+			g.leaves[key] = &leaf{path: path + key, env: prefix + env, index: at, typ: f.Type}
+		}
+	}
+	return g
+}
+
+// each calls fn for all settings below, secrets last in their group.
+func (g *group) each(fn func(*leaf)) {
+	for _, key := range g.order {
+		if l, ok := g.leaves[key]; ok {
+			fn(l)
+		} else {
+			g.groups[key].each(fn)
+		}
+	}
+	for _, l := range g.hidden {
+		fn(l)
+	}
+}
+
+// secret finds the secret that a key names, or nearly names.
+func (g *group) secret(key string) *leaf {
+	for _, l := range g.hidden {
+		name := l.path[strings.LastIndexByte(l.path, '.')+1:]
+		if key == name || (nearest(key, g.order) == "" && nearest(key, []string{name}) != "") {
+			return l
+		}
+	}
+	return nil
+}
+
+// flat returns all settings below by path.
+func (g *group) flat() map[string]*leaf {
+	out := map[string]*leaf{}
+	g.each(func(l *leaf) { out[l.path] = l })
+	return out
+}
+
+// kind says in words what a setting takes.
+func (l *leaf) kind() string {
+	switch {
+	case l.typ == reflect.TypeFor[time.Duration]():
+		return "a time with its unit, such as 500ms, 4s or 10m"
+	case l.typ.Kind() == reflect.Bool:
+		return "true or false"
+	case l.typ.Kind() == reflect.Int:
+		return "a whole number"
+	case l.typ.Kind() == reflect.Float64:
+		return "a number"
+	case l.typ.Kind() == reflect.Slice && l.typ.Elem().Kind() == reflect.Int:
+		return "a list of whole numbers"
+	case l.typ.Kind() == reflect.Slice:
+		return "a list of texts"
+	case l.typ == reflect.TypeFor[inference.Secret]():
+		return "a secret"
+	}
+	return "text"
+}
