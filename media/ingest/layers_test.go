@@ -1,0 +1,188 @@
+package ingest_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs/av1/obu"
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+	"touchline/media/ingest"
+)
+
+// vp9Layer makes one packet of a layer frame as a three-layer sender does.
+type vp9Layer struct {
+	sid        byte
+	begin, end bool
+	key        bool // no inter-picture prediction
+	ss         bool
+	body       []byte
+}
+
+// payload writes the descriptor of RFC 9628, non-flexible mode.
+func (l vp9Layer) payload(id uint16) []byte {
+	b := []byte{0x80 | 0x20, 0x80 | byte(id>>8), byte(id), l.sid << 1, byte(id)}
+	if l.sid > 0 {
+		b[3] |= 1
+	}
+	if !l.key {
+		b[0] |= 0x40
+	}
+	if l.begin {
+		b[0] |= 0x08
+	}
+	if l.end {
+		b[0] |= 0x04
+	}
+	if l.ss {
+		b[0] |= 0x02
+		b = append(b, 2<<5|0x10, 1, 64, 0, 180, 2, 128, 1, 104, 5, 0, 2, 208) // 320x180, 640x360, 1280x720
+	}
+	return append(b, l.body...)
+}
+
+// vp9Body is the head of an uncompressed header with something behind it.
+func vp9Body(key bool, w, h int, fill byte) []byte {
+	if !key {
+		return append([]byte{0x86}, bytes.Repeat([]byte{fill}, 50)...)
+	}
+	b := []byte{0x82, 0x49, 0x83, 0x42}
+	// colour space 3 bits, range 1 bit, width 16 bits, height 16 bits
+	v := uint64(0)<<32 | uint64(w-1)<<16 | uint64(h-1)
+	for shift := 28; shift >= -4; shift -= 8 {
+		if shift >= 0 {
+			b = append(b, byte(v>>shift))
+		} else {
+			b = append(b, byte(v<<4))
+		}
+	}
+	return append(b, bytes.Repeat([]byte{fill}, 50)...)
+}
+
+func TestVP9SpatialLayersAreOneUnit(t *testing.T) {
+	t.Parallel()
+	const pictures, layers = 20, 3
+	build := func(pictures int, upTo byte) []truth {
+		var out []truth
+		seq := uint16(1)
+		for i := range pictures {
+			tr := truth{ts: uint32(i) * 3000}
+			key := i%10 == 0
+			for sid := range upTo {
+				body := vp9Body(key && sid == 0, 320, 180, byte(i))
+				for part := range 2 {
+					l := vp9Layer{sid: sid, begin: part == 0, end: part == 1, key: key, ss: key && sid == 0 && part == 0}
+					l.body = body[:30]
+					if part == 1 {
+						l.body = body[30:]
+					}
+					tr.packets = append(tr.packets, &rtp.Packet{
+						Header: rtp.Header{
+							SequenceNumber: seq, Timestamp: tr.ts, SSRC: 7, Marker: sid == upTo-1 && part == 1,
+						},
+						Payload: l.payload(uint16(i)),
+					})
+					seq++
+				}
+				tr.data = append(tr.data, body...)
+			}
+			out = append(out, tr)
+		}
+		return out
+	}
+
+	a := ingest.New(ingest.Options{Codec: media.VP9})
+	frames := build(pictures, layers)
+	out := pushAll(a, frames)
+	require.Len(t, out, pictures, "%+v", a.Stats())
+	for i, f := range out {
+		require.Equal(t, i%10 == 0, f.KeyFrame)
+		require.Equal(t, 3, f.SpatialLayers)
+		require.Equal(t, 1280, f.Width)
+		require.Equal(t, 720, f.Height)
+		require.Equal(t, frames[i].data, f.Data)
+		require.Len(t, f.Packets, 6)
+	}
+
+	// An SFU that forwards two layers only: the picture is smaller.
+	a = ingest.New(ingest.Options{Codec: media.VP9})
+	out = pushAll(a, build(pictures, 2))
+	require.Len(t, out, pictures)
+	require.Equal(t, 640, out[0].Width)
+	require.Equal(t, 360, out[5].Height)
+	require.Equal(t, 3, out[5].SpatialLayers)
+
+	// A lost layer packet costs everything up to the next key frame.
+	a = ingest.New(ingest.Options{Codec: media.VP9})
+	frames = build(pictures, layers)
+	frames[3].packets = append(frames[3].packets[:3:3], frames[3].packets[4:]...)
+	out = pushAll(a, frames)
+	require.Len(t, out, 3+10)
+}
+
+func TestAV1SpatialLayersAreOneUnit(t *testing.T) {
+	t.Parallel()
+	units := encode(t, media.AV1, 320, 192, 4)
+	var frames []truth
+	seq := uint16(1)
+	for i, u := range units {
+		tr := truth{ts: uint32(i) * 3000}
+		for sid := range byte(2) {
+			var elements [][]byte
+			for _, o := range obus(t, u) {
+				if sid > 0 && obu.Type(o[0]) == obu.OBUSequenceHeader {
+					continue
+				}
+				elements = append(elements, append([]byte{o[0]<<3 | 4, sid << 3}, o[1:]...))
+			}
+			for k, e := range elements {
+				head := byte(0x10)
+				tr.packets = append(tr.packets, &rtp.Packet{
+					Header: rtp.Header{
+						SequenceNumber: seq, Timestamp: tr.ts, SSRC: 7, Marker: sid == 1 && k == len(elements)-1,
+					},
+					Payload: append([]byte{head}, e...),
+				})
+				seq++
+			}
+		}
+		frames = append(frames, tr)
+	}
+	a := ingest.New(ingest.Options{Codec: media.AV1})
+	out := pushAll(a, frames)
+	require.Len(t, out, 4, "%+v", a.Stats())
+	require.True(t, out[0].KeyFrame)
+	require.False(t, out[1].KeyFrame)
+	require.Equal(t, 2, out[3].SpatialLayers)
+	require.Equal(t, 320, out[3].Width)
+}
+
+// TestLossWithEveryCodec drops packets at random and requires that what comes
+// out is whole and decodable.
+func TestLossWithEveryCodec(t *testing.T) {
+	t.Parallel()
+	for _, codec := range []media.Codec{media.VP8, media.VP9, media.H264, media.H265, media.AV1} {
+		t.Run(codec.String(), func(t *testing.T) {
+			t.Parallel()
+			units := encode(t, codec, 320, 192, 60)
+			for drop := range 12 {
+				frames := packetise(codec, units, 1, 1, 300)
+				// The first, the second, the last packet of a key frame and of others.
+				i := []int{15, 20, 30, 44}[drop%4]
+				k := []int{0, 1, len(frames[i].packets) - 1}[drop/4]
+				k = min(k, len(frames[i].packets)-1)
+				frames[i].packets = append(frames[i].packets[:k:k], frames[i].packets[k+1:]...)
+				a := ingest.New(ingest.Options{Codec: codec})
+				out := pushAll(a, frames)
+				out = append(out, a.Tick(at(100))...)
+				next := (i/15 + 1) * 15
+				require.Len(t, out, i+60-next, "frame %d packet %d lost: %+v", i, k, a.Stats())
+				require.True(t, next == 60 || out[i].KeyFrame)
+				require.True(t, next == 60 || out[i].PTS > out[i-1].PTS+time.Second/30)
+			}
+		})
+	}
+}
