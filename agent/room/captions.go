@@ -1,0 +1,193 @@
+package room
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+)
+
+// Topics and attributes of text streams, as LiveKit's front ends know them.
+const (
+	topicTranscription = "lk.transcription"
+	topicChat          = "lk.chat"
+
+	attrSegment = "lk.segment_id"
+	attrFinal   = "lk.transcription_final"
+	attrTrack   = "lk.transcribed_track_id"
+)
+
+// TopicCycle is the data topic with one JSON record (agent.Record) per cycle.
+const TopicCycle = "touchline.cycle"
+
+// maxPayload is the most a data packet of ours carries, in bytes; the data
+// channel takes about 15 kB.
+const maxPayload = 14000
+
+// captionQueue is how many steps may wait for the data channel.
+const captionQueue = 256
+
+// rawPacket sends any data packet: the library's own text streams wait for
+// the channel to drain before each step, which costs some 200 ms.
+type rawPacket struct{ *livekit.DataPacket }
+
+// ToProto implements lksdk.DataPacket.
+func (p rawPacket) ToProto() *livekit.DataPacket { return p.DataPacket }
+
+// Captions publishes what is said: word by word as a text stream on
+// lk.transcription with the older Transcription packet beside it, a JSON record
+// per cycle on touchline.cycle, by setting a copy on lk.chat, and the state as
+// attributes. It implements agent.TextOutput. Run must run.
+type Captions struct {
+	sup   *Supervisor
+	chat  bool
+	log   zerolog.Logger
+	queue chan any // agent.Caption, agent.Record
+
+	lost atomic.Uint64
+
+	// Only Run touches these.
+	segment string
+	openIn  *lksdk.Room // where the segment's stream was begun
+	chunks  uint64
+}
+
+// NewCaptions publishes through the supervisor's present connection. chat
+// repeats each finished comment on lk.chat.
+func NewCaptions(sup *Supervisor, chat bool, log zerolog.Logger) *Captions {
+	return &Captions{
+		sup: sup, chat: chat, log: log.With().Str("component", "captions").Logger(),
+		queue: make(chan any, captionQueue),
+	}
+}
+
+// Caption implements agent.TextOutput.
+func (c *Captions) Caption(step agent.Caption) { c.offer(step) }
+
+// Record implements agent.TextOutput.
+func (c *Captions) Record(r agent.Record) { c.offer(r) }
+
+// State implements agent.TextOutput.
+func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
+
+// Lost is how many steps and records found no room in the queue.
+func (c *Captions) Lost() uint64 { return c.lost.Load() }
+
+func (c *Captions) offer(item any) {
+	select {
+	case c.queue <- item:
+	default:
+		c.lost.Add(1)
+	}
+}
+
+// Run publishes what comes until ctx ends.
+func (c *Captions) Run(ctx context.Context) error {
+	report := time.NewTicker(time.Second)
+	defer report.Stop()
+	var told uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case item := <-c.queue:
+			room := c.sup.CurrentRoom()
+			if room == nil {
+				continue
+			}
+			switch v := item.(type) {
+			case agent.Caption:
+				c.caption(room, v)
+			case agent.Record:
+				c.record(room, v)
+			}
+		case <-report.C:
+			if lost := c.lost.Load(); lost != told {
+				c.log.Warn().Uint64("lost", lost-told).Msg("the data channel is too slow for the captions")
+				told = lost
+			}
+		}
+	}
+}
+
+func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
+	track := c.sup.VideoSID()
+	if voice := c.sup.VoiceSID(); step.Spoken && voice != "" {
+		track = voice
+	}
+	attributes := func(final string) map[string]string {
+		return map[string]string{attrSegment: step.Segment, attrFinal: final, attrTrack: track}
+	}
+	delta := step.Delta
+	if c.segment != step.Segment || c.openIn != room {
+		// A new utterance, or a new room in the middle of one: there, all of it.
+		c.segment, c.openIn, c.chunks = step.Segment, room, 0
+		delta = step.Text
+		c.send(room, streamHeader(step.Segment, topicTranscription, attributes("false"), time.Now()))
+	}
+	if delta != "" {
+		c.send(room, streamChunk(step.Segment, c.chunks, delta))
+		c.chunks++
+	}
+	if step.Final {
+		c.send(room, streamTrailer(step.Segment, attributes("true")))
+		c.segment, c.openIn = "", nil
+	}
+	c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: &livekit.Transcription{
+		TranscribedParticipantIdentity: c.sup.Identity(), TrackId: track,
+		Segments: []*livekit.TranscriptionSegment{{Id: step.Segment, Text: step.Text, Final: step.Final}},
+	}}})
+	if text := strings.TrimSpace(step.Text); c.chat && step.Final && text != "" {
+		id := "chat-" + step.Segment
+		c.send(room, streamHeader(id, topicChat, nil, time.Now()))
+		c.send(room, streamChunk(id, 0, text))
+		c.send(room, streamTrailer(id, nil))
+	}
+}
+
+func (c *Captions) record(room *lksdk.Room, r agent.Record) {
+	b, err := json.Marshal(r)
+	if err != nil || len(b) > maxPayload {
+		c.log.Warn().Err(err).Int("bytes", len(b)).Uint64("cycle", r.Cycle).
+			Msg("the cycle's record does not fit a data packet")
+		return
+	}
+	packet := lksdk.UserData(b)
+	packet.Topic = TopicCycle
+	c.send(room, packet.ToProto())
+}
+
+func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket) {
+	err := room.LocalParticipant.PublishDataPacket(rawPacket{p}, lksdk.WithDataPublishReliable(true))
+	if err != nil {
+		c.log.Debug().Err(err).Msg("data packet not sent")
+	}
+}
+
+func streamHeader(id, topic string, attributes map[string]string, now time.Time) *livekit.DataPacket {
+	return &livekit.DataPacket{Value: &livekit.DataPacket_StreamHeader{StreamHeader: &livekit.DataStream_Header{
+		StreamId: id, Timestamp: now.UnixMilli(), Topic: topic, MimeType: "text/plain", Attributes: attributes,
+		ContentHeader: &livekit.DataStream_Header_TextHeader{TextHeader: &livekit.DataStream_TextHeader{
+			OperationType: livekit.DataStream_CREATE,
+		}},
+	}}}
+}
+
+func streamChunk(id string, index uint64, text string) *livekit.DataPacket {
+	return &livekit.DataPacket{Value: &livekit.DataPacket_StreamChunk{StreamChunk: &livekit.DataStream_Chunk{
+		StreamId: id, ChunkIndex: index, Content: []byte(text),
+	}}}
+}
+
+func streamTrailer(id string, attributes map[string]string) *livekit.DataPacket {
+	return &livekit.DataPacket{Value: &livekit.DataPacket_StreamTrailer{StreamTrailer: &livekit.DataStream_Trailer{
+		StreamId: id, Attributes: attributes,
+	}}}
+}
