@@ -33,30 +33,32 @@ type VideoOutput interface {
 	WriteFrame(f delay.OutFrame) (written time.Time, err error)
 }
 
-// Decoder turns access units into pictures. Implementations run it in another process.
+// Decoder turns access units into pictures, and into other access units where
+// the source's own cannot be relayed. Implementations run it in another process.
 type Decoder interface {
 	// Run owns the decoder's process until ctx ends.
 	Run(ctx context.Context) error
 	// Decode queues one access unit; with sample set its picture is handed to
-	// the sink given at construction. It never blocks for long: when the
-	// decoder cannot keep up it drops up to the next key frame and returns an
-	// error that says so.
+	// the sink. It never blocks for long: when the decoder cannot keep up it
+	// drops up to the next key frame and returns an error that says so.
 	Decode(f media.EncodedFrame, sample bool) error
 	// Latest returns the newest decoded picture, or an error when there is none yet.
 	Latest(ctx context.Context) (media.VideoFrame, error)
-	// SetLongSide changes the longer edge of the pictures, in pixels.
-	SetLongSide(pixels int)
+	// SetTranscode turns encoding of all pictures on or off.
+	SetTranscode(on bool)
+	// ForceKeyFrame makes the next encoded picture a key frame.
+	ForceKeyFrame()
 }
 
-// Transcoder re-encodes what cannot be relayed as it is: H265, and VP9 or AV1
-// with spatial layers, whose dependency descriptors do not survive the relay.
-type Transcoder interface {
-	// Run owns the transcoder's process until ctx ends.
-	Run(ctx context.Context) error
-	// Transcode queues one access unit; what becomes of it goes to the sink given at construction.
-	Transcode(f media.EncodedFrame) error
-	// RequestKeyFrame makes one of the next pictures a key frame.
-	RequestKeyFrame()
+// DecoderSinks take what a Decoder makes. They are called from its own
+// goroutine and do not block for long.
+type DecoderSinks struct {
+	// Picture takes each sampled picture.
+	Picture func(media.VideoFrame)
+	// Encoded takes each transcoded access unit, with the times of its source's.
+	Encoded func(media.EncodedFrame)
+	// NeedKeyFrame is called when the decoder cannot go on without one.
+	NeedKeyFrame func()
 }
 
 // SpeechEvents are told by an AudioOutput, from its own goroutine; they must not block.

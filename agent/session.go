@@ -31,12 +31,8 @@ type Options struct {
 	EngineNote string
 
 	Input VideoInput
-	// NewDecoder makes the decoder. Sampled pictures go to onPicture; onRestart is
-	// called when it lost its state and needs a key frame.
-	NewDecoder func(onPicture func(media.VideoFrame), onRestart func()) (Decoder, error)
-	// NewTranscoder makes the transcoder when the first access unit comes that cannot be relayed;
-	// nil: such sources are watched, but not shown.
-	NewTranscoder func(sink func(media.EncodedFrame)) (Transcoder, error)
+	// NewDecoder makes the decoder.
+	NewDecoder func(DecoderSinks) (Decoder, error)
 
 	Video VideoOutput
 	Audio AudioOutput
@@ -68,7 +64,9 @@ type Session struct {
 	deliver chan struct{} // the deliverer looks again at its queue
 	started time.Time     // when Run began, guarded by mu
 
-	background sync.WaitGroup // one goroutine per spoken utterance
+	transcodes bool // the source cannot be relayed as it is; only intake touches it
+
+	background sync.WaitGroup // one goroutine per utterance being performed
 
 	mu         sync.Mutex
 	agent      Config
@@ -95,9 +93,6 @@ type Session struct {
 	failures   int
 	retryAt    time.Time
 	quiet      string // why the last look said nothing
-	transcoder Transcoder
-	transcodes chan Transcoder // hands a new one to Run
-	relayKey   bool            // relaying of this epoch's access units goes through the transcoder
 
 	grid     sampling
 	source   sourceMeter
@@ -117,20 +112,19 @@ func New(opts Options) (*Session, error) {
 		return nil, errors.New("expected a model, a video input and a decoder: give all three in Options")
 	}
 	s := &Session{
-		opts:       opts,
-		log:        opts.Log.With().Str("component", "agent").Logger(),
-		model:      opts.Model,
-		wake:       make(chan struct{}, 1),
-		deliver:    make(chan struct{}, 1),
-		agent:      opts.Agent,
-		pace:       opts.Pacing,
-		media:      opts.Media,
-		infer:      opts.Inference,
-		order:      opts.Agent.Instruction,
-		active:     opts.Agent.AutoStart || opts.Agent.Instruction != "",
-		delays:     pacing.NewDelayEstimator(opts.Pacing),
-		window:     window.New(opts.Media.WindowSize),
-		transcodes: make(chan Transcoder, 1),
+		opts:    opts,
+		log:     opts.Log.With().Str("component", "agent").Logger(),
+		model:   opts.Model,
+		wake:    make(chan struct{}, 1),
+		deliver: make(chan struct{}, 1),
+		agent:   opts.Agent,
+		pace:    opts.Pacing,
+		media:   opts.Media,
+		infer:   opts.Inference,
+		order:   opts.Agent.Instruction,
+		active:  opts.Agent.AutoStart || opts.Agent.Instruction != "",
+		delays:  pacing.NewDelayEstimator(opts.Pacing),
+		window:  window.New(opts.Media.WindowSize),
 	}
 	profile, err := s.findProfile(opts.Agent.Profile)
 	if err != nil {
@@ -143,7 +137,11 @@ func New(opts Options) (*Session, error) {
 		Slew:     opts.Pacing.Slew,
 		Initial:  s.delays.Target(),
 	})
-	if s.dec, err = opts.NewDecoder(s.onPicture, opts.Input.RequestKeyFrame); err != nil {
+	if s.dec, err = opts.NewDecoder(DecoderSinks{
+		Picture:      s.onPicture,
+		Encoded:      func(f media.EncodedFrame) { s.line.Push(f, time.Now()) },
+		NeedKeyFrame: opts.Input.RequestKeyFrame,
+	}); err != nil {
 		return nil, fmt.Errorf("make the decoder: %w", err)
 	}
 	if s.engine, err = opts.Model.NewSession(); err != nil {
@@ -164,14 +162,6 @@ func (s *Session) Run(ctx context.Context) error {
 	g.Go(func() error { return s.think(ctx) })
 	g.Go(func() error { return s.deliverLoop(ctx) })
 	g.Go(func() error { return s.watchStatus(ctx) })
-	g.Go(func() error {
-		select {
-		case t := <-s.transcodes:
-			return t.Run(ctx)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
 	if s.relays() {
 		g.Go(func() error { return s.line.Run(ctx, s.opts.Video) })
 	}
@@ -214,39 +204,23 @@ func (s *Session) intake(ctx context.Context) error {
 	}
 }
 
-// relay sends one access unit to the delay line, through the transcoder when
-// browsers could not show it otherwise.
+// relay sends one access unit to the delay line as it is, or has it encoded anew: no
+// common browser plays H265, and the dependency descriptors of VP9 and AV1 with
+// spatial layers do not survive the way through the bot.
 func (s *Session) relay(f media.EncodedFrame, now time.Time) {
-	if f.Codec != media.H265 && f.SpatialLayers <= 1 {
+	transcode := f.Codec == media.H265 || f.SpatialLayers > 1
+	if transcode != s.transcodes {
+		s.transcodes = transcode
+		s.dec.SetTranscode(transcode)
+		s.log.Info().Stringer("codec", f.Codec).Int("spatial_layers", f.SpatialLayers).
+			Bool("transcode", transcode).Msg("relay")
+	}
+	switch {
+	case !transcode:
 		s.line.Push(f, now)
-		return
+	case f.KeyFrame:
+		s.dec.ForceKeyFrame() // viewers who asked the source for one get ours
 	}
-	t := s.transcoderFor(f)
-	if t == nil {
-		return
-	}
-	if err := t.Transcode(f); err != nil {
-		s.log.Debug().Err(err).Msg("transcoder refuses a frame")
-		s.opts.Input.RequestKeyFrame()
-	}
-}
-
-func (s *Session) transcoderFor(f media.EncodedFrame) Transcoder {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.transcoder != nil || s.opts.NewTranscoder == nil || s.relayKey {
-		return s.transcoder
-	}
-	s.relayKey = true // one try
-	t, err := s.opts.NewTranscoder(func(f media.EncodedFrame) { s.line.Push(f, time.Now()) })
-	if err != nil {
-		s.log.Error().Err(err).Stringer("codec", f.Codec).Msg("source cannot be relayed without transcoding")
-		return nil
-	}
-	s.log.Info().Stringer("codec", f.Codec).Int("spatial_layers", f.SpatialLayers).Msg("relay transcodes to H264")
-	s.transcoder = t
-	s.transcodes <- t
-	return t
 }
 
 // onNewSourceLocked forgets everything that belongs to the pictures before.

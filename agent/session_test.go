@@ -54,8 +54,8 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 		Agent: agent.DefaultConfig(), Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),
 		Inference: inference.DefaultConfig(), Profiles: profiles(),
 		Model: r.engine, Input: r.camera,
-		NewDecoder: func(onPicture func(media.VideoFrame), _ func()) (agent.Decoder, error) {
-			r.dec.OnPicture = onPicture
+		NewDecoder: func(sinks agent.DecoderSinks) (agent.Decoder, error) {
+			r.dec.OnPicture = sinks.Picture
 			return r.dec, nil
 		},
 		Video: r.screen, Audio: r.voice, Texts: []agent.TextOutput{r.reader}, Log: zerolog.Nop(),

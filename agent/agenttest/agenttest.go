@@ -169,8 +169,11 @@ func (d *Decoder) SetLuma(luma func(pts time.Duration) byte) {
 	d.mu.Unlock()
 }
 
-// SetLongSide implements agent.Decoder.
-func (d *Decoder) SetLongSide(int) {}
+// SetTranscode implements agent.Decoder; nothing is ever encoded.
+func (d *Decoder) SetTranscode(bool) {}
+
+// ForceKeyFrame implements agent.Decoder.
+func (d *Decoder) ForceKeyFrame() {}
 
 // Screen is a VideoOutput that notes when each picture was shown.
 type Screen struct {
