@@ -1,0 +1,102 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"touchline/media/codec/wire"
+)
+
+// choice says which of libav's codecs to use: the first of each list that
+// this libav has.
+type choice struct {
+	decoders map[wire.Codec]string
+	encoders map[wire.Codec]string
+	// fallback holds the codecs for which the first of the list is missing.
+	fallback map[wire.Codec]bool
+}
+
+// decoderNames are libav's decoders for each codec, the best first. The
+// native VP9 decoder is last because it takes the lowest layer of a layered
+// stream for the picture.
+func decoderNames(c wire.Codec) []string {
+	switch c {
+	case wire.VP8:
+		return []string{"vp8", "libvpx"}
+	case wire.VP9:
+		return []string{"libvpx-vp9", "vp9"}
+	case wire.H264:
+		return []string{"h264", "libopenh264"}
+	case wire.H265:
+		return []string{"hevc"}
+	case wire.AV1:
+		return []string{"libdav1d", "libaom-av1"}
+	case wire.MJPEG:
+		return []string{"mjpeg"}
+	}
+	return nil
+}
+
+// encoderNames are libav's encoders for each codec, the best first.
+func encoderNames(c wire.Codec) []string {
+	switch c {
+	case wire.H264:
+		return []string{"libx264", "libopenh264"}
+	case wire.VP8:
+		return []string{"libvpx"}
+	case wire.VP9, wire.H265, wire.AV1, wire.MJPEG:
+	}
+	return nil
+}
+
+func newChoice(avoid []string) choice {
+	c := choice{
+		decoders: map[wire.Codec]string{}, encoders: map[wire.Codec]string{}, fallback: map[wire.Codec]bool{},
+	}
+	first := func(names []string, encoder bool) (string, bool) {
+		for i, n := range names {
+			if !slices.Contains(avoid, n) && has(n, encoder) {
+				return n, i == 0
+			}
+		}
+		return "", false
+	}
+	for codec := wire.VP8; codec.Known(); codec++ {
+		if name, best := first(decoderNames(codec), false); name != "" {
+			c.decoders[codec], c.fallback[codec] = name, !best
+		}
+		if name, _ := first(encoderNames(codec), true); name != "" {
+			c.encoders[codec] = name
+		}
+	}
+	return c
+}
+
+// encoder returns the encoder for a codec, or for the other one that can be
+// encoded when this libav lacks it.
+func (c choice) encoder(want wire.Codec) (wire.Codec, string) {
+	for _, codec := range []wire.Codec{want, wire.H264, wire.VP8} {
+		if name := c.encoders[codec]; name != "" {
+			return codec, name
+		}
+	}
+	return want, ""
+}
+
+// String lists the choice, "none" for what is missing.
+func (c choice) String() string {
+	var b strings.Builder
+	line := func(what string, codec wire.Codec, name string) {
+		if name == "" {
+			name = "none"
+		}
+		b.WriteString(what + " " + codec.String() + ": " + name + "\n")
+	}
+	for codec := wire.VP8; codec.Known(); codec++ {
+		line("decode", codec, c.decoders[codec])
+	}
+	for _, codec := range []wire.Codec{wire.H264, wire.VP8} {
+		line("encode", codec, c.encoders[codec])
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,273 @@
+#include "libav.h"
+
+#include <libavutil/imgutils.h>
+#include <libavutil/opt.h>
+#include <limits.h>
+#include <string.h>
+
+void tl_setup(void) { av_log_set_level(AV_LOG_FATAL); }
+
+void tl_error(int err, char *text, int size) { av_strerror(err, text, size); }
+
+int tl_has(const char *name, int encoder) {
+	return (encoder ? avcodec_find_encoder_by_name(name) : avcodec_find_decoder_by_name(name)) != NULL;
+}
+
+static void scaler_close(tl_scaler *s) {
+	sws_freeContext(s->sws);
+	memset(s, 0, sizeof(*s));
+}
+
+// matrix_of honours what the picture says, else takes BT.601: encoders in
+// browsers say nothing and use that.
+static int matrix_of(int space) {
+	switch (space) {
+	case AVCOL_SPC_BT709:
+		return SWS_CS_ITU709;
+	case AVCOL_SPC_FCC:
+		return SWS_CS_FCC;
+	case AVCOL_SPC_SMPTE240M:
+		return SWS_CS_SMPTE240M;
+	case AVCOL_SPC_BT2020_NCL:
+	case AVCOL_SPC_BT2020_CL:
+		return SWS_CS_BT2020;
+	default:
+		return SWS_CS_ITU601;
+	}
+}
+
+// full_range tells whether luma goes from 0 to 255. The yuvj formats are an
+// old way of saying it.
+static int full_range(const AVFrame *f) {
+	switch (f->format) {
+	case AV_PIX_FMT_YUVJ420P:
+	case AV_PIX_FMT_YUVJ422P:
+	case AV_PIX_FMT_YUVJ444P:
+	case AV_PIX_FMT_YUVJ440P:
+	case AV_PIX_FMT_RGB24:
+		return 1;
+	default:
+		return f->color_range == AVCOL_RANGE_JPEG;
+	}
+}
+
+// scale writes f, w x h pixels of format to, in the same matrix for YUV.
+static int scale(tl_scaler *s, const AVFrame *f, int to, int to_full, uint8_t *const dst[4], const int stride[4], int w,
+				 int h) {
+	int matrix = matrix_of(f->colorspace), range = full_range(f);
+	int key[7] = {f->width, f->height, f->format, matrix * 2 + range, w, h, to};
+	if (!s->sws || memcmp(key, s->key, sizeof(key))) {
+		scaler_close(s);
+		if (!sws_isSupportedInput(f->format)) return AVERROR(ENOSYS);
+		s->sws = sws_getContext(f->width, f->height, f->format, w, h, to, SWS_AREA, NULL, NULL, NULL);
+		if (!s->sws) return AVERROR(ENOMEM);
+		const int *table = sws_getCoefficients(matrix);
+		sws_setColorspaceDetails(s->sws, table, range, table, to_full, 0, 1 << 16, 1 << 16);
+		memcpy(s->key, key, sizeof(key));
+	}
+	int n = sws_scale(s->sws, (const uint8_t *const *)f->data, f->linesize, 0, f->height, dst, stride);
+	return n == h ? 0 : n < 0 ? n : AVERROR_UNKNOWN;
+}
+
+int tl_decoder_open(tl_decoder *d, const char *name, int64_t max_pixels) {
+	const AVCodec *codec = avcodec_find_decoder_by_name(name);
+	if (!codec) return AVERROR_DECODER_NOT_FOUND;
+	d->ctx = avcodec_alloc_context3(codec);
+	d->pkt = av_packet_alloc();
+	d->got = av_frame_alloc();
+	d->newest = av_frame_alloc();
+	if (!d->ctx || !d->pkt || !d->got || !d->newest) return AVERROR(ENOMEM);
+	d->ctx->max_pixels = max_pixels;
+	// Threads that work on several pictures would hold pictures back.
+	d->ctx->thread_count = 1;
+	d->ctx->pkt_timebase = (AVRational){1, 1000000};
+	AVDictionary *opts = NULL;
+	if (!strcmp(name, "libdav1d")) av_dict_set(&opts, "max_frame_delay", "1", 0);
+	int err = avcodec_open2(d->ctx, codec, &opts);
+	av_dict_free(&opts);
+	return err;
+}
+
+void tl_decoder_close(tl_decoder *d) {
+	avcodec_free_context(&d->ctx);
+	av_packet_free(&d->pkt);
+	av_frame_free(&d->got);
+	av_frame_free(&d->newest);
+	scaler_close(&d->rgb);
+}
+
+int tl_send(tl_decoder *d, const void *data, int size, int64_t id) {
+	if (!size) return avcodec_send_packet(d->ctx, NULL);
+	// av_new_packet adds the zeroed bytes that decoders read beyond the end.
+	int err = av_new_packet(d->pkt, size);
+	if (err < 0) return err;
+	memcpy(d->pkt->data, data, size);
+	d->pkt->pts = d->pkt->dts = id;
+	err = avcodec_send_packet(d->ctx, d->pkt);
+	av_packet_unref(d->pkt);
+	return err;
+}
+
+int tl_receive(tl_decoder *d, int64_t *id, int *width, int *height) {
+	int err = avcodec_receive_frame(d->ctx, d->got);
+	if (err == AVERROR(EAGAIN) || err == AVERROR_EOF) return 0;
+	if (err < 0) return err;
+	AVFrame *f = d->got;
+	if (f->width < 1 || f->height < 1 || (int64_t)f->width * f->height > d->ctx->max_pixels || !f->data[0]) {
+		av_frame_unref(f);
+		return AVERROR_INVALIDDATA;
+	}
+	*id = f->pts;
+	*width = f->width;
+	*height = f->height;
+	av_frame_unref(d->newest);
+	av_frame_move_ref(d->newest, f);
+	return 1;
+}
+
+int tl_rgb(tl_decoder *d, uint8_t *dst, int w, int h) {
+	uint8_t *planes[4] = {dst};
+	int stride[4] = {3 * w};
+	return scale(&d->rgb, d->newest, AV_PIX_FMT_RGB24, 1, planes, stride, w, h);
+}
+
+int tl_encoder_open(tl_encoder *e, const char *name, int w, int h, int fps, int64_t bit_rate, int matrix) {
+	const AVCodec *codec = avcodec_find_encoder_by_name(name);
+	if (!codec) return AVERROR_ENCODER_NOT_FOUND;
+	AVCodecContext *c = e->ctx = avcodec_alloc_context3(codec);
+	e->pkt = av_packet_alloc();
+	e->in = av_frame_alloc();
+	e->conv = av_frame_alloc();
+	if (!c || !e->pkt || !e->in || !e->conv) return AVERROR(ENOMEM);
+	int x264 = !strcmp(name, "libx264");
+	e->counted = !x264;
+	e->pts = AV_NOPTS_VALUE;
+	e->step = x264 ? 1000000 / fps : 1;
+	c->width = w;
+	c->height = h;
+	c->pix_fmt = AV_PIX_FMT_YUV420P;
+	c->time_base = x264 ? (AVRational){1, 1000000} : (AVRational){1, fps};
+	c->framerate = (AVRational){fps, 1};
+	c->color_range = AVCOL_RANGE_MPEG;
+	c->colorspace = matrix;
+	c->thread_count = 1;
+	c->max_b_frames = 0;
+	c->gop_size = 10 * fps; // mostly they are asked for
+	c->bit_rate = bit_rate;
+	c->rc_max_rate = bit_rate;
+	c->rc_buffer_size = bit_rate / 2;
+	AVDictionary *opts = NULL;
+	if (x264) {
+		av_dict_set(&opts, "preset", "superfast", 0);
+		av_dict_set(&opts, "tune", "zerolatency", 0);
+		av_dict_set(&opts, "profile", "baseline", 0);
+		av_dict_set(&opts, "forced-idr", "1", 0);
+		// Real times, not picture counts, so that the rate is right at any picture rate.
+		av_dict_set(&opts, "x264-params", "force-cfr=0:scenecut=0:sliced-threads=0", 0);
+	} else if (!strcmp(name, "libvpx")) {
+		c->rc_min_rate = bit_rate;
+		c->qmin = 4;
+		c->qmax = 56;
+		av_dict_set(&opts, "deadline", "realtime", 0);
+		av_dict_set(&opts, "cpu-used", "12", 0);
+		av_dict_set(&opts, "lag-in-frames", "0", 0);
+		av_dict_set(&opts, "auto-alt-ref", "0", 0);
+	} else { // libopenh264
+		av_dict_set(&opts, "allow_skip_frames", "0", 0);
+		av_dict_set(&opts, "rc_mode", "bitrate", 0);
+	}
+	int err = avcodec_open2(c, codec, &opts);
+	av_dict_free(&opts);
+	return err;
+}
+
+void tl_encoder_close(tl_encoder *e) {
+	avcodec_free_context(&e->ctx);
+	av_packet_free(&e->pkt);
+	av_frame_free(&e->in);
+	av_frame_free(&e->conv);
+	scaler_close(&e->yuv);
+}
+
+// encode sends e->in, whose picture may be larger than the encoder's by a
+// row or a column that 4:2:0 cannot carry.
+static int encode(tl_encoder *e, int64_t pts, int key) {
+	AVFrame *f = e->in;
+	if (f->format != AV_PIX_FMT_YUV420P || full_range(f)) {
+		AVFrame *to = e->conv;
+		if (!to->buf[0] || to->width != f->width || to->height != f->height || !av_frame_is_writable(to)) {
+			av_frame_unref(to);
+			to->format = AV_PIX_FMT_YUV420P;
+			to->width = f->width;
+			to->height = f->height;
+			int err = av_frame_get_buffer(to, 0);
+			if (err < 0) return err;
+		}
+		int err = scale(&e->yuv, f, AV_PIX_FMT_YUV420P, 0, to->data, to->linesize, f->width, f->height);
+		if (err < 0) return err;
+		av_frame_unref(f);
+		err = av_frame_ref(f, to);
+		if (err < 0) return err;
+	}
+	f->width = e->ctx->width;
+	f->height = e->ctx->height;
+	f->color_range = AVCOL_RANGE_MPEG;
+	f->pict_type = key ? AV_PICTURE_TYPE_I : AV_PICTURE_TYPE_NONE;
+	f->crop_top = f->crop_bottom = f->crop_left = f->crop_right = 0;
+	while (f->nb_side_data > 0) av_frame_remove_side_data(f, f->side_data[0]->type);
+	if (e->counted || (e->pts != AV_NOPTS_VALUE && pts <= e->pts)) {
+		pts = e->pts == AV_NOPTS_VALUE ? 0 : e->pts + e->step;
+	}
+	e->pts = f->pts = pts;
+	return avcodec_send_frame(e->ctx, f);
+}
+
+int tl_encode_newest(tl_encoder *e, tl_decoder *d, int64_t pts, int key) {
+	av_frame_unref(e->in);
+	int err = av_frame_ref(e->in, d->newest);
+	if (err >= 0) err = encode(e, pts, key);
+	av_frame_unref(e->in);
+	return err;
+}
+
+enum { ROOM_HEAD = 64 };
+
+uint8_t *tl_raw_room(tl_encoder *e, int head, int size) {
+	if (head > ROOM_HEAD || size < 0 || size > INT_MAX - 2 * ROOM_HEAD) return NULL;
+	size_t need = ROOM_HEAD + (size_t)size + TL_SLACK;
+	// The encoder may still hold the last one; then it keeps it.
+	if (!e->raw || e->raw->size != need || !av_buffer_is_writable(e->raw)) {
+		av_buffer_unref(&e->raw);
+		e->raw = av_buffer_alloc(need);
+		if (!e->raw) return NULL;
+	}
+	return e->raw->data + ROOM_HEAD - head;
+}
+
+int tl_encode_raw(tl_encoder *e, int rgb, int w, int h, int64_t pts, int key) {
+	AVFrame *f = e->in;
+	int format = rgb ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_YUV420P;
+	int size = av_image_get_buffer_size(format, w, h, 1);
+	if (size < 0) return size;
+	if (!e->raw || e->raw->size < ROOM_HEAD + (size_t)size) return AVERROR(EINVAL);
+	av_frame_unref(f);
+	f->format = format;
+	f->width = w;
+	f->height = h;
+	f->color_range = rgb ? AVCOL_RANGE_JPEG : AVCOL_RANGE_MPEG;
+	int err = av_image_fill_arrays(f->data, f->linesize, e->raw->data + ROOM_HEAD, format, w, h, 1);
+	if (err >= 0) err = (f->buf[0] = av_buffer_ref(e->raw)) ? encode(e, pts, key) : AVERROR(ENOMEM);
+	av_frame_unref(f);
+	return err;
+}
+
+int tl_encoded(tl_encoder *e, uint8_t **data, int *size, int *key) {
+	av_packet_unref(e->pkt);
+	int err = avcodec_receive_packet(e->ctx, e->pkt);
+	if (err == AVERROR(EAGAIN) || err == AVERROR_EOF) return 0;
+	if (err < 0) return err;
+	*data = e->pkt->data;
+	*size = e->pkt->size;
+	*key = (e->pkt->flags & AV_PKT_FLAG_KEY) != 0;
+	return 1;
+}

@@ -1,0 +1,191 @@
+package main
+
+/*
+#cgo pkg-config: libavcodec libavutil libswscale
+#cgo CFLAGS: -O2 -Wall
+#include "libav.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"touchline/media/codec/wire"
+)
+
+// libavError turns libav's number into words.
+func libavError(doing string, code C.int) error {
+	var text [128]C.char
+	C.tl_error(code, &text[0], C.int(len(text)))
+	return fmt.Errorf("%s: %s", doing, C.GoString(&text[0]))
+}
+
+func setUpLibav() { C.tl_setup() }
+
+// confine gives up files, sockets and other programs for good.
+func confine() error {
+	if n := C.tl_confine(); n != 0 {
+		return fmt.Errorf("give up files and sockets: %w", syscall.Errno(n))
+	}
+	return nil
+}
+
+// has tells whether libav was built with a decoder or encoder.
+func has(name string, encoder bool) bool {
+	var e C.int
+	if encoder {
+		e = 1
+	}
+	return C.tl_has(cString(name), e) != 0
+}
+
+// cString is a name for one call; it lives in Go memory.
+func cString(s string) *C.char {
+	b := append([]byte(s), 0)
+	return (*C.char)(unsafe.Pointer(&b[0]))
+}
+
+// decoder is one open libav decoder and the newest picture it gave.
+type decoder struct {
+	c    C.tl_decoder
+	name string
+}
+
+func openDecoder(name string) (*decoder, error) {
+	d := &decoder{name: name}
+	if err := C.tl_decoder_open(&d.c, cString(name), wire.MaxPixels); err < 0 {
+		d.close()
+		return nil, libavError("open decoder "+name, err)
+	}
+	return d, nil
+}
+
+func (d *decoder) close() { C.tl_decoder_close(&d.c) }
+
+// send decodes one access unit. No data asks for what is held back.
+func (d *decoder) send(data []byte, id uint64) error {
+	var p unsafe.Pointer
+	if len(data) > 0 {
+		p = unsafe.Pointer(&data[0])
+	}
+	if err := C.tl_send(&d.c, p, C.int(len(data)), C.int64_t(id)); err < 0 {
+		return libavError(d.name, err)
+	}
+	return nil
+}
+
+// picture says what receive found.
+type picture struct {
+	id            uint64
+	width, height int
+}
+
+// receive takes the next picture, if there is one, and keeps it as the newest.
+func (d *decoder) receive() (p picture, ok bool, err error) {
+	var id C.int64_t
+	var w, h C.int
+	switch n := C.tl_receive(&d.c, &id, &w, &h); {
+	case n < 0:
+		return picture{}, false, libavError(d.name, n)
+	case n == 0:
+		return picture{}, false, nil
+	}
+	return picture{id: uint64(max(id, 0)), width: int(w), height: int(h)}, true, nil
+}
+
+// slack is the room that rgb needs behind a picture.
+const slack = C.TL_SLACK
+
+// rgb writes the newest picture into dst, of 3*w*h bytes and slack.
+func (d *decoder) rgb(dst []byte, w, h int) error {
+	if len(dst) < 3*w*h+slack {
+		return fmt.Errorf("scale to %d x %d: %d bytes of room are too few", w, h, len(dst))
+	}
+	if err := C.tl_rgb(&d.c, (*C.uint8_t)(unsafe.Pointer(&dst[0])), C.int(w), C.int(h)); err < 0 {
+		return libavError("scale", err)
+	}
+	return nil
+}
+
+// matrix is the newest picture's colour matrix, in libav's numbers.
+func (d *decoder) matrix() int { return int(d.c.newest.colorspace) }
+
+// matrixUnknown leaves the colour matrix out of the stream.
+const matrixUnknown = C.AVCOL_SPC_UNSPECIFIED
+
+// encoder is a libav encoder, open or not, and the room for raw pictures.
+type encoder struct {
+	c             C.tl_encoder
+	name          string
+	codec         wire.Codec
+	width, height int
+}
+
+// open makes the encoder for pictures of w x h pixels, both even.
+func (e *encoder) open(name string, w, h, fps, bitRate, matrix int) error {
+	e.close()
+	err := C.tl_encoder_open(&e.c, cString(name), C.int(w), C.int(h), C.int(fps), C.int64_t(bitRate), C.int(matrix))
+	if err < 0 {
+		e.close()
+		return libavError("open encoder "+name, err)
+	}
+	e.name, e.width, e.height = name, w, h
+	return nil
+}
+
+func (e *encoder) close() {
+	C.tl_encoder_close(&e.c)
+	e.name, e.width, e.height = "", 0, 0
+}
+
+// newest encodes the decoder's newest picture.
+func (e *encoder) newest(d *decoder, pts int64, key bool) error {
+	if err := C.tl_encode_newest(&e.c, &d.c, C.int64_t(pts), cBool(key)); err < 0 {
+		return libavError(e.name, err)
+	}
+	return nil
+}
+
+// room returns where a raw picture's message of n bytes is to be read into, or nil.
+func (e *encoder) room(n int) []byte {
+	if n < wire.RawHead {
+		return nil
+	}
+	p := C.tl_raw_room(&e.c, wire.RawHead, C.int(n-wire.RawHead))
+	if p == nil {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(p)), n)
+}
+
+// raw encodes the picture in the room.
+func (e *encoder) raw(m wire.Raw) error {
+	err := C.tl_encode_raw(&e.c, cBool(m.Format == wire.RGB24), C.int(m.Width), C.int(m.Height), C.int64_t(m.PTS),
+		cBool(m.Flags&wire.FlagForceKey != 0))
+	if err < 0 {
+		return libavError(e.name, err)
+	}
+	return nil
+}
+
+// next takes an access unit out; data is valid until the next call.
+func (e *encoder) next() (data []byte, key, ok bool, err error) {
+	var p *C.uint8_t
+	var n, k C.int
+	switch r := C.tl_encoded(&e.c, &p, &n, &k); {
+	case r < 0:
+		return nil, false, false, libavError(e.name, r)
+	case r == 0:
+		return nil, false, false, nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(p)), int(n)), k != 0, true, nil
+}
+
+func cBool(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,268 @@
+package codec_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/media"
+)
+
+// programPath is where TestMain built touchline-codec from the present sources.
+func programPath() string { return os.Getenv("TOUCHLINE_CODEC_UNDER_TEST") }
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "codec")
+	if err == nil {
+		path := filepath.Join(dir, "touchline-codec")
+		out, buildErr := exec.Command("go", "build", "-o", path, "touchline/cmd/touchline-codec").CombinedOutput()
+		if err = buildErr; err != nil {
+			fmt.Fprintf(os.Stderr, "build touchline-codec (apt: gcc pkg-config libavcodec-dev libswscale-dev): %v\n%s", err, out)
+		}
+		os.Setenv("TOUCHLINE_CODEC_UNDER_TEST", path)
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	}
+	os.RemoveAll(dir)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+const (
+	clipFPS  = 30
+	frameGap = time.Second / clipFPS
+)
+
+// barColours are the bars of the test picture, from left to right.
+var barColours = [...][3]byte{
+	{235, 235, 235}, {200, 200, 20}, {20, 200, 200}, {20, 200, 20}, {200, 20, 200}, {200, 20, 20}, {20, 20, 200}, {40, 40, 40},
+}
+
+// drawBars draws frame n of the test picture: upright bars, and along the
+// bottom ninth eight fields, white for the set bits of n.
+func drawBars(w, h, n int) []byte {
+	pix := make([]byte, 0, 3*w*h)
+	for y := range h {
+		for x := range w {
+			i := x * 8 / w
+			c := barColours[i]
+			if y >= h-h/9 {
+				c = [3]byte{16, 16, 16}
+				if n>>i&1 != 0 {
+					c = [3]byte{240, 240, 240}
+				}
+			}
+			pix = append(pix, c[:]...)
+		}
+	}
+	return pix
+}
+
+// readBars checks the colours of a test picture and returns its number.
+func readBars(t testing.TB, f media.VideoFrame) int {
+	t.Helper()
+	require.Len(t, f.Pix, 3*f.Width*f.Height)
+	at := func(i int, y float64) [3]byte {
+		p := 3 * (int(y*float64(f.Height))*f.Width + (2*i+1)*f.Width/16)
+		return [3]byte(f.Pix[p:])
+	}
+	number := 0
+	for i, want := range barColours {
+		got := at(i, 0.4)
+		for c := range 3 {
+			require.InDelta(t, want[c], got[c], 14, "bar %d of %d x %d is %v, not %v", i, f.Width, f.Height, got, want)
+		}
+		if at(i, 0.95)[1] > 128 {
+			number |= 1 << i
+		}
+	}
+	return number
+}
+
+// encodeArgs are ffmpeg's arguments for a codec, and the apt package that an ffmpeg without
+// the encoder lacks.
+func encodeArgs(c media.Codec) (args []string, apt string) {
+	switch c {
+	case media.VP8:
+		return []string{"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0",
+			"-f", "ivf"}, "libvpx7"
+	case media.VP9:
+		return []string{"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0",
+			"-f", "ivf"}, "libvpx7"
+	case media.H264:
+		return []string{"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency",
+			"-bsf:v", "h264_metadata=aud=insert", "-f", "h264"}, "libx264-164"
+	case media.H265:
+		return []string{"-c:v", "libx265", "-preset", "ultrafast", "-tune", "zerolatency", "-x265-params", "log-level=error",
+			"-bsf:v", "hevc_metadata=aud=insert", "-f", "hevc"}, "libx265-199"
+	case media.AV1:
+		return []string{"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-f", "ivf"}, "libaom3"
+	case media.CodecUnknown:
+	}
+	return nil, ""
+}
+
+// ffmpeg runs the program and returns what it wrote.
+func ffmpeg(t testing.TB, stdin []byte, apt string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", append([]string{"-v", "error", "-nostdin", "-y"}, args...)...)
+	if stdin != nil {
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	require.NoError(t, cmd.Run(), "ffmpeg %v: %s (apt install ffmpeg %s)", args, &errs, apt)
+	require.NotZero(t, out.Len(), "ffmpeg %v wrote nothing: %s", args, &errs)
+	return out.Bytes()
+}
+
+// barsClip encodes frames of the test picture, with a key frame every gop.
+func barsClip(t testing.TB, c media.Codec, w, h, from, frames, gop int, extra ...string) []media.EncodedFrame {
+	t.Helper()
+	var raw []byte
+	for n := range frames {
+		raw = append(raw, drawBars(w, h, from+n)...)
+	}
+	args, apt := encodeArgs(c)
+	in := []string{"-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", w, h), "-r", strconv.Itoa(clipFPS), "-i", "-",
+		"-vf", "scale=out_color_matrix=bt601:out_range=tv", "-pix_fmt", "yuv420p", "-g", strconv.Itoa(gop), "-keyint_min",
+		strconv.Itoa(gop), "-b:v", "1M"}
+	out := ffmpeg(t, raw, apt, append(append(append(in, args...), extra...), "-")...)
+	units := accessUnits(t, c, out)
+	require.Len(t, units, frames)
+	for i := range units {
+		units[i].PTS = time.Duration(from+i) * frameGap
+	}
+	return units
+}
+
+// accessUnits takes ffmpeg's output apart.
+func accessUnits(t testing.TB, c media.Codec, stream []byte) []media.EncodedFrame {
+	t.Helper()
+	var parts [][]byte
+	switch c {
+	case media.VP8, media.VP9, media.AV1:
+		parts = readIVF(t, stream)
+	case media.H264:
+		parts = splitAnnexB(stream, func(b byte) bool { return b&0x1f == 9 })
+	case media.H265:
+		parts = splitAnnexB(stream, func(b byte) bool { return b>>1&0x3f == 35 })
+	case media.CodecUnknown:
+	}
+	base := time.Now()
+	frames := make([]media.EncodedFrame, len(parts))
+	for i, p := range parts {
+		pts := time.Duration(i) * frameGap
+		frames[i] = media.EncodedFrame{
+			Codec: c, KeyFrame: isKey(c, p), PTS: pts, NTP: base.Add(-time.Second + pts), Arrival: base.Add(pts),
+			Received: base.Add(pts), Epoch: 1, SpatialLayers: 1, Data: p,
+		}
+	}
+	return frames
+}
+
+// readIVF returns the frames of an IVF file: a 32-byte head, then each frame
+// behind a 12-byte one.
+func readIVF(t testing.TB, b []byte) [][]byte {
+	t.Helper()
+	require.True(t, bytes.HasPrefix(b, []byte("DKIF")))
+	b = b[binary.LittleEndian.Uint16(b[6:]):]
+	var out [][]byte
+	for len(b) > 12 {
+		n := int(binary.LittleEndian.Uint32(b))
+		out = append(out, b[12:12+n])
+		b = b[12+n:]
+	}
+	return out
+}
+
+// splitAnnexB cuts before each access unit delimiter.
+func splitAnnexB(b []byte, delimiter func(nalHead byte) bool) [][]byte {
+	var starts []int
+	for i := 0; i+3 < len(b); i++ {
+		if b[i] == 0 && b[i+1] == 0 && b[i+2] == 1 && delimiter(b[i+3]) {
+			if i > 0 && b[i-1] == 0 {
+				i--
+			}
+			starts = append(starts, i)
+			i += 3
+		}
+	}
+	var out [][]byte
+	for i, s := range starts {
+		end := len(b)
+		if i+1 < len(starts) {
+			end = starts[i+1]
+		}
+		out = append(out, b[s:end])
+	}
+	return out
+}
+
+// nalTypes lists the NAL heads of an Annex B access unit.
+func nalHeads(b []byte) []byte {
+	var heads []byte
+	for i := 0; i+3 < len(b); i++ {
+		if b[i] == 0 && b[i+1] == 0 && b[i+2] == 1 {
+			heads = append(heads, b[i+3])
+			i += 3
+		}
+	}
+	return heads
+}
+
+func isKey(c media.Codec, b []byte) bool {
+	switch c {
+	case media.VP8:
+		return b[0]&1 == 0
+	case media.VP9: // profile 0
+		return b[0]&0x0c == 0
+	case media.H264:
+		return bytes.ContainsFunc(nalHeads(b), func(r rune) bool { return r&0x1f == 5 })
+	case media.H265:
+		for _, h := range nalHeads(b) {
+			if t := h >> 1 & 0x3f; t >= 16 && t <= 21 {
+				return true
+			}
+		}
+	case media.AV1:
+		return hasSequenceHeader(b)
+	case media.CodecUnknown:
+	}
+	return false
+}
+
+// hasSequenceHeader looks through the OBUs of a temporal unit.
+func hasSequenceHeader(b []byte) bool {
+	for len(b) > 1 {
+		if b[0]>>3&0xf == 1 {
+			return true
+		}
+		at := 1
+		if b[0]&4 != 0 {
+			at++
+		}
+		n, used := binary.Uvarint(b[at:])
+		if used <= 0 || at+used+int(n) > len(b) {
+			return false
+		}
+		b = b[at+used+int(n):]
+	}
+	return false
+}

@@ -1,0 +1,527 @@
+package codec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+	"touchline/media/codec/wire"
+)
+
+const (
+	// maxUnits and maxBytes bound what waits for the process and what it has
+	// not finished.
+	maxUnits = 60
+	maxBytes = wire.MaxUnit
+	// batch is how many access units are handed over at once while nobody
+	// waits for a picture: one turn of the process for several of them costs less.
+	batch = 4
+	// maxAsked bounds the calls of Latest under way.
+	maxAsked = 32
+	// remembered is how many access units' times are kept; more than can be
+	// under way and held back by a decoder.
+	remembered = 256
+	// keepBuffer is the largest write buffer kept for the next turn.
+	keepBuffer = 1 << 20
+)
+
+// Options of a Decoder. The zero value decodes only.
+type Options struct {
+	// Path of the codec program; "" looks for it as Find does.
+	Path string
+	// LongSide is the longer edge of pictures handed out, in pixels; smaller
+	// ones stay as they are, 0 keeps all at the source's size.
+	LongSide int
+	// OnPicture gets the picture of each sampled access unit, scaled. It is called by
+	// Run's goroutine and must not block for long.
+	OnPicture func(media.VideoFrame)
+	// OnRestart is told that a new process takes over from a dead one, so
+	// that the source can be asked for a key frame. It must not block.
+	OnRestart func()
+	// OnUndecodable is told, at most once a second, that access units could
+	// not be decoded, so that the source can be asked for a key frame. It must not block.
+	OnUndecodable func(error)
+
+	// Transcode sets what the pictures are encoded to while SetTranscode is on.
+	Transcode TranscodeOptions
+
+	// Avoid names libav decoders and encoders that are not to be used.
+	Avoid []string
+	Log   zerolog.Logger
+}
+
+// Stats counts since the decoder was made.
+type Stats struct {
+	Units       uint64 // handed to Decode
+	Dropped     uint64 // of these not decoded: behind, no key frame, invalid
+	Pictures    uint64 // handed out
+	Undecodable uint64 // reported by the process; it reports only some of a row
+	Restarts    uint64 // of the process
+}
+
+// Decoder turns the access units of one room into pictures. All methods are
+// safe for concurrent use.
+type Decoder struct {
+	opts  Options
+	setup wire.Setup
+	proc  *process
+
+	longSide  atomic.Int32
+	transcode atomic.Bool
+	forceKey  atomic.Bool
+
+	mu      sync.Mutex
+	running bool
+	need    error // why a key frame is needed, nil when it is not
+	codec   wire.Codec
+	epoch   uint32
+	lastID  uint64
+	queue   []wire.Unit // not yet handed over
+	out     []wire.Unit // handed over, not yet done; without data
+	bytes   int         // of both
+	since   time.Time   // when out was last seen to get shorter
+	times   [remembered]unitTimes
+	newest  unitTimes // of the newest decoded picture
+	asked   map[uint32]*question
+	toAsk   []wire.Latest
+	lastSeq uint32
+	greeted bool // the process knows the setup
+	buf     []byte
+	stats   Stats
+
+	complained time.Time // by handle only
+}
+
+// unitTimes is what is remembered of an access unit.
+type unitTimes struct {
+	id    uint64
+	bytes int
+	frame media.EncodedFrame // without data and packets
+}
+
+// question is a call of Latest that waits.
+type question struct {
+	at     time.Time
+	answer chan answer
+}
+
+type answer struct {
+	frame media.VideoFrame
+	err   error
+}
+
+// New checks the options and finds the codec program. It starts nothing.
+func New(o Options) (*Decoder, error) {
+	setup, err := o.Transcode.check()
+	if err != nil {
+		return nil, fmt.Errorf("make a decoder: %w", err)
+	}
+	d := &Decoder{opts: o, setup: setup, need: ErrNeedKeyFrame, asked: map[uint32]*question{}}
+	if err := d.SetLongSide(o.LongSide); err != nil {
+		return nil, fmt.Errorf("make a decoder: %w", err)
+	}
+	d.proc, err = newProcess(o.Path, o.Avoid, o.Log, d)
+	if err != nil {
+		return nil, fmt.Errorf("make a decoder: %w", err)
+	}
+	return d, nil
+}
+
+// Run keeps the codec process running until ctx ends; then it returns nil. It
+// may be called once at a time.
+func (d *Decoder) Run(ctx context.Context) error {
+	d.mu.Lock()
+	if d.running {
+		d.mu.Unlock()
+		return errors.New("run the decoder: it is running already")
+	}
+	d.running = true
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.running = false
+		d.forget(ErrNotRunning)
+		d.queue, d.bytes, d.need = nil, 0, ErrNeedKeyFrame
+	}()
+	return d.proc.run(ctx)
+}
+
+// SetLongSide changes the size of pictures from the next one on; 0 is the
+// source's own size.
+func (d *Decoder) SetLongSide(pixels int) error {
+	if pixels < 0 || pixels > wire.MaxSide {
+		return fmt.Errorf("set the long side: expected 0 to %d pixels, got %d", wire.MaxSide, pixels)
+	}
+	d.longSide.Store(int32(pixels)) //nolint:gosec // checked above
+	return nil
+}
+
+// SetTranscode turns encoding of all pictures on or off. The first one is a
+// key frame.
+func (d *Decoder) SetTranscode(on bool) {
+	if d.opts.Transcode.OnFrame != nil && d.transcode.Swap(on) != on && on {
+		d.ForceKeyFrame()
+	}
+}
+
+// ForceKeyFrame makes the next encoded picture a key frame.
+func (d *Decoder) ForceKeyFrame() { d.forceKey.Store(true) }
+
+// Stats returns the counts so far.
+func (d *Decoder) Stats() Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stats
+}
+
+// Decode queues one access unit, which must stay unchanged; with sample set
+// its picture goes to OnPicture. It never waits. Errors, apart from
+// those of an impossible access unit, wrap ErrBehind, ErrNeedKeyFrame or ErrNotRunning;
+// the access unit was dropped and a key frame should be asked for.
+func (d *Decoder) Decode(f media.EncodedFrame, sample bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stats.Units++
+	wake, err := d.enqueue(f, sample)
+	if err != nil {
+		d.stats.Dropped++
+		return fmt.Errorf("decode %v access unit at %v: %w", f.Codec, f.PTS, err)
+	}
+	if wake {
+		d.proc.poke()
+	}
+	return nil
+}
+
+func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err error) {
+	c, err := toWire(f.Codec)
+	if err != nil {
+		return false, err
+	}
+	if len(f.Data) == 0 || len(f.Data) > wire.MaxUnit {
+		return false, fmt.Errorf("expected 1 to %d bytes, got %d", wire.MaxUnit, len(f.Data))
+	}
+	if !d.running {
+		return false, ErrNotRunning
+	}
+	key := f.KeyFrame || f.Codec == MJPEG
+	if !key {
+		if d.need != nil {
+			return false, d.need
+		}
+		if c != d.codec || f.Epoch != d.epoch {
+			return false, ErrNeedKeyFrame
+		}
+	}
+	waiting := len(d.queue) + len(d.out)
+	if waiting >= maxUnits || (waiting > 0 && d.bytes+len(f.Data) > maxBytes) {
+		d.dropQueue(len(d.queue))
+		d.need = ErrBehind
+		return false, ErrBehind
+	}
+	d.need, d.codec, d.epoch = nil, c, f.Epoch
+
+	d.lastID++
+	u := wire.Unit{
+		ID: d.lastID, Epoch: f.Epoch, Codec: c, PTS: f.PTS.Microseconds(), Data: f.Data,
+		LongSide: uint16(d.longSide.Load()), //nolint:gosec // checked by SetLongSide
+	}
+	transcode := d.transcode.Load()
+	if sample {
+		u.Flags |= wire.FlagSample
+	}
+	if transcode {
+		u.Flags |= wire.FlagEncode
+		if d.forceKey.Swap(false) {
+			u.Flags |= wire.FlagForceKey
+		}
+	}
+	f.Data, f.Packets = nil, nil
+	d.times[u.ID%remembered] = unitTimes{id: u.ID, frame: f}
+	d.queue = append(d.queue, u)
+	d.bytes += len(u.Data)
+	return sample || transcode || len(d.queue) >= batch, nil
+}
+
+// dropQueue drops the first n units that were not handed over yet.
+func (d *Decoder) dropQueue(n int) {
+	for _, u := range d.queue[:n] {
+		d.bytes -= len(u.Data)
+	}
+	d.stats.Dropped += uint64(n) //nolint:gosec // a length
+	rest := copy(d.queue, d.queue[n:])
+	clear(d.queue[rest:])
+	d.queue = d.queue[:rest]
+}
+
+// Latest returns the picture of the newest access unit handed to Decode that
+// could be decoded, scaled. The error wraps ErrNoPicture when there is none yet.
+func (d *Decoder) Latest(ctx context.Context) (media.VideoFrame, error) {
+	return d.LatestSized(ctx, int(d.longSide.Load()))
+}
+
+// LatestSized is Latest with another long side, in pixels; 0 is the source's own size.
+func (d *Decoder) LatestSized(ctx context.Context, longSide int) (media.VideoFrame, error) {
+	frame, err := d.latest(ctx, longSide)
+	if err != nil {
+		return media.VideoFrame{}, fmt.Errorf("get the latest picture: %w", err)
+	}
+	return frame, nil
+}
+
+func (d *Decoder) latest(ctx context.Context, longSide int) (media.VideoFrame, error) {
+	if longSide < 0 || longSide > wire.MaxSide {
+		return media.VideoFrame{}, fmt.Errorf("expected a long side of 0 to %d pixels, got %d", wire.MaxSide, longSide)
+	}
+	q := &question{at: time.Now(), answer: make(chan answer, 1)}
+	d.mu.Lock()
+	if !d.running {
+		d.mu.Unlock()
+		return media.VideoFrame{}, ErrNotRunning
+	}
+	if len(d.asked) >= maxAsked {
+		d.mu.Unlock()
+		return media.VideoFrame{}, fmt.Errorf("expected at most %d callers at once", maxAsked)
+	}
+	d.lastSeq = max(1, d.lastSeq+1) // 0 is for samples
+	seq := d.lastSeq
+	d.asked[seq] = q
+	d.toAsk = append(d.toAsk, wire.Latest{Seq: seq, LongSide: uint16(longSide)}) //nolint:gosec // checked above
+	d.mu.Unlock()
+	d.proc.poke()
+
+	select {
+	case a := <-q.answer:
+		return a.frame, a.err
+	case <-ctx.Done():
+		d.mu.Lock()
+		delete(d.asked, seq)
+		d.mu.Unlock()
+		return media.VideoFrame{}, context.Cause(ctx)
+	}
+}
+
+// next hands over everything that waits.
+func (d *Decoder) next() [][]byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.queue) == 0 && len(d.toAsk) == 0 {
+		return nil
+	}
+	if cap(d.buf) > keepBuffer {
+		d.buf = nil
+	}
+	b := d.buf[:0]
+	if !d.greeted && d.opts.Transcode.OnFrame != nil {
+		b = d.setup.Append(b)
+	}
+	d.greeted = true
+	if len(d.out) == 0 {
+		d.since = time.Now()
+	}
+	for _, u := range d.queue {
+		b = u.Append(b)
+		d.times[u.ID%remembered].bytes = len(u.Data)
+		u.Data = nil
+		d.out = append(d.out, u)
+	}
+	clear(d.queue)
+	d.queue = d.queue[:0]
+	for _, l := range d.toAsk {
+		b = l.Append(b)
+	}
+	d.toAsk = d.toAsk[:0]
+	d.buf = b
+	return [][]byte{b}
+}
+
+func (d *Decoder) handle(m wire.Message) error {
+	switch m.Kind {
+	case wire.KindAck:
+		a, err := wire.ParseAck(m.Body)
+		if err == nil {
+			d.acked(a)
+		}
+		return err
+	case wire.KindPicture:
+		p, err := wire.ParsePicture(m.Body)
+		if err == nil {
+			err = d.picture(p)
+		}
+		return err
+	case wire.KindNoPicture:
+		n, err := wire.ParseNoPicture(m.Body)
+		if err == nil {
+			d.reply(n.Seq, answer{err: ErrNoPicture})
+		}
+		return err
+	case wire.KindEncoded:
+		e, err := wire.ParseEncoded(m.Body)
+		if err == nil {
+			err = d.encoded(e)
+		}
+		return err
+	case wire.KindProblem:
+		p, err := wire.ParseProblem(m.Body)
+		if err == nil {
+			d.problem(p)
+		}
+		return err
+	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady:
+	}
+	return fmt.Errorf("%w: kind %d is not for the bot", wire.ErrMalformed, m.Kind)
+}
+
+func (d *Decoder) acked(a wire.Ack) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for n < len(d.out) && d.out[n].ID <= a.Done {
+		d.bytes -= d.times[d.out[n].ID%remembered].bytes
+		n++
+	}
+	d.out = d.out[:copy(d.out, d.out[n:])]
+	if n > 0 {
+		d.since = time.Now()
+	}
+	if t := d.times[a.Newest%remembered]; a.Newest != 0 && t.id == a.Newest {
+		d.newest = t
+	}
+}
+
+// timesOf returns what is known of an access unit that the process names.
+func (d *Decoder) timesOf(id uint64) (media.EncodedFrame, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range []unitTimes{d.times[id%remembered], d.newest} {
+		if id != 0 && t.id == id {
+			return t.frame, nil
+		}
+	}
+	return media.EncodedFrame{}, fmt.Errorf("%w: answer for unit %d, which is not under way", wire.ErrMalformed, id)
+}
+
+func (d *Decoder) picture(p wire.Picture) error {
+	f, err := d.timesOf(p.ID)
+	if err != nil {
+		return err
+	}
+	v := media.VideoFrame{
+		PTS: f.PTS, NTP: f.NTP, Arrival: f.Arrival, Epoch: f.Epoch, Width: p.Width, Height: p.Height, Pix: p.Pix,
+	}
+	d.mu.Lock()
+	d.stats.Pictures++
+	d.mu.Unlock()
+	switch {
+	case p.Seq != 0:
+		d.reply(p.Seq, answer{frame: v})
+	case d.opts.OnPicture != nil:
+		d.opts.OnPicture(v)
+	}
+	return nil
+}
+
+func (d *Decoder) reply(seq uint32, a answer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if q := d.asked[seq]; q != nil {
+		q.answer <- a // room for one, and only one comes
+		delete(d.asked, seq)
+	}
+}
+
+func (d *Decoder) encoded(e wire.Encoded) error {
+	f, err := d.timesOf(e.ID)
+	if err != nil {
+		return err
+	}
+	f.Codec, f.KeyFrame = fromWire(e.Codec), e.Key
+	f.Width, f.Height, f.SpatialLayers, f.Data = e.Width, e.Height, 1, e.Data
+	if d.opts.Transcode.OnFrame != nil {
+		d.opts.Transcode.OnFrame(f)
+	}
+	return nil
+}
+
+// problem reports what could not be done, at most once a second.
+func (d *Decoder) problem(p wire.Problem) {
+	d.mu.Lock()
+	d.stats.Undecodable++
+	d.mu.Unlock()
+	if now := time.Now(); now.Sub(d.complained) >= time.Second {
+		d.complained = now
+		d.proc.log.Warn().Uint64("unit", p.ID).Str("problem", p.Text).Msg("codec process could not do its work")
+		if d.opts.OnUndecodable != nil {
+			d.opts.OnUndecodable(fmt.Errorf("decode or encode access unit: %s", p.Text))
+		}
+	}
+}
+
+func (d *Decoder) up(again bool) {
+	if !again {
+		return
+	}
+	d.mu.Lock()
+	d.stats.Restarts++
+	d.mu.Unlock()
+	if d.opts.OnRestart != nil {
+		d.opts.OnRestart()
+	}
+}
+
+// lost forgets what the process had. What was not handed over yet is kept
+// from its last key frame on.
+func (d *Decoder) lost() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forget(ErrRestarted)
+	from := len(d.queue)
+	for i, u := range d.queue {
+		if d.times[u.ID%remembered].frame.KeyFrame {
+			from = i
+		}
+	}
+	d.dropQueue(from)
+	if len(d.queue) == 0 && d.need == nil {
+		d.need = ErrNeedKeyFrame
+	}
+	if len(d.queue) > 0 {
+		d.proc.poke()
+	}
+}
+
+func (d *Decoder) forget(why error) {
+	for _, u := range d.out {
+		d.bytes -= d.times[u.ID%remembered].bytes
+	}
+	d.out = d.out[:0]
+	d.newest = unitTimes{}
+	d.greeted = false
+	for seq, q := range d.asked {
+		q.answer <- answer{err: fmt.Errorf("%w: %w", ErrNoPicture, why)}
+		delete(d.asked, seq)
+	}
+	d.toAsk = d.toAsk[:0]
+}
+
+func (d *Decoder) waitingSince() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var since time.Time
+	if len(d.out) > 0 {
+		since = d.since
+	}
+	for _, q := range d.asked {
+		if since.IsZero() || q.at.Before(since) {
+			since = q.at
+		}
+	}
+	return since
+}

@@ -1,0 +1,304 @@
+package codec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+	"touchline/media/codec/wire"
+)
+
+// Format is the layout of a raw picture, without padding between rows.
+type Format uint8
+
+// The layouts of raw pictures.
+const (
+	I420  Format = iota // planes Y, U, V; limited range, BT.601; U and V of half the edges, rounded up
+	RGB24               // R G B; costs a conversion and twice the copying
+)
+
+// Bytes is the size of a picture of w x h pixels.
+func (f Format) Bytes(w, h int) int { return wire.Format(f).Bytes(w, h) }
+
+// Picture is a raw picture to encode.
+type Picture struct {
+	Format Format
+	// Pix holds Format.Bytes of the encoder's size. It is not kept.
+	Pix []byte
+	// The times are copied to the encoded frame.
+	PTS     time.Duration
+	NTP     time.Time
+	Arrival time.Time
+	Epoch   uint32
+}
+
+// EncoderOptions of an Encoder.
+type EncoderOptions struct {
+	// Codec is H264 (constrained baseline, Annex B) or VP8.
+	Codec media.Codec
+	// Width and Height of the pictures, in pixels, even and at least 16.
+	Width, Height int
+	// FPS expected, 1/s.
+	FPS int
+	// BitRate in bit/s, also the cap.
+	BitRate int
+	// OnFrame gets each encoded picture, in order. It is called by Run's goroutine
+	// and must not block for long.
+	OnFrame func(media.EncodedFrame)
+
+	// Path of the codec program; "" looks for it as Find does.
+	Path string
+	// Avoid names libav encoders that are not to be used.
+	Avoid []string
+	Log   zerolog.Logger
+}
+
+// Encoder encodes the pictures of a source that makes them raw. All methods
+// are safe for concurrent use; pictures are encoded in the order of the calls.
+type Encoder struct {
+	opts  EncoderOptions
+	setup wire.Setup
+	proc  *process
+	turn  chan struct{} // held by the Encode under way
+
+	mu      sync.Mutex
+	running bool
+	greeted bool
+	lastID  uint64
+	job     *job // offered or being written
+	since   time.Time
+	out     []media.EncodedFrame // handed over, not yet answered; Width and Height unset
+	ids     []uint64             // of out
+	head    []byte
+
+	complained time.Time // by handle only
+}
+
+// job is one picture on its way to the process.
+type job struct {
+	msg   wire.Raw
+	frame media.EncodedFrame
+	taken bool
+	done  chan error
+}
+
+// NewEncoder checks the options and finds the codec program. It starts
+// nothing.
+func NewEncoder(o EncoderOptions) (*Encoder, error) {
+	setup, err := encodable(o.Codec, o.FPS, o.BitRate)
+	if err != nil {
+		return nil, fmt.Errorf("make an encoder: %w", err)
+	}
+	if o.Width < 16 || o.Height < 16 || o.Width%2 != 0 || o.Height%2 != 0 || o.Width > wire.MaxSide ||
+		o.Height > wire.MaxSide || o.Width*o.Height > wire.MaxPixels {
+		return nil, fmt.Errorf("make an encoder: expected even edges of 16 pixels or more, %d pixels at most, got %d x %d",
+			wire.MaxPixels, o.Width, o.Height)
+	}
+	if o.OnFrame == nil {
+		return nil, errors.New("make an encoder: expected OnFrame to be set")
+	}
+	e := &Encoder{opts: o, setup: setup, turn: make(chan struct{}, 1)}
+	if e.proc, err = newProcess(o.Path, o.Avoid, o.Log, e); err != nil {
+		return nil, fmt.Errorf("make an encoder: %w", err)
+	}
+	return e, nil
+}
+
+// Run keeps the codec process running until ctx ends; then it returns nil. It
+// may be called once at a time.
+func (e *Encoder) Run(ctx context.Context) error {
+	e.mu.Lock()
+	if e.running {
+		e.mu.Unlock()
+		return errors.New("run the encoder: it is running already")
+	}
+	e.running = true
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.running = false
+		e.end(ErrNotRunning)
+	}()
+	return e.proc.run(ctx)
+}
+
+// Encode hands a picture to the encoder and returns when p.Pix may be used
+// again. It waits while the encoder is busy with earlier pictures. An
+// error that wraps ErrRestarted means that this picture is lost and that the next one will be a key frame.
+func (e *Encoder) Encode(ctx context.Context, p Picture, forceKey bool) error {
+	if err := e.encode(ctx, p, forceKey); err != nil {
+		return fmt.Errorf("encode picture at %v: %w", p.PTS, err)
+	}
+	return nil
+}
+
+func (e *Encoder) encode(ctx context.Context, p Picture, forceKey bool) error {
+	if want := p.Format.Bytes(e.opts.Width, e.opts.Height); p.Format > RGB24 || len(p.Pix) != want {
+		return fmt.Errorf("expected %d bytes for %d x %d in format %d, got %d",
+			want, e.opts.Width, e.opts.Height, p.Format, len(p.Pix))
+	}
+	select {
+	case e.turn <- struct{}{}:
+		defer func() { <-e.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	j := &job{done: make(chan error, 1)}
+	j.msg = wire.Raw{
+		PTS: p.PTS.Microseconds(), Format: wire.Format(p.Format), Width: e.opts.Width, Height: e.opts.Height, Data: p.Pix,
+	}
+	if forceKey {
+		j.msg.Flags = wire.FlagForceKey
+	}
+	j.frame = media.EncodedFrame{PTS: p.PTS, NTP: p.NTP, Arrival: p.Arrival, Received: p.Arrival, Epoch: p.Epoch}
+
+	e.mu.Lock()
+	if !e.running {
+		e.mu.Unlock()
+		return ErrNotRunning
+	}
+	e.lastID++
+	j.msg.ID = e.lastID
+	e.job = j
+	e.mu.Unlock()
+	e.proc.poke()
+
+	select {
+	case err := <-j.done:
+		return err
+	case <-ctx.Done():
+	}
+	e.mu.Lock()
+	if e.job == j && !j.taken {
+		e.job = nil
+		e.mu.Unlock()
+		return context.Cause(ctx)
+	}
+	e.mu.Unlock()
+	// The picture is being read; that ends, at the latest with the process.
+	if err := <-j.done; err != nil {
+		return err
+	}
+	return nil
+}
+
+func (e *Encoder) next() [][]byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	j := e.job
+	if j != nil && j.taken {
+		j.done <- nil
+		e.job, j = nil, nil
+	}
+	if j == nil {
+		return nil
+	}
+	j.taken = true
+	b := e.head[:0]
+	if !e.greeted {
+		b = e.setup.Append(b)
+		e.greeted = true
+	}
+	e.head = j.msg.AppendHead(b)
+	if len(e.out) == 0 {
+		e.since = time.Now()
+	}
+	e.out, e.ids = append(e.out, j.frame), append(e.ids, j.msg.ID)
+	return [][]byte{e.head, j.msg.Data}
+}
+
+func (e *Encoder) handle(m wire.Message) error {
+	switch m.Kind {
+	case wire.KindAck:
+		a, err := wire.ParseAck(m.Body)
+		if err == nil {
+			e.acked(a.Done)
+		}
+		return err
+	case wire.KindEncoded:
+		u, err := wire.ParseEncoded(m.Body)
+		if err == nil {
+			err = e.encoded(u)
+		}
+		return err
+	case wire.KindProblem:
+		p, err := wire.ParseProblem(m.Body)
+		if now := time.Now(); err == nil && now.Sub(e.complained) >= time.Second {
+			e.complained = now
+			e.proc.log.Warn().Str("problem", p.Text).Msg("codec process could not encode a picture")
+		}
+		return err
+	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady,
+		wire.KindPicture, wire.KindNoPicture:
+	}
+	return fmt.Errorf("%w: kind %d is not for an encoder", wire.ErrMalformed, m.Kind)
+}
+
+func (e *Encoder) acked(done uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for n < len(e.ids) && e.ids[n] <= done {
+		n++
+	}
+	e.ids = e.ids[:copy(e.ids, e.ids[n:])]
+	e.out = e.out[:copy(e.out, e.out[n:])]
+	if n > 0 {
+		e.since = time.Now()
+	}
+}
+
+func (e *Encoder) encoded(u wire.Encoded) error {
+	e.mu.Lock()
+	var f media.EncodedFrame
+	found := false
+	for i, id := range e.ids {
+		if id == u.ID {
+			f, found = e.out[i], true
+		}
+	}
+	e.mu.Unlock()
+	if !found {
+		return fmt.Errorf("%w: answer for picture %d, which is not under way", wire.ErrMalformed, u.ID)
+	}
+	f.Codec, f.KeyFrame, f.Width, f.Height = fromWire(u.Codec), u.Key, u.Width, u.Height
+	f.SpatialLayers, f.Data = 1, u.Data
+	e.opts.OnFrame(f)
+	return nil
+}
+
+func (e *Encoder) up(bool) {}
+
+func (e *Encoder) lost() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.greeted = false
+	e.out, e.ids = e.out[:0], e.ids[:0]
+	// A picture that was not begun waits for the next process.
+	if e.job != nil && e.job.taken {
+		e.end(ErrRestarted)
+	}
+}
+
+// end gives up the picture under way.
+func (e *Encoder) end(why error) {
+	if e.job != nil {
+		e.job.done <- why
+		e.job = nil
+	}
+}
+
+func (e *Encoder) waitingSince() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.ids) == 0 {
+		return time.Time{}
+	}
+	return e.since
+}
