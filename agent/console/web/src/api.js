@@ -1,0 +1,69 @@
+/** The HTTP calls of docs/api.md. Every failure is an ApiError with a sentence for people. */
+
+export class ApiError extends Error {
+  /** @param {number} status 0 when there was no answer @param {string} message @param {string} [code] */
+  constructor(status, message, code = '') {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/**
+ * @param {string} method @param {string} path @param {unknown} [body]
+ * @param {{clock?: import('./clock.js').ServerClock}} [opts] clock: learns from the answer's Date
+ */
+export async function call(method, path, body, opts = {}) {
+  const sent = Date.now();
+  let res;
+  try {
+    res = await fetch(path, {
+      method,
+      headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: AbortSignal.timeout(10_000),
+      cache: 'no-store',
+    });
+  } catch {
+    throw new ApiError(0, 'The server does not answer.');
+  }
+  opts.clock?.observeDate(Date.parse(res.headers.get('Date') ?? ''), sent, Date.now());
+  const text = await res.text().catch(() => '');
+  let data = null;
+  try {
+    data = text ? JSON.parse(text) : null;
+  } catch {
+    // Not JSON: the status alone has to do.
+  }
+  if (!res.ok) throw new ApiError(res.status, data?.message || `The server answered ${res.status}.`, data?.code);
+  return data;
+}
+
+export const status = (opts) => call('GET', '/api/status', undefined, opts);
+export const login = (token) => call('POST', '/api/login', { token });
+export const setInstruction = (instruction) => call('POST', '/api/instruction', { instruction });
+export const clearInstruction = () => call('DELETE', '/api/instruction');
+export const setProfile = (profile) => call('POST', '/api/profiles', { profile });
+export const setSettings = (settings) => call('POST', '/api/settings', settings);
+export const setSource = (source) => call('POST', '/api/source', { source });
+export const start = (source) => call('POST', '/api/start', { source });
+export const stop = () => call('POST', '/api/stop');
+export const roomToken = (role, name) => call('POST', '/api/livekit/token', { role, name });
+
+/** @param {number} id @param {number} [width] px, for a thumbnail */
+export function frameURL(id, width) {
+  return `/api/frames/${id}${width ? `?w=${width}` : ''}`;
+}
+
+/**
+ * The token handed over in the address' fragment, "#token=T" or "#T".
+ * @param {string} hash
+ */
+export function fragmentToken(hash) {
+  const raw = hash.replace(/^#/, '');
+  if (!raw) return '';
+  const params = new URLSearchParams(raw);
+  if (params.has('token')) return params.get('token') ?? '';
+  // Ordinary anchors of the page are short words; a token is long and has no "=".
+  return /^[\w.~-]{12,}$/.test(raw) ? raw : '';
+}

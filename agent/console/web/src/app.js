@@ -1,0 +1,232 @@
+/** Puts the page together: inputs, parts, keys. */
+import * as api from './api.js';
+import { Captions } from './captions.js';
+import { Comments } from './comments.js';
+import { Confirm, InstructionBox, Profiles, Toast, Voice } from './controls.js';
+import { Events } from './events.js';
+import { helpBody } from './help.js';
+import { NumbersPanel } from './numbers.js';
+import { Panel } from './panel.js';
+import { Viewer } from './room.js';
+import { ScoreSheet } from './scoresheet.js';
+import { SettingsPanel } from './settings.js';
+import { SourcePanel } from './source.js';
+import { State } from './state.js';
+import { FrameViewer } from './viewer.js';
+import { banner, chip, curtain, tally } from './view.js';
+import { millis, seconds } from './words.js';
+
+/** @param {string} id @returns {any} */
+const $ = (id) => document.getElementById(id);
+
+const state = new State();
+const toast = new Toast();
+const confirm = new Confirm(state);
+const viewer = new Viewer(state, { video: $('picture'), audio: $('sound') });
+const captions = new Captions(state, { box: $('captions'), live: $('caption-live') });
+new Comments(state, { list: $('list'), now: $('now-words'), pill: $('pill') }, new FrameViewer(state));
+new ScoreSheet(state, { canvas: $('sheet'), tip: $('tip') });
+const panel = new Panel();
+const box = new InstructionBox(state, confirm);
+new Profiles(state, confirm, box, toast);
+const voice = new Voice(state, confirm, viewer, toast);
+const source = new SourcePanel(state, confirm);
+const settings = new SettingsPanel(state, confirm);
+const numbers = new NumbersPanel(state, panel);
+panel.add('source', 'What is watched', source.body, () => source.draw());
+panel.add('settings', 'Settings', settings.body, () => settings.draw());
+panel.add('numbers', 'Numbers', numbers.body, () => numbers.shown());
+panel.add('help', 'How to read this page', helpBody());
+
+const events = new Events({
+  clock: state.clock,
+  event: (name, data) => state.take(name, data),
+  link: (link, retryIn) => {
+    retryAt = link === 'lost' ? performance.now() + (retryIn ?? 0) * 1000 : 0;
+    state.set({ link, retryIn: retryIn ?? 0 });
+    if (link === 'open' && !viewer.joined) void viewer.join();
+    if (link === 'open') void calibrate();
+  },
+});
+let retryAt = 0;
+
+/** Some readings of the server's clock, spread over a second so that its ticks show. */
+async function calibrate() {
+  for (let i = 0; i < 4 && state.clock.uncertainty > 400; i++) {
+    await api.status({ clock: state.clock }).catch(() => {});
+    await new Promise((done) => setTimeout(done, 270));
+  }
+}
+
+const ACTS = {
+  retry: () => events.open(),
+  join: () => void viewer.join(),
+  http: () => showHTTP(),
+  camera: () => {
+    panel.show('source');
+    void source.useCamera();
+  },
+  scene: () => {
+    panel.show('source');
+    void source.choose('scene');
+  },
+};
+
+/** The picture without WebRTC: stiller, and without voice, but nearly always possible. */
+function showHTTP() {
+  const img = $('picture-http');
+  img.onload = () => state.set({ http: true });
+  img.onerror = () => {
+    state.set({ http: false });
+    toast.say('The server has no picture to show.');
+  };
+  img.src = `/api/mjpeg?${Date.now()}`;
+  state.set({ http: true });
+}
+
+function buttons(el, acts) {
+  const key = acts.map((a) => a.id).join();
+  if (el.dataset.key === key) return;
+  el.dataset.key = key;
+  el.replaceChildren(...acts.map((a, i) => {
+    const b = document.createElement('button');
+    b.className = i === 0 ? 'act' : 'quiet';
+    b.textContent = a.label;
+    b.addEventListener('click', () => ACTS[a.id]());
+    return b;
+  }));
+}
+
+function text(el, words) {
+  if (el.textContent !== words) el.textContent = words;
+}
+
+function draw() {
+  const k = state.known;
+  if (k.link === 'lost') k.retryIn = Math.max(0, (retryAt - performance.now()) / 1000);
+  const c = chip(k);
+  text($('chip-words'), c.words);
+  $('chip').dataset.tone = c.tone;
+  $('chip').title = c.words;
+
+  const cur = curtain(k);
+  $('curtain').hidden = !cur;
+  if (cur) {
+    text($('curtain-words'), cur.words);
+    text($('curtain-more'), cur.more ?? '');
+    $('curtain-progress').hidden = cur.percent === undefined;
+    if (cur.percent !== undefined) $('curtain-progress').value = cur.percent;
+    $('login').hidden = !cur.login;
+    buttons($('curtain-actions'), cur.acts);
+  }
+  const ban = banner(k, state.now);
+  $('banner').hidden = !ban;
+  if (ban) {
+    text($('banner-words'), ban.words);
+    $('banner').dataset.tone = ban.tone;
+    buttons($('banner-actions'), ban.acts);
+  }
+  $('stage').classList.toggle('stale', Boolean(ban) && k.picture === 'stalled');
+
+  const img = $('picture-http');
+  if (!k.http && !img.hidden) img.removeAttribute('src');
+  img.hidden = !k.http;
+
+  const s = k.snapshot;
+  text($('fig-delay'), s ? seconds(s.delay) : '–');
+  const known = s && s.alignment_last >= 0;
+  text($('fig-align'), known ? millis(s.alignment_last) : '–');
+  text($('fig-p95'), s && s.alignment_p95 >= 0 ? `p95 ${millis(s.alignment_p95)}` : '');
+  $('fig-align').classList.toggle('bad', Boolean(known) && s.alignment_last > 0.1);
+  text($('tally'), s ? `${tally(s)}${state.lost ? `; ${state.lost} missed here` : ''}` : '');
+  text($('engine'), s?.engine ? `Engine: ${s.engine}${s.engine_note ? `. ${s.engine_note}` : ''}` : '');
+  document.title = s ? `${c.words} · Touchline` : 'Touchline';
+}
+
+let queued = false;
+function redraw() {
+  if (queued) return;
+  queued = true;
+  queueMicrotask(() => {
+    queued = false;
+    draw();
+  });
+}
+state.on('known', redraw);
+setInterval(redraw, 1000);
+state.on('lost', (n) => toast.say(`This page read too slowly and missed ${n} ${n === 1 ? 'item' : 'items'}.`));
+viewer.onName = (name) => text($('room-name'), name ? `room “${name}”` : '');
+
+$('cc').addEventListener('click', () => toggleCaptions());
+function toggleCaptions() {
+  captions.on = !captions.on;
+  $('cc').setAttribute('aria-pressed', String(captions.on));
+  captions.draw();
+}
+
+$('fullscreen').addEventListener('click', () => void fullscreen());
+async function fullscreen() {
+  const stage = $('stage');
+  try {
+    if (document.fullscreenElement) await document.exitFullscreen();
+    else if (stage.requestFullscreen) await stage.requestFullscreen();
+    else $('picture').webkitEnterFullscreen?.();
+  } catch {
+    toast.say('The browser does not allow full screen here.');
+  }
+}
+
+$('login').addEventListener('submit', (e) => {
+  e.preventDefault();
+  void login($('login-token').value.trim());
+});
+
+/** @param {string} token */
+async function login(token) {
+  try {
+    await api.login(token);
+    $('login-token').value = '';
+    state.set({ link: 'connecting' });
+    events.open();
+  } catch (err) {
+    toast.say(err.status === 401 || err.status === 403 ? 'That is not the token.' : err.message);
+    state.set({ link: 'locked' });
+  }
+}
+
+addEventListener('keydown', (e) => {
+  const typing = e.target instanceof HTMLElement && e.target.matches('input:not([type=range]):not([type=radio]):not([type=checkbox]), textarea');
+  if (typing || e.ctrlKey || e.metaKey || e.altKey || document.querySelector('dialog[open]')) return;
+  switch (e.key) {
+    case '/':
+      e.preventDefault();
+      $('instruction').focus();
+      break;
+    case 'm':
+      voice.mute();
+      break;
+    case 'c':
+      toggleCaptions();
+      break;
+    case 'f':
+      void fullscreen();
+      break;
+    case 'n':
+      $('open-numbers').click();
+      break;
+    case '?':
+      $('open-help').click();
+      break;
+  }
+});
+
+// The token comes once, in the address' fragment; it becomes a cookie and leaves the address.
+const token = api.fragmentToken(location.hash);
+draw();
+if (token) {
+  history.replaceState(null, '', location.pathname + location.search);
+  await login(token);
+} else {
+  // First paint first: the room and its library come after.
+  requestAnimationFrame(() => setTimeout(() => events.open(), 0));
+}

@@ -1,0 +1,87 @@
+/** Captions over the picture: two lines at most, each word lit as it comes. */
+import { breakLines } from './caption-layout.js';
+
+export class Captions {
+  #segment = '';
+  /** @type {HTMLElement[]} every line so far; the last two are in the page */
+  #rows = [];
+  #measure = document.createElement('canvas').getContext('2d');
+  #shown = '';
+  #announced = '';
+  on = true;
+
+  /**
+   * @param {import('./state.js').State} state
+   * @param {{box: HTMLElement, live: HTMLElement}} el box over the picture; live for screen readers
+   */
+  constructor(state, el) {
+    this.state = state;
+    this.el = el;
+    state.on('caption', () => this.draw());
+    new ResizeObserver(() => {
+      this.#shown = '';
+      this.#rows = [];
+      this.draw();
+    }).observe(el.box);
+    setInterval(() => this.draw(), 250);
+  }
+
+  draw() {
+    const c = this.state.captions.current(performance.now());
+    this.#announce(c);
+    const text = c && this.on ? c.text : '';
+    const key = `${c?.segment ?? ''} ${text}`;
+    if (key === this.#shown) return;
+    this.#shown = key;
+    const box = this.el.box;
+    if (!text) {
+      box.replaceChildren();
+      this.#rows = [];
+      this.#segment = '';
+      return;
+    }
+    if (c.segment !== this.#segment) {
+      this.#segment = c.segment;
+      this.#rows = [];
+    }
+    const style = getComputedStyle(box);
+    this.#measure.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+    const lines = breakLines(text, (s) => this.#measure.measureText(s).width, box.clientWidth * 0.94);
+    // Words that stand already are left alone, so that only the new one lights up.
+    lines.forEach((words, i) => this.#line(i, words));
+    this.#rows.length = lines.length;
+    const two = this.#rows.slice(-2);
+    if (two.length !== box.children.length || two.some((row, i) => row !== box.children[i])) box.replaceChildren(...two);
+  }
+
+  #line(i, words) {
+    let row = this.#rows[i];
+    if (!row) {
+      row = document.createElement('p');
+      row.append(document.createElement('span'));
+      this.#rows[i] = row;
+    }
+    const inner = row.firstElementChild;
+    words.forEach((word, j) => {
+      let span = inner.children[j];
+      if (!span) {
+        if (j > 0) inner.append(' ');
+        span = document.createElement('span');
+        span.className = 'word';
+        inner.append(span);
+      }
+      if (span.textContent !== word) span.textContent = word;
+    });
+    while (inner.children.length > words.length) {
+      inner.lastChild.remove();
+      if (inner.lastChild?.nodeType === Node.TEXT_NODE) inner.lastChild.remove();
+    }
+  }
+
+  /** Screen readers get whole comments: word by word they would stutter. */
+  #announce(c) {
+    if (!c || !c.final || this.#announced === c.segment) return;
+    this.#announced = c.segment;
+    this.el.live.textContent = c.text;
+  }
+}

@@ -1,0 +1,200 @@
+/** The list of comments, newest on top, and the pictures each is about. */
+import { frameURL } from './api.js';
+import { moment } from './clock.js';
+import { clockTime, count, seconds } from './words.js';
+import { age, alignment } from './view.js';
+
+const KEPT = 60;
+const THUMBS = 5;
+const TOUCHED = 1500; // ms for which a finger is believed to be still about
+
+/** Which of n frames to show as thumbnails: evenly spread, the newest always. @param {number[]} ids @param {number} most */
+export function pick(ids, most) {
+  if (ids.length <= most) return ids;
+  return Array.from({ length: most }, (_, i) => ids[Math.round((i * (ids.length - 1)) / (most - 1))]);
+}
+
+export class Comments {
+  /** @type {import('./score-layout.js').Cycle[]} come while the reader holds the list */
+  #waiting = [];
+  #touched = -Infinity;
+  #hover = false;
+  #unseen = 0;
+
+  /**
+   * @param {import('./state.js').State} state
+   * @param {{list: HTMLElement, now: HTMLElement, pill: HTMLElement}} el
+   * @param {import('./viewer.js').FrameViewer} viewer
+   */
+  constructor(state, el, viewer) {
+    this.state = state;
+    this.el = el;
+    this.viewer = viewer;
+    state.on('history', () => this.#fill());
+    state.on('record', (c) => this.#add(c));
+    state.on('caption', () => this.#now());
+    setInterval(() => {
+      this.#ages();
+      this.#now();
+      if (this.#waiting.length > 0 && !this.#held()) this.#release();
+    }, 500);
+    const touched = () => (this.#touched = performance.now());
+    for (const type of ['pointerdown', 'touchmove', 'wheel', 'keydown']) el.list.addEventListener(type, touched, { passive: true });
+    el.list.addEventListener('pointerover', (e) => (this.#hover = e.pointerType === 'mouse' && Boolean(e.target.closest('button'))));
+    el.list.addEventListener('pointerleave', () => (this.#hover = false));
+    el.list.addEventListener('scroll', () => {
+      if (el.list.scrollTop < 4) this.#seenAll();
+    }, { passive: true });
+    el.pill.addEventListener('click', () => {
+      this.#release();
+      el.list.scrollTo({ top: 0, behavior: matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth' });
+      this.#seenAll();
+    });
+  }
+
+  /** Something under the reader's finger must not move. */
+  #held() {
+    const focus = this.el.list.contains(document.activeElement) && document.activeElement.matches('button:focus-visible');
+    return this.#hover || focus || performance.now() - this.#touched < TOUCHED;
+  }
+
+  #fill() {
+    const items = this.state.cycles.filter((c) => this.#listed(c)).slice(-KEPT);
+    this.#waiting = [];
+    this.#seenAll();
+    this.el.list.replaceChildren(...items.map((c) => this.#item(c)).reverse());
+    this.#ages();
+    this.#now();
+  }
+
+  #listed(c) {
+    return c.seq >= 0 && Boolean(c.record?.text);
+  }
+
+  #add(c) {
+    this.#now();
+    if (!this.#listed(c)) return;
+    this.#waiting.push(c);
+    if (!this.#held()) this.#release();
+    else this.#tellPill();
+  }
+
+  #release() {
+    const list = this.el.list;
+    for (const c of this.#waiting.splice(0)) {
+      const scrolled = list.scrollTop > 4;
+      const before = list.scrollHeight;
+      const item = this.#item(c);
+      if (!scrolled) item.classList.add('fresh');
+      list.prepend(item);
+      while (list.children.length > KEPT) list.lastElementChild.remove();
+      if (scrolled) {
+        // What is being read stays where it is.
+        list.scrollTop += list.scrollHeight - before;
+        this.#unseen++;
+      }
+    }
+    this.#ages();
+    this.#tellPill();
+  }
+
+  #tellPill() {
+    const n = this.#unseen + this.#waiting.length;
+    this.el.pill.hidden = n === 0;
+    this.el.pill.textContent = `${count(n, 'new comment')} ↑`;
+  }
+
+  #seenAll() {
+    this.#unseen = 0;
+    this.#tellPill();
+  }
+
+  /** The comment that is being said right now stands above the list. */
+  #now() {
+    const text = this.state.current;
+    const { now } = this.el;
+    if (now.dataset.text === text) return;
+    now.dataset.text = text;
+    now.textContent = text;
+    now.parentElement.classList.toggle('empty', !text);
+  }
+
+  #ages() {
+    const t = this.state.now;
+    for (const el of this.el.list.querySelectorAll('time')) {
+      const words = age(Number(el.dataset.at), t);
+      if (el.textContent !== words) el.textContent = words;
+    }
+  }
+
+  /** @param {import('./score-layout.js').Cycle} c */
+  #item(c) {
+    const r = c.record;
+    const li = document.createElement('li');
+    li.dataset.outcome = r.outcome;
+    const at = [r.started_at, r.inference_end, r.newest_frame_at].map(moment).find(Number.isFinite) ?? NaN;
+
+    const head = make('p', 'when');
+    const time = document.createElement('time');
+    time.dataset.at = String(at);
+    if (Number.isFinite(at)) time.title = clockTime(at - this.state.clock.offset);
+    head.append(time);
+    if (r.outcome === 'cut') head.append(make('span', 'mark', 'cut short'));
+    const fit = alignment(r);
+    if (fit.text) {
+      const el = make('span', `fit ${fit.tone}`, fit.text);
+      el.title = fit.title;
+      el.setAttribute('aria-label', fit.title);
+      head.append(el);
+    }
+    const behind = (moment(r.started_at) - moment(r.newest_frame_at)) / 1000;
+    if (Number.isFinite(behind)) {
+      const el = make('span', 'behind', `${seconds(behind)} behind`);
+      el.title = `Said ${seconds(behind)} after its newest frame was live; ready after ${seconds(r.ready_sec || r.latency_sec)}.`;
+      head.append(el);
+    }
+
+    const words = make('p', 'words', r.text);
+    li.append(head, words);
+
+    const ids = r.frame_ids ?? [];
+    if (ids.length > 0) {
+      const row = make('div', 'thumbs');
+      for (const id of pick(ids, THUMBS)) {
+        const i = ids.indexOf(id);
+        const seen = moment(r.frame_at?.[i]);
+        const b = document.createElement('button');
+        b.className = 'thumb';
+        b.setAttribute('aria-label', `Frame ${i + 1} of ${ids.length}, larger`);
+        if (Number.isFinite(seen)) b.title = `Seen at ${clockTime(seen - this.state.clock.offset)}`;
+        const img = document.createElement('img');
+        img.width = 64;
+        img.height = 36;
+        img.loading = 'lazy';
+        img.decoding = 'async';
+        img.alt = '';
+        img.src = frameURL(id, 160);
+        img.onerror = () => {
+          b.classList.add('gone');
+          b.disabled = true;
+          b.title = 'This picture is no longer kept.';
+          img.remove();
+        };
+        b.append(img);
+        b.addEventListener('click', () => this.viewer.show(r, i));
+        row.append(b);
+      }
+      if (ids.length > THUMBS) row.append(make('span', 'more', `of ${ids.length}`));
+      li.append(row);
+    }
+    return li;
+  }
+}
+
+/** @param {string} tag @param {string} [cls] @param {string} [text] */
+function make(tag, cls, text) {
+  const el = document.createElement(tag);
+  if (cls) el.className = cls;
+  if (text !== undefined) el.textContent = text;
+  return el;
+}

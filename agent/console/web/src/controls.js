@@ -1,0 +1,301 @@
+/**
+ * The controls. A click asks; only what the room reports back is shown as
+ * done, so each control says "asked" until the snapshot carries it.
+ */
+import * as api from './api.js';
+
+const PATIENCE = 6000; // ms after which the missing confirmation is mentioned
+
+/** Waits for the snapshot that carries a change. */
+export class Confirm {
+  /** @type {Map<string, {holds: (s: import('./types.js').Snapshot) => boolean, done: () => void, timer: any}>} */
+  #open = new Map();
+
+  /** @param {import('./state.js').State} state */
+  constructor(state) {
+    this.state = state;
+    state.on('snapshot', () => this.check());
+  }
+
+  /**
+   * @param {string} key one open question each
+   * @param {(s: import('./types.js').Snapshot) => boolean} holds
+   * @param {() => void} done @param {() => void} late
+   */
+  expect(key, holds, done, late) {
+    this.drop(key);
+    const timer = setTimeout(late, PATIENCE);
+    this.#open.set(key, { holds, done, timer });
+    this.check();
+  }
+
+  drop(key) {
+    clearTimeout(this.#open.get(key)?.timer);
+    this.#open.delete(key);
+  }
+
+  check() {
+    const s = this.state.known.snapshot;
+    if (!s) return;
+    for (const [key, q] of [...this.#open]) {
+      if (!q.holds(s)) continue;
+      this.drop(key);
+      q.done();
+    }
+  }
+}
+
+/** @param {string} id @returns {any} */
+const $ = (id) => document.getElementById(id);
+
+/** A short sentence at the bottom, for what has no place of its own. */
+export class Toast {
+  #timer = 0;
+
+  /** @param {string} words */
+  say(words) {
+    const el = $('toast');
+    el.textContent = words;
+    el.hidden = false;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => (el.hidden = true), 6000);
+  }
+}
+
+export class InstructionBox {
+  #sent = ''; // asked for and not yet seen to act
+  #stage = 'rest'; // rest, sent, set, acted, failed
+  #words = '';
+  #suggested = '';
+
+  /** @param {import('./state.js').State} state @param {Confirm} confirm */
+  constructor(state, confirm) {
+    this.state = state;
+    this.confirm = confirm;
+    $('say').addEventListener('submit', (e) => {
+      e.preventDefault();
+      void this.#send($('instruction').value.trim());
+    });
+    $('say-clear').addEventListener('click', () => void this.#send(''));
+    $('instruction').addEventListener('input', () => {
+      if (this.#stage !== 'sent') this.#rest();
+    });
+    state.on('record', (c) => {
+      if (this.#stage !== 'set' || (c.record?.instruction ?? '') !== this.#sent) return;
+      this.#stage = 'acted';
+      this.#say();
+    });
+    state.on('snapshot', () => this.#say());
+    this.#say();
+  }
+
+  /** Puts a profile's suggestion into the box, unless the reader wrote something there. @param {string} text */
+  suggest(text) {
+    const box = $('instruction');
+    box.placeholder = text ? `for example: ${text}` : '';
+    if (box.value && box.value !== this.#suggested) return;
+    this.#suggested = text;
+    box.value = text;
+    if (text && document.activeElement === box) box.select();
+  }
+
+  /** Only what to show in an empty box. @param {string} text */
+  hint(text) {
+    if (!$('instruction').value) $('instruction').placeholder = text ? `for example: ${text}` : '';
+  }
+
+  async #send(text) {
+    if (!text && !this.state.known.snapshot?.instruction) {
+      $('instruction').focus();
+      this.#stage = 'rest';
+      this.#say();
+      return;
+    }
+    this.#sent = text;
+    this.#stage = 'sent';
+    this.#say();
+    try {
+      await (text ? api.setInstruction(text) : api.clearInstruction());
+      this.confirm.expect('instruction', (s) => (s.instruction ?? '') === text, () => {
+        this.#stage = text ? 'set' : 'rest';
+        if ($('instruction').value.trim() === text) $('instruction').value = '';
+        this.#say();
+      }, () => {
+        this.#stage = 'failed';
+        this.#words = 'The room has not confirmed it yet.';
+        this.#say();
+      });
+    } catch (err) {
+      this.#stage = 'failed';
+      this.#words = err.message;
+      this.#say();
+    }
+  }
+
+  #rest() {
+    if (this.#stage === 'failed' || this.#stage === 'acted') this.#stage = 'rest';
+    this.#say();
+  }
+
+  #say() {
+    const s = this.state.known.snapshot;
+    const force = s?.instruction ?? '';
+    const by = s?.instruction_by ? `, set by ${s.instruction_by}` : '';
+    const el = $('say-state');
+    const [tone, words] = {
+      rest: force ? ['on', `In force: “${force}”${by}. Enter acts on the next frame.`] : ['', 'Enter acts on the next frame. Nothing special is watched for now.'],
+      sent: ['wait', this.#sent ? `Sent: “${this.#sent}”. It acts on the next frame.` : 'Clearing it.'],
+      set: ['on', `In force: “${force}”. The first look with it is under way.`],
+      acted: ['on', `In force: “${force}”${by}. It has acted.`],
+      failed: ['bad', this.#words],
+    }[this.#stage];
+    if (el.textContent !== words) el.textContent = words;
+    el.title = words;
+    el.dataset.tone = tone;
+    $('say-clear').hidden = !force;
+    $('say').classList.toggle('with-clear', Boolean(force));
+  }
+}
+
+export class Profiles {
+  #names = '';
+  #asked = '';
+
+  /**
+   * @param {import('./state.js').State} state @param {Confirm} confirm
+   * @param {InstructionBox} box @param {Toast} toast
+   */
+  constructor(state, confirm, box, toast) {
+    Object.assign(this, { state, confirm, box, toast });
+    state.on('snapshot', () => this.#draw());
+  }
+
+  #draw() {
+    const s = this.state.known.snapshot;
+    const list = s.profiles ?? [];
+    const names = list.map((p) => `${p.name}\n${p.label}`).join('\n\n');
+    if (names !== this.#names) {
+      this.#names = names;
+      $('profiles').replaceChildren(...list.map((p) => {
+        const label = document.createElement('label');
+        label.className = 'profile';
+        const input = document.createElement('input');
+        input.type = 'radio';
+        input.name = 'profile';
+        input.value = p.name;
+        input.addEventListener('change', () => void this.#choose(p));
+        const span = document.createElement('span');
+        span.textContent = p.label || p.name;
+        label.append(input, span);
+        return label;
+      }));
+      this.box.hint(list.find((p) => p.name === s.active_profile)?.suggestion ?? '');
+    }
+    for (const input of $('profiles').querySelectorAll('input')) {
+      const label = input.closest('label');
+      const active = input.value === s.active_profile;
+      label.classList.toggle('active', active);
+      label.classList.toggle('asked', input.value === this.#asked && !active);
+      // While a choice is under way the keyboard stays on it.
+      if (!this.#asked) input.checked = active;
+    }
+  }
+
+  async #choose(p) {
+    this.#asked = p.name;
+    this.#draw();
+    try {
+      await api.setProfile(p.name);
+      this.confirm.expect('profile', (s) => s.active_profile === p.name, () => {
+        this.#asked = '';
+        this.box.suggest(p.suggestion ?? '');
+        this.#draw();
+      }, () => {
+        this.#asked = '';
+        this.toast.say('The room has not confirmed the profile.');
+        this.#draw();
+      });
+    } catch (err) {
+      this.#asked = '';
+      this.toast.say(err.message);
+      this.#draw();
+    }
+  }
+}
+
+export class Voice {
+  /**
+   * @param {import('./state.js').State} state @param {Confirm} confirm
+   * @param {import('./room.js').Viewer} viewer @param {Toast} toast
+   */
+  constructor(state, confirm, viewer, toast) {
+    Object.assign(this, { state, confirm, viewer, toast });
+    const stored = readVolume();
+    this.volume = stored.volume;
+    this.muted = stored.muted;
+    $('volume').value = String(Math.round(this.volume * 100));
+    $('voice').addEventListener('click', () => void this.#toggle());
+    $('mute').addEventListener('click', () => this.mute());
+    $('volume').addEventListener('input', () => {
+      this.volume = Number($('volume').value) / 100;
+      this.muted = this.volume === 0;
+      this.#apply();
+    });
+    $('voice-on').addEventListener('click', () => {
+      if (this.muted) this.mute();
+      void viewer.startAudio();
+    });
+    viewer.onBlocked = (blocked) => ($('voice-on').hidden = !blocked);
+    state.on('snapshot', () => this.#draw());
+    this.#apply();
+  }
+
+  mute() {
+    this.muted = !this.muted;
+    if (!this.muted && this.volume === 0) this.volume = 0.5;
+    this.#apply();
+  }
+
+  #apply() {
+    $('volume').value = String(this.muted ? 0 : Math.round(this.volume * 100));
+    $('mute').setAttribute('aria-pressed', String(this.muted));
+    this.viewer.setVolume(this.volume, this.muted);
+    try {
+      localStorage.setItem('touchline.volume', JSON.stringify({ volume: this.volume, muted: this.muted }));
+    } catch {
+      // Private windows may refuse; then it is forgotten.
+    }
+  }
+
+  #draw() {
+    const on = this.state.known.snapshot.settings?.speech ?? this.state.known.snapshot.tts_enabled;
+    $('voice').setAttribute('aria-checked', String(Boolean(on)));
+    $('voice').disabled = false;
+  }
+
+  async #toggle() {
+    const want = $('voice').getAttribute('aria-checked') !== 'true';
+    $('voice').classList.add('asked');
+    const over = () => $('voice').classList.remove('asked');
+    try {
+      await api.setSettings({ speech: want });
+      this.confirm.expect('speech', (s) => (s.settings?.speech ?? s.tts_enabled) === want, over, () => {
+        over();
+        this.toast.say(`The room has not confirmed that the voice is ${want ? 'on' : 'off'}.`);
+      });
+    } catch (err) {
+      over();
+      this.toast.say(err.message);
+    }
+  }
+}
+
+function readVolume() {
+  try {
+    const v = JSON.parse(localStorage.getItem('touchline.volume') ?? '{}');
+    const volume = Number(v.volume);
+    return { volume: volume >= 0 && volume <= 1 ? volume : 1, muted: v.muted === true };
+  } catch {
+    return { volume: 1, muted: false };
+  }
+}

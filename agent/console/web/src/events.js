@@ -1,0 +1,96 @@
+/**
+ * The server's events, with an end to every doubt: the browser's EventSource
+ * reconnects by itself after a broken line but not after an answer it does
+ * not like, and never notices a line that died silently.
+ */
+import * as api from './api.js';
+
+const NAMES = ['snapshot', 'history', 'status', 'caption', 'record', 'lost'];
+const BACKOFF = [1, 2, 3, 5]; // s
+const DOUBT = 20_000; // ms without an event after which the server is asked
+
+/**
+ * @typedef {object} Handlers
+ * @property {(name: string, data: any) => void} event
+ * @property {(link: 'connecting' | 'open' | 'lost' | 'locked', retryIn?: number) => void} link
+ * @property {import('./clock.js').ServerClock} clock
+ */
+export class Events {
+  /** @type {EventSource | null} */
+  #source = null;
+  #attempt = 0;
+  #timer = 0;
+  #watch = 0;
+  #heard = 0;
+  /** @type {Handlers} */
+  #on;
+
+  /** @param {Handlers} handlers */
+  constructor(handlers) {
+    this.#on = handlers;
+  }
+
+  open() {
+    clearTimeout(this.#timer);
+    clearInterval(this.#watch);
+    this.#source?.close();
+    const source = new EventSource('/api/events');
+    this.#source = source;
+    this.#heard = Date.now();
+    for (const name of NAMES) {
+      source.addEventListener(name, (e) => {
+        this.#heard = Date.now();
+        this.#attempt = 0;
+        let data;
+        try {
+          data = JSON.parse(e.data);
+        } catch {
+          return; // half a line from a dying server
+        }
+        this.#on.event(name, data);
+      });
+    }
+    source.onopen = () => {
+      this.#heard = Date.now();
+      this.#on.link('open');
+    };
+    source.onerror = () => {
+      source.close();
+      if (this.#source === source) void this.#broken();
+    };
+    this.#watch = setInterval(() => {
+      if (Date.now() - this.#heard < DOUBT) return;
+      this.#heard = Date.now();
+      api.status({ clock: this.#on.clock }).catch(() => {
+        if (this.#source === source) void this.#broken();
+      });
+    }, 5000);
+  }
+
+  /** Asks why, says so, and tries again. */
+  async #broken() {
+    clearInterval(this.#watch);
+    this.#source?.close();
+    this.#source = null;
+    const wait = BACKOFF[Math.min(this.#attempt++, BACKOFF.length - 1)];
+    this.#on.link('lost', wait);
+    try {
+      await api.status({ clock: this.#on.clock });
+    } catch (err) {
+      if (err instanceof api.ApiError && (err.status === 401 || err.status === 403)) {
+        this.#on.link('locked');
+        return;
+      }
+    }
+    if (this.#source) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.open(), wait * 1000 * (0.9 + Math.random() * 0.2));
+  }
+
+  close() {
+    clearTimeout(this.#timer);
+    clearInterval(this.#watch);
+    this.#source?.close();
+    this.#source = null;
+  }
+}

@@ -1,0 +1,82 @@
+/** The figures behind the graphs, without a DOM. */
+import { moment } from './clock.js';
+
+/**
+ * Round steps for an axis from 0 to at least max.
+ * @param {number} max @param {number} [most] lines
+ * @returns {number[]}
+ */
+export function steps(max, most = 4) {
+  if (!(max > 0)) return [0, 1];
+  const raw = max / most;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].map((k) => k * power).find((s) => s >= raw - 1e-9) ?? 10 * power;
+  const out = [];
+  for (let i = 0; ; i++) {
+    out.push(Math.round(i * step * 1e6) / 1e6);
+    if (i * step >= max - 1e-9) return out;
+  }
+}
+
+/**
+ * What became of the newest frame of a comment, in seconds since it was live.
+ * Missing moments are NaN.
+ * @param {import('./types.js').CycleRecord} r
+ */
+export function frameAges(r) {
+  const since = (t) => (moment(t) - moment(r.newest_frame_at)) / 1000;
+  const known = (v) => (v > 0 ? v : NaN);
+  return { at: moment(r.newest_frame_at), word: known(r.first_word_sec), audio: known(r.first_audio_sec), shown: since(r.started_at) };
+}
+
+/**
+ * The stages of a cycle that add up to "shown": waiting for the engine,
+ * thinking up to the first word, the voice, and holding for the frame.
+ * @param {import('./types.js').CycleRecord} r
+ * @returns {{name: string, sec: number}[]}
+ */
+export function stages(r) {
+  const a = frameAges(r);
+  const newest = moment(r.newest_frame_at);
+  const begin = Math.max(0, (moment(r.inference_start) - newest) / 1000);
+  const pick = Number.isFinite(begin) ? begin : 0;
+  const word = Number.isFinite(a.word) ? a.word : r.latency_sec || pick;
+  const audio = Number.isFinite(a.audio) ? Math.max(word, a.audio) : word;
+  const shown = Number.isFinite(a.shown) ? Math.max(audio, a.shown) : audio;
+  return [
+    { name: 'pick up', sec: pick },
+    { name: 'first word', sec: Math.max(0, word - pick) },
+    { name: 'voice', sec: audio - word },
+    { name: 'hold', sec: shown - audio },
+  ];
+}
+
+/** Words or tokens a second of a look; NaN when the engine does not count. @param {import('./types.js').CycleRecord} r */
+export function tokenRate(r) {
+  return r.tokens > 0 && r.inference_sec > 0 ? r.tokens / r.inference_sec : NaN;
+}
+
+/**
+ * Sums the samples of a metric in Prometheus' text format; NaN when there are none.
+ * @param {string} text @param {RegExp} name
+ */
+export function metric(text, name) {
+  let sum = NaN;
+  for (const line of text.split('\n')) {
+    if (line.startsWith('#')) continue;
+    const m = /^([a-zA-Z_:][\w:]*)(?:\{[^}]*\})?\s+(\S+)/.exec(line);
+    if (!m || !name.test(m[1])) continue;
+    const v = Number(m[2]);
+    if (Number.isFinite(v)) sum = (Number.isNaN(sum) ? 0 : sum) + v;
+  }
+  return sum;
+}
+
+/**
+ * A load in percent from two readings of a counter of seconds.
+ * @param {{at: number, sec: number} | null} before @param {{at: number, sec: number}} after at in ms
+ */
+export function load(before, after) {
+  if (!before || !(after.at > before.at) || !(after.sec >= before.sec)) return NaN;
+  return ((after.sec - before.sec) / ((after.at - before.at) / 1000)) * 100;
+}

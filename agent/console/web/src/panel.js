@@ -1,0 +1,71 @@
+/** The drawer at the side: one of source, settings, numbers, help, or none. */
+
+/** @param {string} id @returns {any} */
+const $ = (id) => document.getElementById(id);
+
+export class Panel {
+  /** @type {string} */
+  open = '';
+  /** @type {Record<string, {title: string, body: HTMLElement, shown?: () => void}>} */
+  #parts = {};
+
+  constructor() {
+    $('panel-close').addEventListener('click', () => this.close());
+    $('panel').addEventListener('keydown', (e) => {
+      if (e.key === 'Escape') this.close();
+    });
+  }
+
+  /**
+   * @param {string} name as in the button's id, "open-NAME"
+   * @param {string} title @param {HTMLElement} body @param {() => void} [shown] called when it opens
+   */
+  add(name, title, body, shown) {
+    this.#parts[name] = { title, body, shown };
+    $(`open-${name}`).addEventListener('click', () => (this.open === name ? this.close() : this.show(name)));
+  }
+
+  /** @param {string} name */
+  show(name) {
+    const part = this.#parts[name];
+    this.open = name;
+    $('panel').dataset.part = name;
+    $('panel-title').textContent = part.title;
+    $('panel-body').replaceChildren(part.body);
+    $('panel').hidden = false;
+    $('desk').classList.add('with-panel');
+    this.#buttons();
+    part.shown?.();
+    $('panel-body').scrollTop = 0;
+    $('panel-title').focus({ preventScroll: true });
+  }
+
+  close() {
+    const was = this.open;
+    if (!was) return;
+    this.open = '';
+    $('panel').hidden = true;
+    $('desk').classList.remove('with-panel');
+    this.#buttons();
+    $(`open-${was}`).focus({ preventScroll: true });
+  }
+
+  #buttons() {
+    for (const name of Object.keys(this.#parts)) $(`open-${name}`).setAttribute('aria-expanded', String(this.open === name));
+  }
+}
+
+/**
+ * @param {string} tag @param {Record<string, any>} [props] @param {...(Node|string)} children
+ * @returns {any}
+ */
+export function h(tag, props = {}, ...children) {
+  const el = document.createElement(tag);
+  for (const [key, value] of Object.entries(props)) {
+    if (key === 'class') el.className = value;
+    else if (key.startsWith('aria') || key === 'for' || key === 'role') el.setAttribute(key, value);
+    else el[key] = value;
+  }
+  el.append(...children);
+  return el;
+}

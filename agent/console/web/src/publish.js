@@ -1,0 +1,160 @@
+/**
+ * This browser as a camera: a second, separate connection to the room that
+ * publishes one picture and watches nothing.
+ */
+import * as api from './api.js';
+import { loadLiveKit, signalURL, roomSentence } from './room.js';
+
+/** Published as it is: one layer, full size, rather fewer pictures than smaller ones. */
+const ENCODING = { maxBitrate: 2_500_000, maxFramerate: 30 };
+
+/** A refusal of the camera in words. @param {unknown} err */
+export function cameraSentence(err) {
+  const name = err instanceof Error ? err.name : '';
+  switch (name) {
+    case 'NotAllowedError':
+    case 'SecurityError':
+      return 'The browser was not allowed to use the camera. Allow it beside the address and try again.';
+    case 'NotFoundError':
+    case 'OverconstrainedError':
+      return 'This device has no camera that fits.';
+    case 'NotReadableError':
+    case 'AbortError':
+      return 'The camera is in use by another program.';
+    case 'InsecureError':
+      return 'Browsers give the camera to safe pages only. Open this page by https, or on the machine itself.';
+    case 'FileError':
+      return err.message;
+    default:
+      return roomSentence(err) || 'The camera could not be published.';
+  }
+}
+
+function named(name, message) {
+  const err = new Error(message);
+  err.name = name;
+  return err;
+}
+
+/** @returns {Promise<MediaStreamTrack>} */
+export async function cameraTrack() {
+  if (!navigator.mediaDevices?.getUserMedia) throw named('InsecureError', 'no camera without a secure context');
+  const stream = await navigator.mediaDevices.getUserMedia({
+    audio: false,
+    video: { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 30, max: 30 }, facingMode: 'environment' },
+  });
+  return stream.getVideoTracks()[0];
+}
+
+/**
+ * Plays a file over and over and gives its picture as a track.
+ * @param {File} file
+ * @returns {Promise<{track: MediaStreamTrack, end: () => void}>}
+ */
+export async function fileTrack(file) {
+  const video = document.createElement('video');
+  const url = URL.createObjectURL(file);
+  let timer = 0;
+  const end = () => {
+    clearInterval(timer);
+    video.pause();
+    video.removeAttribute('src');
+    video.load();
+    URL.revokeObjectURL(url);
+  };
+  video.src = url;
+  video.loop = true;
+  video.muted = true;
+  video.playsInline = true;
+  try {
+    await new Promise((resolve, reject) => {
+      video.onloadeddata = resolve;
+      video.onerror = () => reject(named('FileError', 'This browser cannot play that file. MP4 (H.264) and WebM play nearly everywhere.'));
+    });
+    await video.play();
+    if (!video.videoWidth) throw named('FileError', 'There is no picture in that file.');
+    const capture = video.captureStream ?? video.mozCaptureStream;
+    if (capture) {
+      const track = capture.call(video).getVideoTracks()[0];
+      if (track) return { track, end };
+    }
+    // Safari has no captureStream on video: a canvas takes its place.
+    const canvas = document.createElement('canvas');
+    canvas.width = video.videoWidth;
+    canvas.height = video.videoHeight;
+    const ctx = canvas.getContext('2d');
+    timer = setInterval(() => ctx.drawImage(video, 0, 0), 33);
+    return { track: canvas.captureStream(30).getVideoTracks()[0], end };
+  } catch (err) {
+    end();
+    throw err;
+  }
+}
+
+export class Publisher {
+  /** @type {import('livekit-client').Room | null} */
+  #room = null;
+  #end = () => {};
+  /** @type {MediaStreamTrack | null} */
+  track = null;
+  identity = '';
+  /** Called when publishing ends by itself. */
+  onEnded = (/** @type {string} */ _sentence) => {};
+
+  get active() {
+    return this.#room !== null;
+  }
+
+  /**
+   * Publishes a track as a camera.
+   * @param {MediaStreamTrack} track
+   * @param {() => void} [end] frees what made the track
+   * @returns {Promise<string>} the identity to watch
+   */
+  async publish(track, end = () => {}) {
+    await this.stop();
+    try {
+      const [lk, grant] = await Promise.all([loadLiveKit(), api.roomToken('camera', 'Browser camera')]);
+      const room = new lk.Room({ adaptiveStream: false, dynacast: false });
+      await room.connect(signalURL(grant.url), grant.token, { autoSubscribe: false });
+      try {
+        await room.localParticipant.publishTrack(track, {
+          source: lk.Track.Source.Camera,
+          name: 'camera',
+          simulcast: false,
+          degradationPreference: 'maintain-resolution',
+          videoEncoding: ENCODING,
+        });
+      } catch (err) {
+        await room.disconnect();
+        throw err;
+      }
+      this.#room = room;
+      this.#end = end;
+      this.track = track;
+      this.identity = grant.identity;
+      const over = (sentence) => {
+        if (this.#room !== room) return;
+        void this.stop().then(() => this.onEnded(sentence));
+      };
+      track.addEventListener('ended', () => over('The camera was switched off.'));
+      room.on(lk.RoomEvent.Disconnected, () => over('The connection of your camera to the room ended.'));
+      return grant.identity;
+    } catch (err) {
+      track.stop();
+      end();
+      throw err;
+    }
+  }
+
+  async stop() {
+    const room = this.#room;
+    this.#room = null;
+    this.identity = '';
+    this.track?.stop();
+    this.track = null;
+    this.#end();
+    this.#end = () => {};
+    await room?.disconnect().catch(() => {});
+  }
+}

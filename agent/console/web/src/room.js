@@ -1,0 +1,251 @@
+/**
+ * The viewer's side of the room: the delayed picture, the voice, the captions.
+ * Nothing else in the room is ever subscribed to. livekit-client is loaded
+ * here and only here for viewing, after the first paint.
+ */
+import * as api from './api.js';
+
+export const loadLiveKit = () => import('./vendor/livekit-client.js');
+
+const BACKOFF = [1, 2, 4, 8]; // s
+const STALL = 3000; // ms without a new picture
+
+/** Where to connect: what the server says, or this very host. @param {string} [url] */
+export function signalURL(url) {
+  const u = url || `${location.protocol}//${location.host}`;
+  return u.replace(/^http/, 'ws');
+}
+
+/** A refusal of the room in words. @param {unknown} err */
+export function roomSentence(err) {
+  if (err instanceof api.ApiError) return err.message;
+  const message = err instanceof Error ? err.message : String(err);
+  if (/could not establish pc|connection.*timed? ?out|ice/i.test(message)) {
+    return 'The media connection does not come about; a firewall may be in the way.';
+  }
+  if (/abort|cancel/i.test(message)) return '';
+  return 'The LiveKit server does not answer.';
+}
+
+export class Viewer {
+  /** @type {import('livekit-client').Room | null} */
+  #room = null;
+  #lk = null;
+  #timer = 0;
+  #attempt = 0;
+  #generation = 0;
+  #lastPicture = 0;
+  #volume = 1;
+  #muted = false;
+  /** @type {string} */
+  name = '';
+
+  /**
+   * @param {import('./state.js').State} state
+   * @param {{video: HTMLVideoElement, audio: HTMLAudioElement}} el
+   */
+  constructor(state, el) {
+    this.state = state;
+    this.el = el;
+    /** @type {(blocked: boolean) => void} */
+    this.onBlocked = () => {};
+    /** @type {(name: string) => void} */
+    this.onName = () => {};
+    this.#watchPicture();
+  }
+
+  get joined() {
+    return this.#room !== null;
+  }
+
+  /** Joins, or joins again at once. */
+  async join() {
+    clearTimeout(this.#timer);
+    const generation = ++this.#generation;
+    await this.#leave();
+    if (generation !== this.#generation) return;
+    this.state.set({ room: 'joining', roomError: '' });
+    let room = null;
+    try {
+      const [lk, grant] = await Promise.all([loadLiveKit(), api.roomToken('viewer', '')]);
+      if (generation !== this.#generation) return;
+      this.#lk = lk;
+      lk.setLogLevel(new URLSearchParams(location.search).has('debug') ? 'debug' : 'silent');
+      room = new lk.Room({ adaptiveStream: false, dynacast: false });
+      this.#room = room;
+      this.#listen(room, generation);
+      this.name = grant.room;
+      this.onName(grant.room);
+      await room.connect(signalURL(grant.url), grant.token, { autoSubscribe: false });
+      if (generation !== this.#generation) return;
+      this.#attempt = 0;
+      this.state.set({ room: 'joined', roomError: '' });
+      this.#look();
+    } catch (err) {
+      if (generation !== this.#generation) return;
+      if (err instanceof api.ApiError && err.status === 401) this.state.set({ link: 'locked' });
+      this.#again(roomSentence(err));
+    }
+  }
+
+  /** Leaves for good, until join is called. */
+  async leave() {
+    this.#generation++;
+    clearTimeout(this.#timer);
+    await this.#leave();
+    this.state.set({ room: 'waiting', agent: false, agentVideo: false });
+  }
+
+  /** Sound may start only after a click. */
+  async startAudio() {
+    try {
+      await this.#room?.startAudio();
+      await this.el.audio.play().catch(() => {});
+    } finally {
+      this.onBlocked(this.#room ? !this.#room.canPlaybackAudio : false);
+    }
+  }
+
+  /** Here only. @param {number} volume 0 to 1 @param {boolean} muted */
+  setVolume(volume, muted) {
+    this.#volume = volume;
+    this.#muted = muted;
+    this.el.audio.volume = volume;
+    this.el.audio.muted = muted;
+  }
+
+  async #leave() {
+    const room = this.#room;
+    this.#room = null;
+    if (!room) return;
+    room.removeAllListeners();
+    await room.disconnect().catch(() => {});
+    this.el.video.srcObject = null;
+    this.el.audio.srcObject = null;
+  }
+
+  #again(sentence) {
+    const wait = BACKOFF[Math.min(this.#attempt++, BACKOFF.length - 1)];
+    this.state.set({ room: 'lost', roomError: sentence, agent: false, agentVideo: false });
+    clearTimeout(this.#timer);
+    // While the server itself is gone its own link decides when to come back.
+    this.#timer = setTimeout(() => {
+      if (this.state.known.link === 'open') void this.join();
+      else this.#again(sentence);
+    }, wait * 1000 * (0.9 + Math.random() * 0.2));
+  }
+
+  /** @param {import('livekit-client').Room} room @param {number} generation */
+  #listen(room, generation) {
+    const { RoomEvent, DisconnectReason } = this.#lk;
+    const live = () => generation === this.#generation;
+    const look = () => live() && this.#look();
+    room
+      .on(RoomEvent.ParticipantConnected, look)
+      .on(RoomEvent.ParticipantDisconnected, look)
+      .on(RoomEvent.ParticipantAttributesChanged, look)
+      .on(RoomEvent.TrackPublished, look)
+      .on(RoomEvent.TrackUnpublished, look)
+      .on(RoomEvent.TrackSubscribed, (track) => live() && this.#attach(track))
+      .on(RoomEvent.TrackUnsubscribed, (track) => live() && this.#detach(track))
+      .on(RoomEvent.Reconnecting, () => live() && this.state.set({ room: 'reconnecting' }))
+      .on(RoomEvent.SignalReconnecting, () => live() && this.state.set({ room: 'reconnecting' }))
+      .on(RoomEvent.Reconnected, () => {
+        if (!live()) return;
+        this.state.set({ room: 'joined' });
+        this.#look();
+      })
+      .on(RoomEvent.AudioPlaybackStatusChanged, () => live() && this.onBlocked(!room.canPlaybackAudio))
+      .on(RoomEvent.Disconnected, (reason) => {
+        if (!live()) return;
+        if (this.state.known.room === 'joining') return; // connect's own error says more
+        this.#room = null;
+        if (reason === DisconnectReason.DUPLICATE_IDENTITY) {
+          this.state.set({ room: 'replaced', agent: false, agentVideo: false });
+          return;
+        }
+        this.#again('The connection ended.');
+      });
+    room.registerTextStreamHandler('lk.transcription', (reader, { identity }) => {
+      if (live()) void this.#read(room, reader, identity);
+    });
+  }
+
+  /** Captions come only from the commentator: others could write anything. */
+  async #read(room, reader, identity) {
+    const from = room.remoteParticipants.get(identity);
+    if (!from || !this.#isAgent(from)) return;
+    const segment = reader.info.attributes?.['lk.segment_id'] ?? reader.info.id;
+    let text = '';
+    try {
+      for await (const chunk of reader) {
+        text += chunk;
+        this.state.caption(segment, text, false);
+      }
+      this.state.caption(segment, text, reader.info.attributes?.['lk.transcription_final'] === 'true');
+    } catch {
+      // The stream broke off with its sender; the server's events have the rest.
+    }
+  }
+
+  #isAgent(p) {
+    return p.kind === this.#lk.ParticipantKind.AGENT && !p.attributes?.['lk.publish_on_behalf'];
+  }
+
+  /** Subscribes to the agent's two tracks, whatever is there by now. */
+  #look() {
+    const room = this.#room;
+    if (!room) return;
+    const { Track } = this.#lk;
+    const agent = [...room.remoteParticipants.values()].find((p) => this.#isAgent(p));
+    let video = false;
+    for (const pub of agent?.trackPublications.values() ?? []) {
+      if (pub.source !== Track.Source.Camera && pub.source !== Track.Source.Microphone) continue;
+      if (pub.source === Track.Source.Camera) video = true;
+      if (!pub.isDesired) pub.setSubscribed(true);
+    }
+    this.state.set({ agent: Boolean(agent), agentVideo: video });
+  }
+
+  #attach(track) {
+    const { Track } = this.#lk;
+    if (track.kind === Track.Kind.Video) {
+      track.attach(this.el.video);
+      return;
+    }
+    track.attach(this.el.audio);
+    this.setVolume(this.#volume, this.#muted);
+    this.onBlocked(!this.#room?.canPlaybackAudio);
+  }
+
+  #detach(track) {
+    // The last picture stays: a black hole says less than a sentence over it.
+    if (track.kind === this.#lk.Track.Kind.Audio) track.detach(this.el.audio);
+  }
+
+  #watchPicture() {
+    const { video } = this.el;
+    const seen = () => {
+      this.#lastPicture = performance.now();
+      if (this.state.known.picture !== 'playing') this.state.set({ picture: 'playing', http: false });
+    };
+    if ('requestVideoFrameCallback' in video) {
+      const next = () => {
+        seen();
+        video.requestVideoFrameCallback(next);
+      };
+      video.requestVideoFrameCallback(next);
+    } else {
+      video.addEventListener('timeupdate', seen);
+    }
+    setInterval(() => {
+      if (document.hidden) {
+        this.#lastPicture = performance.now(); // pictures are not counted while nobody looks
+        return;
+      }
+      if (this.state.known.picture === 'playing' && performance.now() - this.#lastPicture > STALL) {
+        this.state.set({ picture: 'stalled' });
+      }
+    }, 500);
+  }
+}

@@ -1,0 +1,162 @@
+/** The settings drawer, with what a window covers and costs. */
+import * as api from './api.js';
+import { windowSpan, windowTokens } from './formulas.js';
+import { h } from './panel.js';
+import { seconds } from './words.js';
+
+/**
+ * @typedef {object} Field
+ * @property {string} key as in agent.Settings
+ * @property {string} label
+ * @property {string} unit
+ * @property {string} [help]
+ * @property {'number' | 'switch' | 'text'} [type]
+ * @property {number} [min] @property {number} [max] @property {number} [step]
+ */
+
+/** @type {{title: string, fields: Field[]}[]} */
+const GROUPS = [
+  {
+    title: 'What a look sees',
+    fields: [
+      { key: 'capture_fps', label: 'Frames kept', unit: 'per s', min: 0.1, max: 60, step: 0.1 },
+      { key: 'frames_per_look', label: 'Frames in a look', unit: '', min: 1, max: 64, step: 1 },
+      { key: 'frame_stride', label: 'Every n-th frame', unit: '', min: 1, max: 64, step: 1 },
+    ],
+  },
+  {
+    title: 'When it looks',
+    fields: [
+      { key: 'change_threshold', label: 'Skip below change of', unit: 'of 255', min: 0, max: 255, step: 0.1, help: '0 never skips.' },
+      { key: 'min_interval', label: 'Shortest time between looks', unit: 's', min: 0, max: 60, step: 0.1 },
+      { key: 'pause_after', label: 'Breath after speech', unit: 's', min: 0, max: 30, step: 0.1 },
+      { key: 'cut_on_instruction', label: 'A new instruction cuts the speech', unit: '', type: 'switch' },
+    ],
+  },
+  {
+    title: 'How it lines up',
+    fields: [{ key: 'fixed_delay', label: 'Fixed delay', unit: 's', min: 0, max: 60, step: 0.1, help: '0 follows what is measured.' }],
+  },
+  {
+    title: 'How it talks',
+    fields: [
+      { key: 'max_tokens', label: 'Longest text', unit: 'tokens', min: 1, max: 4096, step: 1 },
+      { key: 'speech_max_tokens', label: 'Longest speech', unit: 'tokens', min: 1, max: 4096, step: 1 },
+      { key: 'language', label: 'Language', unit: '', type: 'text', help: 'As in “en”, “nl”, “pt-BR”.' },
+    ],
+  },
+];
+
+export class SettingsPanel {
+  #fields = new Map();
+  #span = h('output', {}, '–');
+  #tokens = h('output', {}, '–');
+  #slices = h('input', { type: 'number', id: 'set-slices', min: '1', max: '9', step: '1', value: '1' });
+
+  /** @param {import('./state.js').State} state @param {import('./controls.js').Confirm} confirm */
+  constructor(state, confirm) {
+    this.state = state;
+    this.confirm = confirm;
+    this.body = h('div', { class: 'settings' });
+    GROUPS.forEach((group, i) => {
+      const box = h('fieldset', {}, h('legend', {}, group.title));
+      for (const f of group.fields) box.append(this.#field(f));
+      if (i === 0) box.append(this.#window());
+      this.body.append(box);
+    });
+    this.#slices.addEventListener('input', () => this.#formulas());
+    state.on('snapshot', () => this.draw());
+  }
+
+  #window() {
+    return h('div', { class: 'window' },
+      h('p', { class: 'field' }, h('label', { for: 'set-slices' }, 'Slices of a picture'), this.#slices, h('span', { class: 'unit' }, 'to reckon with')),
+      h('p', { class: 'sum' }, h('span', {}, 'A look covers'), this.#span, h('small', {}, '(frames − 1) × n ÷ frames per s')),
+      h('p', { class: 'sum' }, h('span', {}, 'and costs'), this.#tokens, h('small', {}, 'frames × 64 × slices')));
+  }
+
+  /** @param {Field} f */
+  #field(f) {
+    const id = `set-${f.key}`;
+    const note = h('span', { class: 'note', role: 'status' }, f.help ?? '');
+    let input;
+    if (f.type === 'switch') {
+      input = h('input', { type: 'checkbox', id });
+    } else if (f.type === 'text') {
+      input = h('input', { type: 'text', id, maxLength: 35, autocomplete: 'off', spellcheck: false });
+    } else {
+      input = h('input', { type: 'number', id, min: f.min, max: f.max, step: f.step, inputMode: 'decimal' });
+    }
+    const row = h('p', { class: 'field' }, h('label', { for: id }, f.label), input, h('span', { class: 'unit' }, f.unit), note);
+    const entry = { f, input, note, row, dirty: false };
+    this.#fields.set(f.key, entry);
+    input.addEventListener('input', () => {
+      entry.dirty = true;
+      this.#formulas();
+    });
+    input.addEventListener('change', () => void this.#send(entry));
+    return row;
+  }
+
+  #value(entry) {
+    const { f, input } = entry;
+    if (f.type === 'switch') return input.checked;
+    return f.type === 'text' ? input.value.trim() : Number(input.value);
+  }
+
+  async #send(entry) {
+    const { f, input, row } = entry;
+    const note = (tone, words) => {
+      row.dataset.tone = tone;
+      entry.note.textContent = words;
+    };
+    if (f.type !== 'switch' && (input.value.trim() === '' || !input.checkValidity())) {
+      note('bad', input.value.trim() === '' ? 'A value is needed.' : input.validationMessage);
+      return;
+    }
+    const value = this.#value(entry);
+    note('wait', 'asked');
+    try {
+      await api.setSettings({ [f.key]: value });
+      this.confirm.expect(`setting ${f.key}`, (s) => same(s.settings?.[f.key], value), () => {
+        entry.dirty = false;
+        note('on', 'in force');
+        setTimeout(() => row.dataset.tone === 'on' && note('', f.help ?? ''), 2500);
+        this.draw();
+      }, () => {
+        entry.dirty = false;
+        note('bad', 'The room has not confirmed it.');
+        this.draw();
+      });
+    } catch (err) {
+      entry.dirty = false;
+      note('bad', err.message);
+      this.draw();
+    }
+  }
+
+  draw() {
+    const settings = this.state.known.snapshot?.settings;
+    if (!settings) return;
+    for (const entry of this.#fields.values()) {
+      const v = settings[entry.f.key];
+      entry.input.disabled = v === undefined;
+      if (v === undefined || entry.dirty || document.activeElement === entry.input && entry.f.type !== 'switch') continue;
+      if (entry.f.type === 'switch') entry.input.checked = v;
+      else entry.input.value = typeof v === 'number' ? String(Math.round(v * 1000) / 1000) : v;
+    }
+    this.#formulas();
+  }
+
+  #formulas() {
+    const n = (key) => Number(this.#fields.get(key).input.value);
+    this.#span.textContent = seconds(windowSpan(n('frames_per_look'), n('frame_stride'), n('capture_fps')));
+    const tokens = windowTokens(n('frames_per_look'), Number(this.#slices.value));
+    this.#tokens.textContent = Number.isFinite(tokens) ? `${tokens} tokens` : '–';
+  }
+}
+
+/** @param {unknown} a @param {unknown} b */
+function same(a, b) {
+  return typeof a === 'number' && typeof b === 'number' ? Math.abs(a - b) < 1e-6 : a === b;
+}

@@ -1,0 +1,90 @@
+/**
+ * The shapes the server sends, as far as the page reads them. See docs/api.md
+ * for the contract; times are RFC 3339 strings, durations seconds.
+ *
+ * @typedef {object} Status
+ * @property {string} state LiveKit's agent state
+ * @property {string} [detail] why, in words
+ * @property {number} percent of the model's loading
+ * @property {string} chip waiting, loading, watching, thinking, speaking, silent, idle, reconnecting
+ *
+ * @typedef {object} Profile
+ * @property {string} name
+ * @property {string} label
+ * @property {string} suggestion
+ *
+ * @typedef {object} Settings
+ * @property {boolean} speech
+ * @property {number} capture_fps
+ * @property {number} frames_per_look
+ * @property {number} frame_stride
+ *
+ * @typedef {object} SourceInfo
+ * @property {string} [identity]
+ * @property {string} [codec]
+ * @property {number} width
+ * @property {number} height
+ * @property {number} fps
+ * @property {boolean} [muted]
+ *
+ * @typedef {object} Snapshot
+ * @property {Status} status
+ * @property {string} engine
+ * @property {string} [engine_note]
+ * @property {string} monitor_mode
+ * @property {string} instruction
+ * @property {string} [instruction_by]
+ * @property {string} active_profile
+ * @property {Profile[]} profiles
+ * @property {Settings} settings
+ * @property {boolean} tts_enabled
+ * @property {number} delay
+ * @property {number} target_delay
+ * @property {number} alignment_last
+ * @property {number} alignment_p95
+ * @property {number} comments
+ * @property {number} silent
+ * @property {number} skipped
+ * @property {number} late
+ * @property {number} dropped
+ * @property {number} failed
+ * @property {SourceInfo} source
+ *
+ * @typedef {object} Caption
+ * @property {string} segment
+ * @property {number} cycle
+ * @property {string} delta
+ * @property {string} text
+ * @property {boolean} final
+ * @property {boolean} spoken
+ *
+ * @typedef {object} CycleRecord
+ * @property {number} cycle
+ * @property {string} outcome spoken, shown, silent, skipped, dropped, cut, failed
+ * @property {string} [reason]
+ * @property {string} [text]
+ * @property {string} [instruction]
+ * @property {number[]} frame_ids
+ * @property {string[]} [frame_at]
+ * @property {string} [oldest_frame_at]
+ * @property {string} [newest_frame_at]
+ * @property {string} [inference_start]
+ * @property {string} [inference_end]
+ * @property {number} inference_sec
+ * @property {number} latency_sec
+ * @property {number} first_word_sec
+ * @property {number} first_audio_sec
+ * @property {number} ready_sec
+ * @property {number} target_delay
+ * @property {number} delay
+ * @property {string} [shown_at]
+ * @property {string} [started_at]
+ * @property {string} [ended_at]
+ * @property {number} alignment_error
+ * @property {boolean} aligned
+ * @property {boolean} late
+ * @property {number} audio_sec
+ * @property {number} scene_diff
+ * @property {number} [tokens]
+ */
+export {};

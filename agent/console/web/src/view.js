@@ -1,0 +1,190 @@
+/**
+ * What the page says about itself: the state chip, the words over the
+ * picture, the banner. Pure: from what is known to sentences.
+ */
+import { ago } from './words.js';
+
+/**
+ * @typedef {object} Known
+ * @property {'connecting' | 'open' | 'lost' | 'locked'} link to the server
+ * @property {number} [retryIn] s until the next attempt
+ * @property {'waiting' | 'joining' | 'joined' | 'reconnecting' | 'lost' | 'replaced'} room
+ * @property {string} [roomError]
+ * @property {boolean} agent the commentator is in the room
+ * @property {boolean} agentVideo it publishes a picture
+ * @property {'none' | 'playing' | 'stalled'} picture
+ * @property {boolean} http the picture comes by plain HTTP
+ * @property {import('./types.js').Snapshot | null} snapshot
+ * @property {import('./types.js').Status | null} status
+ * @property {{reason: string, at: number} | null} failure of the last cycle; at in ms
+ * @property {boolean} publishing this browser's camera is on
+ *
+ * @typedef {object} Act
+ * @property {string} id
+ * @property {string} label
+ */
+
+/** @param {Known} k @returns {{words: string, tone: string}} */
+export function chip(k) {
+  if (k.link === 'locked') return { words: 'locked', tone: 'alarm' };
+  if (k.link === 'lost') return { words: 'reconnecting', tone: 'alarm' };
+  const s = k.status;
+  if (k.link === 'connecting' || !s) return { words: 'connecting', tone: 'quiet' };
+  const why = s.detail ? `: ${s.detail}` : '';
+  const mute = k.snapshot?.settings?.speech === false;
+  switch (s.chip) {
+    case 'waiting':
+      return { words: 'waiting for the camera', tone: 'wait' };
+    case 'loading':
+      return { words: `loading the model, ${Math.round(s.percent)} %`, tone: 'wait' };
+    case 'watching':
+      return { words: 'watching', tone: 'watch' };
+    case 'thinking':
+      return { words: 'thinking', tone: 'think' };
+    case 'speaking':
+      return mute ? { words: 'writing, voice off', tone: 'speak' } : { words: 'speaking', tone: 'speak' };
+    case 'silent':
+      return { words: `silent${why || (mute ? ': you switched speech off' : ': nothing to say')}`, tone: 'quiet' };
+    case 'idle':
+      return { words: `idle${why || ': no instruction'}`, tone: 'quiet' };
+    case 'reconnecting':
+      return { words: 'reconnecting', tone: 'alarm' };
+    default:
+      return { words: s.chip || s.state, tone: 'quiet' };
+  }
+}
+
+/**
+ * What stands in the picture's place while there is none; null when there is one.
+ * @param {Known} k
+ * @returns {{words: string, more?: string, percent?: number, login?: boolean, acts: Act[]} | null}
+ */
+export function curtain(k) {
+  if (k.link === 'locked') {
+    return { words: 'This page asks for the token.', more: 'It was printed where Touchline was started.', login: true, acts: [] };
+  }
+  if (k.picture !== 'none' || k.http) return null;
+  if (k.link === 'lost') {
+    return {
+      words: 'The server does not answer.',
+      more: k.retryIn ? `Trying again in ${Math.ceil(k.retryIn)} s.` : 'Trying again now.',
+      acts: [{ id: 'retry', label: 'Try now' }],
+    };
+  }
+  if (k.link === 'connecting' || !k.snapshot) return { words: 'Asking the server how things stand.', acts: [] };
+  const st = k.status;
+  if (st?.chip === 'loading') {
+    return {
+      words: `Loading the model, ${Math.round(st.percent)} %.`,
+      more: st.detail || 'The picture comes as soon as it is there.',
+      percent: st.percent,
+      acts: [],
+    };
+  }
+  if (k.room === 'replaced') {
+    return { words: 'This page was opened again elsewhere under the same name.', acts: [{ id: 'join', label: 'Watch here' }] };
+  }
+  if (k.room === 'lost') {
+    return {
+      words: 'The room cannot be joined.',
+      more: [k.roomError, 'Words still come; it is tried again by itself.'].filter(Boolean).join(' '),
+      acts: [{ id: 'join', label: 'Try now' }, { id: 'http', label: 'Picture without WebRTC' }],
+    };
+  }
+  if (k.room === 'waiting' || k.room === 'joining') return { words: 'Joining the room.', acts: [] };
+  if (k.room === 'reconnecting') return { words: 'The connection to the room broke. Joining again.', acts: [] };
+  if (st?.chip === 'waiting' || !(k.snapshot.source?.width > 0)) {
+    return {
+      words: k.publishing ? 'Your camera is on its way.' : 'No camera yet.',
+      more: st?.detail || 'The first one that comes into the room is watched.',
+      acts: k.publishing ? [] : [{ id: 'camera', label: 'Use this camera' }, { id: 'scene', label: 'Show the built-in scene' }],
+    };
+  }
+  if (!k.agent) return { words: 'The commentator is not in the room yet.', acts: [] };
+  if (!k.agentVideo) return { words: 'The delayed picture is not published yet.', acts: [{ id: 'http', label: 'Picture without WebRTC' }] };
+  const behind = k.snapshot.delay > 0.2 ? `It is shown ${k.snapshot.delay.toFixed(1)} s behind live, so that the words fit.` : '';
+  return { words: 'The picture is on its way.', more: behind, acts: [] };
+}
+
+/**
+ * One sentence over the picture when something is wrong although there is a picture.
+ * @param {Known} k @param {number} now ms, the server's
+ * @returns {{words: string, tone: 'alarm' | 'wait', acts: Act[]} | null}
+ */
+export function banner(k, now) {
+  if (k.link === 'locked') return null;
+  const pictured = k.picture !== 'none' || k.http;
+  if (pictured && k.link === 'lost') {
+    const when = k.retryIn ? `Trying again in ${Math.ceil(k.retryIn)} s.` : 'Trying again now.';
+    return { words: `The server does not answer. ${when}`, tone: 'alarm', acts: [{ id: 'retry', label: 'Try now' }] };
+  }
+  if (pictured && !k.http && k.room === 'replaced') {
+    return { words: 'This page was opened again elsewhere under the same name.', tone: 'wait', acts: [{ id: 'join', label: 'Watch here' }] };
+  }
+  if (pictured && !k.http && (k.room === 'reconnecting' || k.room === 'lost')) {
+    return { words: 'The connection to the room broke. Joining again.', tone: 'alarm', acts: [{ id: 'join', label: 'Try now' }] };
+  }
+  if (k.link !== 'open') return null;
+  const st = k.status;
+  if (st?.chip === 'reconnecting') {
+    return { words: 'The commentator lost the room and is joining it again.', tone: 'alarm', acts: [] };
+  }
+  if (k.failure && now - k.failure.at < 20_000) {
+    return { words: `The model does not answer: ${sentence(k.failure.reason || 'no reason given')} The next look tries again.`, tone: 'alarm', acts: [] };
+  }
+  if (pictured && st?.chip === 'loading') {
+    return { words: `Loading the model, ${Math.round(st.percent)} %. The picture goes on.`, tone: 'wait', acts: [] };
+  }
+  if (pictured && (st?.chip === 'waiting' || (k.snapshot && !(k.snapshot.source?.width > 0)))) {
+    return {
+      words: 'The camera is gone. This is its last picture.',
+      tone: 'wait',
+      acts: k.publishing ? [] : [{ id: 'camera', label: 'Use this camera' }, { id: 'scene', label: 'Built-in scene' }],
+    };
+  }
+  if (pictured && k.snapshot?.source?.muted) return { words: 'The camera is paused by its owner.', tone: 'wait', acts: [] };
+  if (!k.http && k.picture === 'stalled' && k.room === 'joined') {
+    return { words: 'No new picture for some seconds. Waiting for the next one.', tone: 'wait', acts: [] };
+  }
+  return null;
+}
+
+/** Ends a phrase with one full stop. @param {string} s */
+export function sentence(s) {
+  const t = s.trim();
+  return /[.!?]$/.test(t) ? t : `${t}.`;
+}
+
+/**
+ * The line under the list: what was said and what was not.
+ * @param {import('./types.js').Snapshot | null} s
+ */
+export function tally(s) {
+  if (!s) return '';
+  const parts = [`${s.comments} ${s.comments === 1 ? 'comment' : 'comments'}`];
+  if (s.silent) parts.push(`${s.silent} silent`);
+  if (s.skipped) parts.push(`${s.skipped} unchanged`);
+  if (s.late) parts.push(`${s.late} late`);
+  if (s.dropped) parts.push(`${s.dropped} dropped`);
+  if (s.failed) parts.push(`${s.failed} failed`);
+  return parts.join(', ');
+}
+
+/**
+ * How a comment fits its picture.
+ * @param {import('./types.js').CycleRecord} r
+ * @returns {{text: string, tone: 'good' | 'bad' | 'none', title: string}}
+ */
+export function alignment(r) {
+  if (r.outcome === 'dropped') return { text: 'not said', tone: 'bad', title: r.reason || 'Its picture had passed.' };
+  if (!r.aligned) return { text: '', tone: 'none', title: 'There was no delayed picture to compare with.' };
+  const ms = Math.round(r.alignment_error * 1000);
+  if (Math.abs(ms) <= 100) return { text: `${Math.abs(ms)} ms`, tone: 'good', title: `In step with its picture: ${ms} ms.` };
+  const by = Math.abs(ms) < 1000 ? `${Math.abs(ms)} ms` : `${(Math.abs(ms) / 1000).toFixed(1)} s`;
+  return { text: `${by} ${ms > 0 ? 'late' : 'early'}`, tone: 'bad', title: `Started ${by} ${ms > 0 ? 'after' : 'before'} its picture.` };
+}
+
+/** @param {number} at ms @param {number} now ms */
+export function age(at, now) {
+  return Number.isFinite(at) ? ago((now - at) / 1000) : '';
+}
