@@ -157,7 +157,7 @@ func newLoader() *loader {
 // layers lays file and presets over the defaults, in the order Load documents.
 func (l *loader) layers(doc document, env map[string]string) {
 	var under, over []layer
-	for _, set := range presetSets {
+	for _, set := range presetSets() {
 		name, outside := env[set.variable], true
 		if name == "" {
 			name, outside = doc.text(set.key), false
@@ -258,7 +258,7 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: must be %s, is %v", path, rule, value))
 		}
 	}
-	for _, set := range presetSets {
+	for _, set := range presetSets() {
 		name := c.Preset
 		if set.key == "detail" {
 			name = c.Detail
@@ -387,7 +387,7 @@ func unjoin(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if j, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself, not a cause
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		return j.Unwrap()
 	}
 	return []error{err}

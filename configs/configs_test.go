@@ -95,7 +95,7 @@ func TestBadFiles(t *testing.T) {
 		{"merge_key", []string{`[4:3] pacing: merge keys ("<<") are not read: write the settings out`}},
 		{"alias_loop", []string{
 			"media.capture_fps: must be a number, is empty",
-			"[1:17] agent.profile: must be text, is a group of settings",
+			"[1:21] agent.profile: must be text, is a group of settings",
 			`agent.livekit.profile: unknown field "profile"`,
 		}},
 		{"secret_in_file", []string{
@@ -542,6 +542,32 @@ func TestProfilesOfOnesOwn(t *testing.T) {
 	require.ErrorContains(t, err, `unknown field "sugestion"`)
 	_, err = configs.Load("", []string{"TOUCHLINE_PROFILE_FILES=" + t.TempDir()})
 	require.ErrorContains(t, err, "there are none")
+}
+
+// TestTuningCoversEverySetting keeps the table of docs/tuning.md complete, and the old settings findable in it.
+func TestTuningCoversEverySetting(t *testing.T) {
+	text, err := os.ReadFile("../docs/tuning.md")
+	require.NoError(t, err)
+	_, table, ok := strings.Cut(string(text), "## Every setting, old and new")
+	require.True(t, ok)
+	known := map[string]bool{}
+	for _, v := range configs.Variables() {
+		known[v.Path] = true
+		require.Contains(t, table, "| `"+v.Path+"` |")
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\|[^|]*\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
+		require.True(t, known[m[1]], "%s is in the table but no setting", m[1])
+	}
+	for _, old := range []string{
+		"CUDA_VISIBLE_DEVICES", "MODEL_PATH", "SUPPRESS_TOKENS", "MAX_SLICE_NUMS", "MAX_INP_LENGTH", "MAX_NEW_TOKENS",
+		"CAPTURE_FPS", "FRAMES_PER_INFERENCE", "FRAME_STRIDE", "WINDOW_SIZE", "CHANGE_THRESHOLD", "INFERENCE_INTERVAL",
+		"TTS_MAX_NEW_TOKENS", "TTS_PAUSE_AFTER", "COMMENTATOR_PROMPT", "SERVER_HOST", "SERVER_PORT", "FRAME_JPEG_QUALITY",
+		"MJPEG_FPS", "STREAM_DELAY_INIT", "STREAM_DELAY_EMA_ALPHA", "ENABLE_TTS", "TTS_MODEL_DIR", "REF_AUDIO_PATH",
+		"TTS_FLOAT16", "LIVEKIT_ENABLED", "LIVEKIT_URL", "LIVEKIT_API_KEY", "LIVEKIT_API_SECRET", "RECONNECT_DELAY",
+		"MAX_RECONNECT_DELAY",
+	} {
+		require.Regexp(t, `(?m)^\|[^|]*\b`+old+`\b[^|]*\| `+"`", table)
+	}
 }
 
 func FuzzLoad(f *testing.F) {

@@ -28,9 +28,11 @@ type presetSet struct {
 }
 
 // presetSets are in the order they are applied.
-var presetSets = [...]presetSet{
-	{key: "preset", variable: Prefix + "PRESET", folder: "presets"},
-	{key: "detail", variable: Prefix + "DETAIL", folder: "detail"},
+func presetSets() [2]presetSet {
+	return [2]presetSet{
+		{key: "preset", variable: Prefix + "PRESET", folder: "presets"},
+		{key: "detail", variable: Prefix + "DETAIL", folder: "detail"},
+	}
 }
 
 func (s presetSet) read(name string) ([]byte, error) {
@@ -53,7 +55,7 @@ func (s presetSet) names() []string {
 }
 
 // Presets lists the names that Preset takes.
-func Presets() []string { return presetSets[0].names() }
+func Presets() []string { return presetSets()[0].names() }
 
 // Details lists the names that Detail takes.
-func Details() []string { return presetSets[1].names() }
+func Details() []string { return presetSets()[1].names() }

@@ -3,7 +3,6 @@ package inference
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"regexp"
 	"time"
@@ -105,9 +104,6 @@ func (s Secret) String() string {
 	}
 	return "redacted"
 }
-
-// LogValue hides the secret from log/slog.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // GoString hides the secret from %#v.
 func (s Secret) GoString() string { return s.String() }
