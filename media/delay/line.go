@@ -14,9 +14,8 @@ const (
 	defaultMaxBytes = 64 << 20
 	defaultMaxAge   = 30 * time.Second
 	maxSlew         = 0.1
-	shownMax        = 16384           // frames remembered as shown
-	shownFor        = 5 * time.Minute // and for how long
-	ageSlack        = time.Second     // how much longer than MaxAge a frame may be held
+	shownMax        = 16384       // frames remembered as shown: nine minutes at 30 fps
+	ageSlack        = time.Second // how much longer than MaxAge a frame may be held
 )
 
 // ErrRunning is returned by Run while another Run is under way.
@@ -298,58 +297,61 @@ func (l *Line) Next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
 	return OutFrame{EncodedFrame: l.pop(), Due: s.due}, true, 0
 }
 
-// Due predicts when the picture of a media time is shown: the frame at or
-// just before pts. For a frame that already went out it is when that
-// happened. For frames in the line it simulates the sliding of D as it will
-// be if the target stays. A frame not yet pushed is taken to come at its PTS
-// distance from the newest one, or at arrival if given. False means that
-// nothing is known of it.
+// Due predicts when the picture of a media time is shown: the newest frame of
+// the epoch with a PTS of at most pts. For one that already went out it is
+// when that happened. For one in the line, the sliding of D is simulated frame
+// by frame, as it will be if the target stays. One that has not been pushed
+// yet is taken to follow the newest frame of its epoch at its PTS distance, or
+// to come at arrival if that is given. False means that nothing is known.
 func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...time.Time) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if at, ok := l.shownAt(epoch, pts, false); ok {
+		return at, true
+	}
 	s, jump := l.out, l.jump
-	var found time.Time
-	seen := false
+	var before, after time.Time // due times on either side of pts
 	for i := l.head; i < len(l.queue); i++ {
 		f := &l.queue[i]
-		if f.Epoch == epoch && f.PTS > pts {
+		s, jump = l.step(s, f.Epoch, f.PTS, f.Arrival, jump), false
+		switch {
+		case f.Epoch != epoch:
+		case f.PTS <= pts:
+			before = s.due
+		case after.IsZero():
+			after = s.due
+		}
+		if f.Epoch == epoch && f.PTS == pts || !after.IsZero() {
 			break
 		}
-		s, jump = l.step(s, f.Epoch, f.PTS, f.Arrival, jump), false
-		if f.Epoch == epoch {
-			found, seen = s.due, true
-			if f.PTS == pts {
-				break
-			}
-		}
 	}
-	past := func(t time.Time) (time.Time, bool) {
-		if t.Before(now) {
-			t = now
-		}
-		return t, true
-	}
-	newest := s.started && s.epoch == epoch && s.pts < pts
+	var due time.Time
+	ahead := s.started && s.epoch == epoch && s.pts < pts // newest known of the epoch, and older than pts
 	switch {
-	case seen && !newest:
-		return past(found)
-	case seen && l.head < len(l.queue) && l.queue[len(l.queue)-1].PTS > pts && l.queue[len(l.queue)-1].Epoch == epoch:
-		return past(found) // between two frames of the line
-	case newest && (l.head == len(l.queue) || seen):
+	case ahead:
 		at := s.arrival.Add(pts - s.pts)
 		if len(arrival) > 0 {
 			at = arrival[0]
 		}
-		return past(l.step(s, epoch, pts, at, jump).due)
-	case !seen:
-		if at, ok := l.shownAt(epoch, pts); ok {
+		due = l.step(s, epoch, pts, at, jump).due
+	case !before.IsZero():
+		due = before
+	default:
+		if at, ok := l.shownAt(epoch, pts, true); ok {
 			return at, true
 		}
-		if len(arrival) > 0 && (!s.started || s.epoch != epoch) {
-			return past(l.step(s, epoch, pts, arrival[0], jump).due)
+		due = after
+		if due.IsZero() && len(arrival) > 0 {
+			due = l.step(s, epoch, pts, arrival[0], jump).due
 		}
 	}
-	return time.Time{}, false
+	if due.IsZero() {
+		return time.Time{}, false
+	}
+	if due.Before(now) {
+		due = now
+	}
+	return due, true
 }
 
 // Wrote records when a frame really went out. Run calls it; whoever drives
@@ -367,7 +369,7 @@ func (l *Line) Wrote(f OutFrame, at time.Time) {
 	}
 	kept := l.waiters[:0]
 	for _, w := range l.waiters {
-		if t, ok := l.shownAt(w.epoch, w.pts); ok {
+		if t, ok := l.shownAt(w.epoch, w.pts, false); ok {
 			w.done <- t
 		} else {
 			kept = append(kept, w)
@@ -383,12 +385,17 @@ func (l *Line) Wrote(f OutFrame, at time.Time) {
 func (l *Line) Shown(epoch uint32, pts time.Duration) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.shownAt(epoch, pts)
+	if at, ok := l.shownAt(epoch, pts, false); ok {
+		return at, true
+	}
+	return time.Time{}, false
 }
 
-// shownAt looks through the ring, newest first. The answer is known once a
-// frame at or after pts, or one of another epoch, has gone out.
-func (l *Line) shownAt(epoch uint32, pts time.Duration) (time.Time, bool) {
+// shownAt looks through the ring, newest first. The answer is final once a
+// frame at or after pts, or one of another epoch, has gone out; latest takes
+// what there is. If all that went out of the epoch is newer than pts, the
+// oldest of it showed pts as well as anything did.
+func (l *Line) shownAt(epoch uint32, pts time.Duration, latest bool) (time.Time, bool) {
 	var after time.Time
 	for i := range l.ring {
 		r := &l.ring[(l.oldest+len(l.ring)-1-i)%len(l.ring)]
@@ -397,14 +404,10 @@ func (l *Line) shownAt(epoch uint32, pts time.Duration) (time.Time, bool) {
 			if !after.IsZero() {
 				return after, true
 			}
-			after = time.Time{}
 		case r.pts == pts:
 			return r.at, true
 		case r.pts < pts:
-			if i == 0 {
-				return time.Time{}, false
-			}
-			return r.at, true
+			return r.at, latest || i > 0
 		default:
 			after = r.at
 		}
@@ -416,7 +419,7 @@ func (l *Line) shownAt(epoch uint32, pts time.Duration) (time.Time, bool) {
 // returns when that was.
 func (l *Line) WaitShown(ctx context.Context, epoch uint32, pts time.Duration) (time.Time, error) {
 	l.mu.Lock()
-	if t, ok := l.shownAt(epoch, pts); ok {
+	if t, ok := l.shownAt(epoch, pts, false); ok {
 		l.mu.Unlock()
 		return t, nil
 	}
