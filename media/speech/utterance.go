@@ -20,7 +20,7 @@ const (
 
 	// silenceRMS is -50 dBFS: a 10 ms block below it is silence.
 	silenceRMS = 104
-	// onsetLevel is -40 dBFS: the first sample that reaches it is the onset.
+	// onsetLevel is -40 dBFS, RMS over 10 ms and then for the sample itself.
 	onsetLevel = 328
 )
 
@@ -48,8 +48,9 @@ type Events struct {
 // Silence is judged in blocks of 10 ms, at -50 dBFS RMS. What comes before the
 // first block above it is cut off but for 20 ms, so that a soft beginning
 // (an h, an f) is not clipped; what follows the last one is cut off but for
-// 20 ms. The onset is the first sample that reaches -40 dBFS, at most 100 ms
-// after that first block, and that block itself when nothing reaches it.
+// 20 ms. The onset is the first sample of -40 dBFS in the first 10 ms of
+// -40 dBFS RMS, at most 100 ms after the first block, and the beginning of that
+// block when nothing reaches it.
 type Utterance struct {
 	w  *Writer
 	ev Events
@@ -70,6 +71,7 @@ type Utterance struct {
 	audible int64 // end of the last audible block
 	first   int64 // first audible block; -1: none yet
 	onset   int64 // -1: not known yet
+	scan    int64 // the onset is not before this
 	cursor  int64 // next sample to play
 	offset  int64 // place in the schedule less position, of what was rendered last
 	heard   int64 // place of the end of the last sound rendered
@@ -97,7 +99,7 @@ const (
 func (u *Utterance) Write(pcm media.PCM) (audible time.Duration, err error) {
 	u.in.Lock()
 	defer u.in.Unlock()
-	if u.in.rate != pcm.Rate {
+	if u.in.rs == nil || u.in.rate != pcm.Rate {
 		if err := u.retune(pcm.Rate); err != nil {
 			return u.audibleTime(), err
 		}
@@ -162,7 +164,7 @@ func (u *Utterance) judge() {
 			}
 		}
 		if u.first >= 0 && u.onset < 0 {
-			u.findOnset(end, loud)
+			u.findOnset(end)
 		}
 		u.blocked = end
 	}
@@ -176,15 +178,22 @@ func (u *Utterance) judge() {
 	}
 }
 
-func (u *Utterance) findOnset(end int64, loud bool) {
-	limit := u.first + onsetSpan
-	for i := u.blocked; loud && i < min(end, limit); i++ {
-		if s := u.buf[i-u.base]; s >= onsetLevel || s <= -onsetLevel {
-			u.onset = i
-			return
+// findOnset looks for the onset in the sound judged so far, which ends at end.
+func (u *Utterance) findOnset(end int64) {
+	limit := min(end, u.first+onsetSpan)
+	for u.scan = max(u.scan, u.first); u.scan+block <= limit; u.scan += block / 10 {
+		window := u.buf[u.scan-u.base:][:block]
+		if rms(window) < onsetLevel {
+			continue
+		}
+		for i, s := range window {
+			if s >= onsetLevel || s <= -onsetLevel {
+				u.onset = u.scan + int64(i)
+				return
+			}
 		}
 	}
-	if end >= limit {
+	if end >= u.first+onsetSpan {
 		u.onset = u.first
 	}
 }
@@ -315,7 +324,11 @@ func (u *Utterance) begin(onset, now, limit int64) (from int64, ok bool) {
 	}
 	u.cursor = lead
 	if late := now - from; late > 0 {
-		u.cursor += min(late, max(0, u.first-lateLead-lead))
+		sound := u.first
+		if u.onset-u.first < block {
+			sound = u.onset
+		}
+		u.cursor += min(late, max(0, sound-lateLead-lead))
 		from = now
 	}
 	u.state = statePlaying

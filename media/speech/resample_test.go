@@ -1,0 +1,174 @@
+package speech_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/media/speech"
+)
+
+// sine is a tone at amplitude a.
+func sine(rate, n int, freq, a float64) []int16 {
+	s := make([]int16, n)
+	for i := range s {
+		s[i] = int16(math.RoundToEven(a * math.Sin(2*math.Pi*freq*float64(i)/float64(rate))))
+	}
+	return s
+}
+
+// window is Blackman-Harris with four terms: side lobes at -92 dB.
+func window(i, n int) float64 {
+	x := 2 * math.Pi * float64(i) / float64(n)
+	return 0.35875 - 0.48829*math.Cos(x) + 0.14128*math.Cos(2*x) - 0.01168*math.Cos(3*x)
+}
+
+// amplitude measures one frequency of 48 kHz sound.
+func amplitude(s []int16, freq float64) float64 {
+	var re, im, sum float64
+	for i, v := range s {
+		w := window(i, len(s))
+		sin, cos := math.Sincos(2 * math.Pi * freq * float64(i) / 48000)
+		re += float64(v) * w * cos
+		im += float64(v) * w * sin
+		sum += w
+	}
+	return 2 * math.Hypot(re, im) / sum
+}
+
+// residue is what is left when the best fitting sine of that frequency is
+// taken away: distortion and noise, RMS.
+func residue(s []int16, freq float64) float64 {
+	var a, b float64
+	n := float64(len(s))
+	for i, v := range s {
+		sin, cos := math.Sincos(2 * math.Pi * freq * float64(i) / 48000)
+		a += float64(v) * sin * 2 / n
+		b += float64(v) * cos * 2 / n
+	}
+	sum := 0.0
+	for i, v := range s {
+		sin, cos := math.Sincos(2 * math.Pi * freq * float64(i) / 48000)
+		d := float64(v) - a*sin - b*cos
+		sum += d * d
+	}
+	return math.Sqrt(sum / n)
+}
+
+func dB(x float64) float64 { return 20 * math.Log10(x) }
+
+func convert(t testing.TB, rate int, in []int16) []int16 {
+	t.Helper()
+	r, err := speech.NewResampler(rate)
+	require.NoError(t, err)
+	return r.Flush(r.Append(nil, in))
+}
+
+func TestResamplerQuality(t *testing.T) {
+	const a = 0.7 * 32767
+	for _, rate := range []int{8000, 16000, 22050, 24000, 44100, 96000} {
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			nyquist := math.Min(float64(rate)/2, 24000)
+			ripple, thd, image := 0.0, -200.0, -200.0
+			for _, part := range []float64{0.02, 0.1, 0.3, 0.5, 0.7, 0.8} {
+				// Whole periods in the 9600 samples measured.
+				freq := math.Round(part*nyquist/5) * 5
+				out := convert(t, rate, sine(rate, rate, freq, a))[9600:19200]
+				ripple = math.Max(ripple, math.Abs(dB(amplitude(out, freq)/a)))
+				thd = math.Max(thd, dB(residue(out, freq)/(a/math.Sqrt2)))
+				if f := float64(rate) - freq; f < 24000 {
+					image = math.Max(image, dB(amplitude(out, f)/a))
+				}
+			}
+			edge := math.Round(0.9*nyquist/5) * 5
+			out := convert(t, rate, sine(rate, rate, edge, a))[9600:19200]
+			t.Logf("ripple to 0.8 Nyquist %.4f dB, THD+N %.1f dB, images %.1f dB, at 0.9 Nyquist %.1f dB",
+				ripple, thd, image, dB(amplitude(out, edge)/a))
+			require.Less(t, ripple, 0.01)
+			require.Less(t, thd, -85.0)
+			require.Less(t, image, -85.0)
+			require.Greater(t, dB(amplitude(out, edge)/a), -4.0)
+		})
+	}
+	// Down: what 48 kHz cannot carry does not come back as another tone.
+	out := convert(t, 96000, sine(96000, 96000, 30000, a))[9600:19200]
+	require.Less(t, dB(amplitude(out, 18000)/a), -75.0)
+}
+
+func TestResamplerPlacesSamples(t *testing.T) {
+	for _, rate := range []int{8000, 16000, 22050, 24000, 44100, 48000, 96000} {
+		in := make([]int16, rate)
+		in[rate/2] = 20000
+		out := convert(t, rate, in)
+		require.Len(t, out, 48000, "%d", rate)
+		at := slices.Index(out, slices.Max(out))
+		require.InDelta(t, float64(rate/2)*48000/float64(rate), at, 1, "%d", rate)
+	}
+}
+
+func TestResamplerPassesDCAndClips(t *testing.T) {
+	for _, rate := range []int{16000, 22050, 44100} {
+		out := convert(t, rate, slices.Repeat([]int16{12345}, rate/2))
+		for _, v := range out[4800:19200] {
+			require.InDelta(t, 12345, v, 1)
+		}
+		square := make([]int16, rate)
+		for i := range square {
+			square[i] = math.MaxInt16
+			if i/100%2 == 1 {
+				square[i] = math.MinInt16
+			}
+		}
+		out = convert(t, rate, square)
+		require.Equal(t, int16(math.MaxInt16), slices.Max(out))
+		require.Equal(t, int16(math.MinInt16), slices.Min(out))
+	}
+}
+
+func TestResamplerDoesNotAllocate(t *testing.T) {
+	r, err := speech.NewResampler(22050)
+	require.NoError(t, err)
+	in, out := noise(441), make([]int16, 0, 1024)
+	for range 10 {
+		out = r.Append(out[:0], in)
+	}
+	require.Zero(t, testing.AllocsPerRun(100, func() { out = r.Append(out[:0], in) }))
+}
+
+// FuzzResamplerChunks cuts a sound at arbitrary places: the output is the same to the bit.
+func FuzzResamplerChunks(f *testing.F) {
+	f.Add(uint8(0), []byte{1, 2, 3})
+	f.Add(uint8(1), []byte{255, 0, 0, 7, 31})
+	f.Add(uint8(4), []byte{1})
+	f.Add(uint8(5), []byte{64, 64, 64, 64, 200})
+	f.Add(uint8(6), []byte{3, 9})
+	rates := []int{8000, 16000, 22050, 24000, 44100, 48000, 96000, 11025, 192000, 12345}
+	f.Fuzz(func(t *testing.T, which uint8, cuts []byte) {
+		r, err := speech.NewResampler(rates[int(which)%len(rates)])
+		if err != nil {
+			return
+		}
+		in := noise(3000)
+		for i := 0; i+1 < len(cuts); i += 2 {
+			in[i%len(in)] = int16(binary.LittleEndian.Uint16(cuts[i:]))
+		}
+		whole := r.Flush(r.Append(nil, in))
+		var parts []int16
+		rest := in
+		for i := 0; len(rest) > 0; i++ {
+			n := len(rest)
+			if i < len(cuts) {
+				n = min(n, int(cuts[i]))
+			}
+			parts = r.Append(parts, rest[:n])
+			rest = rest[n:]
+		}
+		parts = r.Flush(parts)
+		require.Equal(t, whole, parts)
+		require.Len(t, r.Flush(nil), 0)
+	})
+}

@@ -1,0 +1,132 @@
+package speech_test
+
+import (
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+)
+
+// flite speaks a text by the real program, silence around it included.
+func flite(t testing.TB, text string) media.PCM {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.wav")
+	out, err := exec.CommandContext(t.Context(), "flite", "-voice", "slt", "-t", text, "-o", path).CombinedOutput()
+	require.NoError(t, err, "install flite: %s", out)
+	return wav(t, path)
+}
+
+// espeak speaks a text by the real program.
+func espeak(t testing.TB, text string) media.PCM {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.wav")
+	out, err := exec.CommandContext(t.Context(), "espeak-ng", "-v", "de", "-w", path, "--", text).CombinedOutput()
+	require.NoError(t, err, "install espeak-ng: %s", out)
+	return wav(t, path)
+}
+
+// wav reads a plain file with a header of 44 bytes.
+func wav(t testing.TB, path string) media.PCM {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Greater(t, len(b), 44)
+	pcm := media.PCM{Rate: int(binary.LittleEndian.Uint32(b[24:])), Samples: make([]int16, (len(b)-44)/2)}
+	for i := range pcm.Samples {
+		pcm.Samples[i] = int16(binary.LittleEndian.Uint16(b[44+2*i:]))
+	}
+	return pcm
+}
+
+func TestTrimsRealVoices(t *testing.T) {
+	tests := []struct {
+		name string
+		pcm  media.PCM
+		// The silence around it by the program's own account.
+		before, after time.Duration
+	}{
+		{"flite", flite(t, "What a goal!"), 200 * time.Millisecond, 170 * time.Millisecond},
+		{"flite, soft onset", flite(t, "He has the ball."), 200 * time.Millisecond, 170 * time.Millisecond},
+		{"flite, fricatives", flite(t, "First half."), 200 * time.Millisecond, 170 * time.Millisecond},
+		{"espeak-ng", espeak(t, "Was für ein Tor!"), 0, 280 * time.Millisecond},
+	}
+	for _, tt := range tests {
+		synctest.Test(t, func(t *testing.T) {
+			out := &wire{}
+			w := track(t, nil, out)
+			var h heard
+			u := w.NewUtterance(h.events())
+			// In pieces, as a program's pipe gives them.
+			var audible time.Duration
+			for part := range slices.Chunk(tt.pcm.Samples, 777) {
+				next, err := u.Write(media.PCM{Rate: tt.pcm.Rate, Samples: part})
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, next, audible)
+				audible = next
+			}
+			total := u.End()
+			t.Logf("%s: %v written, %v in front, %v audible", tt.name, tt.pcm.Duration(), u.LeadTrimmed(), total)
+			require.InDelta(t, total.Seconds(), audible.Seconds(), 0.03)
+			require.InDelta(t, tt.before.Seconds(), u.LeadTrimmed().Seconds(), 0.09)
+			behind := tt.pcm.Duration() - u.LeadTrimmed() - total
+			require.InDelta(t, tt.after.Seconds(), behind.Seconds(), 0.12)
+
+			at := time.Now().Add(150 * time.Millisecond)
+			u.Start(at)
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			require.InDelta(t, 0, h.onset.Sub(at).Seconds(), 0.002)
+			require.InDelta(t, total.Seconds(), h.end.Sub(h.onset).Seconds(), 0.001)
+
+			// The listener hears it there, as loud as it was.
+			sound, from := listen(t, out.all())
+			on := onset(sound)
+			t.Log("heard off by", from.Add(samples(on)).Sub(at))
+			require.InDelta(t, 0, from.Add(samples(on)).Sub(at).Seconds(), 0.01)
+			whole := convert(t, tt.pcm.Rate, tt.pcm.Samples)
+			want := rms(whole[first(whole, 328):last(whole, 328)])
+			require.InDelta(t, 0, dB(rms(sound[on:last(sound, 328)])/want), 1)
+		})
+	}
+}
+
+// onset is the first sample of -40 dBFS in the first 10 ms of -40 dBFS RMS.
+func onset(s []int16) int {
+	for i := 0; i+480 <= len(s); i += 48 {
+		if rms(s[i:i+480]) >= 328 {
+			return i + first(s[i:i+480], 328)
+		}
+	}
+	return -1
+}
+
+func TestSoftBeginningIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// 60 ms at -46 dBFS before the loud part: heard, but before the onset.
+		soft := sine(48000, 2880, 300, 230)
+		pcm := slices.Concat(make([]int16, 14400), soft, sine(48000, 24000, 300, 6000), make([]int16, 9600))
+		w := track(t, cheap{}, &wire{})
+		frames, cancel := w.Subscribe()
+		defer cancel()
+		var h heard
+		u := w.NewUtterance(h.events())
+		_, err := u.Write(media.PCM{Rate: 48000, Samples: pcm})
+		require.NoError(t, err)
+		u.End()
+		require.InDelta(t, 0.36, u.LeadTrimmed().Seconds(), 0.002)
+		u.Start(time.Now().Add(200 * time.Millisecond))
+		var sent []int16
+		for range 49 {
+			sent = append(sent, <-frames...)
+		}
+		require.InDelta(t, 2880, first(sent, 328)-first(sent, 100), 50)
+	})
+}
