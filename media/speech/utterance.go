@@ -226,14 +226,10 @@ func (u *Utterance) audibleTime() time.Duration {
 }
 
 func (u *Utterance) audibleLocked() time.Duration {
-	from := u.onset
-	if from < 0 {
-		from = u.first
-	}
-	if from < 0 {
+	if u.onset < 0 {
 		return 0
 	}
-	return samples(u.audible - from)
+	return samples(u.audible - u.onset)
 }
 
 // LeadTrimmed tells how much of the audio written lies before the onset: the
