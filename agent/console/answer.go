@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rs/zerolog"
 )
@@ -42,7 +41,7 @@ type apiFunc func(w http.ResponseWriter, r *http.Request) error
 // methods are the handlers of one path by method. GET also answers HEAD.
 type methods map[string]apiFunc
 
-// ServeHTTP picks the handler; a method that is not there is a 405 with Allow.
+// serve picks the handler; a method that is not there is a 405 with Allow.
 func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
 	h, ok := m[r.Method]
 	if !ok && r.Method == http.MethodHead {
@@ -84,8 +83,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 // readJSON reads a body strictly into v: nothing unknown, nothing after it, no
 // more than maxBody. An empty body leaves v as it is when that is allowed.
 func readJSON(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) error {
-	// Not every writer can set a deadline; the real server's can.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -93,7 +90,6 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) er
 		}
 		return refuse(http.StatusBadRequest, "bad_body", "read the body: %v", err)
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return parseJSON(body, v, mayBeEmpty)
 }
 

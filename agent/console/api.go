@@ -222,14 +222,16 @@ func (s *Server) getHistory(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, s.hub.History())
 }
 
-// slot waits for one of the few places for making pictures on request.
-func (s *Server) slot(ctx context.Context) (release func(), err error) {
+// inSlot makes a picture on request, in one of a few places, so that many
+// requests do not take the processor from the commentary.
+func (s *Server) inSlot(ctx context.Context, do func() ([]byte, error)) ([]byte, error) {
 	select {
 	case s.busy <- struct{}{}:
-		return func() { <-s.busy }, nil
 	case <-ctx.Done():
 		return nil, refuse(http.StatusServiceUnavailable, "busy", "too many pictures are being made at once")
 	}
+	defer func() { <-s.busy }()
+	return do()
 }
 
 func (s *Server) getFrame(w http.ResponseWriter, r *http.Request) error {
@@ -238,16 +240,11 @@ func (s *Server) getFrame(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pictureWait)
 	defer cancel()
-	release, err := s.slot(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
 	f, err := s.opts.Pictures.Snapshot(ctx)
 	if err != nil {
 		return refuse(http.StatusNotFound, "no_picture", "there is no picture: %v", err)
 	}
-	data, err := encodeJPEG(f, 0, s.opts.JPEGQuality)
+	data, err := s.inSlot(ctx, func() ([]byte, error) { return encodeJPEG(f, 0, s.opts.JPEGQuality) })
 	if err != nil {
 		return err
 	}
@@ -270,12 +267,9 @@ func (s *Server) getSeenFrame(w http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusNotFound, "no_picture", "picture %d is not, or no longer, kept", id)
 	}
 	if width > 0 {
-		release, err := s.slot(r.Context())
+		full := data
+		data, err = s.inSlot(r.Context(), func() ([]byte, error) { return thumbnail(full, width, s.opts.JPEGQuality) })
 		if err != nil {
-			return err
-		}
-		defer release()
-		if data, err = thumbnail(data, width, s.opts.JPEGQuality); err != nil {
 			return err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -113,10 +114,10 @@ var ErrConfig = errors.New("console settings")
 const (
 	// shutdownTime is how long requests under way may take after Run was told to end.
 	shutdownTime = 700 * time.Millisecond
-	// writeTime is how long one write to a stream's reader may hang before it is given up.
+	// readTime is how long a request may take to come, writeTime how long an answer, or one piece
+	// of an endless answer, may take to be taken.
+	readTime  = 15 * time.Second
 	writeTime = 20 * time.Second
-	// bodyTime is how long a request's body may take to come.
-	bodyTime = 10 * time.Second
 	// minToken is the shortest token accepted where one is needed, in characters.
 	minToken = 16
 	// maxStreams bounds each kind of endless answer.
@@ -222,8 +223,8 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		ln = tls.NewListener(ln, s.tls)
 		scheme = "https"
 	}
-	url := fmt.Sprintf("%s://%s/", scheme, reachable(addr, s.opts.Config.Listen))
-	s.url.Store(&url)
+	home := fmt.Sprintf("%s://%s/", scheme, reachable(addr, s.opts.Config.Listen))
+	s.url.Store(&home)
 
 	// Streams end by this context, before the server is shut down.
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -231,6 +232,8 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       readTime,
+		WriteTimeout:      writeTime,
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    256 << 10,
 		BaseContext:       func(net.Listener) context.Context { return base },
@@ -261,9 +264,9 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { return s.watch(ctx) })
 
 	s.announce.Do(func() {
-		open := url
-		if !s.guard.loopback {
-			open += "#token=" + s.guard.token
+		open := home
+		if !s.guard.loopback || len(s.opts.Config.AllowedHosts) > 0 {
+			open += "#token=" + url.QueryEscape(s.guard.token)
 		}
 		if s.opts.Announce != nil {
 			s.opts.Announce(open)

@@ -79,8 +79,9 @@ func newGuard(cfg agent.ConsoleConfig) (*guard, error) {
 	return g, nil
 }
 
-// hostName takes the name out of a Host header or an Origin: lower case,
-// without port, brackets and final dot.
+// hostName takes the name out of a Host header: lower case, without port,
+// brackets and final dot. A Host that passes has no characters but letters,
+// digits and "-._:[]", so it may be repeated in a header.
 func hostName(host string) (string, bool) {
 	name := host
 	if h, port, err := net.SplitHostPort(host); err == nil {
@@ -93,7 +94,8 @@ func hostName(host string) (string, bool) {
 	}
 	name = strings.TrimSuffix(strings.ToLower(name), ".")
 	if ip, err := netip.ParseAddr(name); err == nil {
-		return ip.Unmap().WithZone("").String(), true
+		// A zone may hold any characters, and browsers send none.
+		return ip.Unmap().String(), ip.Zone() == ""
 	}
 	bad := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_'

@@ -26,12 +26,14 @@ func openStream(w http.ResponseWriter, contentType string) *stream {
 	h.Set("X-Accel-Buffering", "no") // proxies shall not hold it back
 	w.WriteHeader(http.StatusOK)
 	s := &stream{w, http.NewResponseController(w)}
-	_ = s.rc.Flush() // an error shows at the first write
+	// An endless answer has no deadline but that of each write. Errors show at the first write.
+	_ = s.rc.SetReadDeadline(time.Time{})
+	_ = s.rc.SetWriteDeadline(time.Time{})
+	_ = s.rc.Flush()
 	return s
 }
 
 func (s *stream) write(pieces ...[]byte) error {
-	// Test writers have no deadlines; the real server's have.
 	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTime))
 	for _, p := range pieces {
 		if _, err := s.w.Write(p); err != nil {
@@ -41,6 +43,7 @@ func (s *stream) write(pieces ...[]byte) error {
 	if err := s.rc.Flush(); err != nil {
 		return fmt.Errorf("write to a reader: %w", err)
 	}
+	_ = s.rc.SetWriteDeadline(time.Time{}) // under HTTP/2 it would end a stream that rests
 	return nil
 }
 

@@ -1,0 +1,255 @@
+package console_test
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/console"
+	"touchline/inference"
+)
+
+// everywhere is one path of each kind.
+var everywhere = []string{"/", "/static/app.js", "/api/status", "/api/events", "/api/login", "/metrics", "/healthz", "/rtc"}
+
+func TestForgedHost(t *testing.T) {
+	r := open(t, console.Options{Bot: newDesk(), Config: agent.ConsoleConfig{AllowedHosts: []string{"Desk.Example.org"}}})
+	u, err := url.Parse(r.URL())
+	require.NoError(t, err)
+	for _, host := range []string{
+		"evil.example", "evil.example:8199", "127.0.0.1.evil.example", "localhost.evil.example:" + u.Port(), "192.0.2.7",
+		"desk.example.org.evil", "0.0.0.0", "[2001:db8::1]:80", "local host", "localhost:0", "localhost:http",
+		"127.0.0.1:99999",
+	} {
+		for _, path := range everywhere {
+			a := r.ask("GET", path, "", "Host", host)
+			if a.status == http.StatusBadRequest {
+				continue // net/http itself would not have it
+			}
+			require.Equal(t, http.StatusForbidden, a.status, "%s %s", host, path)
+			code, _, _ := a.problem(t)
+			require.Equal(t, "bad_host", code)
+		}
+	}
+	for _, host := range []string{"localhost", "LOCALHOST.:80", "127.0.0.1", "127.9.9.9:1", "[::1]:8199", "a.localhost", u.Host} {
+		require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Host", host).status, host)
+	}
+	// A name allowed by setting leads in from elsewhere, so it needs the token.
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Host", "desk.example.org:443").status)
+	require.Equal(t, http.StatusOK, r.ask("GET", "/healthz", "", "Host", "desk.example.org").status)
+	_, token, ok := strings.Cut(r.opened, "#token=")
+	require.True(t, ok, "the token is told where one may be needed")
+	require.Equal(t, http.StatusOK,
+		r.ask("GET", "/api/status", "", "Host", "desk.example.org", "Authorization", "Bearer "+token).status)
+}
+
+func TestForgedOrigin(t *testing.T) {
+	d := newDesk()
+	r := open(t, console.Options{Bot: d, Pictures: newStudio(), SignalURL: "ws://127.0.0.1:1"})
+	u, err := url.Parse(r.URL())
+	require.NoError(t, err)
+	for _, origin := range []string{
+		"http://evil.example", "https://evil.example:443", "null", "http://127.0.0.1:1", "http://localhost:" + u.Port(),
+		"file://", "http://" + u.Host + ".evil.example", "chrome-extension://" + u.Host,
+	} {
+		for _, path := range everywhere {
+			a := r.ask("GET", path, "", "Origin", origin)
+			require.Equal(t, http.StatusForbidden, a.status, "%s %s", origin, path)
+			code, _, _ := a.problem(t)
+			require.Equal(t, "bad_origin", code)
+		}
+		for _, path := range []string{"/api/instruction", "/api/settings", "/api/start", "/api/stop", "/api/livekit/token", "/api/login"} {
+			// As a form or a simple fetch would send it, without a question asked first.
+			a := r.ask("POST", path, `{"instruction":"evil"}`, "Origin", origin, "Content-Type", "text/plain")
+			require.Equal(t, http.StatusForbidden, a.status, "%s %s", origin, path)
+		}
+		require.Equal(t, http.StatusForbidden, r.ask("DELETE", "/api/instruction", "", "Origin", origin).status)
+	}
+	require.Empty(t, d.orders(), "nothing reached the commentator")
+
+	// What carries no Origin, an image or a script tag, says where it comes from in another way.
+	for _, site := range []string{"cross-site", "same-site"} {
+		for _, path := range []string{"/api/mjpeg", "/api/frame", "/api/status", "/static/app.js"} {
+			require.Equal(t, http.StatusForbidden,
+				r.ask("GET", path, "", "Sec-Fetch-Site", site, "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image").status)
+		}
+		require.Equal(t, http.StatusForbidden,
+			r.ask("GET", "/", "", "Sec-Fetch-Site", site, "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe").status)
+		require.Equal(t, http.StatusForbidden, r.ask("POST", "/api/stop", "", "Sec-Fetch-Site", site,
+			"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document").status)
+		require.Equal(t, http.StatusServiceUnavailable, // not built here, but not refused either
+			r.ask("GET", "/", "", "Sec-Fetch-Site", site, "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document").status,
+			"a link from elsewhere may be followed")
+	}
+	own := "http://" + u.Host
+	require.Equal(t, http.StatusOK, r.ask("POST", "/api/stop", "", "Origin", own, "Sec-Fetch-Site", "same-origin").status)
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Sec-Fetch-Site", "none").status)
+	require.Empty(t, r.ask("OPTIONS", "/api/status", "").header.Get("Access-Control-Allow-Origin"))
+}
+
+// guardedPaths need the token; the others let the page and the probes in.
+var guardedPaths = []string{
+	"/api/status", "/api/events", "/api/stream", "/api/history", "/api/frame", "/api/frames/1", "/api/mjpeg",
+	"/api/audio-stream", "/api/profiles", "/metrics", "/rtc", "/rtc/v1",
+}
+
+func TestTokenFlow(t *testing.T) {
+	d := newDesk()
+	r := open(t, console.Options{Bot: d, Config: agent.ConsoleConfig{Listen: "0.0.0.0:0"}})
+	base, token, ok := strings.Cut(r.opened, "#token=")
+	require.True(t, ok, r.opened)
+	require.GreaterOrEqual(t, len(token), 20)
+	require.Equal(t, r.URL(), base)
+	require.NotContains(t, base, "0.0.0.0")
+
+	for _, path := range guardedPaths {
+		a := r.ask("GET", path, "")
+		require.Equal(t, http.StatusUnauthorized, a.status, path)
+		require.Contains(t, a.header.Get("WWW-Authenticate"), "Bearer")
+		code, _, _ := a.problem(t)
+		require.Equal(t, "token_needed", code)
+	}
+	// The loopback address is no way around: a proxy on this machine comes from there.
+	u, err := url.Parse(r.URL())
+	require.NoError(t, err)
+	local, err := http.Get("http://" + net.JoinHostPort("127.0.0.1", u.Port()) + "/api/status") //nolint:noctx // ends at once
+	require.NoError(t, err)
+	require.NoError(t, local.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+	require.Equal(t, http.StatusUnauthorized, local.StatusCode)
+
+	require.Equal(t, http.StatusUnauthorized, r.ask("POST", "/api/stop", "").status)
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Authorization", "Bearer "+token+"x").status)
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Authorization", "Basic "+token).status)
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status?token="+token, "").status)
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Cookie", "touchline_token="+token).status)
+	require.Empty(t, d.orders())
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Authorization", "bearer "+token).status)
+
+	a := r.ask("POST", "/api/login", `{"token":"wrong"}`)
+	require.Equal(t, http.StatusUnauthorized, a.status)
+	require.Empty(t, a.header.Get("Set-Cookie"))
+	body, err := json.Marshal(map[string]string{"token": token})
+	require.NoError(t, err)
+	a = r.ask("POST", "/api/login", string(body))
+	require.Equal(t, http.StatusNoContent, a.status)
+	set := a.header.Get("Set-Cookie")
+	for _, part := range []string{"HttpOnly", "SameSite=Strict", "Path=/"} {
+		require.Contains(t, set, part)
+	}
+	require.NotContains(t, set, "Secure", "this is plain HTTP")
+	require.NotContains(t, set, token, "the cookie is not the token")
+	cookie, _, _ := strings.Cut(set, ";")
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Cookie", cookie).status)
+	require.Equal(t, http.StatusOK, r.ask("POST", "/api/stop", "", "Cookie", "a=b; "+cookie, "Origin", "http://"+u.Host).status)
+	require.Equal(t, http.StatusForbidden, r.ask("POST", "/api/stop", "", "Cookie", cookie, "Origin", "http://evil.example").status)
+
+	for path, status := range map[string]int{"/": 503, "/healthz": 200, "/readyz": 200} {
+		require.Equal(t, status, r.ask("GET", path, "").status, path)
+	}
+	require.Equal(t, http.StatusForbidden, r.ask("GET", "/", "", "Host", "evil.example").status)
+	require.Equal(t, http.StatusOK, r.ask("GET", "/healthz", "", "Host", "10.1.2.3:8199").status, "a probe by address")
+}
+
+func TestConfiguredToken(t *testing.T) {
+	const token = "correct horse battery; staple"
+	r := open(t, console.Options{
+		Bot: newDesk(), Config: agent.ConsoleConfig{Listen: ":0", Token: inference.Secret(token)},
+	})
+	require.Contains(t, r.opened, "#token="+url.QueryEscape(token))
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Authorization", "Bearer "+token).status)
+	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`)
+	require.Equal(t, http.StatusNoContent, a.status)
+	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Cookie", cookie).status)
+}
+
+func TestLoopbackNeedsNoTokenUnlessProxied(t *testing.T) {
+	r := open(t, console.Options{Bot: newDesk()})
+	require.NotContains(t, r.opened, "token")
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
+	for _, h := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host"} {
+		require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", h, "192.0.2.1").status, h)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	tests := []struct {
+		name string
+		opts console.Options
+		want string
+	}{
+		{"no port", console.Options{Config: agent.ConsoleConfig{Listen: "127.0.0.1"}}, "HOST:PORT"},
+		{
+			"short token where one is needed",
+			console.Options{Config: agent.ConsoleConfig{Listen: ":0", Token: "short"}}, "at least 16 characters",
+		},
+		{
+			"bad allowed host",
+			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0", AllowedHosts: []string{"http://x/"}}}, "http://x/",
+		},
+		{"bad quality", console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, JPEGQuality: 101}, "101"},
+		{
+			"bad LiveKit URL",
+			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, SignalURL: "127.0.0.1:7880"}, "LiveKit's URL",
+		},
+		{
+			"certificate without key",
+			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0", TLSCert: "a.pem"}}, "needed both",
+		},
+		{
+			"certificate twice", console.Options{Config: agent.ConsoleConfig{
+				Listen: "localhost:0", TLSCert: "a.pem", TLSKey: "b.pem", SelfSigned: true,
+			}}, "exclude each other",
+		},
+		{
+			"certificate that is not there", console.Options{Config: agent.ConsoleConfig{
+				Listen: "localhost:0", TLSCert: "a.pem", TLSKey: "b.pem",
+			}}, "a.pem",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := console.New(tt.opts)
+			require.ErrorContains(t, err, tt.want)
+			require.NotContains(t, err.Error(), "short\"", "a token is not printed")
+		})
+	}
+}
+
+func TestPortTaken(t *testing.T) {
+	r := open(t, console.Options{})
+	u, err := url.Parse(r.URL())
+	require.NoError(t, err)
+	s, err := console.New(console.Options{Config: agent.ConsoleConfig{Listen: u.Host}})
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Run(t.Context()), "console.listen")
+	require.Empty(t, s.URL())
+}
+
+// FuzzHostName: what passes as a Host may be repeated in a header.
+func FuzzHostName(f *testing.F) {
+	for _, s := range []string{"localhost", "LOCALHOST.:80", "[::1]:8199", "[::1", "::1", "a:b:c", "127.0.0.1", "[fe80::1%eth0]", ":1", ".", "x;y"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, host string) {
+		name, ok := console.HostName(host)
+		if !ok {
+			return
+		}
+		require.NotEmpty(t, name)
+		for _, c := range []byte(host) {
+			good := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._:[]", c) >= 0
+			require.True(t, good, "%q in %q", c, host)
+		}
+		again, ok := console.HostName(name)
+		require.True(t, ok)
+		require.Equal(t, name, again)
+	})
+}

@@ -1,0 +1,203 @@
+package console_test
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/console"
+)
+
+func TestNewestPicture(t *testing.T) {
+	st := newStudio()
+	r := open(t, console.Options{Bot: newDesk(), Pictures: st})
+	a := r.ask("GET", "/api/frame", "")
+	require.Equal(t, http.StatusOK, a.status)
+	require.Equal(t, "image/jpeg", a.header.Get("Content-Type"))
+	img := decodeJPEG(t, a.body)
+	require.Equal(t, 64, img.Bounds().Dx())
+	requireRed(t, img.At(30, 10), 200)
+
+	st.mu.Lock()
+	st.none = true
+	st.mu.Unlock()
+	a = r.ask("GET", "/api/frame", "")
+	require.Equal(t, http.StatusNotFound, a.status)
+	_, message, _ := a.problem(t)
+	require.Contains(t, message, "no camera")
+
+	st.mu.Lock()
+	st.none = false
+	st.frame.Pix = st.frame.Pix[:10] // a picture that is none
+	st.mu.Unlock()
+	require.Equal(t, http.StatusInternalServerError, r.ask("GET", "/api/frame", "").status)
+}
+
+func requireRed(t *testing.T, c color.Color, want int) {
+	t.Helper()
+	red, green, _, _ := c.RGBA()
+	require.InDelta(t, want, int(red>>8), 6)
+	require.InDelta(t, 0, int(green>>8), 6)
+}
+
+func TestSeenPictures(t *testing.T) {
+	hub := console.NewHub(console.HubOptions{History: 2})
+	r := open(t, console.Options{Hub: hub})
+	get := func(id uint64, query string) answer {
+		return r.ask("GET", fmt.Sprintf("/api/frames/%d%s", id, query), "")
+	}
+	kept := func(id uint64) func() bool { return func() bool { return get(id, "").status == http.StatusOK } }
+
+	hub.Frames(1, []agent.SeenFrame{{ID: 10, Frame: picture(1280, 720, 90)}, {ID: 11, Frame: picture(90, 160, 120)}})
+	require.Eventually(t, kept(11), wait, 5*time.Millisecond)
+	img := decodeJPEG(t, get(10, "").body)
+	require.Equal(t, "(448,252)", img.Bounds().Max.String(), "the long side is 448")
+	requireRed(t, img.At(200, 100), 90)
+	img = decodeJPEG(t, get(10, "?w=160").body)
+	require.Equal(t, "(160,90)", img.Bounds().Max.String())
+	requireRed(t, img.At(80, 45), 90)
+	require.Equal(t, "(90,160)", decodeJPEG(t, get(11, "").body).Bounds().Max.String(), "never made larger")
+	require.Equal(t, get(11, "").body, get(11, "?w=160").body)
+	for _, w := range []string{"0", "-1", "15", "449", "x", "1e3", "99999999999999999999"} {
+		require.Equal(t, http.StatusBadRequest, get(10, "?w="+w).status, w)
+	}
+
+	// A picture of two looks lives as long as the later one; older looks go.
+	for cycle := uint64(2); cycle <= 6; cycle++ {
+		hub.Frames(cycle, []agent.SeenFrame{
+			{ID: 11, Frame: picture(90, 160, 120)}, {ID: cycle * 10, Frame: picture(32, 18, byte(cycle))},
+		})
+		require.Eventually(t, kept(cycle*10), wait, 5*time.Millisecond)
+	}
+	hub.Frames(7, []agent.SeenFrame{{ID: 70, Frame: picture(32, 18, 7)}, {ID: 71}}) // the second is no picture
+	require.Eventually(t, kept(70), wait, 5*time.Millisecond)
+	require.False(t, kept(10)())
+	require.True(t, kept(11)())
+	require.False(t, kept(71)())
+	require.Contains(t, string(r.ask("GET", "/metrics", "").body), "touchline_seen_frames_dropped_total 1")
+}
+
+func TestMJPEG(t *testing.T) {
+	st := newStudio()
+	r := open(t, console.Options{Pictures: st, PictureRate: 100})
+	pulls, _, _ := st.counts()
+	require.Zero(t, pulls, "nothing is decoded while nobody watches")
+
+	watch := func() (*multipart.Reader, io.Closer) {
+		resp := r.connect("/api/mjpeg")
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		kind, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+		require.NoError(t, err)
+		require.Equal(t, "multipart/x-mixed-replace", kind)
+		return multipart.NewReader(resp.Body, params["boundary"]), resp.Body
+	}
+	next := func(m *multipart.Reader) {
+		part, err := m.NextPart()
+		require.NoError(t, err)
+		require.Equal(t, "image/jpeg", part.Header.Get("Content-Type"))
+		data, err := io.ReadAll(part)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(len(data)), part.Header.Get("Content-Length"))
+		require.Equal(t, 64, decodeJPEG(t, data).Bounds().Dx())
+	}
+	one, closeOne := watch()
+	two, closeTwo := watch()
+	for range 3 {
+		next(one)
+		next(two)
+	}
+	pulls, pulling, _ := st.counts()
+	require.Equal(t, []int{1, 1}, []int{pulls, pulling}, "decoded once for both")
+	require.Contains(t, string(r.ask("GET", "/metrics", "").body), "touchline_mjpeg_viewers 2")
+	require.NoError(t, closeOne.Close())
+	next(two)
+	require.NoError(t, closeTwo.Close())
+	idle := func() bool {
+		_, pulling, _ := st.counts()
+		return pulling == 0
+	}
+	require.Eventually(t, idle, wait, 5*time.Millisecond, "decoding ends with the last watcher")
+	three, _ := watch()
+	next(three)
+	pulls, _, _ = st.counts()
+	require.Equal(t, 2, pulls)
+}
+
+// TestMJPEGSlowWatcher: one that does not read loses pictures, the other gets them all the same.
+func TestMJPEGSlowWatcher(t *testing.T) {
+	st := newStudio()
+	st.frame = picture(640, 360, 0)
+	noise := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // noise makes large pictures
+	for i := range st.frame.Pix {
+		st.frame.Pix[i] = byte(noise.Uint32())
+	}
+	r := open(t, console.Options{Pictures: st, PictureRate: 1000})
+	r.connect("/api/mjpeg") // and never reads
+	m := multipart.NewReader(r.connect("/api/mjpeg").Body, "picture")
+	began := time.Now()
+	for strings.Contains(string(r.ask("GET", "/metrics", "").body), "touchline_mjpeg_dropped_frames_total 0") {
+		for range 5 {
+			_, err := m.NextPart()
+			require.NoError(t, err)
+		}
+		require.Less(t, time.Since(began), wait)
+	}
+}
+
+func TestMJPEGRate(t *testing.T) {
+	st := newStudio()
+	r := open(t, console.Options{Pictures: st, PictureRate: 20})
+	resp := r.connect("/api/mjpeg")
+	m := multipart.NewReader(resp.Body, "picture")
+	_, err := m.NextPart()
+	require.NoError(t, err)
+	began := time.Now()
+	for range 10 {
+		_, err := m.NextPart()
+		require.NoError(t, err)
+	}
+	require.Greater(t, time.Since(began), 10*45*time.Millisecond-30*time.Millisecond, "200 a second are offered, 20 wanted")
+}
+
+func TestAudioStream(t *testing.T) {
+	d, st := newDesk(), newStudio()
+	r := open(t, console.Options{Bot: d, Sound: st})
+	resp := r.connect("/api/audio-stream")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	for name, want := range map[string]string{
+		"X-Audio-Rate": "48000", "X-Audio-Channels": "1", "X-Audio-Format": "s16le", "Content-Type": "application/octet-stream",
+	} {
+		require.Equal(t, want, resp.Header.Get(name))
+	}
+	st.sound <- []int16{1, -2, 0x1234}
+	st.sound <- []int16{-32768}
+	got := make([]byte, 8)
+	_, err := io.ReadFull(resp.Body, got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal([]byte{1, 0, 0xfe, 0xff, 0x34, 0x12, 0, 0x80}, got), "%x", got)
+	require.Contains(t, string(r.ask("GET", "/metrics", "").body), "touchline_audio_listeners 1")
+	close(st.sound)
+	_, err = resp.Body.Read(got)
+	require.ErrorIs(t, err, io.EOF, "the voice's end is the answer's")
+	require.Eventually(t, func() bool {
+		_, _, ended := st.counts()
+		return ended == 1
+	}, wait, time.Millisecond)
+
+	d.change(func(s *agent.Snapshot) { s.TTSEnabled = false })
+	a := r.ask("GET", "/api/audio-stream", "")
+	require.Equal(t, http.StatusNotFound, a.status)
+	code, _, _ := a.problem(t)
+	require.Equal(t, "no_speech", code)
+}

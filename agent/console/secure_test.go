@@ -1,0 +1,219 @@
+package console_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/console"
+)
+
+// echoServer answers WebSockets under /rtc as LiveKit would, and repeats what it hears.
+func echoServer(t *testing.T) (*httptest.Server, <-chan *http.Request) {
+	t.Helper()
+	asked := make(chan *http.Request, 16)
+	up := websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r
+		if strings.HasSuffix(r.URL.Path, "/validate") {
+			w.Header().Set("Access-Control-Allow-Origin", "*")
+			_, _ = w.Write([]byte("success"))
+			return
+		}
+		conn, err := up.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		for {
+			kind, data, err := conn.ReadMessage()
+			if err != nil || conn.WriteMessage(kind, data) != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv, asked
+}
+
+func dial(t *testing.T, d *websocket.Dialer, address string, header http.Header) (*websocket.Conn, *http.Response, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	conn, resp, err := d.DialContext(ctx, address, header)
+	if conn != nil {
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	if resp != nil {
+		t.Cleanup(func() { _ = resp.Body.Close() })
+	}
+	return conn, resp, err
+}
+
+func requireEcho(t *testing.T, conn *websocket.Conn) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(wait)))
+	for _, size := range []int{1, 1000, 100_000} {
+		sent := []byte(strings.Repeat("a", size))
+		require.NoError(t, conn.WriteMessage(websocket.BinaryMessage, sent))
+		_, got, err := conn.ReadMessage()
+		require.NoError(t, err)
+		require.Equal(t, sent, got)
+	}
+}
+
+func TestSignallingIsProxied(t *testing.T) {
+	up, asked := echoServer(t)
+	r := open(t, console.Options{
+		Tokens: mint{}, SignalURL: "ws" + strings.TrimPrefix(up.URL, "http"),
+		Config: agent.ConsoleConfig{Listen: "0.0.0.0:0"},
+	})
+	_, token, _ := strings.Cut(r.opened, "#token=")
+	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`)
+	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
+
+	a = r.ask("POST", "/api/livekit/token", `{"role":"viewer","name":"Anna"}`, "Cookie", cookie)
+	var grant struct{ URL, Token, Identity, Room string }
+	require.NoError(t, json.Unmarshal(a.body, &grant))
+	require.Equal(t, "viewer-Anna", grant.Identity)
+	require.Equal(t, "demo", grant.Room)
+	u, err := url.Parse(r.URL())
+	require.NoError(t, err)
+	require.Equal(t, "ws://"+u.Host, grant.URL, "on this same host and port")
+
+	// As livekit-client does it: /rtc or /rtc/v1 behind the URL, its token in the query.
+	for _, path := range []string{"/rtc", "/rtc/v1"} {
+		header := http.Header{"Cookie": {cookie + "; other=1"}, "Origin": {"http://" + u.Host}}
+		conn, _, err := dial(t, websocket.DefaultDialer, grant.URL+path+"?access_token="+grant.Token, header)
+		require.NoError(t, err)
+		requireEcho(t, conn)
+		got := <-asked
+		require.Equal(t, path, got.URL.Path)
+		require.Equal(t, grant.Token, got.URL.Query().Get("access_token"))
+		require.Equal(t, "other=1", got.Header.Get("Cookie"), "our cookie stays here")
+		require.Equal(t, strings.TrimPrefix(up.URL, "http://"), got.Host)
+	}
+	a = r.ask("GET", "/rtc/validate?access_token=x", "", "Cookie", cookie, "Authorization", "Bearer livekit")
+	require.Equal(t, "success", string(a.body))
+	require.Empty(t, a.header.Get("Access-Control-Allow-Origin"))
+	require.Len(t, a.header.Values("X-Request-Id"), 1)
+	require.Equal(t, "Bearer livekit", (<-asked).Header.Get("Authorization"), "LiveKit's own token goes on")
+	require.Equal(t, http.StatusOK, r.ask("GET", "/rtc/validate", "", "Authorization", "Bearer "+token).status)
+	require.Empty(t, (<-asked).Header.Get("Authorization"), "ours does not")
+
+	// A page elsewhere, or somebody without the token, does not get through.
+	_, resp, err := dial(t, websocket.DefaultDialer, grant.URL+"/rtc", http.Header{"Cookie": {cookie}, "Origin": {"http://evil.example"}})
+	require.Error(t, err)
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+	_, resp, err = dial(t, websocket.DefaultDialer, grant.URL+"/rtc", nil)
+	require.Error(t, err)
+	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+	require.Empty(t, asked)
+
+	// Open sockets end with the console.
+	conn, _, err := dial(t, websocket.DefaultDialer, grant.URL+"/rtc", http.Header{"Cookie": {cookie}})
+	require.NoError(t, err)
+	requireEcho(t, conn)
+	began := time.Now()
+	r.close()
+	require.Less(t, time.Since(began), 1500*time.Millisecond)
+	_, _, err = conn.ReadMessage()
+	require.Error(t, err)
+}
+
+func TestSelfSignedTLS(t *testing.T) {
+	up, _ := echoServer(t)
+	r := open(t, console.Options{
+		Bot: newDesk(), Tokens: mint{}, SignalURL: up.URL,
+		Config: agent.ConsoleConfig{Listen: "0.0.0.0:0", SelfSigned: true, AllowedHosts: []string{"desk.example.org"}},
+	})
+	base, token, _ := strings.Cut(r.opened, "#token=")
+	u, err := url.Parse(base)
+	require.NoError(t, err)
+	require.Equal(t, "https", u.Scheme)
+
+	// What a person does who compares the fingerprint: take this one certificate.
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", u.Host) //nolint:gosec // looked at below
+	require.NoError(t, err)
+	cert := conn.(*tls.Conn).ConnectionState().PeerCertificates[0] //nolint:forcetypeassert // dialled as TLS
+	require.NoError(t, conn.Close())
+	require.IsType(t, &ecdsa.PublicKey{}, cert.PublicKey)
+	require.Subset(t, cert.DNSNames, []string{"localhost", "desk.example.org"})
+	for _, host := range []string{"127.0.0.1", "::1", u.Hostname()} {
+		require.NoError(t, cert.VerifyHostname(host))
+	}
+	require.Less(t, cert.NotAfter.Sub(cert.NotBefore), 398*24*time.Hour, "browsers take no longer ones")
+
+	trust := x509.NewCertPool()
+	trust.AddCert(cert)
+	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}, ForceAttemptHTTP2: true}}
+	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`, "Origin", "https://"+u.Host)
+	require.Equal(t, http.StatusNoContent, a.status)
+	require.Contains(t, a.header.Get("Set-Cookie"), "Secure")
+	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
+	a = r.ask("POST", "/api/livekit/token", `{"role":"camera","name":"Phone"}`, "Cookie", cookie)
+	require.Contains(t, string(a.body), `"url":"wss://`+u.Host+`"`)
+
+	resp := r.connect("/api/events", "Cookie", cookie)
+	require.Equal(t, 2, resp.ProtoMajor, "HTTP/2, so that a browser's few connections do")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+
+	dialer := &websocket.Dialer{TLSClientConfig: &tls.Config{RootCAs: trust}}
+	ws, _, err := dial(t, dialer, "wss://"+u.Host+"/rtc/v1", http.Header{"Cookie": {cookie}, "Origin": {"https://" + u.Host}})
+	require.NoError(t, err)
+	requireEcho(t, ws)
+}
+
+// TestStreamsRestUnderHTTP2: there a deadline ends a stream even if nothing is being written.
+func TestStreamsRestUnderHTTP2(t *testing.T) {
+	r := open(t, console.Options{Config: agent.ConsoleConfig{SelfSigned: true, KeepAlive: time.Hour}})
+	r.client = &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, //nolint:gosec // our own
+	}}
+	e := r.events("/api/events")
+	e.want("history")
+}
+
+func TestTLSFiles(t *testing.T) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	require.NoError(t, err)
+	pkcs, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	write := func(name, kind string, data []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600))
+		return path
+	}
+	r := open(t, console.Options{Bot: newDesk(), Config: agent.ConsoleConfig{
+		TLSCert: write("cert.pem", "CERTIFICATE", der), TLSKey: write("key.pem", "PRIVATE KEY", pkcs),
+	}})
+	trust := x509.NewCertPool()
+	trust.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}}}
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
+}

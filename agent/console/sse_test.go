@@ -1,0 +1,297 @@
+package console_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/console"
+)
+
+func record(cycle uint64, outcome, text string) agent.Record {
+	return agent.Record{Type: "cycle_end", Cycle: cycle, Outcome: outcome, Text: text, FrameIDs: []uint64{cycle}}
+}
+
+func TestEvents(t *testing.T) {
+	d, hub := newDesk(), console.NewHub(console.HubOptions{History: 2})
+	for i := range uint64(4) {
+		hub.Record(record(i, "shown", fmt.Sprint("comment ", i)))
+	}
+	hub.Record(record(4, "skipped", ""))
+	r := open(t, console.Options{Bot: d, Hub: hub})
+	e := r.events("/api/events")
+
+	var snap agent.Snapshot
+	require.NoError(t, json.Unmarshal([]byte(e.want("snapshot").data), &snap))
+	require.Equal(t, "scene", snap.Engine)
+	var history []agent.Record
+	require.NoError(t, json.Unmarshal([]byte(e.want("history").data), &history))
+	require.Len(t, history, 2, "the last two comments")
+	require.Equal(t, "comment 2", history[0].Text, "oldest first")
+
+	hub.State(agent.Status{State: agent.StateThinking, Chip: "thinking", Percent: 100})
+	hub.Caption(agent.Caption{Segment: "s", Cycle: 5, Delta: "Red\nwins", Text: "Red\nwins", Spoken: true})
+	hub.Record(record(5, "spoken", "Red\nwins"))
+	st := e.want("status")
+	require.JSONEq(t, `{"state":"thinking","percent":100,"chip":"thinking"}`, st.data)
+	c := e.want("caption")
+	require.JSONEq(t, `{"segment":"s","cycle":5,"delta":"Red\nwins","text":"Red\nwins","final":false,"spoken":true}`, c.data)
+	rec := e.want("record")
+	require.Contains(t, rec.data, `"outcome":"spoken"`)
+	first, err := strconv.ParseUint(st.id, 10, 64)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(first+1), c.id)
+	require.Equal(t, fmt.Sprint(first+2), rec.id)
+
+	// A change shows by itself, and at once when it was asked for here.
+	d.change(func(s *agent.Snapshot) { s.Delay = 3.5 })
+	require.Contains(t, e.want("snapshot").data, `"delay":3.5`)
+	require.Equal(t, http.StatusOK, r.ask("POST", "/api/instruction", `{"instruction":"the keeper"}`).status)
+	require.Contains(t, e.want("snapshot").data, `"instruction":"the keeper"`)
+}
+
+func TestEventsAgainAfterABreak(t *testing.T) {
+	hub := console.NewHub(console.HubOptions{})
+	r := open(t, console.Options{Hub: hub})
+	e := r.events("/api/events")
+	e.want("history")
+	hub.Record(record(1, "shown", "one"))
+	seen := e.want("record")
+	hub.State(agent.Status{Chip: "thinking"})
+	hub.Record(record(2, "shown", "two"))
+
+	// Everything missed is known: it is repeated, and the history is not.
+	again := r.events("/api/events", "Last-Event-ID", seen.id)
+	require.Contains(t, again.want("status").data, "thinking")
+	last := again.want("record")
+	require.Contains(t, last.data, `"two"`)
+
+	// Nothing was missed.
+	again = r.events("/api/events", "Last-Event-ID", last.id)
+	hub.Record(record(3, "silent", ""))
+	require.Contains(t, again.want("record").data, `"cycle":3`)
+
+	// Too much was missed: the history, how much is gone, and the rest without what the history has.
+	for range console.ReplaySize + 100 {
+		hub.State(agent.Status{Chip: "watching"})
+	}
+	again = r.events("/api/events", "Last-Event-ID", last.id)
+	require.Contains(t, again.want("history").data, `"two"`)
+	require.JSONEq(t, `{"count":101}`, again.want("lost").data)
+	for range console.ReplaySize {
+		again.want("status")
+	}
+
+	// An id of another life, or none at all, starts from nothing.
+	for _, id := range []string{"1", "nonsense", "18446744073709551615", "-1"} {
+		again = r.events("/api/events", "Last-Event-ID", id)
+		again.want("history")
+		hub.State(agent.Status{Chip: "silent"})
+		require.Contains(t, again.want("status").data, "silent")
+	}
+}
+
+func TestStreamAsTheOriginal(t *testing.T) {
+	d, hub := newDesk(), console.NewHub(console.HubOptions{})
+	hub.Record(record(1, "shown", "before"))
+	r := open(t, console.Options{Bot: d, Hub: hub})
+	s, e := r.events("/api/stream"), r.events("/api/events")
+	e.want("snapshot")
+
+	hub.State(agent.Status{Chip: "thinking"}) // not for this stream
+	hub.Caption(agent.Caption{Segment: "s", Delta: "Red wins.\nBlue", Text: "Red wins.\nBlue"})
+	hub.Caption(agent.Caption{Segment: "s", Delta: "\r\n\rloses", Text: "Red wins.\nBlue\n\nloses"})
+	hub.Caption(agent.Caption{Segment: "s", Text: "all", Final: true})
+	hub.Record(record(2, "shown", "all"))
+	require.Equal(t, "Red wins.\nBlue", s.want("").data)
+	require.Equal(t, "\n\nloses", s.want("").data)
+	var end map[string]any
+	require.NoError(t, json.Unmarshal([]byte(s.want("").data), &end))
+	require.Equal(t, "cycle_end", end["type"])
+	for _, field := range []string{"cycle", "frame_ids", "inference_sec", "latency_sec", "skipped", "target_delay"} {
+		require.Contains(t, end, field)
+	}
+
+	// Stop ends this stream and leaves the page's.
+	require.Equal(t, http.StatusOK, r.ask("POST", "/api/stop", "").status)
+	_, err := s.next()
+	require.ErrorIs(t, err, io.EOF)
+	hub.State(agent.Status{Chip: "idle"})
+	require.Contains(t, e.until("status").data, "thinking")
+	require.Contains(t, e.until("status").data, "idle")
+}
+
+func TestKeepAlive(t *testing.T) {
+	r := open(t, console.Options{Config: agent.ConsoleConfig{KeepAlive: 20 * time.Millisecond}})
+	for _, path := range []string{"/api/stream", "/api/events"} {
+		e := r.events(path)
+		for seen := 0; seen < 3; {
+			ev, err := e.next()
+			require.NoError(t, err)
+			if ev.comment != "" {
+				require.Equal(t, "keep-alive", ev.comment)
+				seen++
+			}
+		}
+	}
+}
+
+// TestSlowReader: a reader that does not read costs nobody anything, and is
+// told exactly how many items it lost.
+func TestSlowReader(t *testing.T) {
+	for _, path := range []string{"/api/events", "/api/stream"} {
+		t.Run(path, func(t *testing.T) {
+			hub := console.NewHub(console.HubOptions{History: 1})
+			r := open(t, console.Options{Hub: hub})
+			u, err := url.Parse(r.URL())
+			require.NoError(t, err)
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", u.Host)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, conn.Close()) }()
+			require.NoError(t, conn.SetDeadline(time.Now().Add(2*wait)))
+			_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, u.Host)
+			require.NoError(t, err)
+			in := bufio.NewReader(conn)
+			_, err = in.Peek(1) // it has joined
+			require.NoError(t, err)
+			quick := r.events(path)
+			if path == "/api/events" {
+				quick.want("history")
+			}
+
+			// Far more than the sockets and the queue hold: 40 MB.
+			const count = 4 * console.QueueSize
+			text := strings.Repeat("x", 20<<10)
+			began := time.Now()
+			for i := range uint64(count) {
+				hub.Record(record(i, "silent", text))
+				quick.until(map[string]string{"/api/events": "record"}[path])
+			}
+			require.Less(t, time.Since(began), wait, "nobody waits for the slow one")
+
+			resp, err := http.ReadResponse(in, nil)
+			require.NoError(t, err)
+			slow := &events{t, bufio.NewReader(resp.Body), resp.Body}
+			got, lost, last := 0, 0, uint64(0)
+			for last != count-1 {
+				ev, err := slow.next()
+				require.NoError(t, err)
+				switch {
+				case ev.name == "lost":
+					var l struct{ Count int }
+					require.NoError(t, json.Unmarshal([]byte(ev.data), &l))
+					require.Positive(t, l.Count)
+					lost += l.Count
+				case strings.Contains(ev.data, "cycle_end"):
+					var rec agent.Record
+					require.NoError(t, json.Unmarshal([]byte(ev.data), &rec))
+					require.Equal(t, uint64(got+lost), rec.Cycle, "told of the gap before what follows it")
+					got, last = got+1, rec.Cycle
+				}
+			}
+			require.Positive(t, lost)
+			require.Equal(t, count, got+lost)
+			require.Contains(t, string(r.ask("GET", "/metrics", "").body),
+				fmt.Sprintf("touchline_sse_lost_items_total{endpoint=%q} %d", strings.TrimPrefix(path, "/api/"), lost))
+		})
+	}
+}
+
+func TestManyReaders(t *testing.T) {
+	hub := console.NewHub(console.HubOptions{})
+	r := open(t, console.Options{Hub: hub})
+	readers := make([]*events, console.MaxStreams)
+	for i := range readers {
+		readers[i] = r.events("/api/stream")
+	}
+	a := r.ask("GET", "/api/stream", "")
+	require.Equal(t, http.StatusServiceUnavailable, a.status)
+	require.NotEmpty(t, a.header.Get("Retry-After"))
+	hub.Caption(agent.Caption{Delta: "Goal!"})
+	for _, e := range readers {
+		require.Equal(t, "Goal!", e.want("").data)
+	}
+	require.Contains(t, string(r.ask("GET", "/metrics", "").body),
+		fmt.Sprintf(`touchline_sse_readers{endpoint="stream"} %d`, console.MaxStreams))
+	require.NoError(t, readers[0].body.Close())
+	require.Eventually(t, func() bool {
+		return strings.Contains(string(r.ask("GET", "/metrics", "").body),
+			fmt.Sprintf(`touchline_sse_readers{endpoint="stream"} %d`, console.MaxStreams-1))
+	}, wait, 10*time.Millisecond, "one that goes makes room")
+}
+
+func TestRunEndsWithinASecond(t *testing.T) {
+	d, st := newDesk(), newStudio()
+	r := open(t, console.Options{Bot: d, Pictures: st, Sound: st})
+	streams := []*http.Response{
+		r.connect("/api/events"), r.connect("/api/stream"), r.connect("/api/mjpeg"), r.connect("/api/audio-stream"),
+	}
+	// One that sends half a request and waits.
+	u, err := url.Parse(r.URL())
+	require.NoError(t, err)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", u.Host)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	_, err = fmt.Fprintf(conn, "POST /api/stop HTTP/1.1\r\nHost: %s\r\nContent-Length: 10\r\n\r\n{", u.Host)
+	require.NoError(t, err)
+
+	began := time.Now()
+	r.close()
+	require.Less(t, time.Since(began), 1500*time.Millisecond, "a second, and half of one for a busy machine")
+	for _, resp := range streams {
+		_, _ = io.Copy(io.Discard, resp.Body) // ends
+	}
+	_, pulling, ended := st.counts()
+	require.Zero(t, pulling)
+	require.Equal(t, 1, ended, "the sound is given back")
+}
+
+func TestHubWithoutServerNeverBlocks(t *testing.T) {
+	hub := console.NewHub(console.HubOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range uint64(2000) {
+			hub.State(agent.Status{})
+			hub.Caption(agent.Caption{Delta: "x"})
+			hub.Record(record(i, "shown", "x"))
+			hub.Frames(i, []agent.SeenFrame{{ID: i, Frame: picture(64, 36, 1)}})
+		}
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		require.Fail(t, "it blocked")
+	}
+	require.Len(t, hub.History(), 20)
+}
+
+// FuzzDataLines: whatever the text, a browser reads it back whole, with every kind of line end as one.
+func FuzzDataLines(f *testing.F) {
+	for _, s := range []string{"", "a", "a\nb", "a\r\nb\rc\n", "\n\n", "data: x", ": y", "event: evil\n\nid: 1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		e := &events{t: t, in: bufio.NewReader(strings.NewReader(string(console.DataLines(text))))}
+		ev, err := e.next()
+		require.NoError(t, err)
+		require.Equal(t, strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text), ev.data)
+		require.Empty(t, ev.name+ev.id+ev.comment)
+		_, err = e.next()
+		require.ErrorIs(t, err, io.EOF)
+	})
+}
