@@ -29,6 +29,8 @@ type CameraOptions struct {
 	Token string
 	// Room, Identity and Name of the camera's participant.
 	Room, Identity, Name string
+	// LoopbackOnly: see Options.
+	LoopbackOnly bool
 	// ScreenShare publishes as screen share instead of camera.
 	ScreenShare bool
 	// OnKeyFrame is called when somebody needs a key frame. It must not block. May be nil.
@@ -68,7 +70,8 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 		opts.OnKeyFrame = func() {}
 	}
 	token := func() (string, error) {
-		return CameraToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
+		who := Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name}
+		return cameraToken(opts.Keys, who, opts.LoopbackOnly)
 	}
 	if opts.Token != "" {
 		token = func() (string, error) { return opts.Token, nil }
@@ -76,7 +79,7 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 		return nil, err
 	}
 	c := &CameraPublisher{opts: opts, packer: newPacker(), needKey: true}
-	c.keeper = &keeper{log: opts.Log, url: opts.URL, token: token, guest: c}
+	c.keeper = &keeper{log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly}
 	bridgeLog(opts.Log)
 	return c, nil
 }
@@ -324,4 +327,3 @@ func payloaderFor(codec media.Codec) (rtp.Payloader, error) {
 	}
 	return nil, fmt.Errorf("expected a codec to put into RTP packets, got %s", codec)
 }
-

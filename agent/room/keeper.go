@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"github.com/livekit/protocol/livekit"
 	"github.com/livekit/protocol/logger"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 )
 
@@ -28,6 +28,8 @@ const (
 	checkEvery = 200 * time.Millisecond
 	// closedRoomWait is the pause before joining a room again that was closed or deleted.
 	closedRoomWait = 5 * time.Second
+	// joiningAttribute is there only during a join that is kept on loopback.
+	joiningAttribute = "touchline.joining"
 )
 
 var (
@@ -80,6 +82,7 @@ type visit struct {
 	mending   bool
 	mendingAt time.Time
 	mendings  int
+	confined  [2]*webrtc.PeerConnection
 }
 
 func newVisit() *visit {
@@ -128,6 +131,8 @@ type keeper struct {
 	token      func() (string, error)
 	attributes func() map[string]string
 	guest      guest
+	// loopback keeps media sockets on 127.0.0.1.
+	loopback bool
 	// onOutage is told the reason of each ended visit or failed join; nil for nobody.
 	onOutage func(err error)
 
@@ -209,6 +214,16 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 	cb.OnDisconnected = func() { v.goneOnce.Do(func() { close(v.gone) }) }
 	cb.OnReconnecting = func() { v.setMending(true) }
 	cb.OnReconnected = func() { v.setMending(false) }
+	if k.loopback {
+		// A change of our own attributes is the one thing that is told during a join, after the peer connections
+		// were made and before they open a socket. So each join, also one the library makes by itself, sets one
+		// that is taken away afterwards.
+		told := cb.OnAttributesChanged
+		cb.OnAttributesChanged = func(changed map[string]string, p lksdk.Participant) {
+			v.confineRoom(v.room)
+			told(changed, p)
+		}
+	}
 	v.room = lksdk.NewRoom(cb)
 	k.guest.created(v)
 	defer func() {
@@ -220,10 +235,16 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 	if err := k.join(ctx, v, token); err != nil {
 		return false, err
 	}
-	k.room.Store(v.room)
-	k.visits.Add(1)
 	// Whatever ended the visit, the library must let go of its sockets.
 	defer v.room.Disconnect()
+	if k.loopback && !v.isConfined() {
+		return false, errUnconfined
+	}
+	if k.loopback {
+		v.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
+	}
+	k.room.Store(v.room)
+	k.visits.Add(1)
 	if err := k.guest.joined(v); err != nil {
 		return true, err
 	}
@@ -249,6 +270,12 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 		}
 		if times != mended {
 			mended = times
+			if k.loopback {
+				if !v.isConfined() {
+					return true, errUnconfined // made new ones without telling us
+				}
+				v.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
+			}
 			if err := k.guest.mended(v); err != nil {
 				return true, err
 			}
@@ -270,8 +297,9 @@ func (k *keeper) join(ctx context.Context, v *visit, token string) error {
 	if k.attributes != nil {
 		opts = append(opts, lksdk.WithExtraAttributes(k.attributes()))
 	}
-	if isLoopback(k.url) {
-		// A relay cannot help on one machine.
+	if k.loopback {
+		opts = append(opts, lksdk.WithExtraAttributes(map[string]string{joiningAttribute: "1"}))
+		// A relay cannot help on one machine, and asking one opens a socket on every interface.
 		opts = append(opts, lksdk.WithDisableTURN())
 	}
 	done := make(chan error, 1)
@@ -293,13 +321,4 @@ func (k *keeper) join(ctx context.Context, v *visit, token string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func isLoopback(rawURL string) bool {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return false
-	}
-	host := u.Hostname()
-	return host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
 }

@@ -54,6 +54,9 @@ type Options struct {
 	// Relay: the delayed copy will be published, so the highest layer is asked for. Without it only
 	// LongSide is.
 	Relay bool
+	// LoopbackOnly keeps this process's media sockets on 127.0.0.1, where the client library would open one on
+	// every address of the machine. Only for a server whose media is on 127.0.0.1 too, like agent/sfu's.
+	LoopbackOnly bool
 	// LongSide is the longer edge the engine wants, in pixels.
 	LongSide int
 	// OnSource is told what happens to the watched track: reason is "watching", "gone", "muted" or
@@ -85,6 +88,7 @@ type Hooks struct {
 type Supervisor struct {
 	opts     Options
 	identity string
+	may      ReadyToken // what our token allows
 	keeper   *keeper
 	watcher  *Watcher
 	relay    *Relay
@@ -94,8 +98,9 @@ type Supervisor struct {
 	hooksMu sync.Mutex
 	hooks   []Hooks
 
-	viewers atomic.Int64
-	visit   atomic.Pointer[visit]
+	viewers  atomic.Int64
+	mendings atomic.Int64
+	visit    atomic.Pointer[visit]
 
 	// Only the keeper's goroutine touches these.
 	seen      map[string]uint64 // order of first sight, by track SID
@@ -140,12 +145,17 @@ func New(opts Options) (*Supervisor, error) {
 	token := func() (string, error) {
 		return AgentToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
 	}
+	s.may = ReadyToken{OwnAttributes: true, Watch: true, Voice: true, Picture: true}
 	if opts.Token != "" {
 		ready, err := ReadToken(opts.Token)
 		if err != nil {
 			return nil, err
 		}
-		s.identity = ready.Identity
+		s.identity, s.may = ready.Identity, ready
+		if !ready.OwnAttributes && opts.LoopbackOnly {
+			opts.LoopbackOnly = false
+			opts.Log.Warn().Msg("the ready token may not set attributes, so the media sockets cannot be kept on loopback")
+		}
 		if len(ready.Lost) > 0 {
 			opts.Log.Warn().Strs("lost", ready.Lost).Msg("the ready token lacks something; joining with it all the same")
 		}
@@ -163,8 +173,10 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	s.watcher.setWake(s.poke)
 	s.keeper = &keeper{
-		log: opts.Log, url: opts.URL, token: token, guest: s, onOutage: opts.OnOutage,
-		attributes: func() map[string]string { return s.board.attributes(time.Now()) },
+		log: opts.Log, url: opts.URL, token: token, guest: s, onOutage: opts.OnOutage, loopback: opts.LoopbackOnly,
+	}
+	if s.may.OwnAttributes { // the server refuses a join that sets them without the right
+		s.keeper.attributes = func() map[string]string { return s.board.attributes(time.Now()) }
 	}
 	bridgeLog(opts.Log)
 	return s, nil
@@ -196,6 +208,9 @@ func (s *Supervisor) CurrentRoom() *lksdk.Room { return s.keeper.room.Load() }
 
 // Joins is how often the bot joined since the start.
 func (s *Supervisor) Joins() int64 { return s.keeper.visits.Load() }
+
+// Mendings is how often the client library repaired a connection by itself since the start.
+func (s *Supervisor) Mendings() int64 { return s.mendings.Load() }
 
 // VoiceSID is the voice track's present id, VideoSID the delayed picture's; "" while not published.
 func (s *Supervisor) VoiceSID() string { return s.voice.SID() }
@@ -293,8 +308,10 @@ func (s *Supervisor) joined(v *visit) error {
 	s.board.forget()
 	s.publishAt = time.Now()
 	s.showState(v, time.Now()) // makes us visible at once
-	if err := s.voice.publish(v.room); err != nil {
-		return fmt.Errorf("publish the voice: %w", err)
+	if s.may.Voice {
+		if err := s.voice.publish(v.room); err != nil {
+			return fmt.Errorf("publish the voice: %w", err)
+		}
 	}
 	s.opts.Log.Info().Str("room", v.room.Name()).Str("identity", s.identity).Int64("join", s.Joins()).Msg("in the room")
 	s.eachHook(func(h Hooks) {
@@ -312,14 +329,16 @@ func (s *Supervisor) mended(v *visit) error {
 	s.publishAt = time.Now()
 	s.subMu.Lock()
 	sub := s.sub
-	if sub != nil {
-		sub.since, sub.repeated, sub.asked = time.Now(), false, false
-	}
 	s.subMu.Unlock()
 	if sub != nil {
-		s.subscribe(sub)
+		sub.since, sub.repeated, sub.asked = time.Now(), false, false
+		// A full reconnect made new objects; check subscribes to those.
+		if _, pubs := s.candidates(v); pubs[sub.sid] != nil && pubs[sub.sid].pub == sub.pub {
+			s.subscribe(sub)
+		}
 	}
 	s.watcher.RequestKeyFrame()
+	s.mendings.Add(1)
 	s.opts.Log.Info().Msg("the connection mended itself")
 	return nil
 }
@@ -347,14 +366,16 @@ func (s *Supervisor) check(v *visit, now time.Time) error {
 		return err
 	}
 	s.askKeyFrames(sub, now)
-	if err := s.relay.check(v.room, sub != nil && sub.pub.IsMuted(), now); err != nil {
-		return err
+	if s.may.Picture {
+		if err := s.relay.check(v.room, sub != nil && sub.pub.IsMuted(), now); err != nil {
+			return err
+		}
 	}
 	return s.checkOwn(v, now)
 }
 
 func (s *Supervisor) showState(v *visit, now time.Time) {
-	if attributes := s.board.due(now); attributes != nil {
+	if attributes := s.board.due(now); attributes != nil && s.may.OwnAttributes {
 		v.room.LocalParticipant.SetAttributes(attributes)
 	}
 }
@@ -364,7 +385,7 @@ func (s *Supervisor) checkOwn(v *visit, now time.Time) error {
 	if now.Sub(s.publishAt) < bindGrace {
 		return nil
 	}
-	if !s.voice.bound() || s.voice.SID() == "" {
+	if s.may.Voice && (!s.voice.bound() || s.voice.SID() == "") {
 		return errors.New("the voice is not published any more")
 	}
 	if track, room := s.relay.published(); track != nil && (!track.IsBound() || trackSID(room, track) == "") {
@@ -407,6 +428,9 @@ func (s *Supervisor) candidates(v *visit) (list []candidate, pubs map[string]*su
 
 // follow chooses the track and subscribes to it.
 func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
+	if !s.may.Watch {
+		return nil
+	}
 	list, pubs := s.candidates(v)
 	s.subMu.Lock()
 	sub := s.sub
@@ -423,15 +447,19 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 		return nil
 	}
 	next := pubs[picked.sid]
-	// A full reconnect of the library makes new objects for the same track; the old ones are dead.
-	if sub != nil && sub.pub == next.pub {
+	next.since = now
+	switch {
+	case sub == nil:
+	case sub.pub == next.pub:
 		s.mute(sub, now)
 		return sub
-	}
-	if sub != nil {
+	case sub.sid == next.sid:
+		s.renew(sub, next)
+		s.mute(next, now)
+		return next
+	default:
 		s.unwatch("gone")
 	}
-	next.since = now
 	s.subMu.Lock()
 	s.sub = next
 	s.subMu.Unlock()
@@ -450,6 +478,19 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 	s.subscribe(next)
 	s.tell(info, "watching")
 	return next
+}
+
+// renew takes up the same track under the new objects that a full reconnect
+// of the library made. Nobody needs to be told: for them the picture paused.
+func (s *Supervisor) renew(old, next *subscription) {
+	s.subMu.Lock()
+	s.sub = next
+	reader := old.reader
+	s.subMu.Unlock()
+	if reader != nil {
+		reader.stop()
+	}
+	s.subscribe(next)
 }
 
 // mute follows the source's mute.

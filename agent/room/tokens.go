@@ -53,6 +53,11 @@ func ViewerToken(keys Keys, who Person) (string, error) {
 
 // CameraToken lets a camera publish picture and sound. It sees nobody, so that it is not counted as a viewer.
 func CameraToken(keys Keys, who Person) (string, error) {
+	return cameraToken(keys, who, false)
+}
+
+// cameraToken may also allow changing own attributes.
+func cameraToken(keys Keys, who Person, attributes bool) (string, error) {
 	grant := &auth.VideoGrant{RoomJoin: true, Room: who.Room}
 	grant.SetCanPublish(true)
 	grant.SetCanPublishSources([]livekit.TrackSource{
@@ -61,6 +66,7 @@ func CameraToken(keys Keys, who Person) (string, error) {
 	})
 	grant.SetCanSubscribe(false)
 	grant.SetCanPublishData(false)
+	grant.SetCanUpdateOwnMetadata(attributes)
 	return mint(keys, who, livekit.ParticipantInfo_STANDARD, grant)
 }
 
@@ -91,6 +97,8 @@ func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.
 type ReadyToken struct {
 	Identity string
 	Room     string
+	// OwnAttributes: it may set its own attributes. Watch: it may subscribe. Voice, Picture: it may publish them.
+	OwnAttributes, Watch, Voice, Picture bool
 	// Lost names in words what the bot cannot do with it; empty when nothing is missing.
 	Lost []string
 }
@@ -122,16 +130,23 @@ func ReadToken(token string) (ReadyToken, error) {
 		out.Lost = append(out.Lost,
 			"kind is not agent: front ends will not show an agent and the legacy transcription is not forwarded")
 	}
-	if !video.GetCanPublish() {
-		out.Lost = append(out.Lost, "no right to publish: neither voice nor delayed picture")
+	out.Voice = video.GetCanPublishSource(livekit.TrackSource_MICROPHONE)
+	out.Picture = video.GetCanPublishSource(livekit.TrackSource_CAMERA)
+	out.Watch = video.GetCanSubscribe()
+	if !out.Voice {
+		out.Lost = append(out.Lost, "no right to publish a microphone: no voice")
 	}
-	if !video.GetCanSubscribe() {
+	if !out.Picture {
+		out.Lost = append(out.Lost, "no right to publish a camera: no delayed picture")
+	}
+	if !out.Watch {
 		out.Lost = append(out.Lost, "no right to subscribe: nothing to watch")
 	}
 	if !video.GetCanPublishData() {
 		out.Lost = append(out.Lost, "no right to send data: no captions")
 	}
-	if video.CanUpdateOwnMetadata == nil || !*video.CanUpdateOwnMetadata {
+	out.OwnAttributes = video.GetCanUpdateOwnMetadata()
+	if !out.OwnAttributes {
 		out.Lost = append(out.Lost, "no right to update own attributes: the agent's state is not shown")
 	}
 	return out, nil

@@ -195,7 +195,8 @@ func (w *Watcher) measure(f media.EncodedFrame) {
 	if w.rateFrames == 0 {
 		w.rateFrom = f.Received
 	}
-	if span := f.Received.Sub(w.rateFrom); span >= time.Second {
+	span := f.Received.Sub(w.rateFrom)
+	if span >= time.Second || (w.info.FPS == 0 && span >= 300*time.Millisecond) {
 		w.info.FPS = float64(w.rateFrames) / span.Seconds()
 		w.rateFrames, w.rateFrom = 0, f.Received
 	}

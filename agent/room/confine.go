@@ -1,0 +1,76 @@
+package room
+
+import (
+	"errors"
+	"net"
+	"reflect"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/ice/v4"
+	"github.com/pion/webrtc/v4"
+)
+
+var errUnconfined = errors.New("the connection's media sockets are not on loopback")
+
+// confine keeps the media sockets of a connection on 127.0.0.1. The client
+// library opens one socket for each address of each interface and has no
+// setting for it; the settings are there all the same, one unexported pointer
+// away, and are read when candidates are gathered. It must therefore be called
+// between the making of the peer connections and the first offer: inside a
+// callback of the join.
+//
+// When a later version of the library hides them elsewhere, confine says so,
+// and the test that looks at the process's sockets fails.
+func confine(pc *webrtc.PeerConnection) error {
+	settings := settingsOf(pc)
+	if settings == nil {
+		return errUnconfined
+	}
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.SetIPFilter(func(ip net.IP) bool { return ip.IsLoopback() && ip.To4() != nil })
+	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
+	settings.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
+	return nil
+}
+
+// settingsOf finds pc.api.settingEngine; nil when it is not there.
+func settingsOf(pc *webrtc.PeerConnection) *webrtc.SettingEngine {
+	if pc == nil {
+		return nil
+	}
+	api := reflect.ValueOf(pc).Elem().FieldByName("api")
+	if api.Kind() != reflect.Pointer || api.IsNil() {
+		return nil
+	}
+	engine := api.Elem().FieldByName("settingEngine")
+	if !engine.IsValid() || engine.Type() != reflect.TypeFor[*webrtc.SettingEngine]() || engine.IsNil() {
+		return nil
+	}
+	return (*webrtc.SettingEngine)(engine.UnsafePointer())
+}
+
+// confineRoom confines both peer connections of a room that is joining.
+func (v *visit) confineRoom(room *lksdk.Room) {
+	subscriber := room.LocalParticipant.GetSubscriberPeerConnection()
+	publisher := room.LocalParticipant.GetPublisherPeerConnection()
+	if subscriber == nil || publisher == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.confined == [2]*webrtc.PeerConnection{subscriber, publisher} {
+		return
+	}
+	if confine(subscriber) == nil && confine(publisher) == nil {
+		v.confined = [2]*webrtc.PeerConnection{subscriber, publisher}
+	}
+}
+
+// isConfined tells whether the present peer connections were confined in time.
+func (v *visit) isConfined() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.confined[0] != nil && v.confined == [2]*webrtc.PeerConnection{
+		v.room.LocalParticipant.GetSubscriberPeerConnection(), v.room.LocalParticipant.GetPublisherPeerConnection(),
+	}
+}
