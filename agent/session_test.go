@@ -173,16 +173,24 @@ func TestNewInstruction(t *testing.T) {
 		idle    bool
 		until   func(r *rig) bool // send the order when this holds
 	}{
-		{name: "idle", latency: time.Second, speech: 2 * time.Second, idle: true,
-			until: func(r *rig) bool { return r.Snapshot().FramesBuffered > 3 }},
-		{name: "thinking", latency: 2 * time.Second, speech: 2 * time.Second,
-			until: func(r *rig) bool { return r.Status().State == agent.StateThinking }},
-		{name: "waiting for its frame", latency: 100 * time.Millisecond, speech: 2 * time.Second,
+		{
+			name: "idle", latency: time.Second, speech: 2 * time.Second, idle: true,
+			until: func(r *rig) bool { return r.Snapshot().FramesBuffered > 3 },
+		},
+		{
+			name: "thinking", latency: 2 * time.Second, speech: 2 * time.Second,
+			until: func(r *rig) bool { return r.Status().State == agent.StateThinking },
+		},
+		{
+			name: "waiting for its frame", latency: 100 * time.Millisecond, speech: 2 * time.Second,
 			until: func(r *rig) bool {
 				return len(r.engine.Questions()) == 1 && r.Snapshot().Status.Chip == agent.ChipWatching
-			}},
-		{name: "mid-speech", latency: 500 * time.Millisecond, speech: 6 * time.Second,
-			until: func(r *rig) bool { return r.Status().State == agent.StateSpeaking }},
+			},
+		},
+		{
+			name: "mid-speech", latency: 500 * time.Millisecond, speech: 6 * time.Second,
+			until: func(r *rig) bool { return r.Status().State == agent.StateSpeaking },
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

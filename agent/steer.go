@@ -145,20 +145,20 @@ func (v Settings) check() error {
 			errs = append(errs, &RangeError{name, fmt.Sprintf("a number from %g to %g", lo, hi), *p})
 		}
 	}
-	whole := func(name string, p *int, lo, hi int) {
-		if p != nil && (*p < lo || *p > hi) {
-			errs = append(errs, &RangeError{name, fmt.Sprintf("a whole number from %d to %d", lo, hi), *p})
+	whole := func(name string, p *int, most int) {
+		if p != nil && (*p < 1 || *p > most) {
+			errs = append(errs, &RangeError{name, fmt.Sprintf("a whole number from 1 to %d", most), *p})
 		}
 	}
 	num("capture_fps", v.CaptureFPS, 0.1, 30)
-	whole("frames_per_look", v.Frames, 1, 64)
-	whole("frame_stride", v.Stride, 1, 64)
+	whole("frames_per_look", v.Frames, 64)
+	whole("frame_stride", v.Stride, 64)
 	num("change_threshold", v.ChangeThreshold, 0, 255)
 	num("min_interval", v.MinInterval, 0, 60)
 	num("pause_after", v.PauseAfter, 0, 60)
 	num("fixed_delay", v.FixedDelay, 0, 30)
-	whole("max_tokens", v.MaxTokens, 1, 8192)
-	whole("speech_max_tokens", v.SpeechMaxTokens, 1, 8192)
+	whole("max_tokens", v.MaxTokens, 8192)
+	whole("speech_max_tokens", v.SpeechMaxTokens, 8192)
 	if v.Language != nil && len(*v.Language) > 35 {
 		errs = append(errs, &RangeError{"language", "a BCP 47 tag of at most 35 characters", len(*v.Language)})
 	}

@@ -421,7 +421,8 @@ func (s *Session) closeUtterance(u *utterance) {
 	if u.wasCut && u.cutCause != nil {
 		r.Outcome, r.Reason = OutcomeCut, u.cutCause.Error()
 	}
-	if shown, ok := s.line.Shown(u.anchor.Epoch, u.anchor.PTS); ok && s.relays() && !u.onset.IsZero() {
+	shown, ok := s.line.Shown(u.anchor.Epoch, u.anchor.PTS)
+	if ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // a zero time: nothing was published yet
 		off := u.onset.Sub(shown)
 		r.ShownAt, r.AlignmentError, r.Aligned = shown, off.Seconds(), true
 		if r.Late = off.Abs() > lateBy; r.Late {

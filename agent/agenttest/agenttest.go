@@ -227,7 +227,6 @@ type speech struct {
 	audible time.Duration
 	ended   bool
 	at      time.Time
-	begun   bool
 	cut     bool
 	changed chan struct{}
 }
@@ -389,7 +388,7 @@ func (r *Reader) State(s agent.Status) {
 	r.mu.Unlock()
 }
 
-// Captions, Records and States return copies of what came so far.
+// Captions returns the captions so far.
 func (r *Reader) Captions() []ReadCaption {
 	r.mu.Lock()
 	defer r.mu.Unlock()
