@@ -46,12 +46,14 @@ export class Captions {
     }
     const style = getComputedStyle(box);
     this.#measure.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
-    const lines = breakLines(text, (s) => this.#measure.measureText(s).width, box.clientWidth * 0.94);
+    const lines = breakLines(text, (s) => this.#measure.measureText(s).width, box.clientWidth - parseFloat(style.fontSize));
     // Words that stand already are left alone, so that only the new one lights up.
     lines.forEach((words, i) => this.#line(i, words));
     this.#rows.length = lines.length;
+    // Rows are taken away and added but never put in again, which would light their words anew.
     const two = this.#rows.slice(-2);
-    if (two.length !== box.children.length || two.some((row, i) => row !== box.children[i])) box.replaceChildren(...two);
+    for (const row of [...box.children]) if (!two.includes(row)) row.remove();
+    for (const row of two) if (!row.isConnected) box.append(row);
   }
 
   #line(i, words) {

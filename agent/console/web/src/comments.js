@@ -2,7 +2,7 @@
 import { frameURL } from './api.js';
 import { moment } from './clock.js';
 import { clockTime, count, seconds } from './words.js';
-import { age, alignment } from './view.js';
+import { age, alignment, meanwhile } from './view.js';
 
 const KEPT = 60;
 const THUMBS = 5;
@@ -33,6 +33,7 @@ export class Comments {
     state.on('history', () => this.#fill());
     state.on('record', (c) => this.#add(c));
     state.on('caption', () => this.#now());
+    state.on('known', () => this.#now());
     setInterval(() => {
       this.#ages();
       this.#now();
@@ -112,10 +113,9 @@ export class Comments {
   /** The comment that is being said right now stands above the list. */
   #now() {
     const text = this.state.current;
+    const words = text || meanwhile(this.state.known);
     const { now } = this.el;
-    if (now.dataset.text === text) return;
-    now.dataset.text = text;
-    now.textContent = text;
+    if (now.textContent !== words) now.textContent = words;
     now.parentElement.classList.toggle('empty', !text);
   }
 

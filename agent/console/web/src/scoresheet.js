@@ -14,7 +14,7 @@ export function figures(c) {
   const r = c.record;
   /** @type {[string, string][]} */
   const rows = [];
-  const put = (label, value, when = true) => when && rows.push([label, value]);
+  const put = (label, value, when) => when && rows.push([label, value]);
   if (!r) {
     put('thinking', seconds((c.think[1] - c.think[0]) / 1000), Boolean(c.think));
     put('speaking', c.speech ? seconds((c.speech[1] - c.speech[0]) / 1000) : '', Boolean(c.speech));
@@ -215,9 +215,6 @@ export class ScoreSheet {
     g.textAlign = 'right';
     g.fillText('the picture is here', nowX - 6, 8);
     g.fillStyle = c.text;
-    if (width - nowX > 34) {
-      g.fillText('live', width - 4, 8);
-    }
     g.fillText('live', width - 4, height - 8);
     if (state.delay > 0 && width - nowX > 60) g.fillText(`−${(state.delay / 1000).toFixed(1)} s`, nowX + 14, height - 8);
     this.#place(l);
@@ -244,14 +241,9 @@ export class ScoreSheet {
       g.roundRect(m.speech[0], m.y - 4.5, w, 9, 2);
       g.fill();
     }
-    if (m.tail) {
-      g.fillStyle = c.late;
-      const [a, b] = [Math.min(...m.tail), Math.max(...m.tail)];
-      g.fillRect(a, m.y - 4.5, Math.max(2, b - a), 9);
-    }
     for (const x of m.dots) {
       g.beginPath();
-      g.arc(x, m.y, 2.6, 0, Math.PI * 2);
+      g.arc(x, m.y, pending ? 1.8 : 1.9, 0, Math.PI * 2);
       if (pending) {
         g.strokeStyle = c.dot;
         g.lineWidth = 1;
@@ -259,10 +251,12 @@ export class ScoreSheet {
       } else {
         g.fillStyle = c.dot;
         g.fill();
-        g.strokeStyle = c.faint;
-        g.lineWidth = 1;
-        g.stroke();
       }
+    }
+    if (m.tail) {
+      g.fillStyle = c.late;
+      const [a, b] = [Math.min(...m.tail), Math.max(...m.tail)];
+      g.fillRect(a + 1, m.y - 4.5, Math.max(2, b - a - 1), 9);
     }
     if (m.cycle.outcome === 'dropped') {
       g.strokeStyle = c.late;

@@ -149,6 +149,31 @@ export function banner(k, now) {
   return null;
 }
 
+/**
+ * What stands in the place of the comment under way while there is none.
+ * @param {Known} k
+ */
+export function meanwhile(k) {
+  if (k.link !== 'open' || !k.status) return '';
+  const { chip: now, detail } = k.status;
+  switch (now) {
+    case 'watching':
+      return 'Watching for something to say.';
+    case 'thinking':
+      return 'Thinking about what it saw.';
+    case 'silent':
+      return detail ? sentence(`Silent: ${detail}`) : 'Nothing to say for now.';
+    case 'idle':
+      return detail ? sentence(detail[0].toUpperCase() + detail.slice(1)) : 'It waits for an instruction.';
+    case 'waiting':
+      return 'There is no picture to talk about.';
+    case 'loading':
+      return 'It speaks as soon as the model is there.';
+    default:
+      return '';
+  }
+}
+
 /** Ends a phrase with one full stop. @param {string} s */
 export function sentence(s) {
   const t = s.trim();

@@ -1,0 +1,43 @@
+import test from 'node:test';
+import assert from 'node:assert/strict';
+import { fragmentToken, frameURL } from '../src/api.js';
+import { pick } from '../src/comments.js';
+import { looksLikeURL, sourceSentence } from '../src/source.js';
+import { roomSentence } from '../src/room.js';
+import { cameraSentence } from '../src/publish.js';
+import { figures } from '../src/scoresheet.js';
+import { cycleOf } from '../src/score-layout.js';
+
+test('the token in the fragment', () => {
+  assert.equal(fragmentToken('#token=abc-123'), 'abc-123');
+  assert.equal(fragmentToken('#A1B2C3D4E5F6G7H8'), 'A1B2C3D4E5F6G7H8');
+  assert.equal(fragmentToken('#instruction'), '');
+  assert.equal(fragmentToken(''), '');
+});
+
+test('addresses', () => {
+  assert.equal(frameURL(7, 160), '/api/frames/7?w=160');
+  assert.equal(frameURL(7), '/api/frames/7');
+  assert.ok(looksLikeURL('rtsp://camera.local/1'));
+  assert.ok(!looksLikeURL('my camera'));
+  assert.ok(!looksLikeURL('javascript:alert(1)'));
+});
+
+test('thumbnails are spread evenly and hold the newest frame', () => {
+  assert.deepEqual(pick([1, 2, 3], 5), [1, 2, 3]);
+  assert.deepEqual(pick([1, 2, 3, 4, 5, 6, 7, 8, 9], 5), [1, 3, 5, 7, 9]);
+  assert.equal(pick(Array.from({ length: 64 }, (_, i) => i), 5).at(-1), 63);
+});
+
+test('sentences for what is watched and what fails', () => {
+  assert.equal(sourceSentence(undefined, ''), 'Nothing is watched yet.');
+  assert.equal(sourceSentence({ identity: 'me', width: 1280, height: 720, fps: 29.7, codec: 'VP8' }, 'me'), 'Watched: your camera, 1280 × 720, VP8, 30 frames per s.');
+  assert.match(roomSentence(new Error('could not establish pc connection')), /firewall/);
+  assert.match(cameraSentence(Object.assign(new Error('x'), { name: 'NotAllowedError' })), /not allowed/);
+  assert.match(cameraSentence(Object.assign(new Error('x'), { name: 'NotFoundError' })), /no camera/);
+});
+
+test('the figures of a cycle leave out what was not measured', () => {
+  const labels = figures(cycleOf({ cycle: 1, outcome: 'silent', frame_ids: [1, 2], inference_sec: 0.4, newest_frame_at: '2026-01-01T12:00:00Z' }, -1, 0)).map(([l]) => l);
+  assert.deepEqual(labels, ['frames', 'thinking']);
+});

@@ -1,0 +1,83 @@
+import test from 'node:test';
+import assert from 'node:assert/strict';
+import { alignment, banner, chip, curtain, meanwhile, tally } from '../src/view.js';
+
+const snapshot = (over = {}) => ({ settings: { speech: true }, source: { width: 1280, height: 720, fps: 30 }, delay: 2.4, comments: 0, ...over });
+const status = (chip, over = {}) => ({ chip, state: 'listening', percent: 100, ...over });
+const known = (over = {}) => ({
+  link: 'open', room: 'joined', agent: true, agentVideo: true, picture: 'playing', http: false,
+  snapshot: snapshot(), status: status('watching'), failure: null, publishing: false, ...over,
+});
+
+test('the chip says it in words', () => {
+  const words = (over) => chip(known(over)).words;
+  assert.equal(words({ status: status('waiting') }), 'waiting for the camera');
+  assert.equal(words({ status: status('loading', { percent: 41.6 }) }), 'loading the model, 42 %');
+  assert.equal(words({}), 'watching');
+  assert.equal(words({ status: status('thinking') }), 'thinking');
+  assert.equal(words({ status: status('speaking') }), 'speaking');
+  assert.equal(words({ status: status('speaking'), snapshot: snapshot({ settings: { speech: false } }) }), 'writing, voice off');
+  assert.equal(words({ status: status('silent', { detail: 'nothing changed' }) }), 'silent: nothing changed');
+  assert.equal(words({ status: status('silent'), snapshot: snapshot({ settings: { speech: false } }) }), 'silent: you switched speech off');
+  assert.equal(words({ status: status('idle') }), 'idle: no instruction');
+  assert.equal(words({ status: status('reconnecting') }), 'reconnecting');
+});
+
+test('without the server the chip does not repeat what was true once', () => {
+  assert.equal(chip(known({ link: 'lost', status: status('speaking') })).words, 'reconnecting');
+  assert.equal(chip(known({ link: 'connecting', status: null })).words, 'connecting');
+  assert.equal(chip(known({ link: 'locked' })).words, 'locked');
+});
+
+test('every reason for no picture has its sentence, and a button where one helps', () => {
+  const none = (over) => curtain(known({ picture: 'none', ...over }));
+  assert.equal(curtain(known()), null);
+  assert.equal(curtain(known({ picture: 'stalled' })), null);
+  assert.ok(none({ link: 'locked' }).login);
+  const lost = none({ link: 'lost', retryIn: 2.2 });
+  assert.match(lost.words, /server does not answer/);
+  assert.match(lost.more, /in 3 s/);
+  assert.deepEqual(lost.acts.map((a) => a.id), ['retry']);
+  assert.equal(none({ status: status('loading', { percent: 12 }) }).percent, 12);
+  assert.deepEqual(none({ room: 'lost', roomError: 'The LiveKit server does not answer.' }).acts.map((a) => a.id), ['join', 'http']);
+  assert.match(none({ room: 'joining' }).words, /Joining/);
+  assert.match(none({ room: 'replaced' }).words, /again elsewhere/);
+  assert.deepEqual(none({ status: status('waiting') }).acts.map((a) => a.id), ['camera', 'scene']);
+  assert.deepEqual(none({ status: status('waiting'), publishing: true }).acts, []);
+  assert.match(none({ agent: false }).words, /commentator is not in the room/);
+  assert.match(none({ agentVideo: false }).words, /not published/);
+  assert.match(none({}).more, /2\.4 s behind/);
+});
+
+test('what goes wrong over a picture has one sentence', () => {
+  assert.equal(banner(known(), 0), null);
+  assert.match(banner(known({ link: 'lost', retryIn: 0.4 }), 0).words, /does not answer\. Trying again in 1 s/);
+  assert.match(banner(known({ room: 'reconnecting' }), 0).words, /Joining again/);
+  assert.match(banner(known({ status: status('waiting'), snapshot: snapshot({ source: { width: 0 } }) }), 0).words, /camera is gone/);
+  assert.match(banner(known({ snapshot: snapshot({ source: { width: 10, muted: true } }) }), 0).words, /paused/);
+  assert.match(banner(known({ picture: 'stalled' }), 0).words, /No new picture/);
+  assert.match(banner(known({ status: status('reconnecting') }), 0).words, /lost the room/);
+  const failure = { reason: 'the model server answered 500', at: 1000 };
+  assert.equal(banner(known({ failure }), 2000).words, 'The model does not answer: the model server answered 500. The next look tries again.');
+  assert.equal(banner(known({ failure }), 60_000), null, 'not for ever');
+});
+
+test('alignment is a tick or a figure', () => {
+  assert.deepEqual(alignment({ aligned: true, alignment_error: 0.031, outcome: 'spoken' }).text, '31 ms');
+  assert.equal(alignment({ aligned: true, alignment_error: 0.031 }).tone, 'good');
+  assert.equal(alignment({ aligned: true, alignment_error: 0.34 }).text, '340 ms late');
+  assert.equal(alignment({ aligned: true, alignment_error: -1.26 }).text, '1.3 s early');
+  assert.equal(alignment({ aligned: false, alignment_error: 0 }).text, '');
+  assert.equal(alignment({ outcome: 'dropped' }).tone, 'bad');
+});
+
+test('silence is counted, not listed', () => {
+  assert.equal(tally(snapshot({ comments: 1, silent: 3, late: 2 })), '1 comment, 3 silent, 2 late');
+  assert.equal(tally(null), '');
+});
+
+test('between comments the place of the current one says what goes on', () => {
+  assert.match(meanwhile(known()), /Watching/);
+  assert.equal(meanwhile(known({ status: status('silent', { detail: 'nothing changed' }) })), 'Silent: nothing changed.');
+  assert.equal(meanwhile(known({ link: 'lost' })), '');
+});
