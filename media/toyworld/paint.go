@@ -44,8 +44,8 @@ func (l light) apply(c yuv) yuv {
 	lv := int(l.level)
 	return yuv{
 		y: clamp8(16 + (int(c.y)-16)*lv>>8),
-		u: clamp8(128 + (int(c.u)-128)*lv>>8 + int(l.du)),
-		v: clamp8(128 + (int(c.v)-128)*lv>>8 + int(l.dv)),
+		u: clamp8(128 + (int(c.u)-128+int(l.du))*lv>>8),
+		v: clamp8(128 + (int(c.v)-128+int(l.dv))*lv>>8),
 	}
 }
 
