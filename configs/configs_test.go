@@ -352,11 +352,13 @@ func TestEnvironment(t *testing.T) {
 		},
 		{
 			"TOUCHLINE_INFERENCE_MINICPMO_SUPPRESS_TOKENS=1,2",
-			func(c configs.Config) any { return c.Inference.MiniCPM.SuppressTokens }, []int{1, 2},
+			func(c configs.Config) any { return c.Inference.MiniCPM.SuppressTokens },
+			[]int{1, 2},
 		},
 		{
 			"TOUCHLINE_AGENT_CONTROL_IDENTITIES=anna, ben",
-			func(c configs.Config) any { return c.Agent.Control.Identities }, []string{"anna", "ben"},
+			func(c configs.Config) any { return c.Agent.Control.Identities },
+			[]string{"anna", "ben"},
 		},
 		{
 			"TOUCHLINE_AGENT_CONSOLE_TOKEN=t",

@@ -1,0 +1,151 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Found is one model server on this machine.
+type Found struct {
+	// URL is what inference.remote.url would be set to.
+	URL string
+	// Kind is the server's name as far as it shows: "vLLM", "Ollama", ...
+	Kind string
+	// Models it lists.
+	Models []string
+	// Latency of the listing.
+	Latency time.Duration
+}
+
+// discoverTimeout bounds the look at one port.
+const discoverTimeout = 2 * time.Second
+
+// LocalAddresses are where the usual servers listen when nobody tells them otherwise.
+func LocalAddresses() []string {
+	var out []string
+	for _, port := range []int{
+		8000,  // vLLM
+		30000, // SGLang
+		8080,  // llama-server
+		11434, // Ollama
+		1234,  // LM Studio
+		1337,  // Jan
+		5001,  // KoboldCpp
+		9997,  // Xinference
+	} {
+		out = append(out, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	}
+	return out
+}
+
+// Discover asks each address (host:port; none means LocalAddresses) for its list
+// of models and returns those that have one, in the order asked. It sends
+// nothing but that question, no key and no picture, and only when called: a
+// server found here is used only if its address is put into the settings.
+func Discover(ctx context.Context, addresses ...string) []Found {
+	if len(addresses) == 0 {
+		addresses = LocalAddresses()
+	}
+	client := newClient()
+	defer client.CloseIdleConnections()
+	found := make([]*Found, len(addresses))
+	var wg sync.WaitGroup
+	for i, address := range addresses {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
+			defer cancel()
+			if f, err := look(ctx, client, address); err == nil {
+				found[i] = &f
+			}
+		})
+	}
+	wg.Wait()
+	var out []Found
+	for _, f := range found {
+		if f != nil {
+			out = append(out, *f)
+		}
+	}
+	return out
+}
+
+func look(ctx context.Context, client *http.Client, address string) (Found, error) {
+	f := Found{URL: "http://" + address + "/v1"}
+	start := time.Now()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL+"/models", nil)
+	if err != nil {
+		return f, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return f, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return f, fmt.Errorf("expected a list of models, got %s", res.Status)
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		return f, err
+	}
+	var list struct {
+		Data []struct {
+			ID      string `json:"id"`
+			OwnedBy string `json:"owned_by"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return f, err
+	}
+	if list.Data == nil {
+		return f, errors.New("expected a list of models")
+	}
+	f.Latency = time.Since(start)
+	owner := ""
+	for _, m := range list.Data {
+		if m.ID != "" {
+			f.Models = append(f.Models, m.ID)
+			owner = cmp.Or(owner, m.OwnedBy)
+		}
+	}
+	slices.Sort(f.Models)
+	f.Kind = kind(owner, address)
+	return f, nil
+}
+
+// kind names a server by what it calls the owner of its models, else by its port.
+func kind(owner, address string) string {
+	switch owner {
+	case "vllm":
+		return "vLLM"
+	case "sglang":
+		return "SGLang"
+	case "llamacpp":
+		return "llama-server"
+	case "library":
+		return "Ollama"
+	case "organization_owner":
+		return "LM Studio"
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "model server"
+	}
+	switch port {
+	case "11434":
+		return "Ollama"
+	case "1234":
+		return "LM Studio"
+	}
+	return "model server"
+}
