@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"touchline/media"
 )
@@ -21,6 +24,10 @@ const (
 // ErrRunning is returned by Run while another Run is under way.
 var ErrRunning = errors.New("expected one Run at a time, another one is under way")
 
+// ErrNotShown is returned by WaitShown when the picture's time came while
+// nothing took it.
+var ErrNotShown = errors.New("expected the picture to be shown, its output took nothing at that time")
+
 // Options configure a Line.
 type Options struct {
 	// MaxBytes bounds the frames held, bitstream and packets together; 0
@@ -34,12 +41,17 @@ type Options struct {
 	Slew float64
 	// Initial is D before the first SetTarget.
 	Initial time.Duration
+	// Log takes a line when frames are dropped or cannot be written, at most
+	// one a second. The zero value discards.
+	Log zerolog.Logger
 }
 
 // Stats counts what a Line has done since it was made.
 type Stats struct {
 	Pushed    uint64 // frames given to Push
 	Written   uint64 // frames that went out through Run or Wrote
+	Unsent    uint64 // frames that were due but had nowhere to go
+	Failed    uint64 // frames whose write failed
 	Waiting   uint64 // dropped because a key frame was waited for
 	OverBytes uint64 // dropped because MaxBytes was exceeded
 	OverAge   uint64 // dropped because MaxAge was exceeded
@@ -51,8 +63,9 @@ type Stats struct {
 
 // Output takes the frames that are due.
 type Output interface {
-	// WriteFrame shows a frame and says when it really went out. An error
-	// ends Run; what can be survived is the Output's own business.
+	// WriteFrame shows a frame and says when it really went out; the zero
+	// time when it had nowhere to go. An error is counted and logged, and the
+	// next frame is tried.
 	WriteFrame(f OutFrame) (time.Time, error)
 }
 
@@ -69,16 +82,17 @@ type state struct {
 
 // shown is one frame that went out.
 type shown struct {
-	epoch uint32
-	pts   time.Duration
-	at    time.Time
+	epoch  uint32
+	pts    time.Duration
+	at     time.Time // when it was due, if unsent
+	unsent bool
 }
 
 // waiter is someone who waits for a picture to be shown.
 type waiter struct {
 	epoch uint32
 	pts   time.Duration
-	done  chan time.Time
+	done  chan shown
 }
 
 // Line holds access units back until arrival + D. Every method may be called
@@ -87,20 +101,23 @@ type Line struct {
 	maxBytes int
 	maxAge   time.Duration
 	slew     float64
+	log      zerolog.Logger
 
 	mu      sync.Mutex
 	running bool
 	wake    chan struct{}
 
 	target  time.Duration
-	jump    bool // the next frame takes the target at once
+	limit   time.Duration // most that D can be with MaxBytes
+	jump    bool          // the next frame takes the target at once
 	queue   []media.EncodedFrame
 	head    int // first live element of queue
 	bytes   int
 	needKey bool
-	tail    uint32 // epoch of the newest frame accepted
+	tail    media.EncodedFrame // newest frame given to Push, without its media
 	out     state
 	stats   Stats
+	said    time.Time // last log line
 
 	ring    []shown
 	oldest  int // index of the oldest element once the ring is full
@@ -118,7 +135,10 @@ func New(o Options) *Line {
 	if o.Slew <= 0 || o.Slew > maxSlew {
 		o.Slew = maxSlew
 	}
-	l := &Line{maxBytes: o.MaxBytes, maxAge: o.MaxAge, slew: o.Slew, needKey: true, wake: make(chan struct{}, 1)}
+	l := &Line{
+		maxBytes: o.MaxBytes, maxAge: o.MaxAge, slew: o.Slew, log: o.Log,
+		limit: o.MaxAge, needKey: true, wake: make(chan struct{}, 1),
+	}
 	l.target = l.clamp(o.Initial)
 	return l
 }
@@ -193,16 +213,21 @@ func size(f *media.EncodedFrame) int {
 	return n
 }
 
-// Push takes a frame. The first one, the first of an epoch and the first
-// after a drop must be key frames; others are dropped until one comes.
+// Push takes a frame. The first one, the first of an epoch or codec and the
+// first after a drop must be key frames; others are dropped until one comes.
+//
+// When a bound is exceeded, the oldest frame goes and all behind it up to the
+// next key frame. If the bound is MaxBytes, D is also held to what fits, or
+// no frame would live to see its due time; it may grow again when the frames
+// held take half of MaxBytes.
 func (l *Line) Push(f media.EncodedFrame, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stats.Pushed++
-	if l.stats.Pushed > 1 && f.Epoch != l.tail {
+	if l.stats.Pushed > 1 && (f.Epoch != l.tail.Epoch || f.Codec != l.tail.Codec) {
 		l.needKey = true
 	}
-	l.tail = f.Epoch
+	l.tail = media.EncodedFrame{Epoch: f.Epoch, Codec: f.Codec}
 	if l.needKey && !f.KeyFrame {
 		l.stats.Waiting++
 		return
@@ -211,11 +236,25 @@ func (l *Line) Push(f media.EncodedFrame, now time.Time) {
 	wasEmpty := l.head == len(l.queue)
 	l.queue = append(l.queue, f)
 	l.bytes += size(&f)
+	dropped := uint64(0)
 	for l.bytes > l.maxBytes && l.head < len(l.queue) {
-		l.stats.OverBytes += l.dropGroup()
+		n := l.dropGroup()
+		l.stats.OverBytes += n
+		dropped += n
+		if l.head < len(l.queue) {
+			l.limit = max(0, min(l.maxAge, f.Arrival.Sub(l.queue[l.head].Arrival)))
+		}
+	}
+	if l.bytes < l.maxBytes/2 {
+		l.limit = l.maxAge
 	}
 	for l.head < len(l.queue) && now.Sub(l.queue[l.head].Arrival) > l.maxAge+ageSlack {
-		l.stats.OverAge += l.dropGroup()
+		n := l.dropGroup()
+		l.stats.OverAge += n
+		dropped += n
+	}
+	if dropped > 0 {
+		l.complain(now, "delay line is full, dropped frames", nil)
 	}
 	if wasEmpty {
 		l.poke()
@@ -251,18 +290,31 @@ func (l *Line) pop() media.EncodedFrame {
 	return f
 }
 
+// complain logs at most once a second what goes wrong.
+func (l *Line) complain(now time.Time, msg string, err error) {
+	if now.Sub(l.said) < time.Second {
+		return
+	}
+	l.said = now
+	l.log.Warn().Err(err).Uint64("over_bytes", l.stats.OverBytes).Uint64("over_age", l.stats.OverAge).
+		Uint64("failed", l.stats.Failed).Int("bytes", l.bytes).Msg(msg)
+}
+
 // step moves the sliding D on by one frame and returns the state after it.
 func (l *Line) step(s state, epoch uint32, pts time.Duration, arrival time.Time, jump bool) state {
-	n := state{started: true, epoch: epoch, pts: pts, arrival: arrival, d: l.target}
+	target := min(l.target, l.limit)
+	n := state{started: true, epoch: epoch, pts: pts, arrival: arrival, d: target}
 	switch {
-	case !s.started, jump && l.target > s.d:
+	case !s.started, jump && target > s.d:
+	case s.d > l.limit:
+		n.d = l.limit // frames were dropped for MaxBytes: skip what they took
 	case s.epoch != epoch:
 		// A new source: the picture breaks anyway. Only frames already
 		// promised a later moment hold D up.
-		n.d = max(l.target, min(s.due.Sub(arrival), l.maxAge))
+		n.d = max(target, min(s.due.Sub(arrival), l.limit))
 	default:
 		most := time.Duration(l.slew * float64(max(0, arrival.Sub(s.arrival))))
-		n.d = s.d + max(-most, min(most, l.target-s.d))
+		n.d = s.d + max(-most, min(most, target-s.d))
 	}
 	n.due = arrival.Add(n.d)
 	if s.started && n.due.Before(s.due) {
@@ -306,8 +358,8 @@ func (l *Line) Next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
 func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...time.Time) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at, ok := l.shownAt(epoch, pts, false); ok {
-		return at, true
+	if r, ok := l.shownAt(epoch, pts, false); ok {
+		return r.at, true
 	}
 	s, jump := l.out, l.jump
 	var before, after time.Time // due times on either side of pts
@@ -337,8 +389,8 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 	case !before.IsZero():
 		due = before
 	default:
-		if at, ok := l.shownAt(epoch, pts, true); ok {
-			return at, true
+		if r, ok := l.shownAt(epoch, pts, true); ok {
+			return r.at, true
 		}
 		due = after
 		if due.IsZero() && len(arrival) > 0 {
@@ -354,13 +406,22 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 	return due, true
 }
 
-// Wrote records when a frame really went out. Run calls it; whoever drives
-// Next does.
+// Wrote records when a frame really went out; the zero time says that it had
+// nowhere to go. Run calls it; whoever drives Next does.
 func (l *Line) Wrote(f OutFrame, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stats.Written++
+	l.wrote(f, at)
+}
+
+func (l *Line) wrote(f OutFrame, at time.Time) {
 	r := shown{epoch: f.Epoch, pts: f.PTS, at: at}
+	if at.IsZero() {
+		l.stats.Unsent++
+		r.at, r.unsent = f.Due, true
+	} else {
+		l.stats.Written++
+	}
 	if len(l.ring) < shownMax {
 		l.ring = append(l.ring, r)
 	} else {
@@ -369,8 +430,8 @@ func (l *Line) Wrote(f OutFrame, at time.Time) {
 	}
 	kept := l.waiters[:0]
 	for _, w := range l.waiters {
-		if t, ok := l.shownAt(w.epoch, w.pts, false); ok {
-			w.done <- t
+		if r, ok := l.shownAt(w.epoch, w.pts, false); ok {
+			w.done <- r
 		} else {
 			kept = append(kept, w)
 		}
@@ -385,8 +446,8 @@ func (l *Line) Wrote(f OutFrame, at time.Time) {
 func (l *Line) Shown(epoch uint32, pts time.Duration) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at, ok := l.shownAt(epoch, pts, false); ok {
-		return at, true
+	if r, ok := l.shownAt(epoch, pts, false); ok && !r.unsent {
+		return r.at, true
 	}
 	return time.Time{}, false
 }
@@ -395,55 +456,54 @@ func (l *Line) Shown(epoch uint32, pts time.Duration) (time.Time, bool) {
 // frame at or after pts, or one of another epoch, has gone out; latest takes
 // what there is. If all that went out of the epoch is newer than pts, the
 // oldest of it showed pts as well as anything did.
-func (l *Line) shownAt(epoch uint32, pts time.Duration, latest bool) (time.Time, bool) {
-	var after time.Time
+func (l *Line) shownAt(epoch uint32, pts time.Duration, latest bool) (shown, bool) {
+	var after shown
 	for i := range l.ring {
-		r := &l.ring[(l.oldest+len(l.ring)-1-i)%len(l.ring)]
+		r := l.ring[(l.oldest+len(l.ring)-1-i)%len(l.ring)]
 		switch {
 		case r.epoch != epoch:
-			if !after.IsZero() {
+			if !after.at.IsZero() {
 				return after, true
 			}
 		case r.pts == pts:
-			return r.at, true
+			return r, true
 		case r.pts < pts:
-			return r.at, latest || i > 0
+			return r, latest || i > 0
 		default:
-			after = r.at
+			after = r
 		}
 	}
-	return after, !after.IsZero()
+	return after, !after.at.IsZero()
 }
 
 // WaitShown waits until the picture of a media time has been shown and
-// returns when that was.
+// returns when that was, or ErrNotShown if it had nowhere to go.
 func (l *Line) WaitShown(ctx context.Context, epoch uint32, pts time.Duration) (time.Time, error) {
+	w := &waiter{epoch: epoch, pts: pts, done: make(chan shown, 1)}
 	l.mu.Lock()
-	if t, ok := l.shownAt(epoch, pts, false); ok {
-		l.mu.Unlock()
-		return t, nil
+	if r, ok := l.shownAt(epoch, pts, false); ok {
+		w.done <- r
+	} else {
+		l.waiters = append(l.waiters, w)
 	}
-	w := &waiter{epoch: epoch, pts: pts, done: make(chan time.Time, 1)}
-	l.waiters = append(l.waiters, w)
 	l.mu.Unlock()
 	select {
-	case t := <-w.done:
-		return t, nil
+	case r := <-w.done:
+		if r.unsent {
+			return time.Time{}, ErrNotShown
+		}
+		return r.at, nil
 	case <-ctx.Done():
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for i, other := range l.waiters {
-			if other == w {
-				l.waiters = append(l.waiters[:i], l.waiters[i+1:]...)
-				break
-			}
-		}
+		l.waiters = slices.DeleteFunc(l.waiters, func(o *waiter) bool { return o == w })
 		return time.Time{}, fmt.Errorf("wait for a picture to be shown: %w", context.Cause(ctx))
 	}
 }
 
-// Run writes each frame to out when it is due, until ctx ends or out fails.
-// It starts no goroutine. One Run at a time; a second gets ErrRunning.
+// Run writes each frame to out when it is due, until ctx ends, and returns
+// why it ended. A write that fails does not end it. It starts no goroutine.
+// One Run at a time; a second gets ErrRunning.
 func (l *Line) Run(ctx context.Context, out Output) error {
 	l.mu.Lock()
 	if l.running {
@@ -467,10 +527,13 @@ func (l *Line) Run(ctx context.Context, out Output) error {
 		f, ok, wait := l.Next(time.Now())
 		if ok {
 			at, err := out.WriteFrame(f)
+			l.mu.Lock()
+			l.wrote(f, at)
 			if err != nil {
-				return fmt.Errorf("write delayed frame: %w", err)
+				l.stats.Failed++
+				l.complain(time.Now(), "cannot write a delayed frame", err)
 			}
-			l.Wrote(f, at)
+			l.mu.Unlock()
 			continue
 		}
 		if wait < 0 {

@@ -65,13 +65,13 @@ func TestSlides(t *testing.T) {
 		l := delay.New(delay.Options{Initial: 2 * time.Second})
 		seen5, seen2 := false, false
 		out := simulate(l, fps, 100*time.Second, func(at time.Duration) {
-			switch at {
-			case 10 * time.Second:
+			switch at.Milliseconds() {
+			case 10_000:
 				l.SetTarget(5 * time.Second)
-			case 60 * time.Second:
+			case 60_000:
 				seen5 = l.Delay() == 5*time.Second
 				l.SetTarget(2 * time.Second)
-			case 99 * time.Second:
+			case 99_000:
 				seen2 = l.Delay() == 2*time.Second
 			}
 		})
@@ -118,10 +118,10 @@ func TestJump(t *testing.T) {
 	t.Parallel()
 	l := delay.New(delay.Options{Initial: time.Second})
 	out := simulate(l, 30, 20*time.Second, func(at time.Duration) {
-		switch at {
-		case 5 * time.Second:
+		switch at.Milliseconds() {
+		case 5_000:
 			l.Jump(3 * time.Second)
-		case 10 * time.Second:
+		case 10_000:
 			l.Jump(2 * time.Second)
 		}
 	})
@@ -154,6 +154,20 @@ func TestBounds(t *testing.T) {
 		require.True(t, out[0].KeyFrame)
 		require.Zero(t, l.Stats().Bytes)
 	})
+	t.Run("bytes for less than D", func(t *testing.T) {
+		t.Parallel()
+		// Five seconds fit, ten are asked for: pictures are shown all the same.
+		l := delay.New(delay.Options{Initial: 10 * time.Second, MaxBytes: 150_000})
+		out := simulate(l, 30, 60*time.Second, nil)
+		require.Greater(t, len(out), 50*30)
+		require.LessOrEqual(t, l.Stats().OverBytes, uint64(60))
+		require.Less(t, l.Delay(), 5*time.Second)
+		require.Greater(t, l.Delay(), 3*time.Second)
+		require.Equal(t, 10*time.Second, l.Target())
+		for i := 1; i < len(out); i++ {
+			require.Less(t, out[i].Due.Sub(out[i-1].Due), 100*time.Millisecond)
+		}
+	})
 	t.Run("age", func(t *testing.T) {
 		t.Parallel()
 		l := delay.New(delay.Options{Initial: 2 * time.Second, MaxAge: 3 * time.Second})
@@ -172,6 +186,20 @@ func TestBounds(t *testing.T) {
 		require.Zero(t, l.Stats().Frames)
 		require.Equal(t, uint64(1), l.Stats().Waiting)
 	})
+}
+
+func TestNewCodecStartsAtAKeyFrame(t *testing.T) {
+	t.Parallel()
+	l := delay.New(delay.Options{})
+	l.Push(frame(0, 30), start())
+	for i := 25; i < 40; i++ {
+		f := frame(i, 30)
+		f.Codec = media.H264
+		l.Push(f, f.Arrival)
+	}
+	out := drain(l, start().Add(time.Minute))
+	require.Len(t, out, 11)
+	require.True(t, out[1].KeyFrame)
 }
 
 func TestGapsPass(t *testing.T) {
@@ -232,14 +260,14 @@ func TestPredictionComesTrue(t *testing.T) {
 		target := time.Duration(r.IntN(5000)) * time.Millisecond
 		predicted := map[time.Duration]time.Time{}
 		out := simulate(l, 30, 20*time.Second, func(at time.Duration) {
-			switch {
-			case at == change:
+			if at == change {
 				if seed%4 == 0 {
 					l.Jump(target)
 				} else {
 					l.SetTarget(target)
 				}
-			case at == change+time.Millisecond*10:
+			}
+			if at == change+10*time.Millisecond {
 				for i := range 240 {
 					pts := frame(i, 30).PTS
 					if due, ok := l.Due(0, pts, start().Add(at)); ok {
@@ -411,24 +439,52 @@ func TestRunAlertToChanges(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, s.at, 1)
 		cancel()
-		<-done
+		require.ErrorIs(t, <-done, context.Canceled)
 	})
 }
 
-func TestRunEndsWithItsOutput(t *testing.T) {
+func TestRunSurvivesItsOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		broken := errors.New("cable cut")
 		l := delay.New(delay.Options{})
-		s := screen{err: broken}
-		l.Push(live(0, time.Now()), time.Now())
-		require.ErrorIs(t, l.Run(t.Context(), &s), broken)
-		// The line can be run again.
-		s.err = nil
-		l.Push(live(1, time.Now()), time.Now())
+		s := screen{err: errors.New("cable cut")}
+		for i := range 3 {
+			l.Push(live(i, time.Now()), time.Now())
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, l.Run(ctx, &s), context.DeadlineExceeded)
-		require.Len(t, s.at, 2)
+		require.Len(t, s.at, 3)
+		require.Equal(t, uint64(3), l.Stats().Failed)
+		// The line can be run again.
+		l.Push(live(3, time.Now()), time.Now())
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, l.Run(ctx, &s), context.DeadlineExceeded)
+		require.Len(t, s.at, 4)
+	})
+}
+
+// nowhere is an output that is not connected.
+type nowhere struct{}
+
+func (nowhere) WriteFrame(delay.OutFrame) (time.Time, error) { return time.Time{}, nil }
+
+func TestUnsentFramesAreNotShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := delay.New(delay.Options{Initial: time.Second})
+		begin := time.Now()
+		l.Push(live(0, begin), begin)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		require.ErrorIs(t, l.Run(ctx, nowhere{}), context.DeadlineExceeded)
+		_, ok := l.Shown(0, 0)
+		require.False(t, ok)
+		_, err := l.WaitShown(t.Context(), 0, 0)
+		require.ErrorIs(t, err, delay.ErrNotShown)
+		due, ok := l.Due(0, 0, time.Now())
+		require.True(t, ok, "when it would have been is known")
+		require.Equal(t, begin.Add(time.Second), due)
+		require.Equal(t, uint64(1), l.Stats().Unsent)
 	})
 }
 
@@ -456,12 +512,12 @@ func TestWaitShown(t *testing.T) {
 		_, err = l.WaitShown(short, 0, time.Hour)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		cancel()
-		<-done
+		require.ErrorIs(t, <-done, context.Canceled)
 	})
 }
 
-// TestRunJitter runs on the real clock beside two busy goroutines. The bound
-// is generous; the figure itself is in the log.
+// TestRunJitter runs on the real clock. The bound is generous; the figure
+// itself is in the log.
 func TestRunJitter(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := delay.New(delay.Options{Initial: 200 * time.Millisecond})

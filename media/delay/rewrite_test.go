@@ -55,7 +55,8 @@ func parts(r *rand.Rand, codec media.Codec, key bool, size int) [][]byte {
 			return [][]byte{
 				append([]byte{0x40, 1, 0x0c}, noise(r, 20)...),
 				{0x42, 1, 1, 1, 0x60, 0, 0, 3, 0, 0x90, 0, 0, 3, 0, 0, 3, 0, 0x3f, 0xa0, 5, 2, 1, 0x69, 0x65, 0x95},
-				{0x44, 1, 0xc1, 0x72, 0xb4}, append([]byte{0x26, 1}, body...),
+				{0x44, 1, 0xc1, 0x72, 0xb4},
+				append([]byte{0x26, 1}, body...),
 			}
 		}
 		return [][]byte{append([]byte{0x02, 1}, body...)}

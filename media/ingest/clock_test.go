@@ -21,14 +21,14 @@ func arrivals(t *testing.T, frames, fps int, ppm float64, transit func(i int) ti
 	out := make([]time.Duration, 0, frames)
 	var last time.Time
 	for i := range frames {
-		real := time.Duration(i) * time.Second / time.Duration(fps)
-		pts := time.Duration(float64(real) * (1 + ppm/1e6))
-		a := c.Map(pts, start().Add(real+transit(i)))
+		captured := time.Duration(i) * time.Second / time.Duration(fps)
+		pts := time.Duration(float64(captured) * (1 + ppm/1e6))
+		a := c.Map(pts, start().Add(captured+transit(i)))
 		if i > 0 {
 			require.True(t, a.After(last), "frame %d: arrival went back from %v to %v", i, last, a)
 		}
 		last = a
-		out = append(out, a.Sub(start())-real)
+		out = append(out, a.Sub(start())-captured)
 	}
 	return out
 }

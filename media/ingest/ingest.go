@@ -270,7 +270,7 @@ func (a *Assembler) insert(seq int64, pkt *rtp.Packet, at time.Time) {
 		pkt = nil
 	} else {
 		pkt.Padding, pkt.Header.PaddingSize = false, 0
-		pkt.PaddingSize = 0 //nolint:staticcheck // the old field must not bring the padding back
+		pkt.PaddingSize = 0
 	}
 	*s = slot{packet: pkt, at: at, full: true}
 	a.buffered++
@@ -363,8 +363,7 @@ func isPadding(pkt *rtp.Packet) bool {
 		return false
 	}
 	last := pkt.Payload[n-1]
-	if int(last) == n && (int(pkt.Header.PaddingSize) == n ||
-		int(pkt.PaddingSize) == n) { //nolint:staticcheck // senders of older headers fill this one
+	if int(last) == n && (int(pkt.Header.PaddingSize) == n || int(pkt.PaddingSize) == n) {
 		return true
 	}
 	for _, b := range pkt.Payload[:n-1] {

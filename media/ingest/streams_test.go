@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"testing"
 	"time"
-
-	"os"
 
 	"github.com/pion/rtp"
 	"github.com/pion/rtp/codecs"
@@ -23,12 +22,12 @@ import (
 
 // encode makes a short clip with the ffmpeg command line and returns its
 // access units as the container had them.
-func encode(t testing.TB, codec media.Codec, w, h, frames int, extra ...string) [][]byte {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "clip")
+func encode(tb testing.TB, codec media.Codec, w, h, frames int, extra ...string) [][]byte {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "clip")
 	args := []string{
 		"-v", "error", "-nostdin", "-f", "lavfi", "-i",
-		"testsrc2=size=" + itoa(w) + "x" + itoa(h) + ":rate=30", "-frames:v", itoa(frames), "-pix_fmt", "yuv420p", "-threads", "2",
+		"testsrc2=size=" + strconv.Itoa(w) + "x" + strconv.Itoa(h) + ":rate=30", "-frames:v", strconv.Itoa(frames), "-pix_fmt", "yuv420p", "-threads", "2",
 	}
 	switch codec {
 	case media.VP8:
@@ -48,10 +47,10 @@ func encode(t testing.TB, codec media.Codec, w, h, frames int, extra ...string) 
 	case media.CodecUnknown:
 	}
 	args = append(append(args, extra...), path)
-	msg, err := exec.CommandContext(t.Context(), "ffmpeg", args...).CombinedOutput()
-	require.NoError(t, err, "ffmpeg: %s", msg)
+	msg, err := exec.CommandContext(tb.Context(), "ffmpeg", args...).CombinedOutput()
+	require.NoError(tb, err, "ffmpeg: %s", msg)
 	data, err := os.ReadFile(path)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	var units [][]byte
 	switch codec {
 	case media.H264, media.H265:
@@ -71,17 +70,8 @@ func encode(t testing.TB, codec media.Codec, w, h, frames int, extra ...string) 
 			rest = rest[12+n:]
 		}
 	}
-	require.Len(t, units, frames)
+	require.Len(tb, units, frames)
 	return units
-}
-
-func itoa(n int) string { return strings.TrimSpace(string(appendInt(nil, n))) }
-
-func appendInt(b []byte, n int) []byte {
-	if n >= 10 {
-		b = appendInt(b, n/10)
-	}
-	return append(b, byte('0'+n%10))
 }
 
 // splitNAL cuts Annex B into NAL units.
@@ -96,15 +86,15 @@ func splitNAL(b []byte) [][]byte {
 }
 
 // obus cuts a temporal unit into OBU type and body, without delimiters.
-func obus(t testing.TB, b []byte) [][]byte {
-	t.Helper()
+func obus(tb testing.TB, b []byte) [][]byte {
+	tb.Helper()
 	var out [][]byte
 	for len(b) > 0 {
 		h, err := obu.ParseOBUHeader(b)
-		require.NoError(t, err)
-		require.True(t, h.HasSizeField)
+		require.NoError(tb, err)
+		require.True(tb, h.HasSizeField)
 		n, used, err := obu.ReadLeb128(b[h.Size():])
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		end := h.Size() + int(used) + int(n)
 		if h.Type != obu.OBUTemporalDelimiter {
 			out = append(out, append([]byte{byte(h.Type)}, b[h.Size()+int(used):end]...))
@@ -133,7 +123,6 @@ func payloader(codec media.Codec) rtp.Payloader {
 // truth is one access unit and its packets as they were sent.
 type truth struct {
 	data    []byte
-	key     bool
 	packets []*rtp.Packet
 	ts      uint32
 }

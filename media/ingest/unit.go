@@ -114,18 +114,16 @@ func (u *unpacker) unpackVP8(packets []*rtp.Packet) (unit, error) {
 // one after another.
 func (u *unpacker) unpackVP9(packets []*rtp.Packet) (unit, error) {
 	out := unit{data: make([]byte, 0, payloadBytes(packets)), picture: true, layers: 1}
-	top, open := 0, false
+	top := 0
 	for i, p := range packets {
 		u.vp9 = codecs.VP9Packet{}
 		part, err := u.vp9.Unmarshal(p.Payload)
 		if err != nil {
 			return unit{}, fmt.Errorf("read VP9 descriptor: %w", err)
 		}
-		if u.vp9.B == open {
-			// A layer's frame starts inside another, or goes on without one.
+		if i == 0 && !u.vp9.B {
 			return unit{}, errStart
 		}
-		open = !u.vp9.E
 		sid := int(u.vp9.SID)
 		top = max(top, sid)
 		if u.vp9.V {
@@ -141,9 +139,6 @@ func (u *unpacker) unpackVP9(packets []*rtp.Packet) (unit, error) {
 			}
 		}
 		out.data = append(out.data, part...)
-	}
-	if open {
-		return unit{}, errors.New("expected the end of a VP9 layer frame, the access unit ended before")
 	}
 	if len(out.data) == 0 {
 		return unit{}, errors.New("expected a VP9 frame, got descriptors only")
@@ -178,7 +173,7 @@ func vp9Key(frame []byte) (key bool, width, height int) {
 	if profile == 3 {
 		b.skip(1)
 	}
-	if b.flag() || b.flag() { // show_existing_frame, frame_type
+	if b.read(2) != 0 { // show_existing_frame, frame_type
 		return false, 0, 0
 	}
 	b.skip(2) // show_frame, error_resilient_mode
