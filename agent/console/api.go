@@ -362,7 +362,7 @@ func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
 		switch {
 		case !snap.ModelLoaded:
 			out.Detail = orElse(out.Detail, "the model is loading: "+strconv.Itoa(snap.Status.Percent)+" %")
-		case snap.Status.State == agent.StateInitializing || snap.Status.Chip == "reconnecting":
+		case snap.Status.State == agent.StateInitializing || snap.Status.Chip == agent.ChipReconnecting:
 			out.Detail = orElse(out.Detail, "the room is not joined")
 		default:
 			return writeJSON(w, http.StatusOK, health{"ready", orElse(out.Detail, snap.Status.State)})

@@ -47,7 +47,7 @@ func (s *Server) getAudio(w http.ResponseWriter, r *http.Request) error {
 				buf = binary.LittleEndian.AppendUint16(buf, uint16(v))
 			}
 			if err := out.write(buf); err != nil {
-				return nil //nolint:nilerr // the listener has gone
+				return nil // the reader has gone
 			}
 		}
 	}

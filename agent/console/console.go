@@ -14,12 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	stdlog "log"
+	stdlog "log" //nolint:depguard // net/http reports by it; logWriter leads to the injected logger
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,6 +115,8 @@ var ErrConfig = errors.New("console settings")
 const (
 	// shutdownTime is how long requests under way may take after Run was told to end.
 	shutdownTime = 700 * time.Millisecond
+	// lastWait is how much longer their goroutines may take when their connections are cut.
+	lastWait = 200 * time.Millisecond
 	// readTime is how long a request may take to come, writeTime how long an answer, or one piece
 	// of an endless answer, may take to be taken.
 	readTime  = 15 * time.Second
@@ -138,6 +141,7 @@ type Server struct {
 	busy     chan struct{} // slots for making pictures on request
 	audio    atomic.Int64  // readers of /api/audio-stream
 	announce sync.Once
+	flight   flight
 
 	url atomic.Pointer[string]
 }
@@ -230,7 +234,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	srv := &http.Server{
-		Handler:           s.handler,
+		Handler:           s.flight.track(s.handler),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       readTime,
 		WriteTimeout:      writeTime,
@@ -274,7 +278,61 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		}
 		s.log.Info().Str("url", open).Msg("console is open")
 	})
-	return g.Wait()
+	err = g.Wait()
+	// Shutdown does not wait for sockets taken over by the proxy, nor Close for anything.
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWait)
+	defer cancel()
+	if n := s.flight.wait(end); n > 0 {
+		s.log.Warn().Int("requests", n).Msg("requests outlived the console")
+	}
+	return err
+}
+
+// flight counts the requests under way, so that Run can wait for the last of them.
+type flight struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed at zero, while somebody waits
+}
+
+func (f *flight) track(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		f.n++
+		f.mu.Unlock()
+		defer func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.n--
+			if f.n == 0 && f.idle != nil {
+				close(f.idle)
+				f.idle = nil
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// wait returns when no request is under way, or at ctx's end how many are.
+func (f *flight) wait(ctx context.Context) int {
+	f.mu.Lock()
+	if f.n == 0 {
+		f.mu.Unlock()
+		return 0
+	}
+	if f.idle == nil {
+		f.idle = make(chan struct{})
+	}
+	idle := f.idle
+	f.mu.Unlock()
+	select {
+	case <-idle:
+		return 0
+	case <-ctx.Done():
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.n
+	}
 }
 
 // watch sends a snapshot once a second when something changed and somebody reads.
@@ -311,7 +369,7 @@ func (s *Server) changed() {
 
 // reachable turns a listen address into one that a browser can open.
 func reachable(addr netip.AddrPort, listen string) string {
-	port := fmt.Sprint(addr.Port())
+	port := strconv.Itoa(int(addr.Port()))
 	if !addr.Addr().IsUnspecified() {
 		if host, _, err := net.SplitHostPort(listen); err == nil && host == "localhost" {
 			return net.JoinHostPort(host, port)

@@ -118,7 +118,7 @@ func TestTokenFlow(t *testing.T) {
 	// The loopback address is no way around: a proxy on this machine comes from there.
 	u, err := url.Parse(r.URL())
 	require.NoError(t, err)
-	local, err := http.Get("http://" + net.JoinHostPort("127.0.0.1", u.Port()) + "/api/status") //nolint:noctx // ends at once
+	local, err := http.Get("http://" + net.JoinHostPort("127.0.0.1", u.Port()) + "/api/status")
 	require.NoError(t, err)
 	require.NoError(t, local.Body.Close())
 	http.DefaultClient.CloseIdleConnections()

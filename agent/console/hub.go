@@ -305,7 +305,7 @@ func (r *reader) take() (items []*item, lost uint64, ended bool) {
 // isComment tells whether a cycle ended in words that people read or heard.
 func isComment(r agent.Record) bool {
 	switch r.Outcome {
-	case "spoken", "shown", "cut":
+	case agent.OutcomeSpoken, agent.OutcomeShown, agent.OutcomeCut:
 		return r.Text != ""
 	default:
 		return false

@@ -88,7 +88,8 @@ func sane(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
 // outcomeLabel keeps the label's values few.
 func outcomeLabel(o string) string {
 	switch o {
-	case "spoken", "shown", "silent", "skipped", "dropped", "cut", "failed":
+	case agent.OutcomeSpoken, agent.OutcomeShown, agent.OutcomeSilent, agent.OutcomeSkipped,
+		agent.OutcomeDropped, agent.OutcomeCut, agent.OutcomeFailed:
 		return o
 	default:
 		return "other"
@@ -203,7 +204,7 @@ func (m *serverMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("touchline_speech_enabled", "1 when speech is on.", yes(snap.TTSEnabled))
 	gauge("touchline_delay_seconds", "How far the delayed picture is behind.", snap.Delay)
 	gauge("touchline_delay_target_seconds", "Where the delay is going.", snap.TargetDelay)
-	if snap.AlignmentLast >= 0 || snap.AlignmentP95 >= 0 {
+	if snap.AlignmentLast != -1 || snap.AlignmentP95 != -1 { // -1: none was measured
 		gauge("touchline_alignment_last_seconds", "Alignment error of the last comment.", snap.AlignmentLast)
 		gauge("touchline_alignment_p95_seconds", "95th percentile of the alignment error over the last 100 comments.",
 			snap.AlignmentP95)

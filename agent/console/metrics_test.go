@@ -3,7 +3,6 @@ package console_test
 import (
 	"math"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,7 +68,7 @@ func TestMetrics(t *testing.T) {
 
 	// Nothing measured yet is no figure, rather than a good one.
 	d.change(func(s *agent.Snapshot) { s.AlignmentLast, s.AlignmentP95 = -1, -1 })
-	require.False(t, strings.Contains(string(r.ask("GET", "/metrics", "").body), "touchline_alignment_p95"))
+	require.NotContains(t, string(r.ask("GET", "/metrics", "").body), "touchline_alignment_p95")
 
 	_, err := console.New(console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, Registry: reg})
 	require.ErrorContains(t, err, "metrics", "two consoles on one registry are refused, not mixed up")

@@ -166,7 +166,7 @@ func (s *Server) getMJPEG(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		case part := <-me.next:
 			if err := out.write(part); err != nil {
-				return nil //nolint:nilerr // the watcher has gone
+				return nil // the reader has gone
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,7 +109,7 @@ func TestMJPEG(t *testing.T) {
 		require.Equal(t, "image/jpeg", part.Header.Get("Content-Type"))
 		data, err := io.ReadAll(part)
 		require.NoError(t, err)
-		require.Equal(t, fmt.Sprint(len(data)), part.Header.Get("Content-Length"))
+		require.Equal(t, strconv.Itoa(len(data)), part.Header.Get("Content-Length"))
 		require.Equal(t, 64, decodeJPEG(t, data).Bounds().Dx())
 	}
 	one, closeOne := watch()

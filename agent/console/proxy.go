@@ -2,7 +2,7 @@ package console
 
 import (
 	"fmt"
-	stdlog "log"
+	stdlog "log" //nolint:depguard // net/http reports by it; logWriter leads to the injected logger
 	"net/http"
 	"net/http/httputil"
 	"net/url"

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-var (
-	keepAlive = []byte(": keep-alive\n\n")
-	sseStart  = []byte("retry: 1000\n\n")
+const (
+	keepAlive = ": keep-alive\n\n"
+	sseStart  = "retry: 1000\n\n" // how soon a browser tries again, ms
 )
 
 // stream writes an endless answer, piece by piece. A client that does not
@@ -71,7 +71,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, k readerKind) erro
 	defer s.hub.leave(k, q)
 
 	out := openStream(w, contentType)
-	first := [][]byte{sseStart}
+	first := [][]byte{[]byte(sseStart)}
 	if k == eventReader {
 		if s.opts.Bot != nil {
 			first = append(first, sse("snapshot", marshal(s.opts.Bot.Snapshot())))
@@ -81,7 +81,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, k readerKind) erro
 		}
 	}
 	if err := out.write(first...); err != nil {
-		return nil //nolint:nilerr // the reader has gone
+		return nil // the reader has gone
 	}
 	quiet := time.NewTimer(s.opts.Config.KeepAlive)
 	defer quiet.Stop()
@@ -91,7 +91,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, k readerKind) erro
 		case <-r.Context().Done():
 			return nil
 		case <-quiet.C:
-			err = out.write(keepAlive)
+			err = out.write([]byte(keepAlive))
 		case <-q.wake:
 			items, lost, ended := q.take()
 			err = out.write(render(items, lost, k)...)
@@ -100,7 +100,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, k readerKind) erro
 			}
 		}
 		if err != nil {
-			return nil //nolint:nilerr // the reader has gone
+			return nil // the reader has gone
 		}
 		quiet.Reset(s.opts.Config.KeepAlive)
 	}

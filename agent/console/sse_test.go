@@ -52,8 +52,8 @@ func TestEvents(t *testing.T) {
 	require.Contains(t, rec.data, `"outcome":"spoken"`)
 	first, err := strconv.ParseUint(st.id, 10, 64)
 	require.NoError(t, err)
-	require.Equal(t, fmt.Sprint(first+1), c.id)
-	require.Equal(t, fmt.Sprint(first+2), rec.id)
+	require.Equal(t, strconv.FormatUint(first+1, 10), c.id)
+	require.Equal(t, strconv.FormatUint(first+2, 10), rec.id)
 
 	// A change shows by itself, and at once when it was asked for here.
 	d.change(func(s *agent.Snapshot) { s.Delay = 3.5 })
