@@ -20,7 +20,7 @@ import (
 const (
 	joinTimeout = 5 * time.Second
 	// reconnectGrace is how long the client library may try to mend a connection by itself.
-	reconnectGrace = 4 * time.Second
+	reconnectGrace = 3 * time.Second
 	// echoTime is how long after giving up on a connection that was mending itself its ghost may still join
 	// under our identity and throw us out.
 	echoTime = 12 * time.Second

@@ -12,6 +12,7 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/ice/v4"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
@@ -229,20 +230,10 @@ func pump(t *testing.T, bot *room.Supervisor) {
 			}
 		}
 	})
-	run(t, func(ctx context.Context) error {
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for n := uint32(0); ; n++ {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-				if _, err := bot.Voice().WriteOpus([]byte{0x78, 1, 2, 3, 4, 5}, n*960, n%50 == 0); err != nil {
-					return err
-				}
-			}
-		}
-	})
+	run(t, pace(20*time.Millisecond, func(n uint32) error {
+		_, err := bot.Voice().WriteOpus([]byte{0x78, 1, 2, 3, 4, 5}, n*960, n%50 == 0)
+		return err
+	}))
 }
 
 // viewer is a person who watches and hears the bot.
@@ -359,4 +350,57 @@ func TestWatchRelayAndSpeak(t *testing.T) {
 	src := bot.Watcher().Source()
 	require.Equal(t, "cam", src.Identity)
 	require.Equal(t, "VP8", src.Codec)
+}
+
+// pace calls f each interval, with a running number.
+func pace(interval time.Duration, f func(n uint32) error) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for n := uint32(0); ; n++ {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				if err := f(n); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// peers makes two ends on loopback.
+func peers(t *testing.T) (from, to *webrtc.PeerConnection) {
+	t.Helper()
+	var engine webrtc.SettingEngine
+	engine.SetIncludeLoopbackCandidate(true)
+	engine.SetIPFilter(func(ip net.IP) bool { return ip.IsLoopback() && ip.To4() != nil })
+	engine.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
+	api := webrtc.NewAPI(webrtc.WithSettingEngine(engine))
+	var out [2]*webrtc.PeerConnection
+	for i := range out {
+		pc, err := api.NewPeerConnection(webrtc.Configuration{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, pc.GracefulClose()) })
+		out[i] = pc
+	}
+	return out[0], out[1]
+}
+
+// connect joins them, candidates inside the descriptions.
+func connect(t *testing.T, from, to *webrtc.PeerConnection) {
+	t.Helper()
+	offer, err := from.CreateOffer(nil)
+	require.NoError(t, err)
+	gathered := webrtc.GatheringCompletePromise(from)
+	require.NoError(t, from.SetLocalDescription(offer))
+	<-gathered
+	require.NoError(t, to.SetRemoteDescription(*from.LocalDescription()))
+	answer, err := to.CreateAnswer(nil)
+	require.NoError(t, err)
+	gathered = webrtc.GatheringCompletePromise(to)
+	require.NoError(t, to.SetLocalDescription(answer))
+	<-gathered
+	require.NoError(t, from.SetRemoteDescription(*to.LocalDescription()))
 }

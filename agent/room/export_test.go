@@ -1,0 +1,79 @@
+package room
+
+import (
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/rtp"
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/media"
+)
+
+// Candidate is a track for Choose, in a test's words.
+type Candidate struct {
+	Identity, SID string
+	Agent, Muted  bool
+	Screen        bool
+}
+
+// Choose returns the SID of the track that would be watched; the order is that of first sight.
+func Choose(all []Candidate, watch media.WatchConfig, present string) string {
+	list := make([]candidate, len(all))
+	for i, c := range all {
+		list[i] = candidate{
+			identity: c.Identity, agent: c.Agent, muted: c.Muted, sid: c.SID, order: uint64(i),
+			source: livekit.TrackSource_CAMERA,
+		}
+		if c.Screen {
+			list[i].source = livekit.TrackSource_SCREEN_SHARE
+		}
+	}
+	picked, _ := choose(list, watch, present)
+	return picked.sid
+}
+
+// Delays returns the waits of n attempts that take no time themselves.
+func Delays(n int, now time.Time) (waits []time.Duration, total time.Duration) {
+	var b backoff
+	for range n {
+		d := b.next(now)
+		now, total = now.Add(d), total+d
+		waits = append(waits, d)
+	}
+	return waits, total
+}
+
+// Board is the attribute board alone.
+type Board struct{ b *stateBoard }
+
+// NewBoard starts one.
+func NewBoard(now time.Time) Board { return Board{newStateBoard(now)} }
+
+// Set sets the status.
+func (b Board) Set(s agent.Status, now time.Time) { b.b.set(s, now) }
+
+// Due returns what would be sent.
+func (b Board) Due(now time.Time) map[string]string { return b.b.due(now) }
+
+// Packer makes a camera's packets.
+type Packer struct{ p *packer }
+
+// NewPacker starts one.
+func NewPacker() Packer { return Packer{newPacker()} }
+
+// Pack packs.
+func (p Packer) Pack(f media.EncodedFrame) ([]*rtp.Packet, error) { return p.p.pack(f) }
+
+// NewVoice returns a voice that writes to inner.
+func NewVoice(inner *lksdk.LocalTrack) *VoiceTrack {
+	return &VoiceTrack{inner: inner, log: zerolog.Nop()}
+}
+
+// PacketsPerStep is how many packets of a frame of n leave together.
+func PacketsPerStep(n int) int { return packetsPerStep(n) }
+
+// NTPTime reads an NTP time stamp.
+func NTPTime(ntp uint64) time.Time { return ntpTime(ntp) }

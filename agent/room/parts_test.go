@@ -1,0 +1,270 @@
+package room_test
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/room"
+	"touchline/media"
+	"touchline/media/delay"
+)
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	cam := room.Candidate{Identity: "ann", SID: "cam"}
+	cam2 := room.Candidate{Identity: "bob", SID: "cam2"}
+	screen := room.Candidate{Identity: "ann", SID: "screen", Screen: true}
+	muted := room.Candidate{Identity: "cyd", SID: "muted", Muted: true}
+	bot := room.Candidate{Identity: "bot", SID: "bot", Agent: true}
+	tests := []struct {
+		name    string
+		all     []room.Candidate
+		watch   media.WatchConfig
+		present string
+		want    string
+	}{
+		{"nothing there", nil, media.WatchConfig{}, "", ""},
+		{"never an agent", []room.Candidate{bot}, media.WatchConfig{}, "", ""},
+		{"never an agent by name", []room.Candidate{bot, cam}, media.WatchConfig{Identity: "bot"}, "", ""},
+		{"first camera", []room.Candidate{bot, cam, cam2}, media.WatchConfig{}, "", "cam"},
+		{"camera before screen", []room.Candidate{screen, cam2}, media.WatchConfig{}, "", "cam2"},
+		{"screen when there is no camera", []room.Candidate{bot, screen}, media.WatchConfig{}, "", "screen"},
+		{"a live one before a muted one", []room.Candidate{muted, cam2}, media.WatchConfig{}, "", "cam2"},
+		{"the present one stays", []room.Candidate{cam, cam2}, media.WatchConfig{}, "cam2", "cam2"},
+		{"even muted", []room.Candidate{cam, muted}, media.WatchConfig{}, "muted", "muted"},
+		{"not when it does not fit any more", []room.Candidate{cam, cam2}, media.WatchConfig{Identity: "ann"}, "cam2", "cam"},
+		{"by identity", []room.Candidate{cam, cam2}, media.WatchConfig{Identity: "bob"}, "", "cam2"},
+		{"by source", []room.Candidate{cam, screen}, media.WatchConfig{Source: "screen_share"}, "", "screen"},
+		{"both", []room.Candidate{cam2, screen}, media.WatchConfig{Identity: "ann", Source: "camera"}, "", ""},
+		{"gone", []room.Candidate{cam}, media.WatchConfig{}, "old", "cam"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.want, room.Choose(tt.all, tt.watch, tt.present))
+		})
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	waits, _ := room.Delays(200, time.Unix(0, 0))
+	require.LessOrEqual(t, waits[0], 100*time.Millisecond)
+	for i, d := range waits {
+		require.Positive(t, d)
+		require.LessOrEqual(t, d, 15*time.Second, "attempt %d", i)
+	}
+	for _, d := range waits[:60] { // under three minutes even at the longest
+		require.LessOrEqual(t, d, 2*time.Second)
+	}
+	require.Greater(t, waits[199], 7*time.Second, "slow in the end")
+}
+
+func TestInitializingIsShownForTenSecondsAtMost(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	b := room.NewBoard(now)
+	loading := agent.Status{State: agent.StateInitializing, Detail: "loading the model", Percent: 3, Chip: "loading"}
+	b.Set(loading, now)
+	require.Equal(t, "initializing", b.Due(now)["lk.agent.state"])
+	require.Nil(t, b.Due(now.Add(time.Second)), "nothing new, nothing sent")
+
+	loading.Percent = 4
+	b.Set(loading, now.Add(9*time.Second))
+	require.Contains(t, b.Due(now.Add(9 * time.Second))["touchline.state"], `"percent":4`)
+	loading.Percent = 5
+	b.Set(loading, now.Add(9*time.Second))
+	require.Nil(t, b.Due(now.Add(9*time.Second+time.Millisecond)), "mere detail is spaced")
+	shown := b.Due(now.Add(11 * time.Second))
+	require.Equal(t, "idle", shown["lk.agent.state"])
+	require.Contains(t, shown["touchline.state"], "loading the model")
+
+	b.Set(agent.Status{State: agent.StateSpeaking}, now.Add(11*time.Second))
+	require.Equal(t, "speaking", b.Due(now.Add(11 * time.Second))["lk.agent.state"], "a change of state is not spaced")
+	b.Set(loading, now.Add(20*time.Second))
+	require.Equal(t, "initializing", b.Due(now.Add(21 * time.Second))["lk.agent.state"], "ten seconds for each loading")
+	b.Set(agent.Status{State: "nonsense"}, now.Add(22*time.Second))
+	require.Equal(t, "idle", b.Due(now.Add(40 * time.Second))["lk.agent.state"])
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	keys := room.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	who := room.Person{Room: "match", Identity: "x"}
+	bot, err := room.AgentToken(keys, who)
+	require.NoError(t, err)
+	got, err := room.ReadToken(bot)
+	require.NoError(t, err)
+	require.Equal(t, room.ReadyToken{
+		Identity: "x", Room: "match", OwnAttributes: true, Watch: true, Voice: true, Picture: true,
+	}, got)
+
+	camera, err := room.CameraToken(keys, who)
+	require.NoError(t, err)
+	got, err = room.ReadToken(camera)
+	require.NoError(t, err)
+	require.False(t, got.Watch)
+	require.True(t, got.Picture)
+	require.False(t, got.OwnAttributes)
+	require.Len(t, got.Lost, 4)
+
+	for _, bad := range []string{"", "a.b", "a.b.c", bot[:20], "eyJhbGciOiJIUzI1NiJ9.e30.x"} {
+		_, err := room.ReadToken(bad)
+		require.Error(t, err, "%q", bad)
+	}
+	_, err = room.AgentToken(room.Keys{}, who)
+	require.ErrorContains(t, err, "key and secret")
+	_, err = room.ViewerToken(keys, room.Person{Identity: "x"})
+	require.ErrorContains(t, err, "room")
+}
+
+func FuzzReadToken(f *testing.F) {
+	token, err := room.AgentToken(room.Keys{APIKey: "k", APISecret: "s"}, room.Person{Room: "r", Identity: "i"})
+	require.NoError(f, err)
+	f.Add(token)
+	f.Add("eyJhbGciOiJIUzI1NiJ9.eyJ2aWRlbyI6bnVsbH0.")
+	f.Add("..")
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := room.ReadToken(s)
+		if err == nil && got.Room == "" {
+			t.Fatal("a token without a room was taken")
+		}
+	})
+}
+
+func TestCameraPackets(t *testing.T) {
+	t.Parallel()
+	annexB := append([]byte{0, 0, 0, 1, 0x67, 0x42, 0xe0, 0x1f, 0, 0, 0, 1, 0x68, 0xce, 0, 0, 0, 1, 0x65}, make([]byte, 5000)...)
+	for i := 20; i < len(annexB); i++ {
+		annexB[i] = byte(i%250 + 1)
+	}
+	tests := []struct {
+		codec media.Codec
+		data  []byte
+	}{
+		{media.VP8, vp8(true, 640, 360, 5000, 1)},
+		{media.H264, annexB},
+	}
+	for _, tt := range tests {
+		t.Run(tt.codec.String(), func(t *testing.T) {
+			t.Parallel()
+			p := room.NewPacker()
+			var last *rtp.Packet
+			for n := range 3 {
+				f := media.EncodedFrame{Codec: tt.codec, KeyFrame: true, PTS: time.Duration(n) * time.Second / 30, Data: tt.data}
+				packets, err := p.Pack(f)
+				require.NoError(t, err)
+				require.Greater(t, len(packets), 3)
+				for i, q := range packets {
+					require.LessOrEqual(t, len(q.Payload), delay.MaxPayload)
+					require.Equal(t, i == len(packets)-1, q.Marker)
+					if last != nil {
+						require.Equal(t, last.SequenceNumber+1, q.SequenceNumber)
+						if i == 0 {
+							require.InDelta(t, 3000, float64(q.Timestamp-last.Timestamp), 1)
+						}
+					}
+					last = q
+				}
+			}
+			// A restarted source begins at PTS 0 again; its timestamps go on.
+			packets, err := p.Pack(media.EncodedFrame{Codec: tt.codec, KeyFrame: true, Epoch: 1, Data: tt.data})
+			require.NoError(t, err)
+			ahead := packets[0].Timestamp - last.Timestamp
+			require.Greater(t, ahead, uint32(0))
+			require.Less(t, ahead, uint32(media.VideoClockRate*10))
+		})
+	}
+	_, err := room.NewPacker().Pack(media.EncodedFrame{Data: []byte{1}})
+	require.ErrorContains(t, err, "codec")
+	_, err = room.NewPacker().Pack(media.EncodedFrame{Codec: media.VP8})
+	require.ErrorContains(t, err, "VP8")
+}
+
+// TestBigFramesAreSpread: never more steps of a millisecond than the ten there are, however big the frame.
+func TestBigFramesAreSpread(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 16, 17, 100, 500, 5000} {
+		per := room.PacketsPerStep(n)
+		waits := (n - 1) / per
+		require.LessOrEqual(t, waits, 9, "%d packets", n)
+		require.GreaterOrEqual(t, per, 16)
+	}
+}
+
+func TestNTPTime(t *testing.T) {
+	t.Parallel()
+	want := time.Date(2026, 11, 21, 3, 4, 5, 500_000_000, time.UTC)
+	ntp := uint64(want.Unix()+2208988800)<<32 | math.MaxUint32/2
+	require.WithinDuration(t, want, room.NTPTime(ntp), time.Microsecond)
+}
+
+// TestVoicePackets looks at what leaves, between two peers without a server: LiveKit's clears the marker bit.
+func TestVoicePackets(t *testing.T) {
+	t.Parallel()
+	inner, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2})
+	require.NoError(t, err)
+	voice := room.NewVoice(inner)
+	written, err := voice.WriteOpus([]byte{1, 2, 3, 4}, 0, true)
+	require.NoError(t, err)
+	require.True(t, written.IsZero(), "nothing is sent before the track is bound")
+	require.EqualValues(t, 1, voice.Stats().Dropped)
+
+	got := make(chan *rtp.Packet, 100)
+	from, to := peers(t)
+	to.OnTrack(func(tr *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+		for {
+			p, _, err := tr.ReadRTP()
+			if err != nil {
+				return
+			}
+			select {
+			case got <- p:
+			default:
+			}
+		}
+	})
+	_, err = from.AddTrack(inner)
+	require.NoError(t, err)
+	connect(t, from, to)
+	eventually(t, inner.IsBound, "bound")
+	run(t, pace(20*time.Millisecond, func(n uint32) error {
+		_, err := voice.WriteOpus(binary.BigEndian.AppendUint32([]byte{0x78}, n), n*960, n%10 == 0)
+		return err
+	}))
+	var last *rtp.Packet
+	for range 25 {
+		p := <-got
+		n := binary.BigEndian.Uint32(p.Payload[1:])
+		require.Equal(t, n*960, p.Timestamp)
+		require.Equal(t, n%10 == 0, p.Marker)
+		if last != nil {
+			require.Equal(t, last.SequenceNumber+1, p.SequenceNumber)
+		}
+		last = p
+	}
+}
+
+// TestVoiceNeverBlocks: writing without a room costs nothing and waits for nothing.
+func TestVoiceNeverBlocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		voice := room.NewVoice(nil)
+		for n := range uint32(1000) {
+			_, err := voice.WriteOpus([]byte{1}, n*960, false)
+			require.NoError(t, err)
+		}
+		require.Equal(t, began, time.Now())
+		require.Empty(t, voice.SID())
+	})
+}
