@@ -71,11 +71,24 @@ func New(cfg inference.VoiceConfig, log zerolog.Logger) (*Synthesizer, error) {
 		return nil, fmt.Errorf(`expected inference.voice.program to be "auto", "flite" or "espeak-ng", got %q`, cfg.Program)
 	}
 	for _, s := range []struct{ name, value string }{{"name", cfg.Name}, {"language", cfg.Language}} {
-		if strings.HasPrefix(s.value, "-") || strings.ContainsAny(s.value, "/\\\x00 \n") {
+		if !plain(s.value) {
 			return nil, fmt.Errorf("expected inference.voice.%s to be a plain name, got %q", s.name, s.value)
 		}
 	}
 	return &Synthesizer{cfg: cfg, log: log.With().Str("component", "voice").Logger()}, nil
+}
+
+// plain reports that a name cannot be taken for an option or a path.
+func plain(name string) bool {
+	for i, r := range name {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+		case i > 0 && (r == '-' || r == '_' || r == '+'):
+		default:
+			return false
+		}
+	}
+	return len(name) <= 64
 }
 
 // programFor chooses the program that speaks lang.
@@ -132,6 +145,9 @@ func (s *Synthesizer) Speak(ctx context.Context, text, lang string) (Speech, err
 	}
 	if lang == "" {
 		lang = s.cfg.Language
+	}
+	if !plain(lang) {
+		return Speech{}, fmt.Errorf("expected a language like en or pt-BR, got %q", lang)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("expected the speech program to answer in %v", maxTime))
 	defer cancel()

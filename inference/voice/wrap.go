@@ -220,7 +220,7 @@ func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string
 				return
 			}
 		case <-ctx.Done():
-			yield(inference.Chunk{}, context.Cause(ctx))
+			yield(inference.Chunk{}, ctx.Err())
 			return
 		}
 	}
