@@ -139,14 +139,13 @@ int tl_encoder_open(tl_encoder *e, const char *name, int w, int h, int fps, int6
 	e->in = av_frame_alloc();
 	e->conv = av_frame_alloc();
 	if (!c || !e->pkt || !e->in || !e->conv) return AVERROR(ENOMEM);
-	int x264 = !strcmp(name, "libx264");
-	e->counted = !x264;
-	e->pts = AV_NOPTS_VALUE;
-	e->step = x264 ? 1000000 / fps : 1;
+	e->pts = -1;
 	c->width = w;
 	c->height = h;
 	c->pix_fmt = AV_PIX_FMT_YUV420P;
-	c->time_base = x264 ? (AVRational){1, 1000000} : (AVRational){1, fps};
+	// Pictures are counted, not timed: an encoder that minds their times waits
+	// for the next one to know how long each is shown.
+	c->time_base = (AVRational){1, fps};
 	c->framerate = (AVRational){fps, 1};
 	c->color_range = AVCOL_RANGE_MPEG;
 	c->colorspace = matrix;
@@ -157,13 +156,12 @@ int tl_encoder_open(tl_encoder *e, const char *name, int w, int h, int fps, int6
 	c->rc_max_rate = bit_rate;
 	c->rc_buffer_size = bit_rate / 2;
 	AVDictionary *opts = NULL;
-	if (x264) {
+	if (!strcmp(name, "libx264")) {
 		av_dict_set(&opts, "preset", "superfast", 0);
 		av_dict_set(&opts, "tune", "zerolatency", 0);
 		av_dict_set(&opts, "profile", "baseline", 0);
 		av_dict_set(&opts, "forced-idr", "1", 0);
-		// Real times, not picture counts, so that the rate is right at any picture rate.
-		av_dict_set(&opts, "x264-params", "force-cfr=0:scenecut=0:sliced-threads=0", 0);
+		av_dict_set(&opts, "x264-params", "scenecut=0", 0);
 	} else if (!strcmp(name, "libvpx")) {
 		c->rc_min_rate = bit_rate;
 		c->qmin = 4;
@@ -191,7 +189,7 @@ void tl_encoder_close(tl_encoder *e) {
 
 // encode sends e->in, whose picture may be larger than the encoder's by a
 // row or a column that 4:2:0 cannot carry.
-static int encode(tl_encoder *e, int64_t pts, int key) {
+static int encode(tl_encoder *e, int key) {
 	AVFrame *f = e->in;
 	if (f->format != AV_PIX_FMT_YUV420P || full_range(f)) {
 		AVFrame *to = e->conv;
@@ -215,17 +213,14 @@ static int encode(tl_encoder *e, int64_t pts, int key) {
 	f->pict_type = key ? AV_PICTURE_TYPE_I : AV_PICTURE_TYPE_NONE;
 	f->crop_top = f->crop_bottom = f->crop_left = f->crop_right = 0;
 	while (f->nb_side_data > 0) av_frame_remove_side_data(f, f->side_data[0]->type);
-	if (e->counted || (e->pts != AV_NOPTS_VALUE && pts <= e->pts)) {
-		pts = e->pts == AV_NOPTS_VALUE ? 0 : e->pts + e->step;
-	}
-	e->pts = f->pts = pts;
+	f->pts = ++e->pts;
 	return avcodec_send_frame(e->ctx, f);
 }
 
-int tl_encode_newest(tl_encoder *e, tl_decoder *d, int64_t pts, int key) {
+int tl_encode_newest(tl_encoder *e, tl_decoder *d, int key) {
 	av_frame_unref(e->in);
 	int err = av_frame_ref(e->in, d->newest);
-	if (err >= 0) err = encode(e, pts, key);
+	if (err >= 0) err = encode(e, key);
 	av_frame_unref(e->in);
 	return err;
 }
@@ -244,7 +239,7 @@ uint8_t *tl_raw_room(tl_encoder *e, int head, int size) {
 	return e->raw->data + ROOM_HEAD - head;
 }
 
-int tl_encode_raw(tl_encoder *e, int rgb, int w, int h, int64_t pts, int key) {
+int tl_encode_raw(tl_encoder *e, int rgb, int w, int h, int key) {
 	AVFrame *f = e->in;
 	int format = rgb ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_YUV420P;
 	int size = av_image_get_buffer_size(format, w, h, 1);
@@ -256,7 +251,7 @@ int tl_encode_raw(tl_encoder *e, int rgb, int w, int h, int64_t pts, int key) {
 	f->height = h;
 	f->color_range = rgb ? AVCOL_RANGE_JPEG : AVCOL_RANGE_MPEG;
 	int err = av_image_fill_arrays(f->data, f->linesize, e->raw->data + ROOM_HEAD, format, w, h, 1);
-	if (err >= 0) err = (f->buf[0] = av_buffer_ref(e->raw)) ? encode(e, pts, key) : AVERROR(ENOMEM);
+	if (err >= 0) err = (f->buf[0] = av_buffer_ref(e->raw)) ? encode(e, key) : AVERROR(ENOMEM);
 	av_frame_unref(f);
 	return err;
 }

@@ -121,6 +121,7 @@ type encoder struct {
 	name          string
 	codec         wire.Codec
 	width, height int
+	fps           int
 }
 
 // open makes the encoder for pictures of w x h pixels, both even.
@@ -131,7 +132,7 @@ func (e *encoder) open(name string, w, h, fps, bitRate, matrix int) error {
 		e.close()
 		return libavError("open encoder "+name, err)
 	}
-	e.name, e.width, e.height = name, w, h
+	e.name, e.width, e.height, e.fps = name, w, h, fps
 	return nil
 }
 
@@ -141,8 +142,8 @@ func (e *encoder) close() {
 }
 
 // newest encodes the decoder's newest picture.
-func (e *encoder) newest(d *decoder, pts int64, key bool) error {
-	if err := C.tl_encode_newest(&e.c, &d.c, C.int64_t(pts), cBool(key)); err < 0 {
+func (e *encoder) newest(d *decoder, key bool) error {
+	if err := C.tl_encode_newest(&e.c, &d.c, cBool(key)); err < 0 {
 		return libavError(e.name, err)
 	}
 	return nil
@@ -162,7 +163,7 @@ func (e *encoder) room(n int) []byte {
 
 // raw encodes the picture in the room.
 func (e *encoder) raw(m wire.Raw) error {
-	err := C.tl_encode_raw(&e.c, cBool(m.Format == wire.RGB24), C.int(m.Width), C.int(m.Height), C.int64_t(m.PTS),
+	err := C.tl_encode_raw(&e.c, cBool(m.Format == wire.RGB24), C.int(m.Width), C.int(m.Height),
 		cBool(m.Flags&wire.FlagForceKey != 0))
 	if err < 0 {
 		return libavError(e.name, err)

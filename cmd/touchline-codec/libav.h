@@ -29,8 +29,7 @@ typedef struct {
 	AVFrame *in, *conv;
 	AVBufferRef *raw;
 	tl_scaler yuv;
-	int64_t pts, step;
-	int counted; // pts counts pictures, not microseconds
+	int64_t pts;
 } tl_encoder;
 
 void tl_setup(void);
@@ -52,12 +51,12 @@ int tl_rgb(tl_decoder *d, uint8_t *dst, int w, int h);
 int tl_encoder_open(tl_encoder *e, const char *name, int w, int h, int fps, int64_t bit_rate, int matrix);
 void tl_encoder_close(tl_encoder *e);
 // tl_encode_newest encodes the decoder's newest picture.
-int tl_encode_newest(tl_encoder *e, tl_decoder *d, int64_t pts, int key);
+int tl_encode_newest(tl_encoder *e, tl_decoder *d, int key);
 // tl_raw_room makes room for a raw picture of size bytes that begins at an
 // aligned place, and returns the address head bytes before it.
 uint8_t *tl_raw_room(tl_encoder *e, int head, int size);
 // tl_encode_raw encodes the picture in that room.
-int tl_encode_raw(tl_encoder *e, int rgb, int w, int h, int64_t pts, int key);
+int tl_encode_raw(tl_encoder *e, int rgb, int w, int h, int key);
 // tl_encoded takes the next access unit: 1, or 0 when there is none. It stays valid
 // until the next call.
 int tl_encoded(tl_encoder *e, uint8_t **data, int *size, int *key);

@@ -45,6 +45,9 @@ type server struct {
 	enc   encoder
 	key   bool // the next encoded picture is to be a key frame
 	noEnc bool // opening the encoder was tried in vain
+
+	step    float64 // microseconds from picture to picture, smoothed
+	lastPTS int64
 }
 
 func newServer(in io.Reader, out, log io.Writer, c choice) *server {
@@ -321,25 +324,47 @@ func fit(w, h, longSide int) (int, int) {
 
 // encode encodes the newest picture.
 func (s *server) encode(u wire.Unit, p picture) error {
-	if ok, err := s.openEncoder(u.ID, p.width, p.height, s.dec.matrix()); !ok {
+	fps := s.rate(u.PTS)
+	// The encoder was made for another rate of pictures and would miss the bit
+	// rate. The next key frame is the moment for another one.
+	if s.key && s.enc.name != "" && math.Abs(math.Log(float64(fps)/float64(s.enc.fps))) > 0.2 {
+		s.enc.close()
+	}
+	if ok, err := s.openEncoder(u.ID, p.width, p.height, fps, s.dec.matrix()); !ok {
 		return err
 	}
-	err := s.enc.newest(s.dec, u.PTS, s.key)
+	err := s.enc.newest(s.dec, s.key)
 	return s.encoded(u.ID, err)
 }
 
 func (s *server) raw(r wire.Raw) error {
 	s.done = r.ID
 	s.key = r.Flags&wire.FlagForceKey != 0
-	if ok, err := s.openEncoder(r.ID, r.Width, r.Height, matrixUnknown); !ok {
+	if ok, err := s.openEncoder(r.ID, r.Width, r.Height, int(s.setup.FPS), matrixUnknown); !ok {
 		return err
 	}
 	return s.encoded(r.ID, s.enc.raw(r))
 }
 
+// rate is how many pictures a second there are, as far as their times tell.
+func (s *server) rate(pts int64) int {
+	d := float64(pts - s.lastPTS)
+	s.lastPTS = pts
+	if d > 0 && d < 1e6 {
+		if s.step == 0 {
+			s.step = 1e6 / float64(s.setup.FPS)
+		}
+		s.step += (d - s.step) / 16
+	}
+	if s.step == 0 {
+		return int(s.setup.FPS)
+	}
+	return min(max(int(math.Round(1e6/s.step)), 1), 240)
+}
+
 // openEncoder makes the encoder if there is none for this size. It reports
 // in vain only once.
-func (s *server) openEncoder(id uint64, w, h, matrix int) (bool, error) {
+func (s *server) openEncoder(id uint64, w, h, fps, matrix int) (bool, error) {
 	w, h = w&^1, h&^1 // 4:2:0 has no odd edges
 	if s.enc.name != "" && s.enc.width == w && s.enc.height == h {
 		return true, nil
@@ -353,7 +378,7 @@ func (s *server) openEncoder(id uint64, w, h, matrix int) (bool, error) {
 		if codec != s.setup.Codec {
 			_, _ = fmt.Fprintf(s.log, "no encoder for %v, using %s\n", s.setup.Codec, name)
 		}
-		err = s.enc.open(name, w, h, int(s.setup.FPS), bitRate(s.setup, w, h), matrix)
+		err = s.enc.open(name, w, h, fps, bitRate(s.setup, w, h), matrix)
 	}
 	if err == nil {
 		s.enc.codec, s.noEnc = codec, false

@@ -5,6 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -171,4 +177,350 @@ func TestKilledProcessIsReplaced(t *testing.T) {
 		require.Equal(t, i, readBars(t, receive(t, r.pictures, "a picture from the new process")))
 	}
 	require.EqualValues(t, 1, r.Stats().Restarts)
+}
+
+// signalled sends a signal to a process of the test's own.
+func signalled(t testing.TB, pid int, sig syscall.Signal) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(pid, sig))
+}
+
+func TestWhatWasNotHandedOverSurvivesTheProcess(t *testing.T) {
+	t.Parallel()
+	clip := barsClip(t, media.H264, 320, 180, 0, 40, 20)
+	r := newRig(t, codec.Options{})
+	pid := receive(t, r.log.pids, "a process")
+	r.feed(t, clip[:20], never)
+	// Not enough for a turn, so the key frame is still here when the process dies.
+	require.NoError(t, r.Decode(clip[20], false))
+	signalled(t, pid, syscall.SIGKILL)
+	receive(t, r.restarts, "the call of OnRestart")
+	for _, f := range clip[21:] {
+		require.NoError(t, r.Decode(f, true))
+	}
+	require.Equal(t, 21, readBars(t, receive(t, r.pictures, "a picture")))
+}
+
+func TestHangingProcessIsReplaced(t *testing.T) {
+	t.Parallel()
+	clip := barsClip(t, media.VP8, 64, 36, 0, 8, 8)
+	r := newRig(t, codec.Options{})
+	pid := receive(t, r.log.pids, "a process")
+	signalled(t, pid, syscall.SIGSTOP)
+	require.NoError(t, r.Decode(clip[0], true))
+	_, err := r.Latest(t.Context())
+	require.ErrorIs(t, err, codec.ErrRestarted)
+	receive(t, r.restarts, "the call of OnRestart")
+	require.NoError(t, r.Decode(clip[0], true))
+	receive(t, r.pictures, "a picture from the new process")
+	require.Contains(t, r.log.String(), "hangs")
+}
+
+func TestSlowProcessDropsToTheNextKeyFrame(t *testing.T) {
+	t.Parallel()
+	clip := barsClip(t, media.VP8, 320, 180, 0, 120, 100)
+	r := newRig(t, codec.Options{})
+	pid := receive(t, r.log.pids, "a process")
+	require.NoError(t, r.Decode(clip[0], true))
+	receive(t, r.pictures, "a picture")
+	signalled(t, pid, syscall.SIGSTOP)
+	var behind int
+	for behind = range clip {
+		if err := r.Decode(clip[behind], true); err != nil {
+			require.ErrorIs(t, err, codec.ErrBehind)
+			break
+		}
+	}
+	require.InDelta(t, 60, behind, 10, "the queue's bound")
+	require.ErrorIs(t, r.Decode(clip[behind+1], true), codec.ErrBehind)
+	signalled(t, pid, syscall.SIGCONT)
+	_, err := r.Latest(t.Context()) // it has caught up
+	require.NoError(t, err)
+	require.ErrorIs(t, r.Decode(clip[behind+2], true), codec.ErrBehind, "only a key frame helps")
+	for i := 100; i < 120; i++ {
+		require.NoError(t, r.Decode(clip[i], true))
+	}
+	last := -1
+	for last != 119 {
+		p := readBars(t, receive(t, r.pictures, "a picture"))
+		require.Greater(t, p, last)
+		last = p
+	}
+	require.NotZero(t, r.Stats().Dropped)
+}
+
+func TestNothingBeforeAKeyFrame(t *testing.T) {
+	t.Parallel()
+	clip := barsClip(t, media.VP8, 64, 36, 0, 10, 5)
+	r := newRig(t, codec.Options{})
+	_, err := r.Latest(t.Context())
+	require.ErrorIs(t, err, codec.ErrNoPicture)
+	require.ErrorIs(t, r.Decode(clip[1], true), codec.ErrNeedKeyFrame)
+	require.NoError(t, r.Decode(clip[5], true))
+	receive(t, r.pictures, "the key frame's picture")
+
+	other := clip[6]
+	other.Epoch++
+	require.ErrorIs(t, r.Decode(other, true), codec.ErrNeedKeyFrame)
+	require.NoError(t, r.Decode(clip[6], true), "the old epoch still goes on")
+	require.Equal(t, 6, readBars(t, receive(t, r.pictures, "a picture")))
+	other = clip[5]
+	other.Epoch += 3
+	require.NoError(t, r.Decode(other, true))
+	require.Equal(t, other.Epoch, receive(t, r.pictures, "the new epoch's picture").Epoch)
+}
+
+func TestCodecAndSizeMayChange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, codec.Options{LongSide: 256})
+	sizes := [][2]int{{160, 90}, {320, 180}, {180, 320}, {332, 186}, {322, 182}}
+	for _, c := range []media.Codec{media.VP8, media.H264, media.VP9, media.AV1, media.H265} {
+		for i, size := range sizes {
+			if c == media.H265 && size[0] < 200 {
+				continue
+			}
+			f := barsClip(t, c, size[0], size[1], i, 2, 2)
+			require.NoError(t, r.Decode(f[0], true))
+			p := receive(t, r.pictures, "a picture")
+			require.Equal(t, i, readBars(t, p))
+			require.LessOrEqual(t, max(p.Width, p.Height), 256)
+			require.InDelta(t, float64(size[0])/float64(size[1]), float64(p.Width)/float64(p.Height), 0.02)
+			if size[0] == 160 {
+				require.Equal(t, size, [2]int{p.Width, p.Height}, "pictures are never enlarged")
+			}
+		}
+	}
+	require.NoError(t, r.SetLongSide(100))
+	p, err := r.Latest(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 100, p.Width)
+	p, err = r.LatestSized(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, [2]int{322, 182}, [2]int{p.Width, p.Height})
+	require.Zero(t, r.Stats().Undecodable, r.log.String())
+}
+
+// Layers of a VP9 picture come one after the other, without an index. Whole
+// pictures stand in for them here: that the last one counts is the point.
+func TestLayeredVP9GivesTheLargestPicture(t *testing.T) {
+	t.Parallel()
+	low := barsClip(t, media.VP9, 160, 90, 0, 10, 1)
+	high := barsClip(t, media.VP9, 320, 180, 0, 10, 1)
+	r := newRig(t, codec.Options{})
+	for i := range high {
+		f := high[i]
+		f.SpatialLayers = 2
+		f.Data = append(append([]byte{}, low[i].Data...), high[i].Data...)
+		require.NoError(t, r.Decode(f, true))
+	}
+	for i := range high {
+		p := receive(t, r.pictures, "a picture")
+		require.Equal(t, 320, p.Width)
+		require.Equal(t, i, readBars(t, p))
+		require.Equal(t, high[i].PTS, p.PTS)
+	}
+}
+
+// With pictures out of order each one still has the times of its own access unit.
+func TestReorderedPicturesKeepTheirTimes(t *testing.T) {
+	t.Parallel()
+	clip := barsClip(t, media.H264, 320, 180, 0, 40, 20, "-tune", "animation", "-bf", "2", "-b_strategy", "0")
+	// Frames are in decoding order, and ffmpeg's raw output has no times: only the order is known.
+	for i := range clip {
+		clip[i].PTS = time.Duration(i)
+	}
+	r := newRig(t, codec.Options{})
+	r.feed(t, clip, always)
+	end := clip[0]
+	end.Epoch++
+	require.NoError(t, r.Decode(end, true)) // another epoch gets out what is held back
+	seen := map[time.Duration]int{}
+	moved := 0
+	for i := range 40 {
+		p := receive(t, r.pictures, "a picture")
+		require.Equal(t, i, readBars(t, p), "pictures come in the order of showing")
+		seen[p.PTS]++
+		if p.PTS != time.Duration(i) {
+			moved++
+		}
+	}
+	require.Len(t, seen, 40, "two pictures have the times of one access unit")
+	require.NotZero(t, moved, "the clip has no reordering to test")
+}
+
+func TestJPEGStream(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, codec.Options{})
+	for n := range 3 {
+		data, err := codec.JPEG(media.VideoFrame{Width: 320, Height: 180, Pix: drawBars(320, 180, n)}, 95, 0)
+		require.NoError(t, err)
+		require.NoError(t, r.Decode(media.EncodedFrame{Codec: codec.MJPEG, Data: data, PTS: time.Duration(n)}, true))
+		p := receive(t, r.pictures, "a picture")
+		require.Equal(t, n, readBars(t, p))
+		require.EqualValues(t, n, p.PTS)
+	}
+}
+
+// Colours that say how they are coded are taken at their word.
+func TestExplicitColours(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, matrix, colourspace, levels string }{
+		{"BT.709 limited", "bt709", "bt709", "tv"},
+		{"BT.709 full", "bt709", "bt709", "pc"},
+		{"BT.601 full", "bt601", "smpte170m", "pc"},
+		{"BT.2020 limited", "bt2020", "bt2020nc", "tv"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			clip := barsClip(t, media.H264, 320, 180, 0, 2, 2,
+				"-vf", "scale=out_color_matrix="+tt.matrix+":out_range="+tt.levels,
+				"-colorspace", tt.colourspace, "-color_range", tt.levels)
+			r := newRig(t, codec.Options{})
+			require.NoError(t, r.Decode(clip[0], true))
+			require.Zero(t, readBars(t, receive(t, r.pictures, "a picture")))
+		})
+	}
+}
+
+func TestFallbackDecoders(t *testing.T) {
+	t.Parallel()
+	for _, c := range []media.Codec{media.VP8, media.VP9, media.AV1} {
+		clip := barsClip(t, c, 320, 180, 0, 3, 3)
+		r := newRig(t, codec.Options{Avoid: []string{"vp8", "libvpx-vp9", "libdav1d"}})
+		r.feed(t, clip, always)
+		for i := range clip {
+			require.Equal(t, i, readBars(t, receive(t, r.pictures, "a picture")))
+		}
+		require.Eventually(t, func() bool { return strings.Contains(r.log.String(), "is missing, using") }, soon, time.Millisecond)
+	}
+	r := newRig(t, codec.Options{Avoid: []string{"hevc"}})
+	require.NoError(t, r.Decode(media.EncodedFrame{Codec: media.H265, KeyFrame: true, Data: []byte{1}}, true))
+	require.ErrorContains(t, receive(t, r.troubles, "a complaint"), "no decoder for H265")
+}
+
+func TestBadAccessUnits(t *testing.T) {
+	t.Parallel()
+	for _, c := range allCodecs() {
+		t.Run(c.String(), func(t *testing.T) {
+			t.Parallel()
+			clip := barsClip(t, c, 320, 180, 0, 30, 10)
+			r := newRig(t, codec.Options{})
+			rnd := rand.New(rand.NewPCG(1, uint64(c)))
+			for range 20 {
+				for _, f := range clip {
+					f.Data = bytes.Clone(f.Data)
+					switch rnd.IntN(3) {
+					case 0:
+						f.Data = f.Data[:1+rnd.IntN(len(f.Data))]
+					case 1:
+						for range 1 + rnd.IntN(20) {
+							f.Data[rnd.IntN(len(f.Data))] ^= byte(1 << rnd.IntN(8))
+						}
+					default:
+						for i := range f.Data {
+							f.Data[i] = byte(rnd.Uint32())
+						}
+					}
+					if err := r.Decode(f, true); err != nil {
+						require.True(t, errors.Is(err, codec.ErrBehind) || errors.Is(err, codec.ErrNeedKeyFrame), err)
+					}
+				}
+				if _, err := r.Latest(t.Context()); err != nil {
+					require.ErrorIs(t, err, codec.ErrNoPicture)
+				}
+			}
+			f := clip[0]
+			f.Epoch = 99
+			require.Eventually(t, func() bool { return r.Decode(f, true) == nil }, soon, time.Millisecond)
+			for p := receive(t, r.pictures, "a picture of a good stream"); p.Epoch != 99; {
+				p = receive(t, r.pictures, "a picture of a good stream")
+			}
+		})
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	d, err := codec.New(codec.Options{Path: programPath()})
+	require.NoError(t, err)
+	good := media.EncodedFrame{Codec: media.VP8, KeyFrame: true, Data: []byte{0}}
+	require.ErrorIs(t, d.Decode(good, false), codec.ErrNotRunning)
+	_, err = d.Latest(t.Context())
+	require.ErrorIs(t, err, codec.ErrNotRunning)
+	require.ErrorContains(t, d.SetLongSide(-1), "expected 0 to")
+
+	r := newRig(t, codec.Options{})
+	for _, tt := range []struct {
+		want string
+		f    media.EncodedFrame
+	}{
+		{"expected VP8", media.EncodedFrame{KeyFrame: true, Data: []byte{0}}},
+		{"expected VP8", media.EncodedFrame{Codec: 77, KeyFrame: true, Data: []byte{0}}},
+		{"got 0", media.EncodedFrame{Codec: media.VP8, KeyFrame: true}},
+		{"got 8388609", media.EncodedFrame{Codec: media.VP8, KeyFrame: true, Data: make([]byte, 8<<20+1)}},
+	} {
+		require.ErrorContains(t, r.Decode(tt.f, false), tt.want)
+	}
+	require.ErrorContains(t, r.Run(t.Context()), "running already")
+	_, err = r.LatestSized(t.Context(), 1<<20)
+	require.ErrorContains(t, err, "expected a long side")
+}
+
+func TestLatestEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, codec.Options{})
+	pid := receive(t, r.log.pids, "a process")
+	signalled(t, pid, syscall.SIGSTOP)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer stop()
+	_, err := r.Latest(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func TestNewChecks(t *testing.T) {
+	t.Parallel()
+	_, err := codec.New(codec.Options{Path: filepath.Join(t.TempDir(), "none")})
+	require.ErrorContains(t, err, "find the codec program")
+	_, err = codec.New(codec.Options{Path: programPath(), LongSide: 9000})
+	require.ErrorContains(t, err, "long side")
+	_, err = codec.New(codec.Options{Path: programPath(), Transcode: codec.TranscodeOptions{Codec: media.AV1}})
+	require.ErrorContains(t, err, "expected H264 or VP8")
+}
+
+// The process gets nothing of the bot's environment, and leads a group of its own so
+// that a Ctrl-C on the terminal does not reach it before the bot.
+func TestProcessIsApart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, codec.Options{})
+	pid := receive(t, r.log.pids, "a process")
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	require.NoError(t, err)
+	require.NotContains(t, string(environ), "PATH=")
+	require.NotContains(t, string(environ), "TOUCHLINE")
+	group, err := syscall.Getpgid(pid)
+	require.NoError(t, err)
+	require.Equal(t, pid, group)
+
+	out, err := exec.CommandContext(t.Context(), programPath(), "-check").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "confined: no files, no sockets, no programs")
+}
+
+// A program that is not ours, or of another version, is not started for ever.
+func TestWrongProgram(t *testing.T) {
+	t.Parallel()
+	for _, say := range []string{`printf '\007\000\000\000A\124\103\114\130\377\377'`, `printf 'GET / HTTP/1.0'`} {
+		path := filepath.Join(t.TempDir(), "touchline-codec")
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+say+"\nexec /bin/cat > /dev/null\n"), 0o700)) //nolint:gosec // a program
+		d, err := codec.New(codec.Options{Path: path})
+		require.NoError(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		err = d.Run(ctx)
+		stop()
+		if strings.Contains(say, "HTTP") {
+			require.NoError(t, err, "it may be a fault that passes: tried again until the end")
+			continue
+		}
+		require.ErrorIs(t, err, codec.ErrVersion)
+	}
 }

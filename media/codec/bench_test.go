@@ -1,0 +1,147 @@
+package codec_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+	"touchline/media/codec"
+)
+
+// cpuOf is the processor time of a running process, user and system.
+func cpuOf(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	require.NoError(t, err)
+	// The fields begin after the name, which is in brackets: state is the third.
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	ticks := 0
+	for _, f := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(f)
+		require.NoError(t, err)
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / 100 // USER_HZ
+}
+
+func ownCPU(t testing.TB) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// movingClip makes a moving scene with noise as a browser's encoder would
+// send it: 30 fps, 1.7 Mbit/s, one key frame.
+func movingClip(t testing.TB, c media.Codec, size string, seconds int) (frames []media.EncodedFrame, stream []byte) {
+	t.Helper()
+	args, apt := encodeArgs(c)
+	if c == media.H264 { // what browsers send
+		args = append([]string{"-profile:v", "baseline"}, args...)
+	}
+	in := []string{"-f", "lavfi", "-i", "testsrc2=s=" + size + ":r=30,noise=alls=6:allf=t", "-t", strconv.Itoa(seconds),
+		"-pix_fmt", "yuv420p", "-g", "9999", "-b:v", "1.7M", "-maxrate", "1.7M", "-bufsize", "1M", "-threads", "2"}
+	out := ffmpeg(t, nil, apt, append(append(in, args...), "-")...)
+	return accessUnits(t, c, out), out
+}
+
+// bareDecode is what the same libav decoder alone takes for a stream, on one thread of
+// the ffmpeg program: the floor on this machine, at this moment.
+func bareDecode(t testing.TB, c media.Codec, stream []byte) time.Duration {
+	t.Helper()
+	decoder := map[media.Codec]string{
+		media.VP8: "vp8", media.VP9: "libvpx-vp9", media.H264: "h264", media.H265: "hevc", media.AV1: "libdav1d",
+	}[c]
+	file := filepath.Join(t.TempDir(), "stream")
+	require.NoError(t, os.WriteFile(file, stream, 0o600))
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-threads", "1", "-c:v", decoder, "-i", file,
+		"-f", "null", "-")
+	require.NoError(t, cmd.Run())
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+}
+
+// idleLoop is what only waking up for each frame takes.
+func idleLoop(t testing.TB) float64 {
+	t.Helper()
+	const frames = 5 * clipFPS
+	began, before := time.Now(), ownCPU(t)
+	for i := range frames {
+		time.Sleep(time.Until(began.Add(time.Duration(i) * frameGap)))
+	}
+	return float64(ownCPU(t)-before) / float64(frames*frameGap)
+}
+
+// BenchmarkDecodeSample is the cost of watching a room: 720p30 decoded, two
+// pictures a second scaled to 448 pixels. %core is the processor time of both
+// processes by media time, while access units come in real time ("live", as they do
+// from a room) or as fast as they are taken ("rush"). For comparison, %core-bare is the
+// decoder alone in the ffmpeg program, and %core-wake is this program waking up
+// 30 times a second and doing nothing.
+func BenchmarkDecodeSample(b *testing.B) {
+	const seconds = 20
+	for _, c := range allCodecs() {
+		b.Run(c.String(), func(b *testing.B) {
+			clip, stream := movingClip(b, c, "1280x720", seconds)
+			size := 0
+			for _, f := range clip {
+				size += len(f.Data)
+			}
+			bare := bareDecode(b, c, stream)
+			for _, live := range []bool{true, false} {
+				name := "rush"
+				if live {
+					name = "live"
+				}
+				b.Run(name, func(b *testing.B) {
+					wake := 0.0
+					if live {
+						wake = idleLoop(b)
+					}
+					r := newRig(b, codec.Options{LongSide: 448})
+					pid := receive(b, r.log.pids, "the process")
+					child, own := cpuOf(b, pid), ownCPU(b)
+					pictures := 0
+					for b.Loop() {
+						began := time.Now()
+						for i, f := range clip {
+							f.PTS += time.Duration(b.N) * seconds * time.Second
+							if live {
+								time.Sleep(time.Until(began.Add(time.Duration(i) * frameGap)))
+							}
+							for err := r.Decode(f, i%15 == 0); err != nil; err = r.Decode(f, i%15 == 0) {
+								require.ErrorIs(b, err, codec.ErrBehind)
+							}
+							if !live && i%30 == 29 {
+								_, err := r.Latest(b.Context())
+								require.NoError(b, err)
+							}
+						}
+						_, err := r.Latest(b.Context())
+						require.NoError(b, err)
+						for len(r.pictures) > 0 {
+							<-r.pictures
+							pictures++
+						}
+					}
+					child, own = cpuOf(b, pid)-child, ownCPU(b)-own
+					media := float64(b.N*seconds) * float64(time.Second)
+					b.ReportMetric(100*float64(child+own)/media, "%core")
+					b.ReportMetric(100*float64(own)/media, "%core-parent")
+					b.ReportMetric(100*wake, "%core-wake")
+					b.ReportMetric(100*float64(bare)/float64(seconds*time.Second), "%core-bare")
+					b.ReportMetric(float64(pictures)/float64(b.N*seconds), "pictures/s")
+					b.ReportMetric(float64(8*size)/seconds/1e6, "Mbit/s")
+					b.ReportMetric(0, "ns/op")
+				})
+			}
+		})
+	}
+}
