@@ -1,0 +1,272 @@
+package room_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/livekit/protocol/auth"
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/room"
+)
+
+// steered notes who did what.
+type steered struct {
+	mu   sync.Mutex
+	done []string
+}
+
+func (s *steered) note(what, by string) {
+	s.mu.Lock()
+	s.done = append(s.done, what+" by "+by)
+	s.mu.Unlock()
+}
+
+func (s *steered) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.done...)
+}
+
+func (s *steered) Snapshot() agent.Snapshot { return agent.Snapshot{Engine: "test"} }
+func (s *steered) SetInstruction(text, by string) error {
+	if text == "" {
+		return errors.New("expected some text")
+	}
+	s.note("instruction "+text, by)
+	return nil
+}
+func (s *steered) ClearInstruction(by string)        { s.note("clear", by) }
+func (s *steered) SetProfile(name, by string) error  { s.note("profile "+name, by); return nil }
+func (s *steered) Start(source, by string) error     { s.note("start "+source, by); return nil }
+func (s *steered) Stop(by string)                    { s.note("stop", by) }
+func (s *steered) SelectSource(src, by string) error { s.note("source "+src, by); return nil }
+func (s *steered) Update(v agent.Settings, by string) (agent.Settings, error) {
+	s.note("settings", by)
+	return v, nil
+}
+
+// person joins with any grants and keeps the control replies.
+type person struct {
+	room *lksdk.Room
+
+	mu      sync.Mutex
+	replies []map[string]any
+}
+
+func joinPerson(
+	t *testing.T, s *server, identity string, kind livekit.ParticipantInfo_Kind, attributes map[string]string, ownMetadata bool,
+) *person {
+	t.Helper()
+	grant := &auth.VideoGrant{RoomJoin: true, Room: "match", Agent: kind == livekit.ParticipantInfo_AGENT}
+	grant.SetCanPublishData(true)
+	grant.SetCanSubscribe(true)
+	grant.SetCanUpdateOwnMetadata(ownMetadata)
+	token, err := auth.NewAccessToken(s.APIKey(), s.APISecret()).SetIdentity(identity).SetKind(kind).
+		SetAttributes(attributes).SetVideoGrant(grant).SetValidFor(time.Hour).ToJWT()
+	require.NoError(t, err)
+	p := &person{}
+	cb := lksdk.NewRoomCallback()
+	cb.OnDataPacket = func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
+		u, ok := data.(*lksdk.UserDataPacket)
+		if !ok || u.Topic != room.TopicControlReply {
+			return
+		}
+		var r map[string]any
+		if json.Unmarshal(u.Payload, &r) == nil {
+			p.mu.Lock()
+			p.replies = append(p.replies, r)
+			p.mu.Unlock()
+		}
+	}
+	p.room = lksdk.NewRoom(cb)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, p.room.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithAutoSubscribe(false), lksdk.WithDisableTURN()))
+	t.Cleanup(p.room.Disconnect)
+	return p
+}
+
+func (p *person) rpc(method, payload string) (string, error) {
+	answer, err := p.room.LocalParticipant.PerformRpc(lksdk.PerformRpcParams{
+		DestinationIdentity: "bot", Method: method, Payload: payload,
+	})
+	if err != nil {
+		return "", err
+	}
+	return *answer, nil
+}
+
+// ask sends a message on the data topic and waits for its reply.
+func (p *person) ask(t *testing.T, message string) map[string]any {
+	t.Helper()
+	p.mu.Lock()
+	before := len(p.replies)
+	p.mu.Unlock()
+	packet := lksdk.UserData([]byte(message))
+	packet.Topic = room.TopicControl
+	require.NoError(t, p.room.LocalParticipant.PublishDataPacket(packet, lksdk.WithDataPublishReliable(true)))
+	var reply map[string]any
+	eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.replies) > before {
+			reply = p.replies[before]
+		}
+		return reply != nil
+	}, "no reply to "+message)
+	return reply
+}
+
+func adminToken(t *testing.T, key, secret, roomName string, admin bool, life time.Duration) string {
+	t.Helper()
+	token, err := auth.NewAccessToken(key, secret).SetIdentity("whoever").
+		SetVideoGrant(&auth.VideoGrant{RoomAdmin: admin, Room: roomName}).SetValidFor(life).ToJWT()
+	require.NoError(t, err)
+	return token
+}
+
+// signed makes a JWT of any claims.
+func signed(secret, claims string) string {
+	enc := base64.RawURLEncoding.EncodeToString
+	body := enc([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + enc([]byte(claims))
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(body))
+	return body + "." + enc(mac.Sum(nil))
+}
+
+func TestControl(t *testing.T) {
+	s := startServer(t)
+	bot := startBot(t, s, nil)
+	st := &steered{}
+	control := room.NewControl(bot, agent.ControlConfig{
+		Identities: []string{"boss"}, RoleAttribute: "role", RoleValue: "producer",
+	}, s.keys(), "match", st, testLog(t))
+	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
+	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
+
+	standard := livekit.ParticipantInfo_STANDARD
+	producer := map[string]string{"role": "producer"}
+	boss := joinPerson(t, s, "boss", standard, nil, false)
+	guest := joinPerson(t, s, "guest", standard, nil, false)
+	sure := joinPerson(t, s, "sure", standard, producer, false)
+	self := joinPerson(t, s, "self", standard, producer, true) // it could have given itself the role
+	forger := joinPerson(t, s, "forger", livekit.ParticipantInfo_AGENT, nil, true)
+	seen := func(identity string) func() bool {
+		return func() bool { return bot.CurrentRoom().GetParticipantByIdentity(identity) != nil }
+	}
+	for _, id := range []string{"boss", "guest", "sure", "self", "forger"} {
+		eventually(t, seen(id), id+" is seen by the bot")
+	}
+
+	t.Run("those who may", func(t *testing.T) {
+		answer, err := boss.rpc("touchline.set_instruction", `{"instruction":"the goalkeeper"}`)
+		require.NoError(t, err)
+		require.Contains(t, answer, `"engine":"test"`)
+		require.Equal(t, true, sure.ask(t, `{"id":"7","method":"set_profile","params":{"profile":"sports"}}`)["ok"])
+		require.Equal(t, true, boss.ask(t, `{"method":"update_settings","params":{"settings":{"speech":false}}}`)["ok"])
+		require.Equal(t, true, boss.ask(t, `{"method":"stop"}`)["ok"])
+		require.Equal(t, true, boss.ask(t, `{"method":"start","params":{"source":"camera:x"}}`)["ok"])
+		admin := adminToken(t, s.APIKey(), s.APISecret(), "match", true, time.Hour)
+		require.Equal(t, true, guest.ask(t, `{"method":"clear_instruction","token":"`+admin+`"}`)["ok"])
+		byHand := signed(s.APISecret(), fmt.Sprintf(
+			`{"iss":%q,"exp":%d,"video":{"roomAdmin":true,"room":"match"}}`, s.APIKey(), time.Now().Add(time.Hour).Unix()))
+		require.Equal(t, true, guest.ask(t, `{"method":"status","token":"`+byHand+`"}`)["ok"])
+		_, err = guest.rpc("touchline.select_source", `{"source":"camera:y","token":"`+admin+`"}`)
+		require.NoError(t, err)
+		require.Equal(t, []string{
+			"instruction the goalkeeper by room: boss", "profile sports by room: sure", "settings by room: boss",
+			"stop by room: boss", "start camera:x by room: boss", "clear by room: guest", "source camera:y by room: guest",
+		}, st.all())
+	})
+
+	before := len(st.all())
+	refused := func(t *testing.T, reply map[string]any) {
+		t.Helper()
+		require.Equal(t, false, reply["ok"])
+		require.Equal(t, "forbidden", reply["error"].(map[string]any)["code"])
+	}
+	stop := func(token string) string { return `{"method":"stop","token":"` + token + `"}` }
+
+	t.Run("those who may not", func(t *testing.T) {
+		_, err := guest.rpc("touchline.stop", "")
+		var rpcErr *lksdk.RpcError
+		require.ErrorAs(t, err, &rpcErr)
+		require.Equal(t, lksdk.RpcErrorCode(403), rpcErr.Code)
+		refused(t, guest.ask(t, `{"method":"stop"}`))
+		refused(t, self.ask(t, `{"method":"stop"}`))
+		require.NotEmpty(t, forger.room.LocalParticipant.Identity())
+	})
+	t.Run("forged tokens", func(t *testing.T) {
+		other := strings.Repeat("x", 40)
+		refused(t, guest.ask(t, stop(adminToken(t, s.APIKey(), other, "match", true, time.Hour))))
+		refused(t, guest.ask(t, stop(adminToken(t, "otherkey", s.APISecret(), "match", true, time.Hour))))
+		refused(t, guest.ask(t, stop(adminToken(t, s.APIKey(), s.APISecret(), "elsewhere", true, time.Hour))))
+		refused(t, guest.ask(t, stop(adminToken(t, s.APIKey(), s.APISecret(), "", true, time.Hour))))
+		refused(t, guest.ask(t, stop(adminToken(t, s.APIKey(), s.APISecret(), "match", false, time.Hour))))
+		refused(t, guest.ask(t, stop(signed(s.APISecret(), fmt.Sprintf(
+			`{"iss":%q,"exp":%d,"video":{"roomAdmin":true,"room":"match"}}`, s.APIKey(), time.Now().Add(-time.Hour).Unix())))))
+		refused(t, guest.ask(t, stop("rubbish")))
+		// The algorithm "none" and a body of one's own.
+		refused(t, guest.ask(t, stop("eyJhbGciOiJub25lIn0.eyJ2aWRlbyI6eyJyb29tQWRtaW4iOnRydWUsInJvb20iOiJtYXRjaCJ9fQ.")))
+	})
+	t.Run("forged senders", func(t *testing.T) {
+		// An agent names another as the sender, in every place that has one.
+		forged := &livekit.DataPacket{ParticipantIdentity: "boss", Value: &livekit.DataPacket_User{User: &livekit.UserPacket{
+			Payload: []byte(`{"method":"stop"}`), Topic: new(room.TopicControl), ParticipantIdentity: "boss",
+		}}}
+		require.NoError(t, forger.room.LocalParticipant.PublishDataPacket(rawForged{forged}, lksdk.WithDataPublishReliable(true)))
+		refused(t, forger.ask(t, `{"method":"stop"}`)) // by then the forged one was seen as well
+		// A text stream on the control topic, and one on the chat, in another's name.
+		for _, topic := range []string{room.TopicControl, "lk.chat"} {
+			for _, p := range textStream("s-"+topic, topic, `{"method":"stop"}`) {
+				p.ParticipantIdentity = "boss"
+				require.NoError(t, forger.room.LocalParticipant.PublishDataPacket(rawForged{p}, lksdk.WithDataPublishReliable(true)))
+			}
+		}
+		refused(t, forger.ask(t, `{"method":"stop"}`))
+	})
+	t.Run("bad requests of those who may", func(t *testing.T) {
+		for _, message := range []string{
+			`{`, `[]`, `{"method":"stop"} {}`, `{"method":"stop","colour":1}`, `{"method":"fly"}`,
+			`{"method":"set_instruction"}`, `{"method":"set_instruction","params":{"instruction":""}}`,
+			`{"method":"set_instruction","params":{"instruction":7}}`, `{"method":"update_settings","params":{"settings":{"speed":1}}}`,
+			`{"method":"set_instruction","params":{"instruction":"` + strings.Repeat("x", 14000) + `", "nonsense": 1}}`,
+		} {
+			reply := boss.ask(t, message)
+			require.Equal(t, false, reply["ok"], message)
+			require.Equal(t, "bad_request", reply["error"].(map[string]any)["code"], message)
+			require.NotEmpty(t, reply["error"].(map[string]any)["message"])
+		}
+		_, err := boss.rpc("touchline.fly", "{}")
+		require.Error(t, err)
+	})
+	require.Len(t, st.all(), before, "nobody else steered")
+}
+
+type rawForged struct{ *livekit.DataPacket }
+
+func (r rawForged) ToProto() *livekit.DataPacket { return r.DataPacket }
+
+func textStream(id, topic, text string) []*livekit.DataPacket {
+	return []*livekit.DataPacket{
+		{Value: &livekit.DataPacket_StreamHeader{StreamHeader: &livekit.DataStream_Header{
+			StreamId: id, Topic: topic, MimeType: "text/plain", Timestamp: 1,
+			ContentHeader: &livekit.DataStream_Header_TextHeader{TextHeader: &livekit.DataStream_TextHeader{}},
+		}}},
+		{Value: &livekit.DataPacket_StreamChunk{StreamChunk: &livekit.DataStream_Chunk{StreamId: id, Content: []byte(text)}}},
+		{Value: &livekit.DataPacket_StreamTrailer{StreamTrailer: &livekit.DataStream_Trailer{StreamId: id}}},
+	}
+}
