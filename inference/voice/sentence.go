@@ -26,8 +26,9 @@ const (
 // not to be inference.Silence.
 type splitter struct {
 	rest    strings.Builder
-	started bool // a piece has been cut
-	certain bool // the text is more than the silence mark
+	mute    string // what cannot be spoken goes with the next piece
+	started bool   // a piece has been cut
+	certain bool   // the text is more than the silence mark
 }
 
 // push takes the next bit of text and returns the pieces that are complete.
@@ -59,14 +60,16 @@ func (s *splitter) cut(last bool) []string {
 		if n == 0 {
 			break
 		}
-		if p := strings.TrimSpace(text[:n]); speaks(p) {
+		if p := strings.TrimSpace(s.mute + text[:n]); speaks(p) {
 			pieces = append(pieces, p)
-			s.started = true
+			s.started, s.mute = true, ""
+		} else if p != "" {
+			s.mute = p + " "
 		}
 		text = text[n:]
 	}
 	if last {
-		if p := strings.TrimSpace(text); speaks(p) {
+		if p := strings.TrimSpace(s.mute + text); speaks(p) {
 			pieces = append(pieces, p)
 		}
 		text = ""
@@ -91,7 +94,11 @@ func cutPoint(text string, clause int, last bool) int {
 	for i, r := range text {
 		after := i + utf8.RuneLen(r)
 		if r == utf8.RuneError {
-			after = i + 1
+			if !last && !utf8.FullRuneInString(text[i:]) {
+				return 0 // the rest of the character is on its way
+			}
+			_, size := utf8.DecodeRuneInString(text[i:])
+			after = i + size
 		}
 		count++
 		if unicode.IsSpace(r) {

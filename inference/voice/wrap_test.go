@@ -1,0 +1,378 @@
+package voice_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/voice"
+)
+
+// engine is a model and a session that answers with fixed chunks.
+type engine struct {
+	chunks []inference.Chunk
+	err    error                            // after the last chunk
+	before func(ctx context.Context, i int) // runs before chunk i
+	closed bool
+}
+
+func (e *engine) Name() string                           { return "test" }
+func (e *engine) NewSession() (inference.Session, error) { return e, nil }
+func (e *engine) Close() error                           { e.closed = true; return nil }
+
+func (e *engine) Status() inference.Status {
+	return inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "ready"}
+}
+
+func (e *engine) Generate(ctx context.Context, _ inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		for i, c := range e.chunks {
+			if e.before != nil {
+				e.before(ctx, i)
+			}
+			if ctx.Err() != nil {
+				yield(inference.Chunk{}, ctx.Err())
+				return
+			}
+			if !yield(c, nil) {
+				return
+			}
+		}
+		if e.err != nil {
+			yield(inference.Chunk{}, e.err)
+		}
+	}
+}
+
+// letters streams a text in bits of n bytes.
+func letters(text string, n int) []inference.Chunk {
+	var chunks []inference.Chunk
+	for len(text) > 0 {
+		k := min(n, len(text))
+		chunks = append(chunks, inference.Chunk{Text: text[:k]})
+		text = text[k:]
+	}
+	return chunks
+}
+
+// answer is all that a session said.
+type answer struct {
+	text   strings.Builder
+	spoken []inference.Chunk
+	err    error
+}
+
+func (a *answer) words() string {
+	var all []string
+	for _, c := range a.spoken {
+		for _, w := range c.Words {
+			all = append(all, w.Text)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+func (a *answer) duration() time.Duration {
+	var d time.Duration
+	for _, c := range a.spoken {
+		d += time.Duration(len(c.Audio)) * time.Second / time.Duration(c.AudioRate)
+	}
+	return d
+}
+
+func ask(t testing.TB, m inference.Model, p inference.Prompt) *answer {
+	t.Helper()
+	s, err := m.NewSession()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	a := &answer{}
+	for c, err := range s.Generate(t.Context(), p) {
+		require.NoError(t, a.err, "an error is the last element")
+		a.err = err
+		a.text.WriteString(c.Text)
+		if len(c.Audio) > 0 {
+			a.spoken = append(a.spoken, c)
+		}
+	}
+	return a
+}
+
+func TestSplit(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       []string
+	}{
+		{"sentences", "A goal! The red team leads. Is it over?", []string{"A goal!", "The red team leads.", "Is it over?"}},
+		{"numbers", "It is 2.5 to 1,000 now. It was 3.1 before.", []string{"It is 2.5 to 1,000 now.", "It was 3.1 before."}},
+		{"abbreviations", "Dr. Smith vs. Mr. Jones, e.g. today. Yes.", []string{"Dr. Smith vs. Mr. Jones,", "e.g. today.", "Yes."}},
+		{"initials", "J. R. Smith scores. The U.S. team waits.", []string{"J. R. Smith scores.", "The U.S. team waits."}},
+		{"list", "1. The red team.\n2. The blue team.\n", []string{"1. The red team.", "2. The blue team."}},
+		{"first clause comes early", "The red team moves to the left, and then on, and on to the end of the pitch where nobody is waiting, it seems.",
+			[]string{"The red team moves to the left,",
+				"and then on, and on to the end of the pitch where nobody is waiting,", "it seems."}},
+		{"silence", "...", nil},
+		{"silence with a space", " ... \n", nil},
+		{"silence in one sign", "…", nil},
+		{"short", "Goal!", []string{"Goal!"}},
+		{"dots in front", "... and a goal for red.", []string{"... and a goal for red."}},
+		{"quotes", `He says "Go on!" and runs. So.`, []string{`He says "Go on!"`, "and runs.", "So."}},
+		{"emoji alone", "Goal! 🎉🎉\nYes.", []string{"Goal!", "🎉🎉 Yes."}},
+		{"chinese", "红队进球了。蓝队没有机会！", []string{"红队进球了。", "蓝队没有机会！"}},
+		{"address", "See https://a.example/x.y?z. Done.", []string{"See https://a.example/x.y?z.", "Done."}},
+		{"no end", strings.Repeat("word ", 60), []string{
+			strings.TrimSpace(strings.Repeat("word ", 36)), strings.TrimSpace(strings.Repeat("word ", 24))}},
+		{"no space", strings.Repeat("a", 200), []string{strings.Repeat("a", 180), strings.Repeat("a", 20)}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, n := range []int{1, 7, len(tt.text)} {
+				var deltas []string
+				for _, c := range letters(tt.text, n) {
+					deltas = append(deltas, c.Text)
+				}
+				require.Equal(t, tt.want, voice.Split(deltas...), "in bits of %d bytes", n)
+			}
+		})
+	}
+}
+
+func FuzzSplit(f *testing.F) {
+	f.Add("A goal! It is 2.5 to 1. Dr. Smith...", uint8(3))
+	f.Add("...", uint8(1))
+	f.Add("红队进球了。\xff\xfe 1. a", uint8(2))
+	f.Fuzz(func(t *testing.T, text string, n uint8) {
+		var deltas []string
+		for _, c := range letters(text, int(n)+1) {
+			deltas = append(deltas, c.Text)
+		}
+		pieces := voice.Split(deltas...)
+		for _, p := range pieces {
+			require.NotEmpty(t, voice.Script(p))
+		}
+		if !utf8.ValidString(text) {
+			return
+		}
+		// Nothing is lost, doubled or invented, but for an end that cannot be spoken.
+		whole, kept := solid(text), solid(strings.Join(pieces, ""))
+		require.True(t, strings.HasPrefix(whole, kept), "%q, %q", whole, kept)
+		require.Empty(t, voice.Script(whole[len(kept):]))
+	})
+}
+
+// solid is the text without its spaces.
+func solid(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+func TestWrapSpeaksTheWholeText(t *testing.T) {
+	text := "**What a goal!** The red team leads by 2.5 points, says Dr. Smith. 🎉 See https://a.example/x. That is all"
+	for _, n := range []int{1, 9, len(text)} {
+		m := voice.Wrap(&engine{chunks: letters(text, n)}, synth(t, "auto"))
+		a := ask(t, m, inference.Prompt{Speech: true})
+		require.NoError(t, a.err)
+		require.Equal(t, text, a.text.String(), "the text passes unchanged")
+		require.Equal(t, text, a.words())
+		require.GreaterOrEqual(t, len(a.spoken), 4)
+		require.Greater(t, a.duration(), 4*time.Second)
+		for _, c := range a.spoken {
+			total := time.Duration(len(c.Audio)) * time.Second / time.Duration(c.AudioRate)
+			require.Less(t, c.Words[0].Start, 40*time.Millisecond, "silence in front is cut off")
+			last := c.Words[len(c.Words)-1]
+			require.Less(t, total-last.End, 250*time.Millisecond, "and behind")
+			for i, w := range c.Words {
+				require.LessOrEqual(t, w.Start, w.End)
+				require.LessOrEqual(t, w.End, total)
+				if i > 0 {
+					require.GreaterOrEqual(t, w.Start, c.Words[i-1].End)
+				}
+			}
+		}
+	}
+}
+
+func TestWrapSpeaksWhileTheTextStreams(t *testing.T) {
+	heard := make(chan struct{})
+	e := &engine{chunks: []inference.Chunk{{Text: "What a goal! "}, {Text: "And more."}}}
+	e.before = func(ctx context.Context, i int) {
+		if i == 1 { // the engine thinks until the first sentence has been heard
+			select {
+			case <-heard:
+			case <-ctx.Done():
+			}
+		}
+	}
+	s, err := voice.Wrap(e, synth(t, "flite")).NewSession()
+	require.NoError(t, err)
+	var order []string
+	for c, err := range s.Generate(t.Context(), inference.Prompt{Speech: true}) {
+		require.NoError(t, err)
+		if c.Text != "" {
+			order = append(order, c.Text)
+		}
+		if len(c.Audio) > 0 {
+			if len(order) == 1 {
+				close(heard)
+			}
+			order = append(order, "sound of "+c.Words[0].Text)
+		}
+	}
+	require.Equal(t, []string{"What a goal! ", "sound of What", "And more.", "sound of And"}, order)
+}
+
+func TestWrapKeepsSilence(t *testing.T) {
+	for _, text := range []string{"...", " ...", "…", ".", ""} {
+		a := ask(t, voice.Wrap(&engine{chunks: letters(text, 1)}, synth(t, "flite")), inference.Prompt{Speech: true})
+		require.NoError(t, a.err)
+		require.Equal(t, text, a.text.String())
+		require.Empty(t, a.spoken)
+	}
+}
+
+func TestWrapPassesWhatNeedsNoVoice(t *testing.T) {
+	own := []inference.Chunk{
+		{Text: "What a goal! "},
+		{Audio: []int16{1, 2, 3}, AudioRate: 24000},
+		{Text: "And more. And more.", Audio: []int16{4, 5}, AudioRate: 24000},
+	}
+	a := ask(t, voice.Wrap(&engine{chunks: own}, synth(t, "flite")), inference.Prompt{Speech: true})
+	require.NoError(t, a.err)
+	require.Equal(t, "What a goal! And more. And more.", a.text.String())
+	for _, c := range a.spoken {
+		require.NotEqual(t, 16000, c.AudioRate, "two voices at once")
+	}
+
+	a = ask(t, voice.Wrap(&engine{chunks: letters("What a goal!", 3)}, synth(t, "flite")), inference.Prompt{})
+	require.Equal(t, "What a goal!", a.text.String())
+	require.Empty(t, a.spoken)
+}
+
+func TestWrapSpeaksThePromptsLanguage(t *testing.T) {
+	m := voice.Wrap(&engine{chunks: letters("Tor für Rot!", 4)}, synth(t, "auto"))
+	a := ask(t, m, inference.Prompt{Speech: true, Language: "de-DE"})
+	require.NoError(t, a.err)
+	require.Len(t, a.spoken, 1)
+	require.Equal(t, 22050, a.spoken[0].AudioRate, "espeak-ng's rate")
+}
+
+func TestWrapTextGoesOnWithoutAVoice(t *testing.T) {
+	program := t.TempDir()
+	t.Setenv("PATH", program)
+	var logged bytes.Buffer
+	s, err := voice.New(inference.VoiceConfig{}, zerolog.New(&logged))
+	require.NoError(t, err)
+	m := voice.Wrap(&engine{chunks: letters("One goal here. Two goals there. Three goals.", 5)}, s)
+	for range 2 {
+		a := ask(t, m, inference.Prompt{Speech: true})
+		require.NoError(t, a.err)
+		require.Equal(t, "One goal here. Two goals there. Three goals.", a.text.String())
+		require.Empty(t, a.spoken)
+	}
+	require.Equal(t, 1, strings.Count(logged.String(), "apt-get install flite"), "said once")
+	require.Equal(t, inference.PhaseReady, m.Status().Phase)
+	require.Contains(t, m.Status().Detail, "ready; no voice: ")
+	require.Contains(t, m.Status().Detail, "apt-get install flite")
+}
+
+func TestWrapTellsTheEnginesErrorLast(t *testing.T) {
+	broken := errors.New("the server hung up")
+	m := voice.Wrap(&engine{chunks: letters("What a goal! And then the", 6), err: broken}, synth(t, "flite"))
+	a := ask(t, m, inference.Prompt{Speech: true})
+	require.ErrorIs(t, a.err, broken)
+	require.Equal(t, "What a goal! And then the", a.text.String())
+	require.Len(t, a.spoken, 1, "the sentence that was complete is spoken")
+}
+
+func TestWrapEndsWithItsContextAndWithTheLoop(t *testing.T) {
+	e := &engine{chunks: letters("What a goal! And more.", 3)}
+	e.before = func(ctx context.Context, i int) {
+		if i == 5 {
+			<-ctx.Done()
+		}
+	}
+	s, err := voice.Wrap(e, synth(t, "flite")).NewSession()
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var last error
+	for c, err := range s.Generate(ctx, inference.Prompt{Speech: true}) {
+		last = err
+		if len(c.Audio) > 0 {
+			cancel()
+		}
+	}
+	require.ErrorIs(t, last, context.Canceled)
+
+	for range s.Generate(t.Context(), inference.Prompt{Speech: true}) {
+		break // goleak sees whether anything stays behind
+	}
+}
+
+func TestWrapBoundsALongAnswer(t *testing.T) {
+	// The voice hangs, the engine does not stop talking.
+	program(t, "flite", "exec sleep 300")
+	e := &engine{chunks: letters(strings.Repeat("Goal again. ", 3000), 600)}
+	s, err := voice.Wrap(e, synth(t, "flite")).NewSession()
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	text := 0
+	for c := range s.Generate(ctx, inference.Prompt{Speech: true}) {
+		text += len(c.Text)
+		if text == 36000 {
+			cancel()
+		}
+	}
+	require.Equal(t, 36000, text, "the text does not wait for the voice")
+}
+
+// watcher is an engine that wants to see frames.
+type watcher struct {
+	engine
+	seen int
+}
+
+func (w *watcher) NewSession() (inference.Session, error) { return w, nil }
+func (w *watcher) Observe(inference.Frame)                { w.seen++ }
+
+func TestWrapPassesFramesToObservers(t *testing.T) {
+	w := &watcher{}
+	s, err := voice.Wrap(w, synth(t, "flite")).NewSession()
+	require.NoError(t, err)
+	o, ok := s.(inference.Observer)
+	require.True(t, ok)
+	o.Observe(inference.Frame{})
+	require.Equal(t, 1, w.seen)
+
+	s, err = voice.Wrap(&engine{}, synth(t, "flite")).NewSession()
+	require.NoError(t, err)
+	_, ok = s.(inference.Observer)
+	require.False(t, ok, "an engine that does not watch is not shown frames")
+}
+
+// BenchmarkFirstSound is the time from a streamed sentence's last letter to its sound.
+func BenchmarkFirstSound(b *testing.B) {
+	s, err := voice.Wrap(&engine{chunks: letters("The red team scores. And then it goes on.", 4)}, synth(b, "flite")).NewSession()
+	require.NoError(b, err)
+	for b.Loop() {
+		for c := range s.Generate(b.Context(), inference.Prompt{Speech: true}) {
+			if len(c.Audio) > 0 {
+				break
+			}
+		}
+	}
+}
