@@ -1,0 +1,610 @@
+package residency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/inference"
+	"touchline/inference/residency"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// engine is a small engine that keeps book of its life. It answers each prompt
+// with its text after a second of thought.
+type engine struct {
+	t     *testing.T
+	think time.Duration
+	rooms int // at once
+
+	mu       sync.Mutex
+	loads    int
+	closes   int
+	open     int // sessions
+	busy     int
+	asked    []string
+	observed int
+	fail     error // of the next loads
+	sick     bool  // what Status says
+}
+
+func (e *engine) load(ctx context.Context, progress residency.Progress) (inference.Model, error) {
+	for i := range 5 {
+		progress(i*20, fmt.Sprintf("part %d", i))
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fail != nil {
+		return nil, e.fail
+	}
+	e.loads++
+	e.sick = false
+	return &model{e}, nil
+}
+
+func (e *engine) set(change func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change()
+}
+
+type model struct{ e *engine }
+
+func (m *model) Name() string { return "small engine" }
+
+func (m *model) Status() inference.Status {
+	m.e.mu.Lock()
+	defer m.e.mu.Unlock()
+	if m.e.sick {
+		return inference.Status{Phase: inference.PhaseFailed, Detail: "the device fell off"}
+	}
+	return inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "well"}
+}
+
+func (m *model) NewSession() (inference.Session, error) {
+	m.e.set(func() { m.e.open++ })
+	return &conversation{m.e}, nil
+}
+
+func (m *model) Close() error {
+	m.e.mu.Lock()
+	defer m.e.mu.Unlock()
+	require.Zero(m.e.t, m.e.open, "sessions are closed before the model")
+	require.Zero(m.e.t, m.e.busy, "no prompt is under way")
+	m.e.closes++
+	require.Equal(m.e.t, m.e.loads, m.e.closes, "closed once per load")
+	return nil
+}
+
+type conversation struct{ e *engine }
+
+func (c *conversation) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		c.e.set(func() {
+			c.e.busy++
+			require.LessOrEqual(c.e.t, c.e.busy, max(c.e.rooms, 1))
+			c.e.asked = append(c.e.asked, p.Text)
+		})
+		defer c.e.set(func() { c.e.busy-- })
+		if p.Text == "panic" {
+			panic("as asked")
+		}
+		select {
+		case <-time.After(c.e.think):
+			yield(inference.Chunk{Text: p.Text}, nil)
+		case <-ctx.Done():
+			yield(inference.Chunk{}, ctx.Err())
+		}
+	}
+}
+
+func (c *conversation) Observe(inference.Frame) { c.e.set(func() { c.e.observed++ }) }
+
+func (c *conversation) Close() error {
+	c.e.set(func() { c.e.open-- })
+	return nil
+}
+
+// start runs a Keeper until the test ends.
+func start(t *testing.T, o residency.Options) (*engine, *residency.Keeper) {
+	t.Helper()
+	e := &engine{t: t, think: time.Second, rooms: o.Parallel}
+	k, err := residency.New(e.load, o)
+	require.NoError(t, err)
+	ran := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ends before the bubble does
+	go func() { ran <- k.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ran)
+		e.set(func() { require.Equal(t, e.loads, e.closes, "what was loaded was closed") })
+	})
+	synctest.Wait()
+	return e, k
+}
+
+func open(t *testing.T, k *residency.Keeper) inference.Session {
+	t.Helper()
+	s, err := k.NewSession()
+	require.NoError(t, err)
+	return s
+}
+
+func ask(ctx context.Context, s inference.Session, p inference.Prompt) (string, error) {
+	text := ""
+	for c, err := range s.Generate(ctx, p) {
+		if err != nil {
+			return text, err
+		}
+		text += c.Text //nolint:perfsprint // one chunk
+	}
+	return text, nil
+}
+
+// bubble runs a test in made-up time.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+func TestLoadsOnDemandAndShowsProgress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		warm := func(_ context.Context, m inference.Model, progress residency.Progress) error {
+			require.Equal(t, "small engine", m.Name())
+			<-time.After(time.Second)
+			progress(50, "half warm")
+			<-time.After(time.Second)
+			return nil
+		}
+		e, k := start(t, residency.Options{Name: "engine", Warm: warm})
+		time.Sleep(time.Hour)
+		require.Equal(t, inference.Status{Phase: inference.PhaseUnloaded, Detail: "loads when it is needed"}, k.Status())
+		require.Zero(t, e.loads)
+		require.Equal(t, "engine", k.Name())
+
+		s := open(t, k)
+		defer s.Close()
+		synctest.Wait()
+		require.Equal(t, inference.Status{Phase: inference.PhaseLoading, Detail: "part 0"}, k.Status())
+		time.Sleep(2500 * time.Millisecond)
+		require.Equal(t, inference.Status{Phase: inference.PhaseLoading, Percent: 32, Detail: "part 2"}, k.Status())
+		time.Sleep(3 * time.Second)
+		require.Equal(t, inference.Status{Phase: inference.PhaseWarming, Percent: 80, Detail: "warming up engine"}, k.Status())
+		time.Sleep(time.Second)
+		require.Equal(t, inference.Status{Phase: inference.PhaseWarming, Percent: 90, Detail: "half warm"}, k.Status())
+		time.Sleep(time.Second)
+		require.Equal(t, inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "well"}, k.Status())
+		require.Equal(t, "small engine", k.Name())
+	})
+}
+
+func TestPromptWaitsForTheModel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, k := start(t, residency.Options{})
+		s := open(t, k)
+		defer s.Close()
+		begin := time.Now()
+		text, err := ask(t.Context(), s, inference.Prompt{Text: "hello"})
+		require.NoError(t, err)
+		require.Equal(t, "hello", text)
+		require.Equal(t, 6*time.Second, time.Since(begin), "5 s of loading, 1 s of thought")
+	})
+}
+
+func TestPreload(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e, k := start(t, residency.Options{Preload: true, IdleUnload: time.Minute})
+		time.Sleep(6 * time.Second)
+		require.Equal(t, inference.PhaseReady, k.Status().Phase)
+		time.Sleep(time.Minute)
+		require.Equal(t, inference.PhaseUnloaded, k.Status().Phase, "unused is unused")
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, e.loads)
+	})
+}
+
+// TestIdleUnloadCountsLiveSessions: an open session keeps the model however long it says nothing.
+func TestIdleUnloadCountsLiveSessions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e, k := start(t, residency.Options{IdleUnload: time.Minute})
+		a, b := open(t, k), open(t, k)
+		_, err := ask(t.Context(), a, inference.Prompt{Text: "1"})
+		require.NoError(t, err)
+		time.Sleep(24 * time.Hour)
+		require.Equal(t, inference.PhaseReady, k.Status().Phase)
+		require.NoError(t, a.Close())
+		require.NoError(t, a.Close(), "twice is once")
+		time.Sleep(24 * time.Hour)
+		require.Equal(t, inference.PhaseReady, k.Status().Phase, "one is still open")
+		require.NoError(t, b.Close())
+		time.Sleep(59 * time.Second)
+		require.Equal(t, inference.PhaseReady, k.Status().Phase)
+		// A new session within the time starts it anew.
+		c := open(t, k)
+		time.Sleep(time.Hour)
+		require.NoError(t, c.Close())
+		time.Sleep(59 * time.Second)
+		require.Equal(t, inference.PhaseReady, k.Status().Phase)
+		time.Sleep(2 * time.Second)
+		st := k.Status()
+		require.Equal(t, inference.PhaseUnloaded, st.Phase)
+		require.Contains(t, st.Detail, "loads again on demand")
+		require.Equal(t, 1, e.closes)
+
+		// On demand again.
+		d := open(t, k)
+		defer d.Close()
+		text, err := ask(t.Context(), d, inference.Prompt{Text: "again"})
+		require.NoError(t, err)
+		require.Equal(t, "again", text)
+		require.Equal(t, 2, e.loads)
+		require.Equal(t, uint64(1), k.Stats().Unloads)
+	})
+}
+
+func TestNoIdleUnloadByDefault(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, k := start(t, residency.Options{Preload: true})
+		time.Sleep(1000 * time.Hour)
+		require.Equal(t, inference.PhaseReady, k.Status().Phase)
+	})
+}
+
+// TestFailedLoad: the reason is told at once, and the load tried again without anybody asking.
+func TestFailedLoad(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e, k := start(t, residency.Options{})
+		e.set(func() { e.fail = errors.New("no such folder") })
+		s := open(t, k)
+		defer s.Close()
+		_, err := ask(t.Context(), s, inference.Prompt{Text: "x"})
+		require.ErrorIs(t, err, inference.ErrNotReady)
+		require.ErrorContains(t, err, "no such folder")
+		require.Equal(t, inference.Status{
+			Phase: inference.PhaseFailed, Detail: "no such folder; next attempt in 2s",
+		}, k.Status())
+		begin := time.Now()
+		_, err = ask(t.Context(), s, inference.Prompt{Text: "x"})
+		require.ErrorIs(t, err, inference.ErrNotReady)
+		require.Zero(t, time.Since(begin), "nobody waits for what failed")
+
+		// 5 s a load and 2, 4, 8, 16, 32, then 60 s between them.
+		time.Sleep(10 * time.Minute)
+		n := k.Stats().Failures
+		require.InDelta(t, 13, float64(n), 1)
+		e.set(func() { e.fail = nil })
+		time.Sleep(66 * time.Second)
+		require.Equal(t, inference.PhaseReady, k.Status().Phase)
+		text, err := ask(t.Context(), s, inference.Prompt{Text: "x"})
+		require.NoError(t, err)
+		require.Equal(t, "x", text)
+	})
+}
+
+func TestFailedWarmUpClosesTheModel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		warm := func(context.Context, inference.Model, residency.Progress) error { return errors.New("it cannot see") }
+		e, k := start(t, residency.Options{Warm: warm})
+		s := open(t, k)
+		defer s.Close()
+		time.Sleep(6 * time.Second)
+		require.Contains(t, k.Status().Detail, "it cannot see")
+		require.Equal(t, 1, e.closes)
+	})
+}
+
+func TestNothingLoadsForNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e, k := start(t, residency.Options{})
+		e.set(func() { e.fail = errors.New("no") })
+		require.NoError(t, open(t, k).Close())
+		time.Sleep(6 * time.Second)
+		require.LessOrEqual(t, k.Stats().Failures, uint64(1))
+		time.Sleep(time.Hour)
+		require.LessOrEqual(t, k.Stats().Failures, uint64(1), "the session is gone, so is the need")
+	})
+}
+
+// TestModelThatBreaksIsLoadedAgain: found out by a prompt, or by whoever looks at the status.
+func TestModelThatBreaksIsLoadedAgain(t *testing.T) {
+	for _, by := range []string{"prompt", "status"} {
+		t.Run(by, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				e, k := start(t, residency.Options{})
+				s := open(t, k)
+				defer s.Close()
+				_, err := ask(t.Context(), s, inference.Prompt{Text: "1"})
+				require.NoError(t, err)
+				e.set(func() { e.sick = true })
+				if by == "prompt" {
+					_, err = ask(t.Context(), s, inference.Prompt{Text: "2"})
+					require.NoError(t, err)
+				} else {
+					require.Equal(t, inference.PhaseFailed, k.Status().Phase)
+				}
+				synctest.Wait()
+				require.Equal(t, inference.PhaseFailed, k.Status().Phase)
+				require.Contains(t, k.Status().Detail, "fell off")
+				require.Equal(t, 1, e.closes)
+				time.Sleep(8 * time.Second)
+				require.Equal(t, inference.PhaseReady, k.Status().Phase)
+				text, err := ask(t.Context(), s, inference.Prompt{Text: "3"})
+				require.NoError(t, err, "the session lives on")
+				require.Equal(t, "3", text)
+			})
+		})
+	}
+}
+
+// queueUp asks each text in its turn, in one goroutine each, and returns the errors when all have ended.
+func queueUp(t *testing.T, k *residency.Keeper, prompts ...inference.Prompt) func() []error {
+	t.Helper()
+	errs := make([]error, len(prompts))
+	var wg sync.WaitGroup
+	for i, p := range prompts {
+		s := open(t, k)
+		wg.Go(func() {
+			defer s.Close()
+			_, errs[i] = ask(t.Context(), s, p)
+		})
+		synctest.Wait() // so that they come in this order
+	}
+	return func() []error { wg.Wait(); return errs }
+}
+
+func TestInteractiveBeforeBatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e, k := start(t, residency.Options{})
+		wait := queueUp(t, k,
+			inference.Prompt{Text: "b1", Batch: true}, inference.Prompt{Text: "b2", Batch: true},
+			inference.Prompt{Text: "i1"}, inference.Prompt{Text: "b3", Batch: true}, inference.Prompt{Text: "i2"},
+		)
+		require.Equal(t, 5, k.Stats().Waiting)
+		for _, err := range wait() {
+			require.NoError(t, err)
+		}
+		require.Equal(t, []string{"i1", "i2", "b1", "b2", "b3"}, e.asked)
+	})
+}
+
+func TestParallel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, k := start(t, residency.Options{Parallel: 3, Preload: true})
+		time.Sleep(6 * time.Second)
+		begin := time.Now()
+		for _, err := range queueUp(t, k, make([]inference.Prompt, 7)...)() {
+			require.NoError(t, err)
+		}
+		require.Equal(t, 3*time.Second, time.Since(begin))
+	})
+}
+
+func TestOverload(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e, k := start(t, residency.Options{MaxQueue: 2, Preload: true})
+		time.Sleep(6 * time.Second)
+		wait := queueUp(t, k,
+			inference.Prompt{Text: "running"},
+			inference.Prompt{Text: "b1", Batch: true}, inference.Prompt{Text: "b2", Batch: true},
+			inference.Prompt{Text: "b3", Batch: true}, // no room
+			inference.Prompt{Text: "i1"},              // takes b2's place
+			inference.Prompt{Text: "i2"},              // takes b1's
+			inference.Prompt{Text: "i3"},              // no room among its own
+		)
+		errs := wait()
+		over := inference.ErrOverloaded
+		for i, want := range []error{nil, over, over, over, nil, nil, over} {
+			require.ErrorIs(t, errs[i], want, "%d", i)
+		}
+		require.Equal(t, []string{"running", "i1", "i2"}, e.asked)
+		require.Equal(t, uint64(4), k.Stats().Overloaded)
+	})
+}
+
+// TestCancelledPromptsLeaveTheQueue: in the queue, at the very moment of being let in, and under way.
+func TestCancelledPromptsLeaveTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e, k := start(t, residency.Options{Preload: true})
+		time.Sleep(6 * time.Second)
+		e.think = time.Hour
+		a, b, c := open(t, k), open(t, k), open(t, k)
+		defer func() { _, _, _ = a.Close(), b.Close(), c.Close() }()
+		var wg sync.WaitGroup
+		wg.Go(func() { // Under way when its time is up.
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			_, err := ask(ctx, a, inference.Prompt{Text: "a"})
+			require.ErrorIs(t, err, context.DeadlineExceeded) //nolint:testifylint // ends the goroutine only
+		})
+		synctest.Wait()
+		wg.Go(func() { // In the queue when its time is up; at 3 s it is let in and times out in one.
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			_, err := ask(ctx, b, inference.Prompt{Text: "b"})
+			require.ErrorIs(t, err, context.DeadlineExceeded) //nolint:testifylint // as above
+		})
+		wg.Wait()
+		require.Zero(t, k.Stats().Running)
+		require.Zero(t, k.Stats().Waiting)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := ask(ctx, c, inference.Prompt{Text: "c"})
+		require.ErrorIs(t, err, context.Canceled)
+
+		e.think = time.Second
+		text, err := ask(t.Context(), a, inference.Prompt{Text: "after"})
+		require.NoError(t, err)
+		require.Equal(t, "after", text)
+	})
+}
+
+func TestPanicFreesThePlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, k := start(t, residency.Options{})
+		s := open(t, k)
+		defer s.Close()
+		require.PanicsWithValue(t, "as asked", func() { _, _ = ask(t.Context(), s, inference.Prompt{Text: "panic"}) })
+		_, err := ask(t.Context(), s, inference.Prompt{Text: "x"})
+		require.NoError(t, err)
+		for range s.Generate(t.Context(), inference.Prompt{Text: "y"}) {
+			break
+		}
+		require.Zero(t, k.Stats().Running)
+	})
+}
+
+// TestRandomDay throws prompts with random limits, priorities and sessions at a model that sometimes
+// breaks. Whatever happened, the next prompt is answered, and nothing is left over.
+func TestRandomDay(t *testing.T) {
+	for seed := range uint64(5) {
+		bubble(t, func(t *testing.T) {
+			e, k := start(t, residency.Options{Parallel: 2, MaxQueue: 4, IdleUnload: 20 * time.Second})
+			r := rand.New(rand.NewPCG(seed, 7))
+			var wg sync.WaitGroup
+			for range 400 {
+				time.Sleep(time.Duration(r.Int64N(int64(1500 * time.Millisecond))))
+				if r.IntN(100) == 0 {
+					time.Sleep(time.Minute) // long enough to unload
+				}
+				if r.IntN(60) == 0 {
+					e.set(func() { e.sick = true })
+				}
+				limit, batch, quit := time.Duration(r.Int64N(int64(6*time.Second))), r.IntN(3) == 0, r.IntN(5) == 0
+				s := open(t, k)
+				wg.Go(func() {
+					defer s.Close()
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					defer cancel()
+					s.(inference.Observer).Observe(inference.Frame{}) //nolint:forcetypeassert // part of the contract
+					for _, err := range s.Generate(ctx, inference.Prompt{Text: "x", Batch: batch}) {
+						if quit {
+							break
+						}
+						for _, known := range []error{context.DeadlineExceeded, inference.ErrOverloaded, inference.ErrNotReady} {
+							if errors.Is(err, known) {
+								err = nil
+							}
+						}
+						if err != nil {
+							t.Errorf("seed %d: %v", seed, err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			time.Sleep(time.Minute)
+			s := open(t, k)
+			defer s.Close()
+			text, err := ask(t.Context(), s, inference.Prompt{Text: "still here"})
+			require.NoError(t, err)
+			require.Equal(t, "still here", text)
+			st := k.Stats()
+			require.Zero(t, st.Running)
+			require.Zero(t, st.Waiting)
+			require.Equal(t, 1, st.Sessions)
+			require.Greater(t, st.Unloads, uint64(1))
+			require.Positive(t, e.observed)
+		})
+	}
+}
+
+func TestEnd(t *testing.T) {
+	for _, how := range []string{"context", "close", "close while loading"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				e := &engine{t: t, think: time.Hour}
+				k, err := residency.New(e.load, residency.Options{})
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ran := make(chan error, 1)
+				go func() { ran <- k.Run(ctx) }()
+				s, waiting := open(t, k), open(t, k)
+				errs := make(chan error, 2)
+				go func() { _, err := ask(t.Context(), s, inference.Prompt{}); errs <- err }()
+				go func() { _, err := ask(t.Context(), waiting, inference.Prompt{}); errs <- err }()
+				if how != "close while loading" {
+					time.Sleep(6 * time.Second)
+				}
+				begin := time.Now()
+				if how == "context" {
+					cancel()
+				} else {
+					require.NoError(t, k.Close())
+				}
+				require.NoError(t, <-ran)
+				for range 2 {
+					require.ErrorIs(t, <-errs, residency.ErrClosed)
+				}
+				require.Zero(t, time.Since(begin))
+				require.Equal(t, e.loads, e.closes)
+				require.Equal(t, inference.PhaseUnloaded, k.Status().Phase)
+				_, err = ask(t.Context(), s, inference.Prompt{})
+				require.ErrorIs(t, err, residency.ErrClosed)
+				require.NoError(t, s.Close())
+				_, err = k.NewSession()
+				require.ErrorIs(t, err, residency.ErrClosed)
+				require.NoError(t, k.Close(), "closing again does nothing")
+				require.Error(t, k.Run(t.Context()), "one life")
+			})
+		})
+	}
+}
+
+func TestCloseWithoutRun(t *testing.T) {
+	k, err := residency.New((&engine{t: t}).load, residency.Options{})
+	require.NoError(t, err)
+	require.NoError(t, k.Close())
+	_, err = k.NewSession()
+	require.ErrorIs(t, err, residency.ErrClosed)
+}
+
+func TestNewChecks(t *testing.T) {
+	_, err := residency.New(nil, residency.Options{})
+	require.ErrorContains(t, err, "expected a load function")
+	for _, o := range []residency.Options{{IdleUnload: -1}, {Parallel: -1}, {MaxQueue: -1}, {RetryMin: -1}, {RetryMax: -1}} {
+		_, err := residency.New((&engine{}).load, o)
+		require.ErrorContains(t, err, "of 0 or more")
+	}
+}
+
+// TestLateProgress: a report that comes after its load is over changes nothing.
+func TestLateProgress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := &engine{t: t}
+		var kept residency.Progress
+		k, err := residency.New(func(ctx context.Context, p residency.Progress) (inference.Model, error) {
+			kept = p
+			p(70, "most")
+			p(30, "less")
+			<-time.After(time.Second)
+			return e.load(ctx, p)
+		}, residency.Options{Preload: true})
+		require.NoError(t, err)
+		ran := make(chan error, 1)
+		go func() { ran <- k.Run(t.Context()) }()
+		synctest.Wait()
+		require.Equal(t, 70, k.Status().Percent, "it never falls")
+		time.Sleep(10 * time.Second)
+		kept(10, "stale")
+		require.Equal(t, inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "well"}, k.Status())
+		require.NoError(t, k.Close())
+		require.NoError(t, <-ran)
+	})
+}

@@ -1,0 +1,185 @@
+package residency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"touchline/inference"
+)
+
+// session is a conversation that outlives loads of the model: it opens one with
+// the model of the day when it is first needed.
+type session struct {
+	k *Keeper
+
+	mu         sync.Mutex // taken before the Keeper's, never after
+	inner      inference.Session
+	generation uint64
+	closed     bool
+}
+
+// Generate waits for the model and for its turn, then answers. It fails with
+// ErrNotReady and the reason when the model cannot be loaded, with
+// inference.ErrOverloaded when too many wait, with ErrClosed when the Keeper ended.
+func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		k := s.k
+		asked := ctx
+		ctx, cancel := context.WithCancelCause(asked)
+		defer cancel(nil)
+		mine := &prompt{batch: p.Batch, cancel: cancel, settled: make(chan struct{})}
+		if err := k.enter(ctx, mine); err != nil {
+			yield(inference.Chunk{}, err)
+			return
+		}
+		// Also when the model or the caller panics: a place that is lost stays lost.
+		defer k.leave(mine)
+
+		model, err := s.open()
+		if err != nil {
+			yield(inference.Chunk{}, err)
+			return
+		}
+		for c, err := range model.Generate(ctx, p) {
+			if err != nil && asked.Err() == nil && ctx.Err() != nil {
+				err = context.Cause(ctx) // Ended by us, not by whoever asked.
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// Observe shows a frame to the model if it is loaded and cares; else it is dropped.
+func (s *session) Observe(f inference.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.openLocked() != nil {
+		return
+	}
+	if o, ok := s.inner.(inference.Observer); ok {
+		o.Observe(f)
+	}
+}
+
+// Close ends the conversation. The last one to close starts the time to the idle unload.
+func (s *session) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	var err error
+	if s.inner != nil {
+		err = s.inner.Close()
+		s.inner = nil
+	}
+	s.mu.Unlock()
+	s.k.left(s)
+	return err
+}
+
+// closeInner closes the conversation with a model that is about to be closed.
+func (s *session) closeInner() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inner == nil {
+		return
+	}
+	if err := s.inner.Close(); err != nil {
+		s.k.log.Warn().Err(err).Msg("closing a session of the model")
+	}
+	s.inner = nil
+}
+
+// open returns the conversation with the model of the day.
+func (s *session) open() (inference.Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.openLocked(); err != nil {
+		return nil, err
+	}
+	return s.inner, nil
+}
+
+func (s *session) openLocked() error {
+	if s.closed {
+		return ErrClosed
+	}
+	s.k.mu.Lock()
+	model, generation, broken := s.k.model, s.k.generation, s.k.broken
+	s.k.mu.Unlock()
+	if model == nil || broken {
+		return inference.ErrNotReady
+	}
+	if s.inner != nil && s.generation == generation {
+		return nil
+	}
+	inner, err := model.NewSession()
+	if err != nil {
+		return fmt.Errorf("open a session with the model: %w", err)
+	}
+	s.inner, s.generation = inner, generation
+	return nil
+}
+
+// enter waits for the model and a place.
+func (k *Keeper) enter(ctx context.Context, p *prompt) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	switch {
+	case k.closed || k.stopped:
+		k.mu.Unlock()
+		return ErrClosed
+	case k.phase == inference.PhaseFailed && time.Now().Before(k.retryAt):
+		err := k.failure
+		k.mu.Unlock()
+		return fmt.Errorf("%w: %w", inference.ErrNotReady, err)
+	}
+	if k.queue.add(p) {
+		k.stats.Overloaded++
+	}
+	k.poke()
+	k.mu.Unlock()
+
+	select {
+	case <-p.settled:
+		return p.err
+	case <-ctx.Done():
+		k.leave(p) // If it was let in at this very moment, the place goes on to the next.
+		if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) {
+			return cause
+		}
+		return ctx.Err()
+	}
+}
+
+// leave ends a prompt, waiting or under way.
+func (k *Keeper) leave(p *prompt) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queue.leave(p)
+	if k.model != nil && k.model.Status().Phase == inference.PhaseFailed {
+		k.breakLocked(k.model)
+	}
+	k.poke()
+}
+
+// left notes that a session closed.
+func (k *Keeper) left(s *session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.sessions, s)
+	if len(k.sessions) == 0 {
+		k.idleSince = time.Now()
+	}
+	k.poke()
+}
