@@ -33,7 +33,7 @@ func (b *backoff) next(now time.Time) time.Duration {
 	}
 	d := min(firstDelay<<min(b.attempt, 10), limit)
 	b.attempt++
-	return d/2 + rand.N(d/2+1) //nolint:gosec // not a secret
+	return d/2 + rand.N(d/2+1)
 }
 
 // reset ends the outage.

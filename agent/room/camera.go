@@ -270,7 +270,7 @@ type packer struct {
 }
 
 func newPacker() *packer {
-	return &packer{sequence: uint16(rand.Uint32()), base: rand.Uint32()} //nolint:gosec // not a secret
+	return &packer{sequence: uint16(rand.Uint32()), base: rand.Uint32()}
 }
 
 // pack returns f's packets. A new epoch goes on where the wall clock is.
@@ -308,7 +308,7 @@ func (p *packer) pack(f media.EncodedFrame) ([]*rtp.Packet, error) {
 
 // rtpTicks is d on the video clock; it wraps as RTP timestamps do.
 func rtpTicks(d time.Duration) uint32 {
-	return uint32(int64(d) * 9 / 100000) //nolint:gosec // 90000/1e9, wraps
+	return uint32(int64(d) * 9 / 100000)
 }
 
 func payloaderFor(codec media.Codec) (rtp.Payloader, error) {

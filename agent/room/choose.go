@@ -53,14 +53,8 @@ func choose(all []candidate, watch media.WatchConfig, present string) (candidate
 }
 
 func sourceRank(s livekit.TrackSource) int {
-	switch s {
-	case livekit.TrackSource_CAMERA:
-		return 0
-	case livekit.TrackSource_SCREEN_SHARE:
-		return 1
-	default:
-		return 2
-	}
+	order := []livekit.TrackSource{livekit.TrackSource_CAMERA, livekit.TrackSource_SCREEN_SHARE}
+	return slices.Index(append(order, s), s)
 }
 
 func boolRank(b bool) int {

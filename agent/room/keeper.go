@@ -25,7 +25,7 @@ const (
 	// under our identity and throw us out.
 	echoTime = 12 * time.Second
 	// checkEvery is the rhythm of everything that is looked at rather than told.
-	checkEvery = 200 * time.Millisecond
+	checkEvery = 100 * time.Millisecond
 	// closedRoomWait is the pause before joining a room again that was closed or deleted.
 	closedRoomWait = 5 * time.Second
 	// joiningAttribute is there only during a join that is kept on loopback.
@@ -150,8 +150,8 @@ func (k *keeper) run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		in, err := k.live(ctx)
-		if ctx.Err() != nil {
-			return nil
+		if err == nil || ctx.Err() != nil {
+			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
 		}
 		everIn = everIn || in
 		if in && time.Since(began) > goodAfter {
@@ -161,22 +161,18 @@ func (k *keeper) run(ctx context.Context) error {
 			abandoned = time.Now()
 		}
 		delay := wait.next(time.Now())
-		var gone *goneError
-		switch {
-		case errors.As(err, &gone):
-			switch gone.reason {
-			case livekit.DisconnectReason_DUPLICATE_IDENTITY:
-				if time.Since(abandoned) > echoTime {
-					return ErrReplaced
-				}
-			case livekit.DisconnectReason_PARTICIPANT_REMOVED:
-				return ErrRemoved
-			case livekit.DisconnectReason_ROOM_CLOSED, livekit.DisconnectReason_ROOM_DELETED:
-				delay = max(delay, closedRoomWait)
-			default:
-			}
-		case isRefusal(err) && !everIn:
+		if isRefusal(err) && !everIn {
 			return fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		if gone, ok := errors.AsType[*goneError](err); ok {
+			switch r := gone.reason; {
+			case r == livekit.DisconnectReason_DUPLICATE_IDENTITY && time.Since(abandoned) > echoTime:
+				return ErrReplaced
+			case r == livekit.DisconnectReason_PARTICIPANT_REMOVED:
+				return ErrRemoved
+			case r == livekit.DisconnectReason_ROOM_CLOSED, r == livekit.DisconnectReason_ROOM_DELETED:
+				delay = max(delay, closedRoomWait)
+			}
 		}
 		k.log.Warn().Err(err).Dur("retry_in", delay).Msg("not in the room")
 		if k.onOutage != nil {

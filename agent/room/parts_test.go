@@ -180,7 +180,7 @@ func TestCameraPackets(t *testing.T) {
 			packets, err := p.Pack(media.EncodedFrame{Codec: tt.codec, KeyFrame: true, Epoch: 1, Data: tt.data})
 			require.NoError(t, err)
 			ahead := packets[0].Timestamp - last.Timestamp
-			require.Greater(t, ahead, uint32(0))
+			require.Positive(t, ahead)
 			require.Less(t, ahead, uint32(media.VideoClockRate*10))
 		})
 	}

@@ -1,6 +1,7 @@
 package room
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -52,7 +53,7 @@ type trackReader struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 
-	last  atomic.Int64 // when the newest packet came, Unix nanoseconds
+	last  atomic.Int64 // when the newest packet with media came, Unix nanoseconds
 	ended atomic.Bool
 }
 
@@ -85,7 +86,7 @@ func (r *trackReader) stop() {
 	<-r.done
 }
 
-// lastPacket is when the newest packet came; zero when none did.
+// lastPacket is when the newest packet with media came; zero when none did.
 func (r *trackReader) lastPacket() time.Time {
 	if n := r.last.Load(); n != 0 {
 		return time.Unix(0, n)
@@ -128,7 +129,9 @@ func (r *trackReader) read(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		r.last.Store(at.UnixNano())
+		if hasMedia(packet) {
+			r.last.Store(at.UnixNano())
+		}
 		r.watcher.packets.Add(1)
 		select {
 		case r.packets <- arrivedPacket{packet, at}:
@@ -136,6 +139,16 @@ func (r *trackReader) read(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// hasMedia tells media from the padding that the server sends while the publisher is silent: zeros, their
+// number in the last byte.
+func hasMedia(p *rtp.Packet) bool {
+	n := len(p.Payload)
+	if n == 0 {
+		return false
+	}
+	return !p.Padding || len(bytes.TrimLeft(p.Payload[:n-1], "\x00")) > 0
 }
 
 func isTimeout(err error) bool {

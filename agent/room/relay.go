@@ -202,7 +202,7 @@ func (r *Relay) drop() {
 	r.mu.Unlock()
 }
 
-// lost tells whether the track was published and is no more, or cannot be written to.
+// published returns what was published, and where.
 func (r *Relay) published() (track *lksdk.LocalTrack, room *lksdk.Room) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

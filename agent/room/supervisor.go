@@ -20,16 +20,18 @@ import (
 )
 
 const (
-	// The source is asked for a key frame this often, so that late viewers of the delayed copy see a picture:
-	keyFrameWatched = time.Second     // while somebody looks
-	keyFrameAlone   = 4 * time.Second // while nobody does
+	// The source is asked for a key frame this often, so that late viewers of the delayed copy see a picture,
+	// while somebody looks and while nobody does.
+	keyFrameWatched = time.Second
+	keyFrameAlone   = 4 * time.Second
 	// pliSpacing is the least time between two requests.
 	pliSpacing = 500 * time.Millisecond
 
-	// The watchdog, counted from the last packet of a track that should flow.
-	stallAsk         = 2 * time.Second // ask for a key frame
-	stallResubscribe = 4 * time.Second // subscribe anew
-	stallRejoin      = 9 * time.Second // join anew; tripled each time in vain, up to
+	// The watchdog, counted from the last packet of a track that should flow: ask for a key frame, subscribe
+	// anew, join anew. The last is tripled each time it was in vain, up to a limit.
+	stallAsk         = 2 * time.Second
+	stallResubscribe = 4 * time.Second
+	stallRejoin      = 9 * time.Second
 	stallRejoinMax   = 5 * time.Minute
 	// resubscribePause lets the server take the first subscription down before the second.
 	resubscribePause = 400 * time.Millisecond
@@ -126,7 +128,6 @@ type subscription struct {
 	asked    bool      // by the watchdog
 	again    time.Time // when to subscribe again; zero when not pending
 	repeated bool      // subscribed anew since packets last came
-	width    uint32    // asked for
 	reader   *trackReader
 }
 
@@ -166,7 +167,7 @@ func New(opts Options) (*Supervisor, error) {
 	s.voice.log = opts.Log
 	s.relay = &Relay{
 		log:         opts.Log,
-		rewriter:    delay.NewRewriter(uint16(rand.Uint32()), rand.Uint32()), //nolint:gosec // not a secret
+		rewriter:    delay.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
 		wake:        s.poke,
 		askKeyFrame: s.watcher.RequestKeyFrame,
 		needKey:     true,
@@ -346,7 +347,7 @@ func (s *Supervisor) mended(v *visit) error {
 // left implements guest.
 func (s *Supervisor) left(v *visit) {
 	s.visit.CompareAndSwap(v, nil)
-	s.unwatch("gone")
+	s.unwatch()
 	s.voice.drop()
 	s.relay.drop()
 	s.viewers.Store(0)
@@ -371,7 +372,7 @@ func (s *Supervisor) check(v *visit, now time.Time) error {
 			return err
 		}
 	}
-	return s.checkOwn(v, now)
+	return s.checkOwn(now)
 }
 
 func (s *Supervisor) showState(v *visit, now time.Time) {
@@ -381,7 +382,7 @@ func (s *Supervisor) showState(v *visit, now time.Time) {
 }
 
 // checkOwn makes sure that what we publish is published.
-func (s *Supervisor) checkOwn(v *visit, now time.Time) error {
+func (s *Supervisor) checkOwn(now time.Time) error {
 	if now.Sub(s.publishAt) < bindGrace {
 		return nil
 	}
@@ -442,7 +443,7 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 	picked, ok := choose(list, s.watcher.Watching(), present)
 	if !ok {
 		if sub != nil {
-			s.unwatch("gone")
+			s.unwatch()
 		}
 		return nil
 	}
@@ -458,7 +459,7 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 		s.mute(next, now)
 		return next
 	default:
-		s.unwatch("gone")
+		s.unwatch()
 	}
 	s.subMu.Lock()
 	s.sub = next
@@ -517,7 +518,7 @@ func (s *Supervisor) tell(info agent.SourceInfo, reason string) {
 }
 
 // unwatch ends the present subscription.
-func (s *Supervisor) unwatch(reason string) {
+func (s *Supervisor) unwatch() {
 	s.subMu.Lock()
 	sub := s.sub
 	s.sub = nil
@@ -537,7 +538,7 @@ func (s *Supervisor) unwatch(reason string) {
 	}
 	var was agent.SourceInfo
 	s.watcher.setInfo(func(info *agent.SourceInfo) { was, *info = *info, agent.SourceInfo{} })
-	s.tell(was, reason)
+	s.tell(was, "gone")
 }
 
 // subscribe asks for the track, and for the layer that is needed.
@@ -556,7 +557,7 @@ func (s *Supervisor) pin(sub *subscription) {
 		}
 		return
 	}
-	w, h := uint32(s.opts.LongSide), uint32(s.opts.LongSide)*9/16 //nolint:gosec // pixels
+	w, h := uint32(s.opts.LongSide), uint32(s.opts.LongSide)*9/16
 	if ti := sub.pub.TrackInfo(); ti.GetWidth() > 0 && ti.GetHeight() > 0 {
 		if ti.GetWidth() >= ti.GetHeight() {
 			h = w * ti.GetHeight() / ti.GetWidth()

@@ -63,7 +63,7 @@ func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 	err = inner.WriteRTP(&rtp.Packet{
 		Header: rtp.Header{
 			Version: 2, Marker: marker, Timestamp: timestamp,
-			SequenceNumber: uint16(t.sequence.Add(1)), //nolint:gosec // wraps as RTP does
+			SequenceNumber: uint16(t.sequence.Add(1)),
 		},
 		Payload: bytes.Clone(packet),
 	}, &lksdk.SampleWriteOptions{AudioLevel: &level})

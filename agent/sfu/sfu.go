@@ -107,21 +107,19 @@ func New(opts Options) (*Server, error) {
 
 // freePort asks the kernel for a port that is free now.
 func freePort(network string) (int, error) {
-	addr := net.JoinHostPort(loopback, "0")
+	ip := net.IPv4(127, 0, 0, 1)
 	if network == "udp" {
-		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: ip})
 		if err != nil {
 			return 0, fmt.Errorf("find a free UDP port: %w", err)
 		}
-		defer c.Close()
-		return c.LocalAddr().(*net.UDPAddr).Port, nil
+		return c.LocalAddr().(*net.UDPAddr).Port, c.Close()
 	}
-	l, err := net.Listen("tcp4", addr) //nolint:noctx // closed at once
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: ip})
 	if err != nil {
 		return 0, fmt.Errorf("find a free TCP port: %w", err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // serverConfig writes LiveKit's own configuration.
@@ -177,7 +175,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the LiveKit server on %s: %w", s.HTTPAddr(), err)
 	}
-	probe.Close()
+	if err := probe.Close(); err != nil {
+		return fmt.Errorf("open the LiveKit server on %s: %w", s.HTTPAddr(), err)
+	}
 	node, err := routing.NewLocalNode(s.conf)
 	if err != nil {
 		return fmt.Errorf("make the LiveKit node: %w", err)
@@ -188,17 +188,19 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Start() }()
-	if err := s.waitUp(ctx, srv, ended); err != nil {
+	go func() {
+		defer close(ended)
+		ended <- srv.Start()
+	}()
+	if err := s.waitUp(ctx, srv, ended); err != nil && ctx.Err() == nil {
 		if srv.IsRunning() {
 			srv.Stop(true)
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
 		return err
 	}
-	close(s.ready)
+	if ctx.Err() == nil {
+		close(s.ready)
+	}
 
 	select {
 	case err = <-ended:
@@ -212,7 +214,8 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() {
 		defer close(stopped)
 		srv.Stop(true)
-		<-ended
+		for range ended {
+		}
 	}()
 	select {
 	case <-stopped:
@@ -235,8 +238,8 @@ func (s *Server) waitUp(ctx context.Context, srv *service.LivekitServer, ended <
 			for !srv.IsRunning() {
 				select {
 				case <-tick.C:
-				case <-ended:
-					return ctx.Err()
+				case err := <-ended:
+					return err
 				case <-deadline:
 					return ctx.Err()
 				}
