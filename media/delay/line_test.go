@@ -414,6 +414,7 @@ func TestRunWritesWhenDue(t *testing.T) {
 			}
 		}
 		<-time.After(5 * time.Second)
+		synctest.Wait()
 		require.Len(t, s.at, 300)
 		for i := range s.at {
 			require.Equal(t, s.due[i], s.at[i], "frame %d", i)
