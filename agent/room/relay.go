@@ -51,6 +51,7 @@ type Relay struct {
 	codec         media.Codec // of inner
 	want          media.Codec // of the frames
 	width, height int
+	publishedAt   time.Time // of inner
 	lastWrite     time.Time
 
 	packets, frames, dropped, errors atomic.Uint64
@@ -189,7 +190,7 @@ func (r *Relay) publish(room *lksdk.Room, old *lksdk.LocalTrack, codec media.Cod
 		return fmt.Errorf("publish the delayed picture: %w", err)
 	}
 	r.mu.Lock()
-	r.inner, r.room, r.codec = inner, room, codec
+	r.inner, r.room, r.codec, r.publishedAt = inner, room, codec, time.Now()
 	r.mu.Unlock()
 	r.askKeyFrame()
 	return nil
@@ -202,11 +203,11 @@ func (r *Relay) drop() {
 	r.mu.Unlock()
 }
 
-// published returns what was published, and where.
-func (r *Relay) published() (track *lksdk.LocalTrack, room *lksdk.Room) {
+// published returns what was published, where and when.
+func (r *Relay) published() (track *lksdk.LocalTrack, room *lksdk.Room, at time.Time) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.inner, r.room
+	return r.inner, r.room, r.publishedAt
 }
 
 // videoCapability is what a track of codec offers.

@@ -389,7 +389,8 @@ func (s *Supervisor) checkOwn(now time.Time) error {
 	if s.may.Voice && (!s.voice.bound() || s.voice.SID() == "") {
 		return errors.New("the voice is not published any more")
 	}
-	if track, room := s.relay.published(); track != nil && (!track.IsBound() || trackSID(room, track) == "") {
+	track, room, at := s.relay.published()
+	if track != nil && now.Sub(at) >= bindGrace && (!track.IsBound() || trackSID(room, track) == "") {
 		return errors.New("the delayed picture is not published any more")
 	}
 	return nil
