@@ -136,6 +136,7 @@ func New(opts Options) (*Session, error) {
 		MaxAge:   time.Duration(opts.Media.RelayMaxSeconds * float64(time.Second)),
 		Slew:     opts.Pacing.Slew,
 		Initial:  s.delays.Target(),
+		Log:      opts.Log,
 	})
 	if s.dec, err = opts.NewDecoder(DecoderSinks{
 		Picture:      s.onPicture,
