@@ -17,6 +17,8 @@ const (
 	// longest is where a text without punctuation is cut at a space, or
 	// anywhere when it has none.
 	longest = 180
+	// maxMute bounds what goes unspoken with a piece, in bytes; more is left out of it.
+	maxMute = 500
 	// certain is how many characters of text cannot be the silence mark any more.
 	certain = 5
 )
@@ -63,7 +65,7 @@ func (s *splitter) cut(last bool) []string {
 		if p := strings.TrimSpace(s.mute + text[:n]); speaks(p) {
 			pieces = append(pieces, p)
 			s.started, s.mute = true, ""
-		} else if p != "" {
+		} else if p != "" && len(p) < maxMute {
 			s.mute = p + " "
 		}
 		text = text[n:]

@@ -18,10 +18,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func synth(t testing.TB, program string) *voice.Synthesizer {
-	t.Helper()
+func synth(tb testing.TB, program string) *voice.Synthesizer {
+	tb.Helper()
 	s, err := voice.New(inference.VoiceConfig{Program: program, Language: "en"}, zerolog.Nop())
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return s
 }
 
@@ -58,23 +58,103 @@ func TestEspeakWordTimes(t *testing.T) {
 		lang string
 		want []timed
 	}{
-		{"en", []timed{{"Hello", 0}, {"there,", 307}, {"a", 814}, {"goal", 889}, {"was", 1171}, {"scored", 1400},
-			{"2.5", 1754}, {"minutes", 2570}, {"ago!", 2928}}},
-		{"en", []timed{{"The", 0}, {"end", 119}, {"of", 334}, {"the", 428}, {"game", 563}, {"was", 845}, {"out", 1033},
-			{"of", 1200}, {"the", 1343}, {"box.", 1463}}},
-		{"de", []timed{{"Die", 0}, {"rote", 97}, {"Mannschaft", 405}, {"kommt", 870}, {"über", 1304}, {"links", 1513},
-			{"und", 1891}, {"sucht", 2094}, {"die", 2452}, {"Lücke", 2583}, {"am", 2872}, {"Strafraum,", 2987},
-			{"aber", 3694}, {"ohne", 3953}, {"Erfolg.", 4172}}},
-		{"de-AT", []timed{{"Es", 0}, {"steht", 124}, {"2,5", 466}, {"zu", 1483}, {"3", 1699}, {"nach", 2029},
-			{"90", 2261}, {"Minuten.", 2714}}},
-		{"fr", []timed{{"L'équipe", 0}, {"rouge", 396}, {"avance", 594}, {"sur", 901}, {"la", 1122}, {"gauche,", 1230},
-			{"puis", 1692}, {"elle", 1911}, {"tire.", 2054}}},
-		{"es", []timed{{"El", 0}, {"equipo", 95}, {"rojo", 480}, {"avanza", 801}, {"por", 1198}, {"la", 1377},
-			{"izquierda", 1473}, {"y", 2051}, {"dispara.", 2143}}},
-		{"pt-BR", []timed{{"O", 0}, {"time", 72}, {"vermelho", 349}, {"ataca", 880}, {"pela", 1305},
-			{"esquerda", 1561}, {"e", 2044}, {"chuta", 2133}, {"para", 2448}, {"fora.", 2714}}},
-		{"it", []timed{{"La", 0}, {"squadra", 108}, {"rossa", 569}, {"attacca", 915}, {"sulla", 1423},
-			{"sinistra,", 1732}, {"ma", 2524}, {"il", 2655}, {"tiro", 2787}, {"finisce", 3054}, {"fuori.", 3468}}},
+		{"en", []timed{
+			{"Hello", 0},
+			{"there,", 307},
+			{"a", 814},
+			{"goal", 889},
+			{"was", 1171},
+			{"scored", 1400},
+			{"2.5", 1754},
+			{"minutes", 2570},
+			{"ago!", 2928},
+		}},
+		{"en", []timed{
+			{"The", 0},
+			{"end", 119},
+			{"of", 334},
+			{"the", 428},
+			{"game", 563},
+			{"was", 845},
+			{"out", 1033},
+			{"of", 1200},
+			{"the", 1343},
+			{"box.", 1463},
+		}},
+		{"de", []timed{
+			{"Die", 0},
+			{"rote", 97},
+			{"Mannschaft", 405},
+			{"kommt", 870},
+			{"über", 1304},
+			{"links", 1513},
+			{"und", 1891},
+			{"sucht", 2094},
+			{"die", 2452},
+			{"Lücke", 2583},
+			{"am", 2872},
+			{"Strafraum,", 2987},
+			{"aber", 3694},
+			{"ohne", 3953},
+			{"Erfolg.", 4172},
+		}},
+		{"de-AT", []timed{
+			{"Es", 0},
+			{"steht", 124},
+			{"2,5", 466},
+			{"zu", 1483},
+			{"3", 1699},
+			{"nach", 2029},
+			{"90", 2261},
+			{"Minuten.", 2714},
+		}},
+		{"fr", []timed{
+			{"L'équipe", 0},
+			{"rouge", 396},
+			{"avance", 594},
+			{"sur", 901},
+			{"la", 1122},
+			{"gauche,", 1230},
+			{"puis", 1692},
+			{"elle", 1911},
+			{"tire.", 2054},
+		}},
+		{"es", []timed{
+			{"El", 0},
+			{"equipo", 95},
+			{"rojo", 480},
+			{"avanza", 801},
+			{"por", 1198},
+			{"la", 1377},
+			{"izquierda", 1473},
+			{"y", 2051},
+			{"dispara.", 2143},
+		}},
+		{"pt-BR", []timed{
+			{"O", 0},
+			{"time", 72},
+			{"vermelho", 349},
+			{"ataca", 880},
+			{"pela", 1305},
+			{"esquerda", 1561},
+			{"e", 2044},
+			{"chuta", 2133},
+			{"para", 2448},
+			{"fora.", 2714},
+		}},
+		{"it", []timed{
+			{"La", 0},
+			{"squadra", 108},
+			{"rossa", 569},
+			{"attacca", 915},
+			{"sulla", 1423},
+			{"sinistra,", 1732},
+			{"ma", 2524},
+			{"il", 2655},
+			{"tiro", 2787},
+			{"finisce", 3054},
+			{"fuori.", 3468},
+		}},
 	}
 	for _, tt := range tests {
 		words := make([]string, len(tt.want))
@@ -97,10 +177,27 @@ func TestFliteWordTimes(t *testing.T) {
 		text string
 		want []timed
 	}{
-		{"Hello **there**, a goal was scored 2.5 minutes ago! 🎉", []timed{{"Hello", 164}, {"**there**,", 523}, {"a", 921},
-			{"goal", 964}, {"was", 1208}, {"scored", 1312}, {"2.5", 1706}, {"minutes", 2641}, {"ago!", 3048}, {"🎉", 3415}}},
-		{"Dr. Smith runs. Hello there! What? Yes.", []timed{{"Dr.", 193}, {"Smith", 599}, {"runs.", 987},
-			{"Hello", 1543}, {"there!", 1904}, {"What?", 2305}, {"Yes.", 2557}}},
+		{"Hello **there**, a goal was scored 2.5 minutes ago! 🎉", []timed{
+			{"Hello", 164},
+			{"**there**,", 523},
+			{"a", 921},
+			{"goal", 964},
+			{"was", 1208},
+			{"scored", 1312},
+			{"2.5", 1706},
+			{"minutes", 2641},
+			{"ago!", 3048},
+			{"🎉", 3415},
+		}},
+		{"Dr. Smith runs. Hello there! What? Yes.", []timed{
+			{"Dr.", 193},
+			{"Smith", 599},
+			{"runs.", 987},
+			{"Hello", 1543},
+			{"there!", 1904},
+			{"What?", 2305},
+			{"Yes.", 2557},
+		}},
 		{"A short sentence here.", []timed{{"A", 220}, {"short", 264}, {"sentence", 594}, {"here.", 1152}}},
 	}
 	for _, tt := range tests {
@@ -168,7 +265,7 @@ func program(t *testing.T, name, script string) {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755)) //nolint:gosec // a program
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))                                                          //nolint:forbidigo // the test's own
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
 func TestHangingProgramIsKilled(t *testing.T) {
@@ -199,14 +296,14 @@ func TestFailingProgramSaysWhy(t *testing.T) {
 // A program that tells no phones leaves the sound, and the times are estimated.
 func TestTimesAreEstimatedWithoutPhones(t *testing.T) {
 	for _, name := range []string{"flite", "espeak-ng"} {
-		real, err := findProgram(name)
+		path, err := findProgram(name)
 		require.NoError(t, err)
-		hide := `for a in "$@"; do case "$a" in -ps|-x) exit 0;; esac; done; exec ` + real + ` "$@"`
+		hide := `for a in "$@"; do case "$a" in -ps|-x) exit 0;; esac; done; exec ` + path + ` "$@"`
 		program(t, name, hide)
 		sp, err := synth(t, name).Speak(t.Context(), "The red team attacks, but the keeper holds it.", "en")
 		require.NoError(t, err)
 		require.Len(t, sp.Words, 9)
-		truth := synthTruth(t, name, real)
+		truth := synthTruth(t, name, path)
 		for i, w := range sp.Words {
 			require.InDelta(t, truth[i].Start.Seconds(), w.Start.Seconds(), 0.25, "%s", w.Text)
 		}
@@ -214,7 +311,7 @@ func TestTimesAreEstimatedWithoutPhones(t *testing.T) {
 }
 
 func findProgram(name string) (string, error) {
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) { //nolint:forbidigo // the test's own
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		p := filepath.Join(dir, name)
 		if _, err := os.Stat(p); err == nil {
 			return p, nil
@@ -223,9 +320,9 @@ func findProgram(name string) (string, error) {
 	return "", os.ErrNotExist
 }
 
-func synthTruth(t *testing.T, name, real string) []inference.WordTime {
+func synthTruth(t *testing.T, name, path string) []inference.WordTime {
 	t.Helper()
-	program(t, name, "exec "+real+` "$@"`)
+	program(t, name, "exec "+path+` "$@"`)
 	sp, err := synth(t, name).Speak(t.Context(), "The red team attacks, but the keeper holds it.", "en")
 	require.NoError(t, err)
 	return sp.Words

@@ -3,6 +3,7 @@ package speech_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +15,7 @@ import (
 // BenchmarkResampler is the cost of 20 ms of sound.
 func BenchmarkResampler(b *testing.B) {
 	for _, rate := range []int{16000, 22050, 24000, 44100, 48000} {
-		b.Run(fmt.Sprint(rate), func(b *testing.B) {
+		b.Run(strconv.Itoa(rate), func(b *testing.B) {
 			r, err := speech.NewResampler(rate)
 			require.NoError(b, err)
 			in := noise(rate / 50)

@@ -2,9 +2,9 @@ package speech_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,17 +61,17 @@ func residue(s []int16, freq float64) float64 {
 
 func dB(x float64) float64 { return 20 * math.Log10(x) }
 
-func convert(t testing.TB, rate int, in []int16) []int16 {
-	t.Helper()
+func convert(tb testing.TB, rate int, in []int16) []int16 {
+	tb.Helper()
 	r, err := speech.NewResampler(rate)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return r.Flush(r.Append(nil, in))
 }
 
 func TestResamplerQuality(t *testing.T) {
 	const a = 0.7 * 32767
 	for _, rate := range []int{8000, 16000, 22050, 24000, 44100, 96000} {
-		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+		t.Run(strconv.Itoa(rate), func(t *testing.T) {
 			nyquist := math.Min(float64(rate)/2, 24000)
 			ripple, thd, image := 0.0, -200.0, -200.0
 			for _, part := range []float64{0.02, 0.1, 0.3, 0.5, 0.7, 0.8} {
@@ -169,6 +169,6 @@ func FuzzResamplerChunks(f *testing.F) {
 		}
 		parts = r.Flush(parts)
 		require.Equal(t, whole, parts)
-		require.Len(t, r.Flush(nil), 0)
+		require.Empty(t, r.Flush(nil))
 	})
 }

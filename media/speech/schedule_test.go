@@ -16,8 +16,8 @@ import (
 // loud makes a packet of every frame, so that the schedule can be read off.
 type loud struct{}
 
-func (loud) Encode(_ []int16, data []byte) (int, error) { return 3, nil }
-func (loud) SetDTX(bool) error                          { return nil }
+func (loud) Encode(_ []int16, _ []byte) (int, error) { return 3, nil }
+func (loud) SetDTX(bool) error                       { return nil }
 
 func TestScheduleDoesNotDriftInAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestLateStartComesAsSoonAsPossible(t *testing.T) {
 }
 
 func TestCutIsSilentWithin40ms(t *testing.T) {
-	for _, after := range []time.Duration{301, 307, 311, 319} {
+	for _, after := range []int{301, 307, 311, 319} {
 		synctest.Test(t, func(t *testing.T) {
 			out := &wire{}
 			w := track(t, nil, out)
@@ -196,7 +196,7 @@ func TestCutIsSilentWithin40ms(t *testing.T) {
 			_, err := u.Write(tone(24000, 0, 3*time.Second, 0))
 			require.NoError(t, err)
 			u.Start(time.Now())
-			time.Sleep(after * time.Millisecond)
+			time.Sleep(time.Duration(after) * time.Millisecond)
 			cut := time.Now()
 			u.Cut()
 			u.Cut()

@@ -28,6 +28,7 @@ package speech
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -161,7 +162,7 @@ func New(o Options) (*Writer, error) {
 
 func newWriter(o Options, enc encoder) (*Writer, error) {
 	if o.Out == nil {
-		return nil, fmt.Errorf("expected a PacketWriter in Options.Out, got none")
+		return nil, errors.New("expected a PacketWriter in Options.Out, got none")
 	}
 	return &Writer{
 		out:        o.Out,

@@ -55,7 +55,7 @@ func (w *wire) all() []packet {
 // 40 bytes, silence 1.
 type cheap struct{}
 
-func (cheap) Encode(pcm []int16, data []byte) (int, error) {
+func (cheap) Encode(pcm []int16, _ []byte) (int, error) {
 	for _, s := range pcm {
 		if s != 0 {
 			return 40, nil

@@ -16,29 +16,29 @@ import (
 )
 
 // flite speaks a text by the real program, silence around it included.
-func flite(t testing.TB, text string) media.PCM {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "a.wav")
-	out, err := exec.CommandContext(t.Context(), "flite", "-voice", "slt", "-t", text, "-o", path).CombinedOutput()
-	require.NoError(t, err, "install flite: %s", out)
-	return wav(t, path)
+func flite(tb testing.TB, text string) media.PCM {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "a.wav")
+	out, err := exec.CommandContext(tb.Context(), "flite", "-voice", "slt", "-t", text, "-o", path).CombinedOutput()
+	require.NoError(tb, err, "install flite: %s", out)
+	return wav(tb, path)
 }
 
 // espeak speaks a text by the real program.
-func espeak(t testing.TB, text string) media.PCM {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "a.wav")
-	out, err := exec.CommandContext(t.Context(), "espeak-ng", "-v", "de", "-w", path, "--", text).CombinedOutput()
-	require.NoError(t, err, "install espeak-ng: %s", out)
-	return wav(t, path)
+func espeak(tb testing.TB, text string) media.PCM {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "a.wav")
+	out, err := exec.CommandContext(tb.Context(), "espeak-ng", "-v", "de", "-w", path, "--", text).CombinedOutput()
+	require.NoError(tb, err, "install espeak-ng: %s", out)
+	return wav(tb, path)
 }
 
 // wav reads a plain file with a header of 44 bytes.
-func wav(t testing.TB, path string) media.PCM {
-	t.Helper()
+func wav(tb testing.TB, path string) media.PCM {
+	tb.Helper()
 	b, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Greater(t, len(b), 44)
+	require.NoError(tb, err)
+	require.Greater(tb, len(b), 44)
 	pcm := media.PCM{Rate: int(binary.LittleEndian.Uint32(b[24:])), Samples: make([]int16, (len(b)-44)/2)}
 	for i := range pcm.Samples {
 		pcm.Samples[i] = int16(binary.LittleEndian.Uint16(b[44+2*i:]))
