@@ -159,7 +159,6 @@ func (w *Watcher) nextEpoch() uint32 {
 func (w *Watcher) deliver(reader uint64, f media.EncodedFrame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.epoch = max(w.epoch, f.Epoch) // the assembler counts restarts of its track by itself
 	if reader != w.reader {
 		return
 	}
