@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -127,7 +128,7 @@ func start(t *testing.T, o residency.Options) (*engine, *residency.Keeper) {
 	k, err := residency.New(e.load, o)
 	require.NoError(t, err)
 	ran := make(chan error, 1)
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ends before the bubble does
+	ctx, cancel := context.WithCancel(context.Background())
 	go func() { ran <- k.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
@@ -146,24 +147,18 @@ func open(t *testing.T, k *residency.Keeper) inference.Session {
 }
 
 func ask(ctx context.Context, s inference.Session, p inference.Prompt) (string, error) {
-	text := ""
+	var text strings.Builder
 	for c, err := range s.Generate(ctx, p) {
 		if err != nil {
-			return text, err
+			return text.String(), err
 		}
-		text += c.Text //nolint:perfsprint // one chunk
+		text.WriteString(c.Text)
 	}
-	return text, nil
-}
-
-// bubble runs a test in made-up time.
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
+	return text.String(), nil
 }
 
 func TestLoadsOnDemandAndShowsProgress(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		warm := func(_ context.Context, m inference.Model, progress residency.Progress) error {
 			require.Equal(t, "small engine", m.Name())
 			<-time.After(time.Second)
@@ -194,7 +189,7 @@ func TestLoadsOnDemandAndShowsProgress(t *testing.T) {
 }
 
 func TestPromptWaitsForTheModel(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		_, k := start(t, residency.Options{})
 		s := open(t, k)
 		defer s.Close()
@@ -207,7 +202,7 @@ func TestPromptWaitsForTheModel(t *testing.T) {
 }
 
 func TestPreload(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{Preload: true, IdleUnload: time.Minute})
 		time.Sleep(6 * time.Second)
 		require.Equal(t, inference.PhaseReady, k.Status().Phase)
@@ -220,7 +215,7 @@ func TestPreload(t *testing.T) {
 
 // TestIdleUnloadCountsLiveSessions: an open session keeps the model however long it says nothing.
 func TestIdleUnloadCountsLiveSessions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{IdleUnload: time.Minute})
 		a, b := open(t, k), open(t, k)
 		_, err := ask(t.Context(), a, inference.Prompt{Text: "1"})
@@ -258,7 +253,7 @@ func TestIdleUnloadCountsLiveSessions(t *testing.T) {
 }
 
 func TestNoIdleUnloadByDefault(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		_, k := start(t, residency.Options{Preload: true})
 		time.Sleep(1000 * time.Hour)
 		require.Equal(t, inference.PhaseReady, k.Status().Phase)
@@ -267,7 +262,7 @@ func TestNoIdleUnloadByDefault(t *testing.T) {
 
 // TestFailedLoad: the reason is told at once, and the load tried again without anybody asking.
 func TestFailedLoad(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{})
 		e.set(func() { e.fail = errors.New("no such folder") })
 		s := open(t, k)
@@ -297,7 +292,7 @@ func TestFailedLoad(t *testing.T) {
 }
 
 func TestFailedWarmUpClosesTheModel(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		warm := func(context.Context, inference.Model, residency.Progress) error { return errors.New("it cannot see") }
 		e, k := start(t, residency.Options{Warm: warm})
 		s := open(t, k)
@@ -309,7 +304,7 @@ func TestFailedWarmUpClosesTheModel(t *testing.T) {
 }
 
 func TestNothingLoadsForNobody(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{})
 		e.set(func() { e.fail = errors.New("no") })
 		require.NoError(t, open(t, k).Close())
@@ -324,7 +319,7 @@ func TestNothingLoadsForNobody(t *testing.T) {
 func TestModelThatBreaksIsLoadedAgain(t *testing.T) {
 	for _, by := range []string{"prompt", "status"} {
 		t.Run(by, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				e, k := start(t, residency.Options{})
 				s := open(t, k)
 				defer s.Close()
@@ -368,7 +363,7 @@ func queueUp(t *testing.T, k *residency.Keeper, prompts ...inference.Prompt) fun
 }
 
 func TestInteractiveBeforeBatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{})
 		wait := queueUp(t, k,
 			inference.Prompt{Text: "b1", Batch: true}, inference.Prompt{Text: "b2", Batch: true},
@@ -383,7 +378,7 @@ func TestInteractiveBeforeBatch(t *testing.T) {
 }
 
 func TestParallel(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		_, k := start(t, residency.Options{Parallel: 3, Preload: true})
 		time.Sleep(6 * time.Second)
 		begin := time.Now()
@@ -395,7 +390,7 @@ func TestParallel(t *testing.T) {
 }
 
 func TestOverload(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{MaxQueue: 2, Preload: true})
 		time.Sleep(6 * time.Second)
 		wait := queueUp(t, k,
@@ -418,27 +413,28 @@ func TestOverload(t *testing.T) {
 
 // TestCancelledPromptsLeaveTheQueue: in the queue, at the very moment of being let in, and under way.
 func TestCancelledPromptsLeaveTheQueue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{Preload: true})
 		time.Sleep(6 * time.Second)
 		e.think = time.Hour
 		a, b, c := open(t, k), open(t, k), open(t, k)
 		defer func() { _, _, _ = a.Close(), b.Close(), c.Close() }()
 		var wg sync.WaitGroup
+		var errs [2]error
 		wg.Go(func() { // Under way when its time is up.
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
-			_, err := ask(ctx, a, inference.Prompt{Text: "a"})
-			require.ErrorIs(t, err, context.DeadlineExceeded) //nolint:testifylint // ends the goroutine only
+			_, errs[0] = ask(ctx, a, inference.Prompt{Text: "a"})
 		})
 		synctest.Wait()
 		wg.Go(func() { // In the queue when its time is up; at 3 s it is let in and times out in one.
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
-			_, err := ask(ctx, b, inference.Prompt{Text: "b"})
-			require.ErrorIs(t, err, context.DeadlineExceeded) //nolint:testifylint // as above
+			_, errs[1] = ask(ctx, b, inference.Prompt{Text: "b"})
 		})
 		wg.Wait()
+		require.ErrorIs(t, errs[0], context.DeadlineExceeded)
+		require.ErrorIs(t, errs[1], context.DeadlineExceeded)
 		require.Zero(t, k.Stats().Running)
 		require.Zero(t, k.Stats().Waiting)
 
@@ -455,14 +451,15 @@ func TestCancelledPromptsLeaveTheQueue(t *testing.T) {
 }
 
 func TestPanicFreesThePlace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		_, k := start(t, residency.Options{})
 		s := open(t, k)
 		defer s.Close()
 		require.PanicsWithValue(t, "as asked", func() { _, _ = ask(t.Context(), s, inference.Prompt{Text: "panic"}) })
 		_, err := ask(t.Context(), s, inference.Prompt{Text: "x"})
 		require.NoError(t, err)
-		for range s.Generate(t.Context(), inference.Prompt{Text: "y"}) {
+		for _, err := range s.Generate(t.Context(), inference.Prompt{Text: "y"}) {
+			require.NoError(t, err)
 			break
 		}
 		require.Zero(t, k.Stats().Running)
@@ -473,7 +470,7 @@ func TestPanicFreesThePlace(t *testing.T) {
 // breaks. Whatever happened, the next prompt is answered, and nothing is left over.
 func TestRandomDay(t *testing.T) {
 	for seed := range uint64(5) {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			e, k := start(t, residency.Options{Parallel: 2, MaxQueue: 4, IdleUnload: 20 * time.Second})
 			r := rand.New(rand.NewPCG(seed, 7))
 			var wg sync.WaitGroup
@@ -527,7 +524,7 @@ func TestRandomDay(t *testing.T) {
 func TestEnd(t *testing.T) {
 	for _, how := range []string{"context", "close", "close while loading"} {
 		t.Run(how, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				e := &engine{t: t, think: time.Hour}
 				k, err := residency.New(e.load, residency.Options{})
 				require.NoError(t, err)
@@ -586,7 +583,7 @@ func TestNewChecks(t *testing.T) {
 
 // TestLateProgress: a report that comes after its load is over changes nothing.
 func TestLateProgress(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		e := &engine{t: t}
 		var kept residency.Progress
 		k, err := residency.New(func(ctx context.Context, p residency.Progress) (inference.Model, error) {

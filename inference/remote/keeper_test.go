@@ -1,0 +1,54 @@
+package remote_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/remote"
+	"touchline/inference/residency"
+)
+
+// TestKept runs the engine as the program does, behind a Keeper: a server that is not up yet is waited for.
+func TestKept(t *testing.T) {
+	var up atomic.Bool
+	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) {
+		if !up.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		stream(w, delta("Grey"), stop)
+	})
+	cfg := inference.DefaultConfig().Remote
+	cfg.URL, cfg.Retries = s.URL, 0
+	k, err := residency.New(
+		func(context.Context, residency.Progress) (inference.Model, error) { return remote.New(cfg, 64, zerolog.Nop()) },
+		residency.Options{
+			Name: "remote", RetryMin: 20 * time.Millisecond, RetryMax: 20 * time.Millisecond, Parallel: 4,
+			Warm: func(ctx context.Context, m inference.Model, progress residency.Progress) error {
+				return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // loaded above
+			},
+		})
+	require.NoError(t, err)
+	ran := make(chan error, 1)
+	go func() { ran <- k.Run(t.Context()) }()
+	se, err := k.NewSession()
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return k.Status().Phase == inference.PhaseFailed }, 10*time.Second, time.Millisecond)
+	require.Contains(t, k.Status().Detail, "503 Service Unavailable")
+	up.Store(true)
+	require.Eventually(t, func() bool { return k.Status().Phase == inference.PhaseReady }, 10*time.Second, time.Millisecond)
+	text, err := ask(t.Context(), se, prompt)
+	require.NoError(t, err)
+	require.Equal(t, "Grey", text)
+	require.Equal(t, "remote: m", k.Name())
+	require.NoError(t, se.Close())
+	require.NoError(t, k.Close())
+	require.NoError(t, <-ran)
+}
