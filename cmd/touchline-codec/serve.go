@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"touchline/media/codec/wire"
 )
@@ -35,10 +36,12 @@ type server struct {
 	epoch uint32
 	noDec bool // there is no decoder for codec
 
-	done, acked, newest uint64 // unit ids
-	size                picture
-	errors              int // in a row
-	waiting             []wire.Unit
+	done, acked, newest uint64  // unit ids
+	size                picture // the newest one
+	longSide            uint16
+	errors              int         // in a row
+	waiting             []wire.Unit // for their pictures; without data
+	overdue             bool        // a sample goes to the next picture, whichever it is
 	pix                 []byte
 
 	setup wire.Setup
@@ -167,11 +170,9 @@ func (s *server) unit(u wire.Unit) error {
 	if s.dec == nil || len(u.Data) == 0 {
 		return s.ack(false)
 	}
+	s.longSide = u.LongSide
 	if u.Flags&(wire.FlagSample|wire.FlagEncode) != 0 {
-		data := u.Data
-		u.Data = nil
-		s.waiting = append(s.waiting, u)
-		u.Data = data
+		s.wait(u)
 	}
 	if err := s.dec.send(u.Data, u.ID); err != nil {
 		if err := s.failed(u.ID, err); err != nil {
@@ -184,6 +185,17 @@ func (s *server) unit(u wire.Unit) error {
 		return err
 	}
 	return s.ack(false)
+}
+
+// wait notes a unit whose picture is wanted. When a decoder gives none for
+// very long, the oldest are given up.
+func (s *server) wait(u wire.Unit) {
+	if len(s.waiting) >= 4*mostDelay {
+		s.overdue = s.overdue || s.waiting[0].Flags&wire.FlagSample != 0
+		s.waiting = slices.Delete(s.waiting, 0, 1)
+	}
+	u.Data = nil
+	s.waiting = append(s.waiting, u)
 }
 
 // drain takes all pictures the decoder has.
@@ -206,41 +218,41 @@ func (s *server) drain() error {
 // serve sends the newest picture to whoever waits for it or has waited too
 // long for a picture that never came.
 func (s *server) serve(p picture) error {
-	sample, encode := wire.Unit{}, wire.Unit{}
+	sample, encode := s.overdue, false
+	s.overdue = false
+	var unit wire.Unit
 	kept := s.waiting[:0]
 	for _, u := range s.waiting {
-		exact := u.ID == p.id
-		if !exact && u.ID+mostDelay > p.id {
+		switch {
+		case u.ID == p.id:
+			unit = u
+			sample = sample || u.Flags&wire.FlagSample != 0
+			encode = u.Flags&wire.FlagEncode != 0
+		case u.ID+mostDelay > p.id:
 			kept = append(kept, u)
-			continue
-		}
-		if u.Flags&wire.FlagSample != 0 {
-			sample = u
-		}
-		if exact && u.Flags&wire.FlagEncode != 0 {
-			encode = u
+		default:
+			sample = sample || u.Flags&wire.FlagSample != 0
 		}
 	}
 	s.waiting = kept
-	if sample.ID != 0 {
-		if err := s.send(0, sample.LongSide); err != nil {
+	if sample {
+		if err := s.send(0, s.longSide); err != nil {
 			return err
 		}
 	}
-	if encode.ID != 0 {
-		return s.encode(encode, p)
+	if encode {
+		return s.encode(unit, p)
 	}
 	return nil
 }
 
-// failed reports an error, not every one, and gives the samples that waited
+// failed reports an error, not every one, and gives the sample that waited
 // for this unit to the next picture.
 func (s *server) failed(id uint64, err error) error {
-	for i := range s.waiting {
-		if u := &s.waiting[i]; u.ID == id {
-			u.ID = id - min(id, mostDelay)
-		}
-	}
+	s.waiting = slices.DeleteFunc(s.waiting, func(u wire.Unit) bool {
+		s.overdue = s.overdue || (u.ID == id && u.Flags&wire.FlagSample != 0)
+		return u.ID == id
+	})
 	s.errors++
 	if s.errors%complainEvery != 1 {
 		return nil
@@ -260,7 +272,7 @@ func (s *server) reopen(u wire.Unit) error {
 		s.dec = nil
 	}
 	s.codec, s.epoch, s.newest, s.errors, s.noDec = u.Codec, u.Epoch, 0, 0, false
-	s.waiting = s.waiting[:0]
+	s.waiting, s.overdue = s.waiting[:0], false
 	s.enc.close()
 	s.noEnc = false
 

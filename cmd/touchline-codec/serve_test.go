@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/media/codec/wire"
+)
+
+func TestMain(m *testing.M) {
+	setUpLibav()
+	os.Exit(m.Run())
+}
+
+// serve runs a server over an input and returns what it answered.
+func serve(t testing.TB, in []byte) ([]wire.Message, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := newServer(bytes.NewReader(in), &out, io.Discard, newChoice(nil)).run()
+	r := wire.NewReader(&out, 64)
+	var answers []wire.Message
+	for {
+		m, readErr := r.Next()
+		if readErr != nil {
+			require.ErrorIs(t, readErr, io.EOF, "answers are whole messages")
+			return answers, err
+		}
+		m.Body = bytes.Clone(m.Body)
+		answers = append(answers, m)
+	}
+}
+
+func hello() []byte { return wire.Hello{Version: wire.Version}.Append(nil) }
+
+func kinds(answers []wire.Message) []wire.Kind {
+	var out []wire.Kind
+	for _, m := range answers {
+		out = append(out, m.Kind)
+	}
+	return out
+}
+
+// rawPicture is a message with a grey I420 picture.
+func rawPicture(id uint64, w, h int) []byte {
+	head := wire.Raw{ID: id, Width: w, Height: h}.AppendHead(nil)
+	return append(head, bytes.Repeat([]byte{128}, wire.I420.Bytes(w, h))...)
+}
+
+// encodedUnit is a key frame made by this program's own encoder.
+func encodedUnit(t testing.TB, c wire.Codec) []byte {
+	t.Helper()
+	setup := wire.Setup{Codec: c, FPS: 30, BitRate: 100_000}.Append(nil)
+	answers, err := serve(t, bytes.Join([][]byte{hello(), setup, rawPicture(1, 64, 48)}, nil))
+	require.NoError(t, err)
+	require.Equal(t, []wire.Kind{wire.KindReady, wire.KindEncoded, wire.KindAck}, kinds(answers))
+	e, err := wire.ParseEncoded(answers[1].Body)
+	require.NoError(t, err)
+	require.True(t, e.Key)
+	return e.Data
+}
+
+func TestEncodeThenDecode(t *testing.T) {
+	for _, c := range []wire.Codec{wire.H264, wire.VP8} {
+		unit := wire.Unit{ID: 5, Codec: c, Flags: wire.FlagSample, LongSide: 32, Data: encodedUnit(t, c)}
+		latest := wire.Latest{Seq: 9}
+		answers, err := serve(t, bytes.Join([][]byte{hello(), latest.Append(nil), unit.Append(nil), latest.Append(nil)}, nil))
+		require.NoError(t, err)
+		require.Equal(t,
+			[]wire.Kind{wire.KindReady, wire.KindNoPicture, wire.KindAck, wire.KindPicture, wire.KindPicture}, kinds(answers))
+		p, err := wire.ParsePicture(answers[3].Body)
+		require.NoError(t, err)
+		require.Equal(t, [4]int{0, 5, 32, 24}, [4]int{int(p.Seq), int(p.ID), p.Width, p.Height}) //nolint:gosec // small
+		require.InDelta(t, 130, p.Pix[len(p.Pix)/2], 4, "grey of luma 128")
+		p, err = wire.ParsePicture(answers[4].Body)
+		require.NoError(t, err)
+		require.Equal(t, [4]int{9, 5, 64, 48}, [4]int{int(p.Seq), int(p.ID), p.Width, p.Height}) //nolint:gosec // small
+	}
+}
+
+func TestBotOfAnotherKind(t *testing.T) {
+	answers, err := serve(t, wire.Hello{Version: wire.Version + 1}.Append(nil))
+	require.ErrorContains(t, err, "build both programs together")
+	require.Equal(t, []wire.Kind{wire.KindReady}, kinds(answers), "it learns our version")
+
+	for _, in := range [][]byte{[]byte("GET / HTTP/1.0\r\n\r\n"), wire.Latest{}.Append(nil), append(hello(), hello()...)} {
+		_, err := serve(t, in)
+		require.ErrorIs(t, err, wire.ErrMalformed)
+	}
+}
+
+func TestUndecodableIsReportedNotEachTime(t *testing.T) {
+	in := hello()
+	for id := uint64(1); id <= 65; id++ {
+		in = append(in, wire.Unit{ID: id, Codec: wire.VP8, Flags: wire.FlagSample, Data: []byte{1}}.Append(nil)...)
+	}
+	answers, err := serve(t, in)
+	require.NoError(t, err)
+	problems := 0
+	for _, m := range answers {
+		if m.Kind == wire.KindProblem {
+			problems++
+		}
+	}
+	require.Equal(t, 3, problems)
+	last, err := wire.ParseAck(answers[len(answers)-1].Body)
+	require.NoError(t, err)
+	require.EqualValues(t, 65, last.Done)
+}
+
+// A sample whose access unit is broken is taken from the next good one.
+func TestSampleOfABrokenUnit(t *testing.T) {
+	good := encodedUnit(t, wire.VP8)
+	in := bytes.Join([][]byte{
+		hello(),
+		wire.Unit{ID: 1, Codec: wire.VP8, Data: good}.Append(nil),
+		wire.Unit{ID: 2, Codec: wire.VP8, Flags: wire.FlagSample, Data: []byte{1}}.Append(nil),
+		wire.Unit{ID: 3, Codec: wire.VP8, Data: good}.Append(nil),
+	}, nil)
+	answers, err := serve(t, in)
+	require.NoError(t, err)
+	var p wire.Picture
+	for _, m := range answers {
+		if m.Kind == wire.KindPicture {
+			require.Zero(t, p.ID)
+			p, err = wire.ParsePicture(m.Body)
+			require.NoError(t, err)
+		}
+	}
+	require.EqualValues(t, 3, p.ID)
+}
+
+func TestFit(t *testing.T) {
+	for _, tt := range []struct{ w, h, longSide, wantW, wantH int }{
+		{1280, 720, 448, 448, 252}, {720, 1280, 448, 252, 448}, {320, 180, 448, 320, 180}, {1280, 720, 0, 1280, 720},
+		{4000, 1, 100, 100, 1}, {641, 359, 448, 448, 251},
+	} {
+		w, h := fit(tt.w, tt.h, tt.longSide)
+		require.Equal(t, [2]int{tt.wantW, tt.wantH}, [2]int{w, h})
+	}
+}
+
+// FuzzServe feeds the real decoders and encoders with anything a bot could send.
+func FuzzServe(f *testing.F) {
+	for _, c := range []wire.Codec{wire.H264, wire.VP8} {
+		unit := wire.Unit{ID: 1, Codec: c, Flags: wire.FlagSample | wire.FlagEncode, LongSide: 16, Data: encodedUnit(f, c)}
+		f.Add(unit.Append(nil))
+		unit.Epoch = 2
+		f.Add(append(unit.Append(nil), wire.Latest{Seq: 1}.Append(nil)...))
+		f.Add(append(wire.Setup{Codec: c, FPS: 30, BitRate: 50_000}.Append(nil), rawPicture(1, 18, 16)...))
+	}
+	f.Add(rawPicture(1, 1, 1))
+	f.Add(wire.Unit{ID: 1, Codec: wire.MJPEG, Flags: wire.FlagSample, Data: []byte{0xff, 0xd8}}.Append(nil))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		_, _ = serve(t, append(hello(), in...))
+	})
+}
