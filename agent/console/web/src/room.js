@@ -35,6 +35,7 @@ export class Viewer {
   #attempt = 0;
   #generation = 0;
   #lastPicture = 0;
+  #blockedTimer = 0;
   #volume = 1;
   #muted = false;
   /** @type {string} */
@@ -102,7 +103,7 @@ export class Viewer {
       await this.#room?.startAudio();
       await this.el.audio.play().catch(() => {});
     } finally {
-      this.onBlocked(this.#room ? !this.#room.canPlaybackAudio : false);
+      this.#tellBlocked();
     }
   }
 
@@ -122,6 +123,8 @@ export class Viewer {
     await room.disconnect().catch(() => {});
     this.el.video.srcObject = null;
     this.el.audio.srcObject = null;
+    this.#tellBlocked();
+    this.state.set({ picture: 'none' });
   }
 
   #again(sentence) {
@@ -155,7 +158,7 @@ export class Viewer {
         this.state.set({ room: 'joined' });
         this.#look();
       })
-      .on(RoomEvent.AudioPlaybackStatusChanged, () => live() && this.onBlocked(!room.canPlaybackAudio))
+      .on(RoomEvent.AudioPlaybackStatusChanged, () => live() && this.#tellBlocked())
       .on(RoomEvent.Disconnected, (reason) => {
         if (!live()) return;
         if (this.state.known.room === 'joining') return; // connect's own error says more
@@ -215,12 +218,27 @@ export class Viewer {
     }
     track.attach(this.el.audio);
     this.setVolume(this.#volume, this.#muted);
-    this.onBlocked(!this.#room?.canPlaybackAudio);
+    this.#tellBlocked();
   }
 
   #detach(track) {
-    // The last picture stays: a black hole says less than a sentence over it.
-    if (track.kind === this.#lk.Track.Kind.Audio) track.detach(this.el.audio);
+    if (track.kind === this.#lk.Track.Kind.Audio) {
+      track.detach(this.el.audio);
+      return;
+    }
+    track.detach(this.el.video);
+    this.state.set({ picture: 'none' });
+  }
+
+  /** Tells whether the browser holds the sound back, but not for a moment that passes by itself. */
+  #tellBlocked() {
+    clearTimeout(this.#blockedTimer);
+    const blocked = () => Boolean(this.#room && !this.#room.canPlaybackAudio);
+    if (!blocked()) {
+      this.onBlocked(false);
+      return;
+    }
+    this.#blockedTimer = setTimeout(() => this.onBlocked(blocked()), 500);
   }
 
   #watchPicture() {

@@ -95,6 +95,7 @@ export class SourcePanel {
       await this.publisher.stop();
       this.#own(false);
     }
+    this.confirm.drop('source');
     const before = this.state.known.snapshot?.source?.identity;
     this.#tell('wait', 'Asked for it.');
     try {
@@ -123,6 +124,7 @@ export class SourcePanel {
   async #publish(make, done) {
     if (this.#busy) return;
     this.#busy = true;
+    this.confirm.drop('source');
     this.#tell('wait', 'Asking the browser for the picture.');
     try {
       const { track, end } = await make();
@@ -133,6 +135,7 @@ export class SourcePanel {
       this.#tell('wait', `${done} Waiting for the commentator to look at it.`);
       this.confirm.expect('source', (s) => s.source?.identity === identity && s.source.width > 0, () => this.#tell('on', `${done} It is being watched.`), () => this.#tell('wait', `${done} It is not watched yet.`));
     } catch (err) {
+      this.#own(this.publisher.active);
       this.#tell('bad', cameraSentence(err));
     } finally {
       this.#busy = false;
@@ -140,6 +143,7 @@ export class SourcePanel {
   }
 
   async stop() {
+    this.confirm.drop('source');
     await this.publisher.stop();
     this.#own(false);
     this.#tell('', 'Your camera is off.');
@@ -155,6 +159,10 @@ export class SourcePanel {
     this.#preview.hidden = !on;
     this.#preview.srcObject = on && this.publisher.track ? new MediaStream([this.publisher.track]) : null;
     this.state.set({ publishing: on });
+    // A camera that is on must not be forgotten when the drawer is closed.
+    const button = document.getElementById('open-source');
+    button.textContent = on ? 'Your camera is on' : 'Source';
+    button.classList.toggle('on-air', on);
     this.draw();
   }
 }

@@ -100,7 +100,7 @@ export function curtain(k) {
       acts: k.publishing ? [] : [{ id: 'camera', label: 'Use this camera' }, { id: 'scene', label: 'Show the built-in scene' }],
     };
   }
-  if (!k.agent) return { words: 'The commentator is not in the room yet.', acts: [] };
+  if (!k.agent) return { words: 'The commentator is not in the room.', more: 'Picture and voice come as soon as it is there.', acts: [] };
   if (!k.agentVideo) return { words: 'The delayed picture is not published yet.', acts: [{ id: 'http', label: 'Picture without WebRTC' }] };
   const behind = k.snapshot.delay > 0.2 ? `It is shown ${k.snapshot.delay.toFixed(1)} s behind live, so that the words fit.` : '';
   return { words: 'The picture is on its way.', more: behind, acts: [] };
