@@ -28,7 +28,9 @@ func TestKept(t *testing.T) {
 	cfg := inference.DefaultConfig().Remote
 	cfg.URL, cfg.Retries = s.URL, 0
 	k, err := residency.New(
-		func(context.Context, residency.Progress) (inference.Model, error) { return remote.New(cfg, 64, zerolog.Nop()) },
+		func(context.Context, residency.Progress) (inference.Model, error) {
+			return remote.New(cfg, 64, zerolog.Nop())
+		},
 		residency.Options{
 			Name: "remote", RetryMin: 20 * time.Millisecond, RetryMax: 20 * time.Millisecond, Parallel: 4,
 			Warm: func(ctx context.Context, m inference.Model, progress residency.Progress) error {
