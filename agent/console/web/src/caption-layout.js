@@ -47,13 +47,16 @@ export function linger(text) {
   return Math.min(6000, Math.max(2200, text.length * 45));
 }
 
+/** An unfinished caption that got no more words for so long is over, ms: its speaker is gone. */
+const ABANDONED = 12_000;
+
 /**
  * One caption at a time, from two sources: the room's text stream, which is
  * in step with the voice, and the server's events, which stand in when the
  * stream is missing or stalls. Time is an argument, ms.
  */
 export class CaptionTrack {
-  /** @type {Map<string, {room: string, roomAt: number, events: string, final: boolean, finalAt: number, cycle: number}>} */
+  /** @type {Map<string, {room: string, roomAt: number, events: string, at: number, final: boolean, finalAt: number, cycle: number}>} */
   #segments = new Map();
   #current = '';
 
@@ -62,6 +65,7 @@ export class CaptionTrack {
     const s = this.#take(segment);
     if (text.length >= s.room.length || !s.final) s.room = text;
     s.roomAt = now;
+    s.at = now;
     this.#finish(s, final, now);
   }
 
@@ -70,6 +74,7 @@ export class CaptionTrack {
     const s = this.#take(c.segment);
     s.events = c.text || s.events + (c.delta || '');
     s.cycle = c.cycle;
+    s.at = now;
     this.#finish(s, c.final, now);
   }
 
@@ -82,7 +87,7 @@ export class CaptionTrack {
     const s = this.#segments.get(this.#current);
     if (!s) return null;
     const text = this.#text(s, now);
-    if (!text || (s.final && now - s.finalAt > linger(text))) return null;
+    if (!text || (s.final ? now - s.finalAt > linger(text) : now - s.at > ABANDONED)) return null;
     return { segment: this.#current, text, final: s.final, cycle: s.cycle };
   }
 
@@ -101,7 +106,7 @@ export class CaptionTrack {
   #take(segment) {
     let s = this.#segments.get(segment);
     if (!s) {
-      s = { room: '', roomAt: -Infinity, events: '', final: false, finalAt: 0, cycle: 0 };
+      s = { room: '', roomAt: -Infinity, events: '', at: 0, final: false, finalAt: 0, cycle: 0 };
       this.#segments.set(segment, s);
       this.#current = segment;
       while (this.#segments.size > 8) this.#segments.delete(this.#segments.keys().next().value);

@@ -213,7 +213,7 @@ export class ScoreSheet {
     g.stroke();
     g.fillStyle = c.now;
     g.textAlign = 'right';
-    g.fillText('the picture is here', nowX - 6, 8);
+    g.fillText(width < 520 ? 'picture' : 'the picture is here', nowX - 6, 8);
     g.fillStyle = c.text;
     g.fillText('live', width - 4, height - 8);
     if (state.delay > 0 && width - nowX > 60) g.fillText(`−${(state.delay / 1000).toFixed(1)} s`, nowX + 14, height - 8);

@@ -87,8 +87,9 @@ export class SettingsPanel {
     } else {
       input = h('input', { type: 'number', id, min: f.min, max: f.max, step: f.step, inputMode: 'decimal' });
     }
-    const row = h('p', { class: 'field' }, h('label', { for: id }, f.label), input, h('span', { class: 'unit' }, f.unit), note);
-    const entry = { f, input, note, row, dirty: false };
+    const unit = h('span', { class: 'unit', role: 'status' }, f.unit);
+    const row = h('p', { class: 'field' }, h('label', { for: id }, f.label), input, unit, note);
+    const entry = { f, input, unit, note, row, dirty: false };
     this.#fields.set(f.key, entry);
     input.addEventListener('input', () => {
       entry.dirty = true;
@@ -106,9 +107,11 @@ export class SettingsPanel {
 
   async #send(entry) {
     const { f, input, row } = entry;
+    // Short words stand in the unit's place, so that nothing moves; only a refusal takes a line.
     const note = (tone, words) => {
       row.dataset.tone = tone;
-      entry.note.textContent = words;
+      entry.unit.textContent = tone === 'wait' || tone === 'on' ? words : f.unit;
+      entry.note.textContent = tone === 'bad' ? words : (f.help ?? '');
     };
     if (f.type !== 'switch' && (input.value.trim() === '' || !input.checkValidity())) {
       note('bad', input.value.trim() === '' ? 'A value is needed.' : input.validationMessage);
@@ -121,7 +124,7 @@ export class SettingsPanel {
       this.confirm.expect(`setting ${f.key}`, (s) => same(s.settings?.[f.key], value), () => {
         entry.dirty = false;
         note('on', 'in force');
-        setTimeout(() => row.dataset.tone === 'on' && note('', f.help ?? ''), 2500);
+        setTimeout(() => row.dataset.tone === 'on' && note('', ''), 2500);
         this.draw();
       }, () => {
         entry.dirty = false;

@@ -74,6 +74,7 @@ export class State extends EventTarget {
       case 'history':
         this.cycles = [];
         this.underway.clear();
+        this.captions.clear(); // of a server that may have begun anew
         for (const r of data ?? []) this.#record(r, false);
         this.#tell('history');
         break;
