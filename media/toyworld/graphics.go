@@ -56,7 +56,7 @@ func (w *World) banner(c *canvas, g goalMark, t int64) {
 	k = k * k * (3 - 2*k)
 	u, h := float64(w.width)/100, float64(w.height)
 	kit := w.kits[g.team]
-	top, bottom := 0.36*h, 0.66*h
+	top, bottom := bannerEdges(h)
 	left := 100*u*(k-1) + 4*u
 	right := left + 92*u
 	c.rect(left, top, right, bottom, rgb{14, 20, 40}, 0.96)
@@ -66,6 +66,9 @@ func (w *World) banner(c *canvas, g goalMark, t int64) {
 	c.text(left+61*u, top+3.4*u, 4.4*u, kit.code, kit.shirt.mix(rgb{255, 255, 255}, 0.35), 0.09)
 	c.text(left+61*u, top+9.4*u, 3*u, fmt.Sprintf("%d - %d", g.score[0], g.score[1]), rgb{220, 226, 240}, 0.09)
 }
+
+// bannerEdges are the banner's upper and lower edge in a picture of the given height.
+func bannerEdges(height float64) (top, bottom float64) { return 0.36 * height, 0.66 * height }
 
 // flashAt is how white the picture is, 0 to 1.
 func (g goalMark) flashAt(t int64) float64 {

@@ -86,8 +86,13 @@ func (w *World) Truth(at time.Duration) Truth {
 	lights := w.script.lights
 	j := sort.Search(len(lights), func(i int) bool { return lights[i].start > t }) - 1
 	fading := j > 0 && t-lights[j].start < rampMS
-	// A banner that stands still does not move, but one that slides in does.
-	out.Still = out.Speed < 0.001 && out.Flash == 0 && !out.Banner && !fading && !w.script.at(now.moment).joy
+	sliding := false
+	if g, ok := w.script.goalBefore(t); ok && now.live {
+		since := t - g.at
+		in, out := since-bannerInMS, bannerOutMS-since
+		sliding = in >= 0 && in < slideMS || out >= 0 && out < slideMS
+	}
+	out.Still = out.Speed < 0.001 && out.Flash == 0 && !sliding && !fading
 	return out
 }
 
@@ -115,6 +120,9 @@ func (w *World) flow(now showing, out *Truth) {
 		x, y, in := at(q)
 		if !in {
 			continue
+		}
+		if top, bottom := bannerEdges(1); out.Banner && y/tall+0.5 > top && y/tall+0.5 < bottom {
+			continue // out of sight
 		}
 		seen++
 		dx, dy := (x-px)*1000/step*speed, (y-py)*1000/step*speed
