@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	// Video and Audio are files that stand for the camera (.y4m, .mjpeg) and the microphone (.wav),
 	// played again and again; Chromium's own test picture and beep when "".
 	Video, Audio string
+	// Script runs in every page before the page's own.
+	Script string
 	// NoAutoplay keeps the rule that sound needs a click.
 	NoAutoplay bool
 	// Dir is the profile's folder, empty and used by nobody else; one that Close removes when "".
@@ -43,7 +46,7 @@ type Options struct {
 
 // Browser is one window with one page.
 type Browser struct {
-	page   context.Context //nolint:containedctx // chromedp keeps its connection there
+	tab    context.Context //nolint:containedctx // chromedp keeps its connection there
 	end    []context.CancelFunc
 	dir    string
 	ours   bool // the folder is removed by Close
@@ -88,7 +91,7 @@ func Open(ctx context.Context, o Options) (*Browser, error) {
 	}
 	allocator, cancel := chromedp.NewExecAllocator(ctx, flags(path, b.dir, o)...)
 	b.end = append(b.end, cancel)
-	b.page, cancel = chromedp.NewContext(allocator)
+	b.tab, cancel = chromedp.NewContext(allocator)
 	b.end = append(b.end, cancel)
 	b.unhook = context.AfterFunc(ctx, b.Close)
 	if err := b.start(o); err != nil {
@@ -132,7 +135,7 @@ func flags(path, dir string, o Options) []chromedp.ExecAllocatorOption {
 func (b *Browser) start(o Options) error {
 	// The first use of the page's context decides how long the browser lives: it gets no deadline.
 	started := make(chan error, 1)
-	b.wg.Go(func() { started <- chromedp.Do(b.page) })
+	b.wg.Go(func() { started <- chromedp.Do(b.tab) })
 	select {
 	case err := <-started:
 		if err != nil {
@@ -141,7 +144,7 @@ func (b *Browser) start(o Options) error {
 	case <-time.After(startTime):
 		return fmt.Errorf("it did not answer within %v", startTime)
 	}
-	messages := chromedp.Console(b.page)
+	messages := chromedp.Console(b.tab)
 	b.wg.Go(func() {
 		for m, err := range messages {
 			if err != nil {
@@ -164,6 +167,10 @@ func (b *Browser) start(o Options) error {
 			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 			})
+			if err == nil && o.Script != "" {
+				_, err = chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument,
+					page.AddScriptToEvaluateOnNewDocumentParams{Source: o.Script})
+			}
 			return err
 		}))
 }
@@ -188,7 +195,7 @@ func (b *Browser) Problems() []string {
 
 // Do does actions within a time.
 func (b *Browser) Do(within time.Duration, actions ...chromedp.Action[chromedp.Void]) error {
-	ctx, cancel := context.WithTimeout(b.page, within)
+	ctx, cancel := context.WithTimeout(b.tab, within)
 	defer cancel()
 	return chromedp.Do(ctx, actions...)
 }
@@ -234,7 +241,7 @@ const (
 // Eval evaluates an expression in the page; of a promise, what it resolves to.
 // An expression that has no value gives the zero T.
 func Eval[T any](b *Browser, within time.Duration, js string) (T, error) {
-	ctx, cancel := context.WithTimeout(b.page, within)
+	ctx, cancel := context.WithTimeout(b.tab, within)
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](js, chromedp.EvalAwaitPromise))
 	if err != nil && !errors.Is(err, chromedp.ErrJSUndefined) && !errors.Is(err, chromedp.ErrJSNull) {
@@ -254,8 +261,8 @@ func (b *Browser) Until(within time.Duration, js string) error {
 		if ok && err == nil {
 			return nil
 		}
-		if b.page.Err() != nil {
-			return fmt.Errorf("wait for %s: the browser ended: %w", shorten(js), context.Cause(b.page))
+		if b.tab.Err() != nil {
+			return fmt.Errorf("wait for %s: the browser ended: %w", shorten(js), context.Cause(b.tab))
 		}
 		if time.Now().After(deadline) {
 			if err == nil {
@@ -277,7 +284,7 @@ func shorten(js string) string {
 
 // Screenshot is a PNG of what the window shows.
 func (b *Browser) Screenshot() ([]byte, error) {
-	ctx, cancel := context.WithTimeout(b.page, startTime)
+	ctx, cancel := context.WithTimeout(b.tab, startTime)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
 	if err != nil {

@@ -40,7 +40,8 @@ func serve(t *testing.T) string {
 func TestBrowser(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b, err := browser.Open(ctx, browser.Options{Width: 390, Height: 844, Phone: true, Dark: true, Dir: t.TempDir()})
+	b, err := browser.Open(ctx, browser.Options{Width: 390, Height: 844, Phone: true, Dark: true, Dir: t.TempDir(),
+		Script: "window.before = document.getElementById('in') === null"})
 	require.NoError(t, err)
 	defer b.Close()
 	require.NoError(t, b.Navigate(serve(t)))
@@ -51,6 +52,7 @@ func TestBrowser(t *testing.T) {
 	_, err = browser.Eval[int](b, 5*time.Second, "nowhere.at.all")
 	require.ErrorContains(t, err, "nowhere")
 
+	require.NoError(t, b.Until(5*time.Second, "window.before"))
 	require.NoError(t, b.Click("#go"))
 	require.NoError(t, b.Until(5*time.Second, "document.getElementById('go').textContent === 'went'"))
 	require.NoError(t, b.Type("#in", "left wing\r"))
