@@ -23,6 +23,7 @@ const (
 	coverMost    = 8 * time.Second         // after which a graphic belongs to the view
 	lightRatio   = 0.15                    // of the mean luma
 	lightStep    = 8.0                     // and at least this
+	pastAge      = 1700 * time.Millisecond // of the grids kept to find graphics
 	recentAge    = 1200 * time.Millisecond // of the lights that the present is compared with
 	colourStep   = 6.0                     // of mean Cb and Cr
 	sameView     = 0.58                    // least fit of two pictures whose lights are compared
@@ -32,6 +33,7 @@ const (
 	minVotes     = 4                       // cells that move, in each picture on average
 	turnFrames   = 2                       // that confirm a turn, beyond the window
 	stopAfter    = 1000 * time.Millisecond // without movement
+	startLate    = 1500 * time.Millisecond // a start that was not clear by then is not stated as one
 	motionEvery  = 3 * time.Second         // at most, for movement that only goes on
 	keepPending  = 4 * time.Second
 )
@@ -45,7 +47,7 @@ type Analyzer struct {
 	now     *view
 	before  *view
 	comp    comparison
-	past    []grid // coarse grids of the last second or so, oldest first
+	past    []grid // coarse grids of the last pastAge, oldest first
 	busy    []float32
 	skip    []bool
 	pending []Statement
@@ -63,16 +65,18 @@ type Analyzer struct {
 	coverArea area
 	coverAt   time.Duration
 
-	window   []tally
-	main     Direction // of the main movement, when moving
-	moving   bool
-	run      Direction // candidate and how long it has held
-	runs     int
-	runSince time.Duration
-	restFrom time.Duration
-	resting  bool
-	said     Statement // last movement that was stated
-	saidAny  bool
+	window     []tally
+	main       Direction // of the main movement, when moving
+	moving     bool
+	run        Direction // candidate and how long it has held
+	runs       int
+	runSince   time.Duration
+	restFrom   time.Duration
+	resting    bool
+	active     bool // something moves, in whatever direction
+	activeFrom time.Duration
+	said       Statement // last movement that was stated
+	saidAny    bool
 }
 
 // grid is a coarse copy of a view.
@@ -144,7 +148,7 @@ func (a *Analyzer) reset(epoch uint32) {
 	a.busy, a.skip = make([]float32, n), make([]bool, n)
 	a.flashed, a.wasCut = false, false
 	a.settle()
-	a.moving, a.resting, a.saidAny = false, false, false
+	a.moving, a.resting, a.active, a.saidAny = false, false, false, false
 	a.past = nil
 	a.remember()
 }
@@ -172,7 +176,7 @@ func (a *Analyzer) remember() {
 	g := a.grid()
 	g.flash = a.flashed && a.now.at-a.flashAt < 600*time.Millisecond
 	a.past = append(a.past, *g)
-	for len(a.past) > 1 && a.now.at-a.past[0].at > 1100*time.Millisecond {
+	for len(a.past) > 1 && a.now.at-a.past[0].at > pastAge {
 		a.past = a.past[1:]
 	}
 }
@@ -230,7 +234,7 @@ func (a *Analyzer) afterFlash() bool { return a.flashed && a.now.at-a.flashAt < 
 // cut: most of what is to be seen is explained neither by the picture before
 // nor by movement, all over the picture.
 func (a *Analyzer) cut() bool {
-	if a.flashed && a.now.at-a.flashAt < flashRest*7/10 {
+	if a.flashed && a.now.at-a.flashAt < flashRest*8/10 {
 		return false
 	}
 	if a.comp.differ < cutShare || a.comp.light.alike > cutAlike || a.comp.spread < cutSpread {
@@ -241,7 +245,7 @@ func (a *Analyzer) cut() bool {
 	}
 	a.wasCut, a.cutAt = true, a.now.at
 	a.settle()
-	a.moving, a.resting = false, false
+	a.moving, a.resting, a.active = false, false, false
 	return true
 }
 
@@ -495,6 +499,9 @@ func (a *Analyzer) movement(gap time.Duration) {
 		return
 	}
 	a.resting = false
+	if !a.active {
+		a.active, a.activeFrom = true, a.window[0].at
+	}
 	dir := w.direction()
 	if a.runs == 0 || dir != a.run {
 		a.run, a.runs, a.runSince = dir, 0, a.window[0].at
@@ -516,7 +523,7 @@ func (a *Analyzer) movement(gap time.Duration) {
 	case !a.moving:
 		if a.runs >= 3 {
 			s.Kind = Start
-			if a.wasCut && v.at-a.cutAt < 3*time.Second || !a.saidAny {
+			if a.wasCut && v.at-a.cutAt < 3*time.Second || !a.saidAny || v.at-a.activeFrom > startLate {
 				s.Kind = Motion
 			}
 			a.state(s)
@@ -542,6 +549,9 @@ func (a *Analyzer) rest(votes int) {
 	}
 	if !a.resting {
 		a.resting, a.restFrom = true, a.now.at
+	}
+	if a.now.at-a.restFrom >= stopAfter {
+		a.active = false
 	}
 	if (a.moving || a.wasCut && a.saidAny && a.stopCut != a.cutAt) && a.now.at-a.restFrom >= stopAfter {
 		a.stopCut = a.cutAt

@@ -56,9 +56,19 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 	slices.Sort(sorted)
 	out.noise = sorted[n/3]
 	limit := min(loud, max(quiet, 2.5*out.noise+1))
+	many := 0
+	for c := range n {
+		if out.changed[c] = out.change[c] > limit; out.changed[c] {
+			many++
+		}
+	}
+	// Where much changed, some of it is enough to tell.
+	step := 1 + min(3, many*5/n)
 	var seen, odd [9]float64
 	for c := range n {
-		out.changed[c] = out.change[c] > limit
+		if (c%now.cols+c/now.cols)%step != 0 {
+			continue
+		}
 		grain := max(now.grain[c], before.grain[c]*float32(out.light.gain))
 		if grain < 4 && out.change[c] < 12 {
 			continue
@@ -87,7 +97,7 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 	for q := range seen {
 		all += seen[q]
 		fresh += odd[q]
-		if seen[q] >= 3 {
+		if seen[q]*float64(step) >= 3 {
 			parts++
 			if odd[q] >= partShare*seen[q] {
 				differing++
@@ -95,7 +105,7 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 		}
 	}
 	out.differ, out.spread = fresh/max(all, 1), differing/max(parts, 1)
-	if all < float64(n)/25 { // next to nothing to see in either
+	if all*float64(step) < float64(n)/25 { // next to nothing to see in either
 		out.differ, out.spread = 0, 0
 	}
 }

@@ -76,6 +76,7 @@ type Session struct {
 	backlog  []Statement
 	answers  uint64
 	last     string // the last sentence
+	said     []Statement
 }
 
 // Observe measures one picture as it comes.
@@ -115,6 +116,13 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 // Close frees nothing: the session is only memory.
 func (s *Session) Close() error { return nil }
 
+// Said returns the statements behind the last answer, one for each sentence; none after silence.
+func (s *Session) Said() []Statement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.said)
+}
+
 func (s *Session) answer(p inference.Prompt) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +141,10 @@ func (s *Session) answer(p inference.Prompt) string {
 		most = 1
 	}
 	var sentences []string
+	s.said = nil
 	for len(found) > 0 && len(sentences) < most {
 		sentences = append(sentences, s.word(found[0]))
+		s.said = append(s.said, found[0])
 		found = found[1:]
 	}
 	s.backlog = slices.Clone(found)

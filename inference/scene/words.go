@@ -54,9 +54,9 @@ func wordings(s Statement) []string {
 		}
 	case Stop:
 		return []string{
-			"Nothing moves now, the picture stands still.",
-			"All movement has stopped for the moment.",
-			"The picture is quite still now.",
+			"The movement has stopped, hardly anything changes now.",
+			"Almost nothing moves in the picture now.",
+			"The picture has come to rest for the moment.",
 		}
 	case Motion:
 		return []string{
