@@ -1,3 +1,4 @@
+//nolint:gocritic // It reads the code that cgo makes of calls, and finds comparisons in it.
 package main
 
 /*

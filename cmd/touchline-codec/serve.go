@@ -385,7 +385,7 @@ func (s *server) openEncoder(id uint64, w, h, fps, matrix int) (bool, error) {
 		return false, s.ack(false)
 	}
 	codec, name := s.choice.encoder(s.setup.Codec)
-	err := fmt.Errorf("this libavcodec has no encoder for H264 or VP8 (expected libx264 or libvpx)")
+	err := errors.New("this libavcodec has no encoder for H264 or VP8 (expected libx264 or libvpx)")
 	if name != "" {
 		if codec != s.setup.Codec {
 			_, _ = fmt.Fprintf(s.log, "no encoder for %v, using %s\n", s.setup.Codec, name)

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 }
 
 // serve runs a server over an input and returns what it answered.
-func serve(t testing.TB, in []byte) ([]wire.Message, error) {
-	t.Helper()
+func serve(tb testing.TB, in []byte) ([]wire.Message, error) {
+	tb.Helper()
 	var out bytes.Buffer
 	err := newServer(bytes.NewReader(in), &out, io.Discard, newChoice(nil)).run()
 	r := wire.NewReader(&out, 64)
@@ -26,7 +26,7 @@ func serve(t testing.TB, in []byte) ([]wire.Message, error) {
 	for {
 		m, readErr := r.Next()
 		if readErr != nil {
-			require.ErrorIs(t, readErr, io.EOF, "answers are whole messages")
+			require.ErrorIs(tb, readErr, io.EOF, "answers are whole messages")
 			return answers, err
 		}
 		m.Body = bytes.Clone(m.Body)
@@ -51,15 +51,15 @@ func rawPicture(id uint64, w, h int) []byte {
 }
 
 // encodedUnit is a key frame made by this program's own encoder.
-func encodedUnit(t testing.TB, c wire.Codec) []byte {
-	t.Helper()
+func encodedUnit(tb testing.TB, c wire.Codec) []byte {
+	tb.Helper()
 	setup := wire.Setup{Codec: c, FPS: 30, BitRate: 100_000}.Append(nil)
-	answers, err := serve(t, bytes.Join([][]byte{hello(), setup, rawPicture(1, 64, 48)}, nil))
-	require.NoError(t, err)
-	require.Equal(t, []wire.Kind{wire.KindReady, wire.KindEncoded, wire.KindAck}, kinds(answers))
+	answers, err := serve(tb, bytes.Join([][]byte{hello(), setup, rawPicture(1, 64, 48)}, nil))
+	require.NoError(tb, err)
+	require.Equal(tb, []wire.Kind{wire.KindReady, wire.KindEncoded, wire.KindAck}, kinds(answers))
 	e, err := wire.ParseEncoded(answers[1].Body)
-	require.NoError(t, err)
-	require.True(t, e.Key)
+	require.NoError(tb, err)
+	require.True(tb, e.Key)
 	return e.Data
 }
 
@@ -135,8 +135,12 @@ func TestSampleOfABrokenUnit(t *testing.T) {
 
 func TestFit(t *testing.T) {
 	for _, tt := range []struct{ w, h, longSide, wantW, wantH int }{
-		{1280, 720, 448, 448, 252}, {720, 1280, 448, 252, 448}, {320, 180, 448, 320, 180}, {1280, 720, 0, 1280, 720},
-		{4000, 1, 100, 100, 1}, {641, 359, 448, 448, 251},
+		{1280, 720, 448, 448, 252},
+		{720, 1280, 448, 252, 448},
+		{320, 180, 448, 320, 180},
+		{1280, 720, 0, 1280, 720},
+		{4000, 1, 100, 100, 1},
+		{641, 359, 448, 448, 251},
 	} {
 		w, h := fit(tt.w, tt.h, tt.longSide)
 		require.Equal(t, [2]int{tt.wantW, tt.wantH}, [2]int{w, h})

@@ -75,9 +75,9 @@ func drawBars(w, h, n int) []byte {
 }
 
 // readBars checks the colours of a test picture and returns its number.
-func readBars(t testing.TB, f media.VideoFrame) int {
-	t.Helper()
-	require.Len(t, f.Pix, 3*f.Width*f.Height)
+func readBars(tb testing.TB, f media.VideoFrame) int {
+	tb.Helper()
+	require.Len(tb, f.Pix, 3*f.Width*f.Height)
 	at := func(i int, y float64) [3]byte {
 		p := 3 * (int(y*float64(f.Height))*f.Width + (2*i+1)*f.Width/16)
 		return [3]byte(f.Pix[p:])
@@ -86,7 +86,7 @@ func readBars(t testing.TB, f media.VideoFrame) int {
 	for i, want := range barColours {
 		got := at(i, 0.4)
 		for c := range 3 {
-			require.InDelta(t, want[c], got[c], 14, "bar %d of %d x %d is %v, not %v", i, f.Width, f.Height, got, want)
+			require.InDelta(tb, want[c], got[c], 14, "bar %d of %d x %d is %v, not %v", i, f.Width, f.Height, got, want)
 		}
 		if at(i, 0.95)[1] > 128 {
 			number |= 1 << i
@@ -100,17 +100,25 @@ func readBars(t testing.TB, f media.VideoFrame) int {
 func encodeArgs(c media.Codec) (args []string, apt string) {
 	switch c {
 	case media.VP8:
-		return []string{"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0",
-			"-f", "ivf"}, "libvpx7"
+		return []string{
+			"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0",
+			"-f", "ivf",
+		}, "libvpx7"
 	case media.VP9:
-		return []string{"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0",
-			"-f", "ivf"}, "libvpx7"
+		return []string{
+			"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0",
+			"-f", "ivf",
+		}, "libvpx7"
 	case media.H264:
-		return []string{"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency",
-			"-bsf:v", "h264_metadata=aud=insert", "-f", "h264"}, "libx264-164"
+		return []string{
+			"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency",
+			"-bsf:v", "h264_metadata=aud=insert", "-f", "h264",
+		}, "libx264-164"
 	case media.H265:
-		return []string{"-c:v", "libx265", "-preset", "ultrafast", "-tune", "zerolatency", "-x265-params", "log-level=error",
-			"-bsf:v", "hevc_metadata=aud=insert", "-f", "hevc"}, "libx265-199"
+		return []string{
+			"-c:v", "libx265", "-preset", "ultrafast", "-tune", "zerolatency", "-x265-params", "log-level=error",
+			"-bsf:v", "hevc_metadata=aud=insert", "-f", "hevc",
+		}, "libx265-199"
 	case media.AV1:
 		return []string{"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-f", "ivf"}, "libaom3"
 	case media.CodecUnknown:
@@ -119,33 +127,35 @@ func encodeArgs(c media.Codec) (args []string, apt string) {
 }
 
 // ffmpeg runs the program and returns what it wrote.
-func ffmpeg(t testing.TB, stdin []byte, apt string, args ...string) []byte {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "ffmpeg", append([]string{"-v", "error", "-nostdin", "-y"}, args...)...)
+func ffmpeg(tb testing.TB, stdin []byte, apt string, args ...string) []byte {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), "ffmpeg", append([]string{"-v", "error", "-nostdin", "-y"}, args...)...)
 	if stdin != nil {
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	require.NoError(t, cmd.Run(), "ffmpeg %v: %s (apt install ffmpeg %s)", args, &errs, apt)
-	require.NotZero(t, out.Len(), "ffmpeg %v wrote nothing: %s", args, &errs)
+	require.NoError(tb, cmd.Run(), "ffmpeg %v: %s (apt install ffmpeg %s)", args, &errs, apt)
+	require.NotZero(tb, out.Len(), "ffmpeg %v wrote nothing: %s", args, &errs)
 	return out.Bytes()
 }
 
 // barsClip encodes frames of the test picture, with a key frame every gop.
-func barsClip(t testing.TB, c media.Codec, w, h, from, frames, gop int, extra ...string) []media.EncodedFrame {
-	t.Helper()
+func barsClip(tb testing.TB, c media.Codec, w, h, from, frames, gop int, extra ...string) []media.EncodedFrame {
+	tb.Helper()
 	var raw []byte
 	for n := range frames {
 		raw = append(raw, drawBars(w, h, from+n)...)
 	}
 	args, apt := encodeArgs(c)
-	in := []string{"-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", w, h), "-r", strconv.Itoa(clipFPS), "-i", "-",
+	in := []string{
+		"-f", "rawvideo", "-pix_fmt", "rgb24", "-s", fmt.Sprintf("%dx%d", w, h), "-r", strconv.Itoa(clipFPS), "-i", "-",
 		"-vf", "scale=out_color_matrix=bt601:out_range=tv", "-pix_fmt", "yuv420p", "-g", strconv.Itoa(gop), "-keyint_min",
-		strconv.Itoa(gop), "-b:v", "1M"}
-	out := ffmpeg(t, raw, apt, append(append(append(in, args...), extra...), "-")...)
-	units := accessUnits(t, c, out)
-	require.Len(t, units, frames)
+		strconv.Itoa(gop), "-b:v", "1M",
+	}
+	out := ffmpeg(tb, raw, apt, append(append(append(in, args...), extra...), "-")...)
+	units := accessUnits(tb, c, out)
+	require.Len(tb, units, frames)
 	for i := range units {
 		units[i].PTS = time.Duration(from+i) * frameGap
 	}
@@ -153,12 +163,12 @@ func barsClip(t testing.TB, c media.Codec, w, h, from, frames, gop int, extra ..
 }
 
 // accessUnits takes ffmpeg's output apart.
-func accessUnits(t testing.TB, c media.Codec, stream []byte) []media.EncodedFrame {
-	t.Helper()
+func accessUnits(tb testing.TB, c media.Codec, stream []byte) []media.EncodedFrame {
+	tb.Helper()
 	var parts [][]byte
 	switch c {
 	case media.VP8, media.VP9, media.AV1:
-		parts = readIVF(t, stream)
+		parts = readIVF(tb, stream)
 	case media.H264:
 		parts = splitAnnexB(stream, func(b byte) bool { return b&0x1f == 9 })
 	case media.H265:
@@ -179,9 +189,9 @@ func accessUnits(t testing.TB, c media.Codec, stream []byte) []media.EncodedFram
 
 // readIVF returns the frames of an IVF file: a 32-byte head, then each frame
 // behind a 12-byte one.
-func readIVF(t testing.TB, b []byte) [][]byte {
-	t.Helper()
-	require.True(t, bytes.HasPrefix(b, []byte("DKIF")))
+func readIVF(tb testing.TB, b []byte) [][]byte {
+	tb.Helper()
+	require.True(tb, bytes.HasPrefix(b, []byte("DKIF")))
 	b = b[binary.LittleEndian.Uint16(b[6:]):]
 	var out [][]byte
 	for len(b) > 12 {

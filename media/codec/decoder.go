@@ -21,7 +21,7 @@ const (
 	maxBytes = wire.MaxUnit
 	// batch is how many access units are handed over at once while nobody
 	// waits for a picture: one turn of the process for several of them costs less.
-	batch = 4
+	batch = 8
 	// maxAsked bounds the calls of Latest under way.
 	maxAsked = 32
 	// remembered is how many access units' times are kept; more than can be

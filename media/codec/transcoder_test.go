@@ -1,6 +1,7 @@
 package codec_test
 
 import (
+	"bytes"
 	"fmt"
 	"syscall"
 	"testing"
@@ -28,7 +29,7 @@ func requirePlayable(t *testing.T, f media.EncodedFrame) {
 		require.Equal(t, []byte{1}, types)
 		return
 	}
-	require.Contains(t, fmt.Sprint(types), "7 8", "SPS and PPS in front of a key frame")
+	require.True(t, bytes.Contains(types, []byte{7, 8}), "SPS and PPS in front of a key frame, got %v", types)
 	require.EqualValues(t, 5, types[len(types)-1])
 	for i := 0; i+6 < len(f.Data); i++ {
 		if f.Data[i] == 0 && f.Data[i+1] == 0 && f.Data[i+2] == 1 && f.Data[i+3]&0x1f == 7 {
@@ -53,7 +54,10 @@ func newTranscoder(t *testing.T, o codec.TranscoderOptions) (*codec.Transcoder, 
 func TestTranscode(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ from, to media.Codec }{
-		{media.VP9, media.H264}, {media.AV1, media.H264}, {media.H265, media.H264}, {media.VP8, media.H264},
+		{media.VP9, media.H264},
+		{media.AV1, media.H264},
+		{media.H265, media.H264},
+		{media.VP8, media.H264},
 		{media.H264, media.VP8},
 	} {
 		t.Run(fmt.Sprintf("%v to %v", tt.from, tt.to), func(t *testing.T) {
@@ -124,7 +128,8 @@ func TestTranscodeRate(t *testing.T) {
 		args, apt := encodeArgs(media.VP8)
 		stream := ffmpeg(t, nil, apt, append(append([]string{
 			"-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=640x360:r=%d,noise=alls=30:allf=t", fps), "-t", "4",
-			"-pix_fmt", "yuv420p", "-b:v", "8M", "-g", "999"}, args...), "-")...)
+			"-pix_fmt", "yuv420p", "-b:v", "8M", "-g", "999",
+		}, args...), "-")...)
 		tr, out := newTranscoder(t, codec.TranscoderOptions{To: codec.TranscodeOptions{BitRate: 2_000_000}})
 		size := 0
 		clip := accessUnits(t, media.VP8, stream)
@@ -166,14 +171,14 @@ func TestDecoderTranscodesToo(t *testing.T) {
 	require.Len(t, r.pictures, 10)
 }
 
-func newEncoder(t testing.TB, o codec.EncoderOptions) (*codec.Encoder, chan media.EncodedFrame, *logLines) {
-	t.Helper()
+func newEncoder(tb testing.TB, o codec.EncoderOptions) (*codec.Encoder, chan media.EncodedFrame, *logLines) {
+	tb.Helper()
 	out, log := make(chan media.EncodedFrame, 1000), newLog()
 	o.Path, o.OnFrame, o.Log = programPath(), func(f media.EncodedFrame) { out <- f }, zerolog.New(log)
 	e, err := codec.NewEncoder(o)
-	require.NoError(t, err)
-	start(t, e)
-	receive(t, log.pids, "the process")
+	require.NoError(tb, err)
+	start(tb, e)
+	receive(tb, log.pids, "the process")
 	return e, out, log
 }
 
