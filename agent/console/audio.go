@@ -32,7 +32,7 @@ func (s *Server) getAudio(w http.ResponseWriter, r *http.Request) error {
 	defer s.audio.Add(-1)
 	samples, end := s.opts.Sound.Subscribe()
 	defer end()
-	out := openStream(w, contentType)
+	out := s.openStream(w, contentType)
 	var buf []byte
 	for {
 		select {

@@ -129,19 +129,21 @@ const (
 
 // Server serves the console. Make it by New.
 type Server struct {
-	opts     Options
-	log      zerolog.Logger
-	hub      *Hub
-	guard    *guard
-	metrics  *serverMetrics
-	mjpeg    *mjpegFan
-	tls      *tls.Config // nil for plain HTTP
-	handler  http.Handler
-	kick     chan struct{} // a snapshot is wanted now
-	busy     chan struct{} // slots for making pictures on request
-	audio    atomic.Int64  // readers of /api/audio-stream
-	announce sync.Once
-	flight   flight
+	opts    Options
+	log     zerolog.Logger
+	hub     *Hub
+	guard   *guard
+	metrics *serverMetrics
+	mjpeg   *mjpegFan
+	tls     *tls.Config // nil for plain HTTP
+	handler http.Handler
+	kick    chan struct{} // a snapshot is wanted now
+	busy    chan struct{} // slots for making pictures on request
+	audio   atomic.Int64  // readers of /api/audio-stream
+
+	readTime, writeTime time.Duration
+	announce            sync.Once
+	flight              flight
 
 	url atomic.Pointer[string]
 }
@@ -177,6 +179,8 @@ func New(opts Options) (*Server, error) {
 		guard: g,
 		kick:  make(chan struct{}, 1),
 		busy:  make(chan struct{}, 2),
+
+		readTime: readTime, writeTime: writeTime,
 	}
 	if s.tls, err = tlsConfig(opts.Config, s.log); err != nil {
 		return nil, err
@@ -236,8 +240,8 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s.flight.track(s.handler),
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       readTime,
-		WriteTimeout:      writeTime,
+		ReadTimeout:       s.readTime,
+		WriteTimeout:      s.writeTime,
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    256 << 10,
 		BaseContext:       func(net.Listener) context.Context { return base },

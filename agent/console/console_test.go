@@ -227,6 +227,9 @@ func (mint) Mint(role, name string) (console.Grant, error) {
 	return console.Grant{Token: "jwt-" + role, Identity: role + "-" + name, Room: "demo"}, nil
 }
 
+// ownPage as WebDir is the console's own choice; tests otherwise have an empty folder.
+const ownPage = "own"
+
 // running is a console that listens.
 type running struct {
 	*console.Server
@@ -238,13 +241,16 @@ type running struct {
 }
 
 // open starts a console on a free port and ends it with the test.
-func open(t *testing.T, opts console.Options) *running {
+func open(t *testing.T, opts console.Options, prepare ...func(*console.Server)) *running {
 	t.Helper()
 	if opts.Config.Listen == "" {
 		opts.Config.Listen = "127.0.0.1:0"
 	}
-	if opts.WebDir == "" {
+	switch opts.WebDir {
+	case "":
 		opts.WebDir = t.TempDir()
+	case ownPage:
+		opts.WebDir = ""
 	}
 	opened := make(chan string, 1)
 	opts.Announce = func(u string) { opened <- u }
@@ -253,6 +259,9 @@ func open(t *testing.T, opts console.Options) *running {
 	}
 	s, err := console.New(opts)
 	require.NoError(t, err)
+	for _, f := range prepare {
+		f(s)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	r := &running{Server: s, t: t, client: &http.Client{Transport: &http.Transport{}}, stop: stop, ended: make(chan error, 1)}
 	go func() { r.ended <- s.Run(ctx) }()

@@ -188,20 +188,24 @@ func TestNewRefuses(t *testing.T) {
 		{"no port", console.Options{Config: agent.ConsoleConfig{Listen: "127.0.0.1"}}, "HOST:PORT"},
 		{
 			"short token where one is needed",
-			console.Options{Config: agent.ConsoleConfig{Listen: ":0", Token: "short"}}, "at least 16 characters",
+			console.Options{Config: agent.ConsoleConfig{Listen: ":0", Token: "short"}},
+			"at least 16 characters",
 		},
 		{
 			"bad allowed host",
-			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0", AllowedHosts: []string{"http://x/"}}}, "http://x/",
+			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0", AllowedHosts: []string{"http://x/"}}},
+			"http://x/",
 		},
 		{"bad quality", console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, JPEGQuality: 101}, "101"},
 		{
 			"bad LiveKit URL",
-			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, SignalURL: "127.0.0.1:7880"}, "LiveKit's URL",
+			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, SignalURL: "127.0.0.1:7880"},
+			"LiveKit's URL",
 		},
 		{
 			"certificate without key",
-			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0", TLSCert: "a.pem"}}, "needed both",
+			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0", TLSCert: "a.pem"}},
+			"needed both",
 		},
 		{
 			"certificate twice", console.Options{Config: agent.ConsoleConfig{

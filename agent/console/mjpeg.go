@@ -159,7 +159,7 @@ func (s *Server) getMJPEG(w http.ResponseWriter, r *http.Request) error {
 		return tooMany(w)
 	}
 	defer s.mjpeg.leave(me)
-	out := openStream(w, contentType)
+	out := s.openStream(w, contentType)
 	for {
 		select {
 		case <-r.Context().Done():

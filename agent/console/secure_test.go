@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -183,14 +184,38 @@ func TestSelfSignedTLS(t *testing.T) {
 	requireEcho(t, ws)
 }
 
-// TestStreamsRestUnderHTTP2: there a deadline ends a stream even if nothing is being written.
-func TestStreamsRestUnderHTTP2(t *testing.T) {
-	r := open(t, console.Options{Config: agent.ConsoleConfig{SelfSigned: true, KeepAlive: time.Hour}})
-	r.client = &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, //nolint:gosec // our own
-	}}
-	e := r.events("/api/events")
-	e.want("history")
+// TestDeadlinesSpareStreams: requests have deadlines, endless answers that rest have none.
+func TestDeadlinesSpareStreams(t *testing.T) {
+	const limit = 150 * time.Millisecond
+	for _, secure := range []bool{false, true} {
+		hub := console.NewHub(console.HubOptions{})
+		r := open(t, console.Options{
+			Hub: hub, Bot: newDesk(), Config: agent.ConsoleConfig{SelfSigned: secure, KeepAlive: 3 * limit},
+		}, func(s *console.Server) { console.Hurry(s, limit) })
+		r.client = &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, //nolint:gosec // our own
+		}}
+		e := r.events("/api/stream")
+		for range 2 { // each rest is three times the limit
+			ev, err := e.next()
+			require.NoError(t, err)
+			require.Equal(t, "keep-alive", ev.comment)
+		}
+		hub.Caption(agent.Caption{Delta: "still here"})
+		require.Equal(t, "still here", e.want("").data)
+	}
+
+	// A body that does not come is given up.
+	r := open(t, console.Options{Bot: newDesk()}, func(s *console.Server) { console.Hurry(s, limit) })
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.url(""), "http://"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(wait)))
+	_, err = conn.Write([]byte("POST /api/instruction HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"))
+	require.NoError(t, err)
+	said, err := io.ReadAll(conn) // up to the end that the server makes
+	require.NoError(t, err)
+	require.Contains(t, string(said), "400 Bad Request")
 }
 
 func TestTLSFiles(t *testing.T) {

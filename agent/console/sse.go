@@ -13,28 +13,29 @@ const (
 )
 
 // stream writes an endless answer, piece by piece. A client that does not
-// take a piece for writeTime is given up.
+// take a piece in time is given up.
 type stream struct {
-	w  http.ResponseWriter
-	rc *http.ResponseController
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	limit time.Duration // of one write
 }
 
 // openStream sends the headers.
-func openStream(w http.ResponseWriter, contentType string) *stream {
+func (s *Server) openStream(w http.ResponseWriter, contentType string) *stream {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("X-Accel-Buffering", "no") // proxies shall not hold it back
 	w.WriteHeader(http.StatusOK)
-	s := &stream{w, http.NewResponseController(w)}
+	out := &stream{w, http.NewResponseController(w), s.writeTime}
 	// An endless answer has no deadline but that of each write. Errors show at the first write.
-	_ = s.rc.SetReadDeadline(time.Time{})
-	_ = s.rc.SetWriteDeadline(time.Time{})
-	_ = s.rc.Flush()
-	return s
+	_ = out.rc.SetReadDeadline(time.Time{})
+	_ = out.rc.SetWriteDeadline(time.Time{})
+	_ = out.rc.Flush()
+	return out
 }
 
 func (s *stream) write(pieces ...[]byte) error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTime))
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.limit))
 	for _, p := range pieces {
 		if _, err := s.w.Write(p); err != nil {
 			return fmt.Errorf("write to a reader: %w", err)
@@ -70,7 +71,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, k readerKind) erro
 	}
 	defer s.hub.leave(k, q)
 
-	out := openStream(w, contentType)
+	out := s.openStream(w, contentType)
 	first := [][]byte{[]byte(sseStart)}
 	if k == eventReader {
 		if s.opts.Bot != nil {
