@@ -1,0 +1,175 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain gives all tests one folder that looks like a checkout after make:
+// the programs in ./bin, the page in its place.
+func TestMain(m *testing.M) {
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "touchline-test-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		err = furnish(dir)
+	}
+	if err == nil {
+		err = os.Chdir(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "prepare the tests:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+const webDist = "agent/console/web/dist"
+
+// furnish links the programs that make has built (in TOUCHLINE_BIN), or builds
+// them, and links the page.
+func furnish(dir string) error {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return err
+	}
+	dist := filepath.Join(root, webDist)
+	if _, err := os.Stat(filepath.Join(dist, "index.html")); err != nil {
+		return fmt.Errorf("expected the built page: %w; run make web", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, webDist)), 0o755); err != nil {
+		return err
+	}
+	if err := os.Symlink(dist, filepath.Join(dir, webDist)); err != nil {
+		return err
+	}
+	if built := os.Getenv("TOUCHLINE_BIN"); built != "" {
+		return os.Symlink(built, filepath.Join(dir, "bin"))
+	}
+	build := exec.Command("go", "build", "-tags", "nolibopusfile,builtinassets", "-o", filepath.Join(dir, "bin")+"/",
+		"./cmd/touchline", "./cmd/touchline-codec")
+	build.Dir, build.Stderr = root, os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("go build: %w", err)
+	}
+	return nil
+}
+
+// program is touchline as a process of its own.
+type program struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // what it ended with, after done
+
+	mu  sync.Mutex
+	log []string
+}
+
+// startWait is how long a program may take until it has something to show.
+const startWait = 30 * time.Second
+
+// start runs touchline and waits for the address of its page.
+func start(t *testing.T, env []string, args ...string) (p *program, url string) {
+	t.Helper()
+	p = &program{done: make(chan struct{})}
+	p.cmd = exec.Command("./bin/touchline", args...)
+	// The tests' own variables are no settings.
+	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "TOUCHLINE_")
+	}), env...)
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	complaints, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	announced := make(chan string, 1)
+	var readers sync.WaitGroup
+	readers.Go(func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if _, address, ok := strings.Cut(lines.Text(), "http"); ok {
+				select {
+				case announced <- "http" + strings.TrimSpace(address):
+				default:
+				}
+			}
+		}
+	})
+	readers.Go(func() { p.keep(complaints) })
+	go func() {
+		readers.Wait()
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		// One that a test has stopped must go on in order to end.
+		for _, pid := range family(p.cmd.Process.Pid) {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			t.Logf("the program's log:\n%s", strings.Join(p.log, "\n"))
+		}
+	})
+	select {
+	case url = <-announced:
+	case <-p.done:
+		require.FailNow(t, "the program ended at once", p.err)
+	case <-time.After(startWait):
+		require.FailNow(t, "the program announced no page")
+	}
+	return p, url
+}
+
+func (p *program) keep(r io.Reader) {
+	const most = 400
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		p.mu.Lock()
+		if p.log = append(p.log, lines.Text()); len(p.log) > most {
+			p.log = p.log[1:]
+		}
+		p.mu.Unlock()
+	}
+}
+
+// interrupt sends Ctrl-C and says how long the end took.
+func (p *program) interrupt(t *testing.T) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	select {
+	case <-p.done:
+	case <-time.After(startWait):
+		require.FailNow(t, "the program does not end")
+	}
+	return time.Since(begin)
+}
+
+// exitCode is what it ended with.
+func (p *program) exitCode() int {
+	var exit *exec.ExitError
+	if errors.As(p.err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}

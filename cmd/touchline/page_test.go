@@ -1,0 +1,171 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"image"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/cmd/internal/browser"
+	"touchline/media"
+	"touchline/media/toyworld"
+)
+
+// Bounds, generous for a machine that does other things as well.
+const (
+	soon  = 15 * time.Second
+	later = 60 * time.Second
+)
+
+// spy keeps the page's connections and what it shifted about, for the tests to look at.
+const spy = `
+window.spy = { pcs: [], shift: 0, shifts: [] };
+(() => {
+  const Native = window.RTCPeerConnection;
+  window.RTCPeerConnection = function (...args) {
+    const pc = new Native(...args);
+    window.spy.pcs.push(pc);
+    return pc;
+  };
+  window.RTCPeerConnection.prototype = Native.prototype;
+  Object.setPrototypeOf(window.RTCPeerConnection, Native);
+  new PerformanceObserver((list) => {
+    for (const e of list.getEntries()) {
+      if (e.hadRecentInput) continue;
+      window.spy.shift += e.value;
+      window.spy.shifts.push(e.value.toFixed(4) + ' ' + e.sources.map((s) => s.node?.id || s.node?.className || s.node?.nodeName).join(','));
+    }
+  }).observe({ type: 'layout-shift', buffered: true });
+})();
+window.spy.inbound = async (kind) => {
+  const all = [];
+  for (const pc of window.spy.pcs) {
+    if (pc.connectionState === 'closed') continue;
+    for (const s of (await pc.getStats()).values()) if (s.type === 'inbound-rtp' && s.kind === kind) all.push(s);
+  }
+  return all;
+};
+window.spy.energy = async () => (await window.spy.inbound('audio')).reduce((sum, s) => sum + s.totalAudioEnergy, 0);
+`
+
+// open opens the page in a browser.
+func open(t *testing.T, url string, o browser.Options) *browser.Browser {
+	t.Helper()
+	o.Script = spy
+	b, err := browser.Open(context.WithoutCancel(t.Context()), o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			shoot(t, b, "failed-"+strings.ReplaceAll(t.Name(), "/", "-"))
+			t.Logf("console: %q", b.Problems())
+		}
+		b.Close()
+	})
+	require.NoError(t, b.Navigate(url))
+	return b
+}
+
+// text is what an element says.
+func text(t *testing.T, b *browser.Browser, selector string) string {
+	t.Helper()
+	s, err := browser.Eval[string](b, soon, "document.querySelector('"+selector+"')?.innerText ?? ''")
+	require.NoError(t, err)
+	return strings.TrimSpace(s)
+}
+
+// plays waits until the page shows a moving picture of some size.
+func plays(t *testing.T, b *browser.Browser, within time.Duration) {
+	t.Helper()
+	require.NoError(t, b.Until(within, `(() => { const v = document.getElementById('picture');
+		return v.videoWidth > 0 && v.currentTime > 0.5 && document.getElementById('curtain').hidden })()`))
+	at, err := browser.Eval[float64](b, soon, "document.getElementById('picture').currentTime")
+	require.NoError(t, err)
+	require.NoError(t, b.Until(soon, "document.getElementById('picture').currentTime > "+ftoa(at+0.5)))
+}
+
+// picture is what the page's video shows right now.
+func picture(t *testing.T, b *browser.Browser) image.Image {
+	t.Helper()
+	data, err := browser.Eval[string](b, soon, `(() => { const v = document.getElementById('picture');
+		const c = document.createElement('canvas'); c.width = v.videoWidth; c.height = v.videoHeight;
+		c.getContext('2d').drawImage(v, 0, 0); return c.toDataURL('image/png') })()`)
+	require.NoError(t, err)
+	_, data, _ = strings.Cut(data, ",")
+	raw, err := base64.StdEncoding.DecodeString(data)
+	require.NoError(t, err)
+	img, err := png.Decode(bytes.NewReader(raw))
+	require.NoError(t, err)
+	return img
+}
+
+// counter reads the frame counter of a generated match out of a picture.
+func counter(img image.Image) (uint32, bool) {
+	f := media.VideoFrame{Width: img.Bounds().Dx(), Height: img.Bounds().Dy()}
+	for y := range f.Height {
+		for x := range f.Width {
+			r, g, b, _ := img.At(x, y).RGBA()
+			f.Pix = append(f.Pix, byte(r>>8), byte(g>>8), byte(b>>8))
+		}
+	}
+	return toyworld.ReadCounter(f)
+}
+
+// counts waits until the picture has a counter beyond the one given.
+func counts(t *testing.T, b *browser.Browser, not uint32) uint32 {
+	t.Helper()
+	var n uint32
+	require.Eventually(t, func() bool {
+		var ok bool
+		n, ok = counter(picture(t, b))
+		return ok && n != not
+	}, soon, 50*time.Millisecond, "the picture's counter cannot be read or stands at %d", not)
+	return n
+}
+
+// commented waits for a comment with its pictures, loaded.
+func commented(t *testing.T, b *browser.Browser, within time.Duration) {
+	t.Helper()
+	require.NoError(t, b.Until(within, `[...document.querySelectorAll('#list > li')].some((li) =>
+		li.querySelector('.words').textContent.length > 3 &&
+		[...li.querySelectorAll('.thumb img')].some((i) => i.complete && i.naturalWidth > 0))`))
+}
+
+// captioned waits for words over the picture.
+func captioned(t *testing.T, b *browser.Browser, within time.Duration) {
+	t.Helper()
+	require.NoError(t, b.Until(within, "document.querySelectorAll('#captions .word').length > 1"))
+}
+
+// heard waits until a voice has sounded from the browser's speaker.
+func heard(t *testing.T, b *browser.Browser, within time.Duration) {
+	t.Helper()
+	before, err := browser.Eval[float64](b, soon, "spy.energy()")
+	require.NoError(t, err)
+	require.NoError(t, b.Until(within, "spy.energy().then((e) => e - "+ftoa(before)+" > 1e-3)"))
+}
+
+// shoot keeps a screenshot in TOUCHLINE_SCREENSHOTS, if that is set.
+func shoot(t *testing.T, b *browser.Browser, name string) {
+	t.Helper()
+	dir := os.Getenv("TOUCHLINE_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	shot, err := b.Screenshot()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), shot, 0o644)
+	}
+	if err != nil {
+		t.Logf("no screenshot %s: %v", name, err)
+	}
+}
