@@ -41,6 +41,10 @@ bin/touchline: $(GO_SRC) go.mod go.sum $(WEB)/dist/index.html
 bin/touchline-codec: $(GO_SRC) $(wildcard cmd/touchline-codec/*.c cmd/touchline-codec/*.h)
 	go build -o $@ ./cmd/touchline-codec
 
+# Without the LiveKit server: half the size and memory, no demo.
+bin/touchline-slim: bin/touchline
+	go build -tags=nolibopusfile,builtinassets,nodemo -o $@ ./cmd/touchline
+
 .PHONY: test
 test: setup-test build test-web ## everything that must hold, in about 15 minutes
 	go vet ./...
@@ -55,7 +59,7 @@ race: setup-test build ## the pure packages under the race detector
 	go test -race ./agent ./agent/console ./configs/... ./inference/... ./media/... ./pacing
 
 .PHONY: bench
-bench: setup-test build bin/touchline-bench ## every timing figure, in a table (about 30 minutes)
+bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about 30 minutes)
 	TOUCHLINE_BIN=$(CURDIR)/bin ./bin/touchline-bench run $(ARGS)
 
 .PHONY: soak

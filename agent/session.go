@@ -126,6 +126,7 @@ func New(opts Options) (*Session, error) {
 		delays:  pacing.NewDelayEstimator(opts.Pacing),
 		window:  window.New(opts.Media.WindowSize),
 	}
+	s.window.Limit(windowNeeds(opts.Agent))
 	profile, err := s.findProfile(opts.Agent.Profile)
 	if err != nil {
 		return nil, err
@@ -174,6 +175,9 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 	return err
 }
+
+// windowNeeds is how many pictures a look reaches back, with the extra one taken at the look itself.
+func windowNeeds(cfg Config) int { return (cfg.Frames-1)*cfg.Stride + 2 }
 
 func (s *Session) relays() bool { return s.opts.Video != nil && s.opts.Media.Relay }
 

@@ -175,7 +175,7 @@ func TestNewInstruction(t *testing.T) {
 	}{
 		{
 			name: "idle", latency: time.Second, speech: 2 * time.Second, idle: true,
-			until: func(r *rig) bool { return r.Snapshot().FramesBuffered > 3 },
+			until: func(r *rig) bool { return r.Snapshot().FramesBuffered > 2 },
 		},
 		{
 			name: "thinking", latency: 2 * time.Second, speech: 2 * time.Second,

@@ -99,6 +99,7 @@ func (s *Session) Update(v Settings, by string) (Settings, error) {
 	set(&s.media.CaptureFPS, v.CaptureFPS)
 	set(&s.agent.Frames, v.Frames)
 	set(&s.agent.Stride, v.Stride)
+	s.window.Limit(windowNeeds(s.agent))
 	set(&s.agent.ChangeThreshold, v.ChangeThreshold)
 	setSeconds(&s.pace.MinInterval, v.MinInterval)
 	setSeconds(&s.pace.PauseAfter, v.PauseAfter)

@@ -5,6 +5,7 @@
 package window
 
 import (
+	"slices"
 	"time"
 
 	"touchline/media"
@@ -19,13 +20,16 @@ type Frame struct {
 
 // Window is a ring of sampled pictures.
 type Window struct {
-	ring []Frame // oldest first, at most cap(ring)
-	next uint64
+	ring  []Frame // oldest first
+	most  int
+	limit int // of what is kept now, at most most
+	next  uint64
 }
 
 // New returns a window that keeps the given number of pictures, at least one.
 func New(capacity int) *Window {
-	return &Window{ring: make([]Frame, 0, max(capacity, 1)), next: 1}
+	n := max(capacity, 1)
+	return &Window{most: n, limit: n, next: 1}
 }
 
 // Push adds a picture and returns its ID; the oldest goes when the ring is
@@ -41,14 +45,25 @@ func (w *Window) Push(f media.VideoFrame) uint64 {
 			return last.ID
 		}
 	}
-	if len(w.ring) == cap(w.ring) {
-		copy(w.ring, w.ring[1:])
-		w.ring = w.ring[:len(w.ring)-1]
-	}
+	w.trim(w.limit - 1)
 	id := w.next
 	w.next++
 	w.ring = append(w.ring, Frame{ID: id, VideoFrame: f})
 	return id
+}
+
+// Limit keeps no more pictures than will be asked for, within the capacity: a
+// picture of 448x252 is a third of a megabyte.
+func (w *Window) Limit(n int) {
+	w.limit = min(max(n, 1), w.most)
+	w.trim(w.limit)
+}
+
+// trim drops the oldest pictures until n are left.
+func (w *Window) trim(n int) {
+	if drop := len(w.ring) - n; drop > 0 {
+		w.ring = slices.Delete(w.ring, 0, drop)
+	}
 }
 
 // Clear empties the window; IDs go on.

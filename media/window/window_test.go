@@ -48,6 +48,20 @@ func TestSelect(t *testing.T) {
 	require.Equal(t, uint64(8), near.ID)
 }
 
+func TestLimit(t *testing.T) {
+	w := window.New(6)
+	for i := range 6 {
+		w.Push(frame(i))
+	}
+	w.Limit(3)
+	require.Equal(t, []uint64{4, 5, 6}, ids(w.Select(99, 1)))
+	w.Limit(99)
+	for i := 6; i < 20; i++ {
+		w.Push(frame(i))
+	}
+	require.Equal(t, 6, w.Len(), "never over the capacity")
+}
+
 func TestPushKeepsOrderAndEpochs(t *testing.T) {
 	w := window.New(4)
 	w.Push(frame(5))

@@ -1,0 +1,164 @@
+package measure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent/room"
+)
+
+// clockTicks a second in /proc/PID/stat; USER_HZ is 100 on every Linux that Go runs on.
+const clockTicks = 100
+
+// Usage is what a process and its children have used.
+type Usage struct {
+	CPU time.Duration // user and system, of the living
+	RSS int64         // bytes, of the living
+}
+
+// UsageOf reads what a process and its present children use, from /proc.
+func UsageOf(pid int) (Usage, error) {
+	u, err := usageOfOne(pid)
+	if err != nil {
+		return u, err
+	}
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return u, fmt.Errorf("list the children of %d: %w", pid, err)
+	}
+	for _, t := range tasks {
+		b, err := os.ReadFile(t)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, f := range strings.Fields(string(b)) {
+			child, err := strconv.Atoi(f)
+			if err != nil {
+				continue
+			}
+			cu, err := UsageOf(child)
+			if err != nil {
+				continue // the child has ended
+			}
+			u.CPU += cu.CPU
+			u.RSS += cu.RSS
+		}
+	}
+	return u, nil
+}
+
+func usageOfOne(pid int) (Usage, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
+	}
+	// The second field, the name in brackets, may hold anything.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	const utime, stime, rss = 11, 12, 21 // of what follows the name (proc(5))
+	if len(fields) <= rss {
+		return Usage{}, fmt.Errorf("read the usage of %d: expected more than %d fields, got %d", pid, rss, len(fields))
+	}
+	num := func(i int) int64 {
+		n, _ := strconv.ParseInt(fields[i], 10, 64) // the kernel writes numbers
+		return n
+	}
+	return Usage{
+		CPU: time.Duration(num(utime)+num(stime)) * time.Second / clockTicks,
+		RSS: num(rss) * int64(os.Getpagesize()),
+	}, nil
+}
+
+// BotCommand makes the command line of a process with bots in it: one for each
+// room, at a server, with keys in its environment.
+type BotCommand func(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd
+
+// costResult of some rooms.
+type costResult struct {
+	cpu   float64 // of a core
+	rss   int64
+	rooms int
+}
+
+func (c costResult) String() string {
+	return fmt.Sprintf("%.1f %% of a core, %d MB", 100*c.cpu, c.rss>>20)
+}
+
+// cost runs bots in a process of their own, with a 720p30 camera and a viewer
+// in each room, and reads what they use once settled.
+func cost(ctx context.Context, command BotCommand, rooms int, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
+	res := costResult{rooms: rooms}
+	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log})
+	if err != nil {
+		return res, err
+	}
+	defer s.Close()
+	var names []string
+	for i := range rooms {
+		name := fmt.Sprintf("%s-%d", RoomName, i)
+		names = append(names, name)
+		if err := s.addReplayedCamera(name); err != nil {
+			return res, err
+		}
+		if _, err := s.addViewerTo(name); err != nil {
+			return res, err
+		}
+	}
+	cctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := command(cctx, s.Server.URL(), s.Keys, names)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return res, fmt.Errorf("start the bots: %w", err)
+	}
+	defer func() { cancel(); _ = cmd.Wait() }() // it was interrupted
+	if err := Wait(ctx, settle); err != nil {
+		return res, err
+	}
+	before, err := UsageOf(cmd.Process.Pid)
+	if err != nil {
+		return res, errors.Join(err, errors.New(stderr.String()))
+	}
+	start := time.Now()
+	if err := Wait(ctx, length); err != nil {
+		return res, err
+	}
+	after, err := UsageOf(cmd.Process.Pid)
+	if err != nil {
+		return res, errors.Join(err, errors.New(stderr.String()))
+	}
+	res.cpu = (after.CPU - before.CPU).Seconds() / time.Since(start).Seconds()
+	res.rss = after.RSS
+	return res, s.Errors()
+}
+
+// Cost is what whole bots cost: one 720p30 room, and four in one process.
+func Cost(ctx context.Context, command BotCommand, length time.Duration, log zerolog.Logger) ([]Row, error) {
+	const settle = 25 * time.Second
+	one, err := cost(ctx, command, 1, settle, length, log)
+	if err != nil {
+		return nil, err
+	}
+	four, err := cost(ctx, command, 4, settle, length, log)
+	if err != nil {
+		return nil, err
+	}
+	return []Row{
+		Check("whole bot, one 720p30 room, CPU", 100*one.cpu, 20, "% of a core"),
+		Check("whole bot, one 720p30 room, memory with its child", float64(one.rss)/1e6, 100, "MB"),
+		Note("four rooms in one process", four.String()),
+		Check("four rooms cost as much as", four.cpu/one.cpu, 4.4, "rooms"),
+	}, nil
+}

@@ -1,0 +1,65 @@
+package measure
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Row is one measured figure.
+type Row struct {
+	Name   string
+	Figure string
+	Bound  string // what it should be; "" when there is no bound
+	Holds  bool   // within the bound; true when there is none
+}
+
+// Check makes a row of a figure that should not exceed its bound.
+func Check(name string, got, most float64, unit string) Row {
+	return Row{name, number(got) + " " + unit, "<= " + number(most) + " " + unit, got <= most}
+}
+
+// CheckRange makes a row of a figure that should lie between two.
+func CheckRange(name string, got, least, most float64, unit string) Row {
+	return Row{name, number(got) + " " + unit, number(least) + " to " + number(most) + " " + unit, got >= least && got <= most}
+}
+
+// Note makes a row of a figure without a bound.
+func Note(name, figure string) Row { return Row{Name: name, Figure: figure, Holds: true} }
+
+func number(v float64) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", v), "0"), ".")
+}
+
+// Print writes rows as a table and returns how many do not hold.
+func Print(w io.Writer, title string, rows []Row) (bad int) {
+	fmt.Fprintf(w, "\n%s\n", title)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	for _, r := range rows {
+		verdict := ""
+		switch {
+		case !r.Holds:
+			verdict = "NOT MET"
+			bad++
+		case r.Bound != "":
+			verdict = "ok"
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", r.Name, r.Figure, r.Bound, verdict)
+	}
+	_ = t.Flush() // the writer below is a terminal or a file
+	return bad
+}
+
+// Quantile is the q-quantile of durations, nearest rank; 0 of none.
+func Quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(d))
+	return s[min(max(int(q*float64(len(s))+0.999999)-1, 0), len(s)-1)]
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,253 @@
+// Package wiring puts the parts of one bot together from the settings: what
+// package agent sees as interfaces become the room, the codec process, the
+// voice and the page here.
+//
+// It owns no behaviour of its own beyond small adapters; the programs below cmd
+// use it so that demo, join and the measurements run the same bot.
+package wiring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"touchline/agent"
+	"touchline/agent/console"
+	"touchline/agent/room"
+	"touchline/configs"
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/speech"
+)
+
+// Options of a Bot.
+type Options struct {
+	Config configs.Config
+	// Keys open the room; Config's own when empty.
+	Keys room.Keys
+	// Engine is shared by several bots and owned by the caller; when nil, the bot makes and owns the one
+	// that the settings name.
+	Engine *Engine
+	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
+	LoopbackOnly bool
+	// BuiltIn is the identity of the built-in camera, which the source "scene" means; "" when there is none.
+	BuiltIn string
+	// Texts are further outputs.
+	Texts []agent.TextOutput
+	Log   zerolog.Logger
+}
+
+// Bot is one commentator in one room with its page.
+type Bot struct {
+	*agent.Session
+	Room   *room.Supervisor
+	Voice  *speech.Writer
+	Hub    *console.Hub
+	Tokens console.Tokens
+
+	opts     Options
+	engine   *Engine
+	owned    bool // the engine is this bot's own
+	captions *room.Captions
+	control  *room.Control
+	delayed  *tap
+	log      zerolog.Logger
+}
+
+// New builds a bot; nothing runs and nothing connects yet.
+func New(opts Options) (*Bot, error) {
+	cfg := opts.Config
+	lk := cfg.Agent.LiveKit
+	if opts.Keys == (room.Keys{}) {
+		opts.Keys = room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
+	}
+	b := &Bot{opts: opts, log: opts.Log, Tokens: &minter{keys: opts.Keys, room: lk.Room}}
+
+	var err error
+	if b.engine = opts.Engine; b.engine == nil {
+		if b.engine, err = NewEngine(cfg.Inference, opts.Log); err != nil {
+			return nil, err
+		}
+		b.owned = true
+	}
+	b.Room, err = room.New(room.Options{
+		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
+		Room: lk.Room, Identity: lk.Identity, Name: lk.Name,
+		Watch: cfg.Media.Watch, Relay: cfg.Media.Relay, LongSide: cfg.Media.LongSide, LoopbackOnly: opts.LoopbackOnly,
+		OnOutage: func(err error) {
+			if b.Session != nil {
+				b.SetRoom("the room is away: " + err.Error())
+			}
+		},
+		Log: opts.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the room: %w", err)
+	}
+	b.Voice, err = speech.New(speech.Options{Out: b.Room.Voice(), Log: opts.Log})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the voice: %w", err)
+	}
+	b.Hub = console.NewHub(console.HubOptions{History: cfg.Agent.History, Log: opts.Log})
+	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
+	b.delayed = &tap{out: b.Room.Relay()}
+	b.Session, err = agent.New(agent.Options{
+		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Inference, Profiles: cfg.Profiles,
+		Model: b.engine.Model, EngineNote: b.engine.Note,
+		Input: b.Room.Watcher(),
+		NewDecoder: func(sinks agent.DecoderSinks) (agent.Decoder, error) {
+			return codec.New(codec.Options{
+				LongSide: cfg.Media.LongSide, OnPicture: sinks.Picture, OnRestart: sinks.NeedKeyFrame,
+				OnUndecodable: func(error) { sinks.NeedKeyFrame() },
+				Transcode:     codec.TranscodeOptions{OnFrame: sinks.Encoded},
+				Log:           opts.Log,
+			})
+		},
+		Video: b.delayed, Audio: voiceOutput{b.Voice},
+		Texts: append([]agent.TextOutput{b.captions, b.Hub}, opts.Texts...),
+		Log:   opts.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the session: %w", err)
+	}
+	b.control = room.NewControl(b.Room, cfg.Agent.Control, opts.Keys, lk.Room, steered{b}, opts.Log)
+	b.Room.AddHooks(room.Hooks{Joined: func(*lksdk.Room) { b.SetRoom("") }})
+	return b, nil
+}
+
+// Run runs everything until ctx ends or a part fails for good.
+func (b *Bot) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return b.Room.Run(ctx) })
+	g.Go(func() error { return b.Voice.Run(ctx) })
+	g.Go(func() error { return b.captions.Run(ctx) })
+	g.Go(func() error { return b.Session.Run(ctx) })
+	g.Go(func() error { return b.control.Run(ctx) })
+	if !b.owned {
+		return ignoreCanceled(g.Wait())
+	}
+	g.Go(func() error { return b.engine.Run(ctx) })
+	return errors.Join(ignoreCanceled(g.Wait()), b.engine.Close())
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Console makes the page's server for this bot.
+func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*console.Server, error) {
+	s, err := console.New(console.Options{
+		Config: cfg, Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: sound{b.Voice}, Tokens: b.Tokens,
+		SignalURL: b.opts.Config.Agent.LiveKit.URL, RoomViewers: b.Room.Viewers,
+		Registry: prometheus.NewRegistry(), JPEGQuality: b.opts.Config.Media.JPEGQuality,
+		PictureRate: b.opts.Config.Media.MJPEGFPS, Announce: announce, OnStop: b.Hub.EndStreams, Log: b.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the page: %w", err)
+	}
+	return s, nil
+}
+
+// voiceOutput is the speech writer as the agent sees it.
+type voiceOutput struct{ w *speech.Writer }
+
+// NewUtterance implements agent.AudioOutput.
+func (v voiceOutput) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
+	return v.w.NewUtterance(speech.Events(ev))
+}
+
+// sound is the speech writer as the console sees it.
+type sound struct{ w *speech.Writer }
+
+// Subscribe implements console.Sound.
+func (s sound) Subscribe() (<-chan []int16, func()) { return s.w.Subscribe() }
+
+// steered is the bot as the console steers it: the session, and the choice of
+// the watched track.
+type steered struct{ b *Bot }
+
+// sourceScene is the page's name for the built-in camera.
+const sourceScene = "scene"
+
+func (s steered) choose(source string) (media.WatchConfig, error) {
+	switch {
+	case source == "":
+		return s.b.opts.Config.Media.Watch, nil
+	case source == sourceScene && s.b.opts.BuiltIn != "":
+		return media.WatchConfig{Identity: s.b.opts.BuiltIn}, nil
+	}
+	if id, ok := strings.CutPrefix(source, "camera:"); ok && id != "" {
+		return media.WatchConfig{Identity: id}, nil
+	}
+	want := `"" (the first camera) or "camera:IDENTITY"`
+	if s.b.opts.BuiltIn != "" {
+		want = `"", "scene" (the built-in one) or "camera:IDENTITY"`
+	}
+	return media.WatchConfig{}, &agent.RangeError{Name: "source", Want: want, Got: fmt.Sprintf("%q", source)}
+}
+
+// Snapshot implements console.Bot.
+func (s steered) Snapshot() agent.Snapshot {
+	snap := s.b.Session.Snapshot()
+	source := s.b.Room.Watcher().Source()
+	snap.Source.Identity, snap.Source.Track, snap.Source.Muted = source.Identity, source.Track, source.Muted
+	return snap
+}
+
+// SetInstruction implements console.Bot.
+func (s steered) SetInstruction(text, by string) error { return s.b.SetInstruction(text, by) }
+
+// ClearInstruction implements console.Bot.
+func (s steered) ClearInstruction(by string) { s.b.ClearInstruction(by) }
+
+// SetProfile implements console.Bot.
+func (s steered) SetProfile(name, by string) error { return s.b.SetProfile(name, by) }
+
+// Update implements console.Bot.
+func (s steered) Update(v agent.Settings, by string) (agent.Settings, error) {
+	return s.b.Update(v, by)
+}
+
+// Start implements console.Bot.
+func (s steered) Start(source, by string) error {
+	watch, err := s.choose(source)
+	if err != nil {
+		return err
+	}
+	if err := s.b.Session.Start(by); err != nil {
+		return err
+	}
+	s.b.Room.Watcher().Select(watch)
+	return nil
+}
+
+// Stop implements console.Bot.
+func (s steered) Stop(by string) { s.b.Stop(by) }
+
+// SelectSource implements console.Bot.
+func (s steered) SelectSource(source, by string) error {
+	watch, err := s.choose(source)
+	if err != nil {
+		return err
+	}
+	s.b.log.Info().Str("source", source).Str("by", by).Msg("source chosen")
+	s.b.Room.Watcher().Select(watch)
+	return nil
+}
+
+// newest is the newest decoded picture.
+func (b *Bot) newest(ctx context.Context) (media.VideoFrame, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return b.Newest(ctx)
+}

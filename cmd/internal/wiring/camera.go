@@ -1,0 +1,170 @@
+package wiring
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"touchline/agent/room"
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/toyworld"
+)
+
+// CameraOptions of a Camera.
+type CameraOptions struct {
+	URL      string
+	Keys     room.Keys
+	Room     string
+	Identity string
+	// Width, Height and FPS of the picture; 1280, 720 and 30 when 0.
+	Width, Height, FPS int
+	// Codec to encode with; H264 when unset.
+	Codec media.Codec
+	// File is a clip to play, looped, by ffmpeg; "" generates a football match from Seed.
+	File string
+	Seed uint64
+	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
+	LoopbackOnly bool
+	// Still makes a match in which nothing moves.
+	Still bool
+	Log   zerolog.Logger
+}
+
+// Camera publishes a generated match or a clip as a participant.
+type Camera struct {
+	opts  CameraOptions
+	World *toyworld.World // nil for a clip
+	enc   *codec.Encoder
+	pub   *room.CameraPublisher
+	out   chan media.EncodedFrame
+	key   atomic.Bool // the next picture is to be a key frame
+}
+
+// bitRate of the built-in camera at 1280x720, in bit/s.
+const bitRate = 1_700_000
+
+// NewCamera checks the options; nothing runs yet.
+func NewCamera(o CameraOptions) (*Camera, error) {
+	if o.Width == 0 {
+		o.Width, o.Height = 1280, 720
+	}
+	if o.FPS == 0 {
+		o.FPS = 30
+	}
+	if o.Codec == media.CodecUnknown {
+		o.Codec = media.H264
+	}
+	c := &Camera{opts: o, out: make(chan media.EncodedFrame, 64)}
+	var err error
+	if o.File == "" {
+		c.World, err = toyworld.New(toyworld.Options{Seed: o.Seed, Width: o.Width, Height: o.Height, FPS: o.FPS, Still: o.Still})
+		if err != nil {
+			return nil, fmt.Errorf("make the match: %w", err)
+		}
+	} else if _, err = exec.LookPath("ffmpeg"); err != nil {
+		return nil, errors.New("expected ffmpeg to play a clip, found none: apt-get install ffmpeg")
+	}
+	c.enc, err = codec.NewEncoder(codec.EncoderOptions{
+		Codec: o.Codec, Width: o.Width, Height: o.Height, FPS: o.FPS,
+		BitRate: bitRate * o.Width * o.Height / (1280 * 720),
+		OnFrame: func(f media.EncodedFrame) {
+			select {
+			case c.out <- f:
+			default: // the room is too slow
+			}
+		},
+		Log: o.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the camera's encoder: %w", err)
+	}
+	c.pub, err = room.NewCameraPublisher(room.CameraOptions{
+		URL: o.URL, Keys: o.Keys, Room: o.Room, Identity: o.Identity, Name: "camera", LoopbackOnly: o.LoopbackOnly,
+		OnKeyFrame: func() { c.key.Store(true) }, Log: o.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the camera: %w", err)
+	}
+	return c, nil
+}
+
+// Run publishes until ctx ends.
+func (c *Camera) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.enc.Run(ctx) })
+	g.Go(func() error { return c.pub.Run(ctx, c.out) })
+	g.Go(func() error {
+		if c.World != nil {
+			return toyworld.NewSource(c.World).Run(ctx, func(_ uint32, pts time.Duration, i420 []byte) error {
+				return c.encode(ctx, pts, i420)
+			})
+		}
+		return c.play(ctx)
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("run the camera: %w", err)
+	}
+	return nil
+}
+
+func (c *Camera) encode(ctx context.Context, pts time.Duration, i420 []byte) error {
+	err := c.enc.Encode(ctx, codec.Picture{Pix: i420, PTS: pts, Arrival: time.Now()}, c.key.Swap(false))
+	if err != nil && ctx.Err() == nil {
+		c.opts.Log.Debug().Err(err).Msg("the encoder refuses a picture")
+	}
+	return ctx.Err()
+}
+
+// play has ffmpeg decode the clip at its own pace, looped, and encodes what comes.
+func (c *Camera) play(ctx context.Context) error {
+	o := c.opts
+	size := fmt.Sprintf("%d:%d", o.Width, o.Height)
+	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1",
+		"-protocol_whitelist", "file,pipe", "-i", o.File, "-an",
+		"-vf", fmt.Sprintf("fps=%d,scale=%s:force_original_aspect_ratio=decrease,pad=%s:(ow-iw)/2:(oh-ih)/2", o.FPS, size, size),
+		"-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1")
+	complaints := &tail{}
+	cmd.Stderr = complaints
+	cmd.WaitDelay = time.Second
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("start ffmpeg: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start ffmpeg: %w", err)
+	}
+	in := bufio.NewReaderSize(pipe, 1<<20)
+	picture := make([]byte, o.Width*o.Height*3/2)
+	for n := 0; err == nil; n++ {
+		if _, err = io.ReadFull(in, picture); err == nil {
+			err = c.encode(ctx, time.Duration(n)*time.Second/time.Duration(o.FPS), picture)
+		}
+	}
+	werr := cmd.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("play %s: %w: %s", o.File, errors.Join(err, werr), complaints.text)
+}
+
+// tail keeps the last of what a program complained about.
+type tail struct{ text []byte }
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 500
+	t.text = append(t.text, p...)
+	if n := len(t.text) - most; n > 0 {
+		t.text = t.text[n:]
+	}
+	return len(p), nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/cmd/internal/measure"
+)
+
+// TestMain builds the codec program that the stages need.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "touchline-bench")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "touchline-codec"), "touchline/cmd/touchline-codec")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			panic(err)
+		}
+		if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+			panic(err)
+		}
+		return m.Run()
+	}())
+}
+
+// The bounds here are generous: they hold on a busy machine, and what is asked
+// of a calm one is in the tables of make bench.
+
+// TestAlignment is the product's promise, seen from outside by a viewer that
+// reads the frame counter out of the delayed picture and hears the voice.
+func TestAlignment(t *testing.T) {
+	res, err := measure.Alignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, zerolog.Nop())
+	require.NoError(t, err)
+	for _, c := range res.Comments {
+		t.Logf("cycle %d: D %.3f s, ready %.3f s, viewer %v, bot %.1f ms", c.Cycle, c.Delay, c.ReadySec, c.Error, 1000*c.AlignmentError)
+	}
+	require.GreaterOrEqual(t, len(res.Comments), 6, "most comments were seen and heard")
+	require.LessOrEqual(t, measure.Quantile(res.Errors(), 0.95), 250*time.Millisecond)
+	require.LessOrEqual(t, measure.Quantile(res.Gaps, 0.5), 1500*time.Millisecond, "no dead air")
+}
+
+func holds(t *testing.T, rows []measure.Row, err error) {
+	t.Helper()
+	for _, r := range rows {
+		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Bound)
+	}
+	require.NoError(t, err)
+	require.NotEmpty(t, rows)
+}
+
+// TestFaults breaks the server, the camera, the codec, the model server and a
+// viewer, and waits for the bot to comment again; within the scenario each has
+// its time.
+func TestFaults(t *testing.T) {
+	rows, err := measure.Faults(t.Context(), 3*time.Second, zerolog.Nop())
+	holds(t, rows, err)
+}
+
+func TestInstruction(t *testing.T) {
+	rows, err := measure.Instruction(t.Context(), zerolog.Nop())
+	holds(t, rows, err)
+}
+
+func TestUsageOfThisProcess(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sleep", "60")
+	require.NoError(t, cmd.Start())
+	u, err := measure.UsageOf(os.Getpid())
+	require.NoError(t, err)
+	require.Positive(t, u.CPU)
+	require.Greater(t, u.RSS, int64(1<<20))
+	_, err = measure.UsageOf(1 << 30)
+	require.ErrorContains(t, err, "read the usage of")
+	cancel()
+	require.Error(t, cmd.Wait())
+}

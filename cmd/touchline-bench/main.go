@@ -1,0 +1,162 @@
+// Command touchline-bench measures Touchline from outside: alignment, relay,
+// cost, recovery. It prints tables and fails when a figure is out of bounds.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/rs/zerolog"
+
+	"touchline/agent/room"
+	"touchline/cmd/internal/measure"
+)
+
+type cli struct {
+	LogLevel string `help:"Level of the log on standard error." default:"error" enum:"trace,debug,info,warn,error"`
+
+	Run  runCmd  `cmd:"" help:"Measure everything once and print tables."`
+	Soak soakCmd `cmd:"" help:"Run for long and print how it went."`
+}
+
+func main() {
+	var c cli
+	kctx := kong.Parse(&c, kong.Name("touchline-bench"), kong.UsageOnError(),
+		kong.Description("Measures Touchline from outside."))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	level, err := zerolog.ParseLevel(c.LogLevel)
+	kctx.FatalIfErrorf(err)
+	log := zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}).Level(level).With().Timestamp().Logger()
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	kctx.FatalIfErrorf(kctx.Run(log))
+}
+
+type runCmd struct {
+	Only     []string      `help:"Only these parts." placeholder:"PART"`
+	Comments int           `help:"Comments of each alignment run." default:"60"`
+	Relay    time.Duration `help:"Length of the relay run." default:"10m"`
+	Cost     time.Duration `help:"Length of each cost run." default:"40s"`
+}
+
+// part is one table.
+type part struct {
+	name, title string
+	run         func(ctx context.Context) ([]measure.Row, error)
+}
+
+func (r *runCmd) parts(log zerolog.Logger) []part {
+	align := func(least, most, pauseOff time.Duration) func(ctx context.Context) ([]measure.Row, error) {
+		return func(ctx context.Context) ([]measure.Row, error) {
+			res, err := measure.Alignment(ctx, r.Comments, least, most, log)
+			return res.Rows(pauseOff), err
+		}
+	}
+	return []part{
+		{"alignment", "Alignment, model latency 0.4 to 3 s at random, 640x360", align(400*time.Millisecond, 3*time.Second, 300*time.Millisecond)},
+		{"steady", "Alignment, model latency steady at 1.2 s, 640x360", align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond)},
+		{"delay", "D forced 2 -> 5 -> 2 s", func(ctx context.Context) ([]measure.Row, error) {
+			return measure.ForcedDelay(ctx, 3*time.Second, log)
+		}},
+		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]measure.Row, error) {
+			return measure.Relay(ctx, r.Relay, log)
+		}},
+		{"instruction", "New instruction", func(ctx context.Context) ([]measure.Row, error) {
+			return measure.Instruction(ctx, log)
+		}},
+		{"faults", "Recovery from faults", func(ctx context.Context) ([]measure.Row, error) {
+			return measure.Faults(ctx, 10*time.Second, log)
+		}},
+		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]measure.Row, error) {
+			return measure.Cost(ctx, botCommand, r.Cost, log)
+		}},
+	}
+}
+
+// Run measures the parts one after another.
+func (r *runCmd) Run(ctx context.Context, log zerolog.Logger) error {
+	parts := r.parts(log)
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	for _, only := range r.Only {
+		if !slices.Contains(names, only) {
+			return fmt.Errorf("expected a part of %s, got %q", strings.Join(names, ", "), only)
+		}
+	}
+	fmt.Printf("Touchline, measured on %s: %s\n", time.Now().Format(time.DateOnly), machine())
+	bad := 0
+	var errs []error
+	for _, p := range parts {
+		if len(r.Only) > 0 && !slices.Contains(r.Only, p.name) {
+			continue
+		}
+		rows, err := p.run(ctx)
+		bad += measure.Print(os.Stdout, fmt.Sprintf("%s (touchline-bench run --only %s)", p.title, p.name), rows)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
+			fmt.Println("  failed:", err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if bad > 0 {
+		errs = append(errs, fmt.Errorf("%d figures are out of bounds", bad))
+	}
+	return errors.Join(errs...)
+}
+
+// botCommand runs the bots of the program without a server: what runs beside an existing one.
+func botCommand(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd {
+	path := "touchline-slim"
+	if self, err := os.Executable(); err == nil {
+		path = filepath.Join(filepath.Dir(self), path)
+	}
+	cmd := exec.CommandContext(ctx, path, "--log-level=error", "bots", "--url", url, "--rooms", strings.Join(rooms, ","))
+	cmd.Env = append(os.Environ(), "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret)
+	return cmd
+}
+
+// machine describes the processor, from /proc/cpuinfo.
+func machine() string {
+	b, err := os.ReadFile(filepath.Join("/proc", "cpuinfo"))
+	if err != nil {
+		return "unknown machine"
+	}
+	model, cores := "unknown processor", 0
+	for line := range strings.Lines(string(b)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch strings.TrimSpace(key) {
+		case "model name":
+			model = strings.TrimSpace(value)
+		case "processor":
+			cores++
+		}
+	}
+	return fmt.Sprintf("%d cores, %s", cores, model)
+}
+
+type soakCmd struct {
+	Length time.Duration `help:"How long." default:"30m"`
+}
+
+// Run keeps one bot commenting and reports alignment and memory.
+func (s *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
+	rows, err := measure.Soak(ctx, s.Length, log)
+	if bad := measure.Print(os.Stdout, fmt.Sprintf("Soak of %v", s.Length), rows); bad > 0 {
+		err = errors.Join(err, fmt.Errorf("%d figures are out of bounds", bad))
+	}
+	return err
+}

@@ -1,0 +1,108 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"touchline/agent/room"
+	"touchline/agent/sfu"
+	"touchline/cmd/internal/wiring"
+)
+
+// demoCommand adds the demo to the command line, and with it the LiveKit server
+// to the program. The tag nodemo leaves both out: a bot beside an existing
+// server has no use for half of the program's size.
+type demoCommand struct {
+	Demo demoCmd `cmd:"" help:"A live commentary with nothing to set up: server, camera, bot and page in one process."`
+}
+
+type demoCmd struct {
+	Source string `help:"A clip to play, looped, instead of the generated match." type:"existingfile"`
+	Seed   uint64 `help:"Which match is generated." default:"1"`
+	TLS    bool   `help:"Serve the page over TLS, with the files of the settings or a self-made certificate." name:"tls"`
+	Listen string `help:"Address of the page, over the settings' own." placeholder:"HOST:PORT"`
+}
+
+// demoRoom and demoCamera name the demo's room and its camera.
+const (
+	demoRoom   = "demo"
+	demoCamera = "scene"
+)
+
+// Run starts a LiveKit server, a camera, the bot and the page, and waits for
+// Ctrl-C.
+func (d *demoCmd) Run(ctx context.Context, a *app) error {
+	cfg := a.cfg
+	if d.Listen != "" {
+		cfg.Agent.Console.Listen = d.Listen
+	}
+	if d.TLS && cfg.Agent.Console.TLSCert == "" {
+		cfg.Agent.Console.SelfSigned = true
+	}
+	server, err := sfu.New(sfu.Options{Log: a.log})
+	if err != nil {
+		return fmt.Errorf("prepare the LiveKit server: %w", err)
+	}
+	keys := room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
+	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room, cfg.Agent.LiveKit.Token = server.URL(), demoRoom, ""
+
+	source := d.Source
+	if source != "" {
+		if source, err = filepath.Abs(source); err != nil {
+			return fmt.Errorf("find the clip: %w", err)
+		}
+	}
+	camera, err := wiring.NewCamera(wiring.CameraOptions{
+		URL: server.URL(), Keys: keys, Room: demoRoom, Identity: demoCamera, File: source, Seed: d.Seed,
+		LoopbackOnly: true, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	bot, err := wiring.New(wiring.Options{Config: cfg, Keys: keys, BuiltIn: demoCamera, LoopbackOnly: true, Log: a.log})
+	if err != nil {
+		return err
+	}
+	page, err := bot.Console(cfg.Agent.Console, func(url string) {
+		fmt.Fprintf(os.Stdout, "\n  Touchline is on the air: %s\n  (Ctrl-C ends it)\n\n", url)
+	})
+	if err != nil {
+		return err
+	}
+
+	g, ctx := errgroup.WithContext(ctx)
+	// The server goes last: those in its room leave first.
+	sctx, stopServer := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServer()
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(sctx) }()
+	g.Go(func() error { return page.Run(ctx) })
+	g.Go(func() error {
+		if err := server.Ready(ctx); err != nil {
+			return fmt.Errorf("start the LiveKit server: %w", err)
+		}
+		inner, ctx := errgroup.WithContext(ctx)
+		inner.Go(func() error { return camera.Run(ctx) })
+		inner.Go(func() error { return bot.Run(ctx) })
+		return inner.Wait()
+	})
+	g.Go(func() error {
+		select {
+		case err := <-ended:
+			ended <- nil
+			return errors.Join(errors.New("the LiveKit server has stopped"), err)
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	err = g.Wait()
+	stopServer()
+	return errors.Join(err, <-ended)
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"touchline/cmd/internal/wiring"
+)
+
+type joinCmd struct {
+	URL    string `help:"LiveKit server (ws://, wss://), over LIVEKIT_URL." placeholder:"URL"`
+	Room   string `help:"Room to join, over the settings' own."`
+	NoPage bool   `help:"Serve no page and no API."`
+}
+
+// Run joins a room and waits for Ctrl-C.
+func (j *joinCmd) Run(ctx context.Context, a *app) error {
+	cfg := a.cfg
+	if j.URL != "" {
+		cfg.Agent.LiveKit.URL = j.URL
+	}
+	if j.Room != "" {
+		cfg.Agent.LiveKit.Room = j.Room
+	}
+	bot, err := wiring.New(wiring.Options{Config: cfg, Log: a.log})
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	if !j.NoPage {
+		page, err := bot.Console(cfg.Agent.Console, func(url string) {
+			fmt.Fprintf(os.Stdout, "\n  Watching room %q; the page is %s\n\n", cfg.Agent.LiveKit.Room, url)
+		})
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return page.Run(ctx) })
+	}
+	g.Go(func() error { return bot.Run(ctx) })
+	return g.Wait()
+}

@@ -1,0 +1,114 @@
+// Command touchline is the live commentator: demo, join, check.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/rs/zerolog"
+
+	"touchline/configs"
+)
+
+// shutdown is how long an orderly end may take after Ctrl-C.
+const shutdown = 2500 * time.Millisecond
+
+type cli struct {
+	Config   string `help:"Settings file (YAML). Without it: the defaults and TOUCHLINE_ variables." type:"path" short:"c"`
+	LogLevel string `help:"trace, debug, info, warn or error; over the settings' own."`
+	LogJSON  bool   `help:"Log JSON lines instead of text." name:"log-json"`
+
+	demoCommand
+	Join    joinCmd    `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
+	Models  modelsCmd  `cmd:"" help:"Look for model servers on this machine and list what they have."`
+	Check   checkCmd   `cmd:"" help:"Print the settings in force and what is missing on this machine."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+	Bots    botsCmd    `cmd:"" hidden:"" help:"Bots in several rooms of one process, for measurements."`
+}
+
+// gcPercent trades a little CPU for memory: a bot's heap is small and its
+// pictures are large.
+const gcPercent = 50
+
+// app is what every command gets.
+type app struct {
+	cfg configs.Config
+	log zerolog.Logger
+}
+
+func main() {
+	if was := debug.SetGCPercent(gcPercent); was != 100 {
+		debug.SetGCPercent(was) // GOGC was set
+	}
+	var c cli
+	parser := kong.Must(&c, kong.Name("touchline"), kong.UsageOnError(),
+		kong.Description("A live commentator for any LiveKit room."))
+	kctx, err := parser.Parse(os.Args[1:])
+	parser.FatalIfErrorf(err)
+	os.Exit(run(&c, kctx))
+}
+
+// run is the one place that turns errors into an exit code.
+func run(c *cli, kctx *kong.Context) int {
+	cfg, err := configs.Load(c.Config, os.Environ())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	if c.LogLevel != "" {
+		cfg.LogLevel = c.LogLevel
+	}
+	level, err := zerolog.ParseLevel(cfg.LogLevel)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "log level: expected trace, debug, info, warn or error, got %q\n", cfg.LogLevel)
+		return 2
+	}
+	var log zerolog.Logger
+	if c.LogJSON {
+		log = zerolog.New(os.Stderr)
+	} else {
+		log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly})
+	}
+	log = log.Level(level).With().Timestamp().Logger()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	done := make(chan error, 1)
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	go func() { done <- kctx.Run(&app{cfg: cfg, log: log}) }()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		stop() // a second signal kills
+		select {
+		case err = <-done:
+		case <-time.After(shutdown):
+			log.Error().Dur("after", shutdown).Msg("parts are still running; leaving without them")
+			return 1
+		}
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		log.Error().Err(err).Msg("touchline ends")
+		return 1
+	}
+	return 0
+}
+
+type versionCmd struct{}
+
+// Run prints the version that the Go tool stamped into the program.
+func (versionCmd) Run() error {
+	version := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	_, err := fmt.Println("touchline", version)
+	return err
+}
