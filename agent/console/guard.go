@@ -100,7 +100,7 @@ func hostName(host string) (string, bool) {
 	bad := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_'
 	}
-	if name == "" || len(name) > 253 || strings.ContainsFunc(name, bad) {
+	if name == "" || len(name) > 253 || strings.ContainsFunc(name, bad) || strings.Contains("."+name+".", "..") {
 		return "", false
 	}
 	return name, true
