@@ -14,7 +14,7 @@ const (
 	maxGap       = 1500 * time.Millisecond // pictures farther apart are not compared for movement
 	cutShare     = 0.45                    // of the cells unexplained
 	cutAlike     = 0.85                    // a better fit than this is no cut
-	cutSpread    = 0.7                     // of the picture's parts
+	cutSpread    = 0.6                     // of the picture's parts
 	cutRest      = 300 * time.Millisecond  // between two cuts at least
 	flashRise    = 28.0                    // of the mean luma, from one picture to the next
 	flashOff     = 0.25                    // how far cells may be from what a white veil makes, in parts of the rise
@@ -32,7 +32,8 @@ const (
 	windowFrames = 3                       // over which movement is judged
 	minVotes     = 4                       // cells that move, in each picture on average
 	turnFrames   = 2                       // that confirm a turn, beyond the window
-	stopAfter    = 1000 * time.Millisecond // without movement
+	rarely       = 0.3                     // of the last pictures in which a cell changed
+	stopAfter    = 800 * time.Millisecond  // without movement
 	startLate    = 1500 * time.Millisecond // a start that was not clear by then is not stated as one
 	motionEvery  = 3 * time.Second         // at most, for movement that only goes on
 	keepPending  = 4 * time.Second
@@ -73,6 +74,7 @@ type Analyzer struct {
 	runSince   time.Duration
 	restFrom   time.Duration
 	resting    bool
+	stirs      int
 	active     bool // something moves, in whatever direction
 	activeFrom time.Duration
 	said       Statement // last movement that was stated
@@ -89,11 +91,10 @@ type grid struct {
 
 // tally sums up one picture's votes.
 type tally struct {
-	at                  time.Duration
-	n                   int
-	sumX, sumY, sumAbs  float64 // picture widths a second
-	columns             [3]float64
-	up, down, left, rig int
+	at                 time.Duration
+	n                  int
+	sumX, sumY, sumAbs float64 // picture widths a second
+	columns            [3]float64
 }
 
 // NewAnalyzer returns an analyzer that has seen nothing.
@@ -254,7 +255,11 @@ func (a *Analyzer) cut() bool {
 func (a *Analyzer) graphic() {
 	var old *grid
 	for i := range a.past {
-		if g := &a.past[i]; !g.flash && a.now.at-g.at >= 500*time.Millisecond {
+		g := &a.past[i]
+		if a.wasCut && g.at-a.cutAt < 500*time.Millisecond {
+			continue // encoders draw a new view sharp only by and by
+		}
+		if !g.flash && a.now.at-g.at >= 500*time.Millisecond {
 			old = g
 			break
 		}
@@ -528,7 +533,7 @@ func (a *Analyzer) movement(gap time.Duration) {
 			}
 			a.state(s)
 		}
-	case a.runs >= 4 && t.direction() == dir && v.at-a.said.At >= motionEvery && (s.Where != a.said.Where || s.Pace != a.said.Pace || dir != a.said.Direction):
+	case a.runs >= 4 && t.direction() == dir && v.at-a.said.At >= motionEvery && s.differs(a.said):
 		s.Kind = Motion
 		a.state(s)
 	}
@@ -541,6 +546,11 @@ func (a *Analyzer) state(s Statement) {
 	a.moving, a.main = true, s.Direction
 }
 
+// differs tells whether two statements about movement say different things.
+func (s Statement) differs(t Statement) bool {
+	return s.Where != t.Where || s.Pace != t.Pace || s.Direction != t.Direction
+}
+
 // rest: too little moves. After a while that is a stop.
 func (a *Analyzer) rest(votes int) {
 	if votes >= minVotes {
@@ -548,7 +558,13 @@ func (a *Analyzer) rest(votes int) {
 		return
 	}
 	if !a.resting {
-		a.resting, a.restFrom = true, a.now.at
+		a.resting, a.restFrom, a.stirs = true, a.now.at, 0
+	}
+	// One picture with changes in new places may be a key frame; more is something that moves on the spot.
+	if a.fresh() > 1 {
+		if a.stirs++; a.stirs > 1 {
+			a.restFrom, a.stirs = a.now.at, 0
+		}
 	}
 	if a.now.at-a.restFrom >= stopAfter {
 		a.active = false
@@ -561,15 +577,26 @@ func (a *Analyzer) rest(votes int) {
 	}
 }
 
+// fresh counts the cells that changed and do not do so often.
+func (a *Analyzer) fresh() int {
+	n := 0
+	for c, changed := range a.comp.changed {
+		if changed && a.busy[c] < rarely {
+			n++
+		}
+	}
+	return n
+}
+
 func (t tally) direction() Direction {
-	const clear = 0.4
+	const plain = 0.4
 	switch x, y := math.Abs(t.sumX), math.Abs(t.sumY); {
-	case x >= clear*t.sumAbs && x > y:
+	case x >= plain*t.sumAbs && x > y:
 		if t.sumX > 0 {
 			return Right
 		}
 		return Left
-	case y >= clear*t.sumAbs && y > x:
+	case y >= plain*t.sumAbs && y > x:
 		if t.sumY > 0 {
 			return Down
 		}

@@ -195,7 +195,8 @@ func TestAnswerComesInPieces(t *testing.T) {
 	s := newSession(t)
 	frames := []inference.Frame{picture{pattern: 1, light: 1}.frame(0), picture{pattern: 2, light: 1}.frame(200 * time.Millisecond)}
 	n := 0
-	for range s.Generate(t.Context(), inference.Prompt{Frames: frames}) {
+	for _, err := range s.Generate(t.Context(), inference.Prompt{Frames: frames}) {
+		require.NoError(t, err)
 		n++
 	}
 	require.Greater(t, n, 1)

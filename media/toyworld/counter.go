@@ -61,7 +61,10 @@ func counterEdges(width, height, col, row int) (x0, y0, x1, y1 float64) {
 // WriteCounter draws the number n (modulo 2^24) into an I420 picture of the
 // given even size, in place. It does nothing if the buffer's size is not right.
 func WriteCounter(i420 []byte, width, height int, n uint32) {
-	if width < counterUnits || height < counterUnits/2 || width > maxSide || height > maxSide || width%2+height%2 != 0 || len(i420) != i420Size(width, height) {
+	if width < counterUnits || height < counterUnits/2 || width > maxSide || height > maxSide {
+		return
+	}
+	if width%2+height%2 != 0 || len(i420) != i420Size(width, height) {
 		return
 	}
 	c := newCanvas(i420, width, height)

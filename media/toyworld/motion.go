@@ -31,9 +31,16 @@ type footballer struct {
 func lineUp(seed uint64) [figures]footballer {
 	homes := [teamSize][2]float64{
 		{-48, 0},
-		{-24, -22}, {-27, -8}, {-27, 8}, {-24, 22},
-		{-7, -25}, {-11, -8}, {-11, 9}, {-6, 24},
-		{11, -9}, {12, 11},
+		{-24, -22},
+		{-27, -8},
+		{-27, 8},
+		{-24, 22},
+		{-7, -25},
+		{-11, -8},
+		{-11, 9},
+		{-6, 24},
+		{11, -9},
+		{12, 11},
 	}
 	var out [figures]footballer
 	for i := range out {

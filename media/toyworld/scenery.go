@@ -113,8 +113,8 @@ func stroke(d, foot float64) float64 {
 func marking(x, y, fx, fy float64) float64 {
 	within := func(v, lo, hi float64) bool { return v >= lo-lineWidth/2 && v <= hi+lineWidth/2 }
 	best := 0.0
-	along := func(lineY, lo, hi float64) {
-		if within(x, lo, hi) {
+	along := func(lineY, end float64) {
+		if within(x, 0, end) {
 			best = max(best, stroke(y-lineY, fy))
 		}
 	}
@@ -136,8 +136,8 @@ func marking(x, y, fx, fy float64) float64 {
 		d := math.Hypot((x-cx)/(r+fx/2), (y-cy)/(r+fy/2))
 		best = max(best, min(1, max(0, 2-2*d)))
 	}
-	along(0, 0, pitchLength)
-	along(pitchWidth, 0, pitchLength)
+	along(0, pitchLength)
+	along(pitchWidth, pitchLength)
 	across(0, 0, pitchWidth)
 	across(pitchLength, 0, pitchWidth)
 	across(midX, 0, pitchWidth)
@@ -147,11 +147,11 @@ func marking(x, y, fx, fy float64) float64 {
 	if mx < boxDepth+circleR && mx > -1 {
 		x = mx
 		across(boxDepth, midY-boxHalf, midY+boxHalf)
-		along(midY-boxHalf, 0, boxDepth)
-		along(midY+boxHalf, 0, boxDepth)
+		along(midY-boxHalf, boxDepth)
+		along(midY+boxHalf, boxDepth)
 		across(goalBoxDeep, midY-goalBoxHalf, midY+goalBoxHalf)
-		along(midY-goalBoxHalf, 0, goalBoxDeep)
-		along(midY+goalBoxHalf, 0, goalBoxDeep)
+		along(midY-goalBoxHalf, goalBoxDeep)
+		along(midY+goalBoxHalf, goalBoxDeep)
 		spot(spotX, midY, 0.5)
 		if x > boxDepth {
 			ring(spotX, midY, circleR)

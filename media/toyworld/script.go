@@ -292,11 +292,11 @@ func (s *script) event(e Event) { s.events = append(s.events, e) }
 
 // incident lets something happen in the middle of a stretch of play, well away from its turns.
 func (s *script) incident(p passage) {
-	const clear = 2200
-	if p.end-p.start < 2*clear || s.rng.IntN(100) < 15 {
+	const margin = 2200
+	if p.end-p.start < 2*margin || s.rng.IntN(100) < 15 {
 		return
 	}
-	at := p.start + clear + s.rng.Int64N(p.end-p.start-2*clear+1)
+	at := p.start + margin + s.rng.Int64N(p.end-p.start-2*margin+1)
 	lamp := s.lights[len(s.lights)-1].to
 	switch pick := s.rng.IntN(100); {
 	case pick < 55:

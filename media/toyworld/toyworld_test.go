@@ -100,7 +100,7 @@ func TestTruthAgreesWithThePicture(t *testing.T) {
 	}
 	const frame = time.Second / 30
 	for _, e := range w.Events(2*time.Second, 5*time.Minute) {
-		at := (e.At/frame + 1) * frame
+		at := e.At - e.At%frame + frame
 		before, after := pic(at-2*frame), pic(at+2*frame)
 		share, _ := differ(before, after)
 		later, brighter := differ(pic(at+time.Second), before)
