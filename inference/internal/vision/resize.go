@@ -1,0 +1,218 @@
+package vision
+
+import (
+	"math"
+	"slices"
+)
+
+const (
+	// weightBits is the fixed-point precision of a filter weight.
+	weightBits = 22
+	// lowBits splits a weight into two 16-bit halves for multiply-add.
+	lowBits = 12
+	// group is how many taps a vector step takes.
+	group = 4
+	// slack is how far beyond its input or output a vector step may reach.
+	slack = 32
+	// keptFilters bounds the filters remembered between pictures.
+	keptFilters = 8
+)
+
+// filter holds, for one side of a picture, which source pixels make which
+// output pixel: Pillow's bicubic filter with a = -0.5, widened when shrinking.
+type filter struct {
+	in, out int
+	taps    int     // per output pixel, a multiple of group; unused ones weigh 0
+	first   []int32 // first source pixel of each output pixel
+	offset  []int32 // the same in bytes of packed RGB
+	used    []int32 // taps in use of each output pixel
+	weights []int32 // [out][taps]
+	// split holds the weights for the horizontal pass, low halves of a group
+	// and then its high halves; pairs for the vertical one, two by two.
+	split, pairs []int16
+	reach        int // bytes from the start of a row that a vector pass may read
+}
+
+// filter finds or makes the filter from in to out pixels.
+func (p *Preprocessor) filter(in, out int) *filter {
+	for i, f := range p.filters {
+		if f.in == in && f.out == out {
+			copy(p.filters[1:i+1], p.filters[:i])
+			p.filters[0] = f
+			return f
+		}
+	}
+	f := newFilter(in, out)
+	if len(p.filters) == keptFilters {
+		p.filters = p.filters[:keptFilters-1]
+	}
+	p.filters = slices.Insert(p.filters, 0, f)
+	return f
+}
+
+// The explicit conversions to float64 keep compilers from fusing a multiply
+// and an add into one differently rounded step.
+func newFilter(in, out int) *filter {
+	scale := float64(in) / float64(out)
+	stretch := max(scale, 1)
+	support := 2 * stretch
+	f := &filter{in: in, out: out, first: make([]int32, out), offset: make([]int32, out), used: make([]int32, out)}
+	raw := make([]float64, out*(int(math.Ceil(support))*2+1))
+	width := len(raw) / out
+	for i := range out {
+		center := (float64(i) + .5) * scale
+		lo := max(int(float64(center-support)+.5), 0)
+		n := min(int(float64(center+support)+.5), in) - lo
+		ks := raw[i*width:][:n]
+		var sum float64
+		for j := range ks {
+			ks[j] = bicubic(float64(float64(float64(j+lo)-center)+.5) * (1 / stretch))
+			sum += ks[j]
+		}
+		if sum != 0 {
+			for j := range ks {
+				ks[j] /= sum
+			}
+		}
+		f.first[i], f.offset[i], f.used[i] = int32(lo), int32(3*lo), int32(n)
+		f.taps = max(f.taps, n)
+	}
+	f.taps = (f.taps + group - 1) / group * group
+	f.weights = make([]int32, out*f.taps)
+	f.split = make([]int16, 2*out*f.taps)
+	f.pairs = make([]int16, 2*out*f.taps)
+	for i := range out {
+		for j := range int(f.used[i]) {
+			k := raw[i*width+j] * (1 << weightBits)
+			w := int32(k + math.Copysign(.5, k))
+			low, high := int16(w&(1<<lowBits-1)), int16(w>>lowBits)
+			at := i*f.taps + j
+			f.weights[at] = w
+			f.split[2*(at-at%group)+at%group], f.split[2*(at-at%group)+group+at%group] = low, high
+			f.pairs[2*(at-at%2)+at%2], f.pairs[2*(at-at%2)+2+at%2] = low, high
+		}
+		f.reach = max(f.reach, int(f.offset[i])+3*f.taps+slack)
+	}
+	return f
+}
+
+func bicubic(x float64) float64 {
+	const a = -.5
+	x = math.Abs(x)
+	switch {
+	case x < 1:
+		return float64(float64(float64(float64((a+2)*x)-(a+3))*x)*x) + 1
+	case x < 2:
+		return (float64((float64((x-5)*x)+8)*x) - 4) * a
+	default:
+		return 0
+	}
+}
+
+// resize scales the picture into buf, which grows as needed, and returns it
+// with the distance of its rows. The horizontal pass comes first and both
+// round to 8 bits; a pass that changes nothing is left out.
+func (p *Preprocessor) resize(buf []byte, from Size, pix []byte, to Size) ([]byte, int) {
+	stride := (3*to.W+15)/16*16 + 16
+	buf = grow(buf, stride*to.H+slack)
+	across, down := p.filter(from.W, to.W), p.filter(from.H, to.H)
+	rows := func(dst []byte, first, n int) {
+		for y := first; y < first+n; y += 2 {
+			two := min(2, first+n-y)
+			src, distance := p.rows(pix, from, y, two, across.reach)
+			out := dst[y*stride:]
+			switch {
+			case from.W == to.W:
+				for i := range two {
+					copy(out[i*stride:][:3*to.W], src[i*distance:])
+				}
+			case p.plain:
+				for i := range two {
+					across.row(out[i*stride:][:3*to.W], src[i*distance:])
+				}
+			default:
+				across.rowsFast(out, stride, src, distance, two)
+			}
+		}
+	}
+	if from.H == to.H {
+		rows(buf, 0, from.H)
+		return buf, stride
+	}
+	// One group of rows more than there are: the unused taps read them.
+	p.middle = grow(p.middle, stride*(from.H+group)+slack)
+	done := 0
+	for y := range to.H {
+		// Just as many rows as are needed, so that they are still in the cache.
+		if need := int(down.first[y] + down.used[y]); need > done {
+			ahead := min(need+need%2, from.H)
+			rows(p.middle, done, ahead-done)
+			done = ahead
+		}
+		src := p.middle[int(down.first[y])*stride:]
+		out := buf[y*stride:]
+		if p.plain {
+			down.column(out[:3*to.W], src, stride, y)
+		} else {
+			down.columnFast(out, src, stride, y, 3*to.W)
+		}
+	}
+	return buf, stride
+}
+
+// rows returns one or two rows of the picture and their distance; the last
+// ones of a picture are copied to where reading beyond them is safe.
+func (p *Preprocessor) rows(pix []byte, from Size, y, n, reach int) (src []byte, distance int) {
+	row := 3 * from.W
+	if (y+n-1)*row+reach <= len(pix) {
+		return pix[y*row:], row
+	}
+	p.edge = grow(p.edge, 2*max(reach, row))
+	distance = max(reach, row)
+	for i := range n {
+		copy(p.edge[i*distance:], pix[(y+i)*row:][:row])
+	}
+	return p.edge, distance
+}
+
+// row is the horizontal pass over one row in plain Go.
+func (f *filter) row(dst, src []byte) {
+	for i := range f.out {
+		n := int(f.used[i])
+		ws := f.weights[i*f.taps:][:n]
+		px := src[f.offset[i]:][:3*n]
+		r, g, b := int32(1<<(weightBits-1)), int32(1<<(weightBits-1)), int32(1<<(weightBits-1))
+		for _, w := range ws {
+			r += w * int32(px[0])
+			g += w * int32(px[1])
+			b += w * int32(px[2])
+			px = px[3:]
+		}
+		dst[3*i], dst[3*i+1], dst[3*i+2] = clip(r), clip(g), clip(b)
+	}
+}
+
+// column is the vertical pass for output row y in plain Go; src starts at the
+// first row it needs.
+func (f *filter) column(dst, src []byte, stride, y int) {
+	ws := f.weights[y*f.taps:][:f.used[y]]
+	for x := range dst {
+		sum := int32(1 << (weightBits - 1))
+		at := x
+		for _, w := range ws {
+			sum += w * int32(src[at])
+			at += stride
+		}
+		dst[x] = clip(sum)
+	}
+}
+
+func clip(sum int32) byte { return byte(max(0, min(255, sum>>weightBits))) }
+
+// grow returns a buffer of n bytes, the old one if it is large enough.
+func grow(buf []byte, n int) []byte {
+	if cap(buf) >= n {
+		return buf[:n]
+	}
+	return make([]byte, n)
+}

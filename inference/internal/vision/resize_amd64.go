@@ -1,0 +1,38 @@
+package vision
+
+import "golang.org/x/sys/cpu"
+
+// vectorised tells whether the fast passes run on this machine.
+func vectorised() bool { return cpu.X86.HasAVX2 }
+
+// rowsFast is row for one or two rows at once; the rows lie distance bytes
+// apart and are readable up to reach.
+func (f *filter) rowsFast(dst []byte, stride int, src []byte, distance, n int) {
+	// One row alone goes through both lanes.
+	dst2, src2 := 0, 0
+	if n == 2 {
+		dst2, src2 = stride, distance
+	}
+	_, _ = dst[dst2+3*f.out], src[src2+f.reach-1]
+	acrossAVX2(&dst[0], &dst[dst2], &src[0], &src[src2], &f.offset[0], &f.split[0], f.taps/group, f.out)
+}
+
+// columnFast is column for the n bytes of a row; it writes whole 16 bytes.
+func (f *filter) columnFast(dst, src []byte, stride, y, n int) {
+	n = (n + 15) / 16
+	pairs := (int(f.used[y]) + 1) / 2
+	_, _ = dst[16*n-1], src[(2*pairs-1)*stride+16*n-1]
+	downAVX2(&dst[0], &src[0], stride, &f.pairs[2*y*f.taps], pairs, n)
+}
+
+// acrossAVX2 makes n output pixels of two rows: for each, groups*4 source
+// pixels from its offset are weighed. It writes one byte beyond each row.
+//
+//go:noescape
+func acrossAVX2(dst1, dst2, src1, src2 *byte, offset *int32, split *int16, groups, n int)
+
+// downAVX2 makes n*16 bytes of one output row from 2*pairs source rows that
+// lie stride apart.
+//
+//go:noescape
+func downAVX2(dst, src *byte, stride int, weights *int16, pairs, n int)

@@ -1,0 +1,230 @@
+// Package vision turns pictures into what the vision tower eats: the slicing
+// grid, a bicubic resize, normalised patches and position ids. All of it is
+// bit for bit what the original preprocessing gives (Pillow 10's bicubic filter
+// with its two 8-bit passes).
+//
+// It never runs a model and starts no goroutines. A Preprocessor belongs to
+// one goroutine at a time and keeps its buffers between pictures.
+package vision
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// sliceLimit bounds the cells of one picture, whatever a config says.
+const sliceLimit = 64
+
+// Config holds the preprocessing constants of a checkpoint
+// (preprocessor_config.json, and the position table of its vision tower).
+type Config struct {
+	PatchSize     int        // side of a patch in pixels
+	Scale         int        // an image has about Scale*Scale pixels
+	MaxSlices     int        // cells of a picture when the caller does not say
+	PositionTable int        // side of the learned position table
+	Mean, Std     [3]float64 // of R, G, B after scaling to 0..1
+}
+
+// DefaultConfig is what MiniCPM-o 4.5 is published with.
+func DefaultConfig() Config {
+	half := [3]float64{.5, .5, .5}
+	return Config{PatchSize: 14, Scale: 448, MaxSlices: 9, PositionTable: 70, Mean: half, Std: half}
+}
+
+// Validate reports every constant no picture could be prepared with.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(name string, v, lo, hi int) {
+		if v < lo || v > hi {
+			errs = append(errs, fmt.Errorf("%s: must be between %d and %d, is %d", name, lo, hi, v))
+		}
+	}
+	check("patch_size", c.PatchSize, 1, 64)
+	check("scale_resolution", c.Scale, 16, 4096)
+	check("max_slice_nums", c.MaxSlices, 1, sliceLimit)
+	check("position table", c.PositionTable, 1, 4096)
+	if c.Scale < c.PatchSize {
+		errs = append(errs, fmt.Errorf("scale_resolution: must be at least patch_size %d, is %d", c.PatchSize, c.Scale))
+	}
+	for i := range 3 {
+		if !(c.Std[i] > 0) || math.IsInf(c.Std[i], 0) {
+			errs = append(errs, fmt.Errorf("norm_std[%d]: must be a positive number, is %g", i, c.Std[i]))
+		}
+		if math.IsNaN(c.Mean[i]) || math.IsInf(c.Mean[i], 0) {
+			errs = append(errs, fmt.Errorf("norm_mean[%d]: must be a number, is %g", i, c.Mean[i]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Image is one input of the tower: a resized picture or one cell of it, packed
+// 8-bit RGB.
+type Image struct {
+	Width, Height int
+	Rows, Cols    int    // in patches
+	Stride        int    // bytes from one row of pixels to the next
+	Pix           []byte // starts at the top left pixel
+}
+
+// Patches is the number of patches.
+func (m Image) Patches() int { return m.Rows * m.Cols }
+
+// AppendRGB adds the pixels without gaps, top row first.
+func (m Image) AppendRGB(dst []byte) []byte {
+	for y := range m.Height {
+		dst = append(dst, m.Pix[y*m.Stride:][:m.Width*3]...)
+	}
+	return dst
+}
+
+// Preprocessor prepares pictures one after the other. Not safe for concurrent
+// use.
+type Preprocessor struct {
+	cfg    Config
+	values [3][256]float32 // a channel's byte, normalised
+	halves [3][256]uint16  // the same as IEEE half precision
+
+	filters  []*filter // most recently used first
+	middle   []byte    // after the horizontal pass
+	edge     []byte    // the last rows of a picture, with room to read beyond
+	overview []byte
+	refined  []byte
+	plain    bool // without vector instructions
+}
+
+// New checks the constants and fills the tables.
+func New(cfg Config) (*Preprocessor, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("check preprocessing constants: %w", err)
+	}
+	p := &Preprocessor{cfg: cfg, plain: !vectorised()}
+	for c := range 3 {
+		for v := range 256 {
+			// The original scales in float64, keeps float32 and normalises that.
+			x := (float32(float64(v)/255) - float32(cfg.Mean[c])) / float32(cfg.Std[c])
+			p.values[c][v], p.halves[c][v] = x, toHalf(x)
+		}
+	}
+	return p, nil
+}
+
+// Config returns the constants given to New.
+func (p *Preprocessor) Config() Config { return p.cfg }
+
+// Images resizes and cuts a picture of packed 8-bit RGB, top row first, and
+// appends the overview and then the cells row by row to dst. What it returns
+// is overwritten by the next call. maxSlices as in Config.Layout.
+func (p *Preprocessor) Images(dst []Image, width, height int, pix []byte, maxSlices int) ([]Image, error) {
+	plan, err := p.cfg.Layout(width, height, maxSlices)
+	if err != nil {
+		return dst, err
+	}
+	if len(pix) != width*height*3 {
+		return dst, fmt.Errorf("expected %d bytes of RGB for a picture of %dx%d, got %d", width*height*3, width, height, len(pix))
+	}
+	var stride int
+	p.overview, stride = p.resize(p.overview, Size{width, height}, pix, plan.Overview)
+	dst = append(dst, p.image(p.overview, stride, plan.Overview))
+	if !plan.Grid.Sliced() {
+		return dst, nil
+	}
+	p.refined, stride = p.resize(p.refined, Size{width, height}, pix, plan.Refine)
+	for y := range plan.Grid.Rows {
+		for x := range plan.Grid.Cols {
+			dst = append(dst, p.image(p.refined[y*plan.Cell.H*stride+x*plan.Cell.W*3:], stride, plan.Cell))
+		}
+	}
+	return dst, nil
+}
+
+func (p *Preprocessor) image(pix []byte, stride int, s Size) Image {
+	return Image{
+		Width: s.W, Height: s.H, Rows: s.H / p.cfg.PatchSize, Cols: s.W / p.cfg.PatchSize,
+		Stride: stride, Pix: pix,
+	}
+}
+
+// PatchLen is the number of values of one patch.
+func (p *Preprocessor) PatchLen() int { return 3 * p.cfg.PatchSize * p.cfg.PatchSize }
+
+// Patches writes the normalised patches of m to the front of dst and returns
+// that part: one row per patch, row-major over the picture, each in the order
+// channel, y, x. It panics if dst is shorter than m.Patches()*PatchLen().
+func (p *Preprocessor) Patches(dst []float32, m Image) []float32 {
+	return patches(dst, m, &p.values, p.cfg.PatchSize)
+}
+
+// HalfPatches is Patches in IEEE half precision, as bits.
+func (p *Preprocessor) HalfPatches(dst []uint16, m Image) []uint16 {
+	return patches(dst, m, &p.halves, p.cfg.PatchSize)
+}
+
+func patches[T float32 | uint16](dst []T, m Image, table *[3][256]T, side int) []T {
+	dst = dst[:m.Patches()*3*side*side]
+	out := dst
+	for row := range m.Rows {
+		for col := range m.Cols {
+			corner := m.Pix[row*side*m.Stride+col*side*3:]
+			red, green, blue := out[:side*side], out[side*side:2*side*side], out[2*side*side:3*side*side]
+			for y := range side {
+				line := corner[y*m.Stride:][:3*side]
+				r, g, b := red[y*side:][:side], green[y*side:][:side], blue[y*side:][:side]
+				for x := range r {
+					px := line[3*x : 3*x+3 : 3*x+3]
+					r[x], g[x], b[x] = table[0][px[0]], table[1][px[1]], table[2][px[2]]
+				}
+			}
+			out = out[3*side*side:]
+		}
+	}
+	return dst
+}
+
+// Strip writes m the way the original tower takes it, [3, side, side*patches]:
+// patch p is the columns p*side to p*side+side. It panics if dst is too short.
+func (p *Preprocessor) Strip(dst []float32, m Image) []float32 {
+	side := p.cfg.PatchSize
+	width := side * m.Patches()
+	dst = dst[:3*side*width]
+	for row := range m.Rows {
+		for col := range m.Cols {
+			corner := m.Pix[row*side*m.Stride+col*side*3:]
+			for y := range side {
+				for x := range side {
+					for c := range 3 {
+						dst[(c*side+y)*width+(row*m.Cols+col)*side+x] = p.values[c][corner[y*m.Stride+3*x+c]]
+					}
+				}
+			}
+		}
+	}
+	return dst
+}
+
+// toHalf rounds to the nearest IEEE half, ties to even.
+func toHalf(f float32) uint16 {
+	bits := math.Float32bits(f)
+	sign := uint16(bits >> 16 & 0x8000)
+	switch exp := int(bits>>23&0xff) - 127; {
+	case exp > 15:
+		return sign | 0x7c00
+	case exp < -25:
+		return sign
+	default:
+		mant := bits&0x7fffff | 0x800000
+		drop := 13
+		if exp < -14 {
+			drop += -14 - exp
+		}
+		kept := mant >> drop
+		if rest, half := mant&(1<<drop-1), uint32(1)<<(drop-1); rest > half || rest == half && kept&1 == 1 {
+			kept++
+		}
+		if exp >= -14 {
+			// A carry out of the mantissa raises the exponent by itself.
+			kept += uint32(exp+14) << 10
+		}
+		return sign | uint16(kept)
+	}
+}
