@@ -53,10 +53,10 @@ type Captions struct {
 
 	lost atomic.Uint64
 
-	// Only Run touches these.
-	segment string
-	openIn  *lksdk.Room // where the segment's stream was begun
-	chunks  uint64
+	// Only Run touches these. Utterances follow each other so closely that the end of one may come
+	// after the first word of the next: each has a stream of its own.
+	streams   map[string]uint64 // by open segment: how many chunks it has
+	streamsIn *lksdk.Room       // where they were begun
 }
 
 // NewCaptions publishes through the supervisor's present connection. chat
@@ -64,7 +64,7 @@ type Captions struct {
 func NewCaptions(sup *Supervisor, chat bool, log zerolog.Logger) *Captions {
 	return &Captions{
 		sup: sup, chat: chat, log: log.With().Str("component", "captions").Logger(),
-		queue: make(chan any, captionQueue),
+		queue: make(chan any, captionQueue), streams: map[string]uint64{},
 	}
 }
 
@@ -125,20 +125,24 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 	attributes := func(final string) map[string]string {
 		return map[string]string{attrSegment: step.Segment, attrFinal: final, attrTrack: track}
 	}
+	if c.streamsIn != room {
+		clear(c.streams)
+		c.streamsIn = room
+	}
 	delta := step.Delta
-	if c.segment != step.Segment || c.openIn != room {
+	if _, open := c.streams[step.Segment]; !open {
 		// A new utterance, or a new room in the middle of one: there, all of it.
-		c.segment, c.openIn, c.chunks = step.Segment, room, 0
+		c.streams[step.Segment] = 0
 		delta = step.Text
 		c.send(room, streamHeader(step.Segment, topicTranscription, attributes("false"), time.Now()))
 	}
 	if delta != "" {
-		c.send(room, streamChunk(step.Segment, c.chunks, delta))
-		c.chunks++
+		c.send(room, streamChunk(step.Segment, c.streams[step.Segment], delta))
+		c.streams[step.Segment]++
 	}
 	if step.Final {
 		c.send(room, streamTrailer(step.Segment, attributes("true")))
-		c.segment, c.openIn = "", nil
+		delete(c.streams, step.Segment)
 	}
 	c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: &livekit.Transcription{
 		TranscribedParticipantIdentity: c.sup.Identity(), TrackId: track,

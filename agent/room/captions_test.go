@@ -115,6 +115,37 @@ func TestCaptions(t *testing.T) {
 	}, records[0])
 }
 
+// TestCaptionsOverlap ends an utterance after the next one has begun: each stays
+// one stream with its own words, begun once.
+func TestCaptionsOverlap(t *testing.T) {
+	s := startServer(t)
+	bot := startBot(t, s, nil)
+	captions := room.NewCaptions(bot, false, testLog(t))
+	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
+	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
+	r := joinCaptionReader(t, s)
+	eventually(t, func() bool { return bot.CurrentRoom().GetParticipantByIdentity("reader") != nil }, "the bot sees the reader")
+
+	captions.Caption(agent.Caption{Segment: "a", Delta: "Red", Text: "Red"})
+	captions.Caption(agent.Caption{Segment: "a", Delta: " shoots.", Text: "Red shoots."})
+	captions.Caption(agent.Caption{Segment: "b", Delta: "Saved", Text: "Saved"})
+	captions.Caption(agent.Caption{Segment: "a", Text: "Red shoots.", Final: true})
+	captions.Caption(agent.Caption{Segment: "b", Delta: "!", Text: "Saved!"})
+	captions.Caption(agent.Caption{Segment: "b", Text: "Saved!", Final: true})
+
+	eventually(t, func() bool {
+		streams, legacy, _ := r.got()
+		return len(streams) >= 2 && len(legacy) == 6
+	}, "two captions")
+	streams, _, _ := r.got()
+	texts := map[string]string{}
+	for _, st := range streams {
+		texts[st.attributes["lk.segment_id"]] = st.text
+	}
+	require.Len(t, streams, 2)
+	require.Equal(t, map[string]string{"a": "Red shoots.", "b": "Saved!"}, texts)
+}
+
 // TestSlowRoomLosesCaptions floods the queue while nobody takes: the caller
 // never waits, and what is lost is counted.
 func TestSlowRoomLosesCaptions(t *testing.T) {
