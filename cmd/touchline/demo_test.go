@@ -25,17 +25,17 @@ func TestDemo(t *testing.T) {
 	b := open(t, url, browser.Options{})
 
 	plays(t, b, later)
-	t.Logf("picture plays %v after the page was opened", time.Since(opened))
+	t.Logf("first picture %.1f s after the page was asked for; plays %v after the browser was started", firstPicture(t, b), time.Since(opened))
 	first := counts(t, b, 0)
 	second := counts(t, b, first)
 	assert.Greater(t, second, first, "the picture goes on")
 
 	captioned(t, b, later)
-	t.Logf("first caption %v after the page was opened", time.Since(opened))
+	t.Logf("first caption %v after the browser was started", time.Since(opened))
 	heard(t, b, later)
-	t.Logf("voice heard %v after the page was opened", time.Since(opened))
+	t.Logf("voice heard %v after the browser was started", time.Since(opened))
 	commented(t, b, later)
-	t.Logf("first comment with pictures %v after the page was opened", time.Since(opened))
+	t.Logf("first comment with pictures %v after the browser was started", time.Since(opened))
 
 	require.NoError(t, b.Until(soon, `/^(watching|thinking|speaking|silent: .+)$/.test(document.getElementById('chip-words').textContent)`),
 		"the chip says %q", text(t, b, "#chip-words"))
@@ -65,6 +65,7 @@ func TestDemo(t *testing.T) {
 	plays(t, dark, later)
 	captioned(t, dark, later)
 	shoot(t, dark, "dark")
+	t.Logf("second viewer: first picture after %.1f s", firstPicture(t, dark))
 	dark.Close()
 	phone := open(t, url, browser.Options{Width: 390, Height: 844, Phone: true})
 	plays(t, phone, later)

@@ -47,6 +47,11 @@ window.spy = { pcs: [], shift: 0, shifts: [] };
     }
   }).observe({ type: 'layout-shift', buffered: true });
 })();
+for (const type of ['loadeddata', 'resize']) {
+  addEventListener(type, (e) => {
+    if (e.target.id === 'picture' && e.target.videoWidth > 0) window.spy.first ??= performance.now() / 1000;
+  }, true);
+}
 window.spy.inbound = async (kind) => {
   const all = [];
   for (const pc of window.spy.pcs) {
@@ -91,6 +96,14 @@ func plays(t *testing.T, b *browser.Browser, within time.Duration) {
 	at, err := browser.Eval[float64](b, soon, "document.getElementById('picture').currentTime")
 	require.NoError(t, err)
 	require.NoError(t, b.Until(soon, "document.getElementById('picture').currentTime > "+ftoa(at+0.5)))
+}
+
+// firstPicture is the time from the page's address being asked for to its first picture, in seconds.
+func firstPicture(t *testing.T, b *browser.Browser) float64 {
+	t.Helper()
+	s, err := browser.Eval[float64](b, soon, "spy.first")
+	require.NoError(t, err)
+	return s
 }
 
 // picture is what the page's video shows right now.

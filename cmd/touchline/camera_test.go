@@ -1,0 +1,216 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+	"touchline/agent/sfu"
+	"touchline/cmd/internal/browser"
+	"touchline/cmd/internal/wiring"
+	"touchline/configs"
+	"touchline/media/toyworld"
+)
+
+// The clip that stands for a camera. At this size and not below, browsers make
+// three spatial layers; 15 pictures a second leave time for four codecs on a
+// small machine.
+const (
+	clipWidth, clipHeight = 960, 540
+	clipFPS               = 15
+	clipSeconds           = 20
+)
+
+// makeClip renders a generated match, with its frame counter, to a file that a
+// browser takes for its camera.
+func makeClip(t *testing.T) string {
+	t.Helper()
+	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: clipWidth, Height: clipHeight, FPS: clipFPS})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "clip.mjpeg")
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p",
+		"-s", fmt.Sprintf("%dx%d", clipWidth, clipHeight), "-r", fmt.Sprint(clipFPS), "-i", "pipe:0",
+		"-c:v", "mjpeg", "-q:v", "4", "-pix_fmt", "yuvj420p", path)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start(), "apt-get install ffmpeg")
+	for n := range uint32(clipSeconds * clipFPS) {
+		_, err := in.Write(world.Frame(n))
+		require.NoError(t, err)
+	}
+	require.NoError(t, in.Close())
+	require.NoError(t, cmd.Wait())
+	return path
+}
+
+// cameraPage publishes the browser's camera as LiveKit's own client does by default.
+const cameraPage = `<!doctype html><title>camera</title><link rel="icon" href="data:,">
+<script type="module">
+  import { Room, Track, setLogLevel } from '/livekit-client.js';
+  const q = new URLSearchParams(location.search);
+  setLogLevel('warn');
+  try {
+    const stream = await navigator.mediaDevices.getUserMedia({ video: {
+      width: Number(q.get('width')), height: Number(q.get('height')), frameRate: Number(q.get('fps')) } });
+    const room = new Room();
+    await room.connect(q.get('url'), q.get('token'));
+    await room.localParticipant.publishTrack(stream.getVideoTracks()[0], {
+      source: Track.Source.Camera, videoCodec: q.get('codec'), degradationPreference: 'maintain-resolution' });
+    window.published = true;
+  } catch (err) {
+    window.failed = String(err);
+  }
+</script>`
+
+// house is a LiveKit server with what a bot needs, in this process.
+type house struct {
+	server *sfu.Server
+	keys   room.Keys
+	log    zerolog.Logger
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
+	var err error
+	h.server, err = sfu.New(sfu.Options{Log: zerolog.Nop()})
+	require.NoError(t, err)
+	h.keys = room.Keys{APIKey: h.server.APIKey(), APISecret: h.server.APISecret()}
+	keepRunning(t, h.server.Run)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	require.NoError(t, h.server.Ready(ctx))
+	return h
+}
+
+// keepRunning runs something until the test is over.
+func keepRunning(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			t.Errorf("a part ended: %v", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+// bot is a commentator in a room, with its page.
+func (h *house) bot(t *testing.T, name string) (b *wiring.Bot, url string) {
+	t.Helper()
+	cfg := configs.Default()
+	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.server.URL(), name
+	cfg.Agent.Console.Listen = "127.0.0.1:0"
+	b, err := wiring.New(wiring.Options{Config: cfg, Keys: h.keys, LoopbackOnly: true, Log: h.log})
+	require.NoError(t, err)
+	announced := make(chan string, 1)
+	page, err := b.Console(cfg.Agent.Console, func(url string) { announced <- url })
+	require.NoError(t, err)
+	keepRunning(t, b.Run)
+	keepRunning(t, page.Run)
+	select {
+	case url = <-announced:
+	case <-time.After(startWait):
+		require.FailNow(t, "the page was not announced")
+	}
+	return b, url
+}
+
+// TestBrowserCamera has a browser publish its camera with each codec, and
+// another browser watch the page: picture, words and voice arrive.
+func TestBrowserCamera(t *testing.T) {
+	clip := makeClip(t)
+	h := newHouse(t)
+	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/livekit-client.js" {
+			http.ServeFile(w, r, filepath.Join(webDist, "static", "vendor", "livekit-client.js"))
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write([]byte(cameraPage))
+	}))
+	t.Cleanup(pages.Close)
+
+	for _, c := range []struct {
+		codec string
+		// layers is what the browser's statistics call its kind of layers, relayed what viewers get.
+		layers, relayed string
+	}{
+		{codec: "vp8", layers: "L1T3", relayed: "video/VP8"},
+		{codec: "h264", layers: "L1T1", relayed: "video/H264"},
+		{codec: "vp9", layers: "L3T3_KEY", relayed: "video/H264"},
+		{codec: "av1", layers: "L3T3_KEY", relayed: "video/H264"},
+	} {
+		t.Run(c.codec, func(t *testing.T) {
+			name := "camera-" + c.codec
+			bot, address := h.bot(t, name)
+			token, err := room.CameraToken(h.keys, room.Person{Room: name, Identity: "browser"})
+			require.NoError(t, err)
+			camera := open(t, pages.URL+"/?"+url.Values{
+				"url": {h.server.URL()}, "token": {token}, "codec": {c.codec},
+				"width": {fmt.Sprint(clipWidth)}, "height": {fmt.Sprint(clipHeight)}, "fps": {fmt.Sprint(clipFPS)},
+			}.Encode(), browser.Options{Width: 640, Height: 480, Video: clip})
+			require.NoError(t, camera.Until(later, "window.published || window.failed"))
+			failed, err := browser.Eval[string](camera, soon, "window.failed")
+			require.NoError(t, err)
+			require.Empty(t, failed)
+
+			opened := time.Now()
+			viewer := open(t, address, browser.Options{})
+			plays(t, viewer, later)
+			t.Logf("first picture %.1f s after the page was asked for", firstPicture(t, viewer))
+			before := counts(t, viewer, 0)
+			counts(t, viewer, before)
+			captioned(t, viewer, later)
+			heard(t, viewer, later)
+			commented(t, viewer, later)
+			t.Logf("picture, caption, voice and comment %v after the browser was started", time.Since(opened))
+			shoot(t, viewer, "camera-"+c.codec)
+
+			source := bot.Snapshot().Source
+			assert.Equal(t, clipWidth, source.Width)
+			assert.Equal(t, clipHeight, source.Height)
+			assert.True(t, strings.EqualFold(c.codec, source.Codec), "got %q", source.Codec)
+			sent, err := browser.Eval[string](camera, soon, sending)
+			require.NoError(t, err)
+			assert.Contains(t, strings.ToLower(sent), "video/"+c.codec)
+			assert.Contains(t, sent, c.layers)
+			got, err := browser.Eval[string](viewer, soon, receiving)
+			require.NoError(t, err)
+			assert.Contains(t, got, c.relayed)
+			t.Logf("the camera sends %s; the viewer gets %s; the page shows %q", sent, got, text(t, viewer, "#list"))
+			assert.Empty(t, viewer.Problems())
+		})
+	}
+}
+
+// sending and receiving tell what the browser's statistics say about its video.
+const (
+	sending = `(async () => { const out = []; for (const pc of spy.pcs) { const all = await pc.getStats();
+		for (const s of all.values()) if (s.type === 'outbound-rtp' && s.kind === 'video' && s.framesEncoded > 0)
+			out.push([all.get(s.codecId)?.mimeType, s.scalabilityMode, s.frameWidth + 'x' + s.frameHeight, Math.round(s.framesPerSecond) + '/s'].join(' ')); }
+		return out.join(', ') })()`
+	receiving = `(async () => { const out = []; for (const pc of spy.pcs) { const all = await pc.getStats();
+		for (const s of all.values()) if (s.type === 'inbound-rtp' && s.kind === 'video')
+			out.push([all.get(s.codecId)?.mimeType, s.frameWidth + 'x' + s.frameHeight, s.framesDecoded + ' decoded', s.framesDropped + ' dropped',
+				s.freezeCount + ' freezes', s.pliCount + ' PLI'].join(' ')); }
+		return out.join(', ') })()`
+)
