@@ -281,7 +281,8 @@ func TestLayoutOfManySizes(t *testing.T) {
 		require.Equal(t, tt.Overview, got, "%v", tt)
 		require.Equal(t, tt.Grid != nil, plan.Grid.Sliced())
 		if tt.Grid != nil {
-			require.Equal(t, *tt.Grid, [2]int{plan.Grid.Cols, plan.Grid.Rows}, "%v", tt)
+			grid := [2]int{plan.Grid.Cols, plan.Grid.Rows}
+			require.Equal(t, tt.Grid, &grid, "%v", tt)
 			got = [2]int{plan.Refine.W, plan.Refine.H}
 			require.Equal(t, tt.Refine, &got, "%v", tt)
 		}
