@@ -186,8 +186,9 @@ func TestBrowserCamera(t *testing.T) {
 			shoot(t, viewer, "camera-"+c.codec)
 
 			source := bot.Snapshot().Source
-			assert.Equal(t, clipWidth, source.Width)
-			assert.Equal(t, clipHeight, source.Height)
+			// A busy machine gets a smaller layer, but never another picture.
+			assert.GreaterOrEqual(t, source.Width, clipWidth/4)
+			assert.InDelta(t, float64(clipWidth)/clipHeight, float64(source.Width)/float64(source.Height), 0.02)
 			assert.True(t, strings.EqualFold(c.codec, source.Codec), "got %q", source.Codec)
 			sent, err := browser.Eval[string](camera, soon, sending)
 			require.NoError(t, err)
@@ -196,7 +197,8 @@ func TestBrowserCamera(t *testing.T) {
 			got, err := browser.Eval[string](viewer, soon, receiving)
 			require.NoError(t, err)
 			assert.Contains(t, got, c.relayed)
-			t.Logf("the camera sends %s; the viewer gets %s; the page shows %q", sent, got, text(t, viewer, "#list"))
+			t.Logf("the camera sends %s; the bot watches %dx%d; the viewer gets %s; the page shows %q",
+				sent, source.Width, source.Height, got, text(t, viewer, "#list"))
 			assert.Empty(t, viewer.Problems())
 		})
 	}

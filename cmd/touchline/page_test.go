@@ -10,10 +10,12 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"touchline/cmd/internal/browser"
@@ -107,18 +109,19 @@ func firstPicture(t *testing.T, b *browser.Browser) float64 {
 }
 
 // picture is what the page's video shows right now.
-func picture(t *testing.T, b *browser.Browser) image.Image {
-	t.Helper()
+func picture(b *browser.Browser) (image.Image, error) {
 	data, err := browser.Eval[string](b, soon, `(() => { const v = document.getElementById('picture');
 		const c = document.createElement('canvas'); c.width = v.videoWidth; c.height = v.videoHeight;
 		c.getContext('2d').drawImage(v, 0, 0); return c.toDataURL('image/png') })()`)
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	_, data, _ = strings.Cut(data, ",")
 	raw, err := base64.StdEncoding.DecodeString(data)
-	require.NoError(t, err)
-	img, err := png.Decode(bytes.NewReader(raw))
-	require.NoError(t, err)
-	return img
+	if err != nil {
+		return nil, err
+	}
+	return png.Decode(bytes.NewReader(raw))
 }
 
 // counter reads the frame counter of a generated match out of a picture.
@@ -133,15 +136,19 @@ func counter(img image.Image) (uint32, bool) {
 	return toyworld.ReadCounter(f)
 }
 
-// counts waits until the picture has a counter beyond the one given.
+// counts waits until the picture has another counter than the one given.
 func counts(t *testing.T, b *browser.Browser, not uint32) uint32 {
 	t.Helper()
 	var n uint32
-	require.Eventually(t, func() bool {
-		var ok bool
-		n, ok = counter(picture(t, b))
-		return ok && n != not
-	}, soon, 50*time.Millisecond, "the picture's counter cannot be read or stands at %d", not)
+	ok := false
+	for end := time.Now().Add(soon); (!ok || n == not) && time.Now().Before(end); {
+		img, err := picture(b) // none while the source changes
+		if err == nil {
+			n, ok = counter(img)
+		}
+	}
+	require.True(t, ok, "the picture's counter cannot be read")
+	require.NotEqual(t, not, n, "the picture stands still")
 	return n
 }
 
@@ -180,5 +187,18 @@ func shoot(t *testing.T, b *browser.Browser, name string) {
 	}
 	if err != nil {
 		t.Logf("no screenshot %s: %v", name, err)
+	}
+}
+
+// clickText clicks, with the mouse, the first element of a selector that holds some words.
+func clickText(selector, words string) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, tab *chromedp.Target) (chromedp.Void, error) {
+		at, err := chromedp.Evaluate[[]float64](`(() => { const e = [...document.querySelectorAll(`+strconv.Quote(selector)+
+			`)].find((e) => e.innerText.includes(`+strconv.Quote(words)+`)); e.scrollIntoView({ block: 'nearest' });
+			const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })()`)(ctx, tab)
+		if err != nil {
+			return chromedp.Void{}, err
+		}
+		return chromedp.MouseClickXY(at[0], at[1])(ctx, tab)
 	}
 }
