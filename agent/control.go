@@ -52,6 +52,12 @@ type Snapshot struct {
 	Late     uint64 `json:"late"`
 	Dropped  uint64 `json:"dropped"`
 	Failed   uint64 `json:"failed"`
+	// VoiceProblem is why comments are not spoken although they should be; "" when they are.
+	VoiceProblem string `json:"voice_problem,omitempty"`
+	// LongSide (pixels), MaxSlices and WindowSize are settings that a look's cost and reach depend on.
+	LongSide   int `json:"long_side"`
+	MaxSlices  int `json:"max_slices"`
+	WindowSize int `json:"window_size"`
 	// Source describes the watched track: "" width 0 while there is none.
 	Source SourceInfo `json:"source"`
 }

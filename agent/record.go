@@ -94,7 +94,7 @@ type Status struct {
 	Detail string `json:"detail,omitempty"`
 	// Percent of the model's loading, 0 to 100; 100 when loaded.
 	Percent int `json:"percent"`
-	// Chip is the page's state chip: waiting, loading, watching, thinking,
+	// Chip is the page's state chip: waiting, loading, failed, watching, thinking,
 	// speaking, silent, idle, reconnecting.
 	Chip string `json:"chip"`
 }

@@ -27,6 +27,7 @@ const (
 	ChipSilent       = "silent"
 	ChipIdle         = "idle"
 	ChipReconnecting = "reconnecting"
+	ChipFailed       = "failed" // the engine; the detail says why and what to do
 )
 
 // watchStatus notices what changes by itself: a camera that goes, a model that
@@ -71,7 +72,7 @@ func (s *Session) statusLocked(now time.Time) Status {
 			st.State = StateInitializing
 		}
 	case model.Phase == inference.PhaseFailed:
-		st.Chip, st.Detail = ChipWaiting, model.Detail
+		st.Chip, st.Detail = ChipFailed, model.Detail
 	case !s.source.any:
 		st.Chip, st.Detail = ChipWaiting, "waiting for a camera"
 	case !s.source.fresh(now):
@@ -129,6 +130,10 @@ func (s *Session) Snapshot() Snapshot {
 		Profiles:       s.opts.Profiles,
 		CycleCount:     s.cycle,
 		FramesBuffered: s.window.Len(),
+		VoiceProblem:   s.model.Status().VoiceProblem,
+		LongSide:       s.media.LongSide,
+		MaxSlices:      s.infer.MaxSlices,
+		WindowSize:     s.media.WindowSize,
 		TTSEnabled:     s.infer.Voice.Enabled && s.opts.Audio != nil,
 		Settings:       s.settingsLocked(),
 		Delay:          s.line.Delay().Seconds(),

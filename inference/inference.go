@@ -136,6 +136,8 @@ type Status struct {
 	Percent int
 	// Detail in words: what is being done, or why it failed and what to do.
 	Detail string
+	// VoiceProblem is why answers come without the speech that was asked for; "" when they do not.
+	VoiceProblem string
 }
 
 // ErrNotReady is returned when a model cannot answer yet and waiting for it is

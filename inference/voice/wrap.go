@@ -62,12 +62,7 @@ func (v *voiced) Status() inference.Status {
 	st := v.Model.Status()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.problem != "" {
-		if st.Detail != "" {
-			st.Detail += "; "
-		}
-		st.Detail += "no voice: " + v.problem
-	}
+	st.VoiceProblem = v.problem
 	return st
 }
 

@@ -289,8 +289,7 @@ func TestWrapTextGoesOnWithoutAVoice(t *testing.T) {
 	}
 	require.Equal(t, 1, strings.Count(logged.String(), "apt-get install flite"), "said once")
 	require.Equal(t, inference.PhaseReady, m.Status().Phase)
-	require.Contains(t, m.Status().Detail, "ready; no voice: ")
-	require.Contains(t, m.Status().Detail, "apt-get install flite")
+	require.Contains(t, m.Status().VoiceProblem, "apt-get install flite")
 }
 
 func TestWrapTellsTheEnginesErrorLast(t *testing.T) {
