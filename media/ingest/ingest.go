@@ -29,6 +29,7 @@ const (
 	maxUnitBytes    = 8 << 20 // of one access unit
 	maxUnitPackets  = 8192
 	tailLimit       = 2 // after so many units went on past their marker, markers are not trusted
+	markersTrusted  = 4 // after so many pictures in a row with a marker, one without is cut short
 )
 
 // Options configure an Assembler. Codec is required.
@@ -105,6 +106,7 @@ type Assembler struct {
 	fresh     bool      // what came before it is missing or unknown
 	tails     int
 	finished  bool // the unit of tsLast ended by its marker
+	marked    int  // pictures in a row that ended by their marker
 
 	// What can be decoded.
 	dirty         bool // wait for a key frame
@@ -177,7 +179,7 @@ func (a *Assembler) duration(ticks int64) time.Duration {
 
 // reset forgets everything that belongs to one epoch.
 func (a *Assembler) reset() {
-	a.tsKnown, a.ticks, a.finished, a.tails = false, 0, false, 0
+	a.tsKnown, a.ticks, a.finished, a.tails, a.marked = false, 0, false, 0, 0
 	a.clock = &Clock{}
 	a.srKnown = false
 	a.unit, a.unitBytes = nil, 0
@@ -388,7 +390,7 @@ func (a *Assembler) take(out []media.EncodedFrame, pkt *rtp.Packet, at time.Time
 		}
 	} else {
 		if len(a.unit) > 0 {
-			out = a.finish(out)
+			out = a.finish(out, false)
 		}
 		a.advance(pkt.Timestamp, at)
 	}
@@ -405,7 +407,7 @@ func (a *Assembler) take(out []media.EncodedFrame, pkt *rtp.Packet, at time.Time
 		return out
 	}
 	if pkt.Marker && a.tails < tailLimit {
-		out = a.finish(out)
+		out = a.finish(out, true)
 		a.finished = true
 	}
 	return out
@@ -439,9 +441,24 @@ func (a *Assembler) advance(ts uint32, at time.Time) {
 	a.applySenderReport()
 }
 
+// cutShort tells a picture that lacks its end although no packet is missing: an
+// SFU that switches simulcast layers breaks off in the middle of one and
+// numbers on. Only the marker shows it, where the sender sets markers. VP9 and
+// AV1 say themselves where frames end, and their markers are rewritten with
+// the layers.
+func (a *Assembler) cutShort(marked bool) bool {
+	if marked {
+		a.marked++
+		return false
+	}
+	trusted := a.marked >= markersTrusted
+	a.marked = 0
+	return trusted && a.opts.Codec != media.VP9 && a.opts.Codec != media.AV1
+}
+
 // finish judges the collected access unit and hands it out if it can be
-// decoded.
-func (a *Assembler) finish(out []media.EncodedFrame) []media.EncodedFrame {
+// decoded. marked says that it ended by its marker.
+func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.EncodedFrame {
 	packets, received, fresh := a.unit, a.unitTime, a.fresh
 	a.unit, a.unitBytes, a.fresh = nil, 0, false
 	a.lastLen = len(packets)
@@ -452,6 +469,12 @@ func (a *Assembler) finish(out []media.EncodedFrame) []media.EncodedFrame {
 		a.stats.Broken++
 		a.dirty = true
 		a.opts.Log.Debug().Err(err).Int("packets", len(packets)).Msg("dropped an access unit")
+		return out
+	}
+	if u.picture && a.cutShort(marked) {
+		a.stats.Broken++
+		a.dirty = true
+		a.opts.Log.Debug().Int("packets", len(packets)).Msg("dropped an access unit that was cut short")
 		return out
 	}
 	if u.width > 0 && (u.width < blankSide || u.height < blankSide) {

@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -121,6 +122,64 @@ func TestVP9SpatialLayersAreOneUnit(t *testing.T) {
 	frames[3].packets = append(frames[3].packets[:3:3], frames[3].packets[4:]...)
 	out = pushAll(a, frames)
 	require.Len(t, out, 3+10)
+
+	// So does a layer that an SFU breaks off and numbers on, be it at the end or before the next layer.
+	for _, last := range []int{5, 3} {
+		a = ingest.New(ingest.Options{Codec: media.VP9})
+		frames = build(pictures, layers)
+		frames[3].packets = append(frames[3].packets[:last:last], frames[3].packets[last+1:]...)
+		renumber(frames)
+		require.Len(t, pushAll(a, frames), 3+10)
+		require.Equal(t, uint64(1), a.Stats().Broken)
+		require.Zero(t, a.Stats().Lost)
+	}
+}
+
+// renumber numbers all packets without a gap.
+func renumber(frames []truth) {
+	seq := uint16(1)
+	for _, f := range frames {
+		for _, p := range f.packets {
+			p.SequenceNumber = seq
+			seq++
+		}
+	}
+}
+
+// TestCutShort breaks a picture off without a gap in the numbers, as an SFU
+// does that switches between simulcast layers: it costs everything up to the
+// next key frame, but is not handed out as if it were whole.
+func TestCutShort(t *testing.T) {
+	t.Parallel()
+	const broken, gop, n = 20, 10, 100
+	build := func() []truth {
+		return packetise(media.VP8, fakeVP8(rand.New(rand.NewPCG(4, 4)), n, gop, 3000), 100, 5000, 400)
+	}
+	unmark := func(frames []truth) {
+		for _, f := range frames {
+			f.packets[len(f.packets)-1].Marker = false
+		}
+	}
+	frames := build()
+	last := len(frames[broken].packets) - 1
+	require.Positive(t, last)
+	frames[broken].packets = frames[broken].packets[:last]
+	renumber(frames)
+	a := ingest.New(ingest.Options{Codec: media.VP8})
+	out := pushAll(a, frames)
+	require.Len(t, out, n-gop, "all but those from the broken key frame to the next")
+	require.Equal(t, uint64(1), a.Stats().Broken)
+	require.Zero(t, a.Stats().Lost)
+
+	// A source without markers loses nothing but its last picture, whose end nobody sees.
+	frames = build()
+	unmark(frames)
+	require.Len(t, pushAll(ingest.New(ingest.Options{Codec: media.VP8}), frames), n-1)
+
+	// One that stops setting them is believed again at its next key frame.
+	frames = build()
+	unmark(frames[broken:])
+	require.Len(t, pushAll(ingest.New(ingest.Options{Codec: media.VP8}), frames), n-gop-1)
 }
 
 func TestAV1SpatialLayersAreOneUnit(t *testing.T) {

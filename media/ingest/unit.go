@@ -17,6 +17,9 @@ const maxSide = 16384
 // errStart says that an access unit does not begin where a frame begins.
 var errStart = errors.New("expected the start of a frame, got the middle of one")
 
+// errEnd says that an access unit breaks off before a frame's end.
+var errEnd = errors.New("a frame of the unit is not whole: it was cut short on the way")
+
 // unit is what the packets of one access unit turned out to hold.
 type unit struct {
 	data          []byte
@@ -115,6 +118,7 @@ func (u *unpacker) unpackVP8(packets []*rtp.Packet) (unit, error) {
 func (u *unpacker) unpackVP9(packets []*rtp.Packet) (unit, error) {
 	out := unit{data: make([]byte, 0, payloadBytes(packets)), picture: true, layers: 1}
 	top := 0
+	ended := true
 	for i, p := range packets {
 		u.vp9 = codecs.VP9Packet{}
 		part, err := u.vp9.Unmarshal(p.Payload)
@@ -124,6 +128,10 @@ func (u *unpacker) unpackVP9(packets []*rtp.Packet) (unit, error) {
 		if i == 0 && !u.vp9.B {
 			return unit{}, errStart
 		}
+		if u.vp9.B != ended {
+			return unit{}, errEnd
+		}
+		ended = u.vp9.E
 		sid := int(u.vp9.SID)
 		top = max(top, sid)
 		if u.vp9.V {
@@ -142,6 +150,9 @@ func (u *unpacker) unpackVP9(packets []*rtp.Packet) (unit, error) {
 	}
 	if len(out.data) == 0 {
 		return unit{}, errors.New("expected a VP9 frame, got descriptors only")
+	}
+	if !ended {
+		return unit{}, errEnd
 	}
 	out.layers = max(top+1, len(u.sizes))
 	if top < len(u.sizes) {
