@@ -40,8 +40,10 @@ func serve(t *testing.T) string {
 func TestBrowser(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b, err := browser.Open(ctx, browser.Options{Width: 390, Height: 844, Phone: true, Dark: true, Dir: t.TempDir(),
-		Script: "window.before = document.getElementById('in') === null"})
+	b, err := browser.Open(ctx, browser.Options{
+		Width: 390, Height: 844, Phone: true, Dark: true, Dir: t.TempDir(),
+		Script: "window.before = document.getElementById('in') === null",
+	})
 	require.NoError(t, err)
 	defer b.Close()
 	require.NoError(t, b.Navigate(serve(t)))
