@@ -1,0 +1,385 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Role says who speaks in a Message.
+type Role string
+
+// The roles the chat template knows.
+const (
+	System    Role = "system"
+	User      Role = "user"
+	Assistant Role = "assistant"
+)
+
+// Image stands for a picture in a prompt: an overview and, if it is sliced,
+// Cols x Rows cells.
+type Image struct{ Cols, Rows int }
+
+// Blocks is how many images of the vision tower the picture takes.
+func (m Image) Blocks() int { return 1 + m.Cols*m.Rows }
+
+// Part is one piece of a message: a picture, or a text if Image is nil.
+type Part struct {
+	Text  string
+	Image *Image
+}
+
+// Message is what one side says.
+type Message struct {
+	Role  Role
+	Parts []Part
+}
+
+// Options choose between the forms of a prompt.
+type Options struct {
+	ImageIDs bool // number the pictures
+	Thinking bool // leave the thinking block to the model; else it is closed, empty
+	Speech   bool // open the answer with <|tts_bos|>
+	Omni     bool // join a message's parts with nothing, not with line breaks
+	MaxLen   int  // longest prompt in tokens; 0 means no limit
+}
+
+// Span is the positions [Start, End) of one image block in the ids.
+type Span struct{ Start, End int }
+
+// Prompt is what the model is fed.
+type Prompt struct {
+	Template string  // with one marker per picture
+	Text     string  // with the placeholders of the pictures
+	IDs      []int32 // of Text
+	Images   []Span  // where the embeddings of the image blocks go, in order
+}
+
+// TooLongError is returned for a prompt that exceeds Options.MaxLen. Nothing
+// is ever cut off by itself: what would go is the instruction at the end.
+type TooLongError struct{ Tokens, Max int }
+
+// Error says by how much and what helps.
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("expected a prompt of at most %d tokens, has %d: use fewer pictures, fewer slices or less text", e.Max, e.Tokens)
+}
+
+// ErrReserved is returned when a text contains markup that would be mistaken
+// for a picture's.
+var ErrReserved = errors.New("text contains image markup")
+
+// ErrCutImage is returned by Cut when the cut goes through an image block.
+var ErrCutImage = errors.New("the cut goes through an image")
+
+const (
+	imageMarker = "<image>./</image>"
+
+	nameUnknown = "<unk>"
+	nameStart   = "<|im_start|>"
+	nameEnd     = "<|im_end|>"
+	nameListen  = "<|listen|>"
+	nameTTSBOS  = "<|tts_bos|>"
+	nameTTSEOS  = "<|tts_eos|>"
+	emptyThink  = "<think>\n\n</think>\n\n"
+)
+
+// Builder writes prompts for one tokenizer. Safe for concurrent use.
+type Builder struct {
+	t        *Tokenizer
+	features int    // positions of an image block
+	slots    string // that many unknown tokens
+
+	image, imageEnd, slice, sliceEnd, listen int32
+}
+
+// NewBuilder looks up the tokens a prompt needs. features is the number of
+// embeddings of one image block (image_feature_size, 64 as published).
+func NewBuilder(t *Tokenizer, features int) (*Builder, error) {
+	if features < 1 || features > 4096 {
+		return nil, fmt.Errorf("image_feature_size: must be between 1 and 4096, is %d", features)
+	}
+	ids, err := t.IDs("<image>", "</image>", "<slice>", "</slice>", nameUnknown,
+		nameStart, nameEnd, "<image_id>", "</image_id>", "<think>", "</think>")
+	if err != nil {
+		return nil, err
+	}
+	b := &Builder{
+		t: t, features: features, slots: strings.Repeat(nameUnknown, features),
+		image: ids[0], imageEnd: ids[1], slice: ids[2], sliceEnd: ids[3], listen: -1,
+	}
+	if id, ok := t.ID(nameListen); ok {
+		b.listen = id
+	}
+	return b, nil
+}
+
+// Chat writes the prompt of a whole conversation, up to where the answer
+// begins.
+func (b *Builder) Chat(messages []Message, o Options) (Prompt, error) {
+	if len(messages) == 0 {
+		return Prompt{}, errors.New("expected at least one message")
+	}
+	if err := b.check(o); err != nil {
+		return Prompt{}, err
+	}
+	text, images, err := b.template(messages, o)
+	if err != nil {
+		return Prompt{}, err
+	}
+	return b.fill(text+answer(o), images, o)
+}
+
+// check that the tokenizer can speak if it is to.
+func (b *Builder) check(o Options) error {
+	if o.Speech {
+		_, err := b.t.IDs(nameTTSBOS, nameTTSEOS)
+		return err
+	}
+	return nil
+}
+
+// answer opens the model's turn.
+func answer(o Options) string {
+	s := nameStart + string(Assistant) + "\n"
+	if !o.Thinking {
+		s += emptyThink
+	}
+	if o.Speech {
+		s += nameTTSBOS
+	}
+	return s
+}
+
+// content is the text of a message with a marker for each picture.
+func content(m Message, o Options) (text string, images []Image, err error) {
+	parts := make([]string, len(m.Parts))
+	for i, p := range m.Parts {
+		switch {
+		case p.Image == nil:
+			parts[i] = p.Text
+		case p.Image.Cols < 0 || p.Image.Rows < 0 || (p.Image.Cols == 0) != (p.Image.Rows == 0) ||
+			p.Image.Cols > 1<<10 || p.Image.Rows > 1<<10:
+			return "", nil, fmt.Errorf("expected a picture's grid, is %dx%d", p.Image.Cols, p.Image.Rows)
+		default:
+			parts[i] = imageMarker
+			images = append(images, *p.Image)
+		}
+	}
+	between := "\n"
+	if o.Omni {
+		between = ""
+	}
+	return strings.Join(parts, between), images, nil
+}
+
+// template writes the messages as turns. What an earlier answer thought is
+// dropped, unless it comes after the last question.
+func (b *Builder) template(messages []Message, o Options) (string, []Image, error) {
+	texts := make([]string, len(messages))
+	var images []Image
+	question := len(messages) - 1
+	for i, m := range messages {
+		text, more, err := content(m, o)
+		if err != nil {
+			return "", nil, fmt.Errorf("message %d: %w", i, err)
+		}
+		texts[i] = text
+		images = append(images, more...)
+	}
+	for i := range slices.Backward(messages) {
+		toolAnswer := strings.HasPrefix(texts[i], "<tool_response>") && strings.HasSuffix(texts[i], "</tool_response>")
+		if messages[i].Role == User && !toolAnswer {
+			question = i
+			break
+		}
+	}
+	var out strings.Builder
+	for i, m := range messages {
+		text := texts[i]
+		switch m.Role {
+		case System, User:
+		case Assistant:
+			thought, said := thinking(text)
+			text = said
+			last := i == len(messages)-1
+			if i > question && (last || thought != "") {
+				text = "<think>\n" + strings.Trim(thought, "\n") + "\n</think>\n\n" + strings.TrimLeft(said, "\n")
+			}
+		default:
+			return "", nil, fmt.Errorf("message %d: expected role system, user or assistant, is %q", i, m.Role)
+		}
+		out.WriteString(nameStart + string(m.Role) + "\n" + text + nameEnd + "\n")
+	}
+	return out.String(), images, nil
+}
+
+// thinking parts what an answer thought from what it said.
+func thinking(text string) (thought, said string) {
+	first := strings.Index(text, "</think>")
+	if first < 0 {
+		return "", text
+	}
+	last := strings.LastIndex(text, "</think>")
+	thought = strings.TrimRight(text[:first], "\n")
+	if i := strings.LastIndex(thought, "<think>"); i >= 0 {
+		thought = thought[i+len("<think>"):]
+	}
+	return strings.TrimLeft(thought, "\n"), strings.TrimLeft(text[last+len("</think>"):], "\n")
+}
+
+// fill puts the placeholders in, tokenises and finds the image blocks.
+func (b *Builder) fill(template string, images []Image, o Options) (Prompt, error) {
+	p := Prompt{Template: template}
+	if n := strings.Count(template, imageMarker); n != len(images) {
+		return p, fmt.Errorf("%w: expected %d markers %q, found %d", ErrReserved, len(images), imageMarker, n)
+	}
+	var text strings.Builder
+	blocks := 0
+	rest := template
+	for i, m := range images {
+		before, after, _ := strings.Cut(rest, imageMarker)
+		text.WriteString(before)
+		if o.ImageIDs {
+			text.WriteString("<image_id>" + strconv.Itoa(i) + "</image_id>")
+		}
+		text.WriteString("<image>" + b.slots + "</image>")
+		for y := range m.Rows {
+			if y > 0 {
+				text.WriteByte('\n')
+			}
+			for range m.Cols {
+				text.WriteString("<slice>" + b.slots + "</slice>")
+			}
+		}
+		blocks += m.Blocks()
+		// Each block takes its slots and two marks: too long is known before it is made.
+		if n := blocks * (b.features + 2); o.MaxLen > 0 && n > o.MaxLen {
+			return p, &TooLongError{Tokens: n, Max: o.MaxLen}
+		}
+		rest = after
+	}
+	text.WriteString(rest)
+	p.Text = text.String()
+	p.IDs = b.t.AppendEncode(make([]int32, 0, blocks*(b.features+2)+len(template)/2), p.Text)
+	if b.listen >= 0 {
+		p.IDs = slices.DeleteFunc(p.IDs, func(id int32) bool { return id == b.listen })
+	}
+	if o.MaxLen > 0 && len(p.IDs) > o.MaxLen {
+		return p, &TooLongError{Tokens: len(p.IDs), Max: o.MaxLen}
+	}
+	spans, ok := b.spans(p.IDs)
+	if !ok || len(spans) != blocks {
+		return p, fmt.Errorf("%w: expected %d image blocks, found %d marks", ErrReserved, blocks, len(spans))
+	}
+	for _, s := range spans {
+		if s.End-s.Start != b.features {
+			return p, fmt.Errorf("%w: expected %d positions in an image block, found %d", ErrReserved, b.features, s.End-s.Start)
+		}
+	}
+	p.Images = spans
+	return p, nil
+}
+
+// spans pairs the marks of image blocks in their order; ok is false when they
+// do not pair up.
+func (b *Builder) spans(ids []int32) (spans []Span, ok bool) {
+	ends := 0
+	for i, id := range ids {
+		switch id {
+		case b.image, b.slice:
+			spans = append(spans, Span{Start: i + 1, End: -1})
+		case b.imageEnd, b.sliceEnd:
+			if ends == len(spans) {
+				return spans, false
+			}
+			spans[ends].End = i
+			ends++
+		}
+	}
+	return spans, ends == len(spans)
+}
+
+// Cut keeps the first n tokens, as the original does with long prompts. It is
+// for comparing with it: what is cut is the end, where the instruction stands.
+func (b *Builder) Cut(p Prompt, n int) (Prompt, error) {
+	if n >= len(p.IDs) {
+		return p, nil
+	}
+	p.IDs = p.IDs[:max(n, 0)]
+	spans, ok := b.spans(p.IDs)
+	if !ok {
+		return p, fmt.Errorf("cut to %d tokens: %w", n, ErrCutImage)
+	}
+	p.Images = spans
+	return p, nil
+}
+
+// Conversation writes the prompts of the streaming way, where each message is
+// fed when it comes and tokenised by itself. Its Options' ImageIDs and MaxLen
+// bear on each message alone; Omni is set in the original.
+type Conversation struct {
+	b         *Builder
+	o         Options
+	started   bool
+	newTurn   bool
+	generated bool
+}
+
+// NewConversation starts with nothing said.
+func (b *Builder) NewConversation(o Options) (*Conversation, error) {
+	if err := b.check(o); err != nil {
+		return nil, err
+	}
+	if _, err := b.t.IDs(nameTTSEOS); err != nil {
+		return nil, err
+	}
+	return &Conversation{b: b, o: o, newTurn: true}, nil
+}
+
+// Prefill writes what is fed for one message. Messages of one turn follow each
+// other without marks; the turn stays open until Generate.
+func (c *Conversation) Prefill(m Message) (Prompt, error) {
+	text, images, err := content(m, c.o)
+	if err != nil {
+		return Prompt{}, err
+	}
+	next := *c
+	switch {
+	case m.Role != System && m.Role != User && m.Role != Assistant:
+		return Prompt{}, fmt.Errorf("expected role system, user or assistant, is %q", m.Role)
+	case m.Role != User && !c.started:
+		if text, images, err = c.b.template([]Message{m}, c.o); err != nil {
+			return Prompt{}, err
+		}
+		next.newTurn = true
+	case m.Role != User:
+		next.newTurn = true
+	case !c.started || c.newTurn && !c.generated:
+		text = nameStart + string(User) + "\n" + text
+		next.newTurn = false
+	case c.newTurn:
+		// The original marks every former answer as broken off here.
+		text = nameTTSEOS + nameEnd + "\n" + nameStart + string(User) + "\n" + text
+		next.newTurn = false
+	}
+	next.started = true
+	p, err := c.b.fill(text, images, c.o)
+	if err != nil {
+		return p, err
+	}
+	*c = next
+	return p, nil
+}
+
+// Generate writes what is fed to get the answer: the end of the turn and the
+// opening of the model's.
+func (c *Conversation) Generate() (Prompt, error) {
+	p, err := c.b.fill(nameEnd+"\n"+answer(c.o), nil, c.o)
+	if err != nil {
+		return p, err
+	}
+	c.newTurn, c.generated = true, true
+	return p, nil
+}

@@ -1,0 +1,272 @@
+// Package tokenizer turns text into token ids and back: the byte-level BPE of
+// a Hugging Face tokenizer.json with Qwen2's splitting rules, and the prompts
+// of MiniCPM-o's chat and streaming ways.
+//
+// It knows token names, never their ids, runs no model and starts no
+// goroutines. A Tokenizer is safe for concurrent use; a Stream and a
+// Conversation belong to one goroutine.
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Tokenizer holds the pieces and merges of one checkpoint. Read-only after
+// Parse, apart from its cache.
+type Tokenizer struct {
+	ids     map[string]int32 // by name, as tokenizer.json spells it
+	names   []string         // "" where no token has the id
+	pieces  [][]byte         // what a token stands for
+	special []bool
+	merges  mergeTable
+	byteIDs [256]int32
+	whole   bool // a word that is a piece needs no merging (ignore_merges)
+	nfc     bool
+	raw     matcher // added tokens found before normalisation
+	normed  matcher // and those found after it
+	words   *wordCache
+	vocab   map[string]int32 // pieces by their bytes; only when whole
+}
+
+// Size is one more than the largest id.
+func (t *Tokenizer) Size() int { return len(t.names) }
+
+// ID looks a token up by its name in tokenizer.json, such as "<|im_end|>".
+func (t *Tokenizer) ID(name string) (id int32, ok bool) {
+	id, ok = t.ids[name]
+	return id, ok
+}
+
+// IDs looks up several tokens; the error names every missing one.
+func (t *Tokenizer) IDs(names ...string) ([]int32, error) {
+	out := make([]int32, len(names))
+	var missing []string
+	for i, name := range names {
+		id, ok := t.ids[name]
+		if !ok {
+			missing = append(missing, name)
+		}
+		out[i] = id
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("expected tokens %q in tokenizer.json, which lacks them: is it this model's tokenizer?", missing)
+	}
+	return out, nil
+}
+
+// Name is the token's name in tokenizer.json, "" for an id without a token.
+func (t *Tokenizer) Name(id int32) string {
+	if id < 0 || int(id) >= len(t.names) {
+		return ""
+	}
+	return t.names[id]
+}
+
+// Piece is the bytes a token stands for, which need not be whole characters;
+// nil for an id without a token. Read-only.
+func (t *Tokenizer) Piece(id int32) []byte {
+	if id < 0 || int(id) >= len(t.pieces) {
+		return nil
+	}
+	return t.pieces[id]
+}
+
+// Special tells whether a token is markup that people should not see.
+func (t *Tokenizer) Special(id int32) bool {
+	return id >= 0 && int(id) < len(t.special) && t.special[id]
+}
+
+// Encode returns the ids of a text. Nothing is added in front or behind.
+// Added tokens such as "<|im_end|>" are found anywhere in the text. Bytes that
+// are not UTF-8 count as U+FFFD.
+func (t *Tokenizer) Encode(text string) []int32 { return t.AppendEncode(nil, text) }
+
+// AppendEncode is Encode that appends to dst.
+func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
+	if !utf8.ValidString(text) {
+		text = string(appendLossy(nil, []byte(text)))
+	}
+	for text != "" {
+		at, n, id := t.raw.next(text)
+		dst = t.encodeNormed(dst, text[:at])
+		if n == 0 {
+			break
+		}
+		dst = append(dst, id)
+		text = text[at+n:]
+	}
+	return dst
+}
+
+func (t *Tokenizer) encodeNormed(dst []int32, text string) []int32 {
+	if t.nfc && !norm.NFC.IsNormalString(text) {
+		text = norm.NFC.String(text)
+	}
+	for text != "" {
+		at, n, id := t.normed.next(text)
+		for words := text[:at]; words != ""; {
+			end := split(words)
+			dst = t.encodeWord(dst, words[:end])
+			words = words[end:]
+		}
+		if n == 0 {
+			break
+		}
+		dst = append(dst, id)
+		text = text[at+n:]
+	}
+	return dst
+}
+
+// Decode returns the text of ids. What is not UTF-8 becomes U+FFFD, one for
+// each broken character; ids without a token are left out.
+func (t *Tokenizer) Decode(ids []int32) string { return t.decode(ids, false) }
+
+// DecodePlain is Decode without the special tokens.
+func (t *Tokenizer) DecodePlain(ids []int32) string { return t.decode(ids, true) }
+
+func (t *Tokenizer) decode(ids []int32, plain bool) string {
+	var raw []byte
+	for _, id := range ids {
+		if !plain || !t.Special(id) {
+			raw = append(raw, t.Piece(id)...)
+		}
+	}
+	if utf8.Valid(raw) {
+		return string(raw)
+	}
+	return string(appendLossy(nil, raw))
+}
+
+// Stream decodes an answer as it comes and holds back characters whose bytes
+// are not complete yet. The texts it gives, put together, are those of Decode.
+type Stream struct {
+	t       *Tokenizer
+	plain   bool
+	pending []byte
+}
+
+// NewStream starts an answer; plain leaves the special tokens out.
+func (t *Tokenizer) NewStream(plain bool) *Stream { return &Stream{t: t, plain: plain} }
+
+// Next takes the next tokens and returns the text they complete. Text that
+// ends in U+FFFD might still become something else and is held back.
+func (s *Stream) Next(ids ...int32) string {
+	for _, id := range ids {
+		if !s.plain || !s.t.Special(id) {
+			s.pending = append(s.pending, s.t.Piece(id)...)
+		}
+	}
+	out := string(appendLossy(nil, s.pending[:settled(s.pending)]))
+	s.pending = append(s.pending[:0], s.pending[settled(s.pending):]...)
+	return out
+}
+
+// End returns what was held back; the stream can be used for a next answer.
+func (s *Stream) End() string {
+	out := string(appendLossy(nil, s.pending))
+	s.pending = s.pending[:0]
+	return out
+}
+
+// settled is the length of b without the U+FFFD it would end in when decoded.
+func settled(b []byte) int {
+	n := 0
+	for i := 0; i < len(b); {
+		r, size := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && size == 1 {
+			size = broken(b[i:])
+		}
+		i += size
+		if r != utf8.RuneError {
+			n = i
+		}
+	}
+	return n
+}
+
+// appendLossy adds src as UTF-8, with one U+FFFD for each broken character.
+func appendLossy(dst, src []byte) []byte {
+	for len(src) > 0 {
+		r, size := utf8.DecodeRune(src)
+		if r == utf8.RuneError && size == 1 {
+			size = broken(src)
+		}
+		dst = utf8.AppendRune(dst, r)
+		src = src[size:]
+	}
+	return dst
+}
+
+// broken is the length of the broken character b starts with: as many bytes as
+// could begin a valid one, at least one (Unicode 16, section 3.9, U+FFFD
+// substitution of maximal subparts).
+func broken(b []byte) int {
+	lo, hi, want := byte(0x80), byte(0xbf), 0
+	switch c := b[0]; {
+	case c >= 0xc2 && c <= 0xdf:
+		want = 1
+	case c >= 0xe0 && c <= 0xef:
+		want = 2
+		if c == 0xe0 {
+			lo = 0xa0
+		} else if c == 0xed {
+			hi = 0x9f
+		}
+	case c >= 0xf0 && c <= 0xf4:
+		want = 3
+		if c == 0xf0 {
+			lo = 0x90
+		} else if c == 0xf4 {
+			hi = 0x8f
+		}
+	}
+	n := 1
+	for n <= want && n < len(b) && b[n] >= lo && b[n] <= hi {
+		lo, hi = 0x80, 0xbf
+		n++
+	}
+	return n
+}
+
+// matcher finds added tokens in a text, the leftmost first and of several at
+// one place the longest.
+type matcher struct {
+	starts [256]bool
+	byByte [256][]added // by first byte, longest first
+	firsts string       // the bytes in starts
+}
+
+type added struct {
+	text string
+	id   int32
+}
+
+// next returns where the first token is, its length and its id; length 0 and
+// the end of the text if there is none.
+func (m *matcher) next(text string) (at, n int, id int32) {
+	for i := 0; i < len(text); i++ {
+		switch {
+		case m.firsts == "":
+			return len(text), 0, 0
+		case len(m.firsts) == 1:
+			skip := strings.IndexByte(text[i:], m.firsts[0])
+			if skip < 0 {
+				return len(text), 0, 0
+			}
+			i += skip
+		case !m.starts[text[i]]:
+			continue
+		}
+		for _, a := range m.byByte[text[i]] {
+			if strings.HasPrefix(text[i:], a.text) {
+				return i, len(a.text), a.id
+			}
+		}
+	}
+	return len(text), 0, 0
+}
