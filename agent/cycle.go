@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"touchline/inference"
@@ -15,6 +14,9 @@ import (
 // recheck bounds how long a loop sleeps on an estimate that may have moved:
 // the delay slides, a camera goes, a model becomes ready.
 const recheck = 250 * time.Millisecond
+
+// nothingNewer is how long to wait for a picture that was not asked about yet.
+const nothingNewer = 10 * time.Millisecond
 
 // latestTimeout bounds the wait for the decoder's newest picture.
 const latestTimeout = time.Second
@@ -63,6 +65,9 @@ func (s *Session) untilLookLocked(now time.Time) time.Duration {
 	}
 	if d := s.retryAt.Sub(now); d > 0 {
 		return d
+	}
+	if s.looked && !s.gate.Urgent() && s.source.epoch == s.lastEpoch && s.source.pts <= s.lastPTS {
+		return nothingNewer
 	}
 	at, ok := s.gate.NextLook(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.pace)
 	if !ok {
@@ -162,10 +167,11 @@ func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, 
 	}
 	frames := s.window.Select(s.agent.Frames, s.agent.Stride)
 	if len(frames) == 0 {
-		return inference.Prompt{}, errors.New("take the newest picture: the source has just changed")
+		return inference.Prompt{}, errSourceChanged
 	}
 	u.frames = frames
 	u.anchor = frames[len(frames)-1].VideoFrame
+	s.lastEpoch, s.lastPTS, s.looked = u.anchor.Epoch, u.anchor.PTS, true
 	u.describeFrames()
 
 	sign := window.Sign(u.anchor)
@@ -198,6 +204,9 @@ func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, 
 
 // takeLocked adds one step of an answer.
 func (s *Session) takeLocked(u *utterance, c inference.Chunk, now time.Time) {
+	if u.replaced != nil {
+		return
+	}
 	if c.Text != "" {
 		if u.text == "" {
 			u.rec.FirstWordSec = now.Sub(u.anchor.Arrival).Seconds()
@@ -205,7 +214,7 @@ func (s *Session) takeLocked(u *utterance, c inference.Chunk, now time.Time) {
 		u.text += c.Text
 		u.rec.Tokens++
 	}
-	if len(c.Audio) > 0 && u.spoken {
+	if len(c.Audio) > 0 && u.spoken && !u.wasCut {
 		u.held = append(u.held, c)
 	}
 	if judge(u.text, false) != says {
@@ -267,15 +276,13 @@ func (s *Session) endLook(u *utterance, cause error) {
 	}
 	s.cancelLook, s.inFlight = nil, nil
 
-	replaced := errors.Is(cause, errReplaced) || errors.Is(cause, errStopped)
+	if u.replaced != nil {
+		cause = u.replaced
+	}
 	// What had begun to be heard when an error came is kept; a new order drops
 	// what was not.
-	if judge(u.text, true) == says && (cause == nil || u.announced && !replaced) {
+	if judge(u.text, true) == says && (cause == nil || u.announced && u.replaced == nil) {
 		s.completeLocked(u, now)
-	}
-	if u.announced && replaced && !u.released {
-		s.queue = slices.DeleteFunc(s.queue, func(q *utterance) bool { return q == u })
-		u.announced = false
 	}
 	u.generated = true
 	if u.speech != nil {
@@ -287,7 +294,10 @@ func (s *Session) endLook(u *utterance, cause error) {
 	}
 	publish := !u.announced
 	if u.announced {
-		s.carry, s.carryAt, s.quiet, s.failures = u.text, now, "", 0
+		s.quiet, s.failures = "", 0
+		if u.replaced == nil && u.anchor.Epoch == s.source.epoch {
+			s.carry, s.carryAt = u.text, now
+		}
 		if cause != nil {
 			u.rec.Reason = cause.Error()
 		}
@@ -322,7 +332,7 @@ const (
 
 func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
 	switch {
-	case errors.Is(cause, errReplaced), errors.Is(cause, errStopped):
+	case errors.Is(cause, errReplaced), errors.Is(cause, errStopped), errors.Is(cause, errSourceChanged):
 		u.rec.Outcome, u.rec.Reason = OutcomeDropped, cause.Error()
 		s.counters.dropped++
 	case errors.Is(cause, context.Canceled):

@@ -47,6 +47,9 @@ var errReplaced = errors.New("a new instruction came")
 // errStopped is the cause of a look that was ended by stop.
 var errStopped = errors.New("commenting was stopped")
 
+// errSourceChanged ends a look whose pictures belong to a source that is gone.
+var errSourceChanged = errors.New("the source has just changed")
+
 // freshFor is how long after its last frame a source counts as there.
 const freshFor = 2 * time.Second
 
@@ -67,6 +70,8 @@ type Session struct {
 	transcodes bool // the source cannot be relayed as it is; only intake touches it
 
 	background sync.WaitGroup // one goroutine per utterance being performed
+
+	telling sync.Mutex // held while a status is computed and told, so that the newest is told last
 
 	mu         sync.Mutex
 	agent      Config
@@ -90,6 +95,10 @@ type Session struct {
 	inFlight   *utterance
 	queue      []*utterance // not yet heard, oldest first
 	speaking   *utterance
+	unsent     []Record // of comments dropped by a new order; nudge publishes them
+	lastEpoch  uint32   // of the last look's anchor
+	lastPTS    time.Duration
+	looked     bool
 	failures   int
 	retryAt    time.Time
 	quiet      string // why the last look said nothing

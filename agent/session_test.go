@@ -195,7 +195,10 @@ func TestNewInstruction(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, steady(tt.latency, tt.speech), func(o *agent.Options) { o.Agent.AutoStart = !tt.idle })
+				r := newRig(t, steady(tt.latency, tt.speech), func(o *agent.Options) {
+					o.Agent.AutoStart = !tt.idle
+					o.Pacing.FixedDelay = 3 * time.Second
+				})
 				for !tt.until(r) {
 					time.Sleep(10 * time.Millisecond)
 				}
@@ -222,6 +225,13 @@ func TestNewInstruction(t *testing.T) {
 				}
 				last := r.reader.Records()[len(r.reader.Records())-1]
 				require.Equal(t, "only the goalkeeper", last.Instruction)
+				if tt.name == "waiting for its frame" {
+					first := r.reader.Records()[0]
+					require.Equal(t, agent.OutcomeDropped, first.Outcome, "what was never heard is reported")
+					require.NotEmpty(t, first.Text)
+					require.NotZero(t, r.Snapshot().Dropped)
+				}
+				require.Equal(t, len(r.engine.Questions()), countOutcomes(r)+unfinished(r), "every look has its record")
 				for _, rec := range r.reader.Records() {
 					if rec.Outcome == agent.OutcomeDropped || rec.Outcome == agent.OutcomeCut {
 						require.NotEmpty(t, rec.Reason)
@@ -230,6 +240,37 @@ func TestNewInstruction(t *testing.T) {
 			})
 		})
 	}
+}
+
+// countOutcomes is how many looks have their record, unfinished how many may
+// not have one at the end of a run: comments that wait or are being spoken.
+func countOutcomes(r *rig) int { return len(r.reader.Records()) }
+
+func unfinished(r *rig) int {
+	seen := map[uint64]bool{}
+	for _, rec := range r.reader.Records() {
+		seen[rec.Cycle] = true
+	}
+	n := 0
+	for c := uint64(1); c <= r.Snapshot().CycleCount; c++ {
+		if !seen[c] {
+			n++
+		}
+	}
+	return min(n, 3)
+}
+
+func TestSlowCameraIsAskedOnceAPicture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(int, inference.Prompt) agenttest.Answer { return agenttest.Answer{Text: "..."} },
+			func(o *agent.Options) {
+				o.Pacing.MinInterval = 0
+				o.Input.(*agenttest.Camera).FPS = 1
+			})
+		time.Sleep(30 * time.Second)
+		r.stop()
+		require.InDelta(t, 30, len(r.engine.Questions()), 2, "one look a picture, not a spin")
+	})
 }
 
 func TestSpeechGoesOnWhenNotToBeCut(t *testing.T) {
@@ -422,6 +463,26 @@ func TestSpeechOffAndOnLive(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		require.Greater(t, len(r.voice.Utterances()), 3)
 		r.stop()
+	})
+}
+
+func TestSpeechOffWhileACommentWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(100*time.Millisecond, 2*time.Second), func(o *agent.Options) {
+			o.Pacing.FixedDelay = 3 * time.Second
+		})
+		for len(r.engine.Questions()) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(500 * time.Millisecond) // the comment waits for its frame
+		off := false
+		_, err := r.Update(agent.Settings{Speech: &off}, "test")
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		r.stop()
+		require.Empty(t, r.voice.Utterances())
+		require.Equal(t, agent.OutcomeShown, r.reader.Records()[0].Outcome)
+		require.Equal(t, "Red attacks down the left wing.", r.reader.Records()[0].Text)
 	})
 }
 

@@ -47,6 +47,8 @@ func (s *Session) watchStatus(ctx context.Context) error {
 
 // publishStatus tells the outputs when the status has changed.
 func (s *Session) publishStatus() {
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	s.mu.Lock()
 	st := s.statusLocked(time.Now())
 	changed := st != s.last

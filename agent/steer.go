@@ -95,6 +95,15 @@ func (s *Session) Update(v Settings, by string) (Settings, error) {
 		return Settings{}, err
 	}
 	s.mu.Lock()
+	next := s.agent
+	set(&next.Frames, v.Frames)
+	set(&next.Stride, v.Stride)
+	if n := windowNeeds(next); (v.Frames != nil || v.Stride != nil) && n > s.media.WindowSize {
+		most := s.media.WindowSize
+		s.mu.Unlock()
+		return Settings{}, &RangeError{"frames_per_look and frame_stride",
+			fmt.Sprintf("a look that reaches back at most %d pictures (window_size)", most), n}
+	}
 	set(&s.infer.Voice.Enabled, v.Speech)
 	set(&s.media.CaptureFPS, v.CaptureFPS)
 	set(&s.agent.Frames, v.Frames)
@@ -111,8 +120,8 @@ func (s *Session) Update(v Settings, by string) (Settings, error) {
 	if v.Speech != nil {
 		// What was learned counted first words or first audio, not both.
 		s.delays.Forget()
-		if !*v.Speech && s.speaking != nil {
-			s.cutLocked(s.speaking, nil, time.Now())
+		if !*v.Speech {
+			s.silenceLocked()
 		}
 	}
 	s.delays.Configure(s.pace)
@@ -160,10 +169,27 @@ func (v Settings) check() error {
 	num("fixed_delay", v.FixedDelay, 0, 30)
 	whole("max_tokens", v.MaxTokens, 8192)
 	whole("speech_max_tokens", v.SpeechMaxTokens, 8192)
-	if v.Language != nil && len(*v.Language) > 35 {
-		errs = append(errs, &RangeError{"language", "a BCP 47 tag of at most 35 characters", len(*v.Language)})
+	if v.Language != nil && !isLanguage(*v.Language) {
+		errs = append(errs, &RangeError{"language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%q", *v.Language)})
 	}
 	return errors.Join(errs...)
+}
+
+// isLanguage tells whether s looks like a BCP 47 tag: letters and digits in
+// parts of at most eight, 35 characters in all (RFC 5646, section 4.4.1).
+func isLanguage(s string) bool {
+	if s == "" || len(s) > 35 {
+		return false
+	}
+	for part := range strings.SplitSeq(s, "-") {
+		bad := strings.ContainsFunc(part, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+		})
+		if part == "" || len(part) > 8 || bad {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Session) settingsLocked() Settings {
@@ -193,24 +219,55 @@ func (s *Session) actNowLocked(cause error) {
 }
 
 // endTalkLocked cancels the look in flight, drops comments not yet heard and,
-// with cut set, silences the one being spoken.
+// with cut set, silences the one being spoken. nudge reports what was dropped.
 func (s *Session) endTalkLocked(cause error, cut bool) {
 	if s.cancelLook != nil {
 		s.cancelLook(cause)
 	}
-	for _, u := range s.queue {
-		if u != s.inFlight { // that one ends by its cancelled look
-			u.drop(cause)
-			s.releaseLocked(u)
-		}
+	if u := s.inFlight; u != nil {
+		u.replaced = cause // endLook reports it
 	}
-	s.queue = slices.DeleteFunc(s.queue, func(u *utterance) bool { return u != s.inFlight })
+	for _, u := range s.queue {
+		u.drop(cause)
+		if u == s.inFlight {
+			u.announced = false
+			continue
+		}
+		s.releaseLocked(u)
+		u.rec.Outcome, u.rec.Reason, u.rec.Text = OutcomeDropped, cause.Error(), strings.TrimSpace(u.text)
+		s.counters.dropped++
+		s.unsent = append(s.unsent, u.rec)
+	}
+	s.queue = nil
 	if cut && s.speaking != nil {
 		s.cutLocked(s.speaking, cause, time.Now())
 	}
 }
 
+// silenceLocked turns what is said, or waits to be, into text.
+func (s *Session) silenceLocked() {
+	for _, u := range append(slices.Clone(s.queue), s.inFlight) {
+		if u == nil || u.released {
+			continue
+		}
+		u.spoken, u.held = false, nil
+		if u.speech != nil {
+			u.speech.Cut()
+		}
+	}
+	if s.speaking != nil {
+		s.cutLocked(s.speaking, nil, time.Now())
+	}
+}
+
 func (s *Session) nudge() {
+	s.mu.Lock()
+	unsent := s.unsent
+	s.unsent = nil
+	s.mu.Unlock()
+	for _, r := range unsent {
+		s.publishRecord(r)
+	}
 	kick(s.wake)
 	kick(s.deliver)
 	s.publishStatus()

@@ -39,7 +39,8 @@ type utterance struct {
 	endAt     time.Time
 	wasCut    bool
 	cutCause  error
-	emitted   int // bytes of text shown
+	replaced  error // a new order came while it was being generated
+	emitted   int   // bytes of text shown
 
 	changed chan struct{} // wakes its performer
 }
@@ -322,7 +323,9 @@ func (s *Session) perform(ctx context.Context, u *utterance) {
 			}
 		}
 		if final {
-			s.closeUtterance(u)
+			if s.awaitGenerated(ctx, u, timer) {
+				s.closeUtterance(u)
+			}
 			return
 		}
 		timer.Reset(wait)
@@ -334,6 +337,26 @@ func (s *Session) perform(ctx context.Context, u *utterance) {
 		}
 		if delta != "" {
 			s.publishStatus()
+		}
+	}
+}
+
+// awaitGenerated waits until a comment that was cut has also left the engine,
+// so that its record is whole; false when ctx ended.
+func (s *Session) awaitGenerated(ctx context.Context, u *utterance, timer *time.Timer) bool {
+	for {
+		s.mu.Lock()
+		done := u.generated
+		s.mu.Unlock()
+		if done {
+			return true
+		}
+		timer.Reset(recheck)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-u.changed:
+		case <-timer.C:
 		}
 	}
 }
@@ -350,8 +373,10 @@ func (u *utterance) stepLocked(now time.Time) (delta string, final bool, wait ti
 	case !u.endAt.IsZero() && !now.Before(u.endAt):
 		if u.wasCut && u.cutCause != nil {
 			rest, _ = u.dueWords(now) // only what was heard
+			return rest, true, 0
 		}
-		return rest, true, 0
+		// Switched off in the middle: the text goes on until it is whole.
+		return rest, u.generated, recheck
 	}
 	delta, wait = u.dueWords(now)
 	if !u.endAt.IsZero() {

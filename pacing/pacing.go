@@ -269,6 +269,9 @@ func (g *Gate) Release() error {
 // said.
 func (g *Gate) Interrupt() { g.urgent = true }
 
+// Urgent tells whether the next look is due at once.
+func (g *Gate) Urgent() bool { return g.urgent }
+
 // NextLook says when the next look is due, and false while none may start.
 // voiceEnd is when the last comment that is spoken, or waits to be, will have
 // been heard (zero: none); d is the delay of the picture.
