@@ -101,8 +101,10 @@ func (s *Session) Update(v Settings, by string) (Settings, error) {
 	if n := windowNeeds(next); (v.Frames != nil || v.Stride != nil) && n > s.media.WindowSize {
 		most := s.media.WindowSize
 		s.mu.Unlock()
-		return Settings{}, &RangeError{"frames_per_look and frame_stride",
-			fmt.Sprintf("a look that reaches back at most %d pictures (window_size)", most), n}
+		return Settings{}, &RangeError{
+			"frames_per_look and frame_stride",
+			fmt.Sprintf("a look that reaches back at most %d pictures (window_size)", most), n,
+		}
 	}
 	set(&s.infer.Voice.Enabled, v.Speech)
 	set(&s.media.CaptureFPS, v.CaptureFPS)
