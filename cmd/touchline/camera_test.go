@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +46,7 @@ func makeClip(t *testing.T) string {
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "clip.mjpeg")
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p",
-		"-s", fmt.Sprintf("%dx%d", clipWidth, clipHeight), "-r", fmt.Sprint(clipFPS), "-i", "pipe:0",
+		"-s", fmt.Sprintf("%dx%d", clipWidth, clipHeight), "-r", strconv.Itoa(clipFPS), "-i", "pipe:0",
 		"-c:v", "mjpeg", "-q:v", "4", "-pix_fmt", "yuvj420p", path)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -166,7 +167,7 @@ func TestBrowserCamera(t *testing.T) {
 			require.NoError(t, err)
 			camera := open(t, pages.URL+"/?"+url.Values{
 				"url": {h.server.URL()}, "token": {token}, "codec": {c.codec},
-				"width": {fmt.Sprint(clipWidth)}, "height": {fmt.Sprint(clipHeight)}, "fps": {fmt.Sprint(clipFPS)},
+				"width": {strconv.Itoa(clipWidth)}, "height": {strconv.Itoa(clipHeight)}, "fps": {strconv.Itoa(clipFPS)},
 			}.Encode(), browser.Options{Width: 640, Height: 480, Video: clip})
 			require.NoError(t, camera.Until(later, "window.published || window.failed"))
 			failed, err := browser.Eval[string](camera, soon, "window.failed")
