@@ -12,8 +12,8 @@ import (
 	"touchline/inference/tokenizer"
 )
 
-// grids of the pictures in the cases, by the most slices allowed (from the
-// image fixtures of the vision package). A picture not listed is not sliced.
+// gridOf slices a picture of a case, whose name tells its size, by the rule
+// that package vision implements and checks.
 func gridOf(t *testing.T, image string, slices int) *tokenizer.Image {
 	t.Helper()
 	var w, h int
@@ -85,6 +85,7 @@ func (c chatCase) messages(t *testing.T) []tokenizer.Message {
 
 func TestChat(t *testing.T) {
 	both(t, func(t *testing.T, which string, tok *tokenizer.Tokenizer) {
+		t.Helper()
 		b, err := tokenizer.NewBuilder(tok, 64)
 		require.NoError(t, err)
 		var cases []chatCase
@@ -119,6 +120,7 @@ func TestChat(t *testing.T) {
 
 func TestPieces(t *testing.T) {
 	both(t, func(t *testing.T, which string, tok *tokenizer.Tokenizer) {
+		t.Helper()
 		var pieces []struct {
 			Text string  `json:"text"`
 			IDs  []int32 `json:"ids"`
@@ -150,13 +152,9 @@ func TestConversation(t *testing.T) {
 	require.NoError(t, err)
 	var sessions []struct {
 		Turns []struct {
-			Images    []string  `json:"images"`
-			Text      string    `json:"text"`
-			Prompt    string    `json:"prompt"`
-			ChunkIDs  [][]int32 `json:"chunk_ids"`
-			Finished  []bool    `json:"chunk_finished"`
-			KVLength  int       `json:"kv_length_after"`
-			MaxSlices int       `json:"max_slice_nums"`
+			Images []string `json:"images"`
+			Text   string   `json:"text"`
+			Prompt string   `json:"prompt"`
 		} `json:"turns"`
 	}
 	golden(t, "streaming_greedy.json", &sessions)

@@ -122,6 +122,7 @@ func split(s string) int {
 		case r == ' ' && after == other:
 			return others(s, size+n)
 		}
+	case newline:
 	}
 	return spaces(s)
 }

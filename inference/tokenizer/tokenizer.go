@@ -88,7 +88,7 @@ func (t *Tokenizer) Encode(text string) []int32 { return t.AppendEncode(nil, tex
 // AppendEncode is Encode that appends to dst.
 func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
 	if !utf8.ValidString(text) {
-		text = string(appendLossy(nil, []byte(text)))
+		text = lossy([]byte(text))
 	}
 	for text != "" {
 		at, n, id := t.raw.next(text)
@@ -136,10 +136,7 @@ func (t *Tokenizer) decode(ids []int32, plain bool) string {
 			raw = append(raw, t.Piece(id)...)
 		}
 	}
-	if utf8.Valid(raw) {
-		return string(raw)
-	}
-	return string(appendLossy(nil, raw))
+	return lossy(raw)
 }
 
 // Stream decodes an answer as it comes and holds back characters whose bytes
@@ -161,14 +158,15 @@ func (s *Stream) Next(ids ...int32) string {
 			s.pending = append(s.pending, s.t.Piece(id)...)
 		}
 	}
-	out := string(appendLossy(nil, s.pending[:settled(s.pending)]))
-	s.pending = append(s.pending[:0], s.pending[settled(s.pending):]...)
+	n := settled(s.pending)
+	out := lossy(s.pending[:n])
+	s.pending = append(s.pending[:0], s.pending[n:]...)
 	return out
 }
 
 // End returns what was held back; the stream can be used for a next answer.
 func (s *Stream) End() string {
-	out := string(appendLossy(nil, s.pending))
+	out := lossy(s.pending)
 	s.pending = s.pending[:0]
 	return out
 }
@@ -189,8 +187,12 @@ func settled(b []byte) int {
 	return n
 }
 
-// appendLossy adds src as UTF-8, with one U+FFFD for each broken character.
-func appendLossy(dst, src []byte) []byte {
+// lossy is src as UTF-8, with one U+FFFD for each broken character.
+func lossy(src []byte) string {
+	if utf8.Valid(src) {
+		return string(src)
+	}
+	dst := make([]byte, 0, len(src)+8)
 	for len(src) > 0 {
 		r, size := utf8.DecodeRune(src)
 		if r == utf8.RuneError && size == 1 {
@@ -199,31 +201,32 @@ func appendLossy(dst, src []byte) []byte {
 		dst = utf8.AppendRune(dst, r)
 		src = src[size:]
 	}
-	return dst
+	return string(dst)
 }
 
 // broken is the length of the broken character b starts with: as many bytes as
 // could begin a valid one, at least one (Unicode 16, section 3.9, U+FFFD
 // substitution of maximal subparts).
 func broken(b []byte) int {
-	lo, hi, want := byte(0x80), byte(0xbf), 0
+	want := 0
 	switch c := b[0]; {
 	case c >= 0xc2 && c <= 0xdf:
 		want = 1
 	case c >= 0xe0 && c <= 0xef:
 		want = 2
-		if c == 0xe0 {
-			lo = 0xa0
-		} else if c == 0xed {
-			hi = 0x9f
-		}
 	case c >= 0xf0 && c <= 0xf4:
 		want = 3
-		if c == 0xf0 {
-			lo = 0x90
-		} else if c == 0xf4 {
-			hi = 0x8f
-		}
+	}
+	lo, hi := byte(0x80), byte(0xbf) // of the second byte
+	switch b[0] {
+	case 0xe0:
+		lo = 0xa0
+	case 0xed:
+		hi = 0x9f
+	case 0xf0:
+		lo = 0x90
+	case 0xf4:
+		hi = 0x8f
 	}
 	n := 1
 	for n <= want && n < len(b) && b[n] >= lo && b[n] <= hi {

@@ -64,6 +64,7 @@ func both(t *testing.T, f func(t *testing.T, which string, tok *tokenizer.Tokeni
 
 func TestEncode(t *testing.T) {
 	both(t, func(t *testing.T, which string, tok *tokenizer.Tokenizer) {
+		t.Helper()
 		var cases []struct {
 			Text string  `json:"text"`
 			IDs  []int32 `json:"ids"`
@@ -80,6 +81,7 @@ func TestEncode(t *testing.T) {
 
 func TestDecode(t *testing.T) {
 	both(t, func(t *testing.T, which string, tok *tokenizer.Tokenizer) {
+		t.Helper()
 		var cases []struct {
 			IDs   []int32 `json:"ids"`
 			Text  string  `json:"text"`
@@ -96,6 +98,7 @@ func TestDecode(t *testing.T) {
 
 func TestStream(t *testing.T) {
 	both(t, func(t *testing.T, which string, tok *tokenizer.Tokenizer) {
+		t.Helper()
 		var cases []struct {
 			Chunks   [][]int32 `json:"chunks"`
 			Finished []bool    `json:"finished"`
@@ -120,6 +123,7 @@ func TestStream(t *testing.T) {
 
 func TestLookup(t *testing.T) {
 	both(t, func(t *testing.T, _ string, tok *tokenizer.Tokenizer) {
+		t.Helper()
 		end, ok := tok.ID("<|im_end|>")
 		require.True(t, ok)
 		require.True(t, tok.Special(end))
@@ -147,6 +151,7 @@ func naive(tok *tokenizer.Tokenizer, word string) []int32 {
 
 func TestLongWords(t *testing.T) {
 	both(t, func(t *testing.T, _ string, tok *tokenizer.Tokenizer) {
+		t.Helper()
 		rng := rand.New(rand.NewPCG(1, 1))
 		words := []string{"the", "ing", "a", "aa", "über", "你好", "世界", "😀", "e", "z", "tion", "\u0301"}
 		for n := range 60 {
@@ -338,18 +343,20 @@ func FuzzStream(f *testing.F) {
 			if plain {
 				want = tok.DecodePlain(ids)
 			}
-			s, got := tok.NewStream(plain), ""
+			s := tok.NewStream(plain)
+			var got strings.Builder
 			for rest := ids; len(rest) > 0; {
 				n := min(len(rest), int(step)%5+1)
 				text := s.Next(rest[:n]...)
 				if strings.HasSuffix(text, "\ufffd") {
 					t.Fatalf("%q was not held back", text)
 				}
-				got += text
+				got.WriteString(text)
 				rest = rest[n:]
 			}
-			if got += s.End(); got != want {
-				t.Fatalf("got %q, want %q", got, want)
+			got.WriteString(s.End())
+			if got.String() != want {
+				t.Fatalf("got %q, want %q", got.String(), want)
 			}
 		}
 	})
@@ -358,7 +365,7 @@ func FuzzStream(f *testing.F) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{}`))
 	f.Add([]byte(`{"added_tokens":[{"id":3,"content":"x"}],"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":0},"merges":[["a","a"],"a b"]}}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(func(_ *testing.T, b []byte) {
 		tok, err := tokenizer.Parse(b)
 		if err == nil {
 			tok.Decode(tok.Encode("Any text, 12 <unk> 你好"))
