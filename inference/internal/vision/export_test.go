@@ -3,5 +3,8 @@ package vision
 // ToHalf is the rounding of the half-precision table.
 func ToHalf(f float32) uint16 { return toHalf(f) }
 
-// DisableVectors makes p use the plain Go passes, as other machines do.
-func (p *Preprocessor) DisableVectors() { p.plain = true }
+// Levels are the ways to resize that this machine has, plain Go first.
+func Levels() []string { return []string{"plain", "avx2", "vnni"}[:bestLevel()+1] }
+
+// UseLevel makes p resize one of these ways.
+func (p *Preprocessor) UseLevel(i int) { p.level = level(i) }

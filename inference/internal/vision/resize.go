@@ -18,6 +18,15 @@ const (
 	keptFilters = 8
 )
 
+// level says which instructions the passes use; all give the same bytes.
+type level uint8
+
+const (
+	levelPlain level = iota // plain Go
+	levelAVX2
+	levelVNNI // AVX2 and the 8-bit dot product of AVX-512
+)
+
 // filter holds, for one side of a picture, which source pixels make which
 // output pixel: Pillow's bicubic filter with a = -0.5, widened when shrinking.
 type filter struct {
@@ -30,7 +39,9 @@ type filter struct {
 	// split holds the weights for the horizontal pass, low halves of a group
 	// and then its high halves; pairs for the vertical one, two by two.
 	split, pairs []int16
-	reach        int // bytes from the start of a row that a vector pass may read
+	// digits holds a group's weights as signed digits of base 256, lowest first.
+	digits []int8
+	reach  int // bytes from the start of a row that a vector pass may read
 }
 
 // filter finds or makes the filter from in to out pixels.
@@ -81,6 +92,7 @@ func newFilter(in, out int) *filter {
 	f.weights = make([]int32, out*f.taps)
 	f.split = make([]int16, 2*out*f.taps)
 	f.pairs = make([]int16, 2*out*f.taps)
+	f.digits = make([]int8, 3*out*f.taps)
 	for i := range out {
 		for j := range int(f.used[i]) {
 			k := raw[i*width+j] * (1 << weightBits)
@@ -90,6 +102,11 @@ func newFilter(in, out int) *filter {
 			f.weights[at] = w
 			f.split[2*(at-at%group)+at%group], f.split[2*(at-at%group)+group+at%group] = low, high
 			f.pairs[2*(at-at%2)+at%2], f.pairs[2*(at-at%2)+2+at%2] = low, high
+			for d := range 3 {
+				digit := int8(w)
+				f.digits[3*(at-at%group)+d*group+at%group] = digit
+				w = (w - int32(digit)) >> 8
+			}
 		}
 		f.reach = max(f.reach, int(f.offset[i])+3*f.taps+slack)
 	}
@@ -126,12 +143,12 @@ func (p *Preprocessor) resize(buf []byte, from Size, pix []byte, to Size) ([]byt
 				for i := range two {
 					copy(out[i*stride:][:3*to.W], src[i*distance:])
 				}
-			case p.plain:
+			case p.level == levelPlain:
 				for i := range two {
 					across.row(out[i*stride:][:3*to.W], src[i*distance:])
 				}
 			default:
-				across.rowsFast(out, stride, src, distance, two)
+				across.rowsFast(p.level, out, stride, src, distance, two)
 			}
 		}
 	}
@@ -151,7 +168,7 @@ func (p *Preprocessor) resize(buf []byte, from Size, pix []byte, to Size) ([]byt
 		}
 		src := p.middle[int(down.first[y])*stride:]
 		out := buf[y*stride:]
-		if p.plain {
+		if p.level == levelPlain {
 			down.column(out[:3*to.W], src, stride, y)
 		} else {
 			down.columnFast(out, src, stride, y, 3*to.W)

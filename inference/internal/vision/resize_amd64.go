@@ -2,18 +2,30 @@ package vision
 
 import "golang.org/x/sys/cpu"
 
-// vectorised tells whether the fast passes run on this machine.
-func vectorised() bool { return cpu.X86.HasAVX2 }
+// bestLevel is what this machine can do.
+func bestLevel() level {
+	switch {
+	case cpu.X86.HasAVX2 && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VNNI:
+		return levelVNNI
+	case cpu.X86.HasAVX2:
+		return levelAVX2
+	}
+	return levelPlain
+}
 
 // rowsFast is row for one or two rows at once; the rows lie distance bytes
 // apart and are readable up to reach.
-func (f *filter) rowsFast(dst []byte, stride int, src []byte, distance, n int) {
+func (f *filter) rowsFast(l level, dst []byte, stride int, src []byte, distance, n int) {
 	// One row alone goes through both lanes.
 	dst2, src2 := 0, 0
 	if n == 2 {
 		dst2, src2 = stride, distance
 	}
 	_, _ = dst[dst2+3*f.out], src[src2+f.reach-1]
+	if l == levelVNNI {
+		acrossVNNI(&dst[0], &dst[dst2], &src[0], &src[src2], &f.offset[0], &f.digits[0], f.taps/group, f.out)
+		return
+	}
 	acrossAVX2(&dst[0], &dst[dst2], &src[0], &src[src2], &f.offset[0], &f.split[0], f.taps/group, f.out)
 }
 
@@ -30,6 +42,11 @@ func (f *filter) columnFast(dst, src []byte, stride, y, n int) {
 //
 //go:noescape
 func acrossAVX2(dst1, dst2, src1, src2 *byte, offset *int32, split *int16, groups, n int)
+
+// acrossVNNI is acrossAVX2 with the weights as digits.
+//
+//go:noescape
+func acrossVNNI(dst1, dst2, src1, src2 *byte, offset *int32, digits *int8, groups, n int)
 
 // downAVX2 makes n*16 bytes of one output row from 2*pairs source rows that
 // lie stride apart.

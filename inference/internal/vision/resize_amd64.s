@@ -5,6 +5,13 @@ DATA order<>+0(SB)/8, $0x0a07040109060300
 DATA order<>+8(SB)/8, $0x808080800b080502
 GLOBL order<>(SB), RODATA|NOPTR, $16
 
+// Byte order that puts four RGB pixels as r0r1r2r3 g0g1g2g3 b0b1b2b3, twice.
+DATA planes<>+0(SB)/8, $0x0a07040109060300
+DATA planes<>+8(SB)/8, $0x808080800b080502
+DATA planes<>+16(SB)/8, $0x0a07040109060300
+DATA planes<>+24(SB)/8, $0x808080800b080502
+GLOBL planes<>(SB), RODATA|NOPTR, $32
+
 // Half of the last place of the result, eight times.
 DATA half<>+0(SB)/8, $0x0020000000200000
 DATA half<>+8(SB)/8, $0x0020000000200000
@@ -132,5 +139,57 @@ taps:
 	ADDQ      $16, SI
 	DECQ      CX
 	JNZ       block
+	VZEROUPPER
+	RET
+
+// func acrossVNNI(dst1, dst2, src1, src2 *byte, offset *int32, digits *int8, groups, n int)
+TEXT ·acrossVNNI(SB), NOSPLIT, $0-64
+	MOVQ    dst1+0(FP), DI
+	MOVQ    dst2+8(FP), BX
+	MOVQ    src1+16(FP), SI
+	MOVQ    src2+24(FP), R11
+	MOVQ    offset+32(FP), R8
+	MOVQ    digits+40(FP), R9
+	MOVQ    groups+48(FP), R10
+	MOVQ    n+56(FP), CX
+	VMOVDQU planes<>(SB), Y15
+	VMOVDQU half<>(SB), Y14
+	SUBQ    SI, R11
+
+pixel:
+	MOVLQSX (R8), AX
+	ADDQ    $4, R8
+	ADDQ    SI, AX
+	VMOVDQA Y14, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	MOVQ    R10, DX
+
+taps:
+	VMOVDQU       (AX), X4
+	VINSERTI128   $1, (AX)(R11*1), Y4, Y4
+	VPSHUFB       Y15, Y4, Y4
+	VPDPBUSD.BCST (R9), Y4, Y0
+	VPDPBUSD.BCST 4(R9), Y4, Y1
+	VPDPBUSD.BCST 8(R9), Y4, Y2
+	ADDQ          $12, AX
+	ADDQ          $12, R9
+	DECQ          DX
+	JNZ           taps
+
+	VPSLLD       $8, Y1, Y1
+	VPSLLD       $16, Y2, Y2
+	VPADDD       Y1, Y0, Y0
+	VPADDD       Y2, Y0, Y0
+	VPSRAD       $22, Y0, Y0
+	VPACKSSDW    Y0, Y0, Y0
+	VPACKUSWB    Y0, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VMOVD        X0, (DI)
+	VMOVD        X1, (BX)
+	ADDQ         $3, DI
+	ADDQ         $3, BX
+	DECQ         CX
+	JNZ          pixel
 	VZEROUPPER
 	RET

@@ -2,10 +2,10 @@
 
 package vision
 
-// vectorised tells whether the fast passes run on this machine.
-func vectorised() bool { return false }
+// bestLevel is what this machine can do.
+func bestLevel() level { return levelPlain }
 
-func (f *filter) rowsFast(dst []byte, stride int, src []byte, distance, n int) {
+func (f *filter) rowsFast(_ level, dst []byte, stride int, src []byte, distance, n int) {
 	for i := range n {
 		f.row(dst[i*stride:][:3*f.out], src[i*distance:])
 	}

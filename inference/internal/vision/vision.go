@@ -90,7 +90,7 @@ type Preprocessor struct {
 	edge     []byte    // the last rows of a picture, with room to read beyond
 	overview []byte
 	refined  []byte
-	plain    bool // without vector instructions
+	level    level
 }
 
 // New checks the constants and fills the tables.
@@ -98,7 +98,7 @@ func New(cfg Config) (*Preprocessor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("check preprocessing constants: %w", err)
 	}
-	p := &Preprocessor{cfg: cfg, plain: !vectorised()}
+	p := &Preprocessor{cfg: cfg, level: bestLevel()}
 	for c := range 3 {
 		for v := range 256 {
 			// The original scales in float64, keeps float32 and normalises that.

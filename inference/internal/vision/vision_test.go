@@ -95,9 +95,9 @@ func TestImagesAreThoseOfTheOriginal(t *testing.T) {
 	var cases []goldenCase
 	require.NoError(t, json.Unmarshal(unzip(t, "cases.json.gz"), &cases))
 	require.Len(t, cases, 68)
-	plain := newPreprocessor(t)
-	plain.DisableVectors()
-	for name, p := range map[string]*vision.Preprocessor{"fast": newPreprocessor(t), "plain": plain} {
+	for level, name := range vision.Levels() {
+		p := newPreprocessor(t)
+		p.UseLevel(level)
 		slices, want := 0, 122
 		for _, tt := range cases {
 			if name == "plain" && tt.MaxSlices != 2 { // the same filters, and slow
@@ -318,10 +318,15 @@ func noise(rng *rand.Rand, w, h int) []byte {
 }
 
 func TestFastEqualsPlain(t *testing.T) {
+	if len(vision.Levels()) == 1 {
+		return // there is only plain Go here
+	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	fast, plain := newPreprocessor(t), newPreprocessor(t)
-	plain.DisableVectors()
-	for range 60 {
+	plain := newPreprocessor(t)
+	plain.UseLevel(0)
+	for i := range 60 {
+		fast := newPreprocessor(t)
+		fast.UseLevel(1 + i%max(len(vision.Levels())-1, 1))
 		w, h := 1+rng.IntN(300), 1+rng.IntN(300)
 		pix := noise(rng, w, h)
 		if rng.IntN(4) == 0 { // black and white only: overshoot on both ends
@@ -449,13 +454,17 @@ func BenchmarkFrame1280x720(b *testing.B) {
 	}
 }
 
-func BenchmarkPlainFrame1280x720(b *testing.B) {
+func BenchmarkLevels(b *testing.B) {
 	w, h, pix := load(b, "1280x720.png")
-	p := newPreprocessor(b)
-	p.DisableVectors()
-	for b.Loop() {
-		if _, err := p.Images(nil, w, h, pix, 1); err != nil {
-			b.Fatal(err)
-		}
+	for level, name := range vision.Levels() {
+		b.Run(name, func(b *testing.B) {
+			p := newPreprocessor(b)
+			p.UseLevel(level)
+			for b.Loop() {
+				if _, err := p.Images(nil, w, h, pix, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
