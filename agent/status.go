@@ -68,6 +68,8 @@ func (s *Session) statusLocked(now time.Time) Status {
 	switch {
 	case s.room != "":
 		st.Chip, st.Detail = ChipReconnecting, s.room
+	case s.speaking != nil && !s.speaking.onset.IsZero():
+		st.State, st.Chip = StateSpeaking, ChipSpeaking
 	case model.Phase == inference.PhaseLoading || model.Phase == inference.PhaseWarming:
 		st.Chip, st.Detail = ChipLoading, model.Detail
 		if !s.started.IsZero() && now.Sub(s.started) < initializingFor {
@@ -79,8 +81,6 @@ func (s *Session) statusLocked(now time.Time) Status {
 		st.Chip, st.Detail = ChipWaiting, "waiting for a camera"
 	case !s.source.fresh(now):
 		st.Chip, st.Detail = ChipWaiting, "the camera sends no picture"
-	case s.speaking != nil && !s.speaking.onset.IsZero():
-		st.State, st.Chip = StateSpeaking, ChipSpeaking
 	case !s.active:
 		st.Chip, st.Detail = ChipIdle, "no instruction: say what to watch for"
 	case s.inFlight != nil:
