@@ -60,11 +60,11 @@ race: setup-test build ## the pure packages under the race detector
 
 .PHONY: bench
 bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about 30 minutes)
-	TOUCHLINE_BIN=$(CURDIR)/bin ./bin/touchline-bench run $(ARGS)
+	./bin/touchline-bench run $(ARGS)
 
 .PHONY: soak
 soak: setup-test build bin/touchline-bench ## long runs (30 minutes unless ARGS says otherwise)
-	TOUCHLINE_BIN=$(CURDIR)/bin ./bin/touchline-bench soak $(ARGS)
+	./bin/touchline-bench soak $(ARGS)
 
 bin/touchline-bench: $(GO_SRC) go.mod go.sum
 	go build -o $@ ./cmd/touchline-bench
