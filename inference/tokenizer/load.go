@@ -43,7 +43,7 @@ type file struct {
 		ByteFallback            bool             `json:"byte_fallback"`
 		IgnoreMerges            bool             `json:"ignore_merges"`
 		Vocab                   map[string]int32 `json:"vocab"`
-		Merges                  []pair           `json:"merges"`
+		Merges                  json.RawMessage  `json:"merges"`
 	} `json:"model"`
 }
 
@@ -59,32 +59,29 @@ type preTokenizer struct {
 	}
 }
 
-// pair is one merge, written as ["a", "b"] or, in older files, as "a b".
-type pair [2]string
-
-// UnmarshalJSON reads either form.
-func (p *pair) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		var s string
-		if err := json.Unmarshal(b, &s); err != nil {
-			return err
+// merges reads the list of pairs, written as ["a", "b"] or, in older files, as
+// "a b".
+func (f *file) merges() ([][]string, error) {
+	var pairs [][]string
+	if len(f.Model.Merges) == 0 {
+		return nil, nil
+	}
+	if err := json.Unmarshal(f.Model.Merges, &pairs); err != nil {
+		var joined []string
+		if json.Unmarshal(f.Model.Merges, &joined) != nil {
+			return nil, fmt.Errorf("model.merges: expected a list of pairs of pieces: %w", err)
 		}
-		left, right, ok := strings.Cut(s, " ")
-		if !ok {
-			return fmt.Errorf("expected a merge of two pieces, got %q", s)
+		pairs = make([][]string, len(joined))
+		for i, s := range joined {
+			pairs[i] = strings.Split(s, " ")
 		}
-		*p = pair{left, right}
-		return nil
 	}
-	var both []string
-	if err := json.Unmarshal(b, &both); err != nil {
-		return fmt.Errorf("expected a merge of two pieces: %w", err)
+	for i, p := range pairs {
+		if len(p) != 2 {
+			return nil, fmt.Errorf("model.merges[%d]: expected two pieces, got %q", i, p)
+		}
 	}
-	if len(both) != 2 {
-		return fmt.Errorf("expected a merge of two pieces, got %d", len(both))
-	}
-	*p = pair{both[0], both[1]}
-	return nil
+	return pairs, nil
 }
 
 // Open reads a tokenizer.json.
@@ -243,9 +240,13 @@ func (t *Tokenizer) name(f *file) error {
 }
 
 func (t *Tokenizer) learnMerges(f *file) error {
-	t.merges = newMergeTable(len(f.Model.Merges) + 1)
+	merges, err := f.merges()
+	if err != nil {
+		return err
+	}
+	t.merges = newMergeTable(len(merges) + 1)
 	vocab := f.Model.Vocab
-	for rank, m := range f.Model.Merges {
+	for rank, m := range merges {
 		left, okLeft := vocab[m[0]]
 		right, okRight := vocab[m[1]]
 		id, okBoth := vocab[m[0]+m[1]]
@@ -263,12 +264,23 @@ func (m *matcher) add(text string, id int32) {
 		m.starts[first] = true
 		m.firsts += text[:1]
 	}
-	m.byByte[first] = append(m.byByte[first], added{text, id})
+	if len(text) == 1 {
+		if m.single == nil {
+			m.single = make(map[byte]int32)
+		}
+		m.single[first] = id
+		return
+	}
+	if m.byTwo == nil {
+		m.byTwo = make(map[[2]byte][]added)
+	}
+	two := [2]byte{first, text[1]}
+	m.byTwo[two] = append(m.byTwo[two], added{text, id})
 }
 
 func (m *matcher) finish() {
-	for i := range m.byByte {
-		slices.SortStableFunc(m.byByte[i], func(a, b added) int { return cmp.Compare(len(b.text), len(a.text)) })
+	for _, bucket := range m.byTwo {
+		slices.SortStableFunc(bucket, func(a, b added) int { return cmp.Compare(len(b.text), len(a.text)) })
 	}
 }
 

@@ -240,8 +240,9 @@ func broken(b []byte) int {
 // one place the longest.
 type matcher struct {
 	starts [256]bool
-	byByte [256][]added // by first byte, longest first
-	firsts string       // the bytes in starts
+	firsts string              // the bytes in starts
+	byTwo  map[[2]byte][]added // by the first two bytes, longest first
+	single map[byte]int32      // tokens of one byte
 }
 
 type added struct {
@@ -265,10 +266,15 @@ func (m *matcher) next(text string) (at, n int, id int32) {
 		case !m.starts[text[i]]:
 			continue
 		}
-		for _, a := range m.byByte[text[i]] {
-			if strings.HasPrefix(text[i:], a.text) {
-				return i, len(a.text), a.id
+		if i+1 < len(text) {
+			for _, a := range m.byTwo[[2]byte{text[i], text[i+1]}] {
+				if strings.HasPrefix(text[i:], a.text) {
+					return i, len(a.text), a.id
+				}
 			}
+		}
+		if id, ok := m.single[text[i]]; ok {
+			return i, 1, id
 		}
 	}
 	return len(text), 0, 0

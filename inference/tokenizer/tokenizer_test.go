@@ -275,6 +275,21 @@ func TestVariants(t *testing.T) {
 		_, err = tokenizer.Parse(b)
 		require.ErrorContains(t, err, "expected")
 	}
+	// An added token of one byte, and one that starts with another one.
+	model["merges"] = merges
+	last := file["added_tokens"].([]any)
+	at := float64(tok.Size())
+	for i, s := range []string{"@", "@b", "@bcd"} {
+		last = append(last, map[string]any{"id": at + float64(i), "content": s})
+	}
+	last[len(last)-3].(map[string]any)["id"] = model["vocab"].(map[string]any)["@"]
+	file["added_tokens"] = last
+	b, err = json.Marshal(file)
+	require.NoError(t, err)
+	more, err := tokenizer.Parse(b)
+	require.NoError(t, err)
+	single, _ := more.ID("@")
+	require.Equal(t, []int32{single, int32(at) + 1, int32(at) + 2, single}, more.Encode("@@b@bcd@"))
 	model["merges"], model["ignore_merges"] = []any{}, true
 	b, err = json.Marshal(file)
 	require.NoError(t, err)
