@@ -2,7 +2,7 @@
 // a made-up commentary over the HTTP API of docs/api.md. Not part of the product.
 //
 //   npm run build && node dev/fake-server.mjs [--port 8198] [--state ok]
-//     --state  ok, loading, waiting, gone, idle, silent, failed, late, empty, locked
+//     --state  ok, loading, waiting, gone, idle, silent, failed, broken, late, empty, locked
 //     --livekit ws://127.0.0.1:7880 --key K --secret S   hand out real room tokens
 import { createHmac, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -40,7 +40,7 @@ const snapshot = {
   engine: 'scene', engine_note: 'No model: says only what it measured in the picture.', model_loaded: true, capture_running: true,
   monitor_mode: 'ACTIVE', instruction: '', active_profile: 'sports', profiles: PROFILES, cycle_count: 0, frames_buffered: 20, tts_enabled: true,
   settings, delay: DELAY, target_delay: DELAY, alignment_last: -1, alignment_p95: -1,
-  comments: 0, silent: 0, skipped: 0, late: 0, dropped: 0, failed: 0,
+  comments: 0, silent: 0, skipped: 0, late: 0, dropped: 0, failed: 0, long_side: 448, max_slices: 1, window_size: 48,
   source: { identity: 'toyworld', track: 'TR_1', codec: 'VP8', width: 1280, height: 720, fps: 30 },
 };
 const past = [];
@@ -141,6 +141,10 @@ if (opt.state === 'waiting' || opt.state === 'gone') {
 }
 if (opt.state === 'idle') Object.assign(snapshot, { monitor_mode: 'IDLE', status: { ...snapshot.status, chip: 'idle', state: 'idle' } });
 if (opt.state === 'silent') Object.assign(snapshot.status, { chip: 'silent', detail: 'nothing changed' });
+if (opt.state === 'broken') {
+  Object.assign(snapshot.status, { chip: 'failed', state: 'idle', detail: 'nothing listens at 127.0.0.1:8000. Start the model server, or set inference.remote.url.' });
+  snapshot.voice_problem = 'the program “flite” was not found';
+}
 setInterval(() => {
   if (opt.state === 'loading') snapshot.status.percent = Math.min(99, snapshot.status.percent + 0.4);
   if (opt.state === 'failed') keep(record(Date.now() - 900, '', 'failed', 0.5, 0));

@@ -6,7 +6,7 @@
  * @property {string} state LiveKit's agent state
  * @property {string} [detail] why, in words
  * @property {number} percent of the model's loading
- * @property {string} chip waiting, loading, watching, thinking, speaking, silent, idle, reconnecting
+ * @property {string} chip waiting, loading, failed, watching, thinking, speaking, silent, idle, reconnecting
  *
  * @typedef {object} Profile
  * @property {string} name

@@ -37,6 +37,8 @@ export function chip(k) {
       return { words: 'waiting for the camera', tone: 'wait' };
     case 'loading':
       return { words: `loading the model, ${Math.round(s.percent)} %`, tone: 'wait' };
+    case 'failed':
+      return { words: 'the model does not answer', tone: 'alarm' };
     case 'watching':
       return { words: 'watching', tone: 'watch' };
     case 'thinking':
@@ -93,7 +95,15 @@ export function curtain(k) {
   }
   if (k.room === 'waiting' || k.room === 'joining') return { words: 'Joining the room.', acts: [] };
   if (k.room === 'reconnecting') return { words: 'The connection to the room broke. Joining again.', acts: [] };
-  if (st?.chip === 'waiting' || !(k.snapshot.source?.width > 0)) {
+  const camera = k.snapshot.source?.width > 0;
+  if (st?.chip === 'failed') {
+    return {
+      words: modelFailed(st.detail),
+      more: camera ? 'The picture comes without a comment.' : 'There is no camera yet either.',
+      acts: camera || k.publishing ? [] : [{ id: 'camera', label: 'Use this camera' }, { id: 'scene', label: 'Show the built-in scene' }],
+    };
+  }
+  if (st?.chip === 'waiting' || !camera) {
     return {
       words: k.publishing ? 'Your camera is on its way.' : 'No camera yet.',
       more: st?.detail || 'The first one that comes into the room is watched.',
@@ -129,8 +139,9 @@ export function banner(k, now) {
   if (st?.chip === 'reconnecting') {
     return { words: 'The commentator lost the room and is joining it again.', tone: 'alarm', acts: [] };
   }
+  if (st?.chip === 'failed') return pictured ? { words: modelFailed(st.detail), tone: 'alarm', acts: [] } : null; // the curtain says it
   if (k.failure && now - k.failure.at < 20_000) {
-    return { words: `The model does not answer: ${sentence(k.failure.reason || 'no reason given')} The next look tries again.`, tone: 'alarm', acts: [] };
+    return { words: `${modelFailed(k.failure.reason || 'no reason given')} The next look tries again.`, tone: 'alarm', acts: [] };
   }
   if (pictured && st?.chip === 'loading') {
     return { words: `Loading the model, ${Math.round(st.percent)} %. The picture goes on.`, tone: 'wait', acts: [] };
@@ -169,9 +180,16 @@ export function meanwhile(k) {
       return 'There is no picture to talk about.';
     case 'loading':
       return 'It speaks as soon as the model is there.';
+    case 'failed':
+      return modelFailed(detail);
     default:
       return '';
   }
+}
+
+/** The engine's failure; why also says what to do. @param {string} [why] */
+function modelFailed(why) {
+  return why ? `The model does not answer: ${sentence(why)}` : 'The model does not answer.';
 }
 
 /** Ends a phrase with one full stop. @param {string} s */

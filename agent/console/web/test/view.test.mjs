@@ -62,6 +62,24 @@ test('what goes wrong over a picture has one sentence', () => {
   assert.equal(banner(known({ failure }), 60_000), null, 'not for ever');
 });
 
+test('a model that failed is not taken for a camera that is gone', () => {
+  const st = status('failed', { detail: 'it cannot be reached; start the model server or set inference.remote.url' });
+  const said = 'The model does not answer: it cannot be reached; start the model server or set inference.remote.url.';
+  assert.deepEqual(chip(known({ status: st })), { words: 'the model does not answer', tone: 'alarm' });
+  assert.deepEqual(banner(known({ status: st }), 0), { words: said, tone: 'alarm', acts: [] });
+  assert.equal(banner(known({ status: st, failure: { reason: 'x', at: 0 } }), 0).words, said, 'the lasting failure goes before that of one look');
+  assert.equal(banner(known({ status: status('failed') }), 0).words, 'The model does not answer.');
+  assert.equal(meanwhile(known({ status: st })), said);
+  const cur = curtain(known({ status: st, picture: 'none' }));
+  assert.equal(cur.words, said);
+  assert.doesNotMatch(cur.more, /camera/);
+  assert.deepEqual(cur.acts, []);
+  assert.equal(banner(known({ status: st, picture: 'none' }), 0), null, 'not said twice');
+  const nobody = curtain(known({ status: st, picture: 'none', snapshot: snapshot({ source: { width: 0 } }) }));
+  assert.equal(nobody.words, said);
+  assert.deepEqual(nobody.acts.map((a) => a.id), ['camera', 'scene']);
+});
+
 test('alignment is a tick or a figure', () => {
   assert.deepEqual(alignment({ aligned: true, alignment_error: 0.031, outcome: 'spoken' }).text, '31 ms');
   assert.equal(alignment({ aligned: true, alignment_error: 0.031 }).tone, 'good');
