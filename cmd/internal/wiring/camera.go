@@ -34,6 +34,8 @@ type CameraOptions struct {
 	Seed uint64
 	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
 	LoopbackOnly bool
+	// OnSent is told the PTS of each picture that is handed to the room; may be nil.
+	OnSent func(pts time.Duration)
 	// Still makes a match in which nothing moves.
 	Still bool
 	Log   zerolog.Logger
@@ -79,6 +81,9 @@ func NewCamera(o CameraOptions) (*Camera, error) {
 		OnFrame: func(f media.EncodedFrame) {
 			select {
 			case c.out <- f:
+				if o.OnSent != nil {
+					o.OnSent(f.PTS)
+				}
 			default: // the room is too slow
 			}
 		},
