@@ -1,21 +1,40 @@
 /**
- * What a window costs and covers. The same formulas stand in docs/tuning.md.
+ * What a look covers and costs, and how far the window reaches. The same
+ * formulas stand in docs/tuning.md and are printed by `touchline check`.
  */
 
-/** Tokens of one slice of a picture in MiniCPM-o. */
-export const TOKENS_PER_SLICE = 64;
+/** Tokens of one tile of a picture in MiniCPM-o 4.5: 64 and a mark on either side. */
+export const TOKENS_PER_TILE = 66;
+
+/** The edge of a tile, px; a picture whose area is no larger is not cut. */
+export const TILE_SIDE = 448;
 
 /**
- * How much time a window covers, s: from its oldest to its newest frame.
+ * How much time a look covers, s.
  * @param {number} frames @param {number} stride @param {number} fps
  */
-export function windowSpan(frames, stride, fps) {
+export function lookSpan(frames, stride, fps) {
   if (!(frames >= 1) || !(stride >= 1) || !(fps > 0)) return NaN;
-  return ((frames - 1) * stride) / fps;
+  return (frames * stride) / fps;
 }
 
-/** How many tokens a window costs. @param {number} frames @param {number} slices per picture */
-export function windowTokens(frames, slices) {
-  if (!(frames >= 1) || !(slices >= 1)) return NaN;
-  return frames * TOKENS_PER_SLICE * slices;
+/**
+ * The most tokens that the pictures of a look cost, for pictures of 16:9: each is
+ * one tile, and one more for every part it is cut into.
+ * @param {number} frames @param {number} longSide px @param {number} maxSlices
+ */
+export function lookTokens(frames, longSide, maxSlices) {
+  if (!(frames >= 1) || !(longSide >= 1) || !(maxSlices >= 1)) return NaN;
+  const parts = Math.min(Math.ceil((longSide * longSide * 9) / 16 / (TILE_SIDE * TILE_SIDE)), maxSlices);
+  return frames * TOKENS_PER_TILE * (parts > 1 ? 1 + maxSlices : 1);
+}
+
+/** How much time the window holds, s. @param {number} size pictures @param {number} fps */
+export function windowSpan(size, fps) {
+  return size >= 1 && fps > 0 ? size / fps : NaN;
+}
+
+/** How many pictures the window must hold for a look. @param {number} frames @param {number} stride */
+export function windowNeeds(frames, stride) {
+  return frames >= 1 && stride >= 1 ? (frames - 1) * stride + 1 : NaN;
 }

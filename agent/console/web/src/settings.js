@@ -1,6 +1,6 @@
 /** The settings drawer, with what a window covers and costs. */
 import * as api from './api.js';
-import { windowSpan, windowTokens } from './formulas.js';
+import { lookSpan, lookTokens, windowNeeds, windowSpan } from './formulas.js';
 import { h } from './panel.js';
 import { seconds } from './words.js';
 
@@ -11,15 +11,15 @@ import { seconds } from './words.js';
  * @property {string} unit
  * @property {string} [help]
  * @property {'number' | 'switch' | 'text'} [type]
- * @property {number} [min] @property {number} [max] @property {number} [step]
+ * @property {number} [min] @property {number} [max] @property {number | 'any'} [step]
  */
 
-/** @type {{title: string, fields: Field[]}[]} */
-const GROUPS = [
+/** The bounds are those of agent.Settings. @type {{title: string, fields: Field[]}[]} */
+export const GROUPS = [
   {
     title: 'What a look sees',
     fields: [
-      { key: 'capture_fps', label: 'Frames kept', unit: 'per s', min: 0.1, max: 60, step: 0.1 },
+      { key: 'capture_fps', label: 'Frames kept', unit: 'per s', min: 0.1, max: 30, step: 'any' },
       { key: 'frames_per_look', label: 'Frames in a look', unit: '', min: 1, max: 64, step: 1 },
       { key: 'frame_stride', label: 'Every n-th frame', unit: '', min: 1, max: 64, step: 1 },
     ],
@@ -27,21 +27,21 @@ const GROUPS = [
   {
     title: 'When it looks',
     fields: [
-      { key: 'change_threshold', label: 'Skip below change of', unit: 'of 255', min: 0, max: 255, step: 0.1, help: '0 never skips.' },
-      { key: 'min_interval', label: 'Shortest time between looks', unit: 's', min: 0, max: 60, step: 0.1 },
-      { key: 'pause_after', label: 'Breath after speech', unit: 's', min: 0, max: 30, step: 0.1 },
+      { key: 'change_threshold', label: 'Skip below change of', unit: 'of 255', min: 0, max: 255, step: 'any', help: '0 never skips.' },
+      { key: 'min_interval', label: 'Shortest time between looks', unit: 's', min: 0, max: 60, step: 'any' },
+      { key: 'pause_after', label: 'Breath after speech', unit: 's', min: 0, max: 60, step: 'any' },
       { key: 'cut_on_instruction', label: 'A new instruction cuts the speech', unit: '', type: 'switch' },
     ],
   },
   {
     title: 'How it lines up',
-    fields: [{ key: 'fixed_delay', label: 'Fixed delay', unit: 's', min: 0, max: 60, step: 0.1, help: '0 follows what is measured.' }],
+    fields: [{ key: 'fixed_delay', label: 'Fixed delay', unit: 's', min: 0, max: 30, step: 'any', help: '0 follows what is measured.' }],
   },
   {
     title: 'How it talks',
     fields: [
-      { key: 'max_tokens', label: 'Longest text', unit: 'tokens', min: 1, max: 4096, step: 1 },
-      { key: 'speech_max_tokens', label: 'Longest speech', unit: 'tokens', min: 1, max: 4096, step: 1 },
+      { key: 'max_tokens', label: 'Longest text', unit: 'tokens', min: 1, max: 8192, step: 1 },
+      { key: 'speech_max_tokens', label: 'Longest speech', unit: 'tokens', min: 1, max: 8192, step: 1 },
       { key: 'language', label: 'Language', unit: '', type: 'text', help: 'As in “en”, “nl”, “pt-BR”.' },
     ],
   },
@@ -51,7 +51,9 @@ export class SettingsPanel {
   #fields = new Map();
   #span = h('output', {}, '–');
   #tokens = h('output', {}, '–');
-  #slices = h('input', { type: 'number', id: 'set-slices', min: '1', max: '9', step: '1', value: '1' });
+  #how = h('small', {});
+  #window = h('output', {}, '–');
+  #needs = h('small', {});
 
   /** @param {import('./state.js').State} state @param {import('./controls.js').Confirm} confirm */
   constructor(state, confirm) {
@@ -61,18 +63,17 @@ export class SettingsPanel {
     GROUPS.forEach((group, i) => {
       const box = h('fieldset', {}, h('legend', {}, group.title));
       for (const f of group.fields) box.append(this.#field(f));
-      if (i === 0) box.append(this.#window());
+      if (i === 0) box.append(this.#sums());
       this.body.append(box);
     });
-    this.#slices.addEventListener('input', () => this.#formulas());
     state.on('snapshot', () => this.draw());
   }
 
-  #window() {
+  #sums() {
     return h('div', { class: 'window' },
-      h('p', { class: 'field' }, h('label', { for: 'set-slices' }, 'Slices of a picture'), this.#slices, h('span', { class: 'unit' }, 'to reckon with')),
-      h('p', { class: 'sum' }, h('span', {}, 'A look covers'), this.#span, h('small', {}, '(frames − 1) × n ÷ frames per s')),
-      h('p', { class: 'sum' }, h('span', {}, 'and costs'), this.#tokens, h('small', {}, 'frames × 64 × slices')));
+      h('p', { class: 'sum' }, h('span', {}, 'A look covers'), this.#span, h('small', {}, 'frames × n ÷ frames per s')),
+      h('p', { class: 'sum' }, h('span', {}, 'and costs at most'), this.#tokens, this.#how),
+      h('p', { class: 'sum' }, h('span', {}, 'The window holds'), this.#window, this.#needs));
   }
 
   /** @param {Field} f */
@@ -153,9 +154,16 @@ export class SettingsPanel {
 
   #formulas() {
     const n = (key) => Number(this.#fields.get(key).input.value);
-    this.#span.textContent = seconds(windowSpan(n('frames_per_look'), n('frame_stride'), n('capture_fps')));
-    const tokens = windowTokens(n('frames_per_look'), Number(this.#slices.value));
+    const [frames, stride, fps] = [n('frames_per_look'), n('frame_stride'), n('capture_fps')];
+    const { long_side: side, max_slices: slices, window_size: size } = this.state.known.snapshot ?? {};
+    this.#span.textContent = seconds(lookSpan(frames, stride, fps));
+    const tokens = lookTokens(frames, side, slices);
     this.#tokens.textContent = Number.isFinite(tokens) ? `${tokens} tokens` : '–';
+    this.#how.textContent = Number.isFinite(tokens) ? `pictures of ${side} px, ${slices === 1 ? 'never cut' : `cut into at most ${slices}`}` : '';
+    this.#window.textContent = seconds(windowSpan(size, fps));
+    const needs = windowNeeds(frames, stride);
+    this.#needs.textContent = size >= 1 && Number.isFinite(needs) ? `${size} pictures; a look needs ${needs}` : '';
+    this.#needs.classList.toggle('bad', needs > size);
   }
 }
 

@@ -48,6 +48,10 @@
  * @property {number} late
  * @property {number} dropped
  * @property {number} failed
+ * @property {string} [voice_problem] why comments are not spoken although they should be
+ * @property {number} long_side px of the pictures the model sees
+ * @property {number} max_slices
+ * @property {number} window_size pictures
  * @property {SourceInfo} source
  *
  * @typedef {object} Caption

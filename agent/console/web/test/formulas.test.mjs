@@ -1,17 +1,34 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { windowSpan, windowTokens } from '../src/formulas.js';
+import { readFileSync } from 'node:fs';
+import { lookSpan, lookTokens, windowNeeds, windowSpan } from '../src/formulas.js';
 
-test('what a window covers', () => {
-  assert.equal(windowSpan(4, 1, 5), 0.6);
-  assert.equal(windowSpan(4, 2, 2), 3);
-  assert.equal(windowSpan(1, 8, 5), 0);
-  assert.ok(Number.isNaN(windowSpan(4, 1, 0)));
-  assert.ok(Number.isNaN(windowSpan(0, 1, 5)));
+test('the presets come to what docs/tuning.md and `touchline check` say', () => {
+  const doc = readFileSync(new URL('../../../../docs/tuning.md', import.meta.url), 'utf8');
+  // | `sniper` | 5 | 4 | 1 | 48 | 4 x 1 / 5 = 0.8 s | 9.6 s | 4 x 66 = 264 | 792 |
+  const rows = doc.split('\n').map((l) => l.split('|').slice(1, -1).map((c) => c.trim())).filter((c) => c.length === 9 && c[0].startsWith('`'));
+  assert.deepEqual(rows.map((r) => r[0]), ['`sentry`', '`sniper`', '`owl`', '`beast`']);
+  for (const [name, fps, frames, stride, size, span, window, small, large] of rows) {
+    const result = (cell) => parseFloat(cell.split('=').at(-1));
+    assert.equal(lookSpan(+frames, +stride, +fps), result(span), `${name} span`);
+    assert.equal(windowSpan(+size, +fps), result(window), `${name} window`);
+    assert.equal(lookTokens(+frames, 448, 1), result(small), `${name} tokens`);
+    assert.equal(lookTokens(+frames, 1280, 2), result(large), `${name} tokens at 1280`);
+  }
 });
 
-test('what a window costs', () => {
-  assert.equal(windowTokens(4, 1), 256);
-  assert.equal(windowTokens(10, 2), 1280);
-  assert.ok(Number.isNaN(windowTokens(4, 0)));
+test('a picture is cut only when it is larger than a tile', () => {
+  assert.equal(lookTokens(1, 597, 9), 66);
+  assert.equal(lookTokens(1, 598, 9), 660);
+  assert.equal(lookTokens(4, 1280, 1), 264, 'one slice is no cut');
+  assert.equal(lookTokens(4, 448, 3), 264);
+});
+
+test('how many pictures a look needs', () => {
+  assert.equal(windowNeeds(4, 1), 4);
+  assert.equal(windowNeeds(10, 2), 19);
+});
+
+test('without figures there is no result', () => {
+  for (const v of [lookSpan(4, 1, 0), lookSpan(0, 1, 5), lookTokens(4, undefined, 1), lookTokens(4, 448, 0), windowSpan(0, 5), windowNeeds(0, 1)]) assert.ok(Number.isNaN(v));
 });
