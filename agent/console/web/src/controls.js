@@ -3,6 +3,7 @@
  * done, so each control says "asked" until the snapshot carries it.
  */
 import * as api from './api.js';
+import { voiceNote } from './view.js';
 
 const PATIENCE = 6000; // ms after which the missing confirmation is mentioned
 
@@ -271,6 +272,10 @@ export class Voice {
     const on = this.state.known.snapshot.settings?.speech ?? this.state.known.snapshot.tts_enabled;
     $('voice').setAttribute('aria-checked', String(Boolean(on)));
     $('voice').disabled = false;
+    const note = voiceNote(this.state.known.snapshot);
+    if ($('voice-note').textContent !== note) $('voice-note').textContent = note;
+    $('voice-note').hidden = !note;
+    $('voice-note').title = note;
   }
 
   async #toggle() {

@@ -187,6 +187,14 @@ export function meanwhile(k) {
   }
 }
 
+/**
+ * What stands beside the voice switch: why comments are not spoken although they should be.
+ * @param {import('./types.js').Snapshot | null} s
+ */
+export function voiceNote(s) {
+  return s?.voice_problem ? `no voice: ${s.voice_problem.trim()}` : '';
+}
+
 /** The engine's failure; why also says what to do. @param {string} [why] */
 function modelFailed(why) {
   return why ? `The model does not answer: ${sentence(why)}` : 'The model does not answer.';

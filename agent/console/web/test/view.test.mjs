@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { alignment, banner, chip, curtain, meanwhile, tally } from '../src/view.js';
+import { alignment, banner, chip, curtain, meanwhile, tally, voiceNote } from '../src/view.js';
 
 const snapshot = (over = {}) => ({ settings: { speech: true }, source: { width: 1280, height: 720, fps: 30 }, delay: 2.4, comments: 0, ...over });
 const status = (chip, over = {}) => ({ chip, state: 'listening', percent: 100, ...over });
@@ -98,4 +98,10 @@ test('between comments the place of the current one says what goes on', () => {
   assert.match(meanwhile(known()), /Watching/);
   assert.equal(meanwhile(known({ status: status('silent', { detail: 'nothing changed' }) })), 'Silent: nothing changed.');
   assert.equal(meanwhile(known({ link: 'lost' })), '');
+});
+
+test('a voice that is missing is told in words', () => {
+  assert.equal(voiceNote(snapshot({ voice_problem: 'the program flite was not found' })), 'no voice: the program flite was not found');
+  assert.equal(voiceNote(snapshot()), '');
+  assert.equal(voiceNote(null), '');
 });
