@@ -204,6 +204,14 @@ func (s *Supervisor) Voice() *VoiceTrack { return &s.voice }
 // Identity is the bot's own, also when it came with a ready token.
 func (s *Supervisor) Identity() string { return s.identity }
 
+// RoomName is the room that the bot joins, also when a ready token chose it.
+func (s *Supervisor) RoomName() string {
+	if s.may.Room != "" {
+		return s.may.Room
+	}
+	return s.opts.Room
+}
+
 // CurrentRoom is the present connection, nil while there is none. It must not be kept.
 func (s *Supervisor) CurrentRoom() *lksdk.Room { return s.keeper.room.Load() }
 

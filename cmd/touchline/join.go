@@ -32,7 +32,7 @@ func (j *joinCmd) Run(ctx context.Context, a *app) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if !j.NoPage {
 		page, err := bot.Console(cfg.Agent.Console, func(url string) {
-			fmt.Fprintf(os.Stdout, "\n  Watching room %q; the page is %s\n\n", cfg.Agent.LiveKit.Room, url)
+			fmt.Fprintf(os.Stdout, "\n  Watching room %q; the page is %s\n\n", bot.Room.RoomName(), url)
 		})
 		if err != nil {
 			return err

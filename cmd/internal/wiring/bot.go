@@ -68,7 +68,7 @@ func New(opts Options) (*Bot, error) {
 	if opts.Keys == (room.Keys{}) {
 		opts.Keys = room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
 	}
-	b := &Bot{opts: opts, log: opts.Log, Tokens: &minter{keys: opts.Keys, room: lk.Room}}
+	b := &Bot{opts: opts, log: opts.Log}
 
 	var err error
 	if b.engine = opts.Engine; b.engine == nil {
@@ -91,6 +91,8 @@ func New(opts Options) (*Bot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the room: %w", err)
 	}
+	// A ready token names a room of its own.
+	b.Tokens = &minter{keys: opts.Keys, room: b.Room.RoomName()}
 	b.Voice, err = speech.New(speech.Options{Out: b.Room.Voice(), Log: opts.Log})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the voice: %w", err)
@@ -117,7 +119,8 @@ func New(opts Options) (*Bot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the session: %w", err)
 	}
-	b.control = room.NewControl(b.Room, cfg.Agent.Control, opts.Keys, lk.Room, steered{b}, opts.Log)
+	b.control = room.NewControl(b.Room, cfg.Agent.Control, opts.Keys, b.Room.RoomName(), steered{b}, opts.Log)
+	b.SetRoom("joining the room")
 	b.Room.AddHooks(room.Hooks{Joined: func(*lksdk.Room) { b.SetRoom("") }})
 	return b, nil
 }
