@@ -103,7 +103,8 @@ type Options struct {
 	// Announce is told once, when the server listens, the address to open, with #token=...
 	// where one is needed. When nil it is logged.
 	Announce func(url string)
-	// OnStop is called after POST /api/stop; may be nil.
+	// OnStop is called once after POST /api/stop, when the Bot has stopped and the Hub's streams
+	// have been ended: it need not call Hub.EndStreams. May be nil.
 	OnStop func()
 
 	Log zerolog.Logger
@@ -166,7 +167,7 @@ func New(opts Options) (*Server, error) {
 		opts.Registry = prometheus.NewRegistry()
 	}
 	if opts.Hub == nil {
-		opts.Hub = NewHub(HubOptions{JPEGQuality: opts.JPEGQuality, Log: opts.Log})
+		opts.Hub = NewHub(HubOptions{History: -1, JPEGQuality: opts.JPEGQuality, Log: opts.Log})
 	}
 	g, err := newGuard(opts.Config)
 	if err != nil {

@@ -46,7 +46,7 @@ type comment struct{ record bool }
 
 // HubOptions make a Hub.
 type HubOptions struct {
-	// History is how many comments a late joiner is shown; 20 when 0.
+	// History is how many comments a late joiner is shown, 0 for none; 20 when negative.
 	History int
 	// JPEGQuality of the pictures kept, 1 to 100; 80 when 0.
 	JPEGQuality int
@@ -81,7 +81,7 @@ var (
 // NewHub makes a Hub. Its pictures are encoded while the Server it was given
 // to runs.
 func NewHub(opts HubOptions) *Hub {
-	if opts.History <= 0 {
+	if opts.History < 0 {
 		opts.History = 20
 	}
 	if opts.JPEGQuality <= 0 {
@@ -152,7 +152,8 @@ func (h *Hub) State(s agent.Status) {
 func (h *Hub) Frames(cycle uint64, frames []agent.SeenFrame) { h.frames.offer(cycle, frames) }
 
 // EndStreams ends the answers of /api/stream: the commentary was stopped.
-// Readers of /api/events stay.
+// Readers of /api/events stay. The Server calls it on POST /api/stop; whoever
+// else stops the commentary (an order from the room) calls it then.
 func (h *Hub) EndStreams() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -235,8 +236,8 @@ func (h *Hub) join(k readerKind, after uint64) (r *reader, history []agent.Recor
 			h.lost[k] += r.lost
 		}
 		for _, it := range h.replay {
-			// A comment is in the history, if that is sent.
-			if it.id > after && (complete || !it.record) {
+			// A comment is in the history, if that is sent and kept.
+			if it.id > after && (complete || !it.record || h.keep == 0) {
 				r.push(it)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector()) // somebody was here before
-	hub := console.NewHub(console.HubOptions{})
+	hub := console.NewHub(console.HubOptions{History: -1})
 	d := newDesk()
 	r := open(t, console.Options{Bot: d, Hub: hub, Registry: reg, RoomViewers: func() int { return 3 }})
 	for _, rec := range []agent.Record{

@@ -188,7 +188,7 @@ func TestSelfSignedTLS(t *testing.T) {
 func TestDeadlinesSpareStreams(t *testing.T) {
 	const limit = 150 * time.Millisecond
 	for _, secure := range []bool{false, true} {
-		hub := console.NewHub(console.HubOptions{})
+		hub := console.NewHub(console.HubOptions{History: -1})
 		r := open(t, console.Options{
 			Hub: hub, Bot: newDesk(), Config: agent.ConsoleConfig{SelfSigned: secure, KeepAlive: 3 * limit},
 		}, func(s *console.Server) { console.Hurry(s, limit) })

@@ -63,7 +63,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestEventsAgainAfterABreak(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{})
+	hub := console.NewHub(console.HubOptions{History: -1})
 	r := open(t, console.Options{Hub: hub})
 	e := r.events("/api/events")
 	e.want("history")
@@ -104,9 +104,10 @@ func TestEventsAgainAfterABreak(t *testing.T) {
 }
 
 func TestStreamAsTheOriginal(t *testing.T) {
-	d, hub := newDesk(), console.NewHub(console.HubOptions{})
+	d, hub := newDesk(), console.NewHub(console.HubOptions{History: -1})
 	hub.Record(record(1, "shown", "before"))
-	r := open(t, console.Options{Bot: d, Hub: hub})
+	stops := 0
+	r := open(t, console.Options{Bot: d, Hub: hub, OnStop: func() { stops++ }})
 	s, e := r.events("/api/stream"), r.events("/api/events")
 	e.want("snapshot")
 
@@ -126,11 +127,38 @@ func TestStreamAsTheOriginal(t *testing.T) {
 
 	// Stop ends this stream and leaves the page's.
 	require.Equal(t, http.StatusOK, r.ask("POST", "/api/stop", "").status)
+	require.Equal(t, 1, stops)
 	_, err := s.next()
 	require.ErrorIs(t, err, io.EOF)
 	hub.State(agent.Status{Chip: "idle"})
 	require.Contains(t, e.until("status").data, "thinking")
 	require.Contains(t, e.until("status").data, "idle")
+}
+
+// TestStopFromElsewhere: an order from the room ends the streams as well; a stream asked for afterwards goes on.
+func TestStopFromElsewhere(t *testing.T) {
+	hub := console.NewHub(console.HubOptions{History: -1})
+	r := open(t, console.Options{Hub: hub})
+	s := r.events("/api/stream")
+	hub.EndStreams()
+	hub.EndStreams()
+	_, err := s.next()
+	require.ErrorIs(t, err, io.EOF)
+	s = r.events("/api/stream")
+	hub.Caption(agent.Caption{Delta: "on"})
+	require.Equal(t, "on", s.want("").data)
+}
+
+// TestNoHistory: agent.history 0 keeps no comment for who comes later, and takes none from who is there.
+func TestNoHistory(t *testing.T) {
+	hub := console.NewHub(console.HubOptions{History: 0})
+	r := open(t, console.Options{Hub: hub})
+	e := r.events("/api/events")
+	require.JSONEq(t, `[]`, e.want("history").data)
+	hub.Record(record(1, "shown", "said"))
+	require.Contains(t, e.want("record").data, "said")
+	require.JSONEq(t, `[]`, string(r.ask("GET", "/api/history", "").body))
+	require.JSONEq(t, `[]`, r.events("/api/events").want("history").data)
 }
 
 func TestKeepAlive(t *testing.T) {
@@ -210,7 +238,7 @@ func TestSlowReader(t *testing.T) {
 }
 
 func TestManyReaders(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{})
+	hub := console.NewHub(console.HubOptions{History: -1})
 	r := open(t, console.Options{Hub: hub})
 	readers := make([]*events, console.MaxStreams)
 	for i := range readers {
@@ -259,7 +287,7 @@ func TestRunEndsWithinASecond(t *testing.T) {
 }
 
 func TestHubWithoutServerNeverBlocks(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{})
+	hub := console.NewHub(console.HubOptions{History: -1})
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	done := make(chan struct{})
