@@ -15,16 +15,38 @@ type Row struct {
 	Figure string
 	Bound  string // what it should be; "" when there is no bound
 	Holds  bool   // within the bound; true when there is none
+
+	// Got, Least and Most are the numbers behind Figure and Bound; 0 in a row without a bound.
+	Got, Least, Most float64
+}
+
+// HoldsWithin says whether the figure is within a bound that is factor times as
+// wide: for machines that are busy with other things.
+func (r Row) HoldsWithin(factor float64) bool {
+	if r.Bound == "" {
+		return true
+	}
+	middle, half := (r.Least+r.Most)/2, (r.Most-r.Least)/2
+	if r.Least == 0 {
+		return r.Got <= factor*r.Most
+	}
+	return r.Got >= middle-factor*half && r.Got <= middle+factor*half
 }
 
 // Check makes a row of a figure that should not exceed its bound.
 func Check(name string, got, most float64, unit string) Row {
-	return Row{name, number(got) + " " + unit, "<= " + number(most) + " " + unit, got <= most}
+	return Row{
+		Name: name, Figure: number(got) + " " + unit, Bound: "<= " + number(most) + " " + unit, Holds: got <= most,
+		Got: got, Most: most,
+	}
 }
 
 // CheckRange makes a row of a figure that should lie between two.
 func CheckRange(name string, got, least, most float64, unit string) Row {
-	return Row{name, number(got) + " " + unit, number(least) + " to " + number(most) + " " + unit, got >= least && got <= most}
+	return Row{
+		Name: name, Figure: number(got) + " " + unit, Bound: number(least) + " to " + number(most) + " " + unit,
+		Holds: got >= least && got <= most, Got: got, Least: least, Most: most,
+	}
 }
 
 // Note makes a row of a figure without a bound.
