@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,14 @@ func TestAlignment(t *testing.T) {
 	require.GreaterOrEqual(t, len(res.Comments), 6, "most comments were seen and heard")
 	require.LessOrEqual(t, measure.Quantile(res.Errors(), 0.95), 250*time.Millisecond)
 	require.LessOrEqual(t, measure.Quantile(res.Gaps, 0.5), 1500*time.Millisecond, "no dead air")
+	for _, r := range res.Rows(time.Second) {
+		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Bound)
+		if strings.Contains(r.Name, "caption") || strings.Contains(r.Name, "final flag") {
+			require.True(t, r.HoldsWithin(busy), "%s: expected %s, got %s", r.Name, r.Bound, r.Figure)
+		}
+	}
+	require.Greater(t, len(res.Words), 40, "the captions were compared")
+	require.GreaterOrEqual(t, len(res.Final), 4, "and their ends")
 }
 
 // busy is how many times its bound a figure may be here.

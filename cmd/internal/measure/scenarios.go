@@ -48,6 +48,10 @@ type AlignmentResult struct {
 	Comments []Comment // matched ones, after the first few
 	Records  []agent.Record
 	Gaps     []time.Duration // silence between comments, as heard
+	// Words of captions came so much after their sound, and Final, the closing flag, after the end of the speech.
+	Words, Final []time.Duration
+	// Unmatched comments had captions that could not be compared; Unflagged ones were closed without the flag.
+	Unmatched, Unflagged int
 }
 
 // Alignment lets a bot make the given number of comments on a generated match,
@@ -73,6 +77,7 @@ func Alignment(ctx context.Context, comments int, least, most time.Duration, log
 	res.Records = s.Reader.Records()
 	if len(res.Records) > unsettled {
 		res.Comments = Match(res.Records[unsettled:], seen, engine)
+		res.Words, res.Final, res.Unmatched, res.Unflagged = captionErrors(res.Comments, seen, s.sounds)
 	}
 	for i := unsettled; i < len(seen.Talks); i++ {
 		res.Gaps = append(res.Gaps, seen.Talks[i].From.Sub(seen.Talks[i-1].To))
@@ -113,7 +118,7 @@ func (r AlignmentResult) Rows(pauseOff time.Duration) []Row {
 	}
 	errs := r.Errors()
 	pause := configs.Default().Pacing.PauseAfter
-	return []Row{
+	return append([]Row{
 		Note("comments measured", fmt.Sprintf("%d of %d", len(r.Comments), len(r.Records)-unsettled)),
 		Note("alignment error p50", fmt.Sprintf("%.1f ms", ms(Quantile(errs, 0.5)))),
 		Check("alignment error p95", ms(Quantile(errs, 0.95)), 100, "ms"),
@@ -125,7 +130,7 @@ func (r AlignmentResult) Rows(pauseOff time.Duration) []Row {
 		Note("silence between comments p50", fmt.Sprintf("%.0f ms", ms(Quantile(r.Gaps, 0.5)))),
 		CheckRange("silence between comments p05", ms(Quantile(r.Gaps, 0.05)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
 		CheckRange("silence between comments p95", ms(Quantile(r.Gaps, 0.95)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
-	}
+	}, r.captionRows()...)
 }
 
 func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
@@ -295,7 +300,7 @@ func Instruction(ctx context.Context, log zerolog.Logger) ([]Row, error) {
 				st := s.Bot.Status()
 				switch state {
 				case "idle":
-					return s.Bot.Snapshot().FramesBuffered > 5
+					return s.Bot.Snapshot().FramesBuffered > 3 // a look's worth
 				case "thinking":
 					return len(engine.Looks()) == 1 && st.State == agent.StateThinking
 				case "waiting for its frame":

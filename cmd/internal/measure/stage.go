@@ -52,6 +52,7 @@ type Stage struct {
 	viewers int
 	stopSFU context.CancelFunc
 	clip    *clip
+	sounds  *soundBook // nil when the bot's own settings choose the model, or nothing is spoken
 	// stopCamera takes the last camera away.
 	stopCamera func()
 	sfuDone    chan struct{}
@@ -124,6 +125,8 @@ func (s *Stage) start(ctx context.Context) error {
 				if engine.Model, err = wiring.WithVoice(s.opts.Model, cfg.Inference.Voice, s.opts.Log); err != nil {
 					return err
 				}
+				s.sounds = newSoundBook(engine.Model)
+				engine.Model = s.sounds
 			}
 		}
 		s.Bot, err = wiring.New(wiring.Options{
