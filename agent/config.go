@@ -54,8 +54,8 @@ type LiveKitConfig struct {
 	// Identity and Name of the bot.
 	Identity string `yaml:"identity" env:"IDENTITY"`
 	Name     string `yaml:"name" env:"NAME"`
-	// ReconnectDelay and MaxReconnectDelay bound the wait between two attempts to join: it starts at
-	// the first and doubles up to the second.
+	// ReconnectDelay and MaxReconnectDelay bound the wait between two attempts to join: it starts at the
+	// first and doubles, up to 2 s in the first three minutes of an outage and up to the second after them.
 	ReconnectDelay    time.Duration `yaml:"reconnect_delay" env:"RECONNECT_DELAY"`
 	MaxReconnectDelay time.Duration `yaml:"max_reconnect_delay" env:"MAX_RECONNECT_DELAY"`
 }
@@ -100,8 +100,8 @@ func DefaultConfig() Config {
 			Room:              "touchline",
 			Identity:          "touchline",
 			Name:              "Touchline",
-			ReconnectDelay:    time.Second,
-			MaxReconnectDelay: 30 * time.Second,
+			ReconnectDelay:    100 * time.Millisecond,
+			MaxReconnectDelay: 15 * time.Second,
 		},
 		Console: ConsoleConfig{Listen: "127.0.0.1:8199", KeepAlive: 15 * time.Second},
 	}

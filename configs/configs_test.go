@@ -194,7 +194,7 @@ func TestBadFiles(t *testing.T) {
 		{"agent.livekit.room", []string{`1 to 128 printable characters, is ""`}},
 		{"agent.livekit.identity", []string{`1 to 128 printable characters, is " a"`}},
 		{"agent.livekit.name", []string{`at most 128 printable characters, is "a\n"`}},
-		{"agent.livekit.reconnect_delay", []string{"between 10ms and max_reconnect_delay (30s), is 1m0s"}},
+		{"agent.livekit.reconnect_delay", []string{"between 10ms and max_reconnect_delay (15s), is 1m0s"}},
 		{"agent.livekit.max_reconnect_delay", []string{"at most 10m, is 1h0m0s"}},
 		{"agent.console.listen", []string{`host:port, such as 127.0.0.1:8199, is "8199"`}},
 		{"agent.console.tls_key", []string{`set together with tls_cert, is ""`}},

@@ -35,9 +35,9 @@ func Choose(all []Candidate, watch media.WatchConfig, present string) string {
 	return picked.sid
 }
 
-// Delays returns the waits of n attempts that take no time themselves.
-func Delays(n int, now time.Time) (waits []time.Duration, total time.Duration) {
-	var b backoff
+// Delays returns the waits of n attempts that take no time themselves, with the defaults for a first and most of 0.
+func Delays(n int, now time.Time, first, most time.Duration) (waits []time.Duration, total time.Duration) {
+	b := backoff{first: first, most: most}
 	for range n {
 		d := b.next(now)
 		now, total = now.Add(d), total+d

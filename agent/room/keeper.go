@@ -131,6 +131,8 @@ type keeper struct {
 	token      func() (string, error)
 	attributes func() map[string]string
 	guest      guest
+	// first and most bound the wait between two attempts; 0 for the defaults.
+	first, most time.Duration
 	// loopback keeps media sockets on 127.0.0.1.
 	loopback bool
 	// onOutage is told the reason of each ended visit or failed join; nil for nobody.
@@ -143,7 +145,7 @@ type keeper struct {
 // run returns nil when ctx ended, else the reason why coming back makes no sense.
 func (k *keeper) run(ctx context.Context) error {
 	var (
-		wait      backoff
+		wait      = backoff{first: k.first, most: k.most}
 		abandoned time.Time // when a connection that was mending itself was given up
 		everIn    bool
 	)

@@ -3,6 +3,7 @@ package room_test
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,7 +58,7 @@ func TestChoose(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	t.Parallel()
-	waits, _ := room.Delays(200, time.Unix(0, 0))
+	waits, _ := room.Delays(200, time.Unix(0, 0), 0, 0)
 	require.LessOrEqual(t, waits[0], 100*time.Millisecond)
 	for i, d := range waits {
 		require.Positive(t, d)
@@ -67,6 +68,13 @@ func TestBackoff(t *testing.T) {
 		require.LessOrEqual(t, d, 2*time.Second)
 	}
 	require.Greater(t, waits[199], 7*time.Second, "slow in the end")
+
+	waits, _ = room.Delays(200, time.Unix(0, 0), 10*time.Millisecond, time.Second)
+	require.LessOrEqual(t, waits[0], 10*time.Millisecond)
+	require.LessOrEqual(t, slices.Max(waits), time.Second)
+	waits, _ = room.Delays(200, time.Unix(0, 0), 10*time.Second, time.Minute)
+	require.GreaterOrEqual(t, slices.Min(waits), 5*time.Second, "a long first wait is kept")
+	require.Greater(t, waits[199], 30*time.Second)
 }
 
 func TestInitializingIsShownForTenSecondsAtMost(t *testing.T) {

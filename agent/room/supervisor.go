@@ -61,6 +61,10 @@ type Options struct {
 	LoopbackOnly bool
 	// LongSide is the longer edge the engine wants, in pixels.
 	LongSide int
+	// ReconnectDelay is the first wait of an outage, and doubles with each attempt: up to 2 s in the first three
+	// minutes, up to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is between half and all of
+	// that at random.
+	ReconnectDelay, MaxReconnectDelay time.Duration
 	// OnSource is told what happens to the watched track: reason is "watching", "gone", "muted" or
 	// "back". It must not block. May be nil.
 	OnSource func(source agent.SourceInfo, reason string)
@@ -136,6 +140,10 @@ func New(opts Options) (*Supervisor, error) {
 	if opts.URL == "" {
 		return nil, errors.New("expected the LiveKit server's URL (ws://HOST:PORT), got none; set LIVEKIT_URL")
 	}
+	if opts.ReconnectDelay < 0 || opts.MaxReconnectDelay < 0 {
+		return nil, fmt.Errorf("expected waits between attempts to join of 0 or more, got %v and %v",
+			opts.ReconnectDelay, opts.MaxReconnectDelay)
+	}
 	s := &Supervisor{
 		opts: opts, identity: opts.Identity,
 		watcher:  newWatcher(opts.Watch, opts.Log),
@@ -175,6 +183,7 @@ func New(opts Options) (*Supervisor, error) {
 	s.watcher.setWake(s.poke)
 	s.keeper = &keeper{
 		log: opts.Log, url: opts.URL, token: token, guest: s, onOutage: opts.OnOutage, loopback: opts.LoopbackOnly,
+		first: opts.ReconnectDelay, most: opts.MaxReconnectDelay,
 	}
 	if s.may.OwnAttributes { // the server refuses a join that sets them without the right
 		s.keeper.attributes = func() map[string]string { return s.board.attributes(time.Now()) }

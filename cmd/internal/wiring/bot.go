@@ -81,6 +81,7 @@ func New(opts Options) (*Bot, error) {
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
 		Room: lk.Room, Identity: lk.Identity, Name: lk.Name,
 		Watch: cfg.Media.Watch, Relay: cfg.Media.Relay, LongSide: cfg.Media.LongSide, LoopbackOnly: opts.LoopbackOnly,
+		ReconnectDelay: lk.ReconnectDelay, MaxReconnectDelay: lk.MaxReconnectDelay,
 		OnOutage: func(err error) {
 			if b.Session != nil {
 				b.SetRoom("the room is away: " + err.Error())
