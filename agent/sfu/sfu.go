@@ -2,10 +2,11 @@
 // standalone use and for tests.
 //
 // It owns the server's life, its ports and its keys. Every socket it opens is
-// on 127.0.0.1. It never joins a room and never contacts another machine.
+// on 127.0.0.1, unless it is told another address for the media. It never joins a room and never contacts another machine.
 package sfu
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,7 +28,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// loopback is the only address the server listens on.
+// loopback is the address of signalling, and of media unless Options say otherwise.
 const loopback = "127.0.0.1"
 
 // minSecret is the length below which LiveKit complains about a secret.
@@ -42,6 +43,9 @@ type Options struct {
 	HTTPPort int
 	// UDPPort carries all media; 0 takes a free one.
 	UDPPort int
+	// MediaIP is the IPv4 address of this machine that media goes to, so that other machines can take part;
+	// 127.0.0.1 when "". Signalling stays on 127.0.0.1 all the same: something in front must lead there.
+	MediaIP string
 	// APIKey and APISecret (at least 32 characters) open it; both are made up when empty.
 	APIKey, APISecret string
 	// DepartureTimeout is how long a room without people stays open; 0 leaves LiveKit's 20 s.
@@ -87,14 +91,18 @@ func New(opts Options) (*Server, error) {
 			return nil, fmt.Errorf("expected a port between 0 and 65535 for the LiveKit server, got %d", port)
 		}
 	}
-	var err error
+	mediaIP, err := ownIPv4(cmp.Or(opts.MediaIP, loopback))
+	if err != nil {
+		return nil, err
+	}
+	opts.MediaIP = mediaIP.String()
 	if opts.HTTPPort == 0 {
-		if opts.HTTPPort, err = freePort("tcp"); err != nil {
+		if opts.HTTPPort, err = freePort("tcp", net.IPv4(127, 0, 0, 1)); err != nil {
 			return nil, err
 		}
 	}
 	if opts.UDPPort == 0 {
-		if opts.UDPPort, err = freePort("udp"); err != nil {
+		if opts.UDPPort, err = freePort("udp", mediaIP); err != nil {
 			return nil, err
 		}
 	}
@@ -105,9 +113,26 @@ func New(opts Options) (*Server, error) {
 	return &Server{opts: opts, conf: conf, ready: make(chan struct{})}, nil
 }
 
+// ownIPv4 reads an address and makes sure that it is this machine's.
+func ownIPv4(text string) (net.IP, error) {
+	ip := net.ParseIP(text).To4()
+	if ip == nil || ip.IsUnspecified() {
+		return nil, fmt.Errorf("expected one IPv4 address of this machine for the LiveKit server's media, got %q", text)
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list this machine's addresses: %w", err)
+	}
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok && (n.IP.Equal(ip) || ip.IsLoopback() && n.IP.IsLoopback()) {
+			return ip, nil
+		}
+	}
+	return nil, fmt.Errorf("expected an IPv4 address of this machine for the LiveKit server's media, got %s; it has %v", text, own)
+}
+
 // freePort asks the kernel for a port that is free now.
-func freePort(network string) (int, error) {
-	ip := net.IPv4(127, 0, 0, 1)
+func freePort(network string, ip net.IP) (int, error) {
 	if network == "udp" {
 		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: ip})
 		if err != nil {
@@ -136,15 +161,16 @@ func serverConfig(opts Options) (*config.Config, error) {
 		"room":           room,
 		"logging":        dict{"level": "warn"},
 		"rtc": dict{
-			"node_ip":                   loopback,
+			"node_ip":                   opts.MediaIP,
 			"use_external_ip":           false,
-			"enable_loopback_candidate": true,
-			"interfaces":                dict{"includes": []string{"lo"}},
-			"udp_port":                  opts.UDPPort,
+			"enable_loopback_candidate": net.ParseIP(opts.MediaIP).IsLoopback(),
+			// One socket, on this address alone.
+			"ips":      dict{"includes": []string{opts.MediaIP + "/32"}},
+			"udp_port": opts.UDPPort,
 			// Media over TCP would listen on every interface whatever bind_addresses says.
 			"tcp_port": 0,
 			// With no helper named, the server sends its clients to public STUN servers. Nothing listens
-			// at this one (the discard port), and nothing needs to: everybody is on this machine.
+			// at this one (the discard port), and nothing needs to: everybody reaches the media's address.
 			"turn_servers": []dict{{
 				"host": loopback, "port": 9, "protocol": "udp", "username": "none", "credential": "none",
 			}},
@@ -290,7 +316,7 @@ func (s *Server) HTTPAddr() string {
 
 // UDPAddr is host:port of all media.
 func (s *Server) UDPAddr() string {
-	return net.JoinHostPort(loopback, strconv.Itoa(s.opts.UDPPort))
+	return net.JoinHostPort(s.opts.MediaIP, strconv.Itoa(s.opts.UDPPort))
 }
 
 // APIKey opens the server together with APISecret.

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/livekit/protocol/auth"
+	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -96,6 +98,9 @@ func TestBadOptions(t *testing.T) {
 	}{
 		{"key without secret", sfu.Options{APIKey: "k"}, "neither"},
 		{"short secret", sfu.Options{APIKey: "k", APISecret: "short"}, "32 characters"},
+		{"name for media", sfu.Options{MediaIP: "example"}, "IPv4 address of this machine"},
+		{"every address for media", sfu.Options{MediaIP: "0.0.0.0"}, "one IPv4 address"},
+		{"another machine's address for media", sfu.Options{MediaIP: "198.51.100.77"}, "198.51.100.77; it has"},
 		{"port", sfu.Options{HTTPPort: 70000}, "65535"},
 	}
 	for _, tt := range tests {
@@ -127,6 +132,60 @@ func TestEverySocketIsOnLoopback(t *testing.T) {
 	require.GreaterOrEqual(t, opened, 2, "at least the signalling and the media socket")
 	require.Contains(t, strings.Join(seen, " "), s.HTTPAddr())
 	require.Contains(t, strings.Join(seen, " "), s.UDPAddr())
+}
+
+// TestMediaOnAnotherAddress has somebody join whose media cannot go over loopback.
+func TestMediaOnAnotherAddress(t *testing.T) {
+	ip := outsideIPv4(t)
+	if ip == "" {
+		_, err := sfu.New(sfu.Options{MediaIP: "198.51.100.77"})
+		require.ErrorContains(t, err, "an IPv4 address of this machine")
+		t.Log("this machine has no address but loopback")
+		return
+	}
+	before := sockets(t)
+	s, stop := start(t, sfu.Options{MediaIP: ip})
+	defer stop()
+	require.True(t, answers(t, s))
+	media := 0
+	for inode, sock := range sockets(t) {
+		if _, old := before[inode]; old {
+			continue
+		}
+		if sock.network == "udp" || sock.network == "udp6" {
+			media++
+			require.Equal(t, s.UDPAddr(), sock.addr.String())
+			require.Equal(t, ip, sock.addr.IP.String())
+			continue
+		}
+		require.True(t, sock.addr.IP.IsLoopback(), "%s socket %s is not on loopback", sock.network, sock.addr)
+	}
+	require.Equal(t, 1, media)
+
+	grant := &auth.VideoGrant{RoomJoin: true, Room: "match"}
+	token, err := auth.NewAccessToken(s.APIKey(), s.APISecret()).SetIdentity("guest").SetVideoGrant(grant).
+		SetValidFor(time.Minute).ToJWT()
+	require.NoError(t, err)
+	guest := lksdk.NewRoom(lksdk.NewRoomCallback())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	// The join ends only when the media connection stands.
+	require.NoError(t, guest.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithDisableTURN()))
+	defer guest.Disconnect()
+	require.Equal(t, lksdk.ConnectionStateConnected, guest.ConnectionState())
+}
+
+// outsideIPv4 is an address of this machine by which others could reach it, "" if it has none.
+func outsideIPv4(t *testing.T) string {
+	t.Helper()
+	own, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	return ""
 }
 
 type socket struct {
