@@ -26,8 +26,8 @@ type demoCommand struct {
 type demoCmd struct {
 	Source string `help:"A clip to play, looped, instead of the generated match." type:"existingfile"`
 	Seed   uint64 `help:"Which match is generated." default:"1"`
-	TLS    bool   `help:"Serve the page over TLS, with the files of the settings or a self-made certificate." name:"tls"`
-	Listen string `help:"Address of the page, over the settings' own." placeholder:"HOST:PORT"`
+
+	pageFlags
 }
 
 // demoRoom and demoCamera name the demo's room and its camera.
@@ -40,13 +40,17 @@ const (
 // Ctrl-C.
 func (d *demoCmd) Run(ctx context.Context, a *app) error {
 	cfg := a.cfg
-	if d.Listen != "" {
-		cfg.Agent.Console.Listen = d.Listen
+	d.apply(&cfg.Agent.Console)
+	// The page leads others to the signalling, but their media comes straight to the server.
+	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)
+	if err != nil {
+		return err
 	}
-	if d.TLS && cfg.Agent.Console.TLSCert == "" {
-		cfg.Agent.Console.SelfSigned = true
+	if ip != "" {
+		a.log.Info().Str("address", ip).Msg("media is open to other machines, as the page is")
 	}
-	server, err := sfu.New(sfu.Options{Log: a.log})
+	local := ip == ""
+	server, err := sfu.New(sfu.Options{MediaIP: ip, Log: a.log})
 	if err != nil {
 		return fmt.Errorf("prepare the LiveKit server: %w", err)
 	}
@@ -61,12 +65,12 @@ func (d *demoCmd) Run(ctx context.Context, a *app) error {
 	}
 	camera, err := wiring.NewCamera(wiring.CameraOptions{
 		URL: server.URL(), Keys: keys, Room: demoRoom, Identity: demoCamera, File: source, Seed: d.Seed,
-		LoopbackOnly: true, Log: a.log,
+		LoopbackOnly: local, Log: a.log,
 	})
 	if err != nil {
 		return err
 	}
-	bot, err := wiring.New(wiring.Options{Config: cfg, Keys: keys, BuiltIn: demoCamera, LoopbackOnly: true, Log: a.log})
+	bot, err := wiring.New(wiring.Options{Config: cfg, Keys: keys, BuiltIn: demoCamera, LoopbackOnly: local, Log: a.log})
 	if err != nil {
 		return err
 	}

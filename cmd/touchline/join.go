@@ -14,6 +14,8 @@ type joinCmd struct {
 	URL    string `help:"LiveKit server (ws://, wss://), over LIVEKIT_URL." placeholder:"URL"`
 	Room   string `help:"Room to join, over the settings' own."`
 	NoPage bool   `help:"Serve no page and no API."`
+
+	pageFlags
 }
 
 // Run joins a room and waits for Ctrl-C.
@@ -25,6 +27,7 @@ func (j *joinCmd) Run(ctx context.Context, a *app) error {
 	if j.Room != "" {
 		cfg.Agent.LiveKit.Room = j.Room
 	}
+	j.apply(&cfg.Agent.Console)
 	bot, err := wiring.New(wiring.Options{Config: cfg, Log: a.log})
 	if err != nil {
 		return err

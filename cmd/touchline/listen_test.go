@@ -1,0 +1,41 @@
+package main
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+)
+
+func TestMediaFollowsThePage(t *testing.T) {
+	for listen, want := range map[string]string{
+		"127.0.0.1:8199": "", "[::1]:8199": "", "127.0.0.5:1": "", "192.0.2.7:8199": "192.0.2.7",
+	} {
+		ip, err := mediaIP(t.Context(), listen)
+		require.NoError(t, err, listen)
+		require.Equal(t, want, ip, listen)
+	}
+	for _, listen := range []string{":8199", "0.0.0.0:8199", "[::]:8199"} {
+		ip, err := mediaIP(t.Context(), listen)
+		require.NoError(t, err, listen)
+		if ip != "" { // a machine with an address but loopback
+			require.False(t, net.ParseIP(ip).IsLoopback(), listen)
+			require.NotNil(t, net.ParseIP(ip).To4(), listen)
+		}
+	}
+	_, err := mediaIP(t.Context(), "8199")
+	require.ErrorContains(t, err, "HOST:PORT")
+}
+
+func TestPageFlags(t *testing.T) {
+	c := agent.ConsoleConfig{Listen: "127.0.0.1:8199"}
+	pageFlags{}.apply(&c)
+	require.Equal(t, agent.ConsoleConfig{Listen: "127.0.0.1:8199"}, c)
+	pageFlags{TLS: true, Listen: "0.0.0.0:1"}.apply(&c)
+	require.Equal(t, agent.ConsoleConfig{Listen: "0.0.0.0:1", SelfSigned: true}, c)
+	own := agent.ConsoleConfig{TLSCert: "a.pem", TLSKey: "b.pem"}
+	pageFlags{TLS: true}.apply(&own)
+	require.False(t, own.SelfSigned)
+}
