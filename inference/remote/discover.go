@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -48,7 +50,7 @@ func LocalAddresses() []string {
 	return out
 }
 
-// Discover asks each address (host:port; none means LocalAddresses) for its list
+// Discover asks each address (host:port or http://HOST:PORT/v1; none means LocalAddresses) for its list
 // of models and returns those that have one, in the order asked. It sends
 // nothing but that question, no key and no picture, and only when called: a
 // server found here is used only if its address is put into the settings.
@@ -80,7 +82,11 @@ func Discover(ctx context.Context, addresses ...string) []Found {
 }
 
 func look(ctx context.Context, client *http.Client, address string) (Found, error) {
-	f := Found{URL: "http://" + address + "/v1"}
+	u, err := listURL(address)
+	if err != nil {
+		return Found{}, err
+	}
+	f := Found{URL: u.String()}
 	start := time.Now()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL+"/models", nil)
 	if err != nil {
@@ -119,12 +125,29 @@ func look(ctx context.Context, client *http.Client, address string) (Found, erro
 		}
 	}
 	slices.Sort(f.Models)
-	f.Kind = kind(owner, address)
+	f.Kind = kind(owner, u.Port())
 	return f, nil
 }
 
+// listURL is what the settings would call an address: with scheme, and /v1
+// where no path is given.
+func listURL(address string) (*url.URL, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
+		return nil, errors.New("expected an address such as 127.0.0.1:8000 or http://127.0.0.1:8000/v1, without name and password")
+	}
+	if u.Path = strings.TrimRight(u.Path, "/"); u.Path == "" {
+		u.Path = "/v1"
+	}
+	u.RawQuery, u.Fragment = "", ""
+	return u, nil
+}
+
 // kind names a server by what it calls the owner of its models, else by its port.
-func kind(owner, address string) string {
+func kind(owner, port string) string {
 	switch owner {
 	case "vllm":
 		return "vLLM"
@@ -136,10 +159,6 @@ func kind(owner, address string) string {
 		return "Ollama"
 	case "organization_owner":
 		return "LM Studio"
-	}
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return "model server"
 	}
 	switch port {
 	case "11434":

@@ -126,7 +126,7 @@ func New(cfg inference.RemoteConfig, maxTokens int, log zerolog.Logger) (*Model,
 func newClient() *http.Client {
 	return &http.Client{
 		Transport: &boundedTransport{&http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
+			// No proxy: pictures go to the address that was chosen and nowhere else.
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSHandshakeTimeout: dialTimeout,
 			MaxIdleConnsPerHost: 32,

@@ -808,11 +808,30 @@ func TestDiscover(t *testing.T) {
 	require.Equal(t, "vLLM", found[1].Kind)
 	require.Positive(t, found[1].Latency)
 	require.Zero(t, posts.Load(), "nothing is sent to a server that nobody chose")
+	for _, address := range []string{at(vllm), "http://" + at(vllm), "http://" + at(vllm) + "/v1", vllm.URL + "/v1/"} {
+		found = remote.Discover(t.Context(), address)
+		require.Len(t, found, 1, address)
+		require.Equal(t, vllm.URL+"/v1", found[0].URL, address)
+	}
 	for _, a := range remote.LocalAddresses() {
 		host, _, err := net.SplitHostPort(a)
 		require.NoError(t, err)
 		require.Equal(t, "127.0.0.1", host)
 	}
+}
+
+func TestNoProxy(t *testing.T) {
+	var asked atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer proxy.Close()
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {
+		t.Setenv(name, proxy.URL)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err := open(t, "http://model.invalid/v1").Probe(ctx) // a name that is nobody's (RFC 6761, section 6.4)
+	require.Error(t, err)
+	require.Zero(t, asked.Load(), "pictures would have gone where nobody chose")
 }
 
 // FuzzStream feeds a server's raw answer: any bytes end in text or an error, without panic.
