@@ -19,14 +19,21 @@ export function lookSpan(frames, stride, fps) {
 }
 
 /**
+ * Whether a picture of 16:9 is shown in parts as well as whole.
+ * @param {number} longSide px @param {number} maxSlices
+ */
+export function isCut(longSide, maxSlices) {
+  return Math.min(Math.ceil((longSide * longSide * 9) / 16 / (TILE_SIDE * TILE_SIDE)), maxSlices) > 1;
+}
+
+/**
  * The most tokens that the pictures of a look cost, for pictures of 16:9: each is
  * one tile, and one more for every part it is cut into.
  * @param {number} frames @param {number} longSide px @param {number} maxSlices
  */
 export function lookTokens(frames, longSide, maxSlices) {
   if (!(frames >= 1) || !(longSide >= 1) || !(maxSlices >= 1)) return NaN;
-  const parts = Math.min(Math.ceil((longSide * longSide * 9) / 16 / (TILE_SIDE * TILE_SIDE)), maxSlices);
-  return frames * TOKENS_PER_TILE * (parts > 1 ? 1 + maxSlices : 1);
+  return frames * TOKENS_PER_TILE * (isCut(longSide, maxSlices) ? 1 + maxSlices : 1);
 }
 
 /** How much time the window holds, s. @param {number} size pictures @param {number} fps */

@@ -1,6 +1,6 @@
 /** The settings drawer, with what a window covers and costs. */
 import * as api from './api.js';
-import { lookSpan, lookTokens, windowNeeds, windowSpan } from './formulas.js';
+import { isCut, lookSpan, lookTokens, windowNeeds, windowSpan } from './formulas.js';
 import { h } from './panel.js';
 import { seconds } from './words.js';
 
@@ -159,7 +159,7 @@ export class SettingsPanel {
     this.#span.textContent = seconds(lookSpan(frames, stride, fps));
     const tokens = lookTokens(frames, side, slices);
     this.#tokens.textContent = Number.isFinite(tokens) ? `${tokens} tokens` : '–';
-    this.#how.textContent = Number.isFinite(tokens) ? `pictures of ${side} px, ${slices === 1 ? 'never cut' : `cut into at most ${slices}`}` : '';
+    this.#how.textContent = Number.isFinite(tokens) ? `pictures of ${side} px, ${isCut(side, slices) ? 'cut' : 'not cut'}; at most ${slices} ${slices === 1 ? 'slice' : 'slices'}` : '';
     this.#window.textContent = seconds(windowSpan(size, fps));
     const needs = windowNeeds(frames, stride);
     this.#needs.textContent = size >= 1 && Number.isFinite(needs) ? `${size} pictures; a look needs ${needs}` : '';

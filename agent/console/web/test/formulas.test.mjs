@@ -1,7 +1,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { lookSpan, lookTokens, windowNeeds, windowSpan } from '../src/formulas.js';
+import { isCut, lookSpan, lookTokens, windowNeeds, windowSpan } from '../src/formulas.js';
 
 test('the presets come to what docs/tuning.md and `touchline check` say', () => {
   const doc = readFileSync(new URL('../../../../docs/tuning.md', import.meta.url), 'utf8');
@@ -22,6 +22,7 @@ test('a picture is cut only when it is larger than a tile', () => {
   assert.equal(lookTokens(1, 598, 9), 660);
   assert.equal(lookTokens(4, 1280, 1), 264, 'one slice is no cut');
   assert.equal(lookTokens(4, 448, 3), 264);
+  assert.deepEqual([isCut(448, 2), isCut(1280, 2), isCut(1280, 1)], [false, true, false]);
 });
 
 test('how many pictures a look needs', () => {
