@@ -89,3 +89,30 @@ func TestEverySocketIsOnLoopback(t *testing.T) {
 	t.Logf("%d sockets seen", len(seen))
 	require.Greater(t, len(seen), 6, "server, camera and bot")
 }
+
+// TestLoopbackReachesMediaElsewhere has camera and bot stay on loopback beside a server whose media others reach.
+func TestLoopbackReachesMediaElsewhere(t *testing.T) {
+	address := "127.0.0.1" // on a machine that has no other
+	own, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			address = n.IP.String()
+			break
+		}
+	}
+	before := ownSockets(t)
+	s := startServerAt(t, address)
+	startCamera(t, s, "cam", 640, 360)
+	bot := startBot(t, s, nil)
+	pump(t, bot)
+	eventually(t, func() bool { return drained(bot) > 20 }, "flows")
+	elsewhere := 0
+	for inode, ip := range ownSockets(t) {
+		if _, old := before[inode]; !old && !ip.IsLoopback() {
+			require.Equal(t, address, ip.String())
+			elsewhere++
+		}
+	}
+	require.LessOrEqual(t, elsewhere, 1, "the server's media socket alone")
+}

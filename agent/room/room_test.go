@@ -45,7 +45,13 @@ type server struct {
 
 func startServer(t *testing.T) *server {
 	t.Helper()
-	s := &server{t: t, opts: sfu.Options{Log: testLog(t)}}
+	return startServerAt(t, "")
+}
+
+// startServerAt starts one whose media goes to an address.
+func startServerAt(t *testing.T, mediaIP string) *server {
+	t.Helper()
+	s := &server{t: t, opts: sfu.Options{MediaIP: mediaIP, Log: testLog(t)}}
 	s.start()
 	_, httpPort, err := net.SplitHostPort(s.HTTPAddr())
 	require.NoError(t, err)

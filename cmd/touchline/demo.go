@@ -41,7 +41,8 @@ const (
 func (d *demoCmd) Run(ctx context.Context, a *app) error {
 	cfg := a.cfg
 	d.apply(&cfg.Agent.Console)
-	// The page leads others to the signalling, but their media comes straight to the server.
+	// The page leads others to the signalling, but their media comes straight to the server. Our own camera and
+	// bot reach it from loopback wherever it is on this machine.
 	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)
 	if err != nil {
 		return err
@@ -49,7 +50,6 @@ func (d *demoCmd) Run(ctx context.Context, a *app) error {
 	if ip != "" {
 		a.log.Info().Str("address", ip).Msg("media is open to other machines, as the page is")
 	}
-	local := ip == ""
 	server, err := sfu.New(sfu.Options{MediaIP: ip, Log: a.log})
 	if err != nil {
 		return fmt.Errorf("prepare the LiveKit server: %w", err)
@@ -65,12 +65,12 @@ func (d *demoCmd) Run(ctx context.Context, a *app) error {
 	}
 	camera, err := wiring.NewCamera(wiring.CameraOptions{
 		URL: server.URL(), Keys: keys, Room: demoRoom, Identity: demoCamera, File: source, Seed: d.Seed,
-		LoopbackOnly: local, Log: a.log,
+		LoopbackOnly: true, Log: a.log,
 	})
 	if err != nil {
 		return err
 	}
-	bot, err := wiring.New(wiring.Options{Config: cfg, Keys: keys, BuiltIn: demoCamera, LoopbackOnly: local, Log: a.log})
+	bot, err := wiring.New(wiring.Options{Config: cfg, Keys: keys, BuiltIn: demoCamera, LoopbackOnly: true, Log: a.log})
 	if err != nil {
 		return err
 	}
