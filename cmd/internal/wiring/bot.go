@@ -62,7 +62,7 @@ type Bot struct {
 }
 
 // New builds a bot; nothing runs and nothing connects yet.
-func New(opts Options) (*Bot, error) {
+func New(opts Options) (_ *Bot, err error) {
 	cfg := opts.Config
 	lk := cfg.Agent.LiveKit
 	if opts.Keys == (room.Keys{}) {
@@ -70,12 +70,16 @@ func New(opts Options) (*Bot, error) {
 	}
 	b := &Bot{opts: opts, log: opts.Log}
 
-	var err error
 	if b.engine = opts.Engine; b.engine == nil {
 		if b.engine, err = NewEngine(cfg.Inference, opts.Log); err != nil {
 			return nil, err
 		}
 		b.owned = true
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, b.engine.Close())
+			}
+		}()
 	}
 	b.Room, err = room.New(room.Options{
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
@@ -98,9 +102,11 @@ func New(opts Options) (*Bot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the voice: %w", err)
 	}
-	b.Hub = console.NewHub(console.HubOptions{History: cfg.Agent.History, Log: opts.Log})
+	b.Hub = console.NewHub(console.HubOptions{
+		History: cfg.Agent.History, JPEGQuality: cfg.Media.JPEGQuality, Log: opts.Log,
+	})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
-	b.delayed = &tap{out: b.Room.Relay()}
+	b.delayed = &tap{out: b.Room.Relay(), askKeyFrame: b.Room.Watcher().RequestKeyFrame}
 	b.Session, err = agent.New(agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Inference, Profiles: cfg.Profiles,
 		Model: b.engine.Model, EngineNote: b.engine.Note,
@@ -154,7 +160,7 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 		Config: cfg, Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: sound{b.Voice}, Tokens: b.Tokens,
 		SignalURL: b.opts.Config.Agent.LiveKit.URL, RoomViewers: b.Room.Viewers,
 		Registry: prometheus.NewRegistry(), JPEGQuality: b.opts.Config.Media.JPEGQuality,
-		PictureRate: b.opts.Config.Media.MJPEGFPS, Announce: announce, OnStop: b.Hub.EndStreams, Log: b.log,
+		PictureRate: b.opts.Config.Media.MJPEGFPS, Announce: announce, Log: b.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the page: %w", err)
@@ -235,8 +241,12 @@ func (s steered) Start(source, by string) error {
 	return nil
 }
 
-// Stop implements console.Bot.
-func (s steered) Stop(by string) { s.b.Stop(by) }
+// Stop implements console.Bot. It ends the answers of /api/stream, whoever
+// stopped the commentary.
+func (s steered) Stop(by string) {
+	s.b.Stop(by)
+	s.b.Hub.EndStreams()
+}
 
 // SelectSource implements console.Bot.
 func (s steered) SelectSource(source, by string) error {

@@ -34,7 +34,9 @@ func NewEngine(cfg inference.Config, log zerolog.Logger) (*Engine, error) {
 		log.Info().Msg("engine: scene, which uses no model and says only what it measures in the picture; " +
 			"set inference.engine to remote for a vision-language model")
 		opts.Name, opts.Preload = "scene", true
-		load = func(context.Context, residency.Progress) (inference.Model, error) { return scene.New(scene.Options{}), nil }
+		load = func(context.Context, residency.Progress) (inference.Model, error) {
+			return scene.New(scene.Options{}), nil
+		}
 	case "remote":
 		opts.Name, opts.Preload = "remote", true
 		// Its own checks run now, so that a wrong URL ends the start and not the first look.

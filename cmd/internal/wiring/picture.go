@@ -17,35 +17,58 @@ import (
 type tap struct {
 	out agent.VideoOutput
 
+	// askKeyFrame asks the source for a key frame, for a reader that has lost something.
+	askKeyFrame func()
+
 	mu      sync.Mutex
-	readers map[chan media.EncodedFrame]struct{}
+	readers map[*tapReader]struct{}
+}
+
+// tapReader is one who watches without the room.
+type tapReader struct {
+	frames   chan media.EncodedFrame
+	skipping bool // until the next key frame; guarded by tap.mu
 }
 
 // WriteFrame implements agent.VideoOutput.
 func (t *tap) WriteFrame(f delay.OutFrame) (time.Time, error) {
 	at, err := t.out.WriteFrame(f)
+	lost := false
 	t.mu.Lock()
 	for r := range t.readers {
+		if r.skipping && !f.KeyFrame {
+			continue
+		}
 		select {
-		case r <- f.EncodedFrame:
-		default: // it decodes too slowly: the decoder waits for the next key frame
+		case r.frames <- f.EncodedFrame:
+			r.skipping = false
+		default: // it decodes too slowly, and what follows a gap cannot be decoded
+			lost = lost || !r.skipping
+			r.skipping = true
 		}
 	}
 	t.mu.Unlock()
+	if lost && t.askKeyFrame != nil {
+		t.askKeyFrame()
+	}
 	return at, err
 }
 
+// subscribe begins with a key frame, which it asks for.
 func (t *tap) subscribe() (<-chan media.EncodedFrame, func()) {
-	c := make(chan media.EncodedFrame, 64)
+	r := &tapReader{frames: make(chan media.EncodedFrame, 64), skipping: true}
 	t.mu.Lock()
 	if t.readers == nil {
-		t.readers = map[chan media.EncodedFrame]struct{}{}
+		t.readers = map[*tapReader]struct{}{}
 	}
-	t.readers[c] = struct{}{}
+	t.readers[r] = struct{}{}
 	t.mu.Unlock()
-	return c, func() {
+	if t.askKeyFrame != nil {
+		t.askKeyFrame()
+	}
+	return r.frames, func() {
 		t.mu.Lock()
-		delete(t.readers, c)
+		delete(t.readers, r)
 		t.mu.Unlock()
 	}
 }
@@ -54,9 +77,13 @@ func (t *tap) subscribe() (<-chan media.EncodedFrame, func()) {
 const watchSide = 640
 
 // Delayed implements console.Pictures: it decodes the delayed copy in a process
-// of its own for as long as somebody watches.
+// of its own for as long as somebody watches. It yields nothing when the
+// delayed copy is off.
 func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 	return func(yield func(media.VideoFrame) bool) {
+		if !p.b.opts.Config.Media.Relay {
+			return // there is no delayed copy
+		}
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -78,7 +105,6 @@ func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 		wg.Go(func() { _ = dec.Run(ctx) }) // ends with ctx
 		frames, stop := p.b.delayed.subscribe()
 		defer stop()
-		p.b.Room.Watcher().RequestKeyFrame()
 		for {
 			select {
 			case <-ctx.Done():

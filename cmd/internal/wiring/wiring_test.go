@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,8 @@ import (
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/media"
+	"touchline/media/delay"
 )
 
 // settings of a bot whose room nobody serves.
@@ -55,4 +58,37 @@ func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
 	ready, err := room.ReadToken(grant.Token)
 	require.NoError(t, err)
 	require.Equal(t, "from the token", ready.Room)
+}
+
+// nowhere is a room that takes every picture.
+type nowhere struct{}
+
+func (nowhere) WriteFrame(delay.OutFrame) (time.Time, error) { return time.Time{}, nil }
+
+func TestSlowReaderGoesOnAtAKeyFrame(t *testing.T) {
+	asked := 0
+	tap := wiring.NewTap(nowhere{}, func() { asked++ })
+	frames, stop := wiring.SubscribeTap(tap)
+	defer stop()
+	require.Equal(t, 1, asked, "one who comes needs a key frame")
+	write := func(n int, key bool) {
+		f := delay.OutFrame{EncodedFrame: media.EncodedFrame{PTS: time.Duration(n), KeyFrame: key}}
+		_, err := tap.WriteFrame(f)
+		require.NoError(t, err)
+	}
+	write(-1, false)
+	require.Empty(t, frames, "nothing before the first key frame")
+	for n := range 100 {
+		write(n, n == 0)
+	}
+	require.Equal(t, 2, asked, "asked once for what was lost")
+	for n := range cap(frames) {
+		require.Equal(t, time.Duration(n), (<-frames).PTS)
+	}
+	write(100, false)
+	require.Empty(t, frames, "what follows a gap cannot be decoded")
+	write(101, true)
+	write(102, false)
+	require.Equal(t, time.Duration(101), (<-frames).PTS)
+	require.Equal(t, time.Duration(102), (<-frames).PTS)
 }

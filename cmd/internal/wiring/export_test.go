@@ -1,0 +1,16 @@
+package wiring
+
+import (
+	"touchline/agent"
+	"touchline/media"
+)
+
+// NewTap makes a tap before out.
+func NewTap(out agent.VideoOutput, askKeyFrame func()) agent.VideoOutput {
+	return &tap{out: out, askKeyFrame: askKeyFrame}
+}
+
+// SubscribeTap reads from a tap of NewTap.
+func SubscribeTap(t agent.VideoOutput) (<-chan media.EncodedFrame, func()) {
+	return t.(*tap).subscribe()
+}
