@@ -1,0 +1,123 @@
+package room_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+)
+
+// rateSpan is how long requests are counted.
+const rateSpan = 9 * time.Second
+
+// asked counts the requests for a key frame that reach a camera within rateSpan.
+func (c *testCamera) asked() int {
+	before := c.keyFrames.Load()
+	<-time.After(rateSpan)
+	return int(c.keyFrames.Load() - before)
+}
+
+// nextAsked waits for the next request.
+func (c *testCamera) nextAsked(t *testing.T) {
+	t.Helper()
+	before := c.keyFrames.Load()
+	eventually(t, func() bool { return c.keyFrames.Load() > before }, "a key frame is asked for")
+}
+
+// TestKeyFramesAskedMoreOftenForAViewer counts what reaches the camera: about
+// every 4 s while nobody watches, every second while a person does.
+func TestKeyFramesAskedMoreOftenForAViewer(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	cam := startCamera(t, s, "cam", 640, 360)
+	bot := startBot(t, s, nil)
+	frame(t, bot)
+	pump(t, bot)
+	eventually(t, func() bool { return bot.VideoSID() != "" }, "the delayed picture is published")
+	cam.nextAsked(t) // those of the beginning are over with the first that comes by itself
+	alone := cam.asked()
+	require.Zero(t, bot.Viewers())
+
+	v := joinViewer(t, s, "ann")
+	eventually(t, func() bool { return bot.Viewers() == 1 && len(v.media(bot.VideoSID())) > 0 }, "a viewer is there")
+	watched := cam.asked()
+
+	v.room.Disconnect()
+	eventually(t, func() bool { return bot.Viewers() == 0 }, "the viewer is gone")
+	cam.nextAsked(t)
+	after := cam.asked()
+	t.Logf("requests in %v: %d before, %d with a viewer, %d after", rateSpan, alone, watched, after)
+	require.GreaterOrEqual(t, alone, 1, "pictures can always be decoded again")
+	require.LessOrEqual(t, alone, 4, "every 4 s")
+	require.GreaterOrEqual(t, watched, 6, "every second")
+	require.LessOrEqual(t, watched, 13, "every second")
+	require.GreaterOrEqual(t, after, 1)
+	require.LessOrEqual(t, after, 4, "every 4 s again")
+}
+
+// TestKeyFrameAskedOnPLI has another agent lose our picture: it is no viewer,
+// so the next request would be up to 4 s away.
+func TestKeyFrameAskedOnPLI(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	cam := startCamera(t, s, "cam", 640, 360)
+	bot := startBot(t, s, nil)
+	frame(t, bot)
+	pump(t, bot)
+
+	type delayed struct {
+		track *webrtc.TrackRemote
+		from  *lksdk.RemoteParticipant
+	}
+	picture := make(chan delayed, 1)
+	cb := lksdk.NewRoomCallback()
+	cb.OnTrackSubscribed = func(tr *webrtc.TrackRemote, _ *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
+		if p.Identity() != bot.Identity() {
+			return
+		}
+		if tr.Kind() == webrtc.RTPCodecTypeVideo {
+			picture <- delayed{tr, p}
+		}
+		go func() {
+			for {
+				if _, _, err := tr.ReadRTP(); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	token, err := room.AgentToken(s.keys(), room.Person{Room: "match", Identity: "another agent"})
+	require.NoError(t, err)
+	other := lksdk.NewRoom(cb)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, other.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithDisableTURN()))
+	t.Cleanup(other.Disconnect)
+	var p delayed
+	select {
+	case p = <-picture:
+	case <-ctx.Done():
+		require.FailNow(t, "expected the delayed picture at the other agent")
+	}
+
+	// The beginning asks on its own; a quiet second and a half shows that only
+	// the regular request is left, 4 s after the one before.
+	eventually(t, func() bool {
+		n := cam.keyFrames.Load()
+		<-time.After(1500 * time.Millisecond)
+		return cam.keyFrames.Load() == n
+	}, "nobody asks")
+	require.Zero(t, bot.Viewers())
+	before := cam.keyFrames.Load()
+	lost := time.Now()
+	p.from.WritePLI(p.track.SSRC())
+	eventually(t, func() bool { return cam.keyFrames.Load() > before }, "the camera is asked")
+	took := time.Since(lost)
+	t.Logf("asked %v after the loss", took)
+	require.Less(t, took, time.Second)
+}
