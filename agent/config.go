@@ -122,7 +122,7 @@ func (c Config) Validate() error {
 		check(false, "instruction", fmt.Sprintf("at most %d characters", MaxInstruction), n)
 	}
 	check(c.Frames >= 1 && c.Frames <= 64, "frames_per_look", "between 1 and 64 pictures", c.Frames)
-	check(c.Stride >= 1 && c.Stride <= 256, "frame_stride", "between 1 and 256", c.Stride)
+	check(c.Stride >= 1 && c.Stride <= 64, "frame_stride", "between 1 and 64", c.Stride)
 	check(c.ChangeThreshold >= 0 && c.ChangeThreshold <= 255, "change_threshold", "between 0 and 255", c.ChangeThreshold)
 	check(c.History >= 0 && c.History <= 1000, "history", "between 0 and 1000 comments", c.History)
 	errs = append(errs, c.LiveKit.validate()...)

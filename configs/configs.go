@@ -304,6 +304,9 @@ func (c Config) Validate() error {
 	check(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.MaxDelay.Seconds(), "media.relay_max_seconds",
 		fmt.Sprintf("at least pacing.max_delay (%v), or the picture cannot be held that long", c.Pacing.MaxDelay),
 		c.Media.RelayMaxSeconds)
+	check(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.FixedDelay.Seconds(), "media.relay_max_seconds",
+		fmt.Sprintf("at least pacing.fixed_delay (%v), or the picture cannot be held that long", c.Pacing.FixedDelay),
+		c.Media.RelayMaxSeconds)
 	tokens := c.LookTokens() + promptTokens
 	check(tokens <= c.Inference.MaxInputTokens, "inference.max_input_tokens", fmt.Sprintf(
 		"at least %d for %d pictures and the words around them", tokens, c.Agent.Frames), c.Inference.MaxInputTokens)

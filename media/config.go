@@ -23,7 +23,7 @@ type Config struct {
 	RelayMaxSeconds float64 `yaml:"relay_max_seconds" env:"RELAY_MAX_SECONDS"`
 	// JPEGQuality of snapshots, 1 to 100.
 	JPEGQuality int `yaml:"jpeg_quality" env:"JPEG_QUALITY"`
-	// MJPEGFPS is the rate of /api/mjpeg when the source's own is unknown (1/s).
+	// MJPEGFPS is the most pictures a second that /api/mjpeg sends (1/s).
 	MJPEGFPS float64 `yaml:"mjpeg_fps" env:"MJPEG_FPS"`
 }
 
@@ -64,8 +64,8 @@ func (c Config) Validate() error {
 		check(false, "watch.source", `camera, screen_share or "" for either`, fmt.Sprintf("%q", c.Watch.Source))
 	}
 	// Written as "inside", not as "not outside", so that NaN fails as well.
-	check(c.CaptureFPS > 0 && c.CaptureFPS <= 60, "capture_fps",
-		"over 0 and at most 60 pictures a second", c.CaptureFPS)
+	check(c.CaptureFPS >= 0.1 && c.CaptureFPS <= 30, "capture_fps",
+		"between 0.1 and 30 pictures a second", c.CaptureFPS)
 	check(c.LongSide >= 64 && c.LongSide <= 4096, "long_side", "between 64 and 4096 pixels", c.LongSide)
 	check(c.WindowSize >= 1 && c.WindowSize <= 1024, "window_size", "between 1 and 1024 pictures", c.WindowSize)
 	check(c.RelayMaxBytes >= 1<<20 && c.RelayMaxBytes <= 4<<30, "relay_max_bytes",
