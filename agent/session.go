@@ -185,8 +185,8 @@ func (s *Session) Run(ctx context.Context) error {
 	return err
 }
 
-// windowNeeds is how many pictures a look reaches back, with the extra one taken at the look itself.
-func windowNeeds(cfg Config) int { return (cfg.Frames-1)*cfg.Stride + 2 }
+// windowNeeds is how many pictures a look reaches back over.
+func windowNeeds(cfg Config) int { return (cfg.Frames-1)*cfg.Stride + 1 }
 
 func (s *Session) relays() bool { return s.opts.Video != nil && s.opts.Media.Relay }
 
