@@ -77,6 +77,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		{"faults", "Recovery from faults", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Faults(ctx, 10*time.Second, log)
 		}},
+		{"decode", "Cost of decoding 720p30 and sampling 2 pictures a second", func(ctx context.Context) ([]measure.Row, error) {
+			return measure.Decode(ctx, 20*time.Second, log)
+		}},
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Cost(ctx, botCommand, r.Cost, log)
 		}},
