@@ -225,7 +225,8 @@ func TestControl(t *testing.T) {
 	t.Run("forged senders", func(t *testing.T) {
 		// An agent names another as the sender, in every place that has one.
 		forged := &livekit.DataPacket{ParticipantIdentity: "boss", Value: &livekit.DataPacket_User{User: &livekit.UserPacket{
-			Payload: []byte(`{"method":"stop"}`), Topic: new(room.TopicControl), ParticipantIdentity: "boss",
+			Payload: []byte(`{"method":"stop"}`), Topic: new(room.TopicControl),
+			ParticipantIdentity: "boss", //nolint:staticcheck // deprecated, and a forger does not mind
 		}}}
 		require.NoError(t, forger.room.LocalParticipant.PublishDataPacket(rawForged{forged}, lksdk.WithDataPublishReliable(true)))
 		refused(t, forger.ask(t, `{"method":"stop"}`)) // by then the forged one was seen as well

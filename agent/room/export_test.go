@@ -1,6 +1,8 @@
 package room
 
 import (
+	"bytes"
+	"encoding/json"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
@@ -77,3 +79,37 @@ func PacketsPerStep(n int) int { return packetsPerStep(n) }
 
 // NTPTime reads an NTP time stamp.
 func NTPTime(ntp uint64) time.Time { return ntpTime(ntp) }
+
+// AnswerControl answers one message of the data topic of somebody who may steer, without a room. allowed is
+// whether the sender has an identity that is listed.
+func AnswerControl(bot Steered, payload []byte, allowed bool) (ok bool, code string, answer []byte, err error) {
+	c := &Control{cfg: agent.ControlConfig{Identities: []string{"boss"}}, bot: bot, log: zerolog.Nop(), room: "match"}
+	var req request
+	if err := decode(payload, &req); err != nil {
+		return false, "bad_request", nil, nil
+	}
+	if !allowed {
+		r := c.answer(inbound{payload: payload, from: "boss"}) // a name that the room does not show
+		b, err := json.Marshal(r)
+		return r.OK, replyCode(r), b, err
+	}
+	var p params
+	if len(bytes.TrimSpace(req.Params)) > 0 {
+		if err := decode(req.Params, &p); err != nil {
+			return false, "bad_request", nil, nil
+		}
+	}
+	result, err := c.do(req.Method, p, "room: boss")
+	if err != nil {
+		return false, "bad_request", nil, nil
+	}
+	b, err := json.Marshal(reply{ID: req.ID, OK: true, Result: result})
+	return true, "", b, err
+}
+
+func replyCode(r reply) string {
+	if r.Error == nil {
+		return ""
+	}
+	return r.Error.Code
+}

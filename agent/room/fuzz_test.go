@@ -1,0 +1,43 @@
+package room_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+)
+
+// FuzzControl feeds messages of the data topic: from one who may not, nothing reaches the bot; from one who may,
+// any bytes end in an answer that is JSON or in a refusal.
+func FuzzControl(f *testing.F) {
+	for _, seed := range []string{
+		`{"id":"7","method":"status"}`, `{"method":"set_instruction","params":{"instruction":"the goalkeeper"}}`,
+		`{"method":"clear_instruction"}`, `{"method":"set_profile","params":{"profile":"sports"}}`,
+		`{"method":"update_settings","params":{"settings":{"speech":false,"capture_fps":1e300}}}`,
+		`{"method":"start","params":{"source":"camera:x"}}`, `{"method":"stop","token":"a.b.c"}`,
+		`{"method":"select_source","params":{"source":"scene","token":"x"}}`, `{"method":"fly"}`, `{"method":"stop"} {}`,
+		`{"method":"stop","colour":1}`, `{"method":"set_instruction","params":{"instruction":7}}`, `{`, `[]`, `null`, "", "\xff",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		st := &steered{}
+		ok, code, _, err := room.AnswerControl(st, payload, false)
+		require.NoError(t, err)
+		require.False(t, ok)
+		require.Contains(t, []string{"bad_request", "forbidden"}, code)
+		require.Empty(t, st.all(), "steered by one who may not")
+
+		ok, code, answer, err := room.AnswerControl(st, payload, true)
+		require.NoError(t, err)
+		if ok {
+			require.True(t, json.Valid(answer))
+			require.LessOrEqual(t, len(st.all()), 1)
+			return
+		}
+		require.Equal(t, "bad_request", code)
+		require.Empty(t, st.all())
+	})
+}
