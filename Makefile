@@ -46,7 +46,7 @@ bin/touchline-slim: bin/touchline
 	go build -tags=nolibopusfile,builtinassets,nodemo -o $@ ./cmd/touchline
 
 .PHONY: test
-test: setup-test build test-web ## everything that must hold, in about 15 minutes
+test: setup-test build lint test-web ## everything that must hold, in about 15 minutes
 	go vet ./...
 	TOUCHLINE_BIN=$(CURDIR)/bin go test -timeout 25m -p 1 ./...
 
@@ -70,15 +70,17 @@ bin/touchline-bench: $(GO_SRC) go.mod go.sum
 	go build -o $@ ./cmd/touchline-bench
 
 .PHONY: fuzz
-fuzz: ## each fuzz target for 20 s
-	@for pkg in $$(go list ./...); do \
-		for target in $$(go test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
-			go test -run '^$$' -fuzz "^$$target$$" -fuzztime 20s $$pkg || exit 1; \
+fuzz: setup-test web ## each fuzz target for 20 s
+	@set -e; pkgs=$$(go list ./...); \
+	for pkg in $$pkgs; do \
+		targets=$$(go test -list '^Fuzz' $$pkg); \
+		for target in $$(echo "$$targets" | grep '^Fuzz' || true); do \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime 20s -fuzzminimizetime 10x $$pkg; \
 		done; \
 	done
 
 .PHONY: lint
-lint: bin/golangci-lint web ## golangci-lint, with the import ladder
+lint: setup web bin/golangci-lint ## golangci-lint, with the import ladder
 	./bin/golangci-lint run ./...
 
 bin/golangci-lint:

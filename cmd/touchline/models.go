@@ -10,7 +10,7 @@ import (
 )
 
 type modelsCmd struct {
-	Addresses []string `arg:"" optional:"" help:"Addresses to look at (HOST:PORT or http://HOST:PORT/v1); the usual local ports when none are given."`
+	Addresses []string `arg:"" optional:"" help:"HOST:PORT or http://HOST:PORT/v1 to look at; the usual local ports without."`
 }
 
 // discoverTime bounds the search.
