@@ -5,7 +5,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime/debug"
+	"strings"
+	"time"
 
+	"touchline/cmd/internal/wiring"
+	"touchline/inference/remote"
 	"touchline/inference/voice"
 	"touchline/media/codec"
 )
@@ -13,7 +18,7 @@ import (
 type checkCmd struct{}
 
 // Run prints the settings in force, what they mean, and what is missing.
-func (checkCmd) Run(_ context.Context, a *app) error {
+func (checkCmd) Run(ctx context.Context, a *app) error {
 	fmt.Println("# settings in force")
 	if err := a.cfg.Print(os.Stdout); err != nil {
 		return fmt.Errorf("print the settings: %w", err)
@@ -34,6 +39,19 @@ func (checkCmd) Run(_ context.Context, a *app) error {
 	}
 	path, err := codec.Find("")
 	tell("codec program", err, path)
+	if err == nil {
+		list, err := codecs(ctx, path)
+		tell("codecs", err, list)
+	}
+	switch a.cfg.Inference.Engine {
+	case "remote":
+		found, err := probe(ctx, a)
+		tell("remote engine", err, found)
+	case "minicpmo":
+		tell("engine", wiring.ErrNotBuilt, "")
+	default:
+		tell("engine", nil, a.cfg.Inference.Engine)
+	}
 	synth, err := voice.New(a.cfg.Inference.Voice, a.log)
 	if err == nil {
 		err = synth.Check(a.cfg.Inference.Voice.Language)
@@ -45,11 +63,68 @@ func (checkCmd) Run(_ context.Context, a *app) error {
 	} else {
 		tell("ffmpeg", nil, path)
 	}
-	if lk := a.cfg.Agent.LiveKit; lk.APIKey == "" && lk.Token == "" {
+	lk := a.cfg.Agent.LiveKit
+	tell("LiveKit address", nil, lk.URL)
+	switch {
+	case lk.Token != "":
+		tell("LiveKit keys", nil, "a ready token is set")
+	case lk.APIKey != "":
+		tell("LiveKit keys", nil, "set")
+	default:
 		fmt.Println("optional LiveKit keys: none; `touchline join` needs LIVEKIT_API_KEY and LIVEKIT_API_SECRET, or a token")
+	}
+	if pageBuiltIn() {
+		tell("page", nil, "built in")
+	} else {
+		fmt.Println("optional page: not built in, it is read from the source folder; make build builds it in")
 	}
 	if missing > 0 {
 		return fmt.Errorf("expected nothing to be missing, %d found above", missing)
 	}
 	return nil
+}
+
+// checkTime bounds the look at another program or server.
+const checkTime = 3 * time.Second
+
+// codecs asks the codec program what it can do; it proves its confinement as well.
+func codecs(ctx context.Context, path string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "-check").CombinedOutput()
+	list := strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", "; ")
+	if err != nil {
+		return "", fmt.Errorf("run %s -check: %w: %s", path, err, list)
+	}
+	return list, nil
+}
+
+// probe looks whether the remote server is there and has the model. It sends no picture.
+func probe(ctx context.Context, a *app) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	m, err := remote.New(a.cfg.Inference.Remote, a.cfg.Inference.MaxTokens, a.log)
+	if err != nil {
+		return "", err
+	}
+	health, err := m.Probe(ctx)
+	if err != nil {
+		_ = m.Close() // never fails
+		return "", err
+	}
+	return fmt.Sprintf("%s at %s", health.Model, a.cfg.Inference.Remote.URL), m.Close()
+}
+
+// pageBuiltIn tells whether this program carries the page.
+func pageBuiltIn() bool {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return false
+	}
+	for _, s := range info.Settings {
+		if s.Key == "-tags" {
+			return strings.Contains(s.Value, "builtinassets")
+		}
+	}
+	return false
 }

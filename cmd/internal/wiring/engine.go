@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/rs/zerolog"
@@ -21,6 +22,10 @@ type Engine struct {
 	// Note says in words what the engine cannot do; "" when there is nothing to say.
 	Note string
 }
+
+// ErrNotBuilt is returned for an engine that the settings know and this program does not have.
+var ErrNotBuilt = errors.New("the engine minicpmo is not built yet: set inference.engine to scene, " +
+	"or to remote for a model server that has the same model")
 
 // NewEngine makes the engine that the settings name, kept in memory while
 // somebody uses it, and gives it a voice.
@@ -49,6 +54,8 @@ func NewEngine(cfg inference.Config, log zerolog.Logger) (*Engine, error) {
 		opts.Warm = func(ctx context.Context, m inference.Model, progress residency.Progress) error {
 			return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // load made it
 		}
+	case "minicpmo":
+		return nil, ErrNotBuilt
 	default:
 		return nil, fmt.Errorf("expected inference.engine to be scene or remote, got %q", cfg.Engine)
 	}
