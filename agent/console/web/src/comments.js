@@ -157,7 +157,8 @@ export class Comments {
     const words = make('p', 'words', r.text);
     li.append(head, words);
 
-    const ids = r.frame_ids ?? [];
+    // The pictures of a comment that was never said are not kept.
+    const ids = r.outcome === 'dropped' ? [] : r.frame_ids ?? [];
     if (ids.length > 0) {
       const row = make('div', 'thumbs');
       for (const id of pick(ids, THUMBS)) {
