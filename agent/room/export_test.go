@@ -90,7 +90,7 @@ func AnswerControl(bot Steered, payload []byte, allowed bool) (ok bool, code str
 	}
 	if !allowed {
 		r := c.answer(inbound{payload: payload, from: "boss"}) // a name that the room does not show
-		b, _ := json.Marshal(r) // nil is no JSON, and the test says so
+		b, _ := json.Marshal(r)                                // nil is no JSON, and the test says so
 		return r.OK, replyCode(r), b
 	}
 	var p params
