@@ -360,7 +360,7 @@ func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
 	}
 }
 
-// engineFrames of an utterance as the page wants to see them.
+// seenFrames are the pictures of a look as the page wants to see them.
 func seenFrames(frames []window.Frame) []SeenFrame {
 	out := make([]SeenFrame, len(frames))
 	for i, f := range frames {

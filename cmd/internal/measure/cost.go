@@ -32,29 +32,40 @@ func UsageOf(pid int) (Usage, error) {
 	if err != nil {
 		return u, err
 	}
+	pids, err := children(pid)
+	if err != nil {
+		return u, err
+	}
+	for _, child := range pids {
+		cu, err := UsageOf(child)
+		if err != nil {
+			continue // the child has ended
+		}
+		u.CPU += cu.CPU
+		u.RSS += cu.RSS
+	}
+	return u, nil
+}
+
+// children are the living children of a process, of all its threads.
+func children(pid int) ([]int, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
-		return u, fmt.Errorf("list the children of %d: %w", pid, err)
+		return nil, fmt.Errorf("list the children of %d: %w", pid, err)
 	}
+	var pids []int
 	for _, t := range tasks {
 		b, err := os.ReadFile(t)
 		if err != nil {
 			continue // the thread has ended
 		}
 		for _, f := range strings.Fields(string(b)) {
-			child, err := strconv.Atoi(f)
-			if err != nil {
-				continue
+			if child, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, child)
 			}
-			cu, err := UsageOf(child)
-			if err != nil {
-				continue // the child has ended
-			}
-			u.CPU += cu.CPU
-			u.RSS += cu.RSS
 		}
 	}
-	return u, nil
+	return pids, nil
 }
 
 func usageOfOne(pid int) (Usage, error) {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -118,30 +117,21 @@ func (s *Stage) restartServer(ctx context.Context) error {
 // killDecoder kills the codec process that the bot decodes with: of this
 // process's children the one that was started first.
 func killDecoder() error {
-	tasks, err := filepath.Glob("/proc/self/task/*/children")
+	pids, err := children(os.Getpid())
 	if err != nil {
 		return err
 	}
 	oldest, since := 0, int64(0)
-	for _, t := range tasks {
-		b, err := os.ReadFile(t)
-		if err != nil {
-			continue // the thread has ended
+	for _, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || !strings.Contains(string(stat), "(touchline-code") { // names are cut at 15 characters
+			continue
 		}
-		for _, f := range strings.Fields(string(b)) {
-			pid, err := strconv.Atoi(f)
-			if err != nil {
-				continue
-			}
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			if err != nil || !strings.Contains(string(stat), "(touchline-code") { // names are cut at 15 characters
-				continue
-			}
-			fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-			const startTime = 19 // proc(5), of what follows the name
-			if at, err := strconv.ParseInt(fields[startTime], 10, 64); err == nil && (oldest == 0 || at < since || at == since && pid < oldest) {
-				oldest, since = pid, at
-			}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		const startTime = 19 // proc(5), of what follows the name
+		at, err := strconv.ParseInt(fields[startTime], 10, 64)
+		if err == nil && (oldest == 0 || at < since || at == since && pid < oldest) {
+			oldest, since = pid, at
 		}
 	}
 	if oldest == 0 {

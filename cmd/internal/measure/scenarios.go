@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -126,7 +127,7 @@ func (r AlignmentResult) Rows(pauseOff time.Duration) []Row {
 		Check("bot's own figure differs by at most", ms(Quantile(differ, 1)), 40, "ms"),
 		Check("settled D", settled.Seconds(), Quantile(ready, 0.95).Seconds()+0.5, "s"),
 		Check("dropped", 100*float64(dropped)/float64(max(len(r.Records)-unsettled, 1)), 1, "%"),
-		Note("late (over 100 ms)", fmt.Sprintf("%d", late)),
+		Note("late (over 100 ms)", strconv.Itoa(late)),
 		Note("silence between comments p50", fmt.Sprintf("%.0f ms", ms(Quantile(r.Gaps, 0.5)))),
 		CheckRange("silence between comments p05", ms(Quantile(r.Gaps, 0.05)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
 		CheckRange("silence between comments p95", ms(Quantile(r.Gaps, 0.95)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
@@ -188,7 +189,7 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 		last = p
 	}
 	return []Row{
-		Note("pictures seen", fmt.Sprintf("%d", n)),
+		Note("pictures seen", strconv.Itoa(n)),
 		Check("longest gap between pictures, D 2 -> 5 -> 2 s", ms(gap), 100, "ms"),
 		Check("timestamps going back", float64(back), 0, ""),
 		Check("frames lost", float64(lost-unread), 0, ""),
@@ -268,7 +269,7 @@ func Relay(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row
 		Check("frames lost", float64(lost-unread), 0, ""),
 		Check("packets lost", float64(seen.Lost), 0, ""),
 		Check("first viewer after none sees a picture after", first.Seconds(), 2+1.5, "s"),
-		Check("late viewer sees a picture after, worst of "+fmt.Sprint(len(late)), slices.Max(late).Seconds(), 1.5, "s"),
+		Check("late viewer sees a picture after, worst of "+strconv.Itoa(len(late)), slices.Max(late).Seconds(), 1.5, "s"),
 	}, s.Errors()
 }
 
@@ -323,7 +324,8 @@ func Instruction(ctx context.Context, log zerolog.Logger) ([]Row, error) {
 				return err
 			}
 			look := engine.Looks()[before]
-			rows = append(rows, Check("new instruction while "+state+": next look after", ms(look.At.Sub(sent)), ms(frame+50*time.Millisecond), "ms"))
+			rows = append(rows, Check("new instruction while "+state+": next look after",
+				ms(look.At.Sub(sent)), ms(frame+50*time.Millisecond), "ms"))
 			if state == "mid-speech" {
 				if err := Wait(ctx, 1500*time.Millisecond); err != nil {
 					return err

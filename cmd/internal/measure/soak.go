@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -62,7 +63,7 @@ func Soak(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row,
 	}
 	hours := time.Since(start).Hours()
 	return []Row{
-		Note("comments", fmt.Sprintf("%d", len(errs))),
+		Note("comments", strconv.Itoa(len(errs))),
 		Check("alignment error p95 (the bot's figure)", ms(Quantile(errs, 0.95)), 100, "ms"),
 		Note("comments dropped or failed", fmt.Sprintf("%d", lost)),
 		Note("memory at the start and at the end", fmt.Sprintf("%d MB, %d MB", before.RSS>>20, after.RSS>>20)),
