@@ -64,8 +64,10 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 	}
 	return []part{
 		{"alignment", "Alignment, model latency 0.4 to 3 s at random, 640x360", align(400*time.Millisecond, 3*time.Second, 300*time.Millisecond)},
-		{"steady", "Alignment, model latency steady at 1.2 s, 640x360",
-			align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond)},
+		{
+			"steady", "Alignment, model latency steady at 1.2 s, 640x360",
+			align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond),
+		},
 		{"delay", "D forced 2 -> 5 -> 2 s", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.ForcedDelay(ctx, 3*time.Second, log)
 		}},

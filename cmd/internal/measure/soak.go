@@ -65,7 +65,7 @@ func Soak(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row,
 	return []Row{
 		Note("comments", strconv.Itoa(len(errs))),
 		Check("alignment error p95 (the bot's figure)", ms(Quantile(errs, 0.95)), 100, "ms"),
-		Note("comments dropped or failed", fmt.Sprintf("%d", lost)),
+		Note("comments dropped or failed", strconv.Itoa(lost)),
 		Note("memory at the start and at the end", fmt.Sprintf("%d MB, %d MB", before.RSS>>20, after.RSS>>20)),
 		Note("memory slope", fmt.Sprintf("%.1f MB/h", float64(after.RSS-before.RSS)/1e6/hours)),
 		Check("goroutines more than at the start", float64(runtime.NumGoroutine()-routines), 20, ""),
