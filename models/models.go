@@ -1,0 +1,124 @@
+// Package models is the vocabulary of model files: a checkpoint is what is
+// published (a Source of named tensors), a bundle is what the engine runs (a
+// folder of ONNX graphs with a Manifest).
+//
+// Its folders make the one from the other: checkpoint and safetensors read,
+// quant rounds weights, graph describes the networks, onnx writes them,
+// convert puts a bundle together, hub downloads.
+package models
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Type is the element type of a tensor.
+type Type uint8
+
+// The types that occur in checkpoints and bundles.
+const (
+	Float32 Type = iota + 1
+	Float16
+	BFloat16
+	Int64
+	Int32
+	Uint8
+	Int8
+)
+
+var typeNames = [...]string{"", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "int8"} //nolint:gochecknoglobals // a table
+
+// String names the type as the manifest does.
+func (t Type) String() string {
+	if int(t) < len(typeNames) && t != 0 {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("Type(%d)", uint8(t))
+}
+
+// MarshalText writes the name.
+func (t Type) MarshalText() ([]byte, error) {
+	if t == 0 || int(t) >= len(typeNames) {
+		return nil, fmt.Errorf("expected a tensor type, is %d", uint8(t))
+	}
+	return []byte(t.String()), nil
+}
+
+// UnmarshalText reads the name.
+func (t *Type) UnmarshalText(b []byte) error {
+	i := slices.Index(typeNames[1:], string(b))
+	if i < 0 {
+		return fmt.Errorf("expected one of %q, is %q", typeNames[1:], b)
+	}
+	*t = Type(i + 1)
+	return nil
+}
+
+// Size of one element in bytes.
+func (t Type) Size() int {
+	switch t {
+	case Int64:
+		return 8
+	case Float32, Int32:
+		return 4
+	case Float16, BFloat16:
+		return 2
+	}
+	return 1
+}
+
+// TensorInfo says what a tensor holds.
+type TensorInfo struct {
+	Type  Type
+	Shape []int // row-major; empty for a scalar
+}
+
+// Rows and Cols see the tensor as a matrix: all dimensions but the first are
+// folded into the columns. A vector is one column per element: n rows of 1.
+func (t TensorInfo) Rows() int {
+	if len(t.Shape) == 0 {
+		return 1
+	}
+	return t.Shape[0]
+}
+
+// Cols is the number of elements of one row.
+func (t TensorInfo) Cols() int {
+	n := 1
+	for _, d := range t.Shape[min(1, len(t.Shape)):] {
+		n *= d
+	}
+	return n
+}
+
+// Source is a checkpoint: named tensors and the files that go with them.
+// Safe for concurrent use.
+type Source interface {
+	// Names of all tensors, sorted. A linear layer stored in int4 (AWQ)
+	// appears once, under the name of its plain weight ("….q_proj.weight").
+	Names() []string
+	// Info of a tensor; false if there is none of that name.
+	Info(name string) (TensorInfo, bool)
+	// Rows reads rows [from, to) of a tensor as float32 into dst, which must
+	// have (to-from)*Cols elements. An int4 layer is dequantised.
+	Rows(dst []float32, name string, from, to int) error
+	// Packed returns the int4 form of a layer if the checkpoint has it.
+	Packed(name string) (PackedLinear, bool)
+	// File returns a small file of the checkpoint: "config.json",
+	// "tokenizer.json", … ; fs.ErrNotExist if it lacks it.
+	File(name string) ([]byte, error)
+	// Origin says where it came from and what it was made of.
+	Origin() Origin
+	Close() error
+}
+
+// PackedLinear is a linear layer with N outputs and K inputs in 4 bits, with
+// zero points, as MatMulNBits wants it. Rows are outputs.
+type PackedLinear interface {
+	// Dims returns outputs, inputs and the block (inputs per scale).
+	Dims() (n, k, block int)
+	// Rows reads outputs [from, to): quants [rows, K/block, block/2], low
+	// nibble first; scales as the bits of float16 [rows, K/block]; zero points
+	// [rows, ceil(K/block/2)], low nibble first.
+	Rows(quants []byte, scales []uint16, zeros []byte, from, to int) error
+}
