@@ -1,36 +1,48 @@
 // Package graph describes the networks of a bundle as ONNX graphs: the
 // vision tower with its resampler, the decoder and the embedding lookup, a
 // file each. A description names each weight and the rule by which its bytes
-// come from the checkpoint's tensors; package convert carries the rules out.
+// come from the checkpoint's tensors; package convert carries the rules out
+// and then asks the description for the ONNX file.
+//
+// It reads no weights and writes no files.
 package graph
 
-import "touchline/models"
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"touchline/models"
+)
 
 // Rule says how the bytes of a weight are made.
 type Rule uint8
 
-// The rules. "Stacked" means: the rows of all Sources one after another.
+// The rules. "Stacked" means: the rows of all Sources one after another, cut
+// to [From, To) if To is set, then spread as RowGroup and ColGroup say.
 const (
 	// RuleCopy writes the stacked sources as they are, in Type.
 	RuleCopy Rule = iota
 	// RuleTranspose writes the stacked sources [N,K] as [K,N] in Type.
 	RuleTranspose
 	// RuleQuants, RuleScales and RuleZeros are three views of one rounding of
-	// the stacked sources [N,K] to Bits in blocks of Block inputs:
-	// quants Uint8 [N, K/Block, Block*Bits/8] (low nibble first),
-	// scales in Type [N*K/Block], zero points Uint8 [N * ceil(K/Block*Bits/8)].
-	// Where the checkpoint itself is packed (models.PackedLinear) and Packed
-	// is set, they are repacked without loss.
+	// the stacked sources [N,K] to Bits in blocks of Block inputs (the last
+	// one filled up with zeros), with nb = ceil(K/Block):
+	// quants Uint8 [N, nb, Block*Bits/8] (low nibble first),
+	// scales in Type [N*nb], zero points Uint8 [N*ceil(nb*Bits/8)].
+	// Without RuleZeros the rounding is symmetric: the zero is 2^(Bits-1).
+	// Scales are rounded to float16 in every Type, so that all devices run
+	// the same weights. Where Packed is set the checkpoint itself is packed
+	// (models.PackedLinear) and is repacked without loss.
 	RuleQuants
 	RuleScales
 	RuleZeros
-	// RuleValue writes Value, which the description itself computed.
+	// RuleValue writes Floats or Ints, which the description itself computed.
 	RuleValue
-	// RuleRepeat writes the stacked sources Count times (a vector per head).
-	RuleRepeat
 )
 
-// Weight is one initializer of a graph.
+// Weight is one initializer of a graph that lies in a data file.
 type Weight struct {
 	Name  string
 	Type  models.Type
@@ -38,13 +50,92 @@ type Weight struct {
 	Rule  Rule
 	// Sources are tensors of the checkpoint, in order.
 	Sources []string
+	// From and To cut the stacked rows; To = 0 takes all.
+	From, To int
 	// Scale multiplies float values before they are written; 0 means 1.
 	Scale float64
+	// RowPad rows of zeros follow every RowGroup stacked rows, ColPad columns
+	// of zeros every ColGroup columns (heads or layers made wider, so that a
+	// faster kernel takes them). A group of 0 pads nothing.
+	RowGroup, RowPad int
+	ColGroup, ColPad int
 	// Bits, Block and Packed belong to RuleQuants, RuleScales and RuleZeros.
 	Bits, Block int
 	Packed      bool
-	Count       int // of RuleRepeat
-	// Value of RuleValue, float32 or int64 by Type (float types take Floats).
+	// Values of RuleValue: float types take Floats, Int64 takes Ints.
 	Floats []float32
 	Ints   []int64
+}
+
+// Elements is the number of elements of the weight.
+func (w Weight) Elements() int64 {
+	n := int64(1)
+	for _, d := range w.Shape {
+		n *= int64(d)
+	}
+	return n
+}
+
+// Bytes is the size of the weight in a data file.
+func (w Weight) Bytes() int64 { return w.Elements() * int64(w.Type.Size()) }
+
+// Key is equal for weights that have the same bytes, in whatever graph and
+// under whatever name they are: such weights need storing only once.
+func (w Weight) Key() string {
+	value := sha256.New()
+	for _, f := range w.Floats {
+		_ = binary.Write(value, binary.LittleEndian, math.Float32bits(f))
+	}
+	for _, i := range w.Ints {
+		_ = binary.Write(value, binary.LittleEndian, i)
+	}
+	return fmt.Sprintf("%v %v %d %q %d:%d %g %d+%d %d+%d %d/%d %t %x", w.Type, w.Shape, w.Rule, w.Sources,
+		w.From, w.To, w.Scale, w.RowGroup, w.RowPad, w.ColGroup, w.ColPad, w.Bits, w.Block, w.Packed, value.Sum(nil))
+}
+
+// Options choose among the forms of one network.
+type Options struct {
+	// Device and Weights of the graph. On the CPU all floats are float32; on
+	// CUDA float16. WeightsInt4 is for the decoder alone.
+	Device  models.Device
+	Weights models.Weights
+	// Block is the inputs per scale of the int4 layers: 16, 32, 64 or 128.
+	// 0 means 32.
+	Block int
+	// ZeroPoints says that the int4 layers come packed from the checkpoint
+	// (AWQ), with zero points and in its Block.
+	ZeroPoints bool
+	// Head is the bits of an int4 decoder's vocabulary matrix: 4 or 8
+	// (symmetric, in blocks of 32). 0 means 8.
+	Head int
+	// Check adds the outputs of the conformance check.
+	Check bool
+}
+
+// Location is where the bytes of a weight lie.
+type Location struct {
+	File   string // in the folder of the graph
+	Offset int64  // a multiple of 4096
+	Length int64
+}
+
+// Description is a network as a graph: what it takes, what it gives and the
+// weights it needs.
+type Description struct {
+	Kind    models.Kind
+	Options Options // with the defaults filled in
+	Inputs  []models.Port
+	Outputs []models.Port
+	Weights []Weight // of unique names
+
+	net *network
+}
+
+// WeightBytes is the size of all weights.
+func (d *Description) WeightBytes() int64 {
+	var n int64
+	for _, w := range d.Weights {
+		n += w.Bytes()
+	}
+	return n
 }
