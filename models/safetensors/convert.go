@@ -1,0 +1,158 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"runtime/debug"
+
+	"touchline/models"
+)
+
+// Rows reads rows [from, to) as float32 into dst, which must have
+// (to-from)*Cols elements. The tensor must be of a float type; every value of
+// those is a float32 exactly.
+func (t Tensor) Rows(dst []float32, from, to int) error {
+	rows, cols := t.TensorInfo.Rows(), t.Cols()
+	if from < 0 || to < from || to > rows {
+		return t.errorf("expected rows within 0 to %d, is %d to %d", rows, from, to)
+	}
+	if len(dst) != (to-from)*cols {
+		return t.errorf("expected room for %d values (%d rows of %d), has %d", (to-from)*cols, to-from, cols, len(dst))
+	}
+	var convert func([]float32, []byte)
+	switch t.Type { //nolint:exhaustive // the float types
+	case models.Float32:
+		convert = fromFloat32
+	case models.BFloat16:
+		convert = fromBFloat16
+	case models.Float16:
+		convert = fromFloat16
+	default:
+		return t.errorf("expected dtype F32, F16 or BF16, is %s", t.DType)
+	}
+	width := cols * t.Type.Size()
+	return guard(t.file, func() error {
+		convert(dst, t.Data[from*width:to*width])
+		return nil
+	})
+}
+
+// Floats reads the whole tensor as float32.
+func (t Tensor) Floats() ([]float32, error) {
+	rows := t.TensorInfo.Rows()
+	dst := make([]float32, rows*t.Cols())
+	return dst, t.Rows(dst, 0, rows)
+}
+
+// Ints reads a whole tensor of whole numbers.
+func (t Tensor) Ints() ([]int64, error) {
+	dst := make([]int64, t.TensorInfo.Rows()*t.Cols())
+	d := t.Data
+	err := guard(t.file, func() error {
+		switch t.Type { //nolint:exhaustive // the whole numbers
+		case models.Int64:
+			for i := range dst {
+				dst[i] = int64(binary.LittleEndian.Uint64(d[8*i:])) //nolint:gosec // the same bits
+			}
+		case models.Int32:
+			for i := range dst {
+				dst[i] = int64(int32(binary.LittleEndian.Uint32(d[4*i:]))) //nolint:gosec // the same bits
+			}
+		case models.Uint8:
+			for i := range dst {
+				dst[i] = int64(d[i])
+			}
+		case models.Int8:
+			for i := range dst {
+				dst[i] = int64(int8(d[i])) //nolint:gosec // the same bits
+			}
+		default:
+			return t.errorf("expected dtype I64, I32, U8 or I8, is %s", t.DType)
+		}
+		return nil
+	})
+	return dst, err
+}
+
+func (t Tensor) errorf(format string, args ...any) error {
+	return fmt.Errorf("%s: tensor %q: %w", t.file, t.Name, fmt.Errorf(format, args...))
+}
+
+// guard turns a fault of the memory map into an error: the file was cut short
+// after it was opened, or its disk fails.
+func guard(file string, read func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case interface{ Addr() uintptr }: // of a fault, see debug.SetPanicOnFault
+			err = fmt.Errorf("%s: cannot be read: it was cut short while in use, or its disk fails", file)
+		default:
+			panic(r)
+		}
+	}()
+	return read()
+}
+
+func fromFloat32(dst []float32, src []byte) {
+	src = src[:4*len(dst)]
+	for len(dst) >= 2 {
+		v := binary.LittleEndian.Uint64(src)
+		dst[0] = math.Float32frombits(uint32(v)) //nolint:gosec // the lower half
+		dst[1] = math.Float32frombits(uint32(v >> 32))
+		dst, src = dst[2:], src[8:]
+	}
+	if len(dst) == 1 {
+		dst[0] = math.Float32frombits(binary.LittleEndian.Uint32(src))
+	}
+}
+
+// fromBFloat16: the upper half of a float32.
+func fromBFloat16(dst []float32, src []byte) {
+	src = src[:2*len(dst)]
+	for len(dst) >= 4 {
+		v := binary.LittleEndian.Uint64(src)
+		d := dst[:4]
+		d[0] = math.Float32frombits(uint32(v) << 16) //nolint:gosec // the lower half
+		d[1] = math.Float32frombits(uint32(v) & 0xffff0000)
+		d[2] = math.Float32frombits(uint32(v>>32) << 16)
+		d[3] = math.Float32frombits(uint32(v>>32) & 0xffff0000)
+		dst, src = dst[4:], src[8:]
+	}
+	for i := range dst {
+		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+	}
+}
+
+func fromFloat16(dst []float32, src []byte) {
+	src = src[:2*len(dst)]
+	for len(dst) >= 4 {
+		v := binary.LittleEndian.Uint64(src)
+		d := dst[:4]
+		d[0] = Float16(uint16(v)) //nolint:gosec // the lowest quarter
+		d[1] = Float16(uint16(v >> 16))
+		d[2] = Float16(uint16(v >> 32))
+		d[3] = Float16(uint16(v >> 48))
+		dst, src = dst[4:], src[8:]
+	}
+	for i := range dst {
+		dst[i] = Float16(binary.LittleEndian.Uint16(src[2*i:]))
+	}
+}
+
+// Float16 is the value of a half-precision number given by its bits, exact for
+// all of them, subnormals included.
+func Float16(h uint16) float32 {
+	const (
+		two112 = 0x1p112   // 2^(127-15): what the exponents' biases differ by
+		inf    = 31 << 23  // exponent of infinities and NaN, shifted
+		infF32 = 255 << 23 // and as float32 has it
+	)
+	magnitude := uint32(h&0x7fff) << 13
+	v := math.Float32bits(math.Float32frombits(magnitude) * two112)
+	if magnitude >= inf {
+		v = magnitude | infF32
+	}
+	return math.Float32frombits(v | uint32(h&0x8000)<<16)
+}

@@ -1,0 +1,282 @@
+package safetensors
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"touchline/models"
+)
+
+// entry is what the header says of a tensor.
+type entry struct {
+	name       string
+	dtype      string
+	shape      []int
+	begin, end uint64
+}
+
+// known says how wide the elements of a dtype are, and which of them package
+// models has a name for.
+func known(dtype string) (t models.Type, size uint64) {
+	switch dtype {
+	case "F32":
+		return models.Float32, 4
+	case "F16":
+		return models.Float16, 2
+	case "BF16":
+		return models.BFloat16, 2
+	case "I64":
+		return models.Int64, 8
+	case "I32":
+		return models.Int32, 4
+	case "U8":
+		return models.Uint8, 1
+	case "I8":
+		return models.Int8, 1
+	case "F64", "U64", "C64":
+		return 0, 8
+	case "U32":
+		return 0, 4
+	case "I16", "U16":
+		return 0, 2
+	case "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0":
+		return 0, 1
+	}
+	return 0, 0
+}
+
+// dtypeOf is the reverse of known.
+func dtypeOf(t models.Type) (string, bool) {
+	switch t {
+	case models.Float32:
+		return "F32", true
+	case models.Float16:
+		return "F16", true
+	case models.BFloat16:
+		return "BF16", true
+	case models.Int64:
+		return "I64", true
+	case models.Int32:
+		return "I32", true
+	case models.Uint8:
+		return "U8", true
+	case models.Int8:
+		return "I8", true
+	}
+	return "", false
+}
+
+func parse(name string, content []byte) (*File, error) {
+	if len(content) < 8 {
+		return nil, fmt.Errorf("%s: truncated: expected at least 8 bytes, has %d", name, len(content))
+	}
+	n := binary.LittleEndian.Uint64(content)
+	if n > MaxHeader {
+		return nil, fmt.Errorf("%s: header length: expected at most %d bytes, is %d: not a safetensors file?", name, MaxHeader, n)
+	}
+	if n > uint64(len(content)-8) {
+		return nil, fmt.Errorf("%s: truncated: the header has %d bytes, the file only %d", name, n, len(content)-8)
+	}
+	f := &File{name: name, data: content[8+n:], tensors: map[string]Tensor{}}
+	entries, err := f.header(content[8 : 8+n])
+	if err != nil {
+		return nil, fmt.Errorf("%s: header: %w", name, err)
+	}
+	if err := f.place(entries); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return f, nil
+}
+
+// header reads the JSON, refusing what encoding/json would let pass:
+// repeated names and text behind the end.
+func (f *File) header(text []byte) ([]entry, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	var entries []entry
+	seen := map[string]bool{}
+	err := object(d, func(key string) error {
+		if seen[key] {
+			return fmt.Errorf("tensor %q: named twice", key)
+		}
+		seen[key] = true
+		if key == "__metadata__" {
+			return f.readMetadata(d)
+		}
+		e, err := readEntry(d, key)
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", key, err)
+		}
+		entries = append(entries, e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if rest := bytes.Trim(text[d.InputOffset():], " \n\r\t"); len(rest) != 0 {
+		return nil, fmt.Errorf("%d bytes behind the end of the JSON", len(rest))
+	}
+	return entries, nil
+}
+
+// object reads a JSON object and calls value for each key, which has to
+// consume the value.
+func object(d *json.Decoder, value func(key string) error) error {
+	t, err := d.Token()
+	if err != nil {
+		return fmt.Errorf("expected a JSON object: %w", err)
+	}
+	if t != json.Delim('{') {
+		return fmt.Errorf("expected a JSON object, is %v", t)
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		key, ok := t.(string)
+		if !ok {
+			return fmt.Errorf("expected a key, is %v", t)
+		}
+		if err := value(key); err != nil {
+			return err
+		}
+	}
+	_, err = d.Token()
+	return err
+}
+
+func (f *File) readMetadata(d *json.Decoder) error {
+	f.metadata = map[string]string{}
+	return object(d, func(key string) error {
+		if _, ok := f.metadata[key]; ok {
+			return fmt.Errorf("__metadata__: %q is named twice", key)
+		}
+		var s string
+		if err := d.Decode(&s); err != nil {
+			return fmt.Errorf("__metadata__: %q: expected text: %w", key, err)
+		}
+		f.metadata[key] = s
+		return nil
+	})
+}
+
+func readEntry(d *json.Decoder, name string) (entry, error) {
+	e := entry{name: name}
+	var shape, offsets []uint64
+	seen := map[string]bool{}
+	err := object(d, func(key string) error {
+		if seen[key] {
+			return fmt.Errorf("%s: given twice", key)
+		}
+		seen[key] = true
+		var err error
+		switch key {
+		case "dtype":
+			err = d.Decode(&e.dtype)
+		case "shape":
+			err = d.Decode(&shape)
+		case "data_offsets":
+			err = d.Decode(&offsets)
+		default:
+			return fmt.Errorf("unknown field %q", key)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return e, err
+	}
+	for _, field := range []string{"dtype", "shape", "data_offsets"} {
+		if !seen[field] {
+			return e, fmt.Errorf("%s: missing", field)
+		}
+	}
+	if e.dtype == "" {
+		return e, errors.New("dtype: expected a name, is empty")
+	}
+	if len(offsets) != 2 {
+		return e, fmt.Errorf("data_offsets: expected 2 numbers, has %d", len(offsets))
+	}
+	if shape == nil {
+		return e, errors.New("shape: expected a list, is null")
+	}
+	if len(shape) > maxDims {
+		return e, fmt.Errorf("shape: expected at most %d dimensions, has %d", maxDims, len(shape))
+	}
+	e.begin, e.end = offsets[0], offsets[1]
+	return e, e.checkSize(shape)
+}
+
+// checkSize compares the shape with the offsets.
+func (e *entry) checkSize(shape []uint64) error {
+	if e.begin > e.end {
+		return fmt.Errorf("data_offsets: %d to %d runs backwards", e.begin, e.end)
+	}
+	_, size := known(e.dtype)
+	if size == 0 {
+		size = 1 // of a dtype that we do not know: no more than that the numbers are sane
+	}
+	// The product without its zeros must fit as well: readers multiply parts of shapes.
+	count, empty := size, false
+	for _, dim := range shape {
+		if dim == 0 {
+			empty = true
+			dim = 1
+		}
+		hi, lo := bits.Mul64(count, dim)
+		if hi != 0 || lo > math.MaxInt64 || dim > math.MaxInt {
+			return fmt.Errorf("shape: %d overflows", shape)
+		}
+		count = lo
+	}
+	if empty {
+		count = 0
+	}
+	if _, size := known(e.dtype); size != 0 && e.end-e.begin != count {
+		return fmt.Errorf("data_offsets: expected %d bytes for shape %d of %s, has %d", count, shape, e.dtype, e.end-e.begin)
+	}
+	e.shape = make([]int, len(shape))
+	for i, dim := range shape {
+		e.shape[i] = int(dim) //nolint:gosec // at most MaxInt
+	}
+	return nil
+}
+
+// place checks that the tensors cover the data exactly, and cuts it up.
+func (f *File) place(entries []entry) error {
+	slices.SortFunc(entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name))
+	})
+	var at uint64
+	before := ""
+	for _, e := range entries {
+		switch {
+		case e.end > uint64(len(f.data)):
+			return fmt.Errorf("truncated: tensor %q ends at byte %d of the data, the file has only %d", e.name, e.end, len(f.data))
+		case e.begin < at:
+			return fmt.Errorf("tensor %q: data_offsets: overlaps with %q", e.name, before)
+		case e.begin > at:
+			return fmt.Errorf("tensor %q: data_offsets: leaves a hole of %d bytes before it", e.name, e.begin-at)
+		}
+		at, before = e.end, e.name
+		t, _ := known(e.dtype)
+		f.order = append(f.order, e.name)
+		f.tensors[e.name] = Tensor{
+			TensorInfo: models.TensorInfo{Type: t, Shape: e.shape},
+			Name:       e.name, DType: e.dtype, Data: f.data[e.begin:e.end:e.end], file: f.name,
+		}
+	}
+	if at != uint64(len(f.data)) {
+		return fmt.Errorf("%d bytes behind the last tensor", uint64(len(f.data))-at)
+	}
+	return nil
+}
