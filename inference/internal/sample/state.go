@@ -1,0 +1,96 @@
+package sample
+
+import "math/rand/v2"
+
+// State is what one answer's draws depend on: its rules, the ids generated so
+// far, its random numbers. It belongs to one goroutine at a time.
+type State struct {
+	set       Settings
+	vocab     int
+	generated int
+	ids       []int32 // for the window: all ids of this answer
+	chunk     int     // where in ids the chunk under way begins
+	seen      *Set    // what the penalty sees
+	distinct  []int32 // the same, as a list
+	source    rand.PCG
+	uniform   func() float64
+}
+
+// NewState returns a state for a vocabulary of that size. Reset before use.
+func NewState(vocab int) *State {
+	s := &State{
+		vocab: vocab, seen: NewSet(vocab), ids: make([]int32, 0, 1024), distinct: make([]int32, 0, 1024),
+	}
+	random := rand.New(&s.source)
+	s.uniform = random.Float64
+	return s
+}
+
+// Reset begins a new answer. Equal seeds give equal draws.
+func (s *State) Reset(set Settings, seed, stream uint64) {
+	s.set = set
+	s.generated, s.chunk = 0, 0
+	s.ids = s.ids[:0]
+	s.forget()
+	s.source.Seed(seed, stream)
+}
+
+// Settings are those of the last Reset.
+func (s *State) Settings() *Settings { return &s.set }
+
+func (s *State) forget() {
+	for _, id := range s.distinct {
+		s.seen.remove(id)
+	}
+	s.distinct = s.distinct[:0]
+}
+
+// Accept notes an id as generated. Ids outside the vocabulary are not counted.
+func (s *State) Accept(id int32) {
+	if id < 0 || int(id) >= s.vocab {
+		return
+	}
+	s.generated++
+	if s.set.Window > 0 {
+		s.ids = append(s.ids, id)
+	}
+	if s.seen.add(id) {
+		s.distinct = append(s.distinct, id)
+	}
+}
+
+// NewChunk begins a chunk: of the ids before it, the penalty now sees the
+// last Window. Without a Window it does nothing.
+func (s *State) NewChunk() {
+	if s.set.Window == 0 {
+		return
+	}
+	s.chunk = len(s.ids)
+	s.forget()
+	for _, id := range s.ids[max(0, s.chunk-s.set.Window):] {
+		if s.seen.add(id) {
+			s.distinct = append(s.distinct, id)
+		}
+	}
+}
+
+// Generated is how many ids were accepted since Reset.
+func (s *State) Generated() int { return s.generated }
+
+// barred tells whether the stop ids may not be chosen yet.
+func (s *State) barred() bool { return s.generated < s.set.MinTokens }
+
+// adjust lays the repetition penalty on the logit of id.
+func (s *State) adjust(id int32, v float32) float32 {
+	if s.set.RepetitionPenalty != 1 && s.seen.Has(id) {
+		v = penalise(v, s.set.RepetitionPenalty)
+	}
+	return v
+}
+
+func penalise(v float32, by float64) float32 {
+	if v > 0 {
+		return v / float32(by)
+	}
+	return v * float32(by)
+}
