@@ -21,7 +21,7 @@ func (t Tensor) Rows(dst []float32, from, to int) error {
 		return t.errorf("expected room for %d values (%d rows of %d), has %d", (to-from)*cols, to-from, cols, len(dst))
 	}
 	var convert func([]float32, []byte)
-	switch t.Type { //nolint:exhaustive // the float types
+	switch t.Type {
 	case models.Float32:
 		convert = fromFloat32
 	case models.BFloat16:
@@ -50,7 +50,7 @@ func (t Tensor) Ints() ([]int64, error) {
 	dst := make([]int64, t.TensorInfo.Rows()*t.Cols())
 	d := t.Data
 	err := guard(t.file, func() error {
-		switch t.Type { //nolint:exhaustive // the whole numbers
+		switch t.Type {
 		case models.Int64:
 			for i := range dst {
 				dst[i] = int64(binary.LittleEndian.Uint64(d[8*i:])) //nolint:gosec // the same bits
@@ -73,6 +73,12 @@ func (t Tensor) Ints() ([]int64, error) {
 		return nil
 	})
 	return dst, err
+}
+
+// View calls read with the tensor's bytes, which must not be written nor kept.
+// Unlike reading Data, it survives a file that was cut short after Open.
+func (t Tensor) View(read func(data []byte) error) error {
+	return guard(t.file, func() error { return read(t.Data) })
 }
 
 func (t Tensor) errorf(format string, args ...any) error {
@@ -144,15 +150,15 @@ func fromFloat16(dst []float32, src []byte) {
 // Float16 is the value of a half-precision number given by its bits, exact for
 // all of them, subnormals included.
 func Float16(h uint16) float32 {
-	const (
-		two112 = 0x1p112   // 2^(127-15): what the exponents' biases differ by
-		inf    = 31 << 23  // exponent of infinities and NaN, shifted
-		infF32 = 255 << 23 // and as float32 has it
-	)
-	magnitude := uint32(h&0x7fff) << 13
-	v := math.Float32bits(math.Float32frombits(magnitude) * two112)
-	if magnitude >= inf {
-		v = magnitude | infF32
+	const bias = (127 - 15) << 23 // what the exponents differ by
+	v, sign := uint32(h&0x7fff)<<13, uint32(h&0x8000)<<16
+	switch v >> 23 {
+	case 0: // zero and subnormals: units of 2^-24
+		v = math.Float32bits(float32(h&0x3ff) * 0x1p-24)
+	case 31: // infinities and NaN keep the highest exponent
+		v += 2 * bias
+	default:
+		v += bias
 	}
-	return math.Float32frombits(v | uint32(h&0x8000)<<16)
+	return math.Float32frombits(v | sign)
 }

@@ -22,10 +22,10 @@ func file(header string, data []byte) []byte {
 	return append(append(b, header...), data...)
 }
 
-func write(t testing.TB, content []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "model.safetensors")
-	require.NoError(t, os.WriteFile(path, content, 0o600))
+func write(tb testing.TB, content []byte) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "model.safetensors")
+	require.NoError(tb, os.WriteFile(path, content, 0o600))
 	return path
 }
 
@@ -266,7 +266,7 @@ func FuzzParse(f *testing.F) {
 			require.Equal(t, len(x.Data), x.TensorInfo.Rows()*x.Cols()*x.Type.Size())
 			_, errFloats := x.Floats()
 			_, errInts := x.Ints()
-			require.True(t, (errFloats == nil) != (errInts == nil))
+			require.NotEqual(t, errFloats == nil, errInts == nil)
 		}
 		require.LessOrEqual(t, total, len(content))
 	})
