@@ -1,13 +1,282 @@
 package graph
 
 import (
-	"errors"
+	"fmt"
+	"math"
+	"strconv"
 
 	"touchline/models"
+	"touchline/models/onnx"
 )
 
-// Decoder describes the language model, from embeddings to logits, the best
-// ids and the hidden state. It serves prefill and decoding.
-func Decoder(_ models.Dims, _ Options) (*Description, error) {
-	return nil, errors.New("graph: not written yet")
+// TopK is how many of the best ids the decoder returns (fewer if the
+// vocabulary is smaller).
+const TopK = 256
+
+// headBlock is the inputs per scale of an int4 decoder's vocabulary matrix.
+const headBlock = 32
+
+// Tensors of the checkpoint.
+const (
+	embedName = "llm.model.embed_tokens.weight"
+	headName  = "llm.lm_head.weight"
+	normName  = "llm.model.norm.weight"
+)
+
+// Decoder describes the language model (Qwen3: RMSNorm before and inside
+// attention, rotary positions, grouped keys, SwiGLU), from embeddings to
+// logits, the best ids and the hidden state, all of the last position. One
+// graph serves prefill (one row of many tokens, after any past) and decoding
+// (many rows of one token). Past and present keys and values are meant to be
+// the same buffers, of M positions.
+//
+// Inputs and outputs, with F float16 on CUDA and float32 on the CPU:
+//
+//	inputs_embeds           F [B,S,hidden]
+//	seqlens_k               int32 [B]          filled positions after this run, less 1
+//	total_sequence_length   int32 []           on the CPU: the largest of them, plus 1, or M
+//	logits_bias             float32 [BM,vocab] BM is 1 or B: 0, or very negative for forbidden ids
+//	past_key_values.i.key   F [B,kv_heads,M,head_dim], and .value
+//
+//	logits                  float32 [B,1,vocab] without the bias
+//	top_values, top_ids     float32 and int64 [B,1,K], descending, with the bias
+//	hidden_states           F [B,1,hidden]     after the last norm
+//	present.i.key, .value   as past
+//
+// Options.Check adds all_logits, all_hidden and layer.i (the input of layer
+// i; layer.layers comes before the last norm), of all positions.
+func Decoder(d models.Dims, o Options) (*Description, error) {
+	c := d.Decoder
+	if o.Head == 0 {
+		o.Head = 8
+	}
+	if o.Block == 0 {
+		o.Block = 32
+	}
+	if err := checkDecoder(c, o); err != nil {
+		return nil, fmt.Errorf("describe decoder: %w", err)
+	}
+	b := decoder{network: newNetwork("decoder", o), Decoder: c}
+	return b.build(), nil
+}
+
+func checkDecoder(c models.Decoder, o Options) error {
+	err := checkSizes(size{"layers", c.Layers}, size{"hidden", c.Hidden}, size{"heads", c.Heads},
+		size{"kv_heads", c.KVHeads}, size{"head_dim", c.HeadDim}, size{"ffn", c.FFN}, size{"vocab", c.Vocab},
+		size{"max_positions", c.MaxPositions})
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.HeadDim%16 != 0:
+		return fmt.Errorf("head_dim: must be a multiple of 16 for the rotary attention kernel, is %d", c.HeadDim)
+	case c.Heads%c.KVHeads != 0:
+		return fmt.Errorf("heads: must be a multiple of kv_heads (%d), is %d", c.KVHeads, c.Heads)
+	case !(c.Epsilon > 0) || !(c.RopeTheta > 0) || math.IsInf(c.Epsilon, 0) || math.IsInf(c.RopeTheta, 0):
+		return fmt.Errorf("epsilon and rope_theta: must be above 0, are %g and %g", c.Epsilon, c.RopeTheta)
+	case o.Head != 4 && o.Head != 8:
+		return fmt.Errorf("head: must be 4 or 8 bits, is %d", o.Head)
+	case o.Block < 16 || o.Block > 256 || o.Block&(o.Block-1) != 0:
+		return fmt.Errorf("block: must be 16, 32, 64, 128 or 256, is %d", o.Block)
+	case o.ZeroPoints && o.Weights != models.WeightsInt4:
+		return fmt.Errorf("zero points: only int4 weights have them, these are %s", o.Weights)
+	}
+	if o.Weights == models.WeightsInt4 && (o.Device == models.DeviceCPU || o.Device == models.DeviceCUDA) {
+		return nil
+	}
+	return checkFloat(o)
+}
+
+// decoder builds the graph of the language model.
+type decoder struct {
+	*network
+	models.Decoder
+}
+
+func (b *decoder) build() *Description {
+	b.ports()
+	cos, sin := b.rotary()
+	residual := "inputs_embeds"
+	x := b.node("SimplifiedLayerNormalization", "layers.0.norm",
+		[]string{residual, b.vector("layers.0.norm.weight", b.Hidden, layerName(0)+"input_layernorm.weight")},
+		b.epsilon(), onnx.Int("axis", -1))
+	for i := range b.Layers {
+		b.checkpoint(i, residual)
+		p, source := "layers."+strconv.Itoa(i)+".", layerName(i)
+		a := b.attention(i, x, cos, sin)
+		x, residual = b.skipNorm(p+"ffn_norm", residual, a, source+"post_attention_layernorm.weight")
+		f := b.feedForward(i, x)
+		next := normName
+		if i+1 < b.Layers {
+			next = layerName(i+1) + "input_layernorm.weight"
+		}
+		x, residual = b.skipNorm("layers."+strconv.Itoa(i+1)+".norm", residual, f, next)
+	}
+	b.checkpoint(b.Layers, residual)
+	b.head(x)
+	return b.describe(models.KindDecoder)
+}
+
+func layerName(i int) string { return "llm.model.layers." + strconv.Itoa(i) + "." }
+
+func (b *decoder) epsilon() onnx.Attribute { return onnx.Real("epsilon", b.Epsilon) }
+
+func (b *decoder) ports() {
+	b.input("inputs_embeds", b.float, "B", "S", b.Hidden)
+	b.input("seqlens_k", models.Int32, "B")
+	b.input("total_sequence_length", models.Int32)
+	b.input("logits_bias", models.Float32, "BM", b.Vocab)
+	b.output("logits", models.Float32, "B", 1, b.Vocab)
+	b.output("top_values", models.Float32, "B", 1, min(TopK, b.Vocab))
+	b.output("top_ids", models.Int64, "B", 1, min(TopK, b.Vocab))
+	b.output("hidden_states", b.float, "B", 1, b.Hidden)
+	for i := range b.Layers {
+		for _, side := range []string{".key", ".value"} {
+			b.input("past_key_values."+strconv.Itoa(i)+side, b.float, "B", b.KVHeads, "M", b.HeadDim)
+			b.output("present."+strconv.Itoa(i)+side, b.float, "B", b.KVHeads, "M", b.HeadDim)
+		}
+	}
+	if !b.options.Check {
+		return
+	}
+	b.output("all_logits", models.Float32, "B", "S", b.Vocab)
+	b.output("all_hidden", b.float, "B", "S", b.Hidden)
+	for i := range b.Layers + 1 {
+		b.output("layer."+strconv.Itoa(i), b.float, "B", "S", b.Hidden)
+	}
+}
+
+// rotary adds the tables of the rotary embedding (RoFormer, arXiv:2104.09864):
+// the cosine and sine of position p times theta^(-2j/head_dim).
+func (b *decoder) rotary() (cos, sin string) {
+	half := b.HeadDim / 2
+	c, s := make([]float32, b.MaxPositions*half), make([]float32, b.MaxPositions*half)
+	for j := range half {
+		frequency := math.Pow(b.RopeTheta, -2*float64(j)/float64(b.HeadDim))
+		for p := range b.MaxPositions {
+			sine, cosine := math.Sincos(float64(p) * frequency)
+			s[p*half+j], c[p*half+j] = float32(sine), float32(cosine)
+		}
+	}
+	table := func(name string, values []float32) string {
+		return b.weight(Weight{
+			Name: name, Type: b.float, Shape: []int{b.MaxPositions, half}, Rule: RuleValue, Floats: values,
+		})
+	}
+	return table("rotary.cos", c), table("rotary.sin", s)
+}
+
+// linear is a matrix of a layer in the graph's weight format.
+func (b *decoder) linear(name, x string, in, out int, sources ...string) string {
+	m := matrix{name: name, in: in, out: out, sources: sources}
+	if b.options.Weights == models.WeightsInt4 {
+		return b.linearBits(name, x, m, 4, b.options.Block, b.options.ZeroPoints)
+	}
+	return b.network.linear(name, x, m)
+}
+
+// skipNorm adds y to the residual and norms the sum: one pass over memory.
+func (b *decoder) skipNorm(name, residual, y, source string) (normed, sum string) {
+	b.nodes("SkipSimplifiedLayerNormalization", name,
+		[]string{residual, y, b.vector(name+".weight", b.Hidden, source)},
+		[]string{name, "", "", name + ".sum"}, b.epsilon())
+	return name, name + ".sum"
+}
+
+// attention is a layer's attention with its projections.
+func (b *decoder) attention(i int, x, cos, sin string) string {
+	p, source, layer := "layers."+strconv.Itoa(i)+".", layerName(i)+"self_attn.", strconv.Itoa(i)
+	queries, keys := b.Heads*b.HeadDim, b.KVHeads*b.HeadDim
+	qkv := b.linear(p+"qkv", x, b.Hidden, queries+2*keys,
+		source+"q_proj.weight", source+"k_proj.weight", source+"v_proj.weight")
+	qNorm := b.vector(p+"q_norm.weight", b.HeadDim, source+"q_norm.weight")
+	kNorm := b.vector(p+"k_norm.weight", b.HeadDim, source+"k_norm.weight")
+	attributes := []onnx.Attribute{
+		onnx.Int("num_heads", b.Heads), onnx.Int("kv_num_heads", b.KVHeads),
+		onnx.Real("scale", 1/math.Sqrt(float64(b.HeadDim))),
+		onnx.Int("do_rotary", 1), onnx.Int("rotary_interleaved", 0),
+	}
+	inputs := []string{
+		qkv, "", "", "past_key_values." + layer + ".key", "past_key_values." + layer + ".value",
+		"seqlens_k", "total_sequence_length", cos, sin,
+	}
+	if b.options.Device == models.DeviceCUDA {
+		// Inputs 9 to 13 are left out: positions, bias, sink and the scales of a
+		// quantised cache.
+		inputs = append(inputs, "", "", "", "", "", qNorm, kNorm)
+		attributes = append(attributes, onnx.Real("qk_norm_epsilon", b.Epsilon))
+	} else {
+		// The CPU's kernel has no norms of its own.
+		sizes := b.constant("qkv.sizes", int64(queries), int64(keys), int64(keys))
+		q, k, v := p+"q", p+"k", p+"v"
+		b.nodes("Split", p+"qkv.split", []string{qkv, sizes}, []string{q, k, v}, onnx.Int("axis", -1))
+		inputs[0], inputs[1], inputs[2] = b.headNorm(q, qNorm, b.Heads), b.headNorm(k, kNorm, b.KVHeads), v
+	}
+	b.nodes("GroupQueryAttention", p+"attention", inputs,
+		[]string{p + "attention", "present." + layer + ".key", "present." + layer + ".value"}, attributes...)
+	return b.linear(p+"o", p+"attention", queries, b.Hidden, source+"o_proj.weight")
+}
+
+// headNorm norms each head of x by itself.
+func (b *decoder) headNorm(x, weight string, heads int) string {
+	split := b.constant("heads."+strconv.Itoa(heads), 0, 0, int64(heads), int64(b.HeadDim))
+	whole := b.constant("width."+strconv.Itoa(heads), 0, 0, int64(heads*b.HeadDim))
+	h := b.node("Reshape", x+".heads", []string{x, split})
+	h = b.node("SimplifiedLayerNormalization", x+".norm", []string{h, weight}, b.epsilon(), onnx.Int("axis", -1))
+	return b.node("Reshape", x+".normed", []string{h, whole})
+}
+
+// feedForward is a layer's SwiGLU: down(silu(gate(x)) * up(x)). QuickGelu with
+// alpha 1 is x*sigmoid(x), which is SiLU, in one kernel.
+func (b *decoder) feedForward(i int, x string) string {
+	p, source := "layers."+strconv.Itoa(i)+".", layerName(i)+"mlp."
+	both := b.linear(p+"gate_up", x, b.Hidden, 2*b.FFN, source+"gate_proj.weight", source+"up_proj.weight")
+	b.nodes("Split", p+"gate_up.split", []string{both}, []string{p + "gate", p + "up"},
+		onnx.Int("axis", -1), onnx.Int("num_outputs", 2))
+	act := b.node("QuickGelu", p+"silu", []string{p + "gate"}, onnx.Real("alpha", 1))
+	act = b.node("Mul", p+"act", []string{act, p + "up"})
+	return b.linear(p+"down", act, b.FFN, b.Hidden, source+"down_proj.weight")
+}
+
+// head takes the last position to the logits and the best ids.
+func (b *decoder) head(x string) {
+	last := b.node("Gather", "hidden_states", []string{x, b.constant("last", -1)}, onnx.Int("axis", 1))
+	b.logits("logits", last)
+	// The bias gets the axis of positions, so that it is added row by row.
+	bias := b.node("Unsqueeze", "logits_bias.rows", []string{"logits_bias", b.constant("positions", 1)})
+	biased := b.node("Add", "logits.biased", []string{"logits", bias})
+	b.nodes("TopK", "top", []string{biased, b.constant("top.k", int64(min(TopK, b.Vocab)))},
+		[]string{"top_values", "top_ids"}, onnx.Int("axis", -1), onnx.Int("largest", 1), onnx.Int("sorted", 1))
+	if b.options.Check {
+		b.node("Identity", "all_hidden", []string{x})
+		b.logits("all_logits", x)
+	}
+}
+
+// logits multiplies hidden states with the vocabulary matrix. Both uses (the
+// last position, all of them) share its weights.
+func (b *decoder) logits(name, x string) {
+	m := matrix{name: "head", in: b.Hidden, out: b.Vocab, sources: []string{headName}}
+	if b.TiedHead {
+		m.sources[0] = embedName
+	}
+	raw := name
+	if b.float != models.Float32 {
+		raw += ".raw"
+	}
+	if b.options.Weights == models.WeightsInt4 {
+		b.linearBits(raw, x, m, b.options.Head, headBlock, false)
+	} else {
+		b.network.linear(raw, x, m)
+	}
+	if raw != name {
+		b.node("Cast", name, []string{raw}, onnx.Int("to", int(onnx.Float)))
+	}
+}
+
+// checkpoint hands out the input of layer i for the conformance check.
+func (b *decoder) checkpoint(i int, residual string) {
+	if b.options.Check {
+		b.node("Identity", "layer."+strconv.Itoa(i), []string{residual})
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"math"
 
 	"touchline/models"
+	"touchline/models/onnx"
 )
 
 // Rule says how the bytes of a weight are made.
@@ -128,7 +129,7 @@ type Description struct {
 	Outputs []models.Port
 	Weights []Weight // of unique names
 
-	net *network
+	graph onnx.Graph // without weights, inputs and outputs
 }
 
 // WeightBytes is the size of all weights.
