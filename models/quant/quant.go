@@ -1,0 +1,165 @@
+// Package quant rounds the weights of linear layers to 4 or 8 bits in blocks
+// with one scale each, in the layout that the MatMulNBits operator reads, and
+// converts between float32 and the two 16-bit float types.
+//
+// It knows no files and starts no goroutines: callers hand it rows.
+package quant
+
+import (
+	"errors"
+	"fmt"
+
+	"touchline/models"
+)
+
+// Format says how a matrix is rounded. The zero point is implied: 8 for 4
+// bits, 128 for 8 bits.
+type Format struct {
+	Bits  int         // 4 or 8
+	Block int         // inputs per scale: 16, 32, 64, 128 or 256
+	Scale models.Type // of the scales as stored: Float16 or Float32
+}
+
+// Validate says what is wrong with the format.
+func (f Format) Validate() error {
+	if f.Bits != 4 && f.Bits != 8 {
+		return fmt.Errorf("bits: must be 4 or 8, is %d", f.Bits)
+	}
+	if f.Block < 16 || f.Block > maxBlock || f.Block&(f.Block-1) != 0 {
+		return fmt.Errorf("block: must be a power of two from 16 to %d, is %d", maxBlock, f.Block)
+	}
+	if f.Scale != models.Float16 && f.Scale != models.Float32 {
+		return fmt.Errorf("scale: must be float16 or float32, is %s", f.Scale)
+	}
+	return nil
+}
+
+const maxBlock = 256
+
+// Blocks is the number of blocks of a row of k inputs. The last one is padded
+// with zeros where k is no multiple of the block.
+func (f Format) Blocks(k int) int { return (k + f.Block - 1) / f.Block }
+
+// RowBytes is the size of the quants of a row of k inputs.
+func (f Format) RowBytes(k int) int { return f.Blocks(k) * f.Block * f.Bits / 8 }
+
+// ValueError is returned for a weight that the target cannot hold.
+type ValueError struct {
+	Index int // in the slice given
+	Value float32
+	Type  models.Type // that cannot hold it
+}
+
+// Error names the element and its value.
+func (e *ValueError) Error() string {
+	return fmt.Sprintf("expected a finite value that %s can hold, element %d is %g", e.Type, e.Index, e.Value)
+}
+
+// Rounder rounds to one format. It holds scratch memory: one goroutine at a
+// time may use it.
+type Rounder struct {
+	Format
+	search *search
+}
+
+// NewRounder checks the format.
+func NewRounder(f Format) (*Rounder, error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	return &Rounder{Format: f, search: newSearch()}, nil
+}
+
+// Round rounds rows of k inputs each. quants must have RowBytes(k) bytes a
+// row (4 bits: low nibble first), scales Blocks(k) elements a row. The scales
+// are as they will be stored: after rounding to float16 where the format says so.
+//
+// A weight is then (quant - zero point) * scale. The scale of a block, which
+// may be negative, is searched for the least squared error.
+func (r *Rounder) Round(quants []byte, scales, rows []float32, k int) error {
+	n, err := r.rows(len(quants), len(scales), len(rows), k)
+	if err != nil {
+		return err
+	}
+	blocks, bytes := r.Blocks(k), r.Block*r.Bits/8
+	for row := range n {
+		for b := range blocks {
+			at := row*k + b*r.Block
+			w := rows[at:min(at+r.Block, (row+1)*k)]
+			i := row*blocks + b
+			scale, bad := r.search.scale(w, r.Bits)
+			if bad >= 0 {
+				return &ValueError{Index: at + bad, Value: w[bad], Type: models.Float32}
+			}
+			if scale, err = r.stored(scale); err != nil {
+				return &ValueError{Index: at, Value: scale, Type: models.Float16}
+			}
+			scales[i] = scale
+			var inv float32
+			if scale != 0 {
+				inv = 1 / scale
+			}
+			q := quants[i*bytes : (i+1)*bytes]
+			if r.Bits == 4 {
+				pack4(q, w, inv)
+			} else {
+				pack8(q, w, inv)
+			}
+		}
+	}
+	return nil
+}
+
+// errRange says that a scale overflows.
+var errRange = errors.New("out of range")
+
+// stored is the scale as the format stores it.
+func (f Format) stored(scale float32) (float32, error) {
+	if f.Scale != models.Float16 {
+		return scale, nil
+	}
+	h := Float16(scale)
+	if h&0x7c00 == 0x7c00 {
+		return scale, errRange
+	}
+	return FromFloat16(h), nil
+}
+
+// Expand is the inverse of Round: it writes rows of k inputs.
+func (f Format) Expand(rows []float32, quants []byte, scales []float32, k int) error {
+	if err := f.Validate(); err != nil {
+		return err
+	}
+	n, err := f.rows(len(quants), len(scales), len(rows), k)
+	if err != nil {
+		return err
+	}
+	blocks, bytes := f.Blocks(k), f.Block*f.Bits/8
+	for r := range n {
+		row := rows[r*k : (r+1)*k]
+		for i := range row {
+			b := r*blocks + i/f.Block
+			in := i % f.Block
+			if f.Bits == 4 {
+				q := quants[b*bytes+in/2] >> (4 * (in & 1)) & 15
+				row[i] = float32(int(q)-8) * scales[b]
+			} else {
+				row[i] = float32(int(quants[b*bytes+in])-128) * scales[b]
+			}
+		}
+	}
+	return nil
+}
+
+// rows checks the lengths against each other and gives the number of rows.
+func (f Format) rows(quants, scales, values, k int) (int, error) {
+	if k < 1 || values%k != 0 {
+		return 0, fmt.Errorf("expected whole rows of %d values, got %d values", k, values)
+	}
+	n := values / k
+	if quants != n*f.RowBytes(k) || scales != n*f.Blocks(k) {
+		return 0, fmt.Errorf("expected %d bytes and %d scales for %d rows of %d, got %d and %d",
+			n*f.RowBytes(k), n*f.Blocks(k), n, k, quants, scales)
+	}
+	return n, nil
+}

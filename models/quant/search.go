@@ -1,0 +1,201 @@
+package quant
+
+import "math"
+
+// The search for the scale of a block of 4-bit codes looks at bins steps of
+// the inverse scale between low and high, in units of 1/largest magnitude: at
+// 8 the largest weight takes the outermost code, above it is clipped. Wider
+// and finer gain nothing (0.04 % of the error on gaussian weights).
+const (
+	bins = 16
+	low  = 6.5
+	high = 9.0
+
+	perStep = bins / (high - low)
+	// The first bin where a weight can take the code 8.
+	firstOuter = 6 // 16 * (7.5-6.5) / (9-6.5)
+)
+
+// Magnitudes are whole numbers from 0 to one. The steps at which a
+// magnitude's code changes are looked up by its upper bits.
+const (
+	oneBits   = 16
+	one       = 1<<oneBits - 1
+	tableBits = 12
+	// noBin is where changes beyond the last step go.
+	noBin = bins
+	// outerFrom is the least magnitude that takes the code 8 at any step,
+	// rounded down: 7.4 of 9.
+	outerFrom = one * 74 / 90
+)
+
+// search finds the scale of a block. It is scratch memory for one goroutine.
+//
+// With codes c the best scale is sum(wc)/sum(cc), and the squared error is then
+// sum(ww) - sum(wc)^2/sum(cc): so the codes with the largest quotient win.
+// Turning the inverse scale up changes one code by one at a time. So each
+// weight enters what it changes into the bin where it happens, and one pass
+// over the bins sees the quotient of every step, instead of rounding all
+// weights anew for each.
+//
+// Both sums are kept in one number: sum(cc) in the upper half.
+type search struct {
+	// table has the code at the lowest step (bits 0-7) and the bins where it
+	// becomes one (8-15) and two more (16-23), short of 8: between low and
+	// high that is all that happens.
+	table         [1 << tableBits]uint32
+	first, second [2 * bins]uint64
+	// outer has the changes from 7 to 8, which only the sign that maps to -8
+	// may take.
+	outer [2][2 * bins]uint64
+	seen  [2][bins]uint64
+}
+
+func newSearch() *search {
+	s := &search{}
+	for i := range s.table {
+		r := (float64(i) + 0.5) / (1 << tableBits)
+		c := math.Floor(r*low + 0.5)
+		bin := func(c float64) uint32 {
+			if b := ((c+0.5)/r - low) * perStep; c < 7 && b < bins {
+				return uint32(b)
+			}
+			return noBin
+		}
+		s.table[i] = uint32(c) | bin(c)<<8 | bin(c+1)<<16
+	}
+	return s
+}
+
+// scale for a block of weights: unrounded. bad is the index of a weight that
+// is not finite, or -1.
+func (s *search) scale(w []float32, bits int) (scale float32, bad int) {
+	var top uint32
+	for _, x := range w {
+		top = max(top, math.Float32bits(x)&^signBit)
+	}
+	if top >= 0x7f800000 {
+		for i, x := range w {
+			if math.Float32bits(x)&0x7f800000 == 0x7f800000 {
+				return 0, i
+			}
+		}
+	}
+	largest := math.Float32frombits(top)
+	if largest < 1e-30 { // nothing that scales could tell from zero
+		return 0, -1
+	}
+	if bits == 8 {
+		return scale8(w, largest), -1
+	}
+	return s.scale4(w, largest), -1
+}
+
+const signBit = 1 << 31
+
+func (s *search) scale4(w []float32, largest float32) float32 {
+	s.first, s.second = [2 * bins]uint64{}, [2 * bins]uint64{}
+	s.outer = [2][2 * bins]uint64{}
+	unit := one / largest
+	var sum uint64 // of the codes at the lowest step
+	for _, x := range w {
+		b := math.Float32bits(x)
+		a := uint64(uint32(int32(math.Float32frombits(b&^signBit) * unit)))
+		e := s.table[a>>(oneBits-tableBits)&(1<<tableBits-1)]
+		c := uint64(e & 0xff)
+		sum += c * (a + c<<32)
+		step := a + (2*c+1)<<32
+		s.first[e>>8&(2*bins-1)] += step
+		s.second[e>>16&(2*bins-1)] += step + 2<<32
+		if a >= outerFrom {
+			at := int((7.5*one/float32(a) - low) * perStep)
+			s.outer[b>>31][min(uint(at), noBin)] += a + 15<<32
+		}
+	}
+	return s.best(sum) / unit
+}
+
+// best looks at each step with the positive and with the negative weights
+// taking the outer code, and gives sum(wc)/sum(cc) of the best one. It is
+// negative if positive weights take the outer code, as that is -8.
+func (s *search) best(sum uint64) float32 {
+	var side [2]uint64
+	best := uint64(0) // the quotient's bits, then side and bin
+	for b := range firstOuter {
+		sum += s.first[b] + s.second[b]
+		s.seen[0][b] = sum
+		best = max(best, quotient(sum)|uint64(b))
+	}
+	for b := firstOuter; b < bins; b++ {
+		sum += s.first[b] + s.second[b]
+		side[0] += s.outer[0][b]
+		side[1] += s.outer[1][b]
+		s.seen[0][b], s.seen[1][b] = sum+side[0], sum+side[1]
+		best = max(best, quotient(sum+side[0])|uint64(b), quotient(sum+side[1])|uint64(b)|bins)
+	}
+	won := s.seen[best/bins&1][best%bins]
+	scale := float32(uint32(won)) / float32(won>>32)
+	if best&bins == 0 {
+		return -scale
+	}
+	return scale
+}
+
+// quotient is sum(wc)^2/sum(cc), as bits that compare as the numbers do, with
+// the low half free. sum(cc) is never 0: the largest weight has a code of at
+// least 6.
+func quotient(sum uint64) uint64 {
+	wc := float32(uint32(sum))
+	return uint64(math.Float32bits(wc*wc/float32(sum>>32))) << 32
+}
+
+// scale8 maps the extreme to -128 and fits the scale to the codes.
+func scale8(w []float32, largest float32) float32 {
+	inv := 128 / largest
+	for _, x := range w {
+		if x == largest {
+			inv = -inv
+			break
+		}
+	}
+	var wc, cc float32
+	for _, x := range w {
+		c := float32(min(nearest(x*inv), 127))
+		wc += x * c
+		cc += c * c
+	}
+	return wc / cc
+}
+
+// nearest rounds half to even. |x| must be below 2^22.
+func nearest(x float32) int32 {
+	const magic = 3 << 22 // here a float32 has no bits behind the point
+	return int32(math.Float32bits(x+magic)) - 0x4b400000
+}
+
+// pack4 writes the nearest codes, two to a byte. Missing weights count as zero.
+// inv is the inverse of the scale, 0 for a scale of 0.
+func pack4(q []byte, w []float32, inv float32) {
+	n := len(w) / 2
+	for i := range q[:n] {
+		a := min(max(nearest(w[2*i]*inv), -8), 7)
+		b := min(max(nearest(w[2*i+1]*inv), -8), 7)
+		q[i] = byte(a+8) | byte(b+8)<<4
+	}
+	for i := n; i < len(q); i++ {
+		q[i] = 0x88
+	}
+	if len(w)%2 == 1 {
+		q[n] = 0x80 | byte(min(max(nearest(w[2*n]*inv), -8), 7)+8)
+	}
+}
+
+// pack8 writes the nearest codes.
+func pack8(q []byte, w []float32, inv float32) {
+	for i, x := range w {
+		q[i] = byte(min(max(nearest(x*inv), -128), 127) + 128)
+	}
+	for i := len(w); i < len(q); i++ {
+		q[i] = 128
+	}
+}
