@@ -1,0 +1,204 @@
+package graphtest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/models"
+	"touchline/models/graph"
+	"touchline/models/quant"
+)
+
+// tensors is a checkpoint in memory.
+type tensors map[string]tensor
+
+// tensor is a matrix (or a vector: one column).
+type tensor struct {
+	rows, cols int
+	values     []float32
+}
+
+// bundle is a graph written to a folder.
+type bundle struct {
+	*graph.Description
+
+	path string // of the ONNX file
+}
+
+// write carries the rules of a description out in the plainest way, so that
+// the graphs are tested without the converter.
+func write(tb testing.TB, d *graph.Description, err error, source tensors) bundle {
+	tb.Helper()
+	require.NoError(tb, err)
+	dir := tb.TempDir()
+	var data []byte
+	model, err := d.Encode(func(w graph.Weight) (graph.Location, error) {
+		data = append(data, make([]byte, -len(data)&4095)...)
+		b, err := source.bytes(w)
+		if err == nil && int64(len(b)) != w.Bytes() {
+			err = fmt.Errorf("expected %d bytes, has %d", w.Bytes(), len(b))
+		}
+		at := graph.Location{File: "weights.data", Offset: int64(len(data)), Length: int64(len(b))}
+		data = append(data, b...)
+		return at, err
+	})
+	require.NoError(tb, err)
+	path := filepath.Join(dir, "model.onnx")
+	require.NoError(tb, os.WriteFile(path, model, 0o600))
+	require.NoError(tb, os.WriteFile(filepath.Join(dir, "weights.data"), data, 0o600))
+	return bundle{d, path}
+}
+
+// bytes makes the bytes of a weight.
+func (s tensors) bytes(w graph.Weight) ([]byte, error) {
+	if w.Rule == graph.RuleValue {
+		return floats(w.Type, w.Floats), nil
+	}
+	m, err := s.stack(w)
+	if err != nil {
+		return nil, err
+	}
+	switch w.Rule {
+	case graph.RuleQuants:
+		quants, _ := round(m, w.Bits, w.Block)
+		return quants, nil
+	case graph.RuleScales:
+		_, scales := round(m, w.Bits, w.Block)
+		return floats(w.Type, scales), nil
+	case graph.RuleTranspose:
+		t := tensor{rows: m.cols, cols: m.rows, values: make([]float32, len(m.values))}
+		for r := range m.rows {
+			for c := range m.cols {
+				t.values[c*m.rows+r] = m.values[r*m.cols+c]
+			}
+		}
+		m = t
+	}
+	return floats(w.Type, m.values), nil
+}
+
+// stack puts the sources of a weight one after another.
+func (s tensors) stack(w graph.Weight) (tensor, error) {
+	var m tensor
+	for _, name := range w.Sources {
+		t, ok := s[name]
+		if !ok {
+			return m, fmt.Errorf("the checkpoint has no %s", name)
+		}
+		if m.rows > 0 && m.cols != t.cols {
+			return m, fmt.Errorf("%s: expected %d columns, has %d", name, m.cols, t.cols)
+		}
+		m.cols, m.rows = t.cols, m.rows+t.rows
+		m.values = append(m.values, t.values...)
+	}
+	if w.To > 0 {
+		m.values, m.rows = m.values[w.From*m.cols:w.To*m.cols], w.To-w.From
+	}
+	if w.Scale != 0 {
+		scaled := make([]float32, len(m.values))
+		for i, v := range m.values {
+			scaled[i] = v * float32(w.Scale)
+		}
+		m.values = scaled
+	}
+	return pad(m, w), nil
+}
+
+// pad adds the rows and columns of zeros that a weight asks for.
+func pad(m tensor, w graph.Weight) tensor {
+	if w.RowGroup == 0 && w.ColGroup == 0 {
+		return m
+	}
+	rowGroup, colGroup := max(w.RowGroup, 1), max(w.ColGroup, 1)
+	wide := func(i, group, pad int) int { return i/group*(group+pad) + i%group }
+	p := tensor{rows: m.rows / rowGroup * (rowGroup + w.RowPad), cols: m.cols / colGroup * (colGroup + w.ColPad)}
+	p.values = make([]float32, p.rows*p.cols)
+	for r := range m.rows {
+		for c := range m.cols {
+			p.values[wide(r, rowGroup, w.RowPad)*p.cols+wide(c, colGroup, w.ColPad)] = m.values[r*m.cols+c]
+		}
+	}
+	return p
+}
+
+// round rounds a matrix to symmetric blocks by the largest value of each.
+func round(m tensor, bits, block int) (quants []byte, scales []float32) {
+	zero := float32(int(1) << (bits - 1))
+	for r := range m.rows {
+		row := m.values[r*m.cols : (r+1)*m.cols]
+		for from := 0; from < m.cols; from += block {
+			part := row[from:min(from+block, m.cols)]
+			var largest float32
+			for _, v := range part {
+				largest = max(largest, float32(math.Abs(float64(v))))
+			}
+			scale := quant.FromFloat16(quant.Float16(largest / (zero - 1)))
+			scales = append(scales, scale)
+			q := make([]byte, block)
+			for i := range q {
+				q[i] = byte(zero)
+				if i < len(part) && scale != 0 {
+					q[i] = byte(math.RoundToEven(float64(part[i]/scale)) + float64(zero))
+				}
+			}
+			if bits == 8 {
+				quants = append(quants, q...)
+				continue
+			}
+			for i := 0; i < block; i += 2 {
+				quants = append(quants, q[i]|q[i+1]<<4)
+			}
+		}
+	}
+	return quants, scales
+}
+
+// rounded is the checkpoint with the given weights replaced by what their
+// rounding stands for.
+func (s tensors) rounded(weights []graph.Weight) tensors {
+	r := tensors{}
+	for name, t := range s {
+		r[name] = t
+	}
+	for _, w := range weights {
+		if w.Rule != graph.RuleQuants {
+			continue
+		}
+		for _, name := range w.Sources {
+			m := s[name]
+			quants, scales := round(m, w.Bits, w.Block)
+			values := make([]float32, len(m.values))
+			blocks := (m.cols + w.Block - 1) / w.Block
+			for i := range values {
+				row, c := i/m.cols, i%m.cols
+				at := row*blocks*w.Block + c
+				q := float32(quants[at*w.Bits/8])
+				if w.Bits == 4 {
+					q = float32(quants[at/2] >> (4 * (at % 2)) & 15)
+				}
+				values[i] = (q - float32(int(1)<<(w.Bits-1))) * scales[row*blocks+c/w.Block]
+			}
+			r[name] = tensor{m.rows, m.cols, values}
+		}
+	}
+	return r
+}
+
+// floats encodes floats little-endian.
+func floats(t models.Type, values []float32) []byte {
+	b := make([]byte, 0, len(values)*t.Size())
+	for _, v := range values {
+		if t == models.Float16 {
+			b = binary.LittleEndian.AppendUint16(b, quant.Float16(v))
+		} else {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+	}
+	return b
+}
