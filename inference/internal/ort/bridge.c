@@ -1,0 +1,382 @@
+#define _GNU_SOURCE
+#include "bridge.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void *tl_open(const char *path, int global, const char **why) {
+  void *h = dlopen(path, RTLD_LAZY | (global ? RTLD_GLOBAL : RTLD_LOCAL));
+  *why = h ? NULL : dlerror();
+  return h;
+}
+
+void *tl_symbol(void *library, const char *name) { return dlsym(library, name); }
+
+int tl_find(const char *name, char *path, size_t max) {
+  struct link_map *map = NULL;
+  int found = 0;
+  void *h = dlopen(name, RTLD_LAZY);
+  if (!h) return 0;
+  if (!dlinfo(h, RTLD_DI_LINKMAP, &map) && strlen(map->l_name) < max) {
+    strcpy(path, map->l_name);
+    found = 1;
+  }
+  dlclose(h);
+  return found;
+}
+
+typedef const OrtApiBase *(*base_fn)(void);
+
+const char *tl_version(void *get_api_base) { return ((base_fn)get_api_base)()->GetVersionString(); }
+
+const OrtApi *tl_api(void *get_api_base, uint32_t version) { return ((base_fn)get_api_base)()->GetApi(version); }
+
+int tl_status_code(const OrtApi *a, const OrtStatus *s) { return (int)a->GetErrorCode(s); }
+
+const char *tl_status_text(const OrtApi *a, const OrtStatus *s) { return a->GetErrorMessage(s); }
+
+void tl_status_free(const OrtApi *a, OrtStatus *s) { a->ReleaseStatus(s); }
+
+OrtStatus *tl_env(const OrtApi *a, int level, OrtEnv **out) { return a->CreateEnv((OrtLoggingLevel)level, "touchline", out); }
+
+void tl_env_free(const OrtApi *a, OrtEnv *env) { a->ReleaseEnv(env); }
+
+OrtStatus *tl_cuda_stream_option(const OrtApi *a, OrtCUDAProviderOptionsV2 *o, uintptr_t stream) {
+  return a->UpdateCUDAProviderOptionsWithValue(o, "user_compute_stream", (void *)stream);
+}
+
+OrtStatus *tl_session(const OrtApi *a, const OrtEnv *env, const char *path, const OrtSessionOptions *o,
+                      OrtPrepackedWeightsContainer *packed, OrtSession **out) {
+  if (packed) return a->CreateSessionWithPrepackedWeightsContainer(env, path, o, packed, out);
+  return a->CreateSession(env, path, o, out);
+}
+
+void tl_session_free(const OrtApi *a, OrtSession *s) { a->ReleaseSession(s); }
+
+OrtStatus *tl_prepacked(const OrtApi *a, OrtPrepackedWeightsContainer **out) { return a->CreatePrepackedWeightsContainer(out); }
+
+void tl_prepacked_free(const OrtApi *a, OrtPrepackedWeightsContainer *p) { a->ReleasePrepackedWeightsContainer(p); }
+
+OrtStatus *tl_session_count(const OrtApi *a, const OrtSession *s, int output, size_t *out) {
+  return output ? a->SessionGetOutputCount(s, out) : a->SessionGetInputCount(s, out);
+}
+
+OrtStatus *tl_session_value(const OrtApi *a, const OrtSession *s, int output, size_t i, char **name, OrtTypeInfo **info) {
+  OrtAllocator *alloc;
+  OrtStatus *st = a->GetAllocatorWithDefaultOptions(&alloc);
+  *name = NULL;
+  *info = NULL;
+  if (st) return st;
+  st = output ? a->SessionGetOutputName(s, i, alloc, name) : a->SessionGetInputName(s, i, alloc, name);
+  if (st) return st;
+  return output ? a->SessionGetOutputTypeInfo(s, i, info) : a->SessionGetInputTypeInfo(s, i, info);
+}
+
+OrtStatus *tl_type_info_tensor(const OrtApi *a, const OrtTypeInfo *info, const OrtTensorTypeAndShapeInfo **out) {
+  return a->CastTypeInfoToTensorInfo(info, out);
+}
+
+void tl_type_info_free(const OrtApi *a, OrtTypeInfo *info) { a->ReleaseTypeInfo(info); }
+
+OrtStatus *tl_string_free(const OrtApi *a, char *s) {
+  OrtAllocator *alloc;
+  OrtStatus *st = a->GetAllocatorWithDefaultOptions(&alloc);
+  return st ? st : a->AllocatorFree(alloc, s);
+}
+
+OrtStatus *tl_tensor_info(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, int *type, size_t *rank) {
+  ONNXTensorElementDataType e;
+  OrtStatus *st = a->GetTensorElementType(t, &e);
+  if (st) return st;
+  *type = (int)e;
+  return a->GetDimensionsCount(t, rank);
+}
+
+OrtStatus *tl_tensor_dims(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, int64_t *dims, const char **names, size_t rank) {
+  OrtStatus *st = a->GetDimensions(t, dims, rank);
+  if (st || !names) return st;
+  return a->GetSymbolicDimensions(t, names, rank);
+}
+
+OrtStatus *tl_memory_info(const OrtApi *a, int cuda, int index, OrtMemoryInfo **out) {
+  return a->CreateMemoryInfo(cuda ? "Cuda" : "Cpu", OrtDeviceAllocator, index, OrtMemTypeDefault, out);
+}
+
+void tl_memory_info_free(const OrtApi *a, OrtMemoryInfo *m) { a->ReleaseMemoryInfo(m); }
+
+OrtStatus *tl_value(const OrtApi *a, const OrtMemoryInfo *m, uintptr_t data, size_t bytes, const int64_t *dims, size_t rank,
+                    int type, OrtValue **out) {
+  return a->CreateTensorWithDataAsOrtValue(m, (void *)data, bytes, dims, rank, (ONNXTensorElementDataType)type, out);
+}
+
+void tl_value_free(const OrtApi *a, OrtValue *v) { a->ReleaseValue(v); }
+
+OrtStatus *tl_value_describe(const OrtApi *a, OrtValue *v, uintptr_t *data, int *host, OrtTensorTypeAndShapeInfo **shape) {
+  int tensor = 0;
+  void *p = NULL;
+  const OrtMemoryInfo *m = NULL;
+  OrtMemoryInfoDeviceType kind;
+  *shape = NULL;
+  OrtStatus *st = a->IsTensor(v, &tensor);
+  if (st) return st;
+  if (!tensor) return a->CreateStatus(ORT_NOT_IMPLEMENTED, "the value is no tensor");
+  if ((st = a->GetTensorMutableData(v, &p))) return st;
+  if ((st = a->GetTensorMemoryInfo(v, &m))) return st;
+  a->MemoryInfoGetDeviceType(m, &kind);
+  *data = (uintptr_t)p;
+  *host = kind == OrtMemoryInfoDeviceType_CPU;
+  return a->GetTensorTypeAndShape(v, shape);
+}
+
+void tl_shape_free(const OrtApi *a, OrtTensorTypeAndShapeInfo *s) { a->ReleaseTensorTypeAndShapeInfo(s); }
+
+OrtStatus *tl_binding(const OrtApi *a, OrtSession *s, OrtIoBinding **out) { return a->CreateIoBinding(s, out); }
+
+void tl_binding_free(const OrtApi *a, OrtIoBinding *b) { a->ReleaseIoBinding(b); }
+
+OrtStatus *tl_bind(const OrtApi *a, OrtIoBinding *b, int output, const char *name, const OrtValue *v) {
+  return output ? a->BindOutput(b, name, v) : a->BindInput(b, name, v);
+}
+
+OrtStatus *tl_bind_output_to(const OrtApi *a, OrtIoBinding *b, const char *name, const OrtMemoryInfo *m) {
+  return a->BindOutputToDevice(b, name, m);
+}
+
+void tl_clear(const OrtApi *a, OrtIoBinding *b, int output) {
+  if (output)
+    a->ClearBoundOutputs(b);
+  else
+    a->ClearBoundInputs(b);
+}
+
+OrtStatus *tl_bound_outputs(const OrtApi *a, const OrtIoBinding *b, OrtValue **out, size_t max, size_t *count) {
+  OrtAllocator *alloc;
+  OrtValue **values = NULL;
+  *count = 0;
+  OrtStatus *st = a->GetAllocatorWithDefaultOptions(&alloc);
+  if (st) return st;
+  size_t n = 0;
+  if ((st = a->GetBoundOutputValues(b, alloc, &values, &n))) return st;
+  for (size_t i = 0; i < n; i++) {
+    if (i < max)
+      out[i] = values[i];
+    else
+      a->ReleaseValue(values[i]);
+  }
+  *count = n < max ? n : max;
+  return values ? a->AllocatorFree(alloc, values) : NULL;
+}
+
+OrtStatus *tl_run_options(const OrtApi *a, OrtRunOptions **out) { return a->CreateRunOptions(out); }
+
+void tl_run_options_free(const OrtApi *a, OrtRunOptions *o) { a->ReleaseRunOptions(o); }
+
+OrtStatus *tl_run_options_set(const OrtApi *a, OrtRunOptions *o, const char *key, const char *value) {
+  return a->AddRunConfigEntry(o, key, value);
+}
+
+OrtStatus *tl_run_options_terminate(const OrtApi *a, OrtRunOptions *o, int on) {
+  return on ? a->RunOptionsSetTerminate(o) : a->RunOptionsUnsetTerminate(o);
+}
+
+OrtStatus *tl_run(const OrtApi *a, OrtSession *s, const OrtRunOptions *o, const OrtIoBinding *b) { return a->RunWithBinding(s, o, b); }
+
+const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
+  struct {
+    void **to;
+    const char *name;
+  } want[] = {
+      {(void **)&c->set_device, "cudaSetDevice"},
+      {(void **)&c->device_count, "cudaGetDeviceCount"},
+      {(void **)&c->runtime_version, "cudaRuntimeGetVersion"},
+      {(void **)&c->device_attribute, "cudaDeviceGetAttribute"},
+      {(void **)&c->stream_create, "cudaStreamCreateWithFlags"},
+      {(void **)&c->stream_destroy, "cudaStreamDestroy"},
+      {(void **)&c->stream_sync, "cudaStreamSynchronize"},
+      {(void **)&c->malloc, "cudaMalloc"},
+      {(void **)&c->free, "cudaFree"},
+      {(void **)&c->malloc_host, "cudaHostAlloc"},
+      {(void **)&c->free_host, "cudaFreeHost"},
+      {(void **)&c->copy, "cudaMemcpyAsync"},
+      {(void **)&c->set, "cudaMemsetAsync"},
+      {(void **)&c->mem_info, "cudaMemGetInfo"},
+      {(void **)&c->event_create, "cudaEventCreateWithFlags"},
+      {(void **)&c->event_record, "cudaEventRecord"},
+      {(void **)&c->event_sync, "cudaEventSynchronize"},
+      {(void **)&c->event_query, "cudaEventQuery"},
+      {(void **)&c->event_elapsed, "cudaEventElapsedTime"},
+      {(void **)&c->event_destroy, "cudaEventDestroy"},
+      {(void **)&c->last_error, "cudaGetLastError"},
+      {(void **)&c->error_name, "cudaGetErrorName"},
+      {(void **)&c->error_text, "cudaGetErrorString"},
+  };
+  for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+    if (!(*want[i].to = dlsym(runtime, want[i].name))) return want[i].name;
+  }
+  *(void **)&c->driver_name = driver ? dlsym(driver, "cuDeviceGetName") : NULL;
+  return NULL;
+}
+
+int tl_cuda_count(const tl_cuda *c, int *n) { return c->device_count(n); }
+
+int tl_cuda_version(const tl_cuda *c, int *v) { return c->runtime_version(v); }
+
+int tl_cuda_attribute(const tl_cuda *c, int *v, int attribute, int device) { return c->device_attribute(v, attribute, device); }
+
+int tl_cuda_name(const tl_cuda *c, int device, char *name, int max) { return c->driver_name ? c->driver_name(name, max, device) : 1; }
+
+// Go's threads change under every call, and the current device is a thread's.
+#define ON(device)                  \
+  do {                              \
+    int e_ = c->set_device(device); \
+    if (e_) return e_;              \
+  } while (0)
+
+int tl_cuda_stream(const tl_cuda *c, int device, uintptr_t *stream) {
+  void *s = NULL;
+  ON(device);
+  int e = c->stream_create(&s, 1);  // cudaStreamNonBlocking: does not wait for the legacy stream
+  *stream = (uintptr_t)s;
+  return e;
+}
+
+int tl_cuda_stream_free(const tl_cuda *c, int device, uintptr_t stream) {
+  ON(device);
+  return c->stream_destroy((void *)stream);
+}
+
+int tl_cuda_sync(const tl_cuda *c, int device, uintptr_t stream) {
+  ON(device);
+  return c->stream_sync((void *)stream);
+}
+
+int tl_cuda_malloc(const tl_cuda *c, int device, size_t n, uintptr_t *p) {
+  void *v = NULL;
+  ON(device);
+  int e = c->malloc(&v, n);
+  *p = (uintptr_t)v;
+  return e;
+}
+
+int tl_cuda_free(const tl_cuda *c, int device, uintptr_t p) {
+  ON(device);
+  return c->free((void *)p);
+}
+
+int tl_cuda_malloc_host(const tl_cuda *c, int device, size_t n, uintptr_t *p) {
+  void *v = NULL;
+  ON(device);
+  int e = c->malloc_host(&v, n, 0);
+  *p = (uintptr_t)v;
+  return e;
+}
+
+int tl_cuda_free_host(const tl_cuda *c, int device, uintptr_t p) {
+  ON(device);
+  return c->free_host((void *)p);
+}
+
+int tl_cuda_mem_info(const tl_cuda *c, int device, size_t *free, size_t *total) {
+  ON(device);
+  return c->mem_info(free, total);
+}
+
+int tl_cuda_last_error(const tl_cuda *c) { return c->last_error(); }
+
+const char *tl_cuda_error_name(const tl_cuda *c, int code) { return c->error_name(code); }
+
+const char *tl_cuda_error_text(const tl_cuda *c, int code) { return c->error_text(code); }
+
+int tl_copy(const tl_cuda *c, int device, uintptr_t dst, uintptr_t src, size_t n, int kind, uintptr_t stream) {
+  if (!c) {
+    memmove((void *)dst, (const void *)src, n);
+    return 0;
+  }
+  ON(device);
+  return c->copy((void *)dst, (const void *)src, n, kind, (void *)stream);
+}
+
+int tl_copy_in(const tl_cuda *c, int device, uintptr_t dst, const void *src, size_t n, uintptr_t stream) {
+  return tl_copy(c, device, dst, (uintptr_t)src, n, 1, stream);
+}
+
+int tl_copy_out(const tl_cuda *c, int device, void *dst, uintptr_t src, size_t n, uintptr_t stream) {
+  return tl_copy(c, device, (uintptr_t)dst, src, n, 2, stream);
+}
+
+int tl_set(const tl_cuda *c, int device, uintptr_t dst, int value, size_t n, uintptr_t stream) {
+  if (!c) {
+    memset((void *)dst, value, n);
+    return 0;
+  }
+  ON(device);
+  return c->set((void *)dst, value, n, (void *)stream);
+}
+
+int tl_event_create(const tl_cuda *c, int device, tl_event *e) {
+  e->cuda = NULL;
+  e->seconds = 0;
+  if (!c) return 0;
+  ON(device);
+  return c->event_create(&e->cuda, 0);
+}
+
+int tl_event_record(const tl_cuda *c, int device, tl_event *e, uintptr_t stream) {
+  if (!c) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    e->seconds = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return 0;
+  }
+  ON(device);
+  return c->event_record(e->cuda, (void *)stream);
+}
+
+int tl_event_wait(const tl_cuda *c, int device, tl_event *e) {
+  if (!c) return 0;
+  ON(device);
+  return c->event_sync(e->cuda);
+}
+
+int tl_event_done(const tl_cuda *c, int device, tl_event *e, int *done) {
+  *done = 1;
+  if (!c) return 0;
+  ON(device);
+  int code = c->event_query(e->cuda);
+  if (code == 600) {  // cudaErrorNotReady: an answer, not an error
+    *done = 0;
+    c->last_error();
+    return 0;
+  }
+  return code;
+}
+
+int tl_event_elapsed(const tl_cuda *c, int device, const tl_event *from, const tl_event *to, double *seconds) {
+  if (!c) {
+    *seconds = to->seconds - from->seconds;
+    return 0;
+  }
+  float ms = 0;
+  ON(device);
+  int e = c->event_elapsed(&ms, from->cuda, to->cuda);
+  *seconds = ms * 1e-3;
+  return e;
+}
+
+int tl_event_destroy(const tl_cuda *c, int device, tl_event *e) {
+  if (!c) return 0;
+  ON(device);
+  return c->event_destroy(e->cuda);
+}
+
+uintptr_t tl_malloc(size_t n) {
+  void *p = NULL;
+  // 256 bytes, as cudaMalloc gives.
+  if (posix_memalign(&p, 256, n ? n : 1)) return 0;
+  return (uintptr_t)p;
+}
+
+void tl_free(uintptr_t p) { free((void *)p); }

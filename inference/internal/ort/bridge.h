@@ -1,0 +1,146 @@
+// What Go calls: ONNX Runtime's function table and the few functions of the CUDA runtime, which Go cannot call through a pointer itself.
+#ifndef TOUCHLINE_ORT_BRIDGE_H
+#define TOUCHLINE_ORT_BRIDGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "onnxruntime_c_api.h"
+
+// ---- the library ----
+
+// tl_open loads a shared library for good. NULL with the reason in *why, which stays valid until the thread's next dl call.
+void *tl_open(const char *path, int global, const char **why);
+void *tl_symbol(void *library, const char *name);
+// tl_find asks the system's loader where it finds a library; 0 if nowhere.
+int tl_find(const char *name, char *path, size_t max);
+
+const char *tl_version(void *get_api_base);
+const OrtApi *tl_api(void *get_api_base, uint32_t version);
+
+// ---- statuses: NULL is success ----
+
+int tl_status_code(const OrtApi *a, const OrtStatus *s);
+const char *tl_status_text(const OrtApi *a, const OrtStatus *s);
+void tl_status_free(const OrtApi *a, OrtStatus *s);
+
+OrtStatus *tl_env(const OrtApi *a, int level, OrtEnv **out);
+void tl_env_free(const OrtApi *a, OrtEnv *env);
+
+// ---- sessions ----
+
+OrtStatus *tl_cuda_stream_option(const OrtApi *a, OrtCUDAProviderOptionsV2 *o, uintptr_t stream);
+OrtStatus *tl_session(const OrtApi *a, const OrtEnv *env, const char *path, const OrtSessionOptions *o,
+                      OrtPrepackedWeightsContainer *packed, OrtSession **out);
+void tl_session_free(const OrtApi *a, OrtSession *s);
+OrtStatus *tl_prepacked(const OrtApi *a, OrtPrepackedWeightsContainer **out);
+void tl_prepacked_free(const OrtApi *a, OrtPrepackedWeightsContainer *p);
+OrtStatus *tl_session_count(const OrtApi *a, const OrtSession *s, int output, size_t *out);
+// tl_session_value describes one input or output: *name and *info are the caller's to free (tl_string_free, tl_type_info_free).
+OrtStatus *tl_session_value(const OrtApi *a, const OrtSession *s, int output, size_t i, char **name, OrtTypeInfo **info);
+// tl_type_info_tensor gives the tensor part, NULL for what is no tensor; it belongs to the type info.
+OrtStatus *tl_type_info_tensor(const OrtApi *a, const OrtTypeInfo *info, const OrtTensorTypeAndShapeInfo **out);
+void tl_type_info_free(const OrtApi *a, OrtTypeInfo *info);
+OrtStatus *tl_string_free(const OrtApi *a, char *s);
+
+OrtStatus *tl_tensor_info(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, int *type, size_t *rank);
+OrtStatus *tl_tensor_dims(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, int64_t *dims, const char **names, size_t rank);
+
+// ---- values ----
+
+OrtStatus *tl_memory_info(const OrtApi *a, int cuda, int index, OrtMemoryInfo **out);
+void tl_memory_info_free(const OrtApi *a, OrtMemoryInfo *m);
+OrtStatus *tl_value(const OrtApi *a, const OrtMemoryInfo *m, uintptr_t data, size_t bytes, const int64_t *dims, size_t rank,
+                    int type, OrtValue **out);
+void tl_value_free(const OrtApi *a, OrtValue *v);
+// tl_value_describe: *shape is the caller's to free (tl_shape_free); *host is 1 where the data is in the CPU's memory.
+OrtStatus *tl_value_describe(const OrtApi *a, OrtValue *v, uintptr_t *data, int *host, OrtTensorTypeAndShapeInfo **shape);
+void tl_shape_free(const OrtApi *a, OrtTensorTypeAndShapeInfo *s);
+
+// ---- binding and running ----
+
+OrtStatus *tl_binding(const OrtApi *a, OrtSession *s, OrtIoBinding **out);
+void tl_binding_free(const OrtApi *a, OrtIoBinding *b);
+OrtStatus *tl_bind(const OrtApi *a, OrtIoBinding *b, int output, const char *name, const OrtValue *v);
+OrtStatus *tl_bind_output_to(const OrtApi *a, OrtIoBinding *b, const char *name, const OrtMemoryInfo *m);
+void tl_clear(const OrtApi *a, OrtIoBinding *b, int output);
+// tl_bound_outputs hands out up to max values, each the caller's to free.
+OrtStatus *tl_bound_outputs(const OrtApi *a, const OrtIoBinding *b, OrtValue **out, size_t max, size_t *count);
+
+OrtStatus *tl_run_options(const OrtApi *a, OrtRunOptions **out);
+void tl_run_options_free(const OrtApi *a, OrtRunOptions *o);
+OrtStatus *tl_run_options_set(const OrtApi *a, OrtRunOptions *o, const char *key, const char *value);
+OrtStatus *tl_run_options_terminate(const OrtApi *a, OrtRunOptions *o, int on);
+OrtStatus *tl_run(const OrtApi *a, OrtSession *s, const OrtRunOptions *o, const OrtIoBinding *b);
+
+// ---- the CUDA runtime; every int is a cudaError_t ----
+
+typedef struct tl_cuda {
+  int (*set_device)(int);
+  int (*device_count)(int *);
+  int (*runtime_version)(int *);
+  int (*device_attribute)(int *, int, int);
+  int (*stream_create)(void **, unsigned);
+  int (*stream_destroy)(void *);
+  int (*stream_sync)(void *);
+  int (*malloc)(void **, size_t);
+  int (*free)(void *);
+  int (*malloc_host)(void **, size_t, unsigned);
+  int (*free_host)(void *);
+  int (*copy)(void *, const void *, size_t, int, void *);
+  int (*set)(void *, int, size_t, void *);
+  int (*mem_info)(size_t *, size_t *);
+  int (*event_create)(void **, unsigned);
+  int (*event_record)(void *, void *);
+  int (*event_sync)(void *);
+  int (*event_query)(void *);
+  int (*event_elapsed)(float *, void *, void *);
+  int (*event_destroy)(void *);
+  int (*last_error)(void);
+  const char *(*error_name)(int);
+  const char *(*error_text)(int);
+  int (*driver_name)(char *, int, int);  // cuDeviceGetName of the driver; NULL if it is not there
+} tl_cuda;
+
+// tl_cuda_bind fills the table; NULL or the name of the function that is missing.
+const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver);
+int tl_cuda_count(const tl_cuda *c, int *n);
+int tl_cuda_version(const tl_cuda *c, int *v);
+int tl_cuda_attribute(const tl_cuda *c, int *v, int attribute, int device);
+int tl_cuda_name(const tl_cuda *c, int device, char *name, int max);
+int tl_cuda_stream(const tl_cuda *c, int device, uintptr_t *stream);
+int tl_cuda_stream_free(const tl_cuda *c, int device, uintptr_t stream);
+int tl_cuda_sync(const tl_cuda *c, int device, uintptr_t stream);
+int tl_cuda_malloc(const tl_cuda *c, int device, size_t n, uintptr_t *p);
+int tl_cuda_free(const tl_cuda *c, int device, uintptr_t p);
+int tl_cuda_malloc_host(const tl_cuda *c, int device, size_t n, uintptr_t *p);
+int tl_cuda_free_host(const tl_cuda *c, int device, uintptr_t p);
+int tl_cuda_mem_info(const tl_cuda *c, int device, size_t *free, size_t *total);
+int tl_cuda_last_error(const tl_cuda *c);
+const char *tl_cuda_error_name(const tl_cuda *c, int code);
+const char *tl_cuda_error_text(const tl_cuda *c, int code);
+
+// Copies: c NULL means the CPU, where they are done on return. kind: 1 host to device, 2 device to host, 3 device to device.
+int tl_copy(const tl_cuda *c, int device, uintptr_t dst, uintptr_t src, size_t n, int kind, uintptr_t stream);
+int tl_copy_in(const tl_cuda *c, int device, uintptr_t dst, const void *src, size_t n, uintptr_t stream);
+int tl_copy_out(const tl_cuda *c, int device, void *dst, uintptr_t src, size_t n, uintptr_t stream);
+int tl_set(const tl_cuda *c, int device, uintptr_t dst, int value, size_t n, uintptr_t stream);
+
+// Events: on the CPU a time stamp.
+typedef struct tl_event {
+  void *cuda;
+  double seconds;
+} tl_event;
+int tl_event_create(const tl_cuda *c, int device, tl_event *e);
+int tl_event_record(const tl_cuda *c, int device, tl_event *e, uintptr_t stream);
+int tl_event_wait(const tl_cuda *c, int device, tl_event *e);
+int tl_event_done(const tl_cuda *c, int device, tl_event *e, int *done);
+int tl_event_elapsed(const tl_cuda *c, int device, const tl_event *from, const tl_event *to, double *seconds);
+int tl_event_destroy(const tl_cuda *c, int device, tl_event *e);
+
+// ---- the CPU's memory ----
+
+uintptr_t tl_malloc(size_t n);
+void tl_free(uintptr_t p);
+
+#endif

@@ -1,0 +1,230 @@
+package ort
+
+// #include "bridge.h"
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// DeviceKind is where tensors lie and graphs run.
+type DeviceKind int
+
+// The kinds of device.
+const (
+	CPU DeviceKind = iota
+	CUDA
+)
+
+// String is cpu or cuda.
+func (k DeviceKind) String() string {
+	if k == CUDA {
+		return "cuda"
+	}
+	return "cpu"
+}
+
+// Device is a CPU or a GPU with a stream of its own, on which its sessions run and its copies are queued, in the order of the calls. On the
+// CPU every call is done when it returns.
+type Device struct {
+	life    life
+	runtime *Runtime
+	kind    DeviceKind
+	index   int
+	name    string
+	cuda    *C.tl_cuda // nil on the CPU
+	stream  C.uintptr_t
+	where   *C.OrtMemoryInfo
+	lost    atomic.Bool
+}
+
+// NewDevice opens a device. Index counts the GPUs that the process sees; it must be 0 for the CPU. Where there is no such GPU, driver or
+// library the error wraps ErrNoCUDA and says what is missing.
+func (r *Runtime) NewDevice(k DeviceKind, index int) (*Device, error) {
+	if !r.life.use() {
+		return nil, closedError("runtime")
+	}
+	d := &Device{runtime: r, kind: k, index: index}
+	err := d.open()
+	if err != nil {
+		r.life.drop()
+		return nil, err
+	}
+	d.life.born(kindDevice, d.free)
+	return d, nil
+}
+
+func (d *Device) open() error {
+	if d.kind != CPU && d.kind != CUDA {
+		return fmt.Errorf("open device: expected CPU or CUDA, is kind %d", d.kind)
+	}
+	if d.kind == CPU {
+		if d.index != 0 {
+			return fmt.Errorf("open CPU: index must be 0, is %d", d.index)
+		}
+		d.name = "CPU"
+		return d.runtime.lib.check("describe the CPU's memory", C.tl_memory_info(d.runtime.lib.api, 0, 0, &d.where))
+	}
+	if file := d.runtime.missingProvider(); file != "" {
+		return fmt.Errorf("%w: %s is not there: `make runtime-cuda` fetches an ONNX Runtime that has it", ErrNoCUDA, file)
+	}
+	d.runtime.lib.mu.Lock()
+	cuda, err := d.runtime.lib.loadCUDA()
+	d.runtime.lib.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	var n C.int
+	if err := cudaError(cuda, "count GPUs", C.tl_cuda_count(cuda, &n)); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoCUDA, err)
+	}
+	if d.index < 0 || d.index >= int(n) {
+		return fmt.Errorf("%w: GPU %d of %d visible ones does not exist", ErrNoCUDA, d.index, int(n))
+	}
+	if err := cudaError(cuda, "make a CUDA stream", C.tl_cuda_stream(cuda, C.int(d.index), &d.stream)); err != nil {
+		return fmt.Errorf("open GPU %d: %w", d.index, err)
+	}
+	if err := d.runtime.lib.check("describe the GPU's memory", C.tl_memory_info(d.runtime.lib.api, 1, C.int(d.index), &d.where)); err != nil {
+		C.tl_cuda_stream_free(cuda, C.int(d.index), d.stream)
+		return err
+	}
+	d.name = fmt.Sprintf("GPU %d", d.index)
+	var name [256]C.char
+	if C.tl_cuda_name(cuda, C.int(d.index), &name[0], C.int(len(name))) == 0 {
+		d.name = C.GoString(&name[0])
+	}
+	d.cuda = cuda
+	return nil
+}
+
+func (d *Device) free() {
+	C.tl_memory_info_free(d.runtime.lib.api, d.where)
+	if d.cuda != nil {
+		C.tl_cuda_stream_free(d.cuda, C.int(d.index), d.stream)
+	}
+	d.runtime.life.drop()
+}
+
+// Close gives the device back. What is still open on it keeps it until it is closed too.
+func (d *Device) Close() error {
+	d.life.end()
+	return nil
+}
+
+// Kind is CPU or CUDA.
+func (d *Device) Kind() DeviceKind { return d.kind }
+
+// Index is the number of the GPU, 0 for the CPU.
+func (d *Device) Index() int { return d.index }
+
+// Name is that of the GPU as the driver gives it, or CPU.
+func (d *Device) Name() string { return d.name }
+
+// ComputeCapability is that of the GPU, such as 9, 0. Both are 0 on the CPU.
+func (d *Device) ComputeCapability() (major, minor int) {
+	if d.cuda == nil {
+		return 0, 0
+	}
+	var a, b C.int
+	const majorAttribute, minorAttribute = 75, 76 // cudaDevAttrComputeCapabilityMajor, Minor
+	C.tl_cuda_attribute(d.cuda, &a, majorAttribute, C.int(d.index))
+	C.tl_cuda_attribute(d.cuda, &b, minorAttribute, C.int(d.index))
+	return int(a), int(b)
+}
+
+// Lost says whether the CUDA context was found dead.
+func (d *Device) Lost() bool { return d.lost.Load() }
+
+// Synchronize waits until all that was queued on the stream is done. Errors of queued work show here.
+func (d *Device) Synchronize() error {
+	if err := d.begin("synchronize"); err != nil {
+		return err
+	}
+	defer d.life.drop()
+	if d.cuda == nil {
+		return nil
+	}
+	return d.result("synchronize", C.tl_cuda_sync(d.cuda, C.int(d.index), d.stream))
+}
+
+// MemInfo gives the free and the total memory of the device in bytes. For the CPU it is what the machine could give without swapping.
+func (d *Device) MemInfo() (free, total int64, err error) {
+	if err := d.begin("ask for memory"); err != nil {
+		return 0, 0, err
+	}
+	defer d.life.drop()
+	if d.cuda == nil {
+		return machineMemory()
+	}
+	var f, t C.size_t
+	if err := d.result("ask for memory", C.tl_cuda_mem_info(d.cuda, C.int(d.index), &f, &t)); err != nil {
+		return 0, 0, err
+	}
+	return int64(f), int64(t), nil
+}
+
+func machineMemory() (free, total int64, err error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, 0, fmt.Errorf("ask for memory: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		kib, _ := strconv.ParseInt(f[1], 10, 64)
+		switch f[0] {
+		case "MemTotal:":
+			total = kib << 10
+		case "MemAvailable:":
+			free = kib << 10
+		}
+	}
+	if total == 0 {
+		return 0, 0, fmt.Errorf("ask for memory: /proc/meminfo has no MemTotal")
+	}
+	return free, total, nil
+}
+
+// begin holds the device for one call, which must end with d.life.drop.
+func (d *Device) begin(op string) error {
+	if d.lost.Load() {
+		return fmt.Errorf("%s on %s: %w", op, d.name, ErrDeviceLost)
+	}
+	if !d.life.use() {
+		return closedError("device")
+	}
+	return nil
+}
+
+// result turns a CUDA code into an error and finds out whether the context is dead.
+func (d *Device) result(op string, code C.int) error {
+	if code == 0 {
+		return nil
+	}
+	err := cudaError(d.cuda, op, code)
+	if d.probe() {
+		return asLost(op, err)
+	}
+	return err
+}
+
+// probe says whether the context is dead. Errors of a dead context come back from every call, others are forgotten once they were read.
+func (d *Device) probe() bool {
+	if d.cuda == nil {
+		return false
+	}
+	C.tl_cuda_last_error(d.cuda)
+	code := C.tl_cuda_sync(d.cuda, C.int(d.index), d.stream)
+	capturing := code >= 900 && code < 910 // cudaErrorStreamCapture...: refused because of a capture, which is no death
+	if code == 0 || code == cudaNotReady || code == cudaOutOfMemory || capturing {
+		return false
+	}
+	d.lost.Store(true)
+	return true
+}

@@ -1,0 +1,47 @@
+package ort
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrNoRuntime is returned when there is no usable ONNX Runtime library.
+	ErrNoRuntime = errors.New("no ONNX Runtime")
+	// ErrNoCUDA is returned when a CUDA device is asked for where there is none.
+	ErrNoCUDA = errors.New("no CUDA here")
+	// ErrDeviceLost is returned when the CUDA context is dead: nothing on this device works until the process starts anew.
+	ErrDeviceLost = errors.New("the CUDA context is lost")
+	// ErrOutOfMemory is returned when the device, or the host for pinned buffers, has no room. The device stays usable.
+	ErrOutOfMemory = errors.New("out of memory")
+	// ErrClosed is returned by a handle that was closed.
+	ErrClosed = errors.New("closed")
+	// ErrTerminated is returned by a run that RunOptions.Terminate stopped.
+	ErrTerminated = errors.New("the run was terminated")
+)
+
+// Error is what ONNX Runtime or CUDA answered. It matches ErrOutOfMemory, ErrDeviceLost and ErrTerminated under errors.Is.
+type Error struct {
+	Op      string // what was attempted
+	Code    int    // OrtErrorCode, or cudaError_t where CUDA is set
+	CUDA    bool
+	Message string
+	kind    error
+}
+
+// Error says what was attempted and what came.
+func (e *Error) Error() string {
+	source := "ONNX Runtime"
+	if e.CUDA {
+		source = "CUDA"
+	}
+	if e.kind != nil {
+		return fmt.Sprintf("%s: %v: %s error %d: %s", e.Op, e.kind, source, e.Code, e.Message)
+	}
+	return fmt.Sprintf("%s: %s error %d: %s", e.Op, source, e.Code, e.Message)
+}
+
+// Unwrap gives the sentinel that the error stands for, if any.
+func (e *Error) Unwrap() error { return e.kind }
+
+func closedError(what string) error { return fmt.Errorf("%s: %w", what, ErrClosed) }

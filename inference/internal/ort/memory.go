@@ -1,0 +1,213 @@
+package ort
+
+// #include "bridge.h"
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Memory is a block of the device's memory, or of host memory that its stream copies from and to without a detour (pinned on CUDA). Its
+// contents are undefined at first.
+type Memory struct {
+	life    life
+	device  *Device
+	address C.uintptr_t
+	size    int64
+	host    bool
+	owner   *Tensor // of memory that ONNX Runtime allocated for an output; nil otherwise
+}
+
+// Malloc takes memory on the device, aligned to 256 bytes. The error wraps ErrOutOfMemory where there is none left.
+func (d *Device) Malloc(bytes int64) (*Memory, error) { return d.allocate(bytes, false) }
+
+// HostAlloc takes host memory for copies: pinned on CUDA, plain on the CPU.
+func (d *Device) HostAlloc(bytes int64) (*Memory, error) { return d.allocate(bytes, true) }
+
+func (d *Device) allocate(bytes int64, host bool) (*Memory, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("allocate memory: size must be 0 or more, is %d", bytes)
+	}
+	op := fmt.Sprintf("allocate %d bytes on %s", bytes, d.name)
+	if host {
+		op = fmt.Sprintf("allocate %d bytes of host memory", bytes)
+	}
+	if err := d.begin(op); err != nil {
+		return nil, err
+	}
+	m := &Memory{device: d, size: bytes, host: host}
+	var code C.int
+	switch {
+	case d.cuda == nil:
+		if m.address = C.tl_malloc(C.size_t(bytes)); m.address == 0 {
+			d.life.drop()
+			return nil, fmt.Errorf("%s: %w", op, ErrOutOfMemory)
+		}
+	case host:
+		code = C.tl_cuda_malloc_host(d.cuda, C.int(d.index), C.size_t(max(bytes, 1)), &m.address)
+	default:
+		code = C.tl_cuda_malloc(d.cuda, C.int(d.index), C.size_t(max(bytes, 1)), &m.address)
+	}
+	if err := d.result(op, code); err != nil {
+		d.life.drop()
+		return nil, err
+	}
+	m.life.born(kindMemory, m.free)
+	return m, nil
+}
+
+func (m *Memory) free() {
+	d := m.device
+	switch {
+	case d.cuda == nil:
+		C.tl_free(m.address)
+	case m.host:
+		C.tl_cuda_free_host(d.cuda, C.int(d.index), m.address)
+	default:
+		C.tl_cuda_free(d.cuda, C.int(d.index), m.address)
+	}
+	d.life.drop()
+}
+
+// Close frees the memory, once no tensor lies in it any more.
+func (m *Memory) Close() error {
+	if m.owner == nil {
+		m.life.end()
+	}
+	return nil
+}
+
+// Size is the number of bytes.
+func (m *Memory) Size() int64 { return m.size }
+
+// Host says whether the CPU can read it through Bytes.
+func (m *Memory) Host() bool { return m.host }
+
+// Bytes is host memory as a slice, without copying; nil for the device's memory (on the CPU device as well, so that what works there works on
+// CUDA) and for closed memory. The slice must not be used after Close.
+func (m *Memory) Bytes() []byte {
+	if !m.host || m.life.closed.Load() || m.size == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(pointer(m.address)), m.size)
+}
+
+// At is the place at an offset in bytes. An offset outside shows as an error where the place is used.
+func (m *Memory) At(offset int64) Pointer { return Pointer{m, offset} }
+
+// Pointer is a place in a Memory.
+type Pointer struct {
+	memory *Memory
+	offset int64
+}
+
+// Add is the place some bytes further on.
+func (p Pointer) Add(bytes int64) Pointer { return Pointer{p.memory, p.offset + bytes} }
+
+// hold checks that n bytes from p on are there and keeps the memory until release.
+func (p Pointer) hold(op string, n int64) (C.uintptr_t, error) {
+	if p.memory == nil {
+		return 0, fmt.Errorf("%s: the place is in no memory", op)
+	}
+	if p.offset < 0 || n < 0 || p.offset > p.memory.size-n {
+		return 0, fmt.Errorf("%s: expected %d bytes from offset %d on, the memory has %d", op, n, p.offset, p.memory.size)
+	}
+	if !p.memory.life.use() {
+		return 0, closedError(op + ": memory")
+	}
+	return p.memory.address + C.uintptr_t(p.offset), nil
+}
+
+func (p Pointer) release() { p.memory.life.drop() }
+
+// CopyIn queues a copy from the host to the device. From Memory made by HostAlloc it is asynchronous: src must stay as it is until
+// Synchronize or an event says that it is done. Other slices are read before CopyIn returns.
+func (d *Device) CopyIn(dst Pointer, src []byte) error {
+	if err := d.begin("copy in"); err != nil {
+		return err
+	}
+	defer d.life.drop()
+	to, err := dst.hold("copy in", int64(len(src)))
+	if err != nil {
+		return err
+	}
+	defer dst.release()
+	if len(src) == 0 {
+		return nil
+	}
+	return d.result("copy in", C.tl_copy_in(d.cuda, C.int(d.index), to, unsafe.Pointer(&src[0]), C.size_t(len(src)), d.stream))
+}
+
+// CopyOut queues a copy from the device to the host. Into Memory made by HostAlloc it is asynchronous: dst holds the data after Synchronize.
+// For other slices CopyOut waits until it is done.
+func (d *Device) CopyOut(dst []byte, src Pointer) error {
+	if err := d.begin("copy out"); err != nil {
+		return err
+	}
+	defer d.life.drop()
+	from, err := src.hold("copy out", int64(len(dst)))
+	if err != nil {
+		return err
+	}
+	defer src.release()
+	if len(dst) == 0 {
+		return nil
+	}
+	return d.result("copy out", C.tl_copy_out(d.cuda, C.int(d.index), unsafe.Pointer(&dst[0]), from, C.size_t(len(dst)), d.stream))
+}
+
+// CopyDevice queues a copy inside the device. On CUDA the two places must not overlap.
+func (d *Device) CopyDevice(dst, src Pointer, bytes int64) error {
+	if err := d.begin("copy"); err != nil {
+		return err
+	}
+	defer d.life.drop()
+	to, err := dst.hold("copy", bytes)
+	if err != nil {
+		return err
+	}
+	defer dst.release()
+	from, err := src.hold("copy", bytes)
+	if err != nil {
+		return err
+	}
+	defer src.release()
+	const deviceToDevice = 3
+	return d.result("copy", C.tl_copy(d.cuda, C.int(d.index), to, from, C.size_t(bytes), deviceToDevice, d.stream))
+}
+
+// Memset queues the filling of the device's memory with one byte value.
+func (d *Device) Memset(dst Pointer, value byte, bytes int64) error {
+	if err := d.begin("fill memory"); err != nil {
+		return err
+	}
+	defer d.life.drop()
+	to, err := dst.hold("fill memory", bytes)
+	if err != nil {
+		return err
+	}
+	defer dst.release()
+	return d.result("fill memory", C.tl_set(d.cuda, C.int(d.index), to, C.int(value), C.size_t(bytes), d.stream))
+}
+
+// pointer makes a C address one that Go can read through. The address is never Go's own memory.
+func pointer(address C.uintptr_t) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+
+// Bytes sees a slice of numbers as bytes, for copies.
+func Bytes[T Element](s []T) []byte {
+	if len(s) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(s[0])))
+}
+
+// Slice sees bytes of host memory as numbers, without copying. What does not fill a number at the end is left out.
+func Slice[T Element](b []byte) []T {
+	var zero T
+	n := len(b) / int(unsafe.Sizeof(zero))
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
+}
