@@ -1,0 +1,278 @@
+package models_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/models"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// manifest is a small sound one.
+func manifest() *models.Manifest {
+	port := []models.Port{{Name: "x", Type: models.Float32, Shape: []string{"B", "16"}}}
+	sum := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	return &models.Manifest{
+		Format: models.FormatVersion, Name: "tiny", Creator: "test",
+		Dims: models.Dims{
+			Decoder: models.Decoder{
+				Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362,
+				Epsilon: 1e-6, RopeTheta: 1e6, MaxPositions: 8192,
+			},
+			Vision: &models.Vision{
+				Layers: 2, Hidden: 96, Heads: 4, FFN: 200, Patch: 14, Grid: 70, Epsilon: 1e-6,
+				Queries: 64, Out: 256, ResamplerHeads: 2, MaxSide: 1024,
+			},
+		},
+		Tokens:    map[string]int32{"<|im_end|>": 1259},
+		Stop:      []string{"<|im_end|>"},
+		Forbidden: []int32{7, 8},
+		Image: models.Image{
+			MaxSlices: 9, ScaleResolution: 448, Patch: 14, Features: 64, Mean: [3]float64{.5, .5, .5}, Std: [3]float64{.5, .5, .5},
+		},
+		Graphs: []models.Graph{
+			{
+				Kind: models.KindEmbed, Weights: models.WeightsFloat32, Device: models.DeviceCPU,
+				File: "embed-fp32-cpu.onnx", Data: []string{"embed-fp32-cpu.data"}, Inputs: port, Outputs: port,
+			},
+			{
+				Kind: models.KindEmbed, Weights: models.WeightsFloat32, Device: models.DeviceCPU, Check: true,
+				File: "embed-fp32-cpu.onnx", Inputs: port, Outputs: port,
+			},
+		},
+		Files: []models.File{{Name: "embed-fp32-cpu.onnx", SHA256: sum}, {Name: "embed-fp32-cpu.data", SHA256: sum}},
+	}
+}
+
+// folder writes a bundle with that manifest and two empty files.
+func folder(tb testing.TB, m *models.Manifest) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	require.NoError(tb, models.WriteManifest(dir, m))
+	for _, f := range m.Files {
+		require.NoError(tb, os.WriteFile(filepath.Join(dir, f.Name), nil, 0o600))
+	}
+	return dir
+}
+
+func TestBundle(t *testing.T) {
+	want := manifest()
+	dir := folder(t, want)
+	b, err := models.OpenBundle(dir)
+	require.NoError(t, err)
+	require.Equal(t, *want, b.Manifest)
+
+	g, ok := b.Find(models.KindEmbed, models.WeightsFloat32, models.DeviceCPU)
+	require.True(t, ok)
+	require.False(t, g.Check)
+	g, ok = b.FindCheck(models.KindEmbed, models.WeightsFloat32, models.DeviceCPU)
+	require.True(t, ok)
+	require.True(t, g.Check)
+	_, ok = b.Find(models.KindEmbed, models.WeightsFloat16, models.DeviceCUDA)
+	require.False(t, ok)
+	require.NoError(t, b.Verify(t.Context(), nil))
+}
+
+func TestOpenBundleLooksForFiles(t *testing.T) {
+	_, err := models.OpenBundle(t.TempDir())
+	require.ErrorIs(t, err, models.ErrNoBundle)
+	_, err = models.OpenBundle(filepath.Join(t.TempDir(), "nowhere"))
+	require.ErrorIs(t, err, models.ErrNoBundle)
+
+	dir := folder(t, manifest())
+	require.NoError(t, os.Remove(filepath.Join(dir, "embed-fp32-cpu.onnx")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "embed-fp32-cpu.data"), []byte("more"), 0o600))
+	_, err = models.OpenBundle(dir)
+	require.ErrorContains(t, err, "embed-fp32-cpu.onnx: the file is missing")
+	require.ErrorContains(t, err, "embed-fp32-cpu.data: expected 0 bytes, has 4")
+}
+
+func TestVerifyNamesDamagedFiles(t *testing.T) {
+	m := manifest()
+	for i := range m.Files {
+		m.Files[i].Size = 5 << 20
+	}
+	dir := folder(t, m)
+	content := make([]byte, 5<<20)
+	for _, f := range m.Files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), content, 0o600))
+	}
+	sum, err := models.HashFile(t.Context(), filepath.Join(dir, m.Files[0].Name), nil)
+	require.NoError(t, err)
+	m.Files[0].SHA256, m.Files[1].SHA256 = sum, sum
+	require.NoError(t, models.WriteManifest(dir, m))
+	b, err := models.OpenBundle(dir)
+	require.NoError(t, err)
+
+	var mu sync.Mutex
+	var last int64
+	require.NoError(t, b.Verify(t.Context(), func(done, total int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		last = max(last, done)
+		require.Equal(t, int64(10<<20), total)
+	}))
+	require.Equal(t, int64(10<<20), last)
+
+	content[4<<20] ^= 1
+	require.NoError(t, os.WriteFile(filepath.Join(dir, m.Files[1].Name), content, 0o600))
+	require.NoError(t, os.Remove(filepath.Join(dir, m.Files[0].Name)))
+	err = b.Verify(t.Context(), nil)
+	require.ErrorContains(t, err, m.Files[0].Name+": the file is missing")
+	require.ErrorContains(t, err, m.Files[1].Name+": the content is damaged")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, b.Verify(ctx, nil), context.Canceled)
+}
+
+func TestList(t *testing.T) {
+	root := t.TempDir()
+	put := func(name string, m *models.Manifest) {
+		dir := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o700))
+		require.NoError(t, os.Rename(folder(t, m), dir))
+	}
+	put("a", manifest())
+	put("publisher/b", manifest())
+	put(".hidden", manifest())
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "x", "y", "z"), 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "broken"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "broken", models.ManifestName), []byte("{"), 0o600))
+	found, err := models.List(root)
+	require.NoError(t, err)
+	var names []string
+	for _, l := range found {
+		name, err := filepath.Rel(root, l.Dir)
+		require.NoError(t, err)
+		names = append(names, name)
+		require.Equal(t, l.Err == nil, l.Manifest != nil)
+	}
+	require.Equal(t, []string{"a", "broken", "publisher/b"}, names)
+	require.ErrorContains(t, found[1].Err, "manifest.json: byte 1: expected JSON")
+
+	found, err = models.List(filepath.Join(root, "a"))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	_, err = models.List(filepath.Join(root, "nowhere"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// badManifests are changes to the sound manifest, and what is said of each.
+var badManifests = []struct {
+	change func(m *models.Manifest)
+	want   string
+}{
+	{func(m *models.Manifest) { m.Name = "" }, `name: expected 1 to 256 characters, is ""`},
+	{func(m *models.Manifest) { m.Dims.Decoder.Layers = 0 }, "dims.decoder.layers: expected a number from 1 to 4096, is 0"},
+	{func(m *models.Manifest) { m.Dims.Decoder.HeadDim = 40 }, "dims.decoder.head_dim: expected a multiple of 16, is 40"},
+	{func(m *models.Manifest) { m.Dims.Decoder.KVHeads = 4 }, "dims.decoder.heads: expected a multiple of kv_heads, is 6"},
+	{func(m *models.Manifest) { m.Dims.Decoder.Vocab = 1 << 40 }, "dims.decoder.vocab: expected a number from 1"},
+	{func(m *models.Manifest) { m.Dims.Decoder.Epsilon = 0 }, "dims.decoder.epsilon: expected a number above 0, is 0"},
+	{func(m *models.Manifest) { m.Dims.Vision.Heads = 5 }, "dims.vision.hidden: expected a multiple of heads, is 96"},
+	{func(m *models.Manifest) { m.Dims.Vision.Out = 512 }, "dims.vision.out: expected dims.decoder.hidden (256), is 512"},
+	{func(m *models.Manifest) { m.Image.Patch = 16 }, "image.patch: expected dims.vision.patch (14), is 16"},
+	{func(m *models.Manifest) { m.Image.Std[1] = 0 }, "image.std[1]: expected a number above 0, is 0"},
+	{func(m *models.Manifest) { m.Tokens["x"] = 1362 }, `tokens["x"]: expected an id below dims.decoder.vocab (1362), is 1362`},
+	{func(m *models.Manifest) { m.Forbidden[0] = -1 }, "forbidden[0]: expected an id below"},
+	{func(m *models.Manifest) { m.Stop = []string{"<eos>"} }, `stop[0]: expected a name of tokens, is "<eos>"`},
+	{func(m *models.Manifest) { m.Stop = nil }, "stop: expected the tokens that end an answer, is empty"},
+	{func(m *models.Manifest) { m.StopSpeech = []string{"y"} }, `stop_speech[0]: expected a name of tokens, is "y"`},
+	{func(m *models.Manifest) { m.Files[0].Name = "../../etc/passwd" }, `files[0].name: expected a plain file name, is "../../etc/passwd"`},
+	{func(m *models.Manifest) { m.Files[0].Name = "/abs" }, "files[0].name: expected a plain file name"},
+	{func(m *models.Manifest) { m.Files[0].Name = `a\b` }, "files[0].name: expected a plain file name"},
+	{func(m *models.Manifest) { m.Files[0].Name = "manifest.json" }, "files[0].name: expected not the manifest itself"},
+	{func(m *models.Manifest) { m.Files[1].Name = m.Files[0].Name }, "files[1].name: expected each file once"},
+	{func(m *models.Manifest) { m.Files[1].Size = -1 }, "files[1].size: expected a size, is -1"},
+	{func(m *models.Manifest) { m.Files[1].SHA256 = "abc" }, `files[1].sha256: expected 64 hexadecimal digits, is "abc"`},
+	{func(m *models.Manifest) { m.Graphs[0].Kind = "audio" }, `graphs[0].kind: expected one of ["decoder" "vision" "embed"], is "audio"`},
+	{func(m *models.Manifest) { m.Graphs[0].Device = "tpu" }, `graphs[0].device: expected one of`},
+	{func(m *models.Manifest) { m.Graphs[0].Weights = "int2" }, `graphs[0].weights: expected one of`},
+	{func(m *models.Manifest) { m.Graphs[0].File = "other.onnx" }, `graphs[0].file: expected a name of files, is "other.onnx"`},
+	{func(m *models.Manifest) { m.Graphs[0].File = "embed-fp32-cpu.data" }, "graphs[0].file: expected an .onnx file"},
+	{func(m *models.Manifest) { m.Graphs[0].Data[0] = "x" }, `graphs[0].data[0]: expected a name of files, is "x"`},
+	{func(m *models.Manifest) { m.Graphs[1].Check = false }, "graphs[1].kind: expected each graph once"},
+	{func(m *models.Manifest) { m.Graphs[0].Kind, m.Dims.Vision = models.KindVision, nil }, "graphs[0].kind: expected no vision graph without dims.vision"},
+	{func(m *models.Manifest) { m.Graphs[0].Head = 5 }, "graphs[0].head: expected 4 or 8 bits, is 5"},
+	{func(m *models.Manifest) { m.Graphs[0].Block = 33 }, "graphs[0].block: expected a power of two up to 256, is 33"},
+	{func(m *models.Manifest) { m.Graphs[0].WeightBytes = -4 }, "graphs[0].weight_bytes: expected a size, is -4"},
+	{func(m *models.Manifest) { m.Graphs[0].Inputs = nil }, "graphs[0].inputs: expected at least one, is empty"},
+	{func(m *models.Manifest) { m.Graphs[0].Inputs[0].Name = "" }, "graphs[0].inputs[0].name: expected a name of its own"},
+	{func(m *models.Manifest) { m.Graphs[0].Outputs[0].Shape[1] = "-3" }, `graphs[0].outputs[0].shape[1]: expected a size or a name, is "-3"`},
+}
+
+func TestManifestRules(t *testing.T) {
+	for _, tt := range badManifests {
+		m := manifest()
+		tt.change(m)
+		require.ErrorContains(t, m.Validate(), tt.want)
+		require.Error(t, models.WriteManifest(t.TempDir(), m), tt.want)
+		text, err := json.Marshal(m)
+		require.NoError(t, err)
+		_, err = models.ParseManifest(text)
+		require.ErrorContains(t, err, tt.want)
+	}
+}
+
+func TestParseManifestRefuses(t *testing.T) {
+	good, err := json.Marshal(manifest())
+	require.NoError(t, err)
+	tests := []struct{ text, want string }{
+		{"", "expected JSON"},
+		{"null", "format: expected a version, is missing"},
+		{"[]", "expected a manifest"},
+		{"{}", "format: expected a version, is missing"},
+		{`{"format":"x"}`, "format: expected int, is a JSON string"},
+		{`{"format":2,"new":{}}`, "this program reads format 1, the bundle has 2: use a newer program"},
+		{`{"format":0}`, "the bundle has 0: convert the checkpoint again"},
+		{`{"format":1,"colour":1}`, `unknown field "colour"`},
+		{strings.Replace(string(good), `"hidden":256`, `"hidden":"wide"`, 1), "dims.decoder.hidden: expected int, is a JSON string"},
+		{strings.Replace(string(good), `"float32"`, `"float13"`, 1), `is "float13"`},
+		{string(good) + "{}", "after top-level value"},
+		{string(good[:len(good)/2]), "expected JSON"},
+	}
+	for _, tt := range tests {
+		_, err := models.ParseManifest([]byte(tt.text))
+		require.ErrorContains(t, err, tt.want)
+	}
+	var format *models.FormatError
+	_, err = models.ParseManifest([]byte(`{"format":7}`))
+	require.ErrorAs(t, err, &format)
+	require.Equal(t, 7, format.Format)
+}
+
+func FuzzParseManifest(f *testing.F) {
+	good, err := json.Marshal(manifest())
+	require.NoError(f, err)
+	f.Add(good)
+	for _, tt := range badManifests {
+		m := manifest()
+		tt.change(m)
+		text, err := json.Marshal(m)
+		require.NoError(f, err)
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := models.ParseManifest(text)
+		if err != nil {
+			return
+		}
+		for _, file := range m.Files {
+			require.True(t, filepath.IsLocal(file.Name))
+			require.Equal(t, filepath.Base(file.Name), file.Name)
+		}
+		again, err := json.Marshal(m)
+		require.NoError(t, err)
+		_, err = models.ParseManifest(again)
+		require.NoError(t, err)
+	})
+}

@@ -1,0 +1,265 @@
+package models
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxManifest bounds manifest.json, in bytes. The list of forbidden ids of the
+// real model takes 60 kB.
+const maxManifest = 16 << 20
+
+// FormatError is returned for a bundle of another format than FormatVersion.
+type FormatError struct{ Format int }
+
+// Error says what to do.
+func (e *FormatError) Error() string {
+	if e.Format > FormatVersion {
+		return fmt.Sprintf("format: this program reads format %d, the bundle has %d: use a newer program, or convert the checkpoint again", FormatVersion, e.Format)
+	}
+	return fmt.Sprintf("format: this program reads format %d, the bundle has %d: convert the checkpoint again", FormatVersion, e.Format)
+}
+
+// ParseManifest reads and checks the content of a manifest.json. Errors name
+// the field.
+func ParseManifest(content []byte) (*Manifest, error) {
+	var version struct {
+		Format *int `json:"format"`
+	}
+	if err := json.Unmarshal(content, &version); err != nil {
+		return nil, jsonError(err)
+	}
+	if version.Format == nil {
+		return nil, errors.New("format: expected a version, is missing")
+	}
+	if *version.Format != FormatVersion {
+		return nil, &FormatError{*version.Format}
+	}
+	d := json.NewDecoder(bytes.NewReader(content))
+	d.DisallowUnknownFields()
+	var m Manifest
+	if err := d.Decode(&m); err != nil {
+		return nil, jsonError(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("expected one JSON object, more follows it")
+	}
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+// jsonError says where in the JSON an error is.
+func jsonError(err error) error {
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field != "" {
+		return fmt.Errorf("%s: expected %s, is a JSON %s", t.Field, t.Type, t.Value)
+	}
+	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("byte %d: expected JSON: %w", s.Offset, err)
+	}
+	return fmt.Errorf("expected a manifest: %w", err)
+}
+
+// WriteManifest checks the manifest and writes it to a bundle's folder.
+func WriteManifest(dir string, m *Manifest) error {
+	if err := m.Validate(); err != nil {
+		return fmt.Errorf("write %s: %w", ManifestName, err)
+	}
+	b, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", ManifestName, err)
+	}
+	return os.WriteFile(filepath.Join(dir, ManifestName), append(b, '\n'), 0o644)
+}
+
+// Sizes beyond these are refused: nothing real comes near them, and products
+// of a few of them stay within 63 bits.
+const (
+	maxSide   = 1 << 20 // of a matrix
+	maxVocab  = 1 << 24
+	maxLayers = 1 << 12
+)
+
+// Validate says everything that is wrong with the manifest, by field.
+func (m *Manifest) Validate() error {
+	c := &checker{}
+	if m.Format != FormatVersion {
+		return &FormatError{m.Format}
+	}
+	c.expect(m.Name != "" && len(m.Name) <= 256, "name", "1 to 256 characters", strconv.Quote(m.Name))
+	c.decoder(m.Dims.Decoder)
+	if m.Dims.Vision != nil {
+		c.vision(*m.Dims.Vision)
+		c.image(m)
+	}
+	c.tokens(m)
+	files := c.files(m.Files)
+	c.graphs(m, files)
+	return errors.Join(c.errs...)
+}
+
+// checker collects what is wrong.
+type checker struct{ errs []error }
+
+func (c *checker) expect(ok bool, field, want string, got any) {
+	if !ok {
+		c.errs = append(c.errs, fmt.Errorf("%s: expected %s, is %v", field, want, got))
+	}
+}
+
+func (c *checker) between(field string, x, lo, hi int) {
+	c.expect(x >= lo && x <= hi, field, fmt.Sprintf("a number from %d to %d", lo, hi), x)
+}
+
+func (c *checker) above0(field string, x float64) {
+	c.expect(x > 0 && !math.IsInf(x, 0), field, "a number above 0", x)
+}
+
+func (c *checker) decoder(d Decoder) {
+	const p = "dims.decoder."
+	c.between(p+"layers", d.Layers, 1, maxLayers)
+	c.between(p+"hidden", d.Hidden, 1, maxSide)
+	c.between(p+"heads", d.Heads, 1, maxLayers)
+	c.between(p+"kv_heads", d.KVHeads, 1, maxLayers)
+	c.between(p+"head_dim", d.HeadDim, 1, maxLayers)
+	c.between(p+"ffn", d.FFN, 1, maxSide)
+	c.between(p+"vocab", d.Vocab, 1, maxVocab)
+	c.between(p+"max_positions", d.MaxPositions, 1, maxVocab)
+	c.expect(d.KVHeads < 1 || d.Heads%d.KVHeads == 0, p+"heads", "a multiple of kv_heads", d.Heads)
+	c.expect(d.HeadDim%16 == 0, p+"head_dim", "a multiple of 16", d.HeadDim)
+	c.above0(p+"epsilon", d.Epsilon)
+	c.above0(p+"rope_theta", d.RopeTheta)
+}
+
+func (c *checker) vision(v Vision) {
+	const p = "dims.vision."
+	c.between(p+"layers", v.Layers, 1, maxLayers)
+	c.between(p+"hidden", v.Hidden, 1, maxSide)
+	c.between(p+"heads", v.Heads, 1, maxLayers)
+	c.between(p+"ffn", v.FFN, 1, maxSide)
+	c.between(p+"patch", v.Patch, 1, 1024)
+	c.between(p+"grid", v.Grid, 1, 4096)
+	c.between(p+"queries", v.Queries, 1, 4096)
+	c.between(p+"out", v.Out, 1, maxSide)
+	c.between(p+"resampler_heads", v.ResamplerHeads, 1, maxLayers)
+	c.between(p+"max_side", v.MaxSide, 1, maxSide)
+	c.above0(p+"epsilon", v.Epsilon)
+	c.expect(v.Heads < 1 || v.Hidden%v.Heads == 0, p+"hidden", "a multiple of heads", v.Hidden)
+	c.expect(v.ResamplerHeads < 1 || v.Out%v.ResamplerHeads == 0, p+"out", "a multiple of resampler_heads", v.Out)
+}
+
+func (c *checker) image(m *Manifest) {
+	i, v := m.Image, m.Dims.Vision
+	c.between("image.max_slices", i.MaxSlices, 1, 1024)
+	c.between("image.scale_resolution", i.ScaleResolution, 1, 1<<14)
+	c.expect(i.Patch == v.Patch, "image.patch", fmt.Sprintf("dims.vision.patch (%d)", v.Patch), i.Patch)
+	c.expect(i.Features == v.Queries, "image.features", fmt.Sprintf("dims.vision.queries (%d)", v.Queries), i.Features)
+	c.expect(v.Out == m.Dims.Decoder.Hidden, "dims.vision.out", fmt.Sprintf("dims.decoder.hidden (%d)", m.Dims.Decoder.Hidden), v.Out)
+	for k := range 3 {
+		c.expect(math.Abs(i.Mean[k]) <= 1e6, fmt.Sprintf("image.mean[%d]", k), "a finite number", i.Mean[k])
+		c.above0(fmt.Sprintf("image.std[%d]", k), i.Std[k])
+	}
+}
+
+func (c *checker) tokens(m *Manifest) {
+	vocab := m.Dims.Decoder.Vocab
+	for _, name := range slices.Sorted(maps.Keys(m.Tokens)) {
+		c.id(fmt.Sprintf("tokens[%q]", name), m.Tokens[name], vocab)
+	}
+	for i, name := range m.Stop {
+		_, ok := m.Tokens[name]
+		c.expect(ok, fmt.Sprintf("stop[%d]", i), "a name of tokens", strconv.Quote(name))
+	}
+	for i, name := range m.StopSpeech {
+		_, ok := m.Tokens[name]
+		c.expect(ok, fmt.Sprintf("stop_speech[%d]", i), "a name of tokens", strconv.Quote(name))
+	}
+	for i, id := range m.Forbidden {
+		c.id(fmt.Sprintf("forbidden[%d]", i), id, vocab)
+	}
+	if len(m.Tokens) > 0 {
+		c.expect(len(m.Stop) > 0, "stop", "the tokens that end an answer", "empty")
+	}
+}
+
+func (c *checker) id(field string, id int32, vocab int) {
+	c.expect(id >= 0 && int(id) < vocab, field, fmt.Sprintf("an id below dims.decoder.vocab (%d)", vocab), id)
+}
+
+var (
+	fileName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}$`)
+	hexSum   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// files returns the names.
+func (c *checker) files(files []File) map[string]bool {
+	names := make(map[string]bool, len(files))
+	var total int64
+	for i, f := range files {
+		p := fmt.Sprintf("files[%d].", i)
+		c.expect(fileName.MatchString(f.Name), p+"name", "a plain file name", strconv.Quote(f.Name))
+		c.expect(f.Name != ManifestName, p+"name", "not the manifest itself", strconv.Quote(f.Name))
+		c.expect(!names[f.Name], p+"name", "each file once", strconv.Quote(f.Name))
+		names[f.Name] = true
+		c.expect(f.Size >= 0 && f.Size <= 1<<50-total, p+"size", "a size", f.Size)
+		total += max(min(f.Size, 1<<50), 0)
+		c.expect(hexSum.MatchString(f.SHA256), p+"sha256", "64 hexadecimal digits", strconv.Quote(f.SHA256))
+	}
+	return names
+}
+
+func (c *checker) graphs(m *Manifest, files map[string]bool) {
+	seen := map[string]bool{}
+	for i, g := range m.Graphs {
+		p := fmt.Sprintf("graphs[%d].", i)
+		c.oneOf(p+"kind", string(g.Kind), string(KindDecoder), string(KindVision), string(KindEmbed))
+		c.oneOf(p+"weights", string(g.Weights), string(WeightsInt4), string(WeightsFloat16), string(WeightsFloat32))
+		c.oneOf(p+"device", string(g.Device), string(DeviceCPU), string(DeviceCUDA))
+		c.expect(files[g.File], p+"file", "a name of files", strconv.Quote(g.File))
+		c.expect(filepath.Ext(g.File) == ".onnx", p+"file", "an .onnx file", strconv.Quote(g.File))
+		for j, name := range g.Data {
+			c.expect(files[name], fmt.Sprintf("%sdata[%d]", p, j), "a name of files", strconv.Quote(name))
+		}
+		c.expect(g.Kind != KindVision || m.Dims.Vision != nil, p+"kind", "no vision graph without dims.vision", g.Kind)
+		c.expect(g.WeightBytes >= 0, p+"weight_bytes", "a size", g.WeightBytes)
+		c.expect(g.Head == 0 || g.Head == 4 || g.Head == 8, p+"head", "4 or 8 bits", g.Head)
+		c.expect(g.Block >= 0 && g.Block <= 256 && g.Block&(g.Block-1) == 0, p+"block", "a power of two up to 256", g.Block)
+		key := fmt.Sprintf("%s %s %s check=%t", g.Kind, g.Weights, g.Device, g.Check)
+		c.expect(!seen[key], p+"kind", "each graph once", key)
+		seen[key] = true
+		c.ports(p+"inputs", g.Inputs)
+		c.ports(p+"outputs", g.Outputs)
+	}
+}
+
+func (c *checker) ports(field string, ports []Port) {
+	c.expect(len(ports) > 0, field, "at least one", "empty")
+	seen := make(map[string]bool, len(ports))
+	for i, port := range ports {
+		p := fmt.Sprintf("%s[%d].", field, i)
+		c.expect(port.Name != "" && !seen[port.Name], p+"name", "a name of its own", strconv.Quote(port.Name))
+		seen[port.Name] = true
+		c.expect(port.Type >= Float32 && port.Type <= Int8, p+"type", "a tensor type", port.Type)
+		for j, d := range port.Shape {
+			n, err := strconv.Atoi(d)
+			ok := err == nil && n > 0 && n <= maxVocab || err != nil && d != "" && !strings.ContainsAny(d[:1], "0123456789+-")
+			c.expect(ok, fmt.Sprintf("%sshape[%d]", p, j), "a size or a name", strconv.Quote(d))
+		}
+	}
+}
+
+func (c *checker) oneOf(field, got string, want ...string) {
+	c.expect(slices.Contains(want, got), field, fmt.Sprintf("one of %q", want), strconv.Quote(got))
+}
