@@ -63,6 +63,7 @@ func (t Type) Size() int {
 		return 4
 	case Float16, BFloat16:
 		return 2
+	case Uint8, Int8:
 	}
 	return 1
 }

@@ -26,7 +26,8 @@ type FormatError struct{ Format int }
 // Error says what to do.
 func (e *FormatError) Error() string {
 	if e.Format > FormatVersion {
-		return fmt.Sprintf("format: this program reads format %d, the bundle has %d: use a newer program, or convert the checkpoint again", FormatVersion, e.Format)
+		return fmt.Sprintf("format: this program reads format %d, the bundle has %d: use a newer program, or convert the checkpoint again",
+			FormatVersion, e.Format)
 	}
 	return fmt.Sprintf("format: this program reads format %d, the bundle has %d: convert the checkpoint again", FormatVersion, e.Format)
 }
@@ -119,8 +120,8 @@ func (c *checker) expect(ok bool, field, want string, got any) {
 	}
 }
 
-func (c *checker) between(field string, x, lo, hi int) {
-	c.expect(x >= lo && x <= hi, field, fmt.Sprintf("a number from %d to %d", lo, hi), x)
+func (c *checker) size(field string, x, most int) {
+	c.expect(x >= 1 && x <= most, field, fmt.Sprintf("a number from 1 to %d", most), x)
 }
 
 func (c *checker) above0(field string, x float64) {
@@ -129,14 +130,14 @@ func (c *checker) above0(field string, x float64) {
 
 func (c *checker) decoder(d Decoder) {
 	const p = "dims.decoder."
-	c.between(p+"layers", d.Layers, 1, maxLayers)
-	c.between(p+"hidden", d.Hidden, 1, maxSide)
-	c.between(p+"heads", d.Heads, 1, maxLayers)
-	c.between(p+"kv_heads", d.KVHeads, 1, maxLayers)
-	c.between(p+"head_dim", d.HeadDim, 1, maxLayers)
-	c.between(p+"ffn", d.FFN, 1, maxSide)
-	c.between(p+"vocab", d.Vocab, 1, maxVocab)
-	c.between(p+"max_positions", d.MaxPositions, 1, maxVocab)
+	c.size(p+"layers", d.Layers, maxLayers)
+	c.size(p+"hidden", d.Hidden, maxSide)
+	c.size(p+"heads", d.Heads, maxLayers)
+	c.size(p+"kv_heads", d.KVHeads, maxLayers)
+	c.size(p+"head_dim", d.HeadDim, maxLayers)
+	c.size(p+"ffn", d.FFN, maxSide)
+	c.size(p+"vocab", d.Vocab, maxVocab)
+	c.size(p+"max_positions", d.MaxPositions, maxVocab)
 	c.expect(d.KVHeads < 1 || d.Heads%d.KVHeads == 0, p+"heads", "a multiple of kv_heads", d.Heads)
 	c.expect(d.HeadDim%16 == 0, p+"head_dim", "a multiple of 16", d.HeadDim)
 	c.above0(p+"epsilon", d.Epsilon)
@@ -145,16 +146,16 @@ func (c *checker) decoder(d Decoder) {
 
 func (c *checker) vision(v Vision) {
 	const p = "dims.vision."
-	c.between(p+"layers", v.Layers, 1, maxLayers)
-	c.between(p+"hidden", v.Hidden, 1, maxSide)
-	c.between(p+"heads", v.Heads, 1, maxLayers)
-	c.between(p+"ffn", v.FFN, 1, maxSide)
-	c.between(p+"patch", v.Patch, 1, 1024)
-	c.between(p+"grid", v.Grid, 1, 4096)
-	c.between(p+"queries", v.Queries, 1, 4096)
-	c.between(p+"out", v.Out, 1, maxSide)
-	c.between(p+"resampler_heads", v.ResamplerHeads, 1, maxLayers)
-	c.between(p+"max_side", v.MaxSide, 1, maxSide)
+	c.size(p+"layers", v.Layers, maxLayers)
+	c.size(p+"hidden", v.Hidden, maxSide)
+	c.size(p+"heads", v.Heads, maxLayers)
+	c.size(p+"ffn", v.FFN, maxSide)
+	c.size(p+"patch", v.Patch, 1024)
+	c.size(p+"grid", v.Grid, 4096)
+	c.size(p+"queries", v.Queries, 4096)
+	c.size(p+"out", v.Out, maxSide)
+	c.size(p+"resampler_heads", v.ResamplerHeads, maxLayers)
+	c.size(p+"max_side", v.MaxSide, maxSide)
 	c.above0(p+"epsilon", v.Epsilon)
 	c.expect(v.Heads < 1 || v.Hidden%v.Heads == 0, p+"hidden", "a multiple of heads", v.Hidden)
 	c.expect(v.ResamplerHeads < 1 || v.Out%v.ResamplerHeads == 0, p+"out", "a multiple of resampler_heads", v.Out)
@@ -162,8 +163,8 @@ func (c *checker) vision(v Vision) {
 
 func (c *checker) image(m *Manifest) {
 	i, v := m.Image, m.Dims.Vision
-	c.between("image.max_slices", i.MaxSlices, 1, 1024)
-	c.between("image.scale_resolution", i.ScaleResolution, 1, 1<<14)
+	c.size("image.max_slices", i.MaxSlices, 1024)
+	c.size("image.scale_resolution", i.ScaleResolution, 1<<14)
 	c.expect(i.Patch == v.Patch, "image.patch", fmt.Sprintf("dims.vision.patch (%d)", v.Patch), i.Patch)
 	c.expect(i.Features == v.Queries, "image.features", fmt.Sprintf("dims.vision.queries (%d)", v.Queries), i.Features)
 	c.expect(v.Out == m.Dims.Decoder.Hidden, "dims.vision.out", fmt.Sprintf("dims.decoder.hidden (%d)", m.Dims.Decoder.Hidden), v.Out)
