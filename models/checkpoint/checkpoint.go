@@ -1,0 +1,268 @@
+// Package checkpoint reads a model's folder as it is published on the Hugging
+// Face hub: config.json, safetensors in one file or in shards, the tokenizer's
+// files; MiniCPM-o 4.5 and its AWQ variant, or a plain Qwen3.
+//
+// A Checkpoint is a models.Source of named tensors, whatever the weights'
+// type: the int4 layers of AWQ are shown as the plain weights they stand for.
+// Describe says what the engine has to know of the model. Weights are never
+// copied to the heap: they stay in the mapped files until they are asked for.
+package checkpoint
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"touchline/models"
+	"touchline/models/safetensors"
+)
+
+const (
+	indexName  = "model.safetensors.index.json"
+	singleName = "model.safetensors"
+
+	// maxFile bounds what File reads into memory. The real tokenizer.json has 11 MB.
+	maxFile = 128 << 20
+)
+
+// Checkpoint is an open folder. It is safe for concurrent use until Close.
+type Checkpoint struct {
+	dir    string
+	config config
+	files  []*safetensors.File
+	shards []string // as they are in the folder, ".gz" included
+	temp   string   // folder of the unpacked shards, or empty
+	plain  map[string]safetensors.Tensor
+	packed map[string]*awqLinear // by the name of the plain weight
+	names  []string
+
+	mu     sync.Mutex
+	hashes map[string]string // by file, after Hash
+}
+
+var _ models.Source = (*Checkpoint)(nil)
+
+// Open opens the folder: its config.json, and every tensor's place, type and
+// shape. Shards that are gzipped (name.safetensors.gz in place of
+// name.safetensors) are unpacked to a temporary folder until Close. Errors
+// name the file and the field or tensor.
+func Open(dir string) (*Checkpoint, error) {
+	c := &Checkpoint{dir: dir, plain: map[string]safetensors.Tensor{}, packed: map[string]*awqLinear{}}
+	if err := c.open(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Checkpoint) open() error {
+	content, err := c.File("config.json")
+	if err != nil {
+		return fmt.Errorf("open checkpoint: %w", err)
+	}
+	if c.config, err = parseConfig(content); err != nil {
+		return fmt.Errorf("%s: %w", c.path("config.json"), err)
+	}
+	index, err := c.readIndex()
+	if err != nil {
+		return err
+	}
+	shards := []string{singleName}
+	if index != nil {
+		shards = index.shards()
+	}
+	owner := map[string]int{} // the shard of a tensor
+	for i, name := range shards {
+		f, err := c.openShard(name)
+		if err != nil {
+			return err
+		}
+		c.files = append(c.files, f)
+		for _, tensor := range f.Names() {
+			if index != nil && index.WeightMap[tensor] != "" && index.WeightMap[tensor] != name {
+				continue // the index says that another shard's counts
+			}
+			if j, ok := owner[tensor]; ok {
+				return fmt.Errorf("%s: tensor %q is in %s as well", c.path(name), tensor, shards[j])
+			}
+			owner[tensor] = i
+		}
+	}
+	if index != nil {
+		for tensor, shard := range index.WeightMap {
+			if _, ok := owner[tensor]; !ok {
+				return fmt.Errorf("%s: weight_map: %q is not in %s", c.path(indexName), tensor, shard)
+			}
+		}
+	}
+	return c.arrange(owner)
+}
+
+// arrange gives the tensors the names of MiniCPM-o and joins those of AWQ.
+func (c *Checkpoint) arrange(owner map[string]int) error {
+	plainQwen := true
+	for name := range owner {
+		plainQwen = plainQwen && !strings.HasPrefix(name, "llm.")
+	}
+	parts := map[string]safetensors.Tensor{} // of AWQ
+	for name, i := range owner {
+		t, _ := c.files[i].Tensor(name)
+		if plainQwen && (strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "lm_head.")) {
+			name = "llm." + name
+		}
+		if isPacked(name) {
+			parts[name] = t
+		} else {
+			c.plain[name] = t
+		}
+	}
+	if err := c.joinPacked(parts); err != nil {
+		return err
+	}
+	for name := range c.plain {
+		c.names = append(c.names, name)
+	}
+	for name := range c.packed {
+		c.names = append(c.names, name)
+	}
+	slices.Sort(c.names)
+	if len(c.names) == 0 {
+		return fmt.Errorf("%s: has no tensors", c.dir)
+	}
+	return nil
+}
+
+// Close unmaps the weights and removes what was unpacked.
+func (c *Checkpoint) Close() error {
+	var errs []error
+	for _, f := range c.files {
+		errs = append(errs, f.Close())
+	}
+	c.files = nil
+	if c.temp != "" {
+		errs = append(errs, os.RemoveAll(c.temp))
+		c.temp = ""
+	}
+	return errors.Join(errs...)
+}
+
+// Names of all tensors, sorted; see models.Source.
+func (c *Checkpoint) Names() []string { return slices.Clone(c.names) }
+
+// Info of a tensor. That of an int4 layer is what it stands for.
+func (c *Checkpoint) Info(name string) (models.TensorInfo, bool) {
+	if l, ok := c.packed[name]; ok {
+		return models.TensorInfo{Type: models.Float16, Shape: []int{l.n, l.k}}, true
+	}
+	t, ok := c.plain[name]
+	return t.TensorInfo, ok
+}
+
+// Rows reads rows of a tensor as float32; see models.Source.
+func (c *Checkpoint) Rows(dst []float32, name string, from, to int) error {
+	if l, ok := c.packed[name]; ok {
+		return l.floats(dst, from, to)
+	}
+	t, ok := c.plain[name]
+	if !ok {
+		return fmt.Errorf("%s: there is no tensor %q", c.dir, name)
+	}
+	return t.Rows(dst, from, to)
+}
+
+// Packed returns the int4 form of a layer, without loss, if the checkpoint has
+// it in blocks that MatMulNBits can take (a power of two, at least 16).
+func (c *Checkpoint) Packed(name string) (models.PackedLinear, bool) {
+	l, ok := c.packed[name]
+	if !ok || l.group < 16 || l.group&(l.group-1) != 0 {
+		return nil, false
+	}
+	return l, true
+}
+
+// File returns a file of the folder; fs.ErrNotExist if it lacks it.
+func (c *Checkpoint) File(name string) ([]byte, error) {
+	if !safeName(name) {
+		return nil, fmt.Errorf("%s: expected the name of a file in the folder, is %q", c.dir, name)
+	}
+	f, err := os.Open(c.path(name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxFile {
+		return nil, fmt.Errorf("%s: expected at most %d MB", c.path(name), maxFile>>20)
+	}
+	return content, nil
+}
+
+func (c *Checkpoint) path(name string) string { return filepath.Join(c.dir, name) }
+
+// safeName refuses what would lead out of the folder.
+func safeName(name string) bool {
+	return filepath.IsLocal(name) && !strings.ContainsAny(name, `/\`) && name != "."
+}
+
+// openShard maps a file of tensors, unpacking it first if it is gzipped.
+func (c *Checkpoint) openShard(name string) (*safetensors.File, error) {
+	path := c.path(name)
+	_, err := os.Stat(path)
+	if err == nil {
+		c.shards = append(c.shards, name)
+		return safetensors.Open(path)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if _, gzErr := os.Stat(path + ".gz"); gzErr != nil {
+		if name == singleName {
+			return nil, fmt.Errorf("%s: expected %s or %s, has neither (weights of another format must be published as safetensors first): %w",
+				c.dir, indexName, singleName, err)
+		}
+		return nil, fmt.Errorf("%s names a file that is missing: %w", c.path(indexName), err)
+	}
+	c.shards = append(c.shards, name+".gz")
+	unpacked, err := c.unpack(name)
+	if err != nil {
+		return nil, fmt.Errorf("unpack %s.gz: %w", path, err)
+	}
+	f, err := safetensors.Open(unpacked)
+	if err != nil {
+		return nil, fmt.Errorf("%s.gz: %w", path, err)
+	}
+	return f, nil
+}
+
+func (c *Checkpoint) unpack(name string) (path string, err error) {
+	if c.temp == "" {
+		if c.temp, err = os.MkdirTemp("", "touchline-checkpoint-"); err != nil {
+			return "", err
+		}
+	}
+	in, err := os.Open(c.path(name + ".gz"))
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(c.temp, name)
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(out, z) //nolint:gosec // the disk is the bound, and what was written is removed
+	return path, errors.Join(err, out.Close())
+}

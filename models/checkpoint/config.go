@@ -1,0 +1,210 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// config is config.json: flat, the language model's settings at the root
+// beside those of the other parts.
+type config struct {
+	ModelType        string   `json:"model_type"`
+	Hidden           *int     `json:"hidden_size"`
+	Layers           *int     `json:"num_hidden_layers"`
+	Heads            *int     `json:"num_attention_heads"`
+	KVHeads          *int     `json:"num_key_value_heads"`
+	HeadDim          *int     `json:"head_dim"`
+	FFN              *int     `json:"intermediate_size"`
+	Vocab            *int     `json:"vocab_size"`
+	Epsilon          *float64 `json:"rms_norm_eps"`
+	RopeTheta        *float64 `json:"rope_theta"`
+	MaxPositions     *int     `json:"max_position_embeddings"`
+	TiedHead         bool     `json:"tie_word_embeddings"`
+	Activation       string   `json:"hidden_act"`
+	AttentionBias    bool     `json:"attention_bias"`
+	UseSlidingWindow bool     `json:"use_sliding_window"`
+
+	RopeScaling    *rope `json:"rope_scaling"`
+	RopeParameters *rope `json:"rope_parameters"` // its name in newer versions
+
+	Queries    *int          `json:"query_num"`
+	DropLast   *bool         `json:"drop_vision_last_layer"`
+	Vision     *visionConfig `json:"vision_config"`
+	UseImageID *bool         `json:"use_image_id"`
+
+	Quantization *quantization `json:"quantization_config"`
+}
+
+type rope struct {
+	Type    string   `json:"rope_type"`
+	OldType string   `json:"type"`
+	Theta   *float64 `json:"rope_theta"`
+}
+
+type visionConfig struct {
+	Hidden     *int     `json:"hidden_size"`
+	Layers     *int     `json:"num_hidden_layers"`
+	Heads      *int     `json:"num_attention_heads"`
+	FFN        *int     `json:"intermediate_size"`
+	ImageSize  *int     `json:"image_size"`
+	Patch      *int     `json:"patch_size"`
+	Channels   *int     `json:"num_channels"`
+	Epsilon    *float64 `json:"layer_norm_eps"`
+	Activation string   `json:"hidden_act"`
+}
+
+type quantization struct {
+	Method    string `json:"quant_method"`
+	Bits      int    `json:"bits"`
+	GroupSize int    `json:"group_size"`
+	ZeroPoint bool   `json:"zero_point"`
+	Version   string `json:"version"`
+}
+
+// maxSize bounds every size in a config: far above any model's, and the
+// product of two still fits.
+const maxSize = 1 << 24
+
+// parseConfig checks what needs no tensors to be checked. Defaults are those
+// of the configuration classes: published files leave them out.
+func parseConfig(content []byte) (config, error) {
+	var c config
+	if err := json.Unmarshal(content, &c); err != nil {
+		return c, jsonError(err)
+	}
+	return c, errors.Join(c.checkDecoder(), c.checkVision(), c.checkQuantization())
+}
+
+func (c *config) checkDecoder() error {
+	if c.RopeTheta == nil && c.RopeParameters != nil {
+		c.RopeTheta = c.RopeParameters.Theta
+	}
+	setDefault(&c.KVHeads, 32)
+	setDefault(&c.HeadDim, 128)
+	setDefault(&c.MaxPositions, 32768)
+	setDefault(&c.Epsilon, 1e-6)
+	setDefault(&c.RopeTheta, 10000)
+	errs := []error{
+		size("hidden_size", c.Hidden, maxSize),
+		size("num_hidden_layers", c.Layers, 1000),
+		size("num_attention_heads", c.Heads, 1<<16),
+		size("num_key_value_heads", c.KVHeads, 1<<16),
+		size("head_dim", c.HeadDim, 1<<12),
+		size("intermediate_size", c.FFN, maxSize),
+		size("vocab_size", c.Vocab, maxSize),
+		size("max_position_embeddings", c.MaxPositions, math.MaxInt32),
+		positive("rms_norm_eps", *c.Epsilon),
+		positive("rope_theta", *c.RopeTheta),
+		oneOf("hidden_act", c.Activation, "silu"),
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	switch {
+	case *c.HeadDim%16 != 0:
+		return fmt.Errorf("head_dim: must be a multiple of 16 for the attention kernels, is %d", *c.HeadDim)
+	case *c.Heads%*c.KVHeads != 0:
+		return fmt.Errorf("num_attention_heads: must be a multiple of num_key_value_heads %d, is %d", *c.KVHeads, *c.Heads)
+	case c.AttentionBias:
+		return errors.New("attention_bias: expected false, is true: biases of the attention are not supported")
+	case c.UseSlidingWindow:
+		return errors.New("use_sliding_window: expected false, is true: windowed attention is not supported")
+	}
+	for name, r := range map[string]*rope{"rope_scaling": c.RopeScaling, "rope_parameters": c.RopeParameters} {
+		if r == nil {
+			continue
+		}
+		for _, t := range []string{r.Type, r.OldType} {
+			if err := oneOf(name+".rope_type", t, "default"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *config) checkVision() error {
+	setDefault(&c.DropLast, true)
+	if c.ModelType == "minicpmo" || c.ModelType == "minicpmv" {
+		setDefault(&c.Queries, 64)
+	}
+	if c.Vision == nil {
+		return nil
+	}
+	v := c.Vision
+	setDefault(&v.Epsilon, 1e-6)
+	setDefault(&v.Channels, 3)
+	errs := []error{
+		size("query_num", c.Queries, 1<<16),
+		size("vision_config.hidden_size", v.Hidden, maxSize),
+		size("vision_config.num_hidden_layers", v.Layers, 1000),
+		size("vision_config.num_attention_heads", v.Heads, 1<<16),
+		size("vision_config.intermediate_size", v.FFN, maxSize),
+		size("vision_config.image_size", v.ImageSize, 1<<16),
+		size("vision_config.patch_size", v.Patch, 64),
+		positive("vision_config.layer_norm_eps", *v.Epsilon),
+		oneOf("vision_config.hidden_act", v.Activation, "gelu_pytorch_tanh"),
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	switch {
+	case *v.Channels != 3:
+		return fmt.Errorf("vision_config.num_channels: expected 3, is %d", *v.Channels)
+	case *v.Hidden%*v.Heads != 0:
+		return fmt.Errorf("vision_config.hidden_size: must be a multiple of num_attention_heads %d, is %d", *v.Heads, *v.Hidden)
+	case *v.ImageSize < *v.Patch:
+		return fmt.Errorf("vision_config.image_size: must be at least patch_size %d, is %d", *v.Patch, *v.ImageSize)
+	case *c.DropLast && *v.Layers < 2:
+		return errors.New("vision_config.num_hidden_layers: none is left after drop_vision_last_layer")
+	}
+	return nil
+}
+
+func (c *config) checkQuantization() error {
+	q := c.Quantization
+	if q == nil {
+		return nil
+	}
+	if q.GroupSize < -1 || q.GroupSize == 0 || q.GroupSize > maxSize {
+		return fmt.Errorf("quantization_config.group_size: must be between 1 and %d, or -1, is %d", maxSize, q.GroupSize)
+	}
+	if q.Method != "awq" || q.Version != "gemm" && q.Version != "GEMM" || q.Bits != 4 || !q.ZeroPoint {
+		return fmt.Errorf("quantization_config: expected quant_method awq, version gemm, 4 bits and zero_point, "+
+			"is %q, %q, %d and %t: take the unquantised model", q.Method, q.Version, q.Bits, q.ZeroPoint)
+	}
+	return nil
+}
+
+func setDefault[T any](p **T, v T) {
+	if *p == nil {
+		*p = &v
+	}
+}
+
+func size(field string, v *int, most int) error {
+	if v == nil {
+		return fmt.Errorf("%s: missing", field)
+	}
+	if *v < 1 || *v > most {
+		return fmt.Errorf("%s: must be between 1 and %d, is %d", field, most, *v)
+	}
+	return nil
+}
+
+func positive(field string, v float64) error {
+	if !(v > 0) || math.IsInf(v, 0) {
+		return fmt.Errorf("%s: must be a positive number, is %g", field, v)
+	}
+	return nil
+}
+
+// oneOf accepts the only value that is supported, or none.
+func oneOf(field, v, want string) error {
+	if v != "" && v != want {
+		return fmt.Errorf("%s: expected %q, is %.40q", field, want, v)
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"touchline/models"
+)
+
+// maxCache bounds the positions a bundle is made for, and with them the rotary
+// tables in its graphs.
+const maxCache = 8192
+
+// expected is a tensor that a network needs, and the shape that the config gives it.
+type expected struct {
+	name  string
+	shape []int
+	field string // of the config, for the error
+}
+
+// decoder returns the decoder's sizes after comparing every tensor with them.
+func (c *Checkpoint) decoder() (models.Decoder, error) {
+	g := c.config
+	d := models.Decoder{
+		Layers: *g.Layers, Hidden: *g.Hidden, Heads: *g.Heads, KVHeads: *g.KVHeads, HeadDim: *g.HeadDim,
+		FFN: *g.FFN, Vocab: *g.Vocab, Epsilon: *g.Epsilon, RopeTheta: *g.RopeTheta,
+		MaxPositions: min(*g.MaxPositions, maxCache), TiedHead: g.TiedHead,
+	}
+	list := decoderTensors(d)
+	missing, err := c.compare(list)
+	if err != nil {
+		return d, err
+	}
+	if len(missing) > 0 {
+		return d, fmt.Errorf("%s: %d of the %d tensors of a Qwen3 decoder are missing, the first is %q", c.dir, len(missing), len(list), missing[0])
+	}
+	// A tensor that is not used would be a part of the computation left out.
+	used := make(map[string]bool, len(list))
+	for _, e := range list {
+		used[e.name] = true
+	}
+	for _, name := range c.names {
+		if strings.HasPrefix(name, "llm.") && !used[name] && !strings.HasSuffix(name, ".rotary_emb.inv_freq") && name != "llm.lm_head.weight" {
+			return d, fmt.Errorf("%s: tensor %q has no place in a Qwen3 decoder of %d layers (num_hidden_layers)", c.dir, name, d.Layers)
+		}
+	}
+	return d, nil
+}
+
+// decoderTensors lists the tensors of a Qwen3 decoder.
+func decoderTensors(d models.Decoder) []expected {
+	const (
+		hidden = "hidden_size"
+		vocab  = "vocab_size, hidden_size"
+	)
+	list := []expected{
+		{"llm.model.embed_tokens.weight", []int{d.Vocab, d.Hidden}, vocab},
+		{"llm.model.norm.weight", []int{d.Hidden}, hidden},
+	}
+	if !d.TiedHead {
+		list = append(list, expected{"llm.lm_head.weight", []int{d.Vocab, d.Hidden}, vocab})
+	}
+	q, kv := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim
+	for i := range d.Layers {
+		p := fmt.Sprintf("llm.model.layers.%d.", i)
+		list = append(list, []expected{
+			{p + "input_layernorm.weight", []int{d.Hidden}, hidden},
+			{p + "post_attention_layernorm.weight", []int{d.Hidden}, hidden},
+			{p + "self_attn.q_proj.weight", []int{q, d.Hidden}, "num_attention_heads, head_dim, hidden_size"},
+			{p + "self_attn.k_proj.weight", []int{kv, d.Hidden}, "num_key_value_heads, head_dim, hidden_size"},
+			{p + "self_attn.v_proj.weight", []int{kv, d.Hidden}, "num_key_value_heads, head_dim, hidden_size"},
+			{p + "self_attn.o_proj.weight", []int{d.Hidden, q}, "hidden_size, num_attention_heads, head_dim"},
+			{p + "self_attn.q_norm.weight", []int{d.HeadDim}, "head_dim"},
+			{p + "self_attn.k_norm.weight", []int{d.HeadDim}, "head_dim"},
+			{p + "mlp.gate_proj.weight", []int{d.FFN, d.Hidden}, "intermediate_size, hidden_size"},
+			{p + "mlp.up_proj.weight", []int{d.FFN, d.Hidden}, "intermediate_size, hidden_size"},
+			{p + "mlp.down_proj.weight", []int{d.Hidden, d.FFN}, "hidden_size, intermediate_size"},
+		}...)
+	}
+	return list
+}
+
+// errNoVision says why there is no usable vision tower; its text goes into
+// the manifest.
+type errNoVision string
+
+func (e errNoVision) Error() string { return string(e) }
+
+// vision returns the sizes of the vision tower and the resampler. The error is
+// an errNoVision if the checkpoint has none, or only a part of it.
+func (c *Checkpoint) vision() (*models.Vision, error) {
+	if !slices.ContainsFunc(c.names, func(n string) bool { return strings.HasPrefix(n, "vpm.") }) {
+		return nil, errNoVision("vision")
+	}
+	g := c.config
+	if g.Vision == nil {
+		return nil, fmt.Errorf("%s: vision_config: missing, and there are tensors of a vision tower", c.path("config.json"))
+	}
+	s := g.Vision
+	v := &models.Vision{
+		Layers: *s.Layers, Hidden: *s.Hidden, Heads: *s.Heads, FFN: *s.FFN, Patch: *s.Patch,
+		Grid: *s.ImageSize / *s.Patch, Epsilon: *s.Epsilon,
+		Queries: *g.Queries, Out: *g.Hidden, ResamplerHeads: *g.Hidden / resamplerWidth,
+	}
+	if *g.DropLast {
+		v.Layers--
+	}
+	if v.ResamplerHeads == 0 || v.Out%v.ResamplerHeads != 0 || v.Out%4 != 0 {
+		return nil, fmt.Errorf("%s: hidden_size: expected a multiple of 4 and of hidden_size/%d, the resampler's heads, is %d",
+			c.path("config.json"), resamplerWidth, v.Out)
+	}
+	missing, err := c.compare(visionTensors(v))
+	if err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 {
+		return nil, errNoVision(fmt.Sprintf("vision (%d of its %d tensors are missing, the first is %s)",
+			len(missing), len(visionTensors(v)), missing[0]))
+	}
+	return v, nil
+}
+
+// resamplerWidth is the width of a resampler head in the official code,
+// whatever the decoder's are.
+const resamplerWidth = 128
+
+// visionTensors lists the tensors of the SigLIP tower and the resampler.
+func visionTensors(v *models.Vision) []expected {
+	const hidden = "vision_config.hidden_size"
+	h, out := v.Hidden, v.Out
+	list := []expected{
+		{"vpm.embeddings.patch_embedding.weight", []int{h, 3, v.Patch, v.Patch}, "vision_config.hidden_size, vision_config.patch_size"},
+		{"vpm.embeddings.patch_embedding.bias", []int{h}, hidden},
+		{"vpm.embeddings.position_embedding.weight", []int{v.Grid * v.Grid, h}, "vision_config.image_size, vision_config.hidden_size"},
+		{"vpm.post_layernorm.weight", []int{h}, hidden},
+		{"vpm.post_layernorm.bias", []int{h}, hidden},
+		{"resampler.query", []int{v.Queries, out}, "query_num, hidden_size"},
+		{"resampler.kv_proj.weight", []int{out, h}, "hidden_size, vision_config.hidden_size"},
+		{"resampler.attn.in_proj_weight", []int{3 * out, out}, "hidden_size"},
+		{"resampler.attn.in_proj_bias", []int{3 * out}, "hidden_size"},
+		{"resampler.attn.out_proj.weight", []int{out, out}, "hidden_size"},
+		{"resampler.attn.out_proj.bias", []int{out}, "hidden_size"},
+		{"resampler.proj", []int{out, out}, "hidden_size"},
+	}
+	for _, norm := range []string{"ln_q", "ln_kv", "ln_post"} {
+		list = append(list, expected{"resampler." + norm + ".weight", []int{out}, "hidden_size"},
+			expected{"resampler." + norm + ".bias", []int{out}, "hidden_size"})
+	}
+	for i := range v.Layers {
+		p := fmt.Sprintf("vpm.encoder.layers.%d.", i)
+		for _, linear := range []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"} {
+			list = append(list, expected{p + linear + ".weight", []int{h, h}, hidden}, expected{p + linear + ".bias", []int{h}, hidden})
+		}
+		list = append(list, []expected{
+			{p + "layer_norm1.weight", []int{h}, hidden},
+			{p + "layer_norm1.bias", []int{h}, hidden},
+			{p + "layer_norm2.weight", []int{h}, hidden},
+			{p + "layer_norm2.bias", []int{h}, hidden},
+			{p + "mlp.fc1.weight", []int{v.FFN, h}, "vision_config.intermediate_size, vision_config.hidden_size"},
+			{p + "mlp.fc1.bias", []int{v.FFN}, "vision_config.intermediate_size"},
+			{p + "mlp.fc2.weight", []int{h, v.FFN}, "vision_config.hidden_size, vision_config.intermediate_size"},
+			{p + "mlp.fc2.bias", []int{h}, hidden},
+		}...)
+	}
+	return list
+}
+
+// compare returns the tensors that are missing. A tensor of another shape, or
+// of a type that holds no weights, is an error.
+func (c *Checkpoint) compare(list []expected) (missing []string, err error) {
+	var errs []error
+	for _, e := range list {
+		info, ok := c.Info(e.name)
+		switch {
+		case !ok:
+			missing = append(missing, e.name)
+		case !slices.Equal(info.Shape, e.shape):
+			errs = append(errs, fmt.Errorf("%s: %s: tensor %q has shape %d where it asks for %d",
+				c.path("config.json"), e.field, e.name, info.Shape, e.shape))
+		case info.Type != models.Float32 && info.Type != models.Float16 && info.Type != models.BFloat16:
+			errs = append(errs, fmt.Errorf("%s: tensor %q: expected F32, F16 or BF16, is %s", c.dir, e.name, c.plain[e.name].DType))
+		}
+		if len(errs) == 3 { // enough to see what is wrong
+			break
+		}
+	}
+	return missing, errors.Join(errs...)
+}

@@ -1,0 +1,65 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// index is model.safetensors.index.json: which shard a tensor is in.
+type index struct {
+	WeightMap map[string]string `json:"weight_map"`
+}
+
+// readIndex returns nil for a folder without one.
+func (c *Checkpoint) readIndex() (*index, error) {
+	content, err := c.File(indexName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // no index is a usual thing
+	}
+	if err != nil {
+		return nil, err
+	}
+	i, err := parseIndex(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.path(indexName), err)
+	}
+	return i, nil
+}
+
+func parseIndex(content []byte) (*index, error) {
+	var i index
+	if err := json.Unmarshal(content, &i); err != nil {
+		return nil, jsonError(err)
+	}
+	if len(i.WeightMap) == 0 {
+		return nil, errors.New("weight_map: expected the tensors' files, is empty")
+	}
+	for tensor, file := range i.WeightMap {
+		if !safeName(file) || !strings.HasSuffix(file, ".safetensors") {
+			return nil, fmt.Errorf("weight_map: %q: expected a .safetensors file in the folder, is %q", tensor, file)
+		}
+	}
+	return &i, nil
+}
+
+// shards are the files, each once, sorted.
+func (i *index) shards() []string {
+	files := make([]string, 0, len(i.WeightMap))
+	for _, f := range i.WeightMap {
+		files = append(files, f)
+	}
+	slices.Sort(files)
+	return slices.Compact(files)
+}
+
+// jsonError says which field has the wrong kind of value.
+func jsonError(err error) error {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
+		return fmt.Errorf("%s: expected %s, is %s", e.Field, e.Type, e.Value)
+	}
+	return fmt.Errorf("not valid JSON: %w", err)
+}
