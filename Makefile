@@ -27,6 +27,17 @@ setup:
 .PHONY: setup-test
 setup-test:
 	@scripts/setup.sh test
+	@scripts/runtime.sh cpu bin/runtime
+
+.PHONY: runtime
+runtime: ## ONNX Runtime for the CPU, into bin/runtime
+	@scripts/setup.sh runtime
+	@scripts/runtime.sh cpu bin/runtime
+
+.PHONY: runtime-cuda
+runtime-cuda: ## ONNX Runtime for CUDA 13, with NVIDIA's libraries where the system lacks them
+	@scripts/setup.sh runtime
+	@scripts/runtime.sh cuda bin/runtime
 
 .PHONY: web
 web: $(WEB)/dist/index.html ## the viewer page

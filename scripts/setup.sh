@@ -1,27 +1,34 @@
 #!/bin/sh
 # Installs what Touchline needs on Debian 12 or Ubuntu 24.04, and says what.
-# usage: scripts/setup.sh build|test
+# usage: scripts/setup.sh build|test|runtime
 set -eu
 
 want="gcc libc6-dev pkg-config libopus-dev libavcodec-dev libavutil-dev libswscale-dev flite espeak-ng"
 case "${1:-build}" in
 build) ;;
 test) want="$want ffmpeg chromium sox" ;;
-*) echo "usage: $0 build|test" >&2; exit 2 ;;
+runtime) want= ;;
+*) echo "usage: $0 build|test|runtime" >&2; exit 2 ;;
 esac
+# scripts/runtime.sh fetches with pip. One that is there, from wherever, will do.
+if [ "${1:-build}" != build ] && ! python3 -m pip --version >/dev/null 2>&1; then
+	want="$want python3 python3-pip"
+fi
 
 need() {
 	command -v "$1" >/dev/null 2>&1 && return
 	echo "setup: $1 is missing: install $2" >&2
 	exit 1
 }
-need go "Go 1.26 or newer from https://go.dev/dl"
-need node "Node.js 18 or newer"
-need npm "npm, which comes with Node.js"
-go_version=$(go env GOVERSION | sed 's/^go//')
-if [ "$(printf '1.26\n%s\n' "$go_version" | sort -V | head -n 1)" != 1.26 ]; then
-	echo "setup: expected Go 1.26 or newer, found $go_version: install it from https://go.dev/dl" >&2
-	exit 1
+if [ "${1:-build}" != runtime ]; then
+	need go "Go 1.26 or newer from https://go.dev/dl"
+	need node "Node.js 18 or newer"
+	need npm "npm, which comes with Node.js"
+	go_version=$(go env GOVERSION | sed 's/^go//')
+	if [ "$(printf '1.26\n%s\n' "$go_version" | sort -V | head -n 1)" != 1.26 ]; then
+		echo "setup: expected Go 1.26 or newer, found $go_version: install it from https://go.dev/dl" >&2
+		exit 1
+	fi
 fi
 
 # Ubuntu's chromium package is only a pointer to a snap; an installed Chrome does as well.

@@ -12,12 +12,11 @@ import (
 	"unsafe"
 )
 
-// cudaLibraries are what the CUDA provider of ONNX Runtime 1.30 (CUDA 13) needs, each after those that it needs itself.
+// cudaLibraries are what the CUDA provider of ONNX Runtime 1.30 (CUDA 13) needs, each after those that it needs itself. cuDNN finds
+// its parts, which it loads as it needs them, in its own folder.
 func cudaLibraries() []string {
 	return []string{
-		"libcudart.so.13", "libnvJitLink.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcufft.so.12",
-		"libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_cnn.so.9", "libcudnn_adv.so.9", "libcudnn_heuristic.so.9",
-		"libcudnn_engines_runtime_compiled.so.9", "libcudnn_engines_precompiled.so.9", "libcudnn_engines_tensor_ir.so.9", "libcudnn.so.9",
+		"libcudart.so.13", "libnvrtc.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcufft.so.12", "libcudnn.so.9",
 	}
 }
 

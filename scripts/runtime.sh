@@ -1,0 +1,92 @@
+#!/bin/sh
+# Fetches ONNX Runtime into a folder, and says what. Python and its pip are needed for that, and never again.
+# usage: scripts/runtime.sh cpu|cuda DEST
+#   cpu   ONNX Runtime for the CPU; content with a CUDA one that is there, which does both
+#   cuda  ONNX Runtime for CUDA 13, and those of NVIDIA's libraries that the system lacks (RUNTIME_NVIDIA=1: all of them)
+set -eu
+
+version=1.30.0
+kind=${1:-}
+dest=${2:-}
+case "$kind" in cpu | cuda) ;; *) echo "usage: $0 cpu|cuda DEST" >&2; exit 2 ;; esac
+[ -n "$dest" ] || { echo "usage: $0 cpu|cuda DEST" >&2; exit 2; }
+
+say() { echo "runtime: $*"; }
+die() { echo "runtime: $*" >&2; exit 1; }
+
+have=$(cat "$dest/VERSION" 2>/dev/null || true)
+library=$dest/libonnxruntime.so.$version
+if [ -s "$library" ]; then
+	case "$kind:$have" in
+	"cpu:cpu $version" | "cpu:cuda $version" | "cuda:cuda $version") exit 0 ;;
+	esac
+fi
+
+arch=$(uname -m)
+case "$(uname -s):$kind:$arch" in
+Linux:cpu:x86_64 | Linux:cpu:aarch64 | Linux:cuda:x86_64) ;;
+*) die "there is no ONNX Runtime package for $kind on $(uname -s) $arch: build one and set TOUCHLINE_ORT to its libonnxruntime.so" ;;
+esac
+python3 -m pip --version >/dev/null 2>&1 || die "python3 with pip is needed to fetch it: install python3-pip"
+
+mkdir -p "$(dirname "$dest")"
+work=$(mktemp -d "$dest.XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+
+# The newest glibc that the packages ask for is 2.28; any Python version's package holds the same library.
+fetch() {
+	say "fetching $*"
+	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$work/wheels" \
+		--python-version 3.12 --implementation cp --platform "manylinux_2_28_$arch" --platform "manylinux_2_27_$arch" \
+		--platform "manylinux_2_17_$arch" --platform "manylinux2014_$arch" "$@"
+}
+unpack() {
+	for wheel in "$work"/wheels/*.whl; do
+		python3 -m zipfile -e "$wheel" "$work/tree"
+		rm "$wheel"
+	done
+}
+
+mkdir "$work/new"
+case "$kind" in cpu) fetch "onnxruntime==$version" ;; cuda) fetch "onnxruntime-gpu==$version" ;; esac
+unpack
+for file in "libonnxruntime.so.$version" libonnxruntime_providers_shared.so libonnxruntime_providers_cuda.so; do
+	[ -e "$work/tree/onnxruntime/capi/$file" ] && mv "$work/tree/onnxruntime/capi/$file" "$work/new/"
+done
+mv "$work/tree/onnxruntime/LICENSE" "$work/tree/onnxruntime/ThirdPartyNotices.txt" "$work/new/"
+[ -s "$work/new/libonnxruntime.so.$version" ] || die "the package holds no libonnxruntime.so.$version"
+rm -rf "$work/tree"
+
+# on_system says whether the loader, or CUDA's own packages, have a library.
+on_system() {
+	[ "${RUNTIME_NVIDIA:-0}" = 1 ] && return 1
+	{ ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null; } | grep -qF "$1" && return
+	for folder in $(echo "${LD_LIBRARY_PATH:-}" | tr ':' ' ') /usr/local/cuda/lib64 /usr/local/cuda-13*/lib64; do
+		[ -e "$folder/$1" ] && return
+	done
+	return 1
+}
+
+if [ "$kind" = cuda ]; then
+	want=
+	# Those of CUDA 13.0, which every driver from 580 on can run.
+	on_system libcudart.so.13 || want="$want nvidia-cuda-runtime==13.0.96"
+	on_system libcublas.so.13 || want="$want nvidia-cublas==13.1.0.3"
+	on_system libcurand.so.10 || want="$want nvidia-curand==10.4.0.35"
+	on_system libcufft.so.12 || want="$want nvidia-cufft==12.0.0.61"
+	on_system libnvrtc.so.13 || want="$want nvidia-cuda-nvrtc==13.0.88"
+	on_system libcudnn.so.9 || want="$want nvidia-cudnn-cu13==9.19.0.56"
+	# shellcheck disable=SC2086
+	if [ -n "$want" ]; then
+		fetch $want
+		unpack
+		find "$work/tree/nvidia" -name 'lib*.so*' ! -name '*.alt.so*' ! -name 'libnvblas*' ! -name 'libcufftw*' -exec mv {} "$work/new/" \;
+	fi
+	on_system libcuda.so.1 || say "there is no NVIDIA driver on this machine (libcuda.so.1): it will run on the CPU only"
+fi
+
+echo "$kind $version" >"$work/new/VERSION"
+chmod 755 "$work/new"
+if [ -e "$dest" ]; then mv "$dest" "$work/old"; fi
+mv "$work/new" "$dest"
+say "ONNX Runtime $version for $kind is in $dest: $(cd "$dest" && ls | grep -c '\.so') libraries, $(du -sh "$dest" | cut -f 1)"
