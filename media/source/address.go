@@ -1,0 +1,175 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Kind of a source.
+type Kind string
+
+// The kinds that an address can name.
+const (
+	RTSP   Kind = "rtsp"
+	HTTP   Kind = "http" // MJPEG, single pictures, video files or HLS; the answer tells
+	File   Kind = "file"
+	Webcam Kind = "webcam"
+)
+
+// Address is where a source is. Its String is fit to be shown: it has no
+// password and no query values. The zero value is no address.
+type Address struct {
+	Kind Kind
+	// URL with the secrets, without a user when there is none; nil for files and devices.
+	URL *url.URL
+	// Path of a file or device.
+	Path string
+}
+
+// maxAddress bounds an address, in bytes.
+const maxAddress = 4096
+
+// ParseAddress reads a URL (rtsp, rtsps, http, https, file), a device
+// (/dev/video0, webcam, webcam:NAME) or the path of a file. Passwords may contain
+// what a URL would have to escape, apart from "/". No error repeats the address.
+func ParseAddress(text string) (Address, error) {
+	text = strings.TrimSpace(text)
+	switch {
+	case text == "":
+		return Address{}, errors.New("expected a camera's URL, a device or a file, got nothing")
+	case len(text) > maxAddress:
+		return Address{}, fmt.Errorf("expected an address of at most %d bytes, got %d", maxAddress, len(text))
+	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return Address{}, errors.New("expected an address without control characters")
+	case text == "webcam":
+		return Address{Kind: Webcam}, nil
+	case strings.HasPrefix(text, "webcam:"):
+		return Address{Kind: Webcam, Path: strings.TrimPrefix(text, "webcam:")}, nil
+	case strings.HasPrefix(text, "/dev/video"), strings.HasPrefix(text, "/dev/v4l/"):
+		return Address{Kind: Webcam, Path: filepath.Clean(text)}, nil
+	}
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return Address{Kind: File, Path: filepath.Clean(text)}, nil
+	}
+	kind := RTSP
+	switch scheme = strings.ToLower(scheme); scheme {
+	case "rtsp", "rtsps":
+	case "http", "https":
+		kind = HTTP
+	case "file":
+		path, err := url.PathUnescape(strings.TrimPrefix(rest, "localhost"))
+		if err != nil || !filepath.IsAbs(path) {
+			return Address{}, errors.New("expected file:// and an absolute path")
+		}
+		return Address{Kind: File, Path: filepath.Clean(path)}, nil
+	default:
+		return Address{}, errors.New("expected a URL with rtsp, rtsps, http, https or file in front of ://, got another scheme")
+	}
+	u, err := parseURL(scheme, rest)
+	if err != nil {
+		return Address{}, err
+	}
+	return Address{Kind: kind, URL: u}, nil
+}
+
+// parseURL is url.Parse that bears passwords as people type them, and whose
+// errors repeat nothing.
+func parseURL(scheme, rest string) (*url.URL, error) {
+	var user *url.Userinfo
+	end := strings.IndexByte(rest, '/')
+	if end < 0 {
+		end = len(rest)
+	}
+	if at := strings.LastIndexByte(rest[:end], '@'); at >= 0 {
+		name, password, has := strings.Cut(rest[:at], ":")
+		user = url.User(unescape(name))
+		if has {
+			user = url.UserPassword(unescape(name), unescape(password))
+		}
+		rest = rest[at+1:]
+	}
+	u, err := url.Parse(scheme + "://" + rest)
+	if err != nil || u.Hostname() == "" || u.User != nil {
+		return nil, errors.New("expected scheme://HOST[:PORT]/PATH, with a %2F for each / in the password")
+	}
+	u.User, u.Fragment, u.RawFragment = user, "", ""
+	return u, nil
+}
+
+func unescape(s string) string {
+	if plain, err := url.PathUnescape(s); err == nil {
+		return plain
+	}
+	return s
+}
+
+// String is the address without its secrets: no user, no password, and no
+// values in the query, where cameras often want a password as well.
+func (a Address) String() string {
+	if a.URL == nil {
+		if a.Kind == Webcam {
+			return strings.TrimSuffix("webcam:"+a.Path, ":")
+		}
+		return filepath.Base(a.Path)
+	}
+	return Redacted(a.URL)
+}
+
+// Redacted is a URL without user, password, fragment and query values.
+func Redacted(u *url.URL) string {
+	c := *u
+	c.User, c.Fragment, c.RawFragment = nil, "", ""
+	if c.RawQuery != "" {
+		parts := strings.Split(c.RawQuery, "&")
+		for i, p := range parts {
+			if key, _, has := strings.Cut(p, "="); has {
+				parts[i] = key + "=..."
+			} else {
+				parts[i] = "..."
+			}
+		}
+		c.RawQuery = strings.Join(parts, "&")
+	}
+	return c.String()
+}
+
+// Hide takes the address's secrets out of a text, for errors of libraries and
+// programs that repeat what they were given.
+func (a Address) Hide(text string) string {
+	if a.URL == nil {
+		return text
+	}
+	var secrets []string
+	if a.URL.User != nil {
+		secrets = append(secrets, a.URL.User.String(), a.URL.User.Username())
+		if p, ok := a.URL.User.Password(); ok {
+			secrets = append(secrets, p, url.QueryEscape(p), url.PathEscape(p), url.UserPassword("", p).String()[1:])
+		}
+	}
+	for part := range strings.SplitSeq(a.URL.RawQuery, "&") {
+		_, value, has := strings.Cut(part, "=")
+		if !has {
+			value = part
+		}
+		plain, _ := url.QueryUnescape(value)
+		secrets = append(secrets, value, plain)
+	}
+	// The longest first, so that no rest of one stays behind.
+	slices.SortFunc(secrets, func(x, y string) int { return len(y) - len(x) })
+	for _, s := range secrets {
+		if len(s) >= 3 || s != "" && a.isPassword(s) {
+			text = strings.ReplaceAll(text, s, "...")
+		}
+	}
+	return text
+}
+
+func (a Address) isPassword(s string) bool {
+	p, ok := a.URL.User.Password()
+	return ok && s == p && p != "."
+}

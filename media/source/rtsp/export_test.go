@@ -1,0 +1,26 @@
+package rtsp
+
+import (
+	"time"
+
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/pion/rtp"
+	"github.com/rs/zerolog"
+
+	"touchline/media/source"
+)
+
+// Reader is what a session does with packets, without a camera.
+type Reader struct{ s *session }
+
+// NewReader reads one format, nil if it cannot.
+func NewReader(f format.Format, out source.Sink) *Reader {
+	s := &session{out: out, now: func() time.Time { return time.Unix(1, 0) }, log: zerolog.Nop()}
+	if !s.take(f) {
+		return nil
+	}
+	return &Reader{s}
+}
+
+// Packet takes one.
+func (r *Reader) Packet(p *rtp.Packet) { r.s.videoPacket(p) }

@@ -1,0 +1,78 @@
+package rtsp_test
+
+import (
+	"testing"
+
+	"github.com/bluenviron/gortsplib/v5/pkg/description"
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/bluenviron/gortsplib/v5/pkg/sdpunmarshaler"
+	"github.com/pion/rtp"
+
+	"touchline/media"
+	"touchline/media/source"
+	"touchline/media/source/rtsp"
+)
+
+// FuzzPackets sends packets of every codec, split at lengths from the input, into a session.
+func FuzzPackets(f *testing.F) {
+	f.Add(byte(0), []byte{6, 0x65, 0x88, 1, 2, 3, 4, 4, 0x67, 1, 2, 3, 5, 0x7c, 0x85, 1, 2, 3})
+	f.Add(byte(0), []byte{9, 0x78, 0, 2, 0x65, 1, 0, 2, 0x67, 1})
+	f.Add(byte(1), []byte{6, 0x26, 1, 0x80, 3, 4, 5, 7, 0x62, 1, 0x93, 1, 2, 3, 4, 6, 0x60, 1, 0, 3, 0x26, 1})
+	f.Add(byte(2), []byte{16, 0, 0, 0, 0, 1, 60, 40, 22, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add(byte(3), []byte{11, 0x10, 0x10, 0, 0, 0x9d, 1, 0x2a, 64, 0, 64, 0})
+	formats := []func() format.Format{
+		func() format.Format {
+			return &format.H264{PayloadTyp: 96, PacketizationMode: 1, SPS: []byte{0x67, 1, 2}, PPS: []byte{0x68, 1}}
+		},
+		func() format.Format {
+			return &format.H265{PayloadTyp: 96, VPS: []byte{0x40, 1, 1}, SPS: []byte{0x42, 1, 1}, PPS: []byte{0x44, 1, 1}}
+		},
+		func() format.Format { return &format.MJPEG{} },
+		func() format.Format { return &format.VP8{PayloadTyp: 96} },
+		func() format.Format { return &format.VP9{PayloadTyp: 96} },
+		func() format.Format { return &format.AV1{PayloadTyp: 96} },
+	}
+	f.Fuzz(func(t *testing.T, kind byte, in []byte) {
+		r := rtsp.NewReader(formats[int(kind)%len(formats)](), source.Sink{Frame: func(f media.EncodedFrame) {
+			if len(f.Data) == 0 {
+				t.Error("a picture without data")
+			}
+		}})
+		seq := uint16(0)
+		for len(in) > 0 {
+			n := min(int(in[0]&0x3f), len(in)-1)
+			p := &rtp.Packet{Header: rtp.Header{
+				Version: 2, SequenceNumber: seq, Timestamp: uint32(seq/2) * 3000, Marker: in[0]&0x40 != 0,
+			}, Payload: in[1 : 1+n]}
+			if in[0]&0x80 != 0 {
+				seq++
+			}
+			seq++
+			r.Packet(p)
+			in = in[1+n:]
+		}
+	})
+}
+
+// FuzzSDP reads what a camera says about itself.
+func FuzzSDP(f *testing.F) {
+	f.Add([]byte("v=0\r\no=- 0 0 IN IP4 1.2.3.4\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n" +
+		"a=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0IAKeKQFAe2AtwEBAaQeJEV,aM48gA==\r\na=control:trackID=0\r\n"))
+	f.Fuzz(func(_ *testing.T, in []byte) {
+		s, err := sdpunmarshaler.Unmarshal(in)
+		if err != nil {
+			return
+		}
+		var desc description.Session
+		if desc.Unmarshal2(s) != nil {
+			return
+		}
+		for _, m := range desc.Medias {
+			for _, form := range m.Formats {
+				if r := rtsp.NewReader(form, source.Sink{Frame: func(media.EncodedFrame) {}}); r != nil {
+					r.Packet(&rtp.Packet{Header: rtp.Header{Version: 2}, Payload: []byte{0x65, 0x88, 0}})
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,211 @@
+// Package rtsp pulls pictures from an IP camera (RFC 2326, RFC 7826): over one
+// TCP connection, over UDP, or over TLS, with basic and digest authentication.
+//
+// It owns the conversation with the camera and its sockets. H264, H265, VP8,
+// VP9 and AV1 come out as package ingest assembles them, with the parameter
+// sets of the SDP in front of key frames that lack them; MJPEG as JPEG
+// pictures; Opus as packets. It never decodes, and whoever runs it decides
+// about another try.
+package rtsp
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bluenviron/gortsplib/v5"
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/bluenviron/gortsplib/v5/pkg/description"
+	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
+	"github.com/rs/zerolog"
+
+	"touchline/media/source"
+)
+
+// Transport is how packets travel.
+type Transport string
+
+// The transports. Auto is TCP, and UDP with cameras that refuse TCP.
+const (
+	Auto Transport = ""
+	TCP  Transport = "tcp"
+	UDP  Transport = "udp"
+)
+
+// answerTime bounds each answer of the camera. One that is off must be noticed
+// soon, because it may come back any moment.
+const answerTime = 5 * time.Second
+
+// Options of a Camera.
+type Options struct {
+	// URL with the scheme rtsp or rtsps, and a user and password if the camera wants them.
+	URL *url.URL
+	// Transport of the packets. With rtsps and TCP everything is inside TLS.
+	Transport Transport
+	// Insecure takes any certificate: most cameras make their own.
+	Insecure bool
+	// Allow judges the addresses that are dialled and sent to.
+	Allow source.Allow
+	// Now reads the clock.
+	Now func() time.Time
+	Log zerolog.Logger
+}
+
+// Camera is an RTSP address.
+type Camera struct {
+	opts Options
+}
+
+// New checks the options and opens nothing.
+func New(o Options) (*Camera, error) {
+	if o.URL == nil || o.URL.Scheme != "rtsp" && o.URL.Scheme != "rtsps" || o.URL.Hostname() == "" {
+		return nil, errors.New("expected rtsp://HOST/PATH or rtsps://HOST/PATH")
+	}
+	switch o.Transport {
+	case Auto, TCP, UDP:
+	default:
+		return nil, fmt.Errorf("expected the transport tcp, udp or none, got %q", o.Transport)
+	}
+	if o.Now == nil {
+		return nil, errors.New("expected a clock for the camera")
+	}
+	return &Camera{opts: o}, nil
+}
+
+// Pull implements source.Puller.
+func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
+	protocol := gortsplib.ProtocolTCP
+	if c.opts.Transport == UDP {
+		protocol = gortsplib.ProtocolUDP
+	}
+	err := c.pull(ctx, protocol, out)
+	if status, ok := errors.AsType[liberrors.ErrClientBadStatusCode](err); ok && c.opts.Transport == Auto &&
+		status.Code == base.StatusUnsupportedTransport {
+		c.opts.Log.Info().Msg("the camera refuses TCP, trying UDP")
+		err = c.pull(ctx, gortsplib.ProtocolUDP, out)
+	}
+	return c.explain(err)
+}
+
+func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, out source.Sink) error {
+	address := *c.opts.URL
+	if address.Path == "" {
+		address.Path = "/"
+	}
+	u := (*base.URL)(&address)
+	var dialled error // the library hides some errors of dialling behind its own
+	client := &gortsplib.Client{
+		Scheme: u.Scheme, Host: u.Host, Protocol: &protocol, UserAgent: "touchline",
+		ReadTimeout: answerTime, WriteTimeout: answerTime,
+		TLSConfig: &tls.Config{
+			InsecureSkipVerify: c.opts.Insecure, //nolint:gosec // the user's choice, off by default
+		},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := c.opts.Allow.Dialer().DialContext(ctx, network, address)
+			dialled = err
+			return conn, err
+		},
+		ListenPacket: func(network, address string) (net.PacketConn, error) {
+			conn, err := (&net.ListenConfig{}).ListenPacket(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return c.opts.Allow.PacketConn(conn), nil
+		},
+		ResolveIPAddr: func(network, address string) (*net.IPAddr, error) {
+			ip, err := net.ResolveIPAddr(network, address)
+			if err == nil {
+				a, _ := netip.AddrFromSlice(ip.IP)
+				err = c.opts.Allow.Check(a)
+			}
+			return ip, err
+		},
+		OnPacketsLost: func(uint64) {}, // the assembler sees the same and says so
+		OnDecodeError: func(err error) { c.opts.Log.Debug().Err(err).Msg("the camera sends something unreadable") },
+	}
+	if err := client.Start(); err != nil {
+		return fmt.Errorf("start the RTSP client: %w", err)
+	}
+	// Close ends every request and wait, and returns when all goroutines are gone.
+	stop := context.AfterFunc(ctx, client.Close)
+	defer func() {
+		stop()
+		client.Close()
+	}()
+
+	desc, _, err := client.Describe(u)
+	if err != nil {
+		return errors.Join(fmt.Errorf("ask the camera what it has: %w", err), dialled)
+	}
+	s := &session{client: client, out: out, now: c.opts.Now, log: c.opts.Log}
+	medias, err := s.choose(desc)
+	if err != nil {
+		return err
+	}
+	for _, m := range medias {
+		if _, err := client.Setup(desc.BaseURL, m, 0, 0); err != nil {
+			return fmt.Errorf("set up the camera's %s: %w", m.Type, err)
+		}
+	}
+	s.listen()
+	if _, err := client.Play(nil); err != nil {
+		return fmt.Errorf("have the camera play: %w", err)
+	}
+	err = client.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("read from the camera: %w", err)
+}
+
+// explain says what to do, and marks what another try does not mend.
+func (c *Camera) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if status, ok := errors.AsType[liberrors.ErrClientBadStatusCode](err); ok {
+		switch status.Code {
+		case base.StatusUnauthorized:
+			if c.opts.URL.User == nil {
+				return source.Permanent(errors.New("the camera wants a user and a password: rtsp://USER:PASSWORD@HOST/PATH"))
+			}
+			return source.Permanent(errors.New("the camera refuses the user or the password"))
+		case base.StatusNotFound:
+			return errors.New("the camera answers, but has nothing at this path (404); see its manual for the path")
+		default:
+			return fmt.Errorf("the camera answers with status %d", status.Code)
+		}
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || isUnknownAuthority(err) {
+		return source.Permanent(errors.New("the camera's certificate is not one that this machine trusts; --insecure takes it anyway"))
+	}
+	return err
+}
+
+func isUnknownAuthority(err error) bool {
+	_, ok := errors.AsType[x509.UnknownAuthorityError](err)
+	return ok
+}
+
+// offered lists what a camera has, for an error.
+func offered(desc *description.Session) string {
+	var names []string
+	for _, m := range desc.Medias {
+		for _, f := range m.Formats {
+			name, _, _ := strings.Cut(f.RTPMap(), "/")
+			names = append(names, name)
+		}
+	}
+	if names = slices.DeleteFunc(names, func(s string) bool { return s == "" }); len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, ", ")
+}

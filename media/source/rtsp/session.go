@@ -1,0 +1,184 @@
+package rtsp
+
+import (
+	"bytes"
+	"fmt"
+	"image/jpeg"
+	"sync"
+	"time"
+
+	"github.com/bluenviron/gortsplib/v5"
+	"github.com/bluenviron/gortsplib/v5/pkg/description"
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmjpeg"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/ingest"
+	"touchline/media/source"
+)
+
+// session is one conversation that plays. The library calls back from several
+// goroutines; mu orders them.
+type session struct {
+	client *gortsplib.Client
+	out    source.Sink
+	now    func() time.Time
+	log    zerolog.Logger
+
+	video, audio   *description.Media
+	format, sounds format.Format
+
+	mu    sync.Mutex
+	units *ingest.Assembler
+	sets  *parameterSets
+	pictures
+}
+
+// pictures is the state of RTP/JPEG (RFC 2435).
+type pictures struct {
+	decoder *rtpmjpeg.Decoder
+	clock   ingest.Clock
+	ticks   int64
+	last    uint32
+	began   bool
+}
+
+// choose takes the first video that can be read, and Opus if somebody listens.
+func (s *session) choose(desc *description.Session) ([]*description.Media, error) {
+	for _, m := range desc.Medias {
+		if m.IsBackChannel {
+			continue
+		}
+		for _, f := range m.Formats {
+			if s.video == nil && m.Type == description.MediaTypeVideo && s.take(f) {
+				s.video, s.format = m, f
+			}
+			if opus, ok := f.(*format.Opus); ok && s.audio == nil && s.out.Opus != nil && opus.ChannelCount <= 2 {
+				s.audio, s.sounds = m, f
+			}
+		}
+	}
+	if s.video == nil {
+		return nil, source.Permanent(fmt.Errorf(
+			"expected H264, H265, VP8, VP9, AV1 or MJPEG from the camera, it offers %s", offered(desc)))
+	}
+	medias := []*description.Media{s.video}
+	if s.audio != nil {
+		medias = append(medias, s.audio)
+	}
+	return medias, nil
+}
+
+// take prepares for one format, if it can be read.
+func (s *session) take(f format.Format) bool {
+	o := ingest.Options{ClockRate: uint32(f.ClockRate()), Log: s.log} //nolint:gosec // a rate from the library's parser
+	switch f := f.(type) {
+	case *format.H264:
+		o.Codec = media.H264
+		s.sets = newParameterSets(media.H264, f.SPS, f.PPS)
+	case *format.H265:
+		if f.MaxDONDiff > 0 {
+			return false // decoding order numbers, which no camera was seen to send
+		}
+		o.Codec = media.H265
+		s.sets = newParameterSets(media.H265, f.VPS, f.SPS, f.PPS)
+	case *format.VP8:
+		o.Codec = media.VP8
+	case *format.VP9:
+		o.Codec = media.VP9
+	case *format.AV1:
+		o.Codec = media.AV1
+	case *format.MJPEG:
+		decoder, err := f.CreateDecoder()
+		s.decoder = decoder
+		return err == nil
+	default:
+		return false
+	}
+	if o.ClockRate == 0 {
+		o.ClockRate = media.VideoClockRate
+	}
+	s.units = ingest.New(o)
+	return true
+}
+
+// listen registers the callbacks. It goes before Play.
+func (s *session) listen() {
+	s.client.OnPacketRTP(s.video, s.format, s.videoPacket)
+	s.client.OnPacketRTCP(s.video, s.videoReport)
+	if s.audio != nil {
+		s.client.OnPacketRTP(s.audio, s.sounds, s.audioPacket)
+	}
+}
+
+func (s *session) videoPacket(p *rtp.Packet) {
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.decoder != nil {
+		s.jpegPacket(p, now)
+		return
+	}
+	own := p.Clone() // the library uses its buffers again
+	for _, q := range s.sets.complete(own) {
+		for _, f := range s.units.Push(q, now) {
+			s.out.Frame(f)
+		}
+	}
+}
+
+func (s *session) videoReport(p rtcp.Packet) {
+	sr, ok := p.(*rtcp.SenderReport)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.units != nil {
+		s.units.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime, s.now())
+	}
+}
+
+func (s *session) audioPacket(p *rtp.Packet) {
+	if len(p.Payload) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out.Opus(source.Opus{
+		Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: s.now(),
+	})
+}
+
+// jpegPacket hands on a picture when its last packet is there.
+func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
+	picture, err := s.decoder.Decode(p)
+	if err != nil {
+		return // more packets are needed, or one is missing
+	}
+	size, err := jpeg.DecodeConfig(bytes.NewReader(picture))
+	if err != nil {
+		s.log.Debug().Err(err).Msg("the camera sends something that is no JPEG")
+		return
+	}
+	if s.began {
+		s.ticks += int64(int32(p.Timestamp - s.last))
+	}
+	s.began, s.last = true, p.Timestamp
+	pts := time.Duration(s.ticks) * time.Second / media.VideoClockRate
+	s.out.Frame(media.EncodedFrame{
+		Codec: codec.MJPEG, KeyFrame: true, PTS: pts, Arrival: s.clock.Map(pts, now), Received: now,
+		Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,
+	})
+}
+
+// ntpTime reads the 64 bits of a sender report: seconds since 1900 and their fraction (RFC 3550 section 4).
+func ntpTime(n uint64) time.Time {
+	const to1970 = 2208988800
+	nanos := (n & 0xffffffff) * uint64(time.Second) >> 32
+	return time.Unix(int64(n>>32)-to1970, int64(nanos)) //nolint:gosec // 32 bits each
+}

@@ -1,0 +1,194 @@
+package source
+
+import (
+	"sync"
+	"time"
+
+	"touchline/media"
+)
+
+// State of a source.
+type State uint8
+
+// The states. A source that is tried again after it broke stays Waiting, also
+// during the attempts, until a picture comes.
+const (
+	Waiting    State = iota // for the camera: it is not there, or nobody sends yet
+	Connecting              // for the first time, or with a sender that just came
+	Live                    // pictures come
+	Stalled                 // connected, and no picture for some seconds
+	Failed                  // given up; the reason says why
+	Ended                   // the source came to its end, or was stopped
+)
+
+// String returns the state's name as the API writes it.
+func (s State) String() string {
+	switch s {
+	case Waiting:
+		return "waiting"
+	case Connecting:
+		return "connecting"
+	case Live:
+		return "live"
+	case Stalled:
+		return "stalled"
+	case Failed:
+		return "failed"
+	case Ended:
+		return "ended"
+	}
+	return "unknown"
+}
+
+// Status is what is known of a source at one moment.
+type Status struct {
+	State State
+	// Since is when the state was entered.
+	Since time.Time
+	// Reason says in words why the source is not live, without passwords; empty when it is.
+	Reason string
+	// Attempt counts the openings since the last picture.
+	Attempt int
+	// Codec, Width and Height of the newest access unit, zero before the first.
+	Codec         media.Codec
+	Width, Height int
+	// Frames and KeyFrames count since the start. Changes counts changes of codec or size.
+	Frames, KeyFrames, Changes uint64
+	// KeyEvery is the newest distance between key frames in media time, 0 when unknown.
+	KeyEvery time.Duration
+	// Reordered tells that access units come in another order than they are shown in (B frames).
+	Reordered bool
+}
+
+// Tracker keeps a source's status. It reads no clock. All methods are safe for
+// concurrent use.
+type Tracker struct {
+	tell func(Status)
+
+	mu        sync.Mutex
+	status    Status
+	lastFrame time.Time
+	began     time.Time // of the wait for a picture
+	lastPTS   time.Duration
+	lastKey   time.Duration
+	haveKey   bool
+	epoch     uint32
+}
+
+// NewTracker returns a Tracker of a source that waits. tell gets every change
+// of state, codec or size, in order, from whoever caused it; nil for nobody.
+func NewTracker(now time.Time, tell func(Status)) *Tracker {
+	return &Tracker{tell: tell, status: Status{Since: now}, began: now, lastFrame: now}
+}
+
+// Status returns what is known now.
+func (t *Tracker) Status() Status {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.status
+}
+
+// Opening notes an attempt.
+func (t *Tracker) Opening(now time.Time) {
+	t.change(func(s *Status) bool {
+		t.began = now
+		t.haveKey = false
+		s.Attempt++
+		return s.Reason == "" && t.enter(s, Connecting, "", now)
+	})
+}
+
+// Frame notes an access unit.
+func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
+	t.change(func(s *Status) bool {
+		told := t.enter(s, Live, "", now)
+		t.lastFrame = now
+		s.Attempt = 0
+		s.Frames++
+		if f.Epoch != t.epoch {
+			t.epoch, t.haveKey, s.Reordered = f.Epoch, false, false
+		} else if s.Frames > 1 && f.PTS < t.lastPTS && t.haveKey {
+			s.Reordered = true
+		}
+		t.lastPTS = f.PTS
+		if f.KeyFrame {
+			s.KeyFrames++
+			if t.haveKey {
+				s.KeyEvery = f.PTS - t.lastKey
+			}
+			t.haveKey, t.lastKey = true, f.PTS
+		}
+		size := f.Width > 0 && (f.Width != s.Width || f.Height != s.Height)
+		if size || f.Codec != s.Codec {
+			if s.Codec != media.CodecUnknown {
+				s.Changes++
+			}
+			s.Codec = f.Codec
+			if f.Width > 0 {
+				s.Width, s.Height = f.Width, f.Height
+			}
+			told = true
+		}
+		return told
+	})
+}
+
+// Lost notes that the source broke off and will be tried again.
+func (t *Tracker) Lost(reason string, now time.Time) {
+	t.change(func(s *Status) bool { return t.enter(s, Waiting, reason, now) })
+}
+
+// Check notes a stall when the newest picture of a live source is older than
+// limit, and tells whether the source is stalled.
+func (t *Tracker) Check(limit time.Duration, now time.Time) (stalled bool) {
+	t.change(func(s *Status) bool {
+		if s.State == Live && now.Sub(t.lastFrame) >= limit {
+			return t.enter(s, Stalled, ErrStalled.Error(), now)
+		}
+		return false
+	})
+	return t.Status().State == Stalled
+}
+
+// Quiet is how long no picture came, counted from the newest opening at the earliest.
+func (t *Tracker) Quiet(now time.Time) (quiet time.Duration, live bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	from := t.began
+	if t.lastFrame.After(from) {
+		from = t.lastFrame
+	}
+	return now.Sub(from), t.status.State == Live
+}
+
+// Fail notes that the source was given up.
+func (t *Tracker) Fail(reason string, now time.Time) {
+	t.change(func(s *Status) bool { return t.enter(s, Failed, reason, now) })
+}
+
+// End notes that the source came to its end or was stopped.
+func (t *Tracker) End(now time.Time) {
+	t.change(func(s *Status) bool { return t.enter(s, Ended, "", now) })
+}
+
+func (t *Tracker) enter(s *Status, state State, reason string, now time.Time) bool {
+	if s.State == state && s.Reason == reason {
+		return false
+	}
+	if s.State != state {
+		s.Since = now
+	}
+	s.State, s.Reason = state, reason
+	return true
+}
+
+// change runs f under the lock and tells the outcome when f says so.
+func (t *Tracker) change(f func(*Status) bool) {
+	t.mu.Lock()
+	told := f(&t.status)
+	status := t.status
+	t.mu.Unlock()
+	if told && t.tell != nil {
+		t.tell(status)
+	}
+}

@@ -1,0 +1,196 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+)
+
+const (
+	defaultStall = 5 * time.Second
+	// defaultFirst is the time in which the first picture must come. Key frames of cameras can be 10 s apart.
+	defaultFirst = 15 * time.Second
+)
+
+// Options of a Supervisor. Puller, Sink.Frame, Now and Random are required.
+type Options struct {
+	Puller Puller
+	// Sink gets what comes, with epochs that are never used twice.
+	Sink Sink
+	// OnStatus gets every change of state, codec or size. It must not block. May be nil.
+	OnStatus func(Status)
+	// Stall is how long pictures may stay away, 0 for 5 s; First how long the first one may take after the
+	// source was opened, 0 for 15 s.
+	Stall, First time.Duration
+	// Hide takes secrets out of a text before it is shown or logged; nil when there are none.
+	Hide func(string) string
+	// Now reads the clock; Random is in [0, 1).
+	Now    func() time.Time
+	Random func() float64
+	Log    zerolog.Logger
+}
+
+// Supervisor keeps one source open. New, then Run once.
+type Supervisor struct {
+	opts    Options
+	tracker *Tracker
+	epoch   uint32 // of the newest frame handed on
+}
+
+// NewSupervisor checks the options and starts nothing.
+func NewSupervisor(o Options) (*Supervisor, error) {
+	if o.Puller == nil || o.Sink.Frame == nil || o.Now == nil || o.Random == nil {
+		return nil, errors.New("expected a source, a place for its pictures, a clock and randomness to watch over a source")
+	}
+	if o.Stall <= 0 {
+		o.Stall = defaultStall
+	}
+	if o.First <= 0 {
+		o.First = max(defaultFirst, o.Stall)
+	}
+	if o.Hide == nil {
+		o.Hide = func(s string) string { return s }
+	}
+	s := &Supervisor{opts: o}
+	s.tracker = NewTracker(o.Now(), s.tell)
+	return s, nil
+}
+
+// Status returns what is known now.
+func (s *Supervisor) Status() Status { return s.tracker.Status() }
+
+// RequestKeyFrame asks the source for a key frame, if it can be asked.
+func (s *Supervisor) RequestKeyFrame() {
+	if k, ok := s.opts.Puller.(KeyFramer); ok {
+		k.RequestKeyFrame()
+	}
+}
+
+// Run keeps the source open until ctx ends or the source came to its end,
+// which is nil, or until trying again is of no use.
+func (s *Supervisor) Run(ctx context.Context) error {
+	var wait Backoff
+	for {
+		s.tracker.Opening(s.opts.Now())
+		lived, err := s.attempt(ctx)
+		now := s.opts.Now()
+		if err == nil {
+			err = errors.New("the source hung up")
+		}
+		switch {
+		case ctx.Err() != nil, errors.Is(err, ErrEnded):
+			s.tracker.End(now)
+			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
+		case IsPermanent(err):
+			reason := s.opts.Hide(err.Error())
+			s.tracker.Fail(reason, now)
+			return fmt.Errorf("open the source: %w", hidden{reason, err})
+		}
+		if lived >= settled {
+			wait.Reset()
+		}
+		if !errors.Is(err, ErrStalled) {
+			s.tracker.Lost(s.opts.Hide(err.Error()), now)
+		}
+		timer := time.NewTimer(wait.Next(now, s.opts.Random()))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			s.tracker.End(s.opts.Now())
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// attempt opens the source once. lived is the time from its first picture on.
+func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err error) {
+	actx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var (
+		mu    sync.Mutex
+		first time.Time
+		began bool
+		own   uint32 // the source's epoch
+	)
+	sink := s.opts.Sink
+	sink.Frame = func(f media.EncodedFrame) {
+		if actx.Err() != nil {
+			return
+		}
+		now := s.opts.Now()
+		mu.Lock()
+		if first.IsZero() {
+			first = now
+		}
+		if !began || f.Epoch != own {
+			began, own = true, f.Epoch
+			s.epoch++
+		}
+		f.Epoch = s.epoch
+		mu.Unlock()
+		s.tracker.Frame(f, now)
+		s.opts.Sink.Frame(f)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.opts.Puller.Pull(actx, sink) }()
+
+	watch := time.NewTimer(s.opts.Stall)
+	defer watch.Stop()
+	for {
+		select {
+		case err = <-done:
+			if cause := context.Cause(actx); cause != nil && ctx.Err() == nil {
+				err = cause
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if !first.IsZero() {
+				lived = s.opts.Now().Sub(first)
+			}
+			return lived, err
+		case <-watch.C:
+		}
+		now := s.opts.Now()
+		quiet, live := s.tracker.Quiet(now)
+		limit := s.opts.First
+		if live {
+			limit = s.opts.Stall
+		}
+		switch {
+		case quiet < limit:
+			watch.Reset(limit - quiet)
+		case s.tracker.Check(s.opts.Stall, now):
+			cancel(ErrStalled)
+		default:
+			cancel(fmt.Errorf("connected, but no picture within %v", s.opts.First))
+		}
+	}
+}
+
+func (s *Supervisor) tell(status Status) {
+	level := zerolog.InfoLevel
+	if status.State == Waiting || status.State == Stalled {
+		level = zerolog.WarnLevel
+	}
+	s.opts.Log.WithLevel(level).Stringer("state", status.State).Str("reason", status.Reason).
+		Stringer("codec", status.Codec).Int("width", status.Width).Int("height", status.Height).Msg("source")
+	if s.opts.OnStatus != nil {
+		s.opts.OnStatus(status)
+	}
+}
+
+// hidden is an error whose text was cleared of secrets.
+type hidden struct {
+	text string
+	err  error
+}
+
+func (h hidden) Error() string { return h.text }
+func (h hidden) Unwrap() error { return h.err }

@@ -1,0 +1,202 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+	"touchline/media/source"
+)
+
+// scripted is a source whose openings are played in order; the last one again and again.
+type scripted struct {
+	opened []time.Time
+	plays  []func(ctx context.Context, out source.Sink) error
+}
+
+func (s *scripted) Pull(ctx context.Context, out source.Sink) error {
+	play := s.plays[min(len(s.opened), len(s.plays)-1)]
+	s.opened = append(s.opened, time.Now())
+	return play(ctx, out)
+}
+
+// frames plays n pictures at 30 a second, the first of each ten a key frame, then returns err.
+func frames(n, w, h int, err error) func(context.Context, source.Sink) error {
+	return func(ctx context.Context, out source.Sink) error {
+		for i := range n {
+			out.Frame(media.EncodedFrame{
+				Codec: media.H264, KeyFrame: i%10 == 0, PTS: time.Duration(i) * time.Second / 30, Width: w, Height: h,
+			})
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Second / 30):
+			}
+		}
+		return err
+	}
+}
+
+// silence is a source that stays open and yields nothing.
+func silence(ctx context.Context, _ source.Sink) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func refuse(context.Context, source.Sink) error { return errors.New("connection refused") }
+
+type run struct {
+	states []source.Status
+	frames []media.EncodedFrame
+	err    error
+}
+
+// supervise runs s for so long.
+func supervise(t *testing.T, s source.Puller, d time.Duration, change func(*source.Options)) run {
+	t.Helper()
+	var r run
+	o := source.Options{
+		Puller: s, Now: time.Now, Random: func() float64 { return 0.5 },
+		Sink:     source.Sink{Frame: func(f media.EncodedFrame) { r.frames = append(r.frames, f) }},
+		OnStatus: func(st source.Status) { r.states = append(r.states, st) },
+	}
+	if change != nil {
+		change(&o)
+	}
+	sup, err := source.NewSupervisor(o)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	r.err = sup.Run(ctx)
+	return r
+}
+
+func names(states []source.Status) string {
+	var out []string
+	for _, s := range states {
+		if len(out) == 0 || out[len(out)-1] != s.State.String() {
+			out = append(out, s.State.String())
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func TestSupervisorComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{plays: []func(context.Context, source.Sink) error{
+			frames(300, 640, 360, errors.New("broken pipe")), refuse, refuse, frames(60, 1280, 720, source.ErrEnded),
+		}}
+		r := supervise(t, s, time.Minute, nil)
+		require.NoError(t, r.err)
+		require.Equal(t, "connecting live waiting live ended", names(r.states))
+		require.Len(t, r.frames, 360)
+		require.NotEqual(t, r.frames[0].Epoch, r.frames[359].Epoch, "each opening has epochs of its own")
+		last := r.states[len(r.states)-1]
+		require.Equal(t, 1280, last.Width)
+		require.EqualValues(t, 1, last.Changes)
+		require.InDelta(t, 1./3, last.KeyEvery.Seconds(), 1e-6)
+		for _, st := range r.states {
+			if st.State == source.Waiting {
+				require.Contains(t, []string{"broken pipe", "connection refused"}, st.Reason)
+			}
+		}
+	})
+}
+
+// The waits grow to a second and stay there for five minutes, then they are fifteen seconds, each less its jitter.
+func TestSupervisorBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{plays: []func(context.Context, source.Sink) error{refuse}}
+		r := supervise(t, s, 7*time.Minute, nil)
+		require.NoError(t, r.err)
+		require.Equal(t, "connecting waiting ended", names(r.states), "it does not flicker")
+		start := s.opened[0]
+		for i := 1; i < len(s.opened); i++ {
+			gap, age := s.opened[i].Sub(s.opened[i-1]), s.opened[i-1].Sub(start)
+			switch {
+			case age < 5*time.Second:
+				require.LessOrEqual(t, gap, time.Second)
+			case age < 4*time.Minute+58*time.Second:
+				require.Equal(t, 875*time.Millisecond, gap)
+			case age > 5*time.Minute:
+				require.Equal(t, 13125*time.Millisecond, gap)
+			}
+		}
+	})
+}
+
+// A camera that takes the connection and dies at once is not hammered.
+func TestSupervisorDoesNotHammer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{plays: []func(context.Context, source.Sink) error{frames(1, 640, 360, errors.New("reset"))}}
+		supervise(t, s, time.Minute, nil)
+		require.Less(t, len(s.opened), 75)
+	})
+}
+
+func TestSupervisorNoticesAStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{plays: []func(context.Context, source.Sink) error{
+			func(ctx context.Context, out source.Sink) error {
+				if err := frames(30, 640, 360, nil)(ctx, out); err != nil {
+					return err
+				}
+				return silence(ctx, out)
+			},
+			frames(30, 640, 360, source.ErrEnded),
+		}}
+		began := time.Now()
+		r := supervise(t, s, time.Minute, nil)
+		require.NoError(t, r.err)
+		require.Equal(t, "connecting live stalled live ended", names(r.states))
+		for _, st := range r.states {
+			if st.State == source.Stalled {
+				since := st.Since.Sub(began) - 29*time.Second/30
+				require.Equal(t, 5*time.Second, since.Round(10*time.Millisecond))
+			}
+		}
+	})
+}
+
+func TestSupervisorGivesUpOnAnOpeningWithoutPictures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{plays: []func(context.Context, source.Sink) error{silence, frames(3, 64, 64, source.ErrEnded)}}
+		r := supervise(t, s, time.Minute, nil)
+		require.NoError(t, r.err)
+		require.Equal(t, "connecting waiting live ended", names(r.states))
+		require.Equal(t, 15*time.Second, s.opened[1].Sub(s.opened[0]).Truncate(time.Second))
+		require.Contains(t, r.states[1].Reason, "no picture within 15s")
+	})
+}
+
+func TestSupervisorFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrong := errors.New("the camera refuses hunter2")
+		s := &scripted{plays: []func(context.Context, source.Sink) error{
+			func(context.Context, source.Sink) error { return source.Permanent(wrong) },
+		}}
+		r := supervise(t, s, time.Minute, func(o *source.Options) {
+			o.Hide = func(s string) string { return strings.ReplaceAll(s, "hunter2", "...") }
+		})
+		require.ErrorIs(t, r.err, wrong)
+		require.NotContains(t, r.err.Error(), "hunter2")
+		require.Equal(t, "connecting failed", names(r.states))
+		require.Equal(t, "the camera refuses ...", r.states[1].Reason)
+		require.Len(t, s.opened, 1)
+	})
+}
+
+func TestTrackerSeesBFrames(t *testing.T) {
+	now := time.Unix(0, 0)
+	tr := source.NewTracker(now, nil)
+	for i, pts := range []int{0, 3, 1, 2} {
+		tr.Frame(media.EncodedFrame{Codec: media.H264, KeyFrame: i == 0, PTS: time.Duration(pts) * time.Second}, now)
+	}
+	require.True(t, tr.Status().Reordered)
+}
