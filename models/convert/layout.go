@@ -1,0 +1,317 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"touchline/models"
+	"touchline/models/graph"
+	"touchline/models/quant"
+)
+
+const (
+	// align is what offsets in data files are multiples of, so that they can
+	// be mapped.
+	align = 4096
+	// maxData is the size from which on a graph's data goes on in a further
+	// file, so that several can be written and read at once.
+	maxData = 2 << 30
+)
+
+// layout says which bytes go where: every weight once, however many graphs
+// have it.
+type layout struct {
+	src     models.Source
+	workers int
+	maxData int64
+
+	files  []*dataFile
+	places map[string]region // by graph.Weight.Key
+	jobs   []*job
+	views  map[string]*job // roundings, by what is rounded
+}
+
+// dataFile is a file of weights.
+type dataFile struct {
+	name string
+	size int64
+	sum  string // SHA-256, once it is complete
+	f    *os.File
+	left atomic.Int64 // tasks that write to it
+}
+
+// region is where a weight's bytes lie.
+type region struct {
+	file           *dataFile
+	offset, length int64
+}
+
+// job makes one or (of a rounding) several weights of the same tensors.
+type job struct {
+	rule    graph.Rule
+	stack   *stack // nil for values
+	weight  graph.Weight
+	format  quant.Format // of a rounding
+	outputs []output
+	step    int // rows of a task
+	clamped atomic.Int64
+}
+
+// output is one weight that a job makes.
+type output struct {
+	region
+
+	rule graph.Rule
+	typ  models.Type
+}
+
+// task is a part of a job: output rows [from, to).
+type task struct {
+	*job
+
+	from, to int
+}
+
+func newLayout(src models.Source, workers int) *layout {
+	return &layout{src: src, workers: workers, maxData: maxData, places: map[string]region{}, views: map[string]*job{}}
+}
+
+// add finds a place for every weight of a graph.
+func (l *layout) add(d *graph.Description) error {
+	name := graphName(d)
+	var file *dataFile
+	parts := 0
+	for _, w := range d.Weights {
+		if _, ok := l.places[w.Key()]; ok {
+			continue
+		}
+		if file == nil || file.size > 0 && file.size+w.Bytes() > l.maxData {
+			parts++
+			file = &dataFile{name: name + ".data"}
+			if parts > 1 {
+				file.name = fmt.Sprintf("%s-%d.data", name, parts)
+			}
+			l.files = append(l.files, file)
+		}
+		offset := (file.size + align - 1) / align * align
+		at := region{file, offset, w.Bytes()}
+		if err := l.make(w, at); err != nil {
+			return fmt.Errorf("weight %s: %w", w.Name, err)
+		}
+		file.size = offset + at.length
+		l.places[w.Key()] = at
+	}
+	return nil
+}
+
+// place is where a weight that was added lies.
+func (l *layout) place(w graph.Weight) (graph.Location, error) {
+	at, ok := l.places[w.Key()]
+	if !ok {
+		return graph.Location{}, fmt.Errorf("weight %s is not among the graph's weights", w.Name)
+	}
+	return graph.Location{File: at.file.name, Offset: at.offset, Length: at.length}, nil
+}
+
+// make adds the job for a weight.
+func (l *layout) make(w graph.Weight, at region) error {
+	j := &job{rule: w.Rule, weight: w, outputs: []output{{at, w.Rule, w.Type}}}
+	if w.Rule == graph.RuleValue {
+		return l.value(j)
+	}
+	s, err := newStack(l.src, w)
+	if err != nil {
+		return err
+	}
+	j.stack = s
+	switch w.Rule {
+	case graph.RuleCopy, graph.RuleTranspose:
+		if w.Type != models.Float16 && w.Type != models.Float32 {
+			return fmt.Errorf("expected float16 or float32, is %s", w.Type)
+		}
+		if err := expectBytes(w, s.outRows*s.outCols*w.Type.Size()); err != nil {
+			return err
+		}
+		j.step = rowStep(s.outCols)
+		if w.Rule == graph.RuleTranspose {
+			j.step = l.tileRows(s, w.Type.Size())
+		}
+	case graph.RuleQuants, graph.RuleScales, graph.RuleZeros:
+		return l.rounding(j)
+	default:
+		return fmt.Errorf("rule %d is not known", w.Rule)
+	}
+	l.jobs = append(l.jobs, j)
+	return nil
+}
+
+func (l *layout) value(j *job) error {
+	w := j.weight
+	n := len(w.Floats)
+	switch w.Type {
+	case models.Int64:
+		n = len(w.Ints)
+	case models.Float16, models.Float32:
+	default:
+		return fmt.Errorf("expected values of float16, float32 or int64, is %s", w.Type)
+	}
+	l.jobs = append(l.jobs, j)
+	return expectBytes(w, n*w.Type.Size())
+}
+
+// rounding joins the views of one rounding into one job.
+func (l *layout) rounding(j *job) error {
+	w, s := j.weight, j.stack
+	j.format = quant.Format{Bits: w.Bits, Block: w.Block, Scale: models.Float16}
+	if err := j.format.Validate(); err != nil {
+		return err
+	}
+	blocks := j.format.Blocks(s.outCols)
+	want := 0
+	switch w.Rule {
+	case graph.RuleQuants:
+		want = s.outRows * j.format.RowBytes(s.outCols)
+	case graph.RuleScales:
+		if w.Type != models.Float16 && w.Type != models.Float32 {
+			return fmt.Errorf("expected scales of float16 or float32, is %s", w.Type)
+		}
+		want = s.outRows * blocks * w.Type.Size()
+	default: // zero points
+		if !w.Packed {
+			return errors.New("expected zero points only of packed layers")
+		}
+		want = s.outRows * ((blocks*w.Bits + 7) / 8)
+	}
+	if err := expectBytes(w, want); err != nil {
+		return err
+	}
+	if w.Packed {
+		if err := l.checkPacked(j); err != nil {
+			return err
+		}
+	}
+	view := w
+	view.Name, view.Type, view.Shape, view.Rule = "", 0, nil, graph.RuleQuants
+	key := view.Key()
+	if first, ok := l.views[key]; ok {
+		first.outputs = append(first.outputs, j.outputs...)
+		return nil
+	}
+	l.views[key] = j
+	j.rule = graph.RuleQuants
+	j.step = rowStep(s.outCols)
+	l.jobs = append(l.jobs, j)
+	return nil
+}
+
+// checkPacked compares what the graph expects with what the checkpoint has.
+func (l *layout) checkPacked(j *job) error {
+	s, w := j.stack, j.weight
+	if s.padded() || s.from != 0 || w.To != 0 || w.Bits != 4 || w.Scale != 0 && w.Scale != 1 {
+		return errors.New("expected a packed layer as it is: 4 bits, whole, neither spread nor scaled")
+	}
+	for _, p := range s.parts {
+		packed, ok := l.src.Packed(p.name)
+		if !ok {
+			return fmt.Errorf("tensor %s: expected int4 in the checkpoint", p.name)
+		}
+		if n, k, block := packed.Dims(); n != p.rows || k != s.cols || block != w.Block || k%block != 0 {
+			return fmt.Errorf("tensor %s: expected [%d,%d] in blocks of %d, has [%d,%d] in blocks of %d",
+				p.name, p.rows, s.cols, w.Block, n, k, block)
+		}
+	}
+	return nil
+}
+
+func expectBytes(w graph.Weight, has int) error {
+	if int64(has) != w.Bytes() {
+		return fmt.Errorf("expected %d bytes for the graph's %s %d, the checkpoint gives %d: its shapes do not fit its config.json",
+			w.Bytes(), w.Type, w.Shape, has)
+	}
+	return nil
+}
+
+// chunk is about how many values a task holds as float32.
+const chunk = 1 << 20
+
+func rowStep(cols int) int { return max(1, chunk/cols) }
+
+const (
+	// tileBytes and allTiles bound the tiles in which matrices are transposed:
+	// each, and those of all workers.
+	tileBytes = 32 << 20
+	allTiles  = 512 << 20
+	// tileUnit is what tiles are multiples of: that many rows are read at once.
+	tileUnit = 64
+)
+
+// tileRows is how many rows are transposed at once. They are what is written
+// in one piece.
+func (l *layout) tileRows(s *stack, size int) int {
+	budget := min(tileBytes, allTiles/l.workers)
+	rows := budget / (s.outCols * size) / tileUnit * tileUnit
+	return min(max(rows, tileUnit), s.outRows)
+}
+
+// bytes is the size of all data files.
+func (l *layout) bytes() int64 {
+	var n int64
+	for _, f := range l.files {
+		n += f.size
+	}
+	return n
+}
+
+// work is what the jobs read of the source.
+func (l *layout) work() int64 {
+	var n int64
+	for _, j := range l.jobs {
+		n += j.sourceBytes(0, j.rows())
+	}
+	return n
+}
+
+// rows of the output, in the order in which they are read.
+func (j *job) rows() int {
+	if j.stack == nil {
+		return 1
+	}
+	return j.stack.outRows
+}
+
+// sourceBytes is about what rows [from, to) take of the source.
+func (j *job) sourceBytes(from, to int) int64 {
+	if j.stack == nil {
+		return 0
+	}
+	part := func(rows int) int64 { return j.stack.sourceBytes * int64(rows) / int64(j.stack.outRows) }
+	return part(to) - part(from)
+}
+
+// tasks cuts the jobs up, in the order of the files.
+func (l *layout) tasks() []task {
+	var tasks []task
+	for _, j := range l.jobs {
+		n, step := j.rows(), max(j.step, 1)
+		for from := 0; from < n; from += step {
+			tasks = append(tasks, task{j, from, min(from+step, n)})
+			for _, o := range j.outputs {
+				o.file.left.Add(1)
+			}
+		}
+	}
+	return tasks
+}
+
+// clamped says which tensors were changed to fit float16.
+func (l *layout) clamped() []string {
+	var texts []string
+	for _, j := range l.jobs {
+		if n := j.clamped.Load(); n > 0 {
+			texts = append(texts, fmt.Sprintf("%d values of %s do not fit float16 and were bounded to %d", n, j.weight.Sources, quant.MaxFloat16))
+		}
+	}
+	return texts
+}

@@ -1,0 +1,148 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+
+	"touchline/models"
+	"touchline/models/graph"
+)
+
+// plan describes the graphs of a bundle.
+func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description, error) {
+	var graphs []*graph.Description
+	add := func(describe func(models.Dims, graph.Options) (*graph.Description, error), g graph.Options) error {
+		d, err := describe(dims, g)
+		if err == nil {
+			graphs = append(graphs, d)
+		}
+		return err
+	}
+	// The check's graphs come last: they share the data of the others.
+	checks := []bool{false}
+	if o.Check {
+		checks = append(checks, true)
+	}
+	targets, err := targets(o)
+	if err != nil {
+		return nil, err
+	}
+	block := packedBlock(src, dims.Decoder)
+	for _, check := range checks {
+		var devices []models.Device
+		for _, t := range targets {
+			g := graph.Options{Device: t.device, Weights: t.weights, Check: check}
+			if t.weights == models.WeightsInt4 {
+				g.Head, g.Block, g.ZeroPoints = o.Head, block, block != 0
+			}
+			if err := add(graph.Decoder, g); err != nil {
+				return nil, err
+			}
+			if !slices.Contains(devices, t.device) {
+				devices = append(devices, t.device)
+			}
+		}
+		for _, device := range devices {
+			g := graph.Options{Device: device, Weights: models.WeightsFloat16, Check: check}
+			if device == models.DeviceCPU {
+				g.Weights = models.WeightsFloat32
+			}
+			if !check {
+				if err := add(graph.Embed, g); err != nil {
+					return nil, err
+				}
+			}
+			if dims.Vision != nil {
+				if err := add(graph.Vision, g); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return graphs, nil
+}
+
+// graphName is a graph's file without the extension.
+func graphName(d *graph.Description) string {
+	name := fmt.Sprintf("%s-%s-%s", d.Kind, d.Options.Weights, d.Options.Device)
+	if d.Options.Check {
+		name += "-check"
+	}
+	return name
+}
+
+// target is a decoder to be written.
+type target struct {
+	weights models.Weights
+	device  models.Device
+}
+
+// targets are the decoders that the options ask for.
+func targets(o Options) ([]target, error) {
+	var list []target
+	for _, d := range o.Devices {
+		if d != models.DeviceCPU && d != models.DeviceCUDA {
+			return nil, fmt.Errorf("devices: expected cpu or cuda, is %q", d)
+		}
+	}
+	for _, w := range o.Weights {
+		var usual, possible []models.Device
+		switch w {
+		case models.WeightsInt4:
+			usual, possible = []models.Device{models.DeviceCUDA}, []models.Device{models.DeviceCUDA, models.DeviceCPU}
+		case models.WeightsFloat16:
+			usual = []models.Device{models.DeviceCUDA}
+		case models.WeightsFloat32:
+			usual = []models.Device{models.DeviceCPU}
+		default:
+			return nil, fmt.Errorf("weights: expected int4, fp16 or fp32, is %q", w)
+		}
+		if possible == nil {
+			possible = usual
+		}
+		chosen := usual
+		if len(o.Devices) > 0 {
+			chosen = nil
+			for _, d := range possible {
+				if slices.Contains(o.Devices, d) {
+					chosen = append(chosen, d)
+				}
+			}
+		}
+		if len(chosen) == 0 {
+			return nil, fmt.Errorf("weights: %s runs on %s only, the devices asked for are %v", w, possible[0], o.Devices)
+		}
+		for _, d := range chosen {
+			if t := (target{w, d}); !slices.Contains(list, t) {
+				list = append(list, t)
+			}
+		}
+	}
+	if o.Head != 4 && o.Head != 8 {
+		return nil, fmt.Errorf("head: expected 4 or 8 bits, is %d", o.Head)
+	}
+	return list, nil
+}
+
+// packedBlock is the block in which the checkpoint itself has all linear
+// layers of the decoder in int4, or 0.
+func packedBlock(src models.Source, d models.Decoder) int {
+	block := 0
+	for i := range d.Layers {
+		for _, name := range []string{
+			"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+			"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
+		} {
+			l, ok := src.Packed(fmt.Sprintf("llm.model.layers.%d.%s.weight", i, name))
+			if !ok {
+				return 0
+			}
+			_, _, b := l.Dims()
+			if block != 0 && b != block {
+				return 0
+			}
+			block = b
+		}
+	}
+	return block
+}

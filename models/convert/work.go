@@ -1,0 +1,289 @@
+package convert
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"touchline/models"
+	"touchline/models/graph"
+	"touchline/models/quant"
+)
+
+// worker carries out tasks. Its buffers are scratch memory for one goroutine.
+type worker struct {
+	clamp    bool
+	values   []float32
+	spare    []float32
+	scales   []float32
+	half     []byte
+	bytes    []byte
+	zeros    []byte
+	bits     []uint16
+	tile     []byte
+	rounders map[quant.Format]*quant.Rounder
+}
+
+func newWorker(clamp bool) *worker {
+	return &worker{clamp: clamp, rounders: map[quant.Format]*quant.Rounder{}}
+}
+
+// RangeError is returned for a weight that cannot be stored.
+type RangeError struct {
+	Tensor string // with the element: "…weight[3,17]"
+	Value  float32
+	Type   models.Type
+}
+
+// Error names the element and says what helps.
+func (e *RangeError) Error() string {
+	if e.Type == models.Float16 {
+		return fmt.Sprintf("%s: expected a value that float16 can hold (up to %d), is %g: clamp such values, or convert to fp32",
+			e.Tensor, quant.MaxFloat16, e.Value)
+	}
+	return fmt.Sprintf("%s: expected a finite value, is %g: the checkpoint is damaged", e.Tensor, e.Value)
+}
+
+// do carries out a task.
+func (w *worker) do(t task) error {
+	switch {
+	case t.stack == nil:
+		return w.value(t)
+	case t.rule == graph.RuleTranspose:
+		return w.transpose(t)
+	case t.rule == graph.RuleCopy:
+		return w.copy(t)
+	case t.weight.Packed:
+		return w.repack(t)
+	}
+	return w.round(t)
+}
+
+// value writes what the graph itself computed.
+func (w *worker) value(t task) error {
+	o := t.outputs[0]
+	if o.typ == models.Int64 {
+		w.bytes = w.bytes[:0]
+		for _, v := range t.weight.Ints {
+			w.bytes = binary.LittleEndian.AppendUint64(w.bytes, uint64(v)) //nolint:gosec // the same bits
+		}
+	} else if err := w.encode(t, o.typ, t.weight.Floats, 0); err != nil {
+		return err
+	}
+	return o.write(w.bytes, 0)
+}
+
+// copy writes rows as they are.
+func (w *worker) copy(t task) error {
+	if err := w.read(t, t.from, t.to); err != nil {
+		return err
+	}
+	o := t.outputs[0]
+	if err := w.encode(t, o.typ, w.values, t.from); err != nil {
+		return err
+	}
+	return o.write(w.bytes, t.from*t.stack.outCols*o.typ.Size())
+}
+
+// read reads rows to w.values.
+func (w *worker) read(t task, from, to int) error {
+	w.values = grow(w.values, (to-from)*t.stack.outCols)
+	return t.stack.read(w.values, from, to, &w.spare)
+}
+
+// encode writes values to w.bytes. The first is at the start of a row.
+func (w *worker) encode(t task, typ models.Type, values []float32, row int) error {
+	w.bytes = grow(w.bytes, len(values)*typ.Size())
+	if typ == models.Float32 {
+		return t.name(quant.PutFloat32(w.bytes, values), row)
+	}
+	n, err := quant.PutFloat16(w.bytes, values, w.clamp)
+	t.clamped.Add(int64(n))
+	return t.name(err, row)
+}
+
+// name turns an error about an element of rows from row on into one that
+// names it.
+func (t task) name(err error, row int) error {
+	value, ok := errors.AsType[*quant.ValueError](err)
+	if !ok {
+		return err
+	}
+	tensor := t.weight.Name
+	if t.stack != nil {
+		tensor = t.stack.name(row+value.Index/t.stack.outCols, value.Index%t.stack.outCols)
+	}
+	return &RangeError{Tensor: tensor, Value: value.Value, Type: value.Type}
+}
+
+// transpose writes rows as columns.
+func (w *worker) transpose(t task) error {
+	o, k, n := t.outputs[0], t.stack.outCols, t.stack.outRows
+	size, rows := o.typ.Size(), t.to-t.from
+	// Lines are a little longer than needed: were their distance a power of
+	// two, they would crowd each other out of the cache.
+	pitch := (rows+tileUnit)*size + 64
+	w.tile = grow(w.tile, k*pitch)
+	for from := t.from; from < t.to; from += tileUnit {
+		to := min(from+tileUnit, t.to)
+		if err := w.read(t, from, to); err != nil {
+			return err
+		}
+		at := (from - t.from) * size
+		if size == 4 {
+			if err := w.encode(t, o.typ, w.values, from); err != nil {
+				return err
+			}
+			turn32(w.tile[at:], w.bytes, k, to-from, pitch)
+			continue
+		}
+		if err := w.turn16(t, w.tile[at:], from, to-from, pitch); err != nil {
+			return err
+		}
+	}
+	line := rows * size
+	if rows == n { // all of it: one piece
+		for i := range k {
+			copy(w.tile[i*line:(i+1)*line], w.tile[i*pitch:])
+		}
+		return o.write(w.tile[:k*line], 0)
+	}
+	for i := range k {
+		if err := o.write(w.tile[i*pitch:][:line], (i*n+t.from)*size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turn32 writes rows of k elements of 4 bytes as columns, lines pitch apart.
+func turn32(dst, src []byte, k, rows, pitch int) {
+	for r := range rows {
+		row := src[r*k*4:][:k*4]
+		for i := range k {
+			copy(dst[i*pitch+r*4:][:4], row[i*4:])
+		}
+	}
+}
+
+// turn16 writes rows of w.values as columns of float16. It writes whole groups
+// of four rows; what is too much is overwritten or left out later.
+func (w *worker) turn16(t task, dst []byte, row, rows, pitch int) error {
+	k := t.stack.outCols
+	line := 2*k + 64
+	w.half = grow(w.half, (rows+3)/4*4*line)
+	for r := range rows {
+		n, err := quant.PutFloat16(w.half[r*line:], w.values[r*k:(r+1)*k], w.clamp)
+		t.clamped.Add(int64(n))
+		if err != nil {
+			return t.name(err, row+r)
+		}
+	}
+	for r := 0; r < rows; r += 4 {
+		a, b := w.half[r*line:][:2*k], w.half[(r+1)*line:][:2*k]
+		c, d := w.half[(r+2)*line:][:2*k], w.half[(r+3)*line:][:2*k]
+		out := dst[2*r:]
+		for i := range k {
+			v := uint64(binary.LittleEndian.Uint16(a[2*i:])) | uint64(binary.LittleEndian.Uint16(b[2*i:]))<<16 |
+				uint64(binary.LittleEndian.Uint16(c[2*i:]))<<32 | uint64(binary.LittleEndian.Uint16(d[2*i:]))<<48
+			binary.LittleEndian.PutUint64(out[i*pitch:], v)
+		}
+	}
+	return nil
+}
+
+// round writes the views of a rounding.
+func (w *worker) round(t task) error {
+	if err := w.read(t, t.from, t.to); err != nil {
+		return err
+	}
+	rounder, ok := w.rounders[t.format]
+	if !ok {
+		var err error
+		if rounder, err = quant.NewRounder(t.format); err != nil {
+			return err
+		}
+		w.rounders[t.format] = rounder
+	}
+	rows, k := t.to-t.from, t.stack.outCols
+	blocks, rowBytes := t.format.Blocks(k), t.format.RowBytes(k)
+	quants := grow(w.half, rows*rowBytes)
+	w.half = quants
+	w.scales = grow(w.scales, rows*blocks)
+	if err := rounder.Round(quants, w.scales, w.values, k); err != nil {
+		return t.name(err, t.from)
+	}
+	return w.views(t, quants, nil)
+}
+
+// repack writes the views of layers that are in int4 already.
+func (w *worker) repack(t task) error {
+	rows, k := t.to-t.from, t.stack.cols
+	blocks, rowBytes := t.format.Blocks(k), t.format.RowBytes(k)
+	zeroBytes := (blocks + 1) / 2
+	quants := grow(w.half, rows*rowBytes)
+	w.half = quants
+	w.bits, w.zeros = grow(w.bits, rows*blocks), grow(w.zeros, rows*zeroBytes)
+	first, done := 0, 0
+	for _, p := range t.stack.parts {
+		from, to := max(t.from-first, 0), min(t.to-first, p.rows)
+		first += p.rows
+		if from >= to {
+			continue
+		}
+		packed, ok := t.stack.src.Packed(p.name)
+		if !ok {
+			return fmt.Errorf("tensor %s: expected int4 in the checkpoint", p.name)
+		}
+		end := done + to - from
+		err := packed.Rows(quants[done*rowBytes:end*rowBytes], w.bits[done*blocks:end*blocks], w.zeros[done*zeroBytes:end*zeroBytes], from, to)
+		if err != nil {
+			return err
+		}
+		done = end
+	}
+	w.scales = grow(w.scales, rows*blocks)
+	for i, b := range w.bits {
+		w.scales[i] = quant.FromFloat16(b)
+	}
+	return w.views(t, quants, w.zeros)
+}
+
+// views writes quants, w.scales and zero points to where they are wanted.
+func (w *worker) views(t task, quants, zeros []byte) error {
+	blocks := t.format.Blocks(t.stack.outCols)
+	for _, o := range t.outputs {
+		bytes, row := quants, t.format.RowBytes(t.stack.outCols)
+		switch o.rule {
+		case graph.RuleScales:
+			row = blocks * o.typ.Size()
+			w.bytes = grow(w.bytes, len(w.scales)*o.typ.Size())
+			bytes = w.bytes
+			var err error
+			if o.typ == models.Float16 {
+				_, err = quant.PutFloat16(bytes, w.scales, false)
+			} else {
+				err = quant.PutFloat32(bytes, w.scales)
+			}
+			if value, ok := errors.AsType[*quant.ValueError](err); ok { // of a packed layer
+				return &RangeError{Tensor: "scale of " + t.stack.name(t.from+value.Index/blocks, 0), Value: value.Value, Type: models.Float32}
+			}
+		case graph.RuleZeros:
+			bytes, row = zeros, (blocks*t.weight.Bits+7)/8
+		default:
+		}
+		if err := o.write(bytes, t.from*row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes bytes of the region, from at on.
+func (r region) write(b []byte, at int) error {
+	if int64(at+len(b)) > r.length {
+		return fmt.Errorf("%s: %d bytes from %d on go beyond a weight of %d", r.file.name, len(b), at, r.length)
+	}
+	_, err := r.file.f.WriteAt(b, r.offset+int64(at))
+	return err
+}
