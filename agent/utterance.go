@@ -257,6 +257,7 @@ func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Ti
 		u.onset = now
 	}
 	frames := seenFrames(u.frames)
+	u.frames, u.anchor.Pix = nil, nil // only their times are needed from here on
 	s.background.Go(func() {
 		for _, t := range s.opts.Texts {
 			if fo, ok := t.(FrameOutput); ok {

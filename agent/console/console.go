@@ -268,6 +268,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		}
 		return nil
 	})
+	s.hub.frames.start()
 	g.Go(func() error { return s.hub.run(ctx) })
 	g.Go(func() error { return s.mjpeg.run(ctx) })
 	g.Go(func() error { return s.watch(ctx) })

@@ -23,6 +23,9 @@ func HostName(host string) (string, bool) { return hostName(host) }
 // DataLines is dataLines.
 func DataLines(text string) []byte { return dataLines(text) }
 
+// WaitingLooks is how many looks wait to be encoded.
+func WaitingLooks(h *Hub) int { return len(h.frames.queue) }
+
 // Bounds that tests reach.
 const (
 	QueueSize  = queueSize

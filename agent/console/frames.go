@@ -30,6 +30,7 @@ type frameStore struct {
 	quality int
 	queue   chan look
 	dropped atomic.Uint64
+	running atomic.Bool // somebody empties the queue
 
 	mu    sync.Mutex
 	jpegs map[uint64][]byte
@@ -47,8 +48,9 @@ func newFrameStore(history, quality int) *frameStore {
 }
 
 // offer queues a look's pictures, or drops them when the encoder is behind.
+// Without a page nobody takes them, and they would only use up memory.
 func (s *frameStore) offer(cycle uint64, frames []agent.SeenFrame) {
-	if len(frames) == 0 {
+	if len(frames) == 0 || !s.running.Load() {
 		return
 	}
 	select {
@@ -58,7 +60,11 @@ func (s *frameStore) offer(cycle uint64, frames []agent.SeenFrame) {
 	}
 }
 
+// start says that run follows.
+func (s *frameStore) start() { s.running.Store(true) }
+
 func (s *frameStore) run(ctx context.Context) error {
+	defer s.running.Store(false)
 	for {
 		select {
 		case <-ctx.Done():

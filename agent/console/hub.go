@@ -148,7 +148,8 @@ func (h *Hub) State(s agent.Status) {
 }
 
 // Frames takes the pictures of a look. They are encoded later, elsewhere; when
-// that falls behind, they are dropped and counted.
+// that falls behind, they are dropped and counted. Without a running Server
+// nobody can ask for them, and they are not kept.
 func (h *Hub) Frames(cycle uint64, frames []agent.SeenFrame) { h.frames.offer(cycle, frames) }
 
 // EndStreams ends the answers of /api/stream: the commentary was stopped.

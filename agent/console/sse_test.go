@@ -306,6 +306,7 @@ func TestHubWithoutServerNeverBlocks(t *testing.T) {
 		require.Fail(t, "it blocked")
 	}
 	require.Len(t, hub.History(), 20)
+	require.Zero(t, console.WaitingLooks(hub), "pictures that nobody can ask for are not kept")
 }
 
 // FuzzDataLines: whatever the text, a browser reads it back whole, with every kind of line end as one.

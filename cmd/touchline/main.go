@@ -33,9 +33,9 @@ type cli struct {
 	Bots    botsCmd    `cmd:"" hidden:"" help:"Bots in several rooms of one process, for measurements."`
 }
 
-// gcPercent trades a little CPU for memory: a bot's heap is small and its
-// pictures are large.
-const gcPercent = 50
+// gcPercent trades a little CPU for memory: a bot's heap is small, some 10 MB,
+// and most of what comes and goes is pictures, which hold no pointers.
+const gcPercent = 25
 
 // app is what every command gets.
 type app struct {

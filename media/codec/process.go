@@ -127,7 +127,8 @@ func (p *process) once(ctx context.Context, again bool) error {
 
 	cmd := exec.CommandContext(ctx, p.path, "-avoid", strings.Join(p.avoid, ",")) //nolint:gosec // a path of ours
 	// Nothing of the bot's environment: it holds secrets.
-	cmd.Env = []string{"GOTRACEBACK=single", "GOMAXPROCS=1"}
+	// It has one thread that works, and so needs one heap.
+	cmd.Env = []string{"GOTRACEBACK=single", "GOMAXPROCS=1", "MALLOC_ARENA_MAX=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	pipes, err := connect(cmd)
 	if err != nil {

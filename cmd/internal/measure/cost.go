@@ -24,6 +24,9 @@ const clockTicks = 100
 type Usage struct {
 	CPU time.Duration // user and system, of the living
 	RSS int64         // bytes, of the living
+	// Files is what of RSS are pages of program files, which the kernel shares and takes back as it
+	// likes; how many are counted depends on how the file came to be in its cache.
+	Files int64
 }
 
 // UsageOf reads what a process and its present children use, from /proc.
@@ -43,6 +46,7 @@ func UsageOf(pid int) (Usage, error) {
 		}
 		u.CPU += cu.CPU
 		u.RSS += cu.RSS
+		u.Files += cu.Files
 	}
 	return u, nil
 }
@@ -83,10 +87,18 @@ func usageOfOne(pid int) (Usage, error) {
 		n, _ := strconv.ParseInt(fields[i], 10, 64) // the kernel writes numbers
 		return n
 	}
-	return Usage{
+	u := Usage{
 		CPU: time.Duration(num(utime)+num(stime)) * time.Second / clockTicks,
 		RSS: num(rss) * int64(os.Getpagesize()),
-	}, nil
+	}
+	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err != nil {
+		return Usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
+	}
+	if pages := strings.Fields(string(b)); len(pages) > 2 { // size, resident, of it from files
+		n, _ := strconv.ParseInt(pages[2], 10, 64) // the kernel writes numbers
+		u.Files = n * int64(os.Getpagesize())
+	}
+	return u, nil
 }
 
 // BotCommand makes the command line of a process with bots in it: one for each
@@ -97,11 +109,12 @@ type BotCommand func(ctx context.Context, url string, keys room.Keys, rooms []st
 type costResult struct {
 	cpu   float64 // of a core
 	rss   int64
+	files int64
 	rooms int
 }
 
 func (c costResult) String() string {
-	return fmt.Sprintf("%.1f %% of a core, %d MB", 100*c.cpu, c.rss>>20)
+	return fmt.Sprintf("%.1f %% of a core, %.0f MB", 100*c.cpu, float64(c.rss)/1e6)
 }
 
 // cost runs bots in a process of their own, with a 720p30 camera and a viewer
@@ -151,7 +164,7 @@ func cost(ctx context.Context, command BotCommand, rooms int, settle, length tim
 		return res, errors.Join(err, errors.New(stderr.String()))
 	}
 	res.cpu = (after.CPU - before.CPU).Seconds() / time.Since(start).Seconds()
-	res.rss = after.RSS
+	res.rss, res.files = after.RSS, after.Files
 	return res, s.Errors()
 }
 
@@ -169,6 +182,7 @@ func Cost(ctx context.Context, command BotCommand, length time.Duration, log zer
 	return []Row{
 		Check("whole bot, one 720p30 room, CPU", 100*one.cpu, 20, "% of a core"),
 		Check("whole bot, one 720p30 room, memory with its child", float64(one.rss)/1e6, 100, "MB"),
+		Note("of it pages of program files", fmt.Sprintf("%.0f MB", float64(one.files)/1e6)),
 		Note("four rooms in one process", four.String()),
 		Check("four rooms cost as much as", four.cpu/one.cpu, 4.4, "rooms"),
 	}, nil

@@ -35,6 +35,8 @@ const (
 
 	maxSmall = 64 + MaxText
 	header   = 5 // length and kind
+	// keepBody is the largest body whose room is kept for the next one.
+	keepBody = 1 << 20
 )
 
 // magic opens a Hello, so that a wrong program is noticed at once.
@@ -109,13 +111,13 @@ type Message struct {
 
 // Reader reads messages.
 type Reader struct {
-	r     *bufio.Reader
-	small []byte
+	r    *bufio.Reader
+	body []byte // for bodies that nobody keeps
 }
 
 // NewReader reads from r through a buffer of size bytes.
 func NewReader(r io.Reader, size int) *Reader {
-	return &Reader{r: bufio.NewReaderSize(r, size), small: make([]byte, maxSmall)}
+	return &Reader{r: bufio.NewReaderSize(r, size), body: make([]byte, maxSmall)}
 }
 
 // Pending tells whether a further message is already here at least in part,
@@ -159,10 +161,13 @@ func (r *Reader) room(k Kind, n int, place func(Kind, int) []byte) []byte {
 			return b
 		}
 	}
-	if k == KindPicture || k == KindEncoded || n > len(r.small) {
+	if k == KindPicture || k == KindEncoded || n > keepBody {
 		return make([]byte, n)
 	}
-	return r.small[:n]
+	if n > len(r.body) {
+		r.body = make([]byte, min(2*n, keepBody))
+	}
+	return r.body[:n]
 }
 
 func noEOF(err error) error {
