@@ -56,7 +56,7 @@ func (c *Checkpoint) describeVision(m *models.Manifest) error {
 	if err == nil {
 		m.Image, err = c.image(v)
 	}
-	if none, ok := errors.AsType[errNoVision](err); ok {
+	if none, ok := errors.AsType[noVisionError](err); ok {
 		m.Missing = append(m.Missing, none.Error())
 		return nil
 	}
@@ -86,7 +86,7 @@ func (c *Checkpoint) image(v *models.Vision) (models.Image, error) {
 	const name = "preprocessor_config.json"
 	content, err := c.File(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return models.Image{}, errNoVision("vision (" + name + " is missing)")
+		return models.Image{}, noVisionError("vision (" + name + " is missing)")
 	}
 	if err != nil {
 		return models.Image{}, err

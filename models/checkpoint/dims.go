@@ -34,7 +34,8 @@ func (c *Checkpoint) decoder() (models.Decoder, error) {
 		return d, err
 	}
 	if len(missing) > 0 {
-		return d, fmt.Errorf("%s: %d of the %d tensors of a Qwen3 decoder are missing, the first is %q", c.dir, len(missing), len(list), missing[0])
+		return d, fmt.Errorf("%s: %d of the %d tensors of a Qwen3 decoder are missing, the first is %q",
+			c.dir, len(missing), len(list), missing[0])
 	}
 	// A tensor that is not used would be a part of the computation left out.
 	used := make(map[string]bool, len(list))
@@ -82,17 +83,17 @@ func decoderTensors(d models.Decoder) []expected {
 	return list
 }
 
-// errNoVision says why there is no usable vision tower; its text goes into
+// noVisionError says why there is no usable vision tower; its text goes into
 // the manifest.
-type errNoVision string
+type noVisionError string
 
-func (e errNoVision) Error() string { return string(e) }
+func (e noVisionError) Error() string { return string(e) }
 
 // vision returns the sizes of the vision tower and the resampler. The error is
-// an errNoVision if the checkpoint has none, or only a part of it.
+// an noVisionError if the checkpoint has none, or only a part of it.
 func (c *Checkpoint) vision() (*models.Vision, error) {
 	if !slices.ContainsFunc(c.names, func(n string) bool { return strings.HasPrefix(n, "vpm.") }) {
-		return nil, errNoVision("vision")
+		return nil, noVisionError("vision")
 	}
 	g := c.config
 	if g.Vision == nil {
@@ -116,7 +117,7 @@ func (c *Checkpoint) vision() (*models.Vision, error) {
 		return nil, err
 	}
 	if len(missing) > 0 {
-		return nil, errNoVision(fmt.Sprintf("vision (%d of its %d tensors are missing, the first is %s)",
+		return nil, noVisionError(fmt.Sprintf("vision (%d of its %d tensors are missing, the first is %s)",
 			len(missing), len(visionTensors(v)), missing[0]))
 	}
 	return v, nil

@@ -108,7 +108,7 @@ func hashFile(ctx context.Context, path string, read func(n int)) (string, error
 		n, err := f.Read(buf)
 		h.Write(buf[:n])
 		read(n)
-		if err == io.EOF { //nolint:errorlint // as package io promises
+		if err == io.EOF {
 			return hex.EncodeToString(h.Sum(nil)), nil
 		}
 		if err != nil {
