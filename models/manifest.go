@@ -144,7 +144,7 @@ type Graph struct {
 	Outputs []Port   `json:"outputs"`
 	// WeightBytes is the size of its initializers, the memory it needs for them.
 	WeightBytes int64 `json:"weight_bytes"`
-	// Head is the bits of the vocabulary matrix of an int4 decoder (4 or 8).
+	// Head is the bits of the vocabulary matrix of an int4 decoder: 4, 8, or 16 for floats.
 	Head int `json:"head,omitempty"`
 	// Block is the inputs per scale of an int4 decoder; ZeroPoints says that it has them.
 	Block      int  `json:"block,omitempty"`

@@ -235,7 +235,7 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 		}
 		c.expect(g.Kind != KindVision || m.Dims.Vision != nil, p+"kind", "no vision graph without dims.vision", g.Kind)
 		c.expect(g.WeightBytes >= 0, p+"weight_bytes", "a size", g.WeightBytes)
-		c.expect(g.Head == 0 || g.Head == 4 || g.Head == 8, p+"head", "4 or 8 bits", g.Head)
+		c.expect(g.Head == 0 || g.Head == 4 || g.Head == 8 || g.Head == 16, p+"head", "4, 8 or 16 bits", g.Head)
 		c.expect(g.Block >= 0 && g.Block <= 256 && g.Block&(g.Block-1) == 0, p+"block", "a power of two up to 256", g.Block)
 		key := fmt.Sprintf("%s %s %s check=%t", g.Kind, g.Weights, g.Device, g.Check)
 		c.expect(!seen[key], p+"kind", "each graph once", key)

@@ -48,7 +48,8 @@ type Options struct {
 	// for fp32. int4 goes with both devices, fp16 only with CUDA and fp32
 	// only with the CPU.
 	Devices []models.Device
-	// Head is the bits of an int4 decoder's vocabulary matrix, 4 or 8. Default 8.
+	// Head is the bits of an int4 decoder's vocabulary matrix: 4 or 8, or 16 for the
+	// device's floats, which rounds nothing. Default 8.
 	Head int
 	// Check adds graphs for the conformance check, over the same weights.
 	Check bool

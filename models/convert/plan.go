@@ -118,8 +118,8 @@ func targets(o Options) ([]target, error) {
 			}
 		}
 	}
-	if o.Head != 4 && o.Head != 8 {
-		return nil, fmt.Errorf("head: expected 4 or 8 bits, is %d", o.Head)
+	if o.Head != 4 && o.Head != 8 && o.Head != 16 {
+		return nil, fmt.Errorf("head: expected 4, 8 or 16 bits, is %d", o.Head)
 	}
 	return list, nil
 }

@@ -74,8 +74,8 @@ func checkDecoder(c models.Decoder, o Options) error {
 		return fmt.Errorf("heads: must be a multiple of kv_heads (%d), is %d", c.KVHeads, c.Heads)
 	case !(c.Epsilon > 0) || !(c.RopeTheta > 0) || math.IsInf(c.Epsilon, 0) || math.IsInf(c.RopeTheta, 0):
 		return fmt.Errorf("epsilon and rope_theta: must be above 0, are %g and %g", c.Epsilon, c.RopeTheta)
-	case o.Head != 4 && o.Head != 8:
-		return fmt.Errorf("head: must be 4 or 8 bits, is %d", o.Head)
+	case o.Head != 4 && o.Head != 8 && o.Head != 16:
+		return fmt.Errorf("head: must be 4, 8 or 16 bits, is %d", o.Head)
 	case o.Block < 16 || o.Block > 256 || o.Block&(o.Block-1) != 0:
 		return fmt.Errorf("block: must be 16, 32, 64, 128 or 256, is %d", o.Block)
 	case o.ZeroPoints && o.Weights != models.WeightsInt4:
@@ -264,7 +264,7 @@ func (b *decoder) logits(name, x string) {
 	if b.float != models.Float32 {
 		raw += ".raw"
 	}
-	if b.options.Weights == models.WeightsInt4 {
+	if b.options.Weights == models.WeightsInt4 && b.options.Head < 16 {
 		b.linearBits(raw, x, m, b.options.Head, headBlock, false)
 	} else {
 		b.network.linear(raw, x, m)

@@ -106,7 +106,7 @@ type Options struct {
 	// ZeroPoints says that the int4 layers come packed from the checkpoint
 	// (AWQ), with zero points and in its Block.
 	ZeroPoints bool
-	// Head is the bits of an int4 decoder's vocabulary matrix: 4 or 8
+	// Head is the bits of an int4 decoder's vocabulary matrix: 16 (floats), 4 or 8
 	// (symmetric, in blocks of 32). 0 means 8.
 	Head int
 	// Check adds the outputs of the conformance check.
