@@ -1,0 +1,223 @@
+// Package check compares this engine with the official code: fixtures that
+// the official code computed on a small checkpoint are recomputed stage by
+// stage, from the tokenizer to whole answers through the engine's own step
+// loop, and every difference is held against a bound.
+//
+// The folder's layout: checkpoint/ (as published), checkpoint-awq/, and one
+// folder per stage with the inputs and outputs of the official code. Any
+// checkpoint of the same architecture will do: all sizes come from it.
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+
+	"touchline/models"
+)
+
+// Options say what to check and on what.
+type Options struct {
+	// Golden is the folder of fixtures.
+	Golden string
+	// Device computes: the bounds are those of float32 on a CPU, of float16
+	// and int4 on CUDA.
+	Device models.Device
+	// DeviceIndex is the GPU's number.
+	DeviceIndex int
+	// Library is the ONNX Runtime to load; "" looks in the usual places.
+	Library string
+	// Work is a folder for the converted bundles, removed afterwards; "" makes one.
+	Work string
+	// Progress is told what is being done; may be nil.
+	Progress func(what string)
+}
+
+// Row is the result of one stage on one fixture.
+type Row struct {
+	Stage, Fixture string
+	Cases          int
+	// Worst is the largest difference, relative to the tensor's largest value; Bound what it may be.
+	// Both are 0 where only equality counts.
+	Worst, Bound float64
+	Note         string
+	Err          error // nil if the row passes
+}
+
+// Report is everything that was found.
+type Report struct {
+	Rows []Row
+	// NotCovered are fixtures of stages that the engine does not have yet.
+	NotCovered []string
+}
+
+// ErrFailed is returned by Err when a row does not pass.
+var ErrFailed = errors.New("the check failed")
+
+// Err is nil only if the checkpoint and the language model were run and
+// nothing that is present failed.
+func (r Report) Err() error {
+	var errs []error
+	ran := map[string]bool{}
+	for _, row := range r.Rows {
+		if row.Err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: %w", row.Stage, row.Fixture, row.Err))
+		}
+		if row.Cases > 0 {
+			ran[row.Stage] = true
+		}
+	}
+	for _, stage := range []string{stageCheckpoint, stageLLM} {
+		if !ran[stage] {
+			errs = append(errs, fmt.Errorf("expected fixtures of the stage %s, found none", stage))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrFailed, errors.Join(errs...))
+}
+
+// Write prints one line per row.
+func (r Report) Write(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "stage\tfixture\tcases\tworst\tbound\tpass\t")
+	for _, row := range r.Rows {
+		worst, bound := "-", "exact"
+		if row.Bound > 0 {
+			worst, bound = fmt.Sprintf("%.1e", row.Worst), fmt.Sprintf("%.0e", row.Bound)
+		}
+		pass := "yes"
+		if row.Err != nil {
+			pass = "NO: " + row.Err.Error()
+		}
+		if row.Note != "" {
+			pass += " (" + row.Note + ")"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t\n", row.Stage, row.Fixture, row.Cases, worst, bound, pass)
+	}
+	for _, f := range r.NotCovered {
+		fmt.Fprintf(t, "%s\t%s\t\t\t\tnot covered yet\t\n", "later", f)
+	}
+	return t.Flush()
+}
+
+// tally counts the cases of a row and keeps what went wrong first.
+type tally struct {
+	row Row
+}
+
+// exact notes one case that must be equal.
+func (t *tally) exact(equal bool, format string, args ...any) {
+	t.row.Cases++
+	if !equal && t.row.Err == nil {
+		t.row.Err = fmt.Errorf(format, args...)
+	}
+}
+
+// near notes one case of numbers: the largest difference, relative to the
+// largest value of want, must not exceed the row's bound.
+func (t *tally) near(got, want []float32, what string) {
+	t.row.Cases++
+	if len(got) != len(want) {
+		t.fail(fmt.Errorf("%s: expected %d numbers, got %d", what, len(want), len(got)))
+		return
+	}
+	var largest, worst float64
+	for i, w := range want {
+		largest = max(largest, math.Abs(float64(w)))
+		d := math.Abs(float64(got[i]) - float64(w))
+		if math.IsNaN(d) {
+			t.fail(fmt.Errorf("%s: number %d: expected %g, got %g", what, i, w, got[i]))
+			return
+		}
+		worst = max(worst, d)
+	}
+	if largest > 0 {
+		worst /= largest
+	}
+	t.row.Worst = max(t.row.Worst, worst)
+	if worst > t.row.Bound {
+		t.fail(fmt.Errorf("%s: differs by %.2e of its largest value, the bound is %.0e", what, worst, t.row.Bound))
+	}
+}
+
+func (t *tally) fail(err error) {
+	if t.row.Err == nil {
+		t.row.Err = err
+	}
+}
+
+// checker is one run over one folder.
+type checker struct {
+	Options
+	files  *folder
+	report Report
+}
+
+// row runs one row; what it returns as an error fails the row.
+func (c *checker) row(stage, fixture string, bound float64, work func(t *tally) error) {
+	t := &tally{row: Row{Stage: stage, Fixture: fixture, Bound: bound}}
+	if err := work(t); err != nil {
+		t.fail(err)
+	}
+	if t.row.Cases == 0 && t.row.Note == "" {
+		t.fail(errors.New("expected at least one case, found none"))
+	}
+	c.report.Rows = append(c.report.Rows, t.row)
+}
+
+func (c *checker) progress(what string) {
+	if c.Progress != nil {
+		c.Progress(what)
+	}
+}
+
+// The stages, in the order they run.
+const (
+	stageCheckpoint = "checkpoint"
+	stageTokenizer  = "tokenizer"
+	stagePrompt     = "prompt"
+	stageImage      = "image"
+	stageVision     = "vision"
+	stageLLM        = "llm"
+	stageAWQ        = "awq"
+	stageInt4       = "int4"
+	stageSampler    = "sampler"
+	stageChat       = "chat"
+	stageFiles      = "files"
+)
+
+// Run checks everything it finds in the folder. An error means that the
+// check itself could not be made; what differs is in the report.
+func Run(ctx context.Context, o Options) (Report, error) {
+	if o.Device == "" {
+		o.Device = models.DeviceCPU
+	}
+	files, err := openFolder(o.Golden)
+	if err != nil {
+		return Report{}, err
+	}
+	c := &checker{Options: o, files: files}
+	if err := c.run(ctx); err != nil {
+		return c.report, err
+	}
+	c.leftovers()
+	return c.report, nil
+}
+
+// leftovers reports files that nothing has read.
+func (c *checker) leftovers() {
+	for _, name := range c.files.unread() {
+		if stageOf(name) == "tts" || stageOf(name) == "token2wav" {
+			c.report.NotCovered = append(c.report.NotCovered, name)
+			continue
+		}
+		c.row(stageFiles, name, 0, func(*tally) error {
+			return errors.New("the file is there and no stage has read it")
+		})
+	}
+}

@@ -1,0 +1,181 @@
+package check
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// folder is a tree of fixtures that remembers which of them were read.
+// Names are relative, with slashes; ".gz" may be left out.
+type folder struct {
+	root string
+	read map[string]bool // by name as it is on disk
+}
+
+// ignored are files that describe the fixtures.
+func ignored(name string) bool {
+	return path.Ext(name) == ".md" || strings.HasPrefix(path.Base(name), ".")
+}
+
+func openFolder(root string) (*folder, error) {
+	f := &folder{root: root, read: map[string]bool{}}
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		if rel = filepath.ToSlash(rel); !ignored(rel) {
+			f.read[rel] = false
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("expected a folder of fixtures: %w", err)
+	}
+	return f, nil
+}
+
+// find is the name on disk, with or without ".gz".
+func (f *folder) find(name string) (string, bool) {
+	for _, n := range []string{name, name + ".gz"} {
+		if _, ok := f.read[n]; ok {
+			return n, true
+		}
+	}
+	return "", false
+}
+
+func (f *folder) has(name string) bool {
+	_, ok := f.find(name)
+	return ok
+}
+
+// in lists the names of a stage's folder, sorted, without ".gz".
+func (f *folder) in(dir string) []string {
+	var out []string
+	for name := range f.read {
+		if path.Dir(name) == dir {
+			out = append(out, strings.TrimSuffix(name, ".gz"))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// mark notes that a file has been read by other means.
+func (f *folder) mark(name string) {
+	if n, ok := f.find(name); ok {
+		f.read[n] = true
+	}
+}
+
+func (f *folder) unread() []string {
+	var out []string
+	for name, done := range f.read {
+		if !done {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func stageOf(name string) string {
+	stage, _, _ := strings.Cut(name, "/")
+	return stage
+}
+
+// maxFixture bounds an unpacked fixture in bytes.
+const maxFixture = 1 << 31
+
+// bytes reads a file, unpacked.
+func (f *folder) bytes(name string) ([]byte, error) {
+	n, ok := f.find(name)
+	if !ok {
+		return nil, fmt.Errorf("expected the file %s: %w", name, fs.ErrNotExist)
+	}
+	f.read[n] = true
+	file, err := os.Open(filepath.Join(f.root, filepath.FromSlash(n)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	var r io.Reader = file
+	if strings.HasSuffix(n, ".gz") {
+		z, err := gzip.NewReader(file)
+		if err != nil {
+			return nil, fmt.Errorf("unpack %s: %w", n, err)
+		}
+		r = z
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxFixture))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", n, err)
+	}
+	return b, nil
+}
+
+// json decodes a file into v.
+func (f *folder) json(name string, v any) error {
+	b, err := f.bytes(name)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return nil
+}
+
+// picture is a decoded fixture image: packed RGB, alpha dropped as the
+// original does.
+type picture struct {
+	w, h int
+	pix  []byte
+}
+
+func (f *folder) picture(name string) (picture, error) {
+	n, ok := f.find(name)
+	if !ok {
+		return picture{}, fmt.Errorf("expected the picture %s: %w", name, fs.ErrNotExist)
+	}
+	f.read[n] = true
+	file, err := os.Open(filepath.Join(f.root, filepath.FromSlash(n)))
+	if err != nil {
+		return picture{}, err
+	}
+	defer func() { _ = file.Close() }()
+	m, err := png.Decode(file)
+	if err != nil {
+		return picture{}, fmt.Errorf("read %s: %w", n, err)
+	}
+	b := m.Bounds()
+	p := picture{w: b.Dx(), h: b.Dy(), pix: make([]byte, 0, b.Dx()*b.Dy()*3)}
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			var c color.NRGBA
+			if straight, ok := m.(*image.NRGBA); ok {
+				c = straight.NRGBAAt(x, y)
+			} else if c, ok = color.NRGBAModel.Convert(m.At(x, y)).(color.NRGBA); !ok {
+				return picture{}, errors.New("the colour model converts to something else")
+			}
+			p.pix = append(p.pix, c.R, c.G, c.B)
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,199 @@
+package check
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"touchline/inference/internal/vision"
+)
+
+type imageCase struct {
+	Image     string  `json:"image"`
+	MaxSlices int     `json:"max_slice_nums"`
+	Grid      *[2]int `json:"grid"`
+	Slices    []struct {
+		Size   [2]int `json:"size"`
+		RGB    string `json:"rgb_sha256"`
+		Pixels string `json:"pixel_values_sha256"`
+	} `json:"slices"`
+	Patches [][2]int `json:"tgt_sizes"`
+}
+
+func hash(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+func floatBytes(vs []float32) []byte {
+	b := make([]byte, 0, 4*len(vs))
+	for _, v := range vs {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
+
+func (c *checker) images(cfg vision.Config) {
+	p, err := vision.New(cfg)
+	if err != nil {
+		c.row(stageImage, "checkpoint/preprocessor_config.json", 0, func(*tally) error { return err })
+		return
+	}
+	for _, name := range c.files.in("image") {
+		base := strings.TrimPrefix(name, "image/")
+		switch {
+		case base == "cases.json":
+			c.row(stageImage, name, 0, func(t *tally) error { return c.imageCases(t, p, name) })
+		case base == "sizes.json":
+			c.row(stageImage, name, 0, func(t *tally) error { return c.imageSizes(t, cfg, name) })
+		case strings.HasPrefix(base, "resized_"):
+			c.row(stageImage, name, 0, func(t *tally) error { return c.resized(t, p, name) })
+		case strings.HasPrefix(base, "pixel_values_"):
+			c.row(stageImage, name, 0, func(t *tally) error { return c.pixelValues(t, p, name) })
+		}
+	}
+}
+
+func (c *checker) imageCases(t *tally, p *vision.Preprocessor, name string) error {
+	var cases []imageCase
+	if err := c.files.json(name, &cases); err != nil {
+		return err
+	}
+	for _, tt := range cases {
+		pic, err := c.files.picture("image/" + tt.Image)
+		if err != nil {
+			return err
+		}
+		plan, err := p.Config().Layout(pic.w, pic.h, tt.MaxSlices)
+		if err != nil {
+			return err
+		}
+		var grid *[2]int
+		if plan.Grid.Sliced() {
+			grid = &[2]int{plan.Grid.Cols, plan.Grid.Rows}
+		}
+		what := fmt.Sprintf("%s cut into at most %d", tt.Image, tt.MaxSlices)
+		t.exact((grid == nil) == (tt.Grid == nil) && (grid == nil || *grid == *tt.Grid), "%s: the grid differs", what)
+		images, err := p.Images(nil, pic.w, pic.h, pic.pix, tt.MaxSlices)
+		if err != nil {
+			return err
+		}
+		if len(images) != len(tt.Slices) || len(images) != len(tt.Patches) {
+			t.exact(false, "%s: expected %d images, got %d", what, len(tt.Slices), len(images))
+			continue
+		}
+		for i, m := range images {
+			want := tt.Slices[i]
+			strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)
+			t.exact(want.Size == [2]int{m.Width, m.Height} && tt.Patches[i] == [2]int{m.Rows, m.Cols} &&
+				want.RGB == hash(m.AppendRGB(nil)) && want.Pixels == hash(floatBytes(strip)),
+				"%s: image %d: size, resized bytes or pixel values differ", what, i)
+		}
+	}
+	return nil
+}
+
+func (c *checker) imageSizes(t *tally, cfg vision.Config, name string) error {
+	var sizes []struct {
+		Size      [2]int  `json:"size"`
+		MaxSlices int     `json:"max_slice_nums"`
+		Grid      *[2]int `json:"grid"`
+		Overview  [2]int  `json:"overview"`
+		Refine    *[2]int `json:"refine"`
+	}
+	if err := c.files.json(name, &sizes); err != nil {
+		return err
+	}
+	for _, tt := range sizes {
+		plan, err := cfg.Layout(tt.Size[0], tt.Size[1], tt.MaxSlices)
+		if err != nil {
+			return err
+		}
+		same := tt.Overview == [2]int{plan.Overview.W, plan.Overview.H} && (tt.Grid != nil) == plan.Grid.Sliced()
+		if same && tt.Grid != nil {
+			same = *tt.Grid == [2]int{plan.Grid.Cols, plan.Grid.Rows} &&
+				(tt.Refine == nil || *tt.Refine == [2]int{plan.Refine.W, plan.Refine.H})
+		}
+		t.exact(same, "%v: expected %v, got %+v", tt.Size, tt, plan)
+	}
+	return nil
+}
+
+// part reads "resized_<picture>_m<slices>_<index>.png" and the like.
+func part(name, prefix string) (image string, maxSlices, index int, err error) {
+	rest := strings.TrimPrefix(name, prefix)
+	rest, _, _ = strings.Cut(rest, ".")
+	i := strings.LastIndex(rest, "_m")
+	if i < 0 {
+		return "", 0, 0, fmt.Errorf("expected a name of the form %sPICTURE_mSLICES_INDEX, got %s", prefix, name)
+	}
+	slicesText, indexText, _ := strings.Cut(rest[i+2:], "_")
+	if maxSlices, err = strconv.Atoi(slicesText); err == nil {
+		index, err = strconv.Atoi(indexText)
+	}
+	return rest[:i] + ".png", maxSlices, index, err
+}
+
+// nth prepares one image of a picture.
+func (c *checker) nth(p *vision.Preprocessor, name, prefix string) (vision.Image, error) {
+	file, maxSlices, index, err := part(name, prefix)
+	if err != nil {
+		return vision.Image{}, err
+	}
+	pic, err := c.files.picture("image/" + file)
+	if err != nil {
+		return vision.Image{}, err
+	}
+	images, err := p.Images(nil, pic.w, pic.h, pic.pix, maxSlices)
+	if err != nil {
+		return vision.Image{}, err
+	}
+	if index < 0 || index >= len(images) {
+		return vision.Image{}, fmt.Errorf("expected an image %d of %s, it has %d", index, file, len(images))
+	}
+	return images[index], nil
+}
+
+func (c *checker) resized(t *tally, p *vision.Preprocessor, name string) error {
+	m, err := c.nth(p, strings.TrimPrefix(name, "image/"), "resized_")
+	if err != nil {
+		return err
+	}
+	want, err := c.files.picture(name)
+	if err != nil {
+		return err
+	}
+	t.exact(m.Width == want.w && m.Height == want.h && bytes.Equal(m.AppendRGB(nil), want.pix), "the resized picture differs")
+	return nil
+}
+
+func (c *checker) pixelValues(t *tally, p *vision.Preprocessor, name string) error {
+	m, err := c.nth(p, strings.TrimPrefix(name, "image/"), "pixel_values_")
+	if err != nil {
+		return err
+	}
+	file, err := c.tensors(name)
+	if err != nil {
+		return err
+	}
+	want, err := file.floats("pixel_values")
+	if err != nil {
+		return err
+	}
+	strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)
+	t.exact(slices.Equal(strip, want), "the pixel values differ")
+	if file.has("rgb") {
+		rgb, err := file.raw("rgb")
+		if err != nil {
+			return err
+		}
+		t.exact(bytes.Equal(m.AppendRGB(nil), rgb), "the resized bytes differ")
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package check
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"touchline/models"
+)
+
+// decoder is a language model with the extra outputs of the check, and the
+// embedding lookup that feeds it.
+type decoder struct {
+	dims       models.Decoder
+	llm, embed *network
+}
+
+// room is how many positions beyond its prompt a fixture may need.
+const room = 64
+
+// prefill runs a prompt from an empty cache.
+func (d *decoder) prefill(embeds []float32, want ...string) (map[string]value, error) {
+	tokens := len(embeds) / d.dims.Hidden
+	d.llm.drop()
+	sizes := map[string]int{"B": 1, "M": tokens + room}
+	for i := range d.dims.Layers {
+		for _, side := range []string{".key", ".value"} {
+			if _, err := d.llm.hold("past_key_values."+strconv.Itoa(i)+side, sizes); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return d.step(embeds, 0, want...)
+}
+
+// step runs more tokens behind those that are in the cache.
+func (d *decoder) step(embeds []float32, past int, want ...string) (map[string]value, error) {
+	tokens := len(embeds) / d.dims.Hidden
+	if tokens == 0 || tokens*d.dims.Hidden != len(embeds) {
+		return nil, fmt.Errorf("expected rows of %d numbers, got %d", d.dims.Hidden, len(embeds))
+	}
+	return d.llm.run(map[string]value{
+		"inputs_embeds":         {shape: []int{1, tokens, d.dims.Hidden}, floats: embeds},
+		"seqlens_k":             {shape: []int{1}, ints: []int64{int64(past + tokens - 1)}},
+		"total_sequence_length": {shape: []int{}, ints: []int64{int64(past + tokens)}},
+		"logits_bias":           {shape: []int{1, d.dims.Vocab}, floats: make([]float32, d.dims.Vocab)},
+	}, want...)
+}
+
+func (d *decoder) embeddings(ids []int32) ([]float32, error) {
+	wide := make([]int64, len(ids))
+	for i, id := range ids {
+		if id < 0 || int(id) >= d.dims.Vocab {
+			return nil, fmt.Errorf("expected ids below %d, got %d", d.dims.Vocab, id)
+		}
+		wide[i] = int64(id)
+	}
+	out, err := d.embed.run(map[string]value{"input_ids": {shape: []int{len(ids)}, ints: wide}}, "embeds")
+	return out["embeds"].floats, err
+}
+
+func argmax(row []float32) int32 {
+	best := 0
+	for i, v := range row {
+		if v > row[best] {
+			best = i
+		}
+	}
+	return int32(best) //nolint:gosec // a row of logits
+}
+
+// gap is by how much the largest of a row exceeds the second.
+func gap(row []float32) float64 {
+	first, second := math.Inf(-1), math.Inf(-1)
+	for _, v := range row {
+		if x := float64(v); x > first {
+			first, second = x, first
+		} else if x > second {
+			second = x
+		}
+	}
+	return first - second
+}
+
+func largestDifference(a, b []float32) float64 {
+	worst := 0.0
+	for i := range a {
+		worst = max(worst, math.Abs(float64(a[i])-float64(b[i])))
+	}
+	return worst
+}
+
+// tail returns the last rows of a matrix.
+func tail(m []float32, width, rows int) []float32 { return m[max(0, len(m)-width*rows):] }
+
+// lookup compares the embeddings of the text with the fixture's. Where a
+// picture lies the fixture has the picture's.
+func (d *decoder) lookup(t *tally, f *tensors) error {
+	ids, err := f.ids("input_ids")
+	if err != nil {
+		return err
+	}
+	want, err := f.floats("inputs_embeds")
+	if err != nil {
+		return err
+	}
+	bounds, err := f.ints("image_bound")
+	if err != nil {
+		return err
+	}
+	got, err := d.embeddings(ids)
+	if err != nil {
+		return err
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("inputs_embeds: expected %d numbers, has %d", len(got), len(want))
+	}
+	for i := 0; i+1 < len(bounds); i += 2 {
+		from, to := int(bounds[i]), int(bounds[i+1])
+		if from < 0 || to < from || to > len(ids) {
+			return fmt.Errorf("image_bound: expected positions below %d, got %d to %d", len(ids), from, to)
+		}
+		copy(got[from*d.dims.Hidden:to*d.dims.Hidden], want[from*d.dims.Hidden:to*d.dims.Hidden])
+	}
+	t.near(got, want, "inputs_embeds")
+	return nil
+}
+
+// compare runs the prompt of embeds and then the fixture's own answer, and
+// holds both against the fixture f.
+func (d *decoder) compare(t *tally, f *tensors, embeds []float32, exact bool) error {
+	tokens := len(embeds) / d.dims.Hidden
+	names := []string{"logits", "all_logits", "all_hidden", "hidden_states", "top_values", "top_ids"}
+	for i := range d.dims.Layers + 1 {
+		names = append(names, "layer."+strconv.Itoa(i))
+	}
+	out, err := d.prefill(embeds, names...)
+	if err != nil {
+		return err
+	}
+	logits := out["all_logits"].floats
+	if err := d.outputs(t, f, out); err != nil {
+		return err
+	}
+	if err := d.caches(t, f, tokens); err != nil {
+		return err
+	}
+	last, err := f.floats("logits_last8")
+	if err != nil {
+		return err
+	}
+	for i := range len(last) / d.dims.Vocab {
+		want := last[i*d.dims.Vocab:][:d.dims.Vocab]
+		got := tail(logits, d.dims.Vocab, len(last)/d.dims.Vocab)[i*d.dims.Vocab:][:d.dims.Vocab]
+		if exact || gap(want) > 2*largestDifference(got, want) {
+			t.exact(argmax(got) == argmax(want), "position %d from the end: another token is the likeliest", len(last)/d.dims.Vocab-i)
+		}
+	}
+	if exact && f.has("logits_argmax") {
+		best, err := f.ids("logits_argmax")
+		if err != nil {
+			return err
+		}
+		for i, want := range best {
+			got := argmax(logits[i*d.dims.Vocab:][:d.dims.Vocab])
+			t.exact(got == want, "position %d: expected token %d, got %d", i, want, got)
+		}
+	}
+	return d.answer(t, f, out["logits"].floats, tokens, exact)
+}
+
+// outputs compares what a prefill gives.
+func (d *decoder) outputs(t *tally, f *tensors, out map[string]value) error {
+	pairs := map[string]string{"logits_last8": "all_logits", "hidden_after_norm_last16": "all_hidden"}
+	for i := 0; f.has("hidden_states." + strconv.Itoa(i)); i++ {
+		pairs["hidden_states."+strconv.Itoa(i)] = "layer." + strconv.Itoa(i)
+	}
+	for fixture, output := range pairs {
+		want, err := f.floats(fixture)
+		if err != nil {
+			return err
+		}
+		t.near(out[output].floats[max(0, len(out[output].floats)-len(want)):], want, fixture)
+	}
+	// The pruned head and its best ids are those of the last position.
+	row := tail(out["all_logits"].floats, d.dims.Vocab, 1)
+	t.near(out["logits"].floats, row, "logits")
+	t.near(out["hidden_states"].floats, tail(out["all_hidden"].floats, d.dims.Hidden, 1), "hidden_states")
+	sorted := slices.Clone(out["logits"].floats)
+	slices.SortFunc(sorted, func(a, b float32) int { return int(math.Copysign(1, float64(b)-float64(a))) })
+	k := len(out["top_values"].floats)
+	t.exact(k > 0 && slices.Equal(sorted[:k], out["top_values"].floats), "top_values: not the %d largest logits", k)
+	for i, id := range out["top_ids"].ints {
+		if out["logits"].floats[id] != out["top_values"].floats[i] {
+			t.exact(false, "top_ids: %d is not the token of its value", id)
+			break
+		}
+	}
+	return nil
+}
+
+// caches compares keys (after norm and rotation) and values.
+func (d *decoder) caches(t *tally, f *tensors, tokens int) error {
+	for i := range d.dims.Layers {
+		for fixture, side := range map[string]string{"prefill_key.": ".key", "prefill_value.": ".value"} {
+			name := fixture + strconv.Itoa(i)
+			if !f.has(name) {
+				continue
+			}
+			want, err := f.floats(name)
+			if err != nil {
+				return err
+			}
+			cache, err := d.llm.cache("past_key_values." + strconv.Itoa(i) + side)
+			if err != nil {
+				return err
+			}
+			var got []float32
+			positions := cache.shape[2]
+			for head := range d.dims.KVHeads {
+				got = append(got, cache.floats[head*positions*d.dims.HeadDim:][:tokens*d.dims.HeadDim]...)
+			}
+			t.near(got, want, name)
+		}
+	}
+	return nil
+}
+
+// answer feeds the fixture's own tokens one by one.
+func (d *decoder) answer(t *tally, f *tensors, logits []float32, past int, exact bool) error {
+	ids, err := f.ids("greedy_ids")
+	if err != nil {
+		return err
+	}
+	values, err := f.floats("greedy_top5_logits")
+	if err != nil {
+		return err
+	}
+	best, err := f.ids("greedy_top5_ids")
+	if err != nil {
+		return err
+	}
+	var hidden []float32
+	if f.has("greedy_hidden_first8") {
+		if hidden, err = f.floats("greedy_hidden_first8"); err != nil {
+			return err
+		}
+	}
+	if len(ids) == 0 || len(ids) > room || len(values) != len(best) || len(values)%len(ids) != 0 {
+		return fmt.Errorf("expected 1 to %d tokens with their best logits, got %d with %d and %d", room, len(ids), len(values), len(best))
+	}
+	per := len(values) / len(ids)
+	for i, id := range ids {
+		var got []float32
+		for _, b := range best[i*per:][:per] {
+			if b < 0 || int(b) >= d.dims.Vocab {
+				return fmt.Errorf("greedy_top5_ids: expected ids below %d, got %d", d.dims.Vocab, b)
+			}
+			got = append(got, logits[b])
+		}
+		want := values[i*per:][:per]
+		t.near(got, want, fmt.Sprintf("logits of token %d", i))
+		if exact || per > 1 && float64(want[0]-want[1]) > 2*largestDifference(got, want) {
+			t.exact(argmax(logits) == id, "token %d: expected %d, got %d", i, id, argmax(logits))
+		}
+		embeds, err := d.embeddings([]int32{id})
+		if err != nil {
+			return err
+		}
+		out, err := d.step(embeds, past+i, "logits", "hidden_states")
+		if err != nil {
+			return err
+		}
+		logits = out["logits"].floats
+		if at := i * d.dims.Hidden; at < len(hidden) {
+			t.near(out["hidden_states"].floats, hidden[at:][:d.dims.Hidden], fmt.Sprintf("hidden state of token %d", i))
+		}
+	}
+	return nil
+}

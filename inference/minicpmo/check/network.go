@@ -1,0 +1,360 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"touchline/inference/internal/ort"
+	"touchline/models"
+	"touchline/models/quant"
+)
+
+// value is a tensor on its way into a network or out of it. Floats are
+// float32 here, whatever the network computes in.
+type value struct {
+	shape  []int
+	floats []float32
+	ints   []int64
+}
+
+// network is one graph of a bundle, run step by step on tensors of the host.
+type network struct {
+	graph   models.Graph
+	device  *ort.Device
+	session *ort.Session
+	binding *ort.Binding
+	sizes   map[string]int // what the free dimensions of the last run were
+	held    map[string]*ort.Tensor
+}
+
+// machine is the runtime and the device of one check.
+type machine struct {
+	runtime *ort.Runtime
+	devices map[models.Device]*ort.Device
+	index   int
+}
+
+func openMachine(library string, index int) (*machine, error) {
+	path, err := ort.Locate(ort.Search{Library: library})
+	if err != nil {
+		return nil, err
+	}
+	r, err := ort.Open(path, ort.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &machine{runtime: r, devices: map[models.Device]*ort.Device{}, index: index}, nil
+}
+
+func (m *machine) device(which models.Device) (*ort.Device, error) {
+	if d := m.devices[which]; d != nil {
+		return d, nil
+	}
+	kind, index := ort.CPU, 0
+	if which == models.DeviceCUDA {
+		kind, index = ort.CUDA, m.index
+	}
+	d, err := m.runtime.NewDevice(kind, index)
+	if err == nil {
+		m.devices[which] = d
+	}
+	return d, err
+}
+
+func (m *machine) close() {
+	for _, d := range m.devices {
+		_ = d.Close()
+	}
+	_ = m.runtime.Close()
+}
+
+// open loads a graph of a bundle.
+func (m *machine) open(folder string, g models.Graph) (*network, error) {
+	device, err := m.device(g.Device)
+	if err != nil {
+		return nil, err
+	}
+	session, err := m.runtime.NewSession(filepath.Join(folder, g.File), device, ort.SessionOptions{NoMemoryPattern: true})
+	if err != nil {
+		return nil, err
+	}
+	return &network{graph: g, device: device, session: session, held: map[string]*ort.Tensor{}}, nil
+}
+
+// drop gives back what is held.
+func (n *network) drop() {
+	for _, t := range n.held {
+		_ = t.Close()
+	}
+	clear(n.held)
+}
+
+func (n *network) close() {
+	n.drop()
+	if n.binding != nil {
+		_ = n.binding.Close()
+	}
+	_ = n.session.Close()
+}
+
+// dim is the size of a dimension of a port; free ones are looked up.
+func (n *network) dim(p models.Port, i int) (int, error) {
+	if size, err := strconv.Atoi(p.Shape[i]); err == nil {
+		return size, nil
+	}
+	size, ok := n.sizes[p.Shape[i]]
+	if !ok {
+		return 0, fmt.Errorf("%s: the size of %s is not known", p.Name, p.Shape[i])
+	}
+	return size, nil
+}
+
+func (n *network) shape(p models.Port) ([]int64, error) {
+	out := make([]int64, len(p.Shape))
+	for i := range p.Shape {
+		size, err := n.dim(p, i)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = int64(size)
+	}
+	return out, nil
+}
+
+// hold makes a tensor for a port that stays on the device between runs: a
+// cache. Free dimensions are given by name.
+func (n *network) hold(port string, sizes map[string]int) (*ort.Tensor, error) {
+	if t := n.held[port]; t != nil {
+		return t, nil
+	}
+	i := slices.IndexFunc(n.graph.Inputs, func(p models.Port) bool { return p.Name == port })
+	if i < 0 {
+		return nil, fmt.Errorf("%s has no input %s", n.graph.File, port)
+	}
+	n.sizes = sizes
+	shape, err := n.shape(n.graph.Inputs[i])
+	if err != nil {
+		return nil, err
+	}
+	t, err := n.device.NewTensor(ortType(n.graph.Inputs[i].Type), shape...)
+	if err != nil {
+		return nil, err
+	}
+	n.held[port] = t
+	return t, n.device.Memset(t.Pointer(), 0, t.Size())
+}
+
+func ortType(t models.Type) ort.Type {
+	switch t {
+	case models.Float32:
+		return ort.Float32
+	case models.Float16:
+		return ort.Float16
+	case models.BFloat16:
+		return ort.BFloat16
+	case models.Int64:
+		return ort.Int64
+	case models.Int32:
+		return ort.Int32
+	case models.Uint8:
+		return ort.Uint8
+	case models.Int8:
+		return ort.Int8
+	}
+	return 0
+}
+
+// run runs the graph once. Inputs not given must be held; outputs that have
+// the name of a held input with "present" for "past_key_values" share its
+// place; of the others only the wanted are returned.
+func (n *network) run(in map[string]value, want ...string) (map[string]value, error) {
+	if n.binding != nil {
+		_ = n.binding.Close()
+	}
+	var err error
+	if n.binding, err = n.session.NewBinding(); err != nil {
+		return nil, err
+	}
+	var tensors []*ort.Tensor
+	defer func() {
+		for _, t := range tensors {
+			_ = t.Close()
+		}
+	}()
+	n.sizes = map[string]int{}
+	for _, p := range n.graph.Inputs {
+		if t := n.held[p.Name]; t != nil {
+			if err := n.binding.BindInput(p.Name, t); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		v, ok := in[p.Name]
+		if !ok {
+			return nil, fmt.Errorf("expected a value for %s of %s", p.Name, n.graph.File)
+		}
+		if len(v.shape) != len(p.Shape) {
+			return nil, fmt.Errorf("%s: expected %d dimensions, got %v", p.Name, len(p.Shape), v.shape)
+		}
+		for i, d := range p.Shape {
+			n.sizes[d] = v.shape[i]
+		}
+		t, err := n.input(p, v)
+		if err != nil {
+			return nil, err
+		}
+		tensors = append(tensors, t)
+		if err := n.binding.BindInput(p.Name, t); err != nil {
+			return nil, err
+		}
+	}
+	out := map[string]*ort.Tensor{}
+	for _, p := range n.graph.Outputs {
+		if t := n.held[past(p.Name)]; t != nil {
+			if err := n.binding.BindOutput(p.Name, t); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		shape, err := n.shape(p)
+		if err != nil {
+			return nil, err
+		}
+		t, err := n.device.NewHostTensor(ortType(p.Type), shape...)
+		if err != nil {
+			return nil, err
+		}
+		tensors = append(tensors, t)
+		out[p.Name] = t
+		if err := n.binding.BindOutput(p.Name, t); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.session.Run(n.binding, nil); err != nil {
+		return nil, err
+	}
+	if err := n.device.Synchronize(); err != nil {
+		return nil, err
+	}
+	values := map[string]value{}
+	for _, name := range want {
+		t := out[name]
+		if t == nil {
+			return nil, fmt.Errorf("%s has no output %s", n.graph.File, name)
+		}
+		if values[name], err = read(t); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// past is the input that shares its place with an output.
+func past(output string) string {
+	const present = "present."
+	if len(output) > len(present) && output[:len(present)] == present {
+		return "past_key_values." + output[len(present):]
+	}
+	return ""
+}
+
+func (n *network) input(p models.Port, v value) (*ort.Tensor, error) {
+	shape := make([]int64, len(v.shape))
+	for i, d := range v.shape {
+		shape[i] = int64(d)
+	}
+	t, err := n.device.NewHostTensor(ortType(p.Type), shape...)
+	if err != nil {
+		return nil, err
+	}
+	if got := max(len(v.floats), len(v.ints)); int64(got) != t.Len() {
+		_ = t.Close()
+		return nil, fmt.Errorf("%s: expected %d numbers, got %d", p.Name, t.Len(), got)
+	}
+	switch p.Type {
+	case models.Float32:
+		err = fill(t, v.floats, func(f float32) float32 { return f })
+	case models.Float16:
+		err = fill(t, v.floats, quant.Float16)
+	case models.Int64:
+		err = fill(t, v.ints, func(i int64) int64 { return i })
+	case models.Int32:
+		err = fill(t, v.ints, func(i int64) int32 { return int32(i) }) //nolint:gosec // lengths and ids
+	default:
+		err = fmt.Errorf("%s: no input of type %s is known", p.Name, p.Type)
+	}
+	if err != nil {
+		_ = t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func fill[A any, B ort.Element](t *ort.Tensor, from []A, convert func(A) B) error {
+	to, err := ort.Data[B](t)
+	if err != nil {
+		return err
+	}
+	for i, v := range from {
+		to[i] = convert(v)
+	}
+	return nil
+}
+
+// read copies a host tensor.
+func read(t *ort.Tensor) (value, error) {
+	var v value
+	for _, d := range t.Shape() {
+		v.shape = append(v.shape, int(d))
+	}
+	switch t.Type() {
+	case ort.Float32:
+		data, err := ort.Data[float32](t)
+		v.floats = slices.Clone(data)
+		return v, err
+	case ort.Float16:
+		data, err := ort.Data[uint16](t)
+		for _, h := range data {
+			v.floats = append(v.floats, quant.FromFloat16(h))
+		}
+		return v, err
+	case ort.Int64:
+		data, err := ort.Data[int64](t)
+		v.ints = slices.Clone(data)
+		return v, err
+	}
+	return v, fmt.Errorf("no output of type %s is known", t.Type())
+}
+
+// cache copies a held tensor to the host.
+func (n *network) cache(port string) (value, error) {
+	t := n.held[port]
+	if t == nil {
+		return value{}, errors.New(port + " is not held")
+	}
+	h, err := n.device.NewHostTensor(t.Type(), t.Shape()...)
+	if err != nil {
+		return value{}, err
+	}
+	defer func() { _ = h.Close() }()
+	raw := make([]byte, t.Size())
+	if err := n.device.CopyOut(raw, t.Pointer()); err != nil {
+		return value{}, err
+	}
+	if err := n.device.Synchronize(); err != nil {
+		return value{}, err
+	}
+	switch t.Type() {
+	case ort.Float32:
+		err = fill(h, ort.Slice[float32](raw), func(f float32) float32 { return f })
+	default:
+		err = fill(h, ort.Slice[uint16](raw), func(u uint16) uint16 { return u })
+	}
+	if err != nil {
+		return value{}, err
+	}
+	return read(h)
+}

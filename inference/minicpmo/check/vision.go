@@ -1,0 +1,206 @@
+package check
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+
+	"touchline/inference/internal/vision"
+	"touchline/models"
+	"touchline/models/graph"
+)
+
+// Bounds of float32 on a CPU and of float16 on CUDA, relative to the largest
+// value of a tensor.
+const (
+	boundFloat32 = 1e-4
+	boundFloat16 = 2e-2
+)
+
+func (c *checker) bound() float64 {
+	if c.Device == models.DeviceCUDA {
+		return boundFloat16
+	}
+	return boundFloat32
+}
+
+// vision runs the tower and the resampler on the fixtures.
+func (c *checker) vision(n *network, dims models.Dims, cfg vision.Config) {
+	for _, name := range c.files.in("vision") {
+		switch path.Base(name) {
+		case "position_buckets.json":
+			c.row(stageVision, name, 0, func(t *tally) error { return c.buckets(t, name, cfg) })
+		case "resampler_pos.safetensors":
+			c.row(stageVision, name, boundFloat32, func(t *tally) error { return c.places(t, name, dims) })
+		default:
+			if path.Ext(name) == ".safetensors" {
+				c.row(stageVision, name, c.bound(), func(t *tally) error { return c.tower(t, n, name, cfg) })
+			}
+		}
+	}
+}
+
+// odd are the patch counts whose recorded buckets depend on the processor
+// that computed them: float32 rounding of a vectorised sum.
+func odd(n int) bool { return slices.Contains([]int{25, 49, 50, 55, 58}, n) }
+
+func (c *checker) buckets(t *tally, name string, cfg vision.Config) error {
+	var buckets map[string][]int64
+	if err := c.files.json(name, &buckets); err != nil {
+		return err
+	}
+	for key, want := range buckets {
+		n, err := strconv.Atoi(key)
+		if err != nil || n < 1 || n != len(want) {
+			return fmt.Errorf("expected a patch count and as many buckets, got %q with %d", key, len(want))
+		}
+		// Beyond the table the roundings are recorded ones too.
+		if odd(n) || n > cfg.PositionTable {
+			continue
+		}
+		got := cfg.Positions(make([]int64, n), 1, n)
+		t.exact(slices.Equal(got, want), "%d patches: expected %v, got %v", n, want, got)
+	}
+	return nil
+}
+
+// places compares the table that the graph looks the places up in.
+func (c *checker) places(t *tally, name string, dims models.Dims) error {
+	f, err := c.tensors(name)
+	if err != nil {
+		return err
+	}
+	d, err := graph.Vision(dims, graph.Options{Device: models.DeviceCPU, Weights: models.WeightsFloat32})
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(d.Weights, func(w graph.Weight) bool { return w.Name == "places" })
+	if i < 0 {
+		return fmt.Errorf("the graph has no table of places")
+	}
+	table, half := d.Weights[i].Floats, dims.Vision.Out/2
+	for _, tensor := range f.file.Names() {
+		v, err := f.get(tensor)
+		if err != nil {
+			return err
+		}
+		want, err := v.Floats()
+		if err != nil {
+			return err
+		}
+		row, col, rows, cols := 0, 0, 1, 1
+		if len(v.Shape) == 3 {
+			rows, cols = v.Shape[0], v.Shape[1]
+		} else if _, err := fmt.Sscanf(tensor, "pos_embed_%d_%d", &row, &col); err != nil {
+			return fmt.Errorf("expected a tensor pos_embed_ROW_COLUMN, got %s", tensor)
+		}
+		var got []float32
+		for r := row; r < row+rows; r++ {
+			for c := col; c < col+cols; c++ {
+				if max(r, c) >= dims.Vision.MaxSide {
+					return fmt.Errorf("%s: the table has %d places", tensor, dims.Vision.MaxSide)
+				}
+				got = append(got, table[c*half:][:half]...)
+				got = append(got, table[r*half:][:half]...)
+			}
+		}
+		t.near(got, want, tensor)
+	}
+	return nil
+}
+
+// tower runs each image of a fixture by itself: the padding of the official
+// batches is masked there and left out here.
+func (c *checker) tower(t *tally, n *network, name string, cfg vision.Config) error {
+	f, err := c.tensors(name)
+	if err != nil {
+		return err
+	}
+	pixels, err := f.get("pixel_values")
+	if err != nil {
+		return err
+	}
+	grids, err := f.ints("tgt_sizes")
+	if err != nil {
+		return err
+	}
+	all, err := pixels.Floats()
+	if err != nil {
+		return err
+	}
+	side := cfg.PatchSize
+	if len(pixels.Shape) != 4 || pixels.Shape[1] != 3 || pixels.Shape[2] != side || pixels.Shape[3]%side != 0 ||
+		len(grids) != 2*pixels.Shape[0] {
+		return fmt.Errorf("expected pixel_values [B,3,%d,%d*L] and tgt_sizes [B,2], got %v and %d numbers", side, side, pixels.Shape, len(grids))
+	}
+	longest := pixels.Shape[3] / side
+	mask, err := f.raw("patch_attention_mask")
+	if err != nil {
+		return err
+	}
+	for b := range pixels.Shape[0] {
+		rows, cols := int(grids[2*b]), int(grids[2*b+1])
+		count := rows * cols
+		if rows < 1 || cols < 1 || count > longest {
+			return fmt.Errorf("image %d: expected at most %d patches, has %dx%d", b, longest, rows, cols)
+		}
+		masked := len(mask) == pixels.Shape[0]*longest
+		for p := 0; masked && p < longest; p++ {
+			masked = (mask[b*longest+p] != 0) == (p < count)
+		}
+		t.exact(masked, "image %d: the mask does not cover its %d patches", b, count)
+		in := map[string]value{
+			"patches":      {shape: []int{1, count, 3 * side * side}, floats: patchesOf(all[b*3*side*side*longest:], side, longest, count)},
+			"position_ids": {shape: []int{count}, ints: cfg.Positions(make([]int64, count), rows, cols)},
+			"rows":         {shape: []int{count}}, "cols": {shape: []int{count}},
+		}
+		places := [2][]int64{}
+		for p := range count {
+			places[0], places[1] = append(places[0], int64(p/cols)), append(places[1], int64(p%cols))
+		}
+		in["rows"], in["cols"] = value{shape: []int{count}, ints: places[0]}, value{shape: []int{count}, ints: places[1]}
+		names := map[string]string{"last_hidden_state": "vision_hidden", "resampler": "image_embeds", "embeddings": "vision_embeddings"}
+		for i := 0; f.has("hidden_states." + strconv.Itoa(i)); i++ {
+			names["hidden_states."+strconv.Itoa(i)] = "vision_layer." + strconv.Itoa(i)
+		}
+		var want []string
+		for fixture, output := range names {
+			if f.has(fixture) {
+				want = append(want, output)
+			}
+		}
+		out, err := n.run(in, want...)
+		if err != nil {
+			return err
+		}
+		for fixture, output := range names {
+			if !f.has(fixture) {
+				continue
+			}
+			expected, err := f.floats(fixture)
+			if err != nil {
+				return err
+			}
+			per := len(expected) / pixels.Shape[0]
+			got := out[output].floats
+			if per < len(got) || fixture == "resampler" && per != len(got) {
+				return fmt.Errorf("%s: expected at least %d numbers per image, has %d", fixture, len(got), per)
+			}
+			t.near(got, expected[b*per:][:len(got)], fmt.Sprintf("image %d: %s", b, fixture))
+		}
+	}
+	return nil
+}
+
+// patchesOf takes the first count patches out of a strip [3,side,side*longest],
+// a row each, in the order channel, y, x.
+func patchesOf(strip []float32, side, longest, count int) []float32 {
+	out := make([]float32, 0, count*3*side*side)
+	for p := range count {
+		for line := range 3 * side {
+			out = append(out, strip[line*side*longest+p*side:][:side]...)
+		}
+	}
+	return out
+}
