@@ -6,6 +6,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +24,7 @@ type tensors map[string]tensor
 type tensor struct {
 	rows, cols int
 	values     []float32
+	packed     models.PackedLinear // of an int4 layer
 }
 
 // bundle is a graph written to a folder.
@@ -60,6 +63,9 @@ func (s tensors) bytes(w graph.Weight) ([]byte, error) {
 	if w.Rule == graph.RuleValue {
 		return floats(w.Type, w.Floats), nil
 	}
+	if w.Packed {
+		return s.repacked(w)
+	}
 	m, err := s.stack(w)
 	if err != nil {
 		return nil, err
@@ -81,6 +87,47 @@ func (s tensors) bytes(w graph.Weight) ([]byte, error) {
 		m = t
 	}
 	return floats(w.Type, m.values), nil
+}
+
+// packed is the checkpoint with the packed form of the layers that have one.
+func (s tensors) packed(source models.Source) tensors {
+	r := tensors{}
+	for name, t := range s {
+		t.packed, _ = source.Packed(name)
+		r[name] = t
+	}
+	return r
+}
+
+// repacked makes the bytes of a weight that the checkpoint has in int4.
+func (s tensors) repacked(w graph.Weight) ([]byte, error) {
+	var quants, zeros []byte
+	var scales []float32
+	for _, name := range w.Sources {
+		p := s[name].packed
+		if p == nil {
+			return nil, fmt.Errorf("%s is not packed", name)
+		}
+		n, k, block := p.Dims()
+		if block != w.Block {
+			return nil, fmt.Errorf("%s: expected blocks of %d, has %d", name, w.Block, block)
+		}
+		q, z, bits := make([]byte, n*k/2), make([]byte, n*((k/block+1)/2)), make([]uint16, n*k/block)
+		if err := p.Rows(q, bits, z, 0, n); err != nil {
+			return nil, err
+		}
+		quants, zeros = append(quants, q...), append(zeros, z...)
+		for _, b := range bits {
+			scales = append(scales, quant.FromFloat16(b))
+		}
+	}
+	switch w.Rule {
+	case graph.RuleQuants:
+		return quants, nil
+	case graph.RuleZeros:
+		return zeros, nil
+	}
+	return floats(w.Type, scales), nil
 }
 
 // stack puts the sources of a weight one after another.
@@ -184,10 +231,14 @@ func (s tensors) rounded(weights []graph.Weight) tensors {
 				}
 				values[i] = (q - float32(int(1)<<(w.Bits-1))) * scales[row*blocks+c/w.Block]
 			}
-			r[name] = tensor{m.rows, m.cols, values}
+			r[name] = tensor{rows: m.rows, cols: m.cols, values: values}
 		}
 	}
 	return r
+}
+
+func contains(s string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(s, p) })
 }
 
 // floats encodes floats little-endian.

@@ -4,65 +4,89 @@ import (
 	"compress/gzip"
 	"io"
 	"os"
-	"strings"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"touchline/models"
+	"touchline/models/checkpoint"
 	"touchline/models/safetensors"
 )
 
-// golden is the folder of the fixtures.
-const golden = "/work/shared/golden/"
+// fixture is a file of tensors that the official code computed (modelling
+// code of MiniCPM-o 4.5, transformers 4.51.0, torch 2.7.1, float32) for the
+// checkpoints in models/testdata.
+type fixture struct {
+	tb   testing.TB
+	file *safetensors.File
+}
 
-// open reads a fixture, unpacking it if only a gzip file is there.
-func open(tb testing.TB, name string) *safetensors.File {
+func open(tb testing.TB, name string) fixture {
 	tb.Helper()
-	b, err := os.ReadFile(golden + name)
-	if err != nil {
-		file, err := os.Open(golden + name + ".gz")
-		require.NoError(tb, err)
-		defer file.Close()
-		z, err := gzip.NewReader(file)
-		require.NoError(tb, err)
-		b, err = io.ReadAll(z)
-		require.NoError(tb, err)
-	}
+	file, err := os.Open(filepath.Join("testdata", name+".safetensors.gz"))
+	require.NoError(tb, err)
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	require.NoError(tb, err)
+	b, err := io.ReadAll(z)
+	require.NoError(tb, err)
 	f, err := safetensors.Parse(name, b)
 	require.NoError(tb, err)
-	return f
+	return fixture{tb, f}
 }
 
-// checkpoint reads the tiny model.
-func checkpoint(tb testing.TB) tensors {
+func (f fixture) has(name string) bool {
+	_, ok := f.file.Tensor(name)
+	return ok
+}
+
+func (f fixture) tensor(name string) safetensors.Tensor {
+	f.tb.Helper()
+	t, ok := f.file.Tensor(name)
+	require.True(f.tb, ok, name)
+	return t
+}
+
+// floats reads a tensor of floats.
+func (f fixture) floats(name string) []float32 {
+	f.tb.Helper()
+	v, err := f.tensor(name).Floats()
+	require.NoError(f.tb, err)
+	return v
+}
+
+// ints reads a tensor of whole numbers.
+func (f fixture) ints(name string) []int64 {
+	f.tb.Helper()
+	v, err := f.tensor(name).Ints()
+	require.NoError(f.tb, err)
+	return v
+}
+
+// model is a checkpoint and what its config says of it.
+type model struct {
+	models.Dims
+
+	source  models.Source
+	weights tensors
+}
+
+// load opens a checkpoint of models/testdata.
+func load(tb testing.TB, name string) model {
 	tb.Helper()
+	c, err := checkpoint.Open(filepath.Join("..", "..", "models", "testdata", name))
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, c.Close()) })
+	m, err := c.Describe()
+	require.NoError(tb, err)
+	m.Dims.Decoder.MaxPositions = min(m.Dims.Decoder.MaxPositions, 1024)
 	all := tensors{}
-	for _, shard := range []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"} {
-		f := open(tb, "checkpoint/"+shard)
-		for _, name := range f.Names() {
-			if !strings.HasPrefix(name, "llm.") && !strings.HasPrefix(name, "vpm.") && !strings.HasPrefix(name, "resampler.") {
-				continue
-			}
-			t, _ := f.Tensor(name)
-			values, err := t.Floats()
-			require.NoError(tb, err)
-			all[name] = tensor{t.TensorInfo.Rows(), t.Cols(), values}
-		}
+	for _, name := range c.Names() {
+		info, _ := c.Info(name)
+		t := tensor{rows: info.Rows(), cols: info.Cols(), values: make([]float32, info.Rows()*info.Cols())}
+		require.NoError(tb, c.Rows(t.values, name, 0, t.rows), name)
+		all[name] = t
 	}
-	return all
-}
-
-// dims are the sizes of the tiny model.
-func dims() models.Dims {
-	return models.Dims{
-		Decoder: models.Decoder{
-			Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362,
-			Epsilon: 1e-6, RopeTheta: 1e6, MaxPositions: 1024,
-		},
-		Vision: &models.Vision{
-			Layers: 2, Hidden: 96, Heads: 4, FFN: 200, Patch: 14, Grid: 70, Epsilon: 1e-6,
-			Queries: 64, Out: 256, ResamplerHeads: 2, MaxSide: 128,
-		},
-	}
+	return model{m.Dims, c, all}
 }

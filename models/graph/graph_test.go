@@ -1,0 +1,188 @@
+package graph_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/models"
+	"touchline/models/graph"
+	"touchline/models/onnx"
+)
+
+// dims of the published model.
+func dims() models.Dims {
+	return models.Dims{
+		Decoder: models.Decoder{
+			Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151748,
+			Epsilon: 1e-6, RopeTheta: 1e6, MaxPositions: 8192,
+		},
+		Vision: &models.Vision{
+			Layers: 26, Hidden: 1152, Heads: 16, FFN: 4304, Patch: 14, Grid: 70, Epsilon: 1e-6,
+			Queries: 64, Out: 4096, ResamplerHeads: 32, MaxSide: 1024,
+		},
+	}
+}
+
+// place puts one weight behind the other.
+func place(tb testing.TB) func(graph.Weight) (graph.Location, error) {
+	tb.Helper()
+	seen, offset := map[string]bool{}, int64(0)
+	return func(w graph.Weight) (graph.Location, error) {
+		if seen[w.Name] {
+			return graph.Location{}, fmt.Errorf("%s is asked for twice", w.Name)
+		}
+		seen[w.Name] = true
+		at := graph.Location{File: "w.data", Offset: offset, Length: w.Bytes()}
+		offset += (w.Bytes() + 4095) &^ 4095
+		return at, nil
+	}
+}
+
+var (
+	cudaHalf = graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat16}
+	cudaInt4 = graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsInt4}
+	cpu      = graph.Options{Device: models.DeviceCPU, Weights: models.WeightsFloat32}
+)
+
+func TestPublishedSizes(t *testing.T) {
+	tests := []struct {
+		name     string
+		describe func(models.Dims, graph.Options) (*graph.Description, error)
+		options  graph.Options
+		weights  float64 // GB
+	}{
+		{"decoder fp16", graph.Decoder, cudaHalf, 15.14},
+		{"decoder int4", graph.Decoder, cudaInt4, 4.57},
+		{"decoder fp32", graph.Decoder, cpu, 30.27},
+		{"vision", graph.Vision, cudaHalf, 0.99},
+		{"embedding", graph.Embed, cudaHalf, 1.24},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d, err := tt.describe(dims(), tt.options)
+			require.NoError(t, err)
+			require.InDelta(t, tt.weights, float64(d.WeightBytes())/1e9, 0.01)
+			b, err := d.Encode(place(t))
+			require.NoError(t, err)
+			m, err := onnx.Unmarshal(b)
+			require.NoError(t, err)
+			require.NoError(t, m.Validate())
+			require.Len(t, m.Graph.Inputs, len(d.Inputs))
+			require.Len(t, m.Graph.Outputs, len(d.Outputs))
+			require.Less(t, len(b), 2<<20, "weights belong into the data file")
+		})
+	}
+}
+
+func TestPorts(t *testing.T) {
+	d, err := graph.Decoder(dims(), cudaInt4)
+	require.NoError(t, err)
+	require.Equal(t, []models.Port{
+		{Name: "inputs_embeds", Type: models.Float16, Shape: []string{"B", "S", "4096"}},
+		{Name: "seqlens_k", Type: models.Int32, Shape: []string{"B"}},
+		{Name: "total_sequence_length", Type: models.Int32, Shape: []string{}},
+		{Name: "logits_bias", Type: models.Float32, Shape: []string{"BM", "151748"}},
+		{Name: "past_key_values.0.key", Type: models.Float16, Shape: []string{"B", "8", "M", "128"}},
+		{Name: "past_key_values.0.value", Type: models.Float16, Shape: []string{"B", "8", "M", "128"}},
+	}, d.Inputs[:6])
+	require.Equal(t, []models.Port{
+		{Name: "logits", Type: models.Float32, Shape: []string{"B", "1", "151748"}},
+		{Name: "top_values", Type: models.Float32, Shape: []string{"B", "1", "256"}},
+		{Name: "top_ids", Type: models.Int64, Shape: []string{"B", "1", "256"}},
+		{Name: "hidden_states", Type: models.Float16, Shape: []string{"B", "1", "4096"}},
+		{Name: "present.0.key", Type: models.Float16, Shape: []string{"B", "8", "M", "128"}},
+	}, d.Outputs[:5])
+	require.Len(t, d.Inputs, 4+2*36)
+
+	check := cudaInt4
+	check.Check = true
+	c, err := graph.Decoder(dims(), check)
+	require.NoError(t, err)
+	require.Equal(t, d.Weights, c.Weights, "a graph with the outputs of the check has the same weights")
+	require.Len(t, c.Outputs, len(d.Outputs)+2+37)
+}
+
+// TestKeys says which weights of different graphs may share their bytes.
+func TestKeys(t *testing.T) {
+	keys := func(d *graph.Description, err error) map[string]graph.Weight {
+		t.Helper()
+		require.NoError(t, err)
+		all := map[string]graph.Weight{}
+		for _, w := range d.Weights {
+			_, taken := all[w.Key()]
+			require.False(t, taken, w.Name)
+			all[w.Key()] = w
+		}
+		return all
+	}
+	half, int4 := keys(graph.Decoder(dims(), cudaHalf)), keys(graph.Decoder(dims(), cudaInt4))
+	var shared int64
+	for k, w := range int4 {
+		if other, ok := half[k]; ok {
+			require.Equal(t, w, other)
+			shared++
+		}
+	}
+	// The norms (4 a layer and the last) and the rotary tables.
+	require.EqualValues(t, 4*36+1+2, shared)
+	for k := range keys(graph.Decoder(dims(), cpu)) {
+		require.NotContains(t, half, k, "float32 is not float16")
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	with := func(f func(*models.Dims)) models.Dims {
+		d := dims()
+		v := *d.Vision
+		d.Vision = &v
+		f(&d)
+		return d
+	}
+	options := func(f func(*graph.Options)) graph.Options { o := cudaInt4; f(&o); return o }
+	tests := []struct {
+		name     string
+		describe func(models.Dims, graph.Options) (*graph.Description, error)
+		dims     models.Dims
+		options  graph.Options
+		want     string
+	}{
+		{"head width", graph.Decoder, with(func(d *models.Dims) { d.Decoder.HeadDim = 72 }), cudaInt4,
+			"head_dim: must be a multiple of 16 for the rotary attention kernel, is 72"},
+		{"head groups", graph.Decoder, with(func(d *models.Dims) { d.Decoder.KVHeads = 5 }), cudaInt4,
+			"heads: must be a multiple of kv_heads (5), is 32"},
+		{"no layers", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Layers = 0 }), cudaInt4,
+			"layers: must be between 1 and 1048576, is 0"},
+		{"huge", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Vocab = 1 << 40 }), cudaInt4, "vocab: must be between"},
+		{"epsilon", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Epsilon = 0 }), cudaInt4, "epsilon and rope_theta"},
+		{"head bits", graph.Decoder, dims(), options(func(o *graph.Options) { o.Head = 5 }), "head: must be 4, 8 or 16 bits, is 5"},
+		{"block", graph.Decoder, dims(), options(func(o *graph.Options) { o.Block = 48 }), "block: must be 16, 32, 64, 128 or 256, is 48"},
+		{"zero points", graph.Decoder, dims(), graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat16, ZeroPoints: true},
+			"only int4 weights have them"},
+		{"device", graph.Decoder, dims(), options(func(o *graph.Options) { o.Device = "tpu" }), `expected "cpu" or "cuda", is "tpu"`},
+		{"fp16 on the CPU", graph.Decoder, dims(), graph.Options{Device: models.DeviceCPU, Weights: models.WeightsFloat16},
+			`a graph for the CPU takes fp32, is "fp16"`},
+		{"fp32 on CUDA", graph.Vision, dims(), graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat32},
+			`a graph for CUDA takes fp16, is "fp32"`},
+		{"no vision", graph.Vision, with(func(d *models.Dims) { d.Vision = nil }), cudaHalf, "the checkpoint has no vision tower"},
+		{"vision heads", graph.Vision, with(func(d *models.Dims) { d.Vision.Heads = 7 }), cudaHalf, "vision.hidden: must be a multiple"},
+		{"resampler heads", graph.Vision, with(func(d *models.Dims) { d.Vision.ResamplerHeads = 3 }), cudaHalf, "vision.out: must be a multiple"},
+		{"vision epsilon", graph.Vision, with(func(d *models.Dims) { d.Vision.Epsilon = -1 }), cudaHalf, "vision.epsilon"},
+		{"embedding width", graph.Embed, with(func(d *models.Dims) { d.Decoder.Hidden = -4 }), cudaHalf, "hidden: must be between"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := tt.describe(tt.dims, tt.options)
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+	d, err := graph.Embed(dims(), cudaHalf)
+	require.NoError(t, err)
+	full := errors.New("the disk is full")
+	_, err = d.Encode(func(graph.Weight) (graph.Location, error) { return graph.Location{}, full })
+	require.ErrorIs(t, err, full)
+	_, err = d.Encode(func(graph.Weight) (graph.Location, error) { return graph.Location{File: "w", Length: 3}, nil })
+	require.ErrorContains(t, err, "table")
+}

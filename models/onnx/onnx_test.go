@@ -1,0 +1,154 @@
+package onnx_test
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/models/onnx"
+)
+
+// sample has one of everything.
+func sample() *onnx.Model {
+	return &onnx.Model{
+		IR: 10, Producer: "test",
+		Opsets: []onnx.Opset{{Version: 21}, {Domain: onnx.Microsoft, Version: 1}},
+		Graph: onnx.Graph{
+			Name: "g",
+			Inputs: []onnx.Value{
+				{Name: "x", Type: onnx.Float16, Shape: []onnx.Dim{{Name: "B"}, {Size: 4}}},
+				{Name: "n", Type: onnx.Int32},
+			},
+			Outputs: []onnx.Value{{Name: "y", Type: onnx.Float, Shape: []onnx.Dim{{Name: "B"}}}},
+			Nodes: []onnx.Node{
+				{
+					Name: "a", Op: "Gemm", Inputs: []string{"x", "", "w"}, Outputs: []string{"", "h"},
+					Attributes: []onnx.Attribute{
+						onnx.Int("axis", -1), onnx.Real("epsilon", 1e-6), onnx.Text("approximate", "tanh"),
+						onnx.Ints("axes", 0, -2, math.MaxInt64), {Name: "scales", Value: []float32{1, -0.5}},
+						{Name: "value", Value: &onnx.Tensor{Name: "v", Type: onnx.Int8, Shape: []int64{2}, Raw: []byte{1, 2}}},
+					},
+				},
+				{Name: "b", Op: "QuickGelu", Domain: onnx.Microsoft, Inputs: []string{"h", "k"}, Outputs: []string{"y"}},
+			},
+			Initializers: []onnx.Tensor{
+				{Name: "k", Type: onnx.Int64, Shape: []int64{1}, Raw: []byte{7, 0, 0, 0, 0, 0, 0, 0}},
+				{
+					Name: "w", Type: onnx.Float16, Shape: []int64{4, 1 << 40},
+					External: &onnx.External{Location: "w.data", Offset: 4096, Length: 1 << 43},
+				},
+			},
+		},
+	}
+}
+
+func marshal(tb testing.TB, m *onnx.Model) []byte {
+	tb.Helper()
+	b, err := m.Marshal()
+	require.NoError(tb, err)
+	return b
+}
+
+func TestWrittenIsRead(t *testing.T) {
+	want := sample()
+	have, err := onnx.Unmarshal(marshal(t, want))
+	require.NoError(t, err)
+	require.Equal(t, want, have)
+}
+
+func TestPackedLists(t *testing.T) {
+	// Other writers pack lists of numbers: TensorProto{dims: [2,3] packed, data_type: 1, name: "t"}.
+	tensor := []byte{0x0a, 2, 2, 3, 0x10, 1, 0x42, 1, 't'}
+	// AttributeProto{name: "a", type: FLOATS, floats: [1] packed}, in a NodeProto.
+	attribute := []byte{0x0a, 1, 'a', 0xa0, 1, 6, 0x3a, 4, 0, 0, 0x80, 0x3f}
+	node := append([]byte{0x2a, byte(len(attribute))}, attribute...)
+	graph := append([]byte{0x2a, byte(len(tensor))}, tensor...)
+	graph = append(append(graph, 0x0a, byte(len(node))), node...)
+	m, err := onnx.Unmarshal(append([]byte{0x3a, byte(len(graph))}, graph...))
+	require.NoError(t, err)
+	require.Equal(t, []int64{2, 3}, m.Graph.Initializers[0].Shape)
+	require.Equal(t, []float32{1}, m.Graph.Nodes[0].Attributes[0].Value)
+}
+
+func TestValidate(t *testing.T) {
+	tests := []struct {
+		name  string
+		spoil func(*onnx.Graph)
+		want  string
+	}{
+		{"value twice", func(g *onnx.Graph) { g.Nodes[1].Outputs[0] = "h" }, `value "h": the name is taken`},
+		{"node twice", func(g *onnx.Graph) { g.Nodes[1].Name = "a" }, `node "a" (QuickGelu): expected a name of its own`},
+		{"order", func(g *onnx.Graph) { g.Nodes[0], g.Nodes[1] = g.Nodes[1], g.Nodes[0] }, `its input "h" is not made before it`},
+		{"domain", func(g *onnx.Graph) { g.Nodes[1].Domain = "x" }, `the domain "x" is not imported`},
+		{"output", func(g *onnx.Graph) { g.Outputs[0].Name = "z" }, `output "z": no node makes it`},
+		{"input without name", func(g *onnx.Graph) { g.Inputs[1].Name = "" }, "input: expected a name"},
+		{"constant twice", func(g *onnx.Graph) { g.Initializers[1].Name = "k" }, `constant "k": the name is taken`},
+		{"bytes", func(g *onnx.Graph) { g.Initializers[0].Raw = nil }, `constant "k": shape [1] needs 8 bytes, has 0`},
+		{"length", func(g *onnx.Graph) { g.Initializers[1].External.Length = 1 }, "needs 8796093022208 bytes, has 1"},
+		{"offset", func(g *onnx.Graph) { g.Initializers[1].External.Offset = -1 }, "out of range"},
+		{"shape", func(g *onnx.Graph) { g.Initializers[0].Shape = []int64{1 << 40, 1 << 40} }, "out of range"},
+		{"element type", func(g *onnx.Graph) { g.Initializers[0].Type = 99 }, "expected an element type"},
+		{"outside", func(g *onnx.Graph) { g.Initializers[1].External.Location = "../w" }, "expected a file beside the model"},
+		{"attribute", func(g *onnx.Graph) { g.Nodes[0].Attributes[0].Value = 1 }, `node "a": attribute "axis": expected int64`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := sample()
+			tt.spoil(&m.Graph)
+			_, err := m.Marshal()
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestDamagedFiles(t *testing.T) {
+	whole := marshal(t, sample())
+	for n := range whole {
+		m, err := onnx.Unmarshal(whole[:n])
+		if err == nil { // cut between two fields of the file
+			require.NotEqual(t, sample(), m)
+		}
+	}
+	tests := []struct {
+		name string
+		b    []byte
+		want string
+	}{
+		{"empty", nil, "expected one graph"},
+		{"text", []byte("not a model at all"), "expected an ONNX file"},
+		{"graph is a number", []byte{0x38, 1}, "expected an ONNX file"},
+		{"two graphs", []byte{0x3a, 0, 0x3a, 0}, "expected one graph in the ONNX file, has 2"},
+		{"offset is a word", append([]byte{0x3a, 19, 0x2a, 17, 0x6a, 15, 0x0a, 6}, "offset\x12\x05words"...), `expected a number, is "words"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := onnx.Unmarshal(tt.b)
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	whole := marshal(f, sample())
+	f.Add(whole)
+	f.Add(whole[:len(whole)/2])
+	f.Add([]byte{0x3a, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := onnx.Unmarshal(b)
+		if err != nil {
+			return
+		}
+		// What can be written again is read back as it is written.
+		first, err := m.Marshal()
+		if err != nil {
+			return
+		}
+		again, err := onnx.Unmarshal(first)
+		require.NoError(t, err)
+		second, err := again.Marshal()
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(first, second))
+	})
+}
