@@ -169,7 +169,7 @@ func (l *layout) rounding(j *job) error {
 		return err
 	}
 	blocks := j.format.Blocks(s.outCols)
-	want := 0
+	var want int
 	switch w.Rule {
 	case graph.RuleQuants:
 		want = s.outRows * j.format.RowBytes(s.outCols)

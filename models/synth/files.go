@@ -1,0 +1,194 @@
+package synth
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// special are the names of the special tokens, in the published order. They
+// take the last ids. Plain ones are ordinary text to a decoder that skips
+// special tokens.
+func special() (names []string, plain map[string]bool) {
+	text := `<unk> <|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> <|box_end|>
+		<|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|>
+		<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|>
+		<tool_response> </tool_response> <think> </think> <image> </image> <ref> </ref> <box> </box> <quad> </quad>
+		<point> </point> <slice> </slice> <image_id> </image_id> <unit> </unit> <answer> </answer> <focus> </focus>
+		<line> </line> <perception> </perception> <source_image> </source_image> <image_save_to> </image_save_to>
+		<|audio_start|> <|audio|> <|audio_end|> <|spk_bos|> <|spk|> <|spk_eos|> <|tts_bos|> <|tts_eos|> <|listen|>
+		<|speak|> <|interrupt|> <|vad_start|> <|vad_end|> <|emotion_start|> <|emotion_end|> <|speed_start|>
+		<|speed_end|> <|pitch_start|> <|pitch_end|> <|turn_bos|> <|turn_eos|> <|chunk_eos|> <|chunk_bos|>
+		<|chunk_tts_bos|> <|chunk_tts_eos|> <|tts_pad|>`
+	names = strings.Fields(text)
+	for i := 7; i <= 31; i++ {
+		names = append(names, fmt.Sprintf("<|timbre_%d|>", i))
+	}
+	plain = map[string]bool{}
+	for _, name := range names[slices.Index(names, "<tool_call>") : slices.Index(names, "</think>")+1] {
+		plain[name] = true
+	}
+	return names, plain
+}
+
+// firstToken is the first id of a special token.
+func (s Shape) firstToken() int {
+	names, _ := special()
+	return s.Decoder.Vocab - len(names)
+}
+
+// specialTokens are the ids of the special tokens.
+func (s Shape) specialTokens() map[string]int32 {
+	names, _ := special()
+	tokens := make(map[string]int32, len(names))
+	for i, name := range names {
+		tokens[name] = int32(s.firstToken() + i) //nolint:gosec // below the vocabulary's size
+	}
+	return tokens
+}
+
+// alphabet is the pieces of the 256 bytes, by the byte-level convention:
+// visible Latin-1 stands for itself, the others are U+0100 and up. The visible
+// ones come first.
+func alphabet() []string {
+	var visible, others []string
+	for b := range 256 {
+		if b >= '!' && b <= '~' || b >= 0xa1 && b != 0xad {
+			visible = append(visible, string(rune(b)))
+		} else {
+			others = append(others, string(rune(0x100+len(others))))
+		}
+	}
+	return append(visible, others...)
+}
+
+// forbidden are the ids that speech never uses: marks, and the unknown token.
+func (s Shape) forbidden() []int32 {
+	pieces := alphabet()
+	var ids []int32
+	for _, mark := range ":#@*()[]&/$" {
+		ids = append(ids, int32(slices.Index(pieces, string(mark)))) //nolint:gosec // below 256
+	}
+	slices.Sort(ids)
+	return append(ids, s.specialTokens()["<unk>"])
+}
+
+// word is a made-up word of two syllables or more, a different one for every
+// number, with a space before it.
+func word(n int) string {
+	const consonants, vowels = "bdfghklmnprstvwz", "aeiou"
+	const syllables = len(consonants) * len(vowels)
+	w := "Ġ" // the space
+	for range 2 {
+		w += string(consonants[n%len(consonants)]) + string(vowels[n/len(consonants)%len(vowels)])
+		n /= syllables
+	}
+	for ; n > 0; n /= syllables {
+		n--
+		w += string(consonants[n%len(consonants)]) + string(vowels[n/len(consonants)%len(vowels)])
+	}
+	return w
+}
+
+// qwenSplit is the expression by which Qwen2's tokenizer splits text.
+const qwenSplit = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+
+type object = map[string]any
+
+// files are the checkpoint's small files. The tokenizer knows single bytes
+// and the special tokens; the ids between are made-up words, which no text is
+// ever cut into, but which answers are made of.
+func (s Shape) files() (map[string][]byte, error) {
+	pieces := alphabet()
+	names, plain := special()
+	first := s.firstToken()
+	if first < len(pieces) {
+		return nil, fmt.Errorf("vocab: expected room for %d bytes and %d special tokens, is %d", len(pieces), len(names), s.Decoder.Vocab)
+	}
+	vocab := make(map[string]int, first)
+	for i := range first {
+		if i < len(pieces) {
+			vocab[pieces[i]] = i
+		} else {
+			vocab[word(i-len(pieces))] = i
+		}
+	}
+	if len(vocab) != first {
+		return nil, errors.New("vocab: expected different pieces")
+	}
+	added := make([]object, len(names))
+	for i, name := range names {
+		added[i] = object{
+			"id": first + i, "content": name, "single_word": false, "lstrip": false, "rstrip": false,
+			"normalized": false, "special": !plain[name],
+		}
+	}
+	bytes := func(prefix, trim, regex bool) object {
+		return object{"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": trim, "use_regex": regex}
+	}
+	tokenizer := object{
+		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added,
+		"normalizer": object{"type": "NFC"},
+		"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
+			{"type": "Split", "pattern": object{"Regex": qwenSplit}, "behavior": "Isolated", "invert": false},
+			bytes(false, true, false),
+		}},
+		"post_processor": bytes(true, false, true),
+		"decoder":        bytes(true, true, true),
+		"model": object{
+			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+			"fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": []string{},
+		},
+	}
+	tokens := s.specialTokens()
+	settings := object{
+		"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": "<unk>",
+		"add_bos_token": false, "add_prefix_space": false, "bad_token_ids": []int{},
+	}
+	generation := object{
+		"bos_token_id": tokens["<|endoftext|>"], "eos_token_id": []int32{tokens["<|im_end|>"], tokens["<|endoftext|>"]},
+		"pad_token_id": tokens["<|endoftext|>"],
+	}
+	contents := map[string]any{
+		"config.json": s.config(), "tokenizer.json": tokenizer, "tokenizer_config.json": settings, "generation_config.json": generation,
+	}
+	if v := s.Vision; v != nil {
+		contents["preprocessor_config.json"] = object{
+			"max_slice_nums": s.MaxSlices, "scale_resolution": s.ScaleResolution, "patch_size": v.Patch,
+			"image_feature_size": v.Queries, "use_image_id": true, "slice_mode": true, "version": 4.5,
+			"norm_mean": []float64{.5, .5, .5}, "norm_std": []float64{.5, .5, .5},
+		}
+	}
+	files := make(map[string][]byte, len(contents))
+	for name, content := range contents {
+		b, err := json.Marshal(content)
+		if err != nil {
+			return nil, err
+		}
+		files[name] = b
+	}
+	return files, nil
+}
+
+// config is config.json, with the fields that are read here.
+func (s Shape) config() object {
+	d := s.Decoder
+	c := object{
+		"model_type": "minicpmo", "architectures": []string{"MiniCPMO"}, "version": 4.5, "torch_dtype": "bfloat16",
+		"hidden_size": d.Hidden, "num_hidden_layers": d.Layers, "num_attention_heads": d.Heads,
+		"num_key_value_heads": d.KVHeads, "head_dim": d.HeadDim, "intermediate_size": d.FFN, "vocab_size": d.Vocab,
+		"rms_norm_eps": d.Epsilon, "rope_theta": d.RopeTheta, "max_position_embeddings": d.MaxPositions,
+		"tie_word_embeddings": false, "hidden_act": "silu", "attention_bias": false,
+	}
+	if v := s.Vision; v != nil {
+		c["query_num"], c["drop_vision_last_layer"], c["use_image_id"] = v.Queries, true, true
+		c["vision_config"] = object{
+			"model_type": "siglip_vision_model", "hidden_size": v.Hidden, "num_hidden_layers": v.Layers + 1,
+			"num_attention_heads": v.Heads, "intermediate_size": v.FFN, "image_size": v.Grid * v.Patch, "patch_size": v.Patch,
+			"layer_norm_eps": v.Epsilon, "hidden_act": "gelu_pytorch_tanh",
+		}
+	}
+	return c
+}

@@ -1,0 +1,137 @@
+package synth
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"touchline/models"
+	"touchline/models/quant"
+	"touchline/models/safetensors"
+)
+
+// Write writes the checkpoint as it would be published, to a new folder:
+// shards of about shardBytes with their index, config.json and the other small
+// files. progress, which may be nil, is told the bytes of each piece, by
+// several goroutines.
+func (s *Source) Write(ctx context.Context, dir string, shardBytes int64, progress func(n int)) error {
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // to be shared
+		return err
+	}
+	shards := s.shards(shardBytes)
+	weights := map[string]string{}
+	var total int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, names := range shards {
+		file := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
+		for _, name := range names {
+			weights[name] = file
+			total += s.tensors[name].bytes()
+		}
+		group.Go(func() error { return s.writeShard(ctx, filepath.Join(dir, file), names, progress) })
+	}
+	index, err := json.Marshal(object{"metadata": object{"total_size": total}, "weight_map": weights})
+	if err != nil {
+		return errors.Join(err, group.Wait())
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	files := map[string][]byte{"model.safetensors.index.json": index}
+	for name, content := range s.files {
+		files[name] = content
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil { //nolint:gosec // to be shared
+			return err
+		}
+	}
+	return nil
+}
+
+// Bytes is the size of all tensors.
+func (s *Source) Bytes() int64 {
+	var n int64
+	for _, t := range s.tensors {
+		n += t.bytes()
+	}
+	return n
+}
+
+func (t *tensor) bytes() int64 { return int64(t.info.Rows()) * int64(t.info.Cols()) * 2 }
+
+// shards deals the tensors out.
+func (s *Source) shards(limit int64) [][]string {
+	var shards [][]string
+	var size int64
+	for _, p := range s.shape.specs() {
+		n := s.tensors[p.name].bytes()
+		if len(shards) == 0 || size+n > limit {
+			shards, size = append(shards, nil), 0
+		}
+		last := len(shards) - 1
+		shards[last], size = append(shards[last], p.name), size+n
+	}
+	return shards
+}
+
+// pieceValues is how many values are computed at once.
+const pieceValues = 1 << 18
+
+func (s *Source) writeShard(ctx context.Context, path string, names []string, progress func(n int)) (err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // to be shared
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	out := bufio.NewWriterSize(f, 1<<20)
+	entries := make([]safetensors.Entry, len(names))
+	for i, name := range names {
+		entries[i] = safetensors.Entry{Name: name, TensorInfo: s.tensors[name].info}
+	}
+	w, err := safetensors.NewWriter(out, entries, map[string]string{"format": "pt"})
+	if err != nil {
+		return err
+	}
+	var values []float32
+	var bytes []byte
+	for _, name := range names {
+		info := s.tensors[name].info
+		step := max(1, pieceValues/info.Cols())
+		for from := 0; from < info.Rows(); from += step {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			to := min(from+step, info.Rows())
+			values = slices.Grow(values[:0], (to-from)*info.Cols())[:(to-from)*info.Cols()]
+			if err := s.Rows(values, name, from, to); err != nil {
+				return err
+			}
+			bytes = bytes[:0]
+			for _, v := range values {
+				b := quant.BFloat16(v)
+				bytes = append(bytes, byte(b), byte(b>>8))
+			}
+			if _, err := w.Write(bytes); err != nil {
+				return err
+			}
+			if progress != nil {
+				progress(len(bytes))
+			}
+		}
+	}
+	return errors.Join(w.Close(), out.Flush())
+}
+
+var _ interface {
+	Describe() (models.Manifest, error)
+} = (*Source)(nil)

@@ -1,0 +1,175 @@
+package synth
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"touchline/models"
+)
+
+// Shape is the sizes of a checkpoint.
+type Shape struct {
+	Name string
+	models.Dims
+
+	ScaleResolution int // of a picture's slices
+	MaxSlices       int
+}
+
+// Shapes are those known by name. "minicpm-o-4.5" is that of the published
+// model (decoder, vision tower and resampler; about 17.5 GB), "tiny" that of
+// a model for tests.
+func Shapes() []Shape {
+	return []Shape{
+		{
+			Name: "minicpm-o-4.5", ScaleResolution: 448, MaxSlices: 9,
+			Dims: models.Dims{
+				Decoder: models.Decoder{
+					Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151748,
+					Epsilon: 1e-6, RopeTheta: 1e6, MaxPositions: maxPositions,
+				},
+				Vision: &models.Vision{
+					Layers: 26, Hidden: 1152, Heads: 16, FFN: 4304, Patch: 14, Grid: 70, Epsilon: 1e-6,
+					Queries: 64, Out: 4096, ResamplerHeads: 32, MaxSide: 1024,
+				},
+			},
+		},
+		{
+			Name: "tiny", ScaleResolution: 448, MaxSlices: 9,
+			Dims: models.Dims{
+				Decoder: models.Decoder{
+					Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362,
+					Epsilon: 1e-6, RopeTheta: 1e6, MaxPositions: maxPositions,
+				},
+				Vision: &models.Vision{
+					Layers: 2, Hidden: 96, Heads: 4, FFN: 200, Patch: 14, Grid: 70, Epsilon: 1e-6,
+					Queries: 64, Out: 256, ResamplerHeads: 2, MaxSide: 1024,
+				},
+			},
+		},
+	}
+}
+
+// maxPositions bounds the cache that a bundle is made for.
+const maxPositions = 8192
+
+// Find returns the shape of that name.
+func Find(name string) (Shape, error) {
+	var known []string
+	for _, s := range Shapes() {
+		if s.Name == name {
+			return s, nil
+		}
+		known = append(known, s.Name)
+	}
+	return Shape{}, fmt.Errorf("shape: expected one of %s, is %q", strings.Join(known, ", "), name)
+}
+
+// spec is what a tensor looks like: normally distributed around mean.
+type spec struct {
+	name      string
+	shape     []int
+	mean, std float64
+	// quiet is the first row that is quietFactor times smaller than the
+	// others, 0 for none.
+	quiet int
+}
+
+// quietFactor is a power of two, so that values stay exact in 16 bits.
+const quietFactor = 0.125
+
+// specs lists the tensors. The deviations keep activations finite in float16
+// and the text varied: a matrix keeps the size of what it is multiplied with,
+// but for those that write to the residual stream, which shrink with the
+// number of layers, so that the stream does not grow with depth; attention is
+// sharpened by its norms, so that it chooses and does not only average; and
+// the rows of special tokens in the head are small, so that greedy text holds
+// none and goes on to the end.
+func (s Shape) specs() []spec {
+	d := s.Decoder
+	perInput := func(k int) float64 { return 1 / math.Sqrt(float64(k)) }
+	norm := func(name string, n int) spec { return spec{name: name, shape: []int{n}, mean: 1, std: 0.1} }
+	sharp := func(name string, n int) spec { return spec{name: name, shape: []int{n}, mean: 2, std: 0.1} }
+	matrix := func(name string, n, k int, gain float64) spec {
+		return spec{name: name, shape: []int{n, k}, std: gain * perInput(k)}
+	}
+	depth := math.Sqrt(2 * float64(d.Layers))
+	q, kv := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim
+	head := matrix("llm.lm_head.weight", d.Vocab, d.Hidden, 2)
+	head.quiet = s.firstToken()
+	list := []spec{
+		{name: "llm.model.embed_tokens.weight", shape: []int{d.Vocab, d.Hidden}, std: 1},
+		norm("llm.model.norm.weight", d.Hidden),
+		head,
+	}
+	for i := range d.Layers {
+		p := "llm.model.layers." + strconv.Itoa(i) + "."
+		list = append(list,
+			norm(p+"input_layernorm.weight", d.Hidden),
+			norm(p+"post_attention_layernorm.weight", d.Hidden),
+			matrix(p+"self_attn.q_proj.weight", q, d.Hidden, 1),
+			matrix(p+"self_attn.k_proj.weight", kv, d.Hidden, 1),
+			matrix(p+"self_attn.v_proj.weight", kv, d.Hidden, 1),
+			matrix(p+"self_attn.o_proj.weight", d.Hidden, q, 2/depth),
+			sharp(p+"self_attn.q_norm.weight", d.HeadDim),
+			sharp(p+"self_attn.k_norm.weight", d.HeadDim),
+			matrix(p+"mlp.gate_proj.weight", d.FFN, d.Hidden, 1),
+			matrix(p+"mlp.up_proj.weight", d.FFN, d.Hidden, 1),
+			matrix(p+"mlp.down_proj.weight", d.Hidden, d.FFN, 2/depth),
+		)
+	}
+	if s.Vision != nil {
+		list = append(list, s.visionSpecs()...)
+	}
+	return list
+}
+
+func (s Shape) visionSpecs() []spec {
+	v := s.Vision
+	vector := func(name string, n int, mean, std float64) spec {
+		return spec{name: name, shape: []int{n}, mean: mean, std: std}
+	}
+	norm := func(name string, n int) []spec {
+		return []spec{vector(name+".weight", n, 1, 0.1), vector(name+".bias", n, 0, 0.02)}
+	}
+	linear := func(name string, n, k int, gain float64) []spec {
+		return []spec{
+			{name: name + ".weight", shape: []int{n, k}, std: gain / math.Sqrt(float64(k))},
+			vector(name+".bias", n, 0, 0.02),
+		}
+	}
+	pixels := math.Sqrt(float64(3 * v.Patch * v.Patch))
+	depth := math.Sqrt(2 * float64(v.Layers))
+	list := []spec{
+		{name: "vpm.embeddings.patch_embedding.weight", shape: []int{v.Hidden, 3, v.Patch, v.Patch}, std: 1 / pixels},
+		vector("vpm.embeddings.patch_embedding.bias", v.Hidden, 0, 0.02),
+		{name: "vpm.embeddings.position_embedding.weight", shape: []int{v.Grid * v.Grid, v.Hidden}, std: 0.5},
+	}
+	for i := range v.Layers {
+		p := "vpm.encoder.layers." + strconv.Itoa(i) + "."
+		list = append(list, norm(p+"layer_norm1", v.Hidden)...)
+		list = append(list, norm(p+"layer_norm2", v.Hidden)...)
+		for _, name := range []string{"q", "k", "v"} {
+			list = append(list, linear(p+"self_attn."+name+"_proj", v.Hidden, v.Hidden, 1)...)
+		}
+		list = append(list, linear(p+"self_attn.out_proj", v.Hidden, v.Hidden, 1/depth)...)
+		list = append(list, linear(p+"mlp.fc1", v.FFN, v.Hidden, 1)...)
+		list = append(list, linear(p+"mlp.fc2", v.Hidden, v.FFN, 1/depth)...)
+	}
+	list = append(list, norm("vpm.post_layernorm", v.Hidden)...)
+	width := math.Sqrt(float64(v.Out))
+	list = append(list,
+		spec{name: "resampler.query", shape: []int{v.Queries, v.Out}, std: 1},
+		spec{name: "resampler.kv_proj.weight", shape: []int{v.Out, v.Hidden}, std: 1 / math.Sqrt(float64(v.Hidden))},
+		spec{name: "resampler.attn.in_proj_weight", shape: []int{3 * v.Out, v.Out}, std: 1 / width},
+		vector("resampler.attn.in_proj_bias", 3*v.Out, 0, 0.02),
+		spec{name: "resampler.proj", shape: []int{v.Out, v.Out}, std: 1 / width},
+	)
+	list = append(list, linear("resampler.attn.out_proj", v.Out, v.Out, 1)...)
+	for _, name := range []string{"ln_q", "ln_kv", "ln_post"} {
+		list = append(list, norm("resampler."+name, v.Out)...)
+	}
+	return list
+}

@@ -1,0 +1,206 @@
+// Package synth makes checkpoints of random weights: for tests, and for
+// measuring a model of the real shape where its weights are not at hand.
+//
+// A Source holds no weights. Each is computed from the seed, the tensor's
+// name and its place whenever it is asked for, so that any rows of any tensor
+// can be read, in any order, on any core, and are always the same.
+package synth
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"maps"
+	"math"
+	"slices"
+
+	"touchline/models"
+	"touchline/models/quant"
+)
+
+// Source is a checkpoint of random weights in bfloat16.
+type Source struct {
+	shape   Shape
+	seed    uint64
+	names   []string
+	tensors map[string]*tensor
+	files   map[string][]byte
+}
+
+var _ models.Source = (*Source)(nil)
+
+// tensor is how to compute a tensor.
+type tensor struct {
+	spec
+
+	info models.TensorInfo
+	key  uint64
+	// table has the values at the middles of equally likely parts of the
+	// distribution; below in the quiet rows.
+	table, below *[tableSize]float32
+}
+
+const (
+	tableBits = 12
+	tableSize = 1 << tableBits
+)
+
+// New makes a checkpoint of a shape. The same seed gives the same weights.
+func New(shape Shape, seed uint64) (*Source, error) {
+	s := &Source{shape: shape, seed: seed, tensors: map[string]*tensor{}}
+	type moments struct{ mean, std float64 }
+	normal := quantiles()
+	tables := map[moments]*[tableSize]float32{}
+	table := func(mean, std float64) *[tableSize]float32 {
+		m := moments{mean, std}
+		if tables[m] == nil {
+			t := new([tableSize]float32)
+			for i, z := range normal {
+				t[i] = quant.FromBFloat16(quant.BFloat16(float32(mean + std*z)))
+			}
+			tables[m] = t
+		}
+		return tables[m]
+	}
+	for _, p := range shape.specs() {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(p.name))
+		t := &tensor{
+			spec: p, info: models.TensorInfo{Type: models.BFloat16, Shape: p.shape},
+			key: mix(h.Sum64() ^ mix(seed)), table: table(p.mean, p.std),
+		}
+		t.below = table(p.mean*quietFactor, p.std*quietFactor)
+		s.tensors[p.name] = t
+	}
+	s.names = slices.Sorted(maps.Keys(s.tensors))
+	var err error
+	s.files, err = shape.files()
+	return s, err
+}
+
+// quantiles are the standard normal's at the middles of tableSize equal parts.
+func quantiles() []float64 {
+	q := make([]float64, tableSize)
+	for i := range q {
+		q[i] = math.Sqrt2 * math.Erfinv(2*(float64(i)+0.5)/tableSize-1)
+	}
+	return q
+}
+
+// mix spreads every bit of x over all bits (the finaliser of SplitMix64, by
+// Steele, Lea and Flood, 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Names of all tensors, sorted.
+func (s *Source) Names() []string { return slices.Clone(s.names) }
+
+// Info of a tensor.
+func (s *Source) Info(name string) (models.TensorInfo, bool) {
+	t, ok := s.tensors[name]
+	if !ok {
+		return models.TensorInfo{}, false
+	}
+	return t.info, true
+}
+
+// Rows computes rows of a tensor; see models.Source.
+func (s *Source) Rows(dst []float32, name string, from, to int) error {
+	t, ok := s.tensors[name]
+	if !ok {
+		return fmt.Errorf("there is no tensor %q", name)
+	}
+	cols := t.info.Cols()
+	if from < 0 || to < from || to > t.info.Rows() || len(dst) != (to-from)*cols {
+		return fmt.Errorf("tensor %q: expected rows within 0 to %d and room for them, is %d to %d with room for %d values",
+			name, t.info.Rows(), from, to, len(dst))
+	}
+	loud := to
+	if t.quiet > 0 {
+		loud = min(max(t.quiet, from), to)
+	}
+	t.fill(dst[:(loud-from)*cols], t.table, from*cols)
+	t.fill(dst[(loud-from)*cols:], t.below, loud*cols)
+	return nil
+}
+
+// fill computes elements from first on. Four share a random number.
+func (t *tensor) fill(dst []float32, table *[tableSize]float32, first int) {
+	one := func(i int) float32 {
+		return table[mix(t.key+uint64(i/4))>>(16*(i%4))&(tableSize-1)] //nolint:gosec // not negative
+	}
+	for ; first%4 != 0 && len(dst) > 0; first++ {
+		dst[0] = one(first)
+		dst = dst[1:]
+	}
+	counter := t.key + uint64(first/4) //nolint:gosec // not negative
+	for len(dst) >= 4 {
+		x := mix(counter)
+		counter++
+		d := dst[:4]
+		d[0] = table[x&(tableSize-1)]
+		d[1] = table[x>>16&(tableSize-1)]
+		d[2] = table[x>>32&(tableSize-1)]
+		d[3] = table[x>>48&(tableSize-1)]
+		dst, first = dst[4:], first+4
+	}
+	for i := range dst {
+		dst[i] = one(first + i)
+	}
+}
+
+// Packed is always false: the weights are plain.
+func (s *Source) Packed(string) (models.PackedLinear, bool) { return nil, false }
+
+// File returns one of the checkpoint's small files; fs.ErrNotExist if it has
+// none of that name.
+func (s *Source) File(name string) ([]byte, error) {
+	content, ok := s.files[name]
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return slices.Clone(content), nil
+}
+
+// Origin says that the weights are made up.
+func (s *Source) Origin() models.Origin {
+	return models.Origin{Path: fmt.Sprintf("synth:%s?seed=%d", s.shape.Name, s.seed)}
+}
+
+// Close does nothing.
+func (s *Source) Close() error { return nil }
+
+// Describe says what the engine has to know of the model, as that of a
+// published checkpoint does.
+func (s *Source) Describe() (models.Manifest, error) {
+	tokens := s.shape.specialTokens()
+	m := models.Manifest{
+		Format: models.FormatVersion, Name: s.shape.Name, Source: s.Origin(), Dims: s.shape.Dims,
+		Tokens: tokens,
+		Stop:   []string{"<|im_end|>", "<|endoftext|>"}, StopSpeech: []string{"<|tts_eos|>", "<|im_end|>", "<unk>"},
+		Forbidden: s.shape.forbidden(),
+		Template: models.Template{
+			System: "<|im_start|>system\n", User: "<|im_start|>user\n", Assistant: "<|im_start|>assistant\n",
+			End: "<|im_end|>\n", NoThink: "<think>\n\n</think>\n\n", Speech: "<|tts_bos|>",
+		},
+	}
+	if v := s.shape.Vision; v != nil {
+		copied := *v
+		m.Dims.Vision = &copied
+		m.Image = models.Image{
+			MaxSlices: s.shape.MaxSlices, ScaleResolution: s.shape.ScaleResolution, Patch: v.Patch, Features: v.Queries,
+			UseImageID: true, Mean: [3]float64{.5, .5, .5}, Std: [3]float64{.5, .5, .5},
+		}
+	} else {
+		m.Missing = append(m.Missing, "vision")
+	}
+	if s.shape.firstToken() < len(alphabet()) {
+		return m, errors.New("vocab: expected room for 256 bytes and the special tokens")
+	}
+	return m, nil
+}

@@ -1,0 +1,195 @@
+package synth_test
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/inference/tokenizer"
+	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/quant"
+	"touchline/models/synth"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func source(tb testing.TB, name string) *synth.Source {
+	tb.Helper()
+	shape, err := synth.Find(name)
+	require.NoError(tb, err)
+	s, err := synth.New(shape, 1)
+	require.NoError(tb, err)
+	return s
+}
+
+func TestRowsAreAlwaysTheSame(t *testing.T) {
+	s := source(t, "tiny")
+	for _, name := range []string{"llm.lm_head.weight", "vpm.encoder.layers.1.mlp.fc1.bias", "resampler.proj", "vpm.encoder.layers.0.mlp.fc2.weight"} {
+		info, ok := s.Info(name)
+		require.True(t, ok)
+		rows, cols := info.Rows(), info.Cols()
+		all := make([]float32, rows*cols)
+		require.NoError(t, s.Rows(all, name, 0, rows))
+		for from := 0; from < rows; from += 7 {
+			to := min(from+3, rows)
+			part := make([]float32, (to-from)*cols)
+			require.NoError(t, s.Rows(part, name, from, to))
+			require.Equal(t, all[from*cols:to*cols], part)
+		}
+		for _, x := range all {
+			require.Equal(t, x, quant.FromBFloat16(quant.BFloat16(x)))
+		}
+	}
+	shape, err := synth.Find("tiny")
+	require.NoError(t, err)
+	other, err := synth.New(shape, 2)
+	require.NoError(t, err)
+	a, b := make([]float32, 256), make([]float32, 256)
+	require.NoError(t, s.Rows(a, "llm.lm_head.weight", 0, 1))
+	require.NoError(t, other.Rows(b, "llm.lm_head.weight", 0, 1))
+	require.NotEqual(t, a, b)
+	require.NoError(t, s.Rows(b, "llm.model.embed_tokens.weight", 0, 1))
+	require.NotEqual(t, a, b)
+
+	require.ErrorContains(t, s.Rows(a, "llm.lm_head.weight", 1362, 1363), "expected rows within 0 to 1362")
+	require.ErrorContains(t, s.Rows(a, "nothing", 0, 1), `there is no tensor "nothing"`)
+}
+
+func TestDistribution(t *testing.T) {
+	s := source(t, "tiny")
+	tests := []struct {
+		name      string
+		from, to  int
+		mean, std float64
+	}{
+		{"llm.model.embed_tokens.weight", 0, 1362, 0, 1},
+		{"llm.lm_head.weight", 0, 1256, 0, 2. / 16},
+		{"llm.lm_head.weight", 1256, 1362, 0, 2. / 16 / 8},
+		{"llm.model.norm.weight", 0, 256, 1, 0.1},
+		{"llm.model.layers.0.mlp.down_proj.weight", 0, 256, 0, 2 / math.Sqrt(384*6)},
+	}
+	for _, tt := range tests {
+		info, _ := s.Info(tt.name)
+		w := make([]float32, (tt.to-tt.from)*info.Cols())
+		require.NoError(t, s.Rows(w, tt.name, tt.from, tt.to))
+		var sum, squares, next float64
+		for i, x := range w {
+			d := float64(x) - tt.mean
+			sum += d
+			squares += d * d
+			next += d * (float64(w[(i+1)%len(w)]) - tt.mean)
+		}
+		n := float64(len(w))
+		slack := 6 / math.Sqrt(n)
+		require.InDelta(t, 0, sum/n/tt.std, slack, tt.name)
+		require.InDelta(t, 1, math.Sqrt(squares/n)/tt.std, slack, tt.name)
+		require.InDelta(t, 0, next/n/tt.std/tt.std, slack, tt.name) // neighbours are independent
+	}
+}
+
+// TestFolder writes the checkpoint and reads it as a published one.
+func TestFolder(t *testing.T) {
+	s := source(t, "tiny")
+	dir := filepath.Join(t.TempDir(), "x")
+	var written int64
+	require.NoError(t, s.Write(t.Context(), dir, s.Bytes()+1, func(n int) { written += int64(n) }))
+	require.Equal(t, s.Bytes(), written)
+	sharded := filepath.Join(t.TempDir(), "tiny")
+	require.NoError(t, s.Write(t.Context(), sharded, 2<<20, nil))
+	for _, dir := range []string{dir, sharded} {
+		c, err := checkpoint.Open(dir)
+		require.NoError(t, err)
+		require.Equal(t, s.Names(), c.Names())
+		for _, name := range s.Names() {
+			want, _ := s.Info(name)
+			got, ok := c.Info(name)
+			require.True(t, ok)
+			require.Equal(t, want, got)
+			a, b := make([]float32, want.Rows()*want.Cols()), make([]float32, want.Rows()*want.Cols())
+			require.NoError(t, s.Rows(a, name, 0, want.Rows()))
+			require.NoError(t, c.Rows(b, name, 0, want.Rows()))
+			require.Equal(t, a, b, name)
+		}
+		if dir == sharded {
+			want, err := s.Describe()
+			require.NoError(t, err)
+			got, err := c.Describe()
+			require.NoError(t, err)
+			require.Contains(t, want.Source.Path, "synth:tiny")
+			want.Source, got.Source = models.Origin{}, models.Origin{}
+			require.Equal(t, want, got)
+			require.NoError(t, got.Validate())
+		}
+		require.NoError(t, c.Close())
+	}
+	require.Error(t, s.Write(t.Context(), dir, 1, nil), "the folder is there already")
+}
+
+// TestTokenizer looks that the engine's tokenizer takes the made-up one.
+func TestTokenizer(t *testing.T) {
+	for _, name := range []string{"tiny", "minicpm-o-4.5"} {
+		s := source(t, name)
+		m, err := s.Describe()
+		require.NoError(t, err)
+		require.NoError(t, m.Validate())
+		text, err := s.File("tokenizer.json")
+		require.NoError(t, err)
+		tok, err := tokenizer.Parse(text)
+		require.NoError(t, err)
+		for token, id := range m.Tokens {
+			got, ok := tok.ID(token)
+			require.True(t, ok)
+			require.Equal(t, id, got)
+		}
+		vocab := m.Dims.Decoder.Vocab
+		for id := range vocab {
+			require.NotEmpty(t, tok.Decode([]int32{int32(id)}), "id %d", id)
+		}
+		const said = "<|im_start|>user\nWhat happens, é?<|im_end|>\n"
+		ids := tok.Encode(said)
+		require.Equal(t, said, tok.Decode(ids))
+		require.Equal(t, m.Tokens["<|im_start|>"], ids[0])
+		for _, id := range m.Forbidden[:len(m.Forbidden)-1] {
+			require.True(t, strings.Contains(":#@*()[]&/$", tok.Decode([]int32{id})))
+		}
+		_, err = tokenizer.NewBuilder(tok, m.Image.Features)
+		require.NoError(t, err)
+	}
+}
+
+func TestRealShape(t *testing.T) {
+	s := source(t, "minicpm-o-4.5")
+	require.InDelta(t, 17.5e9, float64(s.Bytes()), 0.3e9)
+	info, ok := s.Info("llm.model.layers.35.mlp.down_proj.weight")
+	require.True(t, ok)
+	require.Equal(t, models.TensorInfo{Type: models.BFloat16, Shape: []int{4096, 12288}}, info)
+	_, ok = s.Packed("llm.model.layers.35.mlp.down_proj.weight")
+	require.False(t, ok)
+	_, err := synth.Find("huge")
+	require.ErrorContains(t, err, `expected one of minicpm-o-4.5, tiny, is "huge"`)
+}
+
+func TestTooSmallVocabulary(t *testing.T) {
+	shape, err := synth.Find("tiny")
+	require.NoError(t, err)
+	shape.Decoder.Vocab = 300
+	_, err = synth.New(shape, 1)
+	require.ErrorContains(t, err, "vocab: expected room for 256 bytes and 106 special tokens, is 300")
+}
+
+func BenchmarkRows(b *testing.B) {
+	s := source(b, "minicpm-o-4.5")
+	const rows, cols = 64, 4096
+	w := make([]float32, rows*cols)
+	b.SetBytes(2 * rows * cols) // as bfloat16
+	for b.Loop() {
+		if err := s.Rows(w, "llm.model.layers.7.mlp.gate_proj.weight", 64, 64+rows); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
