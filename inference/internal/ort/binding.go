@@ -32,10 +32,12 @@ func (s *Session) NewBinding() (*Binding, error) {
 	}
 	b := &Binding{session: s, bound: [2]map[string]*bound{{}, {}}}
 	lib := s.device.runtime.lib
-	if err := lib.check("bind to "+s.path, C.tl_binding(lib.api, s.handle, &b.handle)); err != nil {
+	var handle *C.OrtIoBinding
+	if err := lib.check("bind to "+s.path, C.tl_binding(lib.api, s.handle, &handle)); err != nil {
 		s.life.drop()
 		return nil, err
 	}
+	b.handle = handle
 	b.life.born(kindBinding, b.free)
 	return b, nil
 }
@@ -63,8 +65,8 @@ func (b *Binding) Close() error {
 	return nil
 }
 
-// BindInput gives a graph's input its tensor. Type and shape must fit the graph. A host tensor for an input that the GPU reads is copied there now,
-// and only now: use a device tensor for what changes.
+// BindInput gives a graph's input its tensor. Type and shape must fit the graph. A host tensor for an input that the GPU reads is copied
+// there now, and only now: use a device tensor for what changes.
 func (b *Binding) BindInput(name string, t *Tensor) error { return b.bind(0, name, t) }
 
 // BindOutput gives a graph's output its place. A run fails if the shape that comes out is another one.
@@ -133,7 +135,9 @@ func (b *Binding) keep(output C.int, name string, v *bound) {
 }
 
 // BindOutputToDevice lets ONNX Runtime allocate an output on the session's device in every run; see OutputValues.
-func (b *Binding) BindOutputToDevice(name string) error { return b.bindTo(name, b.session.device.where) }
+func (b *Binding) BindOutputToDevice(name string) error {
+	return b.bindTo(name, b.session.device.where)
+}
 
 // BindOutputToHost lets ONNX Runtime allocate an output in host memory in every run; see OutputValues.
 func (b *Binding) BindOutputToHost(name string) error {
@@ -184,8 +188,8 @@ func (b *Binding) clear(output C.int) error {
 	return nil
 }
 
-// OutputValues gives the outputs after a run, in the order in which they were first bound: for a bound tensor a view of the same place, for the
-// others what ONNX Runtime allocated. The caller closes each of them. They keep the session open.
+// OutputValues gives the outputs after a run, in the order in which they were first bound: for a bound tensor a view of the same place,
+// for the others what ONNX Runtime allocated. The caller closes each of them. They keep the session open.
 func (b *Binding) OutputValues() ([]*Tensor, error) {
 	if !b.life.use() {
 		return nil, closedError("binding of " + b.session.path)
@@ -194,17 +198,16 @@ func (b *Binding) OutputValues() ([]*Tensor, error) {
 	lib := b.session.device.runtime.lib
 	values := make([]*C.OrtValue, len(b.order)+1) // one more, so that there is a first
 	var n C.size_t
-	if err := lib.check("read outputs of "+b.session.path, C.tl_bound_outputs(lib.api, b.handle, &values[0], C.size_t(len(values)), &n)); err != nil {
+	status := C.tl_bound_outputs(lib.api, b.handle, &values[0], C.size_t(len(values)), &n)
+	if err := lib.check("read outputs of "+b.session.path, status); err != nil {
 		return nil, err
 	}
-	values = values[:n]
 	tensors := make([]*Tensor, 0, n)
 	var errs []error
-	for i, v := range values {
-		t, err := b.wrap(v)
+	for i, v := range values[:n] {
+		t, err := b.output(b.order[i], v)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("output %d: %w", i, err))
-			C.tl_value_free(lib.api, v)
+			errs = append(errs, fmt.Errorf("%s: %w", b.order[i], err))
 			continue
 		}
 		tensors = append(tensors, t)
@@ -218,6 +221,20 @@ func (b *Binding) OutputValues() ([]*Tensor, error) {
 	return tensors, nil
 }
 
+// output takes over a value that ONNX Runtime gave.
+func (b *Binding) output(name string, v *C.OrtValue) (*Tensor, error) {
+	d := b.session.device
+	if bound := b.bound[1][name].tensor; bound != nil {
+		C.tl_value_free(d.runtime.lib.api, v)
+		return d.TensorAt(bound.place, bound.typ, bound.shape...)
+	}
+	t, err := b.wrap(v)
+	if err != nil && v != nil {
+		C.tl_value_free(d.runtime.lib.api, v)
+	}
+	return t, err
+}
+
 // wrap makes a tensor of a value that ONNX Runtime gave. On success it owns the value.
 func (b *Binding) wrap(v *C.OrtValue) (*Tensor, error) {
 	s := b.session
@@ -225,24 +242,24 @@ func (b *Binding) wrap(v *C.OrtValue) (*Tensor, error) {
 	if v == nil {
 		return nil, errors.New("there is no value: nothing was run yet")
 	}
-	m := &Memory{device: s.device}
 	var host C.int
+	var address C.uintptr_t
 	var shape *C.OrtTensorTypeAndShapeInfo
-	if err := lib.check("describe a value", C.tl_value_describe(lib.api, v, &m.address, &host, &shape)); err != nil {
+	if err := lib.check("describe a value", C.tl_value_describe(lib.api, v, &address, &host, &shape)); err != nil {
 		return nil, err
 	}
 	defer C.tl_shape_free(lib.api, shape)
-	t := &Tensor{place: m.At(0), value: v, lib: lib, session: s}
+	m := &Memory{device: s.device, address: address}
+	t := &Tensor{place: m.At(0), value: v, lib: lib, owned: m}
 	var err error
 	if t.typ, t.shape, _, err = lib.describe(shape, false); err != nil {
 		return nil, err
 	}
-	m.owner, m.size = t, t.Size()
-	// On the CPU the device's memory is the host's; what the graph allocated there is readable either way.
-	m.host = host != 0
+	m.size, m.host = t.Size(), host != 0
+	m.output, m.session = v, s
 	s.life.users.Add(1) // the binding holds the session, so it is alive
-	m.life.users.Store(1)
-	m.life.free = func() {}
+	m.life.born(kindMemory, m.free)
+	m.life.use() // by the tensor
 	t.life.born(kindTensor, t.free)
 	return t, nil
 }

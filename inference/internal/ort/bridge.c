@@ -209,6 +209,8 @@ const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
       {(void **)&c->event_query, "cudaEventQuery"},
       {(void **)&c->event_elapsed, "cudaEventElapsedTime"},
       {(void **)&c->event_destroy, "cudaEventDestroy"},
+      {(void **)&c->end_capture, "cudaStreamEndCapture"},
+      {(void **)&c->graph_destroy, "cudaGraphDestroy"},
       {(void **)&c->last_error, "cudaGetLastError"},
       {(void **)&c->error_name, "cudaGetErrorName"},
       {(void **)&c->error_text, "cudaGetErrorString"},
@@ -285,6 +287,13 @@ int tl_cuda_mem_info(const tl_cuda *c, int device, size_t *free, size_t *total) 
 }
 
 int tl_cuda_last_error(const tl_cuda *c) { return c->last_error(); }
+
+void tl_cuda_abandon_capture(const tl_cuda *c, uintptr_t stream) {
+  void *graph = NULL;
+  c->end_capture((void *)stream, &graph);
+  if (graph) c->graph_destroy(graph);
+  c->last_error();
+}
 
 const char *tl_cuda_error_name(const tl_cuda *c, int code) { return c->error_name(code); }
 

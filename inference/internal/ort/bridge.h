@@ -96,6 +96,8 @@ typedef struct tl_cuda {
   int (*event_query)(void *);
   int (*event_elapsed)(float *, void *, void *);
   int (*event_destroy)(void *);
+  int (*end_capture)(void *, void **);
+  int (*graph_destroy)(void *);
   int (*last_error)(void);
   const char *(*error_name)(int);
   const char *(*error_text)(int);
@@ -117,6 +119,8 @@ int tl_cuda_malloc_host(const tl_cuda *c, int device, size_t n, uintptr_t *p);
 int tl_cuda_free_host(const tl_cuda *c, int device, uintptr_t p);
 int tl_cuda_mem_info(const tl_cuda *c, int device, size_t *free, size_t *total);
 int tl_cuda_last_error(const tl_cuda *c);
+// tl_cuda_abandon_capture takes a stream out of a graph capture that an error left open, from the thread that began it.
+void tl_cuda_abandon_capture(const tl_cuda *c, uintptr_t stream);
 const char *tl_cuda_error_name(const tl_cuda *c, int code);
 const char *tl_cuda_error_text(const tl_cuda *c, int code);
 

@@ -108,10 +108,10 @@ const (
 )
 
 // asLost marks an error as the end of the device.
-func asLost(op string, err error) error {
+func asLost(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.kind = ErrDeviceLost
 		return err
 	}
-	return fmt.Errorf("%s: %w: %w", op, ErrDeviceLost, err)
+	return fmt.Errorf("%w: %w", ErrDeviceLost, err)
 }

@@ -4,6 +4,7 @@ package ort
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -67,7 +68,10 @@ func (d *Device) open() error {
 			return fmt.Errorf("open CPU: index must be 0, is %d", d.index)
 		}
 		d.name = "CPU"
-		return d.runtime.lib.check("describe the CPU's memory", C.tl_memory_info(d.runtime.lib.api, 0, 0, &d.where))
+		var where *C.OrtMemoryInfo
+		err := d.runtime.lib.check("describe the CPU's memory", C.tl_memory_info(d.runtime.lib.api, 0, 0, &where))
+		d.where = where
+		return err
 	}
 	if file := d.runtime.missingProvider(); file != "" {
 		return fmt.Errorf("%w: %s is not there: `make runtime-cuda` fetches an ONNX Runtime that has it", ErrNoCUDA, file)
@@ -186,7 +190,7 @@ func machineMemory() (free, total int64, err error) {
 		}
 	}
 	if total == 0 {
-		return 0, 0, fmt.Errorf("ask for memory: /proc/meminfo has no MemTotal")
+		return 0, 0, errors.New("ask for memory: /proc/meminfo has no MemTotal")
 	}
 	return free, total, nil
 }
@@ -209,7 +213,7 @@ func (d *Device) result(op string, code C.int) error {
 	}
 	err := cudaError(d.cuda, op, code)
 	if d.probe() {
-		return asLost(op, err)
+		return asLost(err)
 	}
 	return err
 }
@@ -221,8 +225,11 @@ func (d *Device) probe() bool {
 	}
 	C.tl_cuda_last_error(d.cuda)
 	code := C.tl_cuda_sync(d.cuda, C.int(d.index), d.stream)
-	capturing := code >= 900 && code < 910 // cudaErrorStreamCapture...: refused because of a capture, which is no death
-	if code == 0 || code == cudaNotReady || code == cudaOutOfMemory || capturing {
+	if code >= 900 && code < 910 { // cudaErrorStreamCapture...: a run failed while it was captured
+		C.tl_cuda_abandon_capture(d.cuda, d.stream)
+		code = C.tl_cuda_sync(d.cuda, C.int(d.index), d.stream)
+	}
+	if code == 0 || code == cudaNotReady || code == cudaOutOfMemory {
 		return false
 	}
 	d.lost.Store(true)

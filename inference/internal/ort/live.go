@@ -82,9 +82,11 @@ func (l *life) born(k kind, free func()) {
 
 // use keeps the handle from being freed until drop; false if it is closed.
 func (l *life) use() bool {
-	if l.closed.Load() {
-		return false
-	}
+	return !l.closed.Load() && l.hold()
+}
+
+// hold is use for what is closed but still needed by another handle as well.
+func (l *life) hold() bool {
 	for {
 		n := l.users.Load()
 		if n <= 0 {
@@ -103,11 +105,9 @@ func (l *life) drop() {
 	}
 }
 
-// end takes the owner's hold away, once; false if that was done before.
-func (l *life) end() bool {
-	if !l.closed.CompareAndSwap(false, true) {
-		return false
+// end takes the owner's hold away, the first time it is called.
+func (l *life) end() {
+	if l.closed.CompareAndSwap(false, true) {
+		l.drop()
 	}
-	l.drop()
-	return true
 }

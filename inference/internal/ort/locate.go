@@ -28,8 +28,8 @@ type Search struct {
 func DefaultFolders() []string {
 	var folders []string
 	if exe, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(exe); err == nil {
-			exe = real
+		if target, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = target
 		}
 		folders = append(folders, filepath.Join(filepath.Dir(exe), "runtime"))
 	}

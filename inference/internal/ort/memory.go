@@ -16,7 +16,9 @@ type Memory struct {
 	address C.uintptr_t
 	size    int64
 	host    bool
-	owner   *Tensor // of memory that ONNX Runtime allocated for an output; nil otherwise
+	// output and its session stand for memory that ONNX Runtime allocated; nil otherwise.
+	output  *C.OrtValue
+	session *Session
 }
 
 // Malloc takes memory on the device, aligned to 256 bytes. The error wraps ErrOutOfMemory where there is none left.
@@ -59,6 +61,11 @@ func (d *Device) allocate(bytes int64, host bool) (*Memory, error) {
 
 func (m *Memory) free() {
 	d := m.device
+	if m.output != nil {
+		C.tl_value_free(d.runtime.lib.api, m.output)
+		m.session.life.drop()
+		return
+	}
 	switch {
 	case d.cuda == nil:
 		C.tl_free(m.address)
@@ -70,11 +77,9 @@ func (m *Memory) free() {
 	d.life.drop()
 }
 
-// Close frees the memory, once no tensor lies in it any more.
+// Close frees the memory, once no tensor lies in it any more: until then the tensors, and places in it, can be used.
 func (m *Memory) Close() error {
-	if m.owner == nil {
-		m.life.end()
-	}
+	m.life.end()
 	return nil
 }
 
@@ -84,8 +89,8 @@ func (m *Memory) Size() int64 { return m.size }
 // Host says whether the CPU can read it through Bytes.
 func (m *Memory) Host() bool { return m.host }
 
-// Bytes is host memory as a slice, without copying; nil for the device's memory (on the CPU device as well, so that what works there works on
-// CUDA) and for closed memory. The slice must not be used after Close.
+// Bytes is host memory as a slice, without copying; nil for the device's memory (on the CPU device as well, so that what works
+// there works on CUDA) and for closed memory. The slice must not be used after Close.
 func (m *Memory) Bytes() []byte {
 	if !m.host || m.life.closed.Load() || m.size == 0 {
 		return nil
@@ -113,7 +118,7 @@ func (p Pointer) hold(op string, n int64) (C.uintptr_t, error) {
 	if p.offset < 0 || n < 0 || p.offset > p.memory.size-n {
 		return 0, fmt.Errorf("%s: expected %d bytes from offset %d on, the memory has %d", op, n, p.offset, p.memory.size)
 	}
-	if !p.memory.life.use() {
+	if !p.memory.life.hold() {
 		return 0, closedError(op + ": memory")
 	}
 	return p.memory.address + C.uintptr_t(p.offset), nil
@@ -139,8 +144,8 @@ func (d *Device) CopyIn(dst Pointer, src []byte) error {
 	return d.result("copy in", C.tl_copy_in(d.cuda, C.int(d.index), to, unsafe.Pointer(&src[0]), C.size_t(len(src)), d.stream))
 }
 
-// CopyOut queues a copy from the device to the host. Into Memory made by HostAlloc it is asynchronous: dst holds the data after Synchronize.
-// For other slices CopyOut waits until it is done.
+// CopyOut queues a copy from the device to the host. Into Memory made by HostAlloc it is asynchronous: dst holds the data after
+// Synchronize. For other slices CopyOut waits until it is done.
 func (d *Device) CopyOut(dst []byte, src Pointer) error {
 	if err := d.begin("copy out"); err != nil {
 		return err

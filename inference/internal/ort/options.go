@@ -158,5 +158,6 @@ func (o SessionOptions) cuda(d *Device, s *onnx.SessionOptions) error {
 	return nil
 }
 
-// only reads the single pointer that onnxruntime_go's SessionOptions and CUDAProviderOptions are made of; a test holds that against the module.
+// only reads the single pointer that onnxruntime_go's SessionOptions and CUDAProviderOptions are made of; a test holds that against the
+// module.
 func only(p unsafe.Pointer) unsafe.Pointer { return *(*unsafe.Pointer)(p) }

@@ -4,11 +4,13 @@
 // It works over the very library that onnxruntime_go loads, shares its environment and uses its session and CUDA options; what that module
 // lacks (device tensors, options of a run with a binding, outputs left on the device) is called through a small C bridge.
 //
-// Who frees what: every New, Open, Malloc and HostAlloc is paired with a Close by the caller. Handles may be closed in any order; what another one
-// still needs (the session of a binding, the memory of a tensor) is kept until that one is closed as well. [Live] counts what is open.
+// Who frees what: every New, Open, Malloc and HostAlloc is paired with a Close by the caller. Handles may be closed in any order; what
+// another one still needs (the session of a binding, the memory of a tensor) is kept until that one is closed as well. [Live] counts what
+// is open.
 //
-// Threads: a Binding, a RunOptions being changed and the contents of memory belong to one goroutine at a time. Everything else may be called from
-// any. A session with CUDA graphs must do all its runs on one OS thread (runtime.LockOSThread): ONNX Runtime keeps captured graphs per thread.
+// Threads: a Binding, a RunOptions being changed and the contents of memory belong to one goroutine at a time. Everything else may be
+// called from any. A session with CUDA graphs must do all its runs on one OS thread (runtime.LockOSThread): ONNX Runtime keeps captured
+// graphs per thread.
 //
 // This package refuses to decide what to run, and it knows no model.
 package ort

@@ -53,7 +53,7 @@ func (o *RunOptions) Set(key, value string) error {
 }
 
 // SetGraph names the CUDA graph of a run: its first runs capture it, later ones replay it. NoGraph runs without; so does a session without
-// CUDAGraph.
+// CUDAGraph. While a graph is captured no other goroutine may take or free memory on the device: CUDA would break the capture off.
 func (o *RunOptions) SetGraph(id int) error { return o.Set("gpu_graph_id", strconv.Itoa(id)) }
 
 // SetAsync lets a run return when its work is queued on the device's stream; outputs are complete after Synchronize. No effect on the CPU.
@@ -65,7 +65,7 @@ func (o *RunOptions) SetAsync(on bool) error {
 	return o.Set("disable_synchronize_execution_providers", value)
 }
 
-// Terminate ends the runs that use these options, soon, with ErrTerminated; so will be every later one until Resume. It may be called from any
+// Terminate ends the runs that use these options, soon, with ErrTerminated, and every later one until Resume. It may be called from any
 // goroutine. A replayed CUDA graph cannot be stopped.
 func (o *RunOptions) Terminate() error { return o.terminate(1) }
 

@@ -60,6 +60,9 @@ type Runtime struct {
 // Open loads a library file, as Locate gives it, and sets up its environment, or joins the one that is there. A second
 // library beside a loaded one is refused. Telemetry is switched off before anything is loaded.
 func Open(file string, o Options) (*Runtime, error) {
+	if o.Log < LogOff || o.Log > LogVerbose {
+		return nil, fmt.Errorf("open ONNX Runtime: log level must be 0 to %d, is %d", LogVerbose, o.Log)
+	}
 	// The library reads this when its environment is made; afterwards is too late.
 	if err := os.Setenv("ORT_DISABLE_TELEMETRY", "1"); err != nil {
 		return nil, fmt.Errorf("switch ONNX Runtime's telemetry off: %w", err)
@@ -128,9 +131,6 @@ func (lib *library) load(path string) error {
 	if lib.path == path {
 		return nil
 	}
-	if lib.path != "" {
-		return fmt.Errorf("open %s: this process has loaded %s already, and can hold only one ONNX Runtime", path, lib.path)
-	}
 	handle, err := openLibrary(path, false)
 	if err != nil {
 		return fmt.Errorf("%w: load %s: %w", ErrNoRuntime, path, err)
@@ -148,30 +148,30 @@ func (lib *library) load(path string) error {
 	if api == nil {
 		return fmt.Errorf("%w: %s (%s) does not offer API version %d", ErrNoRuntime, path, version, int(C.ORT_API_VERSION))
 	}
+	if lib.path != "" {
+		return fmt.Errorf("open %s: this process has loaded %s already, and can hold only one ONNX Runtime", path, lib.path)
+	}
 	lib.path, lib.version, lib.api = path, version, api
 	return nil
 }
 
 // start makes the environment, through onnxruntime_go so that it is one for both. Needs lib.mu.
 func (lib *library) start(o Options) error {
-	levels := map[LogLevel]struct {
+	levels := []struct {
+		level  C.OrtLoggingLevel
 		option onnx.EnvironmentOption
-		level  C.int
 	}{
-		LogOff:      {onnx.WithLogLevelFatal(), C.ORT_LOGGING_LEVEL_FATAL},
-		LogErrors:   {onnx.WithLogLevelError(), C.ORT_LOGGING_LEVEL_ERROR},
-		LogWarnings: {onnx.WithLogLevelWarning(), C.ORT_LOGGING_LEVEL_WARNING},
-		LogInfo:     {onnx.WithLogLevelInfo(), C.ORT_LOGGING_LEVEL_INFO},
-		LogVerbose:  {onnx.WithLogLevelVerbose(), C.ORT_LOGGING_LEVEL_VERBOSE},
+		LogOff:      {C.ORT_LOGGING_LEVEL_FATAL, onnx.WithLogLevelFatal()},
+		LogErrors:   {C.ORT_LOGGING_LEVEL_ERROR, onnx.WithLogLevelError()},
+		LogWarnings: {C.ORT_LOGGING_LEVEL_WARNING, onnx.WithLogLevelWarning()},
+		LogInfo:     {C.ORT_LOGGING_LEVEL_INFO, onnx.WithLogLevelInfo()},
+		LogVerbose:  {C.ORT_LOGGING_LEVEL_VERBOSE, onnx.WithLogLevelVerbose()},
 	}
-	level, ok := levels[o.Log]
-	if !ok {
-		return fmt.Errorf("open ONNX Runtime: log level must be 0 to %d, is %d", LogVerbose, o.Log)
-	}
+	level := levels[o.Log]
 	lib.joined = onnx.IsInitialized()
 	// Ours first: the log level that the environment is made with is the one that it keeps for messages before any option is read.
 	var env *C.OrtEnv
-	if err := lib.check("start ONNX Runtime", C.tl_env(lib.api, level.level, &env)); err != nil {
+	if err := lib.check("start ONNX Runtime", C.tl_env(lib.api, C.int(level.level), &env)); err != nil {
 		return err
 	}
 	if !lib.joined {
@@ -220,6 +220,7 @@ func kindOf(message string) error {
 		{"CUDA failure 2:", ErrOutOfMemory},
 		{"out of memory", ErrOutOfMemory},
 		{"std::bad_alloc", ErrOutOfMemory},
+		{"CUBLAS_STATUS_ALLOC_FAILED", ErrOutOfMemory},
 		{"terminate flag", ErrTerminated},
 	} {
 		if strings.Contains(message, t.text) {

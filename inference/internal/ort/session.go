@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"unsafe"
 )
 
@@ -33,7 +32,8 @@ type Session struct {
 	outputs []ValueInfo
 }
 
-// NewSession loads a graph file, with the data files beside it that it names. On CUDA all nodes that the GPU can do run on the device's stream.
+// NewSession loads a graph file, with the data files beside it that it names. On CUDA all nodes that the GPU can do run on the device's
+// stream.
 func (r *Runtime) NewSession(path string, d *Device, o SessionOptions) (*Session, error) {
 	if d.runtime.lib != r.lib {
 		return nil, fmt.Errorf("load %s: the device belongs to another runtime", path)
@@ -224,13 +224,8 @@ func (s *Session) Run(b *Binding, ro *RunOptions) error {
 
 // failure finds out whether an error of ONNX Runtime means that the device is dead.
 func (d *Device) failure(err error) error {
-	if err == nil || d.cuda == nil {
-		return err
-	}
-	if e, ok := errors.AsType[*Error](err); ok && strings.Contains(e.Message, "CUDA") || strings.Contains(err.Error(), "CUBLAS") {
-		if d.probe() {
-			return asLost("run", err)
-		}
+	if err != nil && d.probe() {
+		return asLost(err)
 	}
 	return err
 }

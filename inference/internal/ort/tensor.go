@@ -19,12 +19,12 @@ type Tensor struct {
 	value *C.OrtValue
 	owned *Memory // taken for this tensor alone; nil for a view
 	lib   *library
-	// session made the value and the memory under it, as an output that it allocated itself; nil otherwise.
-	session *Session
 }
 
 // NewTensor takes device memory for a tensor, which is freed with it.
-func (d *Device) NewTensor(t Type, shape ...int64) (*Tensor, error) { return d.newTensor(false, t, shape) }
+func (d *Device) NewTensor(t Type, shape ...int64) (*Tensor, error) {
+	return d.newTensor(false, t, shape)
+}
 
 // NewHostTensor takes host memory for a tensor: what graphs want to read on the CPU (scalars), or small things to copy. See [Data].
 func (d *Device) NewHostTensor(t Type, shape ...int64) (*Tensor, error) {
@@ -103,10 +103,8 @@ func bytesOf(t Type, shape []int64) (int64, error) {
 }
 
 func (t *Tensor) free() {
-	C.tl_value_free(t.lib.api, t.value)
-	if t.session != nil { // the memory went with the value
-		t.session.life.drop()
-		return
+	if t.owned == nil || t.owned.output == nil { // an output's value goes with its memory
+		C.tl_value_free(t.lib.api, t.value)
 	}
 	t.place.release()
 	if t.owned != nil {

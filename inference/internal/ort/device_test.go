@@ -1,0 +1,278 @@
+package ort_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/ort/orttest"
+)
+
+func TestNoCUDA(t *testing.T) {
+	orttest.NoLeaks(t)
+	r := orttest.Open(t)
+	if d, err := r.NewDevice(ort.CUDA, 0); err == nil {
+		defer func() { require.NoError(t, d.Close()) }()
+		_, err = r.NewDevice(ort.CUDA, 4711)
+		require.ErrorIs(t, err, ort.ErrNoCUDA)
+		require.ErrorContains(t, err, "GPU 4711 of")
+		return
+	}
+	for _, index := range []int{0, 1, -1} {
+		_, err := r.NewDevice(ort.CUDA, index)
+		require.ErrorIs(t, err, ort.ErrNoCUDA)
+		require.ErrorContains(t, err, "no CUDA here: ")
+		if !r.HasCUDA() {
+			require.ErrorContains(t, err, "make runtime-cuda")
+		}
+	}
+}
+
+func TestHasCUDA(t *testing.T) {
+	r := orttest.Open(t)
+	_, err := os.Stat(filepath.Join(filepath.Dir(r.Path()), "libonnxruntime_providers_cuda.so"))
+	require.Equal(t, err == nil, r.HasCUDA())
+}
+
+func TestNewDeviceRefuses(t *testing.T) {
+	orttest.NoLeaks(t)
+	r := orttest.Open(t)
+	_, err := r.NewDevice(ort.CPU, 1)
+	require.ErrorContains(t, err, "index must be 0, is 1")
+	_, err = r.NewDevice(7, 0)
+	require.ErrorContains(t, err, "is kind 7")
+}
+
+func TestDevice(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			_, d := open(t, kind)
+			free, total, err := d.MemInfo()
+			require.NoError(t, err)
+			require.Positive(t, free)
+			require.Greater(t, total, free)
+			require.NotEmpty(t, d.Name())
+			require.False(t, d.Lost())
+			major, minor := d.ComputeCapability()
+			require.Equal(t, d.Kind() == ort.CUDA, major > 0)
+			t.Logf("%s %d: %s, compute capability %d.%d, %d of %d MiB free", d.Kind(), d.Index(), d.Name(), major, minor, free>>20, total>>20)
+		})
+	}
+}
+
+func TestCopies(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			_, d := open(t, kind)
+			const n = 1 << 20
+			in, err := d.HostAlloc(n)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, in.Close()) }()
+			out, err := d.HostAlloc(n)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, out.Close()) }()
+			m, err := d.Malloc(2 * n)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, m.Close()) }()
+			require.Equal(t, int64(2*n), m.Size())
+			require.True(t, in.Host())
+			require.False(t, m.Host())
+			require.Nil(t, m.Bytes(), "the device's memory is not the host's, not even on the CPU")
+
+			numbers := ort.Slice[float32](in.Bytes())
+			require.Len(t, numbers, n/4)
+			for i := range numbers {
+				numbers[i] = float32(i)
+			}
+			require.NoError(t, d.Memset(m.At(0), 0xff, 2*n))
+			require.NoError(t, d.CopyIn(m.At(0), in.Bytes()))
+			require.NoError(t, d.CopyDevice(m.At(n), m.At(0).Add(n/2), n/2))
+			require.NoError(t, d.Memset(m.At(0).Add(n/2), 0, n/2))
+			require.NoError(t, d.CopyOut(out.Bytes(), m.At(n/2)))
+			require.NoError(t, d.Synchronize())
+			got := ort.Slice[float32](out.Bytes())
+			require.Equal(t, make([]float32, n/8), got[:n/8])
+			require.Equal(t, numbers[n/8:], got[n/8:])
+
+			small := make([]int64, 3)
+			require.NoError(t, d.CopyOut(ort.Bytes(small), m.At(2*n-24)))
+			require.NoError(t, d.Synchronize())
+			require.Equal(t, []int64{-1, -1, -1}, small)
+
+			require.NoError(t, d.CopyIn(m.At(2*n), nil), "nothing to copy fits anywhere")
+			require.NoError(t, d.CopyOut(nil, m.At(0)))
+			for _, err := range []error{
+				d.CopyIn(m.At(2*n-1), make([]byte, 2)), d.CopyOut(make([]byte, 2), m.At(-1)), d.CopyDevice(m.At(0), m.At(n), n+1),
+				d.Memset(m.At(1), 0, 2*n), d.Memset(m.At(0), 0, -1), d.Memset(m.At(math.MaxInt64), 0, math.MaxInt64),
+			} {
+				require.ErrorContains(t, err, "the memory has 2097152")
+			}
+			require.ErrorContains(t, d.CopyIn(ort.Pointer{}, small2bytes()), "in no memory")
+		})
+	}
+}
+
+func small2bytes() []byte { return []byte{1, 2} }
+
+func TestMemoryThatIsClosed(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			_, d := open(t, kind)
+			m, err := d.HostAlloc(16)
+			require.NoError(t, err)
+			view, err := d.TensorAt(m.At(8), ort.Float32, 2)
+			require.NoError(t, err)
+			require.NoError(t, m.Close())
+			require.NoError(t, m.Close())
+			require.Nil(t, m.Bytes())
+			values, err := ort.Data[float32](view)
+			require.NoError(t, err, "the tensor keeps the memory")
+			values[1] = 2
+			require.NoError(t, d.CopyIn(view.Pointer(), []byte{1}))
+			require.NoError(t, view.Close())
+			require.ErrorIs(t, d.CopyIn(m.At(0), []byte{1}), ort.ErrClosed)
+			_, err = d.TensorAt(m.At(0), ort.Float32, 2)
+			require.ErrorIs(t, err, ort.ErrClosed)
+			_, err = ort.Data[float32](view)
+			require.ErrorIs(t, err, ort.ErrClosed)
+		})
+	}
+}
+
+func TestOutOfMemory(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			_, d := open(t, kind)
+			_, err := d.Malloc(1 << 60)
+			require.ErrorIs(t, err, ort.ErrOutOfMemory)
+			_, err = d.HostAlloc(1 << 60)
+			require.ErrorIs(t, err, ort.ErrOutOfMemory)
+			_, err = d.Malloc(-1)
+			require.ErrorContains(t, err, "size must be 0 or more, is -1")
+			require.False(t, d.Lost(), "being out of memory is no reason to give the device up")
+			m, err := d.Malloc(0)
+			require.NoError(t, err)
+			require.NoError(t, m.Close())
+		})
+	}
+}
+
+func TestEvents(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			_, d := open(t, kind)
+			const n = 64 << 20
+			m, err := d.Malloc(n)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, m.Close()) }()
+			from, err := d.NewEvent()
+			require.NoError(t, err)
+			to, err := d.NewEvent()
+			require.NoError(t, err)
+			require.NoError(t, from.Record())
+			require.NoError(t, d.Memset(m.At(0), 1, n))
+			require.NoError(t, to.Record())
+			require.NoError(t, to.Wait())
+			done, err := to.Done()
+			require.NoError(t, err)
+			require.True(t, done)
+			took, err := to.Since(from)
+			require.NoError(t, err)
+			require.Positive(t, took)
+			t.Logf("filling %d MiB took %v", n>>20, took)
+			require.NoError(t, from.Close())
+			require.NoError(t, to.Close())
+			require.ErrorIs(t, to.Record(), ort.ErrClosed)
+			_, err = to.Since(from)
+			require.ErrorIs(t, err, ort.ErrClosed)
+		})
+	}
+}
+
+func TestTensors(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			scalar, err := d.NewHostTensor(ort.Int32)
+			require.NoError(t, err)
+			require.Empty(t, scalar.Shape())
+			require.Equal(t, int64(1), scalar.Len())
+			n, err := ort.Data[int32](scalar)
+			require.NoError(t, err)
+			n[0] = 414
+			again, err := ort.Data[int32](scalar)
+			require.NoError(t, err)
+			require.Equal(t, []int32{414}, again)
+			_, err = ort.Data[int64](scalar)
+			require.ErrorContains(t, err, "its elements are int32, asked for int64")
+			require.NoError(t, scalar.Close())
+
+			half := tensor(t, d, ort.Float16, 2, 3)
+			require.Equal(t, int64(12), half.Size())
+			_, err = ort.Data[uint16](half)
+			require.ErrorContains(t, err, "copy it with CopyOut")
+			empty := tensor(t, d, ort.Int64, 0, 3)
+			require.Zero(t, empty.Size())
+
+			for _, tt := range []struct {
+				typ   ort.Type
+				shape []int64
+				want  string
+			}{
+				{ort.Float32, []int64{2, -1}, "a size must be 0 or more"},
+				{ort.Float32, []int64{1 << 40, 1 << 40}, "the size overflows"},
+				{8, []int64{1}, "type 8 is no element type"},
+			} {
+				_, err := d.NewTensor(tt.typ, tt.shape...)
+				require.ErrorContains(t, err, tt.want)
+			}
+			m, err := d.Malloc(16)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, m.Close()) }()
+			_, err = d.TensorAt(m.At(8), ort.Float32, 3)
+			require.ErrorContains(t, err, "expected 12 bytes from offset 8 on, the memory has 16")
+			other := orttest.CPU(t, r)
+			_, err = other.TensorAt(m.At(0), ort.Float32, 3)
+			require.ErrorContains(t, err, "on another device")
+		})
+	}
+}
+
+func TestClosingInAnyOrder(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, _ := open(t, kind)
+			before := ort.Live()
+			d, err := r.NewDevice(ort.CPU, 0)
+			require.NoError(t, err)
+			m, err := d.Malloc(16)
+			require.NoError(t, err)
+			x, err := d.TensorAt(m.At(0), ort.Float32, 1, 4)
+			require.NoError(t, err)
+			s, err := r.NewSession(write(t, affine().model()), d, ort.SessionOptions{})
+			require.NoError(t, err)
+			b, err := s.NewBinding()
+			require.NoError(t, err)
+			require.NoError(t, b.BindInput("x", x))
+			require.NoError(t, b.BindOutputToDevice("y"))
+			require.NoError(t, s.Run(b, nil))
+			outputs, err := b.OutputValues()
+			require.NoError(t, err)
+			for _, c := range []interface{ Close() error }{d, m, x, s, b} {
+				require.NoError(t, c.Close())
+			}
+			require.NotEqual(t, before, ort.Live(), "the output still needs the session")
+			require.NoError(t, outputs[0].Close())
+			require.Equal(t, before, ort.Live())
+			_, err = d.Malloc(1)
+			require.ErrorIs(t, err, ort.ErrClosed)
+			require.ErrorIs(t, d.Synchronize(), ort.ErrClosed)
+			_, err = s.NewBinding()
+			require.ErrorIs(t, err, ort.ErrClosed)
+		})
+	}
+}

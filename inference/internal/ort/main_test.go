@@ -1,0 +1,109 @@
+package ort_test
+
+import (
+	"flag"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/ort/orttest"
+)
+
+var needCUDA = flag.Bool("cuda", false, "fail, instead of leaving out, where there is no CUDA device")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// devices are what the tests run on: the CPU, and CUDA where there is a GPU or must be one.
+func devices(t *testing.T) []ort.DeviceKind {
+	t.Helper()
+	orttest.NoLeaks(t)
+	r := orttest.Open(t)
+	d, err := r.NewDevice(ort.CUDA, 0)
+	if err != nil && !*needCUDA {
+		require.ErrorIs(t, err, ort.ErrNoCUDA)
+		return []ort.DeviceKind{ort.CPU}
+	}
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+	return []ort.DeviceKind{ort.CPU, ort.CUDA}
+}
+
+// open opens a device for as long as the test runs, and shows that the test leaves nothing open.
+func open(t *testing.T, k ort.DeviceKind) (*ort.Runtime, *ort.Device) {
+	t.Helper()
+	orttest.NoLeaks(t)
+	r := orttest.Open(t)
+	d, err := r.NewDevice(k, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return r, d
+}
+
+// gpu opens the first GPU for as long as the test runs. Without one the test is skipped, or fails if -cuda is given.
+func gpu(tb testing.TB, r *ort.Runtime) *ort.Device {
+	tb.Helper()
+	d, err := r.NewDevice(ort.CUDA, 0)
+	if err != nil && !*needCUDA {
+		require.ErrorIs(tb, err, ort.ErrNoCUDA)
+		tb.Skip(err)
+	}
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, d.Close()) })
+	return d
+}
+
+func session(tb testing.TB, r *ort.Runtime, d *ort.Device, g graph, o ort.SessionOptions) *ort.Session {
+	tb.Helper()
+	s, err := r.NewSession(write(tb, g.model()), d, o)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
+	return s
+}
+
+func binding(tb testing.TB, s *ort.Session) *ort.Binding {
+	tb.Helper()
+	b, err := s.NewBinding()
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, b.Close()) })
+	return b
+}
+
+func tensor(tb testing.TB, d *ort.Device, t ort.Type, shape ...int64) *ort.Tensor {
+	tb.Helper()
+	v, err := d.NewTensor(t, shape...)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, v.Close()) })
+	return v
+}
+
+func runOptions(tb testing.TB, r *ort.Runtime) *ort.RunOptions {
+	tb.Helper()
+	o, err := r.NewRunOptions()
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, o.Close()) })
+	return o
+}
+
+func put[T ort.Element](tb testing.TB, d *ort.Device, t *ort.Tensor, values ...T) {
+	tb.Helper()
+	require.NoError(tb, d.CopyIn(t.Pointer(), ort.Bytes(values)))
+	require.NoError(tb, d.Synchronize())
+}
+
+func get[T ort.Element](tb testing.TB, d *ort.Device, t *ort.Tensor) []T {
+	tb.Helper()
+	values := make([]T, t.Len())
+	require.NoError(tb, d.CopyOut(ort.Bytes(values), t.Pointer()))
+	require.NoError(tb, d.Synchronize())
+	return values
+}
+
+// lockThread keeps a test on one OS thread, as CUDA graphs want it.
+func lockThread(tb testing.TB) {
+	tb.Helper()
+	runtime.LockOSThread()
+	tb.Cleanup(runtime.UnlockOSThread)
+}

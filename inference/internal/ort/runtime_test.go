@@ -1,0 +1,202 @@
+package ort_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	onnx "github.com/yalue/onnxruntime_go"
+
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/ort/orttest"
+)
+
+func TestLocate(t *testing.T) {
+	folder := t.TempDir()
+	library := filepath.Join(folder, "libonnxruntime.so.1.30.0")
+	require.NoError(t, os.WriteFile(library, nil, 0o600))
+	library, err := filepath.EvalSymlinks(library)
+	require.NoError(t, err)
+	link := filepath.Join(t.TempDir(), "libonnxruntime.so")
+	require.NoError(t, os.Symlink(library, link))
+
+	for name, s := range map[string]ort.Search{
+		"a file":                   {Library: library},
+		"a link":                   {Library: link},
+		"a folder":                 {Library: folder},
+		"the explicit one is used": {Library: folder, Folders: []string{"/nowhere"}},
+		"a list of folders":        {Folders: []string{"/nowhere", "", folder}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ort.Locate(s)
+			require.NoError(t, err)
+			require.Equal(t, library, got)
+		})
+	}
+	for name, s := range map[string]ort.Search{
+		"no such file":          {Library: "/nowhere/libonnxruntime.so"},
+		"a folder without it":   {Library: t.TempDir()},
+		"no folder that has it": {Folders: []string{t.TempDir(), "/nowhere"}},
+		"no folders":            {Folders: []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ort.Locate(s)
+			require.ErrorIs(t, err, ort.ErrNoRuntime)
+			require.ErrorContains(t, err, "make runtime")
+			require.ErrorContains(t, err, "make runtime-cuda")
+		})
+	}
+}
+
+func TestLocateFindsBesideTheProgramAndInTheWorkingFolder(t *testing.T) {
+	folders := ort.DefaultFolders()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(filepath.Dir(exe), "runtime"), folders[0])
+	require.Contains(t, folders, "runtime")
+	require.Contains(t, folders, filepath.Join("bin", "runtime"))
+
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.MkdirAll(filepath.Join("bin", "runtime"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join("bin", "runtime", ort.LibraryName), nil, 0o600))
+	path, err := ort.Locate(ort.Search{})
+	require.NoError(t, err)
+	require.True(t, filepath.IsAbs(path))
+	require.Equal(t, filepath.Join("bin", "runtime", ort.LibraryName), path[len(path)-len("bin/runtime/libonnxruntime.so"):])
+}
+
+func TestOpen(t *testing.T) {
+	orttest.NoLeaks(t)
+	r := orttest.Open(t)
+	require.Regexp(t, `^1\.[3-9]\d\.`, r.Version())
+	require.FileExists(t, r.Path())
+	telemetry, _ := os.LookupEnv("ORT_DISABLE_TELEMETRY")
+	require.Equal(t, "1", telemetry)
+
+	again, err := ort.Open(r.Path(), ort.Options{})
+	require.NoError(t, err)
+	require.Equal(t, int64(2), ort.Live().Runtimes)
+	require.NoError(t, again.Close())
+	require.NoError(t, again.Close(), "closing twice is harmless")
+	require.Equal(t, int64(1), ort.Live().Runtimes)
+	_, err = again.NewDevice(ort.CPU, 0)
+	require.ErrorIs(t, err, ort.ErrClosed)
+	_, err = again.NewRunOptions()
+	require.ErrorIs(t, err, ort.ErrClosed)
+	_, err = again.NewPrepacked()
+	require.ErrorIs(t, err, ort.ErrClosed)
+
+	for _, level := range []ort.LogLevel{-1, 5} {
+		_, err = ort.Open(r.Path(), ort.Options{Log: level})
+		require.ErrorContains(t, err, "log level must be 0 to 4")
+	}
+}
+
+func TestOpenAgainAfterTheLastClose(t *testing.T) {
+	orttest.NoLeaks(t)
+	library := orttest.Library(t)
+	for range 3 {
+		r, err := ort.Open(library, ort.Options{Log: ort.LogErrors})
+		require.NoError(t, err)
+		require.True(t, onnx.IsInitialized(), "onnxruntime_go shares the environment")
+		require.Equal(t, r.Version(), onnx.GetVersion())
+		d, err := r.NewDevice(ort.CPU, 0)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		require.NoError(t, d.Close())
+		require.False(t, onnx.IsInitialized())
+	}
+}
+
+func TestOpenWhatIsNoRuntime(t *testing.T) {
+	orttest.NoLeaks(t)
+	_, err := ort.Open("/nowhere/libonnxruntime.so", ort.Options{})
+	require.ErrorIs(t, err, ort.ErrNoRuntime)
+	require.ErrorContains(t, err, "make runtime")
+
+	text := filepath.Join(t.TempDir(), "libonnxruntime.so")
+	require.NoError(t, os.WriteFile(text, []byte("not a library"), 0o600))
+	_, err = ort.Open(text, ort.Options{})
+	require.ErrorIs(t, err, ort.ErrNoRuntime)
+	require.ErrorContains(t, err, text)
+
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler to build libraries of other kinds with")
+	}
+	other := compile(t, "int something(void) { return 1; }")
+	_, err = ort.Open(other, ort.Options{})
+	require.ErrorIs(t, err, ort.ErrNoRuntime)
+	require.ErrorContains(t, err, "has no OrtGetApiBase")
+
+	old := compile(t, `static const char *version(void) { return "1.17.3"; }
+static const void *api(unsigned n) { (void)n; return 0; }
+static const struct { const void *(*api)(unsigned); const char *(*version)(void); } base = {api, version};
+const void *OrtGetApiBase(void) { return &base; }`)
+	_, err = ort.Open(old, ort.Options{})
+	require.ErrorIs(t, err, ort.ErrNoRuntime)
+	require.ErrorContains(t, err, "expected version 1.30 or newer")
+	require.ErrorContains(t, err, "1.17.3")
+
+	r := orttest.Open(t)
+	folder := t.TempDir()
+	require.NoError(t, os.CopyFS(folder, os.DirFS(filepath.Dir(r.Path()))))
+	_, err = ort.Open(filepath.Join(folder, filepath.Base(r.Path())), ort.Options{})
+	require.ErrorContains(t, err, "can hold only one")
+	require.ErrorContains(t, err, r.Path())
+}
+
+func compile(t *testing.T, source string) string {
+	t.Helper()
+	folder := t.TempDir()
+	c, library := filepath.Join(folder, "a.c"), filepath.Join(folder, "liba.so")
+	require.NoError(t, os.WriteFile(c, []byte(source), 0o600))
+	out, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-o", library, c).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return library
+}
+
+// The raw pointers of onnxruntime_go's options are read through their only field.
+func TestOptionsOfTheModuleAreOnePointer(t *testing.T) {
+	for _, typ := range []reflect.Type{reflect.TypeFor[onnx.SessionOptions](), reflect.TypeFor[onnx.CUDAProviderOptions]()} {
+		require.Equal(t, 1, typ.NumField(), typ)
+		require.Equal(t, reflect.Pointer, typ.Field(0).Type.Kind(), typ)
+		require.Equal(t, unsafe.Sizeof(uintptr(0)), typ.Size(), typ)
+	}
+}
+
+func TestTogetherWithTheModule(t *testing.T) {
+	orttest.NoLeaks(t)
+	library := orttest.Library(t)
+	path := write(t, affine().model())
+	run := func() {
+		in, err := onnx.NewTensor(onnx.NewShape(1, 4), []float32{1, 2, 3, 4})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, in.Destroy()) }()
+		out, err := onnx.NewEmptyTensor[float32](onnx.NewShape(1, 4))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, out.Destroy()) }()
+		s, err := onnx.NewAdvancedSession(path, []string{"x"}, []string{"y"}, []onnx.Value{in}, []onnx.Value{out}, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, s.Destroy()) }()
+		require.NoError(t, s.Run())
+		require.Equal(t, []float32{3, 5, 7, 9}, out.GetData())
+	}
+	r, err := ort.Open(library, ort.Options{})
+	require.NoError(t, err)
+	run()
+	require.NoError(t, r.Close())
+
+	// The module first: closing ours leaves its environment alone.
+	onnx.SetSharedLibraryPath(library)
+	require.NoError(t, onnx.InitializeEnvironment())
+	r, err = ort.Open(library, ort.Options{})
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	require.True(t, onnx.IsInitialized())
+	run()
+	require.NoError(t, onnx.DestroyEnvironment())
+}

@@ -1,0 +1,539 @@
+package ort_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/ort/orttest"
+)
+
+func TestSessionDescribesItself(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			s := session(t, r, d, affine(), ort.SessionOptions{Threads: 1, Entries: map[string]string{"session.set_denormal_as_zero": "1"}})
+			require.Equal(t, []ort.ValueInfo{{Name: "x", Type: ort.Float32, Shape: []int64{-1, 4}, Names: []string{"N", ""}}}, s.Inputs())
+			require.Equal(t, []ort.ValueInfo{{Name: "y", Type: ort.Float32, Shape: []int64{-1, 4}, Names: []string{"N", ""}}}, s.Outputs())
+			require.Same(t, d, s.Device())
+			g := session(t, r, d, attention(map[ort.DeviceKind]ort.Type{ort.CPU: ort.Float32, ort.CUDA: ort.Float16}[d.Kind()]), ort.SessionOptions{})
+			require.Equal(t, ort.ValueInfo{Name: "total", Type: ort.Int32, Shape: []int64{}}, g.Inputs()[4])
+		})
+	}
+}
+
+func TestNewSessionRefuses(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			good := affine().model()
+			noKernel := affine()
+			noKernel.nodes = append(noKernel.nodes, node("", "NoSuchOperator", []string{"x"}, []string{"z"}))
+			noKernel.outputs = append(noKernel.outputs, value("z", int(ort.Float32), "N", 4))
+			strings := graph{
+				nodes:   []message{node("", "Identity", []string{"x"}, []string{"y"})},
+				inputs:  []message{value("x", 8, "N")},
+				outputs: []message{value("y", 8, "N")},
+			}
+			for name, tt := range map[string]struct {
+				model   []byte
+				options ort.SessionOptions
+				want    string
+			}{
+				"no protobuf":           {model: []byte("certainly not a model"), want: "ONNX Runtime error"},
+				"cut off":               {model: good[:len(good)/2], want: "ONNX Runtime error"},
+				"empty":                 {model: nil, want: "ONNX Runtime error"},
+				"an unknown operator":   {model: noKernel.model(), want: "NoSuchOperator"},
+				"strings":               {model: strings.model(), want: "describe x: its elements are of ONNX type 8"},
+				"negative threads":      {model: good, options: ort.SessionOptions{Threads: -1}, want: "must be 0 or more"},
+				"an unknown level":      {model: good, options: ort.SessionOptions{Optimization: 9}, want: "Optimization must be 0 to 3, is 9"},
+				"an entry with no name": {model: good, options: ort.SessionOptions{Entries: map[string]string{"": "1"}}, want: "session option"},
+			} {
+				t.Run(name, func(t *testing.T) {
+					path := write(t, tt.model)
+					before := ort.Live()
+					_, err := r.NewSession(path, d, tt.options)
+					require.ErrorContains(t, err, tt.want)
+					require.ErrorContains(t, err, path)
+					require.Equal(t, before, ort.Live())
+				})
+			}
+			_, err := r.NewSession("/nowhere/decoder.onnx", d, ort.SessionOptions{})
+			require.ErrorIs(t, err, os.ErrNotExist)
+			require.ErrorContains(t, err, "/nowhere/decoder.onnx")
+			p, err := r.NewPrepacked()
+			require.NoError(t, err)
+			require.NoError(t, p.Close())
+			_, err = r.NewSession(write(t, good), d, ort.SessionOptions{Prepacked: p})
+			require.ErrorIs(t, err, ort.ErrClosed)
+		})
+	}
+}
+
+func TestRun(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			s := session(t, r, d, affine(), ort.SessionOptions{})
+			b := binding(t, s)
+			x, y := tensor(t, d, ort.Float32, 2, 4), tensor(t, d, ort.Float32, 2, 4)
+			require.NoError(t, b.BindInput("x", x))
+			require.NoError(t, b.BindOutput("y", y))
+			o := runOptions(t, r)
+			require.NoError(t, o.SetGraph(ort.NoGraph))
+			for i := range 3 {
+				f := float32(i)
+				put(t, d, x, f, 1, 2, 3, 4, 5, 6, -7)
+				require.NoError(t, s.Run(b, o))
+				require.Equal(t, []float32{2*f + 1, 3, 5, 7, 9, 11, 13, -13}, get[float32](t, d, y))
+			}
+			require.NoError(t, o.SetAsync(true))
+			put(t, d, x, 1, 1, 1, 1, 1, 1, 1, float32(1))
+			require.NoError(t, s.Run(b, o))
+			require.Equal(t, []float32{3, 3, 3, 3, 3, 3, 3, 3}, get[float32](t, d, y), "the copy waits behind the run, on the same stream")
+			require.NoError(t, s.Run(b, nil), "options are not needed")
+		})
+	}
+}
+
+func TestViewsOfOneBuffer(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			s := session(t, r, d, affine(), ort.SessionOptions{})
+			b := binding(t, s)
+			const row = 4 * 4
+			m, err := d.Malloc(6 * row)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, m.Close()) }()
+			all := []float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
+			require.NoError(t, d.CopyIn(m.At(0), ort.Bytes(all)))
+			for i := range int64(3) { // row i to row 5-i
+				x, err := d.TensorAt(m.At(i*row), ort.Float32, 1, 4)
+				require.NoError(t, err)
+				y, err := d.TensorAt(m.At(0).Add((5-i)*row), ort.Float32, 1, 4)
+				require.NoError(t, err)
+				require.NoError(t, b.BindInput("x", x))
+				require.NoError(t, b.BindOutput("y", y))
+				require.NoError(t, x.Close(), "what is bound is kept")
+				require.NoError(t, y.Close())
+				require.NoError(t, s.Run(b, nil))
+			}
+			require.NoError(t, d.CopyOut(ort.Bytes(all), m.At(0)))
+			require.NoError(t, d.Synchronize())
+			require.Equal(t, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 19, 21, 23, 9, 11, 13, 15, 1, 3, 5, 7}, all)
+			require.Equal(t, int64(2), ort.Live().Tensors, "rebinding lets the earlier ones go")
+			require.NoError(t, b.ClearInputs())
+			require.NoError(t, b.ClearOutputs())
+			require.Zero(t, ort.Live().Tensors)
+			require.Error(t, s.Run(b, nil), "nothing is bound")
+		})
+	}
+}
+
+func TestOutputsThatAreAllocated(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			s := session(t, r, d, affine(), ort.SessionOptions{})
+			b := binding(t, s)
+			for _, rows := range []int64{1, 3} {
+				x := tensor(t, d, ort.Float32, rows, 4)
+				put(t, d, x, make([]float32, 4*rows)...)
+				require.NoError(t, b.BindInput("x", x))
+				for name, bind := range map[string]func(string) error{"device": b.BindOutputToDevice, "host": b.BindOutputToHost} {
+					require.NoError(t, bind("y"))
+					require.NoError(t, s.Run(b, nil))
+					values, err := b.OutputValues()
+					require.NoError(t, err)
+					require.Len(t, values, 1)
+					y := values[0]
+					require.Equal(t, ort.Float32, y.Type())
+					require.Equal(t, []int64{rows, 4}, y.Shape())
+					require.Equal(t, name == "host" || d.Kind() == ort.CPU, y.Host())
+					if y.Host() {
+						got, err := ort.Data[float32](y)
+						require.NoError(t, err)
+						require.Equal(t, float32(1), got[4*rows-1])
+					} else {
+						require.Equal(t, float32(1), get[float32](t, d, y)[4*rows-1])
+					}
+					place := y.Pointer()
+					view, err := d.TensorAt(place, ort.Float32, 4)
+					require.NoError(t, err)
+					require.NoError(t, y.Close())
+					require.NoError(t, y.Close())
+					require.NoError(t, d.CopyOut(make([]byte, 16), view.Pointer()), "a view keeps the output")
+					require.NoError(t, view.Close())
+					require.ErrorIs(t, d.CopyOut(make([]byte, 16), place), ort.ErrClosed)
+				}
+			}
+			bound := tensor(t, d, ort.Float32, 3, 4)
+			require.NoError(t, b.BindOutput("y", bound))
+			require.NoError(t, s.Run(b, nil))
+			values, err := b.OutputValues()
+			require.NoError(t, err)
+			require.Equal(t, bound.Pointer(), values[0].Pointer())
+			require.NoError(t, values[0].Close())
+			require.ErrorContains(t, b.BindOutputToDevice("z"), "no such output")
+		})
+	}
+}
+
+func TestBindRefuses(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			s := session(t, r, d, affine(), ort.SessionOptions{})
+			b := binding(t, s)
+			x := tensor(t, d, ort.Float32, 2, 4)
+			require.ErrorContains(t, b.BindInput("y", x), `there is no such input, expected one of ["x"]`)
+			require.ErrorContains(t, b.BindOutput("x", x), `there is no such output, expected one of ["y"]`)
+			require.ErrorContains(t, b.BindInput("x", nil), "the tensor is nil")
+			require.ErrorContains(t, b.BindInput("x", tensor(t, d, ort.Int32, 2, 4)), "expected float32, the tensor is int32")
+			for _, shape := range [][]int64{{2, 5}, {4}, {1, 2, 4}, {}} {
+				require.ErrorContains(t, b.BindInput("x", tensor(t, d, ort.Float32, shape...)), "expected shape [-1 4] (-1 is free)")
+			}
+			closed, err := d.NewTensor(ort.Float32, 2, 4)
+			require.NoError(t, err)
+			require.NoError(t, closed.Close())
+			require.ErrorIs(t, b.BindInput("x", closed), ort.ErrClosed)
+
+			require.NoError(t, b.BindInput("x", x))
+			require.NoError(t, b.BindOutput("y", tensor(t, d, ort.Float32, 3, 4)))
+			err = s.Run(b, nil)
+			var e *ort.Error
+			require.ErrorAs(t, err, &e, "2 rows go in, 3 are expected to come out")
+			require.ErrorContains(t, err, "run ")
+			require.False(t, d.Lost())
+			require.NoError(t, b.BindOutput("y", tensor(t, d, ort.Float32, 2, 4)))
+			require.NoError(t, s.Run(b, nil), "an error is no end")
+		})
+	}
+}
+
+func TestHandlesThatAreClosed(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			path := write(t, affine().model())
+			s, err := r.NewSession(path, d, ort.SessionOptions{})
+			require.NoError(t, err)
+			b, err := s.NewBinding()
+			require.NoError(t, err)
+			x, y := tensor(t, d, ort.Float32, 1, 4), tensor(t, d, ort.Float32, 1, 4)
+			require.NoError(t, b.BindInput("x", x))
+			require.NoError(t, b.BindOutput("y", y))
+			o, err := r.NewRunOptions()
+			require.NoError(t, err)
+			require.NoError(t, o.Close())
+			require.ErrorIs(t, s.Run(b, o), ort.ErrClosed)
+			require.ErrorIs(t, o.Set("a", "b"), ort.ErrClosed)
+			require.ErrorIs(t, o.Terminate(), ort.ErrClosed)
+
+			other := session(t, r, d, affine(), ort.SessionOptions{})
+			require.ErrorContains(t, other.Run(b, nil), "belongs to another session")
+			require.ErrorContains(t, other.Run(nil, nil), "belongs to another session")
+
+			require.NoError(t, s.Close())
+			require.ErrorIs(t, s.Run(b, nil), ort.ErrClosed)
+			require.NoError(t, b.Close())
+			require.ErrorIs(t, b.BindInput("x", x), ort.ErrClosed)
+			require.ErrorIs(t, b.BindOutputToDevice("y"), ort.ErrClosed)
+			require.ErrorIs(t, b.ClearInputs(), ort.ErrClosed)
+			_, err = b.OutputValues()
+			require.ErrorIs(t, err, ort.ErrClosed)
+		})
+	}
+}
+
+func TestTerminate(t *testing.T) {
+	orttest.NoLeaks(t)
+	r := orttest.Open(t)
+	d := orttest.CPU(t, r)
+	const size = 256
+	s := session(t, r, d, chain(size, 600), ort.SessionOptions{Threads: 1})
+	b := binding(t, s)
+	require.NoError(t, b.BindInput("x", tensor(t, d, ort.Float32, size, size)))
+	require.NoError(t, b.BindOutputToDevice("y"))
+	o := runOptions(t, r)
+	done := make(chan error, 1)
+	timer := time.AfterFunc(10*time.Millisecond, func() { done <- o.Terminate() })
+	defer timer.Stop()
+	err := s.Run(b, o)
+	require.NoError(t, <-done)
+	require.ErrorIs(t, err, ort.ErrTerminated)
+	require.ErrorIs(t, s.Run(b, o), ort.ErrTerminated, "until it is taken back")
+	require.NoError(t, o.Resume())
+	require.NoError(t, s.Run(b, o))
+}
+
+func TestSharedWeights(t *testing.T) {
+	orttest.NoLeaks(t)
+	r := orttest.Open(t)
+	d := orttest.CPU(t, r)
+	p, err := r.NewPrepacked()
+	require.NoError(t, err)
+	o := ort.SessionOptions{Prepacked: p, NoArena: true, NoMemoryPattern: true, Optimization: ort.OptimizeBasic}
+	for range 2 {
+		s := session(t, r, d, affine(), o)
+		b := binding(t, s)
+		x, y := tensor(t, d, ort.Float32, 1, 4), tensor(t, d, ort.Float32, 1, 4)
+		put(t, d, x, 1, 2, 3, float32(4))
+		require.NoError(t, b.BindInput("x", x))
+		require.NoError(t, b.BindOutput("y", y))
+		require.NoError(t, s.Run(b, nil))
+		require.Equal(t, []float32{3, 5, 7, 9}, get[float32](t, d, y))
+	}
+	require.NoError(t, p.Close())
+	require.Equal(t, int64(1), ort.Live().Prepacked, "the sessions keep it")
+}
+
+// Each goroutine has a binding of its own on a session that all share; one more opens and closes all the while.
+func TestManyAtOnce(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			s := session(t, r, d, affine(), ort.SessionOptions{Threads: 1})
+			var wg sync.WaitGroup
+			for i := range 4 {
+				wg.Go(func() {
+					b, err := s.NewBinding()
+					if !noError(t, err) {
+						return
+					}
+					defer func() { noError(t, b.Close()) }()
+					x, err := d.NewTensor(ort.Float32, 1, 4)
+					noError(t, err)
+					defer func() { noError(t, x.Close()) }()
+					y, err := d.NewTensor(ort.Float32, 1, 4)
+					noError(t, err)
+					defer func() { noError(t, y.Close()) }()
+					noError(t, b.BindInput("x", x))
+					noError(t, b.BindOutput("y", y))
+					in, out := make([]float32, 4), make([]float32, 4)
+					for k := range 200 {
+						in[0] = float32(i*1000 + k)
+						noError(t, d.CopyIn(x.Pointer(), ort.Bytes(in)))
+						noError(t, s.Run(b, nil))
+						noError(t, d.CopyOut(ort.Bytes(out), y.Pointer()))
+						noError(t, d.Synchronize())
+						if out[0] != 2*in[0]+1 {
+							t.Errorf("expected %v, got %v", 2*in[0]+1, out[0])
+							return
+						}
+					}
+				})
+			}
+			wg.Go(func() {
+				for range 20 {
+					other, err := ort.Open(r.Path(), ort.Options{})
+					if !noError(t, err) {
+						return
+					}
+					noError(t, other.Close())
+				}
+			})
+			wg.Wait()
+		})
+	}
+}
+
+func noError(t *testing.T, err error) bool {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+	return err == nil
+}
+
+// numbers hides whether a device computes in float32 or float16.
+type numbers struct {
+	d *ort.Device
+	t ort.Type
+	// near is how far a result may be off: float32 sums differently, float16 has 11 bits.
+	near float64
+}
+
+func numbersOf(d *ort.Device) numbers {
+	if d.Kind() == ort.CUDA {
+		return numbers{d, ort.Float16, 4e-3}
+	}
+	return numbers{d, ort.Float32, 1e-5}
+}
+
+func (n numbers) put(tb testing.TB, to *ort.Tensor, values []float32) {
+	tb.Helper()
+	if n.t == ort.Float32 {
+		put(tb, n.d, to, values...)
+		return
+	}
+	halves := make([]uint16, len(values))
+	for i, v := range values {
+		halves[i] = toHalf(v)
+	}
+	put(tb, n.d, to, halves...)
+}
+
+func (n numbers) get(tb testing.TB, from *ort.Tensor) []float32 {
+	tb.Helper()
+	if n.t == ort.Float32 {
+		return get[float32](tb, n.d, from)
+	}
+	halves := get[uint16](tb, n.d, from)
+	values := make([]float32, len(halves))
+	for i, h := range halves {
+		values[i] = fromHalf(h)
+	}
+	return values
+}
+
+// attend is causal grouped attention over packed rows, in float64: the answer for the last row.
+func attend(rows [][]float32) []float64 {
+	out := make([]float64, queryWidth)
+	last := rows[len(rows)-1]
+	for h := range queryHeads {
+		q := last[h*headDim : (h+1)*headDim]
+		kv := h / (queryHeads / kvHeads)
+		weights := make([]float64, len(rows))
+		var sum float64
+		for i, row := range rows {
+			var dot float64
+			for j, k := range row[queryWidth+kv*headDim:][:headDim] {
+				dot += float64(q[j]) * float64(k)
+			}
+			weights[i] = math.Exp(dot * 0.125)
+			sum += weights[i]
+		}
+		for i, row := range rows {
+			for j, v := range row[queryWidth+kvHeads*headDim+kv*headDim:][:headDim] {
+				out[h*headDim+j] += weights[i] / sum * float64(v)
+			}
+		}
+	}
+	return out
+}
+
+// TestSlots keeps the keys and values of several rooms in one buffer, as the engine does: each room's prompt goes in through views of its own row,
+// in two pieces, then all rows decode in one run, and past and present are the same memory. On CUDA the decoding runs are a captured graph with
+// fixed addresses, and another room begins between two replays.
+func TestSlots(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, d := open(t, kind)
+			lockThread(t)
+			n := numbersOf(d)
+			const slots, room = 4, 32
+			s := session(t, r, d, attention(n.t), ort.SessionOptions{CUDAGraph: true})
+			rowBytes := int64(kvHeads * room * headDim * n.t.Size())
+			var caches [2]*ort.Memory
+			for i := range caches {
+				m, err := d.Malloc(slots * rowBytes)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, m.Close()) }()
+				require.NoError(t, d.Memset(m.At(0), 0, slots*rowBytes))
+				caches[i] = m
+			}
+			noGraph, withGraph := runOptions(t, r), runOptions(t, r)
+			require.NoError(t, noGraph.SetGraph(ort.NoGraph))
+			require.NoError(t, withGraph.SetGraph(1))
+
+			random := rand.New(rand.NewPCG(1, 2))
+			make1 := func() []float32 {
+				row := make([]float32, packedWidth)
+				for i := range row {
+					row[i] = fromHalf(toHalf(float32(random.NormFloat64())))
+				}
+				return row
+			}
+			rows := make([][][]float32, slots)
+			bind := func(b *ort.Binding, in, out *ort.Tensor, lengths, total *ort.Tensor, row, count int64) {
+				require.NoError(t, b.BindInput("qkv", in))
+				require.NoError(t, b.BindOutput("out", out))
+				require.NoError(t, b.BindInput("seqlens_k", lengths))
+				require.NoError(t, b.BindInput("total", total))
+				for i, name := range []string{"key", "value"} {
+					view, err := d.TensorAt(caches[i].At(row*rowBytes), n.t, count, kvHeads, room, headDim)
+					require.NoError(t, err)
+					require.NoError(t, b.BindInput("past."+name, view))
+					require.NoError(t, b.BindOutput("present."+name, view))
+					require.NoError(t, view.Close())
+				}
+			}
+			check := func(slot int, got []float32) {
+				t.Helper()
+				for i, want := range attend(rows[slot]) {
+					require.InDelta(t, want, float64(got[i]), n.near, "slot %d of length %d, element %d", slot, len(rows[slot]), i)
+				}
+			}
+			prefill := func(slot, count int) {
+				t.Helper()
+				flat := make([]float32, 0, count*packedWidth)
+				for range count {
+					row := make1()
+					rows[slot] = append(rows[slot], row)
+					flat = append(flat, row...)
+				}
+				in, out := tensor(t, d, n.t, 1, int64(count), packedWidth), tensor(t, d, n.t, 1, int64(count), queryWidth)
+				lengths := tensor(t, d, ort.Int32, 1)
+				total, err := d.NewHostTensor(ort.Int32)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, total.Close()) }()
+				value, err := ort.Data[int32](total)
+				require.NoError(t, err)
+				value[0] = int32(len(rows[slot]))
+				n.put(t, in, flat)
+				put(t, d, lengths, int32(len(rows[slot])-1))
+				b := binding(t, s)
+				bind(b, in, out, lengths, total, int64(slot), 1)
+				require.NoError(t, s.Run(b, noGraph))
+				check(slot, n.get(t, out)[(count-1)*queryWidth:])
+			}
+			prefill(2, 5)
+			prefill(0, 3)
+			prefill(0, 4) // its second piece
+			prefill(3, 1)
+
+			in, out := tensor(t, d, n.t, slots, 1, packedWidth), tensor(t, d, n.t, slots, 1, queryWidth)
+			lengths := tensor(t, d, ort.Int32, slots)
+			total, err := d.NewHostTensor(ort.Int32)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, total.Close()) }()
+			value, err := ort.Data[int32](total)
+			require.NoError(t, err)
+			value[0] = room
+			b := binding(t, s)
+			bind(b, in, out, lengths, total, 0, slots)
+			for step := range 8 {
+				active := []int{0, 2, 3}
+				if step == 4 {
+					prefill(1, 6)
+				}
+				if step >= 4 {
+					active = []int{0, 1, 2, 3}
+				}
+				flat, seqlens := make([]float32, slots*packedWidth), make([]int32, slots)
+				for _, slot := range active {
+					row := make1()
+					rows[slot] = append(rows[slot], row)
+					copy(flat[slot*packedWidth:], row)
+					seqlens[slot] = int32(len(rows[slot]) - 1)
+				}
+				n.put(t, in, flat)
+				put(t, d, lengths, seqlens...)
+				require.NoError(t, d.Memset(out.Pointer(), 0xff, out.Size()))
+				require.NoError(t, s.Run(b, withGraph))
+				got := n.get(t, out)
+				for _, slot := range active {
+					check(slot, got[slot*queryWidth:][:queryWidth])
+				}
+			}
+		})
+	}
+}
