@@ -1,0 +1,249 @@
+package hub
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // what git names objects by
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// A file under way is two files beside its final name: the content so far,
+// with holes, and what of it is there.
+const (
+	partSuffix  = ".part"
+	stateSuffix = ".part.json"
+)
+
+// part is a file under way.
+type part struct {
+	file  File
+	path  string // the final name
+	chunk int64
+
+	mu    sync.Mutex
+	out   *os.File
+	have  []int64 // bytes from the start of each chunk
+	total int64   // of have
+	whole bool    // the server sends nothing but the whole file
+
+	saving sync.Mutex
+}
+
+// state is what is kept between runs.
+type state struct {
+	Hash  string  `json:"hash"`
+	Size  int64   `json:"size"`
+	Chunk int64   `json:"chunk"`
+	Have  []int64 `json:"have"`
+}
+
+// loadPart finds out what is there of a file. Nothing is written yet; a state
+// that does not fit is forgotten.
+func loadPart(f File, dir string, chunk int64) *part {
+	p := &part{file: f, path: filepath.Join(dir, filepath.FromSlash(f.Path)), chunk: chunk}
+	p.forget()
+	content, err := os.ReadFile(p.path + stateSuffix)
+	if err != nil {
+		return p
+	}
+	var s state
+	if json.Unmarshal(content, &s) != nil || s.Hash != f.SHA256+f.Blob || s.Size != f.Size || s.Chunk < 1 ||
+		int64(len(s.Have)) != chunks(f.Size, s.Chunk) {
+		return p
+	}
+	info, err := os.Lstat(p.path + partSuffix)
+	if err != nil || !info.Mode().IsRegular() {
+		return p
+	}
+	was := part{file: f, chunk: s.Chunk}
+	var total int64
+	for i, n := range s.Have {
+		from, to := was.bounds(i)
+		if n < 0 || n > to-from || n > 0 && from+n > info.Size() {
+			return p
+		}
+		total += n
+	}
+	p.chunk, p.have, p.total = s.Chunk, s.Have, total
+	return p
+}
+
+func (p *part) forget() {
+	p.have, p.total = make([]int64, chunks(p.file.Size, p.chunk)), 0
+}
+
+func chunks(size, chunk int64) int64 { return (size + chunk - 1) / chunk }
+
+// bounds of a chunk.
+func (p *part) bounds(i int) (from, to int64) {
+	from = int64(i) * p.chunk
+	return from, min(from+p.chunk, p.file.Size)
+}
+
+// missing returns what is missing of a chunk.
+func (p *part) missing(i int) (from, to int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	from, to = p.bounds(i)
+	return from + p.have[i], to
+}
+
+// next is the first chunk that is not complete, or -1.
+func (p *part) next() int {
+	for i := range p.have {
+		if from, to := p.missing(i); from < to {
+			return i
+		}
+	}
+	return -1
+}
+
+// setWhole notes that the server knows no ranges.
+func (p *part) setWhole() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.whole = true
+}
+
+// isWhole says whether the server knows no ranges.
+func (p *part) isWhole() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.whole
+}
+
+// open makes the file that is written to.
+func (p *part) open() (err error) {
+	if err := os.MkdirAll(filepath.Dir(p.path), 0o755); err != nil {
+		return err
+	}
+	p.out, err = os.OpenFile(p.path+partSuffix, os.O_CREATE|os.O_WRONLY, 0o644)
+	return err
+}
+
+// write puts bytes where they belong and returns how many of them are new.
+func (p *part) write(data []byte, at int64) (fresh int64, err error) {
+	if _, err := p.out.WriteAt(data, at); err != nil {
+		return 0, &permanentError{err}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	end := at + int64(len(data))
+	for i := at / p.chunk; i < int64(len(p.have)) && i*p.chunk < end; i++ {
+		from, to := p.bounds(int(i))
+		// Only what continues what is there counts.
+		if n := min(end, to) - from; at <= from+p.have[i] && n > p.have[i] {
+			fresh += n - p.have[i]
+			p.have[i] = n
+		}
+	}
+	p.total += fresh
+	return fresh, nil
+}
+
+// save writes the state, so that a later run can go on.
+func (p *part) save() error {
+	p.saving.Lock()
+	defer p.saving.Unlock()
+	p.mu.Lock()
+	content, err := json.Marshal(state{Hash: p.file.SHA256 + p.file.Blob, Size: p.file.Size, Chunk: p.chunk, Have: p.have})
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	temp := p.path + stateSuffix + ".tmp"
+	if err := os.WriteFile(temp, content, 0o644); err != nil { //nolint:gosec // no secret
+		return err
+	}
+	return os.Rename(temp, p.path+stateSuffix)
+}
+
+// close ends writing; what is there can be taken up later.
+func (p *part) close() error {
+	if p.out == nil {
+		return nil
+	}
+	err := p.out.Close()
+	p.out = nil
+	return err
+}
+
+// finish gives the checked file its name.
+func (p *part) finish() error {
+	if err := p.out.Truncate(p.file.Size); err != nil {
+		return err
+	}
+	if err := errors.Join(p.out.Sync(), p.close()); err != nil {
+		return err
+	}
+	if err := os.Rename(p.path+partSuffix, p.path); err != nil {
+		return err
+	}
+	if err := os.Remove(p.path + stateSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// reset throws away what was downloaded.
+func (p *part) reset() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget()
+	return p.out.Truncate(0)
+}
+
+// ChecksumError is returned when a file's bytes are not the published ones.
+type ChecksumError struct{ File, Want, Got string }
+
+func (e *ChecksumError) Error() string {
+	return fmt.Sprintf("%s: checksum: expected %s, the bytes received have %s", e.File, e.Want, e.Got)
+}
+
+// verify compares a file with the published checksum. read is told the bytes done.
+func (f File) verify(ctx context.Context, name string, read func(n int64)) error {
+	in, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	var h hash.Hash
+	want := f.SHA256
+	if want != "" {
+		h = sha256.New()
+	} else {
+		want = f.Blob
+		h = sha1.New() //nolint:gosec // see above
+		fmt.Fprintf(h, "blob %d\x00", f.Size)
+	}
+	body := io.LimitReader(in, f.Size) // a file under way may have rubbish behind its end
+	buf := make([]byte, 1<<20)
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		n, err := body.Read(buf)
+		h.Write(buf[:n])
+		read(int64(n))
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, want) {
+		return &ChecksumError{File: f.Path, Want: want, Got: got}
+	}
+	return nil
+}
