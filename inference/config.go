@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -64,8 +65,32 @@ type VoiceConfig struct {
 type MiniCPMConfig struct {
 	// Path of the model bundle's folder.
 	Path string `yaml:"path" env:"PATH"`
-	// Device is the GPU's number.
-	Device int `yaml:"device" env:"DEVICE"`
+	// Runtime is the folder of ONNX Runtime; "" looks where `make runtime` and the system put it.
+	Runtime string `yaml:"runtime" env:"RUNTIME"`
+	// Device is "cuda" or "cpu".
+	Device string `yaml:"device" env:"DEVICE"`
+	// GPU is its number.
+	GPU int `yaml:"gpu" env:"GPU"`
+	// Weights are "auto" (int4 for few rooms and fp16 for many where both fit), "int4", "fp16" or, on the CPU, "fp32".
+	Weights string `yaml:"weights" env:"WEIGHTS"`
+	// Slots is how many answers are generated at once: 1, 2, 4, ... 256.
+	Slots int `yaml:"slots" env:"SLOTS"`
+	// MaxLen is how long a prompt and its answer may be together (tokens); 0 is what the pictures of a look and max_tokens need.
+	MaxLen int `yaml:"max_len" env:"MAX_LEN"`
+	// Queue is how many answers may wait for a slot.
+	Queue int `yaml:"queue" env:"QUEUE"`
+	// Temperature of the draws; 0 always takes the likeliest token.
+	Temperature float64 `yaml:"temperature" env:"TEMPERATURE"`
+	// TopK likeliest tokens that are drawn from; 0 is all.
+	TopK int `yaml:"top_k" env:"TOP_K"`
+	// TopP is the probability that the tokens drawn from have together.
+	TopP float64 `yaml:"top_p" env:"TOP_P"`
+	// RepetitionPenalty divides the logits of tokens that the answer has already; 1 is none.
+	RepetitionPenalty float64 `yaml:"repetition_penalty" env:"REPETITION_PENALTY"`
+	// Seed of the random numbers: the same one gives the same answers to the same prompts in the same order.
+	Seed int `yaml:"seed" env:"SEED"`
+	// VisionCache is how many embedded pictures are kept; 0 keeps none and embeds a picture when it is asked about.
+	VisionCache int `yaml:"vision_cache" env:"VISION_CACHE"`
 	// SuppressTokens are ids that are never chosen (151667 opens a "think" section).
 	SuppressTokens []int `yaml:"suppress_tokens" env:"SUPPRESS_TOKENS"`
 	// Vocoder is the folder of the speech decoder; "" is the one in the bundle.
@@ -89,8 +114,12 @@ func DefaultConfig() Config {
 			Retries:           2,
 			JPEGQuality:       85,
 		},
-		Voice:   VoiceConfig{Enabled: true, Program: "auto", Language: "en", MaxTokens: 96},
-		MiniCPM: MiniCPMConfig{SuppressTokens: []int{151667}, VocoderPrecision: "float32"},
+		Voice: VoiceConfig{Enabled: true, Program: "auto", Language: "en", MaxTokens: 96},
+		MiniCPM: MiniCPMConfig{
+			Device: "cuda", Weights: "auto", Slots: 64, Queue: 64,
+			Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02, VisionCache: 1024,
+			SuppressTokens: []int{151667}, VocoderPrecision: "float32",
+		},
 	}
 }
 
@@ -168,17 +197,39 @@ func (c Config) Validate() error {
 	m := c.MiniCPM
 	check(m.Path != "" || c.Engine != "minicpmo", "minicpmo.path",
 		"the folder of the model bundle when the engine is minicpmo", `""`)
-	check(m.Device >= 0 && m.Device <= 63, "minicpmo.device", "between 0 and 63", m.Device)
+	m.validate(check)
+	return errors.Join(errs...)
+}
+
+func (m MiniCPMConfig) validate(check func(ok bool, path, rule string, value any)) {
+	oneOf := func(path, value, rule string, values ...string) {
+		check(slices.Contains(values, value), path, rule, fmt.Sprintf("%q", value))
+	}
+	oneOf("minicpmo.device", m.Device, "cuda or cpu", "cuda", "cpu")
+	check(m.GPU >= 0 && m.GPU <= 63, "minicpmo.gpu", "between 0 and 63", m.GPU)
+	if m.Device == "cpu" {
+		oneOf("minicpmo.weights", m.Weights, "auto, int4 or fp32 when the device is cpu", "auto", "int4", "fp32")
+	} else {
+		oneOf("minicpmo.weights", m.Weights, "auto, int4 or fp16", "auto", "int4", "fp16")
+	}
+	check(m.Slots >= 1 && m.Slots <= 256 && m.Slots&(m.Slots-1) == 0, "minicpmo.slots",
+		"1, 2, 4, 8, 16, 32, 64, 128 or 256", m.Slots)
+	check(m.MaxLen == 0 || m.MaxLen >= 128 && m.MaxLen <= 1<<17, "minicpmo.max_len",
+		"0, or between 128 and 131072 tokens", m.MaxLen)
+	check(m.Queue >= 1 && m.Queue <= 4096, "minicpmo.queue", "between 1 and 4096", m.Queue)
+	check(m.Temperature == 0 || m.Temperature >= 0.01 && m.Temperature <= 10, "minicpmo.temperature",
+		"0, or between 0.01 and 10", m.Temperature)
+	check(m.TopK >= 0 && m.TopK <= 1<<20, "minicpmo.top_k", "between 0 and 1048576", m.TopK)
+	check(m.TopP > 0 && m.TopP <= 1, "minicpmo.top_p", "above 0 and at most 1", m.TopP)
+	check(m.RepetitionPenalty >= 0.1 && m.RepetitionPenalty <= 10, "minicpmo.repetition_penalty",
+		"between 0.1 and 10", m.RepetitionPenalty)
+	check(m.Seed >= 0, "minicpmo.seed", "0 or more", m.Seed)
+	check(m.VisionCache >= 0 && m.VisionCache <= 1<<20, "minicpmo.vision_cache", "between 0 and 1048576", m.VisionCache)
 	for _, id := range m.SuppressTokens {
 		if id < 0 || id > 1<<20 {
 			check(false, "minicpmo.suppress_tokens", "token ids between 0 and 1048576", id)
 			break
 		}
 	}
-	switch m.VocoderPrecision {
-	case "float32", "float16":
-	default:
-		check(false, "minicpmo.vocoder_precision", "float32 or float16", fmt.Sprintf("%q", m.VocoderPrecision))
-	}
-	return errors.Join(errs...)
+	oneOf("minicpmo.vocoder_precision", m.VocoderPrecision, "float32 or float16", "float32", "float16")
 }
