@@ -70,7 +70,7 @@ func (s tensors) bytes(w graph.Weight) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch w.Rule {
+	switch w.Rule { //nolint:exhaustive // the others are below
 	case graph.RuleQuants:
 		quants, _ := round(m, w.Bits, w.Block)
 		return quants, nil
@@ -121,7 +121,7 @@ func (s tensors) repacked(w graph.Weight) ([]byte, error) {
 			scales = append(scales, quant.FromFloat16(b))
 		}
 	}
-	switch w.Rule {
+	switch w.Rule { //nolint:exhaustive // the last is below
 	case graph.RuleQuants:
 		return quants, nil
 	case graph.RuleZeros:

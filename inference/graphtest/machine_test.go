@@ -157,7 +157,7 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 		return t
 	}
 	for _, p := range n.Inputs {
-		t := (*ort.Tensor)(nil)
+		var t *ort.Tensor
 		if name, ok := strings.CutPrefix(p.Name, "past_key_values."); ok {
 			t = slots(name)
 		} else {
@@ -192,29 +192,27 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 
 func (n *network) upload(p models.Port, a array) *ort.Tensor {
 	n.tb.Helper()
-	kind := map[models.Type]ort.Type{
-		models.Float32: ort.Float32, models.Float16: ort.Float16, models.Int64: ort.Int64, models.Int32: ort.Int32,
-	}[p.Type]
+	var kind ort.Type
 	var data []byte
-	switch kind {
-	case ort.Float32:
-		data = ort.Bytes(a.floats)
-	case ort.Float16:
-		data = floats(models.Float16, a.floats)
-	case ort.Int64:
-		data = ort.Bytes(a.ints)
-	case ort.Int32:
+	switch p.Type { //nolint:exhaustive // the graphs take no others
+	case models.Float32:
+		kind, data = ort.Float32, ort.Bytes(a.floats)
+	case models.Float16:
+		kind, data = ort.Float16, floats(models.Float16, a.floats)
+	case models.Int64:
+		kind, data = ort.Int64, ort.Bytes(a.ints)
+	case models.Int32:
 		small := make([]int32, len(a.ints))
 		for i, v := range a.ints {
 			small[i] = int32(v)
 		}
-		data = ort.Bytes(small)
+		kind, data = ort.Int32, ort.Bytes(small)
 	}
-	make := n.device.NewTensor
+	take := n.device.NewTensor
 	if len(p.Shape) == 0 {
-		make = n.device.NewHostTensor
+		take = n.device.NewHostTensor
 	}
-	t, err := make(kind, a.shape...)
+	t, err := take(kind, a.shape...)
 	require.NoError(n.tb, err)
 	require.Len(n.tb, data, int(t.Size()), p.Name)
 	if t.Host() {

@@ -149,23 +149,38 @@ func TestRefuses(t *testing.T) {
 		options  graph.Options
 		want     string
 	}{
-		{"head width", graph.Decoder, with(func(d *models.Dims) { d.Decoder.HeadDim = 72 }), cudaInt4,
-			"head_dim: must be a multiple of 16 for the rotary attention kernel, is 72"},
-		{"head groups", graph.Decoder, with(func(d *models.Dims) { d.Decoder.KVHeads = 5 }), cudaInt4,
-			"heads: must be a multiple of kv_heads (5), is 32"},
-		{"no layers", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Layers = 0 }), cudaInt4,
-			"layers: must be between 1 and 1048576, is 0"},
+		{
+			"head width", graph.Decoder, with(func(d *models.Dims) { d.Decoder.HeadDim = 72 }), cudaInt4,
+			"head_dim: must be a multiple of 16 for the rotary attention kernel, is 72",
+		},
+		{
+			"head groups", graph.Decoder, with(func(d *models.Dims) { d.Decoder.KVHeads = 5 }), cudaInt4,
+			"heads: must be a multiple of kv_heads (5), is 32",
+		},
+		{
+			"no layers", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Layers = 0 }), cudaInt4,
+			"layers: must be between 1 and 1048576, is 0",
+		},
 		{"huge", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Vocab = 1 << 40 }), cudaInt4, "vocab: must be between"},
 		{"epsilon", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Epsilon = 0 }), cudaInt4, "epsilon and rope_theta"},
 		{"head bits", graph.Decoder, dims(), options(func(o *graph.Options) { o.Head = 5 }), "head: must be 4, 8 or 16 bits, is 5"},
 		{"block", graph.Decoder, dims(), options(func(o *graph.Options) { o.Block = 48 }), "block: must be 16, 32, 64, 128 or 256, is 48"},
-		{"zero points", graph.Decoder, dims(), graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat16, ZeroPoints: true},
-			"only int4 weights have them"},
+		{
+			"zero points", graph.Decoder, dims(),
+			graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat16, ZeroPoints: true},
+			"only int4 weights have them",
+		},
 		{"device", graph.Decoder, dims(), options(func(o *graph.Options) { o.Device = "tpu" }), `expected "cpu" or "cuda", is "tpu"`},
-		{"fp16 on the CPU", graph.Decoder, dims(), graph.Options{Device: models.DeviceCPU, Weights: models.WeightsFloat16},
-			`a graph for the CPU takes fp32, is "fp16"`},
-		{"fp32 on CUDA", graph.Vision, dims(), graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat32},
-			`a graph for CUDA takes fp16, is "fp32"`},
+		{
+			"fp16 on the CPU", graph.Decoder, dims(),
+			graph.Options{Device: models.DeviceCPU, Weights: models.WeightsFloat16},
+			`a graph for the CPU takes fp32, is "fp16"`,
+		},
+		{
+			"fp32 on CUDA", graph.Vision, dims(),
+			graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat32},
+			`a graph for CUDA takes fp16, is "fp32"`,
+		},
 		{"no vision", graph.Vision, with(func(d *models.Dims) { d.Vision = nil }), cudaHalf, "the checkpoint has no vision tower"},
 		{"vision heads", graph.Vision, with(func(d *models.Dims) { d.Vision.Heads = 7 }), cudaHalf, "vision.hidden: must be a multiple"},
 		{"resampler heads", graph.Vision, with(func(d *models.Dims) { d.Vision.ResamplerHeads = 3 }), cudaHalf, "vision.out: must be a multiple"},

@@ -25,8 +25,7 @@ func domain(op string) string {
 	return ""
 }
 
-// network collects what becomes a Description. Its methods return the name
-// of what they add.
+// network collects what becomes a Description. Values and weights go by name.
 type network struct {
 	options Options
 	float   models.Type // of activations
@@ -46,9 +45,8 @@ func newNetwork(name string, o Options) *network {
 }
 
 // input adds an input. A dimension is a number or the name of a free one.
-func (n *network) input(name string, t models.Type, shape ...any) string {
+func (n *network) input(name string, t models.Type, shape ...any) {
 	n.inputs = append(n.inputs, port(name, t, shape))
-	return name
 }
 
 // output declares the value of that name, which a node has made, as an output.

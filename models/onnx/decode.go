@@ -258,7 +258,7 @@ func readEntry(f field, e *External) error {
 
 // field is one field of a message as it lies in the file.
 type field struct {
-	number protowire.Number
+	number int
 	kind   protowire.Type
 	value  uint64 // of numbers
 	bytes  []byte // of messages, strings and lists
@@ -268,12 +268,11 @@ type field struct {
 func each(b []byte, do func(field) error) error {
 	for len(b) > 0 {
 		var f field
-		var n int
-		f.number, f.kind, n = protowire.ConsumeTag(b)
+		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return errWire
 		}
-		b = b[n:]
+		f.number, f.kind, b = int(number), kind, b[n:]
 		var x uint32
 		switch f.kind {
 		case protowire.VarintType:
@@ -286,7 +285,7 @@ func each(b []byte, do func(field) error) error {
 		case protowire.BytesType:
 			f.bytes, n = protowire.ConsumeBytes(b)
 		default:
-			n = protowire.ConsumeFieldValue(f.number, f.kind, b)
+			n = protowire.ConsumeFieldValue(number, f.kind, b)
 		}
 		if n < 0 {
 			return errWire

@@ -1,57 +1,55 @@
 package onnx
 
-import "google.golang.org/protobuf/encoding/protowire"
-
 // Field numbers of onnx.proto, by message.
 const (
-	modelIR       protowire.Number = 1
-	modelProducer protowire.Number = 2
-	modelGraph    protowire.Number = 7
-	modelOpset    protowire.Number = 8
+	modelIR       = 1
+	modelProducer = 2
+	modelGraph    = 7
+	modelOpset    = 8
 
-	opsetDomain  protowire.Number = 1
-	opsetVersion protowire.Number = 2
+	opsetDomain  = 1
+	opsetVersion = 2
 
-	graphNode        protowire.Number = 1
-	graphName        protowire.Number = 2
-	graphInitializer protowire.Number = 5
-	graphInput       protowire.Number = 11
-	graphOutput      protowire.Number = 12
+	graphNode        = 1
+	graphName        = 2
+	graphInitializer = 5
+	graphInput       = 11
+	graphOutput      = 12
 
-	nodeInput     protowire.Number = 1
-	nodeOutput    protowire.Number = 2
-	nodeName      protowire.Number = 3
-	nodeOp        protowire.Number = 4
-	nodeAttribute protowire.Number = 5
-	nodeDomain    protowire.Number = 7
+	nodeInput     = 1
+	nodeOutput    = 2
+	nodeName      = 3
+	nodeOp        = 4
+	nodeAttribute = 5
+	nodeDomain    = 7
 
-	attrName   protowire.Number = 1
-	attrFloat  protowire.Number = 2
-	attrInt    protowire.Number = 3
-	attrString protowire.Number = 4
-	attrTensor protowire.Number = 5
-	attrFloats protowire.Number = 7
-	attrInts   protowire.Number = 8
-	attrType   protowire.Number = 20
+	attrName   = 1
+	attrFloat  = 2
+	attrInt    = 3
+	attrString = 4
+	attrTensor = 5
+	attrFloats = 7
+	attrInts   = 8
+	attrType   = 20
 
-	valueName       protowire.Number = 1
-	valueType       protowire.Number = 2
-	typeTensorType  protowire.Number = 1
-	tensorTypeElem  protowire.Number = 1
-	tensorTypeShape protowire.Number = 2
-	shapeDim        protowire.Number = 1
-	dimSize         protowire.Number = 1
-	dimName         protowire.Number = 2
+	valueName       = 1
+	valueType       = 2
+	typeTensorType  = 1
+	tensorTypeElem  = 1
+	tensorTypeShape = 2
+	shapeDim        = 1
+	dimSize         = 1
+	dimName         = 2
 
-	tensorDims     protowire.Number = 1
-	tensorDataType protowire.Number = 2
-	tensorName     protowire.Number = 8
-	tensorRaw      protowire.Number = 9
-	tensorExternal protowire.Number = 13
-	tensorLocation protowire.Number = 14
+	tensorDims     = 1
+	tensorDataType = 2
+	tensorName     = 8
+	tensorRaw      = 9
+	tensorExternal = 13
+	tensorLocation = 14
 
-	entryKey   protowire.Number = 1
-	entryValue protowire.Number = 2
+	entryKey   = 1
+	entryValue = 2
 )
 
 // AttributeProto.AttributeType and TensorProto.DataLocation.

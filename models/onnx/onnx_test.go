@@ -27,7 +27,8 @@ func sample() *onnx.Model {
 					Name: "a", Op: "Gemm", Inputs: []string{"x", "", "w"}, Outputs: []string{"", "h"},
 					Attributes: []onnx.Attribute{
 						onnx.Int("axis", -1), onnx.Real("epsilon", 1e-6), onnx.Text("approximate", "tanh"),
-						onnx.Ints("axes", 0, -2, math.MaxInt64), {Name: "scales", Value: []float32{1, -0.5}},
+						onnx.Ints("axes", 0, -2, math.MaxInt64),
+						{Name: "scales", Value: []float32{1, -0.5}},
 						{Name: "value", Value: &onnx.Tensor{Name: "v", Type: onnx.Int8, Shape: []int64{2}, Raw: []byte{1, 2}}},
 					},
 				},
