@@ -75,6 +75,8 @@ const VideoClockRate = 90000
 type EncodedFrame struct {
 	Codec    Codec
 	KeyFrame bool // a decoder can start here
+	// Discardable: the source says that no other access unit is decoded by means of this one.
+	Discardable bool
 
 	// PTS is media time since the epoch's first access unit.
 	PTS time.Duration

@@ -60,6 +60,7 @@ type Options struct {
 type Stats struct {
 	Units       uint64 // handed to Decode
 	Dropped     uint64 // of these not decoded: behind, no key frame, invalid
+	Skipped     uint64 // of these not decoded: nothing else needs them, and nobody their picture
 	Pictures    uint64 // handed out
 	Undecodable uint64 // reported by the process; it reports only some of a row
 	Restarts    uint64 // of the process
@@ -182,7 +183,9 @@ func (d *Decoder) Stats() Stats {
 }
 
 // Decode queues one access unit, which must stay unchanged; with sample set
-// its picture goes to OnPicture. It never waits. Errors, apart from
+// its picture goes to OnPicture. It never waits. A discardable one that is
+// neither sampled nor encoded is not decoded at all: of a stream with temporal
+// layers that saves nearly half. Errors, apart from
 // those of an impossible access unit, wrap ErrBehind, ErrNeedKeyFrame or ErrNotRunning;
 // the access unit was dropped and a key frame should be asked for.
 func (d *Decoder) Decode(f media.EncodedFrame, sample bool) error {
@@ -220,6 +223,11 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 			return false, ErrNeedKeyFrame
 		}
 	}
+	transcode := d.transcode.Load()
+	if f.Discardable && !key && !sample && !transcode {
+		d.stats.Skipped++
+		return false, nil
+	}
 	waiting := len(d.queue) + len(d.out)
 	if waiting >= maxUnits || (waiting > 0 && d.bytes+len(f.Data) > maxBytes) {
 		d.dropQueue(len(d.queue))
@@ -233,7 +241,6 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 		ID: d.lastID, Epoch: f.Epoch, Codec: c, PTS: f.PTS.Microseconds(), Data: f.Data,
 		LongSide: uint16(d.longSide.Load()), //nolint:gosec // checked by SetLongSide
 	}
-	transcode := d.transcode.Load()
 	if sample {
 		u.Flags |= wire.FlagSample
 	}
@@ -262,7 +269,7 @@ func (d *Decoder) dropQueue(n int) {
 }
 
 // Latest returns the picture of the newest access unit handed to Decode that
-// could be decoded, scaled. The error wraps ErrNoPicture when there is none yet.
+// could be decoded and was not skipped, scaled. The error wraps ErrNoPicture when there is none yet.
 func (d *Decoder) Latest(ctx context.Context) (media.VideoFrame, error) {
 	return d.LatestSized(ctx, int(d.longSide.Load()))
 }

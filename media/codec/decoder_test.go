@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -526,4 +527,43 @@ func TestWrongProgram(t *testing.T) {
 		}
 		require.ErrorIs(t, err, codec.ErrVersion)
 	}
+}
+
+// What no other access unit needs is decoded only for its own picture, and the
+// pictures are the same as if all had been decoded.
+func TestDiscardableUnitsAreSkipped(t *testing.T) {
+	t.Parallel()
+	clip := barsClip(t, media.H264, 320, 180, 0, 60, 60, "-x264-params", "aud=1:bframes=1:b-pyramid=none:b-adapt=0:sync-lookahead=0")
+	skipped := uint64(0)
+	sampled := func(i int) bool { return i%7 == 0 }
+	for i := range clip {
+		needed := false
+		for _, head := range nalHeads(clip[i].Data) {
+			needed = needed || head&0x1f >= 1 && head&0x1f <= 5 && head&0x60 != 0
+		}
+		if clip[i].Discardable = !needed; !needed && !sampled(i) {
+			skipped++
+		}
+	}
+	require.Greater(t, skipped, uint64(15))
+	pictures := func(mark bool) (map[time.Duration][]byte, codec.Stats) {
+		r := newRig(t, codec.Options{LongSide: 160})
+		marked := slices.Clone(clip)
+		for i := range marked {
+			marked[i].Discardable = mark && marked[i].Discardable
+		}
+		r.feed(t, marked, sampled)
+		out := map[time.Duration][]byte{}
+		for range 8 {
+			p := receive(t, r.pictures, "a sampled picture")
+			out[p.PTS] = p.Pix
+		}
+		require.Zero(t, r.Stats().Dropped+r.Stats().Undecodable, r.log.String())
+		return out, r.Stats()
+	}
+	all, stats := pictures(false)
+	require.Zero(t, stats.Skipped)
+	some, stats := pictures(true)
+	require.Equal(t, skipped, stats.Skipped)
+	require.Equal(t, all, some)
 }

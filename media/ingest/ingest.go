@@ -508,6 +508,7 @@ func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.Encode
 	return append(out, media.EncodedFrame{
 		Codec:         a.opts.Codec,
 		KeyFrame:      u.key,
+		Discardable:   u.discardable,
 		PTS:           pts,
 		NTP:           a.clock.NTP(pts),
 		Arrival:       arrival,

@@ -105,8 +105,12 @@ type nalUnit struct {
 // what packetization modes 0 and 1 may hold.
 func (u *unpacker) unpackH264(packets []*rtp.Packet, fresh bool) (unit, error) {
 	var out nalUnit
+	out.discardable = true
 	w := nalWriter{data: make([]byte, 0, payloadBytes(packets)+8*len(packets))}
 	w.seen = func(nal []byte) {
+		if nal[0]&0x60 != 0 { // nal_ref_idc: a reference, or parameters
+			out.discardable = false
+		}
 		switch t := nal[0] & 0x1f; {
 		case t == h264SPS:
 			out.width, out.height = h264Size(nal)

@@ -25,6 +25,7 @@ type unit struct {
 	data          []byte
 	key           bool
 	picture       bool // something to decode, not parameter sets alone
+	discardable   bool // no other unit refers to this one
 	width, height int  // 0 when the unit does not say
 	layers        int  // spatial layers of the stream, 0 when the unit does not say
 
@@ -87,7 +88,7 @@ func plausible(w, h int) (width, height int) {
 // unpackVP8 follows RFC 7741 for the descriptor and RFC 6386 section 9.1 for
 // the frame header.
 func (u *unpacker) unpackVP8(packets []*rtp.Packet) (unit, error) {
-	out := unit{data: make([]byte, 0, payloadBytes(packets)), picture: true, layers: 1}
+	out := unit{data: make([]byte, 0, payloadBytes(packets)), picture: true, discardable: true, layers: 1}
 	for i, p := range packets {
 		part, err := u.vp8.Unmarshal(p.Payload)
 		if err != nil {
@@ -96,6 +97,7 @@ func (u *unpacker) unpackVP8(packets []*rtp.Packet) (unit, error) {
 		if i == 0 && (u.vp8.S == 0 || u.vp8.PID != 0) {
 			return unit{}, errStart
 		}
+		out.discardable = out.discardable && u.vp8.N == 1
 		out.data = append(out.data, part...)
 	}
 	d := out.data
@@ -108,7 +110,7 @@ func (u *unpacker) unpackVP8(packets []*rtp.Packet) (unit, error) {
 	if len(d) < 10 || d[3] != 0x9d || d[4] != 0x01 || d[5] != 0x2a {
 		return unit{}, errors.New("expected a VP8 key frame's start code, got something else")
 	}
-	out.key = true
+	out.key, out.discardable = true, false
 	out.width, out.height = plausible((int(d[7])<<8|int(d[6]))&0x3fff, (int(d[9])<<8|int(d[8]))&0x3fff)
 	return out, nil
 }
