@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-void *tl_open(const char *path, int global, const char **why) {
-  void *h = dlopen(path, RTLD_LAZY | (global ? RTLD_GLOBAL : RTLD_LOCAL));
+void *tl_open(const char *path, const char **why) {
+  void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
   *why = h ? NULL : dlerror();
   return h;
 }

@@ -10,7 +10,7 @@
 // ---- the library ----
 
 // tl_open loads a shared library for good. NULL with the reason in *why, which stays valid until the thread's next dl call.
-void *tl_open(const char *path, int global, const char **why);
+void *tl_open(const char *path, const char **why);
 void *tl_symbol(void *library, const char *name);
 // tl_find asks the system's loader where it finds a library; 0 if nowhere.
 int tl_find(const char *name, char *path, size_t max);

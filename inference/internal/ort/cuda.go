@@ -39,7 +39,7 @@ func (lib *library) loadCUDA() (*C.tl_cuda, error) {
 		return c.table, c.err
 	}
 	c.err = func() error {
-		driver, err := openLibrary("libcuda.so.1", true)
+		driver, err := openLibrary("libcuda.so.1")
 		if err != nil {
 			return fmt.Errorf("%w: the NVIDIA driver is not there: %w", ErrNoCUDA, err)
 		}
@@ -77,7 +77,7 @@ func openCUDA(folder, name string) (unsafe.Pointer, error) {
 	}
 	var errs []error
 	for _, place := range places {
-		handle, err := openLibrary(place, true)
+		handle, err := openLibrary(place)
 		if err == nil {
 			return handle, nil
 		}

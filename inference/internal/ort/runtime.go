@@ -131,7 +131,7 @@ func (lib *library) load(path string) error {
 	if lib.path == path {
 		return nil
 	}
-	handle, err := openLibrary(path, false)
+	handle, err := openLibrary(path)
 	if err != nil {
 		return fmt.Errorf("%w: load %s: %w", ErrNoRuntime, path, err)
 	}
@@ -230,16 +230,12 @@ func kindOf(message string) error {
 	return nil
 }
 
-// openLibrary is dlopen. A library that is global gives its symbols to those that are loaded after it.
-func openLibrary(path string, global bool) (unsafe.Pointer, error) {
+// openLibrary is dlopen. Libraries that are loaded later find this one by its name, wherever it lies.
+func openLibrary(path string) (unsafe.Pointer, error) {
 	name := C.CString(path)
 	defer freeString(name)
-	flag := C.int(0)
-	if global {
-		flag = 1
-	}
 	var why *C.char
-	handle := C.tl_open(name, flag, &why)
+	handle := C.tl_open(name, &why)
 	if handle == nil {
 		return nil, fmt.Errorf("%s", C.GoString(why))
 	}

@@ -1,9 +1,13 @@
 package ort_test
 
 import (
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -293,6 +297,57 @@ func TestSharedWeights(t *testing.T) {
 	}
 	require.NoError(t, p.Close())
 	require.Equal(t, int64(1), ort.Live().Prepacked, "the sessions keep it")
+}
+
+// Native memory is not the collector's to show: the process must not grow while handles come and go.
+func TestNothingGrows(t *testing.T) {
+	r, d := open(t, ort.CPU)
+	path := write(t, affine().model())
+	cycle := func() {
+		s, err := r.NewSession(path, d, ort.SessionOptions{Threads: 1})
+		require.NoError(t, err)
+		b, err := s.NewBinding()
+		require.NoError(t, err)
+		o, err := r.NewRunOptions()
+		require.NoError(t, err)
+		x, err := d.NewTensor(ort.Float32, 2048, 4)
+		require.NoError(t, err)
+		require.NoError(t, b.BindInput("x", x))
+		require.NoError(t, b.BindOutputToDevice("y"))
+		for range 3 {
+			require.NoError(t, s.Run(b, o))
+			y, err := b.OutputValues()
+			require.NoError(t, err)
+			require.NoError(t, y[0].Close())
+		}
+		_, err = r.NewSession(path+".missing", d, ort.SessionOptions{})
+		require.Error(t, err)
+		require.ErrorContains(t, b.BindInput("z", x), "no such input")
+		for _, c := range []io.Closer{x, o, b, s} {
+			require.NoError(t, c.Close())
+		}
+	}
+	for range 50 {
+		cycle()
+	}
+	before := resident(t)
+	for range 400 {
+		cycle()
+	}
+	grown := resident(t) - before
+	t.Logf("400 sessions: %d KiB more", grown>>10)
+	require.Less(t, grown, int64(16<<20), "one output of each session is 12 MiB")
+}
+
+// resident is the process's memory in bytes.
+func resident(t *testing.T) int64 {
+	t.Helper()
+	debug.FreeOSMemory()
+	text, err := os.ReadFile("/proc/self/statm")
+	require.NoError(t, err)
+	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	require.NoError(t, err)
+	return pages * int64(os.Getpagesize())
 }
 
 // Each goroutine has a binding of its own on a session that all share; one more opens and closes all the while.
