@@ -40,6 +40,9 @@ type Options struct {
 	Backoff time.Duration
 	// Stall is how long a connection may be silent; 30 s.
 	Stall time.Duration
+	// Failed, if not nil, is told of each attempt that failed and will be
+	// repeated after wait. It is called by several goroutines.
+	Failed func(err error, wait time.Duration)
 	// Free says how many bytes fit into a folder; the file system's word if nil.
 	Free func(dir string) (int64, error)
 }
@@ -194,6 +197,9 @@ func (c *Client) try(ctx context.Context, do func(ctx context.Context) (further 
 			}
 			wait = l.after
 		}
+		if c.options.Failed != nil {
+			c.options.Failed(err, wait)
+		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -205,7 +211,7 @@ func (c *Client) try(ctx context.Context, do func(ctx context.Context) (further 
 }
 
 // errStalled is the cause of cancelling a silent connection.
-var errStalled = errors.New("the connection is silent") //nolint:gochecknoglobals // a sentinel
+var errStalled = errors.New("the connection is silent")
 
 // send makes one request. The body reports a stall as an error and must be
 // closed, which also ends the request.

@@ -3,7 +3,7 @@ package hub_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha1" //nolint:gosec // what git uses
+	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -173,7 +174,7 @@ func sha256Of(b []byte) string {
 }
 
 func blobOf(b []byte) string {
-	s := sha1.Sum(append(fmt.Appendf(nil, "blob %d\x00", len(b)), b...)) //nolint:gosec // what git uses
+	s := sha1.Sum(append(fmt.Appendf(nil, "blob %d\x00", len(b)), b...))
 	return hex.EncodeToString(s[:])
 }
 
@@ -447,6 +448,28 @@ func TestFaults(t *testing.T) {
 			p.complete(dir)
 		})
 	}
+}
+
+// Attempts that fail are told, with what will be done about them.
+func TestFailed(t *testing.T) {
+	p := publish(t)
+	p.fault = func(w http.ResponseWriter, _ *http.Request, name string, n int) bool {
+		if name != "config.json" || n > 1 {
+			return false
+		}
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	var failed []error
+	require.NoError(t, p.pull(t.Context(), t.TempDir(), func(o *hub.Options) {
+		o.Failed = func(err error, wait time.Duration) {
+			assert.Equal(t, time.Second, wait)
+			failed = append(failed, err)
+		}
+	}))
+	require.Len(t, failed, 1)
+	require.ErrorContains(t, failed[0], "config.json: 503 Service Unavailable")
 }
 
 // Faults that end a download: the error names the file and says what happened,

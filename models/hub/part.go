@@ -2,7 +2,7 @@ package hub
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // what git names objects by
+	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -162,7 +162,7 @@ func (p *part) save() error {
 		return err
 	}
 	temp := p.path + stateSuffix + ".tmp"
-	if err := os.WriteFile(temp, content, 0o644); err != nil { //nolint:gosec // no secret
+	if err := os.WriteFile(temp, content, 0o644); err != nil {
 		return err
 	}
 	return os.Rename(temp, p.path+stateSuffix)
@@ -223,7 +223,7 @@ func (f File) verify(ctx context.Context, name string, read func(n int64)) error
 		h = sha256.New()
 	} else {
 		want = f.Blob
-		h = sha1.New() //nolint:gosec // see above
+		h = sha1.New()
 		fmt.Fprintf(h, "blob %d\x00", f.Size)
 	}
 	body := io.LimitReader(in, f.Size) // a file under way may have rubbish behind its end

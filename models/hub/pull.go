@@ -153,7 +153,7 @@ func freeSpace(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, err
 	}
-	return int64(s.Bavail) * s.Bsize, nil //nolint:gosec // bytes of a disk
+	return int64(s.Bavail) * s.Bsize, nil
 }
 
 // pullFile downloads a file, checks it and gives it its name. Wrong bytes are
@@ -195,7 +195,7 @@ func (c *Client) pullFile(ctx context.Context, r Revision, p *part, m *meter, sl
 }
 
 // errWhole says that the server sent the whole file where a range was asked for.
-var errWhole = errors.New("the server ignores ranges") //nolint:gochecknoglobals // a sentinel
+var errWhole = errors.New("the server ignores ranges")
 
 // fetch receives what is missing of a file. The first chunk shows whether the
 // server knows ranges: if not, that answer is used to its end.

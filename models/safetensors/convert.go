@@ -53,11 +53,11 @@ func (t Tensor) Ints() ([]int64, error) {
 		switch t.Type {
 		case models.Int64:
 			for i := range dst {
-				dst[i] = int64(binary.LittleEndian.Uint64(d[8*i:])) //nolint:gosec // the same bits
+				dst[i] = int64(binary.LittleEndian.Uint64(d[8*i:]))
 			}
 		case models.Int32:
 			for i := range dst {
-				dst[i] = int64(int32(binary.LittleEndian.Uint32(d[4*i:]))) //nolint:gosec // the same bits
+				dst[i] = int64(int32(binary.LittleEndian.Uint32(d[4*i:])))
 			}
 		case models.Uint8:
 			for i := range dst {
@@ -65,7 +65,7 @@ func (t Tensor) Ints() ([]int64, error) {
 			}
 		case models.Int8:
 			for i := range dst {
-				dst[i] = int64(int8(d[i])) //nolint:gosec // the same bits
+				dst[i] = int64(int8(d[i]))
 			}
 		default:
 			return t.errorf("expected dtype I64, I32, U8 or I8, is %s", t.DType)
@@ -105,7 +105,7 @@ func fromFloat32(dst []float32, src []byte) {
 	src = src[:4*len(dst)]
 	for len(dst) >= 2 {
 		v := binary.LittleEndian.Uint64(src)
-		dst[0] = math.Float32frombits(uint32(v)) //nolint:gosec // the lower half
+		dst[0] = math.Float32frombits(uint32(v))
 		dst[1] = math.Float32frombits(uint32(v >> 32))
 		dst, src = dst[2:], src[8:]
 	}
@@ -120,7 +120,7 @@ func fromBFloat16(dst []float32, src []byte) {
 	for len(dst) >= 4 {
 		v := binary.LittleEndian.Uint64(src)
 		d := dst[:4]
-		d[0] = math.Float32frombits(uint32(v) << 16) //nolint:gosec // the lower half
+		d[0] = math.Float32frombits(uint32(v) << 16)
 		d[1] = math.Float32frombits(uint32(v) & 0xffff0000)
 		d[2] = math.Float32frombits(uint32(v>>32) << 16)
 		d[3] = math.Float32frombits(uint32(v>>32) & 0xffff0000)
@@ -136,7 +136,7 @@ func fromFloat16(dst []float32, src []byte) {
 	for len(dst) >= 4 {
 		v := binary.LittleEndian.Uint64(src)
 		d := dst[:4]
-		d[0] = Float16(uint16(v)) //nolint:gosec // the lowest quarter
+		d[0] = Float16(uint16(v))
 		d[1] = Float16(uint16(v >> 16))
 		d[2] = Float16(uint16(v >> 32))
 		d[3] = Float16(uint16(v >> 48))

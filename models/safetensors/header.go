@@ -246,7 +246,7 @@ func (e *entry) checkSize(shape []uint64) error {
 	}
 	e.shape = make([]int, len(shape))
 	for i, dim := range shape {
-		e.shape[i] = int(dim) //nolint:gosec // at most MaxInt
+		e.shape[i] = int(dim)
 	}
 	return nil
 }

@@ -66,9 +66,9 @@ func NewWriter(w io.Writer, tensors []Entry, metadata map[string]string) (*Write
 		if !ok {
 			return nil, fmt.Errorf("write tensor %q: type %v has no name in this format", e.Name, e.Type)
 		}
-		size := uint64(e.Type.Size()) //nolint:gosec // at most 8
+		size := uint64(e.Type.Size())
 		for _, d := range e.Shape {
-			hi, lo := bits.Mul64(size, uint64(max(d, 0))) //nolint:gosec // not negative
+			hi, lo := bits.Mul64(size, uint64(max(d, 0)))
 			if d < 0 || hi != 0 || lo > math.MaxInt64-at {
 				return nil, fmt.Errorf("write tensor %q: shape %d is impossible", e.Name, e.Shape)
 			}
@@ -95,7 +95,7 @@ func NewWriter(w io.Writer, tensors []Entry, metadata map[string]string) (*Write
 	if text.Len() > MaxHeader {
 		return nil, fmt.Errorf("write header: expected at most %d bytes, has %d", MaxHeader, text.Len())
 	}
-	head := binary.LittleEndian.AppendUint64(nil, uint64(text.Len())) //nolint:gosec // not negative
+	head := binary.LittleEndian.AppendUint64(nil, uint64(text.Len()))
 	if _, err := w.Write(append(head, text.String()...)); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return 0, fmt.Errorf("write tensors: %d bytes were announced, here come more", w.size())
 	}
 	n, err := w.w.Write(p)
-	w.at += uint64(n) //nolint:gosec // not negative
+	w.at += uint64(n)
 	return n, err
 }
 
