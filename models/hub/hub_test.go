@@ -24,7 +24,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"touchline/models/hub"
 )
@@ -35,8 +34,6 @@ const (
 	token  = "hf_secret"
 	chunk  = 64 << 10
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // published is a hub with one model. Large files lie on another host, as they
 // do on the real one.
