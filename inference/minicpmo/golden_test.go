@@ -1,0 +1,113 @@
+package minicpmo_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/internal/ort/orttest"
+	"touchline/inference/minicpmo"
+	"touchline/inference/tokenizer"
+)
+
+// TestChat holds whole answers of the official chat call, by the real graphs
+// through the real loop.
+func TestChat(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := open(t, tiny(t), settings(t))
+	var cases []struct {
+		Images  []string `json:"images"`
+		Text    string   `json:"text"`
+		Slices  int      `json:"max_slice_nums"`
+		Most    int      `json:"max_new_tokens"`
+		Input   []int32  `json:"input_ids"`
+		Output  []int32  `json:"output_ids"`
+		Stopped bool     `json:"stopped"`
+	}
+	golden(t, "chat_greedy.json", &cases)
+	for i, c := range cases {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			var frames []inference.Frame
+			for k, name := range c.Images {
+				frames = append(frames, frame(t, name, time.Duration(k)))
+			}
+			r := minicpmo.Request{
+				Prompt: chatPrompt(t, e, c.Text, c.Slices, frames), Frames: frames, Slices: c.Slices, Rules: e.ChatRules(), MaxTokens: c.Most,
+			}
+			require.Equal(t, c.Input, r.Prompt.IDs)
+			ids, _, err := ask(t, e, r)
+			require.NoError(t, err)
+			want := c.Output
+			if c.Stopped {
+				want = want[:len(want)-1]
+			}
+			require.Equal(t, want, ids)
+		})
+	}
+}
+
+// TestStreaming holds whole conversations of the official streaming call: each
+// turn is fed with all that was fed before it.
+func TestStreaming(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := open(t, tiny(t), settings(t))
+	var sessions []struct {
+		Slices int `json:"max_slice_nums"`
+		Most   int `json:"max_new_tokens"`
+		Turns  []struct {
+			Images   []string  `json:"images"`
+			Text     string    `json:"text"`
+			Chunks   [][]int32 `json:"chunk_ids"`
+			Finished []bool    `json:"chunk_finished"`
+			Texts    [][]any   `json:"text_chunks"`
+			Length   int       `json:"kv_length_after"`
+		} `json:"turns"`
+	}
+	golden(t, "streaming_greedy.json", &sessions)
+	for i, s := range sessions {
+		talk, err := e.Builder().NewConversation(tokenizer.Options{Omni: true, Speech: true})
+		require.NoError(t, err)
+		var fed tokenizer.Prompt
+		var frames []inference.Frame
+		for k, turn := range s.Turns {
+			t.Run(fmt.Sprintf("%d.%d", i, k), func(t *testing.T) {
+				var shown []inference.Frame
+				for n, name := range turn.Images {
+					shown = append(shown, frame(t, name, time.Duration(n)))
+				}
+				frames = append(frames, shown...)
+				p, err := talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: parts(t, e, turn.Text, s.Slices, shown)})
+				require.NoError(t, err)
+				fed = minicpmo.Join(fed, p)
+				p, err = talk.Generate()
+				require.NoError(t, err)
+				fed = minicpmo.Join(fed, p)
+
+				ids, text, err := ask(t, e, minicpmo.Request{
+					Prompt: fed, Frames: frames, Slices: s.Slices, Rules: e.SpeechRules(), Special: true,
+					MaxTokens: (s.Most+9)/10*10 + 1, Chunk: minicpmo.SpeechChunk,
+				})
+				require.NoError(t, err)
+				var want []int32
+				var wantText string
+				for c := range turn.Chunks {
+					want = append(want, turn.Chunks[c]...)
+					wantText += turn.Texts[c][0].(string)
+				}
+				require.Equal(t, want, ids)
+				// The last token of an answer that was cut off is neither said nor fed.
+				if finished := turn.Finished[len(turn.Finished)-1]; finished {
+					require.Equal(t, wantText, text)
+				} else {
+					require.Equal(t, wantText, e.Tokenizer().Decode(ids[:len(ids)-1]))
+					ids = ids[:len(ids)-1]
+				}
+				fed.IDs = append(fed.IDs, ids...)
+				require.Len(t, fed.IDs, turn.Length)
+			})
+		}
+	}
+}

@@ -1,0 +1,406 @@
+package minicpmo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/sample"
+)
+
+// stallLimit is how long the words of a room may stand still because of work
+// for others.
+const stallLimit = 30 * time.Millisecond
+
+// loop is the one owner of the device: continuous batching. Each turn decodes
+// every active answer in one run, then does as many bounded pieces of other
+// work (a batch of images, a chunk of one prompt) as fit into stallLimit.
+// Everything but the inbox belongs to the goroutine in run.
+type loop struct {
+	dev     backend
+	shape   shape
+	now     func() time.Time
+	stats   *counters
+	workers *workers
+	cache   *pictures
+
+	pool    *kvcache.Pool
+	weights switcher
+	sampler *sample.Sampler
+	states  []*sample.State // by slot
+
+	rows    []*cycle // decoding, by slot
+	tokens  []int32  // what each slot feeds next; -1 for none
+	lengths []int32
+	active  int
+	hiddens int // active ones that want hidden states
+
+	waiting []*cycle // without a slot, first come first served
+	filling *cycle   // holds a slot, prompt not fed yet
+	images  []*image // prepared, not embedded; first come first served
+	batch   []*image // scratch
+
+	prefillCost, visionCost cost
+
+	inbox inbox
+}
+
+// inbox is what others hand to the loop.
+type inbox struct {
+	mu       sync.Mutex
+	cycles   []*cycle
+	pictures []*picture
+	waiting  int // cycles here and in loop.waiting
+	stopped  error
+	wake     chan struct{}
+}
+
+// cost learns what a unit of work takes: a line through the last ones.
+type cost struct{ fixed, each time.Duration }
+
+func (c *cost) of(n int) time.Duration { return c.fixed + time.Duration(n)*c.each }
+
+// learn moves the slope toward what was measured.
+func (c *cost) learn(n int, took time.Duration) {
+	if n <= 0 {
+		return
+	}
+	each := max(took-c.fixed, 0) / time.Duration(n)
+	if c.each == 0 {
+		c.each = each
+		return
+	}
+	c.each += (each - c.each) / 4
+}
+
+// fitting is how many units take no longer than the time.
+func (c *cost) fitting(t time.Duration, most int) int {
+	if c.each <= 0 {
+		return most
+	}
+	return int(min(max((t-c.fixed)/c.each, 1), time.Duration(most)))
+}
+
+func newLoop(dev backend, s shape, now func() time.Time, stats *counters) (*loop, error) {
+	pool, err := kvcache.NewPool(s.layout)
+	if err != nil {
+		return nil, err
+	}
+	n := s.layout.Slots
+	l := &loop{
+		dev: dev, shape: s, now: now, stats: stats, pool: pool, sampler: sample.New(s.vocab),
+		states: make([]*sample.State, n), rows: make([]*cycle, n), tokens: make([]int32, n), lengths: make([]int32, n),
+		batch: make([]*image, 0, batchLimit),
+	}
+	for i := range n {
+		l.states[i] = sample.NewState(s.vocab)
+		l.tokens[i] = -1
+	}
+	l.inbox.wake = make(chan struct{}, 1)
+	return l, nil
+}
+
+// submit queues an answer, or says that it cannot be.
+func (l *loop) submit(c *cycle, queue int) error {
+	l.inbox.mu.Lock()
+	defer l.inbox.mu.Unlock()
+	if l.inbox.stopped != nil {
+		return l.inbox.stopped
+	}
+	if l.inbox.waiting >= queue {
+		l.stats.overloaded.Add(1)
+		return &overloadedError{waiting: l.inbox.waiting}
+	}
+	l.inbox.waiting++
+	l.inbox.cycles = append(l.inbox.cycles, c)
+	kick(l.inbox.wake)
+	return nil
+}
+
+// prepared hands over a picture that a worker is done with.
+func (l *loop) prepared(p *picture) {
+	l.inbox.mu.Lock()
+	l.inbox.pictures = append(l.inbox.pictures, p)
+	l.inbox.mu.Unlock()
+	kick(l.inbox.wake)
+}
+
+// run works until ctx ends or the device is lost, and ends every answer then.
+// It returns nil when ctx ended.
+func (l *loop) run(ctx context.Context) error {
+	for {
+		l.intake()
+		if ctx.Err() != nil {
+			l.stop(ErrClosed)
+			return nil
+		}
+		worked := false
+		var err error
+		if l.active > 0 {
+			worked = true
+			err = l.decode()
+		}
+		if err == nil {
+			var more bool
+			more, err = l.others()
+			worked = worked || more
+		}
+		if err != nil {
+			l.stop(err)
+			return err
+		}
+		if worked {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-l.inbox.wake:
+		}
+	}
+}
+
+// intake takes what came in and lets go of what was cancelled.
+func (l *loop) intake() {
+	l.inbox.mu.Lock()
+	for _, c := range l.inbox.cycles {
+		l.enqueue(c)
+	}
+	clear(l.inbox.cycles)
+	l.inbox.cycles = l.inbox.cycles[:0]
+	for _, p := range l.inbox.pictures {
+		l.admit(p)
+	}
+	clear(l.inbox.pictures)
+	l.inbox.pictures = l.inbox.pictures[:0]
+	l.inbox.mu.Unlock()
+
+	if l.filling != nil && l.filling.cancelled.Load() {
+		c := l.filling
+		l.filling = nil
+		l.finish(c, errCancelled)
+	}
+	for slot := 0; slot < len(l.rows); slot++ {
+		if c := l.rows[slot]; c != nil && c.cancelled.Load() {
+			l.finish(c, errCancelled)
+		}
+	}
+	kept := l.waiting[:0]
+	now := l.now()
+	for _, c := range l.waiting {
+		err := c.fail()
+		if c.seenAt.IsZero() && c.ready() {
+			c.seenAt = now
+		}
+		if c.cancelled.Load() {
+			err = errCancelled
+		}
+		if err != nil {
+			l.left()
+			l.close(c, err)
+			continue
+		}
+		kept = append(kept, c)
+	}
+	clear(l.waiting[len(kept):])
+	l.waiting = kept
+}
+
+// enqueue puts work that nobody waits for behind that of others.
+func (l *loop) enqueue(c *cycle) {
+	at := len(l.waiting)
+	if !c.batch {
+		for at > 0 && l.waiting[at-1].batch {
+			at--
+		}
+	}
+	l.waiting = append(l.waiting, nil)
+	copy(l.waiting[at+1:], l.waiting[at:])
+	l.waiting[at] = c
+}
+
+// left notes that one fewer waits for a slot.
+func (l *loop) left() {
+	l.inbox.mu.Lock()
+	l.inbox.waiting--
+	l.inbox.mu.Unlock()
+}
+
+// others does pieces of work beside decoding, and tells whether there was any.
+// The first piece is always done; more of them as long as decoding rooms would
+// not stand still for too long.
+func (l *loop) others() (bool, error) {
+	begin, worked := l.now(), false
+	for {
+		left := time.Duration(1 << 60)
+		if l.active > 0 {
+			left = stallLimit - l.weights.step(l.cover().Size) - l.now().Sub(begin)
+		}
+		did, err := l.piece(left, worked)
+		if err != nil || !did {
+			return worked, err
+		}
+		worked = true
+		if l.active == 0 {
+			return true, nil // What came in meanwhile may go first.
+		}
+	}
+}
+
+// piece does one piece of work that fits into the time, or, if it is the first
+// of its turn, any. Pictures that an answer waits for go first, then prompts,
+// then pictures that nobody has asked for yet.
+func (l *loop) piece(left time.Duration, further bool) (bool, error) {
+	most := l.visionCost.fitting(left, batchLimit)
+	fits := func(t time.Duration) bool { return !further || t <= left }
+	if l.gather(true, most); len(l.batch) > 0 {
+		if !fits(l.visionCost.of(len(l.batch))) {
+			return false, nil
+		}
+		return true, l.see()
+	}
+	if l.filling == nil {
+		if err := l.place(); err != nil {
+			return false, err
+		}
+	}
+	if c := l.filling; c != nil {
+		n := min(len(c.prompt.ids)-c.filled, l.chunk(left))
+		if !fits(l.prefillCost.of(n)) {
+			return false, nil
+		}
+		return true, l.prefill(c, n)
+	}
+	if l.gather(false, most); len(l.batch) > 0 && fits(l.visionCost.of(len(l.batch))) {
+		return true, l.see()
+	}
+	return false, nil
+}
+
+// cover is the range of all decoding slots. There must be one.
+func (l *loop) cover() kvcache.Range {
+	low, high := -1, -1
+	for slot, c := range l.rows {
+		if c != nil {
+			if low < 0 {
+				low = slot
+			}
+			high = slot
+		}
+	}
+	return l.shape.layout.Cover(low, high)
+}
+
+// finish gives an answer's slot back and closes it.
+func (l *loop) finish(c *cycle, err error) {
+	if l.rows[c.slot] == c {
+		l.rows[c.slot] = nil
+		l.tokens[c.slot] = -1
+		l.active--
+		if c.hidden {
+			l.hiddens--
+		}
+	}
+	if e := l.pool.Release(c.slot); e != nil {
+		err = errors.Join(err, e)
+	}
+	l.stats.held(l.pool.InUse())
+	l.close(c, err)
+}
+
+// close ends an answer that holds no slot.
+func (l *loop) close(c *cycle, err error) {
+	c.report.Total = l.now().Sub(c.arrived)
+	c.report.Tokens = c.count
+	l.stats.ended(c, err)
+	c.out.end(err)
+}
+
+// stop ends everything; nothing is taken in any more.
+func (l *loop) stop(err error) {
+	l.inbox.mu.Lock()
+	l.inbox.stopped = err
+	for _, c := range l.inbox.cycles {
+		l.waiting = append(l.waiting, c)
+	}
+	l.inbox.cycles, l.inbox.pictures, l.inbox.waiting = nil, nil, 0
+	l.inbox.mu.Unlock()
+	for _, c := range l.waiting {
+		l.close(c, err)
+	}
+	l.waiting = nil
+	if c := l.filling; c != nil {
+		l.filling = nil
+		l.finish(c, err)
+	}
+	for _, c := range l.rows {
+		if c != nil {
+			l.finish(c, err)
+		}
+	}
+	l.images = nil
+}
+
+// fatal tells whether an error means that nothing works any more.
+func fatal(err error) bool { return errors.Is(err, ErrDeviceLost) }
+
+// choose draws the next id of a slot.
+func (l *loop) choose(slot int) (int32, error) {
+	st := l.states[slot]
+	values, ids := l.dev.top(slot)
+	id, ok, err := l.sampler.Top(st, values, ids, -1)
+	if err == nil && !ok {
+		l.stats.wholeRows.Add(1)
+		var row []float32
+		if row, err = l.dev.logits(slot); err == nil {
+			id, err = l.sampler.Full(st, row, -1)
+		}
+	}
+	if errors.Is(err, sample.ErrNotFinite) {
+		return 0, ErrNotFinite
+	}
+	if err != nil {
+		return 0, fmt.Errorf("choose a token: %w", err)
+	}
+	return id, nil
+}
+
+// advance notes the id that was drawn for an answer and sends it. It tells
+// whether the answer goes on.
+func (l *loop) advance(c *cycle, at time.Time) bool {
+	slot := c.slot
+	id, err := l.choose(slot)
+	if err != nil {
+		l.finish(c, err)
+		return false
+	}
+	var hidden []float32
+	if c.hidden {
+		hidden = l.dev.hidden(slot)
+	}
+	if c.count == 0 {
+		c.report.FirstToken = at.Sub(c.arrived)
+	}
+	if c.stops(id) {
+		if c.hidden { // The last token's state comes with the id that ended it.
+			c.out.push(id, hidden)
+		}
+		l.finish(c, nil)
+		return false
+	}
+	c.count++
+	st := l.states[slot]
+	st.Accept(id)
+	if c.chunk > 0 && c.count > c.chunk && (c.count-1)%c.chunk == 0 {
+		st.NewChunk()
+	}
+	c.out.push(id, hidden)
+	if c.count >= c.most || l.pool.Room(slot) == 0 {
+		l.finish(c, nil)
+		return false
+	}
+	l.tokens[slot] = id
+	return true
+}

@@ -1,0 +1,69 @@
+package minicpmo
+
+import "sync"
+
+// outbox carries the tokens of an answer from the loop to who asked. The loop
+// never waits for the reader: there is room for every token of the answer.
+type outbox struct {
+	mu     sync.Mutex
+	ids    []int32
+	hidden []float32 // rows of the same count, if asked for
+	width  int
+	taken  int
+	ended  bool
+	err    error
+	wake   chan struct{}
+}
+
+func (o *outbox) init(most, width int) {
+	o.ids = make([]int32, 0, most)
+	if width > 0 {
+		o.width = width
+		o.hidden = make([]float32, 0, most*width)
+	}
+	o.wake = make(chan struct{}, 1)
+}
+
+func (o *outbox) push(id int32, hidden []float32) {
+	o.mu.Lock()
+	o.ids = append(o.ids, id)
+	if o.width > 0 {
+		o.hidden = append(o.hidden, hidden...)
+	}
+	o.mu.Unlock()
+	kick(o.wake)
+}
+
+// end closes the answer, once; the first error counts.
+func (o *outbox) end(err error) {
+	o.mu.Lock()
+	if !o.ended {
+		o.ended, o.err = true, err
+	}
+	o.mu.Unlock()
+	kick(o.wake)
+}
+
+// take returns the next token. ok is false when there is none yet; ended tells
+// that there will be none any more.
+func (o *outbox) take() (id int32, hidden []float32, ok, ended bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.taken < len(o.ids) {
+		i := o.taken
+		o.taken++
+		if o.width > 0 {
+			hidden = o.hidden[i*o.width : (i+1)*o.width : (i+1)*o.width]
+		}
+		return o.ids[i], hidden, true, false, nil
+	}
+	return 0, nil, false, o.ended, o.err
+}
+
+// kick wakes who waits on a channel of capacity one.
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

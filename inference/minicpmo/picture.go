@@ -1,0 +1,178 @@
+package minicpmo
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+
+	"touchline/inference"
+	"touchline/inference/internal/vision"
+)
+
+// image is one input of the vision tower: a whole picture, or a cell of it.
+type image struct {
+	rows, cols int    // in patches
+	patches    []byte // [rows*cols, 3*patch*patch] in the tower's type; gone once embedded
+	embeds     []byte // [queries, hidden] in the decoder's type
+	owner      *picture
+}
+
+type pictureState uint8
+
+const (
+	picturePending pictureState = iota // with the workers
+	pictureWaiting                     // prepared, its images wait for the tower
+	pictureDone
+	pictureFailed
+)
+
+type pictureKey struct {
+	source        uint64
+	frame         inferenceTime
+	width, height int
+	slices        int
+}
+
+type inferenceTime struct {
+	pts   int64
+	epoch uint32
+}
+
+// picture is a frame on its way to embeddings, or there.
+type picture struct {
+	key    pictureKey
+	frame  inference.Frame // until prepared
+	images []*image
+
+	claimed atomic.Bool // by a worker
+	wanted  atomic.Bool // an answer waits for it
+	dropped atomic.Bool // out of the cache
+	early   bool        // embedded before anybody asked
+
+	// Written by a worker before the loop sees the picture, by the loop after.
+	err   error
+	state pictureState
+	left  int // images not embedded yet
+}
+
+// newPicture plans the images of a frame; nothing is computed yet.
+func newPicture(cfg vision.Config, key pictureKey, f inference.Frame, maxSide int) (*picture, vision.Grid, error) {
+	fail := func(err error) (*picture, vision.Grid, error) {
+		return nil, vision.Grid{}, &ImageError{Width: f.Width, Height: f.Height, Err: err}
+	}
+	layout, err := cfg.Layout(f.Width, f.Height, key.slices)
+	if err != nil {
+		return fail(err)
+	}
+	if len(f.Pix) != f.Width*f.Height*3 {
+		return fail(errPixels)
+	}
+	p := &picture{key: key, frame: f}
+	add := func(s vision.Size) error {
+		m := &image{rows: s.H / cfg.PatchSize, cols: s.W / cfg.PatchSize, owner: p}
+		if m.rows > maxSide || m.cols > maxSide {
+			return errTooThin
+		}
+		p.images = append(p.images, m)
+		return nil
+	}
+	if err := add(layout.Overview); err != nil {
+		return fail(err)
+	}
+	for range layout.Grid.Images() - 1 {
+		if err := add(layout.Cell); err != nil {
+			return fail(err)
+		}
+	}
+	p.left = len(p.images)
+	return p, layout.Grid, nil
+}
+
+// pictures is the cache of embeddings: by source, time and slice setting,
+// least recently used ones go first. Safe for concurrent use.
+type pictures struct {
+	limit int // images; 0 keeps none
+
+	mu    sync.Mutex
+	byKey map[pictureKey]*list.Element
+	order *list.List // front is the most recent
+	held  int
+}
+
+func newPictures(limit int) *pictures {
+	return &pictures{limit: limit, byKey: map[pictureKey]*list.Element{}, order: list.New()}
+}
+
+// get returns the picture of that key, or puts in and returns what make gives.
+func (c *pictures) get(key pictureKey, make func() (*picture, error)) (p *picture, fresh bool, err error) {
+	if c.limit == 0 {
+		p, err = make()
+		return p, true, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.byKey[key]; ok {
+		c.order.MoveToFront(e)
+		return e.Value.(*picture), false, nil //nolint:forcetypeassert // only pictures are put in
+	}
+	if p, err = make(); err != nil {
+		return nil, false, err
+	}
+	c.byKey[key] = c.order.PushFront(p)
+	c.held += len(p.images)
+	for c.held > c.limit && c.order.Len() > 1 {
+		c.removeLocked(c.order.Back())
+	}
+	return p, true, nil
+}
+
+// remove takes a picture out, if it is the one under its key.
+func (c *pictures) remove(p *picture) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.byKey[p.key]; ok && e.Value == any(p) {
+		c.removeLocked(e)
+	}
+}
+
+// forget takes out all pictures of a source.
+func (c *pictures) forget(source uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for e := c.order.Front(); e != nil; {
+		next := e.Next()
+		if e.Value.(*picture).key.source == source { //nolint:forcetypeassert // only pictures are put in
+			c.removeLocked(e)
+		}
+		e = next
+	}
+}
+
+func (c *pictures) removeLocked(e *list.Element) {
+	p := e.Value.(*picture) //nolint:forcetypeassert // only pictures are put in
+	p.dropped.Store(true)
+	c.order.Remove(e)
+	delete(c.byKey, p.key)
+	c.held -= len(p.images)
+}
+
+// size is how many images are held.
+func (c *pictures) size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held
+}
+
+// early tells, once for each, whether a picture was put there before it was asked about.
+func (c *pictures) early(key pictureKey) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.byKey[key]
+	if !ok {
+		return false
+	}
+	p := e.Value.(*picture) //nolint:forcetypeassert // only pictures are put in
+	was := p.early
+	p.early = false
+	return was
+}

@@ -1,0 +1,94 @@
+package minicpmo
+
+import "time"
+
+// place gives the first waiting answer whose pictures are embedded a slot, if
+// there is one.
+func (l *loop) place() error {
+	if l.pool.Free() == 0 {
+		return nil
+	}
+	for i, c := range l.waiting {
+		if !c.ready() {
+			continue
+		}
+		if c.seenAt.IsZero() {
+			c.seenAt = l.now()
+		}
+		c.report.Vision = c.seenAt.Sub(c.arrived)
+		copy(l.waiting[i:], l.waiting[i+1:])
+		l.waiting[len(l.waiting)-1] = nil
+		l.waiting = l.waiting[:len(l.waiting)-1]
+		l.left()
+		slot, dirty, _ := l.pool.Take()
+		c.slot, l.filling = slot, c
+		l.stats.held(l.pool.InUse())
+		c.report.Wait = l.now().Sub(c.arrived)
+		l.states[slot].Reset(c.settings, c.seed, 0)
+		var err error
+		if dirty {
+			err = l.dev.clear(slot)
+		}
+		if err == nil {
+			err = l.dev.mask(slot, c.settings.Forbidden)
+		}
+		return l.drop(err)
+	}
+	return nil
+}
+
+// drop ends the answer that is being filled with an error, and nothing else
+// unless the device is gone.
+func (l *loop) drop(err error) error {
+	if err == nil {
+		return nil
+	}
+	if fatal(err) {
+		return err
+	}
+	l.stats.failedRuns.Add(1)
+	c := l.filling
+	l.filling = nil
+	l.finish(c, err)
+	return nil
+}
+
+// chunk is how many positions of a prompt may be fed at once.
+func (l *loop) chunk(left time.Duration) int {
+	if l.active == 0 {
+		return l.shape.chunk
+	}
+	const least = 32
+	return max(l.prefillCost.fitting(left, l.shape.chunk), min(least, l.shape.chunk))
+}
+
+// prefill feeds the next n positions of a prompt; after the last it draws the
+// first token.
+func (l *loop) prefill(c *cycle, n int) error {
+	begin := l.now()
+	to := c.filled + n
+	last := to == len(c.prompt.ids)
+	if err := l.dev.prefill(l.shape.prefillSet, c.slot, &c.prompt, c.filled, to, c.hidden && last); err != nil {
+		return l.drop(err)
+	}
+	at := l.now()
+	l.prefillCost.learn(n, at.Sub(begin))
+	l.stats.prefilled(n, at.Sub(begin))
+	if err := l.pool.Advance(c.slot, n); err != nil {
+		return l.drop(err)
+	}
+	c.filled = to
+	if !last {
+		return nil
+	}
+	l.filling = nil
+	c.report.Prefill = at.Sub(c.arrived) - c.report.Wait
+	c.lastStep = at
+	l.rows[c.slot] = c
+	l.active++
+	if c.hidden {
+		l.hiddens++
+	}
+	l.advance(c, at)
+	return nil
+}

@@ -1,0 +1,125 @@
+package minicpmo
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"touchline/inference"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/vision"
+	"touchline/models"
+)
+
+const (
+	// chunkTokens is how much of a prompt is fed at once.
+	chunkTokens = 512
+	// manyRooms is the range up to which int4 is captured beside fp16: further
+	// up fp16 decodes faster on every card measured.
+	manyRooms = 8
+	// textTokens is kept for the words around the pictures when max_len is 0:
+	// profile, instruction, the last comment.
+	textTokens = 512
+)
+
+// choose picks the graphs of a bundle that the settings ask for, in the order
+// of preference: the first that fits is to be taken.
+func choose(b *models.Bundle, c inference.MiniCPMConfig, maxLen int) ([]selection, error) {
+	m := &b.Manifest
+	device, float := models.DeviceCUDA, models.WeightsFloat16
+	if c.Device == string(models.DeviceCPU) {
+		device, float = models.DeviceCPU, models.WeightsFloat32
+	}
+	base := selection{device: device, dims: m.Dims}
+	var ok bool
+	if base.embed, ok = b.Find(models.KindEmbed, float, device); !ok {
+		return nil, lacks(m, models.KindEmbed, float, device)
+	}
+	if v, ok := b.Find(models.KindVision, float, device); ok && m.Dims.Vision != nil {
+		base.vision = &v
+	}
+	d := m.Dims.Decoder
+	base.layout = kvcache.Layout{
+		Layers: d.Layers, Slots: c.Slots, KVHeads: d.KVHeads, HeadDim: d.HeadDim, ElemSize: int(base.elem()),
+		MaxLen: min(maxLen, d.MaxPositions),
+	}
+	if err := base.layout.Validate(); err != nil {
+		return nil, fmt.Errorf("plan the cache: %w", err)
+	}
+	base.chunk = min(chunkTokens, base.layout.MaxLen)
+	one := func(w models.Weights) (selection, bool) {
+		g, ok := b.Find(models.KindDecoder, w, device)
+		s := base
+		s.decoders, s.captured = []models.Graph{g}, []int{c.Slots}
+		return s, ok
+	}
+	if c.Weights != "auto" {
+		s, ok := one(models.Weights(c.Weights))
+		if !ok {
+			return nil, lacks(m, models.KindDecoder, models.Weights(c.Weights), device)
+		}
+		return []selection{s}, nil
+	}
+	small, hasSmall := one(models.WeightsInt4)
+	large, hasLarge := one(float)
+	var out []selection
+	switch {
+	case hasSmall && hasLarge && device == models.DeviceCUDA:
+		both := base
+		both.decoders = []models.Graph{small.decoders[0], large.decoders[0]}
+		both.captured, both.prefill = []int{min(manyRooms, c.Slots), c.Slots}, 1
+		out = append(out, both, small)
+	case hasLarge:
+		if out = append(out, large); hasSmall {
+			out = append(out, small)
+		}
+	case hasSmall:
+		out = append(out, small)
+	default:
+		return nil, lacks(m, models.KindDecoder, float, device)
+	}
+	return out, nil
+}
+
+// lacks says which graph is missing and which there are.
+func lacks(m *models.Manifest, k models.Kind, w models.Weights, d models.Device) error {
+	var have []string
+	for _, g := range m.Graphs {
+		if g.Kind == k && !g.Check {
+			have = append(have, fmt.Sprintf("%s for %s", g.Weights, g.Device))
+		}
+	}
+	slices.Sort(have)
+	return fmt.Errorf("expected a bundle with the %s in %s for %s, has %q: convert the checkpoint with --weights %s",
+		k, w, d, have, w)
+}
+
+// maxLen is how long a prompt with its answer gets: the pictures of a look,
+// each as large as its grid may be, the words around them and the answer.
+func maxLen(m *models.Manifest, c inference.Config, frames int) int {
+	n := c.MiniCPM.MaxLen
+	if n == 0 {
+		images := 1
+		if c.MaxSlices > 1 {
+			images += c.MaxSlices + 1 // The cutter may choose one part more than needed.
+		}
+		n = frames*images*(m.Image.Features+2+1) + textTokens + c.MaxTokens
+		n = min((n+63)/64*64, c.MaxInputTokens+c.MaxTokens)
+	}
+	return min(n, m.Dims.Decoder.MaxPositions)
+}
+
+// visionConfig is the preprocessing of a bundle.
+func visionConfig(m *models.Manifest) (vision.Config, error) {
+	c := vision.Config{
+		PatchSize: m.Image.Patch, Scale: m.Image.ScaleResolution, MaxSlices: m.Image.MaxSlices,
+		Mean: m.Image.Mean, Std: m.Image.Std,
+	}
+	if v := m.Dims.Vision; v != nil {
+		c.PositionTable = v.Grid
+		if v.Patch != c.PatchSize || v.Queries != m.Image.Features || v.Out != m.Dims.Decoder.Hidden {
+			return c, errors.New("manifest: image and dims.vision do not fit each other: convert the checkpoint again")
+		}
+	}
+	return c, c.Validate()
+}

@@ -1,0 +1,232 @@
+package minicpmo
+
+import (
+	"errors"
+	"fmt"
+
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/vision"
+	"touchline/models"
+)
+
+// Each batch size and grid has its own buffers; the first ones of them are
+// captured as graphs and stay, the others make room for each other.
+const (
+	visionShapes = 24
+	visionGraphs = 8
+)
+
+// visionRunner runs the vision tower.
+type visionRunner struct {
+	d        *device
+	cfg      vision.Config
+	session  *ort.Session
+	dims     models.Vision
+	shapes   map[visionShape]*visionBuffers
+	captured int
+	turn     uint64
+	out      *ort.Memory // on the host
+}
+
+type visionShape struct{ batch, rows, cols int }
+
+type visionBuffers struct {
+	runner
+	patches, result *ort.Memory
+	all             []interface{ Close() error }
+	captured        bool
+	used            uint64
+}
+
+func (d *device) openVision(g models.Graph, o ort.SessionOptions, cfg vision.Config) (*visionRunner, error) {
+	s, err := d.runtime.NewSession(d.bundle.Path(g.File), d.dev, o)
+	if err != nil {
+		return nil, err
+	}
+	v := &visionRunner{d: d, cfg: cfg, session: s, dims: *d.sel.dims.Vision, shapes: map[visionShape]*visionBuffers{}}
+	if v.out, err = d.dev.HostAlloc(int64(batchLimit * v.imageBytes())); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return v, nil
+}
+
+// imageBytes is the size of the embeddings of one image.
+func (v *visionRunner) imageBytes() int { return v.dims.Queries * v.dims.Out * v.d.elem }
+
+func (v *visionRunner) run(images []*image) error {
+	if len(images) == 0 || len(images) > batchLimit {
+		return fmt.Errorf("embed images: expected 1 to %d, has %d", batchLimit, len(images))
+	}
+	shape := visionShape{len(images), images[0].rows, images[0].cols}
+	b, err := v.buffers(shape)
+	if err != nil {
+		return fmt.Errorf("prepare for %d images of %dx%d patches: %w", shape.batch, shape.cols, shape.rows, err)
+	}
+	size := b.patches.Size() / int64(shape.batch)
+	for i, m := range images {
+		if int64(len(m.patches)) != size {
+			return fmt.Errorf("embed images: expected %d bytes of patches, has %d", size, len(m.patches))
+		}
+		if err := v.d.dev.CopyIn(b.patches.At(int64(i)*size), m.patches); err != nil {
+			return err
+		}
+	}
+	if err := b.run(); err != nil {
+		return err
+	}
+	n := v.imageBytes()
+	out := v.out.Bytes()[:n*len(images)]
+	if err := v.d.dev.CopyOut(out, b.result.At(0)); err != nil {
+		return err
+	}
+	if err := v.d.dev.Synchronize(); err != nil {
+		return err
+	}
+	for i, m := range images {
+		if len(m.embeds) != n {
+			m.embeds = make([]byte, n)
+		}
+		copy(m.embeds, out[i*n:])
+	}
+	return nil
+}
+
+// buffers finds or makes those of a shape.
+func (v *visionRunner) buffers(s visionShape) (*visionBuffers, error) {
+	v.turn++
+	if b, ok := v.shapes[s]; ok {
+		b.used = v.turn
+		return b, nil
+	}
+	if len(v.shapes) >= visionShapes {
+		var oldest visionShape
+		var victim *visionBuffers
+		for shape, b := range v.shapes {
+			if !b.captured && (victim == nil || b.used < victim.used) {
+				oldest, victim = shape, b
+			}
+		}
+		if victim != nil {
+			delete(v.shapes, oldest)
+			if err := victim.close(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	b := &visionBuffers{used: v.turn}
+	if err := v.make(b, s); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	v.shapes[s] = b
+	return b, nil
+}
+
+func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
+	dev, d := v.d.dev, v.d
+	l := s.rows * s.cols
+	pixels := 3 * v.dims.Patch * v.dims.Patch
+	tensor := func(t ort.Type, shape ...int64) (*ort.Memory, *ort.Tensor, error) {
+		bytes := int64(t.Size())
+		for _, n := range shape {
+			bytes *= n
+		}
+		m, err := dev.Malloc(bytes)
+		if err != nil {
+			return nil, nil, err
+		}
+		b.all = append(b.all, m)
+		x, err := dev.TensorAt(m.At(0), t, shape...)
+		if err != nil {
+			return nil, nil, err
+		}
+		b.all = append(b.all, x)
+		return m, x, nil
+	}
+	var patches, result *ort.Tensor
+	var err error
+	if b.patches, patches, err = tensor(d.float, int64(s.batch), int64(l), int64(pixels)); err != nil {
+		return err
+	}
+	if b.result, result, err = tensor(d.float, int64(s.batch), int64(v.dims.Queries), int64(v.dims.Out)); err != nil {
+		return err
+	}
+	rows, cols := make([]int64, l), make([]int64, l)
+	for i := range l {
+		rows[i], cols[i] = int64(i/s.cols), int64(i%s.cols)
+	}
+	inputs := map[string][]int64{"position_ids": v.cfg.Positions(make([]int64, l), s.rows, s.cols), "rows": rows, "cols": cols}
+	binding, err := v.session.NewBinding()
+	if err != nil {
+		return err
+	}
+	b.all = append(b.all, binding)
+	for _, name := range []string{"position_ids", "rows", "cols"} {
+		_, x, err := tensor(ort.Int64, int64(l))
+		if err != nil {
+			return err
+		}
+		if err := dev.CopyIn(x.Pointer(), ort.Bytes(inputs[name])); err != nil {
+			return err
+		}
+		if err := binding.BindInput(name, x); err != nil {
+			return err
+		}
+	}
+	graph := ort.NoGraph
+	if d.sel.device == models.DeviceCUDA && v.captured < visionGraphs {
+		v.captured++
+		graph, b.captured = v.captured, true
+	}
+	options, err := d.runtime.NewRunOptions()
+	if err != nil {
+		return err
+	}
+	b.all = append(b.all, options)
+	if d.sel.device == models.DeviceCUDA {
+		if err := options.SetGraph(graph); err != nil {
+			return err
+		}
+	}
+	b.runner = runner{session: v.session, binding: binding, options: options}
+	return errors.Join(binding.BindInput("patches", patches), binding.BindOutput("image_embeds", result))
+}
+
+// warm embeds grey pictures of the usual shape, one to four at once.
+func (v *visionRunner) warm() error {
+	layout, err := v.cfg.Layout(1280, 720, 1)
+	if err != nil {
+		return err
+	}
+	rows, cols := layout.Overview.H/v.cfg.PatchSize, layout.Overview.W/v.cfg.PatchSize
+	most := batchLimit
+	if v.d.sel.device == models.DeviceCPU {
+		most = 1
+	}
+	var images []*image
+	for range most {
+		m := &image{rows: rows, cols: cols, patches: make([]byte, rows*cols*3*v.dims.Patch*v.dims.Patch*v.d.elem)}
+		images = append(images, m)
+		if err := v.run(images); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *visionBuffers) close() error {
+	var errs []error
+	for i := len(b.all) - 1; i >= 0; i-- {
+		errs = append(errs, b.all[i].Close())
+	}
+	b.all = nil
+	return errors.Join(errs...)
+}
+
+func (v *visionRunner) close() error {
+	var errs []error
+	for _, b := range v.shapes {
+		errs = append(errs, b.close())
+	}
+	v.shapes = map[visionShape]*visionBuffers{}
+	return errors.Join(append(errs, v.out.Close(), v.session.Close())...)
+}

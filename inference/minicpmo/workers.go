@@ -1,0 +1,114 @@
+package minicpmo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"touchline/inference"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/vision"
+)
+
+var (
+	errPixels  = errors.New("expected width*height*3 bytes of pixels")
+	errTooThin = errors.New("the picture is too long and thin for the vision tower: crop it")
+)
+
+// workers prepare pictures beside the loop: resize, cut, normalise.
+type workers struct {
+	half      bool // patches in float16
+	embedSize int  // bytes of the embeddings of one image
+	ready     func(*picture)
+	took      func(time.Duration)
+	now       func() time.Time
+
+	urgent, idle chan *picture
+	wg           sync.WaitGroup
+	buffers      sync.Pool // of *[]byte
+}
+
+// start runs n workers until ctx ends.
+func (w *workers) start(ctx context.Context, cfg vision.Config, n int) error {
+	w.urgent, w.idle = make(chan *picture, 256), make(chan *picture, 64)
+	for range n {
+		pre, err := vision.New(cfg)
+		if err != nil {
+			return err
+		}
+		w.wg.Go(func() { w.run(ctx, pre) })
+	}
+	return nil
+}
+
+func (w *workers) run(ctx context.Context, pre *vision.Preprocessor) {
+	var scratch []vision.Image
+	for {
+		var p *picture
+		select { // Those that somebody waits for go first.
+		case p = <-w.urgent:
+		default:
+			select {
+			case <-ctx.Done():
+				return
+			case p = <-w.urgent:
+			case p = <-w.idle:
+			}
+		}
+		if !p.claimed.CompareAndSwap(false, true) {
+			continue
+		}
+		if p.dropped.Load() && !p.wanted.Load() {
+			p.frame = inference.Frame{}
+			continue
+		}
+		begin := w.now()
+		scratch = w.prepare(pre, scratch[:0], p)
+		w.took(w.now().Sub(begin))
+		w.ready(p)
+	}
+}
+
+func (w *workers) prepare(pre *vision.Preprocessor, scratch []vision.Image, p *picture) []vision.Image {
+	f := p.frame
+	p.frame = inference.Frame{}
+	images, err := pre.Images(scratch, f.Width, f.Height, f.Pix, p.key.slices)
+	if err == nil && len(images) != len(p.images) {
+		err = fmt.Errorf("expected %d images, has %d", len(p.images), len(images))
+	}
+	if err != nil {
+		p.err = &ImageError{Width: f.Width, Height: f.Height, Err: err}
+		return images
+	}
+	for i, m := range images {
+		to := p.images[i]
+		n := m.Patches() * pre.PatchLen()
+		if w.half {
+			to.patches = w.buffer(2 * n)
+			pre.HalfPatches(ort.Slice[uint16](to.patches), m)
+		} else {
+			to.patches = w.buffer(4 * n)
+			pre.Patches(ort.Slice[float32](to.patches), m)
+		}
+		to.embeds = make([]byte, w.embedSize)
+	}
+	return images
+}
+
+// buffer returns n bytes, of a used buffer if there is one.
+func (w *workers) buffer(n int) []byte {
+	if b, ok := w.buffers.Get().(*[]byte); ok && cap(*b) >= n {
+		return (*b)[:n]
+	}
+	return make([]byte, n)
+}
+
+// done takes the patches of an image back.
+func (w *workers) done(m *image) {
+	if b := m.patches; b != nil {
+		m.patches = nil
+		w.buffers.Put(&b)
+	}
+}
