@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	onnx "github.com/yalue/onnxruntime_go"
@@ -145,6 +146,9 @@ func (o SessionOptions) cuda(d *Device, s *onnx.SessionOptions) error {
 	}
 	maps.Copy(want, o.CUDA)
 	if err := c.Update(want); err != nil {
+		if strings.Contains(err.Error(), "Failed to load library") { // the provider is loaded when it is first asked something
+			return fmt.Errorf("%w: load the CUDA provider: %w", ErrNoCUDA, err)
+		}
 		return fmt.Errorf("CUDA options: %w", err)
 	}
 	// Last, because Update resets what it is not given.

@@ -202,10 +202,20 @@ func (lib *library) check(op string, s *C.OrtStatus) error {
 	if s == nil {
 		return nil
 	}
-	e := &Error{Op: op, Code: int(C.tl_status_code(lib.api, s)), Message: C.GoString(C.tl_status_text(lib.api, s))}
+	e := &Error{Op: op, Code: int(C.tl_status_code(lib.api, s)), Message: short(C.GoString(C.tl_status_text(lib.api, s)))}
 	C.tl_status_free(lib.api, s)
 	e.kind = kindOf(e.Message)
 	return e
+}
+
+// short leaves out the signatures of C++ functions before what CUDA and its libraries said.
+func short(message string) string {
+	for _, library := range []string{"CUDA", "CUBLAS", "CUDNN", "CUFFT"} {
+		if i := strings.Index(message, library+" failure "); i >= 0 {
+			return strings.TrimSpace(message[i:])
+		}
+	}
+	return message
 }
 
 // kindOf reads from ONNX Runtime's words what it has no code for. The texts are those of its arena allocator (bfc_arena.cc), of the CUDA
