@@ -62,10 +62,12 @@ func ParseAllow(words []string) (Allow, error) {
 }
 
 // Ranges that the standard library does not tell apart.
-func sharedRanges() []netip.Prefix { // RFC 6598, RFC 2544, RFC 6890: inside of somebody's network
+func sharedRanges() []netip.Prefix { // RFC 6598, RFC 2544, RFC 6890, RFC 5737, RFC 3849: inside of somebody's network at best
 	return []netip.Prefix{
 		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("198.18.0.0/15"),
-		netip.MustParsePrefix("192.0.0.0/24"),
+		netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("192.0.2.0/24"),
+		netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"),
+		netip.MustParsePrefix("2001:db8::/32"),
 	}
 }
 

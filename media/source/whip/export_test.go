@@ -1,0 +1,39 @@
+package whip
+
+import "github.com/pion/webrtc/v4"
+
+// RemoteCandidates are those of the sender that are tried.
+func (x *Session) RemoteCandidates() []string {
+	var out []string
+	for _, s := range x.pc.GetStats() {
+		if c, ok := s.(webrtc.ICECandidateStats); ok && c.Type == webrtc.StatsTypeRemoteCandidate {
+			out = append(out, c.IP)
+		}
+	}
+	return out
+}
+
+// CheckOffer and CheckFragment read what strangers send.
+func CheckOffer(text string) error {
+	o, err := readOffer(text)
+	if err != nil {
+		return err
+	}
+	if _, _, err := o.engines(); err != nil {
+		return err
+	}
+	if _, err := restarted(text, fragment{ufrag: "abcd", pwd: "0123456789012345678901"}); err != nil {
+		return err
+	}
+	if _, err := polished(text, true); err != nil {
+		return err
+	}
+	_, err = answerFragment(text)
+	return err
+}
+
+// CheckFragment reads the body of a PATCH.
+func CheckFragment(body []byte) (ufrag, pwd string, candidates int, err error) {
+	f, err := readFragment(body)
+	return f.ufrag, f.pwd, len(f.candidates), err
+}

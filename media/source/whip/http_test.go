@@ -1,0 +1,252 @@
+package whip_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+
+	"touchline/media/source"
+	"touchline/media/source/whip"
+)
+
+var bearer = []string{"Content-Type", "application/sdp", "Authorization", "Bearer " + goodKey}
+
+// RFC 9725 section 4.2: the answer to an offer.
+func TestAnswer(t *testing.T) {
+	srv := start(t, func(o *whip.Options) {
+		o.ICEServers = []webrtc.ICEServer{
+			{URLs: []string{"stun:stun.example.net"}},
+			{URLs: []string{"turn:turn.example.net?transport=udp"}, Username: "user", Credential: "myPassword"},
+		}
+	})
+	_, offer := newSender(t, senderOptions{codec: h264, sound: true})
+	resp, body := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
+	require.Equal(t, http.StatusCreated, resp.StatusCode, body)
+	require.Equal(t, "application/sdp", resp.Header.Get("Content-Type"))
+	require.Regexp(t, `^/whip/match/[A-Za-z0-9_-]{22}$`, resp.Header.Get("Location"))
+	require.Regexp(t, `^"[A-Za-z0-9_-]+"$`, resp.Header.Get("ETag"), "a strong entity-tag is quoted")
+	require.Equal(t, "application/trickle-ice-sdpfrag", resp.Header.Get("Accept-Patch"))
+	require.Equal(t, []string{
+		`<stun:stun.example.net>; rel="ice-server"`,
+		`<turn:turn.example.net?transport=udp>; rel="ice-server"; username="user"; credential="myPassword"; credential-type="password"`,
+	}, resp.Header.Values("Link"))
+	require.Equal(t, 2, strings.Count(body, "a=recvonly"))
+	require.Equal(t, 2, strings.Count(body, "a=rtcp-mux-only"))
+	require.Contains(t, body, "a=group:BUNDLE 0 1")
+	require.NotContains(t, body, "a=sendrecv")
+	require.Contains(t, body, "a=ice-options:trickle")
+	require.NotContains(t, body, "a=ice-lite", "full ICE")
+
+	// Two sessions have nothing in common.
+	again, _ := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
+	require.Equal(t, http.StatusCreated, again.StatusCode)
+	require.NotEqual(t, resp.Header.Get("Location"), again.Header.Get("Location"))
+	require.NotEqual(t, resp.Header.Get("ETag"), again.Header.Get("ETag"))
+}
+
+// What cannot be taken as a whole is refused as a whole.
+func TestOffersThatAreRefused(t *testing.T) {
+	srv := start(t, nil)
+	_, good := newSender(t, senderOptions{codec: h264, sound: true})
+	replace := func(from, to string) string {
+		out := regexp.MustCompile(from).ReplaceAllString(good, to)
+		require.NotEqual(t, good, out, from)
+		return out
+	}
+	sections := regexp.MustCompile(`(?m)^m=`).FindAllStringIndex(good, -1)
+	video := good[sections[0][0]:sections[1][0]]
+	tests := []struct {
+		name, body string
+		status     int
+		says       string
+	}{
+		{"nothing", "", 400, "media section"},
+		{"no SDP", "{}", 400, "SDP"},
+		{"no media", good[:sections[0][0]], 400, "media section"},
+		{"no credentials", replace(`a=ice-(ufrag|pwd):.*\r\n`, ""), 400, "ice-ufrag"},
+		{"no fingerprint", replace(`a=fingerprint:.*\r\n`, ""), 400, "fingerprint"},
+		{"no mid", replace(`a=mid:.*\r\n`, ""), 400, "mid"},
+		{"two videos", good + strings.Replace(video, "a=mid:0", "a=mid:2", 1), 422, "one video track"},
+		{"two streams", replace(`a=msid:stream audio`, "a=msid:other audio"), 422, "one MediaStream"},
+		{"data", good + "m=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\na=mid:2\r\na=sctp-port:5000\r\n", 422, "audio and video only"},
+		{"receiver", replace(`a=sendonly`, "a=recvonly"), 422, "recvonly"},
+		{"inactive", replace(`a=sendonly`, "a=inactive"), 422, "inactive"},
+		{"codec", replace(`H264/90000`, "VP7/90000"), 422, "expected H264, VP8"},
+		{"sound", replace(`opus/48000/2`, "PCMU/8000"), 422, "expected Opus"},
+		{"no bundle", replace(`a=group:BUNDLE.*\r\n`, ""), 422, "BUNDLE"},
+		{"no rtcp-mux", replace(`a=rtcp-mux\r\n`, ""), 422, "rtcp-mux"},
+		{"unwanted track", replace(`m=audio 9`, "m=audio 0"), 422, "port 0"},
+		{"holdconn", replace(`a=setup:actpass`, "a=setup:holdconn"), 422, "holdconn"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, body := srv.request(t, http.MethodPost, "/whip/match", tt.body, bearer...)
+			require.Equal(t, tt.status, resp.StatusCode, body)
+			require.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
+			var p struct {
+				Status int
+				Detail string
+			}
+			require.NoError(t, json.Unmarshal([]byte(body), &p))
+			require.Equal(t, tt.status, p.Status)
+			require.Contains(t, p.Detail, tt.says)
+		})
+	}
+	require.Empty(t, srv.Sessions())
+}
+
+func TestRequestsThatAreRefused(t *testing.T) {
+	srv := start(t, nil)
+	_, offer := newSender(t, senderOptions{codec: h264})
+	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
+	location, etag := resp.Header.Get("Location"), resp.Header.Get("ETag")
+	const frag = "application/trickle-ice-sdpfrag"
+	fragment := "a=ice-ufrag:" + attributeOf(offer, "ice-ufrag") + "\r\na=ice-pwd:" + attributeOf(offer, "ice-pwd") + "\r\nm=video 9 x 0\r\n"
+	tests := []struct {
+		name, method, path, body string
+		headers                  []string
+		status                   int
+	}{
+		{"type", http.MethodPost, "/whip/match", offer, []string{"Content-Type", "application/json", "Authorization", "Bearer " + goodKey}, 415},
+		{"no type", http.MethodPost, "/whip/match", offer, []string{"Authorization", "Bearer " + goodKey}, 415},
+		{"size", http.MethodPost, "/whip/match", strings.Repeat("v", 65<<10), bearer, 413},
+		{"no token", http.MethodPost, "/whip/match", offer, bearer[:2], 401},
+		{"bad token", http.MethodPost, "/whip/match", offer, []string{"Content-Type", "application/sdp", "Authorization", "Bearer nonsense"}, 401},
+		{"key of another room", http.MethodPost, "/whip/other", offer, bearer, 403},
+		{"token of another room", http.MethodPost, "/whip/match", offer, []string{"Content-Type", "application/sdp", "Authorization", "Bearer token-for-x"}, 403},
+		{"no room", http.MethodPost, "/whip/", offer, bearer, 404},
+		{"elsewhere", http.MethodPost, "/whip", offer, bearer, 404},
+		{"long room", http.MethodPost, "/whip/" + strings.Repeat("x", 200), offer, bearer, 404},
+		{"PUT", http.MethodPut, "/whip/match", offer, bearer, 405},
+		{"PATCH of the endpoint", http.MethodPatch, "/whip/match", fragment, bearer, 405},
+		{"POST to a session", http.MethodPost, location, offer, bearer, 405},
+		{"no such session", http.MethodPatch, "/whip/match/AAAA", fragment, []string{"Content-Type", frag, "If-Match", "*"}, 404},
+		{"session of another room", http.MethodDelete, strings.Replace(location, "match", "other", 1), "", nil, 404},
+		{"PATCH type", http.MethodPatch, location, fragment, []string{"Content-Type", "application/sdp", "If-Match", etag}, 415},
+		{"PATCH without tag", http.MethodPatch, location, fragment, []string{"Content-Type", frag}, 428},
+		{"PATCH with an old tag", http.MethodPatch, location, fragment, []string{"Content-Type", frag, "If-Match", `"old"`}, 412},
+		{"PATCH of nonsense", http.MethodPatch, location, "hello", []string{"Content-Type", frag, "If-Match", etag}, 400},
+		{"PATCH without credentials", http.MethodPatch, location, "m=video 9 x 0\r\n", []string{"Content-Type", frag, "If-Match", etag}, 400},
+		{"PATCH size", http.MethodPatch, location, strings.Repeat("a=x\r\n", 9999), []string{"Content-Type", frag, "If-Match", etag}, 413},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, body := srv.request(t, tt.method, tt.path, tt.body, tt.headers...)
+			require.Equal(t, tt.status, resp.StatusCode, body)
+			switch tt.status {
+			case http.StatusUnauthorized, http.StatusForbidden:
+				require.Contains(t, resp.Header.Get("WWW-Authenticate"), "Bearer")
+			case http.StatusMethodNotAllowed:
+				require.NotEmpty(t, resp.Header.Get("Allow"))
+			}
+		})
+	}
+	require.Len(t, srv.Sessions(), 1, "none of it hurt the session")
+}
+
+// The same key in other places: without the word Bearer, in the URL, in another case.
+func TestTokens(t *testing.T) {
+	srv := start(t, nil)
+	_, offer := newSender(t, senderOptions{codec: h264})
+	for _, tt := range []struct{ path, authorization string }{
+		{"/whip/match", "Bearer " + goodKey},
+		{"/whip/match", "bearer  " + goodKey},
+		{"/whip/match", goodKey},
+		{"/whip/match?key=" + goodKey, ""},
+		{"/whip/match", "Bearer token-for-match"},
+		{"/whip/any%20room", "Bearer stream-key-any"},
+	} {
+		headers := []string{"Content-Type", "application/sdp; charset=utf-8"}
+		if tt.authorization != "" {
+			headers = append(headers, "Authorization", tt.authorization)
+		}
+		resp, body := srv.request(t, http.MethodPost, tt.path, offer, headers...)
+		require.Equal(t, http.StatusCreated, resp.StatusCode, body)
+		require.NotContains(t, resp.Header.Get("Location"), goodKey)
+		resp, _ = srv.request(t, http.MethodDelete, resp.Header.Get("Location"), "", "If-Match", `"ignored"`)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+	}
+	for _, p := range srv.places {
+		require.NotEmpty(t, p.session.Sender.Identity)
+	}
+}
+
+// RFC 9725 sections 4.1, 4.2 and 4.6.
+func TestOptionsAndGet(t *testing.T) {
+	srv := start(t, func(o *whip.Options) {
+		o.ICEServers = []webrtc.ICEServer{{URLs: []string{"turn:turn.example.net"}, Username: "u", Credential: "c"}}
+	})
+	_, offer := newSender(t, senderOptions{codec: h264})
+	created, _ := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
+	for _, path := range []string{"/whip/match", created.Header.Get("Location")} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			resp, body := srv.request(t, method, path, "")
+			require.Equal(t, http.StatusNoContent, resp.StatusCode)
+			require.Empty(t, body)
+		}
+		resp, body := srv.request(t, http.MethodOptions, path, "",
+			"Origin", "https://example.com", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization")
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Empty(t, body)
+		require.Equal(t, "application/sdp", resp.Header.Get("Accept-Post"))
+		require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
+		require.Contains(t, resp.Header.Get("Access-Control-Allow-Headers"), "Authorization")
+		require.Contains(t, resp.Header.Get("Access-Control-Expose-Headers"), "Location")
+		require.Empty(t, resp.Header.Get("Link"), "a preflight learns nothing of relays")
+	}
+	resp, _ := srv.request(t, http.MethodOptions, "/whip/match", "")
+	require.Empty(t, resp.Header.Get("Link"), "nor does a stranger")
+	resp, _ = srv.request(t, http.MethodOptions, "/whip/match", "", "Authorization", "Bearer "+goodKey)
+	require.Contains(t, resp.Header.Get("Link"), "turn:turn.example.net")
+
+	resp, _ = srv.request(t, http.MethodDelete, created.Header.Get("Location"), "")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	resp, _ = srv.request(t, http.MethodDelete, created.Header.Get("Location"), "")
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+}
+
+func TestRateLimit(t *testing.T) {
+	srv := start(t, func(o *whip.Options) { o.PerMinute, o.Burst = 6, 3 })
+	for i := range 5 {
+		resp, _ := srv.request(t, http.MethodPost, "/whip/match", "x", "Content-Type", "application/sdp", "Authorization", "Bearer wrong")
+		if i < 3 {
+			require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+			continue
+		}
+		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+		require.InDelta(t, 10, seconds(resp.Header.Get("Retry-After")), 1)
+	}
+	for range 60 {
+		resp, _ := srv.request(t, http.MethodDelete, "/whip/match/guess", "")
+		require.Equal(t, http.StatusNotFound, resp.StatusCode)
+	}
+	resp, _ := srv.request(t, http.MethodDelete, "/whip/match/guess", "")
+	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+}
+
+func TestBadOptions(t *testing.T) {
+	_, err := whip.New(whip.Options{})
+	require.Error(t, err)
+	srv := start(t, nil)
+	_ = srv
+	_, err = whip.New(whip.Options{
+		Open: srv.open, Now: nil,
+	})
+	require.Error(t, err)
+}
+
+// Candidates that point to where no sender may be are not tried.
+func TestRemoteAddressesAreJudged(t *testing.T) {
+	none := source.AllowPublic()
+	srv := start(t, func(o *whip.Options) { o.Remote = &none })
+	_, offer := newSender(t, senderOptions{codec: h264})
+	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+	p := <-srv.opened
+	require.Empty(t, p.session.RemoteCandidates())
+}

@@ -1,0 +1,77 @@
+package whip
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// maxBuckets bounds how many addresses are remembered.
+const maxBuckets = 4096
+
+// limiter is a token bucket for each address, /64 networks of IPv6 being one.
+type limiter struct {
+	perSecond float64
+	burst     float64
+
+	mu      sync.Mutex
+	buckets map[netip.Addr]bucket
+}
+
+type bucket struct {
+	level float64
+	at    time.Time
+}
+
+// newLimiter returns nil, which allows everything, for a negative rate.
+func newLimiter(perMinute, burst int) *limiter {
+	if perMinute < 0 || burst < 0 {
+		return nil
+	}
+	return &limiter{perSecond: float64(perMinute) / 60, burst: float64(burst), buckets: map[netip.Addr]bucket{}}
+}
+
+// allow takes one token, or says how long to wait for it.
+func (l *limiter) allow(who netip.Addr, now time.Time) (wait time.Duration, ok bool) {
+	if l == nil {
+		return 0, true
+	}
+	who = who.Unmap().WithZone("")
+	if who.Is6() {
+		if p, err := who.Prefix(64); err == nil {
+			who = p.Addr()
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, known := l.buckets[who]
+	if !known {
+		if len(l.buckets) >= maxBuckets {
+			l.sweep(now)
+		}
+		if len(l.buckets) >= maxBuckets {
+			return time.Minute, false // an avalanche
+		}
+		b = bucket{level: l.burst, at: now}
+	}
+	b.level = min(l.burst, b.level+l.perSecond*max(0, now.Sub(b.at).Seconds()))
+	b.at = now
+	if ok = b.level >= 1; ok {
+		b.level--
+	} else if l.perSecond > 0 {
+		wait = time.Duration((1 - b.level) / l.perSecond * float64(time.Second))
+	} else {
+		wait = time.Hour
+	}
+	l.buckets[who] = b
+	return wait, ok
+}
+
+// sweep forgets addresses whose buckets are full again.
+func (l *limiter) sweep(now time.Time) {
+	for who, b := range l.buckets {
+		if b.level+l.perSecond*now.Sub(b.at).Seconds() >= l.burst {
+			delete(l.buckets, who)
+		}
+	}
+}

@@ -1,0 +1,346 @@
+package whip_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/ice/v4"
+	"github.com/pion/interceptor"
+	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
+	pionmedia "github.com/pion/webrtc/v4/pkg/media"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/media"
+	"touchline/media/source"
+	"touchline/media/source/whip"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const goodKey = "stream-key-one"
+
+// server is a WHIP server whose places the test looks into.
+type server struct {
+	*whip.Server
+	url string // of the HTTP server
+
+	mu     sync.Mutex
+	places []*place
+	opened chan *place
+}
+
+// place keeps what came.
+type place struct {
+	session *whip.Session
+	frames  chan media.EncodedFrame
+	sounds  chan source.Opus
+	closed  chan string
+}
+
+func start(t *testing.T, change func(*whip.Options)) *server {
+	t.Helper()
+	s := &server{opened: make(chan *place, 1024)}
+	o := whip.Options{
+		Keys: []whip.StreamKey{
+			{Key: goodKey, Room: "match", Identity: "camera"},
+			{Key: "stream-key-any", Identity: "anywhere"},
+		},
+		Authorize: func(token, room string) (whip.Sender, error) {
+			switch {
+			case token == "token-for-"+room:
+				return whip.Sender{Key: token, Identity: "somebody"}, nil
+			case strings.HasPrefix(token, "token-for-"):
+				return whip.Sender{}, fmt.Errorf("%w: %w", whip.ErrForbidden, io.EOF)
+			}
+			return whip.Sender{}, whip.ErrNoToken
+		},
+		Open:      s.open,
+		PerMinute: -1, LoopbackOnly: true, Now: time.Now,
+	}
+	if change != nil {
+		change(&o)
+	}
+	var err error
+	s.Server, err = whip.New(o)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	web := httptest.NewServer(s.Handler())
+	s.url = web.URL
+	t.Cleanup(func() {
+		web.Close()
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	require.Eventually(t, func() bool { return s.UDPPort() > 0 }, 5*time.Second, time.Millisecond)
+	return s
+}
+
+func (s *server) open(x *whip.Session) (whip.Place, error) {
+	p := &place{
+		session: x, frames: make(chan media.EncodedFrame, 4096), sounds: make(chan source.Opus, 4096), closed: make(chan string, 1),
+	}
+	s.mu.Lock()
+	s.places = append(s.places, p)
+	s.mu.Unlock()
+	s.opened <- p
+	return whip.Place{
+		Sink: source.Sink{
+			Frame: func(f media.EncodedFrame) { p.frames <- f },
+			Opus:  func(o source.Opus) { p.sounds <- o },
+		},
+		Close: func(reason string) { p.closed <- reason },
+	}, nil
+}
+
+// request is one HTTP exchange; headers are pairs.
+func (s *server) request(t *testing.T, method, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport}).Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(got)
+}
+
+// sender is a WHIP client as some program is one.
+type sender struct {
+	pc       *webrtc.PeerConnection
+	video    *webrtc.TrackLocalStaticSample
+	audio    *webrtc.TrackLocalStaticSample
+	location string
+	etag     string
+	answer   string
+	up       chan struct{}
+	down     chan struct{}
+	plis     chan struct{}
+	stop     chan struct{}
+	wg       sync.WaitGroup
+	once     sync.Once
+}
+
+// senderOptions say in what a sender is special.
+type senderOptions struct {
+	codec   webrtc.RTPCodecCapability
+	payload webrtc.PayloadType
+	sound   bool
+	edit    func(sdp string) string // of the offer, on its way
+	headers []string
+	path    string
+}
+
+var (
+	vp8  = webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeVP8, ClockRate: 90000}
+	h264 = webrtc.RTPCodecCapability{
+		MimeType: webrtc.MimeTypeH264, ClockRate: 90000,
+		SDPFmtpLine: "level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=42c01f",
+	}
+)
+
+// newSender makes the sender's side and its offer.
+func newSender(t *testing.T, o senderOptions) (*sender, string) {
+	t.Helper()
+	m := &webrtc.MediaEngine{}
+	if o.payload == 0 {
+		o.payload = 96
+	}
+	require.NoError(t, m.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: o.codec, PayloadType: o.payload}, webrtc.RTPCodecTypeVideo))
+	opus := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}
+	require.NoError(t, m.RegisterCodec(webrtc.RTPCodecParameters{RTPCodecCapability: opus, PayloadType: 111}, webrtc.RTPCodecTypeAudio))
+	e := webrtc.SettingEngine{}
+	e.SetIncludeLoopbackCandidate(true)
+	e.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
+	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
+	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithSettingEngine(e), webrtc.WithInterceptorRegistry(&interceptor.Registry{})).
+		NewPeerConnection(webrtc.Configuration{})
+	require.NoError(t, err)
+	s := &sender{
+		pc: pc, up: make(chan struct{}), down: make(chan struct{}), plis: make(chan struct{}, 1024), stop: make(chan struct{}),
+	}
+	var up, down sync.Once
+	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
+		switch state {
+		case webrtc.PeerConnectionStateConnected:
+			up.Do(func() { close(s.up) })
+		case webrtc.PeerConnectionStateFailed, webrtc.PeerConnectionStateClosed, webrtc.PeerConnectionStateDisconnected:
+			down.Do(func() { close(s.down) })
+		default:
+		}
+	})
+	t.Cleanup(s.close)
+	s.video, err = webrtc.NewTrackLocalStaticSample(o.codec, "video", "stream")
+	require.NoError(t, err)
+	tv, err := pc.AddTransceiverFromTrack(s.video, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionSendonly})
+	require.NoError(t, err)
+	s.wg.Go(func() { s.readRTCP(tv.Sender()) })
+	if o.sound {
+		s.audio, err = webrtc.NewTrackLocalStaticSample(opus, "audio", "stream")
+		require.NoError(t, err)
+		ta, err := pc.AddTransceiverFromTrack(s.audio, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionSendonly})
+		require.NoError(t, err)
+		s.wg.Go(func() { s.readRTCP(ta.Sender()) })
+	}
+	offer, err := pc.CreateOffer(nil)
+	require.NoError(t, err)
+	gathered := webrtc.GatheringCompletePromise(pc)
+	require.NoError(t, pc.SetLocalDescription(offer))
+	<-gathered
+	text := pc.LocalDescription().SDP
+	if o.edit != nil {
+		text = o.edit(text)
+	}
+	return s, text
+}
+
+func (s *sender) readRTCP(from *webrtc.RTPSender) {
+	for {
+		packets, _, err := from.ReadRTCP()
+		if err != nil {
+			return
+		}
+		for _, p := range packets {
+			if _, ok := p.(*rtcp.PictureLossIndication); ok {
+				s.plis <- struct{}{}
+			}
+		}
+	}
+}
+
+func (s *sender) close() {
+	s.once.Do(func() {
+		close(s.stop)
+		_ = s.pc.GracefulClose()
+		s.wg.Wait()
+		s.pc, s.video, s.audio = nil, nil, nil // the test's list of things to close keeps s
+	})
+}
+
+// connect posts the offer and takes the answer.
+func (s *server) connect(t *testing.T, o senderOptions) *sender {
+	t.Helper()
+	x, offer := newSender(t, o)
+	if o.path == "" {
+		o.path = "/whip/match"
+	}
+	if o.headers == nil {
+		o.headers = []string{"Authorization", "Bearer " + goodKey}
+	}
+	resp, body := s.request(t, http.MethodPost, o.path, offer, append([]string{"Content-Type", "application/sdp"}, o.headers...)...)
+	require.Equal(t, http.StatusCreated, resp.StatusCode, body)
+	x.location, x.etag, x.answer = resp.Header.Get("Location"), resp.Header.Get("ETag"), body
+	require.NoError(t, x.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: body}))
+	select {
+	case <-x.up:
+	case <-time.After(15 * time.Second):
+		t.Fatal("no connection")
+	}
+	return x
+}
+
+// play sends units again and again, 50 a second, until the sender closes.
+func (s *sender) play(units [][]byte) {
+	s.wg.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			_ = s.video.WriteSample(pionmedia.Sample{Data: units[i%len(units)], Duration: 20 * time.Millisecond})
+			if s.audio != nil {
+				_ = s.audio.WriteSample(pionmedia.Sample{Data: []byte{0xfc, 0xff, 0xfe}, Duration: 20 * time.Millisecond})
+			}
+			select {
+			case <-s.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+}
+
+// next waits for a frame.
+func (p *place) next(t *testing.T) media.EncodedFrame {
+	t.Helper()
+	select {
+	case f := <-p.frames:
+		return f
+	case <-time.After(15 * time.Second):
+		t.Fatal("no picture")
+		return media.EncodedFrame{}
+	}
+}
+
+// clip encodes ten pictures and returns their access units.
+func clip(t *testing.T, codec media.Codec) [][]byte {
+	t.Helper()
+	args := []string{
+		"-v", "error", "-nostdin", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25", "-frames:v", "10", "-pix_fmt", "yuv420p",
+		"-threads", "1",
+	}
+	switch codec {
+	case media.VP8:
+		args = append(args, "-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-f", "ivf")
+	case media.VP9:
+		args = append(args, "-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-f", "ivf")
+	case media.AV1:
+		args = append(args, "-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-f", "ivf")
+	case media.H265:
+		args = append(args, "-c:v", "libx265", "-preset", "ultrafast", "-tune", "zerolatency", "-x265-params",
+			"aud=1:repeat-headers=1:bframes=0:log-level=none:pools=1", "-f", "hevc")
+	default:
+		args = append(args, "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params", "aud=1", "-f", "h264")
+	}
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", append(args, "pipe:1")...).Output()
+	require.NoError(t, err)
+	var units [][]byte
+	if codec == media.H264 || codec == media.H265 {
+		aud := []byte{0, 0, 0, 1, 9}
+		if codec == media.H265 {
+			aud = []byte{0, 0, 0, 1, 0x46}
+		}
+		for _, u := range bytes.Split(out, aud)[1:] {
+			units = append(units, append(bytes.Clone(aud), u...))
+		}
+		return units
+	}
+	for rest := out[32:]; len(rest) > 12; {
+		n := int(binary.LittleEndian.Uint32(rest))
+		units = append(units, rest[12:12+n])
+		rest = rest[12+n:]
+	}
+	return units
+}
+
+// count reads the number in the body's name.
+func attributeOf(sdp, key string) string {
+	for line := range strings.Lines(sdp) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "a="+key+":"); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func seconds(header string) int {
+	n, _ := strconv.Atoi(header)
+	return n
+}

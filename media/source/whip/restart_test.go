@@ -1,0 +1,131 @@
+package whip_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+)
+
+const fragType = "application/trickle-ice-sdpfrag"
+
+// fragmentOf is the ICE side of an offer, as RFC 8840 writes it.
+func fragmentOf(offer string, candidates bool) string {
+	var b strings.Builder
+	b.WriteString("a=group:BUNDLE 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96\r\na=mid:0\r\n")
+	b.WriteString("a=ice-ufrag:" + attributeOf(offer, "ice-ufrag") + "\r\na=ice-pwd:" + attributeOf(offer, "ice-pwd") + "\r\n")
+	if candidates {
+		for line := range strings.Lines(offer) {
+			if strings.HasPrefix(line, "a=candidate") {
+				b.WriteString(line)
+			}
+		}
+		b.WriteString("a=candidate:9 1 udp 1 nowhere.invalid 9 typ host\r\na=candidate:8 1 tcp 1 127.0.0.1 9 typ host tcptype active\r\n")
+		b.WriteString("a=end-of-candidates\r\n")
+	}
+	return b.String()
+}
+
+// A sender that trickles: its offer has no candidates, they come by PATCH (RFC 9725 section 4.3.2).
+func TestTrickle(t *testing.T) {
+	srv := start(t, nil)
+	var full string
+	s, offer := newSender(t, senderOptions{codec: vp8, edit: func(sdp string) string {
+		full = sdp
+		return regexp.MustCompile(`a=(candidate|end-of-candidates).*\r\n`).ReplaceAllString(sdp, "")
+	}})
+	resp, answer := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+	location, etag := resp.Header.Get("Location"), resp.Header.Get("ETag")
+	// The sender hears nothing of our candidates, so that only its own can connect us.
+	deaf := regexp.MustCompile(`a=(candidate|end-of-candidates).*\r\n`).ReplaceAllString(answer, "")
+	require.NoError(t, s.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: deaf}))
+	for range 2 { // what is known already does no harm
+		resp, body := srv.request(t, http.MethodPatch, location, fragmentOf(full, true), "Content-Type", fragType, "If-Match", etag)
+		require.Equal(t, http.StatusNoContent, resp.StatusCode, body)
+		require.Empty(t, body)
+		require.Empty(t, resp.Header.Get("ETag"))
+	}
+	select {
+	case <-s.up:
+	case <-time.After(15 * time.Second):
+		t.Fatal("the candidates did not connect")
+	}
+	s.play(clip(t, media.VP8))
+	(<-srv.opened).next(t)
+}
+
+// RFC 9725 section 4.3.3: other credentials restart ICE, and the pictures go on.
+func TestICERestart(t *testing.T) {
+	srv := start(t, nil)
+	s := srv.connect(t, senderOptions{codec: vp8})
+	s.play(clip(t, media.VP8))
+	p := <-srv.opened
+	p.next(t)
+
+	oldTag := s.etag
+	for round := range 2 {
+		offer, err := s.pc.CreateOffer(&webrtc.OfferOptions{ICERestart: true})
+		require.NoError(t, err)
+		gathered := webrtc.GatheringCompletePromise(s.pc)
+		require.NoError(t, s.pc.SetLocalDescription(offer))
+		<-gathered
+		mine := s.pc.LocalDescription().SDP
+		resp, body := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, true), "Content-Type", fragType, "If-Match", "*")
+		require.Equal(t, http.StatusOK, resp.StatusCode, body)
+		require.Equal(t, fragType, resp.Header.Get("Content-Type"))
+		newTag := resp.Header.Get("ETag")
+		require.NotEmpty(t, newTag)
+		require.NotEqual(t, oldTag, newTag)
+		require.NotEqual(t, attributeOf(s.answer, "ice-ufrag"), attributeOf(body, "ice-ufrag"))
+		require.Contains(t, body, "a=ice-options:trickle")
+		require.Contains(t, body, "a=candidate:")
+
+		// A PATCH for the ICE session before is out of date.
+		stale, _ := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, false), "Content-Type", fragType, "If-Match", oldTag)
+		require.Equal(t, http.StatusPreconditionFailed, stale.StatusCode)
+		fresh, _ := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, false), "Content-Type", fragType, "If-Match", newTag)
+		require.Equal(t, http.StatusNoContent, fresh.StatusCode)
+		oldTag = newTag
+
+		s.answer = withICE(s.answer, body)
+		require.NoError(t, s.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: s.answer}))
+		for len(p.frames) > 0 {
+			<-p.frames
+		}
+		for range 100 {
+			require.EqualValues(t, 1, p.next(t).Epoch, "round %d: the stream goes on as it was", round)
+		}
+	}
+
+	// One that cannot be met leaves the session as it is.
+	resp, _ := srv.request(t, http.MethodPatch, s.location,
+		"a=ice-ufrag:\x01\x02\x03\x04\r\na=ice-pwd:short\r\nm=video 9 x 96\r\n", "Content-Type", fragType, "If-Match", "*")
+	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+	for range 50 {
+		p.next(t)
+	}
+	require.Len(t, srv.Sessions(), 1)
+}
+
+// withICE puts a fragment's ICE side into an answer.
+func withICE(answer, fragment string) string {
+	for _, key := range []string{"ice-ufrag", "ice-pwd"} {
+		answer = regexp.MustCompile(`a=`+key+`:.*\r\n`).ReplaceAllLiteralString(answer, "a="+key+":"+attributeOf(fragment, key)+"\r\n")
+	}
+	answer = regexp.MustCompile(`a=(candidate|end-of-candidates).*\r\n`).ReplaceAllString(answer, "")
+	var b strings.Builder
+	b.WriteString(answer)
+	for line := range strings.Lines(fragment) {
+		if strings.HasPrefix(line, "a=candidate") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,187 @@
+package whip_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+	"touchline/media/source/whip"
+)
+
+func setup(role string) func(string) string {
+	return func(sdp string) string { return strings.ReplaceAll(sdp, "a=setup:actpass", "a=setup:"+role) }
+}
+
+// Senders as they behave, each with its codec, its DTLS role and what it leaves out.
+func TestSenders(t *testing.T) {
+	candidates := regexp.MustCompile(`(?m)^a=(candidate|end-of-candidates).*\r\n`)
+	declared := regexp.MustCompile(`(?m)^a=ssrc.*\r\n`)
+	tests := []struct {
+		name  string
+		codec media.Codec
+		o     senderOptions
+	}{
+		{"VP8 like a browser", media.VP8, senderOptions{codec: vp8, sound: true}},
+		{"VP9", media.VP9, senderOptions{codec: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeVP9, ClockRate: 90000, SDPFmtpLine: "profile-id=0"}}},
+		{"AV1", media.AV1, senderOptions{codec: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeAV1, ClockRate: 90000}}},
+		{"H265", media.H265, senderOptions{codec: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeH265, ClockRate: 90000}}},
+		// OBS: all candidates in the offer, High profile, no PATCH.
+		{"H264 like OBS", media.H264, senderOptions{sound: true, codec: webrtc.RTPCodecCapability{
+			MimeType: webrtc.MimeTypeH264, ClockRate: 90000,
+			SDPFmtpLine: "profile-level-id=640028;packetization-mode=1;level-asymmetry-allowed=1",
+		}}},
+		// ffmpeg: DTLS server, no candidates of its own, no feedback.
+		{"H264 like ffmpeg", media.H264, senderOptions{codec: h264, sound: true, payload: 106, edit: func(sdp string) string {
+			return candidates.ReplaceAllString(setup("passive")(sdp), "")
+		}}},
+		// GStreamer: does not declare its SSRCs in some versions.
+		{"VP8 without SSRCs", media.VP8, senderOptions{codec: vp8, sound: true, edit: func(sdp string) string {
+			return declared.ReplaceAllString(sdp, "")
+		}}},
+		{"VP8 as DTLS client", media.VP8, senderOptions{codec: vp8, edit: setup("active")}},
+		{"VP8 with sendrecv", media.VP8, senderOptions{codec: vp8, edit: func(sdp string) string {
+			return strings.ReplaceAll(sdp, "a=sendonly", "a=sendrecv")
+		}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := start(t, nil)
+			units := clip(t, tt.codec)
+			began := time.Now()
+			s := srv.connect(t, tt.o)
+			s.play(units)
+			p := <-srv.opened
+			f := p.next(t)
+			t.Logf("first picture %v after the POST", time.Since(began).Round(time.Millisecond))
+			require.True(t, f.KeyFrame)
+			for i := range 25 {
+				require.Equal(t, tt.codec, f.Codec)
+				require.Equal(t, [2]int{320, 180}, [2]int{f.Width, f.Height})
+				require.EqualValues(t, 1, f.Epoch)
+				last := f
+				f = p.next(t)
+				require.InDelta(t, 20, (f.PTS - last.PTS).Milliseconds(), 1, "picture %d", i)
+			}
+			if tt.o.sound {
+				require.Equal(t, []byte{0xfc, 0xff, 0xfe}, (<-p.sounds).Payload)
+			}
+			// The answer takes everything, or it would not be one.
+			require.NotContains(t, s.answer, "m=video 0 ")
+			require.NotContains(t, s.answer, "a=send")
+			require.Contains(t, s.answer, "a=rtcp-mux-only")
+			require.Less(t, len(s.answer), 8192, "ffmpeg reads no more")
+			require.Contains(t, attributeOf(s.answer, "candidate"), "127.0.0.1")
+
+			p.session.RequestKeyFrame()
+			select {
+			case <-s.plis:
+			case <-time.After(5 * time.Second):
+				t.Fatal("no PLI")
+			}
+			resp, _ := srv.request(t, http.MethodDelete, s.location, "")
+			require.Equal(t, http.StatusOK, resp.StatusCode)
+			require.Equal(t, "the sender ended it", <-p.closed)
+		})
+	}
+}
+
+// A sender that died without a word comes back with its key at once, in the place it had.
+func TestSameKeyTakesOver(t *testing.T) {
+	srv := start(t, nil)
+	units := clip(t, media.H264)
+	first := srv.connect(t, senderOptions{codec: h264})
+	first.play(units)
+	one := <-srv.opened
+	one.next(t)
+	began := time.Now()
+	second := srv.connect(t, senderOptions{codec: h264})
+	second.play(units)
+	require.Equal(t, "the same key came again", <-one.closed)
+	two := <-srv.opened
+	two.next(t)
+	took := time.Since(began)
+	t.Logf("first picture %v after the new POST", took.Round(time.Millisecond))
+	require.Less(t, took, time.Second)
+	require.Len(t, srv.Sessions(), 1)
+
+	// Another key is another sender.
+	third := srv.connect(t, senderOptions{codec: vp8, headers: []string{"Authorization", "Bearer stream-key-any"}})
+	third.play(clip(t, media.VP8))
+	(<-srv.opened).next(t)
+	require.Len(t, srv.Sessions(), 2)
+}
+
+func TestManyWithOneKey(t *testing.T) {
+	srv := start(t, func(o *whip.Options) { o.Many, o.MaxSessions = true, 2 })
+	for range 2 {
+		srv.connect(t, senderOptions{codec: vp8})
+	}
+	require.Len(t, srv.Sessions(), 2)
+	_, offer := newSender(t, senderOptions{codec: vp8})
+	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, "Content-Type", "application/sdp", "Authorization", "Bearer "+goodKey)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.Positive(t, seconds(resp.Header.Get("Retry-After")))
+}
+
+func TestSilenceAndAbsenceEndASession(t *testing.T) {
+	srv := start(t, func(o *whip.Options) { o.Silence, o.ConnectTime = time.Second, time.Second })
+	srv.connect(t, senderOptions{codec: vp8})
+	require.Equal(t, "nothing was sent for 1s", <-(<-srv.opened).closed)
+
+	_, offer := newSender(t, senderOptions{codec: vp8})
+	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, "Content-Type", "application/sdp", "Authorization", "Bearer "+goodKey)
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+	require.Contains(t, <-(<-srv.opened).closed, "no connection within 1s")
+	require.Empty(t, srv.Sessions())
+}
+
+// Of the layers of simulcast the largest is used.
+func TestSimulcast(t *testing.T) {
+	srv := start(t, nil)
+	small, large := clip(t, media.VP8), bigClip(t)
+	m := &webrtc.MediaEngine{}
+	require.NoError(t, m.RegisterDefaultCodecs())
+	require.NoError(t, webrtc.ConfigureSimulcastExtensionHeaders(m))
+	e := webrtc.SettingEngine{}
+	e.SetIncludeLoopbackCandidate(true)
+	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithSettingEngine(e)).NewPeerConnection(webrtc.Configuration{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pc.GracefulClose()) }()
+	layer := func(rid string) *webrtc.TrackLocalStaticRTP {
+		track, err := webrtc.NewTrackLocalStaticRTP(vp8, "video", "stream", webrtc.WithRTPStreamID(rid))
+		require.NoError(t, err)
+		return track
+	}
+	q, f := layer("q"), layer("f")
+	sender, err := pc.AddTrack(q)
+	require.NoError(t, err)
+	require.NoError(t, sender.AddEncoding(f))
+	offer, err := pc.CreateOffer(nil)
+	require.NoError(t, err)
+	gathered := webrtc.GatheringCompletePromise(pc)
+	require.NoError(t, pc.SetLocalDescription(offer))
+	<-gathered
+	resp, body := srv.request(t, http.MethodPost, "/whip/match", pc.LocalDescription().SDP,
+		"Content-Type", "application/sdp", "Authorization", "Bearer "+goodKey)
+	require.Equal(t, http.StatusCreated, resp.StatusCode, body)
+	require.Contains(t, body, "a=simulcast:recv")
+	require.NoError(t, pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: body}))
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		sendLayers(stop, sender, map[*webrtc.TrackLocalStaticRTP][][]byte{q: small, f: large})
+	}()
+	p := <-srv.opened
+	require.Eventually(t, func() bool { return p.next(t).Width == 640 }, 10*time.Second, time.Microsecond)
+	for range 25 {
+		require.Equal(t, 640, p.next(t).Width)
+	}
+	close(stop)
+	<-done
+}

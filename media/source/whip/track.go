@@ -1,0 +1,155 @@
+package whip
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
+
+	"touchline/media"
+	"touchline/media/ingest"
+	"touchline/media/source"
+)
+
+// layerTime is how long the layer in use may be silent before another one takes its place.
+const layerTime = 2 * time.Second
+
+// reader reads one video track: the only one, or one layer of simulcast.
+type reader struct {
+	session  *Session
+	track    *webrtc.TrackRemote
+	receiver *webrtc.RTPReceiver
+	reports  chan *rtcp.SenderReport
+
+	// Under the session's emitting.
+	at     time.Time
+	area   int
+	epoch  uint32
+	wanted bool
+}
+
+// onTrack is called by the library in a goroutine of its own.
+func (x *Session) onTrack(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
+	x.closing.Lock()
+	if x.closed {
+		x.closing.Unlock()
+		return
+	}
+	x.tracks.Add(2)
+	x.closing.Unlock()
+	defer x.tracks.Done()
+	r := &reader{session: x, track: track, receiver: receiver, reports: make(chan *rtcp.SenderReport, 4)}
+	go func() {
+		defer x.tracks.Done()
+		r.readReports()
+	}()
+	x.log.Debug().Str("codec", track.Codec().MimeType).Str("layer", track.RID()).Msg("WHIP track")
+	if track.Kind() == webrtc.RTPCodecTypeAudio {
+		r.readAudio()
+		return
+	}
+	x.emitting.Lock()
+	x.readers = append(x.readers, r)
+	x.emitting.Unlock()
+	x.RequestKeyFrame()
+	r.readVideo()
+}
+
+// readReports reads what must be read for the receiver reports to be right.
+func (r *reader) readReports() {
+	for {
+		var packets []rtcp.Packet
+		var err error
+		if rid := r.track.RID(); rid != "" {
+			packets, _, err = r.receiver.ReadSimulcastRTCP(rid)
+		} else {
+			packets, _, err = r.receiver.ReadRTCP()
+		}
+		if err != nil {
+			return
+		}
+		for _, p := range packets {
+			if sr, ok := p.(*rtcp.SenderReport); ok && sr.SSRC == uint32(r.track.SSRC()) {
+				select {
+				case r.reports <- sr:
+				default:
+				}
+			}
+		}
+	}
+}
+
+func (r *reader) readVideo() {
+	x := r.session
+	var units *ingest.Assembler
+	var kind webrtc.PayloadType
+	var codec media.Codec
+	for {
+		p, _, err := r.track.ReadRTP()
+		if err != nil {
+			return
+		}
+		now := x.server.opts.Now()
+		x.packets.Add(1)
+		if len(p.Payload) > 0 {
+			x.lastMedia.Store(now.UnixNano())
+		}
+		if units == nil || webrtc.PayloadType(p.PayloadType) != kind {
+			kind = webrtc.PayloadType(p.PayloadType)
+			c, err := media.ParseCodec(r.track.Codec().MimeType)
+			if err != nil {
+				continue
+			}
+			// A sender may change its codec at any time; other numbers for the same codec are no change.
+			if epoch := uint32(0); units == nil || c != codec {
+				if units != nil {
+					epoch = units.Epoch() + 1
+				}
+				codec = c
+				units = ingest.New(ingest.Options{Codec: c, Epoch: epoch, Log: x.log})
+			}
+		}
+		select {
+		case sr := <-r.reports:
+			units.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime, now)
+		default:
+		}
+		for _, f := range units.Push(p, now) {
+			x.emit(r, f)
+		}
+		if units.WantsKeyFrame(now) {
+			x.RequestKeyFrame()
+		}
+	}
+}
+
+func (r *reader) readAudio() {
+	x := r.session
+	for {
+		p, _, err := r.track.ReadRTP()
+		if err != nil {
+			return
+		}
+		now := x.server.opts.Now()
+		x.packets.Add(1)
+		if len(p.Payload) == 0 {
+			continue
+		}
+		x.lastMedia.Store(now.UnixNano())
+		x.emitting.Lock()
+		if x.place.Sink.Opus != nil {
+			x.place.Sink.Opus(source.Opus{
+				Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now,
+			})
+		}
+		x.emitting.Unlock()
+	}
+}
+
+// ntpTime reads the 64 bits of a sender report: seconds since 1900 and their fraction (RFC 3550 section 4).
+func ntpTime(n uint64) time.Time {
+	const to1970 = 2208988800
+	nanos := (n & 0xffffffff) * uint64(time.Second) >> 32
+	return time.Unix(int64(n>>32)-to1970, int64(nanos)) //nolint:gosec // 32 bits each
+}

@@ -1,0 +1,348 @@
+// Package whip takes pictures that are sent to it: a server of WHIP (RFC 9725),
+// as an http.Handler for /whip/ROOM.
+//
+// It owns the HTTP conversation, the WebRTC sessions and their sockets, who may
+// send, and how much of it. Video comes out as access units in the sender's
+// codec, sound as Opus packets. It never decodes and never joins a room:
+// whoever makes the Server opens a place for each session.
+package whip
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/pion/ice/v4"
+	"github.com/pion/logging"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+
+	"touchline/media/source"
+)
+
+var (
+	// ErrNoToken is returned by Authorize when the token is missing, unknown or expired: answered with 401.
+	ErrNoToken = errors.New("expected a token that this server knows")
+	// ErrForbidden is returned by Authorize when the token is good for something else: answered with 403.
+	ErrForbidden = errors.New("expected a token for this room that allows publishing")
+)
+
+// Sender is who a token lets in.
+type Sender struct {
+	// Key tells senders apart: unless Options.Many is set, there is one session for each.
+	Key string
+	// Identity and Name in the room; a name for people may be empty.
+	Identity, Name string
+}
+
+// StreamKey is a password of one sender for one room, for programs that take no
+// LiveKit token.
+type StreamKey struct {
+	Key            string
+	Room           string // "" for every room
+	Identity, Name string
+}
+
+// Place is where a session's pictures go.
+type Place struct {
+	Sink source.Sink
+	// Close is called when the session is over, after the last frame.
+	Close func(reason string)
+}
+
+// Options of a Server.
+type Options struct {
+	// Keys let senders in; Authorize judges every other token, nil for none.
+	Keys      []StreamKey
+	Authorize func(token, room string) (Sender, error)
+	// Open makes a place for a session that was accepted. An error is answered with 503.
+	Open func(*Session) (Place, error)
+
+	// Many allows several sessions at once with one key. Otherwise a new one ends the one before, so that a
+	// sender that crashed can come back at once.
+	Many bool
+	// MaxSessions bounds all sessions, 0 for 64.
+	MaxSessions int
+	// PerMinute and Burst bound the POSTs of one address, 0 for 30 and 10; negative is no limit.
+	PerMinute, Burst int
+
+	// UDPPort takes all media, 0 for a free one.
+	UDPPort int
+	// LoopbackOnly opens no socket but on this machine's loopback.
+	LoopbackOnly bool
+	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
+	ExternalIPs []string
+	// Remote judges the addresses at which senders want to be reached. The zero value allows all.
+	Remote *source.Allow
+	// ICEServers are told to senders in Link headers.
+	ICEServers []webrtc.ICEServer
+
+	// ConnectTime is how long a session may take to connect, 0 for 15 s; Silence how long it may send
+	// nothing, 0 for 30 s.
+	ConnectTime, Silence time.Duration
+
+	Now func() time.Time
+	Log zerolog.Logger
+}
+
+// Server takes WHIP sessions. New, then Run; Handler answers from then on.
+type Server struct {
+	opts  Options
+	limit *limiter // of POSTs
+	touch *limiter // of everything else
+
+	turn     sync.Mutex // one session at a time takes the place of another
+	mu       sync.Mutex
+	running  bool
+	port     int
+	mux      *ice.MultiUDPMuxDefault
+	sessions map[string]*Session // by id
+	keyed    map[string]*Session // by room and key, unless Many
+	opening  int
+	wg       sync.WaitGroup
+}
+
+// New checks the options and opens nothing.
+func New(o Options) (*Server, error) {
+	if o.Open == nil || o.Now == nil {
+		return nil, errors.New("expected a place for WHIP sessions and a clock")
+	}
+	for i, k := range o.Keys {
+		if len(k.Key) < 8 || k.Identity == "" {
+			return nil, fmt.Errorf("expected stream key %d to have 8 characters or more and an identity", i+1)
+		}
+	}
+	if o.MaxSessions == 0 {
+		o.MaxSessions = 64
+	}
+	if o.PerMinute == 0 {
+		o.PerMinute = 30
+	}
+	if o.Burst == 0 {
+		o.Burst = 10
+	}
+	if o.ConnectTime == 0 {
+		o.ConnectTime = 15 * time.Second
+	}
+	if o.Silence == 0 {
+		o.Silence = 30 * time.Second
+	}
+	s := &Server{opts: o, sessions: map[string]*Session{}, keyed: map[string]*Session{}}
+	s.limit = newLimiter(o.PerMinute, o.Burst)
+	s.touch = newLimiter(20*o.PerMinute, 20*o.Burst)
+	return s, nil
+}
+
+// Run opens the media port and returns, with every session ended, when ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	options := []ice.UDPMuxFromPortOption{
+		ice.UDPMuxFromPortWithNetworks(ice.NetworkTypeUDP4, ice.NetworkTypeUDP6),
+		ice.UDPMuxFromPortWithLoopback(), ice.UDPMuxFromPortWithReadBufferSize(2 << 20),
+		ice.UDPMuxFromPortWithLogger(silent{}.NewLogger("")),
+	}
+	if s.opts.LoopbackOnly {
+		options = append(options, ice.UDPMuxFromPortWithIPFilter(net.IP.IsLoopback))
+	}
+	mux, port, err := listen(s.opts.UDPPort, options)
+	if err != nil {
+		return fmt.Errorf("open the UDP port for WHIP: %w", err)
+	}
+	s.mu.Lock()
+	s.mux, s.port, s.running = mux, port, true
+	s.mu.Unlock()
+	s.opts.Log.Info().Int("udp_port", port).Msg("WHIP takes pictures")
+
+	<-ctx.Done()
+	s.mu.Lock()
+	s.running = false
+	all := make([]*Session, 0, len(s.sessions))
+	for _, x := range s.sessions {
+		all = append(all, x)
+	}
+	s.mu.Unlock()
+	for _, x := range all {
+		x.end("the server stops")
+	}
+	s.wg.Wait()
+	if err := mux.Close(); err != nil {
+		return fmt.Errorf("close the UDP port of WHIP: %w", err)
+	}
+	return nil
+}
+
+// listen opens one port on every address. A free one on one address may be
+// taken on another, so a few are tried.
+func listen(port int, options []ice.UDPMuxFromPortOption) (*ice.MultiUDPMuxDefault, int, error) {
+	var err error
+	for range 20 {
+		p := port
+		if p == 0 {
+			if p, err = freePort(); err != nil {
+				return nil, 0, err
+			}
+		}
+		var mux *ice.MultiUDPMuxDefault
+		if mux, err = ice.NewMultiUDPMuxFromPort(p, options...); err == nil {
+			return mux, p, nil
+		}
+		if port != 0 {
+			break
+		}
+	}
+	return nil, 0, err
+}
+
+func freePort() (int, error) {
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	ap, err := netip.ParseAddrPort(c.LocalAddr().String())
+	return int(ap.Port()), err
+}
+
+// UDPPort is the port that takes media, 0 before Run opened it.
+func (s *Server) UDPPort() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.port
+}
+
+// Sessions lists those under way.
+func (s *Server) Sessions() []*Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*Session, 0, len(s.sessions))
+	for _, x := range s.sessions {
+		out = append(out, x)
+	}
+	return out
+}
+
+// authorize judges a token for a room.
+func (s *Server) authorize(token, room string) (Sender, error) {
+	if token == "" {
+		return Sender{}, ErrNoToken
+	}
+	wrongRoom := false
+	for _, k := range s.opts.Keys {
+		if subtle.ConstantTimeCompare([]byte(k.Key), []byte(token)) != 1 {
+			continue
+		}
+		if k.Room != "" && k.Room != room {
+			wrongRoom = true
+			continue
+		}
+		return Sender{Key: k.Key, Identity: k.Identity, Name: k.Name}, nil
+	}
+	switch {
+	case wrongRoom:
+		return Sender{}, ErrForbidden
+	case s.opts.Authorize == nil:
+		return Sender{}, ErrNoToken
+	}
+	return s.opts.Authorize(token, room)
+}
+
+// reserve makes room for one more session.
+func (s *Server) reserve() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running || len(s.sessions)+s.opening >= s.opts.MaxSessions {
+		return false
+	}
+	s.opening++
+	s.wg.Add(1)
+	return true
+}
+
+// release gives back what reserve took, with the session that came of it or nil.
+func (s *Server) release(x *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opening--
+	if x != nil {
+		s.sessions[x.id] = x
+		if !s.running {
+			x.end("the server stops")
+		}
+		if !s.opts.Many {
+			s.keyed[x.slot()] = x
+		}
+		return
+	}
+	s.wg.Done()
+}
+
+// place opens a place for a session, after ending the one that had it.
+func (s *Server) place(x *Session) (err error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.replace(x.slot())
+	if x.place, err = s.opts.Open(x); err != nil {
+		return err
+	}
+	s.release(x)
+	return nil
+}
+
+// replace ends the session that a new one with the same key takes the place of.
+func (s *Server) replace(slot string) {
+	if s.opts.Many {
+		return
+	}
+	s.mu.Lock()
+	old := s.keyed[slot]
+	s.mu.Unlock()
+	if old != nil {
+		old.end("the same key came again")
+		<-old.done
+	}
+}
+
+// forget is called by a session that is over.
+func (s *Server) forget(x *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[x.id] != x {
+		return
+	}
+	delete(s.sessions, x.id)
+	if s.keyed[x.slot()] == x {
+		delete(s.keyed, x.slot())
+	}
+	s.wg.Done()
+}
+
+func (s *Server) find(room, id string) *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.sessions[id]; x != nil && x.Room == room {
+		return x
+	}
+	return nil
+}
+
+// silent keeps the library from writing to standard error. What it has to say
+// about strangers' packets is nobody's concern.
+type silent struct{}
+
+// NewLogger implements logging.LoggerFactory.
+func (silent) NewLogger(string) logging.LeveledLogger {
+	l := logging.NewDefaultLeveledLoggerForScope("", logging.LogLevelDisabled, discard{})
+	return l
+}
+
+type discard struct{}
+
+// Write implements io.Writer.
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+var _ http.Handler = (*handler)(nil)
