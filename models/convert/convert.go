@@ -60,7 +60,8 @@ type Options struct {
 	Creator string // program and version
 	Random  bool   // the weights are synthesised
 
-	// Workers is how many goroutines work. Default: one per core.
+	// Workers is how many goroutines work. Default: one per core, at most 64,
+	// which bounds the memory.
 	Workers int
 	// Now is the clock for rates. Without it there are none.
 	Now func() time.Time
@@ -101,10 +102,16 @@ func (e *SpaceError) Error() string {
 // Convert writes the bundle of src to the folder dst, which must not exist or
 // be empty.
 func Convert(ctx context.Context, src Source, dst string, o Options) error {
-	return convert(ctx, src, dst, o, freeSpace)
+	return convert(ctx, src, dst, o, machine{free: freeSpace, maxData: maxData})
 }
 
-func convert(ctx context.Context, src Source, dst string, o Options, free func(dir string) (int64, error)) (err error) {
+// machine is what tests put others in place of.
+type machine struct {
+	free    func(dir string) (int64, error)
+	maxData int64
+}
+
+func convert(ctx context.Context, src Source, dst string, o Options, m machine) (err error) {
 	manifest, err := src.Describe()
 	if err != nil {
 		return fmt.Errorf("convert: %w", err)
@@ -114,7 +121,7 @@ func convert(ctx context.Context, src Source, dst string, o Options, free func(d
 	if err != nil {
 		return fmt.Errorf("convert: %w", err)
 	}
-	l := newLayout(src, o.Workers)
+	l := newLayout(src, o.Workers, m.maxData)
 	for i, d := range graphs {
 		if err := l.add(d); err != nil {
 			return fmt.Errorf("convert: %s: %w", graphName(graphs[i]), err)
@@ -129,7 +136,7 @@ func convert(ctx context.Context, src Source, dst string, o Options, free func(d
 	if err := c.small(graphs); err != nil {
 		return fmt.Errorf("convert: %w", err)
 	}
-	if err := c.checkSpace(free); err != nil {
+	if err := c.checkSpace(m.free); err != nil {
 		return fmt.Errorf("convert: %w", err)
 	}
 	if err := c.run(ctx); err != nil {
@@ -138,12 +145,14 @@ func convert(ctx context.Context, src Source, dst string, o Options, free func(d
 	return nil
 }
 
+const maxWorkers = 64
+
 func (o *Options) setDefaults() {
 	if len(o.Weights) == 0 {
 		o.Weights = []models.Weights{models.WeightsInt4, models.WeightsFloat16}
 	}
 	if o.Workers <= 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
+		o.Workers = min(runtime.GOMAXPROCS(0), maxWorkers)
 	}
 	if o.Head == 0 {
 		o.Head = 8

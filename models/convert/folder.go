@@ -91,7 +91,7 @@ func (f *folder) file(name string) string { return filepath.Join(f.path, name) }
 
 // commit gives the folder its name.
 func (f *folder) commit() error {
-	err := os.Rename(f.path, f.dst)
+	err := unix.Rename(f.path, f.dst) // unlike os.Rename it takes the place of an empty folder
 	f.done = err == nil
 	return err
 }

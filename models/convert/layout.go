@@ -74,7 +74,7 @@ type task struct {
 	from, to int
 }
 
-func newLayout(src models.Source, workers int) *layout {
+func newLayout(src models.Source, workers int, maxData int64) *layout {
 	return &layout{src: src, workers: workers, maxData: maxData, places: map[string]region{}, views: map[string]*job{}}
 }
 

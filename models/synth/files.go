@@ -80,16 +80,18 @@ func (s Shape) forbidden() []int32 {
 func word(n int) string {
 	const consonants, vowels = "bdfghklmnprstvwz", "aeiou"
 	const syllables = len(consonants) * len(vowels)
-	w := "Ġ" // the space
-	for range 2 {
-		w += string(consonants[n%len(consonants)]) + string(vowels[n/len(consonants)%len(vowels)])
+	w := []byte("Ġ") // the space
+	syllable := func() {
+		w = append(w, consonants[n%len(consonants)], vowels[n/len(consonants)%len(vowels)])
 		n /= syllables
 	}
-	for ; n > 0; n /= syllables {
+	syllable()
+	syllable()
+	for n > 0 {
 		n--
-		w += string(consonants[n%len(consonants)]) + string(vowels[n/len(consonants)%len(vowels)])
+		syllable()
 	}
-	return w
+	return string(w)
 }
 
 // qwenSplit is the expression by which Qwen2's tokenizer splits text.

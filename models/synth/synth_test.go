@@ -3,7 +3,6 @@ package synth_test
 import (
 	"math"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -154,8 +153,12 @@ func TestTokenizer(t *testing.T) {
 		ids := tok.Encode(said)
 		require.Equal(t, said, tok.Decode(ids))
 		require.Equal(t, m.Tokens["<|im_start|>"], ids[0])
+		marks := map[string]bool{}
+		for _, mark := range ":#@*()[]&/$" {
+			marks[string(mark)] = true
+		}
 		for _, id := range m.Forbidden[:len(m.Forbidden)-1] {
-			require.True(t, strings.Contains(":#@*()[]&/$", tok.Decode([]int32{id})))
+			require.True(t, marks[tok.Decode([]int32{id})])
 		}
 		_, err = tokenizer.NewBuilder(tok, m.Image.Features)
 		require.NoError(t, err)

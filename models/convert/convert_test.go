@@ -1,0 +1,487 @@
+package convert_test
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/convert"
+	"touchline/models/graph"
+	"touchline/models/onnx"
+	"touchline/models/quant"
+	"touchline/models/synth"
+)
+
+// everything asks for all graphs there are.
+func everything() convert.Options {
+	return convert.Options{
+		Weights: []models.Weights{models.WeightsInt4, models.WeightsFloat16, models.WeightsFloat32},
+		Devices: []models.Device{models.DeviceCPU, models.DeviceCUDA},
+		Check:   true, Creator: "test",
+	}
+}
+
+func open(tb testing.TB, dir string) *checkpoint.Checkpoint {
+	tb.Helper()
+	src, err := checkpoint.Open(dir)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, src.Close()) })
+	return src
+}
+
+func tiny(tb testing.TB) *synth.Source {
+	tb.Helper()
+	shape, err := synth.Find("tiny")
+	require.NoError(tb, err)
+	s, err := synth.New(shape, 1)
+	require.NoError(tb, err)
+	return s
+}
+
+// describe makes the description that a graph of a bundle was written from.
+func describe(tb testing.TB, m models.Manifest, g models.Graph) *graph.Description {
+	tb.Helper()
+	o := graph.Options{
+		Device: g.Device, Weights: g.Weights, Block: g.Block, ZeroPoints: g.ZeroPoints, Head: g.Head, Check: g.Check,
+	}
+	d, err := map[models.Kind]func(models.Dims, graph.Options) (*graph.Description, error){
+		models.KindDecoder: graph.Decoder, models.KindVision: graph.Vision, models.KindEmbed: graph.Embed,
+	}[g.Kind](m.Dims, o)
+	require.NoError(tb, err)
+	return d
+}
+
+// stored reads the weights of a graph where its ONNX file says they lie.
+func stored(tb testing.TB, b *models.Bundle, g models.Graph) map[string][]byte {
+	tb.Helper()
+	text, err := os.ReadFile(b.Path(g.File))
+	require.NoError(tb, err)
+	model, err := onnx.Unmarshal(text)
+	require.NoError(tb, err)
+	weights, files := map[string][]byte{}, map[string][]byte{}
+	for _, t := range model.Graph.Initializers {
+		if t.External == nil {
+			continue
+		}
+		require.Contains(tb, g.Data, t.External.Location)
+		require.Zero(tb, t.External.Offset%4096)
+		if files[t.External.Location] == nil {
+			files[t.External.Location], err = os.ReadFile(b.Path(t.External.Location))
+			require.NoError(tb, err)
+		}
+		weights[t.Name] = files[t.External.Location][t.External.Offset:][:t.External.Length]
+	}
+	return weights
+}
+
+// matrix is what a weight's sources are, put together in the plainest way.
+func matrix(tb testing.TB, src models.Source, w graph.Weight) (values []float32, rows, cols int) {
+	tb.Helper()
+	for _, name := range w.Sources {
+		info, ok := src.Info(name)
+		require.True(tb, ok, name)
+		part := make([]float32, info.Rows()*info.Cols())
+		require.NoError(tb, src.Rows(part, name, 0, info.Rows()))
+		values, rows, cols = append(values, part...), rows+info.Rows(), info.Cols()
+	}
+	if w.To > 0 {
+		values, rows = values[w.From*cols:w.To*cols], w.To-w.From
+	}
+	rowGroup, colGroup := max(w.RowGroup, 1), max(w.ColGroup, 1)
+	outRows, outCols := rows/rowGroup*(rowGroup+w.RowPad), cols/colGroup*(colGroup+w.ColPad)
+	out := make([]float32, outRows*outCols)
+	for r := range rows {
+		for c := range cols {
+			v := values[r*cols+c]
+			if w.Scale != 0 {
+				v = float32(float64(v) * w.Scale)
+			}
+			out[(r/rowGroup*(rowGroup+w.RowPad)+r%rowGroup)*outCols+c/colGroup*(colGroup+w.ColPad)+c%colGroup] = v
+		}
+	}
+	return out, outRows, outCols
+}
+
+func decode(t models.Type, b []byte) []float32 {
+	values := make([]float32, len(b)/t.Size())
+	for i := range values {
+		if t == models.Float16 {
+			values[i] = quant.FromFloat16(binary.LittleEndian.Uint16(b[2*i:]))
+		} else {
+			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+	}
+	return values
+}
+
+// compare looks that all weights of a graph are what the checkpoint has.
+func compare(t *testing.T, src models.Source, b *models.Bundle, g models.Graph) {
+	t.Helper()
+	d, has := describe(t, b.Manifest, g), stored(t, b, g)
+	require.Equal(t, d.WeightBytes(), g.WeightBytes)
+	require.Len(t, has, len(d.Weights))
+	byRule := map[string]graph.Weight{}
+	for _, w := range d.Weights {
+		if w.Rule == graph.RuleScales || w.Rule == graph.RuleZeros {
+			byRule[strings.TrimSuffix(strings.TrimSuffix(w.Name, ".scales"), ".zeros")+map[graph.Rule]string{graph.RuleScales: "s", graph.RuleZeros: "z"}[w.Rule]] = w
+		}
+	}
+	for _, w := range d.Weights {
+		got := has[w.Name]
+		require.Len(t, got, int(w.Bytes()), w.Name)
+		switch w.Rule {
+		case graph.RuleValue:
+			if w.Type != models.Int64 {
+				requireFloats(t, w.Name, w.Type, w.Floats, decode(w.Type, got))
+			}
+		case graph.RuleCopy:
+			want, _, _ := matrix(t, src, w)
+			requireFloats(t, w.Name, w.Type, want, decode(w.Type, got))
+		case graph.RuleTranspose:
+			m, rows, cols := matrix(t, src, w)
+			want := make([]float32, len(m))
+			for r := range rows {
+				for c := range cols {
+					want[c*rows+r] = m[r*cols+c]
+				}
+			}
+			requireFloats(t, w.Name, w.Type, want, decode(w.Type, got))
+		case graph.RuleQuants:
+			name := strings.TrimSuffix(w.Name, ".quants")
+			scales := byRule[name+"s"]
+			want, rows, cols := matrix(t, src, w)
+			f := quant.Format{Bits: w.Bits, Block: w.Block, Scale: models.Float16}
+			s := decode(scales.Type, has[scales.Name])
+			values := make([]float32, len(want))
+			if w.Packed {
+				unpack(values, got, s, has[byRule[name+"z"].Name], rows, cols, w.Block)
+				require.Equal(t, want, values, w.Name)
+				continue
+			}
+			require.NoError(t, f.Expand(values, got, s, cols))
+			r, err := quant.NewRounder(f)
+			require.NoError(t, err)
+			q, again := make([]byte, len(got)), make([]float32, len(s))
+			require.NoError(t, r.Round(q, again, want, cols))
+			require.Equal(t, q, got, w.Name)
+			require.Equal(t, again, s, w.Name)
+			var e, power float64
+			for i := range want {
+				e += math.Pow(float64(want[i]-values[i]), 2)
+				power += math.Pow(float64(want[i]), 2)
+			}
+			require.Less(t, math.Sqrt(e/power), map[int]float64{4: 0.1, 8: 0.006}[w.Bits], w.Name)
+		default:
+		}
+	}
+}
+
+func requireFloats(t *testing.T, name string, typ models.Type, want, got []float32) {
+	t.Helper()
+	require.Len(t, got, len(want), name)
+	for i := range want {
+		x := want[i]
+		if typ == models.Float16 {
+			x = quant.FromFloat16(quant.Float16(x))
+		}
+		if x != got[i] {
+			require.Equal(t, x, got[i], "%s %d", name, i)
+		}
+	}
+}
+
+// unpack dequantises int4 with zero points.
+func unpack(dst []float32, q []byte, s []float32, z []byte, rows, cols, block int) {
+	blocks := cols / block
+	for r := range rows {
+		for c := range cols {
+			b := c / block
+			zero := z[r*((blocks+1)/2)+b/2] >> (4 * (b & 1)) & 15
+			code := q[(r*cols+c)/2] >> (4 * (c & 1)) & 15
+			dst[r*cols+c] = (float32(code) - float32(zero)) * s[r*blocks+b]
+		}
+	}
+}
+
+func TestBundleHoldsTheCheckpoint(t *testing.T) {
+	src := open(t, "../testdata/tiny")
+	dst := filepath.Join(t.TempDir(), "models", "tiny")
+	var notes []string
+	o := everything()
+	o.Note = func(text string) { notes = append(notes, text) }
+	require.NoError(t, convert.Convert(t.Context(), src, dst, o))
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	require.NoError(t, b.Verify(t.Context(), nil))
+	require.Len(t, b.Manifest.Graphs, 14)
+	for _, g := range b.Manifest.Graphs {
+		compare(t, src, b, g)
+	}
+	require.Contains(t, notes[0], "audio encoder")
+	require.Equal(t, "test", b.Manifest.Creator)
+	require.NotEmpty(t, b.Manifest.Source.Files["config.json"])
+	require.Equal(t, int32(1259), b.Manifest.Tokens["<|im_end|>"])
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		want, err := src.File(name)
+		require.NoError(t, err)
+		got, err := os.ReadFile(b.Path(name))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	var names []string
+	for _, f := range b.Manifest.Files {
+		names = append(names, f.Name)
+		require.False(t, strings.HasSuffix(f.Name, "-check.data"), "the check's graphs share the data of the others")
+	}
+	entries, err := os.ReadDir(dst)
+	require.NoError(t, err)
+	require.Len(t, entries, len(names)+1)
+	int4, ok := b.Find(models.KindDecoder, models.WeightsInt4, models.DeviceCPU)
+	require.True(t, ok)
+	require.Equal(t, 8, int4.Head)
+	require.Equal(t, 32, int4.Block)
+	require.Contains(t, int4.Data, "decoder-int4-cuda.data", "both devices read the same quants")
+	siblings, err := os.ReadDir(filepath.Dir(dst))
+	require.NoError(t, err)
+	require.Len(t, siblings, 1)
+}
+
+func TestDataGoesOnInFurtherFiles(t *testing.T) {
+	src := tiny(t)
+	dst := filepath.Join(t.TempDir(), "x")
+	o := convert.Options{Weights: []models.Weights{models.WeightsFloat16}, Workers: 3, Random: true, Name: "made up"}
+	require.NoError(t, convert.WithSpace(t.Context(), src, dst, o, math.MaxInt64, 1<<20))
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	require.True(t, b.Manifest.Random)
+	require.Equal(t, "made up", b.Manifest.Name)
+	g, ok := b.Find(models.KindDecoder, models.WeightsFloat16, models.DeviceCUDA)
+	require.True(t, ok)
+	require.Contains(t, g.Data, "decoder-fp16-cuda-2.data")
+	for _, g := range b.Manifest.Graphs {
+		compare(t, src, b, g)
+	}
+}
+
+func TestPackedCheckpoint(t *testing.T) {
+	src := open(t, "../testdata/tiny-awq")
+	dst := filepath.Join(t.TempDir(), "x")
+	o := everything()
+	o.Head = 4
+	require.NoError(t, convert.Convert(t.Context(), src, dst, o))
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	for _, g := range b.Manifest.Graphs {
+		require.NotEqual(t, models.KindVision, g.Kind)
+		if g.Weights == models.WeightsInt4 {
+			require.True(t, g.ZeroPoints)
+			require.Equal(t, 128, g.Block)
+			require.Equal(t, 4, g.Head)
+		}
+		compare(t, src, b, g)
+	}
+	require.Len(t, b.Manifest.Missing, 2)
+	require.Contains(t, b.Manifest.Missing[0], "vision")
+	require.Equal(t, "tokenizer", b.Manifest.Missing[1])
+	require.Nil(t, b.Manifest.Dims.Vision)
+}
+
+func TestDefaults(t *testing.T) {
+	dst := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}))
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	var files []string
+	for _, g := range b.Manifest.Graphs {
+		files = append(files, g.File)
+	}
+	require.Equal(t, []string{"decoder-int4-cuda.onnx", "decoder-fp16-cuda.onnx", "embed-fp16-cuda.onnx", "vision-fp16-cuda.onnx"}, files)
+}
+
+func TestOptions(t *testing.T) {
+	tests := []struct {
+		o    convert.Options
+		want string
+	}{
+		{convert.Options{Weights: []models.Weights{"int3"}}, `weights: expected int4, fp16 or fp32, is "int3"`},
+		{convert.Options{Devices: []models.Device{"tpu"}}, `devices: expected cpu or cuda, is "tpu"`},
+		{
+			convert.Options{Weights: []models.Weights{models.WeightsFloat16}, Devices: []models.Device{models.DeviceCPU}},
+			"weights: fp16 runs on cuda only, the devices asked for are [cpu]",
+		},
+		{convert.Options{Head: 5}, "head: expected 4, 8 or 16 bits, is 5"},
+	}
+	for _, tt := range tests {
+		dst := filepath.Join(t.TempDir(), "x")
+		require.ErrorContains(t, convert.Convert(t.Context(), tiny(t), dst, tt.o), tt.want)
+		requireNothing(t, dst)
+	}
+}
+
+// requireNothing looks that neither the folder nor a part of it is left.
+func requireNothing(t *testing.T, dst string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(dst))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// altered is a checkpoint with one other value.
+type altered struct {
+	convert.Source
+
+	name     string
+	row, col int
+	value    float32
+}
+
+func (a altered) Rows(dst []float32, name string, from, to int) error {
+	if err := a.Source.Rows(dst, name, from, to); err != nil {
+		return err
+	}
+	if info, _ := a.Info(name); name == a.name && from <= a.row && a.row < to {
+		dst[(a.row-from)*info.Cols()+a.col] = a.value
+	}
+	return nil
+}
+
+func TestValuesThatDoNotFit(t *testing.T) {
+	const up, norm = "llm.model.layers.1.mlp.up_proj.weight", "llm.model.layers.2.input_layernorm.weight"
+	fp16 := convert.Options{Weights: []models.Weights{models.WeightsFloat16}}
+	tests := []struct {
+		name     string
+		row, col int
+		value    float32
+		o        convert.Options
+		want     string
+	}{
+		{up, 300, 7, 70000, fp16, up + "[300,7]: expected a value that float16 can hold (up to 65504), is 70000"},
+		{norm, 5, 0, -1e9, fp16, norm + "[5]: expected a value that float16 can hold"},
+		{up, 3, 0, float32(math.NaN()), fp16, up + "[3,0]: expected a value that float16 can hold (up to 65504), is NaN"},
+		{up, 3, 0, float32(math.Inf(-1)), convert.Options{}, up + "[3,0]"},
+		{up, 3, 1, float32(math.NaN()), convert.Options{Weights: []models.Weights{models.WeightsFloat32}}, up + "[3,1]: expected a finite value, is NaN"},
+		{up, 3, 1, float32(math.NaN()), convert.Options{Weights: []models.Weights{models.WeightsFloat16}, Clamp: true}, up + "[3,1]: expected"},
+	}
+	for _, tt := range tests {
+		dst := filepath.Join(t.TempDir(), "x")
+		src := altered{tiny(t), tt.name, tt.row, tt.col, tt.value}
+		err := convert.Convert(t.Context(), src, dst, tt.o)
+		require.ErrorContains(t, err, tt.want)
+		var ranged *convert.RangeError
+		require.ErrorAs(t, err, &ranged)
+		requireNothing(t, dst)
+	}
+
+	dst := filepath.Join(t.TempDir(), "x")
+	var notes []string
+	fp16.Clamp, fp16.Note = true, func(text string) { notes = append(notes, text) }
+	require.NoError(t, convert.Convert(t.Context(), altered{tiny(t), up, 300, 7, 70000}, dst, fp16))
+	require.Len(t, notes, 1)
+	require.Contains(t, notes[0], "1 values of")
+	require.Contains(t, notes[0], up)
+
+	dst = filepath.Join(t.TempDir(), "x")
+	require.NoError(t, convert.Convert(t.Context(), altered{tiny(t), up, 300, 7, 70000}, dst,
+		convert.Options{Weights: []models.Weights{models.WeightsFloat32}}))
+}
+
+// misshapen is a checkpoint with a tensor of another shape, or without it.
+type misshapen struct {
+	convert.Source
+
+	name  string
+	shape []int
+}
+
+func (m misshapen) Info(name string) (models.TensorInfo, bool) {
+	info, ok := m.Source.Info(name)
+	if name == m.name {
+		info.Shape = m.shape
+		ok = ok && m.shape != nil
+	}
+	return info, ok
+}
+
+func TestTensorsThatDoNotFitTheConfig(t *testing.T) {
+	const name = "llm.model.layers.1.mlp.up_proj.weight"
+	tests := []struct {
+		shape []int
+		want  string
+	}{
+		{nil, "the checkpoint has no tensor " + name},
+		{[]int{384, 255}, "expected 256 columns as in llm.model.layers.1.mlp.gate_proj.weight, has 255"},
+		{[]int{383, 256}, "its shapes do not fit its config.json"},
+		{[]int{0, 256}, "its shapes do not fit its config.json"},
+	}
+	for _, tt := range tests {
+		dst := filepath.Join(t.TempDir(), "x")
+		err := convert.Convert(t.Context(), misshapen{tiny(t), name, tt.shape}, dst, convert.Options{})
+		require.ErrorContains(t, err, tt.want)
+		require.ErrorContains(t, err, "decoder-int4-cuda: weight layers.1.")
+		requireNothing(t, dst)
+	}
+}
+
+func TestSpaceIsCheckedFirst(t *testing.T) {
+	dst := filepath.Join(t.TempDir(), "x")
+	err := convert.WithSpace(t.Context(), tiny(t), dst, convert.Options{}, 5e6, 1<<30)
+	var space *convert.SpaceError
+	require.ErrorAs(t, err, &space)
+	require.Equal(t, int64(5e6), space.Free)
+	require.Greater(t, space.Need, int64(9e6))
+	require.ErrorContains(t, err, "MB of free space in "+filepath.Dir(dst)+", has 5 MB: make room or choose another folder")
+	requireNothing(t, dst)
+}
+
+func TestDestinationMustBeFree(t *testing.T) {
+	dst := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, os.Mkdir(dst, 0o700))
+	require.NoError(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}), "an empty folder is fine")
+	require.ErrorContains(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}), "expected a new or empty folder, has decoder-fp16-cuda.data and more")
+	_, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+}
+
+func TestProgress(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var seen []convert.Progress
+	o := everything()
+	o.Now = func() time.Time { now = now.Add(time.Second); return now }
+	o.Progress = func(p convert.Progress) { seen = append(seen, p) }
+	require.NoError(t, convert.Convert(t.Context(), tiny(t), filepath.Join(t.TempDir(), "x"), o))
+	require.True(t, slices.IsSortedFunc(seen, func(a, b convert.Progress) int { return int(a.Done - b.Done) }))
+	last := seen[len(seen)-1]
+	require.Equal(t, last.Total, last.Done)
+	require.Zero(t, last.ETA)
+	require.InDelta(t, float64(last.Source)/float64(len(seen)), last.Rate, 1)
+	for _, p := range seen[:len(seen)-1] {
+		require.LessOrEqual(t, p.Done, p.Total)
+		require.GreaterOrEqual(t, p.Rate, 0.0)
+	}
+}
+
+func TestCancelLeavesNothing(t *testing.T) {
+	for _, after := range []int{1, 5, 40} {
+		dst := filepath.Join(t.TempDir(), "x")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		calls := 0
+		o := everything()
+		o.Progress = func(convert.Progress) {
+			if calls++; calls == after {
+				cancel(os.ErrDeadlineExceeded)
+			}
+		}
+		require.ErrorIs(t, convert.Convert(ctx, tiny(t), dst, o), os.ErrDeadlineExceeded)
+		requireNothing(t, dst)
+	}
+}

@@ -1,0 +1,79 @@
+package convert_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/models"
+	"touchline/models/convert"
+	"touchline/models/synth"
+)
+
+// victim names the destination to a child process that converts and stops in
+// the middle, waiting to be killed.
+const victim = "CONVERT_TEST_VICTIM"
+
+func TestMain(m *testing.M) {
+	if dst := os.Getenv(victim); dst != "" {
+		os.Exit(beVictim(dst))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func beVictim(dst string) int {
+	shape, err := synth.Find("tiny")
+	if err != nil {
+		return 1
+	}
+	src, err := synth.New(shape, 1)
+	if err != nil {
+		return 1
+	}
+	calls := 0
+	err = convert.Convert(context.Background(), src, dst, convert.Options{Progress: func(convert.Progress) {
+		if calls++; calls == 20 {
+			_, _ = os.Stdout.WriteString("halfway\n")
+			select {}
+		}
+	}})
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+func TestKilledConversion(t *testing.T) {
+	dst := filepath.Join(t.TempDir(), "x")
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), victim+"="+dst)
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "halfway\n", line)
+
+	require.NoDirExists(t, dst)
+	require.ErrorIs(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}), convert.ErrBusy)
+	require.NoError(t, child.Process.Kill())
+	require.Error(t, child.Wait())
+
+	require.NoDirExists(t, dst)
+	left, err := os.ReadDir(filepath.Join(filepath.Dir(dst), ".x.partial"))
+	require.NoError(t, err)
+	require.NotEmpty(t, left)
+	require.NoError(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}), "what was left behind is removed")
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	require.NoError(t, b.Verify(t.Context(), nil))
+	entries, err := os.ReadDir(filepath.Dir(dst))
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+}
