@@ -225,11 +225,12 @@ func (d *Device) probe() bool {
 	}
 	C.tl_cuda_last_error(d.cuda)
 	code := C.tl_cuda_sync(d.cuda, C.int(d.index), d.stream)
-	if code >= 900 && code < 910 { // cudaErrorStreamCapture...: a run failed while it was captured
+	capturing := func() bool { return code >= 900 && code < 910 } // cudaErrorStreamCapture...
+	if capturing() {                                              // a run failed while it was captured
 		C.tl_cuda_abandon_capture(d.cuda, d.stream)
 		code = C.tl_cuda_sync(d.cuda, C.int(d.index), d.stream)
 	}
-	if code == 0 || code == cudaNotReady || code == cudaOutOfMemory {
+	if code == 0 || code == cudaNotReady || code == cudaOutOfMemory || capturing() {
 		return false
 	}
 	d.lost.Store(true)

@@ -151,6 +151,11 @@ func TestOutputsThatAreAllocated(t *testing.T) {
 				x := tensor(t, d, ort.Float32, rows, 4)
 				put(t, d, x, make([]float32, 4*rows)...)
 				require.NoError(t, b.BindInput("x", x))
+				require.NoError(t, b.BindOutputToDevice("y"))
+				if rows == 1 {
+					_, err := b.OutputValues()
+					require.Error(t, err, "nothing was run yet")
+				}
 				for name, bind := range map[string]func(string) error{"device": b.BindOutputToDevice, "host": b.BindOutputToHost} {
 					require.NoError(t, bind("y"))
 					require.NoError(t, s.Run(b, nil))
