@@ -71,6 +71,8 @@ type SourceInfo struct {
 	Height   int     `json:"height"`
 	FPS      float64 `json:"fps"` // measured
 	Muted    bool    `json:"muted,omitempty"`
+	// Epoch is that of the pictures described; of a track that was chosen, the first that its pictures can have.
+	Epoch uint32 `json:"-"`
 }
 
 // Profile is a prompt with its label and an instruction to suggest.

@@ -149,7 +149,7 @@ func (s *Session) Snapshot() Snapshot {
 		Dropped:        s.counters.dropped,
 		Failed:         s.counters.failed,
 		Source: SourceInfo{
-			Width: s.source.width, Height: s.source.height, FPS: s.source.fps,
+			Width: s.source.width, Height: s.source.height, FPS: s.source.fps, Epoch: s.source.epoch,
 		},
 	}
 	if s.active {

@@ -131,7 +131,11 @@ func (w *Watcher) setWake(wake func()) {
 func (w *Watcher) setInfo(change func(info *agent.SourceInfo)) agent.SourceInfo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	track := w.info.Track
 	change(&w.info)
+	if w.info.Track != track {
+		w.info.Epoch = w.epoch + 1 // its reader will begin with this one, or a later one
+	}
 	return w.info
 }
 

@@ -22,11 +22,15 @@ func (b *botsCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	loopback, err := onLoopback(b.URL)
+	if err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return engine.Run(ctx) })
 	for _, name := range b.Rooms {
 		cfg.Agent.LiveKit.Room = name
-		bot, err := wiring.New(wiring.Options{Config: cfg, Engine: engine, LoopbackOnly: true, Log: a.log})
+		bot, err := wiring.New(wiring.Options{Config: cfg, Engine: engine, LoopbackOnly: loopback, Log: a.log})
 		if err != nil {
 			return fmt.Errorf("make a bot for room %q: %w", name, err)
 		}

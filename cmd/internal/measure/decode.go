@@ -1,15 +1,11 @@
 package measure
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,41 +14,45 @@ import (
 
 	"touchline/media"
 	"touchline/media/codec"
-	"touchline/media/toyworld"
 )
 
-// Decode measures what it costs to watch a 720p30 match with each codec, two
-// pictures a second scaled to 448 pixels: this process and the codec process,
-// less what only pacing the access units costs. It needs ffmpeg with libvpx and
-// libaom for the codecs that a camera of ours cannot send.
+// Decode measures what it costs to watch a browser's 720p30 camera with each
+// codec, two pictures a second scaled to 448 pixels: this process and the codec
+// process, less what only pacing the access units costs. Beside it stands what
+// libavcodec alone takes for the same stream. It needs Chromium and ffmpeg.
 func Decode(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row, error) {
-	const fps, seed = 30, 3
+	const fps = 30
 	var rows []Row
 	for _, c := range []struct {
 		codec media.Codec
 		most  float64 // % of a core
 	}{{media.VP8, 3.5}, {media.H264, 3.5}, {media.VP9, 5}, {media.AV1, 5.5}} {
-		make1 := makeClip
-		if c.codec == media.VP9 || c.codec == media.AV1 {
-			make1 = ffmpegClip
-		}
-		match, err := make1(ctx, c.codec, 1280, 720, fps, seed)
+		match, err := recordBrowser(ctx, c.codec)
 		if err != nil {
-			return rows, fmt.Errorf("encode a match as %v: %w", c.codec, err)
+			return rows, fmt.Errorf("record a browser's camera as %v: %w", c.codec, err)
 		}
-		size := 0
+		size, spare := 0, 0
 		for _, f := range match.frames {
 			size += len(f.Data)
+			if f.Discardable {
+				spare++
+			}
 		}
 		got, err := decodeCost(ctx, match, fps, length, log)
 		if err != nil {
 			return rows, fmt.Errorf("decode %v: %w", c.codec, err)
 		}
+		alone, err := decoderAlone(ctx, c.codec, match, fps)
+		if err != nil {
+			return rows, err
+		}
 		rate := float64(8*size*fps) / float64(len(match.frames)) / 1e6
 		rows = append(rows,
 			Check(fmt.Sprintf("%v, %.1f Mbit/s: decode and sample", c.codec, rate), 100*(got.whole-got.feed), c.most, "% of a core"),
+			Note(fmt.Sprintf("%v: libavcodec alone", c.codec), fmt.Sprintf("%.2f %%", 100*alone)),
 			Note(fmt.Sprintf("%v: of it in the codec process", c.codec),
-				fmt.Sprintf("%.2f %%; the feed alone, taken off: %.2f %%", 100*got.child, 100*got.feed)))
+				fmt.Sprintf("%.2f %%; the feed alone, taken off: %.2f %%; pictures nobody needs: %d of %d",
+					100*got.child, 100*got.feed, spare, len(match.frames))))
 	}
 	return rows, nil
 }
@@ -76,13 +76,17 @@ func decodeCost(ctx context.Context, match *clip, fps int, length time.Duration,
 	wg.Go(func() { _ = dec.Run(ctx) }) // ends with ctx
 	defer wg.Wait()
 	defer cancel()
+	// Its process answers before the clip begins, whose only key frame must not be lost.
+	_, err = Until(ctx, 20*time.Second, "the codec process", func() bool {
+		_, err := dec.Latest(ctx)
+		return errors.Is(err, codec.ErrNoPicture)
+	})
+	if err != nil {
+		return res, err
+	}
 	const warm = 3 * time.Second
 	res.whole, res.child, err = feedCost(ctx, match, fps, warm, length, func(f media.EncodedFrame, sample bool) error {
-		err := dec.Decode(f, sample)
-		if errors.Is(err, codec.ErrBehind) || f.PTS < warm { // its process is starting
-			return nil
-		}
-		return err
+		return dec.Decode(f, sample)
 	})
 	if err != nil {
 		return res, err
@@ -145,75 +149,25 @@ func feedCost(
 	return whole, whole - (ownNow.CPU-own.CPU).Seconds()/took, nil
 }
 
-// ffmpegClip encodes a generated match with the ffmpeg program, with a key frame each second.
-func ffmpegClip(ctx context.Context, c media.Codec, width, height, fps int, seed uint64) (*clip, error) {
-	const length = 10 // s
-	world, err := toyworld.New(toyworld.Options{Seed: seed, Width: width, Height: height, FPS: fps})
-	if err != nil {
-		return nil, fmt.Errorf("make the match: %w", err)
+// file is the clip as ffmpeg reads it: Annex B for H264, IVF for the others
+// (a head of 32 bytes, then each frame behind 12 that begin with its length).
+func (c *clip) file(codec media.Codec) []byte {
+	var out []byte
+	if codec != media.H264 {
+		out = append(out, "DKIF\x00\x00\x20\x00"...)
+		out = append(out, map[media.Codec]string{media.VP8: "VP80", media.VP9: "VP90", media.AV1: "AV01"}[codec]...)
+		out = binary.LittleEndian.AppendUint16(out, 1280)
+		out = binary.LittleEndian.AppendUint16(out, 720)
+		out = binary.LittleEndian.AppendUint32(out, 30) // a second
+		out = binary.LittleEndian.AppendUint32(out, 1)
+		out = binary.LittleEndian.AppendUint64(out, uint64(len(c.frames)))
 	}
-	encoder := []string{"-c:v", "libvpx-vp9", "-deadline", "realtime", "-auto-alt-ref", "0"}
-	if c == media.AV1 {
-		encoder = []string{"-c:v", "libaom-av1", "-usage", "realtime"}
-	}
-	args := append([]string{
-		"-v", "error", "-nostdin", "-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", fmt.Sprintf("%dx%d", width, height),
-		"-r", strconv.Itoa(fps), "-i", "-", "-g", strconv.Itoa(fps), "-b:v", "1.7M", "-maxrate", "1.7M", "-bufsize", "1M",
-		"-cpu-used", "8", "-lag-in-frames", "0",
-	}, encoder...)
-	cmd := exec.CommandContext(ctx, "ffmpeg", append(args, "-f", "ivf", "-")...)
-	raw, pipe := io.Pipe()
-	cmd.Stdin = raw
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		var err error
-		for i := uint32(0); i < uint32(length*fps) && err == nil; i++ { //nolint:gosec // small
-			_, err = pipe.Write(world.Frame(i))
+	for i, f := range c.frames {
+		if codec != media.H264 {
+			out = binary.LittleEndian.AppendUint32(out, uint32(len(f.Data))) //nolint:gosec // some kilobytes
+			out = binary.LittleEndian.AppendUint64(out, uint64(i))           //nolint:gosec // small
 		}
-		pipe.CloseWithError(err)
-	})
-	err = cmd.Run()
-	raw.Close()
-	wg.Wait()
-	if err != nil {
-		return nil, fmt.Errorf("run ffmpeg: %w: %s (apt install ffmpeg)", err, bytes.TrimSpace(complaint.Bytes()))
+		out = append(out, f.Data...)
 	}
-	match, err := readIVF(out.Bytes(), c)
-	if err == nil && len(match.frames) < length*fps*9/10 {
-		err = fmt.Errorf("expected about %d encoded pictures, got %d", length*fps, len(match.frames))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read ffmpeg's output: %w", err)
-	}
-	for i := range match.frames {
-		match.frames[i].KeyFrame = i%fps == 0
-		if i%fps == 0 {
-			match.frames[i].Width, match.frames[i].Height = width, height
-		}
-	}
-	return match, nil
-}
-
-// readIVF takes an IVF file apart: a head that tells its own length, then each
-// frame behind 12 bytes that begin with its length.
-func readIVF(b []byte, c media.Codec) (*clip, error) {
-	const head, frameHead = 32, 12
-	if len(b) < head || !bytes.HasPrefix(b, []byte("DKIF")) {
-		return nil, errors.New("expected an IVF file")
-	}
-	out := &clip{}
-	for b = b[min(int(binary.LittleEndian.Uint16(b[6:])), len(b)):]; len(b) > 0; {
-		if len(b) < frameHead {
-			return nil, errors.New("expected a whole frame in the IVF file, it breaks off")
-		}
-		n := int(binary.LittleEndian.Uint32(b))
-		if n > len(b)-frameHead {
-			return nil, fmt.Errorf("expected %d bytes of a frame in the IVF file, got %d", n, len(b)-frameHead)
-		}
-		out.frames = append(out.frames, media.EncodedFrame{Codec: c, Data: b[frameHead : frameHead+n]})
-		b = b[frameHead+n:]
-	}
-	return out, nil
+	return out
 }

@@ -166,9 +166,10 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 		}
 	}
 	var gap time.Duration
-	back, unread, lost, n := 0, 0, 0, 0
+	back, n := 0, 0
 	var last *Picture
 	seen := v.Seen()
+	lost, sent := s.Lost(seen)
 	for i := range seen.Pictures {
 		p := &seen.Pictures[i]
 		if p.At.Before(from) {
@@ -176,7 +177,6 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 		}
 		n++
 		if !p.Read {
-			unread++
 			continue
 		}
 		if last != nil {
@@ -184,7 +184,6 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 			if p.PTS <= last.PTS || p.Counter <= last.Counter {
 				back++
 			}
-			lost += int(p.Counter) - int(last.Counter) - 1
 		}
 		last = p
 	}
@@ -192,7 +191,7 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 		Note("pictures seen", strconv.Itoa(n)),
 		Check("longest gap between pictures, D 2 -> 5 -> 2 s", ms(gap), 100, "ms"),
 		Check("timestamps going back", float64(back), 0, ""),
-		Check("frames lost", float64(lost-unread), 0, ""),
+		Check(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
 	}, s.Errors()
 }
 
@@ -243,20 +242,10 @@ func Relay(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row
 		leave()
 	}
 	seen = v.Seen()
-	lost, unread := 0, 0
+	lost, sent := s.Lost(seen)
 	offsets := make([]time.Duration, 0, len(seen.Pictures))
-	var last *Picture
-	for i := range seen.Pictures {
-		p := &seen.Pictures[i]
+	for _, p := range seen.Pictures {
 		offsets = append(offsets, p.At.Sub(seen.Pictures[0].At)-(p.PTS-seen.Pictures[0].PTS))
-		if !p.Read {
-			unread++
-			continue
-		}
-		if last != nil {
-			lost += int(p.Counter) - int(last.Counter) - 1
-		}
-		last = p
 	}
 	median := Quantile(offsets, 0.5)
 	for i := range offsets {
@@ -266,7 +255,7 @@ func Relay(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row
 		Note("pictures seen", fmt.Sprintf("%d in %v", len(seen.Pictures), length)),
 		Note("jitter of the relay p50", fmt.Sprintf("%.2f ms", ms(Quantile(offsets, 0.5)))),
 		Check("jitter of the relay p99", ms(Quantile(offsets, 0.99)), 5, "ms"),
-		Check("frames lost", float64(lost-unread), 0, ""),
+		Check(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
 		Check("packets lost", float64(seen.Lost), 0, ""),
 		Check("first viewer after none sees a picture after", first.Seconds(), 2+1.5, "s"),
 		Check("late viewer sees a picture after, worst of "+strconv.Itoa(len(late)), slices.Max(late).Seconds(), 1.5, "s"),

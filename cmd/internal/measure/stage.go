@@ -17,6 +17,7 @@ import (
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/media"
+	"touchline/media/toyworld"
 )
 
 // StageOptions of a Stage.
@@ -51,6 +52,7 @@ type Stage struct {
 	errs    []error
 	viewers int
 	stopSFU context.CancelFunc
+	sent    []uint32 // numbers of the pictures that the last camera gave to the room
 	clip    *clip
 	sounds  *soundBook // nil when the bot's own settings choose the model, or nothing is spoken
 	// stopCamera takes the last camera away.
@@ -190,10 +192,19 @@ func (s *Stage) StopServer() {
 
 // AddCamera publishes a generated match under an identity. stop takes it away.
 func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error) {
-	cam, err := wiring.NewCamera(wiring.CameraOptions{
+	s.mu.Lock()
+	s.sent = nil
+	s.mu.Unlock()
+	var cam *wiring.Camera
+	cam, err = wiring.NewCamera(wiring.CameraOptions{
 		URL: s.Server.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
 		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
 		LoopbackOnly: true, Log: s.opts.Log,
+		OnSent: func(pts time.Duration) {
+			s.mu.Lock()
+			s.sent = append(s.sent, numberOf(cam.World, pts))
+			s.mu.Unlock()
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -227,6 +238,45 @@ func (s *Stage) viewer(roomName string, deaf bool) (v *Viewer, leave func(), err
 		return nil, nil, err
 	}
 	return v, s.run(v.Run), nil
+}
+
+// numberOf is the number in the corner of the picture with a PTS, which may be
+// off by the rounding of an RTP clock.
+func numberOf(w *toyworld.World, pts time.Duration) uint32 {
+	step := w.PTS(1)
+	return uint32((pts + step/2) / step) //nolint:gosec // some thousands
+}
+
+// Lost compares what came to a viewer with what the camera really gave to the
+// room, from the first picture whose number the viewer could read to the last: a picture that
+// the camera had no time to make was not lost.
+func (s *Stage) Lost(seen Seen) (lost, sent int) {
+	var first, last *Picture
+	for i := range seen.Pictures {
+		if p := &seen.Pictures[i]; p.Read {
+			if first == nil {
+				first = p
+			}
+			last = p
+		}
+	}
+	if first == nil {
+		return 0, 0
+	}
+	s.mu.Lock()
+	for _, n := range s.sent {
+		if n >= first.Counter && n <= last.Counter {
+			sent++
+		}
+	}
+	s.mu.Unlock()
+	came := 0
+	for _, pts := range seen.Arrived {
+		if pts >= first.PTS && pts <= last.PTS {
+			came++
+		}
+	}
+	return sent - came, sent
 }
 
 // Errors that parts ended with so far.

@@ -84,6 +84,7 @@ type Viewer struct {
 	received map[time.Duration]time.Time // by PTS, until the picture is decoded
 	epoch    uint32
 	pictures []Picture
+	arrived  []time.Duration // PTS of all that came whole
 	talks    []Talk
 	words    []Word
 	closed   []Closed
@@ -192,6 +193,7 @@ func (v *Viewer) watch(ctx context.Context, t *webrtc.TrackRemote, p *lksdk.Remo
 		v.lost = asm.Stats().Lost
 		v.frames += uint64(len(frames))
 		for _, f := range frames {
+			v.arrived = append(v.arrived, f.PTS)
 			v.received[f.PTS] = f.Received
 			if v.opts.Deaf {
 				v.pictures = append(v.pictures, Picture{At: f.Received, PTS: f.PTS})
@@ -297,10 +299,12 @@ func (v *Viewer) Stall() { v.stalled.Store(true) }
 type Seen struct {
 	Joined   time.Time
 	Pictures []Picture
-	Talks    []Talk
-	Words    []Word
-	Closed   []Closed
-	Records  [][]byte
+	// Arrived are the PTS of all access units that came whole, decoded or not.
+	Arrived []time.Duration
+	Talks   []Talk
+	Words   []Word
+	Closed  []Closed
+	Records [][]byte
 	// Frames arrived whole, Lost packets did not.
 	Frames, Packets, Lost uint64
 }
@@ -312,6 +316,7 @@ func (v *Viewer) Seen() Seen {
 	return Seen{
 		Joined:   v.joined,
 		Pictures: append([]Picture(nil), v.pictures...),
+		Arrived:  append([]time.Duration(nil), v.arrived...),
 		Talks:    append([]Talk(nil), v.talks...),
 		Words:    append([]Word(nil), v.words...),
 		Closed:   append([]Closed(nil), v.closed...),

@@ -209,9 +209,19 @@ func (s steered) choose(source string) (media.WatchConfig, error) {
 // Snapshot implements console.Bot.
 func (s steered) Snapshot() agent.Snapshot {
 	snap := s.b.Session.Snapshot()
-	source := s.b.Room.Watcher().Source()
-	snap.Source.Identity, snap.Source.Track, snap.Source.Muted = source.Identity, source.Track, source.Muted
+	snap.Source = described(snap.Source, s.b.Room.Watcher().Source())
 	return snap
+}
+
+// described is the chosen track with what the session knows of its pictures.
+// Right after a choice the session still has those of the track before, which
+// say nothing of this one.
+func described(pictures, chosen agent.SourceInfo) agent.SourceInfo {
+	out := agent.SourceInfo{Identity: chosen.Identity, Track: chosen.Track, Muted: chosen.Muted}
+	if chosen.Identity != "" && pictures.Epoch >= chosen.Epoch {
+		out.Codec, out.Width, out.Height, out.FPS = pictures.Codec, pictures.Width, pictures.Height, pictures.FPS
+	}
+	return out
 }
 
 // SetInstruction implements console.Bot.

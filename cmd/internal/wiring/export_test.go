@@ -5,6 +5,9 @@ import (
 	"touchline/media"
 )
 
+// Described is described.
+func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo { return described(pictures, chosen) }
+
 // NewTap makes a tap before out.
 func NewTap(out agent.VideoOutput, askKeyFrame func()) agent.VideoOutput {
 	return &tap{out: out, askKeyFrame: askKeyFrame}

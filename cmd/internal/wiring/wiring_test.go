@@ -92,3 +92,14 @@ func TestSlowReaderGoesOnAtAKeyFrame(t *testing.T) {
 	require.Equal(t, time.Duration(101), (<-frames).PTS)
 	require.Equal(t, time.Duration(102), (<-frames).PTS)
 }
+
+func TestSizeOfAnotherTrackIsNotTold(t *testing.T) {
+	pictures := agent.SourceInfo{Codec: "VP8", Width: 1280, Height: 720, FPS: 30, Epoch: 4}
+	chosen := agent.SourceInfo{Identity: "ann", Track: "TR_1", Muted: true, Epoch: 5}
+	require.Equal(t, agent.SourceInfo{Identity: "ann", Track: "TR_1", Muted: true}, wiring.Described(pictures, chosen),
+		"these pictures are of the track before")
+	require.Empty(t, wiring.Described(pictures, agent.SourceInfo{}), "there is no track any more")
+	pictures.Epoch = 6 // its timestamps started anew once
+	require.Equal(t, agent.SourceInfo{Identity: "ann", Track: "TR_1", Muted: true, Codec: "VP8", Width: 1280, Height: 720, FPS: 30},
+		wiring.Described(pictures, chosen))
+}

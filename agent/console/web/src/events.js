@@ -4,9 +4,9 @@
  * not like, and never notices a line that died silently.
  */
 import * as api from './api.js';
+import { pause, spread } from './backoff.js';
 
 const NAMES = ['snapshot', 'history', 'status', 'caption', 'record', 'lost'];
-const BACKOFF = [1, 2, 3, 5]; // s
 const DOUBT = 20_000; // ms without an event after which the server is asked
 
 /**
@@ -72,7 +72,7 @@ export class Events {
     clearInterval(this.#watch);
     this.#source?.close();
     this.#source = null;
-    const wait = BACKOFF[Math.min(this.#attempt++, BACKOFF.length - 1)];
+    const wait = pause(this.#attempt++);
     this.#on.link('lost', wait);
     try {
       await api.status({ clock: this.#on.clock });
@@ -84,7 +84,7 @@ export class Events {
     }
     if (this.#source) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.open(), wait * 1000 * (0.9 + Math.random() * 0.2));
+    this.#timer = setTimeout(() => this.open(), spread(wait));
   }
 
   close() {

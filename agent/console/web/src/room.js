@@ -4,10 +4,10 @@
  * here and only here for viewing, after the first paint.
  */
 import * as api from './api.js';
+import { mending, pause, spread } from './backoff.js';
 
 export const loadLiveKit = () => import('./vendor/livekit-client.js');
 
-const BACKOFF = [1, 2, 4, 8]; // s
 const STALL = 3000; // ms without a new picture
 
 /** Where to connect: what the server says, or this very host. @param {string} [url] */
@@ -72,7 +72,7 @@ export class Viewer {
       if (generation !== this.#generation) return;
       this.#lk = lk;
       lk.setLogLevel(new URLSearchParams(location.search).has('debug') ? 'debug' : 'silent');
-      room = new lk.Room({ adaptiveStream: false, dynacast: false });
+      room = new lk.Room({ adaptiveStream: false, dynacast: false, reconnectPolicy: mending });
       this.#room = room;
       this.#listen(room, generation);
       this.name = grant.room;
@@ -128,14 +128,14 @@ export class Viewer {
   }
 
   #again(sentence) {
-    const wait = BACKOFF[Math.min(this.#attempt++, BACKOFF.length - 1)];
+    const wait = pause(this.#attempt++);
     this.state.set({ room: 'lost', roomError: sentence, agent: false, agentVideo: false });
     clearTimeout(this.#timer);
     // While the server itself is gone its own link decides when to come back.
     this.#timer = setTimeout(() => {
       if (this.state.known.link === 'open') void this.join();
       else this.#again(sentence);
-    }, wait * 1000 * (0.9 + Math.random() * 0.2));
+    }, spread(wait));
   }
 
   /** @param {import('livekit-client').Room} room @param {number} generation */

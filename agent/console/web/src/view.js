@@ -146,14 +146,16 @@ export function banner(k, now) {
   if (pictured && st?.chip === 'loading') {
     return { words: `Loading the model, ${Math.round(st.percent)} %. The picture goes on.`, tone: 'wait', acts: [] };
   }
-  if (pictured && (st?.chip === 'waiting' || (k.snapshot && !(k.snapshot.source?.width > 0)))) {
+  // A camera with a name and no size yet has just been chosen; its first picture is on its way.
+  const source = k.snapshot?.source;
+  if (pictured && (st?.chip === 'waiting' || (k.snapshot && !(source?.width > 0) && !source?.identity))) {
     return {
       words: 'The camera is gone. This is its last picture.',
       tone: 'wait',
       acts: k.publishing ? [] : [{ id: 'camera', label: 'Use this camera' }, { id: 'scene', label: 'Built-in scene' }],
     };
   }
-  if (pictured && k.snapshot?.source?.muted) return { words: 'The camera is paused by its owner.', tone: 'wait', acts: [] };
+  if (pictured && source?.muted) return { words: 'The camera is paused by its owner.', tone: 'wait', acts: [] };
   if (!k.http && k.picture === 'stalled' && k.room === 'joined') {
     return { words: 'No new picture for some seconds. Waiting for the next one.', tone: 'wait', acts: [] };
   }

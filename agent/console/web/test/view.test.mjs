@@ -54,6 +54,10 @@ test('what goes wrong over a picture has one sentence', () => {
   assert.match(banner(known({ link: 'lost', retryIn: 0.4 }), 0).words, /does not answer\. Trying again in 1 s/);
   assert.match(banner(known({ room: 'reconnecting' }), 0).words, /Joining again/);
   assert.match(banner(known({ status: status('waiting'), snapshot: snapshot({ source: { width: 0 } }) }), 0).words, /camera is gone/);
+  assert.match(banner(known({ snapshot: snapshot({ source: { width: 0 } }) }), 0).words, /camera is gone/);
+  const switching = snapshot({ source: { identity: 'ann', width: 0 } });
+  assert.equal(banner(known({ snapshot: switching }), 0), null, 'another camera was chosen; the last one is not gone');
+  assert.match(banner(known({ status: status('waiting'), snapshot: switching }), 0).words, /camera is gone/);
   assert.match(banner(known({ snapshot: snapshot({ source: { width: 10, muted: true } }) }), 0).words, /paused/);
   assert.match(banner(known({ picture: 'stalled' }), 0).words, /No new picture/);
   assert.match(banner(known({ status: status('reconnecting') }), 0).words, /lost the room/);

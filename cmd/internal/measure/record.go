@@ -1,0 +1,239 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
+
+	"touchline/cmd/internal/browser"
+	"touchline/media"
+	"touchline/media/ingest"
+)
+
+// The stream that decoding is measured with: what a browser makes of its camera.
+const (
+	recordSeconds = 20
+	// rampTime is how long a browser takes to trust the way and use its bit rate.
+	rampTime = 10 * time.Second
+	// recordTime bounds a recording, on a machine that is too slow for 30 pictures a second.
+	recordTime = 90 * time.Second
+)
+
+// recordPage sends the browser's camera with one codec to /offer.
+const recordPage = `<!doctype html><title>camera</title><link rel="icon" href="data:,">
+<script type="module">
+  const want = new URLSearchParams(location.search).get('codec');
+  try {
+    const stream = await navigator.mediaDevices.getUserMedia({ video: { width: 1280, height: 720, frameRate: 30 } });
+    const pc = window.pc = new RTCPeerConnection();
+    const t = pc.addTransceiver(stream.getVideoTracks()[0], { direction: 'sendonly', sendEncodings: [{ maxBitrate: 1700000 }] });
+    t.setCodecPreferences(RTCRtpSender.getCapabilities('video').codecs.filter((c) =>
+      c.mimeType.toUpperCase() === 'VIDEO/' + want && !/profile-id=[1-3]/.test(c.sdpFmtpLine ?? '')));
+    await pc.setLocalDescription();
+    const p = t.sender.getParameters();
+    p.degradationPreference = 'maintain-resolution';
+    await t.sender.setParameters(p);
+    while (pc.iceGatheringState !== 'complete') await new Promise((done) => setTimeout(done, 50));
+    const answer = await fetch('/offer', { method: 'POST', body: pc.localDescription.sdp });
+    await pc.setRemoteDescription({ type: 'answer', sdp: await answer.text() });
+  } catch (err) {
+    console.error(err);
+  }
+</script>`
+
+// recordBrowser has a headless Chromium send a moving 720p30 scene with noise,
+// at 1.7 Mbit/s with one key frame, and keeps 20 s of it.
+func recordBrowser(ctx context.Context, c media.Codec) (*clip, error) {
+	ctx, cancel := context.WithTimeout(ctx, recordTime+rampTime)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "touchline-record-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "camera.mjpeg")
+	out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-nostdin", "-f", "lavfi", "-i",
+		"testsrc2=s=1280x720:r=30,noise=alls=6:allf=t", "-t", "10", "-c:v", "mjpeg", "-q:v", "4", "-pix_fmt", "yuvj420p", file).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("make the browser's camera with ffmpeg: %w: %s", err, out)
+	}
+	r := &recorder{codec: c, done: make(chan struct{})}
+	pages := httptest.NewServer(r)
+	defer pages.Close()
+	defer r.close()
+	b, err := browser.Open(ctx, browser.Options{Width: 640, Height: 480, Video: file})
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	if err := b.Navigate(pages.URL + "/?codec=" + c.String()); err != nil {
+		return nil, err
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		r.mu.Lock()
+		got := len(r.frames)
+		r.mu.Unlock()
+		return nil, fmt.Errorf("expected %d pictures of the browser, got %d: %v", recordSeconds*30, got, b.Problems())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &clip{frames: r.frames}, nil
+}
+
+// recorder is what the browser's page talks to.
+type recorder struct {
+	codec media.Codec
+	done  chan struct{} // closed when there are enough pictures
+
+	mu     sync.Mutex
+	pc     *webrtc.PeerConnection
+	frames []media.EncodedFrame
+	wg     sync.WaitGroup
+}
+
+// ServeHTTP implements http.Handler.
+func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.URL.Path != "/offer" {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, recordPage)
+		return
+	}
+	const longest = 1 << 20
+	offer, err := io.ReadAll(http.MaxBytesReader(w, req.Body, longest))
+	if err == nil {
+		var answer string
+		if answer, err = r.answer(req.Context(), string(offer)); err == nil {
+			_, _ = io.WriteString(w, answer)
+			return
+		}
+	}
+	http.Error(w, err.Error(), http.StatusBadRequest)
+}
+
+func (r *recorder) answer(ctx context.Context, offer string) (string, error) {
+	settings := webrtc.SettingEngine{}
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.SetIPFilter(func(ip net.IP) bool { return ip.IsLoopback() })
+	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		return "", fmt.Errorf("make a peer connection: %w", err)
+	}
+	r.mu.Lock()
+	r.pc = pc
+	r.mu.Unlock()
+	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { r.wg.Go(func() { r.read(pc, track) }) })
+	gathered := webrtc.GatheringCompletePromise(pc)
+	if err := pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: offer}); err != nil {
+		return "", fmt.Errorf("take the browser's offer: %w", err)
+	}
+	answer, err := pc.CreateAnswer(nil)
+	if err != nil {
+		return "", fmt.Errorf("answer the browser: %w", err)
+	}
+	if err := pc.SetLocalDescription(answer); err != nil {
+		return "", fmt.Errorf("answer the browser: %w", err)
+	}
+	select {
+	case <-gathered:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	return pc.LocalDescription().SDP, nil
+}
+
+// read keeps pictures from the first key frame after the ramp; any later key
+// frame begins anew.
+func (r *recorder) read(pc *webrtc.PeerConnection, track *webrtc.TrackRemote) {
+	start := time.Now()
+	asm := ingest.New(ingest.Options{Codec: r.codec})
+	var asked time.Time
+	for {
+		packet, _, err := track.ReadRTP()
+		if err != nil {
+			return // the connection was closed
+		}
+		now := time.Now()
+		frames := append(asm.Push(packet, now), asm.Tick(now)...)
+		r.mu.Lock()
+		for _, f := range frames {
+			switch {
+			case f.KeyFrame && now.Sub(start) > rampTime && f.Width == 1280:
+				r.frames = r.frames[:0]
+			case len(r.frames) == 0:
+				continue
+			}
+			f.Packets = nil
+			r.frames = append(r.frames, f)
+			if len(r.frames) == recordSeconds*30 {
+				r.mu.Unlock()
+				close(r.done)
+				return
+			}
+		}
+		waiting := len(r.frames) == 0
+		r.mu.Unlock()
+		if (asm.WantsKeyFrame(now) || waiting && now.Sub(start) > rampTime) && now.Sub(asked) > time.Second {
+			asked = now
+			_ = pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(track.SSRC())}})
+		}
+	}
+}
+
+func (r *recorder) close() {
+	r.mu.Lock()
+	pc := r.pc
+	r.mu.Unlock()
+	if pc != nil {
+		_ = pc.Close()
+	}
+	r.wg.Wait()
+}
+
+// decoderAlone is what libavcodec by itself takes for a clip, in the ffmpeg
+// program on one thread, as a share of a core at fps pictures a second.
+func decoderAlone(ctx context.Context, c media.Codec, match *clip, fps int) (float64, error) {
+	name := map[media.Codec]string{media.VP8: "vp8", media.VP9: "libvpx-vp9", media.H264: "h264", media.AV1: "libdav1d"}[c]
+	if name == "" {
+		return 0, errors.New("expected VP8, VP9, H264 or AV1")
+	}
+	dir, err := os.MkdirTemp("", "touchline-alone-")
+	if err != nil {
+		return 0, fmt.Errorf("make a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "clip")
+	if err := os.WriteFile(file, match.file(c), 0o600); err != nil {
+		return 0, fmt.Errorf("write the clip: %w", err)
+	}
+	cpu := func(args ...string) (time.Duration, error) {
+		args = append(append([]string{"-v", "error", "-nostdin", "-threads", "1", "-c:v", name, "-i", file}, args...), "-f", "null", "-")
+		cmd := exec.CommandContext(ctx, "ffmpeg", args...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("decode with ffmpeg: %w: %s", err, out)
+		}
+		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+	}
+	all, err := cpu()
+	if err != nil {
+		return 0, err
+	}
+	start, err := cpu("-frames:v", "1")
+	if err != nil {
+		return 0, err
+	}
+	return (all - start).Seconds() / (float64(len(match.frames)) / float64(fps)), nil
+}
