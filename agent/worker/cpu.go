@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// clockTicks is the unit of /proc/stat, 1/s; Linux has had no other on the
+// platforms that Go knows.
+const clockTicks = 100
+
+// CPU measures how busy this machine is, or this container when it has bounds
+// of its own (cgroup v2, then v1). Linux only.
+type CPU struct {
+	root fs.FS
+
+	mu     sync.Mutex
+	cores  float64
+	source func() (used time.Duration, err error)
+	last   time.Duration
+	lastAt time.Time
+	load   float64
+}
+
+// NewCPU looks for the counters below root, which is the root of the file
+// system, os.DirFS("/"). cores is how many cores this process may use when its
+// container sets no bound.
+func NewCPU(root fs.FS, cores float64) (*CPU, error) {
+	c := &CPU{root: root, cores: cores}
+	var err error
+	if bound, ok := c.cgroup2(); ok {
+		c.cores, c.source = bound, c.cgroup2Used
+	} else if bound, ok := c.cgroup1(); ok {
+		c.cores, c.source = bound, c.cgroup1Used
+	} else {
+		c.source = c.machineUsed
+	}
+	if c.cores <= 0 {
+		return nil, fmt.Errorf("expected more than 0 cores, got %g", c.cores)
+	}
+	if c.last, err = c.source(); err != nil {
+		return nil, fmt.Errorf("measure the CPU: %w", err)
+	}
+	return c, nil
+}
+
+// Load is the share of the cores in use since the last call, 0 to 1. Calls that
+// come less than half a second after another get its answer.
+func (c *CPU) Load(now time.Time) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	elapsed := now.Sub(c.lastAt)
+	if !c.lastAt.IsZero() && elapsed < 500*time.Millisecond {
+		return c.load
+	}
+	used, err := c.source()
+	if err != nil {
+		return c.load
+	}
+	if !c.lastAt.IsZero() {
+		c.load = min(max((used-c.last).Seconds()/(elapsed.Seconds()*c.cores), 0), 1)
+	}
+	c.last, c.lastAt = used, now
+	return c.load
+}
+
+// cgroup2 finds the bound of a container, in cores.
+func (c *CPU) cgroup2() (float64, bool) {
+	text, err := fs.ReadFile(c.root, "sys/fs/cgroup/cpu.max")
+	if err != nil {
+		return 0, false
+	}
+	return ratio(strings.Fields(string(text)))
+}
+
+func (c *CPU) cgroup2Used() (time.Duration, error) {
+	text, err := fs.ReadFile(c.root, "sys/fs/cgroup/cpu.stat")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			return number(value, time.Microsecond)
+		}
+	}
+	return 0, errors.New("expected usage_usec in cpu.stat, found none")
+}
+
+// The older layout has one folder for bounds and use, under one of two names.
+const cgroup1Folder = "sys/fs/cgroup/cpu,cpuacct/"
+
+func (c *CPU) cgroup1() (float64, bool) {
+	quota, err := fs.ReadFile(c.root, cgroup1Folder+"cpu.cfs_quota_us")
+	if err != nil {
+		return 0, false
+	}
+	period, err := fs.ReadFile(c.root, cgroup1Folder+"cpu.cfs_period_us")
+	if err != nil {
+		return 0, false
+	}
+	return ratio([]string{strings.TrimSpace(string(quota)), strings.TrimSpace(string(period))})
+}
+
+func (c *CPU) cgroup1Used() (time.Duration, error) {
+	text, err := fs.ReadFile(c.root, cgroup1Folder+"cpuacct.usage")
+	if err != nil {
+		return 0, err
+	}
+	return number(string(text), time.Nanosecond)
+}
+
+// ratio reads quota and period; false when there is no bound ("max", -1).
+func ratio(f []string) (float64, bool) {
+	if len(f) != 2 {
+		return 0, false
+	}
+	quota, err := strconv.ParseFloat(f[0], 64)
+	period, perr := strconv.ParseFloat(f[1], 64)
+	if err != nil || perr != nil || quota <= 0 || period <= 0 {
+		return 0, false
+	}
+	return quota / period, true
+}
+
+// machineUsed adds up what all processes used: the first line of /proc/stat
+// without idle and waiting time.
+func (c *CPU) machineUsed() (time.Duration, error) {
+	text, err := fs.ReadFile(c.root, "proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	f := strings.Fields(string(line)) // cpu user nice system idle iowait irq softirq steal guest guest_nice
+	if len(f) < 8 || f[0] != "cpu" {
+		return 0, fmt.Errorf("expected the counters of all cores in /proc/stat, got %q", line)
+	}
+	var sum time.Duration
+	for _, i := range []int{1, 2, 3, 6, 7} {
+		d, err := number(f[i], time.Second/clockTicks)
+		if err != nil {
+			return 0, err
+		}
+		sum += d
+	}
+	return sum, nil
+}
+
+func number(s string, unit time.Duration) (time.Duration, error) {
+	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("expected a whole number, got %q", s)
+	}
+	return time.Duration(n) * unit, nil
+}

@@ -1,0 +1,161 @@
+package worker_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/worker"
+)
+
+func TestDispatch(t *testing.T) {
+	h := newHouse(t)
+	g := h.guests()
+	w := h.worker(g)
+
+	t.Run("by API", func(t *testing.T) {
+		d := h.ask("by-api", `{"profile": "sports", "speech": false, "track": {"source": "screen_share"}}`)
+		require.Eventually(t, func() bool { return h.served([]string{"by-api"}) }, soon, 20*time.Millisecond)
+		job := g.last(t)
+		require.Equal(t, d.GetId(), job.DispatchID)
+		require.Equal(t, "sports", job.Metadata.Profile)
+		require.False(t, *job.Metadata.Speech)
+		require.Equal(t, "screen_share", job.Metadata.Track.Source)
+		require.NotEmpty(t, job.Token)
+		require.Equal(t, h.url, job.URL)
+		require.Equal(t, []string{"by-api"}, w.State().Rooms)
+
+		// A second dispatch finds the agent there.
+		h.ask("by-api", "")
+		<-time.After(time.Second)
+		require.Equal(t, 1, w.State().Jobs)
+		require.Equal(t, []string{worker.Identity(agentName, "")}, h.in("by-api"))
+	})
+
+	t.Run("by token", func(t *testing.T) {
+		h.viewer("by-token", "vera", &livekit.RoomAgentDispatch{AgentName: agentName, Metadata: `{"language": "nl"}`})
+		require.Eventually(t, func() bool { return h.served([]string{"by-token"}) }, soon, 20*time.Millisecond)
+		require.Equal(t, "nl", g.last(t).Metadata.Language)
+	})
+
+	t.Run("not without being asked", func(t *testing.T) {
+		h.viewer("quiet", "vera")
+		<-time.After(500 * time.Millisecond)
+		require.Equal(t, []string{"vera"}, h.in("quiet"))
+	})
+
+	t.Run("called off", func(t *testing.T) {
+		// Every dispatch of the room, as the room wants the agent while there is one.
+		all, err := h.dispatch.ListDispatch(t.Context(), &livekit.ListAgentDispatchRequest{Room: "by-api"})
+		require.NoError(t, err)
+		for _, d := range all.GetAgentDispatches() {
+			_, err := h.dispatch.DeleteDispatch(t.Context(), &livekit.DeleteAgentDispatchRequest{Room: "by-api", DispatchId: d.GetId()})
+			require.NoError(t, err)
+		}
+		require.Eventually(t, func() bool { return len(h.in("by-api")) == 0 }, soon, 20*time.Millisecond)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		// The server itself ends a fresh dispatch up to 5 s late; what counts is from its word on.
+		require.Less(t, time.Since(g.toldAt), 3*time.Second)
+		require.Equal(t, []error{worker.ErrTerminated}, g.causes)
+	})
+
+	t.Run("again in a room that is being left", func(t *testing.T) {
+		require.Eventually(t, func() bool { return w.State().Jobs == 1 }, soon, 10*time.Millisecond)
+		h.ask("by-api", "")
+		require.Eventually(t, func() bool { return h.served([]string{"by-api"}) }, soon, 20*time.Millisecond)
+	})
+}
+
+func TestAutomaticDispatch(t *testing.T) {
+	h := newHouse(t)
+	h.worker(h.guests(), func(o *worker.Options) { o.AgentName = "" })
+	h.viewer("any", "vera")
+	require.Eventually(t, func() bool {
+		in := h.in("any")
+		return len(in) == 2 && in[0] == worker.Identity("", "")
+	}, soon, 20*time.Millisecond)
+}
+
+func TestParticipantAndPublisherJobs(t *testing.T) {
+	h := newHouse(t)
+	g, p := h.guests(), h.guests()
+	h.worker(g, func(o *worker.Options) { o.JobType, o.AgentName, o.WatchEvery = worker.ParticipantJob, "each", -1 })
+	h.worker(p, func(o *worker.Options) { o.JobType, o.AgentName, o.WatchEvery = worker.PublisherJob, "cameras", -1 })
+	h.viewer("people", "vera", &livekit.RoomAgentDispatch{AgentName: "each"}, &livekit.RoomAgentDispatch{AgentName: "cameras"})
+	h.viewer("people", "wim")
+	want := []string{worker.Identity("each", "vera"), worker.Identity("each", "wim"), "vera", "wim"}
+	require.Eventually(t, func() bool { return len(h.in("people")) == 4 }, soon, 20*time.Millisecond)
+	require.Equal(t, want, h.in("people"))
+	g.mu.Lock()
+	require.Len(t, g.jobs, 2)
+	g.mu.Unlock()
+	// The voice that our own agents publish makes nobody a publisher who needs one.
+	p.mu.Lock()
+	require.Empty(t, p.jobs)
+	p.mu.Unlock()
+	cameraIn(h, "people", "cam")
+	require.Equal(t, "cam", p.last(t).Participant)
+}
+
+func TestSimulatedJob(t *testing.T) {
+	h := newHouse(t)
+	g := h.guests()
+	w := h.worker(g)
+	require.NoError(t, w.Simulate("practice", ""))
+	require.Eventually(t, func() bool { return h.served([]string{"practice"}) }, soon, 20*time.Millisecond)
+	require.Empty(t, g.last(t).DispatchID)
+}
+
+func TestOneRoomsCrashEndsThatRoomAlone(t *testing.T) {
+	h := newHouse(t)
+	tap := newTap(t, h.url)
+	g := h.guests()
+	g.failInstead = map[string]bool{"crash": true, "fail": true}
+	g.misbehave = func(job worker.Job) error {
+		if job.Room == "crash" {
+			panic("a picture of 0 pixels")
+		}
+		return errors.New("no such engine")
+	}
+	w := h.worker(g, func(o *worker.Options) { o.URL = tap.url })
+	h.ask("good", "")
+	h.ask("crash", "")
+	h.ask("fail", "")
+	h.ask("wrong", `{"profil": "sports"}`)
+	require.Eventually(t, func() bool { return len(tap.failures()) == 3 && h.served([]string{"good"}) }, soon, 20*time.Millisecond)
+	require.ElementsMatch(t, []string{
+		"the job's code panicked: a picture of 0 pixels",
+		"no such engine",
+		`dispatch metadata: unknown key "profil"; the known ones are engine, instruction, language, profile, speech, track`,
+	}, tap.failures())
+	require.Equal(t, []string{"good"}, w.State().Rooms)
+}
+
+func TestPutOutByHand(t *testing.T) {
+	h := newHouse(t)
+	g := h.guests()
+	w := h.worker(g)
+	h.ask("strict", "")
+	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
+	_, err := h.rooms.RemoveParticipant(t.Context(), &livekit.RoomParticipantIdentity{
+		Room: "strict", Identity: worker.Identity(agentName, ""),
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return w.State().Jobs == 0 }, soon, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		all, err := h.dispatch.ListDispatch(t.Context(), &livekit.ListAgentDispatchRequest{Room: "strict"})
+		if err != nil {
+			return false
+		}
+		for _, d := range all.GetAgentDispatches() {
+			if d.GetAgentName() == agentName {
+				return false
+			}
+		}
+		return true
+	}, soon, 20*time.Millisecond, "nobody goes back to a room that put the agent out")
+}

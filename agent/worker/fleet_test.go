@@ -1,0 +1,236 @@
+package worker_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/worker"
+)
+
+// spawn runs a worker in a process of its own.
+func (h *house) spawn(slots int) *exec.Cmd {
+	h.t.Helper()
+	cmd := exec.Command(os.Args[0], h.url, h.opts.APIKey, h.opts.APISecret)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", workerProcess, slots))
+	cmd.Stderr = os.Stderr
+	require.NoError(h.t, cmd.Start())
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+func names(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("room-%02d", i)
+	}
+	return out
+}
+
+func TestThirtyRoomsOnThreeWorkersOneOfThemKilled(t *testing.T) {
+	h := newHouse(t)
+	a, b := h.guests(), h.guests()
+	h.worker(a)
+	h.worker(b)
+	dying := h.spawn(10)
+	rooms := names(30)
+	began := time.Now()
+	for _, r := range rooms {
+		h.make(r, &livekit.RoomAgentDispatch{AgentName: agentName})
+	}
+	require.Eventually(t, func() bool { return h.served(rooms) }, 60*time.Second, 100*time.Millisecond)
+	t.Logf("30 rooms are served after %v", time.Since(began).Round(time.Millisecond))
+	for _, g := range []*guests{a, b} {
+		g.mu.Lock()
+		require.Equal(t, 10, g.most, "no worker above its slots, and all needed")
+		g.mu.Unlock()
+	}
+
+	// Another machine takes the place of the one that dies.
+	began = time.Now()
+	require.NoError(t, dying.Process.Signal(syscall.SIGKILL))
+	_ = dying.Wait()
+	c := h.guests()
+	h.worker(c)
+	require.Eventually(t, func() bool { return c.joined() >= 10 }, 30*time.Second, 50*time.Millisecond,
+		"the server keeps the dead in the rooms for 20 s of it")
+	t.Logf("10 rooms are served again after %v", time.Since(began).Round(time.Millisecond))
+	require.Eventually(t, func() bool { return h.served(rooms) }, soon, 100*time.Millisecond)
+	c.mu.Lock()
+	require.LessOrEqual(t, c.most, 10)
+	c.mu.Unlock()
+	for _, r := range rooms {
+		require.Len(t, h.in(r), 1, "one agent in %s", r)
+	}
+}
+
+func TestServerStartedAgain(t *testing.T) {
+	h := prepareHouse(t)
+	h.process()
+	a, b := h.guests(), h.guests()
+	wa, wb := h.worker(a), h.worker(b)
+	rooms := names(8)
+	for _, r := range rooms {
+		h.make(r, &livekit.RoomAgentDispatch{AgentName: agentName, Metadata: `{"language": "nl"}`})
+	}
+	require.Eventually(t, func() bool { return a.joined()+b.joined() == 8 }, soon, 50*time.Millisecond)
+	h.stop()
+	<-time.After(time.Second)
+	h.process()
+	began := time.Now()
+	require.Eventually(t, func() bool { return h.served(rooms) }, 30*time.Second, 50*time.Millisecond)
+	t.Logf("8 rooms are back after %v", time.Since(began).Round(time.Millisecond))
+	require.Equal(t, 8, wa.State().Jobs+wb.State().Jobs, "the same jobs go on")
+	// The wish is back as well, so that the rooms outlive their workers now.
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(rooms, func(r string) bool {
+			all, err := h.dispatch.ListDispatch(t.Context(), &livekit.ListAgentDispatchRequest{Room: r})
+			return err != nil || !slices.ContainsFunc(all.GetAgentDispatches(), func(d *livekit.AgentDispatch) bool {
+				return d.GetAgentName() == agentName && d.GetMetadata() == `{"language": "nl"}`
+			})
+		})
+	}, 30*time.Second, 100*time.Millisecond)
+	for _, r := range rooms {
+		require.Equal(t, []string{worker.Identity(agentName, "")}, h.in(r))
+	}
+	require.Equal(t, 2, wa.State().Registrations)
+}
+
+func TestDrain(t *testing.T) {
+	h := newHouse(t)
+	a, b := h.guests(), h.guests()
+	a.sentence = 700 * time.Millisecond
+	wa := h.worker(a)
+	rooms := names(5)
+	for _, r := range rooms {
+		h.make(r, &livekit.RoomAgentDispatch{AgentName: agentName})
+	}
+	require.Eventually(t, func() bool { return a.joined() == 5 }, soon, 20*time.Millisecond)
+	h.worker(b)
+	wa.Drain()
+	h.make("late", &livekit.RoomAgentDispatch{AgentName: agentName})
+	select {
+	case <-wa.ended:
+	case <-time.After(soon):
+		t.Fatal("the drain does not end")
+	}
+	require.NoError(t, wa.err)
+	a.mu.Lock()
+	require.Equal(t, a.begun, a.whole, "every sentence was finished")
+	require.Zero(t, a.cut)
+	require.Len(t, a.jobs, 5, "no new job while draining")
+	a.mu.Unlock()
+	began := time.Now()
+	require.Eventually(t, func() bool { return b.joined() == 6 && h.served(append(rooms, "late")) }, 30*time.Second, 20*time.Millisecond)
+	t.Logf("all rooms are with the other worker %v after the drain", time.Since(began).Round(time.Millisecond))
+}
+
+func TestDrainEndsInTime(t *testing.T) {
+	h := newHouse(t)
+	g := h.guests()
+	g.sentence = time.Hour
+	w := h.worker(g, func(o *worker.Options) { o.DrainTimeout = 500 * time.Millisecond })
+	h.ask("long", "")
+	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
+	began := time.Now()
+	w.Drain()
+	<-w.ended
+	require.NoError(t, w.err)
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.Equal(t, []error{worker.ErrStopping}, g.causes)
+}
+
+func TestSecondSignalEndsADrainAtOnce(t *testing.T) {
+	h := newHouse(t)
+	g := h.guests()
+	g.sentence = time.Hour
+	w := h.worker(g)
+	h.ask("long", "")
+	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
+	w.Drain()
+	<-time.After(200 * time.Millisecond)
+	require.False(t, isOver(w.ended))
+	began := time.Now()
+	w.stop()
+	<-w.ended
+	require.NoError(t, w.err)
+	require.Less(t, time.Since(began), 4*time.Second)
+	require.Empty(t, h.in("long"))
+}
+
+func TestTwoWorkersInOneRoomEndAsOne(t *testing.T) {
+	h := newHouse(t)
+	a, b := h.guests(), h.guests()
+	wa := h.worker(a)
+	h.ask("one", "")
+	require.Eventually(t, func() bool { return a.joined() == 1 }, soon, 20*time.Millisecond)
+	// A simulated job is given to its worker whoever is in the room; the other's place is free.
+	wb := h.worker(b)
+	require.NoError(t, wb.Simulate("one", ""))
+	<-time.After(2 * time.Second)
+	require.Equal(t, 1, wa.State().Jobs+wb.State().Jobs)
+	require.Equal(t, []string{worker.Identity(agentName, "")}, h.in("one"))
+}
+
+func TestConnectionLostAndVersionSkew(t *testing.T) {
+	h := newHouse(t)
+	tap := newTap(t, h.url)
+	g := h.guests()
+	w := h.worker(g, func(o *worker.Options) { o.URL = tap.url })
+	h.ask("steady", "")
+	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
+
+	// What a later server says: a field 6 (go_away), a field 99, text, nothing at all, and rubbish.
+	for _, frame := range [][]byte{{0x32, 0x00}, {0x9a, 0x06, 0x01, 0x00}, {}, {0xff, 0xff, 0xff}} {
+		require.NoError(t, tap.say(2, frame))
+	}
+	require.NoError(t, tap.say(1, []byte(`{"hello": 1}`)))
+	h.ask("after", "")
+	require.Eventually(t, func() bool { return g.joined() == 2 }, soon, 20*time.Millisecond)
+	require.Equal(t, 1, w.State().Registrations)
+
+	tap.cut()
+	require.Eventually(t, func() bool { return w.State().Registrations == 2 && w.State().Registered }, soon, 20*time.Millisecond)
+	require.Equal(t, 2, w.State().Jobs, "jobs go on")
+	require.Equal(t, 2, g.joined())
+	tap.mu.Lock()
+	migrated := slices.ContainsFunc(tap.said, func(m *livekit.WorkerMessage) bool { return len(m.GetMigrateJob().GetJobIds()) == 2 })
+	tap.mu.Unlock()
+	require.True(t, migrated)
+	h.ask("again", "")
+	require.Eventually(t, func() bool { return g.joined() == 3 }, soon, 20*time.Millisecond)
+}
+
+func TestFullWorkerSaysSo(t *testing.T) {
+	h := newHouse(t)
+	tap := newTap(t, h.url)
+	g := h.guests()
+	w := h.worker(g, func(o *worker.Options) { o.URL, o.Slots = tap.url, 2 })
+	for _, r := range names(3) {
+		h.ask(r, "")
+	}
+	require.Eventually(t, func() bool { return g.joined() == 2 }, soon, 20*time.Millisecond)
+	<-time.After(300 * time.Millisecond)
+	require.InDelta(t, 0.7, w.State().Load, 1e-6)
+	tap.mu.Lock()
+	defer tap.mu.Unlock()
+	var last *livekit.UpdateWorkerStatus
+	for _, m := range tap.said {
+		if u := m.GetUpdateWorker(); u != nil {
+			last = u
+		}
+	}
+	require.Equal(t, livekit.WorkerStatus_WS_FULL, last.GetStatus())
+	require.InDelta(t, 0.7, last.GetLoad(), 1e-6)
+	require.EqualValues(t, 2, last.GetJobCount())
+}

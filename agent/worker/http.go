@@ -1,0 +1,60 @@
+package worker
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+)
+
+// unhealthyAfter is how long a worker without jobs may be away from its server
+// before it says so to a probe. With jobs it never does: a restart would end rooms
+// that go on well.
+const unhealthyAfter = time.Minute
+
+// protocolVersion of the worker protocol.
+const protocolVersion = 1
+
+// Handler answers as LiveKit's own agents do, so that their probes work: GET /
+// says "OK", or 503 while the worker is of no use, and GET /worker describes it.
+func (w *Worker) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(rw http.ResponseWriter, _ *http.Request) {
+		if why := w.unhealthy(time.Now()); why != "" {
+			http.Error(rw, why, http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(rw, "OK") // a probe that has gone
+	})
+	mux.HandleFunc("GET /worker", func(rw http.ResponseWriter, _ *http.Request) {
+		s := w.State()
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(map[string]any{ // as above
+			"worker_type":      w.opts.JobType.proto().String(),
+			"agent_name":       w.opts.AgentName,
+			"active_jobs":      s.Jobs,
+			"sdk_version":      w.opts.Version,
+			"worker_load":      s.Load,
+			"protocol_version": protocolVersion,
+			"worker_id":        s.ID,
+			"slots":            s.Slots,
+			"draining":         s.Draining,
+			"registered":       s.Registered,
+		})
+	})
+	return mux
+}
+
+// unhealthy says why this worker is of no use; "" when it is.
+func (w *Worker) unhealthy(now time.Time) string {
+	s := w.State()
+	switch {
+	case s.Registered || s.Jobs > 0 || s.Draining:
+		return ""
+	case s.Registrations == 0:
+		return "not registered with the LiveKit server yet"
+	case now.Sub(s.AwaySince) > unhealthyAfter:
+		return "away from the LiveKit server since " + s.AwaySince.UTC().Format(time.RFC3339)
+	}
+	return ""
+}

@@ -1,0 +1,154 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/livekit/protocol/livekit"
+)
+
+// JobType says what a worker is given one job for.
+type JobType uint8
+
+// The kinds of jobs that LiveKit has.
+const (
+	// RoomJob is one job for each room.
+	RoomJob JobType = iota
+	// PublisherJob is one for each participant that publishes.
+	PublisherJob
+	// ParticipantJob is one for each participant.
+	ParticipantJob
+)
+
+// ParseJobType reads room, publisher or participant.
+func ParseJobType(s string) (JobType, error) {
+	for _, t := range []JobType{RoomJob, PublisherJob, ParticipantJob} {
+		if s == t.String() {
+			return t, nil
+		}
+	}
+	return 0, fmt.Errorf("job type: expected room, publisher or participant, got %q", s)
+}
+
+// String names the type as settings do.
+func (t JobType) String() string {
+	switch t {
+	case RoomJob:
+		return "room"
+	case PublisherJob:
+		return "publisher"
+	case ParticipantJob:
+		return "participant"
+	}
+	return fmt.Sprintf("JobType(%d)", uint8(t))
+}
+
+func (t JobType) proto() livekit.JobType {
+	switch t {
+	case PublisherJob:
+		return livekit.JobType_JT_PUBLISHER
+	case ParticipantJob:
+		return livekit.JobType_JT_PARTICIPANT
+	case RoomJob:
+	}
+	return livekit.JobType_JT_ROOM
+}
+
+// Runner serves one job from beginning to end. It is called once for each, from
+// a goroutine of its own.
+//
+// Run joins Job.Room as Job.Identity, calls Job.Joined once it is in, and
+// returns when it has left. It leaves for one of three reasons:
+//   - Job.Draining is closed: another worker shall take over. The sentence under way is finished first.
+//   - ctx ends: at once, and within 3 s; after that the server throws it out.
+//   - the work itself is over (nil) or impossible (an error, which the server is told).
+//
+// It calls Job.Leaving before it leaves: to the server, an agent that left
+// without a word has failed. A panic of Run ends its job alone.
+type Runner interface {
+	Run(ctx context.Context, job Job) error
+}
+
+// Job is one room, or one participant of a room, to be served.
+type Job struct {
+	// ID of the job and of the dispatch it came from; the latter is "" for a simulated job.
+	ID, DispatchID string
+	Type           JobType
+	// Room is its name.
+	Room string
+	// Participant is whom a publisher's or participant's job is about; "" for a room's.
+	Participant string
+	// AgentName is the name this worker is dispatched by; "" with automatic dispatch.
+	AgentName string
+	// Identity and Name to join with. The identity is the same whichever worker serves the room, so that the
+	// server lets only one be there.
+	Identity, Name string
+	// Metadata is what the dispatch asks for.
+	Metadata Metadata
+	// Attributes of the dispatch.
+	Attributes map[string]string
+	// URL and Token admit to the room for an hour. A runner that stays longer makes its own tokens.
+	URL, Token string
+	// Draining is closed when the job shall end at the end of the sentence.
+	Draining <-chan struct{}
+	// Joined is to be called once the agent is in the room.
+	Joined func()
+	// Leaving is to be called before the agent leaves it, with what Run will return.
+	Leaving func(err error)
+}
+
+// ErrUnwanted may be returned by a Runner that was put out of its room by
+// somebody: the dispatch is deleted and no worker goes back.
+var ErrUnwanted = errors.New("the agent is not wanted in this room")
+
+// Causes of the end of a job's context.
+var (
+	// ErrTerminated ends a job that the server called off.
+	ErrTerminated = errors.New("the server ended the job")
+	// ErrStopping ends a job because its worker stops now.
+	ErrStopping = errors.New("the worker stops")
+)
+
+// PanicError is a panic in the code of one job.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error says what the panic said.
+func (e *PanicError) Error() string { return fmt.Sprintf("the job's code panicked: %v", e.Value) }
+
+// contain turns a panic of f into an error.
+func contain(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// maxIdentity is how long an identity may be before it is shortened.
+const maxIdentity = 96
+
+// Identity is whom the agent is in a room: fixed by the agent's name and, for
+// jobs about one participant, by the participant.
+func Identity(agentName, participant string) string {
+	id := "agent-" + agentName
+	if agentName == "" {
+		id = "agent"
+	}
+	if participant != "" {
+		id += ":" + participant
+	}
+	if len(id) > maxIdentity {
+		sum := sha256.Sum256([]byte(id))
+		id = strings.ToValidUTF8(id[:maxIdentity-17], "") + "-" + hex.EncodeToString(sum[:8])
+	}
+	return id
+}

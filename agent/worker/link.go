@@ -1,0 +1,311 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/livekit/protocol/auth"
+	"github.com/livekit/protocol/livekit"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// registerTimeout bounds dialing and the register reply; the server itself waits 10 s.
+	registerTimeout = 10 * time.Second
+	writeTimeout    = 5 * time.Second
+	// pingEvery spaces pings; a server that has said nothing for silentFor is given up.
+	pingEvery = 10 * time.Second
+	silentFor = 35 * time.Second
+	// reportEvery spaces reports of the load, beside those on every change.
+	reportEvery = 2500 * time.Millisecond
+	// maxFrame bounds a message of the server in bytes: metadata of 512 KiB, a room and a participant.
+	maxFrame = 4 << 20
+	// goodAfter is how long a connection must have stood for the next outage to start from nothing.
+	goodAfter = 10 * time.Second
+)
+
+var (
+	// ErrRefused is returned by Run when the server did not accept the keys at the first attempt.
+	ErrRefused = errors.New("the LiveKit server refused this worker; check LIVEKIT_API_KEY, LIVEKIT_API_SECRET and the clock")
+
+	errAway   = errors.New("not connected to the LiveKit server")
+	errSilent = errors.New("the server has not answered pings")
+)
+
+// link is one websocket to the server.
+type link struct {
+	conn *websocket.Conn
+	// heard is when the server last said something, in Unix nanoseconds.
+	heard atomic.Int64
+
+	mu sync.Mutex // guards writing
+}
+
+func (l *link) send(m *livekit.WorkerMessage) error {
+	data, err := proto.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("write a message to the server: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return fmt.Errorf("write a message to the server: %w", err)
+	}
+	if err := l.conn.WriteMessage(websocket.BinaryMessage, data); err != nil {
+		return fmt.Errorf("write a message to the server: %w", err)
+	}
+	return nil
+}
+
+// stayConnected keeps this worker registered until ctx ends, and gives jobs that
+// come the other context. It gives up only when the very first attempt is refused.
+func (w *Worker) stayConnected(ctx, jobs context.Context) error {
+	var wait backoff
+	everIn := false
+	for {
+		began := time.Now()
+		in, err := w.visit(ctx, jobs)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
+		}
+		everIn = everIn || in
+		if errors.Is(err, ErrRefused) && !everIn {
+			return err
+		}
+		if in && time.Since(began) > goodAfter {
+			wait = backoff{}
+		}
+		delay := wait.next(time.Now())
+		w.log.Warn().Err(err).Dur("retry_in", delay).Msg("not registered with the server; running jobs go on")
+		timer := time.NewTimer(delay)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// visit is the life of one connection. in tells whether it got as far as being registered.
+func (w *Worker) visit(ctx, jobs context.Context) (in bool, err error) {
+	token, err := auth.NewAccessToken(w.opts.APIKey, w.opts.APISecret).
+		SetVideoGrant(&auth.VideoGrant{Agent: true}).SetValidFor(time.Hour).ToJWT()
+	if err != nil {
+		return false, fmt.Errorf("sign the worker's token: %w", err)
+	}
+	dialer := websocket.Dialer{HandshakeTimeout: registerTimeout}
+	conn, resp, err := dialer.DialContext(ctx, w.socketURL, http.Header{"Authorization": {"Bearer " + token}})
+	if resp != nil && resp.Body != nil {
+		defer resp.Body.Close()
+	}
+	switch {
+	case err == nil:
+	case resp != nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden):
+		return false, fmt.Errorf("%w (status %d)", ErrRefused, resp.StatusCode)
+	case resp != nil:
+		return false, fmt.Errorf("register with the server: expected status 101, got %d: is this the address of a LiveKit server?",
+			resp.StatusCode)
+	default:
+		return false, fmt.Errorf("register with the server: %w", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() {
+		bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+		_ = conn.WriteControl(websocket.CloseMessage, bye, time.Now().Add(time.Second)) // politeness
+		_ = conn.Close()
+	})()
+	conn.SetReadLimit(maxFrame)
+	l := &link{conn: conn}
+	l.heard.Store(time.Now().UnixNano())
+	heard := func() { l.heard.Store(time.Now().UnixNano()) }
+	conn.SetPongHandler(func(string) error { heard(); return nil })
+
+	if err := l.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_Register{Register: w.registration()}}); err != nil {
+		return false, err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(registerTimeout)); err != nil {
+		return false, fmt.Errorf("register with the server: %w", err)
+	}
+	// In reverse order: forget the connection, end its pulse, wait for it.
+	over := make(chan struct{})
+	var pulse sync.WaitGroup
+	defer pulse.Wait()
+	defer close(over)
+	defer w.detach(l)
+	for {
+		kind, data, err := conn.ReadMessage()
+		if err != nil {
+			if !in {
+				return false, fmt.Errorf("register with the server: %w", err)
+			}
+			if time.Since(time.Unix(0, l.heard.Load())) > silentFor {
+				err = errSilent
+			}
+			return true, fmt.Errorf("read from the server: %w", err)
+		}
+		heard()
+		if kind != websocket.BinaryMessage {
+			continue // a later protocol; ours is binary
+		}
+		msg := decode(data)
+		if r := msg.GetRegister(); r != nil && !in {
+			in = true
+			if err := conn.SetReadDeadline(time.Time{}); err != nil {
+				return in, fmt.Errorf("register with the server: %w", err)
+			}
+			w.attach(l, r)
+			pulse.Go(func() { w.pulse(ctx, l, over) })
+			continue
+		}
+		w.handle(jobs, msg)
+	}
+}
+
+// decode reads a frame. What cannot be read, and what a later server may say,
+// comes out as a message without content.
+func decode(data []byte) *livekit.ServerMessage {
+	var m livekit.ServerMessage
+	if err := proto.Unmarshal(data, &m); err != nil {
+		return &livekit.ServerMessage{}
+	}
+	return &m
+}
+
+func (w *Worker) registration() *livekit.RegisterWorkerRequest {
+	r := &livekit.RegisterWorkerRequest{
+		Type: w.opts.JobType.proto(), AgentName: w.opts.AgentName, Version: w.opts.Version,
+		PingInterval: uint32(pingEvery / time.Second), Deployment: w.opts.Deployment,
+		AllowedPermissions: &livekit.ParticipantPermission{
+			CanPublish: true, CanSubscribe: true, CanPublishData: true, CanUpdateMetadata: true,
+		},
+	}
+	if w.opts.Namespace != "" {
+		r.Namespace = &w.opts.Namespace // deprecated, and still what servers route by
+	}
+	return r
+}
+
+// attach makes a registered connection the one in use, and says what this
+// worker is doing already.
+func (w *Worker) attach(l *link, r *livekit.RegisterWorkerResponse) {
+	w.mu.Lock()
+	w.link, w.id, w.server = l, r.GetWorkerId(), r.GetServerInfo()
+	w.registrations++
+	var running []string
+	for id := range w.jobs {
+		running = append(running, id)
+	}
+	unreported := w.unreported
+	w.unreported = nil
+	w.mu.Unlock()
+	w.log.Info().Str("worker", r.GetWorkerId()).Str("server", r.GetServerInfo().GetVersion()).Int("jobs", len(running)).
+		Str("agent", w.opts.AgentName).Int("slots", w.opts.Slots).Msg("registered with the server")
+	if len(running) > 0 {
+		// The open-source server ignores it; LiveKit Cloud moves the jobs to this connection.
+		w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_MigrateJob{
+			MigrateJob: &livekit.MigrateJobRequest{JobIds: running},
+		}})
+	}
+	for _, u := range unreported {
+		w.updateJob(u)
+	}
+	w.report(time.Now())
+}
+
+// detach forgets a connection that is over, and what it offered.
+func (w *Worker) detach(l *link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.link != l {
+		return
+	}
+	w.link, w.lostAt = nil, time.Now()
+	for id := range w.offers {
+		w.dropOfferLocked(id)
+	}
+}
+
+// pulse reports the load and pings until the connection is over.
+func (w *Worker) pulse(ctx context.Context, l *link, over <-chan struct{}) {
+	report, ping := time.NewTicker(reportEvery), time.NewTicker(pingEvery)
+	defer report.Stop()
+	defer ping.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over:
+			return
+		case <-w.changed:
+			w.report(time.Now())
+		case <-report.C:
+			w.report(time.Now())
+		case now := <-ping.C:
+			if now.Sub(time.Unix(0, l.heard.Load())) > silentFor {
+				_ = l.conn.Close()
+				return
+			}
+			w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_Ping{Ping: &livekit.WorkerPing{Timestamp: now.UnixMilli()}}})
+			_ = l.conn.WriteControl(websocket.PingMessage, nil, now.Add(time.Second)) // the next read says what is wrong
+		}
+	}
+}
+
+// send writes to the present connection. What fails is told once, by the
+// connection's end.
+func (w *Worker) send(m *livekit.WorkerMessage) bool {
+	w.mu.Lock()
+	l := w.link
+	w.mu.Unlock()
+	if l == nil {
+		return false
+	}
+	if err := l.send(m); err != nil {
+		w.log.Debug().Err(err).Msg("a message was lost")
+		_ = l.conn.Close()
+		return false
+	}
+	return true
+}
+
+// maxUnreported bounds the ends of jobs that are kept for a server that is away.
+const maxUnreported = 256
+
+// updateJob tells what became of a job, now or when the server is back.
+func (w *Worker) updateJob(u *livekit.UpdateJobStatus) {
+	if w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_UpdateJob{UpdateJob: u}}) {
+		return
+	}
+	w.mu.Lock()
+	if len(w.unreported) < maxUnreported {
+		w.unreported = append(w.unreported, u)
+	}
+	w.mu.Unlock()
+}
+
+// report tells the server how full this worker is.
+func (w *Worker) report(now time.Time) {
+	load, full, jobs := w.fullness(now)
+	status := livekit.WorkerStatus_WS_AVAILABLE
+	if full {
+		status = livekit.WorkerStatus_WS_FULL
+	}
+	w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_UpdateWorker{UpdateWorker: &livekit.UpdateWorkerStatus{
+		Status: &status, Load: float32(load), JobCount: uint32(jobs), //nolint:gosec // a count of jobs
+	}}})
+}
+
+// poke has the load reported at once.
+func (w *Worker) poke() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}

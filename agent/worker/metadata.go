@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"touchline/agent"
+	"touchline/media"
+)
+
+// maxMetadata bounds the metadata of a dispatch in bytes. The server itself
+// takes eight times as much.
+const maxMetadata = 64 << 10
+
+// Metadata is what a dispatch says about the commentary of its room: a JSON
+// object, every key of it optional. What is left out is as this worker's own
+// settings say.
+type Metadata struct {
+	// Profile names a prompt profile.
+	Profile string
+	// Instruction is the order in force at the start.
+	Instruction string
+	// Track chooses the video to watch.
+	Track media.WatchConfig
+	// Speech turns the voice on or off; nil leaves it.
+	Speech *bool
+	// Language, BCP 47.
+	Language string
+	// Engine is scene, remote or minicpmo, where this worker has it.
+	Engine string
+}
+
+// ParseMetadata reads the metadata of a dispatch. Empty text is no wish at
+// all. Unknown keys are refused, with the list of those that there are.
+func ParseMetadata(text string) (Metadata, error) {
+	var m Metadata
+	if strings.TrimSpace(text) == "" {
+		return m, nil
+	}
+	if len(text) > maxMetadata {
+		return Metadata{}, fmt.Errorf("dispatch metadata: expected at most %d bytes, got %d", maxMetadata, len(text))
+	}
+	if !utf8.ValidString(text) {
+		return Metadata{}, errors.New("dispatch metadata: expected UTF-8 text")
+	}
+	err := object([]byte(text), map[string]any{
+		"profile":     &m.Profile,
+		"instruction": &m.Instruction,
+		"track":       (*track)(&m.Track),
+		"speech":      &m.Speech,
+		"language":    &m.Language,
+		"engine":      &m.Engine,
+	})
+	if err == nil {
+		err = m.check()
+	}
+	if err != nil {
+		return Metadata{}, fmt.Errorf("dispatch metadata: %w", err)
+	}
+	return m, nil
+}
+
+// track is the choice of a track as JSON has it.
+type track media.WatchConfig
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *track) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	return object(text, map[string]any{"identity": &t.Identity, "source": &t.Source})
+}
+
+// object reads a JSON object into places by key, and refuses every other key.
+func object(text []byte, places map[string]any) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	var found map[string]json.RawMessage
+	if err := dec.Decode(&found); err != nil {
+		return fmt.Errorf("expected a JSON object: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("expected one JSON object, got more behind it")
+	}
+	if found == nil {
+		return errors.New("expected a JSON object, got null")
+	}
+	for _, key := range sortedKeys(found) {
+		place, ok := places[key]
+		if !ok {
+			return fmt.Errorf("unknown key %q; the known ones are %s", key, strings.Join(sortedKeys(places), ", "))
+		}
+		if err := json.Unmarshal(found[key], place); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// check looks at what needs no knowledge of this worker's settings.
+func (m Metadata) check() error {
+	if n := utf8.RuneCountInString(m.Instruction); n > agent.MaxInstruction {
+		return fmt.Errorf("instruction: expected at most %d characters, got %d", agent.MaxInstruction, n)
+	}
+	switch m.Track.Source {
+	case "", "camera", "screen_share":
+	default:
+		return fmt.Errorf(`track.source: expected "camera" or "screen_share", got %q`, m.Track.Source)
+	}
+	if m.Language != "" && !isLanguage(m.Language) {
+		return fmt.Errorf("language: expected a tag such as en or pt-BR, got %q", m.Language)
+	}
+	return nil
+}
+
+// isLanguage tells whether s has the shape of a BCP 47 tag (RFC 5646, section
+// 2.1): parts of at most eight letters and digits, the first of letters alone.
+func isLanguage(s string) bool {
+	if len(s) > 35 {
+		return false
+	}
+	for i, part := range strings.Split(s, "-") {
+		if part == "" || len(part) > 8 || i == 0 && len(part) < 2 {
+			return false
+		}
+		for _, r := range part {
+			letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+			if !letter && (i == 0 || r < '0' || r > '9') {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,335 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+)
+
+// agentNameAttribute is the server's own: which agent a participant is.
+const agentNameAttribute = "lk.agent_name"
+
+// settle is how long after its assignment a job's end is told at the soonest:
+// servers up to 1.13 note a job after they have sent it, and lose what comes
+// before.
+const settle = 150 * time.Millisecond
+
+// maxReason bounds, in bytes, what the server is told about a failure.
+const maxReason = 500
+
+// offer is a place kept for a job that may come.
+type offer struct {
+	place place
+	timer *time.Timer
+}
+
+// running is a job and what this worker must do about it.
+type running struct {
+	w     *Worker
+	job   Job
+	place place
+	// root is the dispatch that asked for the agent; the job's own may be a copy that a worker made.
+	root string
+	// metadata as it came.
+	metadata string
+	assigned time.Time
+	cancel   context.CancelCauseFunc
+	over     <-chan struct{} // closed when the job was told to end
+	done     chan struct{}   // closed when it has
+	joined   sync.Once
+	leaving  sync.Once
+
+	// Only the watch touches these.
+	sid      string // of the room as it was last seen
+	unwanted int    // looks in a row that found no dispatch
+}
+
+// handle acts on a message of the server. It never waits. ctx is for the jobs.
+func (w *Worker) handle(ctx context.Context, msg *livekit.ServerMessage) {
+	switch m := msg.GetMessage().(type) {
+	case *livekit.ServerMessage_Availability:
+		if job := m.Availability.GetJob(); job != nil {
+			w.offered(ctx, job, m.Availability.GetResuming())
+		}
+	case *livekit.ServerMessage_Assignment:
+		if job := m.Assignment.GetJob(); job != nil {
+			w.assigned(ctx, m.Assignment)
+		}
+	case *livekit.ServerMessage_Termination:
+		w.terminated(m.Termination.GetJobId())
+	case *livekit.ServerMessage_Pong, *livekit.ServerMessage_Register:
+	default:
+		// What a later server says: a nil message here.
+		w.log.Debug().Msg("a message of the server that this worker does not know; ignored")
+		w.metrics.unknown.Inc()
+	}
+}
+
+// placeOf says what a job is about.
+func placeOf(job *livekit.Job) place {
+	return place{job.GetRoom().GetName(), job.GetParticipant().GetIdentity()}
+}
+
+// verdict is the answer to an offer.
+type verdict string
+
+const (
+	accepted verdict = "accepted"
+	refused  verdict = "refused" // full, or not ours
+	served   verdict = "served"  // the agent is there already
+)
+
+// offered answers an offer: at once when there is no place, else after a look
+// at who is in the room.
+func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
+	v, why, leaving := w.keepPlace(job)
+	switch {
+	case leaving != nil:
+		go func() {
+			defer w.work.Done()
+			timer := time.NewTimer(leaveWithin)
+			defer timer.Stop()
+			select {
+			case <-leaving:
+				w.offered(ctx, job, resuming)
+			case <-timer.C:
+				w.answer(job, refused, "the job before has not ended")
+			}
+		}()
+		return
+	case v != accepted:
+		w.answer(job, v, why)
+		return
+	}
+	w.poke()
+	go func() {
+		defer w.work.Done()
+		if !resuming && w.inRoom(ctx, job) {
+			w.mu.Lock()
+			w.dropOfferLocked(job.GetId())
+			w.mu.Unlock()
+			w.answer(job, served, "the agent is in the room")
+			w.poke()
+			return
+		}
+		w.answer(job, accepted, "")
+	}()
+}
+
+// keepPlace keeps a place for an offered job, if there is one. When the job
+// that has the place is about to end, leaving is closed at its end. With
+// accepted or leaving, the caller has one more work to be Done.
+func (w *Worker) keepPlace(job *livekit.Job) (v verdict, why string, leaving <-chan struct{}) {
+	_, full, _ := w.fullness(time.Now())
+	p := placeOf(job)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case job.GetId() == "" || p.room == "":
+		return refused, "it names no room", nil
+	case w.full:
+		return refused, "no more jobs", nil
+	}
+	id := job.GetId()
+	if w.offers[id] != nil || w.jobs[id] != nil {
+		return refused, "the job is known already", nil
+	}
+	if there := w.places[p]; there != "" {
+		if r := w.jobs[there]; r != nil && isClosed(r.over) {
+			w.work.Add(1)
+			return refused, "", r.done
+		}
+		return served, "this worker is in the room", nil
+	}
+	if full || len(w.jobs)+len(w.offers) >= w.opts.Slots { // another may have come in between
+		return refused, "full", nil
+	}
+	w.work.Add(1)
+	w.places[p] = id
+	w.offers[id] = &offer{place: p, timer: time.AfterFunc(assignmentTimeout, func() { w.expire(id) })}
+	return accepted, "", nil
+}
+
+// expire gives up an offer that was accepted and never became a job.
+func (w *Worker) expire(id string) {
+	w.mu.Lock()
+	known := w.offers[id] != nil
+	w.dropOfferLocked(id)
+	w.mu.Unlock()
+	if known {
+		w.log.Warn().Str("job", id).Dur("after", assignmentTimeout).Msg("the server did not assign a job that was accepted")
+		w.poke()
+	}
+}
+
+func (w *Worker) dropOfferLocked(id string) {
+	o := w.offers[id]
+	if o == nil {
+		return
+	}
+	o.timer.Stop()
+	delete(w.offers, id)
+	delete(w.places, o.place)
+}
+
+// inRoom tells whether the agent of this job is in its room already, from
+// whichever worker. When the server does not say, it is not.
+func (w *Worker) inRoom(ctx context.Context, job *livekit.Job) bool {
+	in, err := w.api.present(ctx, job.GetRoom().GetName(), w.identity(job))
+	if err != nil {
+		w.log.Debug().Err(err).Str("room", job.GetRoom().GetName()).Msg("who is in the room is not known")
+	}
+	return in
+}
+
+func (w *Worker) identity(job *livekit.Job) string {
+	return Identity(w.opts.AgentName, job.GetParticipant().GetIdentity())
+}
+
+func (w *Worker) answer(job *livekit.Job, v verdict, why string) {
+	w.metrics.offers.WithLabelValues(string(v)).Inc()
+	w.log.Debug().Str("job", job.GetId()).Str("room", job.GetRoom().GetName()).Str("answer", string(v)).Str("reason", why).Msg("offer")
+	res := &livekit.AvailabilityResponse{JobId: job.GetId(), Available: v == accepted, Terminate: v == served}
+	if v == accepted {
+		res.ParticipantIdentity, res.ParticipantName = w.identity(job), w.opts.Name
+		res.ParticipantAttributes = map[string]string{agentNameAttribute: w.opts.AgentName}
+	}
+	w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_Availability{Availability: res}})
+}
+
+// assigned starts a job.
+func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
+	job := a.GetJob()
+	w.mu.Lock()
+	if w.offers[job.GetId()] == nil || w.full {
+		// Too late, or draining: then the rooms' watch of another worker finds it.
+		w.dropOfferLocked(job.GetId())
+		w.mu.Unlock()
+		w.updateJob(&livekit.UpdateJobStatus{
+			JobId: job.GetId(), Status: livekit.JobStatus_JS_FAILED, Error: "the worker has given the job's place away",
+		})
+		return
+	}
+	p := w.offers[job.GetId()].place
+	w.dropOfferLocked(job.GetId())
+	jctx, cancel := context.WithCancelCause(ctx)
+	url := w.opts.URL
+	if a.GetUrl() != "" {
+		url = a.GetUrl()
+	}
+	r := &running{
+		w: w, place: p, metadata: job.GetMetadata(), assigned: time.Now(), cancel: cancel,
+		over: jctx.Done(), done: make(chan struct{}),
+		root: rootOf(job.GetDispatchId(), job.GetAttributes()), sid: job.GetRoom().GetSid(),
+		job: Job{
+			ID: job.GetId(), DispatchID: job.GetDispatchId(), Type: w.opts.JobType,
+			Room: p.room, Participant: p.participant, AgentName: w.opts.AgentName,
+			Identity: w.identity(job), Name: w.opts.Name, Attributes: maps.Clone(job.GetAttributes()),
+			URL: url, Token: a.GetToken(), Draining: w.draining,
+		},
+	}
+	r.job.Joined, r.job.Leaving = r.tellJoined, r.tellLeaving
+	w.places[p] = job.GetId()
+	w.jobs[job.GetId()] = r
+	w.work.Add(1)
+	w.mu.Unlock()
+	w.poke()
+	go func() {
+		defer w.work.Done()
+		w.serve(jctx, r)
+	}()
+}
+
+// terminated ends a job that the server called off.
+func (w *Worker) terminated(id string) {
+	w.mu.Lock()
+	r := w.jobs[id]
+	w.mu.Unlock()
+	w.log.Debug().Str("job", id).Bool("known", r != nil).Msg("the server ends a job")
+	if r != nil {
+		r.cancel(ErrTerminated)
+	}
+}
+
+// serve is the life of one job.
+func (w *Worker) serve(ctx context.Context, r *running) {
+	defer r.cancel(nil)
+	defer close(r.done)
+	log := w.log.With().Str("room", r.job.Room).Str("job", r.job.ID).Logger()
+	log.Info().Str("dispatch", r.job.DispatchID).Str("participant", r.job.Participant).Msg("job begins")
+	err := contain(func() error {
+		var err error
+		if r.job.Metadata, err = ParseMetadata(r.metadata); err != nil {
+			return err
+		}
+		return w.opts.Runner.Run(ctx, r.job)
+	})
+	cause := context.Cause(ctx)
+	outcome := "ended"
+	switch p, panicked := errors.AsType[*PanicError](err); {
+	case panicked:
+		outcome = "panicked"
+		log.Error().Err(err).Bytes("stack", p.Stack).Msg("job")
+	case errors.Is(err, ErrUnwanted):
+		outcome = "unwanted"
+		err = nil
+	case cause != nil:
+		outcome = "terminated"
+		if errors.Is(cause, ErrStopping) {
+			outcome = "stopped"
+		}
+		err = nil // whatever went wrong while it was ending does not matter
+	case err != nil:
+		outcome = "failed"
+	case isClosed(w.draining):
+		outcome = "drained"
+	}
+	r.tellLeaving(err)
+	w.mu.Lock()
+	delete(w.jobs, r.job.ID)
+	delete(w.places, r.place)
+	w.mu.Unlock()
+	w.poke()
+	w.metrics.ended.WithLabelValues(outcome).Inc()
+	if err != nil {
+		log.Warn().Err(err).Msg("job failed")
+	} else {
+		log.Info().Str("outcome", outcome).Msg("job ends")
+	}
+	switch outcome {
+	case "unwanted":
+		w.callOff(ctx, r)
+	case "drained", "stopped":
+		w.handOver(ctx, r)
+	}
+}
+
+// tellJoined is Job.Joined.
+func (r *running) tellJoined() {
+	r.joined.Do(func() {
+		r.w.metrics.joins.Observe(time.Since(r.assigned).Seconds())
+		r.w.updateJob(&livekit.UpdateJobStatus{JobId: r.job.ID, Status: livekit.JobStatus_JS_RUNNING})
+	})
+}
+
+// tellLeaving is Job.Leaving: only the first call counts.
+func (r *running) tellLeaving(err error) {
+	r.leaving.Do(func() {
+		u := &livekit.UpdateJobStatus{JobId: r.job.ID, Status: livekit.JobStatus_JS_SUCCESS}
+		if err != nil && !errors.Is(err, ErrUnwanted) {
+			u.Status, u.Error = livekit.JobStatus_JS_FAILED, err.Error()
+			if len(u.Error) > maxReason {
+				u.Error = fmt.Sprintf("%.*s...", maxReason, u.Error)
+			}
+		}
+		if wait := settle - time.Since(r.assigned); wait > 0 {
+			<-time.After(wait) // rare: a job that ends as soon as it begins
+		}
+		r.w.updateJob(u)
+	})
+}

@@ -1,0 +1,237 @@
+package worker_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/worker"
+	"touchline/media"
+)
+
+func TestParseMetadata(t *testing.T) {
+	yes := true
+	const known = "the known ones are engine, instruction, language, profile, speech, track"
+	tests := []struct {
+		name, text string
+		want       worker.Metadata
+		err        string
+	}{
+		{name: "nothing"},
+		{name: "white space", text: " \n"},
+		{name: "no wish", text: "{}"},
+		{
+			name: "everything",
+			text: `{"profile":"sports","instruction":"Count the goals.","track":{"identity":"cam-2","source":"camera"},
+				"speech":true,"language":"pt-BR","engine":"remote"}`,
+			want: worker.Metadata{
+				Profile: "sports", Instruction: "Count the goals.", Track: media.WatchConfig{Identity: "cam-2", Source: "camera"},
+				Speech: &yes, Language: "pt-BR", Engine: "remote",
+			},
+		},
+		{name: "null is no wish", text: `{"profile":null,"speech":null,"track":null}`},
+		{name: "unknown", text: `{"profil":"sports"}`, err: `unknown key "profil"; ` + known},
+		{name: "other case", text: `{"Profile":"sports"}`, err: `unknown key "Profile"; ` + known},
+		{name: "unknown inside", text: `{"track":{"id":"x"}}`, err: `track: unknown key "id"; the known ones are identity, source`},
+		{name: "wrong kind", text: `{"speech":"yes"}`, err: "speech: "},
+		{name: "wrong source", text: `{"track":{"source":"phone"}}`, err: `track.source: expected "camera" or "screen_share", got "phone"`},
+		{name: "wrong language", text: `{"language":"e"}`, err: `language: expected a tag such as en or pt-BR, got "e"`},
+		{name: "two", text: `{} {}`, err: "expected one JSON object"},
+		{name: "a list", text: `[]`, err: "expected a JSON object"},
+		{name: "null", text: `null`, err: "expected a JSON object, got null"},
+		{name: "text", text: `sports`, err: "expected a JSON object"},
+		{name: "not UTF-8", text: "{\"profile\":\"\xff\"}", err: "expected UTF-8"},
+		{name: "long order", text: `{"instruction":"` + strings.Repeat("a", 2001) + `"}`, err: "instruction: expected at most 2000 characters, got 2001"},
+		{name: "huge", text: strings.Repeat(" ", 1<<16) + "{}", err: "expected at most 65536 bytes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := worker.ParseMetadata(tt.text)
+			if tt.err != "" {
+				require.ErrorContains(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.want, got)
+		})
+	}
+}
+
+func FuzzParseMetadata(f *testing.F) {
+	for _, s := range []string{
+		"", "{}", `{"profile":"a"}`, `{"track":{"identity":"a","source":"camera"}}`, `{"track":{"x":1}}`, `{"speech":true}`, `null`, `[`,
+		`{"language":"en-GB"}`, `{"a":{"a":{"a":[1,2,{"b":null}]}}}`, "{\"profile\":\"\\ud800\"}",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := worker.ParseMetadata(text)
+		if err != nil {
+			require.Zero(t, m)
+			require.LessOrEqual(t, len(err.Error()), 2*len(text)+1000)
+		}
+	})
+}
+
+func TestIdentity(t *testing.T) {
+	require.Equal(t, "agent", worker.Identity("", ""))
+	require.Equal(t, "agent-tl", worker.Identity("tl", ""))
+	require.Equal(t, "agent-tl:vera", worker.Identity("tl", "vera"))
+	long := worker.Identity("tl", strings.Repeat("é", 200))
+	require.LessOrEqual(t, len(long), 100)
+	require.NotEqual(t, long, worker.Identity("tl", strings.Repeat("é", 201)))
+}
+
+func TestNewSaysWhatIsMissing(t *testing.T) {
+	good := worker.Options{URL: "ws://127.0.0.1:1", APIKey: "k", APISecret: "s", Slots: 1, Runner: &guests{}}
+	tests := []struct {
+		name   string
+		change func(*worker.Options)
+		err    string
+	}{
+		{"url", func(o *worker.Options) { o.URL = "" }, "LIVEKIT_URL"},
+		{"scheme", func(o *worker.Options) { o.URL = "ftp://x" }, "ws://"},
+		{"password", func(o *worker.Options) { o.URL = "ws://a:hidden@x" }, "LIVEKIT_URL"},
+		{"secret", func(o *worker.Options) { o.APISecret = "" }, "LIVEKIT_API_SECRET"},
+		{"runner", func(o *worker.Options) { o.Runner = nil }, "Runner"},
+		{"slots", func(o *worker.Options) { o.Slots = 0 }, "slot"},
+		{"deployment", func(o *worker.Options) { o.Deployment = "a_b" }, "deployment"},
+		{"deployment's length", func(o *worker.Options) { o.Deployment = strings.Repeat("a", 65) }, "64 bytes"},
+		{"name", func(o *worker.Options) { o.AgentName = strings.Repeat("a", 129) }, "128 bytes"},
+		{"drain", func(o *worker.Options) { o.DrainTimeout = -1 }, "drain timeout"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := good
+			tt.change(&o)
+			_, err := worker.New(o)
+			require.ErrorContains(t, err, tt.err)
+			require.NotContains(t, err.Error(), "hidden")
+		})
+	}
+	_, err := worker.New(good)
+	require.NoError(t, err)
+	for _, s := range []string{"room", "publisher", "participant"} {
+		jt, err := worker.ParseJobType(s)
+		require.NoError(t, err)
+		require.Equal(t, s, jt.String())
+	}
+	_, err = worker.ParseJobType("rooms")
+	require.ErrorContains(t, err, "room, publisher or participant")
+}
+
+func TestRefusedKeys(t *testing.T) {
+	h := newHouse(t)
+	w, err := worker.New(worker.Options{
+		URL: h.url, APIKey: "key", APISecret: "another-secret-of-more-than-32-characters", Slots: 1, Runner: h.guests(), Log: logger(),
+	})
+	require.NoError(t, err)
+	err = w.Run(t.Context())
+	require.ErrorIs(t, err, worker.ErrRefused)
+	require.NotContains(t, err.Error(), "another-secret")
+}
+
+func TestProbesAndMetrics(t *testing.T) {
+	h := newHouse(t)
+	g := h.guests()
+	w := h.worker(g)
+	s := httptest.NewServer(w.Handler())
+	defer s.Close()
+	client := s.Client()
+	defer client.CloseIdleConnections()
+	get := func(path string) (int, string) {
+		res, err := client.Get(s.URL + path)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		return res.StatusCode, string(body)
+	}
+	code, body := get("/")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "OK", body)
+	h.ask("seen", "")
+	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
+	code, body = get("/worker")
+	require.Equal(t, http.StatusOK, code)
+	var about map[string]any
+	require.NoError(t, json.Unmarshal([]byte(body), &about))
+	require.Equal(t, "JT_ROOM", about["worker_type"])
+	require.Equal(t, agentName, about["agent_name"])
+	require.EqualValues(t, 1, about["active_jobs"])
+	require.InDelta(t, 0.07, about["worker_load"], 1e-6)
+	require.EqualValues(t, 1, about["protocol_version"])
+	code, _ = get("/other")
+	require.Equal(t, http.StatusNotFound, code)
+
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(w.Collector())
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	values := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			values[f.GetName()] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	require.EqualValues(t, 1, values["lk_agents_active_job_count"])
+	require.InDelta(t, 0.07, values["lk_agents_worker_load"], 1e-6)
+	require.EqualValues(t, 1, values["touchline_worker_offers_total"])
+	require.EqualValues(t, 1, values["touchline_worker_registered"])
+
+	// A worker that was never registered is of no use yet.
+	away, err := worker.New(worker.Options{URL: "ws://127.0.0.1:1", APIKey: "k", APISecret: "s", Slots: 1, Runner: g})
+	require.NoError(t, err)
+	rec := httptest.NewRecorder()
+	away.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+}
+
+func TestCPU(t *testing.T) {
+	now := time.Unix(1000, 0)
+	t.Run("machine", func(t *testing.T) {
+		files := fstest.MapFS{"proc/stat": {Data: []byte("cpu  100 0 100 5000 50 0 0 0 0 0\ncpu0 1\n")}}
+		c, err := worker.NewCPU(files, 4)
+		require.NoError(t, err)
+		require.Zero(t, c.Load(now))
+		// 2 s later 4 s of CPU were used, of 8.
+		files["proc/stat"] = &fstest.MapFile{Data: []byte("cpu  300 0 300 5400 50 0 0 0 0 0\n")}
+		require.InDelta(t, 0.5, c.Load(now.Add(2*time.Second)), 1e-9)
+		require.InDelta(t, 0.5, c.Load(now.Add(2100*time.Millisecond)), 1e-9, "too soon for another answer")
+	})
+	t.Run("container", func(t *testing.T) {
+		files := fstest.MapFS{
+			"sys/fs/cgroup/cpu.max":  {Data: []byte("50000 100000\n")},
+			"sys/fs/cgroup/cpu.stat": {Data: []byte("usage_usec 1000000\nuser_usec 1\n")},
+		}
+		c, err := worker.NewCPU(files, 64)
+		require.NoError(t, err)
+		c.Load(now)
+		files["sys/fs/cgroup/cpu.stat"] = &fstest.MapFile{Data: []byte("usage_usec 1250000\n")}
+		require.InDelta(t, 0.5, c.Load(now.Add(time.Second)), 1e-9, "a quarter of a second, of half a core")
+	})
+	t.Run("older container", func(t *testing.T) {
+		files := fstest.MapFS{
+			"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us":  {Data: []byte("200000\n")},
+			"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": {Data: []byte("100000\n")},
+			"sys/fs/cgroup/cpu,cpuacct/cpuacct.usage":     {Data: []byte("0\n")},
+		}
+		c, err := worker.NewCPU(files, 64)
+		require.NoError(t, err)
+		c.Load(now)
+		files["sys/fs/cgroup/cpu,cpuacct/cpuacct.usage"] = &fstest.MapFile{Data: []byte("2000000000\n")}
+		require.InDelta(t, 1, c.Load(now.Add(time.Second)), 1e-9)
+	})
+	t.Run("nothing to read", func(t *testing.T) {
+		_, err := worker.NewCPU(fstest.MapFS{}, 4)
+		require.ErrorContains(t, err, "measure the CPU")
+	})
+}

@@ -1,0 +1,337 @@
+package worker
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+)
+
+const (
+	// rootAttribute marks a dispatch that a worker made in place of another, and names that one. A room wants the
+	// agent as long as it has a dispatch without this attribute.
+	rootAttribute = "touchline.for"
+	// secondLook is how long after the first a room is looked at again before anything is done about it, more or
+	// less. With the rhythm, and the 20 s that a server keeps an agent in the room whose process was killed, it must
+	// stay below the 30 s within which a room is served again.
+	secondLook = 500 * time.Millisecond
+	// underWay is how long after a dispatch its agent may still be on its way.
+	underWay = 3 * time.Second
+	// uninterested is how many rounds a room without a dispatch for this agent is not asked about again.
+	uninterested = 6
+	// tryAgainMost bounds the pause between two dispatches for a room in which no agent stays.
+	tryAgainMost = 5 * time.Minute
+)
+
+// rootOf is the dispatch that somebody asked for, behind whatever copy.
+func rootOf(dispatch string, attributes map[string]string) string {
+	if root := attributes[rootAttribute]; root != "" {
+		return root
+	}
+	return dispatch
+}
+
+// memory is what the watch knows about a room from rounds before.
+type memory struct {
+	sid       string
+	skip      int // rounds in which it need not be asked
+	attempts  int
+	notBefore time.Time
+}
+
+// watch looks after rooms that want this agent and have none, until ctx ends.
+func (w *Worker) watch(ctx context.Context) {
+	known := map[string]*memory{}
+	began := time.Now()
+	for {
+		// Within a fifth of the rhythm at random, so that workers do not look in step.
+		next := began.Add(w.opts.WatchEvery*4/5 + rand.N(w.opts.WatchEvery*2/5+1))
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-w.draining:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		began = time.Now()
+		w.mu.Lock()
+		away := w.link == nil
+		w.mu.Unlock()
+		if away {
+			continue
+		}
+		if err := w.round(ctx, known); err != nil && ctx.Err() == nil {
+			w.log.Debug().Err(err).Msg("rooms without an agent are not known")
+		}
+	}
+}
+
+// round is one look at all rooms.
+func (w *Worker) round(ctx context.Context, known map[string]*memory) error {
+	rooms, err := w.api.list(ctx)
+	if err != nil {
+		return err
+	}
+	own := w.ownRooms()
+	var suspects []string
+	there := map[string]bool{}
+	for _, room := range rooms {
+		name := room.GetName()
+		there[name] = true
+		if jobs := own[name]; len(jobs) > 0 {
+			w.tend(ctx, room, jobs)
+			if w.opts.JobType == RoomJob {
+				continue
+			}
+		}
+		m := known[name]
+		if m == nil || m.sid != room.GetSid() {
+			m = &memory{sid: room.GetSid()}
+			known[name] = m
+		}
+		if m.skip > 0 {
+			m.skip--
+			continue
+		}
+		if time.Now().Before(m.notBefore) || w.free() == 0 {
+			continue
+		}
+		roots, copies, err := w.wishes(ctx, name)
+		if err != nil {
+			continue // it may have closed meanwhile
+		}
+		switch {
+		case len(roots) == 0 && len(copies) == 0:
+			m.skip = uninterested
+		case len(roots) == 0 || w.missing(ctx, name):
+			suspects = append(suspects, name)
+		default:
+			m.attempts = 0
+		}
+	}
+	maps.DeleteFunc(known, func(name string, _ *memory) bool { return !there[name] })
+	if len(suspects) == 0 {
+		return nil
+	}
+	timer := time.NewTimer(secondLook/2 + rand.N(secondLook))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-w.draining:
+		return nil
+	case <-timer.C:
+	}
+	rand.Shuffle(len(suspects), func(i, j int) { suspects[i], suspects[j] = suspects[j], suspects[i] })
+	for _, name := range suspects {
+		w.rescue(ctx, name, known[name])
+	}
+	return nil
+}
+
+// ownRooms lists the jobs of this worker by room.
+func (w *Worker) ownRooms() map[string][]*running {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[string][]*running{}
+	for _, r := range w.jobs {
+		out[r.job.Room] = append(out[r.job.Room], r)
+	}
+	return out
+}
+
+// free is how many more jobs this worker would take.
+func (w *Worker) free() int {
+	_, full, _ := w.fullness(time.Now())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if full {
+		return 0
+	}
+	return w.opts.Slots - len(w.jobs) - len(w.offers)
+}
+
+// wishes are the dispatches of a room for this agent, and the copies that
+// workers made of them.
+func (w *Worker) wishes(ctx context.Context, room string) (roots, copies []*livekit.AgentDispatch, err error) {
+	all, err := w.api.dispatched(ctx, room, w.opts.AgentName)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, d := range all {
+		switch {
+		case d.GetDeployment() != w.opts.Deployment:
+		case d.GetAttributes()[rootAttribute] != "":
+			copies = append(copies, d)
+		default:
+			roots = append(roots, d)
+		}
+	}
+	return roots, copies, nil
+}
+
+// missing tells whether somebody in the room has no agent who should have one.
+func (w *Worker) missing(ctx context.Context, room string) bool {
+	people, err := w.api.participants(ctx, room)
+	if err != nil {
+		return false
+	}
+	in := map[string]bool{}
+	for _, p := range people {
+		in[p.GetIdentity()] = true
+	}
+	if w.opts.JobType == RoomJob {
+		return !in[Identity(w.opts.AgentName, "")]
+	}
+	return slices.ContainsFunc(people, func(p *livekit.ParticipantInfo) bool {
+		switch p.GetKind() {
+		case livekit.ParticipantInfo_AGENT, livekit.ParticipantInfo_EGRESS:
+			return false
+		default:
+		}
+		wants := w.opts.JobType == ParticipantJob || p.GetIsPublisher()
+		return wants && !in[Identity(w.opts.AgentName, p.GetIdentity())]
+	})
+}
+
+// rescue looks a second time and then has the server give the room away again.
+func (w *Worker) rescue(ctx context.Context, room string, m *memory) {
+	roots, copies, err := w.wishes(ctx, room)
+	if err != nil {
+		return
+	}
+	// A copy whose original was deleted has nothing to stand for: whoever runs it ends.
+	copies = slices.DeleteFunc(copies, func(c *livekit.AgentDispatch) bool {
+		orphan := !slices.ContainsFunc(roots, func(r *livekit.AgentDispatch) bool {
+			return r.GetId() == c.GetAttributes()[rootAttribute]
+		})
+		if orphan {
+			w.drop(ctx, room, c.GetId())
+		}
+		return orphan
+	})
+	if len(roots) == 0 || w.free() == 0 || !w.missing(ctx, room) {
+		return
+	}
+	// It may have been asked for, or given away by another worker, this very moment.
+	for _, d := range slices.Concat(roots, copies) {
+		if since := time.Since(time.Unix(0, d.GetState().GetCreatedAt())); since >= 0 && since < underWay {
+			return
+		}
+	}
+	root := slices.MinFunc(roots, func(a, b *livekit.AgentDispatch) int {
+		return int(a.GetState().GetCreatedAt() - b.GetState().GetCreatedAt())
+	})
+	if _, err := ParseMetadata(root.GetMetadata()); err != nil {
+		m.notBefore = time.Now().Add(tryAgainMost) // it would fail again
+		return
+	}
+	m.attempts++
+	m.notBefore = time.Now().Add(min(w.opts.WatchEvery<<min(m.attempts-1, 10), tryAgainMost))
+	w.log.Warn().Str("room", room).Str("dispatch", root.GetId()).Int("attempt", m.attempts).
+		Msg("the room wants this agent and has none; dispatching again")
+	w.metrics.redispatches.WithLabelValues("found").Inc()
+	w.replace(ctx, room, root, copies)
+}
+
+// replace makes a copy of a dispatch, in place of earlier ones.
+func (w *Worker) replace(ctx context.Context, room string, root *livekit.AgentDispatch, earlier []*livekit.AgentDispatch) {
+	for _, c := range earlier {
+		if c.GetAttributes()[rootAttribute] == root.GetId() {
+			w.drop(ctx, room, c.GetId())
+		}
+	}
+	attributes := maps.Clone(root.GetAttributes())
+	if attributes == nil {
+		attributes = map[string]string{}
+	}
+	attributes[rootAttribute] = root.GetId()
+	err := w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
+		AgentName: w.opts.AgentName, Room: room, Metadata: root.GetMetadata(), Deployment: w.opts.Deployment,
+		Attributes: attributes,
+	})
+	if err != nil {
+		w.log.Warn().Err(err).Str("room", room).Msg("dispatch again")
+	}
+}
+
+func (w *Worker) drop(ctx context.Context, room, id string) {
+	if err := w.api.undispatch(ctx, room, id); err != nil {
+		w.log.Debug().Err(err).Str("room", room).Msg("dispatch not deleted")
+	}
+}
+
+// tend keeps the wish for a job's room in step with the job: a server that was
+// started again has forgotten the dispatch, and then it is made anew, so that
+// the room is served even if this worker dies. A dispatch that somebody deleted
+// ends the job.
+func (w *Worker) tend(ctx context.Context, room *livekit.Room, jobs []*running) {
+	jobs = slices.DeleteFunc(jobs, func(r *running) bool { return r.job.DispatchID == "" }) // simulated
+	if len(jobs) == 0 {
+		return
+	}
+	roots, _, err := w.wishes(ctx, room.GetName())
+	if err != nil {
+		return
+	}
+	for _, r := range jobs {
+		same := r.sid == room.GetSid()
+		switch {
+		case slices.ContainsFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root }):
+			r.unwanted = 0
+		case len(roots) > 0 && !same: // another's wish, or one made again
+			r.root, r.unwanted = roots[0].GetId(), 0
+		case !same:
+			w.log.Info().Str("room", room.GetName()).Msg("the server has forgotten why this agent is in the room; telling it")
+			w.metrics.redispatches.WithLabelValues("restored").Inc()
+			if err := w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
+				AgentName: w.opts.AgentName, Room: room.GetName(), Metadata: r.metadata, Deployment: w.opts.Deployment,
+			}); err != nil {
+				w.log.Warn().Err(err).Str("room", room.GetName()).Msg("dispatch again")
+				continue // the next round tries again
+			}
+			continue // and finds it
+		default:
+			if r.unwanted++; r.unwanted > 1 {
+				w.log.Info().Str("room", room.GetName()).Msg("the dispatch was deleted")
+				r.cancel(ErrTerminated)
+			}
+		}
+		r.sid = room.GetSid()
+	}
+}
+
+// handOver has another worker take a room that this one has left.
+func (w *Worker) handOver(ctx context.Context, r *running) {
+	if r.job.DispatchID == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
+	defer cancel()
+	roots, copies, err := w.wishes(ctx, r.job.Room)
+	if err != nil || len(roots) == 0 {
+		return // the room is closed, or wants no agent any more
+	}
+	i := slices.IndexFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root })
+	w.metrics.redispatches.WithLabelValues("handed_over").Inc()
+	w.replace(ctx, r.job.Room, roots[max(i, 0)], copies)
+}
+
+// callOff deletes the dispatches of a room that threw the agent out.
+func (w *Worker) callOff(ctx context.Context, r *running) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
+	defer cancel()
+	roots, copies, err := w.wishes(ctx, r.job.Room)
+	if err != nil {
+		return
+	}
+	for _, d := range append(roots, copies...) {
+		w.drop(ctx, r.job.Room, d.GetId())
+	}
+}

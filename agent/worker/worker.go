@@ -1,0 +1,312 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/livekit/protocol/livekit"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// leaveWithin is how long a job may take to leave: the server throws the agent out after it.
+	leaveWithin = 3 * time.Second
+	// assignmentTimeout is how long a place is kept for an offer that was accepted.
+	assignmentTimeout = 7500 * time.Millisecond
+	// maxDeployment and maxAgentName are the server's bounds, in bytes.
+	maxDeployment = 64
+	maxAgentName  = 128
+)
+
+// Options of a Worker.
+type Options struct {
+	// URL, APIKey and APISecret of the LiveKit server.
+	URL, APIKey, APISecret string
+	// WorkerToken is what LiveKit Cloud may ask for beside them.
+	WorkerToken string
+	// AgentName makes dispatch explicit: only rooms that ask for this name get the agent. "" serves every new
+	// room (automatic dispatch).
+	AgentName string
+	// Namespace and Deployment narrow what this worker is offered; usually "".
+	Namespace, Deployment string
+	// JobType is what one job is about.
+	JobType JobType
+	// Slots is how many jobs this worker runs at most.
+	Slots int
+	// MachineLoad tells how busy the machine is with what the slots do not count, 1 when it can take no more. It is
+	// asked every few seconds and on every change. May be nil.
+	MachineLoad func(now time.Time) float64
+	// DrainTimeout bounds the end of a drain; 1 h when 0.
+	DrainTimeout time.Duration
+	// WatchEvery spaces the looks for rooms that want this agent and have none, jittered; 5 s when 0, never when
+	// negative.
+	WatchEvery time.Duration
+	// Name of the agent as people see it.
+	Name string
+	// Version of this program, for the server's log.
+	Version string
+	// Runner serves the jobs.
+	Runner Runner
+	Log    zerolog.Logger
+}
+
+// Worker is this process at a LiveKit server. It is used once: New, then Run.
+type Worker struct {
+	opts      Options
+	log       zerolog.Logger
+	api       *roomAPI
+	socketURL string
+	metrics   *metrics
+
+	drainOnce sync.Once
+	draining  chan struct{}
+	changed   chan struct{} // the load is to be reported
+
+	// work counts offers being answered and jobs. It grows under mu, and not once full is set.
+	work sync.WaitGroup
+
+	mu            sync.Mutex
+	link          *link // nil while away
+	id            string
+	server        *livekit.ServerInfo
+	registrations int
+	lostAt        time.Time
+	full          bool // no more jobs, for good
+	offers        map[string]*offer
+	jobs          map[string]*running
+	places        map[place]string // job or offer in each
+	unreported    []*livekit.UpdateJobStatus
+}
+
+// place is what at most one job of this worker is about.
+type place struct{ room, participant string }
+
+// New checks the options. It does not connect.
+func New(opts Options) (*Worker, error) {
+	api, socket, err := addresses(opts.URL, opts.WorkerToken)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case opts.APIKey == "" || opts.APISecret == "":
+		return nil, errors.New("expected an API key and secret for the worker; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
+	case opts.Runner == nil:
+		return nil, errors.New("expected a Runner for the worker's jobs, got none")
+	case opts.Slots < 1:
+		return nil, fmt.Errorf("expected at least one slot for the worker, got %d", opts.Slots)
+	case opts.DrainTimeout < 0:
+		return nil, fmt.Errorf("expected a drain timeout of 0 or more, got %v", opts.DrainTimeout)
+	case len(opts.AgentName) > maxAgentName || !utf8.ValidString(opts.AgentName):
+		return nil, fmt.Errorf("expected an agent name of at most %d bytes of UTF-8, got %d", maxAgentName, len(opts.AgentName))
+	}
+	if err := checkDeployment(opts.Deployment); err != nil {
+		return nil, err
+	}
+	opts.DrainTimeout = cmp.Or(opts.DrainTimeout, time.Hour)
+	opts.WatchEvery = cmp.Or(opts.WatchEvery, 5*time.Second)
+	w := &Worker{
+		opts: opts, socketURL: socket,
+		log:      opts.Log.With().Str("component", "worker").Logger(),
+		api:      newRoomAPI(api, opts.APIKey, opts.APISecret),
+		draining: make(chan struct{}),
+		changed:  make(chan struct{}, 1),
+		offers:   map[string]*offer{},
+		jobs:     map[string]*running{},
+		places:   map[place]string{},
+	}
+	w.metrics = newMetrics(w)
+	return w, nil
+}
+
+// checkDeployment applies the server's rule for names of deployments.
+func checkDeployment(name string) error {
+	if len(name) > maxDeployment {
+		return fmt.Errorf("expected a deployment name of at most %d bytes, got %d", maxDeployment, len(name))
+	}
+	for _, c := range []byte(name) {
+		if c == '_' || c <= ' ' || c == 0x7f {
+			return fmt.Errorf("expected a deployment name without white space and underscores, got %q", name)
+		}
+	}
+	return nil
+}
+
+// Drain has the worker take no more jobs, end those it has at the end of their
+// sentences, hand their rooms to other workers and return from Run. It returns
+// at once and may be called more than once.
+func (w *Worker) Drain() {
+	w.drainOnce.Do(func() { close(w.draining) })
+}
+
+// Run serves jobs until a drain is over (nil) or ctx ends (nil), which ends all
+// jobs at once. It fails with ErrRefused when the server does not accept the
+// keys, and with an error that names them when jobs have not ended in time.
+func (w *Worker) Run(ctx context.Context) error {
+	defer w.api.idle()
+	// The connection outlives the jobs, so that their ends can be told.
+	lctx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	defer disconnect()
+	jctx, stopJobs := context.WithCancelCause(lctx)
+	defer stopJobs(nil)
+	wctx, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+
+	var g errgroup.Group
+	over := make(chan struct{}) // the connection is, for good
+	g.Go(func() error {
+		defer close(over)
+		return w.stayConnected(lctx, jctx)
+	})
+	if w.opts.WatchEvery > 0 {
+		g.Go(func() error { w.watch(wctx); return nil })
+	}
+
+	select {
+	case <-ctx.Done():
+	case <-over:
+	case <-w.draining:
+		w.endAll(ctx)
+	}
+	stopWatching()
+	w.refuseMore()
+	stopJobs(ErrStopping)
+	late := w.await()
+	disconnect()
+	return errors.Join(g.Wait(), late)
+}
+
+// refuseMore closes this worker's door for good.
+func (w *Worker) refuseMore() {
+	w.mu.Lock()
+	w.full = true
+	w.mu.Unlock()
+	w.report(time.Now())
+}
+
+// endAll drains: it returns when no job is left, the drain timeout is over or
+// ctx ends.
+func (w *Worker) endAll(ctx context.Context) {
+	w.refuseMore()
+	began := time.Now()
+	w.mu.Lock()
+	n := len(w.jobs)
+	w.mu.Unlock()
+	w.log.Info().Int("jobs", n).Dur("timeout", w.opts.DrainTimeout).Msg("draining: rooms are handed over as their sentences end")
+	ended := make(chan struct{})
+	go func() {
+		w.work.Wait() // offers under way are refused or become jobs, and all jobs know of the drain
+		close(ended)
+	}()
+	timer := time.NewTimer(w.opts.DrainTimeout)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		w.log.Info().Dur("took", time.Since(began)).Msg("drained")
+	case <-timer.C:
+		w.log.Warn().Dur("after", time.Since(began)).Msg("the drain took too long: the remaining jobs end now")
+	case <-ctx.Done():
+	}
+}
+
+// await waits for jobs that were told to leave now.
+func (w *Worker) await() error {
+	ended := make(chan struct{})
+	go func() {
+		w.work.Wait()
+		close(ended)
+	}()
+	timer := time.NewTimer(leaveWithin)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-timer.C:
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rooms := map[string]bool{}
+	for p := range w.places {
+		rooms[p.room] = true
+	}
+	return fmt.Errorf("leave the rooms: expected all jobs to end within %v, these have not: %q", leaveWithin, sortedKeys(rooms))
+}
+
+// fullness is the load for the server, whether it is full, and how many jobs run.
+func (w *Worker) fullness(now time.Time) (load float64, full bool, jobs int) {
+	machine := 0.0
+	if w.opts.MachineLoad != nil {
+		machine = w.opts.MachineLoad(now)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	load, full = scaledLoad(len(w.jobs)+len(w.offers), w.opts.Slots, machine)
+	if w.full || isClosed(w.draining) {
+		load, full = max(load, fullLoad), true
+	}
+	return load, full, len(w.jobs)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Simulate has the server give this worker a job for a room, whoever else is
+// in it. It fails when the worker is not registered.
+func (w *Worker) Simulate(room, participant string) error {
+	req := &livekit.SimulateJobRequest{Type: w.opts.JobType.proto(), Room: &livekit.Room{Name: room}}
+	if participant != "" {
+		req.Participant = &livekit.ParticipantInfo{Identity: participant}
+	}
+	if !w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_SimulateJob{SimulateJob: req}}) {
+		return fmt.Errorf("simulate a job: %w", errAway)
+	}
+	return nil
+}
+
+// State is a worker at one moment.
+type State struct {
+	// ID that the server gave, "" before the first registration.
+	ID string
+	// Registered: the connection stands. Registrations counts all.
+	Registered    bool
+	Registrations int
+	// AwaySince is when the connection was lost; zero when it stands or never did.
+	AwaySince time.Time
+	Draining  bool
+	// Load as the server is told, Slots, and Jobs running.
+	Load  float64
+	Slots int
+	Jobs  int
+	// Rooms of the jobs, sorted.
+	Rooms []string
+}
+
+// State tells what the worker is doing.
+func (w *Worker) State() State {
+	load, _, jobs := w.fullness(time.Now())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rooms := map[string]bool{}
+	for _, r := range w.jobs {
+		rooms[r.job.Room] = true
+	}
+	s := State{
+		ID: w.id, Registered: w.link != nil, Registrations: w.registrations,
+		Draining: w.full || isClosed(w.draining), Load: load, Slots: w.opts.Slots, Jobs: jobs, Rooms: sortedKeys(rooms),
+	}
+	if w.link == nil {
+		s.AwaySince = w.lostAt
+	}
+	return s
+}
