@@ -52,7 +52,7 @@ func TestFailures(t *testing.T) {
 	says(t, b, later, "banner", "The camera is gone.")
 	t.Logf("the page says that the camera is gone after %v", time.Since(gone))
 	shoot(t, b, "failure-camera-gone")
-	says(t, b, soon, "banner-actions", "Built-in scene")
+	says(t, b, later, "banner-actions", "Built-in scene")
 	require.NoError(t, b.Do(soon, clickText("#banner-actions button", "Built-in scene")))
 	back := time.Now()
 	require.NoError(t, b.Until(later, `document.getElementById('picture').videoWidth === 1280 && !document.getElementById('banner').checkVisibility()`))
@@ -64,7 +64,10 @@ func TestFailures(t *testing.T) {
 	for _, pid := range all {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	}
-	says(t, b, soon, "banner", "No new picture for some seconds.")
+	// On a busy machine the connection is given up before anybody has looked.
+	require.NoError(t, b.Until(later, `document.getElementById('banner').checkVisibility() &&
+		/No new picture for some seconds|The connection to the room broke|The server does not answer/.test(document.getElementById('banner').innerText)`),
+		"the banner says %q", text(t, b, "#banner"))
 	shoot(t, b, "failure-stalled")
 	for _, pid := range all {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
@@ -77,8 +80,8 @@ func TestFailures(t *testing.T) {
 	// The server ends, and another one starts at the same address.
 	p.interrupt(t)
 	gone = time.Now()
-	says(t, b, soon, "chip-words", "reconnecting")
-	says(t, b, soon, "stage", "The server does not answer.")
+	says(t, b, later, "chip-words", "reconnecting")
+	says(t, b, later, "stage", "The server does not answer.")
 	t.Logf("the page says that the server is gone after %v", time.Since(gone))
 	shoot(t, b, "failure-server-gone")
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
