@@ -1,0 +1,296 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"touchline/inference"
+	"touchline/inference/internal/sample"
+	"touchline/inference/minicpmo"
+	"touchline/inference/tokenizer"
+	"touchline/models"
+)
+
+// chat runs whole answers through the engine itself: its prompts, its vision
+// cache, its step loop and its sampler.
+func (c *checker) chat(ctx context.Context, b *models.Bundle) {
+	names := c.files.in("chat")
+	if len(names) == 0 && !c.files.has("llm/text.safetensors") {
+		return
+	}
+	if c.Device != models.DeviceCPU {
+		for _, name := range names {
+			c.row(stageChat, name, 0, func(t *tally) error {
+				t.row.Note = "compared on the CPU only: other roundings, other ties"
+				_, err := c.files.bytes(name)
+				return err
+			})
+		}
+		return
+	}
+	var e *minicpmo.Engine
+	c.progress("engine")
+	c.row(stageChat, "engine", 0, func(t *tally) (err error) {
+		cfg := inference.DefaultConfig()
+		cfg.MiniCPM.Runtime, cfg.MiniCPM.Device, cfg.MiniCPM.Weights = c.Library, string(c.Device), string(floatWeights(c.Device))
+		cfg.MiniCPM.Slots, cfg.MiniCPM.MaxLen, cfg.MiniCPM.Temperature = 4, min(2048, b.Manifest.Dims.Decoder.MaxPositions), 0
+		cfg.MiniCPM.SuppressTokens = nil
+		cfg.MaxInputTokens = cfg.MiniCPM.MaxLen
+		e, err = minicpmo.Open(ctx, b, minicpmo.Options{Config: cfg})
+		t.row.Cases = 1
+		return err
+	})
+	if e == nil {
+		return
+	}
+	defer func() { _ = e.Close() }()
+	for _, name := range names {
+		switch {
+		case strings.HasPrefix(path.Base(name), "chat_"):
+			c.row(stageChat, name, 0, func(t *tally) error { return c.chatAnswers(ctx, t, e, name) })
+		case strings.HasPrefix(path.Base(name), "streaming_"):
+			c.row(stageChat, name, 0, func(t *tally) error { return c.conversations(ctx, t, e, name) })
+		}
+	}
+	for _, name := range c.files.in("llm") {
+		c.row(stageChat, name, 0, func(t *tally) error { return c.greedy(ctx, t, e, name) })
+	}
+}
+
+// answer runs a request to its end.
+func answer(ctx context.Context, e *minicpmo.Engine, r minicpmo.Request) (ids []int32, text string, err error) {
+	for token, err := range e.Answer(ctx, r) {
+		if err != nil {
+			return ids, text, err
+		}
+		text += token.Text
+		if token.ID >= 0 && !token.Stop {
+			ids = append(ids, token.ID)
+		}
+	}
+	return ids, text, nil
+}
+
+// frames reads pictures for the engine.
+func (c *checker) frames(names []string) ([]inference.Frame, error) {
+	var out []inference.Frame
+	for i, name := range names {
+		p, err := c.files.picture("image/" + name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, inference.Frame{PTS: time.Duration(i), Width: p.w, Height: p.h, Pix: p.pix})
+	}
+	return out, nil
+}
+
+// parts writes a message of pictures and a text.
+func parts(e *minicpmo.Engine, text string, maxSlices int, frames []inference.Frame) ([]tokenizer.Part, error) {
+	var out []tokenizer.Part
+	for _, f := range frames {
+		g, err := e.Grid(f.Width, f.Height, maxSlices)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, tokenizer.Part{Image: &g})
+	}
+	if text != "" {
+		out = append(out, tokenizer.Part{Text: text})
+	}
+	return out, nil
+}
+
+func (c *checker) chatAnswers(ctx context.Context, t *tally, e *minicpmo.Engine, name string) error {
+	var cases []struct {
+		Images  []string `json:"images"`
+		Text    string   `json:"text"`
+		Slices  int      `json:"max_slice_nums"`
+		ImageID bool     `json:"use_image_id"`
+		Most    int      `json:"max_new_tokens"`
+		Penalty float64  `json:"repetition_penalty"`
+		Input   []int32  `json:"input_ids"`
+		Output  []int32  `json:"output_ids"`
+		Stopped bool     `json:"stopped"`
+		Answer  string   `json:"answer"`
+	}
+	if err := c.files.json(name, &cases); err != nil {
+		return err
+	}
+	for i, tt := range cases {
+		frames, err := c.frames(tt.Images)
+		if err != nil {
+			return err
+		}
+		message, err := parts(e, tt.Text, tt.Slices, frames)
+		if err != nil {
+			return err
+		}
+		p, err := e.Builder().Chat([]tokenizer.Message{{Role: tokenizer.User, Parts: message}}, tokenizer.Options{ImageIDs: tt.ImageID})
+		if err != nil {
+			return err
+		}
+		t.exact(slices.Equal(p.IDs, tt.Input), "case %d: the prompt differs", i)
+		rules := e.ChatRules()
+		if tt.Penalty > 0 {
+			rules.RepetitionPenalty = tt.Penalty
+		}
+		ids, _, err := answer(ctx, e, minicpmo.Request{
+			Prompt: p, Frames: frames, Slices: tt.Slices, Rules: rules, MaxTokens: tt.Most, Special: true,
+		})
+		if err != nil {
+			return err
+		}
+		want := tt.Output
+		if tt.Stopped && len(want) > 0 {
+			want = want[:len(want)-1] // the stop token, which the official list has
+		}
+		t.exact(slices.Equal(ids, want) && (len(ids) < tt.Most) == tt.Stopped, "case %d: expected the tokens %v, got %v", i, want, ids)
+		got := official(e.Tokenizer(), ids)
+		t.exact(got == strings.TrimSpace(tt.Answer), "case %d: expected the answer %q, got %q", i, tt.Answer, got)
+	}
+	return nil
+}
+
+// official is an answer as the official chat call returns it: decoded whole,
+// without the token 0, cut at the end of speech, without surrounding space.
+func official(tok *tokenizer.Tokenizer, ids []int32) string {
+	text := tok.Decode(slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return id == 0 }))
+	text, _, _ = strings.Cut(text, "<|tts_eos|>")
+	return strings.TrimSpace(text)
+}
+
+func (c *checker) conversations(ctx context.Context, t *tally, e *minicpmo.Engine, name string) error {
+	var sessions []struct {
+		Slices int `json:"max_slice_nums"`
+		Most   int `json:"max_new_tokens"`
+		Turns  []struct {
+			Images   []string  `json:"images"`
+			Text     string    `json:"text"`
+			Prompt   string    `json:"prompt"`
+			Chunks   [][]int32 `json:"chunk_ids"`
+			Finished []bool    `json:"chunk_finished"`
+			Texts    [][]any   `json:"text_chunks"`
+			Error    *string   `json:"error"`
+			Length   int       `json:"kv_length_after"`
+		} `json:"turns"`
+	}
+	if err := c.files.json(name, &sessions); err != nil {
+		return err
+	}
+	for i, s := range sessions {
+		talk, err := e.Builder().NewConversation(tokenizer.Options{Omni: true, Speech: true})
+		if err != nil {
+			return err
+		}
+		var fed tokenizer.Prompt
+		var seen []inference.Frame
+		for k, turn := range s.Turns {
+			what := fmt.Sprintf("session %d, turn %d", i, k)
+			frames, err := c.frames(turn.Images)
+			if err != nil {
+				return err
+			}
+			seen = append(seen, frames...)
+			message, err := parts(e, turn.Text, s.Slices, frames)
+			if err != nil {
+				return err
+			}
+			p, err := talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: message})
+			if err != nil {
+				return err
+			}
+			t.exact(p.Template == turn.Prompt, "%s: expected the prompt %q, got %q", what, turn.Prompt, p.Template)
+			fed = minicpmo.Join(fed, p)
+			if p, err = talk.Generate(); err != nil {
+				return err
+			}
+			fed = minicpmo.Join(fed, p)
+			ids, text, err := answer(ctx, e, minicpmo.Request{
+				Prompt: fed, Frames: seen, Slices: s.Slices, Rules: e.SpeechRules(), Special: true,
+				MaxTokens: (s.Most+9)/10*10 + 1, Chunk: minicpmo.SpeechChunk,
+			})
+			if err != nil {
+				return err
+			}
+			var want []int32
+			var wantText strings.Builder
+			for n, chunk := range turn.Chunks {
+				want = append(want, chunk...)
+				if n < len(turn.Texts) && len(turn.Texts[n]) > 0 {
+					if s, ok := turn.Texts[n][0].(string); ok {
+						wantText.WriteString(s)
+					}
+				}
+			}
+			if turn.Error != nil {
+				// The original fails where an answer is empty; this engine says nothing.
+				t.exact(len(ids) == 0, "%s: expected no answer (the original: %s), got %v", what, *turn.Error, ids)
+				continue
+			}
+			finished := len(turn.Finished) > 0 && turn.Finished[len(turn.Finished)-1]
+			t.exact(slices.Equal(ids, want), "%s: expected the tokens %v, got %v", what, want, ids)
+			if !finished && len(ids) > 0 {
+				// The last token of an answer that is cut off is neither said nor fed.
+				ids = ids[:len(ids)-1]
+				text = e.Tokenizer().Decode(ids)
+			}
+			t.exact(text == wantText.String(), "%s: expected the text %q, got %q", what, wantText.String(), text)
+			fed.IDs = append(fed.IDs, ids...)
+			t.exact(len(fed.IDs) == turn.Length, "%s: expected %d positions in the cache, got %d", what, turn.Length, len(fed.IDs))
+		}
+	}
+	return nil
+}
+
+// greedy runs a prompt without pictures of the language model's fixtures. The
+// pictures of the others are not among the fixtures.
+func (c *checker) greedy(ctx context.Context, t *tally, e *minicpmo.Engine, name string) error {
+	f, err := c.tensors(name)
+	if err != nil {
+		return err
+	}
+	ids, err := f.ids("input_ids")
+	if err != nil {
+		return err
+	}
+	bounds, err := f.ints("image_bound")
+	if err != nil {
+		return err
+	}
+	if len(bounds) > 0 {
+		t.row.Note = "has pictures that are not among the fixtures: compared as embeddings only"
+		return nil
+	}
+	want, err := f.ids("greedy_ids")
+	if err != nil {
+		return err
+	}
+	// Several at once, so that they share decode steps.
+	const rooms = 3
+	type result struct {
+		ids []int32
+		err error
+	}
+	results := make(chan result, rooms)
+	for range rooms {
+		go func() {
+			got, _, err := answer(ctx, e, minicpmo.Request{
+				Prompt: tokenizer.Prompt{IDs: ids}, MaxTokens: len(want),
+				Rules: sample.Settings{Greedy: true, Temperature: 1, TopP: 1, RepetitionPenalty: 1},
+			})
+			results <- result{got, err}
+		}()
+	}
+	for range rooms {
+		r := <-results
+		if r.err != nil {
+			err = r.err
+		}
+		t.exact(slices.Equal(r.ids, want), "expected the tokens %v, got %v", want, r.ids)
+	}
+	return err
+}
