@@ -3,6 +3,7 @@ package convert
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"sync/atomic"
 
@@ -243,7 +244,7 @@ const (
 	// each, and those of all workers.
 	tileBytes = 32 << 20
 	allTiles  = 512 << 20
-	// tileUnit is what tiles are multiples of: that many rows are read at once.
+	// tileUnit is the rows of the smallest tile, and how many are read at once.
 	tileUnit = 64
 )
 
@@ -251,8 +252,9 @@ const (
 // in one piece.
 func (l *layout) tileRows(s *stack, size int) int {
 	budget := min(tileBytes, allTiles/l.workers)
-	rows := budget / (s.outCols * size) / tileUnit * tileUnit
-	return min(max(rows, tileUnit), s.outRows)
+	rows := max(budget/(s.outCols*size), tileUnit)
+	// A power of two, so that pieces end where pages do.
+	return min(1<<(bits.Len(uint(rows))-1), s.outRows) //nolint:gosec // not negative
 }
 
 // bytes is the size of all data files.

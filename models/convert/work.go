@@ -16,8 +16,8 @@ type worker struct {
 	values   []float32
 	spare    []float32
 	scales   []float32
-	half     []byte
 	bytes    []byte
+	quants   []byte
 	zeros    []byte
 	bits     []uint16
 	tile     []byte
@@ -170,26 +170,40 @@ func turn32(dst, src []byte, k, rows, pitch int) {
 // of four rows; what is too much is overwritten or left out later.
 func (w *worker) turn16(t task, dst []byte, row, rows, pitch int) error {
 	k := t.stack.outCols
-	line := 2*k + 64
-	w.half = grow(w.half, (rows+3)/4*4*line)
-	for r := range rows {
-		n, err := quant.PutFloat16(w.half[r*line:], w.values[r*k:(r+1)*k], w.clamp)
-		t.clamped.Add(int64(n))
-		if err != nil {
-			return t.name(err, row+r)
-		}
-	}
+	const ones, carry, top = 0x7c007c007c007c00, 0x0400040004000400, 0x8000800080008000
 	for r := 0; r < rows; r += 4 {
-		a, b := w.half[r*line:][:2*k], w.half[(r+1)*line:][:2*k]
-		c, d := w.half[(r+2)*line:][:2*k], w.half[(r+3)*line:][:2*k]
+		// Beyond the last row stands the last row.
+		line := func(i int) []float32 { return w.values[min(r+i, rows-1)*k:][:k] }
+		a, b, c, d := line(0), line(1), line(2), line(3)
 		out := dst[2*r:]
-		for i := range k {
-			v := uint64(binary.LittleEndian.Uint16(a[2*i:])) | uint64(binary.LittleEndian.Uint16(b[2*i:]))<<16 |
-				uint64(binary.LittleEndian.Uint16(c[2*i:]))<<32 | uint64(binary.LittleEndian.Uint16(d[2*i:]))<<48
+		for i := range a {
+			v := uint64(quant.Float16(a[i])) | uint64(quant.Float16(b[i]))<<16 |
+				uint64(quant.Float16(c[i]))<<32 | uint64(quant.Float16(d[i]))<<48
+			if (v&ones+carry)&top != 0 { // one of the four is not finite
+				var err error
+				if v, err = w.bounded(t, [4]float32{a[i], b[i], c[i], d[i]}, row+r, min(4, rows-r), i); err != nil {
+					return err
+				}
+			}
 			binary.LittleEndian.PutUint64(out[i*pitch:], v)
 		}
 	}
 	return nil
+}
+
+// bounded is what turn16 does with up to four values of a column, from row on,
+// that float16 cannot all hold.
+func (w *worker) bounded(t task, x [4]float32, row, rows, col int) (v uint64, err error) {
+	for i := range rows {
+		var b [2]byte
+		n, err := quant.PutFloat16(b[:], x[i:i+1], w.clamp)
+		if err != nil {
+			return 0, t.name(&quant.ValueError{Index: i*t.stack.outCols + col, Value: x[i], Type: models.Float16}, row)
+		}
+		t.clamped.Add(int64(n))
+		v |= uint64(binary.LittleEndian.Uint16(b[:])) << (16 * i)
+	}
+	return v, nil
 }
 
 // round writes the views of a rounding.
@@ -207,8 +221,8 @@ func (w *worker) round(t task) error {
 	}
 	rows, k := t.to-t.from, t.stack.outCols
 	blocks, rowBytes := t.format.Blocks(k), t.format.RowBytes(k)
-	quants := grow(w.half, rows*rowBytes)
-	w.half = quants
+	quants := grow(w.quants, rows*rowBytes)
+	w.quants = quants
 	w.scales = grow(w.scales, rows*blocks)
 	if err := rounder.Round(quants, w.scales, w.values, k); err != nil {
 		return t.name(err, t.from)
@@ -221,8 +235,8 @@ func (w *worker) repack(t task) error {
 	rows, k := t.to-t.from, t.stack.cols
 	blocks, rowBytes := t.format.Blocks(k), t.format.RowBytes(k)
 	zeroBytes := (blocks + 1) / 2
-	quants := grow(w.half, rows*rowBytes)
-	w.half = quants
+	quants := grow(w.quants, rows*rowBytes)
+	w.quants = quants
 	w.bits, w.zeros = grow(w.bits, rows*blocks), grow(w.zeros, rows*zeroBytes)
 	first, done := 0, 0
 	for _, p := range t.stack.parts {

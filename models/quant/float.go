@@ -59,6 +59,12 @@ func FromBFloat16(h uint16) float32 { return math.Float32frombits(uint32(h) << 1
 func PutFloat16(dst []byte, src []float32, clamp bool) (clamped int, err error) {
 	dst = dst[:2*len(src)]
 	for i, x := range src {
+		b := math.Float32bits(x)
+		if u := b &^ (1 << 31); u-0x38800000 < 0x477ff000-0x38800000 { // a normal float16
+			h := b>>16&0x8000 | (u-0x38000000+0xfff+u>>13&1)>>13
+			binary.LittleEndian.PutUint16(dst[2*i:], uint16(h)) //nolint:gosec // 16 bits
+			continue
+		}
 		h := Float16(x)
 		if h&0x7c00 == 0x7c00 {
 			if h, err = saturate(x, h, i, clamp); err != nil {

@@ -22,7 +22,9 @@ const (
 	oneBits   = 16
 	one       = 1<<oneBits - 1
 	tableBits = 12
-	// noBin is where changes beyond the last step go.
+	// From noBin on are the changes beyond the last step, which nobody reads.
+	// They are spread over as many bins again: adding to the same one over
+	// and over would be waiting for memory.
 	noBin = bins
 	// outerFrom is the least magnitude that takes the code 8 at any step,
 	// rounded down: 7.4 of 9.
@@ -60,7 +62,7 @@ func newSearch() *search {
 			if b := ((c+0.5)/r - low) * perStep; c < 7 && b < bins {
 				return uint32(b)
 			}
-			return noBin
+			return noBin + uint32(i)%bins
 		}
 		s.table[i] = uint32(c) | bin(c)<<8 | bin(c+1)<<16
 	}
@@ -70,10 +72,7 @@ func newSearch() *search {
 // scale for a block of weights: unrounded. bad is the index of a weight that
 // is not finite, or -1.
 func (s *search) scale(w []float32, bits int) (scale float32, bad int) {
-	var top uint32
-	for _, x := range w {
-		top = max(top, math.Float32bits(x)&^signBit)
-	}
+	top := largestBits(w)
 	if top >= 0x7f800000 {
 		for i, x := range w {
 			if math.Float32bits(x)&0x7f800000 == 0x7f800000 {
@@ -93,9 +92,24 @@ func (s *search) scale(w []float32, bits int) (scale float32, bad int) {
 
 const signBit = 1 << 31
 
+// largestBits are the bits of the largest magnitude: they compare as the
+// numbers do.
+func largestBits(w []float32) uint32 {
+	var a, b, c, d uint32
+	for len(w) >= 4 {
+		a = max(a, math.Float32bits(w[0])&^signBit)
+		b = max(b, math.Float32bits(w[1])&^signBit)
+		c = max(c, math.Float32bits(w[2])&^signBit)
+		d = max(d, math.Float32bits(w[3])&^signBit)
+		w = w[4:]
+	}
+	for _, x := range w {
+		a = max(a, math.Float32bits(x)&^signBit)
+	}
+	return max(a, b, c, d)
+}
+
 func (s *search) scale4(w []float32, largest float32) float32 {
-	s.first, s.second = [2 * bins]uint64{}, [2 * bins]uint64{}
-	s.outer = [2][2 * bins]uint64{}
 	unit := one / largest
 	var sum uint64 // of the codes at the lowest step
 	for _, x := range w {
@@ -115,7 +129,7 @@ func (s *search) scale4(w []float32, largest float32) float32 {
 	return s.best(sum) / unit
 }
 
-// best looks at each step with the positive and with the negative weights
+// best clears the bins as it looks at each step with the positive and with the negative weights
 // taking the outer code, and gives sum(wc)/sum(cc) of the best one. It is
 // negative if positive weights take the outer code, as that is -8.
 func (s *search) best(sum uint64) float32 {
@@ -123,6 +137,7 @@ func (s *search) best(sum uint64) float32 {
 	best := uint64(0) // the quotient's bits, then side and bin
 	for b := range firstOuter {
 		sum += s.first[b] + s.second[b]
+		s.first[b], s.second[b] = 0, 0
 		s.seen[0][b] = sum
 		best = max(best, quotient(sum)|uint64(b))
 	}
@@ -130,6 +145,7 @@ func (s *search) best(sum uint64) float32 {
 		sum += s.first[b] + s.second[b]
 		side[0] += s.outer[0][b]
 		side[1] += s.outer[1][b]
+		s.first[b], s.second[b], s.outer[0][b], s.outer[1][b] = 0, 0, 0, 0
 		s.seen[0][b], s.seen[1][b] = sum+side[0], sum+side[1]
 		best = max(best, quotient(sum+side[0])|uint64(b), quotient(sum+side[1])|uint64(b)|bins)
 	}
@@ -145,8 +161,8 @@ func (s *search) best(sum uint64) float32 {
 // the low half free. sum(cc) is never 0: the largest weight has a code of at
 // least 6.
 func quotient(sum uint64) uint64 {
-	wc := float32(uint32(sum))
-	return uint64(math.Float32bits(wc*wc/float32(sum>>32))) << 32
+	wc := float32(int64(uint32(sum))) // signed numbers convert faster
+	return uint64(math.Float32bits(wc*wc/float32(int64(sum>>32)))) << 32
 }
 
 // scale8 maps the extreme to -128 and fits the scale to the codes.
@@ -173,20 +189,28 @@ func nearest(x float32) int32 {
 	return int32(math.Float32bits(x+magic)) - 0x4b400000
 }
 
+// codes4 are the codes of a nearest whole number by its last six bits, plus
+// 8: from -32 to 31, bounded to -8 and 7. The search's scales lead to no
+// larger ones: at most to high, or half as much again where the scale is so
+// small that float16 rounds it coarsely.
+const codes4 = "\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f" +
+	"\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f" +
+	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x02\x03\x04\x05\x06\x07"
+
 // pack4 writes the nearest codes, two to a byte. Missing weights count as zero.
 // inv is the inverse of the scale, 0 for a scale of 0.
 func pack4(q []byte, w []float32, inv float32) {
-	n := len(w) / 2
-	for i := range q[:n] {
-		a := min(max(nearest(w[2*i]*inv), -8), 7)
-		b := min(max(nearest(w[2*i+1]*inv), -8), 7)
-		q[i] = byte(a+8) | byte(b+8)<<4
+	for len(w) >= 2 && len(q) > 0 {
+		q[0] = codes4[uint32(nearest(w[0]*inv))%64] | codes4[uint32(nearest(w[1]*inv))%64]<<4
+		w, q = w[2:], q[1:]
 	}
-	for i := n; i < len(q); i++ {
+	if len(w) == 1 && len(q) > 0 {
+		q[0] = codes4[uint32(nearest(w[0]*inv))%64] | 0x80
+		q = q[1:]
+	}
+	for i := range q {
 		q[i] = 0x88
-	}
-	if len(w)%2 == 1 {
-		q[n] = 0x80 | byte(min(max(nearest(w[2*n]*inv), -8), 7)+8)
 	}
 }
 
