@@ -1,4 +1,4 @@
-// Command touchline is the live commentator: demo, join, check.
+// Command touchline is the live commentator: demo, join, agent, check.
 package main
 
 import (
@@ -27,6 +27,7 @@ type cli struct {
 
 	demoCommand
 	Join    joinCmd    `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
+	Agent   agentCmd   `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
 	Models  modelsCmd  `cmd:"" help:"Look for model servers on this machine and list what they have."`
 	Check   checkCmd   `cmd:"" help:"Print the settings in force and what is missing on this machine."`
 	Version versionCmd `cmd:"" help:"Print the version."`
@@ -86,11 +87,15 @@ func run(c *cli, kctx *kong.Context) int {
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		stop() // a second signal kills
+		stop() // a second signal kills, unless the command knows what to do with it
+		limit := shutdown
+		if c, ok := kctx.Selected().Target.Addr().Interface().(interface{ patience() time.Duration }); ok {
+			limit = c.patience()
+		}
 		select {
 		case err = <-done:
-		case <-time.After(shutdown):
-			log.Error().Dur("after", shutdown).Msg("parts are still running; leaving without them")
+		case <-time.After(limit):
+			log.Error().Dur("after", limit).Msg("parts are still running; leaving without them")
 			return 1
 		}
 	}
