@@ -11,7 +11,6 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
-	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/pion/rtp/codecs"
 	"github.com/rs/zerolog"
@@ -49,13 +48,8 @@ type CameraPublisher struct {
 	packer  *packer
 	needKey bool
 
-	mu            sync.Mutex
-	inner         *lksdk.LocalTrack
-	room          *lksdk.Room
-	codec, want   media.Codec
-	width, height int
-	visit         *visit
-	publishedAt   time.Time
+	picture pictureTrack
+	visit   atomic.Pointer[visit]
 
 	packets, frames, dropped, errors atomic.Uint64
 	complaint                        complaint
@@ -117,7 +111,10 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	track := c.trackFor(f)
+	track := c.picture.carry(f)
+	if v := c.visit.Load(); track == nil && v != nil {
+		v.poke()
+	}
 	if track == nil || !track.IsBound() {
 		c.needKey = true
 		c.dropped.Add(1)
@@ -152,30 +149,10 @@ func (c *CameraPublisher) Stats() OutStats {
 }
 
 // SID is the camera track's present id, "" while it is not published.
-func (c *CameraPublisher) SID() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return trackSID(c.room, c.inner)
-}
+func (c *CameraPublisher) SID() string { return c.picture.SID() }
 
 // CurrentRoom is the present connection, nil while there is none. It must not be kept.
 func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.keeper.room.Load() }
-
-func (c *CameraPublisher) trackFor(f media.EncodedFrame) *lksdk.LocalTrack {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if f.Width > 0 {
-		c.width, c.height = f.Width, f.Height
-	}
-	c.want = f.Codec
-	if c.inner == nil || c.codec != f.Codec {
-		if c.visit != nil {
-			c.visit.poke()
-		}
-		return nil
-	}
-	return c.inner
-}
 
 // callbacks implements guest.
 func (c *CameraPublisher) callbacks(*visit) *lksdk.RoomCallback { return lksdk.NewRoomCallback() }
@@ -185,32 +162,31 @@ func (c *CameraPublisher) created(*visit) {}
 
 // joined implements guest.
 func (c *CameraPublisher) joined(v *visit) error {
-	c.mu.Lock()
-	c.visit = v
-	c.mu.Unlock()
+	c.visit.Store(v)
 	return c.check(v, time.Now())
 }
 
 // mended implements guest.
 func (c *CameraPublisher) mended(*visit) error {
-	c.mu.Lock()
-	c.publishedAt = time.Now()
-	c.mu.Unlock()
+	c.picture.mended()
 	c.opts.OnKeyFrame()
 	return nil
 }
 
 // check implements guest: it publishes as soon as a frame said its codec.
 func (c *CameraPublisher) check(v *visit, now time.Time) error {
-	c.mu.Lock()
-	inner, codec, want, width, height, at := c.inner, c.codec, c.want, c.width, c.height, c.publishedAt
-	c.mu.Unlock()
-	switch {
-	case want == media.CodecUnknown:
+	if c.picture.missing() {
+		o := lksdk.TrackPublicationOptions{Name: "camera", Source: livekit.TrackSource_CAMERA}
+		if c.opts.ScreenShare {
+			o.Name, o.Source = "screen", livekit.TrackSource_SCREEN_SHARE
+		}
+		if err := c.picture.publish(v.room, o, c.opts.OnKeyFrame, c.opts.Log); err != nil {
+			return fmt.Errorf("publish the camera: %w", err)
+		}
 		return nil
-	case inner == nil || codec != want:
-		return c.publish(v.room, inner, want, width, height)
-	case now.Sub(at) > bindGrace && (!inner.IsBound() || trackSID(v.room, inner) == ""):
+	}
+	inner, _, at := c.picture.published()
+	if inner != nil && now.Sub(at) > bindGrace && (!inner.IsBound() || trackSID(v.room, inner) == "") {
 		return errors.New("the camera is not published any more")
 	}
 	return nil
@@ -218,43 +194,8 @@ func (c *CameraPublisher) check(v *visit, now time.Time) error {
 
 // left implements guest.
 func (c *CameraPublisher) left(*visit) {
-	c.mu.Lock()
-	c.inner, c.room, c.visit = nil, nil, nil
-	c.mu.Unlock()
-}
-
-func (c *CameraPublisher) publish(
-	room *lksdk.Room, old *lksdk.LocalTrack, codec media.Codec, width, height int,
-) error {
-	if p := publicationOf(room, old); p != nil {
-		if err := room.LocalParticipant.UnpublishTrack(p.SID()); err != nil {
-			c.opts.Log.Warn().Err(err).Msg("unpublish the camera")
-		}
-	}
-	inner, err := lksdk.NewLocalTrack(videoCapability(codec), lksdk.WithRTCPHandler(func(p rtcp.Packet) {
-		switch p.(type) {
-		case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
-			c.opts.OnKeyFrame()
-		}
-	}))
-	if err != nil {
-		return err
-	}
-	source, name := livekit.TrackSource_CAMERA, "camera"
-	if c.opts.ScreenShare {
-		source, name = livekit.TrackSource_SCREEN_SHARE, "screen"
-	}
-	_, err = room.LocalParticipant.PublishTrack(inner, &lksdk.TrackPublicationOptions{
-		Name: name, Source: source, VideoWidth: width, VideoHeight: height,
-	})
-	if err != nil {
-		return fmt.Errorf("publish the camera: %w", err)
-	}
-	c.mu.Lock()
-	c.inner, c.room, c.codec, c.publishedAt = inner, room, codec, time.Now()
-	c.mu.Unlock()
-	c.opts.OnKeyFrame()
-	return nil
+	c.visit.Store(nil)
+	c.picture.drop()
 }
 
 // packer makes RTP packets of access units that have none.

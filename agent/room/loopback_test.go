@@ -1,56 +1,22 @@
 package room_test
 
 import (
-	"bufio"
-	"encoding/hex"
 	"net"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/stretchr/testify/require"
+
+	"touchline/agent/sfu/sfutest"
 )
 
-// ownSockets lists the local addresses of this process's internet sockets, by inode.
-func ownSockets(t *testing.T) map[string]net.IP {
+// ownSockets lists this process's internet sockets, by inode.
+func ownSockets(t *testing.T) map[string]sfutest.Socket {
 	t.Helper()
-	own := map[string]bool{}
-	fds, err := filepath.Glob("/proc/self/fd/*")
+	all, err := sfutest.Sockets()
 	require.NoError(t, err)
-	for _, fd := range fds {
-		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "socket:[") {
-			own[strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]")] = true
-		}
-	}
-	out := map[string]net.IP{}
-	for _, network := range []string{"udp", "udp6", "tcp", "tcp6"} {
-		f, err := os.Open("/proc/net/" + network)
-		if os.IsNotExist(err) {
-			continue // no IPv6 here
-		}
-		require.NoError(t, err)
-		lines := bufio.NewScanner(f)
-		lines.Scan() // heading
-		for lines.Scan() {
-			fields := strings.Fields(lines.Text())
-			if len(fields) < 10 || !own[fields[9]] {
-				continue
-			}
-			host, _, _ := strings.Cut(fields[1], ":")
-			raw, err := hex.DecodeString(host)
-			require.NoError(t, err)
-			for i := 0; i+3 < len(raw); i += 4 { // each 32-bit word is little endian
-				raw[i], raw[i+1], raw[i+2], raw[i+3] = raw[i+3], raw[i+2], raw[i+1], raw[i]
-			}
-			out[fields[9]] = raw
-		}
-		require.NoError(t, lines.Err())
-		require.NoError(t, f.Close())
-	}
-	return out
+	return all
 }
 
 // TestEverySocketIsOnLoopback watches this process's sockets while server, camera and bot connect, exchange
@@ -60,10 +26,10 @@ func TestEverySocketIsOnLoopback(t *testing.T) {
 	seen := map[string]bool{}
 	look := func() {
 		t.Helper()
-		for inode, ip := range ownSockets(t) {
+		for inode, s := range ownSockets(t) {
 			if _, old := before[inode]; !old {
 				seen[inode] = true
-				require.True(t, ip.IsLoopback(), "a socket is on %s", ip)
+				require.True(t, s.Local.Addr().IsLoopback(), "a socket is on %s", s.Local)
 			}
 		}
 	}
@@ -108,8 +74,8 @@ func TestLoopbackReachesMediaElsewhere(t *testing.T) {
 	pump(t, bot)
 	eventually(t, func() bool { return drained(bot) > 20 }, "flows")
 	elsewhere := 0
-	for inode, ip := range ownSockets(t) {
-		if _, old := before[inode]; !old && !ip.IsLoopback() {
+	for inode, s := range ownSockets(t) {
+		if ip := s.Local.Addr(); before[inode] == (sfutest.Socket{}) && !ip.IsLoopback() {
 			require.Equal(t, address, ip.String())
 			elsewhere++
 		}

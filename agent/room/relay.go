@@ -8,7 +8,6 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
-	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
@@ -45,14 +44,8 @@ type Relay struct {
 	rewriter rewriter
 	needKey  bool
 
-	mu            sync.RWMutex
-	inner         *lksdk.LocalTrack
-	room          *lksdk.Room
-	codec         media.Codec // of inner
-	want          media.Codec // of the frames
-	width, height int
-	publishedAt   time.Time // of inner
-	lastWrite     time.Time
+	picture   pictureTrack
+	lastWrite atomic.Int64 // Unix nanoseconds, 0 before the first
 
 	packets, frames, dropped, errors atomic.Uint64
 	complaint                        complaint
@@ -71,7 +64,10 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	}
 	r.write.Lock()
 	defer r.write.Unlock()
-	track := r.trackFor(f)
+	track := r.picture.carry(f.EncodedFrame)
+	if track == nil && r.wake != nil {
+		r.wake()
+	}
 	if track == nil || !track.IsBound() {
 		r.needKey = true
 		r.dropped.Add(1)
@@ -101,9 +97,7 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	}
 	written = time.Now()
 	r.frames.Add(1)
-	r.mu.Lock()
-	r.lastWrite = written
-	r.mu.Unlock()
+	r.lastWrite.Store(written.UnixNano())
 	return written, err
 }
 
@@ -113,31 +107,8 @@ func packetsPerStep(n int) int {
 	return max(burst, (n+steps-1)/steps)
 }
 
-// trackFor returns the track that can carry f, or notes that one is needed.
-func (r *Relay) trackFor(f delay.OutFrame) *lksdk.LocalTrack {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if f.Width > 0 {
-		r.width, r.height = f.Width, f.Height
-	}
-	if r.want != f.Codec {
-		r.want = f.Codec
-	}
-	if r.inner == nil || r.codec != f.Codec {
-		if r.wake != nil {
-			r.wake()
-		}
-		return nil
-	}
-	return r.inner
-}
-
 // SID is the track's present server id, "" while it is not published. It changes with every reconnect.
-func (r *Relay) SID() string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return trackSID(r.room, r.inner)
-}
+func (r *Relay) SID() string { return r.picture.SID() }
 
 // Stats returns the counters.
 func (r *Relay) Stats() OutStats {
@@ -148,66 +119,24 @@ func (r *Relay) Stats() OutStats {
 
 // check publishes what is wanted and mirrors the source's mute. It runs in the keeper's goroutine.
 func (r *Relay) check(room *lksdk.Room, sourceMuted bool, now time.Time) error {
-	r.mu.RLock()
-	inner, codec, want, width, height, lastWrite := r.inner, r.codec, r.want, r.width, r.height, r.lastWrite
-	r.mu.RUnlock()
-	if want == media.CodecUnknown {
+	if r.picture.missing() {
+		err := r.picture.publish(room, lksdk.TrackPublicationOptions{
+			Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName,
+		}, r.askKeyFrame, r.log)
+		if err != nil {
+			return fmt.Errorf("publish the delayed picture: %w", err)
+		}
 		return nil
 	}
-	if inner == nil || codec != want {
-		return r.publish(room, inner, want, width, height)
-	}
+	inner, _, _ := r.picture.published()
 	if p := publicationOf(room, inner); p != nil {
 		// The copy follows D later: it is muted when the last frames before the mute are out.
-		muted := sourceMuted && now.Sub(lastWrite) > muteAfter
+		muted := sourceMuted && now.Sub(time.Unix(0, r.lastWrite.Load())) > muteAfter
 		if p.IsMuted() != muted {
 			p.SetMuted(muted)
 		}
 	}
 	return nil
-}
-
-func (r *Relay) publish(room *lksdk.Room, old *lksdk.LocalTrack, codec media.Codec, width, height int) error {
-	if p := publicationOf(room, old); p != nil {
-		if err := room.LocalParticipant.UnpublishTrack(p.SID()); err != nil {
-			r.log.Warn().Err(err).Msg("unpublish the delayed picture")
-		}
-	}
-	inner, err := lksdk.NewLocalTrack(videoCapability(codec), lksdk.WithRTCPHandler(func(p rtcp.Packet) {
-		switch p.(type) {
-		case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
-			r.askKeyFrame()
-		}
-	}))
-	if err != nil {
-		return err
-	}
-	_, err = room.LocalParticipant.PublishTrack(inner, &lksdk.TrackPublicationOptions{
-		Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName,
-		VideoWidth: width, VideoHeight: height,
-	})
-	if err != nil {
-		return fmt.Errorf("publish the delayed picture: %w", err)
-	}
-	r.mu.Lock()
-	r.inner, r.room, r.codec, r.publishedAt = inner, room, codec, time.Now()
-	r.mu.Unlock()
-	r.askKeyFrame()
-	return nil
-}
-
-// drop forgets the track of a connection that ended.
-func (r *Relay) drop() {
-	r.mu.Lock()
-	r.inner, r.room = nil, nil
-	r.mu.Unlock()
-}
-
-// published returns what was published, where and when.
-func (r *Relay) published() (track *lksdk.LocalTrack, room *lksdk.Room, at time.Time) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.inner, r.room, r.publishedAt
 }
 
 // videoCapability is what a track of codec offers.

@@ -85,8 +85,6 @@ type Hooks struct {
 	Left func(room *lksdk.Room)
 	// Data is called for every data packet of other participants.
 	Data func(packet lksdk.DataPacket, from lksdk.DataReceiveParams)
-	// Arrived is called for each participant that comes after the join.
-	Arrived func(p *lksdk.RemoteParticipant)
 }
 
 // Supervisor keeps the bot in one room. New, then Run; everything else may be
@@ -280,16 +278,7 @@ func (s *Supervisor) poke() {
 // callbacks implements guest.
 func (s *Supervisor) callbacks(v *visit) *lksdk.RoomCallback {
 	cb := lksdk.NewRoomCallback()
-	cb.OnParticipantConnected = func(p *lksdk.RemoteParticipant) {
-		v.poke()
-		if !v.over.Load() {
-			s.eachHook(func(h Hooks) {
-				if h.Arrived != nil {
-					h.Arrived(p)
-				}
-			})
-		}
-	}
+	cb.OnParticipantConnected = func(*lksdk.RemoteParticipant) { v.poke() }
 	cb.OnParticipantDisconnected = func(*lksdk.RemoteParticipant) { v.poke() }
 	cb.OnTrackPublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { v.poke() }
 	cb.OnTrackUnpublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { v.poke() }
@@ -366,7 +355,7 @@ func (s *Supervisor) left(v *visit) {
 	s.visit.CompareAndSwap(v, nil)
 	s.unwatch()
 	s.voice.drop()
-	s.relay.drop()
+	s.relay.picture.drop()
 	s.viewers.Store(0)
 	s.eachHook(func(h Hooks) {
 		if h.Left != nil {
@@ -406,7 +395,7 @@ func (s *Supervisor) checkOwn(now time.Time) error {
 	if s.may.Voice && (!s.voice.bound() || s.voice.SID() == "") {
 		return errors.New("the voice is not published any more")
 	}
-	track, room, at := s.relay.published()
+	track, room, at := s.relay.picture.published()
 	if track != nil && now.Sub(at) >= bindGrace && (!track.IsBound() || trackSID(room, track) == "") {
 		return errors.New("the delayed picture is not published any more")
 	}

@@ -1,14 +1,9 @@
 package sfu_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/hex"
-	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
 )
 
 // start runs a server until the returned function is called.
@@ -125,8 +121,8 @@ func TestEverySocketIsOnLoopback(t *testing.T) {
 			continue
 		}
 		opened++
-		seen = append(seen, sock.addr.String())
-		require.True(t, sock.addr.IP.IsLoopback(), "%s socket %s is not on loopback", sock.network, sock.addr)
+		seen = append(seen, sock.Local.String())
+		require.True(t, sock.Local.Addr().IsLoopback(), "%s socket %s is not on loopback", sock.Network, sock.Local)
 	}
 	t.Logf("sockets: %v", seen)
 	require.GreaterOrEqual(t, opened, 2, "at least the signalling and the media socket")
@@ -152,13 +148,13 @@ func TestMediaOnAnotherAddress(t *testing.T) {
 		if _, old := before[inode]; old {
 			continue
 		}
-		if sock.network == "udp" || sock.network == "udp6" {
+		if sock.Network == "udp" || sock.Network == "udp6" {
 			media++
-			require.Equal(t, s.UDPAddr(), sock.addr.String())
-			require.Equal(t, ip, sock.addr.IP.String())
+			require.Equal(t, s.UDPAddr(), sock.Local.String())
+			require.Equal(t, ip, sock.Local.Addr().String())
 			continue
 		}
-		require.True(t, sock.addr.IP.IsLoopback(), "%s socket %s is not on loopback", sock.network, sock.addr)
+		require.True(t, sock.Local.Addr().IsLoopback(), "%s socket %s is not on loopback", sock.Network, sock.Local)
 	}
 	require.Equal(t, 1, media)
 
@@ -188,56 +184,10 @@ func outsideIPv4(t *testing.T) string {
 	return ""
 }
 
-type socket struct {
-	network string
-	addr    *net.UDPAddr
-}
-
-// sockets lists the local addresses of this process's internet sockets, by inode.
-func sockets(t *testing.T) map[string]socket {
+// sockets lists this process's internet sockets, by inode.
+func sockets(t *testing.T) map[string]sfutest.Socket {
 	t.Helper()
-	own := map[string]bool{}
-	fds, err := filepath.Glob("/proc/self/fd/*")
+	all, err := sfutest.Sockets()
 	require.NoError(t, err)
-	for _, fd := range fds {
-		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "socket:[") {
-			own[strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]")] = true
-		}
-	}
-	out := map[string]socket{}
-	for _, network := range []string{"udp", "udp6", "tcp", "tcp6"} {
-		f, err := os.Open("/proc/net/" + network)
-		if os.IsNotExist(err) {
-			continue // no IPv6 here
-		}
-		require.NoError(t, err)
-		lines := bufio.NewScanner(f)
-		lines.Scan() // heading
-		for lines.Scan() {
-			fields := strings.Fields(lines.Text())
-			if len(fields) < 10 || !own[fields[9]] {
-				continue
-			}
-			addr, err := kernelAddr(fields[1])
-			require.NoError(t, err)
-			out[fields[9]] = socket{network, addr}
-		}
-		require.NoError(t, lines.Err())
-		require.NoError(t, f.Close())
-	}
-	return out
-}
-
-// kernelAddr reads "0100007F:1EC8": each 32-bit word of the address in host (little endian) order.
-func kernelAddr(s string) (*net.UDPAddr, error) {
-	host, port, ok := strings.Cut(s, ":")
-	raw, err := hex.DecodeString(host)
-	if !ok || err != nil {
-		return nil, fmt.Errorf("expected ADDRESS:PORT in hexadecimal, got %q", s)
-	}
-	for i := 0; i+3 < len(raw); i += 4 {
-		raw[i], raw[i+1], raw[i+2], raw[i+3] = raw[i+3], raw[i+2], raw[i+1], raw[i]
-	}
-	p, err := strconv.ParseUint(port, 16, 16)
-	return &net.UDPAddr{IP: raw, Port: int(p)}, err
+	return all
 }

@@ -12,43 +12,11 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
 	"touchline/agent/worker"
 )
-
-// serverLeftovers are goroutines that the in-process LiveKit server leaves behind when it is stopped.
-func serverLeftovers() []goleak.Option {
-	names := []string{
-		"github.com/gammazero/workerpool.(*WorkerPool).dispatch",
-		"github.com/gammazero/workerpool.worker",
-		"github.com/livekit/livekit-server/pkg/agent.(*agentClient).checkEnabled",
-		"github.com/livekit/livekit-server/pkg/agent.NewAgentClient.func1",
-		"github.com/livekit/livekit-server/pkg/routing.(*LocalRouter).statsWorker",
-		"github.com/livekit/livekit-server/pkg/rtc.(*ParticipantImpl).subscriberRTCPWorker",
-		"github.com/livekit/livekit-server/pkg/rtc.(*Room).connectionQualityWorker",
-		"github.com/livekit/livekit-server/pkg/rtc.(*Room).launchRoomAgents.func1",
-		"github.com/livekit/livekit-server/pkg/rtc.(*Room).launchTargetAgents.func1",
-		"github.com/livekit/livekit-server/pkg/rtc.(*Room).simulationCleanupWorker",
-		"github.com/livekit/livekit-server/pkg/rtc/supervisor.(*ParticipantSupervisor).checkState",
-		"github.com/livekit/livekit-server/pkg/service.(*WSSignalConnection).pingWorker",
-		"github.com/livekit/livekit-server/pkg/sfu/streamallocator.(*StreamAllocator).ping",
-		"github.com/livekit/livekit-server/pkg/telemetry.(*telemetryService).run",
-		"github.com/livekit/livekit-server/pkg/utils.(*opsQueueBase[...]).process",
-		"github.com/livekit/protocol/utils/hwstats.(*CPUStats).monitorCPULoad",
-		"github.com/livekit/protocol/webhook.(*ResourceURLNotifier).sweeper",
-		"github.com/livekit/psrpc/internal/bus.newSubscription[...].func1",
-		"github.com/livekit/psrpc/pkg/client.(*multiRPC[...]).handleResponses",
-		"github.com/livekit/psrpc/pkg/client.NewRPCClient.func1",
-		"github.com/livekit/psrpc/pkg/server.(*rpcHandlerImpl[...]).run.func1",
-	}
-	opts := make([]goleak.Option, len(names))
-	for i, name := range names {
-		opts[i] = goleak.IgnoreAnyFunction(name)
-	}
-	return opts
-}
 
 // workerProcess is the variable that makes this test program a worker of its
 // own, to be killed: URL, key and secret follow as arguments.
@@ -57,8 +25,7 @@ const workerProcess = "TOUCHLINE_TEST_WORKER"
 // serverProcess makes it a LiveKit server: key, secret and the two ports follow.
 const serverProcess = "TOUCHLINE_TEST_SERVER"
 
-// TestMain is goleak's VerifyTestMain with more patience: server and client library close their
-// connections in the background, in some seconds.
+// TestMain runs the tests, or is the process that one of them has started.
 func TestMain(m *testing.M) {
 	if slots := os.Getenv(workerProcess); slots != "" {
 		os.Exit(beWorker(slots))
@@ -66,20 +33,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(serverProcess) != "" {
 		os.Exit(beServer())
 	}
-	code := m.Run()
-	if code == 0 {
-		var leaked error
-		for deadline := time.Now().Add(25 * time.Second); time.Now().Before(deadline); {
-			if leaked = goleak.Find(serverLeftovers()...); leaked == nil {
-				break
-			}
-		}
-		if leaked != nil {
-			fmt.Fprintln(os.Stderr, "leaked goroutines:", leaked)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(sfutest.Main(m))
 }
 
 // beServer is a LiveKit server until it is killed. A server in the test's own

@@ -188,10 +188,13 @@ func (r *Rewriter) fromData(out [][]byte, f OutFrame) ([][]byte, error) {
 	return append(out, made...), nil
 }
 
-// vp8 renumbers the frame's descriptors (RFC 7741 section 4.2).
-func (r *Rewriter) vp8(out [][]byte, f OutFrame) ([][]byte, error) {
-	var id, tl0 uint16
-	seen := false
+// renumbered copies a frame's payloads, all into one piece of memory, and hands
+// each to emit with its descriptor. number tells the numbers to write; it is
+// asked for each payload and decides by the first that has one.
+func renumbered(
+	f OutFrame, parse func([]byte) (descriptor, error), number func(d descriptor, payload []byte) (id, tl0 uint16),
+	emit func(b []byte, d descriptor) error,
+) error {
 	total := 0
 	for _, p := range f.Packets {
 		total += len(p.Payload)
@@ -201,26 +204,41 @@ func (r *Rewriter) vp8(out [][]byte, f OutFrame) ([][]byte, error) {
 		if len(p.Payload) == 0 {
 			continue
 		}
-		d, err := parseVP8(p.Payload)
+		d, err := parse(p.Payload)
 		if err != nil {
-			return out, err
+			return err
 		}
+		id, tl0 := number(d, p.Payload)
+		at := len(slab)
+		slab = append(slab, p.Payload...)
+		b := slab[at:len(slab):len(slab)]
+		d.number(b, id, tl0)
+		if err := emit(b, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// vp8 renumbers the frame's descriptors (RFC 7741 section 4.2).
+func (r *Rewriter) vp8(out [][]byte, f OutFrame) ([][]byte, error) {
+	var id, tl0 uint16
+	seen := false
+	err := renumbered(f, parseVP8, func(d descriptor, payload []byte) (uint16, uint16) {
 		if !seen {
 			seen = true
 			if d.idAt > 0 {
 				id = r.id.advance(d.id)
 			}
 			if d.tl0At > 0 {
-				tl0 = r.level(f, p.Payload[d.tl0At])
+				tl0 = r.level(f, payload[d.tl0At])
 			}
 		}
-		at := len(slab)
-		slab = append(slab, p.Payload...)
-		b := slab[at:len(slab):len(slab)]
-		d.number(b, id, tl0)
+		return id, tl0
+	}, func(b []byte, d descriptor) error {
 		if len(b) <= MaxPayload {
 			out = append(out, b)
-			continue
+			return nil
 		}
 		for i, part := range pieces(b[d.end:], MaxPayload-d.end) {
 			q := join(b[:d.end], part)
@@ -229,8 +247,9 @@ func (r *Rewriter) vp8(out [][]byte, f OutFrame) ([][]byte, error) {
 			}
 			out = append(out, q)
 		}
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 }
 
 // level renumbers a TL0PICIDX: the source's steps are kept inside a run of
@@ -249,19 +268,7 @@ func (r *Rewriter) level(f OutFrame, src byte) uint16 {
 func (r *Rewriter) vp9(out [][]byte, f OutFrame) ([][]byte, error) {
 	var id, tl0 uint16
 	idSeen, tl0Seen := false, false
-	total := 0
-	for _, p := range f.Packets {
-		total += len(p.Payload)
-	}
-	slab := make([]byte, 0, total)
-	for _, p := range f.Packets {
-		if len(p.Payload) == 0 {
-			continue
-		}
-		d, err := parseVP9(p.Payload)
-		if err != nil {
-			return out, err
-		}
+	err := renumbered(f, parseVP9, func(d descriptor, payload []byte) (uint16, uint16) {
 		if d.idAt > 0 && !idSeen {
 			idSeen = true
 			if f.KeyFrame || !r.id.known || f.Epoch != r.epoch {
@@ -276,18 +283,16 @@ func (r *Rewriter) vp9(out [][]byte, f OutFrame) ([][]byte, error) {
 		}
 		if d.tl0At > 0 && !tl0Seen {
 			tl0Seen = true
-			tl0 = r.level(f, p.Payload[d.tl0At])
+			tl0 = r.level(f, payload[d.tl0At])
 		}
-		at := len(slab)
-		slab = append(slab, p.Payload...)
-		b := slab[at:len(slab):len(slab)]
-		d.number(b, id, tl0)
+		return id, tl0
+	}, func(b []byte, d descriptor) error {
 		if len(b) <= MaxPayload {
 			out = append(out, b)
-			continue
+			return nil
 		}
 		if d.end > MaxPayload/2 {
-			return out, fmt.Errorf("expected a VP9 descriptor of %d bytes at most, got %d", MaxPayload/2, d.end)
+			return fmt.Errorf("expected a VP9 descriptor of %d bytes at most, got %d", MaxPayload/2, d.end)
 		}
 		parts := pieces(b[d.end:], MaxPayload-d.end)
 		for i, part := range parts {
@@ -304,8 +309,9 @@ func (r *Rewriter) vp9(out [][]byte, f OutFrame) ([][]byte, error) {
 			}
 			out = append(out, q)
 		}
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 }
 
 // descriptor says where the numbers are in a VP8 or VP9 payload descriptor.

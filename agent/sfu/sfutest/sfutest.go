@@ -1,0 +1,136 @@
+// Package sfutest is what tests with a LiveKit server in their own process
+// share: an end that waits for what server and client library close in the
+// background, and a look at the process's sockets.
+//
+// It is for tests alone and knows nothing of the server's own package.
+package sfutest
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience is how long connections may take to close, in the background.
+const patience = 25 * time.Second
+
+// leftovers are goroutines that the LiveKit server leaves behind when it is stopped.
+func leftovers() []goleak.Option {
+	names := []string{
+		"github.com/gammazero/workerpool.(*WorkerPool).dispatch",
+		"github.com/gammazero/workerpool.worker",
+		"github.com/livekit/livekit-server/pkg/agent.(*agentClient).checkEnabled",
+		"github.com/livekit/livekit-server/pkg/agent.NewAgentClient.func1",
+		"github.com/livekit/livekit-server/pkg/routing.(*LocalRouter).statsWorker",
+		"github.com/livekit/livekit-server/pkg/rtc.(*ParticipantImpl).subscriberRTCPWorker",
+		"github.com/livekit/livekit-server/pkg/rtc.(*Room).connectionQualityWorker",
+		"github.com/livekit/livekit-server/pkg/rtc.(*Room).launchRoomAgents.func1",
+		"github.com/livekit/livekit-server/pkg/rtc.(*Room).launchTargetAgents.func1",
+		"github.com/livekit/livekit-server/pkg/rtc.(*Room).simulationCleanupWorker",
+		"github.com/livekit/livekit-server/pkg/rtc/supervisor.(*ParticipantSupervisor).checkState",
+		"github.com/livekit/livekit-server/pkg/service.(*WSSignalConnection).pingWorker",
+		"github.com/livekit/livekit-server/pkg/sfu/streamallocator.(*StreamAllocator).ping",
+		"github.com/livekit/livekit-server/pkg/telemetry.(*telemetryService).run",
+		"github.com/livekit/livekit-server/pkg/utils.(*opsQueueBase[...]).process",
+		"github.com/livekit/protocol/utils/hwstats.(*CPUStats).monitorCPULoad",
+		"github.com/livekit/protocol/webhook.(*ResourceURLNotifier).sweeper",
+		"github.com/livekit/psrpc/internal/bus.newSubscription[...].func1",
+		"github.com/livekit/psrpc/pkg/client.(*multiRPC[...]).handleResponses",
+		"github.com/livekit/psrpc/pkg/client.NewRPCClient.func1",
+		"github.com/livekit/psrpc/pkg/server.(*rpcHandlerImpl[...]).run.func1",
+	}
+	opts := make([]goleak.Option, len(names))
+	for i, name := range names {
+		opts[i] = goleak.IgnoreAnyFunction(name)
+	}
+	return opts
+}
+
+// Main is goleak's VerifyTestMain with more patience: it runs the tests and returns the exit code.
+func Main(m *testing.M) int {
+	if code := m.Run(); code != 0 {
+		return code
+	}
+	var leaked error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if leaked = goleak.Find(leftovers()...); leaked == nil {
+			return 0
+		}
+	}
+	fmt.Fprintln(os.Stderr, "leaked goroutines:", leaked)
+	return 1
+}
+
+// Socket is one of this process's internet sockets.
+type Socket struct {
+	Network string // udp, udp6, tcp or tcp6
+	Local   netip.AddrPort
+}
+
+// Sockets lists those of this process, by inode, as the kernel has them.
+func Sockets() (map[string]Socket, error) {
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		return nil, fmt.Errorf("list open files: %w", err)
+	}
+	own := map[string]bool{}
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "socket:[") {
+			own[strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]")] = true
+		}
+	}
+	out := map[string]Socket{}
+	for _, network := range []string{"udp", "udp6", "tcp", "tcp6"} {
+		f, err := os.Open("/proc/net/" + network)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // no IPv6 here
+		} else if err != nil {
+			return nil, fmt.Errorf("list sockets: %w", err)
+		}
+		lines := bufio.NewScanner(f)
+		lines.Scan() // heading
+		for lines.Scan() {
+			fields := strings.Fields(lines.Text())
+			if len(fields) < 10 || !own[fields[9]] {
+				continue
+			}
+			local, err := kernelAddr(fields[1])
+			if err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
+			out[fields[9]] = Socket{network, local}
+		}
+		if err := errors.Join(lines.Err(), f.Close()); err != nil {
+			return nil, fmt.Errorf("list sockets: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// kernelAddr reads "0100007F:1EC8": each 32-bit word of the address in host (little endian) order.
+func kernelAddr(s string) (netip.AddrPort, error) {
+	host, port, _ := strings.Cut(s, ":")
+	raw, err := hex.DecodeString(host)
+	if err == nil && len(raw)%4 == 0 {
+		for i := 0; i+3 < len(raw); i += 4 {
+			raw[i], raw[i+1], raw[i+2], raw[i+3] = raw[i+3], raw[i+2], raw[i+1], raw[i]
+		}
+	}
+	ip, ok := netip.AddrFromSlice(raw)
+	p, perr := strconv.ParseUint(port, 16, 16)
+	if err != nil || perr != nil || !ok {
+		return netip.AddrPort{}, fmt.Errorf("expected ADDRESS:PORT in hexadecimal, got %q", s)
+	}
+	return netip.AddrPortFrom(ip.Unmap(), uint16(p)), nil
+}
