@@ -1,0 +1,284 @@
+// Package conform makes what a source yields into what browsers play: access
+// units pass untouched where they can, and go through the codec process where
+// they cannot.
+//
+// JPEG pictures, H265 (unless a setting lets it pass), B frames, more than 8
+// bits or other than 4:2:0 in H264, and pictures in spatial layers are
+// transcoded, picture by picture at their size. The package owns the
+// transcoder, which runs only once something needs it, and never opens a source.
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+	"touchline/media/codec"
+)
+
+// The held access units of a source of which it is not yet known whether it
+// sends B frames.
+const (
+	maxHeld      = 64
+	maxHeldBytes = 16 << 20
+)
+
+// Options of a Converter. Out is required.
+type Options struct {
+	// Out takes what browsers play, from one goroutine at a time. Epochs count up.
+	Out func(media.EncodedFrame)
+	// RequestKeyFrame asks the source for a key frame; nil when it cannot be asked.
+	RequestKeyFrame func()
+	// OnReason is told why pictures are transcoded, "" when they pass. May be nil. It must not block.
+	OnReason func(reason string)
+	// H265 lets H265 pass, for viewers that can play it.
+	H265 bool
+	// To says what to transcode to; its OnFrame is not used.
+	To codec.TranscodeOptions
+	// Path of the codec program; "" looks for it.
+	Path string
+	Log  zerolog.Logger
+}
+
+// Converter makes one source's stream fit. All methods are safe for concurrent
+// use.
+type Converter struct {
+	opts  Options
+	coder *codec.Transcoder
+	wake  chan struct{}
+
+	out     sync.Mutex // held while Out runs
+	coding  sync.Mutex
+	waiting []media.EncodedFrame // for the transcoder to start
+
+	mu        sync.Mutex
+	began     bool
+	in        uint32 // epoch of the source
+	epoch     uint32 // of what goes out
+	reason    string // why it is transcoded
+	reordered bool   // B frames were seen, in whatever epoch
+	deep      bool   // H264 that browsers cannot play
+	lastPTS   int64
+	held      []media.EncodedFrame // since the newest key frame, as long as B frames may still show up
+	heldBytes int
+	needKey   bool
+}
+
+// New checks the options and finds the codec program. It starts nothing.
+func New(o Options) (*Converter, error) {
+	if o.Out == nil {
+		return nil, errors.New("expected a place for the pictures of a source")
+	}
+	c := &Converter{opts: o, wake: make(chan struct{}, 1)}
+	o.To.OnFrame = c.coded
+	var err error
+	c.coder, err = codec.NewTranscoder(codec.TranscoderOptions{
+		To: o.To, Path: o.Path, OnRestart: c.askSource, OnUndecodable: func(error) { c.askSource() }, Log: o.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare for sources that must be transcoded: %w", err)
+	}
+	return c, nil
+}
+
+// Run owns the codec process, from the moment it is needed until ctx ends.
+func (c *Converter) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.wake:
+	}
+	if err := c.coder.Run(ctx); err != nil {
+		return fmt.Errorf("transcode the source: %w", err)
+	}
+	return nil
+}
+
+// RequestKeyFrame has the next picture, or one soon, be a key frame.
+func (c *Converter) RequestKeyFrame() {
+	c.mu.Lock()
+	transcodes := c.reason != ""
+	c.mu.Unlock()
+	if transcodes {
+		c.coder.ForceKeyFrame()
+		return
+	}
+	c.askSource()
+}
+
+// Reason says why pictures are transcoded, "" when they pass.
+func (c *Converter) Reason() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reason
+}
+
+func (c *Converter) askSource() {
+	if c.opts.RequestKeyFrame != nil {
+		c.opts.RequestKeyFrame()
+	}
+}
+
+// Frame takes an access unit of the source, in the order of decoding.
+func (c *Converter) Frame(f media.EncodedFrame) {
+	c.mu.Lock()
+	if !c.began || f.Epoch != c.in {
+		c.began, c.in = true, f.Epoch
+		c.epoch++
+		c.needKey = true
+		c.held, c.heldBytes = nil, 0
+	}
+	if f.KeyFrame && f.Codec == media.H264 {
+		c.deep = isDeep(f.Data)
+	}
+	back := f.Codec != codec.MJPEG && !f.KeyFrame && int64(f.PTS) < c.lastPTS && !c.needKey
+	c.lastPTS = int64(f.PTS)
+	replay := c.hold(f, back)
+	reason := c.judge(f)
+	changed := reason != c.reason
+	if changed {
+		c.reason = reason
+		if !c.needKey {
+			c.epoch++ // what goes out starts anew, with a key frame
+			c.needKey = true
+		}
+	}
+	switch {
+	case len(replay) > 0 && reason != "":
+	case c.needKey && !f.KeyFrame:
+		replay = nil
+	default:
+		replay = []media.EncodedFrame{f}
+	}
+	if len(replay) > 0 {
+		c.needKey = false
+	}
+	epoch := c.epoch
+	c.mu.Unlock()
+
+	if changed {
+		c.opts.Log.Info().Str("reason", reason).Msg("transcoding of the source")
+		if c.opts.OnReason != nil {
+			c.opts.OnReason(reason)
+		}
+	}
+	for _, f := range replay {
+		f.Epoch = epoch
+		if reason == "" {
+			c.emit(f)
+		} else {
+			c.code(f)
+		}
+	}
+	if len(replay) == 0 {
+		c.askSource()
+	}
+}
+
+// hold keeps what came since the newest key frame. Once B frames show
+// themselves, it returns all of it, so that transcoding can begin there and not
+// at the next key frame.
+func (c *Converter) hold(f media.EncodedFrame, back bool) (replay []media.EncodedFrame) {
+	if c.reordered || f.Codec != media.H264 && f.Codec != media.H265 {
+		c.held, c.heldBytes = nil, 0
+		return nil
+	}
+	if f.KeyFrame {
+		c.held, c.heldBytes = c.held[:0:0], 0
+	}
+	if f.KeyFrame || len(c.held) > 0 {
+		c.held = append(c.held, f)
+		c.heldBytes += len(f.Data)
+	}
+	if back {
+		c.reordered = true
+		replay, c.held, c.heldBytes = c.held, nil, 0
+		return replay
+	}
+	if len(c.held) > maxHeld || c.heldBytes > maxHeldBytes {
+		c.held, c.heldBytes = nil, 0
+	}
+	return nil
+}
+
+// judge says why an access unit cannot pass.
+func (c *Converter) judge(f media.EncodedFrame) string {
+	switch {
+	case f.Codec == codec.MJPEG:
+		return "browsers play no JPEG pictures"
+	case f.Codec == media.H265 && !c.opts.H265:
+		return "common browsers play no H265"
+	case c.reordered && (f.Codec == media.H264 || f.Codec == media.H265):
+		return "WebRTC carries no B frames; switch them off at the source to save this"
+	case c.deep && f.Codec == media.H264:
+		return "browsers play H264 with 8 bits and 4:2:0 only"
+	case f.SpatialLayers > 1:
+		return "pictures in spatial layers"
+	}
+	return ""
+}
+
+// isDeep looks at the profile of the sequence parameter set (H.264 section 7.3.2.1.1).
+func isDeep(annexB []byte) bool {
+	for i := 0; i+4 < len(annexB); i++ {
+		if annexB[i] != 0 || annexB[i+1] != 0 || annexB[i+2] != 1 {
+			continue
+		}
+		switch annexB[i+3] & 0x1f {
+		case 7:
+			switch annexB[i+4] {
+			case 110, 122, 244, 44: // High 10, High 4:2:2, High 4:4:4 and its intra-only sister
+				return true
+			}
+			return false
+		case 5:
+			return false // no parameter set in front
+		}
+	}
+	return false
+}
+
+// code hands an access unit to the transcoder. What comes while it starts is
+// kept from its newest key frame on: the next one may be ten seconds away.
+func (c *Converter) code(f media.EncodedFrame) {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	c.coding.Lock()
+	defer c.coding.Unlock()
+	if f.KeyFrame || len(c.waiting) >= maxHeld {
+		c.waiting = c.waiting[:0:0]
+	}
+	c.waiting = append(c.waiting, f)
+	for len(c.waiting) > 0 {
+		err := c.coder.Transcode(c.waiting[0])
+		if errors.Is(err, codec.ErrNotRunning) {
+			return
+		}
+		if err != nil {
+			c.askSource()
+		}
+		c.waiting = c.waiting[1:]
+	}
+}
+
+// coded takes what the transcoder made, unless something else has begun.
+func (c *Converter) coded(f media.EncodedFrame) {
+	c.mu.Lock()
+	current := f.Epoch == c.epoch && c.reason != ""
+	c.mu.Unlock()
+	if current {
+		c.emit(f)
+	}
+}
+
+func (c *Converter) emit(f media.EncodedFrame) {
+	c.out.Lock()
+	defer c.out.Unlock()
+	c.opts.Out(f)
+}

@@ -1,0 +1,330 @@
+// Package file plays video files, video behind HTTP and HLS, at the pace of
+// their own clock.
+//
+// The program ffmpeg, in a process of its own, reads whatever container there
+// is and hands over its video as it is: H264, H265, VP8, VP9 and AV1 are not
+// decoded. Anything else it turns into H264. What it wants from the network
+// goes through a proxy of ours, which judges the addresses that are really
+// dialled and keeps passwords off its command line. The package owns those
+// processes, the proxy and the pace. It never decodes anything itself.
+package file
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+	"touchline/media/source"
+)
+
+// Options of a Clip.
+type Options struct {
+	// Address of a file, or with http or https.
+	Address source.Address
+	// Loop plays a file again when it ended. A stream that ends is opened again by whoever watches over it.
+	Loop bool
+	// Start is where to begin, counted from the beginning; 0 plays all.
+	Start time.Duration
+	// Allow judges the addresses that are dialled, and whether files may be read.
+	Allow source.Allow
+	Now   func() time.Time
+	Log   zerolog.Logger
+}
+
+// Clip is a file or a stream.
+type Clip struct {
+	opts Options
+
+	mu    sync.Mutex
+	known *stream // what it was the last time it could be played
+}
+
+// stream is what ffprobe finds.
+type stream struct {
+	codec         media.Codec
+	copied        bool // as it is; otherwise ffmpeg makes H264 of it
+	width, height int
+}
+
+// Times that bound the programs.
+const (
+	probeTime = 15 * time.Second
+	waitDelay = time.Second // for a killed program's pipes
+)
+
+// New checks the options and finds ffmpeg. It opens nothing.
+func New(o Options) (*Clip, error) {
+	switch {
+	case o.Now == nil:
+		return nil, errors.New("expected a clock for the clip")
+	case o.Start < 0:
+		return nil, fmt.Errorf("expected a start of 0 or later, got %v", o.Start)
+	case o.Address.Kind == source.File && o.Address.Path != "":
+	case o.Address.Kind == source.HTTP && o.Address.URL != nil:
+	default:
+		return nil, errors.New("expected a file or an http or https URL")
+	}
+	for _, program := range []string{"ffmpeg", "ffprobe"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("expected the program %s to play files and streams, found none: apt-get install ffmpeg", program)
+		}
+	}
+	return &Clip{opts: o}, nil
+}
+
+// Pull implements source.Puller.
+func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
+	in, err := c.input()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if c.opts.Address.Kind == source.HTTP {
+		p, err := newProxy(ctx, c.opts.Allow, c.opts.Address.URL, c.opts.Log)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		in.url, in.env = p.url(), p.environment()
+		in.failure = p.failure
+	}
+	c.mu.Lock()
+	known := c.known
+	c.mu.Unlock()
+	if known == nil {
+		if known, err = c.probe(ctx, in); err != nil {
+			return err
+		}
+	}
+	played, err := c.play(ctx, in, *known, out)
+	c.mu.Lock()
+	if c.known = nil; played {
+		c.known = known
+	}
+	c.mu.Unlock()
+	return err
+}
+
+// input is what ffmpeg and ffprobe are told to open.
+type input struct {
+	url       string
+	protocols string
+	extra     []string
+	env       []string
+	failure   func() error // why a server could not be reached
+}
+
+func (c *Clip) input() (input, error) {
+	a := c.opts.Address
+	if a.Kind == source.HTTP {
+		return input{
+			protocols: "http,https,httpproxy,tcp,tls,crypto,data",
+			extra:     []string{"-rw_timeout", "10000000", "-user_agent", "touchline", "-analyzeduration", "2000000"},
+		}, nil
+	}
+	if !c.opts.Allow.Files {
+		return input{}, fmt.Errorf("%w: files of this machine are opened from its command line only", source.ErrNotAllowed)
+	}
+	info, err := os.Stat(a.Path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return input{}, source.Permanent(fmt.Errorf("expected a file, there is none at %s", a.Path))
+	case err != nil:
+		return input{}, fmt.Errorf("look at the file: %w", err)
+	case !info.Mode().IsRegular():
+		return input{}, source.Permanent(fmt.Errorf("expected a regular file at %s", a.Path))
+	}
+	return input{url: "file:" + a.Path, protocols: "file,pipe", failure: func() error { return nil }}, nil
+}
+
+// command starts with the input's options, which come before others.
+func (in input) command(ctx context.Context, program string, before, after []string) (*exec.Cmd, *tail) {
+	args := append([]string{"-v", "error", "-nostdin", "-protocol_whitelist", in.protocols}, in.extra...)
+	if program == "ffprobe" {
+		args = append([]string{"-v", "error", "-protocol_whitelist", in.protocols}, in.extra...)
+	}
+	args = append(args, before...)
+	args = append(args, "-i", in.url)
+	args = append(args, after...)
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // the URL is one argument, checked
+	cmd.Env = append([]string{"PATH=" + pathOf(), "LC_ALL=C"}, in.env...)
+	cmd.WaitDelay = waitDelay
+	complaints := &tail{}
+	cmd.Stderr = complaints
+	return cmd, complaints
+}
+
+// pathOf is where the programs' own libraries may look for others; nothing of ours goes to them.
+func pathOf() string { return "/usr/local/bin:/usr/bin:/bin" }
+
+// probe finds out what the video is.
+func (c *Clip) probe(ctx context.Context, in input) (*stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	cmd, complaints := in.command(ctx, "ffprobe", nil, []string{
+		"-select_streams", "v:0", "-show_entries", "stream=codec_name,pix_fmt,width,height", "-of", "json",
+	})
+	text, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("look at the video: nothing came within %v", probeTime)
+	}
+	if err != nil {
+		return nil, c.explain(in, "look at the video", err, complaints)
+	}
+	return readProbe(text)
+}
+
+// readProbe reads ffprobe's JSON.
+func readProbe(text []byte) (*stream, error) {
+	var found struct {
+		Streams []struct {
+			Codec  string `json:"codec_name"`
+			Format string `json:"pix_fmt"`
+			Width  int    `json:"width"`
+			Height int    `json:"height"`
+		} `json:"streams"`
+	}
+	if err := json.Unmarshal(text, &found); err != nil {
+		return nil, fmt.Errorf("look at the video: %w", err)
+	}
+	if len(found.Streams) == 0 {
+		return nil, source.Permanent(errors.New("expected a video, there is none in it"))
+	}
+	v := found.Streams[0]
+	if v.Width < 1 || v.Height < 1 || v.Width > 1<<14 || v.Height > 1<<14 {
+		return nil, source.Permanent(fmt.Errorf("expected a picture, got %d x %d pixels", v.Width, v.Height))
+	}
+	s := &stream{codec: media.H264, width: v.Width, height: v.Height}
+	switch v.Codec {
+	case "h264":
+		s.copied = true
+	case "hevc":
+		s.codec, s.copied = media.H265, true
+	case "vp8":
+		s.codec, s.copied = media.VP8, true
+	case "vp9":
+		s.codec, s.copied = media.VP9, v.Format == "yuv420p"
+	case "av1":
+		s.codec, s.copied = media.AV1, v.Format == "yuv420p"
+	}
+	if !s.copied {
+		s.codec = media.H264
+	}
+	return s, nil
+}
+
+// container is the simplest format that carries a codec over a pipe.
+func (s stream) container() string {
+	if s.codec == media.H264 || s.codec == media.H265 {
+		return "mpegts"
+	}
+	return "ivf"
+}
+
+// play hands on what ffmpeg yields, paced. played tells whether there was a picture.
+func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (played bool, err error) {
+	var before []string
+	if c.opts.Start > 0 {
+		before = append(before, "-ss", strconv.FormatFloat(c.opts.Start.Seconds(), 'f', 3, 64))
+	}
+	if c.opts.Loop && c.opts.Address.Kind == source.File {
+		before = append(before, "-stream_loop", "-1")
+	}
+	after := []string{"-map", "v:0", "-an", "-sn", "-dn"}
+	if s.copied {
+		after = append(after, "-c:v", "copy")
+	} else {
+		after = append(after, "-vf", "scale=trunc(iw/2)*2:trunc(ih/2)*2", "-c:v", "libx264", "-preset", "superfast", "-tune", "zerolatency",
+			"-profile:v", "baseline", "-pix_fmt", "yuv420p", "-b:v", "2500k", "-maxrate", "2500k", "-bufsize", "1250k",
+			"-force_key_frames", "expr:gte(t,n_forced)", "-threads", "2")
+	}
+	if s.container() == "mpegts" {
+		after = append(after, "-f", "mpegts", "-muxdelay", "0", "-muxpreload", "0", "-pat_period", "1")
+	} else {
+		after = append(after, "-f", s.container())
+	}
+	cmd, complaints := in.command(ctx, "ffmpeg", before, append(after, "-flush_packets", "1", "pipe:1"))
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return false, fmt.Errorf("start ffmpeg: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return false, fmt.Errorf("start ffmpeg: %w", err)
+	}
+	pace := &pacer{now: c.opts.Now, out: out.Frame}
+	emit := func(u unit) error { return pace.emit(ctx, u) }
+	if s.container() == "mpegts" {
+		err = readTS(pipe, s, emit)
+	} else {
+		err = readIVF(pipe, s, emit)
+	}
+	if err != nil && ctx.Err() == nil && !isEnd(err) {
+		_ = cmd.Process.Kill() // it may be waiting for us to read
+	}
+	werr := cmd.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return pace.began, context.Cause(ctx)
+	case err != nil && !isEnd(err):
+		return pace.began, fmt.Errorf("read the video: %w", err)
+	case werr != nil:
+		return pace.began, c.explain(in, "play the video", werr, complaints)
+	case !pace.began:
+		return false, errors.New("the video has no picture")
+	case c.opts.Address.Kind == source.File:
+		return true, source.ErrEnded
+	}
+	return true, errors.New("the stream came to its end")
+}
+
+// explain makes ffmpeg's complaints fit to be read. Why a server could not be reached comes first.
+func (c *Clip) explain(in input, what string, err error, complaints *tail) error {
+	if failed := in.failure(); failed != nil {
+		return fmt.Errorf("%s: %w", what, failed)
+	}
+	lines := strings.Split(strings.TrimSpace(complaints.text()), "\n")
+	last := lines[len(lines)-1]
+	if last == "" {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	wrapped := fmt.Errorf("%s: %s", what, strings.ReplaceAll(last, pseudoHost, "the server"))
+	if c.opts.Address.Kind == source.File {
+		return source.Permanent(wrapped)
+	}
+	return wrapped
+}
+
+// tail keeps the last of what a program complained about.
+type tail struct {
+	mu   sync.Mutex
+	last []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 2000
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = append(t.last, p...)
+	if n := len(t.last) - most; n > 0 {
+		t.last = t.last[n:]
+	}
+	return len(p), nil
+}
+
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.last)
+}

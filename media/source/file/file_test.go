@@ -1,0 +1,275 @@
+package file_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/media"
+	"touchline/media/source"
+	"touchline/media/source/file"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errEnough = errors.New("enough pictures")
+
+// make2s makes a clip of two seconds, 25 pictures a second, in dir.
+func make2s(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	all := append([]string{
+		"-v", "error", "-nostdin", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25", "-t", "2", "-threads", "1",
+	}, args...)
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", append(all, path)...).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return path
+}
+
+var x264 = []string{"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "25"}
+
+// play plays until n pictures came or the clip ended.
+func play(t *testing.T, address string, n int, change func(*file.Options)) (frames []media.EncodedFrame, at []time.Time, err error) {
+	t.Helper()
+	a, err := source.ParseAddress(address)
+	require.NoError(t, err)
+	o := file.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now}
+	if change != nil {
+		change(&o)
+	}
+	clip, err := file.New(o)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancelCause(t.Context())
+	timer := time.AfterFunc(20*time.Second, func() { stop(errors.New("no end in 20 s")) })
+	defer timer.Stop()
+	err = clip.Pull(ctx, source.Sink{Frame: func(f media.EncodedFrame) {
+		at = append(at, time.Now())
+		if frames = append(frames, f); len(frames) == n {
+			stop(errEnough)
+		}
+	}})
+	return frames, at, err
+}
+
+func TestContainersAndCodecs(t *testing.T) {
+	tests := []struct {
+		name  string
+		args  []string
+		codec media.Codec
+	}{
+		{"h264.mp4", x264, media.H264},
+		{"h264.mkv", x264, media.H264},
+		{"h264.ts", x264, media.H264},
+		{"h265.mp4", []string{"-c:v", "libx265", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-x265-params", "bframes=0:log-level=none:pools=1"}, media.H265},
+		{"vp8.webm", []string{"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p", "-g", "25"}, media.VP8},
+		{"vp9.webm", []string{"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p", "-g", "25", "-lag-in-frames", "0"}, media.VP9},
+		{"av1.mkv", []string{"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p", "-lag-in-frames", "0"}, media.AV1},
+		{"mpeg4.avi", []string{"-c:v", "mpeg4", "-q:v", "5"}, media.H264},
+		{"mjpeg.mov", []string{"-c:v", "mjpeg", "-q:v", "5", "-pix_fmt", "yuvj420p"}, media.H264},
+		{"a strange 'name.gif", nil, media.H264},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			frames, at, err := play(t, make2s(t, tt.name, tt.args...), 0, nil)
+			require.ErrorIs(t, err, source.ErrEnded)
+			require.InDelta(t, 50, len(frames), 1)
+			require.True(t, frames[0].KeyFrame)
+			for i, f := range frames {
+				require.Equal(t, tt.codec, f.Codec)
+				require.Equal(t, [2]int{320, 180}, [2]int{f.Width, f.Height})
+				require.Zero(t, f.Epoch)
+				if i > 0 {
+					require.InDelta(t, 40, (f.PTS-frames[i-1].PTS).Seconds()*1000, 1.1)
+				}
+			}
+			// Paced by the clip's own clock.
+			require.InDelta(t, frames[len(frames)-1].PTS.Seconds(), at[len(at)-1].Sub(at[0]).Seconds(), 0.3)
+		})
+	}
+}
+
+func TestLoopGoesOn(t *testing.T) {
+	path := make2s(t, "loop.mp4", append(x264, "-t", "0.8")...)
+	frames, _, err := play(t, path, 75, func(o *file.Options) { o.Loop = true })
+	require.ErrorIs(t, err, errEnough)
+	for i := 1; i < len(frames); i++ {
+		require.InDelta(t, 40, (frames[i].PTS-frames[i-1].PTS).Seconds()*1000, 1.1, "picture %d", i)
+		require.Zero(t, frames[i].Epoch)
+	}
+}
+
+func TestStart(t *testing.T) {
+	path := make2s(t, "start.mp4", x264...)
+	frames, _, err := play(t, path, 0, func(o *file.Options) { o.Start = time.Second })
+	require.ErrorIs(t, err, source.ErrEnded)
+	require.InDelta(t, 25, len(frames), 1)
+}
+
+func TestBFramesKeepTheirTimes(t *testing.T) {
+	path := make2s(t, "b.mp4", "-c:v", "libx264", "-preset", "fast", "-bf", "2", "-pix_fmt", "yuv420p")
+	frames, _, err := play(t, path, 0, nil)
+	require.ErrorIs(t, err, source.ErrEnded)
+	back := 0
+	for i := 1; i < len(frames); i++ {
+		if frames[i].PTS < frames[i-1].PTS {
+			back++
+		}
+	}
+	require.Positive(t, back)
+}
+
+func TestFilesThatAreRefused(t *testing.T) {
+	_, _, err := play(t, "/nowhere/at/all.mp4", 0, nil)
+	require.True(t, source.IsPermanent(err), err)
+	_, _, err = play(t, t.TempDir(), 0, nil)
+	require.ErrorContains(t, err, "regular file")
+	path := make2s(t, "x.mp4", x264...)
+	_, _, err = play(t, path, 0, func(o *file.Options) { o.Allow = source.AllowCameras() })
+	require.ErrorIs(t, err, source.ErrNotAllowed)
+	text := filepath.Join(t.TempDir(), "x.txt")
+	require.NoError(t, os.WriteFile(text, []byte("no video"), 0o600))
+	_, _, err = play(t, text, 0, nil)
+	require.True(t, source.IsPermanent(err), err)
+	// A playlist on disk reaches nothing but files.
+	list := filepath.Join(t.TempDir(), "x.m3u8")
+	require.NoError(t, os.WriteFile(list, []byte("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nhttp://169.254.169.254/x.ts\n#EXT-X-ENDLIST\n"), 0o600))
+	_, _, err = play(t, list, 0, nil)
+	require.Error(t, err)
+}
+
+// web serves a folder as somebody else's server, with a password.
+func web(t *testing.T, dir string, asked *atomic.Int64) *httptest.Server {
+	t.Helper()
+	files := http.FileServer(http.Dir(dir))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		user, password, _ := r.BasicAuth()
+		if user != "admin" || password != "p@ss" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+			return
+		}
+		files.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestHTTP(t *testing.T) {
+	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)
+	var asked atomic.Int64
+	s := web(t, filepath.Dir(path), &asked)
+	base := strings.Replace(s.URL, "http://", "http://admin:p@ss@", 1)
+	frames, _, err := play(t, base+"/clip.mp4", 0, nil)
+	require.ErrorContains(t, err, "came to its end")
+	require.InDelta(t, 50, len(frames), 1)
+
+	frames, _, err = play(t, base+"/?to=/clip.mp4", 0, nil)
+	require.ErrorContains(t, err, "came to its end")
+	require.InDelta(t, 50, len(frames), 1)
+
+	before := asked.Load()
+	for _, allow := range []source.Allow{source.AllowCameras(), source.AllowPublic()} {
+		_, _, err = play(t, base+"/clip.mp4", 0, func(o *file.Options) { o.Allow = allow })
+		require.ErrorIs(t, err, source.ErrNotAllowed)
+	}
+	require.Equal(t, before, asked.Load(), "nothing was asked of it")
+	_, _, err = play(t, base+"/?to=http://169.254.169.254/latest", 0, func(o *file.Options) { o.Allow = source.Allow{Loopback: true} })
+	require.ErrorIs(t, err, source.ErrNotAllowed, "also after a redirect")
+	_, _, err = play(t, base+"/?to="+url.QueryEscape("https://169.254.169.254/latest"), 0, func(o *file.Options) { o.Allow = source.Allow{Loopback: true} })
+	require.ErrorIs(t, err, source.ErrNotAllowed, "also with TLS")
+	_, _, err = play(t, base+"/nothing.mp4", 0, nil)
+	require.ErrorContains(t, err, "404")
+	require.NotContains(t, err.Error(), "p@ss")
+}
+
+// A live HLS stream: a playlist that grows, in real time.
+func TestHLS(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := exec.CommandContext(ctx, "ffmpeg", append(append([]string{
+		"-v", "error", "-nostdin", "-re", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25", "-threads", "1",
+	}, x264...), "-f", "hls", "-hls_time", "1", "-hls_list_size", "4", filepath.Join(dir, "live.m3u8"))...)
+	require.NoError(t, cmd.Start())
+	defer func() {
+		cancel()
+		_ = cmd.Wait()
+	}()
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(filepath.Join(dir, "live.m3u8"))
+		return strings.Count(string(text), ".ts") >= 3
+	}, 15*time.Second, 20*time.Millisecond)
+	var asked atomic.Int64
+	s := web(t, dir, &asked)
+	began := time.Now()
+	frames, at, err := play(t, strings.Replace(s.URL, "http://", "http://admin:p%40ss@", 1)+"/live.m3u8", 125, nil)
+	require.ErrorIs(t, err, errEnough)
+	t.Logf("first picture after %v", at[0].Sub(began).Round(time.Millisecond))
+	require.Less(t, at[0].Sub(began), 4*time.Second)
+	for i := 1; i < len(frames); i++ {
+		require.InDelta(t, 40, (frames[i].PTS-frames[i-1].PTS).Seconds()*1000, 1.1)
+		require.Less(t, at[i].Sub(at[i-1]), time.Second, "no burst, no pause")
+	}
+	require.InDelta(t, 124*0.04, at[124].Sub(at[0]).Seconds(), 0.5)
+}
+
+// The password is on no command line, where everybody on the machine could read it.
+func TestPasswordIsOnNoCommandLine(t *testing.T) {
+	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)
+	var asked atomic.Int64
+	s := web(t, filepath.Dir(path), &asked)
+	a, err := source.ParseAddress(strings.Replace(s.URL, "http://", "http://admin:p@ss@", 1) + "/clip.mp4?sig=verysecret")
+	require.NoError(t, err)
+	clip, err := file.New(file.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now})
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = clip.Pull(t.Context(), source.Sink{Frame: func(media.EncodedFrame) {}})
+	}()
+	seen := 0
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		case <-time.After(20 * time.Millisecond):
+		}
+		entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		require.NoError(t, err)
+		for _, e := range entries {
+			line, _ := os.ReadFile(e)
+			if text := string(line); strings.Contains(text, "stream.invalid") {
+				seen++
+				require.NotContains(t, text, "p@ss")
+				require.NotContains(t, text, "verysecret")
+			}
+		}
+	}
+	require.Positive(t, seen)
+}
+
+func TestBadOptions(t *testing.T) {
+	for i, o := range []file.Options{
+		{}, {Now: time.Now}, {Now: time.Now, Address: source.Address{Kind: source.File, Path: "x"}, Start: -1},
+	} {
+		_, err := file.New(o)
+		require.Error(t, err, strconv.Itoa(i))
+	}
+}

@@ -1,0 +1,231 @@
+package file
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/media/source"
+)
+
+// pseudoHost stands for the stream's own server on ffmpeg's command line, which
+// everybody on the machine can read. The name cannot exist (RFC 6761 section 6.4).
+const pseudoHost = "stream.invalid"
+
+// proxy is the only way that ffmpeg knows out of this machine.
+type proxy struct {
+	allow    source.Allow
+	target   *url.URL
+	password string
+	log      zerolog.Logger
+	client   *http.Client
+	listener net.Listener
+	server   *http.Server
+	wg       sync.WaitGroup
+	requests sync.WaitGroup
+
+	ctx    context.Context //nolint:containedctx // ends the tunnels
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	failed error
+}
+
+func newProxy(ctx context.Context, allow source.Allow, target *url.URL, log zerolog.Logger) (*proxy, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("open a proxy for ffmpeg: %w", err)
+	}
+	var secret [16]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	p := &proxy{
+		allow: allow, target: target, password: base64.RawURLEncoding.EncodeToString(secret[:]), log: log,
+		client: allow.Client(), listener: listener,
+	}
+	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	p.wg.Go(func() { _ = p.server.Serve(listener) }) // ends with close
+	return p, nil
+}
+
+func (p *proxy) close() {
+	p.cancel()
+	_ = p.server.Close() // nothing is left to be lost
+	p.wg.Wait()
+	p.requests.Wait()
+	p.client.CloseIdleConnections()
+}
+
+// url is what ffmpeg opens: the same path on the pseudo host, without the query.
+func (p *proxy) url() string {
+	return (&url.URL{Scheme: "http", Host: pseudoHost, Path: p.target.Path, RawPath: p.target.RawPath}).String()
+}
+
+// environment leads every connection of ffmpeg here.
+func (p *proxy) environment() []string {
+	return []string{"http_proxy=http://touchline:" + p.password + "@" + p.listener.Addr().String(), "no_proxy="}
+}
+
+// failure is why a server could not be reached, first of all because it was not
+// allowed; nil if all could be.
+func (p *proxy) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed
+}
+
+func (p *proxy) note(err error) {
+	if cause, ok := errors.AsType[*url.Error](err); ok {
+		err = cause.Err // without the URL
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !errors.Is(p.failed, source.ErrNotAllowed) {
+		p.failed = err
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.requests.Add(1)
+	defer p.requests.Done()
+	_, password, _ := (&http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}).BasicAuth()
+	if subtle.ConstantTimeCompare([]byte(password), []byte(p.password)) != 1 {
+		w.Header().Set("Proxy-Authenticate", `Basic realm="touchline"`)
+		w.WriteHeader(http.StatusProxyAuthRequired)
+		return
+	}
+	if r.Method == http.MethodConnect {
+		p.tunnel(w, r)
+		return
+	}
+	p.forward(w, r)
+}
+
+// forward fetches what ffmpeg asks for.
+func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.URL.Scheme != "http" {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	to := *r.URL
+	if to.Hostname() == pseudoHost {
+		to.Scheme, to.Host, to.User = p.target.Scheme, p.target.Host, p.target.User
+		if to.EscapedPath() == p.target.EscapedPath() && to.RawQuery == "" {
+			to.RawQuery = p.target.RawQuery
+		}
+		if to.Path == "" {
+			to.Path = "/"
+		}
+	}
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, to.String(), http.NoBody)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	for _, key := range []string{"Range", "Accept", "User-Agent", "Icy-Metadata"} {
+		if v := r.Header.Get(key); v != "" {
+			out.Header.Set(key, v)
+		}
+	}
+	resp, err := p.client.Do(out)
+	if err != nil {
+		p.note(err)
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	defer resp.Body.Close()
+	for _, key := range []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "Set-Cookie"} {
+		for _, v := range resp.Header.Values(key) {
+			w.Header().Add(key, v)
+		}
+	}
+	if where := resp.Header.Get("Location"); where != "" {
+		w.Header().Set("Location", p.location(&to, where))
+	}
+	w.WriteHeader(resp.StatusCode)
+	_ = http.NewResponseController(w).Flush()
+	_, _ = io.Copy(flusher{w}, resp.Body) // either side may hang up
+}
+
+// location keeps redirects within the stream's own server on the pseudo host.
+func (p *proxy) location(from *url.URL, where string) string {
+	u, err := from.Parse(where)
+	if err != nil {
+		return where
+	}
+	if u.Scheme == p.target.Scheme && strings.EqualFold(u.Host, p.target.Host) {
+		u.Scheme, u.Host = "http", pseudoHost
+	}
+	u.User = nil
+	return u.String()
+}
+
+// tunnel serves HTTPS to servers other than the stream's own.
+func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
+	far, err := p.allow.Dialer().DialContext(r.Context(), "tcp", r.Host)
+	if err != nil {
+		p.note(err)
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	defer far.Close()
+	near, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	defer near.Close()
+	stop := context.AfterFunc(p.ctx, func() { //nolint:contextcheck // a hijacked connection has no request any more
+		_ = near.Close()
+		_ = far.Close()
+	})
+	defer stop()
+	if _, err := io.WriteString(near, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		copyThenClose(far, near, buffered.Reader)
+	}()
+	copyThenClose(near, far, nil)
+	<-done
+}
+
+// copyThenClose copies until either side hangs up.
+func copyThenClose(to net.Conn, from net.Conn, first *bufio.Reader) {
+	var r io.Reader = from
+	if first != nil {
+		r = first
+	}
+	_, _ = io.Copy(to, r)
+	_ = to.Close()
+	_ = from.Close()
+}
+
+// flusher hands live streams on as they come.
+type flusher struct{ w http.ResponseWriter }
+
+// Write implements io.Writer.
+func (f flusher) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	if err == nil {
+		err = http.NewResponseController(f.w).Flush()
+	}
+	return n, err
+}

@@ -1,0 +1,196 @@
+package file
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h265"
+	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts"
+	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts/codecs"
+
+	"touchline/media"
+)
+
+// maxUnit bounds one access unit, in bytes.
+const maxUnit = 8 << 20
+
+// unit is one access unit as the container has it.
+type unit struct {
+	pts, dts time.Duration
+	frame    media.EncodedFrame // without times
+}
+
+func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+// readTS reads an MPEG transport stream with one video.
+func readTS(r io.Reader, s stream, emit func(unit) error) error {
+	ts := &mpegts.Reader{R: bufio.NewReaderSize(r, 256<<10)}
+	if err := ts.Initialize(); err != nil {
+		return err
+	}
+	n := nals{stream: s}
+	var clock mpegts.TimeDecoder
+	clock.Initialize()
+	at := func(ticks int64) time.Duration { return time.Duration(clock.Decode(ticks)) * time.Second / 90000 }
+	ts.OnDecodeError(func(error) {})
+	for _, t := range ts.Tracks() {
+		take := func(pts, dts int64, au [][]byte) error {
+			f := n.frame(au)
+			if len(f.Data) == 0 || len(f.Data) > maxUnit {
+				return nil
+			}
+			// The later one first: the decoder unwraps by the distance to the one before.
+			u := unit{dts: at(dts), frame: f}
+			u.pts = u.dts + time.Duration(pts-dts)*time.Second/90000
+			return emit(u)
+		}
+		switch t.Codec.(type) {
+		case *codecs.H264:
+			ts.OnDataH264(t, take)
+		case *codecs.H265:
+			ts.OnDataH265(t, take)
+		default:
+		}
+	}
+	for {
+		if err := ts.Read(); err != nil {
+			return err
+		}
+	}
+}
+
+// nals makes access units of NAL units.
+type nals struct {
+	stream
+}
+
+// frame joins NAL units as Annex B, without access unit delimiters, and looks
+// for key frames and the picture's size.
+func (n *nals) frame(au [][]byte) media.EncodedFrame {
+	f := media.EncodedFrame{Codec: n.codec, SpatialLayers: 1}
+	size := 0
+	for _, nal := range au {
+		size += 4 + len(nal)
+	}
+	f.Data = make([]byte, 0, size)
+	for _, nal := range au {
+		if len(nal) < 2 {
+			continue
+		}
+		if n.codec == media.H264 {
+			switch h264.NALUType(nal[0] & 0x1f) {
+			case h264.NALUTypeAccessUnitDelimiter, h264.NALUTypeFillerData:
+				continue
+			case h264.NALUTypeIDR:
+				f.KeyFrame = true
+			case h264.NALUTypeSPS:
+				var sps h264.SPS
+				if sps.Unmarshal(nal) == nil {
+					n.width, n.height = sps.Width(), sps.Height()
+				}
+			default:
+			}
+		} else {
+			switch t := h265.NALUType(nal[0] >> 1 & 0x3f); {
+			case t == h265.NALUType_AUD_NUT:
+				continue
+			case t >= h265.NALUType_BLA_W_LP && t <= h265.NALUType_CRA_NUT:
+				f.KeyFrame = true
+			case t == h265.NALUType_SPS_NUT:
+				var sps h265.SPS
+				if sps.Unmarshal(nal) == nil {
+					n.width, n.height = sps.Width(), sps.Height()
+				}
+			}
+		}
+		f.Data = append(append(f.Data, 0, 0, 0, 1), nal...)
+	}
+	f.Width, f.Height = n.width, n.height
+	return f
+}
+
+// readIVF reads the format of libvpx and libaom: a header of 32 bytes with the
+// time base, then each frame with its length and time.
+func readIVF(r io.Reader, s stream, emit func(unit) error) error {
+	in := bufio.NewReaderSize(r, 256<<10)
+	var head [32]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return err
+	}
+	rate, scale := binary.LittleEndian.Uint32(head[16:]), binary.LittleEndian.Uint32(head[20:])
+	if string(head[:4]) != "DKIF" || rate == 0 || scale == 0 || rate > 1e9 || scale > 1e9 {
+		return errors.New("expected IVF, got something else")
+	}
+	for {
+		var b [12]byte
+		if _, err := io.ReadFull(in, b[:]); err != nil {
+			return err
+		}
+		n := binary.LittleEndian.Uint32(b[:])
+		if n == 0 || n > maxUnit {
+			return fmt.Errorf("expected a frame of at most %d bytes, got %d", maxUnit, n)
+		}
+		data := make([]byte, n)
+		if _, err := io.ReadFull(in, data); err != nil {
+			return err
+		}
+		ticks := binary.LittleEndian.Uint64(b[4:])
+		at := time.Duration(float64(ticks) * float64(scale) / float64(rate) * float64(time.Second))
+		if ticks > 1<<53 || at < 0 {
+			return fmt.Errorf("expected a frame's time, got %d", ticks)
+		}
+		err := emit(unit{pts: at, dts: at, frame: media.EncodedFrame{
+			Codec: s.codec, KeyFrame: isKey(s.codec, data), Width: s.width, Height: s.height, SpatialLayers: 1, Data: data,
+		}})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// isKey tells key frames: by the frame headers of RFC 6386 section 9.1 and the
+// VP9 bitstream section 6.2, and by the sequence header OBU that begins each of AV1.
+func isKey(codec media.Codec, b []byte) bool {
+	switch codec {
+	case media.VP8:
+		return b[0]&1 == 0
+	case media.VP9:
+		// frame_marker 2, profile bits, show_existing_frame, frame_type.
+		if b[0]>>6 != 2 {
+			return false
+		}
+		if b[0]>>4&3 == 3 { // profile 3 has a reserved bit more
+			return b[0]>>1&3 == 0 && b[0]&1 == 0
+		}
+		return b[0]>>3&1 == 0 && b[0]>>2&1 == 0
+	case media.AV1:
+		return hasSequenceHeader(b)
+	default:
+		return false
+	}
+}
+
+// hasSequenceHeader walks OBUs with size fields (AV1 bitstream section 5.3).
+func hasSequenceHeader(b []byte) bool {
+	for len(b) > 1 {
+		kind, extension, sized := b[0]>>3&15, b[0]>>2&1, b[0]>>1&1
+		if kind == 1 {
+			return true
+		}
+		b = b[1+int(extension):]
+		if sized == 0 {
+			return false
+		}
+		size, n := binary.Uvarint(b)
+		if n <= 0 || size > uint64(len(b)-n) {
+			return false
+		}
+		b = b[n+int(size):] //nolint:gosec // checked above
+	}
+	return false
+}
