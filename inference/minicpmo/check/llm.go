@@ -26,7 +26,7 @@ func (d *decoder) prefill(embeds []float32, want ...string) (map[string]value, e
 	sizes := map[string]int{"B": 1, "M": tokens + room}
 	for i := range d.dims.Layers {
 		for _, side := range []string{".key", ".value"} {
-			if _, err := d.llm.hold("past_key_values."+strconv.Itoa(i)+side, sizes); err != nil {
+			if err := d.llm.hold("past_key_values."+strconv.Itoa(i)+side, sizes); err != nil {
 				return nil, err
 			}
 		}

@@ -46,7 +46,7 @@ func (m *machine) smoke(b *models.Bundle, g models.Graph) error {
 	in := map[string]value{}
 	for _, p := range g.Inputs {
 		if strings.HasPrefix(p.Name, "past_key_values.") {
-			if _, err := n.hold(p.Name, map[string]int{"B": 1, "M": 2 * smokeSize}); err != nil {
+			if err := n.hold(p.Name, map[string]int{"B": 1, "M": 2 * smokeSize}); err != nil {
 				return err
 			}
 			continue

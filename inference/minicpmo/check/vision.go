@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -77,7 +78,7 @@ func (c *checker) places(t *tally, name string, dims models.Dims) error {
 	}
 	i := slices.IndexFunc(d.Weights, func(w graph.Weight) bool { return w.Name == "places" })
 	if i < 0 {
-		return fmt.Errorf("the graph has no table of places")
+		return errors.New("the graph has no table of places")
 	}
 	table, half := d.Weights[i].Floats, dims.Vision.Out/2
 	for _, tensor := range f.file.Names() {

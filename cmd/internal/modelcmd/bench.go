@@ -1,0 +1,484 @@
+package modelcmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/inference"
+	"touchline/inference/minicpmo"
+	"touchline/inference/tokenizer"
+	"touchline/models"
+)
+
+// Bench are the commands under "bench".
+type Bench struct {
+	Model BenchModelCmd `cmd:"" help:"Time a model on this machine, alone and with many rooms."`
+}
+
+// BenchModelCmd times a bundle.
+type BenchModelCmd struct {
+	runtimeFlags
+
+	Bundle   string        `arg:"" type:"existingdir" help:"The bundle, with int4 and fp16 weights."`
+	Head4    string        `type:"existingdir" help:"A bundle with an int4 vocabulary matrix, for the row about it."`
+	Device   string        `enum:"cuda,cpu" default:"cuda" help:"Where to run."`
+	Runs     int           `default:"30" help:"Runs per row."`
+	Prompt   int           `default:"414" help:"Tokens of a prompt."`
+	Answer   int           `default:"40" help:"Tokens of an answer."`
+	Rooms    []int         `default:"1,16,64,128,192" help:"Rows of the table of many rooms; 0 leaves it out."`
+	Duration time.Duration `default:"60s" help:"How long cycles arrive in a row of that table."`
+	Interval time.Duration `default:"5s" help:"Between two cycles of a room, on average."`
+	Compare  string        `type:"existingfile" help:"Figures of bench/hf_eager.py, for a column beside ours."`
+	Out      string        `type:"path" help:"Also write the tables there."`
+}
+
+// row is a line of the first table.
+type benchRow struct {
+	what, unit         string
+	median, p05, p95   float64
+	bound              string
+	met                bool
+	key                string // of the comparison
+	lowIsGood, hasGoal bool
+}
+
+func (b benchRow) text() string {
+	met := ""
+	if b.hasGoal {
+		met = map[bool]string{true: "yes", false: "no"}[b.met]
+	}
+	spread := ""
+	if b.p95 > 0 {
+		spread = fmt.Sprintf("%s to %s", figure(b.p05), figure(b.p95))
+	}
+	return fmt.Sprintf("| %s | %s %s | %s | %s | %s |", b.what, figure(b.median), b.unit, spread, b.bound, met)
+}
+
+func figure(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// bench is one run of the command.
+type bench struct {
+	*BenchModelCmd
+
+	out     io.Writer
+	rows    []benchRow
+	compare map[string]any
+}
+
+// Run prints the tables.
+func (c *BenchModelCmd) Run(ctx context.Context) error {
+	b := &bench{BenchModelCmd: c, out: os.Stdout}
+	if c.Out != "" {
+		f, err := os.Create(c.Out)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		b.out = io.MultiWriter(os.Stdout, f)
+	}
+	if c.Compare != "" {
+		raw, err := os.ReadFile(c.Compare)
+		if err == nil {
+			err = json.Unmarshal(raw, &b.compare)
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", c.Compare, err)
+		}
+	}
+	return b.run(ctx)
+}
+
+func (b *bench) config(weights string) inference.Config {
+	c := inference.DefaultConfig()
+	c.MaxSlices, c.MaxTokens = 1, b.Answer
+	c.MiniCPM.Device, c.MiniCPM.Weights, c.MiniCPM.Runtime = b.Device, weights, b.Library
+	c.MiniCPM.SuppressTokens = nil
+	c.MiniCPM.Queue = 4096 // An open load counts what waits; it drops nothing.
+	return c
+}
+
+func (b *bench) open(ctx context.Context, bundle, weights string) (*minicpmo.Engine, error) {
+	m, err := models.OpenBundle(bundle)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	e, err := minicpmo.Open(ctx, m, minicpmo.Options{
+		Config: b.config(weights), Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Workers: max(1, runtime.GOMAXPROCS(0)-2),
+	})
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(os.Stderr, "%s: loaded and warm in %v\n", e.Status().Detail, time.Since(begin).Round(100*time.Millisecond))
+	return e, nil
+}
+
+// add keeps a row whose value must not exceed (low) or fall below its goal.
+func (b *bench) add(what, unit, key string, values []float64, goal float64, low bool) {
+	slices.Sort(values)
+	if len(values) == 0 {
+		return
+	}
+	at := func(q float64) float64 { return values[min(len(values)-1, int(q*float64(len(values))))] }
+	r := benchRow{what: what, unit: unit, key: key, median: at(.5), p05: at(.05), p95: at(.95), lowIsGood: low, hasGoal: goal > 0}
+	if goal > 0 {
+		sign := "at least"
+		if low {
+			sign = "at most"
+		}
+		r.bound = fmt.Sprintf("%s %s", sign, figure(goal))
+		r.met = low && r.median <= goal || !low && r.median >= goal
+	}
+	b.rows = append(b.rows, r)
+	fmt.Fprintln(os.Stderr, r.text())
+}
+
+func milliseconds(runs []time.Duration) []float64 {
+	out := make([]float64, len(runs))
+	for i, r := range runs {
+		out[i] = float64(r) / float64(time.Millisecond)
+	}
+	return out
+}
+
+func (b *bench) run(ctx context.Context) error {
+	stages, err := b.stages(ctx)
+	if err != nil {
+		return err
+	}
+	if b.Head4 != "" {
+		if err := b.decode(ctx, b.Head4, "int4", "decode of one room, int4, head int4", 260); err != nil {
+			return err
+		}
+	}
+	if b.Device == "cuda" {
+		if err := b.decode(ctx, b.Bundle, "fp16", "decode of one room, fp16", 180); err != nil {
+			return err
+		}
+	}
+	weights := "auto"
+	e, err := b.open(ctx, b.Bundle, weights)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Close() }()
+	if err := b.greedy(ctx, e); err != nil {
+		return err
+	}
+	if err := b.decodeOn(ctx, e, "decode of one room, int4, head int8", 245); err != nil {
+		return err
+	}
+	if err := b.cycle(ctx, e); err != nil {
+		return err
+	}
+	if err := b.host(ctx, e); err != nil {
+		return err
+	}
+	b.write(stages, e)
+	return b.many(ctx, e)
+}
+
+// stages times the runs of the device.
+func (b *bench) stages(ctx context.Context) (minicpmo.Stages, error) {
+	m, err := models.OpenBundle(b.Bundle)
+	if err != nil {
+		return minicpmo.Stages{}, err
+	}
+	s, err := minicpmo.TimeStages(ctx, m, minicpmo.Options{Config: b.config("auto")}, minicpmo.StageOptions{
+		Runs: b.Runs, Prompt: b.Prompt, Images: []int{1, 2, 4}, Rooms: []int{1, 2, 4, 8, 16, 32, 64},
+	})
+	if err != nil {
+		return s, err
+	}
+	for _, n := range []int{1, 2, 4} {
+		b.add(fmt.Sprintf("vision of %d, 16:9", n), "ms", fmt.Sprintf("vision_%d_ms", n), milliseconds(s.Vision[n]),
+			map[int]float64{1: 4.7, 4: 10}[n], true)
+	}
+	for _, w := range []models.Weights{models.WeightsInt4, models.WeightsFloat16, models.WeightsFloat32} {
+		b.add(fmt.Sprintf("prefill of %d tokens, %s", b.Prompt, w), "ms", map[models.Weights]string{models.WeightsFloat16: "prefill_ms"}[w],
+			milliseconds(s.Prefill[w]), map[models.Weights]float64{models.WeightsInt4: 18, models.WeightsFloat16: 13.5}[w], true)
+		for _, n := range []int{1, 2, 4, 8, 16, 32, 64} {
+			b.add(fmt.Sprintf("decode step of %d, %s", n, w), "ms", "", milliseconds(s.Decode[w][n]), 0, true)
+		}
+	}
+	return s, nil
+}
+
+// text is a prompt of the wanted number of tokens around some pictures.
+func (b *bench) text(e *minicpmo.Engine, frames []inference.Frame) (tokenizer.Prompt, error) {
+	var parts []tokenizer.Part
+	for _, f := range frames {
+		g, err := e.Grid(f.Width, f.Height, 1)
+		if err != nil {
+			return tokenizer.Prompt{}, err
+		}
+		parts = append(parts, tokenizer.Part{Image: &g})
+	}
+	words := strings.Repeat("Say in one sentence what is going on. ", b.Prompt/4)
+	low, high := 0, len(words)
+	var p tokenizer.Prompt
+	for low < high { // The longest text that fits.
+		n := (low + high + 1) / 2
+		var err error
+		p, err = e.Builder().Chat([]tokenizer.Message{{
+			Role: tokenizer.User, Parts: append(slices.Clone(parts), tokenizer.Part{Text: words[:n]}),
+		}}, tokenizer.Options{})
+		if err != nil {
+			return p, err
+		}
+		if len(p.IDs) <= b.Prompt {
+			low = n
+		} else {
+			high = n - 1
+		}
+	}
+	return e.Builder().Chat([]tokenizer.Message{{
+		Role: tokenizer.User, Parts: append(parts, tokenizer.Part{Text: words[:low]}),
+	}}, tokenizer.Options{})
+}
+
+// ask runs a request to its end; first is called with the first token.
+func ask(ctx context.Context, e *minicpmo.Engine, r minicpmo.Request, first func()) (ids []int32, err error) {
+	for t, err := range e.Answer(ctx, r) {
+		if err != nil {
+			return ids, err
+		}
+		if t.ID >= 0 {
+			if len(ids) == 0 && first != nil {
+				first()
+			}
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids, nil
+}
+
+// request is an answer of the full length: nothing ends it.
+func request(e *minicpmo.Engine, p tokenizer.Prompt, tokens int, seed uint64) minicpmo.Request {
+	r := minicpmo.Request{Prompt: p, Slices: 1, Rules: e.ChatRules(), MaxTokens: tokens, Seed: seed}
+	r.Rules.Stop = nil
+	return r
+}
+
+// errConstant is returned when random weights say the same thing all the time.
+var errConstant = errors.New("expected greedy text that changes, got one token again and again: the weights give no sensible load")
+
+func (b *bench) greedy(ctx context.Context, e *minicpmo.Engine) error {
+	p, err := b.text(e, nil)
+	if err != nil {
+		return err
+	}
+	r := request(e, p, b.Answer, 1)
+	r.Rules.Greedy, r.Rules.RepetitionPenalty = true, 1
+	ids, err := ask(ctx, e, r, nil)
+	if err != nil {
+		return fmt.Errorf("greedy answer: %w", err)
+	}
+	distinct := len(slices.Compact(slices.Sorted(slices.Values(ids))))
+	fmt.Fprintf(os.Stderr, "greedy answer: %d tokens, %d different: %.60q\n", len(ids), distinct, e.Tokenizer().Decode(ids))
+	if len(ids) != b.Answer || distinct < 3 {
+		return errConstant
+	}
+	return nil
+}
+
+func (b *bench) decode(ctx context.Context, bundle, weights, what string, goal float64) error {
+	e, err := b.open(ctx, bundle, weights)
+	if err != nil {
+		return err
+	}
+	err = b.decodeOn(ctx, e, what, goal)
+	return errors.Join(err, e.Close())
+}
+
+// decodeOn times the tokens of one room after the first.
+func (b *bench) decodeOn(ctx context.Context, e *minicpmo.Engine, what string, goal float64) error {
+	p, err := b.text(e, nil)
+	if err != nil {
+		return err
+	}
+	var rates []float64
+	for i := range b.Runs + 2 {
+		var first time.Time
+		ids, err := ask(ctx, e, request(e, p, b.Answer, uint64(i)), func() { first = time.Now() }) //nolint:gosec // not negative
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if i >= 2 {
+			rates = append(rates, float64(len(ids)-1)/time.Since(first).Seconds())
+		}
+	}
+	if b.Device == "cpu" {
+		goal = 0
+	}
+	b.add(what, "tok/s", map[bool]string{true: "decode_tok_s"}[strings.Contains(what, "fp16")], rates, goal, false)
+	return nil
+}
+
+// cycle times whole cycles of one room, whose newest frame has just arrived.
+func (b *bench) cycle(ctx context.Context, e *minicpmo.Engine) error {
+	const frames = 4
+	f := newFilm(1, 1, backgrounds(newFilm(1, 0, nil).rng))
+	var firsts, wholes []float64
+	var p tokenizer.Prompt
+	for i := range b.Runs + 2 {
+		seen := f.look(frames, 1)
+		if i == 0 {
+			var err error
+			if p, err = b.text(e, seen); err != nil {
+				return err
+			}
+		}
+		r := request(e, p, b.Answer, uint64(i)) //nolint:gosec // not negative
+		r.Frames, r.Source = seen, 1<<40
+		begin := time.Now()
+		var first time.Duration
+		if _, err := ask(ctx, e, r, func() { first = time.Since(begin) }); err != nil {
+			return fmt.Errorf("cycle: %w", err)
+		}
+		whole := time.Since(begin)
+		if i >= 2 {
+			firsts = append(firsts, milliseconds([]time.Duration{first})...)
+			wholes = append(wholes, milliseconds([]time.Duration{whole})...)
+		}
+	}
+	goals := [2]float64{27, 185}
+	if b.Device == "cpu" {
+		goals = [2]float64{}
+	}
+	what := fmt.Sprintf("%d frames (1 new), %d in", frames, len(p.IDs))
+	b.add("time to first token, "+what, "ms", "first_token_ms", firsts, goals[0], true)
+	b.add(fmt.Sprintf("whole cycle, %s, %d out", what, b.Answer), "ms", "cycle_ms", wholes, goals[1], true)
+	return nil
+}
+
+// host measures what lies between the end of one decode step and the next.
+func (b *bench) host(ctx context.Context, e *minicpmo.Engine) error {
+	p, err := b.text(e, nil)
+	if err != nil {
+		return err
+	}
+	p.IDs = p.IDs[:min(16, len(p.IDs))]
+	for _, rooms := range []int{1, e.Stats().SlotsAll} {
+		before := e.Stats().Host
+		tokens := max(200, 4*b.Answer)
+		var wg sync.WaitGroup
+		errs := make([]error, rooms)
+		for i := range rooms {
+			wg.Go(func() { _, errs[i] = ask(ctx, e, request(e, p, tokens, uint64(i)), nil) }) //nolint:gosec // not negative
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return fmt.Errorf("host time of %d rooms: %w", rooms, err)
+		}
+		d := between(before, e.Stats().Host)
+		goal := 0.15
+		if rooms > 1 {
+			goal = 1
+		}
+		b.add(fmt.Sprintf("host time between two steps, %d %s", rooms, map[bool]string{true: "rooms", false: "room"}[rooms > 1]), "ms", "",
+			[]float64{1e3 * d.Quantile(.05), 1e3 * d.Quantile(.5), 1e3 * d.Quantile(.95)}, goal, true)
+	}
+	return nil
+}
+
+// between is what a distribution got since an earlier look at it.
+func between(before, after minicpmo.Distribution) minicpmo.Distribution {
+	d := minicpmo.Distribution{Bounds: after.Bounds, Sum: after.Sum - before.Sum, Count: after.Count - before.Count}
+	for i, n := range after.Counts {
+		d.Counts = append(d.Counts, n-before.Counts[i])
+	}
+	return d
+}
+
+func (b *bench) write(s minicpmo.Stages, e *minicpmo.Engine) {
+	fmt.Fprintf(b.out, "%s, %s, medians of %d runs\n\n", s.Device, e.Status().Detail, b.Runs)
+	header, line := "| what | median | 5 % to 95 % | goal | met |", "|---|---|---|---|---|"
+	if b.compare != nil {
+		header, line = header+fmt.Sprintf(" %v |", b.compare["engine"]), line+"---|"
+	}
+	fmt.Fprintf(b.out, "%s\n%s\n", header, line)
+	for _, r := range b.rows {
+		text := r.text()
+		if b.compare != nil {
+			text += fmt.Sprintf(" %s |", compared(b.compare[r.key]))
+		}
+		fmt.Fprintln(b.out, text)
+	}
+	off := 0.0
+	if s.Planned > 0 {
+		off = 100 * (float64(s.Used)/float64(s.Planned) - 1)
+	}
+	fmt.Fprintf(b.out, "\nmemory: planned %s, used %s (%+.1f %%); second weight set from %d rooms on\n",
+		size(s.Planned), size(s.Used), off, e.Stats().Switch)
+}
+
+// compared writes a figure of another program: a number, or its median.
+func compared(v any) string {
+	switch x := v.(type) {
+	case float64:
+		return figure(x)
+	case map[string]any:
+		return compared(x["median"])
+	}
+	return ""
+}
+
+// many runs the open loads.
+func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
+	if len(b.Rooms) == 0 || b.Rooms[0] == 0 {
+		return nil
+	}
+	fmt.Fprintf(b.out, "\nOpen load: a cycle per room every %v (Poisson), 4 frames (2 new), %d tokens in, %d out, %v a row\n\n",
+		b.Interval, b.Prompt, b.Answer, b.Duration)
+	fmt.Fprintln(b.out, "| rooms | cycles | dropped | failed | first token p50 / p95 | cycle p50 / p95 | under way after each third |"+
+		" GPU busy | tokens/s | memory |")
+	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|---|---|---|")
+	seen := newFilm(1, 1, backgrounds(newFilm(1, 0, nil).rng)).look(4, 4)
+	p, err := b.text(e, seen)
+	if err != nil {
+		return err
+	}
+	for n, rooms := range b.Rooms {
+		before := e.Stats()
+		load := openLoad{Rooms: rooms, Interval: b.Interval, Duration: b.Duration, Frames: 4, New: 2, Seed: 1}
+		row, err := load.run(ctx, func(ctx context.Context, room int, frames []inference.Frame, first func()) error {
+			r := request(e, p, b.Answer, uint64(room)) //nolint:gosec // not negative
+			r.Frames, r.Source = frames, uint64(n+1)<<32|uint64(room)
+			_, err := ask(ctx, e, r, first)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		after := e.Stats()
+		ms := func(d time.Duration) string { return fmt.Sprint(d.Round(time.Millisecond)) }
+		fmt.Fprintf(b.out, "| %d | %d | %d | %d | %s / %s | %s / %s | %v | %.0f %% | %.0f | %s |\n", rooms, row.Arrived, row.Dropped, row.Failed,
+			ms(quantile(row.First, .5)), ms(quantile(row.First, .95)), ms(quantile(row.Whole, .5)), ms(quantile(row.Whole, .95)), row.Backlog,
+			100*(after.Busy-before.Busy).Seconds()/row.Elapsed.Seconds(),
+			float64(after.Tokens-before.Tokens)/row.Elapsed.Seconds(), size(after.MemoryUsed))
+		if row.Error != nil {
+			fmt.Fprintf(b.out, "\nfirst failure: %v\n\n", row.Error)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package modelcmd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/convert"
+)
+
+// formatFlags choose what a bundle holds.
+type formatFlags struct {
+	Weights []string `help:"Formats of the language model's weights: int4, fp16, fp32." enum:"int4,fp16,fp32" default:"int4,fp16"`
+	Device  []string `help:"Devices to write graphs for: cuda, cpu. Without it: cuda for int4 and fp16, cpu for fp32." enum:"cuda,cpu"`
+	Head    string   `help:"Bits of an int4 model's vocabulary matrix." enum:"8,4" default:"8"`
+	Clamp   bool     `help:"Bound weights that float16 cannot hold, instead of refusing them."`
+	Workers int      `help:"Cores to use; 0 is all."`
+}
+
+func (f formatFlags) options() (convert.Options, error) {
+	head, err := strconv.Atoi(f.Head)
+	if err != nil {
+		return convert.Options{}, err
+	}
+	o := convert.Options{
+		Head: head, Clamp: f.Clamp, Workers: f.Workers, Creator: creator(), Now: time.Now,
+		Note: func(text string) { fmt.Fprintln(os.Stderr, text) },
+	}
+	for _, w := range f.Weights {
+		o.Weights = append(o.Weights, models.Weights(w))
+	}
+	for _, d := range f.Device {
+		o.Devices = append(o.Devices, models.Device(d))
+	}
+	return o, nil
+}
+
+// creator names this program and its version.
+func creator() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return "touchline " + info.Main.Version
+	}
+	return "touchline"
+}
+
+// ConvertCmd makes a bundle.
+type ConvertCmd struct {
+	formatFlags
+
+	Source string `arg:"" type:"existingdir" help:"The checkpoint's folder: config.json, *.safetensors, tokenizer.json."`
+	Bundle string `arg:"" type:"path" help:"The folder to make."`
+	Name   string `help:"Name of the model in the manifest. Without it: the checkpoint's."`
+}
+
+// Run converts.
+func (c *ConvertCmd) Run(ctx context.Context) error {
+	src, err := checkpoint.Open(c.Source)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = src.Close() }()
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	o.Name = c.Name
+	return convertWith(ctx, src, c.Bundle, o)
+}
+
+// convertWith converts with a progress bar and says what came out.
+func convertWith(ctx context.Context, src convert.Source, bundle string, o convert.Options) error {
+	progress := newBar()
+	start := time.Now()
+	var last convert.Progress
+	o.Progress = func(p convert.Progress) {
+		last = p
+		progress.step("", p.Done, p.Total, p.Rate, p.ETA)
+	}
+	err := convert.Convert(ctx, src, bundle, o)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	took := time.Since(start)
+	b, err := models.OpenBundle(bundle)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %s in %d files, from %s of weights in %v (%s/s)\n", filepath.Clean(bundle), size(b.Manifest.Bytes()),
+		len(b.Manifest.Files), size(last.Source), took.Round(100*time.Millisecond), size(int64(float64(last.Source)/took.Seconds())))
+	for _, missing := range b.Manifest.Missing {
+		fmt.Printf("  lacks %s\n", missing)
+	}
+	for _, skipped := range b.Manifest.Source.Skipped {
+		fmt.Printf("  left out: %s\n", skipped)
+	}
+	return nil
+}

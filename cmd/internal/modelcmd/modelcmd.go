@@ -1,0 +1,170 @@
+// Package modelcmd holds the commands that work on models: make a bundle of a
+// checkpoint, check it, time it. Two programs have them: touchline, and
+// touchline-model, which links neither LiveKit nor libavcodec.
+package modelcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"touchline/inference/minicpmo/check"
+	"touchline/models"
+)
+
+// Models are the commands under "models".
+type Models struct {
+	List    ListCmd    `cmd:"" help:"List the bundles in a folder."`
+	Convert ConvertCmd `cmd:"" help:"Make a bundle of a published checkpoint."`
+	Pull    PullCmd    `cmd:"" help:"Download a checkpoint and make a bundle of it."`
+	Synth   SynthCmd   `cmd:"" help:"Make a bundle with random weights, to time a machine with."`
+	Verify  VerifyCmd  `cmd:"" help:"Hash a bundle's files again and run each of its graphs once."`
+	Check   CheckCmd   `cmd:"" help:"Compare this engine with the official code, on its recorded inputs and outputs."`
+}
+
+// runtimeFlags choose the ONNX Runtime.
+type runtimeFlags struct {
+	Library string `name:"ort" env:"TOUCHLINE_ORT" type:"path" help:"ONNX Runtime, file or folder. Without it: runtime/ beside the program."`
+}
+
+// newBar draws on standard error.
+func newBar() *bar {
+	info, err := os.Stderr.Stat()
+	return &bar{out: os.Stderr, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0, now: time.Now}
+}
+
+// ListCmd lists bundles.
+type ListCmd struct {
+	Folder string `arg:"" optional:"" default:"." type:"existingdir" help:"Where to look, two levels deep."`
+}
+
+// Run prints a line per bundle.
+func (c *ListCmd) Run() error {
+	found, err := models.List(c.Folder)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("expected a bundle in %s, found none: `touchline models convert` makes one", c.Folder)
+	}
+	return writeList(os.Stdout, found)
+}
+
+func writeList(w io.Writer, found []models.Listed) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "folder\tmodel\tsize\tgraphs\tlacks\t")
+	for _, f := range found {
+		if f.Err != nil {
+			fmt.Fprintf(t, "%s\tcannot be used: %v\t\t\t\t\n", f.Dir, f.Err)
+			continue
+		}
+		var graphs []string
+		for _, g := range f.Manifest.Graphs {
+			if g.Kind == models.KindDecoder && !g.Check {
+				graphs = append(graphs, fmt.Sprintf("%s on %s", g.Weights, g.Device))
+			}
+		}
+		name := f.Manifest.Name
+		if f.Manifest.Random {
+			name += " (random weights)"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t\n", f.Dir, name, size(f.Manifest.Bytes()),
+			strings.Join(graphs, ", "), strings.Join(f.Manifest.Missing, ", "))
+	}
+	return t.Flush()
+}
+
+// VerifyCmd checks a bundle.
+type VerifyCmd struct {
+	runtimeFlags
+
+	Bundle string   `arg:"" type:"existingdir" help:"The bundle's folder."`
+	Device []string `help:"Devices whose graphs are run: cpu, cuda. Without it: those that this machine has a runtime for." enum:"cpu,cuda"`
+	NoRun  bool     `help:"Hash only."`
+}
+
+// Run hashes and runs.
+func (c *VerifyCmd) Run(ctx context.Context) error {
+	b, err := models.OpenBundle(c.Bundle)
+	if err != nil {
+		return err
+	}
+	progress := newBar()
+	start := time.Now()
+	err = b.Verify(ctx, func(done, total int64) { progress.step("hashed", done, total, rate(done, start), 0) })
+	progress.end()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d files, %s: as the manifest says\n", len(b.Manifest.Files), size(b.Manifest.Bytes()))
+	if c.NoRun {
+		return nil
+	}
+	devices, err := c.devices()
+	if err != nil {
+		return err
+	}
+	ran, err := check.Smoke(b, c.Library, devices...)
+	if err != nil {
+		return err
+	}
+	if ran == 0 {
+		return fmt.Errorf("expected a graph for %v, the bundle has none: convert with --device", devices)
+	}
+	fmt.Printf("%d graphs ran once on %v: every output is finite\n", ran, devices)
+	return nil
+}
+
+func (c *VerifyCmd) devices() ([]models.Device, error) {
+	var out []models.Device
+	for _, d := range c.Device {
+		out = append(out, models.Device(d))
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	return check.Devices(c.Library)
+}
+
+func rate(done int64, start time.Time) float64 {
+	if seconds := time.Since(start).Seconds(); seconds > 0.5 {
+		return float64(done) / seconds
+	}
+	return 0
+}
+
+// CheckCmd compares with the official code.
+type CheckCmd struct {
+	runtimeFlags
+
+	Golden string `required:"" type:"existingdir" help:"Folder of recorded inputs and outputs, with the checkpoint they were made with."`
+	Device string `enum:"cpu,cuda" default:"cpu" help:"Where to compute: cpu in float32, cuda in float16 and int4."`
+	Index  int    `help:"The GPU's number."`
+}
+
+// Run prints the table; it fails if a row does.
+func (c *CheckCmd) Run(ctx context.Context) error {
+	report, err := check.Run(ctx, check.Options{
+		Golden: c.Golden, Device: models.Device(c.Device), DeviceIndex: c.Index, Library: c.Library,
+		Progress: func(what string) { fmt.Fprintln(os.Stderr, what) },
+	})
+	if werr := report.Write(os.Stdout); err == nil {
+		err = werr
+	}
+	if err != nil {
+		return err
+	}
+	if err := report.Err(); err != nil {
+		if errors.Is(err, check.ErrFailed) {
+			return fmt.Errorf("%w: see the rows above", check.ErrFailed)
+		}
+		return err
+	}
+	fmt.Println("all rows pass")
+	return nil
+}

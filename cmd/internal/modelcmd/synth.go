@@ -1,0 +1,54 @@
+package modelcmd
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"touchline/models/synth"
+)
+
+// SynthCmd makes a bundle, or a checkpoint, of random weights.
+type SynthCmd struct {
+	formatFlags
+
+	Dest       string `arg:"" type:"path" help:"The folder to make."`
+	Shape      string `default:"minicpm-o-4.5" enum:"minicpm-o-4.5,tiny" help:"Which model's sizes: minicpm-o-4.5 or tiny."`
+	Seed       uint64 `default:"1" help:"Another seed, other weights."`
+	Checkpoint bool   `help:"Write a checkpoint as it is published, not a bundle."`
+	ShardBytes int64  `default:"5000000000" help:"Size of a checkpoint's files."`
+}
+
+// Run makes it.
+func (c *SynthCmd) Run(ctx context.Context) error {
+	shape, err := synth.Find(c.Shape)
+	if err != nil {
+		return err
+	}
+	src, err := synth.New(shape, c.Seed)
+	if err != nil {
+		return err
+	}
+	if !c.Checkpoint {
+		o, err := c.options()
+		if err != nil {
+			return err
+		}
+		o.Random = true
+		return convertWith(ctx, src, c.Dest, o)
+	}
+	progress := newBar()
+	start := time.Now()
+	var done atomic.Int64
+	err = src.Write(ctx, c.Dest, c.ShardBytes, func(n int) {
+		sum := done.Add(int64(n))
+		progress.step("", sum, src.Bytes(), rate(sum, start), 0)
+	})
+	progress.end()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %s of random weights\n", c.Dest, size(src.Bytes()))
+	return nil
+}

@@ -1,0 +1,37 @@
+// Command touchline-model makes, checks and times model bundles. It is the
+// part of touchline for machines that have no use for LiveKit or video
+// codecs, and little room: a GPU machine that a bundle is prepared on.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"touchline/cmd/internal/modelcmd"
+)
+
+type cli struct {
+	Models modelcmd.Models `cmd:"" help:"Make and check model bundles."`
+	Bench  modelcmd.Bench  `cmd:"" help:"Time this machine."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	var c cli
+	parser := kong.Must(&c, kong.Name("touchline-model"), kong.UsageOnError(),
+		kong.Description("Model bundles for Touchline: convert, check, time."))
+	kctx, err := parser.Parse(os.Args[1:])
+	parser.FatalIfErrorf(err)
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	err = kctx.Run()
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "touchline-model:", err)
+		os.Exit(modelcmd.ExitCode(err))
+	}
+}

@@ -1,0 +1,208 @@
+package minicpmo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/vision"
+	"touchline/models"
+)
+
+// Runs are how long single runs of one kind took, sorted.
+type Runs []time.Duration
+
+// Quantile of the runs, q from 0 to 1; 0 of none.
+func (r Runs) Quantile(q float64) time.Duration {
+	if len(r) == 0 {
+		return 0
+	}
+	return r[min(len(r)-1, int(q*float64(len(r))))]
+}
+
+// Stages are the runs of the device one by one, without the loop around them:
+// copies in, the graph, copies out.
+type Stages struct {
+	Device string
+	// Vision by images at once, of the grid of a 16:9 picture.
+	Vision map[int]Runs
+	// Prefill of a whole prompt by weight set; Decode a step by set and rooms.
+	Prefill map[models.Weights]Runs
+	Decode  map[models.Weights]map[int]Runs
+	// Memory planned and used, in bytes.
+	Planned, Used int64
+}
+
+// StageOptions say what TimeStages runs.
+type StageOptions struct {
+	Runs   int // of each; the first three are not counted
+	Prompt int // tokens
+	// Images at once and Rooms at once.
+	Images, Rooms []int
+}
+
+// TimeStages loads a bundle and times each kind of run by itself. It needs
+// the device for itself.
+func TimeStages(ctx context.Context, b *models.Bundle, o Options, so StageOptions) (s Stages, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Captured graphs belong to the thread.
+		runtime.LockOSThread()
+		s, err = timeStages(ctx, b, o, so)
+	}()
+	<-done
+	return s, err
+}
+
+func timeStages(ctx context.Context, b *models.Bundle, o Options, so StageOptions) (s Stages, err error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	e, err := prepare(b, o)
+	if err != nil {
+		return s, err
+	}
+	options, err := choose(b, o.Config.MiniCPM, maxLen(&b.Manifest, o.Config, max(o.Frames, 4)))
+	if err != nil {
+		return s, err
+	}
+	path, err := ort.Locate(ort.Search{Library: o.Config.MiniCPM.Runtime})
+	if err != nil {
+		return s, err
+	}
+	rt, err := ort.Open(path, ort.Options{})
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, rt.Close()) }()
+	kind := ort.CUDA
+	if o.Config.MiniCPM.Device == string(models.DeviceCPU) {
+		kind = ort.CPU
+	}
+	dev, err := rt.NewDevice(kind, o.Config.MiniCPM.GPU)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	before, _, err := dev.MemInfo()
+	if err != nil {
+		return s, err
+	}
+	sel, err := e.fit(options, dev, o.test)
+	if err != nil {
+		return s, err
+	}
+	d, err := openDevice(b, sel, rt, dev, deviceOptions{
+		threads: o.Threads, vision: e.vision, now: o.Now, stats: newCounters(make([]string, len(sel.decoders))),
+		progress: func(string, int64) {},
+	})
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	if _, err := d.warm(ctx, func(int) {}); err != nil {
+		return s, err
+	}
+	after, _, err := dev.MemInfo()
+	if err != nil {
+		return s, err
+	}
+	s = Stages{
+		Device: dev.Name(), Vision: map[int]Runs{}, Prefill: map[models.Weights]Runs{}, Decode: map[models.Weights]map[int]Runs{},
+		Planned: e.plan.Total(), Used: before - after,
+	}
+	t := timer{ctx: ctx, now: o.Now, runs: so.Runs}
+	t.vision(d, e.vision, so, &s)
+	t.decoders(d, so, &s)
+	return s, t.err
+}
+
+// timer runs things and keeps the first error.
+type timer struct {
+	ctx  context.Context //nolint:containedctx // lives for one call
+	now  func() time.Time
+	runs int
+	err  error
+}
+
+// warmRuns are not counted.
+const warmRuns = 3
+
+func (t *timer) time(what string, work func() error) Runs {
+	var r Runs
+	for i := range t.runs + warmRuns {
+		if t.err == nil {
+			t.err = t.ctx.Err()
+		}
+		if t.err != nil {
+			return nil
+		}
+		begin := t.now()
+		if err := work(); err != nil {
+			t.err = fmt.Errorf("%s: %w", what, err)
+			return nil
+		}
+		if i >= warmRuns {
+			r = append(r, t.now().Sub(begin))
+		}
+	}
+	slices.Sort(r)
+	return r
+}
+
+func (t *timer) vision(d *device, cfg vision.Config, so StageOptions, s *Stages) {
+	if d.vision == nil {
+		return
+	}
+	layout, err := cfg.Layout(1280, 720, 1)
+	if err != nil {
+		t.err = errors.Join(t.err, err)
+		return
+	}
+	rows, cols := layout.Overview.H/cfg.PatchSize, layout.Overview.W/cfg.PatchSize
+	var images []*image
+	for range batchLimit {
+		images = append(images, &image{
+			rows: rows, cols: cols, patches: make([]byte, rows*cols*3*cfg.PatchSize*cfg.PatchSize*d.elem),
+		})
+	}
+	for _, n := range so.Images {
+		if n >= 1 && n <= batchLimit {
+			s.Vision[n] = t.time(fmt.Sprintf("vision of %d", n), func() error { return d.see(images[:n]) })
+		}
+	}
+}
+
+func (t *timer) decoders(d *device, so StageOptions, s *Stages) {
+	l := d.sel.layout
+	p := &prompt{ids: make([]int32, min(so.Prompt, d.sel.chunk, l.MaxLen-1))}
+	for i := range p.ids {
+		p.ids[i] = int32(i % d.sel.dims.Decoder.Vocab) //nolint:gosec // below the vocabulary
+	}
+	for set, g := range d.sel.decoders {
+		// A slot's prefill belongs to one set: each set has its own here.
+		slot := min(set, l.Slots-1)
+		d.prefills[slot] = nil
+		s.Prefill[g.Weights] = t.time("prefill", func() error { return d.prefill(set, slot, p, 0, len(p.ids), false) })
+		s.Decode[g.Weights] = map[int]Runs{}
+		tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
+		for i := range lengths {
+			lengths[i] = int32(len(p.ids)) //nolint:gosec // bounded by the layout
+		}
+		for _, n := range so.Rooms {
+			if n > l.Slots || d.sel.device == models.DeviceCUDA && n > d.sel.captured[set] {
+				continue
+			}
+			r := kvcache.Range{Start: 0, Size: n}
+			s.Decode[g.Weights][n] = t.time(fmt.Sprintf("decode of %d", n), func() error {
+				return d.decode(set, r, tokens, lengths, false)
+			})
+		}
+	}
+}
