@@ -234,3 +234,39 @@ func TestFullWorkerSaysSo(t *testing.T) {
 	require.InDelta(t, 0.7, last.GetLoad(), 1e-6)
 	require.EqualValues(t, 2, last.GetJobCount())
 }
+
+func TestAskedForBeforeThereWasAWorker(t *testing.T) {
+	h := newHouse(t)
+	h.make("early")
+	h.ask("early", `{"language": "nl"}`)
+	h.make("hopeless")
+	h.ask("hopeless", `{"lang": "nl"}`)
+	<-time.After(4 * time.Second) // the server tries no more, and the watch leaves fresh ones alone
+	g := h.guests()
+	w := h.worker(g, func(o *worker.Options) { o.WatchEvery = time.Second })
+	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
+	job := g.last(t)
+	require.Equal(t, "early", job.Room)
+	require.Equal(t, "nl", job.Metadata.Language)
+	// The dispatch that somebody made, and knows, still decides.
+	all, err := h.dispatch.ListDispatch(t.Context(), &livekit.ListAgentDispatchRequest{Room: "early"})
+	require.NoError(t, err)
+	var ours []*livekit.AgentDispatch
+	for _, d := range all.GetAgentDispatches() {
+		if d.GetAgentName() == agentName {
+			ours = append(ours, d)
+		}
+	}
+	require.Len(t, ours, 2)
+	for _, d := range ours {
+		if d.GetId() != job.DispatchID {
+			_, err := h.dispatch.DeleteDispatch(t.Context(), &livekit.DeleteAgentDispatchRequest{Room: "early", DispatchId: d.GetId()})
+			require.NoError(t, err)
+		}
+	}
+	require.Eventually(t, func() bool { return w.State().Jobs == 0 }, soon, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(h.in("early")) == 0 }, soon, 20*time.Millisecond)
+	<-time.After(3 * time.Second)
+	require.Empty(t, h.in("early"), "nobody comes back")
+	require.Equal(t, 1, g.joined())
+}

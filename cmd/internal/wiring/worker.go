@@ -138,6 +138,9 @@ func (j *Jobs) configFor(job worker.Job) (configs.Config, error) {
 // end at once; the server waits 3 s for the agent to leave.
 const wordWait = time.Second
 
+// recordWait bounds the wait for the records of what was cut.
+const recordWait = 300 * time.Millisecond
+
 // Run implements worker.Runner: it is one bot's whole life.
 func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	cfg, err := j.configFor(job)
@@ -197,6 +200,9 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	}
 	if ctx.Err() != nil {
 		turn.endWord(ended)
+		// What is left unsaid gets its record, with why.
+		bot.Stop("the worker: " + context.Cause(ctx).Error())
+		turn.settle(recordWait, ended)
 	}
 	job.Leaving(err)
 	leave()
@@ -356,19 +362,27 @@ func (t *turn) finish(ctx context.Context, ended <-chan error) {
 	t.mu.Unlock()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		t.mu.Lock()
-		over := !t.speaking && (t.heard >= t.begun || time.Since(t.at) > quietFor)
-		t.mu.Unlock()
-		if over || len(ended) > 0 {
-			return
-		}
+	for !t.done() && len(ended) == 0 {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 	}
+}
+
+// done tells whether all that was begun has been heard.
+func (t *turn) done() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.speaking && (t.heard >= t.begun || time.Since(t.at) > quietFor)
+}
+
+// settle waits for the same, for a moment.
+func (t *turn) settle(most time.Duration, ended <-chan error) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	t.finish(ctx, ended)
 }
 
 // endWord returns at the next step of the captions of what is being said, which

@@ -1,0 +1,248 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/room"
+	"touchline/agent/sfu"
+	"touchline/agent/worker"
+	"touchline/cmd/internal/wiring"
+)
+
+// agentHouse is a LiveKit server in this process, with a camera in one room.
+type agentHouse struct {
+	t     *testing.T
+	keys  room.Keys
+	url   string
+	rooms *lksdk.RoomServiceClient
+	calls *lksdk.AgentDispatchClient
+}
+
+// agentRoom has the camera; agentWord is the name that its rooms ask for.
+const (
+	agentRoom = "match"
+	agentWord = "commentator"
+)
+
+func newAgentHouse(t *testing.T) *agentHouse {
+	t.Helper()
+	server, err := sfu.New(sfu.Options{Log: zerolog.Nop()})
+	require.NoError(t, err)
+	h := &agentHouse{t: t, url: server.URL(), keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
+	h.rooms = lksdk.NewRoomServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
+	h.calls = lksdk.NewAgentDispatchServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
+	camera, err := wiring.NewCamera(wiring.CameraOptions{
+		URL: h.url, Keys: h.keys, Room: agentRoom, Identity: "cam", Width: 640, Height: 360, FPS: 15, Seed: 3,
+		LoopbackOnly: true, Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	cctx, stopCamera := context.WithCancel(ctx)
+	ended, filmed := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	rctx, rcancel := context.WithTimeout(t.Context(), startWait)
+	defer rcancel()
+	require.NoError(t, server.Ready(rctx))
+	go func() { filmed <- camera.Run(cctx) }()
+	t.Cleanup(func() {
+		stopCamera()
+		<-filmed
+		cancel()
+		<-ended
+	})
+	return h
+}
+
+// agentProgram is `touchline agent` as a process.
+type agentProgram struct {
+	*program
+	http string
+}
+
+func (h *agentHouse) start(args ...string) *agentProgram {
+	t := h.t
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &agentProgram{program: &program{done: make(chan struct{})}, http: l.Addr().String()}
+	require.NoError(t, l.Close())
+	p.cmd = exec.Command("./bin/touchline", append([]string{
+		"--log-json", "agent", "--agent-name", agentWord, "--http", p.http, "--full-cpu", "0", "--slots", "3",
+	}, args...)...)
+	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_") }),
+		"LIVEKIT_URL="+h.url, "LIVEKIT_API_KEY="+h.keys.APIKey, "LIVEKIT_API_SECRET="+h.keys.APISecret)
+	complaints, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		p.keep(complaints)
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("the program's log:\n%s", strings.Join(p.lines(), "\n"))
+		}
+	})
+	require.Eventually(t, func() bool { _, about := p.get("/worker"); return strings.Contains(about, `"registered":true`) },
+		startWait, 50*time.Millisecond)
+	return p
+}
+
+func (p *agentProgram) lines() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.log)
+}
+
+func (p *agentProgram) get(path string) (int, string) {
+	res, err := http.Get("http://" + p.http + path)
+	if err != nil {
+		return 0, ""
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, ""
+	}
+	return res.StatusCode, string(body)
+}
+
+// outcomes counts what became of the cycles, from the log.
+func (p *agentProgram) outcomes() map[string]int {
+	out := map[string]int{}
+	for _, line := range p.lines() {
+		var entry struct{ Message, Outcome string }
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.Message == "cycle" {
+			out[entry.Outcome]++
+		}
+	}
+	return out
+}
+
+// agentIn is the agent in a room; nil when it is not there.
+func (h *agentHouse) agentIn(name string) *livekit.ParticipantInfo {
+	p, err := h.rooms.GetParticipant(h.t.Context(), &livekit.RoomParticipantIdentity{
+		Room: name, Identity: worker.Identity(agentWord, ""),
+	})
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+func (h *agentHouse) ask(name, metadata string) {
+	h.t.Helper()
+	_, err := h.calls.CreateDispatch(h.t.Context(), &livekit.CreateAgentDispatchRequest{
+		AgentName: agentWord, Room: name, Metadata: metadata,
+	})
+	require.NoError(h.t, err)
+}
+
+func (h *agentHouse) speaks(p *agentProgram) {
+	h.t.Helper()
+	require.Eventually(h.t, func() bool {
+		return h.agentIn(agentRoom).GetAttributes()["lk.agent.state"] == agent.StateSpeaking && p.outcomes()[agent.OutcomeSpoken] > 0
+	}, startWait, 20*time.Millisecond)
+}
+
+func TestAgentServesARoomAndDrains(t *testing.T) {
+	h := newAgentHouse(t)
+	p := h.start()
+	asked := time.Now()
+	h.ask(agentRoom, `{"profile": "sports", "instruction": "Follow the ball."}`)
+	require.Eventually(t, func() bool { return len(h.agentIn(agentRoom).GetTracks()) > 0 }, startWait, 10*time.Millisecond)
+	t.Logf("from dispatch to the first track: %v", time.Since(asked).Round(time.Millisecond))
+	require.Equal(t, agentWord, h.agentIn(agentRoom).GetAttributes()["lk.agent_name"])
+	// A second room on the same engine, with nothing to see, and one whose metadata is wrong.
+	h.ask("empty", `{"speech": false}`)
+	h.ask("wrong", `{"profile": "opera"}`)
+	require.Eventually(t, func() bool { return h.agentIn("empty") != nil }, startWait, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(p.lines(), func(l string) bool {
+			return strings.Contains(l, "job failed") && strings.Contains(l, "agent.profile: must be one of") && strings.Contains(l, "opera")
+		})
+	}, startWait, 20*time.Millisecond)
+	h.speaks(p)
+
+	code, body := p.get("/")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "OK", body)
+	_, metrics := p.get("/metrics")
+	require.Contains(t, metrics, `lk_agents_active_job_count{nodename="`)
+
+	began := time.Now()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-p.done:
+	case <-time.After(startWait):
+		require.FailNow(t, "the drain does not end")
+	}
+	t.Logf("drained in %v; cycles: %v", time.Since(began).Round(time.Millisecond), p.outcomes())
+	require.Zero(t, p.exitCode())
+	require.Zero(t, p.outcomes()[agent.OutcomeCut], "no sentence is cut")
+	require.Nil(t, h.agentIn(agentRoom))
+	for _, line := range p.lines() {
+		require.NotContains(t, line, h.keys.APISecret)
+		require.NotContains(t, line, "eyJ", "no token")
+	}
+}
+
+func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
+	h := newAgentHouse(t)
+	p := h.start()
+	h.ask(agentRoom, "")
+	h.speaks(p)
+	began := time.Now()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	<-time.After(50 * time.Millisecond)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-p.done:
+	case <-time.After(startWait):
+		require.FailNow(t, "the program does not end")
+	}
+	t.Logf("ended in %v; cycles: %v", time.Since(began).Round(time.Millisecond), p.outcomes())
+	require.Less(t, time.Since(began), 4*time.Second)
+	require.Zero(t, p.exitCode())
+	require.Equal(t, 1, p.outcomes()[agent.OutcomeCut], "what was being said is recorded as cut")
+}
+
+func TestAgentEndsARoomThatWasCalledOff(t *testing.T) {
+	h := newAgentHouse(t)
+	p := h.start()
+	h.ask(agentRoom, "")
+	h.speaks(p)
+	all, err := h.calls.ListDispatch(t.Context(), &livekit.ListAgentDispatchRequest{Room: agentRoom})
+	require.NoError(t, err)
+	for _, d := range all.GetAgentDispatches() {
+		_, err := h.calls.DeleteDispatch(t.Context(), &livekit.DeleteAgentDispatchRequest{Room: agentRoom, DispatchId: d.GetId()})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return h.agentIn(agentRoom) == nil }, startWait, 20*time.Millisecond)
+	_, about := p.get("/worker")
+	require.Contains(t, about, `"active_jobs":0`)
+	require.True(t, slices.ContainsFunc(p.lines(), func(l string) bool { return strings.Contains(l, `"outcome":"terminated"`) }), fmt.Sprint(p.lines()))
+}
