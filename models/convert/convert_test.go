@@ -139,6 +139,10 @@ func compare(t *testing.T, src models.Source, b *models.Bundle, g models.Graph) 
 	for _, w := range d.Weights {
 		got := has[w.Name]
 		require.Len(t, got, int(w.Bytes()), w.Name)
+		if w.Fold != nil || w.Rule == graph.RuleQueries {
+			requireComputed(t, src, w, decode(w.Type, got))
+			continue
+		}
 		switch w.Rule {
 		case graph.RuleValue:
 			if w.Type != models.Int64 {
@@ -294,6 +298,22 @@ func TestPackedCheckpoint(t *testing.T) {
 	require.Contains(t, b.Manifest.Missing[0], "vision")
 	require.Equal(t, "tokenizer", b.Manifest.Missing[1])
 	require.Nil(t, b.Manifest.Dims.Vision)
+}
+
+// TestPlainHead keeps the vocabulary matrix of int4 decoders in floats.
+func TestPlainHead(t *testing.T) {
+	dst := filepath.Join(t.TempDir(), "x")
+	o := everything()
+	o.Weights, o.Head = o.Weights[:1], 16
+	require.NoError(t, convert.Convert(t.Context(), open(t, "../testdata/tiny-awq"), dst, o))
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	for _, g := range b.Manifest.Graphs {
+		compare(t, open(t, "../testdata/tiny-awq"), b, g)
+	}
+	g, ok := b.Find(models.KindDecoder, models.WeightsInt4, models.DeviceCPU)
+	require.True(t, ok)
+	require.Equal(t, 16, g.Head)
 }
 
 func TestDefaults(t *testing.T) {

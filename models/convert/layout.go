@@ -52,7 +52,8 @@ type region struct {
 // job makes one or (of a rounding) several weights of the same tensors.
 type job struct {
 	rule    graph.Rule
-	stack   *stack // nil for values
+	stack   *stack   // nil for values and queries
+	queries *queries // of graph.RuleQueries
 	weight  graph.Weight
 	format  quant.Format // of a rounding
 	outputs []output
@@ -122,6 +123,9 @@ func (l *layout) make(w graph.Weight, at region) error {
 	if w.Rule == graph.RuleValue {
 		return l.value(j)
 	}
+	if w.Rule == graph.RuleQueries {
+		return l.queries(j)
+	}
 	s, err := newStack(l.src, w)
 	if err != nil {
 		return err
@@ -160,6 +164,18 @@ func (l *layout) value(j *job) error {
 	}
 	l.jobs = append(l.jobs, j)
 	return expectBytes(w, n*w.Type.Size())
+}
+
+func (l *layout) queries(j *job) (err error) {
+	w := j.weight
+	if w.Type != models.Float16 && w.Type != models.Float32 {
+		return fmt.Errorf("expected float16 or float32, is %s", w.Type)
+	}
+	if j.queries, err = newQueries(l.src, w); err != nil {
+		return err
+	}
+	l.jobs = append(l.jobs, j)
+	return expectBytes(w, j.queries.count*j.queries.heads*j.queries.out*w.Type.Size())
 }
 
 // rounding joins the views of one rounding into one job.
@@ -277,6 +293,9 @@ func (l *layout) work() int64 {
 
 // rows of the output, in the order in which they are read.
 func (j *job) rows() int {
+	if j.queries != nil {
+		return j.queries.heads // a head at a time
+	}
 	if j.stack == nil {
 		return 1
 	}

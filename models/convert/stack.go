@@ -20,6 +20,7 @@ type stack struct {
 	cols       int // of the tensors
 	from, rows int // the part of the stacked rows that is used
 	weight     graph.Weight
+	fold       *fold // nil folds nothing
 
 	outRows, outCols int
 	sourceBytes      int64 // of the rows that are used
@@ -70,6 +71,15 @@ func newStack(src models.Source, w graph.Weight) (*stack, error) {
 		}
 		s.outCols = s.cols / g * (g + w.ColPad)
 	}
+	if w.Fold != nil {
+		if s.padded() || s.from != 0 || w.To != 0 || w.Packed {
+			return nil, errors.New("expected a matrix as it is to fold a norm into: whole, unpacked and not spread")
+		}
+		var err error
+		if s.fold, err = newFold(src, *w.Fold, s.rows, s.cols); err != nil {
+			return nil, err
+		}
+	}
 	return s, nil
 }
 
@@ -84,6 +94,9 @@ func (s *stack) read(dst []float32, from, to int, spare *[]float32) error {
 		}
 	} else if err := s.stacked(dst, from, to); err != nil {
 		return err
+	}
+	if s.fold != nil {
+		s.fold.apply(dst, from)
 	}
 	if f := s.weight.Scale; f != 0 && f != 1 {
 		for i := range dst {

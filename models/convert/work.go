@@ -47,6 +47,8 @@ func (e *RangeError) Error() string {
 // do carries out a task.
 func (w *worker) do(t task) error {
 	switch {
+	case t.queries != nil:
+		return w.queries(t)
 	case t.stack == nil:
 		return w.value(t)
 	case t.rule == graph.RuleTranspose:
