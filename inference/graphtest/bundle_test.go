@@ -66,6 +66,9 @@ func (s tensors) bytes(w graph.Weight) ([]byte, error) {
 	if w.Packed {
 		return s.repacked(w)
 	}
+	if w.Rule == graph.RuleQueries {
+		return floats(w.Type, s.queries(w)), nil
+	}
 	m, err := s.stack(w)
 	if err != nil {
 		return nil, err
@@ -154,7 +157,76 @@ func (s tensors) stack(w graph.Weight) (tensor, error) {
 		}
 		m.values = scaled
 	}
+	if w.Fold != nil {
+		m = s.fold(m, w.Fold)
+	}
 	return pad(m, w), nil
+}
+
+// fold takes the norm before a matrix into it.
+func (s tensors) fold(m tensor, f *graph.Fold) tensor {
+	weight, bias := s[f.Weight].values, s[f.Bias].values
+	var constants []float32
+	for _, name := range f.Biases {
+		constants = append(constants, s[name].values...)
+	}
+	folded := tensor{rows: m.rows, cols: m.cols, values: make([]float32, len(m.values))}
+	for r := range m.rows {
+		var sum float64
+		if !f.Keys {
+			sum = float64(constants[r])
+		}
+		for c := range m.cols {
+			w := float64(m.values[r*m.cols+c])
+			sum -= f.Shift * float64(weight[c]) * w
+			if !f.Keys {
+				sum += float64(bias[c]) * w
+			}
+		}
+		for c := range m.cols {
+			w := float64(weight[c]) * float64(m.values[r*m.cols+c])
+			folded.values[r*m.cols+c] = float32(w + sum/float64(m.cols)/f.Shift)
+		}
+	}
+	return folded
+}
+
+// queries takes learned queries through their norm, their projection and that
+// of the keys.
+func (s tensors) queries(w graph.Weight) []float32 {
+	query, weight, bias := s[w.Sources[0]], s[w.Sources[1]].values, s[w.Sources[2]].values
+	matrix, offset := s[w.Sources[3]].values, s[w.Sources[4]].values
+	out := query.cols
+	result := make([]float32, 0, query.rows*w.Heads*out)
+	for q := range query.rows {
+		row := query.values[q*out:][:out]
+		var mean, variance float64
+		for _, v := range row {
+			mean += float64(v) / float64(out)
+		}
+		for _, v := range row {
+			variance += (float64(v) - mean) * (float64(v) - mean) / float64(out)
+		}
+		projected := make([]float64, out)
+		for n := range projected {
+			projected[n] = float64(offset[n])
+			for k, v := range row {
+				normed := (float64(v)-mean)/math.Sqrt(variance+w.Epsilon)*float64(weight[k]) + float64(bias[k])
+				projected[n] += normed * float64(matrix[n*out+k])
+			}
+		}
+		width := out / w.Heads
+		for h := range w.Heads {
+			for k := range out {
+				var sum float64
+				for n := h * width; n < (h+1)*width; n++ {
+					sum += projected[n] * float64(matrix[(out+n)*out+k])
+				}
+				result = append(result, float32(w.Scale*sum))
+			}
+		}
+	}
+	return result
 }
 
 // pad adds the rows and columns of zeros that a weight asks for.

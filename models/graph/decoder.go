@@ -104,6 +104,9 @@ func (b *decoder) build() *Description {
 		b.checkpoint(i, residual)
 		p, source := "layers."+strconv.Itoa(i)+".", layerName(i)
 		a := b.attention(i, x, cos, sin)
+		if b.lastOnly(i) {
+			residual = b.last("last.residual", residual)
+		}
 		x, residual = b.skipNorm(p+"ffn_norm", residual, a, source+"post_attention_layernorm.weight")
 		f := b.feedForward(i, x)
 		next := normName
@@ -177,10 +180,14 @@ func (b *decoder) linear(name, x string, in, out int, sources ...string) string 
 
 // skipNorm adds y to the residual and norms the sum: one pass over memory.
 func (b *decoder) skipNorm(name, residual, y, source string) (normed, sum string) {
+	normed, sum = name, name+".sum"
+	if source == normName && !b.options.Check {
+		normed = "hidden_states"
+	}
 	b.nodes("SkipSimplifiedLayerNormalization", name,
 		[]string{residual, y, b.vector(name+".weight", b.Hidden, source)},
-		[]string{name, "", "", name + ".sum"}, b.epsilon())
-	return name, name + ".sum"
+		[]string{normed, "", "", sum}, b.epsilon())
+	return normed, sum
 }
 
 // attention is a layer's attention with its projections.
@@ -214,7 +221,11 @@ func (b *decoder) attention(i int, x, cos, sin string) string {
 	}
 	b.nodes("GroupQueryAttention", p+"attention", inputs,
 		[]string{p + "attention", "present." + layer + ".key", "present." + layer + ".value"}, attributes...)
-	return b.linear(p+"o", p+"attention", queries, b.Hidden, source+"o_proj.weight")
+	heads := p + "attention"
+	if b.lastOnly(i) {
+		heads = b.last("last.attention", heads)
+	}
+	return b.linear(p+"o", heads, queries, b.Hidden, source+"o_proj.weight")
 }
 
 // headNorm norms each head of x by itself.
@@ -240,8 +251,10 @@ func (b *decoder) feedForward(i int, x string) string {
 
 // head takes the last position to the logits and the best ids.
 func (b *decoder) head(x string) {
-	last := b.node("Gather", "hidden_states", []string{x, b.constant("last", -1)}, onnx.Int("axis", 1))
-	b.logits("logits", last)
+	if b.options.Check {
+		b.last("hidden_states", x)
+	}
+	b.logits("logits", "hidden_states")
 	// The bias gets the axis of positions, so that it is added row by row.
 	bias := b.node("Unsqueeze", "logits_bias.rows", []string{"logits_bias", b.constant("positions", 1)})
 	biased := b.node("Add", "logits.biased", []string{"logits", bias})
@@ -272,6 +285,15 @@ func (b *decoder) logits(name, x string) {
 	if raw != name {
 		b.node("Cast", name, []string{raw}, onnx.Int("to", int(onnx.Float)))
 	}
+}
+
+// lastOnly says whether layer i goes on with the last position alone, once it
+// has the keys and values of all: nothing after it looks at the others.
+func (b *decoder) lastOnly(i int) bool { return i == b.Layers-1 && !b.options.Check }
+
+// last is the last position of x.
+func (b *decoder) last(name, x string) string {
+	return b.node("Gather", name, []string{x, b.constant("last", -1)}, onnx.Int("axis", 1))
 }
 
 // checkpoint hands out the input of layer i for the conformance check.

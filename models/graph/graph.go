@@ -41,6 +41,16 @@ const (
 	RuleZeros
 	// RuleValue writes Floats or Ints, which the description itself computed.
 	RuleValue
+	// RuleQueries writes what the keys of a cross attention whose queries are
+	// weights get multiplied with. With Q queries, H = Heads heads and Out
+	// inputs, the sources are: the queries [Q,Out]; the weight and the bias of
+	// their LayerNorm (of Epsilon) [Out]; the stacked projections of queries
+	// and keys (values may follow, and are not read) [2*Out,Out]; the biases of
+	// these [2*Out], of which the keys' is not used: it adds the same to all
+	// scores of a query. Row q*H+h of the result [Q*H,Out] is
+	//
+	//	Scale * (norm(query q) . Wq' + bq)[head h] . Wk[head h]
+	RuleQueries
 )
 
 // Weight is one initializer of a graph that lies in a data file.
@@ -60,12 +70,37 @@ type Weight struct {
 	// faster kernel takes them). A group of 0 pads nothing.
 	RowGroup, RowPad int
 	ColGroup, ColPad int
+	// Fold takes the norm before the matrix into it. nil folds nothing.
+	Fold *Fold
+	// Heads and Epsilon belong to RuleQueries.
+	Heads   int
+	Epsilon float64
 	// Bits, Block and Packed belong to RuleQuants, RuleScales and RuleZeros.
 	Bits, Block int
 	Packed      bool
 	// Values of RuleValue: float types take Floats, Int64 takes Ints.
 	Floats []float32
 	Ints   []int64
+}
+
+// Fold takes a LayerNorm's weight g and bias b, and the bias c of the linear
+// layer behind it, into the layer's matrix W [N,K]. What is left of the norm
+// adds Shift, s, to the normed values z. Their mean is 0, so that z+s always
+// sums up to K*s, and the constant of an output can be spread over its row:
+//
+//	W'[n,k] = g[k]*W[n,k] + t[n]/(K*s)    t[n] = c[n] + sum_k (b[k]-s*g[k])*W[n,k]
+//
+// for then the sum over k of (z[k]+s)*W'[n,k] is what it was.
+type Fold struct {
+	// Weight and Bias are the norm's tensors, of K values.
+	Weight, Bias string
+	// Biases are the layer's, one per source of the weight, of N values in all.
+	Biases []string
+	// Shift must not be 0.
+	Shift float64
+	// Keys leaves out what b and c add: the same for each row of the input,
+	// which changes nothing where a softmax over these rows follows.
+	Keys bool
 }
 
 // Elements is the number of elements of the weight.
@@ -90,8 +125,13 @@ func (w Weight) Key() string {
 	for _, i := range w.Ints {
 		_ = binary.Write(value, binary.LittleEndian, i)
 	}
-	return fmt.Sprintf("%v %v %d %q %d:%d %g %d+%d %d+%d %d/%d %t %x", w.Type, w.Shape, w.Rule, w.Sources,
-		w.From, w.To, w.Scale, w.RowGroup, w.RowPad, w.ColGroup, w.ColPad, w.Bits, w.Block, w.Packed, value.Sum(nil))
+	fold := Fold{}
+	if w.Fold != nil {
+		fold = *w.Fold
+	}
+	return fmt.Sprintf("%v %v %d %q %d:%d %g %d+%d %d+%d %d/%d %t %q %d %g %x", w.Type, w.Shape, w.Rule, w.Sources,
+		w.From, w.To, w.Scale, w.RowGroup, w.RowPad, w.ColGroup, w.ColPad, w.Bits, w.Block, w.Packed,
+		fmt.Sprint(fold), w.Heads, w.Epsilon, value.Sum(nil))
 }
 
 // Options choose among the forms of one network.

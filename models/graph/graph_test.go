@@ -3,6 +3,7 @@ package graph_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,7 +58,7 @@ func TestPublishedSizes(t *testing.T) {
 		{"decoder fp16", graph.Decoder, cudaHalf, 15.14},
 		{"decoder int4", graph.Decoder, cudaInt4, 4.57},
 		{"decoder fp32", graph.Decoder, cpu, 30.27},
-		{"vision", graph.Vision, cudaHalf, 0.99},
+		{"vision", graph.Vision, cudaHalf, 0.94},
 		{"embedding", graph.Embed, cudaHalf, 1.24},
 	}
 	for _, tt := range tests {
@@ -103,6 +104,52 @@ func TestPorts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, d.Weights, c.Weights, "a graph with the outputs of the check has the same weights")
 	require.Len(t, c.Outputs, len(d.Outputs)+2+37)
+}
+
+// TestLastPosition looks that what follows the keys and values of the last
+// layer sees one position, and that the graph of the check sees all.
+func TestLastPosition(t *testing.T) {
+	gathers := func(o graph.Options) []string {
+		d, err := graph.Decoder(dims(), o)
+		require.NoError(t, err)
+		b, err := d.Encode(place(t))
+		require.NoError(t, err)
+		m, err := onnx.Unmarshal(b)
+		require.NoError(t, err)
+		var of []string
+		for _, n := range m.Graph.Nodes {
+			if n.Op == "Gather" {
+				of = append(of, n.Inputs[0])
+			}
+		}
+		return of
+	}
+	check := cudaInt4
+	check.Check = true
+	require.Equal(t, []string{"layers.35.attention", "layers.35.norm.sum"}, gathers(cudaInt4))
+	require.Equal(t, []string{"layers.36.norm"}, gathers(check))
+}
+
+// TestFold looks that weights of another norm have another key.
+func TestFold(t *testing.T) {
+	d, err := graph.Vision(dims(), cudaHalf)
+	require.NoError(t, err)
+	keys := map[string]string{}
+	for _, w := range d.Weights {
+		if w.Fold == nil {
+			continue
+		}
+		require.Equal(t, strings.HasSuffix(w.Name, ".k.weight"), w.Fold.Keys, w.Name)
+		plain, other, shifted := w, w, w
+		f, g := *w.Fold, *w.Fold
+		f.Weight, g.Shift = "another", 2*g.Shift
+		plain.Fold, other.Fold, shifted.Fold = nil, &f, &g
+		for _, v := range []graph.Weight{w, plain, other, shifted} {
+			require.NotContains(t, keys, v.Key())
+			keys[v.Key()] = v.Name
+		}
+	}
+	require.Len(t, keys, 4*4*26)
 }
 
 // TestKeys says which weights of different graphs may share their bytes.

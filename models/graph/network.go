@@ -19,7 +19,7 @@ func opsets() []onnx.Opset {
 func domain(op string) string {
 	switch op {
 	case "GroupQueryAttention", "MultiHeadAttention", "MatMulNBits", "QuickGelu", "FastGelu",
-		"SkipSimplifiedLayerNormalization", "SkipLayerNormalization":
+		"SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "FusedMatMul":
 		return onnx.Microsoft
 	}
 	return ""
@@ -112,12 +112,14 @@ type matrix struct {
 	name    string
 	in, out int
 	sources []string
+	fold    *Fold
 }
 
 // linear multiplies x with a matrix.
 func (n *network) linear(name, x string, m matrix) string {
 	w := n.weight(Weight{
 		Name: m.name + ".weight", Type: n.float, Shape: []int{m.in, m.out}, Rule: RuleTranspose, Sources: m.sources,
+		Fold: m.fold,
 	})
 	return n.node("MatMul", name, []string{x, w})
 }

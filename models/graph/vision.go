@@ -73,20 +73,19 @@ func (b *vision) build() *Description {
 	b.input("cols", models.Int64, "L")
 	b.output("image_embeds", b.float, "B", b.Queries, b.Out)
 
-	residual := b.embed(pixels)
+	x, residual := b.embed(pixels)
 	b.checkpoint("vision_embeddings", residual)
-	x := b.norm("layers.0.norm", residual, b.Hidden, b.Epsilon, visionLayer(0)+"layer_norm1")
 	for i := range b.Layers {
 		b.checkpoint("vision_layer."+strconv.Itoa(i), residual)
 		p, source := "layers."+strconv.Itoa(i)+".", visionLayer(i)
 		a := b.attention(i, x)
-		x, residual = b.skipNorm(p+"ffn_norm", residual, a, source+"self_attn.out_proj.bias", source+"layer_norm2")
+		weight, shift := b.folded()
+		x, residual = b.skipNorm(p+"ffn_norm", residual, a, source+"self_attn.out_proj.bias", weight, shift)
 		f := b.feedForward(i, x)
-		next := "vpm.post_layernorm"
-		if i+1 < b.Layers {
-			next = visionLayer(i+1) + "layer_norm1"
+		if i+1 == b.Layers {
+			weight, shift = b.affine("post_norm", b.Hidden, "vpm.post_layernorm")
 		}
-		x, residual = b.skipNorm("layers."+strconv.Itoa(i+1)+".norm", residual, f, source+"mlp.fc2.bias", next)
+		x, residual = b.skipNorm("layers."+strconv.Itoa(i+1)+".norm", residual, f, source+"mlp.fc2.bias", weight, shift)
 	}
 	b.checkpoint("vision_layer."+strconv.Itoa(b.Layers), residual)
 	b.checkpoint("vision_hidden", x)
@@ -105,8 +104,9 @@ func (b *vision) checkpoint(name, x string) {
 }
 
 // embed projects the patches (the convolution of the tower has the patch as
-// its stride, so it is one matrix) and adds their learned positions.
-func (b *vision) embed(pixels int) string {
+// its stride, so it is one matrix), adds their learned positions and norms the
+// sum.
+func (b *vision) embed(pixels int) (normed, sum string) {
 	x := b.linear("patch", "patches", matrix{
 		name: "patch", in: pixels, out: b.Hidden, sources: []string{"vpm.embeddings.patch_embedding.weight"},
 	})
@@ -115,24 +115,55 @@ func (b *vision) embed(pixels int) string {
 		Sources: []string{"vpm.embeddings.position_embedding.weight"},
 	})
 	place := b.node("Gather", "position", []string{table, "position_ids"}, onnx.Int("axis", 0))
-	bias := b.vector("patch.bias", b.Hidden, "vpm.embeddings.patch_embedding.bias")
-	place = b.node("Add", "position.biased", []string{place, bias})
-	return b.node("Add", "embeddings", []string{x, place})
+	weight, shift := b.folded()
+	return b.skipNorm("layers.0.norm", x, place, "vpm.embeddings.patch_embedding.bias", weight, shift)
+}
+
+// affine is the weight and the bias of a LayerNorm.
+func (b *vision) affine(name string, width int, source string) (weight, bias string) {
+	return b.vector(name+".weight", width, source+".weight"), b.vector(name+".bias", width, source+".bias")
+}
+
+// normShift is what the norms of the layers add. Their own weights and biases,
+// and the biases of the linear layers behind them, are in the matrices (Fold):
+// so attention and GELU run without a pass that adds a bias. With a quarter
+// float16 loses no precision by it: the shift is small next to the normed values,
+// and what it spreads over a row of a matrix is small next to the weights.
+const normShift = 0.25
+
+// folded is affine of the norms of the layers, one for all of them.
+func (b *vision) folded() (weight, bias string) {
+	constant := func(name string, value float32) string {
+		values := make([]float32, b.Hidden)
+		for i := range values {
+			values[i] = value
+		}
+		return b.weight(Weight{Name: name, Type: b.float, Shape: []int{b.Hidden}, Rule: RuleValue, Floats: values})
+	}
+	return constant("norm.weight", 1), constant("norm.shift", normShift)
+}
+
+// behind is a linear layer that follows a norm.
+func (b *vision) behind(name, x string, out int, layer, norm string, keys bool) string {
+	return b.linear(name, x, matrix{
+		name: name, in: b.Hidden, out: out, sources: []string{layer + ".weight"},
+		fold: &Fold{
+			Weight: norm + ".weight", Bias: norm + ".bias", Biases: []string{layer + ".bias"}, Shift: normShift, Keys: keys,
+		},
+	})
 }
 
 // norm is a LayerNorm.
 func (b *vision) norm(name, x string, width int, epsilon float64, source string) string {
-	return b.node("LayerNormalization", name, []string{
-		x, b.vector(name+".weight", width, source+".weight"), b.vector(name+".bias", width, source+".bias"),
-	}, onnx.Int("axis", -1), onnx.Real("epsilon", epsilon))
+	weight, bias := b.affine(name, width, source)
+	return b.node("LayerNormalization", name, []string{x, weight, bias}, onnx.Int("axis", -1), onnx.Real("epsilon", epsilon))
 }
 
 // skipNorm adds y and its bias to the residual and norms the sum: one pass
 // over memory.
-func (b *vision) skipNorm(name, residual, y, bias, source string) (normed, sum string) {
+func (b *vision) skipNorm(name, residual, y, bias, weight, shift string) (normed, sum string) {
 	b.nodes("SkipLayerNormalization", name, []string{
-		residual, y, b.vector(name+".weight", b.Hidden, source+".weight"), b.vector(name+".bias", b.Hidden, source+".bias"),
-		b.vector(name+".skip_bias", b.Hidden, bias),
+		residual, y, weight, shift, b.vector(name+".skip_bias", b.Hidden, bias),
 	}, []string{name, "", "", name + ".sum"}, onnx.Real("epsilon", b.Epsilon))
 	return name, name + ".sum"
 }
@@ -140,56 +171,66 @@ func (b *vision) skipNorm(name, residual, y, bias, source string) (normed, sum s
 // attention is a layer's attention; the bias of its output comes with the
 // sum after it.
 func (b *vision) attention(i int, x string) string {
-	p, source := "layers."+strconv.Itoa(i)+".", visionLayer(i)+"self_attn."
+	p, source := "layers."+strconv.Itoa(i)+".", visionLayer(i)
 	project := func(which string) string {
-		return b.linear(p+which, x, matrix{
-			name: p + which, in: b.Hidden, out: b.Hidden, sources: []string{source + which + "_proj.weight"},
-		})
+		return b.behind(p+which, x, b.Hidden, source+"self_attn."+which+"_proj", source+"layer_norm1", which == "k")
 	}
-	bias := b.vector(p+"qkv.bias", 3*b.Hidden, source+"q_proj.bias", source+"k_proj.bias", source+"v_proj.bias")
-	a := b.node("MultiHeadAttention", p+"attention", []string{project("q"), project("k"), project("v"), bias},
+	a := b.node("MultiHeadAttention", p+"attention", []string{project("q"), project("k"), project("v")},
 		onnx.Int("num_heads", b.Heads), onnx.Real("scale", 1/math.Sqrt(float64(b.Hidden/b.Heads))))
 	return b.linear(p+"o", a, matrix{
-		name: p + "o", in: b.Hidden, out: b.Hidden, sources: []string{source + "out_proj.weight"},
+		name: p + "o", in: b.Hidden, out: b.Hidden, sources: []string{source + "self_attn.out_proj.weight"},
 	})
 }
 
 // feedForward is a layer's perceptron with the tanh form of GELU; the bias of
 // its output comes with the sum after it.
 func (b *vision) feedForward(i int, x string) string {
-	p, source := "layers."+strconv.Itoa(i)+".", visionLayer(i)+"mlp."
-	f := b.linear(p+"fc1", x, matrix{name: p + "fc1", in: b.Hidden, out: b.FFN, sources: []string{source + "fc1.weight"}})
-	f = b.node("FastGelu", p+"gelu", []string{f, b.vector(p+"fc1.bias", b.FFN, source+"fc1.bias")})
-	return b.linear(p+"fc2", f, matrix{name: p + "fc2", in: b.FFN, out: b.Hidden, sources: []string{source + "fc2.weight"}})
+	p, source := "layers."+strconv.Itoa(i)+".", visionLayer(i)
+	f := b.behind(p+"fc1", x, b.FFN, source+"mlp.fc1", source+"layer_norm2", false)
+	f = b.node("FastGelu", p+"gelu", []string{f})
+	return b.linear(p+"fc2", f, matrix{
+		name: p + "fc2", in: b.FFN, out: b.Hidden, sources: []string{source + "mlp.fc2.weight"},
+	})
 }
 
-// resample takes the patches to the embeddings of the image.
+// resample takes the patches to the embeddings of the image: attention of
+// learned queries. They are the same for all images, so that they can be taken
+// through the projection of the keys beforehand (RuleQueries); and as there
+// are few of them, the values are pooled before they are projected. That
+// leaves half the work of projecting all patches to keys and values.
 func (b *vision) resample(x string) {
 	kv := b.linear("resampler.kv", x, matrix{
 		name: "resampler.kv", in: b.Hidden, out: b.Out, sources: []string{"resampler.kv_proj.weight"},
 	})
 	kv = b.norm("resampler.kv_norm", kv, b.Out, resamplerEpsilon, "resampler.ln_kv")
 	keys := b.node("Add", "resampler.keys", []string{kv, b.places()})
-	query := b.weight(Weight{
-		Name: "resampler.query", Type: b.float, Shape: []int{1, b.Queries, b.Out}, Rule: RuleCopy,
-		Sources: []string{"resampler.query"},
+	heads, width := b.ResamplerHeads, b.Out/b.ResamplerHeads
+	queries := b.weight(Weight{
+		Name: "resampler.queries", Type: b.float, Shape: []int{b.Queries * heads, b.Out}, Rule: RuleQueries,
+		Sources: []string{
+			"resampler.query", "resampler.ln_q.weight", "resampler.ln_q.bias",
+			"resampler.attn.in_proj_weight", "resampler.attn.in_proj_bias",
+		},
+		Scale: 1 / math.Sqrt(float64(width)), Heads: heads, Epsilon: resamplerEpsilon,
 	})
-	query = b.norm("resampler.query_norm", query, b.Out, resamplerEpsilon, "resampler.ln_q")
-	project := func(name, x string, part int) string {
-		w := b.weight(Weight{
-			Name: "resampler." + name + ".weight", Type: b.float, Shape: []int{b.Out, b.Out}, Rule: RuleTranspose,
-			Sources: []string{"resampler.attn.in_proj_weight"}, From: part * b.Out, To: (part + 1) * b.Out,
-		})
-		return b.node("MatMul", "resampler."+name, []string{x, w})
-	}
-	// The same queries for every image of the batch.
-	batch := b.node("Shape", "batch", []string{"patches"}, onnx.Int("start", 0), onnx.Int("end", 1))
-	shape := b.node("Concat", "batch.shape", []string{batch, b.constant("batch.ones", 1, 1)}, onnx.Int("axis", 0))
-	queries := b.node("Expand", "resampler.queries", []string{project("q", query, 0), shape})
-	bias := b.vector("resampler.qkv.bias", 3*b.Out, "resampler.attn.in_proj_bias")
-	a := b.node("MultiHeadAttention", "resampler.attention",
-		[]string{queries, project("k", keys, 1), project("v", kv, 2), bias},
-		onnx.Int("num_heads", b.ResamplerHeads), onnx.Real("scale", 1/math.Sqrt(float64(b.Out/b.ResamplerHeads))))
+	// [B,L,Q*H]: the queries second, so that one product does all images.
+	scores := b.node("FusedMatMul", "resampler.scores", []string{keys, queries}, onnx.Int("transB", 1))
+	scores = b.node("Transpose", "resampler.scores.rows", []string{scores}, onnx.Ints("perm", 0, 2, 1))
+	scores = b.node("Softmax", "resampler.shares", []string{scores}, onnx.Int("axis", -1))
+	pooled := b.node("MatMul", "resampler.pooled", []string{scores, kv})
+	// [B*Q,H,Out] by [H,width,Out]: each head has its part of the matrix.
+	pooled = b.node("Reshape", "resampler.pooled.heads", []string{pooled, b.constant("pooled.shape", -1, int64(heads), int64(b.Out))})
+	values := b.weight(Weight{
+		Name: "resampler.v.weight", Type: b.float, Shape: []int{heads, width, b.Out}, Rule: RuleCopy,
+		Sources: []string{"resampler.attn.in_proj_weight"}, From: 2 * b.Out, To: 3 * b.Out,
+	})
+	a := b.node("FusedMatMul", "resampler.v", []string{pooled, values}, onnx.Int("transBatchA", 1), onnx.Int("transB", 1))
+	a = b.node("Transpose", "resampler.v.rows", []string{a}, onnx.Ints("perm", 1, 0, 2))
+	a = b.node("Reshape", "resampler.attention", []string{a, b.constant("attention.shape", -1, int64(b.Queries), int64(b.Out))})
+	a = b.node("Add", "resampler.v.biased", []string{a, b.weight(Weight{
+		Name: "resampler.v.bias", Type: b.float, Shape: []int{b.Out}, Rule: RuleCopy,
+		Sources: []string{"resampler.attn.in_proj_bias"}, From: 2 * b.Out, To: 3 * b.Out,
+	})})
 	a = b.linear("resampler.o", a, matrix{
 		name: "resampler.o", in: b.Out, out: b.Out, sources: []string{"resampler.attn.out_proj.weight"},
 	})
