@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,16 @@ type Options struct {
 	Workers int
 	// Threads of one operator on the CPU; 0 is one per core.
 	Threads int
+
+	test testOptions
+}
+
+// testOptions are seams for this package's tests.
+type testOptions struct {
+	wrap  func(backend) backend // stands before the device
+	chunk int                   // positions of one prefill run
+	stall time.Duration         // in place of stallLimit
+	free  int64                 // memory of the device
 }
 
 // Engine is a loaded model. Safe for concurrent use.
@@ -208,7 +219,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 		return errors.Join(err, rt.Close())
 	}
 	release := func() error { return errors.Join(dev.Close(), rt.Close()) }
-	sel, err := e.fit(options, dev)
+	sel, err := e.fit(options, dev, o.test)
 	if err != nil {
 		return errors.Join(err, release())
 	}
@@ -241,13 +252,19 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 }
 
 // fit takes the first selection that the device has memory for.
-func (e *Engine) fit(options []selection, dev *ort.Device) (*selection, error) {
+func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*selection, error) {
 	free, _, err := dev.MemInfo()
 	if err != nil {
 		return nil, err
 	}
+	if test.free != 0 {
+		free = test.free
+	}
 	for i := range options {
 		s := &options[i]
+		if test.chunk != 0 {
+			s.chunk = test.chunk
+		}
 		e.plan = s.plan(dev.Name())
 		e.log.Info().Str("plan", e.plan.String()).Int64("free", free).Msg("memory")
 		if e.plan.Total() <= free {
@@ -259,14 +276,11 @@ func (e *Engine) fit(options []selection, dev *ort.Device) (*selection, error) {
 }
 
 func (e *Engine) describe(s *selection, dev *ort.Device) string {
-	weights := ""
+	weights := make([]string, len(s.decoders))
 	for i, g := range s.decoders {
-		if i > 0 {
-			weights += " and "
-		}
-		weights += string(g.Weights)
+		weights[i] = string(g.Weights)
 	}
-	text := fmt.Sprintf("%s in %s on %s, %s of %d tokens", e.name, weights, dev.Name(),
+	text := fmt.Sprintf("%s in %s on %s, %s of %d tokens", e.name, strings.Join(weights, " and "), dev.Name(),
 		plural(s.layout.Slots, "slot", "slots"), s.layout.MaxLen)
 	if at := e.stats.switchAt.Load(); at > 0 {
 		text += fmt.Sprintf(", %s from %d rooms on", s.decoders[1].Weights, at)
@@ -321,8 +335,15 @@ func (e *Engine) begin(loading, ctx context.Context, d *device, sel *selection, 
 		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: names, prefillSet: sel.prefill, chunk: sel.chunk,
 	}
 	var err error
-	if e.loop, err = newLoop(d, s, e.now, e.stats); err != nil {
+	var dev backend = d
+	if o.test.wrap != nil {
+		dev = o.test.wrap(d)
+	}
+	if e.loop, err = newLoop(dev, s, e.now, e.stats); err != nil {
 		return err
+	}
+	if o.test.stall != 0 {
+		e.loop.stall = o.test.stall
 	}
 	costs, err := d.warm(loading, func(percent int) { o.Progress(80+percent/5, "warming up") })
 	if err != nil {

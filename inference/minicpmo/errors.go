@@ -3,6 +3,7 @@ package minicpmo
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"touchline/inference/internal/ort"
 )
@@ -52,15 +53,8 @@ type DoesNotFitError struct {
 // Error says what is needed, what there is and what would fit.
 func (e *DoesNotFitError) Error() string {
 	s := fmt.Sprintf("the model needs %s of memory on %s and %s are free", size(e.Plan.Total()), e.Plan.Device, size(e.Free))
-	for i, w := range e.Would {
-		if i == 0 {
-			s += ": it would fit with " + w
-		} else {
-			s += ", or with " + w
-		}
-	}
 	if len(e.Would) == 0 {
-		s += ": no setting would make it fit"
+		return s + ": no setting would make it fit"
 	}
-	return s
+	return s + ": it would fit with " + strings.Join(e.Would, ", or with ")
 }

@@ -2,6 +2,8 @@ package minicpmo_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +31,7 @@ func TestChat(t *testing.T) {
 	}
 	golden(t, "chat_greedy.json", &cases)
 	for i, c := range cases {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			var frames []inference.Frame
 			for k, name := range c.Images {
 				frames = append(frames, frame(t, name, time.Duration(k)))
@@ -92,17 +94,17 @@ func TestStreaming(t *testing.T) {
 				})
 				require.NoError(t, err)
 				var want []int32
-				var wantText string
+				var wantText strings.Builder
 				for c := range turn.Chunks {
 					want = append(want, turn.Chunks[c]...)
-					wantText += turn.Texts[c][0].(string)
+					wantText.WriteString(turn.Texts[c][0].(string))
 				}
 				require.Equal(t, want, ids)
 				// The last token of an answer that was cut off is neither said nor fed.
 				if finished := turn.Finished[len(turn.Finished)-1]; finished {
-					require.Equal(t, wantText, text)
+					require.Equal(t, wantText.String(), text)
 				} else {
-					require.Equal(t, wantText, e.Tokenizer().Decode(ids[:len(ids)-1]))
+					require.Equal(t, wantText.String(), e.Tokenizer().Decode(ids[:len(ids)-1]))
 					ids = ids[:len(ids)-1]
 				}
 				fed.IDs = append(fed.IDs, ids...)

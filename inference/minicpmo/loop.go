@@ -44,6 +44,7 @@ type loop struct {
 	batch   []*image // scratch
 
 	prefillCost, visionCost cost
+	stall                   time.Duration // stallLimit, but for tests
 
 	inbox inbox
 }
@@ -93,7 +94,7 @@ func newLoop(dev backend, s shape, now func() time.Time, stats *counters) (*loop
 	l := &loop{
 		dev: dev, shape: s, now: now, stats: stats, pool: pool, sampler: sample.New(s.vocab),
 		states: make([]*sample.State, n), rows: make([]*cycle, n), tokens: make([]int32, n), lengths: make([]int32, n),
-		batch: make([]*image, 0, batchLimit),
+		batch: make([]*image, 0, batchLimit), stall: stallLimit,
 	}
 	for i := range n {
 		l.states[i] = sample.NewState(s.vocab)
@@ -133,9 +134,11 @@ func (l *loop) prepared(p *picture) {
 func (l *loop) run(ctx context.Context) error {
 	for {
 		l.intake()
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			l.stop(ErrClosed)
 			return nil
+		default:
 		}
 		worked := false
 		var err error
@@ -236,7 +239,7 @@ func (l *loop) others() (bool, error) {
 	for {
 		left := time.Duration(1 << 60)
 		if l.active > 0 {
-			left = stallLimit - l.weights.step(l.cover().Size) - l.now().Sub(begin)
+			left = l.stall - l.weights.step(l.cover().Size) - l.now().Sub(begin)
 		}
 		did, err := l.piece(left, worked)
 		if err != nil || !did {
@@ -322,9 +325,7 @@ func (l *loop) close(c *cycle, err error) {
 func (l *loop) stop(err error) {
 	l.inbox.mu.Lock()
 	l.inbox.stopped = err
-	for _, c := range l.inbox.cycles {
-		l.waiting = append(l.waiting, c)
-	}
+	l.waiting = append(l.waiting, l.inbox.cycles...)
 	l.inbox.cycles, l.inbox.pictures, l.inbox.waiting = nil, nil, 0
 	l.inbox.mu.Unlock()
 	for _, c := range l.waiting {
@@ -367,14 +368,13 @@ func (l *loop) choose(slot int) (int32, error) {
 	return id, nil
 }
 
-// advance notes the id that was drawn for an answer and sends it. It tells
-// whether the answer goes on.
-func (l *loop) advance(c *cycle, at time.Time) bool {
+// advance draws an answer's next id and sends it, or ends the answer.
+func (l *loop) advance(c *cycle, at time.Time) {
 	slot := c.slot
 	id, err := l.choose(slot)
 	if err != nil {
 		l.finish(c, err)
-		return false
+		return
 	}
 	var hidden []float32
 	if c.hidden {
@@ -388,7 +388,7 @@ func (l *loop) advance(c *cycle, at time.Time) bool {
 			c.out.push(id, hidden)
 		}
 		l.finish(c, nil)
-		return false
+		return
 	}
 	c.count++
 	st := l.states[slot]
@@ -399,8 +399,7 @@ func (l *loop) advance(c *cycle, at time.Time) bool {
 	c.out.push(id, hidden)
 	if c.count >= c.most || l.pool.Room(slot) == 0 {
 		l.finish(c, nil)
-		return false
+		return
 	}
 	l.tokens[slot] = id
-	return true
 }

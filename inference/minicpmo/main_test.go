@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 func tiny(tb testing.TB) *models.Bundle {
 	tb.Helper()
 	tinyOnce.Do(func() {
-		if tinyDir, errTiny = os.MkdirTemp("", "minicpmo"); errTiny != nil {
+		if tinyDir, errTiny = os.MkdirTemp("", "minicpmo"); errTiny != nil { //nolint:usetesting // outlives the test
 			return
 		}
 		src, err := checkpoint.Open("../../models/testdata/tiny")

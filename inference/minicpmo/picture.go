@@ -103,10 +103,10 @@ func newPictures(limit int) *pictures {
 	return &pictures{limit: limit, byKey: map[pictureKey]*list.Element{}, order: list.New()}
 }
 
-// get returns the picture of that key, or puts in and returns what make gives.
-func (c *pictures) get(key pictureKey, make func() (*picture, error)) (p *picture, fresh bool, err error) {
+// get returns the picture of that key, or puts in and returns what fill gives.
+func (c *pictures) get(key pictureKey, fill func() (*picture, error)) (p *picture, fresh bool, err error) {
 	if c.limit == 0 {
-		p, err = make()
+		p, err = fill()
 		return p, true, err
 	}
 	c.mu.Lock()
@@ -115,7 +115,7 @@ func (c *pictures) get(key pictureKey, make func() (*picture, error)) (p *pictur
 		c.order.MoveToFront(e)
 		return e.Value.(*picture), false, nil //nolint:forcetypeassert // only pictures are put in
 	}
-	if p, err = make(); err != nil {
+	if p, err = fill(); err != nil {
 		return nil, false, err
 	}
 	c.byKey[key] = c.order.PushFront(p)

@@ -18,6 +18,7 @@ type switcher struct {
 const (
 	switchMargin = 0.03 // gain of the other set below which nothing changes
 	switchAfter  = 3    // steps in a row
+	never        = time.Duration(1 << 60)
 )
 
 // choose returns the set for a range of that size.
@@ -36,7 +37,8 @@ func (s *switcher) choose(size int) int {
 		s.doubts = 0
 		return s.current
 	}
-	if s.doubts++; s.doubts >= switchAfter {
+	// A size that has no graph is not worth a single step.
+	if s.doubts++; s.doubts >= switchAfter || mine >= never {
 		s.current, s.doubts = best, 0
 	}
 	return s.current
@@ -46,14 +48,14 @@ func (s *switcher) choose(size int) int {
 func (s *switcher) cost(set, size int) time.Duration {
 	i := bits.Len(uint(size)) - 1
 	if set >= len(s.costs) || i >= len(s.costs[set]) || s.costs[set][i] <= 0 {
-		return 1 << 60
+		return never
 	}
 	return s.costs[set][i]
 }
 
 // step estimates a decode step of that size.
 func (s *switcher) step(size int) time.Duration {
-	if c := s.cost(s.current, size); c < 1<<60 {
+	if c := s.cost(s.current, size); c < never {
 		return c
 	}
 	return 0

@@ -1,0 +1,643 @@
+package minicpmo_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/inference/internal/ort/orttest"
+	"touchline/inference/minicpmo"
+	"touchline/inference/tokenizer"
+)
+
+var cycles = flag.Int("cycles", 400, "answers of TestManyShortAnswers; 10000 is the whole")
+
+// patience bounds waits for something that takes milliseconds.
+const patience = 30 * time.Second
+
+func openWith(tb testing.TB, o minicpmo.Options) *minicpmo.Engine {
+	tb.Helper()
+	o.Threads = 1
+	e, err := minicpmo.Open(tb.Context(), tiny(tb), o)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, e.Close()) })
+	return e
+}
+
+// askAll runs requests at once.
+func askAll(tb testing.TB, e *minicpmo.Engine, rs []minicpmo.Request) [][]int32 {
+	tb.Helper()
+	out := make([][]int32, len(rs))
+	errs := make([]error, len(rs))
+	var wg sync.WaitGroup
+	for i, r := range rs {
+		wg.Go(func() { out[i], _, errs[i] = ask(tb, e, r) })
+	}
+	wg.Wait()
+	require.NoError(tb, errors.Join(errs...))
+	return out
+}
+
+func questions(tb testing.TB, e *minicpmo.Engine, n, most int) (rs []minicpmo.Request) {
+	tb.Helper()
+	names := []string{"320x240.png", "640x360.png"}
+	for i := range n {
+		rs = append(rs, chat(tb, e, fmt.Sprintf("Question %d: what is it?", i), most, frame(tb, names[i%2], time.Duration(i))))
+	}
+	return rs
+}
+
+func TestAloneAndTogether(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := open(t, tiny(t), settings(t))
+	rs := questions(t, e, 8, 30)
+	var alone [][]int32
+	for _, r := range rs {
+		ids, _, err := ask(t, e, r)
+		require.NoError(t, err)
+		alone = append(alone, ids)
+	}
+	for range 3 {
+		require.Equal(t, alone, askAll(t, e, rs))
+	}
+	s := e.Stats()
+	require.Zero(t, s.Slots)
+	require.EqualValues(t, 32, s.Done)
+	require.Greater(t, s.SlotsMost, 1)
+}
+
+// A prompt is fed in pieces to a slot between two that decode, with a step
+// between its pieces: the answers are those of each alone.
+func TestChunksBetweenSteps(t *testing.T) {
+	orttest.NoLeaks(t)
+	var mu sync.Mutex
+	var events []string
+	log := func(s string) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, s)
+	}
+	f := &minicpmo.Faults{
+		Prefill: func(slot, _, _ int) error { log(fmt.Sprintf("p%d", slot)); return nil },
+		Decode:  func(start, size int) error { log(fmt.Sprintf("d%d+%d", start, size)); return nil },
+	}
+	o := minicpmo.Options{Config: settings(t)}
+	e := openWith(t, o.WithFaults(f).WithChunk(16))
+	rs := questions(t, e, 3, 200)
+	for i := range rs {
+		rs[i].Rules.Stop = nil // The answers are long enough to meet.
+	}
+	rs[1].MaxTokens = 12
+	var alone [][]int32
+	for _, r := range rs {
+		ids, _, err := ask(t, e, r)
+		require.NoError(t, err)
+		alone = append(alone, ids)
+	}
+	// Slots 0, 1 and 2 in that order; then 1 is left, and taken again.
+	out := make([][]int32, 3)
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	started := make(chan struct{})
+	var once sync.Once
+	begin := func(ctx context.Context, r minicpmo.Request, keep *[]int32, first func()) {
+		wg.Go(func() {
+			for tok, err := range e.Answer(ctx, r) {
+				if err != nil {
+					return
+				}
+				if first != nil {
+					first()
+				}
+				if keep != nil && tok.ID >= 0 {
+					*keep = append(*keep, tok.ID)
+				}
+			}
+		})
+	}
+	begin(t.Context(), rs[0], &out[0], func() { once.Do(func() { close(started) }) })
+	<-started
+	started, once = make(chan struct{}), sync.Once{}
+	first := func() { once.Do(func() { close(started) }) }
+	begin(ctx, rs[1], nil, first)
+	<-started
+	again := make(chan struct{})
+	var onceAgain sync.Once
+	begin(t.Context(), rs[2], &out[2], func() { onceAgain.Do(func() { close(again) }) })
+	<-again
+	cancel()
+	begin(t.Context(), rs[1], &out[1], nil)
+	wg.Wait()
+	require.Equal(t, alone, out)
+
+	mu.Lock()
+	defer mu.Unlock()
+	all := strings.Join(events, " ")
+	require.Contains(t, all, "p1 d0+4 p1 d0+4 p1", "no steps between the pieces of slot 1 while 0 and 2 decoded")
+}
+
+func TestCancel(t *testing.T) {
+	orttest.NoLeaks(t)
+	var steps atomic.Int64
+	gate := make(chan struct{})
+	f := &minicpmo.Faults{Decode: func(int, int) error {
+		steps.Add(1)
+		<-gate
+		return nil
+	}}
+	o := minicpmo.Options{Config: settings(t)}
+	e := openWith(t, o.WithFaults(f))
+	r := questions(t, e, 1, 300)[0]
+	r.Rules.Stop = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	for _, err := range e.Answer(ctx, r) {
+		if err != nil {
+			require.ErrorIs(t, err, context.Canceled)
+			break
+		}
+		if n++; n == 3 {
+			cancel()
+		} else {
+			gate <- struct{}{}
+		}
+	}
+	close(gate)
+	require.Eventually(t, func() bool { return e.Stats().Cancelled == 1 && e.Stats().Slots == 0 }, patience, time.Millisecond)
+	require.LessOrEqual(t, steps.Load(), int64(4), "more than one token after the cancellation")
+	cancel()
+
+	// Breaking out cancels as well.
+	before := steps.Load()
+	for range e.Answer(t.Context(), r) {
+		break
+	}
+	require.Eventually(t, func() bool { return e.Stats().Cancelled == 2 && e.Stats().Slots == 0 }, patience, time.Millisecond)
+	require.Less(t, steps.Load()-before, int64(200))
+	_, _, err := ask(t, e, questions(t, e, 1, 3)[0])
+	require.NoError(t, err)
+}
+
+func TestCaps(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	c.MiniCPM.MaxLen = 128
+	e := open(t, tiny(t), c)
+	r := questions(t, e, 1, 5)[0]
+	r.Rules.Stop = nil
+	ids, _, err := ask(t, e, r)
+	require.NoError(t, err)
+	require.Len(t, ids, 5)
+	// The cache ends before the answer does: the last token needs no place in it.
+	r.MaxTokens = 1000
+	ids, _, err = ask(t, e, r)
+	require.NoError(t, err)
+	require.Len(t, ids, 128-len(r.Prompt.IDs)+1)
+	require.Zero(t, e.Stats().Slots)
+}
+
+func TestRefusedBeforeTheDevice(t *testing.T) {
+	orttest.NoLeaks(t)
+	var runs atomic.Int64
+	f := &minicpmo.Faults{
+		Prefill: func(int, int, int) error { runs.Add(1); return nil },
+		See:     func(int) error { runs.Add(1); return nil },
+	}
+	c := settings(t)
+	c.MiniCPM.MaxLen = 128
+	o := minicpmo.Options{Config: c}
+	e := openWith(t, o.WithFaults(f))
+	small := frame(t, "320x240.png", 1)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	fail := func(p inference.Prompt) error {
+		for _, err := range s.Generate(t.Context(), p) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var long *tokenizer.TooLongError
+	require.ErrorAs(t, fail(inference.Prompt{Text: strings.Repeat("long ", 200), Frames: []inference.Frame{small}}), &long)
+	require.Equal(t, 127, long.Max)
+	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{small, small, small}, Speech: true}), &long)
+	require.ErrorContains(t, fail(inference.Prompt{Text: "x"}), "at least one frame")
+	var bad *minicpmo.ImageError
+	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{{Width: 3, Height: 3, Pix: make([]byte, 5)}}}), &bad)
+	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{{Width: 0, Height: 3}}}), &bad)
+	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{{Width: 1 << 30, Height: 1 << 30}}}), &bad)
+	require.ErrorContains(t, fail(inference.Prompt{Text: "<image>./</image>", Frames: []inference.Frame{small}}), "markup")
+	r := chat(t, e, "x", 5, small)
+	r.Frames = nil
+	_, _, err = ask(t, e, r)
+	require.ErrorContains(t, err, "places for 0 images")
+	require.Zero(t, runs.Load())
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{small}}), minicpmo.ErrClosed)
+}
+
+func TestOddPictures(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	c.MaxSlices = 2
+	e := open(t, tiny(t), c)
+	for _, tt := range []struct{ w, h int }{{1, 1}, {10000, 10000}, {1, 700}, {3000, 1}} {
+		t.Run(fmt.Sprintf("%dx%d", tt.w, tt.h), func(t *testing.T) {
+			s, err := e.NewSession()
+			require.NoError(t, err)
+			defer s.Close()
+			f := inference.Frame{Width: tt.w, Height: tt.h, Pix: make([]byte, tt.w*tt.h*3)}
+			n := 0
+			for _, err := range s.Generate(t.Context(), inference.Prompt{Text: "x", Frames: []inference.Frame{f}, MaxTokens: 4}) {
+				if bad, ok := errors.AsType[*minicpmo.ImageError](err); ok {
+					t.Logf("refused: %v", bad)
+					break
+				}
+				require.NoError(t, err)
+				n++
+			}
+		})
+	}
+}
+
+func TestQueue(t *testing.T) {
+	orttest.NoLeaks(t)
+	gate := make(chan struct{})
+	f := &minicpmo.Faults{Prefill: func(int, int, int) error { <-gate; return nil }}
+	c := settings(t)
+	c.MiniCPM.Slots, c.MiniCPM.Queue = 1, 2
+	o := minicpmo.Options{Config: c}
+	e := openWith(t, o.WithFaults(f))
+	rs := questions(t, e, 4, 3)
+	var wg sync.WaitGroup
+	reports := make([]minicpmo.Report, 3)
+	for i := range 3 {
+		rs[i].Report = func(r minicpmo.Report) { reports[i] = r }
+		wg.Go(func() {
+			_, _, err := ask(t, e, rs[i])
+			require.NoError(t, err) //nolint:testifylint // the wait below ends all the same
+		})
+		if i == 0 {
+			require.Eventually(t, func() bool { return e.Stats().Slots == 1 }, patience, time.Millisecond)
+		}
+	}
+	require.Eventually(t, func() bool { return e.Stats().Waiting == 2 }, patience, time.Millisecond)
+	_, _, err := ask(t, e, rs[3])
+	require.ErrorIs(t, err, inference.ErrOverloaded)
+	require.ErrorContains(t, err, "2 answers wait")
+	close(gate)
+	wg.Wait()
+	require.EqualValues(t, 1, e.Stats().Overloaded)
+	require.EqualValues(t, 3, e.Stats().Wait.Count)
+	for _, r := range reports {
+		require.Positive(t, r.Total)
+		require.GreaterOrEqual(t, r.FirstToken, r.Wait)
+	}
+}
+
+func TestOneFailsAlone(t *testing.T) {
+	orttest.NoLeaks(t)
+	broken := errors.New("this run failed")
+	for _, tt := range []struct {
+		name  string
+		fault func(f *minicpmo.Faults, victim int)
+		want  error
+	}{
+		{"NaN", func(f *minicpmo.Faults, victim int) { f.NaN = func(slot int) bool { return slot == victim } }, minicpmo.ErrNotFinite},
+		{"decode", func(f *minicpmo.Faults, victim int) {
+			f.Decode = func(start, size int) error {
+				if start <= victim && victim < start+size {
+					return broken
+				}
+				return nil
+			}
+		}, broken},
+		{"prefill", func(f *minicpmo.Faults, victim int) {
+			f.Prefill = func(slot, _, _ int) error {
+				if slot == victim {
+					return fmt.Errorf("feed: %w", minicpmo.ErrOutOfMemory)
+				}
+				return nil
+			}
+		}, minicpmo.ErrOutOfMemory},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &minicpmo.Faults{}
+			o := minicpmo.Options{Config: settings(t)}
+			e := openWith(t, o.WithFaults(f))
+			rs := questions(t, e, 6, 20)
+			var alone [][]int32
+			for _, r := range rs {
+				ids, _, err := ask(t, e, r)
+				require.NoError(t, err)
+				alone = append(alone, ids)
+			}
+			tt.fault(f, 2)
+			var wg sync.WaitGroup
+			var failed atomic.Int64
+			for i, r := range rs {
+				wg.Go(func() {
+					ids, _, err := ask(t, e, r)
+					if err != nil {
+						failed.Add(1)
+						require.ErrorIs(t, err, tt.want) //nolint:testifylint // the wait below ends all the same
+						return
+					}
+					require.Equal(t, alone[i], ids) //nolint:testifylint // the wait below ends all the same
+				})
+			}
+			wg.Wait()
+			require.Positive(t, failed.Load())
+			require.Less(t, failed.Load(), int64(len(rs)))
+			require.Zero(t, e.Stats().Slots)
+			require.Equal(t, inference.PhaseReady, e.Status().Phase)
+		})
+	}
+}
+
+func TestVisionFailsAlone(t *testing.T) {
+	orttest.NoLeaks(t)
+	broken := errors.New("this run failed")
+	f := &minicpmo.Faults{See: func(int) error { return broken }}
+	o := minicpmo.Options{Config: settings(t)}
+	e := openWith(t, o.WithFaults(f))
+	_, _, err := ask(t, e, questions(t, e, 1, 3)[0])
+	require.ErrorIs(t, err, broken)
+	ids, _, err := ask(t, e, chat(t, e, "no picture", 3))
+	require.NoError(t, err)
+	require.Len(t, ids, 3)
+}
+
+func TestDeviceLost(t *testing.T) {
+	orttest.NoLeaks(t)
+	var dead atomic.Bool
+	f := &minicpmo.Faults{Decode: func(int, int) error {
+		if dead.Load() {
+			return fmt.Errorf("run: %w", minicpmo.ErrDeviceLost)
+		}
+		return nil
+	}}
+	o := minicpmo.Options{Config: settings(t)}
+	e := openWith(t, o.WithFaults(f))
+	rs := questions(t, e, 12, 100) // more than there are slots
+	var wg sync.WaitGroup
+	for _, r := range rs {
+		r.Rules.Stop = nil
+		wg.Go(func() {
+			_, _, err := ask(t, e, r)
+			require.ErrorIs(t, err, minicpmo.ErrDeviceLost) //nolint:testifylint // the wait below ends all the same
+		})
+	}
+	require.Eventually(t, func() bool { return e.Stats().Slots == 8 }, patience, time.Millisecond)
+	dead.Store(true)
+	wg.Wait()
+	select {
+	case <-e.Lost():
+	case <-time.After(patience):
+		require.Fail(t, "the loss was not told")
+	}
+	require.Equal(t, inference.PhaseFailed, e.Status().Phase)
+	require.Contains(t, e.Status().Detail, "context is lost")
+	_, _, err := ask(t, e, rs[0])
+	require.ErrorIs(t, err, minicpmo.ErrDeviceLost)
+	_, err = e.NewSession()
+	require.Error(t, err)
+}
+
+func TestClose(t *testing.T) {
+	orttest.NoLeaks(t)
+	e, err := minicpmo.Open(t.Context(), tiny(t), minicpmo.Options{Config: settings(t), Threads: 1})
+	require.NoError(t, err)
+	r := questions(t, e, 1, 300)[0]
+	r.Rules.Stop = nil
+	n := 0
+	for _, err := range e.Answer(t.Context(), r) {
+		if n++; n == 2 {
+			require.NoError(t, e.Close())
+		}
+		if err != nil {
+			require.ErrorIs(t, err, minicpmo.ErrClosed)
+			break
+		}
+	}
+	require.NoError(t, e.Close())
+	_, _, err = ask(t, e, r)
+	require.ErrorIs(t, err, minicpmo.ErrClosed)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = minicpmo.Open(ctx, tiny(t), minicpmo.Options{Config: settings(t)})
+	require.ErrorIs(t, err, context.Canceled)
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	_, err = minicpmo.Open(ctx, tiny(t), minicpmo.Options{Config: settings(t), Progress: func(percent int, _ string) {
+		if percent > 1 {
+			cancel()
+		}
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestDoesNotFit(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	o := minicpmo.Options{Config: c}
+	e := openWith(t, o)
+	need := e.Plan().Total()
+	t.Log(e.Plan())
+	_, err := minicpmo.Open(t.Context(), tiny(t), o.WithFree(need-1))
+	var no *minicpmo.DoesNotFitError
+	require.ErrorAs(t, err, &no)
+	require.NotEmpty(t, no.Would)
+	require.ErrorContains(t, err, "it would fit with slots: 4")
+	_, err = minicpmo.Open(t.Context(), tiny(t), o.WithFree(1e6))
+	require.ErrorContains(t, err, "no setting would make it fit")
+	c.MiniCPM.Device, c.MiniCPM.Weights = "cuda", "fp16"
+	_, err = minicpmo.Open(t.Context(), tiny(t), minicpmo.Options{Config: c})
+	require.ErrorContains(t, err, "--weights fp16")
+}
+
+func TestSession(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	c.MiniCPM.Temperature, c.MiniCPM.Seed = 0.7, 5
+	var texts []string
+	for range 2 {
+		e := open(t, tiny(t), c)
+		s, err := e.NewSession()
+		require.NoError(t, err)
+		text := ""
+		for i := range 3 {
+			var frames []inference.Frame
+			for k := range 4 {
+				frames = append(frames, frame(t, "320x240.png", time.Duration(i+k)*time.Second))
+			}
+			s.(inference.Observer).Observe(frames[3])
+			for c, err := range s.Generate(t.Context(), inference.Prompt{
+				System: "You comment.", Text: "What happens?", Frames: frames, Speech: i == 1, MaxTokens: 20,
+			}) {
+				require.NoError(t, err)
+				text += c.Text
+			}
+			text += "|"
+		}
+		require.NoError(t, s.Close())
+		texts = append(texts, text)
+		st := e.Stats()
+		require.EqualValues(t, 6+3, st.Hits, "three of four frames were seen before, the newest of all was shown")
+		require.EqualValues(t, 3, st.Misses)
+		require.EqualValues(t, 3, st.Early)
+		require.Zero(t, st.Cached, "a closed room's frames are forgotten")
+	}
+	require.Equal(t, texts[0], texts[1], "the same seed")
+	require.NotContains(t, texts[0], "<|")
+	t.Log(texts[0])
+}
+
+// TestManyShortAnswers runs answers with random ends and random faults of the
+// device: no slot is lost, memory and goroutines stay flat.
+func TestManyShortAnswers(t *testing.T) {
+	orttest.NoLeaks(t)
+	var rngMu sync.Mutex
+	rng := rand.New(rand.NewPCG(10, 4))
+	chance := func(n int) bool {
+		rngMu.Lock()
+		defer rngMu.Unlock()
+		return rng.IntN(n) == 0
+	}
+	broken := errors.New("this run failed")
+	fault := func(n int) error {
+		if chance(n) {
+			return broken
+		}
+		return nil
+	}
+	f := &minicpmo.Faults{
+		Prefill: func(int, int, int) error { return fault(40) },
+		Decode:  func(int, int) error { return fault(60) },
+		See:     func(int) error { return fault(40) },
+		NaN:     func(int) bool { return chance(200) },
+	}
+	c := settings(t)
+	c.MiniCPM.VisionCache = 40
+	o := minicpmo.Options{Config: c}
+	e := openWith(t, o.WithFaults(f))
+	frames := []inference.Frame{frame(t, "320x240.png", 0), frame(t, "640x360.png", 0)}
+	run := func(n int) {
+		var wg sync.WaitGroup
+		var next atomic.Int64
+		for range 12 {
+			wg.Go(func() {
+				s, err := e.NewSession()
+				if err != nil {
+					return
+				}
+				defer s.Close()
+				for {
+					i := next.Add(1)
+					if i > int64(n) {
+						return
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					p := inference.Prompt{Text: "What is it?", MaxTokens: 6}
+					for k := range 1 + int(i)%2 {
+						fr := frames[k]
+						fr.PTS = time.Duration(i/512+int64(k)) * time.Second
+						p.Frames = append(p.Frames, fr)
+					}
+					if chance(2) {
+						s.(inference.Observer).Observe(p.Frames[0])
+					}
+					stop := chance(3)
+					tokens := 0
+					for _, err := range s.Generate(ctx, p) {
+						if err != nil {
+							break
+						}
+						if tokens++; stop && chance(3) {
+							cancel()
+						}
+						if stop && chance(5) {
+							break
+						}
+					}
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+	}
+	idle := func() (heap uint64, rss int, routines int) {
+		require.Eventually(t, func() bool { return e.Stats().Slots == 0 && e.Stats().Waiting == 0 }, patience, time.Millisecond)
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc, resident(t), runtime.NumGoroutine()
+	}
+	run(*cycles / 4)
+	heap, rss, routines := idle()
+	run(*cycles - *cycles/4)
+	heap2, rss2, routines2 := idle()
+	s := e.Stats()
+	t.Logf("%d embedded: %v; %d done, %d cancelled, %d failed; heap %d -> %d KB, resident %d -> %d MB, goroutines %d -> %d",
+		s.Images.Count, s.Vision.Mean(), s.Done, s.Cancelled, s.Failed, heap>>10, heap2>>10, rss>>20, rss2>>20, routines, routines2)
+	require.Positive(t, s.Done)
+	require.Positive(t, s.Cancelled)
+	require.Positive(t, s.Failed)
+	require.LessOrEqual(t, routines2, routines)
+	require.Less(t, heap2, heap+8<<20)
+	require.Less(t, rss2, rss+64<<20)
+	require.LessOrEqual(t, s.Cached, 40)
+
+	f.Prefill, f.Decode, f.See, f.NaN = nil, nil, nil, nil
+	rs := questions(t, e, 8, 10)
+	askAll(t, e, rs) // All slots are there, and answer.
+	require.Zero(t, e.Stats().Slots)
+}
+
+// resident is the process's memory in bytes.
+func resident(tb testing.TB) int {
+	tb.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	require.NoError(tb, err)
+	pages, err := strconv.Atoi(strings.Fields(string(b))[1])
+	require.NoError(tb, err)
+	return pages * os.Getpagesize()
+}
+
+func BenchmarkHostGap(b *testing.B) {
+	for _, rooms := range []int{1, 64} {
+		b.Run(strconv.Itoa(rooms), func(b *testing.B) {
+			c := settings(b)
+			c.MiniCPM.Slots, c.MiniCPM.Queue, c.MiniCPM.Temperature = 64, 256, 0.7
+			e := open(b, tiny(b), c)
+			rs := questions(b, e, rooms, 200)
+			for i := range rs {
+				rs[i].Rules.Stop = nil
+			}
+			for b.Loop() {
+				askAll(b, e, rs)
+			}
+			h := e.Stats().Host
+			b.ReportMetric(1e6*h.Mean(), "mean-us")
+			b.ReportMetric(1e6*h.Quantile(.5), "p50-us")
+			b.ReportMetric(1e6*h.Quantile(.99), "p99-us")
+		})
+	}
+}
