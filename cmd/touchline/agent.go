@@ -30,7 +30,7 @@ type agentCmd struct {
 	AgentName    string        `help:"Serve only rooms that ask for this name; without it, every new room." env:"LIVEKIT_AGENT_NAME_OVERRIDE,LIVEKIT_AGENT_NAME"` //nolint:lll // tags
 	Type         string        `help:"What a job is about: ${enum}." enum:"room,publisher,participant" default:"room"`
 	Slots        int           `help:"Rooms at most; 0 is four for each core." env:"TOUCHLINE_WORKER_SLOTS" default:"0"`
-	DrainTimeout time.Duration `help:"How long sentences may take to end after the first signal." env:"TOUCHLINE_WORKER_DRAIN_TIMEOUT" default:"1h"`
+	DrainTimeout time.Duration `help:"How long sentences may take to end after the first signal." env:"TOUCHLINE_WORKER_DRAIN_TIMEOUT" default:"1h"`                      //nolint:lll // tags
 	FullCPU      float64       `help:"Share of the CPU at which no more rooms are taken; 0 does not look." name:"full-cpu" env:"TOUCHLINE_WORKER_FULL_CPU" default:"0.9"` //nolint:lll // tags
 	HTTP         string        `help:"Address of probes and metrics; off for none." name:"http" env:"TOUCHLINE_WORKER_HTTP" default:":8081"`
 	Namespace    string        `help:"Namespace of an older server."`
