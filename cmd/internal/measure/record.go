@@ -34,11 +34,13 @@ const (
 // recordPage sends the browser's camera with one codec to /offer.
 const recordPage = `<!doctype html><title>camera</title><link rel="icon" href="data:,">
 <script type="module">
-  const want = new URLSearchParams(location.search).get('codec');
+  const q = new URLSearchParams(location.search);
+  const want = q.get('codec'), mode = q.get('mode');
   try {
     const stream = await navigator.mediaDevices.getUserMedia({ video: { width: 1280, height: 720, frameRate: 30 } });
     const pc = window.pc = new RTCPeerConnection();
-    const t = pc.addTransceiver(stream.getVideoTracks()[0], { direction: 'sendonly', sendEncodings: [{ maxBitrate: 1700000 }] });
+    const t = pc.addTransceiver(stream.getVideoTracks()[0], { direction: 'sendonly', 
+      sendEncodings: [{ maxBitrate: 1700000, ...(mode ? { scalabilityMode: mode } : {}) }] });
     t.setCodecPreferences(RTCRtpSender.getCapabilities('video').codecs.filter((c) =>
       c.mimeType.toUpperCase() === 'VIDEO/' + want && !/profile-id=[1-3]/.test(c.sdpFmtpLine ?? '')));
     await pc.setLocalDescription();
@@ -54,8 +56,9 @@ const recordPage = `<!doctype html><title>camera</title><link rel="icon" href="d
 </script>`
 
 // recordBrowser has a headless Chromium send a moving 720p30 scene with noise,
-// at 1.7 Mbit/s with one key frame, and keeps 20 s of it.
-func recordBrowser(ctx context.Context, c media.Codec) (*clip, error) {
+// at 1.7 Mbit/s with one key frame, and keeps 20 s of it. mode is a scalability
+// mode of WebRTC, "" for a stream without layers.
+func recordBrowser(ctx context.Context, c media.Codec, mode string) (*clip, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordTime+rampTime)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "touchline-record-")
@@ -78,7 +81,7 @@ func recordBrowser(ctx context.Context, c media.Codec) (*clip, error) {
 		return nil, err
 	}
 	defer b.Close()
-	if err := b.Navigate(pages.URL + "/?codec=" + c.String()); err != nil {
+	if err := b.Navigate(pages.URL + "/?codec=" + c.String() + "&mode=" + mode); err != nil {
 		return nil, err
 	}
 	select {

@@ -6,7 +6,9 @@ import (
 )
 
 // Described is described.
-func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo { return described(pictures, chosen) }
+func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo {
+	return described(pictures, chosen)
+}
 
 // NewTap makes a tap before out.
 func NewTap(out agent.VideoOutput, askKeyFrame func()) agent.VideoOutput {
