@@ -12,9 +12,9 @@ import (
 // backend is the device as the step loop sees it: one call at a time, all from
 // the loop's thread. What a call returns is valid until the next one.
 type backend interface {
-	// warm runs everything once, captures what can be captured, and measures
-	// a decode step of each set and size. progress takes 0 to 100.
-	warm(ctx context.Context, progress func(percent int)) (stepCosts, error)
+	// warm runs everything once, captures what can be captured, and measures.
+	// progress takes 0 to 100.
+	warm(ctx context.Context, progress func(percent int)) (warmth, error)
 	// clear zeroes the keys and values of a slot.
 	clear(slot int) error
 	// mask presses down the ids that a slot's answer may not use.
@@ -42,6 +42,12 @@ type backend interface {
 // batchLimit is how many images one run of the vision tower takes.
 const batchLimit = 4
 
+// warmth is what warming up measured.
+type warmth struct {
+	steps           stepCosts // empty with a single weight set
+	prefill, vision cost      // by positions, by images
+}
+
 // stepCosts is what a decode step takes, by weight set and by the size of the
 // range as a power of two.
 type stepCosts [][]time.Duration
@@ -65,6 +71,5 @@ type shape struct {
 	sets   []string // names of the weight sets
 	// prefillSet is the set that prompts are fed with.
 	prefillSet int
-	// graphs tells that a step costs the same every time it runs with the same range.
-	chunk int // most positions of one prefill run
+	chunk      int // most positions of one prefill run
 }

@@ -507,8 +507,8 @@ func (d *device) see(images []*image) error {
 	return d.vision.run(images)
 }
 
-// warm runs each captured range, measures the steps and leaves the cache zeroed.
-func (d *device) warm(ctx context.Context, progress func(percent int)) (stepCosts, error) {
+// warm runs each captured range, measures and leaves the cache zeroed.
+func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth, err error) {
 	l := d.sel.layout
 	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
 	type job struct {
@@ -525,49 +525,75 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (stepCost
 			jobs = append(jobs, job{set, kvcache.Range{Start: 0, Size: 1}})
 		}
 	}
-	p := &prompt{ids: make([]int32, min(d.sel.chunk, l.MaxLen-1))}
-	if err := d.prefill(d.sel.prefill, 0, p, 0, len(p.ids), false); err != nil {
-		return nil, fmt.Errorf("warm up the prefill: %w", err)
+	if w.prefill, err = d.warmPrefill(); err != nil {
+		return w, fmt.Errorf("warm up the prefill: %w", err)
 	}
 	for i, j := range jobs {
-		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
+		if ctx.Err() != nil {
+			return w, context.Cause(ctx)
 		}
 		if err := d.decode(j.set, j.r, tokens, lengths, false); err != nil {
-			return nil, fmt.Errorf("warm up slots %d to %d: %w", j.r.Start, j.r.Start+j.r.Size-1, err)
+			return w, fmt.Errorf("warm up slots %d to %d: %w", j.r.Start, j.r.Start+j.r.Size-1, err)
 		}
 		progress((i + 1) * 80 / len(jobs))
 	}
-	var costs stepCosts
 	if len(d.decoders) > 1 {
-		for i := range lengths { // A step at a usual length.
-			lengths[i] = int32(min(l.MaxLen/2, 400)) //nolint:gosec // bounded by the layout
-		}
-		for set := range d.decoders {
-			costs = append(costs, make([]time.Duration, bits.Len(uint(l.Slots))))
-			for size := 1; size <= min(l.Slots, d.sel.captured[set]); size *= 2 {
-				t, err := d.time(set, kvcache.Range{Start: 0, Size: size}, tokens, lengths)
-				if err != nil {
-					return nil, fmt.Errorf("measure a step of %d: %w", size, err)
-				}
-				costs[set][bits.Len(uint(size))-1] = t
-			}
+		if w.steps, err = d.measureSteps(tokens, lengths); err != nil {
+			return w, err
 		}
 	}
 	progress(90)
 	if d.vision != nil {
-		if err := d.vision.warm(); err != nil {
-			return nil, fmt.Errorf("warm up the vision tower: %w", err)
+		if w.vision, err = d.vision.warm(); err != nil {
+			return w, fmt.Errorf("warm up the vision tower: %w", err)
 		}
 	}
 	for _, m := range d.kv {
 		if err := d.dev.Memset(m.At(0), 0, m.Size()); err != nil {
-			return nil, err
+			return w, err
 		}
 	}
 	d.lastRun = time.Time{}
 	progress(100)
-	return costs, d.dev.Synchronize()
+	return w, d.dev.Synchronize()
+}
+
+// warmPrefill feeds a short and a long prompt.
+func (d *device) warmPrefill() (cost, error) {
+	long := min(d.sel.chunk, d.sel.layout.MaxLen-1)
+	short := min(32, long)
+	p := &prompt{ids: make([]int32, long)}
+	var took [2]time.Duration
+	for i, n := range []int{short, long} {
+		for range 3 { // The first of a length takes longer.
+			begin := d.now()
+			if err := d.prefill(d.sel.prefill, 0, p, 0, n, false); err != nil {
+				return cost{}, err
+			}
+			took[i] = d.now().Sub(begin)
+		}
+	}
+	return lineThrough(short, took[0], long, took[1]), nil
+}
+
+// measureSteps times a decode step of each set and captured size.
+func (d *device) measureSteps(tokens, lengths []int32) (stepCosts, error) {
+	l := d.sel.layout
+	for i := range lengths { // A step at a usual length.
+		lengths[i] = int32(min(l.MaxLen/2, 400)) //nolint:gosec // bounded by the layout
+	}
+	var costs stepCosts
+	for set := range d.decoders {
+		costs = append(costs, make([]time.Duration, bits.Len(uint(l.Slots))))
+		for size := 1; size <= min(l.Slots, d.sel.captured[set]); size *= 2 {
+			t, err := d.time(set, kvcache.Range{Start: 0, Size: size}, tokens, lengths)
+			if err != nil {
+				return nil, fmt.Errorf("measure a step of %d: %w", size, err)
+			}
+			costs[set][bits.Len(uint(size))-1] = t
+		}
+	}
+	return costs, nil
 }
 
 // time is the median of some steps.

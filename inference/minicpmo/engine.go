@@ -75,6 +75,7 @@ type Engine struct {
 	slices, maxTokens, queue int
 	maxPrompt, hiddenSize    int
 	seed                     uint64
+	before                   int64 // bytes free on the device before loading
 	chat, chatAnswer, speech sample.Settings
 
 	sources atomic.Uint64
@@ -260,6 +261,7 @@ func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*s
 	if test.free != 0 {
 		free = test.free
 	}
+	e.before = free
 	for i := range options {
 		s := &options[i]
 		if test.chunk != 0 {
@@ -316,7 +318,7 @@ func (e *Engine) own(loading, ctx context.Context, b *models.Bundle, sel *select
 		opened <- errors.Join(err, release())
 		return
 	}
-	e.measureMemory(dev)
+	e.measureMemory(dev, sel)
 	opened <- nil
 	err = e.loop.run(ctx)
 	if err != nil {
@@ -345,17 +347,18 @@ func (e *Engine) begin(loading, ctx context.Context, d *device, sel *selection, 
 	if o.test.stall != 0 {
 		e.loop.stall = o.test.stall
 	}
-	costs, err := d.warm(loading, func(percent int) { o.Progress(80+percent/5, "warming up") })
+	warm, err := d.warm(loading, func(percent int) { o.Progress(80+percent/5, "warming up") })
 	if err != nil {
 		return err
 	}
-	e.join(costs)
+	e.join(warm)
 	return e.startWorkers(ctx, sel.elem() == 2, o.Workers)
 }
 
 // join puts loop, cache and workers together.
-func (e *Engine) join(costs stepCosts) {
-	e.loop.weights.costs = costs
+func (e *Engine) join(w warmth) {
+	e.loop.weights.costs = w.steps
+	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
 	e.stats.switchAt.Store(int64(e.loop.weights.from()))
 	e.loop.cache = e.cache
 	e.workers = &workers{
@@ -376,12 +379,16 @@ func (e *Engine) startWorkers(ctx context.Context, half bool, n int) error {
 	return e.workers.start(ctx, e.vision, n)
 }
 
-// measureMemory notes what the device has left.
-func (e *Engine) measureMemory(dev *ort.Device) {
-	free, all, err := dev.MemInfo()
-	if err == nil {
-		e.stats.memoryFree.Store(free)
-		e.stats.memoryUsed.Store(all - free)
+// measureMemory notes what loading took of the device and what it left.
+func (e *Engine) measureMemory(dev *ort.Device, sel *selection) {
+	free, _, err := dev.MemInfo()
+	if err != nil {
+		return
+	}
+	e.stats.memoryFree.Store(free)
+	if sel.device == models.DeviceCUDA { // On the CPU others take and give memory at the same time.
+		e.stats.memoryUsed.Store(e.before - free)
+		e.log.Info().Int64("planned", e.plan.Total()).Int64("used", e.before-free).Msg("memory")
 	}
 }
 

@@ -183,7 +183,8 @@ func TestCancel(t *testing.T) {
 
 	// Breaking out cancels as well.
 	before := steps.Load()
-	for range e.Answer(t.Context(), r) {
+	for _, err := range e.Answer(t.Context(), r) {
+		require.NoError(t, err)
 		break
 	}
 	require.Eventually(t, func() bool { return e.Stats().Cancelled == 2 && e.Stats().Slots == 0 }, patience, time.Millisecond)
@@ -290,7 +291,7 @@ func TestQueue(t *testing.T) {
 		rs[i].Report = func(r minicpmo.Report) { reports[i] = r }
 		wg.Go(func() {
 			_, _, err := ask(t, e, rs[i])
-			require.NoError(t, err) //nolint:testifylint // the wait below ends all the same
+			require.NoError(t, err)
 		})
 		if i == 0 {
 			require.Eventually(t, func() bool { return e.Stats().Slots == 1 }, patience, time.Millisecond)
@@ -355,10 +356,10 @@ func TestOneFailsAlone(t *testing.T) {
 					ids, _, err := ask(t, e, r)
 					if err != nil {
 						failed.Add(1)
-						require.ErrorIs(t, err, tt.want) //nolint:testifylint // the wait below ends all the same
+						require.ErrorIs(t, err, tt.want)
 						return
 					}
-					require.Equal(t, alone[i], ids) //nolint:testifylint // the wait below ends all the same
+					require.Equal(t, alone[i], ids)
 				})
 			}
 			wg.Wait()
@@ -400,7 +401,7 @@ func TestDeviceLost(t *testing.T) {
 		r.Rules.Stop = nil
 		wg.Go(func() {
 			_, _, err := ask(t, e, r)
-			require.ErrorIs(t, err, minicpmo.ErrDeviceLost) //nolint:testifylint // the wait below ends all the same
+			require.ErrorIs(t, err, minicpmo.ErrDeviceLost)
 		})
 	}
 	require.Eventually(t, func() bool { return e.Stats().Slots == 8 }, patience, time.Millisecond)
@@ -481,7 +482,7 @@ func TestSession(t *testing.T) {
 		e := open(t, tiny(t), c)
 		s, err := e.NewSession()
 		require.NoError(t, err)
-		text := ""
+		var text strings.Builder
 		for i := range 3 {
 			var frames []inference.Frame
 			for k := range 4 {
@@ -492,12 +493,12 @@ func TestSession(t *testing.T) {
 				System: "You comment.", Text: "What happens?", Frames: frames, Speech: i == 1, MaxTokens: 20,
 			}) {
 				require.NoError(t, err)
-				text += c.Text
+				text.WriteString(c.Text)
 			}
-			text += "|"
+			text.WriteByte('|')
 		}
 		require.NoError(t, s.Close())
-		texts = append(texts, text)
+		texts = append(texts, text.String())
 		st := e.Stats()
 		require.EqualValues(t, 6+3, st.Hits, "three of four frames were seen before, the newest of all was shown")
 		require.EqualValues(t, 3, st.Misses)

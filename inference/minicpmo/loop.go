@@ -15,6 +15,10 @@ import (
 // for others.
 const stallLimit = 30 * time.Millisecond
 
+// stallMargin is kept of it for what estimates miss: a room that joins makes
+// the next step longer.
+const stallMargin = 3 * time.Millisecond
+
 // loop is the one owner of the device: continuous batching. Each turn decodes
 // every active answer in one run, then does as many bounded pieces of other
 // work (a batch of images, a chunk of one prompt) as fit into stallLimit.
@@ -40,6 +44,7 @@ type loop struct {
 
 	waiting []*cycle // without a slot, first come first served
 	filling *cycle   // holds a slot, prompt not fed yet
+	behind  bool     // its next chunk did not fit into the turn before
 	images  []*image // prepared, not embedded; first come first served
 	batch   []*image // scratch
 
@@ -59,8 +64,18 @@ type inbox struct {
 	wake     chan struct{}
 }
 
-// cost learns what a unit of work takes: a line through the last ones.
+// cost estimates what n units of work take: a line, whose foot is measured at
+// warm-up and whose slope follows what is measured later.
 type cost struct{ fixed, each time.Duration }
+
+// lineThrough two measurements.
+func lineThrough(n1 int, t1 time.Duration, n2 int, t2 time.Duration) cost {
+	if n2 <= n1 || t2 <= t1 {
+		return cost{fixed: min(t1, t2)}
+	}
+	each := (t2 - t1) / time.Duration(n2-n1)
+	return cost{fixed: max(t1-time.Duration(n1)*each, 0), each: each}
+}
 
 func (c *cost) of(n int) time.Duration { return c.fixed + time.Duration(n)*c.each }
 
@@ -94,7 +109,7 @@ func newLoop(dev backend, s shape, now func() time.Time, stats *counters) (*loop
 	l := &loop{
 		dev: dev, shape: s, now: now, stats: stats, pool: pool, sampler: sample.New(s.vocab),
 		states: make([]*sample.State, n), rows: make([]*cycle, n), tokens: make([]int32, n), lengths: make([]int32, n),
-		batch: make([]*image, 0, batchLimit), stall: stallLimit,
+		batch: make([]*image, 0, batchLimit), stall: stallLimit - stallMargin,
 	}
 	for i := range n {
 		l.states[i] = sample.NewState(s.vocab)
@@ -254,15 +269,18 @@ func (l *loop) others() (bool, error) {
 
 // piece does one piece of work that fits into the time, or, if it is the first
 // of its turn, any. Pictures that an answer waits for go first, then prompts,
-// then pictures that nobody has asked for yet.
+// then pictures that nobody has asked for yet. A prompt that found no time in
+// the turn before comes first.
 func (l *loop) piece(left time.Duration, further bool) (bool, error) {
 	most := l.visionCost.fitting(left, batchLimit)
 	fits := func(t time.Duration) bool { return !further || t <= left }
-	if l.gather(true, most); len(l.batch) > 0 {
-		if !fits(l.visionCost.of(len(l.batch))) {
-			return false, nil
+	if !l.behind || further {
+		if l.gather(true, most); len(l.batch) > 0 {
+			if !fits(l.visionCost.of(len(l.batch))) {
+				return false, nil
+			}
+			return true, l.see()
 		}
-		return true, l.see()
 	}
 	if l.filling == nil {
 		if err := l.place(); err != nil {
@@ -270,11 +288,19 @@ func (l *loop) piece(left time.Duration, further bool) (bool, error) {
 		}
 	}
 	if c := l.filling; c != nil {
-		n := min(len(c.prompt.ids)-c.filled, l.chunk(left))
-		if !fits(l.prefillCost.of(n)) {
+		n := min(len(c.prompt.ids)-c.filled, l.shape.chunk)
+		if !further {
+			n = min(n, l.chunk(left))
+		}
+		// Not cut smaller to fit what is left of a turn: a run costs much however short it is.
+		if l.behind = !fits(l.prefillCost.of(n)); l.behind {
 			return false, nil
 		}
 		return true, l.prefill(c, n)
+	}
+	l.behind = false
+	if further && l.active > 0 {
+		return false, nil // One batch a turn is enough for what may never be asked about.
 	}
 	if l.gather(false, most); len(l.batch) > 0 && fits(l.visionCost.of(len(l.batch))) {
 		return true, l.see()
@@ -391,6 +417,7 @@ func (l *loop) advance(c *cycle, at time.Time) {
 		return
 	}
 	c.count++
+	l.stats.tokens.Add(1)
 	st := l.states[slot]
 	st.Accept(id)
 	if c.chunk > 0 && c.count > c.chunk && (c.count-1)%c.chunk == 0 {

@@ -111,7 +111,7 @@ type Stats struct {
 	Slots, SlotsMost, SlotsAll, Waiting int
 	// Busy is the time the device worked.
 	Busy time.Duration
-	// MemoryPlanned, MemoryUsed and MemoryFree of the device, in bytes.
+	// MemoryPlanned for the model, MemoryUsed by loading it and MemoryFree afterwards on the device, in bytes.
 	MemoryPlanned, MemoryUsed, MemoryFree int64
 	// Switch is the batch size from which the second weight set decodes; 0 is never.
 	Switch int
@@ -153,7 +153,6 @@ func newCounters(sets []string) *counters {
 func (s *counters) step(rows, _, set int, took time.Duration) {
 	s.steps.took(took)
 	s.batches.add(float64(rows))
-	s.tokens.Add(uint64(rows)) //nolint:gosec // not negative
 	s.busy.Add(int64(took))
 	s.mu.Lock()
 	if set < len(s.bySet) {

@@ -127,7 +127,8 @@ func (s *selection) bufferBytes() int64 {
 	n += slots * hidden * s.elem() * 2
 	n += int64(s.chunk) * hidden * s.elem()
 	if v := s.dims.Vision; v != nil && s.vision != nil {
-		n += visionShapes / 2 * (batchLimit*maxPatches*3*int64(v.Patch)*int64(v.Patch) + batchLimit*int64(v.Queries)*int64(v.Out)) * s.elem()
+		images := int64(batchLimit * (batchLimit + 1) / 2) // one to four at once, of one grid
+		n += images * (maxPatches*3*int64(v.Patch)*int64(v.Patch) + int64(v.Queries)*int64(v.Out)) * s.elem()
 	}
 	return n
 }

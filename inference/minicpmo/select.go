@@ -101,7 +101,7 @@ func maxLen(m *models.Manifest, c inference.Config, frames int) int {
 	if n == 0 {
 		images := 1
 		if c.MaxSlices > 1 {
-			images += c.MaxSlices + 1 // The cutter may choose one part more than needed.
+			images += c.MaxSlices
 		}
 		n = frames*images*(m.Image.Features+2+1) + textTokens + c.MaxTokens
 		n = min((n+63)/64*64, c.MaxInputTokens+c.MaxTokens)

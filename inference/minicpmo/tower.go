@@ -3,6 +3,7 @@ package minicpmo
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/vision"
@@ -192,25 +193,33 @@ func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
 }
 
 // warm embeds grey pictures of the usual shape, one to four at once.
-func (v *visionRunner) warm() error {
+func (v *visionRunner) warm() (cost, error) {
 	layout, err := v.cfg.Layout(1280, 720, 1)
 	if err != nil {
-		return err
+		return cost{}, err
 	}
 	rows, cols := layout.Overview.H/v.cfg.PatchSize, layout.Overview.W/v.cfg.PatchSize
-	most := batchLimit
+	most, runs := batchLimit, 3
 	if v.d.sel.device == models.DeviceCPU {
-		most = 1
+		most, runs = 1, 1
 	}
 	var images []*image
-	for range most {
+	took := make([]time.Duration, most)
+	for i := range most {
 		m := &image{rows: rows, cols: cols, patches: make([]byte, rows*cols*3*v.dims.Patch*v.dims.Patch*v.d.elem)}
 		images = append(images, m)
-		if err := v.run(images); err != nil {
-			return err
+		for range runs { // The first captures.
+			begin := v.d.now()
+			if err := v.run(images); err != nil {
+				return cost{}, err
+			}
+			took[i] = v.d.now().Sub(begin)
 		}
 	}
-	return nil
+	if most == 1 {
+		return cost{each: took[0]}, nil
+	}
+	return lineThrough(1, took[0], most, took[most-1]), nil
 }
 
 func (b *visionBuffers) close() error {
