@@ -54,6 +54,7 @@ type testOptions struct {
 	chunk int                   // positions of one prefill run
 	stall time.Duration         // in place of stallLimit
 	free  int64                 // memory of the device
+	both  stepCosts             // int4 and float32 on the CPU, with these costs
 }
 
 // Engine is a loaded model. Safe for concurrent use.
@@ -203,6 +204,9 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	if err != nil {
 		return err
 	}
+	if o.test.both != nil {
+		options = both(options)
+	}
 	path, err := ort.Locate(ort.Search{Library: c.Runtime})
 	if err != nil {
 		return err
@@ -250,6 +254,14 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	e.mu.Unlock()
 	o.Progress(100, ready.Detail)
 	return nil
+}
+
+// both joins a float selection and an int4 one to one with two sets.
+func both(options []selection) []selection {
+	s := options[len(options)-1]
+	s.decoders = []models.Graph{s.decoders[0], options[0].decoders[0]}
+	s.captured, s.prefill = []int{s.layout.Slots, s.layout.Slots}, 1
+	return []selection{s}
 }
 
 // fit takes the first selection that the device has memory for.
@@ -351,13 +363,16 @@ func (e *Engine) begin(loading, ctx context.Context, d *device, sel *selection, 
 	if err != nil {
 		return err
 	}
+	if o.test.both != nil {
+		warm.steps = o.test.both
+	}
 	e.join(warm)
 	return e.startWorkers(ctx, sel.elem() == 2, o.Workers)
 }
 
 // join puts loop, cache and workers together.
 func (e *Engine) join(w warmth) {
-	e.loop.weights.costs = w.steps
+	e.loop.weights.start(w.steps)
 	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
 	e.stats.switchAt.Store(int64(e.loop.weights.from()))
 	e.loop.cache = e.cache

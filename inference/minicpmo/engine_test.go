@@ -320,6 +320,10 @@ func TestOneFailsAlone(t *testing.T) {
 		want  error
 	}{
 		{"NaN", func(f *minicpmo.Faults, victim int) { f.NaN = func(slot int) bool { return slot == victim } }, minicpmo.ErrNotFinite},
+		{"NaN embeddings", func(f *minicpmo.Faults, victim int) {
+			var poisoned atomic.Bool // Only the first: the slot must be good for the next.
+			f.Poison = func(slot int) bool { return slot == victim && poisoned.CompareAndSwap(false, true) }
+		}, minicpmo.ErrNotFinite},
 		{"decode", func(f *minicpmo.Faults, victim int) {
 			f.Decode = func(start, size int) error {
 				if start <= victim && victim < start+size {
@@ -366,6 +370,10 @@ func TestOneFailsAlone(t *testing.T) {
 			require.Positive(t, failed.Load())
 			require.Less(t, failed.Load(), int64(len(rs)))
 			require.Zero(t, e.Stats().Slots)
+			if tt.name == "NaN embeddings" {
+				require.EqualValues(t, 1, failed.Load())
+				require.Equal(t, alone, askAll(t, e, rs), "after a NaN in a slot")
+			}
 			require.Equal(t, inference.PhaseReady, e.Status().Phase)
 		})
 	}
@@ -418,6 +426,53 @@ func TestDeviceLost(t *testing.T) {
 	require.ErrorIs(t, err, minicpmo.ErrDeviceLost)
 	_, err = e.NewSession()
 	require.Error(t, err)
+}
+
+func TestInt4(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	c.MiniCPM.Weights = "int4"
+	e := open(t, tiny(t), c)
+	require.Contains(t, e.Status().Detail, "in int4 on CPU")
+	rs := questions(t, e, 4, 20)
+	var alone [][]int32
+	for _, r := range rs {
+		ids, _, err := ask(t, e, r)
+		require.NoError(t, err)
+		alone = append(alone, ids)
+	}
+	require.Equal(t, alone, askAll(t, e, rs))
+}
+
+// Two weight sets over one cache: prompts go through the one, steps through
+// the one that is faster for so many rooms.
+func TestTwoWeightSets(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	c.MiniCPM.Weights = "auto"
+	ms := time.Millisecond
+	o := minicpmo.Options{Config: c}
+	// fp32 always: the answers are those of fp32 alone.
+	e := openWith(t, o.WithBoth([][]time.Duration{{9 * ms, 9 * ms, 9 * ms, 9 * ms}, {ms, ms, ms, ms}}))
+	plain := open(t, tiny(t), settings(t))
+	rs := questions(t, plain, 6, 30)
+	want := askAll(t, plain, rs)
+	require.Equal(t, want, askAll(t, e, rs))
+	require.Zero(t, e.Stats().Steps["int4"])
+
+	e = openWith(t, o.WithBoth([][]time.Duration{{ms, ms, 9 * ms, 9 * ms}, {2 * ms, 2 * ms, 2 * ms, 2 * ms}}))
+	require.Equal(t, 4, e.Stats().Switch)
+	require.Contains(t, e.Status().Detail, "fp32 from 4 rooms on")
+	for i := range rs {
+		rs[i].Rules.Stop = nil
+	}
+	for _, ids := range askAll(t, e, rs) {
+		require.Len(t, ids, 30)
+	}
+	askAll(t, e, rs[:1])
+	st := e.Stats().Steps
+	require.Positive(t, st["int4"])
+	require.Positive(t, st["fp32"])
 }
 
 func TestClose(t *testing.T) {

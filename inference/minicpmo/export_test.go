@@ -14,7 +14,9 @@ type Faults struct {
 	Decode  func(start, size int) error
 	See     func(images int) error
 	NaN     func(slot int) bool
-	Clear   func(slot int)
+	// Poison makes a prompt's numbers NaN before they are fed.
+	Poison func(slot int) bool
+	Clear  func(slot int)
 }
 
 type faulty struct {
@@ -28,6 +30,19 @@ func (d faulty) prefill(set, slot int, p *prompt, from, to int, hidden bool) err
 		if err := d.f.Prefill(slot, from, to); err != nil {
 			return err
 		}
+	}
+	if d.f.Poison != nil && d.f.Poison(slot) {
+		bad := *p
+		bad.images = nil
+		for _, m := range p.images {
+			c := *m
+			c.embeds = make([]byte, len(m.embeds))
+			for i := range c.embeds {
+				c.embeds[i] = 0xff // NaN as float16 and as float32
+			}
+			bad.images = append(bad.images, &c)
+		}
+		p = &bad
 	}
 	return d.backend.prefill(set, slot, p, from, to, hidden)
 }
@@ -75,6 +90,13 @@ func (o Options) WithFaults(f *Faults) Options {
 // WithChunk feeds prompts in pieces of n, one of them a turn.
 func (o Options) WithChunk(n int) Options {
 	o.test.chunk, o.test.stall = n, time.Nanosecond
+	return o
+}
+
+// WithBoth holds int4 and fp32 on the CPU, and decodes with the one that the
+// costs (by set, in steps of a power of two) make the faster.
+func (o Options) WithBoth(costs [][]time.Duration) Options {
+	o.test.both = costs
 	return o
 }
 

@@ -1,7 +1,10 @@
 package minicpmo_test
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
 	"touchline/inference/tokenizer"
+	"touchline/models/safetensors"
 )
 
 // TestChat holds whole answers of the official chat call, by the real graphs
@@ -112,4 +116,70 @@ func TestStreaming(t *testing.T) {
 			})
 		}
 	}
+}
+
+// hiddenBound is the agreed error of a hidden state against its largest value.
+const hiddenBound = 1e-4
+
+// TestHiddenStates holds the states that are handed out with the tokens.
+func TestHiddenStates(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := open(t, tiny(t), settings(t))
+	packed, err := os.Open("../graphtest/testdata/llm_text.safetensors.gz")
+	require.NoError(t, err)
+	defer packed.Close()
+	z, err := gzip.NewReader(packed)
+	require.NoError(t, err)
+	raw, err := io.ReadAll(z)
+	require.NoError(t, err)
+	f, err := safetensors.Parse("llm_text", raw)
+	require.NoError(t, err)
+	ints := func(name string) (out []int32) {
+		x, ok := f.Tensor(name)
+		require.True(t, ok, name)
+		v, err := x.Ints()
+		require.NoError(t, err)
+		for _, i := range v {
+			out = append(out, int32(i))
+		}
+		return out
+	}
+	x, ok := f.Tensor("greedy_hidden_first8")
+	require.True(t, ok)
+	want, err := x.Floats()
+	require.NoError(t, err)
+	largest := float32(0)
+	for _, v := range want {
+		largest = max(largest, v, -v)
+	}
+	rules := e.ChatRules()
+	rules.RepetitionPenalty, rules.Stop = 1, nil
+	width := len(want) / 8
+	r := minicpmo.Request{Prompt: tokenizer.Prompt{IDs: ints("input_ids")}, Rules: rules, MaxTokens: 48, Hidden: true}
+	greedy := ints("greedy_ids")
+	n := 0
+	for tok, err := range e.Answer(t.Context(), r) {
+		require.NoError(t, err)
+		if tok.ID < 0 {
+			continue
+		}
+		require.Equal(t, greedy[n], tok.ID)
+		require.Len(t, tok.Hidden, width)
+		if n >= 1 && n <= 8 {
+			require.InDeltaSlice(t, want[(n-1)*width:n*width], tok.Hidden, float64(largest)*hiddenBound, "of token %d", n-1)
+		}
+		n++
+	}
+	require.Len(t, greedy, n)
+	// Ended by an id, the last token's state comes with that id.
+	r.Rules.Stop = []int32{greedy[10]}
+	stopped := false
+	for tok, err := range e.Answer(t.Context(), r) {
+		require.NoError(t, err)
+		if stopped = tok.Stop; stopped {
+			require.NotNil(t, tok.Hidden)
+			require.Empty(t, tok.Text)
+		}
+	}
+	require.True(t, stopped)
 }

@@ -89,7 +89,7 @@ func open(tb testing.TB, b *models.Bundle, c inference.Config) *minicpmo.Engine 
 // frame reads a picture of the fixtures.
 func frame(tb testing.TB, name string, pts time.Duration) inference.Frame {
 	tb.Helper()
-	f, err := os.Open(filepath.Join("testdata", name))
+	f, err := os.Open(filepath.Join("../internal/vision/testdata", name))
 	require.NoError(tb, err)
 	defer f.Close()
 	m, _, err := image.Decode(f)
@@ -107,7 +107,7 @@ func frame(tb testing.TB, name string, pts time.Duration) inference.Frame {
 
 func golden(tb testing.TB, name string, v any) {
 	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", name))
+	raw, err := os.ReadFile(filepath.Join("check/testdata/chat", name))
 	require.NoError(tb, err)
 	require.NoError(tb, json.Unmarshal(raw, v))
 }

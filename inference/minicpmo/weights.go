@@ -44,6 +44,16 @@ func (s *switcher) choose(size int) int {
 	return s.current
 }
 
+// start takes measured costs and begins with the set that is best for one room.
+func (s *switcher) start(costs stepCosts) {
+	*s = switcher{costs: costs}
+	for set := range costs {
+		if s.cost(set, 1) < s.cost(s.current, 1) {
+			s.current = set
+		}
+	}
+}
+
 // cost of a size that was not measured (no graph for it) is without bound.
 func (s *switcher) cost(set, size int) time.Duration {
 	i := bits.Len(uint(size)) - 1
