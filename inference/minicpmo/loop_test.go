@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -534,4 +536,46 @@ func TestEarlyWorkPays(t *testing.T) {
 	require.Less(t, took, 60)
 	s.used.Add(30)
 	require.True(t, s.worth())
+}
+
+// As many rooms as one H200 is to serve, by the costs measured there: a look
+// every five seconds each, arriving by chance, two new frames, 414 tokens in,
+// 40 out.
+func TestRoomsKeepUp(t *testing.T) {
+	for _, rooms := range []int{16, 128} {
+		t.Run(strconv.Itoa(rooms), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := start(t, 64)
+				defer r.stop()
+				rng := rand.New(rand.NewPCG(1, uint64(rooms)))
+				var replies []*reply
+				began := time.Now()
+				for time.Since(began) < 60*time.Second {
+					time.Sleep(time.Duration(rng.ExpFloat64() / (float64(rooms) / 5) * float64(time.Second)))
+					a, b := r.photo(24, 43, 1), r.photo(24, 43, 1)
+					replies = append(replies, r.ask(int32(len(replies)), 414, 40, a, b))
+					r.prepared(a)
+					r.prepared(b)
+				}
+				for _, p := range replies {
+					<-p.done
+					require.NoError(t, p.err)
+				}
+				quantile := func(q float64, of func(*cycle) time.Duration) time.Duration {
+					var ds []time.Duration
+					for _, p := range replies {
+						ds = append(ds, of(p.c))
+					}
+					slices.Sort(ds)
+					return ds[int(q*float64(len(ds)-1))].Round(time.Millisecond)
+				}
+				first := func(c *cycle) time.Duration { return c.report.FirstToken }
+				total := func(c *cycle) time.Duration { return c.report.Total }
+				t.Logf("%d answers: first token p50 %v p95 %v, whole p50 %v p95 %v; most slots %d, busy %.0f %%", len(replies),
+					quantile(.5, first), quantile(.95, first), quantile(.5, total), quantile(.95, total),
+					r.pool.Most(), 100*time.Duration(r.stats.busy.Load()).Seconds()/60)
+				require.LessOrEqual(t, quantile(.95, total), 1500*time.Millisecond)
+			})
+		})
+	}
 }
