@@ -23,8 +23,8 @@ type CPU struct {
 	mu     sync.Mutex
 	cores  float64
 	source func() (used time.Duration, err error)
-	last   time.Duration
-	lastAt time.Time
+	meter  Meter
+	at     time.Time
 	load   float64
 }
 
@@ -33,7 +33,6 @@ type CPU struct {
 // container sets no bound.
 func NewCPU(root fs.FS, cores float64) (*CPU, error) {
 	c := &CPU{root: root, cores: cores}
-	var err error
 	if bound, ok := c.cgroup2(); ok {
 		c.cores, c.source = bound, c.cgroup2Used
 	} else if bound, ok := c.cgroup1(); ok {
@@ -44,29 +43,23 @@ func NewCPU(root fs.FS, cores float64) (*CPU, error) {
 	if c.cores <= 0 {
 		return nil, fmt.Errorf("expected more than 0 cores, got %g", c.cores)
 	}
-	if c.last, err = c.source(); err != nil {
+	if _, err := c.source(); err != nil {
 		return nil, fmt.Errorf("measure the CPU: %w", err)
 	}
 	return c, nil
 }
 
-// Load is the share of the cores in use since the last call, 0 to 1. Calls that
-// come less than half a second after another get its answer.
+// Load is the share of the cores in use over the last seconds, 0 to 1. Calls
+// that come less than half a second after another get its answer.
 func (c *CPU) Load(now time.Time) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	elapsed := now.Sub(c.lastAt)
-	if !c.lastAt.IsZero() && elapsed < 500*time.Millisecond {
+	if !c.at.IsZero() && now.Sub(c.at) < 500*time.Millisecond {
 		return c.load
 	}
-	used, err := c.source()
-	if err != nil {
-		return c.load
+	if used, err := c.source(); err == nil {
+		c.at, c.load = now, min(c.meter.Rate(now, used)/c.cores, 1)
 	}
-	if !c.lastAt.IsZero() {
-		c.load = min(max((used-c.last).Seconds()/(elapsed.Seconds()*c.cores), 0), 1)
-	}
-	c.last, c.lastAt = used, now
 	return c.load
 }
 

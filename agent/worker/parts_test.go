@@ -195,6 +195,28 @@ func TestProbesAndMetrics(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
 }
 
+func TestMeter(t *testing.T) {
+	var m worker.Meter
+	now := time.Unix(1000, 0)
+	require.Zero(t, m.Rate(now, 0))
+	// Half a core for 10 s, asked every half second.
+	var used time.Duration
+	step := func(spent time.Duration) float64 {
+		now, used = now.Add(500*time.Millisecond), used+spent
+		return m.Rate(now, used)
+	}
+	for range 20 {
+		require.InDelta(t, 0.5, step(250*time.Millisecond), 1e-9)
+	}
+	burst := step(500 * time.Millisecond)
+	require.Less(t, burst, 0.6, "half a second at full load is no full machine")
+	for range 10 {
+		burst = step(500 * time.Millisecond)
+	}
+	require.InDelta(t, 1, burst, 1e-9, "five seconds are")
+	require.Zero(t, m.Rate(now.Add(time.Second), 0), "a counter that began anew")
+}
+
 func TestCPU(t *testing.T) {
 	now := time.Unix(1000, 0)
 	t.Run("machine", func(t *testing.T) {

@@ -56,7 +56,11 @@ func (c *agentCmd) patience() time.Duration { return c.DrainTimeout + leaving }
 // the second ends them at once.
 func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	log := a.log
-	if level, err := zerolog.ParseLevel(c.LiveKitLog); err == nil && c.LiveKitLog != "" {
+	if c.LiveKitLog != "" {
+		level, err := zerolog.ParseLevel(c.LiveKitLog)
+		if err != nil {
+			return fmt.Errorf("LIVEKIT_LOG_LEVEL: expected trace, debug, info, warn or error, got %q", c.LiveKitLog)
+		}
 		log = log.Level(level)
 	}
 	cfg := a.cfg

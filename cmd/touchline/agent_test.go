@@ -245,6 +245,15 @@ func TestAgentEndsARoomThatWasCalledOff(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Eventually(t, func() bool { return h.agentIn(agentRoom) == nil }, startWait, 20*time.Millisecond)
+	// A room that is deleted stays deleted: joining it again would open it again.
+	h.ask("gone", "")
+	require.Eventually(t, func() bool { return h.agentIn("gone") != nil }, startWait, 20*time.Millisecond)
+	_, err = h.rooms.DeleteRoom(t.Context(), &livekit.DeleteRoomRequest{Room: "gone"})
+	require.NoError(t, err)
+	<-time.After(7 * time.Second)
+	open, err := h.rooms.ListRooms(t.Context(), &livekit.ListRoomsRequest{Names: []string{"gone"}})
+	require.NoError(t, err)
+	require.Empty(t, open.GetRooms())
 	_, about := p.get("/worker")
 	require.Contains(t, about, `"active_jobs":0`)
 	require.True(t, slices.ContainsFunc(p.lines(), func(l string) bool { return strings.Contains(l, `"outcome":"terminated"`) }), fmt.Sprint(p.lines()))

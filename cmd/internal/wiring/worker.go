@@ -97,7 +97,7 @@ func (j *Jobs) Keep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Load is how busy the engines were since the last call, 1 when as many looks
+// Load is how busy the engines were over the last seconds, 1 when as many looks
 // were always under way as an engine works on at once.
 func (j *Jobs) Load(now time.Time) float64 { return j.busy.load(now) }
 
@@ -415,8 +415,7 @@ type engineUse struct {
 	now   int
 	since time.Time
 	spent time.Duration
-	asked time.Time
-	last  float64
+	meter worker.Meter
 }
 
 func (u *engineUse) begin(now time.Time) { u.change(now, 1) }
@@ -436,19 +435,10 @@ func (u *engineUse) countLocked(now time.Time) {
 	u.since = now
 }
 
-// load is the share of the places in use since the last call, over half a
-// second or more.
+// load is the share of the places that was in use over the last seconds.
 func (u *engineUse) load(now time.Time) float64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	elapsed := now.Sub(u.asked)
-	if !u.asked.IsZero() && elapsed < 500*time.Millisecond {
-		return u.last
-	}
 	u.countLocked(now)
-	if !u.asked.IsZero() {
-		u.last = u.spent.Seconds() / (parallelLooks * elapsed.Seconds())
-	}
-	u.asked, u.spent = now, 0
-	return u.last
+	return u.meter.Rate(now, u.spent) / parallelLooks
 }
