@@ -308,12 +308,15 @@ int tl_copy(const tl_cuda *c, int device, uintptr_t dst, uintptr_t src, size_t n
   return c->copy((void *)dst, (const void *)src, n, kind, (void *)stream);
 }
 
+// cudaMemcpyDefault: the addresses tell which way. A Pointer may be host memory as well.
+#define TL_COPY_ANY 4
+
 int tl_copy_in(const tl_cuda *c, int device, uintptr_t dst, const void *src, size_t n, uintptr_t stream) {
-  return tl_copy(c, device, dst, (uintptr_t)src, n, 1, stream);
+  return tl_copy(c, device, dst, (uintptr_t)src, n, TL_COPY_ANY, stream);
 }
 
 int tl_copy_out(const tl_cuda *c, int device, void *dst, uintptr_t src, size_t n, uintptr_t stream) {
-  return tl_copy(c, device, (uintptr_t)dst, src, n, 2, stream);
+  return tl_copy(c, device, (uintptr_t)dst, src, n, TL_COPY_ANY, stream);
 }
 
 int tl_set(const tl_cuda *c, int device, uintptr_t dst, int value, size_t n, uintptr_t stream) {
