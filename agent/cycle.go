@@ -262,7 +262,22 @@ func (s *Session) announceLocked(u *utterance, now time.Time) {
 	s.delays.Observe(ready)
 	s.line.SetTarget(s.delays.Target())
 	s.queue = append(s.queue, u)
+	s.showFramesLocked(u)
 	kick(s.deliver)
+}
+
+// showFramesLocked hands the pictures of a comment on and lets go of them: it
+// may wait for seconds until its frame is due, and only their times are needed for that.
+func (s *Session) showFramesLocked(u *utterance) {
+	cycle, frames := u.rec.Cycle, seenFrames(u.frames)
+	u.frames, u.anchor.Pix = nil, nil
+	s.background.Go(func() {
+		for _, t := range s.opts.Texts {
+			if fo, ok := t.(FrameOutput); ok {
+				fo.Frames(cycle, frames)
+			}
+		}
+	})
 }
 
 // endLook closes a look: cause is nil when the answer is complete.

@@ -256,16 +256,7 @@ func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Ti
 	} else {
 		u.onset = now
 	}
-	frames := seenFrames(u.frames)
-	u.frames, u.anchor.Pix = nil, nil // only their times are needed from here on
-	s.background.Go(func() {
-		for _, t := range s.opts.Texts {
-			if fo, ok := t.(FrameOutput); ok {
-				fo.Frames(u.rec.Cycle, frames)
-			}
-		}
-		s.perform(ctx, u)
-	})
+	s.background.Go(func() { s.perform(ctx, u) })
 }
 
 func (s *Session) releaseLocked(u *utterance) {
