@@ -1,0 +1,336 @@
+package mjpeg_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"image"
+	"image/jpeg"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/source"
+	"touchline/media/source/mjpeg"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errEnough = errors.New("enough pictures")
+
+// picture n, with restart markers off and a pattern that needs byte stuffing.
+func picture(n, w, h int) []byte {
+	img := image.NewYCbCr(image.Rect(0, 0, w, h), image.YCbCrSubsampleRatio420)
+	r := rand.New(rand.NewPCG(uint64(n), 1))
+	for i := range img.Y {
+		img.Y[i] = byte(r.Uint32())
+	}
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, img, &jpeg.Options{Quality: 90}); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+// withThumbnail puts an EXIF segment with a whole JPEG into a picture.
+func withThumbnail(p []byte) []byte {
+	body := append([]byte("Exif\x00\x00"), picture(99, 32, 32)...)
+	n := len(body) + 2
+	return append(append([]byte{0xff, 0xd8, 0xff, 0xe1, byte(n >> 8), byte(n)}, body...), p[2:]...)
+}
+
+func pull(t *testing.T, address string, n int, change func(*mjpeg.Options)) (frames []media.EncodedFrame, err error) {
+	t.Helper()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	o := mjpeg.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: time.Now, Interval: 20 * time.Millisecond}
+	if change != nil {
+		change(&o)
+	}
+	cam, err := mjpeg.New(o)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancelCause(t.Context())
+	timer := time.AfterFunc(10*time.Second, func() { stop(errors.New("no end in 10 s")) })
+	defer timer.Stop()
+	err = cam.Pull(ctx, source.Sink{Frame: func(f media.EncodedFrame) {
+		if frames = append(frames, f); len(frames) == n {
+			stop(errEnough)
+		}
+	}})
+	return frames, err
+}
+
+// Cameras as they are: right and wrong boundaries, lengths and ends.
+func TestCameras(t *testing.T) {
+	tests := []struct {
+		name, kind string
+		part       func(i int, p []byte) []byte
+	}{
+		{"by the book", "multipart/x-mixed-replace; boundary=frame", func(_ int, p []byte) []byte {
+			return fmt.Appendf(nil, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(p), p)
+		}},
+		{"quoted boundary, no length", `multipart/x-mixed-replace; boundary="a b"`, func(_ int, p []byte) []byte {
+			return fmt.Appendf(nil, "--a b\r\nContent-Type: image/jpeg\r\n\r\n%s\r\n", p)
+		}},
+		{"boundary with its dashes", "multipart/x-mixed-replace;boundary=--myboundary", func(_ int, p []byte) []byte {
+			return fmt.Appendf(nil, "--myboundary\nContent-type: image/jpeg\n\n%s\n", p)
+		}},
+		{"illegal boundary", "multipart/x-mixed-replace; boundary=<<<>>>", func(_ int, p []byte) []byte {
+			return fmt.Appendf(nil, "--<<<>>>\r\n\r\n%s", p)
+		}},
+		{"no boundary", "multipart/x-mixed-replace", func(_ int, p []byte) []byte { return fmt.Appendf(nil, "--x\r\n\r\n%s", p) }},
+		{"wrong length", "multipart/x-mixed-replace; boundary=f", func(_ int, p []byte) []byte {
+			return fmt.Appendf(nil, "--f\r\nContent-Length: 17\r\n\r\n%s\r\n", p)
+		}},
+		{"bare pictures", "application/octet-stream", func(_ int, p []byte) []byte { return p }},
+		{"no type", "", func(_ int, p []byte) []byte { return p }},
+		{"thumbnails", "multipart/x-mixed-replace; boundary=f", func(_ int, p []byte) []byte {
+			return fmt.Appendf(nil, "--f\r\n\r\n%s\r\n", withThumbnail(p))
+		}},
+		{"padding after the end", "multipart/x-mixed-replace; boundary=f", func(_ int, p []byte) []byte {
+			return fmt.Appendf(nil, "--f\r\n\r\n%s\x00\x00\x00\xff\xff\r\n", p)
+		}},
+		{"no end marker", "multipart/x-mixed-replace; boundary=f", func(_ int, p []byte) []byte {
+			return fmt.Appendf(nil, "--f\r\n\r\n%s\r\n", p[:len(p)-2])
+		}},
+		{"a broken one in between", "multipart/x-mixed-replace; boundary=f", func(i int, p []byte) []byte {
+			if i%3 == 1 {
+				p = append([]byte{0xff, 0xd8, 0xff, 0xe0, 0, 0, 1, 2}, p...)
+			}
+			return fmt.Appendf(nil, "--f\r\n\r\n%s\r\n", p)
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["Content-Type"] = []string{tt.kind}
+				for i := 0; r.Context().Err() == nil; i++ {
+					if _, err := w.Write(tt.part(i, picture(i, 160, 120))); err != nil {
+						return
+					}
+					_ = http.NewResponseController(w).Flush()
+					time.Sleep(5 * time.Millisecond)
+				}
+			}))
+			defer s.Close()
+			frames, err := pull(t, s.URL, 12, nil)
+			require.ErrorIs(t, err, errEnough)
+			for i, f := range frames {
+				require.Equal(t, codec.MJPEG, f.Codec)
+				require.Equal(t, [2]int{160, 120}, [2]int{f.Width, f.Height})
+				_, err := jpeg.Decode(bytes.NewReader(f.Data))
+				require.NoError(t, err, "picture %d", i)
+				if i > 0 {
+					require.Greater(t, f.PTS, frames[i-1].PTS)
+				}
+			}
+		})
+	}
+}
+
+func TestSinglePictures(t *testing.T) {
+	n := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n++
+		w.Header().Set("Content-Type", "image/jpeg")
+		_, _ = w.Write(picture(n, 160, 120))
+	}))
+	defer s.Close()
+	began := time.Now()
+	frames, err := pull(t, s.URL, 10, nil)
+	require.ErrorIs(t, err, errEnough)
+	require.GreaterOrEqual(t, time.Since(began), 9*20*time.Millisecond)
+	require.NotEqual(t, frames[0].Data, frames[1].Data)
+}
+
+func TestAnswersThatAreNone(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/page":
+			fmt.Fprint(w, "<html></html>")
+		case "/playlist":
+			w.Header().Set("Content-Type", "application/vnd.apple.mpegurl")
+			fmt.Fprint(w, "#EXTM3U")
+		case "/endless":
+			w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=f")
+			for r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		case "/huge":
+			w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=f")
+			p := picture(1, 160, 120)
+			_, _ = w.Write(p[:len(p)-2])
+			for r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		case "/empty":
+			w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=f")
+		case "/away":
+			http.Redirect(w, r, "http://169.254.169.254/", http.StatusFound)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer s.Close()
+	for path, want := range map[string]string{
+		"/page": "text/html", "/playlist": "mpegurl", "/endless": "without one", "/huge": "larger", "/empty": "EOF", "/x": "404",
+		"/away": "may not be opened",
+	} {
+		_, err := pull(t, s.URL+path, 1, nil)
+		require.ErrorContains(t, err, want, path)
+		require.Equal(t, path == "/page" || path == "/playlist", errors.Is(err, mjpeg.ErrOther))
+	}
+	_, err := pull(t, s.URL, 1, func(o *mjpeg.Options) { o.Allow = source.AllowCameras() })
+	require.ErrorIs(t, err, source.ErrNotAllowed)
+	for _, bad := range []mjpeg.Options{{}, {URL: &url.URL{Scheme: "http", Host: "x"}}, {URL: &url.URL{Scheme: "http", Host: "x"}, Now: time.Now, Interval: time.Hour}} {
+		_, err := mjpeg.New(bad)
+		require.Error(t, err)
+	}
+}
+
+// digestServer checks answers as RFC 7616 writes them.
+func digestServer(t *testing.T, challenge string, sum func() hash.Hash) *httptest.Server {
+	t.Helper()
+	value := func(header, name string) string {
+		m := regexp.MustCompile(name + `="?([^",]+)"?`).FindStringSubmatch(header)
+		if m == nil {
+			return ""
+		}
+		return m[1]
+	}
+	h := func(s string) string {
+		x := sum()
+		x.Write([]byte(s))
+		return hex.EncodeToString(x.Sum(nil))
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := r.Header.Get("Authorization")
+		a1, a2 := h("admin:cam:p@ss"), h("GET:"+r.URL.RequestURI())
+		want := h(a1 + ":n1:" + a2)
+		if strings.Contains(challenge, "qop") {
+			want = h(a1 + ":n1:" + value(got, "nc") + ":" + value(got, "cnonce") + ":auth:" + a2)
+		}
+		if !strings.HasPrefix(got, "Digest ") || value(got, "response") != want || value(got, "uri") != r.URL.RequestURI() {
+			w.Header().Add("WWW-Authenticate", `Basic realm="cam"`)
+			w.Header().Add("WWW-Authenticate", challenge)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "image/jpeg")
+		_, _ = w.Write(picture(1, 160, 120))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestAuthentication(t *testing.T) {
+	for _, tt := range []struct {
+		challenge string
+		sum       func() hash.Hash
+	}{
+		{`Digest realm="cam", nonce="n1"`, md5.New},
+		{`Digest realm="cam",qop="auth-int,auth",nonce="n1", opaque="o"`, md5.New},
+		{`Digest algorithm=SHA-256, realm="cam", nonce="n1", qop="auth"`, sha256.New},
+	} {
+		s := digestServer(t, tt.challenge, tt.sum)
+		good := strings.Replace(s.URL, "http://", "http://admin:p%40ss@", 1) + "/x?y=z"
+		_, err := pull(t, good, 3, nil)
+		require.ErrorIs(t, err, errEnough)
+		for _, bad := range []string{s.URL, strings.Replace(good, "ss@", "sst@", 1)} {
+			_, err = pull(t, bad, 1, nil)
+			require.True(t, source.IsPermanent(err), err)
+			require.NotContains(t, err.Error(), "p@s")
+		}
+	}
+	basic := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "admin" || password != "p@ss" {
+			w.Header().Add("WWW-Authenticate", `Basic realm="cam"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "image/jpeg")
+		_, _ = w.Write(picture(1, 160, 120))
+	}))
+	defer basic.Close()
+	_, err := pull(t, strings.Replace(basic.URL, "http://", "http://admin:p%40ss@", 1), 2, nil)
+	require.ErrorIs(t, err, errEnough)
+}
+
+// ffmpeg as the camera, and its return after it was off.
+func TestFFmpegComesBack(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	address := "http://127.0.0.1:" + strconv.Itoa(port) + "/"
+	film := func() (stop func()) {
+		cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-f", "lavfi", "-i",
+			"testsrc2=size=320x180:rate=25", "-c:v", "mjpeg", "-q:v", "5", "-f", "mpjpeg", "-listen", "1", address)
+		require.NoError(t, cmd.Start(), "apt-get install ffmpeg")
+		return func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	stop := film()
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	cam, err := mjpeg.New(mjpeg.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: time.Now})
+	require.NoError(t, err)
+	frames := make(chan media.EncodedFrame, 4096)
+	sup, err := source.NewSupervisor(source.Options{
+		Puller: cam, Sink: source.Sink{Frame: func(f media.EncodedFrame) { frames <- f }}, Now: time.Now, Random: rand.Float64,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- sup.Run(ctx) }()
+	next := func() media.EncodedFrame {
+		select {
+		case f := <-frames:
+			return f
+		case <-time.After(15 * time.Second):
+			t.Fatal("no picture")
+			return media.EncodedFrame{}
+		}
+	}
+	f := next()
+	require.Equal(t, 320, f.Width)
+	stop()
+	require.Eventually(t, func() bool { return sup.Status().State == source.Waiting }, 10*time.Second, 10*time.Millisecond)
+	time.Sleep(2 * time.Second)
+	for len(frames) > 0 {
+		<-frames
+	}
+	stop = film()
+	back := time.Now()
+	f = next()
+	t.Logf("first picture %v after the camera was back", time.Since(back).Round(time.Millisecond))
+	require.Less(t, time.Since(back), 3*time.Second)
+	require.EqualValues(t, 2, f.Epoch)
+	cancel()
+	require.NoError(t, <-ended)
+	stop()
+}
