@@ -94,55 +94,56 @@ func TestChunksBetweenSteps(t *testing.T) {
 		Prefill: func(slot, _, _ int) error { log(fmt.Sprintf("p%d", slot)); return nil },
 		Decode:  func(start, size int) error { log(fmt.Sprintf("d%d+%d", start, size)); return nil },
 	}
-	o := minicpmo.Options{Config: settings(t)}
+	c := settings(t)
+	c.MiniCPM.MaxLen = 4096
+	o := minicpmo.Options{Config: c}
 	e := openWith(t, o.WithFaults(f).WithChunk(16))
-	rs := questions(t, e, 3, 200)
+	rs := questions(t, e, 3, 4000)
 	for i := range rs {
-		rs[i].Rules.Stop = nil // The answers are long enough to meet.
+		rs[i].Rules.Stop = nil // They go on until they are cancelled.
 	}
-	rs[1].MaxTokens = 12
-	var alone [][]int32
-	for _, r := range rs {
-		ids, _, err := ask(t, e, r)
-		require.NoError(t, err)
-		alone = append(alone, ids)
-	}
-	// Slots 0, 1 and 2 in that order; then 1 is left, and taken again.
-	out := make([][]int32, 3)
 	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	started := make(chan struct{})
-	var once sync.Once
-	begin := func(ctx context.Context, r minicpmo.Request, keep *[]int32, first func()) {
+	// begin starts an answer and returns once it has its first token.
+	begin := func(r minicpmo.Request, keep *[]int32) (cancel func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		first := make(chan struct{})
 		wg.Go(func() {
+			n := 0
 			for tok, err := range e.Answer(ctx, r) {
-				if err != nil {
-					return
+				if n++; n == 1 {
+					close(first)
 				}
-				if first != nil {
-					first()
-				}
-				if keep != nil && tok.ID >= 0 {
+				if err == nil && tok.ID >= 0 {
 					*keep = append(*keep, tok.ID)
 				}
 			}
 		})
+		<-first
+		return cancel
 	}
-	begin(t.Context(), rs[0], &out[0], func() { once.Do(func() { close(started) }) })
-	<-started
-	started, once = make(chan struct{}), sync.Once{}
-	first := func() { once.Do(func() { close(started) }) }
-	begin(ctx, rs[1], nil, first)
-	<-started
-	again := make(chan struct{})
-	var onceAgain sync.Once
-	begin(t.Context(), rs[2], &out[2], func() { onceAgain.Do(func() { close(again) }) })
-	<-again
-	cancel()
-	begin(t.Context(), rs[1], &out[1], nil)
+	// Slots 0, 1 and 2 in that order; then 1 is left, and taken again.
+	var out [3][]int32
+	var none []int32
+	end0 := begin(rs[0], &out[0])
+	end1 := begin(rs[1], &none)
+	end2 := begin(rs[2], &out[2])
+	end1()
+	require.Eventually(t, func() bool { return e.Stats().Slots == 2 }, patience, time.Millisecond)
+	short := rs[1]
+	short.MaxTokens = 12
+	ids, _, err := ask(t, e, short)
+	require.NoError(t, err)
+	out[1] = ids
+	end0()
+	end2()
 	wg.Wait()
-	require.Equal(t, alone, out)
+	require.Eventually(t, func() bool { return e.Stats().Slots == 0 }, patience, time.Millisecond)
+	for i, r := range rs {
+		r.MaxTokens = len(out[i])
+		alone, _, err := ask(t, e, r)
+		require.NoError(t, err)
+		require.Equal(t, alone, out[i])
+	}
 
 	mu.Lock()
 	defer mu.Unlock()

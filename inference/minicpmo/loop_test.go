@@ -28,10 +28,10 @@ type toy struct {
 	layout kvcache.Layout
 	cells  [][]int32 // by slot and position; -1 is zeroed
 	last   []int32
+
+	mu     sync.Mutex
 	events []string
 	fail   func(event string) error
-	sizes  []int
-	sets   []int
 }
 
 const toyVocab = 50
@@ -81,12 +81,28 @@ func toyNext(ids []int32) int32 {
 }
 
 func (d *toy) event(format string, args ...any) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	e := fmt.Sprintf(format, args...)
 	d.events = append(d.events, e)
 	if d.fail != nil {
 		return d.fail(e)
 	}
 	return nil
+}
+
+// log is what was run so far.
+func (d *toy) log() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.events)
+}
+
+// failing sets which runs fail from now on.
+func (d *toy) failing(f func(event string) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fail = f
 }
 
 func (d *toy) warm(context.Context, func(int)) (warmth, error) { return warmth{}, nil }
@@ -118,7 +134,6 @@ func (d *toy) decode(set int, r kvcache.Range, tokens, lengths []int32, _ bool) 
 	if err := d.event("decode %d+%d", r.Start, r.Size); err != nil {
 		return err
 	}
-	d.sizes, d.sets = append(d.sizes, r.Size), append(d.sets, set)
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
 		at := lengths[slot]
 		require.GreaterOrEqual(d.t, at, int32(0))
@@ -319,14 +334,13 @@ func TestOneRoomRunsAlone(t *testing.T) {
 		for _, p := range replies[:5] {
 			<-p.done
 		}
-		r.toy.sizes = nil
-		last := len(r.toy.events)
+		last := len(r.toy.log())
 		<-replies[5].done
-		require.NotEmpty(t, r.toy.sizes)
-		for _, n := range r.toy.sizes[1:] {
-			require.Equal(t, 1, n, "%v", r.toy.events[last:])
+		alone := r.toy.log()[last:]
+		require.NotEmpty(t, alone)
+		for _, e := range alone[1:] {
+			require.Equal(t, "decode 5+1", e)
 		}
-		require.Contains(t, r.toy.events[len(r.toy.events)-1], "decode 5+1")
 	})
 }
 
@@ -357,6 +371,7 @@ func TestFramesShareRuns(t *testing.T) {
 		r := start(t, 8)
 		defer r.stop()
 		block := r.ask(1, 500, 1) // The loop is busy while the pictures come in.
+		synctest.Wait()
 		var replies []*reply
 		for i := range 6 {
 			p := r.photo(24, 43, 1)
@@ -371,10 +386,10 @@ func TestFramesShareRuns(t *testing.T) {
 			<-p.done
 			require.NoError(t, p.err)
 		}
-		synctest.Wait()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		var seen []string
-		for _, e := range r.toy.events {
+		for _, e := range r.toy.log() {
 			if e[0] == 's' {
 				seen = append(seen, e)
 			}
@@ -408,13 +423,13 @@ func TestFailingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, 4)
 		defer r.stop()
-		r.toy.fail = func(event string) error {
+		r.toy.failing(func(event string) error {
 			switch event { // Slot 1 does not work, and any run that covers it fails.
 			case "decode 0+4", "decode 1+1", "decode 0+2":
 				return broken
 			}
 			return nil
-		}
+		})
 		var replies []*reply
 		for i := range 4 {
 			replies = append(replies, r.ask(int32(i), 10, 30))
@@ -430,7 +445,7 @@ func TestFailingRuns(t *testing.T) {
 		}
 		bad, good := r.photo(3, 3, 1), r.photo(3, 3, 1)
 		alone := 0
-		r.toy.fail = func(event string) error { // The first of the two by itself fails again.
+		r.toy.failing(func(event string) error { // The first of the two by itself fails again.
 			if event == "see 1" {
 				alone++
 			}
@@ -438,7 +453,7 @@ func TestFailingRuns(t *testing.T) {
 				return broken
 			}
 			return nil
-		}
+		})
 		a, b := r.ask(1, 10, 3, bad), r.ask(2, 10, 3, good)
 		r.prepared(bad)
 		r.prepared(good)
@@ -453,12 +468,12 @@ func TestLostDeviceEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, 2)
 		defer r.stop()
-		r.toy.fail = func(event string) error {
+		r.toy.failing(func(event string) error {
 			if len(r.toy.events) > 20 {
 				return fmt.Errorf("%s: %w", event, ErrDeviceLost)
 			}
 			return nil
-		}
+		})
 		var replies []*reply
 		for i := range 5 {
 			replies = append(replies, r.ask(int32(i), 10, 100))

@@ -56,9 +56,9 @@ type picture struct {
 }
 
 // newPicture plans the images of a frame; nothing is computed yet.
-func newPicture(cfg vision.Config, key pictureKey, f inference.Frame, maxSide int) (*picture, vision.Grid, error) {
-	fail := func(err error) (*picture, vision.Grid, error) {
-		return nil, vision.Grid{}, &ImageError{Width: f.Width, Height: f.Height, Err: err}
+func newPicture(cfg vision.Config, key pictureKey, f inference.Frame, maxSide int) (*picture, error) {
+	fail := func(err error) (*picture, error) {
+		return nil, &ImageError{Width: f.Width, Height: f.Height, Err: err}
 	}
 	layout, err := cfg.Layout(f.Width, f.Height, key.slices)
 	if err != nil {
@@ -85,7 +85,7 @@ func newPicture(cfg vision.Config, key pictureKey, f inference.Frame, maxSide in
 		}
 	}
 	p.left = len(p.images)
-	return p, layout.Grid, nil
+	return p, nil
 }
 
 // pictures is the cache of embeddings: by source, time and slice setting,

@@ -168,7 +168,7 @@ func (e *Engine) look(c *cycle, r Request) error {
 		return ErrNoVision
 	}
 	for i, f := range r.Frames {
-		p, fresh, err := e.picture(r.Source, f, r.Slices)
+		p, fresh, err := e.picture(r.Source, f, r.Slices, false)
 		if err != nil {
 			return fmt.Errorf("frame %d: %w", i, err)
 		}
@@ -197,14 +197,18 @@ func (e *Engine) look(c *cycle, r Request) error {
 	return nil
 }
 
-// picture finds a frame in the cache or puts it there.
-func (e *Engine) picture(source uint64, f inference.Frame, cells int) (p *picture, fresh bool, err error) {
+// picture finds a frame in the cache or puts it there; early tells that
+// nobody has asked about it yet.
+func (e *Engine) picture(source uint64, f inference.Frame, cells int, early bool) (p *picture, fresh bool, err error) {
 	if cells == 0 {
 		cells = e.slices
 	}
 	key := pictureKey{source, inferenceTime{int64(f.PTS), f.Epoch}, f.Width, f.Height, cells}
 	fill := func() (*picture, error) {
-		p, _, err := newPicture(e.vision, key, f, e.maxSide)
+		p, err := newPicture(e.vision, key, f, e.maxSide)
+		if err == nil {
+			p.early = early
+		}
 		return p, err
 	}
 	if source == 0 {

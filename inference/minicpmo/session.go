@@ -40,6 +40,7 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 			yield(inference.Chunk{}, err)
 			return
 		}
+		r.Report = s.report
 		for t, err := range s.e.Answer(ctx, r) {
 			if err != nil {
 				yield(inference.Chunk{}, err)
@@ -50,6 +51,13 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 			}
 		}
 	}
+}
+
+// report logs where an answer's time went.
+func (s *Session) report(r Report) {
+	s.e.log.Debug().Uint64("session", s.source).Dur("wait", r.Wait).Dur("vision", r.Vision).Dur("prefill", r.Prefill).
+		Dur("first_token", r.FirstToken).Dur("total", r.Total).Int("prompt", r.Prompt).Int("tokens", r.Tokens).
+		Int("pictures", r.Pictures).Int("cached", r.Cached).Msg("answer")
 }
 
 // request writes the prompt.
@@ -148,11 +156,10 @@ func (s *Session) Observe(f inference.Frame) {
 	if !e.sees || e.cache.limit == 0 || s.closed.Load() || !s.worth() {
 		return
 	}
-	p, fresh, err := e.picture(s.source, f, 0)
+	p, fresh, err := e.picture(s.source, f, 0, true)
 	if err != nil || !fresh {
 		return
 	}
-	p.early = true
 	s.shown.Add(1)
 	select {
 	case e.workers.idle <- p:
