@@ -55,6 +55,7 @@ func (n *network) biased(
 		"inputs_embeds":         floatArray(embeds, int64(rows), int64(tokens), int64(m.Decoder.Hidden)),
 		"seqlens_k":             intArray(last, int64(rows)),
 		"total_sequence_length": intArray([]int64{slices.Max(last) + 1}),
+		"last_position":         intArray([]int64{int64(tokens - 1)}, 1),
 		"logits_bias":           bias,
 	}, c, first, rows)
 }

@@ -53,6 +53,7 @@ type testOptions struct {
 	wrap  func(backend) backend // stands before the device
 	chunk int                   // positions of one prefill run
 	stall time.Duration         // in place of stallLimit
+	pad   int                   // what lengths of prompts are rounded up to, on the CPU too
 	free  int64                 // memory of the device
 	both  stepCosts             // int4 and float32 on the CPU, with these costs
 }
@@ -313,7 +314,7 @@ func (e *Engine) own(loading, ctx context.Context, b *models.Bundle, sel *select
 		total += part.Bytes
 	}
 	d, err := openDevice(b, sel, rt, dev, deviceOptions{
-		threads: o.Threads, vision: e.vision, now: e.now, stats: e.stats,
+		threads: o.Threads, vision: e.vision, now: e.now, stats: e.stats, pad: o.test.pad,
 		progress: func(stage string, bytes int64) {
 			o.Progress(1+int(bytes*79/max(total, 1)), fmt.Sprintf("loading: %s, %s of %s", stage, size(bytes), size(total)))
 		},

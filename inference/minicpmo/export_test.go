@@ -100,6 +100,12 @@ func (o Options) WithBoth(costs [][]time.Duration) Options {
 	return o
 }
 
+// WithPad rounds the lengths of prompts up, as on CUDA.
+func (o Options) WithPad(n int) Options {
+	o.test.pad = n
+	return o
+}
+
 // WithFree makes the engine believe that the device has so much memory.
 func (o Options) WithFree(n int64) Options {
 	o.test.free = n

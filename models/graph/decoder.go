@@ -35,6 +35,8 @@ const (
 //	inputs_embeds           F [B,S,hidden]
 //	seqlens_k               int32 [B]          filled positions after this run, less 1
 //	total_sequence_length   int32 []           on the CPU: the largest of them, plus 1, or M
+//	last_position           int64 [1]          of the S whose logits are asked for. Those behind it are padding: they leave
+//	                                           keys and values that the next run must write over or not look at
 //	logits_bias             float32 [BM,vocab] BM is 1 or B: 0, or very negative for forbidden ids
 //	past_key_values.i.key   F [B,kv_heads,M,head_dim], and .value
 //
@@ -128,6 +130,7 @@ func (b *decoder) ports() {
 	b.input("inputs_embeds", b.float, "B", "S", b.Hidden)
 	b.input("seqlens_k", models.Int32, "B")
 	b.input("total_sequence_length", models.Int32)
+	b.input("last_position", models.Int64, 1)
 	b.input("logits_bias", models.Float32, "BM", b.Vocab)
 	b.output("logits", models.Float32, "B", 1, b.Vocab)
 	b.output("top_values", models.Float32, "B", 1, min(TopK, b.Vocab))
@@ -291,9 +294,9 @@ func (b *decoder) logits(name, x string) {
 // has the keys and values of all: nothing after it looks at the others.
 func (b *decoder) lastOnly(i int) bool { return i == b.Layers-1 && !b.options.Check }
 
-// last is the last position of x.
+// last is the last position of x that counts.
 func (b *decoder) last(name, x string) string {
-	return b.node("Gather", name, []string{x, b.constant("last", -1)}, onnx.Int("axis", 1))
+	return b.node("Gather", name, []string{x, "last_position"}, onnx.Int("axis", 1))
 }
 
 // checkpoint hands out the input of layer i for the conformance check.

@@ -85,10 +85,11 @@ func TestPorts(t *testing.T) {
 		{Name: "inputs_embeds", Type: models.Float16, Shape: []string{"B", "S", "4096"}},
 		{Name: "seqlens_k", Type: models.Int32, Shape: []string{"B"}},
 		{Name: "total_sequence_length", Type: models.Int32, Shape: []string{}},
+		{Name: "last_position", Type: models.Int64, Shape: []string{"1"}},
 		{Name: "logits_bias", Type: models.Float32, Shape: []string{"BM", "151748"}},
 		{Name: "past_key_values.0.key", Type: models.Float16, Shape: []string{"B", "8", "M", "128"}},
 		{Name: "past_key_values.0.value", Type: models.Float16, Shape: []string{"B", "8", "M", "128"}},
-	}, d.Inputs[:6])
+	}, d.Inputs[:7])
 	require.Equal(t, []models.Port{
 		{Name: "logits", Type: models.Float32, Shape: []string{"B", "1", "151748"}},
 		{Name: "top_values", Type: models.Float32, Shape: []string{"B", "1", "256"}},
@@ -96,7 +97,7 @@ func TestPorts(t *testing.T) {
 		{Name: "hidden_states", Type: models.Float16, Shape: []string{"B", "1", "4096"}},
 		{Name: "present.0.key", Type: models.Float16, Shape: []string{"B", "8", "M", "128"}},
 	}, d.Outputs[:5])
-	require.Len(t, d.Inputs, 4+2*36)
+	require.Len(t, d.Inputs, 5+2*36)
 
 	check := cudaInt4
 	check.Check = true

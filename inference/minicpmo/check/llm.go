@@ -44,6 +44,7 @@ func (d *decoder) step(embeds []float32, past int, want ...string) (map[string]v
 		"inputs_embeds":         {shape: []int{1, tokens, d.dims.Hidden}, floats: embeds},
 		"seqlens_k":             {shape: []int{1}, ints: []int64{int64(past + tokens - 1)}},
 		"total_sequence_length": {shape: []int{}, ints: []int64{int64(past + tokens)}},
+		"last_position":         {shape: []int{1}, ints: []int64{int64(tokens - 1)}},
 		"logits_bias":           {shape: []int{1, d.dims.Vocab}, floats: make([]float32, d.dims.Vocab)},
 	}, want...)
 }

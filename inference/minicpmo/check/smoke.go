@@ -93,6 +93,8 @@ func smokeInput(p models.Port, rng *rand.Rand) value {
 		v.ints = []int64{smokeSize - 1}
 	case p.Name == "total_sequence_length":
 		v.ints = []int64{smokeSize}
+	case p.Name == "last_position":
+		v.ints = []int64{smokeSize - 1}
 	case p.Type == models.Int64 || p.Type == models.Int32:
 		v.ints = make([]int64, count) // ids and places: the first of each
 	case p.Name == "logits_bias":
