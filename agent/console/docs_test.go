@@ -19,6 +19,17 @@ func TestDocsNameRealVariables(t *testing.T) {
 	for _, v := range configs.Variables() {
 		known = append(known, v.Name)
 	}
+	// Some flags of the program have a variable, too.
+	flag := regexp.MustCompile(`env:"(TOUCHLINE_[A-Z0-9_]*)"`)
+	sources, err := filepath.Glob("../../cmd/touchline/*.go")
+	require.NoError(t, err)
+	for _, file := range sources {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, got := range flag.FindAllStringSubmatch(string(text), -1) {
+			known = append(known, got[1])
+		}
+	}
 	files, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

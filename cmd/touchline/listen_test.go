@@ -4,9 +4,11 @@ import (
 	"net"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/configs"
 )
 
 func TestMediaFollowsThePage(t *testing.T) {
@@ -42,6 +44,17 @@ func TestOnLoopback(t *testing.T) {
 	for _, server := range []string{"", "127.0.0.1:7880", "ws://", "ws://%"} {
 		_, err := onLoopback(server)
 		require.ErrorContains(t, err, "expected a LiveKit URL", server)
+	}
+}
+
+func TestVariablesOfFlagsAreNoSettings(t *testing.T) {
+	var c cli
+	parser, err := kong.New(&c)
+	require.NoError(t, err)
+	names := flagVariables(parser.Model.Node)
+	require.Contains(t, names, "TOUCHLINE_WORKER_SLOTS")
+	for _, v := range configs.Variables() {
+		require.NotContains(t, names, v.Name, "one name for two things")
 	}
 }
 

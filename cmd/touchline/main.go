@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -58,7 +60,12 @@ func main() {
 
 // run is the one place that turns errors into an exit code.
 func run(c *cli, kctx *kong.Context) int {
-	cfg, err := configs.Load(c.Config, os.Environ())
+	// Variables of flags are no settings.
+	flags := flagVariables(kctx.Model.Node)
+	cfg, err := configs.Load(c.Config, slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(flags, name)
+	}))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
@@ -104,6 +111,18 @@ func run(c *cli, kctx *kong.Context) int {
 		return 1
 	}
 	return 0
+}
+
+// flagVariables are the variables that flags of a command or of those below it are read from.
+func flagVariables(n *kong.Node) []string {
+	var out []string
+	for _, f := range n.Flags {
+		out = append(out, f.Envs...)
+	}
+	for _, child := range n.Children {
+		out = append(out, flagVariables(child)...)
+	}
+	return out
 }
 
 type versionCmd struct{}
