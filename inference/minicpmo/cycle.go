@@ -11,7 +11,7 @@ import (
 type cycle struct {
 	// Set by who asks; read-only afterwards.
 	prompt   prompt
-	pictures []*picture // that the prompt's images belong to, each once
+	pictures []*picture // that the prompt's images belong to
 	settings sample.Settings
 	seed     uint64
 	most     int // tokens
@@ -53,6 +53,13 @@ func (c *cycle) fail() error {
 		}
 	}
 	return nil
+}
+
+// letGo of the pictures: they may be dropped.
+func (c *cycle) letGo() {
+	for _, p := range c.pictures {
+		p.wanted.Add(-1)
+	}
 }
 
 // ready tells that all pictures are embedded.

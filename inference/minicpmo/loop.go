@@ -343,6 +343,7 @@ func (l *loop) finish(c *cycle, err error) {
 func (l *loop) close(c *cycle, err error) {
 	c.report.Total = l.now().Sub(c.arrived)
 	c.report.Tokens = c.count
+	c.letGo()
 	l.stats.ended(c, err)
 	c.out.end(err)
 }

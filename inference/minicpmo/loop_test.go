@@ -221,7 +221,7 @@ func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
 	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures, batch: r.idle}
 	c.prompt.ids = ids
 	for _, p := range pictures {
-		p.wanted.Store(true)
+		p.wanted.Add(1)
 		c.prompt.images = append(c.prompt.images, p.images...)
 	}
 	c.out.init(n, 0)
@@ -505,7 +505,7 @@ func TestCacheOfPictures(t *testing.T) {
 	made := 0
 	get := func(source uint64, pts int64) (*picture, bool) {
 		k := pictureKey{source: source, frame: inferenceTime{pts, 1}}
-		p, fresh, err := c.get(k, func() (*picture, error) {
+		p, fresh, err := c.get(k, false, func() (*picture, error) {
 			made++
 			return &picture{key: k, images: make([]*image, 1)}, nil
 		})
@@ -529,10 +529,10 @@ func TestCacheOfPictures(t *testing.T) {
 	require.Zero(t, c.size())
 	require.True(t, a.dropped.Load())
 	none := newPictures(0)
-	_, fresh, err := none.get(pictureKey{}, func() (*picture, error) { return &picture{}, nil })
+	_, fresh, err := none.get(pictureKey{source: 1}, false, func() (*picture, error) { return &picture{}, nil })
 	require.NoError(t, err)
 	require.True(t, fresh)
-	_, _, err = c.get(pictureKey{}, func() (*picture, error) { return nil, errPixels })
+	_, _, err = c.get(pictureKey{}, true, func() (*picture, error) { return nil, errPixels })
 	require.ErrorIs(t, err, errPixels)
 	require.Zero(t, c.size())
 }
@@ -593,4 +593,27 @@ func TestRoomsKeepUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestNobodyLooksAtCancelledPictures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 2)
+		defer r.stop()
+		kept, gone := r.photo(3, 3, 1), r.photo(3, 3, 2)
+		kept.dropped.Store(true)
+		gone.dropped.Store(true)
+		a, b := r.ask(1, 10, 3, kept), r.ask(2, 10, 3, kept, gone)
+		b.c.cancelled.Store(true)
+		kick(r.inbox.wake)
+		<-b.done
+		require.ErrorIs(t, b.err, errCancelled)
+		r.prepared(gone)
+		r.prepared(kept)
+		<-a.done
+		require.NoError(t, a.err)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"see 1", "prefill 0 0-10"}, r.toy.log()[:2])
+		require.True(t, gone.useless())
+	})
 }

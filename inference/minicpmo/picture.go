@@ -44,10 +44,10 @@ type picture struct {
 	frame  inference.Frame // until prepared
 	images []*image
 
-	claimed atomic.Bool // by a worker
-	wanted  atomic.Bool // an answer waits for it
-	dropped atomic.Bool // out of the cache
-	early   bool        // embedded before anybody asked
+	claimed atomic.Bool  // by a worker
+	wanted  atomic.Int32 // answers that were not ended and show it
+	dropped atomic.Bool  // in no cache: only answers that have it can get it
+	early   bool         // embedded before anybody asked
 
 	// Written by a worker before the loop sees the picture, by the loop after.
 	err   error
@@ -104,19 +104,26 @@ func newPictures(limit int) *pictures {
 }
 
 // get returns the picture of that key, or puts in and returns what fill gives.
-func (c *pictures) get(key pictureKey, fill func() (*picture, error)) (p *picture, fresh bool, err error) {
-	if c.limit == 0 {
-		p, err = fill()
-		return p, true, err
-	}
+// want counts it as wanted before anything else can happen to it: a picture
+// that is dropped and not wanted is never embedded.
+func (c *pictures) get(key pictureKey, want bool, fill func() (*picture, error)) (p *picture, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer func() {
+		if want && err == nil {
+			p.wanted.Add(1)
+		}
+	}()
 	if e, ok := c.byKey[key]; ok {
 		c.order.MoveToFront(e)
 		return e.Value.(*picture), false, nil //nolint:forcetypeassert // only pictures are put in
 	}
 	if p, err = fill(); err != nil {
 		return nil, false, err
+	}
+	if c.limit == 0 || key.source == 0 {
+		p.dropped.Store(true)
+		return p, true, nil
 	}
 	c.byKey[key] = c.order.PushFront(p)
 	c.held += len(p.images)
@@ -162,6 +169,9 @@ func (c *pictures) size() int {
 	defer c.mu.Unlock()
 	return c.held
 }
+
+// useless tells that nothing can come of embedding the picture.
+func (p *picture) useless() bool { return p.dropped.Load() && p.wanted.Load() == 0 }
 
 // early tells, once for each, whether a picture was put there before it was asked about.
 func (c *pictures) early(key pictureKey) bool {

@@ -59,7 +59,8 @@ func (l *loop) chunk(left time.Duration) int {
 		return l.shape.chunk
 	}
 	const least = 32
-	return max(l.prefillCost.fitting(left, l.shape.chunk), min(least, l.shape.chunk))
+	n := l.prefillCost.fitting(left, l.shape.chunk)
+	return max(n/least*least, min(least, l.shape.chunk)) // Runs of few lengths are cheaper on CUDA.
 }
 
 // prefill feeds the next n positions of a prompt; after the last it draws the

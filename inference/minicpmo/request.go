@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 
 	"touchline/inference"
 	"touchline/inference/internal/sample"
@@ -133,6 +132,7 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 		chunk: r.Chunk, hidden: r.Hidden, batch: r.Batch, arrived: now,
 	}
 	if err := e.look(c, r); err != nil {
+		c.letGo()
 		return nil, err
 	}
 	c.report.Prompt, c.report.Pictures = n, len(r.Frames)
@@ -142,6 +142,7 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	}
 	c.out.init(room, width)
 	if err := e.loop.submit(c, e.queue); err != nil {
+		c.letGo()
 		return nil, err
 	}
 	// Only now, so that nothing is prepared for an answer that is refused.
@@ -168,11 +169,10 @@ func (e *Engine) look(c *cycle, r Request) error {
 		return ErrNoVision
 	}
 	for i, f := range r.Frames {
-		p, fresh, err := e.picture(r.Source, f, r.Slices, false)
+		p, fresh, err := e.picture(r.Source, f, r.Slices, true)
 		if err != nil {
 			return fmt.Errorf("frame %d: %w", i, err)
 		}
-		p.wanted.Store(true)
 		if fresh {
 			e.stats.misses.Add(1)
 		} else {
@@ -192,14 +192,12 @@ func (e *Engine) look(c *cycle, r Request) error {
 		}
 		at = s.End
 	}
-	// A picture that is shown twice is prepared once.
-	c.pictures = slices.Compact(slices.Clone(c.pictures))
 	return nil
 }
 
-// picture finds a frame in the cache or puts it there; early tells that
-// nobody has asked about it yet.
-func (e *Engine) picture(source uint64, f inference.Frame, cells int, early bool) (p *picture, fresh bool, err error) {
+// picture finds a frame in the cache or puts it there. It is wanted by an
+// answer, or else early: nobody has asked about it yet.
+func (e *Engine) picture(source uint64, f inference.Frame, cells int, want bool) (p *picture, fresh bool, err error) {
 	if cells == 0 {
 		cells = e.slices
 	}
@@ -207,15 +205,11 @@ func (e *Engine) picture(source uint64, f inference.Frame, cells int, early bool
 	fill := func() (*picture, error) {
 		p, err := newPicture(e.vision, key, f, e.maxSide)
 		if err == nil {
-			p.early = early
+			p.early = !want
 		}
 		return p, err
 	}
-	if source == 0 {
-		p, err = fill()
-		return p, true, err
-	}
-	return e.cache.get(key, fill)
+	return e.cache.get(key, want, fill)
 }
 
 // Grid is how a picture of that size is cut, for the prompt; 0 slices means

@@ -156,7 +156,7 @@ func (s *Session) Observe(f inference.Frame) {
 	if !e.sees || e.cache.limit == 0 || s.closed.Load() || !s.worth() {
 		return
 	}
-	p, fresh, err := e.picture(s.source, f, 0, true)
+	p, fresh, err := e.picture(s.source, f, 0, false)
 	if err != nil || !fresh {
 		return
 	}

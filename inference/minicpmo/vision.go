@@ -6,7 +6,7 @@ func (l *loop) admit(p *picture) {
 	case p.err != nil:
 		p.state = pictureFailed
 		l.cache.remove(p)
-	case p.dropped.Load() && !p.wanted.Load():
+	case p.useless():
 		for _, m := range p.images {
 			l.workers.done(m)
 		}
@@ -23,7 +23,7 @@ func (l *loop) gather(wanted bool, most int) {
 	l.batch = l.batch[:0]
 	kept := l.images[:0]
 	for _, m := range l.images {
-		if p := m.owner; p.state != pictureWaiting || p.dropped.Load() && !p.wanted.Load() {
+		if p := m.owner; p.state != pictureWaiting || p.useless() {
 			l.workers.done(m)
 			continue
 		}
@@ -33,7 +33,7 @@ func (l *loop) gather(wanted bool, most int) {
 	l.images = kept
 	var first *image
 	for _, m := range l.images {
-		if !wanted || m.owner.wanted.Load() {
+		if !wanted || m.owner.wanted.Load() > 0 {
 			first = m
 			break
 		}
@@ -43,7 +43,7 @@ func (l *loop) gather(wanted bool, most int) {
 	}
 	for _, needed := range []bool{true, false} {
 		for _, m := range l.images {
-			if len(l.batch) < most && m.rows == first.rows && m.cols == first.cols && m.owner.wanted.Load() == needed {
+			if len(l.batch) < most && m.rows == first.rows && m.cols == first.cols && m.owner.wanted.Load() > 0 == needed {
 				l.batch = append(l.batch, m)
 			}
 		}

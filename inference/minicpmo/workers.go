@@ -60,7 +60,7 @@ func (w *workers) run(ctx context.Context, pre *vision.Preprocessor) {
 		if !p.claimed.CompareAndSwap(false, true) {
 			continue
 		}
-		if p.dropped.Load() && !p.wanted.Load() {
+		if p.useless() {
 			p.frame = inference.Frame{}
 			continue
 		}
