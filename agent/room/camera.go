@@ -43,6 +43,8 @@ type CameraOptions struct {
 type CameraPublisher struct {
 	opts   CameraOptions
 	keeper *keeper
+	sound  VoiceTrack  // published when there is some
+	heard  atomic.Bool // sound has come
 
 	writing sync.Mutex
 	packer  *packer
@@ -73,6 +75,7 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 		return nil, err
 	}
 	c := &CameraPublisher{opts: opts, packer: newPacker(), needKey: true}
+	c.sound.log, c.sound.name, c.sound.stream = opts.Log, "sound", "camera"
 	c.keeper = &keeper{log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly}
 	bridgeLog(opts.Log)
 	return c, nil
@@ -141,6 +144,15 @@ func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, e
 	return time.Now(), err
 }
 
+// WriteOpus sends one packet of the camera's 48 kHz Opus with the RTP timestamp
+// given, as VoiceTrack.WriteOpus does. The first one has the sound published.
+func (c *CameraPublisher) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
+	if v := c.visit.Load(); !c.heard.Swap(true) && v != nil {
+		v.poke()
+	}
+	return c.sound.WriteOpus(packet, timestamp, marker)
+}
+
 // Stats returns the counters.
 func (c *CameraPublisher) Stats() OutStats {
 	return OutStats{
@@ -175,6 +187,11 @@ func (c *CameraPublisher) mended(*visit) error {
 
 // check implements guest: it publishes as soon as a frame said its codec.
 func (c *CameraPublisher) check(v *visit, now time.Time) error {
+	if c.heard.Load() && !c.sound.published() {
+		if err := c.sound.publish(v.room); err != nil {
+			return fmt.Errorf("publish the camera's sound: %w", err)
+		}
+	}
 	if c.picture.missing() {
 		o := lksdk.TrackPublicationOptions{Name: "camera", Source: livekit.TrackSource_CAMERA}
 		if c.opts.ScreenShare {
@@ -196,6 +213,7 @@ func (c *CameraPublisher) check(v *visit, now time.Time) error {
 func (c *CameraPublisher) left(*visit) {
 	c.visit.Store(nil)
 	c.picture.drop()
+	c.sound.drop()
 }
 
 // packer makes RTP packets of access units that have none.

@@ -92,6 +92,32 @@ func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.
 	return token, nil
 }
 
+var (
+	// ErrBadToken is returned for a token that is not signed with our keys, or is out of date.
+	ErrBadToken = errors.New("expected an access token that is signed with this server's key and still valid")
+	// ErrNoRight is returned for a good token that does not allow what it is used for.
+	ErrNoRight = errors.New("expected an access token for this room that allows publishing a camera")
+)
+
+// VerifySender checks the token of somebody who wants to send a picture into a
+// room from outside of LiveKit, and returns who it is.
+func VerifySender(keys Keys, token, room string) (Person, error) {
+	v, err := auth.ParseAPIToken(token)
+	if err != nil || v.APIKey() != keys.APIKey || keys.APISecret == "" {
+		return Person{}, ErrBadToken
+	}
+	_, claims, err := v.Verify(keys.APISecret)
+	if err != nil {
+		return Person{}, ErrBadToken
+	}
+	video := claims.Video
+	if video == nil || !video.RoomJoin || video.Room != room || claims.Identity == "" ||
+		!video.GetCanPublishSource(livekit.TrackSource_CAMERA) {
+		return Person{}, ErrNoRight
+	}
+	return Person{Room: room, Identity: claims.Identity, Name: claims.Name}, nil
+}
+
 // ReadyToken is what a token made by somebody else says about itself. The
 // signature is not looked at: only the server can judge that.
 type ReadyToken struct {

@@ -35,6 +35,8 @@ type OutStats struct {
 // is carries them. It implements the packet writer that media/speech needs.
 type VoiceTrack struct {
 	log zerolog.Logger
+	// name and stream of the track, "" for the bot's own.
+	name, stream string
 
 	mu    sync.RWMutex
 	inner *lksdk.LocalTrack
@@ -97,8 +99,12 @@ func (t *VoiceTrack) publish(room *lksdk.Room) error {
 	if err != nil {
 		return err
 	}
+	name, stream := voiceName, streamName
+	if t.name != "" {
+		name, stream = t.name, t.stream
+	}
 	_, err = room.LocalParticipant.PublishTrack(inner, &lksdk.TrackPublicationOptions{
-		Name: voiceName, Source: livekit.TrackSource_MICROPHONE, Stream: streamName,
+		Name: name, Source: livekit.TrackSource_MICROPHONE, Stream: stream,
 	})
 	if err != nil {
 		return err
@@ -114,6 +120,13 @@ func (t *VoiceTrack) bound() bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.inner != nil && t.inner.IsBound()
+}
+
+// published tells whether there is a track in the present connection.
+func (t *VoiceTrack) published() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.inner != nil
 }
 
 // drop forgets the track of a connection that ended.
