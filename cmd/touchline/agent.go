@@ -37,6 +37,8 @@ type agentCmd struct {
 	Deployment   string        `help:"Deployment that dispatches must name." env:"LIVEKIT_AGENT_DEPLOYMENT"`
 	Simulate     string        `help:"Take a job for this room at once, for a try." placeholder:"ROOM"`
 
+	modelFlags
+
 	WorkerToken string  `hidden:"" env:"LIVEKIT_WORKER_TOKEN"`
 	CPUs        float64 `hidden:"" env:"NUM_CPUS"`
 	LiveKitLog  string  `hidden:"" env:"LIVEKIT_LOG_LEVEL"`
@@ -67,6 +69,9 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	if c.URL != "" {
 		cfg.Agent.LiveKit.URL = c.URL
 	}
+	if err := c.apply(&cfg); err != nil {
+		return err
+	}
 	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Log: log})
 	if err != nil {
 		return err
@@ -92,9 +97,15 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	defer endBeside()
 
 	var g errgroup.Group
-	g.Go(func() error { return jobs.Keep(beside) })
+	g.Go(func() error {
+		err := jobs.Keep(beside)
+		if err != nil {
+			endRooms() // without an engine there is nothing to serve them with
+		}
+		return err
+	})
 	if listener != nil {
-		g.Go(func() error { return serveProbes(beside, listener, w, log) })
+		g.Go(func() error { return serveProbes(beside, listener, w, jobs.Metrics(), log) })
 	}
 	g.Go(func() error {
 		select {
@@ -185,7 +196,7 @@ func (c *agentCmd) worker(url, key, secret, name string, jobs *wiring.Jobs, log 
 }
 
 // serveProbes answers probes and Prometheus until ctx ends.
-func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, log zerolog.Logger) error {
+func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, engines prometheus.Collector, log zerolog.Logger) error {
 	node, err := os.Hostname()
 	if err != nil {
 		node = "unknown"
@@ -193,6 +204,7 @@ func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, log zero
 	reg := prometheus.NewRegistry()
 	err = errors.Join(
 		prometheus.WrapRegistererWith(prometheus.Labels{"nodename": node}, reg).Register(w.Collector()),
+		reg.Register(engines),
 		reg.Register(collectors.NewGoCollector()),
 		reg.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
 	)

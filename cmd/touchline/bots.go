@@ -18,7 +18,7 @@ type botsCmd struct {
 func (b *botsCmd) Run(ctx context.Context, a *app) error {
 	cfg := a.cfg
 	cfg.Agent.LiveKit.URL = b.URL
-	engine, err := wiring.NewEngine(cfg.Inference, a.log)
+	engine, err := wiring.NewEngine(cfg, a.log)
 	if err != nil {
 		return err
 	}

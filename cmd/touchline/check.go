@@ -9,16 +9,18 @@ import (
 	"strings"
 	"time"
 
-	"touchline/cmd/internal/wiring"
 	"touchline/inference/remote"
 	"touchline/inference/voice"
 	"touchline/media/codec"
 )
 
-type checkCmd struct{}
+type checkCmd struct{ modelFlags }
 
 // Run prints the settings in force, what they mean, and what is missing.
-func (checkCmd) Run(ctx context.Context, a *app) error {
+func (c checkCmd) Run(ctx context.Context, a *app) error {
+	if err := c.apply(&a.cfg); err != nil {
+		return err
+	}
 	fmt.Println("# settings in force")
 	if err := a.cfg.Print(os.Stdout); err != nil {
 		return fmt.Errorf("print the settings: %w", err)
@@ -48,7 +50,10 @@ func (checkCmd) Run(ctx context.Context, a *app) error {
 		found, err := probe(ctx, a)
 		tell("remote engine", err, found)
 	case "minicpmo":
-		tell("engine", wiring.ErrNotBuilt, "")
+		tell("engine", nil, a.cfg.Inference.Engine)
+		for _, f := range modelParts(a.cfg.Inference.MiniCPM) {
+			tell(f.what, f.err, f.ok)
+		}
 	default:
 		tell("engine", nil, a.cfg.Inference.Engine)
 	}

@@ -27,6 +27,7 @@ type demoCmd struct {
 	Source string `help:"A clip to play, looped, instead of the generated match." type:"existingfile"`
 	Seed   uint64 `help:"Which match is generated." default:"1"`
 
+	modelFlags
 	pageFlags
 }
 
@@ -40,7 +41,10 @@ const (
 // Ctrl-C.
 func (d *demoCmd) Run(ctx context.Context, a *app) error {
 	cfg := a.cfg
-	d.apply(&cfg.Agent.Console)
+	if err := d.modelFlags.apply(&cfg); err != nil {
+		return err
+	}
+	d.pageFlags.apply(&cfg.Agent.Console)
 	// The page leads others to the signalling, but their media comes straight to the server. Our own camera and
 	// bot reach it from loopback wherever it is on this machine.
 	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)

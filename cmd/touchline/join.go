@@ -15,6 +15,7 @@ type joinCmd struct {
 	Room   string `help:"Room to join, over the settings' own."`
 	NoPage bool   `help:"Serve no page and no API."`
 
+	modelFlags
 	pageFlags
 }
 
@@ -27,7 +28,10 @@ func (j *joinCmd) Run(ctx context.Context, a *app) error {
 	if j.Room != "" {
 		cfg.Agent.LiveKit.Room = j.Room
 	}
-	j.apply(&cfg.Agent.Console)
+	j.pageFlags.apply(&cfg.Agent.Console)
+	if err := j.modelFlags.apply(&cfg); err != nil {
+		return err
+	}
 	bot, err := wiring.New(wiring.Options{Config: cfg, Log: a.log})
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 
+	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
 )
 
@@ -30,7 +31,9 @@ type cli struct {
 	demoCommand
 	Join    joinCmd    `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
 	Agent   agentCmd   `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
-	Models  modelsCmd  `cmd:"" help:"Look for model servers on this machine and list what they have."`
+	Camera  cameraCmd  `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or take WHIP senders."`
+	Models  modelsCmd  `cmd:"" help:"Look for model servers; make, check and list model bundles."`
+	Bench   benchCmd   `cmd:"" help:"Time this machine."`
 	Check   checkCmd   `cmd:"" help:"Print the settings in force and what is missing on this machine."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Bots    botsCmd    `cmd:"" hidden:"" help:"Bots in several rooms of one process, for measurements."`
@@ -106,9 +109,11 @@ func run(c *cli, kctx *kong.Context) int {
 			return 1
 		}
 	}
-	if err != nil && !errors.Is(err, context.Canceled) {
+	// What runs until it is interrupted has done its work; a conversion has not.
+	forever := !strings.HasPrefix(kctx.Command(), "models ") && !strings.HasPrefix(kctx.Command(), "bench ")
+	if err != nil && !(forever && errors.Is(err, context.Canceled)) {
 		log.Error().Err(err).Msg("touchline ends")
-		return 1
+		return modelcmd.ExitCode(err)
 	}
 	return 0
 }

@@ -71,7 +71,7 @@ func New(opts Options) (_ *Bot, err error) {
 	b := &Bot{opts: opts, log: opts.Log}
 
 	if b.engine = opts.Engine; b.engine == nil {
-		if b.engine, err = NewEngine(cfg.Inference, opts.Log); err != nil {
+		if b.engine, err = NewEngine(cfg, opts.Log); err != nil {
 			return nil, err
 		}
 		b.owned = true
@@ -156,10 +156,16 @@ func ignoreCanceled(err error) error {
 
 // Console makes the page's server for this bot.
 func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*console.Server, error) {
+	metrics := prometheus.NewRegistry()
+	if c := b.engine.Metrics; c != nil {
+		if err := metrics.Register(c); err != nil {
+			return nil, fmt.Errorf("register the engine's metrics: %w", err)
+		}
+	}
 	s, err := console.New(console.Options{
 		Config: cfg, Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: sound{b.Voice}, Tokens: b.Tokens,
 		SignalURL: b.opts.Config.Agent.LiveKit.URL, RoomViewers: b.Room.Viewers,
-		Registry: prometheus.NewRegistry(), JPEGQuality: b.opts.Config.Media.JPEGQuality,
+		Registry: metrics, JPEGQuality: b.opts.Config.Media.JPEGQuality,
 		PictureRate: b.opts.Config.Media.MJPEGFPS, Announce: announce, Log: b.log,
 	})
 	if err != nil {

@@ -2,11 +2,12 @@ package wiring
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/remote"
 	"touchline/inference/residency"
@@ -17,54 +18,78 @@ import (
 // Engine is a model with a voice, and what must run beside it.
 type Engine struct {
 	inference.Model
-	// Run owns the loading and unloading; it returns when ctx ends.
+	// Run owns the loading and unloading; it returns when ctx ends. Of the built-in model it also returns
+	// when the first load failed, and, with minicpmo.ErrDeviceLost, when the GPU does not work any more.
 	Run func(ctx context.Context) error
 	// Note says in words what the engine cannot do; "" when there is nothing to say.
 	Note string
+	// Parallel is how many looks it works on at once.
+	Parallel int
+	// Metrics of the engine; nil when it has none of its own.
+	Metrics prometheus.Collector
+	// Patient has Run go on when the first load failed: the load is tried again. To be set before Run.
+	Patient bool
 }
 
-// ErrNotBuilt is returned for an engine that the settings know and this program does not have.
-var ErrNotBuilt = errors.New("the engine minicpmo is not built yet: set inference.engine to scene, " +
-	"or to remote for a model server that has the same model")
+// parallelLooks is how many looks the small engines work on at once.
+const parallelLooks = 4
 
 // NewEngine makes the engine that the settings name, kept in memory while
 // somebody uses it, and gives it a voice.
-func NewEngine(cfg inference.Config, log zerolog.Logger) (*Engine, error) {
-	e := &Engine{}
-	opts := residency.Options{IdleUnload: cfg.IdleUnload, Parallel: 4, Logger: log}
+func NewEngine(cfg configs.Config, log zerolog.Logger) (*Engine, error) {
+	e := &Engine{Parallel: parallelLooks}
+	in := cfg.Inference
+	opts := residency.Options{Preload: true, IdleUnload: in.IdleUnload, Logger: log}
 	var load residency.Load
-	switch cfg.Engine {
+	var local *builtIn
+	switch in.Engine {
 	case "", "scene":
 		e.Note = "No model is configured: the built-in scene engine only says what measurably changed in the picture."
 		log.Info().Msg("engine: scene, which uses no model and says only what it measures in the picture; " +
-			"set inference.engine to remote for a vision-language model")
-		opts.Name, opts.Preload = "scene", true
+			"set inference.engine to remote for a vision-language model, or give the folder of one with --model")
+		opts.Name = "scene"
 		load = func(context.Context, residency.Progress) (inference.Model, error) {
 			return scene.New(scene.Options{}), nil
 		}
 	case "remote":
-		opts.Name, opts.Preload = "remote", true
+		opts.Name = "remote"
 		// Its own checks run now, so that a wrong URL ends the start and not the first look.
-		if _, err := remote.New(cfg.Remote, cfg.MaxTokens, log); err != nil {
+		if _, err := remote.New(in.Remote, in.MaxTokens, log); err != nil {
 			return nil, fmt.Errorf("prepare the remote engine: %w", err)
 		}
 		load = func(context.Context, residency.Progress) (inference.Model, error) {
-			return remote.New(cfg.Remote, cfg.MaxTokens, log)
+			return remote.New(in.Remote, in.MaxTokens, log)
 		}
 		opts.Warm = func(ctx context.Context, m inference.Model, progress residency.Progress) error {
 			return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // load made it
 		}
 	case "minicpmo":
-		return nil, ErrNotBuilt
+		var err error
+		if local, err = newBuiltIn(in, cfg.Agent.Frames, log); err != nil {
+			return nil, fmt.Errorf("prepare the model: %w", err)
+		}
+		opts.Name, e.Note, e.Metrics = local.name, local.note, local
+		load = local.load
+		// Whatever waits for a slot waits in the model's own queue, which is the one that is measured.
+		e.Parallel = in.MiniCPM.Slots
+		opts.Parallel = in.MiniCPM.Slots + in.MiniCPM.Queue
 	default:
-		return nil, fmt.Errorf("expected inference.engine to be scene or remote, got %q", cfg.Engine)
+		return nil, fmt.Errorf("expected inference.engine to be scene, remote or minicpmo, got %q", in.Engine)
+	}
+	if opts.Parallel == 0 {
+		opts.Parallel = parallelLooks
 	}
 	keeper, err := residency.New(load, opts)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
 	}
+	var model inference.Model = keeper
 	e.Run = keeper.Run
-	if e.Model, err = WithVoice(keeper, cfg.Voice, log); err != nil {
+	if local != nil {
+		model = untilLost{keeper, local}
+		e.Run = func(ctx context.Context) error { return local.run(ctx, keeper.Run, e.Patient) }
+	}
+	if e.Model, err = WithVoice(model, in.Voice, log); err != nil {
 		return nil, err
 	}
 	return e, nil

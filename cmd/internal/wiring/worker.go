@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -49,29 +52,32 @@ type Jobs struct {
 // it ends the start and not the first room.
 func NewJobs(o JobsOptions) (*Jobs, error) {
 	j := &Jobs{opts: o, fresh: make(chan *Engine, 8), engines: map[string]*Engine{}}
-	if _, err := j.engine(o.Config.Inference); err != nil {
+	if _, err := j.engine(o.Config); err != nil {
 		return nil, err
 	}
 	return j, nil
 }
 
 // engine returns the shared engine of a name, made when it is first asked for.
-func (j *Jobs) engine(cfg inference.Config) (*Engine, error) {
+func (j *Jobs) engine(cfg configs.Config) (*Engine, error) {
+	name := cfg.Inference.Engine
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if e := j.engines[cfg.Engine]; e != nil {
+	if e := j.engines[name]; e != nil {
 		return e, nil
 	}
 	e, err := NewEngine(cfg, j.opts.Log)
 	if err != nil {
 		return nil, err
 	}
+	// What a single room asks for beside the settings' own must not end the others.
+	e.Patient = len(j.engines) > 0
 	select {
 	case j.fresh <- e:
 	default:
 		return nil, errors.Join(errors.New("make one engine more: there are too many already"), e.Close())
 	}
-	j.engines[cfg.Engine] = e
+	j.engines[name] = e
 	return e, nil
 }
 
@@ -100,6 +106,26 @@ func (j *Jobs) Keep(ctx context.Context) error {
 // Load is how busy the engines were over the last seconds, 1 when as many looks
 // were always under way as an engine works on at once.
 func (j *Jobs) Load(now time.Time) float64 { return j.busy.load(now) }
+
+// Metrics are those of the engines.
+func (j *Jobs) Metrics() prometheus.Collector { return engineMetrics{j} }
+
+type engineMetrics struct{ j *Jobs }
+
+// Describe leaves it to Collect: which engines there are depends on the jobs.
+func (engineMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m engineMetrics) Collect(ch chan<- prometheus.Metric) {
+	m.j.mu.Lock()
+	engines := slices.Collect(maps.Values(m.j.engines))
+	m.j.mu.Unlock()
+	for _, e := range engines {
+		if e.Metrics != nil {
+			e.Metrics.Collect(ch)
+		}
+	}
+}
 
 // configFor is the settings of one job.
 func (j *Jobs) configFor(job worker.Job) (configs.Config, error) {
@@ -147,12 +173,12 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	if err != nil {
 		return err
 	}
-	shared, err := j.engine(cfg.Inference)
+	shared, err := j.engine(cfg)
 	if err != nil {
 		return err
 	}
 	log := j.opts.Log.With().Str("room", job.Room).Str("job", job.ID).Logger()
-	turn := newTurn(shared.Model, &j.busy)
+	turn := newTurn(shared.Model, &j.busy, 1/float64(shared.Parallel))
 	engine := *shared
 	engine.Model = turn
 	texts := []agent.TextOutput{turn}
@@ -232,6 +258,7 @@ const quietFor = 20 * time.Second
 type turn struct {
 	inference.Model
 	busy    *engineUse
+	share   float64 // of the engine that a look takes
 	crashed chan error
 	word    chan struct{} // a step of the captions
 
@@ -243,8 +270,8 @@ type turn struct {
 	at       time.Time // when something happened last
 }
 
-func newTurn(m inference.Model, busy *engineUse) *turn {
-	return &turn{Model: m, busy: busy, crashed: make(chan error, 1), word: make(chan struct{}, 1), at: time.Now()}
+func newTurn(m inference.Model, busy *engineUse, share float64) *turn {
+	return &turn{Model: m, busy: busy, share: share, crashed: make(chan error, 1), word: make(chan struct{}, 1), at: time.Now()}
 }
 
 // Status has a bot that is handed over wait as for a model that loads: no look
@@ -298,10 +325,10 @@ func (s *turnSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq
 			yield(inference.Chunk{}, errTakenOver)
 			return
 		}
-		s.t.busy.begin(time.Now())
+		s.t.busy.begin(time.Now(), s.t.share)
 		theirs := false // the panic is the caller's
 		defer func() {
-			s.t.busy.end(time.Now())
+			s.t.busy.end(time.Now(), s.t.share)
 			if theirs {
 				return
 			}
@@ -406,22 +433,19 @@ func (t *turn) endWord(ended <-chan error) {
 	}
 }
 
-// parallelLooks is how many looks an engine works on at once, as NewEngine has it.
-const parallelLooks = 4
-
 // engineUse adds up how long looks were under way, of all rooms together.
 type engineUse struct {
 	mu    sync.Mutex
-	now   int
+	now   float64 // shares of an engine that looks take; powers of two, so that sums are exact
 	since time.Time
-	spent time.Duration
+	spent time.Duration // of a whole engine
 	meter worker.Meter
 }
 
-func (u *engineUse) begin(now time.Time) { u.change(now, 1) }
-func (u *engineUse) end(now time.Time)   { u.change(now, -1) }
+func (u *engineUse) begin(now time.Time, share float64) { u.change(now, share) }
+func (u *engineUse) end(now time.Time, share float64)   { u.change(now, -share) }
 
-func (u *engineUse) change(now time.Time, by int) {
+func (u *engineUse) change(now time.Time, by float64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.countLocked(now)
@@ -430,7 +454,7 @@ func (u *engineUse) change(now time.Time, by int) {
 
 func (u *engineUse) countLocked(now time.Time) {
 	if !u.since.IsZero() {
-		u.spent += time.Duration(min(u.now, parallelLooks)) * now.Sub(u.since)
+		u.spent += time.Duration(min(u.now, 1) * float64(now.Sub(u.since)))
 	}
 	u.since = now
 }
@@ -440,5 +464,5 @@ func (u *engineUse) load(now time.Time) float64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.countLocked(now)
-	return u.meter.Rate(now, u.spent) / parallelLooks
+	return u.meter.Rate(now, u.spent)
 }
