@@ -305,23 +305,25 @@ func (e *Engine) describe(s *selection, dev *ort.Device) string {
 
 // own is the goroutine that the device belongs to: it loads, runs the loop and
 // frees everything, all on one OS thread.
-func (e *Engine) own(loading, ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device,
+func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device,
 	o Options, names []string, opened chan<- error, release func() error,
 ) {
 	runtime.LockOSThread() // Never unlocked: captured graphs belong to the thread, which ends with the goroutine.
-	var total int64
-	for _, part := range e.plan.Parts {
-		total += part.Bytes
+	far := &loading{tell: o.Progress, total: e.plan.Total()}
+	stop := func() {}
+	if sel.device == models.DeviceCUDA {
+		stop = far.watch(func() (int64, error) {
+			free, _, err := dev.MemInfo()
+			return e.before - free, err
+		})
 	}
 	d, err := openDevice(b, sel, rt, dev, deviceOptions{
-		threads: o.Threads, vision: e.vision, now: e.now, stats: e.stats, pad: o.test.pad,
-		progress: func(stage string, bytes int64) {
-			o.Progress(1+int(bytes*79/max(total, 1)), fmt.Sprintf("loading: %s, %s of %s", stage, size(bytes), size(total)))
-		},
+		threads: o.Threads, vision: e.vision, now: e.now, stats: e.stats, pad: o.test.pad, progress: far.at,
 	})
+	stop()
 	if err == nil {
-		if err = loading.Err(); err == nil {
-			err = e.begin(loading, ctx, d, sel, o, names)
+		if err = opening.Err(); err == nil {
+			err = e.begin(opening, ctx, d, sel, o, names)
 		}
 		if err != nil {
 			err = errors.Join(err, d.close())
@@ -345,7 +347,7 @@ func (e *Engine) own(loading, ctx context.Context, b *models.Bundle, sel *select
 }
 
 // begin warms up and makes the loop.
-func (e *Engine) begin(loading, ctx context.Context, d *device, sel *selection, o Options, names []string) error {
+func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, o Options, names []string) error {
 	s := shape{
 		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: names, prefillSet: sel.prefill, chunk: sel.chunk,
 	}
@@ -360,7 +362,7 @@ func (e *Engine) begin(loading, ctx context.Context, d *device, sel *selection, 
 	if o.test.stall != 0 {
 		e.loop.stall = o.test.stall
 	}
-	warm, err := d.warm(loading, func(percent int) { o.Progress(80+percent/5, "warming up") })
+	warm, err := d.warm(opening, func(percent int) { o.Progress(loadingPercent+percent*(100-loadingPercent)/100, "warming up") })
 	if err != nil {
 		return err
 	}

@@ -617,3 +617,25 @@ func TestNobodyLooksAtCancelledPictures(t *testing.T) {
 		require.True(t, gone.useless())
 	})
 }
+
+func TestLoadingTellsBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		last := 0
+		l := &loading{total: 1000, tell: func(percent int, detail string) {
+			require.GreaterOrEqual(t, percent, last)
+			last = percent
+			told = append(told, detail)
+		}}
+		var used int64
+		stop := l.watch(func() (int64, error) { used += 200; return used, nil })
+		l.at("int4 decoder", 0)
+		time.Sleep(time.Second)
+		stop()
+		l.at("vision tower", 500)
+		require.Equal(t, loadingPercent*8/10+1, last+1)
+		require.Equal(t, "loading: int4 decoder, 0 bytes of 1000 bytes", told[0])
+		require.Contains(t, told, "loading: int4 decoder, 600 bytes of 1000 bytes")
+		require.Equal(t, "loading: vision tower, 800 bytes of 1000 bytes", told[len(told)-1])
+	})
+}
