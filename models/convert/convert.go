@@ -59,6 +59,9 @@ type Options struct {
 	Name    string // of the model; default: what the checkpoint says
 	Creator string // program and version
 	Random  bool   // the weights are synthesised
+	// Origin, if not nil, says where the checkpoint was before it came to its
+	// folder: its Path and Revision take the folder's place in the manifest.
+	Origin *models.Origin
 
 	// Workers is how many goroutines work. Default: one per core, at most 64,
 	// which bounds the memory.
@@ -279,6 +282,9 @@ func (c *conversion) run(ctx context.Context) error {
 	}
 	if c.Name != "" {
 		c.manifest.Name = c.Name
+	}
+	if c.Origin != nil {
+		c.manifest.Source.Path, c.manifest.Source.Revision = c.Origin.Path, c.Origin.Revision
 	}
 	c.manifest.Creator, c.manifest.Random = c.Creator, c.Random
 	if err := models.WriteManifest(c.folder.path, c.manifest); err != nil {

@@ -223,10 +223,14 @@ func TestBundleHoldsTheCheckpoint(t *testing.T) {
 	var notes []string
 	o := everything()
 	o.Note = func(text string) { notes = append(notes, text) }
+	o.Origin = &models.Origin{Path: "owner/model", Revision: "0123abcd"}
 	require.NoError(t, convert.Convert(t.Context(), src, dst, o))
 	b, err := models.OpenBundle(dst)
 	require.NoError(t, err)
 	require.NoError(t, b.Verify(t.Context(), nil))
+	require.Equal(t, "owner/model", b.Manifest.Source.Path)
+	require.Equal(t, "0123abcd", b.Manifest.Source.Revision)
+	require.NotEmpty(t, b.Manifest.Source.Skipped)
 	require.Len(t, b.Manifest.Graphs, 14)
 	for _, g := range b.Manifest.Graphs {
 		compare(t, src, b, g)
