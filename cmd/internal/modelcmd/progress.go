@@ -64,6 +64,16 @@ func (b *bar) step(what string, done, total int64, rate float64, left time.Durat
 	fmt.Fprintf(b.out, "\r\x1b[K%s%s %s", strings.Repeat("█", full), strings.Repeat("░", barWidth-full), line)
 }
 
+// note writes a line of its own above the bar.
+func (b *bar) note(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.terminal && b.drawn {
+		fmt.Fprint(b.out, "\r\x1b[K")
+	}
+	fmt.Fprintln(b.out, text)
+}
+
 // end leaves the line.
 func (b *bar) end() {
 	b.mu.Lock()

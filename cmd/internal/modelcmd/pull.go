@@ -3,9 +3,12 @@ package modelcmd
 import (
 	"context"
 	"fmt"
+	"os"
+	"path"
 	"path/filepath"
 	"time"
 
+	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/hub"
 )
@@ -24,7 +27,21 @@ type PullCmd struct {
 
 // Run downloads and converts.
 func (c *PullCmd) Run(ctx context.Context) error {
-	client, err := hub.New(hub.Options{Endpoint: c.Endpoint, Token: c.Token, Now: time.Now})
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	// Not after a download of an hour.
+	if entries, err := os.ReadDir(c.Bundle); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s: expected a new or empty folder, has %s and more: remove it or choose another", c.Bundle, entries[0].Name())
+	}
+	progress := newBar()
+	client, err := hub.New(hub.Options{
+		Endpoint: c.Endpoint, Token: c.Token, Now: time.Now,
+		Failed: func(err error, wait time.Duration) {
+			progress.note(fmt.Sprintf("%v; again in %v", err, wait.Round(100*time.Millisecond)))
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -35,10 +52,9 @@ func (c *PullCmd) Run(ctx context.Context) error {
 	}
 	dir := c.Keep
 	if dir == "" {
-		dir = c.Bundle + ".checkpoint"
+		dir = filepath.Clean(c.Bundle) + ".checkpoint"
 	}
 	fmt.Printf("%s at %s: %d files, %s, into %s\n", c.Model, revision.Commit, len(revision.Files), size(revision.Bytes()), dir)
-	progress := newBar()
 	err = client.Pull(ctx, revision, dir, func(p hub.Progress) { progress.step("", p.Done, p.Total, p.Rate, max(0, p.ETA)) })
 	progress.end()
 	if err != nil {
@@ -49,10 +65,10 @@ func (c *PullCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = src.Close() }()
-	o, err := c.options()
-	if err != nil {
+	o.Name, o.Origin = path.Base(c.Model), &models.Origin{Path: revision.Model, Revision: revision.Commit}
+	if err := convertWith(ctx, src, c.Bundle, o); err != nil {
 		return err
 	}
-	o.Name = filepath.Base(c.Model)
-	return convertWith(ctx, src, c.Bundle, o)
+	fmt.Printf("  the checkpoint in %s is not needed any more\n", dir)
+	return nil
 }
