@@ -1,0 +1,191 @@
+// Package feed brings one source into a room: what media/source yields, made fit
+// by media/source/conform, published by agent/room. It is what the command
+// camera, the demo and the page's picker have in common.
+//
+// A Feed is a participant of the room. It stays there while its source is
+// away, so that viewers need not find it again.
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"touchline/agent/room"
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/source"
+	"touchline/media/source/conform"
+)
+
+// queue is how many access units wait for the room.
+const queue = 128
+
+// Options of a Feed.
+type Options struct {
+	// URL of the LiveKit server; Keys or a ready Token for it.
+	URL   string
+	Keys  room.Keys
+	Token string
+	// Room, Identity and Name of the participant.
+	Room, Identity, Name string
+	LoopbackOnly         bool
+	// H265 lets H265 pass.
+	H265 bool
+	// BitRate of what is transcoded, at 1280 x 720, in bit/s; 0 for the codec's own.
+	BitRate int
+	// Codec program, "" looks for it.
+	Codec string
+	// OnStatus gets the source's state; OnReason why it is transcoded. May be nil.
+	OnStatus func(source.Status)
+	OnReason func(string)
+	Log      zerolog.Logger
+}
+
+// Feed is one participant with a picture.
+type Feed struct {
+	opts    Options
+	pub     *room.CameraPublisher
+	fit     *conform.Converter
+	out     chan media.EncodedFrame
+	request atomic.Pointer[func()] // asks the present source for a key frame
+
+	mu     sync.Mutex
+	epoch  uint32 // of what goes into the converter
+	clock  soundClock
+	behind atomic.Uint64
+}
+
+// New checks the options; nothing runs yet.
+func New(o Options) (*Feed, error) {
+	f := &Feed{opts: o, out: make(chan media.EncodedFrame, queue)}
+	var err error
+	f.fit, err = conform.New(conform.Options{
+		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, H265: o.H265, Path: o.Codec,
+		To: codec.TranscodeOptions{BitRate: o.BitRate}, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.pub, err = room.NewCameraPublisher(room.CameraOptions{
+		URL: o.URL, Keys: o.Keys, Token: o.Token, Room: o.Room, Identity: o.Identity, Name: o.Name,
+		LoopbackOnly: o.LoopbackOnly, OnKeyFrame: f.fit.RequestKeyFrame, Log: o.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the camera's participant: %w", err)
+	}
+	return f, nil
+}
+
+// Run stays in the room until ctx ends.
+func (f *Feed) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return f.fit.Run(ctx) })
+	g.Go(func() error { return f.pub.Run(ctx, f.out) })
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Play stays in the room with one source, until ctx ends or the source ended or
+// was given up. hide takes its secrets out of texts.
+func (f *Feed) Play(ctx context.Context, p source.Puller, hide func(string) string) error {
+	sup, err := source.NewSupervisor(source.Options{
+		Puller: p, Sink: source.Sink{Frame: f.fit.Frame, Opus: f.sound}, OnStatus: f.opts.OnStatus, Hide: hide,
+		Now: time.Now, Random: rand.Float64, Log: f.opts.Log,
+	})
+	if err != nil {
+		return err
+	}
+	f.from(sup.RequestKeyFrame)
+	g, ctx := errgroup.WithContext(ctx)
+	ctx, end := context.WithCancel(ctx)
+	g.Go(func() error { return f.Run(ctx) })
+	g.Go(func() error {
+		defer end()
+		return sup.Run(ctx)
+	})
+	return g.Wait()
+}
+
+// Attach returns the place of another source that pushes: its epochs are new
+// ones. request asks it for a key frame.
+func (f *Feed) Attach(request func()) source.Sink {
+	f.from(request)
+	var began bool
+	var theirs, ours uint32
+	return source.Sink{
+		Frame: func(frame media.EncodedFrame) {
+			if !began || frame.Epoch != theirs {
+				began, theirs = true, frame.Epoch
+				f.mu.Lock()
+				f.epoch++
+				ours = f.epoch
+				f.mu.Unlock()
+			}
+			frame.Epoch = ours
+			f.fit.Frame(frame)
+		},
+		Opus: f.sound,
+	}
+}
+
+// Reason says why the picture is transcoded, "" when it is not.
+func (f *Feed) Reason() string { return f.fit.Reason() }
+
+// Stats counts what went into the room.
+func (f *Feed) Stats() room.OutStats { return f.pub.Stats() }
+
+func (f *Feed) from(request func()) { f.request.Store(&request) }
+
+func (f *Feed) askSource() {
+	if request := f.request.Load(); request != nil {
+		(*request)()
+	}
+}
+
+// send hands a frame to the room. When the room is behind, it goes on at a key frame.
+func (f *Feed) send(frame media.EncodedFrame) {
+	select {
+	case f.out <- frame:
+	default:
+		if n := f.behind.Add(1); n == 1 || n%100 == 0 {
+			f.opts.Log.Warn().Uint64("so_far", n).Msg("the room is too slow for the camera, access units are left out")
+		}
+		f.askSource()
+	}
+}
+
+func (f *Feed) sound(o source.Opus) {
+	f.mu.Lock()
+	timestamp := f.clock.next(o)
+	f.mu.Unlock()
+	_, _ = f.pub.WriteOpus(o.Payload, timestamp, o.Marker) // it counts and complains by itself
+}
+
+// soundClock makes one run of timestamps of those of several senders.
+type soundClock struct {
+	began         bool
+	in, out, base uint32
+	at            time.Time
+}
+
+// next keeps a sender's distances, and goes on by the time that passed where
+// they make no sense.
+func (c *soundClock) next(o source.Opus) uint32 {
+	const most = 5 * 48000
+	if step := int32(o.Timestamp - c.in); c.began && (step <= -most || step >= most) {
+		c.base = c.out + uint32(max(960, min(o.Received.Sub(c.at), time.Hour)*48/time.Millisecond)) - o.Timestamp
+	}
+	c.began, c.in, c.at = true, o.Timestamp, o.Received
+	c.out = c.base + o.Timestamp
+	return c.out
+}

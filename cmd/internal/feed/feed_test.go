@@ -1,0 +1,307 @@
+package feed_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bluenviron/gortsplib/v5"
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
+	"github.com/bluenviron/gortsplib/v5/pkg/description"
+	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/pion/rtp"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+	"touchline/agent/sfu"
+	"touchline/cmd/internal/feed"
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/source"
+	"touchline/media/source/catalog"
+	"touchline/media/toyworld"
+)
+
+// programPath is where TestMain built touchline-codec from the present sources.
+func programPath() string { return os.Getenv("TOUCHLINE_CODEC_UNDER_TEST") }
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "feed")
+	if err == nil {
+		path := filepath.Join(dir, "touchline-codec")
+		out, buildErr := exec.Command("go", "build", "-o", path, "touchline/cmd/touchline-codec").CombinedOutput()
+		if err = buildErr; err != nil {
+			fmt.Fprintf(os.Stderr, "build touchline-codec (apt: gcc pkg-config libavcodec-dev libswscale-dev): %v\n%s", err, out)
+		}
+		os.Setenv("TOUCHLINE_CODEC_UNDER_TEST", path)
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	}
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+const clipFPS = 15
+
+// clip renders a generated match with its frame counter, four seconds.
+func clip(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	const w, h = 640, 360
+	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: w, Height: h, FPS: clipFPS})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), name)
+	all := append([]string{
+		"-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", "640x360", "-r", strconv.Itoa(clipFPS), "-i", "pipe:0",
+	}, args...)
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", append(all, path)...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start(), "apt-get install ffmpeg")
+	for n := range uint32(4 * clipFPS) {
+		_, err := in.Write(world.Frame(n))
+		require.NoError(t, err)
+	}
+	require.NoError(t, in.Close())
+	require.NoError(t, cmd.Wait())
+	return path
+}
+
+var (
+	plain = []string{"-c:v", "libx264", "-preset", "veryfast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "15", "-b:v", "2M"}
+	bees  = []string{"-c:v", "libx264", "-preset", "fast", "-bf", "2", "-pix_fmt", "yuv420p", "-g", "60", "-b:v", "2M"}
+)
+
+// stage is a LiveKit server with a viewer that reads frame counters.
+type stage struct {
+	server *sfu.Server
+	keys   room.Keys
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	server, err := sfu.New(sfu.Options{Log: zerolog.Nop()})
+	require.NoError(t, err)
+	run(t, server.Run)
+	require.NoError(t, server.Ready(t.Context()))
+	return &stage{server: server, keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
+}
+
+// run runs f until the test ends.
+func run(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("run did not end")
+		}
+	})
+}
+
+// counters watches a participant until it has read n numbers.
+func (s *stage) counters(t *testing.T, name, identity string, n int) []uint32 {
+	t.Helper()
+	var mu sync.Mutex
+	var seen []uint32
+	dec, err := codec.New(codec.Options{Path: programPath(), OnPicture: func(f media.VideoFrame) {
+		if v, ok := toyworld.ReadCounter(f); ok {
+			mu.Lock()
+			seen = append(seen, v)
+			mu.Unlock()
+		}
+	}})
+	require.NoError(t, err)
+	run(t, dec.Run)
+	bot, err := room.New(room.Options{
+		URL: s.server.URL(), Keys: s.keys, Room: name, Identity: "viewer", Name: "viewer", LoopbackOnly: true,
+		Watch: media.WatchConfig{Identity: identity}, Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	run(t, bot.Run)
+	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+	defer cancel()
+	for {
+		f, err := bot.Watcher().ReadFrame(ctx)
+		require.NoError(t, err, "numbers so far: %v", seen)
+		if dec.Decode(f, true) != nil {
+			bot.Watcher().RequestKeyFrame()
+		}
+		mu.Lock()
+		enough := len(seen) >= n
+		mu.Unlock()
+		if enough {
+			mu.Lock()
+			defer mu.Unlock()
+			return append([]uint32(nil), seen...)
+		}
+	}
+}
+
+// TestSources brings sources of each kind into a room and reads their frame counters back there.
+func TestSources(t *testing.T) {
+	s := newStage(t)
+	h264, withB := clip(t, "clip.mp4", append(plain, "-movflags", "+faststart")...), clip(t, "bees.mkv", bees...)
+	web := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(h264))))
+	t.Cleanup(web.Close)
+	tests := []struct {
+		name, reason string
+		address      func(t *testing.T) string
+	}{
+		{"file", "", func(*testing.T) string { return h264 }},
+		{"file with B frames", "B frames", func(*testing.T) string { return withB }},
+		{"HTTP video", "", func(*testing.T) string { return web.URL + "/clip.mp4" }},
+		{"HTTP MJPEG", "JPEG", func(t *testing.T) string { return pictures(t, h264) }},
+		{"RTSP", "", func(t *testing.T) string { return camera(t, h264) }},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, err := source.ParseAddress(tt.address(t))
+			require.NoError(t, err)
+			p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now})
+			require.NoError(t, err)
+			name := "room-" + strconv.Itoa(i)
+			var mu sync.Mutex
+			var states []source.Status
+			f, err := feed.New(feed.Options{
+				URL: s.server.URL(), Keys: s.keys, Room: name, Identity: "camera", Name: "Camera", LoopbackOnly: true, Codec: programPath(),
+				OnStatus: func(st source.Status) {
+					mu.Lock()
+					defer mu.Unlock()
+					states = append(states, st)
+				},
+			})
+			require.NoError(t, err)
+			run(t, func(ctx context.Context) error { return f.Play(ctx, p, a.Hide) })
+			seen := s.counters(t, name, "camera", 30)
+			steps := 0
+			for i := 1; i < len(seen); i++ {
+				if seen[i] == seen[i-1]+1 {
+					steps++
+				}
+			}
+			require.Greater(t, steps, 20, "the counter goes on by one: %v", seen)
+			require.Contains(t, f.Reason(), tt.reason)
+			if tt.reason == "" {
+				require.Empty(t, f.Reason())
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			require.Equal(t, source.Connecting, states[0].State)
+			require.Equal(t, 640, states[len(states)-1].Width)
+		})
+	}
+}
+
+// pictures has ffmpeg send a clip as JPEG pictures.
+func pictures(t *testing.T, path string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "multipart/x-mixed-replace;boundary=ffmpeg")
+		cmd := exec.CommandContext(r.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", path,
+			"-c:v", "mjpeg", "-q:v", "3", "-f", "mpjpeg", "-flush_packets", "1", "pipe:1")
+		cmd.Stdout = flushed{w}
+		_ = cmd.Run()
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+type flushed struct{ w http.ResponseWriter }
+
+func (f flushed) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	_ = http.NewResponseController(f.w).Flush()
+	return n, err
+}
+
+// rtspCamera is a gortsplib server that ffmpeg sends into.
+type rtspCamera struct {
+	mu     sync.Mutex
+	server *gortsplib.Server
+	stream *gortsplib.ServerStream
+	ready  chan struct{}
+}
+
+// camera has ffmpeg play a clip, looped, as an RTSP camera.
+func camera(t *testing.T, path string) string {
+	t.Helper()
+	c := &rtspCamera{ready: make(chan struct{}, 1)}
+	web := httptest.NewUnstartedServer(nil) // for its free port
+	address := web.Listener.Addr().String()
+	web.Listener.Close()
+	c.server = &gortsplib.Server{Handler: c, RTSPAddress: address}
+	require.NoError(t, c.server.Start())
+	t.Cleanup(c.server.Close)
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", path, "-c", "copy",
+		"-f", "rtsp", "-rtsp_transport", "tcp", "rtsp://"+address+"/cam")
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	select {
+	case <-c.ready:
+	case <-time.After(20 * time.Second):
+		t.Fatal("ffmpeg sends nothing")
+	}
+	return "rtsp://" + address + "/cam"
+}
+
+// OnDescribe is part of the library's handler.
+func (c *rtspCamera) OnDescribe(*gortsplib.ServerHandlerOnDescribeCtx) (*base.Response, *gortsplib.ServerStream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &base.Response{StatusCode: base.StatusOK}, c.stream, nil
+}
+
+// OnAnnounce is part of the library's handler.
+func (c *rtspCamera) OnAnnounce(ctx *gortsplib.ServerHandlerOnAnnounceCtx) (*base.Response, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stream = &gortsplib.ServerStream{Server: c.server, Desc: ctx.Description}
+	return &base.Response{StatusCode: base.StatusOK}, c.stream.Initialize()
+}
+
+// OnSetup is part of the library's handler.
+func (c *rtspCamera) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Response, *gortsplib.ServerStream, error) {
+	if ctx.Session.State() == gortsplib.ServerSessionStatePreRecord {
+		return &base.Response{StatusCode: base.StatusOK}, nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &base.Response{StatusCode: base.StatusOK}, c.stream, nil
+}
+
+// OnPlay is part of the library's handler.
+func (c *rtspCamera) OnPlay(*gortsplib.ServerHandlerOnPlayCtx) (*base.Response, error) {
+	return &base.Response{StatusCode: base.StatusOK}, nil
+}
+
+// OnRecord is part of the library's handler.
+func (c *rtspCamera) OnRecord(ctx *gortsplib.ServerHandlerOnRecordCtx) (*base.Response, error) {
+	ctx.Session.OnPacketRTPAny(func(m *description.Media, _ format.Format, p *rtp.Packet) { _ = c.stream.WritePacketRTP(m, p) })
+	c.ready <- struct{}{}
+	return &base.Response{StatusCode: base.StatusOK}, nil
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"touchline/agent/room"
+	"touchline/cmd/internal/feed"
+	"touchline/media/source"
+	"touchline/media/source/catalog"
+	"touchline/media/source/rtsp"
+	"touchline/media/source/webcam"
+	"touchline/media/source/whip"
+)
+
+// cameraCmd publishes a source into a room, without a bot.
+type cameraCmd struct {
+	Source string `arg:"" optional:"" help:"URL (rtsp, rtsps, http, https), device (/dev/video0, webcam) or file." placeholder:"SOURCE"`
+
+	URL      string `help:"LiveKit server (ws://, wss://), over LIVEKIT_URL." name:"url" placeholder:"URL"`
+	Room     string `help:"Room to publish in, over the settings' own." placeholder:"NAME"`
+	Identity string `help:"Identity of the camera's participant." default:"camera" placeholder:"NAME"`
+	Name     string `help:"Name of it for people." default:"Camera" placeholder:"NAME"`
+
+	Transport string        `help:"RTSP over tcp or udp; by default tcp, and udp where the camera refuses tcp." enum:"auto,tcp,udp" default:"auto"`
+	Insecure  bool          `help:"Take any certificate: most cameras make their own."`
+	Once      bool          `help:"Play a file once, not again and again."`
+	Start     time.Duration `help:"Where in a file to begin." default:"0s" placeholder:"DURATION"`
+	Interval  time.Duration `help:"Between single JPEG pictures over HTTP." default:"500ms" placeholder:"DURATION"`
+	Size      string        `help:"Picture of a webcam." default:"1280x720" placeholder:"WxH"`
+	FPS       float64       `help:"Pictures a second of a webcam." default:"30" name:"fps" placeholder:"N"`
+	H265      bool          `help:"Let H265 pass; common browsers cannot play it." name:"h265"`
+	Allow     []string      `help:"What may be opened: public, private, loopback, link-local, files, all." default:"all" placeholder:"KIND,..."`
+
+	Whip     string   `help:"Take WHIP senders at http://HOST:PORT/whip/ROOM instead of opening a source." placeholder:"HOST:PORT"`
+	WhipKeys []string `help:"Stream keys for WHIP, as KEY or IDENTITY=KEY, of 8 characters or more. LiveKit tokens are always taken." name:"whip-key" placeholder:"[IDENTITY=]KEY" env:"TOUCHLINE_WHIP_KEYS"`
+	WhipPort int      `help:"UDP port for the pictures of WHIP senders, 0 for a free one." placeholder:"PORT"`
+	WhipMany bool     `help:"Let several senders in with one key; otherwise the newest takes the place of the one before."`
+	WhipIP   []string `help:"Addresses to announce instead of this machine's own, where a router forwards the UDP port." name:"whip-ip" placeholder:"IP"`
+}
+
+// Run publishes until Ctrl-C, or until the source ended or was given up.
+func (c *cameraCmd) Run(ctx context.Context, a *app) error {
+	if (c.Source == "") == (c.Whip == "") {
+		return errors.New("expected a source (touchline camera URL|DEVICE|FILE) or --whip HOST:PORT, and not both")
+	}
+	o := c.options(a)
+	if c.Whip != "" {
+		return c.serve(ctx, o)
+	}
+	allow, err := source.ParseAllow(c.Allow)
+	if err != nil {
+		return fmt.Errorf("read --allow: %w", err)
+	}
+	puller, address, err := c.open(allow, a.log)
+	if err != nil {
+		return err
+	}
+	f, err := feed.New(o)
+	if err != nil {
+		return err
+	}
+	a.log.Info().Stringer("source", address).Str("room", o.Room).Str("participant", o.Identity).Msg("camera")
+	return f.Play(ctx, puller, address.Hide)
+}
+
+// options say where the room is and who comes into it.
+func (c *cameraCmd) options(a *app) feed.Options {
+	lk := a.cfg.Agent.LiveKit
+	if c.URL != "" {
+		lk.URL = c.URL
+	}
+	if c.Room != "" {
+		lk.Room = c.Room
+	}
+	o := feed.Options{
+		URL: lk.URL, Keys: room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
+		Identity: c.Identity, Name: c.Name, H265: c.H265, Log: a.log,
+		OnStatus: tellStatus(), OnReason: func(reason string) {
+			if reason != "" {
+				fmt.Fprintf(os.Stdout, "  The picture is transcoded: %s.\n", reason)
+			}
+		},
+	}
+	if lk.Token != "" && c.Whip == "" {
+		o.Token = string(lk.Token)
+	}
+	return o
+}
+
+// tellStatus prints what people want to know of a source's state.
+func tellStatus() func(source.Status) {
+	var last source.Status
+	return func(s source.Status) {
+		if s.State == last.State && s.Width == last.Width && s.Height == last.Height && s.Codec == last.Codec {
+			return
+		}
+		last = s
+		switch s.State {
+		case source.Live:
+			fmt.Fprintf(os.Stdout, "  Live: %s, %d x %d\n", codecName(s), s.Width, s.Height)
+		case source.Waiting:
+			fmt.Fprintf(os.Stdout, "  Waiting for the camera: %s\n", s.Reason)
+		case source.Stalled:
+			fmt.Fprintln(os.Stdout, "  The camera is connected, but sends no picture.")
+		case source.Connecting, source.Failed, source.Ended:
+		}
+	}
+}
+
+func codecName(s source.Status) string {
+	if name := s.Codec.String(); name != "unknown" {
+		return name
+	}
+	return "JPEG pictures"
+}
+
+// open finds the package for the address.
+func (c *cameraCmd) open(allow source.Allow, log zerolog.Logger) (source.Puller, source.Address, error) {
+	address, err := source.ParseAddress(c.Source)
+	if err != nil {
+		return nil, address, err
+	}
+	if address.Kind == source.File {
+		if address.Path, err = filepath.Abs(address.Path); err != nil {
+			return nil, address, fmt.Errorf("find the file: %w", err)
+		}
+	}
+	var w webcam.Options
+	if _, err := fmt.Sscanf(c.Size, "%dx%d", &w.Width, &w.Height); err != nil {
+		return nil, address, fmt.Errorf("read --size: expected WxH such as 1280x720, got %q", c.Size)
+	}
+	w.FPS = c.FPS
+	transport := rtsp.Transport(c.Transport)
+	if c.Transport == "auto" {
+		transport = rtsp.Auto
+	}
+	puller, err := catalog.Open(catalog.Options{
+		Address: address, Allow: allow, Transport: transport, Insecure: c.Insecure,
+		Loop: !c.Once, Start: c.Start, Interval: c.Interval, Webcam: w, Now: time.Now, Log: log,
+	})
+	return puller, address, err
+}
+
+// serve takes WHIP senders.
+func (c *cameraCmd) serve(ctx context.Context, o feed.Options) error {
+	keys, err := c.keys(o.Room)
+	if err != nil {
+		return err
+	}
+	o.OnStatus = nil // of several senders; the log has it
+	senders := feed.NewSenders(o, 0)
+	server, err := whip.New(whip.Options{
+		Keys: keys, Authorize: feed.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,
+		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, Now: time.Now, Log: o.Log,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Whip)
+	if err != nil {
+		return fmt.Errorf("listen for WHIP senders: %w", err)
+	}
+	web := &http.Server{
+		Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, MaxHeaderBytes: 32 << 10,
+	}
+	fmt.Fprintf(os.Stdout, "\n  WHIP senders go to http://%s/whip/%s\n\n", listener.Addr(), o.Room)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return senders.Run(ctx) })
+	g.Go(func() error { return server.Run(ctx) })
+	g.Go(func() error {
+		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve WHIP: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		return web.Close()
+	})
+	return g.Wait()
+}
+
+// keys reads the stream keys. Each lets in one sender of the room.
+func (c *cameraCmd) keys(name string) ([]whip.StreamKey, error) {
+	var out []whip.StreamKey
+	for i, text := range c.WhipKeys {
+		identity, key, ok := strings.Cut(text, "=")
+		if !ok {
+			identity, key = c.Identity, text
+			if i > 0 {
+				identity = fmt.Sprintf("%s-%d", c.Identity, i+1)
+			}
+		}
+		if identity == "" || len(key) < 8 {
+			return nil, fmt.Errorf("read --whip-key %d: expected a key of 8 characters or more", i+1)
+		}
+		out = append(out, whip.StreamKey{Key: key, Room: name, Identity: identity, Name: c.Name})
+	}
+	return out, nil
+}
