@@ -32,7 +32,6 @@ type cli struct {
 	Join    joinCmd    `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
 	Agent   agentCmd   `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
 	Camera  cameraCmd  `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or take WHIP senders."`
-	Camera  cameraCmd  `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or take WHIP senders."`
 	Models  modelsCmd  `cmd:"" help:"Look for model servers; make, check and list model bundles."`
 	Bench   benchCmd   `cmd:"" help:"Time this machine."`
 	Check   checkCmd   `cmd:"" help:"Print the settings in force and what is missing on this machine."`
