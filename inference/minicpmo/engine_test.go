@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
 	"touchline/inference/tokenizer"
+	"touchline/models"
 )
 
 var cycles = flag.Int("cycles", 400, "answers of TestManyShortAnswers; 10000 is the whole")
@@ -695,6 +697,62 @@ func BenchmarkHostGap(b *testing.B) {
 			b.ReportMetric(1e6*h.Mean(), "mean-us")
 			b.ReportMetric(1e6*h.Quantile(.5), "p50-us")
 			b.ReportMetric(1e6*h.Quantile(.99), "p99-us")
+		})
+	}
+}
+
+// copyOf is a bundle like another, with a change.
+func copyOf(t *testing.T, b *models.Bundle, change func(dir string, m *models.Manifest)) error {
+	t.Helper()
+	dir := t.TempDir()
+	files, err := os.ReadDir(b.Dir)
+	require.NoError(t, err)
+	for _, f := range files {
+		raw, err := os.ReadFile(filepath.Join(b.Dir, f.Name()))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name()), raw, 0o600))
+	}
+	bad := &models.Bundle{Dir: dir, Manifest: b.Manifest}
+	change(dir, &bad.Manifest)
+	e, err := minicpmo.Open(t.Context(), bad, minicpmo.Options{Config: settings(t)})
+	if err == nil {
+		require.NoError(t, e.Close())
+	}
+	return err
+}
+
+func TestBadBundles(t *testing.T) {
+	orttest.NoLeaks(t)
+	b := tiny(t)
+	for _, tt := range []struct {
+		name   string
+		change func(dir string, m *models.Manifest)
+		want   string
+	}{
+		{"no tokenizer", func(dir string, _ *models.Manifest) {
+			require.NoError(t, os.Remove(filepath.Join(dir, "tokenizer.json")))
+		}, "has no tokenizer"},
+		{"damaged tokenizer", func(dir string, _ *models.Manifest) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte("{"), 0o600))
+		}, "tokenizer.json"},
+		{"no graphs", func(_ string, m *models.Manifest) { m.Graphs = nil }, "expected a bundle with the embed in fp32 for cpu"},
+		{"damaged embedding", func(dir string, _ *models.Manifest) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "embed-fp32-cpu.onnx"), []byte{1, 2, 3}, 0o600))
+		}, "embed-fp32-cpu.onnx"},
+		{"damaged decoder", func(dir string, _ *models.Manifest) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "decoder-fp32-cpu.onnx"), []byte{1, 2, 3}, 0o600))
+		}, "load the fp32 decoder"},
+		{"another vocabulary", func(_ string, m *models.Manifest) { m.Dims.Decoder.Vocab += 7 }, "embedding table"},
+		{"another width of the images", func(_ string, m *models.Manifest) {
+			v := *m.Dims.Vision
+			v.Out *= 2
+			m.Dims.Vision = &v
+		}, "do not fit each other"},
+		{"an end that is no token", func(_ string, m *models.Manifest) { m.Stop = []string{"<|none|>"} }, `tokens has no "<|none|>"`},
+		{"another count of layers", func(_ string, m *models.Manifest) { m.Dims.Decoder.Layers++ }, "past_key_values.3.key"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.ErrorContains(t, copyOf(t, b, tt.change), tt.want)
 		})
 	}
 }

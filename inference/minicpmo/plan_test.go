@@ -1,0 +1,74 @@
+package minicpmo
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
+	"touchline/models"
+)
+
+// published is the real model's bundle as far as choosing and planning look at it.
+func published() *models.Bundle {
+	const layers, table, towers = 6_945_767_424, 621_559_808, 490_000_000
+	graph := func(k models.Kind, w models.Weights, bytes int64) models.Graph {
+		return models.Graph{Kind: k, Weights: w, Device: models.DeviceCUDA, WeightBytes: bytes, File: string(k) + ".onnx"}
+	}
+	return &models.Bundle{Manifest: models.Manifest{
+		Name: "MiniCPM-o 4.5",
+		Dims: models.Dims{
+			Decoder: models.Decoder{
+				Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151748, MaxPositions: 8192,
+			},
+			Vision: &models.Vision{Layers: 26, Hidden: 1152, Heads: 16, FFN: 4304, Patch: 14, Grid: 70, Queries: 64, Out: 4096},
+		},
+		Image: models.Image{Features: 64, Patch: 14},
+		Graphs: []models.Graph{
+			graph(models.KindDecoder, models.WeightsInt4, layers*9/16+table*17/16),
+			graph(models.KindDecoder, models.WeightsFloat16, 2*(layers+table)),
+			graph(models.KindVision, models.WeightsFloat16, 2*towers),
+			graph(models.KindEmbed, models.WeightsFloat16, 2*table),
+		},
+	}}
+}
+
+func TestPlanOfThePublishedModel(t *testing.T) {
+	b := published()
+	c := inference.DefaultConfig()
+	both, err := choose(b, c.MiniCPM, 1024)
+	require.NoError(t, err)
+	require.Len(t, both, 2, "both sets, or int4 alone")
+	require.Equal(t, 1, both[0].prefill, "prompts go through fp16")
+	large, small := both[0].plan("card"), both[1].plan("card")
+	t.Log(large)
+	t.Log(small)
+	require.Less(t, small.Total(), int64(24e9), "int4 alone fits a card of 24 GB")
+	require.Less(t, large.Total(), int64(48e9))
+	require.Greater(t, large.Total(), int64(30e9))
+	require.Contains(t, both[0].smaller(24e9), "weights: int4 alone")
+	require.Equal(t, []string{"slots: 32"}, both[1].smaller(small.Total()-3e9))
+	require.Empty(t, both[1].smaller(3e9))
+
+	c.MiniCPM.Weights = "fp16"
+	one, err := choose(b, c.MiniCPM, 1024)
+	require.NoError(t, err)
+	require.Len(t, one, 1)
+	require.Equal(t, []int{64}, one[0].captured)
+	c.MiniCPM.Device, c.MiniCPM.Weights = "cpu", "auto"
+	_, err = choose(b, c.MiniCPM, 1024)
+	require.ErrorContains(t, err, `expected a bundle with the embed in fp32 for cpu, has ["fp16 for cuda"]`)
+}
+
+func TestMaxLen(t *testing.T) {
+	m := &published().Manifest
+	c := inference.DefaultConfig()
+	c.MaxSlices, c.MaxTokens = 1, 64
+	require.Equal(t, 896, maxLen(m, c, 4), "4 x 67 + 512 + 64, rounded up")
+	c.MaxSlices = 2
+	require.Equal(t, 1408, maxLen(m, c, 4))
+	c.MiniCPM.MaxLen = 700
+	require.Equal(t, 700, maxLen(m, c, 4))
+	c.MiniCPM.MaxLen = 100_000
+	require.Equal(t, 8192, maxLen(m, c, 4), "no longer than the rotary tables")
+}
