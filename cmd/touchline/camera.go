@@ -32,7 +32,7 @@ type cameraCmd struct {
 	Identity string `help:"Identity of the camera's participant." default:"camera" placeholder:"NAME"`
 	Name     string `help:"Name of it for people." default:"Camera" placeholder:"NAME"`
 
-	Transport string        `help:"RTSP over tcp or udp; by default tcp, and udp where the camera refuses tcp." enum:"auto,tcp,udp" default:"auto"`
+	Transport string        `help:"RTSP over tcp or udp; auto is tcp, and udp where the camera refuses it." enum:"auto,tcp,udp" default:"auto"`
 	Insecure  bool          `help:"Take any certificate: most cameras make their own."`
 	Once      bool          `help:"Play a file once, not again and again."`
 	Start     time.Duration `help:"Where in a file to begin." default:"0s" placeholder:"DURATION"`
@@ -40,13 +40,13 @@ type cameraCmd struct {
 	Size      string        `help:"Picture of a webcam." default:"1280x720" placeholder:"WxH"`
 	FPS       float64       `help:"Pictures a second of a webcam." default:"30" name:"fps" placeholder:"N"`
 	H265      bool          `help:"Let H265 pass; common browsers cannot play it." name:"h265"`
-	Allow     []string      `help:"What may be opened: public, private, loopback, link-local, files, all." default:"all" placeholder:"KIND,..."`
+	Allow     []string      `help:"May be opened: public, private, loopback, link-local, files, all." default:"all" placeholder:"KIND,..."`
 
 	Whip     string   `help:"Take WHIP senders at http://HOST:PORT/whip/ROOM instead of opening a source." placeholder:"HOST:PORT"`
-	WhipKeys []string `help:"Stream keys for WHIP, as KEY or IDENTITY=KEY, of 8 characters or more. LiveKit tokens are always taken." name:"whip-key" placeholder:"[IDENTITY=]KEY" env:"TOUCHLINE_WHIP_KEYS"`
+	WhipKeys []string `help:"Keys of WHIP senders, beside LiveKit tokens; 8 characters or more." name:"whip-key" placeholder:"[IDENTITY=]KEY"`
 	WhipPort int      `help:"UDP port for the pictures of WHIP senders, 0 for a free one." placeholder:"PORT"`
 	WhipMany bool     `help:"Let several senders in with one key; otherwise the newest takes the place of the one before."`
-	WhipIP   []string `help:"Addresses to announce instead of this machine's own, where a router forwards the UDP port." name:"whip-ip" placeholder:"IP"`
+	WhipIP   []string `help:"Addresses announced for this machine's own, behind a router." name:"whip-ip" placeholder:"IP"`
 }
 
 // Run publishes until Ctrl-C, or until the source ended or was given up.

@@ -165,17 +165,17 @@ func TestSources(t *testing.T) {
 	t.Cleanup(web.Close)
 	tests := []struct {
 		name, reason string
-		address      func(t *testing.T) string
+		address      func() string
 	}{
-		{"file", "", func(*testing.T) string { return h264 }},
-		{"file with B frames", "B frames", func(*testing.T) string { return withB }},
-		{"HTTP video", "", func(*testing.T) string { return web.URL + "/clip.mp4" }},
-		{"HTTP MJPEG", "JPEG", func(t *testing.T) string { return pictures(t, h264) }},
-		{"RTSP", "", func(t *testing.T) string { return camera(t, h264) }},
+		{"file", "", func() string { return h264 }},
+		{"file with B frames", "B frames", func() string { return withB }},
+		{"HTTP video", "", func() string { return web.URL + "/clip.mp4" }},
+		{"HTTP MJPEG", "JPEG", func() string { return pictures(t, h264) }},
+		{"RTSP", "", func() string { return camera(t, h264) }},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, err := source.ParseAddress(tt.address(t))
+			a, err := source.ParseAddress(tt.address())
 			require.NoError(t, err)
 			p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now})
 			require.NoError(t, err)
