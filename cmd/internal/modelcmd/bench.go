@@ -138,6 +138,9 @@ func (b *bench) add(what, unit, key string, values []float64, goal float64, low 
 	if len(values) == 0 {
 		return
 	}
+	if b.Device == "cpu" {
+		goal = 0 // the goals are those of a GPU
+	}
 	at := func(q float64) float64 { return values[min(len(values)-1, int(q*float64(len(values))))] }
 	r := benchRow{what: what, unit: unit, key: key, median: at(.5), p05: at(.05), p95: at(.95), lowIsGood: low, hasGoal: goal > 0}
 	if goal > 0 {
@@ -166,12 +169,12 @@ func (b *bench) run(ctx context.Context) error {
 		return err
 	}
 	if b.Head4 != "" {
-		if err := b.decode(ctx, b.Head4, "int4", "decode of one room, int4, head int4", 260); err != nil {
+		if err := b.decode(ctx, b.Head4, "int4"); err != nil {
 			return err
 		}
 	}
 	if b.Device == "cuda" {
-		if err := b.decode(ctx, b.Bundle, "fp16", "decode of one room, fp16", 180); err != nil {
+		if err := b.decode(ctx, b.Bundle, "fp16"); err != nil {
 			return err
 		}
 	}
@@ -184,7 +187,7 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.greedy(ctx, e); err != nil {
 		return err
 	}
-	if err := b.decodeOn(ctx, e, "decode of one room, int4, head int8", 245); err != nil {
+	if err := b.decodeOn(ctx, e, b.Bundle, "auto"); err != nil {
 		return err
 	}
 	if err := b.cycle(ctx, e); err != nil {
@@ -301,17 +304,46 @@ func (b *bench) greedy(ctx context.Context, e *minicpmo.Engine) error {
 	return nil
 }
 
-func (b *bench) decode(ctx context.Context, bundle, weights, what string, goal float64) error {
+func (b *bench) decode(ctx context.Context, bundle, weights string) error {
 	e, err := b.open(ctx, bundle, weights)
 	if err != nil {
 		return err
 	}
-	err = b.decodeOn(ctx, e, what, goal)
+	err = b.decodeOn(ctx, e, bundle, weights)
 	return errors.Join(err, e.Close())
 }
 
+// alone says by which weights a single room is decoded, and the goal for them.
+func (b *bench) alone(bundle, weights string) (what string, goal float64, err error) {
+	m, err := models.OpenBundle(bundle)
+	if err != nil {
+		return "", 0, err
+	}
+	// What auto takes for few rooms.
+	order := []models.Weights{models.WeightsInt4, models.WeightsFloat16}
+	if b.Device == "cpu" {
+		order = []models.Weights{models.WeightsFloat32, models.WeightsInt4}
+	}
+	for _, w := range order {
+		g, ok := m.Find(models.KindDecoder, w, models.Device(b.Device))
+		if !ok || weights != "auto" && weights != string(w) {
+			continue
+		}
+		what = fmt.Sprintf("decode of one room, %s", w)
+		if w == models.WeightsInt4 {
+			return fmt.Sprintf("%s, head int%d", what, g.Head), map[int]float64{8: 245, 4: 260}[g.Head], nil
+		}
+		return what, map[models.Weights]float64{models.WeightsFloat16: 180}[w], nil
+	}
+	return "decode of one room", 0, nil
+}
+
 // decodeOn times the tokens of one room after the first.
-func (b *bench) decodeOn(ctx context.Context, e *minicpmo.Engine, what string, goal float64) error {
+func (b *bench) decodeOn(ctx context.Context, e *minicpmo.Engine, bundle, weights string) error {
+	what, goal, err := b.alone(bundle, weights)
+	if err != nil {
+		return err
+	}
 	p, err := b.text(e, nil)
 	if err != nil {
 		return err
@@ -326,9 +358,6 @@ func (b *bench) decodeOn(ctx context.Context, e *minicpmo.Engine, what string, g
 		if i >= 2 {
 			rates = append(rates, float64(len(ids)-1)/time.Since(first).Seconds())
 		}
-	}
-	if b.Device == "cpu" {
-		goal = 0
 	}
 	b.add(what, "tok/s", map[bool]string{true: "decode_tok_s"}[strings.Contains(what, "fp16")], rates, goal, false)
 	return nil
@@ -361,13 +390,9 @@ func (b *bench) cycle(ctx context.Context, e *minicpmo.Engine) error {
 			wholes = append(wholes, milliseconds([]time.Duration{whole})...)
 		}
 	}
-	goals := [2]float64{27, 185}
-	if b.Device == "cpu" {
-		goals = [2]float64{}
-	}
 	what := fmt.Sprintf("%d frames (1 new), %d in", frames, len(p.IDs))
-	b.add("time to first token, "+what, "ms", "first_token_ms", firsts, goals[0], true)
-	b.add(fmt.Sprintf("whole cycle, %s, %d out", what, b.Answer), "ms", "cycle_ms", wholes, goals[1], true)
+	b.add("time to first token, "+what, "ms", "first_token_ms", firsts, 27, true)
+	b.add(fmt.Sprintf("whole cycle, %s, %d out", what, b.Answer), "ms", "cycle_ms", wholes, 185, true)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package modelcmd
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
@@ -30,7 +29,6 @@ func (f formatFlags) options() (convert.Options, error) {
 	}
 	o := convert.Options{
 		Head: head, Clamp: f.Clamp, Workers: f.Workers, Creator: creator(), Now: time.Now,
-		Note: func(text string) { fmt.Fprintln(os.Stderr, text) },
 	}
 	for _, w := range f.Weights {
 		o.Weights = append(o.Weights, models.Weights(w))
@@ -76,6 +74,7 @@ func (c *ConvertCmd) Run(ctx context.Context) error {
 // convertWith converts with a progress bar and says what came out.
 func convertWith(ctx context.Context, src convert.Source, bundle string, o convert.Options) error {
 	progress := newBar()
+	o.Note = progress.note
 	start := time.Now()
 	var last convert.Progress
 	o.Progress = func(p convert.Progress) {
@@ -94,11 +93,5 @@ func convertWith(ctx context.Context, src convert.Source, bundle string, o conve
 	}
 	fmt.Printf("%s: %s in %d files, from %s of weights in %v (%s/s)\n", filepath.Clean(bundle), size(b.Manifest.Bytes()),
 		len(b.Manifest.Files), size(last.Source), took.Round(100*time.Millisecond), size(int64(float64(last.Source)/took.Seconds())))
-	for _, missing := range b.Manifest.Missing {
-		fmt.Printf("  lacks %s\n", missing)
-	}
-	for _, skipped := range b.Manifest.Source.Skipped {
-		fmt.Printf("  left out: %s\n", skipped)
-	}
 	return nil
 }
