@@ -59,6 +59,7 @@ func (m *findCmd) Run(ctx context.Context) error {
 type modelFlags struct {
 	Model       string `help:"Folder of a model bundle to comment with, over the settings' engine." placeholder:"DIR" type:"path"`
 	ModelDevice string `help:"Where it runs: cuda or cpu, over the settings' own." placeholder:"DEVICE" enum:",cuda,cpu" default:""`
+	ORT         string `name:"ort" help:"ONNX Runtime for it, file or folder, over the settings' own." env:"TOUCHLINE_ORT" type:"path"`
 }
 
 // apply puts them over the settings.
@@ -69,6 +70,9 @@ func (f modelFlags) apply(cfg *configs.Config) error {
 	}
 	if f.ModelDevice != "" {
 		m.Device = f.ModelDevice
+	}
+	if f.ORT != "" {
+		m.Runtime = f.ORT
 	}
 	return cfg.Validate()
 }
