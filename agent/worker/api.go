@@ -140,6 +140,19 @@ func (a *roomAPI) present(ctx context.Context, room, identity string) (bool, err
 	return true, nil
 }
 
+// remove puts somebody out of a room.
+func (a *roomAPI) remove(ctx context.Context, room, identity string) error {
+	ctx, err := a.admin(ctx, room)
+	if err != nil {
+		return err
+	}
+	_, err = a.rooms.RemoveParticipant(ctx, &livekit.RoomParticipantIdentity{Room: room, Identity: identity})
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("remove a participant: %w", err)
+	}
+	return nil
+}
+
 func (a *roomAPI) dispatch(ctx context.Context, req *livekit.CreateAgentDispatchRequest) error {
 	ctx, err := a.admin(ctx, req.GetRoom())
 	if err != nil {

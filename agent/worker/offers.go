@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
@@ -42,6 +43,7 @@ type running struct {
 	over     <-chan struct{} // closed when the job was told to end
 	done     chan struct{}   // closed when it has
 	joined   sync.Once
+	wasIn    atomic.Bool
 	leaving  sync.Once
 
 	// Only the watch touches these.
@@ -305,13 +307,17 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	case "unwanted":
 		w.callOff(ctx, r)
 	case "drained", "stopped":
+		w.evict(ctx, r)
 		w.handOver(ctx, r)
+	case "failed", "panicked":
+		w.evict(ctx, r)
 	}
 }
 
 // tellJoined is Job.Joined.
 func (r *running) tellJoined() {
 	r.joined.Do(func() {
+		r.wasIn.Store(true)
 		r.w.metrics.joins.Observe(time.Since(r.assigned).Seconds())
 		r.w.updateJob(&livekit.UpdateJobStatus{JobId: r.job.ID, Status: livekit.JobStatus_JS_RUNNING})
 	})

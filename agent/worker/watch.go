@@ -307,6 +307,40 @@ func (w *Worker) tend(ctx context.Context, room *livekit.Room, jobs []*running) 
 	}
 }
 
+// evictAfter is how long the server may list an agent that has left before it
+// is put out; evictLook spaces the looks.
+const (
+	evictAfter = 300 * time.Millisecond
+	evictLook  = 50 * time.Millisecond
+)
+
+// evict makes sure that an agent that has left is out of its room: now and then
+// the goodbye of a client is lost, and then the server keeps it for 20 s, in
+// which nobody else would be let in its place.
+func (w *Worker) evict(ctx context.Context, r *running) {
+	if !r.wasIn.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
+	defer cancel()
+	tick := time.NewTicker(evictLook)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < evictAfter; {
+		if in, err := w.api.present(ctx, r.job.Room, r.job.Identity); err != nil || !in {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	w.log.Info().Str("room", r.job.Room).Msg("the server has missed that the agent left; putting it out")
+	if err := w.api.remove(ctx, r.job.Room, r.job.Identity); err != nil {
+		w.log.Debug().Err(err).Str("room", r.job.Room).Msg("not put out")
+	}
+}
+
 // handOver has another worker take a room that this one has left.
 func (w *Worker) handOver(ctx context.Context, r *running) {
 	if r.job.DispatchID == "" {
