@@ -1,0 +1,122 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/sfu"
+	"touchline/configs"
+	"touchline/inference"
+)
+
+// cameraApp is the command's surroundings, with a LiveKit server that runs until the test ends.
+func cameraApp(t *testing.T) *app {
+	t.Helper()
+	server, err := sfu.New(sfu.Options{Log: zerolog.Nop()})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	require.NoError(t, server.Ready(t.Context()))
+	cfg := configs.Default()
+	lk := &cfg.Agent.LiveKit
+	lk.URL, lk.Room, lk.APIKey, lk.APISecret = server.URL(), "match", server.APIKey(), inference.Secret(server.APISecret())
+	return &app{cfg: cfg, log: zerolog.Nop()}
+}
+
+func newCameraCmd(source string) *cameraCmd {
+	return &cameraCmd{
+		Source: source, Identity: "camera", Name: "Camera", Transport: "auto", Size: "1280x720", FPS: 30, Allow: []string{"all"},
+	}
+}
+
+func TestCameraCommandPlaysAFile(t *testing.T) {
+	a := cameraApp(t)
+	path := filepath.Join(t.TempDir(), "clip.mp4")
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25", "-t", "2",
+		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", path).CombinedOutput()
+	require.NoError(t, err, string(out))
+	c := newCameraCmd(path)
+	c.Once = true
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	require.NoError(t, c.Run(ctx, a))
+	require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "at its own pace")
+	require.NoError(t, ctx.Err())
+}
+
+func TestCameraCommandRefuses(t *testing.T) {
+	a := cameraApp(t)
+	text := filepath.Join(t.TempDir(), "x.txt")
+	require.NoError(t, os.WriteFile(text, []byte("no video"), 0o600))
+	for _, tt := range []struct {
+		source, says string
+		change       func(*cameraCmd)
+	}{
+		{"", "expected a source", nil},
+		{"rtmp://u:hunter2@x/", "rtsp, rtsps, http, https or file", nil},
+		{text, "look at the video", nil},
+		{"/nowhere.mp4", "expected a file", nil},
+		{text, "command line only", func(c *cameraCmd) { c.Allow = []string{"public"} }},
+		{"rtsp://admin:hunter2@127.0.0.1:1/x", "may not be opened", func(c *cameraCmd) { c.Allow = []string{"private"} }},
+		{text, `got "moon"`, func(c *cameraCmd) { c.Allow = []string{"moon"} }},
+		{"webcam", "--size", func(c *cameraCmd) { c.Size = "big" }},
+		{"", "8 characters", func(c *cameraCmd) { c.Whip, c.WhipKeys = "127.0.0.1:0", []string{"short"} }},
+	} {
+		c := newCameraCmd(tt.source)
+		if tt.change != nil {
+			tt.change(c)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		err := c.Run(ctx, a)
+		cancel()
+		require.ErrorContains(t, err, tt.says)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestCameraCommandTakesWHIP(t *testing.T) {
+	a := cameraApp(t)
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	c := newCameraCmd("")
+	c.Whip, c.WhipKeys = address, []string{"left=a-good-long-key"}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx, a) }()
+	post := func(token string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/whip/match", strings.NewReader("x"))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/sdp")
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	require.Eventually(t, func() bool { return post("wrong") == http.StatusUnauthorized }, 10*time.Second, 20*time.Millisecond)
+	require.Equal(t, http.StatusBadRequest, post("a-good-long-key"), "let in, but that is no offer")
+	cancel()
+	require.NoError(t, <-ended)
+}
