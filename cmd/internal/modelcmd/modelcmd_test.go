@@ -1,0 +1,252 @@
+package modelcmd_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/cmd/internal/modelcmd"
+	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/check"
+	"touchline/models"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	root = "../../../"
+	// runtime is what `make runtime` fetches.
+	runtime = root + "bin/runtime"
+	// checkpoint is a tiny one, as published.
+	checkpoint = root + "models/testdata/tiny"
+)
+
+// run runs a command line as a program would, and returns what it printed.
+func run(t *testing.T, args ...string) (out string, err error) {
+	t.Helper()
+	var c struct {
+		Models modelcmd.Models `cmd:""`
+		Bench  modelcmd.Bench  `cmd:""`
+	}
+	parser, err := kong.New(&c)
+	require.NoError(t, err)
+	command, err := parser.Parse(args)
+	require.NoError(t, err)
+	command.BindTo(t.Context(), (*context.Context)(nil))
+
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	stdout := os.Stdout
+	os.Stdout = w
+	read := make(chan string, 1)
+	go func() {
+		var text bytes.Buffer
+		_, _ = io.Copy(&text, r)
+		read <- text.String()
+	}()
+	err = command.Run()
+	os.Stdout = stdout
+	require.NoError(t, w.Close())
+	out = <-read
+	require.NoError(t, r.Close())
+	t.Logf("%s\n%s", strings.Join(args, " "), out)
+	return out, err
+}
+
+func manifest(t *testing.T, dir string) models.Manifest {
+	t.Helper()
+	b, err := models.OpenBundle(dir)
+	require.NoError(t, err)
+	return b.Manifest
+}
+
+func TestConvertVerifyList(t *testing.T) {
+	dir := t.TempDir()
+	bundle := filepath.Join(dir, "publisher", "tiny")
+	out, err := run(t, "models", "convert", checkpoint, bundle, "--weights", "fp32,int4", "--device", "cpu", "--head", "4", "--name", "Tiny")
+	require.NoError(t, err)
+	require.Contains(t, out, bundle+": ")
+	m := manifest(t, bundle)
+	require.Equal(t, "Tiny", m.Name)
+	require.Equal(t, checkpoint, filepath.ToSlash(relative(t, m.Source.Path)))
+	require.False(t, m.Random)
+	heads := map[models.Weights]int{}
+	for _, g := range m.Graphs {
+		require.Equal(t, models.DeviceCPU, g.Device)
+		if g.Kind == models.KindDecoder {
+			heads[g.Weights] = g.Head
+		}
+	}
+	require.Equal(t, map[models.Weights]int{models.WeightsFloat32: 0, models.WeightsInt4: 4}, heads)
+
+	_, err = run(t, "models", "convert", checkpoint, bundle)
+	require.ErrorContains(t, err, "expected a new or empty folder")
+
+	out, err = run(t, "models", "verify", bundle, "--ort", runtime)
+	require.NoError(t, err)
+	require.Contains(t, out, "as the manifest says")
+	require.Contains(t, out, "4 graphs ran once on [cpu]: every output is finite")
+	_, err = run(t, "models", "verify", bundle, "--ort", dir)
+	require.ErrorContains(t, err, "make runtime")
+
+	out, err = run(t, "models", "list", dir)
+	require.NoError(t, err)
+	require.Regexp(t, `publisher/tiny +Tiny +\S+ MB +int4 on cpu, fp32 on cpu|publisher/tiny +Tiny +\S+ MB +fp32 on cpu, int4 on cpu`, out)
+
+	damage(t, filepath.Join(bundle, m.Graphs[0].Data[0]))
+	out, err = run(t, "models", "verify", bundle, "--no-run")
+	require.ErrorContains(t, err, m.Graphs[0].Data[0])
+	require.ErrorContains(t, err, "the content is damaged")
+	require.NotContains(t, out, "as the manifest says")
+
+	require.NoError(t, os.Remove(filepath.Join(bundle, m.Graphs[0].File)))
+	out, err = run(t, "models", "list", dir)
+	require.NoError(t, err)
+	require.Contains(t, out, "cannot be used: ")
+	_, err = run(t, "models", "list", t.TempDir())
+	require.ErrorContains(t, err, "expected a bundle in ")
+}
+
+// relative is a path as seen from this package.
+func relative(t *testing.T, path string) string {
+	t.Helper()
+	if !filepath.IsAbs(path) {
+		return path
+	}
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	path, err = filepath.Rel(here, path)
+	require.NoError(t, err)
+	return path
+}
+
+// damage changes a byte in the middle of a file.
+func damage(t *testing.T, path string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	content[len(content)/2] ^= 1
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+}
+
+func TestConvertWantsACheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	_, err := run(t, "models", "convert", dir, filepath.Join(dir, "bundle"))
+	require.ErrorContains(t, err, "config.json")
+	_, err = run(t, "models", "convert", checkpoint, filepath.Join(dir, "bundle"), "--weights", "fp16", "--device", "cpu")
+	require.ErrorContains(t, err, "fp16")
+	require.NoDirExists(t, filepath.Join(dir, "bundle"))
+}
+
+func TestSynthAndBench(t *testing.T) {
+	dir := t.TempDir()
+	bundle, source := filepath.Join(dir, "bundle"), filepath.Join(dir, "checkpoint")
+	_, err := run(t, "models", "synth", "--shape", "tiny", bundle, "--weights", "fp32,int4", "--device", "cpu")
+	require.NoError(t, err)
+	require.True(t, manifest(t, bundle).Random)
+	out, err := run(t, "models", "list", bundle)
+	require.NoError(t, err)
+	require.Contains(t, out, "(random weights)")
+
+	out, err = run(t, "models", "synth", "--shape", "tiny", source, "--checkpoint", "--shard-bytes", "2000000")
+	require.NoError(t, err)
+	require.Contains(t, out, "of random weights")
+	again := filepath.Join(dir, "again")
+	_, err = run(t, "models", "convert", source, again, "--weights", "fp32,int4", "--device", "cpu")
+	require.NoError(t, err)
+	same := map[string]string{}
+	for _, f := range manifest(t, bundle).Files {
+		same[f.Name] = f.SHA256
+	}
+	for _, f := range manifest(t, again).Files {
+		require.Equal(t, same[f.Name], f.SHA256, "%s comes out the same by way of a checkpoint", f.Name)
+	}
+
+	table := filepath.Join(dir, "bench.md")
+	figures := filepath.Join(dir, "other.json")
+	require.NoError(t, os.WriteFile(figures, []byte(`{"engine": "another engine", "vision_1_ms": {"median": 123}}`), 0o600))
+	out, err = run(t, "bench", "model", bundle, "--device", "cpu", "--ort", runtime, "--runs", "3", "--prompt", "300", "--answer", "12",
+		"--rooms", "2", "--duration", "2s", "--interval", "1s", "--compare", figures, "--out", table)
+	require.NoError(t, err)
+	for _, row := range []string{
+		"vision of 1, 16:9", "prefill of 300 tokens, fp32", "decode step of 8, fp32", "time to first token, 4 frames (1 new)", "whole cycle",
+		"decode of one room, fp32", "host time between two steps, 1 room", "another engine", "123", "memory: planned ", "| rooms | cycles |", "\n| 2 | ",
+	} {
+		require.Contains(t, out, row)
+	}
+	written, err := os.ReadFile(table)
+	require.NoError(t, err)
+	require.Equal(t, out, string(written))
+}
+
+func TestBenchRefuses(t *testing.T) {
+	dir := t.TempDir()
+	cuda, source, silent := filepath.Join(dir, "cuda"), filepath.Join(dir, "source"), filepath.Join(dir, "silent")
+	_, err := run(t, "models", "convert", checkpoint, cuda, "--weights", "int4", "--device", "cuda")
+	require.NoError(t, err)
+	_, err = run(t, "bench", "model", cuda, "--device", "cpu", "--ort", runtime)
+	require.ErrorContains(t, err, "for cpu")
+
+	// A model without a head says the same token again and again.
+	_, err = run(t, "models", "synth", "--shape", "tiny", source, "--checkpoint")
+	require.NoError(t, err)
+	zero(t, source, "llm.lm_head.weight")
+	_, err = run(t, "models", "convert", source, silent, "--weights", "fp32")
+	require.NoError(t, err)
+	_, err = run(t, "bench", "model", silent, "--device", "cpu", "--ort", runtime, "--runs", "1", "--answer", "8")
+	require.ErrorContains(t, err, "one token again and again")
+}
+
+// zero sets a tensor of a checkpoint to zero.
+func zero(t *testing.T, dir, name string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	require.NoError(t, err)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		end := 8 + binary.LittleEndian.Uint64(content)
+		var header map[string]struct {
+			Offsets [2]uint64 `json:"data_offsets"`
+		}
+		require.NoError(t, json.Unmarshal(content[8:end], &header))
+		if tensor, ok := header[name]; ok {
+			clear(content[end+tensor.Offsets[0] : end+tensor.Offsets[1]])
+			require.NoError(t, os.WriteFile(file, content, 0o600))
+			return
+		}
+	}
+	require.Fail(t, "no such tensor", name)
+}
+
+func TestCheck(t *testing.T) {
+	golden := t.TempDir()
+	_, err := run(t, "models", "check", "--golden", golden, "--ort", runtime)
+	require.Error(t, err, "nothing was checked")
+	require.Equal(t, 1, modelcmd.ExitCode(err))
+
+	require.NoError(t, os.CopyFS(filepath.Join(golden, "checkpoint"), os.DirFS(checkpoint)))
+	require.NoError(t, os.CopyFS(filepath.Join(golden, "chat"), os.DirFS(root+"inference/minicpmo/check/testdata/chat")))
+	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtime)
+	require.ErrorIs(t, err, check.ErrFailed, "its pictures are not there")
+	require.Regexp(t, `chat/chat_greedy.json .*NO: .*picture`, out)
+}
+
+func TestExitCode(t *testing.T) {
+	require.Equal(t, 0, modelcmd.ExitCode(nil))
+	require.Equal(t, 1, modelcmd.ExitCode(errors.New("any")))
+	require.Equal(t, 130, modelcmd.ExitCode(fmt.Errorf("convert: %w", context.Canceled)))
+	require.Equal(t, 71, modelcmd.ExitCode(fmt.Errorf("run: %w", minicpmo.ErrDeviceLost)))
+}

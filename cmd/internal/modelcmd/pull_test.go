@@ -1,0 +1,126 @@
+package modelcmd_test
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	hubModel  = "owner/model-1"
+	hubCommit = "0123456789abcdef0123456789abcdef01234567"
+	hubToken  = "hf_secret"
+)
+
+// publish serves a folder as the hub does.
+func publish(t *testing.T, dir string) (server *httptest.Server, requests *atomic.Int64) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	files := map[string][]byte{"README.md": []byte("not needed"), "modeling.py": []byte("not needed")}
+	for _, e := range entries {
+		files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name()))
+		require.NoError(t, err)
+	}
+	requests = new(atomic.Int64)
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := requests.Add(1)
+		if r.Header.Get("Authorization") != "Bearer "+hubToken {
+			w.Header().Set("X-Error-Code", "GatedRepo")
+			http.Error(w, "login first", http.StatusUnauthorized)
+			return
+		}
+		if name, ok := strings.CutPrefix(r.URL.Path, "/api/models/"+hubModel+"/revision/"); ok && (name == "v1" || name == hubCommit) {
+			var list []map[string]any
+			for name, b := range files {
+				entry := map[string]any{"rfilename": name, "size": len(b), "blobId": blob(b)}
+				if strings.HasSuffix(name, ".safetensors") {
+					sum := sha256.Sum256(b)
+					entry["lfs"] = map[string]any{"sha256": hex.EncodeToString(sum[:]), "size": len(b)}
+				}
+				list = append(list, entry)
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"sha": hubCommit, "siblings": list})
+			return
+		}
+		name, ok := strings.CutPrefix(r.URL.Path, "/"+hubModel+"/resolve/"+hubCommit+"/")
+		b, has := files[name]
+		if !ok || !has {
+			http.NotFound(w, r)
+			return
+		}
+		if n == 3 { // one answer breaks off
+			w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+			_, _ = w.Write(b[:len(b)/2])
+			panic(http.ErrAbortHandler)
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+	}))
+	t.Cleanup(server.Close)
+	return server, requests
+}
+
+// blob is git's name for a content.
+func blob(b []byte) string {
+	h := sha1.New()
+	_, _ = fmt.Fprintf(h, "blob %d\x00", len(b))
+	_, _ = h.Write(b)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func TestPull(t *testing.T) {
+	dir := t.TempDir()
+	source, bundle, kept := filepath.Join(dir, "source"), filepath.Join(dir, "bundle"), filepath.Join(dir, "bundle.checkpoint")
+	_, err := run(t, "models", "synth", "--shape", "tiny", source, "--checkpoint")
+	require.NoError(t, err)
+	server, requests := publish(t, source)
+	t.Setenv("HF_ENDPOINT", server.URL)
+	t.Setenv("HF_TOKEN", "wrong")
+	pull := []string{"models", "pull", hubModel, bundle, "--revision", "v1", "--weights", "fp32", "--device", "cpu"}
+	_, err = run(t, pull...)
+	require.ErrorContains(t, err, "401")
+	require.NoDirExists(t, bundle)
+
+	t.Setenv("HF_TOKEN", hubToken)
+	requests.Store(0)
+	out, err := run(t, pull...)
+	require.NoError(t, err)
+	require.NotContains(t, out, hubToken)
+	require.Contains(t, out, hubModel+" at "+hubCommit)
+	require.Contains(t, out, kept)
+	m := manifest(t, bundle)
+	require.Equal(t, "model-1", m.Name)
+	require.Equal(t, hubModel, m.Source.Path)
+	require.Equal(t, hubCommit, m.Source.Revision)
+	require.Contains(t, m.Source.Files, "config.json")
+	require.False(t, m.Random)
+	require.NoFileExists(t, filepath.Join(kept, "modeling.py"), "what a conversion does not read stays there")
+	_, err = run(t, "models", "verify", bundle, "--ort", runtime, "--device", "cpu")
+	require.NoError(t, err)
+
+	before := requests.Load()
+	_, err = run(t, pull...)
+	require.ErrorContains(t, err, "expected a new or empty folder")
+	require.Equal(t, before, requests.Load(), "said before anything is downloaded")
+
+	// Another bundle of the same checkpoint, pinned: what was kept is not downloaded again.
+	out, err = run(t, "models", "pull", hubModel, filepath.Join(dir, "second"), "--keep", kept, "--revision", hubCommit,
+		"--weights", "int4", "--device", "cpu")
+	require.NoError(t, err)
+	require.Contains(t, out, hubCommit)
+	require.Equal(t, before+1, requests.Load(), "only the list")
+}
