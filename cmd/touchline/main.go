@@ -110,8 +110,8 @@ func run(c *cli, kctx *kong.Context) int {
 		}
 	}
 	// What runs until it is interrupted has done its work; a conversion has not.
-	forever := !strings.HasPrefix(kctx.Command(), "models ") && !strings.HasPrefix(kctx.Command(), "bench ")
-	if err != nil && !(forever && errors.Is(err, context.Canceled)) {
+	finite := strings.HasPrefix(kctx.Command(), "models ") || strings.HasPrefix(kctx.Command(), "bench ")
+	if err != nil && (finite || !errors.Is(err, context.Canceled)) {
 		log.Error().Err(err).Msg("touchline ends")
 		return modelcmd.ExitCode(err)
 	}
