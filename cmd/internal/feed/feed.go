@@ -61,11 +61,14 @@ type Feed struct {
 	epoch  uint32 // of what goes into the converter
 	clock  soundClock
 	behind atomic.Uint64
+
+	skipping bool          // by send only
+	asks     chan struct{} // for key frames, by send
 }
 
 // New checks the options; nothing runs yet.
 func New(o Options) (*Feed, error) {
-	f := &Feed{opts: o, out: make(chan media.EncodedFrame, queue)}
+	f := &Feed{opts: o, out: make(chan media.EncodedFrame, queue), asks: make(chan struct{}, 1)}
 	var err error
 	f.fit, err = conform.New(conform.Options{
 		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, H265: o.H265, Path: o.Codec,
@@ -89,6 +92,16 @@ func (f *Feed) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.fit.Run(ctx) })
 	g.Go(func() error { return f.pub.Run(ctx, f.out) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-f.asks:
+				f.fit.RequestKeyFrame()
+			}
+		}
+	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -152,15 +165,32 @@ func (f *Feed) askSource() {
 	}
 }
 
-// send hands a frame to the room. When the room is behind, it goes on at a key frame.
+// send hands a frame to the room. When the room is behind, it goes on at a key
+// frame. The converter calls it from one goroutine at a time.
 func (f *Feed) send(frame media.EncodedFrame) {
-	select {
-	case f.out <- frame:
-	default:
-		if n := f.behind.Add(1); n == 1 || n%100 == 0 {
-			f.opts.Log.Warn().Uint64("so_far", n).Msg("the room is too slow for the camera, access units are left out")
+	if !f.skipping || frame.KeyFrame {
+		select {
+		case f.out <- frame:
+			f.skipping = false
+			return
+		default:
 		}
-		f.askSource()
+	}
+	if n := f.behind.Add(1); n == 1 || n%100 == 0 {
+		f.opts.Log.Warn().Uint64("so_far", n).Msg("the room is too slow for the camera, access units are left out")
+	}
+	if !f.skipping {
+		f.skipping = true
+		f.wanted()
+	}
+}
+
+// wanted asks for a key frame from within send, where the converter must not be
+// called back at once.
+func (f *Feed) wanted() {
+	select {
+	case f.asks <- struct{}{}:
+	default:
 	}
 }
 

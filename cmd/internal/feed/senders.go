@@ -117,7 +117,13 @@ func (s *Senders) join(x *whip.Session) (*sender, error) {
 		return nil, fmt.Errorf("bring the sender into the room: %w", err)
 	}
 	ctx, stop := context.WithCancel(s.ctx)
-	who := &sender{feed: f, stop: stop, tracker: source.NewTracker(time.Now(), o.OnStatus)}
+	who := &sender{feed: f, stop: stop, tracker: source.NewTracker(time.Now(), func(st source.Status) {
+		o.Log.Info().Stringer("state", st.State).Str("reason", st.Reason).Stringer("codec", st.Codec).
+			Int("width", st.Width).Int("height", st.Height).Msg("sender")
+		if o.OnStatus != nil {
+			o.OnStatus(st)
+		}
+	})}
 	who.gone = time.AfterFunc(s.linger, stop)
 	s.active[key] = who
 	s.wg.Go(func() {

@@ -102,6 +102,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, out sour
 	}
 	u := (*base.URL)(&address)
 	var dialled error // the library hides some errors of dialling behind its own
+	home := hostOf(u.Host)
 	client := &gortsplib.Client{
 		Scheme: u.Scheme, Host: u.Host, Protocol: &protocol, UserAgent: "touchline",
 		ReadTimeout: answerTime, WriteTimeout: answerTime,
@@ -109,6 +110,11 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, out sour
 			InsecureSkipVerify: c.opts.Insecure, //nolint:gosec // the user's choice, off by default
 		},
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if u.User != nil && hostOf(address) != home {
+				// The library would take the password along.
+				dialled = source.Permanent(errors.New("the camera redirects to another host, which is not to learn its password"))
+				return nil, dialled
+			}
 			conn, err := c.opts.Allow.Dialer().DialContext(ctx, network, address)
 			dialled = err
 			return conn, err
@@ -164,6 +170,14 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, out sour
 		return context.Cause(ctx)
 	}
 	return fmt.Errorf("read from the camera: %w", err)
+}
+
+// hostOf is the host of an address with or without a port.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return strings.Trim(address, "[]")
 }
 
 // explain says what to do, and marks what another try does not mend.

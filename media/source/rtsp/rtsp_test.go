@@ -269,6 +269,11 @@ func TestRefusals(t *testing.T) {
 	c.redirect = "rtsp://169.254.169.254/cam"
 	_, _, err = pull(t, c.url(), 1, nil)
 	require.ErrorIs(t, err, source.ErrNotAllowed, "also after a redirect")
+	_, port, _ := strings.Cut(c.server.RTSPAddress, ":")
+	c.redirect = "rtsp://localhost:" + port + "/cam"
+	_, _, err = pull(t, strings.Replace(c.url(), "rtsp://", "rtsp://admin:hunter2@", 1), 1, nil)
+	require.ErrorContains(t, err, "another host", "with the password")
+	require.True(t, source.IsPermanent(err))
 	c.redirect = ""
 
 	c.publish(t, &format.G711{PayloadTyp: 8, SampleRate: 8000, ChannelCount: 1})
