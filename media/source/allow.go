@@ -1,6 +1,7 @@
 package source
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -140,6 +141,13 @@ func (a Allow) Control(_, address string, _ syscall.RawConn) error {
 // soon, because it may come back any moment.
 func (a Allow) Dialer() *net.Dialer {
 	return &net.Dialer{Timeout: 3 * time.Second, KeepAlive: 15 * time.Second, Control: a.Control}
+}
+
+// Insecure has a client of Allow take any certificate: most cameras make their own.
+func Insecure(c *http.Client) {
+	if t, ok := c.Transport.(*http.Transport); ok {
+		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the user's choice, off by default
+	}
 }
 
 // maxRedirects bounds the redirects that are followed.

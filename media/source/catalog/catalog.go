@@ -64,7 +64,7 @@ func Open(o Options) (source.Puller, error) {
 
 func newFile(o Options) (*file.Clip, error) {
 	return file.New(file.Options{
-		Address: o.Address, Loop: o.Loop, Start: o.Start, Allow: o.Allow, Now: o.Now, Log: o.Log,
+		Address: o.Address, Loop: o.Loop, Start: o.Start, Insecure: o.Insecure, Allow: o.Allow, Now: o.Now, Log: o.Log,
 	})
 }
 

@@ -35,6 +35,8 @@ type Options struct {
 	Loop bool
 	// Start is where to begin, counted from the beginning; 0 plays all.
 	Start time.Duration
+	// Insecure takes any certificate of the stream's own server.
+	Insecure bool
 	// Allow judges the addresses that are dialled, and whether files may be read.
 	Allow source.Allow
 	Now   func() time.Time
@@ -91,7 +93,7 @@ func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if c.opts.Address.Kind == source.HTTP {
-		p, err := newProxy(ctx, c.opts.Allow, c.opts.Address.URL, c.opts.Log)
+		p, err := newProxy(ctx, c.opts)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,8 @@ package file_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -198,6 +200,19 @@ func TestHTTP(t *testing.T) {
 	_, _, err = play(t, base+"/nothing.mp4", 0, nil)
 	require.ErrorContains(t, err, "404")
 	require.NotContains(t, err.Error(), "p@ss")
+}
+
+// A server with a certificate of its own.
+func TestHTTPS(t *testing.T) {
+	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)
+	s := httptest.NewTLSServer(http.FileServer(http.Dir(filepath.Dir(path))))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(s.Close)
+	_, _, err := play(t, s.URL+"/clip.mp4", 1, nil)
+	require.ErrorContains(t, err, "certificate")
+	frames, _, err := play(t, s.URL+"/clip.mp4", 25, func(o *file.Options) { o.Insecure = true })
+	require.ErrorIs(t, err, errEnough)
+	require.Len(t, frames, 25)
 }
 
 // A live HLS stream: a playlist that grows, in real time.

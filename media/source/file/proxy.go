@@ -16,8 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"touchline/media/source"
 )
 
@@ -30,7 +28,6 @@ type proxy struct {
 	allow    source.Allow
 	target   *url.URL
 	password string
-	log      zerolog.Logger
 	client   *http.Client
 	listener net.Listener
 	server   *http.Server
@@ -44,7 +41,7 @@ type proxy struct {
 	failed error
 }
 
-func newProxy(ctx context.Context, allow source.Allow, target *url.URL, log zerolog.Logger) (*proxy, error) {
+func newProxy(ctx context.Context, o Options) (*proxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("open a proxy for ffmpeg: %w", err)
@@ -52,8 +49,11 @@ func newProxy(ctx context.Context, allow source.Allow, target *url.URL, log zero
 	var secret [16]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	p := &proxy{
-		allow: allow, target: target, password: base64.RawURLEncoding.EncodeToString(secret[:]), log: log,
-		client: allow.Client(), listener: listener,
+		allow: o.Allow, target: o.Address.URL, password: base64.RawURLEncoding.EncodeToString(secret[:]),
+		client: o.Allow.Client(), listener: listener,
+	}
+	if o.Insecure {
+		source.Insecure(p.client)
 	}
 	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	p.ctx, p.cancel = context.WithCancel(ctx)

@@ -74,7 +74,7 @@ func New(o Options) (*Camera, error) {
 	}
 	client := o.Allow.Client()
 	if o.Insecure {
-		insecure(client)
+		source.Insecure(client)
 	}
 	return &Camera{opts: o, client: client}, nil
 }

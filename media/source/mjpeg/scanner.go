@@ -3,11 +3,9 @@ package mjpeg
 import (
 	"bufio"
 	"bytes"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 )
 
 const (
@@ -212,11 +210,4 @@ func whole(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// insecure has a client take any certificate.
-func insecure(c *http.Client) {
-	if t, ok := c.Transport.(*http.Transport); ok {
-		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the user's choice, off by default
-	}
 }
