@@ -3,6 +3,8 @@ package whip_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +26,13 @@ func FuzzOffer(f *testing.F) {
 	f.Add(seedOffer)
 	f.Add(strings.ReplaceAll(seedOffer, "\r\n", "\n"))
 	f.Add("v=0\r\n")
+	files, err := filepath.Glob("testdata/*.sdp")
+	require.NoError(f, err)
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(string(text))
+	}
 	f.Fuzz(func(_ *testing.T, text string) { _ = whip.CheckOffer(text) })
 }
 
