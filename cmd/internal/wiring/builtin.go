@@ -29,7 +29,6 @@ type builtIn struct {
 	name, note string
 	open       func(ctx context.Context, progress residency.Progress) (loaded, error)
 	log        zerolog.Logger
-	grace      time.Duration // in place of lostGrace; tests
 
 	fresh   chan loaded // has just been loaded
 	failed  chan error  // a load failed
@@ -55,17 +54,14 @@ func newBuiltIn(cfg inference.Config, frames int, log zerolog.Logger) (*builtIn,
 	if bundle.Manifest.Dims.Vision == nil {
 		return nil, fmt.Errorf("%s: %w", bundle.Dir, minicpmo.ErrNoVision)
 	}
-	b := &builtIn{
-		name: bundle.Manifest.Name, log: log, grace: lostGrace,
-		fresh: make(chan loaded), failed: make(chan error, 1), lost: make(chan struct{}),
-	}
+	var note string
 	if bundle.Manifest.Random {
-		b.note = "The model's weights are random: its words mean nothing."
+		note = "The model's weights are random: its words mean nothing."
 	}
 	if len(bundle.Manifest.Missing) > 0 {
-		b.note = strings.TrimSpace(b.note + " The model lacks: " + strings.Join(bundle.Manifest.Missing, ", ") + ".")
+		note = strings.TrimSpace(note + " The model lacks: " + strings.Join(bundle.Manifest.Missing, ", ") + ".")
 	}
-	b.open = func(ctx context.Context, progress residency.Progress) (loaded, error) {
+	open := func(ctx context.Context, progress residency.Progress) (loaded, error) {
 		log.Info().Str("bundle", bundle.Dir).Str("device", cfg.MiniCPM.Device).Msg("loading the model")
 		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: cfg, Frames: frames, Progress: progress, Logger: log})
 		if err != nil {
@@ -73,7 +69,14 @@ func newBuiltIn(cfg inference.Config, frames int, log zerolog.Logger) (*builtIn,
 		}
 		return e, nil
 	}
-	return b, nil
+	return builtInOf(bundle.Manifest.Name, note, open, log), nil
+}
+
+func builtInOf(name, note string, open func(context.Context, residency.Progress) (loaded, error), log zerolog.Logger) *builtIn {
+	return &builtIn{
+		name: name, note: note, open: open, log: log,
+		fresh: make(chan loaded), failed: make(chan error, 1), lost: make(chan struct{}),
+	}
 }
 
 // load implements residency.Load.
@@ -129,7 +132,7 @@ func (b *builtIn) abandon(ctx context.Context, cancel func(), kept <-chan error,
 	b.log.Error().Err(err).Int("exit_code", minicpmo.ExitDeviceLost).
 		Msg("the GPU does not answer any more: this program ends, start it anew")
 	b.once.Do(func() { close(b.lost) })
-	timer := time.NewTimer(b.grace)
+	timer := time.NewTimer(lostGrace)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

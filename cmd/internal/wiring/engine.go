@@ -39,9 +39,8 @@ const parallelLooks = 4
 func NewEngine(cfg configs.Config, log zerolog.Logger) (*Engine, error) {
 	e := &Engine{Parallel: parallelLooks}
 	in := cfg.Inference
-	opts := residency.Options{Preload: true, IdleUnload: in.IdleUnload, Logger: log}
+	opts := residency.Options{Preload: true, Parallel: parallelLooks, IdleUnload: in.IdleUnload, Logger: log}
 	var load residency.Load
-	var local *builtIn
 	switch in.Engine {
 	case "", "scene":
 		e.Note = "No model is configured: the built-in scene engine only says what measurably changed in the picture."
@@ -64,32 +63,38 @@ func NewEngine(cfg configs.Config, log zerolog.Logger) (*Engine, error) {
 			return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // load made it
 		}
 	case "minicpmo":
-		var err error
-		if local, err = newBuiltIn(in, cfg.Agent.Frames, log); err != nil {
+		local, err := newBuiltIn(in, cfg.Agent.Frames, log)
+		if err != nil {
 			return nil, fmt.Errorf("prepare the model: %w", err)
 		}
-		opts.Name, e.Note, e.Metrics = local.name, local.note, local
-		load = local.load
-		// Whatever waits for a slot waits in the model's own queue, which is the one that is measured.
-		e.Parallel = in.MiniCPM.Slots
-		opts.Parallel = in.MiniCPM.Slots + in.MiniCPM.Queue
+		return newLocalEngine(local, in, log)
 	default:
 		return nil, fmt.Errorf("expected inference.engine to be scene, remote or minicpmo, got %q", in.Engine)
-	}
-	if opts.Parallel == 0 {
-		opts.Parallel = parallelLooks
 	}
 	keeper, err := residency.New(load, opts)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
 	}
-	var model inference.Model = keeper
 	e.Run = keeper.Run
-	if local != nil {
-		model = untilLost{keeper, local}
-		e.Run = func(ctx context.Context) error { return local.run(ctx, keeper.Run, e.Patient) }
+	if e.Model, err = WithVoice(keeper, in.Voice, log); err != nil {
+		return nil, err
 	}
-	if e.Model, err = WithVoice(model, in.Voice, log); err != nil {
+	return e, nil
+}
+
+// newLocalEngine keeps a model of this process.
+func newLocalEngine(local *builtIn, cfg inference.Config, log zerolog.Logger) (*Engine, error) {
+	e := &Engine{Note: local.note, Parallel: cfg.MiniCPM.Slots, Metrics: local}
+	keeper, err := residency.New(local.load, residency.Options{
+		Name: local.name, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,
+		// Whoever waits for a slot waits in the model's own queue, which is the one that is measured.
+		Parallel: cfg.MiniCPM.Slots + cfg.MiniCPM.Queue,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the model: %w", err)
+	}
+	e.Run = func(ctx context.Context) error { return local.run(ctx, keeper.Run, e.Patient) }
+	if e.Model, err = WithVoice(untilLost{keeper, local}, cfg.Voice, log); err != nil {
 		return nil, err
 	}
 	return e, nil

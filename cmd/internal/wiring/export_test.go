@@ -1,7 +1,13 @@
 package wiring
 
 import (
+	"context"
+
+	"github.com/rs/zerolog"
+
 	"touchline/agent"
+	"touchline/inference"
+	"touchline/inference/residency"
 	"touchline/media"
 )
 
@@ -18,4 +24,12 @@ func NewTap(out agent.VideoOutput, askKeyFrame func()) agent.VideoOutput {
 // SubscribeTap reads from a tap of NewTap.
 func SubscribeTap(t agent.VideoOutput) (<-chan media.EncodedFrame, func()) {
 	return t.(*tap).subscribe()
+}
+
+// Loaded is a model of this process.
+type Loaded = loaded
+
+// NewLocalEngine makes an engine of a model that open loads.
+func NewLocalEngine(open func(context.Context, residency.Progress) (Loaded, error), cfg inference.Config) (*Engine, error) {
+	return newLocalEngine(builtInOf("local", "", open, zerolog.Nop()), cfg, zerolog.Nop())
 }
