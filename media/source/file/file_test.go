@@ -3,8 +3,6 @@ package file_test
 import (
 	"context"
 	"errors"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -206,7 +204,6 @@ func TestHTTP(t *testing.T) {
 func TestHTTPS(t *testing.T) {
 	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)
 	s := httptest.NewTLSServer(http.FileServer(http.Dir(filepath.Dir(path))))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(s.Close)
 	_, _, err := play(t, s.URL+"/clip.mp4", 1, nil)
 	require.ErrorContains(t, err, "certificate")
