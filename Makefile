@@ -52,6 +52,17 @@ bin/touchline: $(GO_SRC) go.mod go.sum $(WEB)/dist/index.html
 bin/touchline-codec: $(GO_SRC) $(wildcard cmd/touchline-codec/*.c cmd/touchline-codec/*.h)
 	go build -o $@ ./cmd/touchline-codec
 
+bin/touchline-model: $(GO_SRC) go.mod go.sum
+	go build -o $@ ./cmd/touchline-model
+
+.PHONY: models
+models: bin/touchline-model ## the model commands alone, for a machine with a GPU and little else
+
+# MODEL_DIR keeps the bundles for the next time; ARGS go to the bench.
+.PHONY: bench-gpu
+bench-gpu: runtime-cuda bin/touchline-model ## the model's timing on an NVIDIA GPU, with random weights of the real shape
+	@scripts/bench-gpu.sh $(ARGS)
+
 # Without the LiveKit server: half the size and memory, no demo.
 bin/touchline-slim: bin/touchline
 	go build -tags=nolibopusfile,builtinassets,nodemo -o $@ ./cmd/touchline
