@@ -41,14 +41,14 @@ func TestKinds(t *testing.T) {
 
 // The answer of an HTTP address tells what it is.
 func TestHTTPAddressesShowThemselves(t *testing.T) {
-	make := func(args ...string) []byte {
+	encode := func(args ...string) []byte {
 		all := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=160x120:rate=25", "-t", "2"}, args...)
 		out, err := exec.CommandContext(t.Context(), "ffmpeg", append(all, "pipe:1")...).Output()
 		require.NoError(t, err)
 		return out
 	}
-	video := make("-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-f", "mpegts")
-	pictures := make("-c:v", "mjpeg", "-f", "mpjpeg")
+	video := encode("-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-f", "mpegts")
+	pictures := encode("-c:v", "mjpeg", "-f", "mpjpeg")
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/video" {
 			w.Header().Set("Content-Type", "video/mp2t")
