@@ -99,8 +99,15 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	var g errgroup.Group
 	g.Go(func() error {
 		err := jobs.Keep(beside)
-		if err != nil {
-			endRooms() // without an engine there is nothing to serve them with
+		if err != nil { // without an engine there is nothing to serve rooms with
+			w.Drain()
+			timer := time.NewTimer(leaving)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-beside.Done():
+			}
+			endRooms()
 		}
 		return err
 	})
