@@ -2,15 +2,15 @@
 # Times the model on this machine's GPU: bundles of the real shape with random weights, then the same work in Hugging
 # Face transformers where PyTorch with CUDA is there, then the bench, with both in one table.
 # usage: scripts/bench-gpu.sh [flags of `touchline-model bench model`]
-#   MODEL_DIR  folder for the bundles (27 GB), kept for the next time; a temporary one without
-#   BENCH_OUT  file for the table; bench-gpu.md without
+#   MODEL_DIR  folder for the bundles (about 28 GB), kept for the next time; a temporary one without
+#   BENCH_OUT  file for the table; bin/bench-gpu.md without
 #   PYTHON     the Python that has PyTorch and transformers; python3 without
 #   TOUCHLINE_ORT  another ONNX Runtime than that in bin/runtime
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 tool=$here/bin/touchline-model
-out=${BENCH_OUT:-bench-gpu.md}
+out=${BENCH_OUT:-$here/bin/bench-gpu.md}
 python=${PYTHON:-python3}
 
 say() { echo "bench-gpu: $*" >&2; }
