@@ -139,15 +139,21 @@ const (
 	lastAt       = 8
 )
 
-// padTo is what lengths of prompt chunks are rounded up to on CUDA: cuDNN
-// plans its attention anew for each length, which takes a quarter of a second
-// (H200; 12 ms for the run itself). The lengths that remain are planned at
-// warm-up. 32 costs a prompt of 414 tokens nothing that can be measured.
-const padTo = 32
+// padTo is what lengths of prompt chunks are rounded up to on CUDA, less
+// padLess: cuDNN plans its attention anew for each length, which takes a
+// quarter of a second (H200; 12 ms for the run itself), so the lengths that
+// remain are planned at warm-up. At multiples of 32 themselves cuBLAS picks
+// slower kernels: 384 and 416 tokens take 13.0 and 12.7 ms there, 382 to 415
+// between 11.4 and 12.0 (fp16).
+const (
+	padTo   = 32
+	padLess = 2
+)
 
 // padded is the length that a chunk of n positions after from is run with.
 func (d *device) padded(from, n int) int {
-	return max(n, min((n+d.pad-1)/d.pad*d.pad, d.sel.chunk, d.sel.layout.MaxLen-from))
+	less := min(padLess, d.pad-1)
+	return max(n, min((n+less+d.pad-1)/d.pad*d.pad-less, d.sel.chunk, d.sel.layout.MaxLen-from))
 }
 
 func (d *device) keep(c interface{ Close() error }) { d.owned = append(d.owned, c) }
@@ -605,7 +611,7 @@ func (d *device) warmPrefill() (cost, error) {
 	p := &prompt{ids: make([]int32, long)}
 	if d.sel.device == models.DeviceCUDA {
 		// The longest first: what it makes the arena grow to serves all others.
-		for n := long; n > 0; n -= padTo {
+		for n := long; n > 0; n = min(n-1, d.padded(0, n-padTo)) {
 			if err := d.prefill(d.sel.prefill, 0, p, 0, n, false); err != nil {
 				return cost{}, err
 			}

@@ -1,14 +1,17 @@
 package modelcmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,28 +44,28 @@ type BenchModelCmd struct {
 	Interval time.Duration `default:"5s" help:"Between two cycles of a room, on average."`
 	Compare  string        `type:"existingfile" help:"Figures of bench/hf_eager.py, for a column beside ours."`
 	Out      string        `type:"path" help:"Also write the tables there."`
+	Part     string        `hidden:"" help:"Measure one part and write what came out, as JSON, to --out."`
 }
 
-// row is a line of the first table.
+// benchRow is a line of the first table.
 type benchRow struct {
-	what, unit         string
-	median, p05, p95   float64
-	bound              string
-	met                bool
-	key                string // of the comparison
-	lowIsGood, hasGoal bool
+	What, Unit       string
+	Median, P05, P95 float64
+	Bound            string
+	HasGoal, Met     bool
+	Key              string // of the comparison
 }
 
 func (b benchRow) text() string {
 	met := ""
-	if b.hasGoal {
-		met = map[bool]string{true: "yes", false: "no"}[b.met]
+	if b.HasGoal {
+		met = map[bool]string{true: "yes", false: "no"}[b.Met]
 	}
 	spread := ""
-	if b.p95 > 0 {
-		spread = fmt.Sprintf("%s to %s", figure(b.p05), figure(b.p95))
+	if b.P95 > 0 {
+		spread = fmt.Sprintf("%s to %s", figure(b.P05), figure(b.P95))
 	}
-	return fmt.Sprintf("| %s | %s %s | %s | %s | %s |", b.what, figure(b.median), b.unit, spread, b.bound, met)
+	return fmt.Sprintf("| %s | %s %s | %s | %s | %s |", b.What, figure(b.Median), b.Unit, spread, b.Bound, met)
 }
 
 func figure(v float64) string {
@@ -75,18 +78,56 @@ func figure(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
+// benchResult is what one part found.
+type benchResult struct {
+	Rows          []benchRow
+	Device        string
+	Detail        string // of the engine
+	Planned, Used int64  // bytes
+	Switch        int    // rooms from which the second weight set decodes
+	Many          string // the table of many rooms
+	Error         string
+}
+
+func (r *benchResult) add(more benchResult) {
+	r.Rows = append(r.Rows, more.Rows...)
+	r.Device, r.Detail, r.Many = cmp.Or(more.Device, r.Device), cmp.Or(more.Detail, r.Detail), r.Many+more.Many
+	r.Planned, r.Used, r.Switch = max(r.Planned, more.Planned), max(r.Used, more.Used), max(r.Switch, more.Switch)
+}
+
 // bench is one run of the command.
 type bench struct {
 	*BenchModelCmd
 
 	out     io.Writer
-	rows    []benchRow
+	found   benchResult
 	compare map[string]any
 }
+
+// The parts, each in a process of its own: what a process has loaded and freed
+// before makes its next model 4 % slower (measured on an H200, decode step of
+// the second engine against the first).
+const (
+	partStages = "stages"
+	partHead4  = "head4"
+	partFloat  = "fp16"
+	partRooms  = "rooms"
+)
 
 // Run prints the tables.
 func (c *BenchModelCmd) Run(ctx context.Context) error {
 	b := &bench{BenchModelCmd: c, out: os.Stdout}
+	if c.Part != "" {
+		err := b.part(ctx, c.Part)
+		if err != nil {
+			b.found.Error = err.Error()
+		}
+		raw, werr := json.Marshal(b.found)
+		if werr == nil {
+			werr = os.WriteFile(c.Out, raw, 0o600)
+		}
+		return errors.Join(err, werr)
+	}
 	if c.Out != "" {
 		f, err := os.Create(c.Out)
 		if err != nil {
@@ -105,6 +146,109 @@ func (c *BenchModelCmd) Run(ctx context.Context) error {
 		}
 	}
 	return b.run(ctx)
+}
+
+// run measures all parts and writes the tables.
+func (b *bench) run(ctx context.Context) error {
+	parts := []string{partStages}
+	if b.Head4 != "" {
+		parts = append(parts, partHead4)
+	}
+	if b.Device == "cuda" {
+		parts = append(parts, partFloat)
+	}
+	for _, part := range append(parts, partRooms) {
+		found, err := b.child(ctx, part)
+		if err != nil {
+			return fmt.Errorf("part %s: %w", part, err)
+		}
+		b.found.add(found)
+	}
+	b.write()
+	return nil
+}
+
+// child measures a part in a process of its own.
+func (b *bench) child(ctx context.Context, part string) (found benchResult, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return found, err
+	}
+	f, err := os.CreateTemp("", "touchline-bench-")
+	if err != nil {
+		return found, err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	if err := f.Close(); err != nil {
+		return found, err
+	}
+	rooms := make([]string, len(b.Rooms))
+	for i, n := range b.Rooms {
+		rooms[i] = strconv.Itoa(n)
+	}
+	args := []string{
+		"bench", "model", b.Bundle, "--device", b.Device, "--runs", strconv.Itoa(b.Runs), "--prompt", strconv.Itoa(b.Prompt),
+		"--answer", strconv.Itoa(b.Answer), "--rooms", strings.Join(rooms, ","), "--duration", b.Duration.String(),
+		"--interval", b.Interval.String(), "--part", part, "--out", f.Name(),
+	}
+	if b.Head4 != "" {
+		args = append(args, "--head-4", b.Head4)
+	}
+	if b.Library != "" {
+		args = append(args, "--ort", b.Library)
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	failed := cmd.Run()
+	raw, err := os.ReadFile(f.Name())
+	if err == nil {
+		err = json.Unmarshal(raw, &found)
+	}
+	switch {
+	case found.Error != "":
+		return found, errors.New(found.Error)
+	case failed != nil: // It had no time to say why.
+		return found, failed
+	}
+	return found, err
+}
+
+// part measures one part.
+func (b *bench) part(ctx context.Context, part string) error {
+	switch part {
+	case partStages:
+		return b.stages(ctx)
+	case partHead4:
+		return b.decode(ctx, b.Head4, "int4")
+	case partFloat:
+		return b.decode(ctx, b.Bundle, "fp16")
+	case partRooms:
+		return b.rooms(ctx)
+	}
+	return fmt.Errorf("expected a part of the bench, is %q", part)
+}
+
+// rooms measures one room's cycles, and many rooms.
+func (b *bench) rooms(ctx context.Context) error {
+	e, err := b.open(ctx, b.Bundle, "auto")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Close() }()
+	b.found.Detail, b.found.Switch = e.Status().Detail, e.Stats().Switch
+	if err := b.greedy(ctx, e); err != nil {
+		return err
+	}
+	if err := b.decodeOn(ctx, e, b.Bundle, "auto"); err != nil {
+		return err
+	}
+	if err := b.cycle(ctx, e); err != nil {
+		return err
+	}
+	if err := b.host(ctx, e); err != nil {
+		return err
+	}
+	return b.many(ctx, e)
 }
 
 func (b *bench) config(weights string) inference.Config {
@@ -142,16 +286,16 @@ func (b *bench) add(what, unit, key string, values []float64, goal float64, low 
 		goal = 0 // the goals are those of a GPU
 	}
 	at := func(q float64) float64 { return values[min(len(values)-1, int(q*float64(len(values))))] }
-	r := benchRow{what: what, unit: unit, key: key, median: at(.5), p05: at(.05), p95: at(.95), lowIsGood: low, hasGoal: goal > 0}
+	r := benchRow{What: what, Unit: unit, Key: key, Median: at(.5), P05: at(.05), P95: at(.95), HasGoal: goal > 0}
 	if goal > 0 {
 		sign := "at least"
 		if low {
 			sign = "at most"
 		}
-		r.bound = fmt.Sprintf("%s %s", sign, figure(goal))
-		r.met = low && r.median <= goal || !low && r.median >= goal
+		r.Bound = fmt.Sprintf("%s %s", sign, figure(goal))
+		r.Met = low && r.Median <= goal || !low && r.Median >= goal
 	}
-	b.rows = append(b.rows, r)
+	b.found.Rows = append(b.found.Rows, r)
 	fmt.Fprintln(os.Stderr, r.text())
 }
 
@@ -163,54 +307,17 @@ func milliseconds(runs []time.Duration) []float64 {
 	return out
 }
 
-func (b *bench) run(ctx context.Context) error {
-	stages, err := b.stages(ctx)
-	if err != nil {
-		return err
-	}
-	if b.Head4 != "" {
-		if err := b.decode(ctx, b.Head4, "int4"); err != nil {
-			return err
-		}
-	}
-	if b.Device == "cuda" {
-		if err := b.decode(ctx, b.Bundle, "fp16"); err != nil {
-			return err
-		}
-	}
-	weights := "auto"
-	e, err := b.open(ctx, b.Bundle, weights)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = e.Close() }()
-	if err := b.greedy(ctx, e); err != nil {
-		return err
-	}
-	if err := b.decodeOn(ctx, e, b.Bundle, "auto"); err != nil {
-		return err
-	}
-	if err := b.cycle(ctx, e); err != nil {
-		return err
-	}
-	if err := b.host(ctx, e); err != nil {
-		return err
-	}
-	b.write(stages, e)
-	return b.many(ctx, e)
-}
-
 // stages times the runs of the device.
-func (b *bench) stages(ctx context.Context) (minicpmo.Stages, error) {
+func (b *bench) stages(ctx context.Context) error {
 	m, err := models.OpenBundle(b.Bundle)
 	if err != nil {
-		return minicpmo.Stages{}, err
+		return err
 	}
 	s, err := minicpmo.TimeStages(ctx, m, minicpmo.Options{Config: b.config("auto")}, minicpmo.StageOptions{
 		Runs: b.Runs, Prompt: b.Prompt, Images: []int{1, 2, 4}, Rooms: []int{1, 2, 4, 8, 16, 32, 64},
 	})
 	if err != nil {
-		return s, err
+		return err
 	}
 	for _, n := range []int{1, 2, 4} {
 		b.add(fmt.Sprintf("vision of %d, 16:9", n), "ms", fmt.Sprintf("vision_%d_ms", n), milliseconds(s.Vision[n]),
@@ -223,7 +330,8 @@ func (b *bench) stages(ctx context.Context) (minicpmo.Stages, error) {
 			b.add(fmt.Sprintf("decode step of %d, %s", n, w), "ms", "", milliseconds(s.Decode[w][n]), 0, true)
 		}
 	}
-	return s, nil
+	b.found.Device, b.found.Planned, b.found.Used = s.Device, s.Planned, s.Used
+	return nil
 }
 
 // text is a prompt of the wanted number of tokens around some pictures.
@@ -435,26 +543,27 @@ func between(before, after minicpmo.Distribution) minicpmo.Distribution {
 	return d
 }
 
-func (b *bench) write(s minicpmo.Stages, e *minicpmo.Engine) {
-	fmt.Fprintf(b.out, "%s, %s, medians of %d runs\n\n", s.Device, e.Status().Detail, b.Runs)
+func (b *bench) write() {
+	f := b.found
+	fmt.Fprintf(b.out, "%s, %s, medians of %d runs\n\n", f.Device, f.Detail, b.Runs)
 	header, line := "| what | median | 5 % to 95 % | goal | met |", "|---|---|---|---|---|"
 	if b.compare != nil {
 		header, line = header+fmt.Sprintf(" %v |", b.compare["engine"]), line+"---|"
 	}
 	fmt.Fprintf(b.out, "%s\n%s\n", header, line)
-	for _, r := range b.rows {
+	for _, r := range f.Rows {
 		text := r.text()
 		if b.compare != nil {
-			text += fmt.Sprintf(" %s |", compared(b.compare[r.key]))
+			text += fmt.Sprintf(" %s |", compared(b.compare[r.Key]))
 		}
 		fmt.Fprintln(b.out, text)
 	}
 	off := 0.0
-	if s.Planned > 0 {
-		off = 100 * (float64(s.Used)/float64(s.Planned) - 1)
+	if f.Planned > 0 {
+		off = 100 * (float64(f.Used)/float64(f.Planned) - 1)
 	}
-	fmt.Fprintf(b.out, "\nmemory: planned %s, used %s (%+.1f %%); second weight set from %d rooms on\n",
-		size(s.Planned), size(s.Used), off, e.Stats().Switch)
+	fmt.Fprintf(b.out, "\nmemory: planned %s, used %s (%+.1f %%); second weight set from %d rooms on\n", size(f.Planned), size(f.Used), off, f.Switch)
+	fmt.Fprint(b.out, f.Many)
 }
 
 // compared writes a figure of another program: a number, or its median.
@@ -473,11 +582,13 @@ func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
 	if len(b.Rooms) == 0 || b.Rooms[0] == 0 {
 		return nil
 	}
-	fmt.Fprintf(b.out, "\nOpen load: a cycle per room every %v (Poisson), 4 frames (2 new), %d tokens in, %d out, %v a row\n\n",
+	out := &strings.Builder{}
+	defer func() { b.found.Many += out.String() }()
+	fmt.Fprintf(out, "\nOpen load: a cycle per room every %v (Poisson), 4 frames (2 new), %d tokens in, %d out, %v a row\n\n",
 		b.Interval, b.Prompt, b.Answer, b.Duration)
-	fmt.Fprintln(b.out, "| rooms | cycles | dropped | failed | first token p50 / p95 | cycle p50 / p95 | under way after each third |"+
+	fmt.Fprintln(out, "| rooms | cycles | dropped | failed | first token p50 / p95 | cycle p50 / p95 | under way after each third |"+
 		" GPU busy | tokens/s | memory |")
-	fmt.Fprintln(b.out, "|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|")
 	seen := newFilm(1, 1, backgrounds(newFilm(1, 0, nil).rng)).look(4, 4)
 	p, err := b.text(e, seen)
 	if err != nil {
@@ -497,12 +608,13 @@ func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
 		}
 		after := e.Stats()
 		ms := func(d time.Duration) string { return fmt.Sprint(d.Round(time.Millisecond)) }
-		fmt.Fprintf(b.out, "| %d | %d | %d | %d | %s / %s | %s / %s | %v | %.0f %% | %.0f | %s |\n", rooms, row.Arrived, row.Dropped, row.Failed,
+		fmt.Fprintf(out, "| %d | %d | %d | %d | %s / %s | %s / %s | %v | %.0f %% | %.0f | %s |\n", rooms, row.Arrived, row.Dropped, row.Failed,
 			ms(quantile(row.First, .5)), ms(quantile(row.First, .95)), ms(quantile(row.Whole, .5)), ms(quantile(row.Whole, .95)), row.Backlog,
 			100*(after.Busy-before.Busy).Seconds()/row.Elapsed.Seconds(),
 			float64(after.Tokens-before.Tokens)/row.Elapsed.Seconds(), size(after.MemoryUsed))
+		fmt.Fprintf(os.Stderr, "%d rooms: cycle p50 %v, p95 %v\n", rooms, quantile(row.Whole, .5), quantile(row.Whole, .95))
 		if row.Error != nil {
-			fmt.Fprintf(b.out, "\nfirst failure: %v\n\n", row.Error)
+			fmt.Fprintf(out, "\nfirst failure: %v\n\n", row.Error)
 		}
 	}
 	return nil

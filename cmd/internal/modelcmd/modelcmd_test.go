@@ -23,7 +23,34 @@ import (
 	"touchline/models"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "bench" { // A part of the bench, in a process of its own.
+		command, err := parse(os.Args[1:])
+		if err == nil {
+			command.BindTo(context.Background(), (*context.Context)(nil))
+			err = command.Run()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// parse reads a command line as the programs do.
+func parse(args []string) (*kong.Context, error) {
+	var c struct {
+		Models modelcmd.Models `cmd:""`
+		Bench  modelcmd.Bench  `cmd:""`
+	}
+	parser, err := kong.New(&c)
+	if err != nil {
+		return nil, err
+	}
+	return parser.Parse(args)
+}
 
 const (
 	root = "../../../"
@@ -36,13 +63,7 @@ const (
 // run runs a command line as a program would, and returns what it printed.
 func run(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
-	var c struct {
-		Models modelcmd.Models `cmd:""`
-		Bench  modelcmd.Bench  `cmd:""`
-	}
-	parser, err := kong.New(&c)
-	require.NoError(t, err)
-	command, err := parser.Parse(args)
+	command, err := parse(args)
 	require.NoError(t, err)
 	command.BindTo(t.Context(), (*context.Context)(nil))
 
