@@ -204,7 +204,10 @@ func (b *bench) child(ctx context.Context, part string) (found benchResult, err 
 	if err == nil {
 		err = json.Unmarshal(raw, &found)
 	}
+	exit, ended := errors.AsType[*exec.ExitError](failed)
 	switch {
+	case ended && exit.ExitCode() == minicpmo.ExitDeviceLost:
+		return found, minicpmo.ErrDeviceLost
 	case found.Error != "":
 		return found, errors.New(found.Error)
 	case failed != nil: // It had no time to say why.
@@ -558,11 +561,14 @@ func (b *bench) write() {
 		}
 		fmt.Fprintln(b.out, text)
 	}
-	off := 0.0
-	if f.Planned > 0 {
-		off = 100 * (float64(f.Used)/float64(f.Planned) - 1)
+	fmt.Fprintf(b.out, "\nmemory: planned %s", size(f.Planned))
+	if b.Device == "cuda" && f.Planned > 0 { // on the CPU others take and give memory at the same time
+		fmt.Fprintf(b.out, ", used %s (%+.1f %%)", size(f.Used), 100*(float64(f.Used)/float64(f.Planned)-1))
 	}
-	fmt.Fprintf(b.out, "\nmemory: planned %s, used %s (%+.1f %%); second weight set from %d rooms on\n", size(f.Planned), size(f.Used), off, f.Switch)
+	if f.Switch > 0 {
+		fmt.Fprintf(b.out, "; second weight set from %d rooms on", f.Switch)
+	}
+	fmt.Fprintln(b.out)
 	fmt.Fprint(b.out, f.Many)
 }
 
