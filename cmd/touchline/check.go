@@ -57,6 +57,9 @@ func (c checkCmd) Run(ctx context.Context, a *app) error {
 	default:
 		tell("engine", nil, a.cfg.Inference.Engine)
 	}
+	if a.cfg.Inference.Engine != "minicpmo" {
+		fmt.Println("optional built-in model: not chosen; `touchline check --model DIR` looks at one and at what it needs")
+	}
 	synth, err := voice.New(a.cfg.Inference.Voice, a.log)
 	if err == nil {
 		err = synth.Check(a.cfg.Inference.Voice.Language)
