@@ -55,7 +55,7 @@ func (c *checker) awq(ctx context.Context, m *machine) error {
 			if !ok {
 				return fmt.Errorf("expected its prompt in llm/%s", path.Base(name))
 			}
-			return d.compare(t, f, embeds, true)
+			return d.compare(t, f, embeds, c.Device == models.DeviceCPU)
 		})
 	}
 	return nil

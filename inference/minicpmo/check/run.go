@@ -200,10 +200,8 @@ func (c *checker) networks(ctx context.Context, m *machine, src *checkpoint.Chec
 	c.llm(d)
 	d.close()
 	c.chat(ctx, b)
-	if c.Device == models.DeviceCPU {
-		if err := c.awq(ctx, m); err != nil {
-			return err
-		}
+	if err := c.awq(ctx, m); err != nil {
+		return err
 	}
 	return c.int4(ctx, m, src)
 }
