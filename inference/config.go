@@ -61,6 +61,9 @@ type VoiceConfig struct {
 	MaxTokens int `yaml:"max_tokens" env:"MAX_TOKENS"`
 }
 
+// DefaultSlots of the built-in model, where the memory suffices.
+const DefaultSlots = 64
+
 // MiniCPMConfig sets the built-in model.
 type MiniCPMConfig struct {
 	// Path of the model bundle's folder.
@@ -73,7 +76,8 @@ type MiniCPMConfig struct {
 	GPU int `yaml:"gpu" env:"GPU"`
 	// Weights are "auto" (int4 for few rooms and fp16 for many where both fit), "int4", "fp16" or, on the CPU, "fp32".
 	Weights string `yaml:"weights" env:"WEIGHTS"`
-	// Slots is how many answers are generated at once: 1, 2, 4, ... 256.
+	// Slots is how many answers are generated at once: 1, 2, 4, ... 256; 0 is DefaultSlots, or as many of
+	// them as the memory suffices for.
 	Slots int `yaml:"slots" env:"SLOTS"`
 	// MaxLen is how long a prompt and its answer may be together (tokens); 0 is what the pictures of a look and max_tokens need.
 	MaxLen int `yaml:"max_len" env:"MAX_LEN"`
@@ -116,7 +120,7 @@ func DefaultConfig() Config {
 		},
 		Voice: VoiceConfig{Enabled: true, Program: "auto", Language: "en", MaxTokens: 96},
 		MiniCPM: MiniCPMConfig{
-			Device: "cuda", Weights: "auto", Slots: 64, Queue: 64,
+			Device: "cuda", Weights: "auto", Queue: 64,
 			Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02, VisionCache: 1024,
 			SuppressTokens: []int{151667}, VocoderPrecision: "float32",
 		},
@@ -212,8 +216,8 @@ func (m MiniCPMConfig) validate(check func(ok bool, path, rule string, value any
 	} else {
 		oneOf("minicpmo.weights", m.Weights, "auto, int4 or fp16", "auto", "int4", "fp16")
 	}
-	check(m.Slots >= 1 && m.Slots <= 256 && m.Slots&(m.Slots-1) == 0, "minicpmo.slots",
-		"1, 2, 4, 8, 16, 32, 64, 128 or 256", m.Slots)
+	check(m.Slots >= 0 && m.Slots <= 256 && m.Slots&(m.Slots-1) == 0, "minicpmo.slots",
+		"0, 1, 2, 4, 8, 16, 32, 64, 128 or 256", m.Slots)
 	check(m.MaxLen == 0 || m.MaxLen >= 128 && m.MaxLen <= 1<<17, "minicpmo.max_len",
 		"0, or between 128 and 131072 tokens", m.MaxLen)
 	check(m.Queue >= 1 && m.Queue <= 4096, "minicpmo.queue", "between 1 and 4096", m.Queue)

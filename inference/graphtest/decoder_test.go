@@ -2,6 +2,7 @@ package graphtest
 
 import (
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -251,6 +252,63 @@ func TestDecoderSlots(t *testing.T) {
 }
 
 // TestInt4 compares int4 graphs with float graphs of the same rounded values.
+// TestRowsDoNotMix decodes a row beside others of other numbers, NaN among
+// them: to the bit the same comes out, whatever they hold.
+func TestRowsDoNotMix(t *testing.T) {
+	m := load(t, "tiny")
+	on := start(t)
+	const rows, steps, positions, mine = 8, 4, 64, 2
+	for _, weights := range []models.Weights{"", models.WeightsInt4} {
+		t.Run("weights "+string(weights), func(t *testing.T) {
+			n := on.decoder(m, graph.Options{Weights: weights})
+			ids := []int64{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}
+			length := len(ids) - steps
+			decode := func(other func(row, step int) []float32) (out [][]float32) {
+				c := on.cache(m.Decoder, rows, positions)
+				n.step(m, embed(m, ids[:length]...), []int{0}, c, mine)
+				past := make([]int, rows)
+				past[mine] = length
+				for k := range steps {
+					var embeds []float32
+					for r := range rows {
+						if r == mine {
+							embeds = append(embeds, embed(m, ids[length+k])...)
+						} else {
+							embeds = append(embeds, other(r, k)...)
+						}
+					}
+					got := n.step(m, embeds, past, c, 0)
+					out = append(out, slices.Clone(got["logits"].row(mine)), slices.Clone(got["hidden_states"].row(mine)))
+					for r := range past {
+						past[r]++
+					}
+				}
+				return out
+			}
+			fill := func(v float32) []float32 {
+				row := make([]float32, m.Decoder.Hidden)
+				for i := range row {
+					row[i] = v
+				}
+				return row
+			}
+			want := decode(func(int, int) []float32 { return fill(0) })
+			for _, row := range want {
+				require.False(t, math.IsNaN(float64(row[0])))
+			}
+			rng := rand.New(rand.NewPCG(8, 8))
+			require.Equal(t, want, decode(func(int, int) []float32 { return embed(m, rng.Int64N(int64(m.Decoder.Vocab))) }), "others decode")
+			nan := float32(math.NaN())
+			require.Equal(t, want, decode(func(r, k int) []float32 {
+				if r > mine || k > 1 {
+					return fill(nan)
+				}
+				return fill(1)
+			}), "others are not finite")
+		})
+	}
+}
+
 func TestInt4(t *testing.T) {
 	m := load(t, "tiny")
 	on := start(t)

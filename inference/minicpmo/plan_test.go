@@ -36,6 +36,7 @@ func published() *models.Bundle {
 func TestPlanOfThePublishedModel(t *testing.T) {
 	b := published()
 	c := inference.DefaultConfig()
+	c.MiniCPM.Slots = 64
 	both, err := choose(b, c.MiniCPM, 1024)
 	require.NoError(t, err)
 	require.Len(t, both, 2, "both sets, or int4 alone")
@@ -58,6 +59,38 @@ func TestPlanOfThePublishedModel(t *testing.T) {
 	c.MiniCPM.Device, c.MiniCPM.Weights = "cpu", "auto"
 	_, err = choose(b, c.MiniCPM, 1024)
 	require.ErrorContains(t, err, `expected a bundle with the embed in fp32 for cpu, has ["fp16 for cuda"]`)
+}
+
+// With the default settings a card of 24 GB gets int4, with as many slots as
+// its memory suffices for.
+func TestSlotsThatFit(t *testing.T) {
+	b, c := published(), inference.DefaultConfig()
+	length := maxLen(&b.Manifest, c, 4)
+	for _, tt := range []struct {
+		free    int64
+		weights []models.Weights
+		slots   int
+	}{
+		{141e9, []models.Weights{models.WeightsInt4, models.WeightsFloat16}, 64},
+		{47e9, []models.Weights{models.WeightsInt4, models.WeightsFloat16}, 64},
+		{23.5e9, []models.Weights{models.WeightsInt4}, 32},
+		{15.5e9, []models.Weights{models.WeightsInt4}, 16},
+	} {
+		options, err := choose(b, c.MiniCPM, length)
+		require.NoError(t, err)
+		for _, s := range options {
+			if s.plan("card").Total() > tt.free {
+				continue
+			}
+			var weights []models.Weights
+			for _, g := range s.decoders {
+				weights = append(weights, g.Weights)
+			}
+			require.Equal(t, tt.weights, weights, "%d bytes", tt.free)
+			require.Equal(t, tt.slots, s.layout.Slots, "%d bytes", tt.free)
+			break
+		}
+	}
 }
 
 func TestMaxLen(t *testing.T) {

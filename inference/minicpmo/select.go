@@ -25,6 +25,17 @@ const (
 // choose picks the graphs of a bundle that the settings ask for, in the order
 // of preference: the first that fits is to be taken.
 func choose(b *models.Bundle, c inference.MiniCPMConfig, maxLen int) ([]selection, error) {
+	if c.Slots == 0 {
+		var all []selection
+		for c.Slots = inference.DefaultSlots; c.Slots > 0; c.Slots /= 2 {
+			some, err := choose(b, c, maxLen)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, some...)
+		}
+		return all, nil
+	}
 	m := &b.Manifest
 	device, float := models.DeviceCUDA, models.WeightsFloat16
 	if c.Device == string(models.DeviceCPU) {

@@ -593,8 +593,8 @@ func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
 	fmt.Fprintf(out, "\nOpen load: a cycle per room every %v (Poisson), 4 frames (2 new), %d tokens in, %d out, %v a row\n\n",
 		b.Interval, b.Prompt, b.Answer, b.Duration)
 	fmt.Fprintln(out, "| rooms | cycles | dropped | failed | first token p50 / p95 | cycle p50 / p95 | under way after each third |"+
-		" GPU busy | tokens/s | memory |")
-	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|")
+		" between two words p50 / p99 | GPU busy | tokens/s | memory |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|")
 	seen := newFilm(1, 1, backgrounds(newFilm(1, 0, nil).rng)).look(4, 4)
 	p, err := b.text(e, seen)
 	if err != nil {
@@ -614,9 +614,11 @@ func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
 		}
 		after := e.Stats()
 		ms := func(d time.Duration) string { return fmt.Sprint(d.Round(time.Millisecond)) }
-		fmt.Fprintf(out, "| %d | %d | %d | %d | %s / %s | %s / %s | %v | %.0f %% | %.0f | %s |\n", rooms, row.Arrived, row.Dropped, row.Failed,
+		gaps := between(before.Gap, after.Gap)
+		fmt.Fprintf(out, "| %d | %d | %d | %d | %s / %s | %s / %s | %v | %.1f / %.1f ms | %.0f %% | %.0f | %s |\n",
+			rooms, row.Arrived, row.Dropped, row.Failed,
 			ms(quantile(row.First, .5)), ms(quantile(row.First, .95)), ms(quantile(row.Whole, .5)), ms(quantile(row.Whole, .95)), row.Backlog,
-			100*(after.Busy-before.Busy).Seconds()/row.Elapsed.Seconds(),
+			1e3*gaps.Quantile(.5), 1e3*gaps.Quantile(.99), 100*(after.Busy-before.Busy).Seconds()/row.Elapsed.Seconds(),
 			float64(after.Tokens-before.Tokens)/row.Elapsed.Seconds(), size(after.MemoryUsed))
 		fmt.Fprintf(os.Stderr, "%d rooms: cycle p50 %v, p95 %v\n", rooms, quantile(row.Whole, .5), quantile(row.Whole, .95))
 		if row.Error != nil {

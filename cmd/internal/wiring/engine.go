@@ -1,6 +1,7 @@
 package wiring
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -84,11 +85,12 @@ func NewEngine(cfg configs.Config, log zerolog.Logger) (*Engine, error) {
 
 // newLocalEngine keeps a model of this process.
 func newLocalEngine(local *builtIn, cfg inference.Config, log zerolog.Logger) (*Engine, error) {
-	e := &Engine{Note: local.note, Parallel: cfg.MiniCPM.Slots, Metrics: local}
+	slots := cmp.Or(cfg.MiniCPM.Slots, inference.DefaultSlots)
+	e := &Engine{Note: local.note, Parallel: slots, Metrics: local}
 	keeper, err := residency.New(local.load, residency.Options{
 		Name: local.name, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,
 		// Whoever waits for a slot waits in the model's own queue, which is the one that is measured.
-		Parallel: cfg.MiniCPM.Slots + cfg.MiniCPM.Queue,
+		Parallel: slots + cfg.MiniCPM.Queue,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the model: %w", err)
