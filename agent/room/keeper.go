@@ -140,6 +140,7 @@ type keeper struct {
 
 	room   atomic.Pointer[lksdk.Room]
 	visits atomic.Int64
+	last   atomic.Bool // the present visit is the last one
 }
 
 // run returns nil when ctx ended, else the reason why coming back makes no sense.
@@ -152,7 +153,7 @@ func (k *keeper) run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		in, err := k.live(ctx)
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || k.last.Load() {
 			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
 		}
 		everIn = everIn || in
@@ -186,6 +187,9 @@ func (k *keeper) run(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		case <-timer.C:
+		}
+		if k.last.Load() {
+			return nil
 		}
 	}
 }

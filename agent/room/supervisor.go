@@ -238,6 +238,11 @@ func (s *Supervisor) VideoSID() string { return s.relay.SID() }
 // not agents, not senders that may not subscribe, not the watched camera.
 func (s *Supervisor) Viewers() int { return int(s.viewers.Load()) }
 
+// StayOut makes the present connection the last one: when it ends, Run does,
+// instead of coming back. A bot that is about to leave must not open again a
+// room that was deleted under it.
+func (s *Supervisor) StayOut() { s.keeper.last.Store(true) }
+
 // SetState shows what the bot does: in the attribute lk.agent.state and, with
 // its reason, in touchline.state.
 func (s *Supervisor) SetState(status agent.Status) {

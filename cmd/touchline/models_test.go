@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,7 +86,7 @@ func TestAgentWithAModel(t *testing.T) {
 	useless := exec.CommandContext(t.Context(), "./bin/touchline", append([]string{
 		"agent", "--agent-name", "useless", "--http", "off",
 	}, append(flags[:4:4], "--ort", t.TempDir())...)...)
-	useless.Env = append(os.Environ(), "LIVEKIT_URL="+h.url, "LIVEKIT_API_KEY="+h.keys.APIKey, "LIVEKIT_API_SECRET="+h.keys.APISecret)
+	useless.Env = append(plainEnviron(), "LIVEKIT_URL="+h.url, "LIVEKIT_API_KEY="+h.keys.APIKey, "LIVEKIT_API_SECRET="+h.keys.APISecret)
 	began := time.Now()
 	out, err := useless.CombinedOutput()
 	require.Error(t, err)
@@ -93,6 +94,12 @@ func TestAgentWithAModel(t *testing.T) {
 	require.Equal(t, 1, useless.ProcessState.ExitCode())
 	require.Less(t, time.Since(began), startWait)
 	t.Logf("a worker without a model ended in %v", time.Since(began))
+}
+
+// plainEnviron is the environment without the tests' own variables, which the
+// program would refuse as settings that it does not know.
+func plainEnviron() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_") })
 }
 
 // TestModelCommands are exit codes and words of the program itself; what the
@@ -123,7 +130,9 @@ func TestModelCommands(t *testing.T) {
 		{"wrong device", []string{"demo", "--model", bundle, "--model-device", "tpu"}, 80, "--model-device"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			out, err := exec.Command("./bin/touchline", tt.args...).CombinedOutput()
+			command := exec.Command("./bin/touchline", tt.args...)
+			command.Env = plainEnviron()
+			out, err := command.CombinedOutput()
 			code := 0
 			if err != nil {
 				var exit *exec.ExitError

@@ -225,6 +225,7 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
+		bot.Room.StayOut()
 		turn.endWord(ended)
 		// What is left unsaid gets its record, with why.
 		bot.Stop("the worker: " + context.Cause(ctx).Error())
