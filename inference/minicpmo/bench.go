@@ -17,14 +17,6 @@ import (
 // Runs are how long single runs of one kind took, sorted.
 type Runs []time.Duration
 
-// Quantile of the runs, q from 0 to 1; 0 of none.
-func (r Runs) Quantile(q float64) time.Duration {
-	if len(r) == 0 {
-		return 0
-	}
-	return r[min(len(r)-1, int(q*float64(len(r))))]
-}
-
 // Stages are the runs of the device one by one, without the loop around them:
 // copies in, the graph, copies out.
 type Stages struct {

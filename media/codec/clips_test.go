@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -15,26 +14,14 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/media"
+	"touchline/media/codec/codectest"
 )
 
 // programPath is where TestMain built touchline-codec from the present sources.
-func programPath() string { return os.Getenv("TOUCHLINE_CODEC_UNDER_TEST") }
+func programPath() string { return codectest.Program() }
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "codec")
-	if err == nil {
-		path := filepath.Join(dir, "touchline-codec")
-		out, buildErr := exec.Command("go", "build", "-o", path, "touchline/cmd/touchline-codec").CombinedOutput()
-		if err = buildErr; err != nil {
-			fmt.Fprintf(os.Stderr, "build touchline-codec (apt: gcc pkg-config libavcodec-dev libswscale-dev): %v\n%s", err, out)
-		}
-		os.Setenv("TOUCHLINE_CODEC_UNDER_TEST", path)
-	}
-	code := 1
-	if err == nil {
-		code = m.Run()
-	}
-	os.RemoveAll(dir)
+	code := codectest.Run(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

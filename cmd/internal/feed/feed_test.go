@@ -2,7 +2,6 @@ package feed_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -27,29 +26,17 @@ import (
 	"touchline/cmd/internal/feed"
 	"touchline/media"
 	"touchline/media/codec"
+	"touchline/media/codec/codectest"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
 	"touchline/media/toyworld"
 )
 
 // programPath is where TestMain built touchline-codec from the present sources.
-func programPath() string { return os.Getenv("TOUCHLINE_CODEC_UNDER_TEST") }
+func programPath() string { return codectest.Program() }
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "feed")
-	if err == nil {
-		path := filepath.Join(dir, "touchline-codec")
-		out, buildErr := exec.Command("go", "build", "-o", path, "touchline/cmd/touchline-codec").CombinedOutput()
-		if err = buildErr; err != nil {
-			fmt.Fprintf(os.Stderr, "build touchline-codec (apt: gcc pkg-config libavcodec-dev libswscale-dev): %v\n%s", err, out)
-		}
-		os.Setenv("TOUCHLINE_CODEC_UNDER_TEST", path)
-	}
-	code := 1
-	if err == nil {
-		code = m.Run()
-	}
-	os.RemoveAll(dir)
+	code := codectest.Run(m)
 	os.Exit(code)
 }
 

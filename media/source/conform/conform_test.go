@@ -19,29 +19,17 @@ import (
 
 	"touchline/media"
 	"touchline/media/codec"
+	"touchline/media/codec/codectest"
 	"touchline/media/source"
 	"touchline/media/source/conform"
 	"touchline/media/source/file"
 )
 
 // programPath is where TestMain built touchline-codec from the present sources.
-func programPath() string { return os.Getenv("TOUCHLINE_CODEC_UNDER_TEST") }
+func programPath() string { return codectest.Program() }
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "conform")
-	if err == nil {
-		path := filepath.Join(dir, "touchline-codec")
-		out, buildErr := exec.Command("go", "build", "-o", path, "touchline/cmd/touchline-codec").CombinedOutput()
-		if err = buildErr; err != nil {
-			fmt.Fprintf(os.Stderr, "build touchline-codec (apt: gcc pkg-config libavcodec-dev libswscale-dev): %v\n%s", err, out)
-		}
-		os.Setenv("TOUCHLINE_CODEC_UNDER_TEST", path)
-	}
-	code := 1
-	if err == nil {
-		code = m.Run()
-	}
-	os.RemoveAll(dir)
+	code := codectest.Run(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
