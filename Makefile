@@ -78,7 +78,7 @@ test-web: web
 
 .PHONY: race
 race: setup-test build ## the pure packages under the race detector
-	go test -race ./agent ./agent/console ./configs/... ./inference/... ./media/... ./pacing
+	go test -race ./agent ./agent/console ./configs/... ./inference/... ./media/... ./models/... ./pacing
 
 .PHONY: bench
 bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about 30 minutes)

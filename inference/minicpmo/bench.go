@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"touchline/inference/internal/kvcache"
-	"touchline/inference/internal/ort"
 	"touchline/inference/internal/vision"
 	"touchline/models"
 )
@@ -64,24 +63,11 @@ func timeStages(ctx context.Context, b *models.Bundle, o Options, so StageOption
 	if err != nil {
 		return s, err
 	}
-	path, err := ort.Locate(ort.Search{Library: o.Config.MiniCPM.Runtime})
+	rt, dev, err := openRuntime(o.Config.MiniCPM)
 	if err != nil {
 		return s, err
 	}
-	rt, err := ort.Open(path, ort.Options{})
-	if err != nil {
-		return s, err
-	}
-	defer func() { err = errors.Join(err, rt.Close()) }()
-	kind := ort.CUDA
-	if o.Config.MiniCPM.Device == string(models.DeviceCPU) {
-		kind = ort.CPU
-	}
-	dev, err := rt.NewDevice(kind, o.Config.MiniCPM.GPU)
-	if err != nil {
-		return s, err
-	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
+	defer func() { err = errors.Join(err, dev.Close(), rt.Close()) }()
 	before, _, err := dev.MemInfo()
 	if err != nil {
 		return s, err

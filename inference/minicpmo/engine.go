@@ -208,21 +208,9 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	if o.test.both != nil {
 		options = both(options)
 	}
-	path, err := ort.Locate(ort.Search{Library: c.Runtime})
+	rt, dev, err := openRuntime(c)
 	if err != nil {
 		return err
-	}
-	rt, err := ort.Open(path, ort.Options{})
-	if err != nil {
-		return err
-	}
-	kind := ort.CUDA
-	if c.Device == string(models.DeviceCPU) {
-		kind = ort.CPU
-	}
-	dev, err := rt.NewDevice(kind, c.GPU)
-	if err != nil {
-		return errors.Join(err, rt.Close())
 	}
 	release := func() error { return errors.Join(dev.Close(), rt.Close()) }
 	sel, err := e.fit(options, dev, o.test)
@@ -255,6 +243,28 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	e.mu.Unlock()
 	o.Progress(100, ready.Detail)
 	return nil
+}
+
+// openRuntime opens ONNX Runtime and the device that the settings name. The
+// caller closes both, the device first.
+func openRuntime(c inference.MiniCPMConfig) (*ort.Runtime, *ort.Device, error) {
+	path, err := ort.Locate(ort.Search{Library: c.Runtime})
+	if err != nil {
+		return nil, nil, err
+	}
+	rt, err := ort.Open(path, ort.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	kind := ort.CUDA
+	if c.Device == string(models.DeviceCPU) {
+		kind = ort.CPU
+	}
+	dev, err := rt.NewDevice(kind, c.GPU)
+	if err != nil {
+		return nil, nil, errors.Join(err, rt.Close())
+	}
+	return rt, dev, nil
 }
 
 // both joins a float selection and an int4 one to one with two sets.
