@@ -23,14 +23,6 @@ const (
 	maxIdentity = 256
 )
 
-// bot returns the commentator, or a 503 while there is none.
-func (s *Server) bot() (Bot, error) {
-	if s.opts.Bot == nil {
-		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator is not there yet")
-	}
-	return s.opts.Bot, nil
-}
-
 // by says who asks, for the log and for the page.
 func by(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -41,27 +33,27 @@ func by(r *http.Request) string {
 }
 
 // order runs something that steers and answers the snapshot after it.
-func (s *Server) order(w http.ResponseWriter, do func(Bot) error) error {
-	b, err := s.bot()
+func (h *hosted) order(w http.ResponseWriter, do func(Bot) error) error {
+	b, err := h.bot()
 	if err != nil {
 		return err
 	}
 	if err := do(b); err != nil {
 		return err
 	}
-	s.changed()
+	h.changed()
 	return writeJSON(w, http.StatusOK, b.Snapshot())
 }
 
-func (s *Server) getStatus(w http.ResponseWriter, _ *http.Request) error {
-	b, err := s.bot()
+func (s *Server) getStatus(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+	b, err := h.bot()
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, b.Snapshot())
 }
 
-func (s *Server) postInstruction(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postInstruction(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		Instruction *string `json:"instruction"`
 	}
@@ -76,7 +68,7 @@ func (s *Server) postInstruction(w http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusUnprocessableEntity, "bad_instruction",
 			"an instruction may have at most %d characters, this one has %d", agent.MaxInstruction, n)
 	}
-	return s.order(w, func(b Bot) error {
+	return h.order(w, func(b Bot) error {
 		if text == "" {
 			b.ClearInstruction(by(r))
 			return nil
@@ -88,8 +80,8 @@ func (s *Server) postInstruction(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) deleteInstruction(w http.ResponseWriter, r *http.Request) error {
-	return s.order(w, func(b Bot) error {
+func (s *Server) deleteInstruction(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	return h.order(w, func(b Bot) error {
 		b.ClearInstruction(by(r))
 		return nil
 	})
@@ -101,8 +93,8 @@ type profileList struct {
 	Active   string          `json:"active"`
 }
 
-func (s *Server) getProfiles(w http.ResponseWriter, _ *http.Request) error {
-	b, err := s.bot()
+func (s *Server) getProfiles(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+	b, err := h.bot()
 	if err != nil {
 		return err
 	}
@@ -114,14 +106,14 @@ func (s *Server) getProfiles(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, out)
 }
 
-func (s *Server) postProfile(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postProfile(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		Profile string `json:"profile"`
 	}
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	return s.order(w, func(b Bot) error {
+	return h.order(w, func(b Bot) error {
 		if err := b.SetProfile(in.Profile, by(r)); err != nil {
 			return refuse(http.StatusBadRequest, "unknown_profile", "%v", err)
 		}
@@ -129,12 +121,12 @@ func (s *Server) postProfile(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) postSettings(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postSettings(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	var in agent.Settings
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	b, err := s.bot()
+	b, err := h.bot()
 	if err != nil {
 		return err
 	}
@@ -142,7 +134,7 @@ func (s *Server) postSettings(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return refuse(http.StatusUnprocessableEntity, "out_of_range", "%v", err)
 	}
-	s.changed()
+	h.changed()
 	return writeJSON(w, http.StatusOK, out)
 }
 
@@ -168,7 +160,7 @@ type sourceBody struct {
 	Source string `json:"source"`
 }
 
-func (s *Server) postStart(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postStart(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	var in sourceBody
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
@@ -176,7 +168,7 @@ func (s *Server) postStart(w http.ResponseWriter, r *http.Request) error {
 	if err := checkSource(in.Source); err != nil {
 		return err
 	}
-	return s.order(w, func(b Bot) error {
+	return h.order(w, func(b Bot) error {
 		err := b.Start(in.Source, by(r))
 		switch {
 		case errors.Is(err, agent.ErrRunning):
@@ -188,21 +180,21 @@ func (s *Server) postStart(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) postStop(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postStop(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &struct{}{}, true); err != nil {
 		return err
 	}
-	return s.order(w, func(b Bot) error {
+	return h.order(w, func(b Bot) error {
 		b.Stop(by(r))
-		s.hub.EndStreams()
-		if s.opts.OnStop != nil {
-			s.opts.OnStop()
+		h.Hub.EndStreams()
+		if h.OnStop != nil {
+			h.OnStop()
 		}
 		return nil
 	})
 }
 
-func (s *Server) postSource(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	var in sourceBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
@@ -210,7 +202,7 @@ func (s *Server) postSource(w http.ResponseWriter, r *http.Request) error {
 	if err := checkSource(in.Source); err != nil {
 		return err
 	}
-	return s.order(w, func(b Bot) error {
+	return h.order(w, func(b Bot) error {
 		if err := b.SelectSource(in.Source, by(r)); err != nil {
 			return refuse(http.StatusBadRequest, "bad_source", "%v", err)
 		}
@@ -218,8 +210,8 @@ func (s *Server) postSource(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Server) getHistory(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, s.hub.History())
+func (s *Server) getHistory(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, h.Hub.History())
 }
 
 // inSlot makes a picture on request, in one of a few places, so that many
@@ -234,24 +226,24 @@ func (s *Server) inSlot(ctx context.Context, do func() ([]byte, error)) ([]byte,
 	return do()
 }
 
-func (s *Server) getFrame(w http.ResponseWriter, r *http.Request) error {
-	if s.opts.Pictures == nil {
+func (s *Server) getFrame(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	if h.Pictures == nil {
 		return refuse(http.StatusNotFound, "no_picture", "there is no picture: nothing is watched")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pictureWait)
 	defer cancel()
-	f, err := s.opts.Pictures.Snapshot(ctx)
+	f, err := h.Pictures.Snapshot(ctx)
 	if err != nil {
 		return refuse(http.StatusNotFound, "no_picture", "there is no picture: %v", err)
 	}
-	data, err := s.inSlot(ctx, func() ([]byte, error) { return encodeJPEG(f, 0, s.opts.JPEGQuality) })
+	data, err := s.inSlot(ctx, func() ([]byte, error) { return encodeJPEG(f, 0, h.JPEGQuality) })
 	if err != nil {
 		return err
 	}
 	return writeJPEG(w, data)
 }
 
-func (s *Server) getSeenFrame(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	id, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
 	if err != nil {
 		return refuse(http.StatusNotFound, "no_picture", "a picture's id is a number, got %.40q", r.PathValue("id"))
@@ -262,13 +254,13 @@ func (s *Server) getSeenFrame(w http.ResponseWriter, r *http.Request) error {
 			return refuse(http.StatusBadRequest, "bad_width", "w: expected 16 to %d pixels, got %.40q", maxSide, q)
 		}
 	}
-	data, ok := s.hub.frames.get(id)
+	data, ok := h.Hub.frames.get(id)
 	if !ok {
 		return refuse(http.StatusNotFound, "no_picture", "picture %d is not, or no longer, kept", id)
 	}
 	if width > 0 {
 		full := data
-		data, err = s.inSlot(r.Context(), func() ([]byte, error) { return thumbnail(full, width, s.opts.JPEGQuality) })
+		data, err = s.inSlot(r.Context(), func() ([]byte, error) { return thumbnail(full, width, h.JPEGQuality) })
 		if err != nil {
 			return err
 		}
@@ -291,7 +283,7 @@ type grantBody struct {
 	Room     string `json:"room"`
 }
 
-func (s *Server) postToken(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) postToken(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		Role string `json:"role"`
 		Name string `json:"name"`
@@ -306,10 +298,10 @@ func (s *Server) postToken(w http.ResponseWriter, r *http.Request) error {
 	if utf8.RuneCountInString(name) > maxName || !printable(name) {
 		return refuse(http.StatusBadRequest, "bad_name", "name: expected at most %d printable characters", maxName)
 	}
-	if s.opts.Tokens == nil || s.opts.SignalURL == "" {
+	if h.Tokens == nil || s.opts.SignalURL == "" {
 		return refuse(http.StatusServiceUnavailable, "no_room", "this console has no LiveKit key, so it lets nobody in")
 	}
-	g, err := s.opts.Tokens.Mint(in.Role, name)
+	g, err := h.Tokens.Mint(in.Role, name)
 	if err != nil {
 		return refuse(http.StatusServiceUnavailable, "no_room", "make a token: %v", err)
 	}
@@ -355,9 +347,13 @@ func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
+	if s.single == nil {
+		// Rooms come and go; a worker's own probes tell whether it gets them.
+		return writeJSON(w, http.StatusOK, health{"ready", "rooms: " + strconv.Itoa(len(s.rooms.list()))})
+	}
 	out := health{"not ready", "the commentator is not there yet"}
-	if s.opts.Bot != nil {
-		snap := s.opts.Bot.Snapshot()
+	if b := s.single.Bot; b != nil {
+		snap := b.Snapshot()
 		out.Detail = snap.Status.Detail
 		switch {
 		case !snap.ModelLoaded:

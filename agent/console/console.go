@@ -1,9 +1,10 @@
-// Package console is the bot's face over HTTP: the control API, server-sent
-// events, pictures and sound for plain players, metrics, health, and the page.
+// Package console is the face of one bot, or of many rooms' bots, over HTTP:
+// the control API, server-sent events, pictures and sound for plain players,
+// metrics, health, and the page.
 //
-// It owns the listener, who may speak to it (Host, Origin, token) and what
-// readers have not read yet. It never decides anything about the commentary,
-// never blocks whoever feeds it, and knows the bot only by the small
+// It owns the listener, who may speak to it (Host, Origin, token), the list of
+// rooms and what readers have not read yet. It never decides anything about the
+// commentary, never blocks whoever feeds it, and knows a bot only by the small
 // interfaces in this file. Server.Run owns every goroutine.
 package console
 
@@ -76,36 +77,25 @@ type Tokens interface {
 	Mint(role, name string) (Grant, error)
 }
 
-// Options make a Server. Every part that is nil answers with an error in
-// words, so that the page works before the rest does.
+// Options make a Server: of one room, or of many that come and go.
 type Options struct {
 	Config agent.ConsoleConfig
 
-	Bot      Bot
-	Hub      *Hub // made by New when nil
-	Pictures Pictures
-	Sound    Sound
-	Tokens   Tokens
+	// Room is the only room; it is not looked at when Rooms is given.
+	Room Room
+	// Rooms are those to show, when there may be several.
+	Rooms *Rooms
 	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc leads to.
 	SignalURL string
-	// RoomViewers counts the people in the room, for the metrics; may be nil.
-	RoomViewers func() int
 
 	// Registry takes the metrics and is served at /metrics; a fresh one when nil.
 	Registry *prometheus.Registry
 	// WebDir is the built page. Empty: the one in the program, or agent/console/web/dist
 	// below the working directory when it was built without.
 	WebDir string
-	// JPEGQuality of all pictures, 1 to 100; 80 when 0.
-	JPEGQuality int
-	// PictureRate is the most pictures a second on /api/mjpeg; 10 when 0.
-	PictureRate float64
 	// Announce is told once, when the server listens, the address to open, with #token=...
 	// where one is needed. When nil it is logged.
 	Announce func(url string)
-	// OnStop is called once after POST /api/stop, when the Bot has stopped and the Hub's streams
-	// have been ended: it need not call Hub.EndStreams. May be nil.
-	OnStop func()
 
 	Log zerolog.Logger
 }
@@ -132,15 +122,13 @@ const (
 type Server struct {
 	opts    Options
 	log     zerolog.Logger
-	hub     *Hub
+	rooms   *Rooms
+	single  *hosted // the only room; nil when there may be several
 	guard   *guard
 	metrics *serverMetrics
-	mjpeg   *mjpegFan
 	tls     *tls.Config // nil for plain HTTP
 	handler http.Handler
-	kick    chan struct{} // a snapshot is wanted now
 	busy    chan struct{} // slots for making pictures on request
-	audio   atomic.Int64  // readers of /api/audio-stream
 
 	readTime, writeTime time.Duration
 	announce            sync.Once
@@ -151,23 +139,11 @@ type Server struct {
 
 // New checks the settings and prepares a Server; nothing listens yet.
 func New(opts Options) (*Server, error) {
-	if opts.JPEGQuality == 0 {
-		opts.JPEGQuality = 80
-	}
-	if opts.JPEGQuality < 1 || opts.JPEGQuality > 100 {
-		return nil, fmt.Errorf("%w: JPEG quality must be between 1 and 100, is %d", ErrConfig, opts.JPEGQuality)
-	}
-	if opts.PictureRate <= 0 {
-		opts.PictureRate = 10
-	}
 	if opts.Config.KeepAlive <= 0 {
 		opts.Config.KeepAlive = 15 * time.Second
 	}
 	if opts.Registry == nil {
 		opts.Registry = prometheus.NewRegistry()
-	}
-	if opts.Hub == nil {
-		opts.Hub = NewHub(HubOptions{History: -1, JPEGQuality: opts.JPEGQuality, Log: opts.Log})
 	}
 	g, err := newGuard(opts.Config)
 	if err != nil {
@@ -176,18 +152,24 @@ func New(opts Options) (*Server, error) {
 	s := &Server{
 		opts:  opts,
 		log:   opts.Log.With().Str("component", "console").Logger(),
-		hub:   opts.Hub,
+		rooms: opts.Rooms,
 		guard: g,
-		kick:  make(chan struct{}, 1),
 		busy:  make(chan struct{}, 2),
 
 		readTime: readTime, writeTime: writeTime,
 	}
+	if s.rooms == nil {
+		s.rooms = NewRooms(1)
+		s.rooms.single = true
+		if _, err := s.rooms.Add(opts.Room); err != nil {
+			return nil, err
+		}
+		s.single = s.rooms.get(opts.Room.Name)
+	}
 	if s.tls, err = tlsConfig(opts.Config, s.log); err != nil {
 		return nil, err
 	}
-	s.mjpeg = newMJPEGFan(opts.Pictures, opts.JPEGQuality, opts.PictureRate)
-	if s.metrics, err = newServerMetrics(s); err != nil {
+	if s.metrics, err = newServerMetrics(s.rooms, opts.Registry); err != nil {
 		return nil, err
 	}
 	if s.handler, err = s.routes(); err != nil {
@@ -268,10 +250,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		}
 		return nil
 	})
-	s.hub.frames.start()
-	g.Go(func() error { return s.hub.run(ctx) })
-	g.Go(func() error { return s.mjpeg.run(ctx) })
-	g.Go(func() error { return s.watch(ctx) })
+	g.Go(s.rooms.open(ctx))
 
 	s.announce.Do(func() {
 		open := home
@@ -338,38 +317,6 @@ func (f *flight) wait(ctx context.Context) int {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.n
-	}
-}
-
-// watch sends a snapshot once a second when something changed and somebody reads.
-func (s *Server) watch(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	var last string
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		case <-s.kick:
-		}
-		if s.opts.Bot == nil || s.hub.readers(eventReader) == 0 {
-			continue
-		}
-		data := marshal(s.opts.Bot.Snapshot())
-		if string(data) == last {
-			continue
-		}
-		last = string(data)
-		s.hub.publishSnapshot(data)
-	}
-}
-
-// changed asks for a snapshot to be sent without waiting for the next second.
-func (s *Server) changed() {
-	select {
-	case s.kick <- struct{}{}:
-	default:
 	}
 }
 

@@ -431,7 +431,7 @@ func decodeJPEG(t *testing.T, data []byte) image.Image {
 func TestEveryRowOfTheAPI(t *testing.T) {
 	d, st := newDesk(), newStudio()
 	hub := console.NewHub(console.HubOptions{History: -1})
-	r := open(t, console.Options{Bot: d, Hub: hub, Pictures: st, Sound: st, Tokens: mint{}, SignalURL: "ws://127.0.0.1:1"})
+	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, Pictures: st, Sound: st, Tokens: mint{}}, SignalURL: "ws://127.0.0.1:1"})
 	hub.Record(agent.Record{Type: "cycle_end", Cycle: 7, Outcome: "shown", Text: "A goal."})
 	hub.Record(agent.Record{Type: "cycle_end", Cycle: 8, Outcome: "silent"})
 

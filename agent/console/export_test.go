@@ -33,3 +33,9 @@ const (
 	MaxStreams = maxStreams
 	FrameQueue = frameQueue
 )
+
+// LabelledRooms is labelledRooms.
+const LabelledRooms = labelledRooms
+
+// RoomLabel is roomLabel.
+func RoomLabel(name string) string { return roomLabel(name) }

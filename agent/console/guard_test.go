@@ -19,7 +19,7 @@ import (
 var everywhere = []string{"/", "/static/app.js", "/api/status", "/api/events", "/api/login", "/metrics", "/healthz", "/rtc"}
 
 func TestForgedHost(t *testing.T) {
-	r := open(t, console.Options{Bot: newDesk(), Config: agent.ConsoleConfig{AllowedHosts: []string{"Desk.Example.org"}}})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: agent.ConsoleConfig{AllowedHosts: []string{"Desk.Example.org"}}})
 	u, err := url.Parse(r.URL())
 	require.NoError(t, err)
 	for _, host := range []string{
@@ -51,7 +51,7 @@ func TestForgedHost(t *testing.T) {
 
 func TestForgedOrigin(t *testing.T) {
 	d := newDesk()
-	r := open(t, console.Options{Bot: d, Pictures: newStudio(), SignalURL: "ws://127.0.0.1:1"})
+	r := open(t, console.Options{Room: console.Room{Bot: d, Pictures: newStudio()}, SignalURL: "ws://127.0.0.1:1"})
 	u, err := url.Parse(r.URL())
 	require.NoError(t, err)
 	for _, origin := range []string{
@@ -101,7 +101,7 @@ var guardedPaths = []string{
 
 func TestTokenFlow(t *testing.T) {
 	d := newDesk()
-	r := open(t, console.Options{Bot: d, Config: agent.ConsoleConfig{Listen: "0.0.0.0:0"}})
+	r := open(t, console.Options{Room: console.Room{Bot: d}, Config: agent.ConsoleConfig{Listen: "0.0.0.0:0"}})
 	base, token, ok := strings.Cut(r.opened, "#token=")
 	require.True(t, ok, r.opened)
 	require.GreaterOrEqual(t, len(token), 20)
@@ -159,9 +159,7 @@ func TestTokenFlow(t *testing.T) {
 
 func TestConfiguredToken(t *testing.T) {
 	const token = "correct horse battery; staple"
-	r := open(t, console.Options{
-		Bot: newDesk(), Config: agent.ConsoleConfig{Listen: ":0", Token: inference.Secret(token)},
-	})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: agent.ConsoleConfig{Listen: ":0", Token: inference.Secret(token)}})
 	require.Contains(t, r.opened, "#token="+url.QueryEscape(token))
 	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Authorization", "Bearer "+token).status)
 	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`)
@@ -171,7 +169,7 @@ func TestConfiguredToken(t *testing.T) {
 }
 
 func TestLoopbackNeedsNoTokenUnlessProxied(t *testing.T) {
-	r := open(t, console.Options{Bot: newDesk()})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}})
 	require.NotContains(t, r.opened, "token")
 	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
 	for _, h := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host"} {
@@ -196,7 +194,7 @@ func TestNewRefuses(t *testing.T) {
 			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0", AllowedHosts: []string{"http://x/"}}},
 			"http://x/",
 		},
-		{"bad quality", console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, JPEGQuality: 101}, "101"},
+		{"bad quality", console.Options{Room: console.Room{JPEGQuality: 101}, Config: agent.ConsoleConfig{Listen: "localhost:0"}}, "101"},
 		{
 			"bad LiveKit URL",
 			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, SignalURL: "127.0.0.1:7880"},

@@ -10,9 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
-
 	"touchline/agent"
 )
 
@@ -50,7 +47,6 @@ type HubOptions struct {
 	History int
 	// JPEGQuality of the pictures kept, 1 to 100; 80 when 0.
 	JPEGQuality int
-	Log         zerolog.Logger
 }
 
 // Hub takes what a session has to say and hands it to any number of readers,
@@ -59,12 +55,11 @@ type HubOptions struct {
 // about. It is an agent.TextOutput and an agent.FrameOutput; none of its
 // methods ever waits for a reader.
 type Hub struct {
-	log     zerolog.Logger
-	metrics *cycleMetrics
-	frames  *frameStore
-	keep    int
+	frames *frameStore
+	keep   int
 
 	mu      sync.Mutex
+	metrics *cycleMetrics
 	next    uint64
 	first   uint64 // the first id of this Hub
 	replay  []*item
@@ -88,7 +83,6 @@ func NewHub(opts HubOptions) *Hub {
 		opts.JPEGQuality = 80
 	}
 	h := &Hub{
-		log:     opts.Log.With().Str("component", "console").Logger(),
 		metrics: newCycleMetrics(),
 		frames:  newFrameStore(opts.History, opts.JPEGQuality),
 		keep:    opts.History,
@@ -103,10 +97,18 @@ func NewHub(opts HubOptions) *Hub {
 	return h
 }
 
-// Collectors are the metrics of the cycles and readers. The Server registers
-// them; where many rooms share a registry, register them with a label each.
-func (h *Hub) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{h.metrics, hubCollector{h}}
+// cycles are the metrics learned from the records.
+func (h *Hub) cycles() *cycleMetrics {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.metrics
+}
+
+// countIn has the cycles counted in with those of others.
+func (h *Hub) countIn(m *cycleMetrics) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.metrics = m
 }
 
 // run encodes pictures until ctx ends.
@@ -125,7 +127,7 @@ func (h *Hub) Caption(c agent.Caption) {
 
 // Record hands on what a cycle did, and remembers it if it was a comment.
 func (h *Hub) Record(r agent.Record) {
-	h.metrics.observe(r)
+	h.cycles().observe(r)
 	data := marshal(r)
 	it := &item{event: sse("record", data), stream: dataLines(string(data)), comment: comment{isComment(r)}}
 	h.mu.Lock()

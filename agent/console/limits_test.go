@@ -21,7 +21,7 @@ import (
 )
 
 func TestRequestID(t *testing.T) {
-	r := open(t, console.Options{Bot: newDesk()})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}})
 	long := strings.Repeat("x", 64)
 	for _, id := range []string{"abc-1", "with space", long} {
 		require.Equal(t, id, r.ask("GET", "/api/status", "", "X-Request-ID", id).header.Get("X-Request-ID"))
@@ -39,7 +39,7 @@ func TestRequestID(t *testing.T) {
 }
 
 func TestMethodNotAllowed(t *testing.T) {
-	r := open(t, console.Options{Bot: newDesk()})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}})
 	tests := []struct{ method, path, allow string }{
 		{"PUT", "/api/status", "GET, HEAD, OPTIONS"},
 		{"GET", "/api/instruction", "DELETE, OPTIONS, POST"},
@@ -70,7 +70,7 @@ func TestMethodNotAllowed(t *testing.T) {
 
 func TestLargeBodies(t *testing.T) {
 	d := newDesk()
-	r := open(t, console.Options{Bot: d, Tokens: mint{}, SignalURL: "ws://127.0.0.1:1"})
+	r := open(t, console.Options{Room: console.Room{Bot: d, Tokens: mint{}}, SignalURL: "ws://127.0.0.1:1"})
 	huge := `{"instruction":"` + strings.Repeat("x", 10<<20) + `"}`
 	u, err := url.Parse(r.URL())
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestLargeBodies(t *testing.T) {
 func TestPanicIsAnsweredAndLogged(t *testing.T) {
 	d := newDesk()
 	var log bytes.Buffer
-	r := open(t, console.Options{Bot: d, Log: zerolog.New(&log)})
+	r := open(t, console.Options{Room: console.Room{Bot: d}, Log: zerolog.New(&log)})
 	d.mu.Lock()
 	d.boom = true
 	d.mu.Unlock()
@@ -161,7 +161,7 @@ func TestMissingParts(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	d := newDesk()
-	r := open(t, console.Options{Bot: d})
+	r := open(t, console.Options{Room: console.Room{Bot: d}})
 	tests := []struct {
 		name   string
 		status agent.Status

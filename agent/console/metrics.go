@@ -1,11 +1,14 @@
 package console
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -118,48 +121,181 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// hubCollector counts a Hub's readers at the moment of the scrape.
-type hubCollector struct{ hub *Hub }
+// Bounds of the label "room".
+const (
+	// labelledRooms is how many rooms have series of their own at once; the others are added up.
+	labelledRooms = 50
+	// maxRoomLabel bounds the label's value, in bytes: names come from outside.
+	maxRoomLabel = 80
+	// otherRooms is the label of the rooms beyond.
+	otherRooms = "other"
+)
+
+// roomLabel is a room's name as the value of a label: a long one is cut, and told apart by a hash.
+func roomLabel(name string) string {
+	if len(name) <= maxRoomLabel {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return strings.ToValidUTF8(name[:maxRoomLabel-17], "") + "-" + hex.EncodeToString(sum[:8])
+}
+
+// Describe leaves it to Collect: which series there are depends on the rooms.
+func (r *Rooms) Describe(chan<- *prometheus.Desc) {}
+
+// Collect writes the metrics of all rooms. Each of the first 50 has series of its own, by the label
+// "room"; the rest together have room="other". Where there is only one, there is no label.
+func (r *Rooms) Collect(ch chan<- prometheus.Metric) {
+	list := r.list()
+	if r.single {
+		for _, h := range list {
+			h.Collect(ch)
+		}
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(desc("touchline_rooms", "Rooms with a commentator of this process."),
+		prometheus.GaugeValue, float64(len(list)))
+	var rest figures
+	for _, h := range list {
+		if h.label == otherRooms {
+			rest.add(h)
+			continue
+		}
+		prometheus.WrapCollectorWith(prometheus.Labels{"room": h.label}, h).Collect(ch)
+	}
+	if r.crowded.Load() {
+		prometheus.WrapCollectorWith(prometheus.Labels{"room": otherRooms}, together{r.others, rest}).Collect(ch)
+	}
+}
 
 // Describe leaves it to Collect: the metrics are checked as they come.
-func (c hubCollector) Describe(chan<- *prometheus.Desc) {}
+func (h *hosted) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads the Hub.
-func (c hubCollector) Collect(ch chan<- prometheus.Metric) {
-	readers := desc("touchline_sse_readers", "Open readers of server-sent events.", "endpoint")
-	lost := desc("touchline_sse_lost_items_total", "Items that slow readers lost.", "endpoint")
-	for k, name := range map[readerKind]string{eventReader: "events", streamReader: "stream"} {
-		ch <- prometheus.MustNewConstMetric(readers, prometheus.GaugeValue, float64(c.hub.readers(k)), name)
-		ch <- prometheus.MustNewConstMetric(lost, prometheus.CounterValue, float64(c.hub.lostItems(k)), name)
+// Collect reads the room's hub and bot.
+func (h *hosted) Collect(ch chan<- prometheus.Metric) {
+	var f figures
+	f.add(h)
+	together{h.Hub.cycles(), f}.Collect(ch)
+	if h.Bot == nil {
+		return
 	}
-	ch <- prometheus.MustNewConstMetric(desc("touchline_seen_frames_dropped_total",
-		"Pictures of looks that were not kept because encoding fell behind."),
-		prometheus.CounterValue, float64(c.hub.frames.dropped.Load()))
+	gauge := func(name, help string, v float64) {
+		ch <- prometheus.MustNewConstMetric(desc(name, help), prometheus.GaugeValue, v)
+	}
+	snap := h.Bot.Snapshot()
+	gauge("touchline_delay_seconds", "How far the delayed picture is behind.", snap.Delay)
+	gauge("touchline_delay_target_seconds", "Where the delay is going.", snap.TargetDelay)
+	if snap.AlignmentLast != -1 || snap.AlignmentP95 != -1 { // -1: none was measured
+		gauge("touchline_alignment_last_seconds", "Alignment error of the last comment.", snap.AlignmentLast)
+		gauge("touchline_alignment_p95_seconds", "95th percentile of the alignment error over the last 100 comments.",
+			snap.AlignmentP95)
+	}
+	gauge("touchline_source_fps", "Measured frame rate of the watched track.", snap.Source.FPS)
+	gauge("touchline_source_width_pixels", "Width of the watched track.", float64(snap.Source.Width))
+	gauge("touchline_source_height_pixels", "Height of the watched track.", float64(snap.Source.Height))
 }
 
-// serverMetrics are the console's own and, by the snapshot, the bot's.
-type serverMetrics struct {
-	server   *Server
-	requests *prometheus.CounterVec
+// figures are what can be added up over rooms.
+type figures struct {
+	readers, lost           [readerKinds]float64
+	framesDropped           float64
+	mjpeg, mjpegDropped     float64
+	listeners, viewers      float64
+	bots, counted           int // rooms with a bot, and that count their viewers
+	loaded, capture, speech float64
+	buffered                float64
+	states                  map[string]float64
 }
 
-func newServerMetrics(s *Server) (*serverMetrics, error) {
+// add reads one room.
+func (f *figures) add(h *hosted) {
+	for k := range readerKinds {
+		f.readers[k] += float64(h.Hub.readers(k))
+		f.lost[k] += float64(h.Hub.lostItems(k))
+	}
+	f.framesDropped += float64(h.Hub.frames.dropped.Load())
+	f.mjpeg += float64(h.mjpeg.count())
+	f.mjpegDropped += float64(h.mjpeg.lost())
+	f.listeners += float64(h.audio.Load())
+	if h.Viewers != nil {
+		f.viewers += float64(h.Viewers())
+		f.counted++
+	}
+	if h.Bot == nil {
+		return
+	}
+	f.bots++
+	snap := h.Bot.Snapshot()
+	f.loaded += yes(snap.ModelLoaded)
+	f.capture += yes(snap.CaptureRunning)
+	f.speech += yes(snap.TTSEnabled)
+	f.buffered += float64(snap.FramesBuffered)
+	if f.states == nil {
+		f.states = map[string]float64{}
+	}
+	f.states[snap.Status.State]++
+}
+
+// together are the cycles and figures of one room or of several.
+type together struct {
+	cycles *cycleMetrics
+	figures
+}
+
+// Describe leaves it to Collect: the metrics are checked as they come.
+func (t together) Describe(chan<- *prometheus.Desc) {}
+
+// Collect writes them.
+func (t together) Collect(ch chan<- prometheus.Metric) {
+	t.cycles.Collect(ch)
+	write := func(kind prometheus.ValueType, name, help string, v float64, label ...string) {
+		names := label[:len(label)/2]
+		ch <- prometheus.MustNewConstMetric(desc(name, help, names...), kind, v, label[len(names):]...)
+	}
+	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
+	for k, name := range map[readerKind]string{eventReader: "events", streamReader: "stream"} {
+		write(gauge, "touchline_sse_readers", "Open readers of server-sent events.", t.readers[k], "endpoint", name)
+		write(counter, "touchline_sse_lost_items_total", "Items that slow readers lost.", t.lost[k], "endpoint", name)
+	}
+	write(counter, "touchline_seen_frames_dropped_total",
+		"Pictures of looks that were not kept because encoding fell behind.", t.framesDropped)
+	write(gauge, "touchline_mjpeg_viewers", "Open readers of /api/mjpeg.", t.mjpeg)
+	write(counter, "touchline_mjpeg_dropped_frames_total", "Pictures that slow readers of /api/mjpeg did not get.", t.mjpegDropped)
+	write(gauge, "touchline_audio_listeners", "Open readers of /api/audio-stream.", t.listeners)
+	if t.counted > 0 {
+		write(gauge, "touchline_room_viewers", "People in the room.", t.viewers)
+	}
+	if t.bots == 0 {
+		return
+	}
+	write(gauge, "touchline_model_loaded", "1 when the model is loaded.", t.loaded)
+	write(gauge, "touchline_capture_running", "1 when frames came in the last 2 s.", t.capture)
+	write(gauge, "touchline_speech_enabled", "1 when speech is on.", t.speech)
+	write(gauge, "touchline_frames_buffered", "Pictures in the window.", t.buffered)
+	for _, name := range []string{
+		agent.StateInitializing, agent.StateIdle, agent.StateListening, agent.StateThinking, agent.StateSpeaking,
+	} {
+		write(gauge, "touchline_agent_state", "1 for the state the agent is in.", t.states[name], "state", name)
+	}
+}
+
+// serverMetrics are the console's own.
+type serverMetrics struct{ requests *prometheus.CounterVec }
+
+func newServerMetrics(rooms *Rooms, reg *prometheus.Registry) (*serverMetrics, error) {
 	m := &serverMetrics{
-		server: s,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "touchline_http_requests_total", Help: "Finished requests by route and status.",
 		}, []string{"route", "status"}),
 	}
-	for _, c := range append(s.hub.Collectors(), m, m.requests) {
-		if err := s.opts.Registry.Register(c); err != nil {
-			return nil, fmt.Errorf("register the console's metrics: %w", err)
-		}
+	if err := errors.Join(reg.Register(m.requests), reg.Register(rooms)); err != nil {
+		return nil, fmt.Errorf("register the console's metrics: %w", err)
 	}
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
-		err := s.opts.Registry.Register(c)
+		err := reg.Register(c)
 		// The registry is shared: the process's own may be there already.
 		if _, known := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !known {
 			return nil, fmt.Errorf("register the process's metrics: %w", err)
@@ -174,51 +310,6 @@ func (m *serverMetrics) request(route string, status int) {
 		status = http.StatusOK
 	}
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-}
-
-// Describe leaves it to Collect: the metrics are checked as they come.
-func (m *serverMetrics) Describe(chan<- *prometheus.Desc) {}
-
-// Collect reads the server and the bot.
-func (m *serverMetrics) Collect(ch chan<- prometheus.Metric) {
-	s := m.server
-	gauge := func(name, help string, v float64) {
-		ch <- prometheus.MustNewConstMetric(desc(name, help), prometheus.GaugeValue, v)
-	}
-	counter := func(name, help string, v float64) {
-		ch <- prometheus.MustNewConstMetric(desc(name, help), prometheus.CounterValue, v)
-	}
-	gauge("touchline_mjpeg_viewers", "Open readers of /api/mjpeg.", float64(s.mjpeg.count()))
-	counter("touchline_mjpeg_dropped_frames_total", "Pictures that slow readers of /api/mjpeg did not get.",
-		float64(s.mjpeg.lost()))
-	gauge("touchline_audio_listeners", "Open readers of /api/audio-stream.", float64(s.audio.Load()))
-	if s.opts.RoomViewers != nil {
-		gauge("touchline_room_viewers", "People in the room.", float64(s.opts.RoomViewers()))
-	}
-	if s.opts.Bot == nil {
-		return
-	}
-	snap := s.opts.Bot.Snapshot()
-	gauge("touchline_model_loaded", "1 when the model is loaded.", yes(snap.ModelLoaded))
-	gauge("touchline_capture_running", "1 when frames came in the last 2 s.", yes(snap.CaptureRunning))
-	gauge("touchline_speech_enabled", "1 when speech is on.", yes(snap.TTSEnabled))
-	gauge("touchline_delay_seconds", "How far the delayed picture is behind.", snap.Delay)
-	gauge("touchline_delay_target_seconds", "Where the delay is going.", snap.TargetDelay)
-	if snap.AlignmentLast != -1 || snap.AlignmentP95 != -1 { // -1: none was measured
-		gauge("touchline_alignment_last_seconds", "Alignment error of the last comment.", snap.AlignmentLast)
-		gauge("touchline_alignment_p95_seconds", "95th percentile of the alignment error over the last 100 comments.",
-			snap.AlignmentP95)
-	}
-	gauge("touchline_frames_buffered", "Pictures in the window.", float64(snap.FramesBuffered))
-	gauge("touchline_source_fps", "Measured frame rate of the watched track.", snap.Source.FPS)
-	gauge("touchline_source_width_pixels", "Width of the watched track.", float64(snap.Source.Width))
-	gauge("touchline_source_height_pixels", "Height of the watched track.", float64(snap.Source.Height))
-	state := desc("touchline_agent_state", "1 for the state the agent is in.", "state")
-	for _, name := range []string{
-		agent.StateInitializing, agent.StateIdle, agent.StateListening, agent.StateThinking, agent.StateSpeaking,
-	} {
-		ch <- prometheus.MustNewConstMetric(state, prometheus.GaugeValue, yes(name == snap.Status.State), name)
-	}
 }
 
 func yes(b bool) float64 {

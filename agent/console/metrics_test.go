@@ -18,7 +18,7 @@ func TestMetrics(t *testing.T) {
 	reg.MustRegister(collectors.NewGoCollector()) // somebody was here before
 	hub := console.NewHub(console.HubOptions{History: -1})
 	d := newDesk()
-	r := open(t, console.Options{Bot: d, Hub: hub, Registry: reg, RoomViewers: func() int { return 3 }})
+	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, Viewers: func() int { return 3 }}, Registry: reg})
 	for _, rec := range []agent.Record{
 		{
 			Outcome: "spoken", Aligned: true, AlignmentError: -0.031, InferenceSec: 0.9, FirstWordSec: 0.5,

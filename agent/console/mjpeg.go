@@ -145,24 +145,26 @@ func (f *mjpegFan) leave(w *watcher) {
 	}
 }
 
-func (s *Server) getMJPEG(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getMJPEG(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	const contentType = "multipart/x-mixed-replace; boundary=" + mjpegBoundary
-	if s.opts.Pictures == nil {
+	if h.Pictures == nil {
 		return refuse(http.StatusNotFound, "no_picture", "there is no delayed picture here")
 	}
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", contentType)
 		return nil
 	}
-	me := s.mjpeg.join()
+	me := h.mjpeg.join()
 	if me == nil {
 		return tooMany(w)
 	}
-	defer s.mjpeg.leave(me)
+	defer h.mjpeg.leave(me)
 	out := s.openStream(w, contentType)
 	for {
 		select {
 		case <-r.Context().Done():
+			return nil
+		case <-h.gone:
 			return nil
 		case part := <-me.next:
 			if err := out.write(part); err != nil {

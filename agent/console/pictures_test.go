@@ -22,7 +22,7 @@ import (
 
 func TestNewestPicture(t *testing.T) {
 	st := newStudio()
-	r := open(t, console.Options{Bot: newDesk(), Pictures: st})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Pictures: st}})
 	a := r.ask("GET", "/api/frame", "")
 	require.Equal(t, http.StatusOK, a.status)
 	require.Equal(t, "image/jpeg", a.header.Get("Content-Type"))
@@ -54,7 +54,7 @@ func requireRed(t *testing.T, c color.Color, want int) {
 
 func TestSeenPictures(t *testing.T) {
 	hub := console.NewHub(console.HubOptions{History: 2})
-	r := open(t, console.Options{Hub: hub})
+	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	get := func(id uint64, query string) answer {
 		return r.ask("GET", fmt.Sprintf("/api/frames/%d%s", id, query), "")
 	}
@@ -91,7 +91,7 @@ func TestSeenPictures(t *testing.T) {
 
 func TestMJPEG(t *testing.T) {
 	st := newStudio()
-	r := open(t, console.Options{Pictures: st, PictureRate: 100})
+	r := open(t, console.Options{Room: console.Room{Pictures: st, PictureRate: 100}})
 	pulls, _, _ := st.counts()
 	require.Zero(t, pulls, "nothing is decoded while nobody watches")
 
@@ -143,7 +143,7 @@ func TestMJPEGSlowWatcher(t *testing.T) {
 	for i := range st.frame.Pix {
 		st.frame.Pix[i] = byte(noise.Uint32())
 	}
-	r := open(t, console.Options{Pictures: st, PictureRate: 1000})
+	r := open(t, console.Options{Room: console.Room{Pictures: st, PictureRate: 1000}})
 	r.connect("/api/mjpeg") // and never reads
 	m := multipart.NewReader(r.connect("/api/mjpeg").Body, "picture")
 	began := time.Now()
@@ -158,7 +158,7 @@ func TestMJPEGSlowWatcher(t *testing.T) {
 
 func TestMJPEGRate(t *testing.T) {
 	st := newStudio()
-	r := open(t, console.Options{Pictures: st, PictureRate: 20})
+	r := open(t, console.Options{Room: console.Room{Pictures: st, PictureRate: 20}})
 	resp := r.connect("/api/mjpeg")
 	m := multipart.NewReader(resp.Body, "picture")
 	_, err := m.NextPart()
@@ -173,7 +173,7 @@ func TestMJPEGRate(t *testing.T) {
 
 func TestAudioStream(t *testing.T) {
 	d, st := newDesk(), newStudio()
-	r := open(t, console.Options{Bot: d, Sound: st})
+	r := open(t, console.Options{Room: console.Room{Bot: d, Sound: st}})
 	resp := r.connect("/api/audio-stream")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	for name, want := range map[string]string{

@@ -1,7 +1,10 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
@@ -23,21 +26,31 @@ func (s *Server) routes() (http.Handler, error) {
 	get := func(h apiFunc) methods { return methods{http.MethodGet: h} }
 	post := func(h apiFunc) methods { return methods{http.MethodPost: h} }
 
-	add("/api/status", guarded, get(s.getStatus))
-	add("/api/events", guarded, get(s.getEvents))
-	add("/api/stream", guarded, get(s.getStream))
-	add("/api/instruction", guarded, methods{http.MethodPost: s.postInstruction, http.MethodDelete: s.deleteInstruction})
-	add("/api/profiles", guarded, methods{http.MethodGet: s.getProfiles, http.MethodPost: s.postProfile})
-	add("/api/settings", guarded, post(s.postSettings))
-	add("/api/start", guarded, post(s.postStart))
-	add("/api/stop", guarded, post(s.postStop))
-	add("/api/source", guarded, post(s.postSource))
-	add("/api/history", guarded, get(s.getHistory))
-	add("/api/frame", guarded, get(s.getFrame))
-	add("/api/frames/{id}", guarded, get(s.getSeenFrame))
-	add("/api/mjpeg", guarded, get(s.getMJPEG))
-	add("/api/audio-stream", guarded, get(s.getAudio))
-	add("/api/livekit/token", guarded, post(s.postToken))
+	// What there is in every room: below /api of the only one, below /api/rooms/{room} of each.
+	for path, calls := range map[string]map[string]roomFunc{
+		"/status":        {http.MethodGet: s.getStatus},
+		"/events":        {http.MethodGet: s.getEvents},
+		"/stream":        {http.MethodGet: s.getStream},
+		"/instruction":   {http.MethodPost: s.postInstruction, http.MethodDelete: s.deleteInstruction},
+		"/profiles":      {http.MethodGet: s.getProfiles, http.MethodPost: s.postProfile},
+		"/settings":      {http.MethodPost: s.postSettings},
+		"/start":         {http.MethodPost: s.postStart},
+		"/stop":          {http.MethodPost: s.postStop},
+		"/source":        {http.MethodPost: s.postSource},
+		"/history":       {http.MethodGet: s.getHistory},
+		"/frame":         {http.MethodGet: s.getFrame},
+		"/frames/{id}":   {http.MethodGet: s.getSeenFrame},
+		"/mjpeg":         {http.MethodGet: s.getMJPEG},
+		"/audio-stream":  {http.MethodGet: s.getAudio},
+		"/livekit/token": {http.MethodPost: s.postToken},
+	} {
+		m := methods{}
+		for method, call := range calls {
+			m[method] = s.inRoom(call)
+		}
+		add("/api"+path, guarded, m)
+		add("/api/rooms/{room}"+path, guarded, m)
+	}
 	add("/api/login", public, post(s.postLogin))
 	add("/api/", public, methods{}.missing())
 
@@ -64,6 +77,54 @@ func (s *Server) routes() (http.Handler, error) {
 	}
 	add("/", public, get(page.serve))
 	return mux, nil
+}
+
+// roomFunc is an apiFunc about one room.
+type roomFunc func(h *hosted, w http.ResponseWriter, r *http.Request) error
+
+// inRoom finds the room that a request is about: the one that its path names,
+// else the only one.
+func (s *Server) inRoom(f roomFunc) apiFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		h, err := s.find(r.PathValue("room"))
+		if err != nil {
+			return err
+		}
+		return f(h, w, r)
+	}
+}
+
+// namedRooms is how many rooms an error names at most.
+const namedRooms = 10
+
+// find returns the room of a name, or the only one when the name is "".
+func (s *Server) find(name string) (*hosted, error) {
+	if name != "" {
+		if h := s.rooms.get(name); h != nil {
+			return h, nil
+		}
+		return nil, refuse(http.StatusNotFound, "no_such_room",
+			"no commentator of this process is in a room %.80q; GET /api/rooms lists those that are", name)
+	}
+	if s.single != nil {
+		return s.single, nil
+	}
+	list := s.rooms.list()
+	switch len(list) {
+	case 0:
+		return nil, refuse(http.StatusNotFound, "no_room", "no room has a commentator of this process yet")
+	case 1:
+		return list[0], nil
+	}
+	var names []string
+	for _, h := range list[:min(len(list), namedRooms)] {
+		names = append(names, strconv.Quote(h.Name))
+	}
+	if n := len(list) - len(names); n > 0 {
+		names = append(names, fmt.Sprintf("%d more", n))
+	}
+	return nil, refuse(http.StatusConflict, "several_rooms",
+		"there are several rooms: say which by /api/rooms/{room}/... (%s)", strings.Join(names, ", "))
 }
 
 // missing answers any method: there is no such path.

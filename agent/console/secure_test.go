@@ -84,10 +84,7 @@ func requireEcho(t *testing.T, conn *websocket.Conn) {
 
 func TestSignallingIsProxied(t *testing.T) {
 	up, asked := echoServer(t)
-	r := open(t, console.Options{
-		Tokens: mint{}, SignalURL: "ws" + strings.TrimPrefix(up.URL, "http"),
-		Config: agent.ConsoleConfig{Listen: "0.0.0.0:0"},
-	})
+	r := open(t, console.Options{Room: console.Room{Tokens: mint{}}, SignalURL: "ws" + strings.TrimPrefix(up.URL, "http"), Config: agent.ConsoleConfig{Listen: "0.0.0.0:0"}})
 	_, token, _ := strings.Cut(r.opened, "#token=")
 	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`)
 	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
@@ -143,10 +140,7 @@ func TestSignallingIsProxied(t *testing.T) {
 
 func TestSelfSignedTLS(t *testing.T) {
 	up, _ := echoServer(t)
-	r := open(t, console.Options{
-		Bot: newDesk(), Tokens: mint{}, SignalURL: up.URL,
-		Config: agent.ConsoleConfig{Listen: "0.0.0.0:0", SelfSigned: true, AllowedHosts: []string{"desk.example.org"}},
-	})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Tokens: mint{}}, SignalURL: up.URL, Config: agent.ConsoleConfig{Listen: "0.0.0.0:0", SelfSigned: true, AllowedHosts: []string{"desk.example.org"}}})
 	base, token, _ := strings.Cut(r.opened, "#token=")
 	u, err := url.Parse(base)
 	require.NoError(t, err)
@@ -189,9 +183,7 @@ func TestDeadlinesSpareStreams(t *testing.T) {
 	const limit = 150 * time.Millisecond
 	for _, secure := range []bool{false, true} {
 		hub := console.NewHub(console.HubOptions{History: -1})
-		r := open(t, console.Options{
-			Hub: hub, Bot: newDesk(), Config: agent.ConsoleConfig{SelfSigned: secure, KeepAlive: 3 * limit},
-		}, func(s *console.Server) { console.Hurry(s, limit) })
+		r := open(t, console.Options{Room: console.Room{Hub: hub, Bot: newDesk()}, Config: agent.ConsoleConfig{SelfSigned: secure, KeepAlive: 3 * limit}}, func(s *console.Server) { console.Hurry(s, limit) })
 		r.client = &http.Client{Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, //nolint:gosec // our own
 		}}
@@ -206,7 +198,7 @@ func TestDeadlinesSpareStreams(t *testing.T) {
 	}
 
 	// A body that does not come is given up.
-	r := open(t, console.Options{Bot: newDesk()}, func(s *console.Server) { console.Hurry(s, limit) })
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}}, func(s *console.Server) { console.Hurry(s, limit) })
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.url(""), "http://"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
@@ -234,7 +226,7 @@ func TestTLSFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600))
 		return path
 	}
-	r := open(t, console.Options{Bot: newDesk(), Config: agent.ConsoleConfig{
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: agent.ConsoleConfig{
 		TLSCert: write("cert.pem", "CERTIFICATE", der), TLSKey: write("key.pem", "PRIVATE KEY", pkcs),
 	}})
 	trust := x509.NewCertPool()

@@ -48,34 +48,34 @@ func (s *stream) write(pieces ...[]byte) error {
 	return nil
 }
 
-func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) error {
-	return s.feed(w, r, eventReader)
+func (s *Server) getEvents(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	return s.feed(h, w, r, eventReader)
 }
 
-func (s *Server) getStream(w http.ResponseWriter, r *http.Request) error {
-	return s.feed(w, r, streamReader)
+func (s *Server) getStream(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	return s.feed(h, w, r, streamReader)
 }
 
 // feed serves one reader of server-sent events until it goes, the stream is
 // ended or the server stops.
-func (s *Server) feed(w http.ResponseWriter, r *http.Request, k readerKind) error {
+func (s *Server) feed(h *hosted, w http.ResponseWriter, r *http.Request, k readerKind) error {
 	const contentType = "text/event-stream; charset=utf-8"
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", contentType)
 		return nil
 	}
 	after, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64) // anything else: from the start
-	q, history := s.hub.join(k, after)
+	q, history := h.Hub.join(k, after)
 	if q == nil {
 		return tooMany(w)
 	}
-	defer s.hub.leave(k, q)
+	defer h.Hub.leave(k, q)
 
 	out := s.openStream(w, contentType)
 	first := [][]byte{[]byte(sseStart)}
 	if k == eventReader {
-		if s.opts.Bot != nil {
-			first = append(first, sse("snapshot", marshal(s.opts.Bot.Snapshot())))
+		if h.Bot != nil {
+			first = append(first, sse("snapshot", marshal(h.Bot.Snapshot())))
 		}
 		if history != nil {
 			first = append(first, sse("history", marshal(history)))
@@ -90,6 +90,8 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, k readerKind) erro
 		var err error
 		select {
 		case <-r.Context().Done():
+			return nil
+		case <-h.gone:
 			return nil
 		case <-quiet.C:
 			err = out.write([]byte(keepAlive))

@@ -30,7 +30,7 @@ func TestEvents(t *testing.T) {
 		hub.Record(record(i, "shown", fmt.Sprint("comment ", i)))
 	}
 	hub.Record(record(4, "skipped", ""))
-	r := open(t, console.Options{Bot: d, Hub: hub})
+	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub}})
 	e := r.events("/api/events")
 
 	var snap agent.Snapshot
@@ -64,7 +64,7 @@ func TestEvents(t *testing.T) {
 
 func TestEventsAgainAfterABreak(t *testing.T) {
 	hub := console.NewHub(console.HubOptions{History: -1})
-	r := open(t, console.Options{Hub: hub})
+	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	e := r.events("/api/events")
 	e.want("history")
 	hub.Record(record(1, "shown", "one"))
@@ -107,7 +107,7 @@ func TestStreamAsTheOriginal(t *testing.T) {
 	d, hub := newDesk(), console.NewHub(console.HubOptions{History: -1})
 	hub.Record(record(1, "shown", "before"))
 	stops := 0
-	r := open(t, console.Options{Bot: d, Hub: hub, OnStop: func() { stops++ }})
+	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, OnStop: func() { stops++ }}})
 	s, e := r.events("/api/stream"), r.events("/api/events")
 	e.want("snapshot")
 
@@ -138,7 +138,7 @@ func TestStreamAsTheOriginal(t *testing.T) {
 // TestStopFromElsewhere: an order from the room ends the streams as well; a stream asked for afterwards goes on.
 func TestStopFromElsewhere(t *testing.T) {
 	hub := console.NewHub(console.HubOptions{History: -1})
-	r := open(t, console.Options{Hub: hub})
+	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	s := r.events("/api/stream")
 	hub.EndStreams()
 	hub.EndStreams()
@@ -152,7 +152,7 @@ func TestStopFromElsewhere(t *testing.T) {
 // TestNoHistory: agent.history 0 keeps no comment for who comes later, and takes none from who is there.
 func TestNoHistory(t *testing.T) {
 	hub := console.NewHub(console.HubOptions{History: 0})
-	r := open(t, console.Options{Hub: hub})
+	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	e := r.events("/api/events")
 	require.JSONEq(t, `[]`, e.want("history").data)
 	hub.Record(record(1, "shown", "said"))
@@ -182,7 +182,7 @@ func TestSlowReader(t *testing.T) {
 	for _, path := range []string{"/api/events", "/api/stream"} {
 		t.Run(path, func(t *testing.T) {
 			hub := console.NewHub(console.HubOptions{History: 1})
-			r := open(t, console.Options{Hub: hub})
+			r := open(t, console.Options{Room: console.Room{Hub: hub}})
 			u, err := url.Parse(r.URL())
 			require.NoError(t, err)
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", u.Host)
@@ -239,7 +239,7 @@ func TestSlowReader(t *testing.T) {
 
 func TestManyReaders(t *testing.T) {
 	hub := console.NewHub(console.HubOptions{History: -1})
-	r := open(t, console.Options{Hub: hub})
+	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	readers := make([]*events, console.MaxStreams)
 	for i := range readers {
 		readers[i] = r.events("/api/stream")
@@ -262,7 +262,7 @@ func TestManyReaders(t *testing.T) {
 
 func TestRunEndsWithinASecond(t *testing.T) {
 	d, st := newDesk(), newStudio()
-	r := open(t, console.Options{Bot: d, Pictures: st, Sound: st})
+	r := open(t, console.Options{Room: console.Room{Bot: d, Pictures: st, Sound: st}})
 	streams := []*http.Response{
 		r.connect("/api/events"), r.connect("/api/stream"), r.connect("/api/mjpeg"), r.connect("/api/audio-stream"),
 	}

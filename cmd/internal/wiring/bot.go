@@ -103,7 +103,7 @@ func New(opts Options) (_ *Bot, err error) {
 		return nil, fmt.Errorf("prepare the voice: %w", err)
 	}
 	b.Hub = console.NewHub(console.HubOptions{
-		History: cfg.Agent.History, JPEGQuality: cfg.Media.JPEGQuality, Log: opts.Log,
+		History: cfg.Agent.History, JPEGQuality: cfg.Media.JPEGQuality,
 	})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
 	b.delayed = &tap{out: b.Room.Relay(), askKeyFrame: b.Room.Watcher().RequestKeyFrame}
@@ -163,15 +163,22 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 		}
 	}
 	s, err := console.New(console.Options{
-		Config: cfg, Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: sound{b.Voice}, Tokens: b.Tokens,
-		SignalURL: b.opts.Config.Agent.LiveKit.URL, RoomViewers: b.Room.Viewers,
-		Registry: metrics, JPEGQuality: b.opts.Config.Media.JPEGQuality,
-		PictureRate: b.opts.Config.Media.MJPEGFPS, Announce: announce, Log: b.log,
+		Config: cfg, Room: b.Face(), SignalURL: b.opts.Config.Agent.LiveKit.URL,
+		Registry: metrics, Announce: announce, Log: b.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the page: %w", err)
 	}
 	return s, nil
+}
+
+// Face is the bot's room as a console shows it.
+func (b *Bot) Face() console.Room {
+	return console.Room{
+		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: sound{b.Voice},
+		Tokens: b.Tokens, Viewers: b.Room.Viewers,
+		JPEGQuality: b.opts.Config.Media.JPEGQuality, PictureRate: b.opts.Config.Media.MJPEGFPS,
+	}
 }
 
 // voiceOutput is the speech writer as the agent sees it.

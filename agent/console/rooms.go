@@ -1,0 +1,257 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Room is one room as the console shows it. Every part that is nil answers
+// with an error in words, so that the page works before the rest does.
+type Room struct {
+	// Name by which the API and the page know it: the room's own, where one
+	// commentator serves it.
+	Name string
+
+	Bot      Bot
+	Hub      *Hub // made when nil
+	Pictures Pictures
+	Sound    Sound
+	Tokens   Tokens
+	// Viewers counts the people in the room; may be nil.
+	Viewers func() int
+
+	// JPEGQuality of the pictures, 1 to 100; 80 when 0.
+	JPEGQuality int
+	// PictureRate is the most pictures a second of the MJPEG stream; 10 when 0.
+	PictureRate float64
+	// OnStop is called once after an order to stop, when the Bot has stopped and the Hub's streams
+	// have been ended: it need not call Hub.EndStreams. May be nil.
+	OnStop func()
+}
+
+const (
+	// DefaultMaxRooms is how many rooms a Rooms holds when nothing else is said.
+	DefaultMaxRooms = 1000
+	// maxRoomName is the longest name of a room, in bytes; LiveKit's own bound is 256 characters.
+	maxRoomName = 1024
+)
+
+// Errors of Rooms.Add.
+var (
+	ErrTooManyRooms = errors.New("there are as many rooms as fit")
+	ErrRoomKnown    = errors.New("the room is here already")
+)
+
+// Rooms are the rooms of a console. They come and go while it serves.
+type Rooms struct {
+	max     int
+	single  bool          // it holds the only room of a Server
+	others  *cycleMetrics // of the rooms without series of their own
+	crowded atomic.Bool   // there was such a room
+
+	mu     sync.Mutex
+	byName map[string]*hosted
+	labels map[string]bool // in use, in the metrics
+	start  func(*hosted)   // while a Server runs
+}
+
+// NewRooms makes an empty one for at most limit rooms; DefaultMaxRooms when 0.
+func NewRooms(limit int) *Rooms {
+	if limit <= 0 {
+		limit = DefaultMaxRooms
+	}
+	return &Rooms{max: limit, others: newCycleMetrics(), byName: map[string]*hosted{}, labels: map[string]bool{}}
+}
+
+// Add shows a room until the function it returns is called: then its streams
+// end and nobody finds it any more. It is to be called before the room's bot
+// runs.
+func (r *Rooms) Add(room Room) (remove func(), err error) {
+	h, err := newHosted(room)
+	if err != nil {
+		return nil, err
+	}
+	if room.Name == "" && !r.single {
+		return nil, fmt.Errorf("%w: expected a room's name, got none", ErrConfig)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byName[room.Name] != nil {
+		return nil, fmt.Errorf("%w: %q", ErrRoomKnown, room.Name)
+	}
+	if len(r.byName) >= r.max {
+		return nil, fmt.Errorf("%w: %d", ErrTooManyRooms, r.max)
+	}
+	r.byName[room.Name] = h
+	r.labelLocked(h)
+	if r.start != nil {
+		r.start(h)
+	}
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		delete(r.byName, room.Name)
+		delete(r.labels, h.label)
+		r.mu.Unlock()
+		close(h.gone)
+	}), nil
+}
+
+// labelLocked gives a room series of its own in the metrics, as long as there are not too many.
+func (r *Rooms) labelLocked(h *hosted) {
+	h.label = roomLabel(h.Name)
+	if r.single || len(r.labels) < labelledRooms && !r.labels[h.label] && h.label != otherRooms {
+		r.labels[h.label] = true
+		return
+	}
+	h.label = otherRooms
+	h.Hub.countIn(r.others)
+	r.crowded.Store(true)
+}
+
+// get returns the room of a name, or nil.
+func (r *Rooms) get(name string) *hosted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byName[name]
+}
+
+// list returns the rooms, sorted by name.
+func (r *Rooms) list() []*hosted {
+	r.mu.Lock()
+	out := make([]*hosted, 0, len(r.byName))
+	for _, h := range r.byName {
+		out = append(out, h)
+	}
+	r.mu.Unlock()
+	slices.SortFunc(out, func(a, b *hosted) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// open begins what each room needs, until it is removed or ctx ends; wait returns
+// when all of it has ended.
+func (r *Rooms) open(ctx context.Context) (wait func() error) {
+	var g errgroup.Group
+	start := func(h *hosted) {
+		h.Hub.frames.start()
+		g.Go(func() error { return h.run(ctx) })
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.start = start
+	for _, h := range r.byName {
+		start(h)
+	}
+	return func() error {
+		<-ctx.Done()
+		r.mu.Lock()
+		r.start = nil
+		r.mu.Unlock()
+		return g.Wait()
+	}
+}
+
+// hosted is a room with what the console keeps for it.
+type hosted struct {
+	Room
+	label string // in the metrics
+	since time.Time
+	mjpeg *mjpegFan
+	kick  chan struct{} // a snapshot is wanted now
+	gone  chan struct{} // closed when the room was removed
+	audio atomic.Int64  // readers of its sound
+}
+
+func newHosted(room Room) (*hosted, error) {
+	if len(room.Name) > maxRoomName || !utf8.ValidString(room.Name) {
+		return nil, fmt.Errorf("%w: a room's name: expected at most %d bytes of UTF-8, got %d",
+			ErrConfig, maxRoomName, len(room.Name))
+	}
+	if room.JPEGQuality == 0 {
+		room.JPEGQuality = 80
+	}
+	if room.JPEGQuality < 1 || room.JPEGQuality > 100 {
+		return nil, fmt.Errorf("%w: JPEG quality must be between 1 and 100, is %d", ErrConfig, room.JPEGQuality)
+	}
+	if room.PictureRate <= 0 {
+		room.PictureRate = 10
+	}
+	if room.Hub == nil {
+		room.Hub = NewHub(HubOptions{History: -1, JPEGQuality: room.JPEGQuality})
+	}
+	return &hosted{
+		Room:  room,
+		since: time.Now(),
+		mjpeg: newMJPEGFan(room.Pictures, room.JPEGQuality, room.PictureRate),
+		kick:  make(chan struct{}, 1),
+		gone:  make(chan struct{}),
+	}, nil
+}
+
+// run encodes pictures and sends snapshots until the room is removed or ctx ends.
+func (h *hosted) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.Hub.run(ctx) })
+	g.Go(func() error { return h.mjpeg.run(ctx) })
+	g.Go(func() error { return h.watch(ctx) })
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+		case <-h.gone:
+			cancel()
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// watch sends a snapshot once a second when something changed and somebody reads.
+func (h *hosted) watch(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-h.kick:
+		}
+		if h.Bot == nil || h.Hub.readers(eventReader) == 0 {
+			continue
+		}
+		data := marshal(h.Bot.Snapshot())
+		if string(data) == last {
+			continue
+		}
+		last = string(data)
+		h.Hub.publishSnapshot(data)
+	}
+}
+
+// changed asks for a snapshot to be sent without waiting for the next second.
+func (h *hosted) changed() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+// bot returns the commentator, or a 503 while there is none.
+func (h *hosted) bot() (Bot, error) {
+	if h.Bot == nil {
+		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator is not there yet")
+	}
+	return h.Bot, nil
+}

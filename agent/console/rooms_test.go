@@ -1,0 +1,124 @@
+package console_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/console"
+)
+
+// addRoom shows a room with a desk of its own.
+func addRoom(t *testing.T, rooms *console.Rooms, name string) (*desk, *console.Hub, func()) {
+	t.Helper()
+	d, hub := newDesk(), console.NewHub(console.HubOptions{History: -1})
+	remove, err := rooms.Add(console.Room{Name: name, Bot: d, Hub: hub, Tokens: mint{}})
+	require.NoError(t, err)
+	return d, hub, remove
+}
+
+func TestManyRooms(t *testing.T) {
+	rooms := console.NewRooms(3)
+	r := open(t, console.Options{Rooms: rooms})
+	code, _, _ := r.ask("GET", "/api/status", "").problem(t)
+	require.Equal(t, "no_room", code)
+	require.Equal(t, http.StatusOK, r.ask("GET", "/readyz", "").status)
+
+	north, _, removeNorth := addRoom(t, rooms, "north")
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status, "the only room is meant")
+	const odd = "süd/ 2?"
+	south, hub, removeSouth := addRoom(t, rooms, odd)
+	a := r.ask("GET", "/api/status", "")
+	code, message, _ := a.problem(t)
+	require.Equal(t, http.StatusConflict, a.status)
+	require.Equal(t, "several_rooms", code)
+	require.Contains(t, message, `"north"`)
+	require.Contains(t, message, `"süd/ 2?"`)
+	a = r.ask("GET", "/api/rooms/west/status", "")
+	code, _, _ = a.problem(t)
+	require.Equal(t, http.StatusNotFound, a.status)
+	require.Equal(t, "no_such_room", code)
+
+	// An order acts in its room alone.
+	const path = "/api/rooms/s%C3%BCd%2F%202%3F"
+	a = r.ask("POST", path+"/instruction", `{"instruction":"the keeper"}`)
+	require.Equal(t, http.StatusOK, a.status, "%s", a.body)
+	require.Len(t, south.orders(), 1)
+	require.Empty(t, north.orders())
+
+	// Its events are its own, and end with it.
+	events := r.events(path + "/events")
+	events.want("snapshot")
+	events.want("history")
+	hub.Record(agent.Record{Outcome: "shown", Text: "A goal."})
+	require.Contains(t, events.until("record").data, "A goal.")
+	removeSouth()
+	removeSouth()
+	for {
+		if _, err := events.next(); err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			break
+		}
+	}
+	require.Equal(t, http.StatusNotFound, r.ask("GET", path+"/status", "").status)
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
+
+	// One name once, and no more rooms than fit.
+	_, err := rooms.Add(console.Room{Name: "north"})
+	require.ErrorIs(t, err, console.ErrRoomKnown)
+	_, err = rooms.Add(console.Room{})
+	require.ErrorIs(t, err, console.ErrConfig)
+	addRoom(t, rooms, "east")
+	addRoom(t, rooms, "west")
+	_, err = rooms.Add(console.Room{Name: "one more"})
+	require.ErrorIs(t, err, console.ErrTooManyRooms)
+	removeNorth()
+	_, err = rooms.Add(console.Room{Name: "one more"})
+	require.NoError(t, err)
+}
+
+func TestMetricsOfManyRooms(t *testing.T) {
+	rooms := console.NewRooms(0)
+	r := open(t, console.Options{Rooms: rooms})
+	long := strings.Repeat("ü", 200)
+	_, hub, removeLong := addRoom(t, rooms, long)
+	hub.Record(agent.Record{Outcome: "spoken"})
+	// A name that is the label of another one must not break the scrape.
+	addRoom(t, rooms, "other")
+	_, same, _ := addRoom(t, rooms, console.RoomLabel(long))
+	same.Record(agent.Record{Outcome: "shown"})
+	var removeLast func()
+	for n := range console.LabelledRooms + 10 {
+		var h *console.Hub
+		_, h, removeLast = addRoom(t, rooms, fmt.Sprintf("room-%02d", n))
+		h.Record(agent.Record{Outcome: "silent"})
+	}
+	scrape := func() string {
+		a := r.ask("GET", "/metrics", "")
+		require.Equal(t, http.StatusOK, a.status, "%s", a.body)
+		return string(a.body)
+	}
+	body := scrape()
+	require.Contains(t, body, fmt.Sprintf("touchline_rooms %d\n", console.LabelledRooms+13))
+	require.Contains(t, body, `touchline_cycles_total{outcome="silent",room="room-00"} 1`)
+	require.Contains(t, body, `touchline_cycles_total{outcome="silent",room="other"} 11`)
+	require.Contains(t, body, `touchline_cycles_total{outcome="shown",room="other"} 1`)
+	require.Contains(t, body, `touchline_cycles_total{outcome="spoken",room="`+console.RoomLabel(long)+`"} 1`)
+	require.Contains(t, body, `touchline_agent_state{room="other",state="listening"} 13`)
+	require.Contains(t, body, `touchline_delay_seconds{room="room-00"} 2.4`)
+	require.NotContains(t, body, `touchline_delay_seconds{room="other"}`)
+	require.Equal(t, console.LabelledRooms+1, strings.Count(body, "touchline_model_loaded{"))
+	require.LessOrEqual(t, len(console.RoomLabel(long)), 80)
+
+	// What was counted is not forgotten when one of the rest goes, and its place goes to another.
+	removeLast()
+	require.Contains(t, scrape(), `touchline_cycles_total{outcome="silent",room="other"} 11`)
+	removeLong()
+	addRoom(t, rooms, "late")
+	require.Contains(t, scrape(), `touchline_model_loaded{room="late"} 1`)
+}
