@@ -39,8 +39,8 @@ func newPage(dir string) (*page, error) {
 // dist/NAME if there is none; other names are looked up in dist as they are.
 func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimPrefix(path.Clean(r.URL.Path), "/")
-	if name == "" {
-		name = "index.html"
+	if name == "" || r.PathValue("room") != "" {
+		name = "index.html" // its script reads the room from the address
 	}
 	data, err := p.read(name)
 	if rest, ok := strings.CutPrefix(name, "static/"); ok && errors.Is(err, fs.ErrNotExist) {

@@ -76,6 +76,7 @@ func (s *Server) routes() (http.Handler, error) {
 		return nil, err
 	}
 	add("/", public, get(page.serve))
+	add("/rooms/{room}", public, get(page.serve))
 	return mux, nil
 }
 

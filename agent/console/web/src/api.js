@@ -39,20 +39,32 @@ export async function call(method, path, body, opts = {}) {
   return data;
 }
 
-export const status = (opts) => call('GET', '/api/status', undefined, opts);
+/**
+ * Where the API of the room is that the page's address names, "/rooms/NAME"; that of the only room otherwise.
+ * @param {string} path of the page
+ */
+export function apiBase(path) {
+  const name = /^\/rooms\/([^/]+)$/.exec(path)?.[1];
+  return name ? `/api/rooms/${name}` : '/api';
+}
+
+/** The address of something in this page's room. @param {string} path such as "/status" */
+export const inRoom = (path) => apiBase(globalThis.location?.pathname ?? '/') + path;
+
+export const status = (opts) => call('GET', inRoom('/status'), undefined, opts);
 export const login = (token) => call('POST', '/api/login', { token });
-export const setInstruction = (instruction) => call('POST', '/api/instruction', { instruction });
-export const clearInstruction = () => call('DELETE', '/api/instruction');
-export const setProfile = (profile) => call('POST', '/api/profiles', { profile });
-export const setSettings = (settings) => call('POST', '/api/settings', settings);
-export const setSource = (source) => call('POST', '/api/source', { source });
-export const start = (source) => call('POST', '/api/start', { source });
-export const stop = () => call('POST', '/api/stop');
-export const roomToken = (role, name) => call('POST', '/api/livekit/token', { role, name });
+export const setInstruction = (instruction) => call('POST', inRoom('/instruction'), { instruction });
+export const clearInstruction = () => call('DELETE', inRoom('/instruction'));
+export const setProfile = (profile) => call('POST', inRoom('/profiles'), { profile });
+export const setSettings = (settings) => call('POST', inRoom('/settings'), settings);
+export const setSource = (source) => call('POST', inRoom('/source'), { source });
+export const start = (source) => call('POST', inRoom('/start'), { source });
+export const stop = () => call('POST', inRoom('/stop'));
+export const roomToken = (role, name) => call('POST', inRoom('/livekit/token'), { role, name });
 
 /** @param {number} id @param {number} [width] px, for a thumbnail */
 export function frameURL(id, width) {
-  return `/api/frames/${id}${width ? `?w=${width}` : ''}`;
+  return inRoom(`/frames/${id}${width ? `?w=${width}` : ''}`);
 }
 
 /**

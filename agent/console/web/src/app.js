@@ -80,7 +80,7 @@ function showHTTP() {
     state.set({ http: false });
     toast.say('The server has no picture to show.');
   };
-  img.src = `/api/mjpeg?${Date.now()}`;
+  img.src = api.inRoom(`/mjpeg?${Date.now()}`);
   state.set({ http: true });
 }
 

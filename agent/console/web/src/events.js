@@ -34,7 +34,7 @@ export class Events {
     clearTimeout(this.#timer);
     clearInterval(this.#watch);
     this.#source?.close();
-    const source = new EventSource('/api/events');
+    const source = new EventSource(api.inRoom('/events'));
     this.#source = source;
     this.#heard = Date.now();
     for (const name of NAMES) {

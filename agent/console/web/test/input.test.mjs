@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { fragmentToken, frameURL } from '../src/api.js';
+import { apiBase, fragmentToken, frameURL } from '../src/api.js';
 import { pick } from '../src/comments.js';
 import { looksLikeURL, sourceSentence } from '../src/source.js';
 import { roomSentence } from '../src/room.js';
@@ -13,6 +13,13 @@ test('the token in the fragment', () => {
   assert.equal(fragmentToken('#A1B2C3D4E5F6G7H8'), 'A1B2C3D4E5F6G7H8');
   assert.equal(fragmentToken('#instruction'), '');
   assert.equal(fragmentToken(''), '');
+});
+
+test('the room is in the address', () => {
+  assert.equal(apiBase('/'), '/api');
+  assert.equal(apiBase('/rooms/s%C3%BCd%2F2'), '/api/rooms/s%C3%BCd%2F2');
+  assert.equal(apiBase('/rooms/'), '/api');
+  assert.equal(apiBase('/rooms/a/b'), '/api');
 });
 
 test('addresses', () => {
