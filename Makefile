@@ -6,7 +6,7 @@ export CGO_ENABLED := 1
 
 WEB     := agent/console/web
 WEB_SRC := $(shell find $(WEB) -path $(WEB)/node_modules -prune -o -path $(WEB)/dist -prune -o -type f -print 2>/dev/null)
-GO_SRC  := $(shell find . -name '*.go' -not -path './$(WEB)/node_modules/*')
+GO_SRC  := $(shell find . -name '*.go' -not -path '*/node_modules/*')
 LINT_VERSION := v2.15.0
 
 .PHONY: help
@@ -46,6 +46,16 @@ $(WEB)/dist/index.html: $(WEB_SRC)
 	cd $(WEB) && npm ci --no-audit --no-fund --silent && npm run --silent build
 	@touch $@
 
+# A page of LiveKit's own components, for the test that they understand the bot.
+STOCK := cmd/internal/stockfront/web
+
+.PHONY: stock-front
+stock-front: $(STOCK)/dist/main.js
+
+$(STOCK)/dist/main.js: $(STOCK)/package.json $(STOCK)/package-lock.json $(wildcard $(STOCK)/src/*)
+	cd $(STOCK) && npm ci --no-audit --no-fund --silent && npm run --silent build
+	@touch $@
+
 bin/touchline: $(GO_SRC) go.mod go.sum $(WEB)/dist/index.html
 	go build -o $@ ./cmd/touchline
 
@@ -68,7 +78,7 @@ bin/touchline-slim: bin/touchline
 	go build -tags=nolibopusfile,builtinassets,nodemo -o $@ ./cmd/touchline
 
 .PHONY: test
-test: setup-test build test-web ## everything that must hold, in about 15 minutes
+test: setup-test build test-web stock-front ## everything that must hold, in about 15 minutes
 	go vet ./...
 	TOUCHLINE_BIN=$(CURDIR)/bin go test -timeout 25m -p 1 ./...
 
@@ -114,4 +124,4 @@ fmt: bin/golangci-lint ## format the Go code
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin $(WEB)/dist $(WEB)/node_modules
+	rm -rf bin $(WEB)/dist $(WEB)/node_modules $(STOCK)/dist $(STOCK)/node_modules

@@ -57,8 +57,14 @@ func NewBoard(now time.Time) Board { return Board{newStateBoard(now)} }
 // Set sets the status.
 func (b Board) Set(s agent.Status, now time.Time) { b.b.set(s, now) }
 
-// Due returns what would be sent.
-func (b Board) Due(now time.Time) map[string]string { return b.b.due(now) }
+// Due returns what would be sent: the word, and the detail.
+func (b Board) Due(now time.Time) (word, detail string) {
+	n := b.b.due(now)
+	return n.word, n.detail
+}
+
+// Newcomer has somebody come.
+func (b Board) Newcomer(now time.Time) { b.b.newcomer(now) }
 
 // Packer makes a camera's packets.
 type Packer struct{ p *packer }

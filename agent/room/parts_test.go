@@ -79,29 +79,76 @@ func TestBackoff(t *testing.T) {
 
 func TestInitializingIsShownForTenSecondsAtMost(t *testing.T) {
 	t.Parallel()
-	now := time.Unix(1000, 0)
-	b := room.NewBoard(now)
+	start := time.Unix(1000, 0)
+	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+	b := room.NewBoard(start)
+	due := func(s float64) (word, detail string) { return b.Due(at(s)) }
 	loading := agent.Status{State: agent.StateInitializing, Detail: "loading the model", Percent: 3, Chip: "loading"}
-	b.Set(loading, now)
-	require.Equal(t, "initializing", b.Due(now)["lk.agent.state"])
-	require.Nil(t, b.Due(now.Add(time.Second)), "nothing new, nothing sent")
+	b.Set(loading, start)
+	word, detail := due(0)
+	require.Equal(t, "initializing", word)
+	require.Contains(t, detail, `"percent":3`)
+	word, detail = due(1)
+	require.Empty(t, word+detail, "nothing new, nothing sent")
 
 	loading.Percent = 4
-	b.Set(loading, now.Add(9*time.Second))
-	require.Contains(t, b.Due(now.Add(9 * time.Second))["touchline.state"], `"percent":4`)
+	b.Set(loading, at(9))
+	word, detail = due(9)
+	require.Empty(t, word, "mere detail leaves the attribute alone")
+	require.Contains(t, detail, `"percent":4`)
 	loading.Percent = 5
-	b.Set(loading, now.Add(9*time.Second))
-	require.Nil(t, b.Due(now.Add(9*time.Second+time.Millisecond)), "mere detail is spaced")
-	shown := b.Due(now.Add(11 * time.Second))
-	require.Equal(t, "idle", shown["lk.agent.state"])
-	require.Contains(t, shown["touchline.state"], "loading the model")
+	b.Set(loading, at(9))
+	word, detail = due(9.001)
+	require.Empty(t, word+detail, "mere detail is spaced")
+	word, detail = due(11)
+	require.Equal(t, "listening", word, "front ends give up an agent that is idle or initializing for long")
+	require.Contains(t, detail, "loading the model")
 
-	b.Set(agent.Status{State: agent.StateSpeaking}, now.Add(11*time.Second))
-	require.Equal(t, "speaking", b.Due(now.Add(11 * time.Second))["lk.agent.state"], "a change of state is not spaced")
-	b.Set(loading, now.Add(20*time.Second))
-	require.Equal(t, "initializing", b.Due(now.Add(21 * time.Second))["lk.agent.state"], "ten seconds for each loading")
-	b.Set(agent.Status{State: "nonsense"}, now.Add(22*time.Second))
-	require.Equal(t, "idle", b.Due(now.Add(40 * time.Second))["lk.agent.state"])
+	b.Set(agent.Status{State: agent.StateSpeaking}, at(11))
+	word, detail = due(11)
+	require.Equal(t, "speaking", word, "a change of state is not spaced")
+	require.Contains(t, detail, "speaking", "nor is its detail")
+	b.Set(loading, at(20))
+	word, _ = due(21)
+	require.Equal(t, "initializing", word, "ten seconds for each loading")
+	b.Set(agent.Status{State: "nonsense"}, at(22))
+	word, _ = due(40)
+	require.Equal(t, "listening", word)
+	b.Set(agent.Status{State: agent.StateIdle, Chip: "waiting"}, at(41))
+	word, detail = due(41)
+	require.Empty(t, word, "one that waits is listening")
+	require.Contains(t, detail, `"state":"idle"`)
+}
+
+func TestThoseWhoComeHearTheState(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1000, 0)
+	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+	b := room.NewBoard(start)
+	due := func(s float64) string { word, _ := b.Due(at(s)); return word }
+	b.Set(agent.Status{State: agent.StateIdle}, start)
+	require.Equal(t, "listening", due(0))
+	b.Newcomer(at(100))
+	require.Empty(t, due(100.5), "their front end may not be ready")
+	require.Equal(t, "thinking", due(101), "a change to another word")
+	require.Equal(t, "listening", due(101.1), "and back")
+	require.Empty(t, due(110), "once")
+
+	b.Newcomer(at(200))
+	b.Set(agent.Status{State: agent.StateThinking}, at(200.8))
+	require.Equal(t, "thinking", due(200.8), "a change that comes by itself")
+	require.Empty(t, due(201.2), "is heard by everybody")
+
+	b.Newcomer(at(300))
+	b.Newcomer(at(300.7))
+	require.Empty(t, due(301.1), "the last one counts")
+	require.Equal(t, "listening", due(301.7))
+	require.Equal(t, "thinking", due(301.8))
+
+	b.Set(agent.Status{State: agent.StateSpeaking}, at(400))
+	require.Equal(t, "speaking", due(400))
+	b.Newcomer(at(400))
+	require.Empty(t, due(402), "speech ends by itself")
 }
 
 func TestTokens(t *testing.T) {

@@ -2,7 +2,6 @@ package room
 
 import (
 	"encoding/json"
-	"maps"
 	"sync"
 	"time"
 
@@ -12,22 +11,38 @@ import (
 const (
 	// stateAttribute is what LiveKit front ends read.
 	stateAttribute = "lk.agent.state"
-	// detailAttribute carries the whole agent.Status as JSON.
-	detailAttribute = "touchline.state"
 	// initializingFor is how long "initializing" may be shown: front ends give an agent up that takes longer.
 	initializingFor = 10 * time.Second
-	// detailEvery spaces attribute changes that leave the state itself alone (loading percent).
+	// detailEvery spaces changes of mere detail (loading percent).
 	detailEvery = 250 * time.Millisecond
+	// settled is how long after somebody came their front end is taken to look at attributes.
+	settled = time.Second
 )
 
-// stateBoard keeps what the participant's attributes shall say.
+// stateBoard keeps what the participant shall say of its state: a word of
+// LiveKit's as an attribute, and the whole agent.Status as JSON in the metadata.
+//
+// Three habits of LiveKit's React hooks shape it. They take the attributes that
+// changed for all there are, so the word is the only attribute that ever
+// changes. They hear changes alone, so those who come while the word stays have
+// it said to them: another one and back. And they give an agent up that is
+// not listening, thinking or speaking after 20 s, so one that waits is
+// listening (to orders it does), not idle.
 type stateBoard struct {
 	mu        sync.Mutex
 	status    agent.Status
 	initSince time.Time // when the state became initializing
 
-	shown   map[string]string // in the present room; nil before the first
-	shownAt time.Time
+	word     string // as the present room has it; "" before the first
+	wordAt   time.Time
+	detail   string
+	detailAt time.Time
+	cameAt   time.Time // when the last of those came who may not know the word; zero when all do
+}
+
+// news is what must be sent; "" where nothing has changed.
+type news struct {
+	word, detail string
 }
 
 func newStateBoard(now time.Time) *stateBoard {
@@ -46,48 +61,76 @@ func (b *stateBoard) set(s agent.Status, now time.Time) {
 	b.status = s
 }
 
-// attributes is what shall be shown now.
+// attributes is what to join with.
 func (b *stateBoard) attributes(now time.Time) map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.attributesLocked(now)
+	return map[string]string{stateAttribute: b.wordLocked(now)}
 }
 
-func (b *stateBoard) attributesLocked(now time.Time) map[string]string {
-	state := b.status.State
-	switch state {
-	case agent.StateIdle, agent.StateListening, agent.StateThinking, agent.StateSpeaking:
+func (b *stateBoard) wordLocked(now time.Time) string {
+	switch state := b.status.State; state {
+	case agent.StateListening, agent.StateThinking, agent.StateSpeaking:
+		return state
+	case agent.StateIdle:
+		return agent.StateListening
 	default:
-		state = agent.StateInitializing
 		if now.Sub(b.initSince) > initializingFor {
-			state = agent.StateIdle
+			return agent.StateListening
 		}
+		return agent.StateInitializing
+	}
+}
+
+// due returns what must be sent now.
+func (b *stateBoard) due(now time.Time) news {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var n news
+	if word := b.newWordLocked(now); word != b.word {
+		n.word, b.word, b.wordAt = word, word, now
 	}
 	detail, err := json.Marshal(b.status)
 	if err != nil { // strings and a number always marshal
 		detail = []byte("{}")
 	}
-	return map[string]string{stateAttribute: state, detailAttribute: string(detail)}
+	if string(detail) != b.detail && (n.word != "" || now.Sub(b.detailAt) >= detailEvery) {
+		n.detail, b.detail, b.detailAt = string(detail), string(detail), now
+	}
+	return n
 }
 
-// due returns what must be sent now, nil when nothing.
-func (b *stateBoard) due(now time.Time) map[string]string {
+// newWordLocked is the word to show, or for one moment another, so that those
+// who came hear the true one as a change.
+func (b *stateBoard) newWordLocked(now time.Time) string {
+	word := b.wordLocked(now)
+	if b.cameAt.IsZero() || now.Sub(b.cameAt) < settled {
+		return word
+	}
+	came := b.cameAt
+	b.cameAt = time.Time{}
+	switch {
+	case word != b.word || b.wordAt.Sub(came) >= settled/2:
+		return word // they hear it, or have heard it
+	case word == agent.StateListening:
+		return agent.StateThinking
+	case word == agent.StateThinking:
+		return agent.StateListening
+	default:
+		return word // it changes by itself within seconds
+	}
+}
+
+// newcomer notes that somebody came who may not know the state.
+func (b *stateBoard) newcomer(now time.Time) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	want := b.attributesLocked(now)
-	if maps.Equal(want, b.shown) {
-		return nil
-	}
-	if b.shown != nil && want[stateAttribute] == b.shown[stateAttribute] && now.Sub(b.shownAt) < detailEvery {
-		return nil
-	}
-	b.shown, b.shownAt = want, now
-	return want
+	b.cameAt = now
+	b.mu.Unlock()
 }
 
 // forget has everything sent again.
 func (b *stateBoard) forget() {
 	b.mu.Lock()
-	b.shown = nil
+	b.word, b.detail = "", ""
 	b.mu.Unlock()
 }

@@ -244,7 +244,7 @@ func (s *Supervisor) Viewers() int { return int(s.viewers.Load()) }
 func (s *Supervisor) StayOut() { s.keeper.last.Store(true) }
 
 // SetState shows what the bot does: in the attribute lk.agent.state and, with
-// its reason, in touchline.state.
+// its reason, in the participant's metadata.
 func (s *Supervisor) SetState(status agent.Status) {
 	s.board.set(status, time.Now())
 	s.poke()
@@ -283,7 +283,10 @@ func (s *Supervisor) poke() {
 // callbacks implements guest.
 func (s *Supervisor) callbacks(v *visit) *lksdk.RoomCallback {
 	cb := lksdk.NewRoomCallback()
-	cb.OnParticipantConnected = func(*lksdk.RemoteParticipant) { v.poke() }
+	cb.OnParticipantConnected = func(*lksdk.RemoteParticipant) {
+		s.board.newcomer(time.Now())
+		v.poke()
+	}
 	cb.OnParticipantDisconnected = func(*lksdk.RemoteParticipant) { v.poke() }
 	cb.OnTrackPublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { v.poke() }
 	cb.OnTrackUnpublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { v.poke() }
@@ -319,7 +322,8 @@ func (s *Supervisor) joined(v *visit) error {
 	s.visit.Store(v)
 	s.board.forget()
 	s.publishAt = time.Now()
-	s.showState(v, time.Now()) // makes us visible at once
+	s.showState(v, time.Now())    // makes us visible at once
+	s.board.newcomer(s.publishAt) // to those who are there we are new
 	if s.may.Voice {
 		if err := s.voice.publish(v.room); err != nil {
 			return fmt.Errorf("publish the voice: %w", err)
@@ -387,8 +391,15 @@ func (s *Supervisor) check(v *visit, now time.Time) error {
 }
 
 func (s *Supervisor) showState(v *visit, now time.Time) {
-	if attributes := s.board.due(now); attributes != nil && s.may.OwnAttributes {
-		v.room.LocalParticipant.SetAttributes(attributes)
+	if !s.may.OwnAttributes {
+		return
+	}
+	n := s.board.due(now)
+	if n.word != "" {
+		v.room.LocalParticipant.SetAttributes(map[string]string{stateAttribute: n.word})
+	}
+	if n.detail != "" {
+		v.room.LocalParticipant.SetMetadata(n.detail)
 	}
 }
 

@@ -1,0 +1,81 @@
+// A front end for any LiveKit agent, of @livekit/components-react alone. Server and token come in the
+// address: #url=...&token=...
+import {
+  RoomAudioRenderer,
+  SessionProvider,
+  VideoTrack,
+  useAgent,
+  useSession,
+  useSessionMessages,
+  useTranscriptions,
+  useVoiceAssistant,
+} from '@livekit/components-react';
+import { TokenSource } from 'livekit-client';
+import { useEffect } from 'react';
+import { createRoot } from 'react-dom/client';
+
+const address = new URLSearchParams(location.hash.slice(1));
+const tokens = TokenSource.literal({
+  serverUrl: address.get('url'),
+  participantToken: address.get('token'),
+});
+const withoutDevices = { tracks: { microphone: { enabled: false } } };
+
+function Agent() {
+  const agent = useAgent();
+  const assistant = useVoiceAssistant();
+  const { messages } = useSessionMessages();
+  const captions = useTranscriptions({
+    participantIdentities: [assistant.agent?.identity ?? ''],
+    trackSids: [assistant.audioTrack?.publication.trackSid ?? ''],
+  });
+  return (
+    <>
+      {assistant.videoTrack && <VideoTrack id="picture" trackRef={assistant.videoTrack} />}
+      <p id="caption">{captions.at(-1)?.text}</p>
+      <dl>
+        <dt>useVoiceAssistant</dt>
+        <dd id="assistant-state">{assistant.state}</dd>
+        <dt>its agent</dt>
+        <dd id="assistant-agent">{assistant.agent?.identity}</dd>
+        <dt>its transcription</dt>
+        <dd id="assistant-text">{assistant.agentTranscriptions.map((s) => s.text).join(' ')}</dd>
+        <dt>useAgent</dt>
+        <dd id="agent-state">{agent.state}</dd>
+        <dt>its name</dt>
+        <dd id="agent-name">{agent.name}</dd>
+        <dt>connected</dt>
+        <dd id="agent-connected">{String(agent.isConnected)}</dd>
+        <dt>failures</dt>
+        <dd id="agent-failures">{agent.failureReasons?.join(' ')}</dd>
+        <dt>its tracks</dt>
+        <dd id="agent-tracks">
+          {[agent.cameraTrack, agent.microphoneTrack].map((t) => t?.source ?? 'none').join(' ')}
+        </dd>
+      </dl>
+      <ol id="messages">
+        {messages.map((m) => (
+          <li key={m.id} data-type={m.type}>{m.message}</li>
+        ))}
+      </ol>
+    </>
+  );
+}
+
+function App() {
+  const session = useSession(tokens);
+  useEffect(() => {
+    session.start(withoutDevices);
+    return () => {
+      session.end();
+    };
+  }, []);
+  return (
+    <SessionProvider session={session}>
+      <Agent />
+      <RoomAudioRenderer />
+    </SessionProvider>
+  );
+}
+
+createRoot(document.getElementById('root')).render(<App />);
