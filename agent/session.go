@@ -103,7 +103,7 @@ type Session struct {
 	retryAt    time.Time
 	quiet      string // why the last look said nothing
 
-	grid     sampling
+	grid     window.Grid
 	source   sourceMeter
 	room     string // why the room is away, "" when connected
 	last     Status
@@ -203,7 +203,7 @@ func (s *Session) intake(ctx context.Context) error {
 		if fresh {
 			s.onNewSourceLocked(f)
 		}
-		sample := s.grid.take(f, s.media.CaptureFPS)
+		sample := s.grid.Take(f, s.media.CaptureFPS)
 		s.mu.Unlock()
 		if s.relays() {
 			s.relay(f, now)
@@ -242,7 +242,7 @@ func (s *Session) onNewSourceLocked(f media.EncodedFrame) {
 	s.window.Clear()
 	s.lastSign = nil
 	s.carry = ""
-	s.grid = sampling{}
+	s.grid = window.Grid{}
 	s.log.Info().Uint32("epoch", f.Epoch).Stringer("codec", f.Codec).
 		Int("width", f.Width).Int("height", f.Height).Msg("watching")
 }
@@ -275,28 +275,6 @@ func kick(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// sampling picks access units on a grid of 1/fps in media time.
-type sampling struct {
-	next    time.Duration
-	started bool
-}
-
-func (g *sampling) take(f media.EncodedFrame, fps float64) bool {
-	if fps <= 0 {
-		return false
-	}
-	step := time.Duration(float64(time.Second) / fps)
-	switch {
-	case !g.started || f.PTS-g.next > 2*step: // a gap: start the grid anew
-		g.started, g.next = true, f.PTS+step
-		return true
-	case f.PTS < g.next:
-		return false
-	}
-	g.next += step
-	return true
 }
 
 // sourceMeter knows what comes in: epoch, size, measured rate, last frame.
