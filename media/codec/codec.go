@@ -7,6 +7,24 @@
 // at the bounds. It never links a codec itself and never decides when a
 // picture is wanted. Whoever calls Run owns the process and every goroutine;
 // all of them are gone when Run returns.
+//
+// # Bursts
+//
+// Most pictures of a watched track are never looked at: at 2 samples a second, 28
+// of 30. So a Decoder holds access units back until a picture is wanted (a
+// sample, an encoded copy, a call of Latest) and then hands all of them over in
+// one write. When a key frame comes first, what was held before it is dropped
+// undecoded; so is at any time what the source marks as discardable. What is held
+// is bounded by number, bytes and media time. The picture is the one that a
+// decoder of every access unit would give. It comes later, by the time that the
+// burst takes: 2 samples a second of 720p30 have 15 pictures in a burst.
+//
+// With a key frame each second and samples that fall on them (window.Grid), 16 of
+// 30 pictures are decoded, and the process wakes up twice a second. With
+// a single key frame in the stream all are decoded, and only the wake-ups are
+// saved. touchline-bench run --only decode measures both: the processor time, beside libavcodec's
+// alone, how many pictures were decoded, in how many bursts, and how long a sample
+// took.
 package codec
 
 import (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,9 +20,12 @@ const (
 	// not finished.
 	maxUnits = 60
 	maxBytes = wire.MaxUnit
-	// batch is how many access units are handed over at once while nobody
-	// waits for a picture: one turn of the process for several of them costs less.
-	batch = 8
+	// maxHeld, maxHeldBytes and maxHeldTime, of media, bound what is held back
+	// while nobody wants a picture: somewhat more than the second from one key
+	// frame to the next while people watch.
+	maxHeld      = 45
+	maxHeldBytes = 1 << 20
+	maxHeldTime  = 2 * time.Second
 	// maxAsked bounds the calls of Latest under way.
 	maxAsked = 32
 	// remembered is how many access units' times are kept; more than can be
@@ -60,7 +64,8 @@ type Options struct {
 type Stats struct {
 	Units       uint64 // handed to Decode
 	Dropped     uint64 // of these not decoded: behind, no key frame, invalid
-	Skipped     uint64 // of these not decoded: nothing else needs them, and nobody their picture
+	Skipped     uint64 // of these not decoded: nothing that was wanted needed them
+	Bursts      uint64 // in which the others went to the process
 	Pictures    uint64 // handed out
 	Undecodable uint64 // reported by the process; it reports only some of a row
 	Restarts    uint64 // of the process
@@ -87,6 +92,8 @@ type Decoder struct {
 	out     []wire.Unit // handed over, not yet done; without data
 	bytes   int         // of both
 	since   time.Time   // when out was last seen to get shorter
+	done    uint64      // the last unit that the process has worked on
+	owed    uint64      // the newest sampled unit handed over, 0 when a picture came since
 	times   [remembered]unitTimes
 	newest  unitTimes // of the newest decoded picture
 	asked   map[uint32]*question
@@ -183,11 +190,11 @@ func (d *Decoder) Stats() Stats {
 }
 
 // Decode queues one access unit, which must stay unchanged; with sample set
-// its picture goes to OnPicture. It never waits. A discardable one that is
-// neither sampled nor encoded is not decoded at all: of a stream with temporal
-// layers that saves nearly half. Errors, apart from
-// those of an impossible access unit, wrap ErrBehind, ErrNeedKeyFrame or ErrNotRunning;
-// the access unit was dropped and a key frame should be asked for.
+// its picture goes to OnPicture. It never waits. Access units are held back until
+// one of them is sampled or encoded, or Latest is called; those that no such
+// picture needs are not decoded at all. Errors, apart from those of an impossible
+// access unit, wrap ErrBehind, ErrNeedKeyFrame or ErrNotRunning; the access unit
+// was dropped and a key frame should be asked for.
 func (d *Decoder) Decode(f media.EncodedFrame, sample bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,6 +235,9 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 		d.stats.Skipped++
 		return false, nil
 	}
+	if key && c != wire.H265 { // in H265 pictures may refer across one (RASL)
+		d.skipHeld()
+	}
 	waiting := len(d.queue) + len(d.out)
 	if waiting >= maxUnits || (waiting > 0 && d.bytes+len(f.Data) > maxBytes) {
 		d.dropQueue(len(d.queue))
@@ -254,18 +264,49 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 	d.times[u.ID%remembered] = unitTimes{id: u.ID, frame: f}
 	d.queue = append(d.queue, u)
 	d.bytes += len(u.Data)
-	return sample || transcode || len(d.queue) >= batch, nil
+	return d.due(), nil
+}
+
+// due tells whether the queue is to be handed over now.
+func (d *Decoder) due() bool {
+	first, last := d.queue[0], d.queue[len(d.queue)-1]
+	switch {
+	case last.Flags != 0:
+		return true
+	case d.owed != 0 && d.done >= d.owed:
+		return true // the decoder gives pictures out late; what follows brings the sampled one
+	case len(d.queue) >= maxHeld || last.PTS-first.PTS >= maxHeldTime.Microseconds():
+		return true
+	}
+	held := 0
+	for _, u := range d.queue {
+		held += len(u.Data)
+	}
+	return held >= maxHeldBytes
+}
+
+// skipHeld drops the units after the last one whose picture is wanted: a key
+// frame comes, and nothing after it needs them.
+func (d *Decoder) skipHeld() {
+	from := len(d.queue)
+	for from > 0 && d.queue[from-1].Flags == 0 {
+		from--
+	}
+	d.stats.Skipped += uint64(len(d.queue) - from) //nolint:gosec // a length
+	d.cutQueue(from, len(d.queue))
 }
 
 // dropQueue drops the first n units that were not handed over yet.
 func (d *Decoder) dropQueue(n int) {
-	for _, u := range d.queue[:n] {
+	d.stats.Dropped += uint64(n) //nolint:gosec // a length
+	d.cutQueue(0, n)
+}
+
+func (d *Decoder) cutQueue(from, to int) {
+	for _, u := range d.queue[from:to] {
 		d.bytes -= len(u.Data)
 	}
-	d.stats.Dropped += uint64(n) //nolint:gosec // a length
-	rest := copy(d.queue, d.queue[n:])
-	clear(d.queue[rest:])
-	d.queue = d.queue[:rest]
+	d.queue = slices.Delete(d.queue, from, to)
 }
 
 // Latest returns the picture of the newest access unit handed to Decode that
@@ -333,11 +374,17 @@ func (d *Decoder) next() [][]byte {
 	if len(d.out) == 0 {
 		d.since = time.Now()
 	}
+	if len(d.queue) > 0 {
+		d.stats.Bursts++
+	}
 	for _, u := range d.queue {
 		b = u.Append(b)
 		d.times[u.ID%remembered].bytes = len(u.Data)
 		u.Data = nil
 		d.out = append(d.out, u)
+		if u.Flags&wire.FlagSample != 0 {
+			d.owed = u.ID
+		}
 	}
 	clear(d.queue)
 	d.queue = d.queue[:0]
@@ -389,6 +436,7 @@ func (d *Decoder) handle(m wire.Message) error {
 func (d *Decoder) acked(a wire.Ack) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.done = a.Done
 	n := 0
 	for n < len(d.out) && d.out[n].ID <= a.Done {
 		d.bytes -= d.times[d.out[n].ID%remembered].bytes
@@ -425,6 +473,9 @@ func (d *Decoder) picture(p wire.Picture) error {
 	}
 	d.mu.Lock()
 	d.stats.Pictures++
+	if p.ID >= d.owed {
+		d.owed = 0
+	}
 	d.mu.Unlock()
 	switch {
 	case p.Seq != 0:
@@ -509,7 +560,7 @@ func (d *Decoder) forget(why error) {
 		d.bytes -= d.times[u.ID%remembered].bytes
 	}
 	d.out = d.out[:0]
-	d.newest = unitTimes{}
+	d.newest, d.owed = unitTimes{}, 0
 	d.greeted = false
 	for seq, q := range d.asked {
 		q.answer <- answer{err: fmt.Errorf("%w: %w", ErrNoPicture, why)}
