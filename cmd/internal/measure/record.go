@@ -27,6 +27,9 @@ const (
 	recordSeconds = 20
 	// rampTime is how long a browser takes to trust the way and use its bit rate.
 	rampTime = 10 * time.Second
+	// keyFrameGap is after how many pictures the next key frame is asked for: a
+	// slow machine's browser sends fewer than 30 in a second.
+	keyFrameGap = 30
 	// recordTime bounds a recording, on a machine that is too slow for 30 pictures a second.
 	recordTime = 90 * time.Second
 )
@@ -56,21 +59,22 @@ const recordPage = `<!doctype html><title>camera</title><link rel="icon" href="d
 </script>`
 
 // recordBrowser has a headless Chromium send a moving 720p30 scene with noise,
-// at 1.7 Mbit/s with one key frame, and keeps 20 s of it. mode is a scalability
-// mode of WebRTC, "" for a stream without layers.
-func recordBrowser(ctx context.Context, c media.Codec, mode string) (*clip, error) {
-	ctx, cancel := context.WithTimeout(ctx, recordTime+rampTime)
+// at 1.7 Mbit/s, and keeps 20 s of it with one key frame, then 20 s with a key
+// frame asked for each second of pictures. mode is a scalability mode of WebRTC, "" for a
+// stream without layers.
+func recordBrowser(ctx context.Context, c media.Codec, mode string) (once, eachSecond *clip, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*recordTime+rampTime)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "touchline-record-")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
+		return nil, nil, fmt.Errorf("make a folder: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "camera.mjpeg")
 	out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-nostdin", "-f", "lavfi", "-i",
 		"testsrc2=s=1280x720:r=30,noise=alls=6:allf=t", "-t", "10", "-c:v", "mjpeg", "-q:v", "4", "-pix_fmt", "yuvj420p", file).CombinedOutput()
 	if err != nil {
-		return nil, fmt.Errorf("make the browser's camera with ffmpeg: %w: %s", err, out)
+		return nil, nil, fmt.Errorf("make the browser's camera with ffmpeg: %w: %s", err, out)
 	}
 	r := &recorder{codec: c, done: make(chan struct{})}
 	pages := httptest.NewServer(r)
@@ -78,23 +82,23 @@ func recordBrowser(ctx context.Context, c media.Codec, mode string) (*clip, erro
 	defer r.close()
 	b, err := browser.Open(ctx, browser.Options{Width: 640, Height: 480, Video: file})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer b.Close()
 	if err := b.Navigate(pages.URL + "/?codec=" + c.String() + "&mode=" + mode); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	select {
 	case <-r.done:
 	case <-ctx.Done():
 		r.mu.Lock()
-		got := len(r.frames)
+		got := len(r.clips[0].frames) + len(r.clips[1].frames)
 		r.mu.Unlock()
-		return nil, fmt.Errorf("expected %d pictures of the browser, got %d: %v", recordSeconds*30, got, b.Problems())
+		return nil, nil, fmt.Errorf("expected %d pictures of the browser, got %d: %v", 2*recordSeconds*30, got, b.Problems())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return &clip{frames: r.frames}, nil
+	return &r.clips[0], &r.clips[1], nil
 }
 
 // recorder is what the browser's page talks to.
@@ -102,10 +106,10 @@ type recorder struct {
 	codec media.Codec
 	done  chan struct{} // closed when there are enough pictures
 
-	mu     sync.Mutex
-	pc     *webrtc.PeerConnection
-	frames []media.EncodedFrame
-	wg     sync.WaitGroup
+	mu    sync.Mutex
+	pc    *webrtc.PeerConnection
+	clips [2]clip // with one key frame, with one each second
+	wg    sync.WaitGroup
 }
 
 // ServeHTTP implements http.Handler.
@@ -158,13 +162,14 @@ func (r *recorder) answer(ctx context.Context, offer string) (string, error) {
 	return pc.LocalDescription().SDP, nil
 }
 
-// read keeps pictures from the first key frame after the ramp; any later key
-// frame begins anew.
+// read keeps pictures from the first key frame after the ramp: of the first clip any
+// later key frame begins it anew, for the second one they are asked for.
 func (r *recorder) read(pc *webrtc.PeerConnection, track *webrtc.TrackRemote) {
 	start := time.Now()
 	asm := ingest.New(ingest.Options{Codec: r.codec})
 	var asked time.Time
-	for {
+	sinceKey := 0
+	for n := 0; n < len(r.clips); {
 		packet, _, err := track.ReadRTP()
 		if err != nil {
 			return // the connection was closed
@@ -173,27 +178,35 @@ func (r *recorder) read(pc *webrtc.PeerConnection, track *webrtc.TrackRemote) {
 		frames := append(asm.Push(packet, now), asm.Tick(now)...)
 		r.mu.Lock()
 		for _, f := range frames {
-			switch {
-			case f.KeyFrame && now.Sub(start) > rampTime && f.Width == 1280:
-				r.frames = r.frames[:0]
-			case len(r.frames) == 0:
-				continue
+			if sinceKey++; f.KeyFrame {
+				sinceKey = 1
 			}
-			f.Packets = nil
-			r.frames = append(r.frames, f)
-			if len(r.frames) == recordSeconds*30 {
-				r.mu.Unlock()
-				close(r.done)
-				return
+			if n < len(r.clips) && now.Sub(start) > rampTime && r.keep(n, f) {
+				n++
 			}
 		}
-		waiting := len(r.frames) == 0
+		waiting := len(r.clips[0].frames) == 0 || n > 0 && sinceKey >= keyFrameGap
 		r.mu.Unlock()
-		if (asm.WantsKeyFrame(now) || waiting && now.Sub(start) > rampTime) && now.Sub(asked) > time.Second {
+		if (asm.WantsKeyFrame(now) || waiting && now.Sub(start) > rampTime) && now.Sub(asked) > time.Second/2 {
 			asked = now
 			_ = pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(track.SSRC())}})
 		}
 	}
+	close(r.done)
+}
+
+// keep adds a picture to clip n and tells whether that is complete.
+func (r *recorder) keep(n int, f media.EncodedFrame) bool {
+	c := &r.clips[n]
+	switch {
+	case f.KeyFrame && n == 0 && f.Width == 1280:
+		c.frames = c.frames[:0]
+	case len(c.frames) == 0 && (!f.KeyFrame || f.Width != 1280):
+		return false
+	}
+	f.Packets = nil
+	c.frames = append(c.frames, f)
+	return len(c.frames) == recordSeconds*30
 }
 
 func (r *recorder) close() {
