@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/window"
 )
@@ -26,23 +27,22 @@ func (s *Session) think(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		now := time.Now()
-		s.mu.Lock()
-		wait := s.untilLookLocked(now)
-		if wait <= 0 {
-			lctx, cancel := context.WithCancelCause(ctx)
-			u := s.beginLookLocked(now, cancel)
-			s.mu.Unlock()
+		lctx, cancel := context.WithCancelCause(ctx)
+		u, wait := s.beginLook(time.Now(), cancel)
+		if u != nil {
 			s.publishStatus()
-			s.look(lctx, u)
+			err := s.look(lctx, u)
 			cancel(nil)
 			s.publishStatus()
+			if _, crash := rescue.Of(err); crash {
+				return err
+			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			continue
 		}
-		s.mu.Unlock()
+		cancel(nil)
 		timer.Reset(min(wait, recheck))
 		select {
 		case <-ctx.Done():
@@ -51,6 +51,16 @@ func (s *Session) think(ctx context.Context) error {
 		case <-timer.C:
 		}
 	}
+}
+
+// beginLook begins a look that is due, or says how long until one is.
+func (s *Session) beginLook(now time.Time, cancel context.CancelCauseFunc) (*utterance, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if wait := s.untilLookLocked(now); wait > 0 {
+		return nil, wait
+	}
+	return s.beginLookLocked(now, cancel), 0
 }
 
 // untilLookLocked says how long until the next look may start; 0 when it may now.
@@ -117,31 +127,37 @@ func (s *Session) beginLookLocked(now time.Time, cancel context.CancelCauseFunc)
 	return u
 }
 
-// look is one turn: newest picture, scene check, question, answer.
-func (s *Session) look(ctx context.Context, u *utterance) {
+// look is one turn: newest picture, scene check, question, answer. It returns
+// what the engine failed with.
+func (s *Session) look(ctx context.Context, u *utterance) error {
 	prompt, err := s.prepare(ctx, u)
 	switch {
 	case err != nil:
 		s.endLook(u, err)
-		return
+		return nil
 	case u.rec.Skipped:
 		s.endLook(u, nil)
-		return
+		return nil
 	}
 	for chunk, err := range s.engine.Generate(ctx, prompt) {
 		if err != nil {
 			s.endLook(u, causeOf(ctx, err))
-			return
+			return err
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		s.mu.Lock()
-		s.takeLocked(u, chunk, time.Now())
-		s.mu.Unlock()
+		s.take(u, chunk)
 		kick(u.changed)
 	}
 	s.endLook(u, causeOf(ctx, ctx.Err()))
+	return nil
+}
+
+func (s *Session) take(u *utterance, chunk inference.Chunk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takeLocked(u, chunk, time.Now())
 }
 
 func causeOf(ctx context.Context, err error) error {
@@ -271,19 +287,31 @@ func (s *Session) announceLocked(u *utterance, now time.Time) {
 func (s *Session) showFramesLocked(u *utterance) {
 	cycle, frames := u.rec.Cycle, seenFrames(u.frames)
 	u.frames, u.anchor.Pix = nil, nil
-	s.background.Go(func() {
+	s.work.Go(func() error {
 		for _, t := range s.opts.Texts {
 			if fo, ok := t.(FrameOutput); ok {
 				fo.Frames(cycle, frames)
 			}
 		}
+		return nil
 	})
 }
 
 // endLook closes a look: cause is nil when the answer is complete.
 func (s *Session) endLook(u *utterance, cause error) {
-	now := time.Now()
+	rec, publish := s.closeLook(u, cause, time.Now())
+	kick(u.changed)
+	kick(s.deliver)
+	kick(s.wake)
+	if publish {
+		s.publishRecord(rec)
+	}
+}
+
+// closeLook returns the record of a look that nothing will be heard of.
+func (s *Session) closeLook(u *utterance, cause error, now time.Time) (rec Record, publish bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	u.rec.InferenceEnd = now
 	u.rec.InferenceSec = now.Sub(u.rec.InferenceStart).Seconds()
 	if !u.anchor.Arrival.IsZero() {
@@ -307,7 +335,6 @@ func (s *Session) endLook(u *utterance, cause error) {
 	if err := s.gate.Finish(u.announced); err != nil {
 		s.log.Error().Err(err).Msg("look ended out of turn")
 	}
-	publish := !u.announced
 	if u.announced {
 		s.quiet, s.failures = "", 0
 		if u.replaced == nil && u.anchor.Epoch == s.source.epoch {
@@ -319,14 +346,7 @@ func (s *Session) endLook(u *utterance, cause error) {
 	} else {
 		s.nothingSaidLocked(u, cause, now)
 	}
-	rec := u.rec
-	s.mu.Unlock()
-	kick(u.changed)
-	kick(s.deliver)
-	kick(s.wake)
-	if publish {
-		s.publishRecord(rec)
-	}
+	return u.rec, !u.announced
 }
 
 // completeLocked makes sure that a complete answer is queued: with what audio

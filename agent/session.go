@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"touchline/inference"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
 	"touchline/media/window"
@@ -69,7 +69,8 @@ type Session struct {
 
 	transcodes bool // the source cannot be relayed as it is; only intake touches it
 
-	background sync.WaitGroup // one goroutine per utterance being performed
+	// work is the goroutines of Run; utterances being performed add theirs.
+	work *rescue.Group
 
 	telling sync.Mutex // held while a status is computed and told, so that the newest is told last
 
@@ -164,10 +165,10 @@ func New(opts Options) (*Session, error) {
 // Run watches, thinks and speaks until ctx ends or a part fails for good. When
 // it returns, every goroutine and the engine's session are gone.
 func (s *Session) Run(ctx context.Context) error {
+	g, ctx := rescue.WithContext(ctx)
 	s.mu.Lock()
-	s.started = time.Now()
+	s.started, s.work = time.Now(), g
 	s.mu.Unlock()
-	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.dec.Run(ctx) })
 	g.Go(func() error { return s.intake(ctx) })
 	g.Go(func() error { return s.think(ctx) })
@@ -176,9 +177,7 @@ func (s *Session) Run(ctx context.Context) error {
 	if s.relays() {
 		g.Go(func() error { return s.line.Run(ctx, s.opts.Video) })
 	}
-	err := g.Wait()
-	s.background.Wait()
-	err = errors.Join(err, s.engine.Close())
+	err := errors.Join(g.Wait(), s.engine.Close())
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return context.Cause(ctx)
 	}
@@ -198,13 +197,7 @@ func (s *Session) intake(ctx context.Context) error {
 			return fmt.Errorf("read the watched track: %w", err)
 		}
 		now := time.Now()
-		s.mu.Lock()
-		fresh := s.source.add(f, now)
-		if fresh {
-			s.onNewSourceLocked(f)
-		}
-		sample := s.grid.Take(f, s.media.CaptureFPS)
-		s.mu.Unlock()
+		fresh, sample := s.admit(f, now)
 		if s.relays() {
 			s.relay(f, now)
 		}
@@ -216,6 +209,17 @@ func (s *Session) intake(ctx context.Context) error {
 			kick(s.wake)
 		}
 	}
+}
+
+// admit notes an access unit: whether it begins another source, and whether its
+// picture is wanted.
+func (s *Session) admit(f media.EncodedFrame, now time.Time) (fresh, sample bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fresh = s.source.add(f, now); fresh {
+		s.onNewSourceLocked(f)
+	}
+	return fresh, s.grid.Take(f, s.media.CaptureFPS)
 }
 
 // relay sends one access unit to the delay line as it is, or has it encoded anew: no
@@ -249,20 +253,26 @@ func (s *Session) onNewSourceLocked(f media.EncodedFrame) {
 
 // onPicture takes a sampled picture from the decoder.
 func (s *Session) onPicture(f media.VideoFrame) {
-	s.mu.Lock()
-	if f.Epoch != s.source.epoch {
-		s.mu.Unlock()
+	ours, first := s.keepPicture(f)
+	if !ours {
 		return // a straggler of the source before
 	}
-	s.window.Push(f)
-	first := s.window.Len() == 1
-	s.mu.Unlock()
 	if o, ok := s.engine.(inference.Observer); ok {
 		o.Observe(engineFrame(f))
 	}
 	if first {
 		kick(s.wake)
 	}
+}
+
+func (s *Session) keepPicture(f media.VideoFrame) (ours, first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.Epoch != s.source.epoch {
+		return false, false
+	}
+	s.window.Push(f)
+	return true, s.window.Len() == 1
 }
 
 func engineFrame(f media.VideoFrame) inference.Frame {

@@ -49,17 +49,22 @@ func (s *Session) watchStatus(ctx context.Context) error {
 func (s *Session) publishStatus() {
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	s.mu.Lock()
-	st := s.statusLocked(time.Now())
-	changed := st != s.last
-	s.last = st
-	s.mu.Unlock()
+	st, changed := s.newStatus(time.Now())
 	if !changed {
 		return
 	}
 	for _, t := range s.opts.Texts {
 		t.State(st)
 	}
+}
+
+func (s *Session) newStatus(now time.Time) (st Status, changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st = s.statusLocked(now)
+	changed = st != s.last
+	s.last = st
+	return st, changed
 }
 
 func (s *Session) statusLocked(now time.Time) Status {

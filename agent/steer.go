@@ -34,10 +34,10 @@ func (s *Session) SetInstruction(text, by string) error {
 	if text == "" {
 		return &RangeError{"instruction", "some text (clear it to go idle)", `""`}
 	}
-	s.mu.Lock()
-	s.order, s.orderBy, s.active = text, by, true
-	s.actNowLocked(errReplaced)
-	s.mu.Unlock()
+	s.locked(func() {
+		s.order, s.orderBy, s.active = text, by, true
+		s.actNowLocked(errReplaced)
+	})
 	s.log.Info().Str("by", by).Msg("new instruction")
 	s.nudge()
 	return nil
@@ -52,12 +52,12 @@ func (s *Session) SetProfile(name, by string) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.profile = p
-	if s.active {
-		s.actNowLocked(errReplaced)
-	}
-	s.mu.Unlock()
+	s.locked(func() {
+		s.profile = p
+		if s.active {
+			s.actNowLocked(errReplaced)
+		}
+	})
 	s.log.Info().Str("profile", name).Str("by", by).Msg("new profile")
 	s.nudge()
 	return nil
@@ -65,14 +65,18 @@ func (s *Session) SetProfile(name, by string) error {
 
 // Start begins commenting.
 func (s *Session) Start(by string) error {
-	s.mu.Lock()
-	if s.active {
-		s.mu.Unlock()
-		return ErrRunning
+	var err error
+	s.locked(func() {
+		if s.active {
+			err = ErrRunning
+			return
+		}
+		s.active = true
+		s.actNowLocked(errReplaced)
+	})
+	if err != nil {
+		return err
 	}
-	s.active = true
-	s.actNowLocked(errReplaced)
-	s.mu.Unlock()
 	s.log.Info().Str("by", by).Msg("commenting started")
 	s.nudge()
 	return nil
@@ -80,10 +84,10 @@ func (s *Session) Start(by string) error {
 
 // Stop ends commenting at once and clears the order.
 func (s *Session) Stop(by string) {
-	s.mu.Lock()
-	s.order, s.orderBy, s.active = "", by, false
-	s.endTalkLocked(errStopped, true)
-	s.mu.Unlock()
+	s.locked(func() {
+		s.order, s.orderBy, s.active = "", by, false
+		s.endTalkLocked(errStopped, true)
+	})
 	s.log.Info().Str("by", by).Msg("commenting stopped")
 	s.nudge()
 }
@@ -94,16 +98,34 @@ func (s *Session) Update(v Settings, by string) (Settings, error) {
 	if err := v.check(); err != nil {
 		return Settings{}, err
 	}
+	out, err := s.apply(v)
+	if err != nil {
+		return Settings{}, err
+	}
+	s.log.Info().Str("by", by).Msg("settings changed")
+	s.nudge()
+	return out, nil
+}
+
+// locked runs f with the lock held, and lets go of it whatever f does: it calls
+// the voice.
+func (s *Session) locked(f func()) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// apply puts settings that are within bounds by themselves into force.
+func (s *Session) apply(v Settings) (Settings, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	next := s.agent
 	set(&next.Frames, v.Frames)
 	set(&next.Stride, v.Stride)
 	if n := windowNeeds(next); (v.Frames != nil || v.Stride != nil) && n > s.media.WindowSize {
-		most := s.media.WindowSize
-		s.mu.Unlock()
 		return Settings{}, &RangeError{
 			"frames_per_look and frame_stride",
-			fmt.Sprintf("a look that reaches back at most %d pictures (window_size)", most), n,
+			fmt.Sprintf("a look that reaches back at most %d pictures (window_size)", s.media.WindowSize), n,
 		}
 	}
 	set(&s.infer.Voice.Enabled, v.Speech)
@@ -130,11 +152,7 @@ func (s *Session) Update(v Settings, by string) (Settings, error) {
 	if v.Speech == nil || s.pace.FixedDelay > 0 {
 		s.line.SetTarget(s.delays.Target())
 	}
-	out := s.settingsLocked()
-	s.mu.Unlock()
-	s.log.Info().Str("by", by).Msg("settings changed")
-	s.nudge()
-	return out, nil
+	return s.settingsLocked(), nil
 }
 
 func set[T any](dst *T, v *T) {

@@ -204,22 +204,7 @@ func (s *Session) deliverLoop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		now := time.Now()
-		wait := recheck
-		s.mu.Lock()
-		if len(s.queue) > 0 {
-			u := s.queue[0]
-			at := s.startOfLocked(u, now, s.clock.End())
-			lead := time.Duration(0)
-			if u.spoken {
-				lead = speechLead
-			}
-			if wait = at.Sub(now) - lead; wait <= 0 {
-				s.startLocked(ctx, u, at, now)
-				wait = 0
-			}
-		}
-		s.mu.Unlock()
+		wait := s.startNext(ctx, time.Now())
 		if wait <= 0 {
 			kick(s.wake)
 			s.publishStatus()
@@ -235,6 +220,27 @@ func (s *Session) deliverLoop(ctx context.Context) error {
 	}
 }
 
+// startNext starts the first queued comment when its moment has come, and says
+// how long until it does; 0 when it has.
+func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return recheck
+	}
+	u := s.queue[0]
+	at := s.startOfLocked(u, now, s.clock.End())
+	lead := time.Duration(0)
+	if u.spoken {
+		lead = speechLead
+	}
+	wait := at.Sub(now) - lead
+	if wait <= 0 {
+		s.startLocked(ctx, u, at, now)
+	}
+	return max(wait, 0)
+}
+
 // startLocked takes a comment off the queue and performs it.
 func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Time) {
 	s.queue = slices.Delete(s.queue, 0, 1)
@@ -245,7 +251,7 @@ func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Ti
 		s.counters.dropped++
 		u.rec.Outcome, u.rec.Reason, u.rec.Text = OutcomeDropped, errTooLate.Error(), strings.TrimSpace(u.text)
 		rec := u.rec
-		s.background.Go(func() { s.publishRecord(rec) })
+		s.work.Go(func() error { s.publishRecord(rec); return nil })
 		return
 	}
 	u.startAt = at
@@ -256,7 +262,7 @@ func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Ti
 	} else {
 		u.onset = now
 	}
-	s.background.Go(func() { s.perform(ctx, u) })
+	s.work.Go(func() error { s.perform(ctx, u); return nil })
 }
 
 func (s *Session) releaseLocked(u *utterance) {
@@ -300,15 +306,8 @@ func (s *Session) perform(ctx context.Context, u *utterance) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		now := time.Now()
-		s.mu.Lock()
-		delta, final, wait := u.stepLocked(now)
-		u.emitted += len(delta)
-		c := Caption{
-			Segment: s.segmentID(u.rec.Cycle), Cycle: u.rec.Cycle, Delta: delta, Text: u.text[:u.emitted],
-			Final: final, Spoken: u.spoken,
-		}
-		s.mu.Unlock()
+		c, wait := s.step(u, time.Now())
+		delta, final := c.Delta, c.Final
 		if delta != "" || final {
 			for _, t := range s.opts.Texts {
 				t.Caption(c)
@@ -331,6 +330,18 @@ func (s *Session) perform(ctx context.Context, u *utterance) {
 			s.publishStatus()
 		}
 	}
+}
+
+// step is what to show of a comment now, and how long until the next step.
+func (s *Session) step(u *utterance, now time.Time) (Caption, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delta, final, wait := u.stepLocked(now)
+	u.emitted += len(delta)
+	return Caption{
+		Segment: s.segmentID(u.rec.Cycle), Cycle: u.rec.Cycle, Delta: delta, Text: u.text[:u.emitted],
+		Final: final, Spoken: u.spoken,
+	}, wait
 }
 
 // awaitGenerated waits until a comment that was cut has also left the engine,
@@ -423,7 +434,14 @@ const lateBy = 100 * time.Millisecond
 
 // closeUtterance measures a comment that is over and publishes its record.
 func (s *Session) closeUtterance(u *utterance) {
+	s.publishRecord(s.measure(u))
+	s.publishStatus()
+}
+
+// measure completes the record of a comment that is over.
+func (s *Session) measure(u *utterance) Record {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	r := &u.rec
 	r.Spoken = u.spoken
 	r.Text = strings.TrimSpace(u.text[:u.emitted])
@@ -451,8 +469,5 @@ func (s *Session) closeUtterance(u *utterance) {
 		s.aligned = append(s.aligned, off.Abs())
 	}
 	s.counters.comments++
-	rec := *r
-	s.mu.Unlock()
-	s.publishRecord(rec)
-	s.publishStatus()
+	return *r
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pion/rtp/codecs"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
 )
@@ -76,7 +77,7 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	}
 	c := &CameraPublisher{opts: opts, packer: newPacker(), needKey: true}
 	c.sound.log, c.sound.name, c.sound.stream = opts.Log, "sound", "camera"
-	c.keeper = &keeper{log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly}
+	c.keeper = &keeper{log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1)}
 	bridgeLog(opts.Log)
 	return c, nil
 }
@@ -88,7 +89,7 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- c.keeper.run(ctx) }()
+	go func() { ended <- rescue.Call(func() error { return c.keeper.run(ctx) }) }()
 	for {
 		select {
 		case f, ok := <-frames:
@@ -197,7 +198,7 @@ func (c *CameraPublisher) check(v *visit, now time.Time) error {
 		if c.opts.ScreenShare {
 			o.Name, o.Source = "screen", livekit.TrackSource_SCREEN_SHARE
 		}
-		if err := c.picture.publish(v.room, o, c.opts.OnKeyFrame, c.opts.Log); err != nil {
+		if err := c.picture.publish(v.room, o, c.keeper.guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
 			return fmt.Errorf("publish the camera: %w", err)
 		}
 		return nil

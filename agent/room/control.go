@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/rescue"
 )
 
 // Topics of the control messages.
@@ -117,6 +118,7 @@ func NewControl(
 func (c *Control) register(room *lksdk.Room) {
 	for _, m := range methods() {
 		err := room.RegisterRpcMethod(RPCPrefix+m, func(in lksdk.RpcInvocationData) (string, error) {
+			defer rescue.Guard(c.sup.keeper.fail)
 			result, err := c.call(room.GetParticipantByIdentity(in.CallerIdentity), in.CallerIdentity, m, []byte(in.Payload), "")
 			if err != nil {
 				code := lksdk.RpcErrorCode(rpcBad)

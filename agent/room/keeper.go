@@ -15,6 +15,8 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
+
+	"touchline/internal/rescue"
 )
 
 const (
@@ -137,6 +139,10 @@ type keeper struct {
 	loopback bool
 	// onOutage is told the reason of each ended visit or failed join; nil for nobody.
 	onOutage func(err error)
+	// onCrash is told of a panic that ends the run, while still in the room; nil for nobody.
+	onCrash func(err error)
+	// crashed holds a panic of a callback.
+	crashed chan error
 
 	room   atomic.Pointer[lksdk.Room]
 	visits atomic.Int64
@@ -153,6 +159,9 @@ func (k *keeper) run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		in, err := k.live(ctx)
+		if _, crash := rescue.Of(err); crash {
+			return err
+		}
 		if err == nil || ctx.Err() != nil || k.last.Load() {
 			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
 		}
@@ -186,11 +195,31 @@ func (k *keeper) run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
+		case err := <-k.crashed:
+			timer.Stop()
+			return err
 		case <-timer.C:
 		}
 		if k.last.Load() {
 			return nil
 		}
+	}
+}
+
+// fail ends the run with a panic of something that does not run in the keeper's
+// goroutine. Every callback that the library calls defers rescue.Guard(k.fail).
+func (k *keeper) fail(err error) {
+	select {
+	case k.crashed <- err:
+	default:
+	}
+}
+
+// guarded is f as a callback.
+func (k *keeper) guarded(f func()) func() {
+	return func() {
+		defer rescue.Guard(k.fail)
+		f()
 	}
 }
 
@@ -222,6 +251,7 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 		// that is taken away afterwards.
 		told := cb.OnAttributesChanged
 		cb.OnAttributesChanged = func(changed map[string]string, p lksdk.Participant) {
+			defer rescue.Guard(k.fail)
 			v.confineRoom(v.room)
 			told(changed, p)
 		}
@@ -247,26 +277,36 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 	}
 	k.room.Store(v.room)
 	k.visits.Add(1)
-	if err := k.guest.joined(v); err != nil {
-		return true, err
+	err = rescue.Call(func() error { return k.stay(ctx, v) })
+	if _, crash := rescue.Of(err); crash && k.onCrash != nil {
+		k.onCrash(err)
 	}
+	return true, err
+}
 
+// stay returns nil when ctx ends, else why the visit is over.
+func (k *keeper) stay(ctx context.Context, v *visit) error {
+	if err := k.guest.joined(v); err != nil {
+		return err
+	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	mended := 0
 	for {
 		select {
 		case <-ctx.Done():
-			return true, nil
+			return nil
+		case err := <-k.crashed:
+			return err
 		case <-v.gone:
-			return true, &goneError{v.room.DisconnectReason()}
+			return &goneError{v.room.DisconnectReason()}
 		case <-v.wake:
 		case <-tick.C:
 		}
 		mending, since, times := v.state()
 		if mending {
 			if time.Since(since) > reconnectGrace {
-				return true, errStuck
+				return errStuck
 			}
 			continue
 		}
@@ -274,16 +314,16 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 			mended = times
 			if k.loopback {
 				if !v.isConfined() {
-					return true, errUnconfined // made new ones without telling us
+					return errUnconfined // made new ones without telling us
 				}
 				v.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
 			}
 			if err := k.guest.mended(v); err != nil {
-				return true, err
+				return err
 			}
 		}
 		if err := k.guest.check(v, time.Now()); err != nil {
-			return true, err
+			return err
 		}
 	}
 }
@@ -308,7 +348,7 @@ func (k *keeper) join(ctx context.Context, v *visit, token string) error {
 	go func() {
 		jctx, cancel := context.WithTimeout(ctx, joinTimeout)
 		defer cancel()
-		err := v.room.JoinWithContextAndToken(jctx, k.url, token, opts...)
+		err := rescue.Call(func() error { return v.room.JoinWithContextAndToken(jctx, k.url, token, opts...) })
 		if err != nil || ctx.Err() != nil {
 			v.room.Disconnect()
 		}

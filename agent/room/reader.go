@@ -16,6 +16,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/ingest"
 )
@@ -43,6 +44,7 @@ type arrivedReport struct {
 // arrival; the other assembles.
 type trackReader struct {
 	watcher *Watcher
+	fail    func(err error) // takes a panic
 	number  uint64
 	track   *webrtc.TrackRemote
 	epoch   uint32
@@ -57,12 +59,12 @@ type trackReader struct {
 	ended atomic.Bool
 }
 
-// startReader reads track until stop.
-func startReader(w *Watcher, track *webrtc.TrackRemote, log zerolog.Logger) *trackReader {
+// startReader reads track until stop. fail takes what panics in it.
+func startReader(w *Watcher, track *webrtc.TrackRemote, fail func(err error), log zerolog.Logger) *trackReader {
 	ctx, cancel := context.WithCancel(context.Background())
 	number, epoch := w.newReader()
 	r := &trackReader{
-		watcher: w, number: number, track: track, epoch: epoch, log: log,
+		watcher: w, fail: fail, number: number, track: track, epoch: epoch, log: log,
 		packets: make(chan arrivedPacket, packetQueue),
 		reports: make(chan arrivedReport, 4),
 		cancel:  cancel, done: make(chan struct{}),
@@ -70,12 +72,15 @@ func startReader(w *Watcher, track *webrtc.TrackRemote, log zerolog.Logger) *tra
 	reading := make(chan struct{})
 	go func() {
 		defer close(reading)
+		defer rescue.Guard(fail)
 		r.read(ctx)
 	}()
 	go func() {
 		defer close(r.done)
+		defer func() { <-reading }()
+		defer cancel() // or read would wait for its packets to be taken
+		defer rescue.Guard(fail)
 		r.assemble()
-		<-reading
 	}()
 	return r
 }
@@ -96,6 +101,7 @@ func (r *trackReader) lastPacket() time.Time {
 
 // rtcp takes what the library delivers for this track, and for all others.
 func (r *trackReader) rtcp(p rtcp.Packet) {
+	defer rescue.Guard(r.fail)
 	sr, ok := p.(*rtcp.SenderReport)
 	if !ok || sr.SSRC != uint32(r.track.SSRC()) {
 		return

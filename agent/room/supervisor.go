@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
 )
@@ -70,6 +71,8 @@ type Options struct {
 	OnSource func(source agent.SourceInfo, reason string)
 	// OnOutage is told why the bot is out of the room and will try again. It must not block. May be nil.
 	OnOutage func(err error)
+	// OnCrash is told of a panic that ends Run, while the bot is still in the room. It may take a moment. May be nil.
+	OnCrash func(err error)
 	// Log takes what happens; the LiveKit client's own warnings go to the first Supervisor's.
 	Log zerolog.Logger
 }
@@ -175,13 +178,13 @@ func New(opts Options) (*Supervisor, error) {
 		log:         opts.Log,
 		rewriter:    delay.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
 		wake:        s.poke,
-		askKeyFrame: s.watcher.RequestKeyFrame,
+		askKeyFrame: func() { s.keeper.guarded(s.watcher.RequestKeyFrame)() },
 		needKey:     true,
 	}
 	s.watcher.setWake(s.poke)
 	s.keeper = &keeper{
 		log: opts.Log, url: opts.URL, token: token, guest: s, onOutage: opts.OnOutage, loopback: opts.LoopbackOnly,
-		first: opts.ReconnectDelay, most: opts.MaxReconnectDelay,
+		first: opts.ReconnectDelay, most: opts.MaxReconnectDelay, onCrash: opts.OnCrash, crashed: make(chan error, 1),
 	}
 	if s.may.OwnAttributes { // the server refuses a join that sets them without the right
 		s.keeper.attributes = func() map[string]string { return s.board.attributes(time.Now()) }
@@ -293,9 +296,11 @@ func (s *Supervisor) callbacks(v *visit) *lksdk.RoomCallback {
 	cb.OnTrackMuted = func(lksdk.TrackPublication, lksdk.Participant) { v.poke() }
 	cb.OnTrackUnmuted = func(lksdk.TrackPublication, lksdk.Participant) { v.poke() }
 	cb.OnTrackSubscribed = func(t *webrtc.TrackRemote, p *lksdk.RemoteTrackPublication, _ *lksdk.RemoteParticipant) {
+		defer rescue.Guard(s.keeper.fail)
 		s.subscribed(v, t, p)
 	}
 	cb.OnDataPacket = func(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
+		defer rescue.Guard(s.keeper.fail)
 		if v.over.Load() {
 			return
 		}
@@ -602,7 +607,7 @@ func (s *Supervisor) subscribed(v *visit, track *webrtc.TrackRemote, pub *lksdk.
 	if sub.reader != nil {
 		sub.reader.cancel() // ends by itself; the new one has taken its place already
 	}
-	reader := startReader(s.watcher, track, s.opts.Log)
+	reader := startReader(s.watcher, track, s.keeper.fail, s.opts.Log)
 	pub.OnRTCP(reader.rtcp)
 	sub.reader = reader
 	s.watcher.RequestKeyFrame()

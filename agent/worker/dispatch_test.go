@@ -128,7 +128,7 @@ func TestOneRoomsCrashEndsThatRoomAlone(t *testing.T) {
 	h.ask("wrong", `{"profil": "sports"}`)
 	require.Eventually(t, func() bool { return len(tap.failures()) == 3 && h.served([]string{"good"}) }, soon, 20*time.Millisecond)
 	require.ElementsMatch(t, []string{
-		"the job's code panicked: a picture of 0 pixels",
+		"the code panicked: a picture of 0 pixels",
 		"no such engine",
 		`dispatch metadata: unknown key "profil"; the known ones are engine, instruction, language, profile, speech, track`,
 	}, tap.failures())

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strings"
 
 	"github.com/livekit/protocol/livekit"
@@ -113,25 +112,6 @@ var (
 	// ErrStopping ends a job because its worker stops now.
 	ErrStopping = errors.New("the worker stops")
 )
-
-// PanicError is a panic in the code of one job.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-// Error says what the panic said.
-func (e *PanicError) Error() string { return fmt.Sprintf("the job's code panicked: %v", e.Value) }
-
-// contain turns a panic of f into an error.
-func contain(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	return f()
-}
 
 // maxIdentity is how long an identity may be before it is shortened.
 const maxIdentity = 96

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/livekit/protocol/livekit"
+
+	"touchline/internal/rescue"
 )
 
 // agentNameAttribute is the server's own: which agent a participant is.
@@ -264,7 +266,7 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	defer close(r.done)
 	log := w.log.With().Str("room", r.job.Room).Str("job", r.job.ID).Logger()
 	log.Info().Str("dispatch", r.job.DispatchID).Str("participant", r.job.Participant).Msg("job begins")
-	err := contain(func() error {
+	err := rescue.Call(func() error {
 		var err error
 		if r.job.Metadata, err = ParseMetadata(r.metadata); err != nil {
 			return err
@@ -273,7 +275,7 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	})
 	cause := context.Cause(ctx)
 	outcome := "ended"
-	switch p, panicked := errors.AsType[*PanicError](err); {
+	switch p, panicked := rescue.Of(err); {
 	case panicked:
 		outcome = "panicked"
 		log.Error().Err(err).Bytes("stack", p.Stack).Msg("job")

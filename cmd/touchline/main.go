@@ -18,6 +18,7 @@ import (
 
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
+	"touchline/internal/rescue"
 )
 
 // shutdown is how long an orderly end may take after Ctrl-C.
@@ -38,6 +39,9 @@ type cli struct {
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Bots    botsCmd    `cmd:"" hidden:"" help:"Bots in several rooms of one process, for measurements."`
 }
+
+// exitPanic is the exit code of a panic, as Go has it.
+const exitPanic = 2
 
 // gcPercent trades a little CPU for memory: a bot's heap is small, some 10 MB,
 // and most of what comes and goes is pictures, which hold no pointers.
@@ -113,6 +117,10 @@ func run(c *cli, kctx *kong.Context) int {
 	finite := strings.HasPrefix(kctx.Command(), "models ") || strings.HasPrefix(kctx.Command(), "bench ")
 	if err != nil && (finite || !errors.Is(err, context.Canceled)) {
 		log.Error().Err(err).Msg("touchline ends")
+		if p, crash := rescue.Of(err); crash {
+			fmt.Fprintf(os.Stderr, "panic: %v\n\n%s", p.Value, p.Stack)
+			return exitPanic
+		}
 		return modelcmd.ExitCode(err)
 	}
 	return 0

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/internal/rescue"
 )
 
 // session is a conversation that outlives loads of the model: it opens one with
@@ -69,20 +70,27 @@ func (s *session) Observe(f inference.Frame) {
 
 // Close ends the conversation. The last one to close starts the time to the idle unload.
 func (s *session) Close() error {
+	first, err := s.closeOnce()
+	if first {
+		s.k.left(s)
+	}
+	return err
+}
+
+func (s *session) closeOnce() (first bool, err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.closed {
-		s.mu.Unlock()
-		return nil
+		return false, nil
 	}
 	s.closed = true
-	var err error
-	if s.inner != nil {
-		err = s.inner.Close()
-		s.inner = nil
+	inner := s.inner
+	s.inner = nil
+	if inner == nil {
+		return true, nil
 	}
-	s.mu.Unlock()
-	s.k.left(s)
-	return err
+	// A panic of the model is its session's error: the Keeper must know that this one has left.
+	return true, rescue.Call(inner.Close)
 }
 
 // closeInner closes the conversation with a model that is about to be closed.

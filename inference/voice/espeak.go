@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode"
 
-	"golang.org/x/sync/errgroup"
+	"touchline/internal/rescue"
 )
 
 // wordGap is espeak-ng's -g for the run that finds the words: about 300 ms
@@ -31,7 +31,7 @@ func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang stri
 	// The text goes to standard input: it is no option whatever it begins with.
 	text := script(tokens)
 	var sound, wide, whole, each result
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
 		sound, err = run(gctx, espeak, text, false, "-v", voice, "--stdin", "--stdout")
 		return err

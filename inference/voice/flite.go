@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"touchline/internal/rescue"
 )
 
 // speakFlite takes the sound and the phones with their times from one run.
@@ -19,7 +19,7 @@ func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token) (Speech, e
 		voice = "slt"
 	}
 	var sound, words result
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
 		// The text is -t's own argument: it is no option whatever it begins with.
 		// -o /dev/stdout would mix the sound with the phones.

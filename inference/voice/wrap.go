@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/internal/rescue"
 )
 
 const (
@@ -122,11 +123,21 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		defer cancel()
 		wg.Go(func() {
 			defer close(items)
-			for c, err := range s.Session.Generate(ctx, p) {
+			// A panic in a goroutine of ours would be the whole program's.
+			err := rescue.Call(func() error {
+				for c, err := range s.Session.Generate(ctx, p) {
+					select {
+					case items <- item{c, err}:
+					case <-ctx.Done():
+						return nil
+					}
+				}
+				return nil
+			})
+			if err != nil {
 				select {
-				case items <- item{c, err}:
+				case items <- item{err: err}:
 				case <-ctx.Done():
-					return
 				}
 			}
 		})
@@ -145,11 +156,13 @@ func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, do
 			return
 		}
 		var out spoken
-		sp, err := s.v.synth.Speak(ctx, piece, lang)
-		if err == nil {
-			out.chunk = tighten(sp, piece)
-		}
-		out.err = err
+		out.err = rescue.Call(func() error {
+			sp, err := s.v.synth.Speak(ctx, piece, lang)
+			if err == nil {
+				out.chunk = tighten(sp, piece)
+			}
+			return err
+		})
 		select {
 		case done <- out:
 		case <-ctx.Done():
@@ -207,6 +220,10 @@ func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string
 			busy--
 			if sp.err != nil && ctx.Err() != nil {
 				continue
+			}
+			if _, crash := rescue.Of(sp.err); crash {
+				yield(inference.Chunk{}, sp.err)
+				return
 			}
 			if !errors.Is(sp.err, ErrNothingToSay) {
 				s.v.report(sp.err)

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
 )
@@ -566,4 +567,24 @@ func TestDiscardableUnitsAreSkipped(t *testing.T) {
 	some, stats := pictures(true)
 	require.Equal(t, skipped, stats.Skipped)
 	require.Equal(t, all, some)
+}
+
+// TestCrashOfWhoGetsThePictures: a panic in a callback ends Run with it, and
+// the process with Run.
+func TestCrashOfWhoGetsThePictures(t *testing.T) {
+	t.Parallel()
+	clip := barsClip(t, media.VP8, 64, 36, 0, 2, 2)
+	log := newLog()
+	d, err := codec.New(codec.Options{
+		Path: programPath(), OnPicture: func(media.VideoFrame) { panic("crash in OnPicture") }, Log: zerolog.New(log),
+	})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(t.Context()) }()
+	pid := receive(t, log.pids, "a process")
+	require.NoError(t, d.Decode(clip[0], true))
+	p, ok := rescue.Of(receive(t, ended, "the end of Run"))
+	require.True(t, ok)
+	require.Equal(t, "crash in OnPicture", p.Value)
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "the process is gone")
 }

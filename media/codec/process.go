@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/internal/rescue"
 	"touchline/media/codec/wire"
 )
 
@@ -93,7 +94,7 @@ func (p *process) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the process was ended by us
 		}
-		if errors.Is(err, ErrVersion) {
+		if _, crash := rescue.Of(err); crash || errors.Is(err, ErrVersion) {
 			return err
 		}
 		if time.Since(began) >= steady {
@@ -140,13 +141,17 @@ func (p *process) once(ctx context.Context, again bool) error {
 	}
 	pipes.handedOver()
 	p.log.Debug().Int("pid", cmd.Process.Pid).Msg("codec process started")
-	p.duty.up(again)
 
+	// Who gets the pictures may panic: that ends the process, and is its error.
 	var wg sync.WaitGroup
-	wg.Go(func() { stop(p.write(ctx, pipes.in)) })
-	wg.Go(func() { stop(p.read(pipes.out)) })
+	part := func(f func() error) { wg.Go(func() { stop(rescue.Call(f)) }) }
+	if err := rescue.Call(func() error { p.duty.up(again); return nil }); err != nil {
+		stop(err)
+	}
+	part(func() error { return p.write(ctx, pipes.in) })
+	part(func() error { return p.read(pipes.out) })
+	part(func() error { return p.watch(ctx) })
 	wg.Go(func() { p.forward(pipes.err) })
-	wg.Go(func() { stop(p.watch(ctx)) })
 	err = cmd.Wait()
 	if err == nil {
 		err = errors.New("exit status 0")

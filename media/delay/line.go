@@ -527,13 +527,7 @@ func (l *Line) Run(ctx context.Context, out Output) error {
 		f, ok, wait := l.Next(time.Now())
 		if ok {
 			at, err := out.WriteFrame(f)
-			l.mu.Lock()
-			l.wrote(f, at)
-			if err != nil {
-				l.stats.Failed++
-				l.complain(time.Now(), "cannot write a delayed frame", err)
-			}
-			l.mu.Unlock()
+			l.note(f, at, err)
 			continue
 		}
 		if wait < 0 {
@@ -545,5 +539,16 @@ func (l *Line) Run(ctx context.Context, out Output) error {
 		case <-l.wake:
 		case <-timer.C:
 		}
+	}
+}
+
+// note takes down what became of a frame.
+func (l *Line) note(f OutFrame, at time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wrote(f, at)
+	if err != nil {
+		l.stats.Failed++
+		l.complain(time.Now(), "cannot write a delayed frame", err)
 	}
 }

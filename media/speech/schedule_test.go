@@ -413,3 +413,22 @@ func TestBadInput(t *testing.T) {
 	}
 	require.Equal(t, uint64(36), w.Stats().Refused)
 }
+
+// TestCrashOfWhoIsTold: a panic in an event or in the packet writer leaves no
+// lock behind that those who write audio would wait for.
+func TestCrashOfWhoIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := speech.NewWithEncoder(speech.Options{Out: writerFunc(func([]byte, uint32, bool) (time.Time, error) {
+			return time.Now(), nil
+		})}, loud{})
+		require.NoError(t, err)
+		u := w.NewUtterance(speech.Events{Started: func(time.Time) { panic("crash in Started") }})
+		_, err = u.Write(tone(48000, 0, time.Second, 0))
+		require.NoError(t, err)
+		u.Start(time.Now().Add(time.Second))
+		require.PanicsWithValue(t, "crash in Started", func() { _ = w.Run(t.Context()) })
+		_, err = u.Write(tone(48000, 0, time.Second, 0))
+		require.Error(t, err)
+		require.Zero(t, w.Stats().Waiting)
+	})
+}

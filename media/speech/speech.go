@@ -283,15 +283,7 @@ func (w *Writer) skipped(n uint64, now time.Time) {
 
 // frame makes and sends frame n.
 func (w *Writer) frame(n int64, due, now time.Time) error {
-	w.mu.Lock()
-	sound, begins := w.fill(n * frameLen)
-	w.stats.Frames++
-	if now.Sub(due) >= lateWake {
-		w.stats.LateWakes++
-	}
-	w.tap()
-	w.mu.Unlock()
-
+	sound, begins := w.render(n, now.Sub(due) >= lateWake)
 	size, err := w.encode(sound)
 	if err != nil {
 		return err
@@ -317,6 +309,19 @@ func (w *Writer) frame(n int64, due, now time.Time) error {
 	}
 	w.tell(at)
 	return nil
+}
+
+// render fills frame n and hands it to who listens.
+func (w *Writer) render(n int64, late bool) (sound, begins bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sound, begins = w.fill(n * frameLen)
+	w.stats.Frames++
+	if late {
+		w.stats.LateWakes++
+	}
+	w.tap()
+	return sound, begins
 }
 
 // encode turns the frame into a packet; a size of dtxPacket or less is none.
@@ -375,7 +380,16 @@ func (w *Writer) tap() {
 
 // close ends what is under way when Run returns.
 func (w *Writer) close() {
+	for _, t := range w.finish() {
+		close(t.frames)
+	}
+	w.tell(time.Now())
+}
+
+// finish ends the utterances, and returns the taps that are to be closed.
+func (w *Writer) finish() []*tap {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.over = true
 	for _, u := range slices.Clone(w.queue) {
 		if u.began {
@@ -385,11 +399,7 @@ func (w *Writer) close() {
 	}
 	taps := w.taps
 	w.taps = nil
-	w.mu.Unlock()
-	for _, t := range taps {
-		close(t.frames)
-	}
-	w.tell(time.Now())
+	return taps
 }
 
 // fill renders the frame whose first sample's place is at. sound is set when

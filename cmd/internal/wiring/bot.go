@@ -16,12 +16,12 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/room"
 	"touchline/configs"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/speech"
@@ -41,7 +41,9 @@ type Options struct {
 	BuiltIn string
 	// Texts are further outputs.
 	Texts []agent.TextOutput
-	Log   zerolog.Logger
+	// OnCrash is told of a panic that ends Run, while the bot is still in the room; it may be told twice. May be nil.
+	OnCrash func(err error)
+	Log     zerolog.Logger
 }
 
 // Bot is one commentator in one room with its page.
@@ -91,7 +93,8 @@ func New(opts Options) (_ *Bot, err error) {
 				b.SetRoom("the room is away: " + err.Error())
 			}
 		},
-		Log: opts.Log,
+		OnCrash: opts.OnCrash,
+		Log:     opts.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the room: %w", err)
@@ -132,18 +135,28 @@ func New(opts Options) (_ *Bot, err error) {
 	return b, nil
 }
 
-// Run runs everything until ctx ends or a part fails for good.
+// Run runs everything until ctx ends or a part fails for good. A panic in the
+// bot's code, or in what it is given, is such a failure.
 func (b *Bot) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return b.Room.Run(ctx) })
-	g.Go(func() error { return b.Voice.Run(ctx) })
-	g.Go(func() error { return b.captions.Run(ctx) })
-	g.Go(func() error { return b.Session.Run(ctx) })
-	g.Go(func() error { return b.control.Run(ctx) })
+	g, ctx := rescue.WithContext(ctx)
+	part := func(run func(context.Context) error) {
+		g.Go(func() error {
+			err := rescue.Call(func() error { return run(ctx) })
+			if _, crash := rescue.Of(err); crash && b.opts.OnCrash != nil {
+				b.opts.OnCrash(err)
+			}
+			return err
+		})
+	}
+	part(b.Room.Run)
+	part(b.Voice.Run)
+	part(b.captions.Run)
+	part(b.Session.Run)
+	part(b.control.Run)
 	if !b.owned {
 		return ignoreCanceled(g.Wait())
 	}
-	g.Go(func() error { return b.engine.Run(ctx) })
+	part(b.engine.Run)
 	return errors.Join(ignoreCanceled(g.Wait()), b.engine.Close())
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/delay"
@@ -102,7 +103,7 @@ func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 			p.b.log.Warn().Err(err).Msg("the delayed picture cannot be decoded")
 			return
 		}
-		wg.Go(func() { _ = dec.Run(ctx) }) // ends with ctx
+		wg.Go(func() { _ = rescue.Call(func() error { return dec.Run(ctx) }) }) // ends with ctx
 		frames, stop := p.b.delayed.subscribe()
 		defer stop()
 		for {

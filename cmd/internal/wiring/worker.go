@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"touchline/agent/worker"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/internal/rescue"
 )
 
 // JobsOptions of Jobs.
@@ -185,7 +185,9 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	if j.opts.Texts != nil {
 		texts = append(texts, j.opts.Texts(job)...)
 	}
-	bot, err := New(Options{Config: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Log: log})
+	bot, err := New(Options{Config: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Log: log,
+		OnCrash: job.Leaving, // the server is told why before the agent leaves
+	})
 	if err != nil {
 		return err
 	}
@@ -214,12 +216,11 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	bctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	ended := make(chan error, 1)
-	go func() { ended <- bot.Run(bctx) }()
+	go func() { ended <- rescue.Call(func() error { return bot.Run(bctx) }) }()
 	select {
 	case err := <-ended:
 		return outcome(err)
 	case <-closed:
-	case err = <-turn.crashed:
 	case <-job.Draining:
 		turn.finish(ctx, ended)
 	case <-ctx.Done():
@@ -258,10 +259,9 @@ const quietFor = 20 * time.Second
 // still to be heard, and can have the bot begin no more.
 type turn struct {
 	inference.Model
-	busy    *engineUse
-	share   float64 // of the engine that a look takes
-	crashed chan error
-	word    chan struct{} // a step of the captions
+	busy  *engineUse
+	share float64       // of the engine that a look takes
+	word  chan struct{} // a step of the captions
 
 	mu       sync.Mutex
 	last     bool // begin no more looks
@@ -272,7 +272,7 @@ type turn struct {
 }
 
 func newTurn(m inference.Model, busy *engineUse, share float64) *turn {
-	return &turn{Model: m, busy: busy, share: share, crashed: make(chan error, 1), word: make(chan struct{}, 1), at: time.Now()}
+	return &turn{Model: m, busy: busy, share: share, word: make(chan struct{}, 1), at: time.Now()}
 }
 
 // Status has a bot that is handed over wait as for a model that loads: no look
@@ -313,8 +313,7 @@ type observingTurn struct {
 	inference.Observer
 }
 
-// Generate passes a look on, unless the room is being handed over. A panic of
-// the engine ends this bot's job, and nobody else's.
+// Generate passes a look on, unless the room is being handed over.
 func (s *turnSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		s.t.mu.Lock()
@@ -327,26 +326,9 @@ func (s *turnSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq
 			return
 		}
 		s.t.busy.begin(time.Now(), s.t.share)
-		theirs := false // the panic is the caller's
-		defer func() {
-			s.t.busy.end(time.Now(), s.t.share)
-			if theirs {
-				return
-			}
-			if v := recover(); v != nil {
-				err := &worker.PanicError{Value: v, Stack: debug.Stack()}
-				select {
-				case s.t.crashed <- err:
-				default:
-				}
-				yield(inference.Chunk{}, err)
-			}
-		}()
+		defer func() { s.t.busy.end(time.Now(), s.t.share) }()
 		for c, err := range s.Session.Generate(ctx, p) {
-			theirs = true
-			more := yield(c, err)
-			theirs = false
-			if !more {
+			if !yield(c, err) {
 				return
 			}
 		}

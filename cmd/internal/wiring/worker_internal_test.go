@@ -87,28 +87,12 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 	require.NoError(t, turn.Close())
 }
 
-func TestEngineThatPanicsEndsOneJob(t *testing.T) {
+func TestPlaceOfALookThatPanics(t *testing.T) {
 	m := &scripted{say: func(func(inference.Chunk, error) bool) { panic("no such tile") }}
 	use := &engineUse{}
 	turn := newTurn(m, use, 0.25)
-	_, err := look(t, turn)
-	crash, ok := errors.AsType[*worker.PanicError](err)
-	require.True(t, ok, "%v", err)
-	require.Equal(t, "no such tile", crash.Value)
-	require.ErrorIs(t, <-turn.crashed, err)
+	require.PanicsWithValue(t, "no such tile", func() { _, _ = look(t, turn) })
 	require.Zero(t, use.now, "its place is free again")
-
-	// What the caller's own code does is not the engine's.
-	m.say = func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "x"}, nil) }
-	s, err := turn.NewSession()
-	require.NoError(t, err)
-	require.PanicsWithValue(t, "mine", func() {
-		for _, err := range s.Generate(t.Context(), inference.Prompt{}) {
-			require.NoError(t, err)
-			panic("mine")
-		}
-	})
-	require.Empty(t, turn.crashed)
 }
 
 func TestEndOfAWord(t *testing.T) {
