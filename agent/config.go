@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +40,8 @@ type Config struct {
 	Console ConsoleConfig `yaml:"console" envPrefix:"CONSOLE_"`
 	// Control says who may steer from inside the room.
 	Control ControlConfig `yaml:"control" envPrefix:"CONTROL_"`
+	// Worker sets `touchline agent`, which serves many rooms.
+	Worker WorkerConfig `yaml:"worker" envPrefix:"WORKER_"`
 }
 
 // LiveKitConfig says where the room is and how to get in. URL, APIKey and
@@ -86,6 +89,30 @@ type ControlConfig struct {
 	RoleValue     string `yaml:"role_value" env:"ROLE_VALUE"`
 }
 
+// WorkerConfig sets the agent worker, which serves the rooms of a LiveKit
+// server that ask for a commentator.
+type WorkerConfig struct {
+	// AgentName is what rooms must ask for; "" serves every new room. LIVEKIT_AGENT_NAME sets it too.
+	AgentName string `yaml:"agent_name" env:"AGENT_NAME"`
+	// Type is what a job is about: room, publisher or participant.
+	Type string `yaml:"type" env:"TYPE"`
+	// Slots is how many jobs run at once; 0 is four for each core.
+	Slots int `yaml:"slots" env:"SLOTS"`
+	// DrainTimeout is how long sentences may take to end after the first signal.
+	DrainTimeout time.Duration `yaml:"drain_timeout" env:"DRAIN_TIMEOUT"`
+	// FullCPU is the share of the CPU, 0 to 1, at which no more rooms are taken; 0 does not look.
+	FullCPU float64 `yaml:"full_cpu" env:"FULL_CPU"`
+	// HTTP is the address of probes and metrics; HTTPOff for none.
+	HTTP string `yaml:"http" env:"HTTP"`
+	// Namespace of an older server.
+	Namespace string `yaml:"namespace" env:"NAMESPACE"`
+	// Deployment that dispatches must name. LIVEKIT_AGENT_DEPLOYMENT sets it too.
+	Deployment string `yaml:"deployment" env:"DEPLOYMENT"`
+}
+
+// HTTPOff is the value of WorkerConfig.HTTP that opens no address.
+const HTTPOff = "off"
+
 // DefaultConfig returns the settings of the sniper preset.
 func DefaultConfig() Config {
 	return Config{
@@ -104,6 +131,7 @@ func DefaultConfig() Config {
 			MaxReconnectDelay: 15 * time.Second,
 		},
 		Console: ConsoleConfig{Listen: "127.0.0.1:8199", KeepAlive: 15 * time.Second},
+		Worker:  WorkerConfig{Type: "room", DrainTimeout: time.Hour, FullCPU: 0.9, HTTP: ":8081"},
 	}
 }
 
@@ -127,6 +155,7 @@ func (c Config) Validate() error {
 	check(c.History >= 0 && c.History <= 1000, "history", "between 0 and 1000 comments", c.History)
 	errs = append(errs, c.LiveKit.validate()...)
 	errs = append(errs, c.Console.validate()...)
+	errs = append(errs, c.Worker.validate()...)
 	for _, id := range c.Control.Identities {
 		check(id != "", "control.identities", "without empty names", fmt.Sprintf("%q", c.Control.Identities))
 	}
@@ -189,6 +218,30 @@ func (c ConsoleConfig) validate() []error {
 			"host names without scheme, path or wildcard", strconv.Quote(host))
 	}
 	check(c.KeepAlive >= time.Second && c.KeepAlive <= 5*time.Minute, "keep_alive", "between 1s and 5m", c.KeepAlive)
+	return errs
+}
+
+func (c WorkerConfig) validate() []error {
+	var errs []error
+	check := func(ok bool, path, rule string, value any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("worker.%s: must be %s, is %v", path, rule, value))
+		}
+	}
+	check(c.AgentName == "" || validName(c.AgentName), "agent_name", "at most 128 printable characters", strconv.Quote(c.AgentName))
+	check(slices.Contains([]string{"room", "publisher", "participant"}, c.Type), "type",
+		"room, publisher or participant", strconv.Quote(c.Type))
+	check(c.Slots >= 0 && c.Slots <= 10_000, "slots", "between 0 (four for each core) and 10000", c.Slots)
+	check(c.DrainTimeout >= 0 && c.DrainTimeout <= 24*time.Hour, "drain_timeout", "between 0s and 24h", c.DrainTimeout)
+	check(c.FullCPU >= 0 && c.FullCPU <= 1, "full_cpu", "between 0 (does not look) and 1", c.FullCPU)
+	if c.HTTP != HTTPOff {
+		_, port, err := net.SplitHostPort(c.HTTP)
+		_, perr := strconv.ParseUint(port, 10, 16)
+		check(err == nil && perr == nil, "http", "[host]:port, such as :8081, or "+HTTPOff, strconv.Quote(c.HTTP))
+	}
+	check(c.Namespace == "" || validName(c.Namespace), "namespace", "at most 128 printable characters", strconv.Quote(c.Namespace))
+	check(len(c.Deployment) <= 64 && !strings.ContainsFunc(c.Deployment, func(r rune) bool { return r == '_' || unicode.IsSpace(r) }),
+		"deployment", "at most 64 bytes without underscores and blanks", strconv.Quote(c.Deployment))
 	return errs
 }
 

@@ -428,6 +428,9 @@ func wellKnown() map[string]string {
 		"LIVEKIT_URL":        Prefix + "AGENT_LIVEKIT_URL",
 		"LIVEKIT_API_KEY":    Prefix + "AGENT_LIVEKIT_API_KEY",
 		"LIVEKIT_API_SECRET": Prefix + "AGENT_LIVEKIT_API_SECRET",
+
+		"LIVEKIT_AGENT_NAME":       Prefix + "AGENT_WORKER_AGENT_NAME",
+		"LIVEKIT_AGENT_DEPLOYMENT": Prefix + "AGENT_WORKER_DEPLOYMENT",
 	}
 }
 

@@ -71,7 +71,7 @@ func TestDefaultFileDocumentsEveryKey(t *testing.T) {
 	for _, v := range configs.Variables() {
 		delete(seen, v.Path)
 	}
-	require.Len(t, seen, 11, "only groups are left: %v", seen)
+	require.Len(t, seen, 12, "only groups are left: %v", seen)
 }
 
 func TestBadFiles(t *testing.T) {
@@ -215,6 +215,14 @@ func TestBadFiles(t *testing.T) {
 		{"agent.console.keep_alive", []string{"between 1s and 5m, is 0s"}},
 		{"agent.control.identities", []string{`without empty names, is [""]`}},
 		{"agent.control.role_value", []string{`set together with role_attribute, is ""`}},
+		{"agent.worker.agent_name", []string{`at most 128 printable characters, is " x"`}},
+		{"agent.worker.type", []string{`room, publisher or participant, is "agent"`}},
+		{"agent.worker.slots", []string{"between 0 (four for each core) and 10000, is -1"}},
+		{"agent.worker.drain_timeout", []string{"between 0s and 24h, is 25h0m0s"}},
+		{"agent.worker.full_cpu", []string{"between 0 (does not look) and 1, is 1.5"}},
+		{"agent.worker.http", []string{`[host]:port, such as :8081, or off, is "8081"`}},
+		{"agent.worker.namespace", []string{`at most 128 printable characters, is "a\n"`}},
+		{"agent.worker.deployment", []string{`at most 64 bytes without underscores and blanks, is "a_b"`}},
 	}
 	tried := map[string]bool{}
 	for _, tt := range tests {

@@ -19,23 +19,25 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent"
 	"touchline/agent/worker"
 	"touchline/cmd/internal/wiring"
+	"touchline/configs"
 )
 
-// agentCmd runs an agent worker. Its variables are those that LiveKit's own
-// agents read.
+// agentCmd runs an agent worker. A flag goes over the setting of its name
+// (agent.worker), and those are told by the variables of LiveKit's own agents too.
 type agentCmd struct {
-	URL          string        `help:"LiveKit server (ws://, wss://), over LIVEKIT_URL." placeholder:"URL"`
-	AgentName    string        `help:"Serve only rooms that ask for this name; without it, every new room." env:"LIVEKIT_AGENT_NAME_OVERRIDE,LIVEKIT_AGENT_NAME"` //nolint:lll // tags
-	Type         string        `help:"What a job is about: ${enum}." enum:"room,publisher,participant" default:"room"`
-	Slots        int           `help:"Rooms at most; 0 is four for each core." env:"TOUCHLINE_WORKER_SLOTS" default:"0"`
-	DrainTimeout time.Duration `help:"How long sentences may take to end after the first signal." env:"TOUCHLINE_WORKER_DRAIN_TIMEOUT" default:"1h"`                      //nolint:lll // tags
-	FullCPU      float64       `help:"Share of the CPU at which no more rooms are taken; 0 does not look." name:"full-cpu" env:"TOUCHLINE_WORKER_FULL_CPU" default:"0.9"` //nolint:lll // tags
-	HTTP         string        `help:"Address of probes and metrics; off for none." name:"http" env:"TOUCHLINE_WORKER_HTTP" default:":8081"`
-	Namespace    string        `help:"Namespace of an older server."`
-	Deployment   string        `help:"Deployment that dispatches must name." env:"LIVEKIT_AGENT_DEPLOYMENT"`
-	Simulate     string        `help:"Take a job for this room at once, for a try." placeholder:"ROOM"`
+	URL          string         `help:"LiveKit server (ws://, wss://), over LIVEKIT_URL." placeholder:"URL"`
+	AgentName    *string        `help:"Serve only rooms that ask for this name; without it, every new room. Over LIVEKIT_AGENT_NAME." env:"LIVEKIT_AGENT_NAME_OVERRIDE"` //nolint:lll // tags
+	Type         *string        `help:"What a job is about: room, publisher or participant."`
+	Slots        *int           `help:"Rooms at most; 0 is four for each core."`
+	DrainTimeout *time.Duration `help:"How long sentences may take to end after the first signal."`
+	FullCPU      *float64       `help:"Share of the CPU at which no more rooms are taken; 0 does not look." name:"full-cpu"`
+	HTTP         *string        `help:"Address of probes and metrics; off for none." name:"http"`
+	Namespace    *string        `help:"Namespace of an older server."`
+	Deployment   *string        `help:"Deployment that dispatches must name, over LIVEKIT_AGENT_DEPLOYMENT."`
+	Simulate     string         `help:"Take a job for this room at once, for a try." placeholder:"ROOM"`
 
 	modelFlags
 
@@ -52,7 +54,28 @@ const slotsPerCore = 4
 const leaving = 5 * time.Second
 
 // patience is how long the program waits for this command after a signal.
-func (c *agentCmd) patience() time.Duration { return c.DrainTimeout + leaving }
+func (c *agentCmd) patience(cfg configs.Config) time.Duration {
+	return c.over(cfg.Agent.Worker).DrainTimeout + leaving
+}
+
+// over lays the flags over the settings.
+func (c *agentCmd) over(w agent.WorkerConfig) agent.WorkerConfig {
+	lay(c.AgentName, &w.AgentName)
+	lay(c.Type, &w.Type)
+	lay(c.Slots, &w.Slots)
+	lay(c.DrainTimeout, &w.DrainTimeout)
+	lay(c.FullCPU, &w.FullCPU)
+	lay(c.HTTP, &w.HTTP)
+	lay(c.Namespace, &w.Namespace)
+	lay(c.Deployment, &w.Deployment)
+	return w
+}
+
+func lay[T any](flag, setting *T) {
+	if flag != nil {
+		*setting = *flag
+	}
+}
 
 // Run serves rooms until it is interrupted: the first signal hands them over,
 // the second ends them at once.
@@ -69,6 +92,10 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	if c.URL != "" {
 		cfg.Agent.LiveKit.URL = c.URL
 	}
+	cfg.Agent.Worker = c.over(cfg.Agent.Worker)
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
 	if err := c.apply(&cfg); err != nil {
 		return err
 	}
@@ -76,14 +103,14 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	w, err := c.worker(cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.APIKey, string(cfg.Agent.LiveKit.APISecret), cfg.Agent.LiveKit.Name, jobs, log)
+	w, err := c.worker(cfg.Agent, jobs, log)
 	if err != nil {
 		return err
 	}
 	var listener net.Listener
-	if c.HTTP != "" && c.HTTP != "off" {
-		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", c.HTTP); err != nil {
-			return fmt.Errorf("open the address of probes and metrics (--http): %w", err)
+	if address := cfg.Agent.Worker.HTTP; address != agent.HTTPOff {
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address); err != nil {
+			return fmt.Errorf("open the address of probes and metrics (agent.worker.http, --http): %w", err)
 		}
 	}
 
@@ -168,8 +195,8 @@ func simulate(ctx context.Context, w *worker.Worker, room string) error {
 	}
 }
 
-func (c *agentCmd) worker(url, key, secret, name string, jobs *wiring.Jobs, log zerolog.Logger) (*worker.Worker, error) {
-	jobType, err := worker.ParseJobType(c.Type)
+func (c *agentCmd) worker(cfg agent.Config, jobs *wiring.Jobs, log zerolog.Logger) (*worker.Worker, error) {
+	jobType, err := worker.ParseJobType(cfg.Worker.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -177,17 +204,17 @@ func (c *agentCmd) worker(url, key, secret, name string, jobs *wiring.Jobs, log 
 	if cores <= 0 {
 		cores = float64(runtime.NumCPU())
 	}
-	slots := c.Slots
+	slots := cfg.Worker.Slots
 	if slots == 0 {
 		slots = max(1, int(cores*slotsPerCore))
 	}
 	machine := jobs.Load
-	if c.FullCPU > 0 {
+	if cfg.Worker.FullCPU > 0 {
 		cpu, err := worker.NewCPU(os.DirFS("/"), cores)
 		if err != nil {
 			log.Warn().Err(err).Msg("the load is that of slots and engine alone")
 		} else {
-			machine = func(now time.Time) float64 { return max(jobs.Load(now), cpu.Load(now)/c.FullCPU) }
+			machine = func(now time.Time) float64 { return max(jobs.Load(now), cpu.Load(now)/cfg.Worker.FullCPU) }
 		}
 	}
 	version := "unknown"
@@ -195,9 +222,9 @@ func (c *agentCmd) worker(url, key, secret, name string, jobs *wiring.Jobs, log 
 		version = info.Main.Version
 	}
 	return worker.New(worker.Options{
-		URL: url, APIKey: key, APISecret: secret, WorkerToken: c.WorkerToken,
-		AgentName: c.AgentName, Namespace: c.Namespace, Deployment: c.Deployment, JobType: jobType,
-		Slots: slots, MachineLoad: machine, DrainTimeout: c.DrainTimeout, Name: name, Version: version,
+		URL: cfg.LiveKit.URL, APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret), WorkerToken: c.WorkerToken,
+		AgentName: cfg.Worker.AgentName, Namespace: cfg.Worker.Namespace, Deployment: cfg.Worker.Deployment, JobType: jobType,
+		Slots: slots, MachineLoad: machine, DrainTimeout: cfg.Worker.DrainTimeout, Name: cfg.LiveKit.Name, Version: version,
 		Runner: jobs, Log: log,
 	})
 }

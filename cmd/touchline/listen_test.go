@@ -2,7 +2,10 @@ package main
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
@@ -52,10 +55,29 @@ func TestVariablesOfFlagsAreNoSettings(t *testing.T) {
 	parser, err := kong.New(&c)
 	require.NoError(t, err)
 	names := flagVariables(parser.Model.Node)
-	require.Contains(t, names, "TOUCHLINE_WORKER_SLOTS")
+	require.Contains(t, names, "TOUCHLINE_ORT")
 	for _, v := range configs.Variables() {
 		require.NotContains(t, names, v.Name, "one name for two things")
 	}
+}
+
+func TestWorkerFlagsGoOverVariablesAndThoseOverTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "touchline.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("agent: {worker: {slots: 1, full_cpu: 0.5, type: publisher, agent_name: file}}"), 0o600))
+	cfg, err := configs.Load(path, []string{
+		"TOUCHLINE_AGENT_WORKER_SLOTS=2", "TOUCHLINE_AGENT_WORKER_FULL_CPU=0.6", "LIVEKIT_AGENT_NAME=env",
+	})
+	require.NoError(t, err)
+	var c cli
+	parser, err := kong.New(&c)
+	require.NoError(t, err)
+	_, err = parser.Parse([]string{"agent", "--slots", "3", "--agent-name", "", "--drain-timeout", "5s"})
+	require.NoError(t, err)
+	require.Equal(t, agent.WorkerConfig{
+		Slots: 3, FullCPU: 0.6, Type: "publisher", DrainTimeout: 5 * time.Second, HTTP: ":8081",
+	}, c.Agent.over(cfg.Agent.Worker))
+	require.Equal(t, 5*time.Second+leaving, c.Agent.patience(cfg))
+	require.Equal(t, "env", cfg.Agent.Worker.AgentName)
 }
 
 func TestPageFlags(t *testing.T) {

@@ -103,8 +103,10 @@ func run(c *cli, kctx *kong.Context) int {
 	case <-ctx.Done():
 		stop() // a second signal kills, unless the command knows what to do with it
 		limit := shutdown
-		if c, ok := kctx.Selected().Target.Addr().Interface().(interface{ patience() time.Duration }); ok {
-			limit = c.patience()
+		if c, ok := kctx.Selected().Target.Addr().Interface().(interface {
+			patience(cfg configs.Config) time.Duration
+		}); ok {
+			limit = c.patience(cfg)
 		}
 		select {
 		case err = <-done:
