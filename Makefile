@@ -28,6 +28,7 @@ setup:
 setup-test:
 	@scripts/setup.sh test
 	@scripts/runtime.sh cpu bin/runtime
+	@scripts/mediamtx.sh bin/mediamtx
 
 .PHONY: runtime
 runtime: ## ONNX Runtime for the CPU, into bin/runtime

@@ -26,6 +26,7 @@ import (
 	"touchline/cmd/internal/browser"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
+	"touchline/inference"
 	"touchline/media/toyworld"
 )
 
@@ -99,6 +100,19 @@ func newHouse(t *testing.T) *house {
 	defer cancel()
 	require.NoError(t, h.server.Ready(ctx))
 	return h
+}
+
+// env are the settings that lead a program to the server.
+func (h *house) env() []string {
+	return []string{"LIVEKIT_URL=" + h.server.URL(), "LIVEKIT_API_KEY=" + h.keys.APIKey, "LIVEKIT_API_SECRET=" + h.keys.APISecret}
+}
+
+// app is what a command in this process gets.
+func (h *house) app() *app {
+	cfg := configs.Default()
+	lk := &cfg.Agent.LiveKit
+	lk.URL, lk.APIKey, lk.APISecret = h.server.URL(), h.keys.APIKey, inference.Secret(h.keys.APISecret)
+	return &app{cfg: cfg, log: h.log}
 }
 
 // keepRunning runs something until the test is over.

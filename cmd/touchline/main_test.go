@@ -44,6 +44,9 @@ func testMain(m *testing.M) int {
 
 const webDist = "agent/console/web/dist"
 
+// checkout is where the sources are, seen from the folder in which the tests begin.
+var checkout string
+
 // furnish links the programs that make has built (in TOUCHLINE_BIN), or builds
 // them, and links the page.
 func furnish(dir string) error {
@@ -51,6 +54,7 @@ func furnish(dir string) error {
 	if err != nil {
 		return err
 	}
+	checkout = root
 	dist := filepath.Join(root, webDist)
 	if _, err := os.Stat(filepath.Join(dist, "index.html")); err != nil {
 		return fmt.Errorf("expected the built page: %w; run make web", err)
@@ -79,8 +83,11 @@ type program struct {
 	done chan struct{} // closed when it has ended
 	err  error         // what it ended with, after done
 
+	announced chan string // the first address that it prints
+
 	mu  sync.Mutex
 	log []string
+	out strings.Builder
 }
 
 // startWait is how long a program may take until it has something to show.
@@ -89,7 +96,21 @@ const startWait = 30 * time.Second
 // start runs touchline and waits for the address of its page.
 func start(t *testing.T, env []string, args ...string) (p *program, url string) {
 	t.Helper()
-	p = &program{done: make(chan struct{})}
+	p = launch(t, env, args...)
+	select {
+	case url = <-p.announced:
+	case <-p.done:
+		require.FailNow(t, "the program ended at once", p.err)
+	case <-time.After(startWait):
+		require.FailNow(t, "the program announced no page")
+	}
+	return p, url
+}
+
+// launch runs touchline until the test ends.
+func launch(t *testing.T, env []string, args ...string) *program {
+	t.Helper()
+	p := &program{done: make(chan struct{}), announced: make(chan string, 1)}
 	p.cmd = exec.Command("./bin/touchline", args...)
 	// The tests' own variables are no settings.
 	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
@@ -100,13 +121,15 @@ func start(t *testing.T, env []string, args ...string) (p *program, url string) 
 	complaints, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())
-	announced := make(chan string, 1)
 	var readers sync.WaitGroup
 	readers.Go(func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.mu.Lock()
+			p.out.WriteString(lines.Text() + "\n")
+			p.mu.Unlock()
 			if _, address, ok := strings.Cut(lines.Text(), "http"); ok {
 				select {
-				case announced <- "http" + strings.TrimSpace(address):
+				case p.announced <- "http" + strings.TrimSpace(address):
 				default:
 				}
 			}
@@ -126,19 +149,27 @@ func start(t *testing.T, env []string, args ...string) (p *program, url string) 
 		_ = p.cmd.Process.Kill()
 		<-p.done
 		if t.Failed() {
+			t.Logf("the program prints:\n%s", p.output())
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			t.Logf("the program's log:\n%s", strings.Join(p.log, "\n"))
 		}
 	})
-	select {
-	case url = <-announced:
-	case <-p.done:
-		require.FailNow(t, "the program ended at once", p.err)
-	case <-time.After(startWait):
-		require.FailNow(t, "the program announced no page")
-	}
-	return p, url
+	return p
+}
+
+// output is what it printed so far.
+func (p *program) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
+}
+
+// says waits until it has printed something.
+func (p *program) says(t *testing.T, words string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(p.output(), words) }, startWait, 20*time.Millisecond,
+		"it prints %q", words)
 }
 
 func (p *program) keep(r io.Reader) {

@@ -24,6 +24,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5"
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
+	"github.com/bluenviron/gortsplib/v5/pkg/headers"
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
 	"github.com/rs/zerolog"
 
@@ -86,16 +87,28 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 	if c.opts.Transport == UDP {
 		protocol = gortsplib.ProtocolUDP
 	}
-	err := c.pull(ctx, protocol, out)
+	err := c.pull(ctx, protocol, false, out)
+	if _, ok := errors.AsType[setupError](err); ok && c.opts.URL.Scheme == "rtsps" && protocol == gortsplib.ProtocolTCP {
+		c.opts.Log.Info().Msg("the camera refuses RTP inside TLS, trying SRTP")
+		err = c.pull(ctx, protocol, true, out)
+	}
 	if status, ok := errors.AsType[liberrors.ErrClientBadStatusCode](err); ok && c.opts.Transport == Auto &&
 		status.Code == base.StatusUnsupportedTransport {
 		c.opts.Log.Info().Msg("the camera refuses TCP, trying UDP")
-		err = c.pull(ctx, gortsplib.ProtocolUDP, out)
+		err = c.pull(ctx, gortsplib.ProtocolUDP, true, out)
 	}
 	return c.explain(err)
 }
 
-func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, out source.Sink) error {
+// setupError is a camera's refusal of a transport.
+type setupError struct{ error }
+
+func (e setupError) Unwrap() error { return e.error }
+
+// pull reads from the camera by one transport. srtp takes the profile that the
+// camera names; otherwise it is plain RTP. Inside TLS nothing more is needed,
+// and some servers and clients do not understand each other's keys for SRTP.
+func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp bool, out source.Sink) error {
 	address := *c.opts.URL
 	if address.Path == "" {
 		address.Path = "/"
@@ -157,8 +170,11 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, out sour
 		return err
 	}
 	for _, m := range medias {
+		if !srtp && protocol == gortsplib.ProtocolTCP {
+			m.Profile = headers.TransportProfileAVP
+		}
 		if _, err := client.Setup(desc.BaseURL, m, 0, 0); err != nil {
-			return fmt.Errorf("set up the camera's %s: %w", m.Type, err)
+			return setupError{fmt.Errorf("set up the camera's %s: %w", m.Type, err)}
 		}
 	}
 	s.listen()

@@ -220,6 +220,9 @@ func TestTransports(t *testing.T) {
 			}
 		}()
 		_, _, err = pull(t, c.url(), 10, func(o *rtsp.Options) { o.Insecure = true })
+		require.ErrorIs(t, err, errEnough)
+		c.srtpOnly = true // some take SRTP only, inside TLS as well
+		_, _, err = pull(t, c.url(), 10, func(o *rtsp.Options) { o.Insecure = true })
 		close(stop)
 		<-done
 		require.ErrorIs(t, err, errEnough)

@@ -20,6 +20,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/base"
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
+	"github.com/bluenviron/gortsplib/v5/pkg/headers"
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
 	"github.com/pion/rtp"
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,7 @@ type camera struct {
 	user, password string
 	redirect       string // Location of the answer to DESCRIBE
 	udpOnly        bool
+	srtpOnly       bool
 
 	mu        sync.Mutex
 	stream    *gortsplib.ServerStream
@@ -212,6 +214,9 @@ func (c *camera) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Response
 		return &base.Response{StatusCode: base.StatusNotFound}, nil, nil
 	}
 	if c.udpOnly && ctx.Transport.Protocol == gortsplib.ProtocolTCP {
+		return &base.Response{StatusCode: base.StatusUnsupportedTransport}, nil, nil
+	}
+	if c.srtpOnly && ctx.Transport.Profile != headers.TransportProfileSAVP {
 		return &base.Response{StatusCode: base.StatusUnsupportedTransport}, nil, nil
 	}
 	c.protocols = append(c.protocols, ctx.Transport.Protocol)

@@ -1,0 +1,453 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"image"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/pion/mediadevices/pkg/driver"
+	"github.com/pion/mediadevices/pkg/frame"
+	"github.com/pion/mediadevices/pkg/io/video"
+	"github.com/pion/mediadevices/pkg/prop"
+	"github.com/stretchr/testify/require"
+
+	"touchline/cmd/internal/browser"
+	"touchline/cmd/internal/sender"
+	"touchline/cmd/internal/wiring"
+	"touchline/media"
+	"touchline/media/toyworld"
+)
+
+// The clip that cameras of all kinds play.
+const (
+	cameraWidth, cameraHeight = 640, 360
+	cameraFPS                 = 15
+	cameraSeconds             = 6
+)
+
+func newWorld(t *testing.T) *toyworld.World {
+	t.Helper()
+	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: cameraWidth, Height: cameraHeight, FPS: cameraFPS})
+	require.NoError(t, err)
+	return world
+}
+
+// studio is what cameras are played with: a folder of clips, and MediaMTX.
+type studio struct {
+	dir string
+	mtx mediamtx
+}
+
+// clip has ffmpeg make a file of the match in the folder, once.
+func (s *studio) clip(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	path := filepath.Join(s.dir, name)
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", slices.Concat(
+		[]string{"-v", "error", "-nostdin", "-i", filepath.Join(s.dir, "match.mkv"), "-threads", "1"}, args, []string{path})...).CombinedOutput()
+	require.NoError(t, err, "%s: %s", name, out)
+	return path
+}
+
+// encoders are ffmpeg's arguments for what cameras send, with a key frame each second.
+var encoders = map[string][]string{
+	"h264": {"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "15", "-b:v", "1500k"},
+	"h265": {
+		"-c:v", "libx265", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-b:v", "1500k",
+		"-x265-params", "keyint=15:bframes=0:log-level=none:pools=1",
+	},
+	"vp8":   {"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p", "-g", "15", "-b:v", "1500k"},
+	"av1":   {"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p", "-g", "15", "-lag-in-frames", "0", "-b:v", "1M"},
+	"mpeg4": {"-c:v", "mpeg4", "-q:v", "4", "-g", "15"},
+	"mjpeg": {"-c:v", "mjpeg", "-q:v", "4", "-pix_fmt", "yuvj420p", "-huffman", "default", "-force_duplicated_matrix", "1"},
+}
+
+// newStudio renders the match and starts MediaMTX.
+func newStudio(t *testing.T) *studio {
+	t.Helper()
+	s := &studio{dir: t.TempDir()}
+	world := newWorld(t)
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p",
+		"-s", fmt.Sprintf("%dx%d", cameraWidth, cameraHeight), "-r", strconv.Itoa(cameraFPS), "-i", "pipe:0",
+		"-c:v", "libx264", "-preset", "ultrafast", "-qp", "10", filepath.Join(s.dir, "match.mkv"))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start(), "apt-get install ffmpeg")
+	for n := range uint32(cameraSeconds * cameraFPS) {
+		_, err := in.Write(world.Frame(n))
+		require.NoError(t, err)
+	}
+	require.NoError(t, in.Close())
+	require.NoError(t, cmd.Wait())
+	s.mtx = startMediaMTX(t)
+	return s
+}
+
+// mediamtx is MediaMTX as a process, by its ports on 127.0.0.1.
+type mediamtx struct{ RTSP, RTSPS, RTP, RTCP, SRTP, SRTCP, HLS, WebRTC, WebRTCUDP int }
+
+// Everybody publishes; what begins with "open" is watched by everybody, the rest with a password, by digest.
+var mediamtxSettings = template.Must(template.New("").Parse(`
+logLevel: warn
+authInternalUsers:
+- {user: any, permissions: [{action: publish}, {action: read, path: ~^open}]}
+- {user: viewer, pass: 'p@ss!word', permissions: [{action: read}]}
+rtspTransports: [tcp, udp]
+rtspEncryption: optional
+rtspAuthMethods: [digest]
+rtspAddress: 127.0.0.1:{{.RTSP}}
+rtspsAddress: 127.0.0.1:{{.RTSPS}}
+rtpAddress: 127.0.0.1:{{.RTP}}
+rtcpAddress: 127.0.0.1:{{.RTCP}}
+srtpAddress: 127.0.0.1:{{.SRTP}}
+srtcpAddress: 127.0.0.1:{{.SRTCP}}
+rtmp: no
+srt: no
+hlsAddress: 127.0.0.1:{{.HLS}}
+webrtcAddress: 127.0.0.1:{{.WebRTC}}
+webrtcLocalUDPAddress: 127.0.0.1:{{.WebRTCUDP}}
+webrtcIPsFromInterfaces: no
+webrtcAdditionalHosts: [127.0.0.1]
+paths: {all_others: {}}
+`))
+
+func startMediaMTX(t *testing.T) mediamtx {
+	t.Helper()
+	program, err := filepath.Abs("bin/mediamtx")
+	require.NoError(t, err)
+	if _, err := os.Stat(program); err != nil {
+		program = filepath.Join(checkout, "bin", "mediamtx")
+	}
+	require.FileExists(t, program, "make setup-test builds it")
+	var m mediamtx
+	m.RTP, m.RTCP = udpPair(t)
+	m.SRTP, m.SRTCP = udpPair(t)
+	for _, p := range []*int{&m.RTSP, &m.RTSPS, &m.HLS, &m.WebRTC} {
+		*p = tcpPort(t)
+	}
+	m.WebRTCUDP, _ = udpPair(t)
+	dir := t.TempDir()
+	var settings bytes.Buffer
+	require.NoError(t, mediamtxSettings.Execute(&settings, m))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mediamtx.yml"), settings.Bytes(), 0o600))
+	certificate(t, dir)
+	play(t, exec.CommandContext(t.Context(), program, filepath.Join(dir, "mediamtx.yml")), dir)
+	for _, port := range []int{m.RTSP, m.RTSPS, m.HLS, m.WebRTC} {
+		answers(t, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	return m
+}
+
+// answers waits until somebody listens at an address.
+func answers(t *testing.T, address string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp4", address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}, startWait, 20*time.Millisecond)
+}
+
+// certificate writes one that only its maker trusts, as most cameras have.
+func certificate(t *testing.T, dir string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	for name, b := range map[string]*pem.Block{
+		"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(b), 0o600))
+	}
+}
+
+// play runs a program until the test ends.
+func play(t *testing.T, cmd *exec.Cmd, dir string) {
+	t.Helper()
+	var log bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &log, &log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s says: %s", filepath.Base(cmd.Path), log.String())
+		}
+	})
+}
+
+func tcpPort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// udpPair finds an even port whose successor is free as well.
+func udpPair(t *testing.T) (rtp, rtcp int) {
+	t.Helper()
+	for range 100 {
+		a, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		require.NoError(t, err)
+		port := a.LocalAddr().(*net.UDPAddr).Port
+		b, err := net.ListenPacket("udp4", fmt.Sprintf("127.0.0.1:%d", port+1))
+		_ = a.Close()
+		if err != nil {
+			continue
+		}
+		_ = b.Close()
+		if port%2 == 0 {
+			return port, port + 1
+		}
+	}
+	require.FailNow(t, "no pair of free ports")
+	return 0, 0
+}
+
+// publish has ffmpeg send a clip to MediaMTX, as an encoder beside a camera does.
+func (s *studio) publish(t *testing.T, path, name string) {
+	t.Helper()
+	play(t, exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", path, "-c", "copy",
+		"-f", "rtsp", "-rtsp_transport", "tcp", "-pkt_size", "1300", fmt.Sprintf("rtsp://127.0.0.1:%d/%s", s.mtx.RTSP, name)), s.dir)
+}
+
+// rtsp makes a camera of a clip and returns its address.
+func (s *studio) rtsp(t *testing.T, name, kind string) string {
+	t.Helper()
+	s.publish(t, s.clip(t, name+".mkv", encoders[kind]...), "open-"+name)
+	return fmt.Sprintf("rtsp://127.0.0.1:%d/open-%s", s.mtx.RTSP, name)
+}
+
+// camera makes an RTSP camera when its test begins.
+func (s *studio) camera(name, kind string, more ...string) func(t *testing.T) []string {
+	return func(t *testing.T) []string {
+		t.Helper()
+		return append([]string{s.rtsp(t, name, kind)}, more...)
+	}
+}
+
+// file makes a clip when its test begins.
+func (s *studio) file(name, kind string) func(t *testing.T) []string {
+	return func(t *testing.T) []string {
+		t.Helper()
+		return []string{s.clip(t, name, encoders[kind]...)}
+	}
+}
+
+// lens is a camera behind the interface of the drivers, with the match before it.
+type lens struct{ world *toyworld.World }
+
+func (*lens) Open() error  { return nil }
+func (*lens) Close() error { return nil }
+func (*lens) Properties() []prop.Media {
+	return []prop.Media{{Video: prop.Video{
+		Width: cameraWidth, Height: cameraHeight, FrameRate: cameraFPS, FrameFormat: frame.FormatI420,
+	}}}
+}
+
+// VideoRecord implements driver.VideoRecorder.
+func (w *lens) VideoRecord(prop.Media) (video.Reader, error) {
+	const ySize = cameraWidth * cameraHeight
+	begin, n := time.Now(), uint32(0)
+	return video.ReaderFunc(func() (image.Image, func(), error) {
+		<-time.After(time.Until(begin.Add(w.world.PTS(n))))
+		b := w.world.Frame(n)
+		n++
+		return &image.YCbCr{
+			Y: b[:ySize], Cb: b[ySize : ySize+ySize/4], Cr: b[ySize+ySize/4:], YStride: cameraWidth, CStride: cameraWidth / 2,
+			SubsampleRatio: image.YCbCrSubsampleRatio420, Rect: image.Rect(0, 0, cameraWidth, cameraHeight),
+		}, func() {}, nil
+	}), nil
+}
+
+// TestCameras plays cameras of every kind with real programs. Each is brought
+// into a room by `touchline camera`; a browser there sees its picture, whose
+// frame counter is read back, and a comment on it.
+func TestCameras(t *testing.T) {
+	const key = "a-good-long-key"
+	s, h := newStudio(t), newHouse(t)
+	folder := httptest.NewServer(http.FileServer(http.Dir(s.dir)))
+	t.Cleanup(folder.Close)
+	s.publish(t, s.clip(t, "locked.mkv", encoders["h264"]...), "locked")
+
+	tests := []struct {
+		name string
+		// camera starts it and returns the arguments of the command.
+		camera func(t *testing.T) []string
+		// codec is what the command says that comes, transcoded a part of why it cannot go on as it is.
+		codec, transcoded string
+	}{
+		{"RTSP H264 over TCP with digest", func(*testing.T) []string {
+			return []string{fmt.Sprintf("rtsp://viewer:p@ss!word@127.0.0.1:%d/locked", s.mtx.RTSP)}
+		}, "H264", ""},
+		{"RTSP H264 over UDP", s.camera("udp", "h264", "--transport", "udp"), "H264", ""},
+		{"RTSP H264 over TLS", func(*testing.T) []string {
+			return []string{fmt.Sprintf("rtsps://viewer:p@ss!word@127.0.0.1:%d/locked", s.mtx.RTSPS), "--insecure"}
+		}, "H264", ""},
+		{"RTSP H265", s.camera("h265", "h265"), "H265", "H265"},
+		{"RTSP MJPEG", s.camera("mjpeg", "mjpeg"), "JPEG", "JPEG"},
+		{"RTSP AV1", func(t *testing.T) []string {
+			t.Helper()
+			units := ivf(t, s.clip(t, "av1.ivf", encoders["av1"]...))
+			send(t, sender.Options{URL: fmt.Sprintf("http://127.0.0.1:%d/open-av1/whip", s.mtx.WebRTC), Codec: media.AV1, Units: units, FPS: cameraFPS})
+			return []string{fmt.Sprintf("rtsp://127.0.0.1:%d/open-av1", s.mtx.RTSP)}
+		}, "AV1", ""},
+		{"HTTP MJPEG", func(t *testing.T) []string {
+			t.Helper()
+			port := tcpPort(t)
+			address := fmt.Sprintf("http://127.0.0.1:%d/video.mjpg", port)
+			play(t, exec.CommandContext(t.Context(), "ffmpeg", slices.Concat(
+				[]string{"-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", filepath.Join(s.dir, "match.mkv")}, encoders["mjpeg"],
+				[]string{"-f", "mpjpeg", "-flush_packets", "1", "-listen", "1", address})...), s.dir)
+			return []string{address}
+		}, "JPEG", "JPEG"},
+		{"HTTP video", func(t *testing.T) []string {
+			t.Helper()
+			s.clip(t, "web.mp4", append(slices.Clone(encoders["h264"]), "-movflags", "+faststart")...)
+			return []string{folder.URL + "/web.mp4"}
+		}, "H264", ""},
+		{"HLS of MediaMTX", func(t *testing.T) []string {
+			t.Helper()
+			s.rtsp(t, "hls", "h264")
+			return []string{fmt.Sprintf("http://127.0.0.1:%d/open-hls/index.m3u8", s.mtx.HLS)}
+		}, "H264", ""},
+		{"HLS folder of ffmpeg", func(t *testing.T) []string {
+			t.Helper()
+			live := filepath.Join(s.dir, "live")
+			require.NoError(t, os.Mkdir(live, 0o755))
+			play(t, exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1",
+				"-i", s.clip(t, "hls.mp4", encoders["h264"]...), "-c", "copy", "-f", "hls", "-hls_time", "1", "-hls_list_size", "4",
+				"-hls_flags", "delete_segments", filepath.Join(live, "live.m3u8")), s.dir)
+			require.Eventually(t, func() bool {
+				text, _ := os.ReadFile(filepath.Join(live, "live.m3u8"))
+				return strings.Count(string(text), ".ts") >= 3
+			}, startWait, 20*time.Millisecond)
+			return []string{folder.URL + "/live/live.m3u8"}
+		}, "H264", ""},
+		{"file mp4", s.file("file.mp4", "h264"), "H264", ""},
+		{"file mkv", s.file("file.mkv", "h265"), "H265", "H265"},
+		{"file webm", s.file("file.webm", "vp8"), "VP8", ""},
+		{"file ts", s.file("file.ts", "h264"), "H264", ""},
+		{"file avi", s.file("file.avi", "mpeg4"), "H264", ""},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			name := "camera-" + strconv.Itoa(i)
+			bot, address := h.bot(t, name)
+			arguments := append([]string{"camera", "--room", name}, tt.camera(t)...)
+			began := time.Now()
+			p := launch(t, h.env(), arguments...)
+			seen(t, bot, address, began)
+			p.says(t, "Live: "+tt.codec)
+			if tt.transcoded != "" {
+				p.says(t, "The picture is transcoded: ")
+				p.says(t, tt.transcoded)
+			} else {
+				require.NotContains(t, p.output(), "transcoded")
+			}
+			require.NotContains(t, p.output(), "p@ss!word")
+			p.interrupt(t)
+			require.Zero(t, p.exitCode())
+		})
+	}
+	t.Run("WHIP", func(t *testing.T) {
+		t.Parallel()
+		const name = "camera-whip"
+		units := ivf(t, s.clip(t, "whip.ivf", encoders["vp8"]...))
+		bot, page := h.bot(t, name)
+		address := fmt.Sprintf("127.0.0.1:%d", tcpPort(t))
+		p := launch(t, h.env(), "camera", "--room", name, "--whip", address, "--whip-key", key)
+		answers(t, address)
+		began := time.Now()
+		send(t, sender.Options{URL: "http://" + address + "/whip/" + name, Token: key, Codec: media.VP8, Units: units, FPS: cameraFPS})
+		seen(t, bot, page, began)
+		p.interrupt(t)
+		require.Zero(t, p.exitCode())
+	})
+	t.Run("webcam", func(t *testing.T) {
+		t.Parallel()
+		const name = "camera-webcam"
+		require.NoError(t, driver.GetManager().Register(&lens{newWorld(t)}, driver.Info{Label: "match", DeviceType: driver.Camera}))
+		bot, page := h.bot(t, name)
+		c := newCameraCmd("webcam")
+		c.Room, c.Size, c.FPS = name, fmt.Sprintf("%dx%d", cameraWidth, cameraHeight), cameraFPS
+		began := time.Now()
+		// In this process, where the driver is: the kernel has no camera to offer.
+		keepRunning(t, func(ctx context.Context) error { return c.Run(ctx, h.app()) })
+		seen(t, bot, page, began)
+	})
+}
+
+// seen opens a room's page in a browser and waits for the picture, whose frame
+// counter goes on, and a comment.
+func seen(t *testing.T, bot *wiring.Bot, page string, began time.Time) {
+	t.Helper()
+	viewer := open(t, page, browser.Options{Width: 800, Height: 600})
+	plays(t, viewer, later)
+	playing := time.Since(began)
+	first := counts(t, viewer, 0)
+	second := counts(t, viewer, first)
+	commented(t, viewer, later)
+	t.Logf("plays %.1f s after the camera was started, commented after %.1f s; pictures %d, %d",
+		playing.Seconds(), time.Since(began).Seconds(), first, second)
+	source := bot.Snapshot().Source
+	require.Equal(t, [2]int{cameraWidth, cameraHeight}, [2]int{source.Width, source.Height})
+	require.Empty(t, viewer.Problems())
+	viewer.Close()
+}
+
+// ivf reads a file of libvpx's format.
+func ivf(t *testing.T, path string) [][]byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return sender.SplitIVF(b)
+}
+
+// send sends a clip by WHIP until the test ends.
+func send(t *testing.T, o sender.Options) {
+	t.Helper()
+	x, err := sender.Dial(t.Context(), o)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- x.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		err := <-ended
+		x.Vanish()
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}

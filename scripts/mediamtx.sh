@@ -1,0 +1,30 @@
+#!/bin/sh
+# Builds MediaMTX, the media server that tests and benchmarks play cameras with and compare with, and says so.
+# usage: scripts/mediamtx.sh DEST
+set -eu
+
+version=v1.14.0
+hls=1.6.9 # of hls.js, the one this version wants
+dest=${1:?usage: $0 DEST}
+case "$dest" in /*) ;; *) dest=$PWD/$dest ;; esac
+
+if [ -x "$dest" ] && [ "$("$dest" --version 2>/dev/null)" = "$version" ]; then
+	exit 0
+fi
+echo "mediamtx: building $version"
+mkdir -p "$(dirname "$dest")"
+work=$(mktemp -d)
+trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT INT TERM
+cd "$work"
+source=$(GOFLAGS= go mod download -json "github.com/bluenviron/mediamtx@$version" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
+[ -d "$source" ] || { echo "mediamtx: expected the module's source, found none" >&2; exit 1; }
+cp -r "$source" tree
+chmod -R u+w tree
+# What its own go generate would fetch from elsewhere.
+echo "$version" > tree/internal/core/VERSION
+npm pack --silent "hls.js@$hls" > /dev/null
+tar -xzf "hls.js-$hls.tgz" package/dist/hls.min.js
+mv package/dist/hls.min.js tree/internal/servers/hls/
+cd tree
+CGO_ENABLED=0 GOFLAGS= go build -trimpath -o "$work/mediamtx" .
+mv "$work/mediamtx" "$dest"
