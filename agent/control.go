@@ -23,6 +23,16 @@ type Settings struct {
 	Language         *string  `json:"language,omitempty"`
 }
 
+// Change is several orders at once: all of them act, or none.
+type Change struct {
+	// Instruction is the new order, "" to clear it and go idle; nil leaves it.
+	Instruction *string
+	// Profile names a prompt profile; nil leaves it.
+	Profile *string
+	// Settings to change.
+	Settings Settings
+}
+
 // Snapshot is everything a page needs to draw itself from nothing.
 type Snapshot struct {
 	Status         Status    `json:"status"`

@@ -541,6 +541,27 @@ func TestSettingsOutOfBounds(t *testing.T) {
 		require.ErrorContains(t, r.SetInstruction(strings.Repeat("x", 2001), "test"), "at most 2000 characters")
 		require.ErrorContains(t, r.SetInstruction("  ", "test"), "expected some text")
 		require.ErrorContains(t, r.SetProfile("opera", "test"), `expected one of ["default" "sports"]`)
+
+		// All or nothing.
+		order, opera, sports, fine := "the keeper", "opera", "sports", 2
+		before := r.Snapshot()
+		_, err = r.Change(agent.Change{Instruction: &order, Profile: &opera, Settings: agent.Settings{Frames: &frames}}, "test")
+		require.ErrorContains(t, err, "profile: expected one of")
+		require.ErrorContains(t, err, "frames_per_look: expected a whole number")
+		require.Equal(t, before.Instruction, r.Snapshot().Instruction)
+		require.Equal(t, 4, *r.Snapshot().Settings.Frames)
+		change := agent.Change{Instruction: &order, Profile: &sports, Settings: agent.Settings{Frames: &fine}}
+		require.NoError(t, r.Check(change))
+		require.Equal(t, before.Instruction, r.Snapshot().Instruction, "only checked")
+		settings, err := r.Change(change, "test")
+		require.NoError(t, err)
+		require.Equal(t, 2, *settings.Frames)
+		after := r.Snapshot()
+		require.Equal(t, []string{order, sports, "ACTIVE"}, []string{after.Instruction, after.Profile, after.MonitorMode})
+		none := " "
+		_, err = r.Change(agent.Change{Instruction: &none}, "test")
+		require.NoError(t, err)
+		require.Equal(t, "IDLE", r.Snapshot().MonitorMode)
 		r.stop()
 	})
 }

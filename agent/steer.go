@@ -28,19 +28,11 @@ var ErrRunning = errors.New("commenting is on already: stop it first")
 // the speech under way. by names who gave it.
 func (s *Session) SetInstruction(text, by string) error {
 	text = strings.TrimSpace(text)
-	if n := utf8.RuneCountInString(text); n > MaxInstruction {
-		return &RangeError{"instruction", fmt.Sprintf("at most %d characters", MaxInstruction), n}
-	}
 	if text == "" {
 		return &RangeError{"instruction", "some text (clear it to go idle)", `""`}
 	}
-	s.locked(func() {
-		s.order, s.orderBy, s.active = text, by, true
-		s.actNowLocked(errReplaced)
-	})
-	s.log.Info().Str("by", by).Msg("new instruction")
-	s.nudge()
-	return nil
+	_, err := s.Change(Change{Instruction: &text}, by)
+	return err
 }
 
 // ClearInstruction removes the order and goes idle.
@@ -48,19 +40,8 @@ func (s *Session) ClearInstruction(by string) { s.Stop(by) }
 
 // SetProfile chooses a prompt profile; it acts like a new order.
 func (s *Session) SetProfile(name, by string) error {
-	p, err := s.findProfile(name)
-	if err != nil {
-		return err
-	}
-	s.locked(func() {
-		s.profile = p
-		if s.active {
-			s.actNowLocked(errReplaced)
-		}
-	})
-	s.log.Info().Str("profile", name).Str("by", by).Msg("new profile")
-	s.nudge()
-	return nil
+	_, err := s.Change(Change{Profile: &name}, by)
+	return err
 }
 
 // Start begins commenting.
@@ -84,25 +65,71 @@ func (s *Session) Start(by string) error {
 
 // Stop ends commenting at once and clears the order.
 func (s *Session) Stop(by string) {
-	s.locked(func() {
-		s.order, s.orderBy, s.active = "", by, false
-		s.endTalkLocked(errStopped, true)
-	})
+	s.locked(func() { s.stopLocked(by) })
 	s.log.Info().Str("by", by).Msg("commenting stopped")
 	s.nudge()
+}
+
+func (s *Session) stopLocked(by string) {
+	s.order, s.orderBy, s.active = "", by, false
+	s.endTalkLocked(errStopped, true)
 }
 
 // Update changes settings while running and returns those in force. Nothing is
 // changed when one of them is out of bounds; the error names all that are.
 func (s *Session) Update(v Settings, by string) (Settings, error) {
-	if err := v.check(); err != nil {
-		return Settings{}, err
-	}
-	out, err := s.apply(v)
+	return s.Change(Change{Settings: v}, by)
+}
+
+// Check tells what of a change would be refused: it names everything that is
+// out of bounds.
+func (s *Session) Check(c Change) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.checkLocked(c)
+	return err
+}
+
+// Change gives several orders at once and returns the settings in force.
+// Nothing is changed when a part of it is out of bounds; the error names all
+// that are.
+func (s *Session) Change(c Change, by string) (out Settings, err error) {
+	var profile Profile
+	stop := c.Instruction != nil && strings.TrimSpace(*c.Instruction) == ""
+	s.locked(func() {
+		if profile, err = s.checkLocked(c); err != nil {
+			return
+		}
+		s.configureLocked(c.Settings)
+		if c.Profile != nil {
+			s.profile = profile
+		}
+		switch {
+		case stop:
+			s.stopLocked(by)
+		case c.Instruction != nil:
+			s.order, s.orderBy, s.active = strings.TrimSpace(*c.Instruction), by, true
+			s.actNowLocked(errReplaced)
+		case c.Profile != nil && s.active:
+			s.actNowLocked(errReplaced)
+		}
+		out = s.settingsLocked()
+	})
 	if err != nil {
 		return Settings{}, err
 	}
-	s.log.Info().Str("by", by).Msg("settings changed")
+	log := s.log.With().Str("by", by).Logger()
+	if c.Profile != nil {
+		log.Info().Str("profile", profile.Name).Msg("new profile")
+	}
+	if c.Settings != (Settings{}) {
+		log.Info().Msg("settings changed")
+	}
+	if stop {
+		log.Info().Msg("commenting stopped")
+	} else if c.Instruction != nil {
+		log.Info().Msg("new instruction")
+	}
 	s.nudge()
 	return out, nil
 }
@@ -115,18 +142,40 @@ func (s *Session) locked(f func()) {
 	f()
 }
 
-// apply puts settings that are within bounds by themselves into force.
-func (s *Session) apply(v Settings) (Settings, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// checkLocked lists everything in a change that is out of bounds, and finds its profile.
+func (s *Session) checkLocked(c Change) (Profile, error) {
+	var errs []error
+	var profile Profile
+	if c.Instruction != nil {
+		if n := utf8.RuneCountInString(strings.TrimSpace(*c.Instruction)); n > MaxInstruction {
+			errs = append(errs, &RangeError{"instruction", fmt.Sprintf("at most %d characters", MaxInstruction), n})
+		}
+	}
+	if c.Profile != nil {
+		var err error
+		if profile, err = s.findProfile(*c.Profile); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	v := c.Settings
+	err := v.check()
+	errs = append(errs, err)
 	next := s.agent
 	set(&next.Frames, v.Frames)
 	set(&next.Stride, v.Stride)
-	if n := windowNeeds(next); (v.Frames != nil || v.Stride != nil) && n > s.media.WindowSize {
-		return Settings{}, &RangeError{
+	if n := windowNeeds(next); err == nil && (v.Frames != nil || v.Stride != nil) && n > s.media.WindowSize {
+		errs = append(errs, &RangeError{
 			"frames_per_look and frame_stride",
 			fmt.Sprintf("a look that reaches back at most %d pictures (window_size)", s.media.WindowSize), n,
-		}
+		})
+	}
+	return profile, errors.Join(errs...)
+}
+
+// configureLocked puts settings in force that were checked.
+func (s *Session) configureLocked(v Settings) {
+	if v == (Settings{}) {
+		return
 	}
 	set(&s.infer.Voice.Enabled, v.Speech)
 	set(&s.media.CaptureFPS, v.CaptureFPS)
@@ -152,7 +201,6 @@ func (s *Session) apply(v Settings) (Settings, error) {
 	if v.Speech == nil || s.pace.FixedDelay > 0 {
 		s.line.SetTarget(s.delays.Target())
 	}
-	return s.settingsLocked(), nil
 }
 
 func set[T any](dst *T, v *T) {
