@@ -30,6 +30,9 @@ type problem struct {
 // Error is the message.
 func (p *problem) Error() string { return p.Message }
 
+// GetStatus implements huma.StatusError.
+func (p *problem) GetStatus() int { return p.status }
+
 func refuse(status int, code, format string, args ...any) *problem {
 	return &problem{status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }

@@ -23,6 +23,27 @@ const (
 	maxIdentity = 256
 )
 
+// Bodies of requests.
+type (
+	instructionBody struct {
+		Instruction *string `json:"instruction"`
+	}
+	profileBody struct {
+		Profile string `json:"profile"`
+	}
+	// sourceBody is what starts commenting or chooses what is watched.
+	sourceBody struct {
+		Source string `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\" or \"scene\" (built in)."`
+	}
+	tokenBody struct {
+		Role string `json:"role" enum:"viewer,camera"`
+		Name string `json:"name,omitempty" maxLength:"64"`
+	}
+	loginBody struct {
+		Token string `json:"token"`
+	}
+)
+
 // by says who asks, for the log and for the page.
 func by(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -54,9 +75,7 @@ func (s *Server) getStatus(h *hosted, w http.ResponseWriter, _ *http.Request) er
 }
 
 func (s *Server) postInstruction(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		Instruction *string `json:"instruction"`
-	}
+	var in instructionBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -107,9 +126,7 @@ func (s *Server) getProfiles(h *hosted, w http.ResponseWriter, _ *http.Request) 
 }
 
 func (s *Server) postProfile(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		Profile string `json:"profile"`
-	}
+	var in profileBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -153,11 +170,6 @@ func checkSource(source string) error {
 
 func printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
-}
-
-// sourceBody is what /api/start and /api/source take.
-type sourceBody struct {
-	Source string `json:"source"`
 }
 
 func (s *Server) postStart(h *hosted, w http.ResponseWriter, r *http.Request) error {
@@ -230,17 +242,38 @@ func (s *Server) getFrame(h *hosted, w http.ResponseWriter, r *http.Request) err
 	if h.Pictures == nil {
 		return refuse(http.StatusNotFound, "no_picture", "there is no picture: nothing is watched")
 	}
+	width, err := pictureWidth(r)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), pictureWait)
 	defer cancel()
 	f, err := h.Pictures.Snapshot(ctx)
 	if err != nil {
 		return refuse(http.StatusNotFound, "no_picture", "there is no picture: %v", err)
 	}
-	data, err := s.inSlot(ctx, func() ([]byte, error) { return encodeJPEG(f, 0, h.JPEGQuality) })
+	side := width
+	if f.Height > f.Width && f.Width > 0 {
+		side = width * f.Height / f.Width
+	}
+	data, err := s.inSlot(ctx, func() ([]byte, error) { return encodeJPEG(f, side, h.JPEGQuality) })
 	if err != nil {
 		return err
 	}
 	return writeJPEG(w, data)
+}
+
+// pictureWidth is the width that a request wants, 0 for the picture's own.
+func pictureWidth(r *http.Request) (int, error) {
+	q := r.URL.Query().Get("w")
+	if q == "" {
+		return 0, nil
+	}
+	width, err := strconv.Atoi(q)
+	if err != nil || width < 16 || width > maxSide {
+		return 0, refuse(http.StatusBadRequest, "bad_width", "w: expected 16 to %d pixels, got %.40q", maxSide, q)
+	}
+	return width, nil
 }
 
 func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request) error {
@@ -248,11 +281,9 @@ func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return refuse(http.StatusNotFound, "no_picture", "a picture's id is a number, got %.40q", r.PathValue("id"))
 	}
-	width := 0
-	if q := r.URL.Query().Get("w"); q != "" {
-		if width, err = strconv.Atoi(q); err != nil || width < 16 || width > maxSide {
-			return refuse(http.StatusBadRequest, "bad_width", "w: expected 16 to %d pixels, got %.40q", maxSide, q)
-		}
+	width, err := pictureWidth(r)
+	if err != nil {
+		return err
 	}
 	data, ok := h.Hub.frames.get(id)
 	if !ok {
@@ -284,10 +315,7 @@ type grantBody struct {
 }
 
 func (s *Server) postToken(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		Role string `json:"role"`
-		Name string `json:"name"`
-	}
+	var in tokenBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -320,9 +348,7 @@ func socketOrigin(r *http.Request) string {
 }
 
 func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		Token string `json:"token"`
-	}
+	var in loginBody
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}

@@ -47,6 +47,10 @@ type Bot interface {
 	Start(source, by string) error
 	Stop(by string)
 	SelectSource(source, by string) error
+	// Check tells everything that Change would refuse.
+	Check(c agent.Change, source *string) error
+	// Change gives several orders at once, all or none; a nil source leaves what is watched.
+	Change(c agent.Change, source *string, by string) error
 }
 
 // Pictures is where plain players get pictures from.
@@ -85,6 +89,8 @@ type Options struct {
 	Room Room
 	// Rooms are those to show, when there may be several.
 	Rooms *Rooms
+	// Dispatcher brings commentators into rooms; nil when this process cannot.
+	Dispatcher Dispatcher
 	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc leads to.
 	SignalURL string
 
@@ -128,6 +134,7 @@ type Server struct {
 	metrics *serverMetrics
 	tls     *tls.Config // nil for plain HTTP
 	handler http.Handler
+	served  []string      // method and path of every operation
 	busy    chan struct{} // slots for making pictures on request
 
 	readTime, writeTime time.Duration

@@ -113,6 +113,42 @@ func (d *desk) Update(s agent.Settings, _ string) (agent.Settings, error) {
 	return d.snap.Settings, nil
 }
 
+func (d *desk) Check(c agent.Change, source *string) error {
+	var errs []error
+	if c.Profile != nil && *c.Profile == "opera" {
+		errs = append(errs, errors.New("profile: no opera"))
+	}
+	if n := c.Settings.Frames; n != nil && *n > 64 {
+		errs = append(errs, errors.New("frames_per_look: expected 1 to 64"))
+	}
+	if source != nil && *source == "camera:nobody" {
+		errs = append(errs, errors.New("source: nobody is not in the room"))
+	}
+	return errors.Join(errs...)
+}
+
+func (d *desk) Change(c agent.Change, source *string, by string) error {
+	if err := d.Check(c, source); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("change by %s", by)
+	if c.Instruction != nil {
+		d.snap.Instruction, d.snap.InstructionBy = *c.Instruction, by
+	}
+	if c.Profile != nil {
+		d.snap.Profile = *c.Profile
+	}
+	if c.Settings.Frames != nil {
+		d.snap.Settings.Frames = c.Settings.Frames
+	}
+	if c.Settings.Speech != nil {
+		d.snap.TTSEnabled, d.snap.Settings.Speech = *c.Settings.Speech, c.Settings.Speech
+	}
+	return nil
+}
+
 func (d *desk) Start(source, by string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -3,6 +3,8 @@ package console
 import (
 	"errors"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 )
 
 // ParseJSON is parseJSON; status is what a refusal answers, 0 when it passed.
@@ -39,3 +41,22 @@ const LabelledRooms = labelledRooms
 
 // RoomLabel is roomLabel.
 func RoomLabel(name string) string { return roomLabel(name) }
+
+// Routes lists "METHOD /path" of everything that is served.
+func Routes(s *Server) []string { return s.served }
+
+// OpenAPI is the document as huma has it.
+func OpenAPI(s *Server) *huma.OpenAPI {
+	doc, _ := s.describe()
+	return doc.OpenAPI()
+}
+
+// PatchChecker reads bodies of PATCH as the API does.
+func PatchChecker() func(body []byte) {
+	d := newDocument(&Server{})
+	schema := d.schema(roomPatch{})
+	return func(body []byte) {
+		var in roomPatch
+		d.fields(body, schema, &in)
+	}
+}

@@ -64,6 +64,7 @@ type Hub struct {
 	first   uint64 // the first id of this Hub
 	replay  []*item
 	history []agent.Record
+	last    agent.Record // the last comment
 	open    [readerKinds]map[*reader]struct{}
 	lost    [readerKinds]uint64
 }
@@ -133,6 +134,7 @@ func (h *Hub) Record(r agent.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if it.record {
+		h.last = r
 		h.history = append(h.history, r)
 		if n := len(h.history) - h.keep; n > 0 {
 			h.history = slices.Delete(h.history, 0, n)
@@ -170,6 +172,13 @@ func (h *Hub) History() []agent.Record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]agent.Record{}, h.history...)
+}
+
+// newest returns the last comment.
+func (h *Hub) newest() (agent.Record, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last, isComment(h.last)
 }
 
 // publishSnapshot sends a snapshot to the page's readers. It has no id and is not repeated.

@@ -3,10 +3,14 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"touchline/agent"
 )
 
 // access is what a route asks of whoever comes.
@@ -22,47 +26,28 @@ func (s *Server) routes() (http.Handler, error) {
 	mux := http.NewServeMux()
 	add := func(pattern string, a access, m methods) {
 		mux.Handle(pattern, s.wrap(s.enter(a, m.serve)))
-	}
-	get := func(h apiFunc) methods { return methods{http.MethodGet: h} }
-	post := func(h apiFunc) methods { return methods{http.MethodPost: h} }
-
-	// What there is in every room: below /api of the only one, below /api/rooms/{room} of each.
-	for path, calls := range map[string]map[string]roomFunc{
-		"/status":        {http.MethodGet: s.getStatus},
-		"/events":        {http.MethodGet: s.getEvents},
-		"/stream":        {http.MethodGet: s.getStream},
-		"/instruction":   {http.MethodPost: s.postInstruction, http.MethodDelete: s.deleteInstruction},
-		"/profiles":      {http.MethodGet: s.getProfiles, http.MethodPost: s.postProfile},
-		"/settings":      {http.MethodPost: s.postSettings},
-		"/start":         {http.MethodPost: s.postStart},
-		"/stop":          {http.MethodPost: s.postStop},
-		"/source":        {http.MethodPost: s.postSource},
-		"/history":       {http.MethodGet: s.getHistory},
-		"/frame":         {http.MethodGet: s.getFrame},
-		"/frames/{id}":   {http.MethodGet: s.getSeenFrame},
-		"/mjpeg":         {http.MethodGet: s.getMJPEG},
-		"/audio-stream":  {http.MethodGet: s.getAudio},
-		"/livekit/token": {http.MethodPost: s.postToken},
-	} {
-		m := methods{}
-		for method, call := range calls {
-			m[method] = s.inRoom(call)
+		for method := range m {
+			s.served = append(s.served, method+" "+pattern)
 		}
-		add("/api"+path, guarded, m)
-		add("/api/rooms/{room}"+path, guarded, m)
 	}
-	add("/api/login", public, post(s.postLogin))
-	add("/api/", public, methods{}.missing())
-
-	prom := promhttp.HandlerFor(s.opts.Registry, promhttp.HandlerOpts{
-		ErrorLog: promLog{s.log}, MaxRequestsInFlight: 4,
-	})
-	add("/metrics", guarded, get(func(w http.ResponseWriter, r *http.Request) error {
-		prom.ServeHTTP(w, r)
-		return nil
-	}))
-	add("/healthz", public, get(s.getHealth))
-	add("/readyz", public, get(s.getReady))
+	doc, list := s.describe()
+	own, err := doc.endpoints()
+	if err != nil {
+		return nil, err
+	}
+	list = append(list, own...)
+	byPath := map[string]methods{}
+	doors := map[string]access{}
+	for _, e := range list {
+		if byPath[e.path] == nil {
+			byPath[e.path] = methods{}
+		}
+		byPath[e.path][e.method], doors[e.path] = e.call, e.access
+	}
+	for path, m := range byPath {
+		add(path, doors[path], m)
+	}
+	mux.Handle("/api/", s.wrap(s.enter(public, methods{}.missing().serve)))
 
 	proxy, err := s.signalProxy()
 	if err != nil {
@@ -75,9 +60,88 @@ func (s *Server) routes() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	add("/", public, get(page.serve))
-	add("/rooms/{room}", public, get(page.serve))
+	add("/", public, methods{http.MethodGet: page.serve})
+	add("/rooms/{room}", public, methods{http.MethodGet: page.serve})
 	return mux, nil
+}
+
+// describe lists the operations of the API, with the document about them.
+func (s *Server) describe() (*document, []endpoint) {
+	doc := newDocument(s)
+	s.registerRooms(doc)
+	list := doc.found
+	for _, e := range slices.Concat(s.inEachRoom(), s.inProcess()) {
+		doc.describe(e)
+		list = append(list, e)
+	}
+	return doc, list
+}
+
+// inEachRoom are the operations on what is in a room: below /api of the only
+// one, below /api/rooms/{room} of each.
+func (s *Server) inEachRoom() []endpoint {
+	snapshot := agent.Snapshot{}
+	events := "text/event-stream"
+	width := &huma.Param{
+		Name: "w", In: "query", Description: "Width of a thumbnail, in pixels.",
+		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(16.0), Maximum: new(float64(maxSide))},
+	}
+	var out []endpoint
+	for _, e := range []struct {
+		method, path string
+		call         roomFunc
+		summary      string
+		in, out      any
+		kind         string
+		query        []*huma.Param
+	}{
+		{method: "GET", path: "/status", call: s.getStatus, summary: "The whole state", out: snapshot},
+		{method: "GET", path: "/stream", call: s.getStream, summary: "Text as it comes, then each cycle's record", kind: events},
+		{method: "GET", path: "/events", call: s.getEvents, summary: "What happens", kind: events},
+		{method: "POST", path: "/instruction", call: s.postInstruction, summary: "Gives an order", in: instructionBody{}, out: snapshot},
+		{method: "DELETE", path: "/instruction", call: s.deleteInstruction, summary: "Clears the order: idle", out: snapshot},
+		{method: "GET", path: "/profiles", call: s.getProfiles, summary: "The prompt profiles", out: profileList{}},
+		{method: "POST", path: "/profiles", call: s.postProfile, summary: "Chooses a profile", in: profileBody{}, out: snapshot},
+		{method: "POST", path: "/settings", call: s.postSettings, summary: "Changes settings", in: agent.Settings{}, out: agent.Settings{}},
+		{method: "POST", path: "/start", call: s.postStart, summary: "Starts commenting", in: sourceBody{}, out: snapshot},
+		{method: "POST", path: "/stop", call: s.postStop, summary: "Stops commenting", out: snapshot},
+		{method: "POST", path: "/source", call: s.postSource, summary: "Chooses what is watched", in: sourceBody{}, out: snapshot},
+		{method: "GET", path: "/history", call: s.getHistory, summary: "The last comments, oldest first", out: []agent.Record{}},
+		{method: "GET", path: "/frame", call: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: []*huma.Param{width}},
+		{
+			method: "GET", path: "/frames/{id}", call: s.getSeenFrame, summary: "A picture that the model saw", kind: "image/jpeg",
+			query: []*huma.Param{width},
+		},
+		{method: "GET", path: "/mjpeg", call: s.getMJPEG, summary: "The delayed picture", kind: "multipart/x-mixed-replace"},
+		{method: "GET", path: "/audio-stream", call: s.getAudio, summary: "The voice, s16le, 48 kHz, mono", kind: "application/octet-stream"},
+		{method: "POST", path: "/livekit/token", call: s.postToken, summary: "A way into the room", in: tokenBody{}, out: grantBody{}},
+	} {
+		for _, prefix := range []string{"/api", "/api/rooms/{room}"} {
+			out = append(out, endpoint{
+				method: e.method, path: prefix + e.path, access: guarded, call: s.inRoom(e.call), summary: e.summary,
+				in: e.in, out: e.out, kind: e.kind, query: e.query,
+			})
+		}
+	}
+	return out
+}
+
+// inProcess are the operations that are about no room.
+func (s *Server) inProcess() []endpoint {
+	prom := promhttp.HandlerFor(s.opts.Registry, promhttp.HandlerOpts{ErrorLog: promLog{s.log}, MaxRequestsInFlight: 4})
+	metrics := func(w http.ResponseWriter, r *http.Request) error {
+		prom.ServeHTTP(w, r)
+		return nil
+	}
+	return []endpoint{
+		{
+			method: "POST", path: "/api/login", access: public, call: s.postLogin, summary: "Changes the token for a cookie",
+			in: loginBody{}, status: http.StatusNoContent,
+		},
+		{method: "GET", path: "/metrics", access: guarded, call: metrics, summary: "For Prometheus", kind: "text/plain"},
+		{method: "GET", path: "/healthz", access: public, call: s.getHealth, summary: "The process is alive", out: health{}},
+		{method: "GET", path: "/readyz", access: public, call: s.getReady, summary: "It can be used", out: health{}},
+	}
 }
 
 // roomFunc is an apiFunc about one room.

@@ -79,13 +79,13 @@ func (a *roomAPI) admin(ctx context.Context, room string) (context.Context, erro
 	return a.with(ctx, &auth.VideoGrant{RoomAdmin: true, Room: room})
 }
 
-// list returns all rooms.
-func (a *roomAPI) list(ctx context.Context) ([]*livekit.Room, error) {
+// list returns all rooms, or those of some names.
+func (a *roomAPI) list(ctx context.Context, names ...string) ([]*livekit.Room, error) {
 	ctx, err := a.with(ctx, &auth.VideoGrant{RoomList: true})
 	if err != nil {
 		return nil, err
 	}
-	res, err := a.rooms.ListRooms(ctx, &livekit.ListRoomsRequest{})
+	res, err := a.rooms.ListRooms(ctx, &livekit.ListRoomsRequest{Names: names})
 	if err != nil {
 		return nil, fmt.Errorf("list rooms: %w", err)
 	}
@@ -153,15 +153,17 @@ func (a *roomAPI) remove(ctx context.Context, room, identity string) error {
 	return nil
 }
 
-func (a *roomAPI) dispatch(ctx context.Context, req *livekit.CreateAgentDispatchRequest) error {
+// dispatch creates a dispatch and returns its id.
+func (a *roomAPI) dispatch(ctx context.Context, req *livekit.CreateAgentDispatchRequest) (string, error) {
 	ctx, err := a.admin(ctx, req.GetRoom())
 	if err != nil {
-		return err
+		return "", err
 	}
-	if _, err = a.dispatches.CreateDispatch(ctx, req); err != nil {
-		return fmt.Errorf("create a dispatch: %w", err)
+	d, err := a.dispatches.CreateDispatch(ctx, req)
+	if err != nil {
+		return "", fmt.Errorf("create a dispatch: %w", err)
 	}
-	return nil
+	return d.GetId(), nil
 }
 
 // undispatch deletes a dispatch; one that is gone already is no error.

@@ -66,6 +66,30 @@ func ParseMetadata(text string) (Metadata, error) {
 	return m, nil
 }
 
+// text is the metadata as a dispatch carries it; ParseMetadata reads it.
+func (m Metadata) text() (string, error) {
+	keys := map[string]any{}
+	for key, v := range map[string]string{
+		"profile": m.Profile, "instruction": m.Instruction, "language": m.Language, "engine": m.Engine,
+	} {
+		if v != "" {
+			keys[key] = v
+		}
+	}
+	if m.Speech != nil {
+		keys["speech"] = *m.Speech
+	}
+	if m.Track != (media.WatchConfig{}) {
+		keys["track"] = map[string]string{"identity": m.Track.Identity, "source": m.Track.Source}
+	}
+	text, err := json.Marshal(keys)
+	if err != nil {
+		return "", fmt.Errorf("write the dispatch metadata: %w", err)
+	}
+	_, err = ParseMetadata(string(text))
+	return string(text), err
+}
+
 // track is the choice of a track as JSON has it.
 type track media.WatchConfig
 

@@ -252,7 +252,7 @@ func (w *Worker) replace(ctx context.Context, room string, root *livekit.AgentDi
 		attributes = map[string]string{}
 	}
 	attributes[rootAttribute] = root.GetId()
-	err := w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
+	_, err := w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
 		AgentName: w.opts.AgentName, Room: room, Metadata: root.GetMetadata(), Deployment: w.opts.Deployment,
 		Attributes: attributes,
 	})
@@ -290,7 +290,7 @@ func (w *Worker) tend(ctx context.Context, room *livekit.Room, jobs []*running) 
 		case !same:
 			w.log.Info().Str("room", room.GetName()).Msg("the server has forgotten why this agent is in the room; telling it")
 			w.metrics.redispatches.WithLabelValues("restored").Inc()
-			if err := w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
+			if _, err := w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
 				AgentName: w.opts.AgentName, Room: room.GetName(), Metadata: r.metadata, Deployment: w.opts.Deployment,
 			}); err != nil {
 				w.log.Warn().Err(err).Str("room", room.GetName()).Msg("dispatch again")

@@ -295,6 +295,37 @@ func (s steered) SelectSource(source, by string) error {
 	return nil
 }
 
+// Check implements console.Bot.
+func (s steered) Check(c agent.Change, source *string) error {
+	var err error
+	if source != nil {
+		_, err = s.choose(*source)
+	}
+	return errors.Join(s.b.Session.Check(c), err)
+}
+
+// Change implements console.Bot.
+func (s steered) Change(c agent.Change, source *string, by string) error {
+	var watch media.WatchConfig
+	if source != nil {
+		var err error
+		if watch, err = s.choose(*source); err != nil {
+			return errors.Join(s.b.Session.Check(c), err)
+		}
+	}
+	if _, err := s.b.Session.Change(c, by); err != nil {
+		return err
+	}
+	if source != nil {
+		s.b.log.Info().Str("source", *source).Str("by", by).Msg("source chosen")
+		s.b.Room.Watcher().Select(watch)
+	}
+	if c.Instruction != nil && strings.TrimSpace(*c.Instruction) == "" {
+		s.b.Hub.EndStreams()
+	}
+	return nil
+}
+
 // newest is the newest decoded picture.
 func (b *Bot) newest(ctx context.Context) (media.VideoFrame, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -1,0 +1,294 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// endpoint is one operation of the API: how it is served and how the OpenAPI
+// document describes it.
+type endpoint struct {
+	method, path string
+	access       access
+	call         apiFunc
+	summary      string
+	query        []*huma.Param
+	in, out      any    // zero values of the body's and the answer's types; nil: there is none
+	status       int    // of success; 200 when 0
+	kind         string // the answer's content type, when it is not JSON
+}
+
+// document collects the API's description and the handlers that huma makes.
+type document struct {
+	huma.API
+	server *Server
+	found  []endpoint
+}
+
+// newDocument begins an empty API.
+func newDocument(s *Server) *document {
+	d := &document{server: s}
+	d.API = huma.NewAPI(huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			Info: &huma.Info{
+				Title:   "Touchline",
+				Version: "1",
+				Description: "Live commentary in LiveKit rooms. What is in a room is below /api/rooms/{room}; the same paths below /api " +
+					"mean the only room. From anywhere but this machine a token is needed.",
+			},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"token":  {Type: "http", Scheme: "bearer"},
+					"cookie": {Type: "apiKey", In: "cookie", Name: tokenCookie},
+				},
+			},
+			Servers: []*huma.Server{{URL: "/"}},
+		},
+		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat: "application/json",
+		Transformers:  []huma.Transformer{d.answer},
+	}, d)
+	return d
+}
+
+// Handle implements huma.Adapter: what huma has made becomes an endpoint like
+// the others, behind the same door.
+func (d *document) Handle(op *huma.Operation, handler func(huma.Context)) {
+	d.found = append(d.found, endpoint{
+		method: op.Method, path: op.Path, access: guarded,
+		call: func(w http.ResponseWriter, r *http.Request) error {
+			r = r.WithContext(context.WithValue(r.Context(), callerKey{}, by(r)))
+			handler(humago.NewContext(op, r, w))
+			return nil
+		},
+	})
+}
+
+// ServeHTTP implements huma.Adapter; the Server's own mux serves.
+func (d *document) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "not served here", http.StatusNotFound)
+}
+
+// callerKey is where the context of a request keeps who asks.
+type callerKey struct{}
+
+// caller says who asks, where only the context is at hand.
+func caller(ctx context.Context) string {
+	who, _ := ctx.Value(callerKey{}).(string)
+	return who
+}
+
+// answer gives what huma answers the shape of all other answers.
+func (d *document) answer(ctx huma.Context, _ string, v any) (any, error) {
+	_, w := humago.Unwrap(ctx)
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	switch e := v.(type) {
+	case *problem:
+		out := *e
+		out.Request = w.Header().Get("X-Request-ID")
+		return out, nil
+	case *huma.ErrorModel:
+		return d.problem(e, w.Header().Get("X-Request-ID")), nil
+	default:
+		return v, nil
+	}
+}
+
+// problem is huma's own error in the shape of ours.
+func (d *document) problem(e *huma.ErrorModel, id string) problem {
+	out := problem{status: e.Status, Code: "bad_json", Message: e.Detail, Request: id}
+	switch e.Status {
+	case http.StatusUnprocessableEntity:
+		out.Code = "bad_fields"
+	case http.StatusRequestEntityTooLarge:
+		out.Code, out.Message = "body_too_large", fmt.Sprintf("the body may have at most %d bytes", maxBody)
+	case http.StatusUnsupportedMediaType:
+		out.Code = "bad_content_type"
+	case http.StatusInternalServerError:
+		d.server.log.Error().Str("request_id", id).Any("details", e.Errors).Msg("request failed")
+		out.Code, out.Message = "internal", "this is our fault; the log has more under this request id"
+		return out
+	}
+	if len(e.Errors) > 0 {
+		var wrong []error
+		for _, detail := range e.Errors {
+			wrong = append(wrong, detail)
+		}
+		out.Message = strings.Join(sentences(wrong), "; ")
+	}
+	return out
+}
+
+// sentences says what is wrong, one for each field.
+func sentences(errs []error) []string {
+	var out []string
+	for _, err := range errs {
+		detail, ok := errors.AsType[*huma.ErrorDetail](err)
+		if !ok {
+			out = append(out, strings.Split(err.Error(), "\n")...)
+			continue
+		}
+		field := strings.TrimPrefix(strings.TrimPrefix(detail.Location, "body"), ".")
+		text := detail.Message
+		if field != "" {
+			text = field + ": " + text
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// schema is that of a value's type, as a reference where it has a name.
+func (d *document) schema(v any) *huma.Schema {
+	t := reflect.TypeOf(v)
+	return d.OpenAPI().Components.Schemas.Schema(t, true, "")
+}
+
+// errorAnswer describes every answer that is not a success.
+func (d *document) errorAnswer() *huma.Response {
+	return &huma.Response{
+		Description: "An error in words; the log has more under its request id.",
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: d.schema(problem{})}},
+	}
+}
+
+// secured lists the ways to be let in.
+func secured(a access) []map[string][]string {
+	if a == public {
+		return nil
+	}
+	return []map[string][]string{{"token": {}}, {"cookie": {}}}
+}
+
+var inBraces = regexp.MustCompile(`\{(\w+)\}`) //nolint:gochecknoglobals // a constant that Go cannot write
+
+// describe adds an endpoint of ours to the document.
+func (d *document) describe(e endpoint) {
+	op := &huma.Operation{
+		Method: e.method, Path: e.path, OperationID: operationID(e.method, e.path), Summary: e.summary,
+		Tags: []string{tagOf(e.path)}, Security: secured(e.access), Parameters: slices.Clone(e.query),
+	}
+	for _, m := range inBraces.FindAllStringSubmatch(e.path, -1) {
+		op.Parameters = append(op.Parameters, &huma.Param{
+			Name: m[1], In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
+		})
+	}
+	if e.in != nil {
+		op.RequestBody = &huma.RequestBody{
+			Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: d.schema(e.in)}},
+		}
+	}
+	status := e.status
+	if status == 0 {
+		status = http.StatusOK
+	}
+	done := &huma.Response{Description: http.StatusText(status)}
+	switch {
+	case e.kind != "":
+		done.Content = map[string]*huma.MediaType{e.kind: {Schema: &huma.Schema{Type: huma.TypeString}}}
+	case e.out != nil:
+		done.Content = map[string]*huma.MediaType{"application/json": {Schema: d.schema(e.out)}}
+	}
+	op.Responses = map[string]*huma.Response{strconv.Itoa(status): done, "default": d.errorAnswer()}
+	d.OpenAPI().AddOperation(op)
+}
+
+// operationID names an operation, such as get-rooms-room-status.
+func operationID(method, path string) string {
+	path = strings.TrimPrefix(path, "/api")
+	path = strings.NewReplacer("{", "", "}", "", "/", "-", ".", "-").Replace(path)
+	return strings.ToLower(method) + path
+}
+
+// tagOf groups the operations for readers of the document.
+func tagOf(path string) string {
+	switch {
+	case strings.HasPrefix(path, "/api/rooms/{room}/"):
+		return "one room"
+	case strings.HasPrefix(path, "/api/rooms"):
+		return "rooms"
+	case path == "/api/login" || !strings.HasPrefix(path, "/api/"):
+		return "the process"
+	default:
+		return "the only room"
+	}
+}
+
+// endpoints serve the finished document, as JSON and as YAML.
+func (d *document) endpoints() ([]endpoint, error) {
+	asJSON := endpoint{
+		method: http.MethodGet, path: "/openapi.json", access: guarded, kind: "application/openapi+json", summary: "This document as JSON",
+	}
+	asYAML := endpoint{
+		method: http.MethodGet, path: "/openapi.yaml", access: guarded, kind: "application/openapi+yaml", summary: "This document as YAML",
+	}
+	d.describe(asJSON)
+	d.describe(asYAML)
+	// huma lists its own error model, which no answer has.
+	delete(d.OpenAPI().Components.Schemas.Map(), "ErrorModel")
+	delete(d.OpenAPI().Components.Schemas.Map(), "ErrorDetail")
+	text, err := json.MarshalIndent(d.OpenAPI(), "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("write the OpenAPI document: %w", err)
+	}
+	asJSON.call = fixed(asJSON.kind, append(text, '\n'))
+	if text, err = d.OpenAPI().YAML(); err != nil {
+		return nil, fmt.Errorf("write the OpenAPI document: %w", err)
+	}
+	asYAML.call = fixed(asYAML.kind, text)
+	return []endpoint{asJSON, asYAML}, nil
+}
+
+// fixed answers with something that never changes.
+func fixed(kind string, body []byte) apiFunc {
+	return func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body) // the client may have gone
+		return nil
+	}
+}
+
+// fields reads a body that changes a part of something: every field that is
+// not as the schema has it is told, and those that are go where into points.
+func (d *document) fields(body []byte, schema *huma.Schema, into any) (wrong []error) {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	var parsed map[string]any
+	if err := dec.Decode(&parsed); err != nil || parsed == nil || dec.More() {
+		return []error{refuse(http.StatusBadRequest, "bad_json", "expected one JSON object")}
+	}
+	var res huma.ValidateResult
+	huma.Validate(d.OpenAPI().Components.Schemas, schema, huma.NewPathBuffer(nil, 0), huma.ModeWriteToServer, parsed, &res)
+	// Field by field: one of the wrong type must not hide the others.
+	for key, value := range parsed {
+		fill(into, key, value)
+	}
+	return res.Errors
+}
+
+// fill puts one value where into points, and leaves what does not fit.
+func fill(into any, key string, value any) {
+	if inner, ok := value.(map[string]any); ok && len(inner) > 1 {
+		for k, v := range inner {
+			fill(into, key, map[string]any{k: v})
+		}
+		return
+	}
+	text, err := json.Marshal(map[string]any{key: value})
+	if err == nil {
+		_ = json.Unmarshal(text, into) // the schema has said what is wrong with it
+	}
+}

@@ -1,0 +1,330 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"touchline/agent"
+)
+
+// Dispatcher brings commentators into rooms and out of them.
+type Dispatcher interface {
+	// Dispatch asks for a commentator in a room and returns the id of the
+	// dispatch. It is there later, in this process or in another.
+	Dispatch(ctx context.Context, c Call) (id string, err error)
+	// Withdraw ends the commentary of a room, whichever process serves it.
+	Withdraw(ctx context.Context, room string) error
+}
+
+// Errors of a Dispatcher.
+var (
+	// ErrServed refuses a call for a room that has, or waits for, its commentator.
+	ErrServed = errors.New("the room has its commentator")
+	// ErrNotServed tells that no commentator is in the room or on its way.
+	ErrNotServed = errors.New("the room has no commentator")
+	// ErrCall is wrapped by what is wrong with a call.
+	ErrCall = errors.New("the call cannot be served")
+)
+
+// Call asks for a commentator in a room. What is left out is as the settings
+// of whoever serves it say.
+type Call struct {
+	Room        string `json:"room" minLength:"1" maxLength:"256" doc:"The room's name; it is opened when it is not open."`
+	Profile     string `json:"profile,omitempty" doc:"Name of a prompt profile."`
+	Instruction string `json:"instruction,omitempty" maxLength:"2000" doc:"The order in force at the start."`
+	Track       *Track `json:"track,omitempty" doc:"Which video is watched; the first camera when left out."`
+	Speech      *bool  `json:"speech,omitempty" doc:"Whether comments are spoken."`
+	Language    string `json:"language,omitempty" maxLength:"35" doc:"BCP 47 tag, such as en or pt-BR."`
+	Engine      string `json:"engine,omitempty" enum:"scene,remote,minicpmo" doc:"As far as whoever serves it has it."`
+}
+
+// Track chooses a video.
+type Track struct {
+	Identity string `json:"identity,omitempty" maxLength:"256" doc:"Of the participant who publishes it."`
+	Source   string `json:"source,omitempty" enum:"camera,screen_share"`
+}
+
+// RoomInfo is a room in the list. It is exported for huma alone, which describes
+// what it can see.
+type RoomInfo struct {
+	Room   string `json:"room"`
+	State  string `json:"state" doc:"LiveKit's agent state: initializing, idle, listening, thinking or speaking."`
+	Chip   string `json:"chip" doc:"The same for people: waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
+	Reason string `json:"reason,omitempty" doc:"Why, in words."`
+	// Percent of the model's loading.
+	Percent       int              `json:"percent" doc:"Of the model's loading."`
+	Engine        string           `json:"engine"`
+	Instruction   string           `json:"instruction"`
+	InstructionBy string           `json:"instruction_by,omitempty"`
+	Profile       string           `json:"profile"`
+	Speech        bool             `json:"speech" doc:"Whether comments are spoken."`
+	Source        agent.SourceInfo `json:"source"`
+	Viewers       int              `json:"viewers" doc:"People in the room."`
+	Delay         float64          `json:"delay" doc:"How far the picture is behind live, s."`
+	AlignmentLast float64          `json:"alignment_last" doc:"Alignment error of the last comment, s; -1 when none was measured."`
+	AlignmentP95  float64          `json:"alignment_p95" doc:"95th percentile over the last 100 comments, s; -1 when none was measured."`
+	Comments      uint64           `json:"comments"`
+	Newest        *newest          `json:"newest,omitempty" doc:"The last comment."`
+	Since         time.Time        `json:"since" doc:"When its commentator came."`
+}
+
+// newest is a room's last comment.
+type newest struct {
+	Cycle uint64    `json:"cycle"`
+	Text  string    `json:"text"`
+	At    time.Time `json:"at" doc:"When it began to be heard or read."`
+}
+
+// roomDetail is a room with what can be changed about it.
+type roomDetail struct {
+	RoomInfo
+	Settings agent.Settings  `json:"settings" doc:"Those that can be changed while it runs, all of them."`
+	Profiles []agent.Profile `json:"profiles" doc:"Those to choose from."`
+}
+
+// roomList is the answer of GET /api/rooms.
+type roomList struct {
+	Rooms []RoomInfo `json:"rooms" doc:"Those that this process serves, sorted by name."`
+}
+
+// roomPatch changes a room; what is left out stays.
+type roomPatch struct {
+	Instruction *string         `json:"instruction,omitempty" doc:"The order in force; \"\" clears it and stops commenting. At most 2000 characters."`
+	Profile     *string         `json:"profile,omitempty" doc:"Name of a prompt profile."`
+	Source      *string         `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\" or \"scene\" (built in)."`
+	Speech      *bool           `json:"speech,omitempty" doc:"The same as settings.speech."`
+	Settings    *agent.Settings `json:"settings,omitempty"`
+}
+
+// comments is the answer of GET /api/rooms/{room}/comments.
+type comments struct {
+	Room     string         `json:"room"`
+	Comments []agent.Record `json:"comments" doc:"Oldest first."`
+}
+
+// dispatched is the answer of POST /api/rooms.
+type dispatched struct {
+	Room     string `json:"room"`
+	Dispatch string `json:"dispatch_id" doc:"Of LiveKit's agent dispatch."`
+}
+
+// info describes the room now.
+func (h *hosted) info() RoomInfo {
+	out := RoomInfo{Room: h.Name, Since: h.since.UTC(), AlignmentLast: -1, AlignmentP95: -1}
+	if h.Viewers != nil {
+		out.Viewers = h.Viewers()
+	}
+	if r, ok := h.Hub.newest(); ok {
+		out.Newest = &newest{Cycle: r.Cycle, Text: r.Text, At: saidAt(r)}
+	}
+	if h.Bot == nil {
+		out.State, out.Chip, out.Reason = agent.StateInitializing, agent.ChipLoading, "the commentator is not there yet"
+		return out
+	}
+	s := h.Bot.Snapshot()
+	out.State, out.Chip, out.Reason, out.Percent = s.Status.State, s.Status.Chip, s.Status.Detail, s.Status.Percent
+	out.Engine, out.Instruction, out.InstructionBy, out.Profile = s.Engine, s.Instruction, s.InstructionBy, s.Profile
+	out.Speech, out.Source, out.Comments = s.TTSEnabled, s.Source, s.Comments
+	out.Delay, out.AlignmentLast, out.AlignmentP95 = s.Delay, s.AlignmentLast, s.AlignmentP95
+	return out
+}
+
+// detail describes the room with what can be changed about it.
+func (h *hosted) detail() roomDetail {
+	out := roomDetail{RoomInfo: h.info(), Profiles: []agent.Profile{}}
+	if h.Bot != nil {
+		s := h.Bot.Snapshot()
+		out.Settings = s.Settings
+		out.Profiles = append(out.Profiles, s.Profiles...)
+	}
+	return out
+}
+
+// saidAt is when a comment began, or was ready when it never did.
+func saidAt(r agent.Record) time.Time {
+	if !r.StartedAt.IsZero() {
+		return r.StartedAt
+	}
+	return r.InferenceEnd
+}
+
+// infos describes all rooms.
+func (s *Server) infos() []RoomInfo {
+	out := []RoomInfo{}
+	for _, h := range s.rooms.list() {
+		out = append(out, h.info())
+	}
+	return out
+}
+
+// RoomPath is the part of the path that names a room. It is exported for huma
+// alone, which fills what it can see.
+type RoomPath struct {
+	Room string `path:"room" doc:"The room's name, percent-encoded."`
+}
+
+// reply is an answer with a JSON body.
+type reply[T any] struct{ Body T }
+
+// registerRooms adds the operations on the list of rooms and on one room as a whole.
+func (s *Server) registerRooms(d *document) {
+	op := func(method, path, summary string) huma.Operation {
+		return huma.Operation{
+			Method: method, Path: path, OperationID: operationID(method, path), Summary: summary, Tags: []string{tagOf(path)},
+			Security: secured(guarded), MaxBodyBytes: maxBody, Responses: map[string]*huma.Response{"default": d.errorAnswer()},
+		}
+	}
+	const one = "/api/rooms/{room}"
+	huma.Register(d, op(http.MethodGet, "/api/rooms", "The rooms that this process serves"),
+		func(context.Context, *struct{}) (*reply[roomList], error) {
+			return &reply[roomList]{roomList{s.infos()}}, nil
+		})
+	call := op(http.MethodPost, "/api/rooms", "Asks for a commentator in a room; it is there when the room is in the list of whoever serves it")
+	call.DefaultStatus = http.StatusAccepted
+	huma.Register(d, call, s.postRoom)
+	huma.Register(d, op(http.MethodGet, one, "One room, with its settings"),
+		func(_ context.Context, in *RoomPath) (*reply[roomDetail], error) {
+			h, err := s.find(in.Room)
+			if err != nil {
+				return nil, err
+			}
+			return &reply[roomDetail]{h.detail()}, nil
+		})
+	patch := op(http.MethodPatch, one, "Changes a room: all of what is given, or nothing of it")
+	patch.SkipValidateBody = true // patchRoom tells what else is wrong in the same breath
+	schema := d.schema(roomPatch{})
+	patch.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	huma.Register(d, patch, func(ctx context.Context, in *struct {
+		RoomPath
+		RawBody []byte `contentType:"application/json"`
+	},
+	) (*reply[roomDetail], error) {
+		return s.patchRoom(ctx, d, schema, in.Room, in.RawBody)
+	})
+	huma.Register(d, op(http.MethodDelete, one, "Ends the commentary of a room: its dispatch is deleted"),
+		func(ctx context.Context, in *RoomPath) (*struct{}, error) {
+			return nil, s.deleteRoom(ctx, in.Room)
+		})
+	huma.Register(d, op(http.MethodGet, one+"/comments", "The last comments of a room"),
+		func(_ context.Context, in *struct {
+			RoomPath
+			Limit int `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"How many, at most; as many as the setting agent.history are kept."`
+		},
+		) (*reply[comments], error) {
+			h, err := s.find(in.Room)
+			if err != nil {
+				return nil, err
+			}
+			all := h.Hub.History()
+			return &reply[comments]{comments{h.Name, all[max(0, len(all)-in.Limit):]}}, nil
+		})
+}
+
+// noDispatch refuses what a process for one room does not do.
+func noDispatch() error {
+	return refuse(http.StatusNotImplemented, "one_room",
+		"this process watches the room it was started for; run touchline agent for rooms that come and go")
+}
+
+func (s *Server) postRoom(ctx context.Context, in *struct{ Body Call }) (*struct {
+	Location string `header:"Location"`
+	Body     dispatched
+}, error,
+) {
+	if s.opts.Dispatcher == nil {
+		return nil, noDispatch()
+	}
+	if !printable(in.Body.Room) || strings.TrimSpace(in.Body.Room) != in.Body.Room {
+		return nil, refuse(http.StatusUnprocessableEntity, "bad_fields",
+			"room: expected printable characters without space around them, got %q", in.Body.Room)
+	}
+	id, err := s.opts.Dispatcher.Dispatch(ctx, in.Body)
+	switch {
+	case errors.Is(err, ErrServed):
+		return nil, refuse(http.StatusConflict, "served", "%v", err)
+	case errors.Is(err, ErrCall):
+		return nil, refuse(http.StatusUnprocessableEntity, "bad_fields", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	case err != nil:
+		return nil, refuse(http.StatusBadGateway, "no_server", "ask the LiveKit server for a commentator: %v", err)
+	}
+	s.log.Info().Str("room", in.Body.Room).Str("by", caller(ctx)).Msg("commentator asked for")
+	return &struct {
+		Location string `header:"Location"`
+		Body     dispatched
+	}{"/api/rooms/" + url.PathEscape(in.Body.Room), dispatched{in.Body.Room, id}}, nil
+}
+
+func (s *Server) deleteRoom(ctx context.Context, room string) error {
+	if s.opts.Dispatcher == nil {
+		return noDispatch()
+	}
+	err := s.opts.Dispatcher.Withdraw(ctx, room)
+	switch {
+	case errors.Is(err, ErrNotServed):
+		return refuse(http.StatusNotFound, "no_such_room", "%v", err)
+	case err != nil:
+		return refuse(http.StatusBadGateway, "no_server", "have the LiveKit server end it: %v", err)
+	}
+	s.log.Info().Str("room", room).Str("by", caller(ctx)).Msg("commentator called off")
+	return nil
+}
+
+func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema, room string, body []byte) (*reply[roomDetail], error) {
+	h, err := s.find(room)
+	if err != nil {
+		return nil, err
+	}
+	b, err := h.bot()
+	if err != nil {
+		return nil, err
+	}
+	var in roomPatch
+	wrong := d.fields(body, schema, &in)
+	if p, ok := errors.AsType[*problem](errors.Join(wrong...)); ok {
+		return nil, p
+	}
+	change := agent.Change{Instruction: in.Instruction, Profile: in.Profile}
+	if in.Settings != nil {
+		change.Settings = *in.Settings
+	}
+	if in.Speech != nil {
+		if own := change.Settings.Speech; own != nil && *own != *in.Speech {
+			wrong = append(wrong, errors.New("speech: it is the same as settings.speech, which says otherwise"))
+		}
+		change.Settings.Speech = in.Speech
+	}
+	if in.Source != nil {
+		if err := checkSource(*in.Source); err != nil {
+			wrong, in.Source = append(wrong, err), nil
+		}
+	}
+	if len(wrong) > 0 {
+		err = errors.Join(append(wrong, b.Check(change, in.Source))...)
+	} else {
+		err = b.Change(change, in.Source, caller(ctx))
+	}
+	if err != nil {
+		return nil, refuse(http.StatusUnprocessableEntity, "bad_fields", "%s", strings.Join(sentences(flat(err)), "; "))
+	}
+	h.changed()
+	return &reply[roomDetail]{h.detail()}, nil
+}
+
+// flat takes joined errors apart.
+func flat(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only what is joined at the top
+	if !ok {
+		return []error{err}
+	}
+	var out []error
+	for _, e := range joined.Unwrap() {
+		out = append(out, flat(e)...)
+	}
+	return out
+}
