@@ -59,7 +59,7 @@ type Hub struct {
 	keep   int
 
 	mu      sync.Mutex
-	metrics *cycleMetrics
+	metrics []*cycleMetrics
 	next    uint64
 	first   uint64 // the first id of this Hub
 	replay  []*item
@@ -84,9 +84,8 @@ func NewHub(opts HubOptions) *Hub {
 		opts.JPEGQuality = 80
 	}
 	h := &Hub{
-		metrics: newCycleMetrics(),
-		frames:  newFrameStore(opts.History, opts.JPEGQuality),
-		keep:    opts.History,
+		frames: newFrameStore(opts.History, opts.JPEGQuality),
+		keep:   opts.History,
 		// Ids go on counting up across a restart, so that a reader that comes
 		// back with an old one is not taken for one of now.
 		first: uint64(time.Now().UnixMilli()) * 1000,
@@ -98,15 +97,8 @@ func NewHub(opts HubOptions) *Hub {
 	return h
 }
 
-// cycles are the metrics learned from the records.
-func (h *Hub) cycles() *cycleMetrics {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.metrics
-}
-
-// countIn has the cycles counted in with those of others.
-func (h *Hub) countIn(m *cycleMetrics) {
+// countIn has the cycles counted in a room's metrics.
+func (h *Hub) countIn(m ...*cycleMetrics) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.metrics = m
@@ -128,11 +120,13 @@ func (h *Hub) Caption(c agent.Caption) {
 
 // Record hands on what a cycle did, and remembers it if it was a comment.
 func (h *Hub) Record(r agent.Record) {
-	h.cycles().observe(r)
 	data := marshal(r)
 	it := &item{event: sse("record", data), stream: dataLines(string(data)), comment: comment{isComment(r)}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for _, m := range h.metrics {
+		m.observe(r)
+	}
 	if it.record {
 		h.last = r
 		h.history = append(h.history, r)

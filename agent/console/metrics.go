@@ -153,9 +153,10 @@ func (r *Rooms) Collect(ch chan<- prometheus.Metric) {
 		}
 		return
 	}
-	ch <- prometheus.MustNewConstMetric(desc("touchline_rooms", "Rooms with a commentator of this process."),
-		prometheus.GaugeValue, float64(len(list)))
-	var rest figures
+	collectCount(ch, len(list))
+	r.mu.Lock()
+	rest := r.restPast
+	r.mu.Unlock()
 	for _, h := range list {
 		if h.label == otherRooms {
 			rest.add(h)
@@ -164,8 +165,34 @@ func (r *Rooms) Collect(ch chan<- prometheus.Metric) {
 		prometheus.WrapCollectorWith(prometheus.Labels{"room": h.label}, h).Collect(ch)
 	}
 	if r.crowded.Load() {
-		prometheus.WrapCollectorWith(prometheus.Labels{"room": otherRooms}, together{r.others, rest}).Collect(ch)
+		prometheus.WrapCollectorWith(prometheus.Labels{"room": otherRooms}, together{r.rest, rest}).Collect(ch)
 	}
+}
+
+// Totals are the metrics of all rooms together, which name no room.
+func (r *Rooms) Totals() prometheus.Collector { return totals{r} }
+
+type totals struct{ rooms *Rooms }
+
+// Describe leaves it to Collect, as there.
+func (totals) Describe(chan<- *prometheus.Desc) {}
+
+// Collect adds up the rooms that there are and those that there were.
+func (t totals) Collect(ch chan<- prometheus.Metric) {
+	list := t.rooms.list()
+	collectCount(ch, len(list))
+	t.rooms.mu.Lock()
+	sum := t.rooms.allPast
+	t.rooms.mu.Unlock()
+	for _, h := range list {
+		sum.add(h)
+	}
+	together{t.rooms.all, sum}.Collect(ch)
+}
+
+func collectCount(ch chan<- prometheus.Metric, n int) {
+	ch <- prometheus.MustNewConstMetric(desc("touchline_rooms", "Rooms with a commentator of this process."),
+		prometheus.GaugeValue, float64(n))
 }
 
 // Describe leaves it to Collect: the metrics are checked as they come.
@@ -175,47 +202,66 @@ func (h *hosted) Describe(chan<- *prometheus.Desc) {}
 func (h *hosted) Collect(ch chan<- prometheus.Metric) {
 	var f figures
 	f.add(h)
-	together{h.Hub.cycles(), f}.Collect(ch)
+	together{h.cycles, f}.Collect(ch)
 	if h.Bot == nil {
 		return
 	}
 	gauge := func(name, help string, v float64) {
 		ch <- prometheus.MustNewConstMetric(desc(name, help), prometheus.GaugeValue, v)
 	}
-	snap := h.Bot.Snapshot()
-	gauge("touchline_delay_seconds", "How far the delayed picture is behind.", snap.Delay)
-	gauge("touchline_delay_target_seconds", "Where the delay is going.", snap.TargetDelay)
-	if snap.AlignmentLast != -1 || snap.AlignmentP95 != -1 { // -1: none was measured
-		gauge("touchline_alignment_last_seconds", "Alignment error of the last comment.", snap.AlignmentLast)
-		gauge("touchline_alignment_p95_seconds", "95th percentile of the alignment error over the last 100 comments.",
-			snap.AlignmentP95)
-	}
-	gauge("touchline_source_fps", "Measured frame rate of the watched track.", snap.Source.FPS)
-	gauge("touchline_source_width_pixels", "Width of the watched track.", float64(snap.Source.Width))
-	gauge("touchline_source_height_pixels", "Height of the watched track.", float64(snap.Source.Height))
+	source := h.Bot.Snapshot().Source
+	gauge("touchline_source_fps", "Measured frame rate of the watched track.", source.FPS)
+	gauge("touchline_source_width_pixels", "Width of the watched track.", float64(source.Width))
+	gauge("touchline_source_height_pixels", "Height of the watched track.", float64(source.Height))
 }
 
-// figures are what can be added up over rooms.
+// counts are what only grows.
+type counts struct {
+	lost          [readerKinds]float64
+	framesDropped float64
+	mjpegDropped  float64
+}
+
+// add reads one room.
+func (c *counts) add(h *hosted) {
+	for k := range readerKinds {
+		c.lost[k] += float64(h.Hub.lostItems(k))
+	}
+	c.framesDropped += float64(h.Hub.frames.dropped.Load())
+	c.mjpegDropped += float64(h.mjpeg.lost())
+}
+
+// figures are those of one room or of several: sums, and of delays and
+// alignment the largest.
 type figures struct {
-	readers, lost           [readerKinds]float64
-	framesDropped           float64
-	mjpeg, mjpegDropped     float64
+	counts
+	readers                 [readerKinds]float64
+	mjpeg                   float64
 	listeners, viewers      float64
-	bots, counted           int // rooms with a bot, and that count their viewers
+	counted                 int // rooms that count their viewers
+	bots                    int // rooms with a bot
 	loaded, capture, speech float64
 	buffered                float64
-	states                  map[string]float64
+	states                  [5]float64 // by agentStates
+	delay, target           float64
+	measured                bool // the alignment of some comment
+	alignLast, alignP95     float64
+}
+
+// agentStates are LiveKit's.
+func agentStates() [5]string {
+	return [5]string{
+		agent.StateInitializing, agent.StateIdle, agent.StateListening, agent.StateThinking, agent.StateSpeaking,
+	}
 }
 
 // add reads one room.
 func (f *figures) add(h *hosted) {
+	f.counts.add(h)
 	for k := range readerKinds {
 		f.readers[k] += float64(h.Hub.readers(k))
-		f.lost[k] += float64(h.Hub.lostItems(k))
 	}
-	f.framesDropped += float64(h.Hub.frames.dropped.Load())
 	f.mjpeg += float64(h.mjpeg.count())
-	f.mjpegDropped += float64(h.mjpeg.lost())
 	f.listeners += float64(h.audio.Load())
 	if h.Viewers != nil {
 		f.viewers += float64(h.Viewers())
@@ -230,10 +276,14 @@ func (f *figures) add(h *hosted) {
 	f.capture += yes(snap.CaptureRunning)
 	f.speech += yes(snap.TTSEnabled)
 	f.buffered += float64(snap.FramesBuffered)
-	if f.states == nil {
-		f.states = map[string]float64{}
+	for i, name := range agentStates() {
+		f.states[i] += yes(name == snap.Status.State)
 	}
-	f.states[snap.Status.State]++
+	f.delay, f.target = max(f.delay, snap.Delay), max(f.target, snap.TargetDelay)
+	if snap.AlignmentLast != -1 || snap.AlignmentP95 != -1 { // -1: none was measured
+		f.measured = true
+		f.alignLast, f.alignP95 = max(f.alignLast, snap.AlignmentLast), max(f.alignP95, snap.AlignmentP95)
+	}
 }
 
 // together are the cycles and figures of one room or of several.
@@ -272,10 +322,15 @@ func (t together) Collect(ch chan<- prometheus.Metric) {
 	write(gauge, "touchline_capture_running", "1 when frames came in the last 2 s.", t.capture)
 	write(gauge, "touchline_speech_enabled", "1 when speech is on.", t.speech)
 	write(gauge, "touchline_frames_buffered", "Pictures in the window.", t.buffered)
-	for _, name := range []string{
-		agent.StateInitializing, agent.StateIdle, agent.StateListening, agent.StateThinking, agent.StateSpeaking,
-	} {
-		write(gauge, "touchline_agent_state", "1 for the state the agent is in.", t.states[name], "state", name)
+	write(gauge, "touchline_delay_seconds", "How far the delayed picture is behind.", t.delay)
+	write(gauge, "touchline_delay_target_seconds", "Where the delay is going.", t.target)
+	if t.measured {
+		write(gauge, "touchline_alignment_last_seconds", "Alignment error of the last comment.", t.alignLast)
+		write(gauge, "touchline_alignment_p95_seconds",
+			"95th percentile of the alignment error over the last 100 comments.", t.alignP95)
+	}
+	for i, name := range agentStates() {
+		write(gauge, "touchline_agent_state", "1 for the state the agent is in.", t.states[i], "state", name)
 	}
 }
 

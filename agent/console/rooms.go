@@ -56,13 +56,15 @@ var (
 type Rooms struct {
 	max     int
 	single  bool          // it holds the only room of a Server
-	others  *cycleMetrics // of the rooms without series of their own
+	all     *cycleMetrics // of all rooms
+	rest    *cycleMetrics // of those without series of their own
 	crowded atomic.Bool   // there was such a room
 
-	mu     sync.Mutex
-	byName map[string]*hosted
-	labels map[string]bool // in use, in the metrics
-	start  func(*hosted)   // while a Server runs
+	mu                sync.Mutex
+	byName            map[string]*hosted
+	labels            map[string]bool // in use, in the metrics
+	allPast, restPast figures         // what rooms have counted that are gone
+	start             func(*hosted)   // while a Server runs
 }
 
 // NewRooms makes an empty one for at most limit rooms; DefaultMaxRooms when 0.
@@ -70,7 +72,9 @@ func NewRooms(limit int) *Rooms {
 	if limit <= 0 {
 		limit = DefaultMaxRooms
 	}
-	return &Rooms{max: limit, others: newCycleMetrics(), byName: map[string]*hosted{}, labels: map[string]bool{}}
+	return &Rooms{
+		max: limit, all: newCycleMetrics(), rest: newCycleMetrics(), byName: map[string]*hosted{}, labels: map[string]bool{},
+	}
 }
 
 // Add shows a room until the function it returns is called: then its streams
@@ -100,7 +104,12 @@ func (r *Rooms) Add(room Room) (remove func(), err error) {
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		delete(r.byName, room.Name)
-		delete(r.labels, h.label)
+		r.allPast.counts.add(h)
+		if h.label == otherRooms {
+			r.restPast.counts.add(h)
+		} else {
+			delete(r.labels, h.label)
+		}
 		r.mu.Unlock()
 		close(h.gone)
 	}), nil
@@ -111,11 +120,12 @@ func (r *Rooms) labelLocked(h *hosted) {
 	h.label = roomLabel(h.Name)
 	if r.single || len(r.labels) < labelledRooms && !r.labels[h.label] && h.label != otherRooms {
 		r.labels[h.label] = true
-		return
+		h.cycles = newCycleMetrics()
+	} else {
+		h.label, h.cycles = otherRooms, r.rest
+		r.crowded.Store(true)
 	}
-	h.label = otherRooms
-	h.Hub.countIn(r.others)
-	r.crowded.Store(true)
+	h.Hub.countIn(h.cycles, r.all)
 }
 
 // get returns the room of a name, or nil.
@@ -163,12 +173,13 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 // hosted is a room with what the console keeps for it.
 type hosted struct {
 	Room
-	label string // in the metrics
-	since time.Time
-	mjpeg *mjpegFan
-	kick  chan struct{} // a snapshot is wanted now
-	gone  chan struct{} // closed when the room was removed
-	audio atomic.Int64  // readers of its sound
+	label  string // in the metrics
+	cycles *cycleMetrics
+	since  time.Time
+	mjpeg  *mjpegFan
+	kick   chan struct{} // a snapshot is wanted now
+	gone   chan struct{} // closed when the room was removed
+	audio  atomic.Int64  // readers of its sound
 }
 
 func newHosted(room Room) (*hosted, error) {

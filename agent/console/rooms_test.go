@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
@@ -85,6 +86,8 @@ func TestManyRooms(t *testing.T) {
 func TestMetricsOfManyRooms(t *testing.T) {
 	rooms := console.NewRooms(0)
 	r := open(t, console.Options{Rooms: rooms})
+	totals := prometheus.NewRegistry()
+	totals.MustRegister(rooms.Totals())
 	long := strings.Repeat("ü", 200)
 	_, hub, removeLong := addRoom(t, rooms, long)
 	hub.Record(agent.Record{Outcome: "spoken"})
@@ -111,7 +114,8 @@ func TestMetricsOfManyRooms(t *testing.T) {
 	require.Contains(t, body, `touchline_cycles_total{outcome="spoken",room="`+console.RoomLabel(long)+`"} 1`)
 	require.Contains(t, body, `touchline_agent_state{room="other",state="listening"} 13`)
 	require.Contains(t, body, `touchline_delay_seconds{room="room-00"} 2.4`)
-	require.NotContains(t, body, `touchline_delay_seconds{room="other"}`)
+	require.Contains(t, body, `touchline_delay_seconds{room="other"} 2.4`, "the largest")
+	require.NotContains(t, body, `touchline_source_fps{room="other"}`)
 	require.Equal(t, console.LabelledRooms+1, strings.Count(body, "touchline_model_loaded{"))
 	require.LessOrEqual(t, len(console.RoomLabel(long)), 80)
 
@@ -121,4 +125,20 @@ func TestMetricsOfManyRooms(t *testing.T) {
 	removeLong()
 	addRoom(t, rooms, "late")
 	require.Contains(t, scrape(), `touchline_model_loaded{room="late"} 1`)
+
+	// All together, without a name.
+	families, err := totals.Gather()
+	require.NoError(t, err)
+	found := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				require.NotEqual(t, "room", l.GetName())
+				if f.GetName() == "touchline_cycles_total" {
+					found[l.GetValue()] = m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	require.Equal(t, map[string]float64{"silent": console.LabelledRooms + 10, "spoken": 1, "shown": 1}, found)
 }
