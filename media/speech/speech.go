@@ -140,7 +140,22 @@ type event struct {
 	cut   bool
 }
 
-type tap struct{ frames chan []int16 }
+// tap is one subscriber; it takes frames with their time or without.
+type tap struct {
+	frames chan []int16
+	timed  chan Frame
+}
+
+// Frame is 20 ms of the voice as it is sent, silence included.
+type Frame struct {
+	// Due is the frame's place in the schedule. Its first sample is heard EncoderDelay later.
+	Due time.Time
+	// PCM is 48 kHz mono. It is shared: read only.
+	PCM []int16
+}
+
+// EncoderDelay of the Opus encoders here: from a sample's place in the schedule to its sound.
+const EncoderDelay = lookahead * time.Second / sampleRate
 
 // New checks the options and makes the encoder. It starts nothing.
 func New(o Options) (*Writer, error) {
@@ -218,18 +233,48 @@ func (w *Writer) Stats() Stats {
 // returns; cancel, which may be called more than once, ends it without closing.
 func (w *Writer) Subscribe() (frames <-chan []int16, cancel func()) {
 	t := &tap{frames: make(chan []int16, tapFrames)}
+	return t.frames, w.add(t)
+}
+
+// Frames is Subscribe with the place of each frame in the schedule: frames
+// that were skipped show as a gap.
+func (w *Writer) Frames() (frames <-chan Frame, cancel func()) {
+	t := &tap{timed: make(chan Frame, tapFrames)}
+	return t.timed, w.add(t)
+}
+
+func (w *Writer) add(t *tap) (cancel func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over {
-		close(t.frames)
-		return t.frames, func() {}
+		t.close()
+		return func() {}
 	}
 	w.taps = append(w.taps, t)
-	return t.frames, func() {
+	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.taps = slices.DeleteFunc(w.taps, func(o *tap) bool { return o == t })
 	}
+}
+
+func (t *tap) close() {
+	if t.timed != nil {
+		close(t.timed)
+		return
+	}
+	close(t.frames)
+}
+
+// Sounds tells whether somebody speaks, or will begin to before the moment given.
+func (w *Writer) Sounds(before time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 {
+		return false
+	}
+	u := w.queue[0]
+	return u.state == statePlaying || u.first >= 0 && u.at.Before(before)
 }
 
 // Run sends the track until ctx ends, and returns nil then; any other return
@@ -283,7 +328,7 @@ func (w *Writer) skipped(n uint64, now time.Time) {
 
 // frame makes and sends frame n.
 func (w *Writer) frame(n int64, due, now time.Time) error {
-	sound, begins := w.render(n, now.Sub(due) >= lateWake)
+	sound, begins := w.render(n, due, now.Sub(due) >= lateWake)
 	size, err := w.encode(sound)
 	if err != nil {
 		return err
@@ -312,7 +357,7 @@ func (w *Writer) frame(n int64, due, now time.Time) error {
 }
 
 // render fills frame n and hands it to who listens.
-func (w *Writer) render(n int64, late bool) (sound, begins bool) {
+func (w *Writer) render(n int64, due time.Time, late bool) (sound, begins bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sound, begins = w.fill(n * frameLen)
@@ -320,7 +365,7 @@ func (w *Writer) render(n int64, late bool) (sound, begins bool) {
 	if late {
 		w.stats.LateWakes++
 	}
-	w.tap()
+	w.tap(due)
 	return sound, begins
 }
 
@@ -364,14 +409,15 @@ func (w *Writer) tell(at time.Time) {
 	w.events = w.events[:0]
 }
 
-func (w *Writer) tap() {
+func (w *Writer) tap(due time.Time) {
 	if len(w.taps) == 0 {
 		return
 	}
 	frame := slices.Clone(w.pcm[:])
-	for _, t := range w.taps {
+	for _, t := range w.taps { // a channel that is nil takes nothing
 		select {
 		case t.frames <- frame:
+		case t.timed <- Frame{due, frame}:
 		default:
 			w.stats.TapDrops++
 		}
@@ -381,7 +427,7 @@ func (w *Writer) tap() {
 // close ends what is under way when Run returns.
 func (w *Writer) close() {
 	for _, t := range w.finish() {
-		close(t.frames)
+		t.close()
 	}
 	w.tell(time.Now())
 }

@@ -1,0 +1,201 @@
+package sound
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pion/rtp"
+	opus "gopkg.in/hraban/opus.v2"
+
+	"touchline/media/ingest"
+)
+
+const (
+	// maxWait is the longest that a packet which did not come is waited for.
+	maxWait = 200 * time.Millisecond
+	// maxPending bounds the packets that wait behind a hole.
+	maxPending = 64
+	// maxPacket is the longest sound of one Opus packet: 120 ms.
+	maxPacket = Rate * 120 / 1000
+	// maxConceal is the longest hole that is filled by a guess; what is longer is silence.
+	maxConceal = Rate * 100 / 1000
+	// decoderDelay is how much later sound comes out of encoder and decoder than its timestamp says, in samples.
+	decoderDelay = 312
+)
+
+// ReceiverStats count what a Receiver got since the start.
+type ReceiverStats struct {
+	Packets   uint64 // with sound
+	Lost      uint64 // given up
+	Concealed uint64 // samples guessed, from the packet behind the hole or from the sound before it
+	Bad       uint64 // that could not be decoded
+}
+
+// Receiver makes sound of the RTP packets of Opus tracks (RFC 7587), one after
+// the other, and gives it to a Line. All methods are safe for concurrent use.
+type Receiver struct {
+	line *Line
+
+	mu      sync.Mutex
+	dec     *opus.Decoder
+	stream  uint32
+	began   bool
+	ssrc    uint32
+	clock   *ingest.Clock
+	next    uint16 // sequence number
+	media   int64  // unwrapped timestamp after the newest decoded sample
+	newest  uint32 // timestamp that unwrapped is for
+	unwrap  int64
+	length  int // samples of the newest packet
+	gap     bool
+	pending map[uint16]waiting
+	pcm     [maxPacket]int16
+	stats   ReceiverStats
+}
+
+type waiting struct {
+	packet *rtp.Packet
+	at     time.Time
+}
+
+// NewReceiver makes one for a Line.
+func NewReceiver(line *Line) (*Receiver, error) {
+	dec, err := opus.NewDecoder(Rate, 1)
+	if err != nil {
+		return nil, fmt.Errorf("make the Opus decoder: %w", err)
+	}
+	return &Receiver{line: line, dec: dec, pending: map[uint16]waiting{}}, nil
+}
+
+// Begin makes ready for another track.
+func (r *Receiver) Begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.began = false
+}
+
+// Stats returns the counters.
+func (r *Receiver) Stats() ReceiverStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+// SenderReport takes the clocks of an RTCP sender report of the track.
+func (r *Receiver) SenderReport(ntp time.Time, timestamp uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.began {
+		r.clock.SenderReport(ntp, span(r.unwrap+int64(int32(timestamp-r.newest))))
+	}
+}
+
+// WriteRTP takes a packet and the moment it came. The packet is not changed, and
+// kept until those before it have come or are given up.
+func (r *Receiver) WriteRTP(p *rtp.Packet, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.began || p.SSRC != r.ssrc || int16(p.SequenceNumber-r.next) > 3000 || int16(p.SequenceNumber-r.next) < -3000 {
+		r.begin(p)
+	}
+	if int16(p.SequenceNumber-r.next) < 0 {
+		return // came too late, or twice
+	}
+	r.pending[p.SequenceNumber] = waiting{p, at}
+	for len(r.pending) > 0 {
+		w, ok := r.pending[r.next]
+		if !ok && !r.giveUp(at) {
+			return
+		}
+		if !ok {
+			r.stats.Lost++
+			r.gap = true
+			r.next++
+			continue
+		}
+		delete(r.pending, r.next)
+		r.next++
+		r.decode(w)
+	}
+}
+
+// begin starts a new stream with its first packet.
+func (r *Receiver) begin(p *rtp.Packet) {
+	r.began, r.ssrc, r.next = true, p.SSRC, p.SequenceNumber
+	r.stream++
+	r.clock = new(ingest.Clock)
+	r.newest, r.unwrap, r.media, r.length, r.gap = p.Timestamp, 0, 0, 0, false
+	clear(r.pending)
+	_ = r.dec.Init(Rate, 1) // with the same figures that worked before
+}
+
+// giveUp tells whether the packet that is next has been waited for long enough.
+func (r *Receiver) giveUp(now time.Time) bool {
+	if len(r.pending) >= maxPending {
+		return true
+	}
+	wait := min(maxWait, r.line.Slack())
+	for _, w := range r.pending {
+		if now.Sub(w.at) >= wait {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Receiver) decode(w waiting) {
+	p := w.packet
+	if len(p.Payload) == 0 {
+		return // the server's own padding
+	}
+	media := r.unwrap + int64(int32(p.Timestamp-r.newest))
+	if r.newest, r.unwrap = p.Timestamp, media; media < r.media && r.length > 0 {
+		media = r.media // overlaps what is there
+	}
+	arrival := r.clock.Map(span(media), w.at)
+	if r.gap {
+		r.conceal(p.Payload, media)
+		r.gap = false
+	}
+	n, err := r.dec.Decode(p.Payload, r.pcm[:])
+	if err != nil {
+		r.stats.Bad++
+		return
+	}
+	r.stats.Packets++
+	r.push(media, arrival, r.pcm[:n])
+	r.media, r.length = media+int64(n), n
+}
+
+// conceal fills the hole that lost packets left in front of one, with its help.
+// A hole without a packet missing is a pause of the sender, and stays.
+func (r *Receiver) conceal(next []byte, media int64) {
+	hole := media - r.media
+	if r.length == 0 || hole <= 0 || hole > maxConceal || hole%int64(r.length) != 0 {
+		return
+	}
+	for at := r.media; at < media; at += int64(r.length) {
+		pcm := r.pcm[:r.length]
+		var err error
+		if at+int64(r.length) == media {
+			err = r.dec.DecodeFEC(next, pcm)
+		} else {
+			err = r.dec.DecodePLC(pcm)
+		}
+		if err != nil {
+			return
+		}
+		r.stats.Concealed += uint64(len(pcm))
+		r.push(at, r.clock.At(span(at)), pcm)
+	}
+}
+
+func (r *Receiver) push(media int64, arrival time.Time, pcm []int16) {
+	const early = decoderDelay * time.Second / Rate
+	ntp := r.clock.NTP(span(media))
+	if !ntp.IsZero() {
+		ntp = ntp.Add(-early)
+	}
+	r.line.Push(Piece{Stream: r.stream, Media: media - decoderDelay, Arrival: arrival.Add(-early), NTP: ntp, PCM: pcm})
+}

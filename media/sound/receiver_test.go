@@ -1,0 +1,152 @@
+package sound_test
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/stretchr/testify/require"
+	opus "gopkg.in/hraban/opus.v2"
+
+	"touchline/media/sound"
+)
+
+// packets is a tone of some seconds as a camera sends it.
+func packets(t testing.TB, seconds int) []*rtp.Packet {
+	t.Helper()
+	enc, err := opus.NewEncoder(sound.Rate, 1, opus.AppVoIP)
+	require.NoError(t, err)
+	require.NoError(t, enc.SetInBandFEC(true))
+	require.NoError(t, enc.SetPacketLossPerc(20))
+	require.NoError(t, enc.SetBitrate(32000))
+	var out []*rtp.Packet
+	for n := range int64(seconds * 50) {
+		pcm := make([]int16, frame)
+		for i := range pcm {
+			pcm[i] = sine(n*frame + int64(i))
+		}
+		buf := make([]byte, 1275)
+		size, err := enc.Encode(pcm, buf)
+		require.NoError(t, err)
+		out = append(out, &rtp.Packet{
+			Header: rtp.Header{
+				Version: 2, SSRC: 5, SequenceNumber: uint16(65000 + n), Timestamp: uint32(1<<32 - 100*frame + n*frame),
+			},
+			Payload: buf[:size],
+		})
+	}
+	return out
+}
+
+// hear plays what a receiver got in the 20 ms rhythm.
+func hear(l *sound.Line, n int64) []int16 {
+	out := make([]int16, frame)
+	l.Picture(at(n), time.Time{}, at(n).Add(time.Second))
+	l.Read(at(n), out, false)
+	return out
+}
+
+// TestLossAndDisorder loses one packet in ten, swaps some, doubles some: the tone goes on.
+func TestLossAndDisorder(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	line := sound.NewLine(12)
+	r, err := sound.NewReceiver(line)
+	require.NoError(t, err)
+	all := packets(t, 20)
+	lost := 0
+	var heard []int16
+	for n := 0; n < len(all); n++ {
+		switch {
+		case n > 0 && n%10 == 9:
+			lost++
+		case n%10 == 3: // after the one behind it
+			r.WriteRTP(all[n+1], at(int64(n)))
+			r.WriteRTP(all[n], at(int64(n)).Add(15*time.Millisecond))
+			heard = append(heard, hear(line, int64(n))...)
+			n++
+		default:
+			r.WriteRTP(all[n], at(int64(n)).Add(time.Duration(random.IntN(15))*time.Millisecond))
+			if random.IntN(5) == 0 {
+				r.WriteRTP(all[n], at(int64(n)).Add(16*time.Millisecond))
+			}
+		}
+		heard = append(heard, hear(line, int64(n))...)
+	}
+	s := r.Stats()
+	require.InDelta(t, lost, s.Lost, 2) // the last hole is still waited for
+	require.InDelta(t, lost*frame, s.Concealed, 2*frame)
+	require.Zero(t, s.Bad)
+	require.Zero(t, line.Stats().Jumps)
+	// No frame is missing.
+	body := heard[3*sound.Rate/2 : 19*sound.Rate]
+	for i := 0; i+frame <= len(body); i += frame {
+		// What is made up of a steady tone is much softer than the tone; it is not nothing.
+		require.Greater(t, rms(body[i:i+frame]), 500.0, "at %d ms", 1500+i/48)
+	}
+}
+
+// TestPause leaves out packets without a gap in the numbers, as DTX does: silence is heard, in its place.
+func TestPause(t *testing.T) {
+	line := sound.NewLine(12)
+	r, err := sound.NewReceiver(line)
+	require.NoError(t, err)
+	all := packets(t, 10)
+	var heard []int16
+	sequence := all[0].SequenceNumber
+	for n, p := range all {
+		if n < 150 || n >= 250 {
+			p.SequenceNumber = sequence
+			sequence++
+			r.WriteRTP(p, at(int64(n)))
+		}
+		heard = append(heard, hear(line, int64(n))...)
+	}
+	require.Zero(t, r.Stats().Lost)
+	require.Greater(t, rms(heard[150*frame:199*frame]), 4000.0)
+	require.Less(t, rms(heard[202*frame:299*frame]), 1.0)
+	require.Greater(t, rms(heard[302*frame:400*frame]), 4000.0)
+}
+
+// TestRestart changes the SSRC in the middle.
+func TestRestart(t *testing.T) {
+	line := sound.NewLine(12)
+	r, err := sound.NewReceiver(line)
+	require.NoError(t, err)
+	var heard []int16
+	for n, p := range packets(t, 10) {
+		if n >= 250 {
+			p.SSRC, p.SequenceNumber, p.Timestamp = 6, uint16(n), uint32(n*frame+99)
+		}
+		r.SenderReport(start(), p.Timestamp)
+		r.WriteRTP(p, at(int64(n)))
+		heard = append(heard, hear(line, int64(n))...)
+	}
+	require.Zero(t, r.Stats().Lost)
+	require.Greater(t, rms(heard[310*frame:]), 4000.0)
+}
+
+func FuzzReceiver(f *testing.F) {
+	for _, p := range packets(f, 1)[:5] {
+		f.Add(append([]byte{0, byte(p.SequenceNumber), 0, 20}, p.Payload[:min(40, len(p.Payload))]...))
+	}
+	f.Add([]byte{1, 2})
+	line := sound.NewLine(12)
+	r, err := sound.NewReceiver(line)
+	require.NoError(f, err)
+	n := int64(0)
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		for len(data) > 4 {
+			size := min(int(data[3]), len(data)-4)
+			r.WriteRTP(&rtp.Packet{
+				Header:  rtp.Header{SequenceNumber: binary.BigEndian.Uint16(data), Timestamp: uint32(data[2]) << 24, SSRC: uint32(data[2] & 1)},
+				Payload: data[4 : 4+size],
+			}, at(n))
+			r.SenderReport(start(), uint32(data[3]))
+			data = data[4+size:]
+			hear(line, n)
+			n++
+		}
+	})
+}
