@@ -147,6 +147,7 @@ func TestBadFiles(t *testing.T) {
 		{"media.relay_max_bytes", []string{"between 1048576 (1 MiB) and 4294967296 (4 GiB) bytes, is 10"}},
 		{"media.relay_max_seconds", []string{"between 1 and 600 seconds, is 0"}},
 		{"media.relay_max_seconds_cross", []string{"at least pacing.max_delay (15s)", "is 10"}},
+		{"media.duck_db", []string{"between 0 and 60 dB, is 61"}},
 		{"media.jpeg_quality", []string{"between 1 and 100, is 101"}},
 		{"media.mjpeg_fps", []string{"over 0 and at most 60 pictures a second, is -1"}},
 		{"pacing.initial_delay", []string{"0s for no delay at all, or between min_delay (0s) and max_delay (15s), is 20s"}},

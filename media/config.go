@@ -21,6 +21,10 @@ type Config struct {
 	// (bytes of packets, s of media); what is older is dropped to the next key frame.
 	RelayMaxBytes   int     `yaml:"relay_max_bytes" env:"RELAY_MAX_BYTES"`
 	RelayMaxSeconds float64 `yaml:"relay_max_seconds" env:"RELAY_MAX_SECONDS"`
+	// CameraSound publishes the camera's sound again, delayed like the picture; only with Relay.
+	CameraSound bool `yaml:"camera_sound" env:"CAMERA_SOUND"`
+	// DuckDB is by how much it is lowered while the bot speaks (dB).
+	DuckDB float64 `yaml:"duck_db" env:"DUCK_DB"`
 	// JPEGQuality of snapshots, 1 to 100.
 	JPEGQuality int `yaml:"jpeg_quality" env:"JPEG_QUALITY"`
 	// MJPEGFPS is the most pictures a second that /api/mjpeg sends (1/s).
@@ -44,6 +48,8 @@ func DefaultConfig() Config {
 		Relay:           true,
 		RelayMaxBytes:   64 << 20,
 		RelayMaxSeconds: 30,
+		CameraSound:     true,
+		DuckDB:          12,
 		JPEGQuality:     80,
 		MJPEGFPS:        10,
 	}
@@ -72,6 +78,7 @@ func (c Config) Validate() error {
 		"between 1048576 (1 MiB) and 4294967296 (4 GiB) bytes", c.RelayMaxBytes)
 	check(c.RelayMaxSeconds >= 1 && c.RelayMaxSeconds <= 600, "relay_max_seconds",
 		"between 1 and 600 seconds", c.RelayMaxSeconds)
+	check(c.DuckDB >= 0 && c.DuckDB <= 60, "duck_db", "between 0 and 60 dB", c.DuckDB)
 	check(c.JPEGQuality >= 1 && c.JPEGQuality <= 100, "jpeg_quality", "between 1 and 100", c.JPEGQuality)
 	check(c.MJPEGFPS > 0 && c.MJPEGFPS <= 60, "mjpeg_fps", "over 0 and at most 60 pictures a second", c.MJPEGFPS)
 	return errors.Join(errs...)

@@ -62,6 +62,8 @@ type Options struct {
 	LoopbackOnly bool
 	// LongSide is the longer edge the engine wants, in pixels.
 	LongSide int
+	// Sound takes the sound of the watched participant; nil does not listen to it.
+	Sound SoundSink
 	// ReconnectDelay is the first wait of an outage, and doubles with each attempt: up to 2 s in the first three
 	// minutes, up to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is between half and all of
 	// that at random.
@@ -100,6 +102,7 @@ type Supervisor struct {
 	watcher  *Watcher
 	relay    *Relay
 	voice    VoiceTrack
+	sound    SoundTrack
 	board    *stateBoard
 
 	hooksMu sync.Mutex
@@ -117,6 +120,9 @@ type Supervisor struct {
 	rejoinAt  time.Duration // the watchdog's patience before it joins anew
 	publishAt time.Time
 	muted     bool
+
+	// ear is the subscription to the sound; only the keeper's goroutine changes it.
+	ear atomic.Pointer[hearing]
 
 	// subMu guards sub: subscriptions are made by the keeper and completed by the library.
 	subMu sync.Mutex
@@ -155,7 +161,7 @@ func New(opts Options) (*Supervisor, error) {
 	token := func() (string, error) {
 		return AgentToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
 	}
-	s.may = ReadyToken{OwnAttributes: true, Watch: true, Voice: true, Picture: true}
+	s.may = ReadyToken{OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true}
 	if opts.Token != "" {
 		ready, err := ReadToken(opts.Token)
 		if err != nil {
@@ -173,7 +179,9 @@ func New(opts Options) (*Supervisor, error) {
 	} else if _, err := token(); err != nil {
 		return nil, err
 	}
-	s.voice.log = opts.Log
+	s.voice.log, s.sound.log = opts.Log, opts.Log
+	s.sound.name, s.sound.stream, s.sound.source = soundName, streamName, livekit.TrackSource_SCREEN_SHARE_AUDIO
+	s.sound.wake = s.poke
 	s.relay = &Relay{
 		log:         opts.Log,
 		rewriter:    delay.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
@@ -210,6 +218,9 @@ func (s *Supervisor) Relay() *Relay { return s.relay }
 
 // Voice is the voice's way out.
 func (s *Supervisor) Voice() *VoiceTrack { return &s.voice }
+
+// Sound is the way out of the camera's sound.
+func (s *Supervisor) Sound() *SoundTrack { return &s.sound }
 
 // Identity is the bot's own, also when it came with a ready token.
 func (s *Supervisor) Identity() string { return s.identity }
@@ -297,6 +308,10 @@ func (s *Supervisor) callbacks(v *visit) *lksdk.RoomCallback {
 	cb.OnTrackUnmuted = func(lksdk.TrackPublication, lksdk.Participant) { v.poke() }
 	cb.OnTrackSubscribed = func(t *webrtc.TrackRemote, p *lksdk.RemoteTrackPublication, _ *lksdk.RemoteParticipant) {
 		defer rescue.Guard(s.keeper.fail)
+		if h := s.ear.Load(); h != nil && h.visit == v && h.sid == p.SID() {
+			h.start(t, s.opts.Sound, s.keeper.fail, s.opts.Log)
+			return
+		}
 		s.subscribed(v, t, p)
 	}
 	cb.OnDataPacket = func(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
@@ -348,6 +363,11 @@ func (s *Supervisor) joined(v *visit) error {
 func (s *Supervisor) mended(v *visit) error {
 	s.board.forget()
 	s.publishAt = time.Now()
+	s.sound.at = s.publishAt
+	if h := s.ear.Load(); h != nil {
+		h.since = s.publishAt
+		h.subscribe(s.opts.Log)
+	}
 	s.subMu.Lock()
 	sub := s.sub
 	s.subMu.Unlock()
@@ -367,8 +387,10 @@ func (s *Supervisor) mended(v *visit) error {
 // left implements guest.
 func (s *Supervisor) left(v *visit) {
 	s.visit.CompareAndSwap(v, nil)
+	s.unhear()
 	s.unwatch()
 	s.voice.drop()
+	s.sound.drop()
 	s.relay.picture.drop()
 	s.viewers.Store(0)
 	s.eachHook(func(h Hooks) {
@@ -382,6 +404,7 @@ func (s *Supervisor) left(v *visit) {
 func (s *Supervisor) check(v *visit, now time.Time) error {
 	s.showState(v, now)
 	sub := s.follow(v, now)
+	s.listen(v, sub, now)
 	s.countViewers(v, sub)
 	if err := s.watchdog(sub, now); err != nil {
 		return err
@@ -389,6 +412,11 @@ func (s *Supervisor) check(v *visit, now time.Time) error {
 	s.askKeyFrames(sub, now)
 	if s.may.Picture {
 		if err := s.relay.check(v.room, sub != nil && sub.pub.IsMuted(), now); err != nil {
+			return err
+		}
+	}
+	if s.may.Sound {
+		if err := s.sound.check(v.room, now); err != nil {
 			return err
 		}
 	}

@@ -123,8 +123,8 @@ func VerifySender(keys Keys, token, room string) (Person, error) {
 type ReadyToken struct {
 	Identity string
 	Room     string
-	// OwnAttributes: it may set its own attributes. Watch: it may subscribe. Voice, Picture: it may publish them.
-	OwnAttributes, Watch, Voice, Picture bool
+	// OwnAttributes: it may set its own attributes. Watch: it may subscribe. Voice, Picture, Sound: it may publish them.
+	OwnAttributes, Watch, Voice, Picture, Sound bool
 	// Lost names in words what the bot cannot do with it; empty when nothing is missing.
 	Lost []string
 }
@@ -158,12 +158,16 @@ func ReadToken(token string) (ReadyToken, error) {
 	}
 	out.Voice = video.GetCanPublishSource(livekit.TrackSource_MICROPHONE)
 	out.Picture = video.GetCanPublishSource(livekit.TrackSource_CAMERA)
+	out.Sound = video.GetCanPublishSource(livekit.TrackSource_SCREEN_SHARE_AUDIO)
 	out.Watch = video.GetCanSubscribe()
 	if !out.Voice {
 		out.Lost = append(out.Lost, "no right to publish a microphone: no voice")
 	}
 	if !out.Picture {
 		out.Lost = append(out.Lost, "no right to publish a camera: no delayed picture")
+	}
+	if !out.Sound {
+		out.Lost = append(out.Lost, "no right to publish a shared screen's sound: no sound of the camera")
 	}
 	if !out.Watch {
 		out.Lost = append(out.Lost, "no right to subscribe: nothing to watch")

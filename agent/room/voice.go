@@ -35,8 +35,9 @@ type OutStats struct {
 // is carries them. It implements the packet writer that media/speech needs.
 type VoiceTrack struct {
 	log zerolog.Logger
-	// name and stream of the track, "" for the bot's own.
+	// name, stream and source of the track, empty for the bot's own.
 	name, stream string
+	source       livekit.TrackSource
 
 	mu    sync.RWMutex
 	inner *lksdk.LocalTrack
@@ -59,7 +60,7 @@ func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 		return time.Time{}, nil
 	}
 	level := uint8(levelSpeech)
-	if len(packet) <= silentPacket {
+	if len(packet) <= silentPacket || t.source != livekit.TrackSource_UNKNOWN { // what a camera hears is nobody's speech
 		level = levelSilence
 	}
 	err = inner.WriteRTP(&rtp.Packet{
@@ -99,13 +100,14 @@ func (t *VoiceTrack) publish(room *lksdk.Room) error {
 	if err != nil {
 		return err
 	}
-	name, stream := voiceName, streamName
+	o := lksdk.TrackPublicationOptions{Name: voiceName, Source: livekit.TrackSource_MICROPHONE, Stream: streamName}
 	if t.name != "" {
-		name, stream = t.name, t.stream
+		o.Name, o.Stream = t.name, t.stream
 	}
-	_, err = room.LocalParticipant.PublishTrack(inner, &lksdk.TrackPublicationOptions{
-		Name: name, Source: livekit.TrackSource_MICROPHONE, Stream: stream,
-	})
+	if t.source != livekit.TrackSource_UNKNOWN {
+		o.Source = t.source
+	}
+	_, err = room.LocalParticipant.PublishTrack(inner, &o)
 	if err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@ import (
 const (
 	// Rate of all PCM here, in Hz.
 	Rate = 48000
-	// maxHeld is how much sound is kept: what pictures may be held back, and some more.
-	maxHeld = 32 * Rate
+	// spare is kept beyond what pictures may be held back, longest bounds one piece.
+	spare, longest = 3 * Rate, Rate
 	// block is the grain of silence: 10 ms.
 	block = Rate / 100
 	// silentRun is how many samples of silence there must be to move in: 100 ms.
@@ -80,6 +80,7 @@ type Stats struct {
 // Line holds sound back. Its methods read no clock and are safe for concurrent use.
 type Line struct {
 	duck float64 // dB
+	held int64   // samples that are kept
 
 	mu   sync.Mutex
 	ring []int16 // by position modulo its length
@@ -110,9 +111,10 @@ type Line struct {
 	stats Stats
 }
 
-// NewLine makes a Line that lowers its sound by duckDB decibels under speech.
-func NewLine(duckDB float64) *Line {
-	return &Line{duck: max(0, duckDB), ring: make([]int16, maxHeld), loud: make([]bool, maxHeld/block)}
+// NewLine makes a Line for delays of up to most that lowers its sound by duckDB decibels under speech.
+func NewLine(most time.Duration, duckDB float64) *Line {
+	blocks := (count(max(0, most)) + spare) / block
+	return &Line{duck: max(0, duckDB), held: blocks * block, ring: make([]int16, blocks*block), loud: make([]bool, blocks)}
 }
 
 // Piece is some decoded sound.
@@ -130,7 +132,7 @@ type Piece struct {
 
 // Push takes sound.
 func (l *Line) Push(p Piece) {
-	if len(p.PCM) == 0 || len(p.PCM) > maxHeld/4 {
+	if len(p.PCM) == 0 || len(p.PCM) > longest {
 		return
 	}
 	l.mu.Lock()
@@ -190,7 +192,7 @@ func span(n int64) time.Duration { return time.Duration(n * 125000 / 6) }
 // store puts samples where they belong.
 func (l *Line) store(at int64, pcm []int16) {
 	if at > l.end {
-		l.clear(max(l.end, at-maxHeld), at)
+		l.clear(max(l.end, at-l.held), at)
 	}
 	for i, v := range pcm {
 		l.ring[l.index(at+int64(i))] = v
@@ -225,14 +227,14 @@ func (l *Line) judge(b int64) {
 	l.loud[i/block] = sum > silenceRMS*silenceRMS*block
 }
 
-func (l *Line) index(p int64) int { return int(((p % maxHeld) + maxHeld) % maxHeld) }
+func (l *Line) index(p int64) int { return int(((p % l.held) + l.held) % l.held) }
 
 // floor is the beginning of p's block.
 func floor(p int64) int64 { return p - ((p%block)+block)%block }
 
 // sample is what came for a position, or nothing.
 func (l *Line) sample(p int64) int16 {
-	if p >= l.end || p < l.end-maxHeld {
+	if p >= l.end || p < l.end-l.held {
 		return 0
 	}
 	return l.ring[l.index(p)]
@@ -287,7 +289,7 @@ func (l *Line) Read(at time.Time, dst []int16, speech bool) (some bool) {
 func (l *Line) follow(now int64, at time.Time) (from, to int64) {
 	want := l.wanted()
 	from = now - l.behind
-	if !l.reading || from >= l.end+far || from < l.end-maxHeld {
+	if !l.reading || from >= l.end+far || from < l.end-l.held {
 		l.reading, l.behind, l.off = true, want, 0 // there is nothing to be heard yet, or not any more
 		l.since = at
 		return now - want, now - want
@@ -315,7 +317,7 @@ func (l *Line) inSilence(p, now, off int64) int64 {
 		switch {
 		case b >= l.end:
 			return b < known
-		case b < l.end-maxHeld+block:
+		case b < l.end-l.held+block:
 			return true
 		}
 		return !l.loud[l.index(b)/block]

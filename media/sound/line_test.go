@@ -79,7 +79,7 @@ func rms(pcm []int16) float64 {
 // TestDelay finds each sample exactly D after its arrival.
 func TestDelay(t *testing.T) {
 	for _, d := range []time.Duration{60 * time.Millisecond, time.Second, 4321 * time.Millisecond, 30 * time.Second} {
-		r := &rig{line: sound.NewLine(12), signal: clicks, delay: fixed(d)}
+		r := &rig{line: sound.NewLine(30*time.Second, 12), signal: clicks, delay: fixed(d)}
 		r.run(50 * 40)
 		late := int64(d) * 48 / 1e6
 		for n := int64(12345); n+late < int64(len(r.heard)); n += sound.Rate {
@@ -92,7 +92,7 @@ func TestDelay(t *testing.T) {
 // TestLips finds the sound where the picture with its capture time is, whatever each took on its way.
 func TestLips(t *testing.T) {
 	r := &rig{
-		line: sound.NewLine(12), signal: clicks, delay: fixed(time.Second),
+		line: sound.NewLine(30*time.Second, 12), signal: clicks, delay: fixed(time.Second),
 		ntp: 40 * time.Millisecond, sight: 120 * time.Millisecond,
 	}
 	r.run(300)
@@ -101,7 +101,7 @@ func TestLips(t *testing.T) {
 
 	// Clocks that have nothing to do with each other are not believed.
 	r = &rig{
-		line: sound.NewLine(12), signal: clicks, delay: fixed(time.Second),
+		line: sound.NewLine(30*time.Second, 12), signal: clicks, delay: fixed(time.Second),
 		ntp: 40 * time.Millisecond, sight: 3 * time.Hour,
 	}
 	r.run(300)
@@ -134,7 +134,7 @@ func TestFollowInSilence(t *testing.T) {
 		}
 		return 0
 	}
-	r := &rig{line: sound.NewLine(12), signal: tone, delay: slide}
+	r := &rig{line: sound.NewLine(30*time.Second, 12), signal: tone, delay: slide}
 	r.run(50 * 70)
 	s := r.line.Stats()
 	require.Zero(t, s.Jumps)
@@ -167,7 +167,7 @@ func TestFollowInSilence(t *testing.T) {
 // TestFollowWithoutSilence has a tone that never ends: the sound keeps away from
 // the picture by half a second at most, and jumps without a click.
 func TestFollowWithoutSilence(t *testing.T) {
-	r := &rig{line: sound.NewLine(12), signal: sine, delay: slide}
+	r := &rig{line: sound.NewLine(30*time.Second, 12), signal: sine, delay: slide}
 	r.run(50 * 80)
 	s := r.line.Stats()
 	require.Zero(t, s.Moves)
@@ -185,7 +185,7 @@ func TestFollowWithoutSilence(t *testing.T) {
 
 // TestDrift has the camera's clock go 200 ppm fast for ten minutes.
 func TestDrift(t *testing.T) {
-	l := sound.NewLine(12)
+	l := sound.NewLine(30*time.Second, 12)
 	out := make([]int16, frame)
 	for n := range int64(50 * 600) {
 		arrival := start().Add(time.Duration(float64(n) * 20e6 * (1 - 200e-6)))
@@ -206,11 +206,13 @@ func TestDrift(t *testing.T) {
 // TestDuck measures how far and how fast the sound is lowered.
 func TestDuck(t *testing.T) {
 	r := &rig{
-		line: sound.NewLine(12), signal: sine, delay: fixed(time.Second),
+		line: sound.NewLine(30*time.Second, 12), signal: sine, delay: fixed(time.Second),
 		speech: func(n int64) bool { return n >= 200 && n < 300 },
 	}
 	r.run(500)
-	db := func(n int64) float64 { return 20 * math.Log10(rms(r.heard[n*frame:(n+1)*frame])/rms(r.heard[150*frame:200*frame])) }
+	db := func(n int64) float64 {
+		return 20 * math.Log10(rms(r.heard[n*frame:(n+1)*frame])/rms(r.heard[150*frame:200*frame]))
+	}
 	require.InDelta(t, 0, db(199), 0.1)
 	require.InDelta(t, -12, db(203), 0.2, "50 ms after speech began")
 	require.InDelta(t, -12, db(299), 0.2)
@@ -220,7 +222,7 @@ func TestDuck(t *testing.T) {
 
 // TestSourceChange goes on with the first camera's sound until the delayed picture is the second's.
 func TestSourceChange(t *testing.T) {
-	l := sound.NewLine(12)
+	l := sound.NewLine(30*time.Second, 12)
 	out := make([]int16, frame)
 	for n := range int64(300) {
 		pcm := make([]int16, frame)
@@ -250,7 +252,7 @@ func TestSourceChange(t *testing.T) {
 func TestAnything(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
-		l := sound.NewLine(12)
+		l := sound.NewLine(30*time.Second, 12)
 		out := make([]int16, frame)
 		d := time.Duration(random.Int64N(int64(10 * time.Second)))
 		for n := range int64(2000) {
@@ -279,7 +281,7 @@ func TestAnything(t *testing.T) {
 }
 
 func BenchmarkLine(b *testing.B) {
-	l := sound.NewLine(12)
+	l := sound.NewLine(30*time.Second, 12)
 	pcm, out := make([]int16, frame), make([]int16, frame)
 	for i := range pcm {
 		pcm[i] = sine(int64(i))

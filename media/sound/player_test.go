@@ -68,7 +68,7 @@ func level(pcm []int16, at time.Duration, hz float64) float64 {
 // alone and in the mix, and is lowered when the first word comes.
 func TestPlayer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line := sound.NewLine(12)
+		line := sound.NewLine(30*time.Second, 12)
 		var voice, out sink
 		w, err := speech.New(speech.Options{Out: &voice})
 		require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestPlayer(t *testing.T) {
 
 // TestPlayerWithoutSound sends nothing into the room, and the voice alone to those who listen to the mix.
 func TestPlayerWithoutSound(t *testing.T) {
-	for name, line := range map[string]*sound.Line{"none": nil, "silent camera": sound.NewLine(12)} {
+	for name, line := range map[string]*sound.Line{"none": nil, "silent camera": sound.NewLine(30*time.Second, 12)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var voice, out sink

@@ -51,7 +51,7 @@ func hear(l *sound.Line, n int64) []int16 {
 // TestLossAndDisorder loses one packet in ten, swaps some, doubles some: the tone goes on.
 func TestLossAndDisorder(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	line := sound.NewLine(12)
+	line := sound.NewLine(30*time.Second, 12)
 	r, err := sound.NewReceiver(line)
 	require.NoError(t, err)
 	all := packets(t, 20)
@@ -89,7 +89,7 @@ func TestLossAndDisorder(t *testing.T) {
 
 // TestPause leaves out packets without a gap in the numbers, as DTX does: silence is heard, in its place.
 func TestPause(t *testing.T) {
-	line := sound.NewLine(12)
+	line := sound.NewLine(30*time.Second, 12)
 	r, err := sound.NewReceiver(line)
 	require.NoError(t, err)
 	all := packets(t, 10)
@@ -111,7 +111,7 @@ func TestPause(t *testing.T) {
 
 // TestRestart changes the SSRC in the middle.
 func TestRestart(t *testing.T) {
-	line := sound.NewLine(12)
+	line := sound.NewLine(30*time.Second, 12)
 	r, err := sound.NewReceiver(line)
 	require.NoError(t, err)
 	var heard []int16
@@ -132,7 +132,7 @@ func FuzzReceiver(f *testing.F) {
 		f.Add(append([]byte{0, byte(p.SequenceNumber), 0, 20}, p.Payload[:min(40, len(p.Payload))]...))
 	}
 	f.Add([]byte{1, 2})
-	line := sound.NewLine(12)
+	line := sound.NewLine(30*time.Second, 12)
 	r, err := sound.NewReceiver(line)
 	require.NoError(f, err)
 	n := int64(0)

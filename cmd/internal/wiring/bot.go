@@ -24,6 +24,7 @@ import (
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
+	"touchline/media/sound"
 	"touchline/media/speech"
 )
 
@@ -60,6 +61,8 @@ type Bot struct {
 	captions *room.Captions
 	control  *room.Control
 	delayed  *tap
+	camera   cameraSound
+	player   *sound.Player
 	log      zerolog.Logger
 }
 
@@ -83,10 +86,14 @@ func New(opts Options) (_ *Bot, err error) {
 			}
 		}()
 	}
+	if b.camera, err = newCameraSound(cfg); err != nil {
+		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
+	}
 	b.Room, err = room.New(room.Options{
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
 		Room: lk.Room, Identity: lk.Identity, Name: lk.Name,
 		Watch: cfg.Media.Watch, Relay: cfg.Media.Relay, LongSide: cfg.Media.LongSide, LoopbackOnly: opts.LoopbackOnly,
+		Sound:          b.camera.sink(),
 		ReconnectDelay: lk.ReconnectDelay, MaxReconnectDelay: lk.MaxReconnectDelay,
 		OnOutage: func(err error) {
 			if b.Session != nil {
@@ -105,11 +112,15 @@ func New(opts Options) (_ *Bot, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the voice: %w", err)
 	}
+	b.player, err = sound.NewPlayer(sound.PlayerOptions{Voice: b.Voice, Line: b.camera.line, Out: b.Room.Sound(), Log: opts.Log})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
+	}
 	b.Hub = console.NewHub(console.HubOptions{
 		History: cfg.Agent.History, JPEGQuality: cfg.Media.JPEGQuality,
 	})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
-	b.delayed = &tap{out: b.Room.Relay(), askKeyFrame: b.Room.Watcher().RequestKeyFrame}
+	b.delayed = &tap{out: b.Room.Relay(), sound: b.camera.line, askKeyFrame: b.Room.Watcher().RequestKeyFrame}
 	b.Session, err = agent.New(agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Inference, Profiles: cfg.Profiles,
 		Model: b.engine.Model, EngineNote: b.engine.Note,
@@ -150,6 +161,7 @@ func (b *Bot) Run(ctx context.Context) error {
 	}
 	part(b.Room.Run)
 	part(b.Voice.Run)
+	part(b.player.Run)
 	part(b.captions.Run)
 	part(b.Session.Run)
 	part(b.control.Run)
@@ -175,6 +187,9 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 			return nil, fmt.Errorf("register the engine's metrics: %w", err)
 		}
 	}
+	if err := metrics.Register(soundMetrics{b}); err != nil {
+		return nil, fmt.Errorf("register the metrics of the camera's sound: %w", err)
+	}
 	s, err := console.New(console.Options{
 		Config: cfg, Room: b.Face(), SignalURL: b.opts.Config.Agent.LiveKit.URL,
 		Registry: metrics, Announce: announce, Log: b.log,
@@ -188,7 +203,7 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 // Face is the bot's room as a console shows it.
 func (b *Bot) Face() console.Room {
 	return console.Room{
-		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: sound{b.Voice},
+		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceTap{b.Voice},
 		Tokens: b.Tokens, Viewers: b.Room.Viewers,
 		JPEGQuality: b.opts.Config.Media.JPEGQuality, PictureRate: b.opts.Config.Media.MJPEGFPS,
 	}
@@ -202,11 +217,11 @@ func (v voiceOutput) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
 	return v.w.NewUtterance(speech.Events(ev))
 }
 
-// sound is the speech writer as the console sees it.
-type sound struct{ w *speech.Writer }
+// voiceTap is the speech writer as the console sees it.
+type voiceTap struct{ w *speech.Writer }
 
 // Subscribe implements console.Sound.
-func (s sound) Subscribe() (<-chan []int16, func()) { return s.w.Subscribe() }
+func (s voiceTap) Subscribe() (<-chan []int16, func()) { return s.w.Subscribe() }
 
 // steered is the bot as the console steers it: the session, and the choice of
 // the watched track.

@@ -11,12 +11,15 @@ import (
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/delay"
+	"touchline/media/sound"
 )
 
 // tap passes the delayed picture on and shows it to those who watch without
 // the room.
 type tap struct {
 	out agent.VideoOutput
+	// sound follows the picture; nil without the camera's sound.
+	sound *sound.Line
 
 	// askKeyFrame asks the source for a key frame, for a reader that has lost something.
 	askKeyFrame func()
@@ -33,6 +36,9 @@ type tapReader struct {
 
 // WriteFrame implements agent.VideoOutput.
 func (t *tap) WriteFrame(f delay.OutFrame) (time.Time, error) {
+	if t.sound != nil {
+		t.sound.Picture(f.Arrival, f.NTP, f.Due)
+	}
 	at, err := t.out.WriteFrame(f)
 	lost := false
 	t.mu.Lock()

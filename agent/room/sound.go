@@ -1,0 +1,241 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+
+	"touchline/internal/rescue"
+)
+
+const (
+	soundName = "touchline-sound"
+	// deafAfter is how long a subscription to sound may take until it is made anew.
+	deafAfter = 4 * time.Second
+)
+
+// SoundSink takes the packets of the watched participant's sound, Opus only. It
+// must not block for long.
+type SoundSink interface {
+	// Begin says that those of another track follow.
+	Begin()
+	// WriteRTP takes a packet as it came, and when; it keeps it.
+	WriteRTP(p *rtp.Packet, at time.Time)
+	// SenderReport takes the two clocks of an RTCP sender report.
+	SenderReport(ntp time.Time, timestamp uint32)
+}
+
+// SoundTrack is the camera's sound as the bot publishes it again, beside its
+// voice and not in it: front ends show who speaks by the voice, write captions
+// below it, and people may want one without the other. Its source is that of a
+// shared screen's sound, which players of whole rooms play and which nobody takes
+// for the agent's voice. It is published when the first packet comes.
+type SoundTrack struct {
+	VoiceTrack
+
+	heard atomic.Bool
+	wake  func()
+	at    time.Time // of the publication; only the keeper's goroutine touches it
+}
+
+// WriteOpus is VoiceTrack's.
+func (t *SoundTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
+	if !t.heard.Swap(true) {
+		t.wake()
+	}
+	return t.VoiceTrack.WriteOpus(packet, timestamp, marker)
+}
+
+// check publishes what is wanted and makes sure that it stays. It runs in the keeper's goroutine.
+func (t *SoundTrack) check(room *lksdk.Room, now time.Time) error {
+	switch {
+	case !t.heard.Load():
+	case !t.published():
+		if err := t.publish(room); err != nil {
+			return fmt.Errorf("publish the camera's sound: %w", err)
+		}
+		t.at = now
+	case now.Sub(t.at) >= bindGrace && (!t.bound() || t.SID() == ""):
+		return errors.New("the camera's sound is not published any more")
+	}
+	return nil
+}
+
+// hearing is the subscription to the watched participant's sound.
+type hearing struct {
+	visit *visit
+	pub   *lksdk.RemoteTrackPublication
+	sid   string
+	since time.Time
+	again time.Time // when to subscribe again; zero when not pending
+
+	mu     sync.Mutex
+	reader *soundReader
+	over   bool
+}
+
+// listen keeps a subscription to the sound that belongs to the watched picture.
+func (s *Supervisor) listen(v *visit, sub *subscription, now time.Time) {
+	var pub *lksdk.RemoteTrackPublication
+	if sub != nil && s.opts.Sound != nil {
+		pub = soundOf(sub)
+	}
+	h := s.ear.Load()
+	if h != nil && h.pub != pub {
+		s.unhear()
+		h = nil
+	}
+	switch {
+	case pub == nil:
+	case h == nil:
+		h = &hearing{visit: v, pub: pub, sid: pub.SID(), since: now}
+		s.ear.Store(h)
+		s.opts.Log.Info().Str("participant", sub.who.Identity()).Str("track", h.sid).Msg("listening to the camera")
+		h.subscribe(s.opts.Log)
+	case !h.again.IsZero() && !now.Before(h.again):
+		h.again, h.since = time.Time{}, now
+		h.subscribe(s.opts.Log)
+	case h.again.IsZero() && h.broken() && now.Sub(h.since) > deafAfter && !pub.IsMuted():
+		_ = pub.SetSubscribed(false)
+		h.again = now.Add(resubscribePause)
+	}
+}
+
+// soundOf finds the sound of a picture: the microphone of a camera's participant, the sound of a shared screen.
+func soundOf(sub *subscription) *lksdk.RemoteTrackPublication {
+	want := livekit.TrackSource_MICROPHONE
+	if sub.pub.Source() == livekit.TrackSource_SCREEN_SHARE {
+		want = livekit.TrackSource_SCREEN_SHARE_AUDIO
+	}
+	for _, p := range sub.who.TrackPublications() {
+		if pub, ok := p.(*lksdk.RemoteTrackPublication); ok && pub.Kind() == lksdk.TrackKindAudio && pub.Source() == want && pub.SID() != "" {
+			return pub
+		}
+	}
+	return nil
+}
+
+func (h *hearing) subscribe(log zerolog.Logger) {
+	if err := h.pub.SetSubscribed(true); err != nil {
+		log.Warn().Err(err).Msg("subscribe to the camera's sound")
+	}
+}
+
+// broken tells whether nothing is read.
+func (h *hearing) broken() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reader == nil || h.reader.ended.Load()
+}
+
+// start reads a track that the library says packets come on.
+func (h *hearing) start(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
+		return
+	}
+	if h.reader != nil {
+		h.reader.stop()
+	}
+	h.reader = startSoundReader(track, sink, fail, log)
+	h.pub.OnRTCP(h.reader.rtcp)
+}
+
+// stop ends the reading.
+func (h *hearing) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+	if h.reader != nil {
+		h.reader.stop()
+	}
+}
+
+// unhear ends the present subscription.
+func (s *Supervisor) unhear() {
+	h := s.ear.Swap(nil)
+	if h == nil {
+		return
+	}
+	if !h.visit.over.Load() {
+		_ = h.pub.SetSubscribed(false) // fails when the connection is gone, and then it does not matter
+	}
+	h.stop()
+}
+
+// soundReader reads one subscription's packets, in one goroutine.
+type soundReader struct {
+	track  *webrtc.TrackRemote
+	sink   SoundSink
+	fail   func(err error) // takes a panic
+	cancel context.CancelFunc
+	done   chan struct{}
+	ended  atomic.Bool
+}
+
+// startSoundReader reads track until stop. fail takes what panics in it.
+func startSoundReader(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) *soundReader {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &soundReader{track: track, sink: sink, fail: fail, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		defer r.ended.Store(true)
+		defer rescue.Guard(fail)
+		if track.Codec().MimeType != webrtc.MimeTypeOpus {
+			log.Warn().Str("codec", track.Codec().MimeType).Msg("the camera's sound is not Opus; it is not heard")
+			<-ctx.Done()
+			return
+		}
+		r.read(ctx)
+	}()
+	return r
+}
+
+func (r *soundReader) stop() {
+	r.cancel()
+	<-r.done
+}
+
+func (r *soundReader) rtcp(p rtcp.Packet) {
+	defer rescue.Guard(r.fail)
+	if sr, ok := p.(*rtcp.SenderReport); ok && sr.SSRC == uint32(r.track.SSRC()) && !r.ended.Load() {
+		r.sink.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime)
+	}
+}
+
+func (r *soundReader) read(ctx context.Context) {
+	release := context.AfterFunc(ctx, func() { _ = r.track.SetReadDeadline(time.Unix(1, 0)) })
+	defer release()
+	r.sink.Begin()
+	for failures := 0; ctx.Err() == nil && failures < 100; {
+		p, _, err := r.track.ReadRTP()
+		at := time.Now()
+		switch {
+		case err == nil:
+			failures = 0
+			if !hasMedia(p) {
+				p.Payload = nil
+			}
+			r.sink.WriteRTP(p, at)
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed),
+			errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
+			return
+		default:
+			failures++
+		}
+	}
+}
