@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
@@ -94,6 +95,7 @@ type Viewer struct {
 	loud     bool
 	lastLoud time.Time
 	records  [][]byte
+	camera   []Noise
 	wg       sync.WaitGroup
 }
 
@@ -126,11 +128,15 @@ func (v *Viewer) Run(ctx context.Context) error {
 					_ = pub.SetSubscribed(true) // shows as a missing picture
 				}
 			},
-			OnTrackSubscribed: func(t *webrtc.TrackRemote, _ *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
-				if t.Kind() == webrtc.RTPCodecTypeVideo {
+			OnTrackSubscribed: func(t *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
+				switch {
+				case t.Kind() == webrtc.RTPCodecTypeVideo:
 					v.wg.Go(func() { v.watch(ctx, t, p) })
-				} else if !v.opts.Deaf {
-					v.wg.Go(func() { v.listen(t) })
+				case v.opts.Deaf:
+				case pub.Source() == livekit.TrackSource_MICROPHONE:
+					v.wg.Go(func() { v.listen(t, v.hear) })
+				default:
+					v.wg.Go(func() { v.listen(t, v.hearCamera) })
 				}
 			},
 			OnDataPacket: func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
@@ -222,7 +228,7 @@ func (v *Viewer) onPicture(f media.VideoFrame) {
 	v.pictures = append(v.pictures, Picture{At: at, PTS: f.PTS, Counter: n, Read: ok})
 }
 
-func (v *Viewer) listen(t *webrtc.TrackRemote) {
+func (v *Viewer) listen(t *webrtc.TrackRemote, hear func(at time.Time, block []int16)) {
 	dec, err := opus.NewDecoder(sampleRate, 1)
 	if err != nil {
 		return
@@ -239,7 +245,7 @@ func (v *Viewer) listen(t *webrtc.TrackRemote) {
 			continue
 		}
 		for i := 0; i+blockLength <= n; i += blockLength {
-			v.hear(now.Add(time.Duration(i)*time.Second/sampleRate), pcm[i:i+blockLength])
+			hear(now.Add(time.Duration(i)*time.Second/sampleRate), pcm[i:i+blockLength])
 		}
 	}
 }
@@ -305,6 +311,8 @@ type Seen struct {
 	Words   []Word
 	Closed  []Closed
 	Records [][]byte
+	// Camera is the camera's sound.
+	Camera []Noise
 	// Frames arrived whole, Lost packets did not.
 	Frames, Packets, Lost uint64
 }
@@ -321,6 +329,7 @@ func (v *Viewer) Seen() Seen {
 		Words:    append([]Word(nil), v.words...),
 		Closed:   append([]Closed(nil), v.closed...),
 		Records:  append([][]byte(nil), v.records...),
+		Camera:   append([]Noise(nil), v.camera...),
 		Frames:   v.frames, Packets: v.packets, Lost: v.lost,
 	}
 }

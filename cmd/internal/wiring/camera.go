@@ -12,10 +12,13 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
+	opus "gopkg.in/hraban/opus.v2"
 
 	"touchline/agent/room"
 	"touchline/media"
 	"touchline/media/codec"
+	"touchline/media/sound"
+	"touchline/media/speech"
 	"touchline/media/toyworld"
 )
 
@@ -36,6 +39,8 @@ type CameraOptions struct {
 	LoopbackOnly bool
 	// OnSent is told the PTS of each picture that is handed to the room; may be nil.
 	OnSent func(pts time.Duration)
+	// Sound makes 48 kHz mono sound, from a sample on that is counted from PTS 0 of the match; nil for none.
+	Sound func(from int64, pcm []int16)
 	// Still makes a match in which nothing moves.
 	Still bool
 	Log   zerolog.Logger
@@ -109,7 +114,14 @@ func (c *Camera) Run(ctx context.Context) error {
 	g.Go(func() error { return c.pub.Run(ctx, c.out) })
 	g.Go(func() error {
 		if c.World != nil {
+			noise, err := newNoise(c.opts.Sound, c.pub)
+			if err != nil {
+				return err
+			}
 			return toyworld.NewSource(c.World).Run(ctx, func(_ uint32, pts time.Duration, i420 []byte) error {
+				if err := noise.until(pts); err != nil {
+					return err
+				}
 				return c.encode(ctx, pts, i420)
 			})
 		}
@@ -127,6 +139,42 @@ func (c *Camera) encode(ctx context.Context, pts time.Duration, i420 []byte) err
 		c.opts.Log.Debug().Err(err).Msg("the encoder refuses a picture")
 	}
 	return ctx.Err()
+}
+
+// noise sends a made-up sound in step with pictures.
+type noise struct {
+	make func(from int64, pcm []int16)
+	out  speech.PacketWriter
+	enc  *opus.Encoder
+	next int64 // sample
+}
+
+func newNoise(make func(from int64, pcm []int16), out speech.PacketWriter) (*noise, error) {
+	n := &noise{make: make, out: out}
+	if make == nil {
+		return n, nil
+	}
+	var err error
+	if n.enc, err = opus.NewEncoder(sound.Rate, 1, opus.AppAudio); err != nil {
+		return nil, fmt.Errorf("make the encoder of the camera's sound: %w", err)
+	}
+	return n, nil
+}
+
+// until sends what belongs to the time before a picture.
+func (n *noise) until(pts time.Duration) error {
+	const frame = sound.Rate / 50
+	for n.make != nil && n.next+frame <= int64(pts)*6/125000 {
+		pcm, packet := make([]int16, frame), make([]byte, 1275)
+		n.make(n.next, pcm)
+		size, err := n.enc.Encode(pcm, packet)
+		if err != nil {
+			return fmt.Errorf("encode the camera's sound: %w", err)
+		}
+		_, _ = n.out.WriteOpus(packet[:size], uint32(n.next), n.next == 0) // it counts and complains by itself
+		n.next += frame
+	}
+	return nil
 }
 
 // play has ffmpeg decode the clip at its own pace, looped, and encodes what comes.

@@ -34,6 +34,14 @@ func (c cameraSound) sink() room.SoundSink {
 	return c.receiver
 }
 
+// Sound tells how the camera's sound fares; zero when it is switched off.
+func (b *Bot) Sound() sound.Stats {
+	if b.camera.line == nil {
+		return sound.Stats{}
+	}
+	return b.camera.line.Stats()
+}
+
 // soundMetrics tell how the camera's sound fares.
 type soundMetrics struct{ b *Bot }
 
