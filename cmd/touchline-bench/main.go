@@ -74,6 +74,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Relay(ctx, r.Relay, log)
 		}},
+		{"sound", "The camera's sound beside the delayed picture", func(ctx context.Context) ([]measure.Row, error) {
+			return measure.Sound(ctx, 30*time.Second, log)
+		}},
 		{"instruction", "New instruction", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Instruction(ctx, log)
 		}},

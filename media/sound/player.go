@@ -149,13 +149,12 @@ func (p *Player) frame(f speech.Frame, pcm []int16) error {
 		p.began = f.Due
 	}
 	timestamp := p.first + uint32(count(f.Due.Sub(p.began)))
-	some := false
 	clear(pcm)
 	if l := p.opts.Line; l != nil {
 		// The lowering is complete when the first word is heard.
 		until := f.Due.Add(span(int64(len(pcm))) + attack)
-		some = l.Read(f.Due.Add(speech.EncoderDelay), pcm, p.opts.Voice.Sounds(until))
-		if err := p.send(pcm, timestamp, some && l.Heard(), l.Heard()); err != nil {
+		some := l.Read(f.Due.Add(speech.EncoderDelay), pcm, p.opts.Voice.Sounds(until))
+		if err := p.send(pcm, timestamp, some, l.Heard()); err != nil {
 			return err
 		}
 	}

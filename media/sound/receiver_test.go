@@ -14,13 +14,13 @@ import (
 )
 
 // packets is a tone of some seconds as a camera sends it.
-func packets(t testing.TB, seconds int) []*rtp.Packet {
-	t.Helper()
+func packets(tb testing.TB, seconds int) []*rtp.Packet {
+	tb.Helper()
 	enc, err := opus.NewEncoder(sound.Rate, 1, opus.AppVoIP)
-	require.NoError(t, err)
-	require.NoError(t, enc.SetInBandFEC(true))
-	require.NoError(t, enc.SetPacketLossPerc(20))
-	require.NoError(t, enc.SetBitrate(32000))
+	require.NoError(tb, err)
+	require.NoError(tb, enc.SetInBandFEC(true))
+	require.NoError(tb, enc.SetPacketLossPerc(20))
+	require.NoError(tb, enc.SetBitrate(32000))
 	var out []*rtp.Packet
 	for n := range int64(seconds * 50) {
 		pcm := make([]int16, frame)
@@ -29,7 +29,7 @@ func packets(t testing.TB, seconds int) []*rtp.Packet {
 		}
 		buf := make([]byte, 1275)
 		size, err := enc.Encode(pcm, buf)
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		out = append(out, &rtp.Packet{
 			Header: rtp.Header{
 				Version: 2, SSRC: 5, SequenceNumber: uint16(65000 + n), Timestamp: uint32(1<<32 - 100*frame + n*frame),

@@ -119,7 +119,9 @@ func (c costResult) String() string {
 
 // cost runs bots in a process of their own, with a 720p30 camera and a viewer
 // in each room, and reads what they use once settled.
-func cost(ctx context.Context, command BotCommand, rooms int, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
+func cost(
+	ctx context.Context, command BotCommand, rooms int, sound bool, settle, length time.Duration, log zerolog.Logger,
+) (costResult, error) {
 	res := costResult{rooms: rooms}
 	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log})
 	if err != nil {
@@ -130,7 +132,7 @@ func cost(ctx context.Context, command BotCommand, rooms int, settle, length tim
 	for i := range rooms {
 		name := fmt.Sprintf("%s-%d", RoomName, i)
 		names = append(names, name)
-		if err := s.addReplayedCamera(name); err != nil {
+		if err := s.addReplayedCamera(name, sound); err != nil {
 			return res, err
 		}
 		if _, err := s.addViewerTo(name); err != nil {
@@ -171,11 +173,15 @@ func cost(ctx context.Context, command BotCommand, rooms int, settle, length tim
 // Cost is what whole bots cost: one 720p30 room, and four in one process.
 func Cost(ctx context.Context, command BotCommand, length time.Duration, log zerolog.Logger) ([]Row, error) {
 	const settle = 25 * time.Second
-	one, err := cost(ctx, command, 1, settle, length, log)
+	one, err := cost(ctx, command, 1, false, settle, length, log)
 	if err != nil {
 		return nil, err
 	}
-	four, err := cost(ctx, command, 4, settle, length, log)
+	loud, err := cost(ctx, command, 1, true, settle, length, log)
+	if err != nil {
+		return nil, err
+	}
+	four, err := cost(ctx, command, 4, false, settle, length, log)
 	if err != nil {
 		return nil, err
 	}
@@ -183,6 +189,8 @@ func Cost(ctx context.Context, command BotCommand, length time.Duration, log zer
 		Check("whole bot, one 720p30 room, CPU", 100*one.cpu, 20, "% of a core"),
 		Check("whole bot, one 720p30 room, memory with its child", float64(one.rss)/1e6, 100, "MB"),
 		Note("of it pages of program files", fmt.Sprintf("%.0f MB", float64(one.files)/1e6)),
+		Note("one room whose camera has sound", loud.String()),
+		Check("of it for the sound", 100*(loud.cpu-one.cpu), 4, "% of a core"),
 		Note("four rooms in one process", four.String()),
 		Check("four rooms cost as much as", four.cpu/one.cpu, 4.4, "rooms"),
 	}, nil

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	opus "gopkg.in/hraban/opus.v2"
+
 	"touchline/agent/room"
 	"touchline/media"
 	"touchline/media/codec"
@@ -91,8 +93,34 @@ func (c *clip) play(ctx context.Context, fps int, out chan<- media.EncodedFrame)
 	}
 }
 
-// addReplayedCamera publishes a clip in a room of the stage's server.
-func (s *Stage) addReplayedCamera(roomName string) error {
+// hum sends a second of encoded sound over and over.
+func hum(ctx context.Context, out *room.CameraPublisher) error {
+	enc, err := opus.NewEncoder(sampleRate, 1, opus.AppAudio)
+	if err != nil {
+		return fmt.Errorf("make the encoder of the camera's sound: %w", err)
+	}
+	const frame = sampleRate / 50
+	var packets [50][]byte
+	for i := range packets {
+		pcm, packet := make([]int16, frame), make([]byte, 1275)
+		Beeps(true)(int64(i*frame), pcm)
+		n, err := enc.Encode(pcm, packet)
+		if err != nil {
+			return fmt.Errorf("encode the camera's sound: %w", err)
+		}
+		packets[i] = packet[:n]
+	}
+	start := time.Now()
+	for n := 0; ; n++ {
+		if err := Wait(ctx, time.Until(start.Add(time.Duration(n)*20*time.Millisecond))); err != nil {
+			return err
+		}
+		_, _ = out.WriteOpus(packets[n%len(packets)], uint32(n*frame), n == 0) //nolint:gosec // wraps as timestamps do
+	}
+}
+
+// addReplayedCamera publishes a clip in a room of the stage's server, with sound or without.
+func (s *Stage) addReplayedCamera(roomName string, sound bool) error {
 	const fps = 30
 	c := s.opts.Codec
 	if c == media.CodecUnknown {
@@ -113,5 +141,8 @@ func (s *Stage) addReplayedCamera(roomName string) error {
 	frames := make(chan media.EncodedFrame, 8)
 	s.run(func(ctx context.Context) error { return pub.Run(ctx, frames) })
 	s.run(func(ctx context.Context) error { return s.clip.play(ctx, fps, frames) })
+	if sound {
+		s.run(func(ctx context.Context) error { return hum(ctx, pub) })
+	}
 	return nil
 }

@@ -149,9 +149,9 @@ type noise struct {
 	next int64 // sample
 }
 
-func newNoise(make func(from int64, pcm []int16), out speech.PacketWriter) (*noise, error) {
-	n := &noise{make: make, out: out}
-	if make == nil {
+func newNoise(sounds func(from int64, pcm []int16), out speech.PacketWriter) (*noise, error) {
+	n := &noise{make: sounds, out: out}
+	if sounds == nil {
 		return n, nil
 	}
 	var err error

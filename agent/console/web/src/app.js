@@ -22,7 +22,7 @@ const $ = (id) => document.getElementById(id);
 const state = new State();
 const toast = new Toast();
 const confirm = new Confirm(state);
-const viewer = new Viewer(state, { video: $('picture'), audio: $('sound') });
+const viewer = new Viewer(state, { video: $('picture'), audio: $('sound'), camera: $('camera-audio') });
 const captions = new Captions(state, { box: $('captions'), live: $('caption-live') });
 new Comments(state, { list: $('list'), now: $('now-words'), pill: $('pill') }, new FrameViewer(state));
 new ScoreSheet(state, { canvas: $('sheet'), tip: $('tip') });

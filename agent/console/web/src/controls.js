@@ -235,6 +235,13 @@ export class Voice {
     this.volume = stored.volume;
     this.muted = stored.muted;
     $('volume').value = String(Math.round(this.volume * 100));
+    this.camera = stored.camera;
+    $('camera-volume').value = String(Math.round(this.camera * 100));
+    $('camera-volume').addEventListener('input', () => {
+      this.camera = Number($('camera-volume').value) / 100;
+      this.#apply();
+    });
+    state.on('known', () => ($('camera-sound').hidden = !state.known.cameraSound));
     $('voice').addEventListener('click', () => void this.#toggle());
     $('mute').addEventListener('click', () => this.mute());
     $('volume').addEventListener('input', () => {
@@ -261,8 +268,9 @@ export class Voice {
     $('volume').value = String(this.muted ? 0 : Math.round(this.volume * 100));
     $('mute').setAttribute('aria-pressed', String(this.muted));
     this.viewer.setVolume(this.volume, this.muted);
+    this.viewer.setCameraVolume(this.camera);
     try {
-      localStorage.setItem('touchline.volume', JSON.stringify({ volume: this.volume, muted: this.muted }));
+      localStorage.setItem('touchline.volume', JSON.stringify({ volume: this.volume, muted: this.muted, camera: this.camera }));
     } catch {
       // Private windows may refuse; then it is forgotten.
     }
@@ -298,9 +306,9 @@ export class Voice {
 function readVolume() {
   try {
     const v = JSON.parse(localStorage.getItem('touchline.volume') ?? '{}');
-    const volume = Number(v.volume);
-    return { volume: volume >= 0 && volume <= 1 ? volume : 1, muted: v.muted === true };
+    const from = (x) => (Number(x) >= 0 && Number(x) <= 1 ? Number(x) : 1);
+    return { volume: from(v.volume), muted: v.muted === true, camera: from(v.camera) };
   } catch {
-    return { volume: 1, muted: false };
+    return { volume: 1, muted: false, camera: 1 };
   }
 }

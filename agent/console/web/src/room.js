@@ -1,6 +1,7 @@
 /**
- * The viewer's side of the room: the delayed picture, the voice, the captions.
- * Nothing else in the room is ever subscribed to. livekit-client is loaded
+ * The viewer's side of the room: the delayed picture, the voice, the camera's
+ * sound as the bot sends it on, the captions. Nothing else in the room is ever
+ * subscribed to, above all not the camera's own tracks: they are ahead of the picture. livekit-client is loaded
  * here and only here for viewing, after the first paint.
  */
 import * as api from './api.js';
@@ -9,6 +10,7 @@ import { mending, pause, spread } from './backoff.js';
 export const loadLiveKit = () => import('./vendor/livekit-client.js');
 
 const STALL = 3000; // ms without a new picture
+const SOUND = 'touchline-sound'; // the camera's sound, delayed
 
 /** Where to connect: what the server says, or this very host. @param {string} [url] */
 export function signalURL(url) {
@@ -38,12 +40,13 @@ export class Viewer {
   #blockedTimer = 0;
   #volume = 1;
   #muted = false;
+  #cameraVolume = 1;
   /** @type {string} */
   name = '';
 
   /**
    * @param {import('./state.js').State} state
-   * @param {{video: HTMLVideoElement, audio: HTMLAudioElement}} el
+   * @param {{video: HTMLVideoElement, audio: HTMLAudioElement, camera: HTMLAudioElement}} el
    */
   constructor(state, el) {
     this.state = state;
@@ -102,6 +105,7 @@ export class Viewer {
     try {
       await this.#room?.startAudio();
       await this.el.audio.play().catch(() => {});
+      if (this.el.camera.srcObject) await this.el.camera.play().catch(() => {});
     } finally {
       this.#tellBlocked();
     }
@@ -113,6 +117,14 @@ export class Viewer {
     this.#muted = muted;
     this.el.audio.volume = volume;
     this.el.audio.muted = muted;
+    this.el.camera.volume = volume * this.#cameraVolume;
+    this.el.camera.muted = muted;
+  }
+
+  /** The camera's sound against the voice, here only. @param {number} volume 0 to 1 */
+  setCameraVolume(volume) {
+    this.#cameraVolume = volume;
+    this.setVolume(this.#volume, this.#muted);
   }
 
   async #leave() {
@@ -123,8 +135,9 @@ export class Viewer {
     await room.disconnect().catch(() => {});
     this.el.video.srcObject = null;
     this.el.audio.srcObject = null;
+    this.el.camera.srcObject = null;
     this.#tellBlocked();
-    this.state.set({ picture: 'none' });
+    this.state.set({ picture: 'none', cameraSound: false });
   }
 
   #again(sentence) {
@@ -149,8 +162,8 @@ export class Viewer {
       .on(RoomEvent.ParticipantAttributesChanged, look)
       .on(RoomEvent.TrackPublished, look)
       .on(RoomEvent.TrackUnpublished, look)
-      .on(RoomEvent.TrackSubscribed, (track) => live() && this.#attach(track))
-      .on(RoomEvent.TrackUnsubscribed, (track) => live() && this.#detach(track))
+      .on(RoomEvent.TrackSubscribed, (track, pub) => live() && this.#attach(track, pub))
+      .on(RoomEvent.TrackUnsubscribed, (track, pub) => live() && this.#detach(track, pub))
       .on(RoomEvent.Reconnecting, () => live() && this.state.set({ room: 'reconnecting' }))
       .on(RoomEvent.SignalReconnecting, () => live() && this.state.set({ room: 'reconnecting' }))
       .on(RoomEvent.Reconnected, () => {
@@ -195,7 +208,7 @@ export class Viewer {
     return p.kind === this.#lk.ParticipantKind.AGENT && !p.attributes?.['lk.publish_on_behalf'];
   }
 
-  /** Subscribes to the agent's two tracks, whatever is there by now. */
+  /** Subscribes to the agent's tracks, whatever is there by now. */
   #look() {
     const room = this.#room;
     if (!room) return;
@@ -203,27 +216,31 @@ export class Viewer {
     const agent = [...room.remoteParticipants.values()].find((p) => this.#isAgent(p));
     let video = false;
     for (const pub of agent?.trackPublications.values() ?? []) {
-      if (pub.source !== Track.Source.Camera && pub.source !== Track.Source.Microphone) continue;
+      if (pub.source !== Track.Source.Camera && pub.source !== Track.Source.Microphone && pub.trackName !== SOUND) continue;
       if (pub.source === Track.Source.Camera) video = true;
       if (!pub.isDesired) pub.setSubscribed(true);
     }
     this.state.set({ agent: Boolean(agent), agentVideo: video });
   }
 
-  #attach(track) {
+  #attach(track, pub) {
     const { Track } = this.#lk;
     if (track.kind === Track.Kind.Video) {
       track.attach(this.el.video);
       return;
     }
-    track.attach(this.el.audio);
+    const camera = pub.trackName === SOUND;
+    track.attach(camera ? this.el.camera : this.el.audio);
+    if (camera) this.state.set({ cameraSound: true });
     this.setVolume(this.#volume, this.#muted);
     this.#tellBlocked();
   }
 
-  #detach(track) {
+  #detach(track, pub) {
     if (track.kind === this.#lk.Track.Kind.Audio) {
-      track.detach(this.el.audio);
+      const camera = pub.trackName === SOUND;
+      track.detach(camera ? this.el.camera : this.el.audio);
+      if (camera) this.state.set({ cameraSound: false });
       return;
     }
     track.detach(this.el.video);

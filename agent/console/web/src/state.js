@@ -29,6 +29,7 @@ export class State extends EventTarget {
     roomError: '',
     agent: false,
     agentVideo: false,
+    cameraSound: false,
     picture: 'none',
     http: false,
     snapshot: null,

@@ -12,6 +12,7 @@ import { ago } from './words.js';
  * @property {string} [roomError]
  * @property {boolean} agent the commentator is in the room
  * @property {boolean} agentVideo it publishes a picture
+ * @property {boolean} cameraSound it publishes the camera's sound, and it is played here
  * @property {'none' | 'playing' | 'stalled'} picture
  * @property {boolean} http the picture comes by plain HTTP
  * @property {import('./types.js').Snapshot | null} snapshot
