@@ -32,8 +32,8 @@ type Config struct {
 	CutOnInstruction bool `yaml:"cut_on_instruction" env:"CUT_ON_INSTRUCTION"`
 	// CopyToChat repeats each comment on lk.chat.
 	CopyToChat bool `yaml:"copy_to_chat" env:"COPY_TO_CHAT"`
-	// History is how many comments a late joiner is shown.
-	History int `yaml:"history" env:"HISTORY"`
+	// History says what is remembered and written down.
+	History HistoryConfig `yaml:"history" envPrefix:"HISTORY_"`
 	// LiveKit says where the room is.
 	LiveKit LiveKitConfig `yaml:"livekit" envPrefix:"LIVEKIT_"`
 	// Console sets the page and the HTTP API.
@@ -121,7 +121,7 @@ func DefaultConfig() Config {
 		Frames:           4,
 		Stride:           1,
 		CutOnInstruction: true,
-		History:          20,
+		History:          defaultHistory(),
 		LiveKit: LiveKitConfig{
 			URL:               "ws://127.0.0.1:7880",
 			Room:              "touchline",
@@ -152,7 +152,7 @@ func (c Config) Validate() error {
 	check(c.Frames >= 1 && c.Frames <= 64, "frames_per_look", "between 1 and 64 pictures", c.Frames)
 	check(c.Stride >= 1 && c.Stride <= 64, "frame_stride", "between 1 and 64", c.Stride)
 	check(c.ChangeThreshold >= 0 && c.ChangeThreshold <= 255, "change_threshold", "between 0 and 255", c.ChangeThreshold)
-	check(c.History >= 0 && c.History <= 1000, "history", "between 0 and 1000 comments", c.History)
+	errs = append(errs, c.History.validate()...)
 	errs = append(errs, c.LiveKit.validate()...)
 	errs = append(errs, c.Console.validate()...)
 	errs = append(errs, c.Worker.validate()...)

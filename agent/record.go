@@ -77,6 +77,16 @@ const (
 	OutcomeFailed  = "failed"  // the engine failed
 )
 
+// IsComment tells whether the cycle ended in words that people read or heard.
+func (r Record) IsComment() bool {
+	switch r.Outcome {
+	case OutcomeSpoken, OutcomeShown, OutcomeCut:
+		return r.Text != ""
+	default:
+		return false
+	}
+}
+
 // LiveKit's agent states (attribute lk.agent.state).
 const (
 	StateInitializing = "initializing"

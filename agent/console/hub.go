@@ -121,7 +121,7 @@ func (h *Hub) Caption(c agent.Caption) {
 // Record hands on what a cycle did, and remembers it if it was a comment.
 func (h *Hub) Record(r agent.Record) {
 	data := marshal(r)
-	it := &item{event: sse("record", data), stream: dataLines(string(data)), comment: comment{isComment(r)}}
+	it := &item{event: sse("record", data), stream: dataLines(string(data)), comment: comment{r.IsComment()}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.metrics {
@@ -172,7 +172,29 @@ func (h *Hub) History() []agent.Record {
 func (h *Hub) newest() (agent.Record, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.last, isComment(h.last)
+	return h.last, h.last.IsComment()
+}
+
+// Remember puts comments of an earlier run, oldest first, before those of this
+// one. Their cycles' and pictures' numbers began anew since: they are taken
+// off. Readers that are there already are sent the whole history again.
+func (h *Hub) Remember(past []agent.Record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	past = past[max(0, len(past)-max(0, h.keep-len(h.history))):]
+	if len(past) == 0 {
+		return
+	}
+	all := make([]agent.Record, 0, len(past)+len(h.history))
+	for _, r := range past {
+		r.Cycle, r.FrameIDs = 0, []uint64{}
+		all = append(all, r)
+	}
+	if !h.last.IsComment() {
+		h.last = all[len(all)-1]
+	}
+	h.history = append(all, h.history...)
+	h.pushLocked(&item{event: sse("history", marshal(h.history))})
 }
 
 // publishSnapshot sends a snapshot to the page's readers. It has no id and is not repeated.
@@ -307,16 +329,6 @@ func (r *reader) take() (items []*item, lost uint64, ended bool) {
 	items, lost, ended = r.queue, r.lost, r.ended
 	r.queue, r.lost = nil, 0
 	return items, lost, ended
-}
-
-// isComment tells whether a cycle ended in words that people read or heard.
-func isComment(r agent.Record) bool {
-	switch r.Outcome {
-	case agent.OutcomeSpoken, agent.OutcomeShown, agent.OutcomeCut:
-		return r.Text != ""
-	default:
-		return false
-	}
 }
 
 // sse formats an event.

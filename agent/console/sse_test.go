@@ -149,7 +149,34 @@ func TestStopFromElsewhere(t *testing.T) {
 	require.Equal(t, "on", s.want("").data)
 }
 
-// TestNoHistory: agent.history 0 keeps no comment for who comes later, and takes none from who is there.
+// TestRemember: comments of an earlier run come before those of this one, within the same bound.
+func TestRemember(t *testing.T) {
+	hub := console.NewHub(console.HubOptions{History: 3})
+	r := open(t, console.Options{Room: console.Room{Hub: hub}})
+	early := r.events("/api/events")
+	require.JSONEq(t, `[]`, early.want("history").data)
+	hub.Record(record(1, "shown", "new"))
+	require.Contains(t, early.want("record").data, "new")
+	hub.Remember(nil)
+	hub.Remember([]agent.Record{record(7, "shown", "oldest"), record(8, "spoken", "older"), record(9, "cut", "old")})
+	told := early.want("history").data
+	require.JSONEq(t, told, r.events("/api/events").want("history").data)
+	require.JSONEq(t, told, string(r.ask("GET", "/api/history", "").body))
+	var got []agent.Record
+	require.NoError(t, json.Unmarshal([]byte(told), &got))
+	require.Len(t, got, 3)
+	require.Equal(t, []string{"older", "old", "new"}, []string{got[0].Text, got[1].Text, got[2].Text})
+	require.Equal(t, []uint64{0, 0, 1}, []uint64{got[0].Cycle, got[1].Cycle, got[2].Cycle})
+	require.Empty(t, got[0].FrameIDs, "its pictures are gone, and their numbers stand for others")
+	hub.Remember([]agent.Record{record(1, "shown", "more")})
+	require.Len(t, hub.History(), 3)
+
+	none := console.NewHub(console.HubOptions{History: 0})
+	none.Remember([]agent.Record{record(1, "shown", "old")})
+	require.Empty(t, none.History())
+}
+
+// TestNoHistory: agent.history.comments 0 keeps no comment for who comes later, and takes none from who is there.
 func TestNoHistory(t *testing.T) {
 	hub := console.NewHub(console.HubOptions{History: 0})
 	r := open(t, console.Options{Room: console.Room{Hub: hub}})

@@ -44,6 +44,8 @@ type Steered interface {
 	Start(source, by string) error
 	Stop(by string)
 	SelectSource(source, by string) error
+	// History are the last comments, oldest first.
+	History() []agent.Record
 }
 
 // Methods that the room can call, by RPC as "touchline.NAME" and on TopicControl as NAME.
@@ -56,12 +58,13 @@ const (
 	methodStart            = "start"
 	methodStop             = "stop"
 	methodSource           = "select_source"
+	methodHistory          = "history" // steers nothing: whoever may hear the comments may ask
 )
 
 func methods() []string {
 	return []string{
 		methodStatus, methodSetInstruction, methodClearInstruction, methodSetProfile,
-		methodUpdate, methodStart, methodStop, methodSource,
+		methodUpdate, methodStart, methodStop, methodSource, methodHistory,
 	}
 }
 
@@ -69,6 +72,9 @@ func methods() []string {
 // tells no more to one who guesses.
 var errRefused = errors.New("you may not steer: expected a listed identity, the configured role, " +
 	"or an access token with roomAdmin for this room")
+
+// errUnread is what somebody gets who may not hear what is said in the room.
+var errUnread = fmt.Errorf("%w; the history is for participants that may subscribe, too", errRefused)
 
 // maxRequest bounds a control message, in bytes; RPC payloads are bounded by LiveKit at 15 kB.
 const maxRequest = 16 << 10
@@ -236,6 +242,7 @@ type params struct {
 	Profile     *string         `json:"profile"`
 	Source      *string         `json:"source"`
 	Settings    *agent.Settings `json:"settings"`
+	Limit       *int            `json:"limit"`
 	// Token stands here in RPC calls, which have no place beside their payload.
 	Token string `json:"token"`
 }
@@ -257,7 +264,14 @@ func (c *Control) call(sender *lksdk.RemoteParticipant, from, method string, pay
 		perm := sender.Permissions()
 		// Not knowing the rights is as good as having them: then no role counts.
 		who.ownAttributes = perm == nil || perm.GetCanUpdateMetadata()
+		who.subscribes = perm.GetCanSubscribe()
 		who.known = true
+	}
+	if method == methodHistory {
+		if !who.subscribes && !c.may(who, token, time.Now()) {
+			return nil, errUnread
+		}
+		return c.said(p)
 	}
 	if !c.may(who, token, time.Now()) {
 		c.log.Warn().Str("from", from).Str("method", method).Msg("steering refused")
@@ -272,6 +286,7 @@ type caller struct {
 	known         bool // the server shows this participant
 	attributes    map[string]string
 	ownAttributes bool // it can set its own attributes
+	subscribes    bool // it may hear and read what is said in the room
 }
 
 // may tells whether somebody may steer.
@@ -346,4 +361,53 @@ func (c *Control) do(method string, p params, by string) (any, error) {
 	s := c.bot.Snapshot()
 	s.Profiles = nil // they would not fit an RPC answer
 	return s, nil
+}
+
+// maxAnswer bounds the comments of an answer, in bytes of JSON; LiveKit's bound
+// for the whole is 15 KiB.
+const maxAnswer = 14 << 10
+
+// History is the answer of the method "history".
+type History struct {
+	// Comments that fit, oldest first.
+	Comments []Said `json:"comments"`
+	// More tells that there are older ones that were not asked for or do not fit.
+	More bool `json:"more"`
+}
+
+// Said is one comment of a History.
+type Said struct {
+	Cycle     uint64    `json:"cycle"` // 0: of an earlier run
+	Text      string    `json:"text"`
+	Outcome   string    `json:"outcome"` // spoken, shown or cut
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at"`
+}
+
+// said are the newest comments, as many as were asked for and fit.
+func (c *Control) said(p params) (any, error) {
+	if p.Limit != nil && *p.Limit < 1 {
+		return nil, fmt.Errorf("%s: expected limit to be 1 or more, got %d", methodHistory, *p.Limit)
+	}
+	all := c.bot.History()
+	out := History{Comments: []Said{}}
+	for size, i := 0, len(all)-1; i >= 0; i-- {
+		if p.Limit != nil && len(out.Comments) == *p.Limit {
+			out.More = true
+			break
+		}
+		r := all[i]
+		one := Said{Cycle: r.Cycle, Text: r.Text, Outcome: r.Outcome, StartedAt: r.StartedAt, EndedAt: r.EndedAt}
+		b, err := json.Marshal(one)
+		if err != nil {
+			return nil, fmt.Errorf("write the history: %w", err)
+		}
+		if size += len(b) + len(","); size > maxAnswer {
+			out.More = true
+			break
+		}
+		out.Comments = append(out.Comments, one)
+	}
+	slices.Reverse(out.Comments)
+	return out, nil
 }

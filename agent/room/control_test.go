@@ -26,6 +26,13 @@ import (
 type steered struct {
 	mu   sync.Mutex
 	done []string
+	said []agent.Record
+}
+
+func (s *steered) History() []agent.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]agent.Record(nil), s.said...)
 }
 
 func (s *steered) note(what, by string) {
@@ -255,6 +262,67 @@ func TestControl(t *testing.T) {
 		require.Error(t, err)
 	})
 	require.Len(t, st.all(), before, "nobody else steered")
+}
+
+// TestHistory: who comes later and may hear what is said in the room may ask for what was said before.
+func TestHistory(t *testing.T) {
+	s := startServer(t)
+	bot := startBot(t, s, nil)
+	st := &steered{}
+	control := room.NewControl(bot, agent.ControlConfig{}, s.keys(), "match", st, testLog(t))
+	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
+	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
+	late := joinPerson(t, s, "late", livekit.ParticipantInfo_STANDARD, nil, false)
+	token, err := auth.NewAccessToken(s.APIKey(), s.APISecret()).SetIdentity("deaf").SetVideoGrant(
+		&auth.VideoGrant{RoomJoin: true, Room: "match", CanSubscribe: new(false), CanPublishData: new(true)}).ToJWT()
+	require.NoError(t, err)
+	deaf := &person{room: lksdk.NewRoom(lksdk.NewRoomCallback())}
+	require.NoError(t, deaf.room.JoinWithContextAndToken(t.Context(), s.URL(), token, lksdk.WithAutoSubscribe(false), lksdk.WithDisableTURN()))
+	t.Cleanup(deaf.room.Disconnect)
+	for _, id := range []string{"late", "deaf"} {
+		eventually(t, func() bool { return bot.CurrentRoom().GetParticipantByIdentity(id) != nil }, id+" is seen by the bot")
+	}
+	ask := func(payload string) (h room.History) {
+		t.Helper()
+		answer, err := late.rpc("touchline.history", payload)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(answer), 15<<10)
+		require.NoError(t, json.Unmarshal([]byte(answer), &h))
+		return h
+	}
+	require.Equal(t, room.History{Comments: []room.Said{}}, ask(""))
+
+	at := time.Now().UTC().Truncate(time.Millisecond)
+	for i := range uint64(500) {
+		st.said = append(st.said, agent.Record{
+			Cycle: i, Outcome: agent.OutcomeSpoken, Text: fmt.Sprintf("<Goal> %d %s", i, strings.Repeat("ü", int(i%97))),
+			StartedAt: at, EndedAt: at.Add(time.Second), FrameIDs: []uint64{1, 2, 3},
+		})
+	}
+	h := ask("")
+	require.True(t, h.More)
+	require.Greater(t, len(h.Comments), 40)
+	for i, c := range h.Comments {
+		want := st.said[len(st.said)-len(h.Comments)+i]
+		require.Equal(t, room.Said{Cycle: want.Cycle, Text: want.Text, Outcome: "spoken", StartedAt: at, EndedAt: at.Add(time.Second)}, c)
+	}
+	h = ask(`{"limit":2}`)
+	require.Equal(t, []uint64{498, 499}, []uint64{h.Comments[0].Cycle, h.Comments[1].Cycle})
+	require.Len(t, h.Comments, 2)
+	require.True(t, h.More)
+	reply := late.ask(t, `{"id":"1","method":"history","params":{"limit":1}}`)
+	require.Equal(t, true, reply["ok"])
+	require.Len(t, reply["result"].(map[string]any)["comments"], 1)
+	_, err = late.rpc("touchline.history", `{"limit":0}`)
+	require.ErrorContains(t, err, "limit")
+
+	var refused *lksdk.RpcError
+	_, err = deaf.rpc("touchline.history", "")
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, lksdk.RpcErrorCode(403), refused.Code)
+	_, err = late.rpc("touchline.stop", "")
+	require.ErrorAs(t, err, &refused)
+	require.Empty(t, st.all(), "reading is no steering")
 }
 
 type rawForged struct{ *livekit.DataPacket }

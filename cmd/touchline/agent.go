@@ -99,7 +99,11 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	if err := c.apply(&cfg); err != nil {
 		return err
 	}
-	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Log: log})
+	return wiring.WithOutputs(ctx, cfg, log, func(out *wiring.Outputs) error { return c.serve(ctx, cfg, out, log) })
+}
+
+func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Outputs, log zerolog.Logger) error {
+	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Outputs: out, Log: log})
 	if err != nil {
 		return err
 	}

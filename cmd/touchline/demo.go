@@ -40,6 +40,10 @@ const (
 // Run starts a LiveKit server, a camera, the bot and the page, and waits for
 // Ctrl-C.
 func (d *demoCmd) Run(ctx context.Context, a *app) error {
+	return wiring.WithOutputs(ctx, a.cfg, a.log, func(out *wiring.Outputs) error { return d.serve(ctx, a, out) })
+}
+
+func (d *demoCmd) serve(ctx context.Context, a *app, out *wiring.Outputs) error {
 	cfg := a.cfg
 	if err := d.modelFlags.apply(&cfg); err != nil {
 		return err
@@ -74,7 +78,9 @@ func (d *demoCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	bot, err := wiring.New(wiring.Options{Config: cfg, Keys: keys, BuiltIn: demoCamera, LoopbackOnly: true, Log: a.log})
+	bot, err := wiring.New(wiring.Options{
+		Config: cfg, Keys: keys, BuiltIn: demoCamera, LoopbackOnly: true, Outputs: out, Log: a.log,
+	})
 	if err != nil {
 		return err
 	}

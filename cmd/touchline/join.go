@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/cmd/internal/wiring"
+	"touchline/configs"
 )
 
 type joinCmd struct {
@@ -32,7 +33,11 @@ func (j *joinCmd) Run(ctx context.Context, a *app) error {
 	if err := j.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
-	bot, err := wiring.New(wiring.Options{Config: cfg, Log: a.log})
+	return wiring.WithOutputs(ctx, cfg, a.log, func(out *wiring.Outputs) error { return j.serve(ctx, a, cfg, out) })
+}
+
+func (j *joinCmd) serve(ctx context.Context, a *app, cfg configs.Config, out *wiring.Outputs) error {
+	bot, err := wiring.New(wiring.Options{Config: cfg, Outputs: out, Log: a.log})
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// Command touchline is the live commentator: demo, join, agent, check.
+// Command touchline is the live commentator: demo, join, agent, history, check.
 package main
 
 import (
@@ -33,6 +33,7 @@ type cli struct {
 	Join    joinCmd    `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
 	Agent   agentCmd   `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
 	Camera  cameraCmd  `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or take WHIP senders."`
+	History historyCmd `cmd:"" help:"Show what was said in a room: text, JSON or subtitles (SRT, WebVTT)."`
 	Models  modelsCmd  `cmd:"" help:"Look for model servers; make, check and list model bundles."`
 	Bench   benchCmd   `cmd:"" help:"Time this machine."`
 	Check   checkCmd   `cmd:"" help:"Print the settings in force and what is missing on this machine."`
@@ -116,7 +117,8 @@ func run(c *cli, kctx *kong.Context) int {
 		}
 	}
 	// What runs until it is interrupted has done its work; a conversion has not.
-	finite := strings.HasPrefix(kctx.Command(), "models ") || strings.HasPrefix(kctx.Command(), "bench ")
+	finite := strings.HasPrefix(kctx.Command(), "models ") || strings.HasPrefix(kctx.Command(), "bench ") ||
+		strings.HasPrefix(kctx.Command(), "history")
 	if err != nil && (finite || !errors.Is(err, context.Canceled)) {
 		log.Error().Err(err).Msg("touchline ends")
 		if p, crash := rescue.Of(err); crash {

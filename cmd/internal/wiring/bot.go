@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,8 @@ type Options struct {
 	Texts []agent.TextOutput
 	// OnCrash is told of a panic that ends Run, while the bot is still in the room; it may be told twice. May be nil.
 	OnCrash func(err error)
+	// Outputs are shared by all bots of the process; may be nil.
+	Outputs *Outputs
 	Log     zerolog.Logger
 }
 
@@ -117,7 +120,7 @@ func New(opts Options) (_ *Bot, err error) {
 		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
 	}
 	b.Hub = console.NewHub(console.HubOptions{
-		History: cfg.Agent.History, JPEGQuality: cfg.Media.JPEGQuality,
+		History: cfg.Agent.History.Comments, JPEGQuality: cfg.Media.JPEGQuality,
 	})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
 	b.delayed = &tap{out: b.Room.Relay(), sound: b.camera.line, askKeyFrame: b.Room.Watcher().RequestKeyFrame}
@@ -134,7 +137,7 @@ func New(opts Options) (_ *Bot, err error) {
 			})
 		},
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
-		Texts: append([]agent.TextOutput{b.captions, b.Hub}, opts.Texts...),
+		Texts: slices.Concat([]agent.TextOutput{b.captions, b.Hub}, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
 		Log:   opts.Log,
 	})
 	if err != nil {
@@ -165,6 +168,10 @@ func (b *Bot) Run(ctx context.Context) error {
 	part(b.captions.Run)
 	part(b.Session.Run)
 	part(b.control.Run)
+	part(func(ctx context.Context) error {
+		b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Config.Agent.History.Comments))
+		return nil
+	})
 	if !b.owned {
 		return ignoreCanceled(g.Wait())
 	}
@@ -182,6 +189,9 @@ func ignoreCanceled(err error) error {
 // Console makes the page's server for this bot.
 func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*console.Server, error) {
 	metrics := prometheus.NewRegistry()
+	if err := metrics.Register(b.opts.Outputs); err != nil {
+		return nil, fmt.Errorf("register the outputs' metrics: %w", err)
+	}
 	if c := b.engine.Metrics; c != nil {
 		if err := metrics.Register(c); err != nil {
 			return nil, fmt.Errorf("register the engine's metrics: %w", err)
@@ -340,6 +350,9 @@ func (s steered) Change(c agent.Change, source *string, by string) error {
 	}
 	return nil
 }
+
+// History implements room.Steered.
+func (s steered) History() []agent.Record { return s.b.Hub.History() }
 
 // newest is the newest decoded picture.
 func (b *Bot) newest(ctx context.Context) (media.VideoFrame, error) {

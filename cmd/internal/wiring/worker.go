@@ -34,7 +34,9 @@ type JobsOptions struct {
 	OnBot func(job worker.Job, bot *Bot) (done func())
 	// Texts are further outputs of each bot; may be nil.
 	Texts func(job worker.Job) []agent.TextOutput
-	Log   zerolog.Logger
+	// Outputs are shared by all bots; may be nil.
+	Outputs *Outputs
+	Log     zerolog.Logger
 }
 
 // Jobs serves the rooms of an agent worker: a Bot for each, all on one engine
@@ -107,7 +109,7 @@ func (j *Jobs) Keep(ctx context.Context) error {
 // were always under way as an engine works on at once.
 func (j *Jobs) Load(now time.Time) float64 { return j.busy.load(now) }
 
-// Metrics are those of the engines.
+// Metrics are those of the engines and of the outputs.
 func (j *Jobs) Metrics() prometheus.Collector { return engineMetrics{j} }
 
 type engineMetrics struct{ j *Jobs }
@@ -125,6 +127,7 @@ func (m engineMetrics) Collect(ch chan<- prometheus.Metric) {
 			e.Metrics.Collect(ch)
 		}
 	}
+	m.j.opts.Outputs.Collect(ch)
 }
 
 // configFor is the settings of one job.
@@ -185,7 +188,7 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	if j.opts.Texts != nil {
 		texts = append(texts, j.opts.Texts(job)...)
 	}
-	bot, err := New(Options{Config: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Log: log,
+	bot, err := New(Options{Config: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs, Log: log,
 		OnCrash: job.Leaving, // the server is told why before the agent leaves
 	})
 	if err != nil {

@@ -1,0 +1,91 @@
+// Package history keeps what commentators did: the record of each look, with
+// the moment of each word that was said, in files or in a SQLite database.
+//
+// A Log is the writer of one process and serves all of its rooms: outputs hand
+// it records without ever waiting, one goroutine (Run) writes them. A Reader
+// reads what was written, also while it is written to. The package decides
+// nothing about what is said, and knows neither rooms nor pages.
+package history
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"touchline/agent"
+)
+
+// Entry is one look of one commentator.
+type Entry struct {
+	// At is when the comment began; of a look without a comment, when its record was made.
+	At       time.Time    `json:"at"`
+	Room     string       `json:"room"`
+	Identity string       `json:"identity"` // of the commentator
+	Record   agent.Record `json:"record"`
+	// Words are the pieces of the comment's text as they came out, together all of it.
+	Words []Word `json:"words,omitempty"`
+}
+
+// Word is a piece of a comment, with the space before or after it.
+type Word struct {
+	At   float64 `json:"at"` // s after Entry.At
+	Text string  `json:"text"`
+}
+
+// IsComment tells whether somebody heard or read something.
+func (e Entry) IsComment() bool { return e.Record.IsComment() }
+
+// Query chooses entries.
+type Query struct {
+	// Room is required.
+	Room string
+	// From (inclusive) and To (exclusive) bound Entry.At; zero is no bound.
+	From, To time.Time
+	// Last is how many at most, the newest; 0 is all.
+	Last int
+	// Comments leaves out looks without a comment.
+	Comments bool
+}
+
+func (q Query) takes(e *Entry) bool {
+	return e.Room == q.Room && (!q.Comments || e.IsComment()) &&
+		(q.From.IsZero() || !e.At.Before(q.From)) && (q.To.IsZero() || e.At.Before(q.To))
+}
+
+// RoomInfo is what is known of one room.
+type RoomInfo struct {
+	Room     string `json:"room"`
+	Records  int    `json:"records"`
+	Comments int    `json:"comments"`
+	// First and Last are the oldest and the newest Entry.At.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+}
+
+// Reader reads a store. It may be used while a Log writes to it.
+type Reader interface {
+	// Rooms lists the rooms by name.
+	Rooms(ctx context.Context) ([]RoomInfo, error)
+	// Entries yields what a query takes, oldest first. An error that it yields
+	// concerns a part of the store: going on gets the rest.
+	Entries(ctx context.Context, q Query) iter.Seq2[Entry, error]
+	// Close releases the store.
+	Close() error
+}
+
+// store is a Reader that can be written to, by one goroutine.
+type store interface {
+	Reader
+	// add writes all rows or none.
+	add(now time.Time, rows []row) error
+	// tidy removes what is too old or too much.
+	tidy(now time.Time) error
+}
+
+// row is an entry ready to be written.
+type row struct {
+	at      time.Time
+	room    string
+	comment bool
+	json    []byte // the Entry, without a line's end
+}

@@ -1,0 +1,551 @@
+package history_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/history"
+)
+
+// stores are the kinds, each with the name of a path below a folder.
+var stores = map[string]string{agent.StoreFile: "records", agent.StoreSQLite: "records.db"}
+
+// neverDone is a context that never ends, for a process that is killed.
+type neverDone struct{ context.Context }
+
+func (neverDone) Done() <-chan struct{} { return nil }
+func (neverDone) Err() error            { return nil }
+
+// config rotates often.
+func config(store, path string) agent.HistoryConfig {
+	c := agent.DefaultConfig().History
+	c.Store, c.Path = store, path
+	c.RotateBytes = 64 << 10
+	return c
+}
+
+var start = time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
+
+func text(i uint64) string { return fmt.Sprintf("Comment %d: \"<b>a & b</b>\"\u2028 ok.", i) }
+
+// record is a comment of two seconds.
+func record(i uint64) agent.Record {
+	at := start.Add(time.Duration(i) * 10 * time.Millisecond)
+	return agent.Record{
+		Type: "cycle_end", Cycle: i, Outcome: agent.OutcomeSpoken, Text: text(i), Spoken: true,
+		FrameIDs: []uint64{i, i + 1}, StartedAt: at, EndedAt: at.Add(2 * time.Second), AlignmentError: 0.01,
+	}
+}
+
+// open runs a log until the test's end or stop.
+func open(t *testing.T, cfg agent.HistoryConfig) (log *history.Log, stop func()) {
+	t.Helper()
+	log, err := history.Open(cfg, zerolog.New(zerolog.NewTestWriter(t)))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- log.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	return log, stop
+}
+
+func read(t *testing.T, path string, q history.Query) []history.Entry {
+	t.Helper()
+	r, err := history.OpenReader(t.Context(), path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	var out []history.Entry
+	for e, err := range r.Entries(t.Context(), q) {
+		require.NoError(t, err)
+		out = append(out, e)
+	}
+	return out
+}
+
+func cycles(entries []history.Entry) []uint64 {
+	out := make([]uint64, len(entries))
+	for i, e := range entries {
+		out[i] = e.Record.Cycle
+	}
+	return out
+}
+
+func count(from, to uint64) []uint64 {
+	var out []uint64
+	for i := from; i <= to; i++ {
+		out = append(out, i)
+	}
+	return out
+}
+
+func TestRoundTrip(t *testing.T) {
+	for store, name := range stores {
+		t.Run(store, func(t *testing.T) {
+			cfg := config(store, filepath.Join(t.TempDir(), "below", name))
+			log, stop := open(t, cfg)
+			a, b := log.Output(`a "room"`, "bot"), log.Output("b", "bot")
+			for i := uint64(1); i <= 10; i++ {
+				r := record(i)
+				a.Caption(agent.Caption{Cycle: i, Delta: text(i)[:9]})
+				a.Caption(agent.Caption{Cycle: i, Delta: text(i)[9:]})
+				a.Caption(agent.Caption{Cycle: i, Final: true})
+				a.Record(r)
+			}
+			silent := agent.Record{Cycle: 11, Outcome: agent.OutcomeSilent, Reason: "nothing new"}
+			a.Record(silent)
+			b.Record(record(7))
+			stop()
+			require.EqualValues(t, 12, log.Written())
+			require.Zero(t, log.Lost())
+
+			all := read(t, cfg.Path, history.Query{Room: `a "room"`})
+			require.Equal(t, count(1, 11), cycles(all))
+			require.Equal(t, record(3), all[2].Record)
+			require.Equal(t, "bot", all[2].Identity)
+			require.Equal(t, text(3), all[2].Words[0].Text+all[2].Words[1].Text)
+			require.Len(t, all[2].Words, 2)
+			require.False(t, all[10].IsComment())
+			require.WithinDuration(t, time.Now(), all[10].At, time.Minute)
+			require.Equal(t, count(1, 10), cycles(read(t, cfg.Path, history.Query{Room: `a "room"`, Comments: true})))
+			require.Equal(t, count(8, 10), cycles(read(t, cfg.Path, history.Query{Room: `a "room"`, Comments: true, Last: 3})))
+			require.Equal(t, count(4, 6), cycles(read(t, cfg.Path, history.Query{
+				Room: `a "room"`, From: record(4).StartedAt, To: record(7).StartedAt,
+			})))
+			require.Empty(t, read(t, cfg.Path, history.Query{Room: "nobody's"}))
+
+			r, err := history.OpenReader(t.Context(), cfg.Path)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, r.Close()) }()
+			rooms, err := r.Rooms(t.Context())
+			require.NoError(t, err)
+			require.Len(t, rooms, 2)
+			require.Equal(t, []any{`a "room"`, 11, 10, "b", 1}, []any{rooms[0].Room, rooms[0].Records, rooms[0].Comments, rooms[1].Room, rooms[1].Comments})
+			require.WithinDuration(t, record(1).StartedAt, rooms[0].First, 0)
+		})
+	}
+}
+
+// TestRestart: what one process wrote, the next one shows to those who come
+// later, and goes on behind.
+func TestRestart(t *testing.T) {
+	for store, name := range stores {
+		t.Run(store, func(t *testing.T) {
+			cfg := config(store, filepath.Join(t.TempDir(), name))
+			cfg.OnlyComments = true
+			for run := range uint64(4) {
+				log, stop := open(t, cfg)
+				last, err := log.Last(t.Context(), "match", 5)
+				require.NoError(t, err)
+				if run > 0 {
+					require.Len(t, last, 5)
+					require.Equal(t, run*300, last[4].Cycle)
+				}
+				out := log.Output("match", "bot")
+				for i := run*300 + 1; i <= run*300+300; i++ {
+					out.Record(record(i))
+					out.Record(agent.Record{Cycle: i, Outcome: agent.OutcomeSkipped, Skipped: true})
+				}
+				stop()
+			}
+			require.Equal(t, count(1, 1200), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+			require.Equal(t, count(201, 1200), cycles(read(t, cfg.Path, history.Query{Room: "match", Last: 1000})))
+		})
+	}
+}
+
+// TestKilledWriter kills a writer again and again: what it said is written is
+// there, in order and once.
+func TestKilledWriter(t *testing.T) {
+	for store, name := range stores {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), name)
+			had := 0
+			for round := range 6 {
+				child := exec.Command(os.Args[0], path)
+				child.Env = append(os.Environ(), writerVariable+"="+store)
+				child.Stderr = os.Stderr
+				out, err := child.StdoutPipe()
+				require.NoError(t, err)
+				require.NoError(t, child.Start())
+				var written, given int
+				enough := 150 + round*211
+				for lines := bufio.NewScanner(out); lines.Scan(); {
+					_, err := fmt.Sscan(lines.Text(), &written, &given)
+					require.NoError(t, err, lines.Text())
+					if written >= enough {
+						break
+					}
+				}
+				require.NoError(t, child.Process.Kill())
+				_ = child.Wait()
+				require.GreaterOrEqual(t, written, enough)
+
+				got := cycles(read(t, path, history.Query{Room: "match"}))
+				// The records of each round are numbered from 1; those before are as they were.
+				if store == agent.StoreSQLite { // in order of their times, which are the same in each round
+					seen := map[uint64]int{}
+					for _, c := range got[:] {
+						seen[c]++
+					}
+					require.Equal(t, round+1, seen[1])
+					require.GreaterOrEqual(t, len(got), had+written)
+				} else {
+					require.Equal(t, count(1, uint64(len(got)-had)), got[had:])
+					require.GreaterOrEqual(t, len(got)-had, written)
+				}
+				had = len(got)
+			}
+			if store == agent.StoreFile {
+				packed, err := filepath.Glob(filepath.Join(path, "*.gz"))
+				require.NoError(t, err)
+				require.NotEmpty(t, packed, "no file was rotated")
+			}
+		})
+	}
+}
+
+// TestTornLine: a line that was not written to its end is skipped, and taken
+// off by the next writer.
+func TestTornLine(t *testing.T) {
+	cfg := config(agent.StoreFile, t.TempDir())
+	log, stop := open(t, cfg)
+	log.Output("match", "bot").Record(record(1))
+	stop()
+	path := filepath.Join(cfg.Path, "history.jsonl")
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, torn := range [][]byte{whole[:len(whole)/2], []byte("{"), bytes.Repeat([]byte("x"), 3<<20), {0, 0, 0}} {
+		require.NoError(t, os.WriteFile(path, append(bytes.Clone(whole), torn...), 0o600))
+		require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+		log, stop := open(t, cfg)
+		log.Output("match", "bot").Record(record(2))
+		stop()
+		require.Equal(t, count(1, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+	}
+	// Lines in the middle that are no records.
+	require.NoError(t, os.WriteFile(path, bytes.Join([][]byte{
+		[]byte("null\n[]\n{\"room\":\"match\"}\n\n"), bytes.Repeat([]byte("y"), 2<<20), []byte("\n"), whole,
+	}, nil), 0o600))
+	require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+}
+
+// TestCrashedRotation: what a crash leaves in the middle of a rotation is
+// mended, and nothing is seen twice.
+func TestCrashedRotation(t *testing.T) {
+	cfg := config(agent.StoreFile, t.TempDir())
+	log, stop := open(t, cfg)
+	log.Output("match", "bot").Record(record(1))
+	stop()
+	at := func(name string) string { return filepath.Join(cfg.Path, name) }
+	plain, err := os.ReadFile(at("history.jsonl"))
+	require.NoError(t, err)
+	// Renamed, but no new file; a compressed one begun; then both forms of one.
+	name := "history-" + time.Now().UTC().Format("20060102T150405.000Z")
+	require.NoError(t, os.Rename(at("history.jsonl"), at(name+".jsonl")))
+	require.NoError(t, os.WriteFile(at(name+".jsonl.gz.tmp"), []byte("half"), 0o600))
+	_, stop = open(t, cfg)
+	stop()
+	require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+	require.NoFileExists(t, at(name+".jsonl.gz.tmp"))
+	require.FileExists(t, at(name+".jsonl.gz"))
+	require.NoError(t, os.WriteFile(at(name+".jsonl"), plain, 0o600))
+	require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+	_, stop = open(t, cfg)
+	stop()
+	require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+	require.NoFileExists(t, at(name+".jsonl"))
+
+	// A damaged file hides no other.
+	require.NoError(t, os.WriteFile(at("history-20200101T000000.000Z.jsonl.gz"), []byte("no gzip"), 0o600))
+	r, err := history.OpenReader(t.Context(), cfg.Path)
+	require.NoError(t, err)
+	for _, last := range []int{0, 5} {
+		var good, bad int
+		for _, err := range r.Entries(t.Context(), history.Query{Room: "match", Last: last}) {
+			if err != nil {
+				require.ErrorContains(t, err, "history-20200101T000000.000Z.jsonl.gz")
+				bad++
+			} else {
+				good++
+			}
+		}
+		require.Equal(t, []int{1, 1}, []int{good, bad})
+	}
+	require.NoError(t, r.Close())
+}
+
+// size is what a folder or a file with its neighbours takes.
+func size(t *testing.T, path string) (n int64) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(filepath.Dir(path), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			info, err := d.Info()
+			if err == nil {
+				n += info.Size()
+			}
+			return err
+		}
+		return err
+	}))
+	return n
+}
+
+// TestBounds: a store keeps to its size and age, and what is left is the newest.
+func TestBounds(t *testing.T) {
+	for store, name := range stores {
+		t.Run(store, func(t *testing.T) {
+			cfg := config(store, filepath.Join(t.TempDir(), name))
+			cfg.MaxBytes = 1 << 20
+			log, stop := open(t, cfg)
+			out := log.Output("match", "bot")
+			const total = 3000
+			noise := rand.NewChaCha8([32]byte{})
+			for i := uint64(1); i <= total; i++ {
+				r := record(i)
+				junk := make([]byte, 1000) // that does not compress away
+				_, _ = noise.Read(junk)
+				r.Instruction = hex.EncodeToString(junk)
+				out.Record(r)
+				if i%1000 == 0 {
+					require.Eventually(t, func() bool { return log.Written() == i }, 10*time.Second, time.Millisecond)
+				}
+			}
+			stop()
+			require.Zero(t, log.Lost())
+			got := cycles(read(t, cfg.Path, history.Query{Room: "match"}))
+			require.NotEmpty(t, got)
+			require.Equal(t, count(got[0], total), got, "the newest are left, without a gap")
+			require.Greater(t, got[0], uint64(total/10), "nothing was removed")
+			// A WAL that is being read, and one file that grows, are beside the bound.
+			require.Less(t, size(t, cfg.Path), int64(cfg.MaxBytes+6<<20))
+
+			cfg.MaxAge = time.Minute // all are from an hour ago, but the closed files are new
+			log, stop = open(t, cfg)
+			log.Output("match", "bot").Record(agent.Record{Cycle: total + 1, Outcome: agent.OutcomeShown, Text: "new", StartedAt: time.Now()})
+			stop()
+			if store == agent.StoreSQLite {
+				require.Equal(t, []uint64{total + 1}, cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+				require.Less(t, size(t, cfg.Path), int64(200<<10), "the space was not given back")
+			}
+		})
+	}
+	t.Run("closed files by age", func(t *testing.T) {
+		cfg := config(agent.StoreFile, t.TempDir())
+		old := filepath.Join(cfg.Path, "history-"+time.Now().Add(-31*24*time.Hour).UTC().Format("20060102T150405.000Z")+".jsonl.gz")
+		require.NoError(t, os.WriteFile(old, nil, 0o600))
+		_, stop := open(t, cfg)
+		stop()
+		require.NoFileExists(t, old)
+	})
+	t.Run("a file's age ends it", func(t *testing.T) {
+		cfg := config(agent.StoreFile, t.TempDir())
+		cfg.RotateAfter = time.Minute // the first record is an hour old
+		for i := range uint64(2) {
+			log, stop := open(t, cfg)
+			log.Output("match", "bot").Record(record(i))
+			stop()
+		}
+		packed, err := filepath.Glob(filepath.Join(cfg.Path, "*.gz"))
+		require.NoError(t, err)
+		require.Len(t, packed, 1)
+		require.Equal(t, count(0, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+	})
+}
+
+// TestReadWhileWritten reads a folder that is rotated all the time.
+func TestReadWhileWritten(t *testing.T) {
+	for store, name := range stores {
+		t.Run(store, func(t *testing.T) {
+			cfg := config(store, filepath.Join(t.TempDir(), name))
+			log, stop := open(t, cfg)
+			out := log.Output("match", "bot")
+			reads := 0
+			for i := uint64(1); i <= 8000; i++ {
+				out.Record(record(i))
+				if i%500 == 0 {
+					want := log.Written()
+					got := cycles(read(t, cfg.Path, history.Query{Room: "match"}))
+					require.GreaterOrEqual(t, uint64(len(got)), want)
+					require.Equal(t, append([]uint64{}, count(1, uint64(len(got)))...), got)
+					reads++
+				}
+			}
+			stop()
+			require.Positive(t, reads)
+		})
+	}
+}
+
+// TestDiskBusy: outputs never wait for a store that takes nothing; what does
+// not fit the queue is lost and counted, the rest is written afterwards.
+func TestDiskBusy(t *testing.T) {
+	t.Parallel()
+	cfg := config(agent.StoreSQLite, filepath.Join(t.TempDir(), "records.db"))
+	log, stop := open(t, cfg)
+	db, err := sql.Open("sqlite", cfg.Path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	_, err = conn.ExecContext(t.Context(), "BEGIN EXCLUSIVE")
+	require.NoError(t, err)
+
+	out := log.Output("match", "bot")
+	const given = 5000
+	began := time.Now()
+	for i := uint64(1); i <= given; i++ {
+		out.Record(record(i))
+	}
+	require.Less(t, time.Since(began), 2*time.Second, "the output waited")
+	require.Positive(t, log.Lost())
+	require.Zero(t, log.Written())
+	metrics := prometheus.NewPedanticRegistry()
+	require.NoError(t, metrics.Register(log.Collector()))
+	families, err := metrics.Gather()
+	require.NoError(t, err)
+	require.Len(t, families, 2)
+	require.Equal(t, "touchline_history_lost_total", families[0].GetName())
+	require.Equal(t, float64(log.Lost()), families[0].GetMetric()[0].GetCounter().GetValue())
+
+	// Longer than an attempt waits, so that one fails and is made again.
+	select {
+	case <-time.After(2500 * time.Millisecond):
+	case <-t.Context().Done():
+	}
+	_, err = conn.ExecContext(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	require.Eventually(t, func() bool { return log.Written()+log.Lost() == given }, 20*time.Second, 10*time.Millisecond)
+	stop()
+	require.Len(t, read(t, cfg.Path, history.Query{Room: "match"}), int(log.Written()))
+}
+
+// TestFigureThatIsNone does not hold up the others.
+func TestFigureThatIsNone(t *testing.T) {
+	cfg := config(agent.StoreFile, t.TempDir())
+	log, stop := open(t, cfg)
+	out := log.Output("match", "bot")
+	bad := record(1)
+	bad.SceneDiff = math.NaN()
+	out.Record(bad)
+	out.Record(record(2))
+	stop()
+	require.EqualValues(t, 1, log.Lost())
+	require.Equal(t, count(2, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+}
+
+// TestTwoWriters: a folder has one writer, a database any number.
+func TestTwoWriters(t *testing.T) {
+	cfg := config(agent.StoreFile, t.TempDir())
+	_, stop := open(t, cfg)
+	_, err := history.Open(cfg, zerolog.Nop())
+	require.ErrorContains(t, err, "another process writes to this folder")
+	stop()
+
+	cfg = config(agent.StoreSQLite, filepath.Join(t.TempDir(), "records.db"))
+	var all []func()
+	for i := range uint64(3) {
+		log, stop := open(t, cfg)
+		log.Output("match", "bot").Record(record(i))
+		all = append(all, stop)
+	}
+	for _, stop := range all {
+		stop()
+	}
+	require.Equal(t, count(0, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+}
+
+// TestRefused: what is no history of ours is left alone.
+func TestRefused(t *testing.T) {
+	dir := t.TempDir()
+	sqlite := func(name, statement string) string {
+		path := filepath.Join(dir, name)
+		db, err := sql.Open("sqlite", path)
+		require.NoError(t, err)
+		_, err = db.ExecContext(t.Context(), statement)
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		return path
+	}
+	other := sqlite("other.db", "CREATE TABLE people (name)")
+	newer := filepath.Join(dir, "newer.db")
+	_, stop := open(t, config(agent.StoreSQLite, newer))
+	stop()
+	sqlite("newer.db", "PRAGMA user_version = 2")
+	words := filepath.Join(dir, "words.txt")
+	require.NoError(t, os.WriteFile(words, []byte("these are no records at all"), 0o600))
+	tests := []struct{ name, path, writer, reader string }{
+		{"another program's", other, "expected a history of touchline, got another program's database", "another program's database"},
+		{"newer", newer, "expected a history of version 1, got version 2", "got version 2"},
+		{"a text", words, "not a database", "expected a folder with history.jsonl or a SQLite database"},
+		{"nothing", filepath.Join(dir, "none"), "", "no such file"},
+		{"an empty folder", t.TempDir(), "is a directory", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := history.OpenReader(t.Context(), tt.path)
+			if tt.reader != "" {
+				require.ErrorContains(t, err, tt.reader)
+			} else {
+				require.NoError(t, err)
+				for _, err := range r.Entries(t.Context(), history.Query{Room: "x"}) {
+					require.ErrorContains(t, err, "it has no history.jsonl")
+				}
+				require.NoError(t, r.Close())
+			}
+			if tt.writer != "" {
+				_, err = history.Open(config(agent.StoreSQLite, tt.path), zerolog.Nop())
+				require.Error(t, err)
+			}
+		})
+	}
+	_, err := history.Open(agent.HistoryConfig{Store: "disk"}, zerolog.Nop())
+	require.ErrorContains(t, err, `file or sqlite, got "disk"`)
+}
+
+// FuzzFolder reads any bytes as a file of a history.
+func FuzzFolder(f *testing.F) {
+	line, err := json.Marshal(history.Entry{At: start, Room: "match", Record: record(1), Words: []history.Word{{At: 1, Text: "x"}}})
+	require.NoError(f, err)
+	f.Add(append(line, '\n'))
+	f.Add([]byte("{\"at\":\"2026-01-01T00:00:00Z\",\"room\":\"match\",\"words\":[{\"at\":1e300,\"text\":\"a b\"},{\"at\":-5,\"text\":\"\"}]," +
+		"\"record\":{\"outcome\":\"spoken\",\"text\":\"a b\",\"started_at\":\"0001-01-01T00:00:01Z\",\"ended_at\":\"9999-01-01T00:00:00Z\"}}\n"))
+	f.Add([]byte("\n\n{\n"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "history.jsonl"), content, 0o600))
+		r, err := history.OpenReader(t.Context(), dir)
+		require.NoError(t, err)
+		var out bytes.Buffer
+		q := history.Query{Room: "match"}
+		require.NoError(t, history.WriteVTT(&out, r.Entries(t.Context(), q), time.Time{}))
+		require.NoError(t, history.WriteSRT(&out, r.Entries(t.Context(), q), start))
+		require.NoError(t, history.WriteText(&out, r.Entries(t.Context(), q), time.UTC))
+		require.NoError(t, history.WriteJSON(&out, r.Entries(t.Context(), q)))
+		require.NoError(t, r.Close())
+	})
+}

@@ -1,0 +1,277 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+)
+
+const (
+	// queueSize is how many entries may wait to be written; further ones are lost.
+	queueSize = 4096
+	// gather is how long entries wait for others to be written with them, and
+	// so what a process that is killed can lose.
+	gather = 200 * time.Millisecond
+	// batchSize is how many are written at once.
+	batchSize = 256
+	// retryAfter is the wait after a write that went wrong.
+	retryAfter = 2 * time.Second
+	// tidyEvery is the time between two looks for what is too old.
+	tidyEvery = time.Minute
+)
+
+// Log writes the entries of all rooms of one process. Its outputs never wait
+// for the disk: what cannot be written in time is lost, and counted.
+type Log struct {
+	cfg   agent.HistoryConfig
+	store store
+	log   zerolog.Logger
+	wake  chan struct{}
+
+	written atomic.Uint64
+	lost    atomic.Uint64
+
+	mu    sync.Mutex
+	queue []row
+}
+
+// Open opens the store that the settings name, or makes it. Run must run: it
+// closes the store.
+func Open(cfg agent.HistoryConfig, log zerolog.Logger) (*Log, error) {
+	l := &Log{cfg: cfg, log: log.With().Str("component", "history").Logger(), wake: make(chan struct{}, 1)}
+	var err error
+	switch cfg.Store {
+	case agent.StoreFile:
+		l.store, err = openFiles(cfg, time.Now())
+	case agent.StoreSQLite:
+		l.store, err = openSQLite(cfg)
+	default:
+		return nil, fmt.Errorf("expected a history store of the kind file or sqlite, got %q", cfg.Store)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the history %s: %w", cfg.Path, err)
+	}
+	return l, nil
+}
+
+// Run writes until ctx ends, then what is queued, and closes the store. A disk
+// that is full or gone does not end it.
+func (l *Log) Run(ctx context.Context) error {
+	tidy := time.NewTicker(tidyEvery)
+	defer tidy.Stop()
+	next := time.NewTimer(0) // when to write; not set while nothing is queued
+	defer next.Stop()
+	<-next.C
+	armed, failing := false, false
+	for running := true; running; {
+		select {
+		case <-ctx.Done():
+			running = false
+		case <-tidy.C:
+			if err := l.store.tidy(time.Now()); err != nil {
+				l.log.Warn().Err(err).Msg("history: what is too old is not removed")
+			}
+		case <-l.wake:
+			if !armed {
+				armed = true
+				next.Reset(gather)
+			}
+		case <-next.C:
+			err := l.flush()
+			if armed = err != nil; armed {
+				if !failing {
+					l.log.Error().Err(err).Msg("history: not written, tried again until it works")
+				}
+				next.Reset(retryAfter)
+			} else if failing {
+				l.log.Info().Uint64("lost", l.lost.Load()).Msg("history: written again")
+			}
+			failing = err != nil
+		}
+	}
+	err := l.flush()
+	l.mu.Lock()
+	left := len(l.queue)
+	l.queue = nil
+	l.mu.Unlock()
+	if left > 0 {
+		l.lost.Add(uint64(left))
+		l.log.Error().Err(err).Int("records", left).Msg("history: lost at the end")
+	}
+	if err := l.store.Close(); err != nil {
+		return fmt.Errorf("close the history: %w", err)
+	}
+	return nil
+}
+
+// flush writes what is queued. What could not be written stays queued.
+func (l *Log) flush() error {
+	for {
+		l.mu.Lock()
+		batch := l.queue[:min(len(l.queue), batchSize)]
+		l.mu.Unlock()
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := l.store.add(time.Now(), batch); err != nil {
+			return err
+		}
+		l.written.Add(uint64(len(batch)))
+		l.mu.Lock()
+		if l.queue = l.queue[len(batch):]; len(l.queue) == 0 {
+			l.queue = nil
+		}
+		l.mu.Unlock()
+	}
+}
+
+// put queues an entry.
+func (l *Log) put(e Entry) {
+	text, err := json.Marshal(&e)
+	if err != nil { // a figure that is no number
+		l.lost.Add(1)
+		l.log.Error().Err(err).Uint64("cycle", e.Record.Cycle).Msg("history: a record that cannot be written")
+		return
+	}
+	l.mu.Lock()
+	full := len(l.queue) >= queueSize
+	if !full {
+		l.queue = append(l.queue, row{at: e.At, room: e.Room, comment: e.IsComment(), json: text})
+	}
+	l.mu.Unlock()
+	if full {
+		l.lost.Add(1)
+		return
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Written counts the entries that are in the store.
+func (l *Log) Written() uint64 { return l.written.Load() }
+
+// Lost counts the entries that never got there.
+func (l *Log) Lost() uint64 { return l.lost.Load() }
+
+// Last returns the records of the last n comments of a room, oldest first, as
+// far as they are written.
+func (l *Log) Last(ctx context.Context, room string, n int) ([]agent.Record, error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	var out []agent.Record
+	var damaged error
+	for e, err := range l.store.Entries(ctx, Query{Room: room, Last: n, Comments: true}) {
+		if err != nil {
+			damaged = err
+			continue
+		}
+		out = append(out, e.Record)
+	}
+	return out, damaged
+}
+
+// Output is where one commentator's session puts what it has to say.
+func (l *Log) Output(room, identity string) agent.TextOutput {
+	return &output{log: l, room: room, identity: identity}
+}
+
+// maxWords bounds the pieces kept of one comment; further ones join the last.
+const maxWords = 512
+
+// output collects the words of the comment that is being said.
+type output struct {
+	log            *Log
+	room, identity string
+
+	mu    sync.Mutex
+	words map[uint64]*said // by cycle
+}
+
+// said is what came out of one comment so far.
+type said struct {
+	texts []string
+	at    []time.Time
+}
+
+// underway is how many comments may be in the middle of being said; one that is
+// cut and the next one are.
+const underway = 8
+
+// Caption implements agent.TextOutput.
+func (o *output) Caption(c agent.Caption) {
+	if c.Delta == "" {
+		return
+	}
+	now := time.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.words[c.Cycle]
+	if s == nil {
+		if o.words == nil || len(o.words) >= underway { // those never got a record
+			o.words = map[uint64]*said{}
+		}
+		s = &said{}
+		o.words[c.Cycle] = s
+	}
+	if n := len(s.texts); n >= maxWords {
+		s.texts[n-1] += c.Delta
+		return
+	}
+	s.texts, s.at = append(s.texts, c.Delta), append(s.at, now)
+}
+
+// Record implements agent.TextOutput.
+func (o *output) Record(r agent.Record) {
+	o.mu.Lock()
+	s := o.words[r.Cycle]
+	delete(o.words, r.Cycle)
+	o.mu.Unlock()
+	if o.log.cfg.OnlyComments && !r.IsComment() {
+		return
+	}
+	e := Entry{At: r.StartedAt, Room: o.room, Identity: o.identity, Record: r}
+	if e.At.IsZero() {
+		e.At = time.Now()
+	}
+	e.At = e.At.Round(0)
+	if s != nil && strings.TrimSpace(strings.Join(s.texts, "")) == r.Text {
+		e.Words = make([]Word, len(s.texts))
+		for i, text := range s.texts {
+			at := max(s.at[i].Sub(e.At), 0).Round(time.Millisecond)
+			e.Words[i] = Word{At: at.Seconds(), Text: text}
+		}
+	}
+	o.log.put(e)
+}
+
+// State implements agent.TextOutput; states are not kept.
+func (o *output) State(agent.Status) {}
+
+// Collector counts what was written and what was lost.
+func (l *Log) Collector() prometheus.Collector { return collector{l} }
+
+type collector struct{ l *Log }
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	count := func(name, help string, n uint64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, float64(n))
+	}
+	count("touchline_history_written_total", "Records written to the history.", c.l.Written())
+	count("touchline_history_lost_total", "Records that never got into the history: the disk was too slow or did not take them.", c.l.Lost())
+}

@@ -1,0 +1,66 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+)
+
+// OpenReader opens a store for reading, whichever kind lies at the path: a
+// folder of files, or a SQLite database.
+func OpenReader(ctx context.Context, path string) (Reader, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the history: %w", err)
+	}
+	if info.IsDir() {
+		return &files{dir: path}, nil
+	}
+	if err := isSQLite(path); err != nil {
+		return nil, fmt.Errorf("open the history %s: %w", path, err)
+	}
+	d, err := readSQLite(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("open the history %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// isSQLite looks at how the file begins.
+func isSQLite(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	want := []byte("SQLite format 3\x00")
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(f, got); err != nil || !bytes.Equal(got, want) {
+		return errors.New("expected a folder with history.jsonl or a SQLite database, got another file")
+	}
+	return nil
+}
+
+func readSQLite(ctx context.Context, path string) (*database, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", dsn(path, url.Values{"mode": {"ro"}}, "query_only(1)"))
+	if err != nil {
+		return nil, err
+	}
+	if made, err := checkDatabase(ctx, db); err != nil || !made {
+		if err == nil {
+			err = errors.New("expected a history, got an empty database")
+		}
+		return nil, errors.Join(err, db.Close())
+	}
+	return &database{db: db}, nil
+}

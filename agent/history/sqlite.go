@@ -1,0 +1,297 @@
+package history
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"touchline/agent"
+)
+
+const (
+	// applicationID marks a database as ours (the bytes "TLHY").
+	applicationID = 0x544c4859
+	// schemaVersion is what this program reads and writes.
+	schemaVersion = 1
+	// busyTimeout is how long another process may hold the database, in ms.
+	busyTimeout = 2000
+)
+
+// schema of version 1. at is Entry.At in microseconds since 1970; outcome and
+// text take no space, they are there for those who look with a SQL shell.
+const schema = `
+CREATE TABLE records (
+	id       INTEGER PRIMARY KEY,
+	at       INTEGER NOT NULL,
+	room     TEXT    NOT NULL,
+	comment  INTEGER NOT NULL,
+	entry    TEXT    NOT NULL,
+	identity TEXT GENERATED ALWAYS AS (json_extract(entry, '$.identity')) VIRTUAL,
+	outcome  TEXT GENERATED ALWAYS AS (json_extract(entry, '$.record.outcome')) VIRTUAL,
+	text     TEXT GENERATED ALWAYS AS (json_extract(entry, '$.record.text')) VIRTUAL
+);
+CREATE INDEX records_room_at ON records(room, at);
+CREATE INDEX records_at ON records(at);
+`
+
+// database is a SQLite file. Any number of processes write to it and read it.
+type database struct {
+	db    *sql.DB
+	cfg   agent.HistoryConfig
+	fresh int // bytes written since the last tidy
+}
+
+// dsn is the driver's name for a file with what each connection is told. The
+// driver gives the pragmas in alphabetical order: auto_vacuum must come before
+// anything is written.
+func dsn(path string, query url.Values, pragmas ...string) string {
+	query["_pragma"] = append(pragmas, fmt.Sprintf("busy_timeout(%d)", busyTimeout))
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String()
+}
+
+// openSQLite opens a database for writing, or makes it.
+func openSQLite(cfg agent.HistoryConfig) (_ *database, err error) {
+	path, err := filepath.Abs(cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	// A crash of this program loses nothing that was written; one of the machine
+	// may lose the last writes (synchronous NORMAL), but damages nothing.
+	db, err := sql.Open("sqlite", dsn(path, url.Values{"_txlock": {"immediate"}},
+		"auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "journal_size_limit(4194304)", "synchronous(NORMAL)"))
+	if err != nil {
+		return nil, err
+	}
+	d := &database{db: db, cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}()
+	db.SetMaxOpenConns(2) // one writes, one reads
+	if err := d.migrate(); err != nil {
+		return nil, err
+	}
+	return d, d.tidy(time.Now())
+}
+
+// migrate makes the tables, and refuses what others have made.
+func (d *database) migrate() error {
+	ctx := context.Background()
+	tx, err := d.db.BeginTx(ctx, nil) // so that two processes do not both make them
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing, once committed
+	made, err := checkDatabase(ctx, tx)
+	if err != nil || made {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("%s PRAGMA application_id = %d; PRAGMA user_version = %d;",
+		schema, applicationID, schemaVersion)); err != nil {
+		return fmt.Errorf("make the tables: %w", err)
+	}
+	return tx.Commit()
+}
+
+// rowQuerier is a database or a transaction.
+type rowQuerier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// checkDatabase tells whether the tables are there already.
+func checkDatabase(ctx context.Context, q rowQuerier) (made bool, err error) {
+	var id, version, tables int
+	if err := errors.Join(
+		q.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id),
+		q.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version),
+		q.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables),
+	); err != nil {
+		return false, err
+	}
+	switch {
+	case id == 0 && version == 0 && tables == 0:
+		return false, nil
+	case id != applicationID:
+		return false, errors.New("expected a history of touchline, got another program's database: name another file")
+	case version != schemaVersion:
+		return false, fmt.Errorf("expected a history of version %d, got version %d: use the touchline that wrote it, or name another file",
+			schemaVersion, version)
+	}
+	return true, nil
+}
+
+// add implements store.
+func (d *database) add(now time.Time, rows []row) error {
+	ctx := context.Background()
+	tx, err := d.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing, once committed
+	insert, err := tx.PrepareContext(ctx, "INSERT INTO records (at, room, comment, entry) VALUES (?, ?, ?, ?)")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = insert.Close() }()
+	for _, r := range rows {
+		if _, err := insert.ExecContext(ctx, r.at.UnixMicro(), r.room, r.comment, string(r.json)); err != nil {
+			return err
+		}
+		d.fresh += len(r.json)
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	if d.fresh > d.cfg.MaxBytes/20 {
+		// The rows are written, whatever becomes of the old ones: the next minute tries again.
+		_ = d.tidy(now)
+	}
+	return nil
+}
+
+// deleteStep is how many rows are deleted at once, so that others get their turn.
+const deleteStep = 2000
+
+// tidy implements store.
+func (d *database) tidy(now time.Time) error {
+	ctx := context.Background()
+	d.fresh = 0
+	if d.cfg.MaxAge > 0 {
+		before := now.Add(-d.cfg.MaxAge).UnixMicro()
+		for {
+			res, err := d.db.ExecContext(ctx,
+				"DELETE FROM records WHERE id IN (SELECT id FROM records WHERE at < ? ORDER BY at LIMIT ?)", before, deleteStep)
+			if err != nil {
+				return fmt.Errorf("remove what is too old: %w", err)
+			}
+			if n, err := res.RowsAffected(); err != nil || n < deleteStep {
+				break
+			}
+		}
+	}
+	for {
+		used, err := d.used(ctx)
+		if err != nil {
+			return err
+		}
+		if used <= int64(d.cfg.MaxBytes) {
+			break
+		}
+		var rows int64
+		if err := d.db.QueryRowContext(ctx, "SELECT count(*) FROM records").Scan(&rows); err != nil {
+			return err
+		}
+		if rows == 0 {
+			break
+		}
+		// Down to nine tenths, so that it is not done for each record.
+		surplus := min(rows*(used-int64(d.cfg.MaxBytes)/10*9)/used+1, deleteStep)
+		if _, err := d.db.ExecContext(ctx,
+			"DELETE FROM records WHERE id IN (SELECT id FROM records ORDER BY at LIMIT ?)", surplus); err != nil {
+			return fmt.Errorf("remove what is too much: %w", err)
+		}
+	}
+	// The pragma frees a page each time it is stepped.
+	rows, err := d.db.QueryContext(ctx, "PRAGMA incremental_vacuum")
+	if err != nil {
+		return fmt.Errorf("give back space: %w", err)
+	}
+	for rows.Next() {
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// used is what the database takes on the disk but for free pages and the log.
+func (d *database) used(ctx context.Context) (int64, error) {
+	var size, pages, free int64
+	err := errors.Join(
+		d.db.QueryRowContext(ctx, "PRAGMA page_size").Scan(&size),
+		d.db.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages),
+		d.db.QueryRowContext(ctx, "PRAGMA freelist_count").Scan(&free),
+	)
+	return size * (pages - free), err
+}
+
+// Entries implements Reader.
+func (d *database) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		const fields, where = "SELECT at, id, entry FROM records", " WHERE room = ? AND comment >= ? AND at >= ? AND at < ?"
+		from, to, comments := int64(-1<<63), int64(1<<63-1), 0
+		if !q.From.IsZero() {
+			from = q.From.UnixMicro()
+		}
+		if !q.To.IsZero() {
+			to = q.To.UnixMicro()
+		}
+		if q.Comments {
+			comments = 1
+		}
+		statement := fields + where + " ORDER BY at, id"
+		args := []any{q.Room, comments, from, to}
+		if q.Last > 0 {
+			statement = "SELECT * FROM (" + fields + where + " ORDER BY at DESC, id DESC LIMIT ?) ORDER BY at, id"
+			args = append(args, q.Last)
+		}
+		rows, err := d.db.QueryContext(ctx, statement, args...)
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var at, id int64
+			var text []byte
+			var e Entry
+			err := rows.Scan(&at, &id, &text)
+			if err == nil {
+				err = json.Unmarshal(text, &e)
+			}
+			if err != nil {
+				err = fmt.Errorf("read record %d: %w", id, err)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+		if err := rows.Err(); err != nil {
+			yield(Entry{}, err)
+		}
+	}
+}
+
+// Rooms implements Reader.
+func (d *database) Rooms(ctx context.Context) ([]RoomInfo, error) {
+	rows, err := d.db.QueryContext(ctx,
+		"SELECT room, count(*), sum(comment), min(at), max(at) FROM records GROUP BY room ORDER BY room")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var out []RoomInfo
+	for rows.Next() {
+		var r RoomInfo
+		var first, last int64
+		if err := rows.Scan(&r.Room, &r.Records, &r.Comments, &first, &last); err != nil {
+			return nil, err
+		}
+		r.First, r.Last = time.UnixMicro(first), time.UnixMicro(last)
+		out = append(out, r)
+	}
+	return out, rows.Err()
+}
+
+// Close implements Reader.
+func (d *database) Close() error { return d.db.Close() }

@@ -1,0 +1,226 @@
+package history
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// How subtitles are usually set: two lines of 42 characters, on screen long
+// enough to be read (Netflix timed text style guide: 17 characters a second).
+const (
+	lineLength = 42
+	readSpeed  = 17 // characters a second
+	shortest   = time.Second
+)
+
+// cue is one subtitle.
+type cue struct {
+	from, to time.Duration
+	lines    []string
+}
+
+// WriteSRT writes comments as SubRip, timed from zero, or from the start of the
+// first comment when that is the zero time. The format has no escapes: where
+// the text looks like a tag of it, an invisible joiner breaks the tag.
+func WriteSRT(w io.Writer, entries iter.Seq2[Entry, error], zero time.Time) error {
+	out := bufio.NewWriter(w)
+	n := 0
+	err := eachCue(entries, zero, func(c cue) {
+		n++
+		fmt.Fprintf(out, "%d\n%s --> %s\n", n, stamp(c.from, ','), stamp(c.to, ','))
+		for _, line := range c.lines {
+			fmt.Fprintln(out, unTag(line))
+		}
+		fmt.Fprintln(out)
+	})
+	if ferr := out.Flush(); err == nil {
+		err = ferr
+	}
+	return err
+}
+
+// unTag puts a word joiner (U+2060) behind what begins a tag in SubRip.
+func unTag(s string) string { return strings.NewReplacer("<", "<\u2060", "{", "{\u2060").Replace(s) }
+
+// WriteVTT writes comments as WebVTT, timed like WriteSRT.
+func WriteVTT(w io.Writer, entries iter.Seq2[Entry, error], zero time.Time) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprint(out, "WEBVTT\n\n")
+	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+	err := eachCue(entries, zero, func(c cue) {
+		fmt.Fprintf(out, "%s --> %s\n", stamp(c.from, '.'), stamp(c.to, '.'))
+		for _, line := range c.lines {
+			fmt.Fprintln(out, escape.Replace(line))
+		}
+		fmt.Fprintln(out)
+	})
+	if ferr := out.Flush(); err == nil {
+		err = ferr
+	}
+	return err
+}
+
+// stamp writes hours:minutes:seconds and milliseconds.
+func stamp(d time.Duration, point byte) string {
+	ms := d.Milliseconds()
+	return fmt.Sprintf("%02d:%02d:%02d%c%03d", ms/3_600_000, ms/60_000%60, ms/1000%60, point, ms%1000)
+}
+
+// eachCue turns comments into subtitles. One is on screen from its first word
+// to the end of the speech; it gives way to the next comment. Those before zero
+// are left out, one that is under way at zero begins there.
+func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) error {
+	var last []cue // of the comment before, until it is known when the next begins
+	flush := func(before time.Duration) {
+		for _, c := range last {
+			c.to = min(c.to, before)
+			c.from = max(c.from, 0)
+			if c.to > c.from {
+				put(c)
+			}
+		}
+		last = nil
+	}
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if !e.IsComment() || e.Record.StartedAt.IsZero() {
+			continue
+		}
+		if zero.IsZero() {
+			zero = e.Record.StartedAt
+		}
+		cues := cuesOf(e, zero)
+		if len(cues) == 0 {
+			continue
+		}
+		flush(cues[0].from)
+		last = cues
+	}
+	flush(1<<63 - 1)
+	return nil
+}
+
+// cuesOf cuts one comment into subtitles.
+func cuesOf(e Entry, zero time.Time) []cue {
+	begin := e.Record.StartedAt.Sub(zero)
+	end := max(e.Record.EndedAt.Sub(zero), begin)
+	words := timedWords(e, end-begin)
+	var cues []cue
+	for len(words) > 0 {
+		n := cueWords(words)
+		text := make([]string, n)
+		for i, w := range words[:n] {
+			text[i] = w.text
+		}
+		cues = append(cues, cue{from: begin + words[0].at, lines: wrap(text)})
+		words = words[n:]
+	}
+	for i := range cues {
+		if i+1 < len(cues) {
+			cues[i].to = cues[i+1].from
+			continue
+		}
+		readable := max(shortest, time.Duration(length(cues[i].lines))*time.Second/readSpeed)
+		cues[i].to = max(end, cues[i].from+readable)
+	}
+	return cues
+}
+
+func length(lines []string) (n int) {
+	for _, l := range lines {
+		n += utf8.RuneCountInString(l)
+	}
+	return n
+}
+
+// timedWord is a word without spaces, no longer than a line.
+type timedWord struct {
+	text string
+	at   time.Duration // after the comment's start
+}
+
+// timedWords takes a comment apart at its spaces. Without times of its words
+// they are spread over its duration by their letters.
+func timedWords(e Entry, duration time.Duration) []timedWord {
+	pieces := e.Words
+	if len(pieces) == 0 {
+		pieces = []Word{{Text: e.Record.Text}}
+	}
+	var out []timedWord
+	inWord := false
+	for i, p := range pieces {
+		at := time.Duration(p.At * float64(time.Second))
+		until := duration
+		if i+1 < len(pieces) {
+			until = time.Duration(pieces[i+1].At * float64(time.Second))
+		}
+		text := strings.TrimLeftFunc(p.Text, unicode.IsSpace) // the piece's time is that of its first letter
+		inWord = inWord && len(text) == len(p.Text)
+		letters, all := 0, utf8.RuneCountInString(text)
+		for _, r := range text {
+			space := unicode.IsSpace(r) || unicode.IsControl(r)
+			if !space && (!inWord || utf8.RuneCountInString(out[len(out)-1].text) >= lineLength) {
+				share := time.Duration(float64(max(until-at, 0)) * float64(letters) / float64(all))
+				out = append(out, timedWord{at: (at + share).Round(time.Millisecond)})
+			}
+			if !space {
+				out[len(out)-1].text += string(r)
+			}
+			inWord = !space
+			letters++
+		}
+	}
+	return out
+}
+
+// cueWords is how many words go into the next subtitle: as many as two lines
+// hold, but no more than a sentence once that fills a line.
+func cueWords(words []timedWord) int {
+	for n := 1; n <= len(words); n++ {
+		if n == len(words) {
+			return n
+		}
+		text := make([]string, n+1)
+		for i, w := range words[:n+1] {
+			text[i] = w.text
+		}
+		now := strings.Join(text[:n], " ")
+		sentence := strings.ContainsAny(now[len(now)-1:], ".!?") || strings.HasSuffix(now, "。")
+		if sentence && utf8.RuneCountInString(now) >= lineLength || !fits(text) {
+			return n
+		}
+	}
+	return len(words)
+}
+
+// fits tells whether words fit into two lines.
+func fits(words []string) bool {
+	lines := wrap(words)
+	return len(lines) <= 2 && !slices.ContainsFunc(lines, func(l string) bool { return utf8.RuneCountInString(l) > lineLength })
+}
+
+// wrap sets words in one line, or in two that are about as long; the longest
+// word that comes is as long as a line.
+func wrap(words []string) []string {
+	whole := strings.Join(words, " ")
+	if utf8.RuneCountInString(whole) <= lineLength {
+		return []string{whole}
+	}
+	best, least := []string{whole}, utf8.RuneCountInString(whole)
+	for i := 1; i < len(words); i++ {
+		first, second := strings.Join(words[:i], " "), strings.Join(words[i:], " ")
+		if longer := max(utf8.RuneCountInString(first), utf8.RuneCountInString(second)); longer < least {
+			best, least = []string{first, second}, longer
+		}
+	}
+	return best
+}

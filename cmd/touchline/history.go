@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"touchline/agent/history"
+)
+
+// historyCmd shows what commentators said.
+type historyCmd struct {
+	Room   string `arg:"" optional:"" help:"Room to show; without it, the rooms are listed."`
+	Format string `help:"${enum}." enum:"text,json,srt,vtt" default:"text" short:"f"`
+	From   string `help:"Only what began at or after this: 2026-05-01T20:15:00Z, '2026-05-01 20:15', 20:15 (today) or 2h (ago)." placeholder:"TIME"`
+	To     string `help:"Only what began before this." placeholder:"TIME"`
+	Last   int    `help:"Only the newest N." placeholder:"N"`
+	All    bool   `help:"Also looks that ended without a comment (text and json)."`
+	Zero   string `help:"Subtitles count from here; the start of the first comment without." placeholder:"TIME"`
+	Store  string `help:"Folder or database, over agent.history.path of the settings." placeholder:"PATH" type:"path"`
+}
+
+// Run writes to standard output.
+func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
+	path := h.Store
+	if path == "" {
+		path = a.cfg.Agent.History.Path
+	}
+	if path == "" {
+		return errors.New("expected the path of the history: name it with --store, or in the settings (agent.history.path)")
+	}
+	if h.Last < 0 {
+		return fmt.Errorf("expected --last to be a number of comments, got %d", h.Last)
+	}
+	now := time.Now()
+	times := map[string]time.Time{}
+	for flag, text := range map[string]string{"from": h.From, "to": h.To, "zero": h.Zero} {
+		if times[flag], err = parseMoment(text, now); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+	}
+	store, err := history.OpenReader(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	if h.Room == "" {
+		return h.rooms(ctx, os.Stdout, store)
+	}
+	var damaged error
+	entries := whole(store.Entries(ctx, history.Query{
+		Room: h.Room, From: times["from"], To: times["to"], Last: h.Last,
+		Comments: !h.All || h.Format == "srt" || h.Format == "vtt",
+	}), &damaged)
+	switch h.Format {
+	case "json":
+		err = history.WriteJSON(os.Stdout, entries)
+	case "srt":
+		err = history.WriteSRT(os.Stdout, entries, times["zero"])
+	case "vtt":
+		err = history.WriteVTT(os.Stdout, entries, times["zero"])
+	default:
+		err = history.WriteText(os.Stdout, entries, time.Local)
+	}
+	return errors.Join(err, damaged)
+}
+
+// whole leaves out the parts of a store that cannot be read, and notes why.
+func whole(entries iter.Seq2[history.Entry, error], damaged *error) iter.Seq2[history.Entry, error] {
+	return func(yield func(history.Entry, error) bool) {
+		for e, err := range entries {
+			if err != nil {
+				*damaged = errors.Join(*damaged, err)
+			} else if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// rooms lists the rooms.
+func (h *historyCmd) rooms(ctx context.Context, w io.Writer, store history.Reader) error {
+	rooms, err := store.Rooms(ctx)
+	if h.Format == "json" {
+		out := json.NewEncoder(w)
+		out.SetIndent("", "  ")
+		return errors.Join(err, out.Encode(append([]history.RoomInfo{}, rooms...)))
+	}
+	if len(rooms) == 0 && err == nil {
+		_, err = fmt.Fprintln(w, "no room has a history yet")
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ROOM\tCOMMENTS\tRECORDS\tFIRST\tLAST")
+	for _, r := range rooms {
+		const layout = time.DateTime
+		fmt.Fprintf(table, "%q\t%d\t%d\t%s\t%s\n", r.Room, r.Comments, r.Records, r.First.Local().Format(layout), r.Last.Local().Format(layout))
+	}
+	return errors.Join(err, table.Flush())
+}
+
+// parseMoment reads a time as people write it; "" is the zero time.
+func parseMoment(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t, nil
+	}
+	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	for _, layout := range []string{time.TimeOnly, "15:04"} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			y, m, d := now.Date()
+			return time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), now.Location()), nil
+		}
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	return time.Time{}, fmt.Errorf("expected a time such as 2026-05-01T20:15:00Z, \"2026-05-01 20:15\", 20:15 or 2h (ago), got %q", s)
+}
