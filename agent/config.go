@@ -104,13 +104,16 @@ type WorkerConfig struct {
 	FullCPU float64 `yaml:"full_cpu" env:"FULL_CPU"`
 	// HTTP is the address of probes and metrics; HTTPOff for none.
 	HTTP string `yaml:"http" env:"HTTP"`
+	// Console is the address of the page and the API for all rooms of the worker; HTTPOff for none. Token, TLS
+	// and hosts are those of ConsoleConfig.
+	Console string `yaml:"console" env:"CONSOLE"`
 	// Namespace of an older server.
 	Namespace string `yaml:"namespace" env:"NAMESPACE"`
 	// Deployment that dispatches must name. LIVEKIT_AGENT_DEPLOYMENT sets it too.
 	Deployment string `yaml:"deployment" env:"DEPLOYMENT"`
 }
 
-// HTTPOff is the value of WorkerConfig.HTTP that opens no address.
+// HTTPOff is the value of WorkerConfig.HTTP and Console that opens no address.
 const HTTPOff = "off"
 
 // DefaultConfig returns the settings of the sniper preset.
@@ -131,7 +134,7 @@ func DefaultConfig() Config {
 			MaxReconnectDelay: 15 * time.Second,
 		},
 		Console: ConsoleConfig{Listen: "127.0.0.1:8199", KeepAlive: 15 * time.Second},
-		Worker:  WorkerConfig{Type: "room", DrainTimeout: time.Hour, FullCPU: 0.9, HTTP: ":8081"},
+		Worker:  WorkerConfig{Type: "room", DrainTimeout: time.Hour, FullCPU: 0.9, HTTP: ":8081", Console: HTTPOff},
 	}
 }
 
@@ -234,11 +237,16 @@ func (c WorkerConfig) validate() []error {
 	check(c.Slots >= 0 && c.Slots <= 10_000, "slots", "between 0 (four for each core) and 10000", c.Slots)
 	check(c.DrainTimeout >= 0 && c.DrainTimeout <= 24*time.Hour, "drain_timeout", "between 0s and 24h", c.DrainTimeout)
 	check(c.FullCPU >= 0 && c.FullCPU <= 1, "full_cpu", "between 0 (does not look) and 1", c.FullCPU)
-	if c.HTTP != HTTPOff {
-		_, port, err := net.SplitHostPort(c.HTTP)
+	address := func(v, path, example string) {
+		if v == HTTPOff {
+			return
+		}
+		_, port, err := net.SplitHostPort(v)
 		_, perr := strconv.ParseUint(port, 10, 16)
-		check(err == nil && perr == nil, "http", "[host]:port, such as :8081, or "+HTTPOff, strconv.Quote(c.HTTP))
+		check(err == nil && perr == nil, path, "[host]:port, such as "+example+", or "+HTTPOff, strconv.Quote(v))
 	}
+	address(c.HTTP, "http", ":8081")
+	address(c.Console, "console", "127.0.0.1:8199")
 	check(c.Namespace == "" || validName(c.Namespace), "namespace", "at most 128 printable characters", strconv.Quote(c.Namespace))
 	check(len(c.Deployment) <= 64 && !strings.ContainsFunc(c.Deployment, func(r rune) bool { return r == '_' || unicode.IsSpace(r) }),
 		"deployment", "at most 64 bytes without underscores and blanks", strconv.Quote(c.Deployment))

@@ -228,6 +228,7 @@ func TestBadFiles(t *testing.T) {
 		{"agent.worker.drain_timeout", []string{"between 0s and 24h, is 25h0m0s"}},
 		{"agent.worker.full_cpu", []string{"between 0 (does not look) and 1, is 1.5"}},
 		{"agent.worker.http", []string{`[host]:port, such as :8081, or off, is "8081"`}},
+		{"agent.worker.console", []string{`[host]:port, such as 127.0.0.1:8199, or off, is "8199"`}},
 		{"agent.worker.namespace", []string{`at most 128 printable characters, is "a\n"`}},
 		{"agent.worker.deployment", []string{`at most 64 bytes without underscores and blanks, is "a_b"`}},
 	}

@@ -166,7 +166,7 @@ func New(opts Options) (*Server, error) {
 		readTime: readTime, writeTime: writeTime,
 	}
 	if s.rooms == nil {
-		s.rooms = NewRooms(1)
+		s.rooms = NewRooms(1, opts.Log)
 		s.rooms.single = true
 		if _, err := s.rooms.Add(opts.Room); err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/rescue"
 )
 
 // cycleMetrics are learned from the records as they pass. It is a collector.
@@ -149,7 +150,7 @@ func (r *Rooms) Collect(ch chan<- prometheus.Metric) {
 	list := r.list()
 	if r.single {
 		for _, h := range list {
-			h.Collect(ch)
+			r.guarded(h, func() { h.Collect(ch) })
 		}
 		return
 	}
@@ -159,13 +160,24 @@ func (r *Rooms) Collect(ch chan<- prometheus.Metric) {
 	r.mu.Unlock()
 	for _, h := range list {
 		if h.label == otherRooms {
-			rest.add(h)
+			r.guarded(h, func() { rest.add(h) })
 			continue
 		}
-		prometheus.WrapCollectorWith(prometheus.Labels{"room": h.label}, h).Collect(ch)
+		r.guarded(h, func() { prometheus.WrapCollectorWith(prometheus.Labels{"room": h.label}, h).Collect(ch) })
 	}
 	if r.crowded.Load() {
 		prometheus.WrapCollectorWith(prometheus.Labels{"room": otherRooms}, together{r.rest, rest}).Collect(ch)
+	}
+}
+
+// guarded reads one room for the metrics: its bot's panic is not the end of the others.
+func (r *Rooms) guarded(h *hosted, read func()) {
+	err := rescue.Call(func() error {
+		read()
+		return nil
+	})
+	if err != nil {
+		r.log.Error().Err(err).Str("room", h.Name).Msg("the metrics of a room cannot be read")
 	}
 }
 
@@ -185,7 +197,7 @@ func (t totals) Collect(ch chan<- prometheus.Metric) {
 	sum := t.rooms.allPast
 	t.rooms.mu.Unlock()
 	for _, h := range list {
-		sum.add(h)
+		t.rooms.guarded(h, func() { sum.add(h) })
 	}
 	together{t.rooms.all, sum}.Collect(ch)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
@@ -57,7 +58,7 @@ func (e *exchange) fail(err error) {
 }
 
 func TestRoomsAPI(t *testing.T) {
-	rooms := console.NewRooms(0)
+	rooms := console.NewRooms(0, zerolog.Nop())
 	calls := &exchange{}
 	r := open(t, console.Options{Rooms: rooms, Dispatcher: calls})
 	final, hub, _ := addRoom(t, rooms, "final")
@@ -154,7 +155,7 @@ func TestOneRoomCallsNobody(t *testing.T) {
 // TestOpenAPI holds the document against the routes, and the answers against
 // the document.
 func TestOpenAPI(t *testing.T) {
-	rooms := console.NewRooms(0)
+	rooms := console.NewRooms(0, zerolog.Nop())
 	st := newStudio()
 	r := open(t, console.Options{Rooms: rooms, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1"})
 	d, hub := newDesk(), console.NewHub(console.HubOptions{History: -1})

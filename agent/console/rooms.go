@@ -12,7 +12,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
+
+	"touchline/internal/rescue"
 )
 
 // Room is one room as the console shows it. Every part that is nil answers
@@ -55,6 +58,7 @@ var (
 // Rooms are the rooms of a console. They come and go while it serves.
 type Rooms struct {
 	max     int
+	log     zerolog.Logger
 	single  bool          // it holds the only room of a Server
 	all     *cycleMetrics // of all rooms
 	rest    *cycleMetrics // of those without series of their own
@@ -68,12 +72,13 @@ type Rooms struct {
 }
 
 // NewRooms makes an empty one for at most limit rooms; DefaultMaxRooms when 0.
-func NewRooms(limit int) *Rooms {
+func NewRooms(limit int, log zerolog.Logger) *Rooms {
 	if limit <= 0 {
 		limit = DefaultMaxRooms
 	}
 	return &Rooms{
-		max: limit, all: newCycleMetrics(), rest: newCycleMetrics(), byName: map[string]*hosted{}, labels: map[string]bool{},
+		max: limit, log: log.With().Str("component", "console").Logger(),
+		all: newCycleMetrics(), rest: newCycleMetrics(), byName: map[string]*hosted{}, labels: map[string]bool{},
 	}
 }
 
@@ -147,13 +152,35 @@ func (r *Rooms) list() []*hosted {
 	return out
 }
 
+// afterPanic is the pause before a room's pictures are encoded again after a panic.
+const afterPanic = time.Second
+
 // open begins what each room needs, until it is removed or ctx ends; wait returns
-// when all of it has ended.
+// when all of it has ended. A panic over one room is logged, and disturbs no other.
 func (r *Rooms) open(ctx context.Context) (wait func() error) {
 	var g errgroup.Group
 	start := func(h *hosted) {
 		h.Hub.frames.start()
-		g.Go(func() error { return h.run(ctx) })
+		g.Go(func() error {
+			for {
+				err := h.run(ctx)
+				if err == nil {
+					return nil
+				}
+				event := r.log.Error().Err(err).Str("room", h.Name)
+				if p, ok := rescue.Of(err); ok {
+					event = event.Bytes("stack", p.Stack)
+				}
+				event.Msg("the console's part of a room failed; it begins again")
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-h.gone:
+					return nil
+				case <-time.After(afterPanic):
+				}
+			}
+		})
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +239,7 @@ func newHosted(room Room) (*hosted, error) {
 func (h *hosted) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := rescue.WithContext(ctx)
 	g.Go(func() error { return h.Hub.run(ctx) })
 	g.Go(func() error { return h.mjpeg.run(ctx) })
 	g.Go(func() error { return h.watch(ctx) })

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
@@ -24,7 +25,7 @@ func addRoom(t *testing.T, rooms *console.Rooms, name string) (*desk, *console.H
 }
 
 func TestManyRooms(t *testing.T) {
-	rooms := console.NewRooms(3)
+	rooms := console.NewRooms(3, zerolog.Nop())
 	r := open(t, console.Options{Rooms: rooms})
 	code, _, _ := r.ask("GET", "/api/status", "").problem(t)
 	require.Equal(t, "no_room", code)
@@ -84,7 +85,7 @@ func TestManyRooms(t *testing.T) {
 }
 
 func TestMetricsOfManyRooms(t *testing.T) {
-	rooms := console.NewRooms(0)
+	rooms := console.NewRooms(0, zerolog.Nop())
 	r := open(t, console.Options{Rooms: rooms})
 	totals := prometheus.NewRegistry()
 	totals.MustRegister(rooms.Totals())

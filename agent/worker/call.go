@@ -15,6 +15,8 @@ var (
 	ErrDispatched = errors.New("the room is served already")
 	// ErrNotDispatched tells that the room has no agent of this name and waits for none.
 	ErrNotDispatched = errors.New("the room is not served")
+	// ErrMetadata is wrapped by what is wrong with the metadata of a call.
+	ErrMetadata = errors.New("the metadata cannot be used")
 )
 
 // Dispatch asks the server for this agent in a room, which is opened when it is
@@ -23,7 +25,7 @@ var (
 func (w *Worker) Dispatch(ctx context.Context, room string, m Metadata) (id string, err error) {
 	text, err := m.text()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %w", ErrMetadata, err)
 	}
 	open, err := w.api.list(ctx, room)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/agent/console"
 	"touchline/agent/worker"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
@@ -35,6 +36,7 @@ type agentCmd struct {
 	DrainTimeout *time.Duration `help:"How long sentences may take to end after the first signal."`
 	FullCPU      *float64       `help:"Share of the CPU at which no more rooms are taken; 0 does not look." name:"full-cpu"`
 	HTTP         *string        `help:"Address of probes and metrics; off for none." name:"http"`
+	Console      *string        `help:"Address of the page and the API for all rooms, such as 127.0.0.1:8199; off for none."`
 	Namespace    *string        `help:"Namespace of an older server."`
 	Deployment   *string        `help:"Deployment that dispatches must name, over LIVEKIT_AGENT_DEPLOYMENT."`
 	Simulate     string         `help:"Take a job for this room at once, for a try." placeholder:"ROOM"`
@@ -66,6 +68,7 @@ func (c *agentCmd) over(w agent.WorkerConfig) agent.WorkerConfig {
 	lay(c.DrainTimeout, &w.DrainTimeout)
 	lay(c.FullCPU, &w.FullCPU)
 	lay(c.HTTP, &w.HTTP)
+	lay(c.Console, &w.Console)
 	lay(c.Namespace, &w.Namespace)
 	lay(c.Deployment, &w.Deployment)
 	return w
@@ -103,11 +106,16 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 }
 
 func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Outputs, log zerolog.Logger) error {
-	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Outputs: out, Log: log})
+	shown := console.NewRooms(0, log)
+	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Outputs: out, OnBot: wiring.ShowIn(shown, log), Log: log})
 	if err != nil {
 		return err
 	}
 	w, err := c.worker(cfg.Agent, jobs, log)
+	if err != nil {
+		return err
+	}
+	page, err := agentPage(cfg.Agent, shown, wiring.Calls{Jobs: jobs, Worker: w}, jobs.Metrics(), log)
 	if err != nil {
 		return err
 	}
@@ -128,22 +136,29 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	defer endBeside()
 
 	var g errgroup.Group
-	g.Go(func() error {
-		err := jobs.Keep(beside)
-		if err != nil { // without an engine there is nothing to serve rooms with
-			w.Drain()
-			timer := time.NewTimer(leaving)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-			case <-beside.Done():
+	// needed runs something without which the worker is of no use: it goes with it.
+	needed := func(run func(context.Context) error) {
+		g.Go(func() error {
+			err := run(beside)
+			if err != nil {
+				w.Drain()
+				timer := time.NewTimer(leaving)
+				defer timer.Stop()
+				select {
+				case <-timer.C:
+				case <-beside.Done():
+				}
+				endRooms()
 			}
-			endRooms()
-		}
-		return err
-	})
+			return err
+		})
+	}
+	needed(jobs.Keep) // without an engine there is nothing to serve rooms with
+	if page != nil {
+		needed(page.Run)
+	}
 	if listener != nil {
-		g.Go(func() error { return serveProbes(beside, listener, w, jobs.Metrics(), log) })
+		g.Go(func() error { return serveProbes(beside, listener, w, log, jobs.Metrics(), shown.Totals()) })
 	}
 	g.Go(func() error {
 		select {
@@ -161,6 +176,29 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	err = w.Run(rooms)
 	endBeside()
 	return errors.Join(err, g.Wait())
+}
+
+// agentPage is the page and the API for all rooms; nil when the settings want none.
+func agentPage(
+	cfg agent.Config, rooms *console.Rooms, calls console.Dispatcher, engines prometheus.Collector, log zerolog.Logger,
+) (*console.Server, error) {
+	if cfg.Worker.Console == agent.HTTPOff {
+		return nil, nil
+	}
+	cfg.Console.Listen = cfg.Worker.Console
+	metrics := prometheus.NewRegistry()
+	if err := metrics.Register(engines); err != nil {
+		return nil, fmt.Errorf("register the engines' metrics: %w", err)
+	}
+	page, err := console.New(console.Options{
+		Config: cfg.Console, Rooms: rooms, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
+		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
+		Log:      log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the page (agent.worker.console, --console): %w", err)
+	}
+	return page, nil
 }
 
 // drain returns at the second signal or at the end. The first one may have been
@@ -234,7 +272,7 @@ func (c *agentCmd) worker(cfg agent.Config, jobs *wiring.Jobs, log zerolog.Logge
 }
 
 // serveProbes answers probes and Prometheus until ctx ends.
-func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, engines prometheus.Collector, log zerolog.Logger) error {
+func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, log zerolog.Logger, more ...prometheus.Collector) error {
 	node, err := os.Hostname()
 	if err != nil {
 		node = "unknown"
@@ -242,10 +280,12 @@ func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, engines 
 	reg := prometheus.NewRegistry()
 	err = errors.Join(
 		prometheus.WrapRegistererWith(prometheus.Labels{"nodename": node}, reg).Register(w.Collector()),
-		reg.Register(engines),
 		reg.Register(collectors.NewGoCollector()),
 		reg.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
 	)
+	for _, c := range more {
+		err = errors.Join(err, reg.Register(c))
+	}
 	if err != nil {
 		return fmt.Errorf("register the metrics: %w", err)
 	}

@@ -1,0 +1,73 @@
+package wiring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent/console"
+	"touchline/agent/worker"
+	"touchline/media"
+)
+
+// ShowIn shows the rooms of a worker's jobs in a console; it is a JobsOptions.OnBot.
+func ShowIn(rooms *console.Rooms, log zerolog.Logger) func(worker.Job, *Bot) func() {
+	return func(job worker.Job, bot *Bot) func() {
+		face := bot.Face()
+		if job.Participant != "" {
+			// Each participant of a room may have a commentator.
+			face.Name += ":" + job.Participant
+		}
+		remove, err := rooms.Add(face)
+		if err != nil {
+			log.Warn().Err(err).Str("room", face.Name).Msg("the room is not shown in the console")
+			return nil
+		}
+		return remove
+	}
+}
+
+// Calls lets a console bring commentators into rooms by LiveKit's agent
+// dispatch, which a worker of this or another process takes.
+type Calls struct {
+	Jobs   *Jobs
+	Worker *worker.Worker
+}
+
+// Dispatch implements console.Dispatcher.
+func (c Calls) Dispatch(ctx context.Context, call console.Call) (string, error) {
+	m := worker.Metadata{
+		Profile: call.Profile, Instruction: call.Instruction, Speech: call.Speech, Language: call.Language, Engine: call.Engine,
+	}
+	if call.Track != nil {
+		m.Track = media.WatchConfig{Identity: call.Track.Identity, Source: call.Track.Source}
+	}
+	// Another worker may have other settings; this one's tell most of what would fail the job.
+	if _, err := c.Jobs.configFor(worker.Job{
+		URL: c.Jobs.opts.Config.Agent.LiveKit.URL, Room: call.Room, Identity: worker.Identity("", ""),
+		Name: c.Jobs.opts.Config.Agent.LiveKit.Name, Metadata: m,
+	}); err != nil {
+		return "", fmt.Errorf("%w: %w", console.ErrCall, err)
+	}
+	id, err := c.Worker.Dispatch(ctx, call.Room, m)
+	switch {
+	case errors.Is(err, worker.ErrDispatched):
+		return "", fmt.Errorf("%w, or waits for it: %q", console.ErrServed, call.Room)
+	case errors.Is(err, worker.ErrMetadata):
+		return "", fmt.Errorf("%w: %w", console.ErrCall, err)
+	case err != nil:
+		return "", fmt.Errorf("dispatch: %w", err)
+	}
+	return id, nil
+}
+
+// Withdraw implements console.Dispatcher.
+func (c Calls) Withdraw(ctx context.Context, room string) error {
+	err := c.Worker.Withdraw(ctx, room)
+	if errors.Is(err, worker.ErrNotDispatched) {
+		return fmt.Errorf("%w: %q", console.ErrNotServed, room)
+	}
+	return err
+}
