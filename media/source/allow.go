@@ -38,7 +38,7 @@ func AllowCameras() Allow { return Allow{Public: true, Private: true} }
 // AllowPublic is for addresses that strangers give.
 func AllowPublic() Allow { return Allow{Public: true} }
 
-// ParseAllow reads a list of public, private, loopback, link-local, files and all.
+// ParseAllow reads a list of public, private, loopback, link-local, files, all and none.
 func ParseAllow(words []string) (Allow, error) {
 	var a Allow
 	for _, w := range words {
@@ -55,8 +55,9 @@ func ParseAllow(words []string) (Allow, error) {
 			a.Files = true
 		case "all":
 			a = AllowEverything()
+		case "none":
 		default:
-			return Allow{}, fmt.Errorf("expected public, private, loopback, link-local, files or all, got %q", w)
+			return Allow{}, fmt.Errorf("expected public, private, loopback, link-local, files, all or none, got %q", w)
 		}
 	}
 	return a, nil

@@ -58,6 +58,13 @@ type Status struct {
 	KeyEvery time.Duration
 	// Reordered tells that access units come in another order than they are shown in (B frames).
 	Reordered bool
+	// FPS in access units a second and BitRate in bit/s, of the last second or two; 0 while nothing comes.
+	FPS     float64
+	BitRate int
+	// Slow tells that key frames stay more than KeyFrameLimit apart although two were asked for.
+	Slow bool
+	// Sound tells that sound comes as well.
+	Sound bool
 }
 
 // Tracker keeps a source's status. It reads no clock. All methods are safe for
@@ -73,7 +80,15 @@ type Tracker struct {
 	lastKey   time.Duration
 	haveKey   bool
 	epoch     uint32
+	keys      keyWatch
+
+	rateFrom  time.Time // of the second that is counted
+	rateCount int
+	rateBytes int
 }
+
+// rateSpan is over which pictures and bits a second are counted.
+const rateSpan = time.Second
 
 // NewTracker returns a Tracker of a source that waits. tell gets every change
 // of state, codec or size, in order, from whoever caused it; nil for nobody.
@@ -93,6 +108,7 @@ func (t *Tracker) Opening(now time.Time) {
 	t.change(func(s *Status) bool {
 		t.began = now
 		t.haveKey = false
+		t.keys.open()
 		s.Attempt++
 		return s.Reason == "" && t.enter(s, Connecting, "", now)
 	})
@@ -107,16 +123,25 @@ func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 		s.Frames++
 		if f.Epoch != t.epoch {
 			t.epoch, t.haveKey, s.Reordered = f.Epoch, false, false
+			t.keys.open()
 		} else if s.Frames > 1 && f.PTS < t.lastPTS && t.haveKey {
 			s.Reordered = true
 		}
 		t.lastPTS = f.PTS
+		t.rate(s, len(f.Data), now)
 		if f.KeyFrame {
 			s.KeyFrames++
+			var every time.Duration
 			if t.haveKey {
-				s.KeyEvery = f.PTS - t.lastKey
+				every = f.PTS - t.lastKey
+				s.KeyEvery = every
 			}
+			t.keys.key(now, every)
 			t.haveKey, t.lastKey = true, f.PTS
+		}
+		t.keys.check(now)
+		if s.Slow != t.keys.slow {
+			s.Slow, told = t.keys.slow, true
 		}
 		size := f.Width > 0 && (f.Width != s.Width || f.Height != s.Height)
 		if size || f.Codec != s.Codec {
@@ -131,6 +156,35 @@ func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 		}
 		return told
 	})
+}
+
+// rate counts pictures and bits a second.
+func (t *Tracker) rate(s *Status, size int, now time.Time) {
+	if span := now.Sub(t.rateFrom); t.rateFrom.IsZero() || span >= rateSpan {
+		if !t.rateFrom.IsZero() {
+			s.FPS = float64(t.rateCount) / span.Seconds()
+			s.BitRate = int(float64(8*t.rateBytes) / span.Seconds())
+		}
+		t.rateFrom, t.rateCount, t.rateBytes = now, 0, 0
+	}
+	t.rateCount++
+	t.rateBytes += size
+}
+
+// KeyFrameAsked notes that somebody who watches asked for a key frame.
+func (t *Tracker) KeyFrameAsked(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.status.State == Live {
+		t.keys.ask(now)
+	}
+}
+
+// Heard notes a packet of sound.
+func (t *Tracker) Heard() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.status.Sound = true
 }
 
 // Lost notes that the source broke off and will be tried again.
@@ -177,6 +231,9 @@ func (t *Tracker) enter(s *Status, state State, reason string, now time.Time) bo
 	}
 	if s.State != state {
 		s.Since = now
+	}
+	if state != Live {
+		s.FPS, s.BitRate, t.rateFrom = 0, 0, time.Time{}
 	}
 	s.State, s.Reason = state, reason
 	return true

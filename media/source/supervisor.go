@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +67,9 @@ func NewSupervisor(o Options) (*Supervisor, error) {
 // Status returns what is known now.
 func (s *Supervisor) Status() Status { return s.tracker.Status() }
 
+// KeyFrameAsked notes that somebody who watches asked for a key frame, whoever answered.
+func (s *Supervisor) KeyFrameAsked() { s.tracker.KeyFrameAsked(s.opts.Now()) }
+
 // RequestKeyFrame asks the source for a key frame, if it can be asked.
 func (s *Supervisor) RequestKeyFrame() {
 	if k, ok := s.opts.Puller.(KeyFramer); ok {
@@ -88,7 +93,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.tracker.End(now)
 			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
 		case IsPermanent(err):
-			reason := s.opts.Hide(err.Error())
+			reason := s.words(err)
 			s.tracker.Fail(reason, now)
 			return fmt.Errorf("open the source: %w", hidden{reason, err})
 		}
@@ -96,7 +101,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			wait.Reset()
 		}
 		if !errors.Is(err, ErrStalled) {
-			s.tracker.Lost(s.opts.Hide(err.Error()), now)
+			s.tracker.Lost(s.words(err), now)
 		}
 		timer := time.NewTimer(wait.Next(now, s.opts.Random()))
 		select {
@@ -107,6 +112,15 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 	}
+}
+
+// words are an error's in one line, without secrets, and each only once.
+func (s *Supervisor) words(err error) string {
+	all := strings.Split(s.opts.Hide(err.Error()), "\n")
+	lines := slices.DeleteFunc(slices.Clone(all), func(l string) bool {
+		return strings.TrimSpace(l) == "" || slices.ContainsFunc(all, func(o string) bool { return len(o) > len(l) && strings.Contains(o, l) })
+	})
+	return strings.Join(slices.Compact(lines), "; ")
 }
 
 // attempt opens the source once. lived is the time from its first picture on.
@@ -137,6 +151,12 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 		mu.Unlock()
 		s.tracker.Frame(f, now)
 		s.opts.Sink.Frame(f)
+	}
+	if heard := sink.Opus; heard != nil {
+		sink.Opus = func(o Opus) {
+			s.tracker.Heard()
+			heard(o)
+		}
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.opts.Puller.Pull(actx, sink) }()

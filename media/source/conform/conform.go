@@ -27,6 +27,19 @@ const (
 	maxHeldBytes = 16 << 20
 )
 
+// Mode says when pictures are transcoded.
+type Mode string
+
+// The modes.
+const (
+	// Auto transcodes what common browsers cannot play, and sources whose key frames are too far apart.
+	Auto Mode = "auto"
+	// Off transcodes only what cannot go into a room otherwise: JPEG pictures and spatial layers.
+	Off Mode = "off"
+	// Always transcodes everything.
+	Always Mode = "always"
+)
+
 // Options of a Converter. Out is required.
 type Options struct {
 	// Out takes what browsers play, from one goroutine at a time. Epochs count up.
@@ -35,6 +48,8 @@ type Options struct {
 	RequestKeyFrame func()
 	// OnReason is told why pictures are transcoded, "" when they pass. May be nil. It must not block.
 	OnReason func(reason string)
+	// Mode says when to transcode; "" is Auto.
+	Mode Mode
 	// H265 lets H265 pass, for viewers that can play it.
 	H265 bool
 	// To says what to transcode to; its OnFrame is not used.
@@ -62,6 +77,8 @@ type Converter struct {
 	reason    string // why it is transcoded
 	reordered bool   // B frames were seen, in whatever epoch
 	deep      bool   // H264 that browsers cannot play
+	slow      bool   // key frames are too far apart
+	slowNow   bool   // the same, as of the newest key frame
 	lastPTS   int64
 	held      []media.EncodedFrame // since the newest key frame, as long as B frames may still show up
 	heldBytes int
@@ -72,6 +89,13 @@ type Converter struct {
 func New(o Options) (*Converter, error) {
 	if o.Out == nil {
 		return nil, errors.New("expected a place for the pictures of a source")
+	}
+	switch o.Mode {
+	case "":
+		o.Mode = Auto
+	case Auto, Off, Always:
+	default:
+		return nil, fmt.Errorf("expected to transcode auto, off or always, got %q", o.Mode)
 	}
 	c := &Converter{opts: o, wake: make(chan struct{}, 1)}
 	o.To.OnFrame = c.coded
@@ -117,6 +141,22 @@ func (c *Converter) Reason() string {
 	return c.reason
 }
 
+// Forget says that what comes next is of another camera.
+func (c *Converter) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reordered, c.deep, c.slow, c.slowNow = false, false, false, false
+	c.held, c.heldBytes = nil, 0
+}
+
+// SetSlow tells whether the source's key frames are too far apart. It has its
+// effect at the next key frame, so that nothing stands still until then.
+func (c *Converter) SetSlow(slow bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slow = slow
+}
+
 func (c *Converter) askSource() {
 	if c.opts.RequestKeyFrame != nil {
 		c.opts.RequestKeyFrame()
@@ -132,8 +172,11 @@ func (c *Converter) Frame(f media.EncodedFrame) {
 		c.needKey = true
 		c.held, c.heldBytes = nil, 0
 	}
-	if f.KeyFrame && f.Codec == media.H264 {
-		c.deep = isDeep(f.Data)
+	if f.KeyFrame {
+		c.slowNow = c.slow
+		if f.Codec == media.H264 {
+			c.deep = isDeep(f.Data)
+		}
 	}
 	back := f.Codec != codec.MJPEG && !f.KeyFrame && int64(f.PTS) < c.lastPTS && !c.needKey
 	c.lastPTS = int64(f.PTS)
@@ -205,19 +248,25 @@ func (c *Converter) hold(f media.EncodedFrame, back bool) (replay []media.Encode
 	return nil
 }
 
-// judge says why an access unit cannot pass.
+// judge says why an access unit does not pass.
 func (c *Converter) judge(f media.EncodedFrame) string {
 	switch {
 	case f.Codec == codec.MJPEG:
 		return "browsers play no JPEG pictures"
+	case f.SpatialLayers > 1:
+		return "pictures in spatial layers"
+	case c.opts.Mode == Off:
+		return ""
 	case f.Codec == media.H265 && !c.opts.H265:
 		return "common browsers play no H265"
 	case c.reordered && (f.Codec == media.H264 || f.Codec == media.H265):
 		return "WebRTC carries no B frames; switch them off at the source to save this"
 	case c.deep && f.Codec == media.H264:
 		return "browsers play H264 with 8 bits and 4:2:0 only"
-	case f.SpatialLayers > 1:
-		return "pictures in spatial layers"
+	case c.slowNow:
+		return "its key frames are too far apart; set their distance at the source to save this"
+	case c.opts.Mode == Always:
+		return "the settings want it"
 	}
 	return ""
 }

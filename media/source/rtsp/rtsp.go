@@ -14,11 +14,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/bluenviron/gortsplib/v5"
@@ -213,6 +215,12 @@ func (c *Camera) explain(err error) error {
 		default:
 			return fmt.Errorf("the camera answers with status %d", status.Code)
 		}
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("the camera hung up")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return errors.New("nothing answers at the camera's address: connection refused")
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || isUnknownAuthority(err) {
 		return source.Permanent(errors.New("the camera's certificate is not one that this machine trusts; --insecure takes it anyway"))

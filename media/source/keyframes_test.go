@@ -1,0 +1,82 @@
+package source_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+	"touchline/media/source"
+)
+
+// watched plays pictures at 25 a second whose key frames are gop apart, with a
+// request each second; answer is how long after a request the next key frame
+// comes, 0 for never.
+func watched(tr *source.Tracker, began time.Time, from, to, gop, answer time.Duration, asks bool) (slow []time.Duration) {
+	const step = 40 * time.Millisecond
+	lastKey, due := from-gop, time.Duration(-1)
+	for at := from; at < to; at += step {
+		if asks && at%time.Second == 0 {
+			tr.KeyFrameAsked(began.Add(at))
+			if answer > 0 && due < 0 {
+				due = at + answer
+			}
+		}
+		key := at-lastKey >= gop || due >= 0 && at >= due
+		if key {
+			lastKey, due = at, -1
+		}
+		tr.Frame(media.EncodedFrame{Codec: media.H264, KeyFrame: key, PTS: at, Data: make([]byte, 5000)}, began.Add(at))
+		if tr.Status().Slow {
+			slow = append(slow, at)
+		}
+	}
+	return slow
+}
+
+func TestSlowKeyFramesAreFound(t *testing.T) {
+	tests := []struct {
+		name        string
+		gop, answer time.Duration
+		asks, slow  bool
+	}{
+		{"each second", time.Second, 0, true, false},
+		{"two seconds", 2 * time.Second, 0, true, false},
+		{"four seconds", 4 * time.Second, 0, true, true},
+		{"ten seconds", 10 * time.Second, 0, true, true},
+		{"ten seconds, and nobody asks", 10 * time.Second, 0, false, false},
+		{"a sender that answers", time.Hour, 200 * time.Millisecond, true, false},
+		{"a sender that answers late", time.Hour, 800 * time.Millisecond, true, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			began := time.Unix(1000, 0)
+			var told []source.Status
+			tr := source.NewTracker(began, func(s source.Status) { told = append(told, s) })
+			slow := watched(tr, began, 0, 15*time.Second, tt.gop, tt.answer, tt.asks)
+			require.Equal(t, tt.slow, tr.Status().Slow)
+			if !tt.slow {
+				require.Empty(t, slow)
+				return
+			}
+			require.LessOrEqual(t, slow[0], 5*time.Second, "two requests, and two seconds after the first")
+			require.True(t, told[len(told)-1].Slow, "it was told")
+			require.InDelta(t, 25, tr.Status().FPS, 1)
+			require.InDelta(t, 25*5000*8, tr.Status().BitRate, 50_000)
+
+			watched(tr, began, 15*time.Second, 20*time.Second, time.Second, 0, true)
+			require.False(t, tr.Status().Slow, "the camera was set right")
+		})
+	}
+}
+
+func TestRatesAreZeroWhileNothingComes(t *testing.T) {
+	began := time.Unix(1000, 0)
+	tr := source.NewTracker(began, nil)
+	watched(tr, began, 0, 3*time.Second, time.Second, 0, false)
+	require.NotZero(t, tr.Status().FPS)
+	require.True(t, tr.Check(5*time.Second, began.Add(9*time.Second)))
+	require.Zero(t, tr.Status().FPS)
+	require.Zero(t, tr.Status().BitRate)
+}
