@@ -70,6 +70,8 @@ type Snapshot struct {
 	WindowSize int `json:"window_size"`
 	// Source describes the watched track: "" width 0 while there is none.
 	Source SourceInfo `json:"source"`
+	// Sources are what the program itself brings into the room.
+	Sources []Source `json:"sources,omitempty"`
 }
 
 // SourceInfo describes the watched track.

@@ -83,9 +83,9 @@ func (s *Session) statusLocked(now time.Time) Status {
 	case model.Phase == inference.PhaseFailed:
 		st.Chip, st.Detail = ChipFailed, model.Detail
 	case !s.source.any:
-		st.Chip, st.Detail = ChipWaiting, "waiting for a camera"
+		st.Chip, st.Detail = ChipWaiting, s.awayOr("waiting for a camera")
 	case !s.source.fresh(now):
-		st.Chip, st.Detail = ChipWaiting, "the camera sends no picture"
+		st.Chip, st.Detail = ChipWaiting, s.awayOr("the camera sends no picture")
 	case !s.active:
 		st.Chip, st.Detail = ChipIdle, "no instruction: say what to watch for"
 	case s.inFlight != nil:
@@ -96,6 +96,16 @@ func (s *Session) statusLocked(now time.Time) Status {
 		st.State, st.Chip = StateListening, ChipWatching
 	}
 	return st
+}
+
+// awayOr is why the camera is away, where the input knows it.
+func (s *Session) awayOr(words string) string {
+	if in, ok := s.opts.Input.(interface{ Away() string }); ok {
+		if why := in.Away(); why != "" {
+			return why
+		}
+	}
+	return words
 }
 
 // Status is what the bot does right now.

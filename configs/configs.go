@@ -50,6 +50,8 @@ type Config struct {
 	Pacing    pacing.Config    `yaml:"pacing" envPrefix:"PACING_"`
 	Inference inference.Config `yaml:"inference" envPrefix:"INFERENCE_"`
 	Agent     agent.Config     `yaml:"agent" envPrefix:"AGENT_"`
+	// Sources are the cameras and senders that the program itself brings into a room.
+	Sources agent.SourcesConfig `yaml:"sources" envPrefix:"SOURCES_"`
 
 	// Profiles are the built-in prompt profiles and those of ProfileFiles.
 	Profiles []agent.Profile `yaml:"-"`
@@ -72,6 +74,7 @@ func Default() Config {
 		Pacing:    pacing.DefaultConfig(),
 		Inference: inference.DefaultConfig(),
 		Agent:     agent.DefaultConfig(),
+		Sources:   agent.DefaultSourcesConfig(),
 		Profiles:  profiles,
 	}
 }
@@ -281,6 +284,7 @@ func (c Config) Validate() error {
 		{"pacing", c.Pacing.Validate()},
 		{"inference", c.Inference.Validate()},
 		{"agent", c.Agent.Validate()},
+		{"sources", c.Sources.Validate()},
 	} {
 		for _, err := range unjoin(part.err) {
 			errs = append(errs, fmt.Errorf("%s.%w", part.name, err))

@@ -21,7 +21,7 @@ import (
 // settings leaves out where they came from.
 func settings(c configs.Config) []any {
 	return []any{
-		c.Preset, c.Detail, c.ProfileFiles, c.LogLevel, c.Media, c.Pacing, c.Inference, c.Agent, c.Profiles,
+		c.Preset, c.Detail, c.ProfileFiles, c.LogLevel, c.Media, c.Pacing, c.Inference, c.Agent, c.Sources, c.Profiles,
 	}
 }
 
@@ -71,7 +71,7 @@ func TestDefaultFileDocumentsEveryKey(t *testing.T) {
 	for _, v := range configs.Variables() {
 		delete(seen, v.Path)
 	}
-	require.Len(t, seen, 12, "only groups are left: %v", seen)
+	require.Len(t, seen, 14, "only groups are left: %v", seen)
 }
 
 func TestBadFiles(t *testing.T) {
@@ -221,6 +221,11 @@ func TestBadFiles(t *testing.T) {
 		{"agent.console.allowed_hosts", []string{`host names without scheme, path or wildcard, is "http://a"`}},
 		{"agent.console.keep_alive", []string{"between 1s and 5m, is 0s"}},
 		{"agent.control.identities", []string{`without empty names, is [""]`}},
+		{"sources.allow", []string{`a list of public, private or none; loopback, link-local and files are allowed on the command line only, is "files"`}},
+		{"sources.transcode", []string{`auto, off or always, is "never"`}},
+		{"sources.max", []string{`between 1 and 64 sources, is 0`}},
+		{"sources.whip.udp_port", []string{`between 0 and 65535, is 65536`}},
+		{"sources.whip.external_ips", []string{`IP addresses, is "203.0.113.0/24"`}},
 		{"agent.control.role_value", []string{`set together with role_attribute, is ""`}},
 		{"agent.worker.agent_name", []string{`at most 128 printable characters, is " x"`}},
 		{"agent.worker.type", []string{`room, publisher or participant, is "agent"`}},

@@ -91,6 +91,8 @@ type Options struct {
 	Rooms *Rooms
 	// Dispatcher brings commentators into rooms; nil when this process cannot.
 	Dispatcher Dispatcher
+	// WHIP takes senders at /whip/ROOM (RFC 9725) and judges their tokens; nil for none.
+	WHIP http.Handler
 	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc leads to.
 	SignalURL string
 

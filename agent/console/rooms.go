@@ -30,6 +30,7 @@ type Room struct {
 	Pictures Pictures
 	Sound    Sound
 	Tokens   Tokens
+	Sources  Sources
 	// Viewers counts the people in the room; may be nil.
 	Viewers func() int
 

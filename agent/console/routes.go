@@ -56,6 +56,10 @@ func (s *Server) routes() (http.Handler, error) {
 	mux.Handle("/rtc", s.wrap(s.enter(guarded, proxy)))
 	mux.Handle("/rtc/", s.wrap(s.enter(guarded, proxy)))
 
+	if s.opts.WHIP != nil {
+		mux.Handle("/whip/", s.wrap(s.takeSenders))
+	}
+
 	page, err := newPage(s.opts.WebDir)
 	if err != nil {
 		return nil, err
@@ -94,6 +98,7 @@ func (s *Server) inEachRoom() []endpoint {
 		in, out      any
 		kind         string
 		query        []*huma.Param
+		status       int
 	}{
 		{method: "GET", path: "/status", call: s.getStatus, summary: "The whole state", out: snapshot},
 		{method: "GET", path: "/stream", call: s.getStream, summary: "Text as it comes, then each cycle's record", kind: events},
@@ -114,12 +119,24 @@ func (s *Server) inEachRoom() []endpoint {
 		},
 		{method: "GET", path: "/mjpeg", call: s.getMJPEG, summary: "The delayed picture", kind: "multipart/x-mixed-replace"},
 		{method: "GET", path: "/audio-stream", call: s.getAudio, summary: "The voice, s16le, 48 kHz, mono", kind: "application/octet-stream"},
+		{method: "GET", path: "/sources", call: s.getSources, summary: "What is brought into the room, and what is in it", out: sourceList{}},
+		{
+			method: "POST", path: "/sources", call: s.addSource, summary: "Opens a camera or stream and watches it",
+			in: agent.NewSource{}, out: agent.Source{}, status: http.StatusCreated,
+		},
+		{method: "GET", path: "/sources/{id}", call: s.getOneSource, summary: "One source", out: agent.Source{}},
+		{
+			method: "PATCH", path: "/sources/{id}", call: s.patchSource, summary: "Opens another address for the same participant",
+			in: agent.SourceChange{}, out: agent.Source{},
+		},
+		{method: "DELETE", path: "/sources/{id}", call: s.deleteSource, summary: "Takes it out of the room", status: http.StatusNoContent},
+		{method: "POST", path: "/sources/{id}/select", call: s.selectSource, summary: "Watches it", out: snapshot},
 		{method: "POST", path: "/livekit/token", call: s.postToken, summary: "A way into the room", in: tokenBody{}, out: grantBody{}},
 	} {
 		for _, prefix := range []string{"/api", "/api/rooms/{room}"} {
 			out = append(out, endpoint{
 				method: e.method, path: prefix + e.path, access: guarded, call: s.inRoom(e.call), summary: e.summary,
-				in: e.in, out: e.out, kind: e.kind, query: e.query,
+				in: e.in, out: e.out, kind: e.kind, query: e.query, status: e.status,
 			})
 		}
 	}
@@ -223,6 +240,17 @@ func (s *Server) enter(a access, h apiFunc) apiFunc {
 		}
 		return h(w, r)
 	}
+}
+
+// takeSenders leads to the WHIP endpoint, which asks every sender for a token
+// or a key of its own: programs and pages from anywhere may send, but by one of
+// our names only.
+func (s *Server) takeSenders(w http.ResponseWriter, r *http.Request) error {
+	if err := s.guard.checkHost(r.Host); err != nil {
+		return refuse(http.StatusForbidden, "bad_host", "%v", err)
+	}
+	s.opts.WHIP.ServeHTTP(w, r)
+	return nil
 }
 
 // secure sets the headers that every answer carries; the page sets its own

@@ -53,6 +53,8 @@ type CameraPublisher struct {
 
 	picture pictureTrack
 	visit   atomic.Pointer[visit]
+	state   shownState
+	tells   bool // it may change its own attributes
 
 	packets, frames, dropped, errors atomic.Uint64
 	complaint                        complaint
@@ -68,14 +70,20 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	}
 	token := func() (string, error) {
 		who := Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name}
-		return cameraToken(opts.Keys, who, opts.LoopbackOnly)
+		return cameraToken(opts.Keys, who, true)
 	}
+	tells := true
 	if opts.Token != "" {
 		token = func() (string, error) { return opts.Token, nil }
+		ready, err := ReadToken(opts.Token)
+		if err != nil {
+			return nil, err
+		}
+		tells = ready.OwnAttributes
 	} else if _, err := token(); err != nil {
 		return nil, err
 	}
-	c := &CameraPublisher{opts: opts, packer: newPacker(), needKey: true}
+	c := &CameraPublisher{opts: opts, packer: newPacker(), needKey: true, tells: tells}
 	c.sound.log, c.sound.name, c.sound.stream = opts.Log, "sound", "camera"
 	c.keeper = &keeper{log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1)}
 	bridgeLog(opts.Log)
@@ -154,6 +162,14 @@ func (c *CameraPublisher) WriteOpus(packet []byte, timestamp uint32, marker bool
 	return c.sound.WriteOpus(packet, timestamp, marker)
 }
 
+// SetState tells the room how the camera is.
+func (c *CameraPublisher) SetState(s CameraState) {
+	c.state.set(s)
+	if v := c.visit.Load(); v != nil {
+		v.poke()
+	}
+}
+
 // Stats returns the counters.
 func (c *CameraPublisher) Stats() OutStats {
 	return OutStats{
@@ -176,18 +192,25 @@ func (c *CameraPublisher) created(*visit) {}
 // joined implements guest.
 func (c *CameraPublisher) joined(v *visit) error {
 	c.visit.Store(v)
+	c.state.forget()
 	return c.check(v, time.Now())
 }
 
 // mended implements guest.
 func (c *CameraPublisher) mended(*visit) error {
 	c.picture.mended()
+	c.state.forget()
 	c.opts.OnKeyFrame()
 	return nil
 }
 
 // check implements guest: it publishes as soon as a frame said its codec.
 func (c *CameraPublisher) check(v *visit, now time.Time) error {
+	if c.tells {
+		if text, ok := c.state.due(); ok {
+			v.room.LocalParticipant.SetAttributes(map[string]string{cameraAttribute: text})
+		}
+	}
 	if c.heard.Load() && !c.sound.published() {
 		if err := c.sound.publish(v.room); err != nil {
 			return fmt.Errorf("publish the camera's sound: %w", err)

@@ -12,6 +12,7 @@ import (
 // candidate is a video track that could be watched.
 type candidate struct {
 	identity string
+	name     string
 	agent    bool // its participant is of kind AGENT
 	source   livekit.TrackSource
 	sid      string

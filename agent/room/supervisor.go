@@ -469,7 +469,7 @@ func (s *Supervisor) candidates(v *visit) (list []candidate, pubs map[string]*su
 				s.seen[sid] = s.sights
 			}
 			list = append(list, candidate{
-				identity: p.Identity(), agent: p.Kind() == lksdk.ParticipantAgent,
+				identity: p.Identity(), name: p.Name(), agent: p.Kind() == lksdk.ParticipantAgent,
 				source: pub.Source(), sid: sid, muted: pub.IsMuted(), order: s.seen[sid],
 			})
 			pubs[sid] = &subscription{visit: v, pub: pub, who: p, sid: sid}
@@ -497,6 +497,7 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 		present = sub.sid
 	}
 	picked, ok := choose(list, s.watcher.Watching(), present)
+	s.watcher.look(list, away(v.room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity))
 	if !ok {
 		if sub != nil {
 			s.unwatch()
@@ -711,6 +712,10 @@ func (s *Supervisor) watchdog(sub *subscription, now time.Time) error {
 			}
 			s.rejoinAt = stallRejoin
 		}
+	}
+	if s.watcher.Away() != "" {
+		sub.since = now // its participant says itself that the camera is away: nothing is wrong with the track
+		return nil
 	}
 	silent := now.Sub(last)
 	switch {

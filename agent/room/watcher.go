@@ -1,11 +1,14 @@
 package room
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/livekit/protocol/livekit"
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
@@ -44,6 +47,8 @@ type Watcher struct {
 	rateFrom   time.Time
 	rateFrames int
 	wake       func()
+	seen       []candidate // as of the newest look around
+	away       string
 
 	keyWanted atomic.Bool
 
@@ -104,6 +109,44 @@ func (w *Watcher) Source() agent.SourceInfo {
 		info.FPS = 0
 	}
 	return info
+}
+
+// Away says why the watched camera sends no picture, in the words of its own
+// participant; "" when it does, or says nothing.
+func (w *Watcher) Away() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.away
+}
+
+// Cameras lists the video tracks that could be watched, the longest known first.
+func (w *Watcher) Cameras() []agent.RoomCamera {
+	w.mu.Lock()
+	seen, track := w.seen, w.info.Track
+	w.mu.Unlock()
+	out := []agent.RoomCamera{}
+	for _, c := range slices.SortedFunc(slices.Values(seen), func(a, b candidate) int { return cmp.Compare(a.order, b.order) }) {
+		if c.agent {
+			continue
+		}
+		kind := "unknown"
+		switch c.source {
+		case livekit.TrackSource_CAMERA:
+			kind = "camera"
+		case livekit.TrackSource_SCREEN_SHARE:
+			kind = "screen_share"
+		default:
+		}
+		out = append(out, agent.RoomCamera{Identity: c.identity, Name: c.name, Kind: kind, Muted: c.muted, Watched: c.sid == track})
+	}
+	return out
+}
+
+// look takes what there is to be watched, and why the chosen one is away.
+func (w *Watcher) look(seen []candidate, away string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen, w.away = seen, away
 }
 
 // Stats returns the counters.

@@ -7,19 +7,15 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/room"
 	"touchline/cmd/internal/feed"
 	"touchline/media/source"
-	"touchline/media/source/catalog"
-	"touchline/media/source/rtsp"
-	"touchline/media/source/webcam"
+	"touchline/media/source/conform"
 	"touchline/media/source/whip"
 )
 
@@ -32,15 +28,10 @@ type cameraCmd struct {
 	Identity string `help:"Identity of the camera's participant." default:"camera" placeholder:"NAME"`
 	Name     string `help:"Name of it for people." default:"Camera" placeholder:"NAME"`
 
-	Transport string        `help:"RTSP over tcp or udp; auto is tcp, and udp where the camera refuses it." enum:"auto,tcp,udp" default:"auto"`
-	Insecure  bool          `help:"Take any certificate: most cameras make their own."`
-	Once      bool          `help:"Play a file once, not again and again."`
-	Start     time.Duration `help:"Where in a file to begin." default:"0s" placeholder:"DURATION"`
-	Interval  time.Duration `help:"Between single JPEG pictures over HTTP." default:"500ms" placeholder:"DURATION"`
-	Size      string        `help:"Picture of a webcam." default:"1280x720" placeholder:"WxH"`
-	FPS       float64       `help:"Pictures a second of a webcam." default:"30" name:"fps" placeholder:"N"`
-	H265      bool          `help:"Let H265 pass; common browsers cannot play it." name:"h265"`
-	Allow     []string      `help:"May be opened: public, private, loopback, link-local, files, all." default:"all" placeholder:"KIND,..."`
+	openFlags
+
+	H265  bool     `help:"Let H265 pass; common browsers cannot play it." name:"h265"`
+	Allow []string `help:"May be opened: public, private, loopback, link-local, files, all." default:"all" placeholder:"KIND,..."`
 
 	Whip     string   `help:"Take WHIP senders at http://HOST:PORT/whip/ROOM instead of opening a source." placeholder:"HOST:PORT"`
 	WhipKeys []string `help:"Keys of WHIP senders, beside LiveKit tokens; 8 characters or more." name:"whip-key" placeholder:"[IDENTITY=]KEY"`
@@ -62,7 +53,7 @@ func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return fmt.Errorf("read --allow: %w", err)
 	}
-	puller, address, err := c.open(allow, a.log)
+	puller, address, err := c.open(c.Source, allow, a.log)
 	if err != nil {
 		return err
 	}
@@ -85,7 +76,7 @@ func (c *cameraCmd) options(a *app) feed.Options {
 	}
 	o := feed.Options{
 		URL: lk.URL, Keys: room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
-		Identity: c.Identity, Name: c.Name, H265: c.H265, Log: a.log,
+		Identity: c.Identity, Name: c.Name, Mode: conform.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC, Log: a.log,
 		OnStatus: tellStatus(), OnReason: func(reason string) {
 			if reason != "" {
 				fmt.Fprintf(os.Stdout, "  The picture is transcoded: %s.\n", reason)
@@ -108,7 +99,7 @@ func tellStatus() func(source.Status) {
 		last = s
 		switch s.State {
 		case source.Live:
-			fmt.Fprintf(os.Stdout, "  Live: %s, %d x %d\n", codecName(s), s.Width, s.Height)
+			fmt.Fprintf(os.Stdout, "  Live: %s, %d x %d\n", feed.CodecName(s), s.Width, s.Height)
 		case source.Waiting:
 			fmt.Fprintf(os.Stdout, "  Waiting for the camera: %s\n", s.Reason)
 		case source.Stalled:
@@ -116,40 +107,6 @@ func tellStatus() func(source.Status) {
 		case source.Connecting, source.Failed, source.Ended:
 		}
 	}
-}
-
-func codecName(s source.Status) string {
-	if name := s.Codec.String(); name != "unknown" {
-		return name
-	}
-	return "JPEG pictures"
-}
-
-// open finds the package for the address.
-func (c *cameraCmd) open(allow source.Allow, log zerolog.Logger) (source.Puller, source.Address, error) {
-	address, err := source.ParseAddress(c.Source)
-	if err != nil {
-		return nil, address, err
-	}
-	if address.Kind == source.File {
-		if address.Path, err = filepath.Abs(address.Path); err != nil {
-			return nil, address, fmt.Errorf("find the file: %w", err)
-		}
-	}
-	var w webcam.Options
-	if _, err := fmt.Sscanf(c.Size, "%dx%d", &w.Width, &w.Height); err != nil {
-		return nil, address, fmt.Errorf("read --size: expected WxH such as 1280x720, got %q", c.Size)
-	}
-	w.FPS = c.FPS
-	transport := rtsp.Transport(c.Transport)
-	if c.Transport == "auto" {
-		transport = rtsp.Auto
-	}
-	puller, err := catalog.Open(catalog.Options{
-		Address: address, Allow: allow, Transport: transport, Insecure: c.Insecure,
-		Loop: !c.Once, Start: c.Start, Interval: c.Interval, Webcam: w, Now: time.Now, Log: log,
-	})
-	return puller, address, err
 }
 
 // serve takes WHIP senders.

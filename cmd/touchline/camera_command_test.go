@@ -42,7 +42,8 @@ func cameraApp(t *testing.T) *app {
 
 func newCameraCmd(source string) *cameraCmd {
 	return &cameraCmd{
-		Source: source, Identity: "camera", Name: "Camera", Transport: "auto", Size: "1280x720", FPS: 30, Allow: []string{"all"},
+		Source: source, Identity: "camera", Name: "Camera", Allow: []string{"all"},
+		openFlags: openFlags{Transport: "auto", Size: "1280x720", FPS: 30},
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
@@ -24,17 +23,18 @@ type demoCommand struct {
 }
 
 type demoCmd struct {
-	Source string `help:"A clip to play, looped, instead of the generated match." type:"existingfile"`
-	Seed   uint64 `help:"Which match is generated." default:"1"`
+	Seed uint64 `help:"Which match is generated, when there is no source." default:"1"`
 
+	sourceFlags
 	modelFlags
 	pageFlags
 }
 
-// demoRoom and demoCamera name the demo's room and its camera.
+// What is in the demo's room: the built-in scene, or what was given as source.
 const (
 	demoRoom   = "demo"
-	demoCamera = "scene"
+	demoScene  = "scene"
+	demoCamera = "camera"
 )
 
 // Run starts a LiveKit server, a camera, the bot and the page, and waits for
@@ -65,24 +65,32 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *wiring.Outputs) error 
 	keys := room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room, cfg.Agent.LiveKit.Token = server.URL(), demoRoom, ""
 
-	source := d.Source
-	if source != "" {
-		if source, err = filepath.Abs(source); err != nil {
-			return fmt.Errorf("find the clip: %w", err)
+	scene := demoScene
+	if d.Source != "" {
+		scene = "" // nobody would look at it
+	}
+	bot, err := wiring.New(wiring.Options{Config: cfg, Keys: keys, BuiltIn: scene, LoopbackOnly: true, Outputs: out, Log: a.log})
+	if err != nil {
+		return err
+	}
+	sources, err := d.sources(ctx, bot, a, cfg.Agent.Console.Listen, demoCamera)
+	if err != nil {
+		return err
+	}
+	pictures := sources.Run
+	if scene != "" {
+		camera, err := wiring.NewCamera(wiring.CameraOptions{
+			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: scene, Seed: d.Seed, LoopbackOnly: true, Log: a.log,
+		})
+		if err != nil {
+			return err
 		}
-	}
-	camera, err := wiring.NewCamera(wiring.CameraOptions{
-		URL: server.URL(), Keys: keys, Room: demoRoom, Identity: demoCamera, File: source, Seed: d.Seed,
-		LoopbackOnly: true, Log: a.log,
-	})
-	if err != nil {
-		return err
-	}
-	bot, err := wiring.New(wiring.Options{
-		Config: cfg, Keys: keys, BuiltIn: demoCamera, LoopbackOnly: true, Outputs: out, Log: a.log,
-	})
-	if err != nil {
-		return err
+		pictures = func(ctx context.Context) error {
+			g, ctx := errgroup.WithContext(ctx)
+			g.Go(func() error { return sources.Run(ctx) })
+			g.Go(func() error { return camera.Run(ctx) })
+			return g.Wait()
+		}
 	}
 	page, err := bot.Console(cfg.Agent.Console, func(url string) {
 		fmt.Fprintf(os.Stdout, "\n  Touchline is on the air: %s\n  (Ctrl-C ends it)\n\n", url)
@@ -103,7 +111,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *wiring.Outputs) error 
 			return fmt.Errorf("start the LiveKit server: %w", err)
 		}
 		inner, ctx := errgroup.WithContext(ctx)
-		inner.Go(func() error { return camera.Run(ctx) })
+		inner.Go(func() error { return pictures(ctx) })
 		inner.Go(func() error { return bot.Run(ctx) })
 		return inner.Wait()
 	})

@@ -16,6 +16,7 @@ type joinCmd struct {
 	Room   string `help:"Room to join, over the settings' own."`
 	NoPage bool   `help:"Serve no page and no API."`
 
+	sourceFlags
 	modelFlags
 	pageFlags
 }
@@ -42,6 +43,13 @@ func (j *joinCmd) serve(ctx context.Context, a *app, cfg configs.Config, out *wi
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	if cfg.Agent.LiveKit.APIKey != "" || j.Source != "" { // a ready token lets nobody in but the bot
+		sources, err := j.sources(ctx, bot, a, cfg.Agent.Console.Listen, "")
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return sources.Run(ctx) })
+	}
 	if !j.NoPage {
 		page, err := bot.Console(cfg.Agent.Console, func(url string) {
 			fmt.Fprintf(os.Stdout, "\n  Watching room %q; the page is %s\n\n", bot.Room.RoomName(), url)

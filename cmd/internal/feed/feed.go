@@ -1,9 +1,11 @@
-// Package feed brings one source into a room: what media/source yields, made fit
+// Package feed brings sources into a room: what media/source yields, made fit
 // by media/source/conform, published by agent/room. It is what the command
 // camera, the demo and the page's picker have in common.
 //
 // A Feed is a participant of the room. It stays there while its source is
-// away, so that viewers need not find it again.
+// away, so that viewers need not find it again, and its attributes say how the
+// source is. A Manager keeps the sources that come and go while the program
+// runs, Senders those that send by themselves (WHIP).
 package feed
 
 import (
@@ -37,7 +39,8 @@ type Options struct {
 	// Room, Identity and Name of the participant.
 	Room, Identity, Name string
 	LoopbackOnly         bool
-	// H265 lets H265 pass.
+	// Mode says when to transcode, "" is conform.Auto. H265 lets H265 pass.
+	Mode conform.Mode
 	H265 bool
 	// BitRate of what is transcoded, at 1280 x 720, in bit/s; 0 for the codec's own.
 	BitRate int
@@ -56,6 +59,8 @@ type Feed struct {
 	fit     *conform.Converter
 	out     chan media.EncodedFrame
 	request atomic.Pointer[func()] // asks the present source for a key frame
+	asked   atomic.Pointer[func()] // notes that somebody asked for one
+	sup     atomic.Pointer[source.Supervisor]
 
 	mu     sync.Mutex
 	epoch  uint32 // of what goes into the converter
@@ -71,7 +76,7 @@ func New(o Options) (*Feed, error) {
 	f := &Feed{opts: o, out: make(chan media.EncodedFrame, queue), asks: make(chan struct{}, 1)}
 	var err error
 	f.fit, err = conform.New(conform.Options{
-		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, H265: o.H265, Path: o.Codec,
+		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, Mode: o.Mode, H265: o.H265, Path: o.Codec,
 		To: codec.TranscodeOptions{BitRate: o.BitRate}, Log: o.Log,
 	})
 	if err != nil {
@@ -79,11 +84,12 @@ func New(o Options) (*Feed, error) {
 	}
 	f.pub, err = room.NewCameraPublisher(room.CameraOptions{
 		URL: o.URL, Keys: o.Keys, Token: o.Token, Room: o.Room, Identity: o.Identity, Name: o.Name,
-		LoopbackOnly: o.LoopbackOnly, OnKeyFrame: f.fit.RequestKeyFrame, Log: o.Log,
+		LoopbackOnly: o.LoopbackOnly, OnKeyFrame: f.wantKeyFrame, Log: o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the camera's participant: %w", err)
 	}
+	f.pub.SetState(room.CameraState{State: source.Connecting.String(), Since: time.Now()})
 	return f, nil
 }
 
@@ -111,33 +117,73 @@ func (f *Feed) Run(ctx context.Context) error {
 // Play stays in the room with one source, until ctx ends or the source ended or
 // was given up. hide takes its secrets out of texts.
 func (f *Feed) Play(ctx context.Context, p source.Puller, hide func(string) string) error {
-	sup, err := source.NewSupervisor(source.Options{
-		Puller: p, Sink: source.Sink{Frame: f.fit.Frame, Opus: f.sound}, OnStatus: f.opts.OnStatus, Hide: hide,
-		Now: time.Now, Random: rand.Float64, Log: f.opts.Log,
-	})
-	if err != nil {
-		return err
-	}
-	f.from(sup.RequestKeyFrame)
 	g, ctx := errgroup.WithContext(ctx)
 	ctx, end := context.WithCancel(ctx)
 	g.Go(func() error { return f.Run(ctx) })
 	g.Go(func() error {
 		defer end()
-		return sup.Run(ctx)
+		return f.Pull(ctx, p, hide)
 	})
 	return g.Wait()
 }
 
-// Attach returns the place of another source that pushes: its epochs are new
-// ones. request asks it for a key frame.
-func (f *Feed) Attach(request func()) source.Sink {
-	f.from(request)
+// Pull has one source's pictures go into the room, until ctx ends or the source
+// ended or was given up. Run must be running. Another source may be pulled
+// afterwards.
+func (f *Feed) Pull(ctx context.Context, p source.Puller, hide func(string) string) error {
+	var sup *source.Supervisor
+	sink := f.Attach(func() { sup.RequestKeyFrame() }, func() { sup.KeyFrameAsked() })
+	sup, err := source.NewSupervisor(source.Options{
+		Puller: p, Sink: sink, OnStatus: f.Note, Hide: hide, Now: time.Now, Random: rand.Float64, Log: f.opts.Log,
+	})
+	if err != nil {
+		return err
+	}
+	f.sup.Store(sup)
+	return sup.Run(ctx)
+}
+
+// Note takes the source's state to the room, and to whoever wants to know it.
+func (f *Feed) Note(s source.Status) {
+	f.fit.SetSlow(s.Slow)
+	f.pub.SetState(room.CameraState{State: s.State.String(), Reason: s.Reason, Since: s.Since})
+	if f.opts.OnStatus != nil {
+		f.opts.OnStatus(s)
+	}
+}
+
+// Status is that of the source that is pulled, or was last.
+func (f *Feed) Status() source.Status {
+	if sup := f.sup.Load(); sup != nil {
+		return sup.Status()
+	}
+	return source.Status{State: source.Connecting}
+}
+
+// Attach returns the place of another source: its epochs are new ones. request
+// asks it for a key frame; asked is told when somebody wants one, whoever
+// answers. Neither is called before the source's first frame.
+func (f *Feed) Attach(request, asked func()) source.Sink {
+	var live atomic.Bool
+	guarded := func(do func()) *func() {
+		g := func() {
+			if live.Load() {
+				do()
+			}
+		}
+		return &g
+	}
+	f.request.Store(guarded(request))
+	f.asked.Store(guarded(asked))
 	var began bool
 	var theirs, ours uint32
 	return source.Sink{
 		Frame: func(frame media.EncodedFrame) {
 			if !began || frame.Epoch != theirs {
+				if !began {
+					f.fit.Forget()
+					live.Store(true)
+				}
 				began, theirs = true, frame.Epoch
 				f.mu.Lock()
 				f.epoch++
@@ -157,7 +203,14 @@ func (f *Feed) Reason() string { return f.fit.Reason() }
 // Stats counts what went into the room.
 func (f *Feed) Stats() room.OutStats { return f.pub.Stats() }
 
-func (f *Feed) from(request func()) { f.request.Store(&request) }
+// wantKeyFrame is what a request from the room comes to: the server sends the
+// publisher a PLI (RFC 4585) for those who watch.
+func (f *Feed) wantKeyFrame() {
+	if asked := f.asked.Load(); asked != nil {
+		(*asked)()
+	}
+	f.fit.RequestKeyFrame()
+}
 
 func (f *Feed) askSource() {
 	if request := f.request.Load(); request != nil {

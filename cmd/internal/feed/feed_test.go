@@ -8,16 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/bluenviron/gortsplib/v5"
-	"github.com/bluenviron/gortsplib/v5/pkg/base"
-	"github.com/bluenviron/gortsplib/v5/pkg/description"
-	"github.com/bluenviron/gortsplib/v5/pkg/format"
-	"github.com/pion/rtp"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -29,6 +23,7 @@ import (
 	"touchline/media/codec/codectest"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
+	"touchline/media/source/rtsp/rtsptest"
 	"touchline/media/toyworld"
 )
 
@@ -158,7 +153,7 @@ func TestSources(t *testing.T) {
 		{"file with B frames", "B frames", func() string { return withB }},
 		{"HTTP video", "", func() string { return web.URL + "/clip.mp4" }},
 		{"HTTP MJPEG", "JPEG", func() string { return pictures(t, h264) }},
-		{"RTSP", "", func() string { return camera(t, h264) }},
+		{"RTSP", "", func() string { return rtsptest.New(t, "127.0.0.1", h264).URL("") }},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -219,76 +214,4 @@ func (f flushed) Write(b []byte) (int, error) {
 	n, err := f.w.Write(b)
 	_ = http.NewResponseController(f.w).Flush()
 	return n, err
-}
-
-// rtspCamera is a gortsplib server that ffmpeg sends into.
-type rtspCamera struct {
-	mu     sync.Mutex
-	server *gortsplib.Server
-	stream *gortsplib.ServerStream
-	ready  chan struct{}
-}
-
-// camera has ffmpeg play a clip, looped, as an RTSP camera.
-func camera(t *testing.T, path string) string {
-	t.Helper()
-	c := &rtspCamera{ready: make(chan struct{}, 1)}
-	web := httptest.NewUnstartedServer(nil) // for its free port
-	address := web.Listener.Addr().String()
-	web.Listener.Close()
-	c.server = &gortsplib.Server{Handler: c, RTSPAddress: address}
-	require.NoError(t, c.server.Start())
-	t.Cleanup(c.server.Close)
-	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", path, "-c", "copy",
-		"-f", "rtsp", "-rtsp_transport", "tcp", "rtsp://"+address+"/cam")
-	var complaints strings.Builder
-	cmd.Stderr = &complaints
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	select {
-	case <-c.ready:
-	case <-time.After(20 * time.Second):
-		t.Fatal("ffmpeg sends nothing")
-	}
-	return "rtsp://" + address + "/cam"
-}
-
-// OnDescribe is part of the library's handler.
-func (c *rtspCamera) OnDescribe(*gortsplib.ServerHandlerOnDescribeCtx) (*base.Response, *gortsplib.ServerStream, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return &base.Response{StatusCode: base.StatusOK}, c.stream, nil
-}
-
-// OnAnnounce is part of the library's handler.
-func (c *rtspCamera) OnAnnounce(ctx *gortsplib.ServerHandlerOnAnnounceCtx) (*base.Response, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stream = &gortsplib.ServerStream{Server: c.server, Desc: ctx.Description}
-	return &base.Response{StatusCode: base.StatusOK}, c.stream.Initialize()
-}
-
-// OnSetup is part of the library's handler.
-func (c *rtspCamera) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Response, *gortsplib.ServerStream, error) {
-	if ctx.Session.State() == gortsplib.ServerSessionStatePreRecord {
-		return &base.Response{StatusCode: base.StatusOK}, nil, nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return &base.Response{StatusCode: base.StatusOK}, c.stream, nil
-}
-
-// OnPlay is part of the library's handler.
-func (c *rtspCamera) OnPlay(*gortsplib.ServerHandlerOnPlayCtx) (*base.Response, error) {
-	return &base.Response{StatusCode: base.StatusOK}, nil
-}
-
-// OnRecord is part of the library's handler.
-func (c *rtspCamera) OnRecord(ctx *gortsplib.ServerHandlerOnRecordCtx) (*base.Response, error) {
-	ctx.Session.OnPacketRTPAny(func(m *description.Media, _ format.Format, p *rtp.Packet) { _ = c.stream.WritePacketRTP(m, p) })
-	c.ready <- struct{}{}
-	return &base.Response{StatusCode: base.StatusOK}, nil
 }

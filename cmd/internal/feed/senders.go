@@ -1,12 +1,16 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/media"
 	"touchline/media/source"
@@ -33,6 +37,9 @@ type Senders struct {
 
 // sender is one participant and who sends for it.
 type sender struct {
+	room     string
+	identity string
+	name     string
 	feed     *Feed
 	tracker  *source.Tracker
 	sessions int
@@ -89,11 +96,15 @@ func (s *Senders) Open(x *whip.Session) (whip.Place, error) {
 	who.sessions++
 	who.gone.Stop()
 	who.tracker.Opening(time.Now())
-	sink := who.feed.Attach(x.RequestKeyFrame)
-	frame := sink.Frame
+	sink := who.feed.Attach(x.RequestKeyFrame, func() { who.tracker.KeyFrameAsked(time.Now()) })
+	frame, sound := sink.Frame, sink.Opus
 	sink.Frame = func(f media.EncodedFrame) {
 		who.tracker.Frame(f, time.Now())
 		frame(f)
+	}
+	sink.Opus = func(o source.Opus) {
+		who.tracker.Heard()
+		sound(o)
 	}
 	return whip.Place{Sink: sink, Close: func(reason string) { s.leave(who, reason) }}, nil
 }
@@ -120,10 +131,8 @@ func (s *Senders) join(x *whip.Session) (*sender, error) {
 	who := &sender{feed: f, stop: stop, tracker: source.NewTracker(time.Now(), func(st source.Status) {
 		o.Log.Info().Stringer("state", st.State).Str("reason", st.Reason).Stringer("codec", st.Codec).
 			Int("width", st.Width).Int("height", st.Height).Msg("sender")
-		if o.OnStatus != nil {
-			o.OnStatus(st)
-		}
-	})}
+		f.Note(st)
+	}), room: x.Room, identity: o.Identity, name: o.Name}
 	who.gone = time.AfterFunc(s.linger, stop)
 	s.active[key] = who
 	s.wg.Go(func() {
@@ -162,4 +171,21 @@ func Authorize(keys room.Keys) func(token, name string) (whip.Sender, error) {
 		// A sender may renew its token; it is still the same sender.
 		return whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name}, nil
 	}
+}
+
+// sources lists the senders of a room.
+func (s *Senders) sources(name string) []agent.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []agent.Source{}
+	for _, key := range slices.Sorted(maps.Keys(s.active)) {
+		x := s.active[key]
+		if x.room != name {
+			continue
+		}
+		src := describe(x.feed, x.tracker.Status(), whipKind)
+		src.ID, src.Name, src.Fixed = "whip-"+x.identity, cmp.Or(x.name, x.identity), true
+		out = append(out, src)
+	}
+	return out
 }

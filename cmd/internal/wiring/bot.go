@@ -66,6 +66,7 @@ type Bot struct {
 	delayed  *tap
 	camera   cameraSound
 	player   *sound.Player
+	sources  *Sources // nil when none are opened here
 	log      zerolog.Logger
 }
 
@@ -202,7 +203,7 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 	}
 	s, err := console.New(console.Options{
 		Config: cfg, Room: b.Face(), SignalURL: b.opts.Config.Agent.LiveKit.URL,
-		Registry: metrics, Announce: announce, Log: b.log,
+		WHIP: b.sources.handler(), Registry: metrics, Announce: announce, Log: b.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the page: %w", err)
@@ -212,11 +213,15 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 
 // Face is the bot's room as a console shows it.
 func (b *Bot) Face() console.Room {
-	return console.Room{
+	face := console.Room{
 		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceTap{b.Voice},
 		Tokens: b.Tokens, Viewers: b.Room.Viewers,
 		JPEGQuality: b.opts.Config.Media.JPEGQuality, PictureRate: b.opts.Config.Media.MJPEGFPS,
 	}
+	if b.sources != nil { // a nil pointer in an interface is not nil
+		face.Sources = b.sources
+	}
+	return face
 }
 
 // voiceOutput is the speech writer as the agent sees it.
@@ -261,6 +266,9 @@ func (s steered) choose(source string) (media.WatchConfig, error) {
 func (s steered) Snapshot() agent.Snapshot {
 	snap := s.b.Session.Snapshot()
 	snap.Source = described(snap.Source, s.b.Room.Watcher().Source())
+	if s.b.sources != nil {
+		snap.Sources = s.b.sources.Sources()
+	}
 	return snap
 }
 

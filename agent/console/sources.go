@@ -1,0 +1,178 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"touchline/agent"
+)
+
+// Sources are what the program itself brings into the room. Add and Change
+// refuse with agent.ErrSourceNotAllowed, agent.ErrTooManySources or a
+// *agent.RangeError; an id that is not there is agent.ErrNoSource, one that is
+// not to be touched agent.ErrSourceFixed. by says who asked, in words for people.
+type Sources interface {
+	Sources() []agent.Source
+	Add(s agent.NewSource, by string) (agent.Source, error)
+	Change(id string, c agent.SourceChange, by string) (agent.Source, error)
+	Remove(ctx context.Context, id, by string) error
+	// Cameras lists all that could be watched in the room, whoever publishes it.
+	Cameras() []agent.RoomCamera
+	// Scene tells whether there is a built-in one.
+	Scene() bool
+	// WHIP is where a sender sends to; ok is false when none is taken.
+	WHIP() (e agent.WHIPEndpoint, ok bool)
+}
+
+// sourceList is the answer of GET /api/sources.
+type sourceList struct {
+	Sources []agent.Source      `json:"sources"`
+	Cameras []agent.RoomCamera  `json:"cameras"`
+	Scene   bool                `json:"scene"`
+	WHIP    *agent.WHIPEndpoint `json:"whip,omitempty"`
+}
+
+func (h *hosted) sources() (Sources, error) {
+	if h.Sources == nil {
+		return nil, refuse(http.StatusNotImplemented, "no_sources",
+			"this program opens no cameras itself; bring them into the room by touchline camera")
+	}
+	return h.Sources, nil
+}
+
+func (s *Server) getSources(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+	all, err := h.sources()
+	if err != nil {
+		return err
+	}
+	out := sourceList{Sources: all.Sources(), Cameras: all.Cameras(), Scene: all.Scene()}
+	if e, ok := all.WHIP(); ok {
+		out.WHIP = &e
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// addSource opens an address and, unless told otherwise, has the bot watch it.
+func (s *Server) addSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	all, err := h.sources()
+	if err != nil {
+		return err
+	}
+	var in agent.NewSource
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	out, err := all.Add(in, by(r))
+	if err != nil {
+		return sourceProblem(err)
+	}
+	if in.Watch == nil || *in.Watch {
+		if err := h.watchSource(out, by(r)); err != nil {
+			return err
+		}
+	}
+	h.changed()
+	w.Header().Set("Location", r.URL.EscapedPath()+"/"+out.ID)
+	return writeJSON(w, http.StatusCreated, out)
+}
+
+func (h *hosted) findSource(r *http.Request) (Sources, agent.Source, error) {
+	all, err := h.sources()
+	if err != nil {
+		return nil, agent.Source{}, err
+	}
+	for _, x := range all.Sources() {
+		if x.ID == r.PathValue("id") {
+			return all, x, nil
+		}
+	}
+	return nil, agent.Source{}, sourceProblem(agent.ErrNoSource)
+}
+
+func (s *Server) getOneSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	_, out, err := h.findSource(r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+func (s *Server) patchSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	all, was, err := h.findSource(r)
+	if err != nil {
+		return err
+	}
+	var in agent.SourceChange
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	out, err := all.Change(was.ID, in, by(r))
+	if err != nil {
+		return sourceProblem(err)
+	}
+	h.changed()
+	out.Watched = was.Watched
+	return writeJSON(w, http.StatusOK, out)
+}
+
+func (s *Server) deleteSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	all, was, err := h.findSource(r)
+	if err != nil {
+		return err
+	}
+	if err := all.Remove(r.Context(), was.ID, by(r)); err != nil {
+		return sourceProblem(err)
+	}
+	if was.Watched && h.Bot != nil { // back to what the settings name
+		if err := h.Bot.SelectSource("", by(r)); err != nil {
+			return refuse(http.StatusBadRequest, "bad_source", "%v", err)
+		}
+	}
+	h.changed()
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) selectSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	_, out, err := h.findSource(r)
+	if err != nil {
+		return err
+	}
+	if err := readJSON(w, r, &struct{}{}, true); err != nil {
+		return err
+	}
+	if err := h.watchSource(out, by(r)); err != nil {
+		return err
+	}
+	return s.getStatus(h, w, r)
+}
+
+func (h *hosted) watchSource(x agent.Source, by string) error {
+	b, err := h.bot()
+	if err != nil {
+		return err
+	}
+	if err := b.SelectSource("camera:"+x.Identity, by); err != nil {
+		return refuse(http.StatusBadRequest, "bad_source", "%v", err)
+	}
+	h.changed()
+	return nil
+}
+
+func sourceProblem(err error) error {
+	_, outside := errors.AsType[*agent.RangeError](err)
+	switch {
+	case errors.Is(err, agent.ErrNoSource):
+		return refuse(http.StatusNotFound, "no_source", "%v", err)
+	case errors.Is(err, agent.ErrSourceNotAllowed):
+		return refuse(http.StatusForbidden, "not_allowed", "%v", err)
+	case errors.Is(err, agent.ErrTooManySources):
+		return refuse(http.StatusConflict, "too_many_sources", "%v", err)
+	case errors.Is(err, agent.ErrSourceFixed):
+		return refuse(http.StatusConflict, "source_fixed", "%v", err)
+	case outside:
+		return refuse(http.StatusUnprocessableEntity, "bad_source", "%v", err)
+	}
+	return refuse(http.StatusBadRequest, "bad_source", "%v", err)
+}

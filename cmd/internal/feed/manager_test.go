@@ -1,0 +1,175 @@
+package feed_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/cmd/internal/feed"
+	"touchline/media/source"
+	"touchline/media/source/rtsp/rtsptest"
+)
+
+func newManager(t *testing.T, s *stage, name string, allow source.Allow) *feed.Manager {
+	t.Helper()
+	m, err := feed.NewManager(feed.ManagerOptions{
+		Feed:  feed.Options{URL: s.server.URL(), Keys: s.keys, Room: name, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()},
+		Allow: allow, Max: 2, Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	return m
+}
+
+// becomes waits until a source is in a state.
+func becomes(t *testing.T, m *feed.Manager, id, state string) agent.Source {
+	t.Helper()
+	var last agent.Source
+	require.Eventually(t, func() bool {
+		for _, x := range m.Sources() {
+			if x.ID == id {
+				last = x
+			}
+		}
+		return last.State == state
+	}, 30*time.Second, 20*time.Millisecond, "want %s, it is %+v", state, &last)
+	return last
+}
+
+func TestManagerRefuses(t *testing.T) {
+	s := newStage(t)
+	m := newManager(t, s, "refusals", source.AllowCameras())
+	run(t, m.Run)
+	tests := []struct {
+		name, url string
+		change    func(*agent.NewSource)
+		is        error
+		says      string
+	}{
+		{name: "loopback", url: "rtsp://u:hunter2@127.0.0.1/x", is: agent.ErrSourceNotAllowed, says: "this machine"},
+		{name: "loopback by name", url: "http://localhost/x", is: agent.ErrSourceNotAllowed, says: "this machine"},
+		{name: "loopback in IPv6", url: "http://[::1]/x", is: agent.ErrSourceNotAllowed, says: "this machine"},
+		{name: "loopback in IPv6's clothes", url: "http://[::ffff:127.0.0.1]/x", is: agent.ErrSourceNotAllowed, says: "this machine"},
+		{name: "cloud's secrets", url: "http://169.254.169.254/latest", is: agent.ErrSourceNotAllowed, says: "link-local"},
+		{name: "file", url: "/etc/passwd", is: agent.ErrSourceNotAllowed, says: "command line only"},
+		{name: "file's URL", url: "file:///etc/passwd", is: agent.ErrSourceNotAllowed, says: "command line only"},
+		{name: "device", url: "/dev/video0", is: agent.ErrSourceNotAllowed, says: "command line only"},
+		{name: "webcam", url: "webcam", is: agent.ErrSourceNotAllowed, says: "command line only"},
+		{name: "nothing", url: "", says: "url: expected"},
+		{name: "another scheme", url: "gopher://u:hunter2@x/", says: "url: expected"},
+		{name: "transport", url: "rtsp://10.0.0.1/x", change: func(n *agent.NewSource) { n.Transport = "pigeon" }, says: "transport: expected"},
+		{name: "name", url: "rtsp://10.0.0.1/x", change: func(n *agent.NewSource) { n.Name = strings.Repeat("x", 65) }, says: "name: expected"},
+		{name: "control characters", url: "rtsp://10.0.0.1/x", change: func(n *agent.NewSource) { n.Name = "a\nb" }, says: "name: expected"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := agent.NewSource{URL: tt.url}
+			if tt.change != nil {
+				tt.change(&w)
+			}
+			_, err := m.Add(w, "test")
+			require.ErrorContains(t, err, tt.says)
+			require.NotContains(t, err.Error(), "hunter2")
+			if tt.is != nil {
+				require.ErrorIs(t, err, tt.is)
+			} else {
+				_, ok := err.(*agent.RangeError) //nolint:errorlint // it is not wrapped
+				require.True(t, ok)
+			}
+		})
+	}
+	require.Empty(t, m.Sources())
+	_, err := m.Change("nobody", agent.SourceChange{}, "test")
+	require.ErrorIs(t, err, agent.ErrNoSource)
+	require.ErrorIs(t, m.Remove(t.Context(), "nobody", "test"), agent.ErrNoSource)
+
+	for range 2 {
+		_, err := m.Add(agent.NewSource{URL: "rtsp://10.255.255.1/x"}, "test")
+		require.NoError(t, err)
+	}
+	_, err = m.Add(agent.NewSource{URL: "rtsp://10.255.255.1/x"}, "test")
+	require.ErrorIs(t, err, agent.ErrTooManySources)
+}
+
+// What is really dialled is judged: a server that may be reached leads to one that may not.
+func TestManagerJudgesWhatIsDialled(t *testing.T) {
+	s := newStage(t)
+	m := newManager(t, s, "redirects", source.Allow{Loopback: true})
+	run(t, m.Run)
+	asked := make(chan struct{}, 100)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		http.Redirect(w, r, "http://169.254.169.254/latest/meta-data", http.StatusFound)
+	}))
+	t.Cleanup(web.Close)
+	x, err := m.Add(agent.NewSource{URL: web.URL + "/video?token=hunter2"}, "test")
+	require.NoError(t, err)
+	got := becomes(t, m, x.ID, "failed")
+	require.Contains(t, got.Reason, "169.254.169.254 is link-local")
+	require.NotEmpty(t, asked)
+	require.NotContains(t, got.Address+got.Name+got.Reason, "hunter2")
+}
+
+func TestManagerAddsChangesAndRemoves(t *testing.T) {
+	s := newStage(t)
+	m := newManager(t, s, "sources", source.AllowEverything())
+	run(t, m.Run)
+	path := clip(t, "clip.mp4", plain...)
+	camera := rtsptest.New(t, "127.0.0.1", path)
+	x, err := m.Add(agent.NewSource{URL: camera.URL("admin:hunter2"), Name: "Gate"}, "test")
+	require.NoError(t, err)
+	require.Equal(t, "rtsp", x.Kind)
+	require.Contains(t, x.Address, "rtsp://127.0.0.1:")
+	require.NotContains(t, x.Address, "hunter2")
+	becomes(t, m, x.ID, "live")
+	require.NotEmpty(t, s.counters(t, "sources", x.Identity, 10))
+	got := becomes(t, m, x.ID, "live")
+	require.Equal(t, "H264", got.Codec)
+	require.Equal(t, 640, got.Width)
+	require.InDelta(t, clipFPS, got.FPS, 5)
+	require.InDelta(t, 1, got.KeyFrameInterval, 0.1)
+	require.Greater(t, got.BitRate, 10_000)
+
+	camera.Off()
+	got = becomes(t, m, x.ID, "waiting")
+	require.NotEmpty(t, got.Reason)
+	require.Zero(t, got.FPS)
+	camera.On()
+	becomes(t, m, x.ID, "live")
+
+	// Another camera for the same participant: nobody needs to look elsewhere.
+	bees := clip(t, "bees.mkv", bees...)
+	y, err := m.Change(x.ID, agent.SourceChange{URL: &bees, Name: ptr("Clip")}, "test")
+	require.NoError(t, err)
+	require.Equal(t, "file", y.Kind)
+	require.Equal(t, x.Identity, y.Identity)
+	require.Eventually(t, func() bool {
+		got := becomes(t, m, x.ID, "live")
+		return strings.Contains(got.Transcoded, "B frames")
+	}, 30*time.Second, 50*time.Millisecond)
+	require.NotEmpty(t, s.counters(t, "sources", x.Identity, 10))
+	_, err = m.Change(x.ID, agent.SourceChange{URL: &path}, "test")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		got := becomes(t, m, x.ID, "live")
+		return got.Transcoded == "" && got.Address == "clip.mp4"
+	}, 30*time.Second, 50*time.Millisecond, "the next one has no B frames")
+
+	gone := "/nowhere.mp4"
+	_, err = m.Change(x.ID, agent.SourceChange{URL: &gone}, "test")
+	require.NoError(t, err)
+	require.Contains(t, becomes(t, m, x.ID, "failed").Reason, "expected a file")
+	_, err = m.Change(x.ID, agent.SourceChange{URL: &path}, "test")
+	require.NoError(t, err)
+	becomes(t, m, x.ID, "live")
+
+	require.NoError(t, m.Remove(t.Context(), x.ID, "test"))
+	require.Empty(t, m.Sources())
+}
+
+func ptr[T any](v T) *T { return &v }

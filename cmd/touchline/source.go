@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/cmd/internal/wiring"
+	"touchline/media"
+	"touchline/media/source"
+	"touchline/media/source/catalog"
+	"touchline/media/source/rtsp"
+	"touchline/media/source/webcam"
+)
+
+// openFlags say how a source is opened.
+type openFlags struct {
+	Transport string        `help:"RTSP over tcp or udp; auto is tcp, and udp where the camera refuses it." enum:"auto,tcp,udp" default:"auto"`
+	Insecure  bool          `help:"Take any certificate: most cameras make their own."`
+	Once      bool          `help:"Play a file once, not again and again."`
+	Start     time.Duration `help:"Where in a file to begin." default:"0s" placeholder:"DURATION"`
+	Interval  time.Duration `help:"Between single JPEG pictures over HTTP." default:"500ms" placeholder:"DURATION"`
+	Size      string        `help:"Picture of a webcam." default:"1280x720" placeholder:"WxH"`
+	FPS       float64       `help:"Pictures a second of a webcam." default:"30" name:"fps" placeholder:"N"`
+}
+
+// open finds the package for what was typed. It opens nothing yet.
+func (o openFlags) open(text string, allow source.Allow, log zerolog.Logger) (source.Puller, source.Address, error) {
+	address, err := source.ParseAddress(text)
+	if err != nil {
+		return nil, address, err
+	}
+	if address.Kind == source.File {
+		if address.Path, err = filepath.Abs(address.Path); err != nil {
+			return nil, address, fmt.Errorf("find the file: %w", err)
+		}
+		if _, err := os.Stat(address.Path); errors.Is(err, os.ErrNotExist) {
+			return nil, address, fmt.Errorf("expected a file, there is none at %s", address.Path)
+		}
+	}
+	var w webcam.Options
+	if _, err := fmt.Sscanf(o.Size, "%dx%d", &w.Width, &w.Height); err != nil {
+		return nil, address, fmt.Errorf("read --size: expected WxH such as 1280x720, got %q", o.Size)
+	}
+	w.FPS = o.FPS
+	transport := rtsp.Transport(o.Transport)
+	if o.Transport == "auto" {
+		transport = rtsp.Auto
+	}
+	puller, err := catalog.Open(catalog.Options{
+		Address: address, Allow: allow, Transport: transport, Insecure: o.Insecure,
+		Loop: !o.Once, Start: o.Start, Interval: o.Interval, Webcam: w, Now: time.Now, Log: log,
+	})
+	return puller, address, err
+}
+
+// sourceFlags are those of commands with a bot: what it watches, and what its
+// page may have opened.
+type sourceFlags struct {
+	Source string   `help:"What to watch: URL (rtsp, rtsps, http, https), device (/dev/video0, webcam) or file." placeholder:"SOURCE"`
+	Allow  []string `help:"What the page and the API may have opened, over sources.allow: public, private, loopback, link-local, files, all, none." placeholder:"KIND,..."` //nolint:lll // tags
+
+	openFlags
+}
+
+// sources prepares what is brought into the bot's room. identity is that of
+// the source that was typed, "" for a made-up one.
+func (f sourceFlags) sources(ctx context.Context, bot *wiring.Bot, a *app, listen, identity string) (*wiring.Sources, error) {
+	words := a.cfg.Sources.Allow
+	if len(f.Allow) > 0 {
+		words = f.Allow
+	}
+	allow := source.AllowCameras()
+	if len(words) > 0 {
+		var err error
+		if allow, err = source.ParseAllow(words); err != nil {
+			return nil, fmt.Errorf("read --allow: %w", err)
+		}
+	}
+	ip, err := mediaIP(ctx, listen)
+	if err != nil {
+		return nil, err
+	}
+	s, err := bot.NewSources(wiring.SourcesOptions{Allow: allow, LoopbackOnly: ip == ""})
+	if err != nil || f.Source == "" {
+		return s, err
+	}
+	puller, address, err := f.open(f.Source, source.AllowEverything(), a.log)
+	if err != nil {
+		return nil, err
+	}
+	src, err := s.Open(puller, address, "", identity)
+	if err != nil {
+		return nil, err
+	}
+	a.log.Info().Stringer("source", address).Str("participant", src.Identity).Msg("camera")
+	bot.Room.Watcher().Select(media.WatchConfig{Identity: src.Identity})
+	return s, nil
+}
