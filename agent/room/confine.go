@@ -49,6 +49,16 @@ func settingsOf(pc *webrtc.PeerConnection) *webrtc.SettingEngine {
 	return (*webrtc.SettingEngine)(engine.UnsafePointer())
 }
 
+// engineOf finds what room says goodbye with; nil when a later version of the
+// library keeps it elsewhere.
+func engineOf(room *lksdk.Room) *lksdk.RTCEngine {
+	engine := reflect.ValueOf(room).Elem().FieldByName("engine")
+	if !engine.IsValid() || engine.Type() != reflect.TypeFor[*lksdk.RTCEngine]() || engine.IsNil() {
+		return nil
+	}
+	return (*lksdk.RTCEngine)(engine.UnsafePointer())
+}
+
 // confineRoom confines both peer connections of a room that is joining.
 func (v *visit) confineRoom(room *lksdk.Room) {
 	subscriber := room.LocalParticipant.GetSubscriberPeerConnection()

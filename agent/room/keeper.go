@@ -16,6 +16,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/redact"
 	"touchline/internal/rescue"
 )
 
@@ -28,6 +29,8 @@ const (
 	echoTime = 12 * time.Second
 	// checkEvery is the rhythm of everything that is looked at rather than told.
 	checkEvery = 100 * time.Millisecond
+	// goodbyeTime bounds the wait for the server's answer to our goodbye.
+	goodbyeTime = 300 * time.Millisecond
 	// closedRoomWait is the pause before joining a room again that was closed or deleted.
 	closedRoomWait = 5 * time.Second
 	// joiningAttribute is there only during a join that is kept on loopback.
@@ -117,6 +120,29 @@ func (v *visit) state() (mending bool, since time.Time, times int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.mending, v.mendingAt, v.mendings
+}
+
+// goodbye leaves the room and waits for a moment until the server has heard it.
+// The library says it too, but closes its connection right behind: what the
+// server has sent meanwhile and nobody has read makes that a reset, by which a
+// goodbye that was not read yet is lost, and the participant stays for 20 s.
+func (v *visit) goodbye() {
+	mending, _, _ := v.state()
+	select {
+	case <-v.gone:
+		return
+	default:
+	}
+	engine := engineOf(v.room)
+	if mending || engine == nil || engine.SendLeaveWithReason(livekit.DisconnectReason_CLIENT_INITIATED) != nil {
+		return // there is nobody to tell
+	}
+	timer := time.NewTimer(goodbyeTime)
+	defer timer.Stop()
+	select {
+	case <-v.gone: // it has taken us off
+	case <-timer.C:
+	}
 }
 
 // goneError says why the server or the library ended a visit.
@@ -269,6 +295,7 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 	}
 	// Whatever ended the visit, the library must let go of its sockets.
 	defer v.room.Disconnect()
+	defer v.goodbye()
 	if k.loopback && !v.isConfined() {
 		return false, errUnconfined
 	}
@@ -350,6 +377,9 @@ func (k *keeper) join(ctx context.Context, v *visit, token string) error {
 		defer cancel()
 		err := rescue.Call(func() error { return v.room.JoinWithContextAndToken(jctx, k.url, token, opts...) })
 		if err != nil || ctx.Err() != nil {
+			if err == nil {
+				v.goodbye()
+			}
 			v.room.Disconnect()
 		}
 		done <- err
@@ -357,7 +387,7 @@ func (k *keeper) join(ctx context.Context, v *visit, token string) error {
 	select {
 	case err := <-done:
 		if err != nil {
-			return fmt.Errorf("join the room at %s: %w", k.url, err)
+			return fmt.Errorf("join the room at %s: %w", k.url, redact.Error(err))
 		}
 		return nil
 	case <-ctx.Done():

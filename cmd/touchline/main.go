@@ -18,6 +18,7 @@ import (
 
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
+	"touchline/internal/redact"
 	"touchline/internal/rescue"
 )
 
@@ -88,9 +89,9 @@ func run(c *cli, kctx *kong.Context) int {
 	}
 	var log zerolog.Logger
 	if c.LogJSON {
-		log = zerolog.New(os.Stderr)
+		log = zerolog.New(redact.Writer{Out: os.Stderr})
 	} else {
-		log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly})
+		log = zerolog.New(zerolog.ConsoleWriter{Out: redact.Writer{Out: os.Stderr}, TimeFormat: time.TimeOnly})
 	}
 	log = log.Level(level).With().Timestamp().Logger()
 

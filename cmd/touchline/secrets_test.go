@@ -1,0 +1,264 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+	"touchline/agent/sfu"
+)
+
+// What nobody may read anywhere. Each is given to a program in the one way it
+// can be given, and then looked for in all that the program says.
+const (
+	secretAPI     = "APISECRETapisecretAPISECRETapisecret0"
+	secretConsole = "CONSOLETOKENconsoletoken0"
+	secretRemote  = "REMOTEKEYremotekeyREMOTEKEY0"
+	secretWhip    = "WHIPKEYwhipkeyWHIPKEY0"
+	secretPass    = "PASSWORDpasswordPASSWORD0"
+	secretQuery   = "QUERYKEYquerykeyQUERYKEY0"
+	secretWorker  = "WORKERTOKENworkertoken0"
+	// secretStream is a LiveKit token that somebody sends, wrong as it is.
+	secretStream = "eyJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJzZWNyZXQifQ.STREAMstreamSTREAMstream0"
+)
+
+func secrets() []string {
+	return []string{
+		secretAPI, secretConsole, secretRemote, secretWhip, secretPass, secretQuery, secretWorker, secretStream,
+		"STREAMstreamSTREAMstream0",
+	}
+}
+
+// token is what any access token looks like (RFC 7519, in compact form).
+var token = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`)
+
+// everything is all that a program says.
+type everything struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (e *everything) Write(b []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.buf.Write(b)
+}
+
+func (e *everything) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.buf.String()
+}
+
+// clean fails for each secret in what was said.
+func clean(t *testing.T, what, said string) {
+	t.Helper()
+	for _, s := range secrets() {
+		if i := strings.Index(said, s); i >= 0 {
+			t.Errorf("%s says %s...: %q", what, s[:8], said[max(0, i-200):min(len(said), i+len(s)+40)])
+		}
+	}
+	if at := token.FindStringIndex(said); at != nil {
+		t.Errorf("%s says an access token: %q", what, said[max(0, at[0]-200):at[1]])
+	}
+}
+
+// ask sends a request as one who knows a wrong secret, and returns the answer's head and body.
+func ask(ctx context.Context, method, url string, head map[string]string, body string) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return err.Error()
+	}
+	for k, v := range head {
+		req.Header.Set(k, v)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer res.Body.Close()
+	b, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20)) // an endless answer ends with ctx
+	var out bytes.Buffer
+	_ = res.Header.Write(&out)
+	out.Write(b)
+	return out.String()
+}
+
+// secretRun is one program that is given secrets. A row more is a case more.
+type secretRun struct {
+	name string
+	args []string // {http} stands for a free address, {media} for a server that wants a password
+	env  []string
+	// ready is what the program says, on either output, once it has used what it got.
+	ready string
+	// ask is what is asked of {http} then, as METHOD PATH.
+	ask []string
+}
+
+func TestSecretsAreNeverSaid(t *testing.T) {
+	server, err := sfu.New(sfu.Options{APIKey: "key", APISecret: secretAPI, Log: zerolog.Nop()})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	rctx, done := context.WithTimeout(t.Context(), startWait)
+	defer done()
+	require.NoError(t, server.Ready(rctx))
+	ready, err := room.AgentToken(room.Keys{APIKey: "key", APISecret: secretAPI}, room.Person{Room: "match", Identity: "bot"})
+	require.NoError(t, err)
+	media := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="camera"`)
+		http.Error(w, "who are you?", http.StatusUnauthorized)
+	}))
+	t.Cleanup(media.Close)
+	closed := freeAddress(t)
+
+	keys := []string{"LIVEKIT_URL=" + server.URL(), "LIVEKIT_API_KEY=key", "LIVEKIT_API_SECRET=" + secretAPI}
+	more := []string{"TOUCHLINE_AGENT_CONSOLE_TOKEN=" + secretConsole, "TOUCHLINE_INFERENCE_REMOTE_API_KEY=" + secretRemote}
+	page := []string{
+		"GET /metrics", "GET /healthz", "GET /readyz", "GET /api/status", "GET /api/history", "GET /api/frames/0", "GET /api/events",
+		"POST /api/login", "POST /api/instruction", "POST /api/settings", "GET /rtc/validate?access_token=" + secretStream,
+		"GET /rtc?access_token=" + secretStream, "GET /rtc/v1/validate?access_token=" + secretStream, "GET /nowhere?token=" + secretConsole,
+	}
+	remote := []string{
+		"TOUCHLINE_INFERENCE_ENGINE=remote", "TOUCHLINE_INFERENCE_REMOTE_URL=" + media.URL + "/v1", "TOUCHLINE_INFERENCE_REMOTE_MODEL=eye",
+	}
+	runs := []secretRun{
+		{name: "demo", args: []string{"demo", "--listen", "{http}"}, env: more, ready: `"outcome":"spoken"`, ask: page},
+		{
+			name: "join", args: []string{"join", "--room", "match", "--listen", "{http}"},
+			env: slices.Concat(keys, more), ready: "in the room", ask: page,
+		},
+		{
+			name: "join with a ready token", args: []string{"join", "--listen", "{http}"},
+			env: append([]string{"LIVEKIT_URL=" + server.URL(), "TOUCHLINE_AGENT_LIVEKIT_TOKEN=" + ready}, more...), ready: "in the room", ask: page,
+		},
+		{
+			name: "join with a refused token", args: []string{"join", "--listen", "{http}"},
+			env: append([]string{"LIVEKIT_URL=" + server.URL(), "TOUCHLINE_AGENT_LIVEKIT_TOKEN=" + secretStream}, more...),
+		},
+		{
+			name: "join with a wrong secret", args: []string{"join", "--room", "match", "--listen", "{http}"},
+			env: append([]string{"LIVEKIT_URL=" + server.URL(), "LIVEKIT_API_KEY=key", "LIVEKIT_API_SECRET=" + secretPass + secretPass}, more...),
+		},
+		{
+			name: "join with a server away", args: []string{"join", "--room", "match", "--listen", "{http}"},
+			env:   append([]string{"LIVEKIT_URL=ws://" + closed, "LIVEKIT_API_KEY=key", "LIVEKIT_API_SECRET=" + secretAPI}, more...),
+			ready: "not in the room", ask: page,
+		},
+		{
+			name: "a model server that refuses", args: []string{"join", "--room", "match", "--listen", "{http}"},
+			env: slices.Concat(keys, more, remote), ready: "401", ask: page,
+		},
+		{
+			name: "agent", args: []string{"agent", "--agent-name", "commentator", "--http", "{http}", "--simulate", "match"},
+			env:   slices.Concat(keys, more, []string{"LIVEKIT_WORKER_TOKEN=" + secretWorker}),
+			ready: "in the room", ask: []string{"GET /", "GET /worker", "GET /metrics", "GET /nowhere?token=" + secretConsole},
+		},
+		{
+			name: "agent with a wrong secret", args: []string{"agent", "--http", "{http}"},
+			env: append([]string{"LIVEKIT_URL=" + server.URL(), "LIVEKIT_API_KEY=key", "LIVEKIT_API_SECRET=" + secretPass + secretPass}, more...),
+		},
+		{
+			name: "camera over HTTP", args: []string{"camera", "http://user:" + secretPass + "@{media}/live?key=" + secretQuery},
+			env: keys,
+		},
+		{
+			name: "camera over HTTP that is away", args: []string{"camera", "http://user:" + secretPass + "@" + closed + "/live?key=" + secretQuery},
+			env: keys, ready: "Waiting for the camera",
+		},
+		{
+			name: "camera over RTSP", args: []string{"camera", "rtsp://user:" + secretPass + "@" + closed + "/live?key=" + secretQuery},
+			env: keys, ready: "Waiting for the camera",
+		},
+		{
+			name: "camera of an address that is none", args: []string{"camera", "rtsp://user:" + secretPass + "@[::1/live?key=" + secretQuery},
+			env: keys,
+		},
+		{
+			name: "camera that takes WHIP", args: []string{"camera", "--whip", "{http}", "--whip-key", secretWhip},
+			env: keys, ready: "whip", ask: []string{
+				"POST /whip/match", "POST /whip/match?access_token=" + secretStream, "GET /whip/match", "DELETE /whip/match/" + secretStream,
+			},
+		},
+		{name: "check", args: []string{"check"}, env: slices.Concat(keys, more, remote)},
+	}
+	for _, r := range runs {
+		t.Run(r.name, func(t *testing.T) { r.run(t, media.Listener.Addr().String()) })
+	}
+}
+
+// freeAddress is one that nobody listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+func (r secretRun) run(t *testing.T, media string) {
+	address := freeAddress(t)
+	args := []string{"--log-level=debug", "--log-json"}
+	for _, a := range r.args {
+		args = append(args, strings.NewReplacer("{http}", address, "{media}", media).Replace(a))
+	}
+	said := &everything{}
+	cmd := exec.Command("./bin/touchline", args...)
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "TOUCHLINE_") || strings.HasPrefix(v, "LIVEKIT_")
+	}), r.env...)
+	cmd.Stdout, cmd.Stderr = said, said
+	require.NoError(t, cmd.Start())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }() // with whatever it ends
+	defer func() { _ = cmd.Process.Kill(); <-ended }()
+	if r.ready != "" {
+		if !assert.Eventually(t, func() bool { return strings.Contains(said.String(), r.ready) }, startWait, 50*time.Millisecond) {
+			t.Logf("it said:\n%s", said.String())
+		}
+		for _, a := range r.ask {
+			method, path, _ := strings.Cut(a, " ")
+			require.Eventually(t, func() bool { return ask(t.Context(), method, "http://"+address+path, nil, "") != "" },
+				startWait, 50*time.Millisecond, "%s is answered", a)
+			for _, head := range []map[string]string{
+				nil,
+				{"Authorization": "Bearer " + secretConsole},
+				{"Authorization": "Bearer " + secretStream, "Content-Type": "application/sdp", "X-Forwarded-For": "10.1.2.3"},
+				{"Authorization": "Bearer " + secretWhip, "Content-Type": "application/sdp"},
+			} {
+				clean(t, a, ask(t.Context(), method, "http://"+address+path, head, `{"token": "`+secretConsole+`", "instruction": 1}`))
+			}
+		}
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	}
+	select {
+	case <-ended:
+	case <-time.After(startWait):
+		t.Error("the program does not end")
+	}
+	require.NotEmpty(t, said.String())
+	clean(t, "the program", said.String())
+}

@@ -1,0 +1,44 @@
+package redact_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/internal/redact"
+)
+
+const token = "eyJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJrZXkifQ.hdPBK_yGDZG7igN6qTNJShQ-fdfTivkLx"
+
+func TestText(t *testing.T) {
+	require.Equal(t, "invalid token: (an access token), sorry", redact.Text("invalid token: "+token+", sorry"))
+	require.Equal(t, "eyJ is no token, and a.b.c neither", redact.Text("eyJ is no token, and a.b.c neither"))
+}
+
+func TestError(t *testing.T) {
+	require.NoError(t, redact.Error(nil))
+	plain := errors.New("plain")
+	require.Equal(t, plain, redact.Error(plain))
+	err := redact.Error(fmt.Errorf("%w: %s", context.Canceled, token))
+	require.EqualError(t, err, "context canceled: (an access token)")
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestWriter(t *testing.T) {
+	var out bytes.Buffer
+	line := []byte(`{"error":"invalid token: ` + token + `"}`)
+	n, err := redact.Writer{Out: &out}.Write(line)
+	require.NoError(t, err)
+	require.Equal(t, len(line), n)
+	require.JSONEq(t, `{"error":"invalid token: (an access token)"}`, out.String())
+	_, err = redact.Writer{Out: full{}}.Write(line)
+	require.Error(t, err)
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space") }
