@@ -4,6 +4,8 @@
 export GOFLAGS := -tags=nolibopusfile,builtinassets
 export CGO_ENABLED := 1
 
+comma := ,
+
 WEB     := agent/console/web
 WEB_SRC := $(shell find $(WEB) -path $(WEB)/node_modules -prune -o -path $(WEB)/dist -prune -o -type f -print 2>/dev/null)
 GO_SRC  := $(shell find . -name '*.go' -not -path '*/node_modules/*')
@@ -57,11 +59,16 @@ $(STOCK)/dist/main.js: $(STOCK)/package.json $(STOCK)/package-lock.json $(wildca
 	cd $(STOCK) && npm ci --no-audit --no-fund --silent && npm run --silent build
 	@touch $@
 
+# A program of ours, copied after it was linked: Go's linker writes through a mapping, and the kernel may keep such a
+# file in large pieces, each of which counts in full as memory of the process that touches a byte of it. Of a copy,
+# and of a file read from disk, small pieces are mapped: 16 to 30 MB less for touchline.
+program = go build $(2) -o $@.linked $(1) && cp $@.linked $@.new && mv $@.new $@ && rm $@.linked
+
 bin/touchline: $(GO_SRC) go.mod go.sum $(WEB)/dist/index.html
-	go build -o $@ ./cmd/touchline
+	$(call program,./cmd/touchline)
 
 bin/touchline-codec: $(GO_SRC) $(wildcard cmd/touchline-codec/*.c cmd/touchline-codec/*.h)
-	go build -o $@ ./cmd/touchline-codec
+	$(call program,./cmd/touchline-codec)
 
 bin/touchline-model: $(GO_SRC) go.mod go.sum
 	go build -o $@ ./cmd/touchline-model
@@ -76,7 +83,7 @@ bench-gpu: runtime-cuda bin/touchline-model ## the model's timing on an NVIDIA G
 
 # Without the LiveKit server: half the size and memory, no demo.
 bin/touchline-slim: bin/touchline
-	go build -tags=nolibopusfile,builtinassets,nodemo -o $@ ./cmd/touchline
+	$(call program,./cmd/touchline,-tags=nolibopusfile$(comma)builtinassets$(comma)nodemo)
 
 .PHONY: test
 test: setup-test build test-web stock-front ## everything that must hold, in about 15 minutes

@@ -133,7 +133,11 @@ func botCommand(ctx context.Context, url string, keys room.Keys, rooms []string)
 	if self, err := os.Executable(); err == nil {
 		path = filepath.Join(filepath.Dir(self), path)
 	}
-	cmd := exec.CommandContext(ctx, path, "--log-level=error", "bots", "--url", url, "--rooms", strings.Join(rooms, ","))
+	args := []string{"--log-level=error", "bots", "--url", url, "--rooms", strings.Join(rooms, ",")}
+	if len(rooms) == 0 {
+		args = []string{"--log-level=error", "agent", "--url", url, "--http", "127.0.0.1:0"}
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret)
 	return cmd
 }

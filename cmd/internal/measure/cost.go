@@ -102,7 +102,7 @@ func usageOfOne(pid int) (Usage, error) {
 }
 
 // BotCommand makes the command line of a process with bots in it: one for each
-// room, at a server, with keys in its environment.
+// room, at a server, with keys in its environment. Without rooms it is an agent worker.
 type BotCommand func(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd
 
 // costResult of some rooms.
@@ -141,36 +141,60 @@ func cost(
 	}
 	cctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := command(cctx, s.Server.URL(), s.Keys, names)
+	if err := res.use(ctx, command(cctx, s.Server.URL(), s.Keys, names), cancel, settle, length); err != nil {
+		return res, err
+	}
+	return res, s.Errors()
+}
+
+// use runs a program until it has settled, then reads what it uses.
+func (c *costResult) use(ctx context.Context, cmd *exec.Cmd, stop context.CancelFunc, settle, length time.Duration) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
-		return res, fmt.Errorf("start the bots: %w", err)
+		return fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	defer func() { cancel(); _ = cmd.Wait() }() // it was interrupted
+	defer func() { stop(); _ = cmd.Wait() }() // it was interrupted
 	if err := Wait(ctx, settle); err != nil {
-		return res, err
+		return err
 	}
 	before, err := UsageOf(cmd.Process.Pid)
 	if err != nil {
-		return res, errors.Join(err, errors.New(stderr.String()))
+		return errors.Join(err, errors.New(stderr.String()))
 	}
 	start := time.Now()
 	if err := Wait(ctx, length); err != nil {
-		return res, err
+		return err
 	}
 	after, err := UsageOf(cmd.Process.Pid)
 	if err != nil {
-		return res, errors.Join(err, errors.New(stderr.String()))
+		return errors.Join(err, errors.New(stderr.String()))
 	}
-	res.cpu = (after.CPU - before.CPU).Seconds() / time.Since(start).Seconds()
-	res.rss, res.files = after.RSS, after.Files
+	c.cpu = (after.CPU - before.CPU).Seconds() / time.Since(start).Seconds()
+	c.rss, c.files = after.RSS, after.Files
+	return nil
+}
+
+// idle is what an agent worker uses while no room asks for it.
+func idle(ctx context.Context, command BotCommand, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
+	var res costResult
+	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
+	if err != nil {
+		return res, err
+	}
+	defer s.Close()
+	cctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := res.use(ctx, command(cctx, s.Server.URL(), s.Keys, nil), cancel, settle, length); err != nil {
+		return res, err
+	}
 	return res, s.Errors()
 }
 
-// Cost is what whole bots cost: one 720p30 room, and four in one process.
+// Cost is what whole bots cost: one 720p30 room, four in one process, and a
+// worker that waits for rooms.
 func Cost(ctx context.Context, command BotCommand, length time.Duration, log zerolog.Logger) ([]Row, error) {
 	const settle = 25 * time.Second
 	one, err := cost(ctx, command, 1, false, settle, length, log)
@@ -185,6 +209,10 @@ func Cost(ctx context.Context, command BotCommand, length time.Duration, log zer
 	if err != nil {
 		return nil, err
 	}
+	waiting, err := idle(ctx, command, settle, length, log)
+	if err != nil {
+		return nil, err
+	}
 	return []Row{
 		Check("whole bot, one 720p30 room, CPU", 100*one.cpu, 20, "% of a core"),
 		Check("whole bot, one 720p30 room, memory with its child", float64(one.rss)/1e6, 100, "MB"),
@@ -193,5 +221,8 @@ func Cost(ctx context.Context, command BotCommand, length time.Duration, log zer
 		Check("of it for the sound", 100*(loud.cpu-one.cpu), 4, "% of a core"),
 		Note("four rooms in one process", four.String()),
 		Check("four rooms cost as much as", four.cpu/one.cpu, 4.4, "rooms"),
+		Check("idle worker, CPU", 100*waiting.cpu, 0.5, "% of a core"),
+		Check("idle worker, memory", float64(waiting.rss)/1e6, 60, "MB"),
+		Note("idle worker: of it pages of program files", fmt.Sprintf("%.0f MB", float64(waiting.files)/1e6)),
 	}, nil
 }
