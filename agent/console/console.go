@@ -169,7 +169,7 @@ func New(opts Options) (*Server, error) {
 	}
 	if s.rooms == nil {
 		s.rooms = NewRooms(1, opts.Log)
-		s.rooms.single = true
+		s.rooms.single, s.rooms.events = true, nil
 		if _, err := s.rooms.Add(opts.Room); err != nil {
 			return nil, err
 		}

@@ -59,6 +59,8 @@ type Hub struct {
 	keep   int
 
 	mu      sync.Mutex
+	room    string // its name, which the events tell; "" when they do not
+	all     *Hub   // takes the events of all rooms; nil when there is only one
 	metrics []*cycleMetrics
 	next    uint64
 	first   uint64 // the first id of this Hub
@@ -97,11 +99,12 @@ func NewHub(opts HubOptions) *Hub {
 	return h
 }
 
-// countIn has the cycles counted in a room's metrics.
-func (h *Hub) countIn(m ...*cycleMetrics) {
+// settle makes it the hub of a room: its events name the room and go to all's
+// readers as well, its cycles are counted in m.
+func (h *Hub) settle(room string, all *Hub, m ...*cycleMetrics) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.metrics = m
+	h.room, h.all, h.metrics = room, all, m
 }
 
 // run encodes pictures until ctx ends.
@@ -109,21 +112,23 @@ func (h *Hub) run(ctx context.Context) error { return h.frames.run(ctx) }
 
 // Caption hands on one step of an utterance's text.
 func (h *Hub) Caption(c agent.Caption) {
-	it := &item{event: sse("caption", marshal(c))}
+	it := &item{}
 	if c.Delta != "" {
 		it.stream = dataLines(c.Delta)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	it.event = sse("caption", named(h.room, marshal(c)))
 	h.publishLocked(it)
 }
 
 // Record hands on what a cycle did, and remembers it if it was a comment.
 func (h *Hub) Record(r agent.Record) {
 	data := marshal(r)
-	it := &item{event: sse("record", data), stream: dataLines(string(data)), comment: comment{r.IsComment()}}
+	it := &item{stream: dataLines(string(data)), comment: comment{r.IsComment()}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	it.event = sse("record", named(h.room, data))
 	for _, m := range h.metrics {
 		m.observe(r)
 	}
@@ -139,10 +144,9 @@ func (h *Hub) Record(r agent.Record) {
 
 // State hands on what the bot does right now.
 func (h *Hub) State(s agent.Status) {
-	it := &item{event: sse("status", marshal(s))}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.publishLocked(it)
+	h.publishLocked(&item{event: sse("status", named(h.room, marshal(s)))})
 }
 
 // Frames takes the pictures of a look. They are encoded later, elsewhere; when
@@ -197,15 +201,26 @@ func (h *Hub) Remember(past []agent.Record) {
 	h.pushLocked(&item{event: sse("history", marshal(h.history))})
 }
 
-// publishSnapshot sends a snapshot to the page's readers. It has no id and is not repeated.
-func (h *Hub) publishSnapshot(data []byte) {
-	it := &item{event: sse("snapshot", data)}
+// publishSnapshot sends a snapshot to the page's readers, as the event of that
+// name. It has no id and is not repeated.
+func (h *Hub) publishSnapshot(event string, data []byte) {
+	it := &item{event: sse(event, data)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pushLocked(it)
 }
 
+// repeat hands on an event of one room to the readers of all.
+func (h *Hub) repeat(event []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.publishLocked(&item{event: event})
+}
+
 func (h *Hub) publishLocked(it *item) {
+	if h.all != nil {
+		h.all.repeat(it.event)
+	}
 	h.next++
 	it.id = h.next
 	it.event = slices.Concat([]byte("id: "+strconv.FormatUint(it.id, 10)+"\n"), it.event)
@@ -349,6 +364,14 @@ func dataLines(text string) []byte {
 	}
 	b.WriteByte('\n')
 	return b.Bytes()
+}
+
+// named adds the room's name to an object.
+func named(room string, object []byte) []byte {
+	if room == "" || len(object) < 3 {
+		return object
+	}
+	return slices.Concat([]byte(`{"room":`), marshal(room), []byte(","), object[1:])
 }
 
 // marshal writes a value of the vocabulary as JSON. What JSON has no word for

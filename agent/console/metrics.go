@@ -154,7 +154,7 @@ func (r *Rooms) Collect(ch chan<- prometheus.Metric) {
 		}
 		return
 	}
-	collectCount(ch, len(list))
+	r.collectCount(ch, len(list))
 	r.mu.Lock()
 	rest := r.restPast
 	r.mu.Unlock()
@@ -192,7 +192,7 @@ func (totals) Describe(chan<- *prometheus.Desc) {}
 // Collect adds up the rooms that there are and those that there were.
 func (t totals) Collect(ch chan<- prometheus.Metric) {
 	list := t.rooms.list()
-	collectCount(ch, len(list))
+	t.rooms.collectCount(ch, len(list))
 	t.rooms.mu.Lock()
 	sum := t.rooms.allPast
 	t.rooms.mu.Unlock()
@@ -202,9 +202,14 @@ func (t totals) Collect(ch chan<- prometheus.Metric) {
 	together{t.rooms.all, sum}.Collect(ch)
 }
 
-func collectCount(ch chan<- prometheus.Metric, n int) {
+// collectCount writes what is about no room alone.
+func (r *Rooms) collectCount(ch chan<- prometheus.Metric, n int) {
 	ch <- prometheus.MustNewConstMetric(desc("touchline_rooms", "Rooms with a commentator of this process."),
 		prometheus.GaugeValue, float64(n))
+	ch <- prometheus.MustNewConstMetric(desc("touchline_sse_readers_of_all_rooms", "Open readers of what happens in any room."),
+		prometheus.GaugeValue, float64(r.events.readers(eventReader)))
+	ch <- prometheus.MustNewConstMetric(desc("touchline_sse_lost_items_of_all_rooms_total", "Items that those readers lost."),
+		prometheus.CounterValue, float64(r.events.lostItems(eventReader)))
 }
 
 // Describe leaves it to Collect: the metrics are checked as they come.
@@ -225,6 +230,9 @@ func (h *hosted) Collect(ch chan<- prometheus.Metric) {
 	gauge("touchline_source_fps", "Measured frame rate of the watched track.", source.FPS)
 	gauge("touchline_source_width_pixels", "Width of the watched track.", float64(source.Width))
 	gauge("touchline_source_height_pixels", "Height of the watched track.", float64(source.Height))
+	if h.Metrics != nil {
+		h.Metrics.Collect(ch)
+	}
 }
 
 // counts are what only grows.

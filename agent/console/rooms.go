@@ -12,9 +12,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent"
 	"touchline/internal/rescue"
 )
 
@@ -33,6 +35,8 @@ type Room struct {
 	Sources  Sources
 	// Viewers counts the people in the room; may be nil.
 	Viewers func() int
+	// Metrics are further ones about the room; may be nil.
+	Metrics prometheus.Collector
 
 	// JPEGQuality of the pictures, 1 to 100; 80 when 0.
 	JPEGQuality int
@@ -60,9 +64,11 @@ var (
 type Rooms struct {
 	max     int
 	log     zerolog.Logger
+	kick    chan struct{} // the list is wanted now
 	single  bool          // it holds the only room of a Server
 	all     *cycleMetrics // of all rooms
 	rest    *cycleMetrics // of those without series of their own
+	events  *Hub          // what happens in any room; nil when single
 	crowded atomic.Bool   // there was such a room
 
 	mu                sync.Mutex
@@ -78,8 +84,8 @@ func NewRooms(limit int, log zerolog.Logger) *Rooms {
 		limit = DefaultMaxRooms
 	}
 	return &Rooms{
-		max: limit, log: log.With().Str("component", "console").Logger(),
-		all: newCycleMetrics(), rest: newCycleMetrics(), byName: map[string]*hosted{}, labels: map[string]bool{},
+		max: limit, kick: make(chan struct{}, 1), log: log.With().Str("component", "console").Logger(),
+		all: newCycleMetrics(), rest: newCycleMetrics(), events: NewHub(HubOptions{}), byName: map[string]*hosted{}, labels: map[string]bool{},
 	}
 }
 
@@ -103,10 +109,11 @@ func (r *Rooms) Add(room Room) (remove func(), err error) {
 		return nil, fmt.Errorf("%w: %d", ErrTooManyRooms, r.max)
 	}
 	r.byName[room.Name] = h
-	r.labelLocked(h)
+	r.settleLocked(h)
 	if r.start != nil {
 		r.start(h)
 	}
+	r.changed()
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		delete(r.byName, room.Name)
@@ -118,11 +125,13 @@ func (r *Rooms) Add(room Room) (remove func(), err error) {
 		}
 		r.mu.Unlock()
 		close(h.gone)
+		r.changed()
 	}), nil
 }
 
-// labelLocked gives a room series of its own in the metrics, as long as there are not too many.
-func (r *Rooms) labelLocked(h *hosted) {
+// settleLocked gives a room series of its own in the metrics, as long as there are not too many,
+// and its events their way.
+func (r *Rooms) settleLocked(h *hosted) {
 	h.label = roomLabel(h.Name)
 	if r.single || len(r.labels) < labelledRooms && !r.labels[h.label] && h.label != otherRooms {
 		r.labels[h.label] = true
@@ -131,7 +140,7 @@ func (r *Rooms) labelLocked(h *hosted) {
 		h.label, h.cycles = otherRooms, r.rest
 		r.crowded.Store(true)
 	}
-	h.Hub.countIn(h.cycles, r.all)
+	h.Hub.settle(h.Name, r.events, h.cycles, r.all)
 }
 
 // get returns the room of a name, or nil.
@@ -183,6 +192,9 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 			}
 		})
 	}
+	if !r.single {
+		g.Go(func() error { return r.watch(ctx) })
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.start = start
@@ -195,6 +207,47 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 		r.start = nil
 		r.mu.Unlock()
 		return g.Wait()
+	}
+}
+
+// watch sends the list once a second when something changed and somebody reads.
+func (r *Rooms) watch(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-r.kick:
+		}
+		if r.events.readers(eventReader) == 0 {
+			continue
+		}
+		if data := marshal(r.infos()); string(data) != last {
+			last = string(data)
+			r.events.publishSnapshot("rooms", data)
+		}
+	}
+}
+
+// infos describes all rooms. One whose bot panics is described as far as it goes.
+func (r *Rooms) infos() []RoomInfo {
+	out := []RoomInfo{}
+	for _, h := range r.list() {
+		info := RoomInfo{Room: h.Name, Chip: agent.ChipFailed, Reason: "its commentator has crashed", Since: h.since.UTC()}
+		r.guarded(h, func() { info = h.info() })
+		out = append(out, info)
+	}
+	return out
+}
+
+// changed asks for the list to be sent without waiting for the next second.
+func (r *Rooms) changed() {
+	select {
+	case r.kick <- struct{}{}:
+	default:
 	}
 }
 
@@ -275,7 +328,7 @@ func (h *hosted) watch(ctx context.Context) error {
 			continue
 		}
 		last = string(data)
-		h.Hub.publishSnapshot(data)
+		h.Hub.publishSnapshot("snapshot", data)
 	}
 }
 

@@ -154,15 +154,6 @@ func saidAt(r agent.Record) time.Time {
 	return r.InferenceEnd
 }
 
-// infos describes all rooms.
-func (s *Server) infos() []RoomInfo {
-	out := []RoomInfo{}
-	for _, h := range s.rooms.list() {
-		out = append(out, h.info())
-	}
-	return out
-}
-
 // RoomPath is the part of the path that names a room. It is exported for huma
 // alone, which fills what it can see.
 type RoomPath struct {
@@ -183,7 +174,7 @@ func (s *Server) registerRooms(d *document) {
 	const one = "/api/rooms/{room}"
 	huma.Register(d, op(http.MethodGet, "/api/rooms", "The rooms that this process serves"),
 		func(context.Context, *struct{}) (*reply[roomList], error) {
-			return &reply[roomList]{roomList{s.infos()}}, nil
+			return &reply[roomList]{roomList{s.rooms.infos()}}, nil
 		})
 	call := op(http.MethodPost, "/api/rooms", "Asks for a commentator in a room; it is there when the room is in the list of whoever serves it")
 	call.DefaultStatus = http.StatusAccepted

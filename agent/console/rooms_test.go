@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -82,6 +83,59 @@ func TestManyRooms(t *testing.T) {
 	removeNorth()
 	_, err = rooms.Add(console.Room{Name: "one more"})
 	require.NoError(t, err)
+}
+
+func TestEventsOfAllRooms(t *testing.T) {
+	rooms := console.NewRooms(0, zerolog.Nop())
+	r := open(t, console.Options{Rooms: rooms})
+	all := r.events("/api/events")
+	require.Equal(t, "[]", all.want("rooms").data)
+	_, north, _ := addRoom(t, rooms, "north")
+	south, hub, removeSouth := addRoom(t, rooms, `so"uth`)
+	north.Record(agent.Record{Type: "cycle_end", Cycle: 1, Outcome: "shown", Text: "A goal."})
+	hub.Caption(agent.Caption{Segment: "s", Delta: "Offside"})
+	hub.State(agent.Status{Chip: "speaking"})
+
+	// Each event names its room.
+	seen := map[string]string{}
+	var last event
+	for len(seen) < 3 {
+		ev, err := all.next()
+		require.NoError(t, err)
+		if ev.name == "rooms" {
+			continue
+		}
+		var data map[string]any
+		require.NoError(t, json.Unmarshal([]byte(ev.data), &data))
+		seen[ev.name] = data["room"].(string)
+		last = ev
+	}
+	require.Equal(t, map[string]string{"record": "north", "caption": `so"uth`, "status": `so"uth`}, seen)
+	// The list is sent again when something in it changed, and when rooms come or go.
+	south.change(func(s *agent.Snapshot) { s.Comments = 42 })
+	for !strings.Contains(all.until("rooms").data, `"comments":42`) {
+	}
+	removeSouth()
+	for strings.Contains(all.until("rooms").data, "uth") {
+	}
+
+	// Who comes back is told what was missed.
+	north.Record(agent.Record{Type: "cycle_end", Cycle: 2, Outcome: "shown", Text: "A corner."})
+	again := r.events("/api/events", "Last-Event-ID", last.id)
+	again.want("rooms")
+	require.Contains(t, again.want("record").data, "A corner.")
+	// A room's own stream is its own.
+	own := r.events("/api/rooms/north/events")
+	own.want("snapshot")
+	require.Contains(t, own.want("history").data, "A corner.")
+	north.State(agent.Status{Chip: "idle"})
+	require.Contains(t, own.until("status").data, `{"room":"north",`)
+	// The original's stream has the record as it was.
+	stream := r.events("/api/rooms/north/stream")
+	north.Record(agent.Record{Type: "cycle_end", Cycle: 3, Outcome: "silent"})
+	ev, err := stream.next()
+	require.NoError(t, err)
+	require.NotContains(t, ev.data, `"room"`)
 }
 
 func TestMetricsOfManyRooms(t *testing.T) {

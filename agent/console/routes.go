@@ -133,7 +133,11 @@ func (s *Server) inEachRoom() []endpoint {
 		{method: "POST", path: "/sources/{id}/select", call: s.selectSource, summary: "Watches it", out: snapshot},
 		{method: "POST", path: "/livekit/token", call: s.postToken, summary: "A way into the room", in: tokenBody{}, out: grantBody{}},
 	} {
-		for _, prefix := range []string{"/api", "/api/rooms/{room}"} {
+		prefixes := []string{"/api", "/api/rooms/{room}"}
+		if e.path == "/events" {
+			prefixes = prefixes[1:] // those of all rooms are another thing
+		}
+		for _, prefix := range prefixes {
 			out = append(out, endpoint{
 				method: e.method, path: prefix + e.path, access: guarded, call: s.inRoom(e.call), summary: e.summary,
 				in: e.in, out: e.out, kind: e.kind, query: e.query, status: e.status,
@@ -154,6 +158,10 @@ func (s *Server) inProcess() []endpoint {
 		{
 			method: "POST", path: "/api/login", access: public, call: s.postLogin, summary: "Changes the token for a cookie",
 			in: loginBody{}, status: http.StatusNoContent,
+		},
+		{
+			method: "GET", path: "/api/events", access: guarded, call: s.getAllEvents, summary: "What happens in all rooms",
+			kind: "text/event-stream",
 		},
 		{method: "GET", path: "/metrics", access: guarded, call: metrics, summary: "For Prometheus", kind: "text/plain"},
 		{method: "GET", path: "/healthz", access: public, call: s.getHealth, summary: "The process is alive", out: health{}},

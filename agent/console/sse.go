@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"touchline/agent"
 )
 
 const (
@@ -49,39 +51,51 @@ func (s *stream) write(pieces ...[]byte) error {
 }
 
 func (s *Server) getEvents(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	return s.feed(h, w, r, eventReader)
-}
-
-func (s *Server) getStream(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	return s.feed(h, w, r, streamReader)
-}
-
-// feed serves one reader of server-sent events until it goes, the stream is
-// ended or the server stops.
-func (s *Server) feed(h *hosted, w http.ResponseWriter, r *http.Request, k readerKind) error {
-	const contentType = "text/event-stream; charset=utf-8"
-	if r.Method == http.MethodHead {
-		w.Header().Set("Content-Type", contentType)
-		return nil
-	}
-	after, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64) // anything else: from the start
-	q, history := h.Hub.join(k, after)
-	if q == nil {
-		return tooMany(w)
-	}
-	defer h.Hub.leave(k, q)
-
-	out := s.openStream(w, contentType)
-	first := [][]byte{[]byte(sseStart)}
-	if k == eventReader {
+	return s.feed(w, r, h.Hub, eventReader, h.gone, func(history []agent.Record) [][]byte {
+		var first [][]byte
 		if h.Bot != nil {
 			first = append(first, sse("snapshot", marshal(h.Bot.Snapshot())))
 		}
 		if history != nil {
 			first = append(first, sse("history", marshal(history)))
 		}
+		return first
+	})
+}
+
+// getAllEvents tells what happens in any room; of the only one, what its own events are.
+func (s *Server) getAllEvents(w http.ResponseWriter, r *http.Request) error {
+	if s.single != nil {
+		return s.getEvents(s.single, w, r)
 	}
-	if err := out.write(first...); err != nil {
+	return s.feed(w, r, s.rooms.events, eventReader, nil, func([]agent.Record) [][]byte {
+		return [][]byte{sse("rooms", marshal(s.rooms.infos()))}
+	})
+}
+
+func (s *Server) getStream(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	return s.feed(w, r, h.Hub, streamReader, h.gone, func([]agent.Record) [][]byte { return nil })
+}
+
+// feed serves one reader of server-sent events until it goes, the stream is
+// ended, gone is closed or the server stops. start is what it is sent first.
+func (s *Server) feed(
+	w http.ResponseWriter, r *http.Request, hub *Hub, k readerKind, gone <-chan struct{}, start func(history []agent.Record) [][]byte,
+) error {
+	const contentType = "text/event-stream; charset=utf-8"
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", contentType)
+		return nil
+	}
+	after, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64) // anything else: from the start
+	q, history := hub.join(k, after)
+	if q == nil {
+		return tooMany(w)
+	}
+	defer hub.leave(k, q)
+
+	out := s.openStream(w, contentType)
+	if err := out.write(append([][]byte{[]byte(sseStart)}, start(history)...)...); err != nil {
 		return nil // the reader has gone
 	}
 	quiet := time.NewTimer(s.opts.Config.KeepAlive)
@@ -91,7 +105,7 @@ func (s *Server) feed(h *hosted, w http.ResponseWriter, r *http.Request, k reade
 		select {
 		case <-r.Context().Done():
 			return nil
-		case <-h.gone:
+		case <-gone:
 			return nil
 		case <-quiet.C:
 			err = out.write([]byte(keepAlive))

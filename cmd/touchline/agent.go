@@ -115,7 +115,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	if err != nil {
 		return err
 	}
-	page, err := agentPage(cfg.Agent, shown, wiring.Calls{Jobs: jobs, Worker: w}, jobs.Metrics(), log)
+	page, err := agentPage(cfg.Agent, shown, wiring.Calls{Jobs: jobs, Worker: w}, log, jobs.Metrics(), out)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 		needed(page.Run)
 	}
 	if listener != nil {
-		g.Go(func() error { return serveProbes(beside, listener, w, log, jobs.Metrics(), shown.Totals()) })
+		g.Go(func() error { return serveProbes(beside, listener, w, log, jobs.Metrics(), shown.Totals(), out) })
 	}
 	g.Go(func() error {
 		select {
@@ -180,15 +180,17 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 
 // agentPage is the page and the API for all rooms; nil when the settings want none.
 func agentPage(
-	cfg agent.Config, rooms *console.Rooms, calls console.Dispatcher, engines prometheus.Collector, log zerolog.Logger,
+	cfg agent.Config, rooms *console.Rooms, calls console.Dispatcher, log zerolog.Logger, more ...prometheus.Collector,
 ) (*console.Server, error) {
 	if cfg.Worker.Console == agent.HTTPOff {
 		return nil, nil
 	}
 	cfg.Console.Listen = cfg.Worker.Console
 	metrics := prometheus.NewRegistry()
-	if err := metrics.Register(engines); err != nil {
-		return nil, fmt.Errorf("register the engines' metrics: %w", err)
+	for _, c := range more {
+		if err := metrics.Register(c); err != nil {
+			return nil, fmt.Errorf("register the metrics of the process: %w", err)
+		}
 	}
 	page, err := console.New(console.Options{
 		Config: cfg.Console, Rooms: rooms, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,

@@ -198,9 +198,6 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 			return nil, fmt.Errorf("register the engine's metrics: %w", err)
 		}
 	}
-	if err := metrics.Register(soundMetrics{b}); err != nil {
-		return nil, fmt.Errorf("register the metrics of the camera's sound: %w", err)
-	}
 	s, err := console.New(console.Options{
 		Config: cfg, Room: b.Face(), SignalURL: b.opts.Config.Agent.LiveKit.URL,
 		WHIP: b.sources.handler(), Registry: metrics, Announce: announce, Log: b.log,
@@ -215,7 +212,7 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 func (b *Bot) Face() console.Room {
 	face := console.Room{
 		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceTap{b.Voice},
-		Tokens: b.Tokens, Viewers: b.Room.Viewers,
+		Tokens: b.Tokens, Metrics: soundMetrics{b}, Viewers: b.Room.Viewers,
 		JPEGQuality: b.opts.Config.Media.JPEGQuality, PictureRate: b.opts.Config.Media.MJPEGFPS,
 	}
 	if b.sources != nil { // a nil pointer in an interface is not nil
