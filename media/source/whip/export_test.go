@@ -1,11 +1,15 @@
 package whip
 
-import "github.com/pion/webrtc/v4"
+import (
+	"github.com/pion/webrtc/v4"
+
+	"touchline/media/wish"
+)
 
 // RemoteCandidates are those of the sender that are tried.
 func (x *Session) RemoteCandidates() []string {
 	var out []string
-	for _, s := range x.pc.GetStats() {
+	for _, s := range x.peer.PC.GetStats() {
 		if c, ok := s.(webrtc.ICECandidateStats); ok && c.Type == webrtc.StatsTypeRemoteCandidate {
 			out = append(out, c.IP)
 		}
@@ -22,18 +26,18 @@ func CheckOffer(text string) error {
 	if _, _, err := o.engines(); err != nil {
 		return err
 	}
-	if _, err := restarted(text, fragment{ufrag: "abcd", pwd: "0123456789012345678901"}); err != nil {
+	if _, err := wish.Restarted(text, wish.Fragment{Ufrag: "abcd", Pwd: "0123456789012345678901"}); err != nil {
 		return err
 	}
-	if _, err := polished(text, true); err != nil {
+	if _, err := wish.Polished(text, true); err != nil {
 		return err
 	}
-	_, err = answerFragment(text)
+	_, err = wish.AnswerFragment(text)
 	return err
 }
 
 // CheckFragment reads the body of a PATCH.
 func CheckFragment(body []byte) (ufrag, pwd string, candidates int, err error) {
-	f, err := readFragment(body)
-	return f.ufrag, f.pwd, len(f.candidates), err
+	f, err := wish.ReadFragment(body)
+	return f.Ufrag, f.Pwd, len(f.Candidates), err
 }

@@ -1,9 +1,7 @@
 package whip
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -13,22 +11,16 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"touchline/media"
+	"touchline/media/wish"
 )
-
-// errMalformed marks an offer that is not an SDP offer of WebRTC: answered with
-// 400. Offers that are, but cannot be met as a whole, are answered with 422.
-var errMalformed = errors.New("malformed offer")
 
 // maxCodecs bounds the payload types of one media section.
 const maxCodecs = 128
 
 // offer is an SDP offer that can be met.
 type offer struct {
-	text      string
-	desc      *sdp.SessionDescription
-	mids      []string
-	ufrag     string
-	pwd       string
+	*wish.Offer
+
 	codecs    map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters
 	simulcast bool
 }
@@ -36,15 +28,13 @@ type offer struct {
 // readOffer checks an offer against what RFC 9725 allows (sections 4.2 and 4.4)
 // and what this server does. It never accepts a part of one.
 func readOffer(text string) (*offer, error) {
-	o := &offer{text: text, desc: &sdp.SessionDescription{}, codecs: map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters{}}
-	if err := o.desc.UnmarshalString(text); err != nil {
-		return nil, fmt.Errorf("%w: expected SDP: %w", errMalformed, err)
+	common, err := wish.ReadOffer(text)
+	if err != nil {
+		return nil, err
 	}
-	if len(o.desc.MediaDescriptions) == 0 {
-		return nil, fmt.Errorf("%w: expected a media section, got none", errMalformed)
-	}
+	o := &offer{Offer: common, codecs: map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters{}}
 	streams := map[string]bool{}
-	for _, m := range o.desc.MediaDescriptions {
+	for _, m := range o.Desc.MediaDescriptions {
 		if err := o.readMedia(m, streams); err != nil {
 			return nil, err
 		}
@@ -52,7 +42,7 @@ func readOffer(text string) (*offer, error) {
 	if len(streams) > 1 {
 		return nil, fmt.Errorf("expected one MediaStream, got %d", len(streams))
 	}
-	return o, o.checkBundle()
+	return o, o.Bundle()
 }
 
 func (o *offer) readMedia(m *sdp.MediaDescription, streams map[string]bool) error {
@@ -67,23 +57,18 @@ func (o *offer) readMedia(m *sdp.MediaDescription, streams map[string]bool) erro
 	case m.MediaName.Port.Value == 0 && !bundleOnly:
 		return fmt.Errorf("expected every track to be wanted, got a %s section with port 0", name)
 	}
-	mid, _ := m.Attribute("mid")
-	if mid == "" || slices.Contains(o.mids, mid) {
-		return fmt.Errorf("%w: expected a mid of its own for each section", errMalformed)
+	if err := o.Mid(m); err != nil {
+		return err
 	}
-	o.mids = append(o.mids, mid)
 	for _, d := range []string{"recvonly", "inactive"} {
-		if o.has(m, d) {
+		if o.Directed(m, d) {
 			return fmt.Errorf("expected sendonly or sendrecv for %s, got %s", name, d)
 		}
 	}
 	if _, ok := m.Attribute("rtcp-mux"); !ok {
 		return fmt.Errorf("expected rtcp-mux for %s", name)
 	}
-	if setup := o.either(m, "setup"); setup == "holdconn" {
-		return errors.New("expected setup actpass or active, got holdconn")
-	}
-	if err := o.readCredentials(m); err != nil {
+	if err := o.Transport(m); err != nil {
 		return err
 	}
 	for _, a := range m.Attributes {
@@ -104,67 +89,11 @@ func (o *offer) readMedia(m *sdp.MediaDescription, streams map[string]bool) erro
 	return nil
 }
 
-func (o *offer) readCredentials(m *sdp.MediaDescription) error {
-	ufrag, pwd := o.either(m, "ice-ufrag"), o.either(m, "ice-pwd")
-	// RFC 8839 section 5.4: 4 to 256 and 22 to 256 characters.
-	if len(ufrag) < 4 || len(ufrag) > 256 || len(pwd) < 22 || len(pwd) > 256 {
-		return fmt.Errorf("%w: expected ice-ufrag and ice-pwd", errMalformed)
-	}
-	if o.ufrag == "" {
-		o.ufrag, o.pwd = ufrag, pwd
-	}
-	if o.ufrag != ufrag || o.pwd != pwd {
-		return errors.New("expected one transport for all tracks (BUNDLE), got several ICE credentials")
-	}
-	if o.either(m, "fingerprint") == "" {
-		return fmt.Errorf("%w: expected a DTLS fingerprint", errMalformed)
-	}
-	return nil
-}
-
-// checkBundle wants all sections in one group (RFC 9143).
-func (o *offer) checkBundle() error {
-	if len(o.mids) < 2 {
-		return nil
-	}
-	for _, a := range o.desc.Attributes {
-		if a.Key != "group" {
-			continue
-		}
-		words := strings.Fields(a.Value)
-		if len(words) > 0 && words[0] == "BUNDLE" && !slices.ContainsFunc(o.mids, func(mid string) bool {
-			return !slices.Contains(words[1:], mid)
-		}) {
-			return nil
-		}
-	}
-	return errors.New("expected all tracks in one BUNDLE group")
-}
-
-// either is an attribute of the section or of the session.
-func (o *offer) either(m *sdp.MediaDescription, key string) string {
-	if v, ok := m.Attribute(key); ok {
-		return v
-	}
-	v, _ := o.desc.Attribute(key)
-	return v
-}
-
-func (o *offer) has(m *sdp.MediaDescription, key string) bool {
-	if _, ok := m.Attribute(key); ok {
-		return true
-	}
-	_, session := o.desc.Attribute(key)
-	return session && !slices.ContainsFunc(m.Attributes, func(a sdp.Attribute) bool {
-		return a.Key == "sendonly" || a.Key == "sendrecv"
-	})
-}
-
 // readCodecs lists what is offered and can be taken, exactly as offered, so that
 // whatever the sender picks of it is understood.
 func readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription) ([]webrtc.RTPCodecParameters, error) {
 	if len(m.MediaName.Formats) > maxCodecs {
-		return nil, fmt.Errorf("%w: expected at most %d codecs, got %d", errMalformed, maxCodecs, len(m.MediaName.Formats))
+		return nil, fmt.Errorf("%w: expected at most %d codecs, got %d", wish.ErrMalformed, maxCodecs, len(m.MediaName.Formats))
 	}
 	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
 	var taken, repairs []webrtc.RTPCodecParameters
@@ -172,7 +101,7 @@ func readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription) ([]webrtc.RTP
 	for _, format := range m.MediaName.Formats {
 		pt, err := strconv.ParseUint(format, 10, 7)
 		if err != nil {
-			return nil, fmt.Errorf("%w: expected payload types, got %q", errMalformed, format)
+			return nil, fmt.Errorf("%w: expected payload types, got %q", wish.ErrMalformed, format)
 		}
 		c, err := one.GetCodecForPayloadType(uint8(pt))
 		if err != nil {

@@ -2,39 +2,24 @@ package whip
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/pion/ice/v4"
 	"github.com/pion/rtcp"
+	"github.com/pion/sdp/v3"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
 	"touchline/media"
+	"touchline/media/wish"
 )
 
-const (
-	// gatherTime bounds the search for own addresses; host addresses are there at once.
-	gatherTime = 2 * time.Second
-	// The library's figures, but for senders that check no consent and networks that change.
-	disconnectTime, failTime, keepAlive = 7 * time.Second, 15 * time.Second, 2 * time.Second
-	// keyFrameEvery is the least distance of requests for a key frame.
-	keyFrameEvery = 500 * time.Millisecond
-)
-
-var (
-	errStale        = errors.New("expected the entity-tag of the ICE session under way")
-	errNoTag        = errors.New("expected an If-Match header")
-	errNotAnswering = errors.New("expected an offer that can be answered as a whole")
-	errOver         = errors.New("the session is over")
-)
+// keyFrameEvery is the least distance of requests for a key frame.
+const keyFrameEvery = 500 * time.Millisecond
 
 // Session is one sender.
 type Session struct {
@@ -47,8 +32,7 @@ type Session struct {
 	id     string
 	server *Server
 	log    zerolog.Logger
-	local  bool // the sender is on this machine
-	pc     *webrtc.PeerConnection
+	peer   *wish.Peer
 	place  Place
 
 	cancel context.CancelCauseFunc
@@ -56,10 +40,6 @@ type Session struct {
 	done   chan struct{}
 	wants  chan struct{} // a key frame
 
-	patching     sync.Mutex
-	offer, pwd   string
-	ufrag, etag  string
-	answer       string
 	connected    atomic.Bool
 	lastMedia    atomic.Int64 // Unix nanoseconds
 	packets      atomic.Uint64
@@ -72,18 +52,10 @@ type Session struct {
 	readers      []*reader
 }
 
-// newID is 128 bits that nobody guesses.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(b[:])
-}
-
 // newSession answers an offer. It is not running yet.
 func (s *Server) newSession(ctx context.Context, o *offer, room string, who Sender, from netip.Addr) (*Session, error) {
 	x := &Session{
-		Room: room, Sender: who, Began: s.opts.Now(), id: newID(), server: s, local: from.IsLoopback(),
-		offer: o.text, ufrag: o.ufrag, pwd: o.pwd, etag: `"` + newID() + `"`,
+		Room: room, Sender: who, Began: s.opts.Now(), id: wish.NewID(), server: s,
 		done: make(chan struct{}), wants: make(chan struct{}, 1),
 		log: s.opts.Log.With().Str("room", room).Str("participant", who.Identity).Logger(),
 	}
@@ -93,106 +65,31 @@ func (s *Server) newSession(ctx context.Context, o *offer, room string, who Send
 	if err != nil {
 		return nil, err
 	}
-	settings, err := s.settings()
-	if err != nil {
-		return nil, err
-	}
-	api := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithInterceptorRegistry(r), webrtc.WithSettingEngine(settings))
-	if x.pc, err = api.NewPeerConnection(webrtc.Configuration{ICEServers: s.stunOnly()}); err != nil {
-		return nil, fmt.Errorf("make a WebRTC session: %w", err)
-	}
-	x.pc.OnTrack(x.onTrack)
-	x.pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
-		switch state {
-		case webrtc.PeerConnectionStateConnected:
-			x.connected.Store(true)
-		case webrtc.PeerConnectionStateFailed:
-			x.end("the connection broke off")
-		case webrtc.PeerConnectionStateClosed:
-			x.end("the sender closed the connection")
-		default:
-		}
+	s.mu.Lock()
+	port := s.port
+	s.mu.Unlock()
+	x.peer, err = port.NewPeer(ctx, wish.PeerOptions{
+		Offer: o.Offer, Local: from.IsLoopback(), Media: m, Interceptors: r,
+		Prepare: func(pc *webrtc.PeerConnection) { pc.OnTrack(x.onTrack) },
+		Accept: func(m *sdp.MediaDescription) bool {
+			_, ok := m.Attribute("recvonly")
+			return ok
+		},
+		Connected: func() { x.connected.Store(true) },
+		Ended:     x.end,
 	})
-	if x.answer, err = x.negotiate(ctx, o.text); err != nil {
+	if err != nil {
 		x.cancel(err)
-		_ = x.pc.GracefulClose()
 		return nil, err
 	}
 	return x, nil
 }
 
-func (s *Server) settings() (webrtc.SettingEngine, error) {
-	e := webrtc.SettingEngine{LoggerFactory: silent{}}
-	s.mu.Lock()
-	e.SetICEUDPMux(s.mux)
-	s.mu.Unlock()
-	e.SetIncludeLoopbackCandidate(true) // taken out of the answer where it is of no use
-	e.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6})
-	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled) // senders reach us; their own names do not matter
-	e.SetICETimeouts(disconnectTime, failTime, keepAlive)
-	if s.opts.LoopbackOnly {
-		e.SetIPFilter(net.IP.IsLoopback)
-	}
-	if allow := s.opts.Remote; allow != nil {
-		e.SetRemoteIPFilter(func(ip net.IP) bool {
-			a, ok := netip.AddrFromSlice(ip)
-			return ok && allow.Check(a) == nil
-		})
-	}
-	if len(s.opts.ExternalIPs) > 0 {
-		err := e.SetICEAddressRewriteRules(webrtc.ICEAddressRewriteRule{
-			External: s.opts.ExternalIPs, AsCandidateType: webrtc.ICECandidateTypeHost,
-		})
-		if err != nil {
-			return e, fmt.Errorf("announce the external addresses: %w", err)
-		}
-	}
-	return e, nil
-}
+// ID implements wish.Resource.
+func (x *Session) ID() string { return x.id }
 
-// stunOnly are the servers that tell our own address; relays are for senders.
-func (s *Server) stunOnly() []webrtc.ICEServer {
-	var out []webrtc.ICEServer
-	for _, server := range s.opts.ICEServers {
-		if server.Username == "" && !s.opts.LoopbackOnly {
-			out = append(out, server)
-		}
-	}
-	return out
-}
-
-// negotiate answers an offer, the first one or one with another ICE side.
-func (x *Session) negotiate(ctx context.Context, text string) (answer string, err error) {
-	if err := x.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: text}); err != nil {
-		return "", fmt.Errorf("%w: %w", errMalformed, err)
-	}
-	made, err := x.pc.CreateAnswer(&webrtc.AnswerOptions{OfferAnswerOptions: webrtc.OfferAnswerOptions{ICETricklingSupported: true}})
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", errNotAnswering, err)
-	}
-	desc, err := made.Unmarshal()
-	if err != nil {
-		return "", err
-	}
-	for _, m := range desc.MediaDescriptions {
-		if _, ok := m.Attribute("recvonly"); !ok || m.MediaName.Port.Value == 0 {
-			return "", fmt.Errorf("%w, its %s cannot be taken", errNotAnswering, m.MediaName.Media)
-		}
-	}
-	gathered := webrtc.GatheringCompletePromise(x.pc)
-	if err := x.pc.SetLocalDescription(made); err != nil {
-		return "", fmt.Errorf("answer the offer: %w", err)
-	}
-	timer := time.NewTimer(gatherTime)
-	defer timer.Stop()
-	select {
-	case <-gathered:
-	case <-timer.C:
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-	return polished(x.pc.LocalDescription().SDP, x.local)
-}
+// Peer implements wish.Resource.
+func (x *Session) Peer() *wish.Peer { return x.peer }
 
 // slot is what may be there once only.
 func (x *Session) slot() string { return x.Room + "\x00" + x.Sender.Key }
@@ -247,7 +144,7 @@ func (x *Session) run() {
 	x.closing.Lock()
 	x.closed = true
 	x.closing.Unlock()
-	if err := x.pc.GracefulClose(); err != nil {
+	if err := x.peer.Close(); err != nil {
 		x.log.Debug().Err(err).Msg("close a WHIP session")
 	}
 	x.tracks.Wait()
@@ -279,56 +176,7 @@ func (x *Session) askKeyFrame() {
 	}
 	x.emitting.Unlock()
 	if len(packets) > 0 {
-		_ = x.pc.WriteRTCP(packets) // a connection that is gone ends the session by itself
-	}
-}
-
-// patch adds candidates or restarts ICE. body and etag are for the answer, both
-// empty when candidates were added.
-func (x *Session) patch(ctx context.Context, match string, f fragment) (body, etag string, err error) {
-	x.patching.Lock()
-	defer x.patching.Unlock()
-	if x.over.Err() != nil {
-		return "", "", errOver
-	}
-	switch match {
-	case "":
-		return "", "", errNoTag
-	case "*", `"*"`, x.etag: // RFC 9725 itself quotes the asterisk in its example
-	default:
-		return "", "", errStale
-	}
-	if f.ufrag == x.ufrag && f.pwd == x.pwd {
-		x.trickle(f)
-		return "", "", nil
-	}
-	text, err := restarted(x.offer, f)
-	if err != nil {
-		return "", "", err
-	}
-	answer, err := x.negotiate(ctx, text)
-	if err != nil {
-		return "", "", err
-	}
-	if body, err = answerFragment(answer); err != nil {
-		return "", "", err
-	}
-	x.offer, x.ufrag, x.pwd, x.etag, x.answer = text, f.ufrag, f.pwd, `"`+newID()+`"`, answer
-	x.log.Info().Msg("WHIP session restarts ICE")
-	return body, x.etag, nil
-}
-
-// trickle adds candidates. Those that are of no use are passed over in silence.
-func (x *Session) trickle(f fragment) {
-	index := uint16(0)
-	for _, c := range f.candidates {
-		init := webrtc.ICECandidateInit{Candidate: c, SDPMLineIndex: &index}
-		if f.mid != "" {
-			init.SDPMid = &f.mid
-		}
-		if err := x.pc.AddICECandidate(init); err != nil {
-			x.log.Debug().Err(err).Msg("a candidate is of no use")
-		}
+		_ = x.peer.PC.WriteRTCP(packets) // a connection that is gone ends the session by itself
 	}
 }
 

@@ -12,25 +12,21 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/pion/ice/v4"
-	"github.com/pion/logging"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
 	"touchline/media/source"
+	"touchline/media/wish"
 )
 
 var (
 	// ErrNoToken is returned by Authorize when the token is missing, unknown or expired: answered with 401.
-	ErrNoToken = errors.New("expected a token that this server knows")
+	ErrNoToken = wish.ErrNoToken
 	// ErrForbidden is returned by Authorize when the token is good for something else: answered with 403.
-	ErrForbidden = errors.New("expected a token for this room that allows publishing")
+	ErrForbidden = wish.ErrForbidden
 )
 
 // Sender is who a token lets in.
@@ -93,15 +89,13 @@ type Options struct {
 
 // Server takes WHIP sessions. New, then Run; Handler answers from then on.
 type Server struct {
-	opts  Options
-	limit *limiter // of POSTs
-	touch *limiter // of everything else
+	opts     Options
+	endpoint *wish.Endpoint
 
 	turn     sync.Mutex // one session at a time takes the place of another
 	mu       sync.Mutex
 	running  bool
-	port     int
-	mux      *ice.MultiUDPMuxDefault
+	port     *wish.Port
 	sessions map[string]*Session // by id
 	keyed    map[string]*Session // by room and key, unless Many
 	opening  int
@@ -134,29 +128,23 @@ func New(o Options) (*Server, error) {
 		o.Silence = 30 * time.Second
 	}
 	s := &Server{opts: o, sessions: map[string]*Session{}, keyed: map[string]*Session{}}
-	s.limit = newLimiter(o.PerMinute, o.Burst)
-	s.touch = newLimiter(20*o.PerMinute, 20*o.Burst)
+	s.endpoint = s.newEndpoint()
 	return s, nil
 }
 
 // Run opens the media port and returns, with every session ended, when ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	options := []ice.UDPMuxFromPortOption{
-		ice.UDPMuxFromPortWithNetworks(ice.NetworkTypeUDP4, ice.NetworkTypeUDP6),
-		ice.UDPMuxFromPortWithLoopback(), ice.UDPMuxFromPortWithReadBufferSize(2 << 20),
-		ice.UDPMuxFromPortWithLogger(silent{}.NewLogger("")),
-	}
-	if s.opts.LoopbackOnly {
-		options = append(options, ice.UDPMuxFromPortWithIPFilter(net.IP.IsLoopback))
-	}
-	mux, port, err := listen(s.opts.UDPPort, options)
+	o := s.opts
+	port, err := wish.Open(wish.PortOptions{
+		UDPPort: o.UDPPort, LoopbackOnly: o.LoopbackOnly, ExternalIPs: o.ExternalIPs, Remote: o.Remote, ICEServers: o.ICEServers,
+	})
 	if err != nil {
 		return fmt.Errorf("open the UDP port for WHIP: %w", err)
 	}
 	s.mu.Lock()
-	s.mux, s.port, s.running = mux, port, true
+	s.port, s.running = port, true
 	s.mu.Unlock()
-	s.opts.Log.Info().Int("udp_port", port).Msg("WHIP takes pictures")
+	o.Log.Info().Int("udp_port", port.Number()).Msg("WHIP takes pictures")
 
 	<-ctx.Done()
 	s.mu.Lock()
@@ -170,49 +158,20 @@ func (s *Server) Run(ctx context.Context) error {
 		x.end("the server stops")
 	}
 	s.wg.Wait()
-	if err := mux.Close(); err != nil {
+	if err := port.Close(); err != nil {
 		return fmt.Errorf("close the UDP port of WHIP: %w", err)
 	}
 	return nil
-}
-
-// listen opens one port on every address. A free one on one address may be
-// taken on another, so a few are tried.
-func listen(port int, options []ice.UDPMuxFromPortOption) (*ice.MultiUDPMuxDefault, int, error) {
-	var err error
-	for range 20 {
-		p := port
-		if p == 0 {
-			if p, err = freePort(); err != nil {
-				return nil, 0, err
-			}
-		}
-		var mux *ice.MultiUDPMuxDefault
-		if mux, err = ice.NewMultiUDPMuxFromPort(p, options...); err == nil {
-			return mux, p, nil
-		}
-		if port != 0 {
-			break
-		}
-	}
-	return nil, 0, err
-}
-
-func freePort() (int, error) {
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	ap, err := netip.ParseAddrPort(c.LocalAddr().String())
-	return int(ap.Port()), err
 }
 
 // UDPPort is the port that takes media, 0 before Run opened it.
 func (s *Server) UDPPort() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.port
+	if s.port == nil {
+		return 0
+	}
+	return s.port.Number()
 }
 
 // Sessions lists those under way.
@@ -329,20 +288,3 @@ func (s *Server) find(room, id string) *Session {
 	}
 	return nil
 }
-
-// silent keeps the library from writing to standard error. What it has to say
-// about strangers' packets is nobody's concern.
-type silent struct{}
-
-// NewLogger implements logging.LoggerFactory.
-func (silent) NewLogger(string) logging.LeveledLogger {
-	l := logging.NewDefaultLeveledLoggerForScope("", logging.LogLevelDisabled, discard{})
-	return l
-}
-
-type discard struct{}
-
-// Write implements io.Writer.
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
-var _ http.Handler = (*handler)(nil)

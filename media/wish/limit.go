@@ -1,4 +1,4 @@
-package whip
+package wish
 
 import (
 	"net/netip"
@@ -9,8 +9,8 @@ import (
 // maxBuckets bounds how many addresses are remembered.
 const maxBuckets = 4096
 
-// limiter is a token bucket for each address, /64 networks of IPv6 being one.
-type limiter struct {
+// Limiter is a token bucket for each address, /64 networks of IPv6 being one.
+type Limiter struct {
 	perSecond float64
 	burst     float64
 
@@ -23,16 +23,16 @@ type bucket struct {
 	at    time.Time
 }
 
-// newLimiter returns nil, which allows everything, for a negative rate.
-func newLimiter(perMinute, burst int) *limiter {
+// NewLimiter returns nil, which allows everything, for a negative rate.
+func NewLimiter(perMinute, burst int) *Limiter {
 	if perMinute < 0 || burst < 0 {
 		return nil
 	}
-	return &limiter{perSecond: float64(perMinute) / 60, burst: float64(burst), buckets: map[netip.Addr]bucket{}}
+	return &Limiter{perSecond: float64(perMinute) / 60, burst: float64(burst), buckets: map[netip.Addr]bucket{}}
 }
 
-// allow takes one token, or says how long to wait for it.
-func (l *limiter) allow(who netip.Addr, now time.Time) (wait time.Duration, ok bool) {
+// Allow takes one token, or says how long to wait for it.
+func (l *Limiter) Allow(who netip.Addr, now time.Time) (wait time.Duration, ok bool) {
 	if l == nil {
 		return 0, true
 	}
@@ -68,7 +68,7 @@ func (l *limiter) allow(who netip.Addr, now time.Time) (wait time.Duration, ok b
 }
 
 // sweep forgets addresses whose buckets are full again.
-func (l *limiter) sweep(now time.Time) {
+func (l *Limiter) sweep(now time.Time) {
 	for who, b := range l.buckets {
 		if b.level+l.perSecond*now.Sub(b.at).Seconds() >= l.burst {
 			delete(l.buckets, who)

@@ -1,4 +1,4 @@
-package whip
+package wish
 
 import (
 	"bytes"
@@ -17,18 +17,18 @@ const (
 	maxCandidates = 64
 )
 
-// fragment is the body of a PATCH (RFC 8840 section 4.4 and 9): the ICE side of an
+// Fragment is the body of a PATCH (RFC 8840 section 4.4 and 9): the ICE side of an
 // SDP offer or answer.
-type fragment struct {
-	ufrag, pwd string
-	mid        string
-	candidates []string // without "a=", "candidate:" in front
+type Fragment struct {
+	Ufrag, Pwd string
+	Mid        string
+	Candidates []string // without "a=", "candidate:" in front
 }
 
-// readFragment wants credentials, and reads the candidates of the first media
+// ReadFragment wants credentials, and reads the candidates of the first media
 // section: with BUNDLE there is one transport.
-func readFragment(body []byte) (fragment, error) {
-	var f fragment
+func ReadFragment(body []byte) (Fragment, error) {
+	var f Fragment
 	if len(body) > maxFragment {
 		return f, fmt.Errorf("expected an SDP fragment of at most %d bytes, got %d", maxFragment, len(body))
 	}
@@ -53,42 +53,42 @@ func readFragment(body []byte) (fragment, error) {
 			return f, fmt.Errorf("expected only m= and a= lines in an SDP fragment, got %c=", line[0])
 		}
 	}
-	if len(f.ufrag) < 4 || len(f.ufrag) > 256 || len(f.pwd) < 22 || len(f.pwd) > 256 {
+	if len(f.Ufrag) < 4 || len(f.Ufrag) > 256 || len(f.Pwd) < 22 || len(f.Pwd) > 256 {
 		return f, errors.New("expected ice-ufrag and ice-pwd in the SDP fragment")
 	}
-	if len(f.candidates) > 0 && sections == 0 {
+	if len(f.Candidates) > 0 && sections == 0 {
 		return f, errors.New("expected candidates below an m= line")
 	}
 	return f, nil
 }
 
-func (f *fragment) attribute(key, value, line string) error {
+func (f *Fragment) attribute(key, value, line string) error {
 	switch key {
 	case "ice-ufrag":
-		if f.ufrag != "" && f.ufrag != value {
+		if f.Ufrag != "" && f.Ufrag != value {
 			return errors.New("expected one ice-ufrag, got two")
 		}
-		f.ufrag = value
+		f.Ufrag = value
 	case "ice-pwd":
-		if f.pwd != "" && f.pwd != value {
+		if f.Pwd != "" && f.Pwd != value {
 			return errors.New("expected one ice-pwd, got two")
 		}
-		f.pwd = value
+		f.Pwd = value
 	case "mid":
-		if f.mid == "" {
-			f.mid = value
+		if f.Mid == "" {
+			f.Mid = value
 		}
 	case "candidate":
-		if len(f.candidates) >= maxCandidates {
+		if len(f.Candidates) >= maxCandidates {
 			return fmt.Errorf("expected at most %d candidates, got more", maxCandidates)
 		}
-		f.candidates = append(f.candidates, line)
+		f.Candidates = append(f.Candidates, line)
 	}
 	return nil
 }
 
-// restarted is the offer with the ICE side of a fragment in place of its own.
-func restarted(offer string, f fragment) (string, error) {
+// Restarted is the offer with the ICE side of a fragment in place of its own.
+func Restarted(offer string, f Fragment) (string, error) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(offer); err != nil {
 		return "", err
@@ -98,7 +98,7 @@ func restarted(offer string, f fragment) (string, error) {
 	for i, m := range d.MediaDescriptions {
 		m.Attributes = withICE(m.Attributes, f)
 		if i == 0 {
-			for _, c := range f.candidates {
+			for _, c := range f.Candidates {
 				m.Attributes = append(m.Attributes, sdp.Attribute{Key: "candidate", Value: strings.TrimPrefix(c, "candidate:")})
 			}
 		}
@@ -107,25 +107,25 @@ func restarted(offer string, f fragment) (string, error) {
 	return string(out), err
 }
 
-func withICE(in []sdp.Attribute, f fragment) []sdp.Attribute {
+func withICE(in []sdp.Attribute, f Fragment) []sdp.Attribute {
 	out := make([]sdp.Attribute, 0, len(in))
 	for _, a := range in {
 		switch a.Key {
 		case "candidate", "end-of-candidates":
 			continue
 		case "ice-ufrag":
-			a.Value = f.ufrag
+			a.Value = f.Ufrag
 		case "ice-pwd":
-			a.Value = f.pwd
+			a.Value = f.Pwd
 		}
 		out = append(out, a)
 	}
 	return out
 }
 
-// answerFragment is the ICE side of an answer, for the 200 of a restart. It
+// AnswerFragment is the ICE side of an answer, for the 200 of a restart. It
 // repeats the answer's ice-options and ice-lite, as RFC 9725 section 4.3.3 wants.
-func answerFragment(answer string) (string, error) {
+func AnswerFragment(answer string) (string, error) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(answer); err != nil {
 		return "", err
@@ -158,10 +158,10 @@ func attribute(a sdp.Attribute) string {
 	return a.Key + ":" + a.Value
 }
 
-// polished is an answer as senders like it best: plain IPv4 addresses first, as
-// some look at the first candidate only; loopback only for senders on this
+// Polished is an answer as clients like it best: plain IPv4 addresses first, as
+// some look at the first candidate only; loopback only for clients on this
 // machine, and last; and the rtcp-mux-only that RFC 9725 section 4.4.1 wants.
-func polished(answer string, local bool) (string, error) {
+func Polished(answer string, local bool) (string, error) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(answer); err != nil {
 		return "", err

@@ -1,0 +1,161 @@
+package wish
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/pion/ice/v4"
+	"github.com/pion/interceptor"
+	"github.com/pion/logging"
+	"github.com/pion/webrtc/v4"
+
+	"touchline/media/source"
+)
+
+// The library's figures, but for clients that check no consent and networks that change.
+const disconnectTime, failTime, keepAlive = 7 * time.Second, 15 * time.Second, 2 * time.Second
+
+// PortOptions make a Port.
+type PortOptions struct {
+	// UDPPort takes all media, 0 for a free one.
+	UDPPort int
+	// LoopbackOnly opens no socket but on this machine's loopback.
+	LoopbackOnly bool
+	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
+	ExternalIPs []string
+	// Remote judges the addresses at which clients want to be reached; nil allows all.
+	Remote *source.Allow
+	// ICEServers are told to clients in Link headers.
+	ICEServers []webrtc.ICEServer
+}
+
+// Port is one UDP port for the media of all sessions.
+type Port struct {
+	opts   PortOptions
+	mux    *ice.MultiUDPMuxDefault
+	number int
+}
+
+// Open opens the port on every address, or on loopback alone.
+func Open(o PortOptions) (*Port, error) {
+	options := []ice.UDPMuxFromPortOption{
+		ice.UDPMuxFromPortWithNetworks(ice.NetworkTypeUDP4, ice.NetworkTypeUDP6),
+		ice.UDPMuxFromPortWithLoopback(), ice.UDPMuxFromPortWithReadBufferSize(2 << 20),
+		ice.UDPMuxFromPortWithLogger(silent{}.NewLogger("")),
+	}
+	if o.LoopbackOnly {
+		options = append(options, ice.UDPMuxFromPortWithIPFilter(net.IP.IsLoopback))
+	}
+	mux, number, err := listen(o.UDPPort, options)
+	if err != nil {
+		return nil, err
+	}
+	return &Port{opts: o, mux: mux, number: number}, nil
+}
+
+// Number is the port's.
+func (p *Port) Number() int { return p.number }
+
+// Close closes it. Sessions must have ended.
+func (p *Port) Close() error { return p.mux.Close() }
+
+// listen opens one port on every address. A free one on one address may be
+// taken on another, so a few are tried.
+func listen(port int, options []ice.UDPMuxFromPortOption) (*ice.MultiUDPMuxDefault, int, error) {
+	var err error
+	for range 20 {
+		p := port
+		if p == 0 {
+			if p, err = freePort(); err != nil {
+				return nil, 0, err
+			}
+		}
+		var mux *ice.MultiUDPMuxDefault
+		if mux, err = ice.NewMultiUDPMuxFromPort(p, options...); err == nil {
+			return mux, p, nil
+		}
+		if port != 0 {
+			break
+		}
+	}
+	return nil, 0, err
+}
+
+func freePort() (int, error) {
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	ap, err := netip.ParseAddrPort(c.LocalAddr().String())
+	return int(ap.Port()), err
+}
+
+// connection makes a peer connection on the port.
+func (p *Port) connection(m *webrtc.MediaEngine, r *interceptor.Registry) (*webrtc.PeerConnection, error) {
+	settings, err := p.settings()
+	if err != nil {
+		return nil, err
+	}
+	api := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithInterceptorRegistry(r), webrtc.WithSettingEngine(settings))
+	pc, err := api.NewPeerConnection(webrtc.Configuration{ICEServers: p.stunOnly()})
+	if err != nil {
+		return nil, fmt.Errorf("make a WebRTC session: %w", err)
+	}
+	return pc, nil
+}
+
+func (p *Port) settings() (webrtc.SettingEngine, error) {
+	e := webrtc.SettingEngine{LoggerFactory: silent{}}
+	e.SetICEUDPMux(p.mux)
+	e.SetIncludeLoopbackCandidate(true) // taken out of the answer where it is of no use
+	e.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6})
+	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled) // clients reach us; their own names do not matter
+	e.SetICETimeouts(disconnectTime, failTime, keepAlive)
+	if p.opts.LoopbackOnly {
+		e.SetIPFilter(net.IP.IsLoopback)
+	}
+	if allow := p.opts.Remote; allow != nil {
+		e.SetRemoteIPFilter(func(ip net.IP) bool {
+			a, ok := netip.AddrFromSlice(ip)
+			return ok && allow.Check(a) == nil
+		})
+	}
+	if len(p.opts.ExternalIPs) > 0 {
+		err := e.SetICEAddressRewriteRules(webrtc.ICEAddressRewriteRule{
+			External: p.opts.ExternalIPs, AsCandidateType: webrtc.ICECandidateTypeHost,
+		})
+		if err != nil {
+			return e, fmt.Errorf("announce the external addresses: %w", err)
+		}
+	}
+	return e, nil
+}
+
+// stunOnly are the servers that tell our own address; relays are for clients.
+func (p *Port) stunOnly() []webrtc.ICEServer {
+	var out []webrtc.ICEServer
+	for _, server := range p.opts.ICEServers {
+		if server.Username == "" && !p.opts.LoopbackOnly {
+			out = append(out, server)
+		}
+	}
+	return out
+}
+
+// silent keeps the library from writing to standard error. What it has to say
+// about strangers' packets is nobody's concern.
+type silent struct{}
+
+// NewLogger implements logging.LoggerFactory.
+func (silent) NewLogger(string) logging.LeveledLogger {
+	l := logging.NewDefaultLeveledLoggerForScope("", logging.LogLevelDisabled, discard{})
+	return l
+}
+
+type discard struct{}
+
+// Write implements io.Writer.
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
