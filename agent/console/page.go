@@ -76,6 +76,16 @@ func (p *page) read(name string) ([]byte, error) {
 	return data, nil
 }
 
+// LiveKitClient is LiveKit's client for browsers as the page loads it, a
+// module: for other pages of the same program.
+func LiveKitClient() ([]byte, error) {
+	p, err := newPage("")
+	if err != nil {
+		return nil, err
+	}
+	return p.read("static/vendor/livekit-client.js")
+}
+
 // pagePolicy allows the page its own modules, its own host for data and
 // sockets, and blobs for media and workers. Nothing inline, nothing from elsewhere.
 func pagePolicy(r *http.Request) string {

@@ -15,8 +15,17 @@ import (
 	"touchline/cmd/internal/measure"
 )
 
+// serveCameras is set for this test's own program when it is to be a server for cameras.
+const serveCameras = "TOUCHLINE_BENCH_SERVE_CAMERAS"
+
 // TestMain builds the codec program that the stages need.
 func TestMain(m *testing.M) {
+	if os.Getenv(serveCameras) != "" {
+		if err := (&cameraServerCmd{}).Run(context.Background(), zerolog.Nop()); err != nil {
+			panic(err)
+		}
+		return
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "touchline-bench")
 		if err != nil {
@@ -28,7 +37,14 @@ func TestMain(m *testing.M) {
 		if err := build.Run(); err != nil {
 			panic(err)
 		}
-		if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		built := os.Getenv("TOUCHLINE_BIN") // with MediaMTX
+		if built == "" {
+			if built, err = filepath.Abs("../../bin"); err != nil {
+				panic(err)
+			}
+		}
+		path := strings.Join([]string{dir, os.Getenv("PATH"), built}, string(os.PathListSeparator))
+		if err := os.Setenv("PATH", path); err != nil {
 			panic(err)
 		}
 		return m.Run()
@@ -90,6 +106,36 @@ func TestInstruction(t *testing.T) {
 	t.Parallel()
 	rows, err := measure.Instruction(t.Context(), zerolog.Nop())
 	holds(t, rows, err)
+}
+
+// TestRestarts takes cameras away for a moment; make bench does for longer.
+func TestRestarts(t *testing.T) {
+	rows, err := measure.Restarts(t.Context(), 3*time.Second, zerolog.Nop())
+	holds(t, rows, err)
+	require.Len(t, rows, 4)
+}
+
+// TestRounds has a WHIP sender come and go; make soak does for longer.
+func TestRounds(t *testing.T) {
+	rows, err := measure.Rounds(t.Context(), 60, 2*time.Second, zerolog.Nop())
+	holds(t, rows, err)
+}
+
+// TestCameras sends to viewers in Go and in a browser, here and to MediaMTX.
+func TestCameras(t *testing.T) {
+	server := func(ctx context.Context) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, os.Args[0])
+		cmd.Env = append(os.Environ(), serveCameras+"=1")
+		return cmd
+	}
+	rows, err := measure.Cameras(t.Context(), server, 3*time.Second)
+	require.NoError(t, err)
+	require.Len(t, rows, 15)
+	for _, r := range rows {
+		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Bound)
+		const some = 5 // access units that may be lost here
+		require.True(t, r.HoldsWithin(busy) || r.Most == 0 && r.Got <= some, "%s: expected %s, got %s", r.Name, r.Bound, r.Figure)
+	}
 }
 
 func TestUsageOfThisProcess(t *testing.T) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -27,6 +28,8 @@ type cli struct {
 
 	Run  runCmd  `cmd:"" help:"Measure everything once and print tables."`
 	Soak soakCmd `cmd:"" help:"Run for long and print how it went."`
+
+	CameraServer cameraServerCmd `cmd:"" hidden:"" help:"A server for WHIP senders, as the cameras of a run need one."`
 }
 
 func main() {
@@ -47,6 +50,8 @@ type runCmd struct {
 	Comments int           `help:"Comments of each alignment run." default:"60"`
 	Relay    time.Duration `help:"Length of the relay run." default:"10m"`
 	Cost     time.Duration `help:"Length of each cost run." default:"40s"`
+	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
+	Off      time.Duration `help:"How long cameras are away before they come back." default:"30s"`
 }
 
 // part is one table.
@@ -88,6 +93,14 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		}},
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Cost(ctx, botCommand, r.Cost, log)
+		}},
+		{"cameras", "Cameras that go and come back, and WHIP senders to viewers", func(ctx context.Context) ([]measure.Row, error) {
+			rows, err := measure.Restarts(ctx, r.Off, log)
+			if err != nil {
+				return rows, err
+			}
+			more, err := measure.Cameras(ctx, cameraServer, r.Cameras)
+			return append(rows, more...), err
 		}},
 	}
 }
@@ -161,15 +174,45 @@ func machine() string {
 	return fmt.Sprintf("%d cores, %s", cores, model)
 }
 
-type soakCmd struct {
-	Length time.Duration `help:"How long." default:"30m"`
+// cameraServer is this program as a server for WHIP senders.
+func cameraServer(ctx context.Context) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return exec.CommandContext(ctx, self, "camera-server")
 }
 
-// Run keeps one bot commenting and reports alignment and memory.
+type cameraServerCmd struct{}
+
+// Run serves until it is interrupted, and tells its parent where.
+func (*cameraServerCmd) Run(ctx context.Context, log zerolog.Logger) error {
+	return measure.ServeCameras(ctx, func(at measure.CameraServer) {
+		_ = json.NewEncoder(os.Stdout).Encode(at) // a parent that is gone does not need it
+	}, log)
+}
+
+type soakCmd struct {
+	Length time.Duration `help:"How long a bot comments, 0 for not at all." default:"30m"`
+	Rounds int           `help:"How often a WHIP sender connects and leaves, 0 for never." default:"10000"`
+}
+
+// Run keeps one bot commenting and has a sender come and go, and reports what grew.
 func (s *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
-	rows, err := measure.Soak(ctx, s.Length, log)
-	if bad := measure.Print(os.Stdout, fmt.Sprintf("Soak of %v", s.Length), rows); bad > 0 {
-		err = errors.Join(err, fmt.Errorf("%d figures are out of bounds", bad))
+	var errs []error
+	show := func(title string, rows []measure.Row, err error) {
+		if bad := measure.Print(os.Stdout, title, rows); bad > 0 {
+			err = errors.Join(err, fmt.Errorf("%d figures are out of bounds", bad))
+		}
+		errs = append(errs, err)
 	}
-	return err
+	if s.Rounds > 0 {
+		rows, err := measure.Rounds(ctx, s.Rounds, time.Minute, log)
+		show("WHIP senders that come and go", rows, err)
+	}
+	if s.Length > 0 {
+		rows, err := measure.Soak(ctx, s.Length, log)
+		show(fmt.Sprintf("Soak of %v", s.Length), rows, err)
+	}
+	return errors.Join(errs...)
 }

@@ -128,10 +128,13 @@ func keepRunning(t *testing.T, f func(context.Context) error) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// bot is a commentator in a room, with its page.
-func (h *house) bot(t *testing.T, name string) (b *wiring.Bot, url string) {
+// bot is a commentator in a room, with its page. change may set it up otherwise than by default.
+func (h *house) bot(t *testing.T, name string, change ...func(*configs.Config)) (b *wiring.Bot, url string) {
 	t.Helper()
 	cfg := configs.Default()
+	for _, f := range change {
+		f(&cfg)
+	}
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.server.URL(), name
 	cfg.Agent.Console.Listen = "127.0.0.1:0"
 	b, err := wiring.New(wiring.Options{Config: cfg, Keys: h.keys, LoopbackOnly: true, Log: h.log})

@@ -5,15 +5,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"image"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,7 +18,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"text/template"
 	"time"
 
 	"github.com/pion/mediadevices/pkg/driver"
@@ -34,8 +27,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/cmd/internal/browser"
+	"touchline/cmd/internal/mediamtx"
 	"touchline/cmd/internal/sender"
 	"touchline/cmd/internal/wiring"
+	"touchline/configs"
 	"touchline/media"
 	"touchline/media/toyworld"
 )
@@ -57,7 +52,7 @@ func newWorld(t *testing.T) *toyworld.World {
 // studio is what cameras are played with: a folder of clips, and MediaMTX.
 type studio struct {
 	dir string
-	mtx mediamtx
+	mtx *mediamtx.Server
 }
 
 // clip has ffmpeg make a file of the match in the folder, once.
@@ -105,88 +100,21 @@ func newStudio(t *testing.T) *studio {
 	return s
 }
 
-// mediamtx is MediaMTX as a process, by its ports on 127.0.0.1.
-type mediamtx struct{ RTSP, RTSPS, RTP, RTCP, SRTP, SRTCP, HLS, WebRTC, WebRTCUDP int }
-
-// Everybody publishes; what begins with "open" is watched by everybody, the rest with a password, by digest.
-var mediamtxSettings = template.Must(template.New("").Parse(`
-logLevel: warn
-authInternalUsers:
-- {user: any, permissions: [{action: publish}, {action: read, path: ~^open}]}
-- {user: viewer, pass: 'p@ss!word', permissions: [{action: read}]}
-rtspTransports: [tcp, udp]
-rtspEncryption: optional
-rtspAuthMethods: [digest]
-rtspAddress: 127.0.0.1:{{.RTSP}}
-rtspsAddress: 127.0.0.1:{{.RTSPS}}
-rtpAddress: 127.0.0.1:{{.RTP}}
-rtcpAddress: 127.0.0.1:{{.RTCP}}
-srtpAddress: 127.0.0.1:{{.SRTP}}
-srtcpAddress: 127.0.0.1:{{.SRTCP}}
-rtmp: no
-srt: no
-hlsAddress: 127.0.0.1:{{.HLS}}
-webrtcAddress: 127.0.0.1:{{.WebRTC}}
-webrtcLocalUDPAddress: 127.0.0.1:{{.WebRTCUDP}}
-webrtcIPsFromInterfaces: no
-webrtcAdditionalHosts: [127.0.0.1]
-paths: {all_others: {}}
-`))
-
-func startMediaMTX(t *testing.T) mediamtx {
+func startMediaMTX(t *testing.T) *mediamtx.Server {
 	t.Helper()
-	program, err := filepath.Abs("bin/mediamtx")
+	program, err := mediamtx.Find(filepath.Join(checkout, "bin"))
 	require.NoError(t, err)
-	if _, err := os.Stat(program); err != nil {
-		program = filepath.Join(checkout, "bin", "mediamtx")
-	}
-	require.FileExists(t, program, "make setup-test builds it")
-	var m mediamtx
-	m.RTP, m.RTCP = udpPair(t)
-	m.SRTP, m.SRTCP = udpPair(t)
-	for _, p := range []*int{&m.RTSP, &m.RTSPS, &m.HLS, &m.WebRTC} {
-		*p = tcpPort(t)
-	}
-	m.WebRTCUDP, _ = udpPair(t)
-	dir := t.TempDir()
-	var settings bytes.Buffer
-	require.NoError(t, mediamtxSettings.Execute(&settings, m))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "mediamtx.yml"), settings.Bytes(), 0o600))
-	certificate(t, dir)
-	play(t, exec.CommandContext(t.Context(), program, filepath.Join(dir, "mediamtx.yml")), dir)
-	for _, port := range []int{m.RTSP, m.RTSPS, m.HLS, m.WebRTC} {
-		answers(t, fmt.Sprintf("127.0.0.1:%d", port))
-	}
-	return m
-}
-
-// answers waits until somebody listens at an address.
-func answers(t *testing.T, address string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp4", address)
-		if err == nil {
-			_ = c.Close()
+	ports, err := mediamtx.FreePorts()
+	require.NoError(t, err)
+	m, err := mediamtx.Start(t.Context(), program, ports)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		m.Close()
+		if t.Failed() {
+			t.Logf("mediamtx says: %s", m.Log())
 		}
-		return err == nil
-	}, startWait, 20*time.Millisecond)
-}
-
-// certificate writes one that only its maker trusts, as most cameras have.
-func certificate(t *testing.T, dir string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	for name, b := range map[string]*pem.Block{
-		"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY", Bytes: secret},
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(b), 0o600))
-	}
+	})
+	return m
 }
 
 // play runs a program until the test ends.
@@ -210,27 +138,6 @@ func tcpPort(t *testing.T) int {
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
-}
-
-// udpPair finds an even port whose successor is free as well.
-func udpPair(t *testing.T) (rtp, rtcp int) {
-	t.Helper()
-	for range 100 {
-		a, err := net.ListenPacket("udp4", "127.0.0.1:0")
-		require.NoError(t, err)
-		port := a.LocalAddr().(*net.UDPAddr).Port
-		b, err := net.ListenPacket("udp4", fmt.Sprintf("127.0.0.1:%d", port+1))
-		_ = a.Close()
-		if err != nil {
-			continue
-		}
-		_ = b.Close()
-		if port%2 == 0 {
-			return port, port + 1
-		}
-	}
-	require.FailNow(t, "no pair of free ports")
-	return 0, 0
 }
 
 // publish has ffmpeg send a clip to MediaMTX, as an encoder beside a camera does.
@@ -307,11 +214,11 @@ func TestCameras(t *testing.T) {
 		codec, transcoded string
 	}{
 		{"RTSP H264 over TCP with digest", func(*testing.T) []string {
-			return []string{fmt.Sprintf("rtsp://viewer:p@ss!word@127.0.0.1:%d/locked", s.mtx.RTSP)}
+			return []string{fmt.Sprintf("rtsp://%s:%s@127.0.0.1:%d/locked", mediamtx.User, mediamtx.Password, s.mtx.RTSP)}
 		}, "H264", ""},
 		{"RTSP H264 over UDP", s.camera("udp", "h264", "--transport", "udp"), "H264", ""},
 		{"RTSP H264 over TLS", func(*testing.T) []string {
-			return []string{fmt.Sprintf("rtsps://viewer:p@ss!word@127.0.0.1:%d/locked", s.mtx.RTSPS), "--insecure"}
+			return []string{fmt.Sprintf("rtsps://%s:%s@127.0.0.1:%d/locked", mediamtx.User, mediamtx.Password, s.mtx.RTSPS), "--insecure"}
 		}, "H264", ""},
 		{"RTSP H265", s.camera("h265", "h265"), "H265", "H265"},
 		{"RTSP MJPEG", s.camera("mjpeg", "mjpeg"), "JPEG", "JPEG"},
@@ -363,7 +270,7 @@ func TestCameras(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel() // they mostly wait
 			name := "camera-" + strconv.Itoa(i)
-			bot, address := h.bot(t, name)
+			bot, address := h.bot(t, name, quick)
 			arguments := append([]string{"camera", "--room", name}, tt.camera(t)...)
 			began := time.Now()
 			p := launch(t, h.env(), arguments...)
@@ -375,7 +282,7 @@ func TestCameras(t *testing.T) {
 			} else {
 				require.NotContains(t, p.output(), "transcoded")
 			}
-			require.NotContains(t, p.output(), "p@ss!word")
+			require.NotContains(t, p.output(), mediamtx.Password)
 			p.interrupt(t)
 			require.Zero(t, p.exitCode())
 		})
@@ -384,10 +291,10 @@ func TestCameras(t *testing.T) {
 		t.Parallel()
 		const name = "camera-whip"
 		units := ivf(t, s.clip(t, "whip.ivf", encoders["vp8"]...))
-		bot, page := h.bot(t, name)
+		bot, page := h.bot(t, name, quick)
 		address := fmt.Sprintf("127.0.0.1:%d", tcpPort(t))
 		p := launch(t, h.env(), "camera", "--room", name, "--whip", address, "--whip-key", key)
-		answers(t, address)
+		require.NoError(t, mediamtx.Answers(t.Context(), address))
 		began := time.Now()
 		send(t, sender.Options{URL: "http://" + address + "/whip/" + name, Token: key, Codec: media.VP8, Units: units, FPS: cameraFPS})
 		seen(t, bot, page, began)
@@ -398,7 +305,7 @@ func TestCameras(t *testing.T) {
 		t.Parallel()
 		const name = "camera-webcam"
 		require.NoError(t, driver.GetManager().Register(&lens{newWorld(t)}, driver.Info{Label: "match", DeviceType: driver.Camera}))
-		bot, page := h.bot(t, name)
+		bot, page := h.bot(t, name, quick)
 		c := newCameraCmd("webcam")
 		c.Room, c.Size, c.FPS = name, fmt.Sprintf("%dx%d", cameraWidth, cameraHeight), cameraFPS
 		began := time.Now()
@@ -407,6 +314,9 @@ func TestCameras(t *testing.T) {
 		seen(t, bot, page, began)
 	})
 }
+
+// quick settings: the delay that these comments need, from the start.
+func quick(c *configs.Config) { c.Pacing.FixedDelay = 2 * time.Second }
 
 // seen opens a room's page in a browser and waits for the picture, whose frame
 // counter goes on, and a comment.

@@ -22,7 +22,7 @@ type clip struct{ frames []media.EncodedFrame }
 const clipLength = 20 * time.Second
 
 // makeClip encodes a generated match as fast as it goes, with a key frame each second.
-func makeClip(ctx context.Context, c media.Codec, width, height, fps int, seed uint64) (*clip, error) {
+func makeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate int, seed uint64) (*clip, error) {
 	world, err := toyworld.New(toyworld.Options{Seed: seed, Width: width, Height: height, FPS: fps})
 	if err != nil {
 		return nil, fmt.Errorf("make the match: %w", err)
@@ -31,7 +31,7 @@ func makeClip(ctx context.Context, c media.Codec, width, height, fps int, seed u
 	out := &clip{}
 	n := int(clipLength.Seconds()) * fps
 	enc, err := codec.NewEncoder(codec.EncoderOptions{
-		Codec: c, Width: width, Height: height, FPS: fps, BitRate: 1_700_000,
+		Codec: c, Width: width, Height: height, FPS: fps, BitRate: bitRate,
 		OnFrame: func(f media.EncodedFrame) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Stage) addReplayedCamera(roomName string, sound bool) error {
 	}
 	if s.clip == nil {
 		var err error
-		if s.clip, err = makeClip(s.ctx, c, s.opts.Width, s.opts.Height, fps, s.opts.Seed); err != nil {
+		if s.clip, err = makeClip(s.ctx, c, s.opts.Width, s.opts.Height, fps, 1_700_000, s.opts.Seed); err != nil {
 			return err
 		}
 	}

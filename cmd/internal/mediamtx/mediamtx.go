@@ -1,0 +1,272 @@
+// Package mediamtx runs MediaMTX as a process on 127.0.0.1, for tests and
+// benchmarks that need a media server of somebody else.
+//
+// It owns the process, its folder and its ports. `make setup-test` builds the program.
+package mediamtx
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"text/template"
+	"time"
+)
+
+// User and Password of those who watch; paths that begin with "open" need none.
+const (
+	User     = "viewer"
+	Password = "p@ss!word"
+)
+
+// startTime bounds the start, on a machine that is busy.
+const startTime = 30 * time.Second
+
+// Ports on 127.0.0.1.
+type Ports struct{ RTSP, RTSPS, RTP, RTCP, SRTP, SRTCP, HLS, WebRTC, WebRTCUDP int }
+
+// Server is one process.
+type Server struct {
+	Ports
+
+	cmd  *exec.Cmd
+	dir  string
+	log  buffer
+	once sync.Once
+}
+
+// Everybody publishes. Passwords are asked for by digest.
+const settings = `
+logLevel: warn
+authInternalUsers:
+- {user: any, permissions: [{action: publish}, {action: read, path: ~^open}]}
+- {user: '{{.User}}', pass: '{{.Password}}', permissions: [{action: read}]}
+rtspTransports: [tcp, udp]
+rtspEncryption: optional
+rtspAuthMethods: [digest]
+rtspAddress: 127.0.0.1:{{.RTSP}}
+rtspsAddress: 127.0.0.1:{{.RTSPS}}
+rtpAddress: 127.0.0.1:{{.RTP}}
+rtcpAddress: 127.0.0.1:{{.RTCP}}
+srtpAddress: 127.0.0.1:{{.SRTP}}
+srtcpAddress: 127.0.0.1:{{.SRTCP}}
+rtmp: no
+srt: no
+hlsAddress: 127.0.0.1:{{.HLS}}
+webrtcAddress: 127.0.0.1:{{.WebRTC}}
+webrtcLocalUDPAddress: 127.0.0.1:{{.WebRTCUDP}}
+webrtcIPsFromInterfaces: no
+webrtcAdditionalHosts: [127.0.0.1]
+paths: {all_others: {}}
+`
+
+// Find returns the program: in ./bin, beside this program, in one of more folders, or on the PATH.
+func Find(more ...string) (string, error) {
+	folders := append([]string{"bin"}, more...)
+	if self, err := os.Executable(); err == nil {
+		folders = append(folders, filepath.Dir(self))
+	}
+	for _, dir := range folders {
+		path, err := filepath.Abs(filepath.Join(dir, "mediamtx"))
+		if err != nil {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path, nil
+		}
+	}
+	if path, err := exec.LookPath("mediamtx"); err == nil {
+		return path, nil
+	}
+	return "", fmt.Errorf("expected mediamtx on the PATH or in one of %q: make setup-test builds it", folders)
+}
+
+// FreePorts chooses ports that are free now.
+func FreePorts() (Ports, error) {
+	var p Ports
+	for _, pair := range [][2]*int{{&p.RTP, &p.RTCP}, {&p.SRTP, &p.SRTCP}, {&p.WebRTCUDP, nil}} {
+		port, err := freePair()
+		if err != nil {
+			return p, err
+		}
+		*pair[0] = port
+		if pair[1] != nil {
+			*pair[1] = port + 1
+		}
+	}
+	for _, port := range []*int{&p.RTSP, &p.RTSPS, &p.HLS, &p.WebRTC} {
+		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return p, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close() // when all are found, so that no two are the same
+		*port = l.Addr().(*net.TCPAddr).Port
+	}
+	return p, nil
+}
+
+// freePair finds an even UDP port whose successor is free as well.
+func freePair() (int, error) {
+	for range 100 {
+		a, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return 0, fmt.Errorf("find a free port: %w", err)
+		}
+		port := a.LocalAddr().(*net.UDPAddr).Port
+		b, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port + 1})
+		_ = a.Close()
+		if err != nil {
+			continue
+		}
+		_ = b.Close()
+		if port%2 == 0 {
+			return port, nil
+		}
+	}
+	return 0, errors.New("find a pair of free ports: none in 100 tries")
+}
+
+// Start runs a program that Find found, and returns when it answers. Close ends it.
+func Start(ctx context.Context, program string, ports Ports) (*Server, error) {
+	s := &Server{Ports: ports}
+	var err error
+	if s.dir, err = os.MkdirTemp("", "mediamtx-"); err != nil {
+		return nil, fmt.Errorf("start MediaMTX: %w", err)
+	}
+	if err := s.start(ctx, program); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("start MediaMTX: %w: %s", err, s.Log())
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context, program string) error {
+	t, err := template.New("").Parse(settings)
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	err = t.Execute(&text, struct {
+		Ports
+		User, Password string
+	}{s.Ports, User, Password})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "mediamtx.yml"), text.Bytes(), 0o600); err != nil {
+		return err
+	}
+	if err := certificate(s.dir); err != nil {
+		return err
+	}
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, "mediamtx.yml") // ended by Close
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, &s.log, &s.log
+	if err := s.cmd.Start(); err != nil {
+		s.cmd = nil
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	for _, port := range []int{s.RTSP, s.RTSPS, s.HLS, s.WebRTC} {
+		if err := Answers(ctx, fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Answers waits until somebody listens at a TCP address.
+func Answers(ctx context.Context, address string) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp4", address)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for somebody to listen: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// certificate writes one that only its maker trusts, as most cameras have.
+func certificate(dir string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	for name, b := range map[string]*pem.Block{
+		"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(b), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PID of the process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Log is what it said so far.
+func (s *Server) Log() string { return s.log.String() }
+
+// Close kills the process and waits for it.
+func (s *Server) Close() {
+	s.once.Do(func() {
+		if s.cmd != nil {
+			_ = s.cmd.Process.Kill()
+			_ = s.cmd.Wait() // it was killed
+		}
+		_ = os.RemoveAll(s.dir) // what stays lies in the folder for temporary files
+	})
+}
+
+// buffer is a log that is written while it is read.
+type buffer struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (b *buffer) Write(p []byte) (int, error) {
+	const most = 16 << 10
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text = append(b.text, p...)
+	if n := len(b.text) - most; n > 0 {
+		b.text = b.text[n:]
+	}
+	return len(p), nil
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.text)
+}
