@@ -34,6 +34,8 @@ type Config struct {
 	CopyToChat bool `yaml:"copy_to_chat" env:"COPY_TO_CHAT"`
 	// History says what is remembered and written down.
 	History HistoryConfig `yaml:"history" envPrefix:"HISTORY_"`
+	// Webhook says who is told what happens, by HTTP.
+	Webhook WebhookConfig `yaml:"webhook" envPrefix:"WEBHOOK_"`
 	// LiveKit says where the room is.
 	LiveKit LiveKitConfig `yaml:"livekit" envPrefix:"LIVEKIT_"`
 	// Console sets the page and the HTTP API.
@@ -125,6 +127,7 @@ func DefaultConfig() Config {
 		Stride:           1,
 		CutOnInstruction: true,
 		History:          defaultHistory(),
+		Webhook:          defaultWebhook(),
 		LiveKit: LiveKitConfig{
 			URL:               "ws://127.0.0.1:7880",
 			Room:              "touchline",
@@ -156,6 +159,7 @@ func (c Config) Validate() error {
 	check(c.Stride >= 1 && c.Stride <= 64, "frame_stride", "between 1 and 64", c.Stride)
 	check(c.ChangeThreshold >= 0 && c.ChangeThreshold <= 255, "change_threshold", "between 0 and 255", c.ChangeThreshold)
 	errs = append(errs, c.History.validate()...)
+	errs = append(errs, c.Webhook.validate()...)
 	errs = append(errs, c.LiveKit.validate()...)
 	errs = append(errs, c.Console.validate()...)
 	errs = append(errs, c.Worker.validate()...)

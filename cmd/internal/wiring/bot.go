@@ -152,7 +152,12 @@ func New(opts Options) (_ *Bot, err error) {
 
 // Run runs everything until ctx ends or a part fails for good. A panic in the
 // bot's code, or in what it is given, is such a failure.
-func (b *Bot) Run(ctx context.Context) error {
+func (b *Bot) Run(ctx context.Context) (err error) {
+	defer func() {
+		if !errors.Is(err, room.ErrReplaced) { // the room is served, by another
+			b.opts.Outputs.failed(b.Room.RoomName(), b.opts.Config.Agent.LiveKit.Identity, err)
+		}
+	}()
 	g, ctx := rescue.WithContext(ctx)
 	part := func(run func(context.Context) error) {
 		g.Go(func() error {

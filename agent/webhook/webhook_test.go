@@ -1,0 +1,471 @@
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/livekit/protocol/auth"
+	livekitwebhook "github.com/livekit/protocol/webhook"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/agent"
+	"touchline/agent/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const key, secret = "APIkey", "a-secret-of-at-least-32-characters-0123"
+
+// receiver takes events, each answered by answer.
+type receiver struct {
+	answer func(w http.ResponseWriter, n int) // n counts requests from 1
+
+	mu     sync.Mutex
+	n      int
+	at     []time.Time
+	events []map[string]any // those that were answered with 200
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	var e map[string]any
+	_ = json.Unmarshal(body, &e)
+	r.mu.Lock()
+	r.n++
+	n := r.n
+	r.at = append(r.at, time.Now())
+	r.mu.Unlock()
+	status := &statusWriter{ResponseWriter: w, code: http.StatusOK}
+	if r.answer != nil {
+		r.answer(status, n)
+	}
+	if status.code == http.StatusOK {
+		r.mu.Lock()
+		r.events = append(r.events, e)
+		r.mu.Unlock()
+	}
+}
+
+type statusWriter struct {
+	http.ResponseWriter
+	code int
+}
+
+func (s *statusWriter) WriteHeader(code int) { s.code = code; s.ResponseWriter.WriteHeader(code) }
+
+func (r *receiver) taken() []map[string]any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]map[string]any(nil), r.events...)
+}
+
+// direct carries requests to a handler without a network, so that time can be made up.
+type direct struct{ http.Handler }
+
+func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	done := make(chan any, 1)
+	go func() {
+		defer func() { done <- recover() }()
+		d.ServeHTTP(w, req)
+	}()
+	select {
+	case v := <-done:
+		if v != nil {
+			return nil, errors.New("connection reset by peer")
+		}
+		return w.Result(), nil
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+}
+
+// decodeSegment reads a part of a JWT.
+func decodeSegment(s string, v any) error {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+func config(urls ...string) agent.WebhookConfig {
+	c := agent.DefaultConfig().Webhook
+	c.URLs = urls
+	return c
+}
+
+func open(t *testing.T, o webhook.Options) (s *webhook.Sender, stop func()) {
+	t.Helper()
+	o.APIKey, o.APISecret = key, secret
+	s, err := webhook.New(o)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	return s, sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+func comment(i uint64) agent.Record {
+	return agent.Record{Type: "cycle_end", Cycle: i, Outcome: agent.OutcomeSpoken, Text: fmt.Sprintf("<Goal> & %d", i), FrameIDs: []uint64{1}}
+}
+
+// TestSigned: what is posted passes LiveKit's own verification and is read by its own parser.
+func TestSigned(t *testing.T) {
+	keys := auth.NewSimpleKeyProvider(key, secret)
+	type got struct {
+		header http.Header
+		body   []byte
+		claims map[string]any
+	}
+	requests := make(chan got, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		text, err := io.ReadAll(req.Body)
+		if err != nil {
+			return
+		}
+		again := func() *http.Request {
+			r := req.Clone(req.Context())
+			r.Body = io.NopCloser(bytes.NewReader(text))
+			return r
+		}
+		body, err := livekitwebhook.Receive(again(), keys)
+		if err != nil {
+			t.Error(err)
+		}
+		ev, err := livekitwebhook.ReceiveWebhookEvent(again(), keys)
+		if err != nil || ev.Room.GetName() != "match" || ev.Participant.GetIdentity() != "bot" || ev.Id == "" || ev.CreatedAt == 0 {
+			t.Errorf("read as LiveKit's: %v, %v", ev, err)
+		}
+		for name, keys := range map[string]auth.KeyProvider{
+			"another secret": auth.NewSimpleKeyProvider(key, strings.Repeat("x", 40)), "another key": auth.NewSimpleKeyProvider("other", secret),
+		} {
+			if _, err := livekitwebhook.Receive(again(), keys); err == nil {
+				t.Error(name + " verifies")
+			}
+		}
+		forged := again()
+		forged.Body = io.NopCloser(bytes.NewReader(append(text, ' ')))
+		if _, err := livekitwebhook.Receive(forged, keys); err == nil {
+			t.Error("another body verifies")
+		}
+		var claims map[string]any
+		middle := strings.Split(req.Header.Get("Authorization"), ".")[1]
+		if err := decodeSegment(middle, &claims); err != nil {
+			t.Error(err)
+		}
+		requests <- got{req.Header, body, claims}
+	}))
+	defer server.Close()
+	s, stop := open(t, webhook.Options{Config: config(server.URL + "/hook?token=hunter2")})
+	defer stop()
+	s.Output("match", "bot").Record(comment(7))
+	r := <-requests
+	require.Equal(t, "application/webhook+json", r.header.Get("Content-Type"))
+	require.Equal(t, key, r.claims["iss"])
+	now := float64(time.Now().Unix())
+	require.InDelta(t, now, r.claims["nbf"], 10)
+	require.InDelta(t, now+300, r.claims["exp"], 10)
+	require.NotEmpty(t, r.claims["sha256"])
+
+	var e struct {
+		Event, ID   string
+		CreatedAt   int64 `json:"created_at"`
+		Room        struct{ Name string }
+		Participant struct{ Identity, Kind string }
+		Record      agent.Record
+	}
+	require.NoError(t, json.Unmarshal(r.body, &e))
+	require.Equal(t, []string{"comment_finished", "match", "bot", "AGENT"}, []string{e.Event, e.Room.Name, e.Participant.Identity, e.Participant.Kind})
+	require.Equal(t, comment(7), e.Record)
+	require.Regexp(t, `^EV_\w{16}$`, e.ID)
+	require.InDelta(t, now, e.CreatedAt, 10)
+	stop()
+	require.EqualValues(t, 1, s.Sent())
+}
+
+// TestEvents: which event there is for what.
+func TestEvents(t *testing.T) {
+	r := &receiver{}
+	server := httptest.NewServer(r)
+	defer server.Close()
+	s, stop := open(t, webhook.Options{Config: config(server.URL)})
+	o := s.Output("match", "bot")
+	o.State(agent.Status{State: "initializing", Chip: "loading", Percent: 1})
+	o.State(agent.Status{State: "initializing", Chip: "loading", Percent: 50})
+	o.State(agent.Status{State: "listening", Chip: "watching", Percent: 100})
+	o.Caption(agent.Caption{Delta: "a word"})
+	o.Record(comment(1))
+	o.Record(agent.Record{Cycle: 2, Outcome: agent.OutcomeSilent})
+	o.Record(agent.Record{Cycle: 3, Outcome: agent.OutcomeSkipped, Skipped: true})
+	o.Record(agent.Record{Cycle: 4, Outcome: agent.OutcomeCut, Text: "and", Reason: "stopped"})
+	o.Record(agent.Record{Cycle: 5, Outcome: agent.OutcomeFailed, Reason: strings.Repeat("ü", 3000)})
+	o.State(agent.Status{State: "listening", Chip: "failed", Detail: "no such model"})
+	o.Failed(errors.New("the room is gone"))
+	stop()
+	var got []string
+	for _, e := range r.taken() {
+		line := e["event"].(string)
+		if v, ok := e["state"].(map[string]any); ok {
+			line += fmt.Sprintf(" %v>%v %v>%v", v["before"], v["state"], v["before_chip"], v["chip"])
+		}
+		if v, ok := e["record"].(map[string]any); ok {
+			line += fmt.Sprintf(" %v %v", v["cycle"], v["outcome"])
+		}
+		if v, ok := e["error"].(map[string]any); ok {
+			message := v["message"].(string)
+			require.LessOrEqual(t, len(message), 2100)
+			line += " " + message[:min(len(message), 20)]
+		}
+		got = append(got, line)
+	}
+	require.Equal(t, []string{
+		"state_changed >initializing >loading", "state_changed initializing>listening loading>watching",
+		"comment_finished 1 spoken", "comment_finished 4 cut", "error 5 failed üüüüüüüüüü",
+		"state_changed listening>listening watching>failed", "error no such model", "error the room is gone",
+	}, got)
+
+	// Only what was asked for.
+	r.mu.Lock()
+	r.events = nil
+	r.mu.Unlock()
+	cfg := config(server.URL)
+	cfg.Events = []string{agent.EventError}
+	s, stop = open(t, webhook.Options{Config: cfg})
+	o = s.Output("match", "bot")
+	o.State(agent.Status{State: "listening"})
+	o.Record(comment(1))
+	o.Failed(errors.New("x"))
+	stop()
+	require.Len(t, r.taken(), 1)
+}
+
+// TestRetries: what is tried again, when, and what is not.
+func TestRetries(t *testing.T) {
+	code := func(codes ...int) func(http.ResponseWriter, int) {
+		return func(w http.ResponseWriter, n int) {
+			if n <= len(codes) {
+				w.WriteHeader(codes[n-1])
+			}
+		}
+	}
+	tests := []struct {
+		name     string
+		answer   func(http.ResponseWriter, int)
+		requests int
+		sent     uint64
+		least    time.Duration // until the last attempt
+		most     time.Duration
+	}{
+		{"taken", nil, 1, 1, 0, 0},
+		{"another 2xx", code(204), 1, 1, 0, 0},
+		{"overloaded", code(503, 500), 3, 1, 750 * time.Millisecond, 1500 * time.Millisecond},
+		{"away", func(_ http.ResponseWriter, n int) {
+			if n < 4 {
+				panic("no answer")
+			}
+		}, 4, 1, 1750 * time.Millisecond, 3500 * time.Millisecond},
+		{"never well", func(w http.ResponseWriter, _ int) { w.WriteHeader(502) }, 6, 0, 7750 * time.Millisecond, 15500 * time.Millisecond},
+		{"asked to wait", func(w http.ResponseWriter, n int) {
+			if n == 1 {
+				w.Header().Set("Retry-After", "7")
+				w.WriteHeader(429)
+			}
+		}, 2, 1, 7 * time.Second, 7 * time.Second},
+		{"asked to wait until", func(w http.ResponseWriter, n int) {
+			if n == 1 {
+				w.Header().Set("Retry-After", time.Now().Add(20*time.Second).UTC().Format(http.TimeFormat))
+				w.WriteHeader(503)
+			}
+		}, 2, 1, 19 * time.Second, 20 * time.Second},
+		{"asked to wait for ever", func(w http.ResponseWriter, n int) {
+			if n == 1 {
+				w.Header().Set("Retry-After", "2000000000")
+				w.WriteHeader(429)
+			}
+		}, 2, 1, time.Minute, time.Minute},
+		{"hangs", func(_ http.ResponseWriter, n int) {
+			if n == 1 {
+				<-time.After(time.Hour)
+			}
+		}, 2, 1, 5250 * time.Millisecond, 5500 * time.Millisecond},
+		{"refused", code(400), 1, 0, 0, 0},
+		{"gone", code(410), 1, 0, 0, 0},
+		{"elsewhere", func(w http.ResponseWriter, _ int) {
+			w.Header().Set("Location", "http://other.test/")
+			w.WriteHeader(307)
+		}, 1, 0, 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &receiver{answer: tt.answer}
+				s, stop := open(t, webhook.Options{Config: config("http://receiver.test/"), Transport: direct{r}})
+				began := time.Now()
+				s.Output("match", "bot").Record(comment(1))
+				time.Sleep(2 * time.Minute)
+				r.mu.Lock()
+				requests, last := r.n, r.at[len(r.at)-1].Sub(began)
+				r.mu.Unlock()
+				require.Equal(t, tt.requests, requests)
+				require.GreaterOrEqual(t, last, tt.least)
+				require.LessOrEqual(t, last, tt.most)
+				require.Equal(t, tt.sent, s.Sent())
+				require.Equal(t, 1-tt.sent, s.Failed())
+				stop()
+				time.Sleep(2 * time.Hour) // the handler that hangs
+			})
+		})
+	}
+}
+
+// TestOrder: the events of a room come in order, although attempts fail; a
+// room whose events are slow does not hold up the others.
+func TestOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{answer: func(w http.ResponseWriter, n int) {
+			time.Sleep(20 * time.Millisecond)
+			if n%7 == 0 {
+				w.WriteHeader(503)
+			}
+		}}
+		s, stop := open(t, webhook.Options{Config: config("http://receiver.test/"), Transport: direct{r}})
+		const rooms, each = 10, 20
+		for i := range uint64(each) {
+			for n := range rooms {
+				s.Output(fmt.Sprint(n), "bot").Record(comment(i + 1))
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		stop()
+		require.EqualValues(t, rooms*each, s.Sent())
+		next := map[string]float64{}
+		ids := map[string]bool{}
+		for _, e := range r.taken() {
+			room := e["room"].(map[string]any)["name"].(string)
+			next[room]++
+			require.InDelta(t, next[room], e["record"].(map[string]any)["cycle"], 0, "room %s", room)
+			ids[e["id"].(string)] = true
+		}
+		require.Len(t, ids, rooms*each)
+	})
+}
+
+// TestFullQueue: nobody waits for a receiver; the oldest events go, are
+// counted, and the receiver is told how many.
+func TestFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open1 := make(chan struct{})
+		r := &receiver{answer: func(http.ResponseWriter, int) { <-open1 }}
+		cfg := config("http://receiver.test/")
+		cfg.Timeout = time.Minute
+		s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{r}})
+		o := s.Output("match", "bot")
+		o.Record(comment(1))
+		synctest.Wait() // it is on its way
+		for i := uint64(2); i <= 1501; i++ {
+			o.Record(comment(i))
+		}
+		require.EqualValues(t, 500, s.Dropped())
+		close(open1)
+		time.Sleep(time.Second)
+		stop()
+		events := r.taken()
+		require.Len(t, events, 1001)
+		require.Nil(t, events[0]["num_dropped"])
+		require.InDelta(t, 500, events[1]["num_dropped"], 0)
+		require.Nil(t, events[2]["num_dropped"])
+		require.InDelta(t, 502, events[1]["record"].(map[string]any)["cycle"], 0)
+		require.InDelta(t, 1501, events[1000]["record"].(map[string]any)["cycle"], 0)
+	})
+}
+
+// TestEnd: at the end what is queued is tried once more, within a second.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{answer: func(w http.ResponseWriter, n int) {
+			if n == 1 {
+				w.Header().Set("Retry-After", "50")
+				w.WriteHeader(503)
+			}
+		}}
+		s, stop := open(t, webhook.Options{Config: config("http://receiver.test/"), Transport: direct{r}})
+		o := s.Output("match", "bot")
+		for i := range uint64(10) {
+			o.Record(comment(i + 1))
+		}
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		stop()
+		require.Zero(t, time.Since(began), "nothing hung")
+		require.EqualValues(t, 10, s.Sent())
+
+		// A receiver that takes nothing keeps nobody.
+		never := make(chan struct{})
+		s, stop = open(t, webhook.Options{
+			Config: config("http://receiver.test/"), Transport: direct{http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-never })},
+		})
+		for i := range 10 {
+			s.Output(fmt.Sprint("room ", i), "bot").Record(comment(1))
+		}
+		began = time.Now()
+		stop()
+		require.Equal(t, time.Second, time.Since(began))
+		require.EqualValues(t, 10, s.Failed()+s.Dropped())
+		require.Zero(t, s.Sent())
+		close(never)
+	})
+}
+
+// TestSecretsStayOut: neither addresses nor keys are logged.
+func TestSecretsStayOut(t *testing.T) {
+	var log bytes.Buffer
+	server := httptest.NewServer(http.NotFoundHandler())
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	defer server.Close()
+	cfg := config(server.URL+"/hunter2?token=hunter2", closed.URL+"/hunter2")
+	cfg.Retries = 0
+	s, stop := open(t, webhook.Options{Config: cfg, Log: zerolog.New(zerolog.SyncWriter(&log))})
+	s.Output("match", "bot").Record(comment(1))
+	require.Eventually(t, func() bool { return s.Failed() == 2 }, 5*time.Second, time.Millisecond)
+	stop()
+	require.Contains(t, log.String(), "answered 404")
+	require.Contains(t, log.String(), "connection refused")
+	require.NotContains(t, log.String(), "hunter2")
+	require.NotContains(t, log.String(), secret)
+
+	for _, bad := range []string{"https://me:hunter2@host/", "ftp://host/hunter2", "http://", "://hunter2"} {
+		_, err := webhook.New(webhook.Options{Config: config(bad), APIKey: key, APISecret: secret})
+		require.ErrorContains(t, err, "http:// or https://")
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+	_, err := webhook.New(webhook.Options{Config: config(server.URL), APIKey: key})
+	require.ErrorContains(t, err, "LIVEKIT_API_SECRET")
+
+	metrics := prometheus.NewPedanticRegistry()
+	require.NoError(t, metrics.Register(s.Collector()))
+	families, err := metrics.Gather()
+	require.NoError(t, err)
+	require.Len(t, families, 3)
+	require.Equal(t, "touchline_webhook_failed_total", families[1].GetName())
+	require.Equal(t, 2.0, families[1].GetMetric()[0].GetCounter().GetValue())
+}
