@@ -72,6 +72,8 @@ type Snapshot struct {
 	Source SourceInfo `json:"source"`
 	// Sources are what the program itself brings into the room.
 	Sources []Source `json:"sources,omitempty"`
+	// Scene tells whether there is a built-in camera.
+	Scene bool `json:"scene"`
 }
 
 // SourceInfo describes the watched track.

@@ -268,6 +268,7 @@ func (s steered) choose(source string) (media.WatchConfig, error) {
 func (s steered) Snapshot() agent.Snapshot {
 	snap := s.b.Session.Snapshot()
 	snap.Source = described(snap.Source, s.b.Room.Watcher().Source())
+	snap.Scene = s.b.opts.BuiltIn != ""
 	if s.b.sources != nil {
 		snap.Sources = s.b.sources.Sources()
 	}

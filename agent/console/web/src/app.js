@@ -33,7 +33,7 @@ const voice = new Voice(state, confirm, viewer, toast);
 const source = new SourcePanel(state, confirm);
 const settings = new SettingsPanel(state, confirm);
 const numbers = new NumbersPanel(state, panel);
-panel.add('source', 'What is watched', source.body, () => source.draw());
+panel.add('source', 'What is watched', source.body, () => source.shown());
 panel.add('settings', 'Settings', settings.body, () => settings.draw());
 panel.add('numbers', 'Numbers', numbers.body, () => numbers.shown());
 panel.add('help', 'How to read this page', helpBody());

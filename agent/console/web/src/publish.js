@@ -24,6 +24,7 @@ export function cameraSentence(err) {
     case 'InsecureError':
       return 'Browsers give the camera to safe pages only. Open this page by https, or on the machine itself.';
     case 'FileError':
+    case 'NoScreenError':
       return err.message;
     default:
       return roomSentence(err) || 'The camera could not be published.';
@@ -44,6 +45,18 @@ export async function cameraTrack() {
     video: { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 30, max: 30 }, facingMode: 'environment' },
   });
   return stream.getVideoTracks()[0];
+}
+
+/** A window or the whole screen, as the reader chooses. @returns {Promise<MediaStreamTrack>} */
+export async function screenTrack() {
+  if (!navigator.mediaDevices?.getDisplayMedia) throw named('NoScreenError', 'This browser cannot show its screen, or only to pages that came by https.');
+  try {
+    const stream = await navigator.mediaDevices.getDisplayMedia({ audio: false, video: { frameRate: { ideal: 15, max: 30 } } });
+    return stream.getVideoTracks()[0];
+  } catch (err) {
+    if (err?.name === 'NotAllowedError') throw named('NoScreenError', 'No screen was chosen.');
+    throw err;
+  }
 }
 
 /**
@@ -98,6 +111,8 @@ export class Publisher {
   /** @type {MediaStreamTrack | null} */
   track = null;
   identity = '';
+  /** It is a screen and no camera. */
+  screen = false;
   /** Called when publishing ends by itself. */
   onEnded = (/** @type {string} */ _sentence) => {};
 
@@ -106,21 +121,22 @@ export class Publisher {
   }
 
   /**
-   * Publishes a track as a camera.
+   * Publishes a track as a camera, or as a shared screen.
    * @param {MediaStreamTrack} track
    * @param {() => void} [end] frees what made the track
+   * @param {boolean} [screen]
    * @returns {Promise<string>} the identity to watch
    */
-  async publish(track, end = () => {}) {
+  async publish(track, end = () => {}, screen = false) {
     await this.stop();
     try {
-      const [lk, grant] = await Promise.all([loadLiveKit(), api.roomToken('camera', 'Browser camera')]);
+      const [lk, grant] = await Promise.all([loadLiveKit(), api.roomToken('camera', screen ? 'Browser screen' : 'Browser camera')]);
       const room = new lk.Room({ adaptiveStream: false, dynacast: false });
       await room.connect(signalURL(grant.url), grant.token, { autoSubscribe: false });
       try {
         await room.localParticipant.publishTrack(track, {
-          source: lk.Track.Source.Camera,
-          name: 'camera',
+          source: screen ? lk.Track.Source.ScreenShare : lk.Track.Source.Camera,
+          name: screen ? 'screen' : 'camera',
           simulcast: false,
           degradationPreference: 'maintain-resolution',
           videoEncoding: ENCODING,
@@ -133,11 +149,12 @@ export class Publisher {
       this.#end = end;
       this.track = track;
       this.identity = grant.identity;
+      this.screen = screen;
       const over = (sentence) => {
         if (this.#room !== room) return;
         void this.stop().then(() => this.onEnded(sentence));
       };
-      track.addEventListener('ended', () => over('The camera was switched off.'));
+      track.addEventListener('ended', () => over(screen ? 'The screen is not shown any more.' : 'The camera was switched off.'));
       room.on(lk.RoomEvent.Disconnected, () => over('The connection of your camera to the room ended.'));
       return grant.identity;
     } catch (err) {
@@ -151,6 +168,7 @@ export class Publisher {
     const room = this.#room;
     this.#room = null;
     this.identity = '';
+    this.screen = false;
     this.track?.stop();
     this.track = null;
     this.#end();

@@ -1,20 +1,10 @@
-/** The source picker: what is watched, and this browser as a camera. */
+/** The source picker: what is watched, what could be, and this browser as a camera. */
 import * as api from './api.js';
-import { Publisher, cameraSentence, cameraTrack, fileTrack } from './publish.js';
+import { Publisher, cameraSentence, cameraTrack, fileTrack, screenTrack } from './publish.js';
 import { h } from './panel.js';
+import { hints, looksLikeURL, rows, sourceSentence, stateWords } from './source-words.js';
 
-/** An address that only the server could open. @param {string} s */
-export function looksLikeURL(s) {
-  return /^(rtsps?|https?|whep|srt|rtmps?|udp):\/\/\S+$/i.test(s.trim());
-}
-
-/** What is watched, in words. @param {import('./types.js').SourceInfo | undefined} s @param {string} own identity of this browser's camera */
-export function sourceSentence(s, own) {
-  if (!s || !(s.width > 0)) return 'Nothing is watched yet.';
-  const who = own && s.identity === own ? 'your camera' : s.identity || 'a track without a name';
-  const fps = s.fps > 0 ? `, ${s.fps.toFixed(s.fps < 10 ? 1 : 0)} frames per s` : '';
-  return `Watched: ${who}, ${s.width} × ${s.height}${s.codec ? `, ${s.codec}` : ''}${fps}${s.muted ? ', paused' : ''}.`;
-}
+const LOOK = 2000; // ms between two looks at who is in the room, while the picker is open
 
 export class SourcePanel {
   publisher = new Publisher();
@@ -22,36 +12,54 @@ export class SourcePanel {
   #note = h('p', { class: 'note', role: 'status' });
   #preview = h('video', { muted: true, playsInline: true, autoplay: true, class: 'preview', hidden: true });
   #stop = h('button', { class: 'act', hidden: true }, 'Stop my camera');
-  #camera = h('button', { class: 'pick' }, h('b', {}, 'This camera'), h('small', {}, 'This browser publishes its camera.'));
+  #list = h('ul', { class: 'cams' });
+  #scene = pick('Built-in scene', 'A small football match, made here.', 'pick-scene');
+  #camera = pick('This camera', 'This browser publishes its camera.', 'pick-camera');
+  #screen = pick('This screen', 'A window or the whole screen, published by this browser.', 'pick-screen');
   #file = h('input', { type: 'file', id: 'source-file', accept: 'video/*' });
-  #url = h('input', { type: 'text', inputMode: 'url', id: 'source-url', placeholder: 'rtsp://…', autocomplete: 'off', spellcheck: false });
+  #url = h('input', { type: 'text', inputMode: 'url', id: 'source-url', placeholder: 'rtsp://user:password@192.168.1.20/stream1', autocomplete: 'off', spellcheck: false });
+  #open = h('button', { class: 'quiet' }, 'Watch');
+  #form = h('form', { class: 'url' });
+  #whip = h('fieldset', { class: 'whip', hidden: true });
+  #whipURL = h('input', { type: 'text', readOnly: true, id: 'whip-url' });
+  #whipKey = h('input', { type: 'text', readOnly: true, id: 'whip-key' });
   #busy = false;
+  #timer = 0;
+  /** What the server told last. */
+  #known = { cameras: [], scene: true, opens: true };
+  /** @type {Map<string, any>} rows by identity, so that nothing moves under the reader's finger */
+  #rows = new Map();
 
   /** @param {import('./state.js').State} state @param {import('./controls.js').Confirm} confirm */
   constructor(state, confirm) {
     this.state = state;
     this.confirm = confirm;
-    const scene = h('button', { class: 'pick' }, h('b', {}, 'Built-in scene'), h('small', {}, 'A small football match, made here.'));
-    const first = h('button', { class: 'pick' }, h('b', {}, 'First camera in the room'), h('small', {}, 'Whoever is there, or comes first.'));
-    scene.addEventListener('click', () => void this.choose('scene'));
+    const first = pick('First camera in the room', 'Whoever is there, or comes first.', 'pick-first');
+    this.#scene.addEventListener('click', () => void this.choose('scene'));
     first.addEventListener('click', () => void this.choose(''));
     this.#camera.addEventListener('click', () => void this.useCamera());
+    this.#screen.addEventListener('click', () => void this.useScreen());
+    this.#screen.hidden = !navigator.mediaDevices?.getDisplayMedia;
     this.#stop.addEventListener('click', () => void this.stop());
     this.#file.addEventListener('change', () => {
       const file = this.#file.files?.[0];
       if (file) void this.#publish(() => fileTrack(file), `“${file.name}” plays here, over and over.`);
       this.#file.value = '';
     });
-    const form = h('form', { class: 'url' }, h('label', { for: 'source-url' }, 'Address of a camera'), this.#url, h('button', { class: 'quiet' }, 'Watch'));
-    form.addEventListener('submit', (e) => {
+    this.#form.append(h('label', { for: 'source-url' }, 'Address of a camera or stream'), this.#url, this.#open,
+      h('small', {}, 'RTSP, MJPEG, HLS or a video, opened by the server. Its password is never shown again.'));
+    this.#form.addEventListener('submit', (e) => {
       e.preventDefault();
       void this.#address(this.#url.value.trim());
     });
+    this.#whip.append(h('legend', {}, 'OBS, a phone, ffmpeg (WHIP)'),
+      copied('Server', this.#whipURL, (words) => this.#tell('', words)), copied('Bearer token', this.#whipKey, (words) => this.#tell('', words)),
+      h('small', {}, 'In OBS: Settings, Stream, service “WHIP”; Output: keyframe interval 1 s, B-frames 0.'));
     this.body = h('div', { class: 'source' },
-      this.#what, this.#note, this.#preview, this.#stop,
-      h('div', { class: 'picks' }, scene, first, this.#camera,
+      this.#what, this.#note, this.#preview, this.#stop, this.#list,
+      h('div', { class: 'picks' }, this.#scene, first, this.#camera, this.#screen,
         h('label', { class: 'pick', for: 'source-file' }, h('b', {}, 'A file'), h('small', {}, 'Played by this browser and published like a camera.'), this.#file)),
-      form, this.#running());
+      this.#form, this.#whip, this.#running());
     this.publisher.onEnded = (sentence) => {
       this.#own(false);
       this.#tell('bad', sentence);
@@ -80,8 +88,83 @@ export class SourcePanel {
     return p;
   }
 
+  /** The picker was opened: it looks around for as long as it is seen. */
+  shown() {
+    this.draw();
+    clearInterval(this.#timer);
+    void this.#look();
+    this.#timer = setInterval(() => {
+      if (!this.body.isConnected) clearInterval(this.#timer);
+      else if (!document.hidden) void this.#look();
+    }, LOOK);
+  }
+
+  async #look() {
+    try {
+      const { cameras, scene, whip } = await api.sources();
+      this.#known = { cameras, scene, opens: true };
+      this.#whip.hidden = !whip;
+      if (whip) {
+        this.#whipURL.value = new URL(whip.path, location.href).href;
+        this.#whipKey.value = whip.key;
+      }
+    } catch (err) {
+      if (err.status !== 501) return; // it is asked again
+      this.#known = { cameras: [], scene: this.state.known.snapshot?.scene !== false, opens: false };
+      this.#whip.hidden = true;
+    }
+    this.draw();
+  }
+
   draw() {
-    this.#what.textContent = sourceSentence(this.state.known.snapshot?.source, this.publisher.identity);
+    const snapshot = this.state.known.snapshot;
+    this.#what.textContent = sourceSentence(snapshot?.source, this.publisher.identity);
+    this.#scene.hidden = snapshot?.scene === false || !this.#known.scene;
+    this.#form.hidden = !this.#known.opens;
+    this.#drawList(rows(snapshot?.sources ?? [], this.#known.cameras, this.publisher.identity));
+  }
+
+  #drawList(list) {
+    const there = new Set(list.map((r) => r.identity));
+    for (const [identity, row] of this.#rows) {
+      if (there.has(identity)) continue;
+      row.el.remove();
+      this.#rows.delete(identity);
+    }
+    const watched = this.state.known.snapshot?.source?.identity;
+    for (const r of list) {
+      let row = this.#rows.get(r.identity);
+      if (!row) {
+        row = this.#row(r.identity);
+        this.#rows.set(r.identity, row);
+      }
+      const state = r.source ? stateWords(r.source, this.state.now) : { words: r.muted ? 'Paused by its owner.' : 'Published by a participant of the room.', tone: '' };
+      const on = r.source ? r.source.watched : r.identity === watched;
+      row.source = r.source;
+      put(row.name, r.name);
+      row.name.title = r.source?.address || r.identity;
+      put(row.state, state.words);
+      row.state.dataset.tone = state.tone;
+      put(row.hint, r.source ? hints(r.source).join(' ') : '');
+      row.hint.hidden = !row.hint.textContent;
+      row.watch.hidden = on;
+      row.mark.hidden = !on;
+      row.remove.hidden = !r.removable;
+    }
+    this.#list.append(...list.map((r) => this.#rows.get(r.identity).el).filter((el, i) => this.#list.children[i] !== el));
+    this.#list.hidden = list.length === 0;
+  }
+
+  #row(identity) {
+    const row = {
+      source: null,
+      name: h('b', {}), state: h('small', { role: 'status' }), hint: h('small', { class: 'advice' }), mark: h('span', { class: 'mark' }, 'watched'),
+      watch: h('button', { class: 'quiet' }, 'Watch'), remove: h('button', { class: 'quiet' }, 'Remove'), el: h('li', {}),
+    };
+    row.el.append(h('div', {}, row.name, row.state, row.hint), h('div', { class: 'row' }, row.mark, row.watch, row.remove));
+    row.watch.addEventListener('click', () => void this.choose(`camera:${identity}`));
+    row.remove.addEventListener('click', () => void this.#remove(row));
+    return row;
   }
 
   #tell(tone, words) {
@@ -89,8 +172,8 @@ export class SourcePanel {
     this.#note.textContent = words;
   }
 
-  /** @param {string} source "", "scene" or "camera:IDENTITY" @param {string} [unsupported] said when the server refuses */
-  async choose(source, unsupported) {
+  /** @param {string} source "", "scene" or "camera:IDENTITY" */
+  async choose(source) {
     if (source === 'scene' || source === '') {
       await this.publisher.stop();
       this.#own(false);
@@ -102,26 +185,65 @@ export class SourcePanel {
       await api.setSource(source);
       const id = source.replace(/^camera:/, '');
       const there = (s) => s.source?.width > 0 && (source.startsWith('camera:') ? s.source.identity === id : source === '' || s.source.identity !== before || before === undefined);
-      this.confirm.expect('source', there, () => this.#tell('on', 'It is being watched.'), () => this.#tell('wait', 'The server took it; its picture has not come yet.'));
+      this.#expect(there, id);
     } catch (err) {
-      this.#tell('bad', unsupported && err.status >= 400 && err.status < 500 ? `${unsupported} ${err.message}` : err.message);
+      this.#tell('bad', err.message);
     }
+  }
+
+  /** Says that it is watched once the room shows it; until then how its camera is. */
+  #expect(there, identity, done = '') {
+    this.confirm.expect('source', there, () => this.#tell('on', `${done} It is being watched.`.trim()), () => {
+      const s = this.state.known.snapshot?.sources?.find((x) => x.identity === identity);
+      const st = s && s.state !== 'live' ? stateWords(s, this.state.now) : { tone: 'wait', words: 'The server took it; its picture has not come yet.' };
+      this.#tell(st.tone, `${done} ${st.words}`.trim());
+    });
   }
 
   async #address(url) {
     if (!looksLikeURL(url)) {
-      this.#tell('bad', 'An address begins like rtsp:// or https://.');
+      this.#tell('bad', 'An address begins with rtsp://, rtsps://, http:// or https://.');
       return;
     }
-    await this.choose(url, 'This server does not open addresses by itself. Publish the camera into the room, or start Touchline with that address as its source.');
+    this.#open.disabled = true;
+    this.confirm.drop('source');
+    this.#tell('wait', 'Asked the server to open it.');
+    try {
+      const added = await api.addSource({ url });
+      this.#url.value = '';
+      this.#expect((s) => s.source?.identity === added.identity && s.source.width > 0, added.identity, `“${added.name}” was added.`);
+    } catch (err) {
+      this.#tell('bad', err.message);
+    } finally {
+      this.#open.disabled = false;
+    }
+  }
+
+  async #remove(row) {
+    const { id, name } = row.source;
+    row.remove.disabled = true;
+    this.confirm.drop('source');
+    this.#tell('wait', `Removing “${name}”.`);
+    try {
+      await api.removeSource(id);
+      this.confirm.expect('source', (s) => !s.sources?.some((x) => x.id === id), () => this.#tell('on', `“${name}” has left the room.`), () => this.#tell('bad', 'The room has not confirmed it.'));
+    } catch (err) {
+      this.#tell('bad', err.message);
+    } finally {
+      row.remove.disabled = false;
+    }
   }
 
   useCamera() {
     return this.#publish(async () => ({ track: await cameraTrack(), end: () => {} }), 'Your camera is in the room.');
   }
 
-  /** @param {() => Promise<{track: MediaStreamTrack, end: () => void}>} make @param {string} done */
-  async #publish(make, done) {
+  useScreen() {
+    return this.#publish(async () => ({ track: await screenTrack(), end: () => {} }), 'Your screen is in the room.', true);
+  }
+
+  /** @param {() => Promise<{track: MediaStreamTrack, end: () => void}>} make @param {string} done @param {boolean} [screen] */
+  async #publish(make, done, screen = false) {
     if (this.#busy) return;
     this.#busy = true;
     this.confirm.drop('source');
@@ -129,7 +251,7 @@ export class SourcePanel {
     try {
       const { track, end } = await make();
       this.#tell('wait', 'Taking it into the room.');
-      const identity = await this.publisher.publish(track, end);
+      const identity = await this.publisher.publish(track, end, screen);
       this.#own(true);
       await api.setSource(`camera:${identity}`);
       this.#tell('wait', `${done} Waiting for the commentator to look at it.`);
@@ -156,13 +278,39 @@ export class SourcePanel {
 
   #own(on) {
     this.#stop.hidden = !on;
+    this.#stop.textContent = this.publisher.screen ? 'Stop showing my screen' : 'Stop my camera';
     this.#preview.hidden = !on;
     this.#preview.srcObject = on && this.publisher.track ? new MediaStream([this.publisher.track]) : null;
     this.state.set({ publishing: on });
     // A camera that is on must not be forgotten when the drawer is closed.
     const button = document.getElementById('open-source');
-    button.textContent = on ? 'Your camera is on' : 'Source';
+    button.textContent = on ? (this.publisher.screen ? 'Your screen is on' : 'Your camera is on') : 'Source';
     button.classList.toggle('on-air', on);
     this.draw();
   }
+}
+
+/** @param {string} title @param {string} words @param {string} id */
+function pick(title, words, id) {
+  return h('button', { class: 'pick', id }, h('b', {}, title), h('small', {}, words));
+}
+
+function put(el, words) {
+  if (el.textContent !== words) el.textContent = words;
+}
+
+/** A text to take along. @param {string} label @param {HTMLInputElement} input @param {(words: string) => void} tell */
+function copied(label, input, tell) {
+  const button = h('button', { class: 'quiet', type: 'button', ariaLabel: `Copy ${label}` }, 'Copy');
+  input.addEventListener('focus', () => input.select());
+  button.addEventListener('click', async () => {
+    try {
+      await navigator.clipboard.writeText(input.value); // safe pages only
+      tell(`${label} copied.`);
+    } catch {
+      input.focus();
+      tell(`${label} marked: copy it with the keyboard.`);
+    }
+  });
+  return h('p', { class: 'copy' }, h('label', { for: input.id }, label), input, button);
 }

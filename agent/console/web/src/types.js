@@ -27,7 +27,37 @@
  * @property {number} fps
  * @property {boolean} [muted]
  *
+ * @typedef {object} Source what the server brings into the room
+ * @property {string} id
+ * @property {string} kind rtsp, http, file, webcam, whip
+ * @property {string} name
+ * @property {string} [address] without secrets
+ * @property {string} identity
+ * @property {boolean} [fixed]
+ * @property {boolean} watched
+ * @property {string} state connecting, live, waiting, stalled, failed, ended
+ * @property {string} since
+ * @property {string} [reason]
+ * @property {string} [codec]
+ * @property {number} width
+ * @property {number} height
+ * @property {number} fps
+ * @property {number} bit_rate bit/s
+ * @property {number} key_frame_interval s
+ * @property {boolean} sound
+ * @property {string} [transcoded] why
+ * @property {string} [advice]
+ *
+ * @typedef {object} RoomCamera
+ * @property {string} identity
+ * @property {string} [name]
+ * @property {string} kind camera, screen_share, unknown
+ * @property {boolean} [muted]
+ * @property {boolean} watched
+ *
  * @typedef {object} Snapshot
+ * @property {Source[]} [sources]
+ * @property {boolean} [scene] there is a built-in one
  * @property {Status} status
  * @property {string} engine
  * @property {string} [engine_note]

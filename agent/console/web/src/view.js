@@ -101,14 +101,15 @@ export function curtain(k) {
     return {
       words: modelFailed(st.detail),
       more: camera ? 'The picture comes without a comment.' : 'There is no camera yet either.',
-      acts: camera || k.publishing ? [] : [{ id: 'camera', label: 'Use this camera' }, { id: 'scene', label: 'Show the built-in scene' }],
+      acts: camera || k.publishing ? [] : others(k, 'Show the built-in scene'),
     };
   }
   if (st?.chip === 'waiting' || !camera) {
+    const away = k.snapshot.sources?.some((s) => s.watched && s.state !== 'live');
     return {
-      words: k.publishing ? 'Your camera is on its way.' : 'No camera yet.',
-      more: st?.detail || 'The first one that comes into the room is watched.',
-      acts: k.publishing ? [] : [{ id: 'camera', label: 'Use this camera' }, { id: 'scene', label: 'Show the built-in scene' }],
+      words: k.publishing ? 'Your camera is on its way.' : away ? 'Waiting for the camera.' : 'No camera yet.',
+      more: (st?.detail && sentence(st.detail[0].toUpperCase() + st.detail.slice(1))) || 'The first one that comes into the room is watched.',
+      acts: k.publishing ? [] : others(k, 'Show the built-in scene'),
     };
   }
   if (!k.agent) return { words: 'The commentator is not in the room.', more: 'Picture and voice come as soon as it is there.', acts: [] };
@@ -150,10 +151,11 @@ export function banner(k, now) {
   // A camera with a name and no size yet has just been chosen; its first picture is on its way.
   const source = k.snapshot?.source;
   if (pictured && (st?.chip === 'waiting' || (k.snapshot && !(source?.width > 0) && !source?.identity))) {
+    const away = k.snapshot?.sources?.find((s) => s.watched && s.state !== 'live');
     return {
-      words: 'The camera is gone. This is its last picture.',
+      words: away?.reason ? `Waiting for the camera: ${sentence(away.reason)} This is its last picture.` : 'The camera is gone. This is its last picture.',
       tone: 'wait',
-      acts: k.publishing ? [] : [{ id: 'camera', label: 'Use this camera' }, { id: 'scene', label: 'Built-in scene' }],
+      acts: k.publishing ? [] : others(k, 'Built-in scene'),
     };
   }
   if (pictured && source?.muted) return { words: 'The camera is paused by its owner.', tone: 'wait', acts: [] };
@@ -161,6 +163,13 @@ export function banner(k, now) {
     return { words: 'No new picture for some seconds. Waiting for the next one.', tone: 'wait', acts: [] };
   }
   return null;
+}
+
+/** What else could be watched at once. @param {Known} k @param {string} scene the label of the built-in one */
+function others(k, scene) {
+  const acts = [{ id: 'camera', label: 'Use this camera' }];
+  if (k.snapshot?.scene !== false) acts.push({ id: 'scene', label: scene });
+  return acts;
 }
 
 /**

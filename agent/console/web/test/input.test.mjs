@@ -2,7 +2,7 @@ import test from 'node:test';
 import assert from 'node:assert/strict';
 import { apiBase, fragmentToken, frameURL } from '../src/api.js';
 import { pick } from '../src/comments.js';
-import { looksLikeURL, sourceSentence } from '../src/source.js';
+import { looksLikeURL, sourceSentence } from '../src/source-words.js';
 import { roomSentence } from '../src/room.js';
 import { cameraSentence } from '../src/publish.js';
 import { figures } from '../src/scoresheet.js';

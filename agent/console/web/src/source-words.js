@@ -1,0 +1,86 @@
+/** What the source picker says. Pure: from what is known to sentences. */
+
+/** An address that the server can open. @param {string} s */
+export function looksLikeURL(s) {
+  return /^(rtsps?|https?):\/\/\S+$/i.test(s.trim());
+}
+
+/** What is watched, in words. @param {import('./types.js').SourceInfo | undefined} s @param {string} own identity of this browser's camera */
+export function sourceSentence(s, own) {
+  if (!s || !(s.width > 0)) return 'Nothing is watched yet.';
+  const who = own && s.identity === own ? 'your camera' : s.identity || 'a track without a name';
+  const fps = s.fps > 0 ? `, ${s.fps.toFixed(s.fps < 10 ? 1 : 0)} frames per s` : '';
+  return `Watched: ${who}, ${s.width} × ${s.height}${s.codec ? `, ${s.codec}` : ''}${fps}${s.muted ? ', paused' : ''}.`;
+}
+
+/** How long ago, roughly. @param {string} since @param {number} now ms */
+function lasting(since, now) {
+  const s = Math.round((now - Date.parse(since)) / 1000);
+  if (!(s >= 1)) return '';
+  if (s < 90) return `, for ${s} s`;
+  if (s < 5400) return `, for ${Math.round(s / 60)} min`;
+  return `, for ${Math.round(s / 3600)} h`;
+}
+
+/** @param {string} reason */
+const why = (reason) => (reason ? `: ${reason.replace(/[.\s]+$/, '')}` : '');
+
+/**
+ * The state of a source and how long it has been in it.
+ * @param {import('./types.js').Source} s @param {number} now ms, the server's
+ * @returns {{words: string, tone: '' | 'on' | 'wait' | 'bad'}}
+ */
+export function stateWords(s, now) {
+  switch (s.state) {
+    case 'live':
+      return { words: figures(s), tone: 'on' };
+    case 'connecting':
+      return { words: 'Opening it.', tone: 'wait' };
+    case 'waiting':
+      return { words: `Waiting for the camera${why(s.reason)}${lasting(s.since, now)}. It is tried again.`, tone: 'wait' };
+    case 'stalled':
+      return { words: `The camera is connected, but sends no picture${lasting(s.since, now)}.`, tone: 'wait' };
+    case 'failed':
+      return { words: `Given up${why(s.reason)}.`, tone: 'bad' };
+    case 'ended':
+      return { words: 'It came to its end.', tone: '' };
+    default:
+      return { words: s.state, tone: '' };
+  }
+}
+
+/** Codec, size and rates of a live source. @param {import('./types.js').Source} s */
+export function figures(s) {
+  const parts = ['Live'];
+  if (s.width > 0) parts.push(`${s.codec} ${s.width} × ${s.height}`);
+  if (s.fps > 0) parts.push(`${s.fps.toFixed(s.fps < 10 ? 1 : 0)} frames per s`);
+  if (s.bit_rate > 0) parts.push(`${(s.bit_rate / 1e6).toFixed(s.bit_rate < 1e6 ? 2 : 1)} Mbit/s`);
+  if (s.key_frame_interval > 0.05) parts.push(`key frames ${s.key_frame_interval.toFixed(1)} s apart`);
+  if (s.sound) parts.push('with sound');
+  return `${parts.join(', ')}.`;
+}
+
+/**
+ * What else is to be known of a source: why it is transcoded, and what to set at the camera.
+ * @param {import('./types.js').Source} s
+ */
+export function hints(s) {
+  return [s.transcoded ? `Transcoded here: ${s.transcoded}.` : '', s.advice ?? ''].filter(Boolean);
+}
+
+/**
+ * One row for each that could be watched: what the server brings in, then what others publish.
+ * @param {import('./types.js').Source[]} sources @param {import('./types.js').RoomCamera[]} cameras @param {string} own
+ */
+export function rows(sources, cameras, own) {
+  const out = sources.map((s) => ({ identity: s.identity, name: s.name, watched: s.watched, source: s, removable: !s.fixed, own: false, muted: false }));
+  const known = new Set(out.map((r) => r.identity));
+  for (const c of cameras) {
+    if (known.has(c.identity)) continue;
+    known.add(c.identity);
+    const mine = Boolean(own) && c.identity === own;
+    const name = mine ? 'Your own' : c.identity === 'scene' ? 'Built-in scene' : c.name || c.identity;
+    out.push({ identity: c.identity, name, watched: c.watched, source: null, removable: false, own: mine, muted: Boolean(c.muted) });
+  }
+  return out;
+}
