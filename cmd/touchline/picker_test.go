@@ -1,0 +1,113 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/cmd/internal/browser"
+	"touchline/media/source"
+	"touchline/media/source/rtsp/rtsptest"
+)
+
+// home is an address of this machine that the demo may open, as an IP camera
+// has one, and what must be allowed for it.
+func home(t *testing.T) (ip string, allow []string) {
+	t.Helper()
+	found, err := mediaIP(t.Context(), "0.0.0.0:0")
+	require.NoError(t, err)
+	if a, err := netip.ParseAddr(found); err == nil && source.AllowCameras().Check(a) == nil {
+		return found, nil
+	}
+	return "127.0.0.1", []string{"--allow", "private,loopback"}
+}
+
+// noted waits for the picker's note to say something.
+func noted(t *testing.T, b *browser.Browser, words string) {
+	t.Helper()
+	require.NoError(t, b.Until(later, `(document.querySelector('.source > .note')?.textContent ?? '').includes(`+strconv.Quote(words)+`)`),
+		"it says %q", text(t, b, ".source > .note"))
+}
+
+// TestSourcePicker adds an IP camera on the page, switches it off and on, and
+// goes back to the built-in scene.
+func TestSourcePicker(t *testing.T) {
+	clip := filepath.Join(t.TempDir(), "clip.mp4")
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-r", strconv.Itoa(clipFPS), "-i", makeClip(t), "-c:v", "libx264",
+		"-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", strconv.Itoa(clipFPS), "-b:v", "2M", clip).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	ip, allow := home(t)
+	camera := rtsptest.New(t, ip, clip)
+	t.Logf("camera at %s, allowed %v", camera.URL(""), allow)
+	p, url := start(t, nil, append([]string{"demo", "--listen", "127.0.0.1:0"}, allow...)...)
+	b := open(t, url, browser.Options{})
+	plays(t, b, later)
+
+	require.NoError(t, b.Click("#open-source"))
+	require.NoError(t, b.Until(soon, `document.getElementById('whip-key')?.value.length >= 8`))
+	whip, err := browser.Eval[string](b, soon, "document.getElementById('whip-url').value")
+	require.NoError(t, err)
+	require.Equal(t, strings.TrimSuffix(url, "/")+"/whip/demo", whip)
+	require.NoError(t, b.Until(soon, `document.querySelector('.cams li')?.innerText.includes('Built-in scene')`))
+
+	require.NoError(t, b.Type("#source-url", camera.URL("admin:hunter2")+"\r"))
+	noted(t, b, "It is being watched.")
+	plays(t, b, later)
+	before := counts(t, b, 0)
+	counts(t, b, before)
+	require.NoError(t, b.Until(later, `document.querySelector('.cams li')?.innerText.includes('H264 `+strconv.Itoa(clipWidth)+` × `+strconv.Itoa(clipHeight)+`')`),
+		"it says %q", text(t, b, ".cams"))
+	commented(t, b, later)
+	page, err := browser.Eval[string](b, soon, "document.documentElement.outerHTML")
+	require.NoError(t, err)
+	require.NotContains(t, page, "hunter2", "a password is shown")
+	shoot(t, b, "picker-live")
+
+	gone := time.Now()
+	camera.Off()
+	require.NoError(t, b.Until(later, `document.getElementById('chip-words').textContent === 'waiting for the camera'`))
+	took := time.Since(gone)
+	t.Logf("waiting for the camera is on the page %.1f s after it was switched off", took.Seconds())
+	assert.Less(t, took, 6*time.Second)
+	require.NoError(t, b.Until(soon, `document.querySelector('.cams li')?.innerText.includes('Waiting for the camera: ')`), "it says %q", text(t, b, ".cams"))
+	require.NoError(t, b.Until(soon, `document.getElementById('banner-words').textContent.startsWith('Waiting for the camera: ')`))
+	shoot(t, b, "picker-waiting")
+	phone := open(t, url, browser.Options{Width: 390, Height: 844, Phone: true, Dark: true})
+	require.NoError(t, phone.Until(soon, `document.getElementById('chip-words').textContent === 'waiting for the camera'`))
+	require.NoError(t, phone.Click("#open-source"))
+	require.NoError(t, phone.Until(soon, `document.querySelector('.cams li')?.innerText.includes('Waiting for the camera: ')`))
+	shoot(t, phone, "picker-phone-waiting")
+	back := time.Now()
+	camera.On()
+	require.NoError(t, b.Until(later, `document.getElementById('chip-words').textContent !== 'waiting for the camera'`))
+	t.Logf("pictures again %.1f s after it was switched on (ffmpeg's start included)", time.Since(back).Seconds())
+	plays(t, b, later)
+	before = counts(t, b, 0)
+	counts(t, b, before)
+
+	require.NoError(t, b.Click("#pick-scene"))
+	noted(t, b, "It is being watched.")
+	require.NoError(t, b.Until(soon, `document.querySelector('.what').textContent.includes('scene')`))
+	require.NoError(t, b.Do(soon, clickText(".cams button", "Remove")))
+	noted(t, b, "has left the room.")
+	require.NoError(t, b.Until(soon, `!document.querySelector('.cams').innerText.includes('H264')`))
+	plays(t, b, later)
+	assert.Empty(t, b.Problems(), "errors on the console")
+	assert.Empty(t, phone.Problems(), "errors on the console")
+
+	// What may not be opened is refused in words. The browser itself notes the refusal on its console.
+	require.NoError(t, b.Type("#source-url", "rtsp://admin:hunter2@169.254.169.254/x\r"))
+	noted(t, b, "169.254.169.254 is link-local")
+	shoot(t, b, "picker-refused")
+	p.interrupt(t)
+	assert.Zero(t, p.exitCode())
+}
