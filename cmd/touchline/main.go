@@ -38,6 +38,7 @@ type cli struct {
 	Models  modelsCmd  `cmd:"" help:"Look for model servers; make, check and list model bundles."`
 	Bench   benchCmd   `cmd:"" help:"Time this machine."`
 	Check   checkCmd   `cmd:"" help:"Print the settings in force and what is missing on this machine."`
+	Health  healthCmd  `cmd:"" help:"Ask the agent worker of this machine whether it is well; exit code 0 when it is."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Bots    botsCmd    `cmd:"" hidden:"" help:"Bots in several rooms of one process, for measurements."`
 }

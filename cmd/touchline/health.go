@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"touchline/agent"
+)
+
+// healthCmd asks a worker whether it is well, for the health checks of
+// containers that have no program for HTTP.
+type healthCmd struct {
+	URL string `arg:"" optional:"" help:"Address of a probe; that of the settings' agent.worker.http without it."`
+}
+
+// healthTime bounds the question.
+const healthTime = 5 * time.Second
+
+// Run returns an error when the probe answers anything but 200.
+func (c *healthCmd) Run(ctx context.Context, a *app) error {
+	at := c.URL
+	if at == "" {
+		var err error
+		if at, err = probeURL(a.cfg.Agent.Worker.HTTP); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the worker: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		const most = 200
+		why, _ := io.ReadAll(io.LimitReader(res.Body, most)) // the status says enough
+		return fmt.Errorf("the worker at %s says %s: %s", at, res.Status, strings.TrimSpace(string(why)))
+	}
+	return nil
+}
+
+// probeURL is where a worker that listens at an address is reached from its own machine.
+func probeURL(listen string) (string, error) {
+	if listen == agent.HTTPOff {
+		return "", errors.New("agent.worker.http is off: give the address of a probe")
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", fmt.Errorf("agent.worker.http: expected [host]:port: %w", err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: "/"}).String(), nil
+}
