@@ -126,6 +126,10 @@ lint: setup web bin/golangci-lint ## golangci-lint, with the import ladder
 bin/golangci-lint:
 	GOBIN=$(CURDIR)/bin GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 
+.PHONY: deploy-check
+deploy-check: setup web ## deploy/ against helm, promtool, hadolint and published schemas
+	@scripts/deploy-check.sh
+
 .PHONY: fmt
 fmt: bin/golangci-lint ## format the Go code
 	./bin/golangci-lint fmt ./...

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
@@ -14,7 +15,7 @@ import (
 func TestHealth(t *testing.T) {
 	status := http.StatusOK
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		require.Equal(t, "/", r.URL.Path)
+		assert.Equal(t, "/", r.URL.Path)
 		http.Error(w, "not registered", status)
 	}))
 	defer s.Close()
