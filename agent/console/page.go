@@ -24,23 +24,35 @@ const unbuiltPage = `<!doctype html>
 </html>
 `
 
-// page serves the built page: index.html at /, its files below /static/.
-type page struct{ files fs.FS }
+// roomPage is the page of one room, roomsPage that of many.
+const (
+	roomPage  = "index.html"
+	roomsPage = "rooms.html"
+)
 
-func newPage(dir string) (*page, error) {
+// page serves the built page: home at /, that of a room at /rooms/NAME, their files below /static/.
+type page struct {
+	files fs.FS
+	home  string // what is at /
+}
+
+func newPage(dir, home string) (*page, error) {
 	files, err := pageFiles(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the page: %w", err)
 	}
-	return &page{files}, nil
+	return &page{files, home}, nil
 }
 
 // serve answers a file of the page. /static/NAME is dist/static/NAME, or
 // dist/NAME if there is none; other names are looked up in dist as they are.
 func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimPrefix(path.Clean(r.URL.Path), "/")
-	if name == "" || r.PathValue("room") != "" {
-		name = "index.html" // its script reads the room from the address
+	switch {
+	case r.PathValue("room") != "":
+		name = roomPage // its script reads the room from the address
+	case name == "":
+		name = p.home
 	}
 	data, err := p.read(name)
 	if rest, ok := strings.CutPrefix(name, "static/"); ok && errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +60,7 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case err == nil:
-	case name == "index.html":
+	case name == roomPage || name == p.home:
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = w.Write([]byte(unbuiltPage)) // the client may have gone
@@ -79,7 +91,7 @@ func (p *page) read(name string) ([]byte, error) {
 // LiveKitClient is LiveKit's client for browsers as the page loads it, a
 // module: for other pages of the same program.
 func LiveKitClient() ([]byte, error) {
-	p, err := newPage("")
+	p, err := newPage("", roomPage)
 	if err != nil {
 		return nil, err
 	}

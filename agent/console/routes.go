@@ -60,7 +60,11 @@ func (s *Server) routes() (http.Handler, error) {
 		mux.Handle("/whip/", s.wrap(s.takeSenders))
 	}
 
-	page, err := newPage(s.opts.WebDir)
+	home := roomPage
+	if s.single == nil {
+		home = roomsPage
+	}
+	page, err := newPage(s.opts.WebDir, home)
 	if err != nil {
 		return nil, err
 	}

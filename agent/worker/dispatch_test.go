@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/worker"
+	"touchline/media"
 )
 
 func TestDispatch(t *testing.T) {
@@ -158,4 +159,46 @@ func TestPutOutByHand(t *testing.T) {
 		}
 		return true
 	}, soon, 20*time.Millisecond, "nobody goes back to a room that put the agent out")
+}
+
+// TestCall is Dispatch and Withdraw, which other programs' front ends stand on.
+func TestCall(t *testing.T) {
+	h := newHouse(t)
+	g := h.guests()
+	w := h.worker(g)
+	speech := false
+	m := worker.Metadata{Profile: "sports", Instruction: "the keeper", Speech: &speech, Track: media.WatchConfig{Source: "camera"}, Language: "nl"}
+	id, err := w.Dispatch(t.Context(), "called", m)
+	require.NoError(t, err)
+	require.NotEmpty(t, id)
+	require.Eventually(t, func() bool { return h.served([]string{"called"}) }, soon, 20*time.Millisecond)
+	job := g.last(t)
+	require.Equal(t, id, job.DispatchID)
+	require.Equal(t, m, job.Metadata, "all of it arrives")
+	_, err = w.Dispatch(t.Context(), "called", worker.Metadata{})
+	require.ErrorIs(t, err, worker.ErrDispatched)
+	_, err = w.Dispatch(t.Context(), "other", worker.Metadata{Language: "no language"})
+	require.ErrorIs(t, err, worker.ErrMetadata)
+
+	require.NoError(t, w.Withdraw(t.Context(), "called"))
+	require.Eventually(t, func() bool { return len(h.in("called")) == 0 }, soon, 20*time.Millisecond)
+	require.ErrorIs(t, w.Withdraw(t.Context(), "called"), worker.ErrNotDispatched)
+	require.ErrorIs(t, w.Withdraw(t.Context(), "never opened"), worker.ErrNotDispatched)
+
+	// A simulated job has no dispatch to delete.
+	require.NoError(t, w.Simulate("tried", ""))
+	require.Eventually(t, func() bool { return h.served([]string{"tried"}) }, soon, 20*time.Millisecond)
+	require.NoError(t, w.Withdraw(t.Context(), "tried"))
+	require.Eventually(t, func() bool { return len(h.in("tried")) == 0 }, soon, 20*time.Millisecond)
+}
+
+// TestCallWithoutAName: a worker that serves every new room can be called, too.
+func TestCallWithoutAName(t *testing.T) {
+	h := newHouse(t)
+	w := h.worker(h.guests(), func(o *worker.Options) { o.AgentName = "" })
+	_, err := w.Dispatch(t.Context(), "called", worker.Metadata{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { in := h.in("called"); return len(in) == 1 && in[0] == worker.Identity("", "") }, soon, 20*time.Millisecond)
+	require.NoError(t, w.Withdraw(t.Context(), "called"))
+	require.Eventually(t, func() bool { return len(h.in("called")) == 0 }, soon, 20*time.Millisecond)
 }

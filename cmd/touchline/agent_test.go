@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -82,36 +80,26 @@ type agentProgram struct {
 	http string
 }
 
+// start runs an agent and waits until it is registered.
 func (h *agentHouse) start(args ...string) *agentProgram {
-	t := h.t
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &agentProgram{program: &program{done: make(chan struct{})}, http: l.Addr().String()}
-	require.NoError(t, l.Close())
-	p.cmd = exec.Command("./bin/touchline", append([]string{
-		"--log-json", "agent", "--agent-name", agentWord, "--http", p.http, "--full-cpu", "0", "--slots", "3",
-	}, args...)...)
-	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_") }),
-		"LIVEKIT_URL="+h.url, "LIVEKIT_API_KEY="+h.keys.APIKey, "LIVEKIT_API_SECRET="+h.keys.APISecret)
-	complaints, err := p.cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	go func() {
-		p.keep(complaints)
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.done
-		if t.Failed() {
-			t.Logf("the program's log:\n%s", strings.Join(p.lines(), "\n"))
-		}
-	})
-	require.Eventually(t, func() bool { _, about := p.get("/worker"); return strings.Contains(about, `"registered":true`) },
+	h.t.Helper()
+	p := h.launch(args...)
+	require.Eventually(h.t, func() bool { _, about := p.get("/worker"); return strings.Contains(about, `"registered":true`) },
 		startWait, 50*time.Millisecond)
 	return p
+}
+
+// launch runs an agent.
+func (h *agentHouse) launch(args ...string) *agentProgram {
+	h.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(h.t, err)
+	address := l.Addr().String()
+	require.NoError(h.t, l.Close())
+	env := []string{"LIVEKIT_URL=" + h.url, "LIVEKIT_API_KEY=" + h.keys.APIKey, "LIVEKIT_API_SECRET=" + h.keys.APISecret}
+	return &agentProgram{http: address, program: launch(h.t, env, append([]string{
+		"--log-json", "agent", "--agent-name", agentWord, "--http", address, "--full-cpu", "0", "--slots", "3",
+	}, args...)...)}
 }
 
 func (p *agentProgram) lines() []string {

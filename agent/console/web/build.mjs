@@ -1,5 +1,5 @@
 // Writes dist/: the page as it is written, and livekit-client as one ES module.
-// Layout: dist/index.html is served at "/", dist/static/* at "/static/*".
+// Layout: dist/index.html is a room, dist/rooms.html the list of many; dist/static/* is served at "/static/*".
 import { cp, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -11,8 +11,10 @@ const dist = join(here, 'dist');
 await rm(dist, { recursive: true, force: true });
 await mkdir(join(dist, 'static'), { recursive: true });
 await cp(join(here, 'src'), join(dist, 'static'), { recursive: true });
-await rm(join(dist, 'static', 'index.html'));
-await cp(join(here, 'src', 'index.html'), join(dist, 'index.html'));
+for (const page of ['index.html', 'rooms.html']) {
+  await rm(join(dist, 'static', page));
+  await cp(join(here, 'src', page), join(dist, page));
+}
 
 // Only the names the page uses are exported, so that the bundler can drop the rest.
 const vendor = join(dist, 'static', 'vendor', 'livekit-client.js');

@@ -48,6 +48,15 @@ export function apiBase(path) {
   return name ? `/api/rooms/${name}` : '/api';
 }
 
+/** Whether the page's address names this room. @param {string} room @param {string} path of the page */
+export function isRoom(room, path) {
+  try {
+    return decodeURIComponent(path.replace(/^\/rooms\//, '')) === room;
+  } catch {
+    return false; // a half percent sign
+  }
+}
+
 /** The address of something in this page's room. @param {string} path such as "/status" */
 export const inRoom = (path) => apiBase(globalThis.location?.pathname ?? '/') + path;
 

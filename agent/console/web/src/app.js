@@ -38,6 +38,8 @@ panel.add('settings', 'Settings', settings.body, () => settings.draw());
 panel.add('numbers', 'Numbers', numbers.body, () => numbers.shown());
 panel.add('help', 'How to read this page', helpBody());
 
+$('all-rooms').hidden = api.inRoom('') === '/api';
+
 const events = new Events({
   clock: state.clock,
   event: (name, data) => state.take(name, data),
@@ -62,6 +64,7 @@ const ACTS = {
   retry: () => events.open(),
   join: () => void viewer.join(),
   http: () => showHTTP(),
+  rooms: () => location.assign('/'),
   camera: () => {
     panel.show('source');
     void source.useCamera();

@@ -7,13 +7,18 @@ import * as api from './api.js';
 import { pause, spread } from './backoff.js';
 
 const NAMES = ['snapshot', 'history', 'status', 'caption', 'record', 'lost'];
+const LOOK = 2; // s between looks for a room that is gone
 const DOUBT = 20_000; // ms without an event after which the server is asked
 
 /**
  * @typedef {object} Handlers
  * @property {(name: string, data: any) => void} event
- * @property {(link: 'connecting' | 'open' | 'lost' | 'locked', retryIn?: number) => void} link
+ * @property {(link: 'connecting' | 'open' | 'lost' | 'locked' | 'gone', retryIn?: number) => void} link
  * @property {import('./clock.js').ServerClock} clock
+ *
+ * @typedef {object} Stream which events, those of this page's room when left out
+ * @property {string} url @property {string[]} names
+ * @property {(opts: object) => Promise<any>} probe asks the server whether it answers
  */
 export class Events {
   /** @type {EventSource | null} */
@@ -25,19 +30,23 @@ export class Events {
   /** @type {Handlers} */
   #on;
 
-  /** @param {Handlers} handlers */
-  constructor(handlers) {
+  /** @type {Stream} */
+  #stream;
+
+  /** @param {Handlers} handlers @param {Partial<Stream>} [stream] */
+  constructor(handlers, stream = {}) {
     this.#on = handlers;
+    this.#stream = { url: api.inRoom('/events'), names: NAMES, probe: api.status, ...stream };
   }
 
   open() {
     clearTimeout(this.#timer);
     clearInterval(this.#watch);
     this.#source?.close();
-    const source = new EventSource(api.inRoom('/events'));
+    const source = new EventSource(this.#stream.url);
     this.#source = source;
     this.#heard = Date.now();
-    for (const name of NAMES) {
+    for (const name of this.#stream.names) {
       source.addEventListener(name, (e) => {
         this.#heard = Date.now();
         this.#attempt = 0;
@@ -61,7 +70,7 @@ export class Events {
     this.#watch = setInterval(() => {
       if (Date.now() - this.#heard < DOUBT) return;
       this.#heard = Date.now();
-      api.status({ clock: this.#on.clock }).catch(() => {
+      this.#stream.probe({ clock: this.#on.clock }).catch(() => {
         if (this.#source === source) void this.#broken();
       });
     }, 5000);
@@ -75,8 +84,12 @@ export class Events {
     const wait = pause(this.#attempt++);
     this.#on.link('lost', wait);
     try {
-      await api.status({ clock: this.#on.clock });
+      await this.#stream.probe({ clock: this.#on.clock });
     } catch (err) {
+      if (err instanceof api.ApiError && err.status === 404) {
+        await this.#absent();
+        return;
+      }
       if (err instanceof api.ApiError && (err.status === 401 || err.status === 403)) {
         this.#on.link('locked');
         return;
@@ -85,6 +98,22 @@ export class Events {
     if (this.#source) return;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.open(), spread(wait));
+  }
+
+  /** The room has no commentator: waits until it is in the list again. */
+  async #absent() {
+    clearTimeout(this.#timer);
+    this.#on.link('gone');
+    try {
+      const { rooms } = await api.call('GET', '/api/rooms');
+      if (rooms.some((r) => api.isRoom(r.room, location.pathname))) {
+        this.open();
+        return;
+      }
+    } catch {
+      // Asked again below.
+    }
+    this.#timer = setTimeout(() => void this.#absent(), spread(LOOK));
   }
 
   close() {

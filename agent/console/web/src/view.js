@@ -6,7 +6,7 @@ import { ago } from './words.js';
 
 /**
  * @typedef {object} Known
- * @property {'connecting' | 'open' | 'lost' | 'locked'} link to the server
+ * @property {'connecting' | 'open' | 'lost' | 'locked' | 'gone'} link to the server; gone: it has no such room now
  * @property {number} [retryIn] s until the next attempt
  * @property {'waiting' | 'joining' | 'joined' | 'reconnecting' | 'lost' | 'replaced'} room
  * @property {string} [roomError]
@@ -28,6 +28,7 @@ import { ago } from './words.js';
 /** @param {Known} k @returns {{words: string, tone: string}} */
 export function chip(k) {
   if (k.link === 'locked') return { words: 'locked', tone: 'alarm' };
+  if (k.link === 'gone') return { words: 'no commentator', tone: 'quiet' };
   if (k.link === 'lost') return { words: 'reconnecting', tone: 'alarm' };
   const s = k.status;
   if (k.link === 'connecting' || !s) return { words: 'connecting', tone: 'quiet' };
@@ -65,6 +66,13 @@ export function chip(k) {
 export function curtain(k) {
   if (k.link === 'locked') {
     return { words: 'This page asks for the token.', more: 'It was printed where Touchline was started.', login: true, acts: [] };
+  }
+  if (k.link === 'gone') {
+    return {
+      words: 'No commentator is in this room.',
+      more: 'It has left, or another worker serves the room. This page goes on by itself when one comes.',
+      acts: [{ id: 'rooms', label: 'All rooms' }],
+    };
   }
   if (k.picture !== 'none' || k.http) return null;
   if (k.link === 'lost') {
@@ -124,7 +132,7 @@ export function curtain(k) {
  * @returns {{words: string, tone: 'alarm' | 'wait', acts: Act[]} | null}
  */
 export function banner(k, now) {
-  if (k.link === 'locked') return null;
+  if (k.link === 'locked' || k.link === 'gone') return null;
   const pictured = k.picture !== 'none' || k.http;
   if (pictured && k.link === 'lost') {
     const when = k.retryIn ? `Trying again in ${Math.ceil(k.retryIn)} s.` : 'Trying again now.';

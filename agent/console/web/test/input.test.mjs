@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { apiBase, fragmentToken, frameURL } from '../src/api.js';
+import { apiBase, isRoom, fragmentToken, frameURL } from '../src/api.js';
 import { pick } from '../src/comments.js';
 import { looksLikeURL, sourceSentence } from '../src/source-words.js';
 import { roomSentence } from '../src/room.js';
@@ -20,6 +20,8 @@ test('the room is in the address', () => {
   assert.equal(apiBase('/rooms/s%C3%BCd%2F2'), '/api/rooms/s%C3%BCd%2F2');
   assert.equal(apiBase('/rooms/'), '/api');
   assert.equal(apiBase('/rooms/a/b'), '/api');
+  assert.ok(isRoom("süd/2 o'clock: x", "/rooms/s%C3%BCd%2F2%20o'clock:%20x"));
+  assert.ok(!isRoom('a', '/rooms/b') && !isRoom('a', '/rooms/%'));
 });
 
 test('addresses', () => {

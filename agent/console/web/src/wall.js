@@ -1,0 +1,130 @@
+/**
+ * What the page of many rooms says about each. Pure: from the server's list
+ * and events to words.
+ */
+import { chip, sentence } from './view.js';
+import { count, millis, seconds } from './words.js';
+
+/**
+ * @typedef {object} RoomInfo as GET /api/rooms has it
+ * @property {string} room
+ * @property {string} state @property {string} chip @property {string} [reason] @property {number} percent
+ * @property {boolean} speech
+ * @property {{width: number, identity?: string, muted?: boolean}} source
+ * @property {number} viewers
+ * @property {number} delay @property {number} alignment_last @property {number} alignment_p95
+ * @property {number} comments
+ * @property {{cycle: number, text: string, at: string}} [newest]
+ *
+ * @typedef {object} Tile
+ * @property {string} room @property {string} href
+ * @property {{words: string, tone: string}} chip
+ * @property {string} words the newest comment, or what stands in its place
+ * @property {number} at when it was said, ms; NaN when nothing was
+ * @property {boolean} live it is being said
+ * @property {boolean} picture there is one to ask for
+ * @property {string} none what stands in the picture's place
+ * @property {string} behind @property {string} aligned @property {boolean} late
+ * @property {string} viewers
+ */
+
+/** The page of a room. @param {string} room */
+export const hrefOf = (room) => `/rooms/${encodeURIComponent(room)}`;
+
+/** The list, kept up to date by events. */
+export class Wall {
+  /** @type {Map<string, RoomInfo>} */
+  #rooms = new Map();
+  /** What is being said, by room. @type {Map<string, string>} */
+  #said = new Map();
+
+  /** One server-sent event. @param {string} name @param {any} data */
+  take(name, data) {
+    if (name === 'rooms') {
+      this.#rooms = new Map((data ?? []).map((r) => [r.room, r]));
+      for (const room of this.#said.keys()) if (!this.#rooms.has(room)) this.#said.delete(room);
+      return;
+    }
+    const info = this.#rooms.get(data?.room);
+    if (!info) return; // the list comes within a second
+    switch (name) {
+      case 'status':
+        Object.assign(info, { state: data.state, chip: data.chip, reason: data.detail ?? '', percent: data.percent });
+        break;
+      case 'caption':
+        this.#said.set(data.room, data.text ?? '');
+        break;
+      case 'record':
+        this.#said.delete(data.room);
+        if (data.text && ['spoken', 'shown', 'cut'].includes(data.outcome)) {
+          info.newest = { cycle: data.cycle, text: data.text, at: data.started_at ?? data.inference_end };
+        }
+        break;
+    }
+  }
+
+  /** @param {string} room */
+  has(room) {
+    return this.#rooms.has(room);
+  }
+
+  /** Sorted as the server does. @returns {Tile[]} */
+  get tiles() {
+    return [...this.#rooms.values()].map((r) => tile(r, this.#said.get(r.room) ?? ''));
+  }
+}
+
+/** @param {RoomInfo} r @param {string} said what is being said right now @returns {Tile} */
+export function tile(r, said) {
+  const status = { state: r.state, chip: r.chip, detail: r.reason, percent: r.percent };
+  const c = chip(/** @type {any} */ ({ link: 'open', status, snapshot: { settings: { speech: r.speech } } }));
+  const picture = r.source.width > 0;
+  return {
+    room: r.room,
+    href: hrefOf(r.room),
+    chip: c,
+    words: said || r.newest?.text || 'Nothing was said yet.',
+    at: said ? NaN : Date.parse(r.newest?.at ?? ''),
+    live: Boolean(said),
+    picture,
+    none: noPicture(r),
+    behind: picture ? `${seconds(r.delay)} behind live` : '',
+    aligned: r.alignment_last >= 0 ? `aligned ${millis(r.alignment_last)}` : '',
+    late: r.alignment_last > 0.1,
+    viewers: r.viewers > 0 ? count(r.viewers, 'viewer') : '',
+  };
+}
+
+/** @param {RoomInfo} r */
+function noPicture(r) {
+  if (r.source.width > 0) return r.source.muted ? 'The camera is paused by its owner.' : '';
+  if (r.chip === 'loading') return 'The model is loading.';
+  if (r.chip === 'failed') return sentence(r.reason ? `The model does not answer: ${r.reason}` : 'The model does not answer');
+  if (r.chip === 'reconnecting') return 'The commentator is joining the room.';
+  return 'No camera yet.';
+}
+
+/**
+ * What stands on the page while there is no room to show; null when there is one.
+ * @param {'connecting' | 'open' | 'lost' | 'locked' | 'gone'} link @param {number} rooms
+ * @returns {{words: string, more: string, login?: boolean, line?: boolean} | null}
+ */
+export function nobody(link, rooms) {
+  if (link === 'locked') return { words: 'This page asks for the token.', more: 'It was printed where Touchline was started.', login: true };
+  if (rooms > 0) return null;
+  if (link === 'lost') return { words: 'The server does not answer.', more: 'It is tried again by itself.' };
+  if (link !== 'open') return { words: 'Asking the server how things stand.', more: '' };
+  return {
+    words: 'No room has a commentator yet.',
+    more: 'Name a room above and ask for one. Or let LiveKit ask, with a dispatch for the agent’s name; without an agent name, every new room gets one by itself.',
+    line: true,
+  };
+}
+
+/** The line in the header. @param {string} link @param {number} rooms @param {number} retryIn s */
+export function headline(link, rooms, retryIn) {
+  if (link === 'locked') return 'locked';
+  if (link === 'lost') return retryIn >= 1 ? `trying again in ${Math.ceil(retryIn)} s` : 'trying again';
+  if (link !== 'open') return 'connecting';
+  return rooms === 0 ? 'no rooms' : count(rooms, 'room');
+}

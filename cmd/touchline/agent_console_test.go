@@ -1,0 +1,286 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"image/jpeg"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/cmd/internal/browser"
+	"touchline/cmd/internal/wiring"
+)
+
+// desk is the console of `touchline agent`.
+type desk struct {
+	t     *testing.T
+	url   string // without the last slash
+	token string
+}
+
+// console waits for the page that the program announces.
+func (p *agentProgram) console(t *testing.T) *desk {
+	t.Helper()
+	select {
+	case at := <-p.announced:
+		u, err := url.Parse(at)
+		require.NoError(t, err)
+		token, _ := url.QueryUnescape(strings.TrimPrefix(u.Fragment, "token="))
+		return &desk{t: t, url: "http://" + u.Host, token: token}
+	case <-time.After(startWait):
+		require.FailNow(t, "the program announced no page")
+		return nil
+	}
+}
+
+// ask calls the API; header is name, value, name, value.
+func (d *desk) ask(method, path, body string, header ...string) (int, string) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), soon)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, d.url+path, strings.NewReader(body))
+	require.NoError(d.t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(d.t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(d.t, err)
+	return res.StatusCode, string(text)
+}
+
+// room is one room of the list, or nil.
+func (d *desk) room(name string) map[string]any {
+	d.t.Helper()
+	_, text := d.ask(http.MethodGet, "/api/rooms", "")
+	var list struct{ Rooms []map[string]any }
+	require.NoError(d.t, json.Unmarshal([]byte(text), &list), text)
+	for _, r := range list.Rooms {
+		if r["room"] == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// eventually waits for something about one room.
+func (d *desk) eventually(name string, holds func(map[string]any) bool) {
+	d.t.Helper()
+	require.Eventually(d.t, func() bool { r := d.room(name); return r != nil && holds(r) }, later, 100*time.Millisecond)
+}
+
+// film publishes a generated match into a room until the test ends.
+func (h *agentHouse) film(name string, seed uint64) {
+	h.t.Helper()
+	camera, err := wiring.NewCamera(wiring.CameraOptions{
+		URL: h.url, Keys: h.keys, Room: name, Identity: "cam", Width: 640, Height: 360, FPS: 15, Seed: seed,
+		LoopbackOnly: true, Log: zerolog.Nop(),
+	})
+	require.NoError(h.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	filmed := make(chan error, 1)
+	go func() { filmed <- camera.Run(ctx) }()
+	h.t.Cleanup(func() {
+		cancel()
+		assert.NoError(h.t, <-filmed)
+	})
+}
+
+// TestAgentConsole is two rooms of one worker, on the API and on the page.
+func TestAgentConsole(t *testing.T) {
+	const second = "süd/ 2"
+	const path = "/api/rooms/s%C3%BCd%2F%202"
+	h := newAgentHouse(t)
+	p := h.start("--console", "127.0.0.1:0")
+	d := p.console(t)
+	require.Empty(t, d.token, "nobody asks for a token on this machine")
+
+	// Nobody is there yet, and the page says how that changes.
+	wall := open(t, d.url+"/", browser.Options{})
+	require.NoError(t, wall.Until(soon, `document.getElementById('nobody-words').innerText === 'No room has a commentator yet.'`))
+	shoot(t, wall, "wall-empty")
+	code, body := d.ask(http.MethodGet, "/api/status", "")
+	require.Equal(t, http.StatusNotFound, code)
+	require.Contains(t, body, "no_room")
+
+	// One by the page, one by the API, with a word of its own.
+	require.NoError(t, wall.Type("#ask-room", agentRoom+"\r"))
+	code, body = d.ask(http.MethodPost, "/api/rooms", `{"room":"`+second+`","instruction":"Follow the ball.","speech":false}`)
+	require.Equal(t, http.StatusAccepted, code, body)
+	require.Contains(t, body, `"dispatch_id":"AD_`)
+	h.film(second, 7)
+	d.eventually(agentRoom, func(r map[string]any) bool { return r["newest"] != nil })
+	d.eventually(second, func(r map[string]any) bool {
+		return r["newest"] != nil && r["instruction"] == "Follow the ball." && r["speech"] == false
+	})
+	code, body = d.ask(http.MethodPost, "/api/rooms", `{"room":"`+second+`"}`)
+	require.Equal(t, http.StatusConflict, code, body)
+	code, body = d.ask(http.MethodPost, "/api/rooms", `{"room":"third","profile":"opera"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, code, body)
+	require.Contains(t, body, "agent.profile: must be one of")
+	code, body = d.ask(http.MethodGet, "/api/status", "")
+	require.Equal(t, http.StatusConflict, code)
+	require.Contains(t, body, `\"match\"`)
+
+	// An order acts in its room, or not at all.
+	code, body = d.ask(http.MethodPatch, path, `{"profile":"opera","source":"scene","settings":{"frames_per_look":99,"min_interval":"x"}}`)
+	require.Equal(t, http.StatusUnprocessableEntity, code, body)
+	for _, part := range []string{"profile: expected one of", "source: expected", "frames_per_look: expected", "settings.min_interval: expected number"} {
+		require.Contains(t, body, part)
+	}
+	code, body = d.ask(http.MethodPatch, path, `{"profile":"sports","instruction":"Name the colours.","speech":true,"settings":{"min_interval":0.7}}`)
+	require.Equal(t, http.StatusOK, code, body)
+	require.Contains(t, body, `"min_interval":0.7`)
+	require.Equal(t, "sports", d.room(second)["profile"])
+	require.Equal(t, "default", d.room(agentRoom)["profile"])
+	require.Empty(t, d.room(agentRoom)["instruction"])
+
+	// What happens in both comes on one stream, and each event names its room.
+	ctx, cancel := context.WithTimeout(t.Context(), later)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+"/api/events", nil)
+	require.NoError(t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	recorded := map[string]bool{}
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, 1<<20)
+	for record := false; len(recorded) < 2 && lines.Scan(); {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && record {
+			var r struct {
+				Room string
+				agent.Record
+			}
+			require.NoError(t, json.Unmarshal([]byte(data), &r))
+			recorded[r.Room] = true
+		}
+		record = lines.Text() == "event: record"
+	}
+	require.Equal(t, map[string]bool{agentRoom: true, second: true}, recorded)
+	_, body = d.ask(http.MethodGet, path+"/comments?limit=1", "")
+	require.Equal(t, 1, strings.Count(body, `"type":"cycle_end"`))
+	_, body = d.ask(http.MethodGet, path+"/frame?w=160", "")
+	img, err := jpeg.Decode(bytes.NewReader([]byte(body)))
+	require.NoError(t, err)
+	require.Equal(t, 160, img.Bounds().Dx())
+	_, body = d.ask(http.MethodGet, "/metrics", "")
+	require.Contains(t, body, `touchline_cycles_total{outcome="`)
+	require.Contains(t, body, `room="`+second+`"`)
+	_, body = p.get("/metrics")
+	require.Contains(t, body, "touchline_rooms 2")
+	require.NotContains(t, body, second, "the open port names no room")
+
+	// The wall has a picture and a comment of each.
+	require.NoError(t, wall.Until(later, `(() => { const tiles = [...document.querySelectorAll('.tile')]; return tiles.length === 2 &&
+		tiles.every((t) => t.querySelector('.tile-picture').naturalWidth > 0 && !t.querySelector('.tile-picture').hidden &&
+		t.querySelector('.tile-words').innerText.length > 3 && t.querySelector('.tile-figures').innerText.includes('behind live')) })()`))
+	first, err := browser.Eval[string](wall, soon, `document.querySelector('.tile-picture').src`)
+	require.NoError(t, err)
+	require.NoError(t, wall.Until(soon, `document.querySelector('.tile-picture').src !== '`+first+`'`), "the picture is another one by now")
+	require.Equal(t, "2 rooms", text(t, wall, "#count"))
+	shoot(t, wall, "wall")
+	require.Empty(t, wall.Problems())
+	for name, o := range map[string]browser.Options{
+		"wall-dark": {Dark: true}, "wall-phone": {Width: 390, Height: 844, Phone: true},
+	} {
+		b := open(t, d.url+"/", o)
+		require.NoError(t, b.Until(later, `document.querySelectorAll('.tile-picture:not([hidden])').length > 0`))
+		wide, err := browser.Eval[float64](b, soon, `document.documentElement.scrollWidth - innerWidth`)
+		require.NoError(t, err)
+		require.LessOrEqual(t, wide, 0.0, "nothing sticks out at the side")
+		shoot(t, b, name)
+		require.Empty(t, b.Problems())
+		b.Close()
+	}
+
+	// A tile leads to its room's page, by keyboard as well: the whole viewer, for this room alone.
+	require.NoError(t, wall.Do(soon, clickText(".tile", second)))
+	plays(t, wall, later)
+	commented(t, wall, later)
+	require.Equal(t, "room “"+second+"”", text(t, wall, "#room-name"))
+	require.NoError(t, wall.Type("#instruction", "Only the goals.\r"))
+	d.eventually(second, func(r map[string]any) bool { return r["instruction"] == "Only the goals." })
+	require.Empty(t, d.room(agentRoom)["instruction"])
+	shoot(t, wall, "wall-room")
+
+	// Called off: the commentator leaves, and the page says so.
+	code, body = d.ask(http.MethodDelete, path, "")
+	require.Equal(t, http.StatusNoContent, code, body)
+	require.Eventually(t, func() bool { return d.room(second) == nil }, later, 100*time.Millisecond)
+	require.NoError(t, wall.Until(soon, `document.getElementById('curtain-words').innerText === 'No commentator is in this room.'`))
+	shoot(t, wall, "wall-gone")
+	code, _ = d.ask(http.MethodDelete, path, "")
+	require.Equal(t, http.StatusNotFound, code)
+	require.NotNil(t, d.room(agentRoom), "the other room goes on")
+	// It comes back by itself.
+	code, body = d.ask(http.MethodPost, "/api/rooms", `{"room":"`+second+`"}`)
+	require.Equal(t, http.StatusAccepted, code, body)
+	plays(t, wall, later)
+
+	// A page elsewhere may do nothing.
+	code, body = d.ask(http.MethodGet, "/api/rooms", "", "Origin", "https://elsewhere.example")
+	require.Equal(t, http.StatusForbidden, code, body)
+	code, _ = d.ask(http.MethodPost, "/api/rooms", `{"room":"x"}`, "Origin", "https://elsewhere.example")
+	require.Equal(t, http.StatusForbidden, code)
+}
+
+// TestAgentConsoleBeyondThisMachine: all of it asks for the token.
+func TestAgentConsoleBeyondThisMachine(t *testing.T) {
+	h := newAgentHouse(t)
+	p := h.start("--console", "0.0.0.0:0")
+	d := p.console(t)
+	require.NotEmpty(t, d.token)
+	for _, call := range [][2]string{
+		{"GET", "/api/rooms"}, {"POST", "/api/rooms"}, {"PATCH", "/api/rooms/x"}, {"DELETE", "/api/rooms/x"}, {"GET", "/api/rooms/x"},
+		{"GET", "/api/events"}, {"GET", "/api/rooms/x/status"}, {"GET", "/metrics"}, {"GET", "/openapi.json"},
+	} {
+		code, body := d.ask(call[0], call[1], `{"room":"x"}`)
+		require.Equal(t, http.StatusUnauthorized, code, "%v %s", call, body)
+		require.Contains(t, body, "token_needed")
+	}
+	code, body := d.ask(http.MethodGet, "/api/rooms", "", "Authorization", "Bearer "+d.token)
+	require.Equal(t, http.StatusOK, code, body)
+	code, _ = d.ask(http.MethodGet, "/api/rooms", "", "Authorization", "Bearer not-"+d.token)
+	require.Equal(t, http.StatusUnauthorized, code)
+	for _, line := range p.lines() {
+		require.NotContains(t, line, d.token)
+	}
+
+	// The page asks for it, once.
+	b := open(t, d.url+"/", browser.Options{})
+	require.NoError(t, b.Until(soon, `!document.getElementById('login').hidden`))
+	shoot(t, b, "wall-locked")
+	require.NoError(t, b.Type("#login-token", d.token+"\r"))
+	require.NoError(t, b.Until(soon, `document.getElementById('nobody-words').innerText === 'No room has a commentator yet.'`))
+	require.NoError(t, b.Reload())
+	require.NoError(t, b.Until(soon, `document.getElementById('nobody-words').innerText === 'No room has a commentator yet.'`))
+}
+
+// TestAgentConsoleNeedsItsAddress: an address that is taken ends the start.
+func TestAgentConsoleNeedsItsAddress(t *testing.T) {
+	h := newAgentHouse(t)
+	p := h.launch("--console", strings.TrimPrefix(h.url, "ws://"))
+	select {
+	case <-p.done:
+	case <-time.After(startWait):
+		require.FailNow(t, "the program goes on without its page")
+	}
+	require.NotZero(t, p.exitCode())
+	require.Contains(t, strings.Join(p.lines(), "\n"), "address already in use")
+}
