@@ -1,0 +1,235 @@
+// Package netfault is a bad network between one LiveKit client and its server,
+// on one machine and without rights on it: a client that joins at URL has its
+// signalling proxied, and its media sent through a UDP relay that loses, holds
+// back and reorders packets.
+//
+// The signalling proxy puts the relay's port in place of the server's into
+// every ICE candidate that the server offers, and keeps the client's own
+// candidates from the server: so neither finds a way around the relay, and the
+// server knows the client by the relay's address alone (a peer-reflexive candidate,
+// RFC 8445 section 7.3.1.3).
+//
+// It is for measurements and tests. It knows nothing of what is measured.
+package netfault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/livekit/protocol/livekit"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+)
+
+// Options of a Proxy.
+type Options struct {
+	// Signal is host:port of the server's HTTP, Media the one UDP port of its media.
+	Signal string
+	Media  netip.AddrPort
+	// Seed of what happens to which packet.
+	Seed uint64
+	Log  zerolog.Logger
+}
+
+// Proxy is the network. New, then Run; Set at any time.
+type Proxy struct {
+	opts   Options
+	signal net.Listener
+	relay  *relay
+}
+
+// New opens the proxy's ports on 127.0.0.1.
+func New(ctx context.Context, o Options) (*Proxy, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("open the proxy for signalling: %w", err)
+	}
+	r, err := newRelay(o.Media, o.Seed)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &Proxy{opts: o, signal: l, relay: r}, nil
+}
+
+// URL is where the client joins.
+func (p *Proxy) URL() string { return "ws://" + p.signal.Addr().String() }
+
+// Set changes what happens to the packets of both directions from now on.
+func (p *Proxy) Set(i Impairment) { p.relay.set(i) }
+
+// Stats are the relay's counts so far.
+func (p *Proxy) Stats() Stats { return p.relay.counts() }
+
+// Run carries signalling and media until ctx ends, and returns nil then.
+func (p *Proxy) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var sockets sync.WaitGroup
+	rest := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: p.opts.Signal})
+	rest.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) { http.Error(w, err.Error(), http.StatusBadGateway) }
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !websocket.IsWebSocketUpgrade(r) {
+			rest.ServeHTTP(w, r)
+			return
+		}
+		sockets.Add(1)
+		defer sockets.Done()
+		if err := p.carry(ctx, w, r); err != nil {
+			p.opts.Log.Debug().Err(err).Msg("signalling proxy")
+		}
+	})}
+	g.Go(func() error {
+		if err := server.Serve(p.signal); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve the signalling proxy: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		err := server.Close()
+		sockets.Wait() // they have left the server's care
+		return err
+	})
+	g.Go(func() error { return p.relay.run(ctx) })
+	return g.Wait()
+}
+
+// carry proxies one signalling connection.
+func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+	head := http.Header{}
+	for _, k := range []string{"Authorization", "User-Agent"} {
+		if v := r.Header.Get(k); v != "" {
+			head.Set(k, v)
+		}
+	}
+	to := url.URL{Scheme: "ws", Host: p.opts.Signal, Path: r.URL.Path, RawQuery: r.URL.RawQuery}
+	upstream, res, err := websocket.DefaultDialer.DialContext(ctx, to.String(), head)
+	if err != nil {
+		status := http.StatusBadGateway
+		if res != nil {
+			status = res.StatusCode
+		}
+		http.Error(w, err.Error(), status)
+		return fmt.Errorf("dial the server: %w", err)
+	}
+	defer upstream.Close()
+	client, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+	if err != nil {
+		return fmt.Errorf("take the client: %w", err)
+	}
+	defer client.Close()
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return pipe(client, upstream, p.fromClient) })
+	g.Go(func() error { return pipe(upstream, client, p.fromServer) })
+	g.Go(func() error {
+		<-gctx.Done()
+		return errors.Join(client.Close(), upstream.Close())
+	})
+	return g.Wait()
+}
+
+// pipe copies messages; edit returns what to send instead, nil for nothing.
+func pipe(from, to *websocket.Conn, edit func([]byte) ([]byte, error)) error {
+	for {
+		kind, msg, err := from.ReadMessage()
+		if err != nil {
+			return fmt.Errorf("read signalling: %w", err)
+		}
+		if kind == websocket.BinaryMessage {
+			if msg, err = edit(msg); err != nil {
+				return err
+			}
+		}
+		if msg == nil {
+			continue
+		}
+		if err := to.WriteMessage(kind, msg); err != nil {
+			return fmt.Errorf("write signalling: %w", err)
+		}
+	}
+}
+
+// fromClient keeps the client's candidates from the server.
+func (p *Proxy) fromClient(raw []byte) ([]byte, error) {
+	m := &livekit.SignalRequest{}
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return nil, fmt.Errorf("read the client's signalling: %w", err)
+	}
+	drop := func(string) string { return "" }
+	switch v := m.GetMessage().(type) {
+	case *livekit.SignalRequest_Trickle:
+		return nil, nil
+	case *livekit.SignalRequest_Offer:
+		v.Offer.Sdp = editSDP(v.Offer.GetSdp(), drop)
+	case *livekit.SignalRequest_Answer:
+		v.Answer.Sdp = editSDP(v.Answer.GetSdp(), drop)
+	default:
+		return raw, nil
+	}
+	return proto.Marshal(m)
+}
+
+// fromServer leads the server's candidates to the relay.
+func (p *Proxy) fromServer(raw []byte) ([]byte, error) {
+	m := &livekit.SignalResponse{}
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return nil, fmt.Errorf("read the server's signalling: %w", err)
+	}
+	lead := func(line string) string { return lead(line, p.opts.Media, p.relay.addr()) }
+	switch v := m.GetMessage().(type) {
+	case *livekit.SignalResponse_Trickle:
+		// The candidate is a string within JSON; nothing in it needs escaping.
+		before, rest, ok := strings.Cut(v.Trickle.GetCandidateInit(), `"candidate:`)
+		line, after, end := strings.Cut(rest, `"`)
+		if !ok || !end {
+			return raw, nil
+		}
+		if line = lead("candidate:" + line); line == "" {
+			return nil, nil
+		}
+		v.Trickle.CandidateInit = before + `"` + line + `"` + after
+	case *livekit.SignalResponse_Offer:
+		v.Offer.Sdp = editSDP(v.Offer.GetSdp(), lead)
+	case *livekit.SignalResponse_Answer:
+		v.Answer.Sdp = editSDP(v.Answer.GetSdp(), lead)
+	default:
+		return raw, nil
+	}
+	return proto.Marshal(m)
+}
+
+// editSDP puts edit's line in place of each candidate's, and leaves out those that it makes "".
+func editSDP(sdp string, edit func(line string) string) string {
+	var b strings.Builder
+	for line := range strings.Lines(sdp) {
+		if candidate, ok := strings.CutPrefix(line, "a=candidate:"); ok {
+			if candidate = edit("candidate:" + strings.TrimRight(candidate, "\r\n")); candidate == "" {
+				continue
+			}
+			line = "a=" + candidate + "\r\n"
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// lead makes a candidate (RFC 8839, section 5.1) of from one of to; "" of any other.
+func lead(candidate string, from, to netip.AddrPort) string {
+	f := strings.Fields(candidate)
+	const transport, address, port = 2, 4, 5
+	if len(f) <= port || !strings.EqualFold(f[transport], "udp") || f[address] != from.Addr().String() || f[port] != fmt.Sprint(from.Port()) {
+		return ""
+	}
+	f[address], f[port] = to.Addr().String(), fmt.Sprint(to.Port())
+	return strings.Join(f, " ")
+}

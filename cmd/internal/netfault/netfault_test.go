@@ -1,0 +1,147 @@
+package netfault
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
+)
+
+func TestMain(m *testing.M) { os.Exit(sfutest.Main(m)) }
+
+func TestCandidates(t *testing.T) {
+	from, to := netip.MustParseAddrPort("127.0.0.1:7000"), netip.MustParseAddrPort("127.0.0.1:9")
+	sdp := "v=0\r\na=candidate:1 1 udp 2130706431 127.0.0.1 7000 typ host\r\n" +
+		"a=candidate:2 1 tcp 1 127.0.0.1 7001 typ host tcptype passive\r\na=candidate:3 1 udp 1 10.0.0.1 7000 typ host\r\na=mid:0\r\n"
+	require.Equal(t, "v=0\r\na=candidate:1 1 udp 2130706431 127.0.0.1 9 typ host\r\na=mid:0\r\n",
+		editSDP(sdp, func(l string) string { return lead(l, from, to) }))
+	require.Equal(t, "v=0\r\na=mid:0\r\n", editSDP(sdp, func(string) string { return "" }))
+	require.Empty(t, lead("candidate:", from, to))
+}
+
+// carried sends numbers through a relay to an echo and returns those that came back, and how long each took.
+func carried(t *testing.T, imp Impairment, count int, gap time.Duration) (numbers []int, took []time.Duration, stats Stats) {
+	t.Helper()
+	echo, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer echo.Close()
+	go func() {
+		b := make([]byte, 1500)
+		for {
+			n, from, err := echo.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			_, _ = echo.WriteToUDPAddrPort(b[:n], from)
+		}
+	}()
+	r, err := newRelay(echo.LocalAddr().(*net.UDPAddr).AddrPort(), 1)
+	require.NoError(t, err)
+	r.set(imp)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.run(ctx) }()
+	defer func() { cancel(); require.NoError(t, <-ended) }()
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(r.addr()))
+	require.NoError(t, err)
+	defer c.Close()
+	sent := make([]time.Time, count)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range sent {
+			sent[i] = time.Now()
+			_, _ = c.Write(binary.BigEndian.AppendUint32(nil, uint32(i)))
+			time.Sleep(gap)
+		}
+	}()
+	b := make([]byte, 1500)
+	for {
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Second+gap)))
+		n, err := c.Read(b)
+		if err != nil {
+			break
+		}
+		i := int(binary.BigEndian.Uint32(b[:n]))
+		numbers, took = append(numbers, i), append(took, time.Since(sent[i]))
+	}
+	<-done
+	return numbers, took, r.counts()
+}
+
+func TestRelay(t *testing.T) {
+	const n = 500
+	got, _, _ := carried(t, Impairment{}, n, time.Millisecond)
+	require.Len(t, got, n)
+	require.True(t, slices.IsSorted(got))
+
+	got, _, stats := carried(t, Impairment{Loss: 0.1}, n, time.Millisecond)
+	require.InDelta(t, n*0.81, len(got), n*0.08, "lost on both ways")
+	require.True(t, slices.IsSorted(got))
+	require.NotZero(t, stats.Lost)
+
+	got, took, _ := carried(t, Impairment{Jitter: 200 * time.Millisecond}, n, time.Millisecond)
+	require.Len(t, got, n)
+	require.True(t, slices.IsSorted(got), "jitter keeps the order")
+	require.Greater(t, slices.Max(took), 100*time.Millisecond)
+
+	got, _, stats = carried(t, Impairment{Reorder: 0.05, HoldBack: 30 * time.Millisecond}, n, time.Millisecond)
+	require.Len(t, got, n)
+	require.False(t, slices.IsSorted(got))
+	require.InDelta(t, 2*n*0.05, float64(stats.HeldBack), 30)
+}
+
+// TestMediaGoesThroughTheRelay: a client of the proxy has no other way to the
+// server, so what the relay loses is lost.
+func TestMediaGoesThroughTheRelay(t *testing.T) {
+	server, err := sfu.New(sfu.Options{Log: zerolog.Nop()})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- server.Run(ctx) }()
+	ready, done := context.WithTimeout(t.Context(), 30*time.Second)
+	defer done()
+	require.NoError(t, server.Ready(ready))
+	media, err := netip.ParseAddrPort(server.UDPAddr())
+	require.NoError(t, err)
+	p, err := New(t.Context(), Options{Signal: server.HTTPAddr(), Media: media, Seed: 1, Log: zerolog.Nop()})
+	require.NoError(t, err)
+	pctx, stop := context.WithCancel(context.Background())
+	go func() { ended <- p.Run(pctx) }()
+	defer func() {
+		stop()
+		assert.NoError(t, <-ended)
+		cancel()
+		<-ended
+	}()
+
+	token, err := room.AgentToken(room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}, room.Person{Room: "r", Identity: "bot"})
+	require.NoError(t, err)
+	client := lksdk.NewRoom(lksdk.NewRoomCallback())
+	require.NoError(t, client.JoinWithToken(p.URL(), token))
+	defer client.Disconnect()
+	remote := func(pc *webrtc.PeerConnection) uint16 {
+		pair, err := pc.SCTP().Transport().ICETransport().GetSelectedCandidatePair()
+		require.NoError(t, err)
+		require.NotNil(t, pair)
+		return pair.Remote.Port
+	}
+	require.Equal(t, p.relay.addr().Port(), remote(client.LocalParticipant.GetSubscriberPeerConnection()))
+	require.NoError(t, client.LocalParticipant.PublishDataPacket(lksdk.UserData([]byte("x")), lksdk.WithDataPublishReliable(true)))
+	require.Equal(t, p.relay.addr().Port(), remote(client.LocalParticipant.GetPublisherPeerConnection()))
+	require.NotZero(t, p.Stats().Passed)
+}
