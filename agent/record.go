@@ -73,7 +73,7 @@ const (
 	OutcomeSilent  = "silent"  // the engine had nothing new to say
 	OutcomeSkipped = "skipped" // the scene did not change, the engine was not asked
 	OutcomeDropped = "dropped" // replaced or hopelessly late, never heard
-	OutcomeCut     = "cut"     // silenced while it was heard
+	OutcomeCut     = "cut"     // silenced, or the room lost, while it was heard
 	OutcomeFailed  = "failed"  // the engine failed
 )
 

@@ -453,8 +453,12 @@ func (s *Session) measure(u *utterance) Record {
 	} else {
 		r.EndedAt = time.Now()
 	}
-	if u.wasCut && u.cutCause != nil {
+	switch {
+	case u.wasCut && u.cutCause != nil:
 		r.Outcome, r.Reason = OutcomeCut, u.cutCause.Error()
+	case s.room != "":
+		// Had the room come back before the end, it would have got the words from the beginning.
+		r.Outcome, r.Reason = OutcomeCut, s.room
 	}
 	shown, ok := s.line.Shown(u.anchor.Epoch, u.anchor.PTS)
 	if ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // a zero time: nothing was published yet

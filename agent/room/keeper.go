@@ -24,6 +24,8 @@ const (
 	joinTimeout = 5 * time.Second
 	// reconnectGrace is how long the client library may try to mend a connection by itself.
 	reconnectGrace = 3 * time.Second
+	// mendingTold is how long it may try before the room counts as away.
+	mendingTold = 500 * time.Millisecond
 	// echoTime is how long after giving up on a connection that was mending itself its ghost may still join
 	// under our identity and throw us out.
 	echoTime = 12 * time.Second
@@ -45,7 +47,8 @@ var (
 	// ErrRefused ends a run: the server did not accept the first token.
 	ErrRefused = errors.New("the LiveKit server refused the access token; check key, secret, room and the clock")
 
-	errStuck = errors.New("the connection did not mend itself in time")
+	errStuck   = errors.New("the connection did not mend itself in time")
+	errMending = errors.New("the connection broke, and is being mended")
 )
 
 // One logger per process, by the client library's design; it is read without a lock.
@@ -163,7 +166,8 @@ type keeper struct {
 	first, most time.Duration
 	// loopback keeps media sockets on 127.0.0.1.
 	loopback bool
-	// onOutage is told the reason of each ended visit or failed join; nil for nobody.
+	// onOutage is told the reason of each ended visit or failed join, and of a connection that takes long to
+	// mend itself; nil for nobody.
 	onOutage func(err error)
 	// onCrash is told of a panic that ends the run, while still in the room; nil for nobody.
 	onCrash func(err error)
@@ -318,7 +322,7 @@ func (k *keeper) stay(ctx context.Context, v *visit) error {
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	mended := 0
+	mended, told := 0, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -335,10 +339,14 @@ func (k *keeper) stay(ctx context.Context, v *visit) error {
 			if time.Since(since) > reconnectGrace {
 				return errStuck
 			}
+			if time.Since(since) > mendingTold && !told && k.onOutage != nil {
+				told = true
+				k.onOutage(errMending)
+			}
 			continue
 		}
 		if times != mended {
-			mended = times
+			mended, told = times, false
 			if k.loopback {
 				if !v.isConfined() {
 					return errUnconfined // made new ones without telling us

@@ -71,7 +71,7 @@ type Options struct {
 	// OnSource is told what happens to the watched track: reason is "watching", "gone", "muted" or
 	// "back". It must not block. May be nil.
 	OnSource func(source agent.SourceInfo, reason string)
-	// OnOutage is told why the bot is out of the room and will try again. It must not block. May be nil.
+	// OnOutage is told why the bot is out of the room, or hears and reaches nobody in it, and will try again. It must not block. May be nil.
 	OnOutage func(err error)
 	// OnCrash is told of a panic that ends Run, while the bot is still in the room. It may take a moment. May be nil.
 	OnCrash func(err error)
@@ -86,6 +86,8 @@ type Hooks struct {
 	Created func(room *lksdk.Room)
 	// Joined is called when it is in and the voice is published.
 	Joined func(room *lksdk.Room)
+	// Mended is called when the connection has mended itself, which is not a new Room.
+	Mended func(room *lksdk.Room)
 	// Left is called when it is of no more use.
 	Left func(room *lksdk.Room)
 	// Data is called for every data packet of other participants.
@@ -381,6 +383,11 @@ func (s *Supervisor) mended(v *visit) error {
 	s.watcher.RequestKeyFrame()
 	s.mendings.Add(1)
 	s.opts.Log.Info().Msg("the connection mended itself")
+	s.eachHook(func(h Hooks) {
+		if h.Mended != nil {
+			h.Mended(v.room)
+		}
+	})
 	return nil
 }
 

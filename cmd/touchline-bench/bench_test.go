@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -151,4 +152,29 @@ func TestUsageOfThisProcess(t *testing.T) {
 	require.ErrorContains(t, err, "read the usage of")
 	cancel()
 	require.Error(t, cmd.Wait())
+}
+
+// TestSoak is make soak in short: one of each fault, and no comment lost.
+func TestSoak(t *testing.T) {
+	rows, err := measure.Soak(t.Context(), measure.SoakOptions{Seed: 1, Quick: true, Out: lines{t}, Log: zerolog.Nop()})
+	holds(t, rows, err)
+	var delivered int
+	for _, r := range rows {
+		if r.Name == "comments lost" {
+			require.Zero(t, r.Got)
+		}
+		if r.Name == "comments begun while connected" {
+			_, err := fmt.Sscanf(r.Figure, "%d delivered", &delivered)
+			require.NoError(t, err)
+		}
+	}
+	require.GreaterOrEqual(t, delivered, 12, "comments were compared")
+}
+
+// lines is a test's log as a writer.
+type lines struct{ t *testing.T }
+
+func (l lines) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
 }

@@ -193,11 +193,14 @@ func (*cameraServerCmd) Run(ctx context.Context, log zerolog.Logger) error {
 }
 
 type soakCmd struct {
-	Length time.Duration `help:"How long a bot comments, 0 for not at all." default:"30m"`
+	Length time.Duration `help:"How long a bot comments, 0 for not at all; each fault is met once at least." default:"30m"`
+	Seed   uint64        `help:"Of the fault script: the same one makes the same script." default:"1"`
+	Quick  bool          `help:"Short faults, and no calm between them."`
 	Rounds int           `help:"How often a WHIP sender connects and leaves, 0 for never." default:"10000"`
 }
 
-// Run keeps one bot commenting and has a sender come and go, and reports what grew.
+// Run keeps one bot commenting while a script of faults runs, and has a sender
+// come and go; it reports what that did to alignment, comments and memory.
 func (s *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	var errs []error
 	show := func(title string, rows []measure.Row, err error) {
@@ -211,7 +214,11 @@ func (s *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
 		show("WHIP senders that come and go", rows, err)
 	}
 	if s.Length > 0 {
-		rows, err := measure.Soak(ctx, s.Length, log)
+		if log.GetLevel() == zerolog.ErrorLevel {
+			log = log.Level(zerolog.FatalLevel) // the client library's complaints about a server that is away are no news
+		}
+		fmt.Printf("\nTouchline, measured on %s: %s\n\n", time.Now().Format(time.DateOnly), machine())
+		rows, err := measure.Soak(ctx, measure.SoakOptions{Length: s.Length, Seed: s.Seed, Quick: s.Quick, Out: os.Stdout, Log: log})
 		show(fmt.Sprintf("Soak of %v", s.Length), rows, err)
 	}
 	return errors.Join(errs...)

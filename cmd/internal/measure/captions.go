@@ -134,7 +134,11 @@ func captionErrors(comments []Comment, seen Seen, book *soundBook) (words, final
 		}
 		for _, t := range seen.Talks {
 			if t.From.Equal(c.Heard) {
-				final = append(final, closed.At.Sub(t.To))
+				end := t.To
+				if end.Sub(c.EndedAt) > heardWithin {
+					end = c.EndedAt // the next one came so soon that both were heard as one
+				}
+				final = append(final, closed.At.Sub(end))
 			}
 		}
 	}

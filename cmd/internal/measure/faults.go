@@ -2,16 +2,11 @@ package measure
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -140,53 +135,10 @@ func killDecoder() error {
 	return syscall.Kill(oldest, syscall.SIGKILL)
 }
 
-// moods of the pretended model server.
-const (
-	moodWell = iota
-	moodRefuse
-	moodHang
-	moodBreak
-)
-
 // engineFaults lets a model server of the OpenAI kind fail in its ways.
 func engineFaults(ctx context.Context, log zerolog.Logger) ([]Row, error) {
-	var mood atomic.Int32
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"object":"list","data":[{"id":"eye","object":"model"}]}`)) // the client may have gone
-	})
-	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
-		// Only a request that was read to its end notices that its client has gone.
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			return
-		}
-		switch mood.Load() {
-		case moodRefuse:
-			http.Error(w, `{"error":{"message":"out of memory"}}`, http.StatusInternalServerError)
-			return
-		case moodHang:
-			<-r.Context().Done()
-			return
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		for i, word := range strings.SplitAfter("The reds move the ball across the pitch and look for space.", " ") {
-			if mood.Load() == moodBreak && i == 4 {
-				panic(http.ErrAbortHandler)
-			}
-			b, _ := json.Marshal(map[string]any{ // strings and numbers only
-				"id": "c", "object": "chat.completion.chunk", "model": "eye", "created": 1,
-				"choices": []any{map[string]any{"index": 0, "delta": map[string]any{"content": word}}},
-			})
-			fmt.Fprintf(w, "data: %s\n\n", b)
-			if f, ok := w.(http.Flusher); ok {
-				f.Flush()
-			}
-		}
-		fmt.Fprint(w, "data: [DONE]\n\n")
-	})
-	server := httptest.NewServer(mux)
-	defer server.Close()
+	server := newModelServer(1, longText, 0, 0)
+	defer server.close()
 	cfg := configs.Default()
 	cfg.Inference.Engine = "remote"
 	cfg.Inference.Remote.URL = server.URL + "/v1"
@@ -203,13 +155,13 @@ func engineFaults(ctx context.Context, log zerolog.Logger) ([]Row, error) {
 	var rows []Row
 	for _, f := range []struct {
 		name string
-		mood int32
+		mood mood
 	}{{"answers 500", moodRefuse}, {"hangs", moodHang}, {"closes in the middle of an answer", moodBreak}} {
-		mood.Store(f.mood)
+		server.set(f.mood)
 		if err := Wait(ctx, 8*time.Second); err != nil {
 			return rows, err
 		}
-		mood.Store(moodWell)
+		server.set(moodWell)
 		healed := time.Now()
 		if err := s.commented(ctx, healed, 60*time.Second); err != nil {
 			return rows, fmt.Errorf("after the model server %s: %w", f.name, err)

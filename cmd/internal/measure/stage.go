@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
+	"touchline/cmd/internal/netfault"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
 	"touchline/inference"
@@ -34,7 +36,11 @@ type StageOptions struct {
 	Sound func(from int64, pcm []int16)
 	// NoCamera leaves the room without one; NoBot without the bot.
 	NoCamera, NoBot bool
-	Log             zerolog.Logger
+	// Texts are further outputs of the bot.
+	Texts []agent.TextOutput
+	// Network puts a network that can be made bad between bot and server.
+	Network bool
+	Log     zerolog.Logger
 }
 
 // Stage is a room with a server, a camera, a bot and as many viewers as are
@@ -45,6 +51,8 @@ type Stage struct {
 	Bot    *wiring.Bot
 	Camera *wiring.Camera
 	Reader *Reader
+	// Network of the bot; nil without it.
+	Network *netfault.Proxy
 
 	opts    StageOptions
 	ctx     context.Context //nolint:containedctx // the stage's own life, ended by Close
@@ -122,6 +130,12 @@ func (s *Stage) start(ctx context.Context) error {
 			cfg = *s.opts.Config
 		}
 		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.Server.URL(), RoomName
+		if s.opts.Network {
+			if err := s.addNetwork(ctx); err != nil {
+				return err
+			}
+			cfg.Agent.LiveKit.URL = s.Network.URL()
+		}
 		var engine *wiring.Engine
 		if s.opts.Model != nil {
 			engine = &wiring.Engine{Model: s.opts.Model}
@@ -135,7 +149,7 @@ func (s *Stage) start(ctx context.Context) error {
 		}
 		s.Bot, err = wiring.New(wiring.Options{
 			Config: cfg, Keys: s.Keys, Engine: engine, BuiltIn: "camera", LoopbackOnly: true,
-			Texts: []agent.TextOutput{s.Reader}, Log: s.opts.Log,
+			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Log: s.opts.Log,
 		})
 		if err != nil {
 			return err
@@ -146,6 +160,19 @@ func (s *Stage) start(ctx context.Context) error {
 		_, err = s.AddCamera("camera", s.opts.Seed)
 	}
 	return err
+}
+
+func (s *Stage) addNetwork(ctx context.Context) error {
+	media, err := netip.ParseAddrPort(s.Server.UDPAddr())
+	if err != nil {
+		return fmt.Errorf("read the server's media address: %w", err)
+	}
+	s.Network, err = netfault.New(ctx, netfault.Options{Signal: s.Server.HTTPAddr(), Media: media, Seed: s.opts.Seed, Log: s.opts.Log})
+	if err != nil {
+		return err
+	}
+	s.run(s.Network.Run)
+	return nil
 }
 
 func (s *Stage) run(f func(context.Context) error) (stop func()) {

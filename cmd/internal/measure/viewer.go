@@ -70,7 +70,10 @@ type ViewerOptions struct {
 	URL, Token string
 	// Deaf viewers decode nothing: they only count packets.
 	Deaf bool
-	Log  zerolog.Logger
+	// Reader viewers take captions and records alone, and leave when the connection breaks, instead of
+	// letting the client library mend it: what they missed is then known.
+	Reader bool
+	Log    zerolog.Logger
 }
 
 // Viewer is a person in the room.
@@ -82,6 +85,7 @@ type Viewer struct {
 
 	mu       sync.Mutex
 	joined   time.Time
+	in, out  time.Time                   // of the room
 	received map[time.Duration]time.Time // by PTS, until the picture is decoded
 	epoch    uint32
 	pictures []Picture
@@ -115,7 +119,7 @@ func (v *Viewer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer v.wg.Wait()
 	defer cancel()
-	if !v.opts.Deaf {
+	if !v.opts.Deaf && !v.opts.Reader {
 		v.wg.Go(func() { _ = v.dec.Run(ctx) }) // ends with ctx
 	}
 	gone := make(chan struct{})
@@ -124,7 +128,7 @@ func (v *Viewer) Run(ctx context.Context) error {
 		OnDisconnected: func() { once.Do(func() { close(gone) }) },
 		ParticipantCallback: lksdk.ParticipantCallback{
 			OnTrackPublished: func(pub *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
-				if p.Kind() == lksdk.ParticipantAgent {
+				if p.Kind() == lksdk.ParticipantAgent && !v.opts.Reader {
 					_ = pub.SetSubscribed(true) // shows as a missing picture
 				}
 			},
@@ -148,6 +152,9 @@ func (v *Viewer) Run(ctx context.Context) error {
 			},
 		},
 	}
+	if v.opts.Reader {
+		cb.OnReconnecting = cb.OnDisconnected
+	}
 	room := lksdk.NewRoom(cb)
 	if err := room.RegisterTextStreamHandler("lk.transcription", func(r *lksdk.TextStreamReader, _ string) {
 		// Not waited for: the library never ends a stream that a disconnect cut off.
@@ -162,6 +169,14 @@ func (v *Viewer) Run(ctx context.Context) error {
 		return fmt.Errorf("join as a viewer: %w", err)
 	}
 	defer room.Disconnect()
+	v.mu.Lock()
+	v.in = time.Now()
+	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		v.out = time.Now()
+		v.mu.Unlock()
+	}()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -303,7 +318,9 @@ func (v *Viewer) Stall() { v.stalled.Store(true) }
 
 // Seen is everything a viewer has perceived so far.
 type Seen struct {
-	Joined   time.Time
+	Joined time.Time
+	// In is when the join was done, Out when the viewer was out again; zero before.
+	In, Out  time.Time
 	Pictures []Picture
 	// Arrived are the PTS of all access units that came whole, decoded or not.
 	Arrived []time.Duration
@@ -323,6 +340,8 @@ func (v *Viewer) Seen() Seen {
 	defer v.mu.Unlock()
 	return Seen{
 		Joined:   v.joined,
+		In:       v.in,
+		Out:      v.out,
 		Pictures: append([]Picture(nil), v.pictures...),
 		Arrived:  append([]time.Duration(nil), v.arrived...),
 		Talks:    append([]Talk(nil), v.talks...),

@@ -146,7 +146,8 @@ func New(opts Options) (_ *Bot, err error) {
 	}
 	b.control = room.NewControl(b.Room, cfg.Agent.Control, opts.Keys, b.Room.RoomName(), steered{b}, opts.Log)
 	b.SetRoom("joining the room")
-	b.Room.AddHooks(room.Hooks{Joined: func(*lksdk.Room) { b.SetRoom("") }})
+	back := func(*lksdk.Room) { b.SetRoom("") }
+	b.Room.AddHooks(room.Hooks{Joined: back, Mended: back})
 	return b, nil
 }
 
