@@ -99,7 +99,7 @@ race: setup-test build ## the pure packages under the race detector
 	go test -race ./agent ./agent/console ./configs/... ./inference/... ./media/... ./models/... ./pacing
 
 .PHONY: bench
-bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about 30 minutes)
+bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about 40 minutes)
 	./bin/touchline-bench run $(ARGS)
 
 .PHONY: soak

@@ -89,7 +89,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measure.Faults(ctx, 10*time.Second, log)
 		}},
 		{"decode", "Cost of decoding 720p30 and sampling 2 pictures a second", func(ctx context.Context) ([]measure.Row, error) {
-			return measure.Decode(ctx, 20*time.Second, log)
+			return measure.Decode(ctx, 15*time.Second, log)
 		}},
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Cost(ctx, botCommand, r.Cost, log)

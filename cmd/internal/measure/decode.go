@@ -58,14 +58,17 @@ func Decode(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Ro
 func decodeClip(
 	ctx context.Context, c media.Codec, clip *clip, fps int, length time.Duration, name string, most float64, log zerolog.Logger,
 ) ([]Row, error) {
+	feed, _, err := feedCost(ctx, clip, fps, 0, length, func(media.EncodedFrame) error { return nil })
+	if err != nil {
+		return nil, err
+	}
 	var costs, children []float64
 	var got decodeResult
 	for range decodeRuns {
-		var err error
 		if got, err = decodeCost(ctx, clip, fps, length, log); err != nil {
 			return nil, err
 		}
-		costs, children = append(costs, 100*(got.whole-got.feed)), append(children, 100*got.child)
+		costs, children = append(costs, 100*(got.whole-feed)), append(children, 100*got.child)
 	}
 	alone, err := decoderAlone(ctx, c, clip, fps)
 	if err != nil {
@@ -81,27 +84,23 @@ func decodeClip(
 	return []Row{
 		Check(fmt.Sprintf("%s, %.1f Mbit/s: decode and sample", name, rate), costs[decodeRuns/2], most, "% of a core"),
 		Note(name+": of it in the codec process", fmt.Sprintf("%.2f %%; runs from %.2f to %.2f %%; the feed, taken off: %.2f %%",
-			children[decodeRuns/2], costs[0], costs[decodeRuns-1], 100*got.feed)),
+			children[decodeRuns/2], costs[0], costs[decodeRuns-1], 100*feed)),
 		Note(name+": libavcodec alone, all pictures", fmt.Sprintf("%.2f %%", 100*alone)),
 		Note(name+": decoded", fmt.Sprintf("%.0f %% of the pictures, in %.1f bursts a second; a sample is there after %v (p95 %v)",
 			100*got.decoded, got.bursts, got.median, got.p95)),
 	}, nil
 }
 
-// decodeResult in shares of a core, but for the last two lines.
+// decodeResult is what watching took, and what it was made of.
 type decodeResult struct {
-	whole, child, feed float64
-	decoded            float64 // share of the pictures
-	bursts             float64 // a second
-	median, p95        time.Duration
+	whole, child float64       // shares of a core
+	decoded      float64       // share of the pictures
+	bursts       float64       // a second
+	median, p95  time.Duration // of a sample, from its access unit to its picture
 }
 
 func decodeCost(ctx context.Context, match *clip, fps int, length time.Duration, log zerolog.Logger) (decodeResult, error) {
 	var res decodeResult
-	var err error
-	if res.feed, _, err = feedCost(ctx, match, fps, 0, length/2, func(media.EncodedFrame) error { return nil }); err != nil {
-		return res, err
-	}
 	samples := newStopwatch()
 	dec, err := codec.New(codec.Options{LongSide: 448, OnPicture: samples.picture, Log: log})
 	if err != nil {
