@@ -88,7 +88,15 @@ func decodeClip(
 		Note(name+": libavcodec alone, all pictures", fmt.Sprintf("%.2f %%", 100*alone)),
 		Note(name+": decoded", fmt.Sprintf("%.0f %% of the pictures, in %.1f bursts a second; a sample is there after %v (p95 %v)",
 			100*got.decoded, got.bursts, got.median, got.p95)),
+		Note(name+": the browser sent", fmt.Sprintf("%.1f pictures a second; fewer than %d make a stream of more bits for each",
+			clip.recordedRate(), fps)),
 	}, nil
+}
+
+// recordedRate is how many pictures a second there were when the clip was recorded.
+func (c *clip) recordedRate() float64 {
+	last := len(c.frames) - 1
+	return float64(last) / (c.frames[last].PTS - c.frames[0].PTS).Seconds()
 }
 
 // decodeResult is what watching took, and what it was made of.
