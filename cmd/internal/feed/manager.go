@@ -131,7 +131,7 @@ func (m *Manager) Open(p source.Puller, a source.Address, name, identity string)
 
 func (m *Manager) enter(p played, w agent.NewSource, identity string) (agent.Source, error) {
 	if w.Name == "" {
-		w.Name = shorten(p.address.String())
+		w.Name = shorten(p.address)
 	}
 	it := &item{
 		id: strings.ToLower(rand.Text()[:8]), began: time.Now(), play: make(chan played, 1), done: make(chan struct{}),
@@ -309,7 +309,12 @@ func checkName(name string) error {
 	return nil
 }
 
-func shorten(name string) string {
+// shorten makes a name of an address: where it is, without how it is spoken to.
+func shorten(a source.Address) string {
+	name := a.String()
+	if a.URL != nil {
+		name = a.URL.Host + a.URL.Path
+	}
 	if r := []rune(name); len(r) > maxName {
 		return string(r[:maxName-1]) + "…"
 	}

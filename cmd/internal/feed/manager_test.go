@@ -1,6 +1,7 @@
 package feed_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/room"
 	"touchline/cmd/internal/feed"
 	"touchline/media/source"
+	"touchline/media/source/conform"
 	"touchline/media/source/rtsp/rtsptest"
 )
 
@@ -173,3 +176,68 @@ func TestManagerAddsChangesAndRemoves(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// An IP camera whose key frames are ten seconds apart is named with what to set
+// at it, and transcoded from its next key frame on, unless the settings say no.
+func TestManagerNamesSlowKeyFrames(t *testing.T) {
+	s := newStage(t)
+	path := clip(t, "slow.mp4", append(plain, "-g", "250", "-keyint_min", "250", "-sc_threshold", "0")...)
+	for _, tt := range []struct {
+		mode       conform.Mode
+		transcoded string
+	}{{conform.Auto, "key frames are too far apart"}, {conform.Off, ""}} {
+		t.Run(string(tt.mode), func(t *testing.T) {
+			name := "slow-" + string(tt.mode)
+			m, err := feed.NewManager(feed.ManagerOptions{
+				Feed: feed.Options{
+					URL: s.server.URL(), Keys: s.keys, Room: name, LoopbackOnly: true, Codec: programPath(), Mode: tt.mode, Log: zerolog.Nop(),
+				},
+				Allow: source.AllowEverything(), Log: zerolog.Nop(),
+			})
+			require.NoError(t, err)
+			run(t, m.Run)
+			x, err := m.Add(agent.NewSource{URL: rtsptest.New(t, "127.0.0.1", path).URL("")}, "test")
+			require.NoError(t, err)
+			// Somebody who watches asks for key frames, as the bot does: the server passes it on as PLI.
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			watching := make(chan struct{})
+			bot, err := room.New(room.Options{
+				URL: s.server.URL(), Keys: s.keys, Room: name, Identity: "viewer", Name: "viewer", LoopbackOnly: true, Log: zerolog.Nop(),
+			})
+			require.NoError(t, err)
+			run(t, bot.Run)
+			go func() {
+				defer close(watching)
+				tick := time.NewTicker(500 * time.Millisecond)
+				defer tick.Stop()
+				for {
+					select {
+					case <-ctx.Done():
+						return
+					case <-tick.C:
+						bot.Watcher().RequestKeyFrame()
+					}
+				}
+			}()
+			defer func() { stop(); <-watching }()
+			var got agent.Source
+			require.Eventually(t, func() bool {
+				got = becomes(t, m, x.ID, "live")
+				return got.Advice != "" && strings.Contains(got.Transcoded, tt.transcoded) && (tt.transcoded == "") == (got.Transcoded == "")
+			}, 60*time.Second, 50*time.Millisecond, "%+v", &got)
+			require.Contains(t, got.Advice, "I-frame interval")
+			require.Contains(t, got.Advice, "cannot be asked")
+			t.Logf("%s / %s", got.Advice, got.Transcoded)
+			if tt.transcoded == "" {
+				return
+			}
+			// Now each request is answered: many key frames come within the time of one.
+			keys := bot.Watcher().Stats().KeyFrames
+			require.Eventually(t, func() bool {
+				f, err := bot.Watcher().ReadFrame(ctx)
+				return err == nil && !f.Received.IsZero() && bot.Watcher().Stats().KeyFrames >= keys+4
+			}, 10*time.Second, time.Millisecond)
+		})
+	}
+}

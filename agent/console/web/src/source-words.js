@@ -5,10 +5,15 @@ export function looksLikeURL(s) {
   return /^(rtsps?|https?):\/\/\S+$/i.test(s.trim());
 }
 
-/** What is watched, in words. @param {import('./types.js').SourceInfo | undefined} s @param {string} own identity of this browser's camera */
-export function sourceSentence(s, own) {
+/**
+ * What is watched, in words.
+ * @param {import('./types.js').SourceInfo | undefined} s @param {string} own identity of this browser's camera
+ * @param {import('./types.js').Source[]} [sources] what the server brings in, by name
+ */
+export function sourceSentence(s, own, sources = []) {
   if (!s || !(s.width > 0)) return 'Nothing is watched yet.';
-  const who = own && s.identity === own ? 'your camera' : s.identity || 'a track without a name';
+  const named = s.identity === 'scene' ? 'the built-in scene' : sources.find((x) => x.identity === s.identity)?.name;
+  const who = own && s.identity === own ? 'your camera' : named || s.identity || 'a track without a name';
   const fps = s.fps > 0 ? `, ${s.fps.toFixed(s.fps < 10 ? 1 : 0)} frames per s` : '';
   return `Watched: ${who}, ${s.width} × ${s.height}${s.codec ? `, ${s.codec}` : ''}${fps}${s.muted ? ', paused' : ''}.`;
 }
@@ -76,10 +81,10 @@ export function rows(sources, cameras, own) {
   const out = sources.map((s) => ({ identity: s.identity, name: s.name, watched: s.watched, source: s, removable: !s.fixed, own: false, muted: false }));
   const known = new Set(out.map((r) => r.identity));
   for (const c of cameras) {
-    if (known.has(c.identity)) continue;
+    if (known.has(c.identity) || c.identity === 'scene') continue; // the scene has a button of its own
     known.add(c.identity);
     const mine = Boolean(own) && c.identity === own;
-    const name = mine ? 'Your own' : c.identity === 'scene' ? 'Built-in scene' : c.name || c.identity;
+    const name = mine ? 'Your own' : c.name || c.identity;
     out.push({ identity: c.identity, name, watched: c.watched, source: null, removable: false, own: mine, muted: Boolean(c.muted) });
   }
   return out;

@@ -118,7 +118,9 @@ export class SourcePanel {
 
   draw() {
     const snapshot = this.state.known.snapshot;
-    this.#what.textContent = sourceSentence(snapshot?.source, this.publisher.identity);
+    this.#what.textContent = sourceSentence(snapshot?.source, this.publisher.identity, snapshot?.sources);
+    // What was true of a camera that has gone since is not left standing.
+    if (this.#note.dataset.tone === 'on' && snapshot?.sources?.some((s) => s.watched && s.state !== 'live')) this.#tell('', '');
     this.#scene.hidden = snapshot?.scene === false || !this.#known.scene;
     this.#form.hidden = !this.#known.opens;
     this.#drawList(rows(snapshot?.sources ?? [], this.#known.cameras, this.publisher.identity));
@@ -161,7 +163,7 @@ export class SourcePanel {
       name: h('b', {}), state: h('small', { role: 'status' }), hint: h('small', { class: 'advice' }), mark: h('span', { class: 'mark' }, 'watched'),
       watch: h('button', { class: 'quiet' }, 'Watch'), remove: h('button', { class: 'quiet' }, 'Remove'), el: h('li', {}),
     };
-    row.el.append(h('div', {}, row.name, row.state, row.hint), h('div', { class: 'row' }, row.mark, row.watch, row.remove));
+    row.el.append(row.name, h('div', { class: 'row' }, row.mark, row.watch, row.remove), row.state, row.hint);
     row.watch.addEventListener('click', () => void this.choose(`camera:${identity}`));
     row.remove.addEventListener('click', () => void this.#remove(row));
     return row;

@@ -39,9 +39,9 @@ test('the list has each camera once, those of the server first', () => {
     { identity: 'camera-x', name: 'Browser camera', kind: 'camera', watched: false, muted: true }, { identity: 'phone', kind: 'camera', watched: false },
   ];
   const list = rows([source({ fixed: true })], cameras, 'camera-x');
-  assert.deepEqual(list.map((r) => r.name), ['Gate', 'Built-in scene', 'Your own', 'phone']);
-  assert.deepEqual(list.map((r) => r.removable), [false, false, false, false]);
-  assert.ok(list[2].own && list[2].muted);
+  assert.deepEqual(list.map((r) => r.name), ['Gate', 'Your own', 'phone']);
+  assert.deepEqual(list.map((r) => r.removable), [false, false, false]);
+  assert.ok(list[1].own && list[1].muted);
   assert.ok(rows([source()], [], '')[0].removable);
   assert.deepEqual(rows([], [], ''), []);
 });
