@@ -2,13 +2,15 @@ package file
 
 import (
 	"bytes"
+	"time"
 
 	"touchline/media"
 )
 
 // ReadTS, ReadIVF and ReadProbe read what ffmpeg made of strangers' files.
 func ReadTS(b []byte, codec media.Codec) (n int, err error) {
-	err = readTS(bytes.NewReader(b), stream{codec: codec}, func(unit) error { n++; return nil })
+	err = readTS(bytes.NewReader(b), stream{codec: codec}, func(unit) error { n++; return nil },
+		func(time.Duration, [][]byte) error { return nil })
 	return n, err
 }
 

@@ -49,6 +49,7 @@ type Clip struct {
 
 	mu    sync.Mutex
 	known *stream // what it was the last time it could be played
+	mute  bool    // ffmpeg has no Opus encoder
 }
 
 // stream is what ffprobe finds.
@@ -243,7 +244,10 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 	if c.opts.Loop && c.opts.Address.Kind == source.File {
 		before = append(before, "-stream_loop", "-1")
 	}
-	after := []string{"-map", "v:0", "-an", "-sn", "-dn"}
+	after := []string{"-map", "v:0", "-sn", "-dn"}
+	if sounds := out.Opus != nil && s.container() == "mpegts" && !c.silent(); sounds {
+		after = append(after, "-map", "a:0?", "-c:a", "libopus", "-b:a", "64k", "-ac", "2", "-frame_duration", "20", "-pes_payload_size", "0")
+	}
 	if s.copied {
 		after = append(after, "-c:v", "copy")
 	} else {
@@ -264,10 +268,10 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("start ffmpeg: %w", err)
 	}
-	pace := &pacer{now: c.opts.Now, out: out.Frame}
+	pace := &pacer{now: c.opts.Now, out: out.Frame, opus: out.Opus}
 	emit := func(u unit) error { return pace.emit(ctx, u) }
 	if s.container() == "mpegts" {
-		err = readTS(pipe, s, emit)
+		err = readTS(pipe, s, emit, func(pts time.Duration, packets [][]byte) error { return pace.sound(ctx, pts, packets) })
 	} else {
 		err = readIVF(pipe, s, emit)
 	}
@@ -281,6 +285,12 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 	case err != nil && !isEnd(err):
 		return pace.began, fmt.Errorf("read the video: %w", err)
 	case werr != nil:
+		if strings.Contains(complaints.text(), "libopus") { // the next try goes without sound
+			c.mu.Lock()
+			c.mute = true
+			c.mu.Unlock()
+			return pace.began, errors.New("the program ffmpeg has no encoder for Opus: the sound is left out")
+		}
 		return pace.began, c.explain(in, "play the video", werr, complaints)
 	case !pace.began:
 		return false, errors.New("the video has no picture")
@@ -288,6 +298,12 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 		return true, source.ErrEnded
 	}
 	return true, errors.New("the stream came to its end")
+}
+
+func (c *Clip) silent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mute
 }
 
 // explain makes ffmpeg's complaints fit to be read. Why a server could not be reached comes first.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
+
 	"touchline/media"
+	"touchline/media/source"
 )
 
 const (
@@ -19,6 +22,8 @@ const (
 type pacer struct {
 	now func() time.Time
 	out func(media.EncodedFrame)
+	// opus takes the sound; may be nil.
+	opus func(source.Opus)
 
 	began  bool
 	anchor time.Time     // when media time zero was, or would have been
@@ -55,5 +60,29 @@ func (p *pacer) emit(ctx context.Context, u unit) error {
 	f.Received = p.now()
 	f.Arrival = p.anchor.Add(u.pts)
 	p.out(f)
+	return nil
+}
+
+// sound hands packets of Opus on when their time has come, on the clock of the
+// pictures. Those before the first picture are left out.
+func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) error {
+	if p.opus == nil || !p.began || pts < p.zero || pts > p.last+jump {
+		return nil
+	}
+	now := p.now()
+	if wait := p.anchor.Add(pts).Sub(now); wait > 0 {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+	timestamp := uint32(int64(pts-p.zero) * 48 / int64(time.Millisecond)) // it wraps as timestamps do
+	for _, packet := range packets {
+		p.opus(source.Opus{Payload: packet, Timestamp: timestamp, Received: p.now()})
+		timestamp += uint32(opus.PacketDuration2(packet)) //nolint:gosec // 120 ms at most
+	}
 	return nil
 }

@@ -27,8 +27,8 @@ type unit struct {
 
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// readTS reads an MPEG transport stream with one video.
-func readTS(r io.Reader, s stream, emit func(unit) error) error {
+// readTS reads an MPEG transport stream with one video, and Opus if there is some.
+func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Duration, packets [][]byte) error) error {
 	ts := &mpegts.Reader{R: bufio.NewReaderSize(r, 256<<10)}
 	if err := ts.Initialize(); err != nil {
 		return err
@@ -54,6 +54,8 @@ func readTS(r io.Reader, s stream, emit func(unit) error) error {
 			ts.OnDataH264(t, take)
 		case *codecs.H265:
 			ts.OnDataH265(t, take)
+		case *codecs.Opus:
+			ts.OnDataOpus(t, func(pts int64, packets [][]byte) error { return sound(at(pts), packets) })
 		default:
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -180,6 +181,19 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 		}
 	}
 	s.listen()
+	if s.aac != nil {
+		var coding sync.WaitGroup
+		actx, stop := context.WithCancel(ctx)
+		coding.Go(func() {
+			if err := s.aac.Run(actx); err != nil && actx.Err() == nil {
+				c.opts.Log.Warn().Err(err).Msg("the camera's sound is left out from here on")
+			}
+		})
+		defer coding.Wait()
+		defer stop()
+		// The callbacks may no longer be under way when the program's end is waited for.
+		defer client.Close()
+	}
 	if _, err := client.Play(nil); err != nil {
 		return fmt.Errorf("have the camera play: %w", err)
 	}

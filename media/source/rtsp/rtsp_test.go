@@ -18,6 +18,7 @@ import (
 	"github.com/pion/rtp/codecs"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	opus "gopkg.in/hraban/opus.v2"
 
 	"touchline/media"
 	"touchline/media/codec"
@@ -235,6 +236,56 @@ func TestOpusIsForwarded(t *testing.T) {
 	_, sounds, err := pull(t, c.url(), 40, nil)
 	require.ErrorIs(t, err, errEnough)
 	require.Greater(t, sounds, 20)
+}
+
+// The sound of IP cameras is G.711 or AAC: it comes as Opus.
+func TestSoundBecomesOpus(t *testing.T) {
+	for name, args := range map[string][]string{
+		"PCMU": {"-c:a", "pcm_mulaw", "-ac", "1", "-ar", "8000"}, "PCMA": {"-c:a", "pcm_alaw", "-ac", "1", "-ar", "8000"},
+		"AAC": {"-c:a", "aac", "-ac", "1", "-ar", "16000"}, "AAC stereo": {"-c:a", "aac", "-ac", "2", "-ar", "44100"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCamera(t, cameraOptions{})
+			c.film(t, append(append([]string{"-f", "lavfi", "-i", "sine=f=440"}, args...), x264...)...)
+			a, err := source.ParseAddress(c.url())
+			require.NoError(t, err)
+			camera, err := rtsp.New(rtsp.Options{URL: a.URL, Allow: source.AllowEverything(), Now: time.Now})
+			require.NoError(t, err)
+			dec, err := opus.NewDecoder(48000, 1)
+			require.NoError(t, err)
+			ctx, stop := context.WithTimeoutCause(t.Context(), 30*time.Second, errors.New("no sound in 30 s"))
+			defer stop()
+			ctx, enough := context.WithCancelCause(ctx)
+			pcm := make([]int16, 5760)
+			var packets, crossings, samples int
+			var last uint32
+			var first time.Time
+			err = camera.Pull(ctx, source.Sink{Frame: func(media.EncodedFrame) {}, Opus: func(o source.Opus) {
+				if packets == 0 {
+					first = o.Received
+				} else {
+					require.Equal(t, last+960, o.Timestamp, "20 ms each")
+				}
+				last = o.Timestamp
+				n, err := dec.Decode(o.Payload, pcm)
+				require.NoError(t, err)
+				if packets++; packets > 25 {
+					samples += n
+					for k := 1; k < n; k++ {
+						if pcm[k-1] < 0 && pcm[k] >= 0 {
+							crossings++
+						}
+					}
+				}
+				if packets == 100 {
+					t.Logf("99 packets of 20 ms within %v", o.Received.Sub(first))
+					enough(errEnough)
+				}
+			}})
+			require.ErrorIs(t, err, errEnough)
+			require.InDelta(t, 440, float64(crossings)/float64(samples)*48000, 15, "Hz")
+		})
+	}
 }
 
 func TestAuthentication(t *testing.T) {

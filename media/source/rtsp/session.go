@@ -11,6 +11,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmjpeg"
+	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmpeg4audio"
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/rs/zerolog"
@@ -19,6 +20,7 @@ import (
 	"touchline/media/codec"
 	"touchline/media/ingest"
 	"touchline/media/source"
+	"touchline/media/source/audio"
 )
 
 // session is one conversation that plays. The library calls back from several
@@ -30,6 +32,9 @@ type session struct {
 	log    zerolog.Logger
 
 	video, audio   *description.Media
+	telephone      *audio.G711 // nil when the sound is no G.711
+	aac            *audio.AAC  // nil when it is no AAC
+	units4         *rtpmpeg4audio.Decoder
 	format, sounds format.Format
 
 	mu    sync.Mutex
@@ -47,7 +52,8 @@ type pictures struct {
 	began   bool
 }
 
-// choose takes the first video that can be read, and Opus if somebody listens.
+// choose takes the first video that can be read, and the first sound that can
+// be made Opus if somebody listens.
 func (s *session) choose(desc *description.Session) ([]*description.Media, error) {
 	for _, m := range desc.Medias {
 		if m.IsBackChannel {
@@ -57,7 +63,7 @@ func (s *session) choose(desc *description.Session) ([]*description.Media, error
 			if s.video == nil && m.Type == description.MediaTypeVideo && s.take(f) {
 				s.video, s.format = m, f
 			}
-			if opus, ok := f.(*format.Opus); ok && s.audio == nil && s.out.Opus != nil && opus.ChannelCount <= 2 {
+			if s.audio == nil && s.out.Opus != nil && s.hear(f) {
 				s.audio, s.sounds = m, f
 			}
 		}
@@ -106,6 +112,34 @@ func (s *session) take(f format.Format) bool {
 	return true
 }
 
+// hear prepares for the format of a sound, if it can be made Opus.
+func (s *session) hear(f format.Format) bool {
+	switch f := f.(type) {
+	case *format.Opus:
+		return f.ChannelCount <= 2
+	case *format.G711:
+		g, err := audio.NewG711(f.MULaw, f.SampleRate, f.ChannelCount, s.out.Opus)
+		s.telephone = g
+		return err == nil
+	case *format.MPEG4Audio:
+		if f.Config == nil {
+			return false
+		}
+		decoder, err := f.CreateDecoder()
+		if err != nil {
+			return false
+		}
+		coder, err := audio.NewAAC(*f.Config, s.now, s.opus)
+		if err != nil {
+			s.log.Warn().Err(err).Msg("the camera's sound is left out")
+			return false
+		}
+		s.units4, s.aac = decoder, coder
+		return true
+	}
+	return false
+}
+
 // listen registers the callbacks. It goes before Play.
 func (s *session) listen() {
 	s.client.OnPacketRTP(s.video, s.format, s.videoPacket)
@@ -149,9 +183,26 @@ func (s *session) audioPacket(p *rtp.Packet) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.aac != nil {
+		if units, err := s.units4.Decode(p); err == nil { // else more packets are needed, or one is missing
+			s.aac.Write(units, p.Timestamp)
+		}
+		return
+	}
+	if s.telephone != nil {
+		s.telephone.Write(p.Payload, p.Timestamp, s.now())
+		return
+	}
 	s.out.Opus(source.Opus{
 		Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: s.now(),
 	})
+}
+
+// opus hands on what another goroutine made of the sound.
+func (s *session) opus(o source.Opus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out.Opus(o)
 }
 
 // jpegPacket hands on a picture when its last packet is there.

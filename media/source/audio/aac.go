@@ -1,0 +1,159 @@
+package audio
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
+	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts"
+	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts/codecs"
+
+	"touchline/media/source"
+)
+
+const (
+	queue = 64 // access units that wait for the program
+	// gap is a step of the source's clock that is taken over; less is rounding.
+	gap = opusRate / 20
+	// waitDelay is for a killed program's pipes.
+	waitDelay = time.Second
+)
+
+// AAC makes Opus of AAC, by the program ffmpeg in a process of its own. What
+// comes out is later by what the program holds back, about a tenth of a second.
+type AAC struct {
+	config mpeg4audio.AudioSpecificConfig
+	now    func() time.Time
+	out    func(source.Opus)
+	in     chan []byte // ADTS
+
+	mu    sync.Mutex
+	began bool
+	last  uint32 // timestamp of the source
+	ticks int64  // the same, unwrapped, counted from the first
+	base  int64  // of the first, at 48 kHz
+	heard int64  // samples at 48 kHz that went in
+	shift int64  // by gaps, at 48 kHz
+}
+
+// NewAAC finds the program. Run must run for anything to come out.
+func NewAAC(config mpeg4audio.AudioSpecificConfig, now func() time.Time, out func(source.Opus)) (*AAC, error) {
+	if config.SampleRate <= 0 {
+		return nil, errors.New("expected AAC with a sample rate")
+	}
+	if _, err := exec.LookPath("ffmpeg"); err != nil {
+		return nil, errors.New("expected the program ffmpeg for a camera's AAC, found none: apt-get install ffmpeg")
+	}
+	return &AAC{config: config, now: now, out: out, in: make(chan []byte, queue)}, nil
+}
+
+// samplesPerUnit is how many samples an access unit has (ISO 14496-3), at the rate of the stream's clock.
+const samplesPerUnit = 1024
+
+// Write takes the access units of one packet. Those that do not fit are left out.
+func (a *AAC) Write(units [][]byte, timestamp uint32) {
+	a.mu.Lock()
+	if !a.began {
+		a.began, a.base = true, int64(timestamp)*opusRate/int64(a.config.SampleRate)
+	} else {
+		a.ticks += int64(int32(timestamp - a.last)) //nolint:gosec // modulo 2^32
+	}
+	a.last = timestamp
+	if at := a.ticks * opusRate / int64(a.config.SampleRate); at-a.heard-a.shift > gap || at-a.heard-a.shift < -gap {
+		a.shift = at - a.heard
+	}
+	a.heard += int64(len(units)) * samplesPerUnit * opusRate / int64(a.config.SampleRate)
+	a.mu.Unlock()
+	for _, u := range units {
+		adts, err := mpeg4audio.ADTSPackets{{
+			Type: a.config.Type, SampleRate: a.config.SampleRate, ChannelConfig: a.config.ChannelConfig, ChannelCount: a.config.ChannelCount, AU: u,
+		}}.Marshal()
+		if err != nil {
+			continue
+		}
+		select {
+		case a.in <- adts:
+		default:
+		}
+	}
+}
+
+// Run owns the program until ctx ends.
+func (a *AAC) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-fflags", "nobuffer", "-flags", "low_delay", "-probesize", "32",
+		"-analyzeduration", "0", "-f", "aac", "-i", "pipe:0", "-c:a", "libopus", "-b:a", "64k", "-ac", "2", "-frame_duration", "20",
+		"-f", "mpegts", "-muxdelay", "0", "-muxpreload", "0", "-pes_payload_size", "0", "-flush_packets", "1", "pipe:1")
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
+	cmd.WaitDelay = waitDelay
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("start ffmpeg for the sound: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("start ffmpeg for the sound: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start ffmpeg for the sound: %w", err)
+	}
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		defer in.Close()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case b := <-a.in:
+				if _, err := in.Write(b); err != nil {
+					return
+				}
+			}
+		}
+	})
+	rerr := a.read(out)
+	stop()
+	werr := cmd.Wait()
+	writing.Wait()
+	if errors.Is(rerr, io.EOF) {
+		rerr = nil
+	}
+	return errors.Join(rerr, werr)
+}
+
+// read hands the program's packets on, on the source's clock.
+func (a *AAC) read(r io.Reader) error {
+	ts := &mpegts.Reader{R: bufio.NewReaderSize(r, 4<<10)}
+	if err := ts.Initialize(); err != nil {
+		return err
+	}
+	var made int64
+	for _, t := range ts.Tracks() {
+		if _, ok := t.Codec.(*codecs.Opus); !ok {
+			continue
+		}
+		ts.OnDataOpus(t, func(_ int64, packets [][]byte) error {
+			for _, p := range packets {
+				a.mu.Lock()
+				at := a.base + a.shift + made
+				a.mu.Unlock()
+				made += opus.PacketDuration2(p)
+				a.out(source.Opus{Payload: p, Timestamp: uint32(at), Received: a.now()}) //nolint:gosec // it wraps as timestamps do
+			}
+			return nil
+		})
+	}
+	for {
+		if err := ts.Read(); err != nil {
+			return err
+		}
+	}
+}
