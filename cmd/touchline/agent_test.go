@@ -5,23 +5,32 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
+	livekitwebhook "github.com/livekit/protocol/webhook"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/history"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/agent/worker"
@@ -35,6 +44,7 @@ type agentHouse struct {
 	url   string
 	rooms *lksdk.RoomServiceClient
 	calls *lksdk.AgentDispatchClient
+	env   []string // further settings of the programs
 }
 
 // agentRoom has the camera; agentWord is the name that its rooms ask for.
@@ -97,6 +107,7 @@ func (h *agentHouse) launch(args ...string) *agentProgram {
 	address := l.Addr().String()
 	require.NoError(h.t, l.Close())
 	env := []string{"LIVEKIT_URL=" + h.url, "LIVEKIT_API_KEY=" + h.keys.APIKey, "LIVEKIT_API_SECRET=" + h.keys.APISecret}
+	env = append(env, h.env...)
 	return &agentProgram{http: address, program: launch(h.t, env, append([]string{
 		"--log-json", "agent", "--agent-name", agentWord, "--http", address, "--full-cpu", "0", "--slots", "3",
 	}, args...)...)}
@@ -203,6 +214,21 @@ func TestAgentServesARoomAndDrains(t *testing.T) {
 
 func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
 	h := newAgentHouse(t)
+	var told []map[string]any
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var event map[string]any
+		body, err := livekitwebhook.Receive(r, auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret))
+		if err = errors.Join(err, json.Unmarshal(body, &event)); err != nil {
+			t.Error(err)
+		}
+		told = append(told, event) // one room: one after the other
+	}))
+	defer receiver.Close()
+	store := filepath.Join(t.TempDir(), "history.db")
+	h.env = []string{
+		"TOUCHLINE_AGENT_HISTORY_STORE=sqlite", "TOUCHLINE_AGENT_HISTORY_PATH=" + store,
+		"TOUCHLINE_AGENT_WEBHOOK_URLS=" + receiver.URL, "TOUCHLINE_AGENT_WEBHOOK_EVENTS=comment_finished",
+	}
 	p := h.start()
 	h.ask(agentRoom, "")
 	h.speaks(p)
@@ -219,6 +245,28 @@ func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
 	require.Less(t, time.Since(began), 4*time.Second)
 	require.Zero(t, p.exitCode())
 	require.Equal(t, 1, p.outcomes()[agent.OutcomeCut], "what was being said is recorded as cut")
+
+	// All of it is written and told, the last words too.
+	show := func(args ...string) string {
+		cmd := exec.CommandContext(t.Context(), "./bin/touchline", append([]string{"history", "--store", store}, args...)...)
+		cmd.Env, cmd.Stderr = []string{}, os.Stderr // the tests' own variables are no settings
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	comments := p.outcomes()[agent.OutcomeSpoken] + p.outcomes()[agent.OutcomeShown] + p.outcomes()[agent.OutcomeCut]
+	lines := strings.Split(strings.TrimSpace(show(agentRoom)), "\n")
+	require.Len(t, lines, comments)
+	require.Contains(t, lines[len(lines)-1], "[cut: commenting was stopped]")
+	require.Len(t, told, comments)
+	require.Equal(t, agent.OutcomeCut, told[comments-1]["record"].(map[string]any)["outcome"])
+	require.Contains(t, show(), strconv.Quote(agentRoom))
+	require.True(t, strings.HasPrefix(show(agentRoom, "--format", "vtt"), "WEBVTT\n\n00:00:00.000 --> "))
+	require.True(t, strings.HasPrefix(show(agentRoom, "--format", "srt", "--last", "1"), "1\n00:00:00,000 --> "))
+	var entries []history.Entry
+	require.NoError(t, json.Unmarshal([]byte(show(agentRoom, "--format", "json", "--all", "--from", "1h")), &entries))
+	require.GreaterOrEqual(t, len(entries), comments)
+	require.Empty(t, strings.TrimSpace(show(agentRoom, "--to", "1h")))
 }
 
 func TestAgentEndsARoomThatWasCalledOff(t *testing.T) {

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseMoment(t *testing.T) {
+	zone := time.FixedZone("", 2*3600)
+	now := time.Date(2026, 5, 1, 21, 0, 0, 0, zone)
+	tests := []struct {
+		text string
+		want time.Time
+	}{
+		{"", time.Time{}},
+		{"2026-05-01T20:15:00Z", time.Date(2026, 5, 1, 20, 15, 0, 0, time.UTC)},
+		{"2026-05-01T20:15:00.5+02:00", time.Date(2026, 5, 1, 20, 15, 0, 5e8, zone)},
+		{"2026-05-01 20:15", time.Date(2026, 5, 1, 20, 15, 0, 0, zone)},
+		{"2026-05-01T20:15:07", time.Date(2026, 5, 1, 20, 15, 7, 0, zone)},
+		{"2026-05-01", time.Date(2026, 5, 1, 0, 0, 0, 0, zone)},
+		{"20:15", time.Date(2026, 5, 1, 20, 15, 0, 0, zone)},
+		{"20:15:07", time.Date(2026, 5, 1, 20, 15, 7, 0, zone)},
+		{"90m", time.Date(2026, 5, 1, 19, 30, 0, 0, zone)},
+	}
+	for _, tt := range tests {
+		got, err := parseMoment(tt.text, now)
+		require.NoError(t, err, tt.text)
+		require.True(t, got.Equal(tt.want), "%q: %v", tt.text, got)
+	}
+	for _, bad := range []string{"yesterday", "-2h", "25:00", "2026-13-01"} {
+		_, err := parseMoment(bad, now)
+		require.ErrorContains(t, err, "expected a time such as")
+	}
+}
