@@ -81,6 +81,39 @@ func (o *Offer) Bundle() error {
 	return errors.New("expected all tracks in one BUNDLE group")
 }
 
+// bundled is an offer with a BUNDLE group, which the library wants, also around
+// the only section of a client that offers none. alone tells that there was none.
+func bundled(offer string) (text string, alone bool) {
+	var d sdp.SessionDescription
+	if err := d.UnmarshalString(offer); err != nil || len(d.MediaDescriptions) != 1 {
+		return offer, false
+	}
+	if _, ok := d.Attribute("group"); ok {
+		return offer, false
+	}
+	mid, _ := d.MediaDescriptions[0].Attribute("mid")
+	d.Attributes = append(d.Attributes, sdp.NewAttribute("group", "BUNDLE "+mid))
+	out, err := d.Marshal()
+	if err != nil {
+		return offer, false
+	}
+	return string(out), true
+}
+
+// ungrouped is an answer without the group that its offer did not have (RFC 5888 section 9.1).
+func ungrouped(answer string) string {
+	var d sdp.SessionDescription
+	if err := d.UnmarshalString(answer); err != nil {
+		return answer
+	}
+	d.Attributes = slices.DeleteFunc(d.Attributes, func(a sdp.Attribute) bool { return a.Key == "group" })
+	out, err := d.Marshal()
+	if err != nil {
+		return answer
+	}
+	return string(out)
+}
+
 // either is an attribute of the section or of the session.
 func (o *Offer) either(m *sdp.MediaDescription, key string) string {
 	if v, ok := m.Attribute(key); ok {

@@ -117,6 +117,7 @@ func (x *Peer) Close() error {
 
 // negotiate answers an offer, the first one or one with another ICE side.
 func (x *Peer) negotiate(ctx context.Context, text string, between func(*webrtc.PeerConnection) error) (answer string, err error) {
+	text, alone := bundled(text)
 	if err := x.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: text}); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
@@ -150,7 +151,11 @@ func (x *Peer) negotiate(ctx context.Context, text string, between func(*webrtc.
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	return Polished(x.PC.LocalDescription().SDP, x.opts.Local)
+	answer = x.PC.LocalDescription().SDP
+	if alone {
+		answer = ungrouped(answer)
+	}
+	return Polished(answer, x.opts.Local)
 }
 
 // Patch adds candidates or restarts ICE. body and etag are for the answer, both

@@ -131,6 +131,7 @@ type sender struct {
 	audio    *webrtc.TrackLocalStaticSample
 	location string
 	etag     string
+	offer    string
 	answer   string
 	up       chan struct{}
 	down     chan struct{}
@@ -248,6 +249,7 @@ func (s *server) connect(t *testing.T, o senderOptions) *sender {
 	}
 	resp, body := s.request(t, http.MethodPost, o.path, offer, append([]string{"Content-Type", "application/sdp"}, o.headers...)...)
 	require.Equal(t, http.StatusCreated, resp.StatusCode, body)
+	x.offer = offer
 	x.location, x.etag, x.answer = resp.Header.Get("Location"), resp.Header.Get("ETag"), body
 	require.NoError(t, x.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: body}))
 	select {

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Offers of programs: the one of GStreamer was taken down, those of OBS and
-// ffmpeg are written as their sources write them.
+// Offers of programs: those of ffmpeg 9, GStreamer (webrtcbin and whipclientsink),
+// simple-whip-client and aiortc were taken down, those of OBS and ffmpeg 8 are written as their sources write them.
 func TestOffersOfPrograms(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.sdp")
 	require.NoError(t, err)
-	require.Len(t, files, 3)
+	require.Len(t, files, 7)
 	srv := start(t, nil)
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {
@@ -23,9 +23,10 @@ func TestOffersOfPrograms(t *testing.T) {
 			require.NoError(t, err)
 			resp, answer := srv.request(t, http.MethodPost, "/whip/match", string(offer), bearer...)
 			require.Equal(t, http.StatusCreated, resp.StatusCode, answer)
-			require.Equal(t, 2, strings.Count(answer, "a=recvonly"))
-			require.Contains(t, answer, "H264/90000")
-			require.Contains(t, strings.ToLower(answer), "opus/48000/2")
+			require.Equal(t, strings.Count(string(offer), "\nm="), strings.Count(answer, "a=recvonly"))
+			for _, codec := range []string{"h264/90000", "vp8/90000", "opus/48000/2"} {
+				require.Equal(t, strings.Contains(strings.ToLower(string(offer)), codec), strings.Contains(strings.ToLower(answer), codec), codec)
+			}
 			require.Less(t, len(answer), 8192)
 			require.Contains(t, answer, "a=setup:active", "we begin with DTLS, which all of them bear")
 		})

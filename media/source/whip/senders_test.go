@@ -44,6 +44,10 @@ func TestSenders(t *testing.T) {
 		{"VP8 without SSRCs", media.VP8, senderOptions{codec: vp8, sound: true, edit: func(sdp string) string {
 			return declared.ReplaceAllString(sdp, "")
 		}}},
+		// simple-whip-client: one section, and no group around it.
+		{"VP8 without BUNDLE", media.VP8, senderOptions{codec: vp8, edit: func(sdp string) string {
+			return regexp.MustCompile(`a=group:BUNDLE.*\r\n`).ReplaceAllString(sdp, "")
+		}}},
 		{"VP8 as DTLS client", media.VP8, senderOptions{codec: vp8, edit: setup("active")}},
 		{"VP8 with sendrecv", media.VP8, senderOptions{codec: vp8, edit: func(sdp string) string {
 			return strings.ReplaceAll(sdp, "a=sendonly", "a=sendrecv")
@@ -74,6 +78,7 @@ func TestSenders(t *testing.T) {
 			// The answer takes everything, or it would not be one.
 			require.NotContains(t, s.answer, "m=video 0 ")
 			require.NotContains(t, s.answer, "a=send")
+			require.Equal(t, strings.Contains(s.offer, "a=group:"), strings.Contains(s.answer, "a=group:"))
 			require.Contains(t, s.answer, "a=rtcp-mux-only")
 			require.Less(t, len(s.answer), 8192, "ffmpeg reads no more")
 			require.Contains(t, attributeOf(s.answer, "candidate"), "127.0.0.1")
