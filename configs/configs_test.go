@@ -71,7 +71,7 @@ func TestDefaultFileDocumentsEveryKey(t *testing.T) {
 	for _, v := range configs.Variables() {
 		delete(seen, v.Path)
 	}
-	require.Len(t, seen, 14, "only groups are left: %v", seen)
+	require.Len(t, seen, 16, "only groups are left: %v", seen)
 }
 
 func TestBadFiles(t *testing.T) {
