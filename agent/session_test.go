@@ -588,3 +588,36 @@ func TestLoadingModelSaysSo(t *testing.T) {
 		r.stop()
 	})
 }
+
+// TestRoomLostInTheMiddle: a comment that ends while the room is away was not
+// heard to its end, and its record says so; one for which the room comes back in time is whole.
+func TestRoomLostInTheMiddle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 3*time.Second), nil)
+		defer r.stop()
+		speaking := func() {
+			for r.Status().State != agent.StateSpeaking {
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		speaking()
+		r.SetRoom("the room is away: gone")
+		time.Sleep(time.Second)
+		r.SetRoom("")
+		time.Sleep(2500 * time.Millisecond)
+		first := r.reader.Records()
+		require.NotEmpty(t, first)
+		require.Equal(t, agent.OutcomeSpoken, first[len(first)-1].Outcome)
+
+		speaking()
+		r.SetRoom("the room is away: gone")
+		time.Sleep(4 * time.Second)
+		second := r.reader.Records()[len(first):]
+		require.NotEmpty(t, second)
+		require.Equal(t, agent.OutcomeCut, second[0].Outcome)
+		require.Equal(t, "the room is away: gone", second[0].Reason)
+		require.NotEmpty(t, second[0].Text)
+		r.SetRoom("")
+	})
+}

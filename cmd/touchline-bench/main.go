@@ -29,6 +29,7 @@ type cli struct {
 	Run  runCmd  `cmd:"" help:"Measure everything once and print tables."`
 	Soak soakCmd `cmd:"" help:"Run for long and print how it went."`
 
+	Role         roleCmd         `cmd:"" hidden:"" help:"One process of a run with many rooms."`
 	CameraServer cameraServerCmd `cmd:"" hidden:"" help:"A server for WHIP senders, as the cameras of a run need one."`
 }
 
@@ -94,6 +95,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Cost(ctx, botCommand, r.Cost, log)
 		}},
+		{"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each), and dispatch", func(ctx context.Context) ([]measure.Row, error) {
+			return measure.Rooms(ctx, botCommand, roleCommand, r.Cost, log)
+		}},
 		{"cameras", "Cameras that go and come back, and WHIP senders to viewers", func(ctx context.Context) ([]measure.Row, error) {
 			rows, err := measure.Restarts(ctx, r.Off, log)
 			if err != nil {
@@ -148,7 +152,7 @@ func botCommand(ctx context.Context, url string, keys room.Keys, rooms []string)
 	}
 	args := []string{"--log-level=error", "bots", "--url", url, "--rooms", strings.Join(rooms, ",")}
 	if len(rooms) == 0 {
-		args = []string{"--log-level=error", "agent", "--url", url, "--http", "127.0.0.1:0"}
+		args = []string{"--log-level=error", "agent", "--url", url, "--http", "127.0.0.1:0", "--full-cpu", "0"}
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret)
@@ -172,6 +176,24 @@ func machine() string {
 		}
 	}
 	return fmt.Sprintf("%d cores, %s", cores, model)
+}
+
+// roleCommand is this program as one process of a run with many rooms.
+func roleCommand(ctx context.Context, role measure.Role) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return exec.CommandContext(ctx, self, "role", string(role))
+}
+
+type roleCmd struct {
+	Role string `arg:"" enum:"server,cameras,viewers"`
+}
+
+// Run plays a role until it is interrupted.
+func (r *roleCmd) Run(ctx context.Context, log zerolog.Logger) error {
+	return measure.Play(ctx, measure.Role(r.Role), os.Stdin, os.Stdout, log)
 }
 
 // cameraServer is this program as a server for WHIP senders.

@@ -133,7 +133,7 @@ func (s *Stage) addReplayedCamera(roomName string, sound bool) error {
 		}
 	}
 	pub, err := room.NewCameraPublisher(room.CameraOptions{
-		URL: s.Server.URL(), Keys: s.Keys, Room: roomName, Identity: "camera", LoopbackOnly: true, Log: s.opts.Log,
+		URL: s.url(), Keys: s.Keys, Room: roomName, Identity: "camera", LoopbackOnly: true, Log: s.opts.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("make the camera: %w", err)

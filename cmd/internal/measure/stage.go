@@ -36,6 +36,9 @@ type StageOptions struct {
 	Sound func(from int64, pcm []int16)
 	// NoCamera leaves the room without one; NoBot without the bot.
 	NoCamera, NoBot bool
+	// At is another process's server, with its Keys; the stage has one of its own when "".
+	At   string
+	Keys room.Keys
 	// Texts are further outputs of the bot.
 	Texts []agent.TextOutput
 	// Network puts a network that can be made bad between bot and server.
@@ -119,10 +122,13 @@ func NewStage(ctx context.Context, opts StageOptions) (*Stage, error) {
 }
 
 func (s *Stage) start(ctx context.Context) error {
-	if err := s.StartServer(ctx, sfu.Options{Log: s.opts.Log}); err != nil {
-		return err
+	s.Keys = s.opts.Keys
+	if s.opts.At == "" {
+		if err := s.StartServer(ctx, sfu.Options{Log: s.opts.Log}); err != nil {
+			return err
+		}
+		s.Keys = room.Keys{APIKey: s.Server.APIKey(), APISecret: s.Server.APISecret()}
 	}
-	s.Keys = room.Keys{APIKey: s.Server.APIKey(), APISecret: s.Server.APISecret()}
 	var err error
 	if !s.opts.NoBot {
 		cfg := configs.Default()
@@ -160,6 +166,14 @@ func (s *Stage) start(ctx context.Context) error {
 		_, err = s.AddCamera("camera", s.opts.Seed)
 	}
 	return err
+}
+
+// url of the stage's server.
+func (s *Stage) url() string {
+	if s.opts.At != "" {
+		return s.opts.At
+	}
+	return s.Server.URL()
 }
 
 func (s *Stage) addNetwork(ctx context.Context) error {
@@ -262,7 +276,7 @@ func (s *Stage) viewer(roomName string, deaf bool) (v *Viewer, leave func(), err
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a viewer's token: %w", err)
 	}
-	v, err = NewViewer(ViewerOptions{URL: s.Server.URL(), Token: token, Deaf: deaf, Log: s.opts.Log})
+	v, err = NewViewer(ViewerOptions{URL: s.url(), Token: token, Deaf: deaf, Log: s.opts.Log})
 	if err != nil {
 		return nil, nil, err
 	}
