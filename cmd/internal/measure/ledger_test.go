@@ -65,5 +65,5 @@ func TestSlope(t *testing.T) {
 		all = append(all, s)
 	}
 	require.InDelta(t, 10, slope(all, func(s sample) float64 { return float64(s.heap) / 1e6 }), 1e-6)
-	require.Zero(t, slope(all[:1], func(s sample) float64 { return 1 }))
+	require.Zero(t, slope(all[:1], func(sample) float64 { return 1 }))
 }

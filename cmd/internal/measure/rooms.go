@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/livekit/protocol/livekit"
+	"github.com/livekit/protocol/logger"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 
@@ -49,6 +50,7 @@ func Play(ctx context.Context, role Role, in io.Reader, out io.Writer, log zerol
 	if err := json.NewDecoder(in).Decode(&at); err != nil {
 		return fmt.Errorf("read the place: %w", err)
 	}
+	lksdk.SetLogger(logger.GetDiscardLogger()) // this process has no bot, whose log the library would use
 	o := StageOptions{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log}
 	if role != RoleServer {
 		o.At = at.URL
@@ -149,7 +151,8 @@ type shares struct {
 }
 
 func (s shares) String() string {
-	return fmt.Sprintf("bot %.1f, its codecs %.1f, server %.1f, cameras %.1f, viewers %.1f %% of a core; machine %.0f %%; bot and codecs %.0f MB",
+	const format = "bot %.1f, its codecs %.1f, server %.1f, cameras %.1f, viewers %.1f %% of a core; machine %.0f %%; bot and codecs %.0f MB"
+	return fmt.Sprintf(format,
 		100*s.bot, 100*s.codecs, 100*s.server, 100*s.cameras, 100*s.viewers, 100*s.machine, float64(s.rss)/1e6)
 }
 

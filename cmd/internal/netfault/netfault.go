@@ -21,6 +21,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -115,7 +116,7 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		}
 	}
 	to := url.URL{Scheme: "ws", Host: p.opts.Signal, Path: r.URL.Path, RawQuery: r.URL.RawQuery}
-	upstream, res, err := websocket.DefaultDialer.DialContext(ctx, to.String(), head)
+	upstream, res, err := websocket.DefaultDialer.DialContext(ctx, to.String(), head) //nolint:bodyclose // a copy in memory
 	if err != nil {
 		status := http.StatusBadGateway
 		if res != nil {
@@ -229,9 +230,11 @@ func editSDP(sdp string, edit func(line string) string) string {
 func lead(candidate string, from, to netip.AddrPort) string {
 	f := strings.Fields(candidate)
 	const transport, address, port = 2, 4, 5
-	if len(f) <= port || !strings.EqualFold(f[transport], "udp") || f[address] != from.Addr().String() || f[port] != fmt.Sprint(from.Port()) {
+	if len(f) <= port || !strings.EqualFold(f[transport], "udp") || f[address] != from.Addr().String() || f[port] != portOf(from) {
 		return ""
 	}
-	f[address], f[port] = to.Addr().String(), fmt.Sprint(to.Port())
+	f[address], f[port] = to.Addr().String(), portOf(to)
 	return strings.Join(f, " ")
 }
+
+func portOf(a netip.AddrPort) string { return strconv.Itoa(int(a.Port())) }
