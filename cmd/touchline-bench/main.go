@@ -97,7 +97,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		}},
 		{
 			"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each), and dispatch",
-			func(ctx context.Context) ([]measure.Row, error) { return measure.Rooms(ctx, botCommand, roleCommand, r.Cost, log) },
+			func(ctx context.Context) ([]measure.Row, error) {
+				return measure.Rooms(ctx, botCommand, roleCommand, r.Cost, log)
+			},
 		},
 		{"cameras", "Cameras that go and come back, and WHIP senders to viewers", func(ctx context.Context) ([]measure.Row, error) {
 			rows, err := measure.Restarts(ctx, r.Off, log)
