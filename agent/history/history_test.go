@@ -29,12 +29,6 @@ import (
 // stores are the kinds, each with the name of a path below a folder.
 var stores = map[string]string{agent.StoreFile: "records", agent.StoreSQLite: "records.db"}
 
-// neverDone is a context that never ends, for a process that is killed.
-type neverDone struct{ context.Context }
-
-func (neverDone) Done() <-chan struct{} { return nil }
-func (neverDone) Err() error            { return nil }
-
 // config rotates often.
 func config(store, path string) agent.HistoryConfig {
 	c := agent.DefaultConfig().History
@@ -208,7 +202,7 @@ func TestKilledWriter(t *testing.T) {
 				// The records of each round are numbered from 1; those before are as they were.
 				if store == agent.StoreSQLite { // in order of their times, which are the same in each round
 					seen := map[uint64]int{}
-					for _, c := range got[:] {
+					for _, c := range got {
 						seen[c]++
 					}
 					require.Equal(t, round+1, seen[1])

@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -33,7 +34,7 @@ func write(store, path string) error {
 	if err != nil {
 		return err
 	}
-	go func() { _ = log.Run(neverDone{}) }()
+	go func() { _ = log.Run(context.Background()) }()
 	out := log.Output("match", "bot")
 	tick := time.NewTicker(200 * time.Microsecond)
 	for i := uint64(1); ; i++ {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -283,23 +284,23 @@ func TestRetries(t *testing.T) {
 				panic("no answer")
 			}
 		}, 4, 1, 1750 * time.Millisecond, 3500 * time.Millisecond},
-		{"never well", func(w http.ResponseWriter, _ int) { w.WriteHeader(502) }, 6, 0, 7750 * time.Millisecond, 15500 * time.Millisecond},
+		{"never well", func(w http.ResponseWriter, _ int) { w.WriteHeader(http.StatusBadGateway) }, 6, 0, 7750 * time.Millisecond, 15500 * time.Millisecond},
 		{"asked to wait", func(w http.ResponseWriter, n int) {
 			if n == 1 {
 				w.Header().Set("Retry-After", "7")
-				w.WriteHeader(429)
+				w.WriteHeader(http.StatusTooManyRequests)
 			}
 		}, 2, 1, 7 * time.Second, 7 * time.Second},
 		{"asked to wait until", func(w http.ResponseWriter, n int) {
 			if n == 1 {
 				w.Header().Set("Retry-After", time.Now().Add(20*time.Second).UTC().Format(http.TimeFormat))
-				w.WriteHeader(503)
+				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		}, 2, 1, 19 * time.Second, 20 * time.Second},
 		{"asked to wait for ever", func(w http.ResponseWriter, n int) {
 			if n == 1 {
 				w.Header().Set("Retry-After", "2000000000")
-				w.WriteHeader(429)
+				w.WriteHeader(http.StatusTooManyRequests)
 			}
 		}, 2, 1, time.Minute, time.Minute},
 		{"hangs", func(_ http.ResponseWriter, n int) {
@@ -311,7 +312,7 @@ func TestRetries(t *testing.T) {
 		{"gone", code(410), 1, 0, 0, 0},
 		{"elsewhere", func(w http.ResponseWriter, _ int) {
 			w.Header().Set("Location", "http://other.test/")
-			w.WriteHeader(307)
+			w.WriteHeader(http.StatusTemporaryRedirect)
 		}, 1, 0, 0, 0},
 	}
 	for _, tt := range tests {
@@ -344,14 +345,14 @@ func TestOrder(t *testing.T) {
 		r := &receiver{answer: func(w http.ResponseWriter, n int) {
 			time.Sleep(20 * time.Millisecond)
 			if n%7 == 0 {
-				w.WriteHeader(503)
+				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		}}
 		s, stop := open(t, webhook.Options{Config: config("http://receiver.test/"), Transport: direct{r}})
 		const rooms, each = 10, 20
 		for i := range uint64(each) {
 			for n := range rooms {
-				s.Output(fmt.Sprint(n), "bot").Record(comment(i + 1))
+				s.Output(strconv.Itoa(n), "bot").Record(comment(i + 1))
 			}
 		}
 		time.Sleep(5 * time.Minute)
@@ -404,7 +405,7 @@ func TestEnd(t *testing.T) {
 		r := &receiver{answer: func(w http.ResponseWriter, n int) {
 			if n == 1 {
 				w.Header().Set("Retry-After", "50")
-				w.WriteHeader(503)
+				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		}}
 		s, stop := open(t, webhook.Options{Config: config("http://receiver.test/"), Transport: direct{r}})
