@@ -24,6 +24,7 @@ import (
 	"touchline/agent/worker"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
+	"touchline/media/source"
 )
 
 // agentCmd runs an agent worker. A flag goes over the setting of its name
@@ -39,6 +40,7 @@ type agentCmd struct {
 	Console      *string        `help:"Address of the page and the API for all rooms, such as 127.0.0.1:8199; off for none."`
 	Namespace    *string        `help:"Namespace of an older server."`
 	Deployment   *string        `help:"Deployment that dispatches must name, over LIVEKIT_AGENT_DEPLOYMENT."`
+	Allow        []string       `help:"What the page and the API may have opened, over sources.allow: public (when nothing is said), private, loopback, link-local, files, all, none." placeholder:"KIND,..."` //nolint:lll // tags
 	Simulate     string         `help:"Take a job for this room at once, for a try." placeholder:"ROOM"`
 
 	modelFlags
@@ -106,8 +108,12 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 }
 
 func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Outputs, log zerolog.Logger) error {
+	allow, err := allowed(c.Allow, cfg.Sources.Allow, source.AllowPublic())
+	if err != nil {
+		return err
+	}
 	shown := console.NewRooms(0, log)
-	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Outputs: out, OnBot: wiring.ShowIn(shown, log), Log: log})
+	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Outputs: out, OnBot: wiring.ShowIn(shown, allow, log), Log: log})
 	if err != nil {
 		return err
 	}

@@ -128,6 +128,13 @@ func TestAgentConsole(t *testing.T) {
 	d.eventually(second, func(r map[string]any) bool {
 		return r["newest"] != nil && r["instruction"] == "Follow the ball." && r["speech"] == false
 	})
+	// Strangers' addresses are opened for a worker's rooms, those of its own network are not.
+	code, body = d.ask(http.MethodGet, path+"/sources", "")
+	require.Equal(t, http.StatusOK, code, body)
+	require.NotContains(t, body, "whip")
+	code, body = d.ask(http.MethodPost, path+"/sources", `{"url":"rtsp://10.0.0.1/x"}`)
+	require.Equal(t, http.StatusForbidden, code, body)
+	require.Contains(t, body, "10.0.0.1 is private")
 	code, body = d.ask(http.MethodPost, "/api/rooms", `{"room":"`+second+`"}`)
 	require.Equal(t, http.StatusConflict, code, body)
 	code, body = d.ask(http.MethodPost, "/api/rooms", `{"room":"third","profile":"opera"}`)

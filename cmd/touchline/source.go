@@ -68,19 +68,29 @@ type sourceFlags struct {
 	openFlags
 }
 
+// allowed is what the page and the API may have opened: by the command line,
+// else by the settings, else what fits the program.
+func allowed(flag, setting []string, fitting source.Allow) (source.Allow, error) {
+	words := flag
+	if len(words) == 0 {
+		words = setting
+	}
+	if len(words) == 0 {
+		return fitting, nil
+	}
+	allow, err := source.ParseAllow(words)
+	if err != nil {
+		return source.Allow{}, fmt.Errorf("read --allow or sources.allow: %w", err)
+	}
+	return allow, nil
+}
+
 // sources prepares what is brought into the bot's room. identity is that of
 // the source that was typed, "" for a made-up one.
 func (f sourceFlags) sources(ctx context.Context, bot *wiring.Bot, a *app, listen, identity string) (*wiring.Sources, error) {
-	words := a.cfg.Sources.Allow
-	if len(f.Allow) > 0 {
-		words = f.Allow
-	}
-	allow := source.AllowCameras()
-	if len(words) > 0 {
-		var err error
-		if allow, err = source.ParseAllow(words); err != nil {
-			return nil, fmt.Errorf("read --allow: %w", err)
-		}
+	allow, err := allowed(f.Allow, a.cfg.Sources.Allow, source.AllowCameras())
+	if err != nil {
+		return nil, err
 	}
 	ip, err := mediaIP(ctx, listen)
 	if err != nil {

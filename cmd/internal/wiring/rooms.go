@@ -10,11 +10,26 @@ import (
 	"touchline/agent/console"
 	"touchline/agent/worker"
 	"touchline/media"
+	"touchline/media/source"
 )
 
-// ShowIn shows the rooms of a worker's jobs in a console; it is a JobsOptions.OnBot.
-func ShowIn(rooms *console.Rooms, log zerolog.Logger) func(worker.Job, *Bot) func() {
+// ShowIn shows the rooms of a worker's jobs in a console, where sources may be
+// brought into them; it is a JobsOptions.OnBot. Sources leave with their bot.
+func ShowIn(rooms *console.Rooms, allow source.Allow, log zerolog.Logger) func(worker.Job, *Bot) func() {
 	return func(job worker.Job, bot *Bot) func() {
+		leave := func() {}
+		sources, err := bot.NewSources(SourcesOptions{Allow: allow, NoSenders: true})
+		if err == nil {
+			ctx, stop := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			go func() { ended <- sources.Run(ctx) }()
+			leave = func() {
+				stop()
+				<-ended // it has no error of its own
+			}
+		} else if !errors.Is(err, errNoKeys) {
+			log.Warn().Err(err).Str("room", job.Room).Msg("no sources can be brought into the room")
+		}
 		face := bot.Face()
 		if job.Participant != "" {
 			// Each participant of a room may have a commentator.
@@ -23,9 +38,12 @@ func ShowIn(rooms *console.Rooms, log zerolog.Logger) func(worker.Job, *Bot) fun
 		remove, err := rooms.Add(face)
 		if err != nil {
 			log.Warn().Err(err).Str("room", face.Name).Msg("the room is not shown in the console")
-			return nil
+			return leave
 		}
-		return remove
+		return func() {
+			remove()
+			leave()
+		}
 	}
 }
 

@@ -25,6 +25,8 @@ type SourcesOptions struct {
 	Allow source.Allow
 	// LoopbackOnly takes the media of WHIP senders on this machine only.
 	LoopbackOnly bool
+	// NoSenders takes none, whatever the settings say.
+	NoSenders bool
 }
 
 // Sources are what the program brings into a bot's room: cameras that it
@@ -57,7 +59,7 @@ func (b *Bot) NewSources(o SourcesOptions) (*Sources, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the room's sources: %w", err)
 	}
-	if cfg.WHIP.Enabled {
+	if cfg.WHIP.Enabled && !o.NoSenders {
 		if err := s.takeSenders(cfg.WHIP, b.opts.Keys, o.LoopbackOnly); err != nil {
 			return nil, err
 		}
@@ -96,8 +98,8 @@ func (s *Sources) takeSenders(cfg agent.WHIPConfig, keys room.Keys, loopback boo
 func (s *Sources) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.Manager.Run(ctx) })
-	g.Go(func() error { return s.senders.Run(ctx) })
 	if s.server != nil {
+		g.Go(func() error { return s.senders.Run(ctx) })
 		g.Go(func() error { return s.server.Run(ctx) })
 	}
 	return g.Wait()

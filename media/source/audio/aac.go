@@ -27,7 +27,7 @@ const (
 )
 
 // AAC makes Opus of AAC, by the program ffmpeg in a process of its own. What
-// comes out is later by what the program holds back, about a tenth of a second.
+// comes out is later by what the program holds back.
 type AAC struct {
 	config mpeg4audio.AudioSpecificConfig
 	now    func() time.Time
