@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,18 +172,18 @@ func secured(a access) []map[string][]string {
 	return []map[string][]string{{"token": {}}, {"cookie": {}}}
 }
 
-var inBraces = regexp.MustCompile(`\{(\w+)\}`) //nolint:gochecknoglobals // a constant that Go cannot write
-
 // describe adds an endpoint of ours to the document.
 func (d *document) describe(e endpoint) {
 	op := &huma.Operation{
 		Method: e.method, Path: e.path, OperationID: operationID(e.method, e.path), Summary: e.summary,
 		Tags: []string{tagOf(e.path)}, Security: secured(e.access), Parameters: slices.Clone(e.query),
 	}
-	for _, m := range inBraces.FindAllStringSubmatch(e.path, -1) {
-		op.Parameters = append(op.Parameters, &huma.Param{
-			Name: m[1], In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
-		})
+	for part := range strings.SplitSeq(e.path, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			op.Parameters = append(op.Parameters, &huma.Param{
+				Name: strings.TrimSuffix(name, "}"), In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
+			})
+		}
 	}
 	if e.in != nil {
 		op.RequestBody = &huma.RequestBody{

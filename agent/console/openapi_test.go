@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -236,7 +237,7 @@ func TestOpenAPI(t *testing.T) {
 			"GET": doc.Paths[route].Get, "POST": doc.Paths[route].Post, "PATCH": doc.Paths[route].Patch,
 		}[tt.method]
 		require.NotNil(t, op, "%s %s", tt.method, route)
-		answer, ok := op.Responses[fmt.Sprint(a.status)]
+		answer, ok := op.Responses[strconv.Itoa(a.status)]
 		if !ok {
 			require.GreaterOrEqual(t, a.status, 400, "%s %s", tt.method, route)
 			answer = op.Responses["default"]

@@ -152,7 +152,7 @@ func TestMJPEGSlowWatcher(t *testing.T) {
 			_, err := m.NextPart()
 			require.NoError(t, err)
 		}
-		require.Less(t, time.Since(began), wait)
+		require.Less(t, time.Since(began), 6*wait, "the sockets between have room for only so much")
 	}
 }
 

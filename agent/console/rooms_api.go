@@ -55,7 +55,7 @@ type Track struct {
 type RoomInfo struct {
 	Room   string `json:"room"`
 	State  string `json:"state" doc:"LiveKit's agent state: initializing, idle, listening, thinking or speaking."`
-	Chip   string `json:"chip" doc:"The same for people: waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
+	Chip   string `json:"chip" doc:"For people: waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
 	Reason string `json:"reason,omitempty" doc:"Why, in words."`
 	// Percent of the model's loading.
 	Percent       int              `json:"percent" doc:"Of the model's loading."`
@@ -95,7 +95,7 @@ type roomList struct {
 
 // roomPatch changes a room; what is left out stays.
 type roomPatch struct {
-	Instruction *string         `json:"instruction,omitempty" doc:"The order in force; \"\" clears it and stops commenting. At most 2000 characters."`
+	Instruction *string         `json:"instruction,omitempty" doc:"The order; \"\" clears it and stops commenting. At most 2000 characters."`
 	Profile     *string         `json:"profile,omitempty" doc:"Name of a prompt profile."`
 	Source      *string         `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\" or \"scene\" (built in)."`
 	Speech      *bool           `json:"speech,omitempty" doc:"The same as settings.speech."`
@@ -176,7 +176,7 @@ func (s *Server) registerRooms(d *document) {
 		func(context.Context, *struct{}) (*reply[roomList], error) {
 			return &reply[roomList]{roomList{s.rooms.infos()}}, nil
 		})
-	call := op(http.MethodPost, "/api/rooms", "Asks for a commentator in a room; it is there when the room is in the list of whoever serves it")
+	call := op(http.MethodPost, "/api/rooms", "Asks for a commentator in a room; it is there when the list of whoever serves it has it")
 	call.DefaultStatus = http.StatusAccepted
 	huma.Register(d, call, s.postRoom)
 	huma.Register(d, op(http.MethodGet, one, "One room, with its settings"),
@@ -309,7 +309,7 @@ func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema
 
 // flat takes joined errors apart.
 func flat(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only what is joined at the top
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []error{err}
 	}

@@ -254,8 +254,15 @@ func TestAgentConsoleBeyondThisMachine(t *testing.T) {
 	d := p.console(t)
 	require.NotEmpty(t, d.token)
 	for _, call := range [][2]string{
-		{"GET", "/api/rooms"}, {"POST", "/api/rooms"}, {"PATCH", "/api/rooms/x"}, {"DELETE", "/api/rooms/x"}, {"GET", "/api/rooms/x"},
-		{"GET", "/api/events"}, {"GET", "/api/rooms/x/status"}, {"GET", "/metrics"}, {"GET", "/openapi.json"},
+		{"GET", "/api/rooms"},
+		{"POST", "/api/rooms"},
+		{"PATCH", "/api/rooms/x"},
+		{"DELETE", "/api/rooms/x"},
+		{"GET", "/api/rooms/x"},
+		{"GET", "/api/events"},
+		{"GET", "/api/rooms/x/status"},
+		{"GET", "/metrics"},
+		{"GET", "/openapi.json"},
 	} {
 		code, body := d.ask(call[0], call[1], `{"room":"x"}`)
 		require.Equal(t, http.StatusUnauthorized, code, "%v %s", call, body)
