@@ -312,6 +312,7 @@ type grantBody struct {
 	Token    string `json:"token"`
 	Identity string `json:"identity"`
 	Room     string `json:"room"`
+	Agent    string `json:"agent,omitempty" doc:"The commentator's identity in the room."`
 }
 
 func (s *Server) postToken(h *hosted, w http.ResponseWriter, r *http.Request) error {
@@ -334,7 +335,7 @@ func (s *Server) postToken(h *hosted, w http.ResponseWriter, r *http.Request) er
 		return refuse(http.StatusServiceUnavailable, "no_room", "make a token: %v", err)
 	}
 	return writeJSON(w, http.StatusOK, grantBody{
-		URL: socketOrigin(r), Token: g.Token, Identity: g.Identity, Room: g.Room,
+		URL: socketOrigin(r), Token: g.Token, Identity: g.Identity, Room: g.Room, Agent: g.Agent,
 	})
 }
 

@@ -74,6 +74,7 @@ type Grant struct {
 	Token    string // LiveKit access token
 	Identity string
 	Room     string
+	Agent    string // the commentator's identity: others may be in the room; "" when not known
 }
 
 // Tokens makes access tokens. The role is "viewer" or "camera".

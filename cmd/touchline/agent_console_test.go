@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/worker"
 	"touchline/cmd/internal/browser"
 	"touchline/cmd/internal/wiring"
 )
@@ -85,10 +86,10 @@ func (d *desk) eventually(name string, holds func(map[string]any) bool) {
 }
 
 // film publishes a generated match into a room until the test ends.
-func (h *agentHouse) film(name string, seed uint64) {
+func (h *agentHouse) film(name, identity string, seed uint64) {
 	h.t.Helper()
 	camera, err := wiring.NewCamera(wiring.CameraOptions{
-		URL: h.url, Keys: h.keys, Room: name, Identity: "cam", Width: 640, Height: 360, FPS: 15, Seed: seed,
+		URL: h.url, Keys: h.keys, Room: name, Identity: identity, Width: 640, Height: 360, FPS: 15, Seed: seed,
 		LoopbackOnly: true, Log: zerolog.Nop(),
 	})
 	require.NoError(h.t, err)
@@ -123,7 +124,7 @@ func TestAgentConsole(t *testing.T) {
 	code, body = d.ask(http.MethodPost, "/api/rooms", `{"room":"`+second+`","instruction":"Follow the ball.","speech":false}`)
 	require.Equal(t, http.StatusAccepted, code, body)
 	require.Contains(t, body, `"dispatch_id":"AD_`)
-	h.film(second, 7)
+	h.film(second, "cam", 7)
 	d.eventually(agentRoom, func(r map[string]any) bool { return r["newest"] != nil })
 	d.eventually(second, func(r map[string]any) bool {
 		return r["newest"] != nil && r["instruction"] == "Follow the ball." && r["speech"] == false
@@ -284,6 +285,30 @@ func TestAgentConsoleBeyondThisMachine(t *testing.T) {
 	require.NoError(t, b.Until(soon, `document.getElementById('nobody-words').innerText === 'No room has a commentator yet.'`))
 	require.NoError(t, b.Reload())
 	require.NoError(t, b.Until(soon, `document.getElementById('nobody-words').innerText === 'No room has a commentator yet.'`))
+}
+
+// TestAgentConsoleOfTwoCameras: of two commentators in one room, each has a page of its own.
+func TestAgentConsoleOfTwoCameras(t *testing.T) {
+	h := newAgentHouse(t)
+	p := h.start("--type", "publisher", "--console", "127.0.0.1:0")
+	d := p.console(t)
+	h.ask(agentRoom, "")
+	h.film(agentRoom, "cam-2", 5)
+	watches := func(camera string) func(map[string]any) bool {
+		return func(r map[string]any) bool {
+			s, _ := r["source"].(map[string]any)
+			return s["identity"] == camera && s["width"] != 0.0
+		}
+	}
+	d.eventually(agentRoom+":cam", watches("cam"))
+	d.eventually(agentRoom+":cam-2", watches("cam-2"))
+	code, body := d.ask(http.MethodPost, "/api/rooms/match:cam-2/livekit/token", `{"role":"viewer","name":"Vera"}`)
+	require.Equal(t, http.StatusOK, code, body)
+	require.Contains(t, body, `"agent":"`+worker.Identity(agentWord, "cam-2")+`"`)
+	require.Contains(t, body, `"room":"`+agentRoom+`"`)
+	b := open(t, d.url+"/rooms/match%3Acam-2", browser.Options{})
+	plays(t, b, later)
+	require.Empty(t, b.Problems())
 }
 
 // TestAgentConsoleNeedsItsAddress: an address that is taken ends the start.

@@ -111,7 +111,7 @@ func New(opts Options) (_ *Bot, err error) {
 		return nil, fmt.Errorf("prepare the room: %w", err)
 	}
 	// A ready token names a room of its own.
-	b.Tokens = &minter{keys: opts.Keys, room: b.Room.RoomName()}
+	b.Tokens = &minter{keys: opts.Keys, room: b.Room.RoomName(), agent: b.Room.Identity()}
 	b.Voice, err = speech.New(speech.Options{Out: b.Room.Voice(), Log: opts.Log})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the voice: %w", err)

@@ -11,8 +11,9 @@ import (
 
 // minter lets the page's visitors into the room.
 type minter struct {
-	keys room.Keys
-	room string
+	keys  room.Keys
+	room  string
+	agent string // the bot's identity
 }
 
 // Mint implements console.Tokens.
@@ -35,5 +36,5 @@ func (m *minter) Mint(role, name string) (console.Grant, error) {
 	if err != nil {
 		return console.Grant{}, fmt.Errorf("mint a token: %w", err)
 	}
-	return console.Grant{Token: token, Identity: who.Identity, Room: m.room}, nil
+	return console.Grant{Token: token, Identity: who.Identity, Room: m.room, Agent: m.agent}, nil
 }

@@ -40,6 +40,7 @@ export class Viewer {
   #blockedTimer = 0;
   #volume = 1;
   #muted = false;
+  #agent = ''; // the commentator's identity, where the server says it
   #cameraVolume = 1;
   /** @type {string} */
   name = '';
@@ -79,6 +80,7 @@ export class Viewer {
       this.#room = room;
       this.#listen(room, generation);
       this.name = grant.room;
+      this.#agent = grant.agent ?? '';
       this.onName(grant.room);
       await room.connect(signalURL(grant.url), grant.token, { autoSubscribe: false });
       if (generation !== this.#generation) return;
@@ -205,6 +207,7 @@ export class Viewer {
   }
 
   #isAgent(p) {
+    if (this.#agent) return p.identity === this.#agent; // other agents may be in the room
     return p.kind === this.#lk.ParticipantKind.AGENT && !p.attributes?.['lk.publish_on_behalf'];
   }
 
