@@ -41,6 +41,8 @@ func TestAnswer(t *testing.T) {
 	require.NotContains(t, body, "a=sendrecv")
 	require.Contains(t, body, "a=ice-options:trickle")
 	require.NotContains(t, body, "a=ice-lite", "full ICE")
+	require.Contains(t, body, "a=candidate:", "nothing is trickled to the sender")
+	require.Contains(t, body, "a=end-of-candidates")
 
 	// Two sessions have nothing in common.
 	again, _ := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)

@@ -149,6 +149,7 @@ type senderOptions struct {
 	edit    func(sdp string) string // of the offer, on its way
 	headers []string
 	path    string
+	setting func(*webrtc.SettingEngine)
 }
 
 var (
@@ -173,6 +174,9 @@ func newSender(t *testing.T, o senderOptions) (*sender, string) {
 	e.SetIncludeLoopbackCandidate(true)
 	e.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
 	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
+	if o.setting != nil {
+		o.setting(&e)
+	}
 	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithSettingEngine(e), webrtc.WithInterceptorRegistry(&interceptor.Registry{})).
 		NewPeerConnection(webrtc.Configuration{})
 	require.NoError(t, err)
