@@ -66,13 +66,16 @@ type sample struct {
 
 // trouble is one kind of fault of the script.
 type trouble struct {
-	name   string
-	within time.Duration // for the next comment after it
-	hurt   func(ctx context.Context) error
+	name string
+	hurt func(ctx context.Context) error
 }
 
-// recoveryBound is how soon after a fault a comment with its picture must be heard, at most.
-const recoveryBound = 20 * time.Second
+// recoveryBound is how soon after a fault a comment with its picture must be
+// heard, at most; a quick run may be on a machine that is busy with other tests.
+const (
+	recoveryBound      = 20 * time.Second
+	recoveryBoundQuick = 30 * time.Second
+)
 
 // Soak keeps one bot commenting for long while the script breaks the server, the
 // network, the codec, the engine, the camera, and lets viewers come and go. It
@@ -194,21 +197,21 @@ func (k *soak) calm(ctx context.Context) error {
 
 func (k *soak) troubles() []trouble {
 	bad := func(name string, imp netfault.Impairment) trouble {
-		return trouble{name, recoveryBound, func(ctx context.Context) error {
+		return trouble{name, func(ctx context.Context) error {
 			k.stage.Network.Set(imp)
 			defer k.stage.Network.Set(netfault.Impairment{})
 			return Wait(ctx, k.pick(25*time.Second, 40*time.Second, 3*time.Second))
 		}}
 	}
 	engine := func(name string, m mood) trouble {
-		return trouble{name, recoveryBound, func(ctx context.Context) error {
+		return trouble{name, func(ctx context.Context) error {
 			k.model.set(m)
 			defer k.model.set(moodWell)
 			return Wait(ctx, k.pick(6*time.Second, 12*time.Second, 2500*time.Millisecond))
 		}}
 	}
 	return []trouble{
-		{"server stopped", recoveryBound, func(ctx context.Context) error {
+		{"server stopped", func(ctx context.Context) error {
 			k.restarts++
 			k.stage.StopServer()
 			if err := Wait(ctx, k.pick(3*time.Second, 12*time.Second, 2*time.Second)); err != nil {
@@ -219,11 +222,11 @@ func (k *soak) troubles() []trouble {
 		bad("5 % of packets lost", netfault.Impairment{Loss: 0.05}),
 		bad("5 % of packets 40 ms out of order", netfault.Impairment{Reorder: 0.05, HoldBack: 40 * time.Millisecond}),
 		bad("jitter of 200 ms", netfault.Impairment{Jitter: 200 * time.Millisecond}),
-		{"codec process killed", recoveryBound, func(context.Context) error { return killDecoder() }},
+		{"codec process killed", func(context.Context) error { return killDecoder() }},
 		engine("engine answers 500", moodRefuse),
 		engine("engine hangs", moodHang),
 		engine("engine closes in the middle", moodBreak),
-		{"camera gone", recoveryBound, func(ctx context.Context) error {
+		{"camera gone", func(ctx context.Context) error {
 			k.stage.stopCamera()
 			if err := Wait(ctx, k.pick(3*time.Second, 10*time.Second, 2*time.Second)); err != nil {
 				return err
@@ -231,7 +234,7 @@ func (k *soak) troubles() []trouble {
 			_, err := k.stage.AddCamera("camera", k.rand.Uint64())
 			return err
 		}},
-		{"viewers come and go", recoveryBound, func(ctx context.Context) error {
+		{"viewers come and go", func(ctx context.Context) error {
 			for range 3 {
 				v, leave, err := k.stage.AddViewer(true)
 				if err != nil {
@@ -332,10 +335,14 @@ func (k *soak) rows(restarts, files int) []Row {
 			rows = append(rows, Note(what, strconv.FormatFloat(figure, 'f', 1, 64)+" ms"))
 		}
 	}
+	bound := recoveryBound
+	if k.opts.Quick {
+		bound = recoveryBoundQuick
+	}
 	for _, name := range names {
 		if took := k.took[name]; len(took) > 0 {
 			rows = append(rows, Check(fmt.Sprintf("%s, %d times: next comment heard after, at most", name, len(took)),
-				Quantile(took, 1).Seconds(), recoveryBound.Seconds(), "s"))
+				Quantile(took, 1).Seconds(), bound.Seconds(), "s"))
 		}
 	}
 	a := k.ledger.balance(k.reader.got, k.reader.absences())
