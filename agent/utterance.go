@@ -235,10 +235,25 @@ func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
 		lead = speechLead
 	}
 	wait := at.Sub(now) - lead
+	if wait <= 0 && u.spoken && s.voiceLagsLocked(now) {
+		return recheck // its end wakes the loop
+	}
 	if wait <= 0 {
 		s.startLocked(ctx, u, at, now)
 	}
 	return max(wait, 0)
+}
+
+// lagging is how long after its time a comment may end before the voice counts
+// as behind.
+const lagging = 200 * time.Millisecond
+
+// voiceLagsLocked tells whether the comment that is being said should have ended:
+// on a machine that is too busy the voice falls behind, and what was handed to
+// it meanwhile would wait there, the more of it the longer.
+func (s *Session) voiceLagsLocked(now time.Time) bool {
+	u := s.speaking
+	return u != nil && now.After(s.clock.End().Add(lagging)) && now.Before(u.startAt.Add(u.audible+2*hopeless))
 }
 
 // startLocked takes a comment off the queue and performs it.

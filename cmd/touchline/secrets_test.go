@@ -220,6 +220,7 @@ func freeAddress(t *testing.T) string {
 }
 
 func (r secretRun) run(t *testing.T, media string) {
+	t.Helper()
 	address := freeAddress(t)
 	args := []string{"--log-level=debug", "--log-json"}
 	for _, a := range r.args {
