@@ -43,10 +43,8 @@ type PeerOptions struct {
 	// Media and Interceptors of the connection.
 	Media        *webrtc.MediaEngine
 	Interceptors *interceptor.Registry
-	// Prepare is called with the connection before anything was negotiated, Between when the offer is known and
-	// not yet answered. Either may be nil.
-	Prepare func(pc *webrtc.PeerConnection)
-	Between func(pc *webrtc.PeerConnection) error
+	// Prepare is called with the connection before anything was negotiated.
+	Prepare func(pc *webrtc.PeerConnection) error
 	// Accept judges a section of the answer.
 	Accept func(m *sdp.MediaDescription) bool
 	// Ended is told once why the connection is of no more use; Connected when it is established.
@@ -76,8 +74,9 @@ func (p *Port) NewPeer(ctx context.Context, o PeerOptions) (*Peer, error) {
 		return nil, err
 	}
 	x := &Peer{PC: pc, opts: o, offer: o.Offer.Text, ufrag: o.Offer.Ufrag, pwd: o.Offer.Pwd, etag: `"` + NewID() + `"`}
-	if o.Prepare != nil {
-		o.Prepare(pc)
+	if err := o.Prepare(pc); err != nil {
+		_ = pc.GracefulClose()
+		return nil, err
 	}
 	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
 		switch state {
@@ -90,7 +89,7 @@ func (p *Port) NewPeer(ctx context.Context, o PeerOptions) (*Peer, error) {
 		default:
 		}
 	})
-	if x.firstAnswer, err = x.negotiate(ctx, x.offer, o.Between); err != nil {
+	if x.firstAnswer, err = x.negotiate(ctx, x.offer); err != nil {
 		_ = pc.GracefulClose()
 		return nil, err
 	}
@@ -116,15 +115,10 @@ func (x *Peer) Close() error {
 }
 
 // negotiate answers an offer, the first one or one with another ICE side.
-func (x *Peer) negotiate(ctx context.Context, text string, between func(*webrtc.PeerConnection) error) (answer string, err error) {
+func (x *Peer) negotiate(ctx context.Context, text string) (answer string, err error) {
 	text, alone := bundled(text)
 	if err := x.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: text}); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	if between != nil {
-		if err := between(x.PC); err != nil {
-			return "", err
-		}
 	}
 	made, err := x.PC.CreateAnswer(&webrtc.AnswerOptions{OfferAnswerOptions: webrtc.OfferAnswerOptions{ICETricklingSupported: true}})
 	if err != nil {
@@ -181,7 +175,7 @@ func (x *Peer) Patch(ctx context.Context, match string, f Fragment) (body, etag 
 	if err != nil {
 		return "", "", err
 	}
-	answer, err := x.negotiate(ctx, text, nil)
+	answer, err := x.negotiate(ctx, text)
 	if err != nil {
 		return "", "", err
 	}

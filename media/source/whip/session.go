@@ -70,7 +70,10 @@ func (s *Server) newSession(ctx context.Context, o *offer, room string, who Send
 	s.mu.Unlock()
 	x.peer, err = port.NewPeer(ctx, wish.PeerOptions{
 		Offer: o.Offer, Local: from.IsLoopback(), Media: m, Interceptors: r,
-		Prepare: func(pc *webrtc.PeerConnection) { pc.OnTrack(x.onTrack) },
+		Prepare: func(pc *webrtc.PeerConnection) error {
+			pc.OnTrack(x.onTrack)
+			return nil
+		},
 		Accept: func(m *sdp.MediaDescription) bool {
 			_, ok := m.Attribute("recvonly")
 			return ok

@@ -1,0 +1,11 @@
+package whep
+
+// CheckOffer reads what strangers send.
+func CheckOffer(text string) error {
+	o, err := readOffer(text)
+	if err != nil {
+		return err
+	}
+	_, _, err = o.engines()
+	return err
+}

@@ -1,0 +1,215 @@
+package whep
+
+import (
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"touchline/agent"
+	"touchline/media"
+	"touchline/media/delay"
+	"touchline/media/sound"
+)
+
+const (
+	// maxGroup and maxGroupBytes bound the pictures kept since the last key frame, for those who come now.
+	maxGroup, maxGroupBytes = 1500, 24 << 20
+	// pictureQueue is how many pictures a player may be behind, textQueue how many texts.
+	pictureQueue, textQueue = 128, 256
+	// maxPast bounds the comments that a player who comes is told.
+	maxPast = 20
+)
+
+// FeedOptions make a Feed.
+type FeedOptions struct {
+	// Mix taps the sound: voice and camera together. Required.
+	Mix func() (packets <-chan sound.Packet, cancel func())
+	// AskKeyFrame asks the source for a key frame; may be nil.
+	AskKeyFrame func()
+	// Past is how many comments a player who comes is told, at most 20.
+	Past int
+}
+
+// Feed is what is on in one room. It takes the delayed picture and what is
+// said, and hands both to the players; a slow one loses some. It implements
+// agent.TextOutput. No method waits for a player.
+type Feed struct {
+	opts FeedOptions
+
+	mu      sync.Mutex
+	codec   media.Codec
+	group   []delay.OutFrame // since the last key frame
+	bytes   int
+	players map[*player]struct{}
+	past    [][]byte
+	status  []byte
+}
+
+var _ agent.TextOutput = (*Feed)(nil)
+
+// player is one session's place at a Feed.
+type player struct {
+	frames   chan delay.OutFrame
+	texts    chan []byte
+	skipping bool // until the next key frame
+}
+
+// NewFeed makes a Feed. It starts nothing.
+func NewFeed(o FeedOptions) *Feed {
+	o.Past = max(0, min(o.Past, maxPast))
+	return &Feed{opts: o, players: map[*player]struct{}{}}
+}
+
+// WriteFrame takes a picture that is due now.
+func (f *Feed) WriteFrame(frame delay.OutFrame) {
+	lost := false
+	f.mu.Lock()
+	if frame.KeyFrame {
+		clear(f.group)
+		f.group, f.bytes = f.group[:0], 0
+	}
+	if frame.KeyFrame || len(f.group) > 0 {
+		f.group = append(f.group, frame)
+		for _, p := range frame.Packets {
+			f.bytes += len(p.Payload)
+		}
+		f.bytes += len(frame.Data)
+		if len(f.group) > maxGroup || f.bytes > maxGroupBytes || f.group[0].Epoch != frame.Epoch {
+			clear(f.group)
+			f.group, f.bytes = f.group[:0], 0
+		}
+	}
+	f.codec = frame.Codec
+	for p := range f.players {
+		if p.skipping && !frame.KeyFrame {
+			continue
+		}
+		select {
+		case p.frames <- frame:
+			p.skipping = false
+		default:
+			lost = lost || !p.skipping
+			p.skipping = true
+		}
+	}
+	f.mu.Unlock()
+	if lost {
+		f.askKeyFrame()
+	}
+}
+
+func (f *Feed) askKeyFrame() {
+	if f.opts.AskKeyFrame != nil {
+		f.opts.AskKeyFrame()
+	}
+}
+
+// present is the picture's codec, unknown before the first.
+func (f *Feed) present() media.Codec {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.codec
+}
+
+// join adds a player and returns the texts that it has missed.
+func (f *Feed) join() (p *player, past [][]byte) {
+	p = &player{frames: make(chan delay.OutFrame, pictureQueue), texts: make(chan []byte, textQueue), skipping: true}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.players[p] = struct{}{}
+	past = slices.Clone(f.past)
+	if f.status != nil {
+		past = append(past, f.status)
+	}
+	return p, past
+}
+
+func (f *Feed) leave(p *player) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.players, p)
+}
+
+// begin returns the pictures since the last key frame; those that follow come to p.
+func (f *Feed) begin(p *player) []delay.OutFrame {
+	f.mu.Lock()
+	for len(p.frames) > 0 {
+		<-p.frames
+	}
+	group := slices.Clone(f.group)
+	p.skipping = len(group) == 0
+	f.mu.Unlock()
+	if len(group) == 0 {
+		f.askKeyFrame()
+	}
+	return group
+}
+
+// message is one text of the data channel.
+type message struct {
+	Type    string         `json:"type"`
+	Past    bool           `json:"past,omitempty"`
+	Record  *agent.Record  `json:"record,omitempty"`
+	Caption *agent.Caption `json:"caption,omitempty"`
+	Status  *agent.Status  `json:"status,omitempty"`
+}
+
+func text(m message) []byte {
+	b, err := json.Marshal(m)
+	if err != nil { // a figure that JSON has no word for
+		return nil
+	}
+	return b
+}
+
+// Caption implements agent.TextOutput.
+func (f *Feed) Caption(c agent.Caption) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tell(text(message{Type: "caption", Caption: &c}))
+}
+
+// Record implements agent.TextOutput.
+func (f *Feed) Record(r agent.Record) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tell(text(message{Type: "record", Record: &r}))
+	if r.Text == "" || f.opts.Past == 0 {
+		return
+	}
+	if b := text(message{Type: "record", Past: true, Record: &r}); b != nil {
+		if len(f.past) >= f.opts.Past {
+			f.past = slices.Delete(f.past, 0, 1)
+		}
+		f.past = append(f.past, b)
+	}
+}
+
+// State implements agent.TextOutput.
+func (f *Feed) State(s agent.Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status = text(message{Type: "status", Status: &s})
+	f.tell(f.status)
+}
+
+// tell hands a text to all; one whose queue is full loses its oldest.
+func (f *Feed) tell(b []byte) {
+	if b == nil {
+		return
+	}
+	for p := range f.players {
+		for {
+			select {
+			case p.texts <- b:
+			default:
+				select {
+				case <-p.texts:
+				default:
+				}
+				continue
+			}
+			break
+		}
+	}
+}

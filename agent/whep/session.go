@@ -1,0 +1,387 @@
+package whep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/sdp/v3"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+
+	"touchline/internal/rescue"
+	"touchline/media"
+	"touchline/media/delay"
+	"touchline/media/sound"
+	"touchline/media/wish"
+)
+
+const (
+	sampleRate = 48000
+	// streamName joins picture and sound, so that players keep them in step.
+	streamName = "touchline"
+	// channelName of the data channel.
+	channelName = "commentary"
+	// A frame of more packets than burst is spread, a burst a millisecond.
+	burst = 16
+	// beginEvery is the least distance between two beginnings at the last key frame.
+	beginEvery = time.Second
+	// maxBuffered bounds what waits in a data channel, in bytes; texts beyond are lost.
+	maxBuffered = 1 << 20
+	// maxChannels bounds the data channels that a player may open.
+	maxChannels = 4
+)
+
+// session is one player.
+type session struct {
+	server *Server
+	room   *room
+	id     string
+	offer  *offer
+	log    zerolog.Logger
+	peer   *wish.Peer
+
+	over   context.Context //nolint:containedctx // the session's own life
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+
+	connected chan struct{}
+	once      sync.Once
+	wants     chan struct{} // a key frame
+
+	videoSender *webrtc.RTPSender
+	video       *webrtc.TrackLocalStaticRTP
+	videoCodec  media.Codec
+	audio       *webrtc.TrackLocalStaticRTP
+
+	mu       sync.Mutex
+	channels []*webrtc.DataChannel
+
+	packets, lost atomic.Uint64
+	wg            sync.WaitGroup
+}
+
+// newSession answers an offer. It is not running yet.
+func (s *Server) newSession(ctx context.Context, o *offer, r *room, from netip.Addr) (*session, error) {
+	m, registry, err := o.engines()
+	if err != nil {
+		return nil, err
+	}
+	x := &session{
+		server: s, room: r, id: wish.NewID(), offer: o, log: s.opts.Log.With().Str("room", r.name).Logger(),
+		done: make(chan struct{}), connected: make(chan struct{}), wants: make(chan struct{}, 1),
+	}
+	x.over, x.cancel = context.WithCancelCause(context.Background())
+	s.mu.Lock()
+	port := s.port
+	s.mu.Unlock()
+	x.peer, err = port.NewPeer(ctx, wish.PeerOptions{
+		Offer: o.Offer, Local: from.IsLoopback(), Media: m, Interceptors: registry, Prepare: x.prepare,
+		Accept: func(m *sdp.MediaDescription) bool {
+			_, sends := m.Attribute("sendonly")
+			return sends || m.MediaName.Media == "application"
+		},
+		Connected: func() { x.once.Do(func() { close(x.connected) }) },
+		Ended:     x.end,
+	})
+	if err != nil {
+		x.cancel(err)
+		return nil, err
+	}
+	return x, nil
+}
+
+// ID implements wish.Resource.
+func (x *session) ID() string { return x.id }
+
+// Peer implements wish.Resource.
+func (x *session) Peer() *wish.Peer { return x.peer }
+
+// End implements wish.Resource.
+func (x *session) End(reason string) {
+	x.end(reason)
+	<-x.done
+}
+
+func (x *session) end(reason string) { x.cancel(errors.New(reason)) }
+
+// crashed takes a panic in the session's code: the session ends, nothing else does.
+func (x *session) crashed(err error) {
+	x.log.Error().Err(err).Msg("a WHEP session crashed")
+	x.end("an error of ours")
+}
+
+// rescued runs f; a panic in it ends the session.
+func (x *session) rescued(f func()) func() {
+	return func() {
+		defer rescue.Guard(x.crashed)
+		f()
+	}
+}
+
+// prepare adds what is sent.
+func (x *session) prepare(pc *webrtc.PeerConnection) error {
+	add := func(c webrtc.RTPCodecCapability, id string) (*webrtc.TrackLocalStaticRTP, *webrtc.RTPSender, error) {
+		track, err := webrtc.NewTrackLocalStaticRTP(c, id, streamName)
+		if err != nil {
+			return nil, nil, fmt.Errorf("make the %s track: %w", id, err)
+		}
+		t, err := pc.AddTransceiverFromTrack(track, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionSendonly})
+		if err != nil {
+			return nil, nil, fmt.Errorf("send the %s track: %w", id, err)
+		}
+		return track, t.Sender(), nil
+	}
+	var err error
+	if len(x.offer.video) > 0 {
+		as := x.offer.video[0] // until the first picture says
+		if codec := x.room.feed.present(); codec != media.CodecUnknown {
+			var ok bool
+			if as, ok = x.offer.as(codec); !ok {
+				return fmt.Errorf("%w: the picture is %s", wish.ErrNotAcceptable, codec)
+			}
+			x.videoCodec = codec
+		}
+		if x.video, x.videoSender, err = add(as.RTPCodecCapability, "picture"); err != nil {
+			return err
+		}
+	}
+	if x.offer.audio != nil {
+		if x.audio, _, err = add(x.offer.audio.RTPCodecCapability, "sound"); err != nil {
+			return err
+		}
+	}
+	if !x.offer.data {
+		return nil
+	}
+	pc.OnDataChannel(x.opened) // the player's own one of that name is as good as ours
+	own, err := pc.CreateDataChannel(channelName, nil)
+	if err != nil {
+		return fmt.Errorf("make the data channel: %w", err)
+	}
+	x.opened(own)
+	return nil
+}
+
+// opened takes a data channel.
+func (x *session) opened(c *webrtc.DataChannel) {
+	defer rescue.Guard(x.crashed)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c.Label() == channelName && len(x.channels) < maxChannels {
+		x.channels = append(x.channels, c)
+	}
+}
+
+// run is the session's life after the answer was made.
+func (x *session) run() {
+	defer close(x.done)
+	defer x.server.forget(x)
+	limit := time.NewTimer(x.server.opts.ConnectTime)
+	defer limit.Stop()
+	select {
+	case <-x.connected:
+		x.play()
+	case <-limit.C:
+		x.end(fmt.Sprintf("no connection within %v; is UDP port %d open?", x.server.opts.ConnectTime, x.server.UDPPort()))
+	case <-x.over.Done():
+	}
+	<-x.over.Done()
+	if err := x.peer.Close(); err != nil {
+		x.log.Debug().Err(err).Msg("close a WHEP session")
+	}
+	x.wg.Wait()
+	x.log.Info().Str("reason", context.Cause(x.over).Error()).Uint64("packets", x.packets.Load()).Msg("WHEP session over")
+}
+
+// play sends everything until the session is over.
+func (x *session) play() {
+	feed := x.room.feed
+	p, past := feed.join()
+	defer feed.leave(p)
+	var wg sync.WaitGroup
+	if x.video != nil {
+		x.wg.Go(x.rescued(x.readReports)) // ends with the connection
+		wg.Go(x.rescued(func() { x.sendPictures(p) }))
+	}
+	if x.audio != nil {
+		packets, cancel := feed.opts.Mix()
+		defer cancel()
+		wg.Go(x.rescued(func() { x.sendSound(packets) }))
+	}
+	if x.offer.data {
+		wg.Go(x.rescued(func() { x.sendTexts(p, past) }))
+	}
+	wg.Wait()
+	<-x.over.Done()
+}
+
+// readReports looks for requests for a key frame.
+func (x *session) readReports() {
+	for {
+		packets, _, err := x.videoSender.ReadRTCP()
+		if err != nil {
+			return
+		}
+		for _, p := range packets {
+			switch p.(type) {
+			case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
+				select {
+				case x.wants <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}
+}
+
+// sendPictures sends the delayed picture. It begins at the last key frame, and
+// does so again when the player asks for one: the source's next would come D later.
+func (x *session) sendPictures(p *player) {
+	rewriter := delay.NewRewriter(uint16(rand.Uint32()), rand.Uint32())
+	began := time.Now()
+	if !x.sendGroup(rewriter, p) {
+		return
+	}
+	var later <-chan time.Time // a request that came too soon
+	for {
+		select {
+		case <-x.over.Done():
+			return
+		case <-x.wants:
+			if later == nil {
+				later = time.After(beginEvery - time.Since(began))
+			}
+		case <-later:
+			began, later = time.Now(), nil
+			if !x.sendGroup(rewriter, p) {
+				return
+			}
+		case f := <-p.frames:
+			if !x.sendPicture(rewriter, f) {
+				return
+			}
+		}
+	}
+}
+
+// sendGroup sends the pictures since the last key frame at once, a millisecond
+// apart by their timestamps: the player runs through them to the present one.
+func (x *session) sendGroup(rewriter *delay.Rewriter, p *player) bool {
+	group := x.room.feed.begin(p)
+	for i, f := range group {
+		f.Due = group[len(group)-1].Due.Add(-time.Duration(len(group)-1-i) * time.Millisecond)
+		if !x.sendPicture(rewriter, f) {
+			return false
+		}
+	}
+	return true
+}
+
+func (x *session) sendPicture(rewriter *delay.Rewriter, f delay.OutFrame) bool {
+	if f.Codec != x.videoCodec {
+		as, ok := x.offer.as(f.Codec)
+		if !ok {
+			x.end(fmt.Sprintf("the picture is %s now, which the player cannot take", f.Codec))
+			return false
+		}
+		track, err := webrtc.NewTrackLocalStaticRTP(as.RTPCodecCapability, "picture", streamName)
+		if err == nil {
+			err = x.videoSender.ReplaceTrack(track)
+		}
+		if err != nil {
+			x.log.Warn().Err(err).Msg("change the codec of a WHEP session")
+			x.end("the picture's codec changed")
+			return false
+		}
+		x.video, x.videoCodec = track, f.Codec
+	}
+	packets, err := rewriter.Packets(f)
+	if err != nil {
+		return true // the others go on without it as well
+	}
+	for i, packet := range packets {
+		if i > 0 && i%burst == 0 {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-x.over.Done():
+				return false
+			}
+		}
+		if err := x.video.WriteRTP(packet); err == nil {
+			x.packets.Add(1)
+		}
+	}
+	return true
+}
+
+// sendSound sends voice and camera, in the voice's own schedule.
+func (x *session) sendSound(packets <-chan sound.Packet) {
+	sequence := uint16(rand.Uint32())
+	for {
+		select {
+		case <-x.over.Done():
+			return
+		case p, ok := <-packets:
+			if !ok {
+				x.end("the commentary is over")
+				return
+			}
+			sequence++
+			if err := x.audio.WriteRTP(&rtp.Packet{
+				Header:  rtp.Header{Version: 2, SequenceNumber: sequence, Timestamp: p.Timestamp},
+				Payload: p.Payload,
+			}); err == nil {
+				x.packets.Add(1)
+			}
+		}
+	}
+}
+
+// sendTexts sends what is said on every channel that is open. What was said
+// before goes out when the first one opens.
+func (x *session) sendTexts(p *player, past [][]byte) {
+	opened := make(chan *webrtc.DataChannel, maxChannels)
+	told := map[*webrtc.DataChannel]bool{}
+	tick := time.NewTicker(50 * time.Millisecond) // how soon an open channel is noticed
+	defer tick.Stop()
+	for {
+		select {
+		case <-x.over.Done():
+			return
+		case c := <-opened:
+			for _, b := range past {
+				x.send(c, b)
+			}
+		case b := <-p.texts:
+			for c := range told {
+				x.send(c, b)
+			}
+		case <-tick.C:
+			x.mu.Lock()
+			for _, c := range x.channels {
+				if !told[c] && c.ReadyState() == webrtc.DataChannelStateOpen {
+					told[c] = true
+					opened <- c
+				}
+			}
+			x.mu.Unlock()
+		}
+	}
+}
+
+func (x *session) send(c *webrtc.DataChannel, b []byte) {
+	if c.ReadyState() != webrtc.DataChannelStateOpen {
+		return
+	}
+	if c.BufferedAmount() > maxBuffered || c.SendText(string(b)) != nil {
+		x.lost.Add(1)
+	}
+}

@@ -1,0 +1,274 @@
+// Package whep lets people watch without a LiveKit client: a server of WHEP
+// (draft-ietf-wish-whep), as an HTTP handler for /whep/ROOM.
+//
+// A player gets the delayed picture as the room gets it, one sound (the voice
+// and, lowered under it, the camera's), both in one MediaStream, and what is
+// said as JSON on a data channel named "commentary". The package owns the
+// sessions and what they have not been sent yet. It decodes and encodes
+// nothing and knows no LiveKit: a [Feed] is given pictures and texts, and the
+// mixed sound comes from media/sound.
+//
+// One who comes sees a picture at once: each session begins with the pictures
+// since the last key frame, shown in a moment.
+package whep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+
+	"touchline/media/wish"
+)
+
+// Options of a Server.
+type Options struct {
+	// Verify judges a token for a room: nil lets it in, wish.ErrNoToken and wish.ErrForbidden say why not. When
+	// Verify is nil only those are let in for whom ServeWHEP is told so.
+	Verify func(token, room string) error
+
+	// MaxSessions bounds all sessions, 0 for 64.
+	MaxSessions int
+	// PerMinute and Burst bound the POSTs of one address, 0 for 60 and 20; negative is no limit.
+	PerMinute, Burst int
+	// ConnectTime is how long a session may take to connect, 0 for 15 s.
+	ConnectTime time.Duration
+
+	// UDPPort takes all media, 0 for a free one.
+	UDPPort int
+	// LoopbackOnly opens no socket but on this machine's loopback.
+	LoopbackOnly bool
+	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
+	ExternalIPs []string
+	// ICEServers are told to players in Link headers.
+	ICEServers []webrtc.ICEServer
+
+	Now func() time.Time
+	Log zerolog.Logger
+}
+
+// Server serves WHEP players. New, then Run; rooms come and go by Add.
+type Server struct {
+	opts     Options
+	endpoint *wish.Endpoint
+
+	mu       sync.Mutex
+	running  bool
+	port     *wish.Port
+	rooms    map[string]*room
+	sessions map[string]*session
+	opening  int
+	wg       sync.WaitGroup
+}
+
+// room is one that can be watched.
+type room struct {
+	name string
+	feed *Feed
+}
+
+// New checks the options and opens nothing.
+func New(o Options) (*Server, error) {
+	if o.Now == nil {
+		return nil, errors.New("expected a clock for WHEP, got none")
+	}
+	if o.MaxSessions == 0 {
+		o.MaxSessions = 64
+	}
+	if o.PerMinute == 0 {
+		o.PerMinute = 60
+	}
+	if o.Burst == 0 {
+		o.Burst = 20
+	}
+	if o.ConnectTime == 0 {
+		o.ConnectTime = 15 * time.Second
+	}
+	s := &Server{opts: o, rooms: map[string]*room{}, sessions: map[string]*session{}}
+	s.endpoint = &wish.Endpoint{
+		Name: "whep", Client: "player",
+		Authorize: s.authorize,
+		Forbidden: "expected a token for this room that allows subscribing",
+		Accept:    s.accept,
+		Find: func(room, id string) wish.Resource {
+			if x := s.find(room, id); x != nil {
+				return x
+			}
+			return nil
+		},
+		Failed: func(room, what string, err error) {
+			o.Log.Warn().Err(err).Str("room", room).Str("what", what).Msg("WHEP session is in trouble")
+		},
+		ICEServers: o.ICEServers,
+		Posts:      wish.NewLimiter(o.PerMinute, o.Burst),
+		Others:     wish.NewLimiter(20*o.PerMinute, 20*o.Burst),
+		Now:        o.Now,
+	}
+	return s, nil
+}
+
+// Run opens the media port and returns, with every session ended, when ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	o := s.opts
+	port, err := wish.Open(wish.PortOptions{
+		UDPPort: o.UDPPort, LoopbackOnly: o.LoopbackOnly, ExternalIPs: o.ExternalIPs, ICEServers: o.ICEServers,
+	})
+	if err != nil {
+		return fmt.Errorf("open the UDP port for WHEP: %w", err)
+	}
+	s.mu.Lock()
+	s.port, s.running = port, true
+	s.mu.Unlock()
+	o.Log.Info().Int("udp_port", port.Number()).Msg("WHEP serves players")
+	<-ctx.Done()
+	s.mu.Lock()
+	s.running = false
+	s.mu.Unlock()
+	s.endAll(func(*session) bool { return true }, "the server stops")
+	s.wg.Wait()
+	if err := port.Close(); err != nil {
+		return fmt.Errorf("close the UDP port of WHEP: %w", err)
+	}
+	return nil
+}
+
+// Add lets people watch a room until the function it returns is called: then
+// its players are gone.
+func (s *Server) Add(name string, feed *Feed) (remove func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rooms[name] != nil {
+		return nil, fmt.Errorf("expected a room that is not watched yet, %q is", name)
+	}
+	r := &room{name: name, feed: feed}
+	s.rooms[name] = r
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		delete(s.rooms, name)
+		s.mu.Unlock()
+		s.endAll(func(x *session) bool { return x.room == r }, "the room is closed")
+	}), nil
+}
+
+// endAll ends sessions and waits for them.
+func (s *Server) endAll(which func(*session) bool, reason string) {
+	s.mu.Lock()
+	var all []*session
+	for _, x := range s.sessions {
+		if which(x) {
+			all = append(all, x)
+		}
+	}
+	s.mu.Unlock()
+	for _, x := range all {
+		x.end(reason)
+	}
+	for _, x := range all {
+		<-x.done
+	}
+}
+
+// UDPPort is the port that serves media, 0 before Run opened it.
+func (s *Server) UDPPort() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.port == nil {
+		return 0
+	}
+	return s.port.Number()
+}
+
+// Players counts the sessions of a room, of all when room is "".
+func (s *Server) Players(room string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, x := range s.sessions {
+		if room == "" || x.room.name == room {
+			n++
+		}
+	}
+	return n
+}
+
+// admittedKey marks requests that need no token.
+type admittedKey struct{}
+
+// ServeWHEP answers below /whep/. admitted lets the request in without a look
+// at its token.
+func (s *Server) ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool) {
+	if admitted {
+		r = r.WithContext(context.WithValue(r.Context(), admittedKey{}, true))
+	}
+	s.endpoint.ServeHTTP(w, r)
+}
+
+func (s *Server) authorize(r *http.Request, token, room string) (any, error) {
+	if r.Context().Value(admittedKey{}) != nil {
+		return nil, nil //nolint:nilnil // nobody in particular, and nothing against it
+	}
+	if token == "" || s.opts.Verify == nil {
+		return nil, wish.ErrNoToken
+	}
+	return nil, s.opts.Verify(token, room)
+}
+
+// accept makes a session of an offer.
+func (s *Server) accept(ctx context.Context, name string, _ any, text string, from netip.Addr) (wish.Resource, error) {
+	o, err := readOffer(text)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	r := s.rooms[name]
+	free := s.running && len(s.sessions)+s.opening < s.opts.MaxSessions
+	if r != nil && free {
+		s.opening++
+		s.wg.Add(1)
+	}
+	s.mu.Unlock()
+	switch {
+	case r == nil:
+		return nil, wish.ErrNotFound
+	case !free:
+		return nil, fmt.Errorf("%w: too many players", wish.ErrBusy)
+	}
+	x, err := s.newSession(ctx, o, r, from)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opening--
+	if err != nil {
+		s.wg.Done()
+		return nil, err
+	}
+	s.sessions[x.id] = x
+	if !s.running || s.rooms[name] != r {
+		x.end("the room is closed")
+	}
+	go x.run() // Run waits for it
+	x.log.Info().Stringer("address", from).Msg("WHEP session begins")
+	return x, nil
+}
+
+func (s *Server) find(name, id string) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.sessions[id]; x != nil && x.room.name == name {
+		return x
+	}
+	return nil
+}
+
+// forget is called by a session that is over.
+func (s *Server) forget(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, x.id)
+	s.wg.Done()
+}

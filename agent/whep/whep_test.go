@@ -1,0 +1,496 @@
+package whep_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/agent"
+	"touchline/agent/whep"
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/codec/codectest"
+	"touchline/media/delay"
+	"touchline/media/ingest"
+	"touchline/media/sound"
+	"touchline/media/speech"
+	"touchline/media/toyworld"
+	"touchline/media/wish"
+)
+
+func TestMain(m *testing.M) {
+	code := codectest.Run(m)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			println(err.Error())
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+const patience = 20 * time.Second
+
+// clip is a generated match, encoded once, with one key frame each fourth second: what a late player has to bridge.
+var clip = sync.OnceValues(func() (map[media.Codec][]media.EncodedFrame, error) {
+	out := map[media.Codec][]media.EncodedFrame{}
+	world, err := toyworld.New(toyworld.Options{Seed: 3, Width: 320, Height: 180, FPS: 30})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range []media.Codec{media.H264, media.VP8} {
+		frames := make(chan media.EncodedFrame, 400)
+		enc, err := codec.NewEncoder(codec.EncoderOptions{
+			Codec: c, Width: 320, Height: 180, FPS: 30, BitRate: 400_000, Path: codectest.Program(),
+			OnFrame: func(f media.EncodedFrame) { frames <- f },
+		})
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		done := make(chan error, 1)
+		go func() { done <- enc.Run(ctx) }()
+		for n := uint32(0); len(out[c]) < 240; n++ {
+			pic := codec.Picture{Pix: world.Frame(n), PTS: world.PTS(n)}
+			for enc.Encode(ctx, pic, n%120 == 0) != nil && ctx.Err() == nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+			select {
+			case f := <-frames:
+				out[c] = append(out[c], f)
+			case <-ctx.Done():
+				cancel()
+				return nil, errors.Join(ctx.Err(), <-done)
+			}
+		}
+		cancel()
+		<-done
+	}
+	return out, nil
+})
+
+// stage is a room with a picture and a voice, without LiveKit.
+type stage struct {
+	*whep.Server
+
+	feed   *whep.Feed
+	api    *httptest.Server
+	codec  atomic.Int32
+	remove func()
+	stop   func()
+}
+
+type nowhere struct{}
+
+func (nowhere) WriteOpus([]byte, uint32, bool) (time.Time, error) { return time.Now(), nil }
+
+func newStage(t *testing.T, change func(*whep.Options)) *stage {
+	t.Helper()
+	frames, err := clip()
+	require.NoError(t, err)
+	s := &stage{}
+	s.codec.Store(int32(media.H264))
+	o := whep.Options{
+		LoopbackOnly: true, PerMinute: -1, Now: time.Now,
+		Verify: func(token, room string) error {
+			switch {
+			case token != "good":
+				return wish.ErrNoToken
+			case room != "match":
+				return wish.ErrForbidden
+			}
+			return nil
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	s.Server, err = whep.New(o)
+	require.NoError(t, err)
+	voice, err := speech.New(speech.Options{Out: nowhere{}})
+	require.NoError(t, err)
+	player, err := sound.NewPlayer(sound.PlayerOptions{Voice: voice})
+	require.NoError(t, err)
+	s.feed = whep.NewFeed(whep.FeedOptions{Mix: player.Mix, Past: 5})
+	s.remove, err = s.Add("match", s.feed)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() { require.NoError(t, s.Run(ctx)) })
+	wg.Go(func() { require.NoError(t, player.Run(ctx)) })
+	wg.Go(func() { require.NoError(t, voice.Run(ctx)) })
+	wg.Go(func() {
+		began := time.Now()
+		for n := 0; ; n++ {
+			due := began.Add(time.Duration(n) * time.Second / 30)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Until(due)):
+			}
+			list := frames[media.Codec(s.codec.Load())]
+			f := list[n%len(list)]
+			f.Epoch = uint32(n/len(list)) + 1
+			s.feed.WriteFrame(delay.OutFrame{EncodedFrame: f, Due: due})
+		}
+	})
+	s.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.ServeWHEP(w, r, false) }))
+	s.stop = sync.OnceFunc(func() {
+		s.api.Close()
+		cancel()
+		wg.Wait()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	t.Cleanup(s.stop)
+	require.Eventually(t, func() bool { return s.UDPPort() > 0 }, patience, time.Millisecond)
+	return s
+}
+
+func (s *stage) request(t *testing.T, method, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.api.URL+path, strings.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(b)
+}
+
+// player is pion as a WHEP player.
+type player struct {
+	pc       *webrtc.PeerConnection
+	location string
+	etag     string
+	offer    string
+
+	mu       sync.Mutex
+	pictures int
+	keys     int
+	lost     uint64
+	codec    string
+	sounds   []*rtp.Packet
+	texts    []string
+	firstAt  time.Time
+	ssrc     uint32
+	streams  map[string]bool
+}
+
+func newPlayer(t *testing.T, mimes ...string) *player {
+	t.Helper()
+	p := &player{streams: map[string]bool{}}
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.SetIPFilter(net.IP.IsLoopback)
+	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
+	m := &webrtc.MediaEngine{}
+	for i, mime := range mimes {
+		c := webrtc.RTPCodecParameters{
+			RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: mime, ClockRate: 90000}, PayloadType: webrtc.PayloadType(100 + i),
+		}
+		if mime == webrtc.MimeTypeH264 {
+			c.SDPFmtpLine = "level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=42e01f"
+		}
+		require.NoError(t, m.RegisterCodec(c, webrtc.RTPCodecTypeVideo))
+	}
+	require.NoError(t, m.RegisterCodec(webrtc.RTPCodecParameters{
+		RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}, PayloadType: 111,
+	}, webrtc.RTPCodecTypeAudio))
+	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	require.NoError(t, err)
+	p.pc = pc
+	t.Cleanup(func() { require.NoError(t, pc.GracefulClose()) })
+	pc.OnTrack(p.read)
+	for _, kind := range []webrtc.RTPCodecType{webrtc.RTPCodecTypeVideo, webrtc.RTPCodecTypeAudio} {
+		_, err = pc.AddTransceiverFromKind(kind, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly})
+		require.NoError(t, err)
+	}
+	c, err := pc.CreateDataChannel("x", nil) // any: the server opens the one with the texts
+	require.NoError(t, err)
+	c.OnMessage(func(webrtc.DataChannelMessage) { t.Error("a text on a channel that nobody asked for") })
+	pc.OnDataChannel(func(c *webrtc.DataChannel) {
+		if c.Label() == "commentary" {
+			c.OnMessage(func(msg webrtc.DataChannelMessage) {
+				p.mu.Lock()
+				p.texts = append(p.texts, string(msg.Data))
+				p.mu.Unlock()
+			})
+		}
+	})
+	offer, err := pc.CreateOffer(nil)
+	require.NoError(t, err)
+	gathered := webrtc.GatheringCompletePromise(pc)
+	require.NoError(t, pc.SetLocalDescription(offer))
+	<-gathered
+	p.offer = pc.LocalDescription().SDP
+	return p
+}
+
+func (p *player) read(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+	p.mu.Lock()
+	p.streams[track.StreamID()] = true
+	p.mu.Unlock()
+	var units *ingest.Assembler
+	var kind uint8
+	for {
+		pkt, _, err := track.ReadRTP()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		if track.Kind() == webrtc.RTPCodecTypeAudio {
+			p.sounds = append(p.sounds, pkt)
+			p.mu.Unlock()
+			continue
+		}
+		p.ssrc = uint32(track.SSRC())
+		if units == nil || pkt.PayloadType != kind {
+			kind = pkt.PayloadType
+			c, _ := media.ParseCodec(track.Codec().MimeType)
+			units = ingest.New(ingest.Options{Codec: c})
+			p.codec = track.Codec().MimeType
+		}
+		for _, f := range units.Push(pkt, time.Now()) {
+			if p.pictures == 0 {
+				p.firstAt = time.Now()
+			}
+			p.pictures++
+			if f.KeyFrame {
+				p.keys++
+			}
+		}
+		p.lost = units.Stats().Lost
+		p.mu.Unlock()
+	}
+}
+
+func (p *player) seen() (pictures, keys, sounds, texts int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pictures, p.keys, len(p.sounds), len(p.texts)
+}
+
+// watch joins the room.
+func (p *player) watch(t *testing.T, s *stage) {
+	t.Helper()
+	resp, body := s.request(t, http.MethodPost, "/whep/match", p.offer, "Content-Type", "application/sdp", "Authorization", "Bearer good")
+	require.Equal(t, http.StatusCreated, resp.StatusCode, body)
+	p.location, p.etag = resp.Header.Get("Location"), resp.Header.Get("ETag")
+	require.NoError(t, p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: body}))
+}
+
+// TestPlayer gets picture, sound and texts; comes late; asks for a key frame; restarts ICE; leaves.
+func TestPlayer(t *testing.T) {
+	s := newStage(t, nil)
+	s.feed.Record(agent.Record{Cycle: 1, Text: "before", Outcome: agent.OutcomeSpoken})
+	s.feed.State(agent.Status{State: "listening"})
+	time.Sleep(1500 * time.Millisecond) // in the middle of two key frames
+	p := newPlayer(t, webrtc.MimeTypeVP8, webrtc.MimeTypeH264)
+	asked := time.Now()
+	p.watch(t, s)
+	require.Eventually(t, func() bool {
+		pictures, _, sounds, texts := p.seen()
+		return pictures > 45 && sounds > 20 && texts >= 2
+	}, patience, 5*time.Millisecond)
+	p.mu.Lock()
+	require.Less(t, p.firstAt.Sub(asked), 1500*time.Millisecond)
+	t.Logf("first picture %v after the POST", p.firstAt.Sub(asked))
+	require.Equal(t, webrtc.MimeTypeH264, p.codec)
+	require.Zero(t, p.lost)
+	require.Equal(t, map[string]bool{"touchline": true}, p.streams, "one MediaStream")
+	for i, a := range p.sounds[1:] {
+		require.Equal(t, p.sounds[i].SequenceNumber+1, a.SequenceNumber)
+	}
+	var m struct {
+		Type   string
+		Past   bool
+		Record agent.Record
+	}
+	require.NoError(t, json.Unmarshal([]byte(p.texts[0]), &m))
+	require.Equal(t, "record", m.Type)
+	require.True(t, m.Past)
+	require.Equal(t, "before", m.Record.Text)
+	require.Contains(t, p.texts[1], `"listening"`)
+	p.mu.Unlock()
+	s.feed.Caption(agent.Caption{Text: "now"})
+	require.Eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return strings.Contains(p.texts[len(p.texts)-1], `"caption"`)
+	}, patience, 5*time.Millisecond)
+
+	// A key frame comes at once, not with the source's next.
+	_, keys, _, _ := p.seen()
+	require.NoError(t, p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: p.ssrc}}))
+	began := time.Now()
+	require.Eventually(t, func() bool { _, k, _, _ := p.seen(); return k > keys }, patience, time.Millisecond)
+	t.Logf("key frame %v after it was asked for", time.Since(began))
+	require.Less(t, time.Since(began), 3*time.Second, "one second between two, on a calm machine")
+
+	// ICE restart (RFC 9725 section 4.3.3, which WHEP repeats).
+	offer, err := p.pc.CreateOffer(&webrtc.OfferOptions{ICERestart: true})
+	require.NoError(t, err)
+	gathered := webrtc.GatheringCompletePromise(p.pc)
+	require.NoError(t, p.pc.SetLocalDescription(offer))
+	<-gathered
+	fresh := p.pc.LocalDescription().SDP
+	resp, body := s.request(t, http.MethodPatch, p.location, fragment(fresh), "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", p.etag)
+	require.Equal(t, http.StatusOK, resp.StatusCode, body)
+	require.NotEqual(t, p.etag, resp.Header.Get("ETag"))
+	stale, _ := s.request(t, http.MethodPatch, p.location, fragment(fresh), "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", p.etag)
+	require.Equal(t, http.StatusPreconditionFailed, stale.StatusCode)
+
+	resp, _ = s.request(t, http.MethodDelete, p.location, "")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Zero(t, s.Players(""))
+	resp, _ = s.request(t, http.MethodDelete, p.location, "")
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+}
+
+// fragment is the ICE side of an offer.
+func fragment(offer string) string {
+	var out []string
+	for line := range strings.Lines(offer) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "m="):
+			if len(out) > 0 && strings.HasPrefix(out[0], "m=") {
+				return strings.Join(out, "\r\n") + "\r\n"
+			}
+			out = append([]string{line}, out...)
+		case strings.HasPrefix(line, "a=ice-ufrag"), strings.HasPrefix(line, "a=ice-pwd"), strings.HasPrefix(line, "a=mid"),
+			strings.HasPrefix(line, "a=candidate"):
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "\r\n") + "\r\n"
+}
+
+// TestCodecChange changes the picture's codec under a player that takes both, and one that does not.
+func TestCodecChange(t *testing.T) {
+	s := newStage(t, nil)
+	both, one := newPlayer(t, webrtc.MimeTypeVP8, webrtc.MimeTypeH264), newPlayer(t, webrtc.MimeTypeH264)
+	require.Eventually(t, func() bool {
+		resp, _ := s.request(t, http.MethodPost, "/whep/match", newPlayer(t, webrtc.MimeTypeVP8).offer, "Content-Type", "application/sdp", "Authorization", "Bearer good")
+		return resp.StatusCode == http.StatusNotAcceptable
+	}, patience, 50*time.Millisecond, "the picture is H264, the player takes VP8")
+	both.watch(t, s)
+	one.watch(t, s)
+	shows := func(p *player, mime string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.codec == mime && p.pictures > 5
+		}, patience, 5*time.Millisecond)
+	}
+	shows(both, webrtc.MimeTypeH264)
+	shows(one, webrtc.MimeTypeH264)
+	s.codec.Store(int32(media.VP8))
+	shows(both, webrtc.MimeTypeVP8)
+	require.Eventually(t, func() bool { return s.Players("match") == 1 }, patience, 5*time.Millisecond, "the other's session has ended")
+}
+
+func TestRefusals(t *testing.T) {
+	s := newStage(t, func(o *whep.Options) { o.MaxSessions = 1 })
+	good := newPlayer(t, webrtc.MimeTypeVP8, webrtc.MimeTypeH264)
+	sdp := []string{"Content-Type", "application/sdp", "Authorization", "Bearer good"}
+	tests := []struct {
+		name, path, body string
+		headers          []string
+		status           int
+	}{
+		{"no token", "/whep/match", good.offer, sdp[:2], 401},
+		{"bad token", "/whep/match", good.offer, []string{"Content-Type", "application/sdp", "Authorization", "Bearer bad"}, 401},
+		{"another room's token", "/whep/other", good.offer, sdp, 403},
+		{"type", "/whep/match", good.offer, []string{"Content-Type", "text/plain", "Authorization", "Bearer good"}, 415},
+		{"no SDP", "/whep/match", "{}", sdp, 400},
+		{"size", "/whep/match", strings.Repeat("v", 65<<10), sdp, 413},
+		{"sender", "/whep/match", strings.ReplaceAll(good.offer, "a=recvonly", "a=sendonly"), sdp, 422},
+		{"codec", "/whep/match", strings.NewReplacer("VP8/90000", "VP7/90000", "H264/90000", "H263/90000").Replace(good.offer), sdp, 406},
+		{"no bundle", "/whep/match", strings.Replace(good.offer, "a=group:BUNDLE", "a=group:LS", 1), sdp, 422},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, body := s.request(t, http.MethodPost, tt.path, tt.body, tt.headers...)
+			require.Equal(t, tt.status, resp.StatusCode, body)
+			require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"))
+		})
+	}
+	resp, _ := s.request(t, http.MethodOptions, "/whep/match", "", "Origin", "http://x", "Access-Control-Request-Method", "POST")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Contains(t, resp.Header.Get("Access-Control-Allow-Headers"), "Authorization")
+	require.Contains(t, resp.Header.Get("Access-Control-Expose-Headers"), "Location")
+
+	good.watch(t, s)
+	resp, _ = s.request(t, http.MethodPost, "/whep/match", newPlayer(t, webrtc.MimeTypeH264).offer, sdp...)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode, "one player is the bound here")
+	s.remove()
+	require.Zero(t, s.Players(""))
+	resp, _ = s.request(t, http.MethodPost, "/whep/match", good.offer, sdp...)
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+}
+
+// TestRounds connects and leaves a hundred times: goroutines stay flat.
+func TestRounds(t *testing.T) {
+	s := newStage(t, nil)
+	rounds := 100
+	if testing.Short() {
+		rounds = 10
+	}
+	before := 0
+	for n := range rounds {
+		p := newPlayer(t, webrtc.MimeTypeH264)
+		p.watch(t, s)
+		require.Eventually(t, func() bool { pictures, _, sounds, _ := p.seen(); return pictures > 0 && sounds > 0 }, patience, time.Millisecond)
+		resp, _ := s.request(t, http.MethodDelete, p.location, "")
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.NoError(t, p.pc.GracefulClose())
+		if n == 4 {
+			before = runtime.NumGoroutine()
+		}
+	}
+	require.Zero(t, s.Players(""))
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+10 }, patience, 50*time.Millisecond)
+	t.Logf("goroutines: %d after 5 rounds, %d after %d", before, runtime.NumGoroutine(), rounds)
+}
+
+// TestPlayerVanishes leaves without a word.
+func TestPlayerVanishes(t *testing.T) {
+	s := newStage(t, func(o *whep.Options) { o.ConnectTime = 300 * time.Millisecond })
+	resp, _ := s.request(t, http.MethodPost, "/whep/match", newPlayer(t, webrtc.MimeTypeH264).offer, "Content-Type", "application/sdp", "Authorization", "Bearer good")
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+	require.Eventually(t, func() bool { return s.Players("") == 0 }, patience, 5*time.Millisecond, "it never connected")
+}
+
+func FuzzOffer(f *testing.F) {
+	f.Add("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0 1\r\n" +
+		"m=video 9 UDP/TLS/RTP/SAVPF 96 97\r\nc=IN IP4 0.0.0.0\r\na=mid:0\r\na=ice-ufrag:abcd\r\na=ice-pwd:0123456789012345678901\r\n" +
+		"a=fingerprint:sha-256 AA:BB\r\na=setup:actpass\r\na=recvonly\r\na=rtcp-mux\r\na=rtpmap:96 H264/90000\r\n" +
+		"a=fmtp:96 packetization-mode=1;profile-level-id=42e01f\r\na=rtpmap:97 rtx/90000\r\na=fmtp:97 apt=96\r\n" +
+		"m=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\na=mid:1\r\na=ice-ufrag:abcd\r\n" +
+		"a=ice-pwd:0123456789012345678901\r\na=fingerprint:sha-256 AA:BB\r\na=setup:actpass\r\na=sctp-port:5000\r\n")
+	f.Add("v=0\r\n")
+	f.Fuzz(func(_ *testing.T, text string) { _ = whep.CheckOffer(text) })
+}
