@@ -79,6 +79,20 @@ type ConsoleConfig struct {
 	AllowedHosts []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS"`
 	// KeepAlive is the time between comments on a silent SSE stream.
 	KeepAlive time.Duration `yaml:"keep_alive" env:"KEEP_ALIVE"`
+	// WHEP lets people watch without a LiveKit client, at /whep/ROOM.
+	WHEP WHEPConfig `yaml:"whep" envPrefix:"WHEP_"`
+}
+
+// WHEPConfig sets how WHEP players are served.
+type WHEPConfig struct {
+	// Enabled serves players at all.
+	Enabled bool `yaml:"enabled" env:"ENABLED"`
+	// UDPPort serves all media; 0 is a free one.
+	UDPPort int `yaml:"udp_port" env:"UDP_PORT"`
+	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
+	ExternalIPs []string `yaml:"external_ips" env:"EXTERNAL_IPS"`
+	// Max is how many players may watch at once.
+	Max int `yaml:"max" env:"MAX"`
 }
 
 // ControlConfig says who may steer from inside the room (RPC and the data topic touchline.control).
@@ -136,8 +150,10 @@ func DefaultConfig() Config {
 			ReconnectDelay:    100 * time.Millisecond,
 			MaxReconnectDelay: 15 * time.Second,
 		},
-		Console: ConsoleConfig{Listen: "127.0.0.1:8199", KeepAlive: 15 * time.Second},
-		Worker:  WorkerConfig{Type: "room", DrainTimeout: time.Hour, FullCPU: 0.9, HTTP: ":8081", Console: HTTPOff},
+		Console: ConsoleConfig{
+			Listen: "127.0.0.1:8199", KeepAlive: 15 * time.Second, WHEP: WHEPConfig{Enabled: true, Max: 64},
+		},
+		Worker: WorkerConfig{Type: "room", DrainTimeout: time.Hour, FullCPU: 0.9, HTTP: ":8081", Console: HTTPOff},
 	}
 }
 
@@ -224,6 +240,11 @@ func (c ConsoleConfig) validate() []error {
 		check(host != "" && !strings.ContainsAny(host, "/ *@"), "allowed_hosts",
 			"host names without scheme, path or wildcard", strconv.Quote(host))
 	}
+	check(c.WHEP.UDPPort >= 0 && c.WHEP.UDPPort <= 65535, "whep.udp_port", "between 0 and 65535", c.WHEP.UDPPort)
+	for _, ip := range c.WHEP.ExternalIPs {
+		check(net.ParseIP(ip) != nil, "whep.external_ips", "IP addresses", strconv.Quote(ip))
+	}
+	check(c.WHEP.Max >= 1 && c.WHEP.Max <= 1000, "whep.max", "between 1 and 1000 players", c.WHEP.Max)
 	check(c.KeepAlive >= time.Second && c.KeepAlive <= 5*time.Minute, "keep_alive", "between 1s and 5m", c.KeepAlive)
 	return errs
 }

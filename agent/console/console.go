@@ -82,6 +82,14 @@ type Tokens interface {
 	Mint(role, name string) (Grant, error)
 }
 
+// Players serves those who watch without a LiveKit client.
+type Players interface {
+	// ServeWHEP answers a request. admitted tells that it needs no token beside what it came with.
+	ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool)
+	// Run serves until ctx ends.
+	Run(ctx context.Context) error
+}
+
 // Options make a Server: of one room, or of many that come and go.
 type Options struct {
 	Config agent.ConsoleConfig
@@ -92,6 +100,8 @@ type Options struct {
 	Rooms *Rooms
 	// Dispatcher brings commentators into rooms; nil when this process cannot.
 	Dispatcher Dispatcher
+	// WHEP serves players at /whep/ROOM, for as long as the Server runs; nil for none.
+	WHEP Players
 	// WHIP takes senders at /whip/ROOM (RFC 9725) and judges their tokens; nil for none.
 	WHIP http.Handler
 	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc leads to.
@@ -242,6 +252,9 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		Protocols:         protocols(s.tls != nil),
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	if s.opts.WHEP != nil {
+		g.Go(func() error { return s.opts.WHEP.Run(ctx) })
+	}
 	g.Go(func() error {
 		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve the console: %w", err)

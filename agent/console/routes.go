@@ -56,6 +56,9 @@ func (s *Server) routes() (http.Handler, error) {
 	mux.Handle("/rtc", s.wrap(s.enter(guarded, proxy)))
 	mux.Handle("/rtc/", s.wrap(s.enter(guarded, proxy)))
 
+	if s.opts.WHEP != nil {
+		mux.Handle("/whep/", s.wrap(s.servePlayers))
+	}
 	if s.opts.WHIP != nil {
 		mux.Handle("/whip/", s.wrap(s.takeSenders))
 	}
@@ -262,6 +265,21 @@ func (s *Server) takeSenders(w http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)
 	}
 	s.opts.WHIP.ServeHTTP(w, r)
+	return nil
+}
+
+// servePlayers leads to the WHEP endpoint. Players may be on pages from
+// anywhere, as long as they have a token; what may use the API may watch too.
+func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
+	if err := s.guard.checkHost(r.Host); err != nil {
+		return refuse(http.StatusForbidden, "bad_host", "%v", err)
+	}
+	token, ok := bearer(r)
+	admitted := ok && equal(token, s.guard.token) || equal(r.URL.Query().Get("key"), s.guard.token)
+	if !admitted && s.guard.checkOrigin(r) == nil {
+		admitted = s.guard.authorized(r)
+	}
+	s.opts.WHEP.ServeWHEP(w, r, admitted)
 	return nil
 }
 

@@ -96,19 +96,15 @@ var (
 	// ErrBadToken is returned for a token that is not signed with our keys, or is out of date.
 	ErrBadToken = errors.New("expected an access token that is signed with this server's key and still valid")
 	// ErrNoRight is returned for a good token that does not allow what it is used for.
-	ErrNoRight = errors.New("expected an access token for this room that allows publishing a camera")
+	ErrNoRight = errors.New("expected an access token for this room and this use")
 )
 
 // VerifySender checks the token of somebody who wants to send a picture into a
 // room from outside of LiveKit, and returns who it is.
 func VerifySender(keys Keys, token, room string) (Person, error) {
-	v, err := auth.ParseAPIToken(token)
-	if err != nil || v.APIKey() != keys.APIKey || keys.APISecret == "" {
-		return Person{}, ErrBadToken
-	}
-	_, claims, err := v.Verify(keys.APISecret)
+	claims, err := verify(keys, token)
 	if err != nil {
-		return Person{}, ErrBadToken
+		return Person{}, err
 	}
 	video := claims.Video
 	if video == nil || !video.RoomJoin || video.Room != room || claims.Identity == "" ||
@@ -116,6 +112,32 @@ func VerifySender(keys Keys, token, room string) (Person, error) {
 		return Person{}, ErrNoRight
 	}
 	return Person{Room: room, Identity: claims.Identity, Name: claims.Name}, nil
+}
+
+// VerifyViewer checks the token of somebody who wants to watch a room from
+// outside of LiveKit.
+func VerifyViewer(keys Keys, token, room string) error {
+	claims, err := verify(keys, token)
+	if err != nil {
+		return err
+	}
+	if video := claims.Video; video == nil || !video.RoomJoin || video.Room != room || !video.GetCanSubscribe() {
+		return fmt.Errorf("%w: it does not allow subscribing there", ErrNoRight)
+	}
+	return nil
+}
+
+// verify returns the claims of a token that was signed with keys and is valid now.
+func verify(keys Keys, token string) (*auth.ClaimGrants, error) {
+	v, err := auth.ParseAPIToken(token)
+	if err != nil || v.APIKey() != keys.APIKey || keys.APISecret == "" {
+		return nil, ErrBadToken
+	}
+	_, claims, err := v.Verify(keys.APISecret)
+	if err != nil {
+		return nil, ErrBadToken
+	}
+	return claims, nil
 }
 
 // ReadyToken is what a token made by somebody else says about itself. The

@@ -81,7 +81,7 @@ var clip = sync.OnceValues(func() (map[media.Codec][]media.EncodedFrame, error) 
 			}
 		}
 		cancel()
-		<-done
+		<-done //nolint:errcheck // it was told to end
 	}
 	return out, nil
 })

@@ -21,6 +21,8 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/room"
+	"touchline/agent/whep"
 	"touchline/agent/worker"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
@@ -113,7 +115,13 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 		return err
 	}
 	shown := console.NewRooms(0, log)
-	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Outputs: out, OnBot: wiring.ShowIn(shown, allow, log), Log: log})
+	players, err := agentPlayers(cfg.Agent, log)
+	if err != nil {
+		return err
+	}
+	jobs, err := wiring.NewJobs(wiring.JobsOptions{
+		Config: cfg, Outputs: out, OnBot: wiring.ShowIn(shown, players, allow, log), Log: log,
+	})
 	if err != nil {
 		return err
 	}
@@ -121,7 +129,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	if err != nil {
 		return err
 	}
-	page, err := agentPage(cfg.Agent, shown, wiring.Calls{Jobs: jobs, Worker: w}, log, jobs.Metrics(), out)
+	page, err := agentPage(cfg.Agent, shown, players, wiring.Calls{Jobs: jobs, Worker: w}, log, jobs.Metrics(), out)
 	if err != nil {
 		return err
 	}
@@ -184,9 +192,18 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	return errors.Join(err, g.Wait())
 }
 
+// agentPlayers serves WHEP players beside the page; nil when there is no page or no players are wanted.
+func agentPlayers(cfg agent.Config, log zerolog.Logger) (*whep.Server, error) {
+	if cfg.Worker.Console == agent.HTTPOff || !cfg.Console.WHEP.Enabled {
+		return nil, nil
+	}
+	cfg.Console.Listen = cfg.Worker.Console
+	return wiring.NewPlayers(cfg.Console, room.Keys{APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret)}, log)
+}
+
 // agentPage is the page and the API for all rooms; nil when the settings want none.
 func agentPage(
-	cfg agent.Config, rooms *console.Rooms, calls console.Dispatcher, log zerolog.Logger, more ...prometheus.Collector,
+	cfg agent.Config, rooms *console.Rooms, players *whep.Server, calls console.Dispatcher, log zerolog.Logger, more ...prometheus.Collector,
 ) (*console.Server, error) {
 	if cfg.Worker.Console == agent.HTTPOff {
 		return nil, nil
@@ -198,8 +215,12 @@ func agentPage(
 			return nil, fmt.Errorf("register the metrics of the process: %w", err)
 		}
 	}
+	var watched console.Players
+	if players != nil { // a nil pointer in an interface is not nil
+		watched = players
+	}
 	page, err := console.New(console.Options{
-		Config: cfg.Console, Rooms: rooms, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
+		Config: cfg.Console, Rooms: rooms, WHEP: watched, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
 		Log:      log,
 	})

@@ -21,6 +21,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/room"
+	"touchline/agent/whep"
 	"touchline/configs"
 	"touchline/internal/rescue"
 	"touchline/media"
@@ -66,6 +67,7 @@ type Bot struct {
 	delayed  *tap
 	camera   cameraSound
 	player   *sound.Player
+	players  *whep.Feed
 	sources  *Sources // nil when none are opened here
 	log      zerolog.Logger
 }
@@ -124,7 +126,12 @@ func New(opts Options) (_ *Bot, err error) {
 		History: cfg.Agent.History.Comments, JPEGQuality: cfg.Media.JPEGQuality,
 	})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
-	b.delayed = &tap{out: b.Room.Relay(), sound: b.camera.line, askKeyFrame: b.Room.Watcher().RequestKeyFrame}
+	b.players = whep.NewFeed(whep.FeedOptions{
+		Mix: b.player.Mix, AskKeyFrame: b.Room.Watcher().RequestKeyFrame, Past: cfg.Agent.History.Comments,
+	})
+	b.delayed = &tap{
+		out: b.Room.Relay(), sound: b.camera.line, players: b.players, askKeyFrame: b.Room.Watcher().RequestKeyFrame,
+	}
 	b.Session, err = agent.New(agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Inference, Profiles: cfg.Profiles,
 		Model: b.engine.Model, EngineNote: b.engine.Note,
@@ -138,7 +145,7 @@ func New(opts Options) (_ *Bot, err error) {
 			})
 		},
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
-		Texts: slices.Concat([]agent.TextOutput{b.captions, b.Hub}, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
+		Texts: slices.Concat([]agent.TextOutput{b.captions, b.Hub, b.players}, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
 		Log:   opts.Log,
 	})
 	if err != nil {
@@ -204,8 +211,19 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 			return nil, fmt.Errorf("register the engine's metrics: %w", err)
 		}
 	}
+	var players console.Players
+	if cfg.WHEP.Enabled {
+		server, err := NewPlayers(cfg, b.opts.Keys, b.log)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := server.Add(b.Room.RoomName(), b.players); err != nil {
+			return nil, fmt.Errorf("serve WHEP players: %w", err)
+		}
+		players = server
+	}
 	s, err := console.New(console.Options{
-		Config: cfg, Room: b.Face(), SignalURL: b.opts.Config.Agent.LiveKit.URL,
+		Config: cfg, Room: b.Face(), SignalURL: b.opts.Config.Agent.LiveKit.URL, WHEP: players,
 		WHIP: b.sources.handler(), Registry: metrics, Announce: announce, Log: b.log,
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/whep"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
@@ -20,6 +21,8 @@ type tap struct {
 	out agent.VideoOutput
 	// sound follows the picture; nil without the camera's sound.
 	sound *sound.Line
+	// players watch without a LiveKit client; may be nil.
+	players *whep.Feed
 
 	// askKeyFrame asks the source for a key frame, for a reader that has lost something.
 	askKeyFrame func()
@@ -38,6 +41,9 @@ type tapReader struct {
 func (t *tap) WriteFrame(f delay.OutFrame) (time.Time, error) {
 	if t.sound != nil {
 		t.sound.Picture(f.Arrival, f.NTP, f.Due)
+	}
+	if t.players != nil {
+		t.players.WriteFrame(f)
 	}
 	at, err := t.out.WriteFrame(f)
 	lost := false

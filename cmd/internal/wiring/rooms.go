@@ -8,14 +8,18 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/console"
+	"touchline/agent/whep"
 	"touchline/agent/worker"
 	"touchline/media"
 	"touchline/media/source"
 )
 
 // ShowIn shows the rooms of a worker's jobs in a console, where sources may be
-// brought into them; it is a JobsOptions.OnBot. Sources leave with their bot.
-func ShowIn(rooms *console.Rooms, allow source.Allow, log zerolog.Logger) func(worker.Job, *Bot) func() {
+// brought into them, and to WHEP players (nil for none); it is a
+// JobsOptions.OnBot. Sources and players leave with their bot.
+func ShowIn(
+	rooms *console.Rooms, players *whep.Server, allow source.Allow, log zerolog.Logger,
+) func(worker.Job, *Bot) func() {
 	return func(job worker.Job, bot *Bot) func() {
 		leave := func() {}
 		sources, err := bot.NewSources(SourcesOptions{Allow: allow, NoSenders: true})
@@ -40,7 +44,15 @@ func ShowIn(rooms *console.Rooms, allow source.Allow, log zerolog.Logger) func(w
 			log.Warn().Err(err).Str("room", face.Name).Msg("the room is not shown in the console")
 			return leave
 		}
+		unwatch := func() {}
+		if players != nil {
+			if unwatch, err = players.Add(face.Name, bot.players); err != nil {
+				unwatch = func() {}
+				log.Warn().Err(err).Str("room", face.Name).Msg("the room has no WHEP players")
+			}
+		}
 		return func() {
+			unwatch()
 			remove()
 			leave()
 		}

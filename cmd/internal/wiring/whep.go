@@ -1,0 +1,48 @@
+package wiring
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/agent/room"
+	"touchline/agent/whep"
+	"touchline/media/wish"
+)
+
+// NewPlayers makes the server of WHEP players that goes with a page. Who may
+// use the API may watch, and who has an access token that lets him subscribe.
+func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, log zerolog.Logger) (*whep.Server, error) {
+	s, err := whep.New(whep.Options{
+		Verify: func(token, name string) error {
+			switch err := room.VerifyViewer(keys, token, name); {
+			case errors.Is(err, room.ErrNoRight):
+				return fmt.Errorf("%w: %w", wish.ErrForbidden, err)
+			case err != nil:
+				return fmt.Errorf("%w: %w", wish.ErrNoToken, err)
+			}
+			return nil
+		},
+		MaxSessions: cfg.WHEP.Max, UDPPort: cfg.WHEP.UDPPort, ExternalIPs: cfg.WHEP.ExternalIPs,
+		LoopbackOnly: onlyHere(cfg.Listen), Now: time.Now, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare for WHEP players: %w", err)
+	}
+	return s, nil
+}
+
+// onlyHere tells whether an address to listen at is for this machine alone.
+func onlyHere(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
