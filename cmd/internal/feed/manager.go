@@ -268,11 +268,11 @@ func (m *Manager) prepare(w agent.NewSource) (played, error) {
 	}
 	if a.URL == nil {
 		if !m.opts.Allow.Files {
-			return played{}, fmt.Errorf("%w: files and devices of this machine are opened from its command line only", agent.ErrSourceNotAllowed)
+			return played{}, refused{errors.New("files and devices of this machine are opened from its command line only")}
 		}
 	} else if ip, ok := number(a.URL.Hostname()); ok {
 		if err := m.opts.Allow.Check(ip); err != nil {
-			return played{}, fmt.Errorf("%w; %w", err, agent.ErrSourceNotAllowed)
+			return played{}, refused{err}
 		}
 	}
 	transport := rtsp.Transport(w.Transport)
@@ -292,6 +292,12 @@ func (m *Manager) prepare(w agent.NewSource) (played, error) {
 	}
 	return played{p, a}, nil
 }
+
+// refused is an agent.ErrSourceNotAllowed in words of its own.
+type refused struct{ error }
+
+// Is implements what errors.Is asks for.
+func (refused) Is(target error) bool { return target == agent.ErrSourceNotAllowed } //nolint:errorlint // as errors.Is compares
 
 // number is the address that a host means without asking anybody.
 func number(host string) (netip.Addr, bool) {
@@ -413,8 +419,8 @@ func advice(kind source.Kind, s source.Status) string {
 	}
 	switch kind {
 	case source.RTSP:
-		return apart + ", and an RTSP camera cannot be asked for one. Set “I-frame interval” (or “GOP”) at the camera to one second’s worth " +
-			"of frames, 25 or 30, and “smart codec”, “H.264+” or “Zipstream” off."
+		return apart + ", and an RTSP camera cannot be asked for one. Set “I-frame interval” (or “GOP”) at the camera to one " +
+			"second’s worth of frames, 25 or 30, and “smart codec”, “H.264+” or “Zipstream” off."
 	case whipKind:
 		return apart + ", although it was asked for one. In OBS: Settings, Output, “Keyframe interval” 1 s. With ffmpeg: -g 30."
 	case source.HTTP, source.File, source.Webcam:

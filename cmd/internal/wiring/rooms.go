@@ -29,7 +29,9 @@ func ShowIn(
 			go func() { ended <- sources.Run(ctx) }()
 			leave = func() {
 				stop()
-				<-ended // it has no error of its own
+				if err := <-ended; err != nil {
+					log.Warn().Err(err).Str("room", job.Room).Msg("no sources can be brought into the room")
+				}
 			}
 		} else if !errors.Is(err, errNoKeys) {
 			log.Warn().Err(err).Str("room", job.Room).Msg("no sources can be brought into the room")

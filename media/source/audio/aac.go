@@ -73,7 +73,7 @@ func (a *AAC) Write(units [][]byte, timestamp uint32) {
 	a.mu.Unlock()
 	for _, u := range units {
 		adts, err := mpeg4audio.ADTSPackets{{
-			Type: a.config.Type, SampleRate: a.config.SampleRate, ChannelConfig: a.config.ChannelConfig, ChannelCount: a.config.ChannelCount, AU: u,
+			Type: a.config.Type, SampleRate: a.config.SampleRate, ChannelConfig: a.config.ChannelConfig, AU: u,
 		}}.Marshal()
 		if err != nil {
 			continue

@@ -88,7 +88,7 @@ func FuzzG711(f *testing.F) {
 	f.Add(make([]byte, 481), uint32(math.MaxUint32), false)
 	f.Fuzz(func(t *testing.T, payload []byte, timestamp uint32, mulaw bool) {
 		n := 0
-		g, err := audio.NewG711(mulaw, 8000, 2, func(o source.Opus) { n++ })
+		g, err := audio.NewG711(mulaw, 8000, 2, func(source.Opus) { n++ })
 		require.NoError(t, err)
 		g.Write(payload, timestamp, time.Time{})
 		g.Write(payload, timestamp+uint32(len(payload)), time.Time{})

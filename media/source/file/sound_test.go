@@ -2,7 +2,6 @@ package file_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -51,7 +50,7 @@ func TestSoundComesAsOpus(t *testing.T) {
 			}
 		},
 	})
-	require.True(t, errors.Is(err, source.ErrEnded), "%v", err)
+	require.ErrorIs(t, err, source.ErrEnded)
 	require.Equal(t, 50, pictures)
 	require.Greater(t, packets, 85)
 	require.Less(t, first, uint32(9600))

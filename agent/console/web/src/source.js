@@ -2,6 +2,7 @@
 import * as api from './api.js';
 import { Publisher, cameraSentence, cameraTrack, fileTrack, screenTrack } from './publish.js';
 import { h } from './panel.js';
+import { sentence } from './view.js';
 import { hints, looksLikeURL, rows, sourceSentence, stateWords } from './source-words.js';
 
 const LOOK = 2000; // ms between two looks at who is in the room, while the picker is open
@@ -171,7 +172,7 @@ export class SourcePanel {
 
   #tell(tone, words) {
     this.#note.dataset.tone = tone;
-    this.#note.textContent = words;
+    this.#note.textContent = words && sentence(words[0].toUpperCase() + words.slice(1));
   }
 
   /** @param {string} source "", "scene" or "camera:IDENTITY" */

@@ -3,6 +3,7 @@
 package rtsptest
 
 import (
+	"context"
 	"net"
 	"os/exec"
 	"strings"
@@ -23,7 +24,7 @@ const patience = 30 * time.Second
 
 // Camera plays a clip. It can be switched off and on again at the same address.
 type Camera struct {
-	t       testing.TB
+	tb      testing.TB
 	address string
 	args    []string
 
@@ -36,18 +37,18 @@ type Camera struct {
 
 // New switches a camera on, at a free port of host, until the test ends. clip is
 // played as it is unless args (ffmpeg's, for its output) say otherwise.
-func New(t testing.TB, host, clip string, args ...string) *Camera {
-	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	require.NoError(t, err)
-	c := &Camera{t: t, address: l.Addr().String(), ready: make(chan struct{}, 1)}
-	require.NoError(t, l.Close())
+func New(tb testing.TB, host, clip string, args ...string) *Camera {
+	tb.Helper()
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort(host, "0"))
+	require.NoError(tb, err)
+	c := &Camera{tb: tb, address: l.Addr().String(), ready: make(chan struct{}, 1)}
+	require.NoError(tb, l.Close())
 	if len(args) == 0 {
 		args = []string{"-c", "copy"}
 	}
 	c.args = append([]string{"-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", clip}, args...)
 	c.On()
-	t.Cleanup(c.Off)
+	tb.Cleanup(c.Off)
 	return c
 }
 
@@ -62,20 +63,20 @@ func (c *Camera) URL(user string) string {
 
 // On switches the camera on.
 func (c *Camera) On() {
-	c.t.Helper()
+	c.tb.Helper()
 	server := &gortsplib.Server{Handler: c, RTSPAddress: c.address}
-	require.NoError(c.t, server.Start())
-	cmd := exec.Command("ffmpeg", append(c.args, "-f", "rtsp", "-rtsp_transport", "tcp", "rtsp://"+c.address+"/cam")...)
+	require.NoError(c.tb, server.Start())
+	cmd := exec.CommandContext(context.WithoutCancel(c.tb.Context()), "ffmpeg", append(c.args, "-f", "rtsp", "-rtsp_transport", "tcp", "rtsp://"+c.address+"/cam")...)
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	c.mu.Lock()
 	c.server, c.cmd = server, cmd
 	c.mu.Unlock()
-	require.NoError(c.t, cmd.Start(), "apt-get install ffmpeg")
+	require.NoError(c.tb, cmd.Start(), "apt-get install ffmpeg")
 	select {
 	case <-c.ready:
 	case <-time.After(patience):
-		require.FailNow(c.t, "ffmpeg sends nothing", complaints.String())
+		require.FailNow(c.tb, "ffmpeg sends nothing", complaints.String())
 	}
 }
 
