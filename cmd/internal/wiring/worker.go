@@ -188,7 +188,8 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	if j.opts.Texts != nil {
 		texts = append(texts, j.opts.Texts(job)...)
 	}
-	bot, err := New(Options{Config: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs, Log: log,
+	bot, err := New(Options{
+		Config: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs, Log: log,
 		OnCrash: job.Leaving, // the server is told why before the agent leaves
 	})
 	if err != nil {
