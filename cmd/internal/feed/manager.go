@@ -297,7 +297,7 @@ func (m *Manager) prepare(w agent.NewSource) (played, error) {
 type refused struct{ error }
 
 // Is implements what errors.Is asks for.
-func (refused) Is(target error) bool { return target == agent.ErrSourceNotAllowed } //nolint:errorlint // as errors.Is compares
+func (refused) Is(target error) bool { return target == agent.ErrSourceNotAllowed }
 
 // number is the address that a host means without asking anybody.
 func number(host string) (netip.Addr, bool) {
@@ -419,8 +419,8 @@ func advice(kind source.Kind, s source.Status) string {
 	}
 	switch kind {
 	case source.RTSP:
-		return apart + ", and an RTSP camera cannot be asked for one. Set “I-frame interval” (or “GOP”) at the camera to one " +
-			"second’s worth of frames, 25 or 30, and “smart codec”, “H.264+” or “Zipstream” off."
+		return apart + ", and an RTSP camera cannot be asked for one. Set “I-frame interval” (or “GOP”) at the " +
+			"camera to one second’s worth of frames, 25 or 30, and “smart codec”, “H.264+” or “Zipstream” off."
 	case whipKind:
 		return apart + ", although it was asked for one. In OBS: Settings, Output, “Keyframe interval” 1 s. With ffmpeg: -g 30."
 	case source.HTTP, source.File, source.Webcam:
