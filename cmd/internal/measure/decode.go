@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -26,8 +27,10 @@ const decodeRuns = 3
 // process, less what only pacing the access units costs. Each codec comes twice: with a key frame
 // each second, which the bot asks for while people watch, and with a single one,
 // so that every picture has to be decoded. Beside it stands what libavcodec alone
-// takes for all pictures of the same stream. It needs Chromium and ffmpeg.
-func Decode(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row, error) {
+// takes for all pictures of the same stream. It needs Chromium and ffmpeg. With a folder for
+// the recordings in clips they are kept there, and taken from there when they
+// exist: then it needs neither, and says nothing of libavcodec alone without ffmpeg.
+func Decode(ctx context.Context, length time.Duration, clips string, log zerolog.Logger) ([]Row, error) {
 	const fps = 30
 	var rows []Row
 	for _, c := range []struct {
@@ -35,7 +38,7 @@ func Decode(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Ro
 		mode  string  // of layers; LiveKit's clients send VP8 in three temporal ones
 		most  float64 // % of a core
 	}{{media.VP8, "", 3.5}, {media.VP8, "L1T3", 3.5}, {media.H264, "", 3.5}, {media.VP9, "", 5}, {media.AV1, "", 5.5}} {
-		once, eachSecond, err := recordBrowser(ctx, c.codec, c.mode)
+		once, eachSecond, err := browserClips(ctx, clips, c.codec, c.mode)
 		if err != nil {
 			return rows, fmt.Errorf("record a browser's camera as %v: %w", c.codec, err)
 		}
@@ -71,6 +74,10 @@ func decodeClip(
 		costs, children = append(costs, 100*(got.whole-feed)), append(children, 100*got.child)
 	}
 	alone, err := decoderAlone(ctx, c, clip, fps)
+	beside := fmt.Sprintf("%.2f %%", 100*alone)
+	if errors.Is(err, exec.ErrNotFound) {
+		beside, err = "not measured: ffmpeg is not installed", nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +92,7 @@ func decodeClip(
 		Check(fmt.Sprintf("%s, %.1f Mbit/s: decode and sample", name, rate), costs[decodeRuns/2], most, "% of a core"),
 		Note(name+": of it in the codec process", fmt.Sprintf("%.2f %%; runs from %.2f to %.2f %%; the feed, taken off: %.2f %%",
 			children[decodeRuns/2], costs[0], costs[decodeRuns-1], 100*feed)),
-		Note(name+": libavcodec alone, all pictures", fmt.Sprintf("%.2f %%", 100*alone)),
+		Note(name+": libavcodec alone, all pictures", beside),
 		Note(name+": decoded", fmt.Sprintf("%.0f %% of the pictures, in %.1f bursts a second; a sample is there after %v (p95 %v)",
 			100*got.decoded, got.bursts, got.median, got.p95)),
 		Note(name+": the browser sent", fmt.Sprintf("%.1f pictures a second; fewer than %d make a stream of more bits for each",

@@ -1,7 +1,9 @@
 package measure
 
 import (
+	"bytes"
 	"context"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -57,6 +59,42 @@ const recordPage = `<!doctype html><title>camera</title><link rel="icon" href="d
     console.error(err);
   }
 </script>`
+
+// browserClips are recordBrowser's clips, kept in a folder when there is one.
+func browserClips(ctx context.Context, folder string, c media.Codec, mode string) (once, eachSecond *clip, err error) {
+	if folder == "" {
+		return recordBrowser(ctx, c, mode)
+	}
+	file := filepath.Join(folder, c.String()+mode+".gob")
+	var kept [2][]media.EncodedFrame
+	b, err := os.ReadFile(file) //nolint:gosec // named on the command line
+	switch {
+	case err == nil:
+		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&kept); err != nil {
+			return nil, nil, fmt.Errorf("read the recording %s (remove it to record anew): %w", file, err)
+		}
+		return &clip{frames: kept[0]}, &clip{frames: kept[1]}, nil
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, nil, fmt.Errorf("read a recording: %w", err)
+	}
+	if once, eachSecond, err = recordBrowser(ctx, c, mode); err != nil {
+		return nil, nil, err
+	}
+	for i, from := range []*clip{once, eachSecond} {
+		for _, f := range from.frames {
+			f.Packets = nil
+			kept[i] = append(kept[i], f)
+		}
+	}
+	var out bytes.Buffer
+	if err := gob.NewEncoder(&out).Encode(kept); err != nil {
+		return nil, nil, fmt.Errorf("keep the recording: %w", err)
+	}
+	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
+		return nil, nil, fmt.Errorf("keep the recording: %w", err)
+	}
+	return once, eachSecond, nil
+}
 
 // recordBrowser has a headless Chromium send a moving 720p30 scene with noise,
 // at 1.7 Mbit/s, and keeps 20 s of it with one key frame, then 20 s with a key
