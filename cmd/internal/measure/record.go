@@ -60,20 +60,38 @@ const recordPage = `<!doctype html><title>camera</title><link rel="icon" href="d
   }
 </script>`
 
+// keptFrame is what a kept recording has of an access unit.
+type keptFrame struct {
+	KeyFrame, Discardable bool
+	PTS                   time.Duration
+	Width, Height         int
+	Data                  []byte
+}
+
+func restored(c media.Codec, kept []keptFrame) *clip {
+	out := &clip{}
+	for _, f := range kept {
+		out.frames = append(out.frames, media.EncodedFrame{
+			Codec: c, KeyFrame: f.KeyFrame, Discardable: f.Discardable, PTS: f.PTS, Width: f.Width, Height: f.Height, Data: f.Data,
+		})
+	}
+	return out
+}
+
 // browserClips are recordBrowser's clips, kept in a folder when there is one.
 func browserClips(ctx context.Context, folder string, c media.Codec, mode string) (once, eachSecond *clip, err error) {
 	if folder == "" {
 		return recordBrowser(ctx, c, mode)
 	}
 	file := filepath.Join(folder, c.String()+mode+".gob")
-	var kept [2][]media.EncodedFrame
+	var kept [2][]keptFrame
 	b, err := os.ReadFile(file) //nolint:gosec // named on the command line
 	switch {
 	case err == nil:
 		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&kept); err != nil {
 			return nil, nil, fmt.Errorf("read the recording %s (remove it to record anew): %w", file, err)
 		}
-		return &clip{frames: kept[0]}, &clip{frames: kept[1]}, nil
+		return restored(c, kept[0]), restored(c, kept[1]), nil
 	case !errors.Is(err, os.ErrNotExist):
 		return nil, nil, fmt.Errorf("read a recording: %w", err)
 	}
@@ -82,8 +100,7 @@ func browserClips(ctx context.Context, folder string, c media.Codec, mode string
 	}
 	for i, from := range []*clip{once, eachSecond} {
 		for _, f := range from.frames {
-			f.Packets = nil
-			kept[i] = append(kept[i], f)
+			kept[i] = append(kept[i], keptFrame{f.KeyFrame, f.Discardable, f.PTS, f.Width, f.Height, f.Data})
 		}
 	}
 	var out bytes.Buffer
