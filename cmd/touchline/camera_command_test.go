@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/sfu"
@@ -31,7 +33,8 @@ func cameraApp(t *testing.T) *app {
 	go func() { ended <- server.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-ended
+		err := <-ended
+		assert.True(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
 	})
 	require.NoError(t, server.Ready(t.Context()))
 	cfg := configs.Default()

@@ -39,7 +39,7 @@ func TestGuard(t *testing.T) {
 	callback := func() {
 		defer rescue.Guard(func(err error) { got = err })
 		var none []int
-		_ = none[len(none)]
+		none[0] = 1
 	}
 	callback()
 	_, ok := rescue.Of(got)

@@ -390,7 +390,8 @@ const whipKind source.Kind = "whip"
 func describe(f *Feed, s source.Status, kind source.Kind) agent.Source {
 	out := agent.Source{
 		Kind: string(kind), Identity: f.opts.Identity, State: s.State.String(), Since: s.Since, Reason: s.Reason,
-		Width: s.Width, Height: s.Height, FPS: math.Round(10*s.FPS) / 10, BitRate: s.BitRate / 1000 * 1000, KeyFrameInterval: s.KeyEvery.Seconds(),
+		Width: s.Width, Height: s.Height, FPS: math.Round(10*s.FPS) / 10,
+		BitRate: s.BitRate / 1000 * 1000, KeyFrameInterval: s.KeyEvery.Seconds(),
 		Sound: s.Sound, Transcoded: f.Reason(),
 	}
 	if s.Width > 0 {

@@ -137,7 +137,8 @@ func Soak(ctx context.Context, o SoakOptions) ([]Row, error) {
 	rows := k.rows(restarts, files)
 	usedNow, allNow, merr := machineTime()
 	err = errors.Join(err, merr)
-	return append(rows, Note("processors of the machine in use, with all that ran", fmt.Sprintf("%.0f %%", 100*(usedNow-used)/max(allNow-all, 1))),
+	inUse := fmt.Sprintf("%.0f %%", 100*(usedNow-used)/max(allNow-all, 1))
+	return append(rows, Note("processors of the machine in use, with all that ran", inUse),
 		Note("packets of the bot's network", fmt.Sprintf("%d passed, %d lost, %d held back, %d overflowed",
 			net.Passed, net.Lost, net.HeldBack, net.Overflowed))), errors.Join(err, k.stage.Errors())
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -66,7 +67,8 @@ func (c *Camera) On() {
 	c.tb.Helper()
 	server := &gortsplib.Server{Handler: c, RTSPAddress: c.address}
 	require.NoError(c.tb, server.Start())
-	cmd := exec.CommandContext(context.WithoutCancel(c.tb.Context()), "ffmpeg", append(c.args, "-f", "rtsp", "-rtsp_transport", "tcp", "rtsp://"+c.address+"/cam")...)
+	args := append(slices.Clone(c.args), "-f", "rtsp", "-rtsp_transport", "tcp", "rtsp://"+c.address+"/cam")
+	cmd := exec.CommandContext(context.WithoutCancel(c.tb.Context()), "ffmpeg", args...)
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	c.mu.Lock()
