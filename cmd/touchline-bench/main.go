@@ -52,6 +52,7 @@ type runCmd struct {
 	Relay    time.Duration `help:"Length of the relay run." default:"10m"`
 	Cost     time.Duration `help:"Length of each cost run." default:"40s"`
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
+	Decode   time.Duration `help:"Length of each of the runs that decode." default:"15s"`
 	Clips    string        `help:"Folder of the browser's recordings for decode, kept for machines without a browser." type:"existingdir"`
 	Off      time.Duration `help:"How long cameras are away before they come back." default:"30s"`
 }
@@ -91,7 +92,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measure.Faults(ctx, 10*time.Second, log)
 		}},
 		{"decode", "Cost of decoding 720p30 and sampling 2 pictures a second", func(ctx context.Context) ([]measure.Row, error) {
-			return measure.Decode(ctx, 15*time.Second, r.Clips, log)
+			return measure.Decode(ctx, r.Decode, r.Clips, log)
 		}},
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Cost(ctx, botCommand, r.Cost, log)
