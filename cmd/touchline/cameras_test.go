@@ -273,7 +273,12 @@ func TestCameras(t *testing.T) {
 			bot, address := h.bot(t, name, quick)
 			arguments := append([]string{"camera", "--room", name}, tt.camera(t)...)
 			began := time.Now()
-			p := launch(t, h.env(), arguments...)
+			env := h.env()
+			if tt.transcoded == "" {
+				// On a busy machine UDP loses key frames, and the rest look too far apart.
+				env = append(env, "TOUCHLINE_SOURCES_TRANSCODE=off")
+			}
+			p := launch(t, env, arguments...)
 			seen(t, bot, address, began)
 			p.says(t, "Live: "+tt.codec)
 			if tt.transcoded != "" {

@@ -74,7 +74,7 @@ func TestWorkerFlagsGoOverVariablesAndThoseOverTheFile(t *testing.T) {
 	_, err = parser.Parse([]string{"agent", "--slots", "3", "--agent-name", "", "--drain-timeout", "5s"})
 	require.NoError(t, err)
 	require.Equal(t, agent.WorkerConfig{
-		Slots: 3, FullCPU: 0.6, Type: "publisher", DrainTimeout: 5 * time.Second, HTTP: ":8081",
+		Slots: 3, FullCPU: 0.6, Type: "publisher", DrainTimeout: 5 * time.Second, HTTP: ":8081", Console: agent.HTTPOff,
 	}, c.Agent.over(cfg.Agent.Worker))
 	require.Equal(t, 5*time.Second+leaving, c.Agent.patience(cfg))
 	require.Equal(t, "env", cfg.Agent.Worker.AgentName)

@@ -127,7 +127,6 @@ func (m engineMetrics) Collect(ch chan<- prometheus.Metric) {
 			e.Metrics.Collect(ch)
 		}
 	}
-	m.j.opts.Outputs.Collect(ch)
 }
 
 // configFor is the settings of one job.
