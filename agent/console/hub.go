@@ -201,6 +201,29 @@ func (h *Hub) Remember(past []agent.Record) {
 	h.pushLocked(&item{event: sse("history", marshal(h.history))})
 }
 
+// watchSnapshots sends what look returns, when it has changed and somebody
+// reads: once a second, and at once at a kick. It returns nil when ctx ends.
+func (h *Hub) watchSnapshots(ctx context.Context, event string, kick <-chan struct{}, look func() []byte) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-kick:
+		}
+		if h.readers(eventReader) == 0 {
+			continue
+		}
+		if data := look(); string(data) != last {
+			last = string(data)
+			h.publishSnapshot(event, data)
+		}
+	}
+}
+
 // publishSnapshot sends a snapshot to the page's readers, as the event of that
 // name. It has no id and is not repeated.
 func (h *Hub) publishSnapshot(event string, data []byte) {

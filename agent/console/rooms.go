@@ -212,24 +212,7 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 
 // watch sends the list once a second when something changed and somebody reads.
 func (r *Rooms) watch(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	var last string
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		case <-r.kick:
-		}
-		if r.events.readers(eventReader) == 0 {
-			continue
-		}
-		if data := marshal(r.infos()); string(data) != last {
-			last = string(data)
-			r.events.publishSnapshot("rooms", data)
-		}
-	}
+	return r.events.watchSnapshots(ctx, "rooms", r.kick, func() []byte { return marshal(r.infos()) })
 }
 
 // infos describes all rooms. One whose bot panics is described as far as it goes.
@@ -310,26 +293,11 @@ func (h *hosted) run(ctx context.Context) error {
 
 // watch sends a snapshot once a second when something changed and somebody reads.
 func (h *hosted) watch(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	var last string
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		case <-h.kick:
-		}
-		if h.Bot == nil || h.Hub.readers(eventReader) == 0 {
-			continue
-		}
-		data := marshal(h.Bot.Snapshot())
-		if string(data) == last {
-			continue
-		}
-		last = string(data)
-		h.Hub.publishSnapshot("snapshot", data)
+	if h.Bot == nil {
+		<-ctx.Done()
+		return nil
 	}
+	return h.Hub.watchSnapshots(ctx, "snapshot", h.kick, func() []byte { return marshal(h.Bot.Snapshot()) })
 }
 
 // changed asks for a snapshot to be sent without waiting for the next second.
