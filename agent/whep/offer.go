@@ -1,9 +1,7 @@
 package whep
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/pion/interceptor"
@@ -15,133 +13,51 @@ import (
 	"touchline/media/wish"
 )
 
-const (
-	// maxFormats bounds the payload types of one section.
-	maxFormats = 128
-	// resend is how many packets are kept for players that lost some: seconds of an ordinary picture.
-	resend = 2048
-)
+// resend is how many packets are kept for players that lost some: seconds of an ordinary picture.
+const resend = 2048
 
 // offer is a player's offer.
 type offer struct {
 	*wish.Offer
 
 	// video is how each codec is to be sent, in the player's order; audio is Opus, nil when it is not wanted.
-	video  []webrtc.RTPCodecParameters
-	audio  *webrtc.RTPCodecParameters
-	all    map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters // what is registered
-	data   bool
-	wanted map[webrtc.RTPCodecType]bool
+	video []webrtc.RTPCodecParameters
+	audio *webrtc.RTPCodecParameters
 }
 
 // readOffer checks an offer against what WHEP allows (sections 4.2 and 4.4 of the draft).
 func readOffer(text string) (*offer, error) {
-	common, err := wish.ReadOffer(text)
+	common, err := wish.ReadOffer(text, wish.Terms{
+		Wanted: "recvonly or sendrecv", Refused: []string{"sendonly", "inactive"}, Data: true, Take: take,
+		None: func(kind webrtc.RTPCodecType, offered []string) error {
+			want := "H264, VP8, VP9 or AV1"
+			if kind == webrtc.RTPCodecTypeAudio {
+				want = "Opus"
+			}
+			return fmt.Errorf("%w: expected %s, got %s", wish.ErrNotAcceptable, want, strings.Join(offered, ", "))
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	o := &offer{
-		Offer: common, all: map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters{}, wanted: map[webrtc.RTPCodecType]bool{},
-	}
-	for _, m := range o.Desc.MediaDescriptions {
-		if err := o.readMedia(m); err != nil {
-			return nil, err
+	o := &offer{Offer: common}
+	for _, c := range o.Codecs[webrtc.RTPCodecTypeVideo] {
+		if !strings.EqualFold(c.MimeType, webrtc.MimeTypeRTX) {
+			o.video = append(o.video, c)
 		}
 	}
-	if len(o.wanted) == 0 {
-		return nil, errors.New("expected a video or an audio section, got data only")
+	if audio := o.Codecs[webrtc.RTPCodecTypeAudio]; len(audio) > 0 {
+		o.audio = &audio[0]
 	}
-	return o, o.Bundle()
+	return o, nil
 }
 
-func (o *offer) readMedia(m *sdp.MediaDescription) error {
-	name := m.MediaName.Media
-	_, bundleOnly := m.Attribute("bundle-only")
-	if m.MediaName.Port.Value == 0 && !bundleOnly {
-		return fmt.Errorf("expected every section to be wanted, got %s with port 0", name)
+// take tells what can be sent, and what players may say about it.
+func take(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
+	if kind == webrtc.RTPCodecTypeAudio {
+		return nil, wish.IsOpus(c)
 	}
-	if err := o.Mid(m); err != nil {
-		return err
-	}
-	if err := o.Transport(m); err != nil {
-		return err
-	}
-	if name == "application" {
-		if o.data || !strings.Contains(strings.Join(m.MediaName.Protos, "/"), "SCTP") {
-			return errors.New("expected one section for data channels at most, got another")
-		}
-		o.data = true
-		return nil
-	}
-	kind := webrtc.NewRTPCodecType(name)
-	switch {
-	case kind == 0:
-		return fmt.Errorf("expected audio, video and data only, got a section of %q", name)
-	case o.wanted[kind]:
-		return fmt.Errorf("expected one %s section at most, got two", name)
-	}
-	o.wanted[kind] = true
-	for _, d := range []string{"sendonly", "inactive"} {
-		if o.Directed(m, d) {
-			return fmt.Errorf("expected recvonly or sendrecv for %s, got %s", name, d)
-		}
-	}
-	if _, ok := m.Attribute("rtcp-mux"); !ok {
-		return fmt.Errorf("expected rtcp-mux for %s", name)
-	}
-	return o.readCodecs(kind, m)
-}
-
-// readCodecs notes what can be sent, exactly as offered.
-func (o *offer) readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription) error {
-	if len(m.MediaName.Formats) > maxFormats {
-		return fmt.Errorf("%w: expected at most %d codecs, got %d", wish.ErrMalformed, maxFormats, len(m.MediaName.Formats))
-	}
-	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
-	var names []string
-	var repairs []webrtc.RTPCodecParameters
-	for _, format := range m.MediaName.Formats {
-		pt, err := strconv.ParseUint(format, 10, 7)
-		if err != nil {
-			return fmt.Errorf("%w: expected payload types, got %q", wish.ErrMalformed, format)
-		}
-		c, err := one.GetCodecForPayloadType(uint8(pt))
-		if err != nil {
-			continue
-		}
-		names = append(names, c.Name)
-		p := webrtc.RTPCodecParameters{PayloadType: webrtc.PayloadType(pt), RTPCodecCapability: webrtc.RTPCodecCapability{
-			MimeType: kind.String() + "/" + c.Name, ClockRate: c.ClockRate, SDPFmtpLine: c.Fmtp,
-		}}
-		switch {
-		case kind == webrtc.RTPCodecTypeAudio && strings.EqualFold(c.Name, "opus") && c.ClockRate == sampleRate && o.audio == nil:
-			p.Channels = 2
-			o.audio = &p
-			o.all[kind] = append(o.all[kind], p)
-		case kind == webrtc.RTPCodecTypeVideo && strings.EqualFold(c.Name, "rtx"):
-			repairs = append(repairs, p)
-		case kind == webrtc.RTPCodecTypeVideo && canSend(c):
-			p.RTCPFeedback = []webrtc.RTCPFeedback{{Type: "nack"}, {Type: "nack", Parameter: "pli"}, {Type: "ccm", Parameter: "fir"}}
-			o.video = append(o.video, p)
-			o.all[kind] = append(o.all[kind], p)
-		}
-	}
-	if len(o.all[kind]) == 0 {
-		want := "H264, VP8, VP9 or AV1"
-		if kind == webrtc.RTPCodecTypeAudio {
-			want = "Opus"
-		}
-		return fmt.Errorf("%w: expected %s, got %s", wish.ErrNotAcceptable, want, strings.Join(names, ", "))
-	}
-	for _, r := range repairs {
-		for _, c := range o.video {
-			if r.SDPFmtpLine == "apt="+strconv.Itoa(int(c.PayloadType)) {
-				o.all[kind] = append(o.all[kind], r)
-				break
-			}
-		}
-	}
-	return nil
+	return []webrtc.RTCPFeedback{{Type: "nack"}, {Type: "nack", Parameter: "pli"}, {Type: "ccm", Parameter: "fir"}}, canSend(c)
 }
 
 // canSend tells what the delayed picture may be. It comes in packets of several units (packetization-mode 1);
@@ -185,12 +101,8 @@ func (o *offer) as(codec media.Codec) (webrtc.RTPCodecParameters, bool) {
 // engines registers what the offer has, and no more.
 func (o *offer) engines() (*webrtc.MediaEngine, *interceptor.Registry, error) {
 	m, r := &webrtc.MediaEngine{}, &interceptor.Registry{}
-	for kind, codecs := range o.all {
-		for _, c := range codecs {
-			if err := m.RegisterCodec(c, kind); err != nil {
-				return nil, nil, fmt.Errorf("send %s: %w", c.MimeType, err)
-			}
-		}
+	if err := o.Register(m); err != nil {
+		return nil, nil, err
 	}
 	responder, err := nack.NewResponderInterceptor(nack.ResponderSize(resend))
 	if err != nil {

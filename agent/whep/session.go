@@ -158,7 +158,7 @@ func (x *session) prepare(pc *webrtc.PeerConnection) error {
 			return err
 		}
 	}
-	if !x.offer.data {
+	if !x.offer.Data {
 		return nil
 	}
 	pc.OnDataChannel(x.opened) // the player's own one of that name is as good as ours
@@ -216,7 +216,7 @@ func (x *session) play() {
 		defer cancel()
 		wg.Go(x.rescued(func() { x.sendSound(packets) }))
 	}
-	if x.offer.data {
+	if x.offer.Data {
 		wg.Go(x.rescued(func() { x.sendTexts(p, past) }))
 	}
 	wg.Wait()

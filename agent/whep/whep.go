@@ -33,12 +33,8 @@ type Options struct {
 	// Verify is nil only those are let in for whom ServeWHEP is told so.
 	Verify func(token, room string) error
 
-	// MaxSessions bounds all sessions, 0 for 64.
-	MaxSessions int
-	// PerMinute and Burst bound the POSTs of one address, 0 for 60 and 20; negative is no limit.
-	PerMinute, Burst int
-	// ConnectTime is how long a session may take to connect, 0 for 15 s.
-	ConnectTime time.Duration
+	// Bounds are, where they are 0, 64 sessions, 60 POSTs a minute and 20 at once, and 15 s to connect.
+	wish.Bounds
 
 	// UDPPort takes all media, 0 for a free one.
 	UDPPort int
@@ -78,38 +74,19 @@ func New(o Options) (*Server, error) {
 	if o.Now == nil {
 		return nil, errors.New("expected a clock for WHEP, got none")
 	}
-	if o.MaxSessions == 0 {
-		o.MaxSessions = 64
-	}
-	if o.PerMinute == 0 {
-		o.PerMinute = 60
-	}
-	if o.Burst == 0 {
-		o.Burst = 20
-	}
-	if o.ConnectTime == 0 {
-		o.ConnectTime = 15 * time.Second
-	}
+	o.Bounds = o.Or(wish.Bounds{MaxSessions: 64, PerMinute: 60, Burst: 20, ConnectTime: 15 * time.Second})
 	s := &Server{opts: o, rooms: map[string]*room{}, sessions: map[string]*session{}}
-	s.endpoint = &wish.Endpoint{
+	s.endpoint = wish.NewEndpoint(wish.EndpointOptions{
 		Name: "whep", Client: "player",
 		Authorize: s.authorize,
 		Forbidden: "expected a token for this room that allows subscribing",
 		Accept:    s.accept,
-		Find: func(room, id string) wish.Resource {
-			if x := s.find(room, id); x != nil {
-				return x
-			}
-			return nil
+		Find: func(room, id string) (wish.Resource, bool) {
+			x := s.find(room, id)
+			return x, x != nil
 		},
-		Failed: func(room, what string, err error) {
-			o.Log.Warn().Err(err).Str("room", room).Str("what", what).Msg("WHEP session is in trouble")
-		},
-		ICEServers: o.ICEServers,
-		Posts:      wish.NewLimiter(o.PerMinute, o.Burst),
-		Others:     wish.NewLimiter(20*o.PerMinute, 20*o.Burst),
-		Now:        o.Now,
-	}
+		ICEServers: o.ICEServers, Bounds: o.Bounds, Now: o.Now, Log: o.Log,
+	})
 	return s, nil
 }
 

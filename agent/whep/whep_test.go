@@ -108,7 +108,7 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	s := &stage{}
 	s.codec.Store(int32(media.H264))
 	o := whep.Options{
-		LoopbackOnly: true, PerMinute: -1, Now: time.Now,
+		LoopbackOnly: true, Bounds: wish.Bounds{PerMinute: -1}, Now: time.Now,
 		Verify: func(token, room string) error {
 			switch {
 			case token != "good":

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
 )
 
 // Bounds of what strangers send.
@@ -58,9 +59,8 @@ type Resource interface {
 	End(reason string)
 }
 
-// Endpoint answers below a path of one kind, /whip/ROOM and /whip/ROOM/SESSION.
-// Addresses of requests are taken from RemoteAddr: a proxy in front has to set it.
-type Endpoint struct {
+// EndpointOptions make an Endpoint.
+type EndpointOptions struct {
 	// Name is the path's first part and the realm, Client what its clients are called.
 	Name, Client string
 	// Authorize judges a request for a room; what it returns is given to Accept.
@@ -69,15 +69,31 @@ type Endpoint struct {
 	Forbidden string
 	// Accept makes a session of an offer. Errors that wrap none of this package's are answered with 422.
 	Accept func(ctx context.Context, room string, who any, offer string, from netip.Addr) (Resource, error)
-	// Find returns the session of an id, nil when there is none.
-	Find func(room, id string) Resource
-	// Failed is told what should not have happened; may be nil.
-	Failed func(room, what string, err error)
+	// Find returns the session of an id.
+	Find func(room, id string) (Resource, bool)
 	// ICEServers are told in Link headers.
 	ICEServers []webrtc.ICEServer
-	// Posts bounds POST requests, Others all others.
-	Posts, Others *Limiter
-	Now           func() time.Time
+	// Bounds of requests; those of sessions are Accept's to hold.
+	Bounds Bounds
+	Now    func() time.Time
+	Log    zerolog.Logger
+}
+
+// Endpoint answers below a path of one kind, /whip/ROOM and /whip/ROOM/SESSION.
+// Addresses of requests are taken from RemoteAddr: a proxy in front has to set it.
+type Endpoint struct {
+	EndpointOptions
+
+	posts, others *Limiter
+}
+
+// NewEndpoint makes one.
+func NewEndpoint(o EndpointOptions) *Endpoint {
+	return &Endpoint{
+		EndpointOptions: o,
+		posts:           NewLimiter(o.Bounds.PerMinute, o.Bounds.Burst),
+		others:          NewLimiter(20*o.Bounds.PerMinute, 20*o.Bounds.Burst),
+	}
 }
 
 // ServeHTTP implements http.Handler. It never redirects: a POST would become a GET.
@@ -95,7 +111,7 @@ func (h *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.post(w, r, room) // has a limit of its own
 		return
 	}
-	if wait, ok := h.Others.Allow(address(r), h.Now()); !ok {
+	if wait, ok := h.others.Allow(address(r), h.Now()); !ok {
 		tooMany(w, wait)
 		return
 	}
@@ -162,7 +178,7 @@ func token(r *http.Request) string {
 // post takes an offer (RFC 9725 section 4.2, WHEP section 4.2).
 func (h *Endpoint) post(w http.ResponseWriter, r *http.Request, room string) {
 	from := address(r)
-	if wait, ok := h.Posts.Allow(from, h.Now()); !ok {
+	if wait, ok := h.posts.Allow(from, h.Now()); !ok {
 		tooMany(w, wait)
 		return
 	}
@@ -199,8 +215,8 @@ func (h *Endpoint) post(w http.ResponseWriter, r *http.Request, room string) {
 
 // patch takes candidates or an ICE restart (section 4.3).
 func (h *Endpoint) patch(w http.ResponseWriter, r *http.Request, room, id string) {
-	x := h.Find(room, id)
-	if x == nil {
+	x, ok := h.Find(room, id)
+	if !ok {
 		problem(w, http.StatusNotFound, "no such session")
 		return
 	}
@@ -233,9 +249,7 @@ func (h *Endpoint) patch(w http.ResponseWriter, r *http.Request, room, id string
 	case errors.Is(err, ErrMalformed), errors.Is(err, errNotAnswering):
 		problem(w, http.StatusUnprocessableEntity, err.Error())
 	case err != nil:
-		if h.Failed != nil {
-			h.Failed(room, "restart ICE", err)
-		}
+		h.Log.Warn().Err(err).Str("room", room).Str("kind", h.Name).Msg("an ICE restart did not succeed")
 		problem(w, http.StatusInternalServerError, "the ICE restart did not succeed; the session goes on as it was")
 	case answer == "":
 		w.WriteHeader(http.StatusNoContent)
@@ -249,8 +263,8 @@ func (h *Endpoint) patch(w http.ResponseWriter, r *http.Request, room, id string
 
 // remove ends a session (section 4.2), whatever entity-tag is sent.
 func (h *Endpoint) remove(w http.ResponseWriter, room, id string) {
-	x := h.Find(room, id)
-	if x == nil {
+	x, ok := h.Find(room, id)
+	if !ok {
 		problem(w, http.StatusNotFound, "no such session")
 		return
 	}

@@ -1,6 +1,7 @@
 package wish
 
 import (
+	"cmp"
 	"net/netip"
 	"sync"
 	"time"
@@ -8,6 +9,25 @@ import (
 
 // maxBuckets bounds how many addresses are remembered.
 const maxBuckets = 4096
+
+// Bounds are what one server lets strangers do. Zero values are those of its kind.
+type Bounds struct {
+	// MaxSessions bounds all sessions.
+	MaxSessions int
+	// PerMinute and Burst bound the POSTs of one address, and twenty times as many all other requests;
+	// negative is no limit.
+	PerMinute, Burst int
+	// ConnectTime is how long a session may take to connect.
+	ConnectTime time.Duration
+}
+
+// Or fills in what is not set.
+func (b Bounds) Or(of Bounds) Bounds {
+	return Bounds{
+		MaxSessions: cmp.Or(b.MaxSessions, of.MaxSessions), PerMinute: cmp.Or(b.PerMinute, of.PerMinute),
+		Burst: cmp.Or(b.Burst, of.Burst), ConnectTime: cmp.Or(b.ConnectTime, of.ConnectTime),
+	}
+}
 
 // Limiter is a token bucket for each address, /64 networks of IPv6 being one.
 type Limiter struct {

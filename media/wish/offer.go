@@ -4,44 +4,176 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pion/sdp/v3"
+	"github.com/pion/webrtc/v4"
 )
 
-// Offer is an SDP offer as far as all who answer one look at it.
+// maxFormats bounds the payload types of one section.
+const maxFormats = 128
+
+// Terms are what a server wants of an offer.
+type Terms struct {
+	// Wanted are the directions that the client's media may have, in words; Refused those that it may not.
+	Wanted  string
+	Refused []string
+	// Data allows one section for data channels.
+	Data bool
+	// Take tells whether a codec is taken, and with which feedback.
+	Take func(kind webrtc.RTPCodecType, c sdp.Codec) (feedback []webrtc.RTCPFeedback, ok bool)
+	// None is what is said of a section without such a codec.
+	None func(kind webrtc.RTPCodecType, offered []string) error
+}
+
+// Offer is an SDP offer that can be met.
 type Offer struct {
 	Text string
 	Desc *sdp.SessionDescription
-	// Mids of the sections that were read, and the one set of ICE credentials.
-	Mids       []string
-	Ufrag, Pwd string
+	// Codecs are those that are taken, exactly as offered and in the client's order, then what repairs them
+	// (RTX, RFC 4588), so that whatever the client picks of it is understood.
+	Codecs map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters
+	// Data tells that there is a section for data channels.
+	Data bool
+
+	mids       []string
+	ufrag, pwd string // the one set of ICE credentials
 }
 
-// ReadOffer wants SDP with at least one media section.
-func ReadOffer(text string) (*Offer, error) {
-	o := &Offer{Text: text, Desc: &sdp.SessionDescription{}}
+// ReadOffer checks an offer against what WHIP allows (RFC 9725 sections 4.2 and 4.4), WHEP being its mirror image,
+// and against the server's own terms. It never accepts a part of one.
+func ReadOffer(text string, terms Terms) (*Offer, error) {
+	o := &Offer{Text: text, Desc: &sdp.SessionDescription{}, Codecs: map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters{}}
 	if err := o.Desc.UnmarshalString(text); err != nil {
 		return nil, fmt.Errorf("%w: expected SDP: %w", ErrMalformed, err)
 	}
 	if len(o.Desc.MediaDescriptions) == 0 {
 		return nil, fmt.Errorf("%w: expected a media section, got none", ErrMalformed)
 	}
-	return o, nil
+	for _, m := range o.Desc.MediaDescriptions {
+		if err := o.section(m, terms); err != nil {
+			return nil, err
+		}
+	}
+	if len(o.Codecs) == 0 {
+		return nil, errors.New("expected a video or an audio section, got data only")
+	}
+	return o, o.bundle()
 }
 
-// Mid reads the section's own.
-func (o *Offer) Mid(m *sdp.MediaDescription) error {
-	mid, _ := m.Attribute("mid")
-	if mid == "" || slices.Contains(o.Mids, mid) {
-		return fmt.Errorf("%w: expected a mid of its own for each section", ErrMalformed)
+func (o *Offer) section(m *sdp.MediaDescription, terms Terms) error {
+	name := m.MediaName.Media
+	kind := webrtc.NewRTPCodecType(name)
+	data := terms.Data && name == "application"
+	_, bundleOnly := m.Attribute("bundle-only")
+	switch {
+	case data && (o.Data || !strings.Contains(strings.Join(m.MediaName.Protos, "/"), "SCTP")):
+		return errors.New("expected one section for data channels at most, got another")
+	case kind == 0 && !data && terms.Data:
+		return fmt.Errorf("expected audio, video and data only, got a section of %q", name)
+	case kind == 0 && !data:
+		return fmt.Errorf("expected audio and video only, got a section of %q", name)
+	case o.Codecs[kind] != nil:
+		return fmt.Errorf("expected one %s track at most, got two", name)
+	case m.MediaName.Port.Value == 0 && !bundleOnly:
+		return fmt.Errorf("expected every track to be wanted, got a %s section with port 0", name)
 	}
-	o.Mids = append(o.Mids, mid)
+	if err := o.mid(m); err != nil {
+		return err
+	}
+	if err := o.transport(m); err != nil {
+		return err
+	}
+	if data {
+		o.Data = true
+		return nil
+	}
+	for _, d := range terms.Refused {
+		if o.directed(m, d) {
+			return fmt.Errorf("expected %s for %s, got %s", terms.Wanted, name, d)
+		}
+	}
+	if _, ok := m.Attribute("rtcp-mux"); !ok {
+		return fmt.Errorf("expected rtcp-mux for %s", name)
+	}
+	return o.readCodecs(kind, m, terms)
+}
+
+// readCodecs lists what is offered and can be taken.
+func (o *Offer) readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription, terms Terms) error {
+	if len(m.MediaName.Formats) > maxFormats {
+		return fmt.Errorf("%w: expected at most %d codecs, got %d", ErrMalformed, maxFormats, len(m.MediaName.Formats))
+	}
+	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
+	var taken, repairs []webrtc.RTPCodecParameters
+	var names []string
+	for _, format := range m.MediaName.Formats {
+		pt, err := strconv.ParseUint(format, 10, 7)
+		if err != nil {
+			return fmt.Errorf("%w: expected payload types, got %q", ErrMalformed, format)
+		}
+		c, err := one.GetCodecForPayloadType(uint8(pt))
+		if err != nil {
+			continue
+		}
+		names = append(names, c.Name)
+		p := webrtc.RTPCodecParameters{PayloadType: webrtc.PayloadType(pt), RTPCodecCapability: webrtc.RTPCodecCapability{
+			MimeType: kind.String() + "/" + c.Name, ClockRate: c.ClockRate, SDPFmtpLine: c.Fmtp,
+		}}
+		if kind == webrtc.RTPCodecTypeVideo && strings.EqualFold(c.Name, "rtx") {
+			repairs = append(repairs, p)
+			continue
+		}
+		if feedback, ok := terms.Take(kind, c); ok {
+			p.RTCPFeedback = feedback
+			if kind == webrtc.RTPCodecTypeAudio {
+				p.Channels = 2 // Opus always says so (RFC 7587 section 7)
+			}
+			taken = append(taken, p)
+		}
+	}
+	if len(taken) == 0 {
+		return terms.None(kind, names)
+	}
+	for _, r := range repairs {
+		if slices.ContainsFunc(taken, func(c webrtc.RTPCodecParameters) bool {
+			return r.SDPFmtpLine == "apt="+strconv.Itoa(int(c.PayloadType))
+		}) {
+			taken = append(taken, r)
+		}
+	}
+	o.Codecs[kind] = taken
 	return nil
 }
 
-// Transport reads what a section says of its transport.
-func (o *Offer) Transport(m *sdp.MediaDescription) error {
+// IsOpus tells Opus as WebRTC has it (RFC 7587).
+func IsOpus(c sdp.Codec) bool { return strings.EqualFold(c.Name, "opus") && c.ClockRate == 48000 }
+
+// Register gives a media engine what the offer has, and no more.
+func (o *Offer) Register(m *webrtc.MediaEngine) error {
+	for kind, codecs := range o.Codecs {
+		for _, c := range codecs {
+			if err := m.RegisterCodec(c, kind); err != nil {
+				return fmt.Errorf("register %s: %w", c.MimeType, err)
+			}
+		}
+	}
+	return nil
+}
+
+// mid reads the section's own.
+func (o *Offer) mid(m *sdp.MediaDescription) error {
+	mid, _ := m.Attribute("mid")
+	if mid == "" || slices.Contains(o.mids, mid) {
+		return fmt.Errorf("%w: expected a mid of its own for each section", ErrMalformed)
+	}
+	o.mids = append(o.mids, mid)
+	return nil
+}
+
+// transport reads what a section says of its transport.
+func (o *Offer) transport(m *sdp.MediaDescription) error {
 	if setup := o.either(m, "setup"); setup == "holdconn" {
 		return errors.New("expected setup actpass or active, got holdconn")
 	}
@@ -50,10 +182,10 @@ func (o *Offer) Transport(m *sdp.MediaDescription) error {
 	if len(ufrag) < 4 || len(ufrag) > 256 || len(pwd) < 22 || len(pwd) > 256 {
 		return fmt.Errorf("%w: expected ice-ufrag and ice-pwd", ErrMalformed)
 	}
-	if o.Ufrag == "" {
-		o.Ufrag, o.Pwd = ufrag, pwd
+	if o.ufrag == "" {
+		o.ufrag, o.pwd = ufrag, pwd
 	}
-	if o.Ufrag != ufrag || o.Pwd != pwd {
+	if o.ufrag != ufrag || o.pwd != pwd {
 		return errors.New("expected one transport for all tracks (BUNDLE), got several ICE credentials")
 	}
 	if o.either(m, "fingerprint") == "" {
@@ -62,9 +194,9 @@ func (o *Offer) Transport(m *sdp.MediaDescription) error {
 	return nil
 }
 
-// Bundle wants all sections in one group (RFC 9143).
-func (o *Offer) Bundle() error {
-	if len(o.Mids) < 2 {
+// bundle wants all sections in one group (RFC 9143).
+func (o *Offer) bundle() error {
+	if len(o.mids) < 2 {
 		return nil
 	}
 	for _, a := range o.Desc.Attributes {
@@ -72,7 +204,7 @@ func (o *Offer) Bundle() error {
 			continue
 		}
 		words := strings.Fields(a.Value)
-		if len(words) > 0 && words[0] == "BUNDLE" && !slices.ContainsFunc(o.Mids, func(mid string) bool {
+		if len(words) > 0 && words[0] == "BUNDLE" && !slices.ContainsFunc(o.mids, func(mid string) bool {
 			return !slices.Contains(words[1:], mid)
 		}) {
 			return nil
@@ -123,8 +255,8 @@ func (o *Offer) either(m *sdp.MediaDescription, key string) string {
 	return v
 }
 
-// Directed tells whether a direction is said of a section: there, or for all and not otherwise there.
-func (o *Offer) Directed(m *sdp.MediaDescription, key string) bool {
+// directed tells whether a direction is said of a section: there, or for all and not otherwise there.
+func (o *Offer) directed(m *sdp.MediaDescription, key string) bool {
 	if _, ok := m.Attribute(key); ok {
 		return true
 	}

@@ -73,7 +73,7 @@ func (p *Port) NewPeer(ctx context.Context, o PeerOptions) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Peer{PC: pc, opts: o, offer: o.Offer.Text, ufrag: o.Offer.Ufrag, pwd: o.Offer.Pwd, etag: `"` + NewID() + `"`}
+	x := &Peer{PC: pc, opts: o, offer: o.Offer.Text, ufrag: o.Offer.ufrag, pwd: o.Offer.pwd, etag: `"` + NewID() + `"`}
 	if err := o.Prepare(pc); err != nil {
 		_ = pc.GracefulClose()
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"touchline/cmd/internal/feed"
 	"touchline/media"
 	"touchline/media/source/whip"
+	"touchline/media/wish"
 )
 
 // CameraServer says where a server for WHIP senders is.
@@ -65,7 +66,7 @@ func serveWHIP(ctx context.Context, at CameraServer, arrived func(), announce fu
 		return place, err
 	}
 	ingest, err := whip.New(whip.Options{
-		Authorize: feed.Authorize(at.Keys()), Open: open, LoopbackOnly: true, PerMinute: -1, Now: time.Now, Log: log,
+		Authorize: feed.Authorize(at.Keys()), Open: open, LoopbackOnly: true, Bounds: wish.Bounds{PerMinute: -1}, Now: time.Now, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare WHIP: %w", err)

@@ -28,7 +28,7 @@ func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, log zerolog.Logger) (*w
 			}
 			return nil
 		},
-		MaxSessions: cfg.WHEP.Max, UDPPort: cfg.WHEP.UDPPort, ExternalIPs: cfg.WHEP.ExternalIPs,
+		Bounds: wish.Bounds{MaxSessions: cfg.WHEP.Max}, UDPPort: cfg.WHEP.UDPPort, ExternalIPs: cfg.WHEP.ExternalIPs,
 		LoopbackOnly: onlyHere(cfg.Listen), Now: time.Now, Log: log,
 	})
 	if err != nil {

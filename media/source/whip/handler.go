@@ -15,26 +15,17 @@ import (
 func (s *Server) Handler() http.Handler { return s.endpoint }
 
 func (s *Server) newEndpoint() *wish.Endpoint {
-	o := s.opts
-	return &wish.Endpoint{
+	return wish.NewEndpoint(wish.EndpointOptions{
 		Name: "whip", Client: "sender",
 		Authorize: func(_ *http.Request, token, room string) (any, error) { return s.authorize(token, room) },
 		Forbidden: "expected a token for this room that allows publishing",
 		Accept:    s.accept,
-		Find: func(room, id string) wish.Resource {
-			if x := s.find(room, id); x != nil {
-				return x
-			}
-			return nil
+		Find: func(room, id string) (wish.Resource, bool) {
+			x := s.find(room, id)
+			return x, x != nil
 		},
-		Failed: func(room, what string, err error) {
-			o.Log.Warn().Err(err).Str("room", room).Str("what", what).Msg("WHIP session is in trouble")
-		},
-		ICEServers: o.ICEServers,
-		Posts:      wish.NewLimiter(o.PerMinute, o.Burst),
-		Others:     wish.NewLimiter(20*o.PerMinute, 20*o.Burst),
-		Now:        o.Now,
-	}
+		ICEServers: s.opts.ICEServers, Bounds: s.opts.Bounds, Now: s.opts.Now, Log: s.opts.Log,
+	})
 }
 
 // accept makes a session of an offer.

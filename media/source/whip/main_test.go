@@ -26,6 +26,7 @@ import (
 	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/whip"
+	"touchline/media/wish"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,8 +68,8 @@ func start(t *testing.T, change func(*whip.Options)) *server {
 			}
 			return whip.Sender{}, whip.ErrNoToken
 		},
-		Open:      s.open,
-		PerMinute: -1, LoopbackOnly: true, Now: time.Now,
+		Open:   s.open,
+		Bounds: wish.Bounds{PerMinute: -1}, LoopbackOnly: true, Now: time.Now,
 	}
 	if change != nil {
 		change(&o)

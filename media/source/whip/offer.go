@@ -2,7 +2,6 @@ package whip
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/pion/interceptor"
@@ -14,137 +13,61 @@ import (
 	"touchline/media/wish"
 )
 
-// maxCodecs bounds the payload types of one media section.
-const maxCodecs = 128
-
 // offer is an SDP offer that can be met.
 type offer struct {
 	*wish.Offer
 
-	codecs    map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters
 	simulcast bool
 }
 
 // readOffer checks an offer against what RFC 9725 allows (sections 4.2 and 4.4)
-// and what this server does. It never accepts a part of one.
+// and what this server does.
 func readOffer(text string) (*offer, error) {
-	common, err := wish.ReadOffer(text)
+	common, err := wish.ReadOffer(text, wish.Terms{
+		Wanted: "sendonly or sendrecv", Refused: []string{"recvonly", "inactive"}, Take: take,
+		None: func(kind webrtc.RTPCodecType, offered []string) error {
+			want := "H264, VP8, VP9, AV1 or H265"
+			if kind == webrtc.RTPCodecTypeAudio {
+				want = "Opus"
+			}
+			return fmt.Errorf("expected %s, got %s", want, strings.Join(offered, ", "))
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	o := &offer{Offer: common, codecs: map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters{}}
+	o := &offer{Offer: common}
 	streams := map[string]bool{}
 	for _, m := range o.Desc.MediaDescriptions {
-		if err := o.readMedia(m, streams); err != nil {
-			return nil, err
+		for _, a := range m.Attributes {
+			switch a.Key {
+			case "msid":
+				if id, _, _ := strings.Cut(a.Value, " "); id != "" {
+					streams[id] = true
+				}
+			case "simulcast", "rid":
+				o.simulcast = true
+			}
 		}
 	}
 	if len(streams) > 1 {
 		return nil, fmt.Errorf("expected one MediaStream, got %d", len(streams))
 	}
-	return o, o.Bundle()
+	return o, nil
 }
 
-func (o *offer) readMedia(m *sdp.MediaDescription, streams map[string]bool) error {
-	kind := webrtc.NewRTPCodecType(m.MediaName.Media)
-	name := m.MediaName.Media
-	_, bundleOnly := m.Attribute("bundle-only")
-	switch {
-	case kind == 0:
-		return fmt.Errorf("expected audio and video only, got a section of %q", name)
-	case o.codecs[kind] != nil:
-		return fmt.Errorf("expected one %s track at most, got two", name)
-	case m.MediaName.Port.Value == 0 && !bundleOnly:
-		return fmt.Errorf("expected every track to be wanted, got a %s section with port 0", name)
+// take tells what is understood, and what this server says about it while it comes.
+func take(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
+	if kind == webrtc.RTPCodecTypeAudio {
+		return []webrtc.RTCPFeedback{{Type: "transport-cc"}}, wish.IsOpus(c)
 	}
-	if err := o.Mid(m); err != nil {
-		return err
-	}
-	for _, d := range []string{"recvonly", "inactive"} {
-		if o.Directed(m, d) {
-			return fmt.Errorf("expected sendonly or sendrecv for %s, got %s", name, d)
-		}
-	}
-	if _, ok := m.Attribute("rtcp-mux"); !ok {
-		return fmt.Errorf("expected rtcp-mux for %s", name)
-	}
-	if err := o.Transport(m); err != nil {
-		return err
-	}
-	for _, a := range m.Attributes {
-		switch a.Key {
-		case "msid":
-			if id, _, _ := strings.Cut(a.Value, " "); id != "" {
-				streams[id] = true
-			}
-		case "simulcast", "rid":
-			o.simulcast = true
-		}
-	}
-	codecs, err := readCodecs(kind, m)
-	if err != nil {
-		return err
-	}
-	o.codecs[kind] = codecs
-	return nil
-}
-
-// readCodecs lists what is offered and can be taken, exactly as offered, so that
-// whatever the sender picks of it is understood.
-func readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription) ([]webrtc.RTPCodecParameters, error) {
-	if len(m.MediaName.Formats) > maxCodecs {
-		return nil, fmt.Errorf("%w: expected at most %d codecs, got %d", wish.ErrMalformed, maxCodecs, len(m.MediaName.Formats))
-	}
-	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
-	var taken, repairs []webrtc.RTPCodecParameters
-	var names []string
-	for _, format := range m.MediaName.Formats {
-		pt, err := strconv.ParseUint(format, 10, 7)
-		if err != nil {
-			return nil, fmt.Errorf("%w: expected payload types, got %q", wish.ErrMalformed, format)
-		}
-		c, err := one.GetCodecForPayloadType(uint8(pt))
-		if err != nil {
-			continue
-		}
-		p := webrtc.RTPCodecParameters{PayloadType: webrtc.PayloadType(pt), RTPCodecCapability: webrtc.RTPCodecCapability{
-			MimeType: kind.String() + "/" + c.Name, ClockRate: c.ClockRate, SDPFmtpLine: c.Fmtp,
-		}}
-		names = append(names, c.Name)
-		switch {
-		case kind == webrtc.RTPCodecTypeAudio && strings.EqualFold(c.Name, "opus") && c.ClockRate == 48000:
-			p.Channels = 2
-			p.RTCPFeedback = []webrtc.RTCPFeedback{{Type: "transport-cc"}}
-			taken = append(taken, p)
-		case kind == webrtc.RTPCodecTypeVideo && strings.EqualFold(c.Name, "rtx"):
-			repairs = append(repairs, p)
-		case kind == webrtc.RTPCodecTypeVideo && canTake(c):
-			p.RTCPFeedback = []webrtc.RTCPFeedback{
-				{Type: "nack"},
-				{Type: "nack", Parameter: "pli"},
-				{Type: "ccm", Parameter: "fir"},
-				{Type: "goog-remb"},
-				{Type: "transport-cc"},
-			}
-			taken = append(taken, p)
-		}
-	}
-	if len(taken) == 0 {
-		want := "H264, VP8, VP9, AV1 or H265"
-		if kind == webrtc.RTPCodecTypeAudio {
-			want = "Opus"
-		}
-		return nil, fmt.Errorf("expected %s, got %s", want, strings.Join(names, ", "))
-	}
-	for _, r := range repairs {
-		for _, c := range taken {
-			if r.SDPFmtpLine == "apt="+strconv.Itoa(int(c.PayloadType)) {
-				taken = append(taken, r)
-				break
-			}
-		}
-	}
-	return taken, nil
+	return []webrtc.RTCPFeedback{
+		{Type: "nack"},
+		{Type: "nack", Parameter: "pli"},
+		{Type: "ccm", Parameter: "fir"},
+		{Type: "goog-remb"},
+		{Type: "transport-cc"},
+	}, canTake(c)
 }
 
 // canTake tells the video codecs that package ingest understands.
@@ -168,12 +91,8 @@ func canTake(c sdp.Codec) bool {
 // engines registers what the offer has, and no more.
 func (o *offer) engines() (*webrtc.MediaEngine, *interceptor.Registry, error) {
 	m, r := &webrtc.MediaEngine{}, &interceptor.Registry{}
-	for kind, codecs := range o.codecs {
-		for _, c := range codecs {
-			if err := m.RegisterCodec(c, kind); err != nil {
-				return nil, nil, fmt.Errorf("take %s: %w", c.MimeType, err)
-			}
-		}
+	if err := o.Register(m); err != nil {
+		return nil, nil, err
 	}
 	generator, err := nack.NewGeneratorInterceptor()
 	if err != nil {

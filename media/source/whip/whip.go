@@ -63,10 +63,8 @@ type Options struct {
 	// Many allows several sessions at once with one key. Otherwise a new one ends the one before, so that a
 	// sender that crashed can come back at once.
 	Many bool
-	// MaxSessions bounds all sessions, 0 for 64.
-	MaxSessions int
-	// PerMinute and Burst bound the POSTs of one address, 0 for 30 and 10; negative is no limit.
-	PerMinute, Burst int
+	// Bounds are, where they are 0, 64 sessions, 30 POSTs a minute and 10 at once, and 15 s to connect.
+	wish.Bounds
 
 	// UDPPort takes all media, 0 for a free one.
 	UDPPort int
@@ -79,9 +77,8 @@ type Options struct {
 	// ICEServers are told to senders in Link headers.
 	ICEServers []webrtc.ICEServer
 
-	// ConnectTime is how long a session may take to connect, 0 for 15 s; Silence how long it may send
-	// nothing, 0 for 30 s.
-	ConnectTime, Silence time.Duration
+	// Silence is how long a session may send nothing, 0 for 30 s.
+	Silence time.Duration
 
 	Now func() time.Time
 	Log zerolog.Logger
@@ -112,18 +109,7 @@ func New(o Options) (*Server, error) {
 			return nil, fmt.Errorf("expected stream key %d to have 8 characters or more and an identity", i+1)
 		}
 	}
-	if o.MaxSessions == 0 {
-		o.MaxSessions = 64
-	}
-	if o.PerMinute == 0 {
-		o.PerMinute = 30
-	}
-	if o.Burst == 0 {
-		o.Burst = 10
-	}
-	if o.ConnectTime == 0 {
-		o.ConnectTime = 15 * time.Second
-	}
+	o.Bounds = o.Or(wish.Bounds{MaxSessions: 64, PerMinute: 30, Burst: 10, ConnectTime: 15 * time.Second})
 	if o.Silence == 0 {
 		o.Silence = 30 * time.Second
 	}
