@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/history"
+	"touchline/internal/rescue"
 )
 
 // stores are the kinds, each with the name of a path below a folder.
@@ -421,7 +423,7 @@ func TestDiskBusy(t *testing.T) {
 	require.NoError(t, metrics.Register(log.Collector()))
 	families, err := metrics.Gather()
 	require.NoError(t, err)
-	require.Len(t, families, 2)
+	require.Len(t, families, 3)
 	require.Equal(t, "touchline_history_lost_total", families[0].GetName())
 	require.Equal(t, float64(log.Lost()), families[0].GetMetric()[0].GetCounter().GetValue())
 
@@ -471,6 +473,51 @@ func TestTwoWriters(t *testing.T) {
 		stop()
 	}
 	require.Equal(t, count(0, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+}
+
+// TestCrash: a panic of the history's code ends no room. It is said once, with
+// the stack, and what is not written from then on is counted.
+func TestCrash(t *testing.T) {
+	for _, where := range []string{"add", "Entries"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			var said bytes.Buffer
+			log, err := history.Open(config(agent.StoreFile, filepath.Join(t.TempDir(), "records")), zerolog.New(zerolog.SyncWriter(&said)))
+			require.NoError(t, err)
+			log.Break(where)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- log.Run(ctx) }()
+			out := log.Output("match", "bot")
+			out.Record(record(1))
+			out.Record(record(2))
+			if where == "Entries" { // in the room's own goroutine
+				_, err := log.Last(t.Context(), "match", 5)
+				_, crash := rescue.Of(err)
+				require.True(t, crash, "%v", err)
+				require.Eventually(t, func() bool { return log.Written() == 2 }, 10*time.Second, time.Millisecond, "it goes on writing")
+			} else {
+				require.Eventually(t, func() bool { return log.Lost() == 2 }, 10*time.Second, time.Millisecond)
+				require.True(t, log.Off())
+				out.Caption(agent.Caption{Cycle: 3, Delta: text(3)})
+				out.Record(record(3))
+				require.EqualValues(t, 3, log.Lost())
+				require.Empty(t, done, "it waits for the end of the program")
+				metrics := prometheus.NewPedanticRegistry()
+				require.NoError(t, metrics.Register(log.Collector()))
+				families, err := metrics.Gather()
+				require.NoError(t, err)
+				require.Equal(t, "touchline_history_off", families[1].GetName())
+				require.InDelta(t, 1, families[1].GetMetric()[0].GetGauge().GetValue(), 0)
+			}
+			cancel()
+			require.NoError(t, <-done)
+			if where == "add" {
+				require.Equal(t, 1, strings.Count(said.String(), "history: its code panicked"))
+				require.Contains(t, said.String(), "broken.add", "the stack")
+			}
+		})
+	}
 }
 
 // TestRefused: what is no history of ours is left alone.

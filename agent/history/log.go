@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/rescue"
 )
 
 const (
@@ -30,7 +31,8 @@ const (
 )
 
 // Log writes the entries of all rooms of one process. Its outputs never wait
-// for the disk: what cannot be written in time is lost, and counted.
+// for the disk: what cannot be written in time is lost, and counted. A panic of
+// its code switches it off, and disturbs nobody else.
 type Log struct {
 	cfg   agent.HistoryConfig
 	store store
@@ -39,6 +41,7 @@ type Log struct {
 
 	written atomic.Uint64
 	lost    atomic.Uint64
+	off     atomic.Bool // after a panic
 
 	mu    sync.Mutex
 	queue []row
@@ -64,18 +67,62 @@ func Open(cfg agent.HistoryConfig, log zerolog.Logger) (*Log, error) {
 }
 
 // Run writes until ctx ends, then what is queued, and closes the store. A disk
-// that is full or gone does not end it.
+// that is full or gone does not end it, nor does a panic: nothing is written any
+// more then.
 func (l *Log) Run(ctx context.Context) error {
+	err := rescue.Call(func() error {
+		left := l.write(ctx)
+		if n := l.drop(); n > 0 {
+			l.log.Error().Err(left).Int("records", n).Msg("history: lost at the end")
+		}
+		return nil
+	})
+	if err != nil {
+		l.crashed(err)
+		l.drop()
+		<-ctx.Done()
+	}
+	if err := rescue.Call(l.store.Close); err != nil {
+		return fmt.Errorf("close the history: %w", err)
+	}
+	return nil
+}
+
+// drop gives up what is queued, and counts it.
+func (l *Log) drop() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.queue)
+	l.queue = nil
+	l.lost.Add(uint64(n))
+	return n
+}
+
+// crashed switches the history off, with the first panic.
+func (l *Log) crashed(err error) {
+	if l.off.Swap(true) {
+		return
+	}
+	event := l.log.Error().Err(err)
+	if p, ok := rescue.Of(err); ok {
+		event = event.Bytes("stack", p.Stack)
+	}
+	event.Msg("history: its code panicked; it is off until the program starts again")
+}
+
+// write writes what is queued until ctx ends, and then once more; the error is
+// why something stayed queued.
+func (l *Log) write(ctx context.Context) error {
 	tidy := time.NewTicker(tidyEvery)
 	defer tidy.Stop()
 	next := time.NewTimer(0) // when to write; not set while nothing is queued
 	defer next.Stop()
 	<-next.C
 	armed, failing := false, false
-	for running := true; running; {
+	for {
 		select {
 		case <-ctx.Done():
-			running = false
+			return l.flush()
 		case <-tidy.C:
 			if err := l.store.tidy(time.Now()); err != nil {
 				l.log.Warn().Err(err).Msg("history: what is too old is not removed")
@@ -98,19 +145,6 @@ func (l *Log) Run(ctx context.Context) error {
 			failing = err != nil
 		}
 	}
-	err := l.flush()
-	l.mu.Lock()
-	left := len(l.queue)
-	l.queue = nil
-	l.mu.Unlock()
-	if left > 0 {
-		l.lost.Add(uint64(left))
-		l.log.Error().Err(err).Int("records", left).Msg("history: lost at the end")
-	}
-	if err := l.store.Close(); err != nil {
-		return fmt.Errorf("close the history: %w", err)
-	}
-	return nil
 }
 
 // flush writes what is queued. What could not be written stays queued.
@@ -136,6 +170,10 @@ func (l *Log) flush() error {
 
 // put queues an entry.
 func (l *Log) put(e Entry) {
+	if l.off.Load() {
+		l.lost.Add(1)
+		return
+	}
 	text, err := json.Marshal(&e)
 	if err != nil { // a figure that is no number
 		l.lost.Add(1)
@@ -164,6 +202,9 @@ func (l *Log) Written() uint64 { return l.written.Load() }
 // Lost counts the entries that never got there.
 func (l *Log) Lost() uint64 { return l.lost.Load() }
 
+// Off tells whether nothing is written any more, after a panic.
+func (l *Log) Off() bool { return l.off.Load() }
+
 // Last returns the records of the last n comments of a room, oldest first, as
 // far as they are written.
 func (l *Log) Last(ctx context.Context, room string, n int) ([]agent.Record, error) {
@@ -171,15 +212,17 @@ func (l *Log) Last(ctx context.Context, room string, n int) ([]agent.Record, err
 		return nil, nil
 	}
 	var out []agent.Record
-	var damaged error
-	for e, err := range l.store.Entries(ctx, Query{Room: room, Last: n, Comments: true}) {
-		if err != nil {
-			damaged = err
-			continue
+	err := rescue.Call(func() (damaged error) {
+		for e, err := range l.store.Entries(ctx, Query{Room: room, Last: n, Comments: true}) {
+			if err != nil {
+				damaged = err
+				continue
+			}
+			out = append(out, e.Record)
 		}
-		out = append(out, e.Record)
-	}
-	return out, damaged
+		return damaged
+	})
+	return out, err
 }
 
 // Output is where one commentator's session puts what it has to say.
@@ -214,6 +257,7 @@ func (o *output) Caption(c agent.Caption) {
 	if c.Delta == "" {
 		return
 	}
+	defer rescue.Guard(o.log.crashed)
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -234,6 +278,7 @@ func (o *output) Caption(c agent.Caption) {
 
 // Record implements agent.TextOutput.
 func (o *output) Record(r agent.Record) {
+	defer rescue.Guard(o.log.crashed)
 	o.mu.Lock()
 	s := o.words[r.Cycle]
 	delete(o.words, r.Cycle)
@@ -274,4 +319,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	count("touchline_history_written_total", "Records written to the history.", c.l.Written())
 	count("touchline_history_lost_total", "Records that never got into the history: the disk was too slow or did not take them.", c.l.Lost())
+	off := 0.0
+	if c.l.Off() {
+		off = 1
+	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("touchline_history_off",
+		"1 when the history is off after a panic of its code.", nil, nil), prometheus.GaugeValue, off)
 }

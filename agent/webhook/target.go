@@ -18,6 +18,8 @@ import (
 
 	"github.com/livekit/protocol/auth"
 	"github.com/rs/zerolog"
+
+	"touchline/internal/rescue"
 )
 
 const (
@@ -45,11 +47,17 @@ type target struct {
 	busy    map[string]bool
 	unsaid  uint64 // events lost since the last that was taken
 	failing uint64 // events lost since it was last well
+	off     bool   // after a panic
 }
 
 // put queues an event; when too many wait the oldest goes.
 func (t *target) put(e event) {
 	t.mu.Lock()
+	if t.off {
+		t.mu.Unlock()
+		t.s.dropped.Add(1)
+		return
+	}
 	if len(t.queue) >= queueSize {
 		t.queue = slices.Delete(t.queue, 0, 1)
 		t.unsaid++
@@ -76,6 +84,41 @@ func (t *target) take() (event, bool) {
 		}
 	}
 	return event{}, false
+}
+
+// run works; a panic switches the address off, for all its workers.
+func (t *target) run(ctx, posts context.Context) {
+	defer rescue.Guard(func(err error) {
+		t.s.failed.Add(1) // what it was busy with
+		t.crashed(err)
+	})
+	t.work(ctx, posts)
+}
+
+// crashed switches the address off, with the first panic: what waits for it, and
+// what comes, is dropped.
+func (t *target) crashed(err error) {
+	t.mu.Lock()
+	was := t.off
+	t.off = true
+	t.s.dropped.Add(uint64(len(t.queue)))
+	t.queue = nil
+	t.mu.Unlock()
+	if was {
+		return
+	}
+	event := t.log.Error().Err(err)
+	if p, ok := rescue.Of(err); ok {
+		event = event.Bytes("stack", p.Stack)
+	}
+	event.Msg("webhook: its code panicked; it is off until the program starts again")
+}
+
+// isOff tells whether a panic has switched it off.
+func (t *target) isOff() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.off
 }
 
 // work delivers events until ctx has ended and none is left for it.

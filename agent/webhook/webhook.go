@@ -4,7 +4,8 @@
 // Requests are signed as LiveKit signs its own, and their bodies read as
 // LiveKit's events, so that LiveKit's receivers take them. Each address has a
 // bounded queue of its own; the events of a room go there in order, one after
-// the other. Outputs never wait. The package trusts the settings for where it
+// the other. Outputs never wait, and a panic of this code switches off the address
+// that it was about, and nothing else. The package trusts the settings for where it
 // posts: no address ever comes from a room.
 package webhook
 
@@ -24,6 +25,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/rescue"
 )
 
 const (
@@ -95,7 +97,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	var g sync.WaitGroup
 	for _, t := range s.targets {
 		for range workers {
-			g.Go(func() { t.work(ctx, posts) })
+			g.Go(func() { t.run(ctx, posts) })
 		}
 	}
 	<-ctx.Done()
@@ -137,6 +139,23 @@ func (s *Sender) Failed() uint64 { return s.failed.Load() }
 // Dropped counts those that were never tried, as too many waited.
 func (s *Sender) Dropped() uint64 { return s.dropped.Load() }
 
+// Off counts the addresses that a panic has switched off.
+func (s *Sender) Off() (n int) {
+	for _, t := range s.targets {
+		if t.isOff() {
+			n++
+		}
+	}
+	return n
+}
+
+// crashed switches everything off: it was no single address's code.
+func (s *Sender) crashed(err error) {
+	for _, t := range s.targets {
+		t.crashed(err)
+	}
+}
+
 // Output tells the events of one commentator.
 func (s *Sender) Output(room, identity string) *Output {
 	return &Output{s: s, room: room, identity: identity}
@@ -165,6 +184,7 @@ func (*Output) Caption(agent.Caption) {}
 
 // Record implements agent.TextOutput.
 func (o *Output) Record(r agent.Record) {
+	defer rescue.Guard(o.s.crashed)
 	switch {
 	case r.IsComment():
 		e := o.event(agent.EventCommentFinished)
@@ -180,6 +200,7 @@ func (o *Output) Record(r agent.Record) {
 // State implements agent.TextOutput. What changes while state and chip stay
 // (how much of a model is loaded) is not told.
 func (o *Output) State(s agent.Status) {
+	defer rescue.Guard(o.s.crashed)
 	o.mu.Lock()
 	before := o.last
 	o.last = s
@@ -218,4 +239,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	count("touchline_webhook_sent_total", "Events that a webhook has taken.", c.s.Sent())
 	count("touchline_webhook_failed_total", "Events that a webhook refused or did not take in all attempts.", c.s.Failed())
 	count("touchline_webhook_dropped_total", "Events that were never tried, as too many waited.", c.s.Dropped())
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("touchline_webhook_off",
+		"Addresses that are told nothing any more after a panic of the code.", nil, nil), prometheus.GaugeValue, float64(c.s.Off()))
 }

@@ -466,7 +466,50 @@ func TestSecretsStayOut(t *testing.T) {
 	require.NoError(t, metrics.Register(s.Collector()))
 	families, err := metrics.Gather()
 	require.NoError(t, err)
-	require.Len(t, families, 3)
+	require.Len(t, families, 4)
 	require.Equal(t, "touchline_webhook_failed_total", families[1].GetName())
 	require.Equal(t, 2.0, families[1].GetMetric()[0].GetCounter().GetValue())
+}
+
+// crashing panics over each request to a host.
+type crashing struct {
+	http.RoundTripper
+
+	host string
+}
+
+func (c crashing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host == c.host {
+		panic("crash over " + c.host)
+	}
+	return c.RoundTripper.RoundTrip(req)
+}
+
+// TestCrash: a panic over one address switches that one off. It is said once,
+// counted, and the others are told all the same.
+func TestCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := &receiver{}
+		s, stop := open(t, webhook.Options{
+			Config:    config("http://bad.test/hunter2", "http://good.test/"),
+			Transport: crashing{direct{r}, "bad.test"}, Log: zerolog.New(zerolog.SyncWriter(&log)),
+		})
+		for i := range uint64(10) {
+			s.Output(fmt.Sprint("room ", i%5), "bot").Record(comment(i))
+		}
+		synctest.Wait()
+		require.Equal(t, 1, s.Off())
+		require.EqualValues(t, 10, s.Sent())
+		require.EqualValues(t, 10, s.Failed()+s.Dropped())
+		s.Output("match", "bot").Record(comment(11))
+		synctest.Wait()
+		require.EqualValues(t, 11, s.Sent())
+		require.EqualValues(t, 11, s.Failed()+s.Dropped())
+		stop()
+		time.Sleep(10 * time.Second) // net/http's timer of the request that panicked
+		require.Equal(t, 1, strings.Count(log.String(), "webhook: its code panicked"), log.String())
+		require.Contains(t, log.String(), "crashing.RoundTrip", "the stack")
+		require.NotContains(t, log.String(), "hunter2")
+	})
 }

@@ -3,10 +3,14 @@ package wiring_test
 import (
 	"context"
 	"iter"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
@@ -14,6 +18,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/room"
+	"touchline/agent/webhook"
 	"touchline/agent/worker"
 	"touchline/cmd/internal/measure"
 	"touchline/cmd/internal/wiring"
@@ -177,4 +182,75 @@ func TestCrashOfAnEngineEndsItsBot(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "crash in Generate", p.Value)
 	require.Contains(t, string(p.Stack), "voice.(*session).Generate", "it ran in the voice's goroutine")
+}
+
+// TestCrashIsTold: webhooks tell that the code of a room has panicked, and what
+// the panic said, but not where in the code.
+func TestCrashIsTold(t *testing.T) {
+	h := newHouse(t)
+	h.camera("match", "")
+	receiver := &told{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
+	server := httptest.NewServer(receiver)
+	t.Cleanup(server.Close)
+	cfg := configs.Default()
+	cfg.Agent.ChangeThreshold = 0
+	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, inference.Secret(h.keys.APISecret)
+	cfg.Agent.Webhook.URLs = []string{server.URL}
+	err := wiring.WithOutputs(t.Context(), cfg, zerolog.Nop(), func(out *wiring.Outputs) error {
+		jobs, err := wiring.NewJobs(wiring.JobsOptions{
+			Config: cfg, Outputs: out, LoopbackOnly: true, Log: zerolog.Nop(),
+			Texts: func(worker.Job) []agent.TextOutput { return []agent.TextOutput{bomb{"Record"}} },
+		})
+		require.NoError(t, err)
+		h.run("engines", jobs.Keep)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		defer cancel()
+		return rescue.Call(func() error {
+			return jobs.Run(ctx, worker.Job{
+				ID: "job", Room: "match", Identity: "bot", Name: "Bot", URL: h.url, Joined: func() {}, Leaving: func(error) {},
+			})
+		})
+	})
+	_, crash := rescue.Of(err)
+	require.True(t, crash, "%v", err)
+	errs := receiver.of(agent.EventError)
+	require.Len(t, errs, 1)
+	require.Equal(t, []string{"match", "bot"}, []string{errs[0].Room.Name, errs[0].Participant.Identity})
+	require.Equal(t, "the code panicked: crash in Record", errs[0].Error.Message)
+	receiver.mu.Lock()
+	defer receiver.mu.Unlock()
+	for _, body := range receiver.bodies {
+		require.NotRegexp(t, regexp.MustCompile(`goroutine \d|\.go:\d`), body, "no stack")
+	}
+}
+
+// burning is a network that panics.
+type burning struct{}
+
+func (burning) RoundTrip(*http.Request) (*http.Response, error) { panic("crash on the way") }
+
+// TestCrashOfAnOutputEndsNoRoom: the webhooks are switched off, the room goes on.
+func TestCrashOfAnOutputEndsNoRoom(t *testing.T) {
+	h := newHouse(t)
+	h.camera("match", "")
+	cfg := configs.Default()
+	cfg.Agent.ChangeThreshold, cfg.Pacing.InitialDelay = 0, time.Second
+	cfg.Agent.Webhook.URLs = []string{"http://receiver.test/"}
+	sender, err := webhook.New(webhook.Options{
+		Config: cfg.Agent.Webhook, APIKey: h.keys.APIKey, APISecret: h.keys.APISecret, Transport: burning{}, Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	h.run("webhooks", sender.Run)
+	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, "match"
+	reader := &measure.Reader{}
+	bot, err := wiring.New(wiring.Options{
+		Config: cfg, Keys: h.keys, LoopbackOnly: true, Outputs: wiring.OutputsTo(sender), Texts: []agent.TextOutput{reader}, Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	h.run("bot", bot.Run)
+	require.Eventually(t, func() bool { return sender.Off() == 1 }, patience, 20*time.Millisecond)
+	from := len(reader.Records())
+	require.Eventually(t, func() bool { return len(reader.Records()) > from+1 }, 2*patience, 20*time.Millisecond, "it goes on commenting")
+	require.Positive(t, sender.Dropped())
+	require.Zero(t, sender.Sent())
 }

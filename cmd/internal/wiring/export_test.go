@@ -6,10 +6,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/webhook"
 	"touchline/inference"
 	"touchline/inference/residency"
 	"touchline/media"
 )
+
+// OutputsTo are outputs to a sender that somebody else runs.
+func OutputsTo(s *webhook.Sender) *Outputs { return &Outputs{webhooks: s, log: zerolog.Nop()} }
 
 // Described is described.
 func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo {

@@ -33,6 +33,7 @@ type told struct {
 
 	mu     sync.Mutex
 	events []toldEvent
+	bodies []string
 }
 
 type toldEvent struct {
@@ -56,6 +57,7 @@ func (r *told) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 	}
 	r.mu.Lock()
 	r.events = append(r.events, e)
+	r.bodies = append(r.bodies, string(body))
 	r.mu.Unlock()
 }
 

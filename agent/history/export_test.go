@@ -1,0 +1,43 @@
+package history
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Break has the store panic from now on in the method of a name: add, tidy,
+// Entries or Close. It is to be called before Run.
+func (l *Log) Break(where string) { l.store = broken{l.store, where} }
+
+type broken struct {
+	store
+
+	where string
+}
+
+func (b broken) at(where string) {
+	if b.where == where {
+		panic("crash in " + where)
+	}
+}
+
+func (b broken) add(now time.Time, rows []row) error {
+	b.at("add")
+	return b.store.add(now, rows)
+}
+
+func (b broken) tidy(now time.Time) error {
+	b.at("tidy")
+	return b.store.tidy(now)
+}
+
+func (b broken) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
+	b.at("Entries")
+	return b.store.Entries(ctx, q)
+}
+
+func (b broken) Close() error {
+	defer b.at("Close")
+	return b.store.Close()
+}
