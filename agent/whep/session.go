@@ -114,7 +114,7 @@ func (x *session) end(reason string) { x.cancel(errors.New(reason)) }
 
 // crashed takes a panic in the session's code: the session ends, nothing else does.
 func (x *session) crashed(err error) {
-	x.log.Error().Err(err).Msg("a WHEP session crashed")
+	x.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("a WHEP session crashed")
 	x.end("an error of ours")
 }
 

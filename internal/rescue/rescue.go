@@ -29,6 +29,14 @@ func (e *PanicError) Error() string { return fmt.Sprintf("the code panicked: %v"
 // Of returns the panic that err is or wraps.
 func Of(err error) (*PanicError, bool) { return errors.AsType[*PanicError](err) }
 
+// Stack is the stack of the panic that err is or wraps, nil when there is none.
+func Stack(err error) []byte {
+	if p, ok := Of(err); ok {
+		return p.Stack
+	}
+	return nil
+}
+
 // ErrStuck is beside a PanicError when other goroutines did not end in Grace
 // after it.
 var ErrStuck = errors.New("goroutines did not end after the panic")

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"time"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 )
 
@@ -74,8 +75,10 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent tells whether trying again is of no use.
+// IsPermanent tells whether trying again is of no use. After a panic it is not:
+// the same pictures would bring it about again.
 func IsPermanent(err error) bool {
 	var p *permanentError
-	return errors.As(err, &p) || errors.Is(err, ErrNotAllowed)
+	_, crash := rescue.Of(err)
+	return errors.As(err, &p) || errors.Is(err, ErrNotAllowed) || crash
 }

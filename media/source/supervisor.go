@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 )
 
@@ -78,7 +79,8 @@ func (s *Supervisor) RequestKeyFrame() {
 }
 
 // Run keeps the source open until ctx ends or the source came to its end,
-// which is nil, or until trying again is of no use.
+// which is nil, or until trying again is of no use. A panic
+// of the source, or of what takes its pictures, ends it alone.
 func (s *Supervisor) Run(ctx context.Context) error {
 	var wait Backoff
 	for {
@@ -93,6 +95,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.tracker.End(now)
 			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
 		case IsPermanent(err):
+			if _, crash := rescue.Of(err); crash {
+				s.opts.Log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("a source crashed; it is given up, the rest goes on")
+			}
 			reason := s.words(err)
 			s.tracker.Fail(reason, now)
 			return fmt.Errorf("open the source: %w", hidden{reason, err})
@@ -135,6 +140,7 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 	)
 	sink := s.opts.Sink
 	sink.Frame = func(f media.EncodedFrame) {
+		defer rescue.Guard(cancel) // it may be a library's goroutine
 		if actx.Err() != nil {
 			return
 		}
@@ -154,12 +160,15 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 	}
 	if heard := sink.Opus; heard != nil {
 		sink.Opus = func(o Opus) {
+			defer rescue.Guard(cancel)
 			s.tracker.Heard()
 			heard(o)
 		}
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.opts.Puller.Pull(actx, sink) }()
+	go func() {
+		done <- rescue.Call(func() error { return s.opts.Puller.Pull(actx, sink) })
+	}()
 
 	watch := time.NewTimer(s.opts.Stall)
 	defer watch.Stop()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/source"
 )
@@ -199,4 +200,33 @@ func TestTrackerSeesBFrames(t *testing.T) {
 		tr.Frame(media.EncodedFrame{Codec: media.H264, KeyFrame: i == 0, PTS: time.Duration(pts) * time.Second}, now)
 	}
 	require.True(t, tr.Status().Reordered)
+}
+
+// A panic of the source, or of what takes its pictures in whatever goroutine,
+// is the end of that source and of nothing else.
+func TestSupervisorGivesUpAfterAPanic(t *testing.T) {
+	elsewhere := func(ctx context.Context, out source.Sink) error {
+		go out.Frame(media.EncodedFrame{Codec: media.H264, KeyFrame: true}) // as a library's goroutine does
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	for name, play := range map[string]func(context.Context, source.Sink) error{
+		"source": func(context.Context, source.Sink) error { panic("a strange packet") },
+		"sink":   elsewhere,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scripted{plays: []func(context.Context, source.Sink) error{play}}
+				r := supervise(t, s, time.Minute, func(o *source.Options) {
+					o.Sink.Frame = func(media.EncodedFrame) { panic("a strange packet") }
+				})
+				p, crash := rescue.Of(r.err)
+				require.True(t, crash, "it ended with %v", r.err)
+				require.Equal(t, "a strange packet", p.Value)
+				require.Len(t, s.opened, 1, "it is not tried again")
+				require.Equal(t, source.Failed, r.states[len(r.states)-1].State)
+				require.Contains(t, r.states[len(r.states)-1].Reason, "a strange packet")
+			})
+		})
+	}
 }

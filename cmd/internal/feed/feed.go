@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/room"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/source"
@@ -95,7 +95,7 @@ func New(o Options) (*Feed, error) {
 
 // Run stays in the room until ctx ends.
 func (f *Feed) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := rescue.WithContext(ctx)
 	g.Go(func() error { return f.fit.Run(ctx) })
 	g.Go(func() error { return f.pub.Run(ctx, f.out) })
 	g.Go(func() error {
@@ -117,7 +117,7 @@ func (f *Feed) Run(ctx context.Context) error {
 // Play stays in the room with one source, until ctx ends or the source ended or
 // was given up. hide takes its secrets out of texts.
 func (f *Feed) Play(ctx context.Context, p source.Puller, hide func(string) string) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := rescue.WithContext(ctx)
 	ctx, end := context.WithCancel(ctx)
 	g.Go(func() error { return f.Run(ctx) })
 	g.Go(func() error {

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/rescue"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
 	"touchline/media/source/rtsp"
@@ -355,7 +356,11 @@ func (it *item) run(ctx context.Context) {
 			var pctx context.Context
 			pctx, stop = context.WithCancel(ctx)
 			pulling.Go(func() {
-				if err := it.feed.Pull(pctx, p.puller, p.address.Hide); err != nil && pctx.Err() == nil {
+				err := rescue.Call(func() error { return it.feed.Pull(pctx, p.puller, p.address.Hide) })
+				if _, crash := rescue.Of(err); crash {
+					it.troubled("its code crashed: " + err.Error())
+				}
+				if err != nil && pctx.Err() == nil {
 					it.feed.opts.Log.Warn().Err(err).Msg("a source was given up")
 				}
 			})

@@ -10,6 +10,7 @@ import (
 	"touchline/agent/console"
 	"touchline/agent/whep"
 	"touchline/agent/worker"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/source"
 )
@@ -26,7 +27,7 @@ func ShowIn(
 		if err == nil {
 			ctx, stop := context.WithCancel(context.Background())
 			ended := make(chan error, 1)
-			go func() { ended <- sources.Run(ctx) }()
+			go func() { ended <- rescue.Call(func() error { return sources.Run(ctx) }) }()
 			leave = func() {
 				stop()
 				if err := <-ended; err != nil {

@@ -9,11 +9,10 @@ import (
 	"net/url"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/cmd/internal/feed"
+	"touchline/internal/rescue"
 	"touchline/media/source"
 	"touchline/media/source/conform"
 	"touchline/media/source/whip"
@@ -96,7 +95,7 @@ func (s *Sources) takeSenders(cfg agent.WHIPConfig, keys room.Keys, loopback boo
 
 // Run opens the sources and takes senders until ctx ends.
 func (s *Sources) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := rescue.WithContext(ctx)
 	g.Go(func() error { return s.Manager.Run(ctx) })
 	if s.server != nil {
 		g.Go(func() error { return s.senders.Run(ctx) })

@@ -31,6 +31,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/liberrors"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/rescue"
 	"touchline/media/source"
 )
 
@@ -156,6 +157,8 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 	if err := client.Start(); err != nil {
 		return fmt.Errorf("start the RTSP client: %w", err)
 	}
+	ctx, crashed := context.WithCancelCause(ctx)
+	defer crashed(nil)
 	// Close ends every request and wait, and returns when all goroutines are gone.
 	stop := context.AfterFunc(ctx, client.Close)
 	defer func() {
@@ -167,7 +170,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 	if err != nil {
 		return errors.Join(fmt.Errorf("ask the camera what it has: %w", err), dialled)
 	}
-	s := &session{client: client, out: out, now: c.opts.Now, log: c.opts.Log}
+	s := &session{client: client, out: out, now: c.opts.Now, log: c.opts.Log, crashed: crashed}
 	medias, err := s.choose(desc)
 	if err != nil {
 		return err
@@ -185,7 +188,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 		var coding sync.WaitGroup
 		actx, stop := context.WithCancel(ctx)
 		coding.Go(func() {
-			if err := s.aac.Run(actx); err != nil && actx.Err() == nil {
+			if err := rescue.Call(func() error { return s.aac.Run(actx) }); err != nil && actx.Err() == nil {
 				c.opts.Log.Warn().Err(err).Msg("the camera's sound is left out from here on")
 			}
 		})

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	opus "gopkg.in/hraban/opus.v2"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/source"
@@ -384,4 +385,19 @@ func TestCameraComesBack(t *testing.T) {
 	require.Less(t, took, 3*time.Second)
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// The library calls back from goroutines of its own: a panic there is an error
+// of Pull, which still lets go of everything.
+func TestCrashIsAnError(t *testing.T) {
+	c := newCamera(t, cameraOptions{})
+	c.film(t, x264...)
+	u, err := url.Parse(c.url())
+	require.NoError(t, err)
+	cam, err := rtsp.New(rtsp.Options{URL: u, Allow: source.Allow{Loopback: true}, Now: time.Now})
+	require.NoError(t, err)
+	err = cam.Pull(t.Context(), source.Sink{Frame: func(media.EncodedFrame) { panic("a strange picture") }})
+	p, crash := rescue.Of(err)
+	require.True(t, crash, "it ended with %v", err)
+	require.Equal(t, "a strange picture", p.Value)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/pion/rtp"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/ingest"
@@ -30,6 +31,8 @@ type session struct {
 	out    source.Sink
 	now    func() time.Time
 	log    zerolog.Logger
+	// crashed ends the conversation with the panic of a callback.
+	crashed func(err error)
 
 	video, audio   *description.Media
 	telephone      *audio.G711 // nil when the sound is no G.711
@@ -150,6 +153,7 @@ func (s *session) listen() {
 }
 
 func (s *session) videoPacket(p *rtp.Packet) {
+	defer rescue.Guard(s.crashed)
 	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,6 +170,7 @@ func (s *session) videoPacket(p *rtp.Packet) {
 }
 
 func (s *session) videoReport(p rtcp.Packet) {
+	defer rescue.Guard(s.crashed)
 	sr, ok := p.(*rtcp.SenderReport)
 	if !ok {
 		return
@@ -178,6 +183,7 @@ func (s *session) videoReport(p rtcp.Packet) {
 }
 
 func (s *session) audioPacket(p *rtp.Packet) {
+	defer rescue.Guard(s.crashed)
 	if len(p.Payload) == 0 {
 		return
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/pion/mediadevices/pkg/io/video"
 	"github.com/pion/mediadevices/pkg/prop"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/source"
@@ -201,7 +201,7 @@ func (c *Camera) film(ctx context.Context, reader video.Reader, out source.Sink)
 	if err != nil {
 		return source.Permanent(err)
 	}
-	g, gctx := errgroup.WithContext(ctx)
+	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() error { return enc.Run(gctx) })
 	g.Go(func() error {
 		at := began

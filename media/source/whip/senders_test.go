@@ -190,3 +190,35 @@ func TestSimulcast(t *testing.T) {
 	close(stop)
 	<-done
 }
+
+// What takes one sender's pictures or sound may crash: that session ends, the
+// others go on.
+func TestCrashEndsOneSession(t *testing.T) {
+	srv := start(t, func(o *whip.Options) {
+		open := o.Open
+		o.Open = func(x *whip.Session) (whip.Place, error) {
+			p, err := open(x)
+			if x.Sender.Identity == "anywhere" {
+				p.Sink.Frame = func(media.EncodedFrame) { panic("a strange picture") }
+			}
+			return p, err
+		}
+	})
+	good := srv.connect(t, senderOptions{codec: h264})
+	good.play(clip(t, media.H264))
+	one := <-srv.opened
+	one.next(t)
+	bad := srv.connect(t, senderOptions{codec: vp8, headers: []string{"Authorization", "Bearer stream-key-any"}})
+	bad.play(clip(t, media.VP8))
+	two := <-srv.opened
+	select {
+	case reason := <-two.closed:
+		require.Equal(t, "an error of ours", reason)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the session that crashed is not over")
+	}
+	require.Eventually(t, func() bool { return len(srv.Sessions()) == 1 }, 5*time.Second, 10*time.Millisecond)
+	for range 50 { // more than were waiting
+		one.next(t)
+	}
+}

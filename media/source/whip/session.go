@@ -14,6 +14,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/wish"
 )
@@ -114,12 +115,20 @@ func (x *Session) End(reason string) {
 	<-x.done
 }
 
+// crashed ends the session after a panic, and no other.
+func (x *Session) crashed(err error) {
+	x.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("a WHIP session crashed; the others go on")
+	x.end("an error of ours")
+}
+
 func (x *Session) end(reason string) { x.cancel(errors.New(reason)) }
 
 // run is the session's life after the answer was made.
 func (x *Session) run() {
 	defer close(x.done)
 	defer x.server.forget(x)
+	defer rescue.Guard(x.crashed)
+	defer x.leave()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var asked time.Time
@@ -143,6 +152,11 @@ func (x *Session) run() {
 			x.askKeyFrame()
 		}
 	}
+}
+
+// leave lets go of everything when the session is over, or run crashed.
+func (x *Session) leave() {
+	x.end("an error of ours")
 	reason := context.Cause(x.over).Error()
 	x.closing.Lock()
 	x.closed = true

@@ -7,6 +7,7 @@ import (
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/ingest"
 	"touchline/media/source"
@@ -39,9 +40,11 @@ func (x *Session) onTrack(track *webrtc.TrackRemote, receiver *webrtc.RTPReceive
 	x.tracks.Add(2)
 	x.closing.Unlock()
 	defer x.tracks.Done()
+	defer rescue.Guard(x.crashed)
 	r := &reader{session: x, track: track, receiver: receiver, reports: make(chan *rtcp.SenderReport, 4)}
 	go func() {
 		defer x.tracks.Done()
+		defer rescue.Guard(x.crashed)
 		r.readReports()
 	}()
 	x.log.Debug().Str("codec", track.Codec().MimeType).Str("layer", track.RID()).Msg("WHIP track")
@@ -137,13 +140,16 @@ func (r *reader) readAudio() {
 			continue
 		}
 		x.lastMedia.Store(now.UnixNano())
-		x.emitting.Lock()
-		if x.place.Sink.Opus != nil {
-			x.place.Sink.Opus(source.Opus{
-				Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now,
-			})
-		}
-		x.emitting.Unlock()
+		x.sound(source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now})
+	}
+}
+
+// sound hands on a packet.
+func (x *Session) sound(o source.Opus) {
+	x.emitting.Lock()
+	defer x.emitting.Unlock()
+	if x.place.Sink.Opus != nil {
+		x.place.Sink.Opus(o)
 	}
 }
 
