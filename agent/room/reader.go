@@ -48,6 +48,7 @@ type trackReader struct {
 	number  uint64
 	track   *webrtc.TrackRemote
 	epoch   uint32
+	began   time.Time // the library hands a track out with its first packet
 	log     zerolog.Logger
 
 	packets chan arrivedPacket
@@ -64,7 +65,7 @@ func startReader(w *Watcher, track *webrtc.TrackRemote, fail func(err error), lo
 	ctx, cancel := context.WithCancel(context.Background())
 	number, epoch := w.newReader()
 	r := &trackReader{
-		watcher: w, fail: fail, number: number, track: track, epoch: epoch, log: log,
+		watcher: w, fail: fail, number: number, track: track, epoch: epoch, began: time.Now(), log: log,
 		packets: make(chan arrivedPacket, packetQueue),
 		reports: make(chan arrivedReport, 4),
 		cancel:  cancel, done: make(chan struct{}),

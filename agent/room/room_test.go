@@ -143,58 +143,69 @@ type testCamera struct {
 	*room.CameraPublisher
 
 	keyFrames atomic.Int64 // asked for
+	want      atomic.Bool  // the next frame is to be one
 	paused    atomic.Bool
 	stop      func()
 }
 
 func startCamera(t *testing.T, s *server, identity string, width, height int) *testCamera {
 	t.Helper()
-	c := &testCamera{}
-	var want atomic.Bool
-	want.Store(true)
-	pub, err := room.NewCameraPublisher(room.CameraOptions{
+	c, err := newTestCamera(room.CameraOptions{
 		URL: s.URL(), Keys: s.keys(), Room: "match", Identity: identity, LoopbackOnly: true, Log: testLog(t),
-		OnKeyFrame: func() { c.keyFrames.Add(1); want.Store(true) },
 	})
 	require.NoError(t, err)
-	c.CameraPublisher = pub
-	frames := make(chan media.EncodedFrame)
-	began := time.Now()
-	stopRun := run(t, func(ctx context.Context) error { return pub.Run(ctx, frames) })
-	stopFeed := run(t, func(ctx context.Context) error {
-		tick := time.NewTicker(frameGap)
-		defer tick.Stop()
-		for n := uint32(0); ; {
-			select {
-			case <-ctx.Done():
-				return nil
-			case now := <-tick.C:
-				if c.paused.Load() {
-					continue
-				}
-				key := want.Swap(false)
-				n++
-				size := 600
-				if key {
-					size = 9000
-				}
-				f := media.EncodedFrame{
-					Codec: media.VP8, KeyFrame: key, PTS: now.Sub(began), Arrival: now, Received: now,
-					SpatialLayers: 1, Data: vp8(key, width, height, size, n),
-				}
-				if key {
-					f.Width, f.Height = width, height
-				}
-				select {
-				case frames <- f:
-				case <-ctx.Done():
-					return nil
-				}
-			}
-		}
-	})
-	c.stop = func() { stopFeed(); stopRun() }
+	c.stop = run(t, func(ctx context.Context) error { return c.run(ctx, width, height) })
 	return c
+}
+
+func newTestCamera(o room.CameraOptions) (*testCamera, error) {
+	c := &testCamera{}
+	o.OnKeyFrame = func() { c.keyFrames.Add(1); c.want.Store(true) }
+	var err error
+	c.CameraPublisher, err = room.NewCameraPublisher(o)
+	return c, err
+}
+
+// run publishes pictures of a size until ctx ends.
+func (c *testCamera) run(ctx context.Context, width, height int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	frames := make(chan media.EncodedFrame)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx, frames) }()
+	c.want.Store(true)
+	began := time.Now()
+	tick := time.NewTicker(frameGap)
+	defer tick.Stop()
+	for n := uint32(0); ; {
+		var now time.Time
+		select {
+		case err := <-ended:
+			return err
+		case now = <-tick.C:
+		}
+		if c.paused.Load() {
+			continue
+		}
+		key := c.want.Swap(false)
+		n++
+		size := 600
+		if key {
+			size = 9000
+		}
+		f := media.EncodedFrame{
+			Codec: media.VP8, KeyFrame: key, PTS: now.Sub(began), Arrival: now, Received: now,
+			SpatialLayers: 1, Data: vp8(key, width, height, size, n),
+		}
+		if key {
+			f.Width, f.Height = width, height
+		}
+		select {
+		case frames <- f:
+		case err := <-ended:
+			return err
+		}
+	}
 }
 
 func startBot(t *testing.T, s *server, change func(o *room.Options)) *room.Supervisor {

@@ -27,20 +27,11 @@ const (
 	keyFrameAlone   = 4 * time.Second
 	// pliSpacing is the least time between two requests.
 	pliSpacing = 500 * time.Millisecond
-
-	// The watchdog, counted from the last packet of a track that should flow: ask for a key frame, subscribe
-	// anew, join anew. The last is tripled each time it was in vain, up to a limit.
-	stallAsk         = 2 * time.Second
-	stallResubscribe = 4 * time.Second
-	stallRejoin      = 9 * time.Second
-	stallRejoinMax   = 5 * time.Minute
-	// resubscribePause lets the server take the first subscription down before the second.
-	resubscribePause = 400 * time.Millisecond
 	// bindGrace is how long a published track may take until packets can be written.
 	bindGrace = 5 * time.Second
 )
 
-var errStalled = errors.New("no packets of the watched track in spite of a new subscription")
+var errStalled = errors.New("the connection brings no packets of the watched track, in spite of a new subscription")
 
 // Options configure a Supervisor.
 type Options struct {
@@ -68,8 +59,8 @@ type Options struct {
 	// minutes, up to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is between half and all of
 	// that at random.
 	ReconnectDelay, MaxReconnectDelay time.Duration
-	// OnSource is told what happens to the watched track: reason is "watching", "gone", "muted" or
-	// "back". It must not block. May be nil.
+	// OnSource is told what happens to the watched track: reason is "watching", "gone", "muted", "silent" (the
+	// camera sends nothing, though nothing is wrong with the connection) or "back". It must not block. May be nil.
 	OnSource func(source agent.SourceInfo, reason string)
 	// OnOutage is told why the bot is out of the room, or hears and reaches nobody in it, and will try again. It must not block. May be nil.
 	OnOutage func(err error)
@@ -119,9 +110,13 @@ type Supervisor struct {
 	sights    uint64
 	nextPLI   time.Time
 	lastPLI   time.Time
-	rejoinAt  time.Duration // the watchdog's patience before it joins anew
+	stall     stall // of the watched track
+	pulse     pulse
 	publishAt time.Time
 	muted     bool
+
+	// rating is the newest of the watched participant.
+	rating atomic.Pointer[rating]
 
 	// ear is the subscription to the sound; only the keeper's goroutine changes it.
 	ear atomic.Pointer[hearing]
@@ -131,17 +126,21 @@ type Supervisor struct {
 	sub   *subscription
 }
 
+// rating is what the server thinks of somebody's connection.
+type rating struct {
+	identity string
+	quality  livekit.ConnectionQuality
+	at       time.Time
+}
+
 // subscription is the track that is watched now.
 type subscription struct {
-	visit    *visit
-	pub      *lksdk.RemoteTrackPublication
-	who      *lksdk.RemoteParticipant
-	sid      string
-	since    time.Time // subscribed, or unmuted, or resubscribed
-	asked    bool      // by the watchdog
-	again    time.Time // when to subscribe again; zero when not pending
-	repeated bool      // subscribed anew since packets last came
-	reader   *trackReader
+	visit  *visit
+	pub    *lksdk.RemoteTrackPublication
+	who    *lksdk.RemoteParticipant
+	sid    string
+	again  time.Time // when to subscribe again; zero when not pending
+	reader *trackReader
 }
 
 // New checks the options. It does not connect.
@@ -155,10 +154,9 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	s := &Supervisor{
 		opts: opts, identity: opts.Identity,
-		watcher:  newWatcher(opts.Watch, opts.Log),
-		board:    newStateBoard(time.Now()),
-		seen:     map[string]uint64{},
-		rejoinAt: stallRejoin,
+		watcher: newWatcher(opts.Watch, opts.Log),
+		board:   newStateBoard(time.Now()),
+		seen:    map[string]uint64{},
 	}
 	token := func() (string, error) {
 		return AgentToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
@@ -316,6 +314,12 @@ func (s *Supervisor) callbacks(v *visit) *lksdk.RoomCallback {
 		}
 		s.subscribed(v, t, p)
 	}
+	cb.OnConnectionQualityChanged = func(update *livekit.ConnectionQualityInfo, p lksdk.Participant) {
+		defer rescue.Guard(s.keeper.fail)
+		if identity := p.Identity(); identity == s.watcher.Source().Identity {
+			s.rating.Store(&rating{identity: identity, quality: update.GetQuality(), at: time.Now()})
+		}
+	}
 	cb.OnDataPacket = func(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
 		defer rescue.Guard(s.keeper.fail)
 		if v.over.Load() {
@@ -374,7 +378,7 @@ func (s *Supervisor) mended(v *visit) error {
 	sub := s.sub
 	s.subMu.Unlock()
 	if sub != nil {
-		sub.since, sub.repeated, sub.asked = time.Now(), false, false
+		s.stall.begin(time.Now())
 		// A full reconnect made new objects; check subscribes to those.
 		if _, pubs := s.candidates(v); pubs[sub.sid] != nil && pubs[sub.sid].pub == sub.pub {
 			s.subscribe(sub)
@@ -413,7 +417,7 @@ func (s *Supervisor) check(v *visit, now time.Time) error {
 	sub := s.follow(v, now)
 	s.listen(v, sub, now)
 	s.countViewers(v, sub)
-	if err := s.watchdog(sub, now); err != nil {
+	if err := s.watchdog(v, sub, now); err != nil {
 		return err
 	}
 	s.askKeyFrames(sub, now)
@@ -512,14 +516,13 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 		return nil
 	}
 	next := pubs[picked.sid]
-	next.since = now
 	switch {
 	case sub == nil:
 	case sub.pub == next.pub:
 		s.mute(sub, now)
 		return sub
 	case sub.sid == next.sid:
-		s.renew(sub, next)
+		s.renew(sub, next, now)
 		s.mute(next, now)
 		return next
 	default:
@@ -529,6 +532,7 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 	s.sub = next
 	s.subMu.Unlock()
 	s.muted = next.pub.IsMuted()
+	s.stall.begin(now)
 	info := s.watcher.setInfo(func(info *agent.SourceInfo) {
 		*info = agent.SourceInfo{Identity: picked.identity, Track: picked.sid, Muted: s.muted}
 		if ti := next.pub.TrackInfo(); ti != nil {
@@ -547,7 +551,8 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 
 // renew takes up the same track under the new objects that a full reconnect
 // of the library made. Nobody needs to be told: for them the picture paused.
-func (s *Supervisor) renew(old, next *subscription) {
+func (s *Supervisor) renew(old, next *subscription, now time.Time) {
+	s.stall.begin(now)
 	s.subMu.Lock()
 	s.sub = next
 	reader := old.reader
@@ -565,7 +570,7 @@ func (s *Supervisor) mute(sub *subscription, now time.Time) {
 		return
 	}
 	s.muted = muted
-	sub.since = now
+	s.stall.begin(now)
 	info := s.watcher.setInfo(func(info *agent.SourceInfo) { info.Muted = muted })
 	if muted {
 		s.tell(info, "muted")
@@ -600,6 +605,7 @@ func (s *Supervisor) unwatch() {
 	if reader != nil {
 		reader.stop()
 	}
+	s.watcher.setSilent("")
 	var was agent.SourceInfo
 	s.watcher.setInfo(func(info *agent.SourceInfo) { was, *info = *info, agent.SourceInfo{} })
 	s.tell(was, "gone")
@@ -696,8 +702,14 @@ func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
 }
 
 // watchdog acts when a track that should flow does not, whatever the library says about its state.
-func (s *Supervisor) watchdog(sub *subscription, now time.Time) error {
-	if sub == nil || sub.pub.IsMuted() {
+func (s *Supervisor) watchdog(v *visit, sub *subscription, now time.Time) error {
+	if sub == nil {
+		return nil
+	}
+	if sub.pub.IsMuted() || s.watcher.declared() != "" {
+		// Its participant says itself that the camera is away: nothing is wrong with the track.
+		s.stall.begin(now)
+		s.silence("")
 		return nil
 	}
 	if !sub.again.IsZero() {
@@ -707,36 +719,55 @@ func (s *Supervisor) watchdog(sub *subscription, now time.Time) error {
 		}
 		return nil
 	}
+	e := s.signs(v, sub, now)
+	do := s.stall.next(now, e)
+	s.silence(s.stall.words(e))
+	switch do {
+	case cureNone:
+	case cureAsk:
+		s.watcher.RequestKeyFrame()
+	case cureResubscribe:
+		s.opts.Log.Warn().Dur("silent", now.Sub(e.media)).Msg("no packets of the watched track; subscribing anew")
+		_ = sub.pub.SetSubscribed(false)
+		sub.again = now.Add(resubscribePause)
+	case cureRejoin:
+		return errStalled
+	}
+	return nil
+}
+
+// signs looks at the watched track and at what it comes over.
+func (s *Supervisor) signs(v *visit, sub *subscription, now time.Time) signs {
+	e := signs{media: s.stall.since, pulse: now}
 	s.subMu.Lock()
 	reader := sub.reader
 	s.subMu.Unlock()
-	last := sub.since
 	if reader != nil {
-		if at := reader.lastPacket(); at.After(last) {
-			last = at
-			if sub.repeated || sub.asked {
-				sub.repeated, sub.asked = false, false
-			}
-			s.rejoinAt = stallRejoin
+		e.padding = reader.began
+		// The server ends a subscription with a blank picture.
+		blank := !s.stall.repeated.IsZero() && reader.began.Before(s.stall.repeated)
+		if at := reader.lastPacket(); at.After(e.media) && !(blank && at.Before(s.stall.repeated.Add(lastBlank))) {
+			e.media = at
 		}
 	}
-	if s.watcher.Away() != "" {
-		sub.since = now // its participant says itself that the camera is away: nothing is wrong with the track
-		return nil
+	if now.Sub(e.media) > stallAsk/2 {
+		e.pulse = s.pulse.feel(v.room, now)
 	}
-	silent := now.Sub(last)
-	switch {
-	case silent > s.rejoinAt && sub.repeated:
-		s.rejoinAt = min(s.rejoinAt*3, stallRejoinMax)
-		return errStalled
-	case silent > stallResubscribe && !sub.repeated:
-		s.opts.Log.Warn().Dur("silent", silent).Msg("no packets of the watched track; subscribing anew")
-		sub.repeated = true
-		_ = sub.pub.SetSubscribed(false)
-		sub.again = now.Add(resubscribePause)
-	case silent > stallAsk && !sub.asked:
-		sub.asked = true
-		s.watcher.RequestKeyFrame()
+	if r := s.rating.Load(); r != nil && r.identity == sub.who.Identity() {
+		e.rating, e.heard = r.quality, r.at
 	}
-	return nil
+	return e
+}
+
+// silence notes why the camera is silent; "" when it is not.
+func (s *Supervisor) silence(words string) {
+	was := s.watcher.setSilent(words)
+	switch info := s.watcher.Source(); {
+	case was == "" && words != "":
+		s.opts.Log.Warn().Str("participant", info.Identity).Str("why", words).Msg("the watched camera is silent; the connection is well")
+		s.tell(info, "silent")
+	case was != "" && words == "":
+		s.opts.Log.Info().Str("participant", info.Identity).Msg("the camera sends again")
+		s.tell(info, "back")
+	}
 }

@@ -48,7 +48,8 @@ type Watcher struct {
 	rateFrames int
 	wake       func()
 	seen       []candidate // as of the newest look around
-	away       string
+	away       string      // as its participant has it
+	silent     string      // as the watchdog found it
 
 	keyWanted atomic.Bool
 
@@ -111,12 +112,27 @@ func (w *Watcher) Source() agent.SourceInfo {
 	return info
 }
 
-// Away says why the watched camera sends no picture, in the words of its own
-// participant; "" when it does, or says nothing.
+// Away says why the watched camera sends no picture: in the words of its own
+// participant, or as it was found out. "" when it does, or nothing is known.
 func (w *Watcher) Away() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return cmp.Or(w.away, w.silent)
+}
+
+// declared is why the camera is away in the words of its own participant.
+func (w *Watcher) declared() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return w.away
+}
+
+// setSilent notes that the camera was found to be silent, and returns what was known before.
+func (w *Watcher) setSilent(words string) (was string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was, w.silent = w.silent, words
+	return was
 }
 
 // Cameras lists the video tracks that could be watched, the longest known first.
