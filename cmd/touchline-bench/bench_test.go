@@ -58,8 +58,9 @@ func TestMain(m *testing.M) {
 // TestAlignment is the product's promise, seen from outside by a viewer that
 // reads the frame counter out of the delayed picture and hears the voice.
 func TestAlignment(t *testing.T) {
-	t.Parallel() // with TestInstruction; TestFaults kills a codec process, so it is alone
-	res, err := measure.Alignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, zerolog.Nop())
+	t.Parallel() // what counts what this process holds is alone
+	say := func(n int) string { return fmt.Sprintf("Number %d: it is still level here.", n) }
+	res, err := measure.Alignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, say, zerolog.Nop())
 	require.NoError(t, err)
 	for _, c := range res.Comments {
 		t.Logf("cycle %d: D %.3f s, ready %.3f s, viewer %v, bot %.1f ms", c.Cycle, c.Delay, c.ReadySec, c.Error, 1000*c.AlignmentError)
@@ -95,14 +96,6 @@ func holds(t *testing.T, rows []measure.Row, err error) {
 	require.NotEmpty(t, rows)
 }
 
-// TestFaults breaks the server, the camera, the codec, the model server and a
-// viewer, and waits for the bot to comment again; within the scenario each has
-// its time.
-func TestFaults(t *testing.T) {
-	rows, err := measure.Faults(t.Context(), 3*time.Second, zerolog.Nop())
-	holds(t, rows, err)
-}
-
 func TestInstruction(t *testing.T) {
 	t.Parallel()
 	rows, err := measure.Instruction(t.Context(), zerolog.Nop())
@@ -111,6 +104,7 @@ func TestInstruction(t *testing.T) {
 
 // TestRestarts takes cameras away for a moment; make bench does for longer.
 func TestRestarts(t *testing.T) {
+	t.Parallel()
 	rows, err := measure.Restarts(t.Context(), 3*time.Second, zerolog.Nop())
 	holds(t, rows, err)
 	require.Len(t, rows, 4)
@@ -124,6 +118,7 @@ func TestRounds(t *testing.T) {
 
 // TestCameras sends to viewers in Go and in a browser, here and to MediaMTX.
 func TestCameras(t *testing.T) {
+	t.Parallel()
 	server := func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, os.Args[0])
 		cmd.Env = append(os.Environ(), serveCameras+"=1")
@@ -154,7 +149,8 @@ func TestUsageOfThisProcess(t *testing.T) {
 	require.Error(t, cmd.Wait())
 }
 
-// TestSoak is make soak in short: one of each fault, and no comment lost.
+// TestSoak is make soak in short, and the faults of make bench with it: each breaks the bot's
+// world once, comments are heard again within its bound, and none is lost.
 func TestSoak(t *testing.T) {
 	rows, err := measure.Soak(t.Context(), measure.SoakOptions{Seed: 1, Quick: true, Out: lines{t}, Log: zerolog.Nop()})
 	holds(t, rows, err)

@@ -66,7 +66,7 @@ type part struct {
 func (r *runCmd) parts(log zerolog.Logger) []part {
 	align := func(least, most, pauseOff time.Duration) func(ctx context.Context) ([]measure.Row, error) {
 		return func(ctx context.Context) ([]measure.Row, error) {
-			res, err := measure.Alignment(ctx, r.Comments, least, most, log)
+			res, err := measure.Alignment(ctx, r.Comments, least, most, nil, log)
 			return res.Rows(pauseOff), err
 		}
 	}
@@ -83,7 +83,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measure.Relay(ctx, r.Relay, log)
 		}},
 		{"sound", "The camera's sound beside the delayed picture", func(ctx context.Context) ([]measure.Row, error) {
-			return measure.Sound(ctx, 30*time.Second, log)
+			return measure.Sound(ctx, 35*time.Second, log)
 		}},
 		{"instruction", "New instruction", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Instruction(ctx, log)

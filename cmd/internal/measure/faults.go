@@ -17,72 +17,97 @@ import (
 	"touchline/configs"
 )
 
-// fault is one thing that goes wrong on a stage where a bot comments.
-type fault struct {
+// trouble is one kind of fault around the bot of a stage.
+type trouble struct {
 	name string
-	// within is how long recovery may take, from the moment the cause is gone to the next
-	// comment that is heard with its picture.
-	within time.Duration
 	// hurt breaks something and returns when the cause is gone.
-	hurt func(ctx context.Context, s *Stage) error
+	hurt func(ctx context.Context) error
 }
 
 // Faults breaks things one after another and measures how soon comments are
-// heard again. outage is how long server and camera stay away.
+// heard again, from the moment the cause is gone to the next comment that is heard with its
+// picture. outage is how long server and camera stay away.
 func Faults(ctx context.Context, outage time.Duration, log zerolog.Logger) ([]Row, error) {
-	var rows []Row
-	faults := []fault{
-		{fmt.Sprintf("server stopped for %v", outage), 20 * time.Second, func(ctx context.Context, s *Stage) error {
-			s.StopServer()
-			if err := Wait(ctx, outage); err != nil {
-				return err
-			}
-			return s.restartServer(ctx)
-		}},
-		{fmt.Sprintf("camera gone for %v", outage), 15 * time.Second, func(ctx context.Context, s *Stage) error {
-			s.stopCamera()
-			if err := Wait(ctx, outage); err != nil {
-				return err
-			}
-			_, err := s.AddCamera("camera", 4)
-			return err
-		}},
-		{"codec process killed", 15 * time.Second, func(context.Context, *Stage) error { return killDecoder() }},
-	}
-	for _, f := range faults {
-		took, err := recover1(ctx, f, log)
-		if err != nil {
-			return rows, fmt.Errorf("%s: %w", f.name, err)
-		}
-		rows = append(rows, Check(f.name+": next comment heard after", took.Seconds(), f.within.Seconds(), "s"))
-	}
-	engine, err := engineFaults(ctx, log)
+	server := newModelServer(1, longText, 500*time.Millisecond, 500*time.Millisecond)
+	defer server.close()
+	cfg := configs.Default()
+	cfg.Inference.Engine = "remote"
+	cfg.Inference.Remote.URL = server.URL + "/v1"
+	cfg.Inference.Remote.FirstTokenTimeout = 2 * time.Second
+	s, err := NewStage(ctx, StageOptions{Config: &cfg, Seed: 4, Log: log})
 	if err != nil {
-		return append(rows, engine...), err
-	}
-	rows = append(rows, engine...)
-	stalled, err := stalledViewer(ctx, log)
-	return append(rows, stalled...), err
-}
-
-// recover1 runs one fault on a stage of its own.
-func recover1(ctx context.Context, f fault, log zerolog.Logger) (time.Duration, error) {
-	s, err := NewStage(ctx, StageOptions{Model: NewEngine(2, 500*time.Millisecond, 500*time.Millisecond), Seed: 4, Log: log})
-	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer s.Close()
+	defer server.CloseClientConnections()
 	if err := s.commented(ctx, time.Time{}, 60*time.Second); err != nil {
-		return 0, fmt.Errorf("before the fault: %w", err)
+		return nil, fmt.Errorf("before the first fault: %w", err)
 	}
-	if err := f.hurt(ctx, s); err != nil {
-		return 0, err
+	const mood = 8 * time.Second
+	var rows []Row
+	for _, f := range []struct {
+		within time.Duration
+		trouble
+	}{
+		{20 * time.Second, s.serverAway("server stopped", outage)},
+		{15 * time.Second, s.cameraAway("camera gone", outage, 5)},
+		{15 * time.Second, codecKilled()},
+		{20 * time.Second, server.moodFor("model server answers 500", moodRefuse, mood)},
+		{20 * time.Second, server.moodFor("model server hangs", moodHang, mood)},
+		{20 * time.Second, server.moodFor("model server closes in the middle of an answer", moodBreak, mood)},
+	} {
+		from := time.Now()
+		if err := f.hurt(ctx); err != nil {
+			return rows, fmt.Errorf("%s: %w", f.name, err)
+		}
+		healed := time.Now()
+		if err := s.commented(ctx, healed, 90*time.Second); err != nil {
+			return rows, fmt.Errorf("after %s: %w", f.name, err)
+		}
+		rows = append(rows, Check(fmt.Sprintf("%s, %.0f s: next comment heard after", f.name, healed.Sub(from).Seconds()),
+			time.Since(healed).Seconds(), f.within.Seconds(), "s"))
 	}
-	healed := time.Now()
-	if err := s.commented(ctx, healed, 90*time.Second); err != nil {
-		return 0, fmt.Errorf("after the fault: %w", err)
+	gap, err := s.stalledViewer(ctx, 15*time.Second)
+	if err != nil {
+		return rows, err
 	}
-	return time.Since(healed), s.Errors()
+	return append(rows, stallRow(gap)), s.Errors()
+}
+
+// serverAway stops the server for a while.
+func (s *Stage) serverAway(name string, length time.Duration) trouble {
+	return trouble{name, func(ctx context.Context) error {
+		s.StopServer()
+		if err := Wait(ctx, length); err != nil {
+			return err
+		}
+		return s.restartServer(ctx)
+	}}
+}
+
+// cameraAway takes the camera away for a while; then another match is on.
+func (s *Stage) cameraAway(name string, length time.Duration, seed uint64) trouble {
+	return trouble{name, func(ctx context.Context) error {
+		s.stopCamera()
+		if err := Wait(ctx, length); err != nil {
+			return err
+		}
+		_, err := s.AddCamera("camera", seed)
+		return err
+	}}
+}
+
+func codecKilled() trouble {
+	return trouble{"codec process killed", func(context.Context) error { return killDecoder() }}
+}
+
+// moodFor lets a model server be in a mood for a while.
+func (m *modelServer) moodFor(name string, now mood, length time.Duration) trouble {
+	return trouble{name, func(ctx context.Context) error {
+		m.set(now)
+		defer m.set(moodWell)
+		return Wait(ctx, length)
+	}}
 }
 
 // commented waits for a comment that was looked for after a moment, spoken and aligned.
@@ -135,66 +160,30 @@ func killDecoder() error {
 	return syscall.Kill(oldest, syscall.SIGKILL)
 }
 
-// engineFaults lets a model server of the OpenAI kind fail in its ways.
-func engineFaults(ctx context.Context, log zerolog.Logger) ([]Row, error) {
-	server := newModelServer(1, longText, 0, 0)
-	defer server.close()
-	cfg := configs.Default()
-	cfg.Inference.Engine = "remote"
-	cfg.Inference.Remote.URL = server.URL + "/v1"
-	cfg.Inference.Remote.FirstTokenTimeout = 2 * time.Second
-	s, err := NewStage(ctx, StageOptions{Config: &cfg, Seed: 4, Log: log})
+// stalledViewer has one of two viewers stop reading, and returns the longest
+// time between two pictures at the other one.
+func (s *Stage) stalledViewer(ctx context.Context, length time.Duration) (gap time.Duration, err error) {
+	v, leave, err := s.AddViewer(true)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	defer s.Close()
-	defer server.CloseClientConnections()
-	if err := s.commented(ctx, time.Time{}, 60*time.Second); err != nil {
-		return nil, fmt.Errorf("before the fault: %w", err)
+	defer leave()
+	other, leaveOther, err := s.AddViewer(true)
+	if err != nil {
+		return 0, err
 	}
-	var rows []Row
-	for _, f := range []struct {
-		name string
-		mood mood
-	}{{"answers 500", moodRefuse}, {"hangs", moodHang}, {"closes in the middle of an answer", moodBreak}} {
-		server.set(f.mood)
-		if err := Wait(ctx, 8*time.Second); err != nil {
-			return rows, err
+	defer leaveOther()
+	for _, one := range []*Viewer{v, other} {
+		_, err := Until(ctx, 20*time.Second, "a viewer's picture", func() bool { return len(one.Seen().Pictures) > 0 })
+		if err != nil {
+			return 0, err
 		}
-		server.set(moodWell)
-		healed := time.Now()
-		if err := s.commented(ctx, healed, 60*time.Second); err != nil {
-			return rows, fmt.Errorf("after the model server %s: %w", f.name, err)
-		}
-		rows = append(rows, Check("model server "+f.name+" for 8 s: next comment heard after", time.Since(healed).Seconds(), 20, "s"))
-	}
-	return rows, nil
-}
-
-// stalledViewer has one of two viewers stop reading.
-func stalledViewer(ctx context.Context, log zerolog.Logger) ([]Row, error) {
-	s, err := NewStage(ctx, StageOptions{Model: NewEngine(2, 500*time.Millisecond, 500*time.Millisecond), Seed: 4, Log: log})
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	v, _, err := s.AddViewer(true)
-	if err != nil {
-		return nil, err
-	}
-	other, _, err := s.AddViewer(true)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.commented(ctx, time.Time{}, 60*time.Second); err != nil {
-		return nil, err
 	}
 	other.Stall()
 	from := time.Now()
-	if err := Wait(ctx, 15*time.Second); err != nil {
-		return nil, err
+	if err := Wait(ctx, length); err != nil {
+		return 0, err
 	}
-	var gap time.Duration
 	var last time.Time
 	for _, p := range v.Seen().Pictures {
 		if p.At.Before(from) {
@@ -206,7 +195,11 @@ func stalledViewer(ctx context.Context, log zerolog.Logger) ([]Row, error) {
 		last = p.At
 	}
 	if last.IsZero() {
-		return nil, errors.New("expected pictures at the other viewer, got none")
+		return 0, errors.New("expected pictures at the other viewer, got none")
 	}
-	return []Row{Check("one viewer stalls: longest gap between pictures at the other", ms(gap), 300, "ms")}, s.Errors()
+	return gap, nil
+}
+
+func stallRow(gap time.Duration) Row {
+	return Check("one viewer stalls: longest gap between pictures at the other", ms(gap), 300, "ms")
 }

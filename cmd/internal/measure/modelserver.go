@@ -38,10 +38,10 @@ type modelServer struct {
 	n    int
 }
 
-// Sentences of about four and two seconds.
+// Sentences of about four seconds and of one.
 const (
-	longText  = "Number %d: the reds move the ball across the pitch and look for space."
-	shortText = "Number %d: it is still level here."
+	longText = "Number %d: the reds move the ball across the pitch and look for space."
+	tinyText = "At %d it is so."
 )
 
 func newModelServer(seed uint64, text string, least, most time.Duration) *modelServer {

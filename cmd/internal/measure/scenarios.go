@@ -56,10 +56,13 @@ type AlignmentResult struct {
 }
 
 // Alignment lets a bot make the given number of comments on a generated match,
-// with latencies between least and most, before a viewer.
-func Alignment(ctx context.Context, comments int, least, most time.Duration, log zerolog.Logger) (AlignmentResult, error) {
+// with latencies between least and most, before a viewer. say is what comment n says;
+// nil for sentences of about three seconds.
+func Alignment(ctx context.Context, comments int, least, most time.Duration, say func(n int) string, log zerolog.Logger,
+) (AlignmentResult, error) {
 	var res AlignmentResult
 	engine := NewEngine(7, least, most)
+	engine.Text = say
 	s, err := NewStage(ctx, StageOptions{Model: engine, Seed: 3, Log: log})
 	if err != nil {
 		return res, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
 	"touchline/configs"
@@ -22,6 +23,8 @@ const (
 	humLevel, beepLevel = 3000, 12000
 	beepLength          = sampleRate / 10
 	beepAudible         = 1500 // amplitude
+
+	soundFPS = 30 // of the camera
 )
 
 // Beeps is such a camera's sound.
@@ -123,36 +126,22 @@ func drops(seen Seen) []float64 {
 }
 
 // Sound listens to the camera's sound beside the delayed picture: how far apart
-// they are, while D stands still and while it moves, and how much lower the
-// sound is under speech.
+// they are, while D stands still and, on another stage at the same time, while it
+// moves, and how much lower the sound is under speech.
 func Sound(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row, error) {
-	const fps = 30
-	cfg := configs.Default()
-	cfg.Pacing.FixedDelay = 2 * time.Second
-	cfg.Pacing.PauseAfter = 2 * time.Second // the hum is heard alone in between
-	s, err := NewStage(ctx, StageOptions{
-		Model: NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 5, FPS: fps, Sound: Beeps(true), Log: log,
+	var still, moving []time.Duration
+	var lower []float64
+	var jumps uint64
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		still, lower, err = soundAtRest(ctx, length, log)
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	v, _, err := s.AddViewer(false)
-	if err == nil {
-		err = Wait(ctx, 5*time.Second+length)
-	}
-	seen := v.Seen()
-	s.Close()
-	if err := errors.Join(err, s.Errors()); err != nil {
-		return nil, err
-	}
-	still, lower := beepOffsets(seen, fps), drops(seen)
-	if len(still) < 5 || len(lower) < 2 {
-		return nil, fmt.Errorf("expected 5 beeps and 2 comments of the bot or more, heard %d and %d", len(still), len(lower))
-	}
-
-	cfg.Pacing.PauseAfter = 500 * time.Millisecond
-	moving, jumps, err := soundOnTheMove(ctx, cfg, length, log)
-	if err != nil {
+	g.Go(func() (err error) {
+		moving, jumps, err = soundOnTheMove(ctx, length, log)
+		return err
+	})
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 	return append(offsetRows(fmt.Sprintf("D at 2 s, %d beeps", len(still)), still, 60),
@@ -162,22 +151,53 @@ func Sound(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row
 	), nil
 }
 
-// soundOnTheMove changes D while there is silence between beeps.
-func soundOnTheMove(ctx context.Context, cfg configs.Config, length time.Duration, log zerolog.Logger) ([]time.Duration, uint64, error) {
-	const fps = 30
+// soundStage has a camera that beeps, and a viewer.
+func soundStage(ctx context.Context, hum bool, pause time.Duration, log zerolog.Logger) (*Stage, *Viewer, error) {
+	cfg := configs.Default()
+	cfg.Pacing.FixedDelay = 2 * time.Second
+	cfg.Pacing.PauseAfter = pause
 	s, err := NewStage(ctx, StageOptions{
-		Model: NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 5, FPS: fps, Sound: Beeps(false), Log: log,
+		Model: NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 5, FPS: soundFPS, Sound: Beeps(hum), Log: log,
 	})
+	if err != nil {
+		return nil, nil, err
+	}
+	v, _, err := s.AddViewer(false)
+	if err != nil {
+		s.Close()
+		return nil, nil, err
+	}
+	return s, v, nil
+}
+
+// soundAtRest leaves D alone, and pauses in which the hum is heard by itself.
+func soundAtRest(ctx context.Context, length time.Duration, log zerolog.Logger) (offsets []time.Duration, lower []float64, err error) {
+	s, v, err := soundStage(ctx, true, 2*time.Second, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.Close()
+	if err := Wait(ctx, length); err != nil {
+		return nil, nil, err
+	}
+	_, err = Until(ctx, 30*time.Second, "5 beeps and 2 comments", func() bool {
+		seen := v.Seen()
+		offsets, lower = beepOffsets(seen, soundFPS), drops(seen)
+		return len(offsets) >= 5 && len(lower) >= 2
+	})
+	return offsets, lower, errors.Join(err, s.Errors())
+}
+
+// soundOnTheMove changes D while there is silence between beeps.
+func soundOnTheMove(ctx context.Context, length time.Duration, log zerolog.Logger) ([]time.Duration, uint64, error) {
+	s, v, err := soundStage(ctx, false, 500*time.Millisecond, log)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer s.Close()
-	v, _, err := s.AddViewer(false)
+	_, err = Until(ctx, 30*time.Second, "the first beep", func() bool { return len(beepOffsets(v.Seen(), soundFPS)) > 0 })
 	if err != nil {
-		return nil, 0, err
-	}
-	if err := Wait(ctx, 5*time.Second); err != nil {
-		return nil, 0, err
+		return nil, 0, errors.Join(err, s.Errors())
 	}
 	for _, d := range []float64{2.5, 2} {
 		if _, err := s.Bot.Update(agent.Settings{FixedDelay: &d}, "measurement"); err != nil {
@@ -187,7 +207,7 @@ func soundOnTheMove(ctx context.Context, cfg configs.Config, length time.Duratio
 			return nil, 0, err
 		}
 	}
-	all := beepOffsets(v.Seen(), fps)
+	all := beepOffsets(v.Seen(), soundFPS)
 	if len(all) < 5 {
 		return nil, 0, fmt.Errorf("expected 5 beeps or more while D moved, heard %d", len(all))
 	}
