@@ -3,7 +3,8 @@
 //
 // The program ffmpeg, in a process of its own, reads whatever container there
 // is and hands over its video as it is: H264, H265, VP8, VP9 and AV1 are not
-// decoded. Anything else it turns into H264. What it wants from the network
+// decoded. Anything else it turns into H264, and any sound into Opus unless it
+// is Opus already. What it wants from the network
 // goes through a proxy of ours, which judges the addresses that are really
 // dialled and keeps passwords off its command line. The package owns those
 // processes, the proxy and the pace. It never decodes anything itself.
@@ -14,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -57,6 +59,8 @@ type stream struct {
 	codec         media.Codec
 	copied        bool // as it is; otherwise ffmpeg makes H264 of it
 	width, height int
+	sound         bool // there is some
+	opus          bool // which goes into a room as it is
 }
 
 // Times that bound the programs.
@@ -176,7 +180,7 @@ func (c *Clip) probe(ctx context.Context, in input) (*stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	cmd, complaints := in.command(ctx, "ffprobe", nil, []string{
-		"-select_streams", "v:0", "-show_entries", "stream=codec_name,pix_fmt,width,height", "-of", "json",
+		"-show_entries", "stream=codec_type,codec_name,pix_fmt,width,height,channels", "-of", "json",
 	})
 	text, err := cmd.Output()
 	if ctx.Err() != nil {
@@ -192,19 +196,30 @@ func (c *Clip) probe(ctx context.Context, in input) (*stream, error) {
 func readProbe(text []byte) (*stream, error) {
 	var found struct {
 		Streams []struct {
-			Codec  string `json:"codec_name"`
-			Format string `json:"pix_fmt"`
-			Width  int    `json:"width"`
-			Height int    `json:"height"`
+			Type     string `json:"codec_type"`
+			Codec    string `json:"codec_name"`
+			Format   string `json:"pix_fmt"`
+			Width    int    `json:"width"`
+			Height   int    `json:"height"`
+			Channels int    `json:"channels"`
 		} `json:"streams"`
 	}
 	if err := json.Unmarshal(text, &found); err != nil {
 		return nil, fmt.Errorf("look at the video: %w", err)
 	}
-	if len(found.Streams) == 0 {
+	video, audio := -1, -1 // the first of each, as ffmpeg counts them
+	for i, f := range found.Streams {
+		switch {
+		case f.Type == "video" && video < 0:
+			video = i
+		case f.Type == "audio" && audio < 0:
+			audio = i
+		}
+	}
+	if video < 0 {
 		return nil, source.Permanent(errors.New("expected a video, there is none in it"))
 	}
-	v := found.Streams[0]
+	v := found.Streams[video]
 	if v.Width < 1 || v.Height < 1 || v.Width > 1<<14 || v.Height > 1<<14 {
 		return nil, source.Permanent(fmt.Errorf("expected a picture, got %d x %d pixels", v.Width, v.Height))
 	}
@@ -223,6 +238,10 @@ func readProbe(text []byte) (*stream, error) {
 	}
 	if !s.copied {
 		s.codec = media.H264
+	}
+	if audio >= 0 && found.Streams[audio].Channels > 0 {
+		a := found.Streams[audio]
+		s.sound, s.opus = true, a.Codec == "opus" && a.Channels <= 2
 	}
 	return s, nil
 }
@@ -245,9 +264,6 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 		before = append(before, "-stream_loop", "-1")
 	}
 	after := []string{"-map", "v:0", "-sn", "-dn"}
-	if sounds := out.Opus != nil && s.container() == "mpegts" && !c.silent(); sounds {
-		after = append(after, "-map", "a:0?", "-c:a", "libopus", "-b:a", "64k", "-ac", "2", "-frame_duration", "20", "-pes_payload_size", "0")
-	}
 	if s.copied {
 		after = append(after, "-c:v", "copy")
 	} else {
@@ -255,29 +271,55 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 			"-profile:v", "baseline", "-pix_fmt", "yuv420p", "-b:v", "2500k", "-maxrate", "2500k", "-bufsize", "1250k",
 			"-force_key_frames", "expr:gte(t,n_forced)", "-threads", "2")
 	}
-	if s.container() == "mpegts" {
-		after = append(after, "-f", "mpegts", "-muxdelay", "0", "-muxpreload", "0", "-pat_period", "1")
-	} else {
-		after = append(after, "-f", s.container())
+	after = append(after, output(s.container(), "pipe:1")...)
+	sounds := s.sound && out.Opus != nil && !c.silent()
+	if sounds {
+		after = append(after, "-map", "a:0")
+		if s.opus {
+			after = append(after, "-c:a", "copy")
+		} else {
+			after = append(after, "-c:a", "libopus", "-b:a", "64k", "-ac", "2", "-frame_duration", "20")
+		}
+		after = append(after, output("mpegts", "pipe:3")...)
 	}
-	cmd, complaints := in.command(ctx, "ffmpeg", before, append(after, "-flush_packets", "1", "pipe:1"))
+	cmd, complaints := in.command(ctx, "ffmpeg", before, after)
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return false, fmt.Errorf("start ffmpeg: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
+	pace := newPacer(c.opts.Now, out)
+	var hearing sync.WaitGroup
+	defer hearing.Wait()
+	hctx, deaf := context.WithCancel(ctx)
+	defer deaf()
+	if sounds {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return false, fmt.Errorf("start ffmpeg: %w", err)
+		}
+		cmd.ExtraFiles = []*os.File{w}
+		err = cmd.Start()
+		w.Close()
+		if err != nil {
+			r.Close()
+			return false, fmt.Errorf("start ffmpeg: %w", err)
+		}
+		hearing.Go(func() { c.hear(hctx, r, s, pace) })
+	} else if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("start ffmpeg: %w", err)
 	}
-	pace := &pacer{now: c.opts.Now, out: out.Frame, opus: out.Opus}
 	emit := func(u unit) error { return pace.emit(ctx, u) }
 	if s.container() == "mpegts" {
-		err = readTS(pipe, s, emit, func(pts time.Duration, packets [][]byte) error { return pace.sound(ctx, pts, packets) })
+		err = readTS(pipe, s, emit, nil)
 	} else {
 		err = readIVF(pipe, s, emit)
 	}
+	pace.end()
 	if err != nil && ctx.Err() == nil && !isEnd(err) {
 		_ = cmd.Process.Kill() // it may be waiting for us to read
+		deaf()
 	}
+	hearing.Wait()
 	werr := cmd.Wait()
 	switch {
 	case ctx.Err() != nil:
@@ -298,6 +340,33 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 		return true, source.ErrEnded
 	}
 	return true, errors.New("the stream came to its end")
+}
+
+// output is one of ffmpeg's outputs. All are shifted by the same, far enough
+// that none has times before zero: those would be moved, and each output by
+// itself.
+func output(format, to string) []string {
+	const shift = "600" // seconds; more than there can be between a key frame and the picture that was sought
+	after := []string{"-f", format, "-output_ts_offset", shift, "-flush_packets", "1"}
+	if format == "mpegts" {
+		after = append(after, "-muxdelay", "0", "-muxpreload", "0", "-pat_period", "1", "-pes_payload_size", "0")
+	}
+	return append(after, to)
+}
+
+// hear hands the sound on that ffmpeg yields beside the video.
+func (c *Clip) hear(ctx context.Context, pipe *os.File, s stream, pace *pacer) {
+	stop := context.AfterFunc(ctx, func() { pipe.Close() }) // ends the reading
+	defer func() {
+		if stop() {
+			pipe.Close()
+		}
+	}()
+	err := readTS(pipe, s, nil, func(pts time.Duration, packets [][]byte) error { return pace.sound(ctx, pts, packets) })
+	if err != nil && ctx.Err() == nil && !isEnd(err) {
+		c.opts.Log.Debug().Err(err).Msg("the clip's sound cannot be read any further")
+		_, _ = io.Copy(io.Discard, pipe) // ffmpeg must not wait for us
+	}
 }
 
 func (c *Clip) silent() bool {

@@ -2,11 +2,11 @@ package file
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
 
-	"touchline/media"
 	"touchline/media/source"
 )
 
@@ -15,24 +15,57 @@ const (
 	jump = 10 * time.Second
 	// late is how far the clip may fall behind before its clock is set anew.
 	late = 500 * time.Millisecond
+	// rounding is by how much times of packets of sound may be off: Matroska counts in milliseconds.
+	rounding = 5 * 48 // samples
+	// preSkip is what an Opus encoder puts in front (RFC 7845 section 4.2), in samples. Containers' times are of
+	// what is heard, those of RTP of what went into the encoder.
+	preSkip = 312
 )
 
 // pacer hands access units on when their time has come: by DTS, so that those
-// that are decoded ahead of their time go ahead.
+// that are decoded ahead of their time go ahead. Pictures and sound come from
+// a goroutine each.
 type pacer struct {
-	now func() time.Time
-	out func(media.EncodedFrame)
-	// opus takes the sound; may be nil.
-	opus func(source.Opus)
+	now   func() time.Time
+	out   source.Sink
+	first chan struct{} // closed when there was a picture, or none will come
+	once  sync.Once
 
+	mu     sync.Mutex
 	began  bool
 	anchor time.Time     // when media time zero was, or would have been
 	zero   time.Duration // PTS of the epoch's first unit
 	last   time.Duration // DTS
 	epoch  uint32
+	next   int64 // where the sound goes on, in samples since zero
 }
 
+func newPacer(now func() time.Time, out source.Sink) *pacer {
+	return &pacer{now: now, out: out, first: make(chan struct{})}
+}
+
+// end says that no further picture comes.
+func (p *pacer) end() { p.once.Do(func() { close(p.first) }) }
+
 func (p *pacer) emit(ctx context.Context, u unit) error {
+	if err := sleep(ctx, p.due(u)); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := u.frame
+	f.Epoch, f.PTS = p.epoch, u.pts-p.zero
+	f.Received = p.now()
+	f.Arrival = p.anchor.Add(u.pts)
+	p.out.Frame(f)
+	p.end() // whoever waited for the first picture need not any more
+	return nil
+}
+
+// due tells how long a unit has time.
+func (p *pacer) due(u unit) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := p.now()
 	if !p.began || u.dts < p.last || u.dts > p.last+jump {
 		if p.began {
@@ -46,43 +79,49 @@ func (p *pacer) emit(ctx context.Context, u unit) error {
 	if wait < -late {
 		p.anchor = now.Add(-u.dts) // the source stood still: what follows keeps its distances
 	}
-	if wait > 0 {
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		case <-timer.C:
-		}
-	}
-	f := u.frame
-	f.Epoch, f.PTS = p.epoch, u.pts-p.zero
-	f.Received = p.now()
-	f.Arrival = p.anchor.Add(u.pts)
-	p.out(f)
-	return nil
+	return wait
 }
 
 // sound hands packets of Opus on when their time has come, on the clock of the
 // pictures. Those before the first picture are left out.
 func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) error {
-	if p.opus == nil || !p.began || pts < p.zero || pts > p.last+jump {
+	select {
+	case <-p.first:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	p.mu.Lock()
+	began, wait := p.began && pts >= p.zero && pts <= p.last+jump, p.anchor.Add(pts).Sub(p.now())
+	p.mu.Unlock()
+	if !began {
 		return nil
 	}
-	now := p.now()
-	if wait := p.anchor.Add(pts).Sub(now); wait > 0 {
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		case <-timer.C:
-		}
+	if err := sleep(ctx, wait); err != nil {
+		return err
 	}
-	timestamp := uint32(int64(pts-p.zero) * 48 / int64(time.Millisecond)) // it wraps as timestamps do
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := int64(pts-p.zero)*48/int64(time.Millisecond) + preSkip
+	if off := at - p.next; off < -rounding || off > rounding {
+		p.next = at
+	}
 	for _, packet := range packets {
-		p.opus(source.Opus{Payload: packet, Timestamp: timestamp, Received: p.now()})
-		timestamp += uint32(opus.PacketDuration2(packet)) //nolint:gosec // 120 ms at most
+		p.out.Opus(source.Opus{Payload: packet, Timestamp: uint32(p.next), Received: p.now()}) //nolint:gosec // it wraps as timestamps do
+		p.next += opus.PacketDuration2(packet)
 	}
 	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
 }

@@ -27,7 +27,8 @@ type unit struct {
 
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// readTS reads an MPEG transport stream with one video, and Opus if there is some.
+// readTS reads an MPEG transport stream with one video, for emit, or with Opus,
+// for sound. The other one may be nil.
 func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Duration, packets [][]byte) error) error {
 	ts := &mpegts.Reader{R: bufio.NewReaderSize(r, 256<<10)}
 	if err := ts.Initialize(); err != nil {
@@ -36,6 +37,7 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 	n := nals{stream: s}
 	var clock mpegts.TimeDecoder
 	clock.Initialize()
+	clock.Decode(0) // it counts from the first time that it is given; the other output must count alike
 	at := func(ticks int64) time.Duration { return time.Duration(clock.Decode(ticks)) * time.Second / 90000 }
 	ts.OnDecodeError(func(error) {})
 	for _, t := range ts.Tracks() {
@@ -51,11 +53,17 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 		}
 		switch t.Codec.(type) {
 		case *codecs.H264:
-			ts.OnDataH264(t, take)
+			if emit != nil {
+				ts.OnDataH264(t, take)
+			}
 		case *codecs.H265:
-			ts.OnDataH265(t, take)
+			if emit != nil {
+				ts.OnDataH265(t, take)
+			}
 		case *codecs.Opus:
-			ts.OnDataOpus(t, func(pts int64, packets [][]byte) error { return sound(at(pts), packets) })
+			if sound != nil {
+				ts.OnDataOpus(t, func(pts int64, packets [][]byte) error { return sound(at(pts), packets) })
+			}
 		default:
 		}
 	}

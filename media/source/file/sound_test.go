@@ -2,6 +2,7 @@ package file_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,47 +14,128 @@ import (
 	"touchline/media/source/file"
 )
 
-// The AAC of a file comes as Opus, in step with its pictures: it sounds from the second second on.
-func TestSoundComesAsOpus(t *testing.T) {
-	path := make2s(t, "sound.mp4", append(append([]string{
-		"-f", "lavfi", "-i", "aevalsrc='if(gte(t,1),sin(2*PI*440*t),0)':s=44100:d=2", "-c:a", "aac",
-	}, x264...), "-shortest")...)
+// beeps is a sound with the beginning of a beep at every second, silent before the first.
+var beeps = []string{"-f", "lavfi", "-i", "aevalsrc='if(gte(t,0.9)*lt(mod(t,1),0.1),0.6*sin(2*PI*1000*t),0)':s=48000:d=2"}
+
+// opusDelay is how much later sound comes out of encoder and decoder than its timestamp says, in samples.
+const opusDelay = 312
+
+// listened is what came of a clip.
+type listened struct {
+	frames  []media.EncodedFrame
+	offsets []time.Duration // by how much each beep is later than its picture
+	packets int
+	gaps    int // packets that do not follow the one before
+}
+
+// inStep is how far sound and picture may be apart.
+const inStep = 10 * time.Millisecond
+
+func (l listened) inStep(t *testing.T) {
+	t.Helper()
+	t.Log("sound later than its picture by", l.offsets)
+	for _, off := range l.offsets {
+		require.Less(t, off.Abs(), inStep)
+	}
+}
+
+// listen plays a clip until it ends, or until most pictures came, and looks for
+// the beeps. Each belongs to a picture whose number is a multiple of 25.
+func listen(t *testing.T, path string, most int, change func(*file.Options)) listened {
+	t.Helper()
 	a, err := source.ParseAddress(path)
 	require.NoError(t, err)
-	clip, err := file.New(file.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now})
+	o := file.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now}
+	if change != nil {
+		change(&o)
+	}
+	clip, err := file.New(o)
 	require.NoError(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
+	ctx, enough := context.WithCancelCause(ctx)
 	dec, err := opus.NewDecoder(48000, 2)
 	require.NoError(t, err)
-	var packets, loudAt int
-	var first, last uint32
-	pictures := 0
+	var l listened
+	var begins []time.Duration
+	var next uint32
+	quiet := 0
 	pcm := make([]int16, 5760*2)
 	err = clip.Pull(ctx, source.Sink{
-		Frame: func(media.EncodedFrame) { pictures++ },
-		Opus: func(o source.Opus) {
-			if packets == 0 {
-				first = o.Timestamp
-			} else {
-				require.Equal(t, last+960, o.Timestamp, "20 ms each, without a gap")
+		Frame: func(f media.EncodedFrame) {
+			if l.frames = append(l.frames, f); len(l.frames) == most {
+				enough(errEnough)
 			}
-			packets, last = packets+1, o.Timestamp
+		},
+		Opus: func(o source.Opus) {
 			n, err := dec.Decode(o.Payload, pcm)
 			require.NoError(t, err)
-			peak := int16(0)
-			for _, v := range pcm[:2*n] {
-				peak = max(peak, v)
+			if l.packets++; l.packets > 1 && o.Timestamp != next {
+				l.gaps++
 			}
-			if loudAt == 0 && peak > 8000 {
-				loudAt = int(o.Timestamp) / 48
+			next = o.Timestamp + uint32(n)
+			for i := range n {
+				switch v := pcm[2*i]; {
+				case v > -3000 && v < 3000:
+					quiet++
+				default:
+					if quiet > 48*300 || len(begins) == 0 {
+						at := int64(o.Timestamp) + int64(i) - opusDelay
+						begins = append(begins, time.Duration(at)*time.Second/48000)
+					}
+					quiet = 0
+				}
 			}
 		},
 	})
-	require.ErrorIs(t, err, source.ErrEnded)
-	require.Equal(t, 50, pictures)
-	require.Greater(t, packets, 85)
-	require.Less(t, first, uint32(9600))
-	require.InDelta(t, 1000, loudAt, 80, "ms")
-	t.Logf("%d packets, sound from %d ms on", packets, loudAt)
+	if most > 0 {
+		require.ErrorIs(t, err, errEnough)
+	} else {
+		require.ErrorIs(t, err, source.ErrEnded)
+	}
+	for _, b := range begins {
+		best := time.Hour
+		for i, f := range l.frames {
+			if off := b - f.PTS; i%25 == 0 && off.Abs() < best.Abs() {
+				best = off
+			}
+		}
+		l.offsets = append(l.offsets, best.Round(100*time.Microsecond))
+	}
+	return l
+}
+
+var (
+	vp8  = []string{"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p", "-g", "25"}
+	vp9  = []string{"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p", "-g", "25", "-lag-in-frames", "0"}
+	av1  = []string{"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p", "-lag-in-frames", "0"}
+	x265 = []string{"-c:v", "libx265", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-x265-params", "bframes=0:log-level=none:pools=1"}
+)
+
+// with is a clip's arguments: beeps, the codec of the sound, that of the picture.
+func with(sound []string, video []string) []string {
+	return slices.Concat(beeps, sound, video, []string{"-t", "2"})
+}
+
+// TestSoundGoesOnWithItsPicture plays over and over, and from the middle: also
+// from between two key frames, where pictures of before come first.
+func TestSoundGoesOnWithItsPicture(t *testing.T) {
+	for _, video := range [][]string{vp8, x264} {
+		path := make2s(t, "clip.mkv", with([]string{"-c:a", "libvorbis"}, video)...)
+		t.Run(video[1]+" again", func(t *testing.T) {
+			t.Parallel()
+			l := listen(t, path, 140, func(o *file.Options) { o.Loop = true })
+			require.GreaterOrEqual(t, len(l.offsets), 2)
+			l.inStep(t)
+		})
+		t.Run(video[1]+" from the middle", func(t *testing.T) {
+			t.Parallel()
+			l := listen(t, path, 0, func(o *file.Options) { o.Start = 520 * time.Millisecond })
+			require.Len(t, l.offsets, 1)
+			l.inStep(t)
+			// The last key frame before it is the first of all.
+			require.InDelta(t, 50, len(l.frames), 1)
+			require.InDelta(t, 75, l.packets, 4)
+		})
+	}
 }
