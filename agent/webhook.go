@@ -14,9 +14,9 @@ import (
 
 // WebhookConfig says who is told what happens, by HTTP. Nobody is told without URLs.
 type WebhookConfig struct {
-	// URLs that each event is posted to.
-	URLs []string `yaml:"urls" env:"URLS"`
-	// Events that are posted, of WebhookEvents.
+	// URLs that events are posted to.
+	URLs []WebhookURL `yaml:"urls" env:"URLS"`
+	// Events that are posted, of WebhookEvents, where a URL has none of its own.
 	Events []string `yaml:"events" env:"EVENTS"`
 	// Timeout of one attempt.
 	Timeout time.Duration `yaml:"timeout" env:"TIMEOUT"`
@@ -25,6 +25,53 @@ type WebhookConfig struct {
 	// APIKey and APISecret sign what is posted; those of LiveKit when empty.
 	APIKey    string           `yaml:"-" env:"API_KEY"`
 	APISecret inference.Secret `yaml:"-" env:"API_SECRET"`
+	// Keys are further pairs, "key: secret", each on a line of its own or after a comma, as LiveKit's server
+	// takes its own. WebhookURL.SigningKey names them.
+	Keys inference.Secret `yaml:"-" env:"KEYS"`
+}
+
+// WebhookURL is one receiver. Where only its address is given, text will do.
+type WebhookURL struct {
+	// URL that events are posted to.
+	URL string `yaml:"url"`
+	// Events that are posted there; those of WebhookConfig when empty.
+	Events []string `yaml:"events"`
+	// SigningKey names the key that signs what is posted there, of WebhookConfig.Keys; "" is APIKey's pair.
+	SigningKey string `yaml:"signing_key"`
+}
+
+// UnmarshalText takes the address alone.
+func (u *WebhookURL) UnmarshalText(text []byte) error {
+	*u = WebhookURL{URL: strings.TrimSpace(string(text))}
+	return nil
+}
+
+// EventsOf are the events that are posted to a URL.
+func (c WebhookConfig) EventsOf(u WebhookURL) []string {
+	if len(u.Events) > 0 {
+		return u.Events
+	}
+	return c.Events
+}
+
+// errKeys repeats nothing of what is wrong: it is secret.
+var errKeys = errors.New(`must be pairs such as "key: secret", each on a line of its own or after a comma, no key twice`)
+
+// SigningKeys reads Keys: the secrets by key.
+func (c WebhookConfig) SigningKeys() (map[string]string, error) {
+	keys := map[string]string{}
+	for pair := range strings.FieldsFuncSeq(string(c.Keys), func(r rune) bool { return r == '\n' || r == ',' }) {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		key, secret, _ := strings.Cut(pair, ":")
+		key, secret = strings.TrimSpace(key), strings.TrimSpace(secret)
+		if key == "" || secret == "" || keys[key] != "" {
+			return nil, errKeys
+		}
+		keys[key] = secret
+	}
+	return keys, nil
 }
 
 // Events that webhooks tell.
@@ -54,18 +101,32 @@ func (c WebhookConfig) validate() []error {
 		}
 	}
 	check(len(c.URLs) <= maxWebhooks, "urls", fmt.Sprintf("at most %d addresses", maxWebhooks), len(c.URLs))
-	for i, s := range c.URLs {
-		u, err := url.Parse(s)
-		if err != nil || u.User != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			// The value may hold a password: it is not repeated.
-			errs = append(errs, fmt.Errorf("webhook.urls: must be http:// or https:// addresses with a host, without name and "+
-				"password in them; number %d is not", i+1))
+	keys, err := c.SigningKeys()
+	if err != nil {
+		errs = append(errs, fmt.Errorf("webhook.keys: %w", err))
+	}
+	all := strings.Join(WebhookEvents(), ", ")
+	events := func(path string, list []string) {
+		for _, e := range list {
+			check(slices.Contains(WebhookEvents(), e), path, "of "+all, strconv.Quote(e))
 		}
 	}
-	check(len(c.Events) > 0 || len(c.URLs) == 0, "events", "one or more of "+strings.Join(WebhookEvents(), ", ")+" when there are urls", "[]")
-	for _, e := range c.Events {
-		check(slices.Contains(WebhookEvents(), e), "events", "of "+strings.Join(WebhookEvents(), ", "), strconv.Quote(e))
+	inherited := false
+	for i, u := range c.URLs {
+		path := fmt.Sprintf("urls[%d]", i)
+		if !validURL(u.URL) {
+			// The value may hold a password: it is not repeated.
+			errs = append(errs, fmt.Errorf("webhook.%s: must be an http:// or https:// address with a host, without name and "+
+				"password in it; number %d is not", path, i+1))
+		}
+		events(path+".events", u.Events)
+		inherited = inherited || len(u.Events) == 0
+		if _, ok := keys[u.SigningKey]; u.SigningKey != "" && u.SigningKey != c.APIKey && !ok && err == nil {
+			check(false, path+".signing_key", "a key of TOUCHLINE_AGENT_WEBHOOK_KEYS or TOUCHLINE_AGENT_WEBHOOK_API_KEY", strconv.Quote(u.SigningKey))
+		}
 	}
+	check(len(c.Events) > 0 || !inherited, "events", "one or more of "+all+" when there are urls without events of their own", "[]")
+	events("events", c.Events)
 	check(c.Timeout >= 100*time.Millisecond && c.Timeout <= time.Minute, "timeout", "between 100ms and 1m", c.Timeout)
 	check(c.Retries >= 0 && c.Retries <= 20, "retries", "between 0 and 20", c.Retries)
 	if (c.APIKey == "") != (c.APISecret == "") {
@@ -76,6 +137,11 @@ func (c WebhookConfig) validate() []error {
 		errs = append(errs, fmt.Errorf("webhook.%s: %w", missing, errHalfPair))
 	}
 	return errs
+}
+
+func validURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.User == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
 var errHalfPair = errors.New("must be set when the other half of the pair is: " +

@@ -243,7 +243,11 @@ func (l *loader) validate() {
 }
 
 func (l *loader) problem(path, message string) {
-	o := l.origins[path]
+	o, ok := l.origins[path]
+	if !ok { // an item of a list that came as a whole, or what is left out of one
+		list, _, _ := strings.Cut(path, "[")
+		o = l.origins[list]
+	}
 	p := Problem{Path: path, Message: message, File: o.file, Line: o.line, Column: o.column, Excerpt: o.excerpt}
 	if o.file == "" {
 		p.Source = o.name

@@ -208,10 +208,27 @@ func TestBadFiles(t *testing.T) {
 		{"agent.history.max_age", []string{"0s for no limit, or at least 1m, is 1s"}},
 		{"agent.history.rotate_bytes", []string{"between 65536 (64 KiB) and max_bytes (268435456), is 10"}},
 		{"agent.history.rotate_after", []string{"between 1m and 8784h (a year), is 10s"}},
-		{"agent.webhook.urls", []string{`http:// or https:// addresses with a host, without name and password in them; number 2 is not`}},
+		{"agent.webhook.urls", []string{
+			`[3:37] agent.webhook.urls[1]: must be an http:// or https:// address with a host, without name and password in it; number 2 is not`,
+			`>  3 |     urls: [http://127.0.0.1:9/hook, "ftp://host/"]`,
+		}},
 		{"agent.webhook.urls_password", []string{`number 1 is not`}},
+		{"agent.webhook.urls_item_address", []string{`[5:9] agent.webhook.urls[1]: must be an http:// or https:// address`, `number 2 is not`}},
+		{"agent.webhook.urls_item_unknown", []string{
+			`[4:9] agent.webhook.urls[0].event: unknown field "event", did you mean "events"?` + "\n>  4 |         event: [error]",
+		}},
+		{"agent.webhook.urls_item_kind", []string{`[4:17] agent.webhook.urls[0].events: must be a list of texts, is "error"`}},
+		{"agent.webhook.urls_item_list", []string{`agent.webhook.urls[1]: must be text or a group of settings, is a list`}},
+		{"agent.webhook.urls_item_none", []string{`agent.webhook.urls[0]: must be text or a group of settings, is empty`}},
+		{"agent.webhook.urls_item_events", []string{
+			`[6:9] agent.webhook.urls[1].events: must be of comment_finished, state_changed, error, is "goal"`, ">  6 |         events: [goal]",
+		}},
+		{"agent.webhook.urls_item_key", []string{
+			`[5:9] agent.webhook.urls[0].signing_key: must be a key of TOUCHLINE_AGENT_WEBHOOK_KEYS or TOUCHLINE_AGENT_WEBHOOK_API_KEY, is "ops"`,
+		}},
+		{"agent.webhook.urls_item_secret", []string{`agent.webhook.urls[0].api_secret: unknown field "api_secret"`}},
 		{"agent.webhook.events", []string{`of comment_finished, state_changed, error, is "goal"`}},
-		{"agent.webhook.events_empty", []string{`one or more of comment_finished, state_changed, error when there are urls, is []`}},
+		{"agent.webhook.events_empty", []string{`one or more of comment_finished, state_changed, error when there are urls without events of their own, is []`}},
 		{"agent.webhook.timeout", []string{"between 100ms and 1m, is 1ms"}},
 		{"agent.webhook.retries", []string{"between 0 and 20, is 21"}},
 		{"agent.livekit.url", []string{`ws:// or wss:// with a host, is "rtsp://host"`}},
@@ -262,7 +279,9 @@ func TestBadFiles(t *testing.T) {
 			if setting, ok := strings.CutSuffix(tt.file, "_cross"); ok || strings.Contains(tt.file, ".") {
 				setting = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(setting, "_missing"), "_password"), "_empty")
 				require.Len(t, bad.Problems, 1, "%v", err)
-				require.Equal(t, setting, bad.Problems[0].Path)
+				setting, _, _ = strings.Cut(setting, "_item_")
+				path, _, _ := strings.Cut(bad.Problems[0].Path, "[")
+				require.Equal(t, setting, path)
 			}
 		})
 	}
@@ -297,6 +316,48 @@ func TestEverySettingHasARule(t *testing.T) {
 		// Switches have no wrong values but wrong kinds.
 		_, err = configs.Load("", []string{v.Name + "=neither"})
 		require.ErrorContains(t, err, v.Path+": must be true or false", "no testdata/%s.bad.yaml", v.Path)
+	}
+}
+
+// TestWebhooks: each address may have its own events and key; from the
+// environment come addresses alone, and what signs.
+func TestWebhooks(t *testing.T) {
+	const file = `
+agent:
+  webhook:
+    urls:
+      - https://a.test/
+      - url: https://b.test/
+        events: [error]
+        signing_key: ops
+`
+	keys := "TOUCHLINE_AGENT_WEBHOOK_KEYS=ops: first-hunter2\nother: second-hunter2"
+	want := []agent.WebhookURL{{URL: "https://a.test/"}, {URL: "https://b.test/", Events: []string{"error"}, SigningKey: "ops"}}
+	c, err := load(t, file, keys)
+	require.NoError(t, err)
+	require.Equal(t, want, c.Agent.Webhook.URLs)
+	pairs, err := c.Agent.Webhook.SigningKeys()
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"ops": "first-hunter2", "other": "second-hunter2"}, pairs)
+	var out bytes.Buffer
+	require.NoError(t, c.Print(&out))
+	require.NotContains(t, out.String(), "hunter2")
+	again, err := load(t, out.String(), keys)
+	require.NoError(t, err, out.String())
+	require.Equal(t, want, again.Agent.Webhook.URLs)
+
+	c, err = load(t, file, keys, "TOUCHLINE_AGENT_WEBHOOK_URLS=http://c.test/, http://d.test/x?a=b:1")
+	require.NoError(t, err)
+	require.Equal(t, []agent.WebhookURL{{URL: "http://c.test/"}, {URL: "http://d.test/x?a=b:1"}}, c.Agent.Webhook.URLs)
+	_, err = load(t, file, keys, "TOUCHLINE_AGENT_WEBHOOK_URLS=http://c.test/,ftp://hunter2/")
+	require.ErrorContains(t, err, "agent.webhook.urls[1]: must be an http:// or https:// address")
+	require.ErrorContains(t, err, "TOUCHLINE_AGENT_WEBHOOK_URLS")
+	require.NotContains(t, err.Error(), "hunter2")
+
+	for _, bad := range []string{"hunter2", "ops: ", ": hunter2", "ops: hunter2, ops: hunter3"} {
+		_, err = load(t, "", "TOUCHLINE_AGENT_WEBHOOK_KEYS="+bad)
+		require.ErrorContains(t, err, `agent.webhook.keys: must be pairs such as "key: secret"`)
+		require.NotContains(t, err.Error(), "hunter")
 	}
 }
 

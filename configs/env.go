@@ -31,6 +31,7 @@ func (l *loader) environment(vars map[string]string) {
 			given = alias
 		}
 		l.origins[leaf.path] = origin{name: given}
+		l.forgetItems(leaf.path)
 		err := env.ParseWithOptions(&l.cfg, env.Options{Prefix: Prefix, Environment: map[string]string{name: value}})
 		// The reader takes "NaN" and "Inf" for numbers; a rule rejects them later.
 		if err != nil {

@@ -2,8 +2,10 @@ package configs
 
 import (
 	"bytes"
+	"encoding"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"reflect"
@@ -166,7 +168,12 @@ func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 func (l *loader) applyLeaf(doc document, e *ast.MappingValueNode, leaf *leaf, layer string) {
 	value := doc.resolve(e.Value)
 	field := reflect.ValueOf(&l.cfg).Elem().FieldByIndex(leaf.index)
-	if !setNode(doc, field, value) {
+	l.forgetItems(leaf.path)
+	if list, ok := value.(*ast.SequenceNode); ok && leaf.ofGroups() {
+		if !l.applyItems(doc, list, leaf, field) {
+			return
+		}
+	} else if !setNode(doc, field, value) {
 		at := ast.Node(e.Key)
 		if value != nil && value.Type() != ast.NullType {
 			at = e.Value
@@ -174,13 +181,96 @@ func (l *loader) applyLeaf(doc document, e *ast.MappingValueNode, leaf *leaf, la
 		l.fail(doc, at, leaf.path, "must be "+leaf.kind()+", is "+what(value))
 		return
 	}
-	pos := position(e.Key)
-	o := origin{file: doc.name, line: pos.Line, column: pos.Column, excerpt: doc.excerpt(pos.Line, pos.Column)}
-	o.name = fmt.Sprintf("%s line %d", filepath.Base(doc.name), pos.Line)
+	o := doc.originAt(e.Key)
 	if layer != "" {
 		o = origin{name: layer}
 	}
 	l.origins[leaf.path] = o
+}
+
+func (d document) originAt(n ast.Node) origin {
+	pos := position(n)
+	return origin{
+		name: fmt.Sprintf("%s line %d", filepath.Base(d.name), pos.Line),
+		file: d.name, line: pos.Line, column: pos.Column, excerpt: d.excerpt(pos.Line, pos.Column),
+	}
+}
+
+// applyItems reads a list of groups, each of which may be text alone. It is false
+// when something in it is wrong; then the setting stays as it was.
+func (l *loader) applyItems(doc document, n *ast.SequenceNode, leaf *leaf, field reflect.Value) bool {
+	list := reflect.MakeSlice(field.Type(), len(n.Values), len(n.Values))
+	before := len(l.bad)
+	for i, item := range n.Values {
+		path := fmt.Sprintf("%s[%d]", leaf.path, i)
+		item = doc.resolve(item)
+		if text, ok := textOf(item); ok && text != "" {
+			if err := list.Index(i).Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text)); err != nil {
+				l.fail(doc, item, path, err.Error())
+			}
+		} else if item == nil || item.Type() == ast.NullType || !l.applyItem(doc, item, path, list.Index(i)) {
+			l.fail(doc, n.Values[i], path, "must be text or a group of settings, is "+what(item))
+		}
+		l.origins[path] = doc.originAt(begins(n.Values[i]))
+	}
+	if len(l.bad) > before {
+		l.forgetItems(leaf.path)
+		return false
+	}
+	if list.Len() == 0 {
+		list = reflect.Zero(field.Type())
+	}
+	field.Set(list)
+	return true
+}
+
+// begins is where a group begins: at its first key, not at the colon after it.
+func begins(n ast.Node) ast.Node {
+	switch m := n.(type) {
+	case *ast.MappingNode:
+		if len(m.Values) > 0 {
+			return m.Values[0].Key
+		}
+	case *ast.MappingValueNode:
+		return m.Key
+	}
+	return n
+}
+
+// applyItem reads one group of a list; false when it is none.
+func (l *loader) applyItem(doc document, n ast.Node, path string, item reflect.Value) bool {
+	fields := map[string]reflect.Value{}
+	var names []string
+	for f, v := range item.Fields() {
+		fields[f.Tag.Get("yaml")] = v
+		names = append(names, f.Tag.Get("yaml"))
+	}
+	return doc.entries(n, func(e *ast.MappingValueNode) {
+		key := e.Key.GetToken().Value
+		field, ok := fields[key]
+		if !ok {
+			message := fmt.Sprintf("unknown field %q", key)
+			if guess := nearest(key, names); guess != "" {
+				message += fmt.Sprintf(", did you mean %q?", guess)
+			}
+			l.fail(doc, e.Key, path+"."+key, message)
+			return
+		}
+		value := doc.resolve(e.Value)
+		if !setNode(doc, field, value) {
+			at := ast.Node(e.Key)
+			if value != nil && value.Type() != ast.NullType {
+				at = e.Value
+			}
+			l.fail(doc, at, path+"."+key, "must be "+kindOf(field.Type())+", is "+what(value))
+		}
+		l.origins[path+"."+key] = doc.originAt(e.Key)
+	})
+}
+
+// forgetItems drops where the items of a list came from.
+func (l *loader) forgetItems(path string) {
+	maps.DeleteFunc(l.origins, func(p string, _ origin) bool { return strings.HasPrefix(p, path+"[") })
 }
 
 // setNode puts a YAML value into a field of a Config; false when it is of

@@ -72,7 +72,28 @@ func scalar(v reflect.Value) string {
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	}
+	if v.Kind() == reflect.Slice {
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = item(v.Index(i))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
 	return quote(v.String())
+}
+
+// item writes one group of a list: what is set, as text alone when that is the first field only.
+func item(v reflect.Value) string {
+	var parts []string
+	for f, field := range v.Fields() {
+		if !field.IsZero() {
+			parts = append(parts, f.Tag.Get("yaml")+": "+scalar(field))
+		}
+	}
+	if len(parts) == 1 && !v.Field(0).IsZero() {
+		return scalar(v.Field(0))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
 }
 
 // quote writes text in double quotes, which YAML reads as JSON does.

@@ -84,22 +84,31 @@ func (g *group) flat() map[string]*leaf {
 	return out
 }
 
+// ofGroups tells a list of groups from one of texts or numbers.
+func (l *leaf) ofGroups() bool {
+	return l.typ.Kind() == reflect.Slice && l.typ.Elem().Kind() == reflect.Struct
+}
+
 // kind says in words what a setting takes.
-func (l *leaf) kind() string {
+func (l *leaf) kind() string { return kindOf(l.typ) }
+
+func kindOf(t reflect.Type) string {
 	switch {
-	case l.typ == reflect.TypeFor[time.Duration]():
+	case t == reflect.TypeFor[time.Duration]():
 		return "a time with its unit, such as 500ms, 4s or 10m"
-	case l.typ.Kind() == reflect.Bool:
+	case t.Kind() == reflect.Bool:
 		return "true or false"
-	case l.typ.Kind() == reflect.Int:
+	case t.Kind() == reflect.Int:
 		return "a whole number"
-	case l.typ.Kind() == reflect.Float64:
+	case t.Kind() == reflect.Float64:
 		return "a number"
-	case l.typ.Kind() == reflect.Slice && l.typ.Elem().Kind() == reflect.Int:
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Int:
 		return "a list of whole numbers"
-	case l.typ.Kind() == reflect.Slice:
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		return "a list of texts or groups of settings"
+	case t.Kind() == reflect.Slice:
 		return "a list of texts"
-	case l.typ == reflect.TypeFor[inference.Secret]():
+	case t == reflect.TypeFor[inference.Secret]():
 		return "a secret"
 	}
 	return "text"

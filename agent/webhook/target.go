@@ -38,6 +38,9 @@ const (
 type target struct {
 	s      *Sender
 	url    string
+	events []string // those it is told
+	key    string   // signs, with its secret
+	secret string
 	client *http.Client
 	log    zerolog.Logger
 	wake   chan struct{}
@@ -218,7 +221,7 @@ func (e *retryError) Unwrap() error { return e.err }
 // post makes one attempt, with a signature of its own as that grows old.
 func (t *target) post(ctx context.Context, body []byte) error {
 	sum := sha256.Sum256(body)
-	token, err := auth.NewAccessToken(t.s.opts.APIKey, t.s.opts.APISecret).SetValidFor(tokenLife).
+	token, err := auth.NewAccessToken(t.key, t.secret).SetValidFor(tokenLife).
 		SetSha256(base64.StdEncoding.EncodeToString(sum[:])).ToJWT()
 	if err != nil {
 		return fmt.Errorf("sign the event: %w", err)

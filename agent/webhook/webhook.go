@@ -40,7 +40,7 @@ const (
 // Options of a Sender.
 type Options struct {
 	Config agent.WebhookConfig
-	// APIKey and APISecret sign; both are required.
+	// APIKey and APISecret sign what goes to URLs without a key of their own, which need both.
 	APIKey, APISecret string
 	// Transport carries the requests; one of its own when nil.
 	Transport http.RoundTripper
@@ -59,9 +59,12 @@ type Sender struct {
 
 // New makes a Sender; nothing is posted before Run.
 func New(opts Options) (*Sender, error) {
-	if opts.APIKey == "" || opts.APISecret == "" {
-		return nil, errors.New("expected a key and a secret to sign webhooks with: set LIVEKIT_API_KEY and LIVEKIT_API_SECRET, " +
-			"or TOUCHLINE_AGENT_WEBHOOK_API_KEY and TOUCHLINE_AGENT_WEBHOOK_API_SECRET")
+	keys, err := opts.Config.SigningKeys()
+	if err != nil {
+		return nil, fmt.Errorf("read the keys of the webhooks: %w", err)
+	}
+	if opts.APIKey != "" && opts.APISecret != "" {
+		keys[opts.APIKey] = opts.APISecret
 	}
 	s := &Sender{opts: opts, log: opts.Log.With().Str("component", "webhook").Logger(), transport: opts.Transport}
 	if s.transport == nil {
@@ -75,18 +78,34 @@ func New(opts Options) (*Sender, error) {
 		// The settings name who is told, nobody else does.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	for i, address := range opts.Config.URLs {
-		u, err := url.Parse(address)
+	for i, hook := range opts.Config.URLs {
+		u, err := url.Parse(hook.URL)
 		if err != nil || u.User != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, fmt.Errorf("expected an http:// or https:// address without name and password for webhook %d", i+1)
 		}
+		key := hook.SigningKey
+		if key == "" {
+			key = opts.APIKey
+		}
+		if keys[key] == "" {
+			return nil, errNoKey(hook.SigningKey, i+1)
+		}
 		s.targets = append(s.targets, &target{
-			s: s, url: address, client: client, busy: map[string]bool{}, wake: make(chan struct{}, workers),
+			s: s, url: hook.URL, events: opts.Config.EventsOf(hook), key: key, secret: keys[key],
+			client: client, busy: map[string]bool{}, wake: make(chan struct{}, workers),
 			// Path and query may be secret.
 			log: s.log.With().Str("host", u.Host).Int("webhook", i+1).Logger(),
 		})
 	}
 	return s, nil
+}
+
+func errNoKey(key string, n int) error {
+	if key == "" {
+		return errors.New("expected a key and a secret to sign webhooks with: set LIVEKIT_API_KEY and LIVEKIT_API_SECRET, " +
+			"or TOUCHLINE_AGENT_WEBHOOK_API_KEY and TOUCHLINE_AGENT_WEBHOOK_API_SECRET")
+	}
+	return fmt.Errorf("expected the secret of %q, which signs for webhook %d: add it to TOUCHLINE_AGENT_WEBHOOK_KEYS", key, n)
 }
 
 // Run posts until ctx ends; then each event that is left has one more attempt,
@@ -120,13 +139,12 @@ func (s *Sender) Run(ctx context.Context) error {
 	return nil
 }
 
-// tell queues an event for all addresses.
+// tell queues an event for all addresses that want it.
 func (s *Sender) tell(e event) {
-	if !slices.Contains(s.opts.Config.Events, e.Event) {
-		return
-	}
 	for _, t := range s.targets {
-		t.put(e)
+		if slices.Contains(t.events, e.Event) {
+			t.put(e)
+		}
 	}
 }
 

@@ -107,7 +107,9 @@ func decodeSegment(s string, v any) error {
 
 func config(urls ...string) agent.WebhookConfig {
 	c := agent.DefaultConfig().Webhook
-	c.URLs = urls
+	for _, u := range urls {
+		c.URLs = append(c.URLs, agent.WebhookURL{URL: u})
+	}
 	return c
 }
 
@@ -461,6 +463,10 @@ func TestSecretsStayOut(t *testing.T) {
 	}
 	_, err := webhook.New(webhook.Options{Config: config(server.URL), APIKey: key})
 	require.ErrorContains(t, err, "LIVEKIT_API_SECRET")
+	cfg = config(server.URL)
+	cfg.URLs[0].SigningKey = "ops"
+	_, err = webhook.New(webhook.Options{Config: cfg, APIKey: key, APISecret: secret})
+	require.ErrorContains(t, err, `expected the secret of "ops"`)
 
 	metrics := prometheus.NewPedanticRegistry()
 	require.NoError(t, metrics.Register(s.Collector()))
@@ -469,6 +475,54 @@ func TestSecretsStayOut(t *testing.T) {
 	require.Len(t, families, 4)
 	require.Equal(t, "touchline_webhook_failed_total", families[1].GetName())
 	require.Equal(t, 2.0, families[1].GetMetric()[0].GetCounter().GetValue())
+}
+
+// TestEachAddress: an address may have events and a key of its own. What is
+// signed for one does not verify at another.
+func TestEachAddress(t *testing.T) {
+	const other = "another-secret-of-32-characters-9876"
+	type got struct{ host, event string }
+	var mu sync.Mutex
+	seen := map[got]int{}
+	pairs := map[string][2]string{"all.test": {key, secret}, "errors.test": {"ops", other}, "comments.test": {key, secret}}
+	receiver := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		text, err := io.ReadAll(req.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		for host, pair := range pairs {
+			again := req.Clone(req.Context())
+			again.Body = io.NopCloser(bytes.NewReader(text))
+			_, err := livekitwebhook.Receive(again, auth.NewSimpleKeyProvider(pair[0], pair[1]))
+			if same := pair == pairs[req.URL.Host]; same != (err == nil) {
+				t.Errorf("what is for %s, at %s: %v", req.URL.Host, host, err)
+			}
+		}
+		var e struct{ Event string }
+		if err := json.Unmarshal(text, &e); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		seen[got{req.URL.Host, e.Event}]++
+		mu.Unlock()
+		w.WriteHeader(http.StatusNoContent)
+	})
+	cfg := config("http://all.test/", "http://errors.test/", "http://comments.test/")
+	cfg.URLs[1].Events, cfg.URLs[1].SigningKey = []string{agent.EventError}, "ops"
+	cfg.URLs[2].Events = []string{agent.EventCommentFinished}
+	cfg.Events, cfg.Keys = []string{agent.EventCommentFinished, agent.EventError}, "ops: "+other
+	s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{receiver}})
+	o := s.Output("match", "bot")
+	o.Record(comment(1))
+	o.State(agent.Status{State: "listening"}) // nobody wants it
+	o.Failed(errors.New("it broke"))
+	require.Eventually(t, func() bool { return s.Sent() == 4 }, 5*time.Second, time.Millisecond)
+	stop()
+	require.Zero(t, s.Failed()+s.Dropped())
+	require.Equal(t, map[got]int{
+		{"all.test", agent.EventCommentFinished}: 1, {"all.test", agent.EventError}: 1,
+		{"errors.test", agent.EventError}: 1, {"comments.test", agent.EventCommentFinished}: 1,
+	}, seen)
 }
 
 // crashing panics over each request to a host.

@@ -195,7 +195,7 @@ func TestCrashIsTold(t *testing.T) {
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold = 0
 	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, inference.Secret(h.keys.APISecret)
-	cfg.Agent.Webhook.URLs = []string{server.URL}
+	cfg.Agent.Webhook.URLs = []agent.WebhookURL{{URL: server.URL}}
 	err := wiring.WithOutputs(t.Context(), cfg, zerolog.Nop(), func(out *wiring.Outputs) error {
 		jobs, err := wiring.NewJobs(wiring.JobsOptions{
 			Config: cfg, Outputs: out, LoopbackOnly: true, Log: zerolog.Nop(),
@@ -235,7 +235,7 @@ func TestCrashOfAnOutputEndsNoRoom(t *testing.T) {
 	h.camera("match", "")
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold, cfg.Pacing.InitialDelay = 0, time.Second
-	cfg.Agent.Webhook.URLs = []string{"http://receiver.test/"}
+	cfg.Agent.Webhook.URLs = []agent.WebhookURL{{URL: "http://receiver.test/"}}
 	sender, err := webhook.New(webhook.Options{
 		Config: cfg.Agent.Webhook, APIKey: h.keys.APIKey, APISecret: h.keys.APISecret, Transport: burning{}, Log: zerolog.Nop(),
 	})

@@ -87,7 +87,7 @@ func TestOutputs(t *testing.T) {
 			cfg := configs.Default()
 			cfg.Pacing.InitialDelay, cfg.Agent.History.Comments = time.Second, 5
 			cfg.Agent.History.Store, cfg.Agent.History.Path = store, filepath.Join(t.TempDir(), "store")
-			cfg.Agent.Webhook.URLs = []string{server.URL}
+			cfg.Agent.Webhook.URLs = []agent.WebhookURL{{URL: server.URL}}
 			cfg.Agent.Webhook.APIKey = h.keys.APIKey
 			cfg.Agent.Webhook.APISecret = inference.Secret(h.keys.APISecret)
 			cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, "match"
@@ -181,7 +181,7 @@ func TestOutputsThatCannotBe(t *testing.T) {
 	body := func(*wiring.Outputs) error { return io.ErrUnexpectedEOF }
 	cfg := configs.Default()
 	require.ErrorIs(t, wiring.WithOutputs(t.Context(), cfg, zerolog.Nop(), body), io.ErrUnexpectedEOF)
-	cfg.Agent.Webhook.URLs = []string{"http://127.0.0.1:9/"}
+	cfg.Agent.Webhook.URLs = []agent.WebhookURL{{URL: "http://127.0.0.1:9/"}}
 	require.ErrorContains(t, wiring.WithOutputs(t.Context(), cfg, zerolog.Nop(), body), "TOUCHLINE_AGENT_WEBHOOK_API_KEY")
 	cfg = configs.Default()
 	cfg.Agent.History.Store, cfg.Agent.History.Path = agent.StoreSQLite, t.TempDir()
