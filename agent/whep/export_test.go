@@ -9,3 +9,6 @@ func CheckOffer(text string) error {
 	_, _, err = o.engines()
 	return err
 }
+
+// Live tells that there was a picture.
+func (f *Feed) Live() bool { return f.present() != 0 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+	"time"
 
 	"touchline/agent"
 	"touchline/media"
@@ -18,6 +19,8 @@ const (
 	pictureQueue, textQueue = 128, 256
 	// maxPast bounds the comments that a player who comes is told.
 	maxPast = 20
+	// askEvery is how often a source is asked for a key frame by players that go on asking.
+	askEvery = 4 * time.Second
 )
 
 // FeedOptions make a Feed.
@@ -40,6 +43,8 @@ type Feed struct {
 	codec   media.Codec
 	group   []delay.OutFrame // since the last key frame
 	bytes   int
+	keyAt   time.Time // when the last key frame was due
+	askedAt time.Time
 	players map[*player]struct{}
 	past    [][]byte
 	status  []byte
@@ -67,6 +72,7 @@ func (f *Feed) WriteFrame(frame delay.OutFrame) {
 	if frame.KeyFrame {
 		clear(f.group)
 		f.group, f.bytes = f.group[:0], 0
+		f.keyAt = frame.Due
 	}
 	if frame.KeyFrame || len(f.group) > 0 {
 		f.group = append(f.group, frame)
@@ -101,6 +107,19 @@ func (f *Feed) WriteFrame(frame delay.OutFrame) {
 func (f *Feed) askKeyFrame() {
 	if f.opts.AskKeyFrame != nil {
 		f.opts.AskKeyFrame()
+	}
+}
+
+// refresh asks the source for a key frame, unless there are some every askEvery anyway.
+func (f *Feed) refresh(now time.Time) {
+	f.mu.Lock()
+	ask := now.Sub(f.keyAt) > askEvery && now.Sub(f.askedAt) > askEvery
+	if ask {
+		f.askedAt = now
+	}
+	f.mu.Unlock()
+	if ask {
+		f.askKeyFrame()
 	}
 }
 

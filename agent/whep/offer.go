@@ -1,7 +1,10 @@
 package whep
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pion/interceptor"
@@ -16,6 +19,9 @@ import (
 // resend is how many packets are kept for players that lost some: seconds of an ordinary picture.
 const resend = 2048
 
+// maxFormats bounds the payload types of one section that are looked at.
+const maxFormats = 128
+
 // offer is a player's offer.
 type offer struct {
 	*wish.Offer
@@ -27,14 +33,14 @@ type offer struct {
 
 // readOffer checks an offer against what WHEP allows (sections 4.2 and 4.4 of the draft).
 func readOffer(text string) (*offer, error) {
-	common, err := wish.ReadOffer(text, wish.Terms{
+	common, err := wish.ReadOffer(plain(text), wish.Terms{
 		Wanted: "recvonly or sendrecv", Refused: []string{"sendonly", "inactive"}, Data: true, Take: take,
 		None: func(kind webrtc.RTPCodecType, offered []string) error {
 			want := "H264, VP8, VP9 or AV1"
 			if kind == webrtc.RTPCodecTypeAudio {
 				want = "Opus"
 			}
-			return fmt.Errorf("%w: expected %s, got %s", wish.ErrNotAcceptable, want, strings.Join(offered, ", "))
+			return fmt.Errorf("expected %s, got %s", want, strings.Join(offered, ", "))
 		},
 	})
 	if err != nil {
@@ -52,6 +58,84 @@ func readOffer(text string) (*offer, error) {
 	return o, nil
 }
 
+// plain is an offer with what players leave out or say otherwise, and the library wants in one way.
+func plain(text string) string {
+	var d sdp.SessionDescription
+	if d.UnmarshalString(text) != nil {
+		return text // ReadOffer says what is wrong
+	}
+	changed := false
+	for _, m := range d.MediaDescriptions {
+		switch m.MediaName.Media {
+		case "video":
+			changed = completeH264(m) || changed
+			fallthrough
+		case "audio":
+			changed = receiving(&d, m) || changed
+		}
+	}
+	if !changed {
+		return text
+	}
+	out, err := d.Marshal()
+	if err != nil {
+		return text
+	}
+	return string(out)
+}
+
+// receiving makes recvonly of sendrecv, which a section without a direction is (RFC 8866 section 6.7): nothing is
+// taken from a player, so that the answer is sendonly to both.
+func receiving(d *sdp.SessionDescription, m *sdp.MediaDescription) (changed bool) {
+	direction := func(all []sdp.Attribute) string {
+		for _, a := range all {
+			switch a.Key {
+			case "sendrecv", "recvonly", "sendonly", "inactive":
+				return a.Key
+			}
+		}
+		return ""
+	}
+	if way := cmp.Or(direction(m.Attributes), direction(d.Attributes), "sendrecv"); way != "sendrecv" {
+		return false
+	}
+	m.Attributes = slices.DeleteFunc(m.Attributes, func(a sdp.Attribute) bool { return a.Key == "sendrecv" })
+	m.Attributes = append(m.Attributes, sdp.NewPropertyAttribute("recvonly"))
+	return true
+}
+
+// completeH264 says of H264 what programs leave out that take any: GStreamer names no parameters at all. The
+// library would pass it over for every codec that is described in full.
+func completeH264(m *sdp.MediaDescription) (changed bool) {
+	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
+	for _, format := range m.MediaName.Formats[:min(len(m.MediaName.Formats), maxFormats)] {
+		pt, err := strconv.ParseUint(format, 10, 7)
+		if err != nil {
+			continue
+		}
+		c, err := one.GetCodecForPayloadType(uint8(pt))
+		if err != nil || !strings.EqualFold(c.Name, media.H264.String()) {
+			continue
+		}
+		line := c.Fmtp
+		for _, p := range []string{"packetization-mode=1", "profile-level-id=42e01f"} {
+			if key, _, _ := strings.Cut(p, "="); !strings.Contains(line, key+"=") {
+				line = strings.TrimPrefix(line+";"+p, ";")
+			}
+		}
+		if line == c.Fmtp {
+			continue
+		}
+		changed = true
+		head := format + " "
+		m.Attributes = slices.DeleteFunc(m.Attributes, func(a sdp.Attribute) bool {
+			return a.Key == "fmtp" && strings.HasPrefix(a.Value, head)
+		})
+		m.Attributes = append(m.Attributes, sdp.NewAttribute("fmtp", head+line))
+	}
+	return changed
+}
+
 // take tells what can be sent, and what players may say about it.
 func take(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
 	if kind == webrtc.RTPCodecTypeAudio {
@@ -60,8 +144,7 @@ func take(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
 	return []webrtc.RTCPFeedback{{Type: "nack"}, {Type: "nack", Parameter: "pli"}, {Type: "ccm", Parameter: "fir"}}, canSend(c)
 }
 
-// canSend tells what the delayed picture may be. It comes in packets of several units (packetization-mode 1);
-// programs that say nothing of it take those as well.
+// canSend tells what the delayed picture may be. H264 comes in packets of several units (packetization-mode 1).
 func canSend(c sdp.Codec) bool {
 	codec, err := media.ParseCodec(c.Name)
 	if err != nil || c.ClockRate != media.VideoClockRate {
@@ -69,7 +152,7 @@ func canSend(c sdp.Codec) bool {
 	}
 	switch codec {
 	case media.H264:
-		return !strings.Contains(c.Fmtp, "packetization-mode=") || strings.Contains(c.Fmtp, "packetization-mode=1")
+		return strings.Contains(c.Fmtp, "packetization-mode=1")
 	case media.VP9:
 		return !strings.Contains(c.Fmtp, "profile-id=") || strings.Contains(c.Fmtp, "profile-id=0") // 8 bit, 4:2:0
 	case media.VP8, media.AV1:
@@ -96,6 +179,17 @@ func (o *offer) as(codec media.Codec) (webrtc.RTPCodecParameters, bool) {
 		}
 	}
 	return found, ok
+}
+
+// names lists the codecs for the picture.
+func (o *offer) names() string {
+	var all []string
+	for _, p := range o.video {
+		if name := strings.TrimPrefix(p.MimeType, "video/"); !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // engines registers what the offer has, and no more.

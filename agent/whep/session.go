@@ -29,8 +29,10 @@ const (
 	streamName = "touchline"
 	// channelName of the data channel.
 	channelName = "commentary"
-	// A frame of more packets than burst is spread, a burst a millisecond.
+	// Packets that are due together are spread, a burst a millisecond.
 	burst = 16
+	// A player that asks for a key frame twice within insist waits for it.
+	insist = 1200 * time.Millisecond
 	// beginEvery is the least distance between two beginnings at the last key frame.
 	beginEvery = time.Second
 	// maxBuffered bounds what waits in a data channel, in bytes; texts beyond are lost.
@@ -59,6 +61,7 @@ type session struct {
 	videoSender *webrtc.RTPSender
 	video       *webrtc.TrackLocalStaticRTP
 	videoCodec  media.Codec
+	unbroken    int // packets without a pause
 	audio       *webrtc.TrackLocalStaticRTP
 
 	mu       sync.Mutex
@@ -141,14 +144,15 @@ func (x *session) prepare(pc *webrtc.PeerConnection) error {
 	}
 	var err error
 	if len(x.offer.video) > 0 {
-		as := x.offer.video[0] // until the first picture says
-		if codec := x.room.feed.present(); codec != media.CodecUnknown {
-			var ok bool
-			if as, ok = x.offer.as(codec); !ok {
-				return fmt.Errorf("%w: the picture is %s", wish.ErrNotAcceptable, codec)
-			}
-			x.videoCodec = codec
+		codec := x.room.feed.present()
+		if codec == media.CodecUnknown {
+			return wish.ErrNotLive
 		}
+		as, ok := x.offer.as(codec)
+		if !ok {
+			return fmt.Errorf("expected an offer with %s, which is what the picture is, got %s", codec, x.offer.names())
+		}
+		x.videoCodec = codec
 		if x.video, x.videoSender, err = add(as.RTPCodecCapability, "picture"); err != nil {
 			return err
 		}
@@ -223,16 +227,36 @@ func (x *session) play() {
 	<-x.over.Done()
 }
 
-// readReports looks for requests for a key frame.
+// readReports looks for requests for a key frame. Media servers that pass the
+// picture on ask every other second whatever comes, and the pictures since the
+// last key frame, once more, would look to theirs like time gone back. So only
+// those begin anew who have lost packets, or ask again at once, as a decoder does that
+// waits; the others get the source's next key frame, of which there will be one.
 func (x *session) readReports() {
+	var last time.Time
+	lossy := false
+	ours := uint32(x.videoSender.GetParameters().Encodings[0].SSRC)
 	for {
 		packets, _, err := x.videoSender.ReadRTCP()
 		if err != nil {
 			return
 		}
 		for _, p := range packets {
-			switch p.(type) {
+			switch p := p.(type) {
+			case *rtcp.ReceiverReport:
+				for _, r := range p.Reports {
+					if r.SSRC == ours {
+						lossy = r.FractionLost > 0
+					}
+				}
 			case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
+				now := time.Now()
+				waits := now.Sub(last) < insist
+				last = now
+				if !lossy && !waits {
+					x.room.feed.refresh(now)
+					continue
+				}
 				select {
 				case x.wants <- struct{}{}:
 				default:
@@ -265,6 +289,7 @@ func (x *session) sendPictures(p *player) {
 				return
 			}
 		case f := <-p.frames:
+			x.unbroken = 0
 			if !x.sendPicture(rewriter, f) {
 				return
 			}
@@ -307,8 +332,8 @@ func (x *session) sendPicture(rewriter *delay.Rewriter, f delay.OutFrame) bool {
 	if err != nil {
 		return true // the others go on without it as well
 	}
-	for i, packet := range packets {
-		if i > 0 && i%burst == 0 {
+	for _, packet := range packets {
+		if x.unbroken++; x.unbroken%burst == 0 {
 			select {
 			case <-time.After(time.Millisecond):
 			case <-x.over.Done():

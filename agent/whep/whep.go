@@ -86,6 +86,7 @@ func New(o Options) (*Server, error) {
 			return x, x != nil
 		},
 		ICEServers: o.ICEServers, Bounds: o.Bounds, Now: o.Now, Log: o.Log,
+		Head: "application/sdp", // how players find out what this is
 	})
 	return s, nil
 }

@@ -91,8 +91,13 @@ type stage struct {
 	*whep.Server
 
 	feed   *whep.Feed
+	bare   *whep.Feed // the same sound, never a picture
 	api    *httptest.Server
+	voice  *speech.Writer
+	line   *sound.Line
 	codec  atomic.Int32
+	dark   atomic.Bool // no picture comes
+	asked  atomic.Int32
 	remove func()
 	stop   func()
 }
@@ -126,9 +131,12 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	require.NoError(t, err)
 	voice, err := speech.New(speech.Options{Out: nowhere{}})
 	require.NoError(t, err)
-	player, err := sound.NewPlayer(sound.PlayerOptions{Voice: voice})
+	s.line = sound.NewLine(5*time.Second, 12)
+	s.voice = voice
+	player, err := sound.NewPlayer(sound.PlayerOptions{Voice: voice, Line: s.line})
 	require.NoError(t, err)
-	s.feed = whep.NewFeed(whep.FeedOptions{Mix: player.Mix, Past: 5})
+	s.feed = whep.NewFeed(whep.FeedOptions{Mix: player.Mix, Past: 5, AskKeyFrame: func() { s.asked.Add(1) }})
+	s.bare = whep.NewFeed(whep.FeedOptions{Mix: player.Mix})
 	s.remove, err = s.Add("match", s.feed)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -145,6 +153,9 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 				return
 			case <-time.After(time.Until(due)):
 			}
+			if s.dark.Load() {
+				continue
+			}
 			list := frames[media.Codec(s.codec.Load())]
 			f := list[n%len(list)]
 			f.Epoch = uint32(n/len(list)) + 1
@@ -159,7 +170,7 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 		http.DefaultClient.CloseIdleConnections()
 	})
 	t.Cleanup(s.stop)
-	require.Eventually(t, func() bool { return s.UDPPort() > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.UDPPort() > 0 && s.feed.Live() }, patience, time.Millisecond)
 	return s
 }
 
@@ -199,13 +210,31 @@ type player struct {
 
 func newPlayer(t *testing.T, mimes ...string) *player {
 	t.Helper()
+	return newPlayerWith(t, playerOptions{mimes: mimes})
+}
+
+// playerOptions say in what a player is special.
+type playerOptions struct {
+	mimes    []string
+	only     webrtc.RTPCodecType // audio or video, 0 for both
+	sendrecv bool
+	silent   bool // no section for data channels
+	config   webrtc.Configuration
+	setting  func(*webrtc.SettingEngine)
+}
+
+func newPlayerWith(t *testing.T, o playerOptions) *player {
+	t.Helper()
 	p := &player{streams: map[string]bool{}}
 	var settings webrtc.SettingEngine
 	settings.SetIncludeLoopbackCandidate(true)
 	settings.SetIPFilter(net.IP.IsLoopback)
 	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
+	if o.setting != nil {
+		o.setting(&settings)
+	}
 	m := &webrtc.MediaEngine{}
-	for i, mime := range mimes {
+	for i, mime := range o.mimes {
 		c := webrtc.RTPCodecParameters{
 			RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: mime, ClockRate: 90000}, PayloadType: webrtc.PayloadType(100 + i),
 		}
@@ -217,19 +246,41 @@ func newPlayer(t *testing.T, mimes ...string) *player {
 	require.NoError(t, m.RegisterCodec(webrtc.RTPCodecParameters{
 		RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}, PayloadType: 111,
 	}, webrtc.RTPCodecTypeAudio))
-	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithSettingEngine(settings)).NewPeerConnection(o.config)
 	require.NoError(t, err)
 	p.pc = pc
 	t.Cleanup(func() { require.NoError(t, pc.GracefulClose()) })
 	pc.OnTrack(p.read)
 	for _, kind := range []webrtc.RTPCodecType{webrtc.RTPCodecTypeVideo, webrtc.RTPCodecTypeAudio} {
-		_, err = pc.AddTransceiverFromKind(kind, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly})
+		if o.only != 0 && o.only != kind {
+			continue
+		}
+		way := webrtc.RTPTransceiverDirectionRecvonly
+		if o.sendrecv {
+			way = webrtc.RTPTransceiverDirectionSendrecv
+		}
+		_, err = pc.AddTransceiverFromKind(kind, webrtc.RTPTransceiverInit{Direction: way})
 		require.NoError(t, err)
 	}
-	c, err := pc.CreateDataChannel("x", nil) // any: the server opens the one with the texts
+	if !o.silent {
+		p.listen(t)
+	}
+	offer, err := pc.CreateOffer(nil)
+	require.NoError(t, err)
+	gathered := webrtc.GatheringCompletePromise(pc)
+	require.NoError(t, pc.SetLocalDescription(offer))
+	<-gathered
+	p.offer = pc.LocalDescription().SDP
+	return p
+}
+
+// listen takes texts.
+func (p *player) listen(t *testing.T) {
+	t.Helper()
+	c, err := p.pc.CreateDataChannel("x", nil) // any: the server opens the one with the texts
 	require.NoError(t, err)
 	c.OnMessage(func(webrtc.DataChannelMessage) { t.Error("a text on a channel that nobody asked for") })
-	pc.OnDataChannel(func(c *webrtc.DataChannel) {
+	p.pc.OnDataChannel(func(c *webrtc.DataChannel) {
 		if c.Label() == "commentary" {
 			c.OnMessage(func(msg webrtc.DataChannelMessage) {
 				p.mu.Lock()
@@ -238,13 +289,6 @@ func newPlayer(t *testing.T, mimes ...string) *player {
 			})
 		}
 	})
-	offer, err := pc.CreateOffer(nil)
-	require.NoError(t, err)
-	gathered := webrtc.GatheringCompletePromise(pc)
-	require.NoError(t, pc.SetLocalDescription(offer))
-	<-gathered
-	p.offer = pc.LocalDescription().SDP
-	return p
 }
 
 func (p *player) read(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
@@ -342,8 +386,11 @@ func TestPlayer(t *testing.T) {
 
 	// A key frame comes at once, not with the source's next.
 	_, keys, _, _ := p.seen()
-	require.NoError(t, p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: p.ssrc}}))
 	began := time.Now()
+	for range 2 { // as browsers do that wait for one
+		require.NoError(t, p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: p.ssrc}}))
+		time.Sleep(200 * time.Millisecond)
+	}
 	require.Eventually(t, func() bool { _, k, _, _ := p.seen(); return k > keys }, patience, time.Millisecond)
 	t.Logf("key frame %v after it was asked for", time.Since(began))
 	require.Less(t, time.Since(began), 3*time.Second, "one second between two, on a calm machine")
@@ -393,7 +440,7 @@ func TestCodecChange(t *testing.T) {
 	both, one := newPlayer(t, webrtc.MimeTypeVP8, webrtc.MimeTypeH264), newPlayer(t, webrtc.MimeTypeH264)
 	require.Eventually(t, func() bool {
 		resp, _ := s.request(t, http.MethodPost, "/whep/match", newPlayer(t, webrtc.MimeTypeVP8).offer, "Content-Type", "application/sdp", "Authorization", "Bearer good")
-		return resp.StatusCode == http.StatusNotAcceptable
+		return resp.StatusCode == http.StatusUnprocessableEntity
 	}, patience, 50*time.Millisecond, "the picture is H264, the player takes VP8")
 	both.watch(t, s)
 	one.watch(t, s)
@@ -428,7 +475,7 @@ func TestRefusals(t *testing.T) {
 		{"no SDP", "/whep/match", "{}", sdp, 400},
 		{"size", "/whep/match", strings.Repeat("v", 65<<10), sdp, 413},
 		{"sender", "/whep/match", strings.ReplaceAll(good.offer, "a=recvonly", "a=sendonly"), sdp, 422},
-		{"codec", "/whep/match", strings.NewReplacer("VP8/90000", "VP7/90000", "H264/90000", "H263/90000").Replace(good.offer), sdp, 406},
+		{"codec", "/whep/match", strings.NewReplacer("VP8/90000", "VP7/90000", "H264/90000", "H263/90000").Replace(good.offer), sdp, 422},
 		{"no bundle", "/whep/match", strings.Replace(good.offer, "a=group:BUNDLE", "a=group:LS", 1), sdp, 422},
 	}
 	for _, tt := range tests {

@@ -43,8 +43,8 @@ var (
 	ErrForbidden = errors.New("expected a token for this room that allows it")
 	// ErrNotFound is returned by Endpoint.Accept when there is no such room: answered with 404.
 	ErrNotFound = errors.New("there is no such room here")
-	// ErrNotAcceptable is returned by Endpoint.Accept when the client cannot take what there is: answered with 406.
-	ErrNotAcceptable = errors.New("nothing that the offer can take")
+	// ErrNotLive is returned by Endpoint.Accept when there is nothing to watch yet: answered with 409 and Retry-After.
+	ErrNotLive = errors.New("nothing to be seen yet")
 	// ErrBusy is returned by Endpoint.Accept when another time is better: answered with 503.
 	ErrBusy = errors.New("no room for another one now")
 )
@@ -73,6 +73,8 @@ type EndpointOptions struct {
 	Find func(room, id string) (Resource, bool)
 	// ICEServers are told in Link headers.
 	ICEServers []webrtc.ICEServer
+	// Head is the Content-Type that GET and HEAD of the endpoint name, by which players find out what it is; "" for none.
+	Head string
 	// Bounds of requests; those of sessions are Accept's to hold.
 	Bounds Bounds
 	Now    func() time.Time
@@ -119,6 +121,11 @@ func (h *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodOptions:
 		h.options(w, r, room, session)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		if h.Head != "" && !session {
+			w.Header().Set("Content-Type", h.Head)
+			w.WriteHeader(http.StatusOK)
+			return
+		}
 		w.WriteHeader(http.StatusNoContent)
 	case session && r.Method == http.MethodPatch:
 		h.patch(w, r, room, id)
@@ -320,8 +327,9 @@ func offerProblem(w http.ResponseWriter, err error) {
 		status = http.StatusBadRequest
 	case errors.Is(err, ErrNotFound):
 		status = http.StatusNotFound
-	case errors.Is(err, ErrNotAcceptable):
-		status = http.StatusNotAcceptable
+	case errors.Is(err, ErrNotLive):
+		w.Header().Set("Retry-After", "2")
+		status = http.StatusConflict
 	case errors.Is(err, ErrBusy):
 		w.Header().Set("Retry-After", "5")
 		status = http.StatusServiceUnavailable

@@ -1,0 +1,408 @@
+package whep_test
+
+import (
+	"math"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+	opus "gopkg.in/hraban/opus.v2"
+
+	"touchline/agent"
+	"touchline/media"
+	"touchline/media/sound"
+	"touchline/media/speech"
+)
+
+const fragmentType = "application/trickle-ice-sdpfrag"
+
+var (
+	// good are the headers of an offer that is let in.
+	good       = []string{"Content-Type", "application/sdp", "Authorization", "Bearer good"}
+	candidates = regexp.MustCompile(`a=(candidate|end-of-candidates).*\r\n`)
+)
+
+// answer posts an offer as it is given and takes the answer as edit leaves it.
+func (p *player) answer(t *testing.T, s *stage, offer string, edit func(string) string) {
+	t.Helper()
+	resp, body := s.request(t, http.MethodPost, "/whep/match", offer, good...)
+	require.Equal(t, http.StatusCreated, resp.StatusCode, body)
+	p.location, p.etag = resp.Header.Get("Location"), resp.Header.Get("ETag")
+	require.NoError(t, p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: edit(body)}))
+}
+
+func same(s string) string { return s }
+
+// TestTrickle has a player whose candidates come by PATCH, and which hears of none of ours: only its own can connect it.
+func TestTrickle(t *testing.T) {
+	s := newStage(t, nil)
+	p := newPlayer(t, webrtc.MimeTypeH264)
+	p.answer(t, s, candidates.ReplaceAllString(p.offer, ""), func(a string) string {
+		require.Contains(t, a, "a=candidate:")
+		require.Contains(t, a, "a=end-of-candidates", "all of ours are in the answer")
+		return candidates.ReplaceAllString(a, "")
+	})
+	patch := func(fragment string, headers ...string) *http.Response {
+		t.Helper()
+		resp, body := s.request(t, http.MethodPatch, p.location, fragment, append([]string{"Content-Type", fragmentType}, headers...)...)
+		if resp.StatusCode == http.StatusNoContent {
+			require.Empty(t, body)
+			require.Empty(t, resp.Header.Get("ETag"))
+		}
+		return resp
+	}
+	mine := fragment(p.offer)
+	require.Equal(t, http.StatusPreconditionRequired, patch(mine).StatusCode)
+	require.Equal(t, http.StatusPreconditionFailed, patch(mine, "If-Match", `"another"`).StatusCode)
+	resp, _ := s.request(t, http.MethodPatch, p.location, mine, "Content-Type", "application/sdp", "If-Match", p.etag)
+	require.Equal(t, http.StatusUnsupportedMediaType, resp.StatusCode)
+	require.Equal(t, http.StatusBadRequest, patch("a=ice-ufrag:abcd\r\n", "If-Match", p.etag).StatusCode)
+	useless := candidates.ReplaceAllString(mine, "") +
+		"a=candidate:1 1 TCP 1015021823 127.0.0.1 9 typ host tcptype active\r\n" +
+		"a=candidate:2 1 UDP 2015363327 nobody.invalid 4 typ host\r\n"
+	require.Equal(t, http.StatusNoContent, patch(useless, "If-Match", p.etag).StatusCode)
+	pictures, _, _, _ := p.seen()
+	require.Zero(t, pictures)
+	for range 2 { // what is known already does no harm
+		require.Equal(t, http.StatusNoContent, patch(mine+"a=end-of-candidates\r\n", "If-Match", p.etag).StatusCode)
+	}
+	require.Eventually(t, func() bool { pictures, _, sounds, _ := p.seen(); return pictures > 5 && sounds > 5 }, patience, 5*time.Millisecond)
+	resp, _ = s.request(t, http.MethodDelete, p.location, "", "If-Match", `"whatever"`)
+	require.Equal(t, http.StatusOK, resp.StatusCode, "a DELETE needs no entity-tag")
+	require.Equal(t, http.StatusNotFound, patch(mine, "If-Match", p.etag).StatusCode)
+}
+
+// TestRestart restarts ICE, twice, and the pictures go on.
+func TestRestart(t *testing.T) {
+	s := newStage(t, nil)
+	p := newPlayer(t, webrtc.MimeTypeH264)
+	var first string
+	p.answer(t, s, p.offer, func(a string) string { first = a; return a })
+	more := func() {
+		t.Helper()
+		from, _, _, _ := p.seen()
+		require.Eventually(t, func() bool { now, _, _, _ := p.seen(); return now > from+10 }, patience, 5*time.Millisecond)
+	}
+	more()
+	ufrag := regexp.MustCompile(`a=ice-ufrag:(\S+)`)
+	before, tag := ufrag.FindString(first), p.etag
+	for range 2 {
+		offer, err := p.pc.CreateOffer(&webrtc.OfferOptions{ICERestart: true})
+		require.NoError(t, err)
+		gathered := webrtc.GatheringCompletePromise(p.pc)
+		require.NoError(t, p.pc.SetLocalDescription(offer))
+		<-gathered
+		resp, body := s.request(t, http.MethodPatch, p.location, fragment(p.pc.LocalDescription().SDP), "Content-Type", fragmentType, "If-Match", "*")
+		require.Equal(t, http.StatusOK, resp.StatusCode, body)
+		require.Equal(t, fragmentType, resp.Header.Get("Content-Type"))
+		require.NotEqual(t, tag, resp.Header.Get("ETag"))
+		require.NotEqual(t, before, ufrag.FindString(body))
+		require.Contains(t, body, "a=candidate:")
+		before, tag = ufrag.FindString(body), resp.Header.Get("ETag")
+
+		// What was agreed upon still holds; the ICE side of it is new.
+		pwd := regexp.MustCompile(`a=ice-pwd:(\S+)`)
+		var all []string
+		for _, line := range strings.Split(candidates.ReplaceAllString(first, ""), "\r\n") {
+			switch {
+			case strings.HasPrefix(line, "a=ice-ufrag:"):
+				line = before
+			case strings.HasPrefix(line, "a=ice-pwd:"):
+				line = pwd.FindString(body)
+			}
+			all = append(all, line)
+			if strings.HasPrefix(line, "a=mid:0") {
+				all = append(all, strings.Split(strings.TrimSpace(strings.Join(candidates.FindAllString(body, -1), "")), "\r\n")...)
+			}
+		}
+		require.NoError(t, p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: strings.Join(all, "\r\n")}))
+		more()
+	}
+	require.Equal(t, 1, s.Players("match"))
+}
+
+// TestOffers has players of all sorts; what they asked for is what they get.
+func TestOffers(t *testing.T) {
+	s := newStage(t, nil)
+	h264 := []string{webrtc.MimeTypeH264}
+	tests := []struct {
+		name                    string
+		player                  playerOptions
+		edit                    func(string) string
+		pictures, sounds, texts bool
+		not                     []string
+	}{
+		{"picture, sound and texts", playerOptions{mimes: h264}, same, true, true, true, nil},
+		{"no sound", playerOptions{mimes: h264, only: webrtc.RTPCodecTypeVideo}, same, true, false, true, []string{"m=audio"}},
+		{"no picture", playerOptions{only: webrtc.RTPCodecTypeAudio}, same, false, true, true, []string{"m=video"}},
+		{"no texts", playerOptions{mimes: h264, silent: true}, same, true, true, false, []string{"m=application"}},
+		{"picture alone, no BUNDLE group", playerOptions{mimes: h264, only: webrtc.RTPCodecTypeVideo, silent: true}, func(o string) string {
+			return regexp.MustCompile(`a=group:BUNDLE.*\r\n`).ReplaceAllString(o, "")
+		}, true, false, false, []string{"a=group"}},
+		{"sendrecv", playerOptions{mimes: h264, sendrecv: true}, same, true, true, true, nil},
+		{"max-bundle", playerOptions{mimes: h264, config: webrtc.Configuration{BundlePolicy: webrtc.BundlePolicyMaxBundle}}, func(o string) string {
+			return regexp.MustCompile(`m=(audio|application) 9(.*)\r\n`).ReplaceAllString(o, "m=$1 0$2\r\na=bundle-only\r\n")
+		}, true, true, true, nil},
+		{"the player begins DTLS", playerOptions{mimes: h264}, func(o string) string {
+			return strings.ReplaceAll(o, "a=setup:actpass", "a=setup:active")
+		}, true, true, true, []string{"a=setup:active"}},
+		{"two codecs, the other one first", playerOptions{mimes: []string{webrtc.MimeTypeVP8, webrtc.MimeTypeH264}}, same, true, true, true, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlayerWith(t, tt.player)
+			p.answer(t, s, tt.edit(p.offer), func(a string) string {
+				sections := strings.Count(p.offer, "\nm=audio") + strings.Count(p.offer, "\nm=video")
+				require.Equal(t, sections, strings.Count(a, "a=sendonly"), "every section is sendonly")
+				require.Equal(t, sections, strings.Count(a, "a=rtcp-mux-only"))
+				require.Equal(t, sections, strings.Count(a, "a=msid:touchline "), "one MediaStream")
+				for _, no := range tt.not {
+					require.NotContains(t, a, no)
+				}
+				return strings.ReplaceAll(a, "a=rtcp-mux-only\r\n", "")
+			})
+			require.Eventually(t, func() bool {
+				s.feed.Caption(agent.Caption{Text: "now"})
+				pictures, _, sounds, texts := p.seen()
+				return (pictures > 5) == tt.pictures && (sounds > 5) == tt.sounds && (texts > 0) == tt.texts
+			}, patience, 20*time.Millisecond)
+			resp, _ := s.request(t, http.MethodDelete, p.location, "")
+			require.Equal(t, http.StatusOK, resp.StatusCode)
+		})
+	}
+	other := newPlayer(t, webrtc.MimeTypeVP8)
+	split := strings.Replace(newPlayer(t, h264...).offer, "a=group:BUNDLE 0 1 2", "a=group:BUNDLE 0 1", 1)
+	onlyData := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n" + other.offer[strings.Index(other.offer, "m=application"):]
+	fingerprint := regexp.MustCompile(`a=fingerprint:.*\r\n`).FindString(other.offer)
+	refused := []struct {
+		name, offer, kind string
+		status            int
+		words             string
+	}{
+		{"the picture's codec is not there", other.offer, good[1], 422, "H264, which is what the picture is, got VP8"},
+		{"sections outside the group", split, good[1], 422, "one BUNDLE group"},
+		{"data alone", strings.Replace(onlyData, "t=0 0\r\n", "t=0 0\r\n"+fingerprint, 1), good[1], 422, "got data only"},
+		{"a player that lets the server offer", "", good[1], 400, "expected a media section"},
+		{"the same, in JSON", "{}", "application/json", 415, "application/sdp"},
+	}
+	for _, tt := range refused {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, body := s.request(t, http.MethodPost, "/whep/match", tt.offer, "Content-Type", tt.kind, "Authorization", "Bearer good")
+			require.Equal(t, tt.status, resp.StatusCode, body)
+			require.Contains(t, body, tt.words)
+			require.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
+			require.Empty(t, resp.Header.Get("Location"))
+		})
+	}
+	require.Zero(t, s.Players(""))
+}
+
+// TestNotLive comes before the first picture: 409, as the draft wants, so that players that wait for no track
+// do not settle for the sound alone.
+func TestNotLive(t *testing.T) {
+	s := newStage(t, nil)
+	s.remove()
+	remove, err := s.Add("match", s.bare)
+	require.NoError(t, err)
+	defer remove()
+	resp, body := s.request(t, http.MethodPost, "/whep/match", newPlayer(t, webrtc.MimeTypeH264).offer, good...)
+	require.Equal(t, http.StatusConflict, resp.StatusCode, body)
+	require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	sound := newPlayerWith(t, playerOptions{only: webrtc.RTPCodecTypeAudio})
+	sound.watch(t, s)
+	require.Eventually(t, func() bool { _, _, sounds, _ := sound.seen(); return sounds > 5 }, patience, 5*time.Millisecond)
+}
+
+// TestDiscovery asks what is there.
+func TestDiscovery(t *testing.T) {
+	s := newStage(t, nil)
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		resp, body := s.request(t, method, "/whep/match", "")
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Equal(t, "application/sdp", resp.Header.Get("Content-Type"))
+		require.Empty(t, body)
+	}
+	resp, _ := s.request(t, http.MethodOptions, "/whep/match", "")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, "application/sdp", resp.Header.Get("Accept-Post"))
+	p := newPlayer(t, webrtc.MimeTypeH264)
+	p.watch(t, s)
+	require.Eventually(t, func() bool { pictures, _, _, _ := p.seen(); return pictures > 0 }, patience, time.Millisecond)
+	resp, body := s.request(t, http.MethodGet, p.location, "")
+	require.Equal(t, http.StatusNoContent, resp.StatusCode)
+	require.Empty(t, body)
+	resp, _ = s.request(t, http.MethodOptions, p.location, "")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, fragmentType, resp.Header.Get("Accept-Patch"))
+	for _, path := range []string{"/whep/match", p.location} {
+		resp, _ = s.request(t, http.MethodPut, path, "")
+		require.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+		require.NotEmpty(t, resp.Header.Get("Allow"))
+	}
+}
+
+// TestKeyFrames asks as media servers do, every other second without need, and as decoders do that wait: only
+// these see the pictures since the last key frame again.
+func TestKeyFrames(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	p := newPlayer(t, webrtc.MimeTypeH264)
+	p.watch(t, s)
+	require.Eventually(t, func() bool { pictures, keys, _, _ := p.seen(); return pictures > 20 && keys > 0 }, patience, time.Millisecond)
+	ask := func() {
+		t.Helper()
+		require.NoError(t, p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: p.ssrc}}))
+	}
+	s.dark.Store(true) // nothing comes but what is sent again
+	time.Sleep(200 * time.Millisecond)
+	before, _, _, _ := p.seen()
+	ask()
+	time.Sleep(1300 * time.Millisecond)
+	ask()
+	time.Sleep(300 * time.Millisecond)
+	after, _, _, _ := p.seen()
+	require.Equal(t, before, after, "nothing is sent again")
+	require.LessOrEqual(t, s.asked.Load(), int32(1))
+	ask()
+	require.Eventually(t, func() bool { now, _, _, _ := p.seen(); return now > after }, patience, time.Millisecond)
+}
+
+// cable is a network that can be cut: nothing comes, nothing goes, and nobody is told.
+type cable struct {
+	net.PacketConn
+	cut atomic.Bool
+}
+
+// WriteTo implements net.PacketConn.
+func (c *cable) WriteTo(p []byte, to net.Addr) (int, error) {
+	if c.cut.Load() {
+		return len(p), nil
+	}
+	return c.PacketConn.WriteTo(p, to)
+}
+
+// ReadFrom implements net.PacketConn.
+func (c *cable) ReadFrom(p []byte) (n int, from net.Addr, err error) {
+	for {
+		if n, from, err = c.PacketConn.ReadFrom(p); err != nil || !c.cut.Load() {
+			return n, from, err
+		}
+	}
+}
+
+// TestConsent cuts a player off: its session ends when its consent has run out (RFC 7675). Players counts it until
+// all that it had is let go.
+func TestConsent(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	wire := &cable{PacketConn: conn}
+	p := newPlayerWith(t, playerOptions{mimes: []string{webrtc.MimeTypeH264}, setting: func(e *webrtc.SettingEngine) {
+		e.SetICEUDPMux(webrtc.NewICEUDPMux(nil, wire))
+	}})
+	p.watch(t, s)
+	require.Eventually(t, func() bool { pictures, _, sounds, _ := p.seen(); return pictures > 5 && sounds > 5 }, patience, 5*time.Millisecond)
+	wire.cut.Store(true)
+	began := time.Now()
+	require.Eventually(t, func() bool { return s.Players("") == 0 }, 29*time.Second, 10*time.Millisecond)
+	t.Logf("over after %v", time.Since(began).Round(100*time.Millisecond))
+	resp, _ := s.request(t, http.MethodDelete, p.location, "")
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+	require.NoError(t, p.pc.GracefulClose())
+	_ = conn.Close()
+}
+
+// TestDTLSTeardown closes the player without a DELETE: its session ends at once.
+func TestDTLSTeardown(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	p := newPlayer(t, webrtc.MimeTypeH264)
+	p.watch(t, s)
+	require.Eventually(t, func() bool { pictures, _, _, _ := p.seen(); return pictures > 5 }, patience, 5*time.Millisecond)
+	require.NoError(t, p.pc.GracefulClose())
+	began := time.Now()
+	require.Eventually(t, func() bool { return s.Players("") == 0 }, patience, time.Millisecond)
+	require.Less(t, time.Since(began), 5*time.Second)
+}
+
+// tone has the level of a frequency in a piece of sound, in dB against full scale (Goertzel).
+func tone(pcm []int16, hz float64) float64 {
+	c := 2 * math.Cos(2*math.Pi*hz/sound.Rate)
+	var s1, s2 float64
+	for _, v := range pcm {
+		s1, s2 = float64(v)/32768+c*s1-s2, s1
+	}
+	return 10 * math.Log10((s1*s1+s2*s2-c*s1*s2)*4/float64(len(pcm)*len(pcm))+1e-12)
+}
+
+// TestCameraSound has a camera that hums and a bot that speaks: the player hears both, the hum 12 dB lower
+// while there is speech.
+func TestCameraSound(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	const frame = sound.Rate / 50
+	sine := func(from, n int64, hz float64) []int16 {
+		pcm := make([]int16, n)
+		for i := range pcm {
+			pcm[i] = int16(8000 * math.Sin(2*math.Pi*hz*float64(from+int64(i))/sound.Rate))
+		}
+		return pcm
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	defer func() { close(stop); <-done }()
+	go func() {
+		defer close(done)
+		began := time.Now()
+		for n := int64(0); ; n++ {
+			at := began.Add(time.Duration(n) * 20 * time.Millisecond)
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Until(at)):
+			}
+			s.line.Push(sound.Piece{Stream: 1, Media: n * frame, Arrival: at, PCM: sine(n*frame, frame, 440)})
+			s.line.Picture(at, time.Time{}, at.Add(time.Second))
+		}
+	}()
+	p := newPlayer(t, webrtc.MimeTypeH264)
+	p.watch(t, s)
+	u := s.voice.NewUtterance(speech.Events{})
+	_, err := u.Write(media.PCM{Rate: sound.Rate, Samples: sine(0, 2*sound.Rate, 2000)})
+	require.NoError(t, err)
+	u.End()
+	u.Start(time.Now().Add(2 * time.Second))
+	require.Eventually(t, func() bool { _, _, sounds, _ := p.seen(); return sounds > 5*50 }, patience, 20*time.Millisecond)
+
+	dec, err := opus.NewDecoder(sound.Rate, 1)
+	require.NoError(t, err)
+	var spoken, unspoken []float64 // levels of the hum
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pcm := make([]int16, 5760)
+	for _, packet := range p.sounds {
+		n, err := dec.Decode(packet.Payload, pcm)
+		require.NoError(t, err)
+		switch voice, hum := tone(pcm[:n], 2000), tone(pcm[:n], 440); {
+		case hum < -40: // before the first of it
+		case voice > -16:
+			spoken = append(spoken, hum)
+		case voice < -40:
+			unspoken = append(unspoken, hum)
+		}
+	}
+	require.Greater(t, len(spoken), 60, "of 100 packets")
+	require.Greater(t, len(unspoken), 40)
+	median := func(list []float64) float64 { slices.Sort(list); return list[len(list)/2] }
+	t.Logf("hum: %.1f dB alone, %.1f dB under the voice", median(unspoken), median(spoken))
+	require.InDelta(t, -12.2, median(unspoken), 1.5, "8000 of 32768")
+	require.InDelta(t, -12, median(spoken)-median(unspoken), 1.5)
+}
