@@ -80,3 +80,64 @@ func TestRatesAreZeroWhileNothingComes(t *testing.T) {
 	require.Zero(t, tr.Status().FPS)
 	require.Zero(t, tr.Status().BitRate)
 }
+
+// Where packets were lost a key frame may have been among them: the camera is
+// judged only by times in which nothing was missing.
+func TestLossIsNotHeldAgainstTheCamera(t *testing.T) {
+	each := func(every, from time.Duration) func(at time.Duration) bool {
+		return func(at time.Duration) bool { return at >= from && (at-from)%every == 0 }
+	}
+	tests := []struct {
+		name        string
+		gop         time.Duration
+		lost        func(at time.Duration) bool // the picture of that time
+		slow, lossy bool
+		keyEvery    time.Duration
+	}{
+		{"each second, two of three lost", time.Second, func(at time.Duration) bool {
+			return at%time.Second == 0 && at/time.Second%3 != 0
+		}, false, true, 0},
+		{"two seconds, every other lost", 2 * time.Second, each(4*time.Second, 2*time.Second), false, true, 0},
+		{"two seconds, one lost", 2 * time.Second, each(time.Hour, 6*time.Second), false, false, 2 * time.Second},
+		{"ten seconds, with a gap after each", 10 * time.Second, each(10*time.Second, time.Second), true, true, 0},
+		{"ten seconds, with a gap each second", 10 * time.Second, each(time.Second, 40*time.Millisecond), false, true, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Unix(1000, 0)
+			var told []source.Status
+			tr := source.NewTracker(began, func(s source.Status) { told = append(told, s) })
+			const step, length = 40 * time.Millisecond, 40 * time.Second
+			missing, gap := false, false
+			for at := time.Duration(0); at < length; at += step {
+				now := began.Add(at)
+				if at%time.Second == 0 {
+					tr.KeyFrameAsked(now)
+				}
+				key := at%tt.gop == 0
+				if tt.lost(at) {
+					missing, gap = true, true
+					continue
+				}
+				if gap { // it shows by what comes behind it
+					tr.Missing(2, now)
+					gap = false
+				}
+				if missing = missing && !key; missing {
+					continue
+				}
+				tr.Frame(media.EncodedFrame{Codec: media.H264, KeyFrame: key, PTS: at, Data: make([]byte, 5000)}, now)
+			}
+			s := tr.Status()
+			require.Equal(t, [2]bool{tt.slow, tt.lossy}, [2]bool{s.Slow, s.Lossy})
+			require.Equal(t, tt.keyEvery, s.KeyEvery)
+			require.NotZero(t, s.Missing)
+			if tt.lossy {
+				require.True(t, told[len(told)-1].Lossy, "it was told")
+				watched(tr, began, length, length+31*time.Second, time.Second, 0, true)
+				require.Equal(t, [2]bool{}, [2]bool{tr.Status().Slow, tr.Status().Lossy}, "the way is good again")
+			}
+		})
+	}
+}

@@ -39,6 +39,9 @@ type KeyFramer interface {
 type Sink struct {
 	// Frame takes an access unit. Its epoch counts within one Pull.
 	Frame func(media.EncodedFrame)
+	// Missing is told how many packets of the picture were lost in front of the next frame, by sources that can
+	// tell. May be nil.
+	Missing func(packets uint64)
 	// Opus takes a packet of sound; nil when nobody listens.
 	Opus func(Opus)
 }

@@ -54,7 +54,8 @@ type Status struct {
 	Width, Height int
 	// Frames and KeyFrames count since the start. Changes counts changes of codec or size.
 	Frames, KeyFrames, Changes uint64
-	// KeyEvery is the newest distance between key frames in media time, 0 when unknown.
+	// KeyEvery is the newest distance between key frames with nothing missing between them, in media time;
+	// 0 when unknown.
 	KeyEvery time.Duration
 	// Reordered tells that access units come in another order than they are shown in (B frames).
 	Reordered bool
@@ -63,6 +64,10 @@ type Status struct {
 	BitRate int
 	// Slow tells that key frames stay more than KeyFrameLimit apart although two were asked for.
 	Slow bool
+	// Missing counts the packets of the picture that were lost on the way since the start; Lossy tells that it
+	// happens again and again.
+	Missing uint64
+	Lossy   bool
 	// Sound tells that sound comes as well.
 	Sound bool
 }
@@ -81,6 +86,7 @@ type Tracker struct {
 	haveKey   bool
 	epoch     uint32
 	keys      keyWatch
+	loss      lossWatch
 
 	rateFrom  time.Time // of the second that is counted
 	rateCount int
@@ -134,14 +140,17 @@ func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 			var every time.Duration
 			if t.haveKey {
 				every = f.PTS - t.lastKey
-				s.KeyEvery = every
+				if t.keys.gap.IsZero() {
+					s.KeyEvery = every
+				}
 			}
 			t.keys.key(now, every)
 			t.haveKey, t.lastKey = true, f.PTS
 		}
 		t.keys.check(now)
-		if s.Slow != t.keys.slow {
-			s.Slow, told = t.keys.slow, true
+		t.loss.check(now)
+		if s.Slow != t.keys.slow || s.Lossy != t.loss.lossy {
+			s.Slow, s.Lossy, told = t.keys.slow, t.loss.lossy, true
 		}
 		size := f.Width > 0 && (f.Width != s.Width || f.Height != s.Height)
 		if size || f.Codec != s.Codec {
@@ -178,6 +187,18 @@ func (t *Tracker) KeyFrameAsked(now time.Time) {
 	if t.status.State == Live {
 		t.keys.ask(now)
 	}
+}
+
+// Missing notes that packets of the picture are missing in front of the next frame.
+func (t *Tracker) Missing(packets uint64, now time.Time) {
+	t.change(func(s *Status) bool {
+		s.Missing += packets
+		t.keys.missing(now)
+		t.loss.missing(now)
+		told := s.Lossy != t.loss.lossy
+		s.Lossy = t.loss.lossy
+		return told
+	})
 }
 
 // Heard notes a packet of sound.

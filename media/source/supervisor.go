@@ -158,6 +158,11 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 		s.tracker.Frame(f, now)
 		s.opts.Sink.Frame(f)
 	}
+	sink.Missing = func(packets uint64) {
+		if actx.Err() == nil {
+			s.tracker.Missing(packets, s.opts.Now())
+		}
+	}
 	if heard := sink.Opus; heard != nil {
 		sink.Opus = func(o Opus) {
 			defer rescue.Guard(cancel)

@@ -414,11 +414,30 @@ func CodecName(s source.Status) string {
 	return "JPEG"
 }
 
-// advice says what to set at a source whose key frames are too far apart.
+// advice says what to do about packets that get lost, and about key frames that are too far apart.
 func advice(kind source.Kind, s source.Status) string {
-	if !s.Slow {
-		return ""
+	var words []string
+	if s.Lossy {
+		words = append(words, lossAdvice(kind, s))
 	}
+	if s.Slow {
+		words = append(words, keyFrameAdvice(kind, s))
+	}
+	return strings.Join(words, " ")
+}
+
+// lossAdvice says what to do about a way that loses packets.
+func lossAdvice(kind source.Kind, s source.Status) string {
+	lost := fmt.Sprintf("Packets of its picture get lost on the way (%d so far), and after each loss the picture stands still up to "+
+		"the next key frame.", s.Missing)
+	if kind == source.RTSP {
+		return lost + " Open it over TCP (“transport”: TCP), which sends lost ones again; UDP does not."
+	}
+	return lost + " A cable in place of Wi-Fi, or a lower bit rate at the sender, helps."
+}
+
+// keyFrameAdvice says what to set at a source whose key frames are too far apart.
+func keyFrameAdvice(kind source.Kind, s source.Status) string {
 	apart := "Its key frames are more than 2 s apart"
 	if s.KeyEvery > source.KeyFrameLimit {
 		apart = fmt.Sprintf("Its key frames are %.1f s apart", s.KeyEvery.Seconds())

@@ -102,6 +102,7 @@ func (s *Senders) Open(x *whip.Session) (whip.Place, error) {
 		who.tracker.Frame(f, time.Now())
 		frame(f)
 	}
+	sink.Missing = func(packets uint64) { who.tracker.Missing(packets, time.Now()) }
 	sink.Opus = func(o source.Opus) {
 		who.tracker.Heard()
 		sound(o)

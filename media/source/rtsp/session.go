@@ -163,7 +163,12 @@ func (s *session) videoPacket(p *rtp.Packet) {
 	}
 	own := p.Clone() // the library uses its buffers again
 	for _, q := range s.sets.complete(own) {
-		for _, f := range s.units.Push(q, now) {
+		before := s.units.Stats().Lost
+		frames := s.units.Push(q, now)
+		if n := s.units.Stats().Lost - before; n > 0 && s.out.Missing != nil {
+			s.out.Missing(n)
+		}
+		for _, f := range frames {
 			s.out.Frame(f)
 		}
 	}

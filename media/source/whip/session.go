@@ -197,6 +197,15 @@ func (x *Session) askKeyFrame() {
 	}
 }
 
+// missing tells of packets that the reader in use lacks.
+func (x *Session) missing(r *reader, packets uint64) {
+	x.emitting.Lock()
+	defer x.emitting.Unlock()
+	if x.active == r && x.place.Sink.Missing != nil {
+		x.place.Sink.Missing(packets)
+	}
+}
+
 // emit hands on a frame of one reader, with an epoch of its own for each run of
 // one reader. Of several layers the largest that is alive is used.
 func (x *Session) emit(r *reader, f media.EncodedFrame) {

@@ -118,7 +118,12 @@ func (r *reader) readVideo() {
 			units.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime, now)
 		default:
 		}
-		for _, f := range units.Push(p, now) {
+		before := units.Stats().Lost
+		frames := units.Push(p, now)
+		if n := units.Stats().Lost - before; n > 0 {
+			x.missing(r, n)
+		}
+		for _, f := range frames {
 			x.emit(r, f)
 		}
 		if units.WantsKeyFrame(now) {
