@@ -212,7 +212,7 @@ func (c *CameraPublisher) check(v *visit, now time.Time) error {
 		}
 	}
 	if c.heard.Load() && !c.sound.published() {
-		if err := c.sound.publish(v.room); err != nil {
+		if err := c.sound.publish(v); err != nil {
 			return fmt.Errorf("publish the camera's sound: %w", err)
 		}
 	}
@@ -221,7 +221,7 @@ func (c *CameraPublisher) check(v *visit, now time.Time) error {
 		if c.opts.ScreenShare {
 			o.Name, o.Source = "screen", livekit.TrackSource_SCREEN_SHARE
 		}
-		if err := c.picture.publish(v.room, o, c.keeper.guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
+		if err := c.picture.publish(v, o, c.keeper.guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
 			return fmt.Errorf("publish the camera: %w", err)
 		}
 		return nil

@@ -119,3 +119,16 @@ func replyCode(r reply) string {
 	}
 	return r.Error.Code
 }
+
+// PublishUnanswered publishes a track in a room that does not answer, until interrupt is done; it returns how
+// publishing ended.
+func PublishUnanswered(room *lksdk.Room, interrupt func(gone func(), mending func())) error {
+	v := newVisit(nil)
+	v.room = room
+	timer := time.AfterFunc(300*time.Millisecond, func() {
+		interrupt(func() { close(v.gone) }, func() { v.setMending(true) })
+	})
+	defer timer.Stop()
+	var t VoiceTrack
+	return t.publish(v)
+}

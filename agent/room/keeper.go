@@ -48,6 +48,7 @@ var (
 	ErrRefused = errors.New("the LiveKit server refused the access token; check key, secret, room and the clock")
 
 	errStuck   = errors.New("the connection did not mend itself in time")
+	errBroke   = errors.New("the connection broke meanwhile")
 	errMending = errors.New("the connection broke, and is being mended")
 )
 
@@ -79,9 +80,10 @@ type guest interface {
 
 // visit is the life of one lksdk.Room.
 type visit struct {
-	room *lksdk.Room
-	wake chan struct{}
-	gone chan struct{}
+	room  *lksdk.Room
+	wake  chan struct{}
+	gone  chan struct{}
+	ended <-chan struct{} // the run is to end
 
 	goneOnce sync.Once
 	over     atomic.Bool // no callback counts any more
@@ -93,8 +95,8 @@ type visit struct {
 	confined  [2]*webrtc.PeerConnection
 }
 
-func newVisit() *visit {
-	return &visit{wake: make(chan struct{}, 1), gone: make(chan struct{})}
+func newVisit(ended <-chan struct{}) *visit {
+	return &visit{wake: make(chan struct{}, 1), gone: make(chan struct{}), ended: ended}
 }
 
 // poke has the keeper look at once.
@@ -123,6 +125,46 @@ func (v *visit) state() (mending bool, since time.Time, times int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.mending, v.mendingAt, v.mendings
+}
+
+// publish publishes track, and returns early when the visit is over or the
+// connection breaks: the answer may be lost then, and the library would wait
+// for it for 10 s.
+func (v *visit) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOptions) error {
+	done := make(chan error, 1)
+	go func() {
+		done <- rescue.Call(func() error {
+			_, err := v.room.LocalParticipant.PublishTrack(track, o)
+			return err
+		})
+	}()
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case err := <-done:
+			return err
+		case <-v.gone:
+			err = &goneError{v.room.DisconnectReason()}
+		case <-v.ended:
+			err = context.Canceled
+		case <-tick.C:
+			if mending, _, _ := v.state(); !mending {
+				continue
+			}
+			err = errBroke
+		}
+		// The library does not look at anything but the answer. So here is one, and the goroutine ends.
+		if engine := engineOf(v.room); engine != nil {
+			engine.OnLocalTrackPublished(&livekit.TrackPublishedResponse{Cid: track.ID(), Track: &livekit.TrackInfo{}})
+			select {
+			case <-done: //nolint:errcheck // the answer was ours
+			case <-tick.C:
+			}
+		}
+		return err
+	}
 }
 
 // goodbye leaves the room and waits for a moment until the server has heard it.
@@ -162,6 +204,8 @@ type keeper struct {
 	token      func() (string, error)
 	attributes func() map[string]string
 	guest      guest
+	// enter takes the place of join where it is not nil, for tests.
+	enter func(ctx context.Context, v *visit, token string) error
 	// first and most bound the wait between two attempts; 0 for the defaults.
 	first, most time.Duration
 	// loopback keeps media sockets on 127.0.0.1.
@@ -199,7 +243,7 @@ func (k *keeper) run(ctx context.Context) error {
 		if in && time.Since(began) > goodAfter {
 			wait.reset()
 		}
-		if errors.Is(err, errStuck) {
+		if errors.Is(err, errStuck) || errors.Is(err, errBroke) {
 			abandoned = time.Now()
 		}
 		delay := wait.next(time.Now())
@@ -270,7 +314,7 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	v := newVisit()
+	v := newVisit(ctx.Done())
 	cb := k.guest.callbacks(v)
 	cb.OnDisconnected = func() { v.goneOnce.Do(func() { close(v.gone) }) }
 	cb.OnReconnecting = func() { v.setMending(true) }
@@ -294,7 +338,11 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 		k.guest.left(v)
 	}()
 
-	if err := k.join(ctx, v, token); err != nil {
+	enter := k.enter
+	if enter == nil {
+		enter = k.join
+	}
+	if err := enter(ctx, v, token); err != nil {
 		return false, err
 	}
 	// Whatever ended the visit, the library must let go of its sockets.

@@ -47,13 +47,13 @@ func (p *pictureTrack) missing() bool {
 
 // publish puts a track for the frames' codec in place of the one before and
 // asks for a key frame, then and whenever the server does. Its size is filled in.
-func (p *pictureTrack) publish(room *lksdk.Room, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
+func (p *pictureTrack) publish(v *visit, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
 	p.mu.RLock()
 	old, codec := p.inner, p.want
 	o.VideoWidth, o.VideoHeight = p.width, p.height
 	p.mu.RUnlock()
-	if pub := publicationOf(room, old); pub != nil {
-		if err := room.LocalParticipant.UnpublishTrack(pub.SID()); err != nil {
+	if pub := publicationOf(v.room, old); pub != nil {
+		if err := v.room.LocalParticipant.UnpublishTrack(pub.SID()); err != nil {
 			log.Warn().Err(err).Str("track", o.Name).Msg("unpublish the picture")
 		}
 	}
@@ -66,11 +66,11 @@ func (p *pictureTrack) publish(room *lksdk.Room, o lksdk.TrackPublicationOptions
 	if err != nil {
 		return err
 	}
-	if _, err = room.LocalParticipant.PublishTrack(inner, &o); err != nil {
+	if err := v.publish(inner, &o); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.inner, p.room, p.codec, p.publishedAt = inner, room, codec, time.Now()
+	p.inner, p.room, p.codec, p.publishedAt = inner, v.room, codec, time.Now()
 	p.mu.Unlock()
 	askKeyFrame()
 	return nil

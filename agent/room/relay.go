@@ -118,9 +118,9 @@ func (r *Relay) Stats() OutStats {
 }
 
 // check publishes what is wanted and mirrors the source's mute. It runs in the keeper's goroutine.
-func (r *Relay) check(room *lksdk.Room, sourceMuted bool, now time.Time) error {
+func (r *Relay) check(v *visit, sourceMuted bool, now time.Time) error {
 	if r.picture.missing() {
-		err := r.picture.publish(room, lksdk.TrackPublicationOptions{
+		err := r.picture.publish(v, lksdk.TrackPublicationOptions{
 			Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName,
 		}, r.askKeyFrame, r.log)
 		if err != nil {
@@ -129,7 +129,7 @@ func (r *Relay) check(room *lksdk.Room, sourceMuted bool, now time.Time) error {
 		return nil
 	}
 	inner, _, _ := r.picture.published()
-	if p := publicationOf(room, inner); p != nil {
+	if p := publicationOf(v.room, inner); p != nil {
 		// The copy follows D later: it is muted when the last frames before the mute are out.
 		muted := sourceMuted && now.Sub(time.Unix(0, r.lastWrite.Load())) > muteAfter
 		if p.IsMuted() != muted {

@@ -60,11 +60,11 @@ func (t *SoundTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 }
 
 // check publishes what is wanted and makes sure that it stays. It runs in the keeper's goroutine.
-func (t *SoundTrack) check(room *lksdk.Room, now time.Time) error {
+func (t *SoundTrack) check(v *visit, now time.Time) error {
 	switch {
 	case !t.heard.Load():
 	case !t.published():
-		if err := t.publish(room); err != nil {
+		if err := t.publish(v); err != nil {
 			return fmt.Errorf("publish the camera's sound: %w", err)
 		}
 		t.at = now

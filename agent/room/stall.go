@@ -29,7 +29,8 @@ const (
 	pulseGone  = 5 * time.Second
 	// resubscribePause lets the server take the first subscription down before the second.
 	resubscribePause = 400 * time.Millisecond
-	// lastBlank is until when a subscription that was given up may still bring blank pictures.
+	// lastBlank is until when a subscription that was given up may still bring pictures: the server ends it with
+	// blank ones.
 	lastBlank = 2 * time.Second
 )
 

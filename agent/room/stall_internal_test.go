@@ -27,7 +27,7 @@ func watch(s *stall, start time.Time, until time.Duration, see func(at time.Dura
 func TestStall(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
-	at := func(d time.Duration) time.Time { return start.Add(d) }
+	at := start.Add
 	healthy := func(d time.Duration) signs { return signs{pulse: at(d)} }
 	tests := []struct {
 		name   string

@@ -351,7 +351,7 @@ func (s *Supervisor) joined(v *visit) error {
 	s.showState(v, time.Now())    // makes us visible at once
 	s.board.newcomer(s.publishAt) // to those who are there we are new
 	if s.may.Voice {
-		if err := s.voice.publish(v.room); err != nil {
+		if err := s.voice.publish(v); err != nil {
 			return fmt.Errorf("publish the voice: %w", err)
 		}
 	}
@@ -422,12 +422,12 @@ func (s *Supervisor) check(v *visit, now time.Time) error {
 	}
 	s.askKeyFrames(sub, now)
 	if s.may.Picture {
-		if err := s.relay.check(v.room, sub != nil && sub.pub.IsMuted(), now); err != nil {
+		if err := s.relay.check(v, sub != nil && sub.pub.IsMuted(), now); err != nil {
 			return err
 		}
 	}
 	if s.may.Sound {
-		if err := s.sound.check(v.room, now); err != nil {
+		if err := s.sound.check(v, now); err != nil {
 			return err
 		}
 	}
@@ -744,9 +744,11 @@ func (s *Supervisor) signs(v *visit, sub *subscription, now time.Time) signs {
 	s.subMu.Unlock()
 	if reader != nil {
 		e.padding = reader.began
-		// The server ends a subscription with a blank picture.
-		blank := !s.stall.repeated.IsZero() && reader.began.Before(s.stall.repeated)
-		if at := reader.lastPacket(); at.After(e.media) && !(blank && at.Before(s.stall.repeated.Add(lastBlank))) {
+		from := e.media
+		if again := s.stall.repeated; !again.IsZero() && reader.began.Before(again) {
+			from = again.Add(lastBlank)
+		}
+		if at := reader.lastPacket(); at.After(from) {
 			e.media = at
 		}
 	}

@@ -91,8 +91,8 @@ func (t *VoiceTrack) Stats() OutStats {
 	return OutStats{Packets: t.packets.Load(), Dropped: t.dropped.Load(), Errors: t.errors.Load()}
 }
 
-// publish puts a new track into room. It blocks until the server knows it.
-func (t *VoiceTrack) publish(room *lksdk.Room) error {
+// publish puts a new track into v's room. It blocks until the server knows it, or v is over.
+func (t *VoiceTrack) publish(v *visit) error {
 	inner, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{
 		// Two channels is what Opus in WebRTC always says (RFC 7587 section 7); the packets themselves may be mono.
 		MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1",
@@ -107,12 +107,11 @@ func (t *VoiceTrack) publish(room *lksdk.Room) error {
 	if t.source != livekit.TrackSource_UNKNOWN {
 		o.Source = t.source
 	}
-	_, err = room.LocalParticipant.PublishTrack(inner, &o)
-	if err != nil {
+	if err := v.publish(inner, &o); err != nil {
 		return err
 	}
 	t.mu.Lock()
-	t.inner, t.room = inner, room
+	t.inner, t.room = inner, v.room
 	t.mu.Unlock()
 	return nil
 }

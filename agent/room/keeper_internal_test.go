@@ -1,0 +1,174 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+)
+
+var errScripted = errors.New("by the script")
+
+// scripted is a guest, and the server and the library beside it, that do what a script says. It keeps what was
+// told last, as a page does.
+type scripted struct {
+	mu     sync.Mutex
+	fails  map[string]bool // what fails when it is tried next
+	cb     *lksdk.RoomCallback
+	inside bool // a visit stands
+	broken bool // and its connection is being mended
+	since  time.Time
+	told   bool // in the room, by what was told last
+}
+
+func (g *scripted) fail(what string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fails[what] {
+		g.fails[what] = false
+		return errScripted
+	}
+	return nil
+}
+
+func (g *scripted) turn(inside, broken bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if inside != g.inside || broken != g.broken {
+		g.inside, g.broken, g.since = inside, broken, time.Now()
+	}
+}
+
+func (g *scripted) tell(in bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.told = in
+}
+
+func (g *scripted) callbacks(*visit) *lksdk.RoomCallback {
+	g.cb = lksdk.NewRoomCallback()
+	return g.cb
+}
+func (g *scripted) created(*visit) {}
+func (g *scripted) joined(*visit) error {
+	if err := g.fail("joined"); err != nil {
+		return err
+	}
+	g.tell(true)
+	return nil
+}
+
+func (g *scripted) mended(*visit) error {
+	if err := g.fail("mended"); err != nil {
+		return err
+	}
+	g.tell(true)
+	return nil
+}
+func (g *scripted) check(*visit, time.Time) error { return g.fail("check") }
+func (g *scripted) left(*visit)                   { g.turn(false, false) }
+
+// enter is the join: it takes a moment, and the callbacks of the library work from then on.
+func (g *scripted) enter(ctx context.Context, _ *visit, _ string) error {
+	select {
+	case <-time.After(100 * time.Millisecond):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := g.fail("join"); err != nil {
+		return err
+	}
+	g.turn(true, false)
+	return nil
+}
+
+// do has the library say something, or something fail.
+func (g *scripted) do(event string) {
+	g.mu.Lock()
+	inside, cb := g.inside, g.cb
+	if event == "join" || event == "joined" || event == "mended" || event == "check" {
+		g.fails[event] = true
+	}
+	g.mu.Unlock()
+	if !inside {
+		return
+	}
+	switch event {
+	case "reconnecting":
+		g.turn(true, true)
+		cb.OnReconnecting()
+	case "reconnected":
+		g.turn(true, false)
+		cb.OnReconnected()
+	case "reconnected and reconnecting":
+		g.turn(true, false)
+		cb.OnReconnected()
+		g.turn(true, true)
+		cb.OnReconnecting()
+	case "gone":
+		g.turn(false, false)
+		cb.OnDisconnected()
+	}
+}
+
+// TestWhatIsToldIsTrue plays orders of events at random. Soon after each change, and at the end, what was told
+// last is how it is: a connection that is mended is told of, and so is one that is not.
+func TestWhatIsToldIsTrue(t *testing.T) {
+	t.Parallel()
+	events := []string{
+		"reconnecting", "reconnecting", "reconnected", "reconnected", "reconnected and reconnecting", "gone",
+		"join", "joined", "mended", "check",
+	}
+	// settles is how long what is told may be old: a join with its backoff, or a mending that is not told at once.
+	const settles = mendingTold + 2*checkEvery
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a script, not secrets
+			g := &scripted{fails: map[string]bool{}}
+			k := &keeper{
+				log: zerolog.Nop(), token: func() (string, error) { return "", nil }, guest: g, enter: g.enter,
+				onOutage: func(error) { g.tell(false) }, crashed: make(chan error, 1),
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- k.run(ctx) }()
+			var script []string
+			look := func() {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				if well := g.inside && !g.broken; time.Since(g.since) > settles {
+					require.Equal(t, well, g.told, "seed %d: %v", seed, script)
+				}
+			}
+			for range 30 {
+				event := events[random.IntN(len(events))]
+				script = append(script, event)
+				g.do(event)
+				for range random.IntN(12) {
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+					look()
+				}
+			}
+			g.mu.Lock()
+			clear(g.fails)
+			g.mu.Unlock()
+			time.Sleep(reconnectGrace + 2*quickCap)
+			synctest.Wait()
+			look()
+			g.mu.Lock()
+			require.True(t, g.inside && g.told, "seed %d: it is in the room at the end, and says so", seed)
+			g.mu.Unlock()
+			cancel()
+			require.NoError(t, <-ended)
+			time.Sleep(time.Second) // the library lets go of its rooms
+		})
+	}
+}
