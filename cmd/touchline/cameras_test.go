@@ -82,31 +82,37 @@ var encoders = map[string][]string{
 func newStudio(t *testing.T) *studio {
 	t.Helper()
 	s := &studio{dir: t.TempDir()}
+	renderMatch(t, filepath.Join(s.dir, "match.mkv"), cameraSeconds)
+	s.mtx = startMediaMTX(t)
+	return s
+}
+
+// renderMatch makes a file of the match, nearly without loss.
+func renderMatch(t *testing.T, path string, seconds int) {
+	t.Helper()
 	world := newWorld(t)
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p",
 		"-s", fmt.Sprintf("%dx%d", cameraWidth, cameraHeight), "-r", strconv.Itoa(cameraFPS), "-i", "pipe:0",
-		"-c:v", "libx264", "-preset", "ultrafast", "-qp", "10", filepath.Join(s.dir, "match.mkv"))
+		"-c:v", "libx264", "-preset", "ultrafast", "-qp", "10", path)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start(), "apt-get install ffmpeg")
-	for n := range uint32(cameraSeconds * cameraFPS) {
+	for n := range uint32(seconds * cameraFPS) {
 		_, err := in.Write(world.Frame(n))
 		require.NoError(t, err)
 	}
 	require.NoError(t, in.Close())
 	require.NoError(t, cmd.Wait())
-	s.mtx = startMediaMTX(t)
-	return s
 }
 
-func startMediaMTX(t *testing.T) *mediamtx.Server {
+func startMediaMTX(t *testing.T, pulled ...mediamtx.Pulled) *mediamtx.Server {
 	t.Helper()
 	program, err := mediamtx.Find(filepath.Join(checkout, "bin"))
 	require.NoError(t, err)
 	ports, err := mediamtx.FreePorts()
 	require.NoError(t, err)
-	m, err := mediamtx.Start(t.Context(), program, ports)
+	m, err := mediamtx.Start(t.Context(), program, ports, pulled...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		m.Close()

@@ -3,12 +3,18 @@
 package main
 
 import (
+	"context"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,12 +23,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/cmd/internal/browser"
+	"touchline/cmd/internal/mediamtx"
+	"touchline/media/toyworld"
 )
 
-// TestWHEPPlayer opens the player of the documentation, on a page of another origin, beside a running demo: the
-// picture's counter is read back, the voice is heard, comments come by the data channel.
-func TestWHEPPlayer(t *testing.T) {
-	_, home := start(t, nil, "demo", "--listen", "127.0.0.1:0")
+// hum is what the camera of TestWHEP hears, in Hz: no voice goes so high. humLevel is an eighth of full scale, in dB.
+const hum, humLevel = 10000, -18.1
+
+// TestWHEP watches a demo with a camera that has sound as others do: by the player of the documentation on a page of
+// another origin, by MediaMTX, which fetches all by WHEP and hands it out by RTSP, and by MediaMTX's own player for pages.
+func TestWHEP(t *testing.T) {
+	dir := t.TempDir()
+	match, clip := filepath.Join(dir, "match.mkv"), filepath.Join(dir, "clip.mkv")
+	renderMatch(t, match, 20)
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", slices.Concat([]string{
+		"-v", "error", "-nostdin", "-i", match, "-f", "lavfi", "-i", fmt.Sprintf("sine=frequency=%d:sample_rate=48000", hum),
+		"-shortest", "-c:a", "libopus", "-b:a", "96k", "-threads", "1",
+	}, encoders["h264"], []string{clip})...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	_, home := start(t, nil, "demo", "--listen", "127.0.0.1:0", "--source", clip)
 	html, err := os.ReadFile(filepath.Join(checkout, "docs", "whep-player.html"))
 	require.NoError(t, err)
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(html) }))
@@ -44,8 +63,7 @@ func TestWHEPPlayer(t *testing.T) {
 	b := open(t, player(grant.Token), browser.Options{})
 	require.NoError(t, b.Until(later, `document.getElementById('picture').videoWidth > 0`), "%q", b.Problems())
 	t.Logf("first picture %.2f s after the page was asked for", firstPicture(t, b))
-	first := counts(t, b, 0)
-	require.Greater(t, counts(t, b, first), first, "the picture goes on")
+	counts(t, b, counts(t, b, 0)) // the picture goes on
 	heard(t, b, later)
 	require.NoError(t, b.Until(later, `document.querySelectorAll('#said li').length > 1`))
 	t.Logf("said: %q", text(t, b, "#said li"))
@@ -81,4 +99,85 @@ func TestWHEPPlayer(t *testing.T) {
 	}
 	require.Equal(t, http.StatusBadRequest, post(""), "no media section")
 	require.Equal(t, http.StatusUnauthorized, post("http://elsewhere.example"))
+	late.Close()
+	b.Close()
+
+	// The token is a part of the address: neither MediaMTX nor its player has another place for it.
+	address := "127.0.0.1" + home[strings.LastIndexByte(home, ':'):] + "whep/" + grant.Room + "?key=" + grant.Token
+	m := startMediaMTX(t, mediamtx.Pulled{Name: "open-whep", Source: "whep://" + address})
+	script := fmt.Sprintf("http://127.0.0.1:%d/open-whep/reader.js", m.WebRTC)
+	reader := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><video id="picture" autoplay playsinline muted></video>
+			<script src=%q></script><script>new MediaMTXWebRTCReader({url: %q, onError: (e) => console.error(e),
+			onTrack: (e) => { document.getElementById('picture').srcObject = e.streams[0] }})</script>`, script, "http://"+address)
+	}))
+	t.Cleanup(reader.Close)
+	theirs := open(t, reader.URL, browser.Options{})
+	require.NoError(t, theirs.Until(later, `document.getElementById('picture').videoWidth > 0`), "%q", theirs.Problems())
+	counts(t, theirs, counts(t, theirs, 0))
+	heard(t, theirs, later)
+	theirs.Close()
+	relayed(t, m)
+}
+
+// relayed looks at what MediaMTX hands out: pictures that go on, the voice, and the camera's sound, 12 dB lower.
+func relayed(t *testing.T, m *mediamtx.Server) {
+	t.Helper()
+	dir := t.TempDir()
+	pictures, sounds := filepath.Join(dir, "pictures.yuv"), filepath.Join(dir, "sounds.pcm")
+	ctx, cancel := context.WithTimeout(t.Context(), later)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-nostdin", "-rtsp_transport", "tcp", "-t", "15",
+		"-i", fmt.Sprintf("rtsp://127.0.0.1:%d/open-whep", m.RTSP),
+		"-map", "0:v", "-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "yuv420p", pictures,
+		"-map", "0:a", "-f", "s16le", "-ac", "1", "-ar", "48000", sounds).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	raw, err := os.ReadFile(pictures)
+	require.NoError(t, err)
+	var numbers []uint32
+	for frame := range slices.Chunk(raw, cameraWidth*cameraHeight*3/2) {
+		if n, ok := toyworld.ReadCounterI420(frame, cameraWidth, cameraHeight); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	require.Greater(t, len(numbers), 5*cameraFPS, "pictures of 15 s: %s", out)
+	for i, n := range numbers[1:] {
+		// The clip begins again every 20 s.
+		require.True(t, n > numbers[i] || n < 2*cameraFPS && numbers[i] > 18*cameraFPS, "%d follows %d", n, numbers[i])
+	}
+
+	raw, err = os.ReadFile(sounds)
+	require.NoError(t, err)
+	var hums, voices []float64 // dB, each 20 ms
+	for piece := range slices.Chunk(raw, 2*960) {
+		pcm := make([]float64, len(piece)/2)
+		for i := range pcm {
+			pcm[i] = float64(int16(binary.LittleEndian.Uint16(piece[2*i:]))) / 32768
+		}
+		var re, im, low float64
+		for i, v := range pcm {
+			sin, cos := math.Sincos(2 * math.Pi * hum * float64(i) / 48000)
+			re, im = re+v*cos, im+v*sin
+			if i >= 24 { // five periods of the hum: none of it is left
+				mean := 0.0
+				for _, u := range pcm[i-24 : i] {
+					mean += u / 24
+				}
+				low += mean * mean
+			}
+		}
+		level := 20 * math.Log10(2*math.Hypot(re, im)/float64(len(pcm))+1e-9)
+		if level < -60 { // before there was any
+			continue
+		}
+		hums, voices = append(hums, level), append(voices, 10*math.Log10(low/float64(len(pcm))+1e-9))
+	}
+	require.Greater(t, len(hums), 5*50, "sound of 15 s")
+	slices.Sort(hums)
+	slices.Sort(voices)
+	under, voice := hums[len(hums)/2], voices[len(voices)*3/4]
+	t.Logf("%d pictures; the camera's sound: %.1f dB, of %.1f; the voice: %.1f dB", len(numbers), under, humLevel, voice)
+	require.InDelta(t, humLevel-12, under, 2, "the demo speaks nearly all the time")
+	require.Greater(t, voice, -35.0)
 }

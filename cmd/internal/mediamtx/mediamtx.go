@@ -68,8 +68,15 @@ webrtcAddress: 127.0.0.1:{{.WebRTC}}
 webrtcLocalUDPAddress: 127.0.0.1:{{.WebRTCUDP}}
 webrtcIPsFromInterfaces: no
 webrtcAdditionalHosts: [127.0.0.1]
-paths: {all_others: {}}
+paths:
+{{- range .Pulled}}
+  '{{.Name}}': {source: '{{.Source}}', sourceOnDemand: yes}
+{{- end}}
+  all_others: {}
 `
+
+// Pulled is a path whose stream the server fetches when somebody wants it.
+type Pulled struct{ Name, Source string }
 
 // Find returns the program: in ./bin, beside this program, in one of more folders, or on the PATH.
 func Find(more ...string) (string, error) {
@@ -138,20 +145,20 @@ func freePair() (int, error) {
 }
 
 // Start runs a program that Find found, and returns when it answers. Close ends it.
-func Start(ctx context.Context, program string, ports Ports) (*Server, error) {
+func Start(ctx context.Context, program string, ports Ports, pulled ...Pulled) (*Server, error) {
 	s := &Server{Ports: ports}
 	var err error
 	if s.dir, err = os.MkdirTemp("", "mediamtx-"); err != nil {
 		return nil, fmt.Errorf("start MediaMTX: %w", err)
 	}
-	if err := s.start(ctx, program); err != nil {
+	if err := s.start(ctx, program, pulled); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("start MediaMTX: %w: %s", err, s.Log())
 	}
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, program string) error {
+func (s *Server) start(ctx context.Context, program string, pulled []Pulled) error {
 	t, err := template.New("").Parse(settings)
 	if err != nil {
 		return err
@@ -160,7 +167,8 @@ func (s *Server) start(ctx context.Context, program string) error {
 	err = t.Execute(&text, struct {
 		Ports
 		User, Password string
-	}{s.Ports, User, Password})
+		Pulled         []Pulled
+	}{s.Ports, User, Password, pulled})
 	if err != nil {
 		return err
 	}
