@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"net/url"
 	"time"
 
 	"touchline/media"
@@ -25,3 +26,18 @@ func ReadProbe(b []byte) error {
 	_, err := readProbe(b)
 	return err
 }
+
+// Proxy is what lies between ffmpeg and a stream's servers, without its sockets.
+type Proxy struct{ p *proxy }
+
+// NewProxy is one for a stream's address.
+func NewProxy(target *url.URL) Proxy { return Proxy{&proxy{target: target}} }
+
+// URL is what ffmpeg is told to open.
+func (p Proxy) URL() string { return p.p.url() }
+
+// Meant is where a request of ffmpeg goes.
+func (p Proxy) Meant(asked url.URL) url.URL { return p.p.meant(asked) }
+
+// Location is what ffmpeg learns of a redirect.
+func (p Proxy) Location(from *url.URL, where string) string { return p.p.location(from, where) }

@@ -122,16 +122,7 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	to := *r.URL
-	if to.Hostname() == pseudoHost {
-		to.Scheme, to.Host, to.User = p.target.Scheme, p.target.Host, p.target.User
-		if to.EscapedPath() == p.target.EscapedPath() && to.RawQuery == "" {
-			to.RawQuery = p.target.RawQuery
-		}
-		if to.Path == "" {
-			to.Path = "/"
-		}
-	}
+	to := p.meant(*r.URL)
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, to.String(), http.NoBody)
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -162,6 +153,22 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(flusher{w}, resp.Body) // either side may hang up
 }
 
+// meant is the address that ffmpeg means by one that it asks for. The password and the query of the stream's own
+// address, which may be a key, go to its own server only.
+func (p *proxy) meant(asked url.URL) url.URL {
+	if asked.Hostname() != pseudoHost {
+		return asked
+	}
+	asked.Scheme, asked.Host, asked.User = p.target.Scheme, p.target.Host, p.target.User
+	if asked.EscapedPath() == p.target.EscapedPath() && asked.RawQuery == "" {
+		asked.RawQuery = p.target.RawQuery
+	}
+	if asked.Path == "" {
+		asked.Path = "/"
+	}
+	return asked
+}
+
 // location keeps redirects within the stream's own server on the pseudo host.
 func (p *proxy) location(from *url.URL, where string) string {
 	u, err := from.Parse(where)
@@ -170,6 +177,9 @@ func (p *proxy) location(from *url.URL, where string) string {
 	}
 	if u.Scheme == p.target.Scheme && strings.EqualFold(u.Host, p.target.Host) {
 		u.Scheme, u.Host = "http", pseudoHost
+		if u.EscapedPath() == p.target.EscapedPath() && u.RawQuery == p.target.RawQuery {
+			u.RawQuery = "" // meant puts it back
+		}
 	}
 	u.User = nil
 	return u.String()
