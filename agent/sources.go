@@ -31,7 +31,7 @@ type SourcesConfig struct {
 type WHIPConfig struct {
 	// Enabled takes senders at all.
 	Enabled bool `yaml:"enabled" env:"ENABLED"`
-	// Keys are stream keys, [IDENTITY=]KEY, separated by commas; one is made up when there is none.
+	// Keys are stream keys, [[ROOM/]IDENTITY=]KEY, separated by commas. One is made up for a room that has none.
 	Keys inference.Secret `yaml:"-" env:"KEYS"`
 	// UDPPort takes all media; 0 is a free one.
 	UDPPort int `yaml:"udp_port" env:"UDP_PORT"`
@@ -73,8 +73,13 @@ func (c SourcesConfig) Validate() error {
 
 // StreamKey lets one sender in.
 type StreamKey struct {
+	// Room is "" for the only one, or for every one where there are several.
+	Room          string
 	Identity, Key string
 }
+
+// StreamIdentity is who a sender is whose key names nobody.
+const StreamIdentity = "camera"
 
 // minStreamKey is the shortest stream key, in characters.
 const minStreamKey = 8
@@ -88,16 +93,22 @@ func (c WHIPConfig) StreamKeys() ([]StreamKey, error) {
 		}
 		identity, key, ok := strings.Cut(text, "=")
 		if !ok {
-			identity, key = "camera", text
+			identity, key = StreamIdentity, text
 			if n := len(out); n > 0 {
 				identity += "-" + strconv.Itoa(n+1)
 			}
 		}
-		if !validName(identity) || len(key) < minStreamKey {
-			return nil, fmt.Errorf("whip.keys: must be [IDENTITY=]KEY with keys of %d characters or more, separated by commas; number %d is not",
+		room := ""
+		named := true
+		if i := strings.LastIndexByte(identity, '/'); i >= 0 {
+			room, identity = identity[:i], identity[i+1:]
+			named = validName(room)
+		}
+		if !named || !validName(identity) || len(key) < minStreamKey {
+			return nil, fmt.Errorf("whip.keys: must be [[ROOM/]IDENTITY=]KEY with keys of %d characters or more, separated by commas; number %d is not",
 				minStreamKey, len(out)+1)
 		}
-		out = append(out, StreamKey{Identity: identity, Key: key})
+		out = append(out, StreamKey{Room: room, Identity: identity, Key: key})
 	}
 	return out, nil
 }

@@ -32,6 +32,8 @@ type Options struct {
 	// Verify judges a token for a room: nil lets it in, wish.ErrNoToken and wish.ErrForbidden say why not. When
 	// Verify is nil only those are let in for whom ServeWHEP is told so.
 	Verify func(token, room string) error
+	// Coming tells that rooms come and go: one that is not here may be asked for again, by a 409 in place of a 404.
+	Coming bool
 
 	// Bounds are, where they are 0, 64 sessions, 60 POSTs a minute and 20 at once, and 15 s to connect.
 	wish.Bounds
@@ -212,6 +214,9 @@ func (s *Server) accept(ctx context.Context, name string, _ any, text string, fr
 	}
 	s.mu.Unlock()
 	switch {
+	case r == nil && s.opts.Coming:
+		return nil, fmt.Errorf("%w: no commentator of this program is in the room %.80q; one may come, or another program may have it",
+			wish.ErrNotLive, name)
 	case r == nil:
 		return nil, wish.ErrNotFound
 	case !free:

@@ -119,9 +119,12 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	if err != nil {
 		return err
 	}
-	jobs, err := wiring.NewJobs(wiring.JobsOptions{
-		Config: cfg, Outputs: out, OnBot: wiring.ShowIn(shown, players, allow, log), Log: log,
-	})
+	senders, err := agentSenders(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	show := wiring.Show{Rooms: shown, Players: players, Senders: senders, Allow: allow, Log: log}
+	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Outputs: out, OnBot: show.OnBot, Log: log})
 	if err != nil {
 		return err
 	}
@@ -129,7 +132,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	if err != nil {
 		return err
 	}
-	page, err := agentPage(cfg.Agent, shown, players, wiring.Calls{Jobs: jobs, Worker: w}, log, jobs.Metrics(), out)
+	page, err := agentPage(cfg.Agent, show, wiring.Calls{Jobs: jobs, Worker: w}, jobs.Metrics(), out)
 	if err != nil {
 		return err
 	}
@@ -171,6 +174,9 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	if page != nil {
 		needed(page.Run)
 	}
+	if senders != nil {
+		needed(senders.Run)
+	}
 	if listener != nil {
 		g.Go(func() error { return serveProbes(beside, listener, w, log, jobs.Metrics(), shown.Totals(), out) })
 	}
@@ -198,13 +204,27 @@ func agentPlayers(cfg agent.Config, log zerolog.Logger) (*whep.Server, error) {
 		return nil, nil
 	}
 	cfg.Console.Listen = cfg.Worker.Console
-	return wiring.NewPlayers(cfg.Console, room.Keys{APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret)}, log)
+	return wiring.NewPlayers(cfg.Console, liveKitKeys(cfg), true, log)
+}
+
+// agentSenders takes WHIP senders beside the page, for any room, until ctx ends; nil when there is no page or none are wanted.
+func agentSenders(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*wiring.Senders, error) {
+	at := cfg.Agent.Worker.Console
+	if at == agent.HTTPOff || !cfg.Sources.WHIP.Enabled {
+		return nil, nil
+	}
+	return wiring.NewSenders(wiring.SendersOptions{
+		Config: cfg, Keys: liveKitKeys(cfg.Agent), LoopbackOnly: wiring.OnlyHere(at),
+		Closing: func() bool { return ctx.Err() != nil }, Log: log,
+	})
+}
+
+func liveKitKeys(cfg agent.Config) room.Keys {
+	return room.Keys{APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret)}
 }
 
 // agentPage is the page and the API for all rooms; nil when the settings want none.
-func agentPage(
-	cfg agent.Config, rooms *console.Rooms, players *whep.Server, calls console.Dispatcher, log zerolog.Logger, more ...prometheus.Collector,
-) (*console.Server, error) {
+func agentPage(cfg agent.Config, show wiring.Show, calls console.Dispatcher, more ...prometheus.Collector) (*console.Server, error) {
 	if cfg.Worker.Console == agent.HTTPOff {
 		return nil, nil
 	}
@@ -215,15 +235,18 @@ func agentPage(
 			return nil, fmt.Errorf("register the metrics of the process: %w", err)
 		}
 	}
-	var watched console.Players
-	if players != nil { // a nil pointer in an interface is not nil
-		watched = players
-	}
-	page, err := console.New(console.Options{
-		Config: cfg.Console, Rooms: rooms, WHEP: watched, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
+	o := console.Options{
+		Config: cfg.Console, Rooms: show.Rooms, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
-		Log:      log,
-	})
+		Log:      show.Log,
+	}
+	if show.Players != nil { // a nil pointer in an interface is not nil
+		o.WHEP = show.Players
+	}
+	if show.Senders != nil {
+		o.WHIP = show.Senders.Handler()
+	}
+	page, err := console.New(o)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the page (agent.worker.console, --console): %w", err)
 	}

@@ -183,6 +183,14 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 			ready: "in the room", ask: []string{"GET /", "GET /worker", "GET /metrics", "GET /nowhere?token=" + secretConsole},
 		},
 		{
+			name: "agent with a page", args: []string{"agent", "--http", "off", "--console", "{http}"},
+			env:   slices.Concat(keys, more, []string{"TOUCHLINE_SOURCES_WHIP_KEYS=" + secretWhip, "LIVEKIT_WORKER_TOKEN=" + secretWorker}),
+			ready: "WHIP takes pictures", ask: []string{
+				"POST /whip/match", "POST /whip/match?key=" + secretWhip, "POST /whip/match?access_token=" + secretStream,
+				"DELETE /whip/match/" + secretStream, "POST /whep/match?key=" + secretConsole, "GET /api/rooms", "GET /metrics",
+			},
+		},
+		{
 			name: "agent with a wrong secret", args: []string{"agent", "--http", "{http}"},
 			env: append([]string{"LIVEKIT_URL=" + server.URL(), "LIVEKIT_API_KEY=key", "LIVEKIT_API_SECRET=" + secretPass + secretPass}, more...),
 		},

@@ -42,10 +42,7 @@ func TestWHEP(t *testing.T) {
 	}, encoders["h264"], []string{clip})...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	_, home := start(t, nil, "demo", "--listen", "127.0.0.1:0", "--source", clip)
-	html, err := os.ReadFile(filepath.Join(checkout, "docs", "whep-player.html"))
-	require.NoError(t, err)
-	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(html) }))
-	t.Cleanup(page.Close)
+	page := playerPage(t)
 
 	// A page from elsewhere needs a token; the page's own API gives one to people on this machine.
 	resp, err := http.Post(home+"api/livekit/token", "application/json", strings.NewReader(`{"role": "viewer", "name": "Vera"}`))
@@ -60,13 +57,7 @@ func TestWHEP(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(strings.Join(refused.Problems(), " "), "401") }, soon, 50*time.Millisecond)
 	refused.Close()
 
-	b := open(t, player(grant.Token), browser.Options{})
-	require.NoError(t, b.Until(later, `document.getElementById('picture').videoWidth > 0`), "%q", b.Problems())
-	t.Logf("first picture %.2f s after the page was asked for", firstPicture(t, b))
-	counts(t, b, counts(t, b, 0)) // the picture goes on
-	heard(t, b, later)
-	require.NoError(t, b.Until(later, `document.querySelectorAll('#said li').length > 1`))
-	t.Logf("said: %q", text(t, b, "#said li"))
+	b := watches(t, player(grant.Token))
 
 	// One who comes later sees a picture at once, also between two key frames.
 	late := open(t, player(grant.Token), browser.Options{})
@@ -180,4 +171,27 @@ func relayed(t *testing.T, m *mediamtx.Server) {
 	t.Logf("%d pictures; the camera's sound: %.1f dB, of %.1f; the voice: %.1f dB", len(numbers), under, humLevel, voice)
 	require.InDelta(t, humLevel-12, under, 2, "the demo speaks nearly all the time")
 	require.Greater(t, voice, -35.0)
+}
+
+// playerPage serves the documentation's player from an origin of its own.
+func playerPage(t *testing.T) *httptest.Server {
+	t.Helper()
+	html, err := os.ReadFile(filepath.Join(checkout, "docs", "whep-player.html"))
+	require.NoError(t, err)
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(html) }))
+	t.Cleanup(page.Close)
+	return page
+}
+
+// watches opens a player: its picture's counter goes on, a voice is heard and comments come.
+func watches(t *testing.T, player string) *browser.Browser {
+	t.Helper()
+	b := open(t, player, browser.Options{})
+	require.NoError(t, b.Until(later, `document.getElementById('picture').videoWidth > 0`), "%q", b.Problems())
+	t.Logf("first picture %.2f s after the page was asked for", firstPicture(t, b))
+	counts(t, b, counts(t, b, 0)) // the picture goes on
+	heard(t, b, later)
+	require.NoError(t, b.Until(later, `document.querySelectorAll('#said li').length > 1`))
+	t.Logf("said: %q", text(t, b, "#said li"))
+	return b
 }

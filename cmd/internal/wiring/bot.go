@@ -213,7 +213,7 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 	}
 	var players console.Players
 	if cfg.WHEP.Enabled {
-		server, err := NewPlayers(cfg, b.opts.Keys, b.log)
+		server, err := NewPlayers(cfg, b.opts.Keys, false, b.log)
 		if err != nil {
 			return nil, err
 		}

@@ -15,50 +15,56 @@ import (
 	"touchline/media/source"
 )
 
-// ShowIn shows the rooms of a worker's jobs in a console, where sources may be
-// brought into them, and to WHEP players (nil for none); it is a
-// JobsOptions.OnBot. Sources and players leave with their bot.
-func ShowIn(
-	rooms *console.Rooms, players *whep.Server, allow source.Allow, log zerolog.Logger,
-) func(worker.Job, *Bot) func() {
-	return func(job worker.Job, bot *Bot) func() {
-		leave := func() {}
-		sources, err := bot.NewSources(SourcesOptions{Allow: allow, NoSenders: true})
-		if err == nil {
-			ctx, stop := context.WithCancel(context.Background())
-			ended := make(chan error, 1)
-			go func() { ended <- rescue.Call(func() error { return sources.Run(ctx) }) }()
-			leave = func() {
-				stop()
-				if err := <-ended; err != nil {
-					log.Warn().Err(err).Str("room", job.Room).Msg("no sources can be brought into the room")
-				}
-			}
-		} else if !errors.Is(err, errNoKeys) {
-			log.Warn().Err(err).Str("room", job.Room).Msg("no sources can be brought into the room")
-		}
-		face := bot.Face()
-		if job.Participant != "" {
-			// Each participant of a room may have a commentator.
-			face.Name += ":" + job.Participant
-		}
-		remove, err := rooms.Add(face)
-		if err != nil {
-			log.Warn().Err(err).Str("room", face.Name).Msg("the room is not shown in the console")
-			return leave
-		}
-		unwatch := func() {}
-		if players != nil {
-			if unwatch, err = players.Add(face.Name, bot.players); err != nil {
-				unwatch = func() {}
-				log.Warn().Err(err).Str("room", face.Name).Msg("the room has no WHEP players")
+// Show is where the rooms of a worker's jobs are shown, and what comes into them from there.
+type Show struct {
+	Rooms *console.Rooms
+	// Players watch by WHEP, Senders send by WHIP; nil for none.
+	Players *whep.Server
+	Senders *Senders
+	// Allow judges the addresses that the page and the API give.
+	Allow source.Allow
+	Log   zerolog.Logger
+}
+
+// OnBot is that of JobsOptions. Sources and players leave with their bot; senders stay in the room.
+func (o Show) OnBot(job worker.Job, bot *Bot) (done func()) {
+	log := o.Log.With().Str("room", job.Room).Logger()
+	leave := func() {}
+	sources, err := bot.NewSources(SourcesOptions{Allow: o.Allow, Shared: true, Senders: o.Senders})
+	if err == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- rescue.Call(func() error { return sources.Run(ctx) }) }()
+		leave = func() {
+			stop()
+			if err := <-ended; err != nil {
+				log.Warn().Err(err).Msg("no sources can be brought into the room")
 			}
 		}
-		return func() {
-			unwatch()
-			remove()
-			leave()
+	} else if !errors.Is(err, errNoKeys) {
+		log.Warn().Err(err).Msg("no sources can be brought into the room")
+	}
+	face := bot.Face()
+	if job.Participant != "" {
+		// Each participant of a room may have a commentator.
+		face.Name += ":" + job.Participant
+	}
+	remove, err := o.Rooms.Add(face)
+	if err != nil {
+		log.Warn().Err(err).Str("shown_as", face.Name).Msg("the room is not shown in the console")
+		return leave
+	}
+	unwatch := func() {}
+	if o.Players != nil {
+		if unwatch, err = o.Players.Add(face.Name, bot.players); err != nil {
+			unwatch = func() {}
+			log.Warn().Err(err).Str("shown_as", face.Name).Msg("the room has no WHEP players")
 		}
+	}
+	return func() {
+		unwatch()
+		remove()
+		leave()
 	}
 }
 

@@ -17,8 +17,10 @@ import (
 
 // NewPlayers makes the server of WHEP players that goes with a page. Who may
 // use the API may watch, and who has an access token that lets him subscribe.
-func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, log zerolog.Logger) (*whep.Server, error) {
+// Where rooms come and go (coming), one that is not here may be asked for again.
+func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, coming bool, log zerolog.Logger) (*whep.Server, error) {
 	s, err := whep.New(whep.Options{
+		Coming: coming,
 		Verify: func(token, name string) error {
 			switch err := room.VerifyViewer(keys, token, name); {
 			case errors.Is(err, room.ErrNoRight):
@@ -29,7 +31,7 @@ func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, log zerolog.Logger) (*w
 			return nil
 		},
 		Bounds: wish.Bounds{MaxSessions: cfg.WHEP.Max}, UDPPort: cfg.WHEP.UDPPort, ExternalIPs: cfg.WHEP.ExternalIPs,
-		LoopbackOnly: onlyHere(cfg.Listen), Now: time.Now, Log: log,
+		LoopbackOnly: OnlyHere(cfg.Listen), Now: time.Now, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare for WHEP players: %w", err)
@@ -37,8 +39,8 @@ func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, log zerolog.Logger) (*w
 	return s, nil
 }
 
-// onlyHere tells whether an address to listen at is for this machine alone.
-func onlyHere(listen string) bool {
+// OnlyHere tells whether an address to listen at is for this machine alone.
+func OnlyHere(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
 		return false

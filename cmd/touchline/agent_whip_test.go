@@ -1,0 +1,142 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/room"
+	"touchline/cmd/internal/sender"
+	"touchline/media"
+)
+
+// identities are those in a room.
+func (h *agentHouse) identities(name string) (out []string) {
+	in, err := h.rooms.ListParticipants(h.t.Context(), &livekit.ListParticipantsRequest{Room: name})
+	if err != nil {
+		return nil
+	}
+	for _, p := range in.GetParticipants() {
+		out = append(out, p.GetIdentity())
+	}
+	return out
+}
+
+// TestAgentTakesSenders: a WHIP sender makes its room, whichever worker takes it; the dispatch decides who
+// comments there, and that worker has WHEP players.
+func TestAgentTakesSenders(t *testing.T) {
+	const name, path = "yard/ 1", "yard%2F%201"
+	h := newAgentHouse(t)
+	s := &studio{dir: t.TempDir()}
+	renderMatch(t, filepath.Join(s.dir, "match.mkv"), cameraSeconds)
+	units := ivf(t, s.clip(t, "whip.ivf", encoders["vp8"]...))
+	h.env = []string{"TOUCHLINE_PACING_FIXED_DELAY=2s"}
+	called := h.start("--console", "127.0.0.1:0")
+	offers := called.console(t)
+	h.env = append(h.env, "TOUCHLINE_SOURCES_WHIP_KEYS=other/left=stream-key-left")
+	automatic := h.start("--console", "127.0.0.1:0", "--agent-name=")
+	shows := automatic.console(t)
+	post := func(d *desk, path, token string) (int, string) {
+		return d.ask(http.MethodPost, path, "v=0\r\n", "Content-Type", "application/sdp", "Authorization", "Bearer "+token)
+	}
+
+	// Who may send, and where.
+	token, err := room.CameraToken(h.keys, room.Person{Room: name, Identity: "gate"})
+	require.NoError(t, err)
+	viewer, err := room.ViewerToken(h.keys, room.Person{Room: name, Identity: "vera"})
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		token, path string
+		status      int
+	}{
+		{"", path, http.StatusUnauthorized},
+		{"no-such-key", path, http.StatusUnauthorized},
+		{viewer, path, http.StatusForbidden},
+		{token, "elsewhere", http.StatusForbidden},
+		{token, path, http.StatusBadRequest}, // let in, but that is no offer
+		{"stream-key-left", path, http.StatusForbidden},
+		{"stream-key-left", "other", http.StatusBadRequest},
+	} {
+		status, body := post(shows, "/whip/"+tt.path, tt.token)
+		require.Equal(t, tt.status, status, "%+v: %s", tt, body)
+	}
+	require.NotContains(t, h.identities(name), "gate")
+
+	// The worker that takes the sender gets no job: its name was not called. The other one is dispatched to every new room.
+	began := time.Now()
+	send(t, sender.Options{URL: offers.url + "/whip/" + path, Token: token, Codec: media.VP8, Units: units, FPS: cameraFPS})
+	shows.eventually(name, func(r map[string]any) bool {
+		source, _ := r["source"].(map[string]any)
+		return source["identity"] == "gate" && r["newest"] != nil
+	})
+	t.Logf("sender to comment: %.1f s", time.Since(began).Seconds())
+	require.Nil(t, offers.room(name))
+
+	// It is watched where it is commented on; elsewhere one may ask again.
+	ctx := t.Context()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, offers.url+"/whep/"+path, strings.NewReader(playerOffer))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/sdp")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	var problem struct{ Detail string }
+	require.NoError(t, json.NewDecoder(res.Body).Decode(&problem))
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusConflict, res.StatusCode, problem.Detail)
+	require.NotEmpty(t, res.Header.Get("Retry-After"))
+	require.Contains(t, problem.Detail, `no commentator of this program is in the room "yard/ 1"`)
+	watches(t, playerPage(t).URL+"/?"+url.Values{"url": {shows.url + "/whep/" + path}, "token": {viewer}}.Encode())
+
+	// The room's page has a key of this room alone.
+	var list struct {
+		Cameras []agent.RoomCamera
+		Sources []agent.Source
+		WHIP    agent.WHIPEndpoint
+	}
+	sources := func() {
+		_, body := shows.ask(http.MethodGet, "/api/rooms/"+path+"/sources", "")
+		require.NoError(t, json.Unmarshal([]byte(body), &list), body)
+	}
+	sources()
+	require.Equal(t, "/whip/"+path, list.WHIP.Path)
+	status, body := post(shows, "/whip/elsewhere", list.WHIP.Key)
+	require.Equal(t, http.StatusUnauthorized, status, body)
+	send(t, sender.Options{URL: shows.url + list.WHIP.Path, Token: list.WHIP.Key, Codec: media.VP8, Units: units, FPS: cameraFPS})
+	require.Eventually(t, func() bool {
+		sources()
+		return len(list.Cameras) == 2 && slices.ContainsFunc(list.Sources, func(x agent.Source) bool {
+			return x.Kind == "whip" && x.Identity == agent.StreamIdentity && x.State == "live"
+		})
+	}, later, 50*time.Millisecond)
+
+	// Those of a worker that ends leave with it; another one's stay.
+	require.NoError(t, automatic.cmd.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-automatic.done:
+	case <-time.After(startWait):
+		require.FailNow(t, "the drain does not end")
+	}
+	require.Zero(t, automatic.exitCode())
+	require.Eventually(t, func() bool { return slices.Equal(h.identities(name), []string{"gate"}) }, later, 50*time.Millisecond)
+	for _, line := range slices.Concat(called.lines(), automatic.lines()) {
+		require.NotContains(t, line, list.WHIP.Key)
+		require.NotContains(t, line, "eyJ", "no token")
+	}
+}
+
+// playerOffer is what a player offers that wants a picture.
+const playerOffer = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\n" +
+	"a=ice-ufrag:abcd\r\na=ice-pwd:0123456789012345678901\r\na=fingerprint:sha-256 00\r\na=setup:actpass\r\na=mid:0\r\na=recvonly\r\n" +
+	"a=rtcp-mux\r\na=rtpmap:96 VP8/90000\r\n"
