@@ -79,6 +79,9 @@ func (s *Session) untilLookLocked(now time.Time) time.Duration {
 	if s.looked && !s.gate.Urgent() && s.source.epoch == s.lastEpoch && s.source.pts <= s.lastPTS {
 		return nothingNewer
 	}
+	if s.looked && !s.gate.Urgent() && s.source.stopped(now) {
+		return nothingNewer // its comment would be late by as much as the picture is old
+	}
 	at, ok := s.gate.NextLook(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.pace)
 	if !ok {
 		return recheck

@@ -53,6 +53,12 @@ var errSourceChanged = errors.New("the source has just changed")
 // freshFor is how long after its last frame a source counts as there.
 const freshFor = 2 * time.Second
 
+// A frame is overdue after the time of some frames, at least after what a network may hold one back.
+const (
+	overdue       = 250 * time.Millisecond
+	overdueFrames = 3
+)
+
 // Session is the bot in one room. Its exported methods are safe for concurrent
 // use; Run must be called once.
 type Session struct {
@@ -319,6 +325,15 @@ func (m *sourceMeter) add(f media.EncodedFrame, now time.Time) bool {
 		m.from, m.count = now, 0
 	}
 	return fresh
+}
+
+// stopped tells whether the next frame is overdue: it is lost, or the camera
+// has gone and is fresh for a moment only.
+func (m *sourceMeter) stopped(now time.Time) bool {
+	if m.fps <= 0 {
+		return false // not known yet
+	}
+	return now.Sub(m.lastAt) > max(overdue, time.Duration(overdueFrames/m.fps*float64(time.Second)))
 }
 
 func (m *sourceMeter) fresh(now time.Time) bool {

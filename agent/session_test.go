@@ -508,6 +508,38 @@ func TestCameraGoesAndAnotherComes(t *testing.T) {
 	})
 }
 
+// TestNoLookAtACameraThatHasGone: cameras go at any moment of a cycle and others come. A look at the last picture
+// of one that went would be a comment that is late by as much as the picture is old.
+func TestNoLookAtACameraThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(3, 4))
+		r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
+			return agenttest.Answer{
+				Latency: 400*time.Millisecond + time.Duration(rng.Int64N(int64(2600*time.Millisecond))),
+				Text:    "Blue wins the ball back and turns at once.",
+				Speech:  3200 * time.Millisecond,
+			}
+		}, nil)
+		time.Sleep(5 * time.Minute)
+		settled := len(r.reader.Records())
+		for range 50 {
+			resume := r.camera.Pause(true)
+			time.Sleep(3*time.Second + time.Duration(rng.Int64N(int64(7*time.Second))))
+			resume()
+			time.Sleep(20*time.Second + time.Duration(rng.Int64N(int64(5*time.Second))))
+		}
+		r.stop()
+		var errs []time.Duration
+		for _, rec := range r.reader.Records()[settled:] {
+			if rec.Outcome == agent.OutcomeSpoken {
+				errs = append(errs, time.Duration(rec.AlignmentError*float64(time.Second)).Abs())
+			}
+		}
+		require.Greater(t, len(errs), 250)
+		require.LessOrEqual(t, slices.Max(errs), 100*time.Millisecond)
+	})
+}
+
 // TestForcedDelay moves D from 2 to 5 and back: no gap over 100 ms between
 // pictures, and they never go back.
 func TestForcedDelay(t *testing.T) {
