@@ -44,7 +44,9 @@ type soak struct {
 	rand   *rand.Rand
 	began  time.Time
 
+	kinds    []string // of faults
 	phases   []phase
+	after    map[string][]phase         // what followed each fault, by fault
 	took     map[string][]time.Duration // recoveries, by fault
 	samples  []sample
 	restarts int
@@ -65,6 +67,12 @@ type sample struct {
 	files     int
 }
 
+// calmPhase is the name of the time without faults.
+const calmPhase = "calm"
+
+// afterwards is how long after a fault comments count as those after it, if no other fault comes before.
+const afterwards = 30 * time.Second
+
 // recoveryBound is how soon after a fault a comment with its picture must be heard, at most.
 const recoveryBound = 20 * time.Second
 
@@ -77,7 +85,7 @@ func Soak(ctx context.Context, o SoakOptions) ([]Row, error) {
 		o.Out = io.Discard
 	}
 	k := &soak{
-		opts: o, ledger: newLedger(), took: map[string][]time.Duration{},
+		opts: o, ledger: newLedger(), took: map[string][]time.Duration{}, after: map[string][]phase{},
 		rand: rand.New(rand.NewPCG(o.Seed, 4)), //nolint:gosec // a script, not secrets
 	}
 	k.model = newModelServer(o.Seed, longText, 400*time.Millisecond, 3*time.Second)
@@ -151,6 +159,11 @@ func (k *soak) pick(least, most, quick time.Duration) time.Duration {
 func (k *soak) script(ctx context.Context) error {
 	for round := 0; round == 0 || time.Since(k.began) < k.opts.Length; round++ {
 		troubles := k.troubles()
+		if round == 0 {
+			for _, t := range troubles {
+				k.kinds = append(k.kinds, t.name)
+			}
+		}
 		k.rand.Shuffle(len(troubles), func(i, j int) { troubles[i], troubles[j] = troubles[j], troubles[i] })
 		for _, t := range troubles {
 			if round > 0 && time.Since(k.began) >= k.opts.Length {
@@ -162,6 +175,7 @@ func (k *soak) script(ctx context.Context) error {
 				}
 			}
 			from := time.Now()
+			k.endAftermath(from)
 			if err := t.hurt(ctx); err != nil {
 				return fmt.Errorf("%s: %w", t.name, err)
 			}
@@ -169,6 +183,7 @@ func (k *soak) script(ctx context.Context) error {
 			if err := k.stage.commented(ctx, healed, 90*time.Second); err != nil {
 				return fmt.Errorf("after %s: %w", t.name, err)
 			}
+			k.after[t.name] = append(k.after[t.name], phase{t.name, healed, healed.Add(afterwards)})
 			took := time.Since(healed)
 			k.took[t.name] = append(k.took[t.name], took)
 			k.phases = append(k.phases, phase{t.name, from, time.Now()})
@@ -179,11 +194,20 @@ func (k *soak) script(ctx context.Context) error {
 	return nil
 }
 
+// endAftermath ends what follows the faults so far, because another one begins.
+func (k *soak) endAftermath(now time.Time) {
+	for _, all := range k.after {
+		if last := &all[len(all)-1]; last.to.After(now) {
+			last.to = now
+		}
+	}
+}
+
 // calm lets the bot comment undisturbed.
 func (k *soak) calm(ctx context.Context) error {
 	from := time.Now()
 	err := Wait(ctx, k.pick(15*time.Second, 30*time.Second, 4*time.Second))
-	k.phases = append(k.phases, phase{"calm", from, time.Now()})
+	k.phases = append(k.phases, phase{calmPhase, from, time.Now()})
 	k.take()
 	return err
 }
@@ -296,35 +320,50 @@ func (k *soak) rows(restarts, files int) []Row {
 		outcomes[r.Outcome]++
 	}
 	rows = append(rows, Note("cycles by outcome", strings.Trim(fmt.Sprint(outcomes), "map[]")))
+	aligned := func(p phase) (errs []time.Duration) {
+		for _, r := range records {
+			if in(p, r) && r.Outcome == agent.OutcomeSpoken && r.Aligned {
+				errs = append(errs, seconds(r.AlignmentError).Abs())
+			}
+		}
+		return errs
+	}
 	var names []string
 	errs := map[string][]time.Duration{}
 	for _, p := range k.phases {
 		if _, known := errs[p.name]; !known {
 			names = append(names, p.name)
-			errs[p.name] = nil
 		}
-		for _, r := range records {
-			if in(p, r) && r.Outcome == agent.OutcomeSpoken && r.Aligned {
-				errs[p.name] = append(errs[p.name], seconds(r.AlignmentError).Abs())
-			}
-		}
+		errs[p.name] = append(errs[p.name], aligned(p)...)
 	}
 	for _, name := range names {
 		all := errs[name]
 		what := fmt.Sprintf("%s: alignment p95 of %d comments (bot's figure)", name, len(all))
 		figure := ms(Quantile(all, 0.95))
-		if name == "calm" && len(all) > 0 && !k.opts.Quick {
+		if name == calmPhase && len(all) > 0 && !k.opts.Quick {
 			rows = append(rows, Check(what, figure, 100, "ms"))
 		} else {
 			rows = append(rows, Note(what, strconv.FormatFloat(figure, 'f', 1, 64)+" ms"))
 		}
 	}
-	for _, name := range names {
-		if took := k.took[name]; len(took) > 0 {
-			rows = append(rows, Check(fmt.Sprintf("%s, %d times: next comment heard after, at most", name, len(took)),
-				Quantile(took, 1).Seconds(), recoveryBound.Seconds(), "s"))
+	missing := 0
+	for _, kind := range k.kinds {
+		took := k.took[kind]
+		if len(took) == 0 {
+			missing++
+			continue
 		}
+		var after []time.Duration
+		for _, p := range k.after[kind] {
+			after = append(after, aligned(p)...)
+		}
+		rows = append(rows,
+			Check(fmt.Sprintf("%s, %d times: next comment heard after, at most", kind, len(took)),
+				Quantile(took, 1).Seconds(), recoveryBound.Seconds(), "s"),
+			Note(fmt.Sprintf("%s: alignment p95 of %d comments in the %v after", kind, len(after), afterwards),
+				strconv.FormatFloat(ms(Quantile(after, 0.95)), 'f', 1, 64)+" ms"))
 	}
+	rows = append(rows, Check("kinds of faults not met", float64(missing), 0, ""))
 	a := k.ledger.balance(k.reader.got, k.reader.absences())
 	rows = append(rows, stallRow(k.gap),
 		Note("comments begun while connected", fmt.Sprintf("%d delivered whole, %d recorded as cut, with why; %d ended within %v of a break; "+
