@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"touchline/agent"
+	"touchline/media/wish"
 )
 
 // access is what a route asks of whoever comes.
@@ -274,8 +275,8 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	if err := s.guard.checkHost(r.Host); err != nil {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)
 	}
-	token, ok := bearer(r)
-	admitted := ok && equal(token, s.guard.token) || equal(r.URL.Query().Get("key"), s.guard.token)
+	token := wish.Token(r)
+	admitted := token != "" && equal(token, s.guard.token)
 	if !admitted && s.guard.checkOrigin(r) == nil {
 		admitted = s.guard.authorized(r)
 	}

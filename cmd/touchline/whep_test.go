@@ -98,7 +98,7 @@ func TestWHEP(t *testing.T) {
 	m := startMediaMTX(t, mediamtx.Pulled{Name: "open-whep", Source: "whep://" + address})
 	script := fmt.Sprintf("http://127.0.0.1:%d/open-whep/reader.js", m.WebRTC)
 	reader := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><video id="picture" autoplay playsinline muted></video>
+		_, _ = fmt.Fprintf(w, `<!doctype html><link rel="icon" href="data:,"><video id="picture" autoplay playsinline></video>
 			<script src=%q></script><script>new MediaMTXWebRTCReader({url: %q, onError: (e) => console.error(e),
 			onTrack: (e) => { document.getElementById('picture').srcObject = e.streams[0] }})</script>`, script, "http://"+address)
 	}))
@@ -189,7 +189,9 @@ func watches(t *testing.T, player string) *browser.Browser {
 	b := open(t, player, browser.Options{})
 	require.NoError(t, b.Until(later, `document.getElementById('picture').videoWidth > 0`), "%q", b.Problems())
 	t.Logf("first picture %.2f s after the page was asked for", firstPicture(t, b))
-	counts(t, b, counts(t, b, 0)) // the picture goes on
+	counts(t, b, counts(t, b, 0))                                                             // the picture goes on
+	_, err := browser.Eval[bool](b, soon, `document.getElementById('picture').muted = false`) // as a click on the controls does
+	require.NoError(t, err)
 	heard(t, b, later)
 	require.NoError(t, b.Until(later, `document.querySelectorAll('#said li').length > 1`))
 	t.Logf("said: %q", text(t, b, "#said li"))

@@ -166,9 +166,9 @@ func address(r *http.Request) netip.Addr {
 	return ap.Addr().Unmap()
 }
 
-// token is the bearer token (RFC 6750 section 2.1), also without the word
+// Token is the bearer token (RFC 6750 section 2.1), also without the word
 // Bearer, which some programs leave out, or the key= of the URL.
-func token(r *http.Request) string {
+func Token(r *http.Request) string {
 	t := strings.TrimSpace(r.Header.Get("Authorization"))
 	if word, rest, ok := strings.Cut(t, " "); ok && strings.EqualFold(word, "Bearer") {
 		t = strings.TrimSpace(rest)
@@ -189,7 +189,7 @@ func (h *Endpoint) post(w http.ResponseWriter, r *http.Request, room string) {
 		tooMany(w, wait)
 		return
 	}
-	who, err := h.Authorize(r, token(r), room)
+	who, err := h.Authorize(r, Token(r), room)
 	if err != nil {
 		h.refuse(w, err)
 		return
@@ -290,7 +290,7 @@ func (h *Endpoint) options(w http.ResponseWriter, r *http.Request, room string, 
 	if session {
 		w.Header().Set("Accept-Patch", fragmentType)
 	} else if r.Header.Get("Access-Control-Request-Method") == "" {
-		if _, err := h.Authorize(r, token(r), room); err == nil {
+		if _, err := h.Authorize(r, Token(r), room); err == nil {
 			for _, server := range h.ICEServers {
 				addLinks(w.Header(), server)
 			}

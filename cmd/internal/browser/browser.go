@@ -257,7 +257,7 @@ func (b *Browser) Until(within time.Duration, js string) error {
 	ticker := time.NewTicker(pollTime)
 	defer ticker.Stop()
 	for {
-		ok, err := Eval[bool](b, max(time.Until(deadline), pollTime), "(async () => !!("+js+"))()")
+		ok, err := Eval[bool](b, max(time.Until(deadline), pollTime), "(async () => !!(await ("+js+")))()")
 		if ok && err == nil {
 			return nil
 		}
