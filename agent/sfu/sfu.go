@@ -169,10 +169,11 @@ func serverConfig(opts Options) (*config.Config, error) {
 			"udp_port": opts.UDPPort,
 			// Media over TCP would listen on every interface whatever bind_addresses says.
 			"tcp_port": 0,
-			// With no helper named, the server sends its clients to public STUN servers. Nothing listens
-			// at this one (the discard port), and nothing needs to: everybody reaches the media's address.
+			// With no helper named, the server sends its clients to public STUN servers. Nothing answers
+			// at this one, and nothing needs to: everybody reaches the media's address. The port must be
+			// one that browsers allow: Firefox joins no room that names a well-known port, such as 9.
 			"turn_servers": []dict{{
-				"host": loopback, "port": 9, "protocol": "udp", "username": "none", "credential": "none",
+				"host": loopback, "port": opts.HTTPPort, "protocol": "udp", "username": "none", "credential": "none",
 			}},
 		},
 	})

@@ -18,11 +18,20 @@ export function signalURL(url) {
   return u.replace(/^http/, 'ws');
 }
 
+/** Whether the browser has media connections to other machines only, and this page is from its own. @param {string} agent @param {string} host */
+export function shutIn(agent, host) {
+  return /\bFirefox\//.test(agent) && /^(localhost|127\.[\d.]+|\[::1\])$/.test(host);
+}
+
 /** A refusal of the room in words. @param {unknown} err */
 export function roomSentence(err) {
   if (err instanceof api.ApiError) return err.message;
   const message = err instanceof Error ? err.message : String(err);
   if (/could not establish pc|connection.*timed? ?out|ice/i.test(message)) {
+    if (shutIn(navigator.userAgent, location.hostname)) {
+      return `Firefox makes no media connection to ${location.hostname}. Another browser does, and so does Firefox ` +
+        'when Touchline is started with --listen and an address of this machine.';
+    }
     return 'The media connection does not come about; a firewall may be in the way.';
   }
   if (/abort|cancel/i.test(message)) return '';
