@@ -8,6 +8,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ func main() {
 func run(avoid string, check bool) error {
 	setUpLibav()
 	choice := newChoice(strings.Split(avoid, ","))
-	confined := confine()
+	confined := errors.Join(limitMemory(), confine())
 	if check {
 		return report(os.Stdout, choice, confined)
 	}

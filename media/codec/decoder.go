@@ -89,11 +89,12 @@ type Decoder struct {
 	epoch   uint32
 	lastID  uint64
 	queue   []wire.Unit // not yet handed over
-	out     []wire.Unit // handed over, not yet done; without data
+	out     []sent      // handed over, not yet done
 	bytes   int         // of both
 	since   time.Time   // when out was last seen to get shorter
 	done    uint64      // the last unit that the process has worked on
 	owed    uint64      // the newest sampled unit handed over, 0 when a picture came since
+	may     mayCome
 	times   [remembered]unitTimes
 	newest  unitTimes // of the newest decoded picture
 	asked   map[uint32]*question
@@ -106,10 +107,19 @@ type Decoder struct {
 	complained time.Time // by handle only
 }
 
+// sent is an access unit that was handed over.
+type sent struct {
+	id    uint64
+	bytes int
+}
+
+// mayCome is how many answers the process may still send. What never gets one, such as a sample
+// that could not be decoded, stays in the count, which is bounded by maxUnits.
+type mayCome struct{ samples, answers, encoded int }
+
 // unitTimes is what is remembered of an access unit.
 type unitTimes struct {
 	id    uint64
-	bytes int
 	frame media.EncodedFrame // without data and packets
 }
 
@@ -379,11 +389,13 @@ func (d *Decoder) next() [][]byte {
 	}
 	for _, u := range d.queue {
 		b = u.Append(b)
-		d.times[u.ID%remembered].bytes = len(u.Data)
-		u.Data = nil
-		d.out = append(d.out, u)
+		d.out = append(d.out, sent{u.ID, len(u.Data)})
 		if u.Flags&wire.FlagSample != 0 {
 			d.owed = u.ID
+			d.may.samples = min(d.may.samples+1, maxUnits)
+		}
+		if u.Flags&wire.FlagEncode != 0 {
+			d.may.encoded = min(d.may.encoded+1, maxUnits)
 		}
 	}
 	clear(d.queue)
@@ -391,6 +403,7 @@ func (d *Decoder) next() [][]byte {
 	for _, l := range d.toAsk {
 		b = l.Append(b)
 	}
+	d.may.answers += len(d.toAsk)
 	d.toAsk = d.toAsk[:0]
 	d.buf = b
 	return [][]byte{b}
@@ -412,6 +425,9 @@ func (d *Decoder) handle(m wire.Message) error {
 		return err
 	case wire.KindNoPicture:
 		n, err := wire.ParseNoPicture(m.Body)
+		if err == nil {
+			err = d.expected(&d.may.answers, "answer")
+		}
 		if err == nil {
 			d.reply(n.Seq, answer{err: ErrNoPicture})
 		}
@@ -438,8 +454,8 @@ func (d *Decoder) acked(a wire.Ack) {
 	defer d.mu.Unlock()
 	d.done = a.Done
 	n := 0
-	for n < len(d.out) && d.out[n].ID <= a.Done {
-		d.bytes -= d.times[d.out[n].ID%remembered].bytes
+	for n < len(d.out) && d.out[n].id <= a.Done {
+		d.bytes -= d.out[n].bytes
 		n++
 	}
 	d.out = d.out[:copy(d.out, d.out[n:])]
@@ -449,6 +465,16 @@ func (d *Decoder) acked(a wire.Ack) {
 	if t := d.times[a.Newest%remembered]; a.Newest != 0 && t.id == a.Newest {
 		d.newest = t
 	}
+}
+
+// expected counts an answer down and refuses one that nobody asked for.
+func (d *Decoder) expected(n *int, what string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if *n--; *n < 0 {
+		return fmt.Errorf("%w: one %s more than was asked for", wire.ErrMalformed, what)
+	}
+	return nil
 }
 
 // timesOf returns what is known of an access unit that the process names.
@@ -466,6 +492,13 @@ func (d *Decoder) timesOf(id uint64) (media.EncodedFrame, error) {
 func (d *Decoder) picture(p wire.Picture) error {
 	f, err := d.timesOf(p.ID)
 	if err != nil {
+		return err
+	}
+	count := &d.may.samples
+	if p.Seq != 0 {
+		count = &d.may.answers
+	}
+	if err := d.expected(count, "picture"); err != nil {
 		return err
 	}
 	v := media.VideoFrame{
@@ -498,6 +531,9 @@ func (d *Decoder) reply(seq uint32, a answer) {
 func (d *Decoder) encoded(e wire.Encoded) error {
 	f, err := d.timesOf(e.ID)
 	if err != nil {
+		return err
+	}
+	if err := d.expected(&d.may.encoded, "encoded picture"); err != nil {
 		return err
 	}
 	f.Codec, f.KeyFrame = fromWire(e.Codec), e.Key
@@ -557,10 +593,10 @@ func (d *Decoder) lost() {
 
 func (d *Decoder) forget(why error) {
 	for _, u := range d.out {
-		d.bytes -= d.times[u.ID%remembered].bytes
+		d.bytes -= u.bytes
 	}
 	d.out = d.out[:0]
-	d.newest, d.owed = unitTimes{}, 0
+	d.newest, d.owed, d.may = unitTimes{}, 0, mayCome{}
 	d.greeted = false
 	for seq, q := range d.asked {
 		q.answer <- answer{err: fmt.Errorf("%w: %w", ErrNoPicture, why)}

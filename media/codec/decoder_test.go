@@ -3,6 +3,7 @@ package codec_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -506,9 +507,38 @@ func TestProcessIsApart(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, pid, group)
 
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	require.NoError(t, err)
+	require.Regexp(t, `Max data size +1073741824 +1073741824`, string(limits))
+
 	out, err := exec.CommandContext(t.Context(), programPath(), "-check").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "confined: no files, no sockets, no programs")
+}
+
+// Streams that claim huge pictures: the process takes no more than its limit, whether it refuses or dies, and
+// good pictures come again after them.
+func TestHugePictures(t *testing.T) {
+	t.Parallel()
+	clip := barsClip(t, media.VP9, 320, 180, 0, 2, 1)
+	r := newRig(t, codec.Options{})
+	// A key frame's head (VP9 bitstream section 6.2) of 65536 x 65536 pixels, then of 16384 x 16384.
+	for i, side := range []uint32{65535, 16383} {
+		sides := uint64(side)<<16 | uint64(side)
+		head := []byte{0x82, 0x49, 0x83, 0x42}
+		head = append(binary.BigEndian.AppendUint64(head, 2<<60|sides<<28), make([]byte, 5000)...)
+		n := 0
+		require.Eventually(t, func() bool { // complaints come at most once a second
+			n++
+			f := media.EncodedFrame{Codec: media.VP9, KeyFrame: true, Epoch: uint32(10 + i), PTS: time.Duration(n) * frameGap, Data: head}
+			return r.Decode(f, true) == nil && len(r.troubles) > 0
+		}, soon, 100*time.Millisecond)
+		<-r.troubles
+	}
+	f := clip[0]
+	f.Epoch = 99
+	require.NoError(t, r.Decode(f, true))
+	require.Equal(t, 0, readBars(t, receive(t, r.pictures, "a picture of a good stream")))
 }
 
 // A program that is not ours, or of another version, is not started for ever.
