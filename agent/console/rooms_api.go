@@ -257,6 +257,10 @@ func (s *Server) deleteRoom(ctx context.Context, room string) error {
 	}
 	err := s.opts.Dispatcher.Withdraw(ctx, room)
 	switch {
+	case errors.Is(err, ErrNotServed) && s.rooms.get(room) != nil:
+		return refuse(http.StatusConflict, "one_of_several",
+			"%.80q is the commentator of one participant, who is served because the whole room is: "+
+				"DELETE /api/rooms/{room} with the name of the room alone ends all of its commentators", room)
 	case errors.Is(err, ErrNotServed):
 		return refuse(http.StatusNotFound, "no_such_room", "%v", err)
 	case err != nil:

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -217,6 +218,8 @@ func TestAgentConsole(t *testing.T) {
 		b.Close()
 	}
 
+	callOff(t, d, wall)
+
 	// A tile leads to its room's page, by keyboard as well: the whole viewer, for this room alone.
 	require.NoError(t, wall.Do(soon, clickText(".tile", second)))
 	plays(t, wall, later)
@@ -246,6 +249,35 @@ func TestAgentConsole(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, code, body)
 	code, _ = d.ask(http.MethodPost, "/api/rooms", `{"room":"x"}`, "Origin", "https://elsewhere.example")
 	require.Equal(t, http.StatusForbidden, code)
+}
+
+// callOff has a commentator called off on the wall by the keyboard alone, and one asked for in its place.
+func callOff(t *testing.T, d *desk, wall *browser.Browser) {
+	t.Helper()
+	const tile = `[...document.querySelectorAll('#list li')].find((e) => e.querySelector('h2').innerText === 'match')`
+	focused := func(script, why string) {
+		t.Helper()
+		require.NoError(t, wall.Until(soon, script), why)
+	}
+	_, err := browser.Eval[bool](wall, soon, tile+`.querySelector('.tile').focus() ?? true`)
+	require.NoError(t, err)
+	focused(`getComputedStyle(`+tile+`.querySelector('.tile-off')).opacity === '1'`, "the button shows when its tile has the focus")
+	require.NoError(t, wall.Do(soon, chromedp.KeyEvent("\t")))
+	focused(`document.activeElement.getAttribute('aria-label') === 'Call off the commentator of “match”'`, "it is the next stop")
+	shoot(t, wall, "wall-off")
+	require.NoError(t, wall.Do(soon, chromedp.KeyEvent("\r")))
+	focused(`document.activeElement.innerText === 'Keep' && document.activeElement.closest('[role=alertdialog]') !== null`, "first it asks")
+	shoot(t, wall, "wall-off-sure")
+	require.NoError(t, wall.Do(soon, chromedp.KeyEvent("\u001b")))
+	focused(`document.activeElement.classList.contains('tile-off') && `+tile+`.querySelector('.tile-sure').hidden`, "nothing was done")
+	require.NotNil(t, d.room(agentRoom))
+	require.NoError(t, wall.Do(soon, chromedp.KeyEvent("\r")))
+	require.NoError(t, wall.Do(soon, clickText(".tile-sure .act", "Call off")))
+	require.Eventually(t, func() bool { return d.room(agentRoom) == nil }, later, 50*time.Millisecond)
+	require.NoError(t, wall.Until(soon, `document.getElementById('ask-state').innerText === 'The commentator of “match” has left.'`))
+	require.Equal(t, "1 room", text(t, wall, "#count"))
+	require.NoError(t, wall.Type("#ask-room", agentRoom+"\r"))
+	d.eventually(agentRoom, func(r map[string]any) bool { return r["newest"] != nil })
 }
 
 // TestAgentConsoleBeyondThisMachine: all of it asks for the token.
@@ -306,6 +338,9 @@ func TestAgentConsoleOfTwoCameras(t *testing.T) {
 	require.Equal(t, http.StatusOK, code, body)
 	require.Contains(t, body, `"agent":"`+worker.Identity(agentWord, "cam-2")+`"`)
 	require.Contains(t, body, `"room":"`+agentRoom+`"`)
+	code, body = d.ask(http.MethodDelete, "/api/rooms/match:cam-2", "")
+	require.Equal(t, http.StatusConflict, code, body)
+	require.Contains(t, body, "one_of_several")
 	b := open(t, d.url+"/rooms/match%3Acam-2", browser.Options{})
 	plays(t, b, later)
 	require.Empty(t, b.Problems())

@@ -122,14 +122,25 @@ func run(c *cli, kctx *kong.Context) int {
 	finite := strings.HasPrefix(kctx.Command(), "models ") || strings.HasPrefix(kctx.Command(), "bench ") ||
 		strings.HasPrefix(kctx.Command(), "history")
 	if err != nil && (finite || !errors.Is(err, context.Canceled)) {
-		log.Error().Err(err).Msg("touchline ends")
 		if p, crash := rescue.Of(err); crash {
-			fmt.Fprintf(os.Stderr, "panic: %v\n\n%s", p.Value, p.Stack)
+			c.logPanic(log, p)
 			return exitPanic
 		}
+		log.Error().Err(err).Msg("touchline ends")
 		return modelcmd.ExitCode(err)
 	}
 	return 0
+}
+
+// logPanic tells where the code panicked: in a log of JSON lines as a part of the last one, otherwise after it,
+// as Go prints its own.
+func (c *cli) logPanic(log zerolog.Logger, p *rescue.PanicError) {
+	if c.LogJSON {
+		log.Error().Err(p).Bytes("stack", p.Stack).Msg("touchline ends")
+		return
+	}
+	log.Error().Err(p).Msg("touchline ends")
+	fmt.Fprintf(redact.Writer{Out: os.Stderr}, "panic: %v\n\n%s", p.Value, p.Stack)
 }
 
 // flagVariables are the variables that flags of a command or of those below it are read from.

@@ -5,12 +5,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,13 +39,14 @@ const (
 	secretPass    = "PASSWORDpasswordPASSWORD0"
 	secretQuery   = "QUERYKEYquerykeyQUERYKEY0"
 	secretWorker  = "WORKERTOKENworkertoken0"
+	secretHook    = "HOOKSECREThooksecretHOOKSECREThook0"
 	// secretStream is a LiveKit token that somebody sends, wrong as it is.
 	secretStream = "eyJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJzZWNyZXQifQ.STREAMstreamSTREAMstream0"
 )
 
 func secrets() []string {
 	return []string{
-		secretAPI, secretConsole, secretRemote, secretWhip, secretPass, secretQuery, secretWorker, secretStream,
+		secretAPI, secretConsole, secretRemote, secretWhip, secretPass, secretQuery, secretWorker, secretHook, secretStream,
 		"STREAMstreamSTREAMstream0",
 	}
 }
@@ -114,6 +117,8 @@ type secretRun struct {
 	ready string
 	// ask is what is asked of {http} then, as METHOD PATH.
 	ask []string
+	// wrote is a folder that the program has written to.
+	wrote string
 }
 
 func TestSecretsAreNeverSaid(t *testing.T) {
@@ -149,6 +154,14 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 	}
 	remote := []string{
 		"TOUCHLINE_INFERENCE_ENGINE=remote", "TOUCHLINE_INFERENCE_REMOTE_URL=" + media.URL + "/v1", "TOUCHLINE_INFERENCE_REMOTE_MODEL=eye",
+	}
+	kept := t.TempDir()
+	hooks := filepath.Join(t.TempDir(), "touchline.yaml")
+	require.NoError(t, os.WriteFile(hooks, fmt.Appendf(nil, "agent: {webhook: {retries: 0, urls: [%q, {url: %q, signing_key: ops}]}}",
+		media.URL+"/hook?key="+secretQuery, "http://"+closed+"/"+secretQuery), 0o600))
+	rooms := []string{
+		"GET /", "GET /rooms/match", "GET /api/rooms", "POST /api/rooms", "GET /api/rooms/match", "PATCH /api/rooms/match", "GET /api/rooms/match/events",
+		"GET /api/rooms/match/comments", "POST /api/rooms/match/sources", "POST /whep/match", "DELETE /api/rooms/no%20such", "GET /openapi.json",
 	}
 	runs := []secretRun{
 		{name: "demo", args: []string{"demo", "--listen", "{http}"}, env: more, ready: `"outcome":"spoken"`, ask: page},
@@ -216,6 +229,31 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 				"POST /whip/match", "POST /whip/match?access_token=" + secretStream, "GET /whip/match", "DELETE /whip/match/" + secretStream,
 			},
 		},
+		{
+			name: "webhooks and history", args: []string{"--config", hooks, "join", "--room", "match", "--listen", "{http}"},
+			env: slices.Concat(keys, more, []string{
+				"TOUCHLINE_AGENT_WEBHOOK_API_KEY=hook", "TOUCHLINE_AGENT_WEBHOOK_API_SECRET=" + secretHook,
+				"TOUCHLINE_AGENT_WEBHOOK_KEYS=ops: " + secretHook, "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH=" + kept,
+			}),
+			ready: "an event was not taken", ask: page, wrote: kept,
+		},
+		{
+			name: "webhook with a password", args: []string{"join"},
+			env: append([]string{"TOUCHLINE_AGENT_WEBHOOK_URLS=https://user:" + secretPass + "@host/?key=" + secretQuery}, keys...),
+		},
+		{
+			name: "webhook keys that are none", args: []string{"join"},
+			env: append([]string{"TOUCHLINE_AGENT_WEBHOOK_KEYS=" + secretHook}, keys...),
+		},
+		{
+			name: "history without a folder", args: []string{"join"},
+			env: slices.Concat(keys, more, []string{"TOUCHLINE_AGENT_HISTORY_STORE=sqlite", "TOUCHLINE_AGENT_HISTORY_PATH=" + filepath.Join(hooks, "store")}),
+		},
+		{
+			name: "agent with a page for all rooms", args: []string{"agent", "--http", "off", "--console", "{http}", "--simulate", "match"},
+			env:   slices.Concat(keys, more, []string{"LIVEKIT_WORKER_TOKEN=" + secretWorker}),
+			ready: "in the room", ask: slices.Concat(rooms, page),
+		},
 		{name: "check", args: []string{"check"}, env: slices.Concat(keys, more, remote)},
 	}
 	for _, r := range runs {
@@ -275,4 +313,13 @@ func (r secretRun) run(t *testing.T, media string) {
 	}
 	require.NotEmpty(t, said.String())
 	clean(t, "the program", said.String())
+	if r.wrote != "" {
+		files, err := os.ReadDir(r.wrote)
+		require.NoError(t, err)
+		for _, f := range files {
+			text, err := os.ReadFile(filepath.Join(r.wrote, f.Name()))
+			require.NoError(t, err)
+			clean(t, f.Name(), string(text))
+		}
+	}
 }

@@ -2,6 +2,7 @@
 // a made-up commentary over the HTTP API of docs/api.md. Not part of the product.
 //
 //   npm run build && node dev/fake-server.mjs [--port 8198] [--state ok]
+//     --rooms 6   the page of many rooms at "/", each room's at /rooms/NAME; without it, one room
 //     --state  ok, loading, waiting, gone, idle, silent, failed, broken, late, empty, locked
 //     --livekit ws://127.0.0.1:7880 --key K --secret S   hand out real room tokens
 import { createHmac, randomBytes } from 'node:crypto';
@@ -13,13 +14,14 @@ import { parseArgs } from 'node:util';
 
 const { values: opt } = parseArgs({
   options: {
-    port: { type: 'string', default: '8198' }, state: { type: 'string', default: 'ok' },
+    port: { type: 'string', default: '8198' }, rooms: { type: 'string', default: '0' }, state: { type: 'string', default: 'ok' },
     livekit: { type: 'string' }, key: { type: 'string', default: 'devkey' }, secret: { type: 'string', default: 'secret' },
   },
 });
 const dist = join(dirname(fileURLToPath(import.meta.url)), '..', 'dist');
 const types = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml' };
 const DELAY = 2.4;
+const many = Number(opt.rooms) > 0;
 
 const LINES = [
   'Red breaks down the left, two against one.', 'Throw-in for blue near the corner flag.', 'The keeper comes out and gathers it cleanly.',
@@ -41,7 +43,7 @@ const snapshot = {
   monitor_mode: 'ACTIVE', instruction: '', active_profile: 'sports', profiles: PROFILES, cycle_count: 0, frames_buffered: 20, tts_enabled: true,
   settings, delay: DELAY, target_delay: DELAY, alignment_last: -1, alignment_p95: -1,
   comments: 0, silent: 0, skipped: 0, late: 0, dropped: 0, failed: 0, long_side: 448, max_slices: 1, window_size: 48,
-  source: { identity: 'toyworld', track: 'TR_1', codec: 'VP8', width: 1280, height: 720, fps: 30 },
+  source: { identity: 'scene', track: 'TR_1', codec: 'VP8', width: 1280, height: 720, fps: 30 },
 };
 const past = [];
 const readers = new Set();
@@ -50,8 +52,69 @@ let cycle = 0;
 let locked = opt.state === 'locked';
 
 const send = (res, event, data) => res.write(`id: ${++id}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
-const all = (event, data) => readers.forEach((res) => send(res, event, data));
+function all(event, data) {
+  readers.forEach((res) => send(res, event, data));
+  if (!['status', 'caption', 'record'].includes(event)) return;
+  for (const [room, r] of rooms) if (r.chip === 'watching') walls.forEach((res) => send(res, event, { room, ...data }));
+}
 const iso = (ms) => new Date(ms).toISOString();
+/** The page of many rooms: every room plays the same commentary, but for those that wait, load or fail. */
+const walls = new Set();
+const rooms = new Map();
+const NAMES = ['cup final', 'garage', 'süd/ 2', 'bird table', 'pitch 4'];
+function open(name, chip = 'watching') {
+  const source = chip === 'watching' ? snapshot.source : { width: 0, height: 0, fps: 0 };
+  const detail = chip === 'failed' ? 'nothing listens at 127.0.0.1:8000' : '';
+  rooms.set(name, { chip, source, detail, since: iso(Date.now()), viewers: rooms.size });
+}
+function roomInfos() {
+  const newest = past.findLast((r) => r.text);
+  return [...rooms].sort(([a], [b]) => (a < b ? -1 : 1)).map(([room, r]) => {
+    const plays = r.chip === 'watching';
+    const now = plays ? snapshot.status : { state: 'initializing', chip: r.chip, percent: 42, detail: r.detail };
+    return {
+      room, state: now.state, chip: now.chip, reason: now.detail, percent: now.percent, engine: snapshot.engine, instruction: snapshot.instruction,
+      profile: snapshot.active_profile, speech: settings.speech, source: r.source, viewers: r.viewers, delay: snapshot.delay,
+      alignment_last: plays ? snapshot.alignment_last : -1, alignment_p95: snapshot.alignment_p95, comments: plays ? snapshot.comments : 0, since: r.since,
+      newest: plays && newest ? { cycle: newest.cycle, text: newest.text, at: newest.started_at } : undefined,
+    };
+  });
+}
+const tellRooms = () => walls.forEach((res) => send(res, 'rooms', roomInfos()));
+
+/** Cameras that were added: one that lives, one whose address says gone, one that says bad. */
+const sources = new Map();
+let nextSource = 1;
+function source(url, name, fixed = false) {
+  const s = {
+    id: `s${nextSource}`, kind: url ? new URL(url).protocol.replace(/s?:$/, '') : 'whip', name: name || url, address: url, identity: `source-${nextSource++}`, fixed, watched: false,
+    state: 'connecting', since: iso(Date.now()), reason: '', codec: '', width: 0, height: 0, fps: 0, bit_rate: 0, key_frame_interval: 0, sound: false, transcoded: '', advice: '',
+  };
+  sources.set(s.id, s);
+  setTimeout(() => {
+    if (/gone/.test(url)) Object.assign(s, { state: 'waiting', reason: 'connection refused', since: iso(Date.now()) });
+    else if (/bad/.test(url)) Object.assign(s, { state: 'failed', reason: 'it wants another password', since: iso(Date.now()) });
+    else Object.assign(s, { state: 'live', since: iso(Date.now()), codec: 'H264', width: 1920, height: 1080, fps: 25, bit_rate: 4.2e6, key_frame_interval: 8, sound: true, advice: 'Set the camera to a key frame each 2 s.' });
+    seeSources();
+  }, 1500);
+  return s;
+}
+function watch(identity) {
+  for (const s of sources.values()) s.watched = s.identity === identity;
+  const s = [...sources.values()].find((x) => x.watched);
+  snapshot.source = s ? { identity, track: 'TR_2', codec: s.codec, width: s.width, height: s.height, fps: s.fps } : { identity: 'scene', track: 'TR_1', codec: 'VP8', width: 1280, height: 720, fps: 30 };
+}
+function seeSources() {
+  const watched = [...sources.values()].find((s) => s.watched);
+  if (watched) watch(watched.identity);
+  snapshot.sources = [...sources.values()];
+  all('snapshot', snapshot);
+}
+const sourceList = () => ({
+  sources: [...sources.values()], scene: true, whip: { path: '/whip/demo', key: 'a-key-of-the-page' },
+  cameras: [{ identity: 'phone', name: 'A phone', kind: 'camera', watched: snapshot.source.identity === 'phone' }, { identity: 'scene', kind: 'camera', watched: snapshot.source.identity === 'scene' }],
+});
+
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 function status(chip, state, detail = '') {
   snapshot.status = { ...snapshot.status, chip, state, detail };
@@ -150,7 +213,9 @@ setInterval(() => {
   if (opt.state === 'failed') keep(record(Date.now() - 900, '', 'failed', 0.5, 0));
   snapshot.delay = DELAY + Math.sin(Date.now() / 9000) * 0.01;
   all('snapshot', snapshot);
+  tellRooms();
 }, 1000);
+for (let i = 0; i < Number(opt.rooms); i++) open(NAMES[i] ?? `room ${i + 1}`, ['watching', 'waiting', 'watching', 'loading', 'failed'][i] ?? 'watching');
 void play();
 
 const b64 = (x) => Buffer.from(x).toString('base64url');
@@ -172,23 +237,60 @@ async function api(req, res, url) {
   const json = (data, code = 200) => res.writeHead(code, { 'Content-Type': 'application/json' }).end(JSON.stringify(data));
   const fail = (code, message) => json({ code: 'refused', message, request_id: 'dev' }, code);
   let body = {};
-  if (req.method === 'POST') {
+  if (req.method === 'POST' || req.method === 'PATCH') {
     let text = '';
     for await (const chunk of req) text += chunk;
     body = text ? JSON.parse(text) : {};
   }
   const changed = () => setTimeout(() => all('snapshot', snapshot), 350);
-  const where = `${req.method} ${url.pathname}`;
+  // What is in a room is the same in each.
+  const [, name, rest] = /^\/api\/rooms\/([^/]+)(\/.*)?$/.exec(url.pathname) ?? [];
+  const room = name && decodeURIComponent(name);
+  const path = rest ? `/api${rest}` : url.pathname;
+  const where = `${req.method} ${name && !rest ? '/api/rooms/{room}' : path}`;
   if (where === 'POST /api/login') {
     if (body.token !== 'let-me-in-please') return fail(401, 'That is not the token.');
     locked = false;
     return json({});
   }
   if (locked) return fail(401, 'A token is needed from here.');
+  if (room && !rooms.has(room)) return fail(404, `No commentator of this process is in a room “${room}”.`);
+  const one = /^(GET|PATCH|DELETE|POST) \/api\/sources\/(\w+)(\/select)?$/.exec(where);
+  if (one) {
+    const s = sources.get(one[2]);
+    if (!s) return fail(404, 'There is no such source.');
+    if (one[3]) watch(s.identity);
+    else if (one[1] === 'PATCH') Object.assign(s, { name: body.name ?? s.name, address: body.url ?? s.address });
+    else if (one[1] === 'DELETE') sources.delete(s.id);
+    changed();
+    seeSources();
+    return one[1] === 'DELETE' ? res.writeHead(204).end() : json(s);
+  }
   switch (where) {
+    case 'GET /api/rooms': return json({ rooms: roomInfos() });
+    case 'POST /api/rooms':
+      if (rooms.has(body.room)) return fail(409, `The room has its commentator: “${body.room}”.`);
+      setTimeout(() => (open(body.room), tellRooms()), 2000);
+      return json({ room: body.room, dispatch_id: 'AD_dev' }, 202);
+    case 'GET /api/rooms/{room}': return json({ ...roomInfos().find((r) => r.room === room), settings, profiles: PROFILES });
+    case 'DELETE /api/rooms/{room}': setTimeout(() => (rooms.delete(room), tellRooms()), 1200); return res.writeHead(204).end();
+    case 'GET /api/frame': return res.writeHead(200, { 'Content-Type': 'image/svg+xml' }).end(picture(Math.floor(Date.now() / 1000)));
+    case 'GET /api/sources': return json(sourceList());
+    case 'POST /api/sources': {
+      if (!/^(rtsps?|https?):\/\/./.test(body.url ?? '')) return fail(422, 'Expected an address that begins with rtsp:// or http://.');
+      const s = source(body.url, body.name);
+      if (body.watch !== false) watch(s.identity);
+      seeSources();
+      return json(s, 201);
+    }
     case 'GET /api/status': return json(snapshot);
     case 'GET /api/events':
       res.writeHead(200, { 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-store' });
+      if (many && !room) {
+        walls.add(res);
+        req.on('close', () => walls.delete(res));
+        return send(res, 'rooms', roomInfos());
+      }
       readers.add(res);
       req.on('close', () => readers.delete(res));
       send(res, 'snapshot', snapshot);
@@ -201,12 +303,14 @@ async function api(req, res, url) {
       Object.assign(settings, body);
       changed();
       return json(settings);
-    case 'POST /api/source': return /^(|scene|camera:.+)$/.test(body.source) ? (changed(), json({})) : fail(400, 'Known sources are "", "scene" and "camera:IDENTITY".');
+    case 'POST /api/source':
+      if (/^(|scene|camera:.+)$/.test(body.source)) watch(body.source.replace(/^camera:/, ''));
+      return /^(|scene|camera:.+)$/.test(body.source) ? (changed(), json({})) : fail(400, 'Known sources are "", "scene" and "camera:IDENTITY".');
     case 'POST /api/start': case 'POST /api/stop': snapshot.monitor_mode = where.endsWith('start') ? 'ACTIVE' : 'IDLE'; changed(); return json({});
     case 'POST /api/livekit/token': return opt.livekit ? json(token(body.role, body.name)) : fail(503, 'There is no LiveKit server.');
     case 'GET /api/mjpeg': return res.writeHead(200, { 'Content-Type': 'image/svg+xml' }).end(picture(7));
   }
-  const frame = /^\/api\/frames\/(\d+)$/.exec(url.pathname);
+  const frame = /^\/api\/frames\/(\d+)$/.exec(path);
   if (frame) return res.writeHead(200, { 'Content-Type': 'image/svg+xml' }).end(picture(Number(frame[1])));
   return fail(404, `There is no ${url.pathname}.`);
 }
@@ -216,12 +320,13 @@ createServer(async (req, res) => {
   const url = new URL(req.url, 'http://here');
   if (url.pathname.startsWith('/api/')) return void api(req, res, url);
   if (url.pathname === '/metrics') return void res.end(`process_cpu_seconds_total ${(cpu += 0.3 + Math.random() * 0.1).toFixed(2)}\n`);
-  const path = url.pathname === '/' ? 'index.html' : normalize(url.pathname).replace(/^[/.]+/, '');
+  const home = many ? 'rooms.html' : 'index.html';
+  const path = url.pathname === '/' ? home : /^\/rooms\/[^/]+$/.test(url.pathname) ? 'index.html' : normalize(url.pathname).replace(/^[/.]+/, '');
   try {
     const data = await readFile(join(dist, path));
     res.writeHead(200, {
       'Content-Type': types[extname(path)] ?? 'application/octet-stream', 'Cache-Control': 'no-store',
-      'Content-Security-Policy': `default-src 'self'; connect-src 'self' ${opt.livekit ?? ''} ${opt.livekit?.replace(/^ws/, 'http') ?? ''}; media-src 'self' blob:`,
+      'Content-Security-Policy': `default-src 'self'; connect-src 'self' ${opt.livekit ?? ''} ${opt.livekit?.replace(/^ws/, 'http') ?? ''}; media-src 'self' blob:; img-src 'self' blob:`,
     }).end(data);
   } catch {
     res.writeHead(404).end();

@@ -63,7 +63,8 @@ export function h(tag, props = {}, ...children) {
   const el = document.createElement(tag);
   for (const [key, value] of Object.entries(props)) {
     if (key === 'class') el.className = value;
-    else if (key.startsWith('aria') || key === 'for' || key === 'role') el.setAttribute(key, value);
+    else if (key.startsWith('aria')) el.setAttribute(key.replace(/^aria-?/, 'aria-').toLowerCase(), value);
+    else if (key === 'for' || key === 'role') el.setAttribute(key, value);
     else el[key] = value;
   }
   el.append(...children);

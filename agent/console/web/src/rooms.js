@@ -8,6 +8,7 @@ import { Wall, headline, nobody } from './wall.js';
 
 const FRESH = 2000; // ms between two pictures of a tile
 const ARRIVES = 15_000; // ms after which a commentator that was asked for is missed
+const LEAVES = 10_000; // ms in which one that was called off has left
 
 /** @param {string} id @returns {any} */
 const $ = (id) => document.getElementById(id);
@@ -17,6 +18,8 @@ let link = 'connecting';
 let retryAt = 0;
 let asked = '';
 let askedTimer = 0;
+/** Rooms whose commentator was called off, each with the timer that misses its leaving. @type {Map<string, number>} */
+const leaving = new Map();
 
 const events = new Events({
   clock,
@@ -57,8 +60,48 @@ class TileView {
       h('span', { class: 'tile-stage' }, this.none, this.img, this.chip),
       h('span', { class: 'tile-text' }, h('span', { class: 'tile-head' }, name, this.when), this.words,
         h('span', { class: 'tile-figures' }, this.behind, this.aligned, this.viewers)));
-    this.el = h('li', {}, this.link);
+    this.off = h('button', { class: 'quiet tile-off', type: 'button', ariaLabel: `Call off the commentator of “${room}”` }, 'Call off');
+    this.off.addEventListener('click', () => this.#ask(true));
+    this.yes = h('button', { class: 'act', type: 'button' }, 'Call off');
+    this.yes.addEventListener('click', () => void this.#callOff());
+    this.no = h('button', { class: 'quiet', type: 'button' }, 'Keep');
+    this.no.addEventListener('click', () => this.#ask(false));
+    const question = h('p', { id: `off-${encodeURIComponent(room)}` }, `Call off the commentator of “${room}”?`);
+    this.sure = h('div', { class: 'tile-sure', role: 'alertdialog', ariaLabelledby: question.id, hidden: true },
+      question, h('p', { class: 'tile-sure-more' }, 'It ends at the next word. People and cameras stay in the room.'), h('div', { class: 'row' }, this.yes, this.no));
+    this.sure.addEventListener('keydown', (e) => {
+      if (e.key === 'Escape') this.#ask(false);
+    });
+    this.el = h('li', {}, this.link, this.off, this.sure);
     this.el.tile = this;
+  }
+
+  /** Asks whether it is meant, or no more. @param {boolean} on */
+  #ask(on) {
+    this.sure.hidden = !on;
+    this.link.inert = on;
+    this.off.hidden = on;
+    (on ? this.no : this.off).focus();
+  }
+
+  async #callOff() {
+    this.yes.disabled = true;
+    try {
+      await api.call('DELETE', api.apiBase(this.link.pathname));
+      if (!wall.has(this.room)) return; // it was quick
+      tell('wait', `The commentator of “${this.room}” is called off.`);
+      clearTimeout(leaving.get(this.room));
+      leaving.set(this.room, setTimeout(() => {
+        leaving.delete(this.room);
+        tell('bad', `The commentator of “${this.room}” is still there. Somebody may have asked for it again.`);
+      }, LEAVES));
+    } catch (err) {
+      tell('bad', err.message);
+      if (err.status === 401) events.open();
+    } finally {
+      this.yes.disabled = false;
+      if (this.el.isConnected) this.#ask(false);
+    }
   }
 
   /** @param {import('./wall.js').Tile} t */
@@ -126,6 +169,7 @@ class TileView {
   remove() {
     this.visible = false;
     this.#clear();
+    if (this.el.contains(document.activeElement)) $('rooms').focus(); // not to the top of the page
     this.el.remove();
   }
 }
@@ -163,6 +207,7 @@ function draw() {
       seen.observe(view.el);
     }
     if ($('list').children[i] !== view.el) $('list').insertBefore(view.el, $('list').children[i] ?? null);
+    view.off.disabled = link !== 'open';
     view.draw(t);
   });
   $('list').classList.toggle('stale', link === 'lost');
@@ -181,6 +226,12 @@ function draw() {
     $('nobody-line').hidden = !none.line;
   }
   for (const el of $('ask').elements) el.disabled = link !== 'open';
+  for (const [room, timer] of leaving) {
+    if (link !== 'open' || wall.has(room)) continue;
+    clearTimeout(timer);
+    leaving.delete(room);
+    tell('on', `The commentator of “${room}” has left.`);
+  }
   if (asked && wall.has(asked)) tell('on', `The commentator is in “${asked}”.`);
 }
 
