@@ -88,7 +88,7 @@ bin/touchline-slim: bin/touchline
 .PHONY: test
 test: setup-test build test-web stock-front ## everything that must hold, in about 15 minutes
 	go vet ./...
-	TOUCHLINE_BIN=$(CURDIR)/bin go test -timeout 25m -p 1 ./...
+	@scripts/test.sh
 
 .PHONY: test-web
 test-web: web

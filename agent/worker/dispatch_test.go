@@ -13,6 +13,7 @@ import (
 )
 
 func TestDispatch(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	g := h.guests()
 	w := h.worker(g)
@@ -72,6 +73,7 @@ func TestDispatch(t *testing.T) {
 }
 
 func TestAutomaticDispatch(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	h.worker(h.guests(), func(o *worker.Options) { o.AgentName = "" })
 	h.viewer("any", "vera")
@@ -82,6 +84,7 @@ func TestAutomaticDispatch(t *testing.T) {
 }
 
 func TestParticipantAndPublisherJobs(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	g, p := h.guests(), h.guests()
 	h.worker(g, func(o *worker.Options) { o.JobType, o.AgentName, o.WatchEvery = worker.ParticipantJob, "each", -1 })
@@ -103,6 +106,7 @@ func TestParticipantAndPublisherJobs(t *testing.T) {
 }
 
 func TestSimulatedJob(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	g := h.guests()
 	w := h.worker(g)
@@ -112,6 +116,7 @@ func TestSimulatedJob(t *testing.T) {
 }
 
 func TestOneRoomsCrashEndsThatRoomAlone(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	tap := newTap(t, h.url)
 	g := h.guests()
@@ -137,6 +142,7 @@ func TestOneRoomsCrashEndsThatRoomAlone(t *testing.T) {
 }
 
 func TestPutOutByHand(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	g := h.guests()
 	w := h.worker(g)
@@ -163,6 +169,7 @@ func TestPutOutByHand(t *testing.T) {
 
 // TestCall is Dispatch and Withdraw, which other programs' front ends stand on.
 func TestCall(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	g := h.guests()
 	w := h.worker(g)
@@ -194,6 +201,7 @@ func TestCall(t *testing.T) {
 
 // TestCallWithoutAName: a worker that serves every new room can be called, too.
 func TestCallWithoutAName(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	w := h.worker(h.guests(), func(o *worker.Options) { o.AgentName = "" })
 	_, err := w.Dispatch(t.Context(), "called", worker.Metadata{})

@@ -38,6 +38,7 @@ func names(n int) []string {
 }
 
 func TestThirtyRoomsOnThreeWorkersOneOfThemKilled(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	a, b := h.guests(), h.guests()
 	h.worker(a)
@@ -75,6 +76,7 @@ func TestThirtyRoomsOnThreeWorkersOneOfThemKilled(t *testing.T) {
 }
 
 func TestServerStartedAgain(t *testing.T) {
+	t.Parallel()
 	h := prepareHouse(t)
 	h.process()
 	a, b := h.guests(), h.guests()
@@ -107,6 +109,7 @@ func TestServerStartedAgain(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	a, b := h.guests(), h.guests()
 	a.sentence = 700 * time.Millisecond
@@ -136,6 +139,7 @@ func TestDrain(t *testing.T) {
 }
 
 func TestDrainEndsInTime(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	g := h.guests()
 	g.sentence = time.Hour
@@ -151,6 +155,7 @@ func TestDrainEndsInTime(t *testing.T) {
 }
 
 func TestSecondSignalEndsADrainAtOnce(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	g := h.guests()
 	g.sentence = time.Hour
@@ -169,6 +174,7 @@ func TestSecondSignalEndsADrainAtOnce(t *testing.T) {
 }
 
 func TestTwoWorkersInOneRoomEndAsOne(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	a, b := h.guests(), h.guests()
 	wa := h.worker(a)
@@ -183,6 +189,7 @@ func TestTwoWorkersInOneRoomEndAsOne(t *testing.T) {
 }
 
 func TestConnectionLostAndVersionSkew(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	tap := newTap(t, h.url)
 	g := h.guests()
@@ -212,6 +219,7 @@ func TestConnectionLostAndVersionSkew(t *testing.T) {
 }
 
 func TestFullWorkerSaysSo(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	tap := newTap(t, h.url)
 	g := h.guests()
@@ -236,6 +244,7 @@ func TestFullWorkerSaysSo(t *testing.T) {
 }
 
 func TestAskedForBeforeThereWasAWorker(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	h.make("early")
 	h.ask("early", `{"language": "nl"}`)

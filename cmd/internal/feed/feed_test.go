@@ -141,6 +141,7 @@ func (s *stage) counters(t *testing.T, name, identity string, n int) []uint32 {
 
 // TestSources brings sources of each kind into a room and reads their frame counters back there.
 func TestSources(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	h264, withB := clip(t, "clip.mp4", append(plain, "-movflags", "+faststart")...), clip(t, "bees.mkv", bees...)
 	web := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(h264))))
@@ -157,6 +158,7 @@ func TestSources(t *testing.T) {
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			a, err := source.ParseAddress(tt.address())
 			require.NoError(t, err)
 			p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now})

@@ -101,6 +101,7 @@ func TestManagerRefuses(t *testing.T) {
 
 // What is really dialled is judged: a server that may be reached leads to one that may not.
 func TestManagerJudgesWhatIsDialled(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	m := newManager(t, s, "redirects", source.Allow{Loopback: true})
 	run(t, m.Run)
@@ -119,6 +120,7 @@ func TestManagerJudgesWhatIsDialled(t *testing.T) {
 }
 
 func TestManagerAddsChangesAndRemoves(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	m := newManager(t, s, "sources", source.AllowEverything())
 	run(t, m.Run)
@@ -180,6 +182,7 @@ func ptr[T any](v T) *T { return &v }
 // An IP camera whose key frames are ten seconds apart is named with what to set
 // at it, and transcoded from its next key frame on, unless the settings say no.
 func TestManagerNamesSlowKeyFrames(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	path := clip(t, "slow.mp4", append(plain, "-g", "250", "-keyint_min", "250", "-sc_threshold", "0")...)
 	for _, tt := range []struct {
@@ -187,6 +190,7 @@ func TestManagerNamesSlowKeyFrames(t *testing.T) {
 		transcoded string
 	}{{conform.Auto, "key frames are too far apart"}, {conform.Off, ""}} {
 		t.Run(string(tt.mode), func(t *testing.T) {
+			t.Parallel()
 			name := "slow-" + string(tt.mode)
 			m, err := feed.NewManager(feed.ManagerOptions{
 				Feed: feed.Options{

@@ -65,6 +65,7 @@ const whipPage = `<!doctype html><title>whip</title><link rel="icon" href="data:
 
 // TestChromium sends by WHIP from a real browser, and reads the frame counter in the room.
 func TestChromium(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	h264 := clip(t, "clip.mp4", plain...)
 	film := filepath.Join(t.TempDir(), "clip.mjpeg")

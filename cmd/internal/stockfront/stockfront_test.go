@@ -4,6 +4,7 @@
 package stockfront_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -26,7 +27,37 @@ import (
 	"touchline/configs"
 )
 
-func TestMain(m *testing.M) { os.Exit(sfutest.Main(m)) }
+// TestMain puts the codec program on the PATH, what make has built (in TOUCHLINE_BIN) or one that is built now, and
+// sees to the page.
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	bin := os.Getenv("TOUCHLINE_BIN")
+	if bin == "" {
+		dir, err := os.MkdirTemp("", "touchline-stockfront-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = exec.Command("go", "build", "-o", dir+"/", "touchline/cmd/touchline-codec").Run()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "build touchline-codec:", err)
+			return 1
+		}
+		bin = dir
+	}
+	err := os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	if err == nil {
+		var out []byte
+		if out, err = exec.Command("make", "--silent", "-C", moduleRoot, "stock-front").CombinedOutput(); err != nil {
+			err = fmt.Errorf("make stock-front: %w: %s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return sfutest.Main(m)
+}
 
 const (
 	moduleRoot = "../../.."
@@ -66,13 +97,6 @@ window.spy.level = () => {
 // stage is a room with a bot on the settings that a newcomer has, less the wait for its first comment.
 func stage(t *testing.T, noCamera bool) *measure.Stage {
 	t.Helper()
-	bin := os.Getenv("TOUCHLINE_BIN")
-	if bin == "" {
-		bin = t.TempDir()
-		out, err := exec.Command("go", "build", "-o", bin+"/", "touchline/cmd/touchline-codec").CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
-	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	cfg := configs.Default()
 	cfg.Pacing.InitialDelay = time.Second
 	s, err := measure.NewStage(t.Context(), measure.StageOptions{Config: &cfg, FPS: 15, Seed: 3, NoCamera: noCamera, Log: zerolog.Nop()})
@@ -84,10 +108,7 @@ func stage(t *testing.T, noCamera bool) *measure.Stage {
 // open opens the stock page as a viewer of the stage.
 func open(t *testing.T, s *measure.Stage) *browser.Browser {
 	t.Helper()
-	page := filepath.Join("web", "dist")
-	out, err := exec.Command("make", "--silent", "-C", moduleRoot, "stock-front").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	server := httptest.NewServer(http.FileServer(http.Dir(page)))
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join("web", "dist"))))
 	t.Cleanup(server.Close)
 	token, err := room.ViewerToken(s.Keys, room.Person{Room: measure.RoomName, Identity: "vera"})
 	require.NoError(t, err)
@@ -140,6 +161,7 @@ func text(t *testing.T, b *browser.Browser, id string) string {
 }
 
 func TestStockFrontEnd(t *testing.T) {
+	t.Parallel()
 	s := stage(t, false)
 	b := open(t, s)
 
@@ -185,6 +207,7 @@ func TestStockFrontEnd(t *testing.T) {
 }
 
 func TestCameraComesLate(t *testing.T) {
+	t.Parallel()
 	s := stage(t, true)
 	b := open(t, s)
 	until(t, b, "the agent is found", `document.getElementById('assistant-agent').textContent !== ''`)

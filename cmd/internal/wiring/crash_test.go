@@ -63,6 +63,7 @@ func (l *leavings) add(err error, in bool) {
 // real server, and has the code of one panic in one place after the other: in
 // goroutines of the bot, of the client library and of the codec's reader.
 func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	cfg := configs.Default()
 	cfg.Inference.Engine = "scene"
@@ -169,6 +170,7 @@ func (faultySession) Generate(context.Context, inference.Prompt) iter.Seq2[infer
 // TestCrashOfAnEngineEndsItsBot: also where the engine runs in a goroutine of
 // the voice.
 func TestCrashOfAnEngineEndsItsBot(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold = 0
@@ -187,6 +189,7 @@ func TestCrashOfAnEngineEndsItsBot(t *testing.T) {
 // TestCrashIsTold: webhooks tell that the code of a room has panicked, and what
 // the panic said, but not where in the code.
 func TestCrashIsTold(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	h.camera("match", "")
 	receiver := &told{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
@@ -231,6 +234,7 @@ func (burning) RoundTrip(*http.Request) (*http.Response, error) { panic("crash o
 
 // TestCrashOfAnOutputEndsNoRoom: the webhooks are switched off, the room goes on.
 func TestCrashOfAnOutputEndsNoRoom(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	h.camera("match", "")
 	cfg := configs.Default()

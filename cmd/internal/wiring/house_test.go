@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -29,7 +30,29 @@ import (
 	"touchline/models/convert"
 )
 
-func TestMain(m *testing.M) { os.Exit(sfutest.Main(m)) }
+// TestMain puts the codec program on the PATH: what make has built (in TOUCHLINE_BIN), or one that is built now.
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	bin := os.Getenv("TOUCHLINE_BIN")
+	if bin == "" {
+		dir, err := os.MkdirTemp("", "touchline-wiring-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = exec.Command("go", "build", "-o", dir+"/", "touchline/cmd/touchline-codec").Run()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "build touchline-codec:", err)
+			return 1
+		}
+		bin = dir
+	}
+	if err := os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return sfutest.Main(m)
+}
 
 // patience is how long a part of the house may take on a busy machine.
 const patience = 30 * time.Second
@@ -41,17 +64,9 @@ type house struct {
 	keys room.Keys
 }
 
-// newHouse opens the server, and finds or builds the codec program.
+// newHouse opens the server.
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	bin := os.Getenv("TOUCHLINE_BIN")
-	if bin == "" {
-		bin = t.TempDir()
-		build := exec.Command("go", "build", "-o", bin+"/", "touchline/cmd/touchline-codec")
-		out, err := build.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
-	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	server, err := sfu.New(sfu.Options{Log: zerolog.Nop()})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

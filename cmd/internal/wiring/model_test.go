@@ -28,6 +28,7 @@ import (
 // loaded by ONNX Runtime, and comments in two rooms at once, on a clip in one
 // and on a match in the other, in words and by voice.
 func TestModelCommentsInTwoRooms(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	cfg := withModel(tiny(t))
 	engine, err := wiring.NewEngine(cfg, zerolog.Nop())
@@ -161,6 +162,7 @@ func (m *mortal) kill() {
 }
 
 func TestLoadingIsSeenAndALostDeviceEndsTheBot(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	cfg := withModel(tiny(t))
 	cfg.Inference.Voice.Enabled = false
@@ -243,6 +245,7 @@ func TestModelThatCannotBeLoaded(t *testing.T) {
 }
 
 func TestModelIsUnloadedWhenNobodyNeedsIt(t *testing.T) {
+	t.Parallel()
 	cfg := withModel(tiny(t))
 	cfg.Inference.Voice.Enabled = false
 	cfg.Inference.IdleUnload = time.Second

@@ -76,21 +76,23 @@ func (r *told) of(name string) (out []toldEvent) {
 // TestOutputs: a real bot's comments are written and told; the next bot shows
 // them to those who come later, on the page and in the room.
 func TestOutputs(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
-	h.camera("match", "")
-	receiver := &told{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
-	server := httptest.NewServer(receiver)
-	t.Cleanup(server.Close)
 	for _, store := range []string{agent.StoreFile, agent.StoreSQLite} {
 		t.Run(store, func(t *testing.T) {
+			t.Parallel()
 			h := &house{t: t, url: h.url, keys: h.keys}
+			h.camera(store, "")
+			receiver := &told{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
+			server := httptest.NewServer(receiver)
+			t.Cleanup(server.Close)
 			cfg := configs.Default()
 			cfg.Pacing.InitialDelay, cfg.Agent.History.Comments = time.Second, 5
 			cfg.Agent.History.Store, cfg.Agent.History.Path = store, filepath.Join(t.TempDir(), "store")
 			cfg.Agent.Webhook.URLs = []agent.WebhookURL{{URL: server.URL}}
 			cfg.Agent.Webhook.APIKey = h.keys.APIKey
 			cfg.Agent.Webhook.APISecret = inference.Secret(h.keys.APISecret)
-			cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, "match"
+			cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, store
 			live := func(body func(ctx context.Context, b *wiring.Bot)) {
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
@@ -106,7 +108,6 @@ func TestOutputs(t *testing.T) {
 					return <-ended
 				}))
 			}
-			before := len(receiver.of(agent.EventCommentFinished))
 			live(func(_ context.Context, b *wiring.Bot) {
 				require.Eventually(t, func() bool { return len(b.Hub.History()) >= 2 }, 2*patience, 50*time.Millisecond)
 			})
@@ -114,7 +115,7 @@ func TestOutputs(t *testing.T) {
 			r, err := history.OpenReader(t.Context(), cfg.Agent.History.Path)
 			require.NoError(t, err)
 			var kept []history.Entry
-			for e, err := range r.Entries(t.Context(), history.Query{Room: "match", Comments: true}) {
+			for e, err := range r.Entries(t.Context(), history.Query{Room: store, Comments: true}) {
 				require.NoError(t, err)
 				kept = append(kept, e)
 			}
@@ -135,10 +136,10 @@ func TestOutputs(t *testing.T) {
 					require.Greater(t, last, 0.3, "the words come as they are spoken")
 				}
 			}
-			finished := receiver.of(agent.EventCommentFinished)[before:]
+			finished := receiver.of(agent.EventCommentFinished)
 			require.Len(t, finished, len(kept), "what is written is told")
 			for i, e := range finished {
-				require.Equal(t, []string{"match", cfg.Agent.LiveKit.Identity, kept[i].Record.Text}, []string{e.Room.Name, e.Participant.Identity, e.Record.Text})
+				require.Equal(t, []string{store, cfg.Agent.LiveKit.Identity, kept[i].Record.Text}, []string{e.Room.Name, e.Participant.Identity, e.Record.Text})
 			}
 			require.NotEmpty(t, receiver.of(agent.EventStateChanged))
 
@@ -148,7 +149,7 @@ func TestOutputs(t *testing.T) {
 				require.Equal(t, kept[0].Record.Text, b.Hub.History()[0].Text)
 				require.Zero(t, b.Hub.History()[0].Cycle)
 				require.Eventually(t, func() bool { return b.Room.CurrentRoom() != nil }, patience, 10*time.Millisecond)
-				token, err := room.ViewerToken(h.keys, room.Person{Room: "match", Identity: "late"})
+				token, err := room.ViewerToken(h.keys, room.Person{Room: store, Identity: "late"})
 				require.NoError(t, err)
 				late := lksdk.NewRoom(lksdk.NewRoomCallback())
 				require.NoError(t, late.JoinWithContextAndToken(ctx, h.url, token, lksdk.WithAutoSubscribe(false), lksdk.WithDisableTURN()))

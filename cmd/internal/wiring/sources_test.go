@@ -50,6 +50,7 @@ func call(t *testing.T, method, url, body string, answer any) (status int, text 
 // A camera is added by the API, watched and commented on, goes away, comes back
 // and is removed.
 func TestSourcesByTheAPI(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	cfg := configs.Default()
 	bot, reader := h.bot(cfg, "api", nil)

@@ -1,8 +1,6 @@
 package wiring_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -21,10 +19,6 @@ import (
 // settings of a bot whose room nobody serves.
 func settings(t *testing.T) configs.Config {
 	t.Helper()
-	// A codec program must be there to be found; nothing here starts it.
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "touchline-codec"), []byte("#!/bin/false\n"), 0o700))
-	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	cfg, err := configs.Load("", nil)
 	require.NoError(t, err)
 	cfg.Inference.Voice.Enabled = false

@@ -129,6 +129,7 @@ func TestContainersAndCodecs(t *testing.T) {
 }
 
 func TestLoopGoesOn(t *testing.T) {
+	t.Parallel()
 	path := make2s(t, "loop.mp4", append(x264, "-t", "0.8")...)
 	frames, _, err := play(t, path, 75, func(o *file.Options) { o.Loop = true })
 	require.ErrorIs(t, err, errEnough)
@@ -139,6 +140,7 @@ func TestLoopGoesOn(t *testing.T) {
 }
 
 func TestStart(t *testing.T) {
+	t.Parallel()
 	path := make2s(t, "start.mp4", x264...)
 	frames, _, err := play(t, path, 0, func(o *file.Options) { o.Start = time.Second })
 	require.ErrorIs(t, err, source.ErrEnded)
@@ -146,6 +148,7 @@ func TestStart(t *testing.T) {
 }
 
 func TestBFramesKeepTheirTimes(t *testing.T) {
+	t.Parallel()
 	path := make2s(t, "b.mp4", "-c:v", "libx264", "-preset", "fast", "-bf", "2", "-pix_fmt", "yuv420p")
 	frames, _, err := play(t, path, 0, nil)
 	require.ErrorIs(t, err, source.ErrEnded)
@@ -199,6 +202,7 @@ func web(t *testing.T, dir string, asked *atomic.Int64) *httptest.Server {
 }
 
 func TestHTTP(t *testing.T) {
+	t.Parallel()
 	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)
 	var asked atomic.Int64
 	s := web(t, filepath.Dir(path), &asked)
@@ -228,6 +232,7 @@ func TestHTTP(t *testing.T) {
 
 // A server with a certificate of its own.
 func TestHTTPS(t *testing.T) {
+	t.Parallel()
 	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)
 	s := httptest.NewTLSServer(http.FileServer(http.Dir(filepath.Dir(path))))
 	t.Cleanup(s.Close)
@@ -270,6 +275,7 @@ func TestHLS(t *testing.T) {
 
 // The password is on no command line, where everybody on the machine could read it.
 func TestPasswordIsOnNoCommandLine(t *testing.T) {
+	t.Parallel()
 	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)
 	var asked atomic.Int64
 	s := web(t, filepath.Dir(path), &asked)

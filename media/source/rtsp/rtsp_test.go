@@ -87,6 +87,7 @@ func decodes(t *testing.T, kind string, frames []media.EncodedFrame) int {
 }
 
 func TestCodecs(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name  string
 		codec media.Codec
@@ -113,6 +114,7 @@ func TestCodecs(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			c := newCamera(t, cameraOptions{})
 			c.film(t, tt.args...)
 			frames, _, err := pull(t, c.url(), 40, nil)
@@ -182,6 +184,7 @@ func av1Units(t *testing.T) [][]byte {
 }
 
 func TestTransports(t *testing.T) {
+	t.Parallel()
 	t.Run("UDP", func(t *testing.T) {
 		c := newCamera(t, cameraOptions{})
 		c.film(t, x264...)
@@ -232,6 +235,7 @@ func TestTransports(t *testing.T) {
 }
 
 func TestOpusIsForwarded(t *testing.T) {
+	t.Parallel()
 	c := newCamera(t, cameraOptions{})
 	c.film(t, append([]string{"-f", "lavfi", "-i", "sine", "-c:a", "libopus", "-ac", "2", "-ar", "48000"}, x264...)...)
 	_, sounds, err := pull(t, c.url(), 40, nil)
@@ -241,11 +245,13 @@ func TestOpusIsForwarded(t *testing.T) {
 
 // The sound of IP cameras is G.711 or AAC: it comes as Opus.
 func TestSoundBecomesOpus(t *testing.T) {
+	t.Parallel()
 	for name, args := range map[string][]string{
 		"PCMU": {"-c:a", "pcm_mulaw", "-ac", "1", "-ar", "8000"}, "PCMA": {"-c:a", "pcm_alaw", "-ac", "1", "-ar", "8000"},
 		"AAC": {"-c:a", "aac", "-ac", "1", "-ar", "16000"}, "AAC stereo": {"-c:a", "aac", "-ac", "2", "-ar", "44100"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := newCamera(t, cameraOptions{})
 			c.film(t, append(append([]string{"-f", "lavfi", "-i", "sine=f=440"}, args...), x264...)...)
 			a, err := source.ParseAddress(c.url())
@@ -290,6 +296,7 @@ func TestSoundBecomesOpus(t *testing.T) {
 }
 
 func TestAuthentication(t *testing.T) {
+	t.Parallel()
 	for name, method := range map[string]auth.VerifyMethod{
 		"basic": auth.VerifyMethodBasic, "digest MD5": auth.VerifyMethodDigestMD5, "digest SHA-256": auth.VerifyMethodDigestSHA256,
 	} {
@@ -345,6 +352,7 @@ func TestRefusals(t *testing.T) {
 
 // A camera that was off is live again within three seconds of its return, the wait for its key frame included.
 func TestCameraComesBack(t *testing.T) {
+	t.Parallel()
 	c := newCamera(t, cameraOptions{})
 	stop := c.film(t, x264...)
 	u, err := url.Parse(c.url())

@@ -39,6 +39,7 @@ func (c *cable) ReadFrom(p []byte) (n int, from net.Addr, err error) {
 // RFC 9725 sections 4.2 and 4.3.3: a sender that is cut off has its session ended
 // when its consent has run out (RFC 7675), long before the bound on silence.
 func TestConsent(t *testing.T) {
+	t.Parallel()
 	srv := start(t, nil)
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -34,6 +34,7 @@ func fragmentOf(offer string, candidates bool) string {
 
 // A sender that trickles: its offer has no candidates, they come by PATCH (RFC 9725 section 4.3.2).
 func TestTrickle(t *testing.T) {
+	t.Parallel()
 	srv := start(t, nil)
 	var full string
 	s, offer := newSender(t, senderOptions{codec: vp8, edit: func(sdp string) string {
@@ -63,6 +64,7 @@ func TestTrickle(t *testing.T) {
 
 // RFC 9725 section 4.3.3: other credentials restart ICE, and the pictures go on.
 func TestICERestart(t *testing.T) {
+	t.Parallel()
 	srv := start(t, nil)
 	s := srv.connect(t, senderOptions{codec: vp8})
 	s.play(clip(t, media.VP8))

@@ -20,6 +20,7 @@ func setup(role string) func(string) string {
 
 // Senders as they behave, each with its codec, its DTLS role and what it leaves out.
 func TestSenders(t *testing.T) {
+	t.Parallel()
 	candidates := regexp.MustCompile(`(?m)^a=(candidate|end-of-candidates).*\r\n`)
 	declared := regexp.MustCompile(`(?m)^a=ssrc.*\r\n`)
 	tests := []struct {
@@ -135,6 +136,7 @@ func TestManyWithOneKey(t *testing.T) {
 }
 
 func TestSilenceAndAbsenceEndASession(t *testing.T) {
+	t.Parallel()
 	srv := start(t, func(o *whip.Options) { o.Silence, o.ConnectTime = time.Second, time.Second })
 	srv.connect(t, senderOptions{codec: vp8})
 	require.Equal(t, "nothing was sent for 1s", <-(<-srv.opened).closed)
@@ -148,6 +150,7 @@ func TestSilenceAndAbsenceEndASession(t *testing.T) {
 
 // Of the layers of simulcast the largest is used.
 func TestSimulcast(t *testing.T) {
+	t.Parallel()
 	srv := start(t, nil)
 	small, large := clip(t, media.VP8), bigClip(t)
 	m := &webrtc.MediaEngine{}
