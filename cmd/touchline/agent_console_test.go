@@ -282,6 +282,7 @@ func callOff(t *testing.T, d *desk, wall *browser.Browser) {
 
 // TestAgentConsoleBeyondThisMachine: all of it asks for the token.
 func TestAgentConsoleBeyondThisMachine(t *testing.T) {
+	t.Parallel()
 	h := newAgentHouse(t)
 	p := h.start("--console", "0.0.0.0:0")
 	d := p.console(t)
@@ -321,6 +322,7 @@ func TestAgentConsoleBeyondThisMachine(t *testing.T) {
 
 // TestAgentConsoleOfTwoCameras: of two commentators in one room, each has a page of its own.
 func TestAgentConsoleOfTwoCameras(t *testing.T) {
+	t.Parallel()
 	h := newAgentHouse(t)
 	p := h.start("--type", "publisher", "--console", "127.0.0.1:0")
 	d := p.console(t)
@@ -348,6 +350,7 @@ func TestAgentConsoleOfTwoCameras(t *testing.T) {
 
 // TestAgentConsoleNeedsItsAddress: an address that is taken ends the start.
 func TestAgentConsoleNeedsItsAddress(t *testing.T) {
+	t.Parallel()
 	h := newAgentHouse(t)
 	p := h.launch("--console", strings.TrimPrefix(h.url, "ws://"))
 	select {

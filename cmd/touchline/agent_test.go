@@ -171,6 +171,7 @@ func (h *agentHouse) speaks(p *agentProgram) {
 }
 
 func TestAgentServesARoomAndDrains(t *testing.T) {
+	t.Parallel()
 	h := newAgentHouse(t)
 	p := h.start()
 	asked := time.Now()
@@ -270,6 +271,7 @@ func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
 }
 
 func TestAgentEndsARoomThatWasCalledOff(t *testing.T) {
+	t.Parallel()
 	h := newAgentHouse(t)
 	p := h.start()
 	h.ask(agentRoom, "")
@@ -290,7 +292,9 @@ func TestAgentEndsARoomThatWasCalledOff(t *testing.T) {
 	open, err := h.rooms.ListRooms(t.Context(), &livekit.ListRoomsRequest{Names: []string{"gone"}})
 	require.NoError(t, err)
 	require.Empty(t, open.GetRooms())
-	_, about := p.get("/worker")
-	require.Contains(t, about, `"active_jobs":0`)
+	require.Eventually(t, func() bool {
+		_, about := p.get("/worker")
+		return strings.Contains(about, `"active_jobs":0`)
+	}, startWait, 50*time.Millisecond)
 	require.True(t, slices.ContainsFunc(p.lines(), func(l string) bool { return strings.Contains(l, `"outcome":"terminated"`) }), fmt.Sprint(p.lines()))
 }

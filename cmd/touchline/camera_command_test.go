@@ -51,6 +51,7 @@ func newCameraCmd(source string) *cameraCmd {
 }
 
 func TestCameraCommandPlaysAFile(t *testing.T) {
+	t.Parallel()
 	a := cameraApp(t)
 	path := filepath.Join(t.TempDir(), "clip.mp4")
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25", "-t", "2",
@@ -97,6 +98,7 @@ func TestCameraCommandRefuses(t *testing.T) {
 }
 
 func TestCameraCommandTakesWHIP(t *testing.T) {
+	t.Parallel()
 	a := cameraApp(t)
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -179,7 +179,7 @@ func TestBrowserCamera(t *testing.T) {
 	} {
 		t.Run(c.codec, func(t *testing.T) {
 			name := "camera-" + c.codec
-			bot, address := h.bot(t, name)
+			bot, address := h.bot(t, name, quick)
 			token, err := room.CameraToken(h.keys, room.Person{Room: name, Identity: "browser"})
 			require.NoError(t, err)
 			camera := open(t, pages.URL+"/?"+url.Values{

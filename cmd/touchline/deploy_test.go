@@ -46,6 +46,7 @@ func deployed(t *testing.T) map[string]string {
 // TestDeployedMetricsExist holds the names of metrics in dashboard, alerts and autoscaling against those of a
 // worker with a model, a room and a history.
 func TestDeployedMetricsExist(t *testing.T) {
+	t.Parallel()
 	_, flags := onTiny(t)
 	h := newAgentHouse(t)
 	file := filepath.Join(t.TempDir(), "touchline.yaml")

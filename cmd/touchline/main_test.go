@@ -95,7 +95,7 @@ type program struct {
 }
 
 // startWait is how long a program may take until it has something to show.
-const startWait = 30 * time.Second
+const startWait = 60 * time.Second
 
 // start runs touchline and waits for the address of its page.
 func start(t *testing.T, env []string, args ...string) (p *program, url string) {

@@ -105,6 +105,7 @@ func plainEnviron() []string {
 // TestModelCommands are exit codes and words of the program itself; what the
 // commands do is tested where they are.
 func TestModelCommands(t *testing.T) {
+	t.Parallel()
 	bundle, flags := onTiny(t)
 	empty := t.TempDir()
 	for _, tt := range []struct {

@@ -122,6 +122,7 @@ type secretRun struct {
 }
 
 func TestSecretsAreNeverSaid(t *testing.T) {
+	t.Parallel()
 	server, err := sfu.New(sfu.Options{APIKey: "key", APISecret: secretAPI, Log: zerolog.Nop()})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -257,7 +258,10 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		{name: "check", args: []string{"check"}, env: slices.Concat(keys, more, remote)},
 	}
 	for _, r := range runs {
-		t.Run(r.name, func(t *testing.T) { r.run(t, media.Listener.Addr().String()) })
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			r.run(t, media.Listener.Addr().String())
+		})
 	}
 }
 
