@@ -23,13 +23,13 @@ export function shutIn(agent, host) {
   return /\bFirefox\//.test(agent) && /^(localhost|127\.[\d.]+|\[::1\])$/.test(host);
 }
 
-/** A refusal of the room in words. @param {unknown} err */
-export function roomSentence(err) {
+/** A refusal of the room in words, for a browser that shows the page of a host. @param {unknown} err */
+export function roomSentence(err, agent = globalThis.navigator?.userAgent ?? '', host = globalThis.location?.hostname ?? '') {
   if (err instanceof api.ApiError) return err.message;
   const message = err instanceof Error ? err.message : String(err);
   if (/could not establish pc|connection.*timed? ?out|ice/i.test(message)) {
-    if (shutIn(navigator.userAgent, location.hostname)) {
-      return `Firefox makes no media connection to ${location.hostname}. Another browser does, and so does Firefox ` +
+    if (shutIn(agent, host)) {
+      return `Firefox makes no media connection to ${host}. Another browser does, and so does Firefox ` +
         'when Touchline is started with --listen and an address of this machine.';
     }
     return 'The media connection does not come about; a firewall may be in the way.';

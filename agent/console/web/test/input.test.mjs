@@ -42,6 +42,7 @@ test('sentences for what is watched and what fails', () => {
   assert.equal(sourceSentence(undefined, ''), 'Nothing is watched yet.');
   assert.equal(sourceSentence({ identity: 'me', width: 1280, height: 720, fps: 29.7, codec: 'VP8' }, 'me'), 'Watched: your camera, 1280 × 720, VP8, 30 frames per s.');
   assert.match(roomSentence(new Error('could not establish pc connection')), /firewall/);
+  assert.match(roomSentence(new Error('could not establish pc connection'), 'Gecko/20100101 Firefox/128.0', '127.0.0.1'), /Firefox makes no media connection to 127\.0\.0\.1/);
   assert.match(cameraSentence(Object.assign(new Error('x'), { name: 'NotAllowedError' })), /not allowed/);
   assert.match(cameraSentence(Object.assign(new Error('x'), { name: 'NotFoundError' })), /no camera/);
 });
