@@ -29,10 +29,10 @@ const (
 // AAC makes Opus of AAC, by the program ffmpeg in a process of its own. What
 // comes out is later by what the program holds back.
 type AAC struct {
-	config mpeg4audio.AudioSpecificConfig
-	now    func() time.Time
-	out    func(source.Opus)
-	in     chan []byte // ADTS
+	clock int64 // of the timestamps, in Hz
+	now   func() time.Time
+	out   func(source.Opus)
+	in    chan []byte // ADTS
 
 	mu    sync.Mutex
 	began bool
@@ -43,37 +43,41 @@ type AAC struct {
 	shift int64  // by gaps, at 48 kHz
 }
 
-// NewAAC finds the program. Run must run for anything to come out.
-func NewAAC(config mpeg4audio.AudioSpecificConfig, now func() time.Time, out func(source.Opus)) (*AAC, error) {
-	if config.SampleRate <= 0 {
-		return nil, errors.New("expected AAC with a sample rate")
+// NewAAC finds the program. clock is the rate of the timestamps, in Hz. Run must
+// run for anything to come out.
+func NewAAC(clock int, now func() time.Time, out func(source.Opus)) (*AAC, error) {
+	if clock <= 0 {
+		return nil, fmt.Errorf("expected a clock rate for AAC, got %d Hz", clock)
 	}
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		return nil, errors.New("expected the program ffmpeg for a camera's AAC, found none: apt-get install ffmpeg")
 	}
-	return &AAC{config: config, now: now, out: out, in: make(chan []byte, queue)}, nil
+	return &AAC{clock: int64(clock), now: now, out: out, in: make(chan []byte, queue)}, nil
 }
 
-// samplesPerUnit is how many samples an access unit has (ISO 14496-3), at the rate of the stream's clock.
+// samplesPerUnit is how many samples an access unit has (ISO 14496-3), at the rate of the stream itself.
 const samplesPerUnit = 1024
 
 // Write takes the access units of one packet. Those that do not fit are left out.
-func (a *AAC) Write(units [][]byte, timestamp uint32) {
+func (a *AAC) Write(config mpeg4audio.AudioSpecificConfig, units [][]byte, timestamp uint32) {
+	if config.SampleRate <= 0 {
+		return
+	}
 	a.mu.Lock()
 	if !a.began {
-		a.began, a.base = true, int64(timestamp)*opusRate/int64(a.config.SampleRate)
+		a.began, a.base = true, int64(timestamp)*opusRate/a.clock
 	} else {
 		a.ticks += int64(int32(timestamp - a.last)) //nolint:gosec // modulo 2^32
 	}
 	a.last = timestamp
-	if at := a.ticks * opusRate / int64(a.config.SampleRate); at-a.heard-a.shift > gap || at-a.heard-a.shift < -gap {
+	if at := a.ticks * opusRate / a.clock; at-a.heard-a.shift > gap || at-a.heard-a.shift < -gap {
 		a.shift = at - a.heard
 	}
-	a.heard += int64(len(units)) * samplesPerUnit * opusRate / int64(a.config.SampleRate)
+	a.heard += int64(len(units)) * samplesPerUnit * opusRate / int64(config.SampleRate)
 	a.mu.Unlock()
 	for _, u := range units {
 		adts, err := mpeg4audio.ADTSPackets{{
-			Type: a.config.Type, SampleRate: a.config.SampleRate, ChannelConfig: a.config.ChannelConfig, AU: u,
+			Type: config.Type, SampleRate: config.SampleRate, ChannelConfig: config.ChannelConfig, AU: u,
 		}}.Marshal()
 		if err != nil {
 			continue

@@ -24,3 +24,17 @@ func NewReader(f format.Format, out source.Sink) *Reader {
 
 // Packet takes one.
 func (r *Reader) Packet(p *rtp.Packet) { r.s.videoPacket(p) }
+
+// ReadLATM counts the access units in packets of AAC in LATM.
+func ReadLATM(f *format.MPEG4AudioLATM, packets []*rtp.Packet) (n int, err error) {
+	l, err := newLATM(f)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range packets {
+		if _, units, ok := l.decode(p); ok {
+			n += len(units)
+		}
+	}
+	return n, nil
+}

@@ -6,7 +6,9 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/bluenviron/gortsplib/v5/pkg/sdpunmarshaler"
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
 	"github.com/pion/rtp"
+	"github.com/stretchr/testify/require"
 
 	"touchline/media"
 	"touchline/media/source"
@@ -51,6 +53,56 @@ func FuzzPackets(f *testing.F) {
 			r.Packet(p)
 			in = in[1+n:]
 		}
+	})
+}
+
+// latmElement is one access unit with its configuration in front (ISO 14496-3, table 1.41).
+func latmElement(tb testing.TB) []byte {
+	tb.Helper()
+	b, err := mpeg4audio.AudioMuxElement{
+		MuxConfigPresent: true,
+		StreamMuxConfig: &mpeg4audio.StreamMuxConfig{Programs: []*mpeg4audio.StreamMuxConfigProgram{{
+			Layers: []*mpeg4audio.StreamMuxConfigLayer{{
+				AudioSpecificConfig: &mpeg4audio.AudioSpecificConfig{Type: mpeg4audio.ObjectTypeAACLC, SampleRate: 16000, ChannelConfig: 1},
+			}},
+		}}},
+		Payloads: [][][][]byte{{{{0xde, 4, 0x12, 0x34}}}},
+	}.Marshal()
+	require.NoError(tb, err)
+	return b
+}
+
+// The configuration may come in the stream alone, before the first access unit or later.
+func TestLATMInBand(t *testing.T) {
+	whole := latmElement(t)
+	packet := func(seq uint16, marker bool, payload []byte) *rtp.Packet {
+		return &rtp.Packet{Header: rtp.Header{Version: 2, SequenceNumber: seq, Marker: marker}, Payload: payload}
+	}
+	n, err := rtsp.ReadLATM(&format.MPEG4AudioLATM{CPresent: true}, []*rtp.Packet{
+		packet(1, true, []byte{0x82, 1, 2}), // as before, but nothing was before
+		packet(2, true, whole),
+		packet(3, false, whole[:5]),
+		packet(4, true, whole[5:]),
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+}
+
+// FuzzLATM reads what a camera sends as its sound.
+func FuzzLATM(f *testing.F) {
+	f.Add(latmElement(f), true)
+	f.Add([]byte{4, 1, 2, 3, 4}, false)
+	f.Fuzz(func(t *testing.T, in []byte, inband bool) {
+		l := &format.MPEG4AudioLATM{CPresent: inband}
+		if !inband {
+			l.StreamMuxConfig = &mpeg4audio.StreamMuxConfig{}
+			if l.StreamMuxConfig.Unmarshal(in) != nil {
+				return
+			}
+		}
+		p := &rtp.Packet{Header: rtp.Header{Version: 2, Marker: true}, Payload: in}
+		_, err := rtsp.ReadLATM(l, []*rtp.Packet{p, p})
+		require.NoError(t, err)
 	})
 }
 

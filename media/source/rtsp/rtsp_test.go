@@ -249,6 +249,7 @@ func TestSoundBecomesOpus(t *testing.T) {
 	for name, args := range map[string][]string{
 		"PCMU": {"-c:a", "pcm_mulaw", "-ac", "1", "-ar", "8000"}, "PCMA": {"-c:a", "pcm_alaw", "-ac", "1", "-ar", "8000"},
 		"AAC": {"-c:a", "aac", "-ac", "1", "-ar", "16000"}, "AAC stereo": {"-c:a", "aac", "-ac", "2", "-ar", "44100"},
+		"AAC in LATM": {"-c:a", "aac", "-ac", "1", "-ar", "16000", "-rtpflags", "latm"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -38,6 +38,7 @@ type session struct {
 	telephone      *audio.G711 // nil when the sound is no G.711
 	aac            *audio.AAC  // nil when it is no AAC
 	units4         *rtpmpeg4audio.Decoder
+	latm           *latm // nil when it is not in LATM
 	format, sounds format.Format
 
 	mu    sync.Mutex
@@ -132,15 +133,28 @@ func (s *session) hear(f format.Format) bool {
 		if err != nil {
 			return false
 		}
-		coder, err := audio.NewAAC(*f.Config, s.now, s.opus)
+		s.units4 = decoder
+		return s.code(f.ClockRate())
+	case *format.MPEG4AudioLATM:
+		elements, err := newLATM(f)
 		if err != nil {
-			s.log.Warn().Err(err).Msg("the camera's sound is left out")
 			return false
 		}
-		s.units4, s.aac = decoder, coder
-		return true
+		s.latm = elements
+		return s.code(f.ClockRate())
 	}
 	return false
+}
+
+// code makes ready for AAC.
+func (s *session) code(clockRate int) bool {
+	coder, err := audio.NewAAC(clockRate, s.now, s.opus)
+	if err != nil {
+		s.log.Warn().Err(err).Msg("the camera's sound is left out")
+		return false
+	}
+	s.aac = coder
+	return true
 }
 
 // listen registers the callbacks. It goes before Play.
@@ -195,8 +209,17 @@ func (s *session) audioPacket(p *rtp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.aac != nil {
+		p = p.Clone() // parts of units are kept, and the library uses its buffers again
+	}
+	switch {
+	case s.latm != nil:
+		if config, units, ok := s.latm.decode(p); ok {
+			s.aac.Write(config, units, p.Timestamp)
+		}
+		return
+	case s.aac != nil:
 		if units, err := s.units4.Decode(p); err == nil { // else more packets are needed, or one is missing
-			s.aac.Write(units, p.Timestamp)
+			s.aac.Write(*s.sounds.(*format.MPEG4Audio).Config, units, p.Timestamp) //nolint:forcetypeassert // hear took it
 		}
 		return
 	}
