@@ -1,6 +1,6 @@
 /**
  * This browser as a camera: a second, separate connection to the room that
- * publishes one picture and watches nothing.
+ * publishes one picture, with the sound of a file, and watches nothing.
  */
 import * as api from './api.js';
 import { loadLiveKit, signalURL, roomSentence } from './room.js';
@@ -60,20 +60,23 @@ export async function screenTrack() {
 }
 
 /**
- * Plays a file over and over and gives its picture as a track.
+ * Plays a file over and over and gives its picture as a track, and its sound if
+ * it has some. It is not heard here.
  * @param {File} file
- * @returns {Promise<{track: MediaStreamTrack, end: () => void}>}
+ * @returns {Promise<{track: MediaStreamTrack, sound?: MediaStreamTrack, end: () => void}>}
  */
 export async function fileTrack(file) {
   const video = document.createElement('video');
   const url = URL.createObjectURL(file);
   let timer = 0;
+  let audio = /** @type {AudioContext | null} */ (null);
   const end = () => {
     clearInterval(timer);
     video.pause();
     video.removeAttribute('src');
     video.load();
     URL.revokeObjectURL(url);
+    void audio?.close();
   };
   video.src = url;
   video.loop = true;
@@ -86,22 +89,38 @@ export async function fileTrack(file) {
     });
     await video.play();
     if (!video.videoWidth) throw named('FileError', 'There is no picture in that file.');
-    const capture = video.captureStream ?? video.mozCaptureStream;
-    if (capture) {
-      const track = capture.call(video).getVideoTracks()[0];
-      if (track) return { track, end };
+    const capture = (video.captureStream ?? video.mozCaptureStream)?.call(video);
+    if (video.mozHasAudio ?? (capture?.getAudioTracks().length || video.audioTracks?.length)) audio = await running();
+    // Through an AudioContext the sound goes into the track and not to the loudspeaker.
+    const out = audio?.createMediaStreamDestination();
+    if (audio && out) {
+      audio.createMediaElementSource(video).connect(out);
+      video.muted = false;
+      if (video.paused) await video.play();
     }
+    const sound = out?.stream.getAudioTracks()[0];
+    const track = capture?.getVideoTracks()[0];
+    if (track) return { track, sound, end };
     // Safari has no captureStream on video: a canvas takes its place.
     const canvas = document.createElement('canvas');
     canvas.width = video.videoWidth;
     canvas.height = video.videoHeight;
     const ctx = canvas.getContext('2d');
     timer = setInterval(() => ctx.drawImage(video, 0, 0), 33);
-    return { track: canvas.captureStream(30).getVideoTracks()[0], end };
+    return { track: canvas.captureStream(30).getVideoTracks()[0], sound, end };
   } catch (err) {
     end();
     throw err;
   }
+}
+
+/** An AudioContext that runs, which browsers allow on pages that somebody has clicked on. @returns {Promise<AudioContext | null>} */
+async function running() {
+  const audio = new AudioContext({ sampleRate: 48000 });
+  await Promise.race([audio.resume().catch(() => {}), new Promise((over) => setTimeout(over, 1000))]);
+  if (audio.state === 'running') return audio;
+  void audio.close();
+  return null;
 }
 
 export class Publisher {
@@ -125,9 +144,10 @@ export class Publisher {
    * @param {MediaStreamTrack} track
    * @param {() => void} [end] frees what made the track
    * @param {boolean} [screen]
+   * @param {MediaStreamTrack} [sound] that belongs to it
    * @returns {Promise<string>} the identity to watch
    */
-  async publish(track, end = () => {}, screen = false) {
+  async publish(track, end = () => {}, screen = false, sound = undefined) {
     await this.stop();
     try {
       const [lk, grant] = await Promise.all([loadLiveKit(), api.roomToken('camera', screen ? 'Browser screen' : 'Browser camera')]);
@@ -141,6 +161,15 @@ export class Publisher {
           degradationPreference: 'maintain-resolution',
           videoEncoding: ENCODING,
         });
+        if (sound) {
+          await room.localParticipant.publishTrack(sound, {
+            source: lk.Track.Source.Microphone,
+            name: 'sound',
+            audioPreset: { maxBitrate: 64_000 },
+            dtx: false,
+            red: false,
+          });
+        }
       } catch (err) {
         await room.disconnect();
         throw err;

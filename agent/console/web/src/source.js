@@ -245,16 +245,16 @@ export class SourcePanel {
     return this.#publish(async () => ({ track: await screenTrack(), end: () => {} }), 'Your screen is in the room.', true);
   }
 
-  /** @param {() => Promise<{track: MediaStreamTrack, end: () => void}>} make @param {string} done @param {boolean} [screen] */
+  /** @param {() => Promise<{track: MediaStreamTrack, sound?: MediaStreamTrack, end: () => void}>} make @param {string} done @param {boolean} [screen] */
   async #publish(make, done, screen = false) {
     if (this.#busy) return;
     this.#busy = true;
     this.confirm.drop('source');
     this.#tell('wait', 'Asking the browser for the picture.');
     try {
-      const { track, end } = await make();
+      const { track, sound, end } = await make();
       this.#tell('wait', 'Taking it into the room.');
-      const identity = await this.publisher.publish(track, end, screen);
+      const identity = await this.publisher.publish(track, end, screen, sound);
       this.#own(true);
       await api.setSource(`camera:${identity}`);
       this.#tell('wait', `${done} Waiting for the commentator to look at it.`);

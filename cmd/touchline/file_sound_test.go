@@ -1,0 +1,102 @@
+//go:build !nodemo
+
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/cmd/internal/browser"
+)
+
+// meter measures the tone that an audio element of the page plays, before its volume.
+const meter = `(() => {
+	window.spy.tone = (id, hz) => {
+		const stream = document.getElementById(id)?.srcObject;
+		if (!stream?.getAudioTracks().length) return 0;
+		if (spy.metered !== stream) {
+			spy.metered = stream;
+			spy.audio ??= new AudioContext();
+			spy.analyser = spy.audio.createAnalyser();
+			spy.analyser.fftSize = 4096;
+			spy.audio.createMediaStreamSource(stream).connect(spy.analyser);
+		}
+		const bins = new Float32Array(spy.analyser.frequencyBinCount);
+		spy.analyser.getFloatFrequencyData(bins);
+		const at = Math.round(hz * spy.analyser.fftSize / spy.audio.sampleRate);
+		// The tone stands 20 dB above what is an octave away.
+		return Math.max(...bins.slice(at - 1, at + 2)) > -40 && Math.max(...bins.slice(2 * at - 1, 2 * at + 2)) < bins[at] - 20 ? bins[at] : 0;
+	};
+	return true;
+})()`
+
+// A file that the page plays brings its sound into the room, without a sound at the one who plays it. The page's
+// slider turns it down, also by the keyboard, and stays where it was over a reload.
+func TestFileOfThePageIsHeard(t *testing.T) {
+	clip := filepath.Join(t.TempDir(), "clip.webm")
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=15",
+		"-f", "lavfi", "-i", "sine=f=600:r=48000,volume=6", "-t", "8", "-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p",
+		"-c:a", "libopus", clip).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	_, url := newHouse(t).bot(t, "file")
+	b := open(t, url, browser.Options{})
+	require.NoError(t, b.Until(later, `document.getElementById('chip-words').textContent !== ''`))
+	_, err = browser.Eval[bool](b, soon, meter)
+	require.NoError(t, err)
+	hidden, err := browser.Eval[bool](b, soon, `document.getElementById('camera-sound').hidden`)
+	require.NoError(t, err)
+	require.True(t, hidden, "there is no sound to turn down yet")
+	require.NoError(t, b.Click("#open-source"))
+	require.NoError(t, b.Do(soon, chromedp.SetUploadFiles("input[type=file]", []string{clip})))
+	noted(t, b, "It is being watched.")
+
+	require.NoError(t, b.Until(later, `spy.tone('camera-audio', 600) !== 0`), "the file's tone is not heard")
+	level, err := browser.Eval[float64](b, soon, `spy.tone('camera-audio', 600)`)
+	require.NoError(t, err)
+	t.Logf("600 Hz at %.0f dBFS", level)
+	// No other element of the page plays it: the preview has no sound.
+	own, err := browser.Eval[int](b, soon, `[...document.querySelectorAll('audio, video')].filter((e) =>
+		!['sound', 'camera-audio'].includes(e.id) && (e.srcObject?.getAudioTracks().length ?? 0) > 0).length`)
+	require.NoError(t, err)
+	require.Zero(t, own)
+	// The drawer would keep the keys to itself.
+	require.NoError(t, b.Do(soon, chromedp.KeyEvent(kb.Escape)))
+
+	const volume = `document.getElementById('camera-audio').volume`
+	is := func(want float64) {
+		t.Helper()
+		require.NoError(t, b.Until(soon, `Math.abs(`+volume+` - `+ftoa(want)+`) < 0.001`))
+	}
+	is(1)
+	muted, err := browser.Eval[bool](b, soon, `document.getElementById('camera-audio').muted`)
+	require.NoError(t, err)
+	require.False(t, muted)
+	require.NoError(t, b.Until(soon, `!document.getElementById('camera-sound').hidden`))
+	require.NoError(t, b.Do(soon, chromedp.Focus("#camera-volume"), chromedp.KeyEvent(kb.Home)))
+	is(0)
+	for range 3 {
+		require.NoError(t, b.Do(soon, chromedp.KeyEvent(kb.ArrowRight)))
+	}
+	is(0.03)
+	require.NoError(t, b.Do(soon, chromedp.KeyEvent(kb.PageUp)))
+	is(0.13)
+	voice, err := browser.Eval[float64](b, soon, `document.getElementById('sound').volume`)
+	require.NoError(t, err)
+	assert.InDelta(t, 1, voice, 0.001, "the voice stays as it was")
+
+	require.NoError(t, b.Reload())
+	is(0.13)
+	// The slider for all moves both.
+	require.NoError(t, b.Do(soon, chromedp.Focus("#volume"), chromedp.KeyEvent(kb.Home), chromedp.KeyEvent(kb.PageUp)))
+	is(0.013)
+	problems := slices.DeleteFunc(b.Problems(), func(p string) bool { return strings.Contains(p, "/api/sources") }) // this bot has none
+	assert.Empty(t, problems)
+}
