@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 func TestAlignment(t *testing.T) {
 	t.Parallel() // what counts what this process holds is alone
 	say := func(n int) string { return fmt.Sprintf("Number %d: it is still level here.", n) }
-	res, err := measure.Alignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, say, zerolog.Nop())
+	res, err := measure.Alignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, say, true, zerolog.Nop())
 	require.NoError(t, err)
 	for _, c := range res.Comments {
 		t.Logf("cycle %d: D %.3f s, ready %.3f s, viewer %v, bot %.1f ms", c.Cycle, c.Delay, c.ReadySec, c.Error, 1000*c.AlignmentError)

@@ -50,6 +50,7 @@ type runCmd struct {
 	Only     []string      `help:"Only these parts." placeholder:"PART"`
 	Comments int           `help:"Comments of each alignment run." default:"60"`
 	Relay    time.Duration `help:"Length of the relay run." default:"10m"`
+	Sound    bool          `help:"The camera of alignment, steady and relay has sound."`
 	Cost     time.Duration `help:"Length of each cost run." default:"40s"`
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
 	Decode   time.Duration `help:"Length of each of the runs that decode, best a multiple of 4 s." default:"16s"`
@@ -66,7 +67,7 @@ type part struct {
 func (r *runCmd) parts(log zerolog.Logger) []part {
 	align := func(least, most, pauseOff time.Duration) func(ctx context.Context) ([]measure.Row, error) {
 		return func(ctx context.Context) ([]measure.Row, error) {
-			res, err := measure.Alignment(ctx, r.Comments, least, most, nil, log)
+			res, err := measure.Alignment(ctx, r.Comments, least, most, nil, r.Sound, log)
 			return res.Rows(pauseOff), err
 		}
 	}
@@ -80,7 +81,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measure.ForcedDelay(ctx, 3*time.Second, log)
 		}},
 		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]measure.Row, error) {
-			return measure.Relay(ctx, r.Relay, log)
+			return measure.Relay(ctx, r.Relay, r.Sound, log)
 		}},
 		{"sound", "The camera's sound beside the delayed picture", func(ctx context.Context) ([]measure.Row, error) {
 			return measure.Sound(ctx, 35*time.Second, log)

@@ -23,7 +23,8 @@ type demoCommand struct {
 }
 
 type demoCmd struct {
-	Seed uint64 `help:"Which match is generated, when there is no source." default:"1"`
+	Seed  uint64 `help:"Which match is generated, when there is no source." default:"1"`
+	Sound bool   `help:"Let the generated match be heard: its crowd and the whistle."`
 
 	sourceFlags
 	modelFlags
@@ -80,7 +81,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *wiring.Outputs) error 
 	pictures := sources.Run
 	if scene != "" {
 		camera, err := wiring.NewCamera(wiring.CameraOptions{
-			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: scene, Seed: d.Seed, LoopbackOnly: true, Log: a.log,
+			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: scene, Seed: d.Seed, Crowd: d.Sound, LoopbackOnly: true, Log: a.log,
 		})
 		if err != nil {
 			return err

@@ -7,7 +7,9 @@
 // show; a machine-readable frame counter in the lower right corner survives
 // encoding and scaling.
 //
-// It encodes nothing, sends nothing and makes no sound.
+// Sound is what belongs to them: the crowd and the whistle.
+//
+// It encodes nothing and sends nothing.
 package toyworld
 
 import (

@@ -12,6 +12,7 @@ import (
 
 	"touchline/agent"
 	"touchline/configs"
+	"touchline/media/sound"
 )
 
 // unsettled is how many first comments do not count.
@@ -53,17 +54,20 @@ type AlignmentResult struct {
 	Words, Final []time.Duration
 	// Unmatched comments had captions that could not be compared; Unflagged ones were closed without the flag.
 	Unmatched, Unflagged int
+	// Sound of the camera as the bot has it; zero without.
+	Sound sound.Stats
 }
 
 // Alignment lets a bot make the given number of comments on a generated match,
 // with latencies between least and most, before a viewer. say is what comment n says;
-// nil for sentences of about three seconds.
-func Alignment(ctx context.Context, comments int, least, most time.Duration, say func(n int) string, log zerolog.Logger,
+// nil for sentences of about three seconds. crowd lets the camera be heard.
+func Alignment(
+	ctx context.Context, comments int, least, most time.Duration, say func(n int) string, crowd bool, log zerolog.Logger,
 ) (AlignmentResult, error) {
 	var res AlignmentResult
 	engine := NewEngine(7, least, most)
 	engine.Text = say
-	s, err := NewStage(ctx, StageOptions{Model: engine, Seed: 3, Log: log})
+	s, err := NewStage(ctx, StageOptions{Model: engine, Seed: 3, Crowd: crowd, Log: log})
 	if err != nil {
 		return res, err
 	}
@@ -79,6 +83,7 @@ func Alignment(ctx context.Context, comments int, least, most time.Duration, say
 	err = errors.Join(err, Wait(ctx, 300*time.Millisecond), s.Errors())
 	seen := v.Seen()
 	res.Records = s.Reader.Records()
+	res.Sound = s.Bot.Sound()
 	if len(res.Records) > unsettled {
 		res.Comments = Match(res.Records[unsettled:], seen, engine)
 		res.Words, res.Final, res.Unmatched, res.Unflagged = captionErrors(res.Comments, seen, s.sounds)
@@ -122,7 +127,7 @@ func (r AlignmentResult) Rows(pauseOff time.Duration) []Row {
 	}
 	errs := r.Errors()
 	pause := configs.Default().Pacing.PauseAfter
-	return append([]Row{
+	rows := append([]Row{
 		Note("comments measured", fmt.Sprintf("%d of %d", len(r.Comments), len(r.Records)-unsettled)),
 		Note("alignment error p50", fmt.Sprintf("%.1f ms", ms(Quantile(errs, 0.5)))),
 		Check("alignment error p95", ms(Quantile(errs, 0.95)), 100, "ms"),
@@ -135,6 +140,11 @@ func (r AlignmentResult) Rows(pauseOff time.Duration) []Row {
 		CheckRange("silence between comments p05", ms(Quantile(r.Gaps, 0.05)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
 		CheckRange("silence between comments p95", ms(Quantile(r.Gaps, 0.95)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
 	}, r.captionRows()...)
+	if r.Sound != (sound.Stats{}) {
+		rows = append(rows, Note("camera's sound later than its picture (the bot's figure)", fmt.Sprintf(
+			"%.1f ms, followed D %d times in silence, %d by a jump", ms(r.Sound.Offset), r.Sound.Moves, r.Sound.Jumps)))
+	}
+	return rows
 }
 
 func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
@@ -200,10 +210,10 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 
 // Relay watches the delayed copy for a while: jitter, lost frames, and how soon
 // viewers who come later see a picture.
-func Relay(ctx context.Context, length time.Duration, log zerolog.Logger) ([]Row, error) {
+func Relay(ctx context.Context, length time.Duration, crowd bool, log zerolog.Logger) ([]Row, error) {
 	cfg := configs.Default()
 	cfg.Pacing.FixedDelay = 2 * time.Second
-	s, err := NewStage(ctx, StageOptions{Model: NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 6, Log: log})
+	s, err := NewStage(ctx, StageOptions{Model: NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 6, Crowd: crowd, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,8 @@ type StageOptions struct {
 	Width, Height, FPS int
 	Codec              media.Codec
 	Seed               uint64
-	// Sound of the camera, see wiring.CameraOptions.
+	// Crowd and Sound of the camera, see wiring.CameraOptions.
+	Crowd bool
 	Sound func(from int64, pcm []int16)
 	// NoCamera leaves the room without one; NoBot without the bot.
 	NoCamera, NoBot bool
@@ -242,7 +243,7 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 	cam, err = wiring.NewCamera(wiring.CameraOptions{
 		URL: s.Server.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
 		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
-		Sound: s.opts.Sound, LoopbackOnly: true, Log: s.opts.Log,
+		Crowd: s.opts.Crowd, Sound: s.opts.Sound, LoopbackOnly: true, Log: s.opts.Log,
 		OnSent: func(pts time.Duration) {
 			s.mu.Lock()
 			s.sent = append(s.sent, numberOf(cam.World, pts))

@@ -39,7 +39,9 @@ type CameraOptions struct {
 	LoopbackOnly bool
 	// OnSent is told the PTS of each picture that is handed to the room; may be nil.
 	OnSent func(pts time.Duration)
-	// Sound makes 48 kHz mono sound, from a sample on that is counted from PTS 0 of the match; nil for none.
+	// Crowd lets the match be heard as well.
+	Crowd bool
+	// Sound makes 48 kHz mono sound instead, from a sample on that is counted from PTS 0 of the match; nil for none.
 	Sound func(from int64, pcm []int16)
 	// Still makes a match in which nothing moves.
 	Still bool
@@ -76,6 +78,9 @@ func NewCamera(o CameraOptions) (*Camera, error) {
 		c.World, err = toyworld.New(toyworld.Options{Seed: o.Seed, Width: o.Width, Height: o.Height, FPS: o.FPS, Still: o.Still})
 		if err != nil {
 			return nil, fmt.Errorf("make the match: %w", err)
+		}
+		if o.Crowd && o.Sound == nil {
+			c.opts.Sound = c.World.Sound
 		}
 	} else if _, err = exec.LookPath("ffmpeg"); err != nil {
 		return nil, errors.New("expected ffmpeg to play a clip, found none: apt-get install ffmpeg")
