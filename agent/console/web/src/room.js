@@ -23,6 +23,12 @@ export function shutIn(agent, host) {
   return /\bFirefox\//.test(agent) && /^(localhost|127\.[\d.]+|\[::1\])$/.test(host);
 }
 
+/** The codecs that this browser plays from a room, such as "H264"; none when it does not say. */
+export function playable() {
+  const codecs = globalThis.RTCRtpReceiver?.getCapabilities?.('video')?.codecs ?? [];
+  return codecs.map((c) => c.mimeType.replace(/^video\//i, '').toUpperCase());
+}
+
 /** A refusal of the room in words, for a browser that shows the page of a host. @param {unknown} err */
 export function roomSentence(err, agent = globalThis.navigator?.userAgent ?? '', host = globalThis.location?.hostname ?? '') {
   if (err instanceof api.ApiError) return err.message;
@@ -94,7 +100,7 @@ export class Viewer {
       await room.connect(signalURL(grant.url), grant.token, { autoSubscribe: false });
       if (generation !== this.#generation) return;
       this.#attempt = 0;
-      this.state.set({ room: 'joined', roomError: '' });
+      this.state.set({ room: 'joined', roomError: '', codecs: playable() });
       this.#look();
     } catch (err) {
       if (generation !== this.#generation) return;

@@ -19,6 +19,7 @@ import { ago } from './words.js';
  * @property {import('./types.js').Status | null} status
  * @property {{reason: string, at: number} | null} failure of the last cycle; at in ms
  * @property {boolean} publishing this browser's camera is on
+ * @property {string[]} [codecs] what this browser plays from a room, such as "H264"; not known when empty
  *
  * @typedef {object} Act
  * @property {string} id
@@ -122,6 +123,15 @@ export function curtain(k) {
   }
   if (!k.agent) return { words: 'The commentator is not in the room.', more: 'Picture and voice come as soon as it is there.', acts: [] };
   if (!k.agentVideo) return { words: 'The delayed picture is not published yet.', acts: [{ id: 'http', label: 'Picture without WebRTC' }] };
+  const codec = k.snapshot.source.codec;
+  if (codec && k.codecs?.length && !k.codecs.includes(codec)) {
+    return {
+      words: `This browser does not play ${codec}.`,
+      more: (codec === 'H264' ? 'A new Firefox fetches it within minutes (OpenH264, see its Add-ons, Plugins); then load this page again. ' : '') +
+        'Words and voice come all the same.',
+      acts: [{ id: 'http', label: 'Picture without WebRTC' }],
+    };
+  }
   const behind = k.snapshot.delay > 0.2 ? `It is shown ${k.snapshot.delay.toFixed(1)} s behind live, so that the words fit.` : '';
   return { words: 'The picture is on its way.', more: behind, acts: [] };
 }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { apiBase, isRoom, fragmentToken, frameURL } from '../src/api.js';
 import { pick } from '../src/comments.js';
 import { looksLikeURL, sourceSentence } from '../src/source-words.js';
-import { roomSentence } from '../src/room.js';
+import { roomSentence, shutIn } from '../src/room.js';
 import { cameraSentence } from '../src/publish.js';
 import { figures } from '../src/scoresheet.js';
 import { cycleOf } from '../src/score-layout.js';
@@ -50,4 +50,11 @@ test('sentences for what is watched and what fails', () => {
 test('the figures of a cycle leave out what was not measured', () => {
   const labels = figures(cycleOf({ cycle: 1, outcome: 'silent', frame_ids: [1, 2], inference_sec: 0.4, newest_frame_at: '2026-01-01T12:00:00Z' }, -1, 0)).map(([l]) => l);
   assert.deepEqual(labels, ['frames', 'thinking']);
+});
+
+test('Firefox has no media on the machine itself', () => {
+  const fox = 'Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0';
+  for (const host of ['localhost', '127.0.0.1', '[::1]']) assert.ok(shutIn(fox, host));
+  assert.ok(!shutIn(fox, '192.168.1.5'));
+  assert.ok(!shutIn('Mozilla/5.0 Chrome/150.0.0.0 Safari/537.36', 'localhost'));
 });

@@ -47,6 +47,12 @@ test('every reason for no picture has its sentence, and a button where one helps
   assert.match(none({ agent: false }).words, /commentator is not in the room/);
   assert.match(none({ agentVideo: false }).words, /not published/);
   assert.match(none({}).more, /2\.4 s behind/);
+  const played = (codecs, codec) => none({ codecs, snapshot: snapshot({ source: { width: 1280, height: 720, codec } }) });
+  assert.match(played(['VP8', 'AV1'], 'H264').words, /does not play H264/);
+  assert.match(played(['VP8', 'AV1'], 'H264').more, /OpenH264/);
+  assert.doesNotMatch(played(['VP8', 'H264'], 'H265').more, /OpenH264/);
+  assert.deepEqual(played(['VP8'], 'H264').acts.map((a) => a.id), ['http']);
+  for (const fine of [played(['VP8', 'H264'], 'H264'), played([], 'H264'), played(['VP8'], '')]) assert.match(fine.words, /on its way/);
 });
 
 test('what goes wrong over a picture has one sentence', () => {
