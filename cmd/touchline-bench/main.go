@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/livekit/protocol/logger"
+	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
@@ -99,11 +101,14 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measure.Cost(ctx, botCommand, r.Cost, log)
 		}},
 		{
-			"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each), and dispatch",
+			"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each)",
 			func(ctx context.Context) ([]measure.Row, error) {
-				return measure.Rooms(ctx, botCommand, roleCommand, r.Cost, log)
+				return measure.Rooms(ctx, botCommand, roleCommand, r.Cost)
 			},
 		},
+		{"dispatch", "Agents that rooms ask for in three ways, 25 rooms each", func(ctx context.Context) ([]measure.Row, error) {
+			return measure.Dispatches(ctx, botCommand, 25, log)
+		}},
 		{"cameras", "Cameras that go and come back, and WHIP senders to viewers", func(ctx context.Context) ([]measure.Row, error) {
 			rows, err := measure.Restarts(ctx, r.Off, log)
 			if err != nil {
@@ -128,6 +133,7 @@ func (r *runCmd) Run(ctx context.Context, log zerolog.Logger) error {
 		}
 	}
 	fmt.Printf("Touchline, measured on %s: %s\n", time.Now().Format(time.DateOnly), machine())
+	lksdk.SetLogger(logger.GetDiscardLogger()) // until the first bot of this process sets its own
 	bad := 0
 	var errs []error
 	for _, p := range parts {

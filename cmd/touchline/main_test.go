@@ -111,15 +111,17 @@ func start(t *testing.T, env []string, args ...string) (p *program, url string) 
 	return p, url
 }
 
+// settingless is the environment without the tests' own variables, which are no settings.
+func settingless() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_") })
+}
+
 // launch runs touchline until the test ends.
 func launch(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{done: make(chan struct{}), announced: make(chan string, 1)}
 	p.cmd = exec.Command("./bin/touchline", args...)
-	// The tests' own variables are no settings.
-	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "TOUCHLINE_")
-	}), env...)
+	p.cmd.Env = append(settingless(), env...)
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
 	complaints, err := p.cmd.StderrPipe()

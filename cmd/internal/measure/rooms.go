@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/livekit/protocol/livekit"
 	"github.com/livekit/protocol/logger"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
@@ -226,9 +225,8 @@ func manyRooms(ctx context.Context, bots BotCommand, roles RoleCommand, n int, s
 	}, err
 }
 
-// Rooms is what 1, 2, 4 and 6 rooms of 720p30 in one process cost, and how soon
-// a worker's agent shows in a room that asks.
-func Rooms(ctx context.Context, bots BotCommand, roles RoleCommand, length time.Duration, log zerolog.Logger) ([]Row, error) {
+// Rooms is what 1, 2, 4 and 6 rooms of 720p30 in one process cost.
+func Rooms(ctx context.Context, bots BotCommand, roles RoleCommand, length time.Duration) ([]Row, error) {
 	const settle = 25 * time.Second
 	var rows []Row
 	var one, last shares
@@ -253,67 +251,5 @@ func Rooms(ctx context.Context, bots BotCommand, roles RoleCommand, length time.
 			Check(fmt.Sprintf("%d rooms cost as much as", n), (s.bot+s.codecs)/(one.bot+one.codecs), 1.1*float64(n), "rooms"),
 			Note(fmt.Sprintf("memory of each room more, of %d", n), fmt.Sprintf("%.1f MB", float64(last.rss-one.rss)/1e6/float64(n-1))))
 	}
-	more, err := dispatches(ctx, bots, log)
-	return append(rows, more...), err
-}
-
-// dispatchCount is how many rooms ask, one after the other.
-const dispatchCount = 25
-
-// dispatches measures the time from the making of a room that is dispatched to a
-// worker until the agent's first track is published in it.
-func dispatches(ctx context.Context, worker BotCommand, log zerolog.Logger) ([]Row, error) {
-	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	cctx, cancel := context.WithCancel(ctx)
-	cmd := worker(cctx, s.url(), s.Keys, nil)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 5 * time.Second
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		cancel()
-		return nil, fmt.Errorf("start the worker: %w", err)
-	}
-	defer func() { cancel(); _ = cmd.Wait() }() // it was interrupted
-	if err := Wait(ctx, 5*time.Second); err != nil {
-		return nil, err
-	}
-	api := lksdk.NewRoomServiceClient(s.url(), s.Keys.APIKey, s.Keys.APISecret)
-	var took []time.Duration
-	for i := range dispatchCount {
-		name := fmt.Sprintf("asks-%d", i)
-		began := time.Now()
-		if _, err := api.CreateRoom(ctx, &livekit.CreateRoomRequest{Name: name}); err != nil {
-			return nil, fmt.Errorf("make a room: %w", err)
-		}
-		_, err := Until(ctx, 10*time.Second, "the agent's first track", func() bool {
-			in, err := api.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: name})
-			if err != nil {
-				return false
-			}
-			for _, p := range in.GetParticipants() {
-				if p.GetKind() == livekit.ParticipantInfo_AGENT && len(p.GetTracks()) > 0 {
-					return true
-				}
-			}
-			return false
-		})
-		if err != nil {
-			return nil, fmt.Errorf("dispatch %d: %w", i, err)
-		}
-		took = append(took, time.Since(began))
-		if _, err := api.DeleteRoom(ctx, &livekit.DeleteRoomRequest{Room: name}); err != nil {
-			return nil, fmt.Errorf("delete a room: %w", err)
-		}
-		if err := Wait(ctx, 500*time.Millisecond); err != nil {
-			return nil, err
-		}
-	}
-	return []Row{
-		Note(fmt.Sprintf("dispatch to the first published track, p50 of %d", len(took)), fmt.Sprintf("%.0f ms", ms(Quantile(took, 0.5)))),
-		Check("dispatch to the first published track, p95", ms(Quantile(took, 0.95)), 700, "ms"),
-	}, s.Errors()
+	return rows, nil
 }
