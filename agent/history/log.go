@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 )
 
@@ -305,24 +306,16 @@ func (o *output) Record(r agent.Record) {
 func (o *output) State(agent.Status) {}
 
 // Collector counts what was written and what was lost.
-func (l *Log) Collector() prometheus.Collector { return collector{l} }
-
-type collector struct{ l *Log }
-
-// Describe implements prometheus.Collector.
-func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector.
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	count := func(name, help string, n uint64) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, float64(n))
+func (l *Log) Collector() prometheus.Collector {
+	return metrics.Bundle{
+		metrics.Counter("touchline_history_written_total", "Records written to the history.", l.Written),
+		metrics.Counter("touchline_history_lost_total",
+			"Records that never got into the history: the disk was too slow or did not take them.", l.Lost),
+		metrics.Gauge("touchline_history_off", "1 when the history is off after a panic of its code.", func() float64 {
+			if l.Off() {
+				return 1
+			}
+			return 0
+		}),
 	}
-	count("touchline_history_written_total", "Records written to the history.", c.l.Written())
-	count("touchline_history_lost_total", "Records that never got into the history: the disk was too slow or did not take them.", c.l.Lost())
-	off := 0.0
-	if c.l.Off() {
-		off = 1
-	}
-	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("touchline_history_off",
-		"1 when the history is off after a panic of its code.", nil, nil), prometheus.GaugeValue, off)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 )
 
@@ -242,21 +243,12 @@ func (o *Output) Failed(err error) {
 }
 
 // Collector counts what was told and what was not.
-func (s *Sender) Collector() prometheus.Collector { return collector{s} }
-
-type collector struct{ s *Sender }
-
-// Describe implements prometheus.Collector.
-func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector.
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	count := func(name, help string, n uint64) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, float64(n))
+func (s *Sender) Collector() prometheus.Collector {
+	return metrics.Bundle{
+		metrics.Counter("touchline_webhook_sent_total", "Events that a webhook has taken.", s.Sent),
+		metrics.Counter("touchline_webhook_failed_total", "Events that a webhook refused or did not take in all attempts.", s.Failed),
+		metrics.Counter("touchline_webhook_dropped_total", "Events that were never tried, as too many waited.", s.Dropped),
+		metrics.Gauge("touchline_webhook_off", "Addresses that are told nothing any more after a panic of the code.",
+			func() float64 { return float64(s.Off()) }),
 	}
-	count("touchline_webhook_sent_total", "Events that a webhook has taken.", c.s.Sent())
-	count("touchline_webhook_failed_total", "Events that a webhook refused or did not take in all attempts.", c.s.Failed())
-	count("touchline_webhook_dropped_total", "Events that were never tried, as too many waited.", c.s.Dropped())
-	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("touchline_webhook_off",
-		"Addresses that are told nothing any more after a panic of the code.", nil, nil), prometheus.GaugeValue, float64(c.s.Off()))
 }
