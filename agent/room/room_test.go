@@ -20,6 +20,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
 	"touchline/media"
 	"touchline/media/delay"
 )
@@ -66,21 +67,9 @@ func startServerAt(t *testing.T, mediaIP string) *server {
 
 func (s *server) start() {
 	s.t.Helper()
-	srv, err := sfu.New(s.opts)
-	require.NoError(s.t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(ctx) }()
-	wait, done := context.WithTimeout(s.t.Context(), patience)
-	defer done()
-	require.NoError(s.t, srv.Ready(wait))
-	s.Server = srv
-	s.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			s.t.Errorf("server: %v", err)
-		}
-	})
+	var stop func() error
+	s.Server, stop = sfutest.Start(s.t, s.opts)
+	s.stop = func() { require.NoError(s.t, stop()) }
 }
 
 func (s *server) keys() room.Keys { return room.Keys{APIKey: s.APIKey(), APISecret: s.APISecret()} }

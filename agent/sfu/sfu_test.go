@@ -22,18 +22,8 @@ import (
 func start(t *testing.T, opts sfu.Options) (*sfu.Server, func()) {
 	t.Helper()
 	opts.Log = zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.ErrorLevel)
-	s, err := sfu.New(opts)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	wait, stop := context.WithTimeout(t.Context(), 10*time.Second)
-	defer stop()
-	require.NoError(t, s.Ready(wait))
-	return s, func() {
-		cancel()
-		require.NoError(t, <-done)
-	}
+	s, stop := sfutest.Start(t, opts)
+	return s, func() { require.NoError(t, stop()) }
 }
 
 func answers(t *testing.T, s *sfu.Server) bool {

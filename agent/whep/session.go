@@ -24,7 +24,6 @@ import (
 )
 
 const (
-	sampleRate = 48000
 	// streamName joins picture and sound, so that players keep them in step.
 	streamName = "touchline"
 	// channelName of the data channel.

@@ -19,6 +19,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
 	"touchline/agent/worker"
 )
 
@@ -95,19 +96,12 @@ func (h *house) process() {
 
 func (h *house) open() {
 	h.t.Helper()
-	s := h.server
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	h.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
+	stop := sfutest.Serve(h.t, h.server)
+	h.stop = func() {
+		if err := stop(); err != nil {
 			h.t.Logf("server: %v", err)
 		}
-	})
-	rctx, rcancel := context.WithTimeout(h.t.Context(), soon)
-	defer rcancel()
-	require.NoError(h.t, s.Ready(rctx))
+	}
 }
 
 // make creates a room that stays open; agents are dispatched with it.

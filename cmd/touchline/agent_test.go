@@ -33,6 +33,7 @@ import (
 	"touchline/agent/history"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
 	"touchline/agent/worker"
 	"touchline/cmd/internal/wiring"
 )
@@ -55,8 +56,7 @@ const (
 
 func newAgentHouse(t *testing.T) *agentHouse {
 	t.Helper()
-	server, err := sfu.New(sfu.Options{Log: zerolog.Nop()})
-	require.NoError(t, err)
+	server, _ := sfutest.Start(t, sfu.Options{})
 	h := &agentHouse{t: t, url: server.URL(), keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 	h.rooms = lksdk.NewRoomServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
 	h.calls = lksdk.NewAgentDispatchServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
@@ -66,20 +66,11 @@ func newAgentHouse(t *testing.T) *agentHouse {
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	cctx, stopCamera := context.WithCancel(ctx)
-	ended, filmed := make(chan error, 1), make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	rctx, rcancel := context.WithTimeout(t.Context(), startWait)
-	defer rcancel()
-	require.NoError(t, server.Ready(rctx))
-	go func() { filmed <- camera.Run(cctx) }()
+	filmed := make(chan error, 1)
+	go func() { filmed <- camera.Run(ctx) }()
 	t.Cleanup(func() {
-		stopCamera()
-		assert.NoError(t, <-filmed)
 		cancel()
-		if err := <-ended; err != nil {
-			t.Logf("server: %v", err) // its orderly end may take too long
-		}
+		assert.NoError(t, <-filmed)
 	})
 	return h
 }

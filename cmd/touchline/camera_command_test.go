@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -15,10 +14,10 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
 	"touchline/inference"
 )
@@ -26,17 +25,7 @@ import (
 // cameraApp is the command's surroundings, with a LiveKit server that runs until the test ends.
 func cameraApp(t *testing.T) *app {
 	t.Helper()
-	server, err := sfu.New(sfu.Options{Log: zerolog.Nop()})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		err := <-ended
-		assert.True(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
-	})
-	require.NoError(t, server.Ready(t.Context()))
+	server, _ := sfutest.Start(t, sfu.Options{})
 	cfg := configs.Default()
 	lk := &cfg.Agent.LiveKit
 	lk.URL, lk.Room, lk.APIKey, lk.APISecret = server.URL(), "match", server.APIKey(), inference.Secret(server.APISecret())

@@ -23,6 +23,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
 	"touchline/cmd/internal/browser"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
@@ -91,14 +92,8 @@ type house struct {
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	h := &house{log: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)}
-	var err error
-	h.server, err = sfu.New(sfu.Options{Log: zerolog.Nop()})
-	require.NoError(t, err)
+	h.server, _ = sfutest.Start(t, sfu.Options{})
 	h.keys = room.Keys{APIKey: h.server.APIKey(), APISecret: h.server.APISecret()}
-	keepRunning(t, h.server.Run)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
-	require.NoError(t, h.server.Ready(ctx))
 	return h
 }
 

@@ -21,12 +21,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
 )
 
 // What nobody may read anywhere. Each is given to a program in the one way it
@@ -123,20 +123,7 @@ type secretRun struct {
 
 func TestSecretsAreNeverSaid(t *testing.T) {
 	t.Parallel()
-	server, err := sfu.New(sfu.Options{APIKey: "key", APISecret: secretAPI, Log: zerolog.Nop()})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Logf("server: %v", err) // its orderly end may take too long
-		}
-	})
-	rctx, done := context.WithTimeout(t.Context(), startWait)
-	defer done()
-	require.NoError(t, server.Ready(rctx))
+	server, _ := sfutest.Start(t, sfu.Options{APIKey: "key", APISecret: secretAPI})
 	ready, err := room.AgentToken(room.Keys{APIKey: "key", APISecret: secretAPI}, room.Person{Room: "match", Identity: "bot"})
 	require.NoError(t, err)
 	media := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,12 +1,14 @@
 // Package sfutest is what tests with a LiveKit server in their own process
-// share: an end that waits for what server and client library close in the
-// background, and a look at the process's sockets.
+// share: the server's start and end, an end of the tests that waits for what
+// server and client library close in the background, and a look at the
+// process's sockets.
 //
-// It is for tests alone and knows nothing of the server's own package.
+// It is for tests alone.
 package sfutest
 
 import (
 	"bufio"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,14 +18,55 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"touchline/agent/sfu"
 )
+
+// startWait is how long a server may take to start, on a busy machine.
+const startWait = 30 * time.Second
 
 // patience is how long connections may take to close, in the background.
 const patience = 25 * time.Second
+
+// Start makes a server and runs it as [Serve] does.
+func Start(t *testing.T, opts sfu.Options) (s *sfu.Server, stop func() error) {
+	t.Helper()
+	s, err := sfu.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, Serve(t, s)
+}
+
+// Serve runs a server until the test ends, or until stop is called, and returns
+// once participants can join. What stop returns is what the server ended with;
+// the test's end only logs it, as an orderly end may take the server too long.
+func Serve(t *testing.T, s *sfu.Server) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Logf("LiveKit server: %v", err)
+		}
+	})
+	wait, done := context.WithTimeout(t.Context(), startWait)
+	defer done()
+	if err := s.Ready(wait); err != nil {
+		t.Fatal(err, stop())
+	}
+	return stop
+}
 
 // leftovers are goroutines that the LiveKit server leaves behind when it is stopped.
 func leftovers() []goleak.Option {

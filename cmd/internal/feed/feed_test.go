@@ -17,6 +17,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
 	"touchline/cmd/internal/feed"
 	"touchline/media"
 	"touchline/media/codec"
@@ -74,10 +75,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	server, err := sfu.New(sfu.Options{Log: zerolog.Nop()})
-	require.NoError(t, err)
-	run(t, server.Run)
-	require.NoError(t, server.Ready(t.Context()))
+	server, _ := sfutest.Start(t, sfu.Options{})
 	return &stage{server: server, keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 }
 

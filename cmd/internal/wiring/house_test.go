@@ -67,20 +67,7 @@ type house struct {
 // newHouse opens the server.
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	server, err := sfu.New(sfu.Options{Log: zerolog.Nop()})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Logf("server: %v", err) // its orderly end may take too long
-		}
-	})
-	ready, done := context.WithTimeout(t.Context(), patience)
-	defer done()
-	require.NoError(t, server.Ready(ready))
+	server, _ := sfutest.Start(t, sfu.Options{})
 	return &house{t: t, url: server.URL(), keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 }
 
