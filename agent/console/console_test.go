@@ -269,7 +269,7 @@ const ownPage = "own"
 // running is a console that listens.
 type running struct {
 	*console.Server
-	t      *testing.T
+	t      testing.TB
 	opened string // what was announced
 	client *http.Client
 	stop   context.CancelFunc
@@ -277,38 +277,38 @@ type running struct {
 }
 
 // open starts a console on a free port and ends it with the test.
-func open(t *testing.T, opts console.Options, prepare ...func(*console.Server)) *running {
-	t.Helper()
+func open(tb testing.TB, opts console.Options, prepare ...func(*console.Server)) *running {
+	tb.Helper()
 	if opts.Config.Listen == "" {
 		opts.Config.Listen = "127.0.0.1:0"
 	}
 	switch opts.WebDir {
 	case "":
-		opts.WebDir = t.TempDir()
+		opts.WebDir = tb.TempDir()
 	case ownPage:
 		opts.WebDir = ""
 	}
 	opened := make(chan string, 1)
 	opts.Announce = func(u string) { opened <- u }
 	if testing.Verbose() {
-		opts.Log = zerolog.New(zerolog.NewTestWriter(t))
+		opts.Log = zerolog.New(zerolog.NewTestWriter(tb))
 	}
 	s, err := console.New(opts)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	for _, f := range prepare {
 		f(s)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	r := &running{Server: s, t: t, client: &http.Client{Transport: &http.Transport{}}, stop: stop, ended: make(chan error, 1)}
+	ctx, stop := context.WithCancel(tb.Context())
+	r := &running{Server: s, t: tb, client: &http.Client{Transport: &http.Transport{}}, stop: stop, ended: make(chan error, 1)}
 	go func() { r.ended <- s.Run(ctx) }()
-	t.Cleanup(r.close)
+	tb.Cleanup(r.close)
 	select {
 	case r.opened = <-opened:
 	case err := <-r.ended:
 		r.ended <- err
-		require.NoError(t, err)
+		require.NoError(tb, err)
 	case <-time.After(wait):
-		require.Fail(t, "the console did not open")
+		require.Fail(tb, "the console did not open")
 	}
 	return r
 }
@@ -394,7 +394,7 @@ type event struct{ id, name, data, comment string }
 
 // events reads an answer as server-sent events.
 type events struct {
-	t    *testing.T
+	t    testing.TB
 	in   *bufio.Reader
 	body io.Closer
 }

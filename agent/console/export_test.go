@@ -34,6 +34,7 @@ const (
 	ReplaySize = replaySize
 	MaxStreams = maxStreams
 	FrameQueue = frameQueue
+	MaxChanges = maxChanges
 )
 
 // LabelledRooms is labelledRooms.

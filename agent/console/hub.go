@@ -35,6 +35,9 @@ type item struct {
 	id     uint64 // 0: a snapshot, which is not repeated
 	event  []byte // as /api/events has it
 	stream []byte // as /api/stream has it; nil when it is not for it
+	// state is what it tells the state of, "" when it tells what happened. Who
+	// has not read an older one of the same needs it no more.
+	state string
 	comment
 }
 
@@ -198,7 +201,7 @@ func (h *Hub) Remember(past []agent.Record) {
 		h.last = all[len(all)-1]
 	}
 	h.history = append(all, h.history...)
-	h.pushLocked(&item{event: sse("history", marshal(h.history))})
+	h.pushLocked(&item{event: sse("history", marshal(h.history)), state: "history"})
 }
 
 // watchSnapshots sends what look returns, when it has changed and somebody
@@ -227,10 +230,16 @@ func (h *Hub) watchSnapshots(ctx context.Context, event string, kick <-chan stru
 // publishSnapshot sends a snapshot to the page's readers, as the event of that
 // name. It has no id and is not repeated.
 func (h *Hub) publishSnapshot(event string, data []byte) {
-	it := &item{event: sse(event, data)}
+	h.push(&item{event: sse(event, data), state: event})
+}
+
+// push sends items that have no id to the page's readers.
+func (h *Hub) push(items ...*item) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pushLocked(it)
+	for _, it := range items {
+		h.pushLocked(it)
+	}
 }
 
 // repeat hands on an event of one room to the readers of all.
@@ -327,17 +336,25 @@ type reader struct {
 
 	mu    sync.Mutex
 	queue []*item
-	lost  uint64
+	lost  uint64 // items that told what happened
+	stale bool   // or a state
 	ended bool
 }
 
-// push adds an item; when the queue is full the oldest goes, and 1 is returned.
+// push adds an item; when the queue is full the oldest goes, and 1 is returned
+// if that told what happened.
 func (r *reader) push(it *item) (lost uint64) {
 	r.mu.Lock()
+	if it.state != "" {
+		r.queue = slices.DeleteFunc(r.queue, func(old *item) bool { return old.state == it.state })
+	}
 	if len(r.queue) >= queueSize {
+		r.stale = true
+		if r.queue[0].state == "" {
+			lost = 1
+		}
 		r.queue = slices.Delete(r.queue, 0, 1)
-		r.lost++
-		lost = 1
+		r.lost += lost
 	}
 	r.queue = append(r.queue, it)
 	r.mu.Unlock()
@@ -360,13 +377,14 @@ func (r *reader) signal() {
 	}
 }
 
-// take empties the queue. lost items were older than those returned.
-func (r *reader) take() (items []*item, lost uint64, ended bool) {
+// take empties the queue. lost items were older than those returned; stale tells
+// that some were, and that what stands may have been told by them.
+func (r *reader) take() (items []*item, lost uint64, stale, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	items, lost, ended = r.queue, r.lost, r.ended
-	r.queue, r.lost = nil, 0
-	return items, lost, ended
+	items, lost, stale, ended = r.queue, r.lost, r.stale, r.ended
+	r.queue, r.lost, r.stale = nil, 0, false
+	return items, lost, stale, ended
 }
 
 // sse formats an event.

@@ -210,9 +210,57 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 	}
 }
 
-// watch sends the list once a second when something changed and somebody reads.
+// maxChanges is how many rooms may have changed to be told one by one, which leaves room in a
+// reader's queue; the whole list is told otherwise.
+const maxChanges = queueSize / 2
+
+// watch tells once a second which rooms came, went or changed, when somebody reads.
+// It returns nil when ctx ends.
 func (r *Rooms) watch(ctx context.Context) error {
-	return r.events.watchSnapshots(ctx, "rooms", r.kick, func() []byte { return marshal(r.infos()) })
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var told map[string]string // by room
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-r.kick:
+		}
+		if r.events.readers(eventReader) == 0 {
+			told = nil
+			continue
+		}
+		told = r.tell(told)
+	}
+}
+
+// tell tells what is not as it was told, and returns what is.
+func (r *Rooms) tell(told map[string]string) map[string]string {
+	infos := r.infos()
+	now := make(map[string]string, len(infos))
+	var changes []*item
+	change := func(event, room string, data []byte) {
+		changes = append(changes, &item{event: sse(event, data), state: "room " + room})
+	}
+	for _, info := range infos {
+		data := marshal(info)
+		now[info.Room] = string(data)
+		if told[info.Room] != now[info.Room] {
+			change("room", info.Room, data)
+		}
+	}
+	for room := range told {
+		if _, ok := now[room]; !ok {
+			change("gone", room, marshal(map[string]string{"room": room}))
+		}
+	}
+	if told == nil || len(changes) > maxChanges {
+		r.events.publishSnapshot("rooms", marshal(infos))
+		return now
+	}
+	r.events.push(changes...)
+	return now
 }
 
 // infos describes all rooms. One whose bot panics is described as far as it goes.

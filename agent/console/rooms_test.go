@@ -17,11 +17,11 @@ import (
 )
 
 // addRoom shows a room with a desk of its own.
-func addRoom(t *testing.T, rooms *console.Rooms, name string) (*desk, *console.Hub, func()) {
-	t.Helper()
+func addRoom(tb testing.TB, rooms *console.Rooms, name string) (*desk, *console.Hub, func()) {
+	tb.Helper()
 	d, hub := newDesk(), console.NewHub(console.HubOptions{History: -1})
 	remove, err := rooms.Add(console.Room{Name: name, Bot: d, Hub: hub, Tokens: mint{}})
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return d, hub, remove
 }
 
@@ -111,12 +111,24 @@ func TestEventsOfAllRooms(t *testing.T) {
 		last = ev
 	}
 	require.Equal(t, map[string]string{"record": "north", "caption": `so"uth`, "status": `so"uth`}, seen)
-	// The list is sent again when something in it changed, and when rooms come or go.
-	south.change(func(s *agent.Snapshot) { s.Comments = 42 })
-	for !strings.Contains(all.until("rooms").data, `"comments":42`) {
+	// The first list since somebody reads may come late.
+	south.change(func(s *agent.Snapshot) { s.Comments = 41 })
+	ev, err := all.next()
+	for ; !strings.Contains(ev.data, `"comments":41`); ev, err = all.next() {
+		require.NoError(t, err)
 	}
+	// A room is told again when it changed, alone, and when it went.
+	south.change(func(s *agent.Snapshot) { s.Comments = 42 })
+	for ev = all.until("room"); !strings.Contains(ev.data, `"comments":42`); ev = all.until("room") {
+	}
+	var info map[string]any
+	require.NoError(t, json.Unmarshal([]byte(ev.data), &info))
+	require.Equal(t, `so"uth`, info["room"])
+	require.Empty(t, ev.id, "it is not repeated")
 	removeSouth()
-	for strings.Contains(all.until("rooms").data, "uth") {
+	require.JSONEq(t, `{"room":"so\"uth"}`, all.until("gone").data)
+	addRoom(t, rooms, "west")
+	for !strings.Contains(all.until("room").data, `"room":"west"`) {
 	}
 
 	// Who comes back is told what was missed.
@@ -133,9 +145,31 @@ func TestEventsOfAllRooms(t *testing.T) {
 	// The original's stream has the record as it was.
 	stream := r.events("/api/rooms/north/stream")
 	north.Record(agent.Record{Type: "cycle_end", Cycle: 3, Outcome: "silent"})
-	ev, err := stream.next()
+	ev, err = stream.next()
 	require.NoError(t, err)
 	require.NotContains(t, ev.data, `"room"`)
+
+	// When very many change at once, the list is told instead.
+	for n := range 2 * console.MaxChanges {
+		addRoom(t, rooms, fmt.Sprint("late-", n))
+	}
+	for known := map[string]bool{}; len(known) < 2*console.MaxChanges; {
+		ev, err := all.next()
+		require.NoError(t, err)
+		var list []map[string]any
+		switch ev.name {
+		case "rooms":
+			require.NoError(t, json.Unmarshal([]byte(ev.data), &list))
+		case "room":
+			list = make([]map[string]any, 1)
+			require.NoError(t, json.Unmarshal([]byte(ev.data), &list[0]))
+		}
+		for _, info := range list {
+			if name := info["room"].(string); strings.HasPrefix(name, "late-") {
+				known[name] = true
+			}
+		}
+	}
 }
 
 func TestMetricsOfManyRooms(t *testing.T) {

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-
-	"touchline/agent"
 )
 
 const (
@@ -51,16 +49,12 @@ func (s *stream) write(pieces ...[]byte) error {
 }
 
 func (s *Server) getEvents(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	return s.feed(w, r, h.Hub, eventReader, h.gone, func(history []agent.Record) [][]byte {
-		var first [][]byte
-		if h.Bot != nil {
-			first = append(first, sse("snapshot", marshal(h.Bot.Snapshot())))
+	return s.feed(w, r, feedOptions{hub: h.Hub, kind: eventReader, gone: h.gone, state: func() []byte {
+		if h.Bot == nil {
+			return nil
 		}
-		if history != nil {
-			first = append(first, sse("history", marshal(history)))
-		}
-		return first
-	})
+		return sse("snapshot", marshal(h.Bot.Snapshot()))
+	}, history: true})
 }
 
 // getAllEvents tells what happens in any room; of the only one, what its own events are.
@@ -68,52 +62,85 @@ func (s *Server) getAllEvents(w http.ResponseWriter, r *http.Request) error {
 	if s.single != nil {
 		return s.getEvents(s.single, w, r)
 	}
-	return s.feed(w, r, s.rooms.events, eventReader, nil, func([]agent.Record) [][]byte {
-		return [][]byte{sse("rooms", marshal(s.rooms.infos()))}
-	})
+	return s.feed(w, r, feedOptions{hub: s.rooms.events, kind: eventReader, state: func() []byte {
+		return sse("rooms", marshal(s.rooms.infos()))
+	}, rest: wallRest})
 }
 
 func (s *Server) getStream(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	return s.feed(w, r, h.Hub, streamReader, h.gone, func([]agent.Record) [][]byte { return nil })
+	return s.feed(w, r, feedOptions{hub: h.Hub, kind: streamReader, gone: h.gone})
 }
 
+// feedOptions say what a reader of server-sent events is sent.
+type feedOptions struct {
+	hub  *Hub
+	kind readerKind
+	gone <-chan struct{} // closed when there is no more; nil for never
+	// state is the event that tells how all stands, sent first and after a loss; nil for none.
+	state   func() []byte
+	history bool // the last comments are sent after that
+	// rest is the least time between two writes: what comes meanwhile is written together.
+	rest time.Duration
+}
+
+// wallRest bounds the writes of the events of all rooms, each of which costs a
+// system call and a packet per reader: 64 rooms have some 230 events a second.
+const wallRest = 50 * time.Millisecond
+
 // feed serves one reader of server-sent events until it goes, the stream is
-// ended, gone is closed or the server stops. start is what it is sent first.
-func (s *Server) feed(
-	w http.ResponseWriter, r *http.Request, hub *Hub, k readerKind, gone <-chan struct{}, start func(history []agent.Record) [][]byte,
-) error {
+// ended, there is no more or the server stops.
+func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) error {
 	const contentType = "text/event-stream; charset=utf-8"
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", contentType)
 		return nil
 	}
 	after, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64) // anything else: from the start
-	q, history := hub.join(k, after)
+	q, history := o.hub.join(o.kind, after)
 	if q == nil {
 		return tooMany(w)
 	}
-	defer hub.leave(k, q)
+	defer o.hub.leave(o.kind, q)
 
 	out := s.openStream(w, contentType)
-	if err := out.write(append([][]byte{[]byte(sseStart)}, start(history)...)...); err != nil {
+	first := [][]byte{[]byte(sseStart)}
+	if o.state != nil {
+		first = append(first, o.state())
+	}
+	if o.history && history != nil {
+		first = append(first, sse("history", marshal(history)))
+	}
+	if err := out.write(first...); err != nil {
 		return nil // the reader has gone
 	}
 	quiet := time.NewTimer(s.opts.Config.KeepAlive)
 	defer quiet.Stop()
+	wake := q.wake
+	var rested <-chan time.Time
 	for {
 		var err error
 		select {
 		case <-r.Context().Done():
 			return nil
-		case <-gone:
+		case <-o.gone:
 			return nil
 		case <-quiet.C:
 			err = out.write([]byte(keepAlive))
-		case <-q.wake:
-			items, lost, ended := q.take()
-			err = out.write(render(items, lost, k)...)
+		case <-rested:
+			wake, rested = q.wake, nil
+			continue
+		case <-wake:
+			items, lost, stale, ended := q.take()
+			pieces := render(items, lost, o.kind)
+			if stale && o.state != nil {
+				pieces = append(pieces, o.state())
+			}
+			err = out.write(pieces...)
 			if ended {
 				return nil
+			}
+			if o.rest > 0 {
+				wake, rested = nil, time.After(o.rest)
 			}
 		}
 		if err != nil {

@@ -32,7 +32,7 @@ const events = new Events({
     retryAt = performance.now() + (retryIn ?? 0) * 1000;
     redraw();
   },
-}, { url: '/api/events', names: ['rooms', 'status', 'caption', 'record', 'lost'], probe: (opts) => api.call('GET', '/api/rooms', undefined, opts) });
+}, { url: '/api/events', names: ['rooms', 'room', 'gone', 'status', 'caption', 'record', 'lost'], probe: (opts) => api.call('GET', '/api/rooms', undefined, opts) });
 
 /** One room on the wall. */
 class TileView {

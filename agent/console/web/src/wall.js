@@ -45,9 +45,17 @@ export class Wall {
       for (const room of this.#said.keys()) if (!this.#rooms.has(room)) this.#said.delete(room);
       return;
     }
+    if (name === 'room') {
+      this.#rooms.set(data.room, data);
+      return;
+    }
     const info = this.#rooms.get(data?.room);
-    if (!info) return; // the list comes within a second
+    if (!info) return; // it is told within a second
     switch (name) {
+      case 'gone':
+        this.#rooms.delete(data.room);
+        this.#said.delete(data.room);
+        break;
       case 'status':
         Object.assign(info, { state: data.state, chip: data.chip, reason: data.detail ?? '', percent: data.percent });
         break;
@@ -68,9 +76,10 @@ export class Wall {
     return this.#rooms.has(room);
   }
 
-  /** Sorted as the server does. @returns {Tile[]} */
+  /** Sorted by name. @returns {Tile[]} */
   get tiles() {
-    return [...this.#rooms.values()].map((r) => tile(r, this.#said.get(r.room) ?? ''));
+    const list = [...this.#rooms.values()].sort((a, b) => (a.room < b.room ? -1 : 1));
+    return list.map((r) => tile(r, this.#said.get(r.room) ?? ''));
   }
 }
 

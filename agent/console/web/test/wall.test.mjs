@@ -44,6 +44,14 @@ test('events find their room', () => {
   w.take('record', { room: 'final', outcome: 'spoken', cycle: 5, text: 'Offside.', started_at: '2026-05-01T12:00:09Z' });
   assert.equal(w.tiles[1].words, 'Offside.');
   assert.ok(w.has('a/b'));
+  w.take('room', info({ room: 'zoo', comments: 1 }));
+  w.take('room', info({ room: 'b', viewers: 1 }));
+  w.take('room', info({ room: 'a/b', viewers: 7 }));
+  assert.deepEqual(w.tiles.map((t) => [t.room, t.viewers]), [['a/b', '7 viewers'], ['b', '1 viewer'], ['final', '2 viewers'], ['zoo', '2 viewers']]);
+  w.take('caption', { room: 'zoo', text: 'Gone' });
+  w.take('gone', { room: 'zoo' });
+  w.take('gone', { room: 'zoo' });
+  assert.ok(!w.has('zoo'));
   w.take('rooms', []);
   assert.equal(w.tiles.length, 0);
 });
