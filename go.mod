@@ -15,6 +15,7 @@ require (
 	github.com/livekit/server-sdk-go/v2 v2.17.0
 	github.com/openai/openai-go/v3 v3.95.0
 	github.com/pion/ice/v4 v4.4.0
+	github.com/pion/interceptor v0.1.47
 	github.com/pion/rtcp v1.2.17
 	github.com/pion/rtp v1.10.5
 	github.com/pion/webrtc/v4 v4.2.17
@@ -94,7 +95,6 @@ require (
 	github.com/nyaruka/phonenumbers v1.8.0 // indirect
 	github.com/pion/datachannel v1.6.2 // indirect
 	github.com/pion/dtls/v3 v3.1.5 // indirect
-	github.com/pion/interceptor v0.1.47 // indirect
 	github.com/pion/logging v0.2.4 // indirect
 	github.com/pion/mdns/v2 v2.1.0 // indirect
 	github.com/pion/mediadevices v0.9.4 // indirect

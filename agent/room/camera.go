@@ -51,6 +51,9 @@ type CameraPublisher struct {
 	packer  *packer
 	needKey bool
 
+	reports captureReports
+	lag     atomic.Pointer[time.Duration] // from the picture's capture by the camera's clock to its Arrival
+
 	picture pictureTrack
 	visit   atomic.Pointer[visit]
 	state   shownState
@@ -85,7 +88,9 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	}
 	c := &CameraPublisher{opts: opts, packer: newPacker(), needKey: true, tells: tells}
 	c.sound.log, c.sound.name, c.sound.stream = opts.Log, "sound", "camera"
-	c.keeper = &keeper{log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1)}
+	c.keeper = &keeper{
+		log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1), reports: &c.reports,
+	}
 	bridgeLog(opts.Log)
 	return c, nil
 }
@@ -150,8 +155,53 @@ func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, e
 		c.packets.Add(1)
 	}
 	c.frames.Add(1)
-	return time.Now(), err
+	now := time.Now()
+	c.noteFrame(f, uint32(track.SSRC()), packets[0].Timestamp, now)
+	return now, err
 }
+
+// noteFrame has the reports tell when a picture was captured.
+func (c *CameraPublisher) noteFrame(f media.EncodedFrame, ssrc, timestamp uint32, sent time.Time) {
+	at := f.Arrival
+	if at.IsZero() {
+		at = sent
+	}
+	c.reports.note(pictureReports, ssrc, timestamp, media.VideoClockRate, at)
+	if f.NTP.IsZero() || f.Arrival.IsZero() {
+		c.lag.Store(nil)
+		return
+	}
+	lag := f.Arrival.Sub(f.NTP)
+	c.lag.Store(&lag)
+}
+
+// maxLip bounds by how much the camera's clock may correct the sound against
+// the picture: beyond, the two tracks' sender reports are not of one clock.
+const maxLip = 500 * time.Millisecond
+
+// WriteCaptured is WriteOpus for sound whose capture has a time, on the local
+// clock and by the camera's own (zero when not known), as pictures have it.
+func (c *CameraPublisher) WriteCaptured(
+	packet []byte, timestamp uint32, marker bool, arrival, ntp time.Time,
+) (written time.Time, err error) {
+	written, err = c.WriteOpus(packet, timestamp, marker)
+	at := arrival
+	if at.IsZero() {
+		at = written
+	}
+	if lag := c.lag.Load(); lag != nil && !ntp.IsZero() {
+		if by := ntp.Add(*lag); by.Sub(at).Abs() <= maxLip {
+			at = by
+		}
+	}
+	if ssrc, ok := c.sound.ssrc(); ok && !at.IsZero() {
+		c.reports.note(soundReports, ssrc, timestamp, opusClockRate, at)
+	}
+	return written, err
+}
+
+// opusClockRate is that of Opus in RTP, in Hz (RFC 7587 section 4.1).
+const opusClockRate = 48000
 
 // WriteOpus sends one packet of the camera's 48 kHz Opus with the RTP timestamp
 // given, as VoiceTrack.WriteOpus does. The first one has the sound published.

@@ -13,6 +13,7 @@ import (
 	"github.com/livekit/protocol/livekit"
 	"github.com/livekit/protocol/logger"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/interceptor"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
@@ -210,6 +211,8 @@ type keeper struct {
 	first, most time.Duration
 	// loopback keeps media sockets on 127.0.0.1.
 	loopback bool
+	// reports corrects our sender reports; nil leaves them as they are.
+	reports *captureReports
 	// onOutage is told the reason of each ended visit or failed join, and of a connection that takes long to
 	// mend itself; nil for nobody.
 	onOutage func(err error)
@@ -418,6 +421,9 @@ func (k *keeper) join(ctx context.Context, v *visit, token string) error {
 	opts := []lksdk.ConnectOption{
 		lksdk.WithAutoSubscribe(false),
 		lksdk.WithConnectTimeout(joinTimeout),
+	}
+	if k.reports != nil {
+		opts = append(opts, lksdk.WithInterceptors([]interceptor.Factory{k.reports}), lksdk.WithIncludeDefaultInterceptors(true))
 	}
 	if k.attributes != nil {
 		opts = append(opts, lksdk.WithExtraAttributes(k.attributes()))

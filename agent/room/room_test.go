@@ -134,6 +134,8 @@ type testCamera struct {
 	keyFrames atomic.Int64 // asked for
 	want      atomic.Bool  // the next frame is to be one
 	paused    atomic.Bool
+	late      time.Duration // of its pictures against their capture
+	clock     time.Duration // by how much its own clock is ahead; 0 for none
 	stop      func()
 }
 
@@ -183,8 +185,11 @@ func (c *testCamera) run(ctx context.Context, width, height int) error {
 			size = 9000
 		}
 		f := media.EncodedFrame{
-			Codec: media.VP8, KeyFrame: key, PTS: now.Sub(began), Arrival: now, Received: now,
+			Codec: media.VP8, KeyFrame: key, PTS: now.Sub(began), Arrival: now.Add(-c.late), Received: now,
 			SpatialLayers: 1, Data: vp8(key, width, height, size, n),
+		}
+		if c.clock != 0 {
+			f.NTP = f.Arrival.Add(c.clock)
 		}
 		if key {
 			f.Width, f.Height = width, height

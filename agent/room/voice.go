@@ -116,6 +116,16 @@ func (t *VoiceTrack) publish(v *visit) error {
 	return nil
 }
 
+// ssrc is that of the packets that go out.
+func (t *VoiceTrack) ssrc() (ssrc uint32, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.inner == nil || !t.inner.IsBound() {
+		return 0, false
+	}
+	return uint32(t.inner.SSRC()), true
+}
+
 // bound tells whether packets go out.
 func (t *VoiceTrack) bound() bool {
 	t.mu.RLock()

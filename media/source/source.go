@@ -52,6 +52,8 @@ type Opus struct {
 	Timestamp uint32 // in 48 kHz samples, unwrapped by nobody
 	Marker    bool   // begins a talk spurt
 	Received  time.Time
+	// Arrival and NTP are the capture's time as a picture's are (media.EncodedFrame); zero where the source cannot tell.
+	Arrival, NTP time.Time
 }
 
 var (

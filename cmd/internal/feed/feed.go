@@ -251,7 +251,7 @@ func (f *Feed) sound(o source.Opus) {
 	f.mu.Lock()
 	timestamp := f.clock.next(o)
 	f.mu.Unlock()
-	_, _ = f.pub.WriteOpus(o.Payload, timestamp, o.Marker) // it counts and complains by itself
+	_, _ = f.pub.WriteCaptured(o.Payload, timestamp, o.Marker, o.Arrival, o.NTP) // it counts and complains by itself
 }
 
 // soundClock makes one run of timestamps of those of several senders.

@@ -27,7 +27,7 @@ const (
 )
 
 // AAC makes Opus of AAC, by the program ffmpeg in a process of its own. What
-// comes out is later by what the program holds back.
+// comes out is later by what the program holds back; its timestamps are not.
 type AAC struct {
 	clock int64 // of the timestamps, in Hz
 	now   func() time.Time
@@ -93,7 +93,8 @@ func (a *AAC) Write(config mpeg4audio.AudioSpecificConfig, units [][]byte, times
 func (a *AAC) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-fflags", "nobuffer", "-flags", "low_delay", "-probesize", "32",
+	// Not with -fflags nobuffer, which leaves out what was read to find the format: the rest would come too early.
+	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-flags", "low_delay", "-probesize", "32",
 		"-analyzeduration", "0", "-f", "aac", "-i", "pipe:0", "-c:a", "libopus", "-b:a", "64k", "-ac", "2", "-frame_duration", "20",
 		"-f", "mpegts", "-muxdelay", "0", "-muxpreload", "0", "-pes_payload_size", "0", "-flush_packets", "1", "pipe:1")
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}

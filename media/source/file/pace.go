@@ -106,7 +106,10 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 		p.next = at
 	}
 	for _, packet := range packets {
-		p.out.Opus(source.Opus{Payload: packet, Timestamp: uint32(p.next), Received: p.now()}) //nolint:gosec // it wraps as timestamps do
+		p.out.Opus(source.Opus{
+			Payload: packet, Timestamp: uint32(p.next), Received: p.now(), //nolint:gosec // it wraps as timestamps do
+			Arrival: p.anchor.Add(p.zero + time.Duration(p.next)*time.Second/48000),
+		})
 		p.next += opus.PacketDuration2(packet)
 	}
 	return nil

@@ -38,7 +38,8 @@ type session struct {
 	telephone      *audio.G711 // nil when the sound is no G.711
 	aac            *audio.AAC  // nil when it is no AAC
 	units4         *rtpmpeg4audio.Decoder
-	latm           *latm // nil when it is not in LATM
+	latm           *latm        // nil when it is not in LATM
+	heard          *audio.Clock // nil without sound
 	format, sounds format.Format
 
 	mu    sync.Mutex
@@ -122,7 +123,7 @@ func (s *session) hear(f format.Format) bool {
 	case *format.Opus:
 		return f.ChannelCount <= 2
 	case *format.G711:
-		g, err := audio.NewG711(f.MULaw, f.SampleRate, f.ChannelCount, s.out.Opus)
+		g, err := audio.NewG711(f.MULaw, f.SampleRate, f.ChannelCount, s.emit)
 		s.telephone = g
 		return err == nil
 	case *format.MPEG4Audio:
@@ -162,7 +163,9 @@ func (s *session) listen() {
 	s.client.OnPacketRTP(s.video, s.format, s.videoPacket)
 	s.client.OnPacketRTCP(s.video, s.videoReport)
 	if s.audio != nil {
+		s.heard = audio.NewClock(s.sounds.ClockRate())
 		s.client.OnPacketRTP(s.audio, s.sounds, s.audioPacket)
+		s.client.OnPacketRTCP(s.audio, s.audioReport)
 	}
 }
 
@@ -208,6 +211,8 @@ func (s *session) audioPacket(p *rtp.Packet) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.now()
+	s.heard.Packet(p.Timestamp, now)
 	if s.aac != nil {
 		p = p.Clone() // parts of units are kept, and the library uses its buffers again
 	}
@@ -224,18 +229,30 @@ func (s *session) audioPacket(p *rtp.Packet) {
 		return
 	}
 	if s.telephone != nil {
-		s.telephone.Write(p.Payload, p.Timestamp, s.now())
+		s.telephone.Write(p.Payload, p.Timestamp, now)
 		return
 	}
-	s.out.Opus(source.Opus{
-		Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: s.now(),
-	})
+	s.emit(source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now})
+}
+
+func (s *session) audioReport(p rtcp.Packet) {
+	defer rescue.Guard(s.crashed)
+	if sr, ok := p.(*rtcp.SenderReport); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.heard.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime)
+	}
 }
 
 // opus hands on what another goroutine made of the sound.
 func (s *session) opus(o source.Opus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.emit(o)
+}
+
+func (s *session) emit(o source.Opus) {
+	s.heard.Stamp(&o)
 	s.out.Opus(o)
 }
 

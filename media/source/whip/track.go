@@ -11,6 +11,7 @@ import (
 	"touchline/media"
 	"touchline/media/ingest"
 	"touchline/media/source"
+	"touchline/media/source/audio"
 )
 
 // layerTime is how long the layer in use may be silent before another one takes its place.
@@ -134,6 +135,7 @@ func (r *reader) readVideo() {
 
 func (r *reader) readAudio() {
 	x := r.session
+	clock := audio.NewClock(int(r.track.Codec().ClockRate))
 	for {
 		p, _, err := r.track.ReadRTP()
 		if err != nil {
@@ -145,7 +147,15 @@ func (r *reader) readAudio() {
 			continue
 		}
 		x.lastMedia.Store(now.UnixNano())
-		x.sound(source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now})
+		clock.Packet(p.Timestamp, now)
+		select {
+		case sr := <-r.reports:
+			clock.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime)
+		default:
+		}
+		o := source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now}
+		clock.Stamp(&o)
+		x.sound(o)
 	}
 }
 

@@ -1,0 +1,69 @@
+package room
+
+import (
+	"sync"
+	"time"
+
+	"github.com/pion/interceptor"
+	"github.com/pion/rtcp"
+)
+
+// captureReports makes the RTCP sender reports of our tracks tell when pictures
+// and sound were captured, not when they were sent (RFC 3550 section 6.4.1): a
+// coder on the way of one of them would put it out of step with the other. It is
+// a factory of interceptors, which must come before the one that makes the reports.
+type captureReports struct {
+	mu     sync.Mutex
+	tracks [2]captured // picture and sound
+}
+
+// captured is the newest of a track that was sent.
+type captured struct {
+	ssrc, timestamp uint32
+	rate            int64 // of timestamps, in Hz
+	at              time.Time
+}
+
+const (
+	pictureReports = iota
+	soundReports
+)
+
+func (c *captureReports) note(track int, ssrc, timestamp uint32, rate int64, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tracks[track] = captured{ssrc, timestamp, rate, at}
+}
+
+// NewInterceptor implements interceptor.Factory.
+func (c *captureReports) NewInterceptor(string) (interceptor.Interceptor, error) {
+	return &captureReporter{reports: c}, nil
+}
+
+type captureReporter struct {
+	interceptor.NoOp
+
+	reports *captureReports
+}
+
+// BindRTCPWriter implements interceptor.Interceptor.
+func (r *captureReporter) BindRTCPWriter(next interceptor.RTCPWriter) interceptor.RTCPWriter {
+	return interceptor.RTCPWriterFunc(func(packets []rtcp.Packet, a interceptor.Attributes) (int, error) {
+		for _, p := range packets {
+			if sr, ok := p.(*rtcp.SenderReport); ok {
+				r.reports.correct(sr)
+			}
+		}
+		return next.Write(packets, a)
+	})
+}
+
+func (c *captureReports) correct(sr *rtcp.SenderReport) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.tracks {
+		if t.ssrc == sr.SSRC && !t.at.IsZero() {
+			sr.RTPTime = t.timestamp + uint32(int64(ntpTime(sr.NTPTime).Sub(t.at))*t.rate/int64(time.Second)) //nolint:gosec // it wraps
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package room_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+)
+
+// lateness tells how late packets of sound come by the sender reports of their track.
+type lateness struct {
+	mu        sync.Mutex
+	ntp       time.Time
+	timestamp uint32
+	late      []time.Duration
+}
+
+func (l *lateness) Begin() {}
+
+func (l *lateness) WriteRTP(p *rtp.Packet, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(p.Payload) > 3 && !l.ntp.IsZero() {
+		captured := l.ntp.Add(time.Duration(int32(p.Timestamp-l.timestamp)) * time.Second / 48000)
+		l.late = append(l.late, at.Sub(captured))
+	}
+}
+
+func (l *lateness) SenderReport(ntp time.Time, timestamp uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ntp, l.timestamp = ntp, timestamp
+}
+
+// What a camera's publisher knows about the time of capture is in the sender reports that reach the room: of
+// pictures and of sound, by the local clock or by the camera's own.
+func TestReportsTellTheCapture(t *testing.T) {
+	t.Parallel()
+	const picture, sound = 200 * time.Millisecond, 500 * time.Millisecond // later than their capture
+	for name, clock := range map[string]time.Duration{"by arrival": 0, "by the camera's clock": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			c, err := newTestCamera(room.CameraOptions{
+				URL: s.URL(), Keys: s.keys(), Room: "match", Identity: "cam", LoopbackOnly: true, Log: testLog(t),
+			})
+			require.NoError(t, err)
+			c.late, c.clock = picture, clock
+			run(t, func(ctx context.Context) error { return c.run(ctx, 640, 360) })
+			run(t, pace(20*time.Millisecond, func(n uint32) error {
+				arrival, ntp := time.Now().Add(-sound), time.Time{}
+				if clock != 0 { // then what the local clock says is worth less
+					arrival, ntp = time.Now().Add(-sound/2), arrival.Add(clock)
+				}
+				_, err := c.WriteCaptured([]byte{0x78, 1, 2, 3, 4, 5}, n*960, n == 0, arrival, ntp)
+				return err
+			}))
+			l := &lateness{}
+			bot := startBot(t, s, func(o *room.Options) { o.Sound = l })
+			var pictures []time.Duration
+			eventually(t, func() bool {
+				if f := frame(t, bot); !f.NTP.IsZero() {
+					pictures = append(pictures, f.Received.Sub(f.NTP))
+				}
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return len(pictures) >= 30 && len(l.late) >= 50
+			}, "sender reports of both tracks")
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			slices.Sort(pictures)
+			slices.Sort(l.late)
+			gotPicture, gotSound := pictures[len(pictures)/2], l.late[len(l.late)/2]
+			t.Log("picture", gotPicture, "sound", gotSound)
+			require.InDelta(t, picture.Seconds(), gotPicture.Seconds(), 0.1)
+			require.InDelta(t, sound.Seconds(), gotSound.Seconds(), 0.1)
+		})
+	}
+}
