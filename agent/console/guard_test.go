@@ -5,9 +5,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
@@ -155,6 +157,53 @@ func TestTokenFlow(t *testing.T) {
 	}
 	require.Equal(t, http.StatusForbidden, r.ask("GET", "/", "", "Host", "evil.example").status)
 	require.Equal(t, http.StatusOK, r.ask("GET", "/healthz", "", "Host", "10.1.2.3:8199").status, "a probe by address")
+}
+
+// TestEveryRouteIsGuarded: of all that is served for many rooms, nothing but the page, the login and the
+// probes answers without the token, and nothing at all answers another site's page.
+func TestEveryRouteIsGuarded(t *testing.T) {
+	const token = "correct-horse-battery"
+	doors := []string{"GET /", "GET /rooms/{room}", "POST /api/login", "GET /healthz", "GET /readyz"}
+	for name, tt := range map[string]struct {
+		listen string
+		header []string // of a request that is refused
+		status int
+		code   string
+		open   []string
+	}{
+		"no token":      {"0.0.0.0:0", nil, http.StatusUnauthorized, "token_needed", doors},
+		"another token": {"0.0.0.0:0", []string{"Authorization", "Bearer " + token + "x"}, http.StatusUnauthorized, "token_needed", doors},
+		"proxied":       {"127.0.0.1:0", []string{"X-Forwarded-For", "192.0.2.1"}, http.StatusUnauthorized, "token_needed", doors},
+		"another site":  {"127.0.0.1:0", []string{"Origin", "https://elsewhere.example"}, http.StatusForbidden, "bad_origin", nil},
+		"another name":  {"127.0.0.1:0", []string{"Host", "elsewhere.example"}, http.StatusForbidden, "bad_host", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rooms, calls := console.NewRooms(0, zerolog.Nop()), &exchange{}
+			r := open(t, console.Options{
+				Rooms: rooms, Dispatcher: calls, SignalURL: "ws://127.0.0.1:1",
+				Config: agent.ConsoleConfig{Listen: tt.listen, Token: inference.Secret(token)},
+			})
+			d, _, _ := addRoom(t, rooms, "final")
+			refused := 0
+			for _, route := range append(console.Routes(r.Server), "GET /rtc/v1", "GET /nowhere") {
+				if slices.Contains(tt.open, route) || route == "GET /nowhere" && tt.code == "token_needed" {
+					continue
+				}
+				method, path, _ := strings.Cut(route, " ")
+				path = strings.NewReplacer("{room}", "final", "{id}", "1", "{$}", "").Replace(path)
+				a := r.ask(method, path, `{"room":"x","instruction":"x","source":"","role":"viewer","name":"x"}`, tt.header...)
+				require.Equal(t, tt.status, a.status, "%s: %s", route, a.body)
+				if method != http.MethodHead {
+					code, _, _ := a.problem(t)
+					require.Equal(t, tt.code, code, route)
+				}
+				refused++
+			}
+			require.Greater(t, refused, 50)
+			require.Empty(t, d.orders())
+			require.Empty(t, calls.calls)
+		})
+	}
 }
 
 func TestConfiguredToken(t *testing.T) {

@@ -16,11 +16,14 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/livekit/protocol/auth"
+	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/room"
 	"touchline/agent/worker"
 	"touchline/cmd/internal/browser"
 	"touchline/cmd/internal/wiring"
@@ -159,6 +162,9 @@ func TestAgentConsole(t *testing.T) {
 	require.Equal(t, "default", d.room(agentRoom)["profile"])
 	require.Empty(t, d.room(agentRoom)["instruction"])
 
+	strangers(t, h, d, second)
+	require.Equal(t, "Name the colours.", d.room(second)["instruction"])
+
 	// What happens in both comes on one stream, and each event names its room.
 	ctx, cancel := context.WithTimeout(t.Context(), later)
 	defer cancel()
@@ -251,6 +257,46 @@ func TestAgentConsole(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, code)
 }
 
+// strangers has people in one room try to steer: one whom the page let in, who has no right to, and who
+// has one for the other room; then for this one.
+func strangers(t *testing.T, h *agentHouse, d *desk, other string) {
+	t.Helper()
+	code, body := d.ask(http.MethodPost, "/api/rooms/"+agentRoom+"/livekit/token", `{"role":"viewer","name":"Vera"}`)
+	require.Equal(t, http.StatusOK, code, body)
+	var grant struct{ Token, Agent string }
+	require.NoError(t, json.Unmarshal([]byte(body), &grant))
+	vera := lksdk.NewRoom(lksdk.NewRoomCallback())
+	require.NoError(t, vera.JoinWithToken(h.url, grant.Token, lksdk.WithAutoSubscribe(false)))
+	defer vera.Disconnect()
+	require.Eventually(t, func() bool { return vera.GetParticipantByIdentity(grant.Agent) != nil }, later, 20*time.Millisecond)
+	steer := func(token string) error {
+		payload, err := json.Marshal(map[string]string{"instruction": "I am the boss.", "token": token})
+		require.NoError(t, err)
+		_, err = vera.LocalParticipant.PerformRpc(lksdk.PerformRpcParams{
+			DestinationIdentity: grant.Agent, Method: room.RPCPrefix + "set_instruction", Payload: string(payload),
+		})
+		return err
+	}
+	admin := func(name string) string {
+		token, err := auth.NewAccessToken(h.keys.APIKey, h.keys.APISecret).SetIdentity("boss").
+			SetVideoGrant(&auth.VideoGrant{RoomAdmin: true, Room: name}).ToJWT()
+		require.NoError(t, err)
+		return token
+	}
+	for _, token := range []string{"", grant.Token, admin(other), d.token} {
+		var refused *lksdk.RpcError
+		require.ErrorAs(t, steer(token), &refused)
+		require.Equal(t, lksdk.RpcErrorCode(http.StatusForbidden), refused.Code)
+	}
+	require.Empty(t, d.room(agentRoom)["instruction"])
+	require.NoError(t, steer(admin(agentRoom)))
+	require.Equal(t, "I am the boss.", d.room(agentRoom)["instruction"])
+	code, body = d.ask(http.MethodDelete, "/api/rooms/"+agentRoom+"/instruction", "")
+	require.Equal(t, http.StatusOK, code, body)
+	code, body = d.ask(http.MethodPost, "/api/rooms/"+agentRoom+"/start", "")
+	require.Equal(t, http.StatusOK, code, body)
+}
+
 // callOff has a commentator called off on the wall by the keyboard alone, and one asked for in its place.
 func callOff(t *testing.T, d *desk, wall *browser.Browser) {
 	t.Helper()
@@ -301,6 +347,11 @@ func TestAgentConsoleBeyondThisMachine(t *testing.T) {
 		code, body := d.ask(call[0], call[1], `{"room":"x"}`)
 		require.Equal(t, http.StatusUnauthorized, code, "%v %s", call, body)
 		require.Contains(t, body, "token_needed")
+	}
+	// Senders and players need a key or a token of LiveKit's, or this one.
+	for _, path := range []string{"/whip/x", "/whep/x"} {
+		code, body := d.ask(http.MethodPost, path, "v=0\r\n", "Content-Type", "application/sdp")
+		require.Equal(t, http.StatusUnauthorized, code, body)
 	}
 	code, body := d.ask(http.MethodGet, "/api/rooms", "", "Authorization", "Bearer "+d.token)
 	require.Equal(t, http.StatusOK, code, body)
