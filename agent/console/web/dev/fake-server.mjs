@@ -80,7 +80,13 @@ function roomInfos() {
     };
   });
 }
-const tellRooms = () => walls.forEach((res) => send(res, 'rooms', roomInfos()));
+let told = new Map();
+function tellRooms() {
+  const now = new Map(roomInfos().map((r) => [r.room, JSON.stringify(r)]));
+  for (const [room, info] of now) if (told.get(room) !== info) walls.forEach((res) => send(res, 'room', JSON.parse(info)));
+  for (const room of told.keys()) if (!now.has(room)) walls.forEach((res) => send(res, 'gone', { room }));
+  told = now;
+}
 
 /** Cameras that were added: one that lives, one whose address says gone, one that says bad. */
 const sources = new Map();
