@@ -35,6 +35,10 @@ fi
 if [ "${1:-build}" = test ] && command -v google-chrome >/dev/null 2>&1; then
 	want=$(echo "$want" | sed 's/ chromium//')
 fi
+# The page is tested with Firefox as well, where it is a package: Ubuntu's is a pointer to a snap.
+if [ "${1:-build}" = test ] && ! command -v firefox >/dev/null 2>&1 && grep -qx 'ID=debian' /etc/os-release; then
+	want="$want firefox-esr"
+fi
 missing=
 for package in $want; do
 	dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"

@@ -15,7 +15,7 @@ import (
 )
 
 // says waits until an element says something.
-func says(t *testing.T, b *browser.Browser, within time.Duration, id, words string) {
+func says(t *testing.T, b browser.Page, within time.Duration, id, words string) {
 	t.Helper()
 	require.NoError(t, b.Until(within, "document.getElementById('"+id+"').checkVisibility() && "+
 		"document.getElementById('"+id+"').innerText.includes('"+words+"')"),

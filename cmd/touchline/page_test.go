@@ -100,7 +100,7 @@ func open(t *testing.T, url string, o browser.Options) *browser.Browser {
 }
 
 // text is what an element says.
-func text(t *testing.T, b *browser.Browser, selector string) string {
+func text(t *testing.T, b browser.Page, selector string) string {
 	t.Helper()
 	s, err := browser.Eval[string](b, soon, "document.querySelector('"+selector+"')?.innerText ?? ''")
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ const shownMore = 10
 
 // plays waits until the page shows a moving picture of some size. It counts
 // pictures, not time: under load they come late, and after a break the player begins anew.
-func plays(t *testing.T, b *browser.Browser, within time.Duration) {
+func plays(t *testing.T, b browser.Page, within time.Duration) {
 	t.Helper()
 	require.NoError(t, b.Until(within, `(() => { const v = document.getElementById('picture');
 		if (!(v.videoWidth > 0) || !document.getElementById('curtain').hidden) { delete spy.from; return false }
@@ -121,7 +121,7 @@ func plays(t *testing.T, b *browser.Browser, within time.Duration) {
 }
 
 // firstPicture is the time from the page's address being asked for to its first picture, in seconds.
-func firstPicture(t *testing.T, b *browser.Browser) float64 {
+func firstPicture(t *testing.T, b browser.Page) float64 {
 	t.Helper()
 	s, err := browser.Eval[float64](b, soon, "spy.first")
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func firstPicture(t *testing.T, b *browser.Browser) float64 {
 }
 
 // picture is what the page's video shows right now.
-func picture(b *browser.Browser) (image.Image, error) {
+func picture(b browser.Page) (image.Image, error) {
 	data, err := browser.Eval[string](b, soon, `(() => { const v = document.getElementById('picture');
 		const c = document.createElement('canvas'); c.width = v.videoWidth; c.height = v.videoHeight;
 		c.getContext('2d').drawImage(v, 0, 0); return c.toDataURL('image/png') })()`)
@@ -157,7 +157,7 @@ func counter(img image.Image) (uint32, bool) {
 }
 
 // counts waits until the picture has another counter than the one given.
-func counts(t *testing.T, b *browser.Browser, not uint32) uint32 {
+func counts(t *testing.T, b browser.Page, not uint32) uint32 {
 	t.Helper()
 	var n uint32
 	ok := false
@@ -174,7 +174,7 @@ func counts(t *testing.T, b *browser.Browser, not uint32) uint32 {
 }
 
 // commented waits for a comment with its pictures, loaded.
-func commented(t *testing.T, b *browser.Browser, within time.Duration) {
+func commented(t *testing.T, b browser.Page, within time.Duration) {
 	t.Helper()
 	require.NoError(t, b.Until(within, `[...document.querySelectorAll('#list > li')].some((li) =>
 		li.querySelector('.words').textContent.length > 3 &&
@@ -182,13 +182,13 @@ func commented(t *testing.T, b *browser.Browser, within time.Duration) {
 }
 
 // captioned waits for words over the picture.
-func captioned(t *testing.T, b *browser.Browser, within time.Duration) {
+func captioned(t *testing.T, b browser.Page, within time.Duration) {
 	t.Helper()
 	require.NoError(t, b.Until(within, "document.querySelectorAll('#captions .word').length > 1"))
 }
 
 // heard waits until a voice has sounded from the browser's speaker.
-func heard(t *testing.T, b *browser.Browser, within time.Duration) {
+func heard(t *testing.T, b browser.Page, within time.Duration) {
 	t.Helper()
 	before, err := browser.Eval[float64](b, soon, "spy.energy()")
 	require.NoError(t, err)
@@ -196,7 +196,7 @@ func heard(t *testing.T, b *browser.Browser, within time.Duration) {
 }
 
 // shoot keeps a screenshot in TOUCHLINE_SCREENSHOTS, if that is set.
-func shoot(t *testing.T, b *browser.Browser, name string) {
+func shoot(t *testing.T, b browser.Page, name string) {
 	t.Helper()
 	dir := os.Getenv("TOUCHLINE_SCREENSHOTS")
 	if dir == "" {

@@ -336,7 +336,7 @@ func (a *answer) end(err error) error {
 	a.deliver(a.filter.flush())
 	if err == nil && a.bytes == 0 && a.filter.thought && !a.broken {
 		return fmt.Errorf("%s: %w: it spent its %d tokens on thinking; choose a model that does not think, "+
-			"or raise inference.max_tokens", a.m.server, ErrNoAnswer, a.limit)
+			"or raise inference.max_tokens, where it speaks inference.voice.max_tokens", a.m.server, ErrNoAnswer, a.limit)
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package remote_test
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -87,7 +86,7 @@ func TestRecordedServers(t *testing.T) {
 				return
 			}
 			var missing *inference.ModelMissingError
-			require.True(t, errors.As(err, &missing))
+			require.ErrorAs(t, err, &missing)
 		})
 	}
 }

@@ -8,6 +8,7 @@ package browser
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -40,6 +41,9 @@ type Options struct {
 	Script string
 	// NoAutoplay keeps the rule that sound needs a click.
 	NoAutoplay bool
+	// OpenH264 is the folder of Firefox's plugin for H264 (gmpopenh264.info and its library). One that has a network
+	// fetches it by itself, later; this one does not.
+	OpenH264 string
 	// Dir is the profile's folder, empty and used by nobody else; one that Close removes when "".
 	Dir string
 }
@@ -238,31 +242,74 @@ const (
 	pollTime = 50 * time.Millisecond
 )
 
+// Page is what a Browser and a Firefox have in common.
+type Page interface {
+	// Navigate opens an address and waits until its page is loaded.
+	Navigate(url string) error
+	// Reload loads the page again.
+	Reload() error
+	// Click clicks what a CSS selector finds, with a mouse, as a person would.
+	Click(selector string) error
+	// Type clicks what a CSS selector finds and types keys; "\r" is Enter.
+	Type(selector, keys string) error
+	// Until waits until an expression, or what its promise resolves to, is true.
+	Until(within time.Duration, js string) error
+	// Screenshot is a PNG of what the window shows.
+	Screenshot() ([]byte, error)
+	// Problems are the console's errors so far.
+	Problems() []string
+	// Close ends the browser.
+	Close()
+
+	// evaluate gives an expression's value as JSON, nothing when it has none.
+	evaluate(within time.Duration, js string) (json.RawMessage, error)
+	// ended tells why there is no browser any more.
+	ended() error
+}
+
 // Eval evaluates an expression in the page; of a promise, what it resolves to.
 // An expression that has no value gives the zero T.
-func Eval[T any](b *Browser, within time.Duration, js string) (T, error) {
-	ctx, cancel := context.WithTimeout(b.tab, within)
-	defer cancel()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](js, chromedp.EvalAwaitPromise))
-	if err != nil && !errors.Is(err, chromedp.ErrJSUndefined) && !errors.Is(err, chromedp.ErrJSNull) {
+func Eval[T any](p Page, within time.Duration, js string) (T, error) {
+	var v T
+	raw, err := p.evaluate(within, js)
+	if err == nil && len(raw) > 0 {
+		err = json.Unmarshal(raw, &v)
+	}
+	if err != nil {
 		return v, fmt.Errorf("evaluate %s: %w", shorten(js), err)
 	}
 	return v, nil
 }
 
+// evaluate implements Page.
+func (b *Browser) evaluate(within time.Duration, js string) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(b.tab, within)
+	defer cancel()
+	raw, err := chromedp.Run(ctx, chromedp.Evaluate[json.RawMessage](js, chromedp.EvalAwaitPromise))
+	if errors.Is(err, chromedp.ErrJSUndefined) || errors.Is(err, chromedp.ErrJSNull) {
+		return nil, nil
+	}
+	return raw, err
+}
+
+// ended implements Page.
+func (b *Browser) ended() error { return context.Cause(b.tab) }
+
 // Until waits until an expression, or what its promise resolves to, is true.
 // Reloads in between do no harm.
-func (b *Browser) Until(within time.Duration, js string) error {
+func (b *Browser) Until(within time.Duration, js string) error { return until(b, within, js) }
+
+func until(p Page, within time.Duration, js string) error {
 	deadline := time.Now().Add(within)
 	ticker := time.NewTicker(pollTime)
 	defer ticker.Stop()
 	for {
-		ok, err := Eval[bool](b, max(time.Until(deadline), pollTime), "(async () => !!(await ("+js+")))()")
+		ok, err := Eval[bool](p, max(time.Until(deadline), pollTime), "(async () => !!(await ("+js+")))()")
 		if ok && err == nil {
 			return nil
 		}
-		if b.tab.Err() != nil {
-			return fmt.Errorf("wait for %s: the browser ended: %w", shorten(js), context.Cause(b.tab))
+		if why := p.ended(); why != nil {
+			return fmt.Errorf("wait for %s: the browser ended: %w", shorten(js), why)
 		}
 		if time.Now().After(deadline) {
 			if err == nil {

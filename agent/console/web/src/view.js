@@ -127,8 +127,8 @@ export function curtain(k) {
   if (codec && k.codecs?.length && !k.codecs.includes(codec)) {
     return {
       words: `This browser does not play ${codec}.`,
-      more: (codec === 'H264' ? 'A new Firefox fetches it within minutes (OpenH264, see its Add-ons, Plugins); then load this page again. ' : '') +
-        'Words and voice come all the same.',
+      more: (codec === 'H264' ? 'A new Firefox fetches it (OpenH264) within minutes: load this page again then. ' : '') +
+        'Words and voice come meanwhile.',
       acts: [{ id: 'http', label: 'Picture without WebRTC' }],
     };
   }
