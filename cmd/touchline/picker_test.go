@@ -3,9 +3,11 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/cmd/internal/browser"
+	"touchline/cmd/internal/sender"
+	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/rtsp/rtsptest"
 )
@@ -38,13 +42,15 @@ func noted(t *testing.T, b *browser.Browser, words string) {
 		"it says %q", text(t, b, ".source > .note"))
 }
 
-// TestSourcePicker adds an IP camera on the page, switches it off and on, and
-// goes back to the built-in scene.
+// TestSourcePicker adds an IP camera on the page, switches it off and on, goes
+// back to the built-in scene, and on to a WHIP sender.
 func TestSourcePicker(t *testing.T) {
-	clip := filepath.Join(t.TempDir(), "clip.mp4")
-	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-r", strconv.Itoa(clipFPS), "-i", makeClip(t), "-c:v", "libx264",
-		"-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", strconv.Itoa(clipFPS), "-b:v", "2M", clip).CombinedOutput()
+	clip, sent := filepath.Join(t.TempDir(), "clip.mp4"), filepath.Join(t.TempDir(), "clip.ivf")
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", slices.Concat(
+		[]string{"-v", "error", "-r", strconv.Itoa(clipFPS), "-i", makeClip(t)}, encoders["h264"], []string{clip}, encoders["vp8"], []string{sent},
+	)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	units := ivf(t, sent)
 	ip, allow := home(t)
 	camera := rtsptest.New(t, ip, clip)
 	t.Logf("camera at %s, allowed %v", camera.URL(""), allow)
@@ -101,6 +107,21 @@ func TestSourcePicker(t *testing.T) {
 	noted(t, b, "has left the room.")
 	require.NoError(t, b.Until(soon, `document.querySelector('.cams').hidden`))
 	plays(t, b, later)
+
+	// A program sends to the address, and with the key, that the page shows.
+	key, err := browser.Eval[string](b, soon, "document.getElementById('whip-key').value")
+	require.NoError(t, err)
+	send(t, sender.Options{URL: whip, Token: key, Codec: media.VP8, Units: units, FPS: clipFPS})
+	require.NoError(t, b.Until(later, `document.querySelector('.cams li')?.innerText.includes('VP8')`), "it says %q", text(t, b, ".cams"))
+	require.NoError(t, b.Do(soon, clickText(".cams button", "Watch")))
+	noted(t, b, "It is being watched.")
+	require.NoError(t, b.Until(later, fmt.Sprintf("document.getElementById('picture').videoWidth === %d", clipWidth)))
+	before = counts(t, b, 0)
+	counts(t, b, before)
+	said, err := browser.Eval[int](b, soon, "document.querySelectorAll('#list > li').length")
+	require.NoError(t, err)
+	require.NoError(t, b.Until(later, fmt.Sprintf("document.querySelectorAll('#list > li').length > %d", said)))
+	shoot(t, b, "picker-sender")
 	assert.Empty(t, b.Problems(), "errors on the console")
 	assert.Empty(t, phone.Problems(), "errors on the console")
 
