@@ -183,6 +183,9 @@ func TestOffers(t *testing.T) {
 	_, data, _ := strings.Cut(other.offer, "m=application")
 	onlyData := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=application" + data
 	fingerprint := regexp.MustCompile(`a=fingerprint:.*\r\n`).FindString(other.offer)
+	alone := newPlayerWith(t, playerOptions{mimes: h264, only: webrtc.RTPCodecTypeVideo, silent: true}).offer
+	_, picture, _ := strings.Cut(alone, "m=video")
+	twoPictures := strings.Replace(alone, "a=group:BUNDLE 0", "a=group:BUNDLE 0 1", 1) + strings.Replace("m=video"+picture, "a=mid:0", "a=mid:1", 1)
 	refused := []struct {
 		name, offer, kind string
 		status            int
@@ -191,6 +194,7 @@ func TestOffers(t *testing.T) {
 		{"the picture's codec is not there", other.offer, good[1], 422, "H264, which is what the picture is, got VP8"},
 		{"sections outside the group", split, good[1], 422, "one BUNDLE group"},
 		{"data alone", strings.Replace(onlyData, "t=0 0\r\n", "t=0 0\r\n"+fingerprint, 1), good[1], 422, "got data only"},
+		{"two pictures", twoPictures, good[1], 422, "one video track at most"},
 		{"a player that lets the server offer", "", good[1], 400, "expected a media section"},
 		{"the same, in JSON", "{}", "application/json", 415, "application/sdp"},
 	}

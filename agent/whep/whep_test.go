@@ -493,6 +493,7 @@ func TestRefusals(t *testing.T) {
 	good.watch(t, s)
 	resp, _ = s.request(t, http.MethodPost, "/whep/match", newPlayer(t, webrtc.MimeTypeH264).offer, sdp...)
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode, "one player is the bound here")
+	require.NotEmpty(t, resp.Header.Get("Retry-After"))
 	s.remove()
 	require.Zero(t, s.Players(""))
 	resp, _ = s.request(t, http.MethodPost, "/whep/match", good.offer, sdp...)
