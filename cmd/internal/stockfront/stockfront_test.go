@@ -99,18 +99,20 @@ func stage(t *testing.T, noCamera bool) *measure.Stage {
 	t.Helper()
 	cfg := configs.Default()
 	cfg.Pacing.InitialDelay = time.Second
-	s, err := measure.NewStage(t.Context(), measure.StageOptions{Config: &cfg, FPS: 15, Seed: 3, NoCamera: noCamera, Log: zerolog.Nop()})
+	s, err := measure.NewStage(t.Context(), measure.StageOptions{
+		Config: &cfg, FPS: 15, Seed: 3, Crowd: true, NoCamera: noCamera, Log: zerolog.Nop(),
+	})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
 
-// open opens the stock page as a viewer of the stage.
-func open(t *testing.T, s *measure.Stage) *browser.Browser {
+// open opens the stock page as a viewer of the stage. More is for its address.
+func open(t *testing.T, s *measure.Stage, more ...string) *browser.Browser {
 	t.Helper()
 	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join("web", "dist"))))
 	t.Cleanup(server.Close)
-	token, err := room.ViewerToken(s.Keys, room.Person{Room: measure.RoomName, Identity: "vera"})
+	token, err := room.ViewerToken(s.Keys, room.Person{Room: measure.RoomName, Identity: "vera" + strings.Join(more, "")})
 	require.NoError(t, err)
 	b, err := browser.Open(t.Context(), browser.Options{Width: 1000, Height: 1100, Dark: true, Script: spy})
 	require.NoError(t, err)
@@ -123,7 +125,8 @@ func open(t *testing.T, s *measure.Stage) *browser.Browser {
 		}
 		b.Close()
 	})
-	require.NoError(t, b.Navigate(server.URL+"/#"+url.Values{"url": {s.Server.URL()}, "token": {token}}.Encode()))
+	address := url.Values{"url": {s.Server.URL()}, "token": {token}}.Encode()
+	require.NoError(t, b.Navigate(server.URL+"/#"+strings.Join(append([]string{address}, more...), "&")))
 	return b
 }
 
@@ -225,4 +228,20 @@ func TestCameraComesLate(t *testing.T) {
 	until(t, b, "VideoTrack plays", `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames > 20`)
 	require.Empty(t, text(t, b, "agent-failures"))
 	require.Empty(t, b.Problems())
+}
+
+// A page that subscribes to the agent alone plays each sound once; one that subscribes to everything has the
+// camera's own as well.
+func TestPlaysTheAgentAlone(t *testing.T) {
+	t.Parallel()
+	s := stage(t, false)
+	all, agent := open(t, s), open(t, s, "only=agent")
+	const playing = `[...document.querySelectorAll('audio')].filter((e) => e.srcObject?.getAudioTracks().length).length`
+	for _, b := range []*browser.Browser{all, agent} {
+		until(t, b, "VideoTrack plays", `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames > 20`)
+		until(t, b, "RoomAudioRenderer is heard", "spy.level() > 0.005")
+	}
+	until(t, all, "the camera's microphone, the voice, the sound", playing+" === 3")
+	until(t, agent, "the voice, the sound", playing+" === 2")
+	require.Empty(t, agent.Problems())
 }

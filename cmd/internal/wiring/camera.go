@@ -18,7 +18,6 @@ import (
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/sound"
-	"touchline/media/speech"
 	"touchline/media/toyworld"
 )
 
@@ -149,12 +148,12 @@ func (c *Camera) encode(ctx context.Context, pts time.Duration, i420 []byte) err
 // noise sends a made-up sound in step with pictures.
 type noise struct {
 	make func(from int64, pcm []int16)
-	out  speech.PacketWriter
+	out  *room.CameraPublisher
 	enc  *opus.Encoder
 	next int64 // sample
 }
 
-func newNoise(sounds func(from int64, pcm []int16), out speech.PacketWriter) (*noise, error) {
+func newNoise(sounds func(from int64, pcm []int16), out *room.CameraPublisher) (*noise, error) {
 	n := &noise{make: sounds, out: out}
 	if sounds == nil {
 		return n, nil
@@ -169,6 +168,7 @@ func newNoise(sounds func(from int64, pcm []int16), out speech.PacketWriter) (*n
 // until sends what belongs to the time before a picture.
 func (n *noise) until(pts time.Duration) error {
 	const frame = sound.Rate / 50
+	now := time.Now()
 	for n.make != nil && n.next+frame <= int64(pts)*6/125000 {
 		pcm, packet := make([]int16, frame), make([]byte, 1275)
 		n.make(n.next, pcm)
@@ -176,7 +176,8 @@ func (n *noise) until(pts time.Duration) error {
 		if err != nil {
 			return fmt.Errorf("encode the camera's sound: %w", err)
 		}
-		_, _ = n.out.WriteOpus(packet[:size], uint32(n.next), n.next == 0) // it counts and complains by itself
+		arrival := now.Add(time.Duration(n.next)*125000/6 - pts)
+		_, _ = n.out.WriteCaptured(packet[:size], uint32(n.next), n.next == 0, arrival, time.Time{}) // it counts and complains by itself
 		n.next += frame
 	}
 	return nil

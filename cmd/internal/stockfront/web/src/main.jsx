@@ -1,5 +1,5 @@
 // A front end for any LiveKit agent, of @livekit/components-react alone. Server and token come in the
-// address: #url=...&token=...
+// address: #url=...&token=..., and &only=agent plays nothing of anybody else, as docs/watching.md says how.
 import {
   RoomAudioRenderer,
   SessionProvider,
@@ -10,7 +10,7 @@ import {
   useTranscriptions,
   useVoiceAssistant,
 } from '@livekit/components-react';
-import { TokenSource } from 'livekit-client';
+import { ParticipantKind, RoomEvent, TokenSource } from 'livekit-client';
 import { useEffect } from 'react';
 import { createRoot } from 'react-dom/client';
 
@@ -20,6 +20,19 @@ const tokens = TokenSource.literal({
   participantToken: address.get('token'),
 });
 const withoutDevices = { tracks: { microphone: { enabled: false } } };
+const agentOnly = address.get('only') === 'agent';
+const start = agentOnly ? { ...withoutDevices, roomConnectOptions: { autoSubscribe: false } } : withoutDevices;
+
+function subscribeToAgent(room) {
+  const look = () => {
+    for (const who of room.remoteParticipants.values()) {
+      if (who.kind !== ParticipantKind.AGENT) continue;
+      for (const publication of who.trackPublications.values()) publication.setSubscribed(true);
+    }
+  };
+  room.on(RoomEvent.Connected, look).on(RoomEvent.TrackPublished, look);
+  return () => room.off(RoomEvent.Connected, look).off(RoomEvent.TrackPublished, look);
+}
 
 function Agent() {
   const agent = useAgent();
@@ -64,8 +77,9 @@ function Agent() {
 
 function App() {
   const session = useSession(tokens);
+  useEffect(() => (agentOnly ? subscribeToAgent(session.room) : undefined), [session.room]);
   useEffect(() => {
-    session.start(withoutDevices);
+    session.start(start);
     return () => {
       session.end();
     };

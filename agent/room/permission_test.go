@@ -1,0 +1,69 @@
+package room_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+)
+
+// A camera that names the bot as the only one who may subscribe keeps its own picture and sound from clients that
+// subscribe to everything, as docs/watching.md says: they get what the bot sends, and nothing twice.
+func TestCameraForTheBotAlone(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	cam := startCamera(t, s, "cam", 640, 360)
+	chirp(t, cam, 1)
+	eventually(t, func() bool { return cam.CurrentRoom() != nil }, "the camera joins")
+	cam.CurrentRoom().LocalParticipant.SetSubscriptionPermission(&livekit.SubscriptionPermission{
+		TrackPermissions: []*livekit.TrackPermission{{ParticipantIdentity: "bot", AllTracks: true}},
+	})
+	e := &ear{}
+	bot := startBot(t, s, func(o *room.Options) { o.Sound = e })
+	pump(t, bot)
+	frame(t, bot)
+	e.hears(t, 1, "the bot hears the camera")
+	run(t, pace(frameGap, func(n uint32) error {
+		_, err := bot.Sound().WriteOpus([]byte{0x78, 9, 9, 9, 9}, n*960, n == 0)
+		return err
+	}))
+
+	var mu sync.Mutex
+	got := map[string]bool{}
+	cb := lksdk.NewRoomCallback()
+	cb.OnTrackSubscribed = func(_ *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication, who *lksdk.RemoteParticipant) {
+		mu.Lock()
+		got[who.Identity()+" "+pub.Name()] = true
+		mu.Unlock()
+	}
+	token, err := room.ViewerToken(s.keys(), room.Person{Room: "match", Identity: "ann"})
+	require.NoError(t, err)
+	everything := lksdk.NewRoom(cb)
+	require.NoError(t, everything.JoinWithContextAndToken(t.Context(), s.URL(), token, lksdk.WithDisableTURN()))
+	t.Cleanup(everything.Disconnect)
+	eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(got) >= 3
+	}, "picture, voice and sound of the bot")
+	flows(t, bot, joinViewer(t, s, "bob"), "it goes on") // which takes longer than a subscription
+	mu.Lock()
+	require.Len(t, got, 3)
+	for what := range got {
+		require.Contains(t, what, "bot ")
+	}
+	mu.Unlock()
+
+	// Without it all is there twice.
+	cam.CurrentRoom().LocalParticipant.SetSubscriptionPermission(&livekit.SubscriptionPermission{AllParticipants: true})
+	eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(got) == 5
+	}, "the camera's own picture and sound")
+}
