@@ -158,6 +158,7 @@ function redraw() {
 state.on('known', redraw);
 setInterval(redraw, 1000);
 state.on('lost', (n) => toast.say(`This page read too slowly and missed ${n} ${n === 1 ? 'item' : 'items'}.`));
+viewer.onShutIn = () => showHTTP();
 viewer.onName = (name) => text($('room-name'), name ? `room “${name}”` : '');
 
 $('cc').addEventListener('click', () => toggleCaptions());

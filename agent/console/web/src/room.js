@@ -29,11 +29,14 @@ export function playable() {
   return codecs.map((c) => c.mimeType.replace(/^video\//i, '').toUpperCase());
 }
 
+/** Whether the room was there and its media was not. @param {unknown} err */
+const unreachable = (err) => /could not establish pc|connection.*timed? ?out|\bice\b/i.test(err instanceof Error ? err.message : String(err));
+
 /** A refusal of the room in words, for a browser that shows the page of a host. @param {unknown} err */
 export function roomSentence(err, agent = globalThis.navigator?.userAgent ?? '', host = globalThis.location?.hostname ?? '') {
   if (err instanceof api.ApiError) return err.message;
   const message = err instanceof Error ? err.message : String(err);
-  if (/could not establish pc|connection.*timed? ?out|ice/i.test(message)) {
+  if (unreachable(err)) {
     if (shutIn(agent, host)) {
       return `Firefox makes no media connection to ${host}. Another browser does, and so does Firefox ` +
         'when Touchline is started with --listen and an address of this machine.';
@@ -51,6 +54,7 @@ export class Viewer {
   #timer = 0;
   #attempt = 0;
   #generation = 0;
+  #failed = false; // the last attempt to join
   #lastPicture = 0;
   #blockedTimer = 0;
   #volume = 1;
@@ -71,6 +75,8 @@ export class Viewer {
     this.onBlocked = () => {};
     /** @type {(name: string) => void} */
     this.onName = () => {};
+    /** The room is there, and this browser does not get its media. */
+    this.onShutIn = () => {};
     this.#watchPicture();
   }
 
@@ -84,7 +90,8 @@ export class Viewer {
     const generation = ++this.#generation;
     await this.#leave();
     if (generation !== this.#generation) return;
-    this.state.set({ room: 'joining', roomError: '' });
+    // What went wrong stays to be read while it is tried again.
+    this.state.set({ room: 'joining', roomError: this.#failed ? this.state.known.roomError : '' });
     let room = null;
     try {
       const [lk, grant] = await Promise.all([loadLiveKit(), api.roomToken('viewer', '')]);
@@ -100,12 +107,16 @@ export class Viewer {
       await room.connect(signalURL(grant.url), grant.token, { autoSubscribe: false });
       if (generation !== this.#generation) return;
       this.#attempt = 0;
+      this.#failed = false;
       this.state.set({ room: 'joined', roomError: '', codecs: playable() });
       this.#look();
     } catch (err) {
       if (generation !== this.#generation) return;
       if (err instanceof api.ApiError && err.status === 401) this.state.set({ link: 'locked' });
+      const first = !this.#failed;
+      this.#failed = true;
       this.#again(roomSentence(err));
+      if (first && unreachable(err) && shutIn(navigator.userAgent, location.hostname)) this.onShutIn();
     }
   }
 

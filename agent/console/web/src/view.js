@@ -96,7 +96,7 @@ export function curtain(k) {
   if (k.room === 'replaced') {
     return { words: 'This page was opened again elsewhere under the same name.', acts: [{ id: 'join', label: 'Watch here' }] };
   }
-  if (k.room === 'lost') {
+  if (k.room === 'lost' || (k.room === 'joining' && k.roomError)) {
     return {
       words: 'The room cannot be joined.',
       more: [k.roomError, 'Words still come; it is tried again by itself.'].filter(Boolean).join(' '),
@@ -177,6 +177,7 @@ export function banner(k, now) {
     };
   }
   if (pictured && source?.muted) return { words: 'The camera is paused by its owner.', tone: 'wait', acts: [] };
+  if (k.http && k.roomError) return { words: `A stiller picture, and no voice. ${k.roomError}`, tone: 'wait', acts: [] };
   if (!k.http && k.picture === 'stalled' && k.room === 'joined') {
     return { words: 'No new picture for some seconds. Waiting for the next one.', tone: 'wait', acts: [] };
   }

@@ -41,6 +41,7 @@ test('every reason for no picture has its sentence, and a button where one helps
   assert.equal(none({ status: status('loading', { percent: 12 }) }).percent, 12);
   assert.deepEqual(none({ room: 'lost', roomError: 'The LiveKit server does not answer.' }).acts.map((a) => a.id), ['join', 'http']);
   assert.match(none({ room: 'joining' }).words, /Joining/);
+  assert.match(none({ room: 'joining', roomError: 'A firewall may be in the way.' }).more, /firewall/, 'while it is tried again, too');
   assert.match(none({ room: 'replaced' }).words, /again elsewhere/);
   assert.deepEqual(none({ status: status('waiting') }).acts.map((a) => a.id), ['camera', 'scene']);
   assert.deepEqual(none({ status: status('waiting'), publishing: true }).acts, []);
@@ -56,6 +57,7 @@ test('every reason for no picture has its sentence, and a button where one helps
 });
 
 test('what goes wrong over a picture has one sentence', () => {
+  assert.match(banner(known({ picture: 'none', http: true, room: 'lost', roomError: 'No media here.' }), 0).words, /no voice\. No media here/);
   assert.equal(banner(known(), 0), null);
   assert.match(banner(known({ link: 'lost', retryIn: 0.4 }), 0).words, /does not answer\. Trying again in 1 s/);
   assert.match(banner(known({ room: 'reconnecting' }), 0).words, /Joining again/);
