@@ -218,6 +218,23 @@ func TestConnectionLostAndVersionSkew(t *testing.T) {
 	require.Eventually(t, func() bool { return g.joined() == 3 }, soon, 20*time.Millisecond)
 }
 
+// TestRegistration: what the server is told of a worker.
+func TestRegistration(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	tap := newTap(t, h.url)
+	h.worker(h.guests(), func(o *worker.Options) {
+		o.URL, o.JobType, o.Namespace, o.Deployment = tap.url, worker.PublisherJob, "stage", "blue"
+	})
+	tap.mu.Lock()
+	defer tap.mu.Unlock()
+	r := tap.said[0].GetRegister()
+	require.Equal(t, livekit.JobType_JT_PUBLISHER, r.GetType())
+	require.Equal(t, []string{agentName, "test", "stage", "blue"}, []string{r.GetAgentName(), r.GetVersion(), r.GetNamespace(), r.GetDeployment()}) //nolint:staticcheck // older servers route by it
+	require.True(t, r.GetAllowedPermissions().GetCanPublish() && r.GetAllowedPermissions().GetCanSubscribe() && r.GetAllowedPermissions().GetCanUpdateMetadata())
+	require.Positive(t, r.GetPingInterval())
+}
+
 func TestFullWorkerSaysSo(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

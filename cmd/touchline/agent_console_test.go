@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +163,7 @@ func TestAgentConsole(t *testing.T) {
 	require.Equal(t, "default", d.room(agentRoom)["profile"])
 	require.Empty(t, d.room(agentRoom)["instruction"])
 
+	everySetting(t, h, d, second, path)
 	strangers(t, h, d, second)
 	require.Equal(t, "Name the colours.", d.room(second)["instruction"])
 
@@ -255,6 +257,55 @@ func TestAgentConsole(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, code, body)
 	code, _ = d.ask(http.MethodPost, "/api/rooms", `{"room":"x"}`, "Origin", "https://elsewhere.example")
 	require.Equal(t, http.StatusForbidden, code)
+}
+
+// everySetting changes all that can be changed while a room runs, and what it watches; the other room stays as it was.
+func everySetting(t *testing.T, h *agentHouse, d *desk, name, path string) {
+	t.Helper()
+	type detail struct {
+		Settings agent.Settings
+		Source   agent.SourceInfo
+	}
+	read := func(path string) (is detail) {
+		code, body := d.ask(http.MethodGet, path, "")
+		require.Equal(t, http.StatusOK, code, body)
+		require.NoError(t, json.Unmarshal([]byte(body), &is))
+		return is
+	}
+	untouched := read("/api/rooms/" + agentRoom)
+	const all = `{"speech":false,"capture_fps":3,"frames_per_look":3,"frame_stride":2,"change_threshold":0.5,"min_interval":0.6,"pause_after":0.4,` +
+		`"fixed_delay":1.5,"max_tokens":50,"speech_max_tokens":60,"cut_on_instruction":false,"language":"en"}`
+	var want agent.Settings
+	require.NoError(t, json.Unmarshal([]byte(all), &want))
+	for f, v := range reflect.ValueOf(want).Fields() {
+		require.False(t, v.IsNil(), "%s is changed here", f.Name)
+	}
+	before := read(path)
+	code, body := d.ask(http.MethodPatch, path, `{"settings":`+all+`}`)
+	require.Equal(t, http.StatusOK, code, body)
+	require.Equal(t, want, read(path).Settings)
+	d.eventually(name, func(r map[string]any) bool {
+		delay, _ := r["delay"].(float64)
+		return r["speech"] == false && delay == 1.5
+	})
+
+	// A camera may be chosen before it is there.
+	code, body = d.ask(http.MethodPatch, path, `{"source":"camera:cam-2"}`)
+	require.Equal(t, http.StatusOK, code, body)
+	d.eventually(name, func(r map[string]any) bool { return r["chip"] == agent.ChipWaiting })
+	h.film(name, "cam-2", 9)
+	d.eventually(name, func(r map[string]any) bool {
+		source, _ := r["source"].(map[string]any)
+		return source["identity"] == "cam-2" && source["width"] == 640.0
+	})
+	given, err := json.Marshal(before.Settings)
+	require.NoError(t, err)
+	code, body = d.ask(http.MethodPatch, path, `{"source":"camera:cam","settings":`+string(given)+`}`)
+	require.Equal(t, http.StatusOK, code, body)
+	require.Equal(t, before.Settings, read(path).Settings)
+	is := read("/api/rooms/" + agentRoom)
+	require.Equal(t, untouched.Settings, is.Settings)
+	require.Equal(t, untouched.Source.Identity, is.Source.Identity)
 }
 
 // strangers has people in one room try to steer: one whom the page let in, who has no right to, and who

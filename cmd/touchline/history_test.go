@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -32,5 +34,26 @@ func TestParseMoment(t *testing.T) {
 	for _, bad := range []string{"yesterday", "-2h", "25:00", "2026-13-01"} {
 		_, err := parseMoment(bad, now)
 		require.ErrorContains(t, err, "expected a time such as")
+	}
+}
+
+// TestHistoryRefuses: what cannot be shown is told, with what to do.
+func TestHistoryRefuses(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for _, tt := range []struct {
+		name string
+		cmd  historyCmd
+		want string
+	}{
+		{"no path", historyCmd{Room: "match"}, "--store"},
+		{"no store", historyCmd{Room: "match", Store: none}, none},
+		{"negative number", historyCmd{Room: "match", Store: none, Last: -1}, "--last"},
+		{"no time", historyCmd{Room: "match", Store: none, From: "yesterday"}, "--from: expected a time"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.ErrorContains(t, tt.cmd.Run(t.Context(), &app{}), tt.want)
+			_, err := os.Stat(none)
+			require.ErrorIs(t, err, os.ErrNotExist, "looking makes none")
+		})
 	}
 }
