@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -102,6 +103,41 @@ func TestRelay(t *testing.T) {
 	require.Len(t, got, n)
 	require.False(t, slices.IsSorted(got))
 	require.InDelta(t, 2*n*0.05, float64(stats.HeldBack), 30)
+}
+
+// TestClientsThatLeft: however many come, one after the other, each is carried, and those that left are forgotten.
+func TestClientsThatLeft(t *testing.T) {
+	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, server.Close()) }()
+	r, err := newRelay(server.LocalAddr().(*net.UDPAddr).AddrPort(), 1)
+	require.NoError(t, err)
+	r.idle = time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.run(ctx) }()
+	before := runtime.NumGoroutine()
+	buf := make([]byte, 100)
+	for i := range 3 * maxFlows {
+		c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(r.addr()))
+		require.NoError(t, err)
+		_, err = c.Write([]byte{byte(i)})
+		require.NoError(t, err)
+		require.NoError(t, server.SetReadDeadline(time.Now().Add(10*time.Second)))
+		n, from, err := server.ReadFromUDPAddrPort(buf)
+		require.NoError(t, err, "client %d", i)
+		require.Equal(t, []byte{byte(i)}, buf[:n])
+		_, err = server.WriteToUDPAddrPort(buf[:n], from)
+		require.NoError(t, err)
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+		_, err = c.Read(buf)
+		require.NoError(t, err, "the answer to client %d", i)
+		require.NoError(t, c.Close())
+		time.Sleep(2 * r.idle)
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+8 }, 10*time.Second, 10*time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
 }
 
 // TestMediaGoesThroughTheRelay: a client of the proxy has no other way to the

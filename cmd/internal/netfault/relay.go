@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -35,6 +36,9 @@ const (
 	maxPacket  = 1 << 16
 	// jitterStep is how often the network changes its mind about its delay.
 	jitterStep = 20 * time.Millisecond
+	// idleFlow is how long a client may be silent until another one may have its place. Those that are there
+	// send every few seconds (RFC 7675 section 5.1).
+	idleFlow = time.Minute
 )
 
 // relay sends what clients send to one address on to the server, each from a
@@ -42,6 +46,7 @@ const (
 type relay struct {
 	to   netip.AddrPort
 	conn *net.UDPConn
+	idle time.Duration // idleFlow
 
 	mu    sync.Mutex
 	imp   Impairment
@@ -55,7 +60,7 @@ func newRelay(to netip.AddrPort, seed uint64) (*relay, error) {
 		return nil, fmt.Errorf("open the relay for media: %w", err)
 	}
 	_ = conn.SetReadBuffer(1 << 20)
-	return &relay{to: to, conn: conn, rand: rand.New(rand.NewPCG(seed, 2))}, nil //nolint:gosec // packets to lose, not secrets
+	return &relay{to: to, conn: conn, idle: idleFlow, rand: rand.New(rand.NewPCG(seed, 2))}, nil //nolint:gosec // packets to lose, not secrets
 }
 
 func (r *relay) addr() netip.AddrPort { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort() } //nolint:forcetypeassert // a UDP socket's
@@ -72,6 +77,13 @@ func (r *relay) counts() Stats {
 	return r.stats
 }
 
+// flow is one client.
+type flow struct {
+	up    *line
+	heard time.Time // last, by run only
+	end   func()
+}
+
 // run relays until ctx ends.
 func (r *relay) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -80,7 +92,7 @@ func (r *relay) run(ctx context.Context) error {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = r.conn.Close() })
 	defer stop()
-	flows := map[netip.AddrPort]*line{}
+	flows := map[netip.AddrPort]*flow{}
 	buf := make([]byte, maxPacket)
 	for {
 		n, from, err := r.conn.ReadFromUDPAddrPort(buf)
@@ -92,8 +104,16 @@ func (r *relay) run(ctx context.Context) error {
 		case err != nil:
 			continue // an answer that nobody took any more comes back as an error
 		}
-		up := flows[from]
-		if up == nil {
+		now := time.Now()
+		f := flows[from]
+		if f == nil {
+			maps.DeleteFunc(flows, func(_ netip.AddrPort, f *flow) bool {
+				idle := now.Sub(f.heard) > r.idle
+				if idle {
+					f.end()
+				}
+				return idle
+			})
 			if len(flows) >= maxFlows {
 				continue
 			}
@@ -102,15 +122,18 @@ func (r *relay) run(ctx context.Context) error {
 				return fmt.Errorf("relay media: %w", err)
 			}
 			_ = out.SetReadBuffer(1 << 20)
+			ctx, end := context.WithCancel(ctx)
 			wg.Go(func() { <-ctx.Done(); _ = out.Close() })
-			up = newLine(r, func(b []byte) { _, _ = out.Write(b) }) // what cannot be sent is lost
+			up := newLine(r, func(b []byte) { _, _ = out.Write(b) }) // what cannot be sent is lost
 			down := newLine(r, func(b []byte) { _, _ = r.conn.WriteToUDPAddrPort(b, from) })
-			flows[from] = up
+			f = &flow{up: up, end: end}
+			flows[from] = f
 			wg.Go(func() { up.run(ctx) })
 			wg.Go(func() { down.run(ctx) })
 			wg.Go(func() { down.read(ctx, out) })
 		}
-		up.push(append([]byte(nil), buf[:n]...), time.Now())
+		f.heard = now
+		f.up.push(append([]byte(nil), buf[:n]...), now)
 	}
 }
 
