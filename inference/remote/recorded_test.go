@@ -59,6 +59,7 @@ func TestRecordedServers(t *testing.T) {
 		{name: "llama-server", chat: "answer", words: "badakado bafefado"},
 		{name: "llama-server", chat: "badpicture", want: "Failed to load image", is: remote.ErrRefused},
 		{name: "llama-server", chat: "long", want: "exceeds the available context size", is: remote.ErrRefused},
+		{name: "llama-server", chat: "blind", want: "image input is not supported", is: remote.ErrRefused},
 		{name: "llama-server", chat: "loading", want: "Loading model", is: remote.ErrRefused},
 	}
 	for _, tt := range tests {
