@@ -73,8 +73,8 @@ func (a *AAC) Write(config mpeg4audio.AudioSpecificConfig, units [][]byte, times
 	if at := a.ticks * opusRate / a.clock; at-a.heard-a.shift > gap || at-a.heard-a.shift < -gap {
 		a.shift = at - a.heard
 	}
-	a.heard += int64(len(units)) * samplesPerUnit * opusRate / int64(config.SampleRate)
 	a.mu.Unlock()
+	taken := 0
 	for _, u := range units {
 		adts, err := mpeg4audio.ADTSPackets{{
 			Type: config.Type, SampleRate: config.SampleRate, ChannelConfig: config.ChannelConfig, AU: u,
@@ -84,9 +84,22 @@ func (a *AAC) Write(config mpeg4audio.AudioSpecificConfig, units [][]byte, times
 		}
 		select {
 		case a.in <- adts:
+			taken++
 		default:
 		}
 	}
+	a.mu.Lock()
+	a.heard += int64(taken) * samplesPerUnit * opusRate / int64(config.SampleRate)
+	a.mu.Unlock()
+}
+
+// Last returns the timestamp of the last of n access units in a packet with the given one, on a clock of the given
+// rate. A sender that puts several into a packet waits for it.
+func Last(config mpeg4audio.AudioSpecificConfig, n int, timestamp uint32, clock int) uint32 {
+	if config.SampleRate <= 0 || n < 1 {
+		return timestamp
+	}
+	return timestamp + uint32(int64(n-1)*samplesPerUnit*int64(clock)/int64(config.SampleRate)) //nolint:gosec // it wraps
 }
 
 // Run owns the program until ctx ends.

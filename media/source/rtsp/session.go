@@ -12,6 +12,7 @@ import (
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmjpeg"
 	"github.com/bluenviron/gortsplib/v5/pkg/format/rtpmpeg4audio"
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/rs/zerolog"
@@ -212,27 +213,28 @@ func (s *session) audioPacket(p *rtp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	s.heard.Packet(p.Timestamp, now)
 	if s.aac != nil {
-		p = p.Clone() // parts of units are kept, and the library uses its buffers again
-	}
-	switch {
-	case s.latm != nil:
-		if config, units, ok := s.latm.decode(p); ok {
+		if config, units, ok := s.accessUnits(p.Clone()); ok { // parts are kept, and the library uses its buffers again
+			s.heard.Packet(audio.Last(config, len(units), p.Timestamp, s.sounds.ClockRate()), now)
 			s.aac.Write(config, units, p.Timestamp)
 		}
 		return
-	case s.aac != nil:
-		if units, err := s.units4.Decode(p); err == nil { // else more packets are needed, or one is missing
-			s.aac.Write(*s.sounds.(*format.MPEG4Audio).Config, units, p.Timestamp) //nolint:forcetypeassert // hear took it
-		}
-		return
 	}
+	s.heard.Packet(p.Timestamp, now)
 	if s.telephone != nil {
 		s.telephone.Write(p.Payload, p.Timestamp, now)
 		return
 	}
 	s.emit(source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now})
+}
+
+// accessUnits are those of AAC that a packet completes. There are none while more packets are needed, or one is missing.
+func (s *session) accessUnits(p *rtp.Packet) (config mpeg4audio.AudioSpecificConfig, units [][]byte, ok bool) {
+	if s.latm != nil {
+		return s.latm.decode(p)
+	}
+	units, err := s.units4.Decode(p)
+	return *s.sounds.(*format.MPEG4Audio).Config, units, err == nil && len(units) > 0 //nolint:forcetypeassert // hear took it
 }
 
 func (s *session) audioReport(p rtcp.Packet) {
