@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -252,13 +253,23 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 	}
 }
 
-// freeAddress is one that nobody listens at.
+// triedPort is the last one that freeAddress has tried.
+var triedPort atomic.Int32
+
+// freeAddress is one that nobody listens at, and that nobody is given who asks for any port: those are higher
+// (net.ipv4.ip_local_port_range).
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	triedPort.CompareAndSwap(0, int32(20000+os.Getpid()%10000)) //nolint:gosec // in bounds
+	for range 1000 {
+		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", triedPort.Add(1)))
+		if err == nil {
+			require.NoError(t, l.Close())
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no free port")
+	return ""
 }
 
 func (r secretRun) run(t *testing.T, media string) {
