@@ -60,7 +60,8 @@ func TestTrickle(t *testing.T) {
 		return resp
 	}
 	mine := fragment(p.offer)
-	require.Equal(t, http.StatusPreconditionRequired, patch(mine).StatusCode)
+	other := regexp.MustCompile(`a=ice-(ufrag|pwd):`).ReplaceAllString(mine, "${0}x")
+	require.Equal(t, http.StatusPreconditionRequired, patch(other).StatusCode, "that is a restart")
 	require.Equal(t, http.StatusPreconditionFailed, patch(mine, "If-Match", `"another"`).StatusCode)
 	resp, _ := s.request(t, http.MethodPatch, p.location, mine, "Content-Type", "application/sdp", "If-Match", p.etag)
 	require.Equal(t, http.StatusUnsupportedMediaType, resp.StatusCode)
@@ -78,6 +79,12 @@ func TestTrickle(t *testing.T) {
 	resp, _ = s.request(t, http.MethodDelete, p.location, "", "If-Match", `"whatever"`)
 	require.Equal(t, http.StatusOK, resp.StatusCode, "a DELETE needs no entity-tag")
 	require.Equal(t, http.StatusNotFound, patch(mine, "If-Match", p.etag).StatusCode)
+
+	// Without an entity-tag, ufrag and pwd say whose they are.
+	p = newPlayer(t, webrtc.MimeTypeH264)
+	p.answer(t, s, candidates.ReplaceAllString(p.offer, ""), func(a string) string { return candidates.ReplaceAllString(a, "") })
+	require.Equal(t, http.StatusNoContent, patch(fragment(p.offer)+"a=\r\n").StatusCode)
+	require.Eventually(t, func() bool { pictures, _, _, _ := p.seen(); return pictures > 5 }, patience, 5*time.Millisecond)
 }
 
 // TestRestart restarts ICE, twice, and the pictures go on.

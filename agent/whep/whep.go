@@ -88,7 +88,8 @@ func New(o Options) (*Server, error) {
 			return x, x != nil
 		},
 		ICEServers: o.ICEServers, Bounds: o.Bounds, Now: o.Now, Log: o.Log,
-		Head: "application/sdp", // how players find out what this is
+		Head:     "application/sdp", // how players find out what this is
+		Untagged: true,              // the library of the draft's author sends no entity-tag before its first restart
 	})
 	return s, nil
 }

@@ -75,6 +75,8 @@ type EndpointOptions struct {
 	ICEServers []webrtc.ICEServer
 	// Head is the Content-Type that GET and HEAD of the endpoint name, by which players find out what it is; "" for none.
 	Head string
+	// Untagged lets candidates in without If-Match, as some clients send them, when ufrag and pwd name the ICE session under way.
+	Untagged bool
 	// Bounds of requests; those of sessions are Accept's to hold.
 	Bounds Bounds
 	Now    func() time.Time
@@ -233,7 +235,7 @@ func (h *Endpoint) patch(w http.ResponseWriter, r *http.Request, room, id string
 		return
 	}
 	match := r.Header.Get("If-Match")
-	if match == "" {
+	if match == "" && !h.Untagged {
 		problem(w, http.StatusPreconditionRequired, errNoTag.Error())
 		return
 	}
@@ -249,6 +251,8 @@ func (h *Endpoint) patch(w http.ResponseWriter, r *http.Request, room, id string
 	}
 	answer, etag, err := x.Peer().Patch(r.Context(), match, f)
 	switch {
+	case errors.Is(err, errNoTag):
+		problem(w, http.StatusPreconditionRequired, err.Error())
 	case errors.Is(err, errStale):
 		problem(w, http.StatusPreconditionFailed, err.Error())
 	case errors.Is(err, errOver):

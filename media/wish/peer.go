@@ -153,21 +153,25 @@ func (x *Peer) negotiate(ctx context.Context, text string) (answer string, err e
 }
 
 // Patch adds candidates or restarts ICE. body and etag are for the answer, both
-// empty when candidates were added.
+// empty when candidates were added. Only candidates of the ICE session under way
+// may come without an entity-tag to match.
 func (x *Peer) Patch(ctx context.Context, match string, f Fragment) (body, etag string, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.over {
 		return "", "", errOver
 	}
+	same := f.Ufrag == x.ufrag && f.Pwd == x.pwd
 	switch match {
 	case "":
-		return "", "", errNoTag
+		if !same {
+			return "", "", errNoTag
+		}
 	case "*", `"*"`, x.etag: // RFC 9725 itself quotes the asterisk in its example
 	default:
 		return "", "", errStale
 	}
-	if f.Ufrag == x.ufrag && f.Pwd == x.pwd {
+	if same {
 		x.trickle(f)
 		return "", "", nil
 	}
