@@ -98,13 +98,13 @@ func dialWall(tb testing.TB, r *running) (net.Conn, *bufio.Reader) {
 	return conn, in
 }
 
-// TestSlowReadersOfAllRooms: twenty who read nothing cost a bounded amount of memory and nobody any
+// TestSlowReadersOfAllRooms: ten who read nothing cost a bounded amount of memory and nobody any
 // time, and each is told how much it lost and how all stands now.
 func TestSlowReadersOfAllRooms(t *testing.T) {
 	const (
-		rooms, slow = 2, 20
+		rooms, slow = 2, 10
 		batch       = console.QueueSize / 4
-		batches     = 40
+		batches     = 28
 		size        = 20 << 10
 	)
 	list := console.NewRooms(0, zerolog.Nop())
@@ -141,9 +141,11 @@ func TestSlowReadersOfAllRooms(t *testing.T) {
 		}
 	}
 	require.Less(t, time.Since(began), 2*wait, "nobody waits for the slow ones")
-	// 100 MB were said. What they still wait for they share; what they are being sent
-	// is older. Each room, and all of them together, keeps what it may have to repeat.
-	require.Less(t, heap()-before, int64((2+rooms+1)*console.QueueSize*size*5/4), "what is kept for them")
+	// 70 MB were said. Each room, and all of them together, keeps what it may have to repeat; the latter is what
+	// the slow ones wait for, too. What they are being sent is older.
+	kept := heap() - before
+	t.Logf("%d MB are kept", kept>>20)
+	require.Less(t, kept, int64((rooms+1+1)*console.QueueSize*size*5/4))
 
 	lost := 0
 	for _, in := range readers {

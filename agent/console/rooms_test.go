@@ -148,28 +148,28 @@ func TestEventsOfAllRooms(t *testing.T) {
 	ev, err = stream.next()
 	require.NoError(t, err)
 	require.NotContains(t, ev.data, `"room"`)
+}
 
-	// When very many change at once, the list is told instead.
-	for n := range 2 * console.MaxChanges {
-		addRoom(t, rooms, fmt.Sprint("late-", n))
+// TestVeryManyRoomsChangeAtOnce: the list is told instead of each, so that no reader's queue runs over.
+func TestVeryManyRoomsChangeAtOnce(t *testing.T) {
+	rooms := console.NewRooms(0, zerolog.Nop())
+	r := open(t, console.Options{Rooms: rooms})
+	desks := make([]*desk, 2*console.MaxChanges+2) // too many, even if one look sees the first half only
+	for n := range desks {
+		desks[n], _, _ = addRoom(t, rooms, fmt.Sprint("pitch-", n))
 	}
-	for known := map[string]bool{}; len(known) < 2*console.MaxChanges; {
-		ev, err := all.next()
+	all := r.events("/api/events")
+	require.Equal(t, len(desks), strings.Count(all.want("rooms").data, `"room":"pitch-`))
+	desks[0].change(func(s *agent.Snapshot) { s.Comments = 41 })
+	for ev, err := all.next(); !strings.Contains(ev.data, `"comments":41`); ev, err = all.next() {
 		require.NoError(t, err)
-		var list []map[string]any
-		switch ev.name {
-		case "rooms":
-			require.NoError(t, json.Unmarshal([]byte(ev.data), &list))
-		case "room":
-			list = make([]map[string]any, 1)
-			require.NoError(t, json.Unmarshal([]byte(ev.data), &list[0]))
-		}
-		for _, info := range list {
-			if name := info["room"].(string); strings.HasPrefix(name, "late-") {
-				known[name] = true
-			}
-		}
 	}
+	for _, d := range desks {
+		d.change(func(s *agent.Snapshot) { s.Comments = 42 })
+	}
+	for !strings.Contains(all.until("rooms").data, `"comments":42`) {
+	}
+	require.Contains(t, string(r.ask("GET", "/metrics", "").body), "touchline_sse_lost_items_of_all_rooms_total 0\n")
 }
 
 func TestMetricsOfManyRooms(t *testing.T) {

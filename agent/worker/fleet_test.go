@@ -230,7 +230,7 @@ func TestRegistration(t *testing.T) {
 	defer tap.mu.Unlock()
 	r := tap.said[0].GetRegister()
 	require.Equal(t, livekit.JobType_JT_PUBLISHER, r.GetType())
-	require.Equal(t, []string{agentName, "test", "stage", "blue"}, []string{r.GetAgentName(), r.GetVersion(), r.GetNamespace(), r.GetDeployment()}) //nolint:staticcheck // older servers route by it
+	require.Equal(t, []string{agentName, "test", "stage", "blue"}, []string{r.GetAgentName(), r.GetVersion(), r.GetNamespace(), r.GetDeployment()})
 	require.True(t, r.GetAllowedPermissions().GetCanPublish() && r.GetAllowedPermissions().GetCanSubscribe() && r.GetAllowedPermissions().GetCanUpdateMetadata())
 	require.Positive(t, r.GetPingInterval())
 }
