@@ -14,7 +14,7 @@ import (
 func TestOffersOfPlayers(t *testing.T) {
 	files, err := filepath.Glob("testdata/offers/*.sdp")
 	require.NoError(t, err)
-	require.Len(t, files, 4)
+	require.Len(t, files, 5)
 	s := newStage(t, nil)
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 )
 
 // Offers of programs: those of ffmpeg 9, GStreamer (webrtcbin and whipclientsink),
-// simple-whip-client and aiortc were taken down, those of OBS and ffmpeg 8 are written as their sources write them.
+// simple-whip-client, aiortc and Firefox were taken down, those of OBS and ffmpeg 8 are written as their sources write them.
 func TestOffersOfPrograms(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.sdp")
 	require.NoError(t, err)
-	require.Len(t, files, 7)
+	require.Len(t, files, 8)
 	srv := start(t, nil)
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {
