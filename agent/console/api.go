@@ -248,15 +248,23 @@ func (s *Server) getFrame(h *hosted, w http.ResponseWriter, r *http.Request) err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pictureWait)
 	defer cancel()
-	f, err := h.Pictures.Snapshot(ctx)
-	if err != nil {
-		return refuse(http.StatusNotFound, "no_picture", "there is no picture: %v", err)
+	take := func() ([]byte, error) {
+		f, err := h.Pictures.Snapshot(ctx)
+		if err != nil {
+			return nil, refuse(http.StatusNotFound, "no_picture", "there is no picture: %v", err)
+		}
+		side := width
+		if f.Height > f.Width && f.Width > 0 {
+			side = width * f.Height / f.Width
+		}
+		return s.inSlot(ctx, func() ([]byte, error) { return encodeJPEG(f, side, h.JPEGQuality) })
 	}
-	side := width
-	if f.Height > f.Width && f.Width > 0 {
-		side = width * f.Height / f.Width
+	var data []byte
+	if width == 0 {
+		data, err = take()
+	} else {
+		data, err = h.stills.get(ctx, width, take)
 	}
-	data, err := s.inSlot(ctx, func() ([]byte, error) { return encodeJPEG(f, side, h.JPEGQuality) })
 	if err != nil {
 		return err
 	}

@@ -183,6 +183,7 @@ func (d *desk) SelectSource(source, _ string) error {
 // studio has pictures and sound.
 type studio struct {
 	mu      sync.Mutex
+	asked   int // for the newest picture
 	pulls   int
 	pulling int
 	frame   media.VideoFrame
@@ -207,6 +208,7 @@ func picture(w, h int, red byte) media.VideoFrame {
 func (s *studio) Snapshot(context.Context) (media.VideoFrame, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asked++
 	if s.none {
 		return media.VideoFrame{}, errors.New("no camera")
 	}

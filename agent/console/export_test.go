@@ -35,6 +35,7 @@ const (
 	MaxStreams = maxStreams
 	FrameQueue = frameQueue
 	MaxChanges = maxChanges
+	StillFresh = stillFresh
 )
 
 // LabelledRooms is labelledRooms.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +44,48 @@ func TestNewestPicture(t *testing.T) {
 	st.frame.Pix = st.frame.Pix[:10] // a picture that is none
 	st.mu.Unlock()
 	require.Equal(t, http.StatusInternalServerError, r.ask("GET", "/api/frame", "").status)
+}
+
+// TestThumbnailsAreShared: what the tiles of many pages ask for is taken once, and is never old.
+func TestThumbnailsAreShared(t *testing.T) {
+	const readers = 40
+	st := newStudio()
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Pictures: st}})
+	asked := func() int {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.asked
+	}
+	all := func(status int) {
+		t.Helper()
+		before, began := asked(), time.Now()
+		var wg sync.WaitGroup
+		got := make([]answer, readers)
+		for i := range got {
+			wg.Go(func() { got[i] = r.ask("GET", "/api/frame?w=32", "") })
+		}
+		wg.Wait()
+		for _, a := range got {
+			require.Equal(t, status, a.status, "%s", a.body)
+		}
+		most := 1 + int(time.Since(began)/console.StillFresh)
+		require.LessOrEqual(t, asked()-before, most)
+	}
+	all(http.StatusOK)
+	require.Equal(t, 16, decodeJPEG(t, r.ask("GET", "/api/frame?w=16", "").body).Bounds().Dx(), "each width is another")
+	st.mu.Lock()
+	st.frame = picture(64, 36, 90)
+	st.mu.Unlock()
+	requireRed(t, decodeJPEG(t, r.ask("GET", "/api/frame", "").body).At(30, 10), 90)
+	require.Eventually(t, func() bool {
+		red, _, _, _ := decodeJPEG(t, r.ask("GET", "/api/frame?w=32", "").body).At(15, 5).RGBA()
+		return red>>8 < 100
+	}, wait, 10*time.Millisecond)
+	st.mu.Lock()
+	st.none = true
+	st.mu.Unlock()
+	require.Eventually(t, func() bool { return r.ask("GET", "/api/frame?w=32", "").status == http.StatusNotFound }, wait, 10*time.Millisecond)
+	all(http.StatusNotFound)
 }
 
 func requireRed(t *testing.T, c color.Color, want int) {

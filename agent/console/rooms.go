@@ -289,6 +289,7 @@ type hosted struct {
 	cycles *cycleMetrics
 	since  time.Time
 	mjpeg  *mjpegFan
+	stills *stills
 	kick   chan struct{} // a snapshot is wanted now
 	gone   chan struct{} // closed when the room was removed
 	audio  atomic.Int64  // readers of its sound
@@ -312,11 +313,12 @@ func newHosted(room Room) (*hosted, error) {
 		room.Hub = NewHub(HubOptions{History: -1, JPEGQuality: room.JPEGQuality})
 	}
 	return &hosted{
-		Room:  room,
-		since: time.Now(),
-		mjpeg: newMJPEGFan(room.Pictures, room.JPEGQuality, room.PictureRate),
-		kick:  make(chan struct{}, 1),
-		gone:  make(chan struct{}),
+		Room:   room,
+		since:  time.Now(),
+		mjpeg:  newMJPEGFan(room.Pictures, room.JPEGQuality, room.PictureRate),
+		stills: newStills(),
+		kick:   make(chan struct{}, 1),
+		gone:   make(chan struct{}),
 	}, nil
 }
 
