@@ -29,6 +29,8 @@ type CameraOptions struct {
 	Token string
 	// Room, Identity and Name of the camera's participant.
 	Room, Identity, Name string
+	// Agents are dispatched to the room if the camera makes it; not with a ready token.
+	Agents []*livekit.RoomAgentDispatch
 	// LoopbackOnly: see Options.
 	LoopbackOnly bool
 	// ScreenShare publishes as screen share instead of camera.
@@ -72,7 +74,7 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 		opts.OnKeyFrame = func() {}
 	}
 	token := func() (string, error) {
-		who := Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name}
+		who := Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name, Agents: opts.Agents}
 		return cameraToken(opts.Keys, who, true)
 	}
 	tells := true

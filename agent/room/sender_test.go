@@ -3,7 +3,9 @@ package room_test
 import (
 	"testing"
 
+	"github.com/livekit/protocol/livekit"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"touchline/agent/room"
 )
@@ -16,6 +18,16 @@ func TestVerifySender(t *testing.T) {
 	got, err := room.VerifySender(keys, camera, "match")
 	require.NoError(t, err)
 	require.Equal(t, who, got)
+
+	// What it asks for in the room that it makes.
+	asking := who
+	asking.Agents = []*livekit.RoomAgentDispatch{{AgentName: "commentator", Metadata: "{}"}}
+	token, err := room.CameraToken(keys, asking)
+	require.NoError(t, err)
+	got, err = room.VerifySender(keys, token, "match")
+	require.NoError(t, err)
+	require.Len(t, got.Agents, 1)
+	require.True(t, proto.Equal(asking.Agents[0], got.Agents[0]), got.Agents)
 
 	_, err = room.VerifySender(keys, camera, "other")
 	require.ErrorIs(t, err, room.ErrNoRight)

@@ -28,6 +28,8 @@ type Person struct {
 	Name     string // shown to people, may be empty
 	// Attributes are set from the start.
 	Attributes map[string]string
+	// Agents are dispatched to the room if this person's joining makes it.
+	Agents []*livekit.RoomAgentDispatch
 }
 
 // AgentToken lets the bot in: kind AGENT, so that front ends find it and the
@@ -78,14 +80,17 @@ func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.
 		return "", fmt.Errorf("expected a room and an identity for the access token, got room %q and identity %q",
 			who.Room, who.Identity)
 	}
-	token, err := auth.NewAccessToken(keys.APIKey, keys.APISecret).
+	made := auth.NewAccessToken(keys.APIKey, keys.APISecret).
 		SetIdentity(who.Identity).
 		SetName(who.Name).
 		SetKind(kind).
 		SetAttributes(who.Attributes).
 		SetVideoGrant(grant).
-		SetValidFor(tokenLife).
-		ToJWT()
+		SetValidFor(tokenLife)
+	if len(who.Agents) > 0 {
+		made.SetAgents(who.Agents...)
+	}
+	token, err := made.ToJWT()
 	if err != nil {
 		return "", fmt.Errorf("sign the access token: %w", err)
 	}
@@ -111,7 +116,7 @@ func VerifySender(keys Keys, token, room string) (Person, error) {
 		!video.GetCanPublishSource(livekit.TrackSource_CAMERA) {
 		return Person{}, ErrNoRight
 	}
-	return Person{Room: room, Identity: claims.Identity, Name: claims.Name}, nil
+	return Person{Room: room, Identity: claims.Identity, Name: claims.Name, Agents: claims.GetRoomConfiguration().GetAgents()}, nil
 }
 
 // VerifyViewer checks the token of somebody who wants to watch a room from

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
 	"github.com/stretchr/testify/require"
 
@@ -34,9 +35,10 @@ func (h *agentHouse) identities(name string) (out []string) {
 	return out
 }
 
-// TestAgentTakesSenders: a WHIP sender makes its room, whichever worker takes it; the dispatch decides who
-// comments there, and that worker has WHEP players.
+// TestAgentTakesSenders: a WHIP sender makes its room, whichever worker takes it; the dispatch, which its token may
+// ask for, decides who comments there, and that worker has WHEP players.
 func TestAgentTakesSenders(t *testing.T) {
+	t.Parallel()
 	const name, path = "yard/ 1", "yard%2F%201"
 	h := newAgentHouse(t)
 	s := &studio{dir: t.TempDir()}
@@ -97,7 +99,7 @@ func TestAgentTakesSenders(t *testing.T) {
 	require.Equal(t, http.StatusConflict, res.StatusCode, problem.Detail)
 	require.NotEmpty(t, res.Header.Get("Retry-After"))
 	require.Contains(t, problem.Detail, `no commentator of this program is in the room "yard/ 1"`)
-	watches(t, playerPage(t).URL+"/?"+url.Values{"url": {shows.url + "/whep/" + path}, "token": {viewer}}.Encode())
+	player := watches(t, playerPage(t).URL+"/?"+url.Values{"url": {shows.url + "/whep/" + path}, "token": {viewer}}.Encode())
 
 	// The room's page has a key of this room alone.
 	var list struct {
@@ -121,6 +123,17 @@ func TestAgentTakesSenders(t *testing.T) {
 		})
 	}, later, 50*time.Millisecond)
 
+	// A sender's own token may ask for a commentator, by its name, for the room that it makes.
+	asking, err := auth.NewAccessToken(h.keys.APIKey, h.keys.APISecret).SetIdentity("tower").
+		SetVideoGrant(&auth.VideoGrant{RoomJoin: true, Room: "harbour"}).SetAgents(&livekit.RoomAgentDispatch{AgentName: agentWord}).ToJWT()
+	require.NoError(t, err)
+	send(t, sender.Options{URL: shows.url + "/whip/harbour", Token: asking, Codec: media.VP8, Units: units, FPS: cameraFPS})
+	offers.eventually("harbour", func(r map[string]any) bool {
+		source, _ := r["source"].(map[string]any)
+		return source["identity"] == "tower" && r["newest"] != nil
+	})
+	require.Nil(t, shows.room("harbour"))
+
 	// Those of a worker that ends leave with it; another one's stay.
 	require.NoError(t, automatic.cmd.Process.Signal(syscall.SIGTERM))
 	select {
@@ -129,6 +142,7 @@ func TestAgentTakesSenders(t *testing.T) {
 		require.FailNow(t, "the drain does not end")
 	}
 	require.Zero(t, automatic.exitCode())
+	require.NoError(t, player.Until(later, `['closed', 'failed', 'disconnected'].includes(pc.connectionState)`))
 	require.Eventually(t, func() bool { return slices.Equal(h.identities(name), []string{"gate"}) }, later, 50*time.Millisecond)
 	for _, line := range slices.Concat(called.lines(), automatic.lines()) {
 		require.NotContains(t, line, list.WHIP.Key)

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/livekit/protocol/livekit"
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
@@ -38,7 +39,9 @@ type Options struct {
 	Token string
 	// Room, Identity and Name of the participant.
 	Room, Identity, Name string
-	LoopbackOnly         bool
+	// Agents are dispatched to the room if the participant makes it; not with a ready token.
+	Agents       []*livekit.RoomAgentDispatch
+	LoopbackOnly bool
 	// Mode says when to transcode, "" is conform.Auto. H265 lets H265 pass.
 	Mode conform.Mode
 	H265 bool
@@ -83,7 +86,7 @@ func New(o Options) (*Feed, error) {
 		return nil, err
 	}
 	f.pub, err = room.NewCameraPublisher(room.CameraOptions{
-		URL: o.URL, Keys: o.Keys, Token: o.Token, Room: o.Room, Identity: o.Identity, Name: o.Name,
+		URL: o.URL, Keys: o.Keys, Token: o.Token, Room: o.Room, Identity: o.Identity, Name: o.Name, Agents: o.Agents,
 		LoopbackOnly: o.LoopbackOnly, OnKeyFrame: f.wantKeyFrame, Log: o.Log,
 	})
 	if err != nil {

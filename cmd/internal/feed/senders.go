@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/livekit/protocol/livekit"
+
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/media"
@@ -115,6 +117,7 @@ func (s *Senders) Open(x *whip.Session) (whip.Place, error) {
 func (s *Senders) join(x *whip.Session) (*sender, error) {
 	o := s.opts
 	o.Room, o.Identity, o.Name = x.Room, x.Sender.Identity, x.Sender.Name
+	o.Agents, _ = x.Sender.With.([]*livekit.RoomAgentDispatch)
 	key := x.Room + "\x00" + o.Identity
 	for n := 2; s.active[key] != nil; n++ {
 		if s.active[key].sessions == 0 {
@@ -170,7 +173,7 @@ func Authorize(keys room.Keys) func(token, name string) (whip.Sender, error) {
 			return whip.Sender{}, fmt.Errorf("%w: %w", whip.ErrNoToken, err)
 		}
 		// A sender may renew its token; it is still the same sender.
-		return whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name}, nil
+		return whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name, With: who.Agents}, nil
 	}
 }
 

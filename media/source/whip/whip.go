@@ -35,6 +35,8 @@ type Sender struct {
 	Key string
 	// Identity and Name in the room; a name for people may be empty.
 	Identity, Name string
+	// With is what else Options.Authorize has for Options.Open; it is not looked at here.
+	With any
 }
 
 // StreamKey is a password of one sender for one room, for programs that take no
