@@ -105,7 +105,8 @@ func (c WHIPConfig) StreamKeys() ([]StreamKey, error) {
 			named = validName(room)
 		}
 		if !named || !validName(identity) || len(key) < minStreamKey {
-			return nil, fmt.Errorf("whip.keys: must be [[ROOM/]IDENTITY=]KEY with keys of %d characters or more, separated by commas; number %d is not",
+			return nil, fmt.Errorf(
+				"whip.keys: must be [[ROOM/]IDENTITY=]KEY with keys of %d characters or more, separated by commas; number %d is not",
 				minStreamKey, len(out)+1)
 		}
 		out = append(out, StreamKey{Room: room, Identity: identity, Key: key})

@@ -122,7 +122,8 @@ func (c WebhookConfig) validate() []error {
 		events(path+".events", u.Events)
 		inherited = inherited || len(u.Events) == 0
 		if _, ok := keys[u.SigningKey]; u.SigningKey != "" && u.SigningKey != c.APIKey && !ok && err == nil {
-			check(false, path+".signing_key", "a key of TOUCHLINE_AGENT_WEBHOOK_KEYS or TOUCHLINE_AGENT_WEBHOOK_API_KEY", strconv.Quote(u.SigningKey))
+			check(false, path+".signing_key", "a key of TOUCHLINE_AGENT_WEBHOOK_KEYS or TOUCHLINE_AGENT_WEBHOOK_API_KEY",
+				strconv.Quote(u.SigningKey))
 		}
 	}
 	check(len(c.Events) > 0 || !inherited, "events", "one or more of "+all+" when there are urls without events of their own", "[]")

@@ -74,7 +74,8 @@ func cameraToken(keys Keys, who Person, attributes bool) (string, error) {
 
 func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.VideoGrant) (string, error) {
 	if keys.APIKey == "" || keys.APISecret == "" {
-		return "", errors.New("expected a LiveKit API key and secret to make an access token (LIVEKIT_API_KEY and LIVEKIT_API_SECRET), or a ready token")
+		return "", errors.New("expected a LiveKit API key and secret to make an access token " +
+			"(LIVEKIT_API_KEY and LIVEKIT_API_SECRET), or a ready token")
 	}
 	if who.Room == "" || who.Identity == "" {
 		return "", fmt.Errorf("expected a room and an identity for the access token, got room %q and identity %q",

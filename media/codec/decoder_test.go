@@ -533,7 +533,7 @@ func TestHugePictures(t *testing.T) {
 			f := media.EncodedFrame{Codec: media.VP9, KeyFrame: true, Epoch: uint32(10 + i), PTS: time.Duration(n) * frameGap, Data: head}
 			return r.Decode(f, true) == nil && len(r.troubles) > 0
 		}, soon, 100*time.Millisecond)
-		<-r.troubles
+		require.Error(t, <-r.troubles)
 	}
 	f := clip[0]
 	f.Epoch = 99

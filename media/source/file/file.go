@@ -363,7 +363,7 @@ func (c *Clip) hear(ctx context.Context, pipe *os.File, s stream, pace *pacer) {
 		}
 	}()
 	err := readTS(pipe, s, nil, func(pts time.Duration, packets [][]byte) error { return pace.sound(ctx, pts, packets) })
-	if err != nil && ctx.Err() == nil && !isEnd(err) {
+	if ctx.Err() == nil && !isEnd(err) {
 		c.opts.Log.Debug().Err(err).Msg("the clip's sound cannot be read any further")
 		_, _ = io.Copy(io.Discard, pipe) // ffmpeg must not wait for us
 	}

@@ -120,7 +120,7 @@ func FuzzPlaylist(f *testing.F) {
 				continue // nothing else comes to the proxy as a request
 			}
 			to := p.Meant(*asked)
-			r, err := http.NewRequest(http.MethodGet, to.String(), http.NoBody) //nolint:noctx // it is not sent
+			r, err := http.NewRequest(http.MethodGet, to.String(), http.NoBody)
 			if err != nil {
 				continue
 			}

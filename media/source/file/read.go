@@ -28,7 +28,7 @@ type unit struct {
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 // readTS reads an MPEG transport stream with one video, for emit, or with Opus,
-// for sound. The other one may be nil.
+// for sound. The other one may be nil. It ends with an error, io.EOF at best.
 func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Duration, packets [][]byte) error) error {
 	ts := &mpegts.Reader{R: bufio.NewReaderSize(r, 256<<10)}
 	if err := ts.Initialize(); err != nil {

@@ -3,6 +3,7 @@ package rtsp_test
 import (
 	"context"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func TestLossOverUDP(t *testing.T) {
 				if key {
 					head = []byte{0x10, 0, 0, 0x9d, 1, 0x2a, 64, 0, 64, 0}
 				}
-				picture := append(head, make([]byte, 2200)...)
+				picture := slices.Concat(head, make([]byte, 2200))
 				for i, p := range packetizer.Packetize(picture, uint32(90000*step/time.Second)) {
 					if lose && i == 1 {
 						continue
