@@ -93,7 +93,11 @@ func Open(ctx context.Context, o Options) (*Browser, error) {
 	} else if b.dir, err = filepath.Abs(o.Dir); err != nil {
 		return nil, fmt.Errorf("find the browser's folder: %w", err)
 	}
-	allocator, cancel := chromedp.NewExecAllocator(ctx, flags(path, b.dir, o)...)
+	list := flags(path, b.dir, o)
+	if b.ours { // what it leaves behind goes with the folder; elsewhere the name could be too long for a socket's
+		list = append(list, chromedp.Env("TMPDIR="+b.dir))
+	}
+	allocator, cancel := chromedp.NewExecAllocator(ctx, list...)
 	b.end = append(b.end, cancel)
 	b.tab, cancel = chromedp.NewContext(allocator)
 	b.end = append(b.end, cancel)
