@@ -67,8 +67,8 @@ func amplitude(pcm []int16, hz float64) float64 {
 	return math.Sqrt(max(0, s1*s1+s2*s2-c*s1*s2)) * 2 / float64(len(pcm))
 }
 
-// beepOffsets tells by how much each beep came later than its picture.
-func beepOffsets(seen Seen, fps uint32) []time.Duration {
+// BeepOffsets tells by how much each beep of Beeps came later than its picture, the one whose number is a multiple of fps.
+func BeepOffsets(seen Seen, fps uint32) []time.Duration {
 	var out []time.Duration
 	var last time.Time
 	i := 0
@@ -182,7 +182,7 @@ func soundAtRest(ctx context.Context, length time.Duration, log zerolog.Logger) 
 	}
 	_, err = Until(ctx, 30*time.Second, "5 beeps and 2 comments", func() bool {
 		seen := v.Seen()
-		offsets, lower = beepOffsets(seen, soundFPS), drops(seen)
+		offsets, lower = BeepOffsets(seen, soundFPS), drops(seen)
 		return len(offsets) >= 5 && len(lower) >= 2
 	})
 	return offsets, lower, errors.Join(err, s.Errors())
@@ -195,7 +195,7 @@ func soundOnTheMove(ctx context.Context, length time.Duration, log zerolog.Logge
 		return nil, 0, err
 	}
 	defer s.Close()
-	_, err = Until(ctx, 30*time.Second, "the first beep", func() bool { return len(beepOffsets(v.Seen(), soundFPS)) > 0 })
+	_, err = Until(ctx, 30*time.Second, "the first beep", func() bool { return len(BeepOffsets(v.Seen(), soundFPS)) > 0 })
 	if err != nil {
 		return nil, 0, errors.Join(err, s.Errors())
 	}
@@ -207,7 +207,7 @@ func soundOnTheMove(ctx context.Context, length time.Duration, log zerolog.Logge
 			return nil, 0, err
 		}
 	}
-	all := beepOffsets(v.Seen(), soundFPS)
+	all := BeepOffsets(v.Seen(), soundFPS)
 	if len(all) < 5 {
 		return nil, 0, fmt.Errorf("expected 5 beeps or more while D moved, heard %d", len(all))
 	}
