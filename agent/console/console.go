@@ -113,7 +113,8 @@ type Options struct {
 	// below the working directory when it was built without.
 	WebDir string
 	// Announce is told once, when the server listens, the address to open, with #token=...
-	// where one is needed. When nil it is logged.
+	// where one is needed that was made up here: nobody knows it otherwise. When nil, the
+	// address is logged without it.
 	Announce func(url string)
 
 	Log zerolog.Logger
@@ -276,15 +277,15 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	g.Go(s.rooms.open(ctx))
 
 	s.announce.Do(func() {
-		open := home
-		if !s.guard.loopback || len(s.opts.Config.AllowedHosts) > 0 {
-			open += "#token=" + url.QueryEscape(s.guard.token)
-		}
-		if s.opts.Announce != nil {
-			s.opts.Announce(open)
+		if s.opts.Announce == nil {
+			s.log.Info().Str("url", home).Msg("console is open")
 			return
 		}
-		s.log.Info().Str("url", open).Msg("console is open")
+		open := home
+		if s.guard.made && (!s.guard.loopback || len(s.opts.Config.AllowedHosts) > 0) {
+			open += "#token=" + url.QueryEscape(s.guard.token)
+		}
+		s.opts.Announce(open)
 	})
 	err = g.Wait()
 	// Shutdown does not wait for sockets taken over by the proxy, nor Close for anything.

@@ -38,6 +38,7 @@ type guard struct {
 	anyHost  bool // it is 0.0.0.0 or ::, so any address may be meant
 	names    []string
 	token    string
+	made     bool   // the token was made up here
 	cookie   string // what the cookie holds: made from the token, of harmless characters
 	cross    *http.CrossOriginProtection
 }
@@ -68,7 +69,7 @@ func newGuard(cfg agent.ConsoleConfig) (*guard, error) {
 	}
 	switch {
 	case g.token == "":
-		g.token = newToken()
+		g.token, g.made = newToken(), true
 	case len(g.token) < minToken && !g.loopback:
 		return nil, fmt.Errorf("%w: console token: expected at least %d characters for the address %q, got %d",
 			ErrConfig, minToken, cfg.Listen, len(g.token))

@@ -251,8 +251,8 @@ func (s *Server) enter(a access, h apiFunc) apiFunc {
 		if a == guarded && !s.guard.authorized(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="touchline"`)
 			return refuse(http.StatusUnauthorized, "token_needed",
-				"a token is needed from here: open the page by the address printed at the start (it ends in #token=...), "+
-					"or send it as Authorization: Bearer")
+				"a token is needed from here, that of the settings or else the one in the address printed at the start "+
+					"(it ends in #token=...): log in on the page, or send it as Authorization: Bearer")
 		}
 		return h(w, r)
 	}

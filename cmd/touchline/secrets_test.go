@@ -152,6 +152,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		"GET /", "GET /rooms/match", "GET /api/rooms", "POST /api/rooms", "GET /api/rooms/match", "PATCH /api/rooms/match", "GET /api/rooms/match/events",
 		"GET /api/rooms/match/comments", "POST /api/rooms/match/sources", "POST /whep/match", "DELETE /api/rooms/no%20such", "GET /openapi.json",
 	}
+	// They run side by side: of one identity, one would put the other out of a room.
 	runs := []secretRun{
 		{name: "demo", args: []string{"demo", "--listen", "{http}"}, env: more, ready: `"outcome":"spoken"`, ask: page},
 		{
@@ -176,7 +177,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 			ready: "not in the room", ask: page,
 		},
 		{
-			name: "a model server that refuses", args: []string{"join", "--room", "match", "--listen", "{http}"},
+			name: "a model server that refuses", args: []string{"join", "--room", "model", "--listen", "{http}"},
 			env: slices.Concat(keys, more, remote), ready: "401", ask: page,
 		},
 		{
@@ -219,7 +220,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 			},
 		},
 		{
-			name: "webhooks and history", args: []string{"--config", hooks, "join", "--room", "match", "--listen", "{http}"},
+			name: "webhooks and history", args: []string{"--config", hooks, "join", "--room", "told", "--listen", "{http}"},
 			env: slices.Concat(keys, more, []string{
 				"TOUCHLINE_AGENT_WEBHOOK_API_KEY=hook", "TOUCHLINE_AGENT_WEBHOOK_API_SECRET=" + secretHook,
 				"TOUCHLINE_AGENT_WEBHOOK_KEYS=ops: " + secretHook, "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH=" + kept,
@@ -242,6 +243,14 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 			name: "agent with a page for all rooms", args: []string{"agent", "--http", "off", "--console", "{http}", "--simulate", "match"},
 			env:   slices.Concat(keys, more, []string{"LIVEKIT_WORKER_TOKEN=" + secretWorker}),
 			ready: "in the room", ask: slices.Concat(rooms, page),
+		},
+		{
+			name: "page beyond this machine", args: []string{"join", "--room", "beyond", "--listen", "0.0.0.0:{port}"},
+			env: slices.Concat(keys, more), ready: "in the room", ask: page,
+		},
+		{
+			name: "agent with a page beyond this machine", args: []string{"agent", "--agent-name", "beyond", "--http", "off", "--console", "0.0.0.0:{port}", "--simulate", "match"},
+			env: slices.Concat(keys, more), ready: "in the room", ask: rooms,
 		},
 		{name: "check", args: []string{"check"}, env: slices.Concat(keys, more, remote)},
 	}
@@ -275,9 +284,10 @@ func freeAddress(t *testing.T) string {
 func (r secretRun) run(t *testing.T, media string) {
 	t.Helper()
 	address := freeAddress(t)
+	_, port, _ := strings.Cut(address, ":")
 	args := []string{"--log-level=debug", "--log-json"}
 	for _, a := range r.args {
-		args = append(args, strings.NewReplacer("{http}", address, "{media}", media).Replace(a))
+		args = append(args, strings.NewReplacer("{http}", address, "{port}", port, "{media}", media).Replace(a))
 	}
 	said := &everything{}
 	cmd := exec.Command("./bin/touchline", args...)

@@ -66,7 +66,7 @@ export function chip(k) {
  */
 export function curtain(k) {
   if (k.link === 'locked') {
-    return { words: 'This page asks for the token.', more: 'It was printed where Touchline was started.', login: true, acts: [] };
+    return { words: 'This page asks for the token.', more: 'It is in the settings, or was printed where Touchline was started.', login: true, acts: [] };
   }
   if (k.link === 'gone') {
     return {

@@ -119,7 +119,7 @@ function noPicture(r) {
  * @returns {{words: string, more: string, login?: boolean, line?: boolean} | null}
  */
 export function nobody(link, rooms) {
-  if (link === 'locked') return { words: 'This page asks for the token.', more: 'It was printed where Touchline was started.', login: true };
+  if (link === 'locked') return { words: 'This page asks for the token.', more: 'It is in the settings, or was printed where Touchline was started.', login: true };
   if (rooms > 0) return null;
   if (link === 'lost') return { words: 'The server does not answer.', more: 'It is tried again by itself.' };
   if (link !== 'open') return { words: 'Asking the server how things stand.', more: '' };
