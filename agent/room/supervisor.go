@@ -22,10 +22,9 @@ import (
 
 const (
 	// The source is asked for a key frame this often, so that late viewers of the delayed copy see a picture,
-	// while somebody looks and while nobody does. What lies between a sample and the next key frame need not be
-	// decoded, so that seldom key frames cost more here than they save the camera.
+	// while somebody looks and while nobody does.
 	keyFrameWatched = time.Second
-	keyFrameAlone   = 2 * time.Second
+	keyFrameAlone   = 4 * time.Second
 	// pliSpacing is the least time between two requests.
 	pliSpacing = 500 * time.Millisecond
 	// bindGrace is how long a published track may take until packets can be written.

@@ -55,7 +55,7 @@ type runCmd struct {
 	Sound    bool          `help:"The camera of alignment, steady and relay has sound."`
 	Cost     time.Duration `help:"Length of each cost run." default:"40s"`
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
-	Decode   time.Duration `help:"Length of each of the runs that decode, best a multiple of 2 s." default:"16s"`
+	Decode   time.Duration `help:"Length of each of the runs that decode, best a multiple of 4 s." default:"16s"`
 	Clips    string        `help:"Folder of the browser's recordings for decode, kept for machines without a browser." type:"existingdir"`
 	Off      time.Duration `help:"How long cameras are away before they come back." default:"30s"`
 }
