@@ -364,7 +364,8 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 	cookie := s.guard.login(in.Token, r.TLS != nil)
 	if cookie == nil {
 		s.log.Warn().Str("peer", r.RemoteAddr).Msg("login with a wrong token")
-		return refuse(http.StatusUnauthorized, "bad_token", "this is not the token: take that of the settings, or else the one in the address printed at the start")
+		return refuse(http.StatusUnauthorized, "bad_token",
+			"this is not the token: take that of the settings, or else the one in the address printed at the start")
 	}
 	http.SetCookie(w, cookie)
 	w.WriteHeader(http.StatusNoContent)
