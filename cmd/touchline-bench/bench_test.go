@@ -56,9 +56,9 @@ func TestMain(m *testing.M) {
 // of a calm one is in the tables of make bench.
 
 // TestAlignment is the product's promise, seen from outside by a viewer that
-// reads the frame counter out of the delayed picture and hears the voice.
+// reads the frame counter out of the delayed picture and hears the voice. It
+// measures times, so nothing runs beside it.
 func TestAlignment(t *testing.T) {
-	t.Parallel() // what counts what this process holds is alone
 	say := func(n int) string { return fmt.Sprintf("Number %d: it is still level here.", n) }
 	res, err := measure.Alignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, say, true, zerolog.Nop())
 	require.NoError(t, err)

@@ -11,7 +11,6 @@ import (
 
 // TestSound hears a camera's beeps beside its pictures through a real server, and how much lower they are under speech.
 func TestSound(t *testing.T) {
-	t.Parallel()
 	rows, err := measure.Sound(t.Context(), 12*time.Second, zerolog.Nop())
 	holds(t, rows, err)
 }
