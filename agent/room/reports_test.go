@@ -2,6 +2,7 @@ package room_test
 
 import (
 	"context"
+	"encoding/binary"
 	"slices"
 	"sync"
 	"testing"
@@ -13,8 +14,11 @@ import (
 	"touchline/agent/room"
 )
 
-// lateness tells how late packets of sound come by the sender reports of their track.
+// lateness tells how much earlier packets of sound were captured, by the sender reports of their track, than began
+// and their number say.
 type lateness struct {
+	began time.Time
+
 	mu        sync.Mutex
 	ntp       time.Time
 	timestamp uint32
@@ -23,12 +27,13 @@ type lateness struct {
 
 func (l *lateness) Begin() {}
 
-func (l *lateness) WriteRTP(p *rtp.Packet, at time.Time) {
+func (l *lateness) WriteRTP(p *rtp.Packet, _ time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(p.Payload) > 3 && !l.ntp.IsZero() {
 		captured := l.ntp.Add(time.Duration(int32(p.Timestamp-l.timestamp)) * time.Second / 48000)
-		l.late = append(l.late, at.Sub(captured))
+		number := time.Duration(binary.BigEndian.Uint32(p.Payload[1:]))
+		l.late = append(l.late, l.began.Add(number*20*time.Millisecond).Sub(captured))
 	}
 }
 
@@ -53,15 +58,16 @@ func TestReportsTellTheCapture(t *testing.T) {
 			require.NoError(t, err)
 			c.late, c.clock = picture, clock
 			run(t, func(ctx context.Context) error { return c.run(ctx, 640, 360) })
+			l := &lateness{began: time.Now()}
 			run(t, pace(20*time.Millisecond, func(n uint32) error {
-				arrival, ntp := time.Now().Add(-sound), time.Time{}
+				sent := l.began.Add(time.Duration(n) * 20 * time.Millisecond)
+				arrival, ntp := sent.Add(-sound), time.Time{}
 				if clock != 0 { // then what the local clock says is worth less
-					arrival, ntp = time.Now().Add(-sound/2), arrival.Add(clock)
+					arrival, ntp = sent.Add(-sound/2), arrival.Add(clock)
 				}
-				_, err := c.WriteCaptured([]byte{0x78, 1, 2, 3, 4, 5}, n*960, n == 0, arrival, ntp)
+				_, err := c.WriteCaptured(binary.BigEndian.AppendUint32([]byte{0x78}, n), n*960, n == 0, arrival, ntp)
 				return err
 			}))
-			l := &lateness{}
 			bot := startBot(t, s, func(o *room.Options) { o.Sound = l })
 			var pictures []time.Duration
 			eventually(t, func() bool {
