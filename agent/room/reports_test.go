@@ -32,8 +32,8 @@ func (l *lateness) WriteRTP(p *rtp.Packet, _ time.Time) {
 	defer l.mu.Unlock()
 	if len(p.Payload) > 3 && !l.ntp.IsZero() {
 		captured := l.ntp.Add(time.Duration(int32(p.Timestamp-l.timestamp)) * time.Second / 48000)
-		number := time.Duration(binary.BigEndian.Uint32(p.Payload[1:]))
-		l.late = append(l.late, l.began.Add(number*20*time.Millisecond).Sub(captured))
+		number := binary.BigEndian.Uint32(p.Payload[1:])
+		l.late = append(l.late, l.began.Add(time.Duration(number)*20*time.Millisecond).Sub(captured))
 	}
 }
 
