@@ -81,6 +81,24 @@ type ConsoleConfig struct {
 	KeepAlive time.Duration `yaml:"keep_alive" env:"KEEP_ALIVE"`
 	// WHEP lets people watch without a LiveKit client, at /whep/ROOM.
 	WHEP WHEPConfig `yaml:"whep" envPrefix:"WHEP_"`
+	// ICE is what WHIP senders and WHEP players are told to find their way with.
+	ICE ICEConfig `yaml:"ice" envPrefix:"ICE_"`
+}
+
+// ICEConfig names STUN and TURN servers for WHIP senders and WHEP players, who
+// are told of them in Link headers (RFC 9725 section 4.6) once they are let in.
+type ICEConfig struct {
+	// Servers are their URLs (RFC 7064 and RFC 7065).
+	Servers []string `yaml:"servers" env:"SERVERS"`
+	// Username and Credential are for the TURN servers among them.
+	Username   string           `yaml:"username" env:"USERNAME"`
+	Credential inference.Secret `yaml:"-" env:"CREDENTIAL"`
+}
+
+// Relays tells whether an ICE server's URL is that of a TURN server.
+func (ICEConfig) Relays(server string) bool {
+	scheme, _, _ := strings.Cut(server, ":")
+	return scheme == "turn" || scheme == "turns"
 }
 
 // WHEPConfig sets how WHEP players are served.
@@ -245,6 +263,14 @@ func (c ConsoleConfig) validate() []error {
 		check(net.ParseIP(ip) != nil, "whep.external_ips", "IP addresses", strconv.Quote(ip))
 	}
 	check(c.WHEP.Max >= 1 && c.WHEP.Max <= 1000, "whep.max", "between 1 and 1000 players", c.WHEP.Max)
+	for _, server := range c.ICE.Servers {
+		scheme, host, _ := strings.Cut(server, ":")
+		known := []string{"stun", "stuns", "turn", "turns"}
+		check(slices.Contains(known, scheme) && host != "" && !strings.ContainsAny(host, "/@<>\" "), "ice.servers",
+			"stun:HOST[:PORT], stuns:, turn: or turns:, without a user name in it", strconv.Quote(server))
+		check(!c.ICE.Relays(server) || c.ICE.Username != "" && c.ICE.Credential != "", "ice.username",
+			"set, and TOUCHLINE_AGENT_CONSOLE_ICE_CREDENTIAL too, when a server is a TURN server", strconv.Quote(c.ICE.Username))
+	}
 	check(c.KeepAlive >= time.Second && c.KeepAlive <= 5*time.Minute, "keep_alive", "between 1s and 5m", c.KeepAlive)
 	return errs
 }

@@ -71,7 +71,7 @@ func TestDefaultFileDocumentsEveryKey(t *testing.T) {
 	for _, v := range configs.Variables() {
 		delete(seen, v.Path)
 	}
-	require.Len(t, seen, 17, "only groups are left: %v", seen)
+	require.Len(t, seen, 18, "only groups are left: %v", seen)
 }
 
 func TestBadFiles(t *testing.T) {
@@ -245,6 +245,8 @@ func TestBadFiles(t *testing.T) {
 		{"agent.console.whep.udp_port", []string{`between 0 and 65535, is 65536`}},
 		{"agent.console.whep.external_ips", []string{`IP addresses, is "router"`}},
 		{"agent.console.whep.max", []string{`between 1 and 1000 players, is 0`}},
+		{"agent.console.ice.servers", []string{`stun:HOST[:PORT], stuns:, turn: or turns:, without a user name in it, is "https://turn.example.org"`}},
+		{"agent.console.ice.username", []string{`set, and TOUCHLINE_AGENT_CONSOLE_ICE_CREDENTIAL too, when a server is a TURN server, is ""`}},
 		{"agent.console.keep_alive", []string{"between 1s and 5m, is 0s"}},
 		{"agent.control.identities", []string{`without empty names, is [""]`}},
 		{"sources.allow", []string{`a list of public, private or none; loopback, link-local and files are allowed on the command line only, is "files"`}},

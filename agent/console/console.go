@@ -187,7 +187,7 @@ func New(opts Options) (*Server, error) {
 		}
 		s.single = s.rooms.get(opts.Room.Name)
 	}
-	if s.tls, err = tlsConfig(opts.Config, s.log); err != nil {
+	if s.tls, err = TLSConfig(opts.Config, s.log); err != nil {
 		return nil, err
 	}
 	if s.metrics, err = newServerMetrics(s.rooms, opts.Registry); err != nil {

@@ -24,8 +24,9 @@ import (
 // certLife is short enough for every browser to take it.
 const certLife = 365 * 24 * time.Hour
 
-// tlsConfig returns what to speak TLS with, or nil for plain HTTP.
-func tlsConfig(cfg agent.ConsoleConfig, log zerolog.Logger) (*tls.Config, error) {
+// TLSConfig returns what to speak TLS with, or nil for plain HTTP. Errors are
+// ErrConfig, or those of reading the files.
+func TLSConfig(cfg agent.ConsoleConfig, log zerolog.Logger) (*tls.Config, error) {
 	files := cfg.TLSCert != "" || cfg.TLSKey != ""
 	var cert tls.Certificate
 	var err error

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,8 +13,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent/console"
 	"touchline/agent/room"
 	"touchline/cmd/internal/feed"
+	"touchline/cmd/internal/wiring"
 	"touchline/media/source"
 	"touchline/media/source/conform"
 	"touchline/media/source/whip"
@@ -38,6 +41,7 @@ type cameraCmd struct {
 	WhipPort int      `help:"UDP port for the pictures of WHIP senders, 0 for a free one." placeholder:"PORT"`
 	WhipMany bool     `help:"Let several senders in with one key; otherwise the newest takes the place of the one before."`
 	WhipIP   []string `help:"Addresses announced for this machine's own, behind a router." name:"whip-ip" placeholder:"IP"`
+	TLS      bool     `help:"Take WHIP senders over TLS, with the files of the settings or a self-made certificate." name:"tls"`
 }
 
 // Run publishes until Ctrl-C, or until the source ended or was given up.
@@ -47,7 +51,7 @@ func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 	}
 	o := c.options(a)
 	if c.Whip != "" {
-		return c.serve(ctx, o)
+		return c.serve(ctx, a, o)
 	}
 	allow, err := source.ParseAllow(c.Allow)
 	if err != nil {
@@ -110,7 +114,7 @@ func tellStatus() func(source.Status) {
 }
 
 // serve takes WHIP senders.
-func (c *cameraCmd) serve(ctx context.Context, o feed.Options) error {
+func (c *cameraCmd) serve(ctx context.Context, a *app, o feed.Options) error {
 	keys, err := c.keys(o.Room)
 	if err != nil {
 		return err
@@ -119,7 +123,7 @@ func (c *cameraCmd) serve(ctx context.Context, o feed.Options) error {
 	senders := feed.NewSenders(o, 0)
 	server, err := whip.New(whip.Options{
 		Keys: keys, Authorize: feed.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,
-		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, Now: time.Now, Log: o.Log,
+		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, ICEServers: wiring.ICEServers(a.cfg.Agent.Console.ICE), Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return err
@@ -128,10 +132,22 @@ func (c *cameraCmd) serve(ctx context.Context, o feed.Options) error {
 	if err != nil {
 		return fmt.Errorf("listen for WHIP senders: %w", err)
 	}
+	settings := a.cfg.Agent.Console
+	pageFlags{TLS: c.TLS, Listen: listener.Addr().String()}.apply(&settings)
+	secure, err := console.TLSConfig(settings, o.Log)
+	if err != nil {
+		_ = listener.Close()
+		return err
+	}
+	scheme := "http"
+	if secure != nil {
+		scheme, secure.NextProtos = "https", []string{"http/1.1"}
+		listener = tls.NewListener(listener, secure)
+	}
 	web := &http.Server{
 		Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, MaxHeaderBytes: 32 << 10,
 	}
-	fmt.Fprintf(os.Stdout, "\n  WHIP senders go to http://%s/whip/%s\n\n", listener.Addr(), o.Room)
+	fmt.Fprintf(os.Stdout, "\n  WHIP senders go to %s://%s/whip/%s\n\n", scheme, listener.Addr(), o.Room)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return senders.Run(ctx) })
 	g.Go(func() error { return server.Run(ctx) })

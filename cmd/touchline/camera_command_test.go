@@ -4,7 +4,7 @@ package main
 
 import (
 	"context"
-	"net"
+	"crypto/tls"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
@@ -89,29 +90,47 @@ func TestCameraCommandRefuses(t *testing.T) {
 func TestCameraCommandTakesWHIP(t *testing.T) {
 	t.Parallel()
 	a := cameraApp(t)
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
-	c := newCameraCmd("")
-	c.Whip, c.WhipKeys = address, []string{"left=a-good-long-key"}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx, a) }()
-	post := func(token string) int {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/whip/match", strings.NewReader("x"))
-		require.NoError(t, err)
-		r.Header.Set("Content-Type", "application/sdp")
-		r.Header.Set("Authorization", "Bearer "+token)
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return 0
-		}
-		resp.Body.Close()
-		return resp.StatusCode
+	a.cfg.Agent.Console.ICE = agent.ICEConfig{
+		Servers: []string{"stun:stun.example.org", "turn:turn.example.org?transport=tcp"}, Username: "us", Credential: "turn word",
 	}
-	require.Eventually(t, func() bool { return post("wrong") == http.StatusUnauthorized }, 10*time.Second, 20*time.Millisecond)
-	require.Equal(t, http.StatusBadRequest, post("a-good-long-key"), "let in, but that is no offer")
-	cancel()
-	require.NoError(t, <-ended)
+	for _, scheme := range []string{"http", "https"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			address := freeAddress(t)
+			c := newCameraCmd("")
+			c.Whip, c.WhipKeys, c.TLS = address, []string{"left=a-good-long-key"}, scheme == "https"
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- c.Run(ctx, a) }()
+			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // made for this run
+			defer transport.CloseIdleConnections()
+			ask := func(method, token string) (status int, links []string) {
+				r, err := http.NewRequestWithContext(t.Context(), method, scheme+"://"+address+"/whip/match", strings.NewReader("x"))
+				require.NoError(t, err)
+				r.Header.Set("Content-Type", "application/sdp")
+				r.Header.Set("Authorization", "Bearer "+token)
+				resp, err := transport.RoundTrip(r)
+				if err != nil {
+					return 0, nil
+				}
+				resp.Body.Close()
+				return resp.StatusCode, resp.Header.Values("Link")
+			}
+			require.Eventually(t, func() bool {
+				status, _ := ask(http.MethodPost, "wrong")
+				return status == http.StatusUnauthorized
+			}, 10*time.Second, 20*time.Millisecond)
+			status, _ := ask(http.MethodPost, "a-good-long-key")
+			require.Equal(t, http.StatusBadRequest, status, "let in, but that is no offer")
+			_, links := ask(http.MethodOptions, "a-good-long-key")
+			require.Equal(t, []string{
+				`<stun:stun.example.org>; rel="ice-server"`,
+				`<turn:turn.example.org?transport=tcp>; rel="ice-server"; username="us"; credential="turn word"; credential-type="password"`,
+			}, links)
+			_, links = ask(http.MethodOptions, "wrong")
+			require.Empty(t, links, "strangers are told of no relay")
+			cancel()
+			require.NoError(t, <-ended)
+		})
+	}
 }

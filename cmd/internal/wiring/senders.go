@@ -69,7 +69,8 @@ func NewSenders(o SendersOptions) (*Senders, error) {
 	}
 	s.server, err = whip.New(whip.Options{
 		Keys: list, Authorize: s.authorize, Open: s.open, Many: cfg.Many,
-		UDPPort: cfg.UDPPort, ExternalIPs: cfg.ExternalIPs, LoopbackOnly: o.LoopbackOnly, Now: time.Now, Log: o.Log,
+		UDPPort: cfg.UDPPort, ExternalIPs: cfg.ExternalIPs, ICEServers: ICEServers(o.Config.Agent.Console.ICE),
+		LoopbackOnly: o.LoopbackOnly, Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare for WHIP senders: %w", err)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
@@ -31,12 +32,25 @@ func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, coming bool, log zerolo
 			return nil
 		},
 		Bounds: wish.Bounds{MaxSessions: cfg.WHEP.Max}, UDPPort: cfg.WHEP.UDPPort, ExternalIPs: cfg.WHEP.ExternalIPs,
-		LoopbackOnly: OnlyHere(cfg.Listen), Now: time.Now, Log: log,
+		ICEServers: ICEServers(cfg.ICE), LoopbackOnly: OnlyHere(cfg.Listen), Now: time.Now, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare for WHEP players: %w", err)
 	}
 	return s, nil
+}
+
+// ICEServers are what WHIP senders and WHEP players are told of.
+func ICEServers(cfg agent.ICEConfig) []webrtc.ICEServer {
+	var out []webrtc.ICEServer
+	for _, url := range cfg.Servers {
+		server := webrtc.ICEServer{URLs: []string{url}}
+		if cfg.Relays(url) {
+			server.Username, server.Credential = cfg.Username, string(cfg.Credential)
+		}
+		out = append(out, server)
+	}
+	return out
 }
 
 // OnlyHere tells whether an address to listen at is for this machine alone.
