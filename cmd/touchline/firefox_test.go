@@ -53,8 +53,6 @@ func TestFirefox(t *testing.T) {
 	} else {
 		says(t, b, later, "curtain", "This browser does not play H264.")
 		shoot(t, b, "firefox-no-h264")
-		require.NoError(t, b.ClickText("#curtain-actions button", "Picture without WebRTC"))
-		require.NoError(t, b.Until(soon, "document.getElementById('picture-http').naturalWidth > 0"))
 	}
 	commented(t, b, later)
 	wide, err := browser.Eval[bool](b, soon, "document.documentElement.scrollWidth > innerWidth")
@@ -66,6 +64,10 @@ func TestFirefox(t *testing.T) {
 	require.NoError(t, b.Click("#voice-on"))
 	require.NoError(t, b.Until(soon, "!document.getElementById('voice-on').checkVisibility()"))
 	heard(t, b, later)
+	if os.Getenv("TOUCHLINE_OPENH264") == "" { // only now: after a click on the page the voice needs none
+		require.NoError(t, b.ClickText("#curtain-actions button", "Picture without WebRTC"))
+		require.NoError(t, b.Until(soon, "document.getElementById('picture-http').naturalWidth > 0"))
+	}
 
 	require.NoError(t, b.Resize(1440, 900))
 	require.NoError(t, b.Type("#instruction", "say when the ball changes sides\r"))
