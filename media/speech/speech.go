@@ -58,7 +58,7 @@ const (
 	// tapFrames bounds what a slow subscriber may be behind: one second.
 	tapFrames = 50
 	// logEvery spaces the lines about skipped frames.
-	logEvery = time.Second
+	logEvery = 10 * time.Second
 )
 
 // DefaultComplexity is the encoder's when nothing else is set. On synthetic
@@ -313,7 +313,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// skipped counts frames whose time was past, and says so once a second.
+// skipped counts frames whose time was past, and says so now and then.
 func (w *Writer) skipped(n uint64, now time.Time) {
 	w.mu.Lock()
 	w.stats.SkippedFrames += n
