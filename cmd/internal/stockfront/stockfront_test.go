@@ -25,38 +25,18 @@ import (
 	"touchline/cmd/internal/browser"
 	"touchline/cmd/internal/measure"
 	"touchline/configs"
+	"touchline/media/codec/codectest"
 )
 
-// TestMain puts the codec program on the PATH, what make has built (in TOUCHLINE_BIN) or one that is built now, and
-// sees to the page.
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
-	bin := os.Getenv("TOUCHLINE_BIN")
-	if bin == "" {
-		dir, err := os.MkdirTemp("", "touchline-stockfront-")
-		if err == nil {
-			defer os.RemoveAll(dir)
-			err = exec.Command("go", "build", "-o", dir+"/", "touchline/cmd/touchline-codec").Run()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "build touchline-codec:", err)
+// TestMain sees to the page and to the codec program.
+func TestMain(m *testing.M) {
+	os.Exit(codectest.OnPath(func() int {
+		if out, err := exec.Command("make", "--silent", "-C", moduleRoot, "stock-front").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "make stock-front: %v: %s\n", err, out)
 			return 1
 		}
-		bin = dir
-	}
-	err := os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	if err == nil {
-		var out []byte
-		if out, err = exec.Command("make", "--silent", "-C", moduleRoot, "stock-front").CombinedOutput(); err != nil {
-			err = fmt.Errorf("make stock-front: %w: %s", err, out)
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return sfutest.Main(m)
+		return sfutest.Main(m)
+	}))
 }
 
 const (

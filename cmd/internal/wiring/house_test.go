@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -25,33 +23,14 @@ import (
 	"touchline/cmd/internal/measure"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
+	"touchline/media/codec/codectest"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
 )
 
-// TestMain puts the codec program on the PATH: what make has built (in TOUCHLINE_BIN), or one that is built now.
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
-	bin := os.Getenv("TOUCHLINE_BIN")
-	if bin == "" {
-		dir, err := os.MkdirTemp("", "touchline-wiring-")
-		if err == nil {
-			defer os.RemoveAll(dir)
-			err = exec.Command("go", "build", "-o", dir+"/", "touchline/cmd/touchline-codec").Run()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "build touchline-codec:", err)
-			return 1
-		}
-		bin = dir
-	}
-	if err := os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return sfutest.Main(m)
+func TestMain(m *testing.M) {
+	os.Exit(codectest.OnPath(func() int { return sfutest.Main(m) }))
 }
 
 // patience is how long a part of the house may take on a busy machine.

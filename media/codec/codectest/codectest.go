@@ -18,21 +18,43 @@ func Program() string { return os.Getenv(variable) } //nolint:forbidigo // the t
 // Run builds touchline-codec in a temporary folder and runs the tests of a
 // package. It returns their exit code, 1 if the program cannot be built.
 func Run(m *testing.M) int {
+	return withBuilt(func(dir string) int {
+		return withVariable(variable, filepath.Join(dir, "touchline-codec"), m.Run)
+	})
+}
+
+// OnPath has run find touchline-codec on the PATH: the one that make has built, where
+// TOUCHLINE_BIN names its folder, or one built now. It returns what run does, 1 if
+// the program cannot be built.
+func OnPath(run func() int) int {
+	with := func(dir string) int {
+		return withVariable("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"), run) //nolint:forbidigo // no setting
+	}
+	if dir := os.Getenv("TOUCHLINE_BIN"); dir != "" { //nolint:forbidigo // the tests' own variable, no setting
+		return with(dir)
+	}
+	return withBuilt(with)
+}
+
+func withBuilt(run func(dir string) int) int {
 	dir, err := os.MkdirTemp("", "codectest")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, "touchline-codec")
-	out, err := exec.Command("go", "build", "-o", path, "touchline/cmd/touchline-codec").CombinedOutput() //nolint:noctx // before any test
+	out, err := exec.Command("go", "build", "-o", dir+"/", "touchline/cmd/touchline-codec").CombinedOutput() //nolint:noctx // before any test
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "build touchline-codec (apt: gcc pkg-config libavcodec-dev libswscale-dev): %v\n%s", err, out)
 		return 1
 	}
-	if err := os.Setenv(variable, path); err != nil {
+	return run(dir)
+}
+
+func withVariable(name, value string, run func() int) int {
+	if err := os.Setenv(name, value); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return m.Run()
+	return run()
 }
