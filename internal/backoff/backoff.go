@@ -1,0 +1,43 @@
+// Package backoff spaces the attempts of an outage: exponential, capped, with
+// jitter, so that many clients do not return in step.
+//
+// It owns the arithmetic alone: it reads no clock, draws no random number and
+// waits for nothing.
+package backoff
+
+import "time"
+
+// Backoff is the state of one outage. Set First and Max; the zero value of the
+// rest is ready to use.
+type Backoff struct {
+	// First is the longest first wait. Each further wait is twice as long, up to Max.
+	First, Max time.Duration
+	// EarlyMax replaces Max during the first Early of an outage, as a server that is
+	// restarted is back soon; 0 is Max from the start. A longer First wins over it.
+	EarlyMax, Early time.Duration
+
+	began time.Time
+	wait  time.Duration
+}
+
+// Next returns the wait before the next attempt: between half of it and all of
+// it, by random, which is in [0, 1). The first call begins the outage.
+func (b *Backoff) Next(now time.Time, random float64) time.Duration {
+	if b.began.IsZero() {
+		b.began = now
+	}
+	limit := b.Max
+	if b.EarlyMax > 0 && now.Sub(b.began) <= b.Early {
+		limit = min(limit, max(b.First, b.EarlyMax))
+	}
+	b.wait = min(max(2*b.wait, b.First), limit)
+	return Jitter(b.wait, random)
+}
+
+// Reset ends the outage: the next call of Next begins a new one.
+func (b *Backoff) Reset() { b.began, b.wait = time.Time{}, 0 }
+
+// Jitter returns a duration between half of d and d, by random, which is in [0, 1).
+func Jitter(d time.Duration, random float64) time.Duration {
+	return d/2 + time.Duration(random*float64(d-d/2))
+}

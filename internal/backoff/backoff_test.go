@@ -1,0 +1,41 @@
+package backoff_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/internal/backoff"
+)
+
+func TestNext(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	b := backoff.Backoff{First: 100 * time.Millisecond, Max: 15 * time.Second, EarlyMax: 2 * time.Second, Early: time.Minute}
+	longest := func(at time.Time) time.Duration { return 2 * b.Next(at, 0) }
+
+	for _, want := range []time.Duration{100, 200, 400, 800, 1600, 2000, 2000} {
+		require.Equal(t, want*time.Millisecond, longest(now))
+	}
+	for _, want := range []time.Duration{4, 8, 15, 15} {
+		require.Equal(t, want*time.Second, longest(now.Add(time.Hour)))
+	}
+	b.Reset()
+	require.Equal(t, 100*time.Millisecond, longest(now.Add(2*time.Hour)))
+}
+
+func TestLongFirstWins(t *testing.T) {
+	t.Parallel()
+	b := backoff.Backoff{First: 5 * time.Second, Max: 15 * time.Second, EarlyMax: 2 * time.Second, Early: time.Minute}
+	require.Equal(t, 2500*time.Millisecond, b.Next(time.Unix(0, 0), 0))
+}
+
+func TestJitter(t *testing.T) {
+	t.Parallel()
+	for _, random := range []float64{0, 0.3, 0.999999} {
+		d := backoff.Jitter(time.Second, random)
+		require.GreaterOrEqual(t, d, 500*time.Millisecond)
+		require.LessOrEqual(t, d, time.Second)
+	}
+}
