@@ -1,7 +1,7 @@
 # Touchline. `make` lists what there is to make.
 
 # hraban/opus would otherwise want libopusfile as well.
-export GOFLAGS := -tags=nolibopusfile,builtinassets
+export GOFLAGS := -tags=nolibopusfile,builtinassets -trimpath
 export CGO_ENABLED := 1
 
 comma := ,
