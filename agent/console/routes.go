@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"touchline/agent"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 // access is what a route asks of whoever comes.
@@ -275,7 +275,7 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	if err := s.guard.checkHost(r.Host); err != nil {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)
 	}
-	token := wish.Token(r)
+	token := signaling.Token(r)
 	admitted := token != "" && equal(token, s.guard.token)
 	if !admitted && s.guard.checkOrigin(r) == nil {
 		admitted = s.guard.authorized(r)

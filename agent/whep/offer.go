@@ -13,7 +13,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"touchline/media"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 // resend is how many packets are kept for players that lost some: seconds of an ordinary picture.
@@ -24,7 +24,7 @@ const maxFormats = 128
 
 // offer is a player's offer.
 type offer struct {
-	*wish.Offer
+	*signaling.Offer
 
 	// video is how each codec is to be sent, in the player's order; audio is Opus, nil when it is not wanted.
 	video []webrtc.RTPCodecParameters
@@ -33,7 +33,7 @@ type offer struct {
 
 // readOffer checks an offer against what WHEP allows (sections 4.2 and 4.4 of the draft).
 func readOffer(text string) (*offer, error) {
-	common, err := wish.ReadOffer(plain(text), wish.Terms{
+	common, err := signaling.ReadOffer(plain(text), signaling.Terms{
 		Wanted: "recvonly or sendrecv", Refused: []string{"sendonly", "inactive"}, Data: true, Take: take,
 		None: func(kind webrtc.RTPCodecType, offered []string) error {
 			want := "H264, VP8, VP9 or AV1"
@@ -139,7 +139,7 @@ func completeH264(m *sdp.MediaDescription) (changed bool) {
 // take tells what can be sent, and what players may say about it.
 func take(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
 	if kind == webrtc.RTPCodecTypeAudio {
-		return nil, wish.IsOpus(c)
+		return nil, signaling.IsOpus(c)
 	}
 	return []webrtc.RTCPFeedback{{Type: "nack"}, {Type: "nack", Parameter: "pli"}, {Type: "ccm", Parameter: "fir"}}, canSend(c)
 }

@@ -20,7 +20,7 @@ import (
 	"touchline/media"
 	"touchline/media/delay"
 	"touchline/media/sound"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 const (
@@ -47,7 +47,7 @@ type session struct {
 	id     string
 	offer  *offer
 	log    zerolog.Logger
-	peer   *wish.Peer
+	peer   *signaling.Peer
 
 	over   context.Context //nolint:containedctx // the session's own life
 	cancel context.CancelCauseFunc
@@ -77,14 +77,14 @@ func (s *Server) newSession(ctx context.Context, o *offer, r *room, from netip.A
 		return nil, err
 	}
 	x := &session{
-		server: s, room: r, id: wish.NewID(), offer: o, log: s.opts.Log.With().Str("room", r.name).Logger(),
+		server: s, room: r, id: signaling.NewID(), offer: o, log: s.opts.Log.With().Str("room", r.name).Logger(),
 		done: make(chan struct{}), connected: make(chan struct{}), wants: make(chan struct{}, 1),
 	}
 	x.over, x.cancel = context.WithCancelCause(context.Background())
 	s.mu.Lock()
 	port := s.port
 	s.mu.Unlock()
-	x.peer, err = port.NewPeer(ctx, wish.PeerOptions{
+	x.peer, err = port.NewPeer(ctx, signaling.PeerOptions{
 		Offer: o.Offer, Local: from.IsLoopback(), Media: m, Interceptors: registry, Prepare: x.prepare,
 		Accept: func(m *sdp.MediaDescription) bool {
 			_, sends := m.Attribute("sendonly")
@@ -100,13 +100,13 @@ func (s *Server) newSession(ctx context.Context, o *offer, r *room, from netip.A
 	return x, nil
 }
 
-// ID implements wish.Resource.
+// ID implements signaling.Resource.
 func (x *session) ID() string { return x.id }
 
-// Peer implements wish.Resource.
-func (x *session) Peer() *wish.Peer { return x.peer }
+// Peer implements signaling.Resource.
+func (x *session) Peer() *signaling.Peer { return x.peer }
 
-// End implements wish.Resource.
+// End implements signaling.Resource.
 func (x *session) End(reason string) {
 	x.end(reason)
 	<-x.done
@@ -145,7 +145,7 @@ func (x *session) prepare(pc *webrtc.PeerConnection) error {
 	if len(x.offer.video) > 0 {
 		codec := x.room.feed.present()
 		if codec == media.CodecUnknown {
-			return wish.ErrNotLive
+			return signaling.ErrNotLive
 		}
 		as, ok := x.offer.as(codec)
 		if !ok {

@@ -24,19 +24,19 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 // Options of a Server.
 type Options struct {
-	// Verify judges a token for a room: nil lets it in, wish.ErrNoToken and wish.ErrForbidden say why not. When
+	// Verify judges a token for a room: nil lets it in, signaling.ErrNoToken and signaling.ErrForbidden say why not. When
 	// Verify is nil only those are let in for whom ServeWHEP is told so.
 	Verify func(token, room string) error
 	// Coming tells that rooms come and go: one that is not here may be asked for again, by a 409 in place of a 404.
 	Coming bool
 
 	// Bounds are, where they are 0, 64 sessions, 60 POSTs a minute and 20 at once, and 15 s to connect.
-	wish.Bounds
+	signaling.Bounds
 
 	// UDPPort takes all media, 0 for a free one.
 	UDPPort int
@@ -54,11 +54,11 @@ type Options struct {
 // Server serves WHEP players. New, then Run; rooms come and go by Add.
 type Server struct {
 	opts     Options
-	endpoint *wish.Endpoint
+	endpoint *signaling.Endpoint
 
 	mu       sync.Mutex
 	running  bool
-	port     *wish.Port
+	port     *signaling.Port
 	rooms    map[string]*room
 	sessions map[string]*session
 	opening  int
@@ -76,14 +76,14 @@ func New(o Options) (*Server, error) {
 	if o.Now == nil {
 		return nil, errors.New("expected a clock for WHEP, got none")
 	}
-	o.Bounds = o.Or(wish.Bounds{MaxSessions: 64, PerMinute: 60, Burst: 20, ConnectTime: 15 * time.Second})
+	o.Bounds = o.Or(signaling.Bounds{MaxSessions: 64, PerMinute: 60, Burst: 20, ConnectTime: 15 * time.Second})
 	s := &Server{opts: o, rooms: map[string]*room{}, sessions: map[string]*session{}}
-	s.endpoint = wish.NewEndpoint(wish.EndpointOptions{
+	s.endpoint = signaling.NewEndpoint(signaling.EndpointOptions{
 		Name: "whep", Client: "player",
 		Authorize: s.authorize,
 		Forbidden: "expected a token for this room that allows subscribing",
 		Accept:    s.accept,
-		Find: func(room, id string) (wish.Resource, bool) {
+		Find: func(room, id string) (signaling.Resource, bool) {
 			x := s.find(room, id)
 			return x, x != nil
 		},
@@ -97,7 +97,7 @@ func New(o Options) (*Server, error) {
 // Run opens the media port and returns, with every session ended, when ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	o := s.opts
-	port, err := wish.Open(wish.PortOptions{
+	port, err := signaling.Open(signaling.PortOptions{
 		UDPPort: o.UDPPort, LoopbackOnly: o.LoopbackOnly, ExternalIPs: o.ExternalIPs, ICEServers: o.ICEServers,
 	})
 	if err != nil {
@@ -195,13 +195,13 @@ func (s *Server) authorize(r *http.Request, token, room string) (any, error) {
 		return nil, nil //nolint:nilnil // nobody in particular, and nothing against it
 	}
 	if token == "" || s.opts.Verify == nil {
-		return nil, wish.ErrNoToken
+		return nil, signaling.ErrNoToken
 	}
 	return nil, s.opts.Verify(token, room)
 }
 
 // accept makes a session of an offer.
-func (s *Server) accept(ctx context.Context, name string, _ any, text string, from netip.Addr) (wish.Resource, error) {
+func (s *Server) accept(ctx context.Context, name string, _ any, text string, from netip.Addr) (signaling.Resource, error) {
 	o, err := readOffer(text)
 	if err != nil {
 		return nil, err
@@ -217,11 +217,11 @@ func (s *Server) accept(ctx context.Context, name string, _ any, text string, fr
 	switch {
 	case r == nil && s.opts.Coming:
 		return nil, fmt.Errorf("%w: no commentator of this program is in the room %.80q; one may come, or another program may have it",
-			wish.ErrNotLive, name)
+			signaling.ErrNotLive, name)
 	case r == nil:
-		return nil, wish.ErrNotFound
+		return nil, signaling.ErrNotFound
 	case !free:
-		return nil, fmt.Errorf("%w: too many players", wish.ErrBusy)
+		return nil, fmt.Errorf("%w: too many players", signaling.ErrBusy)
 	}
 	x, err := s.newSession(ctx, o, r, from)
 	s.mu.Lock()

@@ -32,7 +32,7 @@ import (
 	"touchline/media/sound"
 	"touchline/media/speech"
 	"touchline/media/toyworld"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 func TestMain(m *testing.M) {
@@ -113,13 +113,13 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	s := &stage{}
 	s.codec.Store(int32(media.H264))
 	o := whep.Options{
-		LoopbackOnly: true, Bounds: wish.Bounds{PerMinute: -1}, Now: time.Now,
+		LoopbackOnly: true, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now,
 		Verify: func(token, room string) error {
 			switch {
 			case token != "good":
-				return wish.ErrNoToken
+				return signaling.ErrNoToken
 			case room != "match":
-				return wish.ErrForbidden
+				return signaling.ErrForbidden
 			}
 			return nil
 		},

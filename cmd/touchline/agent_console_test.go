@@ -26,7 +26,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/agent/worker"
-	"touchline/cmd/internal/browser"
+	"touchline/internal/e2e/browser"
 	"touchline/cmd/internal/wiring"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/room"
-	"touchline/cmd/internal/sender"
+	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 )
 
@@ -78,7 +78,7 @@ func TestAgentTakesSenders(t *testing.T) {
 
 	// The worker that takes the sender gets no job: its name was not called. The other one is dispatched to every new room.
 	began := time.Now()
-	send(t, sender.Options{URL: offers.url + "/whip/" + path, Token: token, Codec: media.VP8, Units: units, FPS: cameraFPS})
+	send(t, whipclient.Options{URL: offers.url + "/whip/" + path, Token: token, Codec: media.VP8, Units: units, FPS: cameraFPS})
 	shows.eventually(name, func(r map[string]any) bool {
 		source, _ := r["source"].(map[string]any)
 		return source["identity"] == "gate" && r["newest"] != nil
@@ -115,7 +115,7 @@ func TestAgentTakesSenders(t *testing.T) {
 	require.Equal(t, "/whip/"+path, list.WHIP.Path)
 	status, body := post(shows, "/whip/elsewhere", list.WHIP.Key)
 	require.Equal(t, http.StatusUnauthorized, status, body)
-	send(t, sender.Options{URL: shows.url + list.WHIP.Path, Token: list.WHIP.Key, Codec: media.VP8, Units: units, FPS: cameraFPS})
+	send(t, whipclient.Options{URL: shows.url + list.WHIP.Path, Token: list.WHIP.Key, Codec: media.VP8, Units: units, FPS: cameraFPS})
 	require.Eventually(t, func() bool {
 		sources()
 		return len(list.Cameras) == 2 && slices.ContainsFunc(list.Sources, func(x agent.Source) bool {
@@ -127,7 +127,7 @@ func TestAgentTakesSenders(t *testing.T) {
 	asking, err := auth.NewAccessToken(h.keys.APIKey, h.keys.APISecret).SetIdentity("tower").
 		SetVideoGrant(&auth.VideoGrant{RoomJoin: true, Room: "harbour"}).SetAgents(&livekit.RoomAgentDispatch{AgentName: agentWord}).ToJWT()
 	require.NoError(t, err)
-	send(t, sender.Options{URL: shows.url + "/whip/harbour", Token: asking, Codec: media.VP8, Units: units, FPS: cameraFPS})
+	send(t, whipclient.Options{URL: shows.url + "/whip/harbour", Token: asking, Codec: media.VP8, Units: units, FPS: cameraFPS})
 	offers.eventually("harbour", func(r map[string]any) bool {
 		source, _ := r["source"].(map[string]any)
 		return source["identity"] == "tower" && r["newest"] != nil

@@ -15,7 +15,7 @@ import (
 
 	"touchline/agent/console"
 	"touchline/agent/room"
-	"touchline/cmd/internal/feed"
+	"touchline/agent/camera"
 	"touchline/cmd/internal/wiring"
 	"touchline/media/source"
 	"touchline/media/source/conform"
@@ -61,7 +61,7 @@ func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	f, err := feed.New(o)
+	f, err := camera.New(o)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 }
 
 // options say where the room is and who comes into it.
-func (c *cameraCmd) options(a *app) feed.Options {
+func (c *cameraCmd) options(a *app) camera.Options {
 	lk := a.cfg.Agent.LiveKit
 	if c.URL != "" {
 		lk.URL = c.URL
@@ -78,7 +78,7 @@ func (c *cameraCmd) options(a *app) feed.Options {
 	if c.Room != "" {
 		lk.Room = c.Room
 	}
-	o := feed.Options{
+	o := camera.Options{
 		URL: lk.URL, Keys: room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
 		Identity: c.Identity, Name: c.Name, Mode: conform.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC, Log: a.log,
 		OnStatus: tellStatus(), OnReason: func(reason string) {
@@ -103,7 +103,7 @@ func tellStatus() func(source.Status) {
 		last = s
 		switch s.State {
 		case source.Live:
-			fmt.Fprintf(os.Stdout, "  Live: %s, %d x %d\n", feed.CodecName(s), s.Width, s.Height)
+			fmt.Fprintf(os.Stdout, "  Live: %s, %d x %d\n", camera.CodecName(s), s.Width, s.Height)
 		case source.Waiting:
 			fmt.Fprintf(os.Stdout, "  Waiting for the camera: %s\n", s.Reason)
 		case source.Stalled:
@@ -114,15 +114,15 @@ func tellStatus() func(source.Status) {
 }
 
 // serve takes WHIP senders.
-func (c *cameraCmd) serve(ctx context.Context, a *app, o feed.Options) error {
+func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	keys, err := c.keys(o.Room)
 	if err != nil {
 		return err
 	}
 	o.OnStatus = nil // of several senders; the log has it
-	senders := feed.NewSenders(o, 0)
+	senders := camera.NewSenders(o, 0)
 	server, err := whip.New(whip.Options{
-		Keys: keys, Authorize: feed.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,
+		Keys: keys, Authorize: camera.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,
 		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, ICEServers: wiring.ICEServers(a.cfg.Agent.Console.ICE), Now: time.Now, Log: o.Log,
 	})
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
-	"touchline/cmd/internal/browser"
+	"touchline/internal/e2e/browser"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
 	"touchline/inference"

@@ -26,9 +26,9 @@ import (
 	"github.com/pion/mediadevices/pkg/prop"
 	"github.com/stretchr/testify/require"
 
-	"touchline/cmd/internal/browser"
-	"touchline/cmd/internal/mediamtx"
-	"touchline/cmd/internal/sender"
+	"touchline/internal/e2e/browser"
+	"touchline/internal/e2e/mediamtx"
+	"touchline/internal/e2e/whipclient"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
 	"touchline/media"
@@ -231,7 +231,7 @@ func TestCameras(t *testing.T) {
 		{"RTSP AV1", func(t *testing.T) []string {
 			t.Helper()
 			units := ivf(t, s.clip(t, "av1.ivf", encoders["av1"]...))
-			send(t, sender.Options{URL: fmt.Sprintf("http://127.0.0.1:%d/open-av1/whip", s.mtx.WebRTC), Codec: media.AV1, Units: units, FPS: cameraFPS})
+			send(t, whipclient.Options{URL: fmt.Sprintf("http://127.0.0.1:%d/open-av1/whip", s.mtx.WebRTC), Codec: media.AV1, Units: units, FPS: cameraFPS})
 			return []string{fmt.Sprintf("rtsp://127.0.0.1:%d/open-av1", s.mtx.RTSP)}
 		}, "AV1", ""},
 		{"HTTP MJPEG", func(t *testing.T) []string {
@@ -307,7 +307,7 @@ func TestCameras(t *testing.T) {
 		p := launch(t, h.env(), "camera", "--room", name, "--whip", address, "--whip-key", key)
 		require.NoError(t, mediamtx.Answers(t.Context(), address))
 		began := time.Now()
-		send(t, sender.Options{URL: "http://" + address + "/whip/" + name, Token: key, Codec: media.VP8, Units: units, FPS: cameraFPS})
+		send(t, whipclient.Options{URL: "http://" + address + "/whip/" + name, Token: key, Codec: media.VP8, Units: units, FPS: cameraFPS})
 		seen(t, bot, page, began)
 		p.interrupt(t)
 		require.Zero(t, p.exitCode())
@@ -352,13 +352,13 @@ func ivf(t *testing.T, path string) [][]byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	require.NoError(t, err)
-	return sender.SplitIVF(b)
+	return whipclient.SplitIVF(b)
 }
 
 // send sends a clip by WHIP until the test ends.
-func send(t *testing.T, o sender.Options) {
+func send(t *testing.T, o whipclient.Options) {
 	t.Helper()
-	x, err := sender.Dial(t.Context(), o)
+	x, err := whipclient.Dial(t.Context(), o)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)

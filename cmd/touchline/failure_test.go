@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"touchline/cmd/internal/browser"
+	"touchline/internal/e2e/browser"
 )
 
 // says waits until an element says something.

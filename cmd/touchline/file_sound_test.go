@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
-	"touchline/cmd/internal/browser"
+	"touchline/internal/e2e/browser"
 	"touchline/cmd/internal/measure"
 	"touchline/media/toyworld"
 )

@@ -18,7 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"touchline/cmd/internal/browser"
+	"touchline/internal/e2e/browser"
 	"touchline/media"
 	"touchline/media/toyworld"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"touchline/cmd/internal/browser"
-	"touchline/cmd/internal/sender"
+	"touchline/internal/e2e/browser"
+	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/rtsp/rtsptest"
@@ -111,7 +111,7 @@ func TestSourcePicker(t *testing.T) {
 	// A program sends to the address, and with the key, that the page shows.
 	key, err := browser.Eval[string](b, soon, "document.getElementById('whip-key').value")
 	require.NoError(t, err)
-	send(t, sender.Options{URL: whip, Token: key, Codec: media.VP8, Units: units, FPS: clipFPS})
+	send(t, whipclient.Options{URL: whip, Token: key, Codec: media.VP8, Units: units, FPS: clipFPS})
 	require.NoError(t, b.Until(later, `document.querySelector('.cams li')?.innerText.includes('VP8')`), "it says %q", text(t, b, ".cams"))
 	require.NoError(t, b.Do(soon, clickText(".cams button", "Watch")))
 	noted(t, b, "It is being watched.")

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"touchline/cmd/internal/browser"
-	"touchline/cmd/internal/mediamtx"
+	"touchline/internal/e2e/browser"
+	"touchline/internal/e2e/mediamtx"
 	"touchline/media/toyworld"
 )
 

@@ -14,9 +14,9 @@ import (
 
 	"touchline/agent/console"
 	"touchline/agent/room"
-	"touchline/cmd/internal/browser"
-	"touchline/cmd/internal/mediamtx"
-	"touchline/cmd/internal/sender"
+	"touchline/internal/e2e/browser"
+	"touchline/internal/e2e/mediamtx"
+	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 	"touchline/media/toyworld"
 )
@@ -78,14 +78,14 @@ func (s *sending) times() map[uint32]time.Time {
 }
 
 // startSending dials and plays.
-func startSending(ctx context.Context, o sender.Options) (*sending, error) {
+func startSending(ctx context.Context, o whipclient.Options) (*sending, error) {
 	s := &sending{sent: map[uint32]time.Time{}}
 	o.OnSend = func(n uint32, at time.Time) {
 		s.mu.Lock()
 		s.sent[n] = at
 		s.mu.Unlock()
 	}
-	x, err := sender.Dial(ctx, o)
+	x, err := whipclient.Dial(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (c CameraServer) camera(ctx context.Context, roomName, identity string, uni
 	if err != nil {
 		return nil, err
 	}
-	return startSending(ctx, sender.Options{
+	return startSending(ctx, whipclient.Options{
 		URL: c.WHIP + roomName, Token: token, Codec: media.H264, Units: units, FPS: cameraFPS, Number: true,
 	})
 }
@@ -215,7 +215,7 @@ func eightCameras(ctx context.Context, command CameraServerCommand, units [][]by
 	base := fmt.Sprintf("http://127.0.0.1:%d/open-", mtx.WebRTC)
 	theirs, err := loadCameras(ctx, mtx.PID(), length,
 		func(name string) (*sending, error) {
-			return startSending(ctx, sender.Options{
+			return startSending(ctx, whipclient.Options{
 				URL: base + name + "/whip", Codec: media.H264, Units: units, FPS: cameraFPS, Number: true,
 			})
 		},

@@ -17,10 +17,10 @@ import (
 
 	"touchline/agent/room"
 	"touchline/agent/sfu"
-	"touchline/cmd/internal/feed"
+	"touchline/agent/camera"
 	"touchline/media"
 	"touchline/media/source/whip"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 // CameraServer says where a server for WHIP senders is.
@@ -57,7 +57,7 @@ func ServeCameras(ctx context.Context, announce func(CameraServer), log zerolog.
 
 // serveWHIP takes senders into the rooms of a LiveKit server until ctx ends. arrived is told each access unit; may be nil.
 func serveWHIP(ctx context.Context, at CameraServer, arrived func(), announce func(CameraServer), log zerolog.Logger) error {
-	senders := feed.NewSenders(feed.Options{URL: at.URL, Keys: at.Keys(), LoopbackOnly: true, Log: log}, 0)
+	senders := camera.NewSenders(camera.Options{URL: at.URL, Keys: at.Keys(), LoopbackOnly: true, Log: log}, 0)
 	open := func(x *whip.Session) (whip.Place, error) {
 		place, err := senders.Open(x)
 		if frame := place.Sink.Frame; err == nil && arrived != nil {
@@ -66,7 +66,7 @@ func serveWHIP(ctx context.Context, at CameraServer, arrived func(), announce fu
 		return place, err
 	}
 	ingest, err := whip.New(whip.Options{
-		Authorize: feed.Authorize(at.Keys()), Open: open, LoopbackOnly: true, Bounds: wish.Bounds{PerMinute: -1}, Now: time.Now, Log: log,
+		Authorize: camera.Authorize(at.Keys()), Open: open, LoopbackOnly: true, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare WHIP: %w", err)

@@ -18,7 +18,7 @@ import (
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 
-	"touchline/cmd/internal/sender"
+	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 	"touchline/media/ingest"
 )
@@ -56,7 +56,7 @@ func (c *counted) read(track *webrtc.TrackRemote, askKeyFrame func()) {
 		c.lost = units.Stats().Lost
 		for _, f := range frames {
 			c.all = append(c.all, f.Received)
-			if n, ok := sender.Number(f.Data); ok {
+			if n, ok := whipclient.Number(f.Data); ok {
 				c.came[n] = f.Received
 			}
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 
-	"touchline/cmd/internal/browser"
+	"touchline/internal/e2e/browser"
 	"touchline/media"
 	"touchline/media/ingest"
 )

@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/room"
-	"touchline/cmd/internal/feed"
-	"touchline/cmd/internal/mediamtx"
-	"touchline/cmd/internal/sender"
+	"touchline/agent/camera"
+	"touchline/internal/e2e/mediamtx"
+	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
@@ -230,7 +230,7 @@ func (s *Stage) restartWHIP(dir string, encoder []string) (restartCamera, error)
 	if err != nil {
 		return restartCamera{}, err
 	}
-	units := sender.SplitH264(stream)
+	units := whipclient.SplitH264(stream)
 	s.run(func(ctx context.Context) error {
 		return serveWHIP(ctx, CameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
 			nil, func(at CameraServer) { ready <- at }, s.opts.Log)
@@ -254,7 +254,7 @@ func (s *Stage) restartWHIP(dir string, encoder []string) (restartCamera, error)
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				x, err = startSending(ctx, sender.Options{URL: at.WHIP + "WHIP", Token: token, Codec: media.H264, Units: units, FPS: restartRate})
+				x, err = startSending(ctx, whipclient.Options{URL: at.WHIP + "WHIP", Token: token, Codec: media.H264, Units: units, FPS: restartRate})
 			}()
 			return func() {
 				<-done
@@ -278,7 +278,7 @@ func (s *Stage) feedOf(roomName, address string) func(ctx context.Context) error
 		if err != nil {
 			return err
 		}
-		f, err := feed.New(feed.Options{
+		f, err := camera.New(camera.Options{
 			URL: s.Server.URL(), Keys: s.Keys, Room: roomName, Identity: "camera", LoopbackOnly: true, Log: s.opts.Log,
 		})
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
-	"touchline/cmd/internal/sender"
+	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 )
 
@@ -88,7 +88,7 @@ func Rounds(ctx context.Context, rounds int, rest time.Duration, log zerolog.Log
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	one := func(i int) error {
-		x, err := sender.Dial(ctx, sender.Options{
+		x, err := whipclient.Dial(ctx, whipclient.Options{
 			URL: at.WHIP + "rounds", Token: token, Codec: media.H264, Units: units, FPS: restartRate, Client: client,
 		})
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
-	"touchline/cmd/internal/netfault"
+	"touchline/internal/e2e/netfault"
 	"touchline/configs"
 )
 

@@ -14,7 +14,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
-	"touchline/cmd/internal/netfault"
+	"touchline/internal/e2e/netfault"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
 	"touchline/inference"

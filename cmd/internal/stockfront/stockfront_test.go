@@ -22,7 +22,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/agent/sfu/sfutest"
-	"touchline/cmd/internal/browser"
+	"touchline/internal/e2e/browser"
 	"touchline/cmd/internal/measure"
 	"touchline/configs"
 	"touchline/media/codec/codectest"

@@ -19,7 +19,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/room"
-	"touchline/cmd/internal/feed"
+	"touchline/agent/camera"
 	"touchline/configs"
 	"touchline/media/source/conform"
 	"touchline/media/source/whip"
@@ -42,7 +42,7 @@ type SendersOptions struct {
 // participant of the room that it names. Run owns them.
 type Senders struct {
 	opts   SendersOptions
-	feeds  *feed.Senders
+	feeds  *camera.Senders
 	server *whip.Server
 	keys   []agent.StreamKey
 	made   []byte // what keys of rooms without one in the settings are made from
@@ -57,7 +57,7 @@ func NewSenders(o SendersOptions) (*Senders, error) {
 		return nil, errNoKeys
 	}
 	cfg := o.Config.Sources.WHIP
-	s := &Senders{opts: o, feeds: feed.NewSenders(feedOptions(o.Config, o.Keys, o.ServerHere, o.Log), 0), made: []byte(rand.Text())}
+	s := &Senders{opts: o, feeds: camera.NewSenders(feedOptions(o.Config, o.Keys, o.ServerHere, o.Log), 0), made: []byte(rand.Text())}
 	var err error
 	if s.keys, err = cfg.StreamKeys(); err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func NewSenders(o SendersOptions) (*Senders, error) {
 }
 
 // feedOptions are what all sources of a program have in common.
-func feedOptions(cfg configs.Config, keys room.Keys, loopback bool, log zerolog.Logger) feed.Options {
-	return feed.Options{
+func feedOptions(cfg configs.Config, keys room.Keys, loopback bool, log zerolog.Logger) camera.Options {
+	return camera.Options{
 		URL: cfg.Agent.LiveKit.URL, Keys: keys, LoopbackOnly: loopback,
 		Mode: conform.Mode(cfg.Sources.Transcode), H265: cfg.Sources.PassHEVC, Log: log,
 	}
@@ -109,7 +109,7 @@ func (s *Senders) authorize(token, name string) (whip.Sender, error) {
 	if _, ok := s.set(name); !ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.makeKey(name))) == 1 {
 		return whip.Sender{Key: token, Identity: agent.StreamIdentity, Name: agent.StreamIdentity}, nil
 	}
-	return feed.Authorize(s.opts.Keys)(token, name)
+	return camera.Authorize(s.opts.Keys)(token, name)
 }
 
 // set is the first key of the settings that is good for a room.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"touchline/agent"
-	"touchline/cmd/internal/feed"
+	"touchline/agent/camera"
 	"touchline/internal/rescue"
 	"touchline/media/source"
 )
@@ -26,7 +26,7 @@ type SourcesOptions struct {
 // Sources are what the program brings into a bot's room: cameras that it
 // opens, and senders that it takes by WHIP. Run owns them.
 type Sources struct {
-	*feed.Manager
+	*camera.Manager
 
 	bot     *Bot
 	senders *Senders // nil when none are taken
@@ -51,11 +51,11 @@ func (b *Bot) NewSources(o SourcesOptions) (*Sources, error) {
 	}
 	common := feedOptions(cfg, b.opts.Keys, b.opts.LoopbackOnly, b.log)
 	common.Room = b.Room.RoomName()
-	m := feed.ManagerOptions{Feed: common, Allow: o.Allow, Max: cfg.Sources.Max, Log: b.log.With().Str("component", "sources").Logger()}
+	m := camera.ManagerOptions{Feed: common, Allow: o.Allow, Max: cfg.Sources.Max, Log: b.log.With().Str("component", "sources").Logger()}
 	if s.senders != nil {
 		m.Senders = s.senders.feeds
 	}
-	if s.Manager, err = feed.NewManager(m); err != nil {
+	if s.Manager, err = camera.NewManager(m); err != nil {
 		return nil, fmt.Errorf("prepare the room's sources: %w", err)
 	}
 	b.sources = s

@@ -13,7 +13,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/agent/whep"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 // NewPlayers makes the server of WHEP players that goes with a page. Who may
@@ -25,13 +25,13 @@ func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, coming bool, log zerolo
 		Verify: func(token, name string) error {
 			switch err := room.VerifyViewer(keys, token, name); {
 			case errors.Is(err, room.ErrNoRight):
-				return fmt.Errorf("%w: %w", wish.ErrForbidden, err)
+				return fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
 			case err != nil:
-				return fmt.Errorf("%w: %w", wish.ErrNoToken, err)
+				return fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
 			}
 			return nil
 		},
-		Bounds: wish.Bounds{MaxSessions: cfg.WHEP.Max}, UDPPort: cfg.WHEP.UDPPort, ExternalIPs: cfg.WHEP.ExternalIPs,
+		Bounds: signaling.Bounds{MaxSessions: cfg.WHEP.Max}, UDPPort: cfg.WHEP.UDPPort, ExternalIPs: cfg.WHEP.ExternalIPs,
 		ICEServers: ICEServers(cfg.ICE), LoopbackOnly: OnlyHere(cfg.Listen), Now: time.Now, Log: log,
 	})
 	if err != nil {

@@ -3,7 +3,7 @@ package whip
 import (
 	"github.com/pion/webrtc/v4"
 
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 // RemoteCandidates are those of the sender that are tried.
@@ -26,18 +26,18 @@ func CheckOffer(text string) error {
 	if _, _, err := o.engines(); err != nil {
 		return err
 	}
-	if _, err := wish.Restarted(text, wish.Fragment{Ufrag: "abcd", Pwd: "0123456789012345678901"}); err != nil {
+	if _, err := signaling.Restarted(text, signaling.Fragment{Ufrag: "abcd", Pwd: "0123456789012345678901"}); err != nil {
 		return err
 	}
-	if _, err := wish.Polished(text, true); err != nil {
+	if _, err := signaling.Polished(text, true); err != nil {
 		return err
 	}
-	_, err = wish.AnswerFragment(text)
+	_, err = signaling.AnswerFragment(text)
 	return err
 }
 
 // CheckFragment reads the body of a PATCH.
 func CheckFragment(body []byte) (ufrag, pwd string, candidates int, err error) {
-	f, err := wish.ReadFragment(body)
+	f, err := signaling.ReadFragment(body)
 	return f.Ufrag, f.Pwd, len(f.Candidates), err
 }

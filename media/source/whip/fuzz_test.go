@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/media/source/whip"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 const seedOffer = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0 1\r\n" +
@@ -56,7 +56,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("POST", "/whip/match", "application/sdp", "Bearer "+goodKey, seedOffer)
 	f.Add("PATCH", "/whip/a/b", "application/trickle-ice-sdpfrag", "", "a=ice-ufrag:x")
 	srv, err := whip.New(whip.Options{
-		Keys: []whip.StreamKey{{Key: goodKey, Identity: "x"}}, Now: time.Now, Bounds: wish.Bounds{PerMinute: -1},
+		Keys: []whip.StreamKey{{Key: goodKey, Identity: "x"}}, Now: time.Now, Bounds: signaling.Bounds{PerMinute: -1},
 		Open: func(*whip.Session) (whip.Place, error) { panic("not running") },
 	})
 	require.NoError(f, err)

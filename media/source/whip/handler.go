@@ -7,20 +7,20 @@ import (
 	"net/http"
 	"net/netip"
 
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 // Handler answers /whip/ROOM and /whip/ROOM/SESSION. Addresses of requests are
 // taken from RemoteAddr: a proxy in front has to set it.
 func (s *Server) Handler() http.Handler { return s.endpoint }
 
-func (s *Server) newEndpoint() *wish.Endpoint {
-	return wish.NewEndpoint(wish.EndpointOptions{
+func (s *Server) newEndpoint() *signaling.Endpoint {
+	return signaling.NewEndpoint(signaling.EndpointOptions{
 		Name: "whip", Client: "sender",
 		Authorize: func(_ *http.Request, token, room string) (any, error) { return s.authorize(token, room) },
 		Forbidden: "expected a token for this room that allows publishing",
 		Accept:    s.accept,
-		Find: func(room, id string) (wish.Resource, bool) {
+		Find: func(room, id string) (signaling.Resource, bool) {
 			x := s.find(room, id)
 			return x, x != nil
 		},
@@ -29,7 +29,7 @@ func (s *Server) newEndpoint() *wish.Endpoint {
 }
 
 // accept makes a session of an offer.
-func (s *Server) accept(ctx context.Context, room string, sender any, text string, from netip.Addr) (wish.Resource, error) {
+func (s *Server) accept(ctx context.Context, room string, sender any, text string, from netip.Addr) (signaling.Resource, error) {
 	who, ok := sender.(Sender)
 	if !ok {
 		return nil, errors.New("expected a sender")
@@ -39,7 +39,7 @@ func (s *Server) accept(ctx context.Context, room string, sender any, text strin
 		return nil, err
 	}
 	if !s.reserve() {
-		return nil, fmt.Errorf("%w: too many senders", wish.ErrBusy)
+		return nil, fmt.Errorf("%w: too many senders", signaling.ErrBusy)
 	}
 	x, err := s.newSession(ctx, o, room, who, from)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Server) accept(ctx context.Context, room string, sender any, text strin
 		_ = x.peer.Close()
 		s.release(nil)
 		x.log.Warn().Err(err).Msg("no place for a WHIP session")
-		return nil, fmt.Errorf("%w: the room cannot take a picture", wish.ErrBusy)
+		return nil, fmt.Errorf("%w: the room cannot take a picture", signaling.ErrBusy)
 	}
 	go x.run() // the server waits for it in Run
 	x.log.Info().Stringer("address", from).Msg("WHIP session begins")

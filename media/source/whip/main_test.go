@@ -26,7 +26,7 @@ import (
 	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/whip"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,7 +69,7 @@ func start(t *testing.T, change func(*whip.Options)) *server {
 			return whip.Sender{}, whip.ErrNoToken
 		},
 		Open:   s.open,
-		Bounds: wish.Bounds{PerMinute: -1}, LoopbackOnly: true, Now: time.Now,
+		Bounds: signaling.Bounds{PerMinute: -1}, LoopbackOnly: true, Now: time.Now,
 	}
 	if change != nil {
 		change(&o)

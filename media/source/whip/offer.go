@@ -10,12 +10,12 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"touchline/media"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 // offer is an SDP offer that can be met.
 type offer struct {
-	*wish.Offer
+	*signaling.Offer
 
 	simulcast bool
 }
@@ -23,7 +23,7 @@ type offer struct {
 // readOffer checks an offer against what RFC 9725 allows (sections 4.2 and 4.4)
 // and what this server does.
 func readOffer(text string) (*offer, error) {
-	common, err := wish.ReadOffer(text, wish.Terms{
+	common, err := signaling.ReadOffer(text, signaling.Terms{
 		Wanted: "sendonly or sendrecv", Refused: []string{"recvonly", "inactive"}, Take: take,
 		None: func(kind webrtc.RTPCodecType, offered []string) error {
 			want := "H264, VP8, VP9, AV1 or H265"
@@ -59,7 +59,7 @@ func readOffer(text string) (*offer, error) {
 // take tells what is understood, and what this server says about it while it comes.
 func take(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
 	if kind == webrtc.RTPCodecTypeAudio {
-		return []webrtc.RTCPFeedback{{Type: "transport-cc"}}, wish.IsOpus(c)
+		return []webrtc.RTCPFeedback{{Type: "transport-cc"}}, signaling.IsOpus(c)
 	}
 	return []webrtc.RTCPFeedback{
 		{Type: "nack"},

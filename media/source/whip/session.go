@@ -16,7 +16,7 @@ import (
 
 	"touchline/internal/rescue"
 	"touchline/media"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 // keyFrameEvery is the least distance of requests for a key frame.
@@ -33,7 +33,7 @@ type Session struct {
 	id     string
 	server *Server
 	log    zerolog.Logger
-	peer   *wish.Peer
+	peer   *signaling.Peer
 	place  Place
 
 	cancel context.CancelCauseFunc
@@ -56,7 +56,7 @@ type Session struct {
 // newSession answers an offer. It is not running yet.
 func (s *Server) newSession(ctx context.Context, o *offer, room string, who Sender, from netip.Addr) (*Session, error) {
 	x := &Session{
-		Room: room, Sender: who, Began: s.opts.Now(), id: wish.NewID(), server: s,
+		Room: room, Sender: who, Began: s.opts.Now(), id: signaling.NewID(), server: s,
 		done: make(chan struct{}), wants: make(chan struct{}, 1),
 		log: s.opts.Log.With().Str("room", room).Str("participant", who.Identity).Logger(),
 	}
@@ -69,7 +69,7 @@ func (s *Server) newSession(ctx context.Context, o *offer, room string, who Send
 	s.mu.Lock()
 	port := s.port
 	s.mu.Unlock()
-	x.peer, err = port.NewPeer(ctx, wish.PeerOptions{
+	x.peer, err = port.NewPeer(ctx, signaling.PeerOptions{
 		Offer: o.Offer, Local: from.IsLoopback(), Media: m, Interceptors: r,
 		Prepare: func(pc *webrtc.PeerConnection) error {
 			pc.OnTrack(x.onTrack)
@@ -89,11 +89,11 @@ func (s *Server) newSession(ctx context.Context, o *offer, room string, who Send
 	return x, nil
 }
 
-// ID implements wish.Resource.
+// ID implements signaling.Resource.
 func (x *Session) ID() string { return x.id }
 
-// Peer implements wish.Resource.
-func (x *Session) Peer() *wish.Peer { return x.peer }
+// Peer implements signaling.Resource.
+func (x *Session) Peer() *signaling.Peer { return x.peer }
 
 // slot is what may be there once only.
 func (x *Session) slot() string { return x.Room + "\x00" + x.Sender.Key }

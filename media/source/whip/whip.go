@@ -19,14 +19,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/media/source"
-	"touchline/media/wish"
+	"touchline/media/signaling"
 )
 
 var (
 	// ErrNoToken is returned by Authorize when the token is missing, unknown or expired: answered with 401.
-	ErrNoToken = wish.ErrNoToken
+	ErrNoToken = signaling.ErrNoToken
 	// ErrForbidden is returned by Authorize when the token is good for something else: answered with 403.
-	ErrForbidden = wish.ErrForbidden
+	ErrForbidden = signaling.ErrForbidden
 )
 
 // Sender is who a token lets in.
@@ -66,7 +66,7 @@ type Options struct {
 	// sender that crashed can come back at once.
 	Many bool
 	// Bounds are, where they are 0, 64 sessions, 30 POSTs a minute and 10 at once, and 15 s to connect.
-	wish.Bounds
+	signaling.Bounds
 
 	// UDPPort takes all media, 0 for a free one.
 	UDPPort int
@@ -89,12 +89,12 @@ type Options struct {
 // Server takes WHIP sessions. New, then Run; Handler answers from then on.
 type Server struct {
 	opts     Options
-	endpoint *wish.Endpoint
+	endpoint *signaling.Endpoint
 
 	turn     sync.Mutex // one session at a time takes the place of another
 	mu       sync.Mutex
 	running  bool
-	port     *wish.Port
+	port     *signaling.Port
 	sessions map[string]*Session // by id
 	keyed    map[string]*Session // by room and key, unless Many
 	opening  int
@@ -111,7 +111,7 @@ func New(o Options) (*Server, error) {
 			return nil, fmt.Errorf("expected stream key %d to have 8 characters or more and an identity", i+1)
 		}
 	}
-	o.Bounds = o.Or(wish.Bounds{MaxSessions: 64, PerMinute: 30, Burst: 10, ConnectTime: 15 * time.Second})
+	o.Bounds = o.Or(signaling.Bounds{MaxSessions: 64, PerMinute: 30, Burst: 10, ConnectTime: 15 * time.Second})
 	if o.Silence == 0 {
 		o.Silence = 30 * time.Second
 	}
@@ -123,7 +123,7 @@ func New(o Options) (*Server, error) {
 // Run opens the media port and returns, with every session ended, when ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	o := s.opts
-	port, err := wish.Open(wish.PortOptions{
+	port, err := signaling.Open(signaling.PortOptions{
 		UDPPort: o.UDPPort, LoopbackOnly: o.LoopbackOnly, ExternalIPs: o.ExternalIPs, Remote: o.Remote, ICEServers: o.ICEServers,
 	})
 	if err != nil {

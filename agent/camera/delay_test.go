@@ -1,4 +1,4 @@
-package feed_test
+package camera_test
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
-	"touchline/cmd/internal/feed"
+	"touchline/agent/camera"
 	"touchline/media"
 	"touchline/media/source/whip"
 )
@@ -29,7 +29,7 @@ import (
 // of 720p30 H264, each access unit with its number.
 func TestWHIPDelay(t *testing.T) {
 	s := newStage(t)
-	senders := feed.NewSenders(feed.Options{URL: s.server.URL(), Keys: s.keys, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()}, 0)
+	senders := camera.NewSenders(camera.Options{URL: s.server.URL(), Keys: s.keys, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()}, 0)
 	server, err := whip.New(whip.Options{
 		Keys: []whip.StreamKey{{Key: "a-good-long-key", Room: "delay", Identity: "obs"}}, Open: senders.Open, LoopbackOnly: true, Now: time.Now,
 	})

@@ -1,4 +1,4 @@
-package sender_test
+package whipclient_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"touchline/cmd/internal/sender"
+	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/whip"
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A clip of H264 access units arrives with its numbers, and the end is said.
 func TestSender(t *testing.T) {
-	units := sender.SplitH264([]byte("\x00\x00\x00\x01\x09\x10" +
+	units := whipclient.SplitH264([]byte("\x00\x00\x00\x01\x09\x10" +
 		"\x00\x00\x00\x01\x67\x42\xc0\x1f\xda\x02\x80\xf6\x84\x00\x00\x00\x01\x68\xce\x3c\x80\x00\x00\x00\x01\x65\x88\x84\x01" +
 		"\x00\x00\x00\x01\x09\x30\x00\x00\x00\x01\x41\x9a\x02\x03"))
 	require.Len(t, units, 2)
@@ -31,7 +31,7 @@ func TestSender(t *testing.T) {
 		Keys: []whip.StreamKey{{Key: "a-good-long-key", Identity: "x"}}, LoopbackOnly: true, Now: time.Now,
 		Open: func(*whip.Session) (whip.Place, error) {
 			return whip.Place{Sink: source.Sink{Frame: func(f media.EncodedFrame) {
-				if n, ok := sender.Number(f.Data); ok {
+				if n, ok := whipclient.Number(f.Data); ok {
 					numbers <- n
 				}
 			}}, Close: func(reason string) { closed <- reason }}, nil
@@ -45,11 +45,11 @@ func TestSender(t *testing.T) {
 	defer web.Close()
 	require.Eventually(t, func() bool { return srv.UDPPort() > 0 }, 5*time.Second, time.Millisecond)
 
-	o := sender.Options{URL: web.URL + "/whip/a", Codec: media.H264, Units: units, FPS: 50, Number: true, Client: web.Client()}
-	_, err = sender.Dial(ctx, o)
+	o := whipclient.Options{URL: web.URL + "/whip/a", Codec: media.H264, Units: units, FPS: 50, Number: true, Client: web.Client()}
+	_, err = whipclient.Dial(ctx, o)
 	require.ErrorContains(t, err, "got 401")
 	o.Token = "a-good-long-key"
-	s, err := sender.Dial(ctx, o)
+	s, err := whipclient.Dial(ctx, o)
 	require.NoError(t, err)
 	sctx, stop := context.WithCancelCause(ctx)
 	errEnough := errors.New("enough")
@@ -76,7 +76,7 @@ func TestSplitIVF(t *testing.T) {
 		file = binary.LittleEndian.AppendUint32(file, uint32(len(frame)))
 		file = append(append(file, make([]byte, 8)...), frame...)
 	}
-	require.Equal(t, [][]byte{[]byte("one"), []byte("three")}, sender.SplitIVF(file))
-	require.Len(t, sender.SplitIVF(file[:len(file)-1]), 1)
-	require.Empty(t, sender.SplitIVF(nil))
+	require.Equal(t, [][]byte{[]byte("one"), []byte("three")}, whipclient.SplitIVF(file))
+	require.Len(t, whipclient.SplitIVF(file[:len(file)-1]), 1)
+	require.Empty(t, whipclient.SplitIVF(nil))
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/cmd/internal/browser"
+	"touchline/internal/e2e/browser"
 )
 
 const page = `<!doctype html><title>t</title><link rel="icon" href="data:,">

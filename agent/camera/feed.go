@@ -1,4 +1,4 @@
-// Package feed brings sources into a room: what media/source yields, made fit
+// Package camera brings sources into a room: what media/source yields, made fit
 // by media/source/conform, published by agent/room. It is what the command
 // camera, the demo and the page's picker have in common.
 //
@@ -6,7 +6,7 @@
 // away, so that viewers need not find it again, and its attributes say how the
 // source is. A Manager keeps the sources that come and go while the program
 // runs, Senders those that send by themselves (WHIP).
-package feed
+package camera
 
 import (
 	"context"

@@ -1,11 +1,11 @@
-// Package wish is what WHIP (RFC 9725) and WHEP (its sibling for players, an
+// Package signaling is what WHIP (RFC 9725) and WHEP (its sibling for players, an
 // IETF draft of the same working group, WISH) have in common: an HTTP resource
 // that answers an SDP offer with one WebRTC session.
 //
 // It owns the HTTP conversation ([Endpoint]), the WebRTC connection behind it
 // ([Peer]), the UDP port of all of them ([Port]) and the bounds on what strangers
 // send. It does not know which way media goes, nor who may send or watch.
-package wish
+package signaling
 
 import (
 	"context"

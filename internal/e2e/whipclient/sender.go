@@ -1,9 +1,9 @@
-// Package sender sends clips by WHIP (RFC 9725) with pion, in real time and
+// Package whipclient sends clips by WHIP (RFC 9725) with pion, in real time and
 // over and over: a camera for tests and benchmarks that costs next to nothing.
 //
 // It owns the HTTP conversation and the connection of one sender. It encodes
 // nothing and judges nothing.
-package sender
+package whipclient
 
 import (
 	"bytes"

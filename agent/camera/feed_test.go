@@ -1,4 +1,4 @@
-package feed_test
+package camera_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
-	"touchline/cmd/internal/feed"
+	"touchline/agent/camera"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/codec/codectest"
@@ -164,7 +164,7 @@ func TestSources(t *testing.T) {
 			name := "room-" + strconv.Itoa(i)
 			var mu sync.Mutex
 			var states []source.Status
-			f, err := feed.New(feed.Options{
+			f, err := camera.New(camera.Options{
 				URL: s.server.URL(), Keys: s.keys, Room: name, Identity: "camera", Name: "Camera", LoopbackOnly: true, Codec: programPath(),
 				OnStatus: func(st source.Status) {
 					mu.Lock()

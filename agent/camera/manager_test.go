@@ -1,4 +1,4 @@
-package feed_test
+package camera_test
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/room"
-	"touchline/cmd/internal/feed"
+	"touchline/agent/camera"
 	"touchline/media/source"
 	"touchline/media/source/conform"
 	"touchline/media/source/rtsp/rtsptest"
 )
 
-func newManager(t *testing.T, s *stage, name string, allow source.Allow) *feed.Manager {
+func newManager(t *testing.T, s *stage, name string, allow source.Allow) *camera.Manager {
 	t.Helper()
-	m, err := feed.NewManager(feed.ManagerOptions{
-		Feed:  feed.Options{URL: s.server.URL(), Keys: s.keys, Room: name, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()},
+	m, err := camera.NewManager(camera.ManagerOptions{
+		Feed:  camera.Options{URL: s.server.URL(), Keys: s.keys, Room: name, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()},
 		Allow: allow, Max: 2, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func newManager(t *testing.T, s *stage, name string, allow source.Allow) *feed.M
 }
 
 // becomes waits until a source is in a state.
-func becomes(t *testing.T, m *feed.Manager, id, state string) agent.Source {
+func becomes(t *testing.T, m *camera.Manager, id, state string) agent.Source {
 	t.Helper()
 	var last agent.Source
 	require.Eventually(t, func() bool {
@@ -192,8 +192,8 @@ func TestManagerNamesSlowKeyFrames(t *testing.T) {
 		t.Run(string(tt.mode), func(t *testing.T) {
 			t.Parallel()
 			name := "slow-" + string(tt.mode)
-			m, err := feed.NewManager(feed.ManagerOptions{
-				Feed: feed.Options{
+			m, err := camera.NewManager(camera.ManagerOptions{
+				Feed: camera.Options{
 					URL: s.server.URL(), Keys: s.keys, Room: name, LoopbackOnly: true, Codec: programPath(), Mode: tt.mode, Log: zerolog.Nop(),
 				},
 				Allow: source.AllowEverything(), Log: zerolog.Nop(),

@@ -1,4 +1,4 @@
-package wish
+package signaling
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package feed_test
+package camera_test
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
-	"touchline/cmd/internal/browser"
-	"touchline/cmd/internal/feed"
+	"touchline/internal/e2e/browser"
+	"touchline/agent/camera"
 	"touchline/media/source/whip"
 )
 
@@ -72,8 +72,8 @@ func TestChromium(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", h264, "-c:v", "mjpeg", "-q:v", "3", "-pix_fmt", "yuvj420p", film).CombinedOutput()
 	require.NoError(t, err, string(out))
 
-	senders := feed.NewSenders(feed.Options{URL: s.server.URL(), Keys: s.keys, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()}, 0)
-	server, err := whip.New(whip.Options{Authorize: feed.Authorize(s.keys), Open: senders.Open, LoopbackOnly: true, Now: time.Now})
+	senders := camera.NewSenders(camera.Options{URL: s.server.URL(), Keys: s.keys, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()}, 0)
+	server, err := whip.New(whip.Options{Authorize: camera.Authorize(s.keys), Open: senders.Open, LoopbackOnly: true, Now: time.Now})
 	require.NoError(t, err)
 	run(t, senders.Run)
 	run(t, server.Run)
