@@ -19,8 +19,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/room"
 	"touchline/agent/camera"
+	"touchline/agent/room"
 	"touchline/media"
 	"touchline/media/source/whip"
 )

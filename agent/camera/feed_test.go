@@ -15,10 +15,10 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
-	"touchline/agent/camera"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/codec/codectest"

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/agent/room"
 	"touchline/agent/camera"
+	"touchline/agent/room"
 	"touchline/media/source"
 	"touchline/media/source/conform"
 	"touchline/media/source/rtsp/rtsptest"

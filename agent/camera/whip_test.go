@@ -14,9 +14,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/internal/e2e/browser"
-	"touchline/agent/camera"
 	"touchline/media/source/whip"
 )
 

@@ -19,8 +19,8 @@ import (
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
-	"touchline/media/sound"
 	"touchline/media/signaling"
+	"touchline/media/sound"
 )
 
 const (

@@ -29,10 +29,10 @@ import (
 	"touchline/media/codec/codectest"
 	"touchline/media/delay"
 	"touchline/media/ingest"
+	"touchline/media/signaling"
 	"touchline/media/sound"
 	"touchline/media/speech"
 	"touchline/media/toyworld"
-	"touchline/media/signaling"
 )
 
 func TestMain(m *testing.M) {

@@ -26,8 +26,8 @@ import (
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/agent/worker"
-	"touchline/internal/e2e/browser"
 	"touchline/cmd/internal/wiring"
+	"touchline/internal/e2e/browser"
 )
 
 // desk is the console of `touchline agent`.

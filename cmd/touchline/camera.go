@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/room"
-	"touchline/agent/camera"
 	"touchline/cmd/internal/wiring"
 	"touchline/media/source"
 	"touchline/media/source/conform"

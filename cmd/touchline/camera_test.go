@@ -24,10 +24,10 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
-	"touchline/internal/e2e/browser"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/internal/e2e/browser"
 	"touchline/media/toyworld"
 )
 

@@ -26,11 +26,11 @@ import (
 	"github.com/pion/mediadevices/pkg/prop"
 	"github.com/stretchr/testify/require"
 
+	"touchline/cmd/internal/wiring"
+	"touchline/configs"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/mediamtx"
 	"touchline/internal/e2e/whipclient"
-	"touchline/cmd/internal/wiring"
-	"touchline/configs"
 	"touchline/media"
 	"touchline/media/toyworld"
 )

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
-	"touchline/internal/e2e/browser"
 	"touchline/cmd/internal/measure"
+	"touchline/internal/e2e/browser"
 	"touchline/media/toyworld"
 )
 

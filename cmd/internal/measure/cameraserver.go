@@ -15,12 +15,12 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
-	"touchline/agent/camera"
 	"touchline/media"
-	"touchline/media/source/whip"
 	"touchline/media/signaling"
+	"touchline/media/source/whip"
 )
 
 // CameraServer says where a server for WHIP senders is.

@@ -20,8 +20,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"touchline/agent/room"
 	"touchline/agent/camera"
+	"touchline/agent/room"
 	"touchline/internal/e2e/mediamtx"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"

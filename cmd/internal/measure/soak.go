@@ -17,8 +17,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
-	"touchline/internal/e2e/netfault"
 	"touchline/configs"
+	"touchline/internal/e2e/netfault"
 )
 
 // SoakOptions of Soak.

@@ -14,10 +14,10 @@ import (
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
-	"touchline/internal/e2e/netfault"
 	"touchline/cmd/internal/wiring"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/internal/e2e/netfault"
 	"touchline/media"
 	"touchline/media/toyworld"
 )

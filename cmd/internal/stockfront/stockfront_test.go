@@ -22,9 +22,9 @@ import (
 
 	"touchline/agent/room"
 	"touchline/agent/sfu/sfutest"
-	"touchline/internal/e2e/browser"
 	"touchline/cmd/internal/measure"
 	"touchline/configs"
+	"touchline/internal/e2e/browser"
 	"touchline/media/codec/codectest"
 )
 

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
-	"touchline/agent/room"
 	"touchline/agent/camera"
+	"touchline/agent/room"
 	"touchline/configs"
 	"touchline/media/source/conform"
 	"touchline/media/source/whip"

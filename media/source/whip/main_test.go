@@ -24,9 +24,9 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/media"
+	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/whip"
-	"touchline/media/signaling"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

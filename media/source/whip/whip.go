@@ -18,8 +18,8 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
-	"touchline/media/source"
 	"touchline/media/signaling"
+	"touchline/media/source"
 )
 
 var (
