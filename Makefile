@@ -50,7 +50,7 @@ $(WEB)/dist/index.html: $(WEB_SRC)
 	@touch $@
 
 # A page of LiveKit's own components, for the test that they understand the bot.
-STOCK := cmd/internal/stockfront/web
+STOCK := internal/e2e/stockfront/web
 
 .PHONY: stock-front
 stock-front: $(STOCK)/dist/main.js

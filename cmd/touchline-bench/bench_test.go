@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/cmd/internal/measure"
+	"touchline/internal/e2e/stage"
 )
 
 // serveCameras is set for this test's own program when it is to be a server for cameras.
@@ -60,14 +60,14 @@ func TestMain(m *testing.M) {
 // measures times, so nothing runs beside it.
 func TestAlignment(t *testing.T) {
 	say := func(n int) string { return fmt.Sprintf("Number %d: it is still level here.", n) }
-	res, err := measure.Alignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, say, true, zerolog.Nop())
+	res, err := stage.Alignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, say, true, zerolog.Nop())
 	require.NoError(t, err)
 	for _, c := range res.Comments {
 		t.Logf("cycle %d: D %.3f s, ready %.3f s, viewer %v, bot %.1f ms", c.Cycle, c.Delay, c.ReadySec, c.Error, 1000*c.AlignmentError)
 	}
 	require.GreaterOrEqual(t, len(res.Comments), 6, "most comments were seen and heard")
-	require.LessOrEqual(t, measure.Quantile(res.Errors(), 0.95), 250*time.Millisecond)
-	require.LessOrEqual(t, measure.Quantile(res.Gaps, 0.5), 1500*time.Millisecond, "no dead air")
+	require.LessOrEqual(t, stage.Quantile(res.Errors(), 0.95), 250*time.Millisecond)
+	require.LessOrEqual(t, stage.Quantile(res.Gaps, 0.5), 1500*time.Millisecond, "no dead air")
 	for _, r := range res.Rows(time.Second) {
 		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Bound)
 		if strings.Contains(r.Name, "caption") {
@@ -77,14 +77,14 @@ func TestAlignment(t *testing.T) {
 	require.Greater(t, len(res.Words), 40, "the captions were compared")
 	require.GreaterOrEqual(t, len(res.Final), 4, "and their ends")
 	// Not the worst: on a busy machine a voice that runs dry for a moment counts as two talks to the viewer.
-	require.LessOrEqual(t, measure.Quantile(res.Final, 0.5).Abs(), 200*time.Millisecond, "the final flag comes with the end")
+	require.LessOrEqual(t, stage.Quantile(res.Final, 0.5).Abs(), 200*time.Millisecond, "the final flag comes with the end")
 }
 
 // busy is how many times its bound a figure may be here.
 const busy = 2.0
 
 // holds fails for every row that is far from its bound.
-func holds(t *testing.T, rows []measure.Row, err error) {
+func holds(t *testing.T, rows []stage.Row, err error) {
 	t.Helper()
 	for _, r := range rows {
 		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Bound)
@@ -98,21 +98,21 @@ func holds(t *testing.T, rows []measure.Row, err error) {
 
 func TestInstruction(t *testing.T) {
 	t.Parallel()
-	rows, err := measure.Instruction(t.Context(), zerolog.Nop())
+	rows, err := stage.Instruction(t.Context(), zerolog.Nop())
 	holds(t, rows, err)
 }
 
 // TestRestarts takes cameras away for a moment; make bench does for longer.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
-	rows, err := measure.Restarts(t.Context(), 3*time.Second, zerolog.Nop())
+	rows, err := stage.Restarts(t.Context(), 3*time.Second, zerolog.Nop())
 	holds(t, rows, err)
 	require.Len(t, rows, 4)
 }
 
 // TestRounds has a WHIP sender come and go; make soak does for longer.
 func TestRounds(t *testing.T) {
-	rows, err := measure.Rounds(t.Context(), 60, 2*time.Second, zerolog.Nop())
+	rows, err := stage.Rounds(t.Context(), 60, 2*time.Second, zerolog.Nop())
 	holds(t, rows, err)
 }
 
@@ -124,7 +124,7 @@ func TestCameras(t *testing.T) {
 		cmd.Env = append(os.Environ(), serveCameras+"=1")
 		return cmd
 	}
-	rows, err := measure.Cameras(t.Context(), server, 3*time.Second)
+	rows, err := stage.Cameras(t.Context(), server, 3*time.Second)
 	require.NoError(t, err)
 	require.Len(t, rows, 15)
 	for _, r := range rows {
@@ -139,11 +139,11 @@ func TestUsageOfThisProcess(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sleep", "60")
 	require.NoError(t, cmd.Start())
-	u, err := measure.UsageOf(os.Getpid())
+	u, err := stage.UsageOf(os.Getpid())
 	require.NoError(t, err)
 	require.Positive(t, u.CPU)
 	require.Greater(t, u.RSS, int64(1<<20))
-	_, err = measure.UsageOf(1 << 30)
+	_, err = stage.UsageOf(1 << 30)
 	require.ErrorContains(t, err, "read the usage of")
 	cancel()
 	require.Error(t, cmd.Wait())
@@ -152,7 +152,7 @@ func TestUsageOfThisProcess(t *testing.T) {
 // TestSoak is make soak in short, and the faults of make bench with it: each breaks the bot's
 // world once, comments are heard again within its bound, and none is lost.
 func TestSoak(t *testing.T) {
-	rows, err := measure.Soak(t.Context(), measure.SoakOptions{Seed: 1, Quick: true, Out: lines{t}, Log: zerolog.Nop()})
+	rows, err := stage.Soak(t.Context(), stage.SoakOptions{Seed: 1, Quick: true, Out: lines{t}, Log: zerolog.Nop()})
 	holds(t, rows, err)
 	var delivered int
 	for _, r := range rows {

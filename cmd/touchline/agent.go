@@ -20,11 +20,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/agent/bot"
 	"touchline/agent/console"
 	"touchline/agent/room"
 	"touchline/agent/whep"
 	"touchline/agent/worker"
-	"touchline/cmd/internal/wiring"
 	"touchline/configs"
 	"touchline/media/source"
 )
@@ -106,10 +106,10 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	if err := c.apply(&cfg); err != nil {
 		return err
 	}
-	return wiring.WithOutputs(ctx, cfg, log, func(out *wiring.Outputs) error { return c.serve(ctx, cfg, out, log) })
+	return bot.WithOutputs(ctx, cfg, log, func(out *bot.Outputs) error { return c.serve(ctx, cfg, out, log) })
 }
 
-func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Outputs, log zerolog.Logger) error {
+func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outputs, log zerolog.Logger) error {
 	allow, err := allowed(c.Allow, cfg.Sources.Allow, source.AllowPublic())
 	if err != nil {
 		return err
@@ -123,8 +123,8 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	if err != nil {
 		return err
 	}
-	show := wiring.Show{Rooms: shown, Players: players, Senders: senders, Allow: allow, Log: log}
-	jobs, err := wiring.NewJobs(wiring.JobsOptions{Config: cfg, Outputs: out, OnBot: show.OnBot, Log: log})
+	show := bot.Show{Rooms: shown, Players: players, Senders: senders, Allow: allow, Log: log}
+	jobs, err := bot.NewJobs(bot.JobsOptions{Config: cfg, Outputs: out, OnBot: show.OnBot, Log: log})
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *wiring.Ou
 	if err != nil {
 		return err
 	}
-	page, err := agentPage(cfg.Agent, show, wiring.Calls{Jobs: jobs, Worker: w}, jobs.Metrics(), out)
+	page, err := agentPage(cfg.Agent, show, bot.Calls{Jobs: jobs, Worker: w}, jobs.Metrics(), out)
 	if err != nil {
 		return err
 	}
@@ -204,17 +204,17 @@ func agentPlayers(cfg agent.Config, log zerolog.Logger) (*whep.Server, error) {
 		return nil, nil
 	}
 	cfg.Console.Listen = cfg.Worker.Console
-	return wiring.NewPlayers(cfg.Console, liveKitKeys(cfg), true, log)
+	return bot.NewPlayers(cfg.Console, liveKitKeys(cfg), true, log)
 }
 
 // agentSenders takes WHIP senders beside the page, for any room, until ctx ends; nil when there is no page or none are wanted.
-func agentSenders(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*wiring.Senders, error) {
+func agentSenders(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*bot.Senders, error) {
 	at := cfg.Agent.Worker.Console
 	if at == agent.HTTPOff || !cfg.Sources.WHIP.Enabled {
 		return nil, nil
 	}
-	return wiring.NewSenders(wiring.SendersOptions{
-		Config: cfg, Keys: liveKitKeys(cfg.Agent), LoopbackOnly: wiring.OnlyHere(at),
+	return bot.NewSenders(bot.SendersOptions{
+		Config: cfg, Keys: liveKitKeys(cfg.Agent), LoopbackOnly: bot.OnlyHere(at),
 		Closing: func() bool { return ctx.Err() != nil }, Log: log,
 	})
 }
@@ -224,7 +224,7 @@ func liveKitKeys(cfg agent.Config) room.Keys {
 }
 
 // agentPage is the page and the API for all rooms; nil when the settings want none.
-func agentPage(cfg agent.Config, show wiring.Show, calls console.Dispatcher, more ...prometheus.Collector) (*console.Server, error) {
+func agentPage(cfg agent.Config, show bot.Show, calls console.Dispatcher, more ...prometheus.Collector) (*console.Server, error) {
 	if cfg.Worker.Console == agent.HTTPOff {
 		return nil, nil
 	}
@@ -289,7 +289,7 @@ func simulate(ctx context.Context, w *worker.Worker, room string) error {
 	}
 }
 
-func (c *agentCmd) worker(cfg agent.Config, jobs *wiring.Jobs, log zerolog.Logger) (*worker.Worker, error) {
+func (c *agentCmd) worker(cfg agent.Config, jobs *bot.Jobs, log zerolog.Logger) (*worker.Worker, error) {
 	jobType, err := worker.ParseJobType(cfg.Worker.Type)
 	if err != nil {
 		return nil, err

@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/room"
-	"touchline/cmd/internal/wiring"
 	"touchline/media/source"
 	"touchline/media/source/conform"
 	"touchline/media/source/whip"
@@ -123,7 +123,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	senders := camera.NewSenders(o, 0)
 	server, err := whip.New(whip.Options{
 		Keys: keys, Authorize: camera.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,
-		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, ICEServers: wiring.ICEServers(a.cfg.Agent.Console.ICE), Now: time.Now, Log: o.Log,
+		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, ICEServers: bot.ICEServers(a.cfg.Agent.Console.ICE), Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return err

@@ -21,10 +21,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/bot"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
-	"touchline/cmd/internal/wiring"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/internal/e2e/browser"
@@ -124,7 +124,7 @@ func keepRunning(t *testing.T, f func(context.Context) error) {
 }
 
 // bot is a commentator in a room, with its page. change may set it up otherwise than by default.
-func (h *house) bot(t *testing.T, name string, change ...func(*configs.Config)) (b *wiring.Bot, url string) {
+func (h *house) bot(t *testing.T, name string, change ...func(*configs.Config)) (b *bot.Bot, url string) {
 	t.Helper()
 	cfg := configs.Default()
 	for _, f := range change {
@@ -132,7 +132,7 @@ func (h *house) bot(t *testing.T, name string, change ...func(*configs.Config)) 
 	}
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.server.URL(), name
 	cfg.Agent.Console.Listen = "127.0.0.1:0"
-	b, err := wiring.New(wiring.Options{Config: cfg, Keys: h.keys, LoopbackOnly: true, Log: h.log})
+	b, err := bot.New(bot.Options{Config: cfg, Keys: h.keys, LoopbackOnly: true, Log: h.log})
 	require.NoError(t, err)
 	announced := make(chan string, 1)
 	page, err := b.Console(cfg.Agent.Console, func(url string) { announced <- url })

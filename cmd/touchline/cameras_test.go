@@ -26,7 +26,7 @@ import (
 	"github.com/pion/mediadevices/pkg/prop"
 	"github.com/stretchr/testify/require"
 
-	"touchline/cmd/internal/wiring"
+	"touchline/agent/bot"
 	"touchline/configs"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/mediamtx"
@@ -331,7 +331,7 @@ func quick(c *configs.Config) { c.Pacing.FixedDelay = 2 * time.Second }
 
 // seen opens a room's page in a browser and waits for the picture, whose frame
 // counter goes on, and a comment.
-func seen(t *testing.T, bot *wiring.Bot, page string, began time.Time) {
+func seen(t *testing.T, bot *bot.Bot, page string, began time.Time) {
 	t.Helper()
 	viewer := open(t, page, browser.Options{Width: 800, Height: 600})
 	plays(t, viewer, later)

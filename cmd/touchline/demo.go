@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent/bot"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
-	"touchline/cmd/internal/wiring"
 )
 
 // demoCommand adds the demo to the command line, and with it the LiveKit server
@@ -41,10 +41,10 @@ const (
 // Run starts a LiveKit server, a camera, the bot and the page, and waits for
 // Ctrl-C.
 func (d *demoCmd) Run(ctx context.Context, a *app) error {
-	return wiring.WithOutputs(ctx, a.cfg, a.log, func(out *wiring.Outputs) error { return d.serve(ctx, a, out) })
+	return bot.WithOutputs(ctx, a.cfg, a.log, func(out *bot.Outputs) error { return d.serve(ctx, a, out) })
 }
 
-func (d *demoCmd) serve(ctx context.Context, a *app, out *wiring.Outputs) error {
+func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	cfg := a.cfg
 	if err := d.modelFlags.apply(&cfg); err != nil {
 		return err
@@ -70,17 +70,17 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *wiring.Outputs) error 
 	if d.Source != "" {
 		scene = "" // nobody would look at it
 	}
-	bot, err := wiring.New(wiring.Options{Config: cfg, Keys: keys, BuiltIn: scene, LoopbackOnly: true, Outputs: out, Log: a.log})
+	commentator, err := bot.New(bot.Options{Config: cfg, Keys: keys, BuiltIn: scene, LoopbackOnly: true, Outputs: out, Log: a.log})
 	if err != nil {
 		return err
 	}
-	sources, err := d.sources(ctx, bot, a, cfg.Agent.Console.Listen, demoCamera)
+	sources, err := d.sources(ctx, commentator, a, cfg.Agent.Console.Listen, demoCamera)
 	if err != nil {
 		return err
 	}
 	pictures := sources.Run
 	if scene != "" {
-		camera, err := wiring.NewCamera(wiring.CameraOptions{
+		camera, err := bot.NewCamera(bot.CameraOptions{
 			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: scene, Seed: d.Seed, Crowd: d.Sound, LoopbackOnly: true, Log: a.log,
 		})
 		if err != nil {
@@ -93,7 +93,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *wiring.Outputs) error 
 			return g.Wait()
 		}
 	}
-	page, err := bot.Console(cfg.Agent.Console, func(url string) {
+	page, err := commentator.Console(cfg.Agent.Console, func(url string) {
 		fmt.Fprintf(os.Stdout, "\n  Touchline is on the air: %s\n  (Ctrl-C ends it)\n\n", url)
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *wiring.Outputs) error 
 		}
 		inner, ctx := errgroup.WithContext(ctx)
 		inner.Go(func() error { return pictures(ctx) })
-		inner.Go(func() error { return bot.Run(ctx) })
+		inner.Go(func() error { return commentator.Run(ctx) })
 		return inner.Wait()
 	})
 	g.Go(func() error {

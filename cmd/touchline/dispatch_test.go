@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
-	"touchline/cmd/internal/measure"
+	"touchline/internal/e2e/stage"
 )
 
 // TestDispatches is the benchmark's measurement in its shortest form: each way of asking has its figure. The bound is
@@ -23,7 +23,7 @@ func TestDispatches(t *testing.T) {
 		cmd.Env = append(settingless(), "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret)
 		return cmd
 	}
-	rows, err := measure.Dispatches(t.Context(), worker, 2, zerolog.Nop())
+	rows, err := stage.Dispatches(t.Context(), worker, 2, zerolog.Nop())
 	require.NoError(t, err)
 	require.Len(t, rows, 6)
 	for i, way := range []string{"a new room", "the API", "a participant's token"} {

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
-	"touchline/cmd/internal/measure"
 	"touchline/internal/e2e/browser"
+	"touchline/internal/e2e/stage"
 	"touchline/media/toyworld"
 )
 
@@ -139,12 +139,12 @@ func inStep(t *testing.T, h *house, name string) {
 	t.Helper()
 	token, err := room.ViewerToken(h.keys, room.Person{Room: name, Identity: "listener"})
 	require.NoError(t, err)
-	v, err := measure.NewViewer(measure.ViewerOptions{URL: h.server.URL(), Token: token, Log: h.log})
+	v, err := stage.NewViewer(stage.ViewerOptions{URL: h.server.URL(), Token: token, Log: h.log})
 	require.NoError(t, err)
 	keepRunning(t, v.Run)
 	var offsets []time.Duration
 	require.Eventually(t, func() bool {
-		offsets = measure.BeepOffsets(v.Seen(), matchFPS)
+		offsets = stage.BeepOffsets(v.Seen(), matchFPS)
 		return len(offsets) >= 6
 	}, later, 100*time.Millisecond, "beeps and their pictures")
 	t.Log("sound later than its picture at a viewer:", offsets)

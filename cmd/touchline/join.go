@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"touchline/cmd/internal/wiring"
+	"touchline/agent/bot"
 	"touchline/configs"
 )
 
@@ -34,11 +34,11 @@ func (j *joinCmd) Run(ctx context.Context, a *app) error {
 	if err := j.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
-	return wiring.WithOutputs(ctx, cfg, a.log, func(out *wiring.Outputs) error { return j.serve(ctx, a, cfg, out) })
+	return bot.WithOutputs(ctx, cfg, a.log, func(out *bot.Outputs) error { return j.serve(ctx, a, cfg, out) })
 }
 
-func (j *joinCmd) serve(ctx context.Context, a *app, cfg configs.Config, out *wiring.Outputs) error {
-	bot, err := wiring.New(wiring.Options{Config: cfg, Outputs: out, Log: a.log})
+func (j *joinCmd) serve(ctx context.Context, a *app, cfg configs.Config, out *bot.Outputs) error {
+	bot, err := bot.New(bot.Options{Config: cfg, Outputs: out, Log: a.log})
 	if err != nil {
 		return err
 	}

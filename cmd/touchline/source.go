@@ -10,7 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"touchline/cmd/internal/wiring"
+	"touchline/agent/bot"
 	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
@@ -87,7 +87,7 @@ func allowed(flag, setting []string, fitting source.Allow) (source.Allow, error)
 
 // sources prepares what is brought into the bot's room. identity is that of
 // the source that was typed, "" for a made-up one.
-func (f sourceFlags) sources(ctx context.Context, bot *wiring.Bot, a *app, listen, identity string) (*wiring.Sources, error) {
+func (f sourceFlags) sources(ctx context.Context, b *bot.Bot, a *app, listen, identity string) (*bot.Sources, error) {
 	allow, err := allowed(f.Allow, a.cfg.Sources.Allow, source.AllowCameras())
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (f sourceFlags) sources(ctx context.Context, bot *wiring.Bot, a *app, liste
 	if err != nil {
 		return nil, err
 	}
-	s, err := bot.NewSources(wiring.SourcesOptions{Allow: allow, LoopbackOnly: ip == ""})
+	s, err := b.NewSources(bot.SourcesOptions{Allow: allow, LoopbackOnly: ip == ""})
 	if err != nil || f.Source == "" {
 		return s, err
 	}
@@ -109,6 +109,6 @@ func (f sourceFlags) sources(ctx context.Context, bot *wiring.Bot, a *app, liste
 		return nil, err
 	}
 	a.log.Info().Stringer("source", address).Str("participant", src.Identity).Msg("camera")
-	bot.Room.Watcher().Select(media.WatchConfig{Identity: src.Identity})
+	b.Room.Watcher().Select(media.WatchConfig{Identity: src.Identity})
 	return s, nil
 }

@@ -1,0 +1,392 @@
+// Package bot puts the parts of one bot together from the settings: what
+// package agent sees as interfaces become the room, the codec process, the
+// voice and the page here.
+//
+// It owns no behaviour of its own beyond small adapters; the programs below cmd
+// use it so that demo, join and the measurements run the same bot.
+package bot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/agent/console"
+	"touchline/agent/room"
+	"touchline/agent/whep"
+	"touchline/configs"
+	"touchline/internal/rescue"
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/sound"
+	"touchline/media/speech"
+)
+
+// Options of a Bot.
+type Options struct {
+	Config configs.Config
+	// Keys open the room; Config's own when empty.
+	Keys room.Keys
+	// Engine is shared by several bots and owned by the caller; when nil, the bot makes and owns the one
+	// that the settings name.
+	Engine *Engine
+	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
+	LoopbackOnly bool
+	// BuiltIn is the identity of the built-in camera, which the source "scene" means; "" when there is none.
+	BuiltIn string
+	// Texts are further outputs.
+	Texts []agent.TextOutput
+	// OnCrash is told of a panic that ends Run, while the bot is still in the room; it may be told twice. May be nil.
+	OnCrash func(err error)
+	// Outputs are shared by all bots of the process; may be nil.
+	Outputs *Outputs
+	Log     zerolog.Logger
+}
+
+// Bot is one commentator in one room with its page.
+type Bot struct {
+	*agent.Session
+	Room   *room.Supervisor
+	Voice  *speech.Writer
+	Hub    *console.Hub
+	Tokens console.Tokens
+
+	opts     Options
+	engine   *Engine
+	owned    bool // the engine is this bot's own
+	captions *room.Captions
+	control  *room.Control
+	delayed  *tap
+	camera   cameraSound
+	player   *sound.Player
+	players  *whep.Feed
+	sources  *Sources // nil when none are opened here
+	log      zerolog.Logger
+}
+
+// New builds a bot; nothing runs and nothing connects yet.
+func New(opts Options) (_ *Bot, err error) {
+	cfg := opts.Config
+	lk := cfg.Agent.LiveKit
+	if opts.Keys == (room.Keys{}) {
+		opts.Keys = room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
+	}
+	b := &Bot{opts: opts, log: opts.Log}
+
+	if b.engine = opts.Engine; b.engine == nil {
+		if b.engine, err = NewEngine(cfg, opts.Log); err != nil {
+			return nil, err
+		}
+		b.owned = true
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, b.engine.Close())
+			}
+		}()
+	}
+	if b.camera, err = newCameraSound(cfg); err != nil {
+		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
+	}
+	b.Room, err = room.New(room.Options{
+		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
+		Room: lk.Room, Identity: lk.Identity, Name: lk.Name,
+		Watch: cfg.Media.Watch, Relay: cfg.Media.Relay, LongSide: cfg.Media.LongSide, LoopbackOnly: opts.LoopbackOnly,
+		Sound:          b.camera.sink(),
+		ReconnectDelay: lk.ReconnectDelay, MaxReconnectDelay: lk.MaxReconnectDelay,
+		OnOutage: func(err error) {
+			if b.Session != nil {
+				b.SetRoom("the room is away: " + err.Error())
+			}
+		},
+		OnCrash: opts.OnCrash,
+		Log:     opts.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the room: %w", err)
+	}
+	// A ready token names a room of its own.
+	b.Tokens = &minter{keys: opts.Keys, room: b.Room.RoomName(), agent: b.Room.Identity()}
+	b.Voice, err = speech.New(speech.Options{Out: b.Room.Voice(), Log: opts.Log})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the voice: %w", err)
+	}
+	b.player, err = sound.NewPlayer(sound.PlayerOptions{Voice: b.Voice, Line: b.camera.line, Out: b.Room.Sound(), Log: opts.Log})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
+	}
+	b.Hub = console.NewHub(console.HubOptions{
+		History: cfg.Agent.History.Comments, JPEGQuality: cfg.Media.JPEGQuality,
+	})
+	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
+	b.players = whep.NewFeed(whep.FeedOptions{
+		Mix: b.player.Mix, AskKeyFrame: b.Room.Watcher().RequestKeyFrame, Past: cfg.Agent.History.Comments,
+	})
+	b.delayed = &tap{
+		out: b.Room.Relay(), sound: b.camera.line, players: b.players, askKeyFrame: b.Room.Watcher().RequestKeyFrame,
+	}
+	b.Session, err = agent.New(agent.Options{
+		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Inference, Profiles: cfg.Profiles,
+		Model: b.engine.Model, EngineNote: b.engine.Note,
+		Input: b.Room.Watcher(),
+		NewDecoder: func(sinks agent.DecoderSinks) (agent.Decoder, error) {
+			return codec.New(codec.Options{
+				LongSide: cfg.Media.LongSide, OnPicture: sinks.Picture, OnRestart: sinks.NeedKeyFrame,
+				OnUndecodable: func(error) { sinks.NeedKeyFrame() },
+				Transcode:     codec.TranscodeOptions{OnFrame: sinks.Encoded},
+				Log:           opts.Log,
+			})
+		},
+		Video: b.delayed, Audio: voiceOutput{b.Voice},
+		Texts: slices.Concat([]agent.TextOutput{b.captions, b.Hub, b.players}, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
+		Log:   opts.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the session: %w", err)
+	}
+	b.control = room.NewControl(b.Room, cfg.Agent.Control, opts.Keys, b.Room.RoomName(), steered{b}, opts.Log)
+	b.SetRoom("joining the room")
+	back := func(*lksdk.Room) { b.SetRoom("") }
+	b.Room.AddHooks(room.Hooks{Joined: back, Mended: back})
+	return b, nil
+}
+
+// Run runs everything until ctx ends or a part fails for good. A panic in the
+// bot's code, or in what it is given, is such a failure.
+func (b *Bot) Run(ctx context.Context) (err error) {
+	defer func() {
+		if !errors.Is(err, room.ErrReplaced) { // the room is served, by another
+			b.opts.Outputs.failed(b.Room.RoomName(), b.opts.Config.Agent.LiveKit.Identity, err)
+		}
+	}()
+	g, ctx := rescue.WithContext(ctx)
+	part := func(run func(context.Context) error) {
+		g.Go(func() error {
+			err := rescue.Call(func() error { return run(ctx) })
+			if _, crash := rescue.Of(err); crash && b.opts.OnCrash != nil {
+				b.opts.OnCrash(err)
+			}
+			return err
+		})
+	}
+	part(b.Room.Run)
+	part(b.Voice.Run)
+	part(b.player.Run)
+	part(b.captions.Run)
+	part(b.Session.Run)
+	part(b.control.Run)
+	part(func(ctx context.Context) error {
+		b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Config.Agent.History.Comments))
+		return nil
+	})
+	if !b.owned {
+		return ignoreCanceled(g.Wait())
+	}
+	part(b.engine.Run)
+	return errors.Join(ignoreCanceled(g.Wait()), b.engine.Close())
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Console makes the page's server for this bot.
+func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*console.Server, error) {
+	metrics := prometheus.NewRegistry()
+	if err := metrics.Register(b.opts.Outputs); err != nil {
+		return nil, fmt.Errorf("register the outputs' metrics: %w", err)
+	}
+	if c := b.engine.Metrics; c != nil {
+		if err := metrics.Register(c); err != nil {
+			return nil, fmt.Errorf("register the engine's metrics: %w", err)
+		}
+	}
+	var players console.Players
+	if cfg.WHEP.Enabled {
+		server, err := NewPlayers(cfg, b.opts.Keys, false, b.log)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := server.Add(b.Room.RoomName(), b.players); err != nil {
+			return nil, fmt.Errorf("serve WHEP players: %w", err)
+		}
+		players = server
+	}
+	s, err := console.New(console.Options{
+		Config: cfg, Room: b.Face(), SignalURL: b.opts.Config.Agent.LiveKit.URL, WHEP: players,
+		WHIP: b.sources.handler(), Registry: metrics, Announce: announce, Log: b.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the page: %w", err)
+	}
+	return s, nil
+}
+
+// Face is the bot's room as a console shows it.
+func (b *Bot) Face() console.Room {
+	face := console.Room{
+		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceTap{b.Voice},
+		Tokens: b.Tokens, Metrics: soundMetrics{b}, Viewers: b.Room.Viewers,
+		JPEGQuality: b.opts.Config.Media.JPEGQuality, PictureRate: b.opts.Config.Media.MJPEGFPS,
+	}
+	if b.sources != nil { // a nil pointer in an interface is not nil
+		face.Sources = b.sources
+	}
+	return face
+}
+
+// voiceOutput is the speech writer as the agent sees it.
+type voiceOutput struct{ w *speech.Writer }
+
+// NewUtterance implements agent.AudioOutput.
+func (v voiceOutput) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
+	return v.w.NewUtterance(speech.Events(ev))
+}
+
+// voiceTap is the speech writer as the console sees it.
+type voiceTap struct{ w *speech.Writer }
+
+// Subscribe implements console.Sound.
+func (s voiceTap) Subscribe() (<-chan []int16, func()) { return s.w.Subscribe() }
+
+// steered is the bot as the console steers it: the session, and the choice of
+// the watched track.
+type steered struct{ b *Bot }
+
+// sourceScene is the page's name for the built-in camera.
+const sourceScene = "scene"
+
+func (s steered) choose(source string) (media.WatchConfig, error) {
+	switch {
+	case source == "":
+		return s.b.opts.Config.Media.Watch, nil
+	case source == sourceScene && s.b.opts.BuiltIn != "":
+		return media.WatchConfig{Identity: s.b.opts.BuiltIn}, nil
+	}
+	if id, ok := strings.CutPrefix(source, "camera:"); ok && id != "" {
+		return media.WatchConfig{Identity: id}, nil
+	}
+	want := `"" (the first camera) or "camera:IDENTITY"`
+	if s.b.opts.BuiltIn != "" {
+		want = `"", "scene" (the built-in one) or "camera:IDENTITY"`
+	}
+	return media.WatchConfig{}, &agent.RangeError{Name: "source", Want: want, Got: fmt.Sprintf("%q", source)}
+}
+
+// Snapshot implements console.Bot.
+func (s steered) Snapshot() agent.Snapshot {
+	snap := s.b.Session.Snapshot()
+	snap.Source = described(snap.Source, s.b.Room.Watcher().Source())
+	snap.Scene = s.b.opts.BuiltIn != ""
+	if s.b.sources != nil {
+		snap.Sources = s.b.sources.Sources()
+	}
+	return snap
+}
+
+// described is the chosen track with what the session knows of its pictures.
+// Right after a choice the session still has those of the track before, which
+// say nothing of this one.
+func described(pictures, chosen agent.SourceInfo) agent.SourceInfo {
+	out := agent.SourceInfo{Identity: chosen.Identity, Track: chosen.Track, Muted: chosen.Muted}
+	if chosen.Identity != "" && pictures.Epoch >= chosen.Epoch {
+		out.Codec, out.Width, out.Height, out.FPS = pictures.Codec, pictures.Width, pictures.Height, pictures.FPS
+	}
+	return out
+}
+
+// SetInstruction implements console.Bot.
+func (s steered) SetInstruction(text, by string) error { return s.b.SetInstruction(text, by) }
+
+// ClearInstruction implements console.Bot.
+func (s steered) ClearInstruction(by string) { s.b.ClearInstruction(by) }
+
+// SetProfile implements console.Bot.
+func (s steered) SetProfile(name, by string) error { return s.b.SetProfile(name, by) }
+
+// Update implements console.Bot.
+func (s steered) Update(v agent.Settings, by string) (agent.Settings, error) {
+	return s.b.Update(v, by)
+}
+
+// Start implements console.Bot.
+func (s steered) Start(source, by string) error {
+	watch, err := s.choose(source)
+	if err != nil {
+		return err
+	}
+	if err := s.b.Session.Start(by); err != nil {
+		return err
+	}
+	s.b.Room.Watcher().Select(watch)
+	return nil
+}
+
+// Stop implements console.Bot. It ends the answers of /api/stream, whoever
+// stopped the commentary.
+func (s steered) Stop(by string) {
+	s.b.Stop(by)
+	s.b.Hub.EndStreams()
+}
+
+// SelectSource implements console.Bot.
+func (s steered) SelectSource(source, by string) error {
+	watch, err := s.choose(source)
+	if err != nil {
+		return err
+	}
+	s.b.log.Info().Str("source", source).Str("by", by).Msg("source chosen")
+	s.b.Room.Watcher().Select(watch)
+	return nil
+}
+
+// Check implements console.Bot.
+func (s steered) Check(c agent.Change, source *string) error {
+	var err error
+	if source != nil {
+		_, err = s.choose(*source)
+	}
+	return errors.Join(s.b.Session.Check(c), err)
+}
+
+// Change implements console.Bot.
+func (s steered) Change(c agent.Change, source *string, by string) error {
+	var watch media.WatchConfig
+	if source != nil {
+		var err error
+		if watch, err = s.choose(*source); err != nil {
+			return errors.Join(s.b.Session.Check(c), err)
+		}
+	}
+	if _, err := s.b.Session.Change(c, by); err != nil {
+		return err
+	}
+	if source != nil {
+		s.b.log.Info().Str("source", *source).Str("by", by).Msg("source chosen")
+		s.b.Room.Watcher().Select(watch)
+	}
+	if c.Instruction != nil && strings.TrimSpace(*c.Instruction) == "" {
+		s.b.Hub.EndStreams()
+	}
+	return nil
+}
+
+// History implements room.Steered.
+func (s steered) History() []agent.Record { return s.b.Hub.History() }
+
+// newest is the newest decoded picture.
+func (b *Bot) newest(ctx context.Context) (media.VideoFrame, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return b.Newest(ctx)
+}

@@ -1,0 +1,115 @@
+package bot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"touchline/configs"
+	"touchline/inference"
+	"touchline/inference/remote"
+	"touchline/inference/residency"
+	"touchline/inference/scene"
+	"touchline/inference/voice"
+)
+
+// Engine is a model with a voice, and what must run beside it.
+type Engine struct {
+	inference.Model
+	// Run owns the loading and unloading; it returns when ctx ends. Of the built-in model it also returns
+	// when the first load failed, and, with minicpmo.ErrDeviceLost, when the GPU does not work any more.
+	Run func(ctx context.Context) error
+	// Note says in words what the engine cannot do; "" when there is nothing to say.
+	Note string
+	// Parallel is how many looks it works on at once.
+	Parallel int
+	// Metrics of the engine; nil when it has none of its own.
+	Metrics prometheus.Collector
+	// Patient has Run go on when the first load failed: the load is tried again. To be set before Run.
+	Patient bool
+}
+
+// parallelLooks is how many looks the small engines work on at once.
+const parallelLooks = 4
+
+// NewEngine makes the engine that the settings name, kept in memory while
+// somebody uses it, and gives it a voice.
+func NewEngine(cfg configs.Config, log zerolog.Logger) (*Engine, error) {
+	e := &Engine{Parallel: parallelLooks}
+	in := cfg.Inference
+	opts := residency.Options{Preload: true, Parallel: parallelLooks, IdleUnload: in.IdleUnload, Logger: log}
+	var load residency.Load
+	switch in.Engine {
+	case "", "scene":
+		e.Note = "No model is configured: the built-in scene engine only says what measurably changed in the picture."
+		log.Info().Msg("engine: scene, which uses no model and says only what it measures in the picture; " +
+			"set inference.engine to remote for a vision-language model, or give the folder of one with --model")
+		opts.Name = "scene"
+		load = func(context.Context, residency.Progress) (inference.Model, error) {
+			return scene.New(scene.Options{}), nil
+		}
+	case "remote":
+		opts.Name = "remote"
+		// Its own checks run now, so that a wrong URL ends the start and not the first look.
+		if _, err := remote.New(in.Remote, in.MaxTokens, log); err != nil {
+			return nil, fmt.Errorf("prepare the remote engine: %w", err)
+		}
+		load = func(context.Context, residency.Progress) (inference.Model, error) {
+			return remote.New(in.Remote, in.MaxTokens, log)
+		}
+		opts.Warm = func(ctx context.Context, m inference.Model, progress residency.Progress) error {
+			return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // load made it
+		}
+	case "minicpmo":
+		local, err := newBuiltIn(in, cfg.Agent.Frames, log)
+		if err != nil {
+			return nil, fmt.Errorf("prepare the model: %w", err)
+		}
+		return newLocalEngine(local, in, log)
+	default:
+		return nil, fmt.Errorf("expected inference.engine to be scene, remote or minicpmo, got %q", in.Engine)
+	}
+	keeper, err := residency.New(load, opts)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
+	}
+	e.Run = keeper.Run
+	if e.Model, err = WithVoice(keeper, in.Voice, log); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// newLocalEngine keeps a model of this process.
+func newLocalEngine(local *builtIn, cfg inference.Config, log zerolog.Logger) (*Engine, error) {
+	slots := cmp.Or(cfg.MiniCPM.Slots, inference.DefaultSlots)
+	e := &Engine{Note: local.note, Parallel: slots, Metrics: local}
+	keeper, err := residency.New(local.load, residency.Options{
+		Name: local.name, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,
+		// Whoever waits for a slot waits in the model's own queue, which is the one that is measured.
+		Parallel: slots + cfg.MiniCPM.Queue,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the model: %w", err)
+	}
+	e.Run = func(ctx context.Context) error { return local.run(ctx, keeper.Run, e.Patient) }
+	if e.Model, err = WithVoice(untilLost{keeper, local}, cfg.Voice, log); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// WithVoice gives a model the voice that the settings name.
+func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger) (inference.Model, error) {
+	synth, err := voice.New(cfg, log)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the voice program: %w", err)
+	}
+	if err := synth.Check(cfg.Language); err != nil {
+		log.Warn().Err(err).Msg("comments are shown, but not spoken")
+	}
+	return voice.Wrap(m, synth), nil
+}

@@ -1,0 +1,155 @@
+package bot_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/bot"
+	"touchline/agent/room"
+	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest"
+	"touchline/configs"
+	"touchline/internal/e2e/stage"
+	"touchline/media/codec/codectest"
+	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/convert"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(codectest.OnPath(func() int { return sfutest.Main(m) }))
+}
+
+// patience is how long a part of the house may take on a busy machine.
+const patience = 30 * time.Second
+
+// house is a LiveKit server in this process, with what runs in its rooms.
+type house struct {
+	t    *testing.T
+	url  string
+	keys room.Keys
+}
+
+// newHouse opens the server.
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	server, _ := sfutest.Start(t, sfu.Options{})
+	return &house{t: t, url: server.URL(), keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
+}
+
+// run runs a part until the test ends; it must end then without an error.
+func (h *house) run(name string, f func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := f(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			assert.NoError(h.t, err, name)
+		}
+	})
+	h.t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+// camera films for a room: a clip, or a generated match.
+func (h *house) camera(roomName, clip string) {
+	h.t.Helper()
+	c, err := bot.NewCamera(bot.CameraOptions{
+		URL: h.url, Keys: h.keys, Room: roomName, Identity: "camera", Width: 640, Height: 360, FPS: 15, File: clip, Seed: 5,
+		LoopbackOnly: true, Log: zerolog.Nop(),
+	})
+	require.NoError(h.t, err)
+	h.run("camera of "+roomName, c.Run)
+}
+
+// bot makes a bot for a room.
+func (h *house) bot(cfg configs.Config, roomName string, engine *bot.Engine) (*bot.Bot, *stage.Reader) {
+	h.t.Helper()
+	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, roomName
+	reader := &stage.Reader{}
+	b, err := bot.New(bot.Options{
+		Config: cfg, Keys: h.keys, Engine: engine, LoopbackOnly: true, Texts: []agent.TextOutput{reader}, Log: zerolog.Nop(),
+	})
+	require.NoError(h.t, err)
+	return b, reader
+}
+
+// viewer watches a room.
+func (h *house) viewer(roomName string) *stage.Viewer {
+	h.t.Helper()
+	token, err := room.ViewerToken(h.keys, room.Person{Room: roomName, Identity: "viewer"})
+	require.NoError(h.t, err)
+	v, err := stage.NewViewer(stage.ViewerOptions{URL: h.url, Token: token, Log: zerolog.Nop()})
+	require.NoError(h.t, err)
+	h.run("viewer of "+roomName, v.Run)
+	return v
+}
+
+// page serves a bot's page and returns its address.
+func (h *house) page(b *bot.Bot, cfg configs.Config) (url string) {
+	h.t.Helper()
+	cfg.Agent.Console.Listen = "127.0.0.1:0"
+	address := make(chan string, 1)
+	p, err := b.Console(cfg.Agent.Console, func(url string) { address <- url })
+	require.NoError(h.t, err)
+	h.run("page", p.Run)
+	select {
+	case url = <-address:
+	case <-time.After(patience):
+		require.FailNow(h.t, "the page does not listen")
+	}
+	return url
+}
+
+// get asks a page.
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	res, err := http.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	var text bytes.Buffer
+	_, err = io.Copy(&text, res.Body)
+	require.NoError(t, err)
+	http.DefaultClient.CloseIdleConnections()
+	return res.StatusCode, text.String()
+}
+
+const moduleRoot = "../../../"
+
+// tiny converts the tiny checkpoint for the CPU.
+func tiny(t *testing.T) string {
+	t.Helper()
+	src, err := checkpoint.Open(moduleRoot + "models/testdata/tiny")
+	require.NoError(t, err)
+	defer src.Close()
+	dir := filepath.Join(t.TempDir(), "tiny")
+	require.NoError(t, convert.Convert(t.Context(), src, dir, convert.Options{
+		Name: "tiny", Weights: []models.Weights{models.WeightsFloat32, models.WeightsInt4}, Devices: []models.Device{models.DeviceCPU},
+	}))
+	return dir
+}
+
+// withModel are settings of bots on a model, quick on a small machine.
+func withModel(bundle string) configs.Config {
+	cfg := configs.Default()
+	cfg.Media.CaptureFPS = 2
+	cfg.Pacing.InitialDelay = time.Second
+	in := &cfg.Inference
+	in.Engine, in.MiniCPM.Path, in.MiniCPM.Device = "minicpmo", bundle, "cpu"
+	in.MiniCPM.Runtime = moduleRoot + "bin/runtime" // `make runtime` fetches it
+	in.MiniCPM.Slots, in.MaxTokens, in.Voice.MaxTokens = 8, 24, 24
+	return cfg
+}

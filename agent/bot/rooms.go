@@ -1,0 +1,112 @@
+package bot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent/console"
+	"touchline/agent/whep"
+	"touchline/agent/worker"
+	"touchline/internal/rescue"
+	"touchline/media"
+	"touchline/media/source"
+)
+
+// Show is where the rooms of a worker's jobs are shown, and what comes into them from there.
+type Show struct {
+	Rooms *console.Rooms
+	// Players watch by WHEP, Senders send by WHIP; nil for none.
+	Players *whep.Server
+	Senders *Senders
+	// Allow judges the addresses that the page and the API give.
+	Allow source.Allow
+	Log   zerolog.Logger
+}
+
+// OnBot is that of JobsOptions. Sources and players leave with their bot; senders stay in the room.
+func (o Show) OnBot(job worker.Job, bot *Bot) (done func()) {
+	log := o.Log.With().Str("room", job.Room).Logger()
+	leave := func() {}
+	sources, err := bot.NewSources(SourcesOptions{Allow: o.Allow, Shared: true, Senders: o.Senders})
+	if err == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- rescue.Call(func() error { return sources.Run(ctx) }) }()
+		leave = func() {
+			stop()
+			if err := <-ended; err != nil {
+				log.Warn().Err(err).Msg("no sources can be brought into the room")
+			}
+		}
+	} else if !errors.Is(err, errNoKeys) {
+		log.Warn().Err(err).Msg("no sources can be brought into the room")
+	}
+	face := bot.Face()
+	if job.Participant != "" {
+		// Each participant of a room may have a commentator.
+		face.Name += ":" + job.Participant
+	}
+	remove, err := o.Rooms.Add(face)
+	if err != nil {
+		log.Warn().Err(err).Str("shown_as", face.Name).Msg("the room is not shown in the console")
+		return leave
+	}
+	unwatch := func() {}
+	if o.Players != nil {
+		if unwatch, err = o.Players.Add(face.Name, bot.players); err != nil {
+			unwatch = func() {}
+			log.Warn().Err(err).Str("shown_as", face.Name).Msg("the room has no WHEP players")
+		}
+	}
+	return func() {
+		unwatch()
+		remove()
+		leave()
+	}
+}
+
+// Calls lets a console bring commentators into rooms by LiveKit's agent
+// dispatch, which a worker of this or another process takes.
+type Calls struct {
+	Jobs   *Jobs
+	Worker *worker.Worker
+}
+
+// Dispatch implements console.Dispatcher.
+func (c Calls) Dispatch(ctx context.Context, call console.Call) (string, error) {
+	m := worker.Metadata{
+		Profile: call.Profile, Instruction: call.Instruction, Speech: call.Speech, Language: call.Language, Engine: call.Engine,
+	}
+	if call.Track != nil {
+		m.Track = media.WatchConfig{Identity: call.Track.Identity, Source: call.Track.Source}
+	}
+	// Another worker may have other settings; this one's tell most of what would fail the job.
+	if _, err := c.Jobs.configFor(worker.Job{
+		URL: c.Jobs.opts.Config.Agent.LiveKit.URL, Room: call.Room, Identity: worker.Identity("", ""),
+		Name: c.Jobs.opts.Config.Agent.LiveKit.Name, Metadata: m,
+	}); err != nil {
+		return "", fmt.Errorf("%w: %w", console.ErrCall, err)
+	}
+	id, err := c.Worker.Dispatch(ctx, call.Room, m)
+	switch {
+	case errors.Is(err, worker.ErrDispatched):
+		return "", fmt.Errorf("%w, or waits for it: %q", console.ErrServed, call.Room)
+	case errors.Is(err, worker.ErrMetadata):
+		return "", fmt.Errorf("%w: %w", console.ErrCall, err)
+	case err != nil:
+		return "", fmt.Errorf("dispatch: %w", err)
+	}
+	return id, nil
+}
+
+// Withdraw implements console.Dispatcher.
+func (c Calls) Withdraw(ctx context.Context, room string) error {
+	err := c.Worker.Withdraw(ctx, room)
+	if errors.Is(err, worker.ErrNotDispatched) {
+		return fmt.Errorf("%w: %q", console.ErrNotServed, room)
+	}
+	return err
+}

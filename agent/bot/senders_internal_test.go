@@ -1,0 +1,45 @@
+package bot
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+	"touchline/configs"
+	"touchline/inference"
+)
+
+// A room has the key of the settings that is good for it, else one of its own.
+func TestKeysOfSenders(t *testing.T) {
+	senders := func(keys inference.Secret, only string) *Senders {
+		cfg := configs.Default()
+		cfg.Sources.WHIP.Keys = keys
+		s, err := NewSenders(SendersOptions{
+			Config: cfg, Keys: room.Keys{APIKey: "key", APISecret: "the secret of a server that is not there"}, Room: only,
+		})
+		require.NoError(t, err)
+		return s
+	}
+	s := senders("other/left=settings-other", "")
+	require.Equal(t, "settings-other", s.endpoint("other").Key)
+	one := s.endpoint("one")
+	require.Equal(t, "/whip/one", one.Path)
+	require.Len(t, one.Key, 26)
+	require.NotEqual(t, one.Key, s.endpoint("two").Key)
+	who, err := s.authorize(one.Key, "one")
+	require.NoError(t, err)
+	require.Equal(t, "camera", who.Identity)
+	_, err = s.authorize(one.Key, "two")
+	require.Error(t, err, "a key of another room")
+	_, err = s.authorize(s.makeKey("other"), "other")
+	require.Error(t, err, "where the settings have a key, none is made up")
+	_, err = senders("", "").authorize(one.Key, "one")
+	require.Error(t, err, "a key of another start")
+
+	require.Equal(t, "settings-any", senders("settings-any", "").endpoint("one").Key, "good for every room")
+	single := senders("settings-any", "only")
+	require.Equal(t, "settings-any", single.endpoint("only").Key)
+	_, ok := single.set("elsewhere")
+	require.False(t, ok, "good for the only room")
+}

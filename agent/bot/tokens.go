@@ -1,0 +1,40 @@
+package bot
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"touchline/agent/console"
+	"touchline/agent/room"
+)
+
+// minter lets the page's visitors into the room.
+type minter struct {
+	keys  room.Keys
+	room  string
+	agent string // the bot's identity
+}
+
+// Mint implements console.Tokens.
+func (m *minter) Mint(role, name string) (console.Grant, error) {
+	if m.keys.APIKey == "" {
+		return console.Grant{}, errors.New("expected an API key and secret to let viewers in; " +
+			"set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
+	}
+	who := room.Person{Room: m.room, Identity: role + "-" + rand.Text()[:10], Name: name}
+	var token string
+	var err error
+	switch role {
+	case "viewer":
+		token, err = room.ViewerToken(m.keys, who)
+	case "camera":
+		token, err = room.CameraToken(m.keys, who)
+	default:
+		return console.Grant{}, fmt.Errorf(`expected the role "viewer" or "camera", got %q`, role)
+	}
+	if err != nil {
+		return console.Grant{}, fmt.Errorf("mint a token: %w", err)
+	}
+	return console.Grant{Token: token, Identity: who.Identity, Room: m.room, Agent: m.agent}, nil
+}

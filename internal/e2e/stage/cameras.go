@@ -1,0 +1,425 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"touchline/agent/console"
+	"touchline/agent/room"
+	"touchline/internal/e2e/browser"
+	"touchline/internal/e2e/mediamtx"
+	"touchline/internal/e2e/whipclient"
+	"touchline/media"
+	"touchline/media/toyworld"
+)
+
+// The replayed senders: 720p30 at 2 Mbit/s with a key frame each second.
+const (
+	cameraWidth, cameraHeight, cameraFPS = 1280, 720, 30
+	cameraBitRate                        = 2_200_000 // as asked of the encoder, which stays below
+)
+
+// manyCameras is how many are sent at once.
+const manyCameras = 8
+
+// Cameras sends 720p30 by WHIP and measures the way to a viewer: to one in Go,
+// to a browser, and of eight cameras at once, beside MediaMTX with the same.
+func Cameras(ctx context.Context, command CameraServerCommand, length time.Duration) ([]Row, error) {
+	clip, err := makeClip(ctx, media.H264, cameraWidth, cameraHeight, cameraFPS, cameraBitRate, 4)
+	if err != nil {
+		return nil, err
+	}
+	units := make([][]byte, len(clip.frames))
+	size := 0
+	for i, f := range clip.frames {
+		units[i] = f.Data
+		size += len(f.Data)
+	}
+	rows := []Row{Note("each camera", fmt.Sprintf("%dx%d, %d pictures a second, H264, %.2f Mbit/s",
+		cameraWidth, cameraHeight, cameraFPS, float64(size)*8/clipLength.Seconds()/1e6))}
+	one, err := oneCamera(ctx, command, units, length)
+	rows = append(rows, one...)
+	if err != nil {
+		return rows, err
+	}
+	page, err := browserCamera(ctx, command, units, length)
+	rows = append(rows, page...)
+	if err != nil {
+		return rows, err
+	}
+	many, err := eightCameras(ctx, command, units, length)
+	return append(rows, many...), err
+}
+
+// sending is a sender that runs until it is stopped, and when each of its access units was sent.
+type sending struct {
+	stop func()
+
+	mu   sync.Mutex
+	sent map[uint32]time.Time
+}
+
+func (s *sending) times() map[uint32]time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[uint32]time.Time, len(s.sent))
+	for n, at := range s.sent {
+		out[n] = at
+	}
+	return out
+}
+
+// startSending dials and plays.
+func startSending(ctx context.Context, o whipclient.Options) (*sending, error) {
+	s := &sending{sent: map[uint32]time.Time{}}
+	o.OnSend = func(n uint32, at time.Time) {
+		s.mu.Lock()
+		s.sent[n] = at
+		s.mu.Unlock()
+	}
+	x, err := whipclient.Dial(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = x.Run(ctx) }) // ends with ctx
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+		x.Vanish()
+	})
+	return s, nil
+}
+
+// camera sends into a room of the server, as a participant of its own.
+func (c CameraServer) camera(ctx context.Context, roomName, identity string, units [][]byte) (*sending, error) {
+	token, err := room.CameraToken(c.Keys(), room.Person{Room: roomName, Identity: identity})
+	if err != nil {
+		return nil, err
+	}
+	return startSending(ctx, whipclient.Options{
+		URL: c.WHIP + roomName, Token: token, Codec: media.H264, Units: units, FPS: cameraFPS, Number: true,
+	})
+}
+
+// viewer watches a camera of the server.
+func (c CameraServer) viewer(ctx context.Context, roomName, identity string) (*counted, func(), error) {
+	token, err := room.ViewerToken(c.Keys(), room.Person{Room: roomName, Identity: "viewer"})
+	if err != nil {
+		return nil, nil, err
+	}
+	return joinCounted(ctx, c.URL, token, identity)
+}
+
+// settleCameras is how long everything runs before it counts, and no longer than what counts.
+const settleCameras = 5 * time.Second
+
+// oneCamera measures from a sender's write to a viewer in Go.
+func oneCamera(ctx context.Context, command CameraServerCommand, units [][]byte, length time.Duration) ([]Row, error) {
+	server, err := startCameraServer(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	cam, err := server.camera(ctx, "one", "camera", units)
+	if err != nil {
+		return nil, err
+	}
+	defer cam.stop()
+	v, leave, err := server.viewer(ctx, "one", "camera")
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if _, err := Until(ctx, 20*time.Second, "the viewer's picture", func() bool { return v.count() > 0 }); err != nil {
+		return nil, err
+	}
+	if err := Wait(ctx, min(settleCameras, length)); err != nil {
+		return nil, err
+	}
+	from := time.Now()
+	if err := Wait(ctx, length); err != nil {
+		return nil, err
+	}
+	delays, lost, sent := compare([]pair{{cam.times(), v.numbers()}}, from)
+	return []Row{
+		Note("sender to a Go viewer p50", fmt.Sprintf("%.1f ms", ms(Quantile(delays, 0.5)))),
+		Check("sender to a Go viewer p95", ms(Quantile(delays, 0.95)), 40, "ms"),
+		Check(fmt.Sprintf("access units lost of %d", sent), float64(lost), 0, ""),
+	}, nil
+}
+
+// pair is what one camera sent and what its viewer got.
+type pair struct{ sent, came map[uint32]time.Time }
+
+// compare takes what was sent after a moment, less the newest, which may be under way.
+func compare(pairs []pair, from time.Time) (delays []time.Duration, lost, sent int) {
+	const underWay = time.Second
+	for _, p := range pairs {
+		var newest time.Time
+		for _, at := range p.sent {
+			if at.After(newest) {
+				newest = at
+			}
+		}
+		for n, at := range p.sent {
+			if at.Before(from) || newest.Sub(at) < underWay {
+				continue
+			}
+			sent++
+			if came, ok := p.came[n]; ok {
+				delays = append(delays, came.Sub(at))
+			} else {
+				lost++
+			}
+		}
+	}
+	return delays, lost, sent
+}
+
+// eightCameras sends eight at once, each watched by a viewer, to this server and to MediaMTX.
+func eightCameras(ctx context.Context, command CameraServerCommand, units [][]byte, length time.Duration) ([]Row, error) {
+	server, err := startCameraServer(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := loadCameras(ctx, server.cmd.Process.Pid, length,
+		func(name string) (*sending, error) { return server.camera(ctx, name, "camera", units) },
+		func(name string) (*counted, func(), error) { return server.viewer(ctx, name, "camera") })
+	server.Close()
+	if err != nil {
+		return nil, err
+	}
+	program, err := mediamtx.Find()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := mediamtx.FreePorts()
+	if err != nil {
+		return nil, err
+	}
+	mtx, err := mediamtx.Start(ctx, program, ports)
+	if err != nil {
+		return nil, err
+	}
+	defer mtx.Close()
+	base := fmt.Sprintf("http://127.0.0.1:%d/open-", mtx.WebRTC)
+	theirs, err := loadCameras(ctx, mtx.PID(), length,
+		func(name string) (*sending, error) {
+			return startSending(ctx, whipclient.Options{
+				URL: base + name + "/whip", Codec: media.H264, Units: units, FPS: cameraFPS, Number: true,
+			})
+		},
+		func(name string) (*counted, func(), error) { return watchWHEP(ctx, base+name+"/whep") })
+	if err != nil {
+		return nil, err
+	}
+	return []Row{
+		Check(fmt.Sprintf("%d cameras at once: access units lost of %d", manyCameras, ours.sent), float64(ours.lost), 0, ""),
+		Note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(Quantile(ours.delays, 0.5)), ms(Quantile(ours.delays, 0.95)))),
+		Note("CPU of the server for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*ours.cpu/manyCameras)),
+		Note("memory of the server", fmt.Sprintf("%.0f MB", float64(ours.rss)/1e6)),
+		Note("MediaMTX with the same: lost", fmt.Sprintf("%d of %d", theirs.lost, theirs.sent)),
+		Note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(Quantile(theirs.delays, 0.5)), ms(Quantile(theirs.delays, 0.95)))),
+		Note("CPU of MediaMTX for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*theirs.cpu/manyCameras)),
+		Note("memory of MediaMTX", fmt.Sprintf("%.0f MB", float64(theirs.rss)/1e6)),
+	}, nil
+}
+
+// camerasResult of a load.
+type camerasResult struct {
+	delays     []time.Duration
+	lost, sent int
+	cpu        float64 // of a core
+	rss        int64
+}
+
+// loadCameras has cameras sent and watched, and reads what a process uses meanwhile.
+func loadCameras(ctx context.Context, pid int, length time.Duration, send func(name string) (*sending, error),
+	watch func(name string) (*counted, func(), error),
+) (res camerasResult, err error) {
+	var cams []*sending
+	var viewers []*counted
+	for i := range manyCameras {
+		name := "many-" + strconv.Itoa(i)
+		cam, err := send(name)
+		if err != nil {
+			return res, err
+		}
+		defer cam.stop()
+		if err := Wait(ctx, 200*time.Millisecond); err != nil { // MediaMTX has nothing to watch before the first packets
+			return res, err
+		}
+		v, leave, err := watch(name)
+		if err != nil {
+			return res, err
+		}
+		defer leave()
+		cams, viewers = append(cams, cam), append(viewers, v)
+	}
+	for _, v := range viewers {
+		if _, err := Until(ctx, 30*time.Second, "a viewer's picture", func() bool { return v.count() > 0 }); err != nil {
+			return res, err
+		}
+	}
+	if err := Wait(ctx, min(settleCameras, length)); err != nil {
+		return res, err
+	}
+	from := time.Now()
+	before, err := UsageOf(pid)
+	if err != nil {
+		return res, err
+	}
+	if err := Wait(ctx, length); err != nil {
+		return res, err
+	}
+	after, err := UsageOf(pid)
+	if err != nil {
+		return res, err
+	}
+	res.cpu = (after.CPU - before.CPU).Seconds() / time.Since(from).Seconds()
+	res.rss = after.RSS
+	pairs := make([]pair, len(cams))
+	for i := range cams {
+		pairs[i] = pair{cams[i].times(), viewers[i].numbers()}
+	}
+	res.delays, res.lost, res.sent = compare(pairs, from)
+	return res, nil
+}
+
+// browserPage shows a participant's picture and notes the counter of each picture that is presented.
+const browserPage = `<!doctype html><title>viewer</title><link rel="icon" href="data:,"><video id="v" autoplay muted playsinline></video>
+<script type="module">
+  import { Room, RoomEvent, setLogLevel } from '/livekit-client.js';
+  const q = new URLSearchParams(location.search);
+  setLogLevel('error');
+  const video = document.getElementById('v'), canvas = new OffscreenCanvas(1, 1);
+  const pen = canvas.getContext('2d', { willReadFrequently: true });
+  // The strip of squares in the lower right corner: see package toyworld.
+  const crc = (n) => { let c = 0xff; for (const b of [n >> 16 & 255, n >> 8 & 255, n & 255]) { c ^= b;
+    for (let i = 0; i < 8; i++) c = c & 0x80 ? (c << 1 ^ 7) & 255 : c << 1 & 255; } return c; };
+  const counter = () => {
+    const w = video.videoWidth, h = video.videoHeight, u = w / 80, left = w - 19 * u, top = h - 5 * u;
+    canvas.width = Math.ceil(18 * u); canvas.height = Math.ceil(4 * u);
+    pen.drawImage(video, left, top, canvas.width, canvas.height, 0, 0, canvas.width, canvas.height);
+    const d = pen.getImageData(0, 0, canvas.width, canvas.height).data;
+    const bit = (i) => { const x = Math.floor((i % 16 + 1.5) * u), y = Math.floor((Math.floor(i / 16) + 1.5) * u);
+      return d[(y * canvas.width + x) * 4 + 1] > 127 ? 1 : 0; };
+    let n = 0, c = 0;
+    for (let i = 0; i < 24; i++) n = n * 2 + bit(i);
+    for (let i = 24; i < 32; i++) c = c * 2 + bit(i);
+    return crc(n) === c ? n : -1;
+  };
+  window.seen = [];
+  const look = () => {
+    const at = performance.timeOrigin + performance.now(); // now: the picture is up for presentation
+    window.seen.push([at, counter()]);
+    video.requestVideoFrameCallback(look);
+  };
+  video.requestVideoFrameCallback(look);
+  const room = new Room();
+  room.on(RoomEvent.TrackSubscribed, (t) => { if (t.kind === 'video') t.attach(video); });
+  room.connect(q.get('url'), q.get('token')).catch((err) => { window.failed = String(err); });
+</script>`
+
+// browserCamera measures from a sender's write to a picture in a browser, by the
+// clocks of one machine.
+func browserCamera(ctx context.Context, command CameraServerCommand, units [][]byte, length time.Duration) ([]Row, error) {
+	client, err := console.LiveKitClient()
+	if err != nil {
+		return nil, err
+	}
+	server, err := startCameraServer(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	cam, err := server.camera(ctx, "page", "camera", units)
+	if err != nil {
+		return nil, err
+	}
+	defer cam.stop()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/livekit-client.js", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript")
+		_, _ = w.Write(client) // a browser that is gone
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(browserPage)) }) // a browser that is gone
+	pages := httptest.NewServer(mux)
+	defer pages.Close()
+	token, err := room.ViewerToken(server.Keys(), room.Person{Room: "page", Identity: "viewer"})
+	if err != nil {
+		return nil, err
+	}
+	b, err := browser.Open(ctx, browser.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	if err := b.Navigate(pages.URL + "/?" + url.Values{"url": {server.URL}, "token": {token}}.Encode()); err != nil {
+		return nil, err
+	}
+	if err := b.Until(30*time.Second, "window.failed || window.seen?.length > 10"); err != nil {
+		return nil, err
+	}
+	if failed, err := browser.Eval[string](b, 5*time.Second, "window.failed ?? ''"); err != nil || failed != "" {
+		return nil, errors.Join(err, fmt.Errorf("the page says %q", failed))
+	}
+	if err := Wait(ctx, min(settleCameras, length)); err != nil {
+		return nil, err
+	}
+	if _, err := browser.Eval[int](b, 5*time.Second, "(window.seen = []).length"); err != nil {
+		return nil, err
+	}
+	if err := Wait(ctx, length); err != nil {
+		return nil, err
+	}
+	seen, err := browser.Eval[[][2]float64](b, 20*time.Second, "window.seen")
+	if err != nil {
+		return nil, err
+	}
+	delays, read := pageDelays(cam.times(), seen, len(units))
+	rows := []Row{
+		Note("pictures presented by a browser, counters read", fmt.Sprintf("%d, %d", len(seen), read)),
+		Note("frame counter to the browser p50", fmt.Sprintf("%.0f ms", ms(Quantile(delays, 0.5)))),
+		Check("frame counter to the browser p95", ms(Quantile(delays, 0.95)), 150, "ms"),
+	}
+	if read < len(seen)/2 || read == 0 {
+		return rows, fmt.Errorf("expected the counters of most pictures to be read, got %d of %d", read, len(seen))
+	}
+	return rows, nil
+}
+
+// pageDelays matches counters that were read with the newest access unit sent
+// before, whose picture shows that counter: the clip is sent over and over.
+func pageDelays(sent map[uint32]time.Time, seen [][2]float64, clip int) (delays []time.Duration, read int) {
+	byCounter := map[uint32][]time.Time{}
+	for n, at := range sent {
+		c := n % uint32(clip) //nolint:gosec // some hundreds
+		byCounter[c] = append(byCounter[c], at)
+	}
+	for _, s := range seen {
+		if s[1] < 0 || s[1] > toyworld.CounterMax {
+			continue
+		}
+		at := time.UnixMicro(int64(s[0] * 1000))
+		times := slices.SortedFunc(slices.Values(byCounter[uint32(s[1])]), time.Time.Compare)
+		for _, t := range slices.Backward(times) {
+			if t.Before(at) {
+				delays = append(delays, at.Sub(t))
+				read++
+				break
+			}
+		}
+	}
+	return delays, read
+}

@@ -1,0 +1,164 @@
+package stage
+
+import (
+	"context"
+	"iter"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"touchline/inference"
+)
+
+// soundBook notes when the words of each answer sound, as the voice that is put
+// to a model tells it.
+type soundBook struct {
+	inference.Model
+
+	mu      sync.Mutex
+	answers map[string][]time.Duration // by text: from the first audible block to each word
+}
+
+func newSoundBook(m inference.Model) *soundBook {
+	return &soundBook{Model: m, answers: map[string][]time.Duration{}}
+}
+
+// NewSession implements inference.Model.
+func (b *soundBook) NewSession() (inference.Session, error) {
+	s, err := b.Model.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	return &soundSession{s, b}, nil
+}
+
+// words returns when each word of an answer sounds, after its first audible moment.
+func (b *soundBook) words(text string) []time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.answers[text]
+}
+
+type soundSession struct {
+	inference.Session
+	book *soundBook
+}
+
+// Generate implements inference.Session.
+func (s *soundSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		var text strings.Builder
+		var words []time.Duration
+		var written time.Duration
+		onset := time.Duration(-1)
+		for c, err := range s.Session.Generate(ctx, p) {
+			text.WriteString(c.Text)
+			for _, w := range c.Words {
+				words = append(words, written+w.Start)
+			}
+			if len(c.Audio) > 0 {
+				if at, ok := firstAudible(c.Audio, c.AudioRate); ok && onset < 0 {
+					onset = written + at
+				}
+				written += time.Duration(len(c.Audio)) * time.Second / time.Duration(c.AudioRate)
+			}
+			if onset >= 0 { // before the chunk is passed on: the comment may be heard while it goes on
+				s.book.note(strings.TrimSpace(text.String()), words, onset)
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+func (b *soundBook) note(text string, words []time.Duration, onset time.Duration) {
+	after := make([]time.Duration, len(words))
+	for i, at := range words {
+		after[i] = max(at-onset, 0)
+	}
+	b.mu.Lock()
+	b.answers[text] = after
+	b.mu.Unlock()
+}
+
+// firstAudible finds the first 10 ms that a viewer hears.
+func firstAudible(pcm []int16, rate int) (time.Duration, bool) {
+	n := rate / 100
+	for i := 0; n > 0 && i+n <= len(pcm); i += n {
+		var sum float64
+		for _, v := range pcm[i : i+n] {
+			sum += float64(v) * float64(v)
+		}
+		if math.Sqrt(sum/float64(n)) >= audibleRMS {
+			return time.Duration(i) * time.Second / time.Duration(rate), true
+		}
+	}
+	return 0, false
+}
+
+// captionErrors compares the captions that a viewer got with what it heard: for
+// each word how much later than its sound it came, and for each comment how
+// much later than the end of its speech the closing flag did. unmatched counts
+// the comments whose words could not be compared, unflagged the streams that ended without the flag.
+func captionErrors(comments []Comment, seen Seen, book *soundBook) (words, final []time.Duration, unmatched, unflagged int) {
+	for _, c := range comments {
+		var closed *Closed
+		for i := range seen.Closed {
+			if strings.TrimSpace(seen.Closed[i].Text) == c.Text {
+				closed = &seen.Closed[i]
+			}
+		}
+		if closed == nil {
+			unmatched++
+			continue
+		}
+		var came []Word
+		for _, w := range seen.Words {
+			if w.Segment == closed.Segment {
+				came = append(came, w)
+			}
+		}
+		sound := book.words(c.Text)
+		if len(sound) != len(came) || len(came) == 0 {
+			unmatched++
+			continue
+		}
+		for i, w := range came {
+			words = append(words, w.At.Sub(c.Heard.Add(sound[i])))
+		}
+		if closed.Attributes["lk.transcription_final"] != "true" {
+			unflagged++
+			continue
+		}
+		for _, t := range seen.Talks {
+			if t.From.Equal(c.Heard) {
+				end := t.To
+				if end.Sub(c.EndedAt) > heardWithin {
+					end = c.EndedAt // the next one came so soon that both were heard as one
+				}
+				final = append(final, closed.At.Sub(end))
+			}
+		}
+	}
+	return words, final, unmatched, unflagged
+}
+
+// captionRows are the rows of the table.
+func (r AlignmentResult) captionRows() []Row {
+	abs := func(in []time.Duration) []time.Duration {
+		out := make([]time.Duration, len(in))
+		for i, d := range in {
+			out[i] = d.Abs()
+		}
+		return out
+	}
+	return []Row{
+		Check("caption words against their sound p95", ms(Quantile(abs(r.Words), 0.95)), 250, "ms"),
+		Check("caption words, latest after the sound", ms(Quantile(r.Words, 1)), 250, "ms"),
+		Check("caption words, earliest before the sound", -ms(Quantile(r.Words, 0)), 250, "ms"),
+		Check("final flag against the end of the speech, worst", ms(Quantile(abs(r.Final), 1)), 100, "ms"),
+		Check("captions not matched or without the flag", float64(r.Unmatched+r.Unflagged), 0, ""),
+	}
+}

@@ -1,0 +1,229 @@
+package stage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent/room"
+)
+
+// clockTicks a second in /proc/PID/stat; USER_HZ is 100 on every Linux that Go runs on.
+const clockTicks = 100
+
+// Usage is what a process and its children have used.
+type Usage struct {
+	CPU time.Duration // user and system, of the living
+	RSS int64         // bytes, of the living
+	// Files is what of RSS are pages of program files, which the kernel shares and takes back as it
+	// likes; how many are counted depends on how the file came to be in its cache.
+	Files int64
+}
+
+// UsageOf reads what a process and its present children use, from /proc.
+func UsageOf(pid int) (Usage, error) {
+	u, err := usageOfOne(pid)
+	if err != nil {
+		return u, err
+	}
+	pids, err := children(pid)
+	if err != nil {
+		return u, err
+	}
+	for _, child := range pids {
+		cu, err := UsageOf(child)
+		if err != nil {
+			continue // the child has ended
+		}
+		u.CPU += cu.CPU
+		u.RSS += cu.RSS
+		u.Files += cu.Files
+	}
+	return u, nil
+}
+
+// children are the living children of a process, of all its threads.
+func children(pid int) ([]int, error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return nil, fmt.Errorf("list the children of %d: %w", pid, err)
+	}
+	var pids []int
+	for _, t := range tasks {
+		b, err := os.ReadFile(t)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, f := range strings.Fields(string(b)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids, nil
+}
+
+func usageOfOne(pid int) (Usage, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
+	}
+	// The second field, the name in brackets, may hold anything.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	const utime, stime, rss = 11, 12, 21 // of what follows the name (proc(5))
+	if len(fields) <= rss {
+		return Usage{}, fmt.Errorf("read the usage of %d: expected more than %d fields, got %d", pid, rss, len(fields))
+	}
+	num := func(i int) int64 {
+		n, _ := strconv.ParseInt(fields[i], 10, 64) // the kernel writes numbers
+		return n
+	}
+	u := Usage{
+		CPU: time.Duration(num(utime)+num(stime)) * time.Second / clockTicks,
+		RSS: num(rss) * int64(os.Getpagesize()),
+	}
+	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err != nil {
+		return Usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
+	}
+	if pages := strings.Fields(string(b)); len(pages) > 2 { // size, resident, of it from files
+		n, _ := strconv.ParseInt(pages[2], 10, 64) // the kernel writes numbers
+		u.Files = n * int64(os.Getpagesize())
+	}
+	return u, nil
+}
+
+// BotCommand makes the command line of a process with bots in it: one for each
+// room, at a server, with keys in its environment. Without rooms it is an agent worker.
+type BotCommand func(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd
+
+// costResult of some rooms.
+type costResult struct {
+	cpu   float64 // of a core
+	rss   int64
+	files int64
+	rooms int
+}
+
+func (c costResult) String() string {
+	return fmt.Sprintf("%.1f %% of a core, %.0f MB", 100*c.cpu, float64(c.rss)/1e6)
+}
+
+// cost runs bots in a process of their own, with a 720p30 camera and a viewer
+// in each room, and reads what they use once settled.
+func cost(
+	ctx context.Context, command BotCommand, rooms int, sound bool, settle, length time.Duration, log zerolog.Logger,
+) (costResult, error) {
+	res := costResult{rooms: rooms}
+	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log})
+	if err != nil {
+		return res, err
+	}
+	defer s.Close()
+	var names []string
+	for i := range rooms {
+		name := fmt.Sprintf("%s-%d", RoomName, i)
+		names = append(names, name)
+		if err := s.addReplayedCamera(name, sound); err != nil {
+			return res, err
+		}
+		if _, err := s.addViewerTo(name); err != nil {
+			return res, err
+		}
+	}
+	cctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := res.use(ctx, command(cctx, s.Server.URL(), s.Keys, names), cancel, settle, length); err != nil {
+		return res, err
+	}
+	return res, s.Errors()
+}
+
+// use runs a program until it has settled, then reads what it uses.
+func (c *costResult) use(ctx context.Context, cmd *exec.Cmd, stop context.CancelFunc, settle, length time.Duration) error {
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	defer func() { stop(); _ = cmd.Wait() }() // it was interrupted
+	if err := Wait(ctx, settle); err != nil {
+		return err
+	}
+	before, err := UsageOf(cmd.Process.Pid)
+	if err != nil {
+		return errors.Join(err, errors.New(stderr.String()))
+	}
+	start := time.Now()
+	if err := Wait(ctx, length); err != nil {
+		return err
+	}
+	after, err := UsageOf(cmd.Process.Pid)
+	if err != nil {
+		return errors.Join(err, errors.New(stderr.String()))
+	}
+	c.cpu = (after.CPU - before.CPU).Seconds() / time.Since(start).Seconds()
+	c.rss, c.files = after.RSS, after.Files
+	return nil
+}
+
+// idle is what an agent worker uses while no room asks for it.
+func idle(ctx context.Context, command BotCommand, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
+	var res costResult
+	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
+	if err != nil {
+		return res, err
+	}
+	defer s.Close()
+	cctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := res.use(ctx, command(cctx, s.Server.URL(), s.Keys, nil), cancel, settle, length); err != nil {
+		return res, err
+	}
+	return res, s.Errors()
+}
+
+// Cost is what whole bots cost: one 720p30 room, four in one process, and a
+// worker that waits for rooms.
+func Cost(ctx context.Context, command BotCommand, length time.Duration, log zerolog.Logger) ([]Row, error) {
+	const settle = 25 * time.Second
+	one, err := cost(ctx, command, 1, false, settle, length, log)
+	if err != nil {
+		return nil, err
+	}
+	loud, err := cost(ctx, command, 1, true, settle, length, log)
+	if err != nil {
+		return nil, err
+	}
+	four, err := cost(ctx, command, 4, false, settle, length, log)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := idle(ctx, command, settle, length, log)
+	if err != nil {
+		return nil, err
+	}
+	return []Row{
+		Check("whole bot, one 720p30 room, CPU", 100*one.cpu, 20, "% of a core"),
+		Check("whole bot, one 720p30 room, memory with its child", float64(one.rss)/1e6, 100, "MB"),
+		Note("of it pages of program files", fmt.Sprintf("%.0f MB", float64(one.files)/1e6)),
+		Check("one room whose camera has sound, CPU", 100*loud.cpu, 20, "% of a core"),
+		Check("one room whose camera has sound, memory with its child", float64(loud.rss)/1e6, 100, "MB"),
+		Check("of it for the sound", 100*(loud.cpu-one.cpu), 4, "% of a core"),
+		Note("four rooms in one process", four.String()),
+		Check("four rooms cost as much as", four.cpu/one.cpu, 4.4, "rooms"),
+		Check("idle worker, CPU", 100*waiting.cpu, 0.5, "% of a core"),
+		Check("idle worker, memory", float64(waiting.rss)/1e6, 60, "MB"),
+		Note("idle worker: of it pages of program files", fmt.Sprintf("%.0f MB", float64(waiting.files)/1e6)),
+	}, nil
+}

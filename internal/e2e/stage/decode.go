@@ -1,0 +1,279 @@
+package stage
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/window"
+)
+
+// decodeRuns of each stream; the figure is their median.
+const decodeRuns = 3
+
+// keyFrameAlone is how often, in seconds, the bot asks for key frames while nobody watches its picture.
+const keyFrameAlone = 4
+
+// Decode measures what it costs to watch a browser's 720p30 camera with each
+// codec, two pictures a second scaled to 448 pixels: this process and the codec
+// process, less what only pacing the access units costs. Each codec comes three times: with a key frame
+// each second, which the bot asks for while people watch; with one each 4 s, as without viewers; and with a
+// single one, which no room has, so that every picture has to be decoded. Beside it stands what libavcodec alone
+// takes for all pictures of the same stream. It needs Chromium and ffmpeg. With a folder for
+// the recordings in clips they are kept there, and taken from there when they
+// exist: then it needs neither, and says nothing of libavcodec alone without ffmpeg.
+func Decode(ctx context.Context, length time.Duration, clips string, log zerolog.Logger) ([]Row, error) {
+	const fps = 30
+	var rows []Row
+	for _, c := range []struct {
+		codec media.Codec
+		mode  string  // of layers; LiveKit's clients send VP8 in three temporal ones
+		most  float64 // % of a core
+	}{{media.VP8, "", 3.5}, {media.VP8, "L1T3", 3.5}, {media.H264, "", 3.5}, {media.VP9, "", 5}, {media.AV1, "", 5.5}} {
+		once, eachSecond, err := browserClips(ctx, clips, c.codec, c.mode)
+		if err != nil {
+			return rows, fmt.Errorf("record a browser's camera as %v: %w", c.codec, err)
+		}
+		name := strings.TrimSpace(c.codec.String() + " " + c.mode)
+		for _, k := range []struct {
+			clip *clip
+			name string
+		}{
+			{eachSecond, name + ", a key frame each second"},
+			{once.begin(keyFrameAlone * fps), name + ", a key frame each 4 s"},
+			{once, name + ", one key frame"},
+		} {
+			more, err := decodeClip(ctx, c.codec, k.clip, fps, length, k.name, c.most, log)
+			rows = append(rows, more...)
+			if err != nil {
+				return rows, fmt.Errorf("decode %s: %w", k.name, err)
+			}
+		}
+	}
+	return rows, nil
+}
+
+// decodeClip measures one stream some times.
+func decodeClip(
+	ctx context.Context, c media.Codec, clip *clip, fps int, length time.Duration, name string, most float64, log zerolog.Logger,
+) ([]Row, error) {
+	feed, _, err := feedCost(ctx, clip, fps, 0, length, func(media.EncodedFrame) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	var costs, children []float64
+	var got decodeResult
+	for range decodeRuns {
+		if got, err = decodeCost(ctx, clip, fps, length, log); err != nil {
+			return nil, err
+		}
+		costs, children = append(costs, 100*(got.whole-feed)), append(children, 100*got.child)
+	}
+	alone, err := decoderAlone(ctx, c, clip, fps)
+	beside := fmt.Sprintf("%.2f %%", 100*alone)
+	if errors.Is(err, exec.ErrNotFound) {
+		beside, err = "not measured: ffmpeg is not installed", nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(costs)
+	slices.Sort(children)
+	size := 0
+	for _, f := range clip.frames {
+		size += len(f.Data)
+	}
+	rate := float64(8*size*fps) / float64(len(clip.frames)) / 1e6
+	return []Row{
+		Check(fmt.Sprintf("%s, %.1f Mbit/s: decode and sample", name, rate), costs[decodeRuns/2], most, "% of a core"),
+		Note(name+": of it in the codec process", fmt.Sprintf("%.2f %%; runs from %.2f to %.2f %%; the feed, taken off: %.2f %%",
+			children[decodeRuns/2], costs[0], costs[decodeRuns-1], 100*feed)),
+		Note(name+": libavcodec alone, all pictures", beside),
+		Note(name+": decoded", fmt.Sprintf("%.0f %% of the pictures, in %.1f bursts a second; a sample is there after %v (p95 %v)",
+			100*got.decoded, got.bursts, got.median, got.p95)),
+		Note(name+": the browser sent", fmt.Sprintf("%.1f pictures a second; fewer than %d make a stream of more bits for each",
+			clip.recordedRate(), fps)),
+	}, nil
+}
+
+// begin is a clip of the first n pictures. Played over and over it has a key frame each n pictures.
+func (c *clip) begin(n int) *clip { return &clip{frames: c.frames[:min(n, len(c.frames))]} }
+
+// recordedRate is how many pictures a second there were when the clip was recorded.
+func (c *clip) recordedRate() float64 {
+	last := len(c.frames) - 1
+	return float64(last) / (c.frames[last].PTS - c.frames[0].PTS).Seconds()
+}
+
+// decodeResult is what watching took, and what it was made of.
+type decodeResult struct {
+	whole, child float64       // shares of a core
+	decoded      float64       // share of the pictures
+	bursts       float64       // a second
+	median, p95  time.Duration // of a sample, from its access unit to its picture
+}
+
+func decodeCost(ctx context.Context, match *clip, fps int, length time.Duration, log zerolog.Logger) (decodeResult, error) {
+	var res decodeResult
+	samples := newStopwatch()
+	dec, err := codec.New(codec.Options{LongSide: 448, OnPicture: samples.picture, Log: log})
+	if err != nil {
+		return res, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = dec.Run(ctx) }) // ends with ctx
+	defer wg.Wait()
+	defer cancel()
+	// Its process answers before the clip begins, whose only key frame must not be lost.
+	_, err = Until(ctx, 20*time.Second, "the codec process", func() bool {
+		_, err := dec.Latest(ctx)
+		return errors.Is(err, codec.ErrNoPicture)
+	})
+	if err != nil {
+		return res, err
+	}
+	const warm = 3 * time.Second
+	var grid window.Grid
+	var before codec.Stats
+	res.whole, res.child, err = feedCost(ctx, match, fps, warm, length, func(f media.EncodedFrame) error {
+		if f.PTS <= warm {
+			before = dec.Stats()
+		}
+		sample := grid.Take(f, 2)
+		if sample {
+			samples.start(f.PTS)
+		}
+		return dec.Decode(f, sample)
+	})
+	if err != nil {
+		return res, err
+	}
+	stats := dec.Stats()
+	all, not := stats.Units-before.Units, stats.Skipped+stats.Dropped-before.Skipped-before.Dropped
+	res.decoded = 1 - float64(not)/float64(all)
+	res.bursts = float64(stats.Bursts-before.Bursts) / length.Seconds()
+	took := samples.all()
+	res.median, res.p95 = Quantile(took, 0.5).Round(100*time.Microsecond), Quantile(took, 0.95).Round(100*time.Microsecond)
+	// Samples that wait for key frames are a little fewer.
+	if got, want := float64(len(took)), 2*length.Seconds(); got < 0.9*want {
+		return res, fmt.Errorf("expected about %g pictures, got %g", want, got)
+	}
+	return res, nil
+}
+
+// stopwatch times samples from their access unit to their picture.
+type stopwatch struct {
+	mu    sync.Mutex
+	began map[time.Duration]time.Time
+	took  []time.Duration
+}
+
+func newStopwatch() *stopwatch { return &stopwatch{began: map[time.Duration]time.Time{}} }
+
+func (s *stopwatch) start(pts time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began[pts] = time.Now()
+}
+
+func (s *stopwatch) picture(f media.VideoFrame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, ok := s.began[f.PTS]; ok {
+		s.took = append(s.took, time.Since(at))
+		delete(s.began, f.PTS)
+	}
+}
+
+func (s *stopwatch) all() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.took)
+}
+
+// feedCost sends a clip in real time and returns what this process and its
+// children take once warm, and the children alone.
+func feedCost(
+	ctx context.Context, match *clip, fps int, warm, length time.Duration, send func(f media.EncodedFrame) error,
+) (whole, child float64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	frames := make(chan media.EncodedFrame)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = match.play(ctx, fps, frames) }) // ends with ctx
+	defer wg.Wait()
+	defer cancel()
+	pid := os.Getpid()
+	var all, own Usage
+	var start time.Time
+	for {
+		var f media.EncodedFrame
+		select {
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		case f = <-frames:
+		}
+		if start.IsZero() && f.PTS >= warm {
+			start = time.Now()
+			if all, err = UsageOf(pid); err != nil {
+				return 0, 0, err
+			}
+			if own, err = usageOfOne(pid); err != nil {
+				return 0, 0, err
+			}
+		}
+		if f.PTS >= warm+length {
+			break
+		}
+		f.Received, f.Epoch, f.SpatialLayers = time.Now(), 1, 1
+		if err := send(f); err != nil {
+			return 0, 0, err
+		}
+	}
+	took := time.Since(start).Seconds()
+	allNow, err := UsageOf(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	ownNow, err := usageOfOne(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	whole = (allNow.CPU - all.CPU).Seconds() / took
+	return whole, whole - (ownNow.CPU-own.CPU).Seconds()/took, nil
+}
+
+// file is the clip as ffmpeg reads it: Annex B for H264, IVF for the others
+// (a head of 32 bytes, then each frame behind 12 that begin with its length).
+func (c *clip) file(codec media.Codec) []byte {
+	var out []byte
+	if codec != media.H264 {
+		out = append(out, "DKIF\x00\x00\x20\x00"...)
+		out = append(out, map[media.Codec]string{media.VP8: "VP80", media.VP9: "VP90", media.AV1: "AV01"}[codec]...)
+		out = binary.LittleEndian.AppendUint16(out, 1280)
+		out = binary.LittleEndian.AppendUint16(out, 720)
+		out = binary.LittleEndian.AppendUint32(out, 30) // a second
+		out = binary.LittleEndian.AppendUint32(out, 1)
+		out = binary.LittleEndian.AppendUint64(out, uint64(len(c.frames)))
+	}
+	for i, f := range c.frames {
+		if codec != media.H264 {
+			out = binary.LittleEndian.AppendUint32(out, uint32(len(f.Data))) //nolint:gosec // some kilobytes
+			out = binary.LittleEndian.AppendUint64(out, uint64(i))           //nolint:gosec // small
+		}
+		out = append(out, f.Data...)
+	}
+	return out
+}

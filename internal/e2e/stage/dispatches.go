@@ -1,0 +1,197 @@
+package stage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/livekit/protocol/auth"
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
+)
+
+const (
+	// dispatchName is what they ask for, where they ask for a name.
+	dispatchName = "asked"
+	// dispatchMost bounds the time until the agent's first track, in ms.
+	dispatchMost = 700
+	// dispatchTry is how long an agent is waited for while the worker may not be registered yet, dispatchTries times.
+	dispatchTry   = 3 * time.Second
+	dispatchTries = 10
+)
+
+// Dispatches measures, for each way in which a room asks for an agent, the time until the agent's first track is
+// published in it, count times: a new room and a worker that gets all, a call of the API for a room that is there
+// already, and the token of a participant that makes the room. The first room of a worker is not counted.
+func Dispatches(ctx context.Context, worker BotCommand, count int, log zerolog.Logger) ([]Row, error) {
+	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	d := &dispatching{
+		s: s, rooms: lksdk.NewRoomServiceClient(s.url(), s.Keys.APIKey, s.Keys.APISecret),
+		calls: lksdk.NewAgentDispatchServiceClient(s.url(), s.Keys.APIKey, s.Keys.APISecret),
+	}
+	type way struct {
+		name string
+		ask  func(ctx context.Context, room string) (began time.Time, leave func(), err error)
+	}
+	var rows []Row
+	for _, w := range []struct {
+		agentName string
+		ways      []way
+	}{
+		{"", []way{{"a new room", d.newRoom}}},
+		{dispatchName, []way{{"the API, for a room that is there", d.byAPI}, {"a participant's token, from its dialling", d.byToken}}},
+	} {
+		stop, err := d.start(ctx, worker, w.agentName)
+		if err != nil {
+			return rows, err
+		}
+		for i := range w.ways {
+			var took []time.Duration
+			if took, err = d.measure(ctx, w.ways[i].ask, count); err != nil {
+				err = fmt.Errorf("dispatch by %s: %w", w.ways[i].name, err)
+				break
+			}
+			rows = append(rows,
+				Note(fmt.Sprintf("dispatch by %s to the first published track, p50 of %d", w.ways[i].name, count),
+					fmt.Sprintf("%.0f ms", ms(Quantile(took, 0.5)))),
+				Check(fmt.Sprintf("dispatch by %s to the first published track, p95", w.ways[i].name), ms(Quantile(took, 0.95)), dispatchMost, "ms"))
+		}
+		stop()
+		if err != nil {
+			return rows, err
+		}
+	}
+	return rows, s.Errors()
+}
+
+// dispatching is a server whose rooms ask.
+type dispatching struct {
+	s     *Stage
+	rooms *lksdk.RoomServiceClient
+	calls *lksdk.AgentDispatchClient
+	n     int
+}
+
+// start runs a worker and returns when its first room was served.
+func (d *dispatching) start(ctx context.Context, worker BotCommand, name string) (stop func(), err error) {
+	cctx, cancel := context.WithCancel(ctx)
+	cmd := worker(cctx, d.s.url(), d.s.Keys, nil)
+	cmd.Env = append(cmd.Env, "LIVEKIT_AGENT_NAME="+name)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		cancel()
+		return nil, fmt.Errorf("start the worker: %w", err)
+	}
+	var over error
+	ended := make(chan struct{})
+	go func() { defer close(ended); over = cmd.Wait() }()
+	stop = func() { cancel(); <-ended } // it was interrupted
+	ask := d.newRoom
+	if name != "" {
+		ask = d.byAPI
+	}
+	for range dispatchTries {
+		var failed error
+		if _, failed = d.once(ctx, ask, dispatchTry); failed == nil {
+			return stop, nil
+		}
+		select {
+		case <-ended:
+			cancel()
+			return nil, fmt.Errorf("the worker ended at once: %w", cmp.Or(over, failed))
+		case <-ctx.Done():
+			stop()
+			return nil, ctx.Err()
+		default:
+		}
+	}
+	stop()
+	return nil, fmt.Errorf("expected the worker's agent in one of %d rooms, got none", dispatchTries)
+}
+
+func (d *dispatching) measure(
+	ctx context.Context, ask func(context.Context, string) (time.Time, func(), error), count int,
+) (took []time.Duration, err error) {
+	for range count {
+		t, err := d.once(ctx, ask, 10*time.Second)
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, t)
+		if err := Wait(ctx, 500*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+	return took, nil
+}
+
+// once has one room ask, and closes it.
+func (d *dispatching) once(
+	ctx context.Context, ask func(context.Context, string) (time.Time, func(), error), within time.Duration,
+) (took time.Duration, err error) {
+	d.n++
+	name := fmt.Sprintf("asks-%d", d.n)
+	began, leave, err := ask(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	_, err = Until(ctx, within, "the agent's first track", func() bool {
+		in, err := d.rooms.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: name})
+		return err == nil && slices.ContainsFunc(in.GetParticipants(), func(p *livekit.ParticipantInfo) bool {
+			return p.GetKind() == livekit.ParticipantInfo_AGENT && len(p.GetTracks()) > 0
+		})
+	})
+	took = time.Since(began)
+	_, gone := d.rooms.DeleteRoom(ctx, &livekit.DeleteRoomRequest{Room: name})
+	return took, errors.Join(err, gone)
+}
+
+func (d *dispatching) newRoom(ctx context.Context, name string) (began time.Time, leave func(), err error) {
+	began = time.Now()
+	_, err = d.rooms.CreateRoom(ctx, &livekit.CreateRoomRequest{Name: name})
+	return began, func() {}, err
+}
+
+func (d *dispatching) byAPI(ctx context.Context, name string) (began time.Time, leave func(), err error) {
+	if _, leave, err = d.newRoom(ctx, name); err != nil {
+		return began, leave, err
+	}
+	began = time.Now()
+	_, err = d.calls.CreateDispatch(ctx, &livekit.CreateAgentDispatchRequest{Room: name, AgentName: dispatchName})
+	return began, leave, err
+}
+
+func (d *dispatching) byToken(_ context.Context, name string) (began time.Time, leave func(), err error) {
+	token, err := auth.NewAccessToken(d.s.Keys.APIKey, d.s.Keys.APISecret).SetIdentity("viewer").
+		SetVideoGrant(&auth.VideoGrant{RoomJoin: true, Room: name}).
+		SetRoomConfig(&livekit.RoomConfiguration{Agents: []*livekit.RoomAgentDispatch{{AgentName: dispatchName}}}).ToJWT()
+	if err != nil {
+		return began, nil, err
+	}
+	began = time.Now()
+	joined := make(chan *lksdk.Room, 1)
+	go func() { // leave waits for it
+		r, err := lksdk.ConnectToRoomWithToken(d.s.url(), token, nil, lksdk.WithAutoSubscribe(false))
+		if err != nil {
+			d.s.opts.Log.Warn().Err(err).Msg("the participant does not get in")
+		}
+		joined <- r
+	}()
+	return began, func() {
+		if r := <-joined; r != nil {
+			r.Disconnect()
+		}
+	}, nil
+}

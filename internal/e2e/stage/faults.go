@@ -1,0 +1,205 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/agent/sfu"
+	"touchline/configs"
+)
+
+// trouble is one kind of fault around the bot of a stage.
+type trouble struct {
+	name string
+	// hurt breaks something and returns when the cause is gone.
+	hurt func(ctx context.Context) error
+}
+
+// Faults breaks things one after another and measures how soon comments are
+// heard again, from the moment the cause is gone to the next comment that is heard with its
+// picture. outage is how long server and camera stay away.
+func Faults(ctx context.Context, outage time.Duration, log zerolog.Logger) ([]Row, error) {
+	server := newModelServer(1, longText, 500*time.Millisecond, 500*time.Millisecond)
+	defer server.close()
+	cfg := configs.Default()
+	cfg.Inference.Engine = "remote"
+	cfg.Inference.Remote.URL = server.URL + "/v1"
+	cfg.Inference.Remote.FirstTokenTimeout = 2 * time.Second
+	s, err := NewStage(ctx, StageOptions{Config: &cfg, Seed: 4, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	defer server.CloseClientConnections()
+	if err := s.commented(ctx, time.Time{}, 60*time.Second); err != nil {
+		return nil, fmt.Errorf("before the first fault: %w", err)
+	}
+	const mood = 8 * time.Second
+	var rows []Row
+	for _, f := range []struct {
+		within time.Duration
+		trouble
+	}{
+		{20 * time.Second, s.serverAway("server stopped", outage)},
+		{15 * time.Second, s.cameraAway("camera gone", outage, 5)},
+		{15 * time.Second, codecKilled()},
+		{20 * time.Second, server.moodFor("model server answers 500", moodRefuse, mood)},
+		{20 * time.Second, server.moodFor("model server hangs", moodHang, mood)},
+		{20 * time.Second, server.moodFor("model server closes in the middle of an answer", moodBreak, mood)},
+	} {
+		from := time.Now()
+		if err := f.hurt(ctx); err != nil {
+			return rows, fmt.Errorf("%s: %w", f.name, err)
+		}
+		healed := time.Now()
+		if err := s.commented(ctx, healed, 90*time.Second); err != nil {
+			return rows, fmt.Errorf("after %s: %w", f.name, err)
+		}
+		rows = append(rows, Check(fmt.Sprintf("%s, %.0f s: next comment heard after", f.name, healed.Sub(from).Seconds()),
+			time.Since(healed).Seconds(), f.within.Seconds(), "s"))
+	}
+	gap, err := s.stalledViewer(ctx, 15*time.Second)
+	if err != nil {
+		return rows, err
+	}
+	return append(rows, stallRow(gap)), s.Errors()
+}
+
+// serverAway stops the server for a while.
+func (s *Stage) serverAway(name string, length time.Duration) trouble {
+	return trouble{name, func(ctx context.Context) error {
+		s.StopServer()
+		if err := Wait(ctx, length); err != nil {
+			return err
+		}
+		return s.restartServer(ctx)
+	}}
+}
+
+// cameraAway takes the camera away for a while; then another match is on.
+func (s *Stage) cameraAway(name string, length time.Duration, seed uint64) trouble {
+	return trouble{name, func(ctx context.Context) error {
+		s.stopCamera()
+		if err := Wait(ctx, length); err != nil {
+			return err
+		}
+		_, err := s.AddCamera("camera", seed)
+		return err
+	}}
+}
+
+func codecKilled() trouble {
+	return trouble{"codec process killed", func(context.Context) error { return killDecoder() }}
+}
+
+// moodFor lets a model server be in a mood for a while.
+func (m *modelServer) moodFor(name string, now mood, length time.Duration) trouble {
+	return trouble{name, func(ctx context.Context) error {
+		m.set(now)
+		defer m.set(moodWell)
+		return Wait(ctx, length)
+	}}
+}
+
+// commented waits for a comment that was looked for after a moment, spoken and aligned.
+func (s *Stage) commented(ctx context.Context, after time.Time, most time.Duration) error {
+	_, err := Until(ctx, most, "a comment with its picture", func() bool {
+		for _, r := range s.Reader.Records() {
+			if r.Outcome == agent.OutcomeSpoken && r.Aligned && r.InferenceStart.After(after) {
+				return true
+			}
+		}
+		return false
+	})
+	return errors.Join(err, s.Errors())
+}
+
+func (s *Stage) restartServer(ctx context.Context) error {
+	port := func(addr string) int {
+		n, _ := strconv.Atoi(addr[strings.LastIndexByte(addr, ':')+1:]) // the server's own address
+		return n
+	}
+	return s.StartServer(ctx, sfu.Options{
+		HTTPPort: port(s.Server.HTTPAddr()), UDPPort: port(s.Server.UDPAddr()),
+		APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret, Log: s.opts.Log,
+	})
+}
+
+// killDecoder kills the codec process that the bot decodes with: of this
+// process's children the one that was started first.
+func killDecoder() error {
+	pids, err := children(os.Getpid())
+	if err != nil {
+		return err
+	}
+	oldest, since := 0, int64(0)
+	for _, pid := range pids {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || !strings.Contains(string(stat), "(touchline-code") { // names are cut at 15 characters
+			continue
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		const startTime = 19 // proc(5), of what follows the name
+		at, err := strconv.ParseInt(fields[startTime], 10, 64)
+		if err == nil && (oldest == 0 || at < since || at == since && pid < oldest) {
+			oldest, since = pid, at
+		}
+	}
+	if oldest == 0 {
+		return errors.New("expected a codec process among the children, found none")
+	}
+	return syscall.Kill(oldest, syscall.SIGKILL)
+}
+
+// stalledViewer has one of two viewers stop reading, and returns the longest
+// time between two pictures at the other one.
+func (s *Stage) stalledViewer(ctx context.Context, length time.Duration) (gap time.Duration, err error) {
+	v, leave, err := s.AddViewer(true)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	other, leaveOther, err := s.AddViewer(true)
+	if err != nil {
+		return 0, err
+	}
+	defer leaveOther()
+	for _, one := range []*Viewer{v, other} {
+		_, err := Until(ctx, 20*time.Second, "a viewer's picture", func() bool { return len(one.Seen().Pictures) > 0 })
+		if err != nil {
+			return 0, err
+		}
+	}
+	other.Stall()
+	from := time.Now()
+	if err := Wait(ctx, length); err != nil {
+		return 0, err
+	}
+	var last time.Time
+	for _, p := range v.Seen().Pictures {
+		if p.At.Before(from) {
+			continue
+		}
+		if !last.IsZero() {
+			gap = max(gap, p.At.Sub(last))
+		}
+		last = p.At
+	}
+	if last.IsZero() {
+		return 0, errors.New("expected pictures at the other viewer, got none")
+	}
+	return gap, nil
+}
+
+func stallRow(gap time.Duration) Row {
+	return Check("one viewer stalls: longest gap between pictures at the other", ms(gap), 300, "ms")
+}

@@ -1,0 +1,213 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"touchline/agent"
+	"touchline/agent/room"
+)
+
+// said is one comment as the bot gave it out.
+type said struct {
+	segment      string
+	cycle        uint64
+	text         string // all that was shown
+	begun, ended time.Time
+	final        bool
+}
+
+// span is a stretch of time; still going on when to is zero.
+type span struct{ from, to time.Time }
+
+// overlaps tells whether the spans share a moment with the time between two.
+func overlaps(spans []span, from, to time.Time) bool {
+	return slices.ContainsFunc(spans, func(s span) bool { return s.from.Before(to) && (s.to.IsZero() || s.to.After(from)) })
+}
+
+// ledger notes what a bot gives out, and when it knew that nobody was there to
+// hear it. It implements agent.TextOutput.
+type ledger struct {
+	mu      sync.Mutex
+	said    map[string]*said
+	records map[uint64]agent.Record
+	away    []span
+}
+
+func newLedger() *ledger {
+	return &ledger{said: map[string]*said{}, records: map[uint64]agent.Record{}}
+}
+
+// Caption implements agent.TextOutput.
+func (l *ledger) Caption(c agent.Caption) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.said[c.Segment]
+	if s == nil {
+		s = &said{segment: c.Segment, cycle: c.Cycle, begun: time.Now()}
+		l.said[c.Segment] = s
+	}
+	s.text, s.ended, s.final = c.Text, time.Now(), c.Final
+}
+
+// Record implements agent.TextOutput.
+func (l *ledger) Record(r agent.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records[r.Cycle] = r
+}
+
+// State implements agent.TextOutput.
+func (l *ledger) State(s agent.Status) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := len(l.away) - 1
+	open := last >= 0 && l.away[last].to.IsZero()
+	switch away := s.Chip == agent.ChipReconnecting; {
+	case away && !open:
+		l.away = append(l.away, span{from: time.Now()})
+	case !away && open:
+		l.away[last].to = time.Now()
+	}
+}
+
+// account is what became of the comments that were begun while bot and reader
+// were in the room.
+type account struct {
+	delivered, cut int
+	// inFlight were complete when the connection broke within lossWindow of their end: nobody acknowledges
+	// what is under way then.
+	inFlight int
+	// missed are those that the reader could not get whole: it was itself out of the room.
+	missed int
+	lost   []string // in words
+}
+
+// lossWindow is how long a break may stay unnoticed.
+const lossWindow = time.Second
+
+// balance compares what was given out with what a reader of the room got.
+func (l *ledger) balance(got map[string][]string, absent []span) account {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var a account
+	for _, s := range l.said {
+		if overlaps(l.away, s.begun, s.begun.Add(time.Millisecond)) || overlaps(absent, s.begun, s.begun.Add(time.Millisecond)) {
+			continue // not begun while connected
+		}
+		r, recorded := l.records[s.cycle]
+		end := s.ended.Add(lossWindow)
+		switch {
+		case slices.Contains(got[s.segment], s.text) && s.final:
+			a.delivered++
+		case recorded && (r.Outcome == agent.OutcomeCut || r.Outcome == agent.OutcomeDropped) && r.Reason != "":
+			a.cut++
+		case overlaps(absent, s.begun, end):
+			a.missed++
+		case s.final && overlaps(l.away, s.ended, end):
+			a.inFlight++
+		default:
+			outcome := "without a record"
+			if recorded {
+				outcome = fmt.Sprintf("recorded as %q %q", r.Outcome, r.Reason)
+			}
+			a.lost = append(a.lost, fmt.Sprintf("cycle %d at %s, %q: %s; the reader got %q",
+				s.cycle, s.begun.Format(time.TimeOnly), s.text, outcome, got[s.segment]))
+		}
+	}
+	slices.Sort(a.lost)
+	return a
+}
+
+// mostStreams bounds what a stayer keeps of one utterance.
+const mostStreams = 8
+
+// stayer is a reader who comes back whenever the connection breaks.
+type stayer struct {
+	stage *Stage
+
+	mu     sync.Mutex
+	got    map[string][]string // texts by segment
+	absent []span
+	joins  int
+}
+
+// addStayer lets one in; it returns when the reader is in the room.
+func (s *Stage) addStayer(ctx context.Context) (*stayer, error) {
+	st := &stayer{stage: s, got: map[string][]string{}, absent: []span{{from: time.Now()}}}
+	s.run(st.run)
+	_, err := Until(ctx, 20*time.Second, "the reader to join", func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.joins > 0
+	})
+	return st, err
+}
+
+func (t *stayer) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		token, err := room.ViewerToken(t.stage.Keys, room.Person{Room: RoomName, Identity: "reader"})
+		if err != nil {
+			return fmt.Errorf("mint the reader's token: %w", err)
+		}
+		v, err := NewViewer(ViewerOptions{URL: t.stage.Server.URL(), Token: token, Reader: true, Log: t.stage.opts.Log})
+		if err != nil {
+			return err
+		}
+		vctx, leave := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = v.Run(vctx) }() // it comes back
+		tick := time.NewTicker(50 * time.Millisecond)
+		for running, in := true, false; running; {
+			select {
+			case <-ended:
+				running = false
+			case <-tick.C:
+			}
+			if seen := v.Seen(); !in && !seen.In.IsZero() {
+				in = true
+				t.enter(seen.In)
+			}
+		}
+		tick.Stop()
+		leave()
+		t.take(v.Seen())
+		if err := Wait(ctx, 200*time.Millisecond); err != nil {
+			return nil //nolint:nilerr // its time is over
+		}
+	}
+	return nil
+}
+
+// enter ends an absence: a second after the join the data channel is there as well.
+func (t *stayer) enter(at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.joins++
+	t.absent[len(t.absent)-1].to = at.Add(time.Second)
+}
+
+// take keeps what a visit brought.
+func (t *stayer) take(seen Seen) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range seen.Closed {
+		if len(t.got[c.Segment]) < mostStreams {
+			t.got[c.Segment] = append(t.got[c.Segment], strings.Clone(c.Text))
+		}
+	}
+	if !seen.In.IsZero() {
+		t.absent = append(t.absent, span{from: seen.Out})
+	}
+}
+
+// absences are copies of those so far.
+func (t *stayer) absences() []span {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.absent)
+}

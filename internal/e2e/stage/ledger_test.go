@@ -1,0 +1,69 @@
+package stage
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+)
+
+func TestBalance(t *testing.T) {
+	at := func(s float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second))) }
+	l := newLedger()
+	add := func(segment string, cycle uint64, text string, from, to float64, final bool) {
+		l.said[segment] = &said{segment, cycle, text, at(from), at(to), final}
+	}
+	add("whole", 1, "All well.", 1, 3, true)
+	add("again", 2, "All of it in the new room.", 4, 9, true)
+	add("cut", 3, "Cut in the mid", 10, 12, true)
+	add("dropped", 4, "Never", 13, 14, false)
+	add("flight", 5, "Just before.", 15, 19.5, true)
+	add("reader away", 6, "Nobody there.", 30, 33, true)
+	add("begun away", 7, "Nobody to hear.", 21, 23, true)
+	add("begun absent", 8, "Nobody to hear.", 31.5, 33, true)
+	add("lost", 9, "Where is it?", 50, 52, true)
+	add("part", 10, "It came in part.", 60, 62, true)
+	add("no end", 11, "Never closed.", 70, 72, false)
+	l.away = []span{{at(5), at(6)}, {at(20), at(25)}}
+	for c := uint64(1); c <= 11; c++ {
+		l.records[c] = agent.Record{Cycle: c, Outcome: agent.OutcomeSpoken}
+	}
+	l.records[3] = agent.Record{Cycle: 3, Outcome: agent.OutcomeCut, Reason: "a new instruction"}
+	l.records[4] = agent.Record{Cycle: 4, Outcome: agent.OutcomeDropped, Reason: "stopped"}
+	delete(l.records, 11)
+	a := l.balance(map[string][]string{
+		"whole": {"All well."}, "again": {"All of", "All of it in the new room."}, "part": {"It came"}, "no end": {"Never closed."},
+	}, []span{{at(31), at(32)}})
+	require.Equal(t, 2, a.delivered)
+	require.Equal(t, 2, a.cut)
+	require.Equal(t, 1, a.inFlight)
+	require.Equal(t, 1, a.missed)
+	require.Len(t, a.lost, 3)
+	require.Contains(t, a.lost[0]+a.lost[1]+a.lost[2], `cycle 11 at `)
+	require.Contains(t, a.lost[0]+a.lost[1]+a.lost[2], `without a record`)
+}
+
+func TestAway(t *testing.T) {
+	l := newLedger()
+	for _, chip := range []string{agent.ChipReconnecting, agent.ChipReconnecting, agent.ChipWatching, agent.ChipSpeaking, agent.ChipReconnecting} {
+		l.State(agent.Status{Chip: chip})
+	}
+	require.Len(t, l.away, 2)
+	require.False(t, l.away[0].to.IsZero())
+	require.True(t, l.away[1].to.IsZero())
+}
+
+func TestSlope(t *testing.T) {
+	var all []sample
+	for i := range 40 {
+		s := sample{at: time.Unix(int64(i)*360, 0), heap: int64(20e6 + 1e6*float64(i))}
+		if i < 10 {
+			s.heap = 90e6 // what is there before it settles does not count
+		}
+		all = append(all, s)
+	}
+	require.InDelta(t, 10, slope(all, func(s sample) float64 { return float64(s.heap) / 1e6 }), 1e-6)
+	require.Zero(t, slope(all[:1], func(sample) float64 { return 1 }))
+}

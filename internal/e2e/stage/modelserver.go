@@ -1,0 +1,112 @@
+package stage
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// mood is how a pretended model server behaves.
+type mood int32
+
+const (
+	moodWell mood = iota
+	moodRefuse
+	moodHang
+	moodBreak
+)
+
+// modelServer is a model server of the OpenAI kind that can fail in its ways.
+// Each of its answers is a sentence of its own.
+type modelServer struct {
+	*httptest.Server
+	mood atomic.Int32
+	// least and most bound the time to the first word.
+	least, most time.Duration
+	// text of answer %d.
+	text string
+
+	mu   sync.Mutex
+	rand *rand.Rand
+	n    int
+}
+
+// Sentences of about four seconds and of one.
+const (
+	longText = "Number %d: the reds move the ball across the pitch and look for space."
+	tinyText = "At %d it is so."
+)
+
+func newModelServer(seed uint64, text string, least, most time.Duration) *modelServer {
+	m := &modelServer{text: text, least: least, most: most, rand: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // latencies, not secrets
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"object":"list","data":[{"id":"eye","object":"model"}]}`)) // the client may have gone
+	})
+	mux.HandleFunc("POST /v1/chat/completions", m.answer)
+	m.Server = httptest.NewServer(mux)
+	return m
+}
+
+func (m *modelServer) set(now mood) { m.mood.Store(int32(now)) }
+func (m *modelServer) is() mood     { return mood(m.mood.Load()) }
+
+// close ends also what hangs.
+func (m *modelServer) close() {
+	m.CloseClientConnections()
+	m.Close()
+}
+
+func (m *modelServer) next() (text string, latency time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.n++
+	latency = m.least
+	if m.most > m.least {
+		latency += time.Duration(m.rand.Int64N(int64(m.most - m.least)))
+	}
+	return fmt.Sprintf(m.text, m.n), latency
+}
+
+func (m *modelServer) answer(w http.ResponseWriter, r *http.Request) {
+	// Only a request that was read to its end notices that its client has gone.
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return
+	}
+	text, latency := m.next()
+	if Wait(r.Context(), latency) != nil {
+		return
+	}
+	switch m.is() {
+	case moodRefuse:
+		http.Error(w, `{"error":{"message":"out of memory"}}`, http.StatusInternalServerError)
+		return
+	case moodHang:
+		<-r.Context().Done()
+		return
+	case moodWell, moodBreak:
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	for i, word := range strings.SplitAfter(text, " ") {
+		if m.is() == moodBreak && i == 4 {
+			panic(http.ErrAbortHandler)
+		}
+		b, _ := json.Marshal(map[string]any{ // strings and numbers only
+			"id": "c", "object": "chat.completion.chunk", "model": "eye", "created": 1,
+			"choices": []any{map[string]any{"index": 0, "delta": map[string]any{"content": word}}},
+		})
+		fmt.Fprintf(w, "data: %s\n\n", b)
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+	}
+	fmt.Fprint(w, "data: [DONE]\n\n")
+}

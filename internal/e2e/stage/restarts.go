@@ -1,0 +1,319 @@
+package stage
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"touchline/agent/camera"
+	"touchline/agent/room"
+	"touchline/internal/e2e/mediamtx"
+	"touchline/internal/e2e/whipclient"
+	"touchline/media"
+	"touchline/media/source"
+	"touchline/media/source/catalog"
+)
+
+// What cameras send here, with a key frame each second.
+const (
+	restartPicture = "testsrc2=size=320x180:rate=25"
+	restartRate    = 25
+)
+
+// restartCamera is a camera that is taken away and comes back.
+type restartCamera struct {
+	name string
+	most time.Duration // from its return to its first access unit in the room
+	// turn starts it and returns when somebody who looked could have its picture, with what takes it away again.
+	turn func(ctx context.Context) (off func(), err error)
+	// play brings it into the room until ctx ends.
+	play func(ctx context.Context) error
+}
+
+// Restarts takes cameras of each kind away for a while and measures, at a
+// viewer in the room, how soon after their return the first picture is there.
+func Restarts(ctx context.Context, off time.Duration, log zerolog.Logger) ([]Row, error) {
+	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	dir, err := os.MkdirTemp("", "touchline-restarts-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	cameras, err := s.restartCameras(dir)
+	if err != nil {
+		return nil, err
+	}
+	took := make([]time.Duration, len(cameras))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, c := range cameras {
+		g.Go(func() error {
+			var err error
+			if took[i], err = s.restart(gctx, c, off); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	rows := make([]Row, len(cameras))
+	for i, c := range cameras {
+		rows[i] = Check(fmt.Sprintf("%s, off for %v: first picture in the room after its return", c.name, off),
+			took[i].Seconds(), c.most.Seconds(), "s")
+	}
+	return rows, s.Errors()
+}
+
+// restart takes one camera through it.
+func (s *Stage) restart(ctx context.Context, c restartCamera, off time.Duration) (time.Duration, error) {
+	const soon = 40 * time.Second
+	away, err := c.turn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { away() }()
+	stop := s.run(c.play)
+	defer stop()
+	token, err := room.ViewerToken(s.Keys, room.Person{Room: c.name, Identity: "viewer"})
+	if err != nil {
+		return 0, err
+	}
+	v, leave, err := joinCounted(ctx, s.Server.URL(), token, "camera")
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	if _, err := Until(ctx, soon, "the first picture", func() bool { return v.count() > restartRate }); err != nil {
+		return 0, err
+	}
+	away()
+	if err := Wait(ctx, off); err != nil {
+		return 0, err
+	}
+	// While it comes back, pictures may arrive before it is known to be there.
+	gone := time.Now()
+	if away, err = c.turn(ctx); err != nil {
+		away = func() {}
+		return 0, err
+	}
+	back := time.Now()
+	var first time.Time
+	_, err = Until(ctx, soon, "the first picture after its return", func() (ok bool) {
+		first, ok = v.firstAfter(gone)
+		return ok
+	})
+	return max(first.Sub(back), 0), err
+}
+
+// restartCameras are those that are tried.
+func (s *Stage) restartCameras(dir string) ([]restartCamera, error) {
+	program, err := mediamtx.Find()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := mediamtx.FreePorts()
+	if err != nil {
+		return nil, err
+	}
+	rtsp := fmt.Sprintf("rtsp://127.0.0.1:%d/open-cam", ports.RTSP)
+	x264 := []string{
+		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "25", "-b:v", "500k",
+	}
+
+	port, err := mediamtx.FreePorts()
+	if err != nil {
+		return nil, err
+	}
+	mjpeg := fmt.Sprintf("http://127.0.0.1:%d/video.mjpg", port.RTSP)
+
+	// Everything is stopped by Stage.Close's context, the web server with it.
+	folder := filepath.Join(dir, "live")
+	web := httptest.NewServer(http.StripPrefix("/live/", http.FileServer(http.Dir(folder))))
+	context.AfterFunc(s.ctx, web.Close)
+	const segment = 2 * time.Second
+
+	whip, err := s.restartWHIP(dir, x264)
+	if err != nil {
+		return nil, err
+	}
+	return []restartCamera{
+		{
+			name: "RTSP", most: 3 * time.Second,
+			turn: func(ctx context.Context) (func(), error) {
+				server, err := mediamtx.Start(ctx, program, ports)
+				if err != nil {
+					return nil, err
+				}
+				stop, err := film(ctx, slices.Concat(x264, []string{"-f", "rtsp", "-rtsp_transport", "tcp", rtsp})...)
+				if err != nil {
+					server.Close()
+					return nil, err
+				}
+				off := func() { stop(); server.Close() }
+				if _, err := Until(ctx, 30*time.Second, "the RTSP camera", func() bool { return described(ctx, rtsp) }); err != nil {
+					off()
+					return nil, err
+				}
+				return off, nil
+			},
+			play: s.feedOf("RTSP", rtsp),
+		},
+		{
+			name: "HTTP-MJPEG", most: 3 * time.Second,
+			// It takes one connection only: its return is the start of its program.
+			turn: func(ctx context.Context) (func(), error) {
+				return film(ctx, "-c:v", "mjpeg", "-q:v", "5", "-f", "mpjpeg", "-flush_packets", "1", "-listen", "1", mjpeg)
+			},
+			play: s.feedOf("HTTP-MJPEG", mjpeg),
+		},
+		{
+			name: "HLS", most: 2 * segment,
+			turn: func(ctx context.Context) (func(), error) {
+				list := filepath.Join(folder, "live.m3u8")
+				if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o755)); err != nil {
+					return nil, err
+				}
+				stop, err := film(ctx, slices.Concat(x264, []string{
+					"-f", "hls", "-hls_time", fmt.Sprint(segment.Seconds()), "-hls_list_size", "4", "-hls_flags", "delete_segments", list,
+				})...)
+				if err != nil {
+					return nil, err
+				}
+				off := func() { stop(); _ = os.RemoveAll(folder) }
+				_, err = Until(ctx, 30*time.Second, "the playlist", func() bool {
+					text, err := os.ReadFile(list)
+					return err == nil && bytes.Contains(text, []byte(".ts"))
+				})
+				if err != nil {
+					off()
+					return nil, err
+				}
+				return off, nil
+			},
+			play: s.feedOf("HLS", web.URL+"/live/live.m3u8"),
+		},
+		whip,
+	}, nil
+}
+
+// restartWHIP is a sender whose program crashes and is started again.
+func (s *Stage) restartWHIP(dir string, encoder []string) (restartCamera, error) {
+	ready := make(chan CameraServer, 1)
+	path := filepath.Join(dir, "whip.h264")
+	out, err := exec.CommandContext(s.ctx, "ffmpeg", slices.Concat(
+		[]string{"-v", "error", "-nostdin", "-f", "lavfi", "-i", restartPicture}, encoder,
+		[]string{"-x264-params", "aud=1", "-t", "4", path})...).CombinedOutput()
+	if err != nil {
+		return restartCamera{}, fmt.Errorf("make a clip: %w: %s", err, out)
+	}
+	stream, err := os.ReadFile(path)
+	if err != nil {
+		return restartCamera{}, err
+	}
+	units := whipclient.SplitH264(stream)
+	s.run(func(ctx context.Context) error {
+		return serveWHIP(ctx, CameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
+			nil, func(at CameraServer) { ready <- at }, s.opts.Log)
+	})
+	var at CameraServer
+	select {
+	case at = <-ready:
+	case <-s.ctx.Done():
+		return restartCamera{}, context.Cause(s.ctx)
+	}
+	token, err := room.CameraToken(s.Keys, room.Person{Room: "WHIP", Identity: "camera"})
+	if err != nil {
+		return restartCamera{}, err
+	}
+	return restartCamera{
+		name: "WHIP", most: time.Second,
+		// Its return is the sender's POST.
+		turn: func(ctx context.Context) (func(), error) {
+			var x *sending
+			var err error
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				x, err = startSending(ctx, whipclient.Options{URL: at.WHIP + "WHIP", Token: token, Codec: media.H264, Units: units, FPS: restartRate})
+			}()
+			return func() {
+				<-done
+				if err == nil {
+					x.stop()
+				}
+			}, nil
+		},
+		play: func(ctx context.Context) error { <-ctx.Done(); return nil },
+	}, nil
+}
+
+// feedOf brings an address into a room.
+func (s *Stage) feedOf(roomName, address string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		a, err := source.ParseAddress(address)
+		if err != nil {
+			return err
+		}
+		p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now, Log: s.opts.Log})
+		if err != nil {
+			return err
+		}
+		f, err := camera.New(camera.Options{
+			URL: s.Server.URL(), Keys: s.Keys, Room: roomName, Identity: "camera", LoopbackOnly: true, Log: s.opts.Log,
+		})
+		if err != nil {
+			return err
+		}
+		return f.Play(ctx, p, a.Hide)
+	}
+}
+
+// film has ffmpeg send a test picture until stop is called.
+func film(ctx context.Context, args ...string) (stop func(), err error) {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "ffmpeg", append([]string{
+		"-v", "error", "-nostdin", "-re", "-f", "lavfi", "-i", restartPicture, "-threads", "1",
+	}, args...)...)
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start ffmpeg: %w", err)
+	}
+	return sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	}), nil
+}
+
+// described asks an RTSP server whether it has a picture.
+func described(ctx context.Context, address string) bool {
+	host, _, _ := strings.Cut(strings.TrimPrefix(address, "rtsp://"), "/")
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp4", host)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Second)) // a connection always takes one
+	if _, err := fmt.Fprintf(c, "DESCRIBE %s RTSP/1.0\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n", address); err != nil {
+		return false
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return err == nil && strings.HasPrefix(line, "RTSP/1.0 200")
+}

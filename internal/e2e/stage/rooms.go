@@ -1,0 +1,255 @@
+package stage
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/livekit/protocol/logger"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
+
+	"touchline/agent/room"
+)
+
+// Role of a process beside the bots.
+type Role string
+
+// Roles: the LiveKit server, all cameras, all viewers.
+const (
+	RoleServer  Role = "server"
+	RoleCameras Role = "cameras"
+	RoleViewers Role = "viewers"
+)
+
+// Place is a server with its keys, as processes tell each other.
+type Place struct {
+	URL       string   `json:"url"`
+	APIKey    string   `json:"api_key"`
+	APISecret string   `json:"api_secret"`
+	Rooms     []string `json:"rooms"`
+}
+
+// RoleCommand makes the command line of a process that plays a role: it reads a
+// Place from its standard input (of a server only the rooms count), writes one when it is ready, and runs until it
+// is interrupted.
+type RoleCommand func(ctx context.Context, role Role) *exec.Cmd
+
+// Play is what such a process runs.
+func Play(ctx context.Context, role Role, in io.Reader, out io.Writer, log zerolog.Logger) error {
+	var at Place
+	if err := json.NewDecoder(in).Decode(&at); err != nil {
+		return fmt.Errorf("read the place: %w", err)
+	}
+	lksdk.SetLogger(logger.GetDiscardLogger()) // this process has no bot, whose log the library would use
+	o := StageOptions{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log}
+	if role != RoleServer {
+		o.At = at.URL
+		o.Keys = room.Keys{APIKey: at.APIKey, APISecret: at.APISecret}
+	}
+	s, err := NewStage(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for _, name := range at.Rooms {
+		switch role {
+		case RoleServer:
+		case RoleCameras:
+			err = s.addReplayedCamera(name, false)
+		case RoleViewers:
+			_, err = s.addViewerTo(name)
+		default:
+			err = fmt.Errorf("expected a role of server, cameras or viewers, got %q", role)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	at.URL, at.APIKey, at.APISecret = s.url(), s.Keys.APIKey, s.Keys.APISecret
+	if err := json.NewEncoder(out).Encode(at); err != nil {
+		return fmt.Errorf("write the place: %w", err)
+	}
+	<-ctx.Done()
+	return s.Errors()
+}
+
+// player is a process that plays a role.
+type player struct {
+	cmd  *exec.Cmd
+	stop func()
+}
+
+// play starts one and waits until it is ready.
+func play(ctx context.Context, command RoleCommand, role Role, at Place) (*player, Place, error) {
+	cctx, cancel := context.WithCancel(ctx)
+	cmd := command(cctx, role)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Stderr = os.Stderr
+	in, err := json.Marshal(at)
+	if err != nil {
+		cancel()
+		return nil, at, fmt.Errorf("write the place: %w", err)
+	}
+	cmd.Stdin = strings.NewReader(string(in))
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		cancel()
+		return nil, at, fmt.Errorf("start the %s: %w", role, err)
+	}
+	p := &player{cmd: cmd, stop: func() { cancel(); _ = cmd.Wait() }} // it was interrupted
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &at)
+	}
+	if err != nil {
+		p.stop()
+		return nil, at, fmt.Errorf("wait for the %s: %w", role, err)
+	}
+	return p, at, nil
+}
+
+// machineTime is the processor time of the whole machine since it started: what was used, and all there was.
+func machineTime() (used, all float64, err error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the machine's usage: %w", err)
+	}
+	first, _, _ := strings.Cut(string(b), "\n")
+	const idle, iowait, guest = 3, 4, 8 // of what follows "cpu" (proc(5)); guests are counted in user already
+	for i, f := range strings.Fields(first)[1:] {
+		v, _ := strconv.ParseFloat(f, 64) // the kernel writes numbers
+		if i >= guest {
+			break
+		}
+		all += v
+		if i != idle && i != iowait {
+			used += v
+		}
+	}
+	return used, all, nil
+}
+
+// shares of a core, by who takes it, and memory of the bots.
+type shares struct {
+	server, bot, codecs, cameras, viewers float64
+	machine                               float64 // of all cores
+	rss                                   int64   // of bot and codecs
+}
+
+func (s shares) String() string {
+	const format = "bot %.1f, its codecs %.1f, server %.1f, cameras %.1f, viewers %.1f %% of a core; machine %.0f %%; bot and codecs %.0f MB"
+	return fmt.Sprintf(format,
+		100*s.bot, 100*s.codecs, 100*s.server, 100*s.cameras, 100*s.viewers, 100*s.machine, float64(s.rss)/1e6)
+}
+
+// busy is the share of the machine above which figures of cost mean nothing.
+const busy = 0.8
+
+// manyRooms measures n rooms, each with a 720p30 camera and a viewer: the bots
+// in one process, all others in processes of their own.
+func manyRooms(ctx context.Context, bots BotCommand, roles RoleCommand, n int, settle, length time.Duration) (s shares, err error) {
+	var at Place
+	for i := range n {
+		at.Rooms = append(at.Rooms, fmt.Sprintf("%s-%d", RoomName, i))
+	}
+	pids := map[Role]int{}
+	for _, role := range []Role{RoleServer, RoleCameras, RoleViewers} {
+		var p *player
+		if p, at, err = play(ctx, roles, role, at); err != nil {
+			return s, err
+		}
+		defer p.stop()
+		pids[role] = p.cmd.Process.Pid
+	}
+	cctx, cancel := context.WithCancel(ctx)
+	cmd := bots(cctx, at.URL, room.Keys{APIKey: at.APIKey, APISecret: at.APISecret}, at.Rooms)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		cancel()
+		return s, fmt.Errorf("start the bots: %w", err)
+	}
+	defer func() { cancel(); _ = cmd.Wait() }() // it was interrupted
+	if err := Wait(ctx, settle); err != nil {
+		return s, err
+	}
+	bot := cmd.Process.Pid
+	read := func() (s shares, err error) {
+		one := func(pid int) float64 {
+			u, e := usageOfOne(pid)
+			err = errors.Join(err, e)
+			return u.CPU.Seconds()
+		}
+		s.server, s.cameras, s.viewers, s.bot = one(pids[RoleServer]), one(pids[RoleCameras]), one(pids[RoleViewers]), one(bot)
+		all, e := UsageOf(bot)
+		s.codecs, s.rss = all.CPU.Seconds()-s.bot, all.RSS
+		return s, errors.Join(err, e)
+	}
+	used, all, err := machineTime()
+	if err != nil {
+		return s, err
+	}
+	before, err := read()
+	if err != nil {
+		return s, err
+	}
+	start := time.Now()
+	if err := Wait(ctx, length); err != nil {
+		return s, err
+	}
+	after, err := read()
+	if err != nil {
+		return s, err
+	}
+	took := time.Since(start).Seconds()
+	usedNow, allNow, err := machineTime()
+	return shares{
+		server: (after.server - before.server) / took, bot: (after.bot - before.bot) / took,
+		codecs: (after.codecs - before.codecs) / took, cameras: (after.cameras - before.cameras) / took,
+		viewers: (after.viewers - before.viewers) / took,
+		machine: (usedNow - used) / max(allNow-all, 1), rss: after.rss,
+	}, err
+}
+
+// Rooms is what 1, 2, 4 and 6 rooms of 720p30 in one process cost.
+func Rooms(ctx context.Context, bots BotCommand, roles RoleCommand, length time.Duration) ([]Row, error) {
+	const settle = 25 * time.Second
+	var rows []Row
+	var one, last shares
+	for _, n := range []int{1, 2, 4, 6} {
+		s, err := manyRooms(ctx, bots, roles, n, settle, length)
+		if err != nil {
+			return rows, fmt.Errorf("%d rooms: %w", n, err)
+		}
+		name := fmt.Sprintf("%d rooms in one process", n)
+		if s.machine >= busy {
+			rows = append(rows, Note(name, s.String()+": too busy, not judged"))
+			break
+		}
+		rows = append(rows, Note(name, s.String()))
+		if n == 1 {
+			one = s
+			continue
+		}
+		last = s
+		// A tenth more than as many rooms: 6.6 for six.
+		rows = append(rows,
+			Check(fmt.Sprintf("%d rooms cost as much as", n), (s.bot+s.codecs)/(one.bot+one.codecs), 1.1*float64(n), "rooms"),
+			Note(fmt.Sprintf("memory of each room more, of %d", n), fmt.Sprintf("%.1f MB", float64(last.rss-one.rss)/1e6/float64(n-1))))
+	}
+	return rows, nil
+}

@@ -1,0 +1,154 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent/room"
+	"touchline/internal/e2e/whipclient"
+	"touchline/media"
+)
+
+// held is what a process holds.
+type held struct {
+	goroutines, files, sockets int
+	heap                       uint64
+	rss                        int64
+}
+
+func holds() (held, error) {
+	runtime.GC()
+	runtime.GC() // what finalizers let go of
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u, err := UsageOf(os.Getpid())
+	if err != nil {
+		return held{}, err
+	}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return held{}, fmt.Errorf("list open files: %w", err)
+	}
+	h := held{goroutines: runtime.NumGoroutine(), files: len(fds), heap: m.HeapAlloc, rss: u.RSS}
+	for _, fd := range fds {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && len(to) > 7 && to[:7] == "socket:" {
+			h.sockets++
+		}
+	}
+	return h, nil
+}
+
+// connectWait bounds the wait for a round's picture.
+const connectWait = 10 * time.Second
+
+// warmRounds come before the first look at what is held.
+const warmRounds = 20
+
+// Rounds connects a WHIP sender and disconnects it again and again: each round
+// sends until its picture is with the room's participant, and ends by DELETE, every
+// fourth without a word. After rest it compares what the process holds, senders included, with the start.
+func Rounds(ctx context.Context, rounds int, rest time.Duration, log zerolog.Logger) ([]Row, error) {
+	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	clip, err := makeClip(ctx, media.H264, 320, 180, restartRate, 300_000, 4)
+	if err != nil {
+		return nil, err
+	}
+	units := make([][]byte, len(clip.frames))
+	for i, f := range clip.frames {
+		units[i] = f.Data
+	}
+	var frames atomic.Uint64
+	ready := make(chan CameraServer, 1)
+	s.run(func(ctx context.Context) error {
+		return serveWHIP(ctx, CameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
+			func() { frames.Add(1) }, func(at CameraServer) { ready <- at }, log)
+	})
+	var at CameraServer
+	select {
+	case at = <-ready:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	token, err := room.CameraToken(s.Keys, room.Person{Room: "rounds", Identity: "camera"})
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	one := func(i int) error {
+		x, err := whipclient.Dial(ctx, whipclient.Options{
+			URL: at.WHIP + "rounds", Token: token, Codec: media.H264, Units: units, FPS: restartRate, Client: client,
+		})
+		if err != nil {
+			return err
+		}
+		had := frames.Load()
+		err = errors.Join(x.Send(0), x.Send(1), x.Send(2)) // a key frame and two more
+		for begin := time.Now(); err == nil && frames.Load() == had; {
+			if time.Since(begin) > connectWait {
+				err = errors.New("its picture does not arrive")
+			} else {
+				err = Wait(ctx, time.Millisecond)
+			}
+		}
+		if err != nil {
+			x.Vanish()
+			return err
+		}
+		if i%4 == 3 {
+			x.Vanish() // the next one with the same key takes its place
+			return nil
+		}
+		return x.Close(ctx)
+	}
+	for i := range warmRounds {
+		if err := one(i); err != nil {
+			return nil, fmt.Errorf("round %d of the first: %w", i+1, err)
+		}
+	}
+	if err := Wait(ctx, rest); err != nil {
+		return nil, err
+	}
+	before, err := holds()
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	for i := range rounds {
+		// The last one is like the last of the first: what is held is compared in the same state.
+		if err := one(i + warmRounds - rounds%4 + 4); err != nil {
+			return nil, fmt.Errorf("round %d: %w", i+1, err)
+		}
+	}
+	took := time.Since(began)
+	if err := Wait(ctx, rest); err != nil {
+		return nil, err
+	}
+	after, err := holds()
+	if err != nil {
+		return nil, err
+	}
+	const mega = 1 << 20
+	return []Row{
+		Note("rounds of connecting and leaving", fmt.Sprintf("%d in %v, %.0f ms each", rounds, took.Round(time.Second),
+			ms(took)/float64(max(rounds, 1)))),
+		Check("goroutines more than at the start, "+strconv.Itoa(before.goroutines), float64(after.goroutines-before.goroutines), 10, ""),
+		Check("open files more than at the start, "+strconv.Itoa(before.files), float64(after.files-before.files), 4, ""),
+		Check("sockets more than at the start, "+strconv.Itoa(before.sockets), float64(after.sockets-before.sockets), 4, ""),
+		Check(fmt.Sprintf("memory in use more than at the start, %.0f MiB", float64(before.heap)/mega),
+			float64(int64(after.heap)-int64(before.heap))/mega, 16, "MiB"), //nolint:gosec // far below 2^63
+		Note("resident memory at the start and at the end", fmt.Sprintf("%d MiB, %d MiB", before.rss>>20, after.rss>>20)),
+	}, s.Errors()
+}

@@ -1,0 +1,348 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/configs"
+	"touchline/media/sound"
+)
+
+// unsettled is how many first comments do not count.
+const unsettled = 5
+
+// Wait waits for a while or for ctx.
+func Wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// Until waits until cond holds, looking every 10 ms, and says how long that
+// took; an error after most.
+func Until(ctx context.Context, most time.Duration, what string, cond func() bool) (time.Duration, error) {
+	start := time.Now()
+	for !cond() {
+		if time.Since(start) > most {
+			return most, fmt.Errorf("waited %v for %s in vain", most, what)
+		}
+		if err := Wait(ctx, 10*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start), nil
+}
+
+// AlignmentResult is what an alignment run showed.
+type AlignmentResult struct {
+	Comments []Comment // matched ones, after the first few
+	Records  []agent.Record
+	Gaps     []time.Duration // silence between comments, as heard
+	// Words of captions came so much after their sound, and Final, the closing flag, after the end of the speech.
+	Words, Final []time.Duration
+	// Unmatched comments had captions that could not be compared; Unflagged ones were closed without the flag.
+	Unmatched, Unflagged int
+	// Sound of the camera as the bot has it; zero without.
+	Sound sound.Stats
+}
+
+// Alignment lets a bot make the given number of comments on a generated match,
+// with latencies between least and most, before a viewer. say is what comment n says;
+// nil for sentences of about three seconds. crowd lets the camera be heard.
+func Alignment(
+	ctx context.Context, comments int, least, most time.Duration, say func(n int) string, crowd bool, log zerolog.Logger,
+) (AlignmentResult, error) {
+	var res AlignmentResult
+	engine := NewEngine(7, least, most)
+	engine.Text = say
+	s, err := NewStage(ctx, StageOptions{Model: engine, Seed: 3, Crowd: crowd, Log: log})
+	if err != nil {
+		return res, err
+	}
+	defer s.Close()
+	v, _, err := s.AddViewer(false)
+	if err != nil {
+		return res, err
+	}
+	perComment := 6*time.Second + most
+	_, err = Until(ctx, time.Duration(comments+unsettled)*perComment, "the comments", func() bool {
+		return len(s.Reader.Records()) >= comments+unsettled
+	})
+	err = errors.Join(err, Wait(ctx, 300*time.Millisecond), s.Errors())
+	seen := v.Seen()
+	res.Records = s.Reader.Records()
+	res.Sound = s.Bot.Sound()
+	if len(res.Records) > unsettled {
+		res.Comments = Match(res.Records[unsettled:], seen, engine)
+		res.Words, res.Final, res.Unmatched, res.Unflagged = captionErrors(res.Comments, seen, s.sounds)
+	}
+	for i := unsettled; i < len(seen.Talks); i++ {
+		res.Gaps = append(res.Gaps, seen.Talks[i].From.Sub(seen.Talks[i-1].To))
+	}
+	return res, err
+}
+
+// Errors are the alignment errors as the viewer perceived them.
+func (r AlignmentResult) Errors() []time.Duration {
+	var out []time.Duration
+	for _, c := range r.Comments {
+		out = append(out, c.Error.Abs())
+	}
+	return out
+}
+
+// Rows of the table; pauseOff is how far the silence may be from the pause.
+func (r AlignmentResult) Rows(pauseOff time.Duration) []Row {
+	var ready, differ []time.Duration
+	dropped, late := 0, 0
+	for _, rec := range r.Records[min(unsettled, len(r.Records)):] {
+		switch rec.Outcome {
+		case agent.OutcomeDropped:
+			dropped++
+		case agent.OutcomeSpoken:
+			ready = append(ready, seconds(rec.ReadySec))
+		}
+		if rec.Late {
+			late++
+		}
+	}
+	for _, c := range r.Comments {
+		differ = append(differ, (c.Error - seconds(c.AlignmentError)).Abs())
+	}
+	var settled time.Duration
+	if n := len(r.Comments); n > 0 {
+		settled = seconds(r.Comments[n-1].Delay)
+	}
+	errs := r.Errors()
+	pause := configs.Default().Pacing.PauseAfter
+	rows := append([]Row{
+		Note("comments measured", fmt.Sprintf("%d of %d", len(r.Comments), len(r.Records)-unsettled)),
+		Note("alignment error p50", fmt.Sprintf("%.1f ms", ms(Quantile(errs, 0.5)))),
+		Check("alignment error p95", ms(Quantile(errs, 0.95)), 100, "ms"),
+		Note("alignment error max", fmt.Sprintf("%.1f ms", ms(Quantile(errs, 1)))),
+		Check("bot's own figure differs by at most", ms(Quantile(differ, 1)), 40, "ms"),
+		Check("settled D", settled.Seconds(), Quantile(ready, 0.95).Seconds()+0.5, "s"),
+		Check("dropped", 100*float64(dropped)/float64(max(len(r.Records)-unsettled, 1)), 1, "%"),
+		Note("late (over 100 ms)", strconv.Itoa(late)),
+		Note("silence between comments p50", fmt.Sprintf("%.0f ms", ms(Quantile(r.Gaps, 0.5)))),
+		CheckRange("silence between comments p05", ms(Quantile(r.Gaps, 0.05)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
+		CheckRange("silence between comments p95", ms(Quantile(r.Gaps, 0.95)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
+	}, r.captionRows()...)
+	if r.Sound != (sound.Stats{}) {
+		rows = append(rows, Note("camera's sound later than its picture (the bot's figure)", fmt.Sprintf(
+			"%.1f ms, followed D %d times in silence, %d by a jump", ms(r.Sound.Offset), r.Sound.Moves, r.Sound.Jumps)))
+	}
+	return rows
+}
+
+func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
+
+// ForcedDelay moves D from 2 to 5 and back to 2 s by a setting and watches the
+// pictures.
+func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([]Row, error) {
+	cfg := configs.Default()
+	cfg.Pacing.FixedDelay = 2 * time.Second
+	s, err := NewStage(ctx, StageOptions{Model: NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 5, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	v, _, err := s.AddViewer(false)
+	if err != nil {
+		return nil, err
+	}
+	if err := Wait(ctx, 6*time.Second); err != nil {
+		return nil, err
+	}
+	from := time.Now()
+	for _, d := range []float64{5, 2} {
+		if _, err := s.Bot.Update(agent.Settings{FixedDelay: &d}, "measurement"); err != nil {
+			return nil, err
+		}
+		if err := Wait(ctx, 35*time.Second+hold); err != nil {
+			return nil, err
+		}
+		if got := s.Bot.Snapshot().Delay; got < d-0.05 || got > d+0.05 {
+			return nil, fmt.Errorf("expected D to arrive at %g s, it is at %g s", d, got)
+		}
+	}
+	var gap time.Duration
+	back, n := 0, 0
+	var last *Picture
+	seen := v.Seen()
+	lost, sent := s.Lost(seen)
+	for i := range seen.Pictures {
+		p := &seen.Pictures[i]
+		if p.At.Before(from) {
+			continue
+		}
+		n++
+		if !p.Read {
+			continue
+		}
+		if last != nil {
+			gap = max(gap, p.At.Sub(last.At))
+			if p.PTS <= last.PTS || p.Counter <= last.Counter {
+				back++
+			}
+		}
+		last = p
+	}
+	return []Row{
+		Note("pictures seen", strconv.Itoa(n)),
+		Check("longest gap between pictures, D 2 -> 5 -> 2 s", ms(gap), 100, "ms"),
+		Check("timestamps going back", float64(back), 0, ""),
+		Check(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
+	}, s.Errors()
+}
+
+// Relay watches the delayed copy for a while: jitter, lost frames, and how soon
+// viewers who come later see a picture.
+func Relay(ctx context.Context, length time.Duration, crowd bool, log zerolog.Logger) ([]Row, error) {
+	cfg := configs.Default()
+	cfg.Pacing.FixedDelay = 2 * time.Second
+	s, err := NewStage(ctx, StageOptions{Model: NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 6, Crowd: crowd, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := Wait(ctx, 8*time.Second); err != nil { // nobody watches: key frames every 4 s
+		return nil, err
+	}
+	firstPicture := func(v *Viewer) func() bool {
+		return func() bool { return len(v.Seen().Pictures) > 0 }
+	}
+	v, _, err := s.AddViewer(false)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = Until(ctx, 30*time.Second, "the first viewer's picture", firstPicture(v)); err != nil {
+		return nil, err
+	}
+	seen := v.Seen()
+	first := seen.Pictures[0].At.Sub(seen.Joined)
+
+	var late []time.Duration
+	end := time.Now().Add(length)
+	for i := 0; i == 0 || time.Now().Before(end); i++ {
+		if err := Wait(ctx, min(length/6+time.Duration(i)*137*time.Millisecond, max(time.Until(end), time.Second))); err != nil {
+			return nil, err
+		}
+		if len(late) == 5 {
+			continue
+		}
+		lv, leave, err := s.AddViewer(true)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := Until(ctx, 20*time.Second, "a late viewer's picture", firstPicture(lv)); err != nil {
+			return nil, err
+		}
+		ls := lv.Seen()
+		late = append(late, ls.Pictures[0].At.Sub(ls.Joined))
+		leave()
+	}
+	seen = v.Seen()
+	lost, sent := s.Lost(seen)
+	offsets := make([]time.Duration, 0, len(seen.Pictures))
+	for _, p := range seen.Pictures {
+		offsets = append(offsets, p.At.Sub(seen.Pictures[0].At)-(p.PTS-seen.Pictures[0].PTS))
+	}
+	median := Quantile(offsets, 0.5)
+	for i := range offsets {
+		offsets[i] = (offsets[i] - median).Abs()
+	}
+	return []Row{
+		Note("pictures seen", fmt.Sprintf("%d in %v", len(seen.Pictures), length)),
+		Note("jitter of the relay p50", fmt.Sprintf("%.2f ms", ms(Quantile(offsets, 0.5)))),
+		Check("jitter of the relay p99", ms(Quantile(offsets, 0.99)), 5, "ms"),
+		Check(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
+		Check("packets lost", float64(seen.Lost), 0, ""),
+		Check("first viewer after none sees a picture after", first.Seconds(), 2+1.5, "s"),
+		Check("late viewer sees a picture after, worst of "+strconv.Itoa(len(late)), slices.Max(late).Seconds(), 1.5, "s"),
+	}, s.Errors()
+}
+
+// Instruction sends new orders while the bot is idle, thinking, waiting for
+// its frame and speaking, and measures how soon it looks again and is silent.
+func Instruction(ctx context.Context, log zerolog.Logger) ([]Row, error) {
+	const frame = time.Second / 30
+	var rows []Row
+	for _, state := range []string{"idle", "thinking", "waiting for its frame", "mid-speech"} {
+		latency := 700 * time.Millisecond
+		if state == "thinking" {
+			latency = 2500 * time.Millisecond
+		}
+		engine := NewEngine(1, latency, latency)
+		cfg := configs.Default()
+		cfg.Agent.AutoStart = state != "idle"
+		cfg.Pacing.FixedDelay = 3500 * time.Millisecond
+		err := func() error {
+			s, err := NewStage(ctx, StageOptions{Model: engine, Config: &cfg, Seed: 8, Log: log})
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			v, _, err := s.AddViewer(false)
+			if err != nil {
+				return err
+			}
+			ready := func() bool {
+				st := s.Bot.Status()
+				switch state {
+				case "idle":
+					return s.Bot.Snapshot().FramesBuffered > 3 // a look's worth
+				case "thinking":
+					return len(engine.Looks()) == 1 && st.State == agent.StateThinking
+				case "waiting for its frame":
+					return len(engine.Looks()) == 1 && time.Since(engine.Looks()[0].At) > latency+500*time.Millisecond
+				}
+				return st.State == agent.StateSpeaking
+			}
+			if _, err := Until(ctx, 30*time.Second, state, ready); err != nil {
+				return err
+			}
+			if err := Wait(ctx, 700*time.Millisecond); err != nil {
+				return err
+			}
+			before := len(engine.Looks())
+			sent := time.Now()
+			if err := s.Bot.SetInstruction("only the goalkeeper", "measurement"); err != nil {
+				return err
+			}
+			if _, err := Until(ctx, 5*time.Second, "the next look", func() bool { return len(engine.Looks()) > before }); err != nil {
+				return err
+			}
+			look := engine.Looks()[before]
+			rows = append(rows, Check("new instruction while "+state+": next look after",
+				ms(look.At.Sub(sent)), ms(frame+50*time.Millisecond), "ms"))
+			if state == "mid-speech" {
+				if err := Wait(ctx, 1500*time.Millisecond); err != nil {
+					return err
+				}
+				for _, talk := range v.Seen().Talks {
+					if talk.From.Before(sent) {
+						rows = append(rows, Check("old speech silent after", max(ms(talk.To.Sub(sent)), 0), 100, "ms"))
+					}
+				}
+			}
+			return s.Errors()
+		}()
+		if err != nil {
+			return rows, fmt.Errorf("while %s: %w", state, err)
+		}
+	}
+	return rows, nil
+}

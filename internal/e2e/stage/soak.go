@@ -1,0 +1,390 @@
+package stage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/configs"
+	"touchline/internal/e2e/netfault"
+)
+
+// SoakOptions of Soak.
+type SoakOptions struct {
+	// Length of the whole; every fault is met once even if that takes longer.
+	Length time.Duration
+	// Seed chooses the order of the faults and how long they last.
+	Seed uint64
+	// Quick has short faults, and no calm between them.
+	Quick bool
+	// Out takes the script as it goes.
+	Out io.Writer
+	Log zerolog.Logger
+}
+
+// soak is one run.
+type soak struct {
+	opts   SoakOptions
+	stage  *Stage
+	model  *modelServer
+	ledger *ledger
+	reader *stayer
+	rand   *rand.Rand
+	began  time.Time
+
+	kinds    []string // of faults
+	phases   []phase
+	after    map[string][]phase         // what followed each fault, by fault
+	took     map[string][]time.Duration // recoveries, by fault
+	samples  []sample
+	restarts int
+	gap      time.Duration // the longest between two pictures while another viewer stalled
+}
+
+// phase is a stretch of the run, for the figures by phase.
+type phase struct {
+	name     string
+	from, to time.Time
+}
+
+// sample is what the process uses at a moment.
+type sample struct {
+	at        time.Time
+	heap, rss int64
+	own, all  int // goroutines; own have code of this module, not of the server's
+	files     int
+}
+
+// calmPhase is the name of the time without faults.
+const calmPhase = "calm"
+
+// afterwards is how long after a fault comments count as those after it, if no other fault comes before.
+const afterwards = 30 * time.Second
+
+// recoveryBound is how soon after a fault a comment with its picture must be heard, at most.
+const recoveryBound = 20 * time.Second
+
+// Soak keeps one bot commenting for long while the script breaks the server, the
+// network, the codec, the engine, the camera, and lets viewers come and go. It
+// reports alignment by phase, recoveries, what grew, and whether any comment
+// was lost.
+func Soak(ctx context.Context, o SoakOptions) ([]Row, error) {
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+	k := &soak{
+		opts: o, ledger: newLedger(), took: map[string][]time.Duration{}, after: map[string][]phase{},
+		rand: rand.New(rand.NewPCG(o.Seed, 4)), //nolint:gosec // a script, not secrets
+	}
+	k.model = newModelServer(o.Seed, longText, 400*time.Millisecond, 3*time.Second)
+	if o.Quick {
+		k.model.text, k.model.least, k.model.most = tinyText, 200*time.Millisecond, 400*time.Millisecond
+	}
+	defer k.model.close()
+	cfg := configs.Default()
+	cfg.Inference.Engine = "remote"
+	cfg.Inference.Remote.URL = k.model.URL + "/v1"
+	cfg.Inference.Remote.FirstTokenTimeout = 5 * time.Second
+	if o.Quick {
+		cfg.Pacing.InitialDelay = time.Second
+		cfg.Pacing.PauseAfter, cfg.Pacing.MinInterval = 100*time.Millisecond, 200*time.Millisecond
+		cfg.Inference.Remote.FirstTokenTimeout = time.Second
+	}
+	var err error
+	k.stage, err = NewStage(ctx, StageOptions{
+		Config: &cfg, Seed: o.Seed, Network: true, Texts: []agent.TextOutput{k.ledger}, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer k.stage.Close()
+	defer k.model.CloseClientConnections()
+	if k.reader, err = k.stage.addStayer(ctx); err != nil {
+		return nil, err
+	}
+	if err := k.stage.commented(ctx, time.Time{}, time.Minute); err != nil {
+		return nil, fmt.Errorf("before the first fault: %w", err)
+	}
+	k.began = time.Now()
+	used, all, err := machineTime()
+	if err != nil {
+		return nil, err
+	}
+	k.tell("seed %d; the bot comments", o.Seed)
+	err = k.script(ctx)
+	if err == nil {
+		err = k.calm(ctx)
+	}
+	// What is under way gets its record, and its way to the reader.
+	k.stage.Bot.Stop("soak")
+	err = errors.Join(err, Wait(ctx, 2*time.Second))
+	k.take()
+	net := k.stage.Network.Stats()
+	restarts, files := k.restarts, k.samples[len(k.samples)-1].files
+	k.stage.Close()
+	rows := k.rows(restarts, files)
+	usedNow, allNow, merr := machineTime()
+	err = errors.Join(err, merr)
+	inUse := fmt.Sprintf("%.0f %%", 100*(usedNow-used)/max(allNow-all, 1))
+	return append(rows, Note("processors of the machine in use, with all that ran", inUse),
+		Note("packets of the bot's network", fmt.Sprintf("%d passed, %d lost, %d held back, %d overflowed",
+			net.Passed, net.Lost, net.HeldBack, net.Overflowed))), errors.Join(err, k.stage.Errors())
+}
+
+func (k *soak) tell(format string, args ...any) {
+	fmt.Fprintf(k.opts.Out, "  %8s  %s\n", time.Since(k.began).Round(100*time.Millisecond), fmt.Sprintf(format, args...))
+}
+
+// pick is a time between two; the shorter one of a quick run.
+func (k *soak) pick(least, most, quick time.Duration) time.Duration {
+	if k.opts.Quick {
+		return quick
+	}
+	return least + time.Duration(k.rand.Int64N(int64(most-least)))
+}
+
+// script runs rounds of all faults, each round in an order of its own, until the time is up.
+func (k *soak) script(ctx context.Context) error {
+	for round := 0; round == 0 || time.Since(k.began) < k.opts.Length; round++ {
+		troubles := k.troubles()
+		if round == 0 {
+			for _, t := range troubles {
+				k.kinds = append(k.kinds, t.name)
+			}
+		}
+		k.rand.Shuffle(len(troubles), func(i, j int) { troubles[i], troubles[j] = troubles[j], troubles[i] })
+		for _, t := range troubles {
+			if round > 0 && time.Since(k.began) >= k.opts.Length {
+				return nil
+			}
+			if !k.opts.Quick {
+				if err := k.calm(ctx); err != nil {
+					return err
+				}
+			}
+			from := time.Now()
+			k.endAftermath(from)
+			if err := t.hurt(ctx); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			healed := time.Now()
+			if err := k.stage.commented(ctx, healed, 90*time.Second); err != nil {
+				return fmt.Errorf("after %s: %w", t.name, err)
+			}
+			k.after[t.name] = append(k.after[t.name], phase{t.name, healed, healed.Add(afterwards)})
+			took := time.Since(healed)
+			k.took[t.name] = append(k.took[t.name], took)
+			k.phases = append(k.phases, phase{t.name, from, time.Now()})
+			k.tell("%s: for %.1f s; a comment with its picture %.1f s after it", t.name, healed.Sub(from).Seconds(), took.Seconds())
+			k.take()
+		}
+	}
+	return nil
+}
+
+// endAftermath ends what follows the faults so far, because another one begins.
+func (k *soak) endAftermath(now time.Time) {
+	for _, all := range k.after {
+		if last := &all[len(all)-1]; last.to.After(now) {
+			last.to = now
+		}
+	}
+}
+
+// calm lets the bot comment undisturbed.
+func (k *soak) calm(ctx context.Context) error {
+	from := time.Now()
+	err := Wait(ctx, k.pick(15*time.Second, 30*time.Second, 4*time.Second))
+	k.phases = append(k.phases, phase{calmPhase, from, time.Now()})
+	k.take()
+	return err
+}
+
+func (k *soak) troubles() []trouble {
+	bad := func(name string, imp netfault.Impairment) trouble {
+		return trouble{name, func(ctx context.Context) error {
+			k.stage.Network.Set(imp)
+			defer k.stage.Network.Set(netfault.Impairment{})
+			return Wait(ctx, k.pick(25*time.Second, 40*time.Second, 2*time.Second))
+		}}
+	}
+	engine := func(name string, m mood) trouble {
+		return k.model.moodFor(name, m, k.pick(6*time.Second, 12*time.Second, 1500*time.Millisecond))
+	}
+	away := k.stage.serverAway("server stopped", k.pick(3*time.Second, 12*time.Second, 2*time.Second))
+	return []trouble{
+		{away.name, func(ctx context.Context) error {
+			k.restarts++
+			return away.hurt(ctx)
+		}},
+		bad("5 % of packets lost", netfault.Impairment{Loss: 0.05}),
+		bad("5 % of packets 40 ms out of order", netfault.Impairment{Reorder: 0.05, HoldBack: 40 * time.Millisecond}),
+		bad("jitter of 200 ms", netfault.Impairment{Jitter: 200 * time.Millisecond}),
+		codecKilled(),
+		engine("engine answers 500", moodRefuse),
+		engine("engine hangs", moodHang),
+		engine("engine closes in the middle", moodBreak),
+		k.stage.cameraAway("camera gone", k.pick(3*time.Second, 10*time.Second, 2*time.Second), k.rand.Uint64()),
+		{"viewers come and go", func(ctx context.Context) error {
+			for range 3 {
+				v, leave, err := k.stage.AddViewer(true)
+				if err != nil {
+					return err
+				}
+				_, err = Until(ctx, 20*time.Second, "a picture for a viewer who came", func() bool { return len(v.Seen().Pictures) > 0 })
+				err = errors.Join(err, Wait(ctx, k.pick(time.Second, 8*time.Second, 100*time.Millisecond)))
+				leave()
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"one of two viewers stalls", func(ctx context.Context) error {
+			gap, err := k.stage.stalledViewer(ctx, k.pick(10*time.Second, 15*time.Second, 2*time.Second))
+			k.gap = max(k.gap, gap)
+			return err
+		}},
+	}
+}
+
+// take notes what the process uses.
+func (k *soak) take() {
+	runtime.GC()
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	s := sample{at: time.Now(), heap: int64(mem.HeapAlloc), all: runtime.NumGoroutine()} //nolint:gosec // of this machine
+	if u, err := usageOfOne(os.Getpid()); err == nil {
+		s.rss = u.RSS
+	}
+	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
+		s.files = len(fds)
+	}
+	s.own = ownGoroutines()
+	k.samples = append(k.samples, s)
+}
+
+// ownGoroutines counts those that run code of this module: the server that runs
+// in this process leaves some of its own behind whenever it is stopped.
+func ownGoroutines() int {
+	var b bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&b, 2); err != nil {
+		return 0
+	}
+	n := 0
+	for stack := range strings.SplitSeq(b.String(), "\n\n") {
+		if strings.Contains(stack, "touchline/") && !strings.Contains(stack, "livekit-server/") {
+			n++
+		}
+	}
+	return n
+}
+
+// slope is how much a figure of the samples grows in an hour, by least squares
+// over all but the first quarter of the run.
+func slope(samples []sample, figure func(sample) float64) float64 {
+	samples = samples[len(samples)/4:]
+	if len(samples) < 2 {
+		return 0
+	}
+	var x, y, xx, xy float64
+	for _, s := range samples {
+		h := s.at.Sub(samples[0].at).Hours()
+		x, y, xx, xy = x+h, y+figure(s), xx+h*h, xy+h*figure(s)
+	}
+	n := float64(len(samples))
+	if d := n*xx - x*x; d > 0 {
+		return (n*xy - x*y) / d
+	}
+	return 0
+}
+
+func (k *soak) rows(restarts, files int) []Row {
+	records := k.stage.Reader.Records()
+	in := func(p phase, r agent.Record) bool { return r.StartedAt.After(p.from) && r.StartedAt.Before(p.to) }
+	var rows []Row
+	outcomes := map[string]int{}
+	for _, r := range records {
+		outcomes[r.Outcome]++
+	}
+	rows = append(rows, Note("cycles by outcome", strings.Trim(fmt.Sprint(outcomes), "map[]")))
+	aligned := func(p phase) (errs []time.Duration) {
+		for _, r := range records {
+			if in(p, r) && r.Outcome == agent.OutcomeSpoken && r.Aligned {
+				errs = append(errs, seconds(r.AlignmentError).Abs())
+			}
+		}
+		return errs
+	}
+	var names []string
+	errs := map[string][]time.Duration{}
+	for _, p := range k.phases {
+		if _, known := errs[p.name]; !known {
+			names = append(names, p.name)
+		}
+		errs[p.name] = append(errs[p.name], aligned(p)...)
+	}
+	for _, name := range names {
+		all := errs[name]
+		what := fmt.Sprintf("%s: alignment p95 of %d comments (bot's figure)", name, len(all))
+		figure := ms(Quantile(all, 0.95))
+		if name == calmPhase && len(all) > 0 && !k.opts.Quick {
+			rows = append(rows, Check(what, figure, 100, "ms"))
+		} else {
+			rows = append(rows, Note(what, strconv.FormatFloat(figure, 'f', 1, 64)+" ms"))
+		}
+	}
+	missing := 0
+	for _, kind := range k.kinds {
+		took := k.took[kind]
+		if len(took) == 0 {
+			missing++
+			continue
+		}
+		var after []time.Duration
+		for _, p := range k.after[kind] {
+			after = append(after, aligned(p)...)
+		}
+		rows = append(rows,
+			Check(fmt.Sprintf("%s, %d times: next comment heard after, at most", kind, len(took)),
+				Quantile(took, 1).Seconds(), recoveryBound.Seconds(), "s"),
+			Note(fmt.Sprintf("%s: alignment p95 of %d comments in the %v after", kind, len(after), afterwards),
+				strconv.FormatFloat(ms(Quantile(after, 0.95)), 'f', 1, 64)+" ms"))
+	}
+	rows = append(rows, Check("kinds of faults not met", float64(missing), 0, ""))
+	a := k.ledger.balance(k.reader.got, k.reader.absences())
+	rows = append(rows, stallRow(k.gap),
+		Note("comments begun while connected", fmt.Sprintf("%d delivered whole, %d recorded as cut, with why; %d ended within %v of a break; "+
+			"%d the reader was out for", a.delivered, a.cut, a.inFlight, lossWindow, a.missed)),
+		Check("comments lost", float64(len(a.lost)), 0, ""),
+	)
+	for _, l := range a.lost {
+		rows = append(rows, Note("lost", l))
+	}
+	first, last := k.samples[0], k.samples[len(k.samples)-1]
+	rows = append(rows,
+		Note("memory of the whole stage, at first and at last",
+			fmt.Sprintf("heap %d, %d MB; resident %d, %d MB", first.heap>>20, last.heap>>20, first.rss>>20, last.rss>>20)),
+		Check("goroutines of ours more than at first", float64(last.own-first.own), 12, ""),
+		Note("goroutines in all, at first and at last", fmt.Sprintf("%d, %d (%d server starts)", first.all, last.all, restarts)),
+		Check("open files more than at first", float64(files-first.files), 30, ""),
+	)
+	heap := slope(k.samples, func(s sample) float64 { return float64(s.heap) / 1e6 })
+	rss := slope(k.samples, func(s sample) float64 { return float64(s.rss) / 1e6 })
+	if last.at.Sub(first.at) < 10*time.Minute {
+		return append(rows, Note("memory slope", fmt.Sprintf("heap %.1f MB/h, resident %.1f MB/h (too short to judge)", heap, rss)))
+	}
+	return append(rows, Check("heap slope", max(heap, 0), 30, "MB/h"), Note("slope of resident memory", fmt.Sprintf("%.1f MB/h", rss)))
+}

@@ -1,0 +1,398 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/agent/bot"
+	"touchline/agent/room"
+	"touchline/agent/sfu"
+	"touchline/configs"
+	"touchline/inference"
+	"touchline/internal/e2e/netfault"
+	"touchline/media"
+	"touchline/media/toyworld"
+)
+
+// StageOptions of a Stage.
+type StageOptions struct {
+	// Model answers; it is given a voice when the settings ask for speech.
+	Model inference.Model
+	// Config of the bot; the defaults when nil.
+	Config *configs.Config
+	// Width, Height and FPS of the camera; 640, 360 and 30 when 0.
+	Width, Height, FPS int
+	Codec              media.Codec
+	Seed               uint64
+	// Crowd and Sound of the camera, see bot.CameraOptions.
+	Crowd bool
+	Sound func(from int64, pcm []int16)
+	// NoCamera leaves the room without one; NoBot without the bot.
+	NoCamera, NoBot bool
+	// At is another process's server, with its Keys; the stage has one of its own when "".
+	At   string
+	Keys room.Keys
+	// Texts are further outputs of the bot.
+	Texts []agent.TextOutput
+	// Network puts a network that can be made bad between bot and server.
+	Network bool
+	Log     zerolog.Logger
+}
+
+// Stage is a room with a server, a camera, a bot and as many viewers as are
+// asked for, all in this process except the codecs.
+type Stage struct {
+	Server *sfu.Server
+	Keys   room.Keys
+	Bot    *bot.Bot
+	Camera *bot.Camera
+	Reader *Reader
+	// Network of the bot; nil without it.
+	Network *netfault.Proxy
+
+	opts    StageOptions
+	ctx     context.Context //nolint:containedctx // the stage's own life, ended by Close
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	errs    []error
+	viewers int
+	stopSFU context.CancelFunc
+	sent    []uint32 // numbers of the pictures that the last camera gave to the room
+	clip    *clip
+	sounds  *soundBook // nil when the bot's own settings choose the model, or nothing is spoken
+	// stopCamera takes the last camera away.
+	stopCamera func()
+	sfuDone    chan struct{}
+}
+
+// RoomName of every stage.
+const RoomName = "stage"
+
+// Reader keeps the records of a bot.
+type Reader struct {
+	mu      sync.Mutex
+	records []agent.Record
+	states  []agent.Status
+}
+
+// Caption implements agent.TextOutput.
+func (r *Reader) Caption(agent.Caption) {}
+
+// Record implements agent.TextOutput.
+func (r *Reader) Record(rec agent.Record) {
+	r.mu.Lock()
+	r.records = append(r.records, rec)
+	r.mu.Unlock()
+}
+
+// State implements agent.TextOutput.
+func (r *Reader) State(s agent.Status) {
+	r.mu.Lock()
+	r.states = append(r.states, s)
+	r.mu.Unlock()
+}
+
+// Records returns what became of the cycles so far.
+func (r *Reader) Records() []agent.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]agent.Record(nil), r.records...)
+}
+
+// NewStage starts everything and returns when the bot is in the room.
+func NewStage(ctx context.Context, opts StageOptions) (*Stage, error) {
+	if opts.Width == 0 {
+		opts.Width, opts.Height = 640, 360
+	}
+	s := &Stage{opts: opts, Reader: &Reader{}}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.start(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Stage) start(ctx context.Context) error {
+	s.Keys = s.opts.Keys
+	if s.opts.At == "" {
+		if err := s.StartServer(ctx, sfu.Options{Log: s.opts.Log}); err != nil {
+			return err
+		}
+		s.Keys = room.Keys{APIKey: s.Server.APIKey(), APISecret: s.Server.APISecret()}
+	}
+	var err error
+	if !s.opts.NoBot {
+		cfg := configs.Default()
+		if s.opts.Config != nil {
+			cfg = *s.opts.Config
+		}
+		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.Server.URL(), RoomName
+		if s.opts.Network {
+			if err := s.addNetwork(ctx); err != nil {
+				return err
+			}
+			cfg.Agent.LiveKit.URL = s.Network.URL()
+		}
+		var engine *bot.Engine
+		if s.opts.Model != nil {
+			engine = &bot.Engine{Model: s.opts.Model}
+			if cfg.Inference.Voice.Enabled {
+				if engine.Model, err = bot.WithVoice(s.opts.Model, cfg.Inference.Voice, s.opts.Log); err != nil {
+					return err
+				}
+				s.sounds = newSoundBook(engine.Model)
+				engine.Model = s.sounds
+			}
+		}
+		s.Bot, err = bot.New(bot.Options{
+			Config: cfg, Keys: s.Keys, Engine: engine, BuiltIn: "camera", LoopbackOnly: true,
+			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Log: s.opts.Log,
+		})
+		if err != nil {
+			return err
+		}
+		s.run(s.Bot.Run)
+	}
+	if !s.opts.NoCamera {
+		_, err = s.AddCamera("camera", s.opts.Seed)
+	}
+	return err
+}
+
+// url of the stage's server.
+func (s *Stage) url() string {
+	if s.opts.At != "" {
+		return s.opts.At
+	}
+	return s.Server.URL()
+}
+
+func (s *Stage) addNetwork(ctx context.Context) error {
+	media, err := netip.ParseAddrPort(s.Server.UDPAddr())
+	if err != nil {
+		return fmt.Errorf("read the server's media address: %w", err)
+	}
+	s.Network, err = netfault.New(ctx, netfault.Options{Signal: s.Server.HTTPAddr(), Media: media, Seed: s.opts.Seed, Log: s.opts.Log})
+	if err != nil {
+		return err
+	}
+	s.run(s.Network.Run)
+	return nil
+}
+
+func (s *Stage) run(f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	done := make(chan struct{})
+	s.wg.Go(func() {
+		defer close(done)
+		if err := f(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			s.mu.Lock()
+			s.errs = append(s.errs, err)
+			s.mu.Unlock()
+		}
+	})
+	return func() { cancel(); <-done }
+}
+
+// StartServer starts the server, again after StopServer with the same ports and keys.
+func (s *Stage) StartServer(ctx context.Context, o sfu.Options) error {
+	server, err := sfu.New(o)
+	if err != nil {
+		return fmt.Errorf("prepare the server: %w", err)
+	}
+	s.Server = server
+	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	s.stopSFU, s.sfuDone = cancel, done
+	go func() {
+		defer close(done)
+		if err := server.Run(sctx); err != nil {
+			s.mu.Lock()
+			s.errs = append(s.errs, err)
+			s.mu.Unlock()
+		}
+	}()
+	if err := server.Ready(ctx); err != nil {
+		return fmt.Errorf("start the server: %w", err)
+	}
+	return nil
+}
+
+// StopServer stops the server and waits for it.
+func (s *Stage) StopServer() {
+	s.stopSFU()
+	<-s.sfuDone
+}
+
+// AddCamera publishes a generated match under an identity. stop takes it away.
+func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error) {
+	s.mu.Lock()
+	s.sent = nil
+	s.mu.Unlock()
+	var cam *bot.Camera
+	cam, err = bot.NewCamera(bot.CameraOptions{
+		URL: s.Server.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
+		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
+		Crowd: s.opts.Crowd, Sound: s.opts.Sound, LoopbackOnly: true, Log: s.opts.Log,
+		OnSent: func(pts time.Duration) {
+			s.mu.Lock()
+			s.sent = append(s.sent, numberOf(cam.World, pts))
+			s.mu.Unlock()
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Camera = cam
+	s.stopCamera = s.run(cam.Run)
+	return s.stopCamera, nil
+}
+
+// AddViewer lets a viewer in; a deaf one decodes nothing. leave takes it out again.
+func (s *Stage) AddViewer(deaf bool) (v *Viewer, leave func(), err error) {
+	return s.viewer(RoomName, deaf)
+}
+
+func (s *Stage) addViewerTo(roomName string) (leave func(), err error) {
+	_, leave, err = s.viewer(roomName, true)
+	return leave, err
+}
+
+func (s *Stage) viewer(roomName string, deaf bool) (v *Viewer, leave func(), err error) {
+	s.mu.Lock()
+	s.viewers++
+	identity := fmt.Sprintf("viewer-%d", s.viewers)
+	s.mu.Unlock()
+	token, err := room.ViewerToken(s.Keys, room.Person{Room: roomName, Identity: identity})
+	if err != nil {
+		return nil, nil, fmt.Errorf("mint a viewer's token: %w", err)
+	}
+	v, err = NewViewer(ViewerOptions{URL: s.url(), Token: token, Deaf: deaf, Log: s.opts.Log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return v, s.run(v.Run), nil
+}
+
+// numberOf is the number in the corner of the picture with a PTS, which may be
+// off by the rounding of an RTP clock.
+func numberOf(w *toyworld.World, pts time.Duration) uint32 {
+	step := w.PTS(1)
+	return uint32((pts + step/2) / step) //nolint:gosec // some thousands
+}
+
+// Lost compares what came to a viewer with what the camera really gave to the
+// room, from the first picture whose number the viewer could read to the last: a picture that
+// the camera had no time to make was not lost.
+func (s *Stage) Lost(seen Seen) (lost, sent int) {
+	var first, last *Picture
+	for i := range seen.Pictures {
+		if p := &seen.Pictures[i]; p.Read {
+			if first == nil {
+				first = p
+			}
+			last = p
+		}
+	}
+	if first == nil {
+		return 0, 0
+	}
+	s.mu.Lock()
+	for _, n := range s.sent {
+		if n >= first.Counter && n <= last.Counter {
+			sent++
+		}
+	}
+	s.mu.Unlock()
+	came := 0
+	for _, pts := range seen.Arrived {
+		if pts >= first.PTS && pts <= last.PTS {
+			came++
+		}
+	}
+	return sent - came, sent
+}
+
+// Errors that parts ended with so far.
+func (s *Stage) Errors() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.errs...)
+}
+
+// Close ends everything and waits for it.
+func (s *Stage) Close() {
+	s.cancel()
+	s.wg.Wait()
+	if s.stopSFU != nil {
+		s.StopServer()
+	}
+}
+
+// Comment is one comment as the bot and the viewer saw it.
+type Comment struct {
+	agent.Record
+	// Seen is when the viewer got the first picture whose counter is at least the anchor's.
+	Seen time.Time
+	// Heard is when its speech began for the viewer.
+	Heard time.Time
+	// Error is Heard minus Seen.
+	Error time.Duration
+}
+
+// heardWithin is how far the viewer's onset may lie from the bot's to be the same one.
+const heardWithin = 800 * time.Millisecond
+
+// Match puts the bot's records and what a viewer perceived together. Comments
+// that the viewer did not get whole, because it came or left in the middle, are left out.
+func Match(records []agent.Record, seen Seen, engine *Engine) []Comment {
+	var out []Comment
+	for _, r := range records {
+		counter, ok := engine.CounterOf(r.Text)
+		if !ok || r.Outcome != agent.OutcomeSpoken {
+			continue
+		}
+		c := Comment{Record: r}
+		for _, p := range seen.Pictures {
+			if p.Read && p.Counter >= counter {
+				if p.Counter < counter+10 {
+					c.Seen = p.At
+				}
+				break
+			}
+		}
+		for _, t := range seen.Talks {
+			if t.From.Sub(r.StartedAt).Abs() < heardWithin {
+				c.Heard = t.From
+				break
+			}
+		}
+		if c.Seen.IsZero() || c.Heard.IsZero() {
+			continue
+		}
+		c.Error = c.Heard.Sub(c.Seen)
+		out = append(out, c)
+	}
+	return out
+}
+
+// ParseRecords reads the records that a viewer got from the data topic.
+func ParseRecords(raw [][]byte) ([]agent.Record, error) {
+	out := make([]agent.Record, len(raw))
+	for i, b := range raw {
+		if err := json.Unmarshal(b, &out[i]); err != nil {
+			return nil, fmt.Errorf("read record %d: %w", i, err)
+		}
+	}
+	return out, nil
+}

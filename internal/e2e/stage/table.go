@@ -1,0 +1,87 @@
+package stage
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Row is one measured figure.
+type Row struct {
+	Name   string
+	Figure string
+	Bound  string // what it should be; "" when there is no bound
+	Holds  bool   // within the bound; true when there is none
+
+	// Got, Least and Most are the numbers behind Figure and Bound; 0 in a row without a bound.
+	Got, Least, Most float64
+}
+
+// HoldsWithin says whether the figure is within a bound that is factor times as
+// wide: for machines that are busy with other things.
+func (r Row) HoldsWithin(factor float64) bool {
+	if r.Bound == "" {
+		return true
+	}
+	middle, half := (r.Least+r.Most)/2, (r.Most-r.Least)/2
+	if r.Least == 0 {
+		return r.Got <= factor*r.Most
+	}
+	return r.Got >= middle-factor*half && r.Got <= middle+factor*half
+}
+
+// Check makes a row of a figure that should not exceed its bound.
+func Check(name string, got, most float64, unit string) Row {
+	return Row{
+		Name: name, Figure: number(got) + " " + unit, Bound: "<= " + number(most) + " " + unit, Holds: got <= most,
+		Got: got, Most: most,
+	}
+}
+
+// CheckRange makes a row of a figure that should lie between two.
+func CheckRange(name string, got, least, most float64, unit string) Row {
+	return Row{
+		Name: name, Figure: number(got) + " " + unit, Bound: number(least) + " to " + number(most) + " " + unit,
+		Holds: got >= least && got <= most, Got: got, Least: least, Most: most,
+	}
+}
+
+// Note makes a row of a figure without a bound.
+func Note(name, figure string) Row { return Row{Name: name, Figure: figure, Holds: true} }
+
+func number(v float64) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", v), "0"), ".")
+}
+
+// Print writes rows as a table and returns how many do not hold.
+func Print(w io.Writer, title string, rows []Row) (bad int) {
+	fmt.Fprintf(w, "\n%s\n", title)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	for _, r := range rows {
+		verdict := ""
+		switch {
+		case !r.Holds:
+			verdict = "NOT MET"
+			bad++
+		case r.Bound != "":
+			verdict = "ok"
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", r.Name, r.Figure, r.Bound, verdict)
+	}
+	_ = t.Flush() // the writer below is a terminal or a file
+	return bad
+}
+
+// Quantile is the q-quantile of durations, nearest rank; 0 of none.
+func Quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(d))
+	return s[min(max(int(q*float64(len(s))+0.999999)-1, 0), len(s)-1)]
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,354 @@
+// Package stage watches a running bot from outside, as a person's client
+// does, and says how well picture, voice and words line up.
+//
+// A Viewer is an ordinary participant: it decodes the delayed picture and reads
+// the frame counter in its corner, decodes the voice and hears when speech
+// begins, and reads the captions. All moments are when the packet that makes
+// the thing perceptible came in: what a client without a jitter buffer would
+// perceive.
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+	"gopkg.in/hraban/opus.v2"
+
+	"touchline/media"
+	"touchline/media/codec"
+	"touchline/media/ingest"
+	"touchline/media/toyworld"
+)
+
+// Hearing: speech begins with the first 10 ms over -40 dBFS after 300 ms below,
+// and ends with the last of them.
+const (
+	sampleRate  = 48000
+	blockLength = sampleRate / 100
+	audibleRMS  = 0.01 * 32768 // -40 dBFS
+	quietBefore = 300 * time.Millisecond
+)
+
+// Picture is one delayed picture as it arrived.
+type Picture struct {
+	At      time.Time
+	PTS     time.Duration // on the copy's own RTP clock
+	Counter uint32
+	Read    bool // the counter could be read
+}
+
+// Talk is one stretch of speech as it was heard.
+type Talk struct{ From, To time.Time }
+
+// Word is one word of a caption as it came.
+type Word struct {
+	At      time.Time
+	Text    string
+	Segment string
+}
+
+// Closed is the end of a caption's stream.
+type Closed struct {
+	At         time.Time
+	Segment    string
+	Text       string
+	Attributes map[string]string
+}
+
+// ViewerOptions of a Viewer.
+type ViewerOptions struct {
+	URL, Token string
+	// Deaf viewers decode nothing: they only count packets.
+	Deaf bool
+	// Reader viewers take captions and records alone, and leave when the connection breaks, instead of
+	// letting the client library mend it: what they missed is then known.
+	Reader bool
+	Log    zerolog.Logger
+}
+
+// Viewer is a person in the room.
+type Viewer struct {
+	opts ViewerOptions
+	dec  *codec.Decoder
+
+	stalled atomic.Bool
+
+	mu       sync.Mutex
+	joined   time.Time
+	in, out  time.Time                   // of the room
+	received map[time.Duration]time.Time // by PTS, until the picture is decoded
+	epoch    uint32
+	pictures []Picture
+	arrived  []time.Duration // PTS of all that came whole
+	talks    []Talk
+	words    []Word
+	closed   []Closed
+	lost     uint64
+	packets  uint64
+	frames   uint64
+	loud     bool
+	lastLoud time.Time
+	records  [][]byte
+	camera   []Noise
+	wg       sync.WaitGroup
+}
+
+// NewViewer prepares a viewer; nothing connects yet.
+func NewViewer(opts ViewerOptions) (*Viewer, error) {
+	v := &Viewer{opts: opts, received: map[time.Duration]time.Time{}}
+	var err error
+	v.dec, err = codec.New(codec.Options{LongSide: 448, OnPicture: v.onPicture, Log: opts.Log})
+	if err != nil {
+		return nil, fmt.Errorf("make the viewer's decoder: %w", err)
+	}
+	return v, nil
+}
+
+// Run is in the room until ctx ends.
+func (v *Viewer) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer v.wg.Wait()
+	defer cancel()
+	if !v.opts.Deaf && !v.opts.Reader {
+		v.wg.Go(func() { _ = v.dec.Run(ctx) }) // ends with ctx
+	}
+	gone := make(chan struct{})
+	var once sync.Once
+	cb := &lksdk.RoomCallback{
+		OnDisconnected: func() { once.Do(func() { close(gone) }) },
+		ParticipantCallback: lksdk.ParticipantCallback{
+			OnTrackPublished: func(pub *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
+				if p.Kind() == lksdk.ParticipantAgent && !v.opts.Reader {
+					_ = pub.SetSubscribed(true) // shows as a missing picture
+				}
+			},
+			OnTrackSubscribed: func(t *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
+				switch {
+				case t.Kind() == webrtc.RTPCodecTypeVideo:
+					v.wg.Go(func() { v.watch(ctx, t, p) })
+				case v.opts.Deaf:
+				case pub.Source() == livekit.TrackSource_MICROPHONE:
+					v.wg.Go(func() { v.listen(t, v.hear) })
+				default:
+					v.wg.Go(func() { v.listen(t, v.hearCamera) })
+				}
+			},
+			OnDataPacket: func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
+				if u, ok := data.(*lksdk.UserDataPacket); ok && u.Topic == "touchline.cycle" {
+					v.mu.Lock()
+					v.records = append(v.records, u.Payload)
+					v.mu.Unlock()
+				}
+			},
+		},
+	}
+	if v.opts.Reader {
+		cb.OnReconnecting = cb.OnDisconnected
+	}
+	room := lksdk.NewRoom(cb)
+	if err := room.RegisterTextStreamHandler("lk.transcription", func(r *lksdk.TextStreamReader, _ string) {
+		// Not waited for: the library never ends a stream that a disconnect cut off.
+		go v.read(r)
+	}); err != nil {
+		return fmt.Errorf("listen for captions: %w", err)
+	}
+	v.mu.Lock()
+	v.joined = time.Now()
+	v.mu.Unlock()
+	if err := room.JoinWithContextAndToken(ctx, v.opts.URL, v.opts.Token, lksdk.WithAutoSubscribe(false)); err != nil {
+		return fmt.Errorf("join as a viewer: %w", err)
+	}
+	defer room.Disconnect()
+	v.mu.Lock()
+	v.in = time.Now()
+	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		v.out = time.Now()
+		v.mu.Unlock()
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-gone:
+		return errors.New("the viewer was disconnected")
+	}
+}
+
+func (v *Viewer) watch(ctx context.Context, t *webrtc.TrackRemote, p *lksdk.RemoteParticipant) {
+	c, err := media.ParseCodec(t.Codec().MimeType)
+	if err != nil {
+		return
+	}
+	v.mu.Lock()
+	v.epoch++
+	asm := ingest.New(ingest.Options{Codec: c, Epoch: v.epoch << 8})
+	v.mu.Unlock()
+	for ctx.Err() == nil {
+		if v.stalled.Load() {
+			<-ctx.Done()
+			return
+		}
+		pkt, _, err := t.ReadRTP()
+		if err != nil {
+			return
+		}
+		now := time.Now()
+		frames := asm.Push(pkt, now)
+		frames = append(frames, asm.Tick(now)...)
+		if asm.WantsKeyFrame(now) {
+			p.WritePLI(t.SSRC())
+		}
+		v.mu.Lock()
+		v.packets++
+		v.lost = asm.Stats().Lost
+		v.frames += uint64(len(frames))
+		for _, f := range frames {
+			v.arrived = append(v.arrived, f.PTS)
+			v.received[f.PTS] = f.Received
+			if v.opts.Deaf {
+				v.pictures = append(v.pictures, Picture{At: f.Received, PTS: f.PTS})
+				delete(v.received, f.PTS)
+			}
+		}
+		v.mu.Unlock()
+		if v.opts.Deaf {
+			continue
+		}
+		for _, f := range frames {
+			_ = v.dec.Decode(f, true) // what cannot be decoded is missing in the pictures
+		}
+	}
+}
+
+func (v *Viewer) onPicture(f media.VideoFrame) {
+	n, ok := toyworld.ReadCounter(f)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	at, known := v.received[f.PTS]
+	if !known {
+		return
+	}
+	delete(v.received, f.PTS)
+	v.pictures = append(v.pictures, Picture{At: at, PTS: f.PTS, Counter: n, Read: ok})
+}
+
+func (v *Viewer) listen(t *webrtc.TrackRemote, hear func(at time.Time, block []int16)) {
+	dec, err := opus.NewDecoder(sampleRate, 1)
+	if err != nil {
+		return
+	}
+	pcm := make([]int16, sampleRate*60/1000)
+	for {
+		pkt, _, err := t.ReadRTP()
+		if err != nil {
+			return
+		}
+		now := time.Now()
+		n, err := dec.Decode(pkt.Payload, pcm)
+		if err != nil || len(pkt.Payload) == 0 {
+			continue
+		}
+		for i := 0; i+blockLength <= n; i += blockLength {
+			hear(now.Add(time.Duration(i)*time.Second/sampleRate), pcm[i:i+blockLength])
+		}
+	}
+}
+
+func (v *Viewer) hear(at time.Time, block []int16) {
+	var sum float64
+	for _, s := range block {
+		sum += float64(s) * float64(s)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.loud && at.Sub(v.lastLoud) > quietBefore {
+		v.loud = false
+	}
+	if math.Sqrt(sum/float64(len(block))) < audibleRMS {
+		return
+	}
+	if !v.loud {
+		v.loud = true
+		v.talks = append(v.talks, Talk{From: at})
+	}
+	v.lastLoud = at.Add(10 * time.Millisecond)
+	v.talks[len(v.talks)-1].To = v.lastLoud
+}
+
+func (v *Viewer) read(r *lksdk.TextStreamReader) {
+	segment := r.Info.Attributes["lk.segment_id"]
+	var text strings.Builder
+	inWord := false
+	for {
+		c, _, err := r.ReadRune()
+		if err != nil {
+			break
+		}
+		text.WriteRune(c)
+		if c == ' ' || c == '\n' {
+			inWord = false
+			continue
+		}
+		v.mu.Lock()
+		if !inWord { // words come whole: the first letter's moment is the word's
+			inWord = true
+			v.words = append(v.words, Word{At: time.Now(), Segment: segment})
+		}
+		v.words[len(v.words)-1].Text += string(c)
+		v.mu.Unlock()
+	}
+	v.mu.Lock()
+	v.closed = append(v.closed, Closed{At: time.Now(), Segment: segment, Text: text.String(), Attributes: r.Info.Attributes})
+	v.mu.Unlock()
+}
+
+// Stall makes the viewer stop reading its picture, as a frozen tab does.
+func (v *Viewer) Stall() { v.stalled.Store(true) }
+
+// Seen is everything a viewer has perceived so far.
+type Seen struct {
+	Joined time.Time
+	// In is when the join was done, Out when the viewer was out again; zero before.
+	In, Out  time.Time
+	Pictures []Picture
+	// Arrived are the PTS of all access units that came whole, decoded or not.
+	Arrived []time.Duration
+	Talks   []Talk
+	Words   []Word
+	Closed  []Closed
+	Records [][]byte
+	// Camera is the camera's sound.
+	Camera []Noise
+	// Frames arrived whole, Lost packets did not.
+	Frames, Packets, Lost uint64
+}
+
+// Seen returns a copy of it.
+func (v *Viewer) Seen() Seen {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return Seen{
+		Joined:   v.joined,
+		In:       v.in,
+		Out:      v.out,
+		Pictures: append([]Picture(nil), v.pictures...),
+		Arrived:  append([]time.Duration(nil), v.arrived...),
+		Talks:    append([]Talk(nil), v.talks...),
+		Words:    append([]Word(nil), v.words...),
+		Closed:   append([]Closed(nil), v.closed...),
+		Records:  append([][]byte(nil), v.records...),
+		Camera:   append([]Noise(nil), v.camera...),
+		Frames:   v.frames, Packets: v.packets, Lost: v.lost,
+	}
+}

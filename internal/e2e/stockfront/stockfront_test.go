@@ -1,0 +1,227 @@
+// Package stockfront holds a page that is made of LiveKit's own components
+// alone, and the test that it understands the bot. It has no code of its own:
+// what a stock front end does not show is to be mended in the bot.
+package stockfront_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+	"touchline/agent/sfu/sfutest"
+	"touchline/configs"
+	"touchline/internal/e2e/browser"
+	"touchline/internal/e2e/stage"
+	"touchline/media/codec/codectest"
+)
+
+// TestMain sees to the page and to the codec program.
+func TestMain(m *testing.M) {
+	os.Exit(codectest.OnPath(func() int {
+		if out, err := exec.Command("make", "--silent", "-C", moduleRoot, "stock-front").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "make stock-front: %v: %s\n", err, out)
+			return 1
+		}
+		return sfutest.Main(m)
+	}))
+}
+
+const (
+	moduleRoot = "../../.."
+	// patience is how long a step may take on a busy machine.
+	patience = time.Minute
+)
+
+// spy notes each word that the page shows as a state, and measures what its sound elements play.
+const spy = `
+window.spy = { assistant: [], agent: [] };
+new MutationObserver(() => {
+  for (const name of ['assistant', 'agent']) {
+    const word = document.getElementById(name + '-state')?.textContent;
+    if (word && spy[name].at(-1) !== word) spy[name].push(word);
+  }
+}).observe(document, { subtree: true, childList: true, characterData: true });
+window.spy.level = () => {
+  spy.sound ??= new AudioContext();
+  spy.meters ??= new Map();
+  let loudest = 0;
+  for (const e of document.querySelectorAll('audio')) {
+    if (e.paused || e.muted || !e.srcObject?.getAudioTracks().length) continue;
+    let meter = spy.meters.get(e.srcObject);
+    if (!meter) {
+      meter = spy.sound.createAnalyser();
+      spy.sound.createMediaStreamSource(e.srcObject).connect(meter);
+      spy.meters.set(e.srcObject, meter);
+    }
+    const wave = new Float32Array(meter.fftSize);
+    meter.getFloatTimeDomainData(wave);
+    loudest = Math.max(loudest, Math.sqrt(wave.reduce((sum, v) => sum + v * v, 0) / wave.length));
+  }
+  return loudest;
+};
+`
+
+// newStage is a room with a bot on the settings that a newcomer has, less the wait for its first comment.
+func newStage(t *testing.T, noCamera bool) *stage.Stage {
+	t.Helper()
+	cfg := configs.Default()
+	cfg.Pacing.InitialDelay = time.Second
+	s, err := stage.NewStage(t.Context(), stage.StageOptions{
+		Config: &cfg, FPS: 15, Seed: 3, Crowd: true, NoCamera: noCamera, Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// open opens the stock page as a viewer of the stage. More is for its address.
+func open(t *testing.T, s *stage.Stage, more ...string) *browser.Browser {
+	t.Helper()
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join("web", "dist"))))
+	t.Cleanup(server.Close)
+	token, err := room.ViewerToken(s.Keys, room.Person{Room: stage.RoomName, Identity: "vera" + strings.Join(more, "")})
+	require.NoError(t, err)
+	b, err := browser.Open(t.Context(), browser.Options{Width: 1000, Height: 1100, Dark: true, Script: spy})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			shoot(t, b, "stock-front-end-failed")
+			t.Logf("console: %q", b.Problems())
+			states, err := browser.Eval[string](b, patience, "JSON.stringify(spy) + document.body.innerText")
+			t.Logf("states: %s, %v", states, err)
+		}
+		b.Close()
+	})
+	address := url.Values{"url": {s.Server.URL()}, "token": {token}}.Encode()
+	require.NoError(t, b.Navigate(server.URL+"/#"+strings.Join(append([]string{address}, more...), "&")))
+	return b
+}
+
+// shoot keeps a picture of the page where TOUCHLINE_SCREENSHOTS names a folder.
+func shoot(t *testing.T, b *browser.Browser, name string) {
+	t.Helper()
+	dir := os.Getenv("TOUCHLINE_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	png, err := b.Screenshot()
+	if assert.NoError(t, err) {
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
+	}
+}
+
+func until(t *testing.T, b *browser.Browser, what, js string) {
+	t.Helper()
+	require.NoError(t, b.Until(patience, js), what)
+}
+
+// words are the states that a hook has shown so far.
+func words(t *testing.T, b *browser.Browser, hook string) []string {
+	t.Helper()
+	list, err := browser.Eval[[]string](b, patience, "spy."+hook)
+	require.NoError(t, err)
+	return list
+}
+
+func text(t *testing.T, b *browser.Browser, id string) string {
+	t.Helper()
+	s, err := browser.Eval[string](b, patience, "document.getElementById('"+id+"').textContent")
+	require.NoError(t, err)
+	return s
+}
+
+func TestStockFrontEnd(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, false)
+	b := open(t, s)
+
+	until(t, b, "both hooks find the agent", `document.getElementById('assistant-agent').textContent !== '' &&
+		document.getElementById('agent-connected').textContent === 'true'`)
+	require.Equal(t, s.Bot.Room.Identity(), text(t, b, "assistant-agent"))
+	until(t, b, "useAgent finds picture and voice", `document.getElementById('agent-tracks').textContent === 'camera microphone'`)
+
+	until(t, b, "VideoTrack plays", `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames > 20`)
+	before, err := browser.Eval[int](b, patience, `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames`)
+	require.NoError(t, err)
+
+	until(t, b, "useTranscriptions shows words of the voice's track", `document.getElementById('caption').textContent.length > 0`)
+	until(t, b, "they grow", `(() => { const now = document.getElementById('caption').textContent;
+		const grew = spy.was && now.length > spy.was.length && now.startsWith(spy.was); spy.was = now; return grew })()`)
+	until(t, b, "RoomAudioRenderer is heard", "spy.level() > 0.005")
+	until(t, b, "useSessionMessages lists comments", `document.querySelectorAll('#messages li').length >= 3`)
+	until(t, b, "the state goes round", `['assistant', 'agent'].every((h) => ['thinking', 'speaking'].every((w) => spy[h].includes(w)))`)
+	shoot(t, b, "stock-front-end")
+
+	messages, err := browser.Eval[[]string](b, patience,
+		`[...document.querySelectorAll('#messages li')].map((e) => e.dataset.type + ' ' + e.textContent)`)
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for _, m := range messages[:len(messages)-1] { // the last may still grow
+		require.False(t, seen[m], "shown twice: %s", m)
+		seen[m] = true
+		said, ok := strings.CutPrefix(m, "agentTranscript ")
+		require.True(t, ok, m)
+		require.Contains(t, text(t, b, "assistant-text"), said, "useVoiceAssistant has the same words")
+	}
+	after, err := browser.Eval[int](b, patience, `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames`)
+	require.NoError(t, err)
+	require.Greater(t, after, before)
+	for _, hook := range []string{"assistant", "agent"} {
+		list := words(t, b, hook)
+		t.Logf("%s: %q", hook, list)
+		first := slices.IndexFunc(list, func(w string) bool { return slices.Contains([]string{"listening", "thinking", "speaking"}, w) })
+		require.NotContains(t, list[first:], "connecting", "the %s hook lost the state", hook)
+	}
+	require.Empty(t, text(t, b, "agent-failures"))
+	require.Empty(t, b.Problems())
+}
+
+func TestCameraComesLate(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, true)
+	b := open(t, s)
+	until(t, b, "the agent is found", `document.getElementById('assistant-agent').textContent !== ''`)
+	// useAgent gives an agent up that is not connected 20 s after the page.
+	until(t, b, "time passes", "performance.now() > 25000")
+	for _, hook := range []string{"assistant", "agent"} {
+		t.Logf("%s: %q", hook, words(t, b, hook))
+		require.Equal(t, "listening", text(t, b, hook+"-state"), hook)
+	}
+	require.Equal(t, "true", text(t, b, "agent-connected"))
+	require.Empty(t, text(t, b, "agent-failures"))
+	_, err := s.AddCamera("camera", 4)
+	require.NoError(t, err)
+	until(t, b, "it works then", `document.getElementById('agent-connected').textContent === 'true' && spy.agent.includes('speaking')`)
+	until(t, b, "VideoTrack plays", `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames > 20`)
+	require.Empty(t, text(t, b, "agent-failures"))
+	require.Empty(t, b.Problems())
+}
+
+// A page that subscribes to the agent alone plays each sound once; one that subscribes to everything has the
+// camera's own as well.
+func TestPlaysTheAgentAlone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, false)
+	all, agent := open(t, s), open(t, s, "only=agent")
+	const playing = `[...document.querySelectorAll('audio')].filter((e) => e.srcObject?.getAudioTracks().length).length`
+	for _, b := range []*browser.Browser{all, agent} {
+		until(t, b, "VideoTrack plays", `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames > 20`)
+		until(t, b, "RoomAudioRenderer is heard", "spy.level() > 0.005")
+	}
+	until(t, all, "the camera's microphone, the voice, the sound", playing+" === 3")
+	until(t, agent, "the voice, the sound", playing+" === 2")
+	require.Empty(t, agent.Problems())
+}
