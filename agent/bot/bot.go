@@ -20,6 +20,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/events"
 	"touchline/agent/room"
 	"touchline/agent/whep"
 	"touchline/configs"
@@ -56,7 +57,7 @@ type Bot struct {
 	*agent.Session
 	Room   *room.Supervisor
 	Voice  *speech.Writer
-	Hub    *console.Hub
+	Hub    *events.Hub
 	Tokens console.Tokens
 
 	opts     Options
@@ -122,7 +123,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
 	}
-	b.Hub = console.NewHub(console.HubOptions{
+	b.Hub = events.NewHub(events.Options{
 		History: cfg.Agent.History.Comments, JPEGQuality: cfg.Media.JPEGQuality,
 	})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"touchline/agent"
+	"touchline/agent/events"
 )
 
 const (
@@ -257,7 +258,7 @@ func (s *Server) getFrame(h *hosted, w http.ResponseWriter, r *http.Request) err
 		if f.Height > f.Width && f.Width > 0 {
 			side = width * f.Height / f.Width
 		}
-		return s.inSlot(ctx, func() ([]byte, error) { return encodeJPEG(f, side, h.JPEGQuality) })
+		return s.inSlot(ctx, func() ([]byte, error) { return events.JPEG(f, side, h.JPEGQuality) })
 	}
 	var data []byte
 	if width == 0 {
@@ -278,8 +279,8 @@ func pictureWidth(r *http.Request) (int, error) {
 		return 0, nil
 	}
 	width, err := strconv.Atoi(q)
-	if err != nil || width < 16 || width > maxSide {
-		return 0, refuse(http.StatusBadRequest, "bad_width", "w: expected 16 to %d pixels, got %.40q", maxSide, q)
+	if err != nil || width < 16 || width > events.MaxFrameSide {
+		return 0, refuse(http.StatusBadRequest, "bad_width", "w: expected 16 to %d pixels, got %.40q", events.MaxFrameSide, q)
 	}
 	return width, nil
 }
@@ -293,13 +294,13 @@ func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	data, ok := h.Hub.frames.get(id)
+	data, ok := h.Hub.Frame(id)
 	if !ok {
 		return refuse(http.StatusNotFound, "no_picture", "picture %d is not, or no longer, kept", id)
 	}
 	if width > 0 {
 		full := data
-		data, err = s.inSlot(r.Context(), func() ([]byte, error) { return thumbnail(full, width, h.JPEGQuality) })
+		data, err = s.inSlot(r.Context(), func() ([]byte, error) { return events.Thumbnail(full, width, h.JPEGQuality) })
 		if err != nil {
 			return err
 		}

@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/agent/events"
 	"touchline/media"
 )
 
@@ -135,7 +136,7 @@ const (
 	// minToken is the shortest token accepted where one is needed, in characters.
 	minToken = 16
 	// maxStreams bounds each kind of endless answer.
-	maxStreams = 256
+	maxStreams = events.MaxReaders
 )
 
 // Server serves the console. Make it by New.

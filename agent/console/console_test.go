@@ -23,6 +23,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/events"
 	"touchline/media"
 )
 
@@ -395,22 +396,22 @@ func (r *running) connect(path string, header ...string) *http.Response {
 type event struct{ id, name, data, comment string }
 
 // events reads an answer as server-sent events.
-type events struct {
+type sseReader struct {
 	t    testing.TB
 	in   *bufio.Reader
 	body io.Closer
 }
 
-func (r *running) events(path string, header ...string) *events {
+func (r *running) events(path string, header ...string) *sseReader {
 	r.t.Helper()
 	resp := r.connect(path, header...)
 	require.Equal(r.t, http.StatusOK, resp.StatusCode)
 	require.Equal(r.t, "text/event-stream; charset=utf-8", resp.Header.Get("Content-Type"))
-	return &events{r.t, bufio.NewReader(resp.Body), resp.Body}
+	return &sseReader{r.t, bufio.NewReader(resp.Body), resp.Body}
 }
 
 // next returns the next event or comment, or io.EOF's event.
-func (e *events) next() (event, error) {
+func (e *sseReader) next() (event, error) {
 	var ev event
 	var data []string
 	for {
@@ -439,7 +440,7 @@ func (e *events) next() (event, error) {
 }
 
 // want reads the next event and checks its name.
-func (e *events) want(name string) event {
+func (e *sseReader) want(name string) event {
 	e.t.Helper()
 	ev, err := e.next()
 	require.NoError(e.t, err)
@@ -448,7 +449,7 @@ func (e *events) want(name string) event {
 }
 
 // until reads up to the first event of that name.
-func (e *events) until(name string) event {
+func (e *sseReader) until(name string) event {
 	e.t.Helper()
 	for {
 		ev, err := e.next()
@@ -468,7 +469,7 @@ func decodeJPEG(t *testing.T, data []byte) image.Image {
 
 func TestEveryRowOfTheAPI(t *testing.T) {
 	d, st := newDesk(), newStudio()
-	hub := console.NewHub(console.HubOptions{History: -1})
+	hub := events.NewHub(events.Options{History: -1})
 	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, Pictures: st, Sound: st, Tokens: mint{}}, SignalURL: "ws://127.0.0.1:1"})
 	hub.Record(agent.Record{Type: "cycle_end", Cycle: 7, Outcome: "shown", Text: "A goal."})
 	hub.Record(agent.Record{Type: "cycle_end", Cycle: 8, Outcome: "silent"})

@@ -22,18 +22,9 @@ func Hurry(s *Server, d time.Duration) { s.readTime, s.writeTime = d, 2*d }
 // HostName is hostName.
 func HostName(host string) (string, bool) { return hostName(host) }
 
-// DataLines is dataLines.
-func DataLines(text string) []byte { return dataLines(text) }
-
-// WaitingLooks is how many looks wait to be encoded.
-func WaitingLooks(h *Hub) int { return len(h.frames.queue) }
-
 // Bounds that tests reach.
 const (
-	QueueSize  = queueSize
-	ReplaySize = replaySize
 	MaxStreams = maxStreams
-	FrameQueue = frameQueue
 	MaxChanges = maxChanges
 	StillFresh = stillFresh
 )

@@ -21,12 +21,13 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/events"
 )
 
 // stand is a room that comments as a bot does.
 type stand struct {
 	*desk
-	hub  *console.Hub
+	hub  *events.Hub
 	said uint64
 }
 
@@ -103,15 +104,15 @@ func dialWall(tb testing.TB, r *running) (net.Conn, *bufio.Reader) {
 func TestSlowReadersOfAllRooms(t *testing.T) {
 	const (
 		rooms, slow = 2, 10
-		batch       = console.QueueSize / 4
+		batch       = events.QueueSize / 4
 		batches     = 28
 		size        = 20 << 10
 	)
 	list := console.NewRooms(0, zerolog.Nop())
 	r := open(t, console.Options{Rooms: list})
-	hubs := make([]*console.Hub, rooms)
+	hubs := make([]*events.Hub, rooms)
 	for i := range hubs {
-		hubs[i] = console.NewHub(console.HubOptions{})
+		hubs[i] = events.NewHub(events.Options{})
 		_, err := list.Add(console.Room{Name: fmt.Sprint("pitch-", i), Hub: hubs[i]})
 		require.NoError(t, err)
 	}
@@ -145,13 +146,13 @@ func TestSlowReadersOfAllRooms(t *testing.T) {
 	// the slow ones wait for, too. What they are being sent is older.
 	kept := heap() - before
 	t.Logf("%d MB are kept", kept>>20)
-	require.Less(t, kept, int64((rooms+1+1)*console.QueueSize*size*5/4))
+	require.Less(t, kept, int64((rooms+1+1)*events.QueueSize*size*5/4))
 
 	lost := 0
 	for _, in := range readers {
 		resp, err := http.ReadResponse(in, nil)
 		require.NoError(t, err)
-		e := &events{t, bufio.NewReaderSize(resp.Body, 64<<10), resp.Body}
+		e := &sseReader{t, bufio.NewReaderSize(resp.Body, 64<<10), resp.Body}
 		own := 0
 		for next := 0; next < batches*batch; {
 			ev, err := e.next()

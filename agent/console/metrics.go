@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/events"
 	"touchline/internal/rescue"
 )
 
@@ -207,9 +208,9 @@ func (r *Rooms) collectCount(ch chan<- prometheus.Metric, n int) {
 	ch <- prometheus.MustNewConstMetric(desc("touchline_rooms", "Rooms with a commentator of this process."),
 		prometheus.GaugeValue, float64(n))
 	ch <- prometheus.MustNewConstMetric(desc("touchline_sse_readers_of_all_rooms", "Open readers of what happens in any room."),
-		prometheus.GaugeValue, float64(r.events.readers(eventReader)))
+		prometheus.GaugeValue, float64(r.events.Readers(events.Named)))
 	ch <- prometheus.MustNewConstMetric(desc("touchline_sse_lost_items_of_all_rooms_total", "Items that those readers lost."),
-		prometheus.CounterValue, float64(r.events.lostItems(eventReader)))
+		prometheus.CounterValue, float64(r.events.Lost(events.Named)))
 }
 
 // Describe leaves it to Collect: the metrics are checked as they come.
@@ -237,17 +238,17 @@ func (h *hosted) Collect(ch chan<- prometheus.Metric) {
 
 // counts are what only grows.
 type counts struct {
-	lost          [readerKinds]float64
+	lost          [events.Formats]float64
 	framesDropped float64
 	mjpegDropped  float64
 }
 
 // add reads one room.
 func (c *counts) add(h *hosted) {
-	for k := range readerKinds {
-		c.lost[k] += float64(h.Hub.lostItems(k))
+	for k := range events.Formats {
+		c.lost[k] += float64(h.Hub.Lost(k))
 	}
-	c.framesDropped += float64(h.Hub.frames.dropped.Load())
+	c.framesDropped += float64(h.Hub.FramesDropped())
 	c.mjpegDropped += float64(h.mjpeg.lost())
 }
 
@@ -255,7 +256,7 @@ func (c *counts) add(h *hosted) {
 // alignment the largest.
 type figures struct {
 	counts
-	readers                 [readerKinds]float64
+	readers                 [events.Formats]float64
 	mjpeg                   float64
 	listeners, viewers      float64
 	counted                 int // rooms that count their viewers
@@ -278,8 +279,8 @@ func agentStates() [5]string {
 // add reads one room.
 func (f *figures) add(h *hosted) {
 	f.counts.add(h)
-	for k := range readerKinds {
-		f.readers[k] += float64(h.Hub.readers(k))
+	for k := range events.Formats {
+		f.readers[k] += float64(h.Hub.Readers(k))
 	}
 	f.mjpeg += float64(h.mjpeg.count())
 	f.listeners += float64(h.audio.Load())
@@ -323,7 +324,7 @@ func (t together) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(desc(name, help, names...), kind, v, label[len(names):]...)
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	for k, name := range map[readerKind]string{eventReader: "events", streamReader: "stream"} {
+	for k, name := range map[events.Format]string{events.Named: "events", events.Plain: "stream"} {
 		write(gauge, "touchline_sse_readers", "Open readers of server-sent events.", t.readers[k], "endpoint", name)
 		write(counter, "touchline_sse_lost_items_total", "Items that slow readers lost.", t.lost[k], "endpoint", name)
 	}

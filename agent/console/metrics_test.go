@@ -11,12 +11,13 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/events"
 )
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector()) // somebody was here before
-	hub := console.NewHub(console.HubOptions{History: -1})
+	hub := events.NewHub(events.Options{History: -1})
 	d := newDesk()
 	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, Viewers: func() int { return 3 }}, Registry: reg})
 	for _, rec := range []agent.Record{

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"touchline/agent/events"
 )
 
 const (
@@ -82,7 +84,7 @@ func (f *mjpegFan) pull(ctx context.Context) {
 			continue
 		}
 		last = now
-		data, err := encodeJPEG(frame, 0, f.quality)
+		data, err := events.JPEG(frame, 0, f.quality)
 		if err != nil {
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/events"
 )
 
 // exchange notes what is asked of a LiveKit server.
@@ -159,7 +160,7 @@ func TestOpenAPI(t *testing.T) {
 	rooms := console.NewRooms(0, zerolog.Nop())
 	st := newStudio()
 	r := open(t, console.Options{Rooms: rooms, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1"})
-	d, hub := newDesk(), console.NewHub(console.HubOptions{History: -1})
+	d, hub := newDesk(), events.NewHub(events.Options{History: -1})
 	_, err := rooms.Add(console.Room{Name: "final", Bot: d, Hub: hub, Tokens: mint{}, Pictures: st, Sound: st})
 	require.NoError(t, err)
 	hub.Record(agent.Record{Type: "cycle_end", Cycle: 1, Outcome: "spoken", Text: "A goal.", FrameIDs: []uint64{1}})

@@ -19,6 +19,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/events"
 )
 
 func TestNewestPicture(t *testing.T) {
@@ -96,7 +97,7 @@ func requireRed(t *testing.T, c color.Color, want int) {
 }
 
 func TestSeenPictures(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{History: 2})
+	hub := events.NewHub(events.Options{History: 2})
 	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	get := func(id uint64, query string) answer {
 		return r.ask("GET", fmt.Sprintf("/api/frames/%d%s", id, query), "")

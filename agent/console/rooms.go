@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/agent/events"
 	"touchline/internal/rescue"
 )
 
@@ -28,7 +29,7 @@ type Room struct {
 	Name string
 
 	Bot      Bot
-	Hub      *Hub // made when nil
+	Hub      *events.Hub // made when nil
 	Pictures Pictures
 	Sound    Sound
 	Tokens   Tokens
@@ -68,7 +69,7 @@ type Rooms struct {
 	single  bool          // it holds the only room of a Server
 	all     *cycleMetrics // of all rooms
 	rest    *cycleMetrics // of those without series of their own
-	events  *Hub          // what happens in any room; nil when single
+	events  *events.Hub   // what happens in any room; nil when single
 	crowded atomic.Bool   // there was such a room
 
 	mu                sync.Mutex
@@ -85,7 +86,7 @@ func NewRooms(limit int, log zerolog.Logger) *Rooms {
 	}
 	return &Rooms{
 		max: limit, kick: make(chan struct{}, 1), log: log.With().Str("component", "console").Logger(),
-		all: newCycleMetrics(), rest: newCycleMetrics(), events: NewHub(HubOptions{}), byName: map[string]*hosted{}, labels: map[string]bool{},
+		all: newCycleMetrics(), rest: newCycleMetrics(), events: events.NewHub(events.Options{}), byName: map[string]*hosted{}, labels: map[string]bool{},
 	}
 }
 
@@ -140,7 +141,7 @@ func (r *Rooms) settleLocked(h *hosted) {
 		h.label, h.cycles = otherRooms, r.rest
 		r.crowded.Store(true)
 	}
-	h.Hub.settle(h.Name, r.events, h.cycles, r.all)
+	h.Hub.Bind(h.Name, r.events, h.cycles.observe, r.all.observe)
 }
 
 // get returns the room of a name, or nil.
@@ -170,7 +171,6 @@ const afterPanic = time.Second
 func (r *Rooms) open(ctx context.Context) (wait func() error) {
 	var g errgroup.Group
 	start := func(h *hosted) {
-		h.Hub.frames.start()
 		g.Go(func() error {
 			for {
 				err := h.run(ctx)
@@ -212,7 +212,7 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 
 // maxChanges is how many rooms may have changed to be told one by one, which leaves room in a
 // reader's queue; the whole list is told otherwise.
-const maxChanges = queueSize / 2
+const maxChanges = events.QueueSize / 2
 
 // watch tells once a second which rooms came, went or changed, when somebody reads.
 // It returns nil when ctx ends.
@@ -227,7 +227,7 @@ func (r *Rooms) watch(ctx context.Context) error {
 		case <-tick.C:
 		case <-r.kick:
 		}
-		if r.events.readers(eventReader) == 0 {
+		if r.events.Readers(events.Named) == 0 {
 			told = nil
 			continue
 		}
@@ -239,12 +239,12 @@ func (r *Rooms) watch(ctx context.Context) error {
 func (r *Rooms) tell(told map[string]string) map[string]string {
 	infos := r.infos()
 	now := make(map[string]string, len(infos))
-	var changes []*item
+	var changes []events.Event
 	change := func(event, room string, data []byte) {
-		changes = append(changes, &item{event: sse(event, data), state: "room " + room})
+		changes = append(changes, events.Event{Name: event, Data: data, Key: "room " + room})
 	}
 	for _, info := range infos {
-		data := marshal(info)
+		data := events.JSON(info)
 		now[info.Room] = string(data)
 		if told[info.Room] != now[info.Room] {
 			change("room", info.Room, data)
@@ -252,14 +252,14 @@ func (r *Rooms) tell(told map[string]string) map[string]string {
 	}
 	for room := range told {
 		if _, ok := now[room]; !ok {
-			change("gone", room, marshal(map[string]string{"room": room}))
+			change("gone", room, events.JSON(map[string]string{"room": room}))
 		}
 	}
 	if told == nil || len(changes) > maxChanges {
-		r.events.publishSnapshot("rooms", marshal(infos))
+		r.events.Publish(events.Event{Name: "rooms", Data: events.JSON(infos), Key: "rooms"})
 		return now
 	}
-	r.events.push(changes...)
+	r.events.Publish(changes...)
 	return now
 }
 
@@ -310,7 +310,7 @@ func newHosted(room Room) (*hosted, error) {
 		room.PictureRate = 10
 	}
 	if room.Hub == nil {
-		room.Hub = NewHub(HubOptions{History: -1, JPEGQuality: room.JPEGQuality})
+		room.Hub = events.NewHub(events.Options{History: -1, JPEGQuality: room.JPEGQuality})
 	}
 	return &hosted{
 		Room:   room,
@@ -327,7 +327,7 @@ func (h *hosted) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := rescue.WithContext(ctx)
-	g.Go(func() error { return h.Hub.run(ctx) })
+	g.Go(func() error { return h.Hub.Run(ctx) })
 	g.Go(func() error { return h.mjpeg.run(ctx) })
 	g.Go(func() error { return h.watch(ctx) })
 	g.Go(func() error {
@@ -347,7 +347,24 @@ func (h *hosted) watch(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return h.Hub.watchSnapshots(ctx, "snapshot", h.kick, func() []byte { return marshal(h.Bot.Snapshot()) })
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-h.kick:
+		}
+		if h.Hub.Readers(events.Named) == 0 {
+			continue
+		}
+		if data := events.JSON(h.Bot.Snapshot()); string(data) != last {
+			last = string(data)
+			h.Hub.Publish(events.Event{Name: "snapshot", Data: data, Key: "snapshot"})
+		}
+	}
 }
 
 // changed asks for a snapshot to be sent without waiting for the next second.

@@ -120,7 +120,7 @@ func (h *hosted) info() RoomInfo {
 	if h.Viewers != nil {
 		out.Viewers = h.Viewers()
 	}
-	if r, ok := h.Hub.newest(); ok {
+	if r, ok := h.Hub.Last(); ok {
 		out.Newest = &newest{Cycle: r.Cycle, Text: r.Text, At: saidAt(r)}
 	}
 	if h.Bot == nil {

@@ -14,12 +14,13 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/events"
 )
 
 // addRoom shows a room with a desk of its own.
-func addRoom(tb testing.TB, rooms *console.Rooms, name string) (*desk, *console.Hub, func()) {
+func addRoom(tb testing.TB, rooms *console.Rooms, name string) (*desk, *events.Hub, func()) {
 	tb.Helper()
-	d, hub := newDesk(), console.NewHub(console.HubOptions{History: -1})
+	d, hub := newDesk(), events.NewHub(events.Options{History: -1})
 	remove, err := rooms.Add(console.Room{Name: name, Bot: d, Hub: hub, Tokens: mint{}})
 	require.NoError(tb, err)
 	return d, hub, remove
@@ -186,7 +187,7 @@ func TestMetricsOfManyRooms(t *testing.T) {
 	same.Record(agent.Record{Outcome: "shown"})
 	var removeLast func()
 	for n := range console.LabelledRooms + 10 {
-		var h *console.Hub
+		var h *events.Hub
 		_, h, removeLast = addRoom(t, rooms, fmt.Sprintf("room-%02d", n))
 		h.Record(agent.Record{Outcome: "silent"})
 	}

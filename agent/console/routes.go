@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"touchline/agent"
+	"touchline/agent/events"
 	"touchline/media/signaling"
 )
 
@@ -93,10 +94,10 @@ func (s *Server) describe() (*document, []endpoint) {
 // one, below /api/rooms/{room} of each.
 func (s *Server) inEachRoom() []endpoint {
 	snapshot := agent.Snapshot{}
-	events := "text/event-stream"
+	sse := "text/event-stream"
 	width := &huma.Param{
 		Name: "w", In: "query", Description: "Width of a thumbnail, in pixels.",
-		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(16.0), Maximum: new(float64(maxSide))},
+		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(16.0), Maximum: new(float64(events.MaxFrameSide))},
 	}
 	var out []endpoint
 	for _, e := range []struct {
@@ -109,8 +110,8 @@ func (s *Server) inEachRoom() []endpoint {
 		status       int
 	}{
 		{method: "GET", path: "/status", call: s.getStatus, summary: "The whole state", out: snapshot},
-		{method: "GET", path: "/stream", call: s.getStream, summary: "Text as it comes, then each cycle's record", kind: events},
-		{method: "GET", path: "/events", call: s.getEvents, summary: "What happens", kind: events},
+		{method: "GET", path: "/stream", call: s.getStream, summary: "Text as it comes, then each cycle's record", kind: sse},
+		{method: "GET", path: "/events", call: s.getEvents, summary: "What happens", kind: sse},
 		{method: "POST", path: "/instruction", call: s.postInstruction, summary: "Gives an order", in: instructionBody{}, out: snapshot},
 		{method: "DELETE", path: "/instruction", call: s.deleteInstruction, summary: "Clears the order: idle", out: snapshot},
 		{method: "GET", path: "/profiles", call: s.getProfiles, summary: "The prompt profiles", out: profileList{}},

@@ -26,6 +26,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/events"
 )
 
 // echoServer answers WebSockets under /rtc as LiveKit would, and repeats what it hears.
@@ -182,7 +183,7 @@ func TestSelfSignedTLS(t *testing.T) {
 func TestDeadlinesSpareStreams(t *testing.T) {
 	const limit = 150 * time.Millisecond
 	for _, secure := range []bool{false, true} {
-		hub := console.NewHub(console.HubOptions{History: -1})
+		hub := events.NewHub(events.Options{History: -1})
 		r := open(t, console.Options{Room: console.Room{Hub: hub, Bot: newDesk()}, Config: agent.ConsoleConfig{SelfSigned: secure, KeepAlive: 3 * limit}}, func(s *console.Server) { console.Hurry(s, limit) })
 		r.client = &http.Client{Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, //nolint:gosec // our own

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"touchline/agent/events"
 )
 
 const (
@@ -49,11 +51,11 @@ func (s *stream) write(pieces ...[]byte) error {
 }
 
 func (s *Server) getEvents(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	return s.feed(w, r, feedOptions{hub: h.Hub, kind: eventReader, gone: h.gone, state: func() []byte {
+	return s.feed(w, r, feedOptions{hub: h.Hub, format: events.Named, gone: h.gone, state: func() []byte {
 		if h.Bot == nil {
 			return nil
 		}
-		return sse("snapshot", marshal(h.Bot.Snapshot()))
+		return events.SSE("snapshot", events.JSON(h.Bot.Snapshot()))
 	}, history: true})
 }
 
@@ -62,20 +64,20 @@ func (s *Server) getAllEvents(w http.ResponseWriter, r *http.Request) error {
 	if s.single != nil {
 		return s.getEvents(s.single, w, r)
 	}
-	return s.feed(w, r, feedOptions{hub: s.rooms.events, kind: eventReader, state: func() []byte {
-		return sse("rooms", marshal(s.rooms.infos()))
+	return s.feed(w, r, feedOptions{hub: s.rooms.events, format: events.Named, state: func() []byte {
+		return events.SSE("rooms", events.JSON(s.rooms.infos()))
 	}, rest: wallRest})
 }
 
 func (s *Server) getStream(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	return s.feed(w, r, feedOptions{hub: h.Hub, kind: streamReader, gone: h.gone})
+	return s.feed(w, r, feedOptions{hub: h.Hub, format: events.Plain, gone: h.gone})
 }
 
 // feedOptions say what a reader of server-sent events is sent.
 type feedOptions struct {
-	hub  *Hub
-	kind readerKind
-	gone <-chan struct{} // closed when there is no more; nil for never
+	hub    *events.Hub
+	format events.Format
+	gone   <-chan struct{} // closed when there is no more; nil for never
 	// state is the event that tells how all stands, sent first and after a loss; nil for none.
 	state   func() []byte
 	history bool // the last comments are sent after that
@@ -96,11 +98,11 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 		return nil
 	}
 	after, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64) // anything else: from the start
-	q, history := o.hub.join(o.kind, after)
+	q, history := o.hub.Subscribe(o.format, after)
 	if q == nil {
 		return tooMany(w)
 	}
-	defer o.hub.leave(o.kind, q)
+	defer q.Close()
 
 	out := s.openStream(w, contentType)
 	first := [][]byte{[]byte(sseStart)}
@@ -108,14 +110,14 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 		first = append(first, o.state())
 	}
 	if o.history && history != nil {
-		first = append(first, sse("history", marshal(history)))
+		first = append(first, events.SSE("history", events.JSON(history)))
 	}
 	if err := out.write(first...); err != nil {
 		return nil // the reader has gone
 	}
 	quiet := time.NewTimer(s.opts.Config.KeepAlive)
 	defer quiet.Stop()
-	wake := q.wake
+	wake := q.Ready()
 	var rested <-chan time.Time
 	for {
 		var err error
@@ -127,16 +129,15 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 		case <-quiet.C:
 			err = out.write([]byte(keepAlive))
 		case <-rested:
-			wake, rested = q.wake, nil
+			wake, rested = q.Ready(), nil
 			continue
 		case <-wake:
-			items, lost, stale, ended := q.take()
-			pieces := render(items, lost, o.kind)
-			if stale && o.state != nil {
-				pieces = append(pieces, o.state())
+			batch := q.Take()
+			if batch.Stale && o.state != nil {
+				batch.Events = append(batch.Events, o.state())
 			}
-			err = out.write(pieces...)
-			if ended {
+			err = out.write(batch.Events...)
+			if batch.Ended {
 				return nil
 			}
 			if o.rest > 0 {
@@ -148,22 +149,6 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 		}
 		quiet.Reset(s.opts.Config.KeepAlive)
 	}
-}
-
-// render lists what to send: first how much was lost, as that was older.
-func render(items []*item, lost uint64, k readerKind) [][]byte {
-	var out [][]byte
-	if lost > 0 {
-		out = append(out, sse("lost", []byte(`{"count":`+strconv.FormatUint(lost, 10)+`}`)))
-	}
-	for _, it := range items {
-		if k == streamReader {
-			out = append(out, it.stream)
-		} else {
-			out = append(out, it.event)
-		}
-	}
-	return out
 }
 
 func tooMany(w http.ResponseWriter) error {

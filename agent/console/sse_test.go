@@ -2,7 +2,6 @@ package console_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/console"
+	"touchline/agent/events"
 )
 
 func record(cycle uint64, outcome, text string) agent.Record {
@@ -25,7 +25,7 @@ func record(cycle uint64, outcome, text string) agent.Record {
 }
 
 func TestEvents(t *testing.T) {
-	d, hub := newDesk(), console.NewHub(console.HubOptions{History: 2})
+	d, hub := newDesk(), events.NewHub(events.Options{History: 2})
 	for i := range uint64(4) {
 		hub.Record(record(i, "shown", fmt.Sprint("comment ", i)))
 	}
@@ -63,7 +63,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestEventsAgainAfterABreak(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{History: -1})
+	hub := events.NewHub(events.Options{History: -1})
 	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	e := r.events("/api/events")
 	e.want("history")
@@ -84,13 +84,13 @@ func TestEventsAgainAfterABreak(t *testing.T) {
 	require.Contains(t, again.want("record").data, `"cycle":3`)
 
 	// Too much was missed: the history, how much is gone, and the rest without what the history has.
-	for range console.ReplaySize + 100 {
+	for range events.BacklogSize + 100 {
 		hub.State(agent.Status{Chip: "watching"})
 	}
 	again = r.events("/api/events", "Last-Event-ID", last.id)
 	require.Contains(t, again.want("history").data, `"two"`)
 	require.JSONEq(t, `{"count":101}`, again.want("lost").data)
-	for range console.ReplaySize {
+	for range events.BacklogSize {
 		again.want("status")
 	}
 
@@ -104,7 +104,7 @@ func TestEventsAgainAfterABreak(t *testing.T) {
 }
 
 func TestStreamAsTheOriginal(t *testing.T) {
-	d, hub := newDesk(), console.NewHub(console.HubOptions{History: -1})
+	d, hub := newDesk(), events.NewHub(events.Options{History: -1})
 	hub.Record(record(1, "shown", "before"))
 	stops := 0
 	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, OnStop: func() { stops++ }}})
@@ -137,7 +137,7 @@ func TestStreamAsTheOriginal(t *testing.T) {
 
 // TestStopFromElsewhere: an order from the room ends the streams as well; a stream asked for afterwards goes on.
 func TestStopFromElsewhere(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{History: -1})
+	hub := events.NewHub(events.Options{History: -1})
 	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	s := r.events("/api/stream")
 	hub.EndStreams()
@@ -151,7 +151,7 @@ func TestStopFromElsewhere(t *testing.T) {
 
 // TestRemember: comments of an earlier run come before those of this one, within the same bound.
 func TestRemember(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{History: 3})
+	hub := events.NewHub(events.Options{History: 3})
 	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	early := r.events("/api/events")
 	require.JSONEq(t, `[]`, early.want("history").data)
@@ -171,14 +171,14 @@ func TestRemember(t *testing.T) {
 	hub.Remember([]agent.Record{record(1, "shown", "more")})
 	require.Len(t, hub.History(), 3)
 
-	none := console.NewHub(console.HubOptions{History: 0})
+	none := events.NewHub(events.Options{History: 0})
 	none.Remember([]agent.Record{record(1, "shown", "old")})
 	require.Empty(t, none.History())
 }
 
 // TestNoHistory: agent.history.comments 0 keeps no comment for who comes later, and takes none from who is there.
 func TestNoHistory(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{History: 0})
+	hub := events.NewHub(events.Options{History: 0})
 	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	e := r.events("/api/events")
 	require.JSONEq(t, `[]`, e.want("history").data)
@@ -208,7 +208,7 @@ func TestKeepAlive(t *testing.T) {
 func TestSlowReader(t *testing.T) {
 	for _, path := range []string{"/api/events", "/api/stream"} {
 		t.Run(path, func(t *testing.T) {
-			hub := console.NewHub(console.HubOptions{History: 1})
+			hub := events.NewHub(events.Options{History: 1})
 			r := open(t, console.Options{Room: console.Room{Hub: hub}})
 			u, err := url.Parse(r.URL())
 			require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestSlowReader(t *testing.T) {
 			}
 
 			// Far more than the sockets and the queue hold: 40 MB.
-			const count = 4 * console.QueueSize
+			const count = 4 * events.QueueSize
 			text := strings.Repeat("x", 20<<10)
 			began := time.Now()
 			for i := range uint64(count) {
@@ -238,7 +238,7 @@ func TestSlowReader(t *testing.T) {
 
 			resp, err := http.ReadResponse(in, nil)
 			require.NoError(t, err)
-			slow := &events{t, bufio.NewReader(resp.Body), resp.Body}
+			slow := &sseReader{t, bufio.NewReader(resp.Body), resp.Body}
 			got, lost, last := 0, 0, uint64(0)
 			for last != count-1 {
 				ev, err := slow.next()
@@ -265,9 +265,9 @@ func TestSlowReader(t *testing.T) {
 }
 
 func TestManyReaders(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{History: -1})
+	hub := events.NewHub(events.Options{History: -1})
 	r := open(t, console.Options{Room: console.Room{Hub: hub}})
-	readers := make([]*events, console.MaxStreams)
+	readers := make([]*sseReader, console.MaxStreams)
 	for i := range readers {
 		readers[i] = r.events("/api/stream")
 	}
@@ -311,43 +311,4 @@ func TestRunEndsWithinASecond(t *testing.T) {
 	_, pulling, ended := st.counts()
 	require.Zero(t, pulling)
 	require.Equal(t, 1, ended, "the sound is given back")
-}
-
-func TestHubWithoutServerNeverBlocks(t *testing.T) {
-	hub := console.NewHub(console.HubOptions{History: -1})
-	ctx, cancel := context.WithTimeout(t.Context(), wait)
-	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := range uint64(2000) {
-			hub.State(agent.Status{})
-			hub.Caption(agent.Caption{Delta: "x"})
-			hub.Record(record(i, "shown", "x"))
-			hub.Frames(i, []agent.SeenFrame{{ID: i, Frame: picture(64, 36, 1)}})
-		}
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		require.Fail(t, "it blocked")
-	}
-	require.Len(t, hub.History(), 20)
-	require.Zero(t, console.WaitingLooks(hub), "pictures that nobody can ask for are not kept")
-}
-
-// FuzzDataLines: whatever the text, a browser reads it back whole, with every kind of line end as one.
-func FuzzDataLines(f *testing.F) {
-	for _, s := range []string{"", "a", "a\nb", "a\r\nb\rc\n", "\n\n", "data: x", ": y", "event: evil\n\nid: 1"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		e := &events{t: t, in: bufio.NewReader(strings.NewReader(string(console.DataLines(text))))}
-		ev, err := e.next()
-		require.NoError(t, err)
-		require.Equal(t, strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text), ev.data)
-		require.Empty(t, ev.name+ev.id+ev.comment)
-		_, err = e.next()
-		require.ErrorIs(t, err, io.EOF)
-	})
 }

@@ -1,23 +1,17 @@
-package console
+package events
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"image"
 	"image/jpeg"
-	"net/http"
-	"time"
 
 	"touchline/media"
 )
 
-// maxSide is the longest side of the pictures kept for a comment, in pixels.
-const maxSide = 448
-
-// encodeJPEG writes a picture as JPEG, scaled down so that no side is longer
-// than side pixels; 0 leaves its size.
-func encodeJPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
+// JPEG encodes a picture, scaled down so that no side is longer than side
+// pixels; 0 leaves its size.
+func JPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
 	if f.Width <= 0 || f.Height <= 0 || len(f.Pix) != f.Width*f.Height*3 {
 		return nil, fmt.Errorf("encode picture: expected %dx%dx3 bytes, got %d", f.Width, f.Height, len(f.Pix))
 	}
@@ -33,48 +27,6 @@ func encodeJPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
 	return encodeImage(img, quality)
 }
 
-// stillFresh is how old a thumbnail of the newest picture may be.
-const stillFresh = 500 * time.Millisecond
-
-// stills are thumbnails of a room's newest picture. The tiles of any number of
-// pages ask for the same one, which is taken once.
-type stills struct {
-	busy chan struct{}
-	made map[int]still // by width; who holds busy may touch it
-}
-
-type still struct {
-	data []byte
-	err  error
-	at   time.Time
-}
-
-func newStills() *stills { return &stills{busy: make(chan struct{}, 1), made: map[int]still{}} }
-
-// get returns the thumbnail of a width: a fresh one that was taken for somebody
-// else, or one that is taken now.
-func (s *stills) get(ctx context.Context, width int, take func() ([]byte, error)) ([]byte, error) {
-	select {
-	case s.busy <- struct{}{}:
-	case <-ctx.Done():
-		return nil, refuse(http.StatusServiceUnavailable, "busy", "too many pictures are being made at once")
-	}
-	defer func() { <-s.busy }()
-	for w, old := range s.made {
-		if time.Since(old.at) > stillFresh {
-			delete(s.made, w)
-		}
-	}
-	if known, ok := s.made[width]; ok {
-		return known.data, known.err
-	}
-	data, err := take()
-	if ctx.Err() == nil { // else it says nothing to others
-		s.made[width] = still{data, err, time.Now()}
-	}
-	return data, err
-}
-
 func encodeImage(img image.Image, quality int) ([]byte, error) {
 	var b bytes.Buffer
 	if err := jpeg.Encode(&b, img, &jpeg.Options{Quality: quality}); err != nil {
@@ -83,8 +35,8 @@ func encodeImage(img image.Image, quality int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// thumbnail makes a smaller JPEG of a JPEG, width pixels wide; one that is no wider comes back as it is.
-func thumbnail(data []byte, width, quality int) ([]byte, error) {
+// Thumbnail scales a JPEG down to a width in pixels. One that is no wider is returned unchanged.
+func Thumbnail(data []byte, width, quality int) ([]byte, error) {
 	img, err := jpeg.Decode(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("read picture: %w", err)

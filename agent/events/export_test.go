@@ -1,0 +1,7 @@
+package events
+
+// DataLines is dataLines.
+func DataLines(text string) []byte { return dataLines(text) }
+
+// Waiting is the number of cycles whose pictures wait to be encoded.
+func Waiting(h *Hub) int { return len(h.frames.queue) }

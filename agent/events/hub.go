@@ -1,0 +1,309 @@
+// Package events fans out what one session reports to any number of readers.
+//
+// It owns the readers' bounded queues, the backlog for readers that reconnect,
+// the last comments and the pictures that they are about. It never waits for a
+// reader, decides nothing about the commentary, and knows no HTTP: an adapter
+// subscribes and writes to its client.
+package events
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"touchline/agent"
+)
+
+// Bounds of a Hub.
+const (
+	// QueueSize is the number of items that a reader may be behind before it loses the oldest.
+	QueueSize = 500
+	// BacklogSize is the number of past items kept for readers that reconnect.
+	BacklogSize = 500
+	// MaxReaders bounds the readers of each format.
+	MaxReaders = 256
+)
+
+// Format selects the server-sent events that a reader gets.
+type Format int
+
+const (
+	// Named events have a name, and an id unless they are snapshots: captions, records, states.
+	Named Format = iota
+	// Plain events have neither: text as it comes, then each cycle's record.
+	Plain
+	// Formats is the number of formats.
+	Formats
+)
+
+// item is one event, ready to be sent; readers share it and never change it.
+type item struct {
+	id      uint64 // 0: a snapshot, which is not in the backlog
+	named   []byte
+	plain   []byte // nil when plain readers do not get it
+	key     string // see Event.Key
+	comment bool   // it is a comment's record, which the history holds as well
+}
+
+// Options make a Hub.
+type Options struct {
+	// History is the number of comments kept for readers that join, 0 for none; 20 when negative.
+	History int
+	// JPEGQuality of the pictures kept, 1 to 100; 80 when 0.
+	JPEGQuality int
+}
+
+// Hub fans out captions, records, states and pictures of one session. Each
+// reader has a bounded queue: a slow one loses its oldest items, and gets their
+// number. A Hub is an agent.TextOutput and an agent.FrameOutput. It is safe for
+// concurrent use, and no method waits for a reader.
+type Hub struct {
+	frames *frameStore
+	keep   int
+
+	mu       sync.Mutex
+	room     string // named in the events unless ""
+	all      *Hub   // also gets this room's events; nil when there is one room
+	observe  []func(agent.Record)
+	next     uint64
+	first    uint64 // the id before the first item's
+	backlog  []*item
+	comments []agent.Record
+	last     agent.Record // the last comment
+	open     [Formats]map[*Reader]struct{}
+	lost     [Formats]uint64
+}
+
+var (
+	_ agent.TextOutput  = (*Hub)(nil)
+	_ agent.FrameOutput = (*Hub)(nil)
+)
+
+// NewHub makes a Hub. It keeps pictures while Run runs.
+func NewHub(opts Options) *Hub {
+	if opts.History < 0 {
+		opts.History = 20
+	}
+	if opts.JPEGQuality <= 0 {
+		opts.JPEGQuality = 80
+	}
+	h := &Hub{
+		frames: newFrameStore(opts.History, opts.JPEGQuality),
+		keep:   opts.History,
+		// Ids keep growing across a restart, so that an id of an earlier run is not
+		// taken for one of this run.
+		first: uint64(time.Now().UnixMilli()) * 1000,
+	}
+	h.next = h.first
+	for f := range h.open {
+		h.open[f] = map[*Reader]struct{}{}
+	}
+	return h
+}
+
+// Bind makes h the hub of a room: its events name the room and go to all's
+// readers too (nil for none), and each record goes to observe.
+func (h *Hub) Bind(room string, all *Hub, observe ...func(agent.Record)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.room, h.all, h.observe = room, all, observe
+}
+
+// Run encodes pictures until ctx ends.
+func (h *Hub) Run(ctx context.Context) error { return h.frames.run(ctx) }
+
+// Caption publishes one step of an utterance's text.
+func (h *Hub) Caption(c agent.Caption) {
+	it := &item{}
+	if c.Delta != "" {
+		it.plain = dataLines(c.Delta)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	it.named = SSE("caption", withRoom(h.room, JSON(c)))
+	h.publishLocked(it)
+}
+
+// Record publishes the record of a cycle, and keeps it if it is a comment.
+func (h *Hub) Record(r agent.Record) {
+	data := JSON(r)
+	it := &item{plain: dataLines(string(data)), comment: r.IsComment()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	it.named = SSE("record", withRoom(h.room, data))
+	for _, f := range h.observe {
+		f(r)
+	}
+	if it.comment {
+		h.last = r
+		h.comments = append(h.comments, r)
+		if n := len(h.comments) - h.keep; n > 0 {
+			h.comments = slices.Delete(h.comments, 0, n)
+		}
+	}
+	h.publishLocked(it)
+}
+
+// State publishes the session's state.
+func (h *Hub) State(s agent.Status) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.publishLocked(&item{named: SSE("status", withRoom(h.room, JSON(s)))})
+}
+
+// Frames takes the pictures of a cycle. They are encoded later, by Run; when it
+// falls behind, they are dropped and counted. Unless Run runs, they are not kept.
+func (h *Hub) Frames(_ uint64, frames []agent.SeenFrame) { h.frames.offer(frames) }
+
+// Frame returns a picture that a kept comment is about, as JPEG.
+func (h *Hub) Frame(id uint64) (data []byte, ok bool) { return h.frames.get(id) }
+
+// FramesDropped is the number of pictures that were not kept because encoding fell behind.
+func (h *Hub) FramesDropped() uint64 { return h.frames.dropped.Load() }
+
+// EndStreams ends plain readers once they have read their queues: the commentary
+// was stopped. Named readers stay.
+func (h *Hub) EndStreams() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r := range h.open[Plain] {
+		r.end()
+	}
+}
+
+// History returns the last comments, oldest first.
+func (h *Hub) History() []agent.Record {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]agent.Record{}, h.comments...)
+}
+
+// Last returns the last comment, kept or not.
+func (h *Hub) Last() (agent.Record, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last, h.last.IsComment()
+}
+
+// Remember puts comments of an earlier run, oldest first, before those of this
+// run. Their cycle and picture numbers are removed, as this run counts from the
+// start. Present readers get the whole history again.
+func (h *Hub) Remember(past []agent.Record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	past = past[max(0, len(past)-max(0, h.keep-len(h.comments))):]
+	if len(past) == 0 {
+		return
+	}
+	all := make([]agent.Record, 0, len(past)+len(h.comments))
+	for _, r := range past {
+		r.Cycle, r.FrameIDs = 0, []uint64{}
+		all = append(all, r)
+	}
+	if !h.last.IsComment() {
+		h.last = all[len(all)-1]
+	}
+	h.comments = append(all, h.comments...)
+	h.pushLocked(&item{named: SSE("history", JSON(h.comments)), key: "history"})
+}
+
+// Event is a snapshot for named readers.
+type Event struct {
+	Name string
+	Data []byte // JSON
+	// Key names the state that the event carries. A queued event of the same key is replaced.
+	Key string
+}
+
+// Publish sends snapshots. They have no id and are not in the backlog.
+func (h *Hub) Publish(events ...Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range events {
+		h.pushLocked(&item{named: SSE(e.Name, e.Data), key: e.Key})
+	}
+}
+
+// forward publishes an event of one room to the readers of all.
+func (h *Hub) forward(event []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.publishLocked(&item{named: event})
+}
+
+func (h *Hub) publishLocked(it *item) {
+	if h.all != nil {
+		h.all.forward(it.named)
+	}
+	h.next++
+	it.id = h.next
+	it.named = slices.Concat([]byte("id: "+strconv.FormatUint(it.id, 10)+"\n"), it.named)
+	if len(h.backlog) == BacklogSize {
+		h.backlog = slices.Delete(h.backlog, 0, 1)
+	}
+	h.backlog = append(h.backlog, it)
+	h.pushLocked(it)
+}
+
+func (h *Hub) pushLocked(it *item) {
+	for r := range h.open[Named] {
+		h.lost[Named] += r.push(it)
+	}
+	if it.plain == nil {
+		return
+	}
+	for r := range h.open[Plain] {
+		h.lost[Plain] += r.push(it)
+	}
+}
+
+// Readers is the number of open readers of a format.
+func (h *Hub) Readers(f Format) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.open[f])
+}
+
+// Lost is the number of items that slow readers of a format have lost.
+func (h *Hub) Lost(f Format) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost[f]
+}
+
+// Subscribe adds a reader, or returns nil when there are MaxReaders already. For
+// a named reader that reconnects, after is the last id it read (0: none): history
+// is then nil if the backlog holds all that it missed, else the comments to start
+// from.
+func (h *Hub) Subscribe(f Format, after uint64) (r *Reader, history []agent.Record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.open[f]) >= MaxReaders {
+		return nil, nil
+	}
+	r = newReader(h, f)
+	h.open[f][r] = struct{}{}
+	if f != Named {
+		return r, nil
+	}
+	known := after > h.first && after <= h.next
+	complete := known && (after == h.next || h.backlog[0].id <= after+1)
+	if known {
+		if !complete {
+			r.lost = h.backlog[0].id - after - 1
+			h.lost[f] += r.lost
+		}
+		for _, it := range h.backlog {
+			// A comment is in the history, if that is sent and kept.
+			if it.id > after && (complete || !it.comment || h.keep == 0) {
+				r.push(it)
+			}
+		}
+	}
+	if complete {
+		return r, nil
+	}
+	return r, append([]agent.Record{}, h.comments...)
+}

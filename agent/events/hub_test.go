@@ -1,0 +1,143 @@
+package events_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/events"
+	"touchline/media"
+)
+
+func record(cycle uint64, outcome, text string) agent.Record {
+	return agent.Record{Type: "cycle_end", Cycle: cycle, Outcome: outcome, Text: text, FrameIDs: []uint64{cycle}}
+}
+
+func picture(w, h int, red byte) media.VideoFrame {
+	f := media.VideoFrame{Width: w, Height: h, Pix: make([]byte, w*h*3)}
+	for i := 0; i < len(f.Pix); i += 3 {
+		f.Pix[i] = red
+	}
+	return f
+}
+
+func TestHubWithoutRunNeverBlocks(t *testing.T) {
+	t.Parallel()
+	hub := events.NewHub(events.Options{History: -1})
+	for i := range uint64(2000) {
+		hub.State(agent.Status{})
+		hub.Caption(agent.Caption{Delta: "x"})
+		hub.Record(record(i, "shown", "x"))
+		hub.Frames(i, []agent.SeenFrame{{ID: i, Frame: picture(64, 36, 1)}})
+	}
+	require.Len(t, hub.History(), 20)
+	require.Zero(t, events.Waiting(hub), "pictures that cannot be asked for are not kept")
+}
+
+// TestPicturesAfterRunAgain: a hub that runs again, as after a panic, keeps pictures again.
+func TestPicturesAfterRunAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hub := events.NewHub(events.Options{History: 2})
+		for id := range uint64(2) {
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- hub.Run(ctx) }()
+			synctest.Wait()
+			hub.Frames(id, []agent.SeenFrame{{ID: id, Frame: picture(1280, 720, 90)}})
+			synctest.Wait()
+			data, ok := hub.Frame(id)
+			require.True(t, ok, "run %d", id)
+			require.NotEmpty(t, data)
+			stop()
+			require.NoError(t, <-ended)
+		}
+	})
+}
+
+// event is one server-sent event.
+type event struct{ id, name, data string }
+
+func parse(t *testing.T, raw []byte) event {
+	t.Helper()
+	var e event
+	var data []string
+	text, ok := strings.CutSuffix(string(raw), "\n\n")
+	require.True(t, ok, "%q", raw)
+	for line := range strings.SplitSeq(text, "\n") {
+		field, value, _ := strings.Cut(line, ": ")
+		switch field {
+		case "id":
+			e.id = value
+		case "event":
+			e.name = value
+		case "data":
+			data = append(data, value)
+		default:
+			require.Fail(t, "unknown field", "%q", line)
+		}
+	}
+	e.data = strings.Join(data, "\n")
+	return e
+}
+
+// FuzzDataLines: any text is read back whole, with every kind of line end as one.
+func FuzzDataLines(f *testing.F) {
+	for _, s := range []string{"", "a", "a\nb", "a\r\nb\rc\n", "\n\n", "data: x", ": y", "event: evil\n\nid: 1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got := parse(t, events.DataLines(text))
+		require.Equal(t, event{data: strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)}, got)
+	})
+}
+
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	hub := events.NewHub(events.Options{History: -1})
+	r, history := hub.Subscribe(events.Named, 0)
+	require.Empty(t, history)
+	hub.Publish(events.Event{Name: "snapshot", Data: []byte(`{"n":1}`), Key: "snapshot"})
+	for i := range uint64(events.QueueSize + 2) {
+		hub.Record(record(i, "silent", ""))
+	}
+	hub.Publish(events.Event{Name: "snapshot", Data: []byte(`{"n":2}`), Key: "snapshot"}, events.Event{Name: "snapshot", Data: []byte(`{"n":3}`), Key: "snapshot"})
+	<-r.Ready()
+	b := r.Take()
+	require.True(t, b.Stale, "the first snapshot is gone")
+	require.False(t, b.Ended)
+	require.Len(t, b.Events, events.QueueSize+1)
+	require.Equal(t, event{name: "lost", data: `{"count":3}`}, parse(t, b.Events[0]))
+	var rec agent.Record
+	require.NoError(t, json.Unmarshal([]byte(parse(t, b.Events[1]).data), &rec))
+	require.Equal(t, uint64(3), rec.Cycle)
+	require.True(t, bytes.HasSuffix(b.Events[events.QueueSize], []byte("data: {\"n\":3}\n\n")), "the newer snapshot alone")
+	require.Equal(t, uint64(3), hub.Lost(events.Named))
+	require.Empty(t, r.Take().Events)
+	r.Close()
+	require.Zero(t, hub.Readers(events.Named))
+}
+
+func TestRoomsEventsAreNamed(t *testing.T) {
+	t.Parallel()
+	all, hub := events.NewHub(events.Options{}), events.NewHub(events.Options{})
+	var observed []string
+	hub.Bind(`pitch "1"`, all, func(r agent.Record) { observed = append(observed, r.Outcome) })
+	for _, h := range []*events.Hub{all, hub} {
+		r, _ := h.Subscribe(events.Named, 0)
+		defer r.Close()
+		hub.Record(record(1, "silent", ""))
+		got := parse(t, r.Take().Events[0])
+		require.Equal(t, "record", got.name)
+		require.True(t, strings.HasPrefix(got.data, `{"room":"pitch \"1\"",`), got.data)
+	}
+	require.Equal(t, []string{"silent", "silent"}, observed)
+	require.Equal(t, `{"error":"json: unsupported value: NaN"}`, string(events.JSON(agent.Record{AudioSec: math.NaN()})))
+}

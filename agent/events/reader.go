@@ -1,0 +1,94 @@
+package events
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+
+	"touchline/internal/wake"
+)
+
+// Reader is one reader's queue. The Hub pushes to it; one goroutine takes.
+type Reader struct {
+	hub    *Hub
+	format Format
+	wake   wake.Signal
+
+	mu    sync.Mutex
+	queue []*item
+	lost  uint64 // events dropped, without snapshots
+	stale bool   // a snapshot may be among those dropped
+	ended bool
+}
+
+// Batch is what a Reader has queued.
+type Batch struct {
+	// Events are server-sent events, ready to be written; a "lost" event with their
+	// number comes first when older ones were dropped.
+	Events [][]byte
+	// Stale is true when a snapshot may have been dropped: the reader needs the full state again.
+	Stale bool
+	// Ended is true when no more will come.
+	Ended bool
+}
+
+func newReader(h *Hub, f Format) *Reader { return &Reader{hub: h, format: f, wake: wake.New()} }
+
+// Ready is received from when there is something to take.
+func (r *Reader) Ready() <-chan struct{} { return r.wake }
+
+// Close removes the reader from its Hub.
+func (r *Reader) Close() {
+	r.hub.mu.Lock()
+	defer r.hub.mu.Unlock()
+	delete(r.hub.open[r.format], r)
+}
+
+// push adds an item. When the queue is full it drops the oldest, and returns 1
+// unless that was a snapshot.
+func (r *Reader) push(it *item) (lost uint64) {
+	r.mu.Lock()
+	if it.key != "" {
+		r.queue = slices.DeleteFunc(r.queue, func(old *item) bool { return old.key == it.key })
+	}
+	if len(r.queue) >= QueueSize {
+		r.stale = true
+		if r.queue[0].key == "" {
+			lost = 1
+		}
+		r.queue = slices.Delete(r.queue, 0, 1)
+		r.lost += lost
+	}
+	r.queue = append(r.queue, it)
+	r.mu.Unlock()
+	r.wake.Set()
+	return lost
+}
+
+// end lets the reader end once it has taken what is queued.
+func (r *Reader) end() {
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
+	r.wake.Set()
+}
+
+// Take empties the queue.
+func (r *Reader) Take() Batch {
+	r.mu.Lock()
+	items, lost := r.queue, r.lost
+	b := Batch{Stale: r.stale, Ended: r.ended}
+	r.queue, r.lost, r.stale = nil, 0, false
+	r.mu.Unlock()
+	if lost > 0 {
+		b.Events = append(b.Events, SSE("lost", []byte(`{"count":`+strconv.FormatUint(lost, 10)+`}`)))
+	}
+	for _, it := range items {
+		data := it.named
+		if r.format == Plain {
+			data = it.plain
+		}
+		b.Events = append(b.Events, data)
+	}
+	return b
+}
