@@ -17,7 +17,7 @@ import (
 
 	"touchline/internal/rescue"
 	"touchline/media"
-	"touchline/media/delay"
+	"touchline/media/packet"
 )
 
 // CameraOptions configure a CameraPublisher.
@@ -324,7 +324,7 @@ func (p *packer) pack(f media.EncodedFrame) ([]*rtp.Packet, error) {
 	}
 	timestamp := p.base + ticks
 	p.started, p.epoch, p.last, p.lastAt = true, f.Epoch, timestamp, now
-	payloads := p.payloader.Payload(delay.MaxPayload, f.Data)
+	payloads := p.payloader.Payload(packet.MaxPayload, f.Data)
 	if len(payloads) == 0 {
 		return nil, fmt.Errorf("expected a %s access unit, got %d bytes that give no packet", f.Codec, len(f.Data))
 	}

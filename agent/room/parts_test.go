@@ -16,7 +16,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/media"
-	"touchline/media/delay"
+	"touchline/media/packet"
 )
 
 func TestChoose(t *testing.T) {
@@ -220,7 +220,7 @@ func TestCameraPackets(t *testing.T) {
 				require.NoError(t, err)
 				require.Greater(t, len(packets), 3)
 				for i, q := range packets {
-					require.LessOrEqual(t, len(q.Payload), delay.MaxPayload)
+					require.LessOrEqual(t, len(q.Payload), packet.MaxPayload)
 					require.Equal(t, i == len(packets)-1, q.Marker)
 					if last != nil {
 						require.Equal(t, last.SequenceNumber+1, q.SequenceNumber)

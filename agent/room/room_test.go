@@ -23,6 +23,7 @@ import (
 	"touchline/agent/sfu/sfutest"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/packet"
 )
 
 const (
@@ -348,7 +349,7 @@ func TestWatchRelayAndSpeak(t *testing.T) {
 	v.mu.Unlock()
 	video := v.media(bot.VideoSID())
 	for i, p := range video {
-		require.LessOrEqual(t, len(p.Payload), delay.MaxPayload)
+		require.LessOrEqual(t, len(p.Payload), packet.MaxPayload)
 		if i > 0 {
 			require.Equal(t, video[i-1].SequenceNumber+1, p.SequenceNumber, "the copy has no holes")
 		}

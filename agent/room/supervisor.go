@@ -17,7 +17,7 @@ import (
 	"touchline/agent"
 	"touchline/internal/rescue"
 	"touchline/media"
-	"touchline/media/delay"
+	"touchline/media/packet"
 )
 
 const (
@@ -184,7 +184,7 @@ func New(opts Options) (*Supervisor, error) {
 	s.sound.wake = s.poke
 	s.relay = &Relay{
 		log:         opts.Log,
-		rewriter:    delay.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
+		rewriter:    packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
 		wake:        s.poke,
 		askKeyFrame: func() { s.keeper.guarded(s.watcher.RequestKeyFrame)() },
 		needKey:     true,

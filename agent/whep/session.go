@@ -19,6 +19,7 @@ import (
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/packet"
 	"touchline/media/signaling"
 	"touchline/media/sound"
 )
@@ -268,7 +269,7 @@ func (x *session) readReports() {
 // sendPictures sends the delayed picture. It begins at the last key frame, and
 // does so again when the player asks for one: the source's next would come D later.
 func (x *session) sendPictures(p *player) {
-	rewriter := delay.NewRewriter(uint16(rand.Uint32()), rand.Uint32())
+	rewriter := packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32())
 	began := time.Now()
 	if !x.sendGroup(rewriter, p) {
 		return
@@ -298,7 +299,7 @@ func (x *session) sendPictures(p *player) {
 
 // sendGroup sends the pictures since the last key frame at once, a millisecond
 // apart by their timestamps: the player runs through them to the present one.
-func (x *session) sendGroup(rewriter *delay.Rewriter, p *player) bool {
+func (x *session) sendGroup(rewriter *packet.Rewriter, p *player) bool {
 	group := x.room.feed.begin(p)
 	for i, f := range group {
 		f.Due = group[len(group)-1].Due.Add(-time.Duration(len(group)-1-i) * time.Millisecond)
@@ -309,7 +310,7 @@ func (x *session) sendGroup(rewriter *delay.Rewriter, p *player) bool {
 	return true
 }
 
-func (x *session) sendPicture(rewriter *delay.Rewriter, f delay.OutFrame) bool {
+func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool {
 	if f.Codec != x.videoCodec {
 		as, ok := x.offer.as(f.Codec)
 		if !ok {

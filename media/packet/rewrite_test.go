@@ -1,4 +1,4 @@
-package delay_test
+package packet_test
 
 import (
 	"bytes"
@@ -14,7 +14,10 @@ import (
 
 	"touchline/media"
 	"touchline/media/delay"
+	"touchline/media/packet"
 )
+
+func start() time.Time { return time.Date(2026, 3, 1, 20, 0, 0, 0, time.UTC) }
 
 func codecsUnderTest() []media.Codec {
 	return []media.Codec{media.VP8, media.VP9, media.H264, media.H265, media.AV1}
@@ -135,8 +138,10 @@ func source(r *rand.Rand, codec media.Codec, n int, mtu uint16, epoch uint32) []
 	seq := uint16(r.Uint32())
 	for i := range n {
 		key := i%10 == 0
-		f := frame(i, 30)
-		f.Codec, f.KeyFrame, f.Epoch, f.SpatialLayers = codec, key, epoch, 1
+		pts := time.Duration(i) * time.Second / 30
+		f := media.EncodedFrame{
+			Codec: codec, KeyFrame: key, PTS: pts, Arrival: start().Add(pts), Received: start().Add(pts), Epoch: epoch, SpatialLayers: 1,
+		}
 		f.Data = bitstream(codec, parts(r, codec, key, 20+r.IntN(6000)))
 		if mtu > 0 {
 			payloads := p.Payload(mtu, f.Data)
@@ -165,7 +170,7 @@ func TestRewriterRoundTrip(t *testing.T) {
 			t.Run(codec.String()+" "+name, func(t *testing.T) {
 				t.Parallel()
 				r := rand.New(rand.NewPCG(uint64(codec), uint64(mtu)))
-				w := delay.NewRewriter(65530, 0xffffff00)
+				w := packet.NewRewriter(65530, 0xffffff00)
 				seq, ts := uint16(65530), uint32(0xffffff00)
 				for i, f := range source(r, codec, 60, mtu, 0) {
 					var before [][]byte
@@ -180,7 +185,7 @@ func TestRewriterRoundTrip(t *testing.T) {
 						require.Equal(t, seq, p.SequenceNumber)
 						require.InDelta(t, 0, float64(int32(p.Timestamp-ts)), 1)
 						require.Equal(t, k == len(packets)-1, p.Marker)
-						require.LessOrEqual(t, len(p.Payload), delay.MaxPayload)
+						require.LessOrEqual(t, len(p.Payload), packet.MaxPayload)
 						require.NotEmpty(t, p.Payload)
 						require.False(t, p.Extension)
 						require.False(t, p.Padding)
@@ -203,7 +208,7 @@ func TestRewriterRoundTrip(t *testing.T) {
 func TestTimestampsSurviveEverything(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 3))
-	w := delay.NewRewriter(0, 0xfffff000)
+	w := packet.NewRewriter(0, 0xfffff000)
 	last, first := uint32(0), true
 	for epoch := range uint32(5) {
 		for i, f := range source(r, media.VP8, 20, 1100, epoch) {
@@ -228,7 +233,7 @@ func vp8Descriptor(t *testing.T, p *rtp.Packet) codecs.VP8Packet {
 
 func TestVP8NumbersGoOn(t *testing.T) {
 	t.Parallel()
-	w := delay.NewRewriter(0, 0)
+	w := packet.NewRewriter(0, 0)
 	var ids []uint16
 	var levels []uint8
 	give := func(epoch uint32, key bool, id uint16, tl0, tid byte) {
@@ -264,7 +269,7 @@ func TestVP8NumbersGoOn(t *testing.T) {
 
 func TestVP9NumbersGoOn(t *testing.T) {
 	t.Parallel()
-	w := delay.NewRewriter(0, 0)
+	w := packet.NewRewriter(0, 0)
 	var ids []uint16
 	give := func(epoch uint32, key bool, id uint16) {
 		f := delay.OutFrame{Due: start()}
@@ -333,7 +338,7 @@ func TestAggregatesAreTakenApart(t *testing.T) {
 			}
 			f := delay.OutFrame{Due: start()}
 			f.Codec, f.Packets = tt.codec, []*rtp.Packet{{Payload: b}}
-			packets, err := delay.NewRewriter(0, 0).Packets(f)
+			packets, err := packet.NewRewriter(0, 0).Packets(f)
 			require.NoError(t, err)
 			require.Len(t, packets, 4)
 			require.Equal(t, bitstream(tt.codec, tt.units), rebuild(t, tt.codec, packets))
@@ -343,7 +348,7 @@ func TestAggregatesAreTakenApart(t *testing.T) {
 
 func TestRewriterRefuses(t *testing.T) {
 	t.Parallel()
-	w := delay.NewRewriter(9, 9)
+	w := packet.NewRewriter(9, 9)
 	big := func(head ...byte) []*rtp.Packet { return []*rtp.Packet{{Payload: append(head, make([]byte, 2000)...)}} }
 	tests := []struct {
 		name string
@@ -383,7 +388,7 @@ func FuzzRewriter(f *testing.F) {
 	f.Add(byte(media.AV1), append([]byte{0}, bytes.Repeat([]byte{0x80}, 1300)...), []byte{1}, []byte{1})
 	f.Add(byte(media.VP9), append([]byte{0x0a, 0x08, 0xff}, make([]byte, 2000)...), []byte{1}, []byte{1})
 	f.Fuzz(func(t *testing.T, codec byte, a, b, data []byte) {
-		w := delay.NewRewriter(65535, 0xffffffff)
+		w := packet.NewRewriter(65535, 0xffffffff)
 		frame := delay.OutFrame{Due: start()}
 		frame.Codec = media.Codec(codec % 6)
 		frame.Data = bytes.Clone(data)
@@ -398,7 +403,7 @@ func FuzzRewriter(f *testing.F) {
 			require.NotEmpty(t, packets)
 			for _, p := range packets {
 				require.Equal(t, seq, p.SequenceNumber)
-				require.LessOrEqual(t, len(p.Payload), delay.MaxPayload)
+				require.LessOrEqual(t, len(p.Payload), packet.MaxPayload)
 				require.NotEmpty(t, p.Payload)
 				seq++
 			}
@@ -412,7 +417,7 @@ func BenchmarkRewriter(b *testing.B) {
 		for name, mtu := range map[string]uint16{"as is": 1100, "split": 1460} {
 			b.Run(codec.String()+" "+name, func(b *testing.B) {
 				frames := source(rand.New(rand.NewPCG(1, 1)), codec, 30, mtu, 0)
-				w := delay.NewRewriter(0, 0)
+				w := packet.NewRewriter(0, 0)
 				n, packets := 0, 0
 				b.ReportAllocs()
 				for b.Loop() {

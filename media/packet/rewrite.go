@@ -1,4 +1,9 @@
-package delay
+// Package packet turns access units into RTP packets: it rewrites those of the
+// delayed copy, splits payloads that are too large, packetises frames that never
+// were RTP and reads the NTP time of sender reports.
+//
+// It owns no track, no clock and no queue.
+package packet
 
 import (
 	"errors"
@@ -9,6 +14,7 @@ import (
 	"github.com/pion/rtp/codecs"
 
 	"touchline/media"
+	"touchline/media/delay"
 )
 
 // MaxPayload is the largest RTP payload sent, in bytes: with headers, SRTP
@@ -83,7 +89,7 @@ func NewRewriter(seq uint16, ts uint32) *Rewriter { return &Rewriter{seq: seq, f
 // Packets returns the packets of one frame, to be sent in this order. After
 // an error the frame is left out and the numbering goes on as if it had never
 // been; what follows cannot be decoded before the next key frame.
-func (r *Rewriter) Packets(f OutFrame) ([]*rtp.Packet, error) {
+func (r *Rewriter) Packets(f delay.OutFrame) ([]*rtp.Packet, error) {
 	payloads, err := r.payloads(f)
 	if err != nil {
 		return nil, fmt.Errorf("packetise delayed %v frame: %w", f.Codec, err)
@@ -115,7 +121,7 @@ func (r *Rewriter) Packets(f OutFrame) ([]*rtp.Packet, error) {
 
 // payloads returns the frame's payloads, each small enough. The slice is
 // reused by the next call.
-func (r *Rewriter) payloads(f OutFrame) ([][]byte, error) {
+func (r *Rewriter) payloads(f delay.OutFrame) ([][]byte, error) {
 	out := r.buf[:0]
 	var err error
 	packets := f.Packets
@@ -154,7 +160,7 @@ func (r *Rewriter) payloads(f OutFrame) ([][]byte, error) {
 }
 
 // fromData packetises a frame that never was RTP.
-func (r *Rewriter) fromData(out [][]byte, f OutFrame) ([][]byte, error) {
+func (r *Rewriter) fromData(out [][]byte, f delay.OutFrame) ([][]byte, error) {
 	var made [][]byte
 	switch f.Codec {
 	case media.VP8:
@@ -192,7 +198,7 @@ func (r *Rewriter) fromData(out [][]byte, f OutFrame) ([][]byte, error) {
 // each to emit with its descriptor. number tells the numbers to write; it is
 // asked for each payload and decides by the first that has one.
 func renumbered(
-	f OutFrame, parse func([]byte) (descriptor, error), number func(d descriptor, payload []byte) (id, tl0 uint16),
+	f delay.OutFrame, parse func([]byte) (descriptor, error), number func(d descriptor, payload []byte) (id, tl0 uint16),
 	emit func(b []byte, d descriptor) error,
 ) error {
 	total := 0
@@ -221,7 +227,7 @@ func renumbered(
 }
 
 // vp8 renumbers the frame's descriptors (RFC 7741 section 4.2).
-func (r *Rewriter) vp8(out [][]byte, f OutFrame) ([][]byte, error) {
+func (r *Rewriter) vp8(out [][]byte, f delay.OutFrame) ([][]byte, error) {
 	var id, tl0 uint16
 	seen := false
 	err := renumbered(f, parseVP8, func(d descriptor, payload []byte) (uint16, uint16) {
@@ -254,7 +260,7 @@ func (r *Rewriter) vp8(out [][]byte, f OutFrame) ([][]byte, error) {
 
 // level renumbers a TL0PICIDX: the source's steps are kept inside a run of
 // frames, and a key frame starts a run.
-func (r *Rewriter) level(f OutFrame, src byte) uint16 {
+func (r *Rewriter) level(f delay.OutFrame, src byte) uint16 {
 	// The source's number has 8 bits; widen the step's sign with it.
 	if f.KeyFrame || !r.tl0.known || f.Epoch != r.epoch {
 		return r.tl0.advance(uint16(src))
@@ -265,7 +271,7 @@ func (r *Rewriter) level(f OutFrame, src byte) uint16 {
 
 // vp9 renumbers the frame's descriptors (RFC 9628 section 4.2). Distances
 // between picture numbers are kept, because references are told by them.
-func (r *Rewriter) vp9(out [][]byte, f OutFrame) ([][]byte, error) {
+func (r *Rewriter) vp9(out [][]byte, f delay.OutFrame) ([][]byte, error) {
 	var id, tl0 uint16
 	idSeen, tl0Seen := false, false
 	err := renumbered(f, parseVP9, func(d descriptor, payload []byte) (uint16, uint16) {

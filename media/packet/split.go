@@ -1,4 +1,4 @@
-package delay
+package packet
 
 import (
 	"encoding/binary"
