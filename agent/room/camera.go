@@ -11,8 +11,6 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
-	"github.com/pion/rtp"
-	"github.com/pion/rtp/codecs"
 	"github.com/rs/zerolog"
 
 	"touchline/internal/rescue"
@@ -50,7 +48,7 @@ type CameraPublisher struct {
 	heard  atomic.Bool // sound has come
 
 	writing sync.Mutex
-	packer  *packer
+	packer  *packet.Packer
 	needKey bool
 
 	reports captureReports
@@ -88,7 +86,7 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	} else if _, err := token(); err != nil {
 		return nil, err
 	}
-	c := &CameraPublisher{opts: opts, packer: newPacker(), needKey: true, tells: tells}
+	c := &CameraPublisher{opts: opts, packer: packet.NewPacker(uint16(rand.Uint32()), rand.Uint32()), needKey: true, tells: tells}
 	c.sound.log, c.sound.name, c.sound.stream = opts.Log, "sound", "camera"
 	c.keeper = &keeper{
 		log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1), reports: &c.reports,
@@ -144,7 +142,7 @@ func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, e
 		c.opts.OnKeyFrame()
 		return time.Time{}, nil
 	}
-	packets, err := c.packer.pack(f)
+	packets, err := c.packer.Packets(f, time.Now())
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -290,75 +288,4 @@ func (c *CameraPublisher) left(*visit) {
 	c.visit.Store(nil)
 	c.picture.drop()
 	c.sound.drop()
-}
-
-// packer makes RTP packets of access units that have none.
-type packer struct {
-	codec     media.Codec
-	payloader rtp.Payloader
-	sequence  uint16
-	base      uint32 // timestamp of PTS 0 of the epoch
-	last      uint32
-	lastAt    time.Time
-	epoch     uint32
-	started   bool
-}
-
-func newPacker() *packer {
-	return &packer{sequence: uint16(rand.Uint32()), base: rand.Uint32()}
-}
-
-// pack returns f's packets. A new epoch goes on where the wall clock is.
-func (p *packer) pack(f media.EncodedFrame) ([]*rtp.Packet, error) {
-	if p.payloader == nil || p.codec != f.Codec {
-		payloader, err := payloaderFor(f.Codec)
-		if err != nil {
-			return nil, err
-		}
-		p.payloader, p.codec = payloader, f.Codec
-	}
-	ticks := rtpTicks(f.PTS)
-	now := time.Now()
-	if p.started && f.Epoch != p.epoch {
-		p.base = p.last + rtpTicks(max(now.Sub(p.lastAt), 10*time.Millisecond)) - ticks
-	}
-	timestamp := p.base + ticks
-	p.started, p.epoch, p.last, p.lastAt = true, f.Epoch, timestamp, now
-	payloads := p.payloader.Payload(packet.MaxPayload, f.Data)
-	if len(payloads) == 0 {
-		return nil, fmt.Errorf("expected a %s access unit, got %d bytes that give no packet", f.Codec, len(f.Data))
-	}
-	packets := make([]*rtp.Packet, len(payloads))
-	for i, payload := range payloads {
-		packets[i] = &rtp.Packet{
-			Header: rtp.Header{
-				Version: 2, Marker: i == len(payloads)-1, SequenceNumber: p.sequence, Timestamp: timestamp,
-			},
-			Payload: payload,
-		}
-		p.sequence++
-	}
-	return packets, nil
-}
-
-// rtpTicks is d on the video clock; it wraps as RTP timestamps do.
-func rtpTicks(d time.Duration) uint32 {
-	return uint32(int64(d) * 9 / 100000)
-}
-
-func payloaderFor(codec media.Codec) (rtp.Payloader, error) {
-	switch codec {
-	case media.VP8:
-		return &codecs.VP8Payloader{EnablePictureID: true}, nil
-	case media.VP9:
-		return &codecs.VP9Payloader{}, nil
-	case media.H264:
-		return &codecs.H264Payloader{}, nil
-	case media.H265:
-		return &codecs.H265Payloader{}, nil
-	case media.AV1:
-		return &codecs.AV1Payloader{}, nil
-	case media.CodecUnknown:
-	}
-	return nil, fmt.Errorf("expected a codec to put into RTP packets, got %s", codec)
 }

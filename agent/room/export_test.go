@@ -7,7 +7,6 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
-	"github.com/pion/rtp"
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
@@ -66,15 +65,6 @@ func (b Board) Due(now time.Time) (word, detail string) {
 // Newcomer has somebody come.
 func (b Board) Newcomer(now time.Time) { b.b.newcomer(now) }
 
-// Packer makes a camera's packets.
-type Packer struct{ p *packer }
-
-// NewPacker starts one.
-func NewPacker() Packer { return Packer{newPacker()} }
-
-// Pack packs.
-func (p Packer) Pack(f media.EncodedFrame) ([]*rtp.Packet, error) { return p.p.pack(f) }
-
 // NewVoice returns a voice that writes to inner.
 func NewVoice(inner *lksdk.LocalTrack) *VoiceTrack {
 	return &VoiceTrack{inner: inner, log: zerolog.Nop()}
@@ -82,9 +72,6 @@ func NewVoice(inner *lksdk.LocalTrack) *VoiceTrack {
 
 // PacketsPerStep is how many packets of a frame of n leave together.
 func PacketsPerStep(n int) int { return packetsPerStep(n) }
-
-// NTPTime reads an NTP time stamp.
-func NTPTime(ntp uint64) time.Time { return ntpTime(ntp) }
 
 // AnswerControl answers one message of the data topic of somebody who may steer, without a room. allowed is
 // whether the sender has an identity that is listed.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"os"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/ingest"
+	"touchline/media/packet"
 )
 
 const (
@@ -108,7 +108,7 @@ func (r *trackReader) rtcp(p rtcp.Packet) {
 		return
 	}
 	select {
-	case r.reports <- arrivedReport{ntpTime(sr.NTPTime), sr.RTPTime, time.Now()}:
+	case r.reports <- arrivedReport{packet.NTPTime(sr.NTPTime), sr.RTPTime, time.Now()}:
 	default:
 	}
 }
@@ -211,12 +211,4 @@ func (r *trackReader) assemble() {
 			r.watcher.deliver(r.number, f)
 		}
 	}
-}
-
-// ntpTime reads a 64-bit NTP time stamp (RFC 5905, section 6).
-func ntpTime(ntp uint64) time.Time {
-	const toUnix = 2208988800 // seconds from 1900 to 1970
-	seconds := int64(ntp>>32) - toUnix
-	nanos := float64(ntp&math.MaxUint32) / (1 << 32) * 1e9
-	return time.Unix(seconds, int64(nanos))
 }

@@ -28,7 +28,7 @@ const (
 
 // rewriter makes the packets of the delayed copy.
 type rewriter interface {
-	Packets(f delay.OutFrame) ([]*rtp.Packet, error)
+	Packets(f media.EncodedFrame, due time.Time) ([]*rtp.Packet, error)
 }
 
 // Relay publishes the delayed picture. It implements agent.VideoOutput. It is
@@ -77,7 +77,7 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 		r.dropped.Add(1)
 		return time.Time{}, nil
 	}
-	packets, err := r.rewriter.Packets(f)
+	packets, err := r.rewriter.Packets(f.EncodedFrame, f.Due)
 	if err != nil {
 		r.needKey = true
 		r.dropped.Add(1)

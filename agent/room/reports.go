@@ -6,6 +6,9 @@ import (
 
 	"github.com/pion/interceptor"
 	"github.com/pion/rtcp"
+
+	"touchline/media"
+	"touchline/media/packet"
 )
 
 // captureReports makes the RTCP sender reports of our tracks tell when pictures
@@ -63,7 +66,7 @@ func (c *captureReports) correct(sr *rtcp.SenderReport) {
 	defer c.mu.Unlock()
 	for _, t := range c.tracks {
 		if t.ssrc == sr.SSRC && !t.at.IsZero() {
-			sr.RTPTime = t.timestamp + uint32(int64(ntpTime(sr.NTPTime).Sub(t.at))*t.rate/int64(time.Second)) //nolint:gosec // it wraps
+			sr.RTPTime = t.timestamp + uint32(media.DurationToTicks(packet.NTPTime(sr.NTPTime).Sub(t.at), t.rate)) //nolint:gosec // it wraps
 		}
 	}
 }

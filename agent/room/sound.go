@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/internal/rescue"
+	"touchline/media/packet"
 )
 
 const (
@@ -213,7 +214,7 @@ func (r *soundReader) stop() {
 func (r *soundReader) rtcp(p rtcp.Packet) {
 	defer rescue.Guard(r.fail)
 	if sr, ok := p.(*rtcp.SenderReport); ok && sr.SSRC == uint32(r.track.SSRC()) && !r.ended.Load() {
-		r.sink.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime)
+		r.sink.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
 	}
 }
 

@@ -328,7 +328,7 @@ func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool 
 		}
 		x.video, x.videoCodec = track, f.Codec
 	}
-	packets, err := rewriter.Packets(f)
+	packets, err := rewriter.Packets(f.EncodedFrame, f.Due)
 	if err != nil {
 		return true // the others go on without it as well
 	}

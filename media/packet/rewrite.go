@@ -1,28 +1,13 @@
-// Package packet turns access units into RTP packets: it rewrites those of the
-// delayed copy, splits payloads that are too large, packetises frames that never
-// were RTP and reads the NTP time of sender reports.
-//
-// It owns no track, no clock and no queue.
 package packet
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/pion/rtp"
-	"github.com/pion/rtp/codecs"
 
 	"touchline/media"
-	"touchline/media/delay"
 )
-
-// MaxPayload is the largest RTP payload sent, in bytes: with headers, SRTP
-// and a TURN channel it stays below the smallest usual path MTU.
-const MaxPayload = 1188
-
-// errNothing is returned for a frame without media.
-var errNothing = errors.New("expected a frame with packets or data, got neither")
 
 // Rewriter makes the RTP packets of the delayed copy: one unbroken run of
 // sequence numbers, timestamps that follow Due and never go back whatever the
@@ -45,7 +30,7 @@ type Rewriter struct {
 	first uint32 // timestamp of the first frame
 
 	started bool
-	base    time.Time // Due of the first frame
+	base    time.Time // due of the first frame
 	ticks   int64     // of the newest frame, counted from first
 
 	epoch uint32
@@ -86,42 +71,27 @@ func (c *counter) advance(src uint16) uint16 {
 // number and timestamp.
 func NewRewriter(seq uint16, ts uint32) *Rewriter { return &Rewriter{seq: seq, first: ts} }
 
-// Packets returns the packets of one frame, to be sent in this order. After
-// an error the frame is left out and the numbering goes on as if it had never
-// been; what follows cannot be decoded before the next key frame.
-func (r *Rewriter) Packets(f delay.OutFrame) ([]*rtp.Packet, error) {
+// Packets returns the packets of one frame, to be sent in this order. Their
+// timestamp follows due, the moment at which the picture is to be shown. After an
+// error the frame is left out and the numbering continues as if it had never
+// been; the frames that follow cannot be decoded before the next key frame.
+func (r *Rewriter) Packets(f media.EncodedFrame, due time.Time) ([]*rtp.Packet, error) {
 	payloads, err := r.payloads(f)
 	if err != nil {
 		return nil, fmt.Errorf("packetise delayed %v frame: %w", f.Codec, err)
 	}
 	r.epoch = f.Epoch
 	if !r.started {
-		r.started, r.base = true, f.Due
+		r.started, r.base = true, due
 	} else {
-		// 90000 ticks a second are 9 in 100 microseconds.
-		r.ticks = max(r.ticks+1, int64(f.Due.Sub(r.base))*9/100000)
+		r.ticks = max(r.ticks+1, media.DurationToTicks(due.Sub(r.base), media.VideoClockRate))
 	}
-	store := make([]rtp.Packet, len(payloads))
-	out := make([]*rtp.Packet, len(payloads))
-	for i, p := range payloads {
-		store[i] = rtp.Packet{
-			Header: rtp.Header{
-				Version:        2,
-				Marker:         i == len(payloads)-1,
-				SequenceNumber: r.seq,
-				Timestamp:      r.first + uint32(r.ticks),
-			},
-			Payload: p,
-		}
-		out[i] = &store[i]
-		r.seq++
-	}
-	return out, nil
+	return assemble(payloads, &r.seq, r.first+uint32(r.ticks)), nil
 }
 
 // payloads returns the frame's payloads, each small enough. The slice is
 // reused by the next call.
-func (r *Rewriter) payloads(f delay.OutFrame) ([][]byte, error) {
+func (r *Rewriter) payloads(f media.EncodedFrame) ([][]byte, error) {
 	out := r.buf[:0]
 	var err error
 	packets := f.Packets
@@ -133,7 +103,10 @@ func (r *Rewriter) payloads(f delay.OutFrame) ([][]byte, error) {
 	case !has && len(f.Data) == 0:
 		return nil, errNothing
 	case !has:
-		out, err = r.fromData(out, f)
+		if f.Codec == media.VP9 && f.SpatialLayers > 1 {
+			return nil, fmt.Errorf("expected packets for VP9 with %d spatial layers, got data only", f.SpatialLayers)
+		}
+		out, err = packetise(out, f, &r.id)
 	case f.Codec == media.VP8:
 		out, err = r.vp8(out, f)
 	case f.Codec == media.VP9:
@@ -159,46 +132,11 @@ func (r *Rewriter) payloads(f delay.OutFrame) ([][]byte, error) {
 	return out, err
 }
 
-// fromData packetises a frame that never was RTP.
-func (r *Rewriter) fromData(out [][]byte, f delay.OutFrame) ([][]byte, error) {
-	var made [][]byte
-	switch f.Codec {
-	case media.VP8:
-		id := r.id.advance(0)
-		head := []byte{0x80 | 0x10, 0x80, 0x80 | byte(id>>8&0x7f), byte(id)}
-		for i, part := range pieces(f.Data, MaxPayload-len(head)) {
-			if i == 1 {
-				head[0] &^= 0x10
-			}
-			out = append(out, join(head, part))
-		}
-		return out, nil
-	case media.VP9:
-		if f.SpatialLayers > 1 {
-			return out, fmt.Errorf("expected packets for VP9 with %d spatial layers, got data only", f.SpatialLayers)
-		}
-		id := r.id.advance(0) & 0x7fff
-		p := codecs.VP9Payloader{InitialPictureIDFn: func() uint16 { return id }}
-		made = p.Payload(MaxPayload, f.Data)
-	case media.H264:
-		made = (&codecs.H264Payloader{}).Payload(MaxPayload, f.Data)
-	case media.H265:
-		made = (&codecs.H265Payloader{}).Payload(MaxPayload, f.Data)
-	case media.AV1:
-		made = (&codecs.AV1Payloader{}).Payload(MaxPayload, f.Data)
-	case media.CodecUnknown:
-	}
-	if len(made) == 0 {
-		return out, fmt.Errorf("expected a %v access unit of %d bytes that can be packetised, it cannot", f.Codec, len(f.Data))
-	}
-	return append(out, made...), nil
-}
-
 // renumbered copies a frame's payloads, all into one piece of memory, and hands
 // each to emit with its descriptor. number tells the numbers to write; it is
 // asked for each payload and decides by the first that has one.
 func renumbered(
-	f delay.OutFrame, parse func([]byte) (descriptor, error), number func(d descriptor, payload []byte) (id, tl0 uint16),
+	f media.EncodedFrame, parse func([]byte) (descriptor, error), number func(d descriptor, payload []byte) (id, tl0 uint16),
 	emit func(b []byte, d descriptor) error,
 ) error {
 	total := 0
@@ -227,7 +165,7 @@ func renumbered(
 }
 
 // vp8 renumbers the frame's descriptors (RFC 7741 section 4.2).
-func (r *Rewriter) vp8(out [][]byte, f delay.OutFrame) ([][]byte, error) {
+func (r *Rewriter) vp8(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 	var id, tl0 uint16
 	seen := false
 	err := renumbered(f, parseVP8, func(d descriptor, payload []byte) (uint16, uint16) {
@@ -260,7 +198,7 @@ func (r *Rewriter) vp8(out [][]byte, f delay.OutFrame) ([][]byte, error) {
 
 // level renumbers a TL0PICIDX: the source's steps are kept inside a run of
 // frames, and a key frame starts a run.
-func (r *Rewriter) level(f delay.OutFrame, src byte) uint16 {
+func (r *Rewriter) level(f media.EncodedFrame, src byte) uint16 {
 	// The source's number has 8 bits; widen the step's sign with it.
 	if f.KeyFrame || !r.tl0.known || f.Epoch != r.epoch {
 		return r.tl0.advance(uint16(src))
@@ -271,7 +209,7 @@ func (r *Rewriter) level(f delay.OutFrame, src byte) uint16 {
 
 // vp9 renumbers the frame's descriptors (RFC 9628 section 4.2). Distances
 // between picture numbers are kept, because references are told by them.
-func (r *Rewriter) vp9(out [][]byte, f delay.OutFrame) ([][]byte, error) {
+func (r *Rewriter) vp9(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 	var id, tl0 uint16
 	idSeen, tl0Seen := false, false
 	err := renumbered(f, parseVP9, func(d descriptor, payload []byte) (uint16, uint16) {

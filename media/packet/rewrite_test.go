@@ -13,11 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/media"
-	"touchline/media/delay"
 	"touchline/media/packet"
 )
 
 func start() time.Time { return time.Date(2026, 3, 1, 20, 0, 0, 0, time.UTC) }
+
+// outFrame is a frame and when it is due, as delay.OutFrame.
+type outFrame struct {
+	media.EncodedFrame
+	Due time.Time
+}
 
 func codecsUnderTest() []media.Codec {
 	return []media.Codec{media.VP8, media.VP9, media.H264, media.H265, media.AV1}
@@ -132,9 +137,9 @@ func rebuild(t *testing.T, codec media.Codec, packets []*rtp.Packet) []byte {
 }
 
 // source makes a stream of frames; mtu 0 gives frames without packets.
-func source(r *rand.Rand, codec media.Codec, n int, mtu uint16, epoch uint32) []delay.OutFrame {
+func source(r *rand.Rand, codec media.Codec, n int, mtu uint16, epoch uint32) []outFrame {
 	p := payloader(codec)
-	var out []delay.OutFrame
+	var out []outFrame
 	seq := uint16(r.Uint32())
 	for i := range n {
 		key := i%10 == 0
@@ -158,7 +163,7 @@ func source(r *rand.Rand, codec media.Codec, n int, mtu uint16, epoch uint32) []
 				seq++
 			}
 		}
-		out = append(out, delay.OutFrame{EncodedFrame: f, Due: f.Arrival.Add(2 * time.Second)})
+		out = append(out, outFrame{EncodedFrame: f, Due: f.Arrival.Add(2 * time.Second)})
 	}
 	return out
 }
@@ -179,7 +184,7 @@ func TestRewriterRoundTrip(t *testing.T) {
 						require.NoError(t, err)
 						before = append(before, b)
 					}
-					packets, err := w.Packets(f)
+					packets, err := w.Packets(f.EncodedFrame, f.Due)
 					require.NoError(t, err)
 					for k, p := range packets {
 						require.Equal(t, seq, p.SequenceNumber)
@@ -213,7 +218,7 @@ func TestTimestampsSurviveEverything(t *testing.T) {
 	for epoch := range uint32(5) {
 		for i, f := range source(r, media.VP8, 20, 1100, epoch) {
 			f.Due = start().Add(time.Duration(epoch)*400*time.Millisecond + time.Duration(i)*33*time.Millisecond)
-			packets, err := w.Packets(f)
+			packets, err := w.Packets(f.EncodedFrame, f.Due)
 			require.NoError(t, err)
 			ts := packets[0].Timestamp
 			require.True(t, first || int32(ts-last) >= 1, "timestamps go on")
@@ -237,11 +242,11 @@ func TestVP8NumbersGoOn(t *testing.T) {
 	var ids []uint16
 	var levels []uint8
 	give := func(epoch uint32, key bool, id uint16, tl0, tid byte) {
-		f := delay.OutFrame{Due: start()}
+		f := outFrame{Due: start()}
 		f.Codec, f.KeyFrame, f.Epoch, f.Data = media.VP8, key, epoch, []byte{1}
 		b := append([]byte{0x90, 0xe0, 0x80 | byte(id>>8), byte(id), tl0, tid << 6}, make([]byte, 3000)...)
 		f.Packets = []*rtp.Packet{{Payload: b}}
-		packets, err := w.Packets(f)
+		packets, err := w.Packets(f.EncodedFrame, f.Due)
 		require.NoError(t, err)
 		require.Len(t, packets, 3)
 		for i, p := range packets {
@@ -272,7 +277,7 @@ func TestVP9NumbersGoOn(t *testing.T) {
 	w := packet.NewRewriter(0, 0)
 	var ids []uint16
 	give := func(epoch uint32, key bool, id uint16) {
-		f := delay.OutFrame{Due: start()}
+		f := outFrame{Due: start()}
 		f.Codec, f.KeyFrame, f.Epoch = media.VP9, key, epoch
 		// Two layers, flexible mode, a scalability structure on key frames.
 		for sid := range byte(2) {
@@ -286,7 +291,7 @@ func TestVP9NumbersGoOn(t *testing.T) {
 			}
 			f.Packets = append(f.Packets, &rtp.Packet{Payload: append(b, bytes.Repeat([]byte{sid + 1}, 2000)...)})
 		}
-		packets, err := w.Packets(f)
+		packets, err := w.Packets(f.EncodedFrame, f.Due)
 		require.NoError(t, err)
 		require.Len(t, packets, 4)
 		for i, p := range packets {
@@ -336,9 +341,9 @@ func TestAggregatesAreTakenApart(t *testing.T) {
 				b = binary.BigEndian.AppendUint16(b, uint16(len(u)))
 				b = append(b, u...)
 			}
-			f := delay.OutFrame{Due: start()}
+			f := outFrame{Due: start()}
 			f.Codec, f.Packets = tt.codec, []*rtp.Packet{{Payload: b}}
-			packets, err := packet.NewRewriter(0, 0).Packets(f)
+			packets, err := packet.NewRewriter(0, 0).Packets(f.EncodedFrame, f.Due)
 			require.NoError(t, err)
 			require.Len(t, packets, 4)
 			require.Equal(t, bitstream(tt.codec, tt.units), rebuild(t, tt.codec, packets))
@@ -368,11 +373,12 @@ func TestRewriterRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := w.Packets(delay.OutFrame{EncodedFrame: tt.f, Due: start()})
+			_, err := w.Packets(tt.f, start())
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
-	packets, err := w.Packets(source(rand.New(rand.NewPCG(1, 1)), media.H264, 1, 1100, 0)[0])
+	good := source(rand.New(rand.NewPCG(1, 1)), media.H264, 1, 1100, 0)[0]
+	packets, err := w.Packets(good.EncodedFrame, good.Due)
 	require.NoError(t, err)
 	require.Equal(t, uint16(9), packets[0].SequenceNumber, "a refused frame takes no number")
 }
@@ -389,13 +395,13 @@ func FuzzRewriter(f *testing.F) {
 	f.Add(byte(media.VP9), append([]byte{0x0a, 0x08, 0xff}, make([]byte, 2000)...), []byte{1}, []byte{1})
 	f.Fuzz(func(t *testing.T, codec byte, a, b, data []byte) {
 		w := packet.NewRewriter(65535, 0xffffffff)
-		frame := delay.OutFrame{Due: start()}
+		frame := outFrame{Due: start()}
 		frame.Codec = media.Codec(codec % 6)
 		frame.Data = bytes.Clone(data)
 		frame.Packets = []*rtp.Packet{{Payload: bytes.Clone(a)}, {Payload: bytes.Clone(b)}}
 		seq := uint16(65535)
 		for range 2 {
-			packets, err := w.Packets(frame)
+			packets, err := w.Packets(frame.EncodedFrame, frame.Due)
 			require.Equal(t, a, frame.Packets[0].Payload)
 			if err != nil {
 				continue
@@ -421,7 +427,8 @@ func BenchmarkRewriter(b *testing.B) {
 				n, packets := 0, 0
 				b.ReportAllocs()
 				for b.Loop() {
-					out, err := w.Packets(frames[n%len(frames)])
+					f := frames[n%len(frames)]
+					out, err := w.Packets(f.EncodedFrame, f.Due)
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -21,6 +21,7 @@ import (
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/ingest"
+	"touchline/media/packet"
 	"touchline/media/source"
 	"touchline/media/source/audio"
 )
@@ -201,7 +202,7 @@ func (s *session) videoReport(p rtcp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.units != nil {
-		s.units.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime, s.now())
+		s.units.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime, s.now())
 	}
 }
 
@@ -242,7 +243,7 @@ func (s *session) audioReport(p rtcp.Packet) {
 	if sr, ok := p.(*rtcp.SenderReport); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.heard.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime)
+		s.heard.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
 	}
 }
 
@@ -278,11 +279,4 @@ func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 		Codec: codec.MJPEG, KeyFrame: true, PTS: pts, Arrival: s.clock.Map(pts, now), Received: now,
 		Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,
 	})
-}
-
-// ntpTime reads the 64 bits of a sender report: seconds since 1900 and their fraction (RFC 3550 section 4).
-func ntpTime(n uint64) time.Time {
-	const to1970 = 2208988800
-	nanos := (n & 0xffffffff) * uint64(time.Second) >> 32
-	return time.Unix(int64(n>>32)-to1970, int64(nanos)) //nolint:gosec // 32 bits each
 }

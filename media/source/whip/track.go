@@ -10,6 +10,7 @@ import (
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/ingest"
+	"touchline/media/packet"
 	"touchline/media/source"
 	"touchline/media/source/audio"
 )
@@ -116,7 +117,7 @@ func (r *reader) readVideo() {
 		}
 		select {
 		case sr := <-r.reports:
-			units.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime, now)
+			units.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime, now)
 		default:
 		}
 		before := units.Stats().Lost
@@ -150,7 +151,7 @@ func (r *reader) readAudio() {
 		clock.Packet(p.Timestamp, now)
 		select {
 		case sr := <-r.reports:
-			clock.SenderReport(ntpTime(sr.NTPTime), sr.RTPTime)
+			clock.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
 		default:
 		}
 		o := source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now}
@@ -166,11 +167,4 @@ func (x *Session) sound(o source.Opus) {
 	if x.place.Sink.Opus != nil {
 		x.place.Sink.Opus(o)
 	}
-}
-
-// ntpTime reads the 64 bits of a sender report: seconds since 1900 and their fraction (RFC 3550 section 4).
-func ntpTime(n uint64) time.Time {
-	const to1970 = 2208988800
-	nanos := (n & 0xffffffff) * uint64(time.Second) >> 32
-	return time.Unix(int64(n>>32)-to1970, int64(nanos)) //nolint:gosec // 32 bits each
 }

@@ -1,0 +1,121 @@
+// Package packet turns access units into RTP packets: it rewrites those of the
+// delayed copy, splits payloads that are too large, packetises frames that never
+// were RTP, and reads the NTP time of sender reports.
+//
+// It owns no track, no clock and no queue.
+package packet
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
+
+	"touchline/media"
+)
+
+// MaxPayload is the largest RTP payload sent, in bytes: with headers, SRTP
+// and a TURN channel it stays below the smallest usual path MTU.
+const MaxPayload = 1188
+
+// errNothing is returned for a frame without media.
+var errNothing = errors.New("expected a frame with packets or data, got neither")
+
+// Packer makes RTP packets of access units that have none, with their PTS as
+// timestamp. It is for one output track and not safe for concurrent use.
+type Packer struct {
+	seq     uint16
+	base    uint32 // timestamp of PTS 0 of the epoch
+	last    uint32 // timestamp of the newest frame
+	lastAt  time.Time
+	epoch   uint32
+	started bool
+	id      counter // PictureID of VP8 and VP9
+}
+
+// NewPacker returns a Packer whose first packet has the given sequence number
+// and whose PTS 0 has the given timestamp.
+func NewPacker(seq uint16, ts uint32) *Packer { return &Packer{seq: seq, base: ts} }
+
+// Packets returns the packets of one frame, to be sent in this order. The
+// timestamps of a new epoch continue by the time that has passed until now.
+func (p *Packer) Packets(f media.EncodedFrame, now time.Time) ([]*rtp.Packet, error) {
+	payloads, err := packetise(nil, f, &p.id)
+	if err != nil {
+		return nil, err
+	}
+	ticks := uint32(media.DurationToTicks(f.PTS, media.VideoClockRate))
+	if p.started && f.Epoch != p.epoch {
+		passed := media.DurationToTicks(max(now.Sub(p.lastAt), 10*time.Millisecond), media.VideoClockRate)
+		p.base = p.last + uint32(passed) - ticks
+	}
+	p.last = p.base + ticks
+	p.started, p.epoch, p.lastAt = true, f.Epoch, now
+	return assemble(payloads, &p.seq, p.last), nil
+}
+
+// assemble puts the payloads of one frame into packets, the last one with the
+// marker, and advances the sequence number.
+func assemble(payloads [][]byte, seq *uint16, ts uint32) []*rtp.Packet {
+	store := make([]rtp.Packet, len(payloads))
+	out := make([]*rtp.Packet, len(payloads))
+	for i, p := range payloads {
+		store[i] = rtp.Packet{
+			Header:  rtp.Header{Version: 2, Marker: i == len(payloads)-1, SequenceNumber: *seq, Timestamp: ts},
+			Payload: p,
+		}
+		out[i] = &store[i]
+		*seq++
+	}
+	return out
+}
+
+// packetise appends the payloads of a frame's Data to out. VP8 and VP9 take
+// their picture number from id.
+func packetise(out [][]byte, f media.EncodedFrame, id *counter) ([][]byte, error) {
+	var p rtp.Payloader
+	switch f.Codec {
+	case media.VP8:
+		if len(f.Data) == 0 {
+			break
+		}
+		n := id.advance(0)
+		head := []byte{0x80 | 0x10, 0x80, 0x80 | byte(n>>8&0x7f), byte(n)}
+		for i, part := range pieces(f.Data, MaxPayload-len(head)) {
+			if i == 1 {
+				head[0] &^= 0x10
+			}
+			out = append(out, join(head, part))
+		}
+		return out, nil
+	case media.VP9:
+		n := id.advance(0) & 0x7fff
+		p = &codecs.VP9Payloader{InitialPictureIDFn: func() uint16 { return n }}
+	case media.H264:
+		p = &codecs.H264Payloader{}
+	case media.H265:
+		p = &codecs.H265Payloader{}
+	case media.AV1:
+		p = &codecs.AV1Payloader{}
+	case media.CodecUnknown:
+		return out, fmt.Errorf("packetise a frame: no payload format for codec %s", f.Codec)
+	}
+	var made [][]byte
+	if p != nil && len(f.Data) > 0 {
+		made = p.Payload(MaxPayload, f.Data)
+	}
+	if len(made) == 0 {
+		return out, fmt.Errorf("packetise a %s access unit: its %d bytes give no packet", f.Codec, len(f.Data))
+	}
+	return append(out, made...), nil
+}
+
+// NTPTime converts the 64 bits of a sender report, seconds since 1900 and
+// their fraction (RFC 3550 section 4).
+func NTPTime(ntp uint64) time.Time {
+	const to1970 = 2208988800 // seconds from 1900 to 1970
+	nanos := (ntp & 0xffffffff) * uint64(time.Second) >> 32
+	return time.Unix(int64(ntp>>32)-to1970, int64(nanos)) //nolint:gosec // 32 bits each
+}
