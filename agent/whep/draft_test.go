@@ -2,12 +2,10 @@ package whep_test
 
 import (
 	"math"
-	"net"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,11 +16,10 @@ import (
 
 	"touchline/agent"
 	"touchline/media"
+	"touchline/media/signaling/signalingtest"
 	"touchline/media/sound"
 	"touchline/media/speech"
 )
-
-const fragmentType = "application/trickle-ice-sdpfrag"
 
 var (
 	// good are the headers of an offer that is let in.
@@ -52,7 +49,7 @@ func TestTrickle(t *testing.T) {
 	})
 	patch := func(fragment string, headers ...string) *http.Response {
 		t.Helper()
-		resp, body := s.request(t, http.MethodPatch, p.location, fragment, append([]string{"Content-Type", fragmentType}, headers...)...)
+		resp, body := s.request(t, http.MethodPatch, p.location, fragment, append([]string{"Content-Type", signalingtest.FragmentType}, headers...)...)
 		if resp.StatusCode == http.StatusNoContent {
 			require.Empty(t, body)
 			require.Empty(t, resp.Header.Get("ETag"))
@@ -107,9 +104,9 @@ func TestRestart(t *testing.T) {
 		gathered := webrtc.GatheringCompletePromise(p.pc)
 		require.NoError(t, p.pc.SetLocalDescription(offer))
 		<-gathered
-		resp, body := s.request(t, http.MethodPatch, p.location, fragment(p.pc.LocalDescription().SDP), "Content-Type", fragmentType, "If-Match", "*")
+		resp, body := s.request(t, http.MethodPatch, p.location, fragment(p.pc.LocalDescription().SDP), "Content-Type", signalingtest.FragmentType, "If-Match", "*")
 		require.Equal(t, http.StatusOK, resp.StatusCode, body)
-		require.Equal(t, fragmentType, resp.Header.Get("Content-Type"))
+		require.Equal(t, signalingtest.FragmentType, resp.Header.Get("Content-Type"))
 		require.NotEqual(t, tag, resp.Header.Get("ETag"))
 		require.NotEqual(t, before, ufrag.FindString(body))
 		require.Contains(t, body, "a=candidate:")
@@ -253,7 +250,7 @@ func TestDiscovery(t *testing.T) {
 	require.Empty(t, body)
 	resp, _ = s.request(t, http.MethodOptions, p.location, "")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.Equal(t, fragmentType, resp.Header.Get("Accept-Patch"))
+	require.Equal(t, signalingtest.FragmentType, resp.Header.Get("Accept-Patch"))
 	for _, path := range []string{"/whep/match", p.location} {
 		resp, _ = s.request(t, http.MethodPut, path, "")
 		require.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
@@ -285,52 +282,6 @@ func TestKeyFrames(t *testing.T) {
 	require.LessOrEqual(t, s.asked.Load(), int32(1))
 	ask()
 	require.Eventually(t, func() bool { now, _, _, _ := p.seen(); return now > after }, patience, time.Millisecond)
-}
-
-// cable is a network that can be cut: nothing comes, nothing goes, and nobody is told.
-type cable struct {
-	net.PacketConn
-	cut atomic.Bool
-}
-
-// WriteTo implements net.PacketConn.
-func (c *cable) WriteTo(p []byte, to net.Addr) (int, error) {
-	if c.cut.Load() {
-		return len(p), nil
-	}
-	return c.PacketConn.WriteTo(p, to)
-}
-
-// ReadFrom implements net.PacketConn.
-func (c *cable) ReadFrom(p []byte) (n int, from net.Addr, err error) {
-	for {
-		if n, from, err = c.PacketConn.ReadFrom(p); err != nil || !c.cut.Load() {
-			return n, from, err
-		}
-	}
-}
-
-// TestConsent cuts a player off: its session ends when its consent has run out (RFC 7675). Players counts it until
-// all that it had is let go.
-func TestConsent(t *testing.T) {
-	t.Parallel()
-	s := newStage(t, nil)
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	wire := &cable{PacketConn: conn}
-	p := newPlayerWith(t, playerOptions{mimes: []string{webrtc.MimeTypeH264}, setting: func(e *webrtc.SettingEngine) {
-		e.SetICEUDPMux(webrtc.NewICEUDPMux(nil, wire))
-	}})
-	p.watch(t, s)
-	require.Eventually(t, func() bool { pictures, _, sounds, _ := p.seen(); return pictures > 5 && sounds > 5 }, patience, 5*time.Millisecond)
-	wire.cut.Store(true)
-	began := time.Now()
-	require.Eventually(t, func() bool { return s.Players("") == 0 }, 29*time.Second, 10*time.Millisecond)
-	t.Logf("over after %v", time.Since(began).Round(100*time.Millisecond))
-	resp, _ := s.request(t, http.MethodDelete, p.location, "")
-	require.Equal(t, http.StatusNotFound, resp.StatusCode)
-	require.NoError(t, p.pc.GracefulClose())
-	_ = conn.Close()
 }
 
 // TestDTLSTeardown closes the player without a DELETE: its session ends at once.

@@ -3,12 +3,10 @@ package whep_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -25,66 +23,39 @@ import (
 	"touchline/agent"
 	"touchline/agent/whep"
 	"touchline/media"
-	"touchline/media/codec"
-	"touchline/media/codec/codectest"
 	"touchline/media/delay"
 	"touchline/media/ingest"
 	"touchline/media/signaling"
+	"touchline/media/signaling/signalingtest"
 	"touchline/media/sound"
 	"touchline/media/speech"
-	"touchline/media/toyworld"
 )
 
-func TestMain(m *testing.M) {
-	code := codectest.Run(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 20 * time.Second
 
-// clip is a generated match, encoded once, with one key frame each fourth second: what a late player has to bridge.
-var clip = sync.OnceValues(func() (map[media.Codec][]media.EncodedFrame, error) {
+// keyEvery is the distance of the key frames: what a late player has to bridge.
+const keyEvery = 120
+
+// clip returns four seconds of pictures for each codec, the first one a key frame.
+func clip(t *testing.T) map[media.Codec][]media.EncodedFrame {
+	t.Helper()
 	out := map[media.Codec][]media.EncodedFrame{}
-	world, err := toyworld.New(toyworld.Options{Seed: 3, Width: 320, Height: 180, FPS: 30})
-	if err != nil {
-		return nil, err
-	}
 	for _, c := range []media.Codec{media.H264, media.VP8} {
-		frames := make(chan media.EncodedFrame, 400)
-		enc, err := codec.NewEncoder(codec.EncoderOptions{
-			Codec: c, Width: 320, Height: 180, FPS: 30, BitRate: 400_000, Path: codectest.Program(),
-			OnFrame: func(f media.EncodedFrame) { frames <- f },
-		})
-		if err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		done := make(chan error, 1)
-		go func() { done <- enc.Run(ctx) }()
-		for n := uint32(0); len(out[c]) < 240; n++ {
-			pic := codec.Picture{Pix: world.Frame(n), PTS: world.PTS(n)}
-			for enc.Encode(ctx, pic, n%120 == 0) != nil && ctx.Err() == nil {
-				time.Sleep(10 * time.Millisecond)
+		units := signalingtest.Clip(t, c)
+		for n := range keyEvery {
+			data := units[0]
+			if n > 0 {
+				data = units[1+n%(len(units)-1)]
 			}
-			select {
-			case f := <-frames:
-				out[c] = append(out[c], f)
-			case <-ctx.Done():
-				cancel()
-				return nil, errors.Join(ctx.Err(), <-done)
-			}
+			out[c] = append(out[c], media.EncodedFrame{
+				Codec: c, KeyFrame: n == 0, Data: data, Width: 320, Height: 180, PTS: time.Duration(n) * time.Second / 30,
+			})
 		}
-		cancel()
-		<-done //nolint:errcheck // it was told to end
 	}
-	return out, nil
-})
+	return out
+}
 
 // stage is a room with a picture and a voice, without LiveKit.
 type stage struct {
@@ -108,8 +79,7 @@ func (nowhere) WriteOpus([]byte, uint32, bool) (time.Time, error) { return time.
 
 func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	t.Helper()
-	frames, err := clip()
-	require.NoError(t, err)
+	frames := clip(t)
 	s := &stage{}
 	s.codec.Store(int32(media.H264))
 	o := whep.Options{
@@ -127,6 +97,7 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	if change != nil {
 		change(&o)
 	}
+	var err error
 	s.Server, err = whep.New(o)
 	require.NoError(t, err)
 	voice, err := speech.New(speech.Options{Out: nowhere{}})

@@ -10,6 +10,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/stretchr/testify/require"
 
+	"touchline/media/signaling/signalingtest"
 	"touchline/media/source"
 	"touchline/media/source/whip"
 )
@@ -107,8 +108,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	_, offer := newSender(t, senderOptions{codec: h264})
 	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
 	location, etag := resp.Header.Get("Location"), resp.Header.Get("ETag")
-	const frag = "application/trickle-ice-sdpfrag"
-	fragment := "a=ice-ufrag:" + attributeOf(offer, "ice-ufrag") + "\r\na=ice-pwd:" + attributeOf(offer, "ice-pwd") + "\r\nm=video 9 x 0\r\n"
+	fragment := "a=ice-ufrag:" + signalingtest.Attribute(offer, "ice-ufrag") + "\r\na=ice-pwd:" + signalingtest.Attribute(offer, "ice-pwd") + "\r\nm=video 9 x 0\r\n"
 	tests := []struct {
 		name, method, path, body string
 		headers                  []string
@@ -127,14 +127,14 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"PUT", http.MethodPut, "/whip/match", offer, bearer, 405},
 		{"PATCH of the endpoint", http.MethodPatch, "/whip/match", fragment, bearer, 405},
 		{"POST to a session", http.MethodPost, location, offer, bearer, 405},
-		{"no such session", http.MethodPatch, "/whip/match/AAAA", fragment, []string{"Content-Type", frag, "If-Match", "*"}, 404},
+		{"no such session", http.MethodPatch, "/whip/match/AAAA", fragment, []string{"Content-Type", signalingtest.FragmentType, "If-Match", "*"}, 404},
 		{"session of another room", http.MethodDelete, strings.Replace(location, "match", "other", 1), "", nil, 404},
 		{"PATCH type", http.MethodPatch, location, fragment, []string{"Content-Type", "application/sdp", "If-Match", etag}, 415},
-		{"PATCH without tag", http.MethodPatch, location, fragment, []string{"Content-Type", frag}, 428},
-		{"PATCH with an old tag", http.MethodPatch, location, fragment, []string{"Content-Type", frag, "If-Match", `"old"`}, 412},
-		{"PATCH of nonsense", http.MethodPatch, location, "hello", []string{"Content-Type", frag, "If-Match", etag}, 400},
-		{"PATCH without credentials", http.MethodPatch, location, "m=video 9 x 0\r\n", []string{"Content-Type", frag, "If-Match", etag}, 400},
-		{"PATCH size", http.MethodPatch, location, strings.Repeat("a=x\r\n", 9999), []string{"Content-Type", frag, "If-Match", etag}, 413},
+		{"PATCH without tag", http.MethodPatch, location, fragment, []string{"Content-Type", signalingtest.FragmentType}, 428},
+		{"PATCH with an old tag", http.MethodPatch, location, fragment, []string{"Content-Type", signalingtest.FragmentType, "If-Match", `"old"`}, 412},
+		{"PATCH of nonsense", http.MethodPatch, location, "hello", []string{"Content-Type", signalingtest.FragmentType, "If-Match", etag}, 400},
+		{"PATCH without credentials", http.MethodPatch, location, "m=video 9 x 0\r\n", []string{"Content-Type", signalingtest.FragmentType, "If-Match", etag}, 400},
+		{"PATCH size", http.MethodPatch, location, strings.Repeat("a=x\r\n", 9999), []string{"Content-Type", signalingtest.FragmentType, "If-Match", etag}, 413},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

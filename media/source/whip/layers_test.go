@@ -1,33 +1,13 @@
 package whip_test
 
 import (
-	"encoding/binary"
-	"os/exec"
-	"testing"
 	"time"
 
 	"github.com/pion/rtp"
 	"github.com/pion/rtp/codecs"
 	"github.com/pion/sdp/v3"
 	"github.com/pion/webrtc/v4"
-	"github.com/stretchr/testify/require"
 )
-
-// bigClip is ten VP8 pictures of 640 x 360.
-func bigClip(t *testing.T) [][]byte {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-f", "lavfi", "-i",
-		"testsrc2=size=640x360:rate=25", "-frames:v", "10", "-pix_fmt", "yuv420p", "-c:v", "libvpx", "-deadline", "realtime",
-		"-cpu-used", "8", "-f", "ivf", "pipe:1").Output()
-	require.NoError(t, err)
-	var units [][]byte
-	for rest := out[32:]; len(rest) > 12; {
-		n := int(binary.LittleEndian.Uint32(rest))
-		units = append(units, rest[12:12+n])
-		rest = rest[12+n:]
-	}
-	return units
-}
 
 // sendLayers sends each layer with the header extensions that tell them apart.
 func sendLayers(stop <-chan struct{}, sender *webrtc.RTPSender, layers map[*webrtc.TrackLocalStaticRTP][][]byte) {

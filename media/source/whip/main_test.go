@@ -1,14 +1,11 @@
 package whip_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -294,57 +291,6 @@ func (p *place) next(t *testing.T) media.EncodedFrame {
 		t.Fatal("no picture")
 		return media.EncodedFrame{}
 	}
-}
-
-// clip encodes ten pictures and returns their access units.
-func clip(t *testing.T, codec media.Codec) [][]byte {
-	t.Helper()
-	args := []string{
-		"-v", "error", "-nostdin", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25", "-frames:v", "10", "-pix_fmt", "yuv420p",
-		"-threads", "1",
-	}
-	switch codec {
-	case media.VP8:
-		args = append(args, "-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-f", "ivf")
-	case media.VP9:
-		args = append(args, "-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-f", "ivf")
-	case media.AV1:
-		args = append(args, "-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-f", "ivf")
-	case media.H265:
-		args = append(args, "-c:v", "libx265", "-preset", "ultrafast", "-tune", "zerolatency", "-x265-params",
-			"aud=1:repeat-headers=1:bframes=0:log-level=none:pools=1", "-f", "hevc")
-	default:
-		args = append(args, "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params", "aud=1", "-f", "h264")
-	}
-	out, err := exec.CommandContext(t.Context(), "ffmpeg", append(args, "pipe:1")...).Output()
-	require.NoError(t, err)
-	var units [][]byte
-	if codec == media.H264 || codec == media.H265 {
-		aud := []byte{0, 0, 0, 1, 9}
-		if codec == media.H265 {
-			aud = []byte{0, 0, 0, 1, 0x46}
-		}
-		for _, u := range bytes.Split(out, aud)[1:] {
-			units = append(units, append(bytes.Clone(aud), u...))
-		}
-		return units
-	}
-	for rest := out[32:]; len(rest) > 12; {
-		n := int(binary.LittleEndian.Uint32(rest))
-		units = append(units, rest[12:12+n])
-		rest = rest[12+n:]
-	}
-	return units
-}
-
-// count reads the number in the body's name.
-func attributeOf(sdp, key string) string {
-	for line := range strings.Lines(sdp) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "a="+key+":"); ok {
-			return v
-		}
-	}
-	return ""
 }
 
 func seconds(header string) int {

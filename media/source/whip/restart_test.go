@@ -11,15 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/media"
+	"touchline/media/signaling/signalingtest"
 )
-
-const fragType = "application/trickle-ice-sdpfrag"
 
 // fragmentOf is the ICE side of an offer, as RFC 8840 writes it.
 func fragmentOf(offer string, candidates bool) string {
 	var b strings.Builder
 	b.WriteString("a=group:BUNDLE 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96\r\na=mid:0\r\n")
-	b.WriteString("a=ice-ufrag:" + attributeOf(offer, "ice-ufrag") + "\r\na=ice-pwd:" + attributeOf(offer, "ice-pwd") + "\r\n")
+	b.WriteString("a=ice-ufrag:" + signalingtest.Attribute(offer, "ice-ufrag") + "\r\na=ice-pwd:" + signalingtest.Attribute(offer, "ice-pwd") + "\r\n")
 	if candidates {
 		for line := range strings.Lines(offer) {
 			if strings.HasPrefix(line, "a=candidate") {
@@ -48,7 +47,7 @@ func TestTrickle(t *testing.T) {
 	deaf := regexp.MustCompile(`a=(candidate|end-of-candidates).*\r\n`).ReplaceAllString(answer, "")
 	require.NoError(t, s.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: deaf}))
 	for range 2 { // what is known already does no harm
-		resp, body := srv.request(t, http.MethodPatch, location, fragmentOf(full, true), "Content-Type", fragType, "If-Match", etag)
+		resp, body := srv.request(t, http.MethodPatch, location, fragmentOf(full, true), "Content-Type", signalingtest.FragmentType, "If-Match", etag)
 		require.Equal(t, http.StatusNoContent, resp.StatusCode, body)
 		require.Empty(t, body)
 		require.Empty(t, resp.Header.Get("ETag"))
@@ -58,7 +57,7 @@ func TestTrickle(t *testing.T) {
 	case <-time.After(15 * time.Second):
 		t.Fatal("the candidates did not connect")
 	}
-	s.play(clip(t, media.VP8))
+	s.play(signalingtest.Clip(t, media.VP8))
 	(<-srv.opened).next(t)
 }
 
@@ -67,7 +66,7 @@ func TestICERestart(t *testing.T) {
 	t.Parallel()
 	srv := start(t, nil)
 	s := srv.connect(t, senderOptions{codec: vp8})
-	s.play(clip(t, media.VP8))
+	s.play(signalingtest.Clip(t, media.VP8))
 	p := <-srv.opened
 	p.next(t)
 
@@ -79,20 +78,20 @@ func TestICERestart(t *testing.T) {
 		require.NoError(t, s.pc.SetLocalDescription(offer))
 		<-gathered
 		mine := s.pc.LocalDescription().SDP
-		resp, body := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, true), "Content-Type", fragType, "If-Match", "*")
+		resp, body := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, true), "Content-Type", signalingtest.FragmentType, "If-Match", "*")
 		require.Equal(t, http.StatusOK, resp.StatusCode, body)
-		require.Equal(t, fragType, resp.Header.Get("Content-Type"))
+		require.Equal(t, signalingtest.FragmentType, resp.Header.Get("Content-Type"))
 		newTag := resp.Header.Get("ETag")
 		require.NotEmpty(t, newTag)
 		require.NotEqual(t, oldTag, newTag)
-		require.NotEqual(t, attributeOf(s.answer, "ice-ufrag"), attributeOf(body, "ice-ufrag"))
+		require.NotEqual(t, signalingtest.Attribute(s.answer, "ice-ufrag"), signalingtest.Attribute(body, "ice-ufrag"))
 		require.Contains(t, body, "a=ice-options:trickle")
 		require.Contains(t, body, "a=candidate:")
 
 		// A PATCH for the ICE session before is out of date.
-		stale, _ := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, false), "Content-Type", fragType, "If-Match", oldTag)
+		stale, _ := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, false), "Content-Type", signalingtest.FragmentType, "If-Match", oldTag)
 		require.Equal(t, http.StatusPreconditionFailed, stale.StatusCode)
-		fresh, _ := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, false), "Content-Type", fragType, "If-Match", newTag)
+		fresh, _ := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, false), "Content-Type", signalingtest.FragmentType, "If-Match", newTag)
 		require.Equal(t, http.StatusNoContent, fresh.StatusCode)
 		oldTag = newTag
 
@@ -101,16 +100,16 @@ func TestICERestart(t *testing.T) {
 		for len(p.frames) > 0 {
 			<-p.frames
 		}
-		for range 100 {
+		for range 20 {
 			require.EqualValues(t, 1, p.next(t).Epoch, "round %d: the stream goes on as it was", round)
 		}
 	}
 
 	// One that cannot be met leaves the session as it is.
 	resp, _ := srv.request(t, http.MethodPatch, s.location,
-		"a=ice-ufrag:\x01\x02\x03\x04\r\na=ice-pwd:short\r\nm=video 9 x 96\r\n", "Content-Type", fragType, "If-Match", "*")
+		"a=ice-ufrag:\x01\x02\x03\x04\r\na=ice-pwd:short\r\nm=video 9 x 96\r\n", "Content-Type", signalingtest.FragmentType, "If-Match", "*")
 	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
-	for range 50 {
+	for range 20 {
 		p.next(t)
 	}
 	require.Len(t, srv.Sessions(), 1)
@@ -119,7 +118,7 @@ func TestICERestart(t *testing.T) {
 // withICE puts a fragment's ICE side into an answer.
 func withICE(answer, fragment string) string {
 	for _, key := range []string{"ice-ufrag", "ice-pwd"} {
-		answer = regexp.MustCompile(`a=`+key+`:.*\r\n`).ReplaceAllLiteralString(answer, "a="+key+":"+attributeOf(fragment, key)+"\r\n")
+		answer = regexp.MustCompile(`a=`+key+`:.*\r\n`).ReplaceAllLiteralString(answer, "a="+key+":"+signalingtest.Attribute(fragment, key)+"\r\n")
 	}
 	answer = regexp.MustCompile(`a=(candidate|end-of-candidates).*\r\n`).ReplaceAllString(answer, "")
 	var b strings.Builder

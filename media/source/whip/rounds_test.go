@@ -10,15 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/media"
+	"touchline/media/signaling/signalingtest"
 )
 
 // TestRounds connects and disconnects again and again: nothing is left behind. Each session was ended by DELETE or by
 // the one after it and waits for no timeout, so ten seconds are enough for what closes in the background; `make soak`
 // leaves a minute after its 10,000 rounds, and compares sockets and memory as well.
 func TestRounds(t *testing.T) {
-	const rounds = 300
+	const rounds = 40
 	srv := start(t, nil)
-	units := clip(t, media.VP8)
+	units := signalingtest.Clip(t, media.VP8)
 	files := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
 		require.NoError(t, err)

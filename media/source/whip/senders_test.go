@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/media"
+	"touchline/media/signaling/signalingtest"
 	"touchline/media/source/whip"
 )
 
@@ -57,7 +58,7 @@ func TestSenders(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			srv := start(t, nil)
-			units := clip(t, tt.codec)
+			units := signalingtest.Clip(t, tt.codec)
 			began := time.Now()
 			s := srv.connect(t, tt.o)
 			s.play(units)
@@ -82,7 +83,7 @@ func TestSenders(t *testing.T) {
 			require.Equal(t, strings.Contains(s.offer, "a=group:"), strings.Contains(s.answer, "a=group:"))
 			require.Contains(t, s.answer, "a=rtcp-mux-only")
 			require.Less(t, len(s.answer), 8192, "ffmpeg reads no more")
-			require.Contains(t, attributeOf(s.answer, "candidate"), "127.0.0.1")
+			require.Contains(t, signalingtest.Attribute(s.answer, "candidate"), "127.0.0.1")
 
 			p.session.RequestKeyFrame()
 			select {
@@ -100,7 +101,7 @@ func TestSenders(t *testing.T) {
 // A sender that died without a word comes back with its key at once, in the place it had.
 func TestSameKeyTakesOver(t *testing.T) {
 	srv := start(t, nil)
-	units := clip(t, media.H264)
+	units := signalingtest.Clip(t, media.H264)
 	first := srv.connect(t, senderOptions{codec: h264})
 	first.play(units)
 	one := <-srv.opened
@@ -118,7 +119,7 @@ func TestSameKeyTakesOver(t *testing.T) {
 
 	// Another key is another sender.
 	third := srv.connect(t, senderOptions{codec: vp8, headers: []string{"Authorization", "Bearer stream-key-any"}})
-	third.play(clip(t, media.VP8))
+	third.play(signalingtest.Clip(t, media.VP8))
 	(<-srv.opened).next(t)
 	require.Len(t, srv.Sessions(), 2)
 }
@@ -152,7 +153,7 @@ func TestSilenceAndAbsenceEndASession(t *testing.T) {
 func TestSimulcast(t *testing.T) {
 	t.Parallel()
 	srv := start(t, nil)
-	small, large := clip(t, media.VP8), bigClip(t)
+	small, large := signalingtest.Clip(t, media.VP8), signalingtest.LargeClip(t)
 	m := &webrtc.MediaEngine{}
 	require.NoError(t, m.RegisterDefaultCodecs())
 	require.NoError(t, webrtc.ConfigureSimulcastExtensionHeaders(m))
@@ -208,11 +209,11 @@ func TestCrashEndsOneSession(t *testing.T) {
 		}
 	})
 	good := srv.connect(t, senderOptions{codec: h264})
-	good.play(clip(t, media.H264))
+	good.play(signalingtest.Clip(t, media.H264))
 	one := <-srv.opened
 	one.next(t)
 	bad := srv.connect(t, senderOptions{codec: vp8, headers: []string{"Authorization", "Bearer stream-key-any"}})
-	bad.play(clip(t, media.VP8))
+	bad.play(signalingtest.Clip(t, media.VP8))
 	two := <-srv.opened
 	select {
 	case reason := <-two.closed:
@@ -224,4 +225,23 @@ func TestCrashEndsOneSession(t *testing.T) {
 	for range 50 { // more than were waiting
 		one.next(t)
 	}
+}
+
+// RFC 9725 section 4.2: the end of DTLS ends the session at once, and a DELETE for it finds nothing.
+func TestDTLSTeardown(t *testing.T) {
+	srv := start(t, nil)
+	s := srv.connect(t, senderOptions{codec: vp8})
+	s.play(signalingtest.Clip(t, media.VP8))
+	p := <-srv.opened
+	p.next(t)
+	location := s.location
+	s.close()
+	select {
+	case reason := <-p.closed:
+		require.Equal(t, "the other side closed the connection", reason)
+	case <-time.After(5 * time.Second):
+		t.Fatal("the session goes on")
+	}
+	resp, _ := srv.request(t, http.MethodDelete, location, "")
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 }

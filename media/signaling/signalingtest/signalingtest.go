@@ -1,0 +1,141 @@
+// Package signalingtest holds what the tests of WHIP and WHEP share: encoded
+// clips, a network that can be cut, and the reading of SDP.
+package signalingtest
+
+import (
+	"bytes"
+	"embed"
+	"encoding/binary"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+)
+
+//go:generate testdata/make.sh
+
+//go:embed testdata/*.ivf testdata/h264.264 testdata/h265.265
+var files embed.FS
+
+// FragmentType is the Content-Type of a PATCH (RFC 8840).
+const FragmentType = "application/trickle-ice-sdpfrag"
+
+// Clip returns ten access units of 320 x 180, the first one a key frame.
+func Clip(t testing.TB, codec media.Codec) [][]byte {
+	t.Helper()
+	switch codec {
+	case media.H264:
+		return split(t, "h264.264", []byte{0, 0, 0, 1, 9})
+	case media.H265:
+		return split(t, "h265.265", []byte{0, 0, 0, 1, 0x46})
+	case media.VP8, media.VP9, media.AV1:
+		return ivf(t, strings.ToLower(codec.String())+".ivf")
+	case media.CodecUnknown:
+	}
+	t.Fatalf("no clip in %v", codec)
+	return nil
+}
+
+// LargeClip is the VP8 clip in 640 x 360.
+func LargeClip(t testing.TB) [][]byte {
+	t.Helper()
+	return ivf(t, "vp8-large.ivf")
+}
+
+func read(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := files.ReadFile("testdata/" + name)
+	require.NoError(t, err)
+	return b
+}
+
+// split cuts a byte stream before each access unit delimiter.
+func split(t testing.TB, name string, delimiter []byte) [][]byte {
+	t.Helper()
+	var units [][]byte
+	for _, u := range bytes.Split(read(t, name), delimiter)[1:] {
+		units = append(units, append(bytes.Clone(delimiter), u...))
+	}
+	return units
+}
+
+// ivf returns the frames of an IVF file.
+func ivf(t testing.TB, name string) [][]byte {
+	t.Helper()
+	const head, frameHead = 32, 12
+	var units [][]byte
+	for rest := read(t, name)[head:]; len(rest) > frameHead; {
+		n := int(binary.LittleEndian.Uint32(rest))
+		units = append(units, rest[frameHead:frameHead+n])
+		rest = rest[frameHead+n:]
+	}
+	return units
+}
+
+// Cable is a network connection that can be cut: packets are lost both ways,
+// without an error on either side.
+type Cable struct {
+	net.PacketConn
+	cut atomic.Bool
+}
+
+// NewCable opens a UDP socket on 127.0.0.1, which is closed when the test ends.
+func NewCable(t testing.TB) *Cable {
+	t.Helper()
+	conn, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return &Cable{PacketConn: conn}
+}
+
+// Cut loses every packet from now on.
+func (c *Cable) Cut() { c.cut.Store(true) }
+
+// WriteTo implements net.PacketConn.
+func (c *Cable) WriteTo(p []byte, to net.Addr) (int, error) {
+	if c.cut.Load() {
+		return len(p), nil
+	}
+	return c.PacketConn.WriteTo(p, to)
+}
+
+// ReadFrom implements net.PacketConn.
+func (c *Cable) ReadFrom(p []byte) (n int, from net.Addr, err error) {
+	for {
+		if n, from, err = c.PacketConn.ReadFrom(p); err != nil || !c.cut.Load() {
+			return n, from, err
+		}
+	}
+}
+
+// Attribute returns the value of the first attribute of that name in an SDP text, or "".
+func Attribute(sdp, key string) string {
+	for line := range strings.Lines(sdp) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "a="+key+":"); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// Fragment is the ICE side of an offer as the body of a PATCH, without its candidates.
+func Fragment(offer string) string {
+	media, _, _ := strings.Cut(offer[strings.Index(offer, "\nm=")+1:], "\n")
+	return "a=group:BUNDLE 0\r\n" + media + "\na=mid:" + Attribute(offer, "mid") +
+		"\r\na=ice-ufrag:" + Attribute(offer, "ice-ufrag") + "\r\na=ice-pwd:" + Attribute(offer, "ice-pwd") + "\r\n"
+}
+
+// Candidates are the candidate lines of an SDP text, each with its line end.
+func Candidates(sdp string) string {
+	var b strings.Builder
+	for line := range strings.Lines(sdp) {
+		if strings.HasPrefix(line, "a=candidate:") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
