@@ -12,16 +12,14 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
-
-	"touchline/internal/e2e/stage"
 )
 
-// serveCameras is set for this test's own program when it is to be a server for cameras.
-const serveCameras = "TOUCHLINE_BENCH_SERVE_CAMERAS"
+// serveCamerasEnv is set for this test's own program when it is to be a server for cameras.
+const serveCamerasEnv = "TOUCHLINE_BENCH_SERVE_CAMERAS"
 
 // TestMain builds the codec program that the stages need.
 func TestMain(m *testing.M) {
-	if os.Getenv(serveCameras) != "" {
+	if os.Getenv(serveCamerasEnv) != "" {
 		if err := (&cameraServerCmd{}).Run(context.Background(), zerolog.Nop()); err != nil {
 			panic(err)
 		}
@@ -60,35 +58,35 @@ func TestMain(m *testing.M) {
 // measures times, so nothing runs beside it.
 func TestAlignment(t *testing.T) {
 	say := func(n int) string { return fmt.Sprintf("Number %d: it is still level here.", n) }
-	res, err := stage.Alignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, say, true, zerolog.Nop())
+	res, err := measureAlignment(t.Context(), 8, 400*time.Millisecond, 2*time.Second, say, true, zerolog.Nop())
 	require.NoError(t, err)
 	for _, c := range res.Comments {
 		t.Logf("cycle %d: D %.3f s, ready %.3f s, viewer %v, bot %.1f ms", c.Cycle, c.Delay, c.ReadySec, c.Error, 1000*c.AlignmentError)
 	}
 	require.GreaterOrEqual(t, len(res.Comments), 6, "most comments were seen and heard")
-	require.LessOrEqual(t, stage.Quantile(res.Errors(), 0.95), 250*time.Millisecond)
-	require.LessOrEqual(t, stage.Quantile(res.Gaps, 0.5), 1500*time.Millisecond, "no dead air")
+	require.LessOrEqual(t, quantile(res.Errors(), 0.95), 250*time.Millisecond)
+	require.LessOrEqual(t, quantile(res.Gaps, 0.5), 1500*time.Millisecond, "no dead air")
 	for _, r := range res.Rows(time.Second) {
 		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Bound)
 		if strings.Contains(r.Name, "caption") {
-			require.True(t, r.HoldsWithin(busy), "%s: expected %s, got %s", r.Name, r.Bound, r.Figure)
+			require.True(t, r.holdsWithin(busy), "%s: expected %s, got %s", r.Name, r.Bound, r.Figure)
 		}
 	}
 	require.Greater(t, len(res.Words), 40, "the captions were compared")
 	require.GreaterOrEqual(t, len(res.Final), 4, "and their ends")
 	// Not the worst: on a busy machine a voice that runs dry for a moment counts as two talks to the viewer.
-	require.LessOrEqual(t, stage.Quantile(res.Final, 0.5).Abs(), 200*time.Millisecond, "the final flag comes with the end")
+	require.LessOrEqual(t, quantile(res.Final, 0.5).Abs(), 200*time.Millisecond, "the final flag comes with the end")
 }
 
 // busy is how many times its bound a figure may be here.
 const busy = 2.0
 
 // holds fails for every row that is far from its bound.
-func holds(t *testing.T, rows []stage.Row, err error) {
+func holds(t *testing.T, rows []row, err error) {
 	t.Helper()
 	for _, r := range rows {
 		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Bound)
-		if !r.HoldsWithin(busy) {
+		if !r.holdsWithin(busy) {
 			t.Errorf("%s: expected %s, at most %g times as much here, got %s", r.Name, r.Bound, busy, r.Figure)
 		}
 	}
@@ -98,21 +96,21 @@ func holds(t *testing.T, rows []stage.Row, err error) {
 
 func TestInstruction(t *testing.T) {
 	t.Parallel()
-	rows, err := stage.Instruction(t.Context(), zerolog.Nop())
+	rows, err := measureInstruction(t.Context(), zerolog.Nop())
 	holds(t, rows, err)
 }
 
 // TestRestarts takes cameras away for a moment; make bench does for longer.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
-	rows, err := stage.Restarts(t.Context(), 3*time.Second, zerolog.Nop())
+	rows, err := measureRestarts(t.Context(), 3*time.Second, zerolog.Nop())
 	holds(t, rows, err)
 	require.Len(t, rows, 4)
 }
 
 // TestRounds has a WHIP sender come and go; make soak does for longer.
 func TestRounds(t *testing.T) {
-	rows, err := stage.Rounds(t.Context(), 60, 2*time.Second, zerolog.Nop())
+	rows, err := measureRounds(t.Context(), 60, 2*time.Second, zerolog.Nop())
 	holds(t, rows, err)
 }
 
@@ -121,16 +119,16 @@ func TestCameras(t *testing.T) {
 	t.Parallel()
 	server := func(ctx context.Context) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, os.Args[0])
-		cmd.Env = append(os.Environ(), serveCameras+"=1")
+		cmd.Env = append(os.Environ(), serveCamerasEnv+"=1")
 		return cmd
 	}
-	rows, err := stage.Cameras(t.Context(), server, 3*time.Second)
+	rows, err := measureCameras(t.Context(), server, 3*time.Second)
 	require.NoError(t, err)
 	require.Len(t, rows, 15)
 	for _, r := range rows {
 		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Bound)
 		const some = 5 // access units that may be lost here
-		require.True(t, r.HoldsWithin(busy) || r.Most == 0 && r.Got <= some, "%s: expected %s, got %s", r.Name, r.Bound, r.Figure)
+		require.True(t, r.holdsWithin(busy) || r.Most == 0 && r.Got <= some, "%s: expected %s, got %s", r.Name, r.Bound, r.Figure)
 	}
 }
 
@@ -139,11 +137,11 @@ func TestUsageOfThisProcess(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sleep", "60")
 	require.NoError(t, cmd.Start())
-	u, err := stage.UsageOf(os.Getpid())
+	u, err := usageOf(os.Getpid())
 	require.NoError(t, err)
 	require.Positive(t, u.CPU)
 	require.Greater(t, u.RSS, int64(1<<20))
-	_, err = stage.UsageOf(1 << 30)
+	_, err = usageOf(1 << 30)
 	require.ErrorContains(t, err, "read the usage of")
 	cancel()
 	require.Error(t, cmd.Wait())
@@ -152,7 +150,7 @@ func TestUsageOfThisProcess(t *testing.T) {
 // TestSoak is make soak in short, and the faults of make bench with it: each breaks the bot's
 // world once, comments are heard again within its bound, and none is lost.
 func TestSoak(t *testing.T) {
-	rows, err := stage.Soak(t.Context(), stage.SoakOptions{Seed: 1, Quick: true, Out: lines{t}, Log: zerolog.Nop()})
+	rows, err := measureSoak(t.Context(), soakOptions{Seed: 1, Quick: true, Out: lines{t}, Log: zerolog.Nop()})
 	holds(t, rows, err)
 	var delivered int
 	for _, r := range rows {

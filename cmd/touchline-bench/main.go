@@ -22,7 +22,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
-	"touchline/internal/e2e/stage"
 )
 
 type cli struct {
@@ -63,13 +62,13 @@ type runCmd struct {
 // part is one table.
 type part struct {
 	name, title string
-	run         func(ctx context.Context) ([]stage.Row, error)
+	run         func(ctx context.Context) ([]row, error)
 }
 
 func (r *runCmd) parts(log zerolog.Logger) []part {
-	align := func(least, most, pauseOff time.Duration) func(ctx context.Context) ([]stage.Row, error) {
-		return func(ctx context.Context) ([]stage.Row, error) {
-			res, err := stage.Alignment(ctx, r.Comments, least, most, nil, r.Sound, log)
+	align := func(least, most, pauseOff time.Duration) func(ctx context.Context) ([]row, error) {
+		return func(ctx context.Context) ([]row, error) {
+			res, err := measureAlignment(ctx, r.Comments, least, most, nil, r.Sound, log)
 			return res.Rows(pauseOff), err
 		}
 	}
@@ -79,42 +78,42 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			"steady", "Alignment, model latency steady at 1.2 s, 640x360",
 			align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond),
 		},
-		{"delay", "D forced 2 -> 5 -> 2 s", func(ctx context.Context) ([]stage.Row, error) {
-			return stage.ForcedDelay(ctx, 3*time.Second, log)
+		{"delay", "D forced 2 -> 5 -> 2 s", func(ctx context.Context) ([]row, error) {
+			return measureDelay(ctx, 3*time.Second, log)
 		}},
-		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]stage.Row, error) {
-			return stage.Relay(ctx, r.Relay, r.Sound, log)
+		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]row, error) {
+			return measureRelay(ctx, r.Relay, r.Sound, log)
 		}},
-		{"sound", "The camera's sound beside the delayed picture", func(ctx context.Context) ([]stage.Row, error) {
-			return stage.Sound(ctx, 35*time.Second, log)
+		{"sound", "The camera's sound beside the delayed picture", func(ctx context.Context) ([]row, error) {
+			return measureSound(ctx, 35*time.Second, log)
 		}},
-		{"instruction", "New instruction", func(ctx context.Context) ([]stage.Row, error) {
-			return stage.Instruction(ctx, log)
+		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) {
+			return measureInstruction(ctx, log)
 		}},
-		{"faults", "Recovery from faults", func(ctx context.Context) ([]stage.Row, error) {
-			return stage.Faults(ctx, 10*time.Second, log)
+		{"faults", "Recovery from faults", func(ctx context.Context) ([]row, error) {
+			return measureFaults(ctx, 10*time.Second, log)
 		}},
-		{"decode", "Cost of decoding 720p30 and sampling 2 pictures a second", func(ctx context.Context) ([]stage.Row, error) {
-			return stage.Decode(ctx, r.Decode, r.Clips, log)
+		{"decode", "Cost of decoding 720p30 and sampling 2 pictures a second", func(ctx context.Context) ([]row, error) {
+			return measureDecode(ctx, r.Decode, r.Clips, log)
 		}},
-		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]stage.Row, error) {
-			return stage.Cost(ctx, botCommand, r.Cost, log)
+		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]row, error) {
+			return measureCost(ctx, slimBots, r.Cost, log)
 		}},
 		{
 			"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each)",
-			func(ctx context.Context) ([]stage.Row, error) {
-				return stage.Rooms(ctx, botCommand, roleCommand, r.Cost)
+			func(ctx context.Context) ([]row, error) {
+				return measureRooms(ctx, slimBots, roleCommand, r.Cost)
 			},
 		},
-		{"dispatch", "Agents that rooms ask for in three ways, 25 rooms each", func(ctx context.Context) ([]stage.Row, error) {
-			return stage.Dispatches(ctx, botCommand, 25, log)
+		{"dispatch", "Agents that rooms ask for in three ways, 25 rooms each", func(ctx context.Context) ([]row, error) {
+			return measureDispatches(ctx, slimBots, 25, log)
 		}},
-		{"cameras", "Cameras that go and come back, and WHIP senders to viewers", func(ctx context.Context) ([]stage.Row, error) {
-			rows, err := stage.Restarts(ctx, r.Off, log)
+		{"cameras", "Cameras that go and come back, and WHIP senders to viewers", func(ctx context.Context) ([]row, error) {
+			rows, err := measureRestarts(ctx, r.Off, log)
 			if err != nil {
 				return rows, err
 			}
-			more, err := stage.Cameras(ctx, cameraServer, r.Cameras)
+			more, err := measureCameras(ctx, cameraServerCommand, r.Cameras)
 			return append(rows, more...), err
 		}},
 	}
@@ -141,7 +140,7 @@ func (r *runCmd) Run(ctx context.Context, log zerolog.Logger) error {
 			continue
 		}
 		rows, err := p.run(ctx)
-		bad += stage.Print(os.Stdout, fmt.Sprintf("%s (touchline-bench run --only %s)", p.title, p.name), rows)
+		bad += printTable(os.Stdout, fmt.Sprintf("%s (touchline-bench run --only %s)", p.title, p.name), rows)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
 			fmt.Println("  failed:", err)
@@ -156,8 +155,8 @@ func (r *runCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	return errors.Join(errs...)
 }
 
-// botCommand runs the bots of the program without a server: what runs beside an existing one.
-func botCommand(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd {
+// slimBots runs the bots of the program without a server: what runs beside an existing one.
+func slimBots(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd {
 	path := "touchline-slim"
 	if self, err := os.Executable(); err == nil {
 		path = filepath.Join(filepath.Dir(self), path)
@@ -191,7 +190,7 @@ func machine() string {
 }
 
 // roleCommand is this program as one process of a run with many rooms.
-func roleCommand(ctx context.Context, role stage.Role) *exec.Cmd {
+func roleCommand(ctx context.Context, role processRole) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
@@ -205,11 +204,11 @@ type roleCmd struct {
 
 // Run plays a role until it is interrupted.
 func (r *roleCmd) Run(ctx context.Context, log zerolog.Logger) error {
-	return stage.Play(ctx, stage.Role(r.Role), os.Stdin, os.Stdout, log)
+	return playRole(ctx, processRole(r.Role), os.Stdin, os.Stdout, log)
 }
 
-// cameraServer is this program as a server for WHIP senders.
-func cameraServer(ctx context.Context) *exec.Cmd {
+// cameraServerCommand is this program as a server for WHIP senders.
+func cameraServerCommand(ctx context.Context) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
@@ -221,7 +220,7 @@ type cameraServerCmd struct{}
 
 // Run serves until it is interrupted, and tells its parent where.
 func (*cameraServerCmd) Run(ctx context.Context, log zerolog.Logger) error {
-	return stage.ServeCameras(ctx, func(at stage.CameraServer) {
+	return serveCameras(ctx, func(at cameraServer) {
 		_ = json.NewEncoder(os.Stdout).Encode(at) // a parent that is gone does not need it
 	}, log)
 }
@@ -237,14 +236,14 @@ type soakCmd struct {
 // come and go; it reports what that did to alignment, comments and memory.
 func (s *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	var errs []error
-	show := func(title string, rows []stage.Row, err error) {
-		if bad := stage.Print(os.Stdout, title, rows); bad > 0 {
+	show := func(title string, rows []row, err error) {
+		if bad := printTable(os.Stdout, title, rows); bad > 0 {
 			err = errors.Join(err, fmt.Errorf("%d figures are out of bounds", bad))
 		}
 		errs = append(errs, err)
 	}
 	if s.Rounds > 0 {
-		rows, err := stage.Rounds(ctx, s.Rounds, time.Minute, log)
+		rows, err := measureRounds(ctx, s.Rounds, time.Minute, log)
 		show("WHIP senders that come and go", rows, err)
 	}
 	if s.Length > 0 {
@@ -252,7 +251,7 @@ func (s *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
 			log = log.Level(zerolog.FatalLevel) // the client library's complaints about a server that is away are no news
 		}
 		fmt.Printf("\nTouchline, measured on %s: %s\n\n", time.Now().Format(time.DateOnly), machine())
-		rows, err := stage.Soak(ctx, stage.SoakOptions{Length: s.Length, Seed: s.Seed, Quick: s.Quick, Out: os.Stdout, Log: log})
+		rows, err := measureSoak(ctx, soakOptions{Length: s.Length, Seed: s.Seed, Quick: s.Quick, Out: os.Stdout, Log: log})
 		show(fmt.Sprintf("Soak of %v", s.Length), rows, err)
 	}
 	return errors.Join(errs...)

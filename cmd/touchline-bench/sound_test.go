@@ -5,12 +5,10 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"touchline/internal/e2e/stage"
 )
 
 // TestSound hears a camera's beeps beside its pictures through a real server, and how much lower they are under speech.
 func TestSound(t *testing.T) {
-	rows, err := stage.Sound(t.Context(), 12*time.Second, zerolog.Nop())
+	rows, err := measureSound(t.Context(), 12*time.Second, zerolog.Nop())
 	holds(t, rows, err)
 }

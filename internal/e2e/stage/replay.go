@@ -14,28 +14,28 @@ import (
 	"touchline/media/toyworld"
 )
 
-// clip is some seconds of encoded match, to be sent over and over: a camera
+// Clip is some seconds of encoded match, to be sent over and over: a camera
 // that costs this process next to nothing.
-type clip struct{ frames []media.EncodedFrame }
+type Clip struct{ Frames []media.EncodedFrame }
 
-// clipLength of a replayed camera.
-const clipLength = 20 * time.Second
+// ClipLength of a replayed camera.
+const ClipLength = 20 * time.Second
 
-// makeClip encodes a generated match as fast as it goes, with a key frame each second.
-func makeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate int, seed uint64) (*clip, error) {
+// MakeClip encodes a generated match as fast as it goes, with a key frame each second.
+func MakeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate int, seed uint64) (*Clip, error) {
 	world, err := toyworld.New(toyworld.Options{Seed: seed, Width: width, Height: height, FPS: fps})
 	if err != nil {
 		return nil, fmt.Errorf("make the match: %w", err)
 	}
 	var mu sync.Mutex
-	out := &clip{}
-	n := int(clipLength.Seconds()) * fps
+	out := &Clip{}
+	n := int(ClipLength.Seconds()) * fps
 	enc, err := codec.NewEncoder(codec.EncoderOptions{
 		Codec: c, Width: width, Height: height, FPS: fps, BitRate: bitRate,
 		OnFrame: func(f media.EncodedFrame) {
 			mu.Lock()
 			defer mu.Unlock()
-			out.frames = append(out.frames, f)
+			out.Frames = append(out.Frames, f)
 		},
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func makeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate in
 	count := func() int {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(out.frames)
+		return len(out.Frames)
 	}
 	for had := -1; had < count(); {
 		had = count()
@@ -69,17 +69,17 @@ func makeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate in
 			return nil, err
 		}
 	}
-	if got := count(); got < n*9/10 || !out.frames[0].KeyFrame {
+	if got := count(); got < n*9/10 || !out.Frames[0].KeyFrame {
 		return nil, fmt.Errorf("expected about %d encoded pictures that begin with a key frame, got %d", n, got)
 	}
 	return out, nil
 }
 
-// play sends the clip in real time, over and over.
-func (c *clip) play(ctx context.Context, fps int, out chan<- media.EncodedFrame) error {
+// Play sends the clip in real time, over and over.
+func (c *Clip) Play(ctx context.Context, fps int, out chan<- media.EncodedFrame) error {
 	start := time.Now()
 	for n := 0; ; n++ {
-		f := c.frames[n%len(c.frames)]
+		f := c.Frames[n%len(c.Frames)]
 		f.PTS = time.Duration(n) * time.Second / time.Duration(fps)
 		f.Arrival = start.Add(f.PTS)
 		if err := Wait(ctx, time.Until(f.Arrival)); err != nil {
@@ -119,8 +119,8 @@ func hum(ctx context.Context, out *room.CameraPublisher) error {
 	}
 }
 
-// addReplayedCamera publishes a clip in a room of the stage's server, with sound or without.
-func (s *Stage) addReplayedCamera(roomName string, sound bool) error {
+// AddReplayedCamera publishes a clip in a room of the stage's server, with sound or without.
+func (s *Stage) AddReplayedCamera(roomName string, sound bool) error {
 	const fps = 30
 	c := s.opts.Codec
 	if c == media.CodecUnknown {
@@ -128,21 +128,21 @@ func (s *Stage) addReplayedCamera(roomName string, sound bool) error {
 	}
 	if s.clip == nil {
 		var err error
-		if s.clip, err = makeClip(s.ctx, c, s.opts.Width, s.opts.Height, fps, 1_700_000, s.opts.Seed); err != nil {
+		if s.clip, err = MakeClip(s.ctx, c, s.opts.Width, s.opts.Height, fps, 1_700_000, s.opts.Seed); err != nil {
 			return err
 		}
 	}
 	pub, err := room.NewCameraPublisher(room.CameraOptions{
-		URL: s.url(), Keys: s.Keys, Room: roomName, Identity: "camera", LoopbackOnly: true, Log: s.opts.Log,
+		URL: s.URL(), Keys: s.Keys, Room: roomName, Identity: "camera", LoopbackOnly: true, Log: s.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("make the camera: %w", err)
 	}
 	frames := make(chan media.EncodedFrame, 8)
-	s.run(func(ctx context.Context) error { return pub.Run(ctx, frames) })
-	s.run(func(ctx context.Context) error { return s.clip.play(ctx, fps, frames) })
+	s.Run(func(ctx context.Context) error { return pub.Run(ctx, frames) })
+	s.Run(func(ctx context.Context) error { return s.clip.Play(ctx, fps, frames) })
 	if sound {
-		s.run(func(ctx context.Context) error { return hum(ctx, pub) })
+		s.Run(func(ctx context.Context) error { return hum(ctx, pub) })
 	}
 	return nil
 }

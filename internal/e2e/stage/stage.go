@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +24,8 @@ import (
 	"touchline/media/toyworld"
 )
 
-// StageOptions of a Stage.
-type StageOptions struct {
+// Options of a Stage.
+type Options struct {
 	// Model answers; it is given a voice when the settings ask for speech.
 	Model inference.Model
 	// Config of the bot; the defaults when nil.
@@ -57,8 +59,9 @@ type Stage struct {
 	Reader *Reader
 	// Network of the bot; nil without it.
 	Network *netfault.Proxy
+	Log     zerolog.Logger
 
-	opts    StageOptions
+	opts    Options
 	ctx     context.Context //nolint:containedctx // the stage's own life, ended by Close
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -67,7 +70,7 @@ type Stage struct {
 	viewers int
 	stopSFU context.CancelFunc
 	sent    []uint32 // numbers of the pictures that the last camera gave to the room
-	clip    *clip
+	clip    *Clip
 	sounds  *soundBook // nil when the bot's own settings choose the model, or nothing is spoken
 	// stopCamera takes the last camera away.
 	stopCamera func()
@@ -108,12 +111,12 @@ func (r *Reader) Records() []agent.Record {
 	return append([]agent.Record(nil), r.records...)
 }
 
-// NewStage starts everything and returns when the bot is in the room.
-func NewStage(ctx context.Context, opts StageOptions) (*Stage, error) {
+// New starts everything and returns when the bot is in the room.
+func New(ctx context.Context, opts Options) (*Stage, error) {
 	if opts.Width == 0 {
 		opts.Width, opts.Height = 640, 360
 	}
-	s := &Stage{opts: opts, Reader: &Reader{}}
+	s := &Stage{opts: opts, Reader: &Reader{}, Log: opts.Log}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.start(ctx); err != nil {
 		s.Close()
@@ -125,7 +128,7 @@ func NewStage(ctx context.Context, opts StageOptions) (*Stage, error) {
 func (s *Stage) start(ctx context.Context) error {
 	s.Keys = s.opts.Keys
 	if s.opts.At == "" {
-		if err := s.StartServer(ctx, sfu.Options{Log: s.opts.Log}); err != nil {
+		if err := s.StartServer(ctx, sfu.Options{Log: s.Log}); err != nil {
 			return err
 		}
 		s.Keys = room.Keys{APIKey: s.Server.APIKey(), APISecret: s.Server.APISecret()}
@@ -147,7 +150,7 @@ func (s *Stage) start(ctx context.Context) error {
 		if s.opts.Model != nil {
 			engine = &bot.Engine{Model: s.opts.Model}
 			if cfg.Inference.Voice.Enabled {
-				if engine.Model, err = bot.WithVoice(s.opts.Model, cfg.Inference.Voice, s.opts.Log); err != nil {
+				if engine.Model, err = bot.WithVoice(s.opts.Model, cfg.Inference.Voice, s.Log); err != nil {
 					return err
 				}
 				s.sounds = newSoundBook(engine.Model)
@@ -156,12 +159,12 @@ func (s *Stage) start(ctx context.Context) error {
 		}
 		s.Bot, err = bot.New(bot.Options{
 			Config: cfg, Keys: s.Keys, Engine: engine, BuiltIn: "camera", LoopbackOnly: true,
-			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Log: s.opts.Log,
+			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Log: s.Log,
 		})
 		if err != nil {
 			return err
 		}
-		s.run(s.Bot.Run)
+		s.Run(s.Bot.Run)
 	}
 	if !s.opts.NoCamera {
 		_, err = s.AddCamera("camera", s.opts.Seed)
@@ -169,8 +172,8 @@ func (s *Stage) start(ctx context.Context) error {
 	return err
 }
 
-// url of the stage's server.
-func (s *Stage) url() string {
+// URL returns the address of the stage's server.
+func (s *Stage) URL() string {
 	if s.opts.At != "" {
 		return s.opts.At
 	}
@@ -182,15 +185,16 @@ func (s *Stage) addNetwork(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the server's media address: %w", err)
 	}
-	s.Network, err = netfault.New(ctx, netfault.Options{Signal: s.Server.HTTPAddr(), Media: media, Seed: s.opts.Seed, Log: s.opts.Log})
+	s.Network, err = netfault.New(ctx, netfault.Options{Signal: s.Server.HTTPAddr(), Media: media, Seed: s.opts.Seed, Log: s.Log})
 	if err != nil {
 		return err
 	}
-	s.run(s.Network.Run)
+	s.Run(s.Network.Run)
 	return nil
 }
 
-func (s *Stage) run(f func(context.Context) error) (stop func()) {
+// Run runs f until it returns, Stage.Close or stop; stop waits for it. Its error shows in Errors.
+func (s *Stage) Run(f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	done := make(chan struct{})
 	s.wg.Go(func() {
@@ -234,6 +238,18 @@ func (s *Stage) StopServer() {
 	<-s.sfuDone
 }
 
+// RestartServer starts the server again after StopServer, with the same ports and keys.
+func (s *Stage) RestartServer(ctx context.Context) error {
+	port := func(addr string) int {
+		n, _ := strconv.Atoi(addr[strings.LastIndexByte(addr, ':')+1:]) // the server's own address
+		return n
+	}
+	return s.StartServer(ctx, sfu.Options{
+		HTTPPort: port(s.Server.HTTPAddr()), UDPPort: port(s.Server.UDPAddr()),
+		APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret, Log: s.Log,
+	})
+}
+
 // AddCamera publishes a generated match under an identity. stop takes it away.
 func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error) {
 	s.mu.Lock()
@@ -243,7 +259,7 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 	cam, err = bot.NewCamera(bot.CameraOptions{
 		URL: s.Server.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
 		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
-		Crowd: s.opts.Crowd, Sound: s.opts.Sound, LoopbackOnly: true, Log: s.opts.Log,
+		Crowd: s.opts.Crowd, Sound: s.opts.Sound, LoopbackOnly: true, Log: s.Log,
 		OnSent: func(pts time.Duration) {
 			s.mu.Lock()
 			s.sent = append(s.sent, numberOf(cam.World, pts))
@@ -254,8 +270,19 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 		return nil, err
 	}
 	s.Camera = cam
-	s.stopCamera = s.run(cam.Run)
+	s.stopCamera = s.Run(cam.Run)
 	return s.stopCamera, nil
+}
+
+// StopCamera takes the last camera away.
+func (s *Stage) StopCamera() { s.stopCamera() }
+
+// WordTimes returns when each word of an answer sounds, after its first audible moment; nil when nothing is spoken.
+func (s *Stage) WordTimes(text string) []time.Duration {
+	if s.sounds == nil {
+		return nil
+	}
+	return s.sounds.words(text)
 }
 
 // AddViewer lets a viewer in; a deaf one decodes nothing. leave takes it out again.
@@ -263,7 +290,8 @@ func (s *Stage) AddViewer(deaf bool) (v *Viewer, leave func(), err error) {
 	return s.viewer(RoomName, deaf)
 }
 
-func (s *Stage) addViewerTo(roomName string) (leave func(), err error) {
+// AddViewerTo lets a viewer that decodes nothing into a room. leave takes it out again.
+func (s *Stage) AddViewerTo(roomName string) (leave func(), err error) {
 	_, leave, err = s.viewer(roomName, true)
 	return leave, err
 }
@@ -277,11 +305,11 @@ func (s *Stage) viewer(roomName string, deaf bool) (v *Viewer, leave func(), err
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a viewer's token: %w", err)
 	}
-	v, err = NewViewer(ViewerOptions{URL: s.url(), Token: token, Deaf: deaf, Log: s.opts.Log})
+	v, err = NewViewer(ViewerOptions{URL: s.URL(), Token: token, Deaf: deaf, Log: s.Log})
 	if err != nil {
 		return nil, nil, err
 	}
-	return v, s.run(v.Run), nil
+	return v, s.Run(v.Run), nil
 }
 
 // numberOf is the number in the corner of the picture with a PTS, which may be
@@ -337,53 +365,6 @@ func (s *Stage) Close() {
 	if s.stopSFU != nil {
 		s.StopServer()
 	}
-}
-
-// Comment is one comment as the bot and the viewer saw it.
-type Comment struct {
-	agent.Record
-	// Seen is when the viewer got the first picture whose counter is at least the anchor's.
-	Seen time.Time
-	// Heard is when its speech began for the viewer.
-	Heard time.Time
-	// Error is Heard minus Seen.
-	Error time.Duration
-}
-
-// heardWithin is how far the viewer's onset may lie from the bot's to be the same one.
-const heardWithin = 800 * time.Millisecond
-
-// Match puts the bot's records and what a viewer perceived together. Comments
-// that the viewer did not get whole, because it came or left in the middle, are left out.
-func Match(records []agent.Record, seen Seen, engine *Engine) []Comment {
-	var out []Comment
-	for _, r := range records {
-		counter, ok := engine.CounterOf(r.Text)
-		if !ok || r.Outcome != agent.OutcomeSpoken {
-			continue
-		}
-		c := Comment{Record: r}
-		for _, p := range seen.Pictures {
-			if p.Read && p.Counter >= counter {
-				if p.Counter < counter+10 {
-					c.Seen = p.At
-				}
-				break
-			}
-		}
-		for _, t := range seen.Talks {
-			if t.From.Sub(r.StartedAt).Abs() < heardWithin {
-				c.Heard = t.From
-				break
-			}
-		}
-		if c.Seen.IsZero() || c.Heard.IsZero() {
-			continue
-		}
-		c.Error = c.Heard.Sub(c.Seen)
-		out = append(out, c)
-	}
-	return out
 }
 
 // ParseRecords reads the records that a viewer got from the data topic.

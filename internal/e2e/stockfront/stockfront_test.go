@@ -79,7 +79,7 @@ func newStage(t *testing.T, noCamera bool) *stage.Stage {
 	t.Helper()
 	cfg := configs.Default()
 	cfg.Pacing.InitialDelay = time.Second
-	s, err := stage.NewStage(t.Context(), stage.StageOptions{
+	s, err := stage.New(t.Context(), stage.Options{
 		Config: &cfg, FPS: 15, Seed: 3, Crowd: true, NoCamera: noCamera, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)

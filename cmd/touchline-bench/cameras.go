@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"touchline/internal/e2e/stage"
 
 	"touchline/agent/console"
 	"touchline/agent/room"
@@ -30,21 +32,21 @@ const (
 // manyCameras is how many are sent at once.
 const manyCameras = 8
 
-// Cameras sends 720p30 by WHIP and measures the way to a viewer: to one in Go,
+// measureCameras sends 720p30 by WHIP and measures the way to a viewer: to one in Go,
 // to a browser, and of eight cameras at once, beside MediaMTX with the same.
-func Cameras(ctx context.Context, command CameraServerCommand, length time.Duration) ([]Row, error) {
-	clip, err := makeClip(ctx, media.H264, cameraWidth, cameraHeight, cameraFPS, cameraBitRate, 4)
+func measureCameras(ctx context.Context, command cameraServerRunner, length time.Duration) ([]row, error) {
+	clip, err := stage.MakeClip(ctx, media.H264, cameraWidth, cameraHeight, cameraFPS, cameraBitRate, 4)
 	if err != nil {
 		return nil, err
 	}
-	units := make([][]byte, len(clip.frames))
+	units := make([][]byte, len(clip.Frames))
 	size := 0
-	for i, f := range clip.frames {
+	for i, f := range clip.Frames {
 		units[i] = f.Data
 		size += len(f.Data)
 	}
-	rows := []Row{Note("each camera", fmt.Sprintf("%dx%d, %d pictures a second, H264, %.2f Mbit/s",
-		cameraWidth, cameraHeight, cameraFPS, float64(size)*8/clipLength.Seconds()/1e6))}
+	rows := []row{note("each camera", fmt.Sprintf("%dx%d, %d pictures a second, H264, %.2f Mbit/s",
+		cameraWidth, cameraHeight, cameraFPS, float64(size)*8/stage.ClipLength.Seconds()/1e6))}
 	one, err := oneCamera(ctx, command, units, length)
 	rows = append(rows, one...)
 	if err != nil {
@@ -101,7 +103,7 @@ func startSending(ctx context.Context, o whipclient.Options) (*sending, error) {
 }
 
 // camera sends into a room of the server, as a participant of its own.
-func (c CameraServer) camera(ctx context.Context, roomName, identity string, units [][]byte) (*sending, error) {
+func (c cameraServer) camera(ctx context.Context, roomName, identity string, units [][]byte) (*sending, error) {
 	token, err := room.CameraToken(c.Keys(), room.Person{Room: roomName, Identity: identity})
 	if err != nil {
 		return nil, err
@@ -112,7 +114,7 @@ func (c CameraServer) camera(ctx context.Context, roomName, identity string, uni
 }
 
 // viewer watches a camera of the server.
-func (c CameraServer) viewer(ctx context.Context, roomName, identity string) (*counted, func(), error) {
+func (c cameraServer) viewer(ctx context.Context, roomName, identity string) (*counted, func(), error) {
 	token, err := room.ViewerToken(c.Keys(), room.Person{Room: roomName, Identity: "viewer"})
 	if err != nil {
 		return nil, nil, err
@@ -124,7 +126,7 @@ func (c CameraServer) viewer(ctx context.Context, roomName, identity string) (*c
 const settleCameras = 5 * time.Second
 
 // oneCamera measures from a sender's write to a viewer in Go.
-func oneCamera(ctx context.Context, command CameraServerCommand, units [][]byte, length time.Duration) ([]Row, error) {
+func oneCamera(ctx context.Context, command cameraServerRunner, units [][]byte, length time.Duration) ([]row, error) {
 	server, err := startCameraServer(ctx, command)
 	if err != nil {
 		return nil, err
@@ -140,21 +142,21 @@ func oneCamera(ctx context.Context, command CameraServerCommand, units [][]byte,
 		return nil, err
 	}
 	defer leave()
-	if _, err := Until(ctx, 20*time.Second, "the viewer's picture", func() bool { return v.count() > 0 }); err != nil {
+	if _, err := stage.Until(ctx, 20*time.Second, "the viewer's picture", func() bool { return v.count() > 0 }); err != nil {
 		return nil, err
 	}
-	if err := Wait(ctx, min(settleCameras, length)); err != nil {
+	if err := stage.Wait(ctx, min(settleCameras, length)); err != nil {
 		return nil, err
 	}
 	from := time.Now()
-	if err := Wait(ctx, length); err != nil {
+	if err := stage.Wait(ctx, length); err != nil {
 		return nil, err
 	}
 	delays, lost, sent := compare([]pair{{cam.times(), v.numbers()}}, from)
-	return []Row{
-		Note("sender to a Go viewer p50", fmt.Sprintf("%.1f ms", ms(Quantile(delays, 0.5)))),
-		Check("sender to a Go viewer p95", ms(Quantile(delays, 0.95)), 40, "ms"),
-		Check(fmt.Sprintf("access units lost of %d", sent), float64(lost), 0, ""),
+	return []row{
+		note("sender to a Go viewer p50", fmt.Sprintf("%.1f ms", ms(quantile(delays, 0.5)))),
+		atMost("sender to a Go viewer p95", ms(quantile(delays, 0.95)), 40, "ms"),
+		atMost(fmt.Sprintf("access units lost of %d", sent), float64(lost), 0, ""),
 	}, nil
 }
 
@@ -187,7 +189,7 @@ func compare(pairs []pair, from time.Time) (delays []time.Duration, lost, sent i
 }
 
 // eightCameras sends eight at once, each watched by a viewer, to this server and to MediaMTX.
-func eightCameras(ctx context.Context, command CameraServerCommand, units [][]byte, length time.Duration) ([]Row, error) {
+func eightCameras(ctx context.Context, command cameraServerRunner, units [][]byte, length time.Duration) ([]row, error) {
 	server, err := startCameraServer(ctx, command)
 	if err != nil {
 		return nil, err
@@ -223,15 +225,15 @@ func eightCameras(ctx context.Context, command CameraServerCommand, units [][]by
 	if err != nil {
 		return nil, err
 	}
-	return []Row{
-		Check(fmt.Sprintf("%d cameras at once: access units lost of %d", manyCameras, ours.sent), float64(ours.lost), 0, ""),
-		Note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(Quantile(ours.delays, 0.5)), ms(Quantile(ours.delays, 0.95)))),
-		Note("CPU of the server for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*ours.cpu/manyCameras)),
-		Note("memory of the server", fmt.Sprintf("%.0f MB", float64(ours.rss)/1e6)),
-		Note("MediaMTX with the same: lost", fmt.Sprintf("%d of %d", theirs.lost, theirs.sent)),
-		Note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(Quantile(theirs.delays, 0.5)), ms(Quantile(theirs.delays, 0.95)))),
-		Note("CPU of MediaMTX for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*theirs.cpu/manyCameras)),
-		Note("memory of MediaMTX", fmt.Sprintf("%.0f MB", float64(theirs.rss)/1e6)),
+	return []row{
+		atMost(fmt.Sprintf("%d cameras at once: access units lost of %d", manyCameras, ours.sent), float64(ours.lost), 0, ""),
+		note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile(ours.delays, 0.5)), ms(quantile(ours.delays, 0.95)))),
+		note("CPU of the server for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*ours.cpu/manyCameras)),
+		note("memory of the server", fmt.Sprintf("%.0f MB", float64(ours.rss)/1e6)),
+		note("MediaMTX with the same: lost", fmt.Sprintf("%d of %d", theirs.lost, theirs.sent)),
+		note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile(theirs.delays, 0.5)), ms(quantile(theirs.delays, 0.95)))),
+		note("CPU of MediaMTX for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*theirs.cpu/manyCameras)),
+		note("memory of MediaMTX", fmt.Sprintf("%.0f MB", float64(theirs.rss)/1e6)),
 	}, nil
 }
 
@@ -256,7 +258,7 @@ func loadCameras(ctx context.Context, pid int, length time.Duration, send func(n
 			return res, err
 		}
 		defer cam.stop()
-		if err := Wait(ctx, 200*time.Millisecond); err != nil { // MediaMTX has nothing to watch before the first packets
+		if err := stage.Wait(ctx, 200*time.Millisecond); err != nil { // MediaMTX has nothing to watch before the first packets
 			return res, err
 		}
 		v, leave, err := watch(name)
@@ -267,22 +269,22 @@ func loadCameras(ctx context.Context, pid int, length time.Duration, send func(n
 		cams, viewers = append(cams, cam), append(viewers, v)
 	}
 	for _, v := range viewers {
-		if _, err := Until(ctx, 30*time.Second, "a viewer's picture", func() bool { return v.count() > 0 }); err != nil {
+		if _, err := stage.Until(ctx, 30*time.Second, "a viewer's picture", func() bool { return v.count() > 0 }); err != nil {
 			return res, err
 		}
 	}
-	if err := Wait(ctx, min(settleCameras, length)); err != nil {
+	if err := stage.Wait(ctx, min(settleCameras, length)); err != nil {
 		return res, err
 	}
 	from := time.Now()
-	before, err := UsageOf(pid)
+	before, err := usageOf(pid)
 	if err != nil {
 		return res, err
 	}
-	if err := Wait(ctx, length); err != nil {
+	if err := stage.Wait(ctx, length); err != nil {
 		return res, err
 	}
-	after, err := UsageOf(pid)
+	after, err := usageOf(pid)
 	if err != nil {
 		return res, err
 	}
@@ -333,7 +335,7 @@ const browserPage = `<!doctype html><title>viewer</title><link rel="icon" href="
 
 // browserCamera measures from a sender's write to a picture in a browser, by the
 // clocks of one machine.
-func browserCamera(ctx context.Context, command CameraServerCommand, units [][]byte, length time.Duration) ([]Row, error) {
+func browserCamera(ctx context.Context, command cameraServerRunner, units [][]byte, length time.Duration) ([]row, error) {
 	client, err := console.LiveKitClient()
 	if err != nil {
 		return nil, err
@@ -374,13 +376,13 @@ func browserCamera(ctx context.Context, command CameraServerCommand, units [][]b
 	if failed, err := browser.Eval[string](b, 5*time.Second, "window.failed ?? ''"); err != nil || failed != "" {
 		return nil, errors.Join(err, fmt.Errorf("the page says %q", failed))
 	}
-	if err := Wait(ctx, min(settleCameras, length)); err != nil {
+	if err := stage.Wait(ctx, min(settleCameras, length)); err != nil {
 		return nil, err
 	}
 	if _, err := browser.Eval[int](b, 5*time.Second, "(window.seen = []).length"); err != nil {
 		return nil, err
 	}
-	if err := Wait(ctx, length); err != nil {
+	if err := stage.Wait(ctx, length); err != nil {
 		return nil, err
 	}
 	seen, err := browser.Eval[[][2]float64](b, 20*time.Second, "window.seen")
@@ -388,10 +390,10 @@ func browserCamera(ctx context.Context, command CameraServerCommand, units [][]b
 		return nil, err
 	}
 	delays, read := pageDelays(cam.times(), seen, len(units))
-	rows := []Row{
-		Note("pictures presented by a browser, counters read", fmt.Sprintf("%d, %d", len(seen), read)),
-		Note("frame counter to the browser p50", fmt.Sprintf("%.0f ms", ms(Quantile(delays, 0.5)))),
-		Check("frame counter to the browser p95", ms(Quantile(delays, 0.95)), 150, "ms"),
+	rows := []row{
+		note("pictures presented by a browser, counters read", fmt.Sprintf("%d, %d", len(seen), read)),
+		note("frame counter to the browser p50", fmt.Sprintf("%.0f ms", ms(quantile(delays, 0.5)))),
+		atMost("frame counter to the browser p95", ms(quantile(delays, 0.95)), 150, "ms"),
 	}
 	if read < len(seen)/2 || read == 0 {
 		return rows, fmt.Errorf("expected the counters of most pictures to be read, got %d of %d", read, len(seen))

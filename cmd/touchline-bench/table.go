@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Row is one measured figure.
-type Row struct {
+// row is one measured figure.
+type row struct {
 	Name   string
 	Figure string
 	Bound  string // what it should be; "" when there is no bound
@@ -20,9 +20,9 @@ type Row struct {
 	Got, Least, Most float64
 }
 
-// HoldsWithin says whether the figure is within a bound that is factor times as
+// holdsWithin says whether the figure is within a bound that is factor times as
 // wide: for machines that are busy with other things.
-func (r Row) HoldsWithin(factor float64) bool {
+func (r row) holdsWithin(factor float64) bool {
 	if r.Bound == "" {
 		return true
 	}
@@ -33,31 +33,31 @@ func (r Row) HoldsWithin(factor float64) bool {
 	return r.Got >= middle-factor*half && r.Got <= middle+factor*half
 }
 
-// Check makes a row of a figure that should not exceed its bound.
-func Check(name string, got, most float64, unit string) Row {
-	return Row{
+// atMost makes a row of a figure that should not exceed its bound.
+func atMost(name string, got, most float64, unit string) row {
+	return row{
 		Name: name, Figure: number(got) + " " + unit, Bound: "<= " + number(most) + " " + unit, Holds: got <= most,
 		Got: got, Most: most,
 	}
 }
 
-// CheckRange makes a row of a figure that should lie between two.
-func CheckRange(name string, got, least, most float64, unit string) Row {
-	return Row{
+// between makes a row of a figure that should lie between two.
+func between(name string, got, least, most float64, unit string) row {
+	return row{
 		Name: name, Figure: number(got) + " " + unit, Bound: number(least) + " to " + number(most) + " " + unit,
 		Holds: got >= least && got <= most, Got: got, Least: least, Most: most,
 	}
 }
 
-// Note makes a row of a figure without a bound.
-func Note(name, figure string) Row { return Row{Name: name, Figure: figure, Holds: true} }
+// note makes a row of a figure without a bound.
+func note(name, figure string) row { return row{Name: name, Figure: figure, Holds: true} }
 
 func number(v float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", v), "0"), ".")
 }
 
-// Print writes rows as a table and returns how many do not hold.
-func Print(w io.Writer, title string, rows []Row) (bad int) {
+// printTable writes rows as a table and returns how many do not hold.
+func printTable(w io.Writer, title string, rows []row) (bad int) {
 	fmt.Fprintf(w, "\n%s\n", title)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, r := range rows {
@@ -75,8 +75,8 @@ func Print(w io.Writer, title string, rows []Row) (bad int) {
 	return bad
 }
 
-// Quantile is the q-quantile of durations, nearest rank; 0 of none.
-func Quantile(d []time.Duration, q float64) time.Duration {
+// quantile is the q-quantile of durations, nearest rank; 0 of none.
+func quantile(d []time.Duration, q float64) time.Duration {
 	if len(d) == 0 {
 		return 0
 	}

@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"touchline/internal/e2e/stage"
 
 	"github.com/rs/zerolog"
 
@@ -25,7 +27,7 @@ const decodeRuns = 3
 // keyFrameAlone is how often, in seconds, the bot asks for key frames while nobody watches its picture.
 const keyFrameAlone = 4
 
-// Decode measures what it costs to watch a browser's 720p30 camera with each
+// measureDecode measures what it costs to watch a browser's 720p30 camera with each
 // codec, two pictures a second scaled to 448 pixels: this process and the codec
 // process, less what only pacing the access units costs. Each codec comes three times: with a key frame
 // each second, which the bot asks for while people watch; with one each 4 s, as without viewers; and with a
@@ -33,9 +35,9 @@ const keyFrameAlone = 4
 // takes for all pictures of the same stream. It needs Chromium and ffmpeg. With a folder for
 // the recordings in clips they are kept there, and taken from there when they
 // exist: then it needs neither, and says nothing of libavcodec alone without ffmpeg.
-func Decode(ctx context.Context, length time.Duration, clips string, log zerolog.Logger) ([]Row, error) {
+func measureDecode(ctx context.Context, length time.Duration, clips string, log zerolog.Logger) ([]row, error) {
 	const fps = 30
-	var rows []Row
+	var rows []row
 	for _, c := range []struct {
 		codec media.Codec
 		mode  string  // of layers; LiveKit's clients send VP8 in three temporal ones
@@ -47,11 +49,11 @@ func Decode(ctx context.Context, length time.Duration, clips string, log zerolog
 		}
 		name := strings.TrimSpace(c.codec.String() + " " + c.mode)
 		for _, k := range []struct {
-			clip *clip
+			clip *stage.Clip
 			name string
 		}{
 			{eachSecond, name + ", a key frame each second"},
-			{once.begin(keyFrameAlone * fps), name + ", a key frame each 4 s"},
+			{firstPictures(once, keyFrameAlone*fps), name + ", a key frame each 4 s"},
 			{once, name + ", one key frame"},
 		} {
 			more, err := decodeClip(ctx, c.codec, k.clip, fps, length, k.name, c.most, log)
@@ -66,8 +68,8 @@ func Decode(ctx context.Context, length time.Duration, clips string, log zerolog
 
 // decodeClip measures one stream some times.
 func decodeClip(
-	ctx context.Context, c media.Codec, clip *clip, fps int, length time.Duration, name string, most float64, log zerolog.Logger,
-) ([]Row, error) {
+	ctx context.Context, c media.Codec, clip *stage.Clip, fps int, length time.Duration, name string, most float64, log zerolog.Logger,
+) ([]row, error) {
 	feed, _, err := feedCost(ctx, clip, fps, 0, length, func(media.EncodedFrame) error { return nil })
 	if err != nil {
 		return nil, err
@@ -91,29 +93,31 @@ func decodeClip(
 	slices.Sort(costs)
 	slices.Sort(children)
 	size := 0
-	for _, f := range clip.frames {
+	for _, f := range clip.Frames {
 		size += len(f.Data)
 	}
-	rate := float64(8*size*fps) / float64(len(clip.frames)) / 1e6
-	return []Row{
-		Check(fmt.Sprintf("%s, %.1f Mbit/s: decode and sample", name, rate), costs[decodeRuns/2], most, "% of a core"),
-		Note(name+": of it in the codec process", fmt.Sprintf("%.2f %%; runs from %.2f to %.2f %%; the feed, taken off: %.2f %%",
+	rate := float64(8*size*fps) / float64(len(clip.Frames)) / 1e6
+	return []row{
+		atMost(fmt.Sprintf("%s, %.1f Mbit/s: decode and sample", name, rate), costs[decodeRuns/2], most, "% of a core"),
+		note(name+": of it in the codec process", fmt.Sprintf("%.2f %%; runs from %.2f to %.2f %%; the feed, taken off: %.2f %%",
 			children[decodeRuns/2], costs[0], costs[decodeRuns-1], 100*feed)),
-		Note(name+": libavcodec alone, all pictures", beside),
-		Note(name+": decoded", fmt.Sprintf("%.0f %% of the pictures, in %.1f bursts a second; a sample is there after %v (p95 %v)",
+		note(name+": libavcodec alone, all pictures", beside),
+		note(name+": decoded", fmt.Sprintf("%.0f %% of the pictures, in %.1f bursts a second; a sample is there after %v (p95 %v)",
 			100*got.decoded, got.bursts, got.median, got.p95)),
-		Note(name+": the browser sent", fmt.Sprintf("%.1f pictures a second; fewer than %d make a stream of more bits for each",
-			clip.recordedRate(), fps)),
+		note(name+": the browser sent", fmt.Sprintf("%.1f pictures a second; fewer than %d make a stream of more bits for each",
+			recordedRate(clip), fps)),
 	}, nil
 }
 
 // begin is a clip of the first n pictures. Played over and over it has a key frame each n pictures.
-func (c *clip) begin(n int) *clip { return &clip{frames: c.frames[:min(n, len(c.frames))]} }
+func firstPictures(c *stage.Clip, n int) *stage.Clip {
+	return &stage.Clip{Frames: c.Frames[:min(n, len(c.Frames))]}
+}
 
 // recordedRate is how many pictures a second there were when the clip was recorded.
-func (c *clip) recordedRate() float64 {
-	last := len(c.frames) - 1
-	return float64(last) / (c.frames[last].PTS - c.frames[0].PTS).Seconds()
+func recordedRate(c *stage.Clip) float64 {
+	last := len(c.Frames) - 1
+	return float64(last) / (c.Frames[last].PTS - c.Frames[0].PTS).Seconds()
 }
 
 // decodeResult is what watching took, and what it was made of.
@@ -124,7 +128,7 @@ type decodeResult struct {
 	median, p95  time.Duration // of a sample, from its access unit to its picture
 }
 
-func decodeCost(ctx context.Context, match *clip, fps int, length time.Duration, log zerolog.Logger) (decodeResult, error) {
+func decodeCost(ctx context.Context, match *stage.Clip, fps int, length time.Duration, log zerolog.Logger) (decodeResult, error) {
 	var res decodeResult
 	samples := newStopwatch()
 	dec, err := codec.New(codec.Options{LongSide: 448, OnPicture: samples.picture, Log: log})
@@ -137,7 +141,7 @@ func decodeCost(ctx context.Context, match *clip, fps int, length time.Duration,
 	defer wg.Wait()
 	defer cancel()
 	// Its process answers before the clip begins, whose only key frame must not be lost.
-	_, err = Until(ctx, 20*time.Second, "the codec process", func() bool {
+	_, err = stage.Until(ctx, 20*time.Second, "the codec process", func() bool {
 		_, err := dec.Latest(ctx)
 		return errors.Is(err, codec.ErrNoPicture)
 	})
@@ -165,7 +169,7 @@ func decodeCost(ctx context.Context, match *clip, fps int, length time.Duration,
 	res.decoded = 1 - float64(not)/float64(all)
 	res.bursts = float64(stats.Bursts-before.Bursts) / length.Seconds()
 	took := samples.all()
-	res.median, res.p95 = Quantile(took, 0.5).Round(100*time.Microsecond), Quantile(took, 0.95).Round(100*time.Microsecond)
+	res.median, res.p95 = quantile(took, 0.5).Round(100*time.Microsecond), quantile(took, 0.95).Round(100*time.Microsecond)
 	// Samples that wait for key frames are a little fewer.
 	if got, want := float64(len(took)), 2*length.Seconds(); got < 0.9*want {
 		return res, fmt.Errorf("expected about %g pictures, got %g", want, got)
@@ -206,17 +210,17 @@ func (s *stopwatch) all() []time.Duration {
 // feedCost sends a clip in real time and returns what this process and its
 // children take once warm, and the children alone.
 func feedCost(
-	ctx context.Context, match *clip, fps int, warm, length time.Duration, send func(f media.EncodedFrame) error,
+	ctx context.Context, match *stage.Clip, fps int, warm, length time.Duration, send func(f media.EncodedFrame) error,
 ) (whole, child float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	frames := make(chan media.EncodedFrame)
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = match.play(ctx, fps, frames) }) // ends with ctx
+	wg.Go(func() { _ = match.Play(ctx, fps, frames) }) // ends with ctx
 	defer wg.Wait()
 	defer cancel()
 	pid := os.Getpid()
-	var all, own Usage
+	var all, own usage
 	var start time.Time
 	for {
 		var f media.EncodedFrame
@@ -227,7 +231,7 @@ func feedCost(
 		}
 		if start.IsZero() && f.PTS >= warm {
 			start = time.Now()
-			if all, err = UsageOf(pid); err != nil {
+			if all, err = usageOf(pid); err != nil {
 				return 0, 0, err
 			}
 			if own, err = usageOfOne(pid); err != nil {
@@ -243,7 +247,7 @@ func feedCost(
 		}
 	}
 	took := time.Since(start).Seconds()
-	allNow, err := UsageOf(pid)
+	allNow, err := usageOf(pid)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -257,7 +261,7 @@ func feedCost(
 
 // file is the clip as ffmpeg reads it: Annex B for H264, IVF for the others
 // (a head of 32 bytes, then each frame behind 12 that begin with its length).
-func (c *clip) file(codec media.Codec) []byte {
+func clipFile(c *stage.Clip, codec media.Codec) []byte {
 	var out []byte
 	if codec != media.H264 {
 		out = append(out, "DKIF\x00\x00\x20\x00"...)
@@ -266,9 +270,9 @@ func (c *clip) file(codec media.Codec) []byte {
 		out = binary.LittleEndian.AppendUint16(out, 720)
 		out = binary.LittleEndian.AppendUint32(out, 30) // a second
 		out = binary.LittleEndian.AppendUint32(out, 1)
-		out = binary.LittleEndian.AppendUint64(out, uint64(len(c.frames)))
+		out = binary.LittleEndian.AppendUint64(out, uint64(len(c.Frames)))
 	}
-	for i, f := range c.frames {
+	for i, f := range c.Frames {
 		if codec != media.H264 {
 			out = binary.LittleEndian.AppendUint32(out, uint32(len(f.Data))) //nolint:gosec // some kilobytes
 			out = binary.LittleEndian.AppendUint64(out, uint64(i))           //nolint:gosec // small

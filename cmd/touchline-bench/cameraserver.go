@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"bufio"
@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"touchline/internal/e2e/stage"
+
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -23,8 +25,8 @@ import (
 	"touchline/media/source/whip"
 )
 
-// CameraServer says where a server for WHIP senders is.
-type CameraServer struct {
+// cameraServer says where a server for WHIP senders is.
+type cameraServer struct {
 	URL       string `json:"url"` // of LiveKit
 	APIKey    string `json:"api_key"`
 	APISecret string `json:"api_secret"`
@@ -32,11 +34,11 @@ type CameraServer struct {
 }
 
 // Keys open it.
-func (c CameraServer) Keys() room.Keys { return room.Keys{APIKey: c.APIKey, APISecret: c.APISecret} }
+func (c cameraServer) Keys() room.Keys { return room.Keys{APIKey: c.APIKey, APISecret: c.APISecret} }
 
-// ServeCameras runs a LiveKit server and takes WHIP senders into its rooms,
+// serveCameras runs a LiveKit server and takes WHIP senders into its rooms,
 // without a rate limit and without a bot, until ctx ends. announce is called once, when it is ready.
-func ServeCameras(ctx context.Context, announce func(CameraServer), log zerolog.Logger) error {
+func serveCameras(ctx context.Context, announce func(cameraServer), log zerolog.Logger) error {
 	server, err := sfu.New(sfu.Options{Log: log})
 	if err != nil {
 		return fmt.Errorf("prepare the server: %w", err)
@@ -47,7 +49,7 @@ func ServeCameras(ctx context.Context, announce func(CameraServer), log zerolog.
 		if err := server.Ready(ctx); err != nil {
 			return err
 		}
-		return serveWHIP(ctx, CameraServer{URL: server.URL(), APIKey: server.APIKey(), APISecret: server.APISecret()}, nil, announce, log)
+		return serveWHIP(ctx, cameraServer{URL: server.URL(), APIKey: server.APIKey(), APISecret: server.APISecret()}, nil, announce, log)
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("serve cameras: %w", err)
@@ -56,7 +58,7 @@ func ServeCameras(ctx context.Context, announce func(CameraServer), log zerolog.
 }
 
 // serveWHIP takes senders into the rooms of a LiveKit server until ctx ends. arrived is told each access unit; may be nil.
-func serveWHIP(ctx context.Context, at CameraServer, arrived func(), announce func(CameraServer), log zerolog.Logger) error {
+func serveWHIP(ctx context.Context, at cameraServer, arrived func(), announce func(cameraServer), log zerolog.Logger) error {
 	senders := camera.NewSenders(camera.Options{URL: at.URL, Keys: at.Keys(), LoopbackOnly: true, Log: log}, 0)
 	open := func(x *whip.Session) (whip.Place, error) {
 		place, err := senders.Open(x)
@@ -91,7 +93,7 @@ func serveWHIP(ctx context.Context, at CameraServer, arrived func(), announce fu
 		return web.Close()
 	})
 	g.Go(func() error {
-		if _, err := Until(ctx, 10*time.Second, "the port of WHIP", func() bool { return ingest.UDPPort() > 0 }); err != nil {
+		if _, err := stage.Until(ctx, 10*time.Second, "the port of WHIP", func() bool { return ingest.UDPPort() > 0 }); err != nil {
 			return err
 		}
 		announce(at)
@@ -100,19 +102,19 @@ func serveWHIP(ctx context.Context, at CameraServer, arrived func(), announce fu
 	return g.Wait()
 }
 
-// CameraServerCommand makes the command line of a process that runs
-// ServeCameras and announces it as a line of JSON.
-type CameraServerCommand func(ctx context.Context) *exec.Cmd
+// cameraServerRunner makes the command line of a process that runs
+// serveCameras and announces it as a line of JSON.
+type cameraServerRunner func(ctx context.Context) *exec.Cmd
 
 // cameraProcess is such a process.
 type cameraProcess struct {
-	CameraServer
+	cameraServer
 	cmd  *exec.Cmd
 	stop context.CancelFunc
 	wait sync.WaitGroup
 }
 
-func startCameraServer(ctx context.Context, command CameraServerCommand) (*cameraProcess, error) {
+func startCameraServer(ctx context.Context, command cameraServerRunner) (*cameraProcess, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &cameraProcess{cmd: command(ctx), stop: stop}
 	out, err := p.cmd.StdoutPipe()
@@ -131,7 +133,7 @@ func startCameraServer(ctx context.Context, command CameraServerCommand) (*camer
 			ready <- errors.New("start the server for cameras: it ended at once")
 			return
 		}
-		ready <- json.Unmarshal(lines.Bytes(), &p.CameraServer)
+		ready <- json.Unmarshal(lines.Bytes(), &p.cameraServer)
 		for lines.Scan() { // until it ends
 		}
 	})

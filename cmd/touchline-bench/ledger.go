@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"touchline/internal/e2e/stage"
 
 	"touchline/agent"
 	"touchline/agent/room"
@@ -128,7 +130,7 @@ const mostStreams = 8
 
 // stayer is a reader who comes back whenever the connection breaks.
 type stayer struct {
-	stage *Stage
+	stage *stage.Stage
 
 	mu     sync.Mutex
 	got    map[string][]string // texts by segment
@@ -137,10 +139,10 @@ type stayer struct {
 }
 
 // addStayer lets one in; it returns when the reader is in the room.
-func (s *Stage) addStayer(ctx context.Context) (*stayer, error) {
+func addStayer(ctx context.Context, s *stage.Stage) (*stayer, error) {
 	st := &stayer{stage: s, got: map[string][]string{}, absent: []span{{from: time.Now()}}}
-	s.run(st.run)
-	_, err := Until(ctx, 20*time.Second, "the reader to join", func() bool {
+	s.Run(st.run)
+	_, err := stage.Until(ctx, 20*time.Second, "the reader to join", func() bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.joins > 0
@@ -150,11 +152,11 @@ func (s *Stage) addStayer(ctx context.Context) (*stayer, error) {
 
 func (t *stayer) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		token, err := room.ViewerToken(t.stage.Keys, room.Person{Room: RoomName, Identity: "reader"})
+		token, err := room.ViewerToken(t.stage.Keys, room.Person{Room: stage.RoomName, Identity: "reader"})
 		if err != nil {
 			return fmt.Errorf("mint the reader's token: %w", err)
 		}
-		v, err := NewViewer(ViewerOptions{URL: t.stage.Server.URL(), Token: token, Reader: true, Log: t.stage.opts.Log})
+		v, err := stage.NewViewer(stage.ViewerOptions{URL: t.stage.Server.URL(), Token: token, Reader: true, Log: t.stage.Log})
 		if err != nil {
 			return err
 		}
@@ -176,7 +178,7 @@ func (t *stayer) run(ctx context.Context) error {
 		tick.Stop()
 		leave()
 		t.take(v.Seen())
-		if err := Wait(ctx, 200*time.Millisecond); err != nil {
+		if err := stage.Wait(ctx, 200*time.Millisecond); err != nil {
 			return nil //nolint:nilerr // its time is over
 		}
 	}
@@ -192,7 +194,7 @@ func (t *stayer) enter(at time.Time) {
 }
 
 // take keeps what a visit brought.
-func (t *stayer) take(seen Seen) {
+func (t *stayer) take(seen stage.Seen) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range seen.Closed {

@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"touchline/internal/e2e/stage"
 
 	"github.com/rs/zerolog"
 
@@ -18,36 +20,9 @@ import (
 // unsettled is how many first comments do not count.
 const unsettled = 5
 
-// Wait waits for a while or for ctx.
-func Wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
-// Until waits until cond holds, looking every 10 ms, and says how long that
-// took; an error after most.
-func Until(ctx context.Context, most time.Duration, what string, cond func() bool) (time.Duration, error) {
-	start := time.Now()
-	for !cond() {
-		if time.Since(start) > most {
-			return most, fmt.Errorf("waited %v for %s in vain", most, what)
-		}
-		if err := Wait(ctx, 10*time.Millisecond); err != nil {
-			return 0, err
-		}
-	}
-	return time.Since(start), nil
-}
-
-// AlignmentResult is what an alignment run showed.
-type AlignmentResult struct {
-	Comments []Comment // matched ones, after the first few
+// alignmentResult is what an alignment run showed.
+type alignmentResult struct {
+	Comments []comment // matched ones, after the first few
 	Records  []agent.Record
 	Gaps     []time.Duration // silence between comments, as heard
 	// Words of captions came so much after their sound, and Final, the closing flag, after the end of the speech.
@@ -58,16 +33,16 @@ type AlignmentResult struct {
 	Sound sound.Stats
 }
 
-// Alignment lets a bot make the given number of comments on a generated match,
+// measureAlignment lets a bot make the given number of comments on a generated match,
 // with latencies between least and most, before a viewer. say is what comment n says;
 // nil for sentences of about three seconds. crowd lets the camera be heard.
-func Alignment(
+func measureAlignment(
 	ctx context.Context, comments int, least, most time.Duration, say func(n int) string, crowd bool, log zerolog.Logger,
-) (AlignmentResult, error) {
-	var res AlignmentResult
-	engine := NewEngine(7, least, most)
+) (alignmentResult, error) {
+	var res alignmentResult
+	engine := stage.NewEngine(7, least, most)
 	engine.Text = say
-	s, err := NewStage(ctx, StageOptions{Model: engine, Seed: 3, Crowd: crowd, Log: log})
+	s, err := stage.New(ctx, stage.Options{Model: engine, Seed: 3, Crowd: crowd, Log: log})
 	if err != nil {
 		return res, err
 	}
@@ -77,16 +52,16 @@ func Alignment(
 		return res, err
 	}
 	perComment := 6*time.Second + most
-	_, err = Until(ctx, time.Duration(comments+unsettled)*perComment, "the comments", func() bool {
+	_, err = stage.Until(ctx, time.Duration(comments+unsettled)*perComment, "the comments", func() bool {
 		return len(s.Reader.Records()) >= comments+unsettled
 	})
-	err = errors.Join(err, Wait(ctx, 300*time.Millisecond), s.Errors())
+	err = errors.Join(err, stage.Wait(ctx, 300*time.Millisecond), s.Errors())
 	seen := v.Seen()
 	res.Records = s.Reader.Records()
 	res.Sound = s.Bot.Sound()
 	if len(res.Records) > unsettled {
-		res.Comments = Match(res.Records[unsettled:], seen, engine)
-		res.Words, res.Final, res.Unmatched, res.Unflagged = captionErrors(res.Comments, seen, s.sounds)
+		res.Comments = matchComments(res.Records[unsettled:], seen, engine)
+		res.Words, res.Final, res.Unmatched, res.Unflagged = captionErrors(res.Comments, seen, s.WordTimes)
 	}
 	for i := unsettled; i < len(seen.Talks); i++ {
 		res.Gaps = append(res.Gaps, seen.Talks[i].From.Sub(seen.Talks[i-1].To))
@@ -95,7 +70,7 @@ func Alignment(
 }
 
 // Errors are the alignment errors as the viewer perceived them.
-func (r AlignmentResult) Errors() []time.Duration {
+func (r alignmentResult) Errors() []time.Duration {
 	var out []time.Duration
 	for _, c := range r.Comments {
 		out = append(out, c.Error.Abs())
@@ -104,7 +79,7 @@ func (r AlignmentResult) Errors() []time.Duration {
 }
 
 // Rows of the table; pauseOff is how far the silence may be from the pause.
-func (r AlignmentResult) Rows(pauseOff time.Duration) []Row {
+func (r alignmentResult) Rows(pauseOff time.Duration) []row {
 	var ready, differ []time.Duration
 	dropped, late := 0, 0
 	for _, rec := range r.Records[min(unsettled, len(r.Records)):] {
@@ -127,21 +102,21 @@ func (r AlignmentResult) Rows(pauseOff time.Duration) []Row {
 	}
 	errs := r.Errors()
 	pause := configs.Default().Pacing.PauseAfter
-	rows := append([]Row{
-		Note("comments measured", fmt.Sprintf("%d of %d", len(r.Comments), len(r.Records)-unsettled)),
-		Note("alignment error p50", fmt.Sprintf("%.1f ms", ms(Quantile(errs, 0.5)))),
-		Check("alignment error p95", ms(Quantile(errs, 0.95)), 100, "ms"),
-		Note("alignment error max", fmt.Sprintf("%.1f ms", ms(Quantile(errs, 1)))),
-		Check("bot's own figure differs by at most", ms(Quantile(differ, 1)), 40, "ms"),
-		Check("settled D", settled.Seconds(), Quantile(ready, 0.95).Seconds()+0.5, "s"),
-		Check("dropped", 100*float64(dropped)/float64(max(len(r.Records)-unsettled, 1)), 1, "%"),
-		Note("late (over 100 ms)", strconv.Itoa(late)),
-		Note("silence between comments p50", fmt.Sprintf("%.0f ms", ms(Quantile(r.Gaps, 0.5)))),
-		CheckRange("silence between comments p05", ms(Quantile(r.Gaps, 0.05)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
-		CheckRange("silence between comments p95", ms(Quantile(r.Gaps, 0.95)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
+	rows := append([]row{
+		note("comments measured", fmt.Sprintf("%d of %d", len(r.Comments), len(r.Records)-unsettled)),
+		note("alignment error p50", fmt.Sprintf("%.1f ms", ms(quantile(errs, 0.5)))),
+		atMost("alignment error p95", ms(quantile(errs, 0.95)), 100, "ms"),
+		note("alignment error max", fmt.Sprintf("%.1f ms", ms(quantile(errs, 1)))),
+		atMost("bot's own figure differs by at most", ms(quantile(differ, 1)), 40, "ms"),
+		atMost("settled D", settled.Seconds(), quantile(ready, 0.95).Seconds()+0.5, "s"),
+		atMost("dropped", 100*float64(dropped)/float64(max(len(r.Records)-unsettled, 1)), 1, "%"),
+		note("late (over 100 ms)", strconv.Itoa(late)),
+		note("silence between comments p50", fmt.Sprintf("%.0f ms", ms(quantile(r.Gaps, 0.5)))),
+		between("silence between comments p05", ms(quantile(r.Gaps, 0.05)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
+		between("silence between comments p95", ms(quantile(r.Gaps, 0.95)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
 	}, r.captionRows()...)
 	if r.Sound != (sound.Stats{}) {
-		rows = append(rows, Note("camera's sound later than its picture (the bot's figure)", fmt.Sprintf(
+		rows = append(rows, note("camera's sound later than its picture (the bot's figure)", fmt.Sprintf(
 			"%.1f ms, followed D %d times in silence, %d by a jump", ms(r.Sound.Offset), r.Sound.Moves, r.Sound.Jumps)))
 	}
 	return rows
@@ -149,12 +124,12 @@ func (r AlignmentResult) Rows(pauseOff time.Duration) []Row {
 
 func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
 
-// ForcedDelay moves D from 2 to 5 and back to 2 s by a setting and watches the
+// measureDelay moves D from 2 to 5 and back to 2 s by a setting and watches the
 // pictures.
-func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([]Row, error) {
+func measureDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([]row, error) {
 	cfg := configs.Default()
 	cfg.Pacing.FixedDelay = 2 * time.Second
-	s, err := NewStage(ctx, StageOptions{Model: NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 5, Log: log})
+	s, err := stage.New(ctx, stage.Options{Model: stage.NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 5, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +138,7 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 	if err != nil {
 		return nil, err
 	}
-	if err := Wait(ctx, 6*time.Second); err != nil {
+	if err := stage.Wait(ctx, 6*time.Second); err != nil {
 		return nil, err
 	}
 	from := time.Now()
@@ -171,7 +146,7 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 		if _, err := s.Bot.Update(agent.Settings{FixedDelay: &d}, "measurement"); err != nil {
 			return nil, err
 		}
-		if err := Wait(ctx, 35*time.Second+hold); err != nil {
+		if err := stage.Wait(ctx, 35*time.Second+hold); err != nil {
 			return nil, err
 		}
 		if got := s.Bot.Snapshot().Delay; got < d-0.05 || got > d+0.05 {
@@ -180,7 +155,7 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 	}
 	var gap time.Duration
 	back, n := 0, 0
-	var last *Picture
+	var last *stage.Picture
 	seen := v.Seen()
 	lost, sent := s.Lost(seen)
 	for i := range seen.Pictures {
@@ -200,35 +175,35 @@ func ForcedDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([
 		}
 		last = p
 	}
-	return []Row{
-		Note("pictures seen", strconv.Itoa(n)),
-		Check("longest gap between pictures, D 2 -> 5 -> 2 s", ms(gap), 100, "ms"),
-		Check("timestamps going back", float64(back), 0, ""),
-		Check(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
+	return []row{
+		note("pictures seen", strconv.Itoa(n)),
+		atMost("longest gap between pictures, D 2 -> 5 -> 2 s", ms(gap), 100, "ms"),
+		atMost("timestamps going back", float64(back), 0, ""),
+		atMost(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
 	}, s.Errors()
 }
 
-// Relay watches the delayed copy for a while: jitter, lost frames, and how soon
+// measureRelay watches the delayed copy for a while: jitter, lost frames, and how soon
 // viewers who come later see a picture.
-func Relay(ctx context.Context, length time.Duration, crowd bool, log zerolog.Logger) ([]Row, error) {
+func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zerolog.Logger) ([]row, error) {
 	cfg := configs.Default()
 	cfg.Pacing.FixedDelay = 2 * time.Second
-	s, err := NewStage(ctx, StageOptions{Model: NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 6, Crowd: crowd, Log: log})
+	s, err := stage.New(ctx, stage.Options{Model: stage.NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 6, Crowd: crowd, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	if err := Wait(ctx, 8*time.Second); err != nil { // nobody watches: key frames every 4 s
+	if err := stage.Wait(ctx, 8*time.Second); err != nil { // nobody watches: key frames every 4 s
 		return nil, err
 	}
-	firstPicture := func(v *Viewer) func() bool {
+	firstPicture := func(v *stage.Viewer) func() bool {
 		return func() bool { return len(v.Seen().Pictures) > 0 }
 	}
 	v, _, err := s.AddViewer(false)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = Until(ctx, 30*time.Second, "the first viewer's picture", firstPicture(v)); err != nil {
+	if _, err = stage.Until(ctx, 30*time.Second, "the first viewer's picture", firstPicture(v)); err != nil {
 		return nil, err
 	}
 	seen := v.Seen()
@@ -237,7 +212,7 @@ func Relay(ctx context.Context, length time.Duration, crowd bool, log zerolog.Lo
 	var late []time.Duration
 	end := time.Now().Add(length)
 	for i := 0; i == 0 || time.Now().Before(end); i++ {
-		if err := Wait(ctx, min(length/6+time.Duration(i)*137*time.Millisecond, max(time.Until(end), time.Second))); err != nil {
+		if err := stage.Wait(ctx, min(length/6+time.Duration(i)*137*time.Millisecond, max(time.Until(end), time.Second))); err != nil {
 			return nil, err
 		}
 		if len(late) == 5 {
@@ -247,7 +222,7 @@ func Relay(ctx context.Context, length time.Duration, crowd bool, log zerolog.Lo
 		if err != nil {
 			return nil, err
 		}
-		if _, err := Until(ctx, 20*time.Second, "a late viewer's picture", firstPicture(lv)); err != nil {
+		if _, err := stage.Until(ctx, 20*time.Second, "a late viewer's picture", firstPicture(lv)); err != nil {
 			return nil, err
 		}
 		ls := lv.Seen()
@@ -260,37 +235,37 @@ func Relay(ctx context.Context, length time.Duration, crowd bool, log zerolog.Lo
 	for _, p := range seen.Pictures {
 		offsets = append(offsets, p.At.Sub(seen.Pictures[0].At)-(p.PTS-seen.Pictures[0].PTS))
 	}
-	median := Quantile(offsets, 0.5)
+	median := quantile(offsets, 0.5)
 	for i := range offsets {
 		offsets[i] = (offsets[i] - median).Abs()
 	}
-	return []Row{
-		Note("pictures seen", fmt.Sprintf("%d in %v", len(seen.Pictures), length)),
-		Note("jitter of the relay p50", fmt.Sprintf("%.2f ms", ms(Quantile(offsets, 0.5)))),
-		Check("jitter of the relay p99", ms(Quantile(offsets, 0.99)), 5, "ms"),
-		Check(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
-		Check("packets lost", float64(seen.Lost), 0, ""),
-		Check("first viewer after none sees a picture after", first.Seconds(), 2+1.5, "s"),
-		Check("late viewer sees a picture after, worst of "+strconv.Itoa(len(late)), slices.Max(late).Seconds(), 1.5, "s"),
+	return []row{
+		note("pictures seen", fmt.Sprintf("%d in %v", len(seen.Pictures), length)),
+		note("jitter of the relay p50", fmt.Sprintf("%.2f ms", ms(quantile(offsets, 0.5)))),
+		atMost("jitter of the relay p99", ms(quantile(offsets, 0.99)), 5, "ms"),
+		atMost(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
+		atMost("packets lost", float64(seen.Lost), 0, ""),
+		atMost("first viewer after none sees a picture after", first.Seconds(), 2+1.5, "s"),
+		atMost("late viewer sees a picture after, worst of "+strconv.Itoa(len(late)), slices.Max(late).Seconds(), 1.5, "s"),
 	}, s.Errors()
 }
 
-// Instruction sends new orders while the bot is idle, thinking, waiting for
+// measureInstruction sends new orders while the bot is idle, thinking, waiting for
 // its frame and speaking, and measures how soon it looks again and is silent.
-func Instruction(ctx context.Context, log zerolog.Logger) ([]Row, error) {
+func measureInstruction(ctx context.Context, log zerolog.Logger) ([]row, error) {
 	const frame = time.Second / 30
-	var rows []Row
+	var rows []row
 	for _, state := range []string{"idle", "thinking", "waiting for its frame", "mid-speech"} {
 		latency := 700 * time.Millisecond
 		if state == "thinking" {
 			latency = 2500 * time.Millisecond
 		}
-		engine := NewEngine(1, latency, latency)
+		engine := stage.NewEngine(1, latency, latency)
 		cfg := configs.Default()
 		cfg.Agent.AutoStart = state != "idle"
 		cfg.Pacing.FixedDelay = 3500 * time.Millisecond
 		err := func() error {
-			s, err := NewStage(ctx, StageOptions{Model: engine, Config: &cfg, Seed: 8, Log: log})
+			s, err := stage.New(ctx, stage.Options{Model: engine, Config: &cfg, Seed: 8, Log: log})
 			if err != nil {
 				return err
 			}
@@ -311,10 +286,10 @@ func Instruction(ctx context.Context, log zerolog.Logger) ([]Row, error) {
 				}
 				return st.State == agent.StateSpeaking
 			}
-			if _, err := Until(ctx, 30*time.Second, state, ready); err != nil {
+			if _, err := stage.Until(ctx, 30*time.Second, state, ready); err != nil {
 				return err
 			}
-			if err := Wait(ctx, 700*time.Millisecond); err != nil {
+			if err := stage.Wait(ctx, 700*time.Millisecond); err != nil {
 				return err
 			}
 			before := len(engine.Looks())
@@ -322,19 +297,19 @@ func Instruction(ctx context.Context, log zerolog.Logger) ([]Row, error) {
 			if err := s.Bot.SetInstruction("only the goalkeeper", "measurement"); err != nil {
 				return err
 			}
-			if _, err := Until(ctx, 5*time.Second, "the next look", func() bool { return len(engine.Looks()) > before }); err != nil {
+			if _, err := stage.Until(ctx, 5*time.Second, "the next look", func() bool { return len(engine.Looks()) > before }); err != nil {
 				return err
 			}
 			look := engine.Looks()[before]
-			rows = append(rows, Check("new instruction while "+state+": next look after",
+			rows = append(rows, atMost("new instruction while "+state+": next look after",
 				ms(look.At.Sub(sent)), ms(frame+50*time.Millisecond), "ms"))
 			if state == "mid-speech" {
-				if err := Wait(ctx, 1500*time.Millisecond); err != nil {
+				if err := stage.Wait(ctx, 1500*time.Millisecond); err != nil {
 					return err
 				}
 				for _, talk := range v.Seen().Talks {
 					if talk.From.Before(sent) {
-						rows = append(rows, Check("old speech silent after", max(ms(talk.To.Sub(sent)), 0), 100, "ms"))
+						rows = append(rows, atMost("old speech silent after", max(ms(talk.To.Sub(sent)), 0), 100, "ms"))
 					}
 				}
 			}

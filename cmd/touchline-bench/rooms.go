@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"bufio"
@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"touchline/internal/e2e/stage"
+
 	"github.com/livekit/protocol/logger"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
@@ -20,53 +22,53 @@ import (
 	"touchline/agent/room"
 )
 
-// Role of a process beside the bots.
-type Role string
+// processRole of a process beside the bots.
+type processRole string
 
 // Roles: the LiveKit server, all cameras, all viewers.
 const (
-	RoleServer  Role = "server"
-	RoleCameras Role = "cameras"
-	RoleViewers Role = "viewers"
+	roleServer  processRole = "server"
+	roleCameras processRole = "cameras"
+	roleViewers processRole = "viewers"
 )
 
-// Place is a server with its keys, as processes tell each other.
-type Place struct {
+// location is a server with its keys, as processes tell each other.
+type location struct {
 	URL       string   `json:"url"`
 	APIKey    string   `json:"api_key"`
 	APISecret string   `json:"api_secret"`
 	Rooms     []string `json:"rooms"`
 }
 
-// RoleCommand makes the command line of a process that plays a role: it reads a
-// Place from its standard input (of a server only the rooms count), writes one when it is ready, and runs until it
+// roleRunner makes the command line of a process that plays a role: it reads a
+// location from its standard input (of a server only the rooms count), writes one when it is ready, and runs until it
 // is interrupted.
-type RoleCommand func(ctx context.Context, role Role) *exec.Cmd
+type roleRunner func(ctx context.Context, role processRole) *exec.Cmd
 
-// Play is what such a process runs.
-func Play(ctx context.Context, role Role, in io.Reader, out io.Writer, log zerolog.Logger) error {
-	var at Place
+// playRole is what such a process runs.
+func playRole(ctx context.Context, role processRole, in io.Reader, out io.Writer, log zerolog.Logger) error {
+	var at location
 	if err := json.NewDecoder(in).Decode(&at); err != nil {
 		return fmt.Errorf("read the place: %w", err)
 	}
 	lksdk.SetLogger(logger.GetDiscardLogger()) // this process has no bot, whose log the library would use
-	o := StageOptions{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log}
-	if role != RoleServer {
+	o := stage.Options{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log}
+	if role != roleServer {
 		o.At = at.URL
 		o.Keys = room.Keys{APIKey: at.APIKey, APISecret: at.APISecret}
 	}
-	s, err := NewStage(ctx, o)
+	s, err := stage.New(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	for _, name := range at.Rooms {
 		switch role {
-		case RoleServer:
-		case RoleCameras:
-			err = s.addReplayedCamera(name, false)
-		case RoleViewers:
-			_, err = s.addViewerTo(name)
+		case roleServer:
+		case roleCameras:
+			err = s.AddReplayedCamera(name, false)
+		case roleViewers:
+			_, err = s.AddViewerTo(name)
 		default:
 			err = fmt.Errorf("expected a role of server, cameras or viewers, got %q", role)
 		}
@@ -74,7 +76,7 @@ func Play(ctx context.Context, role Role, in io.Reader, out io.Writer, log zerol
 			return err
 		}
 	}
-	at.URL, at.APIKey, at.APISecret = s.url(), s.Keys.APIKey, s.Keys.APISecret
+	at.URL, at.APIKey, at.APISecret = s.URL(), s.Keys.APIKey, s.Keys.APISecret
 	if err := json.NewEncoder(out).Encode(at); err != nil {
 		return fmt.Errorf("write the place: %w", err)
 	}
@@ -88,8 +90,8 @@ type player struct {
 	stop func()
 }
 
-// play starts one and waits until it is ready.
-func play(ctx context.Context, command RoleCommand, role Role, at Place) (*player, Place, error) {
+// startRole starts one and waits until it is ready.
+func startRole(ctx context.Context, command roleRunner, role processRole, at location) (*player, location, error) {
 	cctx, cancel := context.WithCancel(ctx)
 	cmd := command(cctx, role)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -155,20 +157,20 @@ func (s shares) String() string {
 		100*s.bot, 100*s.codecs, 100*s.server, 100*s.cameras, 100*s.viewers, 100*s.machine, float64(s.rss)/1e6)
 }
 
-// busy is the share of the machine above which figures of cost mean nothing.
-const busy = 0.8
+// fullMachine is the share of the machine above which figures of cost mean nothing.
+const fullMachine = 0.8
 
 // manyRooms measures n rooms, each with a 720p30 camera and a viewer: the bots
 // in one process, all others in processes of their own.
-func manyRooms(ctx context.Context, bots BotCommand, roles RoleCommand, n int, settle, length time.Duration) (s shares, err error) {
-	var at Place
+func manyRooms(ctx context.Context, bots botRunner, roles roleRunner, n int, settle, length time.Duration) (s shares, err error) {
+	var at location
 	for i := range n {
-		at.Rooms = append(at.Rooms, fmt.Sprintf("%s-%d", RoomName, i))
+		at.Rooms = append(at.Rooms, fmt.Sprintf("%s-%d", stage.RoomName, i))
 	}
-	pids := map[Role]int{}
-	for _, role := range []Role{RoleServer, RoleCameras, RoleViewers} {
+	pids := map[processRole]int{}
+	for _, role := range []processRole{roleServer, roleCameras, roleViewers} {
 		var p *player
-		if p, at, err = play(ctx, roles, role, at); err != nil {
+		if p, at, err = startRole(ctx, roles, role, at); err != nil {
 			return s, err
 		}
 		defer p.stop()
@@ -184,7 +186,7 @@ func manyRooms(ctx context.Context, bots BotCommand, roles RoleCommand, n int, s
 		return s, fmt.Errorf("start the bots: %w", err)
 	}
 	defer func() { cancel(); _ = cmd.Wait() }() // it was interrupted
-	if err := Wait(ctx, settle); err != nil {
+	if err := stage.Wait(ctx, settle); err != nil {
 		return s, err
 	}
 	bot := cmd.Process.Pid
@@ -194,8 +196,8 @@ func manyRooms(ctx context.Context, bots BotCommand, roles RoleCommand, n int, s
 			err = errors.Join(err, e)
 			return u.CPU.Seconds()
 		}
-		s.server, s.cameras, s.viewers, s.bot = one(pids[RoleServer]), one(pids[RoleCameras]), one(pids[RoleViewers]), one(bot)
-		all, e := UsageOf(bot)
+		s.server, s.cameras, s.viewers, s.bot = one(pids[roleServer]), one(pids[roleCameras]), one(pids[roleViewers]), one(bot)
+		all, e := usageOf(bot)
 		s.codecs, s.rss = all.CPU.Seconds()-s.bot, all.RSS
 		return s, errors.Join(err, e)
 	}
@@ -208,7 +210,7 @@ func manyRooms(ctx context.Context, bots BotCommand, roles RoleCommand, n int, s
 		return s, err
 	}
 	start := time.Now()
-	if err := Wait(ctx, length); err != nil {
+	if err := stage.Wait(ctx, length); err != nil {
 		return s, err
 	}
 	after, err := read()
@@ -225,10 +227,10 @@ func manyRooms(ctx context.Context, bots BotCommand, roles RoleCommand, n int, s
 	}, err
 }
 
-// Rooms is what 1, 2, 4 and 6 rooms of 720p30 in one process cost.
-func Rooms(ctx context.Context, bots BotCommand, roles RoleCommand, length time.Duration) ([]Row, error) {
+// measureRooms is what 1, 2, 4 and 6 rooms of 720p30 in one process cost.
+func measureRooms(ctx context.Context, bots botRunner, roles roleRunner, length time.Duration) ([]row, error) {
 	const settle = 25 * time.Second
-	var rows []Row
+	var rows []row
 	var one, last shares
 	for _, n := range []int{1, 2, 4, 6} {
 		s, err := manyRooms(ctx, bots, roles, n, settle, length)
@@ -236,11 +238,11 @@ func Rooms(ctx context.Context, bots BotCommand, roles RoleCommand, length time.
 			return rows, fmt.Errorf("%d rooms: %w", n, err)
 		}
 		name := fmt.Sprintf("%d rooms in one process", n)
-		if s.machine >= busy {
-			rows = append(rows, Note(name, s.String()+": too busy, not judged"))
+		if s.machine >= fullMachine {
+			rows = append(rows, note(name, s.String()+": too busy, not judged"))
 			break
 		}
-		rows = append(rows, Note(name, s.String()))
+		rows = append(rows, note(name, s.String()))
 		if n == 1 {
 			one = s
 			continue
@@ -248,8 +250,8 @@ func Rooms(ctx context.Context, bots BotCommand, roles RoleCommand, length time.
 		last = s
 		// A tenth more than as many rooms: 6.6 for six.
 		rows = append(rows,
-			Check(fmt.Sprintf("%d rooms cost as much as", n), (s.bot+s.codecs)/(one.bot+one.codecs), 1.1*float64(n), "rooms"),
-			Note(fmt.Sprintf("memory of each room more, of %d", n), fmt.Sprintf("%.1f MB", float64(last.rss-one.rss)/1e6/float64(n-1))))
+			atMost(fmt.Sprintf("%d rooms cost as much as", n), (s.bot+s.codecs)/(one.bot+one.codecs), 1.1*float64(n), "rooms"),
+			note(fmt.Sprintf("memory of each room more, of %d", n), fmt.Sprintf("%.1f MB", float64(last.rss-one.rss)/1e6/float64(n-1))))
 	}
 	return rows, nil
 }

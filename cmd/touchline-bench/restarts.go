@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"bufio"
@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"touchline/internal/e2e/stage"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -45,10 +47,10 @@ type restartCamera struct {
 	play func(ctx context.Context) error
 }
 
-// Restarts takes cameras of each kind away for a while and measures, at a
+// measureRestarts takes cameras of each kind away for a while and measures, at a
 // viewer in the room, how soon after their return the first picture is there.
-func Restarts(ctx context.Context, off time.Duration, log zerolog.Logger) ([]Row, error) {
-	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
+func measureRestarts(ctx context.Context, off time.Duration, log zerolog.Logger) ([]row, error) {
+	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +60,7 @@ func Restarts(ctx context.Context, off time.Duration, log zerolog.Logger) ([]Row
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	cameras, err := s.restartCameras(dir)
+	cameras, err := restartCameras(ctx, s, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +69,7 @@ func Restarts(ctx context.Context, off time.Duration, log zerolog.Logger) ([]Row
 	for i, c := range cameras {
 		g.Go(func() error {
 			var err error
-			if took[i], err = s.restart(gctx, c, off); err != nil {
+			if took[i], err = restart(gctx, s, c, off); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 			return nil
@@ -76,23 +78,23 @@ func Restarts(ctx context.Context, off time.Duration, log zerolog.Logger) ([]Row
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	rows := make([]Row, len(cameras))
+	rows := make([]row, len(cameras))
 	for i, c := range cameras {
-		rows[i] = Check(fmt.Sprintf("%s, off for %v: first picture in the room after its return", c.name, off),
+		rows[i] = atMost(fmt.Sprintf("%s, off for %v: first picture in the room after its return", c.name, off),
 			took[i].Seconds(), c.most.Seconds(), "s")
 	}
 	return rows, s.Errors()
 }
 
 // restart takes one camera through it.
-func (s *Stage) restart(ctx context.Context, c restartCamera, off time.Duration) (time.Duration, error) {
+func restart(ctx context.Context, s *stage.Stage, c restartCamera, off time.Duration) (time.Duration, error) {
 	const soon = 40 * time.Second
 	away, err := c.turn(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { away() }()
-	stop := s.run(c.play)
+	stop := s.Run(c.play)
 	defer stop()
 	token, err := room.ViewerToken(s.Keys, room.Person{Room: c.name, Identity: "viewer"})
 	if err != nil {
@@ -103,11 +105,11 @@ func (s *Stage) restart(ctx context.Context, c restartCamera, off time.Duration)
 		return 0, err
 	}
 	defer leave()
-	if _, err := Until(ctx, soon, "the first picture", func() bool { return v.count() > restartRate }); err != nil {
+	if _, err := stage.Until(ctx, soon, "the first picture", func() bool { return v.count() > restartRate }); err != nil {
 		return 0, err
 	}
 	away()
-	if err := Wait(ctx, off); err != nil {
+	if err := stage.Wait(ctx, off); err != nil {
 		return 0, err
 	}
 	// While it comes back, pictures may arrive before it is known to be there.
@@ -118,7 +120,7 @@ func (s *Stage) restart(ctx context.Context, c restartCamera, off time.Duration)
 	}
 	back := time.Now()
 	var first time.Time
-	_, err = Until(ctx, soon, "the first picture after its return", func() (ok bool) {
+	_, err = stage.Until(ctx, soon, "the first picture after its return", func() (ok bool) {
 		first, ok = v.firstAfter(gone)
 		return ok
 	})
@@ -126,7 +128,7 @@ func (s *Stage) restart(ctx context.Context, c restartCamera, off time.Duration)
 }
 
 // restartCameras are those that are tried.
-func (s *Stage) restartCameras(dir string) ([]restartCamera, error) {
+func restartCameras(ctx context.Context, s *stage.Stage, dir string) ([]restartCamera, error) {
 	program, err := mediamtx.Find()
 	if err != nil {
 		return nil, err
@@ -146,13 +148,17 @@ func (s *Stage) restartCameras(dir string) ([]restartCamera, error) {
 	}
 	mjpeg := fmt.Sprintf("http://127.0.0.1:%d/video.mjpg", port.RTSP)
 
-	// Everything is stopped by Stage.Close's context, the web server with it.
+	// Stage.Close stops everything, the web server too.
 	folder := filepath.Join(dir, "live")
 	web := httptest.NewServer(http.StripPrefix("/live/", http.FileServer(http.Dir(folder))))
-	context.AfterFunc(s.ctx, web.Close)
+	s.Run(func(ctx context.Context) error {
+		<-ctx.Done()
+		web.Close()
+		return nil
+	})
 	const segment = 2 * time.Second
 
-	whip, err := s.restartWHIP(dir, x264)
+	whip, err := restartWHIP(ctx, s, dir, x264)
 	if err != nil {
 		return nil, err
 	}
@@ -170,13 +176,13 @@ func (s *Stage) restartCameras(dir string) ([]restartCamera, error) {
 					return nil, err
 				}
 				off := func() { stop(); server.Close() }
-				if _, err := Until(ctx, 30*time.Second, "the RTSP camera", func() bool { return described(ctx, rtsp) }); err != nil {
+				if _, err := stage.Until(ctx, 30*time.Second, "the RTSP camera", func() bool { return described(ctx, rtsp) }); err != nil {
 					off()
 					return nil, err
 				}
 				return off, nil
 			},
-			play: s.feedOf("RTSP", rtsp),
+			play: feedOf(s, "RTSP", rtsp),
 		},
 		{
 			name: "HTTP-MJPEG", most: 3 * time.Second,
@@ -184,7 +190,7 @@ func (s *Stage) restartCameras(dir string) ([]restartCamera, error) {
 			turn: func(ctx context.Context) (func(), error) {
 				return film(ctx, "-c:v", "mjpeg", "-q:v", "5", "-f", "mpjpeg", "-flush_packets", "1", "-listen", "1", mjpeg)
 			},
-			play: s.feedOf("HTTP-MJPEG", mjpeg),
+			play: feedOf(s, "HTTP-MJPEG", mjpeg),
 		},
 		{
 			name: "HLS", most: 2 * segment,
@@ -200,7 +206,7 @@ func (s *Stage) restartCameras(dir string) ([]restartCamera, error) {
 					return nil, err
 				}
 				off := func() { stop(); _ = os.RemoveAll(folder) }
-				_, err = Until(ctx, 30*time.Second, "the playlist", func() bool {
+				_, err = stage.Until(ctx, 30*time.Second, "the playlist", func() bool {
 					text, err := os.ReadFile(list)
 					return err == nil && bytes.Contains(text, []byte(".ts"))
 				})
@@ -210,17 +216,17 @@ func (s *Stage) restartCameras(dir string) ([]restartCamera, error) {
 				}
 				return off, nil
 			},
-			play: s.feedOf("HLS", web.URL+"/live/live.m3u8"),
+			play: feedOf(s, "HLS", web.URL+"/live/live.m3u8"),
 		},
 		whip,
 	}, nil
 }
 
 // restartWHIP is a sender whose program crashes and is started again.
-func (s *Stage) restartWHIP(dir string, encoder []string) (restartCamera, error) {
-	ready := make(chan CameraServer, 1)
+func restartWHIP(ctx context.Context, s *stage.Stage, dir string, encoder []string) (restartCamera, error) {
+	ready := make(chan cameraServer, 1)
 	path := filepath.Join(dir, "whip.h264")
-	out, err := exec.CommandContext(s.ctx, "ffmpeg", slices.Concat(
+	out, err := exec.CommandContext(ctx, "ffmpeg", slices.Concat(
 		[]string{"-v", "error", "-nostdin", "-f", "lavfi", "-i", restartPicture}, encoder,
 		[]string{"-x264-params", "aud=1", "-t", "4", path})...).CombinedOutput()
 	if err != nil {
@@ -231,15 +237,15 @@ func (s *Stage) restartWHIP(dir string, encoder []string) (restartCamera, error)
 		return restartCamera{}, err
 	}
 	units := whipclient.SplitH264(stream)
-	s.run(func(ctx context.Context) error {
-		return serveWHIP(ctx, CameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
-			nil, func(at CameraServer) { ready <- at }, s.opts.Log)
+	s.Run(func(ctx context.Context) error {
+		return serveWHIP(ctx, cameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
+			nil, func(at cameraServer) { ready <- at }, s.Log)
 	})
-	var at CameraServer
+	var at cameraServer
 	select {
 	case at = <-ready:
-	case <-s.ctx.Done():
-		return restartCamera{}, context.Cause(s.ctx)
+	case <-ctx.Done():
+		return restartCamera{}, context.Cause(ctx)
 	}
 	token, err := room.CameraToken(s.Keys, room.Person{Room: "WHIP", Identity: "camera"})
 	if err != nil {
@@ -268,18 +274,18 @@ func (s *Stage) restartWHIP(dir string, encoder []string) (restartCamera, error)
 }
 
 // feedOf brings an address into a room.
-func (s *Stage) feedOf(roomName, address string) func(ctx context.Context) error {
+func feedOf(s *stage.Stage, roomName, address string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		a, err := source.ParseAddress(address)
 		if err != nil {
 			return err
 		}
-		p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now, Log: s.opts.Log})
+		p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Now: time.Now, Log: s.Log})
 		if err != nil {
 			return err
 		}
 		f, err := camera.New(camera.Options{
-			URL: s.Server.URL(), Keys: s.Keys, Room: roomName, Identity: "camera", LoopbackOnly: true, Log: s.opts.Log,
+			URL: s.Server.URL(), Keys: s.Keys, Room: roomName, Identity: "camera", LoopbackOnly: true, Log: s.Log,
 		})
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"touchline/internal/e2e/stage"
+
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
@@ -21,8 +23,8 @@ import (
 	"touchline/internal/e2e/netfault"
 )
 
-// SoakOptions of Soak.
-type SoakOptions struct {
+// soakOptions of measureSoak.
+type soakOptions struct {
 	// Length of the whole; every fault is met once even if that takes longer.
 	Length time.Duration
 	// Seed chooses the order of the faults and how long they last.
@@ -36,8 +38,8 @@ type SoakOptions struct {
 
 // soak is one run.
 type soak struct {
-	opts   SoakOptions
-	stage  *Stage
+	opts   soakOptions
+	stage  *stage.Stage
 	model  *modelServer
 	ledger *ledger
 	reader *stayer
@@ -76,11 +78,11 @@ const afterwards = 30 * time.Second
 // recoveryBound is how soon after a fault a comment with its picture must be heard, at most.
 const recoveryBound = 20 * time.Second
 
-// Soak keeps one bot commenting for long while the script breaks the server, the
+// measureSoak keeps one bot commenting for long while the script breaks the server, the
 // network, the codec, the engine, the camera, and lets viewers come and go. It
 // reports alignment by phase, recoveries, what grew, and whether any comment
 // was lost.
-func Soak(ctx context.Context, o SoakOptions) ([]Row, error) {
+func measureSoak(ctx context.Context, o soakOptions) ([]row, error) {
 	if o.Out == nil {
 		o.Out = io.Discard
 	}
@@ -103,7 +105,7 @@ func Soak(ctx context.Context, o SoakOptions) ([]Row, error) {
 		cfg.Inference.Remote.FirstTokenTimeout = time.Second
 	}
 	var err error
-	k.stage, err = NewStage(ctx, StageOptions{
+	k.stage, err = stage.New(ctx, stage.Options{
 		Config: &cfg, Seed: o.Seed, Network: true, Texts: []agent.TextOutput{k.ledger}, Log: o.Log,
 	})
 	if err != nil {
@@ -111,10 +113,10 @@ func Soak(ctx context.Context, o SoakOptions) ([]Row, error) {
 	}
 	defer k.stage.Close()
 	defer k.model.CloseClientConnections()
-	if k.reader, err = k.stage.addStayer(ctx); err != nil {
+	if k.reader, err = addStayer(ctx, k.stage); err != nil {
 		return nil, err
 	}
-	if err := k.stage.commented(ctx, time.Time{}, time.Minute); err != nil {
+	if err := commented(ctx, k.stage, time.Time{}, time.Minute); err != nil {
 		return nil, fmt.Errorf("before the first fault: %w", err)
 	}
 	k.began = time.Now()
@@ -129,7 +131,7 @@ func Soak(ctx context.Context, o SoakOptions) ([]Row, error) {
 	}
 	// What is under way gets its record, and its way to the reader.
 	k.stage.Bot.Stop("soak")
-	err = errors.Join(err, Wait(ctx, 2*time.Second))
+	err = errors.Join(err, stage.Wait(ctx, 2*time.Second))
 	k.take()
 	net := k.stage.Network.Stats()
 	restarts, files := k.restarts, k.samples[len(k.samples)-1].files
@@ -138,8 +140,8 @@ func Soak(ctx context.Context, o SoakOptions) ([]Row, error) {
 	usedNow, allNow, merr := machineTime()
 	err = errors.Join(err, merr)
 	inUse := fmt.Sprintf("%.0f %%", 100*(usedNow-used)/max(allNow-all, 1))
-	return append(rows, Note("processors of the machine in use, with all that ran", inUse),
-		Note("packets of the bot's network", fmt.Sprintf("%d passed, %d lost, %d held back, %d overflowed",
+	return append(rows, note("processors of the machine in use, with all that ran", inUse),
+		note("packets of the bot's network", fmt.Sprintf("%d passed, %d lost, %d held back, %d overflowed",
 			net.Passed, net.Lost, net.HeldBack, net.Overflowed))), errors.Join(err, k.stage.Errors())
 }
 
@@ -180,7 +182,7 @@ func (k *soak) script(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", t.name, err)
 			}
 			healed := time.Now()
-			if err := k.stage.commented(ctx, healed, 90*time.Second); err != nil {
+			if err := commented(ctx, k.stage, healed, 90*time.Second); err != nil {
 				return fmt.Errorf("after %s: %w", t.name, err)
 			}
 			k.after[t.name] = append(k.after[t.name], phase{t.name, healed, healed.Add(afterwards)})
@@ -206,7 +208,7 @@ func (k *soak) endAftermath(now time.Time) {
 // calm lets the bot comment undisturbed.
 func (k *soak) calm(ctx context.Context) error {
 	from := time.Now()
-	err := Wait(ctx, k.pick(15*time.Second, 30*time.Second, 4*time.Second))
+	err := stage.Wait(ctx, k.pick(15*time.Second, 30*time.Second, 4*time.Second))
 	k.phases = append(k.phases, phase{calmPhase, from, time.Now()})
 	k.take()
 	return err
@@ -217,13 +219,13 @@ func (k *soak) troubles() []trouble {
 		return trouble{name, func(ctx context.Context) error {
 			k.stage.Network.Set(imp)
 			defer k.stage.Network.Set(netfault.Impairment{})
-			return Wait(ctx, k.pick(25*time.Second, 40*time.Second, 2*time.Second))
+			return stage.Wait(ctx, k.pick(25*time.Second, 40*time.Second, 2*time.Second))
 		}}
 	}
 	engine := func(name string, m mood) trouble {
 		return k.model.moodFor(name, m, k.pick(6*time.Second, 12*time.Second, 1500*time.Millisecond))
 	}
-	away := k.stage.serverAway("server stopped", k.pick(3*time.Second, 12*time.Second, 2*time.Second))
+	away := serverAway(k.stage, "server stopped", k.pick(3*time.Second, 12*time.Second, 2*time.Second))
 	return []trouble{
 		{away.name, func(ctx context.Context) error {
 			k.restarts++
@@ -236,15 +238,15 @@ func (k *soak) troubles() []trouble {
 		engine("engine answers 500", moodRefuse),
 		engine("engine hangs", moodHang),
 		engine("engine closes in the middle", moodBreak),
-		k.stage.cameraAway("camera gone", k.pick(3*time.Second, 10*time.Second, 2*time.Second), k.rand.Uint64()),
+		cameraAway(k.stage, "camera gone", k.pick(3*time.Second, 10*time.Second, 2*time.Second), k.rand.Uint64()),
 		{"viewers come and go", func(ctx context.Context) error {
 			for range 3 {
 				v, leave, err := k.stage.AddViewer(true)
 				if err != nil {
 					return err
 				}
-				_, err = Until(ctx, 20*time.Second, "a picture for a viewer who came", func() bool { return len(v.Seen().Pictures) > 0 })
-				err = errors.Join(err, Wait(ctx, k.pick(time.Second, 8*time.Second, 100*time.Millisecond)))
+				_, err = stage.Until(ctx, 20*time.Second, "a picture for a viewer who came", func() bool { return len(v.Seen().Pictures) > 0 })
+				err = errors.Join(err, stage.Wait(ctx, k.pick(time.Second, 8*time.Second, 100*time.Millisecond)))
 				leave()
 				if err != nil {
 					return err
@@ -253,7 +255,7 @@ func (k *soak) troubles() []trouble {
 			return nil
 		}},
 		{"one of two viewers stalls", func(ctx context.Context) error {
-			gap, err := k.stage.stalledViewer(ctx, k.pick(10*time.Second, 15*time.Second, 2*time.Second))
+			gap, err := stalledViewer(ctx, k.stage, k.pick(10*time.Second, 15*time.Second, 2*time.Second))
 			k.gap = max(k.gap, gap)
 			return err
 		}},
@@ -311,15 +313,15 @@ func slope(samples []sample, figure func(sample) float64) float64 {
 	return 0
 }
 
-func (k *soak) rows(restarts, files int) []Row {
+func (k *soak) rows(restarts, files int) []row {
 	records := k.stage.Reader.Records()
 	in := func(p phase, r agent.Record) bool { return r.StartedAt.After(p.from) && r.StartedAt.Before(p.to) }
-	var rows []Row
+	var rows []row
 	outcomes := map[string]int{}
 	for _, r := range records {
 		outcomes[r.Outcome]++
 	}
-	rows = append(rows, Note("cycles by outcome", strings.Trim(fmt.Sprint(outcomes), "map[]")))
+	rows = append(rows, note("cycles by outcome", strings.Trim(fmt.Sprint(outcomes), "map[]")))
 	aligned := func(p phase) (errs []time.Duration) {
 		for _, r := range records {
 			if in(p, r) && r.Outcome == agent.OutcomeSpoken && r.Aligned {
@@ -339,11 +341,11 @@ func (k *soak) rows(restarts, files int) []Row {
 	for _, name := range names {
 		all := errs[name]
 		what := fmt.Sprintf("%s: alignment p95 of %d comments (bot's figure)", name, len(all))
-		figure := ms(Quantile(all, 0.95))
+		figure := ms(quantile(all, 0.95))
 		if name == calmPhase && len(all) > 0 && !k.opts.Quick {
-			rows = append(rows, Check(what, figure, 100, "ms"))
+			rows = append(rows, atMost(what, figure, 100, "ms"))
 		} else {
-			rows = append(rows, Note(what, strconv.FormatFloat(figure, 'f', 1, 64)+" ms"))
+			rows = append(rows, note(what, strconv.FormatFloat(figure, 'f', 1, 64)+" ms"))
 		}
 	}
 	missing := 0
@@ -358,33 +360,33 @@ func (k *soak) rows(restarts, files int) []Row {
 			after = append(after, aligned(p)...)
 		}
 		rows = append(rows,
-			Check(fmt.Sprintf("%s, %d times: next comment heard after, at most", kind, len(took)),
-				Quantile(took, 1).Seconds(), recoveryBound.Seconds(), "s"),
-			Note(fmt.Sprintf("%s: alignment p95 of %d comments in the %v after", kind, len(after), afterwards),
-				strconv.FormatFloat(ms(Quantile(after, 0.95)), 'f', 1, 64)+" ms"))
+			atMost(fmt.Sprintf("%s, %d times: next comment heard after, at most", kind, len(took)),
+				quantile(took, 1).Seconds(), recoveryBound.Seconds(), "s"),
+			note(fmt.Sprintf("%s: alignment p95 of %d comments in the %v after", kind, len(after), afterwards),
+				strconv.FormatFloat(ms(quantile(after, 0.95)), 'f', 1, 64)+" ms"))
 	}
-	rows = append(rows, Check("kinds of faults not met", float64(missing), 0, ""))
+	rows = append(rows, atMost("kinds of faults not met", float64(missing), 0, ""))
 	a := k.ledger.balance(k.reader.got, k.reader.absences())
 	rows = append(rows, stallRow(k.gap),
-		Note("comments begun while connected", fmt.Sprintf("%d delivered whole, %d recorded as cut, with why; %d ended within %v of a break; "+
+		note("comments begun while connected", fmt.Sprintf("%d delivered whole, %d recorded as cut, with why; %d ended within %v of a break; "+
 			"%d the reader was out for", a.delivered, a.cut, a.inFlight, lossWindow, a.missed)),
-		Check("comments lost", float64(len(a.lost)), 0, ""),
+		atMost("comments lost", float64(len(a.lost)), 0, ""),
 	)
 	for _, l := range a.lost {
-		rows = append(rows, Note("lost", l))
+		rows = append(rows, note("lost", l))
 	}
 	first, last := k.samples[0], k.samples[len(k.samples)-1]
 	rows = append(rows,
-		Note("memory of the whole stage, at first and at last",
+		note("memory of the whole stage, at first and at last",
 			fmt.Sprintf("heap %d, %d MB; resident %d, %d MB", first.heap>>20, last.heap>>20, first.rss>>20, last.rss>>20)),
-		Check("goroutines of ours more than at first", float64(last.own-first.own), 12, ""),
-		Note("goroutines in all, at first and at last", fmt.Sprintf("%d, %d (%d server starts)", first.all, last.all, restarts)),
-		Check("open files more than at first", float64(files-first.files), 30, ""),
+		atMost("goroutines of ours more than at first", float64(last.own-first.own), 12, ""),
+		note("goroutines in all, at first and at last", fmt.Sprintf("%d, %d (%d server starts)", first.all, last.all, restarts)),
+		atMost("open files more than at first", float64(files-first.files), 30, ""),
 	)
 	heap := slope(k.samples, func(s sample) float64 { return float64(s.heap) / 1e6 })
 	rss := slope(k.samples, func(s sample) float64 { return float64(s.rss) / 1e6 })
 	if last.at.Sub(first.at) < 10*time.Minute {
-		return append(rows, Note("memory slope", fmt.Sprintf("heap %.1f MB/h, resident %.1f MB/h (too short to judge)", heap, rss)))
+		return append(rows, note("memory slope", fmt.Sprintf("heap %.1f MB/h, resident %.1f MB/h (too short to judge)", heap, rss)))
 	}
-	return append(rows, Check("heap slope", max(heap, 0), 30, "MB/h"), Note("slope of resident memory", fmt.Sprintf("%.1f MB/h", rss)))
+	return append(rows, atMost("heap slope", max(heap, 0), 30, "MB/h"), note("slope of resident memory", fmt.Sprintf("%.1f MB/h", rss)))
 }

@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"touchline/internal/e2e/stage"
 
 	"github.com/rs/zerolog"
 
@@ -25,12 +27,12 @@ type held struct {
 	rss                        int64
 }
 
-func holds() (held, error) {
+func heldNow() (held, error) {
 	runtime.GC()
 	runtime.GC() // what finalizers let go of
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	u, err := UsageOf(os.Getpid())
+	u, err := usageOf(os.Getpid())
 	if err != nil {
 		return held{}, err
 	}
@@ -53,30 +55,30 @@ const connectWait = 10 * time.Second
 // warmRounds come before the first look at what is held.
 const warmRounds = 20
 
-// Rounds connects a WHIP sender and disconnects it again and again: each round
+// measureRounds connects a WHIP sender and disconnects it again and again: each round
 // sends until its picture is with the room's participant, and ends by DELETE, every
 // fourth without a word. After rest it compares what the process holds, senders included, with the start.
-func Rounds(ctx context.Context, rounds int, rest time.Duration, log zerolog.Logger) ([]Row, error) {
-	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
+func measureRounds(ctx context.Context, rounds int, rest time.Duration, log zerolog.Logger) ([]row, error) {
+	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	clip, err := makeClip(ctx, media.H264, 320, 180, restartRate, 300_000, 4)
+	clip, err := stage.MakeClip(ctx, media.H264, 320, 180, restartRate, 300_000, 4)
 	if err != nil {
 		return nil, err
 	}
-	units := make([][]byte, len(clip.frames))
-	for i, f := range clip.frames {
+	units := make([][]byte, len(clip.Frames))
+	for i, f := range clip.Frames {
 		units[i] = f.Data
 	}
 	var frames atomic.Uint64
-	ready := make(chan CameraServer, 1)
-	s.run(func(ctx context.Context) error {
-		return serveWHIP(ctx, CameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
-			func() { frames.Add(1) }, func(at CameraServer) { ready <- at }, log)
+	ready := make(chan cameraServer, 1)
+	s.Run(func(ctx context.Context) error {
+		return serveWHIP(ctx, cameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
+			func() { frames.Add(1) }, func(at cameraServer) { ready <- at }, log)
 	})
-	var at CameraServer
+	var at cameraServer
 	select {
 	case at = <-ready:
 	case <-ctx.Done():
@@ -100,7 +102,7 @@ func Rounds(ctx context.Context, rounds int, rest time.Duration, log zerolog.Log
 			if time.Since(begin) > connectWait {
 				err = errors.New("its picture does not arrive")
 			} else {
-				err = Wait(ctx, time.Millisecond)
+				err = stage.Wait(ctx, time.Millisecond)
 			}
 		}
 		if err != nil {
@@ -118,10 +120,10 @@ func Rounds(ctx context.Context, rounds int, rest time.Duration, log zerolog.Log
 			return nil, fmt.Errorf("round %d of the first: %w", i+1, err)
 		}
 	}
-	if err := Wait(ctx, rest); err != nil {
+	if err := stage.Wait(ctx, rest); err != nil {
 		return nil, err
 	}
-	before, err := holds()
+	before, err := heldNow()
 	if err != nil {
 		return nil, err
 	}
@@ -133,22 +135,22 @@ func Rounds(ctx context.Context, rounds int, rest time.Duration, log zerolog.Log
 		}
 	}
 	took := time.Since(began)
-	if err := Wait(ctx, rest); err != nil {
+	if err := stage.Wait(ctx, rest); err != nil {
 		return nil, err
 	}
-	after, err := holds()
+	after, err := heldNow()
 	if err != nil {
 		return nil, err
 	}
 	const mega = 1 << 20
-	return []Row{
-		Note("rounds of connecting and leaving", fmt.Sprintf("%d in %v, %.0f ms each", rounds, took.Round(time.Second),
+	return []row{
+		note("rounds of connecting and leaving", fmt.Sprintf("%d in %v, %.0f ms each", rounds, took.Round(time.Second),
 			ms(took)/float64(max(rounds, 1)))),
-		Check("goroutines more than at the start, "+strconv.Itoa(before.goroutines), float64(after.goroutines-before.goroutines), 10, ""),
-		Check("open files more than at the start, "+strconv.Itoa(before.files), float64(after.files-before.files), 4, ""),
-		Check("sockets more than at the start, "+strconv.Itoa(before.sockets), float64(after.sockets-before.sockets), 4, ""),
-		Check(fmt.Sprintf("memory in use more than at the start, %.0f MiB", float64(before.heap)/mega),
+		atMost("goroutines more than at the start, "+strconv.Itoa(before.goroutines), float64(after.goroutines-before.goroutines), 10, ""),
+		atMost("open files more than at the start, "+strconv.Itoa(before.files), float64(after.files-before.files), 4, ""),
+		atMost("sockets more than at the start, "+strconv.Itoa(before.sockets), float64(after.sockets-before.sockets), 4, ""),
+		atMost(fmt.Sprintf("memory in use more than at the start, %.0f MiB", float64(before.heap)/mega),
 			float64(int64(after.heap)-int64(before.heap))/mega, 16, "MiB"), //nolint:gosec // far below 2^63
-		Note("resident memory at the start and at the end", fmt.Sprintf("%d MiB, %d MiB", before.rss>>20, after.rss>>20)),
+		note("resident memory at the start and at the end", fmt.Sprintf("%d MiB, %d MiB", before.rss>>20, after.rss>>20)),
 	}, s.Errors()
 }

@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"touchline/internal/e2e/stage"
 
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
@@ -25,24 +27,24 @@ const (
 	dispatchTries = 10
 )
 
-// Dispatches measures, for each way in which a room asks for an agent, the time until the agent's first track is
+// measureDispatches measures, for each way in which a room asks for an agent, the time until the agent's first track is
 // published in it, count times: a new room and a worker that gets all, a call of the API for a room that is there
 // already, and the token of a participant that makes the room. The first room of a worker is not counted.
-func Dispatches(ctx context.Context, worker BotCommand, count int, log zerolog.Logger) ([]Row, error) {
-	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
+func measureDispatches(ctx context.Context, worker botRunner, count int, log zerolog.Logger) ([]row, error) {
+	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
 	d := &dispatching{
-		s: s, rooms: lksdk.NewRoomServiceClient(s.url(), s.Keys.APIKey, s.Keys.APISecret),
-		calls: lksdk.NewAgentDispatchServiceClient(s.url(), s.Keys.APIKey, s.Keys.APISecret),
+		s: s, rooms: lksdk.NewRoomServiceClient(s.URL(), s.Keys.APIKey, s.Keys.APISecret),
+		calls: lksdk.NewAgentDispatchServiceClient(s.URL(), s.Keys.APIKey, s.Keys.APISecret),
 	}
 	type way struct {
 		name string
 		ask  func(ctx context.Context, room string) (began time.Time, leave func(), err error)
 	}
-	var rows []Row
+	var rows []row
 	for _, w := range []struct {
 		agentName string
 		ways      []way
@@ -61,9 +63,9 @@ func Dispatches(ctx context.Context, worker BotCommand, count int, log zerolog.L
 				break
 			}
 			rows = append(rows,
-				Note(fmt.Sprintf("dispatch by %s to the first published track, p50 of %d", w.ways[i].name, count),
-					fmt.Sprintf("%.0f ms", ms(Quantile(took, 0.5)))),
-				Check(fmt.Sprintf("dispatch by %s to the first published track, p95", w.ways[i].name), ms(Quantile(took, 0.95)), dispatchMost, "ms"))
+				note(fmt.Sprintf("dispatch by %s to the first published track, p50 of %d", w.ways[i].name, count),
+					fmt.Sprintf("%.0f ms", ms(quantile(took, 0.5)))),
+				atMost(fmt.Sprintf("dispatch by %s to the first published track, p95", w.ways[i].name), ms(quantile(took, 0.95)), dispatchMost, "ms"))
 		}
 		stop()
 		if err != nil {
@@ -75,16 +77,16 @@ func Dispatches(ctx context.Context, worker BotCommand, count int, log zerolog.L
 
 // dispatching is a server whose rooms ask.
 type dispatching struct {
-	s     *Stage
+	s     *stage.Stage
 	rooms *lksdk.RoomServiceClient
 	calls *lksdk.AgentDispatchClient
 	n     int
 }
 
 // start runs a worker and returns when its first room was served.
-func (d *dispatching) start(ctx context.Context, worker BotCommand, name string) (stop func(), err error) {
+func (d *dispatching) start(ctx context.Context, worker botRunner, name string) (stop func(), err error) {
 	cctx, cancel := context.WithCancel(ctx)
-	cmd := worker(cctx, d.s.url(), d.s.Keys, nil)
+	cmd := worker(cctx, d.s.URL(), d.s.Keys, nil)
 	cmd.Env = append(cmd.Env, "LIVEKIT_AGENT_NAME="+name)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
@@ -129,7 +131,7 @@ func (d *dispatching) measure(
 			return nil, err
 		}
 		took = append(took, t)
-		if err := Wait(ctx, 500*time.Millisecond); err != nil {
+		if err := stage.Wait(ctx, 500*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +149,7 @@ func (d *dispatching) once(
 		return 0, err
 	}
 	defer leave()
-	_, err = Until(ctx, within, "the agent's first track", func() bool {
+	_, err = stage.Until(ctx, within, "the agent's first track", func() bool {
 		in, err := d.rooms.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: name})
 		return err == nil && slices.ContainsFunc(in.GetParticipants(), func(p *livekit.ParticipantInfo) bool {
 			return p.GetKind() == livekit.ParticipantInfo_AGENT && len(p.GetTracks()) > 0
@@ -183,9 +185,9 @@ func (d *dispatching) byToken(_ context.Context, name string) (began time.Time, 
 	began = time.Now()
 	joined := make(chan *lksdk.Room, 1)
 	go func() { // leave waits for it
-		r, err := lksdk.ConnectToRoomWithToken(d.s.url(), token, nil, lksdk.WithAutoSubscribe(false))
+		r, err := lksdk.ConnectToRoomWithToken(d.s.URL(), token, nil, lksdk.WithAutoSubscribe(false))
 		if err != nil {
-			d.s.opts.Log.Warn().Err(err).Msg("the participant does not get in")
+			d.s.Log.Warn().Err(err).Msg("the participant does not get in")
 		}
 		joined <- r
 	}()

@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"encoding/json"
@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"touchline/internal/e2e/stage"
 )
 
 // mood is how a pretended model server behaves.
@@ -82,7 +84,7 @@ func (m *modelServer) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	text, latency := m.next()
-	if Wait(r.Context(), latency) != nil {
+	if stage.Wait(r.Context(), latency) != nil {
 		return
 	}
 	switch m.is() {

@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"touchline/internal/e2e/stage"
+
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
@@ -20,8 +22,8 @@ import (
 // clockTicks a second in /proc/PID/stat; USER_HZ is 100 on every Linux that Go runs on.
 const clockTicks = 100
 
-// Usage is what a process and its children have used.
-type Usage struct {
+// usage is what a process and its children have used.
+type usage struct {
 	CPU time.Duration // user and system, of the living
 	RSS int64         // bytes, of the living
 	// Files is what of RSS are pages of program files, which the kernel shares and takes back as it
@@ -29,8 +31,8 @@ type Usage struct {
 	Files int64
 }
 
-// UsageOf reads what a process and its present children use, from /proc.
-func UsageOf(pid int) (Usage, error) {
+// usageOf reads what a process and its present children use, from /proc.
+func usageOf(pid int) (usage, error) {
 	u, err := usageOfOne(pid)
 	if err != nil {
 		return u, err
@@ -40,7 +42,7 @@ func UsageOf(pid int) (Usage, error) {
 		return u, err
 	}
 	for _, child := range pids {
-		cu, err := UsageOf(child)
+		cu, err := usageOf(child)
 		if err != nil {
 			continue // the child has ended
 		}
@@ -72,27 +74,27 @@ func children(pid int) ([]int, error) {
 	return pids, nil
 }
 
-func usageOfOne(pid int) (Usage, error) {
+func usageOfOne(pid int) (usage, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return Usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
+		return usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
 	}
 	// The second field, the name in brackets, may hold anything.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	const utime, stime, rss = 11, 12, 21 // of what follows the name (proc(5))
 	if len(fields) <= rss {
-		return Usage{}, fmt.Errorf("read the usage of %d: expected more than %d fields, got %d", pid, rss, len(fields))
+		return usage{}, fmt.Errorf("read the usage of %d: expected more than %d fields, got %d", pid, rss, len(fields))
 	}
 	num := func(i int) int64 {
 		n, _ := strconv.ParseInt(fields[i], 10, 64) // the kernel writes numbers
 		return n
 	}
-	u := Usage{
+	u := usage{
 		CPU: time.Duration(num(utime)+num(stime)) * time.Second / clockTicks,
 		RSS: num(rss) * int64(os.Getpagesize()),
 	}
 	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err != nil {
-		return Usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
+		return usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
 	}
 	if pages := strings.Fields(string(b)); len(pages) > 2 { // size, resident, of it from files
 		n, _ := strconv.ParseInt(pages[2], 10, 64) // the kernel writes numbers
@@ -101,9 +103,9 @@ func usageOfOne(pid int) (Usage, error) {
 	return u, nil
 }
 
-// BotCommand makes the command line of a process with bots in it: one for each
+// botRunner makes the command line of a process with bots in it: one for each
 // room, at a server, with keys in its environment. Without rooms it is an agent worker.
-type BotCommand func(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd
+type botRunner func(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd
 
 // costResult of some rooms.
 type costResult struct {
@@ -120,22 +122,22 @@ func (c costResult) String() string {
 // cost runs bots in a process of their own, with a 720p30 camera and a viewer
 // in each room, and reads what they use once settled.
 func cost(
-	ctx context.Context, command BotCommand, rooms int, sound bool, settle, length time.Duration, log zerolog.Logger,
+	ctx context.Context, command botRunner, rooms int, sound bool, settle, length time.Duration, log zerolog.Logger,
 ) (costResult, error) {
 	res := costResult{rooms: rooms}
-	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log})
+	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log})
 	if err != nil {
 		return res, err
 	}
 	defer s.Close()
 	var names []string
 	for i := range rooms {
-		name := fmt.Sprintf("%s-%d", RoomName, i)
+		name := fmt.Sprintf("%s-%d", stage.RoomName, i)
 		names = append(names, name)
-		if err := s.addReplayedCamera(name, sound); err != nil {
+		if err := s.AddReplayedCamera(name, sound); err != nil {
 			return res, err
 		}
-		if _, err := s.addViewerTo(name); err != nil {
+		if _, err := s.AddViewerTo(name); err != nil {
 			return res, err
 		}
 	}
@@ -157,18 +159,18 @@ func (c *costResult) use(ctx context.Context, cmd *exec.Cmd, stop context.Cancel
 		return fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	defer func() { stop(); _ = cmd.Wait() }() // it was interrupted
-	if err := Wait(ctx, settle); err != nil {
+	if err := stage.Wait(ctx, settle); err != nil {
 		return err
 	}
-	before, err := UsageOf(cmd.Process.Pid)
+	before, err := usageOf(cmd.Process.Pid)
 	if err != nil {
 		return errors.Join(err, errors.New(stderr.String()))
 	}
 	start := time.Now()
-	if err := Wait(ctx, length); err != nil {
+	if err := stage.Wait(ctx, length); err != nil {
 		return err
 	}
-	after, err := UsageOf(cmd.Process.Pid)
+	after, err := usageOf(cmd.Process.Pid)
 	if err != nil {
 		return errors.Join(err, errors.New(stderr.String()))
 	}
@@ -178,9 +180,9 @@ func (c *costResult) use(ctx context.Context, cmd *exec.Cmd, stop context.Cancel
 }
 
 // idle is what an agent worker uses while no room asks for it.
-func idle(ctx context.Context, command BotCommand, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
+func idle(ctx context.Context, command botRunner, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
 	var res costResult
-	s, err := NewStage(ctx, StageOptions{NoBot: true, NoCamera: true, Log: log})
+	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
 	if err != nil {
 		return res, err
 	}
@@ -193,9 +195,9 @@ func idle(ctx context.Context, command BotCommand, settle, length time.Duration,
 	return res, s.Errors()
 }
 
-// Cost is what whole bots cost: one 720p30 room, four in one process, and a
+// measureCost is what whole bots cost: one 720p30 room, four in one process, and a
 // worker that waits for rooms.
-func Cost(ctx context.Context, command BotCommand, length time.Duration, log zerolog.Logger) ([]Row, error) {
+func measureCost(ctx context.Context, command botRunner, length time.Duration, log zerolog.Logger) ([]row, error) {
 	const settle = 25 * time.Second
 	one, err := cost(ctx, command, 1, false, settle, length, log)
 	if err != nil {
@@ -213,17 +215,17 @@ func Cost(ctx context.Context, command BotCommand, length time.Duration, log zer
 	if err != nil {
 		return nil, err
 	}
-	return []Row{
-		Check("whole bot, one 720p30 room, CPU", 100*one.cpu, 20, "% of a core"),
-		Check("whole bot, one 720p30 room, memory with its child", float64(one.rss)/1e6, 100, "MB"),
-		Note("of it pages of program files", fmt.Sprintf("%.0f MB", float64(one.files)/1e6)),
-		Check("one room whose camera has sound, CPU", 100*loud.cpu, 20, "% of a core"),
-		Check("one room whose camera has sound, memory with its child", float64(loud.rss)/1e6, 100, "MB"),
-		Check("of it for the sound", 100*(loud.cpu-one.cpu), 4, "% of a core"),
-		Note("four rooms in one process", four.String()),
-		Check("four rooms cost as much as", four.cpu/one.cpu, 4.4, "rooms"),
-		Check("idle worker, CPU", 100*waiting.cpu, 0.5, "% of a core"),
-		Check("idle worker, memory", float64(waiting.rss)/1e6, 60, "MB"),
-		Note("idle worker: of it pages of program files", fmt.Sprintf("%.0f MB", float64(waiting.files)/1e6)),
+	return []row{
+		atMost("whole bot, one 720p30 room, CPU", 100*one.cpu, 20, "% of a core"),
+		atMost("whole bot, one 720p30 room, memory with its child", float64(one.rss)/1e6, 100, "MB"),
+		note("of it pages of program files", fmt.Sprintf("%.0f MB", float64(one.files)/1e6)),
+		atMost("one room whose camera has sound, CPU", 100*loud.cpu, 20, "% of a core"),
+		atMost("one room whose camera has sound, memory with its child", float64(loud.rss)/1e6, 100, "MB"),
+		atMost("of it for the sound", 100*(loud.cpu-one.cpu), 4, "% of a core"),
+		note("four rooms in one process", four.String()),
+		atMost("four rooms cost as much as", four.cpu/one.cpu, 4.4, "rooms"),
+		atMost("idle worker, CPU", 100*waiting.cpu, 0.5, "% of a core"),
+		atMost("idle worker, memory", float64(waiting.rss)/1e6, 60, "MB"),
+		note("idle worker: of it pages of program files", fmt.Sprintf("%.0f MB", float64(waiting.files)/1e6)),
 	}, nil
 }

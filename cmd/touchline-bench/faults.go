@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"touchline/internal/e2e/stage"
 
 	"github.com/rs/zerolog"
 
@@ -24,33 +26,33 @@ type trouble struct {
 	hurt func(ctx context.Context) error
 }
 
-// Faults breaks things one after another and measures how soon comments are
+// measureFaults breaks things one after another and measures how soon comments are
 // heard again, from the moment the cause is gone to the next comment that is heard with its
 // picture. outage is how long server and camera stay away.
-func Faults(ctx context.Context, outage time.Duration, log zerolog.Logger) ([]Row, error) {
+func measureFaults(ctx context.Context, outage time.Duration, log zerolog.Logger) ([]row, error) {
 	server := newModelServer(1, longText, 500*time.Millisecond, 500*time.Millisecond)
 	defer server.close()
 	cfg := configs.Default()
 	cfg.Inference.Engine = "remote"
 	cfg.Inference.Remote.URL = server.URL + "/v1"
 	cfg.Inference.Remote.FirstTokenTimeout = 2 * time.Second
-	s, err := NewStage(ctx, StageOptions{Config: &cfg, Seed: 4, Log: log})
+	s, err := stage.New(ctx, stage.Options{Config: &cfg, Seed: 4, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
 	defer server.CloseClientConnections()
-	if err := s.commented(ctx, time.Time{}, 60*time.Second); err != nil {
+	if err := commented(ctx, s, time.Time{}, 60*time.Second); err != nil {
 		return nil, fmt.Errorf("before the first fault: %w", err)
 	}
 	const mood = 8 * time.Second
-	var rows []Row
+	var rows []row
 	for _, f := range []struct {
 		within time.Duration
 		trouble
 	}{
-		{20 * time.Second, s.serverAway("server stopped", outage)},
-		{15 * time.Second, s.cameraAway("camera gone", outage, 5)},
+		{20 * time.Second, serverAway(s, "server stopped", outage)},
+		{15 * time.Second, cameraAway(s, "camera gone", outage, 5)},
 		{15 * time.Second, codecKilled()},
 		{20 * time.Second, server.moodFor("model server answers 500", moodRefuse, mood)},
 		{20 * time.Second, server.moodFor("model server hangs", moodHang, mood)},
@@ -61,13 +63,13 @@ func Faults(ctx context.Context, outage time.Duration, log zerolog.Logger) ([]Ro
 			return rows, fmt.Errorf("%s: %w", f.name, err)
 		}
 		healed := time.Now()
-		if err := s.commented(ctx, healed, 90*time.Second); err != nil {
+		if err := commented(ctx, s, healed, 90*time.Second); err != nil {
 			return rows, fmt.Errorf("after %s: %w", f.name, err)
 		}
-		rows = append(rows, Check(fmt.Sprintf("%s, %.0f s: next comment heard after", f.name, healed.Sub(from).Seconds()),
+		rows = append(rows, atMost(fmt.Sprintf("%s, %.0f s: next comment heard after", f.name, healed.Sub(from).Seconds()),
 			time.Since(healed).Seconds(), f.within.Seconds(), "s"))
 	}
-	gap, err := s.stalledViewer(ctx, 15*time.Second)
+	gap, err := stalledViewer(ctx, s, 15*time.Second)
 	if err != nil {
 		return rows, err
 	}
@@ -75,21 +77,21 @@ func Faults(ctx context.Context, outage time.Duration, log zerolog.Logger) ([]Ro
 }
 
 // serverAway stops the server for a while.
-func (s *Stage) serverAway(name string, length time.Duration) trouble {
+func serverAway(s *stage.Stage, name string, length time.Duration) trouble {
 	return trouble{name, func(ctx context.Context) error {
 		s.StopServer()
-		if err := Wait(ctx, length); err != nil {
+		if err := stage.Wait(ctx, length); err != nil {
 			return err
 		}
-		return s.restartServer(ctx)
+		return s.RestartServer(ctx)
 	}}
 }
 
 // cameraAway takes the camera away for a while; then another match is on.
-func (s *Stage) cameraAway(name string, length time.Duration, seed uint64) trouble {
+func cameraAway(s *stage.Stage, name string, length time.Duration, seed uint64) trouble {
 	return trouble{name, func(ctx context.Context) error {
-		s.stopCamera()
-		if err := Wait(ctx, length); err != nil {
+		s.StopCamera()
+		if err := stage.Wait(ctx, length); err != nil {
 			return err
 		}
 		_, err := s.AddCamera("camera", seed)
@@ -106,13 +108,13 @@ func (m *modelServer) moodFor(name string, now mood, length time.Duration) troub
 	return trouble{name, func(ctx context.Context) error {
 		m.set(now)
 		defer m.set(moodWell)
-		return Wait(ctx, length)
+		return stage.Wait(ctx, length)
 	}}
 }
 
 // commented waits for a comment that was looked for after a moment, spoken and aligned.
-func (s *Stage) commented(ctx context.Context, after time.Time, most time.Duration) error {
-	_, err := Until(ctx, most, "a comment with its picture", func() bool {
+func commented(ctx context.Context, s *stage.Stage, after time.Time, most time.Duration) error {
+	_, err := stage.Until(ctx, most, "a comment with its picture", func() bool {
 		for _, r := range s.Reader.Records() {
 			if r.Outcome == agent.OutcomeSpoken && r.Aligned && r.InferenceStart.After(after) {
 				return true
@@ -123,14 +125,14 @@ func (s *Stage) commented(ctx context.Context, after time.Time, most time.Durati
 	return errors.Join(err, s.Errors())
 }
 
-func (s *Stage) restartServer(ctx context.Context) error {
+func restartServer(ctx context.Context, s *stage.Stage) error {
 	port := func(addr string) int {
 		n, _ := strconv.Atoi(addr[strings.LastIndexByte(addr, ':')+1:]) // the server's own address
 		return n
 	}
 	return s.StartServer(ctx, sfu.Options{
 		HTTPPort: port(s.Server.HTTPAddr()), UDPPort: port(s.Server.UDPAddr()),
-		APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret, Log: s.opts.Log,
+		APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret, Log: s.Log,
 	})
 }
 
@@ -162,7 +164,7 @@ func killDecoder() error {
 
 // stalledViewer has one of two viewers stop reading, and returns the longest
 // time between two pictures at the other one.
-func (s *Stage) stalledViewer(ctx context.Context, length time.Duration) (gap time.Duration, err error) {
+func stalledViewer(ctx context.Context, s *stage.Stage, length time.Duration) (gap time.Duration, err error) {
 	v, leave, err := s.AddViewer(true)
 	if err != nil {
 		return 0, err
@@ -173,15 +175,15 @@ func (s *Stage) stalledViewer(ctx context.Context, length time.Duration) (gap ti
 		return 0, err
 	}
 	defer leaveOther()
-	for _, one := range []*Viewer{v, other} {
-		_, err := Until(ctx, 20*time.Second, "a viewer's picture", func() bool { return len(one.Seen().Pictures) > 0 })
+	for _, one := range []*stage.Viewer{v, other} {
+		_, err := stage.Until(ctx, 20*time.Second, "a viewer's picture", func() bool { return len(one.Seen().Pictures) > 0 })
 		if err != nil {
 			return 0, err
 		}
 	}
 	other.Stall()
 	from := time.Now()
-	if err := Wait(ctx, length); err != nil {
+	if err := stage.Wait(ctx, length); err != nil {
 		return 0, err
 	}
 	var last time.Time
@@ -200,6 +202,6 @@ func (s *Stage) stalledViewer(ctx context.Context, length time.Duration) (gap ti
 	return gap, nil
 }
 
-func stallRow(gap time.Duration) Row {
-	return Check("one viewer stalls: longest gap between pictures at the other", ms(gap), 300, "ms")
+func stallRow(gap time.Duration) row {
+	return atMost("one viewer stalls: longest gap between pictures at the other", ms(gap), 300, "ms")
 }

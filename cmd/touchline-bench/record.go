@@ -1,4 +1,4 @@
-package stage
+package main
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"touchline/internal/e2e/stage"
 
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
@@ -68,10 +70,10 @@ type keptFrame struct {
 	Data                  []byte
 }
 
-func restored(c media.Codec, kept []keptFrame) *clip {
-	out := &clip{}
+func restored(c media.Codec, kept []keptFrame) *stage.Clip {
+	out := &stage.Clip{}
 	for _, f := range kept {
-		out.frames = append(out.frames, media.EncodedFrame{
+		out.Frames = append(out.Frames, media.EncodedFrame{
 			Codec: c, KeyFrame: f.KeyFrame, Discardable: f.Discardable, PTS: f.PTS, Width: f.Width, Height: f.Height, Data: f.Data,
 		})
 	}
@@ -79,7 +81,7 @@ func restored(c media.Codec, kept []keptFrame) *clip {
 }
 
 // browserClips are recordBrowser's clips, kept in a folder when there is one.
-func browserClips(ctx context.Context, folder string, c media.Codec, mode string) (once, eachSecond *clip, err error) {
+func browserClips(ctx context.Context, folder string, c media.Codec, mode string) (once, eachSecond *stage.Clip, err error) {
 	if folder == "" {
 		return recordBrowser(ctx, c, mode)
 	}
@@ -98,8 +100,8 @@ func browserClips(ctx context.Context, folder string, c media.Codec, mode string
 	if once, eachSecond, err = recordBrowser(ctx, c, mode); err != nil {
 		return nil, nil, err
 	}
-	for i, from := range []*clip{once, eachSecond} {
-		for _, f := range from.frames {
+	for i, from := range []*stage.Clip{once, eachSecond} {
+		for _, f := range from.Frames {
 			kept[i] = append(kept[i], keptFrame{f.KeyFrame, f.Discardable, f.PTS, f.Width, f.Height, f.Data})
 		}
 	}
@@ -117,7 +119,7 @@ func browserClips(ctx context.Context, folder string, c media.Codec, mode string
 // at 1.7 Mbit/s, and keeps 20 s of it with one key frame, then 20 s with a key
 // frame asked for each second of pictures. mode is a scalability mode of WebRTC, "" for a
 // stream without layers.
-func recordBrowser(ctx context.Context, c media.Codec, mode string) (once, eachSecond *clip, err error) {
+func recordBrowser(ctx context.Context, c media.Codec, mode string) (once, eachSecond *stage.Clip, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*recordTime+rampTime)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "touchline-record-")
@@ -147,7 +149,7 @@ func recordBrowser(ctx context.Context, c media.Codec, mode string) (once, eachS
 	case <-r.done:
 	case <-ctx.Done():
 		r.mu.Lock()
-		got := len(r.clips[0].frames) + len(r.clips[1].frames)
+		got := len(r.clips[0].Frames) + len(r.clips[1].Frames)
 		r.mu.Unlock()
 		return nil, nil, fmt.Errorf("expected %d pictures of the browser, got %d: %v", 2*recordSeconds*30, got, b.Problems())
 	}
@@ -163,7 +165,7 @@ type recorder struct {
 
 	mu    sync.Mutex
 	pc    *webrtc.PeerConnection
-	clips [2]clip // with one key frame, with one each second
+	clips [2]stage.Clip // with one key frame, with one each second
 	wg    sync.WaitGroup
 }
 
@@ -240,7 +242,7 @@ func (r *recorder) read(pc *webrtc.PeerConnection, track *webrtc.TrackRemote) {
 				n++
 			}
 		}
-		waiting := len(r.clips[0].frames) == 0 || n > 0 && sinceKey >= keyFrameGap
+		waiting := len(r.clips[0].Frames) == 0 || n > 0 && sinceKey >= keyFrameGap
 		r.mu.Unlock()
 		if (asm.WantsKeyFrame(now) || waiting && now.Sub(start) > rampTime) && now.Sub(asked) > time.Second/2 {
 			asked = now
@@ -255,13 +257,13 @@ func (r *recorder) keep(n int, f media.EncodedFrame) bool {
 	c := &r.clips[n]
 	switch {
 	case f.KeyFrame && n == 0 && f.Width == 1280:
-		c.frames = c.frames[:0]
-	case len(c.frames) == 0 && (!f.KeyFrame || f.Width != 1280):
+		c.Frames = c.Frames[:0]
+	case len(c.Frames) == 0 && (!f.KeyFrame || f.Width != 1280):
 		return false
 	}
 	f.Packets = nil
-	c.frames = append(c.frames, f)
-	return len(c.frames) == recordSeconds*30
+	c.Frames = append(c.Frames, f)
+	return len(c.Frames) == recordSeconds*30
 }
 
 func (r *recorder) close() {
@@ -276,7 +278,7 @@ func (r *recorder) close() {
 
 // decoderAlone is what libavcodec by itself takes for a clip, in the ffmpeg
 // program on one thread, as a share of a core at fps pictures a second.
-func decoderAlone(ctx context.Context, c media.Codec, match *clip, fps int) (float64, error) {
+func decoderAlone(ctx context.Context, c media.Codec, match *stage.Clip, fps int) (float64, error) {
 	name := map[media.Codec]string{media.VP8: "vp8", media.VP9: "libvpx-vp9", media.H264: "h264", media.AV1: "libdav1d"}[c]
 	if name == "" {
 		return 0, errors.New("expected VP8, VP9, H264 or AV1")
@@ -287,7 +289,7 @@ func decoderAlone(ctx context.Context, c media.Codec, match *clip, fps int) (flo
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "clip")
-	if err := os.WriteFile(file, match.file(c), 0o600); err != nil {
+	if err := os.WriteFile(file, clipFile(match, c), 0o600); err != nil {
 		return 0, fmt.Errorf("write the clip: %w", err)
 	}
 	cpu := func(args ...string) (time.Duration, error) {
@@ -306,5 +308,5 @@ func decoderAlone(ctx context.Context, c media.Codec, match *clip, fps int) (flo
 	if err != nil {
 		return 0, err
 	}
-	return (all - start).Seconds() / (float64(len(match.frames)) / float64(fps)), nil
+	return (all - start).Seconds() / (float64(len(match.Frames)) / float64(fps)), nil
 }
