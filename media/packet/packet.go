@@ -44,7 +44,7 @@ func NewPacker(seq uint16, ts uint32) *Packer { return &Packer{seq: seq, base: t
 func (p *Packer) Packets(f media.EncodedFrame, now time.Time) ([]*rtp.Packet, error) {
 	payloads, err := packetise(nil, f, &p.id)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("packetise %v frame: %w", f.Codec, err)
 	}
 	ticks := uint32(media.DurationToTicks(f.PTS, media.VideoClockRate))
 	if p.started && f.Epoch != p.epoch {
@@ -100,14 +100,14 @@ func packetise(out [][]byte, f media.EncodedFrame, id *counter) ([][]byte, error
 	case media.AV1:
 		p = &codecs.AV1Payloader{}
 	case media.CodecUnknown:
-		return out, fmt.Errorf("packetise a frame: no payload format for codec %s", f.Codec)
+		return out, errors.New("the codec has no payload format")
 	}
 	var made [][]byte
 	if p != nil && len(f.Data) > 0 {
 		made = p.Payload(MaxPayload, f.Data)
 	}
 	if len(made) == 0 {
-		return out, fmt.Errorf("packetise a %s access unit: its %d bytes give no packet", f.Codec, len(f.Data))
+		return out, fmt.Errorf("its %d bytes cannot be packetised", len(f.Data))
 	}
 	return append(out, made...), nil
 }
