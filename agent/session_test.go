@@ -555,13 +555,14 @@ func TestNoLookAtACameraThatHasGone(t *testing.T) {
 				Speech:  3200 * time.Millisecond,
 			}
 		}, nil)
+		pauses := rand.New(rand.NewPCG(5, 6)) // not the engine's: that one is used by its goroutine
 		time.Sleep(5 * time.Minute)
 		settled := len(r.reader.Records())
 		for range 50 {
 			resume := r.camera.Pause(true)
-			time.Sleep(3*time.Second + time.Duration(rng.Int64N(int64(7*time.Second))))
+			time.Sleep(3*time.Second + time.Duration(pauses.Int64N(int64(7*time.Second))))
 			resume()
-			time.Sleep(20*time.Second + time.Duration(rng.Int64N(int64(5*time.Second))))
+			time.Sleep(20*time.Second + time.Duration(pauses.Int64N(int64(5*time.Second))))
 		}
 		r.stop()
 		var errs []time.Duration
