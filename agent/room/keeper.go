@@ -250,8 +250,8 @@ func (k *keeper) run(ctx context.Context) error {
 			abandoned = time.Now()
 		}
 		delay := wait.next(time.Now())
-		if isRefusal(err) && !everIn {
-			return fmt.Errorf("%w: %w", ErrRefused, err)
+		if errors.Is(err, ErrRefused) && !everIn {
+			return err
 		}
 		if gone, ok := errors.AsType[*goneError](err); ok {
 			switch r := gone.reason; {
@@ -298,17 +298,6 @@ func (k *keeper) guarded(f func()) func() {
 		defer rescue.Guard(k.fail)
 		f()
 	}
-}
-
-// isRefusal tells a rejected token from a server that is not there. The
-// library has no error types for it, only the server's status in the text.
-func isRefusal(err error) bool {
-	if err == nil {
-		return false
-	}
-	text := strings.ToLower(err.Error())
-	return strings.Contains(text, "unauthorized") || strings.Contains(text, "401") ||
-		strings.Contains(text, "permission denied") || strings.Contains(text, "invalid token")
 }
 
 // live makes one visit. in tells whether the join succeeded.
@@ -449,10 +438,24 @@ func (k *keeper) join(ctx context.Context, v *visit, token string) error {
 	select {
 	case err := <-done:
 		if err != nil {
-			return fmt.Errorf("join the room at %s: %w", k.url, redact.Error(err))
+			return joinError(k.url, err)
 		}
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// unauthorized begins the client library's error for a server that answered with status 401. The library has no
+// error type for it; an error that names an address never begins like this.
+const unauthorized = "unauthorized: "
+
+// joinError adds the server's address to the error of a join, and ErrRefused if the server refused the token.
+func joinError(url string, err error) error {
+	refused := strings.HasPrefix(err.Error(), unauthorized)
+	err = fmt.Errorf("join the room at %s: %w", url, redact.Error(err))
+	if refused {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return err
 }

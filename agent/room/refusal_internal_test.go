@@ -1,0 +1,80 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+)
+
+// joinAt is a keeper that joins at an address, and what its first attempts led to.
+func joinAt(t *testing.T, url string) (run error, outages int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	k := &keeper{
+		log: zerolog.Nop(), url: url, token: func() (string, error) { return "token", nil },
+		guest: &scripted{fails: map[string]bool{}}, first: time.Millisecond, most: time.Millisecond, crashed: make(chan error, 1),
+	}
+	k.onOutage = func(error) {
+		if outages++; outages == 2 {
+			cancel()
+		}
+	}
+	return k.run(ctx), outages
+}
+
+// TestServerDown: an address that has "401" in it is not the status of a refusal.
+func TestServerDown(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"ws://127.0.0.1:7401", "ws://127.0.0.1:14010", "ws://livekit-401.invalid:7880"} {
+		err, outages := joinAt(t, url)
+		require.NoError(t, err, "%s: the join is tried again", url)
+		require.Equal(t, 2, outages, url)
+	}
+}
+
+// TestRefusal: the statuses of a server that is there.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	for status, refused := range map[int]bool{
+		http.StatusUnauthorized: true, http.StatusNotFound: false, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "invalid token: 401 unauthorized", status)
+		}))
+		err, outages := joinAt(t, strings.Replace(server.URL, "http", "ws", 1))
+		server.Close()
+		if refused {
+			require.ErrorIs(t, err, ErrRefused, status)
+			continue
+		}
+		require.NoError(t, err, status)
+		require.Equal(t, 2, outages, status)
+	}
+}
+
+// TestLocalPortIsNoStatus: an error that names the local end of a connection that was reset.
+func TestLocalPortIsNoStatus(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		k := &keeper{
+			log: zerolog.Nop(), token: func() (string, error) { return "", nil },
+			guest: &scripted{fails: map[string]bool{}, cb: lksdk.NewRoomCallback()}, crashed: make(chan error, 1),
+			enter: func(context.Context, *visit, string) error {
+				return joinError("ws://10.0.0.2:7880", errors.New("read tcp 10.0.0.7:44012->10.0.0.2:7880: connection reset by peer"))
+			},
+		}
+		require.NoError(t, k.run(ctx))
+	})
+}
