@@ -45,6 +45,8 @@ type Options struct {
 	BuiltIn string
 	// Texts are further outputs.
 	Texts []agent.TextOutput
+	// Hooks are called for each connection to the room.
+	Hooks []room.Hooks
 	// OnCrash is told of a panic that ends Run, while the bot is still in the room; it may be told twice. May be nil.
 	OnCrash func(err error)
 	// Outputs are shared by all bots of the process; may be nil.
@@ -96,6 +98,8 @@ func New(opts Options) (_ *Bot, err error) {
 	if b.camera, err = newCameraSound(cfg); err != nil {
 		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
 	}
+	b.control = room.NewControl(cfg.Agent.Control, opts.Keys, steered{b}, opts.Log)
+	back := func(*lksdk.Room) { b.SetRoom("") }
 	b.Room, err = room.New(room.Options{
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
 		Room: lk.Room, Identity: lk.Identity, Name: lk.Name,
@@ -108,6 +112,8 @@ func New(opts Options) (_ *Bot, err error) {
 			}
 		},
 		OnCrash: opts.OnCrash,
+		Control: b.control,
+		Hooks:   append([]room.Hooks{{Joined: back, Mended: back}}, opts.Hooks...),
 		Log:     opts.Log,
 	})
 	if err != nil {
@@ -152,10 +158,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the session: %w", err)
 	}
-	b.control = room.NewControl(b.Room, cfg.Agent.Control, opts.Keys, b.Room.RoomName(), steered{b}, opts.Log)
 	b.SetRoom("joining the room")
-	back := func(*lksdk.Room) { b.SetRoom("") }
-	b.Room.AddHooks(room.Hooks{Joined: back, Mended: back})
 	return b, nil
 }
 

@@ -78,12 +78,9 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 	jobs, err := bot.NewJobs(bot.JobsOptions{
 		Config: cfg, LoopbackOnly: true, Log: zerolog.Nop(),
 		Texts: func(job worker.Job) []agent.TextOutput { return []agent.TextOutput{bombs[job.ID]} },
-		OnBot: func(job worker.Job, b *bot.Bot) func() {
-			b.Room.AddHooks(hooks[job.ID])
-			return nil
-		},
 	})
 	require.NoError(t, err)
+	jobs.SetHooks(func(job worker.Job) room.Hooks { return hooks[job.ID] })
 	h.run("engines", jobs.Keep)
 	api := lksdk.NewRoomServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
 	inRoom := func(name, identity string) bool {

@@ -6,7 +6,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/room"
 	"touchline/agent/webhook"
+	"touchline/agent/worker"
 	"touchline/inference"
 	"touchline/inference/residency"
 	"touchline/media"
@@ -14,6 +16,9 @@ import (
 
 // OutputsTo are outputs to a sender that somebody else runs.
 func OutputsTo(s *webhook.Sender) *Outputs { return &Outputs{webhooks: s, log: zerolog.Nop()} }
+
+// SetHooks adds hooks to each later bot.
+func (j *Jobs) SetHooks(hooks func(job worker.Job) room.Hooks) { j.hooks = hooks }
 
 // Described is described.
 func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo {

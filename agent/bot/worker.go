@@ -43,7 +43,8 @@ type JobsOptions struct {
 // of each kind that is asked for.
 type Jobs struct {
 	opts  JobsOptions
-	fresh chan *Engine // to be run
+	fresh chan *Engine                    // to be run
+	hooks func(job worker.Job) room.Hooks // further ones of each bot; may be nil
 
 	mu      sync.Mutex
 	engines map[string]*Engine
@@ -187,16 +188,9 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	if j.opts.Texts != nil {
 		texts = append(texts, j.opts.Texts(job)...)
 	}
-	bot, err := New(Options{
-		Config: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs, Log: log,
-		OnCrash: job.Leaving, // the server is told why before the agent leaves
-	})
-	if err != nil {
-		return err
-	}
 	closed := make(chan struct{})
 	closeOnce := sync.OnceFunc(func() { close(closed) })
-	bot.Room.AddHooks(room.Hooks{
+	hooks := []room.Hooks{{
 		Joined: func(r *lksdk.Room) {
 			// Our own tokens lack what the server puts into the ones it makes.
 			r.LocalParticipant.SetAttributes(map[string]string{"lk.agent_name": job.AgentName})
@@ -209,7 +203,18 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 			default:
 			}
 		},
+	}}
+	if j.hooks != nil {
+		hooks = append(hooks, j.hooks(job))
+	}
+	bot, err := New(Options{
+		Config: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs, Log: log,
+		Hooks:   hooks,
+		OnCrash: job.Leaving, // the server is told why before the agent leaves
 	})
+	if err != nil {
+		return err
+	}
 	if j.opts.OnBot != nil {
 		if done := j.opts.OnBot(job, bot); done != nil {
 			defer done()

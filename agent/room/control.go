@@ -88,10 +88,9 @@ const maxRequest = 16 << 10
 type Control struct {
 	cfg  agent.ControlConfig
 	keys Keys
-	room string
 	bot  Steered
 	log  zerolog.Logger
-	sup  *Supervisor
+	sup  *Supervisor // set by attach
 
 	queue chan inbound // data packets wait here for Run
 }
@@ -107,18 +106,20 @@ type inbound struct {
 // controlQueue is how many messages may wait; more are refused by silence.
 const controlQueue = 32
 
-// NewControl attaches to every connection of the supervisor. keys verify the
-// tokens in requests; without a secret none is accepted. Run must run.
-func NewControl(
-	sup *Supervisor, cfg agent.ControlConfig, keys Keys, roomName string, bot Steered, log zerolog.Logger,
-) *Control {
-	c := &Control{
-		cfg: cfg, keys: keys, room: roomName, bot: bot, sup: sup,
+// NewControl returns a Control for Options.Control. keys verify the tokens in
+// requests; without a secret none is accepted. Run must run.
+func NewControl(cfg agent.ControlConfig, keys Keys, bot Steered, log zerolog.Logger) *Control {
+	return &Control{
+		cfg: cfg, keys: keys, bot: bot,
 		log:   log.With().Str("component", "control").Logger(),
 		queue: make(chan inbound, controlQueue),
 	}
-	sup.AddHooks(Hooks{Created: c.register, Data: c.data})
-	return c
+}
+
+// attach makes c the control of a supervisor's connections.
+func (c *Control) attach(sup *Supervisor) Hooks {
+	c.sup = sup
+	return Hooks{Created: c.register, Data: c.data}
 }
 
 func (c *Control) register(room *lksdk.Room) {
@@ -312,7 +313,7 @@ func (c *Control) adminToken(token string, _ time.Time) bool {
 		return false
 	}
 	_, grants, err := v.Verify(c.keys.APISecret) // signature, key and times
-	return err == nil && grants != nil && grants.Video != nil && grants.Video.RoomAdmin && grants.Video.Room == c.room
+	return err == nil && grants != nil && grants.Video != nil && grants.Video.RoomAdmin && grants.Video.Room == c.sup.RoomName()
 }
 
 // missing says which parameter a method needs.

@@ -156,11 +156,11 @@ func signed(secret, claims string) string {
 
 func TestControl(t *testing.T) {
 	s := startServer(t)
-	bot := startBot(t, s, nil)
 	st := &steered{}
-	control := room.NewControl(bot, agent.ControlConfig{
+	control := room.NewControl(agent.ControlConfig{
 		Identities: []string{"boss"}, RoleAttribute: "role", RoleValue: "producer",
-	}, s.keys(), "match", st, testLog(t))
+	}, s.keys(), st, testLog(t))
+	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
 	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
 
@@ -267,9 +267,9 @@ func TestControl(t *testing.T) {
 // TestHistory: who comes later and may hear what is said in the room may ask for what was said before.
 func TestHistory(t *testing.T) {
 	s := startServer(t)
-	bot := startBot(t, s, nil)
 	st := &steered{}
-	control := room.NewControl(bot, agent.ControlConfig{}, s.keys(), "match", st, testLog(t))
+	control := room.NewControl(agent.ControlConfig{}, s.keys(), st, testLog(t))
+	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
 	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
 	late := joinPerson(t, s, "late", livekit.ParticipantInfo_STANDARD, nil, false)

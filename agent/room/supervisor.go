@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,12 +67,15 @@ type Options struct {
 	OnOutage func(err error)
 	// OnCrash is told of a panic that ends Run, while the bot is still in the room. It may take a moment. May be nil.
 	OnCrash func(err error)
+	// Control answers control messages from the room, and may belong to this Supervisor alone. May be nil.
+	Control *Control
+	// Hooks are called for each connection, in this order.
+	Hooks []Hooks
 	// Log takes what happens; the LiveKit client's own warnings go to the first Supervisor's.
 	Log zerolog.Logger
 }
 
-// Hooks let the rest of this package's users attach to each new connection.
-// Any field may be nil. None may block.
+// Hooks are callbacks for the life of each connection. Any field may be nil. None may block.
 type Hooks struct {
 	// Created is called with each new Room before it joins, to register RPC methods and stream handlers.
 	Created func(room *lksdk.Room)
@@ -98,8 +102,7 @@ type Supervisor struct {
 	sound    SoundTrack
 	board    *stateBoard
 
-	hooksMu sync.Mutex
-	hooks   []Hooks
+	hooks []Hooks
 
 	viewers  atomic.Int64
 	mendings atomic.Int64
@@ -190,6 +193,10 @@ func New(opts Options) (*Supervisor, error) {
 		needKey:     true,
 	}
 	s.watcher.setWake(s.poke)
+	s.hooks = slices.Clone(opts.Hooks)
+	if opts.Control != nil {
+		s.hooks = append(s.hooks, opts.Control.attach(s))
+	}
 	s.keeper = &keeper{
 		log: opts.Log, url: opts.URL, token: token, guest: s, onOutage: opts.OnOutage, loopback: opts.LoopbackOnly,
 		first: opts.ReconnectDelay, most: opts.MaxReconnectDelay, onCrash: opts.OnCrash, crashed: make(chan error, 1),
@@ -264,26 +271,8 @@ func (s *Supervisor) SetState(status agent.Status) {
 	s.poke()
 }
 
-// AddHooks attaches to every later connection, and is told of a present one at once.
-func (s *Supervisor) AddHooks(h Hooks) {
-	s.hooksMu.Lock()
-	s.hooks = append(s.hooks, h)
-	s.hooksMu.Unlock()
-	if room := s.CurrentRoom(); room != nil {
-		if h.Created != nil {
-			h.Created(room)
-		}
-		if h.Joined != nil {
-			h.Joined(room)
-		}
-	}
-}
-
 func (s *Supervisor) eachHook(f func(h Hooks)) {
-	s.hooksMu.Lock()
-	hooks := s.hooks[:len(s.hooks):len(s.hooks)]
-	s.hooksMu.Unlock()
-	for _, h := range hooks {
+	for _, h := range s.hooks {
 		f(h)
 	}
 }

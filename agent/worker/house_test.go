@@ -249,11 +249,11 @@ func (g *guests) stay(ctx context.Context, job worker.Job) error {
 	s, err := room.New(room.Options{
 		URL: g.url, Keys: room.Keys{APIKey: g.key, APISecret: g.secret}, Room: job.Room, Identity: job.Identity, Name: job.Name,
 		LoopbackOnly: true, Log: zerolog.Nop(),
+		Hooks: []room.Hooks{{Joined: func(*lksdk.Room) { job.Joined(); g.count(&g.joins) }}},
 	})
 	if err != nil {
 		return err
 	}
-	s.AddHooks(room.Hooks{Joined: func(*lksdk.Room) { job.Joined(); g.count(&g.joins) }})
 	rctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	left := make(chan error, 1)
