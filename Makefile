@@ -130,6 +130,10 @@ bin/golangci-lint:
 deploy-check: setup web ## deploy/ against helm, promtool, hadolint and published schemas
 	@scripts/deploy-check.sh
 
+.PHONY: screenshot
+screenshot: setup-test build ## docs/page.png, taken from the demo's page
+	@scripts/screenshot.sh
+
 .PHONY: fmt
 fmt: bin/golangci-lint ## format the Go code
 	./bin/golangci-lint fmt ./...
