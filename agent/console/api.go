@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -362,11 +363,19 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // of a connection, so it is one
+	wait, ok := s.guard.mayLogin(peer.Addr(), time.Now())
+	if !ok {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		return refuse(http.StatusTooManyRequests, "too_many_logins", "too many logins; try again in %.0f s", math.Ceil(wait.Seconds()))
+	}
 	cookie := s.guard.login(in.Token, r.TLS != nil)
 	if cookie == nil {
-		s.log.Warn().Str("peer", r.RemoteAddr).Msg("login with a wrong token")
+		if n, log := s.guard.refusedLogin(time.Now()); log {
+			s.log.Warn().Str("peer", r.RemoteAddr).Int64("count", n).Msg("login refused")
+		}
 		return refuse(http.StatusUnauthorized, "bad_token",
-			"this is not the token: take that of the settings, or else the one in the address printed at the start")
+			"wrong token; use the configured one, or the one in the address printed at the start (#token=...)")
 	}
 	http.SetCookie(w, cookie)
 	w.WriteHeader(http.StatusNoContent)

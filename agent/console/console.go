@@ -133,7 +133,7 @@ const (
 	// of an endless answer, may take to be taken.
 	readTime  = 15 * time.Second
 	writeTime = 20 * time.Second
-	// minToken is the shortest token accepted where one is needed, in characters.
+	// minToken is the shortest configured token, in characters.
 	minToken = 16
 	// maxStreams bounds each kind of endless answer.
 	maxStreams = events.MaxReaders
@@ -283,7 +283,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 			return
 		}
 		open := home
-		if s.guard.made && (!s.guard.loopback || len(s.opts.Config.AllowedHosts) > 0) {
+		if s.guard.made && !s.guard.exempt {
 			open += "#token=" + url.QueryEscape(s.guard.token)
 		}
 		s.opts.Announce(open)

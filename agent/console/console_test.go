@@ -12,6 +12,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -293,7 +294,7 @@ func open(tb testing.TB, opts console.Options, prepare ...func(*console.Server))
 	}
 	opened := make(chan string, 1)
 	opts.Announce = func(u string) { opened <- u }
-	if testing.Verbose() {
+	if testing.Verbose() && reflect.ValueOf(opts.Log).IsZero() {
 		opts.Log = zerolog.New(zerolog.NewTestWriter(tb))
 	}
 	s, err := console.New(opts)

@@ -13,9 +13,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"touchline/agent"
+	"touchline/internal/limit"
 )
 
 // tokenCookie is the cookie that POST /api/login sets.
@@ -32,16 +34,33 @@ const cookieLife = 30 * 24 * time.Hour
 //   - Origin, and what the browser says of where a request comes from, must be
 //     this very host, or a page elsewhere could steer.
 //   - A token is needed unless everything is loopback: the listen address,
-//     the peer and the Host, with no proxy between.
+//     the peer and the Host, with no proxy between. As a forwarder on this
+//     machine may pass on any Host and add no header, a configured token or
+//     allowed host ends the exemption.
 type guard struct {
 	loopback bool // the listen address is loopback
+	exempt   bool // requests that stay on this machine need no token
 	anyHost  bool // it is 0.0.0.0 or ::, so any address may be meant
 	names    []string
 	token    string
 	made     bool   // the token was made up here
 	cookie   string // what the cookie holds: made from the token, of harmless characters
 	cross    *http.CrossOriginProtection
+
+	logins    *limit.Limiter[netip.Addr] // by peer
+	allLogins *limit.Limiter[struct{}]
+	loginLog  *limit.Limiter[struct{}] // lines about refused ones
+	refused   atomic.Int64             // logins refused since the last line
 }
+
+const (
+	// loginBurst is the number of logins that a peer may try at once, loginRate how many a second after that.
+	loginBurst, loginRate = 10, 0.2
+	// allLoginBurst and allLoginRate are the same for all peers together.
+	allLoginBurst, allLoginRate = 100, 5
+	// loginLogBurst and loginLogRate bound the log lines about refused logins.
+	loginLogBurst, loginLogRate = 3, 0.1
+)
 
 func newGuard(cfg agent.ConsoleConfig) (*guard, error) {
 	host, _, err := net.SplitHostPort(cfg.Listen)
@@ -49,7 +68,12 @@ func newGuard(cfg agent.ConsoleConfig) (*guard, error) {
 		return nil, fmt.Errorf("%w: console.listen: expected HOST:PORT, got %q: %w", ErrConfig, cfg.Listen, err)
 	}
 	host = strings.ToLower(host)
-	g := &guard{names: []string{}, token: string(cfg.Token), cross: http.NewCrossOriginProtection()}
+	g := &guard{
+		names: []string{}, token: string(cfg.Token), cross: http.NewCrossOriginProtection(),
+		logins:    limit.New[netip.Addr](loginRate, loginBurst),
+		allLogins: limit.New[struct{}](allLoginRate, allLoginBurst),
+		loginLog:  limit.New[struct{}](loginLogRate, loginLogBurst),
+	}
 	ip, ipErr := netip.ParseAddr(host)
 	switch {
 	case host == "localhost" || ipErr == nil && ip.Unmap().IsLoopback():
@@ -70,10 +94,10 @@ func newGuard(cfg agent.ConsoleConfig) (*guard, error) {
 	switch {
 	case g.token == "":
 		g.token, g.made = newToken(), true
-	case len(g.token) < minToken && !g.loopback:
-		return nil, fmt.Errorf("%w: console token: expected at least %d characters for the address %q, got %d",
-			ErrConfig, minToken, cfg.Listen, len(g.token))
+	case len(g.token) < minToken:
+		return nil, fmt.Errorf("%w: console.token: must have at least %d characters, has %d", ErrConfig, minToken, len(g.token))
 	}
+	g.exempt = g.loopback && g.made && len(cfg.AllowedHosts) == 0
 	mac := hmac.New(sha256.New, []byte(g.token))
 	mac.Write([]byte("touchline console cookie"))
 	g.cookie = base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
@@ -170,9 +194,9 @@ func (g *guard) authorized(r *http.Request) bool {
 	return false
 }
 
-// trusted tells whether a request stays on this machine: loopback all the way.
+// trusted reports whether a request needs no token because it stays on this machine.
 func (g *guard) trusted(r *http.Request) bool {
-	if !g.loopback {
+	if !g.exempt {
 		return false
 	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -190,7 +214,26 @@ func (g *guard) trusted(r *http.Request) bool {
 	return true
 }
 
-// login makes the cookie for a right token, or nil.
+// mayLogin takes one of the logins that a peer may try, or returns the time
+// until it may try again.
+func (g *guard) mayLogin(peer netip.Addr, now time.Time) (wait time.Duration, ok bool) {
+	if wait, ok = g.logins.Allow(limit.Network(peer), now); !ok {
+		return wait, false
+	}
+	return g.allLogins.Allow(struct{}{}, now)
+}
+
+// refusedLogin counts a refused login. It returns the number since the last log
+// line when it is time for another.
+func (g *guard) refusedLogin(now time.Time) (count int64, log bool) {
+	g.refused.Add(1)
+	if _, log = g.loginLog.Allow(struct{}{}, now); log {
+		count = g.refused.Swap(0)
+	}
+	return count, log
+}
+
+// login makes the cookie for the right token, or returns nil.
 func (g *guard) login(token string, secure bool) *http.Cookie {
 	if !equal(token, g.token) {
 		return nil

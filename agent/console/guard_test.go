@@ -1,11 +1,13 @@
 package console_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,16 +41,15 @@ func TestForgedHost(t *testing.T) {
 			require.Equal(t, "bad_host", code)
 		}
 	}
-	for _, host := range []string{"localhost", "LOCALHOST.:80", "127.0.0.1", "127.9.9.9:1", "[::1]:8199", "a.localhost", u.Host} {
-		require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Host", host).status, host)
-	}
-	// A name allowed by setting leads in from elsewhere, so it needs the token.
-	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Host", "desk.example.org:443").status)
-	require.Equal(t, http.StatusOK, r.ask("GET", "/healthz", "", "Host", "desk.example.org").status)
 	_, token, ok := strings.Cut(r.opened, "#token=")
-	require.True(t, ok, "the token is told where one may be needed")
-	require.Equal(t, http.StatusOK,
-		r.ask("GET", "/api/status", "", "Host", "desk.example.org", "Authorization", "Bearer "+token).status)
+	require.True(t, ok, "the printed address carries the token where one may be needed")
+	hosts := []string{"localhost", "LOCALHOST.:80", "127.0.0.1", "127.9.9.9:1", "[::1]:8199", "a.localhost", u.Host, "desk.example.org:443"}
+	for _, host := range hosts {
+		// A client of a proxy may write any of them, so each needs the token.
+		require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Host", host).status, host)
+		require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Host", host, "Authorization", "Bearer "+token).status, host)
+		require.Equal(t, http.StatusOK, r.ask("GET", "/healthz", "", "Host", host).status, host)
+	}
 }
 
 func TestForgedOrigin(t *testing.T) {
@@ -226,6 +227,57 @@ func TestLoopbackNeedsNoTokenUnlessProxied(t *testing.T) {
 	}
 }
 
+// TestForwarderNeedsTheToken: a TCP forwarder on this machine adds no header and passes the Host that its
+// client wrote, so where a token is configured loopback is no proof of anything.
+func TestForwarderNeedsTheToken(t *testing.T) {
+	const token = "correct-horse-battery"
+	for name, cfg := range map[string]agent.ConsoleConfig{
+		"token":          {Token: token},
+		"names":          {AllowedHosts: []string{"live.example.org"}},
+		"token and name": {Token: token, AllowedHosts: []string{"live.example.org"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk()
+			r := open(t, console.Options{Room: console.Room{Bot: d}, Config: cfg})
+			for _, host := range []string{"localhost", "127.0.0.1:8199"} {
+				require.Equal(t, http.StatusUnauthorized, r.ask("POST", "/api/instruction", `{"instruction":"x"}`, "Host", host).status)
+				require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Host", host).status)
+			}
+			require.Empty(t, d.orders())
+			for path, status := range map[string]int{"/": 503, "/healthz": 200, "/readyz": 200} {
+				require.Equal(t, status, r.ask("GET", path, "").status, path)
+			}
+		})
+	}
+}
+
+// TestLoginLimit: wrong logins run into 429 soon, from one peer, and the log stays short.
+func TestLoginLimit(t *testing.T) {
+	const token = "correct-horse-battery"
+	var log bytes.Buffer
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: agent.ConsoleConfig{Token: token}, Log: zerolog.New(&log)})
+	statuses := map[int]int{}
+	var last answer
+	for range 50 {
+		last = r.ask("POST", "/api/login", `{"token":"wrong"}`)
+		statuses[last.status]++
+	}
+	require.Equal(t, http.StatusTooManyRequests, last.status)
+	require.LessOrEqual(t, statuses[http.StatusUnauthorized], 20)
+	require.GreaterOrEqual(t, statuses[http.StatusUnauthorized], 5, "a person may mistype")
+	code, _, _ := last.problem(t)
+	require.Equal(t, "too_many_logins", code)
+	wait, err := strconv.Atoi(last.header.Get("Retry-After"))
+	require.NoError(t, err)
+	require.Positive(t, wait)
+	require.Equal(t, http.StatusTooManyRequests, r.ask("POST", "/api/login", `{"token":"`+token+`"}`).status, "or the answer would tell")
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Authorization", "Bearer "+token).status, "the API stays")
+	r.close()
+	require.LessOrEqual(t, strings.Count(log.String(), "login refused"), 5)
+	require.Contains(t, log.String(), "127.0.0.1")
+	require.NotContains(t, log.String(), "wrong", "what was tried may be a slip of the right one")
+}
+
 func TestNewRefuses(t *testing.T) {
 	tests := []struct {
 		name string
@@ -236,6 +288,11 @@ func TestNewRefuses(t *testing.T) {
 		{
 			"short token where one is needed",
 			console.Options{Config: agent.ConsoleConfig{Listen: ":0", Token: "short"}},
+			"at least 16 characters",
+		},
+		{
+			"short token on loopback, where a proxy may forward to it",
+			console.Options{Config: agent.ConsoleConfig{Listen: "127.0.0.1:0", Token: "short"}},
 			"at least 16 characters",
 		},
 		{
