@@ -516,7 +516,7 @@ func TestEveryRowOfTheAPI(t *testing.T) {
 		{"token with a bad role", "POST", "/api/livekit/token", `{"role":"admin","name":"Anna"}`, 400, "viewer"},
 		{"token with a long name", "POST", "/api/livekit/token", `{"role":"viewer","name":"` + strings.Repeat("n", 65) + `"}`, 400, "64"},
 		{"token refused", "POST", "/api/livekit/token", `{"role":"viewer","name":"unlucky"}`, 503, "no key"},
-		{"wrong login", "POST", "/api/login", `{"token":"guess"}`, 401, "not the token"},
+		{"wrong login", "POST", "/api/login", `{"token":"guess"}`, 401, "wrong token"},
 		{"health", "GET", "/healthz", "", 200, `"status":"ok"`},
 		{"ready", "GET", "/readyz", "", 200, `"status":"ready"`},
 		{"metrics", "GET", "/metrics", "", 200, `touchline_cycles_total{outcome="shown"} 1`},
