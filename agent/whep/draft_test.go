@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 	"github.com/stretchr/testify/require"
 	opus "gopkg.in/hraban/opus.v2"
@@ -266,21 +265,17 @@ func TestKeyFrames(t *testing.T) {
 	p := newPlayer(t, webrtc.MimeTypeH264)
 	p.watch(t, s)
 	require.Eventually(t, func() bool { pictures, keys, _, _ := p.seen(); return pictures > 20 && keys > 0 }, patience, time.Millisecond)
-	ask := func() {
-		t.Helper()
-		require.NoError(t, p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: p.ssrc}}))
-	}
 	s.dark.Store(true) // nothing comes but what is sent again
 	time.Sleep(200 * time.Millisecond)
 	before, _, _, _ := p.seen()
-	ask()
+	p.requestKeyFrame(t)
 	time.Sleep(1300 * time.Millisecond)
-	ask()
+	p.requestKeyFrame(t)
 	time.Sleep(300 * time.Millisecond)
 	after, _, _, _ := p.seen()
 	require.Equal(t, before, after, "nothing is sent again")
 	require.LessOrEqual(t, s.asked.Load(), int32(1))
-	ask()
+	p.requestKeyFrame(t)
 	require.Eventually(t, func() bool { now, _, _, _ := p.seen(); return now > after }, patience, time.Millisecond)
 }
 

@@ -184,51 +184,60 @@ func text(m message) []byte {
 // Caption implements agent.TextOutput.
 func (f *Feed) Caption(c agent.Caption) {
 	f.mu.Lock()
+	watched := len(f.players) > 0
+	f.mu.Unlock()
+	if !watched {
+		return
+	}
+	b := text(message{Type: "caption", Caption: &c})
+	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tell(text(message{Type: "caption", Caption: &c}))
+	f.publish(b)
 }
 
 // Record implements agent.TextOutput.
 func (f *Feed) Record(r agent.Record) {
+	b := text(message{Type: "record", Record: &r})
+	var past []byte
+	if f.opts.Past > 0 && r.IsComment() {
+		past = text(message{Type: "record", Past: true, Record: &r})
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tell(text(message{Type: "record", Record: &r}))
-	if r.Text == "" || f.opts.Past == 0 {
-		return
-	}
-	if b := text(message{Type: "record", Past: true, Record: &r}); b != nil {
+	f.publish(b)
+	if past != nil {
 		if len(f.past) >= f.opts.Past {
 			f.past = slices.Delete(f.past, 0, 1)
 		}
-		f.past = append(f.past, b)
+		f.past = append(f.past, past)
 	}
 }
 
 // State implements agent.TextOutput.
 func (f *Feed) State(s agent.Status) {
+	b := text(message{Type: "status", Status: &s})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.status = text(message{Type: "status", Status: &s})
-	f.tell(f.status)
+	f.status = b
+	f.publish(b)
 }
 
-// tell hands a text to all; one whose queue is full loses its oldest.
-func (f *Feed) tell(b []byte) {
+// publish queues a text for every player; a full queue loses its oldest text.
+// The lock is held.
+func (f *Feed) publish(b []byte) {
 	if b == nil {
 		return
 	}
 	for p := range f.players {
-		for {
-			select {
-			case p.texts <- b:
-			default:
-				select {
-				case <-p.texts:
-				default:
-				}
-				continue
-			}
-			break
+		select {
+		case p.texts <- b:
+			continue
+		default:
 		}
+		select {
+		case <-p.texts:
+		default:
+		}
+		p.texts <- b // only publish adds texts, so there is space for one
 	}
 }

@@ -37,7 +37,7 @@ const (
 	beginEvery = time.Second
 	// maxBuffered bounds what waits in a data channel, in bytes; texts beyond are lost.
 	maxBuffered = 1 << 20
-	// maxChannels bounds the data channels that a player may open.
+	// maxChannels is how many data channels a session may have, the server's own included.
 	maxChannels = 4
 )
 
@@ -64,11 +64,11 @@ type session struct {
 	unbroken    int // packets without a pause
 	audio       *webrtc.TrackLocalStaticRTP
 
-	mu       sync.Mutex
-	channels []*webrtc.DataChannel
+	channels atomic.Int32
+	open     chan *webrtc.DataChannel // those named channelName, as they open
 
-	packets, lost atomic.Uint64
-	wg            sync.WaitGroup
+	packets atomic.Uint64
+	wg      sync.WaitGroup
 }
 
 // newSession answers an offer. It is not running yet.
@@ -80,6 +80,7 @@ func (s *Server) newSession(ctx context.Context, o *offer, r *room, from netip.A
 	x := &session{
 		server: s, room: r, id: signaling.NewID(), offer: o, log: s.opts.Log.With().Str("room", r.name).Logger(),
 		done: make(chan struct{}), connected: make(chan struct{}), wants: make(chan struct{}, 1),
+		open: make(chan *webrtc.DataChannel, maxChannels),
 	}
 	x.over, x.cancel = context.WithCancelCause(context.Background())
 	s.mu.Lock()
@@ -165,22 +166,26 @@ func (x *session) prepare(pc *webrtc.PeerConnection) error {
 	if !x.offer.Data {
 		return nil
 	}
-	pc.OnDataChannel(x.opened) // the player's own one of that name is as good as ours
+	pc.OnDataChannel(x.addChannel) // the player's own one of that name is as good as ours
 	own, err := pc.CreateDataChannel(channelName, nil)
 	if err != nil {
 		return fmt.Errorf("make the data channel: %w", err)
 	}
-	x.opened(own)
+	x.addChannel(own)
 	return nil
 }
 
-// opened takes a data channel.
-func (x *session) opened(c *webrtc.DataChannel) {
+// addChannel sends texts on a data channel as soon as it is open. The library
+// accepts any number of channels, each with a buffer and a goroutine, so too
+// many of them end the session.
+func (x *session) addChannel(c *webrtc.DataChannel) {
 	defer rescue.Guard(x.crashed)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if c.Label() == channelName && len(x.channels) < maxChannels {
-		x.channels = append(x.channels, c)
+	if x.channels.Add(1) > maxChannels {
+		x.end(fmt.Sprintf("more than %d data channels", maxChannels))
+		return
+	}
+	if c.Label() == channelName {
+		c.OnOpen(func() { x.open <- c }) // has space for maxChannels
 	}
 }
 
@@ -370,43 +375,31 @@ func (x *session) sendSound(packets <-chan sound.Packet) {
 	}
 }
 
-// sendTexts sends what is said on every channel that is open. What was said
-// before goes out when the first one opens.
+// sendTexts sends texts on every open channel: past when it opens, then the new
+// ones. Those published before the first channel is open wait in p's queue.
 func (x *session) sendTexts(p *player, past [][]byte) {
-	opened := make(chan *webrtc.DataChannel, maxChannels)
-	told := map[*webrtc.DataChannel]bool{}
-	tick := time.NewTicker(50 * time.Millisecond) // how soon an open channel is noticed
-	defer tick.Stop()
+	var open []*webrtc.DataChannel
+	var texts <-chan []byte
 	for {
 		select {
 		case <-x.over.Done():
 			return
-		case c := <-opened:
+		case c := <-x.open:
 			for _, b := range past {
-				x.send(c, b)
+				sendText(c, b)
 			}
-		case b := <-p.texts:
-			for c := range told {
-				x.send(c, b)
+			open, texts = append(open, c), p.texts
+		case b := <-texts:
+			for _, c := range open {
+				sendText(c, b)
 			}
-		case <-tick.C:
-			x.mu.Lock()
-			for _, c := range x.channels {
-				if !told[c] && c.ReadyState() == webrtc.DataChannelStateOpen {
-					told[c] = true
-					opened <- c
-				}
-			}
-			x.mu.Unlock()
 		}
 	}
 }
 
-func (x *session) send(c *webrtc.DataChannel, b []byte) {
-	if c.ReadyState() != webrtc.DataChannelStateOpen {
-		return
-	}
-	if c.BufferedAmount() > maxBuffered || c.SendText(string(b)) != nil {
-		x.lost.Add(1)
+// sendText drops the text if the channel is closed or its player reads too slowly.
+func sendText(c *webrtc.DataChannel, b []byte) {
+	if c.ReadyState() == webrtc.DataChannelStateOpen && c.BufferedAmount() <= maxBuffered {
+		_ = c.SendText(string(b)) // fails when the channel was closed in between
 	}
 }

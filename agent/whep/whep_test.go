@@ -306,6 +306,15 @@ func (p *player) seen() (pictures, keys, sounds, texts int) {
 	return p.pictures, p.keys, len(p.sounds), len(p.texts)
 }
 
+// requestKeyFrame sends a PLI.
+func (p *player) requestKeyFrame(t *testing.T) {
+	t.Helper()
+	p.mu.Lock()
+	ssrc := p.ssrc
+	p.mu.Unlock()
+	require.NoError(t, p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: ssrc}}))
+}
+
 // watch joins the room.
 func (p *player) watch(t *testing.T, s *stage) {
 	t.Helper()
@@ -359,7 +368,7 @@ func TestPlayer(t *testing.T) {
 	_, keys, _, _ := p.seen()
 	began := time.Now()
 	for range 2 { // as browsers do that wait for one
-		require.NoError(t, p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: p.ssrc}}))
+		p.requestKeyFrame(t)
 		time.Sleep(200 * time.Millisecond)
 	}
 	require.Eventually(t, func() bool { _, k, _, _ := p.seen(); return k > keys }, patience, time.Millisecond)

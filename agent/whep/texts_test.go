@@ -1,0 +1,105 @@
+package whep_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+)
+
+// written is a text of the data channel, as far as these tests look at it.
+type written struct {
+	Type   string
+	Past   bool
+	Record agent.Record
+}
+
+// records are the player's texts so far, without captions and states.
+func (p *player) records(t *testing.T) []written {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []written
+	for _, text := range p.texts {
+		var m written
+		require.NoError(t, json.Unmarshal([]byte(text), &m))
+		if m.Type == "record" {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// A comment that was dropped or skipped before it was heard is not repeated to a player that comes later.
+func TestLatePlayerHearsNoDroppedComments(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	s.feed.Record(agent.Record{Cycle: 1, Text: "heard", Outcome: agent.OutcomeSpoken})
+	s.feed.Record(agent.Record{Cycle: 2, Text: "replaced before it was heard", Outcome: agent.OutcomeDropped})
+	s.feed.Record(agent.Record{Cycle: 3, Text: "read", Outcome: agent.OutcomeShown})
+	p := newPlayer(t, webrtc.MimeTypeH264)
+	p.watch(t, s)
+	s.feed.Record(agent.Record{Cycle: 4, Text: "new", Outcome: agent.OutcomeSpoken})
+	require.Eventually(t, func() bool {
+		got := p.records(t)
+		return len(got) > 0 && got[len(got)-1].Record.Cycle == 4
+	}, patience, time.Millisecond)
+	var cycles []uint64
+	for _, m := range p.records(t) {
+		cycles = append(cycles, uint64(m.Record.Cycle))
+	}
+	require.Equal(t, []uint64{1, 3, 4}, cycles)
+}
+
+// What is said while a data channel opens comes after the past, and nothing of it is lost.
+func TestTextsWhileTheChannelOpens(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	stop, done := make(chan struct{}), make(chan struct{})
+	defer func() { close(stop); <-done }()
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for n := 1; ; n++ {
+			s.feed.Record(agent.Record{Cycle: uint64(n), Text: "text", Outcome: agent.OutcomeSpoken})
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	require.Eventually(t, func() bool { return s.feed.Past() == 5 }, patience, time.Millisecond)
+	p := newPlayer(t, webrtc.MimeTypeH264)
+	p.watch(t, s)
+	require.Eventually(t, func() bool { return len(p.records(t)) > 60 }, patience, time.Millisecond)
+	got := p.records(t)
+	for i, m := range got[1:] {
+		require.Equal(t, i+1 < 5, m.Past, "five of the past come first: text %d", i+2)
+		require.Equal(t, got[i].Record.Cycle+1, m.Record.Cycle, "text %d", i+2)
+	}
+}
+
+// A player that opens more data channels than it may have has its session ended.
+func TestTooManyChannelsEndTheSession(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	p := newPlayer(t, webrtc.MimeTypeH264)
+	p.watch(t, s)
+	require.Eventually(t, func() bool { pictures, _, _, _ := p.seen(); return pictures > 0 }, patience, time.Millisecond)
+	for n := range 8 {
+		if _, err := p.pc.CreateDataChannel(fmt.Sprint("channel-", n), nil); err != nil {
+			break // the session has ended already
+		}
+	}
+	require.Eventually(t, func() bool { return s.Players("") == 0 }, patience, time.Millisecond)
+	resp, _ := s.request(t, http.MethodDelete, p.location, "")
+	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+}
