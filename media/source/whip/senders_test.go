@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,6 +123,42 @@ func TestSameKeyTakesOver(t *testing.T) {
 	third.play(signalingtest.Clip(t, media.VP8))
 	(<-srv.opened).next(t)
 	require.Len(t, srv.Sessions(), 2)
+}
+
+// A session that is slow to end holds up the one that takes its place, and no other.
+func TestSlowEndBlocksItsOwnKeyOnly(t *testing.T) {
+	t.Parallel()
+	var first sync.Once
+	closing, release := make(chan struct{}), make(chan struct{})
+	srv := start(t, func(o *whip.Options) {
+		open := o.Open
+		o.Open = func(x *whip.Session) (whip.Place, error) {
+			p, err := open(x)
+			if x.Sender.Identity == "camera" {
+				p.Close = func(string) { first.Do(func() { close(closing); <-release }) }
+			}
+			return p, err
+		}
+	})
+	_, offer := newSender(t, senderOptions{codec: vp8})
+	post := func(key string) int {
+		resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, "Content-Type", "application/sdp", "Authorization", "Bearer "+key)
+		return resp.StatusCode
+	}
+	require.Equal(t, http.StatusCreated, post(goodKey))
+	again, other := make(chan int, 1), make(chan int, 1)
+	go func() { again <- post(goodKey) }()
+	<-closing
+	go func() { other <- post("stream-key-any") }()
+	select {
+	case status := <-other:
+		require.Equal(t, http.StatusCreated, status)
+	case <-time.After(10 * time.Second):
+		t.Error("another key waits as well")
+	}
+	require.Empty(t, again, "the place is not free yet")
+	close(release)
+	require.Equal(t, http.StatusCreated, <-again)
 }
 
 func TestManyWithOneKey(t *testing.T) {

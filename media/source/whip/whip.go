@@ -91,14 +91,21 @@ type Server struct {
 	opts     Options
 	endpoint *signaling.Endpoint
 
-	turn     sync.Mutex // one session at a time takes the place of another
 	mu       sync.Mutex
 	running  bool
 	port     *signaling.Port
 	sessions map[string]*Session // by id
-	keyed    map[string]*Session // by room and key, unless Many
+	keyed    map[string]*Session // by slot, unless Many
+	turns    map[string]*turn    // by slot, while a session takes its place there
 	opening  int
 	wg       sync.WaitGroup
+}
+
+// turn lets one session at a time take the place of another.
+type turn struct {
+	sync.Mutex
+
+	users int // that hold it or wait for it, under the server's lock
 }
 
 // New checks the options and opens nothing.
@@ -115,7 +122,7 @@ func New(o Options) (*Server, error) {
 	if o.Silence == 0 {
 		o.Silence = 30 * time.Second
 	}
-	s := &Server{opts: o, sessions: map[string]*Session{}, keyed: map[string]*Session{}}
+	s := &Server{opts: o, sessions: map[string]*Session{}, keyed: map[string]*Session{}, turns: map[string]*turn{}}
 	s.endpoint = s.newEndpoint()
 	return s, nil
 }
@@ -230,9 +237,10 @@ func (s *Server) release(x *Session) {
 
 // place opens a place for a session, after ending the one that had it.
 func (s *Server) place(x *Session) (err error) {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	s.replace(x.slot())
+	if !s.opts.Many {
+		defer s.lock(x.slot())()
+		s.replace(x.slot())
+	}
 	if x.place, err = s.opts.Open(x); err != nil {
 		return err
 	}
@@ -240,11 +248,29 @@ func (s *Server) place(x *Session) (err error) {
 	return nil
 }
 
+// lock waits for a slot's turn: a session that is slow to end holds up no other slot.
+func (s *Server) lock(slot string) (unlock func()) {
+	s.mu.Lock()
+	t := s.turns[slot]
+	if t == nil {
+		t = &turn{}
+		s.turns[slot] = t
+	}
+	t.users++
+	s.mu.Unlock()
+	t.Lock()
+	return func() {
+		t.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(s.turns, slot)
+		}
+	}
+}
+
 // replace ends the session that a new one with the same key takes the place of.
 func (s *Server) replace(slot string) {
-	if s.opts.Many {
-		return
-	}
 	s.mu.Lock()
 	old := s.keyed[slot]
 	s.mu.Unlock()
