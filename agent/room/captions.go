@@ -3,7 +3,9 @@ package room
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/wake"
 )
 
 // Topics and attributes of text streams, as LiveKit's front ends know them.
@@ -41,22 +44,31 @@ type rawPacket struct{ *livekit.DataPacket }
 // ToProto implements lksdk.DataPacket.
 func (p rawPacket) ToProto() *livekit.DataPacket { return p.DataPacket }
 
-// Captions publishes what is said: word by word as a text stream on
+// Captions publishes the comments: word by word as a text stream on
 // lk.transcription with the older Transcription packet beside it, a JSON record
 // per cycle on touchline.cycle, by setting a copy on lk.chat, and the state as
 // attributes. It implements agent.TextOutput. Run must run.
 type Captions struct {
-	sup   *Supervisor
-	chat  bool
-	log   zerolog.Logger
-	queue chan any // agent.Caption, agent.Record
+	sup  *Supervisor
+	chat bool
+	log  zerolog.Logger
+	post func(room *lksdk.Room, p *livekit.DataPacket) error
 
-	lost atomic.Uint64
+	mu    sync.Mutex
+	queue []any // agent.Caption, agent.Record
+	wake  wake.Signal
+	lost  atomic.Uint64
 
 	// Only Run touches these. Utterances follow each other so closely that the end of one may come
 	// after the first word of the next: each has a stream of its own.
-	streams   map[string]uint64 // by open segment: how many chunks it has
+	streams   map[string]stream // by open segment
 	streamsIn *lksdk.Room       // where they were begun
+}
+
+// stream is what was sent of one segment.
+type stream struct {
+	chunks uint64
+	bytes  int // of its text
 }
 
 // NewCaptions publishes through the supervisor's present connection. chat
@@ -64,7 +76,7 @@ type Captions struct {
 func NewCaptions(sup *Supervisor, chat bool, log zerolog.Logger) *Captions {
 	return &Captions{
 		sup: sup, chat: chat, log: log.With().Str("component", "captions").Logger(),
-		queue: make(chan any, captionQueue), streams: map[string]uint64{},
+		wake: wake.New(), streams: map[string]stream{}, post: publishReliably,
 	}
 }
 
@@ -77,42 +89,83 @@ func (c *Captions) Record(r agent.Record) { c.offer(r) }
 // State implements agent.TextOutput.
 func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
 
-// Lost is how many steps and records found no room in the queue.
+// Lost is how many steps and records found no room in the queue. The text of a
+// lost step is sent with a later one; a lost record is not sent.
 func (c *Captions) Lost() uint64 { return c.lost.Load() }
 
+// offer queues an item. A full queue drops its oldest unfinished step for it, whose text comes again with the
+// next one of its segment. The final step of a segment always finds room.
 func (c *Captions) offer(item any) {
-	select {
-	case c.queue <- item:
-	default:
+	defer c.wake.Set()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) >= captionQueue {
 		c.lost.Add(1)
+		drop := slices.IndexFunc(c.queue, unfinished)
+		if step, ok := item.(agent.Caption); ok && step.Final && drop < 0 {
+			drop = slices.IndexFunc(c.queue, func(queued any) bool { _, ok := queued.(agent.Record); return ok })
+		} else if drop < 0 {
+			return
+		}
+		if drop >= 0 {
+			c.queue = slices.Delete(c.queue, drop, drop+1)
+		}
 	}
+	c.queue = append(c.queue, item)
 }
 
-// Run publishes what comes until ctx ends.
+func unfinished(queued any) bool {
+	step, ok := queued.(agent.Caption)
+	return ok && !step.Final
+}
+
+// next takes the oldest item off the queue.
+func (c *Captions) next() (item any, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) == 0 {
+		return nil, false
+	}
+	item, c.queue = c.queue[0], c.queue[1:]
+	return item, true
+}
+
+// Run publishes the queue until ctx ends.
 func (c *Captions) Run(ctx context.Context) error {
 	report := time.NewTicker(time.Second)
 	defer report.Stop()
-	var told uint64
+	var reported uint64
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case item := <-c.queue:
-			room := c.sup.CurrentRoom()
-			if room == nil {
-				continue
-			}
-			switch v := item.(type) {
-			case agent.Caption:
-				c.caption(room, v)
-			case agent.Record:
-				c.record(room, v)
-			}
+		case <-c.wake:
+			c.publish(ctx)
 		case <-report.C:
-			if lost := c.lost.Load(); lost != told {
-				c.log.Warn().Uint64("lost", lost-told).Msg("the data channel is too slow for the captions")
-				told = lost
+			if lost := c.lost.Load(); lost != reported {
+				c.log.Warn().Uint64("lost", lost-reported).Msg("captions queue full")
+				reported = lost
 			}
+		}
+	}
+}
+
+// publish empties the queue into the present room; without one, its items are lost.
+func (c *Captions) publish(ctx context.Context) {
+	for ctx.Err() == nil {
+		item, ok := c.next()
+		if !ok {
+			return
+		}
+		room := c.sup.CurrentRoom()
+		if room == nil {
+			continue
+		}
+		switch v := item.(type) {
+		case agent.Caption:
+			c.caption(room, v)
+		case agent.Record:
+			c.record(room, v)
 		}
 	}
 }
@@ -129,17 +182,15 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 		clear(c.streams)
 		c.streamsIn = room
 	}
-	delta := step.Delta
-	if _, open := c.streams[step.Segment]; !open {
-		// A new utterance, or a new room in the middle of one: there, all of it.
-		c.streams[step.Segment] = 0
-		delta = step.Text
+	sent, open := c.streams[step.Segment]
+	if !open { // a new utterance, or a new room in the middle of one
 		c.send(room, streamHeader(step.Segment, topicTranscription, attributes("false"), time.Now()))
 	}
-	if delta != "" {
-		c.send(room, streamChunk(step.Segment, c.streams[step.Segment], delta))
-		c.streams[step.Segment]++
+	if delta := step.Text[min(sent.bytes, len(step.Text)):]; delta != "" {
+		c.send(room, streamChunk(step.Segment, sent.chunks, delta))
+		sent = stream{chunks: sent.chunks + 1, bytes: len(step.Text)}
 	}
+	c.streams[step.Segment] = sent
 	if step.Final {
 		c.send(room, streamTrailer(step.Segment, attributes("true")))
 		delete(c.streams, step.Segment)
@@ -169,10 +220,13 @@ func (c *Captions) record(room *lksdk.Room, r agent.Record) {
 }
 
 func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket) {
-	err := room.LocalParticipant.PublishDataPacket(rawPacket{p}, lksdk.WithDataPublishReliable(true))
-	if err != nil {
+	if err := c.post(room, p); err != nil {
 		c.log.Debug().Err(err).Msg("data packet not sent")
 	}
+}
+
+func publishReliably(room *lksdk.Room, p *livekit.DataPacket) error {
+	return room.LocalParticipant.PublishDataPacket(rawPacket{p}, lksdk.WithDataPublishReliable(true))
 }
 
 func streamHeader(id, topic string, attributes map[string]string, now time.Time) *livekit.DataPacket {
