@@ -144,12 +144,13 @@ func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, e
 	}
 	packets, err := c.packer.Packets(f, time.Now())
 	if err != nil {
+		c.needKey = true
 		return time.Time{}, err
 	}
 	c.needKey = false
 	for _, p := range packets {
 		if werr := track.WriteRTP(p, nil); werr != nil {
-			err = werr
+			err, c.needKey = werr, true
 			continue
 		}
 		c.packets.Add(1)

@@ -217,7 +217,7 @@ func TestVoicePackets(t *testing.T) {
 	require.EqualValues(t, 1, voice.Stats().Dropped)
 
 	got := make(chan *rtp.Packet, 100)
-	from, to := peers(t)
+	from, to := room.Peers(t)
 	to.OnTrack(func(tr *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
 		for {
 			p, _, err := tr.ReadRTP()
@@ -232,7 +232,7 @@ func TestVoicePackets(t *testing.T) {
 	})
 	_, err = from.AddTrack(inner)
 	require.NoError(t, err)
-	connect(t, from, to)
+	room.Connect(t, from, to)
 	eventually(t, inner.IsBound, "bound")
 	run(t, pace(20*time.Millisecond, func(n uint32) error {
 		_, err := voice.WriteOpus(binary.BigEndian.AppendUint32([]byte{0x78}, n), n*960, n%10 == 0)

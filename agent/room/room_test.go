@@ -12,7 +12,6 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
-	"github.com/pion/ice/v4"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
@@ -383,39 +382,4 @@ func pace(interval time.Duration, f func(n uint32) error) func(ctx context.Conte
 			}
 		}
 	}
-}
-
-// peers makes two ends on loopback.
-func peers(t *testing.T) (from, to *webrtc.PeerConnection) {
-	t.Helper()
-	var engine webrtc.SettingEngine
-	engine.SetIncludeLoopbackCandidate(true)
-	engine.SetIPFilter(func(ip net.IP) bool { return ip.IsLoopback() && ip.To4() != nil })
-	engine.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled)
-	api := webrtc.NewAPI(webrtc.WithSettingEngine(engine))
-	var out [2]*webrtc.PeerConnection
-	for i := range out {
-		pc, err := api.NewPeerConnection(webrtc.Configuration{})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, pc.GracefulClose()) })
-		out[i] = pc
-	}
-	return out[0], out[1]
-}
-
-// connect joins them, candidates inside the descriptions.
-func connect(t *testing.T, from, to *webrtc.PeerConnection) {
-	t.Helper()
-	offer, err := from.CreateOffer(nil)
-	require.NoError(t, err)
-	gathered := webrtc.GatheringCompletePromise(from)
-	require.NoError(t, from.SetLocalDescription(offer))
-	<-gathered
-	require.NoError(t, to.SetRemoteDescription(*from.LocalDescription()))
-	answer, err := to.CreateAnswer(nil)
-	require.NoError(t, err)
-	gathered = webrtc.GatheringCompletePromise(to)
-	require.NoError(t, to.SetLocalDescription(answer))
-	<-gathered
-	require.NoError(t, from.SetRemoteDescription(*to.LocalDescription()))
 }

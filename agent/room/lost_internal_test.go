@@ -1,0 +1,36 @@
+package room
+
+import (
+	"testing"
+
+	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+)
+
+// TestCameraAfterALostFrame: what follows a frame that was not sent cannot be decoded, up to the next key frame.
+func TestCameraAfterALostFrame(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	c, err := NewCameraPublisher(CameraOptions{
+		URL: "ws://livekit.invalid", Keys: Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "cam",
+		OnKeyFrame: func() { asked++ },
+	})
+	require.NoError(t, err)
+	track := boundTrack(t, webrtc.MimeTypeVP8)
+	c.picture.inner, c.picture.codec = track, media.VP8
+	write := func(key bool, data string) bool {
+		written, err := c.WriteFrame(media.EncodedFrame{Codec: media.VP8, KeyFrame: key, Data: []byte(data)})
+		require.Equal(t, data == "", err != nil)
+		return !written.IsZero()
+	}
+	require.True(t, write(true, "key"))
+	require.True(t, write(false, "delta"))
+	require.False(t, write(false, ""), "this gives no packet")
+	require.False(t, write(false, "delta"), "a delta after the lost frame")
+	require.Equal(t, 1, asked)
+	require.True(t, write(true, "key"))
+	require.True(t, write(false, "delta"))
+	require.Equal(t, 1, asked)
+}
