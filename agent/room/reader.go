@@ -56,7 +56,7 @@ type trackReader struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 
-	last  atomic.Int64 // when the newest packet with media came, Unix nanoseconds
+	last  moment // when the newest packet with media came
 	ended atomic.Bool
 }
 
@@ -93,12 +93,7 @@ func (r *trackReader) stop() {
 }
 
 // lastPacket is when the newest packet with media came; zero when none did.
-func (r *trackReader) lastPacket() time.Time {
-	if n := r.last.Load(); n != 0 {
-		return time.Unix(0, n)
-	}
-	return time.Time{}
-}
+func (r *trackReader) lastPacket() time.Time { return r.last.get() }
 
 // rtcp takes what the library delivers for this track, and for all others.
 func (r *trackReader) rtcp(p rtcp.Packet) {
@@ -137,7 +132,7 @@ func (r *trackReader) read(ctx context.Context) {
 		}
 		failures = 0
 		if hasMedia(packet) {
-			r.last.Store(at.UnixNano())
+			r.last.set(at)
 		}
 		r.watcher.packets.Add(1)
 		select {

@@ -39,13 +39,15 @@ type Relay struct {
 	wake func()
 	// askKeyFrame is called when the server wants a key frame of our track.
 	askKeyFrame func()
+	ended       <-chan struct{} // closed when the Supervisor's Run has ended
 
-	write    sync.Mutex // one frame at a time
+	step     *time.Timer // between packets of one frame
+	write    sync.Mutex  // one frame at a time
 	rewriter rewriter
 	needKey  bool
 
 	picture   pictureTrack
-	lastWrite atomic.Int64 // Unix nanoseconds, 0 before the first
+	lastWrite moment // zero before the first
 
 	packets, frames, dropped, errors atomic.Uint64
 	complaint                        complaint
@@ -86,7 +88,11 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	r.needKey = false
 	for i, p := range packets {
 		if i > 0 && i%packetsPerStep(len(packets)) == 0 {
-			<-time.After(time.Millisecond)
+			r.step.Reset(time.Millisecond)
+			select {
+			case <-r.step.C:
+			case <-r.ended: // the rest goes out at once
+			}
 		}
 		if werr := track.WriteRTP(p, nil); werr != nil {
 			err = werr
@@ -97,7 +103,7 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	}
 	written = time.Now()
 	r.frames.Add(1)
-	r.lastWrite.Store(written.UnixNano())
+	r.lastWrite.set(written)
 	return written, err
 }
 
@@ -131,7 +137,7 @@ func (r *Relay) check(v *visit, sourceMuted bool, now time.Time) error {
 	inner, _, _ := r.picture.published()
 	if p := publicationOf(v.room, inner); p != nil {
 		// The copy follows D later: it is muted when the last frames before the mute are out.
-		muted := sourceMuted && now.Sub(time.Unix(0, r.lastWrite.Load())) > muteAfter
+		muted := sourceMuted && now.Sub(r.lastWrite.get()) > muteAfter
 		if p.IsMuted() != muted {
 			p.SetMuted(muted)
 		}

@@ -103,6 +103,7 @@ type Supervisor struct {
 	board    *stateBoard
 
 	hooks []Hooks
+	ended chan struct{} // closed when Run has ended
 
 	viewers  atomic.Int64
 	mendings atomic.Int64
@@ -160,6 +161,7 @@ func New(opts Options) (*Supervisor, error) {
 		watcher: newWatcher(opts.Watch, opts.Log),
 		board:   newStateBoard(time.Now()),
 		seen:    map[string]uint64{},
+		ended:   make(chan struct{}),
 	}
 	token := func() (string, error) {
 		return AgentToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
@@ -189,6 +191,8 @@ func New(opts Options) (*Supervisor, error) {
 		log:         opts.Log,
 		rewriter:    packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
 		wake:        s.poke,
+		ended:       s.ended,
+		step:        time.NewTimer(0),
 		askKeyFrame: func() { s.keeper.guarded(s.watcher.RequestKeyFrame)() },
 		needKey:     true,
 	}
@@ -211,6 +215,7 @@ func New(opts Options) (*Supervisor, error) {
 // Run keeps the bot in the room until ctx ends (nil) or coming back makes no
 // sense: ErrReplaced, ErrRemoved, ErrRefused.
 func (s *Supervisor) Run(ctx context.Context) error {
+	defer close(s.ended)
 	if err := s.keeper.run(ctx); err != nil {
 		return fmt.Errorf("stay in the room: %w", err)
 	}

@@ -168,12 +168,20 @@ func trackSID(room *lksdk.Room, track *lksdk.LocalTrack) string {
 }
 
 // complaint logs a repeated failure once a second.
-type complaint struct{ last atomic.Int64 }
+type complaint struct {
+	mu   sync.Mutex
+	last time.Time
+}
 
 func (c *complaint) tell(log zerolog.Logger, count uint64, err error, msg string) {
-	now := time.Now().UnixNano()
-	last := c.last.Load()
-	if now-last < int64(time.Second) || !c.last.CompareAndSwap(last, now) {
+	c.mu.Lock()
+	now := time.Now()
+	soon := !c.last.IsZero() && now.Sub(c.last) < time.Second
+	if !soon {
+		c.last = now
+	}
+	c.mu.Unlock()
+	if soon {
 		return
 	}
 	log.Warn().Err(err).Uint64("so_far", count).Msg(msg)

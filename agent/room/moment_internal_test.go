@@ -1,0 +1,25 @@
+package room
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestTimesAreMonotonic: a step of the wall clock neither hides a camera that died nor ends a mute.
+func TestTimesAreMonotonic(t *testing.T) {
+	t.Parallel()
+	monotonic := func(at time.Time) {
+		t.Helper()
+		require.WithinDuration(t, time.Now(), at, time.Minute)
+		require.NotEqual(t, at, at.Round(0), "a time without its monotonic reading follows the wall clock")
+	}
+	r := &trackReader{}
+	require.True(t, r.lastPacket().IsZero())
+	r.last.set(time.Now())
+	monotonic(r.lastPacket())
+	var relay Relay
+	relay.lastWrite.set(time.Now())
+	monotonic(relay.lastWrite.get())
+}
