@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -83,6 +82,9 @@ func lay[T any](flag, setting *T) {
 		*setting = *flag
 	}
 }
+
+// endless marks a command that serves until it is interrupted.
+func (*agentCmd) endless() {}
 
 // Run serves rooms until it is interrupted: the first signal hands them over,
 // the second ends them at once.
@@ -311,14 +313,10 @@ func (c *agentCmd) worker(cfg agent.Config, jobs *bot.Jobs, log zerolog.Logger) 
 			machine = func(now time.Time) float64 { return max(jobs.Load(now), cpu.Load(now)/cfg.Worker.FullCPU) }
 		}
 	}
-	version := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-	}
 	return worker.New(worker.Options{
 		URL: cfg.LiveKit.URL, APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret), WorkerToken: c.WorkerToken,
 		AgentName: cfg.Worker.AgentName, Namespace: cfg.Worker.Namespace, Deployment: cfg.Worker.Deployment, JobType: jobType,
-		Slots: slots, MachineLoad: machine, DrainTimeout: cfg.Worker.DrainTimeout, Name: cfg.LiveKit.Name, Version: version,
+		Slots: slots, MachineLoad: machine, DrainTimeout: cfg.Worker.DrainTimeout, Name: cfg.LiveKit.Name, Version: moduleVersion(buildInfo()),
 		Runner: jobs, Log: log,
 	})
 }

@@ -44,6 +44,9 @@ type cameraCmd struct {
 	TLS      bool     `help:"Take WHIP senders over TLS, with the files of the settings or a self-made certificate." name:"tls"`
 }
 
+// endless marks a command that serves until it is interrupted.
+func (*cameraCmd) endless() {}
+
 // Run publishes until Ctrl-C, or until the source ended or was given up.
 func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 	if (c.Source == "") == (c.Whip == "") {

@@ -1,4 +1,4 @@
-//go:build !nodemo
+//go:build integration && !nodemo
 
 package main
 

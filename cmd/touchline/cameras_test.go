@@ -1,4 +1,4 @@
-//go:build !nodemo
+//go:build integration && !nodemo
 
 package main
 
@@ -108,7 +108,7 @@ func renderMatch(t *testing.T, path string, seconds int) {
 
 func startMediaMTX(t *testing.T, pulled ...mediamtx.Pulled) *mediamtx.Server {
 	t.Helper()
-	program, err := mediamtx.Find(filepath.Join(checkout, "bin"))
+	program, err := mediamtx.Find(filepath.Join(moduleRoot, "bin"))
 	require.NoError(t, err)
 	ports, err := mediamtx.FreePorts()
 	require.NoError(t, err)

@@ -38,6 +38,9 @@ const (
 	demoCamera = "camera"
 )
 
+// endless marks a command that serves until it is interrupted.
+func (*demoCmd) endless() {}
+
 // Run starts a LiveKit server, a camera, the bot and the page, and waits for
 // Ctrl-C.
 func (d *demoCmd) Run(ctx context.Context, a *app) error {

@@ -14,13 +14,13 @@ import (
 	"touchline/agent"
 )
 
-// healthCmd asks a worker whether it is well, for the health checks of
+// healthCmd asks a worker whether it is healthy, for the health checks of
 // containers that have no program for HTTP.
 type healthCmd struct {
 	URL string `arg:"" optional:"" help:"Address of a probe; that of the settings' agent.worker.http without it."`
 }
 
-// healthTime bounds the question.
+// healthTime bounds the request.
 const healthTime = 5 * time.Second
 
 // Run returns an error when the probe answers anything but 200.
@@ -36,17 +36,21 @@ func (c *healthCmd) Run(ctx context.Context, a *app) error {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
+		return fmt.Errorf("ask the worker at %s: %w", at, err)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
+		var at *url.Error // names the method and the address once more
+		if errors.As(err, &at) {
+			err = at.Err
+		}
+		return fmt.Errorf("ask the worker at %s: %w; is `touchline agent` running here?", req.URL.Redacted(), err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		const most = 200
 		why, _ := io.ReadAll(io.LimitReader(res.Body, most)) // the status says enough
-		return fmt.Errorf("the worker at %s says %s: %s", at, res.Status, strings.TrimSpace(string(why)))
+		return fmt.Errorf("the worker at %s is not healthy: %s: %s", at, res.Status, strings.TrimSpace(string(why)))
 	}
 	return nil
 }
@@ -54,11 +58,11 @@ func (c *healthCmd) Run(ctx context.Context, a *app) error {
 // probeURL is where a worker that listens at an address is reached from its own machine.
 func probeURL(listen string) (string, error) {
 	if listen == agent.HTTPOff {
-		return "", errors.New("agent.worker.http is off: give the address of a probe")
+		return "", errors.New("agent.worker.http is off: name the address of a probe, as in `touchline health http://127.0.0.1:8081/`")
 	}
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
-		return "", fmt.Errorf("agent.worker.http: expected [host]:port: %w", err)
+		return "", fmt.Errorf("agent.worker.http %q: expected HOST:PORT: %w", listen, err)
 	}
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
 		host = "127.0.0.1"

@@ -33,10 +33,10 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 		path = a.cfg.Agent.History.Path
 	}
 	if path == "" {
-		return errors.New("expected the path of the history: name it with --store, or in the settings (agent.history.path)")
+		return errors.New("no history to read: agent.history.path is empty; set it, or name a folder or database with --store")
 	}
 	if h.Last < 0 {
-		return fmt.Errorf("expected --last to be a number of comments, got %d", h.Last)
+		return fmt.Errorf("--last %d: must not be negative", h.Last)
 	}
 	now := time.Now()
 	times := map[string]time.Time{}

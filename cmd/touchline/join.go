@@ -21,6 +21,9 @@ type joinCmd struct {
 	pageFlags
 }
 
+// endless marks a command that serves until it is interrupted.
+func (*joinCmd) endless() {}
+
 // Run joins a room and waits for Ctrl-C.
 func (j *joinCmd) Run(ctx context.Context, a *app) error {
 	cfg := a.cfg

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -30,6 +31,8 @@ type cli struct {
 	LogLevel string `help:"trace, debug, info, warn or error; over the settings' own."`
 	LogJSON  bool   `help:"Log JSON lines instead of text." name:"log-json"`
 
+	ShowVersion versionFlag `name:"version" help:"Print the version."`
+
 	demoCommand
 	Join    joinCmd    `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
 	Agent   agentCmd   `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
@@ -39,12 +42,15 @@ type cli struct {
 	Bench   benchCmd   `cmd:"" help:"Time this machine."`
 	Check   checkCmd   `cmd:"" help:"Print the settings in force and what is missing on this machine."`
 	Health  healthCmd  `cmd:"" help:"Ask the agent worker of this machine whether it is well; exit code 0 when it is."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Version versionCmd `cmd:"" help:"Print the version: release, commit and Go version."`
 	Bots    botsCmd    `cmd:"" hidden:"" help:"Bots in several rooms of one process, for measurements."`
 }
 
-// exitPanic is the exit code of a panic, as Go has it.
-const exitPanic = 2
+// Exit codes beside those of modelcmd.ExitCode: settings that cannot be used, and a panic, as Go has it.
+const (
+	exitUsage = 2
+	exitPanic = 2
+)
 
 // gcPercent trades a little CPU for memory: a bot's heap is small, some 10 MB,
 // and most of what comes and goes is pictures, which hold no pointers.
@@ -77,22 +83,21 @@ func run(c *cli, kctx *kong.Context) int {
 		return slices.Contains(flags, name)
 	}))
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 2
+		fmt.Fprintln(os.Stderr, "touchline:", err)
+		return exitUsage
 	}
 	if c.LogLevel != "" {
 		cfg.LogLevel = c.LogLevel
 	}
 	level, err := zerolog.ParseLevel(cfg.LogLevel)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "log level: expected trace, debug, info, warn or error, got %q\n", cfg.LogLevel)
-		return 2
+		fmt.Fprintf(os.Stderr, "touchline: log level %q: unknown; choose trace, debug, info, warn or error\n", cfg.LogLevel)
+		return exitUsage
 	}
-	var log zerolog.Logger
-	if c.LogJSON {
-		log = zerolog.New(redact.Writer{Out: os.Stderr})
-	} else {
-		log = zerolog.New(zerolog.ConsoleWriter{Out: redact.Writer{Out: os.Stderr}, TimeFormat: time.TimeOnly})
+	stderr := redact.Writer{Out: os.Stderr}
+	log := zerolog.New(stderr)
+	if !c.LogJSON {
+		log = textLog(stderr, isTerminal(os.Stderr))
 	}
 	log = log.Level(level).With().Timestamp().Logger()
 
@@ -118,29 +123,47 @@ func run(c *cli, kctx *kong.Context) int {
 			return 1
 		}
 	}
-	// What runs until it is interrupted has done its work; a conversion has not.
-	finite := strings.HasPrefix(kctx.Command(), "models ") || strings.HasPrefix(kctx.Command(), "bench ") ||
-		strings.HasPrefix(kctx.Command(), "history")
-	if err != nil && (finite || !errors.Is(err, context.Canceled)) {
-		if p, crash := rescue.Of(err); crash {
-			c.logPanic(log, p)
-			return exitPanic
-		}
-		log.Error().Err(err).Msg("touchline ends")
-		return modelcmd.ExitCode(err)
+	if err == nil || errors.Is(err, context.Canceled) && isEndless(kctx) {
+		return 0
 	}
-	return 0
+	return fail(stderr, log, c.LogJSON, err)
 }
 
-// logPanic tells where the code panicked: in a log of JSON lines as a part of the last one, otherwise after it,
-// as Go prints its own.
-func (c *cli) logPanic(log zerolog.Logger, p *rescue.PanicError) {
-	if c.LogJSON {
-		log.Error().Err(p).Bytes("stack", p.Stack).Msg("touchline ends")
-		return
+// textLog writes log lines for people, in colours on a terminal unless NO_COLOR is set.
+func textLog(out io.Writer, terminal bool) zerolog.Logger {
+	return zerolog.New(zerolog.ConsoleWriter{Out: out, NoColor: !terminal, TimeFormat: time.TimeOnly})
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// isEndless reports whether the chosen command serves until it is interrupted, so that an interruption is its normal end.
+func isEndless(kctx *kong.Context) bool {
+	_, endless := kctx.Selected().Target.Addr().Interface().(interface{ endless() })
+	return endless
+}
+
+// fail reports what a command failed with, and returns the exit code: in one line of text, or as the last line of a log of JSON
+// lines. A panic comes with its stack.
+func fail(stderr io.Writer, log zerolog.Logger, logJSON bool, err error) int {
+	p, crash := rescue.Of(err)
+	switch {
+	case logJSON && crash:
+		log.Error().Err(err).Bytes("stack", p.Stack).Msg("touchline failed")
+	case logJSON:
+		log.Error().Err(err).Msg("touchline failed")
+	default:
+		fmt.Fprintln(stderr, "touchline:", err)
+		if crash {
+			fmt.Fprintf(stderr, "panic: %v\n\n%s", p.Value, p.Stack)
+		}
 	}
-	log.Error().Err(p).Msg("touchline ends")
-	fmt.Fprintf(redact.Writer{Out: os.Stderr}, "panic: %v\n\n%s", p.Value, p.Stack)
+	if crash {
+		return exitPanic
+	}
+	return modelcmd.ExitCode(err)
 }
 
 // flagVariables are the variables that flags of a command or of those below it are read from.
@@ -153,16 +176,4 @@ func flagVariables(n *kong.Node) []string {
 		out = append(out, flagVariables(child)...)
 	}
 	return out
-}
-
-type versionCmd struct{}
-
-// Run prints the version that the Go tool stamped into the program.
-func (versionCmd) Run() error {
-	version := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-	}
-	_, err := fmt.Println("touchline", version)
-	return err
 }

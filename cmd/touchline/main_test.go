@@ -1,4 +1,4 @@
-//go:build !nodemo
+//go:build integration && !nodemo
 
 package main
 
@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 		crashIn(where)
 		main() // ends the process
 	}
+	ranAsProgram()
 	os.Exit(testMain(m))
 }
 
@@ -48,18 +49,10 @@ func testMain(m *testing.M) int {
 
 const webDist = "agent/console/web/dist"
 
-// checkout is where the sources are, seen from the folder in which the tests begin.
-var checkout string
-
 // furnish links the programs that make has built (in TOUCHLINE_BIN), or builds
 // them, and links the page.
 func furnish(dir string) error {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		return err
-	}
-	checkout = root
-	dist := filepath.Join(root, webDist)
+	dist := filepath.Join(moduleRoot, webDist)
 	if _, err := os.Stat(filepath.Join(dist, "index.html")); err != nil {
 		return fmt.Errorf("expected the built page: %w; run make web", err)
 	}
@@ -74,7 +67,7 @@ func furnish(dir string) error {
 	}
 	build := exec.Command("go", "build", "-tags", "nolibopusfile,builtinassets", "-o", filepath.Join(dir, "bin")+"/",
 		"./cmd/touchline", "./cmd/touchline-codec")
-	build.Dir, build.Stderr = root, os.Stderr
+	build.Dir, build.Stderr = moduleRoot, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("go build: %w", err)
 	}

@@ -1,4 +1,4 @@
-//go:build !nodemo
+//go:build integration && !nodemo
 
 package main
 
@@ -22,14 +22,6 @@ import (
 	"touchline/models/synth"
 )
 
-// moduleRoot is where this package's folder is, from within it; tests run elsewhere.
-func moduleRoot(t *testing.T) string {
-	t.Helper()
-	page, err := filepath.EvalSymlinks(webDist)
-	require.NoError(t, err)
-	return strings.TrimSuffix(page, filepath.FromSlash(webDist))
-}
-
 // onTiny is a bundle for the CPU with the flags that choose it.
 func onTiny(t *testing.T) (bundle string, flags []string) {
 	t.Helper()
@@ -41,7 +33,7 @@ func onTiny(t *testing.T) (bundle string, flags []string) {
 	require.NoError(t, convert.Convert(t.Context(), src, bundle, convert.Options{
 		Weights: []models.Weights{models.WeightsFloat32}, Random: true,
 	}))
-	return bundle, []string{"--model", bundle, "--model-device", "cpu", "--ort", filepath.Join(moduleRoot(t), "bin", "runtime")}
+	return bundle, []string{"--model", bundle, "--model-device", "cpu", "--ort", filepath.Join(moduleRoot, "bin", "runtime")}
 }
 
 func fetch(t *testing.T, url string) (status int, body string) {

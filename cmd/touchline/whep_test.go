@@ -1,4 +1,4 @@
-//go:build !nodemo
+//go:build integration && !nodemo
 
 package main
 
@@ -176,7 +176,7 @@ func relayed(t *testing.T, m *mediamtx.Server) {
 // playerPage serves the documentation's player from an origin of its own.
 func playerPage(t *testing.T) *httptest.Server {
 	t.Helper()
-	html, err := os.ReadFile(filepath.Join(checkout, "docs", "whep-player.html"))
+	html, err := os.ReadFile(filepath.Join(moduleRoot, "docs", "whep-player.html"))
 	require.NoError(t, err)
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(html) }))
 	t.Cleanup(page.Close)
