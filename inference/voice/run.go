@@ -3,12 +3,17 @@ package voice
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -50,12 +55,37 @@ type result struct {
 	extra  []byte // on file descriptor 3
 }
 
-// run executes a program and reads all it writes. It is killed when ctx ends.
+// limits confine a program, beside its stripped environment: its input is a model's output, and its parser old C.
+var limits = map[int]uint64{ //nolint:gochecknoglobals // a table
+	unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: 20, unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 64,
+}
+
+// start runs a command that ends with this process, within limits. Go can set them only once it runs.
+func start(cmd *exec.Cmd) error {
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8"} // ours holds secrets
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	for resource, most := range limits {
+		err := unix.Prlimit(cmd.Process.Pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			_ = cmd.Process.Kill()
+			return errors.Join(fmt.Errorf("limit %s: %w", cmd.Path, err), cmd.Wait())
+		}
+	}
+	return nil
+}
+
+// run executes a program and reads all that it writes. The program is killed when ctx or this process ends.
 func run(ctx context.Context, program, stdin string, extra bool, args ...string) (result, error) {
 	path, err := lookUp(program)
 	if err != nil {
 		return result{}, err
 	}
+	// The kernel kills the program when the thread that started it ends, so that thread is kept for it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = time.Second
 	if stdin != "" {
@@ -65,37 +95,39 @@ func run(ctx context.Context, program, stdin string, extra bool, args ...string)
 	cmd.Stdout, cmd.Stderr = out, complaint
 
 	var third bytes.Buffer
-	read := make(chan error, 1)
 	if extra {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return result{}, fmt.Errorf("make a pipe: %w", err)
-		}
-		defer r.Close()
-		cmd.ExtraFiles = []*os.File{w}
-		err = cmd.Start()
-		w.Close()
-		if err != nil {
-			return result{}, fmt.Errorf("start %s: %w", program, err)
-		}
-		go func() {
-			_, err := io.Copy(&third, io.LimitReader(r, maxOutput))
-			read <- err
-		}()
-		err = <-read
-		if third.Len() == maxOutput {
-			r.Close() // the program gets a broken pipe
-		}
-		if werr := cmd.Wait(); werr != nil {
-			err = werr
-		}
-		if err != nil {
-			return result{}, complain(program, err, complaint)
-		}
-	} else if err := cmd.Run(); err != nil {
+		err = startWithExtra(cmd, &third)
+	} else {
+		err = start(cmd)
+	}
+	if err != nil {
+		return result{}, err
+	}
+	if err := cmd.Wait(); err != nil {
 		return result{}, complain(program, err, complaint)
 	}
 	return result{stdout: out.Bytes(), extra: third.Bytes()}, nil
+}
+
+// startWithExtra starts a command and reads what it writes to file descriptor 3, to the end of it. A command that
+// writes too much gets a broken pipe.
+func startWithExtra(cmd *exec.Cmd, into *bytes.Buffer) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	defer r.Close()
+	cmd.ExtraFiles = []*os.File{w}
+	err = start(cmd)
+	w.Close()
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(into, io.LimitReader(r, maxOutput)); err != nil {
+		_ = cmd.Process.Kill()
+		return errors.Join(fmt.Errorf("read the sound: %w", err), cmd.Wait())
+	}
+	return nil
 }
 
 func complain(program string, err error, said *bounded) error {

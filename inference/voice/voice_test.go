@@ -293,6 +293,21 @@ func TestFailingProgramSaysWhy(t *testing.T) {
 	require.Error(t, err, "endless output is cut off")
 }
 
+// The text is a model's output, and what parses it is C: it gets none of our secrets, and little of the machine.
+func TestProgramsAreConfined(t *testing.T) {
+	t.Setenv("LIVEKIT_API_SECRET", "hunter2")
+	program(t, "flite", "{ env; grep -E 'open files|address|cpu|core' /proc/self/limits; } >&2; exit 3")
+	_, err := synth(t, "flite").Speak(t.Context(), "Hello.", "en")
+	require.ErrorContains(t, err, "PATH=")
+	require.NotContains(t, err.Error(), "hunter2")
+	for _, limit := range []string{
+		`Max cpu time +20 +20 `, `Max core file size +0 +0 `, `Max open files +64 +64 `,
+		`Max address space +1073741824 +1073741824 `,
+	} {
+		require.Regexp(t, limit, err.Error())
+	}
+}
+
 // A program that tells no phones leaves the sound, and the times are estimated.
 func TestTimesAreEstimatedWithoutPhones(t *testing.T) {
 	for _, name := range []string{"flite", "espeak-ng"} {
