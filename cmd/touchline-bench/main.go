@@ -35,6 +35,8 @@ type cli struct {
 }
 
 func main() {
+	// ONNX Runtime reads it when it is loaded, and by then other threads may read the environment.
+	_ = os.Setenv("ORT_DISABLE_TELEMETRY", "1")
 	var c cli
 	kctx := kong.Parse(&c, kong.Name("touchline-bench"), kong.UsageOnError(),
 		kong.Description("Measures Touchline from outside."))

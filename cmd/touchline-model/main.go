@@ -21,6 +21,8 @@ type cli struct {
 }
 
 func main() {
+	// ONNX Runtime reads it when it is loaded, and by then other threads may read the environment.
+	_ = os.Setenv("ORT_DISABLE_TELEMETRY", "1")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var c cli
 	parser := kong.Must(&c, kong.Name("touchline-model"), kong.UsageOnError(),

@@ -63,6 +63,8 @@ type app struct {
 }
 
 func main() {
+	// ONNX Runtime reads it when it is loaded, and by then other threads may read the environment.
+	_ = os.Setenv("ORT_DISABLE_TELEMETRY", "1")
 	if was := debug.SetGCPercent(gcPercent); was != 100 {
 		debug.SetGCPercent(was) // GOGC was set
 	}

@@ -58,14 +58,11 @@ type Runtime struct {
 }
 
 // Open loads a library file, as Locate gives it, and sets up its environment, or joins the one that is there. A second
-// library beside a loaded one is refused. Telemetry is switched off before anything is loaded.
+// library beside a loaded one is refused. ONNX Runtime reads ORT_DISABLE_TELEMETRY when its environment is made: a program sets that at its start,
+// while it has one thread.
 func Open(file string, o Options) (*Runtime, error) {
 	if o.Log < LogOff || o.Log > LogVerbose {
 		return nil, fmt.Errorf("open ONNX Runtime: log level must be 0 to %d, is %d", LogVerbose, o.Log)
-	}
-	// The library reads this when its environment is made; afterwards is too late.
-	if err := os.Setenv("ORT_DISABLE_TELEMETRY", "1"); err != nil {
-		return nil, fmt.Errorf("switch ONNX Runtime's telemetry off: %w", err)
 	}
 	path, err := Locate(Search{Library: file})
 	if err != nil {
@@ -131,6 +128,10 @@ func (lib *library) load(path string) error {
 	if lib.path == path {
 		return nil
 	}
+	// Before it is loaded, since loading runs its constructors.
+	if lib.path != "" {
+		return fmt.Errorf("open %s: this process has loaded %s already, and can hold only one ONNX Runtime", path, lib.path)
+	}
 	handle, err := openLibrary(path)
 	if err != nil {
 		return fmt.Errorf("%w: load %s: %w", ErrNoRuntime, path, err)
@@ -147,9 +148,6 @@ func (lib *library) load(path string) error {
 	api := C.tl_api(base, C.ORT_API_VERSION)
 	if api == nil {
 		return fmt.Errorf("%w: %s (%s) does not offer API version %d", ErrNoRuntime, path, version, int(C.ORT_API_VERSION))
-	}
-	if lib.path != "" {
-		return fmt.Errorf("open %s: this process has loaded %s already, and can hold only one ONNX Runtime", path, lib.path)
 	}
 	lib.path, lib.version, lib.api = path, version, api
 	return nil
