@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Break has the store panic from now on in the method of a name: add, tidy,
+// Break has the store panic from now on in the method of a name: add,
 // Entries or Close. It is to be called before Run.
 func (l *Log) Break(where string) { l.store = broken{l.store, where} }
 
@@ -27,11 +27,6 @@ func (b broken) add(now time.Time, rows []row) error {
 	return b.store.add(now, rows)
 }
 
-func (b broken) tidy(now time.Time) error {
-	b.at("tidy")
-	return b.store.tidy(now)
-}
-
 func (b broken) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	b.at("Entries")
 	return b.store.Entries(ctx, q)
@@ -41,3 +36,9 @@ func (b broken) Close() error {
 	defer b.at("Close")
 	return b.store.Close()
 }
+
+// Expire removes by age as Run does each minute: the clock shows wall, and elapsed has passed since Open.
+func (l *Log) Expire(wall time.Time, elapsed time.Duration) { l.expire(wall, elapsed) }
+
+// Close closes the store of a Log that does not run.
+func (l *Log) Close() error { return l.store.Close() }

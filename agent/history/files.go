@@ -47,6 +47,7 @@ type files struct {
 	file *os.File // the one that grows
 	size int64
 	born time.Time // of its first entry
+	last time.Time // of its last entry when it was opened, zero if it has none
 }
 
 // openFiles opens a folder for writing and mends what a crash has left.
@@ -72,7 +73,7 @@ func openFiles(cfg agent.HistoryConfig, now time.Time) (_ *files, err error) {
 	if err := f.openCurrent(now); err != nil {
 		return nil, err
 	}
-	return f, f.tidy(now)
+	return f, f.trim()
 }
 
 // mend finishes what the last process was doing when it ended.
@@ -107,7 +108,7 @@ func (f *files) openCurrent(now time.Time) error {
 		return err
 	}
 	f.file, f.born = file, now
-	end, first, err := scanLines(file)
+	end, first, last, err := scanLines(file)
 	if err != nil {
 		return err
 	}
@@ -115,12 +116,15 @@ func (f *files) openCurrent(now time.Time) error {
 	if json.Unmarshal(first, &e) == nil && !e.At.IsZero() {
 		f.born = e.At
 	}
+	if json.Unmarshal(last, &e) == nil {
+		f.last = e.At
+	}
 	f.size = end
 	return file.Truncate(end)
 }
 
-// scanLines finds the end of the last whole line, and the first line.
-func scanLines(r io.Reader) (end int64, first []byte, err error) {
+// scanLines finds the end of the last whole line, and the first and the last line.
+func scanLines(r io.Reader) (end int64, first, last []byte, err error) {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	var size int64
 	for {
@@ -129,11 +133,11 @@ func scanLines(r io.Reader) (end int64, first []byte, err error) {
 			if end == 0 {
 				first = slices.Clone(piece)
 			}
-			end = size
+			end, last = size, append(last[:0], piece...)
 		} else if errors.Is(err, io.EOF) {
-			return end, first, nil
+			return end, first, last, nil
 		} else if !errors.Is(err, bufio.ErrBufferFull) {
-			return 0, nil, err
+			return 0, nil, nil, err
 		}
 	}
 }
@@ -186,7 +190,7 @@ func (f *files) rotate(now time.Time) error {
 	if err := f.pack(name); err != nil {
 		return err
 	}
-	return f.tidy(now)
+	return f.trim()
 }
 
 // closedName is a name after all that are there.
@@ -227,8 +231,19 @@ func (f *files) pack(name string) error {
 	return os.Remove(plain)
 }
 
-// tidy implements store.
-func (f *files) tidy(now time.Time) error {
+// expire implements store. Closed files go as a whole, by the moment they were closed.
+func (f *files) expire(before time.Time) error {
+	return f.remove(func(c closedFile, _ int64) bool { return c.closed.Before(before) })
+}
+
+// trim removes the oldest closed files while the folder is larger than max_bytes.
+func (f *files) trim() error {
+	return f.remove(func(_ closedFile, total int64) bool { return total > int64(f.cfg.MaxBytes) })
+}
+
+// remove removes closed files, oldest first, while surplus is true of the next
+// one and the bytes of the folder.
+func (f *files) remove(surplus func(c closedFile, total int64) bool) error {
 	all, err := f.closed()
 	if err != nil {
 		return err
@@ -238,8 +253,7 @@ func (f *files) tidy(now time.Time) error {
 		total += c.size
 	}
 	for _, c := range all {
-		old := f.cfg.MaxAge > 0 && now.Sub(c.closed) > f.cfg.MaxAge
-		if !old && total <= int64(f.cfg.MaxBytes) {
+		if !surplus(c, total) {
 			break
 		}
 		if err := os.Remove(filepath.Join(f.dir, c.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -248,6 +262,16 @@ func (f *files) tidy(now time.Time) error {
 		total -= c.size
 	}
 	return nil
+}
+
+// newest implements store.
+func (f *files) newest() (time.Time, error) {
+	newest := f.last
+	all, err := f.closed()
+	if err == nil && len(all) > 0 && all[len(all)-1].closed.After(newest) {
+		newest = all[len(all)-1].closed
+	}
+	return newest, err
 }
 
 // Close implements Reader.

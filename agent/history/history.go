@@ -76,10 +76,12 @@ type Reader interface {
 // store is a Reader that can be written to, by one goroutine.
 type store interface {
 	Reader
-	// add writes all rows or none.
+	// add writes all rows or none. It removes the oldest where there are too many bytes.
 	add(now time.Time, rows []row) error
-	// tidy removes what is too old or too much.
-	tidy(now time.Time) error
+	// expire removes what is from before a moment.
+	expire(before time.Time) error
+	// newest returns the moment of the newest entry, zero if there is none.
+	newest() (time.Time, error)
 }
 
 // row is an entry ready to be written.

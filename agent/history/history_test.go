@@ -339,9 +339,11 @@ func TestBounds(t *testing.T) {
 			// A WAL that is being read, and one file that grows, are beside the bound.
 			require.Less(t, size(t, cfg.Path), int64(cfg.MaxBytes+6<<20))
 
-			cfg.MaxAge = time.Minute // all are from an hour ago, but the closed files are new
 			log, stop = open(t, cfg)
 			log.Output("match", "bot").Record(agent.Record{Cycle: total + 1, Outcome: agent.OutcomeShown, Text: "new", StartedAt: time.Now()})
+			stop()
+			cfg.MaxAge = time.Minute // all others are from an hour ago, but the closed files are new
+			_, stop = open(t, cfg)
 			stop()
 			if store == agent.StoreSQLite {
 				require.Equal(t, []uint64{total + 1}, cycles(read(t, cfg.Path, history.Query{Room: "match"})))
@@ -353,7 +355,10 @@ func TestBounds(t *testing.T) {
 		cfg := config(agent.StoreFile, t.TempDir())
 		old := filepath.Join(cfg.Path, "history-"+time.Now().Add(-31*24*time.Hour).UTC().Format("20060102T150405.000Z")+".jsonl.gz")
 		require.NoError(t, os.WriteFile(old, nil, 0o600))
-		_, stop := open(t, cfg)
+		log, stop := open(t, cfg)
+		log.Output("match", "bot").Record(agent.Record{Outcome: agent.OutcomeShown, Text: "new", StartedAt: time.Now()})
+		stop()
+		_, stop = open(t, cfg)
 		stop()
 		require.NoFileExists(t, old)
 	})
@@ -513,7 +518,7 @@ func TestCrash(t *testing.T) {
 			cancel()
 			require.NoError(t, <-done)
 			if where == "add" {
-				require.Equal(t, 1, strings.Count(said.String(), "history: its code panicked"))
+				require.Equal(t, 1, strings.Count(said.String(), "history panicked"))
 				require.Contains(t, said.String(), "broken.add", "the stack")
 			}
 		})

@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -27,8 +28,8 @@ const (
 	batchSize = 256
 	// retryAfter is the wait after a write that went wrong.
 	retryAfter = 2 * time.Second
-	// tidyEvery is the time between two looks for what is too old.
-	tidyEvery = time.Minute
+	// expireEvery is the interval of the removal by age.
+	expireEvery = time.Minute
 )
 
 // Log writes the entries of all rooms of one process. Its outputs never wait
@@ -37,6 +38,7 @@ const (
 type Log struct {
 	cfg   agent.HistoryConfig
 	store store
+	age   ageLimit
 	log   zerolog.Logger
 	wake  chan struct{}
 
@@ -61,6 +63,12 @@ func Open(cfg agent.HistoryConfig, log zerolog.Logger) (*Log, error) {
 	default:
 		return nil, fmt.Errorf("expected a history store of the kind file or sqlite, got %q", cfg.Store)
 	}
+	if err == nil {
+		l.age = ageLimit{maxAge: cfg.MaxAge}
+		if l.age.wall, err = l.store.newest(); err != nil {
+			err = errors.Join(err, l.store.Close())
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open the history %s: %w", cfg.Path, err)
 	}
@@ -74,7 +82,7 @@ func (l *Log) Run(ctx context.Context) error {
 	err := rescue.Call(func() error {
 		left := l.write(ctx)
 		if n := l.drop(); n > 0 {
-			l.log.Error().Err(left).Int("records", n).Msg("history: lost at the end")
+			l.log.Error().Err(left).Int("records", n).Msg("records lost at shutdown")
 		}
 		return nil
 	})
@@ -108,26 +116,26 @@ func (l *Log) crashed(err error) {
 	if p, ok := rescue.Of(err); ok {
 		event = event.Bytes("stack", p.Stack)
 	}
-	event.Msg("history: its code panicked; it is off until the program starts again")
+	event.Msg("history panicked; it is off until the program restarts")
 }
 
 // write writes what is queued until ctx ends, and then once more; the error is
 // why something stayed queued.
 func (l *Log) write(ctx context.Context) error {
-	tidy := time.NewTicker(tidyEvery)
-	defer tidy.Stop()
+	expire := time.NewTicker(expireEvery)
+	defer expire.Stop()
 	next := time.NewTimer(0) // when to write; not set while nothing is queued
 	defer next.Stop()
 	<-next.C
 	armed, failing := false, false
+	began := time.Now()
+	l.expire(began, 0)
 	for {
 		select {
 		case <-ctx.Done():
 			return l.flush()
-		case <-tidy.C:
-			if err := l.store.tidy(time.Now()); err != nil {
-				l.log.Warn().Err(err).Msg("history: what is too old is not removed")
-			}
+		case <-expire.C:
+			l.expire(time.Now(), time.Since(began))
 		case <-l.wake:
 			if !armed {
 				armed = true
@@ -137,14 +145,30 @@ func (l *Log) write(ctx context.Context) error {
 			err := l.flush()
 			if armed = err != nil; armed {
 				if !failing {
-					l.log.Error().Err(err).Msg("history: not written, tried again until it works")
+					l.log.Error().Err(err).Msg("history not written; retrying")
 				}
 				next.Reset(retryAfter)
 			} else if failing {
-				l.log.Info().Uint64("lost", l.lost.Load()).Msg("history: written again")
+				l.log.Info().Uint64("lost", l.lost.Load()).Msg("history written again")
 			}
 			failing = err != nil
 		}
+	}
+}
+
+// expire removes records that are older than max_age, when the clock shows wall
+// and elapsed has passed since the start.
+func (l *Log) expire(wall time.Time, elapsed time.Duration) {
+	before, jump, ok := l.age.before(wall, elapsed)
+	if jump != 0 {
+		l.log.Warn().Float64("jump_s", jump.Seconds()).Float64("resume_in_s", (l.age.steady - elapsed).Seconds()).
+			Msg("clock jumped; old records kept")
+	}
+	if !ok {
+		return
+	}
+	if err := l.store.expire(before); err != nil {
+		l.log.Warn().Err(err).Msg("old records not removed")
 	}
 }
 
@@ -178,7 +202,7 @@ func (l *Log) put(e Entry) {
 	text, err := json.Marshal(&e)
 	if err != nil { // a figure that is no number
 		l.lost.Add(1)
-		l.log.Error().Err(err).Uint64("cycle", e.Record.Cycle).Msg("history: a record that cannot be written")
+		l.log.Error().Err(err).Uint64("cycle", e.Record.Cycle).Msg("record cannot be encoded")
 		return
 	}
 	l.mu.Lock()

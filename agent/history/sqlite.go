@@ -47,7 +47,7 @@ CREATE INDEX records_at ON records(at);
 type database struct {
 	db    *sql.DB
 	cfg   agent.HistoryConfig
-	fresh int // bytes written since the last tidy
+	fresh int // bytes written since the last trim
 }
 
 // dsn is the driver's name for a file with what each connection is told. The
@@ -84,7 +84,7 @@ func openSQLite(cfg agent.HistoryConfig) (_ *database, err error) {
 	if err := d.migrate(); err != nil {
 		return nil, err
 	}
-	return d, d.tidy(time.Now())
+	return d, d.trim()
 }
 
 // migrate makes the tables, and refuses what others have made.
@@ -134,7 +134,7 @@ func checkDatabase(ctx context.Context, q rowQuerier) (made bool, err error) {
 }
 
 // add implements store.
-func (d *database) add(now time.Time, rows []row) error {
+func (d *database) add(_ time.Time, rows []row) error {
 	ctx := context.Background()
 	tx, err := d.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -156,8 +156,7 @@ func (d *database) add(now time.Time, rows []row) error {
 		return err
 	}
 	if d.fresh > d.cfg.MaxBytes/20 {
-		// The rows are written, whatever becomes of the old ones: the next minute tries again.
-		_ = d.tidy(now)
+		_ = d.trim() // the rows are written; the next ones try again
 	}
 	return nil
 }
@@ -165,23 +164,35 @@ func (d *database) add(now time.Time, rows []row) error {
 // deleteStep is how many rows are deleted at once, so that others get their turn.
 const deleteStep = 2000
 
-// tidy implements store.
-func (d *database) tidy(now time.Time) error {
+// expire implements store.
+func (d *database) expire(before time.Time) error {
 	ctx := context.Background()
-	d.fresh = 0
-	if d.cfg.MaxAge > 0 {
-		before := now.Add(-d.cfg.MaxAge).UnixMicro()
-		for {
-			res, err := d.db.ExecContext(ctx,
-				"DELETE FROM records WHERE id IN (SELECT id FROM records WHERE at < ? ORDER BY at LIMIT ?)", before, deleteStep)
-			if err != nil {
-				return fmt.Errorf("remove what is too old: %w", err)
-			}
-			if n, err := res.RowsAffected(); err != nil || n < deleteStep {
-				break
-			}
+	for {
+		res, err := d.db.ExecContext(ctx,
+			"DELETE FROM records WHERE id IN (SELECT id FROM records WHERE at < ? ORDER BY at LIMIT ?)", before.UnixMicro(), deleteStep)
+		if err != nil {
+			return fmt.Errorf("remove old records: %w", err)
+		}
+		if n, err := res.RowsAffected(); err != nil || n < deleteStep {
+			return d.vacuum(ctx)
 		}
 	}
+}
+
+// newest implements store.
+func (d *database) newest() (time.Time, error) {
+	var at sql.NullInt64
+	err := d.db.QueryRowContext(context.Background(), "SELECT max(at) FROM records").Scan(&at)
+	if err != nil || !at.Valid {
+		return time.Time{}, err
+	}
+	return time.UnixMicro(at.Int64), nil
+}
+
+// trim removes the oldest records while the database is larger than max_bytes.
+func (d *database) trim() error {
+	ctx := context.Background()
+	d.fresh = 0
 	for {
 		used, err := d.used(ctx)
 		if err != nil {
@@ -201,13 +212,18 @@ func (d *database) tidy(now time.Time) error {
 		surplus := min(rows*(used-int64(d.cfg.MaxBytes)/10*9)/used+1, deleteStep)
 		if _, err := d.db.ExecContext(ctx,
 			"DELETE FROM records WHERE id IN (SELECT id FROM records ORDER BY at LIMIT ?)", surplus); err != nil {
-			return fmt.Errorf("remove what is too much: %w", err)
+			return fmt.Errorf("remove records beyond max_bytes: %w", err)
 		}
 	}
+	return d.vacuum(ctx)
+}
+
+// vacuum returns free pages to the file system.
+func (d *database) vacuum(ctx context.Context) error {
 	// The pragma frees a page each time it is stepped.
 	rows, err := d.db.QueryContext(ctx, "PRAGMA incremental_vacuum")
 	if err != nil {
-		return fmt.Errorf("give back space: %w", err)
+		return fmt.Errorf("free space: %w", err)
 	}
 	for rows.Next() {
 	}
