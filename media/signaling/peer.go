@@ -60,6 +60,7 @@ type Peer struct {
 	opts PeerOptions
 
 	mu          sync.Mutex
+	to          *destinations
 	over        bool
 	offer       string
 	ufrag, pwd  string
@@ -73,7 +74,7 @@ func (p *Port) NewPeer(ctx context.Context, o PeerOptions) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Peer{PC: pc, opts: o, offer: o.Offer.Text, ufrag: o.Offer.ufrag, pwd: o.Offer.pwd, etag: `"` + NewID() + `"`}
+	x := &Peer{PC: pc, opts: o, to: newDestinations(reach(p.opts, ownAddresses(), o.Local)), offer: o.Offer.Text, ufrag: o.Offer.ufrag, pwd: o.Offer.pwd, etag: `"` + NewID() + `"`}
 	if err := o.Prepare(pc); err != nil {
 		_ = pc.GracefulClose()
 		return nil, err
@@ -116,7 +117,7 @@ func (x *Peer) Close() error {
 
 // negotiate answers an offer, the first one or one with another ICE side.
 func (x *Peer) negotiate(ctx context.Context, text string) (answer string, err error) {
-	text, alone := bundled(text)
+	text, alone := bundled(x.to.filter(text))
 	if err := x.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: text}); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
@@ -179,6 +180,7 @@ func (x *Peer) Patch(ctx context.Context, match string, f Fragment) (body, etag 
 	if err != nil {
 		return "", "", err
 	}
+	x.to.restart()
 	answer, err := x.negotiate(ctx, text)
 	if err != nil {
 		return "", "", err
@@ -190,10 +192,13 @@ func (x *Peer) Patch(ctx context.Context, match string, f Fragment) (body, etag 
 	return body, x.etag, nil
 }
 
-// trickle adds candidates. Those that are of no use are passed over in silence.
+// trickle adds candidates. Those that are of no use are ignored.
 func (x *Peer) trickle(f Fragment) {
 	index := uint16(0)
 	for _, c := range f.Candidates {
+		if !x.to.accept(c) {
+			continue
+		}
 		init := webrtc.ICECandidateInit{Candidate: c, SDPMLineIndex: &index}
 		if f.Mid != "" {
 			init.SDPMid = &f.Mid

@@ -10,8 +10,6 @@ import (
 	"github.com/pion/interceptor"
 	"github.com/pion/logging"
 	"github.com/pion/webrtc/v4"
-
-	"touchline/media/source"
 )
 
 // The library's figures, but for clients that check no consent and networks that change.
@@ -25,8 +23,6 @@ type PortOptions struct {
 	LoopbackOnly bool
 	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
 	ExternalIPs []string
-	// Remote judges the addresses at which clients want to be reached; nil allows all.
-	Remote *source.Allow
 	// ICEServers are told to clients in Link headers.
 	ICEServers []webrtc.ICEServer
 }
@@ -114,14 +110,9 @@ func (p *Port) settings() (webrtc.SettingEngine, error) {
 	e.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6})
 	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled) // clients reach us; their own names do not matter
 	e.SetICETimeouts(disconnectTime, failTime, keepAlive)
+	e.SetICEMaxBindingRequests(maxChecks)
 	if p.opts.LoopbackOnly {
 		e.SetIPFilter(net.IP.IsLoopback)
-	}
-	if allow := p.opts.Remote; allow != nil {
-		e.SetRemoteIPFilter(func(ip net.IP) bool {
-			a, ok := netip.AddrFromSlice(ip)
-			return ok && allow.Check(a) == nil
-		})
 	}
 	if len(p.opts.ExternalIPs) > 0 {
 		err := e.SetICEAddressRewriteRules(webrtc.ICEAddressRewriteRule{

@@ -1,17 +1,19 @@
 package whip
 
 import (
+	"net/netip"
+
 	"github.com/pion/webrtc/v4"
 
 	"touchline/media/signaling"
 )
 
-// RemoteCandidates are those of the sender that are tried.
-func (x *Session) RemoteCandidates() []string {
-	var out []string
+// RemoteCandidates are the sender's addresses that are tried, one entry for each candidate.
+func (x *Session) RemoteCandidates() []netip.AddrPort {
+	var out []netip.AddrPort
 	for _, s := range x.peer.PC.GetStats() {
 		if c, ok := s.(webrtc.ICECandidateStats); ok && c.Type == webrtc.StatsTypeRemoteCandidate {
-			out = append(out, c.IP)
+			out = append(out, netip.AddrPortFrom(netip.MustParseAddr(c.IP), uint16(c.Port)))
 		}
 	}
 	return out

@@ -2,16 +2,17 @@ package whip_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pion/webrtc/v4"
 	"github.com/stretchr/testify/require"
 
 	"touchline/media/signaling/signalingtest"
-	"touchline/media/source"
 	"touchline/media/source/whip"
 )
 
@@ -242,13 +243,53 @@ func TestBadOptions(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Candidates that point to where no sender may be are not tried.
+// Candidates that point to where no sender may be are not tried: a server that is reached on this machine only has
+// nothing to send to its network.
 func TestRemoteAddressesAreJudged(t *testing.T) {
-	none := source.AllowPublic()
-	srv := start(t, func(o *whip.Options) { o.Remote = &none })
+	srv := start(t, nil)
+	_, offer := newSender(t, senderOptions{codec: h264})
+	lines := ""
+	for i, ip := range []string{"10.1.2.3", "192.168.1.1", "169.254.169.254", "224.0.0.1", "8.8.8.8", "fe80::1", "nowhere.invalid"} {
+		lines += fmt.Sprintf("a=candidate:%d 1 udp 2130706431 %s 9 typ host\r\n", 100+i, ip)
+	}
+	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer+lines, bearer...)
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+	p := <-srv.opened
+	patch, _ := srv.request(t, http.MethodPatch, resp.Header.Get("Location"), signalingtest.Fragment(offer)+lines,
+		"Content-Type", signalingtest.FragmentType, "If-Match", "*")
+	require.Equal(t, http.StatusNoContent, patch.StatusCode)
+	for _, c := range p.session.RemoteCandidates() {
+		require.True(t, c.Addr().IsLoopback(), "%v", c)
+	}
+	require.Eventually(t, func() bool { return len(p.session.RemoteCandidates()) > 0 }, 5*time.Second, time.Millisecond)
+}
+
+// A session reaches out to a few addresses only, however often it is asked to, and in however many ways they are written.
+func TestCandidatesAreBounded(t *testing.T) {
+	srv := start(t, nil)
 	_, offer := newSender(t, senderOptions{codec: h264})
 	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
 	require.Equal(t, http.StatusCreated, resp.StatusCode)
 	p := <-srv.opened
-	require.Empty(t, p.session.RemoteCandidates())
+	patch := func(candidate func(n int) string) {
+		t.Helper()
+		body := signalingtest.Fragment(offer)
+		for n := range 60 {
+			body += "a=candidate:" + candidate(n) + "\r\n"
+		}
+		resp, text := srv.request(t, http.MethodPatch, resp.Header.Get("Location"), body,
+			"Content-Type", signalingtest.FragmentType, "If-Match", "*")
+		require.Equal(t, http.StatusNoContent, resp.StatusCode, text)
+	}
+	patch(func(n int) string {
+		return fmt.Sprintf("%d 1 udp 2130706431 127.0.0.1 2001 typ srflx raddr 127.0.0.1 rport %d", n+1, n+1)
+	})
+	known := len(p.session.RemoteCandidates())
+	require.LessOrEqual(t, known, 4, "one address, however it came about: %v", p.session.RemoteCandidates())
+	for round := range 3 {
+		patch(func(n int) string {
+			return fmt.Sprintf("%d 1 udp 2130706431 127.0.0.2 %d typ host", n+1, 3000+100*round+n)
+		})
+	}
+	require.Eventually(t, func() bool { return len(p.session.RemoteCandidates()) == 32 }, 5*time.Second, time.Millisecond)
 }

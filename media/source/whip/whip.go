@@ -74,8 +74,6 @@ type Options struct {
 	LoopbackOnly bool
 	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
 	ExternalIPs []string
-	// Remote judges the addresses at which senders want to be reached. The zero value allows all.
-	Remote *source.Allow
 	// ICEServers are told to senders in Link headers.
 	ICEServers []webrtc.ICEServer
 
@@ -131,7 +129,7 @@ func New(o Options) (*Server, error) {
 func (s *Server) Run(ctx context.Context) error {
 	o := s.opts
 	port, err := signaling.Open(signaling.PortOptions{
-		UDPPort: o.UDPPort, LoopbackOnly: o.LoopbackOnly, ExternalIPs: o.ExternalIPs, Remote: o.Remote, ICEServers: o.ICEServers,
+		UDPPort: o.UDPPort, LoopbackOnly: o.LoopbackOnly, ExternalIPs: o.ExternalIPs, ICEServers: o.ICEServers,
 	})
 	if err != nil {
 		return fmt.Errorf("open the UDP port for WHIP: %w", err)
