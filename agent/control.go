@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"touchline/media"
+	"touchline/media/source"
 )
 
 // Settings are what can be changed while a bot runs. A pointer that is nil
@@ -71,7 +72,7 @@ type Snapshot struct {
 	// Source describes the watched track: "" width 0 while there is none.
 	Source SourceInfo `json:"source"`
 	// Sources are what the program itself brings into the room.
-	Sources []Source `json:"sources,omitempty"`
+	Sources []source.Info `json:"sources,omitempty"`
 	// Scene tells whether there is a built-in camera.
 	Scene bool `json:"scene"`
 }

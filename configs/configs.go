@@ -9,7 +9,6 @@
 package configs
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -22,8 +21,19 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/camera"
+	"touchline/agent/console"
+	"touchline/agent/history"
+	"touchline/agent/room"
+	"touchline/agent/webhook"
+	"touchline/agent/whep"
+	"touchline/agent/worker"
 	"touchline/inference"
+	"touchline/inference/minicpmo"
+	"touchline/inference/remote"
+	"touchline/internal/check"
 	"touchline/media"
+	"touchline/media/signaling"
 	"touchline/pacing"
 )
 
@@ -46,18 +56,58 @@ type Config struct {
 	// LogLevel is trace, debug, info, warn or error.
 	LogLevel string `yaml:"log_level" env:"LOG_LEVEL"`
 
-	Media     media.Config     `yaml:"media" envPrefix:"MEDIA_"`
-	Pacing    pacing.Config    `yaml:"pacing" envPrefix:"PACING_"`
-	Inference inference.Config `yaml:"inference" envPrefix:"INFERENCE_"`
-	Agent     agent.Config     `yaml:"agent" envPrefix:"AGENT_"`
+	Media     media.Config  `yaml:"media" envPrefix:"MEDIA_"`
+	Pacing    pacing.Config `yaml:"pacing" envPrefix:"PACING_"`
+	Inference Inference     `yaml:"inference" envPrefix:"INFERENCE_"`
+	Agent     Agent         `yaml:"agent" envPrefix:"AGENT_"`
 	// Sources are the cameras and senders that the program itself brings into a room.
-	Sources agent.SourcesConfig `yaml:"sources" envPrefix:"SOURCES_"`
+	Sources camera.Config `yaml:"sources" envPrefix:"SOURCES_"`
 
 	// Profiles are the built-in prompt profiles and those of ProfileFiles.
 	Profiles []agent.Profile `yaml:"-"`
 
 	// from says where each setting that is not the default came from, for Print.
 	from map[string]string
+}
+
+// Inference is the section "inference" of the file: what all engines share,
+// and the engines that have settings.
+type Inference struct {
+	inference.Config `yaml:",inline"`
+
+	// Remote sets the OpenAI-compatible server.
+	Remote remote.Config `yaml:"remote" envPrefix:"REMOTE_"`
+	// MiniCPM sets the built-in model.
+	MiniCPM minicpmo.Config `yaml:"minicpmo" envPrefix:"MINICPMO_"`
+}
+
+// Agent is the section "agent" of the file: the commentator, and the adapters
+// that connect it.
+type Agent struct {
+	agent.Config `yaml:",inline"`
+
+	// History sets what is remembered and written down.
+	History history.Config `yaml:"history" envPrefix:"HISTORY_"`
+	// Webhook sets which URLs receive events.
+	Webhook webhook.Config `yaml:"webhook" envPrefix:"WEBHOOK_"`
+	// LiveKit says where the room is.
+	LiveKit room.Config `yaml:"livekit" envPrefix:"LIVEKIT_"`
+	// Console sets the page and the HTTP API.
+	Console Console `yaml:"console" envPrefix:"CONSOLE_"`
+	// Control says who may steer from inside the room.
+	Control room.ControlConfig `yaml:"control" envPrefix:"CONTROL_"`
+	// Worker sets `touchline agent`, which serves many rooms.
+	Worker worker.Config `yaml:"worker" envPrefix:"WORKER_"`
+}
+
+// Console is the section "agent.console": the page, and the media servers beside it.
+type Console struct {
+	console.Config `yaml:",inline"`
+
+	// WHEP serves viewers without a LiveKit client, at /whep/ROOM.
+	WHEP whep.Config `yaml:"whep" envPrefix:"WHEP_"`
+	// ICE names the STUN and TURN servers of WHIP senders and WHEP players.
+	ICE signaling.ICEConfig `yaml:"ice" envPrefix:"ICE_"`
 }
 
 // Default returns the settings in force when nothing is configured: the sniper
@@ -72,10 +122,14 @@ func Default() Config {
 		LogLevel:  zerolog.LevelInfoValue,
 		Media:     media.DefaultConfig(),
 		Pacing:    pacing.DefaultConfig(),
-		Inference: inference.DefaultConfig(),
-		Agent:     agent.DefaultConfig(),
-		Sources:   agent.DefaultSourcesConfig(),
-		Profiles:  profiles,
+		Inference: Inference{Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig()},
+		Agent: Agent{
+			Config: agent.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
+			LiveKit: room.DefaultConfig(), Console: Console{Config: console.DefaultConfig(), WHEP: whep.DefaultConfig()},
+			Worker: worker.DefaultConfig(),
+		},
+		Sources:  camera.DefaultConfig(),
+		Profiles: profiles,
 	}
 }
 
@@ -226,7 +280,7 @@ func (l *loader) validate() {
 	for _, p := range l.bad {
 		unread[p.Path] = true
 	}
-	for _, err := range unjoin(l.cfg.Validate()) {
+	for _, err := range check.Split(l.cfg.Validate()) {
 		path, rule, ok := strings.Cut(err.Error(), ": ")
 		if !ok {
 			path, rule = "", err.Error()
@@ -259,43 +313,29 @@ func (l *loader) problem(path, message string) {
 // than one of them, and reports all that are wrong, joined. Each message is
 // "path: rule, is value" with the full YAML path. Profiles must have been loaded.
 func (c Config) Validate() error {
-	var errs []error
-	check := func(ok bool, path, rule string, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: must be %s, is %v", path, rule, value))
-		}
-	}
+	var s check.Settings
 	for _, set := range presetSets() {
 		name := c.Preset
 		if set.key == "detail" {
 			name = c.Detail
 		}
 		if _, err := set.read(name); err != nil && name != "" {
-			check(false, set.key, "one of "+strings.Join(set.names(), ", "), strconv.Quote(name))
+			s.That(false, set.key, "one of "+strings.Join(set.names(), ", "), strconv.Quote(name))
 		}
 	}
 	switch c.LogLevel {
 	case zerolog.LevelTraceValue, zerolog.LevelDebugValue, zerolog.LevelInfoValue,
 		zerolog.LevelWarnValue, zerolog.LevelErrorValue:
 	default:
-		check(false, "log_level", "trace, debug, info, warn or error", strconv.Quote(c.LogLevel))
+		s.That(false, "log_level", "trace, debug, info, warn or error", strconv.Quote(c.LogLevel))
 	}
-	for _, part := range []struct {
-		name string
-		err  error
-	}{
-		{"media", c.Media.Validate()},
-		{"pacing", c.Pacing.Validate()},
-		{"inference", c.Inference.Validate()},
-		{"agent", c.Agent.Validate()},
-		{"sources", c.Sources.Validate()},
-	} {
-		for _, err := range unjoin(part.err) {
-			errs = append(errs, fmt.Errorf("%s.%w", part.name, err))
-		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...) // The rules between settings need each to be right by itself.
+	s.Part("media", c.Media.Validate())
+	s.Part("pacing", c.Pacing.Validate())
+	s.Part("inference", c.Inference.Validate())
+	s.Part("agent", c.Agent.Validate())
+	s.Part("sources", c.Sources.Validate())
+	if err := s.Err(); err != nil {
+		return err // The rules between settings need each to be right by itself.
 	}
 
 	if _, ok := c.profile(c.Agent.Profile); !ok {
@@ -303,22 +343,57 @@ func (c Config) Validate() error {
 		for i, p := range c.Profiles {
 			names[i] = p.Name
 		}
-		check(false, "agent.profile", "one of "+strings.Join(names, ", "), strconv.Quote(c.Agent.Profile))
+		s.That(false, "agent.profile", "one of "+strings.Join(names, ", "), strconv.Quote(c.Agent.Profile))
 	}
 	needed := (c.Agent.Frames-1)*c.Agent.Stride + 1
-	check(needed <= c.Media.WindowSize, "media.window_size", fmt.Sprintf(
+	s.That(needed <= c.Media.WindowSize, "media.window_size", fmt.Sprintf(
 		"at least %d, to hold %d pictures (frames_per_look) with stride %d", needed, c.Agent.Frames, c.Agent.Stride),
 		c.Media.WindowSize)
-	check(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.MaxDelay.Seconds(), "media.relay_max_seconds",
+	s.That(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.MaxDelay.Seconds(), "media.relay_max_seconds",
 		fmt.Sprintf("at least pacing.max_delay (%v), or the picture cannot be held that long", c.Pacing.MaxDelay),
 		c.Media.RelayMaxSeconds)
-	check(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.FixedDelay.Seconds(), "media.relay_max_seconds",
+	s.That(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.FixedDelay.Seconds(), "media.relay_max_seconds",
 		fmt.Sprintf("at least pacing.fixed_delay (%v), or the picture cannot be held that long", c.Pacing.FixedDelay),
 		c.Media.RelayMaxSeconds)
 	tokens := c.LookTokens() + promptTokens
-	check(tokens <= c.Inference.MaxInputTokens, "inference.max_input_tokens", fmt.Sprintf(
+	s.That(tokens <= c.Inference.MaxInputTokens, "inference.max_input_tokens", fmt.Sprintf(
 		"at least %d for %d pictures and the words around them", tokens, c.Agent.Frames), c.Inference.MaxInputTokens)
-	return errors.Join(errs...)
+	return s.Err()
+}
+
+// Validate checks every setting of the section, and those that concern two of its parts.
+func (c Inference) Validate() error {
+	var s check.Settings
+	s.Add(c.Config.Validate())
+	s.Part("remote", c.Remote.Validate())
+	s.That(c.Remote.URL != "" || c.Engine != "remote", "remote.url",
+		"the address of the server up to /v1 when the engine is remote", `""`)
+	s.That(c.MiniCPM.Path != "" || c.Engine != "minicpmo", "minicpmo.path",
+		"the folder of the model bundle when the engine is minicpmo", `""`)
+	s.Part("minicpmo", c.MiniCPM.Validate())
+	return s.Err()
+}
+
+// Validate checks every setting of the section.
+func (c Agent) Validate() error {
+	var s check.Settings
+	s.Add(c.Config.Validate())
+	s.Part("history", c.History.Validate())
+	s.Part("webhook", c.Webhook.Validate())
+	s.Part("livekit", c.LiveKit.Validate())
+	s.Part("console", c.Console.Validate())
+	s.Part("control", c.Control.Validate())
+	s.Part("worker", c.Worker.Validate())
+	return s.Err()
+}
+
+// Validate checks every setting of the section.
+func (c Console) Validate() error {
+	var s check.Settings
+	s.Add(c.Config.Validate())
+	s.Part("whep", c.WHEP.Validate())
+	s.Part("ice", c.ICE.Validate())
+	return s.Err()
 }
 
 // profile finds a profile by name.
@@ -391,17 +466,6 @@ func ordinal(n int) string {
 		return strconv.Itoa(n) + "st"
 	}
 	return strconv.Itoa(n) + "th"
-}
-
-// unjoin takes apart what errors.Join put together.
-func unjoin(err error) []error {
-	if err == nil {
-		return nil
-	}
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
-		return j.Unwrap()
-	}
-	return []error{err}
 }
 
 // Variables lists every environment variable with the YAML path it sets, in

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"touchline/agent/webhook"
+	"touchline/internal/redact"
+
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
@@ -334,7 +337,7 @@ agent:
         signing_key: ops
 `
 	keys := "TOUCHLINE_AGENT_WEBHOOK_KEYS=ops: first-hunter2\nother: second-hunter2"
-	want := []agent.WebhookURL{{URL: "https://a.test/"}, {URL: "https://b.test/", Events: []string{"error"}, SigningKey: "ops"}}
+	want := []webhook.URL{{URL: "https://a.test/"}, {URL: "https://b.test/", Events: []string{"error"}, SigningKey: "ops"}}
 	c, err := load(t, file, keys)
 	require.NoError(t, err)
 	require.Equal(t, want, c.Agent.Webhook.URLs)
@@ -350,7 +353,7 @@ agent:
 
 	c, err = load(t, file, keys, "TOUCHLINE_AGENT_WEBHOOK_URLS=http://c.test/, http://d.test/x?a=b:1")
 	require.NoError(t, err)
-	require.Equal(t, []agent.WebhookURL{{URL: "http://c.test/"}, {URL: "http://d.test/x?a=b:1"}}, c.Agent.Webhook.URLs)
+	require.Equal(t, []webhook.URL{{URL: "http://c.test/"}, {URL: "http://d.test/x?a=b:1"}}, c.Agent.Webhook.URLs)
 	_, err = load(t, file, keys, "TOUCHLINE_AGENT_WEBHOOK_URLS=http://c.test/,ftp://hunter2/")
 	require.ErrorContains(t, err, "agent.webhook.urls[1]: must be an http:// or https:// address")
 	require.ErrorContains(t, err, "TOUCHLINE_AGENT_WEBHOOK_URLS")
@@ -454,7 +457,7 @@ func TestEnvironment(t *testing.T) {
 		},
 		{
 			"TOUCHLINE_INFERENCE_REMOTE_API_KEY=k",
-			func(c configs.Config) any { return c.Inference.Remote.APIKey }, inference.Secret("k"),
+			func(c configs.Config) any { return c.Inference.Remote.APIKey }, redact.Secret("k"),
 		},
 		{
 			"TOUCHLINE_INFERENCE_MINICPMO_SUPPRESS_TOKENS=1,2",
@@ -468,7 +471,7 @@ func TestEnvironment(t *testing.T) {
 		},
 		{
 			"TOUCHLINE_AGENT_CONSOLE_TOKEN=t",
-			func(c configs.Config) any { return c.Agent.Console.Token }, inference.Secret("t"),
+			func(c configs.Config) any { return c.Agent.Console.Token }, redact.Secret("t"),
 		},
 		{"LIVEKIT_URL=wss://x", func(c configs.Config) any { return c.Agent.LiveKit.URL }, "wss://x"},
 		{"TOUCHLINE_AGENT_LIVEKIT_URL=wss://y", func(c configs.Config) any { return c.Agent.LiveKit.URL }, "wss://y"},
@@ -489,7 +492,7 @@ func TestEnvironment(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, "key", c.Agent.LiveKit.APIKey)
-	require.Equal(t, inference.Secret("secret"), c.Agent.LiveKit.APISecret)
+	require.Equal(t, redact.Secret("secret"), c.Agent.LiveKit.APISecret)
 	require.Equal(t, "ws://b", c.Agent.LiveKit.URL, "our own name is the more precise one")
 }
 

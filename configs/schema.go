@@ -1,11 +1,12 @@
 package configs
 
 import (
+	"maps"
 	"reflect"
 	"strings"
 	"time"
 
-	"touchline/inference"
+	"touchline/internal/redact"
 )
 
 // group is one level of the file: settings and further groups, in the order of
@@ -38,6 +39,8 @@ func readGroup(t reflect.Type, path, prefix string, index []int) *group {
 		key, env, nested := f.Tag.Get("yaml"), f.Tag.Get("env"), f.Tag.Get("envPrefix")
 		at := append(append([]int(nil), index...), f.Index...)
 		switch {
+		case f.Anonymous:
+			g.take(readGroup(f.Type, path, prefix, at))
 		case nested != "":
 			g.order = append(g.order, key)
 			g.groups[key] = readGroup(f.Type, path+key+".", prefix+nested, at)
@@ -50,6 +53,14 @@ func readGroup(t reflect.Type, path, prefix string, index []int) *group {
 		}
 	}
 	return g
+}
+
+// take adds the settings of an embedded struct.
+func (g *group) take(of *group) {
+	g.order = append(g.order, of.order...)
+	maps.Copy(g.leaves, of.leaves)
+	maps.Copy(g.groups, of.groups)
+	g.hidden = append(g.hidden, of.hidden...)
 }
 
 // each calls fn for all settings below, secrets last in their group.
@@ -108,7 +119,7 @@ func kindOf(t reflect.Type) string {
 		return "a list of texts or groups of settings"
 	case t.Kind() == reflect.Slice:
 		return "a list of texts"
-	case t == reflect.TypeFor[inference.Secret]():
+	case t == reflect.TypeFor[redact.Secret]():
 		return "a secret"
 	}
 	return "text"

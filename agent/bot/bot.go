@@ -19,22 +19,47 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/events"
 	"touchline/agent/room"
 	"touchline/agent/whep"
-	"touchline/configs"
+	"touchline/inference"
+	"touchline/inference/minicpmo"
+	"touchline/inference/remote"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
+	"touchline/media/signaling"
 	"touchline/media/sound"
 	"touchline/media/speech"
+	"touchline/pacing"
 )
+
+// Settings of one commentator, each part as its own package defines it.
+type Settings struct {
+	Agent   agent.Config
+	Media   media.Config
+	Pacing  pacing.Config
+	LiveKit room.Config
+	Control room.ControlConfig
+	// Engine chooses the model; Remote and MiniCPM set the engines that have settings.
+	Engine  inference.Config
+	Remote  remote.Config
+	MiniCPM minicpmo.Config
+	Sources camera.Config
+	WHEP    whep.Config
+	ICE     signaling.ICEConfig
+	// Profiles to choose from, at least the one that Agent names.
+	Profiles []agent.Profile
+	// Comments is the number of comments that a late joiner is shown.
+	Comments int
+}
 
 // Options of a Bot.
 type Options struct {
-	Config configs.Config
-	// Keys open the room; Config's own when empty.
+	Settings Settings
+	// Keys open the room; the settings' own when empty.
 	Keys room.Keys
 	// Engine is shared by several bots and owned by the caller; when nil, the bot makes and owns the one
 	// that the settings name.
@@ -77,8 +102,8 @@ type Bot struct {
 
 // New builds a bot; nothing runs and nothing connects yet.
 func New(opts Options) (_ *Bot, err error) {
-	cfg := opts.Config
-	lk := cfg.Agent.LiveKit
+	cfg := opts.Settings
+	lk := cfg.LiveKit
 	if opts.Keys == (room.Keys{}) {
 		opts.Keys = room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
 	}
@@ -98,7 +123,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if b.camera, err = newCameraSound(cfg); err != nil {
 		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
 	}
-	b.control = room.NewControl(cfg.Agent.Control, opts.Keys, steered{b}, opts.Log)
+	b.control = room.NewControl(cfg.Control, opts.Keys, steered{b}, opts.Log)
 	back := func(*lksdk.Room) { b.SetRoom("") }
 	b.Room, err = room.New(room.Options{
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
@@ -130,17 +155,17 @@ func New(opts Options) (_ *Bot, err error) {
 		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
 	}
 	b.Hub = events.NewHub(events.Options{
-		History: cfg.Agent.History.Comments, JPEGQuality: cfg.Media.JPEGQuality,
+		History: cfg.Comments, JPEGQuality: cfg.Media.JPEGQuality,
 	})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
 	b.players = whep.NewFeed(whep.FeedOptions{
-		Mix: b.player.Mix, AskKeyFrame: b.Room.Watcher().RequestKeyFrame, Past: cfg.Agent.History.Comments,
+		Mix: b.player.Mix, AskKeyFrame: b.Room.Watcher().RequestKeyFrame, Past: cfg.Comments,
 	})
 	b.delayed = &tap{
 		out: b.Room.Relay(), sound: b.camera.line, players: b.players, askKeyFrame: b.Room.Watcher().RequestKeyFrame,
 	}
 	b.Session, err = agent.New(agent.Options{
-		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Inference, Profiles: cfg.Profiles,
+		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine, Profiles: cfg.Profiles,
 		Model: b.engine.Model, EngineNote: b.engine.Note,
 		Input: b.Room.Watcher(),
 		NewDecoder: func(sinks agent.DecoderSinks) (agent.Decoder, error) {
@@ -167,7 +192,7 @@ func New(opts Options) (_ *Bot, err error) {
 func (b *Bot) Run(ctx context.Context) (err error) {
 	defer func() {
 		if !errors.Is(err, room.ErrReplaced) { // the room is served, by another
-			b.opts.Outputs.failed(b.Room.RoomName(), b.opts.Config.Agent.LiveKit.Identity, err)
+			b.opts.Outputs.failed(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity, err)
 		}
 	}()
 	g, ctx := rescue.WithContext(ctx)
@@ -187,7 +212,7 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 	part(b.Session.Run)
 	part(b.control.Run)
 	part(func(ctx context.Context) error {
-		b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Config.Agent.History.Comments))
+		b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Settings.Comments))
 		return nil
 	})
 	if !b.owned {
@@ -205,7 +230,7 @@ func ignoreCanceled(err error) error {
 }
 
 // Console makes the page's server for this bot.
-func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*console.Server, error) {
+func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.Server, error) {
 	metrics := prometheus.NewRegistry()
 	if err := metrics.Register(b.opts.Outputs); err != nil {
 		return nil, fmt.Errorf("register the outputs' metrics: %w", err)
@@ -216,8 +241,10 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 		}
 	}
 	var players console.Players
-	if cfg.WHEP.Enabled {
-		server, err := NewPlayers(cfg, b.opts.Keys, false, b.log)
+	if b.opts.Settings.WHEP.Enabled {
+		server, err := NewPlayers(PlayersOptions{
+			Config: b.opts.Settings.WHEP, ICE: b.opts.Settings.ICE, Keys: b.opts.Keys, LoopbackOnly: OnlyHere(cfg.Listen), Log: b.log,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -227,7 +254,7 @@ func (b *Bot) Console(cfg agent.ConsoleConfig, announce func(url string)) (*cons
 		players = server
 	}
 	s, err := console.New(console.Options{
-		Config: cfg, Room: b.Face(), SignalURL: b.opts.Config.Agent.LiveKit.URL, WHEP: players,
+		Config: cfg, Room: b.Face(), SignalURL: b.opts.Settings.LiveKit.URL, WHEP: players,
 		WHIP: b.sources.handler(), Registry: metrics, Announce: announce, Log: b.log,
 	})
 	if err != nil {
@@ -241,13 +268,16 @@ func (b *Bot) Face() console.Room {
 	face := console.Room{
 		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceTap{b.Voice},
 		Tokens: b.Tokens, Metrics: soundMetrics{b}, Viewers: b.Room.Viewers,
-		JPEGQuality: b.opts.Config.Media.JPEGQuality, PictureRate: b.opts.Config.Media.MJPEGFPS,
+		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,
 	}
 	if b.sources != nil { // a nil pointer in an interface is not nil
 		face.Sources = b.sources
 	}
 	return face
 }
+
+// Players is the bot's delayed picture and sound for WHEP players.
+func (b *Bot) Players() *whep.Feed { return b.players }
 
 // voiceOutput is the speech writer as the agent sees it.
 type voiceOutput struct{ w *speech.Writer }
@@ -273,7 +303,7 @@ const sourceScene = "scene"
 func (s steered) choose(source string) (media.WatchConfig, error) {
 	switch {
 	case source == "":
-		return s.b.opts.Config.Media.Watch, nil
+		return s.b.opts.Settings.Media.Watch, nil
 	case source == sourceScene && s.b.opts.BuiltIn != "":
 		return media.WatchConfig{Identity: s.b.opts.BuiltIn}, nil
 	}

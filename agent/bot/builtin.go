@@ -46,7 +46,7 @@ const (
 )
 
 // newBuiltIn reads the bundle's manifest; the weights are read by load.
-func newBuiltIn(cfg inference.Config, frames int, log zerolog.Logger) (*builtIn, error) {
+func newBuiltIn(cfg minicpmo.Settings, frames int, log zerolog.Logger) (*builtIn, error) {
 	bundle, err := models.OpenBundle(cfg.MiniCPM.Path)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"touchline/internal/redact"
+
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -17,6 +19,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/jobs"
 	"touchline/agent/room"
 	"touchline/agent/webhook"
 	"touchline/agent/worker"
@@ -68,20 +71,20 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 	cfg.Inference.Engine = "scene"
 	cfg.Pacing.InitialDelay = time.Second
 	cfg.Agent.ChangeThreshold = 0
-	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, inference.Secret(h.keys.APISecret)
+	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, redact.Secret(h.keys.APISecret)
 	h.camera("calm", "")
 	h.camera("crashing", "")
 
 	calm := &stage.Reader{}
 	bombs := map[string]agent.TextOutput{"calm": calm}
 	var hooks map[string]room.Hooks
-	jobs, err := bot.NewJobs(bot.JobsOptions{
-		Config: cfg, LoopbackOnly: true, Log: zerolog.Nop(),
+	manager, err := jobs.New(jobs.Options{
+		Settings: cfg.Bot(), Configure: cfg.Job, LoopbackOnly: true, Log: zerolog.Nop(),
 		Texts: func(job worker.Job) []agent.TextOutput { return []agent.TextOutput{bombs[job.ID]} },
+		Hooks: func(job worker.Job) room.Hooks { return hooks[job.ID] },
 	})
 	require.NoError(t, err)
-	jobs.SetHooks(func(job worker.Job) room.Hooks { return hooks[job.ID] })
-	h.run("engines", jobs.Keep)
+	h.run("engines", manager.Keep)
 	api := lksdk.NewRoomServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
 	inRoom := func(name, identity string) bool {
 		_, err := api.GetParticipant(context.Background(), &livekit.RoomParticipantIdentity{Room: name, Identity: identity})
@@ -95,7 +98,7 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 			Leaving: func(err error) { told.add(err, joined && inRoom(roomName, "bot")) },
 		}
 	}
-	h.run("calm job", func(ctx context.Context) error { return jobs.Run(ctx, job("calm", "calm", &leavings{})) })
+	h.run("calm job", func(ctx context.Context) error { return manager.Run(ctx, job("calm", "calm", &leavings{})) })
 	commented := func() {
 		from := len(calm.Records())
 		require.Eventually(t, func() bool { return len(calm.Records()) > from }, patience, 20*time.Millisecond,
@@ -132,7 +135,7 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			bombs[where] = bomb{where}
 			told := &leavings{}
-			err := rescue.Call(func() error { return jobs.Run(t.Context(), job(where, "crashing", told)) })
+			err := rescue.Call(func() error { return manager.Run(t.Context(), job(where, "crashing", told)) })
 			p, ok := rescue.Of(err)
 			require.True(t, ok, "%v", err)
 			require.Equal(t, "crash in "+where, p.Value)
@@ -193,26 +196,26 @@ func TestCrashIsTold(t *testing.T) {
 	t.Cleanup(server.Close)
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold = 0
-	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, inference.Secret(h.keys.APISecret)
-	cfg.Agent.Webhook.URLs = []agent.WebhookURL{{URL: server.URL}}
-	err := bot.WithOutputs(t.Context(), cfg, zerolog.Nop(), func(out *bot.Outputs) error {
-		jobs, err := bot.NewJobs(bot.JobsOptions{
-			Config: cfg, Outputs: out, LoopbackOnly: true, Log: zerolog.Nop(),
+	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, redact.Secret(h.keys.APISecret)
+	cfg.Agent.Webhook.URLs = []webhook.URL{{URL: server.URL}}
+	err := bot.WithOutputs(t.Context(), cfg.Outputs(), zerolog.Nop(), func(out *bot.Outputs) error {
+		manager, err := jobs.New(jobs.Options{
+			Settings: cfg.Bot(), Configure: cfg.Job, Outputs: out, LoopbackOnly: true, Log: zerolog.Nop(),
 			Texts: func(worker.Job) []agent.TextOutput { return []agent.TextOutput{bomb{"Record"}} },
 		})
 		require.NoError(t, err)
-		h.run("engines", jobs.Keep)
+		h.run("engines", manager.Keep)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
 		return rescue.Call(func() error {
-			return jobs.Run(ctx, worker.Job{
+			return manager.Run(ctx, worker.Job{
 				ID: "job", Room: "match", Identity: "bot", Name: "Bot", URL: h.url, Joined: func() {}, Leaving: func(error) {},
 			})
 		})
 	})
 	_, crash := rescue.Of(err)
 	require.True(t, crash, "%v", err)
-	errs := receiver.of(agent.EventError)
+	errs := receiver.of(webhook.EventError)
 	require.Len(t, errs, 1)
 	require.Equal(t, []string{"match", "bot"}, []string{errs[0].Room.Name, errs[0].Participant.Identity})
 	require.Equal(t, "the code panicked: crash in Record", errs[0].Error.Message)
@@ -235,7 +238,7 @@ func TestCrashOfAnOutputEndsNoRoom(t *testing.T) {
 	h.camera("match", "")
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold, cfg.Pacing.InitialDelay = 0, time.Second
-	cfg.Agent.Webhook.URLs = []agent.WebhookURL{{URL: "http://receiver.test/"}}
+	cfg.Agent.Webhook.URLs = []webhook.URL{{URL: "http://receiver.test/"}}
 	sender, err := webhook.New(webhook.Options{
 		Config: cfg.Agent.Webhook, APIKey: h.keys.APIKey, APISecret: h.keys.APISecret, Transport: burning{}, Log: zerolog.Nop(),
 	})
@@ -244,7 +247,7 @@ func TestCrashOfAnOutputEndsNoRoom(t *testing.T) {
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, "match"
 	reader := &stage.Reader{}
 	bot, err := bot.New(bot.Options{
-		Config: cfg, Keys: h.keys, LoopbackOnly: true, Outputs: bot.OutputsTo(sender), Texts: []agent.TextOutput{reader}, Log: zerolog.Nop(),
+		Settings: cfg.Bot(), Keys: h.keys, LoopbackOnly: true, Outputs: bot.OutputsTo(sender), Texts: []agent.TextOutput{reader}, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
 	h.run("bot", bot.Run)

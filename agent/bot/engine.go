@@ -5,10 +5,11 @@ import (
 	"context"
 	"fmt"
 
+	"touchline/inference/minicpmo"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/remote"
 	"touchline/inference/residency"
@@ -37,9 +38,9 @@ const parallelLooks = 4
 
 // NewEngine makes the engine that the settings name, kept in memory while
 // somebody uses it, and gives it a voice.
-func NewEngine(cfg configs.Config, log zerolog.Logger) (*Engine, error) {
+func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	e := &Engine{Parallel: parallelLooks}
-	in := cfg.Inference
+	in := cfg.Engine
 	opts := residency.Options{Preload: true, Parallel: parallelLooks, IdleUnload: in.IdleUnload, Logger: log}
 	var load residency.Load
 	switch in.Engine {
@@ -54,21 +55,21 @@ func NewEngine(cfg configs.Config, log zerolog.Logger) (*Engine, error) {
 	case "remote":
 		opts.Name = "remote"
 		// Its own checks run now, so that a wrong URL ends the start and not the first look.
-		if _, err := remote.New(in.Remote, in.MaxTokens, log); err != nil {
+		if _, err := remote.New(cfg.Remote, in.MaxTokens, log); err != nil {
 			return nil, fmt.Errorf("prepare the remote engine: %w", err)
 		}
 		load = func(context.Context, residency.Progress) (inference.Model, error) {
-			return remote.New(in.Remote, in.MaxTokens, log)
+			return remote.New(cfg.Remote, in.MaxTokens, log)
 		}
 		opts.Warm = func(ctx context.Context, m inference.Model, progress residency.Progress) error {
 			return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // load made it
 		}
 	case "minicpmo":
-		local, err := newBuiltIn(in, cfg.Agent.Frames, log)
+		local, err := newBuiltIn(minicpmo.Settings{Config: in, MiniCPM: cfg.MiniCPM}, cfg.Agent.Frames, log)
 		if err != nil {
 			return nil, fmt.Errorf("prepare the model: %w", err)
 		}
-		return newLocalEngine(local, in, log)
+		return newLocalEngine(local, minicpmo.Settings{Config: in, MiniCPM: cfg.MiniCPM}, log)
 	default:
 		return nil, fmt.Errorf("expected inference.engine to be scene, remote or minicpmo, got %q", in.Engine)
 	}
@@ -84,8 +85,8 @@ func NewEngine(cfg configs.Config, log zerolog.Logger) (*Engine, error) {
 }
 
 // newLocalEngine keeps a model of this process.
-func newLocalEngine(local *builtIn, cfg inference.Config, log zerolog.Logger) (*Engine, error) {
-	slots := cmp.Or(cfg.MiniCPM.Slots, inference.DefaultSlots)
+func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (*Engine, error) {
+	slots := cmp.Or(cfg.MiniCPM.Slots, minicpmo.DefaultSlots)
 	e := &Engine{Note: local.note, Parallel: slots, Metrics: local}
 	keeper, err := residency.New(local.load, residency.Options{
 		Name: local.name, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,

@@ -6,19 +6,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
-	"touchline/agent/room"
 	"touchline/agent/webhook"
-	"touchline/agent/worker"
-	"touchline/inference"
+	"touchline/inference/minicpmo"
 	"touchline/inference/residency"
 	"touchline/media"
 )
 
 // OutputsTo are outputs to a sender that somebody else runs.
 func OutputsTo(s *webhook.Sender) *Outputs { return &Outputs{webhooks: s, log: zerolog.Nop()} }
-
-// SetHooks adds hooks to each later bot.
-func (j *Jobs) SetHooks(hooks func(job worker.Job) room.Hooks) { j.hooks = hooks }
 
 // Described is described.
 func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo {
@@ -39,6 +34,6 @@ func SubscribeTap(t agent.VideoOutput) (<-chan media.EncodedFrame, func()) {
 type Loaded = loaded
 
 // NewLocalEngine makes an engine of a model that open loads.
-func NewLocalEngine(open func(context.Context, residency.Progress) (Loaded, error), cfg inference.Config) (*Engine, error) {
+func NewLocalEngine(open func(context.Context, residency.Progress) (Loaded, error), cfg minicpmo.Settings) (*Engine, error) {
 	return newLocalEngine(builtInOf("local", "", open, zerolog.Nop()), cfg, zerolog.Nop())
 }

@@ -18,6 +18,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
@@ -65,7 +66,7 @@ func (h *house) run(name string, f func(context.Context) error) {
 // camera films for a room: a clip, or a generated match.
 func (h *house) camera(roomName, clip string) {
 	h.t.Helper()
-	c, err := bot.NewCamera(bot.CameraOptions{
+	c, err := camera.NewDemo(camera.DemoOptions{
 		URL: h.url, Keys: h.keys, Room: roomName, Identity: "camera", Width: 640, Height: 360, FPS: 15, File: clip, Seed: 5,
 		LoopbackOnly: true, Log: zerolog.Nop(),
 	})
@@ -79,7 +80,7 @@ func (h *house) bot(cfg configs.Config, roomName string, engine *bot.Engine) (*b
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, roomName
 	reader := &stage.Reader{}
 	b, err := bot.New(bot.Options{
-		Config: cfg, Keys: h.keys, Engine: engine, LoopbackOnly: true, Texts: []agent.TextOutput{reader}, Log: zerolog.Nop(),
+		Settings: cfg.Bot(), Keys: h.keys, Engine: engine, LoopbackOnly: true, Texts: []agent.TextOutput{reader}, Log: zerolog.Nop(),
 	})
 	require.NoError(h.t, err)
 	return b, reader
@@ -101,7 +102,7 @@ func (h *house) page(b *bot.Bot, cfg configs.Config) (url string) {
 	h.t.Helper()
 	cfg.Agent.Console.Listen = "127.0.0.1:0"
 	address := make(chan string, 1)
-	p, err := b.Console(cfg.Agent.Console, func(url string) { address <- url })
+	p, err := b.Console(cfg.Agent.Console.Config, func(url string) { address <- url })
 	require.NoError(h.t, err)
 	h.run("page", p.Run)
 	select {

@@ -31,7 +31,7 @@ func TestModelCommentsInTwoRooms(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	cfg := withModel(tiny(t))
-	engine, err := bot.NewEngine(cfg, zerolog.Nop())
+	engine, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
 	require.NoError(t, err)
 	clip := filepath.Join(t.TempDir(), "clip.mp4")
 	out, err := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=640x360:rate=15:duration=4",
@@ -171,7 +171,7 @@ func TestLoadingIsSeenAndALostDeviceEndsTheBot(t *testing.T) {
 	goOn := make(chan struct{})
 	opened := make(chan *mortal, 1)
 	engine, err := bot.NewLocalEngine(func(ctx context.Context, progress residency.Progress) (bot.Loaded, error) {
-		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: cfg.Inference, Progress: progress})
+		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{Config: minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM}, Progress: progress})
 		if err != nil {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func TestLoadingIsSeenAndALostDeviceEndsTheBot(t *testing.T) {
 		m := &mortal{Engine: e, lost: make(chan struct{})}
 		opened <- m
 		return m, nil
-	}, cfg.Inference)
+	}, minicpmo.Settings{Config: cfg.Inference.Config, MiniCPM: cfg.Inference.MiniCPM})
 	require.NoError(t, err)
 	b, records := h.bot(cfg, "room", engine)
 	url := h.page(b, cfg)
@@ -222,16 +222,16 @@ func TestModelThatCannotBeLoaded(t *testing.T) {
 	bundle := tiny(t)
 	cfg.Inference.Engine, cfg.Inference.MiniCPM.Device = "minicpmo", "cpu"
 	cfg.Inference.MiniCPM.Path = t.TempDir()
-	_, err := bot.NewEngine(cfg, zerolog.Nop())
+	_, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
 	require.ErrorContains(t, err, models.ManifestName)
 
 	cfg.Inference.MiniCPM.Path, cfg.Inference.MiniCPM.Runtime = bundle, t.TempDir()
-	e, err := bot.NewEngine(cfg, zerolog.Nop())
+	e, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
 	require.NoError(t, err)
 	require.ErrorContains(t, e.Run(t.Context()), "make runtime", "there is nothing to wait for")
 	require.NoError(t, e.Close())
 
-	e, err = bot.NewEngine(cfg, zerolog.Nop())
+	e, err = bot.NewEngine(cfg.Bot(), zerolog.Nop())
 	require.NoError(t, err)
 	e.Patient = true
 	ctx, cancel := context.WithCancel(t.Context())
@@ -249,7 +249,7 @@ func TestModelIsUnloadedWhenNobodyNeedsIt(t *testing.T) {
 	cfg := withModel(tiny(t))
 	cfg.Inference.Voice.Enabled = false
 	cfg.Inference.IdleUnload = time.Second
-	e, err := bot.NewEngine(cfg, zerolog.Nop())
+	e, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

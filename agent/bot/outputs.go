@@ -13,7 +13,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/history"
 	"touchline/agent/webhook"
-	"touchline/configs"
+	"touchline/internal/redact"
 )
 
 // Outputs are where the bots of one process put what they do, beside their
@@ -28,25 +28,34 @@ type Outputs struct {
 // pastWait bounds the search for the comments of earlier runs.
 const pastWait = 5 * time.Second
 
+// OutputSettings say where the bots of one process put what they do.
+type OutputSettings struct {
+	History history.Config
+	Webhook webhook.Config
+	// APIKey and APISecret sign webhooks that have no key of their own.
+	APIKey    string
+	APISecret redact.Secret
+}
+
 // WithOutputs opens the outputs that the settings name, has body run the bots,
 // and closes them when it has returned: what the last bot says is written and
 // told.
-func WithOutputs(ctx context.Context, cfg configs.Config, log zerolog.Logger, body func(*Outputs) error) error {
+func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, body func(*Outputs) error) error {
 	o := &Outputs{log: log}
 	var runs []func(context.Context) error
 	var err error
-	if hook := cfg.Agent.Webhook; len(hook.URLs) > 0 {
+	if hook := to.Webhook; len(hook.URLs) > 0 {
 		key, secret := hook.APIKey, hook.APISecret
 		if key == "" {
-			key, secret = cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret
+			key, secret = to.APIKey, to.APISecret
 		}
 		if o.webhooks, err = webhook.New(webhook.Options{Config: hook, APIKey: key, APISecret: string(secret), Log: log}); err != nil {
 			return fmt.Errorf("prepare the webhooks: %w", err)
 		}
 		runs = append(runs, o.webhooks.Run)
 	}
-	if cfg.Agent.History.Store != agent.StoreNone {
-		if o.history, err = history.Open(cfg.Agent.History, log); err != nil {
+	if to.History.Store != history.StoreNone {
+		if o.history, err = history.Open(to.History, log); err != nil {
 			return err
 		}
 		runs = append(runs, o.history.Run)

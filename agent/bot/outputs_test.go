@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"touchline/agent/webhook"
+	"touchline/internal/redact"
+
 	"github.com/livekit/protocol/auth"
 	livekitwebhook "github.com/livekit/protocol/webhook"
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -23,7 +26,6 @@ import (
 	"touchline/agent/history"
 	"touchline/agent/room"
 	"touchline/configs"
-	"touchline/inference"
 )
 
 // told is a receiver of webhooks that verifies them as LiveKit's do.
@@ -78,7 +80,7 @@ func (r *told) of(name string) (out []toldEvent) {
 func TestOutputs(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	for _, store := range []string{agent.StoreFile, agent.StoreSQLite} {
+	for _, store := range []string{history.StoreFile, history.StoreSQLite} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
 			h := &house{t: t, url: h.url, keys: h.keys}
@@ -89,15 +91,15 @@ func TestOutputs(t *testing.T) {
 			cfg := configs.Default()
 			cfg.Pacing.InitialDelay, cfg.Agent.History.Comments = time.Second, 5
 			cfg.Agent.History.Store, cfg.Agent.History.Path = store, filepath.Join(t.TempDir(), "store")
-			cfg.Agent.Webhook.URLs = []agent.WebhookURL{{URL: server.URL}}
+			cfg.Agent.Webhook.URLs = []webhook.URL{{URL: server.URL}}
 			cfg.Agent.Webhook.APIKey = h.keys.APIKey
-			cfg.Agent.Webhook.APISecret = inference.Secret(h.keys.APISecret)
+			cfg.Agent.Webhook.APISecret = redact.Secret(h.keys.APISecret)
 			cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, store
 			live := func(body func(ctx context.Context, b *bot.Bot)) {
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
-				require.NoError(t, bot.WithOutputs(ctx, cfg, zerolog.Nop(), func(out *bot.Outputs) error {
-					b, err := bot.New(bot.Options{Config: cfg, Keys: h.keys, LoopbackOnly: true, Outputs: out, Log: zerolog.Nop()})
+				require.NoError(t, bot.WithOutputs(ctx, cfg.Outputs(), zerolog.Nop(), func(out *bot.Outputs) error {
+					b, err := bot.New(bot.Options{Settings: cfg.Bot(), Keys: h.keys, LoopbackOnly: true, Outputs: out, Log: zerolog.Nop()})
 					if err != nil {
 						return err
 					}
@@ -136,12 +138,12 @@ func TestOutputs(t *testing.T) {
 					require.Greater(t, last, 0.3, "the words come as they are spoken")
 				}
 			}
-			finished := receiver.of(agent.EventCommentFinished)
+			finished := receiver.of(webhook.EventCommentFinished)
 			require.Len(t, finished, len(kept), "what is written is told")
 			for i, e := range finished {
 				require.Equal(t, []string{store, cfg.Agent.LiveKit.Identity, kept[i].Record.Text}, []string{e.Room.Name, e.Participant.Identity, e.Record.Text})
 			}
-			require.NotEmpty(t, receiver.of(agent.EventStateChanged))
+			require.NotEmpty(t, receiver.of(webhook.EventStateChanged))
 
 			// The next bot in the room.
 			live(func(ctx context.Context, b *bot.Bot) {
@@ -181,10 +183,10 @@ func TestOutputs(t *testing.T) {
 func TestOutputsThatCannotBe(t *testing.T) {
 	body := func(*bot.Outputs) error { return io.ErrUnexpectedEOF }
 	cfg := configs.Default()
-	require.ErrorIs(t, bot.WithOutputs(t.Context(), cfg, zerolog.Nop(), body), io.ErrUnexpectedEOF)
-	cfg.Agent.Webhook.URLs = []agent.WebhookURL{{URL: "http://127.0.0.1:9/"}}
-	require.ErrorContains(t, bot.WithOutputs(t.Context(), cfg, zerolog.Nop(), body), "TOUCHLINE_AGENT_WEBHOOK_API_KEY")
+	require.ErrorIs(t, bot.WithOutputs(t.Context(), cfg.Outputs(), zerolog.Nop(), body), io.ErrUnexpectedEOF)
+	cfg.Agent.Webhook.URLs = []webhook.URL{{URL: "http://127.0.0.1:9/"}}
+	require.ErrorContains(t, bot.WithOutputs(t.Context(), cfg.Outputs(), zerolog.Nop(), body), "TOUCHLINE_AGENT_WEBHOOK_API_KEY")
 	cfg = configs.Default()
-	cfg.Agent.History.Store, cfg.Agent.History.Path = agent.StoreSQLite, t.TempDir()
-	require.ErrorContains(t, bot.WithOutputs(t.Context(), cfg, zerolog.Nop(), body), "open the history")
+	cfg.Agent.History.Store, cfg.Agent.History.Path = history.StoreSQLite, t.TempDir()
+	require.ErrorContains(t, bot.WithOutputs(t.Context(), cfg.Outputs(), zerolog.Nop(), body), "open the history")
 }

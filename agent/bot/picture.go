@@ -94,7 +94,7 @@ const watchSide = 640
 // delayed copy is off.
 func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 	return func(yield func(media.VideoFrame) bool) {
-		if !p.b.opts.Config.Media.Relay {
+		if !p.b.opts.Settings.Media.Relay {
 			return // there is no delayed copy
 		}
 		ctx, cancel := context.WithCancel(ctx)

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"touchline/agent/room"
-	"touchline/configs"
 	"touchline/media/sound"
 )
 
@@ -17,7 +16,7 @@ type cameraSound struct {
 	receiver *sound.Receiver
 }
 
-func newCameraSound(cfg configs.Config) (c cameraSound, err error) {
+func newCameraSound(cfg Settings) (c cameraSound, err error) {
 	if !cfg.Media.Relay || !cfg.Media.CameraSound {
 		return c, nil // without a delayed picture nothing belongs to delayed sound
 	}

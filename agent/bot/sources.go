@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"touchline/agent"
 	"touchline/agent/camera"
 	"touchline/internal/rescue"
 	"touchline/media/source"
@@ -17,10 +16,10 @@ type SourcesOptions struct {
 	Allow source.Allow
 	// LoopbackOnly takes the media of WHIP senders on this machine only.
 	LoopbackOnly bool
-	// Shared tells that WHIP senders are the caller's, for all rooms of the program: Senders, nil for none.
+	// Shared tells that WHIP ingest is the caller's, for all rooms of the program: Ingest, nil for none.
 	// Otherwise the room takes its own, where the settings want any.
-	Shared  bool
-	Senders *Senders
+	Shared bool
+	Ingest *camera.Ingest
 }
 
 // Sources are what the program brings into a bot's room: cameras that it
@@ -28,32 +27,32 @@ type SourcesOptions struct {
 type Sources struct {
 	*camera.Manager
 
-	bot     *Bot
-	senders *Senders // nil when none are taken
-	shared  bool     // they are the caller's
+	bot    *Bot
+	ingest *camera.Ingest // nil when WHIP ingest is off
+	shared bool           // they are the caller's
 }
 
 // NewSources prepares them; nothing is opened yet. To be called before Console.
 func (b *Bot) NewSources(o SourcesOptions) (*Sources, error) {
-	cfg := b.opts.Config
+	cfg := b.opts.Settings
 	if b.opts.Keys.APIKey == "" {
-		return nil, errNoKeys
+		return nil, camera.ErrNoKeys
 	}
-	s := &Sources{bot: b, senders: o.Senders, shared: o.Shared}
+	s := &Sources{bot: b, ingest: o.Ingest, shared: o.Shared}
 	var err error
 	if !o.Shared && cfg.Sources.WHIP.Enabled {
-		s.senders, err = NewSenders(SendersOptions{
-			Config: cfg, Keys: b.opts.Keys, Room: b.Room.RoomName(), LoopbackOnly: o.LoopbackOnly, ServerHere: b.opts.LoopbackOnly, Log: b.log,
+		s.ingest, err = camera.NewIngest(camera.IngestOptions{
+			Config: cfg.Sources, ICE: cfg.ICE, URL: cfg.LiveKit.URL, Keys: b.opts.Keys, Room: b.Room.RoomName(), LoopbackOnly: o.LoopbackOnly, ServerHere: b.opts.LoopbackOnly, Log: b.log,
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	common := feedOptions(cfg, b.opts.Keys, b.opts.LoopbackOnly, b.log)
+	common := cfg.Sources.Feed(cfg.LiveKit.URL, b.opts.Keys, b.opts.LoopbackOnly, b.log)
 	common.Room = b.Room.RoomName()
 	m := camera.ManagerOptions{Feed: common, Allow: o.Allow, Max: cfg.Sources.Max, Log: b.log.With().Str("component", "sources").Logger()}
-	if s.senders != nil {
-		m.Senders = s.senders.feeds
+	if s.ingest != nil {
+		m.Senders = s.ingest.Senders()
 	}
 	if s.Manager, err = camera.NewManager(m); err != nil {
 		return nil, fmt.Errorf("prepare the room's sources: %w", err)
@@ -66,14 +65,14 @@ func (b *Bot) NewSources(o SourcesOptions) (*Sources, error) {
 func (s *Sources) Run(ctx context.Context) error {
 	g, ctx := rescue.WithContext(ctx)
 	g.Go(func() error { return s.Manager.Run(ctx) })
-	if s.senders != nil && !s.shared {
-		g.Go(func() error { return s.senders.Run(ctx) })
+	if s.ingest != nil && !s.shared {
+		g.Go(func() error { return s.ingest.Run(ctx) })
 	}
 	return g.Wait()
 }
 
 // Sources implements console.Sources.
-func (s *Sources) Sources() []agent.Source {
+func (s *Sources) Sources() []source.Info {
 	out := s.Manager.Sources()
 	watched := s.bot.Room.Watcher().Source().Identity
 	if watched == "" { // what was chosen and is not there yet
@@ -86,23 +85,23 @@ func (s *Sources) Sources() []agent.Source {
 }
 
 // Cameras implements console.Sources.
-func (s *Sources) Cameras() []agent.RoomCamera { return s.bot.Room.Watcher().Cameras() }
+func (s *Sources) Cameras() []source.RoomCamera { return s.bot.Room.Watcher().Cameras() }
 
 // Scene implements console.Sources.
 func (s *Sources) Scene() bool { return s.bot.opts.BuiltIn != "" }
 
 // WHIP implements console.Sources.
-func (s *Sources) WHIP() (agent.WHIPEndpoint, bool) {
-	if s.senders == nil {
-		return agent.WHIPEndpoint{}, false
+func (s *Sources) WHIP() (source.WHIPEndpoint, bool) {
+	if s.ingest == nil {
+		return source.WHIPEndpoint{}, false
 	}
-	return s.senders.endpoint(s.bot.Room.RoomName()), true
+	return s.ingest.Endpoint(s.bot.Room.RoomName()), true
 }
 
 // handler answers at /whip/; nil when senders are not taken.
 func (s *Sources) handler() http.Handler {
-	if s == nil || s.senders == nil {
+	if s == nil || s.ingest == nil {
 		return nil
 	}
-	return s.senders.Handler()
+	return s.ingest.Handler()
 }

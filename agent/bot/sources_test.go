@@ -61,10 +61,10 @@ func TestSourcesByTheAPI(t *testing.T) {
 	h.run("bot", b.Run)
 
 	var list struct {
-		Sources []agent.Source
-		Cameras []agent.RoomCamera
+		Sources []source.Info
+		Cameras []source.RoomCamera
 		Scene   bool
-		WHIP    *agent.WHIPEndpoint
+		WHIP    *source.WHIPEndpoint
 	}
 	status, _ := call(t, http.MethodGet, page+"api/sources", "", &list)
 	require.Equal(t, http.StatusOK, status)
@@ -97,7 +97,7 @@ func TestSourcesByTheAPI(t *testing.T) {
 	}
 
 	camera := rtsptest.New(t, "127.0.0.1", testClip(t))
-	var x agent.Source
+	var x source.Info
 	status, text := call(t, http.MethodPost, page+"api/rooms/api/sources", `{"url": "`+camera.URL("admin:hunter2")+`", "name": "Gate"}`, &x)
 	require.Equal(t, http.StatusCreated, status, text)
 	one := page + "api/sources/" + x.ID
@@ -112,7 +112,7 @@ func TestSourcesByTheAPI(t *testing.T) {
 	require.Equal(t, x.Identity, b.Room.Watcher().Source().Identity)
 	call(t, http.MethodGet, page+"api/sources", "", &list)
 	require.Len(t, list.Cameras, 1)
-	require.Equal(t, agent.RoomCamera{Identity: x.Identity, Name: "Gate", Kind: "camera", Watched: true}, list.Cameras[0])
+	require.Equal(t, source.RoomCamera{Identity: x.Identity, Name: "Gate", Kind: "camera", Watched: true}, list.Cameras[0])
 
 	camera.Off()
 	off := time.Now()
@@ -133,7 +133,7 @@ func TestSourcesByTheAPI(t *testing.T) {
 	t.Logf("pictures again %v after it was switched on", time.Since(on).Round(10*time.Millisecond))
 
 	// Another one, that the bot does not look at until it is told to.
-	var y agent.Source
+	var y source.Info
 	status, text = call(t, http.MethodPost, page+"api/sources", `{"url": "`+camera.URL("")+`", "watch": false, "transport": "tcp"}`, &y)
 	require.Equal(t, http.StatusCreated, status, text)
 	require.Eventually(t, func() bool {

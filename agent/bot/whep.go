@@ -7,23 +7,32 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
-	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/agent/whep"
 	"touchline/media/signaling"
 )
 
-// NewPlayers makes the server of WHEP players that goes with a page. Who may
-// use the API may watch, and who has an access token that lets him subscribe.
-// Where rooms come and go (coming), one that is not here may be asked for again.
-func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, coming bool, log zerolog.Logger) (*whep.Server, error) {
+// PlayersOptions of NewPlayers.
+type PlayersOptions struct {
+	Config whep.Config
+	ICE    signaling.ICEConfig
+	Keys   room.Keys
+	// Coming tells players of unknown rooms to try again: rooms come and go.
+	Coming bool
+	// LoopbackOnly takes media on this machine only.
+	LoopbackOnly bool
+	Log          zerolog.Logger
+}
+
+// NewPlayers returns the server of WHEP players that goes with a page. The API's
+// token admits a player, and so does an access token that may subscribe.
+func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 	s, err := whep.New(whep.Options{
-		Coming: coming,
+		Coming: o.Coming,
 		Verify: func(token, name string) error {
-			switch err := room.VerifyViewer(keys, token, name); {
+			switch err := room.VerifyViewer(o.Keys, token, name); {
 			case errors.Is(err, room.ErrNoRight):
 				return fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
 			case err != nil:
@@ -31,26 +40,13 @@ func NewPlayers(cfg agent.ConsoleConfig, keys room.Keys, coming bool, log zerolo
 			}
 			return nil
 		},
-		Bounds: signaling.Bounds{MaxSessions: cfg.WHEP.Max}, UDPPort: cfg.WHEP.UDPPort, ExternalIPs: cfg.WHEP.ExternalIPs,
-		ICEServers: ICEServers(cfg.ICE), LoopbackOnly: OnlyHere(cfg.Listen), Now: time.Now, Log: log,
+		Bounds: signaling.Bounds{MaxSessions: o.Config.Max}, UDPPort: o.Config.UDPPort, ExternalIPs: o.Config.ExternalIPs,
+		ICEServers: o.ICE.ICEServers(), LoopbackOnly: o.LoopbackOnly, Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare for WHEP players: %w", err)
 	}
 	return s, nil
-}
-
-// ICEServers are what WHIP senders and WHEP players are told of.
-func ICEServers(cfg agent.ICEConfig) []webrtc.ICEServer {
-	var out []webrtc.ICEServer
-	for _, url := range cfg.Servers {
-		server := webrtc.ICEServer{URLs: []string{url}}
-		if cfg.Relays(url) {
-			server.Username, server.Credential = cfg.Username, string(cfg.Credential)
-		}
-		out = append(out, server)
-	}
-	return out
 }
 
 // OnlyHere tells whether an address to listen at is for this machine alone.

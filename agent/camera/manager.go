@@ -61,7 +61,7 @@ type item struct {
 	done  chan struct{}
 
 	mu      sync.Mutex
-	wanted  agent.NewSource
+	wanted  source.Request
 	address source.Address
 	trouble string // why its participant is not in the room any more, or its source was given up
 }
@@ -98,11 +98,11 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // Sources lists what there is, the longest known first, senders last.
-func (m *Manager) Sources() []agent.Source {
+func (m *Manager) Sources() []source.Info {
 	m.mu.Lock()
 	items := slices.Clone(m.items)
 	m.mu.Unlock()
-	out := []agent.Source{}
+	out := []source.Info{}
 	for _, it := range items {
 		out = append(out, it.source())
 	}
@@ -115,10 +115,10 @@ func (m *Manager) Sources() []agent.Source {
 // Add brings another source into the room. What is to be opened must be
 // allowed: addresses written as numbers are judged at once, names when they
 // are dialled.
-func (m *Manager) Add(w agent.NewSource, by string) (agent.Source, error) {
+func (m *Manager) Add(w source.Request, by string) (source.Info, error) {
 	p, err := m.prepare(w)
 	if err != nil {
-		return agent.Source{}, err
+		return source.Info{}, err
 	}
 	m.opts.Log.Info().Stringer("source", p.address).Str("by", by).Msg("source added")
 	return m.enter(p, w, "")
@@ -126,11 +126,11 @@ func (m *Manager) Add(w agent.NewSource, by string) (agent.Source, error) {
 
 // Open brings in a source that was typed on the command line: what may be
 // opened was judged there. identity "" makes one up.
-func (m *Manager) Open(p source.Puller, a source.Address, name, identity string) (agent.Source, error) {
-	return m.enter(played{p, a}, agent.NewSource{Name: name}, identity)
+func (m *Manager) Open(p source.Puller, a source.Address, name, identity string) (source.Info, error) {
+	return m.enter(played{p, a}, source.Request{Name: name}, identity)
 }
 
-func (m *Manager) enter(p played, w agent.NewSource, identity string) (agent.Source, error) {
+func (m *Manager) enter(p played, w source.Request, identity string) (source.Info, error) {
 	if w.Name == "" {
 		w.Name = shorten(p.address)
 	}
@@ -145,13 +145,13 @@ func (m *Manager) enter(p played, w agent.NewSource, identity string) (agent.Sou
 	defer m.mu.Unlock()
 	switch {
 	case m.ctx != nil && m.ctx.Err() != nil:
-		return agent.Source{}, errors.New("the program ends")
+		return source.Info{}, errors.New("the program ends")
 	case len(m.items) >= m.opts.Max:
-		return agent.Source{}, fmt.Errorf("%w (%d are open)", agent.ErrTooManySources, len(m.items))
+		return source.Info{}, fmt.Errorf("%w (%d are open)", source.ErrTooMany, len(m.items))
 	}
 	f, err := New(o)
 	if err != nil {
-		return agent.Source{}, fmt.Errorf("bring the source into the room: %w", err)
+		return source.Info{}, fmt.Errorf("bring the source into the room: %w", err)
 	}
 	it.feed = f
 	it.play <- p
@@ -175,10 +175,10 @@ func (m *Manager) start(it *item) {
 
 // Change opens another address for the same participant, or the same one in
 // another way.
-func (m *Manager) Change(id string, c agent.SourceChange, by string) (agent.Source, error) {
+func (m *Manager) Change(id string, c source.Change, by string) (source.Info, error) {
 	it, err := m.find(id)
 	if err != nil {
-		return agent.Source{}, err
+		return source.Info{}, err
 	}
 	it.mu.Lock()
 	w := it.wanted
@@ -189,7 +189,7 @@ func (m *Manager) Change(id string, c agent.SourceChange, by string) (agent.Sour
 	set(&w.Insecure, c.Insecure)
 	if c.URL == nil && c.Transport == nil && c.Insecure == nil {
 		if err := checkName(w.Name); err != nil {
-			return agent.Source{}, err
+			return source.Info{}, err
 		}
 		it.mu.Lock()
 		it.wanted.Name = w.Name
@@ -197,11 +197,11 @@ func (m *Manager) Change(id string, c agent.SourceChange, by string) (agent.Sour
 		return it.source(), nil
 	}
 	if w.URL == "" {
-		return agent.Source{}, fmt.Errorf("%w: give it a url", agent.ErrSourceFixed)
+		return source.Info{}, fmt.Errorf("%w: give it a url", source.ErrFixed)
 	}
 	p, err := m.prepare(w)
 	if err != nil {
-		return agent.Source{}, err
+		return source.Info{}, err
 	}
 	m.opts.Log.Info().Str("source", id).Stringer("address", p.address).Str("by", by).Msg("source changed")
 	it.mu.Lock()
@@ -252,14 +252,14 @@ func (m *Manager) find(id string) (*item, error) {
 	if i := slices.IndexFunc(m.items, func(x *item) bool { return x.id == id }); i >= 0 {
 		return m.items[i], nil
 	}
-	if s := m.opts.Senders; s != nil && slices.ContainsFunc(s.sources(m.opts.Feed.Room), func(x agent.Source) bool { return x.ID == id }) {
-		return nil, agent.ErrSourceFixed
+	if s := m.opts.Senders; s != nil && slices.ContainsFunc(s.sources(m.opts.Feed.Room), func(x source.Info) bool { return x.ID == id }) {
+		return nil, source.ErrFixed
 	}
-	return nil, agent.ErrNoSource
+	return nil, source.ErrNotFound
 }
 
 // prepare checks what a stranger wants opened.
-func (m *Manager) prepare(w agent.NewSource) (played, error) {
+func (m *Manager) prepare(w source.Request) (played, error) {
 	if err := checkName(w.Name); err != nil {
 		return played{}, err
 	}
@@ -294,11 +294,11 @@ func (m *Manager) prepare(w agent.NewSource) (played, error) {
 	return played{p, a}, nil
 }
 
-// refused is an agent.ErrSourceNotAllowed in words of its own.
+// refused is an source.ErrNotAllowed in words of its own.
 type refused struct{ error }
 
 // Is implements what errors.Is asks for.
-func (refused) Is(target error) bool { return target == agent.ErrSourceNotAllowed }
+func (refused) Is(target error) bool { return target == source.ErrNotAllowed }
 
 // number is the address that a host means without asking anybody.
 func number(host string) (netip.Addr, bool) {
@@ -375,7 +375,7 @@ func (it *item) troubled(why string) {
 }
 
 // source says what is known now.
-func (it *item) source() agent.Source {
+func (it *item) source() source.Info {
 	it.mu.Lock()
 	defer it.mu.Unlock()
 	out := describe(it.feed, it.feed.Status(), it.address.Kind)
@@ -392,8 +392,8 @@ func (it *item) source() agent.Source {
 // whipKind is the kind of what senders send by WHIP.
 const whipKind source.Kind = "whip"
 
-func describe(f *Feed, s source.Status, kind source.Kind) agent.Source {
-	out := agent.Source{
+func describe(f *Feed, s source.Status, kind source.Kind) source.Info {
+	out := source.Info{
 		Kind: string(kind), Identity: f.opts.Identity, State: s.State.String(), Since: s.Since, Reason: s.Reason,
 		Width: s.Width, Height: s.Height, FPS: math.Round(10*s.FPS) / 10,
 		BitRate: s.BitRate / 1000 * 1000, KeyFrameInterval: s.KeyEvery.Seconds(),

@@ -30,9 +30,9 @@ func newManager(t *testing.T, s *stage, name string, allow source.Allow) *camera
 }
 
 // becomes waits until a source is in a state.
-func becomes(t *testing.T, m *camera.Manager, id, state string) agent.Source {
+func becomes(t *testing.T, m *camera.Manager, id, state string) source.Info {
 	t.Helper()
-	var last agent.Source
+	var last source.Info
 	require.Eventually(t, func() bool {
 		for _, x := range m.Sources() {
 			if x.ID == id {
@@ -50,28 +50,28 @@ func TestManagerRefuses(t *testing.T) {
 	run(t, m.Run)
 	tests := []struct {
 		name, url string
-		change    func(*agent.NewSource)
+		change    func(*source.Request)
 		is        error
 		says      string
 	}{
-		{name: "loopback", url: "rtsp://u:hunter2@127.0.0.1/x", is: agent.ErrSourceNotAllowed, says: "this machine"},
-		{name: "loopback by name", url: "http://localhost/x", is: agent.ErrSourceNotAllowed, says: "this machine"},
-		{name: "loopback in IPv6", url: "http://[::1]/x", is: agent.ErrSourceNotAllowed, says: "this machine"},
-		{name: "loopback in IPv6's clothes", url: "http://[::ffff:127.0.0.1]/x", is: agent.ErrSourceNotAllowed, says: "this machine"},
-		{name: "cloud's secrets", url: "http://169.254.169.254/latest", is: agent.ErrSourceNotAllowed, says: "link-local"},
-		{name: "file", url: "/etc/passwd", is: agent.ErrSourceNotAllowed, says: "command line only"},
-		{name: "file's URL", url: "file:///etc/passwd", is: agent.ErrSourceNotAllowed, says: "command line only"},
-		{name: "device", url: "/dev/video0", is: agent.ErrSourceNotAllowed, says: "command line only"},
-		{name: "webcam", url: "webcam", is: agent.ErrSourceNotAllowed, says: "command line only"},
+		{name: "loopback", url: "rtsp://u:hunter2@127.0.0.1/x", is: source.ErrNotAllowed, says: "this machine"},
+		{name: "loopback by name", url: "http://localhost/x", is: source.ErrNotAllowed, says: "this machine"},
+		{name: "loopback in IPv6", url: "http://[::1]/x", is: source.ErrNotAllowed, says: "this machine"},
+		{name: "loopback in IPv6's clothes", url: "http://[::ffff:127.0.0.1]/x", is: source.ErrNotAllowed, says: "this machine"},
+		{name: "cloud's secrets", url: "http://169.254.169.254/latest", is: source.ErrNotAllowed, says: "link-local"},
+		{name: "file", url: "/etc/passwd", is: source.ErrNotAllowed, says: "command line only"},
+		{name: "file's URL", url: "file:///etc/passwd", is: source.ErrNotAllowed, says: "command line only"},
+		{name: "device", url: "/dev/video0", is: source.ErrNotAllowed, says: "command line only"},
+		{name: "webcam", url: "webcam", is: source.ErrNotAllowed, says: "command line only"},
 		{name: "nothing", url: "", says: "url: expected"},
 		{name: "another scheme", url: "gopher://u:hunter2@x/", says: "url: expected"},
-		{name: "transport", url: "rtsp://10.0.0.1/x", change: func(n *agent.NewSource) { n.Transport = "pigeon" }, says: "transport: expected"},
-		{name: "name", url: "rtsp://10.0.0.1/x", change: func(n *agent.NewSource) { n.Name = strings.Repeat("x", 65) }, says: "name: expected"},
-		{name: "control characters", url: "rtsp://10.0.0.1/x", change: func(n *agent.NewSource) { n.Name = "a\nb" }, says: "name: expected"},
+		{name: "transport", url: "rtsp://10.0.0.1/x", change: func(n *source.Request) { n.Transport = "pigeon" }, says: "transport: expected"},
+		{name: "name", url: "rtsp://10.0.0.1/x", change: func(n *source.Request) { n.Name = strings.Repeat("x", 65) }, says: "name: expected"},
+		{name: "control characters", url: "rtsp://10.0.0.1/x", change: func(n *source.Request) { n.Name = "a\nb" }, says: "name: expected"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := agent.NewSource{URL: tt.url}
+			w := source.Request{URL: tt.url}
 			if tt.change != nil {
 				tt.change(&w)
 			}
@@ -87,16 +87,16 @@ func TestManagerRefuses(t *testing.T) {
 		})
 	}
 	require.Empty(t, m.Sources())
-	_, err := m.Change("nobody", agent.SourceChange{}, "test")
-	require.ErrorIs(t, err, agent.ErrNoSource)
-	require.ErrorIs(t, m.Remove(t.Context(), "nobody", "test"), agent.ErrNoSource)
+	_, err := m.Change("nobody", source.Change{}, "test")
+	require.ErrorIs(t, err, source.ErrNotFound)
+	require.ErrorIs(t, m.Remove(t.Context(), "nobody", "test"), source.ErrNotFound)
 
 	for range 2 {
-		_, err := m.Add(agent.NewSource{URL: "rtsp://10.255.255.1/x"}, "test")
+		_, err := m.Add(source.Request{URL: "rtsp://10.255.255.1/x"}, "test")
 		require.NoError(t, err)
 	}
-	_, err = m.Add(agent.NewSource{URL: "rtsp://10.255.255.1/x"}, "test")
-	require.ErrorIs(t, err, agent.ErrTooManySources)
+	_, err = m.Add(source.Request{URL: "rtsp://10.255.255.1/x"}, "test")
+	require.ErrorIs(t, err, source.ErrTooMany)
 }
 
 // What is really dialled is judged: a server that may be reached leads to one that may not.
@@ -111,7 +111,7 @@ func TestManagerJudgesWhatIsDialled(t *testing.T) {
 		http.Redirect(w, r, "http://169.254.169.254/latest/meta-data", http.StatusFound)
 	}))
 	t.Cleanup(web.Close)
-	x, err := m.Add(agent.NewSource{URL: web.URL + "/video?token=hunter2"}, "test")
+	x, err := m.Add(source.Request{URL: web.URL + "/video?token=hunter2"}, "test")
 	require.NoError(t, err)
 	got := becomes(t, m, x.ID, "failed")
 	require.Contains(t, got.Reason, "169.254.169.254 is link-local")
@@ -126,7 +126,7 @@ func TestManagerAddsChangesAndRemoves(t *testing.T) {
 	run(t, m.Run)
 	path := clip(t, "clip.mp4", plain...)
 	camera := rtsptest.New(t, "127.0.0.1", path)
-	x, err := m.Add(agent.NewSource{URL: camera.URL("admin:hunter2"), Name: "Gate"}, "test")
+	x, err := m.Add(source.Request{URL: camera.URL("admin:hunter2"), Name: "Gate"}, "test")
 	require.NoError(t, err)
 	require.Equal(t, "rtsp", x.Kind)
 	require.Contains(t, x.Address, "rtsp://127.0.0.1:")
@@ -149,7 +149,7 @@ func TestManagerAddsChangesAndRemoves(t *testing.T) {
 
 	// Another camera for the same participant: nobody needs to look elsewhere.
 	bees := clip(t, "bees.mkv", bees...)
-	y, err := m.Change(x.ID, agent.SourceChange{URL: &bees, Name: ptr("Clip")}, "test")
+	y, err := m.Change(x.ID, source.Change{URL: &bees, Name: ptr("Clip")}, "test")
 	require.NoError(t, err)
 	require.Equal(t, "file", y.Kind)
 	require.Equal(t, x.Identity, y.Identity)
@@ -158,7 +158,7 @@ func TestManagerAddsChangesAndRemoves(t *testing.T) {
 		return strings.Contains(got.Transcoded, "B frames")
 	}, 30*time.Second, 50*time.Millisecond)
 	require.NotEmpty(t, s.counters(t, "sources", x.Identity, 10))
-	_, err = m.Change(x.ID, agent.SourceChange{URL: &path}, "test")
+	_, err = m.Change(x.ID, source.Change{URL: &path}, "test")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		got := becomes(t, m, x.ID, "live")
@@ -166,10 +166,10 @@ func TestManagerAddsChangesAndRemoves(t *testing.T) {
 	}, 30*time.Second, 50*time.Millisecond, "the next one has no B frames")
 
 	gone := "/nowhere.mp4"
-	_, err = m.Change(x.ID, agent.SourceChange{URL: &gone}, "test")
+	_, err = m.Change(x.ID, source.Change{URL: &gone}, "test")
 	require.NoError(t, err)
 	require.Contains(t, becomes(t, m, x.ID, "failed").Reason, "expected a file")
-	_, err = m.Change(x.ID, agent.SourceChange{URL: &path}, "test")
+	_, err = m.Change(x.ID, source.Change{URL: &path}, "test")
 	require.NoError(t, err)
 	becomes(t, m, x.ID, "live")
 
@@ -200,7 +200,7 @@ func TestManagerNamesSlowKeyFrames(t *testing.T) {
 			})
 			require.NoError(t, err)
 			run(t, m.Run)
-			x, err := m.Add(agent.NewSource{URL: rtsptest.New(t, "127.0.0.1", path).URL("")}, "test")
+			x, err := m.Add(source.Request{URL: rtsptest.New(t, "127.0.0.1", path).URL("")}, "test")
 			require.NoError(t, err)
 			// Somebody who watches asks for key frames, as the bot does: the server passes it on as PLI.
 			ctx, stop := context.WithCancel(t.Context())
@@ -225,7 +225,7 @@ func TestManagerNamesSlowKeyFrames(t *testing.T) {
 				}
 			}()
 			defer func() { stop(); <-watching }()
-			var got agent.Source
+			var got source.Info
 			require.Eventually(t, func() bool {
 				got = becomes(t, m, x.ID, "live")
 				return got.Advice != "" && strings.Contains(got.Transcoded, tt.transcoded) && (tt.transcoded == "") == (got.Transcoded == "")

@@ -12,7 +12,6 @@ import (
 
 	"github.com/livekit/protocol/livekit"
 
-	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/media"
 	"touchline/media/source"
@@ -178,10 +177,10 @@ func Authorize(keys room.Keys) func(token, name string) (whip.Sender, error) {
 }
 
 // sources lists the senders of a room.
-func (s *Senders) sources(name string) []agent.Source {
+func (s *Senders) sources(name string) []source.Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := []agent.Source{}
+	out := []source.Info{}
 	for _, key := range slices.Sorted(maps.Keys(s.active)) {
 		x := s.active[key]
 		if x.room != name {

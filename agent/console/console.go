@@ -93,7 +93,7 @@ type Players interface {
 
 // Options make a Server: of one room, or of many that come and go.
 type Options struct {
-	Config agent.ConsoleConfig
+	Config Config
 
 	// Room is the only room; it is not looked at when Rooms is given.
 	Room Room

@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"touchline/agent"
 	"touchline/internal/limit"
 )
 
@@ -62,7 +61,7 @@ const (
 	loginLogBurst, loginLogRate = 3, 0.1
 )
 
-func newGuard(cfg agent.ConsoleConfig) (*guard, error) {
+func newGuard(cfg Config) (*guard, error) {
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("%w: console.listen: expected HOST:PORT, got %q: %w", ErrConfig, cfg.Listen, err)

@@ -11,19 +11,19 @@ import (
 	"strings"
 	"testing"
 
+	"touchline/internal/redact"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/console"
-	"touchline/inference"
 )
 
 // everywhere is one path of each kind.
 var everywhere = []string{"/", "/static/app.js", "/api/status", "/api/events", "/api/login", "/metrics", "/healthz", "/rtc"}
 
 func TestForgedHost(t *testing.T) {
-	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: agent.ConsoleConfig{AllowedHosts: []string{"Desk.Example.org"}}})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{AllowedHosts: []string{"Desk.Example.org"}}})
 	u, err := url.Parse(r.URL())
 	require.NoError(t, err)
 	for _, host := range []string{
@@ -104,7 +104,7 @@ var guardedPaths = []string{
 
 func TestTokenFlow(t *testing.T) {
 	d := newDesk()
-	r := open(t, console.Options{Room: console.Room{Bot: d}, Config: agent.ConsoleConfig{Listen: "0.0.0.0:0"}})
+	r := open(t, console.Options{Room: console.Room{Bot: d}, Config: console.Config{Listen: "0.0.0.0:0"}})
 	base, token, ok := strings.Cut(r.opened, "#token=")
 	require.True(t, ok, r.opened)
 	require.GreaterOrEqual(t, len(token), 20)
@@ -182,7 +182,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 			rooms, calls := console.NewRooms(0, zerolog.Nop()), &exchange{}
 			r := open(t, console.Options{
 				Rooms: rooms, Dispatcher: calls, SignalURL: "ws://127.0.0.1:1",
-				Config: agent.ConsoleConfig{Listen: tt.listen, Token: inference.Secret(token)},
+				Config: console.Config{Listen: tt.listen, Token: redact.Secret(token)},
 			})
 			d, _, _ := addRoom(t, rooms, "final")
 			refused := 0
@@ -209,7 +209,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 
 func TestConfiguredToken(t *testing.T) {
 	const token = "correct horse battery; staple"
-	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: agent.ConsoleConfig{Listen: ":0", Token: inference.Secret(token)}})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Listen: ":0", Token: redact.Secret(token)}})
 	require.Equal(t, r.URL(), r.opened, "what its owner knows is not printed")
 	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Authorization", "Bearer "+token).status)
 	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`)
@@ -231,7 +231,7 @@ func TestLoopbackNeedsNoTokenUnlessProxied(t *testing.T) {
 // client wrote, so where a token is configured loopback is no proof of anything.
 func TestForwarderNeedsTheToken(t *testing.T) {
 	const token = "correct-horse-battery"
-	for name, cfg := range map[string]agent.ConsoleConfig{
+	for name, cfg := range map[string]console.Config{
 		"token":          {Token: token},
 		"names":          {AllowedHosts: []string{"live.example.org"}},
 		"token and name": {Token: token, AllowedHosts: []string{"live.example.org"}},
@@ -255,7 +255,7 @@ func TestForwarderNeedsTheToken(t *testing.T) {
 func TestLoginLimit(t *testing.T) {
 	const token = "correct-horse-battery"
 	var log bytes.Buffer
-	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: agent.ConsoleConfig{Token: token}, Log: zerolog.New(&log)})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(&log)})
 	statuses := map[int]int{}
 	var last answer
 	for range 50 {
@@ -284,40 +284,40 @@ func TestNewRefuses(t *testing.T) {
 		opts console.Options
 		want string
 	}{
-		{"no port", console.Options{Config: agent.ConsoleConfig{Listen: "127.0.0.1"}}, "HOST:PORT"},
+		{"no port", console.Options{Config: console.Config{Listen: "127.0.0.1"}}, "HOST:PORT"},
 		{
 			"short token where one is needed",
-			console.Options{Config: agent.ConsoleConfig{Listen: ":0", Token: "short"}},
+			console.Options{Config: console.Config{Listen: ":0", Token: "short"}},
 			"at least 16 characters",
 		},
 		{
 			"short token on loopback, where a proxy may forward to it",
-			console.Options{Config: agent.ConsoleConfig{Listen: "127.0.0.1:0", Token: "short"}},
+			console.Options{Config: console.Config{Listen: "127.0.0.1:0", Token: "short"}},
 			"at least 16 characters",
 		},
 		{
 			"bad allowed host",
-			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0", AllowedHosts: []string{"http://x/"}}},
+			console.Options{Config: console.Config{Listen: "localhost:0", AllowedHosts: []string{"http://x/"}}},
 			"http://x/",
 		},
-		{"bad quality", console.Options{Room: console.Room{JPEGQuality: 101}, Config: agent.ConsoleConfig{Listen: "localhost:0"}}, "101"},
+		{"bad quality", console.Options{Room: console.Room{JPEGQuality: 101}, Config: console.Config{Listen: "localhost:0"}}, "101"},
 		{
 			"bad LiveKit URL",
-			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, SignalURL: "127.0.0.1:7880"},
+			console.Options{Config: console.Config{Listen: "localhost:0"}, SignalURL: "127.0.0.1:7880"},
 			"LiveKit's URL",
 		},
 		{
 			"certificate without key",
-			console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0", TLSCert: "a.pem"}},
+			console.Options{Config: console.Config{Listen: "localhost:0", TLSCert: "a.pem"}},
 			"needed both",
 		},
 		{
-			"certificate twice", console.Options{Config: agent.ConsoleConfig{
+			"certificate twice", console.Options{Config: console.Config{
 				Listen: "localhost:0", TLSCert: "a.pem", TLSKey: "b.pem", SelfSigned: true,
 			}}, "exclude each other",
 		},
 		{
-			"certificate that is not there", console.Options{Config: agent.ConsoleConfig{
+			"certificate that is not there", console.Options{Config: console.Config{
 				Listen: "localhost:0", TLSCert: "a.pem", TLSKey: "b.pem",
 			}}, "a.pem",
 		},
@@ -335,7 +335,7 @@ func TestPortTaken(t *testing.T) {
 	r := open(t, console.Options{})
 	u, err := url.Parse(r.URL())
 	require.NoError(t, err)
-	s, err := console.New(console.Options{Config: agent.ConsoleConfig{Listen: u.Host}})
+	s, err := console.New(console.Options{Config: console.Config{Listen: u.Host}})
 	require.NoError(t, err)
 	require.ErrorContains(t, s.Run(t.Context()), "console.listen")
 	require.Empty(t, s.URL())

@@ -71,6 +71,6 @@ func TestMetrics(t *testing.T) {
 	d.change(func(s *agent.Snapshot) { s.AlignmentLast, s.AlignmentP95 = -1, -1 })
 	require.NotContains(t, string(r.ask("GET", "/metrics", "").body), "touchline_alignment_p95")
 
-	_, err := console.New(console.Options{Config: agent.ConsoleConfig{Listen: "localhost:0"}, Registry: reg})
+	_, err := console.New(console.Options{Config: console.Config{Listen: "localhost:0"}, Registry: reg})
 	require.ErrorContains(t, err, "metrics", "two consoles on one registry are refused, not mixed up")
 }

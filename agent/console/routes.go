@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"touchline/media/source"
+
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -131,12 +133,12 @@ func (s *Server) inEachRoom() []endpoint {
 		{method: "GET", path: "/sources", call: s.getSources, summary: "What is brought into the room, and what is in it", out: sourceList{}},
 		{
 			method: "POST", path: "/sources", call: s.addSource, summary: "Opens a camera or stream and watches it",
-			in: agent.NewSource{}, out: agent.Source{}, status: http.StatusCreated,
+			in: source.Request{}, out: source.Info{}, status: http.StatusCreated,
 		},
-		{method: "GET", path: "/sources/{id}", call: s.getOneSource, summary: "One source", out: agent.Source{}},
+		{method: "GET", path: "/sources/{id}", call: s.getOneSource, summary: "One source", out: source.Info{}},
 		{
 			method: "PATCH", path: "/sources/{id}", call: s.patchSource, summary: "Opens another address for the same participant",
-			in: agent.SourceChange{}, out: agent.Source{},
+			in: source.Change{}, out: source.Info{},
 		},
 		{method: "DELETE", path: "/sources/{id}", call: s.deleteSource, summary: "Takes it out of the room", status: http.StatusNoContent},
 		{method: "POST", path: "/sources/{id}/select", call: s.selectSource, summary: "Watches it", out: snapshot},

@@ -85,7 +85,7 @@ func requireEcho(t *testing.T, conn *websocket.Conn) {
 
 func TestSignallingIsProxied(t *testing.T) {
 	up, asked := echoServer(t)
-	r := open(t, console.Options{Room: console.Room{Tokens: mint{}}, SignalURL: "ws" + strings.TrimPrefix(up.URL, "http"), Config: agent.ConsoleConfig{Listen: "0.0.0.0:0"}})
+	r := open(t, console.Options{Room: console.Room{Tokens: mint{}}, SignalURL: "ws" + strings.TrimPrefix(up.URL, "http"), Config: console.Config{Listen: "0.0.0.0:0"}})
 	_, token, _ := strings.Cut(r.opened, "#token=")
 	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`)
 	cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
@@ -141,7 +141,7 @@ func TestSignallingIsProxied(t *testing.T) {
 
 func TestSelfSignedTLS(t *testing.T) {
 	up, _ := echoServer(t)
-	r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Tokens: mint{}}, SignalURL: up.URL, Config: agent.ConsoleConfig{Listen: "0.0.0.0:0", SelfSigned: true, AllowedHosts: []string{"desk.example.org"}}})
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Tokens: mint{}}, SignalURL: up.URL, Config: console.Config{Listen: "0.0.0.0:0", SelfSigned: true, AllowedHosts: []string{"desk.example.org"}}})
 	base, token, _ := strings.Cut(r.opened, "#token=")
 	u, err := url.Parse(base)
 	require.NoError(t, err)
@@ -184,7 +184,7 @@ func TestDeadlinesSpareStreams(t *testing.T) {
 	const limit = 150 * time.Millisecond
 	for _, secure := range []bool{false, true} {
 		hub := events.NewHub(events.Options{History: -1})
-		r := open(t, console.Options{Room: console.Room{Hub: hub, Bot: newDesk()}, Config: agent.ConsoleConfig{SelfSigned: secure, KeepAlive: 3 * limit}}, func(s *console.Server) { console.Hurry(s, limit) })
+		r := open(t, console.Options{Room: console.Room{Hub: hub, Bot: newDesk()}, Config: console.Config{SelfSigned: secure, KeepAlive: 3 * limit}}, func(s *console.Server) { console.Hurry(s, limit) })
 		r.client = &http.Client{Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, //nolint:gosec // our own
 		}}
@@ -227,7 +227,7 @@ func TestTLSFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600))
 		return path
 	}
-	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: agent.ConsoleConfig{
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{
 		TLSCert: write("cert.pem", "CERTIFICATE", der), TLSKey: write("key.pem", "PRIVATE KEY", pkcs),
 	}})
 	trust := x509.NewCertPool()

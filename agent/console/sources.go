@@ -5,32 +5,34 @@ import (
 	"errors"
 	"net/http"
 
+	"touchline/media/source"
+
 	"touchline/agent"
 )
 
 // Sources are what the program itself brings into the room. Add and Change
-// refuse with agent.ErrSourceNotAllowed, agent.ErrTooManySources or a
-// *agent.RangeError; an id that is not there is agent.ErrNoSource, one that is
-// not to be touched agent.ErrSourceFixed. by says who asked, in words for people.
+// refuse with source.ErrNotAllowed, source.ErrTooMany or a
+// *agent.RangeError; an id that is not there is source.ErrNotFound, one that is
+// not to be touched source.ErrFixed. by says who asked, in words for people.
 type Sources interface {
-	Sources() []agent.Source
-	Add(s agent.NewSource, by string) (agent.Source, error)
-	Change(id string, c agent.SourceChange, by string) (agent.Source, error)
+	Sources() []source.Info
+	Add(s source.Request, by string) (source.Info, error)
+	Change(id string, c source.Change, by string) (source.Info, error)
 	Remove(ctx context.Context, id, by string) error
 	// Cameras lists all that could be watched in the room, whoever publishes it.
-	Cameras() []agent.RoomCamera
+	Cameras() []source.RoomCamera
 	// Scene tells whether there is a built-in one.
 	Scene() bool
 	// WHIP is where a sender sends to; ok is false when none is taken.
-	WHIP() (e agent.WHIPEndpoint, ok bool)
+	WHIP() (e source.WHIPEndpoint, ok bool)
 }
 
 // sourceList is the answer of GET /api/sources.
 type sourceList struct {
-	Sources []agent.Source      `json:"sources"`
-	Cameras []agent.RoomCamera  `json:"cameras"`
-	Scene   bool                `json:"scene"`
-	WHIP    *agent.WHIPEndpoint `json:"whip,omitempty"`
+	Sources []source.Info        `json:"sources"`
+	Cameras []source.RoomCamera  `json:"cameras"`
+	Scene   bool                 `json:"scene"`
+	WHIP    *source.WHIPEndpoint `json:"whip,omitempty"`
 }
 
 func (h *hosted) sources() (Sources, error) {
@@ -59,7 +61,7 @@ func (s *Server) addSource(h *hosted, w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	var in agent.NewSource
+	var in source.Request
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -77,17 +79,17 @@ func (s *Server) addSource(h *hosted, w http.ResponseWriter, r *http.Request) er
 	return writeJSON(w, http.StatusCreated, out)
 }
 
-func (h *hosted) findSource(r *http.Request) (Sources, agent.Source, error) {
+func (h *hosted) findSource(r *http.Request) (Sources, source.Info, error) {
 	all, err := h.sources()
 	if err != nil {
-		return nil, agent.Source{}, err
+		return nil, source.Info{}, err
 	}
 	for _, x := range all.Sources() {
 		if x.ID == r.PathValue("id") {
 			return all, x, nil
 		}
 	}
-	return nil, agent.Source{}, sourceProblem(agent.ErrNoSource)
+	return nil, source.Info{}, sourceProblem(source.ErrNotFound)
 }
 
 func (s *Server) getOneSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
@@ -103,7 +105,7 @@ func (s *Server) patchSource(h *hosted, w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return err
 	}
-	var in agent.SourceChange
+	var in source.Change
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
@@ -148,7 +150,7 @@ func (s *Server) selectSource(h *hosted, w http.ResponseWriter, r *http.Request)
 	return s.getStatus(h, w, r)
 }
 
-func (h *hosted) watchSource(x agent.Source, by string) error {
+func (h *hosted) watchSource(x source.Info, by string) error {
 	b, err := h.bot()
 	if err != nil {
 		return err
@@ -163,13 +165,13 @@ func (h *hosted) watchSource(x agent.Source, by string) error {
 func sourceProblem(err error) error {
 	_, outside := errors.AsType[*agent.RangeError](err)
 	switch {
-	case errors.Is(err, agent.ErrNoSource):
+	case errors.Is(err, source.ErrNotFound):
 		return refuse(http.StatusNotFound, "no_source", "%v", err)
-	case errors.Is(err, agent.ErrSourceNotAllowed):
+	case errors.Is(err, source.ErrNotAllowed):
 		return refuse(http.StatusForbidden, "not_allowed", "%v", err)
-	case errors.Is(err, agent.ErrTooManySources):
+	case errors.Is(err, source.ErrTooMany):
 		return refuse(http.StatusConflict, "too_many_sources", "%v", err)
-	case errors.Is(err, agent.ErrSourceFixed):
+	case errors.Is(err, source.ErrFixed):
 		return refuse(http.StatusConflict, "source_fixed", "%v", err)
 	case outside:
 		return refuse(http.StatusUnprocessableEntity, "bad_source", "%v", err)

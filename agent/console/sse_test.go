@@ -189,7 +189,7 @@ func TestNoHistory(t *testing.T) {
 }
 
 func TestKeepAlive(t *testing.T) {
-	r := open(t, console.Options{Config: agent.ConsoleConfig{KeepAlive: 20 * time.Millisecond}})
+	r := open(t, console.Options{Config: console.Config{KeepAlive: 20 * time.Millisecond}})
 	for _, path := range []string{"/api/stream", "/api/events"} {
 		e := r.events(path)
 		for seen := 0; seen < 3; {

@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"touchline/agent"
 )
 
 // certLife is short enough for every browser to take it.
@@ -26,7 +24,7 @@ const certLife = 365 * 24 * time.Hour
 
 // TLSConfig returns what to speak TLS with, or nil for plain HTTP. Errors are
 // ErrConfig, or those of reading the files.
-func TLSConfig(cfg agent.ConsoleConfig, log zerolog.Logger) (*tls.Config, error) {
+func TLSConfig(cfg Config, log zerolog.Logger) (*tls.Config, error) {
 	files := cfg.TLSCert != "" || cfg.TLSKey != ""
 	var cert tls.Certificate
 	var err error
@@ -58,7 +56,7 @@ func TLSConfig(cfg agent.ConsoleConfig, log zerolog.Logger) (*tls.Config, error)
 
 // selfSigned makes a certificate for all names and addresses of this machine.
 // It lives in memory only.
-func selfSigned(cfg agent.ConsoleConfig, now time.Time) (tls.Certificate, error) {
+func selfSigned(cfg Config, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make a key: %w", err)

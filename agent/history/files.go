@@ -18,8 +18,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"touchline/agent"
 )
 
 // Names in the folder. A closed file is named by the moment it was closed, so
@@ -42,7 +40,7 @@ const maxLine = 1 << 20
 // are compressed. One process writes to a folder, any number reads.
 type files struct {
 	dir  string
-	cfg  agent.HistoryConfig
+	cfg  Config
 	lock *os.File // nil in a reader
 	file *os.File // the one that grows
 	size int64
@@ -51,7 +49,7 @@ type files struct {
 }
 
 // openFiles opens a folder for writing and mends what a crash has left.
-func openFiles(cfg agent.HistoryConfig, now time.Time) (_ *files, err error) {
+func openFiles(cfg Config, now time.Time) (_ *files, err error) {
 	if err := os.MkdirAll(cfg.Path, 0o750); err != nil {
 		return nil, err
 	}

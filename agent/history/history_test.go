@@ -29,11 +29,11 @@ import (
 )
 
 // stores are the kinds, each with the name of a path below a folder.
-var stores = map[string]string{agent.StoreFile: "records", agent.StoreSQLite: "records.db"}
+var stores = map[string]string{history.StoreFile: "records", history.StoreSQLite: "records.db"}
 
 // config rotates often.
-func config(store, path string) agent.HistoryConfig {
-	c := agent.DefaultConfig().History
+func config(store, path string) history.Config {
+	c := history.DefaultConfig()
 	c.Store, c.Path = store, path
 	c.RotateBytes = 64 << 10
 	return c
@@ -53,7 +53,7 @@ func record(i uint64) agent.Record {
 }
 
 // open runs a log until the test's end or stop.
-func open(t *testing.T, cfg agent.HistoryConfig) (log *history.Log, stop func()) {
+func open(t *testing.T, cfg history.Config) (log *history.Log, stop func()) {
 	t.Helper()
 	log, err := history.Open(cfg, zerolog.New(zerolog.NewTestWriter(t)))
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestKilledWriter(t *testing.T) {
 
 				got := cycles(read(t, path, history.Query{Room: "match"}))
 				// The records of each round are numbered from 1; those before are as they were.
-				if store == agent.StoreSQLite { // in order of their times, which are the same in each round
+				if store == history.StoreSQLite { // in order of their times, which are the same in each round
 					seen := map[uint64]int{}
 					for _, c := range got {
 						seen[c]++
@@ -215,7 +215,7 @@ func TestKilledWriter(t *testing.T) {
 				}
 				had = len(got)
 			}
-			if store == agent.StoreFile {
+			if store == history.StoreFile {
 				packed, err := filepath.Glob(filepath.Join(path, "*.gz"))
 				require.NoError(t, err)
 				require.NotEmpty(t, packed, "no file was rotated")
@@ -227,7 +227,7 @@ func TestKilledWriter(t *testing.T) {
 // TestTornLine: a line that was not written to its end is skipped, and taken
 // off by the next writer.
 func TestTornLine(t *testing.T) {
-	cfg := config(agent.StoreFile, t.TempDir())
+	cfg := config(history.StoreFile, t.TempDir())
 	log, stop := open(t, cfg)
 	log.Output("match", "bot").Record(record(1))
 	stop()
@@ -252,7 +252,7 @@ func TestTornLine(t *testing.T) {
 // TestCrashedRotation: what a crash leaves in the middle of a rotation is
 // mended, and nothing is seen twice.
 func TestCrashedRotation(t *testing.T) {
-	cfg := config(agent.StoreFile, t.TempDir())
+	cfg := config(history.StoreFile, t.TempDir())
 	log, stop := open(t, cfg)
 	log.Output("match", "bot").Record(record(1))
 	stop()
@@ -345,14 +345,14 @@ func TestBounds(t *testing.T) {
 			cfg.MaxAge = time.Minute // all others are from an hour ago, but the closed files are new
 			_, stop = open(t, cfg)
 			stop()
-			if store == agent.StoreSQLite {
+			if store == history.StoreSQLite {
 				require.Equal(t, []uint64{total + 1}, cycles(read(t, cfg.Path, history.Query{Room: "match"})))
 				require.Less(t, size(t, cfg.Path), int64(200<<10), "the space was not given back")
 			}
 		})
 	}
 	t.Run("closed files by age", func(t *testing.T) {
-		cfg := config(agent.StoreFile, t.TempDir())
+		cfg := config(history.StoreFile, t.TempDir())
 		old := filepath.Join(cfg.Path, "history-"+time.Now().Add(-31*24*time.Hour).UTC().Format("20060102T150405.000Z")+".jsonl.gz")
 		require.NoError(t, os.WriteFile(old, nil, 0o600))
 		log, stop := open(t, cfg)
@@ -363,7 +363,7 @@ func TestBounds(t *testing.T) {
 		require.NoFileExists(t, old)
 	})
 	t.Run("a file's age ends it", func(t *testing.T) {
-		cfg := config(agent.StoreFile, t.TempDir())
+		cfg := config(history.StoreFile, t.TempDir())
 		cfg.RotateAfter = time.Minute // the first record is an hour old
 		for i := range uint64(2) {
 			log, stop := open(t, cfg)
@@ -405,7 +405,7 @@ func TestReadWhileWritten(t *testing.T) {
 // not fit the queue is lost and counted, the rest is written afterwards.
 func TestDiskBusy(t *testing.T) {
 	t.Parallel()
-	cfg := config(agent.StoreSQLite, filepath.Join(t.TempDir(), "records.db"))
+	cfg := config(history.StoreSQLite, filepath.Join(t.TempDir(), "records.db"))
 	log, stop := open(t, cfg)
 	db, err := sql.Open("sqlite", cfg.Path)
 	require.NoError(t, err)
@@ -447,7 +447,7 @@ func TestDiskBusy(t *testing.T) {
 
 // TestFigureThatIsNone does not hold up the others.
 func TestFigureThatIsNone(t *testing.T) {
-	cfg := config(agent.StoreFile, t.TempDir())
+	cfg := config(history.StoreFile, t.TempDir())
 	log, stop := open(t, cfg)
 	out := log.Output("match", "bot")
 	bad := record(1)
@@ -461,13 +461,13 @@ func TestFigureThatIsNone(t *testing.T) {
 
 // TestTwoWriters: a folder has one writer, a database any number.
 func TestTwoWriters(t *testing.T) {
-	cfg := config(agent.StoreFile, t.TempDir())
+	cfg := config(history.StoreFile, t.TempDir())
 	_, stop := open(t, cfg)
 	_, err := history.Open(cfg, zerolog.Nop())
 	require.ErrorContains(t, err, "another process writes to this folder")
 	stop()
 
-	cfg = config(agent.StoreSQLite, filepath.Join(t.TempDir(), "records.db"))
+	cfg = config(history.StoreSQLite, filepath.Join(t.TempDir(), "records.db"))
 	var all []func()
 	for i := range uint64(3) {
 		log, stop := open(t, cfg)
@@ -487,7 +487,7 @@ func TestCrash(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
 			var said bytes.Buffer
-			log, err := history.Open(config(agent.StoreFile, filepath.Join(t.TempDir(), "records")), zerolog.New(zerolog.SyncWriter(&said)))
+			log, err := history.Open(config(history.StoreFile, filepath.Join(t.TempDir(), "records")), zerolog.New(zerolog.SyncWriter(&said)))
 			require.NoError(t, err)
 			log.Break(where)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -539,7 +539,7 @@ func TestRefused(t *testing.T) {
 	}
 	other := sqlite("other.db", "CREATE TABLE people (name)")
 	newer := filepath.Join(dir, "newer.db")
-	_, stop := open(t, config(agent.StoreSQLite, newer))
+	_, stop := open(t, config(history.StoreSQLite, newer))
 	stop()
 	sqlite("newer.db", "PRAGMA user_version = 2")
 	words := filepath.Join(dir, "words.txt")
@@ -564,12 +564,12 @@ func TestRefused(t *testing.T) {
 				require.NoError(t, r.Close())
 			}
 			if tt.writer != "" {
-				_, err = history.Open(config(agent.StoreSQLite, tt.path), zerolog.Nop())
+				_, err = history.Open(config(history.StoreSQLite, tt.path), zerolog.Nop())
 				require.Error(t, err)
 			}
 		})
 	}
-	_, err := history.Open(agent.HistoryConfig{Store: "disk"}, zerolog.Nop())
+	_, err := history.Open(history.Config{Store: "disk"}, zerolog.Nop())
 	require.ErrorContains(t, err, `file or sqlite, got "disk"`)
 }
 

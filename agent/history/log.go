@@ -36,7 +36,7 @@ const (
 // for the disk: what cannot be written in time is lost, and counted. A panic of
 // its code switches it off, and disturbs nobody else.
 type Log struct {
-	cfg   agent.HistoryConfig
+	cfg   Config
 	store store
 	age   ageLimit
 	log   zerolog.Logger
@@ -52,13 +52,13 @@ type Log struct {
 
 // Open opens the store that the settings name, or makes it. Run must run: it
 // closes the store.
-func Open(cfg agent.HistoryConfig, log zerolog.Logger) (*Log, error) {
+func Open(cfg Config, log zerolog.Logger) (*Log, error) {
 	l := &Log{cfg: cfg, log: log.With().Str("component", "history").Logger(), wake: make(chan struct{}, 1)}
 	var err error
 	switch cfg.Store {
-	case agent.StoreFile:
+	case StoreFile:
 		l.store, err = openFiles(cfg, time.Now())
-	case agent.StoreSQLite:
+	case StoreSQLite:
 		l.store, err = openSQLite(cfg)
 	default:
 		return nil, fmt.Errorf("expected a history store of the kind file or sqlite, got %q", cfg.Store)

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
-
-	"touchline/agent"
 )
 
 const (
@@ -46,7 +44,7 @@ CREATE INDEX records_at ON records(at);
 // database is a SQLite file. Any number of processes write to it and read it.
 type database struct {
 	db    *sql.DB
-	cfg   agent.HistoryConfig
+	cfg   Config
 	fresh int // bytes written since the last trim
 }
 
@@ -59,7 +57,7 @@ func dsn(path string, query url.Values, pragmas ...string) string {
 }
 
 // openSQLite opens a database for writing, or makes it.
-func openSQLite(cfg agent.HistoryConfig) (_ *database, err error) {
+func openSQLite(cfg Config) (_ *database, err error) {
 	path, err := filepath.Abs(cfg.Path)
 	if err != nil {
 		return nil, err

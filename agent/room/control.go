@@ -86,7 +86,7 @@ const maxRequest = 16 << 10
 //
 // Text streams never steer: agents can send them in another's name.
 type Control struct {
-	cfg  agent.ControlConfig
+	cfg  ControlConfig
 	keys Keys
 	bot  Steered
 	log  zerolog.Logger
@@ -108,7 +108,7 @@ const controlQueue = 32
 
 // NewControl returns a Control for Options.Control. keys verify the tokens in
 // requests; without a secret none is accepted. Run must run.
-func NewControl(cfg agent.ControlConfig, keys Keys, bot Steered, log zerolog.Logger) *Control {
+func NewControl(cfg ControlConfig, keys Keys, bot Steered, log zerolog.Logger) *Control {
 	return &Control{
 		cfg: cfg, keys: keys, bot: bot,
 		log:   log.With().Str("component", "control").Logger(),

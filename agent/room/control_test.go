@@ -157,7 +157,7 @@ func signed(secret, claims string) string {
 func TestControl(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}
-	control := room.NewControl(agent.ControlConfig{
+	control := room.NewControl(room.ControlConfig{
 		Identities: []string{"boss"}, RoleAttribute: "role", RoleValue: "producer",
 	}, s.keys(), st, testLog(t))
 	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
@@ -268,7 +268,7 @@ func TestControl(t *testing.T) {
 func TestHistory(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}
-	control := room.NewControl(agent.ControlConfig{}, s.keys(), st, testLog(t))
+	control := room.NewControl(room.ControlConfig{}, s.keys(), st, testLog(t))
 	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
 	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")

@@ -129,7 +129,7 @@ func PacketsPerStep(n int) int { return packetsPerStep(n) }
 // AnswerControl answers one message of the data topic of somebody who may steer, without a room. allowed is
 // whether the sender has an identity that is listed.
 func AnswerControl(bot Steered, payload []byte, allowed bool) (ok bool, code string, answer []byte) {
-	c := &Control{cfg: agent.ControlConfig{Identities: []string{"boss"}}, bot: bot, log: zerolog.Nop(), sup: &Supervisor{opts: Options{Room: "match"}}}
+	c := &Control{cfg: ControlConfig{Identities: []string{"boss"}}, bot: bot, log: zerolog.Nop(), sup: &Supervisor{opts: Options{Room: "match"}}}
 	var req request
 	if decode(payload, &req) != nil {
 		return false, "bad_request", nil

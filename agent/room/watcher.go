@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"touchline/media/source"
+
 	"github.com/livekit/protocol/livekit"
 	"github.com/rs/zerolog"
 
@@ -136,11 +138,11 @@ func (w *Watcher) setSilent(words string) (was string) {
 }
 
 // Cameras lists the video tracks that could be watched, the longest known first.
-func (w *Watcher) Cameras() []agent.RoomCamera {
+func (w *Watcher) Cameras() []source.RoomCamera {
 	w.mu.Lock()
 	seen, track := w.seen, w.info.Track
 	w.mu.Unlock()
-	out := []agent.RoomCamera{}
+	out := []source.RoomCamera{}
 	for _, c := range slices.SortedFunc(slices.Values(seen), func(a, b candidate) int { return cmp.Compare(a.order, b.order) }) {
 		if c.agent {
 			continue
@@ -153,7 +155,7 @@ func (w *Watcher) Cameras() []agent.RoomCamera {
 			kind = "screen_share"
 		default:
 		}
-		out = append(out, agent.RoomCamera{Identity: c.identity, Name: c.name, Kind: kind, Muted: c.muted, Watched: c.sid == track})
+		out = append(out, source.RoomCamera{Identity: c.identity, Name: c.name, Kind: kind, Muted: c.muted, Watched: c.sid == track})
 	}
 	return out
 }

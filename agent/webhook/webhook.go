@@ -40,7 +40,7 @@ const (
 
 // Options of a Sender.
 type Options struct {
-	Config agent.WebhookConfig
+	Config Config
 	// APIKey and APISecret sign what goes to URLs without a key of their own, which need both.
 	APIKey, APISecret string
 	// Transport carries the requests; one of its own when nil.
@@ -206,11 +206,11 @@ func (o *Output) Record(r agent.Record) {
 	defer rescue.Guard(o.s.crashed)
 	switch {
 	case r.IsComment():
-		e := o.event(agent.EventCommentFinished)
+		e := o.event(EventCommentFinished)
 		e.Record = &r
 		o.s.tell(e)
 	case r.Outcome == agent.OutcomeFailed:
-		e := o.event(agent.EventError)
+		e := o.event(EventError)
 		e.Record, e.Error = &r, &failure{r.Reason}
 		o.s.tell(e)
 	}
@@ -227,7 +227,7 @@ func (o *Output) State(s agent.Status) {
 	if s.State == before.State && s.Chip == before.Chip {
 		return
 	}
-	e := o.event(agent.EventStateChanged)
+	e := o.event(EventStateChanged)
 	e.State = &state{Status: s, Before: before.State, BeforeChip: before.Chip}
 	o.s.tell(e)
 	if s.Chip == agent.ChipFailed && before.Chip != agent.ChipFailed {
@@ -237,7 +237,7 @@ func (o *Output) State(s agent.Status) {
 
 // Failed tells that the commentator has failed.
 func (o *Output) Failed(err error) {
-	e := o.event(agent.EventError)
+	e := o.event(EventError)
 	e.Error = &failure{err.Error()}
 	o.s.tell(e)
 }

@@ -105,10 +105,10 @@ func decodeSegment(s string, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-func config(urls ...string) agent.WebhookConfig {
-	c := agent.DefaultConfig().Webhook
+func config(urls ...string) webhook.Config {
+	c := webhook.DefaultConfig()
 	for _, u := range urls {
-		c.URLs = append(c.URLs, agent.WebhookURL{URL: u})
+		c.URLs = append(c.URLs, webhook.URL{URL: u})
 	}
 	return c
 }
@@ -251,7 +251,7 @@ func TestEvents(t *testing.T) {
 	r.events = nil
 	r.mu.Unlock()
 	cfg := config(server.URL)
-	cfg.Events = []string{agent.EventError}
+	cfg.Events = []string{webhook.EventError}
 	s, stop = open(t, webhook.Options{Config: cfg})
 	o = s.Output("match", "bot")
 	o.State(agent.Status{State: "listening"})
@@ -508,9 +508,9 @@ func TestEachAddress(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	cfg := config("http://all.test/", "http://errors.test/", "http://comments.test/")
-	cfg.URLs[1].Events, cfg.URLs[1].SigningKey = []string{agent.EventError}, "ops"
-	cfg.URLs[2].Events = []string{agent.EventCommentFinished}
-	cfg.Events, cfg.Keys = []string{agent.EventCommentFinished, agent.EventError}, "ops: "+other
+	cfg.URLs[1].Events, cfg.URLs[1].SigningKey = []string{webhook.EventError}, "ops"
+	cfg.URLs[2].Events = []string{webhook.EventCommentFinished}
+	cfg.Events, cfg.Keys = []string{webhook.EventCommentFinished, webhook.EventError}, "ops: "+other
 	s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{receiver}})
 	o := s.Output("match", "bot")
 	o.Record(comment(1))
@@ -520,8 +520,8 @@ func TestEachAddress(t *testing.T) {
 	stop()
 	require.Zero(t, s.Failed()+s.Dropped())
 	require.Equal(t, map[got]int{
-		{"all.test", agent.EventCommentFinished}: 1, {"all.test", agent.EventError}: 1,
-		{"errors.test", agent.EventError}: 1, {"comments.test", agent.EventCommentFinished}: 1,
+		{"all.test", webhook.EventCommentFinished}: 1, {"all.test", webhook.EventError}: 1,
+		{"errors.test", webhook.EventError}: 1, {"comments.test", webhook.EventCommentFinished}: 1,
 	}, seen)
 }
 

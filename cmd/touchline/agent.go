@@ -18,9 +18,10 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/camera"
 	"touchline/agent/console"
+	"touchline/agent/jobs"
 	"touchline/agent/room"
 	"touchline/agent/whep"
 	"touchline/agent/worker"
@@ -64,7 +65,7 @@ func (c *agentCmd) patience(cfg configs.Config) time.Duration {
 }
 
 // over lays the flags over the settings.
-func (c *agentCmd) over(w agent.WorkerConfig) agent.WorkerConfig {
+func (c *agentCmd) over(w worker.Config) worker.Config {
 	lay(c.AgentName, &w.AgentName)
 	lay(c.Type, &w.Type)
 	lay(c.Slots, &w.Slots)
@@ -108,7 +109,7 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	if err := c.apply(&cfg); err != nil {
 		return err
 	}
-	return bot.WithOutputs(ctx, cfg, log, func(out *bot.Outputs) error { return c.serve(ctx, cfg, out, log) })
+	return bot.WithOutputs(ctx, cfg.Outputs(), log, func(out *bot.Outputs) error { return c.serve(ctx, cfg, out, log) })
 }
 
 func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outputs, log zerolog.Logger) error {
@@ -121,25 +122,25 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 	if err != nil {
 		return err
 	}
-	senders, err := agentSenders(ctx, cfg, log)
+	ingest, err := agentIngest(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
-	show := bot.Show{Rooms: shown, Players: players, Senders: senders, Allow: allow, Log: log}
-	jobs, err := bot.NewJobs(bot.JobsOptions{Config: cfg, Outputs: out, OnBot: show.OnBot, Log: log})
+	show := jobs.Show{Rooms: shown, Players: players, Ingest: ingest, Allow: allow, Log: log}
+	manager, err := jobs.New(jobs.Options{Settings: cfg.Bot(), Configure: cfg.Job, Outputs: out, OnBot: show.OnBot, Log: log})
 	if err != nil {
 		return err
 	}
-	w, err := c.worker(cfg.Agent, jobs, log)
+	w, err := c.worker(cfg.Agent, manager, log)
 	if err != nil {
 		return err
 	}
-	page, err := agentPage(cfg.Agent, show, bot.Calls{Jobs: jobs, Worker: w}, jobs.Metrics(), out)
+	page, err := agentPage(cfg.Agent, show, jobs.Calls{Jobs: manager, Worker: w}, manager.Metrics(), out)
 	if err != nil {
 		return err
 	}
 	var listener net.Listener
-	if address := cfg.Agent.Worker.HTTP; address != agent.HTTPOff {
+	if address := cfg.Agent.Worker.HTTP; address != worker.HTTPOff {
 		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address); err != nil {
 			return fmt.Errorf("open the address of probes and metrics (agent.worker.http, --http): %w", err)
 		}
@@ -172,15 +173,15 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 			return err
 		})
 	}
-	needed(jobs.Keep) // without an engine there is nothing to serve rooms with
+	needed(manager.Keep) // without an engine there is nothing to serve rooms with
 	if page != nil {
 		needed(page.Run)
 	}
-	if senders != nil {
-		needed(senders.Run)
+	if ingest != nil {
+		needed(ingest.Run)
 	}
 	if listener != nil {
-		g.Go(func() error { return serveProbes(beside, listener, w, log, jobs.Metrics(), shown.Totals(), out) })
+		g.Go(func() error { return serveProbes(beside, listener, w, log, manager.Metrics(), shown.Totals(), out) })
 	}
 	g.Go(func() error {
 		select {
@@ -201,33 +202,35 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 }
 
 // agentPlayers serves WHEP players beside the page; nil when there is no page or no players are wanted.
-func agentPlayers(cfg agent.Config, log zerolog.Logger) (*whep.Server, error) {
-	if cfg.Worker.Console == agent.HTTPOff || !cfg.Console.WHEP.Enabled {
+func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
+	if cfg.Worker.Console == worker.HTTPOff || !cfg.Console.WHEP.Enabled {
 		return nil, nil
 	}
-	cfg.Console.Listen = cfg.Worker.Console
-	return bot.NewPlayers(cfg.Console, liveKitKeys(cfg), true, log)
+	return bot.NewPlayers(bot.PlayersOptions{
+		Config: cfg.Console.WHEP, ICE: cfg.Console.ICE, Keys: liveKitKeys(cfg), Coming: true,
+		LoopbackOnly: bot.OnlyHere(cfg.Worker.Console), Log: log,
+	})
 }
 
-// agentSenders takes WHIP senders beside the page, for any room, until ctx ends; nil when there is no page or none are wanted.
-func agentSenders(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*bot.Senders, error) {
+// agentIngest takes WHIP senders beside the page, for any room, until ctx ends; nil when there is no page or none are wanted.
+func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*camera.Ingest, error) {
 	at := cfg.Agent.Worker.Console
-	if at == agent.HTTPOff || !cfg.Sources.WHIP.Enabled {
+	if at == worker.HTTPOff || !cfg.Sources.WHIP.Enabled {
 		return nil, nil
 	}
-	return bot.NewSenders(bot.SendersOptions{
-		Config: cfg, Keys: liveKitKeys(cfg.Agent), LoopbackOnly: bot.OnlyHere(at),
+	return camera.NewIngest(camera.IngestOptions{
+		Config: cfg.Sources, ICE: cfg.Agent.Console.ICE, URL: cfg.Agent.LiveKit.URL, Keys: liveKitKeys(cfg.Agent), LoopbackOnly: bot.OnlyHere(at),
 		Closing: func() bool { return ctx.Err() != nil }, Log: log,
 	})
 }
 
-func liveKitKeys(cfg agent.Config) room.Keys {
+func liveKitKeys(cfg configs.Agent) room.Keys {
 	return room.Keys{APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret)}
 }
 
 // agentPage is the page and the API for all rooms; nil when the settings want none.
-func agentPage(cfg agent.Config, show bot.Show, calls console.Dispatcher, more ...prometheus.Collector) (*console.Server, error) {
-	if cfg.Worker.Console == agent.HTTPOff {
+func agentPage(cfg configs.Agent, show jobs.Show, calls console.Dispatcher, more ...prometheus.Collector) (*console.Server, error) {
+	if cfg.Worker.Console == worker.HTTPOff {
 		return nil, nil
 	}
 	cfg.Console.Listen = cfg.Worker.Console
@@ -238,15 +241,15 @@ func agentPage(cfg agent.Config, show bot.Show, calls console.Dispatcher, more .
 		}
 	}
 	o := console.Options{
-		Config: cfg.Console, Rooms: show.Rooms, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
+		Config: cfg.Console.Config, Rooms: show.Rooms, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
 		Log:      show.Log,
 	}
 	if show.Players != nil { // a nil pointer in an interface is not nil
 		o.WHEP = show.Players
 	}
-	if show.Senders != nil {
-		o.WHIP = show.Senders.Handler()
+	if show.Ingest != nil {
+		o.WHIP = show.Ingest.Handler()
 	}
 	page, err := console.New(o)
 	if err != nil {
@@ -291,7 +294,7 @@ func simulate(ctx context.Context, w *worker.Worker, room string) error {
 	}
 }
 
-func (c *agentCmd) worker(cfg agent.Config, jobs *bot.Jobs, log zerolog.Logger) (*worker.Worker, error) {
+func (c *agentCmd) worker(cfg configs.Agent, manager *jobs.Manager, log zerolog.Logger) (*worker.Worker, error) {
 	jobType, err := worker.ParseJobType(cfg.Worker.Type)
 	if err != nil {
 		return nil, err
@@ -304,20 +307,20 @@ func (c *agentCmd) worker(cfg agent.Config, jobs *bot.Jobs, log zerolog.Logger) 
 	if slots == 0 {
 		slots = max(1, int(cores*slotsPerCore))
 	}
-	machine := jobs.Load
+	machine := manager.Load
 	if cfg.Worker.FullCPU > 0 {
 		cpu, err := worker.NewCPU(os.DirFS("/"), cores)
 		if err != nil {
 			log.Warn().Err(err).Msg("the load is that of slots and engine alone")
 		} else {
-			machine = func(now time.Time) float64 { return max(jobs.Load(now), cpu.Load(now)/cfg.Worker.FullCPU) }
+			machine = func(now time.Time) float64 { return max(manager.Load(now), cpu.Load(now)/cfg.Worker.FullCPU) }
 		}
 	}
 	return worker.New(worker.Options{
 		URL: cfg.LiveKit.URL, APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret), WorkerToken: c.WorkerToken,
 		AgentName: cfg.Worker.AgentName, Namespace: cfg.Worker.Namespace, Deployment: cfg.Worker.Deployment, JobType: jobType,
 		Slots: slots, MachineLoad: machine, DrainTimeout: cfg.Worker.DrainTimeout, Name: cfg.LiveKit.Name, Version: moduleVersion(buildInfo()),
-		Runner: jobs, Log: log,
+		Runner: manager, Log: log,
 	})
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/agent/bot"
+	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/agent/worker"
 	"touchline/internal/e2e/browser"
@@ -93,7 +93,7 @@ func (d *desk) eventually(name string, holds func(map[string]any) bool) {
 // film publishes a generated match into a room until the test ends.
 func (h *agentHouse) film(name, identity string, seed uint64) {
 	h.t.Helper()
-	camera, err := bot.NewCamera(bot.CameraOptions{
+	camera, err := camera.NewDemo(camera.DemoOptions{
 		URL: h.url, Keys: h.keys, Room: name, Identity: identity, Width: 640, Height: 360, FPS: 15, Seed: seed,
 		LoopbackOnly: true, Log: zerolog.Nop(),
 	})

@@ -30,7 +30,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/agent/bot"
+	"touchline/agent/camera"
 	"touchline/agent/history"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
@@ -60,7 +60,7 @@ func newAgentHouse(t *testing.T) *agentHouse {
 	h := &agentHouse{t: t, url: server.URL(), keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 	h.rooms = lksdk.NewRoomServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
 	h.calls = lksdk.NewAgentDispatchServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
-	camera, err := bot.NewCamera(bot.CameraOptions{
+	camera, err := camera.NewDemo(camera.DemoOptions{
 		URL: h.url, Keys: h.keys, Room: agentRoom, Identity: "cam", Width: 640, Height: 360, FPS: 15, Seed: 3,
 		LoopbackOnly: true, Log: zerolog.Nop(),
 	})

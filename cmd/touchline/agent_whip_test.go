@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"touchline/agent/camera"
+	"touchline/media/source"
+
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/room"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
@@ -103,9 +105,9 @@ func TestAgentTakesSenders(t *testing.T) {
 
 	// The room's page has a key of this room alone.
 	var list struct {
-		Cameras []agent.RoomCamera
-		Sources []agent.Source
-		WHIP    agent.WHIPEndpoint
+		Cameras []source.RoomCamera
+		Sources []source.Info
+		WHIP    source.WHIPEndpoint
 	}
 	sources := func() {
 		_, body := shows.ask(http.MethodGet, "/api/rooms/"+path+"/sources", "")
@@ -118,8 +120,8 @@ func TestAgentTakesSenders(t *testing.T) {
 	send(t, whipclient.Options{URL: shows.url + list.WHIP.Path, Token: list.WHIP.Key, Codec: media.VP8, Units: units, FPS: cameraFPS})
 	require.Eventually(t, func() bool {
 		sources()
-		return len(list.Cameras) == 2 && slices.ContainsFunc(list.Sources, func(x agent.Source) bool {
-			return x.Kind == "whip" && x.Identity == agent.StreamIdentity && x.State == "live"
+		return len(list.Cameras) == 2 && slices.ContainsFunc(list.Sources, func(x source.Info) bool {
+			return x.Kind == "whip" && x.Identity == camera.StreamIdentity && x.State == "live"
 		})
 	}, later, 50*time.Millisecond)
 

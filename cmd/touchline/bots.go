@@ -18,7 +18,7 @@ type botsCmd struct {
 func (b *botsCmd) Run(ctx context.Context, a *app) error {
 	cfg := a.cfg
 	cfg.Agent.LiveKit.URL = b.URL
-	engine, err := bot.NewEngine(cfg, a.log)
+	engine, err := bot.NewEngine(cfg.Bot(), a.log)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (b *botsCmd) Run(ctx context.Context, a *app) error {
 	g.Go(func() error { return engine.Run(ctx) })
 	for _, name := range b.Rooms {
 		cfg.Agent.LiveKit.Room = name
-		bot, err := bot.New(bot.Options{Config: cfg, Engine: engine, LoopbackOnly: loopback, Log: a.log})
+		bot, err := bot.New(bot.Options{Settings: cfg.Bot(), Engine: engine, LoopbackOnly: loopback, Log: a.log})
 		if err != nil {
 			return fmt.Errorf("make a bot for room %q: %w", name, err)
 		}

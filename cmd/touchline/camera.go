@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/room"
@@ -126,7 +125,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	senders := camera.NewSenders(o, 0)
 	server, err := whip.New(whip.Options{
 		Keys: keys, Authorize: camera.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,
-		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, ICEServers: bot.ICEServers(a.cfg.Agent.Console.ICE), Now: time.Now, Log: o.Log,
+		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, ICEServers: a.cfg.Agent.Console.ICE.ICEServers(), Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return err
@@ -135,7 +134,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	if err != nil {
 		return fmt.Errorf("listen for WHIP senders: %w", err)
 	}
-	settings := a.cfg.Agent.Console
+	settings := a.cfg.Agent.Console.Config
 	pageFlags{TLS: c.TLS, Listen: listener.Addr().String()}.apply(&settings)
 	secure, err := console.TLSConfig(settings, o.Log)
 	if err != nil {

@@ -13,14 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"touchline/internal/redact"
+	"touchline/media/signaling"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
-	"touchline/inference"
 )
 
 // cameraApp is the command's surroundings, with a LiveKit server that runs until the test ends.
@@ -29,7 +30,7 @@ func cameraApp(t *testing.T) *app {
 	server, _ := sfutest.Start(t, sfu.Options{})
 	cfg := configs.Default()
 	lk := &cfg.Agent.LiveKit
-	lk.URL, lk.Room, lk.APIKey, lk.APISecret = server.URL(), "match", server.APIKey(), inference.Secret(server.APISecret())
+	lk.URL, lk.Room, lk.APIKey, lk.APISecret = server.URL(), "match", server.APIKey(), redact.Secret(server.APISecret())
 	return &app{cfg: cfg, log: zerolog.Nop()}
 }
 
@@ -90,7 +91,7 @@ func TestCameraCommandRefuses(t *testing.T) {
 func TestCameraCommandTakesWHIP(t *testing.T) {
 	t.Parallel()
 	a := cameraApp(t)
-	a.cfg.Agent.Console.ICE = agent.ICEConfig{
+	a.cfg.Agent.Console.ICE = signaling.ICEConfig{
 		Servers: []string{"stun:stun.example.org", "turn:turn.example.org?transport=tcp"}, Username: "us", Credential: "turn word",
 	}
 	for _, scheme := range []string{"http", "https"} {

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"touchline/internal/redact"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,7 +28,6 @@ import (
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
-	"touchline/inference"
 	"touchline/internal/e2e/browser"
 	"touchline/media/toyworld"
 )
@@ -106,7 +107,7 @@ func (h *house) env() []string {
 func (h *house) app() *app {
 	cfg := configs.Default()
 	lk := &cfg.Agent.LiveKit
-	lk.URL, lk.APIKey, lk.APISecret = h.server.URL(), h.keys.APIKey, inference.Secret(h.keys.APISecret)
+	lk.URL, lk.APIKey, lk.APISecret = h.server.URL(), h.keys.APIKey, redact.Secret(h.keys.APISecret)
 	return &app{cfg: cfg, log: h.log}
 }
 
@@ -132,10 +133,10 @@ func (h *house) bot(t *testing.T, name string, change ...func(*configs.Config)) 
 	}
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.server.URL(), name
 	cfg.Agent.Console.Listen = "127.0.0.1:0"
-	b, err := bot.New(bot.Options{Config: cfg, Keys: h.keys, LoopbackOnly: true, Log: h.log})
+	b, err := bot.New(bot.Options{Settings: cfg.Bot(), Keys: h.keys, LoopbackOnly: true, Log: h.log})
 	require.NoError(t, err)
 	announced := make(chan string, 1)
-	page, err := b.Console(cfg.Agent.Console, func(url string) { announced <- url })
+	page, err := b.Console(cfg.Agent.Console.Config, func(url string) { announced <- url })
 	require.NoError(t, err)
 	keepRunning(t, b.Run)
 	keepRunning(t, page.Run)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/bot"
+	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 )
@@ -44,7 +45,7 @@ func (*demoCmd) endless() {}
 // Run starts a LiveKit server, a camera, the bot and the page, and waits for
 // Ctrl-C.
 func (d *demoCmd) Run(ctx context.Context, a *app) error {
-	return bot.WithOutputs(ctx, a.cfg, a.log, func(out *bot.Outputs) error { return d.serve(ctx, a, out) })
+	return bot.WithOutputs(ctx, a.cfg.Outputs(), a.log, func(out *bot.Outputs) error { return d.serve(ctx, a, out) })
 }
 
 func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
@@ -52,7 +53,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	if err := d.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
-	d.pageFlags.apply(&cfg.Agent.Console)
+	d.pageFlags.apply(&cfg.Agent.Console.Config)
 	// The page leads others to the signalling, but their media comes straight to the server. Our own camera and
 	// bot reach it from loopback wherever it is on this machine.
 	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)
@@ -73,7 +74,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	if d.Source != "" {
 		scene = "" // nobody would look at it
 	}
-	commentator, err := bot.New(bot.Options{Config: cfg, Keys: keys, BuiltIn: scene, LoopbackOnly: true, Outputs: out, Log: a.log})
+	commentator, err := bot.New(bot.Options{Settings: cfg.Bot(), Keys: keys, BuiltIn: scene, LoopbackOnly: true, Outputs: out, Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	}
 	pictures := sources.Run
 	if scene != "" {
-		camera, err := bot.NewCamera(bot.CameraOptions{
+		camera, err := camera.NewDemo(camera.DemoOptions{
 			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: scene, Seed: d.Seed, Crowd: d.Sound, LoopbackOnly: true, Log: a.log,
 		})
 		if err != nil {
@@ -96,7 +97,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 			return g.Wait()
 		}
 	}
-	page, err := commentator.Console(cfg.Agent.Console, func(url string) {
+	page, err := commentator.Console(cfg.Agent.Console.Config, func(url string) {
 		fmt.Fprintf(os.Stdout, "\n  Touchline is on the air: %s\n  (Ctrl-C ends it)\n\n", url)
 	})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"touchline/agent"
+	"touchline/agent/worker"
 )
 
 // healthCmd asks a worker whether it is healthy, for the health checks of
@@ -57,7 +57,7 @@ func (c *healthCmd) Run(ctx context.Context, a *app) error {
 
 // probeURL is where a worker that listens at an address is reached from its own machine.
 func probeURL(listen string) (string, error) {
-	if listen == agent.HTTPOff {
+	if listen == worker.HTTPOff {
 		return "", errors.New("agent.worker.http is off: name the address of a probe, as in `touchline health http://127.0.0.1:8081/`")
 	}
 	host, port, err := net.SplitHostPort(listen)

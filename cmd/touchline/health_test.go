@@ -5,10 +5,11 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"touchline/agent/worker"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/configs"
 )
 
@@ -27,7 +28,7 @@ func TestHealth(t *testing.T) {
 	require.ErrorContains(t, (&healthCmd{URL: s.URL + "/"}).Run(t.Context(), a), "503")
 	s.Close()
 	require.ErrorContains(t, (&healthCmd{}).Run(t.Context(), a), "connection refused")
-	a.cfg.Agent.Worker.HTTP = agent.HTTPOff
+	a.cfg.Agent.Worker.HTTP = worker.HTTPOff
 	require.ErrorContains(t, (&healthCmd{}).Run(t.Context(), a), "is off")
 }
 

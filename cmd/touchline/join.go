@@ -33,15 +33,15 @@ func (j *joinCmd) Run(ctx context.Context, a *app) error {
 	if j.Room != "" {
 		cfg.Agent.LiveKit.Room = j.Room
 	}
-	j.pageFlags.apply(&cfg.Agent.Console)
+	j.pageFlags.apply(&cfg.Agent.Console.Config)
 	if err := j.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
-	return bot.WithOutputs(ctx, cfg, a.log, func(out *bot.Outputs) error { return j.serve(ctx, a, cfg, out) })
+	return bot.WithOutputs(ctx, cfg.Outputs(), a.log, func(out *bot.Outputs) error { return j.serve(ctx, a, cfg, out) })
 }
 
 func (j *joinCmd) serve(ctx context.Context, a *app, cfg configs.Config, out *bot.Outputs) error {
-	bot, err := bot.New(bot.Options{Config: cfg, Outputs: out, Log: a.log})
+	bot, err := bot.New(bot.Options{Settings: cfg.Bot(), Outputs: out, Log: a.log})
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (j *joinCmd) serve(ctx context.Context, a *app, cfg configs.Config, out *bo
 		g.Go(func() error { return sources.Run(ctx) })
 	}
 	if !j.NoPage {
-		page, err := bot.Console(cfg.Agent.Console, func(url string) {
+		page, err := bot.Console(cfg.Agent.Console.Config, func(url string) {
 			fmt.Fprintf(os.Stdout, "\n  Watching room %q; the page is %s\n\n", bot.Room.RoomName(), url)
 		})
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 
-	"touchline/agent"
+	"touchline/agent/console"
 )
 
 // pageFlags are the flags of all commands that serve the page.
@@ -17,7 +17,7 @@ type pageFlags struct {
 }
 
 // apply puts them over the settings.
-func (p pageFlags) apply(c *agent.ConsoleConfig) {
+func (p pageFlags) apply(c *console.Config) {
 	if p.Listen != "" {
 		c.Listen = p.Listen
 	}

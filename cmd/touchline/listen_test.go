@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"touchline/agent/console"
+	"touchline/agent/worker"
+
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent"
 	"touchline/configs"
 )
 
@@ -73,20 +75,20 @@ func TestWorkerFlagsGoOverVariablesAndThoseOverTheFile(t *testing.T) {
 	require.NoError(t, err)
 	_, err = parser.Parse([]string{"agent", "--slots", "3", "--agent-name", "", "--drain-timeout", "5s"})
 	require.NoError(t, err)
-	require.Equal(t, agent.WorkerConfig{
-		Slots: 3, FullCPU: 0.6, Type: "publisher", DrainTimeout: 5 * time.Second, HTTP: ":8081", Console: agent.HTTPOff,
+	require.Equal(t, worker.Config{
+		Slots: 3, FullCPU: 0.6, Type: "publisher", DrainTimeout: 5 * time.Second, HTTP: ":8081", Console: worker.HTTPOff,
 	}, c.Agent.over(cfg.Agent.Worker))
 	require.Equal(t, 5*time.Second+leaving, c.Agent.patience(cfg))
 	require.Equal(t, "env", cfg.Agent.Worker.AgentName)
 }
 
 func TestPageFlags(t *testing.T) {
-	c := agent.ConsoleConfig{Listen: "127.0.0.1:8199"}
+	c := console.Config{Listen: "127.0.0.1:8199"}
 	pageFlags{}.apply(&c)
-	require.Equal(t, agent.ConsoleConfig{Listen: "127.0.0.1:8199"}, c)
+	require.Equal(t, console.Config{Listen: "127.0.0.1:8199"}, c)
 	pageFlags{TLS: true, Listen: "0.0.0.0:1"}.apply(&c)
-	require.Equal(t, agent.ConsoleConfig{Listen: "0.0.0.0:1", SelfSigned: true}, c)
-	own := agent.ConsoleConfig{TLSCert: "a.pem", TLSKey: "b.pem"}
+	require.Equal(t, console.Config{Listen: "0.0.0.0:1", SelfSigned: true}, c)
+	own := console.Config{TLSCert: "a.pem", TLSKey: "b.pem"}
 	pageFlags{TLS: true}.apply(&own)
 	require.False(t, own.SelfSigned)
 }

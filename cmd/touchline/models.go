@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"touchline/inference/minicpmo"
+
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
-	"touchline/inference"
 	"touchline/inference/minicpmo/check"
 	"touchline/inference/remote"
 	"touchline/models"
@@ -84,7 +85,7 @@ type part struct {
 }
 
 // modelParts looks for all that the built-in model needs.
-func modelParts(cfg inference.MiniCPMConfig) []part {
+func modelParts(cfg minicpmo.Config) []part {
 	var out []part
 	bundle, err := models.OpenBundle(cfg.Path)
 	bundlePart := part{what: "model bundle"}

@@ -30,8 +30,7 @@ import (
 
 // Options of an engine.
 type Options struct {
-	// Config is the inference section of the settings.
-	Config inference.Config
+	Config Settings
 	// Frames is how many pictures a look takes, for max_len; 0 is 4.
 	Frames int
 	// Progress, if not nil, is told how far loading is, 0 to 100, and with what.
@@ -156,7 +155,7 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 }
 
 // rules sets how tokens are drawn.
-func (e *Engine) rules(m *models.Manifest, c inference.Config) error {
+func (e *Engine) rules(m *models.Manifest, c Settings) error {
 	vocab := m.Dims.Decoder.Vocab
 	ids := func(names []string) ([]int32, error) {
 		var out []int32
@@ -247,7 +246,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 
 // openRuntime opens ONNX Runtime and the device that the settings name. The
 // caller closes both, the device first.
-func openRuntime(c inference.MiniCPMConfig) (*ort.Runtime, *ort.Device, error) {
+func openRuntime(c Config) (*ort.Runtime, *ort.Device, error) {
 	path, err := ort.Locate(ort.Search{Library: c.Runtime})
 	if err != nil {
 		return nil, nil, err

@@ -68,9 +68,9 @@ func tiny(tb testing.TB) *models.Bundle {
 }
 
 // settings of a small engine on the CPU that always takes the likeliest token.
-func settings(tb testing.TB) inference.Config {
+func settings(tb testing.TB) minicpmo.Settings {
 	tb.Helper()
-	c := inference.DefaultConfig()
+	c := minicpmo.DefaultSettings()
 	c.MiniCPM.Device, c.MiniCPM.Weights, c.MiniCPM.Runtime = "cpu", "fp32", orttest.Library(tb)
 	c.MiniCPM.Slots, c.MiniCPM.MaxLen, c.MiniCPM.Temperature = 8, 512, 0
 	c.MiniCPM.SuppressTokens = nil
@@ -78,7 +78,7 @@ func settings(tb testing.TB) inference.Config {
 	return c
 }
 
-func open(tb testing.TB, b *models.Bundle, c inference.Config) *minicpmo.Engine {
+func open(tb testing.TB, b *models.Bundle, c minicpmo.Settings) *minicpmo.Engine {
 	tb.Helper()
 	e, err := minicpmo.Open(tb.Context(), b, minicpmo.Options{Config: c, Threads: 1})
 	require.NoError(tb, err)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/inference"
 	"touchline/models"
 )
 
@@ -35,7 +34,7 @@ func published() *models.Bundle {
 
 func TestPlanOfThePublishedModel(t *testing.T) {
 	b := published()
-	c := inference.DefaultConfig()
+	c := DefaultSettings()
 	c.MiniCPM.Slots = 64
 	both, err := choose(b, c.MiniCPM, 1024)
 	require.NoError(t, err)
@@ -64,7 +63,7 @@ func TestPlanOfThePublishedModel(t *testing.T) {
 // With the default settings a card of 24 GB gets int4, with as many slots as
 // its memory suffices for.
 func TestSlotsThatFit(t *testing.T) {
-	b, c := published(), inference.DefaultConfig()
+	b, c := published(), DefaultSettings()
 	length := maxLen(&b.Manifest, c, 4)
 	for _, tt := range []struct {
 		free    int64
@@ -95,7 +94,7 @@ func TestSlotsThatFit(t *testing.T) {
 
 func TestMaxLen(t *testing.T) {
 	m := &published().Manifest
-	c := inference.DefaultConfig()
+	c := DefaultSettings()
 	c.MaxSlices, c.MaxTokens = 1, 64
 	require.Equal(t, 896, maxLen(m, c, 4), "4 x 67 + 512 + 64, rounded up")
 	c.MaxSlices = 2

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"touchline/inference"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/vision"
 	"touchline/models"
@@ -24,10 +23,10 @@ const (
 
 // choose picks the graphs of a bundle that the settings ask for, in the order
 // of preference: the first that fits is to be taken.
-func choose(b *models.Bundle, c inference.MiniCPMConfig, maxLen int) ([]selection, error) {
+func choose(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	if c.Slots == 0 {
 		var all []selection
-		for c.Slots = inference.DefaultSlots; c.Slots > 0; c.Slots /= 2 {
+		for c.Slots = DefaultSlots; c.Slots > 0; c.Slots /= 2 {
 			some, err := choose(b, c, maxLen)
 			if err != nil {
 				return nil, err
@@ -107,7 +106,7 @@ func lacks(m *models.Manifest, k models.Kind, w models.Weights, d models.Device)
 
 // maxLen is how long a prompt with its answer gets: the pictures of a look,
 // each as large as its grid may be, the words around them and the answer.
-func maxLen(m *models.Manifest, c inference.Config, frames int) int {
+func maxLen(m *models.Manifest, c Settings, frames int) int {
 	n := c.MiniCPM.MaxLen
 	if n == 0 {
 		images := 1

@@ -342,7 +342,7 @@ func (a *answer) end(err error) error {
 }
 
 // late says which time limit was met.
-func (a *answer) late(cfg inference.RemoteConfig) error {
+func (a *answer) late(cfg Config) error {
 	if a.begun {
 		return fmt.Errorf("%s: %w: expected the next word within %v (inference.remote.idle_timeout)",
 			a.m.server, ErrTimeout, cfg.IdleTimeout)

@@ -25,7 +25,7 @@ func TestKept(t *testing.T) {
 		}
 		stream(w, delta("Grey"), stop)
 	})
-	cfg := inference.DefaultConfig().Remote
+	cfg := remote.DefaultConfig()
 	cfg.URL, cfg.Retries = s.URL, 0
 	k, err := residency.New(
 		func(context.Context, residency.Progress) (inference.Model, error) {

@@ -74,7 +74,7 @@ func TestRecordedServers(t *testing.T) {
 			require.Len(t, found, 1)
 			require.Len(t, found[0].Models, 1)
 
-			m := open(t, s.URL, func(c *inference.RemoteConfig) { c.Model, c.Retries = tt.model, 0 })
+			m := open(t, s.URL, func(c *remote.Config) { c.Model, c.Retries = tt.model, 0 })
 			words, err := ask(t.Context(), session(t, m), inference.Prompt{Text: "What is this?", MaxTokens: 4})
 			if tt.want == "" {
 				require.NoError(t, err)
@@ -103,8 +103,8 @@ func TestRecordedWrongModel(t *testing.T) {
 			recorded(t, w, name+"/answer")
 		}))
 		defer s.Close()
-		require.NoError(t, open(t, s.URL, func(c *inference.RemoteConfig) { c.Model = "tiny-vision" }).Warm(t.Context(), nil), name)
-		err := open(t, s.URL, func(c *inference.RemoteConfig) { c.Model = "nope" }).Warm(t.Context(), nil)
+		require.NoError(t, open(t, s.URL, func(c *remote.Config) { c.Model = "tiny-vision" }).Warm(t.Context(), nil), name)
+		err := open(t, s.URL, func(c *remote.Config) { c.Model = "nope" }).Warm(t.Context(), nil)
 		var missing *inference.ModelMissingError
 		require.ErrorAs(t, err, &missing, name)
 		require.Equal(t, "nope", missing.Model)

@@ -58,7 +58,7 @@ const (
 
 // Model is one model on one server. Safe for concurrent use.
 type Model struct {
-	cfg       inference.RemoteConfig
+	cfg       Config
 	maxTokens int
 	server    string // address for people and messages
 	log       zerolog.Logger
@@ -79,7 +79,7 @@ type Model struct {
 // New checks the address and returns the model behind it. Nothing is sent yet:
 // Warm does that, or the first prompt. maxTokens caps an answer whose prompt
 // sets no cap of its own.
-func New(cfg inference.RemoteConfig, maxTokens int, log zerolog.Logger) (*Model, error) {
+func New(cfg Config, maxTokens int, log zerolog.Logger) (*Model, error) {
 	u, err := url.Parse(cfg.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
 		return nil, errors.New("open remote engine: expected an address such as http://127.0.0.1:8000/v1 " +

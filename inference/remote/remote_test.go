@@ -145,9 +145,9 @@ const (
 	done = "data: [DONE]\n\n"
 )
 
-func open(t *testing.T, url string, change ...func(*inference.RemoteConfig)) *remote.Model {
+func open(t *testing.T, url string, change ...func(*remote.Config)) *remote.Model {
 	t.Helper()
-	cfg := inference.DefaultConfig().Remote
+	cfg := remote.DefaultConfig()
 	cfg.URL = url + "/v1"
 	cfg.FirstTokenTimeout, cfg.IdleTimeout = 20*time.Second, 20*time.Second
 	for _, c := range change {
@@ -214,7 +214,7 @@ func TestServers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, tt.models, func(w http.ResponseWriter, _ request, _ int) { stream(w, tt.events...) })
-			m := open(t, s.URL, func(c *inference.RemoteConfig) { c.Model = tt.model })
+			m := open(t, s.URL, func(c *remote.Config) { c.Model = tt.model })
 			text, err := ask(t.Context(), session(t, m), prompt)
 			require.NoError(t, err)
 			require.Equal(t, "Red scores!", text)
@@ -283,7 +283,7 @@ func TestWhatIsSent(t *testing.T) {
 	require.Contains(t, string(s.last().Messages[0].Content), `tag \"nl\"`)
 	require.Equal(t, 64, s.last().MaxTokens)
 
-	m := open(t, s.URL, func(c *inference.RemoteConfig) { c.APIKey = "k3y" })
+	m := open(t, s.URL, func(c *remote.Config) { c.APIKey = "k3y" })
 	_, err = ask(t.Context(), session(t, m), prompt)
 	require.NoError(t, err)
 	require.Equal(t, "Bearer k3y", s.last().header.Get("Authorization"))
@@ -352,7 +352,7 @@ func TestStreams(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) { stream(w, tt.events...) })
-			m := open(t, s.URL, func(c *inference.RemoteConfig) { c.Retries = 0 })
+			m := open(t, s.URL, func(c *remote.Config) { c.Retries = 0 })
 			text, err := ask(t.Context(), session(t, m), prompt)
 			require.Equal(t, tt.want, text)
 			require.ErrorIs(t, err, tt.err)
@@ -463,7 +463,7 @@ func TestNobodyThere(t *testing.T) {
 	require.NoError(t, err)
 	address := "http://" + l.Addr().String()
 	require.NoError(t, l.Close())
-	m := open(t, address, func(c *inference.RemoteConfig) { c.Retries, c.Model = 1, "m" })
+	m := open(t, address, func(c *remote.Config) { c.Retries, c.Model = 1, "m" })
 	_, err = ask(t.Context(), session(t, m), prompt)
 	require.ErrorIs(t, err, remote.ErrUnreachable)
 	require.ErrorContains(t, err, "connection refused")
@@ -483,7 +483,7 @@ func TestServerComesBack(t *testing.T) {
 		}
 		stream(w, delta("ok"), stop)
 	})
-	m := open(t, s.URL, func(c *inference.RemoteConfig) { c.Retries = 0 })
+	m := open(t, s.URL, func(c *remote.Config) { c.Retries = 0 })
 	se := session(t, m)
 	for i := range 3 {
 		away.Store(i == 1)
@@ -526,7 +526,7 @@ func TestTimeLimits(t *testing.T) {
 				<-release
 			})
 			defer close(release)
-			m := open(t, s.URL, func(c *inference.RemoteConfig) { c.FirstTokenTimeout, c.IdleTimeout = tt.first, tt.idle })
+			m := open(t, s.URL, func(c *remote.Config) { c.FirstTokenTimeout, c.IdleTimeout = tt.first, tt.idle })
 			start := time.Now()
 			text, err := ask(t.Context(), session(t, m), prompt)
 			require.ErrorIs(t, err, remote.ErrTimeout)
@@ -549,7 +549,7 @@ func TestSlowTokens(t *testing.T) {
 		}
 		stream(w, stop, done)
 	})
-	m := open(t, s.URL, func(c *inference.RemoteConfig) {
+	m := open(t, s.URL, func(c *remote.Config) {
 		c.FirstTokenTimeout, c.IdleTimeout = 500*time.Millisecond, 500*time.Millisecond
 	})
 	text, err := ask(t.Context(), session(t, m), prompt)
@@ -560,7 +560,7 @@ func TestSlowTokens(t *testing.T) {
 // TestSlowReader: the time that the caller takes does not count against the server.
 func TestSlowReader(t *testing.T) {
 	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) { stream(w, delta("a"), delta("b"), stop) })
-	m := open(t, s.URL, func(c *inference.RemoteConfig) { c.IdleTimeout = 150 * time.Millisecond })
+	m := open(t, s.URL, func(c *remote.Config) { c.IdleTimeout = 150 * time.Millisecond })
 	var text strings.Builder
 	for c, err := range session(t, m).Generate(t.Context(), prompt) {
 		require.NoError(t, err)
@@ -580,7 +580,7 @@ func TestCancelAndBreak(t *testing.T) {
 			<-r.Context().Done()
 			gone <- struct{}{}
 		})
-	m := open(t, s.URL+"/slow", func(c *inference.RemoteConfig) { c.Model = "m" })
+	m := open(t, s.URL+"/slow", func(c *remote.Config) { c.Model = "m" })
 	se := session(t, m)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -613,7 +613,7 @@ func TestHugeAnswers(t *testing.T) {
 		}
 		stream(w, stop)
 	})
-	m := open(t, s.URL, func(c *inference.RemoteConfig) { c.Retries = 0 })
+	m := open(t, s.URL, func(c *remote.Config) { c.Retries = 0 })
 	text, err := ask(t.Context(), session(t, m), prompt)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(text), 64*32)
@@ -639,7 +639,7 @@ func TestMissingModel(t *testing.T) {
 	})
 	var missing *inference.ModelMissingError
 	for _, name := range []string{"c", ""} {
-		m := open(t, s.URL, func(c *inference.RemoteConfig) { c.Model = name })
+		m := open(t, s.URL, func(c *remote.Config) { c.Model = name })
 		_, err := ask(t.Context(), session(t, m), prompt)
 		require.ErrorAs(t, err, &missing)
 		require.Equal(t, &inference.ModelMissingError{Server: s.URL + "/v1", Model: name, Available: []string{"a", "b"}}, missing)
@@ -712,7 +712,7 @@ func TestWarm(t *testing.T) {
 	// A server that lists no models is asked all the same when the model is named.
 	bare := serve(t, "", func(w http.ResponseWriter, _ request, _ int) { stream(w, delta("Grey"), stop) })
 	require.Error(t, open(t, bare.URL).Warm(t.Context(), nil))
-	require.NoError(t, open(t, bare.URL, func(c *inference.RemoteConfig) { c.Model = "m" }).Warm(t.Context(), nil))
+	require.NoError(t, open(t, bare.URL, func(c *remote.Config) { c.Model = "m" }).Warm(t.Context(), nil))
 }
 
 // TestServerWithoutTemplateSettings: a strict server is asked again without what it does not know.
@@ -742,7 +742,7 @@ func TestNoRedirect(t *testing.T) {
 		w.Header().Set("Location", other.URL+"/v1/chat/completions")
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
-	m := open(t, s.URL, func(c *inference.RemoteConfig) { c.Retries = 0 })
+	m := open(t, s.URL, func(c *remote.Config) { c.Retries = 0 })
 	p := prompt
 	p.Frames = []inference.Frame{frame(1, 8, 8, color.RGBA{})}
 	_, err := ask(t.Context(), session(t, m), p)
@@ -752,14 +752,14 @@ func TestNoRedirect(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	for _, url := range []string{"", "localhost:8000", "ftp://a/v1", "http://", "http://me:secret@a/v1", "http://a\x00"} {
-		_, err := remote.New(inference.RemoteConfig{URL: url}, 64, zerolog.Nop())
+		_, err := remote.New(remote.Config{URL: url}, 64, zerolog.Nop())
 		require.ErrorContains(t, err, "expected an address", "%q", url)
 		require.NotContains(t, err.Error(), "secret")
 	}
-	_, err := remote.New(inference.RemoteConfig{URL: "http://a"}, 0, zerolog.Nop())
+	_, err := remote.New(remote.Config{URL: "http://a"}, 0, zerolog.Nop())
 	require.ErrorContains(t, err, "at least 1 token")
 	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) { stream(w, delta("ok"), stop) })
-	m, err := remote.New(inference.RemoteConfig{URL: s.URL}, 64, zerolog.Nop())
+	m, err := remote.New(remote.Config{URL: s.URL}, 64, zerolog.Nop())
 	require.NoError(t, err)
 	defer m.Close()
 	se, err := m.NewSession()
@@ -848,7 +848,7 @@ func FuzzStream(f *testing.F) {
 		stream(w, <-body)
 	}))
 	defer s.Close()
-	cfg := inference.DefaultConfig().Remote
+	cfg := remote.DefaultConfig()
 	cfg.URL, cfg.Model, cfg.Retries = s.URL, "m", 0
 	m, err := remote.New(cfg, 64, zerolog.Nop())
 	require.NoError(f, err)
@@ -869,7 +869,7 @@ func BenchmarkPrompt(b *testing.B) {
 		stream(w, delta("ok"), stop)
 	}))
 	defer s.Close()
-	cfg := inference.DefaultConfig().Remote
+	cfg := remote.DefaultConfig()
 	cfg.URL, cfg.Model = s.URL, "m"
 	m, err := remote.New(cfg, 64, zerolog.Nop())
 	require.NoError(b, err)

@@ -8,6 +8,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Settings collects violations. The zero value is ready to use.
@@ -24,11 +27,33 @@ func (s *Settings) That(ok bool, path, rule string, value any) {
 	}
 }
 
-// Add records a violation in words of its own; nil is ignored.
+// Add records violations in words of their own, joined or one; nil is none.
 func (s *Settings) Add(err error) {
-	if err != nil {
-		s.errs = append(s.errs, err)
+	for _, e := range Split(err) {
+		if s.Prefix != "" {
+			e = fmt.Errorf("%s%w", s.Prefix, e)
+		}
+		s.errs = append(s.errs, e)
 	}
+}
+
+// Part adds the violations that the Validate of one part reports, with the
+// part's name and a dot before each path.
+func (s *Settings) Part(name string, err error) {
+	for _, e := range Split(err) {
+		s.errs = append(s.errs, fmt.Errorf("%s%s.%w", s.Prefix, name, e))
+	}
+}
+
+// Split returns what errors.Join put together, nil for nil.
+func Split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if j, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the outermost error alone
+		return j.Unwrap()
+	}
+	return []error{err}
 }
 
 // Err returns all violations joined, or nil.
@@ -36,3 +61,12 @@ func (s *Settings) Err() error { return errors.Join(s.errs...) }
 
 // Within reports whether v lies between low and high, both included.
 func Within[T cmp.Ordered](v, low, high T) bool { return low <= v && v <= high }
+
+// Name reports whether LiveKit and a log line can carry s as a name: 1 to 128
+// printable characters, without white space around them.
+func Name(s string) bool {
+	if s == "" || utf8.RuneCountInString(s) > 128 || strings.TrimSpace(s) != s {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError })
+}

@@ -254,8 +254,8 @@ func (b *bench) rooms(ctx context.Context) error {
 	return b.many(ctx, e)
 }
 
-func (b *bench) config(weights string) inference.Config {
-	c := inference.DefaultConfig()
+func (b *bench) config(weights string) minicpmo.Settings {
+	c := minicpmo.DefaultSettings()
 	c.MaxSlices, c.MaxTokens = 1, b.Answer
 	c.MiniCPM.Device, c.MiniCPM.Weights, c.MiniCPM.Runtime = b.Device, weights, b.Library
 	c.MiniCPM.SuppressTokens = nil

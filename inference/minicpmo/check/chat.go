@@ -35,7 +35,7 @@ func (c *checker) chat(ctx context.Context, b *models.Bundle) {
 	var e *minicpmo.Engine
 	c.progress("engine")
 	c.row(stageChat, "engine", 0, func(t *tally) (err error) {
-		cfg := inference.DefaultConfig()
+		cfg := minicpmo.DefaultSettings()
 		cfg.MiniCPM.Runtime, cfg.MiniCPM.Device, cfg.MiniCPM.Weights = c.Library, string(c.Device), string(floatWeights(c.Device))
 		cfg.MiniCPM.Slots, cfg.MiniCPM.MaxLen, cfg.MiniCPM.Temperature = 4, min(2048, b.Manifest.Dims.Decoder.MaxPositions), 0
 		cfg.MiniCPM.SuppressTokens = nil

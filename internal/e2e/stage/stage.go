@@ -15,6 +15,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/bot"
+	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/configs"
@@ -34,7 +35,7 @@ type Options struct {
 	Width, Height, FPS int
 	Codec              media.Codec
 	Seed               uint64
-	// Crowd and Sound of the camera, see bot.CameraOptions.
+	// Crowd and Sound of the camera, see camera.DemoOptions.
 	Crowd bool
 	Sound func(from int64, pcm []int16)
 	// NoCamera leaves the room without one; NoBot without the bot.
@@ -55,7 +56,7 @@ type Stage struct {
 	Server *sfu.Server
 	Keys   room.Keys
 	Bot    *bot.Bot
-	Camera *bot.Camera
+	Camera *camera.Demo
 	Reader *Reader
 	// Network of the bot; nil without it.
 	Network *netfault.Proxy
@@ -158,7 +159,7 @@ func (s *Stage) start(ctx context.Context) error {
 			}
 		}
 		s.Bot, err = bot.New(bot.Options{
-			Config: cfg, Keys: s.Keys, Engine: engine, BuiltIn: "camera", LoopbackOnly: true,
+			Settings: cfg.Bot(), Keys: s.Keys, Engine: engine, BuiltIn: "camera", LoopbackOnly: true,
 			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Log: s.Log,
 		})
 		if err != nil {
@@ -255,8 +256,8 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 	s.mu.Lock()
 	s.sent = nil
 	s.mu.Unlock()
-	var cam *bot.Camera
-	cam, err = bot.NewCamera(bot.CameraOptions{
+	var cam *camera.Demo
+	cam, err = camera.NewDemo(camera.DemoOptions{
 		URL: s.Server.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
 		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
 		Crowd: s.opts.Crowd, Sound: s.opts.Sound, LoopbackOnly: true, Log: s.Log,

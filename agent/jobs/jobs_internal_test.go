@@ -1,4 +1,4 @@
-package bot
+package jobs
 
 import (
 	"context"
@@ -10,10 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/agent/worker"
-	"touchline/configs"
 	"touchline/inference"
-	"touchline/media"
 )
 
 // scripted is an engine that says what the test wants.
@@ -113,44 +110,12 @@ func TestEngineUse(t *testing.T) {
 	u := &engineUse{}
 	now := time.Unix(1000, 0)
 	require.Zero(t, u.load(now))
-	for range parallelLooks {
+	for range 4 {
 		u.begin(now, 0.25)
 	}
 	require.InDelta(t, 1, u.load(now.Add(4*time.Second)), 1e-9)
-	for range parallelLooks / 2 {
+	for range 2 {
 		u.end(now.Add(4*time.Second), 0.25)
 	}
 	require.InDelta(t, 0.5, u.load(now.Add(14*time.Second)), 0.2)
-}
-
-func TestMetadataOverSettings(t *testing.T) {
-	base := configs.Default()
-	base.Agent.LiveKit.Token = "a ready one"
-	j := &Jobs{opts: JobsOptions{Config: base}}
-	off := false
-	cfg, err := j.configFor(worker.Job{
-		URL: "wss://x", Room: "match", Identity: "agent-tl", Name: "TL",
-		Metadata: worker.Metadata{
-			Profile: "sports", Instruction: "Count.", Track: media.WatchConfig{Source: "screen_share"}, Speech: &off, Language: "nl",
-		},
-	})
-	require.NoError(t, err)
-	require.Equal(t, "match", cfg.Agent.LiveKit.Room)
-	require.Equal(t, "agent-tl", cfg.Agent.LiveKit.Identity)
-	require.Empty(t, cfg.Agent.LiveKit.Token)
-	require.Equal(t, "sports", cfg.Agent.Profile)
-	require.Equal(t, "Count.", cfg.Agent.Instruction)
-	require.Equal(t, "screen_share", cfg.Media.Watch.Source)
-	require.False(t, cfg.Inference.Voice.Enabled)
-	require.Equal(t, "nl", cfg.Inference.Voice.Language)
-	require.Equal(t, base.Inference.Engine, cfg.Inference.Engine)
-
-	cfg, err = j.configFor(worker.Job{URL: "wss://x", Room: "r", Identity: "agent:vera", Name: "TL", Participant: "vera"})
-	require.NoError(t, err)
-	require.Equal(t, "vera", cfg.Media.Watch.Identity)
-
-	for _, m := range []worker.Metadata{{Profile: "opera"}, {Engine: "other"}, {Engine: "remote"}} {
-		_, err = j.configFor(worker.Job{URL: "wss://x", Room: "r", Identity: "agent", Metadata: m})
-		require.ErrorContains(t, err, "dispatch metadata: ")
-	}
 }

@@ -1,4 +1,4 @@
-package bot
+package camera
 
 import (
 	"bufio"
@@ -21,8 +21,8 @@ import (
 	"touchline/media/toyworld"
 )
 
-// CameraOptions of a Camera.
-type CameraOptions struct {
+// DemoOptions of a Demo.
+type DemoOptions struct {
 	URL      string
 	Keys     room.Keys
 	Room     string
@@ -47,9 +47,9 @@ type CameraOptions struct {
 	Log   zerolog.Logger
 }
 
-// Camera publishes a generated match or a clip as a participant.
-type Camera struct {
-	opts  CameraOptions
+// Demo publishes a generated match or a clip as a participant.
+type Demo struct {
+	opts  DemoOptions
 	World *toyworld.World // nil for a clip
 	enc   *codec.Encoder
 	pub   *room.CameraPublisher
@@ -60,8 +60,8 @@ type Camera struct {
 // bitRate of the built-in camera at 1280x720, in bit/s.
 const bitRate = 1_700_000
 
-// NewCamera checks the options; nothing runs yet.
-func NewCamera(o CameraOptions) (*Camera, error) {
+// NewDemo checks the options; nothing runs yet.
+func NewDemo(o DemoOptions) (*Demo, error) {
 	if o.Width == 0 {
 		o.Width, o.Height = 1280, 720
 	}
@@ -71,7 +71,7 @@ func NewCamera(o CameraOptions) (*Camera, error) {
 	if o.Codec == media.CodecUnknown {
 		o.Codec = media.H264
 	}
-	c := &Camera{opts: o, out: make(chan media.EncodedFrame, 64)}
+	c := &Demo{opts: o, out: make(chan media.EncodedFrame, 64)}
 	var err error
 	if o.File == "" {
 		c.World, err = toyworld.New(toyworld.Options{Seed: o.Seed, Width: o.Width, Height: o.Height, FPS: o.FPS, Still: o.Still})
@@ -112,7 +112,7 @@ func NewCamera(o CameraOptions) (*Camera, error) {
 }
 
 // Run publishes until ctx ends.
-func (c *Camera) Run(ctx context.Context) error {
+func (c *Demo) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.enc.Run(ctx) })
 	g.Go(func() error { return c.pub.Run(ctx, c.out) })
@@ -137,7 +137,7 @@ func (c *Camera) Run(ctx context.Context) error {
 	return nil
 }
 
-func (c *Camera) encode(ctx context.Context, pts time.Duration, i420 []byte) error {
+func (c *Demo) encode(ctx context.Context, pts time.Duration, i420 []byte) error {
 	err := c.enc.Encode(ctx, codec.Picture{Pix: i420, PTS: pts, Arrival: time.Now()}, c.key.Swap(false))
 	if err != nil && ctx.Err() == nil {
 		c.opts.Log.Debug().Err(err).Msg("the encoder refuses a picture")
@@ -184,7 +184,7 @@ func (n *noise) until(pts time.Duration) error {
 }
 
 // play has ffmpeg decode the clip at its own pace, looped, and encodes what comes.
-func (c *Camera) play(ctx context.Context) error {
+func (c *Demo) play(ctx context.Context) error {
 	o := c.opts
 	size := fmt.Sprintf("%d:%d", o.Width, o.Height)
 	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1",

@@ -1,4 +1,4 @@
-package agent
+package webhook
 
 import (
 	"errors"
@@ -9,45 +9,46 @@ import (
 	"strings"
 	"time"
 
-	"touchline/inference"
+	"touchline/internal/check"
+	"touchline/internal/redact"
 )
 
-// WebhookConfig says who is told what happens, by HTTP. Nobody is told without URLs.
-type WebhookConfig struct {
+// Config configures webhooks. Without URLs none are sent.
+type Config struct {
 	// URLs that events are posted to.
-	URLs []WebhookURL `yaml:"urls" env:"URLS"`
-	// Events that are posted, of WebhookEvents, where a URL has none of its own.
+	URLs []URL `yaml:"urls" env:"URLS"`
+	// Events that are posted, of AllEvents, where a URL has none of its own.
 	Events []string `yaml:"events" env:"EVENTS"`
 	// Timeout of one attempt.
 	Timeout time.Duration `yaml:"timeout" env:"TIMEOUT"`
 	// Retries after an attempt that failed.
 	Retries int `yaml:"retries" env:"RETRIES"`
 	// APIKey and APISecret sign what is posted; those of LiveKit when empty.
-	APIKey    string           `yaml:"-" env:"API_KEY"`
-	APISecret inference.Secret `yaml:"-" env:"API_SECRET"`
+	APIKey    string        `yaml:"-" env:"API_KEY"`
+	APISecret redact.Secret `yaml:"-" env:"API_SECRET"`
 	// Keys are further pairs, "key: secret", each on a line of its own or after a comma, as LiveKit's server
-	// takes its own. WebhookURL.SigningKey names them.
-	Keys inference.Secret `yaml:"-" env:"KEYS"`
+	// takes its own. URL.SigningKey names them.
+	Keys redact.Secret `yaml:"-" env:"KEYS"`
 }
 
-// WebhookURL is one receiver. Where only its address is given, text will do.
-type WebhookURL struct {
+// URL is one recipient. Where only its address is given, text will do.
+type URL struct {
 	// URL that events are posted to.
 	URL string `yaml:"url"`
-	// Events that are posted there; those of WebhookConfig when empty.
+	// Events that are posted there; those of Config when empty.
 	Events []string `yaml:"events"`
-	// SigningKey names the key that signs what is posted there, of WebhookConfig.Keys; "" is APIKey's pair.
+	// SigningKey names the key that signs what is posted there, of Config.Keys; "" is APIKey's pair.
 	SigningKey string `yaml:"signing_key"`
 }
 
 // UnmarshalText takes the address alone.
-func (u *WebhookURL) UnmarshalText(text []byte) error {
-	*u = WebhookURL{URL: strings.TrimSpace(string(text))}
+func (u *URL) UnmarshalText(text []byte) error {
+	*u = URL{URL: strings.TrimSpace(string(text))}
 	return nil
 }
 
 // EventsOf are the events that are posted to a URL.
-func (c WebhookConfig) EventsOf(u WebhookURL) []string {
+func (c Config) EventsOf(u URL) []string {
 	if len(u.Events) > 0 {
 		return u.Events
 	}
@@ -58,7 +59,7 @@ func (c WebhookConfig) EventsOf(u WebhookURL) []string {
 var errKeys = errors.New(`must be pairs such as "key: secret", each on a line of its own or after a comma, no key twice`)
 
 // SigningKeys reads Keys: the secrets by key.
-func (c WebhookConfig) SigningKeys() (map[string]string, error) {
+func (c Config) SigningKeys() (map[string]string, error) {
 	keys := map[string]string{}
 	for pair := range strings.FieldsFuncSeq(string(c.Keys), func(r rune) bool { return r == '\n' || r == ',' }) {
 		if strings.TrimSpace(pair) == "" {
@@ -81,34 +82,32 @@ const (
 	EventError           = "error"            // a look failed, the engine or the bot
 )
 
-// WebhookEvents are all events.
-func WebhookEvents() []string {
+// AllEvents are all events.
+func AllEvents() []string {
 	return []string{EventCommentFinished, EventStateChanged, EventError}
 }
 
-// maxWebhooks is how many URLs there may be: each has its own queue.
-const maxWebhooks = 16
+// maxURLs is how many URLs there may be: each has its own queue.
+const maxURLs = 16
 
-func defaultWebhook() WebhookConfig {
-	return WebhookConfig{Events: WebhookEvents(), Timeout: 5 * time.Second, Retries: 5}
+// DefaultConfig sends nothing, and every event once there is a URL.
+func DefaultConfig() Config {
+	return Config{Events: AllEvents(), Timeout: 5 * time.Second, Retries: 5}
 }
 
-func (c WebhookConfig) validate() []error {
-	var errs []error
-	check := func(ok bool, path, rule string, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("webhook.%s: must be %s, is %v", path, rule, value))
-		}
-	}
-	check(len(c.URLs) <= maxWebhooks, "urls", fmt.Sprintf("at most %d addresses", maxWebhooks), len(c.URLs))
+// Validate checks every setting and reports all that are wrong, joined. Each
+// message is "path: must be rule, is value" with the YAML path below "agent.webhook".
+func (c Config) Validate() error {
+	var s check.Settings
+	s.That(len(c.URLs) <= maxURLs, "urls", fmt.Sprintf("at most %d addresses", maxURLs), len(c.URLs))
 	keys, err := c.SigningKeys()
 	if err != nil {
-		errs = append(errs, fmt.Errorf("webhook.keys: %w", err))
+		s.Add(fmt.Errorf("keys: %w", err))
 	}
-	all := strings.Join(WebhookEvents(), ", ")
+	all := strings.Join(AllEvents(), ", ")
 	events := func(path string, list []string) {
 		for _, e := range list {
-			check(slices.Contains(WebhookEvents(), e), path, "of "+all, strconv.Quote(e))
+			s.That(slices.Contains(AllEvents(), e), path, "of "+all, strconv.Quote(e))
 		}
 	}
 	inherited := false
@@ -116,28 +115,28 @@ func (c WebhookConfig) validate() []error {
 		path := fmt.Sprintf("urls[%d]", i)
 		if !validURL(u.URL) {
 			// The value may hold a password: it is not repeated.
-			errs = append(errs, fmt.Errorf("webhook.%s: must be an http:// or https:// address with a host, without name and "+
+			s.Add(fmt.Errorf("%s: must be an http:// or https:// address with a host, without name and "+
 				"password in it; number %d is not", path, i+1))
 		}
 		events(path+".events", u.Events)
 		inherited = inherited || len(u.Events) == 0
 		if _, ok := keys[u.SigningKey]; u.SigningKey != "" && u.SigningKey != c.APIKey && !ok && err == nil {
-			check(false, path+".signing_key", "a key of TOUCHLINE_AGENT_WEBHOOK_KEYS or TOUCHLINE_AGENT_WEBHOOK_API_KEY",
+			s.That(false, path+".signing_key", "a key of TOUCHLINE_AGENT_WEBHOOK_KEYS or TOUCHLINE_AGENT_WEBHOOK_API_KEY",
 				strconv.Quote(u.SigningKey))
 		}
 	}
-	check(len(c.Events) > 0 || !inherited, "events", "one or more of "+all+" when there are urls without events of their own", "[]")
+	s.That(len(c.Events) > 0 || !inherited, "events", "one or more of "+all+" when there are urls without events of their own", "[]")
 	events("events", c.Events)
-	check(c.Timeout >= 100*time.Millisecond && c.Timeout <= time.Minute, "timeout", "between 100ms and 1m", c.Timeout)
-	check(c.Retries >= 0 && c.Retries <= 20, "retries", "between 0 and 20", c.Retries)
+	s.That(c.Timeout >= 100*time.Millisecond && c.Timeout <= time.Minute, "timeout", "between 100ms and 1m", c.Timeout)
+	s.That(c.Retries >= 0 && c.Retries <= 20, "retries", "between 0 and 20", c.Retries)
 	if (c.APIKey == "") != (c.APISecret == "") {
 		missing := "api_secret"
 		if c.APIKey == "" {
 			missing = "api_key"
 		}
-		errs = append(errs, fmt.Errorf("webhook.%s: %w", missing, errHalfPair))
+		s.Add(fmt.Errorf("%s: %w", missing, errHalfPair))
 	}
-	return errs
+	return s.Err()
 }
 
 func validURL(s string) bool {

@@ -1,4 +1,10 @@
-package bot
+// Package jobs runs the commentators of an agent worker: one bot for each job,
+// all on one engine of each kind that is asked for.
+//
+// It owns the hand-over of a room to another worker and how busy the engines
+// are. It knows neither the worker's protocol nor the file of settings: the
+// caller's Configure turns a job into the settings of its bot.
+package jobs
 
 import (
 	"context"
@@ -17,59 +23,61 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/agent/bot"
 	"touchline/agent/room"
 	"touchline/agent/worker"
-	"touchline/configs"
 	"touchline/inference"
 	"touchline/internal/rescue"
 )
 
-// JobsOptions of Jobs.
-type JobsOptions struct {
-	// Config is what a job's metadata leaves out.
-	Config configs.Config
+// Options of a Manager.
+type Options struct {
+	// Settings are those of a bot whose job asks for nothing: their engine is made at once.
+	Settings bot.Settings
+	// Configure returns the settings of a job's bot. An error refuses the job.
+	Configure func(worker.Job) (bot.Settings, error)
 	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server on this machine.
 	LoopbackOnly bool
 	// OnBot is shown each bot before it runs; what it returns is called when the bot has ended. May be nil.
-	OnBot func(job worker.Job, bot *Bot) (done func())
+	OnBot func(job worker.Job, b *bot.Bot) (done func())
 	// Texts are further outputs of each bot; may be nil.
 	Texts func(job worker.Job) []agent.TextOutput
+	// Hooks returns further hooks of a job's room; may be nil.
+	Hooks func(job worker.Job) room.Hooks
 	// Outputs are shared by all bots; may be nil.
-	Outputs *Outputs
+	Outputs *bot.Outputs
 	Log     zerolog.Logger
 }
 
-// Jobs serves the rooms of an agent worker: a Bot for each, all on one engine
-// of each kind that is asked for.
-type Jobs struct {
-	opts  JobsOptions
-	fresh chan *Engine                    // to be run
-	hooks func(job worker.Job) room.Hooks // further ones of each bot; may be nil
+// Manager serves the rooms of an agent worker.
+type Manager struct {
+	opts  Options
+	fresh chan *bot.Engine // to be run
 
 	mu      sync.Mutex
-	engines map[string]*Engine
+	engines map[string]*bot.Engine
 	busy    engineUse
 }
 
-// NewJobs makes the engine that the settings name, so that what is wrong with
-// it ends the start and not the first room.
-func NewJobs(o JobsOptions) (*Jobs, error) {
-	j := &Jobs{opts: o, fresh: make(chan *Engine, 8), engines: map[string]*Engine{}}
-	if _, err := j.engine(o.Config); err != nil {
+// New makes the engine that the settings name, so that what is wrong with it
+// ends the start and not the first room.
+func New(o Options) (*Manager, error) {
+	j := &Manager{opts: o, fresh: make(chan *bot.Engine, 8), engines: map[string]*bot.Engine{}}
+	if _, err := j.engine(o.Settings); err != nil {
 		return nil, err
 	}
 	return j, nil
 }
 
 // engine returns the shared engine of a name, made when it is first asked for.
-func (j *Jobs) engine(cfg configs.Config) (*Engine, error) {
-	name := cfg.Inference.Engine
+func (j *Manager) engine(cfg bot.Settings) (*bot.Engine, error) {
+	name := cfg.Engine.Engine
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if e := j.engines[name]; e != nil {
 		return e, nil
 	}
-	e, err := NewEngine(cfg, j.opts.Log)
+	e, err := bot.NewEngine(cfg, j.opts.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +93,7 @@ func (j *Jobs) engine(cfg configs.Config) (*Engine, error) {
 }
 
 // Keep runs the engines until ctx ends, and closes them. It must outlive the jobs.
-func (j *Jobs) Keep(ctx context.Context) error {
+func (j *Manager) Keep(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		for {
@@ -108,12 +116,12 @@ func (j *Jobs) Keep(ctx context.Context) error {
 
 // Load is how busy the engines were over the last seconds, 1 when as many looks
 // were always under way as an engine works on at once.
-func (j *Jobs) Load(now time.Time) float64 { return j.busy.load(now) }
+func (j *Manager) Load(now time.Time) float64 { return j.busy.load(now) }
 
 // Metrics are those of the engines and of the outputs.
-func (j *Jobs) Metrics() prometheus.Collector { return engineMetrics{j} }
+func (j *Manager) Metrics() prometheus.Collector { return engineMetrics{j} }
 
-type engineMetrics struct{ j *Jobs }
+type engineMetrics struct{ j *Manager }
 
 // Describe leaves it to Collect: which engines there are depends on the jobs.
 func (engineMetrics) Describe(chan<- *prometheus.Desc) {}
@@ -130,39 +138,6 @@ func (m engineMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// configFor is the settings of one job.
-func (j *Jobs) configFor(job worker.Job) (configs.Config, error) {
-	cfg := j.opts.Config
-	lk := &cfg.Agent.LiveKit
-	lk.URL, lk.Token, lk.Room, lk.Identity, lk.Name = job.URL, "", job.Room, job.Identity, job.Name
-	m := job.Metadata
-	if m.Profile != "" {
-		cfg.Agent.Profile = m.Profile
-	}
-	if m.Instruction != "" {
-		cfg.Agent.Instruction = m.Instruction
-	}
-	if m.Track.Identity != "" || m.Track.Source != "" {
-		cfg.Media.Watch = m.Track
-	}
-	if job.Participant != "" {
-		cfg.Media.Watch.Identity = job.Participant
-	}
-	if m.Speech != nil {
-		cfg.Inference.Voice.Enabled = *m.Speech
-	}
-	if m.Language != "" {
-		cfg.Inference.Voice.Language = m.Language
-	}
-	if m.Engine != "" {
-		cfg.Inference.Engine = m.Engine
-	}
-	if err := cfg.Validate(); err != nil {
-		return cfg, fmt.Errorf("dispatch metadata: %w", err)
-	}
-	return cfg, nil
-}
-
 // wordWait bounds the wait for the end of the word under way when a job has to
 // end at once; the server waits 3 s for the agent to leave.
 const wordWait = time.Second
@@ -171,8 +146,8 @@ const wordWait = time.Second
 const recordWait = 300 * time.Millisecond
 
 // Run implements worker.Runner: it is one bot's whole life.
-func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
-	cfg, err := j.configFor(job)
+func (j *Manager) Run(ctx context.Context, job worker.Job) error {
+	cfg, err := j.opts.Configure(job)
 	if err != nil {
 		return err
 	}
@@ -204,11 +179,11 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 			}
 		},
 	}}
-	if j.hooks != nil {
-		hooks = append(hooks, j.hooks(job))
+	if j.opts.Hooks != nil {
+		hooks = append(hooks, j.opts.Hooks(job))
 	}
-	bot, err := New(Options{
-		Config: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs, Log: log,
+	b, err := bot.New(bot.Options{
+		Settings: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs, Log: log,
 		Hooks:   hooks,
 		OnCrash: job.Leaving, // the server is told why before the agent leaves
 	})
@@ -216,7 +191,7 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 		return err
 	}
 	if j.opts.OnBot != nil {
-		if done := j.opts.OnBot(job, bot); done != nil {
+		if done := j.opts.OnBot(job, b); done != nil {
 			defer done()
 		}
 	}
@@ -224,7 +199,7 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	bctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	ended := make(chan error, 1)
-	go func() { ended <- rescue.Call(func() error { return bot.Run(bctx) }) }()
+	go func() { ended <- rescue.Call(func() error { return b.Run(bctx) }) }()
 	select {
 	case err := <-ended:
 		return outcome(err)
@@ -234,10 +209,10 @@ func (j *Jobs) Run(ctx context.Context, job worker.Job) error {
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		bot.Room.StayOut()
+		b.Room.StayOut()
 		turn.endWord(ended)
 		// What is left unsaid gets its record, with why.
-		bot.Stop("the worker: " + context.Cause(ctx).Error())
+		b.Stop("the worker: " + context.Cause(ctx).Error())
 		turn.settle(recordWait, ended)
 	}
 	job.Leaving(err)
@@ -456,4 +431,11 @@ func (u *engineUse) load(now time.Time) float64 {
 	defer u.mu.Unlock()
 	u.countLocked(now)
 	return u.meter.Rate(now, u.spent)
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }

@@ -1,13 +1,15 @@
-package agent
+package history
 
 import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"touchline/internal/check"
 )
 
-// HistoryConfig says what is remembered of a room, and whether it is written down.
-type HistoryConfig struct {
+// Config says what is remembered of a room, and whether it is written down.
+type Config struct {
 	// Comments is how many comments a late joiner is shown.
 	Comments int `yaml:"comments" env:"COMMENTS"`
 	// Store is where records are kept across restarts: StoreNone, StoreFile or StoreSQLite.
@@ -32,34 +34,31 @@ const (
 	StoreSQLite = "sqlite" // a SQLite database
 )
 
-// defaultHistory writes nothing down.
-func defaultHistory() HistoryConfig {
-	return HistoryConfig{
+// DefaultConfig writes nothing down.
+func DefaultConfig() Config {
+	return Config{
 		Comments: 20, MaxBytes: 256 << 20, MaxAge: 30 * 24 * time.Hour,
 		RotateBytes: 16 << 20, RotateAfter: 24 * time.Hour,
 	}
 }
 
-func (c HistoryConfig) validate() []error {
-	var errs []error
-	check := func(ok bool, path, rule string, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("history.%s: must be %s, is %v", path, rule, value))
-		}
-	}
-	check(c.Comments >= 0 && c.Comments <= 1000, "comments", "between 0 and 1000 comments", c.Comments)
+// Validate checks every setting and reports all that are wrong, joined. Each
+// message is "path: must be rule, is value" with the YAML path below "agent.history".
+func (c Config) Validate() error {
+	var s check.Settings
+	s.That(c.Comments >= 0 && c.Comments <= 1000, "comments", "between 0 and 1000 comments", c.Comments)
 	switch c.Store {
 	case StoreNone:
 	case StoreFile, StoreSQLite:
 		what := map[string]string{StoreFile: "folder", StoreSQLite: "file"}[c.Store]
-		check(c.Path != "", "path", fmt.Sprintf("the %s of the history when store is %s", what, c.Store), `""`)
+		s.That(c.Path != "", "path", fmt.Sprintf("the %s of the history when store is %s", what, c.Store), `""`)
 	default:
-		check(false, "store", `file, sqlite or "" for none`, strconv.Quote(c.Store))
+		s.That(false, "store", `file, sqlite or "" for none`, strconv.Quote(c.Store))
 	}
-	check(c.MaxBytes >= 1<<20 && c.MaxBytes <= 1<<40, "max_bytes", "between 1048576 (1 MiB) and 1099511627776 (1 TiB) bytes", c.MaxBytes)
-	check(c.MaxAge == 0 || c.MaxAge >= time.Minute, "max_age", "0s for no limit, or at least 1m", c.MaxAge)
-	check(c.RotateBytes >= 64<<10 && c.RotateBytes <= c.MaxBytes, "rotate_bytes",
+	s.That(c.MaxBytes >= 1<<20 && c.MaxBytes <= 1<<40, "max_bytes", "between 1048576 (1 MiB) and 1099511627776 (1 TiB) bytes", c.MaxBytes)
+	s.That(c.MaxAge == 0 || c.MaxAge >= time.Minute, "max_age", "0s for no limit, or at least 1m", c.MaxAge)
+	s.That(c.RotateBytes >= 64<<10 && c.RotateBytes <= c.MaxBytes, "rotate_bytes",
 		fmt.Sprintf("between 65536 (64 KiB) and max_bytes (%d)", c.MaxBytes), c.RotateBytes)
-	check(c.RotateAfter >= time.Minute && c.RotateAfter <= 366*24*time.Hour, "rotate_after", "between 1m and 8784h (a year)", c.RotateAfter)
-	return errs
+	s.That(c.RotateAfter >= time.Minute && c.RotateAfter <= 366*24*time.Hour, "rotate_after", "between 1m and 8784h (a year)", c.RotateAfter)
+	return s.Err()
 }

@@ -1,4 +1,4 @@
-package bot
+package jobs
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/agent/bot"
+	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/whep"
 	"touchline/agent/worker"
@@ -18,19 +20,19 @@ import (
 // Show is where the rooms of a worker's jobs are shown, and what comes into them from there.
 type Show struct {
 	Rooms *console.Rooms
-	// Players watch by WHEP, Senders send by WHIP; nil for none.
+	// Players watch by WHEP, Ingest takes WHIP senders; nil for none.
 	Players *whep.Server
-	Senders *Senders
+	Ingest  *camera.Ingest
 	// Allow judges the addresses that the page and the API give.
 	Allow source.Allow
 	Log   zerolog.Logger
 }
 
-// OnBot is that of JobsOptions. Sources and players leave with their bot; senders stay in the room.
-func (o Show) OnBot(job worker.Job, bot *Bot) (done func()) {
+// OnBot is that of Options. Sources and players leave with their bot; senders stay in the room.
+func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 	log := o.Log.With().Str("room", job.Room).Logger()
 	leave := func() {}
-	sources, err := bot.NewSources(SourcesOptions{Allow: o.Allow, Shared: true, Senders: o.Senders})
+	sources, err := b.NewSources(bot.SourcesOptions{Allow: o.Allow, Shared: true, Ingest: o.Ingest})
 	if err == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -41,10 +43,10 @@ func (o Show) OnBot(job worker.Job, bot *Bot) (done func()) {
 				log.Warn().Err(err).Msg("no sources can be brought into the room")
 			}
 		}
-	} else if !errors.Is(err, errNoKeys) {
+	} else if !errors.Is(err, camera.ErrNoKeys) {
 		log.Warn().Err(err).Msg("no sources can be brought into the room")
 	}
-	face := bot.Face()
+	face := b.Face()
 	if job.Participant != "" {
 		// Each participant of a room may have a commentator.
 		face.Name += ":" + job.Participant
@@ -56,7 +58,7 @@ func (o Show) OnBot(job worker.Job, bot *Bot) (done func()) {
 	}
 	unwatch := func() {}
 	if o.Players != nil {
-		if unwatch, err = o.Players.Add(face.Name, bot.players); err != nil {
+		if unwatch, err = o.Players.Add(face.Name, b.Players()); err != nil {
 			unwatch = func() {}
 			log.Warn().Err(err).Str("shown_as", face.Name).Msg("the room has no WHEP players")
 		}
@@ -71,7 +73,7 @@ func (o Show) OnBot(job worker.Job, bot *Bot) (done func()) {
 // Calls lets a console bring commentators into rooms by LiveKit's agent
 // dispatch, which a worker of this or another process takes.
 type Calls struct {
-	Jobs   *Jobs
+	Jobs   *Manager
 	Worker *worker.Worker
 }
 
@@ -84,9 +86,9 @@ func (c Calls) Dispatch(ctx context.Context, call console.Call) (string, error) 
 		m.Track = media.WatchConfig{Identity: call.Track.Identity, Source: call.Track.Source}
 	}
 	// Another worker may have other settings; this one's tell most of what would fail the job.
-	if _, err := c.Jobs.configFor(worker.Job{
-		URL: c.Jobs.opts.Config.Agent.LiveKit.URL, Room: call.Room, Identity: worker.Identity("", ""),
-		Name: c.Jobs.opts.Config.Agent.LiveKit.Name, Metadata: m,
+	if _, err := c.Jobs.opts.Configure(worker.Job{
+		URL: c.Jobs.opts.Settings.LiveKit.URL, Room: call.Room, Identity: worker.Identity("", ""),
+		Name: c.Jobs.opts.Settings.LiveKit.Name, Metadata: m,
 	}); err != nil {
 		return "", fmt.Errorf("%w: %w", console.ErrCall, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"touchline/internal/redact"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -11,7 +13,6 @@ import (
 	"touchline/agent/bot"
 	"touchline/agent/room"
 	"touchline/configs"
-	"touchline/inference"
 	"touchline/media"
 	"touchline/media/delay"
 )
@@ -30,9 +31,9 @@ func keys() room.Keys {
 }
 
 func TestNotReadyBeforeTheFirstJoin(t *testing.T) {
-	bot, err := bot.New(bot.Options{Config: settings(t), Keys: keys(), Log: zerolog.Nop()})
+	b, err := bot.New(bot.Options{Settings: settings(t).Bot(), Keys: keys(), Log: zerolog.Nop()})
 	require.NoError(t, err)
-	status := bot.Snapshot().Status
+	status := b.Snapshot().Status
 	require.Equal(t, agent.ChipReconnecting, status.Chip)
 	require.Equal(t, "joining the room", status.Detail)
 }
@@ -41,12 +42,12 @@ func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
 	cfg := settings(t)
 	token, err := room.AgentToken(keys(), room.Person{Room: "from the token", Identity: "bot"})
 	require.NoError(t, err)
-	cfg.Agent.LiveKit.Token = inference.Secret(token)
+	cfg.Agent.LiveKit.Token = redact.Secret(token)
 	cfg.Agent.LiveKit.Room = "from the settings"
-	bot, err := bot.New(bot.Options{Config: cfg, Keys: keys(), Log: zerolog.Nop()})
+	b, err := bot.New(bot.Options{Settings: cfg.Bot(), Keys: keys(), Log: zerolog.Nop()})
 	require.NoError(t, err)
-	require.Equal(t, "from the token", bot.Room.RoomName())
-	grant, err := bot.Tokens.Mint("viewer", "Vera")
+	require.Equal(t, "from the token", b.Room.RoomName())
+	grant, err := b.Tokens.Mint("viewer", "Vera")
 	require.NoError(t, err)
 	require.Equal(t, "from the token", grant.Room)
 	ready, err := room.ReadToken(grant.Token)

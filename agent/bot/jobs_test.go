@@ -7,16 +7,17 @@ import (
 	"testing"
 	"time"
 
+	"touchline/internal/redact"
+
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
-	"touchline/agent/bot"
+	"touchline/agent/jobs"
 	"touchline/agent/worker"
 	"touchline/configs"
-	"touchline/inference"
 	"touchline/internal/e2e/stage"
 )
 
@@ -54,13 +55,13 @@ func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 	cfg.Inference.Engine = "scene"
 	cfg.Pacing.InitialDelay = time.Second
 	cfg.Agent.ChangeThreshold = 0
-	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, inference.Secret(h.keys.APISecret)
+	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, redact.Secret(h.keys.APISecret)
 	e := &ear{heard: map[uint64]string{}, steps: map[uint64]int{}, middle: make(chan uint64, 1)}
-	jobs, err := bot.NewJobs(bot.JobsOptions{
-		Config: cfg, LoopbackOnly: true, Log: zerolog.Nop(), Texts: func(worker.Job) []agent.TextOutput { return []agent.TextOutput{e} },
+	manager, err := jobs.New(jobs.Options{
+		Settings: cfg.Bot(), Configure: cfg.Job, LoopbackOnly: true, Log: zerolog.Nop(), Texts: func(worker.Job) []agent.TextOutput { return []agent.TextOutput{e} },
 	})
 	require.NoError(t, err)
-	h.run("engines", jobs.Keep)
+	h.run("engines", manager.Keep)
 	api := lksdk.NewRoomServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
 	inRoom := func() bool {
 		_, err := api.GetParticipant(context.Background(), &livekit.RoomParticipantIdentity{Room: "match", Identity: "bot"})
@@ -71,7 +72,7 @@ func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 	defer end(nil)
 	over := make(chan error, 1)
 	go func() {
-		over <- jobs.Run(ctx, worker.Job{
+		over <- manager.Run(ctx, worker.Job{
 			ID: "job", Room: "match", Identity: "bot", Name: "Bot", URL: h.url,
 			Joined: func() {}, Leaving: func(err error) { told.add(err, inRoom()) },
 		})

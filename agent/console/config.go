@@ -1,0 +1,48 @@
+package console
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"touchline/internal/check"
+	"touchline/internal/redact"
+)
+
+// Config sets the page and the HTTP API.
+type Config struct {
+	// Listen is the address of the page and the API.
+	Listen string `yaml:"listen" env:"LISTEN"`
+	// Token is required from any but a loopback address; made up at start when empty and needed.
+	Token redact.Secret `yaml:"-" env:"TOKEN"`
+	// TLSCert and TLSKey are files; SelfSigned makes a certificate instead.
+	TLSCert    string `yaml:"tls_cert" env:"TLS_CERT"`
+	TLSKey     string `yaml:"tls_key" env:"TLS_KEY"`
+	SelfSigned bool   `yaml:"tls_self_signed" env:"TLS_SELF_SIGNED"`
+	// AllowedHosts are extra names in the Host header, beside loopback ones and the listen address.
+	AllowedHosts []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS"`
+	// KeepAlive is the time between comments on a silent SSE stream.
+	KeepAlive time.Duration `yaml:"keep_alive" env:"KEEP_ALIVE"`
+}
+
+// DefaultConfig returns the settings of a page for this machine alone.
+func DefaultConfig() Config { return Config{Listen: "127.0.0.1:8199", KeepAlive: 15 * time.Second} }
+
+// Validate checks every setting and reports all that are wrong, joined. Each
+// message is "path: must be rule, is value" with the YAML path below "agent.console".
+func (c Config) Validate() error {
+	var s check.Settings
+	_, port, err := net.SplitHostPort(c.Listen)
+	_, perr := strconv.ParseUint(port, 10, 16)
+	s.That(err == nil && perr == nil, "listen", "host:port, such as 127.0.0.1:8199", strconv.Quote(c.Listen))
+	s.That((c.TLSCert == "") == (c.TLSKey == ""), "tls_key", "set together with tls_cert", strconv.Quote(c.TLSKey))
+	s.That(!c.SelfSigned || c.TLSCert == "", "tls_self_signed",
+		"false when tls_cert names a certificate", c.SelfSigned)
+	for _, host := range c.AllowedHosts {
+		s.That(host != "" && !strings.ContainsAny(host, "/ *@"), "allowed_hosts",
+			"host names without scheme, path or wildcard", strconv.Quote(host))
+	}
+	s.That(c.KeepAlive >= time.Second && c.KeepAlive <= 5*time.Minute, "keep_alive", "between 1s and 5m", c.KeepAlive)
+	return s.Err()
+}

@@ -1,0 +1,58 @@
+package configs
+
+import (
+	"fmt"
+
+	"touchline/agent/bot"
+	"touchline/agent/worker"
+)
+
+// Bot returns the settings of one commentator.
+func (c Config) Bot() bot.Settings {
+	return bot.Settings{
+		Agent: c.Agent.Config, Media: c.Media, Pacing: c.Pacing, LiveKit: c.Agent.LiveKit, Control: c.Agent.Control,
+		Engine: c.Inference.Config, Remote: c.Inference.Remote, MiniCPM: c.Inference.MiniCPM,
+		Sources: c.Sources, WHEP: c.Agent.Console.WHEP, ICE: c.Agent.Console.ICE,
+		Profiles: c.Profiles, Comments: c.Agent.History.Comments,
+	}
+}
+
+// Outputs returns where the commentators of one process put what they do.
+func (c Config) Outputs() bot.OutputSettings {
+	return bot.OutputSettings{
+		History: c.Agent.History, Webhook: c.Agent.Webhook, APIKey: c.Agent.LiveKit.APIKey, APISecret: c.Agent.LiveKit.APISecret,
+	}
+}
+
+// Job returns the settings of the commentator that a job of the agent worker asks
+// for, or an error that names what is wrong with the job's metadata.
+func (c Config) Job(job worker.Job) (bot.Settings, error) {
+	lk := &c.Agent.LiveKit
+	lk.URL, lk.Token, lk.Room, lk.Identity, lk.Name = job.URL, "", job.Room, job.Identity, job.Name
+	m := job.Metadata
+	if m.Profile != "" {
+		c.Agent.Profile = m.Profile
+	}
+	if m.Instruction != "" {
+		c.Agent.Instruction = m.Instruction
+	}
+	if m.Track.Identity != "" || m.Track.Source != "" {
+		c.Media.Watch = m.Track
+	}
+	if job.Participant != "" {
+		c.Media.Watch.Identity = job.Participant
+	}
+	if m.Speech != nil {
+		c.Inference.Voice.Enabled = *m.Speech
+	}
+	if m.Language != "" {
+		c.Inference.Voice.Language = m.Language
+	}
+	if m.Engine != "" {
+		c.Inference.Engine = m.Engine
+	}
+	if err := c.Validate(); err != nil {
+		return bot.Settings{}, fmt.Errorf("dispatch metadata: %w", err)
+	}
+	return c.Bot(), nil
+}

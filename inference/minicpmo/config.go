@@ -1,0 +1,111 @@
+package minicpmo
+
+import (
+	"fmt"
+	"slices"
+
+	"touchline/inference"
+	"touchline/internal/check"
+)
+
+// DefaultSlots of the built-in model, where the memory suffices.
+const DefaultSlots = 64
+
+// Config sets the built-in model.
+type Config struct {
+	// Path of the model bundle's folder.
+	Path string `yaml:"path" env:"PATH"`
+	// Runtime is the folder of ONNX Runtime; "" looks where `make runtime` and the system put it.
+	Runtime string `yaml:"runtime" env:"RUNTIME"`
+	// Device is "cuda" or "cpu".
+	Device string `yaml:"device" env:"DEVICE"`
+	// GPU is its number.
+	GPU int `yaml:"gpu" env:"GPU"`
+	// Weights are "auto" (int4 for few rooms and fp16 for many where both fit), "int4", "fp16" or, on the CPU, "fp32".
+	Weights string `yaml:"weights" env:"WEIGHTS"`
+	// Slots is how many answers are generated at once: 1, 2, 4, ... 256; 0 is DefaultSlots, or as many of
+	// them as the memory suffices for.
+	Slots int `yaml:"slots" env:"SLOTS"`
+	// MaxLen is how long a prompt and its answer may be together (tokens); 0 is what the pictures of a look and max_tokens need.
+	MaxLen int `yaml:"max_len" env:"MAX_LEN"`
+	// Queue is how many answers may wait for a slot.
+	Queue int `yaml:"queue" env:"QUEUE"`
+	// Temperature of the draws; 0 always takes the likeliest token.
+	Temperature float64 `yaml:"temperature" env:"TEMPERATURE"`
+	// TopK likeliest tokens that are drawn from; 0 is all.
+	TopK int `yaml:"top_k" env:"TOP_K"`
+	// TopP is the probability that the tokens drawn from have together.
+	TopP float64 `yaml:"top_p" env:"TOP_P"`
+	// RepetitionPenalty divides the logits of tokens that the answer has already; 1 is none.
+	RepetitionPenalty float64 `yaml:"repetition_penalty" env:"REPETITION_PENALTY"`
+	// Seed of the random numbers: the same one gives the same answers to the same prompts in the same order.
+	Seed int `yaml:"seed" env:"SEED"`
+	// VisionCache is how many embedded pictures are kept; 0 keeps none and embeds a picture when it is asked about.
+	VisionCache int `yaml:"vision_cache" env:"VISION_CACHE"`
+	// SuppressTokens are ids that are never chosen (151667 opens a "think" section).
+	SuppressTokens []int `yaml:"suppress_tokens" env:"SUPPRESS_TOKENS"`
+	// Vocoder is the folder of the speech decoder; "" is the one in the bundle.
+	Vocoder string `yaml:"vocoder" env:"VOCODER"`
+	// VocoderPrecision is "float32" or "float16".
+	VocoderPrecision string `yaml:"vocoder_precision" env:"VOCODER_PRECISION"`
+	// ReferenceAudio is a clip (WAV, 16 kHz mono) of the voice to speak with; "" is the bundle's.
+	ReferenceAudio string `yaml:"reference_audio" env:"REFERENCE_AUDIO"`
+}
+
+// Settings of an Engine: those that all engines share, and its own.
+type Settings struct {
+	inference.Config
+
+	MiniCPM Config
+}
+
+// DefaultSettings returns both at their defaults.
+func DefaultSettings() Settings {
+	return Settings{Config: inference.DefaultConfig(), MiniCPM: DefaultConfig()}
+}
+
+// DefaultConfig returns the settings of the published model on one GPU.
+func DefaultConfig() Config {
+	return Config{
+		Device: "cuda", Weights: "auto", Queue: 64,
+		Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02, VisionCache: 1024,
+		SuppressTokens: []int{151667}, VocoderPrecision: "float32",
+	}
+}
+
+// Validate checks every setting and reports all that are wrong, joined. Each
+// message is "path: must be rule, is value" with the YAML path below "inference.minicpmo".
+func (c Config) Validate() error {
+	var s check.Settings
+	oneOf := func(path, value, rule string, values ...string) {
+		s.That(slices.Contains(values, value), path, rule, fmt.Sprintf("%q", value))
+	}
+	oneOf("device", c.Device, "cuda or cpu", "cuda", "cpu")
+	s.That(c.GPU >= 0 && c.GPU <= 63, "gpu", "between 0 and 63", c.GPU)
+	if c.Device == "cpu" {
+		oneOf("weights", c.Weights, "auto, int4 or fp32 when the device is cpu", "auto", "int4", "fp32")
+	} else {
+		oneOf("weights", c.Weights, "auto, int4 or fp16", "auto", "int4", "fp16")
+	}
+	s.That(c.Slots >= 0 && c.Slots <= 256 && c.Slots&(c.Slots-1) == 0, "slots",
+		"0, 1, 2, 4, 8, 16, 32, 64, 128 or 256", c.Slots)
+	s.That(c.MaxLen == 0 || c.MaxLen >= 128 && c.MaxLen <= 1<<17, "max_len",
+		"0, or between 128 and 131072 tokens", c.MaxLen)
+	s.That(c.Queue >= 1 && c.Queue <= 4096, "queue", "between 1 and 4096", c.Queue)
+	s.That(c.Temperature == 0 || c.Temperature >= 0.01 && c.Temperature <= 10, "temperature",
+		"0, or between 0.01 and 10", c.Temperature)
+	s.That(c.TopK >= 0 && c.TopK <= 1<<20, "top_k", "between 0 and 1048576", c.TopK)
+	s.That(c.TopP > 0 && c.TopP <= 1, "top_p", "above 0 and at most 1", c.TopP)
+	s.That(c.RepetitionPenalty >= 0.1 && c.RepetitionPenalty <= 10, "repetition_penalty",
+		"between 0.1 and 10", c.RepetitionPenalty)
+	s.That(c.Seed >= 0, "seed", "0 or more", c.Seed)
+	s.That(c.VisionCache >= 0 && c.VisionCache <= 1<<20, "vision_cache", "between 0 and 1048576", c.VisionCache)
+	for _, id := range c.SuppressTokens {
+		if id < 0 || id > 1<<20 {
+			s.That(false, "suppress_tokens", "token ids between 0 and 1048576", id)
+			break
+		}
+	}
+	oneOf("vocoder_precision", c.VocoderPrecision, "float32 or float16", "float32", "float16")
+	return s.Err()
+}

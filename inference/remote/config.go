@@ -1,0 +1,56 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"touchline/internal/check"
+	"touchline/internal/redact"
+)
+
+// Config sets the remote engine.
+type Config struct {
+	// URL of the server up to and including /v1.
+	URL string `yaml:"url" env:"URL"`
+	// Model name as the server lists it; "" takes the only one it has.
+	Model string `yaml:"model" env:"MODEL"`
+	// APIKey is read from the environment only.
+	APIKey redact.Secret `yaml:"-" env:"API_KEY"`
+	// FirstTokenTimeout and IdleTimeout bound the wait for the first token and between tokens.
+	FirstTokenTimeout time.Duration `yaml:"first_token_timeout" env:"FIRST_TOKEN_TIMEOUT"`
+	IdleTimeout       time.Duration `yaml:"idle_timeout" env:"IDLE_TIMEOUT"`
+	// Retries after a failed connection or a 5xx answer, before the first token.
+	Retries int `yaml:"retries" env:"RETRIES"`
+	// JPEGQuality of the pictures sent, 1 to 100.
+	JPEGQuality int `yaml:"jpeg_quality" env:"JPEG_QUALITY"`
+}
+
+// DefaultConfig returns the settings of a server that is not chosen yet.
+func DefaultConfig() Config {
+	return Config{FirstTokenTimeout: 20 * time.Second, IdleTimeout: 10 * time.Second, Retries: 2, JPEGQuality: 85}
+}
+
+// Validate checks every setting and reports all that are wrong, joined. Each
+// message is "path: must be rule, is value" with the YAML path below "inference.remote".
+func (c Config) Validate() error {
+	var s check.Settings
+	if c.URL == "" {
+		// The caller knows whether one is needed.
+	} else if u, err := url.Parse(c.URL); err != nil || u.User != nil {
+		// The value may hold a password: it is not repeated.
+		s.Add(errors.New("url: must be an address without name and password in it; " +
+			"a key goes into TOUCHLINE_INFERENCE_REMOTE_API_KEY"))
+	} else {
+		s.That((u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.Fragment == "",
+			"url", "http:// or https:// with a host, such as http://127.0.0.1:8000/v1", fmt.Sprintf("%q", c.URL))
+	}
+	s.That(check.Within(c.FirstTokenTimeout, 100*time.Millisecond, 10*time.Minute), "first_token_timeout",
+		"between 100ms and 10m", c.FirstTokenTimeout)
+	s.That(check.Within(c.IdleTimeout, 100*time.Millisecond, 10*time.Minute), "idle_timeout",
+		"between 100ms and 10m", c.IdleTimeout)
+	s.That(c.Retries >= 0 && c.Retries <= 10, "retries", "between 0 and 10", c.Retries)
+	s.That(c.JPEGQuality >= 1 && c.JPEGQuality <= 100, "jpeg_quality", "between 1 and 100", c.JPEGQuality)
+	return s.Err()
+}
