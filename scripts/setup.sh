@@ -1,16 +1,16 @@
 #!/bin/sh
-# Installs what Touchline needs on Debian 12 or Ubuntu 24.04, and says what.
+# Installs the packages that Touchline needs on Debian 12 or Ubuntu 24.04, and lists them.
 # usage: scripts/setup.sh build|test|runtime
 set -eu
 
-want="gcc libc6-dev pkg-config libopus-dev libavcodec-dev libavutil-dev libswscale-dev flite espeak-ng"
+want="gcc libc6-dev pkg-config libopus-dev libavcodec-dev libavutil-dev libswscale-dev ffmpeg flite espeak-ng"
 case "${1:-build}" in
 build) ;;
-test) want="$want ffmpeg chromium sox" ;;
+test) want="$want chromium sox" ;;
 runtime) want= ;;
 *) echo "usage: $0 build|test|runtime" >&2; exit 2 ;;
 esac
-# scripts/runtime.sh fetches with pip. One that is there, from wherever, will do.
+# scripts/runtime.sh downloads with pip; any installed one will do.
 if [ "${1:-build}" != build ] && ! python3 -m pip --version >/dev/null 2>&1; then
 	want="$want python3 python3-pip"
 fi
@@ -26,16 +26,16 @@ if [ "${1:-build}" != runtime ]; then
 	need npm "npm, which comes with Node.js"
 	go_version=$(go env GOVERSION | sed 's/^go//')
 	if [ "$(printf '1.26\n%s\n' "$go_version" | sort -V | head -n 1)" != 1.26 ]; then
-		echo "setup: expected Go 1.26 or newer, found $go_version: install it from https://go.dev/dl" >&2
+		echo "setup: Go $go_version is too old: install Go 1.26 or newer from https://go.dev/dl" >&2
 		exit 1
 	fi
 fi
 
-# Ubuntu's chromium package is only a pointer to a snap; an installed Chrome does as well.
+# Ubuntu's chromium package only installs a snap; an installed Chrome works as well.
 if [ "${1:-build}" = test ] && command -v google-chrome >/dev/null 2>&1; then
 	want=$(echo "$want" | sed 's/ chromium//')
 fi
-# The page is tested with Firefox as well, where it is a package: Ubuntu's is a pointer to a snap.
+# Firefox is tested where it is a real package; Ubuntu's only installs a snap.
 if [ "${1:-build}" = test ] && ! command -v firefox >/dev/null 2>&1 && grep -qx 'ID=debian' /etc/os-release; then
 	want="$want firefox-esr"
 fi
@@ -45,12 +45,12 @@ for package in $want; do
 done
 if [ -n "$missing" ]; then
 	if ! command -v apt-get >/dev/null 2>&1; then
-		echo "setup: these packages are missing and there is no apt to install them:$missing" >&2
+		echo "setup: missing packages, and no apt to install them:$missing" >&2
 		exit 1
 	fi
 	sudo=
 	[ "$(id -u)" = 0 ] || sudo=sudo
-	echo "setup: installing by apt:$missing"
+	echo "setup: installing with apt:$missing"
 	$sudo apt-get update -qq
 	# shellcheck disable=SC2086
 	DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
