@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/livekit/protocol/auth"
@@ -15,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/internal/limit"
 	"touchline/internal/rescue"
 )
 
@@ -28,11 +31,35 @@ const (
 	RPCPrefix = "touchline."
 )
 
-// rpcRefused and rpcBad are our RPC error codes; those from 1001 to 1999 are LiveKit's.
+// Our RPC error codes; those from 1001 to 1999 are LiveKit's.
 const (
-	rpcRefused = 403
 	rpcBad     = 400
+	rpcRefused = 403
+	rpcBusy    = 429
 )
+
+// replyCode returns the code of a reply on TopicControlReply.
+func replyCode(rpc lksdk.RpcErrorCode) string {
+	switch rpc {
+	case rpcRefused:
+		return "forbidden"
+	case rpcBusy:
+		return "rate_limited"
+	default:
+		return "bad_request"
+	}
+}
+
+func rpcCode(err error) lksdk.RpcErrorCode {
+	switch {
+	case errors.Is(err, errRefused):
+		return rpcRefused
+	case errors.Is(err, errBusy):
+		return rpcBusy
+	default:
+		return rpcBad
+	}
+}
 
 // Steered is what can be steered from inside the room; it is what the HTTP API steers.
 type Steered interface {
@@ -76,6 +103,24 @@ var errRefused = errors.New("you may not steer: expected a listed identity, the 
 // errUnread is what somebody gets who may not hear what is said in the room.
 var errUnread = fmt.Errorf("%w; the history is for participants that may subscribe, too", errRefused)
 
+// errBusy is the answer to requests beyond the limits.
+var errBusy = errors.New("too many requests; try again in a few seconds")
+
+// The limits of requests: how many a second, and how many at once.
+const (
+	// Of one participant who may steer.
+	moderatorRate, moderatorBurst = 20, 40
+	// Of one participant who may not, or not without a token, and of all of these together.
+	strangerRate, strangerBurst   = 2, 5
+	strangersRate, strangersBurst = 50, 100
+	// Of one participant for the history.
+	historyRate, historyBurst = 0.5, 3
+	// maxPending is how many bytes may wait for the data channel until requests of strangers are refused.
+	maxPending = 256 << 10
+	// refusalEvery spaces the log lines of refused requests.
+	refusalEvery = 10 * time.Second
+)
+
 // maxRequest bounds a control message, in bytes; RPC payloads are bounded by LiveKit at 15 kB.
 const maxRequest = 16 << 10
 
@@ -92,18 +137,29 @@ type Control struct {
 	log  zerolog.Logger
 	sup  *Supervisor // set by attach
 
-	queue chan inbound // data packets wait here for Run
+	moderators, strangers, histories *limit.Limiter[string]
+	all                              *limit.Limiter[struct{}] // strangers together
+	pending                          func(room *lksdk.Room) uint64
+	refusals                         complaint
+	refused                          atomic.Uint64
+	gate                             *floodGate // set by attach
+
+	// Messages on TopicControl wait for Run: first those who may steer are answered.
+	first, rest chan inbound
+
+	cacheMu sync.Mutex
+	cache   cachedHistory
 }
 
-// inbound is one message on TopicControl.
+// inbound is one message on TopicControl, admitted.
 type inbound struct {
-	room    *lksdk.Room
-	payload []byte
-	from    string
-	sender  *lksdk.RemoteParticipant
+	room *lksdk.Room
+	req  request
+	who  caller
+	err  error // what is wrong with it
 }
 
-// controlQueue is how many messages may wait; more are refused by silence.
+// controlQueue is how many messages may wait in each queue; more are dropped.
 const controlQueue = 32
 
 // NewControl returns a Control for Options.Control. keys verify the tokens in
@@ -111,14 +167,24 @@ const controlQueue = 32
 func NewControl(cfg ControlConfig, keys Keys, bot Steered, log zerolog.Logger) *Control {
 	return &Control{
 		cfg: cfg, keys: keys, bot: bot,
-		log:   log.With().Str("component", "control").Logger(),
-		queue: make(chan inbound, controlQueue),
+		log:        log.With().Str("component", "control").Logger(),
+		moderators: limit.New[string](moderatorRate, moderatorBurst),
+		strangers:  limit.New[string](strangerRate, strangerBurst),
+		histories:  limit.New[string](historyRate, historyBurst),
+		all:        limit.New[struct{}](strangersRate, strangersBurst),
+		pending:    pendingBytes,
+		refusals:   complaint{every: refusalEvery},
+		first:      make(chan inbound, controlQueue),
+		rest:       make(chan inbound, controlQueue),
 	}
 }
 
 // attach makes c the control of a supervisor's connections.
 func (c *Control) attach(sup *Supervisor) Hooks {
 	c.sup = sup
+	c.gate = newFloodGate(func(room *lksdk.Room, identity string) bool {
+		return c.listed(callerOf(room.GetParticipantByIdentity(identity), identity))
+	}, sup.keeper.fail)
 	return Hooks{Created: c.register, Data: c.data}
 }
 
@@ -126,13 +192,9 @@ func (c *Control) register(room *lksdk.Room) {
 	for _, m := range methods() {
 		err := room.RegisterRpcMethod(RPCPrefix+m, func(in lksdk.RpcInvocationData) (string, error) {
 			defer rescue.Guard(c.sup.keeper.fail)
-			result, err := c.call(room.GetParticipantByIdentity(in.CallerIdentity), in.CallerIdentity, m, []byte(in.Payload), "")
+			result, err := c.rpc(room, in, m)
 			if err != nil {
-				code := lksdk.RpcErrorCode(rpcBad)
-				if errors.Is(err, errRefused) {
-					code = rpcRefused
-				}
-				return "", lksdk.NewRpcError(code, err.Error(), nil)
+				return "", lksdk.NewRpcError(rpcCode(err), err.Error(), nil)
 			}
 			b, err := json.Marshal(result)
 			if err != nil {
@@ -146,17 +208,98 @@ func (c *Control) register(room *lksdk.Room) {
 	}
 }
 
+func (c *Control) rpc(room *lksdk.Room, in lksdk.RpcInvocationData, method string) (any, error) {
+	now := time.Now()
+	who := callerOf(room.GetParticipantByIdentity(in.CallerIdentity), in.CallerIdentity)
+	if err := c.admit(&who, room, now); err != nil {
+		return nil, err
+	}
+	p, err := readParams([]byte(in.Payload))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.authorise(&who, method, p.Token, now); err != nil {
+		return nil, err
+	}
+	return c.do(method, p, who)
+}
+
 // data takes messages on the data topic; it does not block.
 func (c *Control) data(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
 	u, ok := packet.(*lksdk.UserDataPacket)
 	if !ok || u.Topic != TopicControl {
 		return
 	}
-	select {
-	case c.queue <- inbound{c.sup.CurrentRoom(), u.Payload, from.SenderIdentity, from.Sender}:
-	default:
-		c.log.Warn().Str("from", from.SenderIdentity).Msg("too many control messages, one is ignored")
+	if room := c.sup.CurrentRoom(); room != nil && from.SenderIdentity != "" {
+		c.enqueue(inbound{room: room, who: callerOf(from.Sender, from.SenderIdentity)}, u.Payload, time.Now())
 	}
+}
+
+func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
+	if c.admit(&m.who, m.room, now) != nil {
+		return // an answer to each message of a flood would be one as well
+	}
+	if m.err = decode(payload, &m.req); m.err == nil {
+		token := m.req.Token
+		if p, err := readParams(m.req.Params); err == nil && p.Token != "" {
+			token = p.Token
+		}
+		m.err = c.authorise(&m.who, m.req.Method, token, now)
+	}
+	queue := c.rest
+	if m.who.steers {
+		queue = c.first
+	}
+	select {
+	case queue <- m:
+	default:
+		c.refuse(m.who.identity, m.req.Method, errBusy)
+	}
+}
+
+// admit applies the limits that need no look into the request, and finds out whether the caller may steer by
+// identity or role.
+func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
+	if who.steers = c.listed(*who); who.steers {
+		if _, ok := c.moderators.Allow(who.identity, now); !ok {
+			return c.refuse(who.identity, "", errBusy)
+		}
+		return nil
+	}
+	if _, ok := c.strangers.Allow(who.identity, now); !ok || c.pending(room) > maxPending {
+		return c.refuse(who.identity, "", errBusy)
+	}
+	return nil
+}
+
+// authorise says whether an admitted caller may call the method.
+func (c *Control) authorise(who *caller, method, token string, now time.Time) error {
+	if !who.steers && token != "" {
+		who.steers = c.adminToken(token)
+	}
+	if who.steers {
+		return nil
+	}
+	if _, ok := c.all.Allow(struct{}{}, now); !ok {
+		return c.refuse(who.identity, method, errBusy)
+	}
+	switch {
+	case method != methodHistory:
+		return c.refuse(who.identity, method, errRefused)
+	case !who.subscribes:
+		return c.refuse(who.identity, method, errUnread)
+	}
+	if _, ok := c.histories.Allow(who.identity, now); !ok {
+		return c.refuse(who.identity, method, errBusy)
+	}
+	return nil
+}
+
+// refuse logs refusals at a bounded rate, and returns err.
+func (c *Control) refuse(from, method string, err error) error {
+	log := c.log.With().Str("from", from).Str("method", method).Logger()
+	c.refusals.tell(log, c.refused.Add(1), err, "control request refused")
+	return err
 }
 
 // request is a message on TopicControl.
@@ -184,41 +327,52 @@ type replyError struct {
 func (c *Control) Run(ctx context.Context) error {
 	for {
 		select {
+		case m := <-c.first:
+			c.reply(m)
+			continue
+		default:
+		}
+		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case m := <-c.queue:
-			if m.room == nil || m.from == "" {
-				continue
-			}
-			b, err := json.Marshal(c.answer(m))
-			if err != nil {
-				c.log.Error().Err(err).Msg("control answer not written")
-				continue
-			}
-			packet := lksdk.UserData(b)
-			packet.Topic = TopicControlReply
-			if err := m.room.LocalParticipant.PublishDataPacket(packet, lksdk.WithDataPublishReliable(true),
-				lksdk.WithDataPublishDestination([]string{m.from})); err != nil {
-				c.log.Debug().Err(err).Msg("control answer not sent")
-			}
+		case m := <-c.first:
+			c.reply(m)
+		case m := <-c.rest:
+			c.reply(m)
 		}
 	}
 }
 
-func (c *Control) answer(m inbound) reply {
-	var req request
-	if err := decode(m.payload, &req); err != nil {
-		return reply{Error: &replyError{"bad_request", err.Error()}}
-	}
-	result, err := c.call(m.sender, m.from, req.Method, req.Params, req.Token)
+func (c *Control) reply(m inbound) {
+	b, err := json.Marshal(c.answer(m))
 	if err != nil {
-		code := "bad_request"
-		if errors.Is(err, errRefused) {
-			code = "forbidden"
-		}
-		return reply{ID: req.ID, Error: &replyError{code, err.Error()}}
+		c.log.Error().Err(err).Msg("control answer not written")
+		return
 	}
-	return reply{ID: req.ID, OK: true, Result: result}
+	packet := lksdk.UserData(b)
+	packet.Topic = TopicControlReply
+	if err := m.room.LocalParticipant.PublishDataPacket(packet, lksdk.WithDataPublishReliable(true),
+		lksdk.WithDataPublishDestination([]string{m.who.identity})); err != nil {
+		c.log.Debug().Err(err).Msg("control answer not sent")
+	}
+}
+
+func (c *Control) answer(m inbound) reply {
+	fail := func(err error) reply {
+		return reply{ID: m.req.ID, Error: &replyError{replyCode(rpcCode(err)), err.Error()}}
+	}
+	if m.err != nil {
+		return fail(m.err)
+	}
+	p, err := readParams(m.req.Params)
+	if err != nil {
+		return fail(err)
+	}
+	result, err := c.do(m.req.Method, p, m.who)
+	if err != nil {
+		return fail(err)
+	}
+	return reply{ID: m.req.ID, OK: true, Result: result}
 }
 
 // decode reads JSON strictly and within bounds.
@@ -248,63 +402,53 @@ type params struct {
 	Token string `json:"token"`
 }
 
-// call does what the HTTP API does, for those who may.
-func (c *Control) call(sender *lksdk.RemoteParticipant, from, method string, payload []byte, token string) (any, error) {
-	var p params
+func readParams(payload []byte) (p params, err error) {
 	if len(bytes.TrimSpace(payload)) > 0 {
-		if err := decode(payload, &p); err != nil {
-			return nil, err
-		}
+		err = decode(payload, &p)
 	}
-	if p.Token != "" {
-		token = p.Token
-	}
-	who := caller{identity: from}
-	if sender != nil {
-		who.attributes = sender.Attributes()
-		perm := sender.Permissions()
-		// Not knowing the rights is as good as having them: then no role counts.
-		who.ownAttributes = perm == nil || perm.GetCanUpdateMetadata()
-		who.subscribes = perm.GetCanSubscribe()
-		who.known = true
-	}
-	if method == methodHistory {
-		if !who.subscribes && !c.may(who, token, time.Now()) {
-			return nil, errUnread
-		}
-		return c.said(p)
-	}
-	if !c.may(who, token, time.Now()) {
-		c.log.Warn().Str("from", from).Str("method", method).Msg("steering refused")
-		return nil, errRefused
-	}
-	return c.do(method, p, "room: "+from)
+	return p, err
 }
 
-// caller is what the room says about who calls.
+// caller is a participant as the room shows it.
 type caller struct {
 	identity      string
 	known         bool // the server shows this participant
 	attributes    map[string]string
 	ownAttributes bool // it can set its own attributes
-	subscribes    bool // it may hear and read what is said in the room
+	subscribes    bool // it may hear and read the comments
+	steers        bool // it may steer
 }
 
-// may tells whether somebody may steer.
-func (c *Control) may(who caller, token string, now time.Time) bool {
-	if who.known && who.identity != "" && slices.Contains(c.cfg.Identities, who.identity) {
+func callerOf(sender *lksdk.RemoteParticipant, from string) caller {
+	who := caller{identity: from}
+	if sender != nil {
+		who.attributes = sender.Attributes()
+		perm := sender.Permissions()
+		// Unknown rights count as rights: then no role counts.
+		who.ownAttributes = perm == nil || perm.GetCanUpdateMetadata()
+		who.subscribes = perm.GetCanSubscribe()
+		who.known = true
+	}
+	return who
+}
+
+// listed reports whether the caller may steer by identity or role.
+func (c *Control) listed(who caller) bool {
+	if !who.known {
+		return false
+	}
+	if who.identity != "" && slices.Contains(c.cfg.Identities, who.identity) {
 		return true
 	}
-	if who.known && c.cfg.RoleAttribute != "" && !who.ownAttributes {
-		if v, ok := who.attributes[c.cfg.RoleAttribute]; ok && v == c.cfg.RoleValue {
-			return true
-		}
+	if c.cfg.RoleAttribute == "" || who.ownAttributes {
+		return false
 	}
-	return token != "" && c.adminToken(token, now)
+	v, ok := who.attributes[c.cfg.RoleAttribute]
+	return ok && v == c.cfg.RoleValue
 }
 
-// adminToken tells whether a token carries roomAdmin for this room, signed with our key.
-func (c *Control) adminToken(token string, _ time.Time) bool {
+// adminToken reports whether a token carries roomAdmin for this room, signed with our key.
+func (c *Control) adminToken(token string) bool {
 	if c.keys.APIKey == "" || c.keys.APISecret == "" {
 		return false
 	}
@@ -321,13 +465,16 @@ func missing(method, name string) error {
 	return fmt.Errorf("%s: expected the parameter %q", method, name)
 }
 
-func (c *Control) do(method string, p params, by string) (any, error) {
-	source := ""
+// do does what the HTTP API does, for a caller who was authorised.
+func (c *Control) do(method string, p params, who caller) (any, error) {
+	by, source := "room: "+who.identity, ""
 	if p.Source != nil {
 		source = *p.Source
 	}
 	var err error
 	switch method {
+	case methodHistory:
+		return c.history(p.Limit)
 	case methodStatus:
 		// The status follows.
 	case methodSetInstruction:
@@ -385,30 +532,52 @@ type Said struct {
 	EndedAt   time.Time `json:"ended_at"`
 }
 
-// said are the newest comments, as many as were asked for and fit.
-func (c *Control) said(p params) (any, error) {
-	if p.Limit != nil && *p.Limit < 1 {
-		return nil, fmt.Errorf("%s: expected limit to be 1 or more, got %d", methodHistory, *p.Limit)
+// cachedHistory is the newest answer, good until the next comment.
+type cachedHistory struct {
+	limit, comments int
+	newest          time.Time // when the newest comment ended
+	json            json.RawMessage
+}
+
+// history is the newest comments, as many as the limit allows and fit, as JSON.
+func (c *Control) history(limit *int) (json.RawMessage, error) {
+	if limit != nil && *limit < 1 {
+		return nil, fmt.Errorf("%s: expected limit to be 1 or more, got %d", methodHistory, *limit)
 	}
 	all := c.bot.History()
+	key := cachedHistory{comments: len(all)}
+	if limit != nil {
+		key.limit = *limit
+	}
+	if len(all) > 0 {
+		key.newest = all[len(all)-1].EndedAt
+	}
+	c.cacheMu.Lock()
+	defer c.cacheMu.Unlock()
+	if old := c.cache; old.json != nil && old.limit == key.limit && old.comments == key.comments && old.newest.Equal(key.newest) {
+		return old.json, nil
+	}
+	var err error
+	if key.json, err = json.Marshal(newest(all, key.limit)); err != nil {
+		return nil, fmt.Errorf("write the history: %w", err)
+	}
+	c.cache = key
+	return key.json, nil
+}
+
+// newest returns the newest comments, as many as fit and limit allows; 0 is no limit.
+func newest(all []agent.Record, limit int) History {
 	out := History{Comments: []Said{}}
 	for size, i := 0, len(all)-1; i >= 0; i-- {
-		if p.Limit != nil && len(out.Comments) == *p.Limit {
-			out.More = true
-			break
-		}
 		r := all[i]
 		one := Said{Cycle: r.Cycle, Text: r.Text, Outcome: r.Outcome, StartedAt: r.StartedAt, EndedAt: r.EndedAt}
 		b, err := json.Marshal(one)
-		if err != nil {
-			return nil, fmt.Errorf("write the history: %w", err)
-		}
-		if size += len(b) + len(","); size > maxAnswer {
+		if size += len(b) + len(","); err != nil || size > maxAnswer || limit > 0 && len(out.Comments) == limit {
 			out.More = true
 			break
 		}
 		out.Comments = append(out.Comments, one)
 	}
 	slices.Reverse(out.Comments)
-	return out, nil
+	return out
 }

@@ -160,6 +160,7 @@ func TestControl(t *testing.T) {
 	control := room.NewControl(room.ControlConfig{
 		Identities: []string{"boss"}, RoleAttribute: "role", RoleValue: "producer",
 	}, s.keys(), st, testLog(t))
+	room.Unlimited(control)
 	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
 	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
@@ -269,6 +270,7 @@ func TestHistory(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}
 	control := room.NewControl(room.ControlConfig{}, s.keys(), st, testLog(t))
+	room.Unlimited(control)
 	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
 	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
@@ -323,6 +325,41 @@ func TestHistory(t *testing.T) {
 	_, err = late.rpc("touchline.stop", "")
 	require.ErrorAs(t, err, &refused)
 	require.Empty(t, st.all(), "reading is no steering")
+}
+
+// TestRPCFlood sends thousands of requests at once, also for a method that there is not: few are acknowledged or
+// answered, and somebody who may steer is served meanwhile.
+func TestRPCFlood(t *testing.T) {
+	s := startServer(t)
+	st := &steered{}
+	control := room.NewControl(room.ControlConfig{Identities: []string{"boss"}}, s.keys(), st, testLog(t))
+	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
+	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
+	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
+	boss := joinPerson(t, s, "boss", livekit.ParticipantInfo_STANDARD, nil, false)
+	flooder := joinPerson(t, s, "flooder", livekit.ParticipantInfo_STANDARD, nil, false)
+	for _, id := range []string{"boss", "flooder"} {
+		eventually(t, func() bool { return bot.CurrentRoom().GetParticipantByIdentity(id) != nil }, id+" is seen by the bot")
+	}
+	_, err := flooder.rpc("touchline.history", "") // opens the data channels
+	require.NoError(t, err)
+	answers := room.CountRPCAnswers(flooder.room)
+	for n := range 3000 {
+		method := "touchline.history"
+		if n%2 == 0 {
+			method = "no.such.method"
+		}
+		require.NoError(t, flooder.room.LocalParticipant.PublishDataPacket(rawForged{&livekit.DataPacket{
+			DestinationIdentities: []string{"bot"},
+			Value: &livekit.DataPacket_RpcRequest{RpcRequest: &livekit.RpcRequest{
+				Id: fmt.Sprint("flood-", n), Method: method, Version: 1, ResponseTimeoutMs: 1000,
+			}},
+		}}, lksdk.WithDataPublishReliable(true), lksdk.WithDataPublishDestination([]string{"bot"})))
+	}
+	_, err = boss.rpc("touchline.stop", "")
+	require.NoError(t, err)
+	require.Equal(t, []string{"stop by room: boss"}, st.all())
+	require.Less(t, answers.Load(), int64(300), "acknowledgements and answers to 3000 requests")
 }
 
 type rawForged struct{ *livekit.DataPacket }

@@ -198,12 +198,12 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	s.watcher.setWake(s.poke)
 	s.hooks = slices.Clone(opts.Hooks)
-	if opts.Control != nil {
-		s.hooks = append(s.hooks, opts.Control.attach(s))
-	}
 	s.keeper = &keeper{
 		log: opts.Log, url: opts.URL, token: token, guest: s, onOutage: opts.OnOutage, loopback: opts.LoopbackOnly,
 		first: opts.ReconnectDelay, most: opts.MaxReconnectDelay, onCrash: opts.OnCrash, crashed: make(chan error, 1),
+	}
+	if opts.Control != nil {
+		s.hooks = append(s.hooks, opts.Control.attach(s))
 	}
 	if s.may.OwnAttributes { // the server refuses a join that sets them without the right
 		s.keeper.attributes = func() map[string]string { return s.board.attributes(time.Now()) }
@@ -408,6 +408,9 @@ func (s *Supervisor) left(v *visit) {
 // check implements guest.
 func (s *Supervisor) check(v *visit, now time.Time) error {
 	s.showState(v, now)
+	if s.opts.Control != nil {
+		s.opts.Control.gate.check(v.room)
+	}
 	sub := s.follow(v, now)
 	s.listen(v, sub, now)
 	s.countViewers(v, sub)

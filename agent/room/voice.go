@@ -2,6 +2,7 @@ package room
 
 import (
 	"bytes"
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -167,16 +168,17 @@ func trackSID(room *lksdk.Room, track *lksdk.LocalTrack) string {
 	return ""
 }
 
-// complaint logs a repeated failure once a second.
+// complaint logs a repeated failure at a bounded rate.
 type complaint struct {
-	mu   sync.Mutex
-	last time.Time
+	every time.Duration // 0 is a second
+	mu    sync.Mutex
+	last  time.Time
 }
 
 func (c *complaint) tell(log zerolog.Logger, count uint64, err error, msg string) {
 	c.mu.Lock()
 	now := time.Now()
-	soon := !c.last.IsZero() && now.Sub(c.last) < time.Second
+	soon := !c.last.IsZero() && now.Sub(c.last) < cmp.Or(c.every, time.Second)
 	if !soon {
 		c.last = now
 	}

@@ -1,0 +1,161 @@
+package room
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/livekit/protocol/auth"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+)
+
+// quietBot counts what reaches it.
+type quietBot struct {
+	Steered
+
+	comments []agent.Record
+	calls    []string
+}
+
+func (b *quietBot) History() []agent.Record {
+	b.calls = append(b.calls, "history")
+	return b.comments
+}
+func (b *quietBot) Stop(by string)           { b.calls = append(b.calls, "stop by "+by) }
+func (b *quietBot) Snapshot() agent.Snapshot { return agent.Snapshot{} }
+
+func floodedControl(t *testing.T, bot *quietBot, log zerolog.Logger) *Control {
+	t.Helper()
+	keys := Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	c := NewControl(ControlConfig{Identities: []string{"boss"}}, keys, bot, log)
+	_, err := New(Options{URL: "ws://livekit.invalid", Keys: keys, Room: "match", Identity: "bot", Control: c, Log: zerolog.Nop()})
+	require.NoError(t, err)
+	c.pending = func(*lksdk.Room) uint64 { return 0 }
+	return c
+}
+
+// ask is what an RPC request does before anything is written.
+func ask(c *Control, who caller, method, token string) error {
+	now := time.Now()
+	if err := c.admit(&who, nil, now); err != nil {
+		return err
+	}
+	if err := c.authorise(&who, method, token, now); err != nil {
+		return err
+	}
+	_, err := c.do(method, params{}, who)
+	return err
+}
+
+// TestFloodOfRequests: of a flood of history requests few are answered, and those who may steer do not notice it.
+func TestFloodOfRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		bot := &quietBot{}
+		c := floodedControl(t, bot, zerolog.New(&log))
+		stranger := func(n int) caller { return caller{identity: fmt.Sprint("stranger", n), known: true, subscribes: true} }
+		for range 1000 {
+			if err := ask(c, stranger(0), methodHistory, ""); err != nil {
+				require.ErrorIs(t, err, errBusy)
+			}
+		}
+		require.Len(t, bot.calls, historyBurst)
+		for n := range 1000 {
+			_ = ask(c, stranger(n), methodHistory, "") // some are refused
+		}
+		require.Len(t, bot.calls, strangersBurst-2, "of all strangers together, two of whose requests were over the history limit")
+		require.Equal(t, 1, strings.Count(log.String(), "\n"), "refusals are logged at a bounded rate")
+
+		bot.calls = nil
+		boss := caller{identity: "boss", known: true}
+		require.NoError(t, ask(c, boss, methodStop, ""))
+		token, err := auth.NewAccessToken(c.keys.APIKey, c.keys.APISecret).
+			SetVideoGrant(&auth.VideoGrant{RoomAdmin: true, Room: "match"}).SetValidFor(time.Hour).ToJWT()
+		require.NoError(t, err)
+		require.NoError(t, ask(c, stranger(2000), methodStop, token))
+		require.Equal(t, []string{"stop by room: boss", "stop by room: stranger2000"}, bot.calls)
+
+		time.Sleep(time.Minute)
+		require.NoError(t, ask(c, stranger(0), methodHistory, ""), "the flood is over")
+	})
+}
+
+// TestFullDataChannel: what the uplink does not carry is not added to by strangers.
+func TestFullDataChannel(t *testing.T) {
+	t.Parallel()
+	bot := &quietBot{}
+	c := floodedControl(t, bot, zerolog.Nop())
+	c.pending = func(*lksdk.Room) uint64 { return maxPending + 1 }
+	require.ErrorIs(t, ask(c, caller{identity: "ann", known: true, subscribes: true}, methodHistory, ""), errBusy)
+	require.NoError(t, ask(c, caller{identity: "boss", known: true}, methodStop, ""))
+}
+
+// TestModeratorsFirst: messages of those who may steer are neither dropped for those of others nor behind them.
+func TestModeratorsFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bot := &quietBot{}
+		c := floodedControl(t, bot, zerolog.Nop())
+		Unlimited(c)
+		room := lksdk.NewRoom(nil)
+		for range 10 * controlQueue {
+			c.enqueue(inbound{room: room, who: caller{identity: "ann", known: true, subscribes: true}}, []byte(`{"method":"history"}`), time.Now())
+		}
+		c.enqueue(inbound{room: room, who: caller{identity: "boss", known: true}}, []byte(`{"method":"stop"}`), time.Now())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		time.Sleep(time.Hour) // the library waits for a connection before each answer
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		require.Equal(t, "stop by room: boss", bot.calls[0])
+		require.Len(t, bot.calls, 1+controlQueue)
+	})
+}
+
+// TestHistoryIsCached: the JSON is made once for each comment.
+func TestHistoryIsCached(t *testing.T) {
+	t.Parallel()
+	bot := &quietBot{comments: []agent.Record{{Cycle: 1, Text: "Red scores.", EndedAt: time.Unix(1, 0)}}}
+	c := floodedControl(t, bot, zerolog.Nop())
+	first, err := c.history(nil)
+	require.NoError(t, err)
+	again, err := c.history(nil)
+	require.NoError(t, err)
+	require.Same(t, &first[0], &again[0])
+	require.JSONEq(t, string(first), string(again))
+
+	limited, err := c.history(new(1))
+	require.NoError(t, err)
+	require.NotSame(t, &first[0], &limited[0])
+	bot.comments = append(bot.comments, agent.Record{Cycle: 2, Text: "Blue too.", EndedAt: time.Unix(2, 0)})
+	later, err := c.history(new(1))
+	require.NoError(t, err)
+	require.Contains(t, string(later), "Blue too.")
+	require.NotContains(t, string(later), "Red")
+}
+
+// TestHandlerOf: the library keeps the handler of a data channel where the gate looks for it.
+func TestHandlerOf(t *testing.T) {
+	t.Parallel()
+	pc, err := webrtc.NewPeerConnection(webrtc.Configuration{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pc.Close()) }()
+	dc, err := pc.CreateDataChannel("x", nil)
+	require.NoError(t, err)
+	require.Nil(t, handlerOf(dc))
+	called := false
+	dc.OnMessage(func(webrtc.DataChannelMessage) { called = true })
+	handlerOf(dc)(webrtc.DataChannelMessage{})
+	require.True(t, called)
+}

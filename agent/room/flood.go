@@ -1,0 +1,91 @@
+package room
+
+import (
+	"reflect"
+	"time"
+	"unsafe"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	"google.golang.org/protobuf/proto"
+
+	"touchline/internal/limit"
+	"touchline/internal/rescue"
+)
+
+const (
+	// floodRate and floodBurst bound the RPC requests of one participant that reach the client library, which
+	// acknowledges and answers each, also for a method that nobody registered.
+	floodRate, floodBurst = 10, 30
+	// floodPending is how many bytes may wait for the data channel until no request of a stranger reaches it.
+	floodPending = 1 << 20
+)
+
+// pendingBytes is what waits for the reliable data channel of a room.
+func pendingBytes(room *lksdk.Room) uint64 {
+	if engine := engineOf(room); engine != nil {
+		if dc := engine.GetDataChannel(livekit.DataPacket_RELIABLE); dc != nil {
+			return dc.BufferedAmount()
+		}
+	}
+	return 0
+}
+
+// floodGate drops the RPC requests of participants that send too many before
+// the client library sees them: it would send an acknowledgement and an answer
+// for each, and keep what the uplink does not carry.
+type floodGate struct {
+	perCaller *limit.Limiter[string]
+	trusted   func(room *lksdk.Room, identity string) bool
+	fail      func(err error) // takes a panic
+
+	gated *webrtc.DataChannel
+}
+
+func newFloodGate(trusted func(room *lksdk.Room, identity string) bool, fail func(err error)) *floodGate {
+	return &floodGate{perCaller: limit.New[string](floodRate, floodBurst), trusted: trusted, fail: fail}
+}
+
+// check puts the gate before the handler of the present data channel; a reconnect makes a new one.
+func (g *floodGate) check(room *lksdk.Room) {
+	engine := engineOf(room)
+	if engine == nil {
+		return
+	}
+	dc := engine.GetDataChannelSub(livekit.DataPacket_RELIABLE)
+	if dc == nil || dc == g.gated {
+		return
+	}
+	g.gated = dc
+	next := handlerOf(dc)
+	if next == nil {
+		return
+	}
+	dc.OnMessage(func(msg webrtc.DataChannelMessage) {
+		defer rescue.Guard(g.fail)
+		if g.passes(room, msg.Data) {
+			next(msg)
+		}
+	})
+}
+
+func (g *floodGate) passes(room *lksdk.Room, data []byte) bool {
+	var packet livekit.DataPacket
+	if proto.Unmarshal(data, &packet) != nil || packet.GetRpcRequest() == nil {
+		return true
+	}
+	from := packet.GetParticipantIdentity()
+	_, ok := g.perCaller.Allow(from, time.Now())
+	return ok && (pendingBytes(room) <= floodPending || g.trusted(room, from))
+}
+
+// handlerOf finds the function that was given to dc.OnMessage; nil when a later
+// version of the library keeps it elsewhere.
+func handlerOf(dc *webrtc.DataChannel) func(webrtc.DataChannelMessage) {
+	field := reflect.ValueOf(dc).Elem().FieldByName("onMessageHandler")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[func(webrtc.DataChannelMessage)]() {
+		return nil
+	}
+	return *(*func(webrtc.DataChannelMessage))(unsafe.Pointer(field.UnsafeAddr())) //nolint:gosec // of the type just checked
+}
