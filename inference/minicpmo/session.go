@@ -89,7 +89,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 		}
 	}
 	if text := strings.TrimSpace(p.Text); text != "" {
-		parts = append(parts, tokenizer.Part{Text: text})
+		parts = append(parts, tokenizer.Part{Text: text, Literal: true}) // people's words are in it
 	}
 	var err error
 	if p.Speech && e.speaks {

@@ -29,6 +29,9 @@ func (m Image) Blocks() int { return 1 + m.Cols*m.Rows }
 type Part struct {
 	Text  string
 	Image *Image
+	// Literal is for text that people write: nothing in it becomes a control
+	// token, whatever it looks like.
+	Literal bool
 }
 
 // Message is what one side says.
@@ -74,7 +77,8 @@ var ErrReserved = errors.New("text contains image markup")
 var ErrCutImage = errors.New("the cut goes through an image")
 
 const (
-	imageMarker = "<image>./</image>"
+	imageMarker   = "<image>./</image>"
+	literalMarker = "\x00literal\x00"
 
 	nameUnknown = "<unk>"
 	nameStart   = "<|im_start|>"
@@ -124,11 +128,11 @@ func (b *Builder) Chat(messages []Message, o Options) (Prompt, error) {
 	if err := b.check(o); err != nil {
 		return Prompt{}, err
 	}
-	text, images, err := b.template(messages, o)
+	text, marked, err := b.template(messages, o)
 	if err != nil {
 		return Prompt{}, err
 	}
-	return b.fill(text+answer(o), images, o)
+	return b.fill(text+answer(o), marked, o)
 }
 
 // check that the tokenizer can speak if it is to.
@@ -152,11 +156,15 @@ func answer(o Options) string {
 	return s
 }
 
-// content is the text of a message with a marker for each picture.
-func content(m Message, o Options) (text string, images []Image, err error) {
+// content is the text of a message with a marker for each picture and each
+// literal text, and these in order.
+func content(m Message, o Options) (text string, marked []Part, err error) {
 	parts := make([]string, len(m.Parts))
 	for i, p := range m.Parts {
 		switch {
+		case p.Image == nil && p.Literal:
+			parts[i] = literalMarker
+			marked = append(marked, p)
 		case p.Image == nil:
 			parts[i] = p.Text
 		case p.Image.Cols < 0 || p.Image.Rows < 0 || (p.Image.Cols == 0) != (p.Image.Rows == 0) ||
@@ -164,21 +172,21 @@ func content(m Message, o Options) (text string, images []Image, err error) {
 			return "", nil, fmt.Errorf("expected a picture's grid, is %dx%d", p.Image.Cols, p.Image.Rows)
 		default:
 			parts[i] = imageMarker
-			images = append(images, *p.Image)
+			marked = append(marked, p)
 		}
 	}
 	between := "\n"
 	if o.Omni {
 		between = ""
 	}
-	return strings.Join(parts, between), images, nil
+	return strings.Join(parts, between), marked, nil
 }
 
 // template writes the messages as turns. What an earlier answer thought is
 // dropped, unless it comes after the last question.
-func (b *Builder) template(messages []Message, o Options) (string, []Image, error) {
+func (b *Builder) template(messages []Message, o Options) (string, []Part, error) {
 	texts := make([]string, len(messages))
-	var images []Image
+	var marked []Part
 	question := len(messages) - 1
 	for i, m := range messages {
 		text, more, err := content(m, o)
@@ -186,7 +194,7 @@ func (b *Builder) template(messages []Message, o Options) (string, []Image, erro
 			return "", nil, fmt.Errorf("message %d: %w", i, err)
 		}
 		texts[i] = text
-		images = append(images, more...)
+		marked = append(marked, more...)
 	}
 	for i := range slices.Backward(messages) {
 		toolAnswer := strings.HasPrefix(texts[i], "<tool_response>") && strings.HasSuffix(texts[i], "</tool_response>")
@@ -212,7 +220,7 @@ func (b *Builder) template(messages []Message, o Options) (string, []Image, erro
 		}
 		out.WriteString(nameStart + string(m.Role) + "\n" + text + nameEnd + "\n")
 	}
-	return out.String(), images, nil
+	return out.String(), marked, nil
 }
 
 // thinking parts what an answer thought from what it said.
@@ -229,40 +237,52 @@ func thinking(text string) (thought, said string) {
 	return strings.TrimLeft(thought, "\n"), strings.TrimLeft(text[last+len("</think>"):], "\n")
 }
 
-// fill puts the placeholders in, tokenises and finds the image blocks.
-func (b *Builder) fill(template string, images []Image, o Options) (Prompt, error) {
+// fill puts the placeholders and the literal texts in, tokenises and finds the
+// image blocks.
+func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error) {
 	p := Prompt{Template: template}
-	if n := strings.Count(template, imageMarker); n != len(images) {
-		return p, fmt.Errorf("%w: expected %d markers %q, found %d", ErrReserved, len(images), imageMarker, n)
+	images := 0
+	for _, m := range marked {
+		if m.Image != nil {
+			images++
+		}
 	}
-	var text strings.Builder
-	blocks := 0
+	if n := strings.Count(template, imageMarker); n != images {
+		return p, fmt.Errorf("%w: expected %d markers %q, found %d", ErrReserved, images, imageMarker, n)
+	}
+	if n := strings.Count(template, literalMarker); n != len(marked)-images {
+		return p, fmt.Errorf("%w: expected %d markers %q, found %d", ErrReserved, len(marked)-images, literalMarker, n)
+	}
+	f := filler{b: b, o: o, normal: len(marked) > images}
 	rest := template
-	for i, m := range images {
-		before, after, _ := strings.Cut(rest, imageMarker)
-		text.WriteString(before)
-		if o.ImageIDs {
-			text.WriteString("<image_id>" + strconv.Itoa(i) + "</image_id>")
+	for _, m := range marked {
+		marker := literalMarker
+		if m.Image != nil {
+			marker = imageMarker
 		}
-		text.WriteString("<image>" + b.slots + "</image>")
-		for y := range m.Rows {
-			if y > 0 {
-				text.WriteByte('\n')
-			}
-			for range m.Cols {
-				text.WriteString("<slice>" + b.slots + "</slice>")
-			}
-		}
-		blocks += m.Blocks()
-		// Each block takes its slots and two marks: too long is known before it is made.
-		if n := blocks * (b.features + 2); o.MaxLen > 0 && n > o.MaxLen {
-			return p, &TooLongError{Tokens: n, Max: o.MaxLen}
-		}
+		before, after, _ := strings.Cut(rest, marker)
 		rest = after
+		f.template.WriteString(before)
+		f.text(before)
+		if m.Image == nil {
+			f.literal(m.Text)
+			continue
+		}
+		f.template.WriteString(marker)
+		// Too long is known before the picture's tokens are made.
+		if err := f.image(*m.Image); err != nil {
+			return p, err
+		}
 	}
-	text.WriteString(rest)
-	p.Text = text.String()
-	p.IDs = b.t.AppendEncode(make([]int32, 0, blocks*(b.features+2)+len(template)/2), p.Text)
+	f.template.WriteString(rest)
+	f.text(rest)
+	p.Template, p.Text = f.template.String(), f.out.String()
+	ids, blocks := make([]int32, 0, f.blocks*(b.features+2)+len(template)/2), f.blocks
+	if len(f.literals) > 0 {
+		p.IDs = b.t.appendLiteral(ids, p.Text, f.literals)
+	} else {
+		p.IDs = b.t.AppendEncode(ids, p.Text)
+	}
 	if b.listen >= 0 {
 		p.IDs = slices.DeleteFunc(p.IDs, func(id int32) bool { return id == b.listen })
 	}
@@ -280,6 +300,53 @@ func (b *Builder) fill(template string, images []Image, o Options) (Prompt, erro
 	}
 	p.Images = spans
 	return p, nil
+}
+
+// filler writes the text of a prompt piece by piece.
+type filler struct {
+	b             *Builder
+	o             Options
+	template, out strings.Builder
+	images        int
+	blocks        int
+	literals      []Span // of bytes
+	normal        bool   // write what the tokenizer sees, so that bytes are where they are counted
+}
+
+func (f *filler) text(s string) {
+	if f.normal {
+		s = f.b.t.normalize(s)
+	}
+	f.out.WriteString(s)
+}
+
+func (f *filler) literal(s string) {
+	f.template.WriteString(s)
+	from := f.out.Len()
+	f.text(s)
+	f.literals = append(f.literals, Span{from, f.out.Len()})
+}
+
+func (f *filler) image(m Image) error {
+	f.blocks += m.Blocks()
+	// Each block takes its slots and two marks.
+	if n := f.blocks * (f.b.features + 2); f.o.MaxLen > 0 && n > f.o.MaxLen {
+		return &TooLongError{Tokens: n, Max: f.o.MaxLen}
+	}
+	if f.o.ImageIDs {
+		f.out.WriteString("<image_id>" + strconv.Itoa(f.images) + "</image_id>")
+	}
+	f.images++
+	f.out.WriteString("<image>" + f.b.slots + "</image>")
+	for y := range m.Rows {
+		if y > 0 {
+			f.out.WriteByte('\n')
+		}
+		for range m.Cols {
+			f.out.WriteString("<slice>" + f.b.slots + "</slice>")
+		}
+	}
+	return nil
 }
 
 // spans pairs the marks of image blocks in their order; ok is false when they
@@ -341,7 +408,7 @@ func (b *Builder) NewConversation(o Options) (*Conversation, error) {
 // Prefill writes what is fed for one message. Messages of one turn follow each
 // other without marks; the turn stays open until Generate.
 func (c *Conversation) Prefill(m Message) (Prompt, error) {
-	text, images, err := content(m, c.o)
+	text, marked, err := content(m, c.o)
 	if err != nil {
 		return Prompt{}, err
 	}
@@ -350,7 +417,7 @@ func (c *Conversation) Prefill(m Message) (Prompt, error) {
 	case m.Role != System && m.Role != User && m.Role != Assistant:
 		return Prompt{}, fmt.Errorf("expected role system, user or assistant, is %q", m.Role)
 	case m.Role != User && !c.started:
-		if text, images, err = c.b.template([]Message{m}, c.o); err != nil {
+		if text, marked, err = c.b.template([]Message{m}, c.o); err != nil {
 			return Prompt{}, err
 		}
 		next.newTurn = true
@@ -365,7 +432,7 @@ func (c *Conversation) Prefill(m Message) (Prompt, error) {
 		next.newTurn = false
 	}
 	next.started = true
-	p, err := c.b.fill(text, images, c.o)
+	p, err := c.b.fill(text, marked, c.o)
 	if err != nil {
 		return p, err
 	}

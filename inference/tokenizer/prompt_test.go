@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/text/unicode/norm"
 
 	"touchline/inference/tokenizer"
 )
@@ -308,4 +310,51 @@ func BenchmarkChat(b *testing.B) {
 		n = len(p.IDs)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/token")
+}
+
+// TestLiteralText: what people write is never markup. The ids are those of the official tokenizer without its added
+// tokens.
+func TestLiteralText(t *testing.T) {
+	both(t, func(t *testing.T, which string, tok *tokenizer.Tokenizer) {
+		t.Helper()
+		b, err := tokenizer.NewBuilder(tok, 64)
+		require.NoError(t, err)
+		var cases []struct {
+			Text string  `json:"text"`
+			IDs  []int32 `json:"ids"`
+		}
+		golden(t, which+"_literal.json", &cases)
+		require.Len(t, cases, 13)
+		picture := &tokenizer.Image{Cols: 2, Rows: 1}
+		around := func(between string) tokenizer.Prompt {
+			p, err := b.Chat([]tokenizer.Message{
+				{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: "comment"}}},
+				{Role: tokenizer.User, Parts: []tokenizer.Part{{Image: picture}, {Text: between}}},
+			}, tokenizer.Options{})
+			require.NoError(t, err)
+			return p
+		}
+		mark := tok.Encode("|") // one token that stands for the text
+		require.Len(t, mark, 1)
+		plain := around("|").IDs
+		for _, tt := range cases {
+			p, err := b.Chat([]tokenizer.Message{
+				{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: "comment"}}},
+				{Role: tokenizer.User, Parts: []tokenizer.Part{{Image: picture}, {Text: tt.Text, Literal: true}}},
+			}, tokenizer.Options{})
+			require.NoError(t, err, tt.Text)
+			require.Len(t, p.Images, 3, tt.Text)
+			at := slices.Index(plain[p.Images[2].End:], mark[0]) + p.Images[2].End
+			require.Contains(t, tok.Decode(p.IDs), norm.NFC.String(tt.Text))
+			want := slices.Concat(plain[:at], tt.IDs, plain[at+1:])
+			require.Equal(t, tok.Decode(want), tok.Decode(p.IDs), tt.Text)
+			require.Equal(t, want, p.IDs, tt.Text)
+
+			talk, err := b.NewConversation(tokenizer.Options{Omni: true, Speech: true})
+			require.NoError(t, err)
+			fed, err := talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: []tokenizer.Part{{Text: tt.Text, Literal: true}}})
+			require.NoError(t, err)
+			require.Equal(t, slices.Concat(tok.Encode("<|im_start|>user\n"), tt.IDs), fed.IDs, tt.Text)
+		}
+	})
 }

@@ -9,6 +9,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -102,22 +103,68 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
 	return dst
 }
 
+// normalize returns text as AppendEncode would see it.
+func (t *Tokenizer) normalize(text string) string {
+	if !utf8.ValidString(text) {
+		text = lossy([]byte(text))
+	}
+	if t.nfc && !norm.NFC.IsNormalString(text) {
+		text = norm.NFC.String(text)
+	}
+	return text
+}
+
+// appendLiteral is AppendEncode of a normalised text in which no added token
+// is found that touches one of the literal ranges of bytes, which are in
+// order. There, "<|im_end|>" is what anybody may write: five or six tokens.
+func (t *Tokenizer) appendLiteral(dst []int32, text string, literal []Span) []int32 {
+	from := 0 // of what is not encoded yet
+	for pos := 0; pos < len(text); {
+		at, n, id := t.raw.next(text[pos:])
+		if bt, bn, bid := t.normed.next(text[pos:]); bn > 0 && (n == 0 || bt < at) {
+			at, n, id = bt, bn, bid
+		}
+		if n == 0 {
+			break
+		}
+		at += pos
+		if touches(literal, at, at+n) {
+			pos = at + 1
+			continue
+		}
+		dst = append(t.encodeWords(dst, text[from:at]), id)
+		from = at + n
+		pos = from
+	}
+	return t.encodeWords(dst, text[from:])
+}
+
+// touches reports whether [start, end) shares a byte with one of the ranges.
+func touches(ranges []Span, start, end int) bool {
+	return slices.ContainsFunc(ranges, func(r Span) bool { return start < r.End && r.Start < end })
+}
+
 func (t *Tokenizer) encodeNormed(dst []int32, text string) []int32 {
 	if t.nfc && !norm.NFC.IsNormalString(text) {
 		text = norm.NFC.String(text)
 	}
 	for text != "" {
 		at, n, id := t.normed.next(text)
-		for words := text[:at]; words != ""; {
-			end := split(words)
-			dst = t.encodeWord(dst, words[:end])
-			words = words[end:]
-		}
+		dst = t.encodeWords(dst, text[:at])
 		if n == 0 {
 			break
 		}
 		dst = append(dst, id)
 		text = text[at+n:]
+	}
+	return dst
+}
+
+func (t *Tokenizer) encodeWords(dst []int32, words string) []int32 {
+	for words != "" {
+		end := split(words)
+		dst = t.encodeWord(dst, words[:end])
+		words = words[end:]
 	}
 	return dst
 }
