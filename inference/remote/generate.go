@@ -39,7 +39,8 @@ type session struct {
 
 // Generate asks the server. The time limits of the settings hold: the first
 // word within FirstTokenTimeout, all attempts together, then IdleTimeout
-// between two. A server that refuses the connection, answers 408, 429 or 5xx or
+// between two. Thoughts count as words, but an answer with them is bounded: in
+// tokens by MaxTokens, in time by mostTime. A server that refuses the connection, answers 408, 429 or 5xx or
 // hangs up before its first word is asked again, Retries times. Errors are those of this
 // package, *inference.ModelMissingError, or the context's.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
@@ -74,6 +75,8 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 	defer cancel(nil)
 	cfg := s.m.cfg
 	a.start = time.Now()
+	whole := time.AfterFunc(mostTime(cfg, a.limit), func() { cancel(errTotal) })
+	defer whole.Stop()
 	a.rest = cfg.IdleTimeout
 	a.timer = time.AfterFunc(cfg.FirstTokenTimeout, func() {
 		// Which of the two limits it was, the text so far tells.
@@ -86,8 +89,8 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 		if err == nil || a.broken {
 			return nil
 		}
-		if context.Cause(ctx) == errLimit { //nolint:errorlint // set by the line above, never wrapped
-			return a.late(cfg)
+		if late := a.late(context.Cause(ctx), cfg); late != nil {
+			return late
 		}
 		again, wait := retry(err, attempt)
 		if a.begun || !again || attempt >= cfg.Retries || ctx.Err() != nil {
@@ -99,16 +102,29 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			if context.Cause(ctx) == errLimit { //nolint:errorlint // as above
-				return fmt.Errorf("%w; last: %w", a.late(cfg), err)
+			if late := a.late(context.Cause(ctx), cfg); late != nil {
+				return fmt.Errorf("%w; last: %w", late, err)
 			}
 			return ctx.Err()
 		}
 	}
 }
 
-// errLimit is the cause of a context that ended by a time limit of ours.
-var errLimit = errors.New("time limit")
+// errLimit and errTotal are the causes of a context that ended by a time limit
+// of ours: for the next word, and for the whole answer.
+var (
+	errLimit = errors.New("time limit")
+	errTotal = errors.New("time limit of the answer")
+)
+
+// slowestToken is the rate below which a model is too slow for an answer to be
+// worth waiting for.
+const slowestToken = 250 * time.Millisecond
+
+// mostTime bounds an answer, all attempts and thoughts included.
+func mostTime(cfg Config, tokens int) time.Duration {
+	return 3*cfg.FirstTokenTimeout + time.Duration(tokens)*slowestToken
+}
 
 // messages builds the conversation: the standing order, then the pictures and the words that go with them.
 func (s *session) messages(p inference.Prompt) ([]openai.ChatCompletionMessageParamUnion, error) {
@@ -126,7 +142,7 @@ func (s *session) messages(p inference.Prompt) ([]openai.ChatCompletionMessagePa
 	if text == "" {
 		text = p.Instruction
 	}
-	if text != "" {
+	if text = plain(strings.ToValidUTF8(text, "\uFFFD")); text != "" {
 		parts = append(parts, openai.TextContentPart(text))
 	}
 	if len(parts) == 0 {
@@ -199,6 +215,7 @@ type answer struct {
 
 	filter thinkFilter
 	bytes  int  // of text passed on
+	heard  int  // bytes of text and thoughts that came
 	begun  bool // the model has said something, aloud or in thought
 	broken bool // the caller wants no more
 }
@@ -293,6 +310,7 @@ func (a *answer) event(data []byte) (finished bool, err error) {
 	said := c.Delta.Content + c.Message.Content
 	thought := c.Delta.Reasoning + c.Delta.ReasoningContent + c.Delta.Thinking +
 		c.Message.Reasoning + c.Message.ReasoningContent + c.Message.Thinking
+	a.heard += len(said) + len(thought)
 	if thought != "" {
 		a.filter.thought = true
 		a.alive()
@@ -301,7 +319,8 @@ func (a *answer) event(data []byte) (finished bool, err error) {
 		a.alive()
 		a.deliver(a.filter.write(said))
 	}
-	return c.FinishReason != "" || a.bytes >= a.limit*bytesPerToken, nil
+	// A server that counts no thoughts against max_tokens may think for ever.
+	return c.FinishReason != "" || a.heard >= a.limit*bytesPerToken, nil
 }
 
 // alive notes that the model works: from now on the shorter limit holds.
@@ -341,9 +360,16 @@ func (a *answer) end(err error) error {
 	return err
 }
 
-// late says which time limit was met.
-func (a *answer) late(cfg Config) error {
-	if a.begun {
+// late returns the error of the time limit that was the cause of the end; nil for another cause.
+func (a *answer) late(cause error, cfg Config) error {
+	switch {
+	case errors.Is(cause, errTotal):
+		return fmt.Errorf("%s: %w: the answer of at most %d tokens took longer than %v (three times "+
+			"inference.remote.first_token_timeout and %v a token); the server is overloaded or the model too slow",
+			a.m.server, ErrTimeout, a.limit, mostTime(cfg, a.limit), slowestToken)
+	case !errors.Is(cause, errLimit):
+		return nil
+	case a.begun:
 		return fmt.Errorf("%s: %w: expected the next word within %v (inference.remote.idle_timeout)",
 			a.m.server, ErrTimeout, cfg.IdleTimeout)
 	}
