@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The same work in Hugging Face transformers, for comparison: a Qwen3-8B-shaped decoder and a
+"""Times the work of one cycle in Hugging Face transformers, for comparison: a Qwen3-8B-shaped decoder and a
 SigLIP-so400m-shaped tower with a resampler, random bfloat16 weights, eager mode, one stream.
 
     python3 bench/hf_eager.py [--runs 30] [--layers 36] > hf.json
 
 Needs torch with CUDA and transformers >= 4.51. Prints one JSON object; times are medians in
-milliseconds. Nothing is downloaded: only the shapes are the model's.
+milliseconds. It downloads nothing, because only the shapes are the model's.
 """
 import argparse
 import json
@@ -73,7 +73,7 @@ def main():
     ap.add_argument("--answer", type=int, default=40)
     a = ap.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("expected a CUDA device, found none")
+        sys.exit("no CUDA device: run this on a machine with an NVIDIA GPU")
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda"):
@@ -89,7 +89,7 @@ def main():
         prompt = torch.randn(1, a.prompt, 4096) * 0.02
 
     def cycle(first_only=False):
-        # The newest frame has just arrived; the three before it are done already.
+        # Only the newest frame is embedded; the three before it already are.
         newest = vision(frames[:1], ids, place)
         prompt[:, 200:264] = newest
         cache = DynamicCache()

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Times the model on this machine's GPU: bundles of the real shape with random weights, then the same work in Hugging
-# Face transformers where PyTorch with CUDA is there, then the bench, with both in one table.
+# Times the built-in model on this machine's GPU, with random weights of the real shape, and the same work in Hugging Face
+# transformers if PyTorch with CUDA is installed. Both are in one table.
 # usage: scripts/bench-gpu.sh [flags of `touchline-model bench model`]
-#   MODEL_DIR  folder for the bundles (about 28 GB), kept for the next time; a temporary one without
-#   BENCH_OUT  file for the table; bin/bench-gpu.md without
-#   PYTHON     the Python that has PyTorch and transformers; python3 without
-#   TOUCHLINE_ORT  another ONNX Runtime than that in bin/runtime
+#   MODEL_DIR  folder that keeps the bundles (about 28 GB); default: a temporary one
+#   BENCH_OUT  file for the table; default: bin/bench-gpu.md
+#   PYTHON     a Python with PyTorch and transformers; default: python3
+#   TOUCHLINE_ORT  ONNX Runtime; default: bin/runtime
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,7 +15,7 @@ python=${PYTHON:-python3}
 
 say() { echo "bench-gpu: $*" >&2; }
 
-[ -x "$tool" ] || { say "there is no $tool: make models builds it"; exit 1; }
+[ -x "$tool" ] || { say "no $tool: run make models"; exit 1; }
 if [ -n "${MODEL_DIR:-}" ]; then
 	dir=$MODEL_DIR
 	mkdir -p "$dir"
@@ -27,7 +27,7 @@ else
 	trap 'rm -rf "$dir"' EXIT INT TERM
 fi
 
-# A bundle is whole or not there at all.
+# A bundle with a manifest is complete.
 synth() {
 	[ -e "$1/manifest.json" ] && return
 	say "making $1"
@@ -44,10 +44,10 @@ if "$python" -c 'import sys, torch, transformers; sys.exit(not torch.cuda.is_ava
 	if "$python" "$here/bench/hf_eager.py" >"$hf"; then
 		compare=$hf
 	else
-		say "transformers failed: the table has no column for it"
+		say "transformers failed: no column for it in the table"
 	fi
 else
-	say "there is no PyTorch with CUDA and transformers here (PYTHON): the table has no column for it"
+	say "no PyTorch with CUDA and transformers (PYTHON): no column for it in the table"
 fi
 
 set -- bench model "$dir/head8" --head-4 "$dir/head4" ${compare:+--compare "$compare"} --out "$out" "$@"

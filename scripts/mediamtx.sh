@@ -1,10 +1,10 @@
 #!/bin/sh
-# Builds MediaMTX, the media server that tests and benchmarks play cameras with and compare with, and says so.
+# Builds MediaMTX, the media server that provides cameras in tests and a comparison in benchmarks.
 # usage: scripts/mediamtx.sh DEST
 set -eu
 
 version=v1.14.0
-hls=1.6.9 # of hls.js, the one this version wants
+hls=1.6.9 # version of hls.js for this version
 dest=${1:?usage: $0 DEST}
 case "$dest" in /*) ;; *) dest=$PWD/$dest ;; esac
 
@@ -17,10 +17,10 @@ work=$(mktemp -d)
 trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT INT TERM
 cd "$work"
 source=$(GOFLAGS= go mod download -json "github.com/bluenviron/mediamtx@$version" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
-[ -d "$source" ] || { echo "mediamtx: expected the module's source, found none" >&2; exit 1; }
+[ -d "$source" ] || { echo "mediamtx: the module $version has no folder" >&2; exit 1; }
 cp -r "$source" tree
 chmod -R u+w tree
-# What its own go generate would fetch from elsewhere.
+# In place of its go generate, which downloads from elsewhere.
 echo "$version" > tree/internal/core/VERSION
 npm pack --silent "hls.js@$hls" > /dev/null
 tar -xzf "hls.js-$hls.tgz" package/dist/hls.min.js

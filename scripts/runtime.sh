@@ -1,8 +1,8 @@
 #!/bin/sh
-# Fetches ONNX Runtime into a folder, and says what. Python and its pip are needed for that, and never again.
+# Downloads ONNX Runtime to a folder, with Python's pip.
 # usage: scripts/runtime.sh cpu|cuda DEST
-#   cpu   ONNX Runtime for the CPU; content with a CUDA one that is there, which does both
-#   cuda  ONNX Runtime for CUDA 13, and those of NVIDIA's libraries that the system lacks (RUNTIME_NVIDIA=1: all of them)
+#   cpu   ONNX Runtime for the CPU; keeps an existing CUDA one, which supports both
+#   cuda  ONNX Runtime for CUDA 13, and the NVIDIA libraries that the system lacks (RUNTIME_NVIDIA=1: all of them)
 set -eu
 
 version=1.30.0
@@ -25,17 +25,17 @@ fi
 arch=$(uname -m)
 case "$(uname -s):$kind:$arch" in
 Linux:cpu:x86_64 | Linux:cpu:aarch64 | Linux:cuda:x86_64) ;;
-*) die "there is no ONNX Runtime package for $kind on $(uname -s) $arch: build one and set TOUCHLINE_ORT to its libonnxruntime.so" ;;
+*) die "no ONNX Runtime package for $kind on $(uname -s) $arch: build one and set TOUCHLINE_ORT to its libonnxruntime.so" ;;
 esac
-python3 -m pip --version >/dev/null 2>&1 || die "python3 with pip is needed to fetch it: install python3-pip"
+python3 -m pip --version >/dev/null 2>&1 || die "no python3 with pip: install python3-pip"
 
 mkdir -p "$(dirname "$dest")"
 work=$(mktemp -d "$dest.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 
-# The newest glibc that the packages ask for is 2.28; any Python version's package holds the same library.
+# The packages need glibc 2.28 at most; those of all Python versions contain the same library.
 fetch() {
-	say "fetching $*"
+	say "downloading $*"
 	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$work/wheels" \
 		--python-version 3.12 --implementation cp --platform "manylinux_2_28_$arch" --platform "manylinux_2_27_$arch" \
 		--platform "manylinux_2_17_$arch" --platform "manylinux2014_$arch" "$@"
@@ -54,10 +54,10 @@ for file in "libonnxruntime.so.$version" libonnxruntime_providers_shared.so libo
 	[ -e "$work/tree/onnxruntime/capi/$file" ] && mv "$work/tree/onnxruntime/capi/$file" "$work/new/"
 done
 mv "$work/tree/onnxruntime/LICENSE" "$work/tree/onnxruntime/ThirdPartyNotices.txt" "$work/new/"
-[ -s "$work/new/libonnxruntime.so.$version" ] || die "the package holds no libonnxruntime.so.$version"
+[ -s "$work/new/libonnxruntime.so.$version" ] || die "the package contains no libonnxruntime.so.$version"
 rm -rf "$work/tree"
 
-# on_system says whether the loader, or CUDA's own packages, have a library.
+# on_system succeeds if the loader or CUDA's packages have a library.
 on_system() {
 	[ "${RUNTIME_NVIDIA:-0}" = 1 ] && return 1
 	{ ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null; } | grep -qF "$1" && return
@@ -69,7 +69,7 @@ on_system() {
 
 if [ "$kind" = cuda ]; then
 	want=
-	# Those of CUDA 13.0, which every driver from 580 on can run.
+	# Versions of CUDA 13.0, which run with driver 580 and newer.
 	on_system libcudart.so.13 || want="$want nvidia-cuda-runtime==13.0.96"
 	on_system libcublas.so.13 || want="$want nvidia-cublas==13.1.0.3"
 	on_system libcurand.so.10 || want="$want nvidia-curand==10.4.0.35"
@@ -82,7 +82,7 @@ if [ "$kind" = cuda ]; then
 		unpack
 		find "$work/tree/nvidia" -name 'lib*.so*' ! -name '*.alt.so*' ! -name 'libnvblas*' ! -name 'libcufftw*' -exec mv {} "$work/new/" \;
 	fi
-	on_system libcuda.so.1 || say "there is no NVIDIA driver on this machine (libcuda.so.1): it will run on the CPU only"
+	on_system libcuda.so.1 || say "no NVIDIA driver on this machine (libcuda.so.1): it will run on the CPU only"
 fi
 
 echo "$kind $version" >"$work/new/VERSION"
