@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Bundle is an opened bundle: a folder whose manifest is sound and whose
-// files are there and have the sizes it says.
+// Bundle is an opened bundle: a folder with a valid manifest, whose files
+// exist with the sizes of the manifest.
 type Bundle struct {
 	Dir      string
 	Manifest Manifest
@@ -27,8 +27,8 @@ type Bundle struct {
 // ErrNoBundle is returned when a folder has no manifest.
 var ErrNoBundle = errors.New("no " + ManifestName + " in the folder: make a bundle with `touchline models convert`")
 
-// OpenBundle reads and checks the manifest of a bundle and looks that its
-// files are there. It reads no weights: see Verify.
+// OpenBundle reads and validates a bundle's manifest and checks that its files
+// exist. It reads no weights; Verify does.
 func OpenBundle(dir string) (*Bundle, error) {
 	path := filepath.Join(dir, ManifestName)
 	b, err := readLimited(path, maxManifest)
@@ -55,7 +55,7 @@ func OpenBundle(dir string) (*Bundle, error) {
 	return bundle, nil
 }
 
-// checkSize is nil for a file that is there with the size it should have.
+// checkSize returns an error unless the file exists with the size of the manifest.
 func (b *Bundle) checkSize(f File) error {
 	info, err := os.Stat(b.Path(f.Name))
 	switch {
@@ -64,25 +64,25 @@ func (b *Bundle) checkSize(f File) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", f.Name, err)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s: expected a file, is %s", f.Name, info.Mode().Type())
+		return fmt.Errorf("%s: not a regular file (%s)", f.Name, info.Mode().Type())
 	case info.Size() != f.Size:
-		return fmt.Errorf("%s: expected %d bytes, has %d: convert or copy the bundle again", f.Name, f.Size, info.Size())
+		return fmt.Errorf("%s: expected %d bytes, got %d: convert or copy the bundle again", f.Name, f.Size, info.Size())
 	}
 	return nil
 }
 
 var errMissing = errors.New("the file is missing")
 
-// Path of one of the bundle's files.
+// Path returns the path of one of the bundle's files.
 func (b *Bundle) Path(name string) string { return filepath.Join(b.Dir, name) }
 
-// Find returns the graph for a purpose. Graphs of the conformance check are
-// not looked at.
+// Find returns the graph of a kind, weight format and device. It skips the
+// graphs of the conformance check.
 func (b *Bundle) Find(kind Kind, weights Weights, device Device) (Graph, bool) {
 	return b.Manifest.find(kind, weights, device, false)
 }
 
-// FindCheck is Find among the graphs of the conformance check.
+// FindCheck is Find for the graphs of the conformance check.
 func (b *Bundle) FindCheck(kind Kind, weights Weights, device Device) (Graph, bool) {
 	return b.Manifest.find(kind, weights, device, true)
 }
@@ -96,7 +96,7 @@ func (m *Manifest) find(kind Kind, weights Weights, device Device, check bool) (
 	return Graph{}, false
 }
 
-// Bytes is the size of all files of the bundle but the manifest.
+// Bytes returns the size of the bundle without its manifest.
 func (m *Manifest) Bytes() int64 {
 	var n int64
 	for _, f := range m.Files {
@@ -105,9 +105,9 @@ func (m *Manifest) Bytes() int64 {
 	return n
 }
 
-// Verify reads every file and compares its SHA-256 with the manifest's, on all
-// cores. The error names each file that is missing or damaged. progress, which
-// may be nil, is called with the bytes read so far, from several goroutines.
+// Verify compares the SHA-256 of every file with the manifest, on all cores.
+// The error names each missing or damaged file. progress, if not nil, is called
+// with the bytes read so far, from several goroutines.
 func (b *Bundle) Verify(ctx context.Context, progress func(done, total int64)) error {
 	total := b.Manifest.Bytes()
 	var done atomic.Int64
@@ -143,13 +143,13 @@ func (b *Bundle) verify(ctx context.Context, want File, read func(n int)) error 
 		return fmt.Errorf("%s: %w", want.Name, err)
 	}
 	if sum != want.SHA256 {
-		return fmt.Errorf("%s: the content is damaged: expected SHA-256 %s, has %s", want.Name, want.SHA256, sum)
+		return fmt.Errorf("%s: the content is damaged: expected SHA-256 %s, got %s", want.Name, want.SHA256, sum)
 	}
 	return nil
 }
 
-// HashFile is the SHA-256 of a file in hexadecimal digits. read, which may be
-// nil, is told the bytes of each piece.
+// HashFile returns the SHA-256 of a file in hexadecimal digits. read, if not
+// nil, is called with the size of each piece read.
 func HashFile(ctx context.Context, path string, read func(n int)) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -158,7 +158,7 @@ func HashFile(ctx context.Context, path string, read func(n int)) (string, error
 	defer f.Close()
 	h, piece := sha256.New(), make([]byte, 1<<20)
 	for {
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return "", err
 		}
 		n, err := f.Read(piece)
@@ -175,18 +175,18 @@ func HashFile(ctx context.Context, path string, read func(n int)) (string, error
 	}
 }
 
-// Listed is a bundle found by List. One that cannot be used has Err.
+// Listed is a bundle found by List. Err is set if it cannot be used.
 type Listed struct {
 	Dir      string
 	Manifest *Manifest // nil if it cannot be read
 	Err      error
 }
 
-// listDepth is how far below its folder List looks: "publisher/name".
+// listDepth is the number of levels that List searches: "publisher/name".
 const listDepth = 2
 
-// List finds the bundles in a folder: itself, or the folders below it, which
-// may be grouped by publisher. Hidden folders are passed over.
+// List finds the bundles in a folder: the folder itself, its subfolders, and
+// theirs (grouped by publisher). It skips hidden folders.
 func List(folder string) ([]Listed, error) {
 	var found []Listed
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -240,7 +240,7 @@ func readLimited(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s: expected at most %d bytes", filepath.Base(path), limit)
+		return nil, fmt.Errorf("%s: larger than %d bytes", filepath.Base(path), limit)
 	}
 	return b, nil
 }

@@ -1,13 +1,13 @@
 package models
 
-// FormatVersion of the bundles this code writes and reads.
+// FormatVersion is the bundle format that this code writes and reads.
 const FormatVersion = 1
 
-// ManifestName is the manifest's file in a bundle's folder.
+// ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"
 
-// Manifest describes a bundle. Everything the engine must know about a model
-// is in it: nothing is a constant of the code.
+// Manifest describes a bundle. It holds everything the engine needs to know
+// about a model; the code has no constants of a model.
 type Manifest struct {
 	Format  int    `json:"format"`
 	Name    string `json:"name"`
@@ -17,28 +17,28 @@ type Manifest struct {
 	// Tokens are the special tokens by name, as the tokenizer has them
 	// ("<|im_end|>": 151645). Empty without a tokenizer.
 	Tokens map[string]int32 `json:"tokens,omitempty"`
-	// Stop are the names of the tokens that end an answer; of speech: StopSpeech.
+	// Stop names the tokens that end an answer; StopSpeech those that end speech.
 	Stop       []string `json:"stop,omitempty"`
 	StopSpeech []string `json:"stop_speech,omitempty"`
-	// Forbidden are the ids never chosen on the speech path (bad_token_ids and marks).
+	// Forbidden lists the ids that speech must not use (bad_token_ids and punctuation).
 	Forbidden []int32  `json:"forbidden,omitempty"`
 	Template  Template `json:"template"`
 	Image     Image    `json:"image"`
 	Graphs    []Graph  `json:"graphs"`
 	Files     []File   `json:"files"`
-	// Missing says in words what the checkpoint lacked ("vision", "tokenizer").
+	// Missing lists the parts that the checkpoint lacks ("vision", "tokenizer").
 	Missing []string `json:"missing,omitempty"`
-	// Random is true for synthesised weights: the answers mean nothing.
+	// Random marks synthetic weights, whose answers are meaningless.
 	Random bool `json:"random,omitempty"`
 }
 
-// Origin is where a checkpoint came from.
+// Origin is the source of a checkpoint.
 type Origin struct {
 	Path     string `json:"path"`               // folder, or hub name
 	Revision string `json:"revision,omitempty"` // of the hub
-	// Files with the SHA-256 of their content, by name.
+	// Files maps file names to the SHA-256 of their content.
 	Files map[string]string `json:"files,omitempty"`
-	// Skipped are parts that were left out, with the reason.
+	// Skipped lists the parts that were left out, each with its reason.
 	Skipped []string `json:"skipped,omitempty"`
 }
 
@@ -59,14 +59,14 @@ type Decoder struct {
 	Vocab     int     `json:"vocab"`
 	Epsilon   float64 `json:"epsilon"`    // of RMSNorm
 	RopeTheta float64 `json:"rope_theta"` // base of the rotary embedding
-	// MaxPositions bounds the rotary tables of the graph: the longest cache.
+	// MaxPositions is the length of the graph's rotary tables, so the longest cache.
 	MaxPositions int  `json:"max_positions"`
 	TiedHead     bool `json:"tied_head,omitempty"` // lm_head is the embedding table
 }
 
-// Vision is a SigLIP tower and the resampler behind it.
+// Vision is a SigLIP tower and its resampler.
 type Vision struct {
-	Layers  int     `json:"layers"` // that run
+	Layers  int     `json:"layers"` // the layers that run
 	Hidden  int     `json:"hidden"`
 	Heads   int     `json:"heads"`
 	FFN     int     `json:"ffn"`
@@ -77,11 +77,11 @@ type Vision struct {
 	Queries        int `json:"queries"`         // embeddings per image
 	Out            int `json:"out"`             // their width, the decoder's
 	ResamplerHeads int `json:"resampler_heads"` // of width Out/ResamplerHeads
-	// MaxSide bounds the patches along one axis of an image.
+	// MaxSide is the maximum number of patches along one axis of an image.
 	MaxSide int `json:"max_side"`
 }
 
-// Template holds the pieces of the chat template (facts: Qwen2 ChatML).
+// Template holds the pieces of the chat template (Qwen2 ChatML).
 type Template struct {
 	System    string `json:"system,omitempty"`    // "<|im_start|>system\n"
 	User      string `json:"user,omitempty"`      // "<|im_start|>user\n"
@@ -91,7 +91,7 @@ type Template struct {
 	Speech    string `json:"speech,omitempty"`    // "<|tts_bos|>"
 }
 
-// Image are the preprocessing constants (preprocessor_config.json).
+// Image holds the preprocessing constants (preprocessor_config.json).
 type Image struct {
 	MaxSlices       int        `json:"max_slices"`
 	ScaleResolution int        `json:"scale_resolution"`
@@ -102,7 +102,7 @@ type Image struct {
 	Std             [3]float64 `json:"std"`
 }
 
-// Kind says which network a graph is.
+// Kind is the network that a graph implements.
 type Kind string
 
 // The networks.
@@ -112,7 +112,7 @@ const (
 	KindEmbed   Kind = "embed"
 )
 
-// Weights says how a graph's matrices are stored.
+// Weights is the storage format of a graph's matrices.
 type Weights string
 
 // The weight formats. Int4 is symmetric or (AWQ) with zero points, in blocks.
@@ -122,8 +122,8 @@ const (
 	WeightsFloat32 Weights = "fp32"
 )
 
-// Device says what a graph is written for: CUDA graphs compute in float16
-// with fused norms, CPU graphs in float32 with plain nodes.
+// Device is the target of a graph. CUDA graphs compute in float16 with fused
+// norms, CPU graphs in float32 with plain nodes.
 type Device string
 
 // The devices.
@@ -138,15 +138,15 @@ type Graph struct {
 	Weights Weights `json:"weights"`
 	Device  Device  `json:"device"`
 	File    string  `json:"file"`
-	// Data are the external data files that it reads, in the same folder.
+	// Data lists the external data files of the graph, in the same folder.
 	Data    []string `json:"data"`
 	Inputs  []Port   `json:"inputs"`
 	Outputs []Port   `json:"outputs"`
-	// WeightBytes is the size of its initializers, the memory it needs for them.
+	// WeightBytes is the memory that the initializers need.
 	WeightBytes int64 `json:"weight_bytes"`
 	// Head is the bits of the vocabulary matrix of an int4 decoder: 4, 8, or 16 for floats.
 	Head int `json:"head,omitempty"`
-	// Block is the inputs per scale of an int4 decoder; ZeroPoints says that it has them.
+	// Block is the inputs per scale of an int4 decoder.
 	Block      int  `json:"block,omitempty"`
 	ZeroPoints bool `json:"zero_points,omitempty"`
 	// Check marks a graph with the extra outputs of the conformance check.
@@ -157,7 +157,7 @@ type Graph struct {
 type Port struct {
 	Name string `json:"name"`
 	Type Type   `json:"type"`
-	// Shape names free dimensions ("B") and gives the others as numbers ("4096").
+	// Shape holds the name of each free dimension ("B") and the size of each fixed one ("4096").
 	Shape []string `json:"shape"`
 }
 

@@ -1,10 +1,11 @@
-// Package models is the vocabulary of model files: a checkpoint is what is
-// published (a Source of named tensors), a bundle is what the engine runs (a
-// folder of ONNX graphs with a Manifest).
+// Package models defines the types of model files. A checkpoint is the
+// published model (a Source of named tensors); a bundle is the engine's input
+// (a folder of ONNX graphs with a Manifest).
 //
-// Its folders make the one from the other: checkpoint and safetensors read,
-// quant rounds weights, graph describes the networks, onnx writes them,
-// convert puts a bundle together, hub downloads.
+// The packages below turn a checkpoint into a bundle: hub downloads,
+// checkpoint and safetensors read, quant rounds weights, graph describes the
+// networks, onnx writes them, convert assembles the bundle. None of them runs
+// a model.
 package models
 
 import (
@@ -15,7 +16,7 @@ import (
 // Type is the element type of a tensor.
 type Type uint8
 
-// The types that occur in checkpoints and bundles.
+// Element types of checkpoints and bundles.
 const (
 	Float32 Type = iota + 1
 	Float16
@@ -28,7 +29,7 @@ const (
 
 var typeNames = [...]string{"", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "int8"} //nolint:gochecknoglobals // a table
 
-// String names the type as the manifest does.
+// String returns the type's name in the manifest.
 func (t Type) String() string {
 	if int(t) < len(typeNames) && t != 0 {
 		return typeNames[t]
@@ -39,7 +40,7 @@ func (t Type) String() string {
 // MarshalText writes the name.
 func (t Type) MarshalText() ([]byte, error) {
 	if t == 0 || int(t) >= len(typeNames) {
-		return nil, fmt.Errorf("expected a tensor type, is %d", uint8(t))
+		return nil, fmt.Errorf("tensor type %d is unknown", uint8(t))
 	}
 	return []byte(t.String()), nil
 }
@@ -48,13 +49,13 @@ func (t Type) MarshalText() ([]byte, error) {
 func (t *Type) UnmarshalText(b []byte) error {
 	i := slices.Index(typeNames[1:], string(b))
 	if i < 0 {
-		return fmt.Errorf("expected one of %q, is %q", typeNames[1:], b)
+		return fmt.Errorf("expected one of %q, got %q", typeNames[1:], b)
 	}
 	*t = Type(i + 1)
 	return nil
 }
 
-// Size of one element in bytes.
+// Size returns the bytes of one element.
 func (t Type) Size() int {
 	switch t {
 	case Int64:
@@ -68,14 +69,14 @@ func (t Type) Size() int {
 	return 1
 }
 
-// TensorInfo says what a tensor holds.
+// TensorInfo is the type and shape of a tensor.
 type TensorInfo struct {
 	Type  Type
 	Shape []int // row-major; empty for a scalar
 }
 
-// Rows and Cols see the tensor as a matrix: all dimensions but the first are
-// folded into the columns. A vector is one column per element: n rows of 1.
+// Rows returns the rows of the tensor as a matrix: its first dimension. A
+// vector of n elements has n rows of one column.
 func (t TensorInfo) Rows() int {
 	if len(t.Shape) == 0 {
 		return 1
@@ -83,7 +84,7 @@ func (t TensorInfo) Rows() int {
 	return t.Shape[0]
 }
 
-// Cols is the number of elements of one row.
+// Cols returns the elements of one row: the product of all dimensions but the first.
 func (t TensorInfo) Cols() int {
 	n := 1
 	for _, d := range t.Shape[min(1, len(t.Shape)):] {
@@ -95,26 +96,26 @@ func (t TensorInfo) Cols() int {
 // Source is a checkpoint: named tensors and the files that go with them.
 // Safe for concurrent use.
 type Source interface {
-	// Names of all tensors, sorted. A linear layer stored in int4 (AWQ)
-	// appears once, under the name of its plain weight ("….q_proj.weight").
+	// Names returns the names of all tensors, sorted. A linear layer stored in
+	// int4 (AWQ) appears once, under the name of its plain weight ("….q_proj.weight").
 	Names() []string
-	// Info of a tensor; false if there is none of that name.
+	// Info returns a tensor's type and shape, or false for an unknown name.
 	Info(name string) (TensorInfo, bool)
 	// Rows reads rows [from, to) of a tensor as float32 into dst, which must
 	// have (to-from)*Cols elements. An int4 layer is dequantised.
 	Rows(dst []float32, name string, from, to int) error
-	// Packed returns the int4 form of a layer if the checkpoint has it.
+	// Packed returns the int4 form of a layer if the checkpoint stores one.
 	Packed(name string) (PackedLinear, bool)
-	// File returns a small file of the checkpoint: "config.json",
-	// "tokenizer.json", … ; fs.ErrNotExist if it lacks it.
+	// File returns a small file of the checkpoint ("config.json",
+	// "tokenizer.json", …), or fs.ErrNotExist.
 	File(name string) ([]byte, error)
-	// Origin says where it came from and what it was made of.
+	// Origin returns the checkpoint's location and the hashes of its files.
 	Origin() Origin
 	Close() error
 }
 
-// PackedLinear is a linear layer with N outputs and K inputs in 4 bits, with
-// zero points, as MatMulNBits wants it. Rows are outputs.
+// PackedLinear is a linear layer with N outputs and K inputs in 4 bits with
+// zero points, in the layout of MatMulNBits. Rows are outputs.
 type PackedLinear interface {
 	// Dims returns outputs, inputs and the block (inputs per scale).
 	Dims() (n, k, block int)

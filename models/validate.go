@@ -14,16 +14,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"touchline/internal/check"
 )
 
-// maxManifest bounds manifest.json, in bytes. The list of forbidden ids of the
-// real model takes 60 kB.
+// maxManifest is the maximum size of manifest.json in bytes. The forbidden ids
+// of the real model take 60 kB.
 const maxManifest = 16 << 20
 
 // FormatError is returned for a bundle of another format than FormatVersion.
 type FormatError struct{ Format int }
 
-// Error says what to do.
+// Error names both formats and the remedy.
 func (e *FormatError) Error() string {
 	if e.Format > FormatVersion {
 		return fmt.Sprintf("format: this program reads format %d, the bundle has %d: use a newer program, or convert the checkpoint again",
@@ -32,8 +34,7 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("format: this program reads format %d, the bundle has %d: convert the checkpoint again", FormatVersion, e.Format)
 }
 
-// ParseManifest reads and checks the content of a manifest.json. Errors name
-// the field.
+// ParseManifest parses and validates a manifest.json. Errors name the field.
 func ParseManifest(content []byte) (*Manifest, error) {
 	var version struct {
 		Format *int `json:"format"`
@@ -42,7 +43,7 @@ func ParseManifest(content []byte) (*Manifest, error) {
 		return nil, jsonError(err)
 	}
 	if version.Format == nil {
-		return nil, errors.New("format: expected a version, is missing")
+		return nil, errors.New("format: missing")
 	}
 	if *version.Format != FormatVersion {
 		return nil, &FormatError{*version.Format}
@@ -54,7 +55,7 @@ func ParseManifest(content []byte) (*Manifest, error) {
 		return nil, jsonError(err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("expected one JSON object, more follows it")
+		return nil, errors.New("expected one JSON object, got more data after it")
 	}
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -62,10 +63,10 @@ func ParseManifest(content []byte) (*Manifest, error) {
 	return &m, nil
 }
 
-// jsonError says where in the JSON an error is.
+// jsonError adds the position in the JSON to an error.
 func jsonError(err error) error {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field != "" {
-		return fmt.Errorf("%s: expected %s, is a JSON %s", t.Field, t.Type, t.Value)
+		return fmt.Errorf("%s: expected %s, got a JSON %s", t.Field, t.Type, t.Value)
 	}
 	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("byte %d: expected JSON: %w", s.Offset, err)
@@ -73,7 +74,7 @@ func jsonError(err error) error {
 	return fmt.Errorf("expected a manifest: %w", err)
 }
 
-// WriteManifest checks the manifest and writes it to a bundle's folder.
+// WriteManifest validates the manifest and writes it to a bundle's folder.
 func WriteManifest(dir string, m *Manifest) error {
 	if err := m.Validate(); err != nil {
 		return fmt.Errorf("write %s: %w", ManifestName, err)
@@ -85,21 +86,21 @@ func WriteManifest(dir string, m *Manifest) error {
 	return os.WriteFile(filepath.Join(dir, ManifestName), append(b, '\n'), 0o644)
 }
 
-// Sizes beyond these are refused: nothing real comes near them, and products
-// of a few of them stay within 63 bits.
+// Upper bounds of sizes, far above those of real models. Products of a few of
+// them fit 63 bits.
 const (
 	maxSide   = 1 << 20 // of a matrix
 	maxVocab  = 1 << 24
 	maxLayers = 1 << 12
 )
 
-// Validate says everything that is wrong with the manifest, by field.
+// Validate returns all invalid fields, joined.
 func (m *Manifest) Validate() error {
 	c := &checker{}
 	if m.Format != FormatVersion {
 		return &FormatError{m.Format}
 	}
-	c.expect(m.Name != "" && len(m.Name) <= 256, "name", "1 to 256 characters", strconv.Quote(m.Name))
+	c.That(m.Name != "" && len(m.Name) <= 256, "name", "1 to 256 characters", strconv.Quote(m.Name))
 	c.decoder(m.Dims.Decoder)
 	if m.Dims.Vision != nil {
 		c.vision(*m.Dims.Vision)
@@ -108,24 +109,18 @@ func (m *Manifest) Validate() error {
 	c.tokens(m)
 	files := c.files(m.Files)
 	c.graphs(m, files)
-	return errors.Join(c.errs...)
+	return c.Err()
 }
 
-// checker collects what is wrong.
-type checker struct{ errs []error }
-
-func (c *checker) expect(ok bool, field, want string, got any) {
-	if !ok {
-		c.errs = append(c.errs, fmt.Errorf("%s: expected %s, is %v", field, want, got))
-	}
-}
+// checker collects the invalid fields of a manifest.
+type checker struct{ check.Settings }
 
 func (c *checker) size(field string, x, most int) {
-	c.expect(x >= 1 && x <= most, field, fmt.Sprintf("a number from 1 to %d", most), x)
+	c.That(x >= 1 && x <= most, field, fmt.Sprintf("a number from 1 to %d", most), x)
 }
 
 func (c *checker) above0(field string, x float64) {
-	c.expect(x > 0 && !math.IsInf(x, 0), field, "a number above 0", x)
+	c.That(x > 0 && !math.IsInf(x, 0), field, "a number above 0", x)
 }
 
 func (c *checker) decoder(d Decoder) {
@@ -138,8 +133,8 @@ func (c *checker) decoder(d Decoder) {
 	c.size(p+"ffn", d.FFN, maxSide)
 	c.size(p+"vocab", d.Vocab, maxVocab)
 	c.size(p+"max_positions", d.MaxPositions, maxVocab)
-	c.expect(d.KVHeads < 1 || d.Heads%d.KVHeads == 0, p+"heads", "a multiple of kv_heads", d.Heads)
-	c.expect(d.HeadDim%16 == 0, p+"head_dim", "a multiple of 16", d.HeadDim)
+	c.That(d.KVHeads < 1 || d.Heads%d.KVHeads == 0, p+"heads", "a multiple of kv_heads", d.Heads)
+	c.That(d.HeadDim%16 == 0, p+"head_dim", "a multiple of 16", d.HeadDim)
 	c.above0(p+"epsilon", d.Epsilon)
 	c.above0(p+"rope_theta", d.RopeTheta)
 }
@@ -157,19 +152,19 @@ func (c *checker) vision(v Vision) {
 	c.size(p+"resampler_heads", v.ResamplerHeads, maxLayers)
 	c.size(p+"max_side", v.MaxSide, maxSide)
 	c.above0(p+"epsilon", v.Epsilon)
-	c.expect(v.Heads < 1 || v.Hidden%v.Heads == 0, p+"hidden", "a multiple of heads", v.Hidden)
-	c.expect(v.ResamplerHeads < 1 || v.Out%v.ResamplerHeads == 0, p+"out", "a multiple of resampler_heads", v.Out)
+	c.That(v.Heads < 1 || v.Hidden%v.Heads == 0, p+"hidden", "a multiple of heads", v.Hidden)
+	c.That(v.ResamplerHeads < 1 || v.Out%v.ResamplerHeads == 0, p+"out", "a multiple of resampler_heads", v.Out)
 }
 
 func (c *checker) image(m *Manifest) {
 	i, v := m.Image, m.Dims.Vision
 	c.size("image.max_slices", i.MaxSlices, 1024)
 	c.size("image.scale_resolution", i.ScaleResolution, 1<<14)
-	c.expect(i.Patch == v.Patch, "image.patch", fmt.Sprintf("dims.vision.patch (%d)", v.Patch), i.Patch)
-	c.expect(i.Features == v.Queries, "image.features", fmt.Sprintf("dims.vision.queries (%d)", v.Queries), i.Features)
-	c.expect(v.Out == m.Dims.Decoder.Hidden, "dims.vision.out", fmt.Sprintf("dims.decoder.hidden (%d)", m.Dims.Decoder.Hidden), v.Out)
+	c.That(i.Patch == v.Patch, "image.patch", fmt.Sprintf("dims.vision.patch (%d)", v.Patch), i.Patch)
+	c.That(i.Features == v.Queries, "image.features", fmt.Sprintf("dims.vision.queries (%d)", v.Queries), i.Features)
+	c.That(v.Out == m.Dims.Decoder.Hidden, "dims.vision.out", fmt.Sprintf("dims.decoder.hidden (%d)", m.Dims.Decoder.Hidden), v.Out)
 	for k := range 3 {
-		c.expect(math.Abs(i.Mean[k]) <= 1e6, fmt.Sprintf("image.mean[%d]", k), "a finite number", i.Mean[k])
+		c.That(math.Abs(i.Mean[k]) <= 1e6, fmt.Sprintf("image.mean[%d]", k), "a finite number", i.Mean[k])
 		c.above0(fmt.Sprintf("image.std[%d]", k), i.Std[k])
 	}
 }
@@ -181,22 +176,22 @@ func (c *checker) tokens(m *Manifest) {
 	}
 	for i, name := range m.Stop {
 		_, ok := m.Tokens[name]
-		c.expect(ok, fmt.Sprintf("stop[%d]", i), "a name of tokens", strconv.Quote(name))
+		c.That(ok, fmt.Sprintf("stop[%d]", i), "a name in tokens", strconv.Quote(name))
 	}
 	for i, name := range m.StopSpeech {
 		_, ok := m.Tokens[name]
-		c.expect(ok, fmt.Sprintf("stop_speech[%d]", i), "a name of tokens", strconv.Quote(name))
+		c.That(ok, fmt.Sprintf("stop_speech[%d]", i), "a name in tokens", strconv.Quote(name))
 	}
 	for i, id := range m.Forbidden {
 		c.id(fmt.Sprintf("forbidden[%d]", i), id, vocab)
 	}
 	if len(m.Tokens) > 0 {
-		c.expect(len(m.Stop) > 0, "stop", "the tokens that end an answer", "empty")
+		c.That(len(m.Stop) > 0, "stop", "at least one token", "empty")
 	}
 }
 
 func (c *checker) id(field string, id int32, vocab int) {
-	c.expect(id >= 0 && int(id) < vocab, field, fmt.Sprintf("an id below dims.decoder.vocab (%d)", vocab), id)
+	c.That(id >= 0 && int(id) < vocab, field, fmt.Sprintf("an id below dims.decoder.vocab (%d)", vocab), id)
 }
 
 var (
@@ -204,19 +199,19 @@ var (
 	hexSum   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// files returns the names.
+// files checks the files and returns their names.
 func (c *checker) files(files []File) map[string]bool {
 	names := make(map[string]bool, len(files))
 	var total int64
 	for i, f := range files {
 		p := fmt.Sprintf("files[%d].", i)
-		c.expect(fileName.MatchString(f.Name), p+"name", "a plain file name", strconv.Quote(f.Name))
-		c.expect(f.Name != ManifestName, p+"name", "not the manifest itself", strconv.Quote(f.Name))
-		c.expect(!names[f.Name], p+"name", "each file once", strconv.Quote(f.Name))
+		c.That(fileName.MatchString(f.Name), p+"name", "a plain file name", strconv.Quote(f.Name))
+		c.That(f.Name != ManifestName, p+"name", "a file other than the manifest", strconv.Quote(f.Name))
+		c.That(!names[f.Name], p+"name", "unique", strconv.Quote(f.Name))
 		names[f.Name] = true
-		c.expect(f.Size >= 0 && f.Size <= 1<<50-total, p+"size", "a size", f.Size)
+		c.That(f.Size >= 0 && f.Size <= 1<<50-total, p+"size", "a file size", f.Size)
 		total += max(min(f.Size, 1<<50), 0)
-		c.expect(hexSum.MatchString(f.SHA256), p+"sha256", "64 hexadecimal digits", strconv.Quote(f.SHA256))
+		c.That(hexSum.MatchString(f.SHA256), p+"sha256", "64 hexadecimal digits", strconv.Quote(f.SHA256))
 	}
 	return names
 }
@@ -228,17 +223,17 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 		c.oneOf(p+"kind", string(g.Kind), string(KindDecoder), string(KindVision), string(KindEmbed))
 		c.oneOf(p+"weights", string(g.Weights), string(WeightsInt4), string(WeightsFloat16), string(WeightsFloat32))
 		c.oneOf(p+"device", string(g.Device), string(DeviceCPU), string(DeviceCUDA))
-		c.expect(files[g.File], p+"file", "a name of files", strconv.Quote(g.File))
-		c.expect(filepath.Ext(g.File) == ".onnx", p+"file", "an .onnx file", strconv.Quote(g.File))
+		c.That(files[g.File], p+"file", "a name in files", strconv.Quote(g.File))
+		c.That(filepath.Ext(g.File) == ".onnx", p+"file", "an .onnx file", strconv.Quote(g.File))
 		for j, name := range g.Data {
-			c.expect(files[name], fmt.Sprintf("%sdata[%d]", p, j), "a name of files", strconv.Quote(name))
+			c.That(files[name], fmt.Sprintf("%sdata[%d]", p, j), "a name in files", strconv.Quote(name))
 		}
-		c.expect(g.Kind != KindVision || m.Dims.Vision != nil, p+"kind", "no vision graph without dims.vision", g.Kind)
-		c.expect(g.WeightBytes >= 0, p+"weight_bytes", "a size", g.WeightBytes)
-		c.expect(g.Head == 0 || g.Head == 4 || g.Head == 8 || g.Head == 16, p+"head", "4, 8 or 16 bits", g.Head)
-		c.expect(g.Block >= 0 && g.Block <= 256 && g.Block&(g.Block-1) == 0, p+"block", "a power of two up to 256", g.Block)
+		c.That(g.Kind != KindVision || m.Dims.Vision != nil, p+"kind", "another kind without dims.vision", g.Kind)
+		c.That(g.WeightBytes >= 0, p+"weight_bytes", "at least 0", g.WeightBytes)
+		c.That(g.Head == 0 || g.Head == 4 || g.Head == 8 || g.Head == 16, p+"head", "4, 8 or 16 bits", g.Head)
+		c.That(g.Block >= 0 && g.Block <= 256 && g.Block&(g.Block-1) == 0, p+"block", "a power of two up to 256", g.Block)
 		key := fmt.Sprintf("%s %s %s check=%t", g.Kind, g.Weights, g.Device, g.Check)
-		c.expect(!seen[key], p+"kind", "each graph once", key)
+		c.That(!seen[key], p+"kind", "unique", key)
 		seen[key] = true
 		c.ports(p+"inputs", g.Inputs)
 		c.ports(p+"outputs", g.Outputs)
@@ -246,21 +241,21 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 }
 
 func (c *checker) ports(field string, ports []Port) {
-	c.expect(len(ports) > 0, field, "at least one", "empty")
+	c.That(len(ports) > 0, field, "at least one", "empty")
 	seen := make(map[string]bool, len(ports))
 	for i, port := range ports {
 		p := fmt.Sprintf("%s[%d].", field, i)
-		c.expect(port.Name != "" && !seen[port.Name], p+"name", "a name of its own", strconv.Quote(port.Name))
+		c.That(port.Name != "" && !seen[port.Name], p+"name", "unique and not empty", strconv.Quote(port.Name))
 		seen[port.Name] = true
-		c.expect(port.Type >= Float32 && port.Type <= Int8, p+"type", "a tensor type", port.Type)
+		c.That(port.Type >= Float32 && port.Type <= Int8, p+"type", "a tensor type", port.Type)
 		for j, d := range port.Shape {
 			n, err := strconv.Atoi(d)
 			ok := err == nil && n > 0 && n <= maxVocab || err != nil && d != "" && !strings.ContainsAny(d[:1], "0123456789+-")
-			c.expect(ok, fmt.Sprintf("%sshape[%d]", p, j), "a size or a name", strconv.Quote(d))
+			c.That(ok, fmt.Sprintf("%sshape[%d]", p, j), "a size or a name", strconv.Quote(d))
 		}
 	}
 }
 
 func (c *checker) oneOf(field, got string, want ...string) {
-	c.expect(slices.Contains(want, got), field, fmt.Sprintf("one of %q", want), strconv.Quote(got))
+	c.That(slices.Contains(want, got), field, fmt.Sprintf("one of %q", want), strconv.Quote(got))
 }

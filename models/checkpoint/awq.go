@@ -33,19 +33,19 @@ func isPacked(name string) bool {
 	return strings.HasSuffix(name, partWeights) || strings.HasSuffix(name, partZeros) || strings.HasSuffix(name, partScales)
 }
 
-// shiftOf is where the j-th output of a word has its four bits: AWQ stores
-// them in the order 0, 2, 4, 6, 1, 3, 5, 7.
+// shiftOf returns the bit offset of the j-th output in a word: AWQ stores them in
+// the order 0, 2, 4, 6, 1, 3, 5, 7.
 func shiftOf(j int) uint {
 	return [8]uint{0, 16, 4, 20, 8, 24, 12, 28}[j&7]
 }
 
-// joinPacked makes layers of the parts. What is quantised is what has weights
-// in that form: the published list of exceptions is null and says nothing.
+// joinPacked assembles layers from their parts. A layer is quantised if its
+// tensors are; the published list of exceptions is null.
 func (c *Checkpoint) joinPacked(parts map[string]safetensors.Tensor) error {
 	q := c.config.Quantization
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		if q == nil {
-			return fmt.Errorf("%s: quantization_config: missing, and %q is quantised", c.path("config.json"), name)
+			return fmt.Errorf("%s: quantization_config: missing, but %q is quantised", c.path("config.json"), name)
 		}
 		base, isWeight := strings.CutSuffix(name, partWeights)
 		if !isWeight {
@@ -64,7 +64,7 @@ func (c *Checkpoint) joinPacked(parts map[string]safetensors.Tensor) error {
 			return fmt.Errorf("%s: tensor %q has no %s beside it", c.dir, name, base+partScales)
 		}
 		if _, ok := c.plain[l.name]; ok {
-			return fmt.Errorf("%s: tensor %q is there twice, plain and quantised", c.dir, l.name)
+			return fmt.Errorf("%s: tensor %q exists twice, plain and quantised", c.dir, l.name)
 		}
 		if err := l.check(q.GroupSize); err != nil {
 			return fmt.Errorf("%s: %w", c.dir, err)
@@ -74,11 +74,11 @@ func (c *Checkpoint) joinPacked(parts map[string]safetensors.Tensor) error {
 	return nil
 }
 
-// check takes the sizes from the weights and compares the others with them.
+// check takes the sizes from the weights and compares zero points and scales with them.
 func (l *awqLinear) check(group int) error {
 	w := l.weights.Shape
 	if l.weights.Type != models.Int32 || len(w) != 2 || w[0] == 0 || w[1] == 0 {
-		return fmt.Errorf("tensor %q: expected I32 [inputs, outputs/8], is %s %d", l.weights.Name, l.weights.DType, w)
+		return fmt.Errorf("tensor %q: expected I32 [inputs, outputs/8], got %s %d", l.weights.Name, l.weights.DType, w)
 	}
 	l.k, l.n, l.group = w[0], w[1]*8, group
 	if group == -1 { // one scale for all inputs
@@ -88,16 +88,16 @@ func (l *awqLinear) check(group int) error {
 		return fmt.Errorf("tensor %q: %d inputs are not a multiple of quantization_config.group_size %d", l.weights.Name, l.k, l.group)
 	}
 	if want := []int{l.k / l.group, w[1]}; l.zeros.Type != models.Int32 || !slices.Equal(l.zeros.Shape, want) {
-		return fmt.Errorf("tensor %q: expected I32 %d, is %s %d", l.zeros.Name, want, l.zeros.DType, l.zeros.Shape)
+		return fmt.Errorf("tensor %q: expected I32 %d, got %s %d", l.zeros.Name, want, l.zeros.DType, l.zeros.Shape)
 	}
 	if want := []int{l.k / l.group, l.n}; l.scales.Type != models.Float16 || !slices.Equal(l.scales.Shape, want) {
-		return fmt.Errorf("tensor %q: expected F16 %d, is %s %d", l.scales.Name, want, l.scales.DType, l.scales.Shape)
+		return fmt.Errorf("tensor %q: expected F16 %d, got %s %d", l.scales.Name, want, l.scales.DType, l.scales.Shape)
 	}
 	return nil
 }
 
-// Outputs are unpacked by tiles of so many inputs and outputs: a row of words
-// in a tile is one cache line.
+// The size of a tile, the unit of unpacking: a row of words in a tile is one
+// cache line.
 const (
 	tileInputs  = 32
 	tileOutputs = 128
@@ -106,8 +106,8 @@ const (
 // block holds the words of a tile.
 type block [tileInputs][tileOutputs / 8]uint32
 
-// tiles calls do for all tiles of outputs [from, to): outputs [n, n+outputs)
-// by inputs [k, k+inputs), all of one group. Outputs of a tile start at word
+// tiles calls do for each tile of outputs [from, to): outputs [n, n+outputs) by
+// inputs [k, k+inputs), all of one group. The outputs of a tile start at word
 // n%tileOutputs/8 of its block.
 func (l *awqLinear) tiles(weights []byte, from, to int, do func(b *block, n, outputs, k, inputs int)) {
 	var b block
@@ -130,14 +130,14 @@ func (l *awqLinear) tiles(weights []byte, from, to int, do func(b *block, n, out
 	}
 }
 
-// floats dequantises outputs [from, to) to dst [to-from, k]. The product is
-// exact: a small whole number and eleven bits.
+// floats dequantises outputs [from, to) to dst [to-from, k]. The product of a
+// small integer and an 11-bit scale is exact.
 func (l *awqLinear) floats(dst []float32, from, to int) error {
 	if err := l.checkRange(from, to); err != nil {
 		return err
 	}
 	if len(dst) != (to-from)*l.k {
-		return fmt.Errorf("tensor %q: expected room for %d values, has %d", l.name, (to-from)*l.k, len(dst))
+		return fmt.Errorf("tensor %q: needs a buffer of %d values, has %d", l.name, (to-from)*l.k, len(dst))
 	}
 	return l.view(func(weights, zeros, scales []byte) {
 		l.tiles(weights, from, to, func(b *block, n, outputs, k, inputs int) {
@@ -155,7 +155,7 @@ func (l *awqLinear) floats(dst []float32, from, to int) error {
 	})
 }
 
-// nibble is output n of row r in packed [rows, n/8].
+// nibble returns output n of row r in packed [rows, n/8].
 func (l *awqLinear) nibble(packed []byte, r, n int) byte {
 	word := binary.LittleEndian.Uint32(packed[r*l.n/2+n/8*4:])
 	return byte(word >> shiftOf(n) & 15)
@@ -172,7 +172,7 @@ func (l *awqLinear) Rows(quants []byte, scales []uint16, zeros []byte, from, to 
 	rows, blocks := to-from, l.k/l.group
 	zeroBytes := (blocks + 1) / 2
 	if len(quants) != rows*l.k/2 || len(scales) != rows*blocks || len(zeros) != rows*zeroBytes {
-		return fmt.Errorf("tensor %q: expected room for %d bytes, %d scales and %d bytes of zero points, has %d, %d and %d",
+		return fmt.Errorf("tensor %q: needs buffers of %d bytes, %d scales and %d bytes of zero points, has %d, %d and %d",
 			l.name, rows*l.k/2, rows*blocks, rows*zeroBytes, len(quants), len(scales), len(zeros))
 	}
 	return l.view(func(weights, zeroWords, scaleBytes []byte) {
@@ -200,12 +200,12 @@ func (l *awqLinear) Rows(quants []byte, scales []uint16, zeros []byte, from, to 
 
 func (l *awqLinear) checkRange(from, to int) error {
 	if from < 0 || to < from || to > l.n {
-		return fmt.Errorf("tensor %q: expected rows within 0 to %d, is %d to %d", l.name, l.n, from, to)
+		return fmt.Errorf("tensor %q: rows must be within 0 to %d, are %d to %d", l.name, l.n, from, to)
 	}
 	return nil
 }
 
-// view reads the three parts.
+// view calls read with the bytes of the three parts.
 func (l *awqLinear) view(read func(weights, zeros, scales []byte)) error {
 	return l.weights.View(func(weights []byte) error {
 		return l.zeros.View(func(zeros []byte) error {

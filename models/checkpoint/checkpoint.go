@@ -1,11 +1,10 @@
-// Package checkpoint reads a model's folder as it is published on the Hugging
-// Face hub: config.json, safetensors in one file or in shards, the tokenizer's
-// files; MiniCPM-o 4.5 and its AWQ variant, or a plain Qwen3.
+// Package checkpoint reads a model's folder as published on the Hugging Face
+// hub: config.json, safetensors in one file or in shards, and the tokenizer's
+// files. It supports MiniCPM-o 4.5, its AWQ variant, and plain Qwen3.
 //
-// A Checkpoint is a models.Source of named tensors, whatever the weights'
-// type: the int4 layers of AWQ are shown as the plain weights they stand for.
-// Describe says what the engine has to know of the model. Weights are never
-// copied to the heap: they stay in the mapped files until they are asked for.
+// A Checkpoint is a models.Source of named tensors. The int4 layers of AWQ
+// appear as plain weights. Describe returns the manifest that the engine needs.
+// Weights stay in the mapped files and are converted on reading.
 package checkpoint
 
 import (
@@ -28,7 +27,7 @@ const (
 	indexName  = "model.safetensors.index.json"
 	singleName = "model.safetensors"
 
-	// maxFile bounds what File reads into memory. The real tokenizer.json has 11 MB.
+	// maxFile is the maximum size for File. The real tokenizer.json has 11 MB.
 	maxFile = 128 << 20
 )
 
@@ -37,7 +36,7 @@ type Checkpoint struct {
 	dir    string
 	config config
 	files  []*safetensors.File
-	shards []string // as they are in the folder, ".gz" included
+	shards []string // file names, ".gz" included
 	temp   string   // folder of the unpacked shards, or empty
 	plain  map[string]safetensors.Tensor
 	packed map[string]*awqLinear // by the name of the plain weight
@@ -49,10 +48,10 @@ type Checkpoint struct {
 
 var _ models.Source = (*Checkpoint)(nil)
 
-// Open opens the folder: its config.json, and every tensor's place, type and
-// shape. Shards that are gzipped (name.safetensors.gz in place of
-// name.safetensors) are unpacked to a temporary folder until Close. Errors
-// name the file and the field or tensor.
+// Open reads the folder's config.json and the position, type and shape of every
+// tensor. Gzipped shards (name.safetensors.gz instead of name.safetensors) are
+// unpacked to a temporary folder until Close. Errors name the file and the field
+// or tensor.
 func Open(dir string) (*Checkpoint, error) {
 	c := &Checkpoint{dir: dir, plain: map[string]safetensors.Tensor{}, packed: map[string]*awqLinear{}}
 	if err := c.open(); err != nil {
@@ -86,10 +85,10 @@ func (c *Checkpoint) open() error {
 		c.files = append(c.files, f)
 		for _, tensor := range f.Names() {
 			if index != nil && index.WeightMap[tensor] != "" && index.WeightMap[tensor] != name {
-				continue // the index says that another shard's counts
+				continue // the index points to another shard
 			}
 			if j, ok := owner[tensor]; ok {
-				return fmt.Errorf("%s: tensor %q is in %s as well", c.path(name), tensor, shards[j])
+				return fmt.Errorf("%s: tensor %q is also in %s", c.path(name), tensor, shards[j])
 			}
 			owner[tensor] = i
 		}
@@ -104,7 +103,7 @@ func (c *Checkpoint) open() error {
 	return c.arrange(owner)
 }
 
-// arrange gives the tensors the names of MiniCPM-o and joins those of AWQ.
+// arrange renames the tensors to those of MiniCPM-o and joins the parts of AWQ layers.
 func (c *Checkpoint) arrange(owner map[string]int) error {
 	plainQwen := true
 	for name := range owner {
@@ -133,12 +132,12 @@ func (c *Checkpoint) arrange(owner map[string]int) error {
 	}
 	slices.Sort(c.names)
 	if len(c.names) == 0 {
-		return fmt.Errorf("%s: has no tensors", c.dir)
+		return fmt.Errorf("%s: no tensors", c.dir)
 	}
 	return nil
 }
 
-// Close unmaps the weights and removes what was unpacked.
+// Close unmaps the weights and removes the unpacked shards.
 func (c *Checkpoint) Close() error {
 	var errs []error
 	for _, f := range c.files {
@@ -152,10 +151,10 @@ func (c *Checkpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// Names of all tensors, sorted; see models.Source.
+// Names returns the names of all tensors, sorted; see models.Source.
 func (c *Checkpoint) Names() []string { return slices.Clone(c.names) }
 
-// Info of a tensor. That of an int4 layer is what it stands for.
+// Info returns a tensor's type and shape. An int4 layer appears as a float16 matrix.
 func (c *Checkpoint) Info(name string) (models.TensorInfo, bool) {
 	if l, ok := c.packed[name]; ok {
 		return models.TensorInfo{Type: models.Float16, Shape: []int{l.n, l.k}}, true
@@ -171,13 +170,13 @@ func (c *Checkpoint) Rows(dst []float32, name string, from, to int) error {
 	}
 	t, ok := c.plain[name]
 	if !ok {
-		return fmt.Errorf("%s: there is no tensor %q", c.dir, name)
+		return fmt.Errorf("%s: no tensor %q", c.dir, name)
 	}
 	return t.Rows(dst, from, to)
 }
 
-// Packed returns the int4 form of a layer, without loss, if the checkpoint has
-// it in blocks that MatMulNBits can take (a power of two, at least 16).
+// Packed returns the lossless int4 form of a layer if its blocks suit
+// MatMulNBits (a power of two, at least 16).
 func (c *Checkpoint) Packed(name string) (models.PackedLinear, bool) {
 	l, ok := c.packed[name]
 	if !ok || l.group < 16 || l.group&(l.group-1) != 0 {
@@ -186,10 +185,10 @@ func (c *Checkpoint) Packed(name string) (models.PackedLinear, bool) {
 	return l, true
 }
 
-// File returns a file of the folder; fs.ErrNotExist if it lacks it.
+// File returns a file of the folder, or fs.ErrNotExist.
 func (c *Checkpoint) File(name string) ([]byte, error) {
 	if !safeName(name) {
-		return nil, fmt.Errorf("%s: expected the name of a file in the folder, is %q", c.dir, name)
+		return nil, fmt.Errorf("%s: %q is not a file name in the folder", c.dir, name)
 	}
 	f, err := os.Open(c.path(name))
 	if err != nil {
@@ -201,19 +200,19 @@ func (c *Checkpoint) File(name string) ([]byte, error) {
 		return nil, err
 	}
 	if len(content) > maxFile {
-		return nil, fmt.Errorf("%s: expected at most %d MB", c.path(name), maxFile>>20)
+		return nil, fmt.Errorf("%s: larger than %d MB", c.path(name), maxFile>>20)
 	}
 	return content, nil
 }
 
 func (c *Checkpoint) path(name string) string { return filepath.Join(c.dir, name) }
 
-// safeName refuses what would lead out of the folder.
+// safeName reports whether name stays within the folder.
 func safeName(name string) bool {
 	return filepath.IsLocal(name) && !strings.ContainsAny(name, `/\`) && name != "."
 }
 
-// openShard maps a file of tensors, unpacking it first if it is gzipped.
+// openShard maps a shard, after unpacking it if it is gzipped.
 func (c *Checkpoint) openShard(name string) (*safetensors.File, error) {
 	path := c.path(name)
 	_, err := os.Stat(path)
@@ -226,10 +225,10 @@ func (c *Checkpoint) openShard(name string) (*safetensors.File, error) {
 	}
 	if _, gzErr := os.Stat(path + ".gz"); gzErr != nil {
 		if name == singleName {
-			return nil, fmt.Errorf("%s: expected %s or %s, has neither (weights of another format must be published as safetensors first): %w",
+			return nil, fmt.Errorf("%s: neither %s nor %s found; convert weights of another format to safetensors first: %w",
 				c.dir, indexName, singleName, err)
 		}
-		return nil, fmt.Errorf("%s names a file that is missing: %w", c.path(indexName), err)
+		return nil, fmt.Errorf("%s: a listed file is missing: %w", c.path(indexName), err)
 	}
 	c.shards = append(c.shards, name+".gz")
 	unpacked, err := c.unpack(name)

@@ -110,12 +110,12 @@ func TestTiny(t *testing.T) {
 	}
 	_, ok := c.Info("tts.emb_code.0.weight")
 	require.True(t, ok)
-	require.ErrorContains(t, c.Rows(nil, "none", 0, 0), `there is no tensor "none"`)
+	require.ErrorContains(t, c.Rows(nil, "none", 0, 0), `no tensor "none"`)
 	_, err = c.File("none.json")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	for _, name := range []string{"../tiny/config.json", "/etc/passwd", ".", "..", ""} {
 		_, err = c.File(name)
-		require.ErrorContains(t, err, "expected the name of a file", name)
+		require.ErrorContains(t, err, "is not a file name", name)
 	}
 
 	left, err := os.ReadDir(os.TempDir())
@@ -179,7 +179,7 @@ func TestAWQ(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, m.Dims.Vision)
 	require.Len(t, m.Missing, 2)
-	require.Regexp(t, `^vision \(\d+ of its \d+ tensors are missing, the first is vpm\.`, m.Missing[0])
+	require.Regexp(t, `^vision \(\d+ of its \d+ tensors are missing, for example vpm\.`, m.Missing[0])
 	require.Equal(t, "tokenizer", m.Missing[1])
 	require.Empty(t, m.Tokens)
 	require.Equal(t, models.Template{}, m.Template)
@@ -243,10 +243,10 @@ func TestPacked(t *testing.T) {
 				}
 			}
 		}
-		require.ErrorContains(t, p.Rows(nil, nil, nil, 0, n+1), "expected rows within")
-		require.ErrorContains(t, p.Rows(nil, nil, nil, 0, 1), "expected room for")
-		require.ErrorContains(t, c.Rows(nil, name, -1, 0), "expected rows within")
-		require.ErrorContains(t, c.Rows(nil, name, 0, 1), "expected room for")
+		require.ErrorContains(t, p.Rows(nil, nil, nil, 0, n+1), "rows must be within")
+		require.ErrorContains(t, p.Rows(nil, nil, nil, 0, 1), "needs buffers of")
+		require.ErrorContains(t, c.Rows(nil, name, -1, 0), "rows must be within")
+		require.ErrorContains(t, c.Rows(nil, name, 0, 1), "needs buffers of")
 	}
 	require.Equal(t, 3*7, layers)
 }
@@ -394,62 +394,62 @@ func TestBadFolders(t *testing.T) {
 		{"no config", tiny, remove("config.json"), "config.json"},
 		{"cut config", tiny, content("config.json", `{"hidden_size": 25`), "config.json: not valid JSON"},
 		{"a list", tiny, content("config.json", `[]`), "config.json: not valid JSON"},
-		{"a word for a number", tiny, set("hidden_size", "many"), "config.json: hidden_size: expected int, is string"},
-		{"a fraction", tiny, set("num_hidden_layers", 1.5), "config.json: num_hidden_layers: expected int, is number 1.5"},
+		{"a word for a number", tiny, set("hidden_size", "many"), "config.json: hidden_size: expected int, got string"},
+		{"a fraction", tiny, set("num_hidden_layers", 1.5), "config.json: num_hidden_layers: expected int, got number 1.5"},
 		{"missing size", tiny, config(func(m map[string]any) { delete(m, "hidden_size") }), "config.json: hidden_size: missing"},
 		{"negative", tiny, set("num_hidden_layers", -1), "config.json: num_hidden_layers: must be between 1 and 1000, is -1"},
 		{"huge", tiny, set("vocab_size", 1<<40), "config.json: vocab_size: must be between"},
 		{"zero epsilon", tiny, set("rms_norm_eps", 0), "config.json: rms_norm_eps: must be a positive number"},
 		{"head_dim", tiny, set("head_dim", 72), "config.json: head_dim: must be a multiple of 16 for the attention kernels, is 72"},
 		{"uneven heads", tiny, set("num_key_value_heads", 4), "num_attention_heads: must be a multiple of num_key_value_heads 4, is 6"},
-		{"other activation", tiny, set("hidden_act", "gelu"), `hidden_act: expected "silu", is "gelu"`},
-		{"biases", tiny, set("attention_bias", true), "attention_bias: expected false"},
-		{"window", tiny, set("use_sliding_window", true), "use_sliding_window: expected false"},
-		{"yarn", tiny, set("rope_scaling", map[string]any{"rope_type": "yarn"}), `rope_scaling.rope_type: expected "default", is "yarn"`},
-		{"yarn by its old name", tiny, set("rope_scaling", map[string]any{"type": "yarn"}), `rope_scaling.rope_type: expected "default", is "yarn"`},
-		{"other width", tiny, set("hidden_size", 512), `config.json: vocab_size, hidden_size: tensor "llm.model.embed_tokens.weight" has shape [1362 256] where it asks for [1362 512]`},
+		{"other activation", tiny, set("hidden_act", "gelu"), `hidden_act: must be "silu", is "gelu"`},
+		{"biases", tiny, set("attention_bias", true), "attention_bias: must be false"},
+		{"window", tiny, set("use_sliding_window", true), "use_sliding_window: must be false"},
+		{"yarn", tiny, set("rope_scaling", map[string]any{"rope_type": "yarn"}), `rope_scaling.rope_type: must be "default", is "yarn"`},
+		{"yarn by its old name", tiny, set("rope_scaling", map[string]any{"type": "yarn"}), `rope_scaling.rope_type: must be "default", is "yarn"`},
+		{"other width", tiny, set("hidden_size", 512), `config.json: vocab_size, hidden_size: tensor "llm.model.embed_tokens.weight" has shape [1362 256], expected [1362 512]`},
 		{"other vocabulary", tiny, set("vocab_size", 1361), "config.json: vocab_size"},
-		{"more layers", tiny, set("num_hidden_layers", 4), `11 of the 47 tensors of a Qwen3 decoder are missing, the first is "llm.model.layers.3.`},
-		{"fewer layers", tiny, set("num_hidden_layers", 2), `tensor "llm.model.layers.2.input_layernorm.weight" has no place in a Qwen3 decoder of 2 layers`},
+		{"more layers", tiny, set("num_hidden_layers", 4), `11 of the 47 tensors of a Qwen3 decoder are missing, for example "llm.model.layers.3.`},
+		{"fewer layers", tiny, set("num_hidden_layers", 2), `tensor "llm.model.layers.2.input_layernorm.weight" is not part of a Qwen3 decoder of 2 layers`},
 		{"vision: missing size", tiny, vision("hidden_size", nil), "config.json: vision_config.hidden_size: missing"},
 		{"vision: word", tiny, vision("hidden_size", "x"), "vision_config.hidden_size: expected int"},
 		{"vision: uneven heads", tiny, vision("num_attention_heads", 5), "vision_config.hidden_size: must be a multiple"},
-		{"vision: channels", tiny, vision("num_channels", 1), "vision_config.num_channels: expected 3"},
+		{"vision: channels", tiny, vision("num_channels", 1), "vision_config.num_channels: must be 3"},
 		{"vision: image", tiny, vision("image_size", 7), "vision_config.image_size: must be at least patch_size"},
 		{"vision: activation", tiny, vision("hidden_act", "relu"), "vision_config.hidden_act"},
-		{"vision: layers", tiny, vision("num_hidden_layers", 1), "vision_config.num_hidden_layers: none is left"},
+		{"vision: layers", tiny, vision("num_hidden_layers", 1), "vision_config.num_hidden_layers: must be at least 2"},
 		{"vision: width", tiny, vision("intermediate_size", 201), `vision_config.intermediate_size`},
 		{"vision: no config", tiny, set("vision_config", nil), "config.json: vision_config: missing"},
 		{"queries", tiny, set("query_num", 32), `config.json: query_num, hidden_size: tensor "resampler.query"`},
-		{"quantised otherwise", awq, set("quantization_config", map[string]any{"quant_method": "gptq", "bits": 4, "group_size": 128}), "quantization_config: expected quant_method awq"},
+		{"quantised otherwise", awq, set("quantization_config", map[string]any{"quant_method": "gptq", "bits": 4, "group_size": 128}), "quantization_config: must be quant_method awq"},
 		{"not said to be quantised", awq, set("quantization_config", nil), "config.json: quantization_config: missing"},
 		{"group", awq, config(func(m map[string]any) { m["quantization_config"].(map[string]any)["group_size"] = 100 }), "quantization_config.group_size 100"},
-		{"other group", awq, config(func(m map[string]any) { m["quantization_config"].(map[string]any)["group_size"] = 64 }), "expected I32 [6 32], is I32 [3 32]"},
+		{"other group", awq, config(func(m map[string]any) { m["quantization_config"].(map[string]any)["group_size"] = 64 }), "expected I32 [6 32], got I32 [3 32]"},
 		{"no group", awq, config(func(m map[string]any) { m["quantization_config"].(map[string]any)["group_size"] = 0 }), "quantization_config.group_size: must be"},
-		{"index of nothing", tiny, content("model.safetensors.index.json", `{"weight_map":{}}`), "model.safetensors.index.json: weight_map: expected the tensors' files"},
+		{"index of nothing", tiny, content("model.safetensors.index.json", `{"weight_map":{}}`), "model.safetensors.index.json: weight_map: missing or empty"},
 		{"index that is cut", tiny, content("model.safetensors.index.json", `{"weight_map":{`), "model.safetensors.index.json: not valid JSON"},
 		{"index that leads out", tiny, content("model.safetensors.index.json", `{"weight_map":{"a":"../../x.safetensors"}}`), `weight_map: "a": expected a .safetensors file in the folder`},
-		{"index of a missing file", tiny, content("model.safetensors.index.json", `{"weight_map":{"a":"x.safetensors"}}`), "model.safetensors.index.json names a file that is missing"},
+		{"index of a missing file", tiny, content("model.safetensors.index.json", `{"weight_map":{"a":"x.safetensors"}}`), "model.safetensors.index.json: a listed file is missing"},
 		{"index of a missing tensor", tiny, content("model.safetensors.index.json", `{"weight_map":{"a":"model-00001-of-00002.safetensors"}}`), `weight_map: "a" is not in model-00001`},
 		{"shard that is no gzip", tiny, content(shard, "hello"), shard},
-		{"no weights", tiny, func(t *testing.T, dir string) { t.Helper(); clearShards(t, dir) }, "expected model.safetensors.index.json or model.safetensors, has neither"},
+		{"no weights", tiny, func(t *testing.T, dir string) { t.Helper(); clearShards(t, dir) }, "neither model.safetensors.index.json nor model.safetensors found"},
 		{"cut shard", tiny, cut(shard), "unpack"},
 		{"preprocessor: cut", tiny, content("preprocessor_config.json", `{`), "preprocessor_config.json: not valid JSON"},
-		{"preprocessor: mean", tiny, in("preprocessor_config.json", "norm_mean", []float64{1}), "preprocessor_config.json: norm_mean: expected 3 numbers, has 1"},
+		{"preprocessor: mean", tiny, in("preprocessor_config.json", "norm_mean", []float64{1}), "preprocessor_config.json: norm_mean: must have 3 numbers, has 1"},
 		{"preprocessor: std", tiny, in("preprocessor_config.json", "norm_std", []float64{1, 0, 1}), "preprocessor_config.json: norm_std[1]: must be a positive"},
-		{"preprocessor: patch", tiny, in("preprocessor_config.json", "patch_size", 16), "preprocessor_config.json: patch_size: config.json says"},
-		{"preprocessor: features", tiny, in("preprocessor_config.json", "image_feature_size", 32), "preprocessor_config.json: image_feature_size: config.json says"},
-		{"preprocessor: scale", tiny, in("preprocessor_config.json", "scale_resolution", 4), "preprocessor_config.json: scale_resolution: expected"},
+		{"preprocessor: patch", tiny, in("preprocessor_config.json", "patch_size", 16), "preprocessor_config.json: patch_size: must be vision_config.patch_size of config.json"},
+		{"preprocessor: features", tiny, in("preprocessor_config.json", "image_feature_size", 32), "preprocessor_config.json: image_feature_size: must be query_num of config.json"},
+		{"preprocessor: scale", tiny, in("preprocessor_config.json", "scale_resolution", 4), "preprocessor_config.json: scale_resolution: must be"},
 		{"preprocessor: slices", tiny, in("preprocessor_config.json", "max_slice_nums", 0), "preprocessor_config.json: max_slice_nums: must be"},
 		{"tokenizer: cut", tiny, content("tokenizer.json", `{"added_tokens":[`), "tokenizer.json: not valid JSON"},
 		{"tokenizer: id beyond", tiny, content("tokenizer.json", `{"added_tokens":[{"id":1362,"content":"x"}]}`), `tokenizer.json: added_tokens[0]: "x": id must be below vocab_size 1362`},
-		{"tokenizer: no id", tiny, content("tokenizer.json", `{"added_tokens":[{"content":"x"}]}`), "added_tokens[0]: expected id and content"},
+		{"tokenizer: no id", tiny, content("tokenizer.json", `{"added_tokens":[{"content":"x"}]}`), "added_tokens[0]: id or content is missing"},
 		{"tokenizer: two ids", tiny, content("tokenizer.json", `{"added_tokens":[{"id":1,"content":"x"},{"id":2,"content":"x"}]}`), `"x" has the ids 1 and 2`},
-		{"tokenizer: no ChatML", tiny, content("tokenizer.json", `{}`), "<|im_start|> is not among the added_tokens of tokenizer.json"},
-		{"tokenizer: other template", tiny, in("tokenizer_config.json", "chat_template", "[INST]"), "tokenizer_config.json: chat_template: expected one with <|im_start|>"},
+		{"tokenizer: no ChatML", tiny, content("tokenizer.json", `{}`), "<|im_start|> is missing in added_tokens of tokenizer.json"},
+		{"tokenizer: other template", tiny, in("tokenizer_config.json", "chat_template", "[INST]"), "tokenizer_config.json: chat_template: must use <|im_start|>"},
 		{"bad ids beyond", tiny, in("tokenizer_config.json", "bad_token_ids", []int{5000}), "tokenizer_config.json: bad_token_ids[0]: must be below vocab_size 1362, is 5000"},
 		{"bad ids of words", tiny, in("tokenizer_config.json", "bad_token_ids", []string{"x"}), "tokenizer_config.json: bad_token_ids: expected"},
-		{"eos unknown", tiny, in("generation_config.json", "eos_token_id", 5), "generation_config.json: eos_token_id: 5 is none of the added_tokens"},
+		{"eos unknown", tiny, in("generation_config.json", "eos_token_id", 5), "generation_config.json: eos_token_id: 5 is missing in added_tokens"},
 		{"eos a word", tiny, in("generation_config.json", "eos_token_id", "x"), "generation_config.json"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// config is config.json: flat, the language model's settings at the root
-// beside those of the other parts.
+// config is config.json. The language model's settings are at the root, next to
+// those of the other parts.
 type config struct {
 	ModelType        string   `json:"model_type"`
 	Hidden           *int     `json:"hidden_size"`
@@ -63,12 +63,13 @@ type quantization struct {
 	Version   string `json:"version"`
 }
 
-// maxSize bounds every size in a config: far above any model's, and the
-// product of two still fits.
+// maxSize is the maximum of every size in a config: far above any model's, and
+// the product of two fits 64 bits.
 const maxSize = 1 << 24
 
-// parseConfig checks what needs no tensors to be checked. Defaults are those
-// of the configuration classes: published files leave them out.
+// parseConfig parses and checks the fields that do not depend on tensors.
+// Published files omit defaults; these are those of the official configuration
+// classes.
 func parseConfig(content []byte) (config, error) {
 	var c config
 	if err := json.Unmarshal(content, &c); err != nil {
@@ -108,9 +109,9 @@ func (c *config) checkDecoder() error {
 	case *c.Heads%*c.KVHeads != 0:
 		return fmt.Errorf("num_attention_heads: must be a multiple of num_key_value_heads %d, is %d", *c.KVHeads, *c.Heads)
 	case c.AttentionBias:
-		return errors.New("attention_bias: expected false, is true: biases of the attention are not supported")
+		return errors.New("attention_bias: must be false, is true: attention biases are not supported")
 	case c.UseSlidingWindow:
-		return errors.New("use_sliding_window: expected false, is true: windowed attention is not supported")
+		return errors.New("use_sliding_window: must be false, is true: windowed attention is not supported")
 	}
 	for name, r := range map[string]*rope{"rope_scaling": c.RopeScaling, "rope_parameters": c.RopeParameters} {
 		if r == nil {
@@ -152,13 +153,13 @@ func (c *config) checkVision() error {
 	}
 	switch {
 	case *v.Channels != 3:
-		return fmt.Errorf("vision_config.num_channels: expected 3, is %d", *v.Channels)
+		return fmt.Errorf("vision_config.num_channels: must be 3, is %d", *v.Channels)
 	case *v.Hidden%*v.Heads != 0:
 		return fmt.Errorf("vision_config.hidden_size: must be a multiple of num_attention_heads %d, is %d", *v.Heads, *v.Hidden)
 	case *v.ImageSize < *v.Patch:
 		return fmt.Errorf("vision_config.image_size: must be at least patch_size %d, is %d", *v.Patch, *v.ImageSize)
 	case *c.DropLast && *v.Layers < 2:
-		return errors.New("vision_config.num_hidden_layers: none is left after drop_vision_last_layer")
+		return errors.New("vision_config.num_hidden_layers: must be at least 2 with drop_vision_last_layer, is 1")
 	}
 	return nil
 }
@@ -172,8 +173,8 @@ func (c *config) checkQuantization() error {
 		return fmt.Errorf("quantization_config.group_size: must be between 1 and %d, or -1, is %d", maxSize, q.GroupSize)
 	}
 	if q.Method != "awq" || q.Version != "gemm" && q.Version != "GEMM" || q.Bits != 4 || !q.ZeroPoint {
-		return fmt.Errorf("quantization_config: expected quant_method awq, version gemm, 4 bits and zero_point, "+
-			"is %q, %q, %d and %t: take the unquantised model", q.Method, q.Version, q.Bits, q.ZeroPoint)
+		return fmt.Errorf("quantization_config: must be quant_method awq, version gemm, 4 bits and zero_point, "+
+			"is %q, %q, %d and %t: use the unquantised model", q.Method, q.Version, q.Bits, q.ZeroPoint)
 	}
 	return nil
 }
@@ -201,10 +202,10 @@ func positive(field string, v float64) error {
 	return nil
 }
 
-// oneOf accepts the only value that is supported, or none.
+// oneOf accepts the only supported value, or an empty one.
 func oneOf(field, v, want string) error {
 	if v != "" && v != want {
-		return fmt.Errorf("%s: expected %q, is %.40q", field, want, v)
+		return fmt.Errorf("%s: must be %q, is %.40q", field, want, v)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"touchline/models"
 )
 
-// Names of special tokens that have a meaning here.
+// Names of the special tokens that this package looks up.
 const (
 	imStart   = "<|im_start|>"
 	imEnd     = "<|im_end|>"
@@ -24,17 +24,15 @@ const (
 	unknown   = "<unk>"
 )
 
-// marks are punctuation that the official speech path never lets the model
-// say, because it reads badly. It forbids twelve more, CJK brackets and curly
-// quotes; those are no pieces of the byte-level vocabulary, so that the
-// lookup gives the unknown token in their place.
+// marks are the punctuation marks that the official speech path forbids. It
+// forbids twelve more, CJK brackets and curly quotes, which are not in the
+// byte-level vocabulary, so their lookup yields the unknown token.
 const marks = ":#@*()[]&/$"
 
-// Describe returns what a bundle's manifest says of the model: source, sizes,
-// tokens, template, image constants, and what is missing. Graphs, files and
-// creator are left to the one who writes the bundle. A checkpoint without
-// vision or tokenizer is described as what it is; one that contradicts itself
-// is an error that names file and field.
+// Describe returns a bundle's manifest without its graphs, files and creator:
+// source, sizes, tokens, template, image constants and missing parts. Vision and
+// tokenizer are optional. If the files contradict each other, the error names
+// file and field.
 func (c *Checkpoint) Describe() (models.Manifest, error) {
 	m := models.Manifest{
 		Format: models.FormatVersion,
@@ -64,7 +62,7 @@ func (c *Checkpoint) describeVision(m *models.Manifest) error {
 		return err
 	}
 	perSide := m.Image.ScaleResolution / m.Image.Patch
-	// A picture one patch high has at most so many beside each other.
+	// A picture one patch high has at most this many patches in a row.
 	v.MaxSide = max(v.Grid, perSide*perSide)
 	m.Dims.Vision = v
 	return nil
@@ -113,7 +111,7 @@ func parsePreprocessor(content []byte, v *models.Vision) (models.Image, error) {
 	}
 	for field, list := range map[string][]float64{"norm_mean": p.Mean, "norm_std": p.Std} {
 		if len(list) != 3 {
-			errs = append(errs, fmt.Errorf("%s: expected 3 numbers, has %d", field, len(list)))
+			errs = append(errs, fmt.Errorf("%s: must have 3 numbers, has %d", field, len(list)))
 		}
 	}
 	for i, s := range p.Std {
@@ -124,11 +122,11 @@ func parsePreprocessor(content []byte, v *models.Vision) (models.Image, error) {
 	}
 	switch {
 	case *p.Patch != v.Patch:
-		return models.Image{}, fmt.Errorf("patch_size: config.json says vision_config.patch_size %d, is %d", v.Patch, *p.Patch)
+		return models.Image{}, fmt.Errorf("patch_size: must be vision_config.patch_size of config.json (%d), is %d", v.Patch, *p.Patch)
 	case *p.Features != v.Queries:
-		return models.Image{}, fmt.Errorf("image_feature_size: config.json says query_num %d, is %d", v.Queries, *p.Features)
+		return models.Image{}, fmt.Errorf("image_feature_size: must be query_num of config.json (%d), is %d", v.Queries, *p.Features)
 	case *p.ScaleResolution < *p.Patch || *p.ScaleResolution / *p.Patch > 64:
-		return models.Image{}, fmt.Errorf("scale_resolution: expected 1 to 64 times patch_size %d, is %d", *p.Patch, *p.ScaleResolution)
+		return models.Image{}, fmt.Errorf("scale_resolution: must be 1 to 64 times patch_size %d, is %d", *p.Patch, *p.ScaleResolution)
 	}
 	m := models.Image{
 		MaxSlices: *p.MaxSlices, ScaleResolution: *p.ScaleResolution, Patch: *p.Patch, Features: *p.Features,
@@ -140,8 +138,8 @@ func parsePreprocessor(content []byte, v *models.Vision) (models.Image, error) {
 	return m, nil
 }
 
-// tokenizer is what is read of tokenizer.json here; package tokenizer knows
-// the rest.
+// tokenizer is the part of tokenizer.json that the manifest needs; package
+// tokenizer reads the rest.
 type tokenizer struct {
 	Added []struct {
 		ID      *int64 `json:"id"`
@@ -155,7 +153,7 @@ type tokenizer struct {
 // tokenizerConfig is tokenizer_config.json.
 type tokenizerConfig struct {
 	Bad      []int64         `json:"bad_token_ids"`
-	Template json.RawMessage `json:"chat_template"` // text, or a list of named ones
+	Template json.RawMessage `json:"chat_template"` // text, or a list of named templates
 }
 
 // generation is generation_config.json.
@@ -163,7 +161,7 @@ type generation struct {
 	EOS ids `json:"eos_token_id"`
 }
 
-// ids is a number or a list of them.
+// ids is a number or a list of numbers.
 type ids []int64
 
 // UnmarshalJSON accepts both forms, and null.
@@ -217,7 +215,7 @@ func (c *Checkpoint) describeTokens(m *models.Manifest) error {
 	if m.Template.Speech == "" {
 		return nil
 	}
-	for _, name := range []string{ttsEOS, imEnd, unknown} { // the third is what "</s>" is looked up as
+	for _, name := range []string{ttsEOS, imEnd, unknown} { // "</s>" is looked up as unknown
 		if _, ok := m.Tokens[name]; ok {
 			m.StopSpeech = append(m.StopSpeech, name)
 		}
@@ -243,12 +241,12 @@ func (c *Checkpoint) readOptional(name string, dst any) error {
 	return nil
 }
 
-// tokens are the added ones by name.
+// tokens returns the ids of the added tokens by name.
 func (t *tokenizer) tokens(vocab int) (map[string]int32, error) {
 	tokens := make(map[string]int32, len(t.Added))
 	for i, a := range t.Added {
 		if a.ID == nil || a.Content == "" {
-			return nil, fmt.Errorf("added_tokens[%d]: expected id and content", i)
+			return nil, fmt.Errorf("added_tokens[%d]: id or content is missing", i)
 		}
 		if *a.ID < 0 || *a.ID >= int64(vocab) {
 			return nil, fmt.Errorf("added_tokens[%d]: %.40q: id must be below vocab_size %d, is %d", i, a.Content, vocab, *a.ID)
@@ -261,12 +259,12 @@ func (t *tokenizer) tokens(vocab int) (map[string]int32, error) {
 	return tokens, nil
 }
 
-// template fills in the pieces of the chat template that the tokens and the
-// published template have.
+// template fills in the pieces of the chat template that are in both the tokens
+// and the published template.
 func (c *Checkpoint) template(m *models.Manifest, settings tokenizerConfig) error {
 	for _, name := range []string{imStart, imEnd} {
 		if _, ok := m.Tokens[name]; !ok {
-			return fmt.Errorf("%s is not among the added_tokens of tokenizer.json: the chat template needs it", name)
+			return fmt.Errorf("%s is missing in added_tokens of tokenizer.json: the chat template needs it", name)
 		}
 	}
 	published := string(settings.Template)
@@ -282,7 +280,7 @@ func (c *Checkpoint) template(m *models.Manifest, settings tokenizerConfig) erro
 		return true
 	}
 	if !has(imStart, imEnd) {
-		return fmt.Errorf("chat_template: expected one with %s and %s, has another", imStart, imEnd)
+		return fmt.Errorf("chat_template: must use %s and %s", imStart, imEnd)
 	}
 	m.Template = models.Template{
 		System: imStart + "system\n", User: imStart + "user\n", Assistant: imStart + "assistant\n", End: imEnd + "\n",
@@ -296,13 +294,13 @@ func (c *Checkpoint) template(m *models.Manifest, settings tokenizerConfig) erro
 	return nil
 }
 
-// unescape undoes what JSON does to angle brackets.
+// unescape undoes the JSON escapes of angle brackets.
 func unescape(s string) string {
 	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u003C`, "<", `\u003E`, ">").Replace(s)
 }
 
-// stops names the tokens that end an answer: those that the official code
-// looks for, and those of the generation config.
+// stops names the tokens that end an answer: those of the official code, and
+// those of the generation config.
 func stops(tokens map[string]int32, eos ids) ([]string, error) {
 	var names []string
 	for _, name := range []string{imEnd, endOfText} {
@@ -318,7 +316,7 @@ func stops(tokens map[string]int32, eos ids) ([]string, error) {
 			}
 		}
 		if name == "" {
-			return nil, fmt.Errorf("eos_token_id: %d is none of the added_tokens of tokenizer.json", id)
+			return nil, fmt.Errorf("eos_token_id: %d is missing in added_tokens of tokenizer.json", id)
 		}
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -327,9 +325,8 @@ func stops(tokens map[string]int32, eos ids) ([]string, error) {
 	return names, nil
 }
 
-// forbidden are the ids that the speech path never chooses, sorted: the
-// published list, the marks, and the unknown token, which other marks are
-// looked up as.
+// forbidden returns the ids that speech must not use, sorted: the published
+// list, the marks, and the unknown token, which stands for other marks.
 func (t *tokenizer) forbidden(bad []int64, vocab int, tokens map[string]int32) ([]int32, error) {
 	list := make([]int32, 0, len(bad)+len(marks)+1)
 	for i, id := range bad {

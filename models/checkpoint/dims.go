@@ -9,18 +9,18 @@ import (
 	"touchline/models"
 )
 
-// maxCache bounds the positions a bundle is made for, and with them the rotary
-// tables in its graphs.
+// maxCache is the maximum number of positions of a bundle, and so the length of
+// the rotary tables in its graphs.
 const maxCache = 8192
 
-// expected is a tensor that a network needs, and the shape that the config gives it.
+// expected is a tensor that a network needs, with its shape by the config.
 type expected struct {
 	name  string
 	shape []int
-	field string // of the config, for the error
+	field string // the config's fields, for the error
 }
 
-// decoder returns the decoder's sizes after comparing every tensor with them.
+// decoder returns the decoder's sizes. It compares the shape of every tensor with them.
 func (c *Checkpoint) decoder() (models.Decoder, error) {
 	g := c.config
 	d := models.Decoder{
@@ -34,17 +34,17 @@ func (c *Checkpoint) decoder() (models.Decoder, error) {
 		return d, err
 	}
 	if len(missing) > 0 {
-		return d, fmt.Errorf("%s: %d of the %d tensors of a Qwen3 decoder are missing, the first is %q",
+		return d, fmt.Errorf("%s: %d of the %d tensors of a Qwen3 decoder are missing, for example %q",
 			c.dir, len(missing), len(list), missing[0])
 	}
-	// A tensor that is not used would be a part of the computation left out.
+	// An unused tensor would mean that a part of the computation is left out.
 	used := make(map[string]bool, len(list))
 	for _, e := range list {
 		used[e.name] = true
 	}
 	for _, name := range c.names {
 		if strings.HasPrefix(name, "llm.") && !used[name] && !strings.HasSuffix(name, ".rotary_emb.inv_freq") && name != "llm.lm_head.weight" {
-			return d, fmt.Errorf("%s: tensor %q has no place in a Qwen3 decoder of %d layers (num_hidden_layers)", c.dir, name, d.Layers)
+			return d, fmt.Errorf("%s: tensor %q is not part of a Qwen3 decoder of %d layers (num_hidden_layers)", c.dir, name, d.Layers)
 		}
 	}
 	return d, nil
@@ -83,21 +83,21 @@ func decoderTensors(d models.Decoder) []expected {
 	return list
 }
 
-// noVisionError says why there is no usable vision tower; its text goes into
-// the manifest.
+// noVisionError is the reason for a missing vision tower; its text goes into the
+// manifest.
 type noVisionError string
 
 func (e noVisionError) Error() string { return string(e) }
 
-// vision returns the sizes of the vision tower and the resampler. The error is
-// an noVisionError if the checkpoint has none, or only a part of it.
+// vision returns the sizes of the vision tower and the resampler, or a
+// noVisionError if the checkpoint lacks them or a part of them.
 func (c *Checkpoint) vision() (*models.Vision, error) {
 	if !slices.ContainsFunc(c.names, func(n string) bool { return strings.HasPrefix(n, "vpm.") }) {
 		return nil, noVisionError("vision")
 	}
 	g := c.config
 	if g.Vision == nil {
-		return nil, fmt.Errorf("%s: vision_config: missing, and there are tensors of a vision tower", c.path("config.json"))
+		return nil, fmt.Errorf("%s: vision_config: missing, but the checkpoint has tensors of a vision tower", c.path("config.json"))
 	}
 	s := g.Vision
 	v := &models.Vision{
@@ -109,7 +109,7 @@ func (c *Checkpoint) vision() (*models.Vision, error) {
 		v.Layers--
 	}
 	if v.ResamplerHeads == 0 || v.Out%v.ResamplerHeads != 0 || v.Out%4 != 0 {
-		return nil, fmt.Errorf("%s: hidden_size: expected a multiple of 4 and of hidden_size/%d, the resampler's heads, is %d",
+		return nil, fmt.Errorf("%s: hidden_size: must be a multiple of 4 and of hidden_size/%d (the resampler's heads), is %d",
 			c.path("config.json"), resamplerWidth, v.Out)
 	}
 	missing, err := c.compare(visionTensors(v))
@@ -117,14 +117,13 @@ func (c *Checkpoint) vision() (*models.Vision, error) {
 		return nil, err
 	}
 	if len(missing) > 0 {
-		return nil, noVisionError(fmt.Sprintf("vision (%d of its %d tensors are missing, the first is %s)",
+		return nil, noVisionError(fmt.Sprintf("vision (%d of its %d tensors are missing, for example %s)",
 			len(missing), len(visionTensors(v)), missing[0]))
 	}
 	return v, nil
 }
 
-// resamplerWidth is the width of a resampler head in the official code,
-// whatever the decoder's are.
+// resamplerWidth is the width of a resampler head. The official code fixes it.
 const resamplerWidth = 128
 
 // visionTensors lists the tensors of the SigLIP tower and the resampler.
@@ -168,8 +167,8 @@ func visionTensors(v *models.Vision) []expected {
 	return list
 }
 
-// compare returns the tensors that are missing. A tensor of another shape, or
-// of a type that holds no weights, is an error.
+// compare returns the missing tensors. A wrong shape or a type that cannot hold
+// weights is an error.
 func (c *Checkpoint) compare(list []expected) (missing []string, err error) {
 	var errs []error
 	for _, e := range list {
@@ -178,12 +177,12 @@ func (c *Checkpoint) compare(list []expected) (missing []string, err error) {
 		case !ok:
 			missing = append(missing, e.name)
 		case !slices.Equal(info.Shape, e.shape):
-			errs = append(errs, fmt.Errorf("%s: %s: tensor %q has shape %d where it asks for %d",
+			errs = append(errs, fmt.Errorf("%s: %s: tensor %q has shape %d, expected %d",
 				c.path("config.json"), e.field, e.name, info.Shape, e.shape))
 		case info.Type != models.Float32 && info.Type != models.Float16 && info.Type != models.BFloat16:
-			errs = append(errs, fmt.Errorf("%s: tensor %q: expected F32, F16 or BF16, is %s", c.dir, e.name, c.plain[e.name].DType))
+			errs = append(errs, fmt.Errorf("%s: tensor %q: expected F32, F16 or BF16, got %s", c.dir, e.name, c.plain[e.name].DType))
 		}
-		if len(errs) == 3 { // enough to see what is wrong
+		if len(errs) == 3 { // enough for a diagnosis
 			break
 		}
 	}

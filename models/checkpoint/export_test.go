@@ -2,13 +2,13 @@ package checkpoint
 
 import "touchline/models"
 
-// CheckIndex reads an index.
+// CheckIndex parses an index.
 func CheckIndex(content []byte) error {
 	_, err := parseIndex(content)
 	return err
 }
 
-// DescribeWith describes the checkpoint as if its config.json were another.
+// DescribeWith describes the checkpoint with another config.json.
 func (c *Checkpoint) DescribeWith(content []byte) (models.Manifest, error) {
 	g, err := parseConfig(content)
 	if err != nil {

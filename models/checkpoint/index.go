@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// index is model.safetensors.index.json: which shard a tensor is in.
+// index is model.safetensors.index.json: the shard of each tensor.
 type index struct {
 	WeightMap map[string]string `json:"weight_map"`
 }
@@ -18,7 +18,7 @@ type index struct {
 func (c *Checkpoint) readIndex() (*index, error) {
 	content, err := c.File(indexName)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // no index is a usual thing
+		return nil, nil //nolint:nilnil // an index is optional
 	}
 	if err != nil {
 		return nil, err
@@ -36,17 +36,17 @@ func parseIndex(content []byte) (*index, error) {
 		return nil, jsonError(err)
 	}
 	if len(i.WeightMap) == 0 {
-		return nil, errors.New("weight_map: expected the tensors' files, is empty")
+		return nil, errors.New("weight_map: missing or empty")
 	}
 	for tensor, file := range i.WeightMap {
 		if !safeName(file) || !strings.HasSuffix(file, ".safetensors") {
-			return nil, fmt.Errorf("weight_map: %q: expected a .safetensors file in the folder, is %q", tensor, file)
+			return nil, fmt.Errorf("weight_map: %q: expected a .safetensors file in the folder, got %q", tensor, file)
 		}
 	}
 	return &i, nil
 }
 
-// shards are the files, each once, sorted.
+// shards returns the file names, sorted and without duplicates.
 func (i *index) shards() []string {
 	files := make([]string, 0, len(i.WeightMap))
 	for _, f := range i.WeightMap {
@@ -56,10 +56,10 @@ func (i *index) shards() []string {
 	return slices.Compact(files)
 }
 
-// jsonError says which field has the wrong kind of value.
+// jsonError adds the field to an error about a value's type.
 func jsonError(err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
-		return fmt.Errorf("%s: expected %s, is %s", e.Field, e.Type, e.Value)
+		return fmt.Errorf("%s: expected %s, got %s", e.Field, e.Type, e.Value)
 	}
 	return fmt.Errorf("not valid JSON: %w", err)
 }

@@ -2,13 +2,9 @@ package checkpoint
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,17 +15,16 @@ import (
 	"touchline/models"
 )
 
-// Origin says where the checkpoint came from and what of it is not used. The
-// hashes of its files are in it once Hash was called.
+// Origin returns the checkpoint's folder and its unused parts, and after Hash
+// the hashes of its files.
 func (c *Checkpoint) Origin() models.Origin {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return models.Origin{Path: c.dir, Files: maps.Clone(c.hashes), Skipped: c.skipped()}
 }
 
-// Hash reads all files that the model is made of, several at a time, and
-// returns the origin with their SHA-256. progress, if not nil, is told how
-// many bytes of how many are done, by one goroutine at a time.
+// Hash hashes all files of the model in parallel and returns the origin with
+// their SHA-256. progress, if not nil, is called by one goroutine at a time.
 func (c *Checkpoint) Hash(ctx context.Context, progress func(done, total int64)) (models.Origin, error) {
 	names, total, err := c.sources()
 	if err != nil {
@@ -52,7 +47,7 @@ func (c *Checkpoint) Hash(ctx context.Context, progress func(done, total int64))
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for _, name := range names {
 		group.Go(func() error {
-			sum, err := hashFile(ctx, c.path(name), read)
+			sum, err := models.HashFile(ctx, c.path(name), read)
 			if err != nil {
 				return fmt.Errorf("hash %s: %w", c.path(name), err)
 			}
@@ -71,7 +66,7 @@ func (c *Checkpoint) Hash(ctx context.Context, progress func(done, total int64))
 	return c.Origin(), nil
 }
 
-// sources are the files that the model is made of, and their bytes.
+// sources returns the names of the model's files and their total size.
 func (c *Checkpoint) sources() (names []string, total int64, err error) {
 	names = slices.Clone(c.shards)
 	for _, name := range []string{
@@ -93,31 +88,7 @@ func (c *Checkpoint) sources() (names []string, total int64, err error) {
 	return names, total, nil
 }
 
-func hashFile(ctx context.Context, path string, read func(n int)) (string, error) {
-	f, err := os.Open(filepath.Clean(path))
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	buf := make([]byte, 1<<20)
-	for {
-		if err := context.Cause(ctx); err != nil {
-			return "", err
-		}
-		n, err := f.Read(buf)
-		h.Write(buf[:n])
-		read(n)
-		if err == io.EOF {
-			return hex.EncodeToString(h.Sum(nil)), nil
-		}
-		if err != nil {
-			return "", err
-		}
-	}
-}
-
-// skipped says which tensors no part of a bundle uses, and why.
+// skipped lists the tensors that a bundle does not use, with the reasons.
 func (c *Checkpoint) skipped() []string {
 	var audio, speech, vision, other int
 	_, err := c.vision()
@@ -138,16 +109,16 @@ func (c *Checkpoint) skipped() []string {
 	}
 	var s []string
 	if audio > 0 {
-		s = append(s, fmt.Sprintf("audio encoder (apm, audio_projection_layer): %d tensors; the program does not listen", audio))
+		s = append(s, fmt.Sprintf("audio encoder (apm, audio_projection_layer): %d tensors; audio input is not supported", audio))
 	}
 	if speech > 0 {
-		s = append(s, fmt.Sprintf("speech (tts): %d tensors; not converted yet", speech))
+		s = append(s, fmt.Sprintf("speech (tts): %d tensors; not supported", speech))
 	}
 	if vision > 0 {
 		s = append(s, fmt.Sprintf("vision (vpm, resampler): %d tensors; incomplete", vision))
 	}
 	if other > 0 {
-		s = append(s, fmt.Sprintf("%d tensors of no known part", other))
+		s = append(s, fmt.Sprintf("%d tensors of unknown parts", other))
 	}
 	return s
 }

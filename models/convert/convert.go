@@ -105,7 +105,7 @@ func (e *SpaceError) Error() string {
 // Convert writes the bundle of src to the folder dst, which must not exist or
 // be empty.
 func Convert(ctx context.Context, src Source, dst string, o Options) error {
-	return convert(ctx, src, dst, o, machine{free: freeSpace, maxData: maxData})
+	return convert(ctx, src, dst, o, machine{free: models.FreeSpace, maxData: maxData})
 }
 
 // machine is what tests put others in place of.

@@ -4,26 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"touchline/models"
 )
 
-// folder is the destination while it is being filled: a hidden folder beside
-// it. Who fills it holds a lock on it, which ends with the process; so one
-// without a lock was left behind.
+// folder is the hidden folder beside the destination that a conversion writes
+// to. The conversion holds a lock on it that ends with the process, so a
+// folder without a lock is left over from a killed conversion.
 type folder struct {
 	dst, path string
 	lock      *os.File
 	done      bool
 }
 
-// ErrBusy is returned when another conversion to the same folder is under way.
-var ErrBusy = errors.New("another conversion to this folder is under way")
-
-// newFolder makes the hidden folder, in place of one that was left behind.
+// newFolder creates the hidden folder and replaces a leftover one.
 func newFolder(dst string) (*folder, error) {
 	dst, err := filepath.Abs(dst)
 	if err != nil {
@@ -34,7 +32,7 @@ func newFolder(dst string) (*folder, error) {
 		return nil, err
 	}
 	if len(entries) > 0 {
-		return nil, fmt.Errorf("%s: expected a new or empty folder, has %s and more: remove it or choose another", dst, entries[0].Name())
+		return nil, fmt.Errorf("%s: the folder is not empty, it has %s: remove it or choose another folder", dst, entries[0].Name())
 	}
 	parent := filepath.Dir(dst)
 	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // to be shared
@@ -52,46 +50,31 @@ func newFolder(dst string) (*folder, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.lock, err = lock(f.path); err == nil {
+		if f.lock, err = models.LockFolder(f.path); err == nil {
 			return f, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", dst, ErrBusy)
+	return nil, fmt.Errorf("%s: %w", dst, models.ErrLocked)
 }
 
-// removeStale removes the folder if nobody holds its lock.
+// removeStale removes the folder if it is not locked.
 func (f *folder) removeStale() error {
-	l, err := lock(f.path)
+	l, err := models.LockFolder(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.dst, err)
+		return err
 	}
 	return errors.Join(os.RemoveAll(f.path), l.Close())
-}
-
-// lock opens a folder and locks it, or returns ErrBusy.
-func lock(path string) (*os.File, error) {
-	d, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { //nolint:gosec // a descriptor
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = ErrBusy
-		}
-		return nil, errors.Join(err, d.Close())
-	}
-	return d, nil
 }
 
 // file is the path of a file in the folder.
 func (f *folder) file(name string) string { return filepath.Join(f.path, name) }
 
-// commit gives the folder its name.
+// commit renames the folder to the destination.
 func (f *folder) commit() error {
-	err := unix.Rename(f.path, f.dst) // unlike os.Rename it takes the place of an empty folder
+	err := unix.Rename(f.path, f.dst) // unlike os.Rename it replaces an empty folder
 	f.done = err == nil
 	return err
 }
@@ -102,14 +85,4 @@ func (f *folder) close() error {
 		return f.lock.Close()
 	}
 	return errors.Join(os.RemoveAll(f.path), f.lock.Close())
-}
-
-// freeSpace of the disk that a folder is on.
-func freeSpace(dir string) (int64, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, err
-	}
-	blocks := min(s.Bavail, math.MaxInt64/uint64(max(s.Bsize, 1))) //nolint:gosec // not negative
-	return int64(blocks) * s.Bsize, nil                            //nolint:gosec // bounded
 }

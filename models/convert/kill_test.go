@@ -61,7 +61,7 @@ func TestKilledConversion(t *testing.T) {
 	require.Equal(t, "halfway\n", line)
 
 	require.NoDirExists(t, dst)
-	require.ErrorIs(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}), convert.ErrBusy)
+	require.ErrorIs(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}), models.ErrLocked)
 	require.NoError(t, child.Process.Kill())
 	require.Error(t, child.Wait())
 

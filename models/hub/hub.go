@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"touchline/models"
 )
 
 // DefaultEndpoint is the hub itself.
@@ -79,7 +81,7 @@ func New(o Options) (*Client, error) {
 	setDefault(&o.Backoff, time.Second)
 	setDefault(&o.Stall, 30*time.Second)
 	if o.Free == nil {
-		o.Free = freeSpace
+		o.Free = models.FreeSpace
 	}
 	c := &Client{options: o, endpoint: u}
 	if o.Transport == nil {

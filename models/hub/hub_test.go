@@ -774,7 +774,7 @@ func TestTwoAtOnce(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- p.pull(t.Context(), dir) }()
 	<-entered
-	require.ErrorContains(t, p.pull(t.Context(), dir), "another download is at work in this folder")
+	require.ErrorContains(t, p.pull(t.Context(), dir), dir+": in use by another download")
 	close(leave)
 	require.NoError(t, <-done)
 	p.complete(dir)

@@ -14,7 +14,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
+
+	"touchline/models"
 )
 
 const (
@@ -53,11 +54,11 @@ func (c *Client) pull(ctx context.Context, r Revision, dir string, report func(P
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(dir)
+	lock, err := models.LockFolder(dir)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer func() { _ = lock.Close() }()
 
 	m := newMeter(c.options.Now, r.Bytes())
 	var wg sync.WaitGroup
@@ -85,18 +86,6 @@ func (c *Client) pull(ctx context.Context, r Revision, dir string, report func(P
 		})
 	}
 	return group.Wait()
-}
-
-// lock keeps two downloads out of one folder.
-func lock(dir string) (unlock func(), err error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: another download is at work in this folder", dir), d.Close())
-	}
-	return func() { _ = d.Close() }, nil
 }
 
 // remaining returns the files that are not complete.
@@ -146,14 +135,6 @@ func (c *Client) checkSpace(dir string, parts []*part) error {
 			dir, float64(need)/1e9, float64(free)/1e9, reserve>>20)
 	}
 	return nil
-}
-
-func freeSpace(dir string) (int64, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, err
-	}
-	return int64(s.Bavail) * s.Bsize, nil
 }
 
 // pullFile downloads a file, checks it and gives it its name. Wrong bytes are

@@ -125,32 +125,6 @@ func (f Format) stored(scale float32) (float32, error) {
 	return FromFloat16(h), nil
 }
 
-// Expand is the inverse of Round: it writes rows of k inputs.
-func (f Format) Expand(rows []float32, quants []byte, scales []float32, k int) error {
-	if err := f.Validate(); err != nil {
-		return err
-	}
-	n, err := f.rows(len(quants), len(scales), len(rows), k)
-	if err != nil {
-		return err
-	}
-	blocks, bytes := f.Blocks(k), f.Block*f.Bits/8
-	for r := range n {
-		row := rows[r*k : (r+1)*k]
-		for i := range row {
-			b := r*blocks + i/f.Block
-			in := i % f.Block
-			if f.Bits == 4 {
-				q := quants[b*bytes+in/2] >> (4 * (in & 1)) & 15
-				row[i] = float32(int(q)-8) * scales[b]
-			} else {
-				row[i] = float32(int(quants[b*bytes+in])-128) * scales[b]
-			}
-		}
-	}
-	return nil
-}
-
 // rows checks the lengths against each other and gives the number of rows.
 func (f Format) rows(quants, scales, values, k int) (int, error) {
 	if k < 1 || values%k != 0 {
