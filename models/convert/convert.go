@@ -1,12 +1,11 @@
-// Package convert makes a bundle of a checkpoint: the graphs that were asked
-// for, and their weights rounded or cast as the graphs say.
+// Package convert turns a checkpoint into a bundle: the requested graphs, and
+// their weights rounded or cast as the graphs require. It does not download.
 //
-// The weights are streamed: rows are read, turned and written by a bounded
-// number of goroutines, each with its own few buffers, so that memory does not
-// grow with the checkpoint. All is written to a hidden folder beside the
-// destination, which takes the destination's name when it is complete:
-// whatever interrupts a conversion, a folder with that name is whole. What a
-// killed conversion left behind is removed by the next one.
+// Weights are streamed by a bounded number of goroutines with fixed buffers, so
+// memory does not grow with the checkpoint. Output goes to a hidden folder next
+// to the destination and is renamed when complete, so a folder with the
+// destination's name is always whole. The next conversion removes the leftovers
+// of a killed one.
 package convert
 
 import (
@@ -28,14 +27,13 @@ import (
 	"touchline/models/graph"
 )
 
-// Source is a checkpoint that can say what the engine has to know of it: a
-// manifest without graphs and files.
+// Source is a checkpoint with a description: a manifest without graphs and files.
 type Source interface {
 	models.Source
 	Describe() (models.Manifest, error)
 }
 
-// hasher is a Source that can tell the SHA-256 of its files.
+// hasher is a Source that can hash its files.
 type hasher interface {
 	Hash(ctx context.Context, progress func(done, total int64)) (models.Origin, error)
 }
@@ -45,70 +43,68 @@ type Options struct {
 	// Weights of the decoder, one graph each. Default int4 and fp16.
 	Weights []models.Weights
 	// Devices to write graphs for. Default: CUDA for int4 and fp16, the CPU
-	// for fp32. int4 goes with both devices, fp16 only with CUDA and fp32
-	// only with the CPU.
+	// for fp32. int4 runs on both devices, fp16 only on CUDA, fp32 only on the CPU.
 	Devices []models.Device
-	// Head is the bits of an int4 decoder's vocabulary matrix: 4 or 8, or 16 for the
-	// device's floats, which rounds nothing. Default 8.
+	// Head is the bits of an int4 decoder's vocabulary matrix: 4, 8, or 16 for
+	// unrounded floats. Default 8.
 	Head int
 	// Check adds graphs for the conformance check, over the same weights.
 	Check bool
-	// Clamp bounds weights that float16 cannot hold, instead of refusing them.
+	// Clamp limits weights that float16 cannot hold instead of failing.
 	Clamp bool
 
-	Name    string // of the model; default: what the checkpoint says
+	Name    string // of the model; default: the checkpoint's
 	Creator string // program and version
-	Random  bool   // the weights are synthesised
-	// Origin, if not nil, says where the checkpoint was before it came to its
-	// folder: its Path and Revision take the folder's place in the manifest.
+	Random  bool   // the weights are synthetic
+	// Origin, if not nil, is where the checkpoint was downloaded from: its Path
+	// and Revision replace the folder in the manifest.
 	Origin *models.Origin
 
-	// Workers is how many goroutines work. Default: one per core, at most 64,
-	// which bounds the memory.
+	// Workers is the number of goroutines. Default: one per core, at most 64 to
+	// bound the memory.
 	Workers int
-	// Now is the clock for rates. Without it there are none.
+	// Now is the clock for Rate and ETA; nil leaves both 0.
 	Now func() time.Time
 	// Progress, if not nil, is called by one goroutine at a time, with
-	// numbers that never fall.
+	// non-decreasing counts.
 	Progress func(Progress)
-	// Note, if not nil, is told what the user should know: what is left out
-	// or was changed.
+	// Note, if not nil, receives messages for the user about parts that are
+	// left out or changed.
 	Note func(text string)
 }
 
-// Progress says how far a conversion is.
+// Progress is the progress of a conversion.
 type Progress struct {
-	// Done and Total count the bytes that are read: of the source, as often as
-	// a weight is needed, and of the written files for their checksums.
+	// Done and Total count bytes read: of the source, once per use of a weight,
+	// and of the written files, for their checksums.
 	Done, Total int64
-	// Source is the part of Done that was read of the source.
+	// Source is the part of Done that was read from the source.
 	Source int64
-	// Rate is Source per second so far, and ETA how long the rest takes at
-	// the pace so far. Zero without a clock.
+	// Rate is the average of Source per second, and ETA the remaining time at the
+	// average pace. Zero without a clock.
 	Rate float64
 	ETA  time.Duration
 }
 
-// SpaceError is returned when the disk is too full for a bundle.
+// SpaceError is returned when the disk lacks the space for a bundle.
 type SpaceError struct {
 	Dir        string
 	Need, Free int64
 }
 
-// Error says how much is needed.
+// Error names the needed and the free space.
 func (e *SpaceError) Error() string {
 	const mb = 1e6
-	return fmt.Sprintf("expected %.0f MB of free space in %s, has %.0f MB: make room or choose another folder",
-		float64(e.Need)/mb, e.Dir, float64(e.Free)/mb)
+	return fmt.Sprintf("%s: the bundle needs %.0f MB, %.0f MB are free: make room or choose another folder",
+		e.Dir, float64(e.Need)/mb, float64(e.Free)/mb)
 }
 
-// Convert writes the bundle of src to the folder dst, which must not exist or
-// be empty.
+// Convert writes the bundle of src to the folder dst, which must be new or empty.
 func Convert(ctx context.Context, src Source, dst string, o Options) error {
 	return convert(ctx, src, dst, o, machine{free: models.FreeSpace, maxData: maxData})
 }
 
-// machine is what tests put others in place of.
+// machine holds the limits that tests replace.
 type machine struct {
 	free    func(dir string) (int64, error)
 	maxData int64
@@ -165,7 +161,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// conversion is one run of Convert, past its checks.
+// conversion is one run of Convert after its checks.
 type conversion struct {
 	Options
 
@@ -176,13 +172,13 @@ type conversion struct {
 	files    []smallFile
 }
 
-// smallFile is one that is written from memory.
+// smallFile is a file that is written from memory.
 type smallFile struct {
 	name    string
 	content []byte
 }
 
-// small prepares what is not weights: the graphs, and the tokenizer's files.
+// small prepares the files without weights: the graphs and the tokenizer's files.
 func (c *conversion) small(graphs []*graph.Description) error {
 	for _, d := range graphs {
 		name := graphName(d) + ".onnx"
@@ -219,7 +215,7 @@ func (c *conversion) small(graphs []*graph.Description) error {
 		c.files = append(c.files, smallFile{name, content})
 	}
 	for _, missing := range c.manifest.Missing {
-		c.Note("the checkpoint lacks: " + missing)
+		c.Note("missing in the checkpoint: " + missing)
 	}
 	for _, skipped := range c.manifest.Source.Skipped {
 		c.Note("left out: " + skipped)
@@ -227,7 +223,7 @@ func (c *conversion) small(graphs []*graph.Description) error {
 	return nil
 }
 
-// manifestRoom is more than a manifest takes.
+// manifestRoom is an upper bound of the manifest's size.
 const manifestRoom = 4 << 20
 
 func (c *conversion) checkSpace(free func(dir string) (int64, error)) error {
@@ -238,7 +234,7 @@ func (c *conversion) checkSpace(free func(dir string) (int64, error)) error {
 	dir := filepath.Dir(c.folder.path)
 	has, err := free(dir)
 	if err != nil {
-		return fmt.Errorf("free space of %s: %w", dir, err)
+		return fmt.Errorf("read the free space of %s: %w", dir, err)
 	}
 	if has < need {
 		return &SpaceError{Dir: dir, Need: need, Free: has}

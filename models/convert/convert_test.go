@@ -343,13 +343,13 @@ func TestOptions(t *testing.T) {
 		o    convert.Options
 		want string
 	}{
-		{convert.Options{Weights: []models.Weights{"int3"}}, `weights: expected int4, fp16 or fp32, is "int3"`},
-		{convert.Options{Devices: []models.Device{"tpu"}}, `devices: expected cpu or cuda, is "tpu"`},
+		{convert.Options{Weights: []models.Weights{"int3"}}, `weights: must be int4, fp16 or fp32, is "int3"`},
+		{convert.Options{Devices: []models.Device{"tpu"}}, `devices: must be cpu or cuda, is "tpu"`},
 		{
 			convert.Options{Weights: []models.Weights{models.WeightsFloat16}, Devices: []models.Device{models.DeviceCPU}},
-			"weights: fp16 runs on cuda only, the devices asked for are [cpu]",
+			"weights: fp16 runs on cuda only, the selected devices are [cpu]",
 		},
-		{convert.Options{Head: 5}, "head: expected 4, 8 or 16 bits, is 5"},
+		{convert.Options{Head: 5}, "head: must be 4, 8 or 16 bits, is 5"},
 	}
 	for _, tt := range tests {
 		dst := filepath.Join(t.TempDir(), "x")
@@ -395,11 +395,11 @@ func TestValuesThatDoNotFit(t *testing.T) {
 		o        convert.Options
 		want     string
 	}{
-		{up, 300, 7, 70000, fp16, up + "[300,7]: expected a value that float16 can hold (up to 65504), is 70000"},
-		{norm, 5, 0, -1e9, fp16, norm + "[5]: expected a value that float16 can hold"},
-		{up, 3, 0, float32(math.NaN()), fp16, up + "[3,0]: expected a value that float16 can hold (up to 65504), is NaN"},
+		{up, 300, 7, 70000, fp16, up + "[300,7]: float16 holds at most 65504, the value is 70000"},
+		{norm, 5, 0, -1e9, fp16, norm + "[5]: float16 holds at most 65504"},
+		{up, 3, 0, float32(math.NaN()), fp16, up + "[3,0]: the value is NaN, not finite"},
 		{up, 3, 0, float32(math.Inf(-1)), convert.Options{}, up + "[3,0]"},
-		{up, 3, 1, float32(math.NaN()), convert.Options{Weights: []models.Weights{models.WeightsFloat32}}, up + "[3,1]: expected a finite value, is NaN"},
+		{up, 3, 1, float32(math.NaN()), convert.Options{Weights: []models.Weights{models.WeightsFloat32}}, up + "[3,1]: the value is NaN, not finite"},
 		{up, 3, 1, float32(math.NaN()), convert.Options{Weights: []models.Weights{models.WeightsFloat16}, Clamp: true}, up + "[3,1]: expected"},
 	}
 	for _, tt := range tests {
@@ -449,9 +449,9 @@ func TestTensorsThatDoNotFitTheConfig(t *testing.T) {
 		want  string
 	}{
 		{nil, "the checkpoint has no tensor " + name},
-		{[]int{384, 255}, "expected 256 columns as in llm.model.layers.1.mlp.gate_proj.weight, has 255"},
-		{[]int{383, 256}, "its shapes do not fit its config.json"},
-		{[]int{0, 256}, "its shapes do not fit its config.json"},
+		{[]int{384, 255}, "expected 256 columns as in llm.model.layers.1.mlp.gate_proj.weight, got 255"},
+		{[]int{383, 256}, "its tensors contradict its config.json"},
+		{[]int{0, 256}, "its tensors contradict its config.json"},
 	}
 	for _, tt := range tests {
 		dst := filepath.Join(t.TempDir(), "x")
@@ -469,7 +469,7 @@ func TestSpaceIsCheckedFirst(t *testing.T) {
 	require.ErrorAs(t, err, &space)
 	require.Equal(t, int64(5e6), space.Free)
 	require.Greater(t, space.Need, int64(9e6))
-	require.ErrorContains(t, err, "MB of free space in "+filepath.Dir(dst)+", has 5 MB: make room or choose another folder")
+	require.ErrorContains(t, err, filepath.Dir(dst)+": the bundle needs 14 MB, 5 MB are free: make room or choose another folder")
 	requireNothing(t, dst)
 }
 

@@ -7,7 +7,7 @@ import (
 	"touchline/models/graph"
 )
 
-// fold takes a norm into the rows of a matrix; see graph.Fold.
+// fold merges a norm into the rows of a matrix; see graph.Fold.
 type fold struct {
 	weight, bias []float64 // of the norm, per column
 	constants    []float64 // of the layer, per row
@@ -17,7 +17,7 @@ type fold struct {
 
 func newFold(src models.Source, f graph.Fold, rows, cols int) (*fold, error) {
 	if f.Shift == 0 {
-		return nil, fmt.Errorf("fold %s: expected a shift that is not 0", f.Weight)
+		return nil, fmt.Errorf("fold %s: shift must not be 0", f.Weight)
 	}
 	n := &fold{shift: f.Shift, keys: f.Keys}
 	var err error
@@ -31,7 +31,7 @@ func newFold(src models.Source, f graph.Fold, rows, cols int) (*fold, error) {
 	return n, err
 }
 
-// apply changes rows in place; from is the number of the first.
+// apply changes rows in place; from is the index of the first.
 func (f *fold) apply(rows []float32, from int) {
 	cols := len(f.weight)
 	for r := 0; r*cols < len(rows); r++ {
@@ -54,7 +54,7 @@ func (f *fold) apply(rows []float32, from int) {
 	}
 }
 
-// vector reads tensors one after another, n values in all.
+// vector concatenates tensors of n values in total.
 func vector(src models.Source, n int, names ...string) ([]float64, error) {
 	values := make([]float64, 0, n)
 	for _, name := range names {
@@ -65,16 +65,18 @@ func vector(src models.Source, n int, names ...string) ([]float64, error) {
 		values = append(values, m...)
 	}
 	if len(values) != n {
-		return nil, fmt.Errorf("%s: expected %d values, has %d: its shape does not fit the matrix behind it", names, n, len(values))
+		return nil, fmt.Errorf("%s: expected %d values, got %d: the shape does not match the following matrix", names, n, len(values))
 	}
 	return values, nil
 }
+
+func errNoTensor(name string) error { return fmt.Errorf("the checkpoint has no tensor %s", name) }
 
 // wholeMatrix reads a tensor.
 func wholeMatrix(src models.Source, name string) ([]float64, error) {
 	info, ok := src.Info(name)
 	if !ok {
-		return nil, fmt.Errorf("the checkpoint has no tensor %s", name)
+		return nil, errNoTensor(name)
 	}
 	return rowsOf(src, name, 0, info.Rows())
 }

@@ -118,14 +118,14 @@ func TestFoldedTensorsThatDoNotFit(t *testing.T) {
 		want  string
 	}{
 		{"vpm.encoder.layers.0.layer_norm1.weight", nil, "the checkpoint has no tensor"},
-		{"vpm.encoder.layers.0.layer_norm1.bias", []int{3}, "its shape does not fit the matrix behind it"},
-		{"vpm.encoder.layers.1.mlp.fc1.bias", []int{7}, "its shape does not fit the matrix behind it"},
+		{"vpm.encoder.layers.0.layer_norm1.bias", []int{3}, "the shape does not match the following matrix"},
+		{"vpm.encoder.layers.1.mlp.fc1.bias", []int{7}, "the shape does not match the following matrix"},
 		{"resampler.query", nil, "the checkpoint has no tensor resampler.query"},
-		{"resampler.query", []int{16, 7}, "expected rows of a multiple of"},
-		{"resampler.query", []int{0, 256}, "expected rows of a multiple of"},
-		{"resampler.attn.in_proj_weight", []int{256, 256}, "expected [512,256] or more rows"},
-		{"resampler.attn.in_proj_bias", []int{2}, "expected [512,1] or more rows"},
-		{"resampler.ln_q.weight", []int{255}, "its shape does not fit the matrix behind it"},
+		{"resampler.query", []int{16, 7}, "the row length must be a multiple of"},
+		{"resampler.query", []int{0, 256}, "the row length must be a multiple of"},
+		{"resampler.attn.in_proj_weight", []int{256, 256}, "expected at least [512,256]"},
+		{"resampler.attn.in_proj_bias", []int{2}, "expected at least [512,1]"},
+		{"resampler.ln_q.weight", []int{255}, "the shape does not match the following matrix"},
 	}
 	for _, tt := range tests {
 		dst := filepath.Join(t.TempDir(), "x")

@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// align is what offsets in data files are multiples of, so that they can
-	// be mapped.
+	// align is the alignment of weights in data files, for memory mapping.
 	align = 4096
-	// maxData is the size from which on a graph's data goes on in a further
-	// file, so that several can be written and read at once.
+	// maxData is the size at which a graph's data continues in another file, so
+	// that several files can be written and read in parallel.
 	maxData = 2 << 30
 )
 
-// layout says which bytes go where: every weight once, however many graphs
-// have it.
+// layout assigns each weight a place in a data file. A weight shared by several
+// graphs is stored once.
 type layout struct {
 	src     models.Source
 	workers int
@@ -31,25 +30,25 @@ type layout struct {
 	files  []*dataFile
 	places map[string]region // by graph.Weight.Key
 	jobs   []*job
-	views  map[string]*job // roundings, by what is rounded
+	views  map[string]*job // roundings, by their source
 }
 
 // dataFile is a file of weights.
 type dataFile struct {
 	name string
 	size int64
-	sum  string // SHA-256, once it is complete
+	sum  string // SHA-256, set when complete
 	f    *os.File
-	left atomic.Int64 // tasks that write to it
+	left atomic.Int64 // pending tasks that write to it
 }
 
-// region is where a weight's bytes lie.
+// region is the place of a weight's bytes.
 type region struct {
 	file           *dataFile
 	offset, length int64
 }
 
-// job makes one or (of a rounding) several weights of the same tensors.
+// job produces one weight of a set of tensors, or several views of one rounding.
 type job struct {
 	rule    graph.Rule
 	stack   *stack   // nil for values and queries
@@ -57,11 +56,11 @@ type job struct {
 	weight  graph.Weight
 	format  quant.Format // of a rounding
 	outputs []output
-	step    int // rows of a task
+	step    int // rows per task
 	clamped atomic.Int64
 }
 
-// output is one weight that a job makes.
+// output is one weight that a job produces.
 type output struct {
 	region
 
@@ -80,7 +79,7 @@ func newLayout(src models.Source, workers int, maxData int64) *layout {
 	return &layout{src: src, workers: workers, maxData: maxData, places: map[string]region{}, views: map[string]*job{}}
 }
 
-// add finds a place for every weight of a graph.
+// add assigns a place to every weight of a graph.
 func (l *layout) add(d *graph.Description) error {
 	name := graphName(d)
 	var file *dataFile
@@ -108,11 +107,11 @@ func (l *layout) add(d *graph.Description) error {
 	return nil
 }
 
-// place is where a weight that was added lies.
+// place returns the location of an added weight.
 func (l *layout) place(w graph.Weight) (graph.Location, error) {
 	at, ok := l.places[w.Key()]
 	if !ok {
-		return graph.Location{}, fmt.Errorf("weight %s is not among the graph's weights", w.Name)
+		return graph.Location{}, fmt.Errorf("weight %s is not part of the graph", w.Name)
 	}
 	return graph.Location{File: at.file.name, Offset: at.offset, Length: at.length}, nil
 }
@@ -133,8 +132,8 @@ func (l *layout) make(w graph.Weight, at region) error {
 	j.stack = s
 	switch w.Rule {
 	case graph.RuleCopy, graph.RuleTranspose:
-		if w.Type != models.Float16 && w.Type != models.Float32 {
-			return fmt.Errorf("expected float16 or float32, is %s", w.Type)
+		if err := expectFloat(w); err != nil {
+			return err
 		}
 		if err := expectBytes(w, s.outRows*s.outCols*w.Type.Size()); err != nil {
 			return err
@@ -146,7 +145,7 @@ func (l *layout) make(w graph.Weight, at region) error {
 	case graph.RuleQuants, graph.RuleScales, graph.RuleZeros:
 		return l.rounding(j)
 	default:
-		return fmt.Errorf("rule %d is not known", w.Rule)
+		return fmt.Errorf("rule %d is unknown", w.Rule)
 	}
 	l.jobs = append(l.jobs, j)
 	return nil
@@ -160,7 +159,7 @@ func (l *layout) value(j *job) error {
 		n = len(w.Ints)
 	case models.Float16, models.Float32:
 	default:
-		return fmt.Errorf("expected values of float16, float32 or int64, is %s", w.Type)
+		return fmt.Errorf("type must be float16, float32 or int64, is %s", w.Type)
 	}
 	l.jobs = append(l.jobs, j)
 	return expectBytes(w, n*w.Type.Size())
@@ -168,8 +167,8 @@ func (l *layout) value(j *job) error {
 
 func (l *layout) queries(j *job) (err error) {
 	w := j.weight
-	if w.Type != models.Float16 && w.Type != models.Float32 {
-		return fmt.Errorf("expected float16 or float32, is %s", w.Type)
+	if err := expectFloat(w); err != nil {
+		return err
 	}
 	if j.queries, err = newQueries(l.src, w); err != nil {
 		return err
@@ -178,7 +177,7 @@ func (l *layout) queries(j *job) (err error) {
 	return expectBytes(w, j.queries.count*j.queries.heads*j.queries.out*w.Type.Size())
 }
 
-// rounding joins the views of one rounding into one job.
+// rounding merges the views of one rounding into one job.
 func (l *layout) rounding(j *job) error {
 	w, s := j.weight, j.stack
 	j.format = quant.Format{Bits: w.Bits, Block: w.Block, Scale: models.Float16}
@@ -191,13 +190,13 @@ func (l *layout) rounding(j *job) error {
 	case graph.RuleQuants:
 		want = s.outRows * j.format.RowBytes(s.outCols)
 	case graph.RuleScales:
-		if w.Type != models.Float16 && w.Type != models.Float32 {
-			return fmt.Errorf("expected scales of float16 or float32, is %s", w.Type)
+		if err := expectFloat(w); err != nil {
+			return err
 		}
 		want = s.outRows * blocks * w.Type.Size()
 	default: // zero points
 		if !w.Packed {
-			return errors.New("expected zero points only of packed layers")
+			return errors.New("only packed layers have zero points")
 		}
 		want = s.outRows * ((blocks*w.Bits + 7) / 8)
 	}
@@ -223,57 +222,63 @@ func (l *layout) rounding(j *job) error {
 	return nil
 }
 
-// checkPacked compares what the graph expects with what the checkpoint has.
+// checkPacked compares the graph's packed weight with the checkpoint's.
 func (l *layout) checkPacked(j *job) error {
 	s, w := j.stack, j.weight
 	if s.padded() || s.from != 0 || w.To != 0 || w.Bits != 4 || w.Scale != 0 && w.Scale != 1 {
-		return errors.New("expected a packed layer as it is: 4 bits, whole, neither spread nor scaled")
+		return errors.New("a packed layer must be 4 bits, whole, not padded and not scaled")
 	}
 	for _, p := range s.parts {
 		packed, ok := l.src.Packed(p.name)
 		if !ok {
-			return fmt.Errorf("tensor %s: expected int4 in the checkpoint", p.name)
+			return fmt.Errorf("tensor %s: not int4 in the checkpoint", p.name)
 		}
 		if n, k, block := packed.Dims(); n != p.rows || k != s.cols || block != w.Block || k%block != 0 {
-			return fmt.Errorf("tensor %s: expected [%d,%d] in blocks of %d, has [%d,%d] in blocks of %d",
+			return fmt.Errorf("tensor %s: expected [%d,%d] in blocks of %d, got [%d,%d] in blocks of %d",
 				p.name, p.rows, s.cols, w.Block, n, k, block)
 		}
 	}
 	return nil
 }
 
+func expectFloat(w graph.Weight) error {
+	if w.Type != models.Float16 && w.Type != models.Float32 {
+		return fmt.Errorf("type must be float16 or float32, is %s", w.Type)
+	}
+	return nil
+}
+
 func expectBytes(w graph.Weight, has int) error {
 	if int64(has) != w.Bytes() {
-		return fmt.Errorf("expected %d bytes for the graph's %s %d, the checkpoint gives %d: its shapes do not fit its config.json",
+		return fmt.Errorf("expected %d bytes for %s %d, the checkpoint has %d: its tensors contradict its config.json",
 			w.Bytes(), w.Type, w.Shape, has)
 	}
 	return nil
 }
 
-// chunk is about how many values a task holds as float32.
+// chunk is the approximate number of float32 values of a task.
 const chunk = 1 << 20
 
 func rowStep(cols int) int { return max(1, chunk/cols) }
 
 const (
-	// tileBytes and allTiles bound the tiles in which matrices are transposed:
-	// each, and those of all workers.
+	// tileBytes and allTiles are the maximum sizes of one tile of a transposed
+	// matrix and of the tiles of all workers.
 	tileBytes = 32 << 20
 	allTiles  = 512 << 20
-	// tileUnit is the rows of the smallest tile, and how many are read at once.
+	// tileUnit is the rows of the smallest tile and of one read.
 	tileUnit = 64
 )
 
-// tileRows is how many rows are transposed at once. They are what is written
-// in one piece.
+// tileRows returns the number of rows that are transposed and written at once.
 func (l *layout) tileRows(s *stack, size int) int {
 	budget := min(tileBytes, allTiles/l.workers)
 	rows := max(budget/(s.outCols*size), tileUnit)
-	// A power of two, so that pieces end where pages do.
+	// A power of two, so that writes end at page boundaries.
 	return min(1<<(bits.Len(uint(rows))-1), s.outRows) //nolint:gosec // not negative
 }
 
-// bytes is the size of all data files.
+// bytes returns the size of all data files.
 func (l *layout) bytes() int64 {
 	var n int64
 	for _, f := range l.files {
@@ -282,7 +287,7 @@ func (l *layout) bytes() int64 {
 	return n
 }
 
-// work is what the jobs read of the source.
+// work returns the bytes that the jobs read from the source.
 func (l *layout) work() int64 {
 	var n int64
 	for _, j := range l.jobs {
@@ -291,7 +296,7 @@ func (l *layout) work() int64 {
 	return n
 }
 
-// rows of the output, in the order in which they are read.
+// rows returns the number of units of a job, in reading order.
 func (j *job) rows() int {
 	if j.queries != nil {
 		return j.queries.heads // a head at a time
@@ -302,7 +307,7 @@ func (j *job) rows() int {
 	return j.stack.outRows
 }
 
-// sourceBytes is about what rows [from, to) take of the source.
+// sourceBytes estimates the source bytes of rows [from, to).
 func (j *job) sourceBytes(from, to int) int64 {
 	if j.stack == nil {
 		return 0
@@ -311,7 +316,7 @@ func (j *job) sourceBytes(from, to int) int64 {
 	return part(to) - part(from)
 }
 
-// tasks cuts the jobs up, in the order of the files.
+// tasks splits the jobs into tasks, in file order.
 func (l *layout) tasks() []task {
 	var tasks []task
 	for _, j := range l.jobs {
@@ -326,12 +331,12 @@ func (l *layout) tasks() []task {
 	return tasks
 }
 
-// clamped says which tensors were changed to fit float16.
+// clamped lists the tensors that were changed to fit float16.
 func (l *layout) clamped() []string {
 	var texts []string
 	for _, j := range l.jobs {
 		if n := j.clamped.Load(); n > 0 {
-			texts = append(texts, fmt.Sprintf("%d values of %s do not fit float16 and were bounded to %d", n, j.weight.Sources, quant.MaxFloat16))
+			texts = append(texts, fmt.Sprintf("%d values of %s exceed float16 and were limited to %d", n, j.weight.Sources, quant.MaxFloat16))
 		}
 	}
 	return texts

@@ -18,7 +18,7 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 		}
 		return err
 	}
-	// The check's graphs come last: they share the data of the others.
+	// The graphs of the check come last because they share the data of the others.
 	checks := []bool{false}
 	if o.Check {
 		checks = append(checks, true)
@@ -62,7 +62,7 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 	return graphs, nil
 }
 
-// graphName is a graph's file without the extension.
+// graphName returns a graph's file name without the extension.
 func graphName(d *graph.Description) string {
 	name := fmt.Sprintf("%s-%s-%s", d.Kind, d.Options.Weights, d.Options.Device)
 	if d.Options.Check {
@@ -71,18 +71,18 @@ func graphName(d *graph.Description) string {
 	return name
 }
 
-// target is a decoder to be written.
+// target is a decoder to write.
 type target struct {
 	weights models.Weights
 	device  models.Device
 }
 
-// targets are the decoders that the options ask for.
+// targets returns the decoders that the options select.
 func targets(o Options) ([]target, error) {
 	var list []target
 	for _, d := range o.Devices {
 		if d != models.DeviceCPU && d != models.DeviceCUDA {
-			return nil, fmt.Errorf("devices: expected cpu or cuda, is %q", d)
+			return nil, fmt.Errorf("devices: must be cpu or cuda, is %q", d)
 		}
 	}
 	for _, w := range o.Weights {
@@ -95,7 +95,7 @@ func targets(o Options) ([]target, error) {
 		case models.WeightsFloat32:
 			usual = []models.Device{models.DeviceCPU}
 		default:
-			return nil, fmt.Errorf("weights: expected int4, fp16 or fp32, is %q", w)
+			return nil, fmt.Errorf("weights: must be int4, fp16 or fp32, is %q", w)
 		}
 		if possible == nil {
 			possible = usual
@@ -110,7 +110,7 @@ func targets(o Options) ([]target, error) {
 			}
 		}
 		if len(chosen) == 0 {
-			return nil, fmt.Errorf("weights: %s runs on %s only, the devices asked for are %v", w, possible[0], o.Devices)
+			return nil, fmt.Errorf("weights: %s runs on %s only, the selected devices are %v", w, possible[0], o.Devices)
 		}
 		for _, d := range chosen {
 			if t := (target{w, d}); !slices.Contains(list, t) {
@@ -119,13 +119,13 @@ func targets(o Options) ([]target, error) {
 		}
 	}
 	if o.Head != 4 && o.Head != 8 && o.Head != 16 {
-		return nil, fmt.Errorf("head: expected 4, 8 or 16 bits, is %d", o.Head)
+		return nil, fmt.Errorf("head: must be 4, 8 or 16 bits, is %d", o.Head)
 	}
 	return list, nil
 }
 
-// packedBlock is the block in which the checkpoint itself has all linear
-// layers of the decoder in int4, or 0.
+// packedBlock returns the block size if the checkpoint stores all linear layers
+// of the decoder in int4 with the same block, else 0.
 func packedBlock(src models.Source, d models.Decoder) int {
 	block := 0
 	for i := range d.Layers {

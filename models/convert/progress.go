@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// meter counts what is done and tells it.
+// meter counts processed bytes and reports them.
 type meter struct {
-	now   func() time.Time
-	tell  func(Progress)
-	start time.Time
+	now    func() time.Time
+	report func(Progress)
+	start  time.Time
 
 	mu sync.Mutex
 	p  Progress
 }
 
-// newMeter starts to count, towards the bytes of source that are read and
-// those of the files that are hashed.
+// newMeter starts counting towards the source bytes and the hashed bytes.
 func newMeter(o Options, source, hashed int64) *meter {
-	m := &meter{now: o.Now, tell: o.Progress, p: Progress{Total: source + hashed}}
+	m := &meter{now: o.Now, report: o.Progress, p: Progress{Total: source + hashed}}
 	if m.now != nil {
 		m.start = m.now()
 	}
@@ -26,7 +25,7 @@ func newMeter(o Options, source, hashed int64) *meter {
 }
 
 func (m *meter) add(source, hashed int64) {
-	if m.tell == nil {
+	if m.report == nil {
 		return
 	}
 	m.mu.Lock()
@@ -40,5 +39,5 @@ func (m *meter) add(source, hashed int64) {
 			m.p.ETA = time.Duration(left * float64(time.Second))
 		}
 	}
-	m.tell(m.p)
+	m.report(m.p)
 }

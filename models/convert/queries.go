@@ -9,7 +9,7 @@ import (
 	"touchline/models/graph"
 )
 
-// queries carries out graph.RuleQueries, a head at a time.
+// queries implements graph.RuleQueries, one head at a time.
 type queries struct {
 	src    models.Source
 	weight graph.Weight
@@ -21,24 +21,24 @@ type queries struct {
 
 func newQueries(src models.Source, w graph.Weight) (*queries, error) {
 	if len(w.Sources) != 5 || w.Heads < 1 {
-		return nil, errors.New("expected five sources and the number of heads")
+		return nil, errors.New("queries need five sources and the number of heads")
 	}
 	q := &queries{src: src, weight: w, query: w.Sources[0], matrix: w.Sources[3], offset: w.Sources[4], heads: w.Heads}
 	info, ok := src.Info(q.query)
 	if !ok {
-		return nil, fmt.Errorf("the checkpoint has no tensor %s", q.query)
+		return nil, errNoTensor(q.query)
 	}
 	q.count, q.out = info.Rows(), info.Cols()
 	if q.count < 1 || q.out < 1 || q.out%q.heads != 0 {
-		return nil, fmt.Errorf("tensor %s: expected rows of a multiple of %d values, is %d", q.query, q.heads, info.Shape)
+		return nil, fmt.Errorf("tensor %s: the row length must be a multiple of %d, the shape is %d", q.query, q.heads, info.Shape)
 	}
 	for name, cols := range map[string]int{q.matrix: q.out, q.offset: 1} {
 		info, ok := src.Info(name)
 		if !ok {
-			return nil, fmt.Errorf("the checkpoint has no tensor %s", name)
+			return nil, errNoTensor(name)
 		}
 		if info.Rows() < 2*q.out || info.Cols() != cols {
-			return nil, fmt.Errorf("tensor %s: expected [%d,%d] or more rows, is %d", name, 2*q.out, cols, info.Shape)
+			return nil, fmt.Errorf("tensor %s: expected at least [%d,%d], got %d", name, 2*q.out, cols, info.Shape)
 		}
 	}
 	var err error
@@ -49,7 +49,7 @@ func newQueries(src models.Source, w graph.Weight) (*queries, error) {
 	return q, err
 }
 
-// normed reads the queries and norms them.
+// normed returns the queries after their norm.
 func (q *queries) normed() ([]float64, error) {
 	values, err := rowsOf(q.src, q.query, 0, q.count)
 	if err != nil {
@@ -73,7 +73,7 @@ func (q *queries) normed() ([]float64, error) {
 	return values, nil
 }
 
-// head makes the rows of a head: [count, out].
+// head computes the rows of a head: [count, out].
 func (q *queries) head(h int) ([]float32, error) {
 	normed, err := q.normed()
 	if err != nil {

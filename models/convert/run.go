@@ -12,8 +12,8 @@ import (
 	"touchline/models"
 )
 
-// writeData writes all data files: workers take tasks in order, and whoever
-// completes a file takes its checksum.
+// writeData writes all data files. Workers take tasks in order; the worker that
+// completes a file also computes its checksum.
 func (c *conversion) writeData(ctx context.Context, progress *meter) (err error) {
 	defer func() {
 		for _, f := range c.layout.files {
@@ -53,7 +53,7 @@ func (c *conversion) writeData(ctx context.Context, progress *meter) (err error)
 	return group.Wait()
 }
 
-// one carries out a task, and completes the files that it was the last for.
+// one runs a task and hashes the files that it completes.
 func (c *conversion) one(ctx context.Context, w *worker, t task, progress *meter) error {
 	if err := w.do(t); err != nil {
 		return fmt.Errorf("write %s: %w", t.outputs[0].file.name, err)

@@ -9,21 +9,21 @@ import (
 	"touchline/models/graph"
 )
 
-// errEmpty is returned for a weight without rows.
-var errEmpty = errors.New("expected at least one element")
+// errEmpty is returned for a weight without elements.
+var errEmpty = errors.New("the tensor is empty")
 
-// stack is the rows of several tensors one after another, cut and spread with
-// zeros as a graph.Weight says.
+// stack is the concatenated rows of several tensors, cut and zero-padded
+// according to a graph.Weight.
 type stack struct {
 	src        models.Source
 	parts      []part
 	cols       int // of the tensors
-	from, rows int // the part of the stacked rows that is used
+	from, rows int // the used part of the stacked rows
 	weight     graph.Weight
-	fold       *fold // nil folds nothing
+	fold       *fold // nil: no fold
 
 	outRows, outCols int
-	sourceBytes      int64 // of the rows that are used
+	sourceBytes      int64 // of the used rows
 }
 
 // part is one tensor of a stack.
@@ -38,11 +38,11 @@ func newStack(src models.Source, w graph.Weight) (*stack, error) {
 	for _, name := range w.Sources {
 		info, ok := src.Info(name)
 		if !ok {
-			return nil, fmt.Errorf("the checkpoint has no tensor %s", name)
+			return nil, errNoTensor(name)
 		}
 		rows, cols := info.Rows(), info.Cols()
 		if len(s.parts) > 0 && cols != s.cols {
-			return nil, fmt.Errorf("tensor %s: expected %d columns as in %s, has %d", name, s.cols, s.parts[0].name, cols)
+			return nil, fmt.Errorf("tensor %s: expected %d columns as in %s, got %d", name, s.cols, s.parts[0].name, cols)
 		}
 		s.cols, size = cols, max(size, info.Type.Size())
 		s.rows += rows
@@ -50,7 +50,7 @@ func newStack(src models.Source, w graph.Weight) (*stack, error) {
 	}
 	if w.To > 0 {
 		if w.From < 0 || w.From > w.To || w.To > s.rows {
-			return nil, fmt.Errorf("%s: expected more than %d rows, has %d", strings.Join(w.Sources, " + "), w.To, s.rows)
+			return nil, fmt.Errorf("%s: expected at least %d rows, got %d", strings.Join(w.Sources, " + "), w.To, s.rows)
 		}
 		s.from, s.rows = w.From, w.To-w.From
 	}
@@ -61,19 +61,19 @@ func newStack(src models.Source, w graph.Weight) (*stack, error) {
 	s.outRows, s.outCols = s.rows, s.cols
 	if g := w.RowGroup; g > 0 {
 		if s.rows%g != 0 {
-			return nil, fmt.Errorf("%s: expected a multiple of %d rows, has %d", strings.Join(w.Sources, " + "), g, s.rows)
+			return nil, fmt.Errorf("%s: rows must be a multiple of %d, are %d", strings.Join(w.Sources, " + "), g, s.rows)
 		}
 		s.outRows = s.rows / g * (g + w.RowPad)
 	}
 	if g := w.ColGroup; g > 0 {
 		if s.cols%g != 0 {
-			return nil, fmt.Errorf("%s: expected a multiple of %d columns, has %d", strings.Join(w.Sources, " + "), g, s.cols)
+			return nil, fmt.Errorf("%s: columns must be a multiple of %d, are %d", strings.Join(w.Sources, " + "), g, s.cols)
 		}
 		s.outCols = s.cols / g * (g + w.ColPad)
 	}
 	if w.Fold != nil {
 		if s.padded() || s.from != 0 || w.To != 0 || w.Packed {
-			return nil, errors.New("expected a matrix as it is to fold a norm into: whole, unpacked and not spread")
+			return nil, errors.New("a norm can be folded only into a whole matrix that is neither packed nor padded")
 		}
 		var err error
 		if s.fold, err = newFold(src, *w.Fold, s.rows, s.cols); err != nil {
@@ -83,13 +83,13 @@ func newStack(src models.Source, w graph.Weight) (*stack, error) {
 	return s, nil
 }
 
-// padded says whether zeros are spread into the rows.
+// padded reports whether the output has padding.
 func (s *stack) padded() bool { return s.outRows != s.rows || s.outCols != s.cols }
 
 // read reads output rows [from, to) to dst. spare is scratch memory.
 func (s *stack) read(dst []float32, from, to int, spare *[]float32) error {
 	if s.padded() {
-		if err := s.spread(dst, from, to, spare); err != nil {
+		if err := s.pad(dst, from, to, spare); err != nil {
 			return err
 		}
 	} else if err := s.stacked(dst, from, to); err != nil {
@@ -106,7 +106,7 @@ func (s *stack) read(dst []float32, from, to int, spare *[]float32) error {
 	return nil
 }
 
-// stacked reads stacked rows [from, to), counted from the cut.
+// stacked reads rows [from, to) of the used part.
 func (s *stack) stacked(dst []float32, from, to int) error {
 	from, to = from+s.from, to+s.from
 	for _, p := range s.parts {
@@ -125,8 +125,8 @@ func (s *stack) stacked(dst []float32, from, to int) error {
 	return nil
 }
 
-// spread reads output rows that have zeros between them or in them.
-func (s *stack) spread(dst []float32, from, to int, spare *[]float32) error {
+// pad reads output rows [from, to) with their zero padding.
+func (s *stack) pad(dst []float32, from, to int, spare *[]float32) error {
 	clear(dst)
 	*spare = grow(*spare, s.cols)
 	for o := from; o < to; o++ {
@@ -150,7 +150,7 @@ func (s *stack) spread(dst []float32, from, to int, spare *[]float32) error {
 	return nil
 }
 
-// rowOf is the stacked row that output row o shows; false for a row of zeros.
+// rowOf returns the stacked row of output row o, or false for a row of zeros.
 func (s *stack) rowOf(o int) (int, bool) {
 	g := s.weight.RowGroup
 	if g == 0 {
@@ -160,7 +160,7 @@ func (s *stack) rowOf(o int) (int, bool) {
 	return group*g + in, in < g
 }
 
-// name of an element of the output, as its tensor has it.
+// name returns the tensor and position of an element of the output.
 func (s *stack) name(row, col int) string {
 	row, _ = s.rowOf(row)
 	row += s.from
@@ -179,7 +179,7 @@ func (s *stack) name(row, col int) string {
 	return strings.Join(s.weight.Sources, " + ")
 }
 
-// grow returns a slice of n elements, b itself if it is large enough.
+// grow returns a slice of n elements, reusing b if it is large enough.
 func grow[T any](b []T, n int) []T {
 	if cap(b) < n {
 		return make([]T, n)

@@ -4,13 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"touchline/models"
 	"touchline/models/graph"
 	"touchline/models/quant"
 )
 
-// worker carries out tasks. Its buffers are scratch memory for one goroutine.
+// worker runs tasks. Its buffers are scratch memory for one goroutine.
 type worker struct {
 	clamp    bool
 	values   []float32
@@ -30,21 +31,21 @@ func newWorker(clamp bool) *worker {
 
 // RangeError is returned for a weight that cannot be stored.
 type RangeError struct {
-	Tensor string // with the element: "…weight[3,17]"
+	Tensor string // with the position: "…weight[3,17]"
 	Value  float32
 	Type   models.Type
 }
 
-// Error names the element and says what helps.
+// Error names the element and the remedy.
 func (e *RangeError) Error() string {
-	if e.Type == models.Float16 {
-		return fmt.Sprintf("%s: expected a value that float16 can hold (up to %d), is %g: clamp such values, or convert to fp32",
+	if e.Type == models.Float16 && !math.IsNaN(float64(e.Value)) {
+		return fmt.Sprintf("%s: float16 holds at most %d, the value is %g: use --clamp, or convert to fp32",
 			e.Tensor, quant.MaxFloat16, e.Value)
 	}
-	return fmt.Sprintf("%s: expected a finite value, is %g: the checkpoint is damaged", e.Tensor, e.Value)
+	return fmt.Sprintf("%s: the value is %g, not finite: the checkpoint is damaged", e.Tensor, e.Value)
 }
 
-// do carries out a task.
+// do runs a task.
 func (w *worker) do(t task) error {
 	switch {
 	case t.queries != nil:
@@ -61,7 +62,7 @@ func (w *worker) do(t task) error {
 	return w.round(t)
 }
 
-// value writes what the graph itself computed.
+// value writes values that the graph description computed.
 func (w *worker) value(t task) error {
 	o := t.outputs[0]
 	if o.typ == models.Int64 {
@@ -75,7 +76,7 @@ func (w *worker) value(t task) error {
 	return o.write(w.bytes, 0)
 }
 
-// copy writes rows as they are.
+// copy writes rows unchanged.
 func (w *worker) copy(t task) error {
 	if err := w.read(t, t.from, t.to); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (w *worker) read(t task, from, to int) error {
 	return t.stack.read(w.values, from, to, &w.spare)
 }
 
-// encode writes values to w.bytes. The first is at the start of a row.
+// encode writes values to w.bytes, starting at the beginning of a row.
 func (w *worker) encode(t task, typ models.Type, values []float32, row int) error {
 	w.bytes = grow(w.bytes, len(values)*typ.Size())
 	if typ == models.Float32 {
@@ -104,8 +105,8 @@ func (w *worker) encode(t task, typ models.Type, values []float32, row int) erro
 	return t.name(err, row)
 }
 
-// name turns an error about an element of rows from row on into one that
-// names it.
+// name replaces the index in a quant.ValueError, counted from row, by the
+// tensor's name and position.
 func (t task) name(err error, row int) error {
 	value, ok := errors.AsType[*quant.ValueError](err)
 	if !ok {
@@ -122,8 +123,8 @@ func (t task) name(err error, row int) error {
 func (w *worker) transpose(t task) error {
 	o, k, n := t.outputs[0], t.stack.outCols, t.stack.outRows
 	size, rows := o.typ.Size(), t.to-t.from
-	// Lines are a little longer than needed: were their distance a power of
-	// two, they would crowd each other out of the cache.
+	// Lines are padded: with a power of two as their distance they would evict
+	// each other from the cache.
 	pitch := (rows+tileUnit)*size + 64
 	w.tile = grow(w.tile, k*pitch)
 	for from := t.from; from < t.to; from += tileUnit {
@@ -144,7 +145,7 @@ func (w *worker) transpose(t task) error {
 		}
 	}
 	line := rows * size
-	if rows == n { // all of it: one piece
+	if rows == n { // the whole matrix in one write
 		for i := range k {
 			copy(w.tile[i*line:(i+1)*line], w.tile[i*pitch:])
 		}
@@ -168,13 +169,13 @@ func turn32(dst, src []byte, k, rows, pitch int) {
 	}
 }
 
-// turn16 writes rows of w.values as columns of float16. It writes whole groups
-// of four rows; what is too much is overwritten or left out later.
+// turn16 writes rows of w.values as columns of float16, in groups of four rows.
+// The excess of the last group is overwritten or dropped later.
 func (w *worker) turn16(t task, dst []byte, row, rows, pitch int) error {
 	k := t.stack.outCols
 	const ones, carry, top = 0x7c007c007c007c00, 0x0400040004000400, 0x8000800080008000
 	for r := 0; r < rows; r += 4 {
-		// Beyond the last row stands the last row.
+		// Repeat the last row beyond the end.
 		line := func(i int) []float32 { return w.values[min(r+i, rows-1)*k:][:k] }
 		a, b, c, d := line(0), line(1), line(2), line(3)
 		out := dst[2*r:]
@@ -193,8 +194,8 @@ func (w *worker) turn16(t task, dst []byte, row, rows, pitch int) error {
 	return nil
 }
 
-// bounded is what turn16 does with up to four values of a column, from row on,
-// that float16 cannot all hold.
+// bounded encodes up to four values of a column, from row on, of which float16
+// cannot hold some.
 func (w *worker) bounded(t task, x [4]float32, row, rows, col int) (v uint64, err error) {
 	for i := range rows {
 		var b [2]byte
@@ -232,7 +233,7 @@ func (w *worker) round(t task) error {
 	return w.views(t, quants, nil)
 }
 
-// repack writes the views of layers that are in int4 already.
+// repack writes the views of layers that are already int4.
 func (w *worker) repack(t task) error {
 	rows, k := t.to-t.from, t.stack.cols
 	blocks, rowBytes := t.format.Blocks(k), t.format.RowBytes(k)
@@ -249,7 +250,7 @@ func (w *worker) repack(t task) error {
 		}
 		packed, ok := t.stack.src.Packed(p.name)
 		if !ok {
-			return fmt.Errorf("tensor %s: expected int4 in the checkpoint", p.name)
+			return fmt.Errorf("tensor %s: not int4 in the checkpoint", p.name)
 		}
 		end := done + to - from
 		err := packed.Rows(quants[done*rowBytes:end*rowBytes], w.bits[done*blocks:end*blocks], w.zeros[done*zeroBytes:end*zeroBytes], from, to)
@@ -265,7 +266,7 @@ func (w *worker) repack(t task) error {
 	return w.views(t, quants, w.zeros)
 }
 
-// views writes quants, w.scales and zero points to where they are wanted.
+// views writes quants, w.scales and zero points to the outputs of a task.
 func (w *worker) views(t task, quants, zeros []byte) error {
 	blocks := t.format.Blocks(t.stack.outCols)
 	for _, o := range t.outputs {
@@ -281,7 +282,7 @@ func (w *worker) views(t task, quants, zeros []byte) error {
 			} else {
 				err = quant.PutFloat32(bytes, w.scales)
 			}
-			if value, ok := errors.AsType[*quant.ValueError](err); ok { // of a packed layer
+			if value, ok := errors.AsType[*quant.ValueError](err); ok { // only packed layers
 				return &RangeError{Tensor: "scale of " + t.stack.name(t.from+value.Index/blocks, 0), Value: value.Value, Type: models.Float32}
 			}
 		case graph.RuleZeros:
@@ -295,10 +296,10 @@ func (w *worker) views(t task, quants, zeros []byte) error {
 	return nil
 }
 
-// write writes bytes of the region, from at on.
+// write writes b at offset at of the region.
 func (r region) write(b []byte, at int) error {
 	if int64(at+len(b)) > r.length {
-		return fmt.Errorf("%s: %d bytes from %d on go beyond a weight of %d", r.file.name, len(b), at, r.length)
+		return fmt.Errorf("%s: %d bytes at offset %d exceed a weight of %d", r.file.name, len(b), at, r.length)
 	}
 	_, err := r.file.f.WriteAt(b, r.offset+int64(at))
 	return err

@@ -6,11 +6,10 @@ import (
 	"touchline/models"
 )
 
-// maxSize bounds every size of a network, so that products of them stay in
-// range whatever a config says.
+// maxSize is the maximum of every size of a network. It keeps products in range.
 const maxSize = 1 << 20
 
-// size is a size of a network by the name it has in the manifest.
+// size is a size of a network with its name in the manifest.
 type size struct {
 	name string
 	n    int
@@ -25,16 +24,16 @@ func checkSizes(sizes ...size) error {
 	return nil
 }
 
-// checkFloat says whether the floats of the weights are those of the device.
+// checkFloat checks that the device supports the float weights.
 func checkFloat(o Options) error {
 	switch {
 	case o.Device == models.DeviceCPU && o.Weights == models.WeightsFloat32,
 		o.Device == models.DeviceCUDA && o.Weights == models.WeightsFloat16:
 		return nil
 	case o.Device != models.DeviceCPU && o.Device != models.DeviceCUDA:
-		return fmt.Errorf("device: expected %q or %q, is %q", models.DeviceCPU, models.DeviceCUDA, o.Device)
+		return fmt.Errorf("device: must be %q or %q, is %q", models.DeviceCPU, models.DeviceCUDA, o.Device)
 	case o.Device == models.DeviceCPU:
-		return fmt.Errorf("weights: a graph for the CPU takes fp32, is %q", o.Weights)
+		return fmt.Errorf("weights: must be fp32 for the CPU, is %q", o.Weights)
 	}
-	return fmt.Errorf("weights: a graph for CUDA takes fp16, is %q", o.Weights)
+	return fmt.Errorf("weights: must be fp16 for CUDA, is %q", o.Weights)
 }

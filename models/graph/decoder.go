@@ -9,11 +9,11 @@ import (
 	"touchline/models/onnx"
 )
 
-// TopK is how many of the best ids the decoder returns (fewer if the
+// TopK is the number of best ids that the decoder returns (fewer if the
 // vocabulary is smaller).
 const TopK = 256
 
-// headBlock is the inputs per scale of an int4 decoder's vocabulary matrix.
+// headBlock is the inputs per scale of a quantised vocabulary matrix.
 const headBlock = 32
 
 // Tensors of the checkpoint.
@@ -25,28 +25,27 @@ const (
 
 // Decoder describes the language model (Qwen3: RMSNorm before and inside
 // attention, rotary positions, grouped keys, SwiGLU), from embeddings to
-// logits, the best ids and the hidden state, all of the last position. One
-// graph serves prefill (one row of many tokens, after any past) and decoding
-// (many rows of one token). Past and present keys and values are meant to be
-// the same buffers, of M positions.
+// logits, best ids and hidden state of the last position. One graph serves
+// prefill (one row of many tokens, after any past) and decoding (many rows of
+// one token). Past and present keys and values share buffers of M positions.
 //
 // Inputs and outputs, with F float16 on CUDA and float32 on the CPU:
 //
 //	inputs_embeds           F [B,S,hidden]
 //	seqlens_k               int32 [B]          filled positions after this run, less 1
 //	total_sequence_length   int32 []           on the CPU: the largest of them, plus 1, or M
-//	last_position           int64 [1]          of the S whose logits are asked for. Those behind it are padding: they leave
-//	                                           keys and values that the next run must write over or not look at
+//	last_position           int64 [1]          the position of S whose logits are returned. Later ones are padding; the
+//	                                           next run must overwrite or ignore their keys and values
 //	logits_bias             float32 [BM,vocab] BM is 1 or B: 0, or very negative for forbidden ids
-//	past_key_values.i.key   F [B,kv_heads,M,head_dim], and .value
+//	past_key_values.i.key   F [B,kv_heads,M,head_dim], also .value
 //
 //	logits                  float32 [B,1,vocab] without the bias
 //	top_values, top_ids     float32 and int64 [B,1,K], descending, with the bias
 //	hidden_states           F [B,1,hidden]     after the last norm
 //	present.i.key, .value   as past
 //
-// Options.Check adds all_logits, all_hidden and layer.i (the input of layer
-// i; layer.layers comes before the last norm), of all positions.
+// Options.Check adds all_logits, all_hidden and layer.i (the input of layer i, or
+// of the last norm for i = layers), for all positions.
 func Decoder(d models.Dims, o Options) (*Description, error) {
 	c := d.Decoder
 	if o.Head == 0 {
@@ -81,7 +80,7 @@ func checkDecoder(c models.Decoder, o Options) error {
 	case o.Block < 16 || o.Block > 256 || o.Block&(o.Block-1) != 0:
 		return fmt.Errorf("block: must be 16, 32, 64, 128 or 256, is %d", o.Block)
 	case o.ZeroPoints && o.Weights != models.WeightsInt4:
-		return fmt.Errorf("zero points: only int4 weights have them, these are %s", o.Weights)
+		return fmt.Errorf("zero points: weights must be int4, are %s", o.Weights)
 	}
 	if o.Weights == models.WeightsInt4 && (o.Device == models.DeviceCPU || o.Device == models.DeviceCUDA) {
 		return nil
@@ -172,7 +171,7 @@ func (b *decoder) rotary() (cos, sin string) {
 	return table("rotary.cos", c), table("rotary.sin", s)
 }
 
-// linear is a matrix of a layer in the graph's weight format.
+// linear multiplies x with a matrix in the graph's weight format.
 func (b *decoder) linear(name, x string, in, out int, sources ...string) string {
 	m := matrix{name: name, in: in, out: out, sources: sources}
 	if b.options.Weights == models.WeightsInt4 {
@@ -181,7 +180,7 @@ func (b *decoder) linear(name, x string, in, out int, sources ...string) string 
 	return b.network.linear(name, x, m)
 }
 
-// skipNorm adds y to the residual and norms the sum: one pass over memory.
+// skipNorm adds y to the residual and norms the sum in one pass over memory.
 func (b *decoder) skipNorm(name, residual, y, source string) (normed, sum string) {
 	normed, sum = name, name+".sum"
 	if source == normName && !b.options.Check {
@@ -193,7 +192,7 @@ func (b *decoder) skipNorm(name, residual, y, source string) (normed, sum string
 	return normed, sum
 }
 
-// attention is a layer's attention with its projections.
+// attention adds a layer's attention with its projections.
 func (b *decoder) attention(i int, x, cos, sin string) string {
 	p, source, layer := "layers."+strconv.Itoa(i)+".", layerName(i)+"self_attn.", strconv.Itoa(i)
 	queries, keys := b.Heads*b.HeadDim, b.KVHeads*b.HeadDim
@@ -211,12 +210,12 @@ func (b *decoder) attention(i int, x, cos, sin string) string {
 		"seqlens_k", "total_sequence_length", cos, sin,
 	}
 	if b.options.Device == models.DeviceCUDA {
-		// Inputs 9 to 13 are left out: positions, bias, sink and the scales of a
+		// Inputs 9 to 13 are omitted: positions, bias, sink and the scales of a
 		// quantised cache.
 		inputs = append(inputs, "", "", "", "", "", qNorm, kNorm)
 		attributes = append(attributes, onnx.Real("qk_norm_epsilon", b.Epsilon))
 	} else {
-		// The CPU's kernel has no norms of its own.
+		// The CPU kernel does not include the norms.
 		sizes := b.constant("qkv.sizes", int64(queries), int64(keys), int64(keys))
 		q, k, v := p+"q", p+"k", p+"v"
 		b.nodes("Split", p+"qkv.split", []string{qkv, sizes}, []string{q, k, v}, onnx.Int("axis", -1))
@@ -231,7 +230,7 @@ func (b *decoder) attention(i int, x, cos, sin string) string {
 	return b.linear(p+"o", heads, queries, b.Hidden, source+"o_proj.weight")
 }
 
-// headNorm norms each head of x by itself.
+// headNorm norms each head of x separately.
 func (b *decoder) headNorm(x, weight string, heads int) string {
 	split := b.constant("heads."+strconv.Itoa(heads), 0, 0, int64(heads), int64(b.HeadDim))
 	whole := b.constant("width."+strconv.Itoa(heads), 0, 0, int64(heads*b.HeadDim))
@@ -240,8 +239,8 @@ func (b *decoder) headNorm(x, weight string, heads int) string {
 	return b.node("Reshape", x+".normed", []string{h, whole})
 }
 
-// feedForward is a layer's SwiGLU: down(silu(gate(x)) * up(x)). QuickGelu with
-// alpha 1 is x*sigmoid(x), which is SiLU, in one kernel.
+// feedForward adds a layer's SwiGLU: down(silu(gate(x)) * up(x)). QuickGelu with
+// alpha 1 is SiLU, x*sigmoid(x), in one kernel.
 func (b *decoder) feedForward(i int, x string) string {
 	p, source := "layers."+strconv.Itoa(i)+".", layerName(i)+"mlp."
 	both := b.linear(p+"gate_up", x, b.Hidden, 2*b.FFN, source+"gate_proj.weight", source+"up_proj.weight")
@@ -252,13 +251,13 @@ func (b *decoder) feedForward(i int, x string) string {
 	return b.linear(p+"down", act, b.FFN, b.Hidden, source+"down_proj.weight")
 }
 
-// head takes the last position to the logits and the best ids.
+// head computes the logits and best ids of the last position.
 func (b *decoder) head(x string) {
 	if b.options.Check {
 		b.last("hidden_states", x)
 	}
 	b.logits("logits", "hidden_states")
-	// The bias gets the axis of positions, so that it is added row by row.
+	// The bias gets an axis of positions, so that it is added row by row.
 	bias := b.node("Unsqueeze", "logits_bias.rows", []string{"logits_bias", b.constant("positions", 1)})
 	biased := b.node("Add", "logits.biased", []string{"logits", bias})
 	b.nodes("TopK", "top", []string{biased, b.constant("top.k", int64(min(TopK, b.Vocab)))},
@@ -269,8 +268,8 @@ func (b *decoder) head(x string) {
 	}
 }
 
-// logits multiplies hidden states with the vocabulary matrix. Both uses (the
-// last position, all of them) share its weights.
+// logits multiplies hidden states with the vocabulary matrix. Both uses (last
+// position, all positions) share the weights.
 func (b *decoder) logits(name, x string) {
 	m := matrix{name: "head", in: b.Hidden, out: b.Vocab, sources: []string{headName}}
 	if b.TiedHead {
@@ -290,16 +289,16 @@ func (b *decoder) logits(name, x string) {
 	}
 }
 
-// lastOnly says whether layer i goes on with the last position alone, once it
-// has the keys and values of all: nothing after it looks at the others.
+// lastOnly reports whether layer i continues with the last position only, after
+// its keys and values: no later node reads the other positions.
 func (b *decoder) lastOnly(i int) bool { return i == b.Layers-1 && !b.options.Check }
 
-// last is the last position of x that counts.
+// last selects the last position of x.
 func (b *decoder) last(name, x string) string {
 	return b.node("Gather", name, []string{x, "last_position"}, onnx.Int("axis", 1))
 }
 
-// checkpoint hands out the input of layer i for the conformance check.
+// checkpoint outputs the input of layer i for the conformance check.
 func (b *decoder) checkpoint(i int, residual string) {
 	if b.options.Check {
 		b.node("Identity", "layer."+strconv.Itoa(i), []string{residual})

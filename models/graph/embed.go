@@ -7,7 +7,7 @@ import (
 	"touchline/models/onnx"
 )
 
-// Embed describes the lookup of token embeddings. With F as in Decoder:
+// Embed describes the token embedding lookup. With F as in Decoder:
 //
 //	input_ids   int64 [N]
 //

@@ -1,8 +1,8 @@
-// Package graph describes the networks of a bundle as ONNX graphs: the
-// vision tower with its resampler, the decoder and the embedding lookup, a
-// file each. A description names each weight and the rule by which its bytes
-// come from the checkpoint's tensors; package convert carries the rules out
-// and then asks the description for the ONNX file.
+// Package graph describes the networks of a bundle as ONNX graphs: the vision
+// tower with its resampler, the decoder, and the embedding lookup, one file
+// each. A description lists each weight with the rule that derives its bytes
+// from the checkpoint's tensors. Package convert applies the rules and encodes
+// the description as an ONNX file.
 //
 // It reads no weights and writes no files.
 package graph
@@ -17,60 +17,60 @@ import (
 	"touchline/models/onnx"
 )
 
-// Rule says how the bytes of a weight are made.
+// Rule is the derivation of a weight's bytes.
 type Rule uint8
 
-// The rules. "Stacked" means: the rows of all Sources one after another, cut
-// to [From, To) if To is set, then spread as RowGroup and ColGroup say.
+// The rules. "Stacked" means: the rows of all Sources concatenated, cut to
+// [From, To) if To is set, then padded by RowGroup and ColGroup.
 const (
-	// RuleCopy writes the stacked sources as they are, in Type.
+	// RuleCopy writes the stacked sources unchanged, in Type.
 	RuleCopy Rule = iota
 	// RuleTranspose writes the stacked sources [N,K] as [K,N] in Type.
 	RuleTranspose
 	// RuleQuants, RuleScales and RuleZeros are three views of one rounding of
 	// the stacked sources [N,K] to Bits in blocks of Block inputs (the last
-	// one filled up with zeros), with nb = ceil(K/Block):
+	// block is zero-padded), with nb = ceil(K/Block):
 	// quants Uint8 [N, nb, Block*Bits/8] (low nibble first),
 	// scales in Type [N*nb], zero points Uint8 [N*ceil(nb*Bits/8)].
 	// Without RuleZeros the rounding is symmetric: the zero is 2^(Bits-1).
 	// Scales are rounded to float16 in every Type, so that all devices run
-	// the same weights. Where Packed is set the checkpoint itself is packed
-	// (models.PackedLinear) and is repacked without loss.
+	// the same weights. With Packed the checkpoint's own int4 layer
+	// (models.PackedLinear) is repacked without loss.
 	RuleQuants
 	RuleScales
 	RuleZeros
-	// RuleValue writes Floats or Ints, which the description itself computed.
+	// RuleValue writes Floats or Ints, which the description has computed.
 	RuleValue
-	// RuleQueries writes what the keys of a cross attention whose queries are
-	// weights get multiplied with. With Q queries, H = Heads heads and Out
-	// inputs, the sources are: the queries [Q,Out]; the weight and the bias of
-	// their LayerNorm (of Epsilon) [Out]; the stacked projections of queries
-	// and keys (values may follow, and are not read) [2*Out,Out]; the biases of
-	// these [2*Out], of which the keys' is not used: it adds the same to all
-	// scores of a query. Row q*H+h of the result [Q*H,Out] is
+	// RuleQueries writes the matrix that multiplies the keys of a cross attention
+	// with constant queries. With Q queries, H = Heads heads and Out inputs, the
+	// sources are: the queries [Q,Out]; weight and bias [Out] of their LayerNorm
+	// (of Epsilon); the stacked projections of queries and keys [2*Out,Out]
+	// (values may follow and are ignored); their biases [2*Out]. The keys' bias
+	// is ignored: it adds the same to all scores of a query. Row q*H+h of the
+	// result [Q*H,Out] is
 	//
 	//	Scale * (norm(query q) . Wq' + bq)[head h] . Wk[head h]
 	RuleQueries
 )
 
-// Weight is one initializer of a graph that lies in a data file.
+// Weight is one initializer of a graph, stored in a data file.
 type Weight struct {
 	Name  string
 	Type  models.Type
 	Shape []int
 	Rule  Rule
-	// Sources are tensors of the checkpoint, in order.
+	// Sources names tensors of the checkpoint, in order.
 	Sources []string
-	// From and To cut the stacked rows; To = 0 takes all.
+	// From and To select stacked rows; To = 0 selects all.
 	From, To int
 	// Scale multiplies float values before they are written; 0 means 1.
 	Scale float64
-	// RowPad rows of zeros follow every RowGroup stacked rows, ColPad columns
-	// of zeros every ColGroup columns (heads or layers made wider, so that a
-	// faster kernel takes them). A group of 0 pads nothing.
+	// RowPad rows of zeros follow every RowGroup stacked rows, and ColPad columns
+	// of zeros every ColGroup columns (wider heads or layers for a faster
+	// kernel). A group of 0 means no padding.
 	RowGroup, RowPad int
 	ColGroup, ColPad int
-	// Fold takes the norm before the matrix into it. nil folds nothing.
+	// Fold merges the preceding norm into the matrix; nil merges none.
 	Fold *Fold
 	// Heads and Epsilon belong to RuleQueries.
 	Heads   int
@@ -78,32 +78,33 @@ type Weight struct {
 	// Bits, Block and Packed belong to RuleQuants, RuleScales and RuleZeros.
 	Bits, Block int
 	Packed      bool
-	// Values of RuleValue: float types take Floats, Int64 takes Ints.
+	// Values of RuleValue: Floats for float types, Ints for Int64.
 	Floats []float32
 	Ints   []int64
 }
 
-// Fold takes a LayerNorm's weight g and bias b, and the bias c of the linear
-// layer behind it, into the layer's matrix W [N,K]. What is left of the norm
-// adds Shift, s, to the normed values z. Their mean is 0, so that z+s always
-// sums up to K*s, and the constant of an output can be spread over its row:
+// Fold merges a LayerNorm's weight g and bias b, and the bias c of the linear
+// layer after it, into the layer's matrix W [N,K]. The remaining norm adds
+// Shift, s, to the normed values z. Their mean is 0, so z+s always sums up to
+// K*s, and the constant of an output can be distributed over its row:
 //
 //	W'[n,k] = g[k]*W[n,k] + t[n]/(K*s)    t[n] = c[n] + sum_k (b[k]-s*g[k])*W[n,k]
 //
-// for then the sum over k of (z[k]+s)*W'[n,k] is what it was.
+// The sum over k of (z[k]+s)*W'[n,k] is then the layer's original output.
 type Fold struct {
-	// Weight and Bias are the norm's tensors, of K values.
+	// Weight and Bias name the norm's tensors, of K values.
 	Weight, Bias string
-	// Biases are the layer's, one per source of the weight, of N values in all.
+	// Biases names the layer's biases, one per source of the weight, of N values
+	// in total.
 	Biases []string
 	// Shift must not be 0.
 	Shift float64
-	// Keys leaves out what b and c add: the same for each row of the input,
-	// which changes nothing where a softmax over these rows follows.
+	// Keys leaves out the terms of b and c. They are the same for each row of the
+	// input and have no effect before a softmax over these rows.
 	Keys bool
 }
 
-// Elements is the number of elements of the weight.
+// Elements returns the number of elements of the weight.
 func (w Weight) Elements() int64 {
 	n := int64(1)
 	for _, d := range w.Shape {
@@ -112,11 +113,11 @@ func (w Weight) Elements() int64 {
 	return n
 }
 
-// Bytes is the size of the weight in a data file.
+// Bytes returns the size of the weight in a data file.
 func (w Weight) Bytes() int64 { return w.Elements() * int64(w.Type.Size()) }
 
-// Key is equal for weights that have the same bytes, in whatever graph and
-// under whatever name they are: such weights need storing only once.
+// Key identifies the bytes of a weight: weights with equal keys, in any graph and
+// under any name, share one place in a data file.
 func (w Weight) Key() string {
 	value := sha256.New()
 	for _, f := range w.Floats {
@@ -134,17 +135,17 @@ func (w Weight) Key() string {
 		fmt.Sprint(fold), w.Heads, w.Epsilon, value.Sum(nil))
 }
 
-// Options choose among the forms of one network.
+// Options select the form of a network.
 type Options struct {
-	// Device and Weights of the graph. On the CPU all floats are float32; on
-	// CUDA float16. WeightsInt4 is for the decoder alone.
+	// Device and Weights of the graph. Floats are float32 on the CPU and float16
+	// on CUDA. WeightsInt4 is for the decoder only.
 	Device  models.Device
 	Weights models.Weights
 	// Block is the inputs per scale of the int4 layers: 16, 32, 64 or 128.
 	// 0 means 32.
 	Block int
-	// ZeroPoints says that the int4 layers come packed from the checkpoint
-	// (AWQ), with zero points and in its Block.
+	// ZeroPoints takes the packed int4 layers of the checkpoint (AWQ), with its
+	// zero points and its Block.
 	ZeroPoints bool
 	// Head is the bits of an int4 decoder's vocabulary matrix: 16 (floats), 4 or 8
 	// (symmetric, in blocks of 32). 0 means 8.
@@ -153,26 +154,25 @@ type Options struct {
 	Check bool
 }
 
-// Location is where the bytes of a weight lie.
+// Location is the place of a weight's bytes.
 type Location struct {
 	File   string // in the folder of the graph
 	Offset int64  // a multiple of 4096
 	Length int64
 }
 
-// Description is a network as a graph: what it takes, what it gives and the
-// weights it needs.
+// Description is a network as a graph: its inputs, outputs and weights.
 type Description struct {
 	Kind    models.Kind
 	Options Options // with the defaults filled in
 	Inputs  []models.Port
 	Outputs []models.Port
-	Weights []Weight // of unique names
+	Weights []Weight // with unique names
 
 	graph onnx.Graph // without weights, inputs and outputs
 }
 
-// WeightBytes is the size of all weights.
+// WeightBytes returns the size of all weights.
 func (d *Description) WeightBytes() int64 {
 	var n int64
 	for _, w := range d.Weights {

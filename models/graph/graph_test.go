@@ -216,18 +216,18 @@ func TestRefuses(t *testing.T) {
 		{
 			"zero points", graph.Decoder, dims(),
 			graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat16, ZeroPoints: true},
-			"only int4 weights have them",
+			"weights must be int4",
 		},
-		{"device", graph.Decoder, dims(), options(func(o *graph.Options) { o.Device = "tpu" }), `expected "cpu" or "cuda", is "tpu"`},
+		{"device", graph.Decoder, dims(), options(func(o *graph.Options) { o.Device = "tpu" }), `must be "cpu" or "cuda", is "tpu"`},
 		{
 			"fp16 on the CPU", graph.Decoder, dims(),
 			graph.Options{Device: models.DeviceCPU, Weights: models.WeightsFloat16},
-			`a graph for the CPU takes fp32, is "fp16"`,
+			`weights: must be fp32 for the CPU, is "fp16"`,
 		},
 		{
 			"fp32 on CUDA", graph.Vision, dims(),
 			graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat32},
-			`a graph for CUDA takes fp16, is "fp32"`,
+			`weights: must be fp16 for CUDA, is "fp32"`,
 		},
 		{"no vision", graph.Vision, with(func(d *models.Dims) { d.Vision = nil }), cudaHalf, "the checkpoint has no vision tower"},
 		{"vision heads", graph.Vision, with(func(d *models.Dims) { d.Vision.Heads = 7 }), cudaHalf, "vision.hidden: must be a multiple"},

@@ -9,13 +9,13 @@ import (
 	"touchline/models/onnx"
 )
 
-// opsets are the versions of the operators that the graphs use.
+// opsets returns the operator versions of the graphs.
 func opsets() []onnx.Opset {
 	return []onnx.Opset{{Domain: "", Version: 21}, {Domain: onnx.Microsoft, Version: 1}}
 }
 
-// domain of an operator. SimplifiedLayerNormalization is ONNX Runtime's own
-// too, but registered under the standard domain.
+// domain returns the domain of an operator. ONNX Runtime registers its own
+// SimplifiedLayerNormalization under the standard domain.
 func domain(op string) string {
 	switch op {
 	case "GroupQueryAttention", "MultiHeadAttention", "MatMulNBits", "QuickGelu", "FastGelu",
@@ -25,7 +25,7 @@ func domain(op string) string {
 	return ""
 }
 
-// network collects what becomes a Description. Values and weights go by name.
+// network builds a Description. Values and weights are identified by name.
 type network struct {
 	options Options
 	float   models.Type // of activations
@@ -44,12 +44,12 @@ func newNetwork(name string, o Options) *network {
 	return &network{options: o, float: float, graph: onnx.Graph{Name: name}, known: map[string]bool{}}
 }
 
-// input adds an input. A dimension is a number or the name of a free one.
+// input adds an input. A dimension is a number, or a name if it is free.
 func (n *network) input(name string, t models.Type, shape ...any) {
 	n.inputs = append(n.inputs, port(name, t, shape))
 }
 
-// output declares the value of that name, which a node has made, as an output.
+// output declares the value of a node as an output.
 func (n *network) output(name string, t models.Type, shape ...any) {
 	n.outputs = append(n.outputs, port(name, t, shape))
 }
@@ -62,7 +62,7 @@ func port(name string, t models.Type, shape []any) models.Port {
 	return p
 }
 
-// node adds an operator with one output, which has the operator's name.
+// node adds an operator with one output of the same name.
 func (n *network) node(op, name string, inputs []string, attributes ...onnx.Attribute) string {
 	n.nodes(op, name, inputs, []string{name}, attributes...)
 	return name
@@ -75,7 +75,7 @@ func (n *network) nodes(op, name string, inputs, outputs []string, attributes ..
 	})
 }
 
-// weight adds a weight; adding one again is the same as adding it once.
+// weight adds a weight unless the network has it already.
 func (n *network) weight(w Weight) string {
 	if !n.known[w.Name] {
 		n.known[w.Name] = true
@@ -84,13 +84,13 @@ func (n *network) weight(w Weight) string {
 	return w.Name
 }
 
-// vector adds a weight that is the sources one after another, as they are.
+// vector adds a weight that concatenates the sources unchanged.
 func (n *network) vector(name string, size int, sources ...string) string {
 	return n.weight(Weight{Name: name, Type: n.float, Shape: []int{size}, Rule: RuleCopy, Sources: sources})
 }
 
-// constant adds a small list of integers, which lies in the ONNX file itself
-// because the runtime wants to see it when it plans shapes.
+// constant adds a small list of integers to the ONNX file itself, where the
+// runtime needs it for planning shapes.
 func (n *network) constant(name string, values ...int64) string {
 	if n.known[name] {
 		return name
@@ -124,8 +124,8 @@ func (n *network) linear(name, x string, m matrix) string {
 	return n.node("MatMul", name, []string{x, w})
 }
 
-// linearBits multiplies x with a matrix of integers of the given bits with a
-// scale per block of inputs. Packed ones have zero points.
+// linearBits multiplies x with a quantised matrix that has one scale per block of
+// inputs. Packed matrices have zero points.
 func (n *network) linearBits(name, x string, m matrix, bits, block int, packed bool) string {
 	blocks := (m.in + block - 1) / block
 	add := func(suffix string, rule Rule, t models.Type, shape ...int) string {
@@ -146,15 +146,15 @@ func (n *network) linearBits(name, x string, m matrix, bits, block int, packed b
 		onnx.Int("bits", bits), onnx.Int("block_size", block))
 }
 
-// describe ends the network.
+// describe returns the finished network.
 func (n *network) describe(kind models.Kind) *Description {
 	return &Description{
 		Kind: kind, Options: n.options, Inputs: n.inputs, Outputs: n.outputs, Weights: n.weights, graph: n.graph,
 	}
 }
 
-// Encode gives the ONNX file. It asks place for every weight, once, where its
-// bytes are.
+// Encode returns the ONNX file. It calls place once for the location of each
+// weight.
 func (d *Description) Encode(place func(Weight) (Location, error)) ([]byte, error) {
 	m := onnx.Model{Producer: "touchline", Opsets: opsets(), Graph: d.graph}
 	for _, w := range d.Weights {
@@ -163,7 +163,7 @@ func (d *Description) Encode(place func(Weight) (Location, error)) ([]byte, erro
 			return nil, fmt.Errorf("place weight %s: %w", w.Name, err)
 		}
 		t := onnx.Tensor{
-			Name: w.Name, Type: dataType(w.Type),
+			Name: w.Name, Type: onnx.TypeOf(w.Type),
 			External: &onnx.External{Location: at.File, Offset: at.Offset, Length: at.Length},
 		}
 		for _, s := range w.Shape {
@@ -185,7 +185,7 @@ func (d *Description) Encode(place func(Weight) (Location, error)) ([]byte, erro
 }
 
 func value(p models.Port) onnx.Value {
-	v := onnx.Value{Name: p.Name, Type: dataType(p.Type)}
+	v := onnx.Value{Name: p.Name, Type: onnx.TypeOf(p.Type)}
 	for _, s := range p.Shape {
 		if size, err := strconv.ParseInt(s, 10, 64); err == nil {
 			v.Shape = append(v.Shape, onnx.Dim{Size: size})
@@ -194,24 +194,4 @@ func value(p models.Port) onnx.Value {
 		}
 	}
 	return v
-}
-
-func dataType(t models.Type) onnx.DataType {
-	switch t {
-	case models.Float32:
-		return onnx.Float
-	case models.Float16:
-		return onnx.Float16
-	case models.BFloat16:
-		return onnx.BFloat16
-	case models.Int64:
-		return onnx.Int64
-	case models.Int32:
-		return onnx.Int32
-	case models.Uint8:
-		return onnx.Uint8
-	case models.Int8:
-		return onnx.Int8
-	}
-	return 0
 }

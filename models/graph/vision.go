@@ -11,20 +11,20 @@ import (
 )
 
 // Vision describes the vision tower (SigLIP: a transformer over patches with
-// a learned position each) and the resampler (learned queries that attend to
-// the patches, which carry the sine and cosine of their place), from patches
-// to the embeddings of an image. All images of a batch have the same grid of
-// patches. With F as in Decoder and L patches per image:
+// learned positions) and the resampler (learned queries that attend to the
+// patches with sinusoidal positions), from patches to the embeddings of an
+// image. All images of a batch have the same grid of patches. With F as in
+// Decoder and L patches per image:
 //
 //	patches        F [B,L,3*patch*patch]  rows in the order channel, y, x
 //	position_ids   int64 [L]              rows of the position table
-//	rows, cols     int64 [L]              place of the patch in the image
+//	rows, cols     int64 [L]              position of the patch in the image
 //
 //	image_embeds   F [B,queries,out]
 //
-// Options.Check adds vision_embeddings, vision_layer.i (the input of layer i;
-// vision_layer.layers comes before the last norm) and vision_hidden (after
-// it), each F [B,L,hidden].
+// Options.Check adds vision_embeddings, vision_layer.i (the input of layer i, or
+// of the last norm for i = layers) and vision_hidden (the output of the last
+// norm), each F [B,L,hidden].
 func Vision(d models.Dims, o Options) (*Description, error) {
 	err := checkVision(d.Vision, o)
 	if err != nil {
@@ -62,7 +62,7 @@ type vision struct {
 	models.Vision
 }
 
-// resamplerEpsilon is fixed in the official code.
+// resamplerEpsilon is a constant of the official code.
 const resamplerEpsilon = 1e-6
 
 func (b *vision) build() *Description {
@@ -95,7 +95,7 @@ func (b *vision) build() *Description {
 
 func visionLayer(i int) string { return "vpm.encoder.layers." + strconv.Itoa(i) + "." }
 
-// checkpoint hands out a value for the conformance check.
+// checkpoint outputs a value for the conformance check.
 func (b *vision) checkpoint(name, x string) {
 	if b.options.Check {
 		b.output(name, b.float, "B", "L", b.Hidden)
@@ -103,9 +103,8 @@ func (b *vision) checkpoint(name, x string) {
 	}
 }
 
-// embed projects the patches (the convolution of the tower has the patch as
-// its stride, so it is one matrix), adds their learned positions and norms the
-// sum.
+// embed projects the patches (the tower's convolution has the patch size as its
+// stride, so it is a matrix), adds their learned positions and norms the sum.
 func (b *vision) embed(pixels int) (normed, sum string) {
 	x := b.linear("patch", "patches", matrix{
 		name: "patch", in: pixels, out: b.Hidden, sources: []string{"vpm.embeddings.patch_embedding.weight"},
@@ -119,19 +118,19 @@ func (b *vision) embed(pixels int) (normed, sum string) {
 	return b.skipNorm("layers.0.norm", x, place, "vpm.embeddings.patch_embedding.bias", weight, shift)
 }
 
-// affine is the weight and the bias of a LayerNorm.
+// affine adds the weight and the bias of a LayerNorm.
 func (b *vision) affine(name string, width int, source string) (weight, bias string) {
 	return b.vector(name+".weight", width, source+".weight"), b.vector(name+".bias", width, source+".bias")
 }
 
-// normShift is what the norms of the layers add. Their own weights and biases,
-// and the biases of the linear layers behind them, are in the matrices (Fold):
-// so attention and GELU run without a pass that adds a bias. With a quarter
-// float16 loses no precision by it: the shift is small next to the normed values,
-// and what it spreads over a row of a matrix is small next to the weights.
+// normShift is the shift of the layers' norms. Their weights and biases, and the
+// biases of the linear layers after them, are merged into the matrices (Fold), so
+// attention and GELU need no pass that adds a bias. At 0.25 float16 loses no
+// precision: the shift is small compared with the normed values, and its share
+// of a row is small compared with the weights.
 const normShift = 0.25
 
-// folded is affine of the norms of the layers, one for all of them.
+// folded is affine for the folded norms: all layers share one.
 func (b *vision) folded() (weight, bias string) {
 	constant := func(name string, value float32) string {
 		values := make([]float32, b.Hidden)
@@ -143,7 +142,7 @@ func (b *vision) folded() (weight, bias string) {
 	return constant("norm.weight", 1), constant("norm.shift", normShift)
 }
 
-// behind is a linear layer that follows a norm.
+// behind adds a linear layer after a norm.
 func (b *vision) behind(name, x string, out int, layer, norm string, keys bool) string {
 	return b.linear(name, x, matrix{
 		name: name, in: b.Hidden, out: out, sources: []string{layer + ".weight"},
@@ -153,14 +152,14 @@ func (b *vision) behind(name, x string, out int, layer, norm string, keys bool) 
 	})
 }
 
-// norm is a LayerNorm.
+// norm adds a LayerNorm.
 func (b *vision) norm(name, x string, width int, epsilon float64, source string) string {
 	weight, bias := b.affine(name, width, source)
 	return b.node("LayerNormalization", name, []string{x, weight, bias}, onnx.Int("axis", -1), onnx.Real("epsilon", epsilon))
 }
 
-// skipNorm adds y and its bias to the residual and norms the sum: one pass
-// over memory.
+// skipNorm adds y and its bias to the residual and norms the sum in one pass over
+// memory.
 func (b *vision) skipNorm(name, residual, y, bias, weight, shift string) (normed, sum string) {
 	b.nodes("SkipLayerNormalization", name, []string{
 		residual, y, weight, shift, b.vector(name+".skip_bias", b.Hidden, bias),
@@ -168,8 +167,8 @@ func (b *vision) skipNorm(name, residual, y, bias, weight, shift string) (normed
 	return name, name + ".sum"
 }
 
-// attention is a layer's attention; the bias of its output comes with the
-// sum after it.
+// attention adds a layer's attention; the following skipNorm adds the bias of
+// its output.
 func (b *vision) attention(i int, x string) string {
 	p, source := "layers."+strconv.Itoa(i)+".", visionLayer(i)
 	project := func(which string) string {
@@ -182,8 +181,8 @@ func (b *vision) attention(i int, x string) string {
 	})
 }
 
-// feedForward is a layer's perceptron with the tanh form of GELU; the bias of
-// its output comes with the sum after it.
+// feedForward adds a layer's perceptron with the tanh form of GELU; the following
+// skipNorm adds the bias of its output.
 func (b *vision) feedForward(i int, x string) string {
 	p, source := "layers."+strconv.Itoa(i)+".", visionLayer(i)
 	f := b.behind(p+"fc1", x, b.FFN, source+"mlp.fc1", source+"layer_norm2", false)
@@ -193,11 +192,11 @@ func (b *vision) feedForward(i int, x string) string {
 	})
 }
 
-// resample takes the patches to the embeddings of the image: attention of
-// learned queries. They are the same for all images, so that they can be taken
-// through the projection of the keys beforehand (RuleQueries); and as there
-// are few of them, the values are pooled before they are projected. That
-// leaves half the work of projecting all patches to keys and values.
+// resample computes the embeddings of an image: learned queries attend to its
+// patches. The queries are constant, so conversion merges them with the
+// projection of the keys (RuleQueries). There are few of them, so the values are
+// pooled before their projection. Together this halves the work of projecting
+// all patches to keys and values.
 func (b *vision) resample(x string) {
 	kv := b.linear("resampler.kv", x, matrix{
 		name: "resampler.kv", in: b.Hidden, out: b.Out, sources: []string{"resampler.kv_proj.weight"},
@@ -218,7 +217,7 @@ func (b *vision) resample(x string) {
 	scores = b.node("Transpose", "resampler.scores.rows", []string{scores}, onnx.Ints("perm", 0, 2, 1))
 	scores = b.node("Softmax", "resampler.shares", []string{scores}, onnx.Int("axis", -1))
 	pooled := b.node("MatMul", "resampler.pooled", []string{scores, kv})
-	// [B*Q,H,Out] by [H,width,Out]: each head has its part of the matrix.
+	// [B*Q,H,Out] by [H,width,Out]: each head has its own part of the matrix.
 	pooled = b.node("Reshape", "resampler.pooled.heads", []string{pooled, b.constant("pooled.shape", -1, int64(heads), int64(b.Out))})
 	values := b.weight(Weight{
 		Name: "resampler.v.weight", Type: b.float, Shape: []int{heads, width, b.Out}, Rule: RuleCopy,
@@ -242,8 +241,8 @@ func (b *vision) resample(x string) {
 	})})
 }
 
-// places looks up the sine and cosine of each patch's column (first half) and
-// row (second half).
+// places looks up the sinusoidal position of each patch: its column (first half)
+// and row (second half).
 func (b *vision) places() string {
 	half := b.Out / 2
 	values := make([]float32, b.MaxSide*half)

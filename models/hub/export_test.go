@@ -1,4 +1,4 @@
 package hub
 
-// ContentRange reads the header's value.
+// ContentRange parses the header's value.
 func ContentRange(v string) (first, last, size int64, err error) { return contentRange(v) }

@@ -1,9 +1,9 @@
-// Package hub downloads published model folders from the Hugging Face hub, or
-// from a server that speaks its protocol: the list of a revision's files, the
-// files in parallel ranges, interrupted downloads taken up where they were,
-// every file checked against the published checksum before it gets its name.
+// Package hub downloads model folders from the Hugging Face hub or a compatible
+// server. It lists a revision's files, downloads them in parallel ranges,
+// resumes interrupted downloads, and verifies the published checksum of each
+// file before giving it its final name.
 //
-// It owns no settings: endpoint, token, clock and folder are given to it.
+// It reads no settings: callers pass endpoint, token, clock and folder.
 package hub
 
 import (
@@ -24,43 +24,45 @@ import (
 // DefaultEndpoint is the hub itself.
 const DefaultEndpoint = "https://huggingface.co"
 
-// Options of a Client. Zero values of all but Now take the defaults.
+// Options configure a Client. All but Now have defaults, given below.
 type Options struct {
-	Endpoint string // of the hub or a mirror; DefaultEndpoint
-	Token    string // sent to the endpoint only, never where it redirects to
-	// Now is the clock: time.Now.
+	Endpoint string // of the hub or a mirror; default: DefaultEndpoint
+	Token    string // sent to the endpoint, never to redirect targets
+	// Now is the clock, normally time.Now.
 	Now func() time.Time
-	// Transport carries the requests; a transport of its own if nil.
+	// Transport sends the requests; default: a new http.Transport.
 	Transport http.RoundTripper
-	// Connections at once, for all files together; 8.
+	// Connections is the maximum number of parallel requests; default: 8.
 	Connections int
-	// Chunk is the bytes asked for in one request; 64 MiB.
+	// Chunk is the size of a range request in bytes; default: 64 MiB.
 	Chunk int64
-	// Attempts without a new byte before a request is given up; 6.
+	// Attempts is the maximum number of attempts in a row without progress;
+	// default: 6.
 	Attempts int
-	// Backoff before the second attempt; it doubles up to 30 times itself. 1 s.
+	// Backoff is the delay before the second attempt. It doubles with each
+	// attempt, up to 30 times. Default: 1 s.
 	Backoff time.Duration
-	// Stall is how long a connection may be silent; 30 s.
+	// Stall is the maximum silence of a connection; default: 30 s.
 	Stall time.Duration
-	// Failed, if not nil, is told of each attempt that failed and will be
-	// repeated after wait. It is called by several goroutines.
+	// Failed, if not nil, is called by several goroutines for each failed attempt
+	// that is repeated after wait.
 	Failed func(err error, wait time.Duration)
-	// Free says how many bytes fit into a folder; the file system's word if nil.
+	// Free returns the free bytes of a folder's disk; default: models.FreeSpace.
 	Free func(dir string) (int64, error)
 }
 
-// maxWait bounds what a Retry-After is obeyed for.
+// maxWait is the longest Retry-After that is accepted.
 const maxWait = 10 * time.Minute
 
-// Client talks to one endpoint. It is safe for concurrent use.
+// Client downloads from one endpoint. It is safe for concurrent use.
 type Client struct {
 	options  Options
 	endpoint *url.URL
 	http     *http.Client
-	own      *http.Transport // closed by Close; nil if it was given
+	own      *http.Transport // closed by Close; nil with Options.Transport
 }
 
-// New checks the options. Nothing is sent yet.
+// New returns a Client. It sends no request.
 func New(o Options) (*Client, error) {
 	if o.Endpoint == "" {
 		o.Endpoint = DefaultEndpoint
@@ -70,10 +72,10 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
-		return nil, fmt.Errorf("endpoint: expected http(s)://host, is %q", u.Redacted())
+		return nil, fmt.Errorf("endpoint %q: must be http(s)://host", u.Redacted())
 	}
 	if o.Now == nil {
-		return nil, errors.New("options: Now: expected a clock, is nil")
+		return nil, errors.New("options: Now is nil")
 	}
 	setDefault(&o.Connections, 8)
 	setDefault(&o.Chunk, 64<<20)
@@ -90,7 +92,7 @@ func New(o Options) (*Client, error) {
 			MaxIdleConnsPerHost: o.Connections,
 			TLSHandshakeTimeout: 15 * time.Second,
 			IdleConnTimeout:     time.Minute,
-			// HTTP/2 would put all ranges into one connection.
+			// HTTP/2 would send all ranges over one connection.
 			Protocols: http1(),
 		}
 		o.Transport = c.own
@@ -99,10 +101,10 @@ func New(o Options) (*Client, error) {
 		Transport: tokenTransport{endpoint: u, token: o.Token, next: o.Transport},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) >= 10 {
-				return fmt.Errorf("%d redirects", len(via))
+				return fmt.Errorf("stopped after %d redirects", len(via))
 			}
 			if via[0].URL.Scheme == "https" && r.URL.Scheme != "https" {
-				return &permanentError{fmt.Errorf("redirected from https to %s", r.URL.Scheme)}
+				return &permanentError{fmt.Errorf("redirect from https to %s", r.URL.Scheme)}
 			}
 			return nil
 		},
@@ -129,8 +131,8 @@ func (c *Client) Close() {
 	}
 }
 
-// tokenTransport gives the token to the endpoint and to nobody else. The
-// standard client would pass it on to subdomains and other ports.
+// tokenTransport sends the token to the endpoint only. http.Client would forward
+// it to subdomains and other ports.
 type tokenTransport struct {
 	endpoint *url.URL
 	token    string
@@ -145,7 +147,7 @@ func (t tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// StatusError is returned when a server refuses for good.
+// StatusError is returned for a status that a retry does not change.
 type StatusError struct {
 	URL    string
 	Status int
@@ -156,12 +158,12 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s: %d %s%s", e.URL, e.Status, http.StatusText(e.Status), e.hint)
 }
 
-// permanentError is not worth another attempt.
+// permanentError ends the retries.
 type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
 
-// laterError asks for another attempt after a time.
+// laterError carries the delay that the server requests.
 type laterError struct {
 	error
 
@@ -170,8 +172,8 @@ type laterError struct {
 
 func (e *laterError) Unwrap() error { return e.error }
 
-// try calls do until it succeeds, fails for good, or has failed Attempts
-// times in a row without getting further.
+// try calls do until it succeeds, returns a permanentError, or fails Attempts
+// times in a row without progress.
 func (c *Client) try(ctx context.Context, do func(ctx context.Context) (further bool, err error)) error {
 	for attempt := 1; ; attempt++ {
 		further, err := do(ctx)
@@ -195,7 +197,7 @@ func (c *Client) try(ctx context.Context, do func(ctx context.Context) (further 
 		wait = wait/2 + rand.N(wait/2+1)
 		if l, ok := errors.AsType[*laterError](err); ok && l.after > 0 {
 			if l.after > maxWait {
-				return fmt.Errorf("asked to wait for %v: %w", l.after, err)
+				return fmt.Errorf("the server requests a delay of %v: %w", l.after, err)
 			}
 			wait = l.after
 		}
@@ -212,11 +214,11 @@ func (c *Client) try(ctx context.Context, do func(ctx context.Context) (further 
 	}
 }
 
-// errStalled is the cause of cancelling a silent connection.
+// errStalled is the cancellation cause of a silent connection.
 var errStalled = errors.New("the connection is silent")
 
-// send makes one request. The body reports a stall as an error and must be
-// closed, which also ends the request.
+// send sends one request. The response body returns an error on a stall; closing
+// it ends the request.
 func (c *Client) send(ctx context.Context, method, address string, header http.Header) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watch := time.AfterFunc(c.options.Stall, func() { cancel(errStalled) })
@@ -249,7 +251,7 @@ func (c *Client) send(ctx context.Context, method, address string, header http.H
 	return resp, nil
 }
 
-// check turns a status that is no success into an error of the right kind.
+// check converts a status other than success into an error.
 func (c *Client) check(resp *http.Response) error {
 	code := resp.StatusCode
 	if code == http.StatusOK || code == http.StatusPartialContent {
@@ -257,17 +259,17 @@ func (c *Client) check(resp *http.Response) error {
 	}
 	at := *resp.Request.URL
 	elsewhere := !strings.EqualFold(at.Host, c.endpoint.Host)
-	at.RawQuery = "" // signed addresses are secrets
+	at.RawQuery = "" // signed URLs are secrets
 	e := &StatusError{URL: at.Redacted(), Status: code}
 	switch {
 	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
 		return &laterError{e, c.retryAfter(resp.Header.Get("Retry-After"))}
 	case code == http.StatusForbidden && elsewhere:
-		return e // a signed address that expired: asking the endpoint gives a new one
+		return e // an expired signed URL: the endpoint issues a new one
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		e.hint = ": the model is private or gated: accept its terms on the hub and set HF_TOKEN"
 		if c.options.Token != "" {
-			e.hint = ": the token gives no access: accept the model's terms on the hub with the account of HF_TOKEN"
+			e.hint = ": HF_TOKEN has no access: accept the model's terms on the hub with its account"
 		}
 	case code == http.StatusNotFound:
 		e.hint = ": no such model, revision or file"
@@ -285,10 +287,10 @@ func (c *Client) retryAfter(v string) time.Duration {
 	return 0
 }
 
-// watchedBody ends a request whose body stays silent for too long.
+// watchedBody resets the stall timer on each read.
 type watchedBody struct {
 	body  io.ReadCloser
-	ctx   context.Context //nolint:containedctx // that of this one request
+	ctx   context.Context //nolint:containedctx // of this request
 	watch *time.Timer
 	stall time.Duration
 	end   func()

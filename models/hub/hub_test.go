@@ -278,7 +278,7 @@ func TestRevisions(t *testing.T) {
 	require.ErrorContains(t, err, "404 Not Found: no such model, revision or file")
 	for _, name := range []string{"", "../x", "a/b/c", "a b", "/a", "a/..", "https://x"} {
 		_, err := c.Files(t.Context(), name, "", nil)
-		require.ErrorContains(t, err, "expected owner/name", name)
+		require.ErrorContains(t, err, "must be owner/name", name)
 	}
 }
 
@@ -509,7 +509,7 @@ func TestRefusals(t *testing.T) {
 				w.WriteHeader(http.StatusTooManyRequests)
 				return true
 			}
-		}, []string{"asked to wait for 24h0m0s", "429"}},
+		}, []string{"the server requests a delay of 24h0m0s", "429"}},
 		{"wrong bytes", func(p *published) {
 			p.fault = func(w http.ResponseWriter, r *http.Request, name string, _ int) bool {
 				if name != "config.json" {
@@ -538,7 +538,7 @@ func TestRefusals(t *testing.T) {
 				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(append(bytes.Clone(p.files[name]), 'x')))
 				return true
 			}
-		}, []string{"Content-Range says"}},
+		}, []string{"got Content-Range"}},
 		{"less than listed", func(p *published) {
 			p.fault = func(w http.ResponseWriter, r *http.Request, name string, _ int) bool {
 				content := p.files[name]
@@ -561,7 +561,7 @@ func TestRefusals(t *testing.T) {
 				w.WriteHeader(http.StatusPartialContent)
 				return true
 			}
-		}, []string{"expected Content-Range bytes"}},
+		}, []string{"Content-Range: expected bytes"}},
 		{"compressed", func(p *published) {
 			p.fault = func(w http.ResponseWriter, _ *http.Request, name string, _ int) bool {
 				w.Header().Set("Content-Encoding", "gzip")
@@ -607,7 +607,7 @@ func TestHostileLists(t *testing.T) {
 		`{"sha":"` + commit + `","siblings":[{"rfilename":"x","size":9223372036854775807,"blobId":"` + commit + `"}]}`:                                    "x: size: expected",
 		`{"sha":"` + commit + `","siblings":[{"rfilename":"x","size":1,"blobId":"zz"}]}`:                                                                  "x: expected a SHA-256 or a git object id",
 		`{"sha":"` + commit + `","siblings":[{"rfilename":"x","size":1,"blobId":"` + commit + `"},{"rfilename":"x","size":1,"blobId":"` + commit + `"}]}`: "listed twice",
-		`{"sha":"ffffffffffffffffffffffffffffffffffffffff","siblings":[]}`:                                                                                "asked for commit " + commit,
+		`{"sha":"ffffffffffffffffffffffffffffffffffffffff","siblings":[]}`:                                                                                "expected commit " + commit,
 	} {
 		p := publish(t)
 		p.refuse = func(w http.ResponseWriter, _ *http.Request) bool { _, _ = w.Write([]byte(list)); return true }
@@ -755,7 +755,7 @@ func TestNoRoom(t *testing.T) {
 	p := publish(t)
 	dir := t.TempDir()
 	err := p.pull(t.Context(), dir, func(o *hub.Options) { o.Free = func(string) (int64, error) { return 65 << 20, nil } })
-	require.ErrorContains(t, err, "GB are to come and 0.07 GB are free")
+	require.ErrorContains(t, err, "GB, 0.07 GB are free")
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)
@@ -786,7 +786,7 @@ func TestOptions(t *testing.T) {
 		require.ErrorContains(t, err, "endpoint", endpoint)
 	}
 	_, err := hub.New(hub.Options{})
-	require.ErrorContains(t, err, "Now: expected a clock")
+	require.ErrorContains(t, err, "Now is nil")
 	c, err := hub.New(hub.Options{Now: time.Now})
 	require.NoError(t, err)
 	c.Close()
@@ -806,7 +806,7 @@ func TestNoDowngrade(t *testing.T) {
 	c, err := hub.New(hub.Options{Endpoint: secure.URL, Now: time.Now, Transport: secure.Client().Transport})
 	require.NoError(t, err)
 	_, err = c.Files(t.Context(), model, "", nil)
-	require.ErrorContains(t, err, "redirected from https to http")
+	require.ErrorContains(t, err, "redirect from https to http")
 }
 
 // Rate and remaining time, with a clock of its own.

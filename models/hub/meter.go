@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Progress says how far a Pull is.
+// Progress is the progress of a Pull.
 type Progress struct {
-	Done, Total int64   // bytes; what was there before counts
-	Verified    int64   // bytes whose checksum was computed
-	Rate        float64 // bytes a second, over the last seconds
-	// ETA is how long the rest takes at this rate; negative if there is no telling.
+	Done, Total int64   // bytes, including those of earlier runs
+	Verified    int64   // bytes hashed
+	Rate        float64 // bytes per second, over the last 8 s
+	// ETA is the remaining time at this rate; negative if unknown.
 	ETA   time.Duration
-	Files int // that have their final name
+	Files int // complete files
 }
 
-// window is how far back the rate looks.
+// window is the period over which Rate is measured.
 const window = 8 * time.Second
 
-// interval between two reports.
+// interval is the time between two reports.
 const interval = 250 * time.Millisecond
 
 // meter counts bytes and reports them.
@@ -54,7 +54,7 @@ func (m *meter) received(n int64) {
 	m.p.Done += n
 }
 
-// read takes a sample and returns the state.
+// read takes a sample and returns the progress.
 func (m *meter) read() Progress {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +72,7 @@ func (m *meter) read() Progress {
 	if left := p.Total - p.Done; left <= 0 {
 		p.ETA = 0
 	} else if p.Rate > 0 {
-		// More than a year is no time to tell.
+		// Beyond a year the estimate is useless.
 		if s := float64(left) / p.Rate; s < 366*24*3600 {
 			p.ETA = time.Duration(s * float64(time.Second))
 		}
@@ -80,7 +80,7 @@ func (m *meter) read() Progress {
 	return p
 }
 
-// run reports until ctx ends, and once more then. Reports come one at a time.
+// run reports every interval until ctx ends, and a last time then.
 func (m *meter) run(ctx context.Context, report func(Progress)) {
 	if report == nil {
 		return

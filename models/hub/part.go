@@ -17,14 +17,14 @@ import (
 	"sync"
 )
 
-// A file under way is two files beside its final name: the content so far,
-// with holes, and what of it is there.
+// A partial download is two files next to its final name: the content so far,
+// with holes, and its state.
 const (
 	partSuffix  = ".part"
 	stateSuffix = ".part.json"
 )
 
-// part is a file under way.
+// part is a partial download.
 type part struct {
 	file  File
 	path  string // the final name
@@ -34,12 +34,12 @@ type part struct {
 	out   *os.File
 	have  []int64 // bytes from the start of each chunk
 	total int64   // of have
-	whole bool    // the server sends nothing but the whole file
+	whole bool    // the server ignores ranges
 
 	saving sync.Mutex
 }
 
-// state is what is kept between runs.
+// state is saved between runs.
 type state struct {
 	Hash  string  `json:"hash"`
 	Size  int64   `json:"size"`
@@ -47,8 +47,8 @@ type state struct {
 	Have  []int64 `json:"have"`
 }
 
-// loadPart finds out what is there of a file. Nothing is written yet; a state
-// that does not fit is forgotten.
+// loadPart reads the state of a partial download and writes nothing. A state that
+// does not match the file is ignored.
 func loadPart(f File, dir string, chunk int64) *part {
 	p := &part{file: f, path: filepath.Join(dir, filepath.FromSlash(f.Path)), chunk: chunk}
 	p.forget()
@@ -84,13 +84,13 @@ func (p *part) forget() {
 
 func chunks(size, chunk int64) int64 { return (size + chunk - 1) / chunk }
 
-// bounds of a chunk.
+// bounds returns the range of a chunk.
 func (p *part) bounds(i int) (from, to int64) {
 	from = int64(i) * p.chunk
 	return from, min(from+p.chunk, p.file.Size)
 }
 
-// missing returns what is missing of a chunk.
+// missing returns the missing range of a chunk.
 func (p *part) missing(i int) (from, to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (p *part) missing(i int) (from, to int64) {
 	return from + p.have[i], to
 }
 
-// next is the first chunk that is not complete, or -1.
+// next returns the first incomplete chunk, or -1.
 func (p *part) next() int {
 	for i := range p.have {
 		if from, to := p.missing(i); from < to {
@@ -108,21 +108,21 @@ func (p *part) next() int {
 	return -1
 }
 
-// setWhole notes that the server knows no ranges.
+// setWhole records that the server ignores ranges.
 func (p *part) setWhole() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.whole = true
 }
 
-// isWhole says whether the server knows no ranges.
+// isWhole reports whether the server ignores ranges.
 func (p *part) isWhole() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.whole
 }
 
-// open makes the file that is written to.
+// open creates the content file.
 func (p *part) open() (err error) {
 	if err := os.MkdirAll(filepath.Dir(p.path), 0o755); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (p *part) open() (err error) {
 	return err
 }
 
-// write puts bytes where they belong and returns how many of them are new.
+// write writes bytes at offset at and returns the number of new ones.
 func (p *part) write(data []byte, at int64) (fresh int64, err error) {
 	if _, err := p.out.WriteAt(data, at); err != nil {
 		return 0, &permanentError{err}
@@ -141,7 +141,7 @@ func (p *part) write(data []byte, at int64) (fresh int64, err error) {
 	end := at + int64(len(data))
 	for i := at / p.chunk; i < int64(len(p.have)) && i*p.chunk < end; i++ {
 		from, to := p.bounds(int(i))
-		// Only what continues what is there counts.
+		// Only bytes that continue the chunk count.
 		if n := min(end, to) - from; at <= from+p.have[i] && n > p.have[i] {
 			fresh += n - p.have[i]
 			p.have[i] = n
@@ -151,7 +151,7 @@ func (p *part) write(data []byte, at int64) (fresh int64, err error) {
 	return fresh, nil
 }
 
-// save writes the state, so that a later run can go on.
+// save writes the state for a later run.
 func (p *part) save() error {
 	p.saving.Lock()
 	defer p.saving.Unlock()
@@ -168,7 +168,7 @@ func (p *part) save() error {
 	return os.Rename(temp, p.path+stateSuffix)
 }
 
-// close ends writing; what is there can be taken up later.
+// close closes the content file; a later run can resume.
 func (p *part) close() error {
 	if p.out == nil {
 		return nil
@@ -178,7 +178,7 @@ func (p *part) close() error {
 	return err
 }
 
-// finish gives the checked file its name.
+// finish gives the verified file its final name.
 func (p *part) finish() error {
 	if err := p.out.Truncate(p.file.Size); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (p *part) finish() error {
 	return nil
 }
 
-// reset throws away what was downloaded.
+// reset discards the downloaded content.
 func (p *part) reset() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,14 +203,14 @@ func (p *part) reset() error {
 	return p.out.Truncate(0)
 }
 
-// ChecksumError is returned when a file's bytes are not the published ones.
+// ChecksumError is returned when a file does not match its published checksum.
 type ChecksumError struct{ File, Want, Got string }
 
 func (e *ChecksumError) Error() string {
-	return fmt.Sprintf("%s: checksum: expected %s, the bytes received have %s", e.File, e.Want, e.Got)
+	return fmt.Sprintf("%s: checksum: expected %s, got %s", e.File, e.Want, e.Got)
 }
 
-// verify compares a file with the published checksum. read is told the bytes done.
+// verify compares a file with its published checksum. It calls read with the size of each piece.
 func (f File) verify(ctx context.Context, name string, read func(n int64)) error {
 	in, err := os.Open(name)
 	if err != nil {
@@ -226,7 +226,7 @@ func (f File) verify(ctx context.Context, name string, read func(n int64)) error
 		h = sha1.New()
 		fmt.Fprintf(h, "blob %d\x00", f.Size)
 	}
-	body := io.LimitReader(in, f.Size) // a file under way may have rubbish behind its end
+	body := io.LimitReader(in, f.Size) // a partial download may have garbage after its end
 	buf := make([]byte, 1<<20)
 	for {
 		if ctx.Err() != nil {

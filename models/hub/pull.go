@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// parallelFiles at once; their chunks share the connections.
+	// parallelFiles is the number of parallel files; their chunks share the connections.
 	parallelFiles = 4
-	// reserve stays free on the disk.
+	// reserve is the space that stays free on the disk.
 	reserve = 64 << 20
-	// saveEvery so many bytes of a request: what a killed program loses.
+	// saveEvery is the number of new bytes after which a request saves the state.
 	saveEvery = 16 << 20
 )
 
-// Pull downloads the files of a revision into dir, which is made if need be.
-// A file that is there already with the right content stays. Only a file that
-// passed its checksum gets its final name; what is interrupted is taken up by
-// the next Pull. report, if not nil, is called a few times a second, by one
-// goroutine. Pull returns within a second of the end of ctx.
+// Pull downloads the files of a revision into dir and creates dir if needed.
+// Files with the right content are kept. A file gets its final name only after
+// its checksum was verified; the next Pull resumes an interrupted one. report, if
+// not nil, is called several times a second by one goroutine. Pull returns
+// within a second after the end of ctx.
 func (c *Client) Pull(ctx context.Context, r Revision, dir string, report func(Progress)) error {
 	if err := c.pull(ctx, r, dir, report); err != nil {
 		return fmt.Errorf("download %s: %w", r.Model, err)
@@ -41,11 +41,11 @@ func (c *Client) Pull(ctx context.Context, r Revision, dir string, report func(P
 
 func (c *Client) pull(ctx context.Context, r Revision, dir string, report func(Progress)) error {
 	if !validModel(r.Model) || !isHex(r.Commit, 40) {
-		return fmt.Errorf("expected a revision as Files returns it, is %.100q at %.60q", r.Model, r.Commit)
+		return fmt.Errorf("model %.100q at %.60q: not a revision returned by Files", r.Model, r.Commit)
 	}
 	for _, f := range r.Files {
 		if !safePath(f.Path) {
-			return fmt.Errorf("%.200q would be written outside the folder", f.Path)
+			return fmt.Errorf("%.200q is outside the folder", f.Path)
 		}
 		if err := f.check(); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (c *Client) pull(ctx context.Context, r Revision, dir string, report func(P
 	return group.Wait()
 }
 
-// remaining returns the files that are not complete.
+// remaining returns the incomplete files.
 func (c *Client) remaining(ctx context.Context, r Revision, dir string, m *meter) ([]*part, error) {
 	var parts []*part
 	for _, f := range r.Files {
@@ -120,7 +120,7 @@ func (c *Client) checkSpace(dir string, parts []*part) error {
 	for _, p := range parts {
 		need += p.file.Size - p.total
 		if need < 0 {
-			return errors.New("the files' sizes add up to more than 64 bits hold")
+			return errors.New("the sum of the file sizes exceeds 64 bits")
 		}
 	}
 	if need == 0 {
@@ -128,17 +128,18 @@ func (c *Client) checkSpace(dir string, parts []*part) error {
 	}
 	free, err := c.options.Free(dir)
 	if err != nil {
-		return fmt.Errorf("look for free space in %s: %w", dir, err)
+		return fmt.Errorf("read the free space of %s: %w", dir, err)
 	}
 	if free-reserve < need {
-		return fmt.Errorf("%s: %.2f GB are to come and %.2f GB are free (%d MB are kept): make room or choose another folder",
+		return fmt.Errorf("%s: the download needs %.2f GB, %.2f GB are free (%d MB are reserved): make room or choose another folder",
 			dir, float64(need)/1e9, float64(free)/1e9, reserve>>20)
 	}
 	return nil
 }
 
-// pullFile downloads a file, checks it and gives it its name. Wrong bytes are
-// fetched anew once: what was left of an earlier run may have been damaged.
+// pullFile downloads and verifies a file and gives it its final name. After a
+// wrong checksum it starts over once: the content of an earlier run may be
+// damaged.
 func (c *Client) pullFile(ctx context.Context, r Revision, p *part, m *meter, slots chan struct{}) (err error) {
 	if err := p.open(); err != nil {
 		return err
@@ -175,11 +176,11 @@ func (c *Client) pullFile(ctx context.Context, r Revision, p *part, m *meter, sl
 	return nil
 }
 
-// errWhole says that the server sent the whole file where a range was asked for.
+// errWhole is returned when the server sends the whole file for a range request.
 var errWhole = errors.New("the server ignores ranges")
 
-// fetch receives what is missing of a file. The first chunk shows whether the
-// server knows ranges: if not, that answer is used to its end.
+// fetch downloads the missing chunks of a file. The first response shows whether
+// the server supports ranges; if not, it is read to its end.
 func (c *Client) fetch(ctx context.Context, r Revision, p *part, m *meter, slots chan struct{}) error {
 	one := func(ctx context.Context, i int, whole bool) error {
 		select {
@@ -212,8 +213,8 @@ func (c *Client) fetch(ctx context.Context, r Revision, p *part, m *meter, slots
 	return group.Wait()
 }
 
-// request asks once for what is missing of a chunk. whole allows the answer to
-// be the whole file.
+// request makes one request for the missing part of a chunk. whole accepts the
+// whole file as the response.
 func (c *Client) request(ctx context.Context, r Revision, p *part, i int, whole bool, m *meter) (further bool, err error) {
 	from, to := p.missing(i)
 	if from == to {
@@ -225,13 +226,13 @@ func (c *Client) request(ctx context.Context, r Revision, p *part, i int, whole 
 	})
 	if err != nil {
 		if e, ok := errors.AsType[*StatusError](err); ok && e.Status == http.StatusRequestedRangeNotSatisfiable {
-			return false, &permanentError{fmt.Errorf("the server has fewer than the %d bytes that the list says: %w", p.file.Size, err)}
+			return false, &permanentError{fmt.Errorf("the server has less than the %d bytes of the file list: %w", p.file.Size, err)}
 		}
 		return false, err
 	}
 	defer resp.Body.Close()
 	if resp.Header.Get("Content-Encoding") != "" {
-		return false, fmt.Errorf("the server answers with Content-Encoding %.20q", resp.Header.Get("Content-Encoding"))
+		return false, fmt.Errorf("unexpected Content-Encoding %.20q", resp.Header.Get("Content-Encoding"))
 	}
 	at, end := from, to
 	if resp.StatusCode == http.StatusOK {
@@ -248,21 +249,21 @@ func (c *Client) request(ctx context.Context, r Revision, p *part, i int, whole 
 			return false, err
 		}
 		if first != from || last < first || last >= to || size >= 0 && size != p.file.Size {
-			return false, fmt.Errorf("asked for bytes %d-%d of %d, Content-Range says %q", from, to-1, p.file.Size, resp.Header.Get("Content-Range"))
+			return false, fmt.Errorf("expected bytes %d-%d of %d, got Content-Range %q", from, to-1, p.file.Size, resp.Header.Get("Content-Range"))
 		}
 		end = last + 1
 	}
 	if resp.ContentLength >= 0 && resp.ContentLength != end-at {
-		return false, fmt.Errorf("expected %d bytes, Content-Length says %d", end-at, resp.ContentLength)
+		return false, fmt.Errorf("expected %d bytes, got Content-Length %d", end-at, resp.ContentLength)
 	}
 	further, err = receive(resp.Body, p, at, end, m)
 	if err == nil && end < to && resp.StatusCode == http.StatusPartialContent {
-		err = fmt.Errorf("the server sent bytes up to %d of those up to %d", end, to)
+		err = fmt.Errorf("the server sent bytes up to %d instead of %d", end, to)
 	}
 	return further, err
 }
 
-// receive reads bytes [at, end) of the file. further says whether there were new ones.
+// receive reads bytes [at, end) of the file. further reports whether any were new.
 func receive(body io.Reader, p *part, at, end int64, m *meter) (further bool, err error) {
 	buf := make([]byte, 256<<10)
 	var unsaved int64
@@ -294,14 +295,14 @@ func receive(body io.Reader, p *part, at, end int64, m *meter) (further bool, er
 		}
 	}
 	if n, _ := body.Read(buf[:1]); n > 0 {
-		return further, errors.New("the server sent more bytes than were asked for")
+		return further, errors.New("the server sent more bytes than requested")
 	}
 	return further, nil
 }
 
-// contentRange reads "bytes 0-99/1234"; size is -1 for "*".
+// contentRange parses "bytes 0-99/1234"; size is -1 for "*".
 func contentRange(v string) (first, last, size int64, err error) {
-	bad := fmt.Errorf("expected Content-Range bytes first-last/size, is %.60q", v)
+	bad := fmt.Errorf("Content-Range: expected bytes first-last/size, got %.60q", v)
 	rest, ok := strings.CutPrefix(v, "bytes ")
 	span, total, ok2 := strings.Cut(rest, "/")
 	a, b, ok3 := strings.Cut(span, "-")

@@ -10,12 +10,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// errWire is returned for bytes that are not protocol buffers.
-var errWire = errors.New("expected an ONNX file (protocol buffers), the bytes are damaged or cut short")
+// errWire is returned for invalid protocol buffers.
+var errWire = errors.New("not an ONNX file, or damaged or truncated")
 
-// Unmarshal reads a model. What this package has no place for (comments,
-// subgraphs, functions, types other than tensors) is passed over. The result
-// is not validated and shares the bytes of its tensors with b.
+// Unmarshal reads a model. It skips parts of the format that this package does
+// not support (comments, subgraphs, functions, types other than tensors). The
+// result is not validated, and its tensors share memory with b.
 func Unmarshal(b []byte) (*Model, error) {
 	m := &Model{}
 	graphs := 0
@@ -47,7 +47,7 @@ func Unmarshal(b []byte) (*Model, error) {
 		return nil, err
 	}
 	if graphs != 1 {
-		return nil, fmt.Errorf("expected one graph in the ONNX file, has %d", graphs)
+		return nil, fmt.Errorf("expected one graph in the ONNX file, got %d", graphs)
 	}
 	return m, nil
 }
@@ -251,12 +251,12 @@ func readEntry(f field, e *External) error {
 		e.Length, err = strconv.ParseInt(value, 10, 64)
 	}
 	if err != nil {
-		return fmt.Errorf("external data: %s: expected a number, is %q", key, value)
+		return fmt.Errorf("external data: %s: expected a number, got %q", key, value)
 	}
 	return nil
 }
 
-// field is one field of a message as it lies in the file.
+// field is one encoded field of a message.
 type field struct {
 	number int
 	kind   protowire.Type
@@ -264,7 +264,7 @@ type field struct {
 	bytes  []byte // of messages, strings and lists
 }
 
-// each calls do with every field of a message.
+// each calls do for every field of a message.
 func each(b []byte, do func(field) error) error {
 	for len(b) > 0 {
 		var f field
@@ -326,7 +326,7 @@ func (f field) text() (string, error) {
 	return string(f.bytes), nil
 }
 
-// ints appends one number, or a packed list of them.
+// ints appends one number or a packed list.
 func (f field) ints(to []int64) ([]int64, error) {
 	if f.kind == protowire.VarintType {
 		return append(to, int64(f.value)), nil
@@ -344,7 +344,7 @@ func (f field) ints(to []int64) ([]int64, error) {
 	return to, nil
 }
 
-// floats appends one number, or a packed list of them.
+// floats appends one number or a packed list.
 func (f field) floats(to []float32) ([]float32, error) {
 	if f.kind == protowire.Fixed32Type {
 		return append(to, math.Float32frombits(uint32(f.value))), nil

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Marshal checks the model and encodes it.
+// Marshal validates and encodes the model.
 func (m *Model) Marshal() ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func appendAttribute(b []byte, a Attribute) ([]byte, error) {
 		}
 		b = appendInt(b, attrType, typeInts)
 	default:
-		return nil, fmt.Errorf("attribute %q: expected int64, float32, string, a list or *Tensor, is %T", a.Name, a.Value)
+		return nil, fmt.Errorf("attribute %q: the value must be int64, float32, string, a list or *Tensor, is %T", a.Name, a.Value)
 	}
 	return b, nil
 }

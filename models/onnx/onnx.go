@@ -1,11 +1,13 @@
-// Package onnx writes ONNX model files and reads them back: as much of the
-// format (onnx/onnx.proto of the ONNX project, IR version 10) as the graphs
-// of a bundle need. Weights may lie in the file or in others beside it.
+// Package onnx writes and reads ONNX model files: the part of the format
+// (onnx/onnx.proto of the ONNX project, IR version 10) that the graphs of a
+// bundle need. Weights are in the file or in other files of its folder.
 //
-// It knows no operators: whether a node makes sense is for the runtime to say.
+// It knows no operators; the runtime checks whether a node is valid.
 package onnx
 
-// IRVersion of the files this package writes.
+import "touchline/models"
+
+// IRVersion is the IR version of the files that this package writes.
 const IRVersion = 10
 
 // Microsoft is the domain of ONNX Runtime's own operators.
@@ -14,7 +16,7 @@ const Microsoft = "com.microsoft"
 // DataType is the element type of a tensor (TensorProto.DataType).
 type DataType int32
 
-// The element types that bundles use.
+// The element types of bundles.
 const (
 	Float    DataType = 1
 	Uint8    DataType = 2
@@ -25,7 +27,28 @@ const (
 	BFloat16 DataType = 16
 )
 
-// Size of one element in bytes, 0 for a type this package does not know.
+// TypeOf returns the ONNX type of t, or 0 for an unknown type.
+func TypeOf(t models.Type) DataType {
+	switch t {
+	case models.Float32:
+		return Float
+	case models.Float16:
+		return Float16
+	case models.BFloat16:
+		return BFloat16
+	case models.Int64:
+		return Int64
+	case models.Int32:
+		return Int32
+	case models.Uint8:
+		return Uint8
+	case models.Int8:
+		return Int8
+	}
+	return 0
+}
+
+// Size returns the bytes of one element, or 0 for an unknown type.
 func (t DataType) Size() int {
 	switch t {
 	case Int64:
@@ -48,14 +71,13 @@ type Model struct {
 	Graph    Graph
 }
 
-// Opset is the version of one domain of operators. The domain of the
-// standard ones is "".
+// Opset is the version of a domain of operators. The standard domain is "".
 type Opset struct {
 	Domain  string
 	Version int64
 }
 
-// Graph is a network: nodes in an order in which they can run.
+// Graph is a network, with its nodes in execution order.
 type Graph struct {
 	Name         string
 	Nodes        []Node
@@ -64,7 +86,7 @@ type Graph struct {
 	Initializers []Tensor
 }
 
-// Node is one operator. An input that is left out has the name "".
+// Node is one operator. The name "" marks an omitted input.
 type Node struct {
 	Name       string
 	Op         string
@@ -81,16 +103,16 @@ type Attribute struct {
 	Value any
 }
 
-// Int makes an integer attribute.
+// Int returns an integer attribute.
 func Int(name string, v int) Attribute { return Attribute{name, int64(v)} }
 
-// Real makes a floating-point attribute.
+// Real returns a floating-point attribute.
 func Real(name string, v float64) Attribute { return Attribute{name, float32(v)} }
 
-// Text makes a string attribute.
+// Text returns a string attribute.
 func Text(name, v string) Attribute { return Attribute{name, v} }
 
-// Ints makes an attribute that is a list of integers.
+// Ints returns an attribute that is a list of integers.
 func Ints(name string, v ...int64) Attribute { return Attribute{name, v} }
 
 // Value is an input or output of the graph.
@@ -100,14 +122,14 @@ type Value struct {
 	Shape []Dim
 }
 
-// Dim is one dimension: a size, or a name where the size is free.
+// Dim is one dimension: a size, or a name if the size is free.
 type Dim struct {
 	Size int64
 	Name string
 }
 
-// Tensor is a constant. Its bytes (little-endian) are in Raw, or in another
-// file if External is set.
+// Tensor is a constant. Its little-endian bytes are in Raw, or in another file if
+// External is set.
 type Tensor struct {
 	Name     string
 	Type     DataType
@@ -116,7 +138,7 @@ type Tensor struct {
 	External *External
 }
 
-// External is where the bytes of a tensor lie.
+// External is the place of a tensor's bytes in another file.
 type External struct {
 	Location string // a file in the folder of the model
 	Offset   int64

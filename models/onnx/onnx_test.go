@@ -79,20 +79,20 @@ func TestValidate(t *testing.T) {
 		spoil func(*onnx.Graph)
 		want  string
 	}{
-		{"value twice", func(g *onnx.Graph) { g.Nodes[1].Outputs[0] = "h" }, `value "h": the name is taken`},
-		{"node twice", func(g *onnx.Graph) { g.Nodes[1].Name = "a" }, `node "a" (QuickGelu): expected a name of its own`},
-		{"order", func(g *onnx.Graph) { g.Nodes[0], g.Nodes[1] = g.Nodes[1], g.Nodes[0] }, `its input "h" is not made before it`},
+		{"value twice", func(g *onnx.Graph) { g.Nodes[1].Outputs[0] = "h" }, `value "h": duplicate name`},
+		{"node twice", func(g *onnx.Graph) { g.Nodes[1].Name = "a" }, `node "a" (QuickGelu): the name must be unique and not empty`},
+		{"order", func(g *onnx.Graph) { g.Nodes[0], g.Nodes[1] = g.Nodes[1], g.Nodes[0] }, `no earlier node computes the input "h"`},
 		{"domain", func(g *onnx.Graph) { g.Nodes[1].Domain = "x" }, `the domain "x" is not imported`},
-		{"output", func(g *onnx.Graph) { g.Outputs[0].Name = "z" }, `output "z": no node makes it`},
-		{"input without name", func(g *onnx.Graph) { g.Inputs[1].Name = "" }, "input: expected a name"},
-		{"constant twice", func(g *onnx.Graph) { g.Initializers[1].Name = "k" }, `constant "k": the name is taken`},
+		{"output", func(g *onnx.Graph) { g.Outputs[0].Name = "z" }, `output "z": no node computes it`},
+		{"input without name", func(g *onnx.Graph) { g.Inputs[1].Name = "" }, "input without a name"},
+		{"constant twice", func(g *onnx.Graph) { g.Initializers[1].Name = "k" }, `constant "k": duplicate name`},
 		{"bytes", func(g *onnx.Graph) { g.Initializers[0].Raw = nil }, `constant "k": shape [1] needs 8 bytes, has 0`},
 		{"length", func(g *onnx.Graph) { g.Initializers[1].External.Length = 1 }, "needs 8796093022208 bytes, has 1"},
 		{"offset", func(g *onnx.Graph) { g.Initializers[1].External.Offset = -1 }, "out of range"},
 		{"shape", func(g *onnx.Graph) { g.Initializers[0].Shape = []int64{1 << 40, 1 << 40} }, "out of range"},
-		{"element type", func(g *onnx.Graph) { g.Initializers[0].Type = 99 }, "expected an element type"},
-		{"outside", func(g *onnx.Graph) { g.Initializers[1].External.Location = "../w" }, "expected a file beside the model"},
-		{"attribute", func(g *onnx.Graph) { g.Nodes[0].Attributes[0].Value = 1 }, `node "a": attribute "axis": expected int64`},
+		{"element type", func(g *onnx.Graph) { g.Initializers[0].Type = 99 }, "element type 99 is not supported"},
+		{"outside", func(g *onnx.Graph) { g.Initializers[1].External.Location = "../w" }, "is not a file in the model's folder"},
+		{"attribute", func(g *onnx.Graph) { g.Nodes[0].Attributes[0].Value = 1 }, `node "a": attribute "axis": the value must be int64`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,10 +118,10 @@ func TestDamagedFiles(t *testing.T) {
 		want string
 	}{
 		{"empty", nil, "expected one graph"},
-		{"text", []byte("not a model at all"), "expected an ONNX file"},
-		{"graph is a number", []byte{0x38, 1}, "expected an ONNX file"},
-		{"two graphs", []byte{0x3a, 0, 0x3a, 0}, "expected one graph in the ONNX file, has 2"},
-		{"offset is a word", append([]byte{0x3a, 19, 0x2a, 17, 0x6a, 15, 0x0a, 6}, "offset\x12\x05words"...), `expected a number, is "words"`},
+		{"text", []byte("not a model at all"), "not an ONNX file"},
+		{"graph is a number", []byte{0x38, 1}, "not an ONNX file"},
+		{"two graphs", []byte{0x3a, 0, 0x3a, 0}, "expected one graph in the ONNX file, got 2"},
+		{"offset is a word", append([]byte{0x3a, 19, 0x2a, 17, 0x6a, 15, 0x0a, 6}, "offset\x12\x05words"...), `expected a number, got "words"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

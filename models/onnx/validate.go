@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Validate checks what every ONNX file must fulfil, whatever its operators
-// are: names are unique, a value is made before it is used, domains are
-// imported, and a constant has as many bytes as its shape says.
+// Validate checks the rules that do not depend on operators: names are unique,
+// values are computed before use, domains are imported, and the size of each
+// constant matches its shape.
 func (m *Model) Validate() error {
 	domains := map[string]bool{}
 	for _, o := range m.Opsets {
@@ -18,10 +18,10 @@ func (m *Model) Validate() error {
 	made := map[string]bool{}
 	define := func(kind, name string) error {
 		if name == "" {
-			return fmt.Errorf("%s: expected a name, has none", kind)
+			return fmt.Errorf("%s without a name", kind)
 		}
 		if made[name] {
-			return fmt.Errorf("%s %q: the name is taken", kind, name)
+			return fmt.Errorf("%s %q: duplicate name", kind, name)
 		}
 		made[name] = true
 		return nil
@@ -43,7 +43,7 @@ func (m *Model) Validate() error {
 	nodes := map[string]bool{}
 	for _, n := range g.Nodes {
 		if n.Name == "" || nodes[n.Name] {
-			return fmt.Errorf("node %q (%s): expected a name of its own", n.Name, n.Op)
+			return fmt.Errorf("node %q (%s): the name must be unique and not empty", n.Name, n.Op)
 		}
 		nodes[n.Name] = true
 		if !domains[n.Domain] {
@@ -51,7 +51,7 @@ func (m *Model) Validate() error {
 		}
 		for _, in := range n.Inputs {
 			if in != "" && !made[in] {
-				return fmt.Errorf("node %q: its input %q is not made before it", n.Name, in)
+				return fmt.Errorf("node %q: no earlier node computes the input %q", n.Name, in)
 			}
 		}
 		for _, out := range n.Outputs {
@@ -65,17 +65,17 @@ func (m *Model) Validate() error {
 	}
 	for _, v := range g.Outputs {
 		if !made[v.Name] {
-			return fmt.Errorf("output %q: no node makes it", v.Name)
+			return fmt.Errorf("output %q: no node computes it", v.Name)
 		}
 	}
 	return nil
 }
 
-// validate checks that the size of the bytes fits the shape.
+// validate compares the number of bytes with the shape.
 func (t *Tensor) validate() error {
 	want := int64(t.Type.Size())
 	if want == 0 {
-		return fmt.Errorf("expected an element type of this package, is %d", t.Type)
+		return fmt.Errorf("element type %d is not supported", t.Type)
 	}
 	for _, d := range t.Shape {
 		if d < 0 || d > 0 && want > (1<<62)/d {
@@ -91,7 +91,7 @@ func (t *Tensor) validate() error {
 		return nil
 	}
 	if !filepath.IsLocal(e.Location) {
-		return fmt.Errorf("expected a file beside the model, is %q", e.Location)
+		return fmt.Errorf("%q is not a file in the model's folder", e.Location)
 	}
 	if e.Offset < 0 || e.Length > (1<<62)-e.Offset {
 		return errors.New("offset and length are out of range")

@@ -9,6 +9,7 @@ import (
 
 	"touchline/inference/internal/ort"
 	"touchline/models"
+	"touchline/models/onnx"
 	"touchline/models/quant"
 )
 
@@ -147,25 +148,8 @@ func (n *network) hold(port string, sizes map[string]int) error {
 	return n.device.Memset(t.Pointer(), 0, t.Size())
 }
 
-func ortType(t models.Type) ort.Type {
-	switch t {
-	case models.Float32:
-		return ort.Float32
-	case models.Float16:
-		return ort.Float16
-	case models.BFloat16:
-		return ort.BFloat16
-	case models.Int64:
-		return ort.Int64
-	case models.Int32:
-		return ort.Int32
-	case models.Uint8:
-		return ort.Uint8
-	case models.Int8:
-		return ort.Int8
-	}
-	return 0
-}
+// ortType returns the runtime's type: both it and ONNX use the numbers of TensorProto.
+func ortType(t models.Type) ort.Type { return ort.Type(onnx.TypeOf(t)) } //nolint:gosec // at most 16
 
 // run runs the graph once. Inputs not given must be held; outputs that have
 // the name of a held input with "present" for "past_key_values" share its
