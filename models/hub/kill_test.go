@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,4 +84,15 @@ func TestKilled(t *testing.T) {
 		}
 	}
 	require.Less(t, p.bytes.Load(), total+4*chunk, "what was in flight came twice, and no more")
+}
+
+// A program that is killed after it has named a file, but before it has removed
+// the file's state, leaves the state behind.
+func TestLeftoverState(t *testing.T) {
+	p := publish(t)
+	dir := t.TempDir()
+	require.NoError(t, p.pull(t.Context(), dir))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json.part.json"), []byte("{}"), 0o600))
+	require.NoError(t, p.pull(t.Context(), dir))
+	p.complete(dir)
 }

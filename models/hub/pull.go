@@ -100,6 +100,10 @@ func (c *Client) remaining(ctx context.Context, r Revision, dir string, m *meter
 		if err == nil && info.Mode().IsRegular() && info.Size() == f.Size {
 			err := f.verify(ctx, path, func(n int64) { m.update(func(p *Progress) { p.Verified += n }) })
 			if err == nil {
+				// A program killed at the end of a download leaves the state behind.
+				if err := os.Remove(path + stateSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return nil, err
+				}
 				m.update(func(p *Progress) { p.Done += f.Size; p.Files++ })
 				continue
 			}
