@@ -400,7 +400,7 @@ func TestValuesThatDoNotFit(t *testing.T) {
 		{up, 3, 0, float32(math.NaN()), fp16, up + "[3,0]: the value is NaN, not finite"},
 		{up, 3, 0, float32(math.Inf(-1)), convert.Options{}, up + "[3,0]"},
 		{up, 3, 1, float32(math.NaN()), convert.Options{Weights: []models.Weights{models.WeightsFloat32}}, up + "[3,1]: the value is NaN, not finite"},
-		{up, 3, 1, float32(math.NaN()), convert.Options{Weights: []models.Weights{models.WeightsFloat16}, Clamp: true}, up + "[3,1]: expected"},
+		{up, 3, 1, float32(math.NaN()), convert.Options{Weights: []models.Weights{models.WeightsFloat16}, Clamp: true}, up + "[3,1]: the value is NaN, not finite"},
 	}
 	for _, tt := range tests {
 		dst := filepath.Join(t.TempDir(), "x")

@@ -10,8 +10,8 @@ import (
 // MaxFloat16 is the largest finite float16.
 const MaxFloat16 = 65504
 
-// Float16 is the bits of x as IEEE 754 binary16, rounded to nearest even. What
-// does not fit becomes an infinity.
+// Float16 returns the bits of x as IEEE 754 binary16, rounded to nearest even.
+// Larger values become infinities.
 func Float16(x float32) uint16 {
 	b := math.Float32bits(x)
 	sign := uint16(b >> 16 & 0x8000)
@@ -22,13 +22,13 @@ func Float16(x float32) uint16 {
 			return sign | 0x7e00
 		}
 		return sign | 0x7c00
-	case b < 0x38800000: // below 2^-14: the addition does the rounding
+	case b < 0x38800000: // below 2^-14: the addition rounds
 		return sign | uint16(math.Float32bits(math.Float32frombits(b)+0.5)-0x3f000000)
 	}
 	return sign | uint16((b-0x38000000+0xfff+b>>13&1)>>13)
 }
 
-// FromFloat16 is the value of binary16 bits.
+// FromFloat16 returns the value of binary16 bits.
 func FromFloat16(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	b := uint32(h&0x7fff) << 13
@@ -41,7 +41,7 @@ func FromFloat16(h uint16) float32 {
 	return math.Float32frombits(sign | (b + 0x38000000))
 }
 
-// BFloat16 is the bits of x as bfloat16, rounded to nearest even.
+// BFloat16 returns the bits of x as bfloat16, rounded to nearest even.
 func BFloat16(x float32) uint16 {
 	b := math.Float32bits(x)
 	if b&0x7fffffff > 0x7f800000 {
@@ -50,12 +50,12 @@ func BFloat16(x float32) uint16 {
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 
-// FromBFloat16 is the value of bfloat16 bits.
+// FromBFloat16 returns the value of bfloat16 bits.
 func FromBFloat16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// PutFloat16 writes src as little-endian float16 to dst, 2 bytes an element.
-// The first value that is not finite as float16 is a ValueError; with clamp,
-// finite ones become the largest float16 instead and clamped counts them.
+// PutFloat16 writes src as little-endian float16 to dst, 2 bytes an element. It
+// returns a ValueError for the first value beyond float16. With clamp, such
+// finite values become the largest float16 and clamped counts them.
 func PutFloat16(dst []byte, src []float32, clamp bool) (clamped int, err error) {
 	dst = dst[:2*len(src)]
 	for i, x := range src {
@@ -77,7 +77,7 @@ func PutFloat16(dst []byte, src []float32, clamp bool) (clamped int, err error) 
 	return clamped, nil
 }
 
-// saturate bounds a value whose float16 bits h are not finite.
+// saturate limits a value whose float16 bits h are not finite.
 func saturate(x float32, h uint16, i int, clamp bool) (uint16, error) {
 	if !clamp || math.IsInf(float64(x), 0) || x != x {
 		return 0, &ValueError{Index: i, Value: x, Type: models.Float16}
@@ -85,8 +85,8 @@ func saturate(x float32, h uint16, i int, clamp bool) (uint16, error) {
 	return h&0x8000 | 0x7bff, nil
 }
 
-// PutFloat32 writes src as little-endian float32 to dst, 4 bytes an element. A
-// value that is not finite is a ValueError.
+// PutFloat32 writes src as little-endian float32 to dst, 4 bytes an element. It
+// returns a ValueError for a value that is not finite.
 func PutFloat32(dst []byte, src []float32) error {
 	dst = dst[:4*len(src)]
 	for i, x := range src {

@@ -2,7 +2,7 @@
 // with one scale each, in the layout that the MatMulNBits operator reads, and
 // converts between float32 and the two 16-bit float types.
 //
-// It knows no files and starts no goroutines: callers hand it rows.
+// It reads no files and starts no goroutines; callers pass rows.
 package quant
 
 import (
@@ -12,7 +12,7 @@ import (
 	"touchline/models"
 )
 
-// Format says how a matrix is rounded. The zero point is implied: 8 for 4
+// Format is the format of a rounded matrix. The zero point is implied: 8 for 4
 // bits, 128 for 8 bits.
 type Format struct {
 	Bits  int         // 4 or 8
@@ -20,7 +20,7 @@ type Format struct {
 	Scale models.Type // of the scales as stored: Float16 or Float32
 }
 
-// Validate says what is wrong with the format.
+// Validate returns an error for an invalid format.
 func (f Format) Validate() error {
 	if f.Bits != 4 && f.Bits != 8 {
 		return fmt.Errorf("bits: must be 4 or 8, is %d", f.Bits)
@@ -36,33 +36,32 @@ func (f Format) Validate() error {
 
 const maxBlock = 256
 
-// Blocks is the number of blocks of a row of k inputs. The last one is padded
-// with zeros where k is no multiple of the block.
+// Blocks returns the number of blocks of a row of k inputs. The last block is
+// zero-padded.
 func (f Format) Blocks(k int) int { return (k + f.Block - 1) / f.Block }
 
-// RowBytes is the size of the quants of a row of k inputs.
+// RowBytes returns the size of the quants of a row of k inputs.
 func (f Format) RowBytes(k int) int { return f.Blocks(k) * f.Block * f.Bits / 8 }
 
-// ValueError is returned for a weight that the target cannot hold.
+// ValueError is returned for a weight that the target type cannot hold.
 type ValueError struct {
-	Index int // in the slice given
+	Index int // in the passed slice
 	Value float32
-	Type  models.Type // that cannot hold it
+	Type  models.Type // the target type
 }
 
 // Error names the element and its value.
 func (e *ValueError) Error() string {
-	return fmt.Sprintf("expected a finite value that %s can hold, element %d is %g", e.Type, e.Index, e.Value)
+	return fmt.Sprintf("element %d: %s cannot hold %g", e.Index, e.Type, e.Value)
 }
 
-// Rounder rounds to one format. It holds scratch memory: one goroutine at a
-// time may use it.
+// Rounder rounds to one format. It is not safe for concurrent use.
 type Rounder struct {
 	Format
 	search *search
 }
 
-// NewRounder checks the format.
+// NewRounder returns a Rounder for a valid format.
 func NewRounder(f Format) (*Rounder, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
@@ -71,11 +70,11 @@ func NewRounder(f Format) (*Rounder, error) {
 }
 
 // Round rounds rows of k inputs each. quants must have RowBytes(k) bytes a
-// row (4 bits: low nibble first), scales Blocks(k) elements a row. The scales
-// are as they will be stored: after rounding to float16 where the format says so.
+// row (4 bits: low nibble first), scales Blocks(k) elements a row. The scales are
+// already rounded to Scale.
 //
-// A weight is then (quant - zero point) * scale. The scale of a block, which
-// may be negative, is searched for the least squared error.
+// A weight is then (quant - zero point) * scale. Round searches the scale of each
+// block, which may be negative, for the least squared error.
 func (r *Rounder) Round(quants []byte, scales, rows []float32, k int) error {
 	n, err := r.rows(len(quants), len(scales), len(rows), k)
 	if err != nil {
@@ -110,10 +109,10 @@ func (r *Rounder) Round(quants []byte, scales, rows []float32, k int) error {
 	return nil
 }
 
-// errRange says that a scale overflows.
+// errRange is returned for a scale that overflows.
 var errRange = errors.New("out of range")
 
-// stored is the scale as the format stores it.
+// stored rounds a scale to the format's type.
 func (f Format) stored(scale float32) (float32, error) {
 	if f.Scale != models.Float16 {
 		return scale, nil
@@ -125,7 +124,7 @@ func (f Format) stored(scale float32) (float32, error) {
 	return FromFloat16(h), nil
 }
 
-// rows checks the lengths against each other and gives the number of rows.
+// rows compares the lengths with each other and returns the number of rows.
 func (f Format) rows(quants, scales, values, k int) (int, error) {
 	if k < 1 || values%k != 0 {
 		return 0, fmt.Errorf("expected whole rows of %d values, got %d values", k, values)

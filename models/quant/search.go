@@ -2,10 +2,10 @@ package quant
 
 import "math"
 
-// The search for the scale of a block of 4-bit codes looks at bins steps of
-// the inverse scale between low and high, in units of 1/largest magnitude: at
-// 8 the largest weight takes the outermost code, above it is clipped. Wider
-// and finer gain nothing (0.04 % of the error on gaussian weights).
+// The search for the scale of a block of 4-bit codes tries bins steps of the
+// inverse scale between low and high, in units of 1/largest magnitude. At 8 the
+// largest weight takes the outermost code; above it is clipped. A wider or finer
+// search gains only 0.04 % of the error on Gaussian weights.
 const (
 	bins = 16
 	low  = 6.5
@@ -16,39 +16,37 @@ const (
 	firstOuter = 6 // 16 * (7.5-6.5) / (9-6.5)
 )
 
-// Magnitudes are whole numbers from 0 to one. The steps at which a
-// magnitude's code changes are looked up by its upper bits.
+// Magnitudes are integers from 0 to one. A table indexed by their upper bits
+// holds the steps at which a magnitude's code changes.
 const (
 	oneBits   = 16
 	one       = 1<<oneBits - 1
 	tableBits = 12
-	// From noBin on are the changes beyond the last step, which nobody reads.
-	// They are spread over as many bins again: adding to the same one over
-	// and over would be waiting for memory.
+	// Bins from noBin on collect the changes beyond the last step, which are
+	// unused. Several bins avoid a chain of dependent additions to one address.
 	noBin = bins
 	// outerFrom is the least magnitude that takes the code 8 at any step,
 	// rounded down: 7.4 of 9.
 	outerFrom = one * 74 / 90
 )
 
-// search finds the scale of a block. It is scratch memory for one goroutine.
+// search finds the scale of a block. It is not safe for concurrent use.
 //
-// With codes c the best scale is sum(wc)/sum(cc), and the squared error is then
-// sum(ww) - sum(wc)^2/sum(cc): so the codes with the largest quotient win.
-// Turning the inverse scale up changes one code by one at a time. So each
-// weight enters what it changes into the bin where it happens, and one pass
-// over the bins sees the quotient of every step, instead of rounding all
-// weights anew for each.
+// With codes c the best scale is sum(wc)/sum(cc), with the squared error
+// sum(ww) - sum(wc)^2/sum(cc), so the codes with the largest quotient win.
+// Raising the inverse scale changes one code by one at a time. Each weight adds
+// its changes to the bins where they happen, and one pass over the bins yields
+// the quotient of every step without rounding all weights for each.
 //
-// Both sums are kept in one number: sum(cc) in the upper half.
+// One number holds both sums, sum(cc) in its upper half.
 type search struct {
-	// table has the code at the lowest step (bits 0-7) and the bins where it
-	// becomes one (8-15) and two more (16-23), short of 8: between low and
-	// high that is all that happens.
+	// table holds the code at the lowest step (bits 0-7) and the bins where it
+	// grows by one (8-15) and by two (16-23) without reaching 8. No other changes
+	// occur between low and high.
 	table         [1 << tableBits]uint32
 	first, second [2 * bins]uint64
-	// outer has the changes from 7 to 8, which only the sign that maps to -8
-	// may take.
+	// outer holds the changes from 7 to 8, which only the sign that maps to -8
+	// can take.
 	outer [2][2 * bins]uint64
 	seen  [2][bins]uint64
 }
@@ -69,7 +67,7 @@ func newSearch() *search {
 	return s
 }
 
-// scale for a block of weights: unrounded. bad is the index of a weight that
+// scale returns the unrounded scale of a block. bad is the index of a weight that
 // is not finite, or -1.
 func (s *search) scale(w []float32, bits int) (scale float32, bad int) {
 	top := largestBits(w)
@@ -81,7 +79,7 @@ func (s *search) scale(w []float32, bits int) (scale float32, bad int) {
 		}
 	}
 	largest := math.Float32frombits(top)
-	if largest < 1e-30 { // nothing that scales could tell from zero
+	if largest < 1e-30 { // no scale distinguishes it from zero
 		return 0, -1
 	}
 	if bits == 8 {
@@ -92,8 +90,8 @@ func (s *search) scale(w []float32, bits int) (scale float32, bad int) {
 
 const signBit = 1 << 31
 
-// largestBits are the bits of the largest magnitude: they compare as the
-// numbers do.
+// largestBits returns the bits of the largest magnitude; they compare like the
+// numbers.
 func largestBits(w []float32) uint32 {
 	var a, b, c, d uint32
 	for len(w) >= 4 {
@@ -129,9 +127,9 @@ func (s *search) scale4(w []float32, largest float32) float32 {
 	return s.best(sum) / unit
 }
 
-// best clears the bins as it looks at each step with the positive and with the negative weights
-// taking the outer code, and gives sum(wc)/sum(cc) of the best one. It is
-// negative if positive weights take the outer code, as that is -8.
+// best evaluates each step twice, with the outer code for positive and for
+// negative weights, and returns sum(wc)/sum(cc) of the best. It is negative if
+// positive weights take the outer code, -8. best also clears the bins.
 func (s *search) best(sum uint64) float32 {
 	var side [2]uint64
 	best := uint64(0) // the quotient's bits, then side and bin
@@ -157,9 +155,9 @@ func (s *search) best(sum uint64) float32 {
 	return scale
 }
 
-// quotient is sum(wc)^2/sum(cc), as bits that compare as the numbers do, with
-// the low half free. sum(cc) is never 0: the largest weight has a code of at
-// least 6.
+// quotient returns sum(wc)^2/sum(cc) as bits that compare like the numbers, with
+// a zero low half. sum(cc) is never 0: the largest weight has a code of at least
+// 6.
 func quotient(sum uint64) uint64 {
 	wc := float32(int64(uint32(sum))) // signed numbers convert faster
 	return uint64(math.Float32bits(wc*wc/float32(int64(sum>>32)))) << 32
@@ -185,14 +183,13 @@ func scale8(w []float32, largest float32) float32 {
 
 // nearest rounds half to even. |x| must be below 2^22.
 func nearest(x float32) int32 {
-	const magic = 3 << 22 // here a float32 has no bits behind the point
+	const magic = 3 << 22 // at this size a float32 has no fraction bits
 	return int32(math.Float32bits(x+magic)) - 0x4b400000
 }
 
-// codes4 are the codes of a nearest whole number by its last six bits, plus
-// 8: from -32 to 31, bounded to -8 and 7. The search's scales lead to no
-// larger ones: at most to high, or half as much again where the scale is so
-// small that float16 rounds it coarsely.
+// codes4 maps the last six bits of a rounded number (-32 to 31) to its code plus
+// 8, limited to -8 and 7. The search yields no larger numbers: at most high, or
+// 1.5 times that for scales so small that float16 rounds them coarsely.
 const codes4 = "\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f" +
 	"\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f\x0f" +
 	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" +

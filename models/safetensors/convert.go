@@ -9,16 +9,15 @@ import (
 	"touchline/models"
 )
 
-// Rows reads rows [from, to) as float32 into dst, which must have
-// (to-from)*Cols elements. The tensor must be of a float type; every value of
-// those is a float32 exactly.
+// Rows reads rows [from, to) of a float tensor as float32, without loss, into dst,
+// which must have (to-from)*Cols elements.
 func (t Tensor) Rows(dst []float32, from, to int) error {
 	rows, cols := t.TensorInfo.Rows(), t.Cols()
 	if from < 0 || to < from || to > rows {
-		return t.errorf("expected rows within 0 to %d, is %d to %d", rows, from, to)
+		return t.errorf("rows must be within 0 to %d, are %d to %d", rows, from, to)
 	}
 	if len(dst) != (to-from)*cols {
-		return t.errorf("expected room for %d values (%d rows of %d), has %d", (to-from)*cols, to-from, cols, len(dst))
+		return t.errorf("needs a buffer of %d values (%d rows of %d), has %d", (to-from)*cols, to-from, cols, len(dst))
 	}
 	var convert func([]float32, []byte)
 	switch t.Type {
@@ -29,7 +28,7 @@ func (t Tensor) Rows(dst []float32, from, to int) error {
 	case models.Float16:
 		convert = fromFloat16
 	default:
-		return t.errorf("expected dtype F32, F16 or BF16, is %s", t.DType)
+		return t.errorf("dtype must be F32, F16 or BF16, is %s", t.DType)
 	}
 	width := cols * t.Type.Size()
 	return guard(t.file, func() error {
@@ -45,7 +44,7 @@ func (t Tensor) Floats() ([]float32, error) {
 	return dst, t.Rows(dst, 0, rows)
 }
 
-// Ints reads a whole tensor of whole numbers.
+// Ints reads a whole integer tensor.
 func (t Tensor) Ints() ([]int64, error) {
 	dst := make([]int64, t.TensorInfo.Rows()*t.Cols())
 	d := t.Data
@@ -68,15 +67,16 @@ func (t Tensor) Ints() ([]int64, error) {
 				dst[i] = int64(int8(d[i]))
 			}
 		default:
-			return t.errorf("expected dtype I64, I32, U8 or I8, is %s", t.DType)
+			return t.errorf("dtype must be I64, I32, U8 or I8, is %s", t.DType)
 		}
 		return nil
 	})
 	return dst, err
 }
 
-// View calls read with the tensor's bytes, which must not be written nor kept.
-// Unlike reading Data, it survives a file that was cut short after Open.
+// View calls read with the tensor's bytes, which must be neither written nor
+// kept. Unlike an access to Data, it returns an error if the file was truncated
+// after Open.
 func (t Tensor) View(read func(data []byte) error) error {
 	return guard(t.file, func() error { return read(t.Data) })
 }
@@ -85,15 +85,15 @@ func (t Tensor) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: tensor %q: %w", t.file, t.Name, fmt.Errorf(format, args...))
 }
 
-// guard turns a fault of the memory map into an error: the file was cut short
+// guard converts a fault of the memory map into an error: the file was truncated
 // after it was opened, or its disk fails.
 func guard(file string, read func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case interface{ Addr() uintptr }: // of a fault, see debug.SetPanicOnFault
-			err = fmt.Errorf("%s: cannot be read: it was cut short while in use, or its disk fails", file)
+		case interface{ Addr() uintptr }: // a fault, see debug.SetPanicOnFault
+			err = fmt.Errorf("%s: read fault: the file was truncated while in use, or its disk fails", file)
 		default:
 			panic(r)
 		}
@@ -114,7 +114,7 @@ func fromFloat32(dst []float32, src []byte) {
 	}
 }
 
-// fromBFloat16: the upper half of a float32.
+// fromBFloat16 reads bfloat16, the upper half of a float32.
 func fromBFloat16(dst []float32, src []byte) {
 	src = src[:2*len(dst)]
 	for len(dst) >= 4 {
@@ -147,10 +147,9 @@ func fromFloat16(dst []float32, src []byte) {
 	}
 }
 
-// Float16 is the value of a half-precision number given by its bits, exact for
-// all of them, subnormals included.
+// Float16 returns the exact value of half-precision bits, including subnormals.
 func Float16(h uint16) float32 {
-	const bias = (127 - 15) << 23 // what the exponents differ by
+	const bias = (127 - 15) << 23 // the difference of the exponent biases
 	v, sign := uint32(h&0x7fff)<<13, uint32(h&0x8000)<<16
 	switch v >> 23 {
 	case 0: // zero and subnormals: units of 2^-24

@@ -14,7 +14,7 @@ import (
 	"touchline/models"
 )
 
-// entry is what the header says of a tensor.
+// entry is a tensor's description in the header.
 type entry struct {
 	name       string
 	dtype      string
@@ -22,8 +22,8 @@ type entry struct {
 	begin, end uint64
 }
 
-// known says how wide the elements of a dtype are, and which of them package
-// models has a name for.
+// known returns the element size of a dtype, or 0 if it is unknown, and its type
+// in package models, or 0 if that lacks it.
 func known(dtype string) (t models.Type, size uint64) {
 	switch dtype {
 	case "F32":
@@ -52,7 +52,7 @@ func known(dtype string) (t models.Type, size uint64) {
 	return 0, 0
 }
 
-// dtypeOf is the reverse of known.
+// dtypeOf is the inverse of known.
 func dtypeOf(t models.Type) (string, bool) {
 	switch t {
 	case models.Float32:
@@ -75,14 +75,14 @@ func dtypeOf(t models.Type) (string, bool) {
 
 func parse(name string, content []byte) (*File, error) {
 	if len(content) < 8 {
-		return nil, fmt.Errorf("%s: truncated: expected at least 8 bytes, has %d", name, len(content))
+		return nil, fmt.Errorf("%s: truncated: expected at least 8 bytes, got %d", name, len(content))
 	}
 	n := binary.LittleEndian.Uint64(content)
 	if n > MaxHeader {
-		return nil, fmt.Errorf("%s: header length: expected at most %d bytes, is %d: not a safetensors file?", name, MaxHeader, n)
+		return nil, fmt.Errorf("%s: header length: expected at most %d bytes, got %d: not a safetensors file?", name, MaxHeader, n)
 	}
 	if n > uint64(len(content)-8) {
-		return nil, fmt.Errorf("%s: truncated: the header has %d bytes, the file only %d", name, n, len(content)-8)
+		return nil, fmt.Errorf("%s: truncated: expected a header of %d bytes, got %d", name, n, len(content)-8)
 	}
 	f := &File{name: name, data: content[8+n:], tensors: map[string]Tensor{}}
 	entries, err := f.header(content[8 : 8+n])
@@ -95,15 +95,15 @@ func parse(name string, content []byte) (*File, error) {
 	return f, nil
 }
 
-// header reads the JSON, refusing what encoding/json would let pass:
-// repeated names and text behind the end.
+// header parses the JSON. Unlike encoding/json it refuses repeated names and text
+// after the end.
 func (f *File) header(text []byte) ([]entry, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	var entries []entry
 	seen := map[string]bool{}
 	err := object(d, func(key string) error {
 		if seen[key] {
-			return fmt.Errorf("tensor %q: named twice", key)
+			return fmt.Errorf("tensor %q: duplicate name", key)
 		}
 		seen[key] = true
 		if key == "__metadata__" {
@@ -120,20 +120,20 @@ func (f *File) header(text []byte) ([]entry, error) {
 		return nil, err
 	}
 	if rest := bytes.Trim(text[d.InputOffset():], " \n\r\t"); len(rest) != 0 {
-		return nil, fmt.Errorf("%d bytes behind the end of the JSON", len(rest))
+		return nil, fmt.Errorf("%d bytes after the end of the JSON", len(rest))
 	}
 	return entries, nil
 }
 
-// object reads a JSON object and calls value for each key, which has to
-// consume the value.
+// object reads a JSON object. It calls value for each key; value must consume the
+// key's value.
 func object(d *json.Decoder, value func(key string) error) error {
 	t, err := d.Token()
 	if err != nil {
 		return fmt.Errorf("expected a JSON object: %w", err)
 	}
 	if t != json.Delim('{') {
-		return fmt.Errorf("expected a JSON object, is %v", t)
+		return fmt.Errorf("expected a JSON object, got %v", t)
 	}
 	for d.More() {
 		t, err := d.Token()
@@ -142,7 +142,7 @@ func object(d *json.Decoder, value func(key string) error) error {
 		}
 		key, ok := t.(string)
 		if !ok {
-			return fmt.Errorf("expected a key, is %v", t)
+			return fmt.Errorf("expected a key, got %v", t)
 		}
 		if err := value(key); err != nil {
 			return err
@@ -156,7 +156,7 @@ func (f *File) readMetadata(d *json.Decoder) error {
 	f.metadata = map[string]string{}
 	return object(d, func(key string) error {
 		if _, ok := f.metadata[key]; ok {
-			return fmt.Errorf("__metadata__: %q is named twice", key)
+			return fmt.Errorf("__metadata__: duplicate key %q", key)
 		}
 		var s string
 		if err := d.Decode(&s); err != nil {
@@ -173,7 +173,7 @@ func readEntry(d *json.Decoder, name string) (entry, error) {
 	seen := map[string]bool{}
 	err := object(d, func(key string) error {
 		if seen[key] {
-			return fmt.Errorf("%s: given twice", key)
+			return fmt.Errorf("%s: duplicate field", key)
 		}
 		seen[key] = true
 		var err error
@@ -201,16 +201,16 @@ func readEntry(d *json.Decoder, name string) (entry, error) {
 		}
 	}
 	if e.dtype == "" {
-		return e, errors.New("dtype: expected a name, is empty")
+		return e, errors.New("dtype: empty")
 	}
 	if len(offsets) != 2 {
-		return e, fmt.Errorf("data_offsets: expected 2 numbers, has %d", len(offsets))
+		return e, fmt.Errorf("data_offsets: expected 2 numbers, got %d", len(offsets))
 	}
 	if shape == nil {
-		return e, errors.New("shape: expected a list, is null")
+		return e, errors.New("shape: expected a list, got null")
 	}
 	if len(shape) > maxDims {
-		return e, fmt.Errorf("shape: expected at most %d dimensions, has %d", maxDims, len(shape))
+		return e, fmt.Errorf("shape: expected at most %d dimensions, got %d", maxDims, len(shape))
 	}
 	e.begin, e.end = offsets[0], offsets[1]
 	return e, e.checkSize(shape)
@@ -219,13 +219,13 @@ func readEntry(d *json.Decoder, name string) (entry, error) {
 // checkSize compares the shape with the offsets.
 func (e *entry) checkSize(shape []uint64) error {
 	if e.begin > e.end {
-		return fmt.Errorf("data_offsets: %d to %d runs backwards", e.begin, e.end)
+		return fmt.Errorf("data_offsets: the end %[2]d is before the start %[1]d", e.begin, e.end)
 	}
 	_, size := known(e.dtype)
 	if size == 0 {
-		size = 1 // of a dtype that we do not know: no more than that the numbers are sane
+		size = 1 // an unknown dtype: only the overflow check applies
 	}
-	// The product without its zeros must fit as well: readers multiply parts of shapes.
+	// The product without zeros must fit too, because readers multiply parts of shapes.
 	count, empty := size, false
 	for _, dim := range shape {
 		if dim == 0 {
@@ -242,7 +242,7 @@ func (e *entry) checkSize(shape []uint64) error {
 		count = 0
 	}
 	if _, size := known(e.dtype); size != 0 && e.end-e.begin != count {
-		return fmt.Errorf("data_offsets: expected %d bytes for shape %d of %s, has %d", count, shape, e.dtype, e.end-e.begin)
+		return fmt.Errorf("data_offsets: expected %d bytes for shape %d of %s, got %d", count, shape, e.dtype, e.end-e.begin)
 	}
 	e.shape = make([]int, len(shape))
 	for i, dim := range shape {
@@ -251,7 +251,7 @@ func (e *entry) checkSize(shape []uint64) error {
 	return nil
 }
 
-// place checks that the tensors cover the data exactly, and cuts it up.
+// place checks that the tensors cover the data exactly, and slices it.
 func (f *File) place(entries []entry) error {
 	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name))
@@ -261,11 +261,11 @@ func (f *File) place(entries []entry) error {
 	for _, e := range entries {
 		switch {
 		case e.end > uint64(len(f.data)):
-			return fmt.Errorf("truncated: tensor %q ends at byte %d of the data, the file has only %d", e.name, e.end, len(f.data))
+			return fmt.Errorf("truncated: tensor %q ends at byte %d of the data, the file has %d", e.name, e.end, len(f.data))
 		case e.begin < at:
 			return fmt.Errorf("tensor %q: data_offsets: overlaps with %q", e.name, before)
 		case e.begin > at:
-			return fmt.Errorf("tensor %q: data_offsets: leaves a hole of %d bytes before it", e.name, e.begin-at)
+			return fmt.Errorf("tensor %q: data_offsets: a hole of %d bytes before it", e.name, e.begin-at)
 		}
 		at, before = e.end, e.name
 		t, _ := known(e.dtype)
@@ -276,7 +276,7 @@ func (f *File) place(entries []entry) error {
 		}
 	}
 	if at != uint64(len(f.data)) {
-		return fmt.Errorf("%d bytes behind the last tensor", uint64(len(f.data))-at)
+		return fmt.Errorf("%d bytes after the last tensor", uint64(len(f.data))-at)
 	}
 	return nil
 }

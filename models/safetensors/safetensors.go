@@ -1,11 +1,11 @@
-// Package safetensors reads and writes files of named tensors: eight bytes
-// with the length of a JSON header, the header, and the tensors' bytes one
-// after another. Reading maps the file into memory, so that a tensor costs
-// nothing until it is looked at; nothing is trusted before it is checked.
+// Package safetensors reads and writes files of named tensors: eight bytes with
+// the length of a JSON header, the header, and the tensors' bytes. Reading maps
+// the file into memory and validates the whole header; a tensor costs nothing
+// until it is read.
 //
-// The format is that of the safetensors README: little-endian numbers,
-// row-major tensors, data offsets relative to the end of the header, no holes,
-// no overlaps, nothing behind the last tensor.
+// The format follows the safetensors README: little-endian numbers, row-major
+// tensors, data offsets relative to the end of the header, no holes, no overlaps,
+// no bytes after the last tensor.
 package safetensors
 
 import (
@@ -19,37 +19,37 @@ import (
 	"touchline/models"
 )
 
-// MaxHeader bounds the JSON header in bytes, as the reference implementation
-// does. That of a 19 GB checkpoint has about 200 kB.
+// MaxHeader is the maximum size of the JSON header in bytes, the same as in the
+// reference implementation. The header of a 19 GB checkpoint has about 200 kB.
 const MaxHeader = 100_000_000
 
-// maxDims bounds the dimensions of a tensor.
+// maxDims is the maximum number of dimensions.
 const maxDims = 16
 
 // File is an open file. It is safe for concurrent use until Close.
 type File struct {
 	name     string
-	data     []byte // the tensors
+	data     []byte // of the tensors
 	tensors  map[string]Tensor
 	order    []string // by position in the file
 	metadata map[string]string
 	mapped   []byte
 }
 
-// Tensor is one tensor of a file. Data is the file itself, not a copy: it must
-// not be written and is gone after Close.
+// Tensor is one tensor of a file. Data is the mapped file: it must not be written,
+// and is invalid after Close.
 type Tensor struct {
-	models.TensorInfo // Type is 0 for a dtype that package models does not know
+	models.TensorInfo // Type is 0 for a dtype that package models lacks
 
 	Name  string
-	DType string // as the header has it, "BF16"
+	DType string // as in the header: "BF16"
 	Data  []byte
 
 	file string
 }
 
-// Open maps a file and checks its header. Errors name the file and the tensor
-// or field.
+// Open maps a file and validates its header. Errors name the file and the tensor or
+// field.
 func Open(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -61,14 +61,14 @@ func Open(path string) (*File, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: expected a file of tensors, is a %s", path, info.Mode().Type())
+		return nil, fmt.Errorf("%s: not a regular file (%s)", path, info.Mode().Type())
 	}
 	size := info.Size()
 	if size < 8 {
-		return nil, fmt.Errorf("%s: truncated: expected at least 8 bytes, has %d", path, size)
+		return nil, fmt.Errorf("%s: truncated: expected at least 8 bytes, got %d", path, size)
 	}
 	if int64(int(size)) != size {
-		return nil, fmt.Errorf("%s: %d bytes are more than this machine can map", path, size)
+		return nil, fmt.Errorf("%s: %d bytes exceed this machine's address space", path, size)
 	}
 	mapped, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -83,8 +83,8 @@ func Open(path string) (*File, error) {
 	return s, nil
 }
 
-// Parse reads a file that is in memory already. The tensors are parts of
-// content; name is for errors.
+// Parse reads a file from memory. The tensors are parts of content; name appears
+// in errors.
 func Parse(name string, content []byte) (f *File, err error) {
 	err = guard(name, func() error {
 		f, err = parse(name, content)
@@ -93,7 +93,7 @@ func Parse(name string, content []byte) (f *File, err error) {
 	return f, err
 }
 
-// Close unmaps the file. Tensors must not be used afterwards.
+// Close unmaps the file and invalidates its tensors.
 func (f *File) Close() error {
 	f.data, f.tensors = nil, nil
 	if f.mapped == nil {
@@ -104,14 +104,14 @@ func (f *File) Close() error {
 	return unix.Munmap(m)
 }
 
-// Names of the tensors, in the order of their bytes.
+// Names returns the names of the tensors, in file order.
 func (f *File) Names() []string { return slices.Clone(f.order) }
 
-// Tensor of a name; false if there is none.
+// Tensor returns a tensor by name, or false.
 func (f *File) Tensor(name string) (Tensor, bool) {
 	t, ok := f.tensors[name]
 	return t, ok
 }
 
-// Metadata is the header's free text by key; nil if it has none.
+// Metadata returns the header's metadata, or nil.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// special are the names of the special tokens, in the published order. They
-// take the last ids. Plain ones are ordinary text to a decoder that skips
-// special tokens.
+// special returns the names of the special tokens in the published order. They
+// have the last ids. A decoder that skips special tokens treats plain ones as
+// text.
 func special() (names []string, plain map[string]bool) {
 	text := `<unk> <|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> <|box_end|>
 		<|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|>
@@ -33,13 +33,13 @@ func special() (names []string, plain map[string]bool) {
 	return names, plain
 }
 
-// firstToken is the first id of a special token.
+// firstToken returns the first id of a special token.
 func (s Shape) firstToken() int {
 	names, _ := special()
 	return s.Decoder.Vocab - len(names)
 }
 
-// specialTokens are the ids of the special tokens.
+// specialTokens returns the ids of the special tokens.
 func (s Shape) specialTokens() map[string]int32 {
 	names, _ := special()
 	tokens := make(map[string]int32, len(names))
@@ -49,9 +49,9 @@ func (s Shape) specialTokens() map[string]int32 {
 	return tokens
 }
 
-// alphabet is the pieces of the 256 bytes, by the byte-level convention:
-// visible Latin-1 stands for itself, the others are U+0100 and up. The visible
-// ones come first.
+// alphabet returns the pieces of the 256 bytes by the byte-level convention:
+// visible Latin-1 characters first, as themselves, then the others from U+0100
+// on.
 func alphabet() []string {
 	var visible, others []string
 	for b := range 256 {
@@ -64,7 +64,7 @@ func alphabet() []string {
 	return append(visible, others...)
 }
 
-// forbidden are the ids that speech never uses: marks, and the unknown token.
+// forbidden returns the ids that speech must not use: punctuation and the unknown token.
 func (s Shape) forbidden() []int32 {
 	pieces := alphabet()
 	var ids []int32
@@ -75,8 +75,8 @@ func (s Shape) forbidden() []int32 {
 	return append(ids, s.specialTokens()["<unk>"])
 }
 
-// word is a made-up word of two syllables or more, a different one for every
-// number, with a space before it.
+// word returns a made-up word of two syllables or more with a leading space,
+// unique for n.
 func word(n int) string {
 	const consonants, vowels = "bdfghklmnprstvwz", "aeiou"
 	const syllables = len(consonants) * len(vowels)
@@ -94,67 +94,29 @@ func word(n int) string {
 	return string(w)
 }
 
-// qwenSplit is the expression by which Qwen2's tokenizer splits text.
+// qwenSplit is the split expression of Qwen2's tokenizer.
 const qwenSplit = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 
 type object = map[string]any
 
-// files are the checkpoint's small files. The tokenizer knows single bytes
-// and the special tokens; the ids between are made-up words, which no text is
-// ever cut into, but which answers are made of.
+// files returns the checkpoint's small files.
 func (s Shape) files() (map[string][]byte, error) {
-	pieces := alphabet()
-	names, plain := special()
-	first := s.firstToken()
-	if first < len(pieces) {
-		return nil, fmt.Errorf("vocab: expected room for %d bytes and %d special tokens, is %d", len(pieces), len(names), s.Decoder.Vocab)
-	}
-	vocab := make(map[string]int, first)
-	for i := range first {
-		if i < len(pieces) {
-			vocab[pieces[i]] = i
-		} else {
-			vocab[word(i-len(pieces))] = i
-		}
-	}
-	if len(vocab) != first {
-		return nil, errors.New("vocab: expected different pieces")
-	}
-	added := make([]object, len(names))
-	for i, name := range names {
-		added[i] = object{
-			"id": first + i, "content": name, "single_word": false, "lstrip": false, "rstrip": false,
-			"normalized": false, "special": !plain[name],
-		}
-	}
-	bytes := func(prefix, trim, regex bool) object {
-		return object{"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": trim, "use_regex": regex}
-	}
-	tokenizer := object{
-		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added,
-		"normalizer": object{"type": "NFC"},
-		"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
-			{"type": "Split", "pattern": object{"Regex": qwenSplit}, "behavior": "Isolated", "invert": false},
-			bytes(false, true, false),
-		}},
-		"post_processor": bytes(true, false, true),
-		"decoder":        bytes(true, true, true),
-		"model": object{
-			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": "", "end_of_word_suffix": "",
-			"fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": []string{},
-		},
+	tokenizer, err := s.tokenizer()
+	if err != nil {
+		return nil, err
 	}
 	tokens := s.specialTokens()
-	settings := object{
-		"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": "<unk>",
-		"add_bos_token": false, "add_prefix_space": false, "bad_token_ids": []int{},
-	}
-	generation := object{
-		"bos_token_id": tokens["<|endoftext|>"], "eos_token_id": []int32{tokens["<|im_end|>"], tokens["<|endoftext|>"]},
-		"pad_token_id": tokens["<|endoftext|>"],
-	}
 	contents := map[string]any{
-		"config.json": s.config(), "tokenizer.json": tokenizer, "tokenizer_config.json": settings, "generation_config.json": generation,
+		"config.json":    s.config(),
+		"tokenizer.json": tokenizer,
+		"tokenizer_config.json": object{
+			"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": "<unk>",
+			"add_bos_token": false, "add_prefix_space": false, "bad_token_ids": []int{},
+		},
+		"generation_config.json": object{
+			"bos_token_id": tokens["<|endoftext|>"], "eos_token_id": []int32{tokens["<|im_end|>"], tokens["<|endoftext|>"]},
+			"pad_token_id": tokens["<|endoftext|>"],
+		},
 	}
 	if v := s.Vision; v != nil {
 		contents["preprocessor_config.json"] = object{
@@ -174,7 +136,54 @@ func (s Shape) files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// config is config.json, with the fields that are read here.
+// tokenizer returns tokenizer.json. Its vocabulary has single bytes, the special
+// tokens and, between them, made-up words: they appear in answers but never match
+// text.
+func (s Shape) tokenizer() (object, error) {
+	pieces := alphabet()
+	names, plain := special()
+	first := s.firstToken()
+	if first < len(pieces) {
+		return nil, fmt.Errorf("vocab: must hold %d bytes and %d special tokens, is %d", len(pieces), len(names), s.Decoder.Vocab)
+	}
+	vocab := make(map[string]int, first)
+	for i := range first {
+		if i < len(pieces) {
+			vocab[pieces[i]] = i
+		} else {
+			vocab[word(i-len(pieces))] = i
+		}
+	}
+	if len(vocab) != first {
+		return nil, errors.New("vocab: duplicate pieces")
+	}
+	added := make([]object, len(names))
+	for i, name := range names {
+		added[i] = object{
+			"id": first + i, "content": name, "single_word": false, "lstrip": false, "rstrip": false,
+			"normalized": false, "special": !plain[name],
+		}
+	}
+	bytes := func(prefix, trim, regex bool) object {
+		return object{"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": trim, "use_regex": regex}
+	}
+	return object{
+		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added,
+		"normalizer": object{"type": "NFC"},
+		"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
+			{"type": "Split", "pattern": object{"Regex": qwenSplit}, "behavior": "Isolated", "invert": false},
+			bytes(false, true, false),
+		}},
+		"post_processor": bytes(true, false, true),
+		"decoder":        bytes(true, true, true),
+		"model": object{
+			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+			"fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": []string{},
+		},
+	}, nil
+}
+
+// config returns config.json with the fields that package checkpoint reads.
 func (s Shape) config() object {
 	d := s.Decoder
 	c := object{

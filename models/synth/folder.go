@@ -18,10 +18,10 @@ import (
 	"touchline/models/safetensors"
 )
 
-// Write writes the checkpoint as it would be published, to a new folder:
-// shards of about shardBytes with their index, config.json and the other small
-// files. progress, which may be nil, is told the bytes of each piece, by
-// several goroutines.
+// Write writes the checkpoint to a new folder in its published form: shards of
+// about shardBytes with their index, config.json and the other small files.
+// progress, if not nil, is called by several goroutines with the size of each
+// piece.
 func (s *Source) Write(ctx context.Context, dir string, shardBytes int64, progress func(n int)) error {
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // to be shared
 		return err
@@ -58,7 +58,7 @@ func (s *Source) Write(ctx context.Context, dir string, shardBytes int64, progre
 	return nil
 }
 
-// Bytes is the size of all tensors.
+// Bytes returns the size of all tensors.
 func (s *Source) Bytes() int64 {
 	var n int64
 	for _, t := range s.tensors {
@@ -69,7 +69,7 @@ func (s *Source) Bytes() int64 {
 
 func (t *tensor) bytes() int64 { return int64(t.info.Rows()) * int64(t.info.Cols()) * 2 }
 
-// shards deals the tensors out.
+// shards distributes the tensors over files.
 func (s *Source) shards(limit int64) [][]string {
 	var shards [][]string
 	var size int64
@@ -84,7 +84,7 @@ func (s *Source) shards(limit int64) [][]string {
 	return shards
 }
 
-// pieceValues is how many values are computed at once.
+// pieceValues is the number of values that are computed at once.
 const pieceValues = 1 << 18
 
 func (s *Source) writeShard(ctx context.Context, path string, names []string, progress func(n int)) (err error) {

@@ -9,18 +9,17 @@ import (
 	"touchline/models"
 )
 
-// Shape is the sizes of a checkpoint.
+// Shape holds the sizes of a checkpoint.
 type Shape struct {
 	Name string
 	models.Dims
 
-	ScaleResolution int // of a picture's slices
+	ScaleResolution int // of an image's slices
 	MaxSlices       int
 }
 
-// Shapes are those known by name. "minicpm-o-4.5" is that of the published
-// model (decoder, vision tower and resampler; about 17.5 GB), "tiny" that of
-// a model for tests.
+// Shapes returns the named shapes: "minicpm-o-4.5", the published model (decoder,
+// vision tower and resampler; about 17.5 GB), and "tiny", a model for tests.
 func Shapes() []Shape {
 	return []Shape{
 		{
@@ -52,10 +51,10 @@ func Shapes() []Shape {
 	}
 }
 
-// maxPositions bounds the cache that a bundle is made for.
+// maxPositions is the maximum cache length of a bundle.
 const maxPositions = 8192
 
-// Find returns the shape of that name.
+// Find returns a shape by its name.
 func Find(name string) (Shape, error) {
 	var known []string
 	for _, s := range Shapes() {
@@ -64,29 +63,29 @@ func Find(name string) (Shape, error) {
 		}
 		known = append(known, s.Name)
 	}
-	return Shape{}, fmt.Errorf("shape: expected one of %s, is %q", strings.Join(known, ", "), name)
+	return Shape{}, fmt.Errorf("shape: must be one of %s, is %q", strings.Join(known, ", "), name)
 }
 
-// spec is what a tensor looks like: normally distributed around mean.
+// spec describes a tensor with normally distributed values.
 type spec struct {
 	name      string
 	shape     []int
 	mean, std float64
-	// quiet is the first row that is quietFactor times smaller than the
-	// others, 0 for none.
+	// quiet is the first row of those scaled by quietFactor; 0 for none.
 	quiet int
 }
 
-// quietFactor is a power of two, so that values stay exact in 16 bits.
+// quietFactor is a power of two, so that values stay exact in bfloat16.
 const quietFactor = 0.125
 
-// specs lists the tensors. The deviations keep activations finite in float16
-// and the text varied: a matrix keeps the size of what it is multiplied with,
-// but for those that write to the residual stream, which shrink with the
-// number of layers, so that the stream does not grow with depth; attention is
-// sharpened by its norms, so that it chooses and does not only average; and
-// the rows of special tokens in the head are small, so that greedy text holds
-// none and goes on to the end.
+// specs lists the tensors. The deviations keep activations finite in float16 and
+// the text varied:
+//   - a matrix preserves the scale of its input;
+//   - matrices that write to the residual stream shrink with the number of
+//     layers, so that the stream does not grow with depth;
+//   - the norms sharpen attention, so that it selects instead of averaging;
+//   - the head's rows of special tokens are small, so that greedy text contains
+//     none and does not end early.
 func (s Shape) specs() []spec {
 	d := s.Decoder
 	perInput := func(k int) float64 { return 1 / math.Sqrt(float64(k)) }

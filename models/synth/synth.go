@@ -1,9 +1,9 @@
-// Package synth makes checkpoints of random weights: for tests, and for
-// measuring a model of the real shape where its weights are not at hand.
+// Package synth generates checkpoints of random weights, for tests and for
+// measuring a model of the real shape without its weights.
 //
-// A Source holds no weights. Each is computed from the seed, the tensor's
-// name and its place whenever it is asked for, so that any rows of any tensor
-// can be read, in any order, on any core, and are always the same.
+// A Source stores no weights. It computes each from the seed, the tensor's name
+// and the position, so any rows can be read in any order and on any core with the
+// same result.
 package synth
 
 import (
@@ -30,14 +30,14 @@ type Source struct {
 
 var _ models.Source = (*Source)(nil)
 
-// tensor is how to compute a tensor.
+// tensor holds the parameters of a computed tensor.
 type tensor struct {
 	spec
 
 	info models.TensorInfo
 	key  uint64
-	// table has the values at the middles of equally likely parts of the
-	// distribution; below in the quiet rows.
+	// table holds the values at the middles of equally likely parts of the
+	// distribution; below those of the quiet rows.
 	table, below *[tableSize]float32
 }
 
@@ -46,7 +46,7 @@ const (
 	tableSize = 1 << tableBits
 )
 
-// New makes a checkpoint of a shape. The same seed gives the same weights.
+// New returns a checkpoint of a shape. The same seed yields the same weights.
 func New(shape Shape, seed uint64) (*Source, error) {
 	s := &Source{shape: shape, seed: seed, tensors: map[string]*tensor{}}
 	type moments struct{ mean, std float64 }
@@ -79,7 +79,7 @@ func New(shape Shape, seed uint64) (*Source, error) {
 	return s, err
 }
 
-// quantiles are the standard normal's at the middles of tableSize equal parts.
+// quantiles returns those of the standard normal distribution at the middles of tableSize equal parts.
 func quantiles() []float64 {
 	q := make([]float64, tableSize)
 	for i := range q {
@@ -88,8 +88,7 @@ func quantiles() []float64 {
 	return q
 }
 
-// mix spreads every bit of x over all bits (the finaliser of SplitMix64, by
-// Steele, Lea and Flood, 2014).
+// mix is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -97,10 +96,10 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Names of all tensors, sorted.
+// Names returns the names of all tensors, sorted.
 func (s *Source) Names() []string { return slices.Clone(s.names) }
 
-// Info of a tensor.
+// Info returns a tensor's type and shape.
 func (s *Source) Info(name string) (models.TensorInfo, bool) {
 	t, ok := s.tensors[name]
 	if !ok {
@@ -113,11 +112,11 @@ func (s *Source) Info(name string) (models.TensorInfo, bool) {
 func (s *Source) Rows(dst []float32, name string, from, to int) error {
 	t, ok := s.tensors[name]
 	if !ok {
-		return fmt.Errorf("there is no tensor %q", name)
+		return fmt.Errorf("no tensor %q", name)
 	}
 	cols := t.info.Cols()
 	if from < 0 || to < from || to > t.info.Rows() || len(dst) != (to-from)*cols {
-		return fmt.Errorf("tensor %q: expected rows within 0 to %d and room for them, is %d to %d with room for %d values",
+		return fmt.Errorf("tensor %q: rows must be within 0 to %d and fit the buffer, are %d to %d with a buffer of %d values",
 			name, t.info.Rows(), from, to, len(dst))
 	}
 	loud := to
@@ -129,7 +128,7 @@ func (s *Source) Rows(dst []float32, name string, from, to int) error {
 	return nil
 }
 
-// fill computes elements from first on. Four share a random number.
+// fill computes elements from first on. Four elements share a random number.
 func (t *tensor) fill(dst []float32, table *[tableSize]float32, first int) {
 	one := func(i int) float32 {
 		return table[mix(t.key+uint64(i/4))>>(16*(i%4))&(tableSize-1)] //nolint:gosec // not negative
@@ -157,8 +156,7 @@ func (t *tensor) fill(dst []float32, table *[tableSize]float32, first int) {
 // Packed is always false: the weights are plain.
 func (s *Source) Packed(string) (models.PackedLinear, bool) { return nil, false }
 
-// File returns one of the checkpoint's small files; fs.ErrNotExist if it has
-// none of that name.
+// File returns one of the checkpoint's small files, or fs.ErrNotExist.
 func (s *Source) File(name string) ([]byte, error) {
 	content, ok := s.files[name]
 	if !ok {
@@ -167,7 +165,7 @@ func (s *Source) File(name string) ([]byte, error) {
 	return slices.Clone(content), nil
 }
 
-// Origin says that the weights are made up.
+// Origin names the shape and the seed.
 func (s *Source) Origin() models.Origin {
 	return models.Origin{Path: fmt.Sprintf("synth:%s?seed=%d", s.shape.Name, s.seed)}
 }
@@ -175,8 +173,8 @@ func (s *Source) Origin() models.Origin {
 // Close does nothing.
 func (s *Source) Close() error { return nil }
 
-// Describe says what the engine has to know of the model, as that of a
-// published checkpoint does.
+// Describe returns the manifest without graphs and files, as for a published
+// checkpoint.
 func (s *Source) Describe() (models.Manifest, error) {
 	tokens := s.shape.specialTokens()
 	m := models.Manifest{
@@ -200,7 +198,7 @@ func (s *Source) Describe() (models.Manifest, error) {
 		m.Missing = append(m.Missing, "vision")
 	}
 	if s.shape.firstToken() < len(alphabet()) {
-		return m, errors.New("vocab: expected room for 256 bytes and the special tokens")
+		return m, errors.New("vocab: too small for 256 bytes and the special tokens")
 	}
 	return m, nil
 }

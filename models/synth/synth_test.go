@@ -55,7 +55,7 @@ func TestRowsAreAlwaysTheSame(t *testing.T) {
 	require.NoError(t, s.Rows(b, "llm.model.embed_tokens.weight", 0, 1))
 	require.NotEqual(t, a, b)
 
-	require.ErrorContains(t, s.Rows(a, "llm.lm_head.weight", 1362, 1363), "expected rows within 0 to 1362")
+	require.ErrorContains(t, s.Rows(a, "llm.lm_head.weight", 1362, 1363), "rows must be within 0 to 1362")
 	require.ErrorContains(t, s.Rows(a, "nothing", 0, 1), `there is no tensor "nothing"`)
 }
 
@@ -174,7 +174,7 @@ func TestRealShape(t *testing.T) {
 	_, ok = s.Packed("llm.model.layers.35.mlp.down_proj.weight")
 	require.False(t, ok)
 	_, err := synth.Find("huge")
-	require.ErrorContains(t, err, `expected one of minicpm-o-4.5, tiny, is "huge"`)
+	require.ErrorContains(t, err, `must be one of minicpm-o-4.5, tiny, is "huge"`)
 }
 
 func TestTooSmallVocabulary(t *testing.T) {
@@ -182,7 +182,7 @@ func TestTooSmallVocabulary(t *testing.T) {
 	require.NoError(t, err)
 	shape.Decoder.Vocab = 300
 	_, err = synth.New(shape, 1)
-	require.ErrorContains(t, err, "vocab: expected room for 256 bytes and 106 special tokens, is 300")
+	require.ErrorContains(t, err, "vocab: must hold 256 bytes and 106 special tokens, is 300")
 }
 
 func BenchmarkRows(b *testing.B) {
