@@ -48,7 +48,7 @@ func TestDemo(t *testing.T) {
 	shoot(t, b, "desktop")
 
 	require.NoError(t, b.Type("#instruction", "say when the ball changes sides\r"))
-	require.NoError(t, b.Until(soon, `document.getElementById('say-state').textContent.startsWith('In force: “say when the ball changes sides”')`))
+	require.NoError(t, b.Until(soon, `document.getElementById('say-state').textContent.startsWith('Active: “say when the ball changes sides”')`))
 	require.NoError(t, b.Until(later, `document.getElementById('say-state').textContent.endsWith('It has acted.')`))
 
 	shift, err := browser.Eval[float64](b, soon, "spy.shift")

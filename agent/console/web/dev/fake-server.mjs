@@ -39,7 +39,7 @@ const settings = {
 };
 const snapshot = {
   status: { state: 'listening', chip: 'watching', percent: 100, detail: '' },
-  engine: 'scene', engine_note: 'No model: says only what it measured in the picture.', model_loaded: true, capture_running: true,
+  engine: 'scene', reads_instructions: false, engine_note: 'No model: says only what it measured in the picture.', model_loaded: true, capture_running: true,
   monitor_mode: 'ACTIVE', instruction: '', active_profile: 'sports', profiles: PROFILES, cycle_count: 0, frames_buffered: 20, tts_enabled: true,
   settings, delay: DELAY, target_delay: DELAY, alignment_last: -1, alignment_p95: -1,
   comments: 0, silent: 0, skipped: 0, late: 0, dropped: 0, failed: 0, long_side: 448, max_slices: 1, window_size: 48,
@@ -255,7 +255,7 @@ async function api(req, res, url) {
   const path = rest ? `/api${rest}` : url.pathname;
   const where = `${req.method} ${name && !rest ? '/api/rooms/{room}' : path}`;
   if (where === 'POST /api/login') {
-    if (body.token !== 'let-me-in-please') return fail(401, 'That is not the token.');
+    if (body.token !== 'let-me-in-please') return fail(401, 'Wrong token.');
     locked = false;
     return json({});
   }

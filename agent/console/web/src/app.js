@@ -33,10 +33,14 @@ const voice = new Voice(state, confirm, viewer, toast);
 const source = new SourcePanel(state, confirm);
 const settings = new SettingsPanel(state, confirm);
 const numbers = new NumbersPanel(state, panel);
-panel.add('source', 'What is watched', source.body, () => source.shown());
+panel.add('source', 'Source', source.body, () => source.shown());
 panel.add('settings', 'Settings', settings.body, () => settings.draw());
 panel.add('numbers', 'Numbers', numbers.body, () => numbers.shown());
-panel.add('help', 'How to read this page', helpBody());
+panel.add('help', 'Help', helpBody());
+$('say-engines').addEventListener('click', () => {
+  panel.show('help');
+  $('help-engines').scrollIntoView({ block: 'nearest' });
+});
 
 $('all-rooms').hidden = api.inRoom('') === '/api';
 
@@ -81,7 +85,7 @@ function showHTTP() {
   img.onload = () => state.set({ http: true });
   img.onerror = () => {
     state.set({ http: false });
-    toast.say('The server has no picture to show.');
+    toast.say('The server has no picture.');
   };
   img.src = api.inRoom(`/mjpeg?${Date.now()}`);
   state.set({ http: true });
@@ -157,7 +161,7 @@ function redraw() {
 }
 state.on('known', redraw);
 setInterval(redraw, 1000);
-state.on('lost', (n) => toast.say(`This page read too slowly and missed ${n} ${n === 1 ? 'item' : 'items'}.`));
+state.on('lost', (n) => toast.say(`This page was too slow and missed ${n} ${n === 1 ? 'event' : 'events'}.`));
 viewer.onShutIn = () => showHTTP();
 viewer.onName = (name) => text($('room-name'), name ? `room “${name}”` : '');
 
@@ -176,7 +180,7 @@ async function fullscreen() {
     else if (stage.requestFullscreen) await stage.requestFullscreen();
     else $('picture').webkitEnterFullscreen?.();
   } catch {
-    toast.say('The browser does not allow full screen here.');
+    toast.say('Full screen is blocked by the browser.');
   }
 }
 
@@ -193,7 +197,7 @@ async function login(token) {
     state.set({ link: 'connecting' });
     events.open();
   } catch (err) {
-    toast.say(err.status === 401 || err.status === 403 ? 'That is not the token.' : err.message);
+    toast.say(err.status === 401 || err.status === 403 ? 'Wrong token.' : err.message);
     state.set({ link: 'locked' });
   }
 }

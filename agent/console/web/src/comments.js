@@ -1,7 +1,7 @@
 /** The list of comments, newest on top, and the pictures each is about. */
 import { frameURL } from './api.js';
 import { moment } from './clock.js';
-import { clockTime, count, seconds } from './words.js';
+import { clockTime, count, frameName, seconds } from './words.js';
 import { age, alignment, meanwhile } from './view.js';
 
 const KEPT = 60;
@@ -163,25 +163,7 @@ export class Comments {
       const row = make('div', 'thumbs');
       for (const id of pick(ids, THUMBS)) {
         const i = ids.indexOf(id);
-        const seen = moment(r.frame_at?.[i]);
-        const b = document.createElement('button');
-        b.className = 'thumb';
-        b.setAttribute('aria-label', `Frame ${i + 1} of ${ids.length}, larger`);
-        if (Number.isFinite(seen)) b.title = `Seen at ${clockTime(seen - this.state.clock.offset)}`;
-        const img = document.createElement('img');
-        img.width = 64;
-        img.height = 36;
-        img.loading = 'lazy';
-        img.decoding = 'async';
-        img.alt = '';
-        img.src = frameURL(id, 160);
-        img.onerror = () => {
-          b.classList.add('gone');
-          b.disabled = true;
-          b.title = 'This picture is no longer kept.';
-          img.remove();
-        };
-        b.append(img);
+        const b = thumbnail(id, frameName(i, ids.length, moment(r.frame_at?.[i]) - this.state.clock.offset));
         b.addEventListener('click', () => this.viewer.show(r, i));
         row.append(b);
       }
@@ -192,7 +174,31 @@ export class Comments {
   }
 }
 
-/** @param {string} tag @param {string} [cls] @param {string} [text] */
+/** A button with a small picture. @param {number} id @param {string} name for the tooltip and for screen readers */
+export function thumbnail(id, name) {
+  const b = make('button', 'thumb');
+  b.type = 'button';
+  b.title = name;
+  b.setAttribute('aria-label', name);
+  const img = make('img');
+  img.width = 64;
+  img.height = 36;
+  img.loading = 'lazy';
+  img.decoding = 'async';
+  img.alt = name;
+  img.src = frameURL(id, 160);
+  img.onerror = () => {
+    b.classList.add('gone');
+    b.disabled = true;
+    b.title = 'This picture is no longer stored.';
+    b.setAttribute('aria-label', `${name}: no longer stored`);
+    img.remove();
+  };
+  b.append(img);
+  return b;
+}
+
+/** @param {string} tag @param {string} [cls] @param {string} [text] @returns {any} */
 function make(tag, cls, text) {
   const el = document.createElement(tag);
   if (cls) el.className = cls;

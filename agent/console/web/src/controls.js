@@ -3,7 +3,7 @@
  * done, so each control says "asked" until the snapshot carries it.
  */
 import * as api from './api.js';
-import { voiceNote } from './view.js';
+import { instructionState, voiceNote } from './view.js';
 
 const PATIENCE = 6000; // ms after which the missing confirmation is mentioned
 
@@ -123,7 +123,7 @@ export class InstructionBox {
         this.#say();
       }, () => {
         this.#stage = 'failed';
-        this.#words = 'The room has not confirmed it yet.';
+        this.#words = 'Not confirmed by the room yet.';
         this.#say();
       });
     } catch (err) {
@@ -140,21 +140,15 @@ export class InstructionBox {
 
   #say() {
     const s = this.state.known.snapshot;
-    const force = s?.instruction ?? '';
-    const by = s?.instruction_by ? `, set by ${s.instruction_by}` : '';
+    const { tone, words, unread } = instructionState(this.#stage, this.#sent, this.#words, s);
     const el = $('say-state');
-    const [tone, words] = {
-      rest: force ? ['on', `In force: “${force}”${by}. Enter acts on the next frame.`] : ['', 'Enter acts on the next frame. Nothing special is watched for now.'],
-      sent: ['wait', this.#sent ? `Sent: “${this.#sent}”. It acts on the next frame.` : 'Clearing it.'],
-      set: ['on', `In force: “${force}”. The first look with it is under way.`],
-      acted: ['on', `In force: “${force}”${by}. It has acted.`],
-      failed: ['bad', this.#words],
-    }[this.#stage];
     if (el.textContent !== words) el.textContent = words;
     el.title = words;
     el.dataset.tone = tone;
-    $('say-clear').hidden = !force;
-    $('say').classList.toggle('with-clear', Boolean(force));
+    $('say').classList.toggle('unread', unread);
+    for (const id of ['instruction', 'act-now']) $(id).hidden = unread;
+    $('say-engines').hidden = !unread;
+    $('say-clear').hidden = unread || !s?.instruction;
   }
 }
 
@@ -213,7 +207,7 @@ export class Profiles {
         this.#draw();
       }, () => {
         this.#asked = '';
-        this.toast.say('The room has not confirmed the profile.');
+        this.toast.say('Profile not confirmed by the room.');
         this.#draw();
       });
     } catch (err) {
@@ -294,7 +288,7 @@ export class Voice {
       await api.setSettings({ speech: want });
       this.confirm.expect('speech', (s) => (s.settings?.speech ?? s.tts_enabled) === want, over, () => {
         over();
-        this.toast.say(`The room has not confirmed that the voice is ${want ? 'on' : 'off'}.`);
+        this.toast.say(`Voice ${want ? 'on' : 'off'} not confirmed by the room.`);
       });
     } catch (err) {
       over();

@@ -58,25 +58,52 @@ export function tokenRate(r) {
 
 /**
  * Sums the samples of a metric in Prometheus' text format; NaN when there are none.
- * @param {string} text @param {RegExp} name
+ * @param {string} text @param {string} name @param {string} [label] only samples with this one, as in kind="used"
  */
-export function metric(text, name) {
+export function metric(text, name, label = '') {
   let sum = NaN;
   for (const line of text.split('\n')) {
-    if (line.startsWith('#')) continue;
-    const m = /^([a-zA-Z_:][\w:]*)(?:\{[^}]*\})?\s+(\S+)/.exec(line);
-    if (!m || !name.test(m[1])) continue;
-    const v = Number(m[2]);
+    const m = /^([a-zA-Z_:][\w:]*)(\{[^}]*\})?\s+(\S+)/.exec(line);
+    if (!m || m[1] !== name || !(m[2] ?? '').includes(label)) continue;
+    const v = Number(m[3]);
     if (Number.isFinite(v)) sum = (Number.isNaN(sum) ? 0 : sum) + v;
   }
   return sum;
 }
 
 /**
- * A load in percent from two readings of a counter of seconds.
- * @param {{at: number, sec: number} | null} before @param {{at: number, sec: number}} after at in ms
+ * @typedef {object} Reading of /metrics
+ * @property {number} at ms
+ * @property {number} cpu seconds of the program
+ * @property {number} device seconds that the built-in model's device worked; NaN with another engine
+ * @property {number} used bytes of GPU memory; NaN without a GPU
+ * @property {number} total bytes of GPU memory
  */
-export function load(before, after) {
-  if (!before || !(after.at > before.at) || !(after.sec >= before.sec)) return NaN;
-  return ((after.sec - before.sec) / ((after.at - before.at) / 1000)) * 100;
+
+/** @param {string} text Prometheus' format @param {number} at ms @returns {Reading} */
+export function reading(text, at) {
+  const used = metric(text, 'touchline_engine_memory_bytes', 'kind="used"');
+  return {
+    at,
+    cpu: metric(text, 'process_cpu_seconds_total'),
+    device: metric(text, 'touchline_engine_busy_seconds_total'),
+    used,
+    total: used + metric(text, 'touchline_engine_memory_bytes', 'kind="free"'),
+  };
+}
+
+/**
+ * A load in percent from two readings of a counter of seconds; NaN when the program was restarted between them.
+ * @param {Reading | null} before @param {Reading} after @param {'cpu' | 'device'} key
+ */
+export function load(before, after, key) {
+  if (!before || !(after.at > before.at) || !(after[key] >= before[key])) return NaN;
+  return ((after[key] - before[key]) / ((after.at - before.at) / 1000)) * 100;
+}
+
+/** "5.1 of 79.6 GiB"; "" when not known. @param {Reading | null} r */
+export function gpuMemory(r) {
+  if (!r || !Number.isFinite(r.total)) return '';
+  const gib = (v) => (v / 2 ** 30).toFixed(1);
+  return `${gib(r.used)} of ${gib(r.total)} GiB`;
 }

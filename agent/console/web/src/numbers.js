@@ -1,6 +1,6 @@
 /** The numbers drawer: small graphs with units on every axis. */
 import { h } from './panel.js';
-import { frameAges, load, metric, stages, steps, tokenRate } from './numbers-series.js';
+import { frameAges, gpuMemory, load, reading, stages, steps, tokenRate } from './numbers-series.js';
 import { isComment } from './score-layout.js';
 import { millis, seconds } from './words.js';
 
@@ -59,8 +59,9 @@ export class NumbersPanel {
   #load = h('div', { class: 'plot' });
   #tiles = h('dl', { class: 'tiles' });
   #timer = 0;
-  #before = null;
-  /** @type {{at: number, cpu: number, gpu: number}[]} */
+  /** @type {import('./numbers-series.js').Reading | null} */
+  #last = null;
+  /** @type {{at: number, cpu: number, device: number}[]} */
   #loads = [];
 
   /** @param {import('./state.js').State} state @param {import('./panel.js').Panel} panel */
@@ -69,13 +70,14 @@ export class NumbersPanel {
     this.panel = panel;
     const graph = (title, what, plot, keys) => h('section', {}, h('h3', {}, title), h('p', { class: 'what' }, what), plot, ...(keys ? [keys] : []));
     this.body = h('div', { class: 'numbers' }, this.#tiles,
-      graph('From frame to voice', 'Age of the newest frame at the first word, the first sound, and when it was shown with its comment.', this.#age,
+      graph('Frame to voice', 'Age of the newest frame at the first word, at the first sound, and when it was shown.', this.#age,
         legend(['k-word', 'first word'], ['k-audio', 'first sound'], ['k-shown', 'shown'])),
-      graph('Delay', 'How far the picture is behind live, and where that is going.', this.#delay, legend(['k-shown', 'delay'], ['k-target', 'goes to'])),
-      graph('Stages of each comment', 'What the time between frame and voice was spent on.', this.#stages,
+      graph('Delay', 'Time from live to the delayed picture, and its target.', this.#delay, legend(['k-shown', 'delay'], ['k-target', 'target'])),
+      graph('Stages', 'Time of each stage between frame and voice.', this.#stages,
         legend(['k-s0', 'pick up'], ['k-s1', 'first word'], ['k-s2', 'voice'], ['k-s3', 'hold for the frame'])),
-      graph('Speed of the text', 'Tokens in a second of thinking.', this.#tokens),
-      graph('Load', 'Of the bot on its machine; 100 % is one core, or the whole GPU.', this.#load, legend(['k-shown', 'CPU'], ['k-word', 'GPU'])));
+      graph('Token rate', 'Tokens per second of thinking.', this.#tokens),
+      graph('Load', 'CPU time of the program: 100 % is one core. Working time of the model’s device, if the program runs the model: 100 % is always.', this.#load,
+        legend(['k-shown', 'CPU'], ['k-word', 'model'])));
     state.on('record', () => this.draw());
     state.on('history', () => this.draw());
     state.on('snapshot', () => this.draw());
@@ -83,7 +85,7 @@ export class NumbersPanel {
 
   /** Called when the drawer opens: the load is read only while somebody looks. */
   shown() {
-    this.#before = null;
+    this.#last = null;
     this.draw();
     void this.#read();
   }
@@ -95,11 +97,9 @@ export class NumbersPanel {
       const res = await fetch('/metrics', { cache: 'no-store', signal: AbortSignal.timeout(4000) });
       if (res.ok) {
         const text = await res.text();
-        const after = { at: performance.now(), sec: metric(text, /^process_cpu_seconds_total$|_child_cpu_seconds_total$/) };
-        const gpu = metric(text, /gpu.*util/i);
-        const cpu = load(this.#before, after);
-        this.#before = after;
-        this.#loads.push({ at: Date.now(), cpu, gpu: gpu <= 1 ? gpu * 100 : gpu });
+        const now = reading(text, performance.now());
+        this.#loads.push({ at: Date.now(), cpu: load(this.#last, now, 'cpu'), device: load(this.#last, now, 'device') });
+        this.#last = now;
         while (this.#loads.length > 150) this.#loads.shift();
         this.draw();
       }
@@ -126,12 +126,14 @@ export class NumbersPanel {
     const last = comments.at(-1);
     const rows = [
       ['behind live', seconds(n.delay)],
-      ['goes to', seconds(n.target_delay)],
+      ['target', seconds(n.target_delay)],
       ['aligned, last', n.alignment_last >= 0 ? millis(n.alignment_last) : '–'],
       ['aligned, p95', n.alignment_p95 >= 0 ? millis(n.alignment_p95) : '–'],
       ['thinking, last', last ? seconds(last.inference_sec) : '–'],
       ['late / dropped', `${n.late} / ${n.dropped}`],
     ];
+    const memory = gpuMemory(this.#last);
+    if (memory) rows.push(['GPU memory', memory]);
     this.#tiles.replaceChildren(...rows.map(([k, v]) => h('div', {}, h('dt', {}, k), h('dd', {}, v))));
   }
 
@@ -141,7 +143,7 @@ export class NumbersPanel {
 
   #drawAge(comments) {
     const rows = comments.map(frameAges);
-    if (rows.length < 2) return this.#none(this.#age, 'After two comments there is something to see.');
+    if (rows.length < 2) return this.#none(this.#age, 'Needs two comments.');
     const max = Math.max(0.5, ...rows.flatMap((r) => [r.word, r.audio, r.shown]).filter(Number.isFinite));
     const f = frame(`Age of the newest frame in seconds over the last ${rows.length} comments`, max, 's', 'comments', ['older', 'newest']);
     const at = (i) => f.x(rows.length > 1 ? i / (rows.length - 1) : 1);
@@ -156,7 +158,7 @@ export class NumbersPanel {
 
   #drawDelay() {
     const rows = this.state.delays;
-    if (rows.length < 2) return this.#none(this.#delay, 'It is drawn from now on.');
+    if (rows.length < 2) return this.#none(this.#delay, 'Collecting data.');
     const end = Date.now();
     const span = Math.max(20_000, end - rows[0].at);
     const max = Math.max(1, ...rows.flatMap((r) => [r.delay, r.target]));
@@ -172,7 +174,7 @@ export class NumbersPanel {
 
   #drawStages(comments) {
     const rows = comments.map(stages);
-    if (rows.length === 0) return this.#none(this.#stages, 'After the first comment there is something to see.');
+    if (rows.length === 0) return this.#none(this.#stages, 'Needs one comment.');
     const max = Math.max(0.5, ...rows.map((r) => r.reduce((a, b) => a + b.sec, 0)));
     const f = frame(`Seconds spent in each stage over the last ${rows.length} comments`, max, 's', 'comments', ['older', 'newest']);
     const width = f.inner.w / Math.max(rows.length, 8);
@@ -194,21 +196,21 @@ export class NumbersPanel {
   #drawTokens(comments) {
     const rows = comments.map(tokenRate);
     const good = rows.filter(Number.isFinite);
-    if (good.length < 2) return this.#none(this.#tokens, 'This engine does not count tokens, or has not said enough yet.');
-    const f = frame('Tokens a second over the last comments', Math.max(...good), '1/s', 'comments', ['older', 'newest']);
+    if (good.length < 2) return this.#none(this.#tokens, 'No token counts yet.');
+    const f = frame('Tokens per second over the last comments', Math.max(...good), '1/s', 'comments', ['older', 'newest']);
     const points = rows.map((v, i) => /** @type {[number, number]} */ ([f.x(i / (rows.length - 1)), f.y(v)])).filter((p) => Number.isFinite(p[1]));
     f.svg.append(s('path', { class: 'stroke g-shown', d: path(points) }));
     this.#tokens.replaceChildren(f.svg);
   }
 
   #drawLoad() {
-    const rows = this.#loads.filter((r) => Number.isFinite(r.cpu) || Number.isFinite(r.gpu));
-    if (rows.length < 2) return this.#none(this.#load, 'Reading it takes some seconds.');
+    const rows = this.#loads.filter((r) => Number.isFinite(r.cpu) || Number.isFinite(r.device));
+    if (rows.length < 2) return this.#none(this.#load, 'Collecting data.');
     const end = Date.now();
     const span = Math.max(20_000, end - rows[0].at);
-    const values = rows.flatMap((r) => [r.cpu, r.gpu]).filter(Number.isFinite);
+    const values = rows.flatMap((r) => [r.cpu, r.device]).filter(Number.isFinite);
     const f = frame('Load in percent over time', Math.max(10, ...values), '%', 'time', [`−${Math.round(span / 1000)} s`, 'now']);
-    for (const [key, cls] of [['cpu', 'g-shown'], ['gpu', 'g-word']]) {
+    for (const [key, cls] of [['cpu', 'g-shown'], ['device', 'g-word']]) {
       const points = rows.map((r) => /** @type {[number, number]} */ ([f.x(1 - (end - r.at) / span), f.y(r[key])])).filter((p) => Number.isFinite(p[1]));
       if (points.length > 1) f.svg.append(s('path', { class: `stroke ${cls}`, d: path(points) }));
     }

@@ -22,7 +22,7 @@ export function cameraSentence(err) {
     case 'AbortError':
       return 'The camera is in use by another program.';
     case 'InsecureError':
-      return 'Browsers give the camera to safe pages only. Open this page by https, or on the machine itself.';
+      return 'Browsers allow the camera on secure pages only. Open this page by https, or on localhost.';
     case 'FileError':
     case 'NoScreenError':
       return err.message;
@@ -49,7 +49,7 @@ export async function cameraTrack() {
 
 /** A window or the whole screen, as the reader chooses. @returns {Promise<MediaStreamTrack>} */
 export async function screenTrack() {
-  if (!navigator.mediaDevices?.getDisplayMedia) throw named('NoScreenError', 'This browser cannot show its screen, or only to pages that came by https.');
+  if (!navigator.mediaDevices?.getDisplayMedia) throw named('NoScreenError', 'This browser cannot share the screen here. Open this page by https, or on localhost.');
   try {
     const stream = await navigator.mediaDevices.getDisplayMedia({ audio: false, video: { frameRate: { ideal: 15, max: 30 } } });
     return stream.getVideoTracks()[0];
@@ -88,7 +88,7 @@ export async function fileTrack(file) {
       video.onerror = () => reject(named('FileError', 'This browser cannot play that file. MP4 (H.264) and WebM play nearly everywhere.'));
     });
     await video.play();
-    if (!video.videoWidth) throw named('FileError', 'There is no picture in that file.');
+    if (!video.videoWidth) throw named('FileError', 'The file has no video.');
     const capture = (video.captureStream ?? video.mozCaptureStream)?.call(video);
     if (video.mozHasAudio ?? (capture?.getAudioTracks().length || video.audioTracks?.length)) audio = await running();
     // Through an AudioContext the sound goes into the track and not to the loudspeaker.
@@ -183,8 +183,8 @@ export class Publisher {
         if (this.#room !== room) return;
         void this.stop().then(() => this.onEnded(sentence));
       };
-      track.addEventListener('ended', () => over(screen ? 'The screen is not shown any more.' : 'The camera was switched off.'));
-      room.on(lk.RoomEvent.Disconnected, () => over('The connection of your camera to the room ended.'));
+      track.addEventListener('ended', () => over(screen ? 'Screen sharing has ended.' : 'The camera was switched off.'));
+      room.on(lk.RoomEvent.Disconnected, () => over('Your camera lost its connection to the room.'));
       return grant.identity;
     } catch (err) {
       track.stop();

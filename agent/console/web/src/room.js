@@ -38,10 +38,10 @@ export function roomSentence(err, agent = globalThis.navigator?.userAgent ?? '',
   const message = err instanceof Error ? err.message : String(err);
   if (unreachable(err)) {
     if (shutIn(agent, host)) {
-      return `Firefox makes no media connection to ${host}. Another browser does, and so does Firefox ` +
-        'when Touchline is started with --listen and an address of this machine.';
+      return `Firefox makes no media connection to ${host}. Use another browser, ` +
+        'or start Touchline with --listen and an address of this machine.';
     }
-    return 'The media connection does not come about; a firewall may be in the way.';
+    return 'No media connection; a firewall may block it.';
   }
   if (/abort|cancel/i.test(message)) return '';
   return 'The LiveKit server does not answer.';

@@ -46,7 +46,7 @@ class TileView {
   /** @param {string} room */
   constructor(room) {
     this.room = room;
-    this.img = h('img', { class: 'tile-picture', alt: '', hidden: true });
+    this.img = h('img', { class: 'tile-picture', alt: `Picture of the room “${room}”`, hidden: true });
     this.none = h('span', { class: 'tile-none' });
     this.chipWords = h('span', {});
     this.chip = h('span', { class: 'chip tile-chip' }, h('span', { class: 'chip-in' }, h('i', { class: 'chip-dot', ariaHidden: 'true' }), this.chipWords));
@@ -60,15 +60,15 @@ class TileView {
       h('span', { class: 'tile-stage' }, this.none, this.img, this.chip),
       h('span', { class: 'tile-text' }, h('span', { class: 'tile-head' }, name, this.when), this.words,
         h('span', { class: 'tile-figures' }, this.behind, this.aligned, this.viewers)));
-    this.off = h('button', { class: 'quiet tile-off', type: 'button', ariaLabel: `Call off the commentator of “${room}”` }, 'Call off');
+    this.off = h('button', { class: 'quiet tile-off', type: 'button', ariaLabel: `Remove the commentator from “${room}”` }, 'Remove');
     this.off.addEventListener('click', () => this.#ask(true));
-    this.yes = h('button', { class: 'act', type: 'button' }, 'Call off');
+    this.yes = h('button', { class: 'act', type: 'button' }, 'Remove');
     this.yes.addEventListener('click', () => void this.#callOff());
     this.no = h('button', { class: 'quiet', type: 'button' }, 'Keep');
     this.no.addEventListener('click', () => this.#ask(false));
-    const question = h('p', { id: `off-${encodeURIComponent(room)}` }, `Call off the commentator of “${room}”?`);
+    const question = h('p', { id: `off-${encodeURIComponent(room)}` }, `Remove the commentator from “${room}”?`);
     this.sure = h('div', { class: 'tile-sure', role: 'alertdialog', ariaLabelledby: question.id, hidden: true },
-      question, h('p', { class: 'tile-sure-more' }, 'It ends at the next word. People and cameras stay in the room.'), h('div', { class: 'row' }, this.yes, this.no));
+      question, h('p', { class: 'tile-sure-more' }, 'The commentary ends at once. People and cameras stay in the room.'), h('div', { class: 'row' }, this.yes, this.no));
     this.sure.addEventListener('keydown', (e) => {
       if (e.key === 'Escape') this.#ask(false);
     });
@@ -89,11 +89,11 @@ class TileView {
     try {
       await api.call('DELETE', api.apiBase(this.link.pathname));
       if (!wall.has(this.room)) return; // it was quick
-      tell('wait', `The commentator of “${this.room}” is called off.`);
+      tell('wait', `Removing the commentator from “${this.room}”.`);
       clearTimeout(leaving.get(this.room));
       leaving.set(this.room, setTimeout(() => {
         leaving.delete(this.room);
-        tell('bad', `The commentator of “${this.room}” is still there. Somebody may have asked for it again.`);
+        tell('bad', `The commentator is still in “${this.room}”; it may have been requested again.`);
       }, LEAVES));
     } catch (err) {
       tell('bad', err.message);
@@ -216,7 +216,7 @@ function draw() {
   text($('count'), headline(link, tiles.length, retryIn));
   document.title = link === 'open' && tiles.length ? `${headline(link, tiles.length, 0)} · Touchline` : 'Touchline';
   $('banner').hidden = link !== 'lost' || tiles.length === 0;
-  text($('banner-words'), 'The server does not answer. It is tried again by itself.');
+  text($('banner-words'), 'The server does not answer. Retrying.');
   const none = nobody(/** @type {any} */ (link), tiles.length);
   $('nobody').hidden = !none;
   if (none) {
@@ -230,9 +230,9 @@ function draw() {
     if (link !== 'open' || wall.has(room)) continue;
     clearTimeout(timer);
     leaving.delete(room);
-    tell('on', `The commentator of “${room}” has left.`);
+    tell('on', `The commentator has left “${room}”.`);
   }
-  if (asked && wall.has(asked)) tell('on', `The commentator is in “${asked}”.`);
+  if (asked && wall.has(asked)) tell('on', `The commentator has joined “${asked}”.`);
 }
 
 let queued = false;
@@ -262,16 +262,16 @@ $('ask').addEventListener('submit', async (e) => {
   const room = $('ask-room').value.trim();
   if (!room) return;
   if (wall.has(room)) {
-    tell('bad', `“${room}” has its commentator.`);
+    tell('bad', `“${room}” already has a commentator.`);
     return;
   }
-  tell('wait', `Asking for a commentator in “${room}”.`);
+  tell('wait', `Requesting a commentator for “${room}”.`);
   try {
     await api.call('POST', '/api/rooms', { room });
     $('ask-room').value = '';
     asked = room;
-    tell('wait', `Asked for. The commentator is on its way to “${room}”.`);
-    askedTimer = setTimeout(() => tell('wait', `The commentator of “${room}” has not come to this worker; another one may serve it.`), ARRIVES);
+    tell('wait', `Requested. Waiting for the commentator to join “${room}”.`);
+    askedTimer = setTimeout(() => tell('wait', `No commentator has joined “${room}” through this worker; another worker may serve it.`), ARRIVES);
     redraw();
   } catch (err) {
     tell('bad', err.message);
@@ -294,7 +294,7 @@ async function login(token) {
     link = 'connecting';
     events.open();
   } catch (err) {
-    tell('bad', err.status === 401 || err.status === 403 ? 'That is not the token.' : err.message);
+    tell('bad', err.status === 401 || err.status === 403 ? 'Wrong token.' : err.message);
     link = 'locked';
   }
   redraw();

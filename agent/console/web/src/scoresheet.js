@@ -126,7 +126,7 @@ export class ScoreSheet {
     const r = cycle.record;
     const title = document.createElement('p');
     title.className = 'tip-title';
-    title.textContent = `${cycle.cycle >= 0 ? `Look ${cycle.cycle}: ` : ''}${OUTCOMES[cycle.outcome] ?? cycle.outcome}${r?.late ? ', late' : ''}`;
+    title.textContent = `${cycle.cycle >= 0 ? `Cycle ${cycle.cycle}: ` : ''}${OUTCOMES[cycle.outcome] ?? cycle.outcome}${r?.late ? ', late' : ''}`;
     const parts = [title];
     const words = r?.text || r?.reason;
     if (words) {
@@ -213,7 +213,7 @@ export class ScoreSheet {
     g.stroke();
     g.fillStyle = c.now;
     g.textAlign = 'right';
-    g.fillText(width < 520 ? 'picture' : 'the picture is here', nowX - 6, 8);
+    g.fillText(width < 520 ? 'picture' : 'shown now', nowX - 6, 8);
     g.fillStyle = c.text;
     g.fillText('live', width - 4, height - 8);
     if (state.delay > 0 && width - nowX > 60) g.fillText(`−${(state.delay / 1000).toFixed(1)} s`, nowX + 14, height - 8);

@@ -17,24 +17,24 @@ import { seconds } from './words.js';
 /** The bounds are those of agent.Settings. @type {{title: string, fields: Field[]}[]} */
 export const GROUPS = [
   {
-    title: 'What a look sees',
+    title: 'Frames per cycle',
     fields: [
       { key: 'capture_fps', label: 'Frames kept', unit: 'per s', min: 0.1, max: 30, step: 'any' },
-      { key: 'frames_per_look', label: 'Frames in a look', unit: '', min: 1, max: 64, step: 1 },
+      { key: 'frames_per_look', label: 'Frames', unit: '', min: 1, max: 64, step: 1 },
       { key: 'frame_stride', label: 'Every n-th frame', unit: '', min: 1, max: 64, step: 1 },
     ],
   },
   {
-    title: 'When it looks',
+    title: 'Timing',
     fields: [
       { key: 'change_threshold', label: 'Skip below change of', unit: 'of 255', min: 0, max: 255, step: 'any', help: '0 never skips.' },
-      { key: 'min_interval', label: 'Shortest time between looks', unit: 's', min: 0, max: 60, step: 'any' },
-      { key: 'pause_after', label: 'Breath after speech', unit: 's', min: 0, max: 60, step: 'any' },
-      { key: 'cut_on_instruction', label: 'A new instruction cuts the speech', unit: '', type: 'switch' },
+      { key: 'min_interval', label: 'Shortest time between cycles', unit: 's', min: 0, max: 60, step: 'any' },
+      { key: 'pause_after', label: 'Pause after speech', unit: 's', min: 0, max: 60, step: 'any' },
+      { key: 'cut_on_instruction', label: 'New instruction interrupts speech', unit: '', type: 'switch' },
     ],
   },
   {
-    title: 'How it lines up',
+    title: 'Alignment',
     fields: [{ key: 'fixed_delay', label: 'Fixed delay', unit: 's', min: 0, max: 30, step: 'any', help: '0 follows what is measured.' }],
   },
   {
@@ -71,7 +71,7 @@ export class SettingsPanel {
 
   #sums() {
     return h('div', { class: 'window' },
-      h('p', { class: 'sum' }, h('span', {}, 'A look covers'), this.#span, h('small', {}, 'frames × n ÷ frames per s')),
+      h('p', { class: 'sum' }, h('span', {}, 'A cycle covers'), this.#span, h('small', {}, 'frames × n ÷ frames per s')),
       h('p', { class: 'sum' }, h('span', {}, 'and costs at most'), this.#tokens, this.#how),
       h('p', { class: 'sum' }, h('span', {}, 'The window holds'), this.#window, this.#needs));
   }
@@ -115,7 +115,7 @@ export class SettingsPanel {
       entry.note.textContent = tone === 'bad' ? words : (f.help ?? '');
     };
     if (f.type !== 'switch' && (input.value.trim() === '' || !input.checkValidity())) {
-      note('bad', input.value.trim() === '' ? 'A value is needed.' : input.validationMessage);
+      note('bad', input.value.trim() === '' ? 'Enter a value.' : input.validationMessage);
       return;
     }
     const value = this.#value(entry);
@@ -129,7 +129,7 @@ export class SettingsPanel {
         this.draw();
       }, () => {
         entry.dirty = false;
-        note('bad', 'The room has not confirmed it.');
+        note('bad', 'Not confirmed by the room.');
         this.draw();
       });
     } catch (err) {

@@ -11,7 +11,7 @@ export function looksLikeURL(s) {
  * @param {import('./types.js').Source[]} [sources] what the server brings in, by name
  */
 export function sourceSentence(s, own, sources = []) {
-  if (!s || !(s.width > 0)) return 'Nothing is watched yet.';
+  if (!s || !(s.width > 0)) return 'No source yet.';
   const named = s.identity === 'scene' ? 'the built-in scene' : sources.find((x) => x.identity === s.identity)?.name;
   const who = own && s.identity === own ? 'your camera' : named || s.identity || 'a track without a name';
   const fps = s.fps > 0 ? `, ${s.fps.toFixed(s.fps < 10 ? 1 : 0)} frames per s` : '';
@@ -40,15 +40,15 @@ export function stateWords(s, now) {
     case 'live':
       return { words: figures(s), tone: 'on' };
     case 'connecting':
-      return { words: 'Opening it.', tone: 'wait' };
+      return { words: 'Connecting.', tone: 'wait' };
     case 'waiting':
-      return { words: `Waiting for the camera${why(s.reason)}${lasting(s.since, now)}. It is tried again.`, tone: 'wait' };
+      return { words: `Waiting for the camera${why(s.reason)}${lasting(s.since, now)}. Retrying.`, tone: 'wait' };
     case 'stalled':
       return { words: `The camera is connected, but sends no picture${lasting(s.since, now)}.`, tone: 'wait' };
     case 'failed':
-      return { words: `Given up${why(s.reason)}.`, tone: 'bad' };
+      return { words: `Failed${why(s.reason)}.`, tone: 'bad' };
     case 'ended':
-      return { words: 'It came to its end.', tone: '' };
+      return { words: 'Ended.', tone: '' };
     default:
       return { words: s.state, tone: '' };
   }

@@ -14,7 +14,7 @@ export class SourcePanel {
   #preview = h('video', { muted: true, playsInline: true, autoplay: true, class: 'preview', hidden: true });
   #stop = h('button', { class: 'act', hidden: true }, 'Stop my camera');
   #list = h('ul', { class: 'cams' });
-  #scene = pick('Built-in scene', 'A small football match, made here.', 'pick-scene');
+  #scene = pick('Built-in scene', 'A small generated football match.', 'pick-scene');
   #camera = pick('This camera', 'This browser publishes its camera.', 'pick-camera');
   #screen = pick('This screen', 'A window or the whole screen, published by this browser.', 'pick-screen');
   #file = h('input', { type: 'file', id: 'source-file', accept: 'video/*' });
@@ -35,7 +35,7 @@ export class SourcePanel {
   constructor(state, confirm) {
     this.state = state;
     this.confirm = confirm;
-    const first = pick('First camera in the room', 'Whoever is there, or comes first.', 'pick-first');
+    const first = pick('First camera in the room', 'The first camera found.', 'pick-first');
     this.#scene.addEventListener('click', () => void this.choose('scene'));
     first.addEventListener('click', () => void this.choose(''));
     this.#camera.addEventListener('click', () => void this.useCamera());
@@ -81,7 +81,7 @@ export class SourcePanel {
       try {
         await (active ? api.stop() : api.start(''));
         this.#tell('wait', active ? 'Stopping.' : 'Starting.');
-        this.confirm.expect('running', (s) => (s.monitor_mode === 'ACTIVE') !== active, () => this.#tell('on', active ? 'Commenting has stopped.' : 'Commenting has started.'), () => this.#tell('bad', 'The room has not confirmed it.'));
+        this.confirm.expect('running', (s) => (s.monitor_mode === 'ACTIVE') !== active, () => this.#tell('on', active ? 'Commenting has stopped.' : 'Commenting has started.'), () => this.#tell('bad', 'Not confirmed by the room.'));
       } catch (err) {
         this.#tell('bad', err.message);
       }
@@ -183,7 +183,7 @@ export class SourcePanel {
     }
     this.confirm.drop('source');
     const before = this.state.known.snapshot?.source?.identity;
-    this.#tell('wait', 'Asked for it.');
+    this.#tell('wait', 'Requested.');
     try {
       await api.setSource(source);
       const id = source.replace(/^camera:/, '');
@@ -198,19 +198,19 @@ export class SourcePanel {
   #expect(there, identity, done = '') {
     this.confirm.expect('source', there, () => this.#tell('on', `${done} It is being watched.`.trim()), () => {
       const s = this.state.known.snapshot?.sources?.find((x) => x.identity === identity);
-      const st = s && s.state !== 'live' ? stateWords(s, this.state.now) : { tone: 'wait', words: 'The server took it; its picture has not come yet.' };
+      const st = s && s.state !== 'live' ? stateWords(s, this.state.now) : { tone: 'wait', words: 'Waiting for its picture.' };
       this.#tell(st.tone, `${done} ${st.words}`.trim());
     });
   }
 
   async #address(url) {
     if (!looksLikeURL(url)) {
-      this.#tell('bad', 'An address begins with rtsp://, rtsps://, http:// or https://.');
+      this.#tell('bad', 'The address must begin with rtsp://, rtsps://, http:// or https://.');
       return;
     }
     this.#open.disabled = true;
     this.confirm.drop('source');
-    this.#tell('wait', 'Asked the server to open it.');
+    this.#tell('wait', 'Connecting.');
     try {
       const added = await api.addSource({ url });
       this.#url.value = '';
@@ -229,7 +229,7 @@ export class SourcePanel {
     this.#tell('wait', `Removing “${name}”.`);
     try {
       await api.removeSource(id);
-      this.confirm.expect('source', (s) => !s.sources?.some((x) => x.id === id), () => this.#tell('on', `“${name}” has left the room.`), () => this.#tell('bad', 'The room has not confirmed it.'));
+      this.confirm.expect('source', (s) => !s.sources?.some((x) => x.id === id), () => this.#tell('on', `“${name}” has left the room.`), () => this.#tell('bad', 'Not confirmed by the room.'));
     } catch (err) {
       this.#tell('bad', err.message);
     } finally {
@@ -250,10 +250,10 @@ export class SourcePanel {
     if (this.#busy) return;
     this.#busy = true;
     this.confirm.drop('source');
-    this.#tell('wait', 'Asking the browser for the picture.');
+    this.#tell('wait', 'Waiting for the browser’s permission.');
     try {
       const { track, sound, end } = await make();
-      this.#tell('wait', 'Taking it into the room.');
+      this.#tell('wait', 'Publishing to the room.');
       const identity = await this.publisher.publish(track, end, screen, sound);
       this.#own(true);
       await api.setSource(`camera:${identity}`);

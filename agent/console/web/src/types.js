@@ -61,6 +61,7 @@
  * @property {Status} status
  * @property {string} engine
  * @property {string} [engine_note]
+ * @property {boolean} [reads_instructions] not given: it does
  * @property {string} monitor_mode
  * @property {string} instruction
  * @property {string} [instruction_by]

@@ -66,12 +66,12 @@ export function chip(k) {
  */
 export function curtain(k) {
   if (k.link === 'locked') {
-    return { words: 'This page asks for the token.', more: 'It is in the settings, or was printed where Touchline was started.', login: true, acts: [] };
+    return { words: 'A token is required.', more: 'Enter the configured token, or the one printed when Touchline started.', login: true, acts: [] };
   }
   if (k.link === 'gone') {
     return {
       words: 'No commentator is in this room.',
-      more: 'It has left, or another worker serves the room. This page goes on by itself when one comes.',
+      more: 'It has left, or another worker serves the room. This page continues when a commentator joins.',
       acts: [{ id: 'rooms', label: 'All rooms' }],
     };
   }
@@ -79,61 +79,61 @@ export function curtain(k) {
   if (k.link === 'lost') {
     return {
       words: 'The server does not answer.',
-      more: k.retryIn ? `Trying again in ${Math.ceil(k.retryIn)} s.` : 'Trying again now.',
-      acts: [{ id: 'retry', label: 'Try now' }],
+      more: k.retryIn ? `Retrying in ${Math.ceil(k.retryIn)} s.` : 'Retrying.',
+      acts: [{ id: 'retry', label: 'Retry now' }],
     };
   }
-  if (k.link === 'connecting' || !k.snapshot) return { words: 'Asking the server how things stand.', acts: [] };
+  if (k.link === 'connecting' || !k.snapshot) return { words: 'Loading…', acts: [] };
   const st = k.status;
   if (st?.chip === 'loading') {
     return {
       words: `Loading the model, ${Math.round(st.percent)} %.`,
-      more: st.detail || 'The picture comes as soon as it is there.',
+      more: st.detail || 'The picture starts when the model is loaded.',
       percent: st.percent,
       acts: [],
     };
   }
   if (k.room === 'replaced') {
-    return { words: 'This page was opened again elsewhere under the same name.', acts: [{ id: 'join', label: 'Watch here' }] };
+    return { words: 'This page is open elsewhere under the same name.', acts: [{ id: 'join', label: 'Watch here' }] };
   }
   if (k.room === 'lost' || (k.room === 'joining' && k.roomError)) {
     return {
-      words: 'The room cannot be joined.',
-      more: [k.roomError, 'Words still come; it is tried again by itself.'].filter(Boolean).join(' '),
-      acts: [{ id: 'join', label: 'Try now' }, { id: 'http', label: 'Picture without WebRTC' }],
+      words: 'Could not join the room.',
+      more: [k.roomError, 'Comments still arrive. Retrying.'].filter(Boolean).join(' '),
+      acts: [{ id: 'join', label: 'Retry now' }, { id: 'http', label: 'Picture without WebRTC' }],
     };
   }
   if (k.room === 'waiting' || k.room === 'joining') return { words: 'Joining the room.', acts: [] };
-  if (k.room === 'reconnecting') return { words: 'The connection to the room broke. Joining again.', acts: [] };
+  if (k.room === 'reconnecting') return { words: 'Connection to the room lost. Reconnecting.', acts: [] };
   const camera = k.snapshot.source?.width > 0;
   if (st?.chip === 'failed') {
     return {
       words: modelFailed(st.detail),
-      more: camera ? 'The picture comes without a comment.' : 'There is no camera yet either.',
+      more: camera ? 'The picture has no commentary.' : 'There is no camera either.',
       acts: camera || k.publishing ? [] : others(k, 'Show the built-in scene'),
     };
   }
   if (st?.chip === 'waiting' || !camera) {
     const away = k.snapshot.sources?.some((s) => s.watched && s.state !== 'live');
     return {
-      words: k.publishing ? 'Your camera is on its way.' : away ? 'Waiting for the camera.' : 'No camera yet.',
-      more: (st?.detail && sentence(st.detail[0].toUpperCase() + st.detail.slice(1))) || 'The first one that comes into the room is watched.',
+      words: k.publishing ? 'Connecting your camera.' : away ? 'Waiting for the camera.' : 'No camera yet.',
+      more: (st?.detail && sentence(st.detail[0].toUpperCase() + st.detail.slice(1))) || 'The first camera to join the room is used.',
       acts: k.publishing ? [] : others(k, 'Show the built-in scene'),
     };
   }
-  if (!k.agent) return { words: 'The commentator is not in the room.', more: 'Picture and voice come as soon as it is there.', acts: [] };
+  if (!k.agent) return { words: 'The commentator is not in the room.', more: 'Picture and voice start when it joins.', acts: [] };
   if (!k.agentVideo) return { words: 'The delayed picture is not published yet.', acts: [{ id: 'http', label: 'Picture without WebRTC' }] };
   const codec = k.snapshot.source.codec;
   if (codec && k.codecs?.length && !k.codecs.includes(codec)) {
     return {
       words: `This browser does not play ${codec}.`,
-      more: (codec === 'H264' ? 'A new Firefox fetches it (OpenH264) within minutes: load this page again then. ' : '') +
-        'Words and voice come meanwhile.',
+      more: (codec === 'H264' ? 'A new Firefox downloads OpenH264 within minutes; reload the page then. ' : '') +
+        'Captions and voice still work.',
       acts: [{ id: 'http', label: 'Picture without WebRTC' }],
     };
   }
-  const behind = k.snapshot.delay > 0.2 ? `It is shown ${k.snapshot.delay.toFixed(1)} s behind live, so that the words fit.` : '';
-  return { words: 'The picture is on its way.', more: behind, acts: [] };
+  const behind = k.snapshot.delay > 0.2 ? `It is delayed by ${k.snapshot.delay.toFixed(1)} s, so that the comments match.` : '';
+  return { words: 'Waiting for the picture.', more: behind, acts: [] };
 }
 
 /**
@@ -145,41 +145,41 @@ export function banner(k, now) {
   if (k.link === 'locked' || k.link === 'gone') return null;
   const pictured = k.picture !== 'none' || k.http;
   if (pictured && k.link === 'lost') {
-    const when = k.retryIn ? `Trying again in ${Math.ceil(k.retryIn)} s.` : 'Trying again now.';
-    return { words: `The server does not answer. ${when}`, tone: 'alarm', acts: [{ id: 'retry', label: 'Try now' }] };
+    const when = k.retryIn ? `Retrying in ${Math.ceil(k.retryIn)} s.` : 'Retrying.';
+    return { words: `The server does not answer. ${when}`, tone: 'alarm', acts: [{ id: 'retry', label: 'Retry now' }] };
   }
   if (pictured && !k.http && k.room === 'replaced') {
-    return { words: 'This page was opened again elsewhere under the same name.', tone: 'wait', acts: [{ id: 'join', label: 'Watch here' }] };
+    return { words: 'This page is open elsewhere under the same name.', tone: 'wait', acts: [{ id: 'join', label: 'Watch here' }] };
   }
   if (pictured && !k.http && (k.room === 'reconnecting' || k.room === 'lost')) {
-    return { words: 'The connection to the room broke. Joining again.', tone: 'alarm', acts: [{ id: 'join', label: 'Try now' }] };
+    return { words: 'Connection to the room lost. Reconnecting.', tone: 'alarm', acts: [{ id: 'join', label: 'Retry now' }] };
   }
   if (k.link !== 'open') return null;
   const st = k.status;
   if (st?.chip === 'reconnecting') {
-    return { words: 'The commentator lost the room and is joining it again.', tone: 'alarm', acts: [] };
+    return { words: 'The commentator lost its connection and is reconnecting.', tone: 'alarm', acts: [] };
   }
   if (st?.chip === 'failed') return pictured ? { words: modelFailed(st.detail), tone: 'alarm', acts: [] } : null; // the curtain says it
   if (k.failure && now - k.failure.at < 20_000) {
-    return { words: `${modelFailed(k.failure.reason || 'no reason given')} The next look tries again.`, tone: 'alarm', acts: [] };
+    return { words: `${modelFailed(k.failure.reason || 'no reason given')} Retrying with the next frames.`, tone: 'alarm', acts: [] };
   }
   if (pictured && st?.chip === 'loading') {
-    return { words: `Loading the model, ${Math.round(st.percent)} %. The picture goes on.`, tone: 'wait', acts: [] };
+    return { words: `Loading the model, ${Math.round(st.percent)} %. The picture continues.`, tone: 'wait', acts: [] };
   }
   // A camera with a name and no size yet has just been chosen; its first picture is on its way.
   const source = k.snapshot?.source;
   if (pictured && (st?.chip === 'waiting' || (k.snapshot && !(source?.width > 0) && !source?.identity))) {
     const away = k.snapshot?.sources?.find((s) => s.watched && s.state !== 'live');
     return {
-      words: away?.reason ? `Waiting for the camera: ${sentence(away.reason)} This is its last picture.` : 'The camera is gone. This is its last picture.',
+      words: away?.reason ? `Waiting for the camera: ${sentence(away.reason)} This is its last picture.` : 'The camera has left. This is its last picture.',
       tone: 'wait',
       acts: k.publishing ? [] : others(k, 'Built-in scene'),
     };
   }
   if (pictured && source?.muted) return { words: 'The camera is paused by its owner.', tone: 'wait', acts: [] };
-  if (k.http && k.roomError) return { words: `A stiller picture, and no voice. ${k.roomError}`, tone: 'wait', acts: [] };
+  if (k.http && k.roomError) return { words: `Low frame rate, no audio. ${k.roomError}`, tone: 'wait', acts: [] };
   if (!k.http && k.picture === 'stalled' && k.room === 'joined') {
-    return { words: 'No new picture for some seconds. Waiting for the next one.', tone: 'wait', acts: [] };
+    return { words: 'No new picture for several seconds.', tone: 'wait', acts: [] };
   }
   return null;
 }
@@ -200,22 +200,46 @@ export function meanwhile(k) {
   const { chip: now, detail } = k.status;
   switch (now) {
     case 'watching':
-      return 'Watching for something to say.';
+      return 'Watching.';
     case 'thinking':
-      return 'Thinking about what it saw.';
+      return 'Thinking.';
     case 'silent':
       return detail ? sentence(`Silent: ${detail}`) : 'Nothing to say for now.';
     case 'idle':
-      return detail ? sentence(detail[0].toUpperCase() + detail.slice(1)) : 'It waits for an instruction.';
+      return detail ? sentence(detail[0].toUpperCase() + detail.slice(1)) : 'Waiting for an instruction.';
     case 'waiting':
-      return 'There is no picture to talk about.';
+      return 'No picture.';
     case 'loading':
-      return 'It speaks as soon as the model is there.';
+      return 'Waiting for the model.';
     case 'failed':
       return modelFailed(detail);
     default:
       return '';
   }
+}
+
+/**
+ * The line under the instruction box. With an engine that reads no instructions, unread is
+ * true and the line stands in place of the box.
+ * @param {'rest' | 'sent' | 'set' | 'acted' | 'failed'} stage of the instruction sent here
+ * @param {string} sent that instruction @param {string} failure why it failed
+ * @param {import('./types.js').Snapshot | null} s
+ * @returns {{tone: string, words: string, unread: boolean}}
+ */
+export function instructionState(stage, sent, failure, s) {
+  if (s?.reads_instructions === false) {
+    return { tone: '', words: `The ${s.engine} engine does not read instructions.`, unread: true };
+  }
+  const active = s?.instruction ?? '';
+  const by = s?.instruction_by ? `, set by ${s.instruction_by}` : '';
+  const [tone, words] = {
+    rest: active ? ['on', `Active: “${active}”${by}. Enter sends a new one for the next frame.`] : ['', 'No instruction. Enter sends one for the next frame.'],
+    sent: ['wait', sent ? `Sent: “${sent}”. It applies from the next frame.` : 'Clearing the instruction.'],
+    set: ['on', `Active: “${active}”. The first cycle with it is running.`],
+    acted: ['on', `Active: “${active}”${by}. It has acted.`],
+    failed: ['bad', failure],
+  }[stage];
+  return { tone, words, unread: false };
 }
 
 /**
@@ -258,10 +282,10 @@ export function tally(s) {
  * @returns {{text: string, tone: 'good' | 'bad' | 'none', title: string}}
  */
 export function alignment(r) {
-  if (r.outcome === 'dropped') return { text: 'not said', tone: 'bad', title: r.reason || 'Its picture had passed.' };
-  if (!r.aligned) return { text: '', tone: 'none', title: 'There was no delayed picture to compare with.' };
+  if (r.outcome === 'dropped') return { text: 'dropped', tone: 'bad', title: r.reason || 'Its picture had already been shown.' };
+  if (!r.aligned) return { text: '', tone: 'none', title: 'No delayed picture to compare with.' };
   const ms = Math.round(r.alignment_error * 1000);
-  if (Math.abs(ms) <= 100) return { text: `${Math.abs(ms)} ms`, tone: 'good', title: `In step with its picture: ${ms} ms.` };
+  if (Math.abs(ms) <= 100) return { text: `${Math.abs(ms)} ms`, tone: 'good', title: `Aligned with its picture: ${ms} ms.` };
   const by = Math.abs(ms) < 1000 ? `${Math.abs(ms)} ms` : `${(Math.abs(ms) / 1000).toFixed(1)} s`;
   return { text: `${by} ${ms > 0 ? 'late' : 'early'}`, tone: 'bad', title: `Started ${by} ${ms > 0 ? 'after' : 'before'} its picture.` };
 }

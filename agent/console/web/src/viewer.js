@@ -1,7 +1,7 @@
-/** The pictures a comment is about, large, one at a time. */
+/** The frames of a comment, enlarged, one at a time. */
 import { frameURL } from './api.js';
 import { moment } from './clock.js';
-import { clockTime } from './words.js';
+import { frameName } from './words.js';
 
 export class FrameViewer {
   #record = null;
@@ -23,7 +23,7 @@ export class FrameViewer {
       if (e.key === 'ArrowRight') this.#go(1);
     });
     this.el.img.addEventListener('error', () => {
-      if (this.#record) this.el.pos.textContent = 'This picture is no longer kept.';
+      if (this.#record) this.el.pos.textContent = 'This picture is no longer stored.';
     });
   }
 
@@ -44,12 +44,11 @@ export class FrameViewer {
   #draw() {
     const r = this.#record;
     const n = r.frame_ids.length;
-    const seen = moment(r.frame_at?.[this.#index]);
-    const when = Number.isFinite(seen) ? `, ${clockTime(seen - this.state.clock.offset)}` : '';
+    const name = frameName(this.#index, n, moment(r.frame_at?.[this.#index]) - this.state.clock.offset);
     this.el.img.src = frameURL(r.frame_ids[this.#index]);
-    this.el.img.alt = `Frame ${this.#index + 1} of ${n}`;
+    this.el.img.alt = name;
     this.el.words.textContent = r.text ?? '';
-    this.el.pos.textContent = `frame ${this.#index + 1} of ${n}${when}`;
+    this.el.pos.textContent = name;
     this.el.prev.disabled = this.#index === 0;
     this.el.next.disabled = this.#index === n - 1;
   }

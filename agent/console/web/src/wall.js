@@ -92,7 +92,7 @@ export function tile(r, said) {
     room: r.room,
     href: hrefOf(r.room),
     chip: c,
-    words: said || r.newest?.text || 'Nothing was said yet.',
+    words: said || r.newest?.text || 'No comments yet.',
     at: said ? NaN : Date.parse(r.newest?.at ?? ''),
     live: Boolean(said),
     picture,
@@ -119,13 +119,13 @@ function noPicture(r) {
  * @returns {{words: string, more: string, login?: boolean, line?: boolean} | null}
  */
 export function nobody(link, rooms) {
-  if (link === 'locked') return { words: 'This page asks for the token.', more: 'It is in the settings, or was printed where Touchline was started.', login: true };
+  if (link === 'locked') return { words: 'A token is required.', more: 'Enter the configured token, or the one printed when Touchline started.', login: true };
   if (rooms > 0) return null;
-  if (link === 'lost') return { words: 'The server does not answer.', more: 'It is tried again by itself.' };
-  if (link !== 'open') return { words: 'Asking the server how things stand.', more: '' };
+  if (link === 'lost') return { words: 'The server does not answer.', more: 'Retrying.' };
+  if (link !== 'open') return { words: 'Loading…', more: '' };
   return {
     words: 'No room has a commentator yet.',
-    more: 'Name a room above and ask for one. Or let LiveKit ask, with a dispatch for the agent’s name; without an agent name, every new room gets one by itself.',
+    more: 'Enter a room above, or dispatch the agent by name through LiveKit. Without an agent name, each new room gets a commentator automatically.',
     line: true,
   };
 }
@@ -133,7 +133,7 @@ export function nobody(link, rooms) {
 /** The line in the header. @param {string} link @param {number} rooms @param {number} retryIn s */
 export function headline(link, rooms, retryIn) {
   if (link === 'locked') return 'locked';
-  if (link === 'lost') return retryIn >= 1 ? `trying again in ${Math.ceil(retryIn)} s` : 'trying again';
+  if (link === 'lost') return retryIn >= 1 ? `retrying in ${Math.ceil(retryIn)} s` : 'retrying';
   if (link !== 'open') return 'connecting';
   return rooms === 0 ? 'no rooms' : count(rooms, 'room');
 }

@@ -27,6 +27,14 @@ export function count(n, one, many = `${one}s`) {
   return `${n} ${n === 1 ? one : many}`;
 }
 
+/**
+ * The name of a comment's frame. @param {number} i from 0 @param {number} n
+ * @param {number} at ms in the reader's clock, NaN when not known
+ */
+export function frameName(i, n, at) {
+  return `Frame ${i + 1} of ${n}${Number.isFinite(at) ? `, seen at ${clockTime(at)}` : ''}`;
+}
+
 /** A clock time with tenths, in the reader's zone. @param {number} ms */
 export function clockTime(ms) {
   if (!Number.isFinite(ms)) return '';

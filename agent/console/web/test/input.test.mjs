@@ -1,7 +1,8 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { apiBase, isRoom, fragmentToken, frameURL } from '../src/api.js';
-import { pick } from '../src/comments.js';
+import { pick, thumbnail } from '../src/comments.js';
+import { clockTime, frameName } from '../src/words.js';
 import { looksLikeURL, sourceSentence } from '../src/source-words.js';
 import { roomSentence, shutIn } from '../src/room.js';
 import { cameraSentence } from '../src/publish.js';
@@ -38,8 +39,29 @@ test('thumbnails are spread evenly and hold the newest frame', () => {
   assert.equal(pick(Array.from({ length: 64 }, (_, i) => i), 5).at(-1), 63);
 });
 
+test('a thumbnail has a name for screen readers', (t) => {
+  const at = Date.UTC(2026, 0, 1, 12);
+  assert.equal(frameName(1, 4, at), `Frame 2 of 4, seen at ${clockTime(at)}`);
+  assert.equal(frameName(0, 1, NaN), 'Frame 1 of 1');
+
+  const element = (tag) => ({
+    tag, attrs: {}, children: [], classList: { add() {} }, remove() {},
+    setAttribute(name, value) { this.attrs[name] = value; },
+    append(...more) { this.children.push(...more); },
+  });
+  globalThis.document = { createElement: element };
+  t.after(() => delete globalThis.document);
+  const b = thumbnail(7, 'Frame 2 of 4');
+  assert.equal(b.tag, 'button');
+  assert.equal(b.attrs['aria-label'], 'Frame 2 of 4');
+  const [img] = b.children;
+  assert.equal(img.alt, 'Frame 2 of 4');
+  img.onerror();
+  assert.equal(b.attrs['aria-label'], 'Frame 2 of 4: no longer stored');
+});
+
 test('sentences for what is watched and what fails', () => {
-  assert.equal(sourceSentence(undefined, ''), 'Nothing is watched yet.');
+  assert.equal(sourceSentence(undefined, ''), 'No source yet.');
   assert.equal(sourceSentence({ identity: 'me', width: 1280, height: 720, fps: 29.7, codec: 'VP8' }, 'me'), 'Watched: your camera, 1280 × 720, VP8, 30 frames per s.');
   assert.match(roomSentence(new Error('could not establish pc connection')), /firewall/);
   assert.match(roomSentence(new Error('could not establish pc connection'), 'Gecko/20100101 Firefox/128.0', '127.0.0.1'), /Firefox makes no media connection to 127\.0\.0\.1/);

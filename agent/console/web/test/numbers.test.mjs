@@ -1,6 +1,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { frameAges, load, metric, stages, steps, tokenRate } from '../src/numbers-series.js';
+import { readFile } from 'node:fs/promises';
+import { frameAges, gpuMemory, load, reading, stages, steps, tokenRate } from '../src/numbers-series.js';
 
 test('axis steps are round and reach the top', () => {
   assert.deepEqual(steps(3), [0, 1, 2, 3]);
@@ -33,11 +34,22 @@ test('ages and rates', () => {
   assert.ok(Number.isNaN(tokenRate({ inference_sec: 1 })));
 });
 
-test('load out of Prometheus text', () => {
-  const text = '# HELP process_cpu_seconds_total x\nprocess_cpu_seconds_total 1.5\nfoo_child_cpu_seconds_total{pid="7"} 0.5\nother 3\nbad NaN\n';
-  assert.equal(metric(text, /^process_cpu_seconds_total$|_child_cpu_seconds_total$/), 2);
-  assert.ok(Number.isNaN(metric(text, /gpu/)));
-  assert.equal(load({ at: 0, sec: 1 }, { at: 2000, sec: 1.5 }), 25);
-  assert.ok(Number.isNaN(load(null, { at: 1, sec: 1 })));
-  assert.ok(Number.isNaN(load({ at: 0, sec: 2 }, { at: 1000, sec: 1 })), 'the server was restarted');
+const metrics = (name) => readFile(new URL(`metrics/${name}.txt`, import.meta.url), 'utf8');
+
+test('load and memory out of the metrics of a GPU', async () => {
+  const before = reading(await metrics('gpu-1'), 0);
+  const after = reading(await metrics('gpu-2'), 2000);
+  assert.equal(load(before, after, 'cpu').toFixed(1), '42.5');
+  assert.equal(load(before, after, 'device').toFixed(1), '63.0');
+  assert.equal(gpuMemory(after), '18.5 of 139.8 GiB');
+  assert.ok(Number.isNaN(load(null, after, 'cpu')));
+  assert.ok(Number.isNaN(load(after, { ...before, at: 4000 }, 'device')), 'the program was restarted');
+});
+
+test('an engine without a device has no line of its own', async () => {
+  const before = reading(await metrics('scene'), 0);
+  const after = reading((await metrics('scene')).replace('process_cpu_seconds_total 12.5', 'process_cpu_seconds_total 13'), 2000);
+  assert.equal(load(before, after, 'cpu'), 25);
+  assert.ok(Number.isNaN(load(before, after, 'device')));
+  assert.equal(gpuMemory(after), '');
 });

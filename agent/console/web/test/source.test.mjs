@@ -18,13 +18,13 @@ test('a live source says what comes', () => {
 
 test('every other state has its sentence, with the reason and since when', () => {
   const words = (over) => stateWords(source(over), now).words;
-  assert.equal(words({ state: 'connecting' }), 'Opening it.');
-  assert.equal(words({ state: 'waiting', reason: 'the camera hung up' }), 'Waiting for the camera: the camera hung up, for 12 s. It is tried again.');
-  assert.equal(words({ state: 'waiting' }), 'Waiting for the camera, for 12 s. It is tried again.');
-  assert.equal(stateWords(source({ state: 'waiting', reason: 'x' }), now + 600_000).words, 'Waiting for the camera: x, for 10 min. It is tried again.');
+  assert.equal(words({ state: 'connecting' }), 'Connecting.');
+  assert.equal(words({ state: 'waiting', reason: 'the camera hung up' }), 'Waiting for the camera: the camera hung up, for 12 s. Retrying.');
+  assert.equal(words({ state: 'waiting' }), 'Waiting for the camera, for 12 s. Retrying.');
+  assert.equal(stateWords(source({ state: 'waiting', reason: 'x' }), now + 600_000).words, 'Waiting for the camera: x, for 10 min. Retrying.');
   assert.equal(words({ state: 'stalled' }), 'The camera is connected, but sends no picture, for 12 s.');
-  assert.equal(words({ state: 'failed', reason: 'the camera refuses the user or the password.' }), 'Given up: the camera refuses the user or the password.');
-  assert.equal(words({ state: 'ended' }), 'It came to its end.');
+  assert.equal(words({ state: 'failed', reason: 'the camera refuses the user or the password.' }), 'Failed: the camera refuses the user or the password.');
+  assert.equal(words({ state: 'ended' }), 'Ended.');
   assert.equal(stateWords(source({ state: 'failed' }), now).tone, 'bad');
 });
 

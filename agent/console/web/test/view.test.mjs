@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { alignment, banner, chip, curtain, meanwhile, tally, voiceNote } from '../src/view.js';
+import { alignment, banner, chip, curtain, instructionState, meanwhile, tally, voiceNote } from '../src/view.js';
 
 const snapshot = (over = {}) => ({ settings: { speech: true }, source: { width: 1280, height: 720, fps: 30 }, delay: 2.4, comments: 0, ...over });
 const status = (chip, over = {}) => ({ chip, state: 'listening', percent: 100, ...over });
@@ -42,35 +42,35 @@ test('every reason for no picture has its sentence, and a button where one helps
   assert.deepEqual(none({ room: 'lost', roomError: 'The LiveKit server does not answer.' }).acts.map((a) => a.id), ['join', 'http']);
   assert.match(none({ room: 'joining' }).words, /Joining/);
   assert.match(none({ room: 'joining', roomError: 'A firewall may be in the way.' }).more, /firewall/, 'while it is tried again, too');
-  assert.match(none({ room: 'replaced' }).words, /again elsewhere/);
+  assert.match(none({ room: 'replaced' }).words, /open elsewhere/);
   assert.deepEqual(none({ status: status('waiting') }).acts.map((a) => a.id), ['camera', 'scene']);
   assert.deepEqual(none({ status: status('waiting'), publishing: true }).acts, []);
   assert.match(none({ agent: false }).words, /commentator is not in the room/);
   assert.match(none({ agentVideo: false }).words, /not published/);
-  assert.match(none({}).more, /2\.4 s behind/);
+  assert.match(none({}).more, /delayed by 2\.4 s/);
   const played = (codecs, codec) => none({ codecs, snapshot: snapshot({ source: { width: 1280, height: 720, codec } }) });
   assert.match(played(['VP8', 'AV1'], 'H264').words, /does not play H264/);
   assert.match(played(['VP8', 'AV1'], 'H264').more, /OpenH264/);
   assert.doesNotMatch(played(['VP8', 'H264'], 'H265').more, /OpenH264/);
   assert.deepEqual(played(['VP8'], 'H264').acts.map((a) => a.id), ['http']);
-  for (const fine of [played(['VP8', 'H264'], 'H264'), played([], 'H264'), played(['VP8'], '')]) assert.match(fine.words, /on its way/);
+  for (const fine of [played(['VP8', 'H264'], 'H264'), played([], 'H264'), played(['VP8'], '')]) assert.match(fine.words, /Waiting for the picture/);
 });
 
 test('what goes wrong over a picture has one sentence', () => {
-  assert.match(banner(known({ picture: 'none', http: true, room: 'lost', roomError: 'No media here.' }), 0).words, /no voice\. No media here/);
+  assert.match(banner(known({ picture: 'none', http: true, room: 'lost', roomError: 'No media here.' }), 0).words, /no audio\. No media here/);
   assert.equal(banner(known(), 0), null);
-  assert.match(banner(known({ link: 'lost', retryIn: 0.4 }), 0).words, /does not answer\. Trying again in 1 s/);
-  assert.match(banner(known({ room: 'reconnecting' }), 0).words, /Joining again/);
-  assert.match(banner(known({ status: status('waiting'), snapshot: snapshot({ source: { width: 0 } }) }), 0).words, /camera is gone/);
-  assert.match(banner(known({ snapshot: snapshot({ source: { width: 0 } }) }), 0).words, /camera is gone/);
+  assert.match(banner(known({ link: 'lost', retryIn: 0.4 }), 0).words, /does not answer\. Retrying in 1 s/);
+  assert.match(banner(known({ room: 'reconnecting' }), 0).words, /Reconnecting/);
+  assert.match(banner(known({ status: status('waiting'), snapshot: snapshot({ source: { width: 0 } }) }), 0).words, /camera has left/);
+  assert.match(banner(known({ snapshot: snapshot({ source: { width: 0 } }) }), 0).words, /camera has left/);
   const switching = snapshot({ source: { identity: 'ann', width: 0 } });
   assert.equal(banner(known({ snapshot: switching }), 0), null, 'another camera was chosen; the last one is not gone');
-  assert.match(banner(known({ status: status('waiting'), snapshot: switching }), 0).words, /camera is gone/);
+  assert.match(banner(known({ status: status('waiting'), snapshot: switching }), 0).words, /camera has left/);
   assert.match(banner(known({ snapshot: snapshot({ source: { width: 10, muted: true } }) }), 0).words, /paused/);
   assert.match(banner(known({ picture: 'stalled' }), 0).words, /No new picture/);
-  assert.match(banner(known({ status: status('reconnecting') }), 0).words, /lost the room/);
+  assert.match(banner(known({ status: status('reconnecting') }), 0).words, /lost its connection/);
   const failure = { reason: 'the model server answered 500', at: 1000 };
-  assert.equal(banner(known({ failure }), 2000).words, 'The model does not answer: the model server answered 500. The next look tries again.');
+  assert.equal(banner(known({ failure }), 2000).words, 'The model does not answer: the model server answered 500. Retrying with the next frames.');
   assert.equal(banner(known({ failure }), 60_000), null, 'not for ever');
 });
 
@@ -116,4 +116,22 @@ test('a voice that is missing is told in words', () => {
   assert.equal(voiceNote(snapshot({ voice_problem: 'the program flite was not found' })), 'no voice: the program flite was not found');
   assert.equal(voiceNote(snapshot()), '');
   assert.equal(voiceNote(null), '');
+});
+
+test('the line under the instruction box', () => {
+  const words = (stage, over) => instructionState(stage, 'the goals', 'Too long.', snapshot(over)).words;
+  assert.match(words('rest', { instruction: '' }), /^No instruction\./);
+  assert.match(words('rest', { instruction: 'the keeper', instruction_by: 'Anna' }), /^Active: “the keeper”, set by Anna\./);
+  assert.equal(words('sent'), 'Sent: “the goals”. It applies from the next frame.');
+  assert.match(words('acted', { instruction: 'the goals' }), /It has acted\.$/);
+  assert.match(words('acted', { instruction: 'the goals', reads_instructions: true }), /It has acted\.$/);
+  assert.equal(words('failed'), 'Too long.');
+  assert.equal(instructionState('rest', '', '', null).unread, false);
+});
+
+test('an engine that reads no instructions has no box, and nothing has acted', () => {
+  for (const stage of ['rest', 'sent', 'set', 'acted', 'failed']) {
+    const line = instructionState(stage, 'the goals', 'x', snapshot({ engine: 'scene', instruction: 'the goals', reads_instructions: false }));
+    assert.deepEqual(line, { tone: '', words: 'The scene engine does not read instructions.', unread: true });
+  }
 });

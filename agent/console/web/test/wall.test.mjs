@@ -19,7 +19,7 @@ test('a tile says what goes on', () => {
   assert.ok(t.picture && !t.late && !t.live);
   assert.ok(tile(info({ alignment_last: 0.4 }), '').late);
   assert.equal(tile(info({ alignment_last: -1 }), '').aligned, '');
-  assert.equal(tile(info({ newest: undefined }), '').words, 'Nothing was said yet.');
+  assert.equal(tile(info({ newest: undefined }), '').words, 'No comments yet.');
   assert.equal(tile(info(), 'Offside').words, 'Offside');
 });
 
@@ -69,7 +69,7 @@ test('without rooms the page says how to get one', () => {
   assert.equal(nobody('lost', 1), null, 'the tiles stay');
   assert.equal(headline('open', 1, 0), '1 room');
   assert.equal(headline('open', 0, 0), 'no rooms');
-  assert.equal(headline('lost', 3, 2.2), 'trying again in 3 s');
+  assert.equal(headline('lost', 3, 2.2), 'retrying in 3 s');
 });
 
 test('the page of a room whose commentator has left says so, whatever it showed', () => {
