@@ -118,6 +118,19 @@ func (j *Manager) Keep(ctx context.Context) error {
 // were always under way as an engine works on at once.
 func (j *Manager) Load(now time.Time) float64 { return j.busy.load(now) }
 
+// Ready returns nil while the engine of the settings is loaded, else its state.
+func (j *Manager) Ready() error {
+	e, err := j.engine(j.opts.Settings)
+	if err != nil {
+		return err
+	}
+	s := e.Status()
+	if s.Phase == inference.PhaseReady {
+		return nil
+	}
+	return fmt.Errorf("engine %s: %v (%d %%) %s", e.Name(), s.Phase, s.Percent, s.Detail)
+}
+
 // Metrics are those of the engines and of the outputs.
 func (j *Manager) Metrics() prometheus.Collector { return engineMetrics{j} }
 

@@ -24,7 +24,11 @@ type roomAPI struct {
 	rooms       livekit.RoomService
 	dispatches  livekit.AgentDispatchService
 	idle        func()
+	clock       *serverClock
 }
+
+// now returns the time by the server's clock.
+func (a *roomAPI) now() time.Time { return a.clock.now(time.Now()) }
 
 // addresses turns the server's URL into that of the API (http) and that of
 // the worker's socket (ws).
@@ -58,12 +62,14 @@ func addresses(server, workerToken string) (api, socket string, err error) {
 
 func newRoomAPI(base, key, secret string) *roomAPI {
 	transport := &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second}
-	client := &http.Client{Transport: transport, Timeout: apiTimeout}
+	clock := &serverClock{next: transport}
+	client := &http.Client{Transport: clock, Timeout: apiTimeout}
 	return &roomAPI{
 		key: key, secret: secret,
 		rooms:      livekit.NewRoomServiceProtobufClient(base, client),
 		dispatches: livekit.NewAgentDispatchServiceProtobufClient(base, client),
 		idle:       transport.CloseIdleConnections,
+		clock:      clock,
 	}
 }
 

@@ -1,6 +1,22 @@
 package worker
 
-import "context"
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// ReadyEvery spaces the questions whether jobs can be served.
+const ReadyEvery = readyEvery
+
+// Skew asks the server at an address for its rooms and returns how far its clock is ahead.
+func Skew(t *testing.T, url string) time.Duration {
+	t.Helper()
+	a := newRoomAPI(url, "key", "secret")
+	defer a.idle()
+	_, _ = a.list(t.Context()) // whatever it answers has a date
+	return time.Until(a.now())
+}
 
 // Scaled is scaledLoad.
 func Scaled(taken, places int, machine float64) (float64, bool) {

@@ -15,17 +15,20 @@ const unhealthyAfter = time.Minute
 // protocolVersion of the worker protocol.
 const protocolVersion = 1
 
-// Handler answers as LiveKit's own agents do, so that their probes work: GET /
-// says "OK", or 503 while the worker is of no use, and GET /worker describes it.
+// Handler answers probes as LiveKit's own agents do: GET / returns "OK", or 503
+// while the worker cannot serve jobs, and GET /worker describes it. GET /readyz
+// is the same as GET /.
 func (w *Worker) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(rw http.ResponseWriter, _ *http.Request) {
+	ready := func(rw http.ResponseWriter, _ *http.Request) {
 		if why := w.unhealthy(time.Now()); why != "" {
 			http.Error(rw, why, http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.WriteString(rw, "OK") // a probe that has gone
-	})
+	}
+	mux.HandleFunc("GET /{$}", ready)
+	mux.HandleFunc("GET /readyz", ready)
 	mux.HandleFunc("GET /worker", func(rw http.ResponseWriter, _ *http.Request) {
 		s := w.State()
 		rw.Header().Set("Content-Type", "application/json")
@@ -45,8 +48,11 @@ func (w *Worker) Handler() http.Handler {
 	return mux
 }
 
-// unhealthy says why this worker is of no use; "" when it is.
+// unhealthy returns why this worker cannot serve jobs; "" when it can.
 func (w *Worker) unhealthy(now time.Time) string {
+	if err := w.notReady(); err != nil {
+		return err.Error()
+	}
 	s := w.State()
 	switch {
 	case s.Registered || s.Jobs > 0 || s.Draining:

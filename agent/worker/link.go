@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,8 @@ import (
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
 	"google.golang.org/protobuf/proto"
+
+	"touchline/internal/backoff"
 )
 
 const (
@@ -26,13 +29,19 @@ const (
 	reportEvery = 2500 * time.Millisecond
 	// maxFrame bounds a message of the server in bytes: metadata of 512 KiB, a room and a participant.
 	maxFrame = 4 << 20
-	// goodAfter is how long a connection must have stood for the next outage to start from nothing.
+	// goodAfter is how long a connection must have stood for its loss to begin a new outage.
 	goodAfter = 10 * time.Second
+	// firstWait and maxWait bound the wait between two attempts to reach the server; earlyMaxWait is the maximum
+	// during the first minutes of an outage, as a server that is restarted is back soon.
+	firstWait    = 100 * time.Millisecond
+	maxWait      = 10 * time.Second
+	earlyMaxWait = 2 * time.Second
+	early        = 3 * time.Minute
 )
 
 var (
 	// ErrRefused is returned by Run when the server did not accept the keys at the first attempt.
-	ErrRefused = errors.New("the LiveKit server refused this worker; check LIVEKIT_API_KEY, LIVEKIT_API_SECRET and the clock")
+	ErrRefused = errors.New("the LiveKit server refused this worker; check LIVEKIT_API_KEY, LIVEKIT_API_SECRET and this machine's clock")
 
 	errAway   = errors.New("not connected to the LiveKit server")
 	errSilent = errors.New("the server has not answered pings")
@@ -41,11 +50,19 @@ var (
 // link is one websocket to the server.
 type link struct {
 	conn *websocket.Conn
-	// heard is when the server last said something, in Unix nanoseconds.
-	heard atomic.Int64
+	// heard is when the server last sent something.
+	heard atomic.Pointer[time.Time]
 
 	mu sync.Mutex // guards writing
 }
+
+func (l *link) hear() {
+	now := time.Now()
+	l.heard.Store(&now)
+}
+
+// silent reports whether the server has sent nothing for too long, by the monotonic clock.
+func (l *link) silent(now time.Time) bool { return now.Sub(*l.heard.Load()) > silentFor }
 
 func (l *link) send(m *livekit.WorkerMessage) error {
 	data, err := proto.Marshal(m)
@@ -66,11 +83,11 @@ func (l *link) send(m *livekit.WorkerMessage) error {
 // stayConnected keeps this worker registered until ctx ends, and gives jobs that
 // come the other context. It gives up only when the very first attempt is refused.
 func (w *Worker) stayConnected(ctx, jobs context.Context) error {
-	var wait backoff
+	wait := backoff.Backoff{First: firstWait, Max: maxWait, EarlyMax: earlyMaxWait, Early: early}
 	everIn := false
 	for {
 		began := time.Now()
-		in, err := w.visit(ctx, jobs)
+		in, err := w.session(ctx, jobs)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
 		}
@@ -79,10 +96,10 @@ func (w *Worker) stayConnected(ctx, jobs context.Context) error {
 			return err
 		}
 		if in && time.Since(began) > goodAfter {
-			wait = backoff{}
+			wait.Reset()
 		}
-		delay := wait.next(time.Now())
-		w.log.Warn().Err(err).Dur("retry_in", delay).Msg("not registered with the server; running jobs go on")
+		delay := wait.Next(time.Now(), rand.Float64())
+		w.log.Warn().Err(err).Int64("retry_in_ms", delay.Milliseconds()).Msg("reconnecting to the server")
 		timer := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
@@ -93,8 +110,8 @@ func (w *Worker) stayConnected(ctx, jobs context.Context) error {
 	}
 }
 
-// visit is the life of one connection. in tells whether it got as far as being registered.
-func (w *Worker) visit(ctx, jobs context.Context) (in bool, err error) {
+// session is the life of one connection. in reports whether the worker was registered.
+func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
 	token, err := auth.NewAccessToken(w.opts.APIKey, w.opts.APISecret).
 		SetVideoGrant(&auth.VideoGrant{Agent: true}).SetValidFor(time.Hour).ToJWT()
 	if err != nil {
@@ -108,7 +125,7 @@ func (w *Worker) visit(ctx, jobs context.Context) (in bool, err error) {
 	switch {
 	case err == nil:
 	case resp != nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden):
-		return false, fmt.Errorf("%w (status %d)", ErrRefused, resp.StatusCode)
+		return false, fmt.Errorf("%w (status %d%s)", ErrRefused, resp.StatusCode, clockHint(resp.Header, time.Now()))
 	case resp != nil:
 		return false, fmt.Errorf("register with the server: expected status 101, got %d: is this the address of a LiveKit server?",
 			resp.StatusCode)
@@ -123,9 +140,8 @@ func (w *Worker) visit(ctx, jobs context.Context) (in bool, err error) {
 	})()
 	conn.SetReadLimit(maxFrame)
 	l := &link{conn: conn}
-	l.heard.Store(time.Now().UnixNano())
-	heard := func() { l.heard.Store(time.Now().UnixNano()) }
-	conn.SetPongHandler(func(string) error { heard(); return nil })
+	l.hear()
+	conn.SetPongHandler(func(string) error { l.hear(); return nil })
 
 	if err := l.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_Register{Register: w.registration()}}); err != nil {
 		return false, err
@@ -133,10 +149,10 @@ func (w *Worker) visit(ctx, jobs context.Context) (in bool, err error) {
 	if err := conn.SetReadDeadline(time.Now().Add(registerTimeout)); err != nil {
 		return false, fmt.Errorf("register with the server: %w", err)
 	}
-	// In reverse order: forget the connection, end its pulse, wait for it.
+	// In reverse order: forget the connection, end keepAlive, wait for it.
 	over := make(chan struct{})
-	var pulse sync.WaitGroup
-	defer pulse.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	defer close(over)
 	defer w.detach(l)
 	for {
@@ -145,12 +161,12 @@ func (w *Worker) visit(ctx, jobs context.Context) (in bool, err error) {
 			if !in {
 				return false, fmt.Errorf("register with the server: %w", err)
 			}
-			if time.Since(time.Unix(0, l.heard.Load())) > silentFor {
+			if l.silent(time.Now()) {
 				err = errSilent
 			}
 			return true, fmt.Errorf("read from the server: %w", err)
 		}
-		heard()
+		l.hear()
 		if kind != websocket.BinaryMessage {
 			continue // a later protocol; ours is binary
 		}
@@ -161,7 +177,7 @@ func (w *Worker) visit(ctx, jobs context.Context) (in bool, err error) {
 				return in, fmt.Errorf("register with the server: %w", err)
 			}
 			w.attach(l, r)
-			pulse.Go(func() { w.pulse(ctx, l, over) })
+			beside.Go(func() { w.keepAlive(ctx, l, over) })
 			continue
 		}
 		w.handle(jobs, msg)
@@ -232,8 +248,8 @@ func (w *Worker) detach(l *link) {
 	}
 }
 
-// pulse reports the load and pings until the connection is over.
-func (w *Worker) pulse(ctx context.Context, l *link, over <-chan struct{}) {
+// keepAlive reports the load and pings until the connection is over.
+func (w *Worker) keepAlive(ctx context.Context, l *link, over <-chan struct{}) {
 	report, ping := time.NewTicker(reportEvery), time.NewTicker(pingEvery)
 	defer report.Stop()
 	defer ping.Stop()
@@ -248,7 +264,7 @@ func (w *Worker) pulse(ctx context.Context, l *link, over <-chan struct{}) {
 		case <-report.C:
 			w.report(time.Now())
 		case now := <-ping.C:
-			if now.Sub(time.Unix(0, l.heard.Load())) > silentFor {
+			if l.silent(now) {
 				_ = l.conn.Close()
 				return
 			}
@@ -300,12 +316,4 @@ func (w *Worker) report(now time.Time) {
 	w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_UpdateWorker{UpdateWorker: &livekit.UpdateWorkerStatus{
 		Status: &status, Load: float32(load), JobCount: uint32(jobs), //nolint:gosec // a count of jobs
 	}}})
-}
-
-// poke has the load reported at once.
-func (w *Worker) poke() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
 }

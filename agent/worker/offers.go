@@ -110,7 +110,7 @@ func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
 		w.answer(job, v, why)
 		return
 	}
-	w.poke()
+	w.changed.Set()
 	go func() {
 		defer w.work.Done()
 		if !resuming && w.inRoom(ctx, job) {
@@ -118,7 +118,7 @@ func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
 			w.dropOfferLocked(job.GetId())
 			w.mu.Unlock()
 			w.answer(job, served, "the agent is in the room")
-			w.poke()
+			w.changed.Set()
 			return
 		}
 		w.answer(job, accepted, "")
@@ -166,8 +166,8 @@ func (w *Worker) expire(id string) {
 	w.dropOfferLocked(id)
 	w.mu.Unlock()
 	if known {
-		w.log.Warn().Str("job", id).Dur("after", assignmentTimeout).Msg("the server did not assign a job that was accepted")
-		w.poke()
+		w.log.Warn().Str("job", id).Float64("waited_s", assignmentTimeout.Seconds()).Msg("accepted job not assigned")
+		w.changed.Set()
 	}
 }
 
@@ -242,7 +242,7 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 	w.jobs[job.GetId()] = r
 	w.work.Add(1)
 	w.mu.Unlock()
-	w.poke()
+	w.changed.Set()
 	go func() {
 		defer w.work.Done()
 		w.serve(jctx, r)
@@ -298,7 +298,7 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	delete(w.jobs, r.job.ID)
 	delete(w.places, r.place)
 	w.mu.Unlock()
-	w.poke()
+	w.changed.Set()
 	w.metrics.ended.WithLabelValues(outcome).Inc()
 	if err != nil {
 		log.Warn().Err(err).Msg("job failed")
@@ -336,7 +336,12 @@ func (r *running) tellLeaving(err error) {
 			}
 		}
 		if wait := settle - time.Since(r.assigned); wait > 0 {
-			<-time.After(wait) // rare: a job that ends as soon as it begins
+			timer := time.NewTimer(wait) // rare: a job that ends as soon as it begins
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-r.w.ended:
+			}
 		}
 		r.w.updateJob(u)
 	})

@@ -221,7 +221,7 @@ func (w *Worker) rescue(ctx context.Context, room string, m *memory) {
 	}
 	// It may have been asked for, or given away by another worker, this very moment.
 	for _, d := range slices.Concat(roots, copies) {
-		if since := time.Since(time.Unix(0, d.GetState().GetCreatedAt())); since >= 0 && since < underWay {
+		if since := w.api.now().Sub(time.Unix(0, d.GetState().GetCreatedAt())); since >= 0 && since < underWay {
 			return
 		}
 	}

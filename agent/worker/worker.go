@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
 	"github.com/livekit/protocol/livekit"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
+
+	"touchline/internal/wake"
 )
 
 const (
@@ -42,6 +45,9 @@ type Options struct {
 	// MachineLoad tells how busy the machine is with what the slots do not count, 1 when it can take no more. It is
 	// asked every few seconds and on every change. May be nil.
 	MachineLoad func(now time.Time) float64
+	// Ready returns nil once jobs can be served, else what is not ready. The worker registers after the first nil and
+	// does not ask again. May be nil.
+	Ready func() error
 	// DrainTimeout bounds the end of a drain; 1 h when 0.
 	DrainTimeout time.Duration
 	// WatchEvery spaces the looks for rooms that want this agent and have none, jittered; 5 s when 0, never when
@@ -66,7 +72,9 @@ type Worker struct {
 
 	drainOnce sync.Once
 	draining  chan struct{}
-	changed   chan struct{} // the load is to be reported
+	ready     atomic.Bool
+	ended     chan struct{} // Run has ended
+	changed   wake.Signal   // the load
 
 	// work counts offers being answered and jobs. It grows under mu, and not once full is set.
 	work sync.WaitGroup
@@ -115,7 +123,8 @@ func New(opts Options) (*Worker, error) {
 		log:      opts.Log.With().Str("component", "worker").Logger(),
 		api:      newRoomAPI(api, opts.APIKey, opts.APISecret),
 		draining: make(chan struct{}),
-		changed:  make(chan struct{}, 1),
+		ended:    make(chan struct{}),
+		changed:  wake.New(),
 		offers:   map[string]*offer{},
 		jobs:     map[string]*running{},
 		places:   map[place]string{},
@@ -149,6 +158,10 @@ func (w *Worker) Drain() {
 // keys, and with an error that names them when jobs have not ended in time.
 func (w *Worker) Run(ctx context.Context) error {
 	defer w.api.idle()
+	defer close(w.ended)
+	if !w.awaitReady(ctx) {
+		return nil
+	}
 	// The connection outlives the jobs, so that their ends can be told.
 	lctx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
@@ -181,6 +194,42 @@ func (w *Worker) Run(ctx context.Context) error {
 	return errors.Join(g.Wait(), late)
 }
 
+// readyEvery spaces the questions whether jobs can be served.
+const readyEvery = 100 * time.Millisecond
+
+// awaitReady returns false when ctx or a drain ends the wait.
+func (w *Worker) awaitReady(ctx context.Context) bool {
+	tick := time.NewTicker(readyEvery)
+	defer tick.Stop()
+	for logged := false; ; {
+		err := w.notReady()
+		if err == nil {
+			return true
+		}
+		if !logged {
+			w.log.Info().AnErr("reason", err).Msg("waiting to register")
+			logged = true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-w.draining:
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+// notReady returns why no job can be served, nil after the first nil of Options.Ready.
+func (w *Worker) notReady() error {
+	if w.opts.Ready == nil || w.ready.Load() {
+		return nil
+	}
+	err := w.opts.Ready()
+	w.ready.Store(err == nil)
+	return err
+}
+
 // refuseMore closes this worker's door for good.
 func (w *Worker) refuseMore() {
 	w.mu.Lock()
@@ -197,7 +246,7 @@ func (w *Worker) endAll(ctx context.Context) {
 	w.mu.Lock()
 	n := len(w.jobs)
 	w.mu.Unlock()
-	w.log.Info().Int("jobs", n).Dur("timeout", w.opts.DrainTimeout).Msg("draining: rooms are handed over as their sentences end")
+	w.log.Info().Int("jobs", n).Float64("timeout_s", w.opts.DrainTimeout.Seconds()).Msg("draining")
 	ended := make(chan struct{})
 	go func() {
 		w.work.Wait() // offers under way are refused or become jobs, and all jobs know of the drain
@@ -207,9 +256,9 @@ func (w *Worker) endAll(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-ended:
-		w.log.Info().Dur("took", time.Since(began)).Msg("drained")
+		w.log.Info().Float64("took_s", time.Since(began).Seconds()).Msg("drained")
 	case <-timer.C:
-		w.log.Warn().Dur("after", time.Since(began)).Msg("the drain took too long: the remaining jobs end now")
+		w.log.Warn().Float64("took_s", time.Since(began).Seconds()).Msg("drain timed out; ending the remaining jobs")
 	case <-ctx.Done():
 	}
 }

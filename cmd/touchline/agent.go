@@ -320,7 +320,7 @@ func (c *agentCmd) worker(cfg configs.Agent, manager *jobs.Manager, log zerolog.
 		URL: cfg.LiveKit.URL, APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret), WorkerToken: c.WorkerToken,
 		AgentName: cfg.Worker.AgentName, Namespace: cfg.Worker.Namespace, Deployment: cfg.Worker.Deployment, JobType: jobType,
 		Slots: slots, MachineLoad: machine, DrainTimeout: cfg.Worker.DrainTimeout, Name: cfg.LiveKit.Name, Version: moduleVersion(buildInfo()),
-		Runner: manager, Log: log,
+		Runner: manager, Ready: manager.Ready, Log: log,
 	})
 }
 

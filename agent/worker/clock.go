@@ -1,0 +1,61 @@
+package worker
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxSkew is how far a clock may be from the server's and still count as the same: the Date header has whole
+	// seconds and takes a moment to come.
+	maxSkew = 2 * time.Second
+	// refusedSkew is the skew from which tokens may be refused for it.
+	refusedSkew = 30 * time.Second
+)
+
+// serverClock learns from the Date header of each answer how far the server's clock is from ours.
+type serverClock struct {
+	next http.RoundTripper
+	skew atomic.Int64 // nanoseconds by which the server's is ahead
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *serverClock) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := c.next.RoundTrip(r)
+	if err == nil {
+		if skew, ok := skewOf(res.Header, time.Now()); ok {
+			c.skew.Store(int64(skew))
+		}
+	}
+	return res, err //nolint:wrapcheck // a RoundTripper's error is that of the one below
+}
+
+// now returns local by the server's clock.
+func (c *serverClock) now(local time.Time) time.Time { return local.Add(time.Duration(c.skew.Load())) }
+
+// skewOf returns by how much the clock of a Date header is ahead of now; 0 up to maxSkew.
+func skewOf(h http.Header, now time.Time) (skew time.Duration, ok bool) {
+	date, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return 0, false
+	}
+	if skew = date.Sub(now); skew.Abs() <= maxSkew {
+		skew = 0
+	}
+	return skew, true
+}
+
+// clockHint names the skew of a server that refused a token; "" when it is not to blame.
+func clockHint(h http.Header, now time.Time) string {
+	skew, ok := skewOf(h, now)
+	if !ok || skew.Abs() < refusedSkew {
+		return ""
+	}
+	side := "behind"
+	if skew < 0 {
+		side = "ahead of"
+	}
+	return fmt.Sprintf("; this machine's clock is %v %s the server's", skew.Abs().Round(time.Second), side)
+}
