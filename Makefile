@@ -1,10 +1,10 @@
 # Touchline. `make` lists what there is to make.
 
-# hraban/opus would otherwise want libopusfile as well.
-export GOFLAGS := -tags=nolibopusfile,builtinassets -trimpath
-export CGO_ENABLED := 1
-
+# hraban/opus would otherwise want libopusfile as well. A -tags on a command line replaces these, so it repeats them.
+TAGS := nolibopusfile,builtinassets
 comma := ,
+export GOFLAGS := -tags=$(TAGS) -trimpath
+export CGO_ENABLED := 1
 
 WEB     := agent/console/web
 WEB_SRC := $(shell find $(WEB) -path $(WEB)/node_modules -prune -o -path $(WEB)/dist -prune -o -type f -print 2>/dev/null)
@@ -83,20 +83,21 @@ bench-gpu: runtime-cuda bin/touchline-model ## the model's timing on an NVIDIA G
 
 # Without the LiveKit server: half the size and memory, no demo.
 bin/touchline-slim: bin/touchline
-	$(call program,./cmd/touchline,-tags=nolibopusfile$(comma)builtinassets$(comma)nodemo)
+	$(call program,./cmd/touchline,-tags=$(TAGS)$(comma)nodemo)
+
+.PHONY: check
+check: lint test-web ## what to run before each commit: vet, linter, page tests, Go tests without a server (2 minutes)
+	go vet -tags=$(TAGS),integration ./...
+	go test -vet=off ./...
 
 .PHONY: test
-test: setup-test build test-web stock-front ## everything that must hold, in about 15 minutes
-	go vet ./...
+test: setup-test build test-web stock-front ## all tests: race detector, LiveKit server, browsers (12 minutes)
+	go vet -tags=$(TAGS),integration ./...
 	@scripts/test.sh
 
 .PHONY: test-web
 test-web: web
 	cd $(WEB) && npm test --silent
-
-.PHONY: race
-race: setup-test build ## the pure packages under the race detector
-	go test -race ./agent ./agent/console ./configs/... ./inference/... ./media/... ./models/... ./pacing
 
 .PHONY: bench
 bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing figure, in a table (about 40 minutes)
@@ -120,7 +121,8 @@ fuzz: setup-test web ## each fuzz target for 20 s
 	done
 
 .PHONY: lint
-lint: setup web bin/golangci-lint ## golangci-lint, with the import ladder
+lint: setup web bin/golangci-lint ## golangci-lint, with the import ladder, and go mod tidy
+	go mod tidy -diff
 	./bin/golangci-lint run ./...
 
 bin/golangci-lint:

@@ -1,26 +1,37 @@
 #!/bin/sh
 # Runs the Go tests, in three parts, and fails when one of them does. Arguments go to go test.
 #
-# Packages with a LiveKit server in their tests run in real time and wait most of it; most of the others compute,
-# and are done before, so that they disturb nothing. Two packages run at once, and of each the tests that say so.
-# What measures alignment has the machine to itself, at the end.
+# 1. The untagged tests of all packages, under the race detector: no server, no browser, no real waiting.
+# 2. The packages with integration tests. They run in real time and wait most of it: two packages at once, and of
+#    each the tests that say so.
+# 3. The scenarios of touchline-bench, which are full rooms of their own.
 set -eu
 cd "$(dirname "$0")/.."
 export TOUCHLINE_BIN="$PWD/bin"
 
-measures=touchline/cmd/touchline-bench
-# By what they depend on, so that no list has to be kept; in an order that has the longest ones first.
-live=$(go list -test -f '{{if .ForTest}}{{range .Deps}}{{if eq . "touchline/agent/sfu"}}{{$.ForTest}}{{end}}{{end}}{{end}}' ./... |
-	sort -ru | grep -vxF "$measures")
-others=$(go list ./... | grep -vxF "$live" | grep -vxF "$measures")
+tags=nolibopusfile,builtinassets
+bench=touchline/cmd/touchline-bench
+
+# integration_packages lists the packages that have test files for the integration tag alone.
+integration_packages() {
+	files='{{.ImportPath}} {{.TestGoFiles}} {{.XTestGoFiles}}'
+	{
+		go list -tags="$tags" -f "$files" ./...
+		go list -tags="$tags" -f "$files" ./...
+		go list -tags="$tags,integration" -f "$files" ./...
+	} | sort | uniq -u | cut -d' ' -f1 | sort -u
+}
+
+live=$(integration_packages | grep -vxF "$bench")
 if [ -z "$live" ]; then
-	echo "test: expected packages whose tests depend on agent/sfu, found none" >&2
+	echo "test: no package has integration tests" >&2
 	exit 1
 fi
 
 status=0
-for packages in "$others" "$live" "$measures"; do
+go test -vet=off -race -tags="$tags" -timeout 10m "$@" ./... || status=1
+for packages in "$live" "$bench"; do
 	# shellcheck disable=SC2086
-	go test -vet=off -timeout 25m -p 2 -parallel 4 "$@" $packages || status=1
+	go test -vet=off -tags="$tags,integration" -timeout 15m -p 2 -parallel 4 "$@" $packages || status=1
 done
 exit $status

@@ -12,12 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"touchline/agent/console"
 	"touchline/agent/room"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/mediamtx"
+	"touchline/internal/e2e/stage"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 	"touchline/media/toyworld"

@@ -12,14 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
+	"touchline/internal/e2e/stage"
 	"touchline/media"
 	"touchline/media/signaling"
 	"touchline/media/source/whip"

@@ -11,7 +11,9 @@ import (
 // each word how much later than its sound it came, and for each comment how
 // much later than the end of its speech the closing flag did. unmatched counts
 // the comments whose words could not be compared, unflagged the streams that ended without the flag.
-func captionErrors(comments []comment, seen stage.Seen, wordTimes func(text string) []time.Duration) (words, final []time.Duration, unmatched, unflagged int) {
+func captionErrors(
+	comments []comment, seen stage.Seen, wordTimes func(text string) []time.Duration,
+) (words, final []time.Duration, unmatched, unflagged int) {
 	for _, c := range comments {
 		var closed *stage.Closed
 		for i := range seen.Closed {

@@ -3,9 +3,8 @@ package main
 import (
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"touchline/agent"
+	"touchline/internal/e2e/stage"
 )
 
 // comment is one comment as the bot and the viewer saw it.

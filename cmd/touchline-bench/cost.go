@@ -12,11 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
+	"touchline/internal/e2e/stage"
 )
 
 // clockTicks a second in /proc/PID/stat; USER_HZ is 100 on every Linux that Go runs on.
@@ -103,9 +102,9 @@ func usageOfOne(pid int) (usage, error) {
 	return u, nil
 }
 
-// botRunner makes the command line of a process with bots in it: one for each
-// room, at a server, with keys in its environment. Without rooms it is an agent worker.
-type botRunner func(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd
+// workerRunner makes the command line of an agent worker at a server, with keys in its environment, that
+// serves rooms which ask for agentName, and every new room when that is "".
+type workerRunner func(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd
 
 // costResult of some rooms.
 type costResult struct {
@@ -119,10 +118,10 @@ func (c costResult) String() string {
 	return fmt.Sprintf("%.1f %% of a core, %.0f MB", 100*c.cpu, float64(c.rss)/1e6)
 }
 
-// cost runs bots in a process of their own, with a 720p30 camera and a viewer
-// in each room, and reads what they use once settled.
+// cost runs an agent worker with a bot in each room, beside a 720p30 camera and a viewer, and reads what the
+// worker uses once settled.
 func cost(
-	ctx context.Context, command botRunner, rooms int, sound bool, settle, length time.Duration, log zerolog.Logger,
+	ctx context.Context, worker workerRunner, rooms int, sound bool, settle, length time.Duration, log zerolog.Logger,
 ) (costResult, error) {
 	res := costResult{rooms: rooms}
 	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log})
@@ -143,14 +142,17 @@ func cost(
 	}
 	cctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := res.use(ctx, command(cctx, s.Server.URL(), s.Keys, names), cancel, settle, length); err != nil {
+	bots := func() error { return newCalls(s.URL(), s.Keys).agentsIn(ctx, names) }
+	if err := res.use(ctx, worker(cctx, s.URL(), s.Keys, dispatchName), cancel, bots, settle, length); err != nil {
 		return res, err
 	}
 	return res, s.Errors()
 }
 
-// use runs a program until it has settled, then reads what it uses.
-func (c *costResult) use(ctx context.Context, cmd *exec.Cmd, stop context.CancelFunc, settle, length time.Duration) error {
+// use runs a program until it is ready and has settled, then reads what it uses.
+func (c *costResult) use(
+	ctx context.Context, cmd *exec.Cmd, stop context.CancelFunc, ready func() error, settle, length time.Duration,
+) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	var stderr bytes.Buffer
@@ -159,6 +161,9 @@ func (c *costResult) use(ctx context.Context, cmd *exec.Cmd, stop context.Cancel
 		return fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	defer func() { stop(); _ = cmd.Wait() }() // it was interrupted
+	if err := ready(); err != nil {
+		return errors.Join(err, errors.New(stderr.String()))
+	}
 	if err := stage.Wait(ctx, settle); err != nil {
 		return err
 	}
@@ -180,7 +185,7 @@ func (c *costResult) use(ctx context.Context, cmd *exec.Cmd, stop context.Cancel
 }
 
 // idle is what an agent worker uses while no room asks for it.
-func idle(ctx context.Context, command botRunner, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
+func idle(ctx context.Context, worker workerRunner, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
 	var res costResult
 	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
 	if err != nil {
@@ -189,7 +194,7 @@ func idle(ctx context.Context, command botRunner, settle, length time.Duration, 
 	defer s.Close()
 	cctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := res.use(ctx, command(cctx, s.Server.URL(), s.Keys, nil), cancel, settle, length); err != nil {
+	if err := res.use(ctx, worker(cctx, s.URL(), s.Keys, ""), cancel, func() error { return nil }, settle, length); err != nil {
 		return res, err
 	}
 	return res, s.Errors()
@@ -197,21 +202,21 @@ func idle(ctx context.Context, command botRunner, settle, length time.Duration, 
 
 // measureCost is what whole bots cost: one 720p30 room, four in one process, and a
 // worker that waits for rooms.
-func measureCost(ctx context.Context, command botRunner, length time.Duration, log zerolog.Logger) ([]row, error) {
+func measureCost(ctx context.Context, worker workerRunner, length time.Duration, log zerolog.Logger) ([]row, error) {
 	const settle = 25 * time.Second
-	one, err := cost(ctx, command, 1, false, settle, length, log)
+	one, err := cost(ctx, worker, 1, false, settle, length, log)
 	if err != nil {
 		return nil, err
 	}
-	loud, err := cost(ctx, command, 1, true, settle, length, log)
+	loud, err := cost(ctx, worker, 1, true, settle, length, log)
 	if err != nil {
 		return nil, err
 	}
-	four, err := cost(ctx, command, 4, false, settle, length, log)
+	four, err := cost(ctx, worker, 4, false, settle, length, log)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := idle(ctx, command, settle, length, log)
+	waiting, err := idle(ctx, worker, settle, length, log)
 	if err != nil {
 		return nil, err
 	}

@@ -12,10 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/rs/zerolog"
 
+	"touchline/internal/e2e/stage"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/window"

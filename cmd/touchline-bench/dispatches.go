@@ -9,12 +9,13 @@ import (
 	"slices"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
+
+	"touchline/agent/room"
+	"touchline/internal/e2e/stage"
 )
 
 const (
@@ -22,24 +23,21 @@ const (
 	dispatchName = "asked"
 	// dispatchMost bounds the time until the agent's first track, in ms.
 	dispatchMost = 700
-	// dispatchTry is how long an agent is waited for while the worker may not be registered yet, dispatchTries times.
-	dispatchTry   = 3 * time.Second
-	dispatchTries = 10
+	// registerTry is how long an agent is waited for while the worker may not be registered yet, registerTries times.
+	registerTry   = 3 * time.Second
+	registerTries = 10
 )
 
 // measureDispatches measures, for each way in which a room asks for an agent, the time until the agent's first track is
 // published in it, count times: a new room and a worker that gets all, a call of the API for a room that is there
 // already, and the token of a participant that makes the room. The first room of a worker is not counted.
-func measureDispatches(ctx context.Context, worker botRunner, count int, log zerolog.Logger) ([]row, error) {
+func measureDispatches(ctx context.Context, worker workerRunner, count int, log zerolog.Logger) ([]row, error) {
 	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	d := &dispatching{
-		s: s, rooms: lksdk.NewRoomServiceClient(s.URL(), s.Keys.APIKey, s.Keys.APISecret),
-		calls: lksdk.NewAgentDispatchServiceClient(s.URL(), s.Keys.APIKey, s.Keys.APISecret),
-	}
+	d := &dispatching{calls: newCalls(s.URL(), s.Keys), s: s}
 	type way struct {
 		name string
 		ask  func(ctx context.Context, room string) (began time.Time, leave func(), err error)
@@ -75,19 +73,73 @@ func measureDispatches(ctx context.Context, worker botRunner, count int, log zer
 	return rows, s.Errors()
 }
 
+// calls are the requests to a LiveKit server that bring agents into rooms.
+type calls struct {
+	rooms      *lksdk.RoomServiceClient
+	dispatches *lksdk.AgentDispatchClient
+}
+
+func newCalls(url string, keys room.Keys) calls {
+	return calls{
+		rooms:      lksdk.NewRoomServiceClient(url, keys.APIKey, keys.APISecret),
+		dispatches: lksdk.NewAgentDispatchServiceClient(url, keys.APIKey, keys.APISecret),
+	}
+}
+
+// hasAgent reports whether an agent publishes in a room.
+func (c calls) hasAgent(ctx context.Context, name string) bool {
+	in, err := c.rooms.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: name})
+	return err == nil && slices.ContainsFunc(in.GetParticipants(), func(p *livekit.ParticipantInfo) bool {
+		return p.GetKind() == livekit.ParticipantInfo_AGENT && len(p.GetTracks()) > 0
+	})
+}
+
+// dispatch asks for an agent in a room that is there already.
+func (c calls) dispatch(ctx context.Context, name string) (*livekit.AgentDispatch, error) {
+	return c.dispatches.CreateDispatch(ctx, &livekit.CreateAgentDispatchRequest{Room: name, AgentName: dispatchName})
+}
+
+// agentsIn brings an agent into each of some rooms, as soon as the worker is registered.
+func (c calls) agentsIn(ctx context.Context, rooms []string) error {
+	for _, name := range rooms {
+		if err := c.agentIn(ctx, name); err != nil {
+			return fmt.Errorf("bring an agent into room %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (c calls) agentIn(ctx context.Context, name string) error {
+	var missing error
+	for range registerTries {
+		asked, err := c.dispatch(ctx, name)
+		if err != nil {
+			return err
+		}
+		if _, missing = stage.Until(ctx, registerTry, "the agent", func() bool { return c.hasAgent(ctx, name) }); missing == nil {
+			return nil
+		}
+		// The server does not repeat a dispatch that found no worker.
+		_, err = c.dispatches.DeleteDispatch(ctx, &livekit.DeleteAgentDispatchRequest{Room: name, DispatchId: asked.GetId()})
+		if err != nil {
+			return err
+		}
+	}
+	return missing
+}
+
 // dispatching is a server whose rooms ask.
 type dispatching struct {
-	s     *stage.Stage
-	rooms *lksdk.RoomServiceClient
-	calls *lksdk.AgentDispatchClient
-	n     int
+	calls
+
+	s *stage.Stage
+	n int
 }
 
 // start runs a worker and returns when its first room was served.
-func (d *dispatching) start(ctx context.Context, worker botRunner, name string) (stop func(), err error) {
+func (d *dispatching) start(ctx context.Context, worker workerRunner, name string) (stop func(), err error) {
 	cctx, cancel := context.WithCancel(ctx)
-	cmd := worker(cctx, d.s.URL(), d.s.Keys, nil)
-	cmd.Env = append(cmd.Env, "LIVEKIT_AGENT_NAME="+name)
+	cmd := worker(cctx, d.s.URL(), d.s.Keys, name)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Stderr = os.Stderr
@@ -103,9 +155,9 @@ func (d *dispatching) start(ctx context.Context, worker botRunner, name string) 
 	if name != "" {
 		ask = d.byAPI
 	}
-	for range dispatchTries {
+	for range registerTries {
 		var failed error
-		if _, failed = d.once(ctx, ask, dispatchTry); failed == nil {
+		if _, failed = d.once(ctx, ask, registerTry); failed == nil {
 			return stop, nil
 		}
 		select {
@@ -119,7 +171,7 @@ func (d *dispatching) start(ctx context.Context, worker botRunner, name string) 
 		}
 	}
 	stop()
-	return nil, fmt.Errorf("expected the worker's agent in one of %d rooms, got none", dispatchTries)
+	return nil, fmt.Errorf("expected the worker's agent in one of %d rooms, got none", registerTries)
 }
 
 func (d *dispatching) measure(
@@ -149,12 +201,7 @@ func (d *dispatching) once(
 		return 0, err
 	}
 	defer leave()
-	_, err = stage.Until(ctx, within, "the agent's first track", func() bool {
-		in, err := d.rooms.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: name})
-		return err == nil && slices.ContainsFunc(in.GetParticipants(), func(p *livekit.ParticipantInfo) bool {
-			return p.GetKind() == livekit.ParticipantInfo_AGENT && len(p.GetTracks()) > 0
-		})
-	})
+	_, err = stage.Until(ctx, within, "the agent's first track", func() bool { return d.hasAgent(ctx, name) })
 	took = time.Since(began)
 	_, gone := d.rooms.DeleteRoom(ctx, &livekit.DeleteRoomRequest{Room: name})
 	return took, errors.Join(err, gone)
@@ -171,7 +218,7 @@ func (d *dispatching) byAPI(ctx context.Context, name string) (began time.Time, 
 		return began, leave, err
 	}
 	began = time.Now()
-	_, err = d.calls.CreateDispatch(ctx, &livekit.CreateAgentDispatchRequest{Room: name, AgentName: dispatchName})
+	_, err = d.dispatch(ctx, name)
 	return began, leave, err
 }
 

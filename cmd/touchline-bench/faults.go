@@ -10,13 +10,11 @@ import (
 	"syscall"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
-	"touchline/agent/sfu"
 	"touchline/configs"
+	"touchline/internal/e2e/stage"
 )
 
 // trouble is one kind of fault around the bot of a stage.
@@ -123,17 +121,6 @@ func commented(ctx context.Context, s *stage.Stage, after time.Time, most time.D
 		return false
 	})
 	return errors.Join(err, s.Errors())
-}
-
-func restartServer(ctx context.Context, s *stage.Stage) error {
-	port := func(addr string) int {
-		n, _ := strconv.Atoi(addr[strings.LastIndexByte(addr, ':')+1:]) // the server's own address
-		return n
-	}
-	return s.StartServer(ctx, sfu.Options{
-		HTTPPort: port(s.Server.HTTPAddr()), UDPPort: port(s.Server.UDPAddr()),
-		APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret, Log: s.Log,
-	})
 }
 
 // killDecoder kills the codec process that the bot decodes with: of this

@@ -8,10 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"touchline/agent"
 	"touchline/agent/room"
+	"touchline/internal/e2e/stage"
 )
 
 // said is one comment as the bot gave it out.

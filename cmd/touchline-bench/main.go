@@ -99,16 +99,16 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measureDecode(ctx, r.Decode, r.Clips, log)
 		}},
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", func(ctx context.Context) ([]row, error) {
-			return measureCost(ctx, slimBots, r.Cost, log)
+			return measureCost(ctx, slimWorker, r.Cost, log)
 		}},
 		{
 			"rooms", "Rooms of 720p30 in one process (scene engine, speech, relay, one viewer each)",
 			func(ctx context.Context) ([]row, error) {
-				return measureRooms(ctx, slimBots, roleCommand, r.Cost)
+				return measureRooms(ctx, slimWorker, roleCommand, r.Cost)
 			},
 		},
 		{"dispatch", "Agents that rooms ask for in three ways, 25 rooms each", func(ctx context.Context) ([]row, error) {
-			return measureDispatches(ctx, slimBots, 25, log)
+			return measureDispatches(ctx, slimWorker, 25, log)
 		}},
 		{"cameras", "Cameras that go and come back, and WHIP senders to viewers", func(ctx context.Context) ([]row, error) {
 			rows, err := measureRestarts(ctx, r.Off, log)
@@ -157,18 +157,19 @@ func (r *runCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	return errors.Join(errs...)
 }
 
-// slimBots runs the bots of the program without a server: what runs beside an existing one.
-func slimBots(ctx context.Context, url string, keys room.Keys, rooms []string) *exec.Cmd {
+// slimWorker is an agent worker of the program without a server: what runs beside an existing one.
+func slimWorker(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd {
 	path := "touchline-slim"
 	if self, err := os.Executable(); err == nil {
 		path = filepath.Join(filepath.Dir(self), path)
 	}
-	args := []string{"--log-level=error", "bots", "--url", url, "--rooms", strings.Join(rooms, ",")}
-	if len(rooms) == 0 {
-		args = []string{"--log-level=error", "agent", "--url", url, "--http", "127.0.0.1:0", "--full-cpu", "0"}
-	}
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(os.Environ(), "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret)
+	return workerOf(ctx, path, url, keys, agentName)
+}
+
+func workerOf(ctx context.Context, program, url string, keys room.Keys, agentName string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, "--log-level=error", "agent", "--url", url, "--http", "127.0.0.1:0",
+		"--full-cpu", "0", "--slots", "16")
+	cmd.Env = append(os.Environ(), "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret, "LIVEKIT_AGENT_NAME="+agentName)
 	return cmd
 }
 

@@ -16,12 +16,11 @@ import (
 	"sync"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 
 	"touchline/internal/e2e/browser"
+	"touchline/internal/e2e/stage"
 	"touchline/media"
 	"touchline/media/ingest"
 )

@@ -17,14 +17,13 @@ import (
 	"sync"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/internal/e2e/mediamtx"
+	"touchline/internal/e2e/stage"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 	"touchline/media/source"

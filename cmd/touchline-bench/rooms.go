@@ -13,13 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/livekit/protocol/logger"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
+	"touchline/internal/e2e/stage"
 )
 
 // processRole of a process beside the bots.
@@ -162,7 +161,7 @@ const fullMachine = 0.8
 
 // manyRooms measures n rooms, each with a 720p30 camera and a viewer: the bots
 // in one process, all others in processes of their own.
-func manyRooms(ctx context.Context, bots botRunner, roles roleRunner, n int, settle, length time.Duration) (s shares, err error) {
+func manyRooms(ctx context.Context, worker workerRunner, roles roleRunner, n int, settle, length time.Duration) (s shares, err error) {
 	var at location
 	for i := range n {
 		at.Rooms = append(at.Rooms, fmt.Sprintf("%s-%d", stage.RoomName, i))
@@ -177,15 +176,19 @@ func manyRooms(ctx context.Context, bots botRunner, roles roleRunner, n int, set
 		pids[role] = p.cmd.Process.Pid
 	}
 	cctx, cancel := context.WithCancel(ctx)
-	cmd := bots(cctx, at.URL, room.Keys{APIKey: at.APIKey, APISecret: at.APISecret}, at.Rooms)
+	keys := room.Keys{APIKey: at.APIKey, APISecret: at.APISecret}
+	cmd := worker(cctx, at.URL, keys, dispatchName)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		cancel()
-		return s, fmt.Errorf("start the bots: %w", err)
+		return s, fmt.Errorf("start the worker: %w", err)
 	}
 	defer func() { cancel(); _ = cmd.Wait() }() // it was interrupted
+	if err := newCalls(at.URL, keys).agentsIn(ctx, at.Rooms); err != nil {
+		return s, err
+	}
 	if err := stage.Wait(ctx, settle); err != nil {
 		return s, err
 	}
@@ -228,12 +231,12 @@ func manyRooms(ctx context.Context, bots botRunner, roles roleRunner, n int, set
 }
 
 // measureRooms is what 1, 2, 4 and 6 rooms of 720p30 in one process cost.
-func measureRooms(ctx context.Context, bots botRunner, roles roleRunner, length time.Duration) ([]row, error) {
+func measureRooms(ctx context.Context, worker workerRunner, roles roleRunner, length time.Duration) ([]row, error) {
 	const settle = 25 * time.Second
 	var rows []row
 	var one, last shares
 	for _, n := range []int{1, 2, 4, 6} {
-		s, err := manyRooms(ctx, bots, roles, n, settle, length)
+		s, err := manyRooms(ctx, worker, roles, n, settle, length)
 		if err != nil {
 			return rows, fmt.Errorf("%d rooms: %w", n, err)
 		}

@@ -11,11 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
+	"touchline/internal/e2e/stage"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 )

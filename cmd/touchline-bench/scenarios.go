@@ -8,12 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
 	"touchline/configs"
+	"touchline/internal/e2e/stage"
 	"touchline/media/sound"
 )
 

@@ -14,13 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
 	"touchline/configs"
 	"touchline/internal/e2e/netfault"
+	"touchline/internal/e2e/stage"
 )
 
 // soakOptions of measureSoak.

@@ -8,13 +8,12 @@ import (
 	"strconv"
 	"time"
 
-	"touchline/internal/e2e/stage"
-
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
 	"touchline/configs"
+	"touchline/internal/e2e/stage"
 )
 
 const soundFPS = 30 // of the camera

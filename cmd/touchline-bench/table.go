@@ -16,28 +16,15 @@ type row struct {
 	Bound  string // what it should be; "" when there is no bound
 	Holds  bool   // within the bound; true when there is none
 
-	// Got, Least and Most are the numbers behind Figure and Bound; 0 in a row without a bound.
-	Got, Least, Most float64
-}
-
-// holdsWithin says whether the figure is within a bound that is factor times as
-// wide: for machines that are busy with other things.
-func (r row) holdsWithin(factor float64) bool {
-	if r.Bound == "" {
-		return true
-	}
-	middle, half := (r.Least+r.Most)/2, (r.Most-r.Least)/2
-	if r.Least == 0 {
-		return r.Got <= factor*r.Most
-	}
-	return r.Got >= middle-factor*half && r.Got <= middle+factor*half
+	// Got is the number behind Figure; 0 in a row without a bound.
+	Got float64
 }
 
 // atMost makes a row of a figure that should not exceed its bound.
 func atMost(name string, got, most float64, unit string) row {
 	return row{
 		Name: name, Figure: number(got) + " " + unit, Bound: "<= " + number(most) + " " + unit, Holds: got <= most,
-		Got: got, Most: most,
+		Got: got,
 	}
 }
 
@@ -45,7 +32,7 @@ func atMost(name string, got, most float64, unit string) row {
 func between(name string, got, least, most float64, unit string) row {
 	return row{
 		Name: name, Figure: number(got) + " " + unit, Bound: number(least) + " to " + number(most) + " " + unit,
-		Holds: got >= least && got <= most, Got: got, Least: least, Most: most,
+		Holds: got >= least && got <= most, Got: got,
 	}
 }
 

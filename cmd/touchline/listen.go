@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 
 	"touchline/agent/console"
 )
@@ -24,21 +23,6 @@ func (p pageFlags) apply(c *console.Config) {
 	if p.TLS && c.TLSCert == "" {
 		c.SelfSigned = true
 	}
-}
-
-// onLoopback tells whether a server's URL leads to this machine's own loopback
-// address. The measurements' server is there with its media; of one elsewhere
-// media comes from other addresses.
-func onLoopback(server string) (bool, error) {
-	u, err := url.Parse(server)
-	if err != nil || u.Hostname() == "" {
-		return false, fmt.Errorf("expected a LiveKit URL such as ws://HOST:PORT, got %q", server)
-	}
-	if u.Hostname() == "localhost" {
-		return true, nil
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	return err == nil && ip.Unmap().IsLoopback(), nil
 }
 
 // mediaIP is the IPv4 address at which those who can open the page at listen

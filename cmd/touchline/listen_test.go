@@ -36,22 +36,6 @@ func TestMediaFollowsThePage(t *testing.T) {
 	require.ErrorContains(t, err, "HOST:PORT")
 }
 
-func TestOnLoopback(t *testing.T) {
-	for server, want := range map[string]bool{
-		"ws://127.0.0.1:7880": true, "http://localhost:7880": true, "ws://[::1]:1": true, "ws://127.9.9.9": true,
-		"ws://[::ffff:127.0.0.1]:7880": true, "wss://example.livekit.cloud": false, "ws://192.0.2.1:7880": false,
-		"ws://localhost.example": false,
-	} {
-		got, err := onLoopback(server)
-		require.NoError(t, err, server)
-		require.Equal(t, want, got, server)
-	}
-	for _, server := range []string{"", "127.0.0.1:7880", "ws://", "ws://%"} {
-		_, err := onLoopback(server)
-		require.ErrorContains(t, err, "expected a LiveKit URL", server)
-	}
-}
-
 func TestVariablesOfFlagsAreNoSettings(t *testing.T) {
 	var c cli
 	parser, err := kong.New(&c)

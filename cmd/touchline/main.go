@@ -43,7 +43,6 @@ type cli struct {
 	Check   checkCmd   `cmd:"" help:"Print the settings in force and what is missing on this machine."`
 	Health  healthCmd  `cmd:"" help:"Ask the agent worker of this machine whether it is well; exit code 0 when it is."`
 	Version versionCmd `cmd:"" help:"Print the version: release, commit and Go version."`
-	Bots    botsCmd    `cmd:"" hidden:"" help:"Bots in several rooms of one process, for measurements."`
 }
 
 // Exit codes beside those of modelcmd.ExitCode: settings that cannot be used, and a panic, as Go has it.

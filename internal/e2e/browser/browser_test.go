@@ -1,3 +1,5 @@
+//go:build integration
+
 package browser_test
 
 import (

@@ -1,3 +1,5 @@
+//go:build integration
+
 // Package stockfront holds a page that is made of LiveKit's own components
 // alone, and the test that it understands the bot. It has no code of its own:
 // what a stock front end does not show is to be mended in the bot.
