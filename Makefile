@@ -136,6 +136,14 @@ deploy-check: setup web ## deploy/ against helm, promtool, hadolint and publishe
 screenshot: setup-test build ## docs/page.png, taken from the demo's page
 	@scripts/screenshot.sh
 
+.PHONY: images-check
+images-check: ## build the images on base images made here, and run the worker's once (root, Debian 12)
+	@scripts/images-check.sh $(ARGS)
+
+.PHONY: release
+release: setup web ## archives of the programs with checksums, in ./dist
+	@scripts/release.sh
+
 .PHONY: fmt
 fmt: bin/golangci-lint ## format the Go code
 	./bin/golangci-lint fmt ./...
