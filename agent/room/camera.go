@@ -91,7 +91,7 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	c.keeper = &keeper{
 		log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1), reports: &c.reports,
 	}
-	bridgeLog(opts.Log)
+	setLibraryLogger(opts.Log)
 	return c, nil
 }
 

@@ -9,9 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/zerologr"
 	"github.com/livekit/protocol/livekit"
-	"github.com/livekit/protocol/logger"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/pion/interceptor"
 	"github.com/pion/webrtc/v4"
@@ -53,16 +51,6 @@ var (
 	errMending = errors.New("the connection broke, and is being mended")
 )
 
-// One logger per process, by the client library's design; it is read without a lock.
-var loggerOnce sync.Once //nolint:gochecknoglobals // mirrors a process-wide fact of the library
-
-func bridgeLog(log zerolog.Logger) {
-	loggerOnce.Do(func() {
-		zl := log.Level(max(zerolog.WarnLevel, log.GetLevel()))
-		lksdk.SetLogger(logger.LogRLogger(zerologr.New(&zl)))
-	})
-}
-
 // guest is what a keeper keeps in a room. Only the keeper's goroutine calls it.
 type guest interface {
 	// callbacks are told by the library from its own goroutines, for this visit.
@@ -87,6 +75,7 @@ type visit struct {
 	ended <-chan struct{} // the run is to end
 
 	goneOnce sync.Once
+	in       atomic.Bool // it has joined
 	over     atomic.Bool // no callback counts any more
 
 	mu        sync.Mutex
@@ -126,6 +115,12 @@ func (v *visit) state() (mending bool, since time.Time, times int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.mending, v.mendingAt, v.mendings
+}
+
+// quiet reports whether the library's errors are expected: it joins, reconnects or leaves.
+func (v *visit) quiet() bool {
+	mending, _, _ := v.state()
+	return mending || !v.in.Load() || v.over.Load()
 }
 
 // publish publishes track, and returns early when the visit is over or the
@@ -263,7 +258,7 @@ func (k *keeper) run(ctx context.Context) error {
 				delay = max(delay, closedRoomWait)
 			}
 		}
-		k.log.Warn().Err(err).Dur("retry_in", delay).Msg("not in the room")
+		k.log.Warn().Err(err).Int64("retry_in_ms", delay.Milliseconds()).Msg("reconnecting to the room")
 		if k.onOutage != nil {
 			k.onOutage(err)
 		}
@@ -337,6 +332,7 @@ func (k *keeper) live(ctx context.Context) (in bool, err error) {
 	if err := enter(ctx, v, token); err != nil {
 		return false, err
 	}
+	v.in.Store(true)
 	// Whatever ended the visit, the library must let go of its sockets.
 	defer v.room.Disconnect()
 	defer v.goodbye()
@@ -410,6 +406,7 @@ func (k *keeper) join(ctx context.Context, v *visit, token string) error {
 	opts := []lksdk.ConnectOption{
 		lksdk.WithAutoSubscribe(false),
 		lksdk.WithConnectTimeout(joinTimeout),
+		lksdk.WithLogger(libraryLogger(k.log, v.quiet)),
 	}
 	if k.reports != nil {
 		opts = append(opts, lksdk.WithInterceptors([]interceptor.Factory{k.reports}), lksdk.WithIncludeDefaultInterceptors(true))

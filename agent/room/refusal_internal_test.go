@@ -16,12 +16,12 @@ import (
 )
 
 // joinAt is a keeper that joins at an address, and what its first attempts led to.
-func joinAt(t *testing.T, url string) (run error, outages int) {
+func joinAt(t *testing.T, url string, log zerolog.Logger) (run error, outages int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	k := &keeper{
-		log: zerolog.Nop(), url: url, token: func() (string, error) { return "token", nil },
+		log: log, url: url, token: func() (string, error) { return "token", nil },
 		guest: &scripted{fails: map[string]bool{}}, first: time.Millisecond, most: time.Millisecond, crashed: make(chan error, 1),
 	}
 	k.onOutage = func(error) {
@@ -36,7 +36,7 @@ func joinAt(t *testing.T, url string) (run error, outages int) {
 func TestServerDown(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"ws://127.0.0.1:7401", "ws://127.0.0.1:14010", "ws://livekit-401.invalid:7880"} {
-		err, outages := joinAt(t, url)
+		err, outages := joinAt(t, url, zerolog.Nop())
 		require.NoError(t, err, "%s: the join is tried again", url)
 		require.Equal(t, 2, outages, url)
 	}
@@ -51,7 +51,7 @@ func TestRefusal(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "invalid token: 401 unauthorized", status)
 		}))
-		err, outages := joinAt(t, strings.Replace(server.URL, "http", "ws", 1))
+		err, outages := joinAt(t, strings.Replace(server.URL, "http", "ws", 1), zerolog.Nop())
 		server.Close()
 		if refused {
 			require.ErrorIs(t, err, ErrRefused, status)

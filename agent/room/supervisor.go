@@ -208,7 +208,7 @@ func New(opts Options) (*Supervisor, error) {
 	if s.may.OwnAttributes { // the server refuses a join that sets them without the right
 		s.keeper.attributes = func() map[string]string { return s.board.attributes(time.Now()) }
 	}
-	bridgeLog(opts.Log)
+	setLibraryLogger(opts.Log)
 	return s, nil
 }
 
@@ -724,7 +724,7 @@ func (s *Supervisor) watchdog(v *visit, sub *subscription, now time.Time) error 
 	case cureAsk:
 		s.watcher.RequestKeyFrame()
 	case cureResubscribe:
-		s.opts.Log.Warn().Dur("silent", now.Sub(e.media)).Msg("no packets of the watched track; subscribing anew")
+		s.opts.Log.Warn().Float64("silent_s", now.Sub(e.media).Seconds()).Msg("track stalled; subscribing again")
 		_ = sub.pub.SetSubscribed(false)
 		sub.again = now.Add(resubscribePause)
 	case cureRejoin:

@@ -1,0 +1,68 @@
+package room
+
+import (
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/livekit/protocol/logger"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
+)
+
+// librarySink writes the client library's log: its errors as warnings while the
+// session is steady and at debug level while it joins or reconnects, which this
+// package logs and retries itself; everything else at debug and trace level.
+type librarySink struct {
+	log   zerolog.Logger
+	quiet func() bool
+}
+
+func libraryLogger(log zerolog.Logger, quiet func() bool) logger.Logger {
+	return logger.LogRLogger(logr.New(librarySink{log.With().Str("component", "livekit").Logger(), quiet}))
+}
+
+// The library has one logger for the process beside those of its rooms, and reads it without a lock.
+var loggerOnce sync.Once //nolint:gochecknoglobals // mirrors a process-wide fact of the library
+
+func setLibraryLogger(log zerolog.Logger) {
+	loggerOnce.Do(func() { lksdk.SetLogger(libraryLogger(log, func() bool { return true })) })
+}
+
+// Init implements logr.LogSink.
+func (librarySink) Init(logr.RuntimeInfo) {}
+
+// Enabled implements logr.LogSink.
+func (s librarySink) Enabled(level int) bool { return s.level(level) >= s.log.GetLevel() }
+
+func (librarySink) level(v int) zerolog.Level {
+	if v > 0 {
+		return zerolog.TraceLevel
+	}
+	return zerolog.DebugLevel
+}
+
+// Info implements logr.LogSink.
+func (s librarySink) Info(v int, msg string, keysAndValues ...any) {
+	s.log.WithLevel(s.level(v)).Fields(keysAndValues).Msg(msg)
+}
+
+// Error implements logr.LogSink.
+func (s librarySink) Error(err error, msg string, keysAndValues ...any) {
+	e := s.log.Warn()
+	if s.quiet() {
+		e = s.log.Debug()
+	}
+	e.Err(err).Fields(keysAndValues).Msg(msg)
+}
+
+// WithValues implements logr.LogSink.
+func (s librarySink) WithValues(keysAndValues ...any) logr.LogSink {
+	s.log = s.log.With().Fields(keysAndValues).Logger()
+	return s
+}
+
+// WithName implements logr.LogSink.
+func (s librarySink) WithName(name string) logr.LogSink {
+	s.log = s.log.With().Str("logger", name).Logger()
+	return s
+}
