@@ -140,7 +140,7 @@ func (u *utterance) spread(base, length time.Duration) {
 	if total == 0 {
 		return
 	}
-	whole := max(length, time.Duration(total)*time.Second/lettersPerSecond)
+	whole := max(length, media.TicksToDuration(int64(total), lettersPerSecond))
 	from := u.placed
 	for {
 		token, ok := u.nextToken()

@@ -132,5 +132,5 @@ func (p PCM) Duration() time.Duration {
 	if p.Rate <= 0 {
 		return 0
 	}
-	return time.Duration(len(p.Samples)) * time.Second / time.Duration(p.Rate)
+	return TicksToDuration(int64(len(p.Samples)), int64(p.Rate))
 }

@@ -1,6 +1,13 @@
 package media_test
 
 import (
+	"cmp"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,4 +32,57 @@ func TestTicks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTicksAreConverted looks for time.Duration(x) * time.Second / rate with a
+// variable x, which overflows after some days of samples, in all code but tests.
+// Engines count the samples of one utterance.
+func TestTicksAreConverted(t *testing.T) {
+	t.Parallel()
+	for _, root := range []string{"agent", "cmd", "internal", "media"} {
+		err := filepath.WalkDir(filepath.Join("..", root), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.Name() == "node_modules" {
+				return cmp.Or(err, fs.SkipDir)
+			}
+			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || d.Name() == "ticks.go" {
+				return nil
+			}
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if q, ok := n.(*ast.BinaryExpr); ok && q.Op == token.QUO {
+					if m, ok := q.X.(*ast.BinaryExpr); ok && m.Op == token.MUL && isConversion(m.X) && isUnit(m.Y) {
+						t.Errorf("%s: may overflow; use media.TicksToDuration", set.Position(q.Pos()))
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		require.NoError(t, err)
+	}
+}
+
+// isConversion reports whether e is time.Duration(...).
+func isConversion(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	s, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && isTime(s) && s.Sel.Name == "Duration"
+}
+
+// isUnit reports whether e is time.Second or another unit.
+func isUnit(e ast.Expr) bool {
+	s, ok := e.(*ast.SelectorExpr)
+	return ok && isTime(s)
+}
+
+func isTime(s *ast.SelectorExpr) bool {
+	x, ok := s.X.(*ast.Ident)
+	return ok && x.Name == "time"
 }

@@ -53,7 +53,7 @@ func (c *Camera) ReadFrame(ctx context.Context) (media.EncodedFrame, error) {
 	if c.start.IsZero() {
 		c.start, c.n = now, 0
 	}
-	pts := time.Duration(c.n) * time.Second / time.Duration(c.FPS)
+	pts := media.TicksToDuration(int64(c.n), int64(c.FPS))
 	arrival := c.start.Add(pts)
 	at := arrival
 	if c.Jitter > 0 {

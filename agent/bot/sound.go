@@ -1,11 +1,10 @@
 package bot
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"touchline/agent/room"
+	"touchline/media"
 	"touchline/media/sound"
 )
 
@@ -68,7 +67,7 @@ func (m soundMetrics) Collect(ch chan<- prometheus.Metric) {
 	value(counter, "moves_total", moves, float64(l.Moves), "how", "silence")
 	value(counter, "moves_total", moves, float64(l.Jumps), "how", "jump")
 	value(counter, "late_seconds_total", "Sound that came too late to be heard.",
-		(time.Duration(l.Late) * time.Second / sound.Rate).Seconds())
+		media.TicksToDuration(int64(l.Late), sound.Rate).Seconds())
 	const packets = "Packets of the camera's sound: received, lost on the way, not decodable, sent."
 	value(counter, "packets_total", packets, float64(r.Packets), "what", "received")
 	value(counter, "packets_total", packets, float64(r.Lost), "what", "lost")

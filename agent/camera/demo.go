@@ -205,7 +205,7 @@ func (c *Demo) play(ctx context.Context) error {
 	picture := make([]byte, o.Width*o.Height*3/2)
 	for n := 0; err == nil; n++ {
 		if _, err = io.ReadFull(in, picture); err == nil {
-			err = c.encode(ctx, time.Duration(n)*time.Second/time.Duration(o.FPS), picture)
+			err = c.encode(ctx, media.TicksToDuration(int64(n), int64(o.FPS)), picture)
 		}
 	}
 	werr := cmd.Wait()

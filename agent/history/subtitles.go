@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"touchline/media"
 )
 
 // How subtitles are usually set: two lines of 42 characters, on screen long
@@ -129,7 +131,7 @@ func cuesOf(e Entry, zero time.Time) []cue {
 			cues[i].to = cues[i+1].from
 			continue
 		}
-		readable := max(shortest, time.Duration(length(cues[i].lines))*time.Second/readSpeed)
+		readable := max(shortest, media.TicksToDuration(int64(length(cues[i].lines)), readSpeed))
 		cues[i].to = max(end, cues[i].from+readable)
 	}
 	return cues

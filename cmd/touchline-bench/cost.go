@@ -16,6 +16,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/internal/e2e/stage"
+	"touchline/media"
 )
 
 // clockTicks a second in /proc/PID/stat; USER_HZ is 100 on every Linux that Go runs on.
@@ -89,7 +90,7 @@ func usageOfOne(pid int) (usage, error) {
 		return n
 	}
 	u := usage{
-		CPU: time.Duration(num(utime)+num(stime)) * time.Second / clockTicks,
+		CPU: media.TicksToDuration(int64(num(utime)+num(stime)), clockTicks),
 		RSS: num(rss) * int64(os.Getpagesize()),
 	}
 	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err != nil {

@@ -173,8 +173,7 @@ func (a *Assembler) applySenderReport() {
 
 // duration turns RTP ticks into time.
 func (a *Assembler) duration(ticks int64) time.Duration {
-	whole, part := ticks/a.rate, ticks%a.rate
-	return time.Duration(whole)*time.Second + time.Duration(part*int64(time.Second)/a.rate)
+	return media.TicksToDuration(ticks, a.rate)
 }
 
 // reset forgets everything that belongs to one epoch.

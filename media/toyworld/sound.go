@@ -3,6 +3,8 @@ package toyworld
 import (
 	"math"
 	"time"
+
+	"touchline/media"
 )
 
 // SoundRate is the number of samples of the match's sound in a second.
@@ -23,7 +25,7 @@ const (
 // on. from counts samples since the start. The same samples come out whatever
 // was asked before.
 func (w *World) Sound(from int64, pcm []int16) {
-	at := func(sample int64) time.Duration { return time.Duration(sample) * time.Second / SoundRate }
+	at := func(sample int64) time.Duration { return media.TicksToDuration(sample, SoundRate) }
 	events := w.Events(max(0, at(from)-at(cheerLong)), at(from+int64(len(pcm)))+time.Millisecond)
 	var crowd [3]lattice
 	for i := range crowd {

@@ -18,6 +18,8 @@ import (
 	"sort"
 	"sync"
 	"time"
+
+	"touchline/media"
 )
 
 // Options of a world. The zero value of each field has a default.
@@ -106,7 +108,7 @@ func (w *World) I420Size() int { return i420Size(w.width, w.height) }
 
 // PTS is the time of a frame since the start.
 func (w *World) PTS(n uint32) time.Duration {
-	return time.Duration(n) * time.Second / time.Duration(w.fps)
+	return media.TicksToDuration(int64(n), int64(w.fps))
 }
 
 // Frame draws frame n into a new buffer. Render does the same without allocating.

@@ -80,7 +80,7 @@ func (c *Clip) Play(ctx context.Context, fps int, out chan<- media.EncodedFrame)
 	start := time.Now()
 	for n := 0; ; n++ {
 		f := c.Frames[n%len(c.Frames)]
-		f.PTS = time.Duration(n) * time.Second / time.Duration(fps)
+		f.PTS = media.TicksToDuration(int64(n), int64(fps))
 		f.Arrival = start.Add(f.PTS)
 		if err := Wait(ctx, time.Until(f.Arrival)); err != nil {
 			return err

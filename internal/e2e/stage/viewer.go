@@ -260,7 +260,7 @@ func (v *Viewer) listen(t *webrtc.TrackRemote, hear func(at time.Time, block []i
 			continue
 		}
 		for i := 0; i+blockLength <= n; i += blockLength {
-			hear(now.Add(time.Duration(i)*time.Second/sampleRate), pcm[i:i+blockLength])
+			hear(now.Add(media.TicksToDuration(int64(i), sampleRate)), pcm[i:i+blockLength])
 		}
 	}
 }

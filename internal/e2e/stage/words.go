@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/media"
 )
 
 // soundBook notes when the words of each answer sound, as the voice that is put
@@ -61,7 +62,7 @@ func (s *soundSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 				if at, ok := firstAudible(c.Audio, c.AudioRate); ok && onset < 0 {
 					onset = written + at
 				}
-				written += time.Duration(len(c.Audio)) * time.Second / time.Duration(c.AudioRate)
+				written += media.TicksToDuration(int64(len(c.Audio)), int64(c.AudioRate))
 			}
 			if onset >= 0 { // before the chunk is passed on: the comment may be heard while it goes on
 				s.book.note(strings.TrimSpace(text.String()), words, onset)
@@ -92,7 +93,7 @@ func firstAudible(pcm []int16, rate int) (time.Duration, bool) {
 			sum += float64(v) * float64(v)
 		}
 		if math.Sqrt(sum/float64(n)) >= audibleRMS {
-			return time.Duration(i) * time.Second / time.Duration(rate), true
+			return media.TicksToDuration(int64(i), int64(rate)), true
 		}
 	}
 	return 0, false

@@ -3,6 +3,7 @@ package audio
 import (
 	"time"
 
+	"touchline/media"
 	"touchline/media/ingest"
 	"touchline/media/source"
 )
@@ -51,11 +52,11 @@ func (c *Clock) Stamp(o *source.Opus) {
 		return
 	}
 	newest := c.origin + c.ticks*opusRate/c.rate
-	media := newest - c.origin + int64(int32(o.Timestamp-uint32(newest))) //nolint:gosec // modulo 2^32
-	pts := time.Duration(media) * time.Second / opusRate
+	ahead := newest - c.origin + int64(int32(o.Timestamp-uint32(newest))) //nolint:gosec // modulo 2^32
+	pts := media.TicksToDuration(ahead, opusRate)
 	o.Arrival, o.NTP = c.clock.At(pts), c.clock.NTP(pts)
 }
 
 func (c *Clock) span(ticks int64) time.Duration {
-	return time.Duration(ticks/c.rate)*time.Second + time.Duration(ticks%c.rate)*time.Second/time.Duration(c.rate)
+	return media.TicksToDuration(ticks, c.rate)
 }

@@ -42,3 +42,20 @@ func TestClockTellsTheCapture(t *testing.T) {
 		require.Equal(t, began.Add(10*time.Second), o.Arrival)
 	}
 }
+
+// TestClockAfterDays: sound that runs over a weekend keeps its times.
+func TestClockAfterDays(t *testing.T) {
+	for _, rate := range []int{8000, 44100, 48000} {
+		c := audio.NewClock(rate)
+		began := time.Unix(1000, 0)
+		const step = 30 * time.Second
+		for i := range int64(72 * time.Hour / step) {
+			timestamp := i * int64(step/time.Second) * int64(rate)
+			at := began.Add(time.Duration(i) * step)
+			c.Packet(uint32(timestamp), at)                                      //nolint:gosec // modulo 2^32
+			o := source.Opus{Timestamp: uint32(timestamp * 48000 / int64(rate))} //nolint:gosec // modulo 2^32
+			c.Stamp(&o)
+			require.WithinDuration(t, at, o.Arrival, time.Millisecond, "%d Hz after %v", rate, time.Duration(i)*step)
+		}
+	}
+}

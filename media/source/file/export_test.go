@@ -2,10 +2,12 @@ package file
 
 import (
 	"bytes"
+	"context"
 	"net/url"
 	"time"
 
 	"touchline/media"
+	"touchline/media/source"
 )
 
 // ReadTS, ReadIVF and ReadProbe read what ffmpeg made of strangers' files.
@@ -41,3 +43,28 @@ func (p Proxy) Meant(asked url.URL) url.URL { return p.p.meant(asked) }
 
 // Location is what ffmpeg learns of a redirect.
 func (p Proxy) Location(from *url.URL, where string) string { return p.p.location(from, where) }
+
+// TimesTS returns the PTS and DTS of each picture in a transport stream.
+func TimesTS(b []byte, codec media.Codec) (pts, dts []time.Duration) {
+	_ = readTS(bytes.NewReader(b), stream{codec: codec}, func(u unit) error {
+		pts, dts = append(pts, u.pts), append(dts, u.dts)
+		return nil
+	}, nil)
+	return pts, dts
+}
+
+// Pacer hands on what a test gives it.
+type Pacer struct{ p *pacer }
+
+// NewPacer makes one.
+func NewPacer(now func() time.Time, out source.Sink) Pacer { return Pacer{newPacer(now, out)} }
+
+// Picture is a picture whose time is now, by the clock of the clip.
+func (p Pacer) Picture(ctx context.Context, pts time.Duration) error {
+	return p.p.emit(ctx, unit{pts: pts, dts: pts})
+}
+
+// Sound is a packet of sound.
+func (p Pacer) Sound(ctx context.Context, pts time.Duration, packet []byte) error {
+	return p.p.sound(ctx, pts, [][]byte{packet})
+}

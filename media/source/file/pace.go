@@ -7,6 +7,7 @@ import (
 
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
 
+	"touchline/media"
 	"touchline/media/source"
 )
 
@@ -108,7 +109,7 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 	for _, packet := range packets {
 		p.out.Opus(source.Opus{
 			Payload: packet, Timestamp: uint32(p.next), Received: p.now(), //nolint:gosec // it wraps as timestamps do
-			Arrival: p.anchor.Add(p.zero + time.Duration(p.next)*time.Second/48000),
+			Arrival: p.anchor.Add(p.zero + media.TicksToDuration(p.next, 48000)),
 		})
 		p.next += opus.PacketDuration2(packet)
 	}

@@ -38,7 +38,9 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 	var clock mpegts.TimeDecoder
 	clock.Initialize()
 	clock.Decode(0) // it counts from the first time that it is given; the other output must count alike
-	at := func(ticks int64) time.Duration { return time.Duration(clock.Decode(ticks)) * time.Second / 90000 }
+	at := func(ticks int64) time.Duration {
+		return media.TicksToDuration(clock.Decode(ticks), media.VideoClockRate)
+	}
 	ts.OnDecodeError(func(error) {})
 	for _, t := range ts.Tracks() {
 		take := func(pts, dts int64, au [][]byte) error {
@@ -48,7 +50,8 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 			}
 			// The later one first: the decoder unwraps by the distance to the one before.
 			u := unit{dts: at(dts), frame: f}
-			u.pts = u.dts + time.Duration(pts-dts)*time.Second/90000
+			const unused = 64 - 33 // both wrap at 33 bits, and not together
+			u.pts = u.dts + media.TicksToDuration((pts-dts)<<unused>>unused, media.VideoClockRate)
 			return emit(u)
 		}
 		switch t.Codec.(type) {

@@ -11,6 +11,7 @@ import (
 	"hash"
 	"image"
 	"image/jpeg"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -333,4 +334,29 @@ func TestFFmpegComesBack(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	stop()
+}
+
+// endless is the start of a picture and then markers without a length, for ever.
+type endless struct{ n, most int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = []byte{0xff, 0xd0}[e.n&1]
+		if e.n == 1 {
+			b[i] = 0xd8
+		}
+		e.n++
+	}
+	if e.n > e.most {
+		return 0, io.EOF
+	}
+	return len(b), nil
+}
+
+// TestMarkersAreBounded: a picture that is nothing but markers counts against the bound.
+func TestMarkersAreBounded(t *testing.T) {
+	t.Parallel()
+	e := &endless{most: 64 << 20}
+	require.Empty(t, mjpeg.Pictures(e))
+	require.Less(t, e.n, 9<<20)
 }

@@ -66,6 +66,9 @@ func (s *scanner) next() ([]byte, error) {
 // errBroken says that a picture's structure is broken.
 var errBroken = errors.New("expected JPEG pictures, got broken ones")
 
+// errLarge is returned for a picture of more than maxPicture bytes.
+var errLarge = fmt.Errorf("expected pictures of at most %d bytes, got a larger one", maxPicture)
+
 // find reads up to and including the next start of a picture.
 func (s *scanner) find() error {
 	if s.begun {
@@ -98,6 +101,9 @@ func (s *scanner) walk() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(out) > maxPicture {
+			return nil, errLarge
+		}
 		switch {
 		case marker == eoi:
 			return out, nil
@@ -128,9 +134,6 @@ func (s *scanner) walk() ([]byte, error) {
 			if err := s.scan(&out); err != nil {
 				return nil, err
 			}
-		}
-		if len(out) > maxPicture {
-			return nil, fmt.Errorf("expected pictures of at most %d bytes, got a larger one", maxPicture)
 		}
 	}
 }
@@ -168,7 +171,7 @@ func (s *scanner) scan(out *[]byte) error {
 		chunk, err := s.in.ReadSlice(markerPrefix)
 		*out = append(*out, chunk...)
 		if len(*out) > maxPicture {
-			return fmt.Errorf("expected pictures of at most %d bytes, got a larger one", maxPicture)
+			return errLarge
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue

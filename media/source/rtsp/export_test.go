@@ -38,3 +38,6 @@ func ReadLATM(f *format.MPEG4AudioLATM, packets []*rtp.Packet) (n int, err error
 	}
 	return n, nil
 }
+
+// SetNow sets the clock.
+func (r *Reader) SetNow(now func() time.Time) { r.s.now = now }

@@ -274,7 +274,7 @@ func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 		s.ticks += int64(int32(p.Timestamp - s.last))
 	}
 	s.began, s.last = true, p.Timestamp
-	pts := time.Duration(s.ticks) * time.Second / media.VideoClockRate
+	pts := media.TicksToDuration(s.ticks, media.VideoClockRate)
 	s.out.Frame(media.EncodedFrame{
 		Codec: codec.MJPEG, KeyFrame: true, PTS: pts, Arrival: s.clock.Map(pts, now), Received: now,
 		Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,
