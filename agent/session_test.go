@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"touchline/internal/quantile"
+
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -90,11 +92,6 @@ func heardGaps(heard []agenttest.Heard) []time.Duration {
 	return gaps
 }
 
-func quantile(d []time.Duration, q float64) time.Duration {
-	s := slices.Sorted(slices.Values(d))
-	return s[min(int(q*float64(len(s))), len(s)-1)]
-}
-
 // TestHourOfVideo is the promise in one test: an hour of video, latencies drawn
 // at random from 0.4 to 3 s.
 func TestHourOfVideo(t *testing.T) {
@@ -124,17 +121,17 @@ func TestHourOfVideo(t *testing.T) {
 			errs = append(errs, time.Duration(rec.AlignmentError*float64(time.Second)).Abs())
 			ready = append(ready, time.Duration(rec.ReadySec*float64(time.Second)))
 		}
-		require.LessOrEqual(t, quantile(errs, 0.95), 20*time.Millisecond)
+		require.LessOrEqual(t, quantile.Of(errs, 0.95), 20*time.Millisecond)
 		require.LessOrEqual(t, dropped, len(records)/100)
 
 		settled := time.Duration(records[len(records)-2].Delay * float64(time.Second))
-		require.LessOrEqual(t, settled, quantile(ready, 0.95)+500*time.Millisecond)
+		require.LessOrEqual(t, settled, quantile.Of(ready, 0.95)+500*time.Millisecond)
 
 		gaps := heardGaps(r.voice.Utterances())[5:]
 		require.Positive(t, slices.Min(gaps), "nobody talks over himself")
-		require.InDelta(t, 0.5, quantile(gaps, 0.5).Seconds(), 0.1)
-		require.InDelta(t, 0.5, quantile(gaps, 0.95).Seconds(), 0.3, "random latency")
-		require.InDelta(t, 0.5, quantile(gaps, 0.05).Seconds(), 0.3, "random latency")
+		require.InDelta(t, 0.5, quantile.Of(gaps, 0.5).Seconds(), 0.1)
+		require.InDelta(t, 0.5, quantile.Of(gaps, 0.95).Seconds(), 0.3, "random latency")
+		require.InDelta(t, 0.5, quantile.Of(gaps, 0.05).Seconds(), 0.3, "random latency")
 
 		last := time.Duration(-1)
 		for _, p := range r.screen.Pictures() {

@@ -21,9 +21,10 @@ package pacing
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
+
+	"touchline/internal/quantile"
 )
 
 // fewSamples is how many observations a quantile needs before it says more
@@ -68,9 +69,7 @@ func (e *DelayEstimator) Quantile(q float64) (time.Duration, bool) {
 	if len(e.samples) < fewSamples {
 		return slices.Max(e.samples), true
 	}
-	sorted := slices.Sorted(slices.Values(e.samples))
-	rank := int(math.Ceil(q * float64(len(sorted))))
-	return sorted[min(max(rank, 1), len(sorted))-1], true
+	return quantile.Of(e.samples, q), true
 }
 
 // Target is where D should go.

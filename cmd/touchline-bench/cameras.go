@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"touchline/internal/quantile"
+
 	"touchline/agent/console"
 	"touchline/agent/room"
 	"touchline/internal/e2e/browser"
@@ -153,8 +155,8 @@ func oneCamera(ctx context.Context, command cameraServerRunner, units [][]byte, 
 	}
 	delays, lost, sent := compare([]pair{{cam.times(), v.numbers()}}, from)
 	return []row{
-		note("sender to a Go viewer p50", fmt.Sprintf("%.1f ms", ms(quantile(delays, 0.5)))),
-		atMost("sender to a Go viewer p95", ms(quantile(delays, 0.95)), 40, "ms"),
+		note("sender to a Go viewer p50", fmt.Sprintf("%.1f ms", ms(quantile.Of(delays, 0.5)))),
+		atMost("sender to a Go viewer p95", ms(quantile.Of(delays, 0.95)), 40, "ms"),
 		atMost(fmt.Sprintf("access units lost of %d", sent), float64(lost), 0, ""),
 	}, nil
 }
@@ -226,11 +228,11 @@ func eightCameras(ctx context.Context, command cameraServerRunner, units [][]byt
 	}
 	return []row{
 		atMost(fmt.Sprintf("%d cameras at once: access units lost of %d", manyCameras, ours.sent), float64(ours.lost), 0, ""),
-		note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile(ours.delays, 0.5)), ms(quantile(ours.delays, 0.95)))),
+		note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile.Of(ours.delays, 0.5)), ms(quantile.Of(ours.delays, 0.95)))),
 		note("CPU of the server for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*ours.cpu/manyCameras)),
 		note("memory of the server", fmt.Sprintf("%.0f MB", float64(ours.rss)/1e6)),
 		note("MediaMTX with the same: lost", fmt.Sprintf("%d of %d", theirs.lost, theirs.sent)),
-		note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile(theirs.delays, 0.5)), ms(quantile(theirs.delays, 0.95)))),
+		note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile.Of(theirs.delays, 0.5)), ms(quantile.Of(theirs.delays, 0.95)))),
 		note("CPU of MediaMTX for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*theirs.cpu/manyCameras)),
 		note("memory of MediaMTX", fmt.Sprintf("%.0f MB", float64(theirs.rss)/1e6)),
 	}, nil
@@ -391,8 +393,8 @@ func browserCamera(ctx context.Context, command cameraServerRunner, units [][]by
 	delays, read := pageDelays(cam.times(), seen, len(units))
 	rows := []row{
 		note("pictures presented by a browser, counters read", fmt.Sprintf("%d, %d", len(seen), read)),
-		note("frame counter to the browser p50", fmt.Sprintf("%.0f ms", ms(quantile(delays, 0.5)))),
-		atMost("frame counter to the browser p95", ms(quantile(delays, 0.95)), 150, "ms"),
+		note("frame counter to the browser p50", fmt.Sprintf("%.0f ms", ms(quantile.Of(delays, 0.5)))),
+		atMost("frame counter to the browser p95", ms(quantile.Of(delays, 0.95)), 150, "ms"),
 	}
 	if read < len(seen)/2 || read == 0 {
 		return rows, fmt.Errorf("expected the counters of most pictures to be read, got %d of %d", read, len(seen))

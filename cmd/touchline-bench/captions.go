@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"touchline/internal/quantile"
+
 	"touchline/internal/e2e/stage"
 )
 
@@ -66,10 +68,10 @@ func (r alignmentResult) captionRows() []row {
 		return out
 	}
 	return []row{
-		atMost("caption words against their sound p95", ms(quantile(abs(r.Words), 0.95)), 250, "ms"),
-		atMost("caption words, latest after the sound", ms(quantile(r.Words, 1)), 250, "ms"),
-		atMost("caption words, earliest before the sound", -ms(quantile(r.Words, 0)), 250, "ms"),
-		atMost("final flag against the end of the speech, worst", ms(quantile(abs(r.Final), 1)), 100, "ms"),
+		atMost("caption words against their sound p95", ms(quantile.Of(abs(r.Words), 0.95)), 250, "ms"),
+		atMost("caption words, latest after the sound", ms(quantile.Of(r.Words, 1)), 250, "ms"),
+		atMost("caption words, earliest before the sound", -ms(quantile.Of(r.Words, 0)), 250, "ms"),
+		atMost("final flag against the end of the speech, worst", ms(quantile.Of(abs(r.Final), 1)), 100, "ms"),
 		atMost("captions not matched or without the flag", float64(r.Unmatched+r.Unflagged), 0, ""),
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"touchline/internal/quantile"
+
 	"github.com/rs/zerolog"
 
 	"touchline/internal/e2e/stage"
@@ -168,7 +170,7 @@ func decodeCost(ctx context.Context, match *stage.Clip, fps int, length time.Dur
 	res.decoded = 1 - float64(not)/float64(all)
 	res.bursts = float64(stats.Bursts-before.Bursts) / length.Seconds()
 	took := samples.all()
-	res.median, res.p95 = quantile(took, 0.5).Round(100*time.Microsecond), quantile(took, 0.95).Round(100*time.Microsecond)
+	res.median, res.p95 = quantile.Of(took, 0.5).Round(100*time.Microsecond), quantile.Of(took, 0.95).Round(100*time.Microsecond)
 	// Samples that wait for key frames are a little fewer.
 	if got, want := float64(len(took)), 2*length.Seconds(); got < 0.9*want {
 		return res, fmt.Errorf("expected about %g pictures, got %g", want, got)

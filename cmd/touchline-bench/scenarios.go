@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"touchline/internal/quantile"
+
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
@@ -103,16 +105,16 @@ func (r alignmentResult) Rows(pauseOff time.Duration) []row {
 	pause := configs.Default().Pacing.PauseAfter
 	rows := append([]row{
 		note("comments measured", fmt.Sprintf("%d of %d", len(r.Comments), len(r.Records)-unsettled)),
-		note("alignment error p50", fmt.Sprintf("%.1f ms", ms(quantile(errs, 0.5)))),
-		atMost("alignment error p95", ms(quantile(errs, 0.95)), 100, "ms"),
-		note("alignment error max", fmt.Sprintf("%.1f ms", ms(quantile(errs, 1)))),
-		atMost("bot's own figure differs by at most", ms(quantile(differ, 1)), 40, "ms"),
-		atMost("settled D", settled.Seconds(), quantile(ready, 0.95).Seconds()+0.5, "s"),
+		note("alignment error p50", fmt.Sprintf("%.1f ms", ms(quantile.Of(errs, 0.5)))),
+		atMost("alignment error p95", ms(quantile.Of(errs, 0.95)), 100, "ms"),
+		note("alignment error max", fmt.Sprintf("%.1f ms", ms(quantile.Of(errs, 1)))),
+		atMost("bot's own figure differs by at most", ms(quantile.Of(differ, 1)), 40, "ms"),
+		atMost("settled D", settled.Seconds(), quantile.Of(ready, 0.95).Seconds()+0.5, "s"),
 		atMost("dropped", 100*float64(dropped)/float64(max(len(r.Records)-unsettled, 1)), 1, "%"),
 		note("late (over 100 ms)", strconv.Itoa(late)),
-		note("silence between comments p50", fmt.Sprintf("%.0f ms", ms(quantile(r.Gaps, 0.5)))),
-		between("silence between comments p05", ms(quantile(r.Gaps, 0.05)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
-		between("silence between comments p95", ms(quantile(r.Gaps, 0.95)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
+		note("silence between comments p50", fmt.Sprintf("%.0f ms", ms(quantile.Of(r.Gaps, 0.5)))),
+		between("silence between comments p05", ms(quantile.Of(r.Gaps, 0.05)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
+		between("silence between comments p95", ms(quantile.Of(r.Gaps, 0.95)), ms(pause-pauseOff), ms(pause+pauseOff), "ms"),
 	}, r.captionRows()...)
 	if r.Sound != (sound.Stats{}) {
 		rows = append(rows, note("camera's sound later than its picture (the bot's figure)", fmt.Sprintf(
@@ -234,14 +236,14 @@ func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zer
 	for _, p := range seen.Pictures {
 		offsets = append(offsets, p.At.Sub(seen.Pictures[0].At)-(p.PTS-seen.Pictures[0].PTS))
 	}
-	median := quantile(offsets, 0.5)
+	median := quantile.Of(offsets, 0.5)
 	for i := range offsets {
 		offsets[i] = (offsets[i] - median).Abs()
 	}
 	return []row{
 		note("pictures seen", fmt.Sprintf("%d in %v", len(seen.Pictures), length)),
-		note("jitter of the relay p50", fmt.Sprintf("%.2f ms", ms(quantile(offsets, 0.5)))),
-		atMost("jitter of the relay p99", ms(quantile(offsets, 0.99)), 5, "ms"),
+		note("jitter of the relay p50", fmt.Sprintf("%.2f ms", ms(quantile.Of(offsets, 0.5)))),
+		atMost("jitter of the relay p99", ms(quantile.Of(offsets, 0.99)), 5, "ms"),
 		atMost(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
 		atMost("packets lost", float64(seen.Lost), 0, ""),
 		atMost("first viewer after none sees a picture after", first.Seconds(), 2+1.5, "s"),

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"touchline/internal/quantile"
+
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
@@ -340,7 +342,7 @@ func (k *soak) rows(restarts, files int) []row {
 	for _, name := range names {
 		all := errs[name]
 		what := fmt.Sprintf("%s: alignment p95 of %d comments (bot's figure)", name, len(all))
-		figure := ms(quantile(all, 0.95))
+		figure := ms(quantile.Of(all, 0.95))
 		if name == calmPhase && len(all) > 0 && !k.opts.Quick {
 			rows = append(rows, atMost(what, figure, 100, "ms"))
 		} else {
@@ -360,9 +362,9 @@ func (k *soak) rows(restarts, files int) []row {
 		}
 		rows = append(rows,
 			atMost(fmt.Sprintf("%s, %d times: next comment heard after, at most", kind, len(took)),
-				quantile(took, 1).Seconds(), recoveryBound.Seconds(), "s"),
+				quantile.Of(took, 1).Seconds(), recoveryBound.Seconds(), "s"),
 			note(fmt.Sprintf("%s: alignment p95 of %d comments in the %v after", kind, len(after), afterwards),
-				strconv.FormatFloat(ms(quantile(after, 0.95)), 'f', 1, 64)+" ms"))
+				strconv.FormatFloat(ms(quantile.Of(after, 0.95)), 'f', 1, 64)+" ms"))
 	}
 	rows = append(rows, atMost("kinds of faults not met", float64(missing), 0, ""))
 	a := k.ledger.balance(k.reader.got, k.reader.absences())

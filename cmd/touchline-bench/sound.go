@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"touchline/internal/quantile"
+
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -116,7 +118,7 @@ func offsetRows(what string, offsets []time.Duration, most float64) []row {
 	slices.Sort(size)
 	slices.Sort(offsets)
 	return []row{
-		atMost("sound and picture apart, "+what+", p95", ms(quantile(size, 0.95)), most, "ms"),
+		atMost("sound and picture apart, "+what+", p95", ms(quantile.Of(size, 0.95)), most, "ms"),
 		note("sound later than picture, median", fmt.Sprintf("%.1f ms", ms(offsets[len(offsets)/2]))),
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -60,15 +59,6 @@ func printTable(w io.Writer, title string, rows []row) (bad int) {
 	}
 	_ = t.Flush() // the writer below is a terminal or a file
 	return bad
-}
-
-// quantile is the q-quantile of durations, nearest rank; 0 of none.
-func quantile(d []time.Duration, q float64) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(d))
-	return s[min(max(int(q*float64(len(s))+0.999999)-1, 0), len(s)-1)]
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"touchline/internal/quantile"
+
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
@@ -617,10 +619,10 @@ func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
 		gaps := between(before.Gap, after.Gap)
 		fmt.Fprintf(out, "| %d | %d | %d | %d | %s / %s | %s / %s | %v | %.1f / %.1f ms | %.0f %% | %.0f | %s |\n",
 			rooms, row.Arrived, row.Dropped, row.Failed,
-			ms(quantile(row.First, .5)), ms(quantile(row.First, .95)), ms(quantile(row.Whole, .5)), ms(quantile(row.Whole, .95)), row.Backlog,
+			ms(quantile.Of(row.First, .5)), ms(quantile.Of(row.First, .95)), ms(quantile.Of(row.Whole, .5)), ms(quantile.Of(row.Whole, .95)), row.Backlog,
 			1e3*gaps.Quantile(.5), 1e3*gaps.Quantile(.99), 100*(after.Busy-before.Busy).Seconds()/row.Elapsed.Seconds(),
 			float64(after.Tokens-before.Tokens)/row.Elapsed.Seconds(), size(after.MemoryUsed))
-		fmt.Fprintf(os.Stderr, "%d rooms: cycle p50 %v, p95 %v\n", rooms, quantile(row.Whole, .5), quantile(row.Whole, .95))
+		fmt.Fprintf(os.Stderr, "%d rooms: cycle p50 %v, p95 %v\n", rooms, quantile.Of(row.Whole, .5), quantile.Of(row.Whole, .95))
 		if row.Error != nil {
 			fmt.Fprintf(out, "\nfirst failure: %v\n\n", row.Error)
 		}

@@ -37,14 +37,6 @@ type loadRow struct {
 	Error   error // the first of the failed
 }
 
-// quantile of sorted values; 0 of none.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
 // film gives a room its pictures: every PTS another one, so that nothing but
 // the same frame is ever taken from a cache.
 type film struct {
