@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -14,6 +15,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/events"
+	"touchline/inference"
 )
 
 const (
@@ -85,10 +87,6 @@ func (s *Server) postInstruction(h *hosted, w http.ResponseWriter, r *http.Reque
 		return refuse(http.StatusUnprocessableEntity, "bad_instruction", `expected {"instruction": "..."}`)
 	}
 	text := strings.TrimSpace(*in.Instruction)
-	if n := utf8.RuneCountInString(text); n > agent.MaxInstruction {
-		return refuse(http.StatusUnprocessableEntity, "bad_instruction",
-			"an instruction may have at most %d characters, this one has %d", agent.MaxInstruction, n)
-	}
 	return h.order(w, func(b Bot) error {
 		if text == "" {
 			b.ClearInstruction(by(r))
@@ -382,6 +380,9 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// notReady is the status of /readyz while it answers 503.
+const notReady = "not ready"
+
 // health is the answer of the probes.
 type health struct {
 	Status string `json:"status"`
@@ -394,28 +395,34 @@ func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) error {
 
 func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
 	if s.single == nil {
-		// Rooms come and go; a worker's own probes tell whether it gets them.
-		return writeJSON(w, http.StatusOK, health{"ready", "rooms: " + strconv.Itoa(len(s.rooms.list()))})
+		return s.getWorkerReady(w)
 	}
-	out := health{"not ready", "the commentator is not there yet"}
+	out := health{notReady, "the commentator is not there yet"}
 	if b := s.single.Bot; b != nil {
 		snap := b.Snapshot()
 		out.Detail = snap.Status.Detail
 		switch {
 		case !snap.ModelLoaded:
-			out.Detail = orElse(out.Detail, "the model is loading: "+strconv.Itoa(snap.Status.Percent)+" %")
+			out.Detail = cmp.Or(out.Detail, loading(snap.Status.Percent))
 		case snap.Status.State == agent.StateInitializing || snap.Status.Chip == agent.ChipReconnecting:
-			out.Detail = orElse(out.Detail, "the room is not joined")
+			out.Detail = cmp.Or(out.Detail, "the room is not joined")
 		default:
-			return writeJSON(w, http.StatusOK, health{"ready", orElse(out.Detail, snap.Status.State)})
+			return writeJSON(w, http.StatusOK, health{"ready", cmp.Or(out.Detail, snap.Status.State)})
 		}
 	}
 	return writeJSON(w, http.StatusServiceUnavailable, out)
 }
 
-func orElse(text, other string) string {
-	if text == "" {
-		return other
+// getWorkerReady answers for a process whose rooms come and go: it is ready when the engine that they get is.
+func (s *Server) getWorkerReady(w http.ResponseWriter) error {
+	if s.opts.Engine != nil {
+		switch st := s.opts.Engine(); st.Phase {
+		case inference.PhaseLoading, inference.PhaseWarming, inference.PhaseFailed:
+			return writeJSON(w, http.StatusServiceUnavailable, health{notReady, cmp.Or(st.Detail, loading(st.Percent))})
+		case inference.PhaseReady, inference.PhaseUnloaded: // one that was unloaded loads again on demand
+		}
 	}
-	return text
+	return writeJSON(w, http.StatusOK, health{"ready", "rooms: " + strconv.Itoa(len(s.rooms.list()))})
 }
+
+func loading(percent int) string { return "the model is loading: " + strconv.Itoa(percent) + " %" }

@@ -33,6 +33,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/events"
+	"touchline/inference"
 	"touchline/media"
 )
 
@@ -99,6 +100,8 @@ type Options struct {
 	Room Room
 	// Rooms are those to show, when there may be several.
 	Rooms *Rooms
+	// Engine reports the loading of the engine that rooms get; nil when there is one room, whose Bot reports it.
+	Engine func() inference.Status
 	// Dispatcher brings commentators into rooms; nil when this process cannot.
 	Dispatcher Dispatcher
 	// WHEP serves players at /whep/ROOM, for as long as the Server runs; nil for none.

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -39,7 +40,11 @@ type desk struct {
 	snap  agent.Snapshot
 	calls []string
 	boom  bool
+	// noScene is a room without a built-in camera. A camera of any identity can be chosen: it may come later.
+	noScene bool
 }
+
+var errNoScene = &agent.RangeError{Name: "source", Want: `"" (the first camera) or "camera:IDENTITY"`, Got: `"scene"`}
 
 func newDesk() *desk {
 	return &desk{snap: agent.Snapshot{
@@ -79,6 +84,9 @@ func (d *desk) Snapshot() agent.Snapshot {
 func (d *desk) SetInstruction(text, by string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if n := utf8.RuneCountInString(text); n > agent.MaxInstruction {
+		return &agent.RangeError{Name: "instruction", Want: "at most 2000 characters", Got: n}
+	}
 	d.note("instruction %q by %s", text, by)
 	d.snap.Instruction, d.snap.InstructionBy, d.snap.MonitorMode = text, by, "ACTIVE"
 	return nil
@@ -123,8 +131,8 @@ func (d *desk) Check(c agent.Change, source *string) error {
 	if n := c.Settings.Frames; n != nil && *n > 64 {
 		errs = append(errs, errors.New("frames_per_look: expected 1 to 64"))
 	}
-	if source != nil && *source == "camera:nobody" {
-		errs = append(errs, errors.New("source: nobody is not in the room"))
+	if source != nil && *source == "scene" && d.noScene {
+		errs = append(errs, errNoScene)
 	}
 	return errors.Join(errs...)
 }
@@ -155,8 +163,8 @@ func (d *desk) Start(source, by string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.note("start %q by %s", source, by)
-	if source == "camera:nobody" {
-		return errors.New("nobody is not in the room")
+	if source == "scene" && d.noScene {
+		return errNoScene
 	}
 	if d.snap.MonitorMode == "ACTIVE" {
 		return fmt.Errorf("start: %w", agent.ErrRunning)
@@ -176,8 +184,8 @@ func (d *desk) SelectSource(source, _ string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.note("source %q", source)
-	if source == "camera:nobody" {
-		return errors.New("nobody is not in the room")
+	if source == "scene" && d.noScene {
+		return errNoScene
 	}
 	return nil
 }
@@ -468,6 +476,20 @@ func decodeJPEG(t *testing.T, data []byte) image.Image {
 	return img
 }
 
+// TestNoBuiltInScene: what the commentator refuses is told to the client.
+func TestNoBuiltInScene(t *testing.T) {
+	d := newDesk()
+	d.noScene = true
+	r := open(t, console.Options{Room: console.Room{Bot: d}})
+	for _, path := range []string{"/api/start", "/api/source"} {
+		a := r.ask("POST", path, `{"source":"scene"}`)
+		require.Equal(t, http.StatusBadRequest, a.status, path)
+		code, message, _ := a.problem(t)
+		require.Equal(t, "bad_source", code)
+		require.Contains(t, message, "camera:IDENTITY")
+	}
+}
+
 func TestEveryRowOfTheAPI(t *testing.T) {
 	d, st := newDesk(), newStudio()
 	hub := events.NewHub(events.Options{History: -1})
@@ -502,15 +524,14 @@ func TestEveryRowOfTheAPI(t *testing.T) {
 		{"empty body", "POST", "/api/settings", ``, 400, "empty body"},
 		{"more than one object", "POST", "/api/settings", `{} {}`, 400, "more after it"},
 		{"bad source", "POST", "/api/start", `{"source":"file:///etc/passwd"}`, 400, "camera:IDENTITY"},
-		{"source that is not there", "POST", "/api/start", `{"source":"camera:nobody"}`, 400, "not in the room"},
-		{"start", "POST", "/api/start", `{"source":"camera:anna"}`, 200, `"ACTIVE"`},
+		{"start with a camera that may come later", "POST", "/api/start", `{"source":"camera:anna"}`, 200, `"ACTIVE"`},
 		{"start again", "POST", "/api/start", `{"source":""}`, 409, "running"},
 		{"stop", "POST", "/api/stop", ``, 200, `"IDLE"`},
 		{"start without a body", "POST", "/api/start", ``, 200, `"ACTIVE"`},
 		{"source", "POST", "/api/source", `{"source":"scene"}`, 200, `"status"`},
 		{"source without identity", "POST", "/api/source", `{"source":"camera:"}`, 400, "camera:IDENTITY"},
 		{"source with control characters", "POST", "/api/source", `{"source":"camera:a\u0000b"}`, 400, "camera:IDENTITY"},
-		{"source not there", "POST", "/api/source", `{"source":"camera:nobody"}`, 400, "not in the room"},
+		{"source that may come later", "POST", "/api/source", `{"source":"camera:anna"}`, 200, `"status"`},
 		{"history", "GET", "/api/history", "", 200, `"A goal."`},
 		{"token", "POST", "/api/livekit/token", `{"role":"camera","name":"Anna"}`, 200, `"jwt-camera"`},
 		{"token with a bad role", "POST", "/api/livekit/token", `{"role":"admin","name":"Anna"}`, 400, "viewer"},

@@ -15,9 +15,32 @@ import (
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/inference"
 )
 
 // addRoom shows a room with a desk of its own.
+// TestReadyWithTheEngine: a console of many rooms is ready when the engine that they will get is, with a room or without.
+func TestReadyWithTheEngine(t *testing.T) {
+	var status inference.Status
+	r := open(t, console.Options{Rooms: console.NewRooms(0, zerolog.Nop()), Engine: func() inference.Status { return status }})
+	for _, tt := range []struct {
+		status inference.Status
+		code   int
+		detail string
+	}{
+		{inference.Status{Phase: inference.PhaseLoading, Percent: 40}, 503, "the model is loading: 40 %"},
+		{inference.Status{Phase: inference.PhaseWarming, Percent: 80, Detail: "first run"}, 503, "first run"},
+		{inference.Status{Phase: inference.PhaseFailed, Detail: "no such file"}, 503, "no such file"},
+		{inference.Status{Phase: inference.PhaseReady, Percent: 100}, 200, "rooms: 0"},
+		{inference.Status{Phase: inference.PhaseUnloaded, Detail: "loads again on demand"}, 200, "rooms: 0"},
+	} {
+		status = tt.status
+		a := r.ask("GET", "/readyz", "")
+		require.Equal(t, tt.code, a.status, "%v", tt.status)
+		require.Contains(t, string(a.body), tt.detail)
+	}
+}
+
 func addRoom(tb testing.TB, rooms *console.Rooms, name string) (*desk, *events.Hub, func()) {
 	tb.Helper()
 	d, hub := newDesk(), events.NewHub(events.Options{History: -1})

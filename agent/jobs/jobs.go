@@ -114,6 +114,13 @@ func (j *Manager) Keep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Status reports the loading of the engine that the settings name.
+func (j *Manager) Status() inference.Status {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.engines[j.opts.Settings.Engine.Engine].Status()
+}
+
 // Load is how busy the engines were over the last seconds, 1 when as many looks
 // were always under way as an engine works on at once.
 func (j *Manager) Load(now time.Time) float64 { return j.busy.load(now) }

@@ -135,7 +135,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 	if err != nil {
 		return err
 	}
-	page, err := agentPage(cfg.Agent, show, jobs.Calls{Jobs: manager, Worker: w}, manager.Metrics(), out)
+	page, err := agentPage(cfg.Agent, show, manager, jobs.Calls{Jobs: manager, Worker: w}, out)
 	if err != nil {
 		return err
 	}
@@ -229,19 +229,19 @@ func liveKitKeys(cfg configs.Agent) room.Keys {
 }
 
 // agentPage is the page and the API for all rooms; nil when the settings want none.
-func agentPage(cfg configs.Agent, show jobs.Show, calls console.Dispatcher, more ...prometheus.Collector) (*console.Server, error) {
+func agentPage(cfg configs.Agent, show jobs.Show, manager *jobs.Manager, calls console.Dispatcher, out prometheus.Collector) (*console.Server, error) {
 	if cfg.Worker.Console == worker.HTTPOff {
 		return nil, nil
 	}
 	cfg.Console.Listen = cfg.Worker.Console
 	metrics := prometheus.NewRegistry()
-	for _, c := range more {
+	for _, c := range []prometheus.Collector{manager.Metrics(), out} {
 		if err := metrics.Register(c); err != nil {
 			return nil, fmt.Errorf("register the metrics of the process: %w", err)
 		}
 	}
 	o := console.Options{
-		Config: cfg.Console.Config, Rooms: show.Rooms, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
+		Config: cfg.Console.Config, Rooms: show.Rooms, Engine: manager.Status, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
 		Log:      show.Log,
 	}
