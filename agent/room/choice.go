@@ -1,0 +1,274 @@
+package room
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+
+	"touchline/agent"
+	"touchline/media"
+)
+
+// candidate is a video track that could be watched.
+type candidate struct {
+	identity string
+	name     string
+	agent    bool // its participant is of kind AGENT
+	source   livekit.TrackSource
+	sid      string
+	muted    bool
+	order    uint64 // of first sight
+}
+
+// choose picks the track to watch: never an agent's, what the settings name,
+// camera before screen, and of equals the one seen first. The present one
+// stays while it still qualifies. ok is false when there is none.
+func choose(all []candidate, watch media.WatchConfig, present string) (candidate, bool) {
+	fit := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
+		switch {
+		case c.agent:
+			return true
+		case watch.Identity != "" && c.identity != watch.Identity:
+			return true
+		case watch.Source == "camera":
+			return c.source != livekit.TrackSource_CAMERA
+		case watch.Source == "screen_share":
+			return c.source != livekit.TrackSource_SCREEN_SHARE
+		}
+		return false
+	})
+	if len(fit) == 0 {
+		return candidate{}, false
+	}
+	if i := slices.IndexFunc(fit, func(c candidate) bool { return c.sid == present }); i >= 0 {
+		return fit[i], true
+	}
+	return slices.MinFunc(fit, func(a, b candidate) int {
+		return cmp.Or(
+			cmp.Compare(sourceRank(a.source), sourceRank(b.source)),
+			cmp.Compare(boolRank(a.muted), boolRank(b.muted)),
+			cmp.Compare(a.order, b.order),
+			cmp.Compare(a.sid, b.sid),
+		)
+	}), true
+}
+
+func sourceRank(s livekit.TrackSource) int {
+	order := []livekit.TrackSource{livekit.TrackSource_CAMERA, livekit.TrackSource_SCREEN_SHARE}
+	return slices.Index(append(order, s), s)
+}
+
+func boolRank(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// subscription is the track that is watched now.
+type subscription struct {
+	visit  *visit
+	pub    *lksdk.RemoteTrackPublication
+	who    *lksdk.RemoteParticipant
+	sid    string
+	again  time.Time // when to subscribe again; zero when not pending
+	reader *trackReader
+}
+
+// candidates lists the video tracks of the others.
+func (s *Supervisor) candidates(v *visit) (list []candidate, pubs map[string]*subscription) {
+	pubs = map[string]*subscription{}
+	for _, p := range v.room.GetRemoteParticipants() {
+		if p.Identity() == s.identity {
+			continue
+		}
+		for _, tp := range p.TrackPublications() {
+			pub, ok := tp.(*lksdk.RemoteTrackPublication)
+			if !ok || pub.Kind() != lksdk.TrackKindVideo || pub.SID() == "" {
+				continue
+			}
+			sid := pub.SID()
+			if s.seen[sid] == 0 {
+				s.sights++
+				s.seen[sid] = s.sights
+			}
+			list = append(list, candidate{
+				identity: p.Identity(), name: p.Name(), agent: p.Kind() == lksdk.ParticipantAgent,
+				source: pub.Source(), sid: sid, muted: pub.IsMuted(), order: s.seen[sid],
+			})
+			pubs[sid] = &subscription{visit: v, pub: pub, who: p, sid: sid}
+		}
+	}
+	for sid := range s.seen {
+		if pubs[sid] == nil {
+			delete(s.seen, sid)
+		}
+	}
+	return list, pubs
+}
+
+// follow chooses the track and subscribes to it.
+func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
+	if !s.may.Watch {
+		return nil
+	}
+	list, pubs := s.candidates(v)
+	s.subMu.Lock()
+	sub := s.sub
+	s.subMu.Unlock()
+	present := ""
+	if sub != nil {
+		present = sub.sid
+	}
+	picked, ok := choose(list, s.watcher.Watching(), present)
+	s.watcher.look(list, away(v.room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity))
+	if !ok {
+		if sub != nil {
+			s.unwatch()
+		}
+		return nil
+	}
+	next := pubs[picked.sid]
+	switch {
+	case sub == nil:
+	case sub.pub == next.pub:
+		s.mute(sub, now)
+		return sub
+	case sub.sid == next.sid:
+		s.renew(sub, next, now)
+		s.mute(next, now)
+		return next
+	default:
+		s.unwatch()
+	}
+	s.subMu.Lock()
+	s.sub = next
+	s.subMu.Unlock()
+	s.muted = next.pub.IsMuted()
+	s.stall.begin(now)
+	info := s.watcher.setInfo(func(info *agent.SourceInfo) {
+		*info = agent.SourceInfo{Identity: picked.identity, Track: picked.sid, Muted: s.muted}
+		if ti := next.pub.TrackInfo(); ti != nil {
+			info.Width, info.Height = int(ti.GetWidth()), int(ti.GetHeight())
+			if codec, err := media.ParseCodec(next.pub.MimeType()); err == nil {
+				info.Codec = codec.String()
+			}
+		}
+	})
+	s.opts.Log.Info().Str("participant", picked.identity).Str("track", picked.sid).Str("codec", info.Codec).
+		Msg("watching")
+	s.subscribe(next)
+	s.tell(info, "watching")
+	return next
+}
+
+// renew takes up the same track under the new objects that a full reconnect
+// of the library made. Nobody needs to be told: for them the picture paused.
+func (s *Supervisor) renew(old, next *subscription, now time.Time) {
+	s.stall.begin(now)
+	s.subMu.Lock()
+	s.sub = next
+	reader := old.reader
+	s.subMu.Unlock()
+	if reader != nil {
+		reader.stop()
+	}
+	s.subscribe(next)
+}
+
+// mute follows the source's mute.
+func (s *Supervisor) mute(sub *subscription, now time.Time) {
+	muted := sub.pub.IsMuted()
+	if muted == s.muted {
+		return
+	}
+	s.muted = muted
+	s.stall.begin(now)
+	info := s.watcher.setInfo(func(info *agent.SourceInfo) { info.Muted = muted })
+	if muted {
+		s.tell(info, "muted")
+		return
+	}
+	s.watcher.RequestKeyFrame()
+	s.tell(info, "back")
+}
+
+func (s *Supervisor) tell(info agent.SourceInfo, reason string) {
+	if s.opts.OnSource != nil {
+		s.opts.OnSource(info, reason)
+	}
+}
+
+// unwatch ends the present subscription.
+func (s *Supervisor) unwatch() {
+	s.subMu.Lock()
+	sub := s.sub
+	s.sub = nil
+	var reader *trackReader
+	if sub != nil {
+		reader = sub.reader
+	}
+	s.subMu.Unlock()
+	if sub == nil {
+		return
+	}
+	if !sub.visit.over.Load() {
+		_ = sub.pub.SetSubscribed(false) // fails when the connection is gone, and then it does not matter
+	}
+	if reader != nil {
+		reader.stop()
+	}
+	s.watcher.setSilent("")
+	var was agent.SourceInfo
+	s.watcher.setInfo(func(info *agent.SourceInfo) { was, *info = *info, agent.SourceInfo{} })
+	s.tell(was, "gone")
+}
+
+// subscribe asks for the track, and for the layer that is needed.
+func (s *Supervisor) subscribe(sub *subscription) {
+	if err := sub.pub.SetSubscribed(true); err != nil {
+		s.opts.Log.Warn().Err(err).Msg("subscribe to the watched track")
+	}
+	s.pin(sub)
+}
+
+// pin asks for one simulcast layer. A subscription forgets it, so it is asked for again after each.
+func (s *Supervisor) pin(sub *subscription) {
+	if s.opts.Relay || s.opts.LongSide <= 0 {
+		if err := sub.pub.SetVideoQuality(livekit.VideoQuality_HIGH); err != nil {
+			s.opts.Log.Warn().Err(err).Msg("ask for the highest layer")
+		}
+		return
+	}
+	w, h := uint32(s.opts.LongSide), uint32(s.opts.LongSide)*9/16
+	if ti := sub.pub.TrackInfo(); ti.GetWidth() > 0 && ti.GetHeight() > 0 {
+		if ti.GetWidth() >= ti.GetHeight() {
+			h = w * ti.GetHeight() / ti.GetWidth()
+		} else {
+			w, h = w*ti.GetWidth()/ti.GetHeight(), w
+		}
+	}
+	sub.pub.SetVideoDimensions(w, h)
+}
+
+// subscribed is called by the library when packets of a track begin to come.
+func (s *Supervisor) subscribed(v *visit, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
+	s.subMu.Lock()
+	defer s.subMu.Unlock()
+	sub := s.sub
+	if v.over.Load() || sub == nil || sub.visit != v || sub.sid != pub.SID() {
+		return
+	}
+	if sub.reader != nil {
+		sub.reader.cancel() // ends by itself; the new one has taken its place already
+	}
+	reader := startReader(s.watcher, track, s.keeper.fail, s.opts.Log)
+	pub.OnRTCP(reader.rtcp)
+	sub.reader = reader
+	s.watcher.RequestKeyFrame()
+	v.poke()
+}

@@ -1,0 +1,145 @@
+package room
+
+import (
+	"errors"
+	"time"
+
+	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
+)
+
+const (
+	// The source is asked for a key frame this often, so that late viewers of the delayed copy see a picture,
+	// while somebody looks and while nobody does.
+	keyFrameWatched = time.Second
+	keyFrameAlone   = 4 * time.Second
+	// pliSpacing is the least time between two requests.
+	pliSpacing = 500 * time.Millisecond
+)
+
+var errStalled = errors.New("the connection brings no packets of the watched track, in spite of a new subscription")
+
+// rating is what the server thinks of somebody's connection.
+type rating struct {
+	identity string
+	quality  livekit.ConnectionQuality
+	at       time.Time
+}
+
+// countViewers counts the people who can see our copy.
+func (s *Supervisor) countViewers(v *visit, sub *subscription) {
+	n := 0
+	for _, p := range v.room.GetRemoteParticipants() {
+		if p.Kind() == lksdk.ParticipantAgent || p.Kind() == lksdk.ParticipantIngress {
+			continue
+		}
+		if permission := p.Permissions(); permission != nil && !permission.GetCanSubscribe() {
+			continue
+		}
+		if sub != nil && p.Identity() == sub.who.Identity() {
+			continue
+		}
+		n++
+	}
+	s.viewers.Store(int64(n))
+}
+
+// askKeyFrames sends the requests that are due.
+func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
+	if sub == nil || sub.pub.IsMuted() {
+		return
+	}
+	s.subMu.Lock()
+	reader := sub.reader
+	s.subMu.Unlock()
+	if reader == nil || reader.ended.Load() {
+		return
+	}
+	every := keyFrameAlone
+	if s.opts.Relay && s.Viewers() > 0 {
+		every = keyFrameWatched
+	}
+	if s.nextPLI.After(s.lastPLI.Add(every)) {
+		s.nextPLI = s.lastPLI.Add(every) // somebody came
+	}
+	wanted := s.watcher.keyWanted.Load()
+	if (wanted && now.Sub(s.lastPLI) >= pliSpacing) || !now.Before(s.nextPLI) {
+		s.watcher.keyWanted.Store(false)
+		s.lastPLI, s.nextPLI = now, now.Add(every)
+		s.watcher.plis.Add(1)
+		sub.who.WritePLI(reader.track.SSRC())
+	}
+}
+
+// watchdog acts when a track that should flow does not, whatever the library says about its state.
+func (s *Supervisor) watchdog(v *visit, sub *subscription, now time.Time) error {
+	if sub == nil {
+		return nil
+	}
+	if sub.pub.IsMuted() || s.watcher.declared() != "" {
+		// Its participant says itself that the camera is away: nothing is wrong with the track.
+		s.stall.begin(now)
+		s.silence("")
+		return nil
+	}
+	if !sub.again.IsZero() {
+		if !now.Before(sub.again) {
+			sub.again = time.Time{}
+			s.subscribe(sub)
+		}
+		return nil
+	}
+	e := s.signs(v, sub, now)
+	do := s.stall.next(now, e)
+	s.silence(s.stall.words(e))
+	switch do {
+	case cureNone:
+	case cureAsk:
+		s.watcher.RequestKeyFrame()
+	case cureResubscribe:
+		s.opts.Log.Warn().Float64("silent_s", now.Sub(e.media).Seconds()).Msg("track stalled; subscribing again")
+		_ = sub.pub.SetSubscribed(false)
+		sub.again = now.Add(resubscribePause)
+	case cureRejoin:
+		return errStalled
+	}
+	return nil
+}
+
+// signs looks at the watched track and at what it comes over.
+func (s *Supervisor) signs(v *visit, sub *subscription, now time.Time) signs {
+	e := signs{media: s.stall.since, pulse: now}
+	s.subMu.Lock()
+	reader := sub.reader
+	s.subMu.Unlock()
+	if reader != nil {
+		e.padding = reader.began
+		from := e.media
+		if again := s.stall.repeated; !again.IsZero() && reader.began.Before(again) {
+			from = again.Add(lastBlank)
+		}
+		if at := reader.lastPacket(); at.After(from) {
+			e.media = at
+		}
+	}
+	if now.Sub(e.media) > stallAsk/2 {
+		e.pulse = s.pulse.feel(v.room, now)
+	}
+	if r := s.rating.Load(); r != nil && r.identity == sub.who.Identity() {
+		e.rating, e.heard = r.quality, r.at
+	}
+	return e
+}
+
+// silence notes why the camera is silent; "" when it is not.
+func (s *Supervisor) silence(words string) {
+	was := s.watcher.setSilent(words)
+	switch info := s.watcher.Source(); {
+	case was == "" && words != "":
+		s.opts.Log.Warn().Str("participant", info.Identity).Str("why", words).Msg("the watched camera is silent; the connection is well")
+		s.tell(info, "silent")
+	case was != "" && words == "":
+		s.opts.Log.Info().Str("participant", info.Identity).Msg("the camera sends again")
+		s.tell(info, "back")
+	}
+}
