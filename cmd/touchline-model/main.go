@@ -1,6 +1,6 @@
-// Command touchline-model makes, checks and times model bundles. It is the
-// part of touchline for machines that have no use for LiveKit or video
-// codecs, and little room: a GPU machine that a bundle is prepared on.
+// Command touchline-model converts, checks and benchmarks model bundles. It has
+// the model commands of touchline without LiveKit and video codecs, for example
+// for a GPU machine that prepares bundles.
 package main
 
 import (
@@ -16,8 +16,8 @@ import (
 )
 
 type cli struct {
-	Models modelcmd.Models `cmd:"" help:"Make and check model bundles."`
-	Bench  modelcmd.Bench  `cmd:"" help:"Time this machine."`
+	Models modelcmd.Models `cmd:"" help:"Create and check model bundles."`
+	Bench  modelcmd.Bench  `cmd:"" help:"Benchmark this machine."`
 }
 
 func main() {
@@ -26,7 +26,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var c cli
 	parser := kong.Must(&c, kong.Name("touchline-model"), kong.UsageOnError(),
-		kong.Description("Model bundles for Touchline: convert, check, time."))
+		kong.Description("Converts, checks and benchmarks model bundles for Touchline."))
 	kctx, err := parser.Parse(os.Args[1:])
 	parser.FatalIfErrorf(err)
 	kctx.BindTo(ctx, (*context.Context)(nil))

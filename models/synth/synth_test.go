@@ -56,7 +56,7 @@ func TestRowsAreAlwaysTheSame(t *testing.T) {
 	require.NotEqual(t, a, b)
 
 	require.ErrorContains(t, s.Rows(a, "llm.lm_head.weight", 1362, 1363), "rows must be within 0 to 1362")
-	require.ErrorContains(t, s.Rows(a, "nothing", 0, 1), `there is no tensor "nothing"`)
+	require.ErrorContains(t, s.Rows(a, "nothing", 0, 1), `no tensor "nothing"`)
 }
 
 func TestDistribution(t *testing.T) {

@@ -13,13 +13,13 @@ import (
 	"touchline/models/convert"
 )
 
-// formatFlags choose what a bundle holds.
+// formatFlags select the contents of a bundle.
 type formatFlags struct {
 	Weights []string `help:"Formats of the language model's weights: int4, fp16, fp32." enum:"int4,fp16,fp32" default:"int4,fp16"`
-	Device  []string `help:"Devices to write graphs for: cuda, cpu. Without it: cuda for int4 and fp16, cpu for fp32." enum:"cuda,cpu"`
+	Device  []string `help:"Devices to write graphs for: cuda, cpu. Default: cuda for int4 and fp16, cpu for fp32." enum:"cuda,cpu"`
 	Head    string   `help:"Bits of an int4 model's vocabulary matrix." enum:"8,4" default:"8"`
-	Clamp   bool     `help:"Bound weights that float16 cannot hold, instead of refusing them."`
-	Workers int      `help:"Cores to use; 0 is all."`
+	Clamp   bool     `help:"Limit weights that float16 cannot hold instead of failing."`
+	Workers int      `help:"Cores to use; 0 uses all."`
 }
 
 func (f formatFlags) options() (convert.Options, error) {
@@ -39,7 +39,7 @@ func (f formatFlags) options() (convert.Options, error) {
 	return o, nil
 }
 
-// creator names this program and its version.
+// creator returns the name and version of this program.
 func creator() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return "touchline " + info.Main.Version
@@ -47,13 +47,13 @@ func creator() string {
 	return "touchline"
 }
 
-// ConvertCmd makes a bundle.
+// ConvertCmd converts a checkpoint to a bundle.
 type ConvertCmd struct {
 	formatFlags
 
 	Source string `arg:"" type:"existingdir" help:"The checkpoint's folder: config.json, *.safetensors, tokenizer.json."`
-	Bundle string `arg:"" type:"path" help:"The folder to make."`
-	Name   string `help:"Name of the model in the manifest. Without it: the checkpoint's."`
+	Bundle string `arg:"" type:"path" help:"The folder to create."`
+	Name   string `help:"Name of the model in the manifest. Default: the checkpoint's."`
 }
 
 // Run converts.
@@ -71,7 +71,7 @@ func (c *ConvertCmd) Run(ctx context.Context) error {
 	return convertWith(ctx, src, c.Bundle, o)
 }
 
-// convertWith converts with a progress bar and says what came out.
+// convertWith converts with a progress bar and prints a summary.
 func convertWith(ctx context.Context, src convert.Source, bundle string, o convert.Options) error {
 	progress := newBar()
 	o.Note = progress.note

@@ -7,11 +7,11 @@ import (
 	"touchline/inference/minicpmo"
 )
 
-// exitInterrupted is the exit code after Ctrl-C, as shells have it.
+// exitInterrupted is the usual exit code after Ctrl-C.
 const exitInterrupted = 130
 
-// ExitCode is what a program ends with after an error: minicpmo.ExitDeviceLost
-// where only a new start helps.
+// ExitCode returns a program's exit code after an error: minicpmo.ExitDeviceLost
+// if only a restart helps.
 func ExitCode(err error) int {
 	switch {
 	case err == nil:

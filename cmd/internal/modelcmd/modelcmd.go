@@ -1,5 +1,5 @@
-// Package modelcmd holds the commands that work on models: make a bundle of a
-// checkpoint, check it, time it. Two programs have them: touchline, and
+// Package modelcmd implements the commands on models: convert a checkpoint to a
+// bundle, check it, benchmark it. Two programs share them: touchline, and
 // touchline-model, which links neither LiveKit nor libavcodec.
 package modelcmd
 
@@ -17,22 +17,22 @@ import (
 	"touchline/models"
 )
 
-// Models are the commands under "models".
+// Models holds the commands under "models".
 type Models struct {
 	List    ListCmd    `cmd:"" help:"List the bundles in a folder."`
-	Convert ConvertCmd `cmd:"" help:"Make a bundle of a published checkpoint."`
-	Pull    PullCmd    `cmd:"" help:"Download a checkpoint and make a bundle of it."`
-	Synth   SynthCmd   `cmd:"" help:"Make a bundle with random weights, to time a machine with."`
-	Verify  VerifyCmd  `cmd:"" help:"Hash a bundle's files again and run each of its graphs once."`
-	Check   CheckCmd   `cmd:"" help:"Compare this engine with the official code, on its recorded inputs and outputs."`
+	Convert ConvertCmd `cmd:"" help:"Convert a published checkpoint to a bundle."`
+	Pull    PullCmd    `cmd:"" help:"Download a checkpoint and convert it to a bundle."`
+	Synth   SynthCmd   `cmd:"" help:"Create a bundle with random weights, for benchmarks."`
+	Verify  VerifyCmd  `cmd:"" help:"Verify the checksums of a bundle and run each of its graphs once."`
+	Check   CheckCmd   `cmd:"" help:"Compare the engine with recorded inputs and outputs of the official code."`
 }
 
-// runtimeFlags choose the ONNX Runtime.
+// runtimeFlags select the ONNX Runtime.
 type runtimeFlags struct {
-	Library string `name:"ort" env:"TOUCHLINE_ORT" type:"path" help:"ONNX Runtime, file or folder. Without it: runtime/ beside the program."`
+	Library string `name:"ort" env:"TOUCHLINE_ORT" type:"path" help:"ONNX Runtime, file or folder. Default: runtime/ beside the program."`
 }
 
-// newBar draws on standard error.
+// newBar returns a progress bar on standard error.
 func newBar() *bar {
 	info, err := os.Stderr.Stat()
 	return &bar{out: os.Stderr, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0, now: time.Now}
@@ -40,7 +40,7 @@ func newBar() *bar {
 
 // ListCmd lists bundles.
 type ListCmd struct {
-	Folder string `arg:"" optional:"" default:"." type:"existingdir" help:"Where to look, two levels deep."`
+	Folder string `arg:"" optional:"" default:"." type:"existingdir" help:"The folder to search, two levels deep."`
 }
 
 // Run prints a line per bundle.
@@ -50,14 +50,14 @@ func (c *ListCmd) Run() error {
 		return err
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("expected a bundle in %s, found none: `touchline models convert` makes one", c.Folder)
+		return fmt.Errorf("%s: no bundle found: create one with `touchline models convert`", c.Folder)
 	}
 	return writeList(os.Stdout, found)
 }
 
 func writeList(w io.Writer, found []models.Listed) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "folder\tmodel\tsize\tgraphs\tlacks\t")
+	fmt.Fprintln(t, "folder\tmodel\tsize\tgraphs\tmissing\t")
 	for _, f := range found {
 		if f.Err != nil {
 			fmt.Fprintf(t, "%s\tcannot be used: %v\t\t\t\t\n", f.Dir, f.Err)
@@ -79,16 +79,16 @@ func writeList(w io.Writer, found []models.Listed) error {
 	return t.Flush()
 }
 
-// VerifyCmd checks a bundle.
+// VerifyCmd verifies a bundle.
 type VerifyCmd struct {
 	runtimeFlags
 
 	Bundle string   `arg:"" type:"existingdir" help:"The bundle's folder."`
-	Device []string `help:"Devices whose graphs are run: cpu, cuda. Without it: those that this machine has a runtime for." enum:"cpu,cuda"`
-	NoRun  bool     `help:"Hash only."`
+	Device []string `help:"Devices whose graphs to run: cpu, cuda. Default: those that the ONNX Runtime supports." enum:"cpu,cuda"`
+	NoRun  bool     `help:"Verify the checksums only."`
 }
 
-// Run hashes and runs.
+// Run verifies the checksums and runs the graphs.
 func (c *VerifyCmd) Run(ctx context.Context) error {
 	b, err := models.OpenBundle(c.Bundle)
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d files, %s: as the manifest says\n", len(b.Manifest.Files), size(b.Manifest.Bytes()))
+	fmt.Printf("%d files, %s: all checksums match\n", len(b.Manifest.Files), size(b.Manifest.Bytes()))
 	if c.NoRun {
 		return nil
 	}
@@ -114,7 +114,7 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if ran == 0 {
-		return fmt.Errorf("expected a graph for %v, the bundle has none: convert with --device", devices)
+		return fmt.Errorf("the bundle has no graph for %v: convert with --device", devices)
 	}
 	fmt.Printf("%d graphs ran once on %v: every output is finite\n", ran, devices)
 	return nil
@@ -138,16 +138,16 @@ func rate(done int64, start time.Time) float64 {
 	return 0
 }
 
-// CheckCmd compares with the official code.
+// CheckCmd compares the engine with the official code.
 type CheckCmd struct {
 	runtimeFlags
 
-	Golden string `required:"" type:"existingdir" help:"Folder of recorded inputs and outputs, with the checkpoint they were made with."`
-	Device string `enum:"cpu,cuda" default:"cpu" help:"Where to compute: cpu in float32, cuda in float16 and int4."`
-	Index  int    `help:"The GPU's number."`
+	Golden string `required:"" type:"existingdir" help:"Folder of recorded inputs and outputs, with their checkpoint."`
+	Device string `enum:"cpu,cuda" default:"cpu" help:"The device: cpu computes in float32, cuda in float16 and int4."`
+	Index  int    `help:"The GPU's index."`
 }
 
-// Run prints the table; it fails if a row does.
+// Run prints the table and returns an error if a row fails.
 func (c *CheckCmd) Run(ctx context.Context) error {
 	report, err := check.Run(ctx, check.Options{
 		Golden: c.Golden, Device: models.Device(c.Device), DeviceIndex: c.Index, Library: c.Library,
@@ -161,7 +161,7 @@ func (c *CheckCmd) Run(ctx context.Context) error {
 	}
 	if err := report.Err(); err != nil {
 		if errors.Is(err, check.ErrFailed) {
-			return fmt.Errorf("%w: see the rows above", check.ErrFailed)
+			return fmt.Errorf("%w: see the table above", check.ErrFailed)
 		}
 		return err
 	}

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// bar draws one line that is rewritten while a long work goes on; where the
-// output is no terminal it writes a line every few seconds. Safe for
-// concurrent use.
+// bar shows progress: one line that is redrawn on a terminal, else a line every
+// few seconds. It is safe for concurrent use.
 type bar struct {
 	out      io.Writer
 	terminal bool
@@ -21,15 +20,15 @@ type bar struct {
 	drawn bool
 }
 
-// How often the bar is drawn, and how often a line is written without a terminal.
+// The minimum intervals of the bar on a terminal and of lines elsewhere.
 const (
 	barInterval  = 100 * time.Millisecond
 	lineInterval = 5 * time.Second
 	barWidth     = 30
 )
 
-// step shows done of total bytes. rate is in bytes per second, left is what
-// remains at that rate; both may be 0 when they are not known yet.
+// step shows done of total bytes. rate is in bytes per second, left is the
+// remaining time; both are 0 if unknown.
 func (b *bar) step(what string, done, total int64, rate float64, left time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +63,7 @@ func (b *bar) step(what string, done, total int64, rate float64, left time.Durat
 	fmt.Fprintf(b.out, "\r\x1b[K%s%s %s", strings.Repeat("█", full), strings.Repeat("░", barWidth-full), line)
 }
 
-// note writes a line of its own above the bar.
+// note writes a line above the bar.
 func (b *bar) note(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +73,7 @@ func (b *bar) note(text string) {
 	fmt.Fprintln(b.out, text)
 }
 
-// end leaves the line.
+// end ends the bar's line.
 func (b *bar) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,8 +83,7 @@ func (b *bar) end() {
 	b.drawn = false
 }
 
-// size writes bytes in the unit that suits them, in powers of 1000 as disks
-// and model cards count.
+// size formats bytes with a decimal unit, like disks and model cards.
 func size(n int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	v, i := float64(n), 0

@@ -18,11 +18,11 @@ type PullCmd struct {
 	formatFlags
 
 	Model    string `arg:"" help:"Name on the hub, such as openbmb/MiniCPM-o-4_5."`
-	Bundle   string `arg:"" type:"path" help:"The folder to make."`
-	Revision string `default:"main" help:"Branch, tag or commit. The commit is written into the manifest."`
-	Keep     string `type:"path" help:"Folder of the downloaded checkpoint. Without it: beside the bundle; it can be deleted afterwards."`
-	Endpoint string `env:"HF_ENDPOINT" help:"A mirror of the hub."`
-	Token    string `env:"HF_TOKEN" help:"For models that ask for a login; the environment is the place for it."`
+	Bundle   string `arg:"" type:"path" help:"The folder to create."`
+	Revision string `default:"main" help:"Branch, tag or commit. The manifest records the commit."`
+	Keep     string `type:"path" help:"Folder for the downloaded checkpoint, which can be deleted afterwards. Default: beside the bundle."`
+	Endpoint string `env:"HF_ENDPOINT" help:"URL of a mirror of the hub."`
+	Token    string `env:"HF_TOKEN" help:"Token for models that require a login; preferably set in the environment."`
 }
 
 // Run downloads and converts.
@@ -31,15 +31,15 @@ func (c *PullCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Not after a download of an hour.
+	// Fail before the long download.
 	if entries, err := os.ReadDir(c.Bundle); err == nil && len(entries) > 0 {
-		return fmt.Errorf("%s: expected a new or empty folder, has %s and more: remove it or choose another", c.Bundle, entries[0].Name())
+		return fmt.Errorf("%s: the folder is not empty, it has %s: remove it or choose another folder", c.Bundle, entries[0].Name())
 	}
 	progress := newBar()
 	client, err := hub.New(hub.Options{
 		Endpoint: c.Endpoint, Token: c.Token, Now: time.Now,
 		Failed: func(err error, wait time.Duration) {
-			progress.note(fmt.Sprintf("%v; again in %v", err, wait.Round(100*time.Millisecond)))
+			progress.note(fmt.Sprintf("%v; retrying in %v", err, wait.Round(100*time.Millisecond)))
 		},
 	})
 	if err != nil {
@@ -69,6 +69,6 @@ func (c *PullCmd) Run(ctx context.Context) error {
 	if err := convertWith(ctx, src, c.Bundle, o); err != nil {
 		return err
 	}
-	fmt.Printf("  the checkpoint in %s is not needed any more\n", dir)
+	fmt.Printf("The checkpoint in %s is no longer needed.\n", dir)
 	return nil
 }

@@ -114,7 +114,7 @@ func TestPull(t *testing.T) {
 
 	before := requests.Load()
 	_, err = run(t, pull...)
-	require.ErrorContains(t, err, "expected a new or empty folder")
+	require.ErrorContains(t, err, "the folder is not empty")
 	require.Equal(t, before, requests.Load(), "said before anything is downloaded")
 
 	// Another bundle of the same checkpoint, pinned: what was kept is not downloaded again.

@@ -4,46 +4,51 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/minicpmo"
+	"touchline/internal/quantile"
 )
 
-// openLoad is a load that does not wait: cycles arrive at random (Poisson),
-// whether or not earlier ones have ended.
+// openLoad is an open-loop load: cycles arrive at random (Poisson), whether or
+// not earlier ones have finished.
 type openLoad struct {
 	Rooms    int
-	Interval time.Duration // between two cycles of one room, on average
-	Duration time.Duration // of the arrivals; cycles under way are waited for
-	Frames   int           // pictures per cycle
-	New      int           // of them not seen in the cycle before
+	Interval time.Duration // mean time between two cycles of a room
+	Duration time.Duration // of the arrivals; running cycles then finish
+	Frames   int           // per cycle
+	New      int           // frames per cycle that the previous cycle did not have
 	Seed     uint64
 }
 
-// cycleFunc runs one cycle of a room, and calls first with its first token.
+// cycleFunc runs one cycle of a room and calls first with the first token.
 type cycleFunc func(ctx context.Context, room int, frames []inference.Frame, first func()) error
 
-// loadRow is what came out.
+// loadRow is the result of a load.
 type loadRow struct {
 	Rooms, Arrived, Finished, Dropped, Failed int
-	// Times from the arrival of a cycle, sorted.
+	// Latencies from a cycle's arrival.
 	First, Whole []time.Duration
-	// Backlog is how many cycles were under way after each third of the run.
+	// Backlog is the number of running cycles after each third of the run.
 	Backlog [3]int
 	Elapsed time.Duration
-	Error   error // the first of the failed
+	Error   error // the first failure
 }
 
-// film gives a room its pictures: every PTS another one, so that nothing but
-// the same frame is ever taken from a cache.
+// film generates the frames of a room. Each frame has another PTS, so that
+// caches hit only for the same frame.
 type film struct {
 	backgrounds [][]byte
 	rng         *rand.Rand
 	frames      []inference.Frame
-	next        int
+	count       int
 }
 
 const (
@@ -52,8 +57,7 @@ const (
 	backgroundCount       = 8
 )
 
-// backgrounds are pictures that all rooms share, so that many rooms need
-// little memory.
+// backgrounds returns images that all rooms share, which saves memory.
 func backgrounds(rng *rand.Rand) [][]byte {
 	all := make([][]byte, backgroundCount)
 	for i := range all {
@@ -74,87 +78,96 @@ func newFilm(seed, room uint64, pictures [][]byte) *film {
 	return &film{backgrounds: pictures, rng: rand.New(rand.NewPCG(seed, room))} //nolint:gosec // a load, not a secret
 }
 
-// look returns the frames of the next cycle, fresh of them new.
-func (f *film) look(n, fresh int) []inference.Frame {
+// next returns the n frames of the next cycle, of which fresh are new.
+func (f *film) next(n, fresh int) []inference.Frame {
 	for fresh = max(fresh, n-len(f.frames)); fresh > 0; fresh-- {
 		f.frames = append(f.frames, inference.Frame{
-			PTS: time.Duration(f.next) * framePause, Epoch: 1, Width: filmWidth, Height: filmHeight,
+			PTS: time.Duration(f.count) * framePause, Epoch: 1, Width: filmWidth, Height: filmHeight,
 			Pix: f.backgrounds[f.rng.IntN(len(f.backgrounds))],
 		})
-		f.next++
+		f.count++
 	}
 	f.frames = f.frames[len(f.frames)-n:]
 	return slices.Clone(f.frames)
 }
 
-// run makes the load.
-func (o openLoad) run(ctx context.Context, cycle cycleFunc) (loadRow, error) {
-	rng := rand.New(rand.NewPCG(o.Seed, uint64(o.Rooms))) //nolint:gosec // a load, not a secret
-	pictures := backgrounds(rng)
-	films := make([]*film, o.Rooms)
-	for i := range films {
-		films[i] = newFilm(o.Seed, uint64(i), pictures) //nolint:gosec // not negative
-	}
-	var mu sync.Mutex
-	row := loadRow{Rooms: o.Rooms}
-	underWay := 0
-	var work sync.WaitGroup
-	start := time.Now()
-	one := func(room int, frames []inference.Frame, arrived time.Time) {
-		var first time.Duration
-		err := cycle(ctx, room, frames, func() { first = time.Since(arrived) })
-		whole := time.Since(arrived)
-		mu.Lock()
-		defer mu.Unlock()
-		underWay--
-		switch {
-		case errors.Is(err, inference.ErrOverloaded):
-			row.Dropped++
-		case err != nil:
-			row.Failed++
-			row.Error = cmp.Or(row.Error, err)
-		default:
-			row.Finished++
-			row.First, row.Whole = append(row.First, first), append(row.Whole, whole)
-		}
-	}
-	rate := float64(o.Rooms) / o.Interval.Seconds()
-	third := 0
-	backlog := func() {
-		mu.Lock()
-		row.Backlog[third] = underWay
-		mu.Unlock()
-		third++
-	}
-	next := start
-	for {
-		next = next.Add(time.Duration(rng.ExpFloat64() / rate * float64(time.Second)))
-		for third < 3 && next.Sub(start) > time.Duration(third+1)*o.Duration/3 {
-			if !waitUntil(ctx, start.Add(time.Duration(third+1)*o.Duration/3)) {
-				break
-			}
-			backlog()
-		}
-		if next.Sub(start) > o.Duration || !waitUntil(ctx, next) {
-			break
-		}
-		room := rng.IntN(o.Rooms)
-		frames := films[room].look(o.Frames, o.New)
-		mu.Lock()
-		row.Arrived++
-		underWay++
-		mu.Unlock()
-		arrived := next
-		work.Go(func() { one(room, frames, arrived) })
-	}
-	work.Wait()
-	row.Elapsed = time.Since(start)
-	slices.Sort(row.First)
-	slices.Sort(row.Whole)
-	return row, ctx.Err()
+// loadRun is a running load.
+type loadRun struct {
+	openLoad
+
+	cycle cycleFunc
+	work  sync.WaitGroup
+
+	mu      sync.Mutex
+	row     loadRow
+	running int
 }
 
-// waitUntil is false if ctx ended first.
+// run applies the load until all cycles have finished.
+func (o openLoad) run(ctx context.Context, cycle cycleFunc) (loadRow, error) {
+	l := &loadRun{openLoad: o, cycle: cycle, row: loadRow{Rooms: o.Rooms}}
+	start := time.Now()
+	l.arrive(ctx, start)
+	l.work.Wait()
+	l.row.Elapsed = time.Since(start)
+	return l.row, ctx.Err()
+}
+
+// arrive starts cycles until the load's duration is over.
+func (l *loadRun) arrive(ctx context.Context, start time.Time) {
+	rng := rand.New(rand.NewPCG(l.Seed, uint64(l.Rooms))) //nolint:gosec // a load, not a secret
+	pictures := backgrounds(rng)
+	films := make([]*film, l.Rooms)
+	for i := range films {
+		films[i] = newFilm(l.Seed, uint64(i), pictures) //nolint:gosec // not negative
+	}
+	rate := float64(l.Rooms) / l.Interval.Seconds()
+	third, next := 0, start
+	for {
+		next = next.Add(time.Duration(rng.ExpFloat64() / rate * float64(time.Second)))
+		for third < 3 && next.Sub(start) > time.Duration(third+1)*l.Duration/3 {
+			if !waitUntil(ctx, start.Add(time.Duration(third+1)*l.Duration/3)) {
+				break
+			}
+			l.mu.Lock()
+			l.row.Backlog[third] = l.running
+			l.mu.Unlock()
+			third++
+		}
+		if next.Sub(start) > l.Duration || !waitUntil(ctx, next) {
+			return
+		}
+		room, arrived := rng.IntN(l.Rooms), next
+		frames := films[room].next(l.Frames, l.New)
+		l.mu.Lock()
+		l.row.Arrived++
+		l.running++
+		l.mu.Unlock()
+		l.work.Go(func() { l.one(ctx, room, frames, arrived) })
+	}
+}
+
+// one runs and counts one cycle.
+func (l *loadRun) one(ctx context.Context, room int, frames []inference.Frame, arrived time.Time) {
+	var first time.Duration
+	err := l.cycle(ctx, room, frames, func() { first = time.Since(arrived) })
+	whole := time.Since(arrived)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running--
+	switch {
+	case errors.Is(err, inference.ErrOverloaded):
+		l.row.Dropped++
+	case err != nil:
+		l.row.Failed++
+		l.row.Error = cmp.Or(l.row.Error, err)
+	default:
+		l.row.Finished++
+		l.row.First, l.row.Whole = append(l.row.First, first), append(l.row.Whole, whole)
+	}
+}
+
+// waitUntil waits for t. It returns false if ctx ends first.
 func waitUntil(ctx context.Context, t time.Time) bool {
 	timer := time.NewTimer(time.Until(t))
 	defer timer.Stop()
@@ -164,4 +177,49 @@ func waitUntil(ctx context.Context, t time.Time) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// many runs the open loads and writes their table.
+func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
+	if len(b.Rooms) == 0 || b.Rooms[0] == 0 {
+		return nil
+	}
+	out := &strings.Builder{}
+	defer func() { b.found.Many += out.String() }()
+	fmt.Fprintf(out, "\nOpen load: a cycle per room every %v (Poisson), 4 frames (2 new), %d tokens in, %d out, %v a row\n\n",
+		b.Interval, b.Prompt, b.Answer, b.Duration)
+	fmt.Fprintln(out, "| rooms | cycles | dropped | failed | first token p50 / p95 | cycle p50 / p95 | running after each third |"+
+		" between two tokens p50 / p99 | GPU busy | tokens/s | memory |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|")
+	seen := newFilm(1, 1, backgrounds(newFilm(1, 0, nil).rng)).next(4, 4)
+	p, err := b.text(e, seen)
+	if err != nil {
+		return err
+	}
+	for n, rooms := range b.Rooms {
+		before := e.Stats()
+		load := openLoad{Rooms: rooms, Interval: b.Interval, Duration: b.Duration, Frames: 4, New: 2, Seed: 1}
+		row, err := load.run(ctx, func(ctx context.Context, room int, frames []inference.Frame, first func()) error {
+			r := request(e, p, b.Answer, uint64(room)) //nolint:gosec // not negative
+			r.Frames, r.Source = frames, uint64(n+1)<<32|uint64(room)
+			_, err := ask(ctx, e, r, first)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		after := e.Stats()
+		ms := func(d time.Duration) string { return fmt.Sprint(d.Round(time.Millisecond)) }
+		gaps := between(before.Gap, after.Gap)
+		fmt.Fprintf(out, "| %d | %d | %d | %d | %s / %s | %s / %s | %v | %.1f / %.1f ms | %.0f %% | %.0f | %s |\n",
+			rooms, row.Arrived, row.Dropped, row.Failed,
+			ms(quantile.Of(row.First, .5)), ms(quantile.Of(row.First, .95)), ms(quantile.Of(row.Whole, .5)), ms(quantile.Of(row.Whole, .95)), row.Backlog,
+			1e3*gaps.Quantile(.5), 1e3*gaps.Quantile(.99), 100*(after.Busy-before.Busy).Seconds()/row.Elapsed.Seconds(),
+			float64(after.Tokens-before.Tokens)/row.Elapsed.Seconds(), size(after.MemoryUsed))
+		fmt.Fprintf(os.Stderr, "%d rooms: cycle p50 %v, p95 %v\n", rooms, quantile.Of(row.Whole, .5), quantile.Of(row.Whole, .95))
+		if row.Error != nil {
+			fmt.Fprintf(out, "\nfirst failure: %v\n\n", row.Error)
+		}
+	}
+	return nil
 }

@@ -9,18 +9,18 @@ import (
 	"touchline/models/synth"
 )
 
-// SynthCmd makes a bundle, or a checkpoint, of random weights.
+// SynthCmd creates a bundle or a checkpoint of random weights.
 type SynthCmd struct {
 	formatFlags
 
-	Dest       string `arg:"" type:"path" help:"The folder to make."`
-	Shape      string `default:"minicpm-o-4.5" enum:"minicpm-o-4.5,tiny" help:"Which model's sizes: minicpm-o-4.5 or tiny."`
-	Seed       uint64 `default:"1" help:"Another seed, other weights."`
-	Checkpoint bool   `help:"Write a checkpoint as it is published, not a bundle."`
-	ShardBytes int64  `default:"5000000000" help:"Size of a checkpoint's files."`
+	Dest       string `arg:"" type:"path" help:"The folder to create."`
+	Shape      string `default:"minicpm-o-4.5" enum:"minicpm-o-4.5,tiny" help:"The model's sizes: minicpm-o-4.5 or tiny."`
+	Seed       uint64 `default:"1" help:"Seed of the weights."`
+	Checkpoint bool   `help:"Write a checkpoint in its published form instead of a bundle."`
+	ShardBytes int64  `default:"5000000000" help:"Maximum size of a checkpoint's weight files."`
 }
 
-// Run makes it.
+// Run creates the bundle or checkpoint.
 func (c *SynthCmd) Run(ctx context.Context) error {
 	shape, err := synth.Find(c.Shape)
 	if err != nil {

@@ -1,0 +1,75 @@
+//go:build integration
+
+package modelcmd_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBench(t *testing.T) {
+	dir := t.TempDir()
+	bundle := filepath.Join(dir, "bundle")
+	_, err := run(t, "models", "synth", "--shape", "tiny", bundle, "--weights", "fp32,int4", "--device", "cpu")
+	require.NoError(t, err)
+	table := filepath.Join(dir, "bench.md")
+	figures := filepath.Join(dir, "other.json")
+	require.NoError(t, os.WriteFile(figures, []byte(`{"engine": "another engine", "vision_1_ms": {"median": 123}}`), 0o600))
+	out, err := run(t, "bench", "model", bundle, "--device", "cpu", "--ort", runtime, "--runs", "3", "--prompt", "300", "--answer", "12",
+		"--rooms", "2", "--duration", "2s", "--interval", "1s", "--compare", figures, "--out", table)
+	require.NoError(t, err)
+	for _, row := range []string{
+		"vision of 1, 16:9", "prefill of 300 tokens, fp32", "decode step of 8, fp32", "time to first token, 4 frames (1 new)", "whole cycle",
+		"decode of one room, fp32", "host time between two steps, 1 room", "another engine", "123", "memory: planned ", "| rooms | cycles |", "\n| 2 | ",
+	} {
+		require.Contains(t, out, row)
+	}
+	written, err := os.ReadFile(table)
+	require.NoError(t, err)
+	require.Equal(t, out, string(written))
+}
+
+func TestBenchRefuses(t *testing.T) {
+	dir := t.TempDir()
+	cuda, source, silent := filepath.Join(dir, "cuda"), filepath.Join(dir, "source"), filepath.Join(dir, "silent")
+	_, err := run(t, "models", "convert", checkpoint, cuda, "--weights", "int4", "--device", "cuda")
+	require.NoError(t, err)
+	_, err = run(t, "bench", "model", cuda, "--device", "cpu", "--ort", runtime)
+	require.ErrorContains(t, err, "for cpu")
+
+	// A model with a zero head repeats one token.
+	_, err = run(t, "models", "synth", "--shape", "tiny", source, "--checkpoint")
+	require.NoError(t, err)
+	zero(t, source, "llm.lm_head.weight")
+	_, err = run(t, "models", "convert", source, silent, "--weights", "fp32")
+	require.NoError(t, err)
+	_, err = run(t, "bench", "model", silent, "--device", "cpu", "--ort", runtime, "--runs", "1", "--answer", "8")
+	require.ErrorContains(t, err, "repeats one token")
+}
+
+// zero sets a tensor of a checkpoint to zero.
+func zero(t *testing.T, dir, name string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	require.NoError(t, err)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		end := 8 + binary.LittleEndian.Uint64(content)
+		var header map[string]struct {
+			Offsets [2]uint64 `json:"data_offsets"`
+		}
+		require.NoError(t, json.Unmarshal(content[8:end], &header))
+		if tensor, ok := header[name]; ok {
+			clear(content[end+tensor.Offsets[0] : end+tensor.Offsets[1]])
+			require.NoError(t, os.WriteFile(file, content, 0o600))
+			return
+		}
+	}
+	require.Fail(t, "no such tensor", name)
+}
