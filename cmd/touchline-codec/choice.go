@@ -7,18 +7,16 @@ import (
 	"touchline/media/codec/wire"
 )
 
-// choice says which of libav's codecs to use: the first of each list that
-// this libav has.
+// choice holds the selected libav codecs: the first available one of each list.
 type choice struct {
 	decoders map[wire.Codec]string
 	encoders map[wire.Codec]string
-	// fallback holds the codecs for which the first of the list is missing.
+	// fallback marks the codecs whose first choice is missing.
 	fallback map[wire.Codec]bool
 }
 
-// decoderNames are libav's decoders for each codec, the best first. The
-// native VP9 decoder is last because it takes the lowest layer of a layered
-// stream for the picture.
+// decoderNames lists libav's decoders for a codec, the best first. The native VP9
+// decoder is last because it shows only the lowest layer of a layered stream.
 func decoderNames(c wire.Codec) []string {
 	switch c {
 	case wire.VP8:
@@ -37,7 +35,7 @@ func decoderNames(c wire.Codec) []string {
 	return nil
 }
 
-// encoderNames are libav's encoders for each codec, the best first.
+// encoderNames lists libav's encoders for a codec, the best first.
 func encoderNames(c wire.Codec) []string {
 	switch c {
 	case wire.H264:
@@ -72,8 +70,8 @@ func newChoice(avoid []string) choice {
 	return c
 }
 
-// encoder returns the encoder for a codec, or for the other one that can be
-// encoded when this libav lacks it.
+// encoder returns the encoder for a codec, or for the other supported codec if
+// this libav lacks it.
 func (c choice) encoder(want wire.Codec) (wire.Codec, string) {
 	for _, codec := range []wire.Codec{want, wire.H264, wire.VP8} {
 		if name := c.encoders[codec]; name != "" {
@@ -83,7 +81,7 @@ func (c choice) encoder(want wire.Codec) (wire.Codec, string) {
 	return want, ""
 }
 
-// String lists the choice, "none" for what is missing.
+// String lists the codecs, with "none" for a missing one.
 func (c choice) String() string {
 	var b strings.Builder
 	line := func(what string, codec wire.Codec, name string) {

@@ -18,8 +18,8 @@ static void scaler_close(tl_scaler *s) {
 	memset(s, 0, sizeof(*s));
 }
 
-// matrix_of honours what the picture says, else takes BT.601: encoders in
-// browsers say nothing and use that.
+// matrix_of returns the picture's matrix, or BT.601 if it is unspecified, as with
+// the encoders of browsers.
 static int matrix_of(int space) {
 	switch (space) {
 	case AVCOL_SPC_BT709:
@@ -36,8 +36,8 @@ static int matrix_of(int space) {
 	}
 }
 
-// full_range tells whether luma goes from 0 to 255. The yuvj formats are an
-// old way of saying it.
+// full_range returns whether luma ranges from 0 to 255. The deprecated yuvj
+// formats imply it.
 static int full_range(const AVFrame *f) {
 	switch (f->format) {
 	case AV_PIX_FMT_YUVJ420P:
@@ -51,7 +51,7 @@ static int full_range(const AVFrame *f) {
 	}
 }
 
-// scale writes f, w x h pixels of format to, in the same matrix for YUV.
+// scale converts f to w x h pixels of format to, with the same matrix for YUV.
 static int scale(tl_scaler *s, const AVFrame *f, int to, int to_full, uint8_t *const dst[4], const int stride[4], int w,
 				 int h) {
 	int matrix = matrix_of(f->colorspace), range = full_range(f);
@@ -78,7 +78,7 @@ int tl_decoder_open(tl_decoder *d, const char *name, int64_t max_pixels) {
 	d->newest = av_frame_alloc();
 	if (!d->ctx || !d->pkt || !d->got || !d->newest) return AVERROR(ENOMEM);
 	d->ctx->max_pixels = max_pixels;
-	// Threads that work on several pictures would hold pictures back.
+	// Frame threads would delay pictures.
 	d->ctx->thread_count = 1;
 	d->ctx->pkt_timebase = (AVRational){1, 1000000};
 	AVDictionary *opts = NULL;
@@ -98,7 +98,7 @@ void tl_decoder_close(tl_decoder *d) {
 
 int tl_send(tl_decoder *d, const void *data, int size, int64_t id) {
 	if (!size) return avcodec_send_packet(d->ctx, NULL);
-	// av_new_packet adds the zeroed bytes that decoders read beyond the end.
+	// av_new_packet adds the zero padding that decoders read.
 	int err = av_new_packet(d->pkt, size);
 	if (err < 0) return err;
 	memcpy(d->pkt->data, data, size);
@@ -143,15 +143,15 @@ int tl_encoder_open(tl_encoder *e, const char *name, int w, int h, int fps, int6
 	c->width = w;
 	c->height = h;
 	c->pix_fmt = AV_PIX_FMT_YUV420P;
-	// Pictures are counted, not timed: an encoder that minds their times waits
-	// for the next one to know how long each is shown.
+	// Timestamps are frame numbers: with real times some encoders wait for the
+	// next picture to determine the duration.
 	c->time_base = (AVRational){1, fps};
 	c->framerate = (AVRational){fps, 1};
 	c->color_range = AVCOL_RANGE_MPEG;
 	c->colorspace = matrix;
 	c->thread_count = 1;
 	c->max_b_frames = 0;
-	c->gop_size = 10 * fps; // mostly they are asked for
+	c->gop_size = 10 * fps; // most key frames are requested
 	c->bit_rate = bit_rate;
 	c->rc_max_rate = bit_rate;
 	c->rc_buffer_size = bit_rate / 2;
@@ -187,8 +187,8 @@ void tl_encoder_close(tl_encoder *e) {
 	scaler_close(&e->yuv);
 }
 
-// encode sends e->in, whose picture may be larger than the encoder's by a
-// row or a column that 4:2:0 cannot carry.
+// encode sends e->in, which may have one odd row or column more than the
+// encoder's 4:2:0 size.
 static int encode(tl_encoder *e, int key) {
 	AVFrame *f = e->in;
 	if (f->format != AV_PIX_FMT_YUV420P || full_range(f)) {
@@ -230,7 +230,7 @@ enum { ROOM_HEAD = 64 };
 uint8_t *tl_raw_room(tl_encoder *e, int head, int size) {
 	if (head > ROOM_HEAD || size < 0 || size > INT_MAX - 2 * ROOM_HEAD) return NULL;
 	size_t need = ROOM_HEAD + (size_t)size + TL_SLACK;
-	// The encoder may still hold the last one; then it keeps it.
+	// Allocate a new buffer while the encoder still holds the last one.
 	if (!e->raw || e->raw->size != need || !av_buffer_is_writable(e->raw)) {
 		av_buffer_unref(&e->raw);
 		e->raw = av_buffer_alloc(need);

@@ -16,7 +16,7 @@ import (
 	"touchline/media/codec/wire"
 )
 
-// libavError turns libav's number into words.
+// libavError returns an error with libav's text for a code.
 func libavError(doing string, code C.int) error {
 	var text [128]C.char
 	C.tl_error(code, &text[0], C.int(len(text)))
@@ -25,7 +25,7 @@ func libavError(doing string, code C.int) error {
 
 func setUpLibav() { C.tl_setup() }
 
-// confine gives up files, sockets and other programs for good.
+// confine gives up files, sockets and other programs permanently.
 func confine() error {
 	if n := C.tl_confine(); n != 0 {
 		return fmt.Errorf("give up files and sockets: %w", syscall.Errno(n))
@@ -33,7 +33,7 @@ func confine() error {
 	return nil
 }
 
-// has tells whether libav was built with a decoder or encoder.
+// has reports whether libav was built with a decoder or encoder.
 func has(name string, encoder bool) bool {
 	var e C.int
 	if encoder {
@@ -42,13 +42,13 @@ func has(name string, encoder bool) bool {
 	return C.tl_has(cString(name), e) != 0
 }
 
-// cString is a name for one call; it lives in Go memory.
+// cString returns a C string in Go memory, valid for one call.
 func cString(s string) *C.char {
 	b := append([]byte(s), 0)
 	return (*C.char)(unsafe.Pointer(&b[0]))
 }
 
-// decoder is one open libav decoder and the newest picture it gave.
+// decoder is an open libav decoder with its newest picture.
 type decoder struct {
 	c    C.tl_decoder
 	name string
@@ -65,7 +65,7 @@ func openDecoder(name string) (*decoder, error) {
 
 func (d *decoder) close() { C.tl_decoder_close(&d.c) }
 
-// send decodes one access unit. No data asks for what is held back.
+// send decodes one access unit. Empty data flushes the decoder.
 func (d *decoder) send(data []byte, id uint64) error {
 	var p unsafe.Pointer
 	if len(data) > 0 {
@@ -77,13 +77,13 @@ func (d *decoder) send(data []byte, id uint64) error {
 	return nil
 }
 
-// picture says what receive found.
+// picture describes a decoded picture.
 type picture struct {
 	id            uint64
 	width, height int
 }
 
-// receive takes the next picture, if there is one, and keeps it as the newest.
+// receive takes the next picture, if any, and keeps it as the newest.
 func (d *decoder) receive() (p picture, ok bool, err error) {
 	var id C.int64_t
 	var w, h C.int
@@ -96,13 +96,13 @@ func (d *decoder) receive() (p picture, ok bool, err error) {
 	return picture{id: uint64(max(id, 0)), width: int(w), height: int(h)}, true, nil
 }
 
-// slack is the room that rgb needs behind a picture.
+// slack is the space that rgb needs after a picture.
 const slack = C.TL_SLACK
 
 // rgb writes the newest picture into dst, of 3*w*h bytes and slack.
 func (d *decoder) rgb(dst []byte, w, h int) error {
 	if len(dst) < 3*w*h+slack {
-		return fmt.Errorf("scale to %d x %d: %d bytes of room are too few", w, h, len(dst))
+		return fmt.Errorf("scale to %d x %d: the buffer of %d bytes is too small", w, h, len(dst))
 	}
 	if err := C.tl_rgb(&d.c, (*C.uint8_t)(unsafe.Pointer(&dst[0])), C.int(w), C.int(h)); err < 0 {
 		return libavError("scale", err)
@@ -110,13 +110,13 @@ func (d *decoder) rgb(dst []byte, w, h int) error {
 	return nil
 }
 
-// matrix is the newest picture's colour matrix, in libav's numbers.
+// matrix returns the newest picture's colour matrix as libav's constant.
 func (d *decoder) matrix() int { return int(d.c.newest.colorspace) }
 
-// matrixUnknown leaves the colour matrix out of the stream.
+// matrixUnknown omits the colour matrix from the stream.
 const matrixUnknown = C.AVCOL_SPC_UNSPECIFIED
 
-// encoder is a libav encoder, open or not, and the room for raw pictures.
+// encoder is a libav encoder, open or closed, with a buffer for raw pictures.
 type encoder struct {
 	c             C.tl_encoder
 	name          string
@@ -125,7 +125,7 @@ type encoder struct {
 	fps           int
 }
 
-// open makes the encoder for pictures of w x h pixels, both even.
+// open opens the encoder for pictures of w x h pixels, both even.
 func (e *encoder) open(name string, w, h, fps, bitRate, matrix int) error {
 	e.close()
 	err := C.tl_encoder_open(&e.c, cString(name), C.int(w), C.int(h), C.int(fps), C.int64_t(bitRate), C.int(matrix))
@@ -150,7 +150,7 @@ func (e *encoder) newest(d *decoder, key bool) error {
 	return nil
 }
 
-// room returns where a raw picture's message of n bytes is to be read into, or nil.
+// room returns the buffer for a raw picture's message of n bytes, or nil.
 func (e *encoder) room(n int) []byte {
 	if n < wire.RawHead {
 		return nil
@@ -162,7 +162,7 @@ func (e *encoder) room(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), n)
 }
 
-// raw encodes the picture in the room.
+// raw encodes the picture in the buffer.
 func (e *encoder) raw(m wire.Raw) error {
 	err := C.tl_encode_raw(&e.c, cBool(m.Format == wire.RGB24), C.int(m.Width), C.int(m.Height),
 		cBool(m.Flags&wire.FlagForceKey != 0))
@@ -172,7 +172,7 @@ func (e *encoder) raw(m wire.Raw) error {
 	return nil
 }
 
-// next takes an access unit out; data is valid until the next call.
+// next returns the next access unit; data is valid until the next call.
 func (e *encoder) next() (data []byte, key, ok bool, err error) {
 	var p *C.uint8_t
 	var n, k C.int

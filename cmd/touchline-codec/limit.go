@@ -5,12 +5,12 @@ import (
 	"syscall"
 )
 
-// mostMemory of this process, in bytes. A picture of the largest size takes 14 MB as 8-bit 4:2:0, and a decoder
-// keeps a dozen; a stream that claims a larger one would have some decoders take many times that.
+// mostMemory is the memory limit of this process in bytes. A picture of the largest size takes 14 MB as 8-bit 4:2:0, and a
+// decoder keeps a dozen. For a stream that declares a larger size some decoders would allocate many times that.
 const mostMemory = 1 << 30
 
-// limitMemory has the kernel refuse more private memory than that: then a decoder fails, or this process
-// dies and is replaced, and the bot and others on the machine are not touched.
+// limitMemory sets the kernel's limit of private memory. Beyond it a decoder fails, or this process dies and is replaced; the
+// bot and other processes are not affected.
 func limitMemory() error {
 	const data = 2 // RLIMIT_DATA, setrlimit(2)
 	if err := syscall.Setrlimit(data, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory}); err != nil {

@@ -1,10 +1,10 @@
-// Command touchline-codec decodes, scales and encodes pictures for one bot.
-// The bot starts it and talks to it on standard input and output with the
-// messages of package wire; it is of no use by hand, except for -check.
+// Command touchline-codec decodes, scales and encodes pictures for one bot. The
+// bot starts it and exchanges the messages of package wire with it on standard
+// input and output. Only -check is for use by hand.
 //
-// It is the only program of this house that links libavcodec, so that neither
-// a fault in a codec nor libavcodec's licence reaches the bot. Before it looks
-// at anything a stranger sent it gives up files, sockets and other programs.
+// It is the only program of this project that links libavcodec, which keeps
+// faults of a codec and libavcodec's licence away from the bot. Before it reads
+// any untrusted data it gives up access to files, sockets and other programs.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 )
 
 func main() {
-	avoid := flag.String("avoid", "", "decoders and encoders not to use, by libav's names, with commas between")
-	check := flag.Bool("check", false, "say what can be decoded and encoded, and whether confinement works")
+	avoid := flag.String("avoid", "", "comma-separated libav names of decoders and encoders that must not be used")
+	check := flag.Bool("check", false, "print the available decoders and encoders, and test the confinement")
 	flag.Parse()
 	if err := run(*avoid, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "touchline-codec:", err)
@@ -40,8 +40,8 @@ func run(avoid string, check bool) error {
 	return newServer(os.Stdin, os.Stdout, os.Stderr, choice).run()
 }
 
-// report writes what this program can do, and proves that it cannot do what
-// it must not.
+// report writes the available codecs and tests that the confinement refuses files,
+// sockets and programs.
 func report(w io.Writer, c choice, confined error) error {
 	if confined != nil {
 		return confined
@@ -50,13 +50,13 @@ func report(w io.Writer, c choice, confined error) error {
 		return err
 	}
 	if f, err := os.Open(os.DevNull); err == nil {
-		return fmt.Errorf("confinement: opening %s was to be refused", f.Name())
+		return fmt.Errorf("confinement: opening %s was not refused", f.Name())
 	}
 	if c, err := (&net.Dialer{}).Dial("udp", "127.0.0.1:9"); err == nil {
-		return fmt.Errorf("confinement: a socket to %v was to be refused", c.RemoteAddr())
+		return fmt.Errorf("confinement: a socket to %v was not refused", c.RemoteAddr())
 	}
 	if p, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{}); err == nil {
-		return fmt.Errorf("confinement: starting /bin/true (now %d) was to be refused", p.Pid)
+		return fmt.Errorf("confinement: starting /bin/true (process %d) was not refused", p.Pid)
 	}
 	_, err := fmt.Fprintln(w, "confined: no files, no sockets, no programs")
 	return err

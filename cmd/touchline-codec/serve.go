@@ -14,16 +14,16 @@ import (
 const (
 	readBuffer  = 256 << 10
 	writeBuffer = 64 << 10
-	// ackEvery is how many units go by without a word when nothing else is to be said.
+	// ackEvery is the number of units after which an ack is sent without any other message.
 	ackEvery = 8
-	// complainEvery is how many errors in a row make one more message.
+	// complainEvery is the number of errors in a row per message.
 	complainEvery = 30
-	// mostDelay is how many units a decoder holds back at most; a sample
-	// whose picture did not come by then is taken from the next one.
+	// mostDelay is the maximum delay of a decoder in units. A sample without a
+	// picture by then uses the next picture.
 	mostDelay = 16
 )
 
-// server answers the messages of one bot, one after the other.
+// server handles the messages of one bot in order.
 type server struct {
 	in     *wire.Reader
 	out    *bufio.Writer
@@ -37,19 +37,19 @@ type server struct {
 	noDec bool // there is no decoder for codec
 
 	done, acked, newest uint64  // unit ids
-	size                picture // the newest one
+	size                picture // the newest picture
 	longSide            uint16
 	errors              int         // in a row
-	waiting             []wire.Unit // for their pictures; without data
-	overdue             bool        // a sample goes to the next picture, whichever it is
+	waiting             []wire.Unit // units without a picture yet; without data
+	overdue             bool        // the next picture serves a sample
 	pix                 []byte
 
 	setup wire.Setup
 	enc   encoder
-	key   bool // the next encoded picture is to be a key frame
-	noEnc bool // opening the encoder was tried in vain
+	key   bool // encode the next picture as a key frame
+	noEnc bool // opening the encoder failed
 
-	step    float64 // microseconds from picture to picture, smoothed
+	step    float64 // smoothed frame interval in microseconds
 	lastPTS int64
 }
 
@@ -60,8 +60,7 @@ func newServer(in io.Reader, out, log io.Writer, c choice) *server {
 	}
 }
 
-// run serves until the input ends. Any malformed message ends it with an
-// error: a bot that sends one is not ours.
+// run serves until the input ends. A malformed message is an error.
 func (s *server) run() error {
 	defer s.close()
 	if err := s.greet(); err != nil {
@@ -89,10 +88,10 @@ func (s *server) run() error {
 func (s *server) greet() error {
 	m, err := s.in.Next()
 	if err != nil {
-		return fmt.Errorf("wait for the first message: %w", err)
+		return fmt.Errorf("read the first message: %w", err)
 	}
 	if m.Kind != wire.KindHello {
-		return fmt.Errorf("%w: the first message is of kind %d, not a hello", wire.ErrMalformed, m.Kind)
+		return fmt.Errorf("%w: expected a hello first, got kind %d", wire.ErrMalformed, m.Kind)
 	}
 	hello, err := wire.ParseHello(m.Body)
 	if err != nil {
@@ -116,7 +115,7 @@ func (s *server) close() {
 	s.enc.close()
 }
 
-// place lets raw pictures be read straight to where the encoder takes them.
+// place reads raw pictures directly into the encoder's buffer.
 func (s *server) place(k wire.Kind, n int) []byte {
 	if k == wire.KindRaw {
 		return s.enc.room(n)
@@ -155,10 +154,10 @@ func (s *server) handle(m wire.Message) error {
 	case wire.KindHello, wire.KindReady, wire.KindAck, wire.KindPicture, wire.KindNoPicture, wire.KindEncoded,
 		wire.KindProblem:
 	}
-	return fmt.Errorf("%w: kind %d is not for the codec process", wire.ErrMalformed, m.Kind)
+	return fmt.Errorf("%w: the codec process does not accept kind %d", wire.ErrMalformed, m.Kind)
 }
 
-// unit decodes one access unit and sends what it was asked to send.
+// unit decodes one access unit and sends the requested pictures.
 func (s *server) unit(u wire.Unit) error {
 	if (s.dec == nil && !s.noDec) || u.Codec != s.codec || u.Epoch != s.epoch {
 		if err := s.reopen(u); err != nil {
@@ -187,8 +186,8 @@ func (s *server) unit(u wire.Unit) error {
 	return s.ack(false)
 }
 
-// wait notes a unit whose picture is wanted. When a decoder gives none for
-// very long, the oldest are given up.
+// wait records a unit whose picture was requested. It drops the oldest when a
+// decoder returns none for long.
 func (s *server) wait(u wire.Unit) {
 	if len(s.waiting) >= 4*mostDelay {
 		s.overdue = s.overdue || s.waiting[0].Flags&wire.FlagSample != 0
@@ -198,7 +197,7 @@ func (s *server) wait(u wire.Unit) {
 	s.waiting = append(s.waiting, u)
 }
 
-// drain takes all pictures the decoder has.
+// drain takes all available pictures from the decoder.
 func (s *server) drain() error {
 	for {
 		p, ok, err := s.dec.receive()
@@ -215,8 +214,8 @@ func (s *server) drain() error {
 	}
 }
 
-// serve sends the newest picture to whoever waits for it or has waited too
-// long for a picture that never came.
+// serve sends the newest picture for the requests of its unit and for overdue
+// ones.
 func (s *server) serve(p picture) error {
 	sample, encode := s.overdue, false
 	s.overdue = false
@@ -246,8 +245,8 @@ func (s *server) serve(p picture) error {
 	return nil
 }
 
-// failed reports an error, not every one, and gives the sample that waited
-// for this unit to the next picture.
+// failed reports every complainEvery-th error in a row. A sample that waited for
+// this unit uses the next picture.
 func (s *server) failed(id uint64, err error) error {
 	s.waiting = slices.DeleteFunc(s.waiting, func(u wire.Unit) bool {
 		s.overdue = s.overdue || (u.ID == id && u.Flags&wire.FlagSample != 0)
@@ -260,7 +259,7 @@ func (s *server) failed(id uint64, err error) error {
 	return s.write(wire.Problem{ID: id, What: wire.TroubleDecode, Text: err.Error()}.Append(s.head[:0]))
 }
 
-// reopen takes the last pictures from the old decoder and makes the one for u.
+// reopen drains the old decoder and opens one for u.
 func (s *server) reopen(u wire.Unit) error {
 	if s.dec != nil {
 		if err := s.dec.send(nil, 0); err == nil {
@@ -277,7 +276,7 @@ func (s *server) reopen(u wire.Unit) error {
 	s.noEnc = false
 
 	name := s.choice.decoders[u.Codec]
-	err := fmt.Errorf("this libavcodec has no decoder for %v (expected one of %v)", u.Codec, decoderNames(u.Codec))
+	err := fmt.Errorf("libavcodec has no decoder for %v: install one with %v", u.Codec, decoderNames(u.Codec))
 	if name != "" {
 		if s.choice.fallback[u.Codec] {
 			_, _ = fmt.Fprintf(s.log, "decoder %s for %v is missing, using %s\n", decoderNames(u.Codec)[0], u.Codec, name)
@@ -324,7 +323,7 @@ func (s *server) send(seq uint32, longSide uint16) error {
 	return s.write(s.pix[:n])
 }
 
-// fit shrinks w x h so that neither edge is over longSide; it never enlarges.
+// fit shrinks w x h so that neither side exceeds longSide; it never enlarges.
 func fit(w, h, longSide int) (int, int) {
 	long := max(w, h)
 	if longSide <= 0 || long <= longSide {
@@ -337,8 +336,8 @@ func fit(w, h, longSide int) (int, int) {
 // encode encodes the newest picture.
 func (s *server) encode(u wire.Unit, p picture) error {
 	fps := s.rate(u.PTS)
-	// The encoder was made for another rate of pictures and would miss the bit
-	// rate. The next key frame is the moment for another one.
+	// An encoder that was opened for another frame rate misses the bit rate.
+	// Reopen it at the next key frame.
 	if s.key && s.enc.name != "" && math.Abs(math.Log(float64(fps)/float64(s.enc.fps))) > 0.2 {
 		s.enc.close()
 	}
@@ -358,7 +357,7 @@ func (s *server) raw(r wire.Raw) error {
 	return s.encoded(r.ID, s.enc.raw(r))
 }
 
-// rate is how many pictures a second there are, as far as their times tell.
+// rate returns the frame rate, estimated from timestamps.
 func (s *server) rate(pts int64) int {
 	d := float64(pts - s.lastPTS)
 	s.lastPTS = pts
@@ -374,8 +373,8 @@ func (s *server) rate(pts int64) int {
 	return min(max(int(math.Round(1e6/s.step)), 1), 240)
 }
 
-// openEncoder makes the encoder if there is none for this size. It reports
-// in vain only once.
+// openEncoder opens an encoder unless one of this size is open. It reports a
+// failure once.
 func (s *server) openEncoder(id uint64, w, h, fps, matrix int) (bool, error) {
 	w, h = w&^1, h&^1 // 4:2:0 has no odd edges
 	if s.enc.name != "" && s.enc.width == w && s.enc.height == h {
@@ -385,7 +384,7 @@ func (s *server) openEncoder(id uint64, w, h, fps, matrix int) (bool, error) {
 		return false, s.ack(false)
 	}
 	codec, name := s.choice.encoder(s.setup.Codec)
-	err := errors.New("this libavcodec has no encoder for H264 or VP8 (expected libx264 or libvpx)")
+	err := errors.New("libavcodec has no encoder for H264 or VP8: install one with libx264 or libvpx")
 	if name != "" {
 		if codec != s.setup.Codec {
 			_, _ = fmt.Fprintf(s.log, "no encoder for %v, using %s\n", s.setup.Codec, name)
@@ -400,8 +399,8 @@ func (s *server) openEncoder(id uint64, w, h, fps, matrix int) (bool, error) {
 	return false, s.write(wire.Problem{ID: id, What: wire.TroubleCodec, Text: err.Error()}.Append(s.head[:0]))
 }
 
-// bitRate follows the size with an exponent of 3/4: larger pictures need
-// fewer bits for each pixel.
+// bitRate scales with the picture's area to the power of 3/4: larger pictures
+// need fewer bits per pixel.
 func bitRate(c wire.Setup, w, h int) int {
 	rate := float64(c.BitRate)
 	if c.Scaled {
@@ -410,7 +409,7 @@ func bitRate(c wire.Setup, w, h int) int {
 	return int(max(rate, 50_000))
 }
 
-// encoded sends what came of picture id.
+// encoded sends the access units or the error of picture id.
 func (s *server) encoded(id uint64, err error) error {
 	for err == nil {
 		var data []byte
@@ -420,7 +419,7 @@ func (s *server) encoded(id uint64, err error) error {
 			break
 		}
 		if len(data) > wire.MaxUnit {
-			err = fmt.Errorf("an encoded picture of %d bytes is over %d", len(data), wire.MaxUnit)
+			err = fmt.Errorf("an encoded picture of %d bytes exceeds %d", len(data), wire.MaxUnit)
 			break
 		}
 		if key {
@@ -444,8 +443,7 @@ func (s *server) encoded(id uint64, err error) error {
 	return s.ack(true)
 }
 
-// ack tells how far work got, when enough was done since the last time or
-// when something else is being sent anyway.
+// ack reports the progress after enough units, or at once if now is set.
 func (s *server) ack(now bool) error {
 	n := s.done - s.acked
 	if n == 0 || (n < ackEvery && !now) {
