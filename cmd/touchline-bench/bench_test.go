@@ -49,7 +49,7 @@ func figures(t *testing.T, rows []row, err error) map[string]row {
 	t.Helper()
 	byName := map[string]row{}
 	for _, r := range rows {
-		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Bound)
+		t.Logf("%s: %s (%s)", r.Name, r.Figure, r.Goal)
 		byName[r.Name] = r
 	}
 	require.NoError(t, err)

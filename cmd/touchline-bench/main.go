@@ -5,12 +5,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -44,13 +44,14 @@ func main() {
 	defer stop()
 	level, err := zerolog.ParseLevel(c.LogLevel)
 	kctx.FatalIfErrorf(err)
-	log := zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}).Level(level).With().Timestamp().Logger()
+	log := zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, NoColor: true, TimeFormat: time.TimeOnly}).Level(level).With().Timestamp().Logger()
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	kctx.FatalIfErrorf(kctx.Run(log))
 }
 
 type runCmd struct {
 	Only     []string      `help:"Only these parts." placeholder:"PART"`
+	Markdown bool          `help:"Print Markdown, as in docs/benchmarks.md."`
 	Comments int           `help:"Comments of each alignment run." default:"60"`
 	Relay    time.Duration `help:"Length of the relay run." default:"10m"`
 	Sound    bool          `help:"The camera of alignment, steady and relay has sound."`
@@ -130,31 +131,29 @@ func (r *runCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	}
 	for _, only := range r.Only {
 		if !slices.Contains(names, only) {
-			return fmt.Errorf("expected a part of %s, got %q", strings.Join(names, ", "), only)
+			return fmt.Errorf("--only %q: no such part; choose from %s", only, strings.Join(names, ", "))
 		}
 	}
-	fmt.Printf("Touchline, measured on %s: %s\n", time.Now().Format(time.DateOnly), machine())
 	lksdk.SetLogger(logger.GetDiscardLogger()) // until the first bot of this process sets its own
-	bad := 0
-	var errs []error
+	out := report{out: os.Stdout, markdown: r.Markdown}
+	out.begin(time.Now(), commit(buildInfo()), machine())
 	for _, p := range parts {
 		if len(r.Only) > 0 && !slices.Contains(r.Only, p.name) {
 			continue
 		}
 		rows, err := p.run(ctx)
-		bad += printTable(os.Stdout, fmt.Sprintf("%s (touchline-bench run --only %s)", p.title, p.name), rows)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
-			fmt.Println("  failed:", err)
-		}
+		out.table(p.title, "touchline-bench run --only "+p.name, rows, err)
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if bad > 0 {
-		errs = append(errs, fmt.Errorf("%d figures are out of bounds", bad))
-	}
-	return errors.Join(errs...)
+	return out.err()
+}
+
+// buildInfo is what the Go tool stamped into this program; nil when it stamped nothing.
+func buildInfo() *debug.BuildInfo {
+	info, _ := debug.ReadBuildInfo()
+	return info
 }
 
 // slimWorker is an agent worker of the program without a server: what runs beside an existing one.
@@ -171,25 +170,6 @@ func workerOf(ctx context.Context, program, url string, keys room.Keys, agentNam
 		"--full-cpu", "0", "--slots", "16")
 	cmd.Env = append(os.Environ(), "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret, "LIVEKIT_AGENT_NAME="+agentName)
 	return cmd
-}
-
-// machine describes the processor, from /proc/cpuinfo.
-func machine() string {
-	b, err := os.ReadFile(filepath.Join("/proc", "cpuinfo"))
-	if err != nil {
-		return "unknown machine"
-	}
-	model, cores := "unknown processor", 0
-	for line := range strings.Lines(string(b)) {
-		key, value, _ := strings.Cut(line, ":")
-		switch strings.TrimSpace(key) {
-		case "model name":
-			model = strings.TrimSpace(value)
-		case "processor":
-			cores++
-		}
-	}
-	return fmt.Sprintf("%d cores, %s", cores, model)
 }
 
 // roleCommand is this program as one process of a run with many rooms.
@@ -233,29 +213,25 @@ type soakCmd struct {
 	Seed   uint64        `help:"Of the fault script: the same one makes the same script." default:"1"`
 	Quick  bool          `help:"Short faults, and no calm between them."`
 	Rounds int           `help:"How often a WHIP sender connects and leaves, 0 for never." default:"10000"`
+
+	Markdown bool `help:"Print Markdown, as in docs/benchmarks.md."`
 }
 
 // Run keeps one bot commenting while a script of faults runs, and has a sender
 // come and go; it reports what that did to alignment, comments and memory.
 func (s *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
-	var errs []error
-	show := func(title string, rows []row, err error) {
-		if bad := printTable(os.Stdout, title, rows); bad > 0 {
-			err = errors.Join(err, fmt.Errorf("%d figures are out of bounds", bad))
-		}
-		errs = append(errs, err)
-	}
+	out := report{out: os.Stdout, markdown: s.Markdown}
+	out.begin(time.Now(), commit(buildInfo()), machine())
 	if s.Rounds > 0 {
 		rows, err := measureRounds(ctx, s.Rounds, time.Minute, log)
-		show("WHIP senders that come and go", rows, err)
+		out.table("WHIP senders that come and go", fmt.Sprintf("touchline-bench soak --length 0 --rounds %d", s.Rounds), rows, err)
 	}
 	if s.Length > 0 {
 		if log.GetLevel() == zerolog.ErrorLevel {
-			log = log.Level(zerolog.FatalLevel) // the client library's complaints about a server that is away are no news
+			log = log.Level(zerolog.FatalLevel) // the client library's errors about a server that is away on purpose
 		}
-		fmt.Printf("\nTouchline, measured on %s: %s\n\n", time.Now().Format(time.DateOnly), machine())
-		rows, err := measureSoak(ctx, soakOptions{Length: s.Length, Seed: s.Seed, Quick: s.Quick, Out: os.Stdout, Log: log})
-		show(fmt.Sprintf("Soak of %v", s.Length), rows, err)
+		rows, err := measureSoak(ctx, soakOptions{Length: s.Length, Seed: s.Seed, Quick: s.Quick, Out: os.Stderr, Log: log})
+		out.table("Soak", fmt.Sprintf("touchline-bench soak --rounds 0 --length %v --seed %d", s.Length, s.Seed), rows, err)
 	}
-	return errors.Join(errs...)
+	return out.err()
 }
