@@ -256,7 +256,7 @@ func TestBadFiles(t *testing.T) {
 		{"sources.transcode", []string{`auto, off or always, is "never"`}},
 		{"sources.max", []string{`between 1 and 64 sources, is 0`}},
 		{"sources.whip.udp_port", []string{`between 0 and 65535, is 65536`}},
-		{"sources.whip.external_ips", []string{`IP addresses, is "203.0.113.0/24"`}},
+		{"sources.whip.external_ips", []string{`IP addresses, is "router"`}},
 		{"agent.control.role_value", []string{`set together with role_attribute, is ""`}},
 		{"agent.worker.agent_name", []string{`at most 128 printable characters, is " x"`}},
 		{"agent.worker.type", []string{`room, publisher or participant, is "agent"`}},

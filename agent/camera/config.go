@@ -2,6 +2,7 @@ package camera
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,7 +58,7 @@ func (c Config) Validate() error {
 	s.That(c.Max >= 1 && c.Max <= 64, "max", "between 1 and 64 sources", c.Max)
 	s.That(c.WHIP.UDPPort >= 0 && c.WHIP.UDPPort <= 65535, "whip.udp_port", "between 0 and 65535", c.WHIP.UDPPort)
 	for _, ip := range c.WHIP.ExternalIPs {
-		s.That(ip != "" && !strings.ContainsAny(ip, " /"), "whip.external_ips", "IP addresses", strconv.Quote(ip))
+		s.That(net.ParseIP(ip) != nil, "whip.external_ips", "IP addresses", strconv.Quote(ip))
 	}
 	if _, err := c.WHIP.StreamKeys(); err != nil {
 		s.Add(err)

@@ -1,3 +1,5 @@
+//go:build integration
+
 package camera_test
 
 import (
@@ -29,7 +31,7 @@ import (
 // of 720p30 H264, each access unit with its number.
 func TestWHIPDelay(t *testing.T) {
 	s := newStage(t)
-	senders := camera.NewSenders(camera.Options{URL: s.server.URL(), Keys: s.keys, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()}, 0)
+	senders := camera.NewSenders(camera.Options{URL: s.server.URL(), Keys: s.keys, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()})
 	server, err := whip.New(whip.Options{
 		Keys: []whip.StreamKey{{Key: "a-good-long-key", Room: "delay", Identity: "obs"}}, Open: senders.Open, LoopbackOnly: true, Now: time.Now,
 	})

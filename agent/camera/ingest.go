@@ -60,7 +60,7 @@ func NewIngest(o IngestOptions) (*Ingest, error) {
 		return nil, ErrNoKeys
 	}
 	cfg := o.Config.WHIP
-	s := &Ingest{opts: o, feeds: NewSenders(o.Config.Feed(o.URL, o.Keys, o.ServerHere, o.Log), 0), made: []byte(rand.Text())}
+	s := &Ingest{opts: o, feeds: NewSenders(o.Config.Feed(o.URL, o.Keys, o.ServerHere, o.Log)), made: []byte(rand.Text())}
 	var err error
 	if s.keys, err = cfg.StreamKeys(); err != nil {
 		return nil, err

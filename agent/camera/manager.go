@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
-	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
 	"touchline/media/source/rtsp"
@@ -40,51 +39,32 @@ type ManagerOptions struct {
 	Log     zerolog.Logger
 }
 
-// Manager keeps the sources of one room: they come, change and go while it
-// runs. Run owns all of them.
+// Manager holds the sources of one room, which are added, changed and removed
+// while it runs. Run owns all of them.
 type Manager struct {
 	opts ManagerOptions
+	run  func(*Feed, context.Context) error // (*Feed).Run
 
-	mu    sync.Mutex
-	ctx   context.Context //nolint:containedctx // Run's, for what is begun by requests
-	items []*item
-	wg    sync.WaitGroup
-}
-
-// item is one source and its participant.
-type item struct {
-	id    string
-	began time.Time
-	feed  *Feed
-	play  chan played // what to pull from now on
-	stop  context.CancelFunc
-	done  chan struct{}
-
-	mu      sync.Mutex
-	wanted  source.Request
-	address source.Address
-	trouble string // why its participant is not in the room any more, or its source was given up
-}
-
-// played is a source that is ready to be opened.
-type played struct {
-	puller  source.Puller
-	address source.Address
+	mu     sync.Mutex
+	ctx    context.Context //nolint:containedctx // Run's, for what requests start
+	closed bool            // Run starts nothing more
+	items  []*item
+	wg     sync.WaitGroup
 }
 
 // NewManager checks the options; nothing runs yet.
 func NewManager(o ManagerOptions) (*Manager, error) {
 	if o.Feed.Room == "" {
-		return nil, errors.New("expected a room for the sources")
+		return nil, errors.New("sources: no room is given")
 	}
 	if o.Max == 0 {
 		o.Max = 8
 	}
-	return &Manager{opts: o}, nil
+	return &Manager{opts: o, run: (*Feed).Run}, nil
 }
 
-// Run lets sources in until ctx ends, and returns when all have left the room.
-// Those that were given before begin now.
+// Run opens sources until ctx ends, and returns when all have left the room.
+// Sources that were added before Run start now.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.ctx = ctx
@@ -93,11 +73,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.mu.Unlock()
 	<-ctx.Done()
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
 	m.wg.Wait()
 	return nil
 }
 
-// Sources lists what there is, the longest known first, senders last.
+// Sources lists the sources, oldest first, and then the senders.
 func (m *Manager) Sources() []source.Info {
 	m.mu.Lock()
 	items := slices.Clone(m.items)
@@ -112,9 +95,8 @@ func (m *Manager) Sources() []source.Info {
 	return out
 }
 
-// Add brings another source into the room. What is to be opened must be
-// allowed: addresses written as numbers are judged at once, names when they
-// are dialled.
+// Add brings another source into the room. Its address must be allowed: an IP
+// address is checked here, a name when it is dialled.
 func (m *Manager) Add(w source.Request, by string) (source.Info, error) {
 	p, err := m.prepare(w)
 	if err != nil {
@@ -124,8 +106,8 @@ func (m *Manager) Add(w source.Request, by string) (source.Info, error) {
 	return m.enter(p, w, "")
 }
 
-// Open brings in a source that was typed on the command line: what may be
-// opened was judged there. identity "" makes one up.
+// Open brings in a source of the command line, whose address needs no permission.
+// An empty identity is generated.
 func (m *Manager) Open(p source.Puller, a source.Address, name, identity string) (source.Info, error) {
 	return m.enter(played{p, a}, source.Request{Name: name}, identity)
 }
@@ -135,26 +117,23 @@ func (m *Manager) enter(p played, w source.Request, identity string) (source.Inf
 		w.Name = shorten(p.address)
 	}
 	it := &item{
-		id: strings.ToLower(rand.Text()[:8]), began: time.Now(), play: make(chan played, 1), done: make(chan struct{}),
+		id: strings.ToLower(rand.Text()[:8]), began: time.Now(), changed: wake.New(),
 		wanted: w, address: p.address,
 	}
-	o := m.opts.Feed
-	o.Name, o.Identity = w.Name, cmp.Or(identity, "source-"+it.id)
-	o.Log = m.opts.Log.With().Str("source", it.id).Str("participant", o.Identity).Logger()
+	it.opts = m.opts.Feed
+	it.opts.Name, it.opts.Identity = w.Name, cmp.Or(identity, "source-"+it.id)
+	it.opts.Log = m.opts.Log.With().Str("source", it.id).Str("participant", it.opts.Identity).Logger()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case m.ctx != nil && m.ctx.Err() != nil:
-		return source.Info{}, errors.New("the program ends")
-	case len(m.items) >= m.opts.Max:
+	if err := m.open(); err != nil {
+		return source.Info{}, err
+	}
+	if len(m.items) >= m.opts.Max {
 		return source.Info{}, fmt.Errorf("%w (%d are open)", source.ErrTooMany, len(m.items))
 	}
-	f, err := New(o)
-	if err != nil {
-		return source.Info{}, fmt.Errorf("bring the source into the room: %w", err)
+	if err := it.play(p); err != nil {
+		return source.Info{}, err
 	}
-	it.feed = f
-	it.play <- p
 	m.items = append(m.items, it)
 	if m.ctx != nil {
 		m.start(it)
@@ -162,19 +141,42 @@ func (m *Manager) enter(p played, w source.Request, identity string) (source.Inf
 	return it.source(), nil
 }
 
-// start runs an item. The lock is held.
+// open returns an error once Run has ended. The lock is held.
+func (m *Manager) open() error {
+	if m.closed || m.ctx != nil && m.ctx.Err() != nil {
+		return errors.New("the program is stopping")
+	}
+	return nil
+}
+
+// start runs an item until its participant has left the room. The lock is held.
 func (m *Manager) start(it *item) {
 	ctx, stop := context.WithCancel(m.ctx)
-	it.stop = stop
+	done := make(chan struct{})
+	it.stop, it.done = stop, done
 	m.wg.Go(func() {
-		defer close(it.done)
+		defer close(done)
 		defer stop()
-		it.run(ctx)
+		for m.more(it) {
+			it.run(ctx, m.run)
+		}
 	})
 }
 
-// Change opens another address for the same participant, or the same one in
-// another way.
+// more returns whether an item has something to play. If it has not, its run is over.
+func (m *Manager) more(it *item) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open() == nil && it.waiting() {
+		return true
+	}
+	it.stop()
+	it.stop = nil
+	return false
+}
+
+// Change opens another address for the same participant, or the same one with
+// other settings. A participant that had to leave the room joins again.
 func (m *Manager) Change(id string, c source.Change, by string) (source.Info, error) {
 	it, err := m.find(id)
 	if err != nil {
@@ -203,18 +205,24 @@ func (m *Manager) Change(id string, c source.Change, by string) (source.Info, er
 	if err != nil {
 		return source.Info{}, err
 	}
-	m.opts.Log.Info().Str("source", id).Stringer("address", p.address).Str("by", by).Msg("source changed")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.open(); err != nil {
+		return source.Info{}, err
+	}
+	if !slices.Contains(m.items, it) {
+		return source.Info{}, source.ErrNotFound // removed in between
+	}
 	it.mu.Lock()
-	it.wanted, it.address, it.trouble = w, p.address, ""
+	it.wanted = w
 	it.mu.Unlock()
-	select {
-	case <-it.play: // one that was not begun yet
-	default:
+	if err := it.play(p); err != nil {
+		return source.Info{}, err
 	}
-	select {
-	case it.play <- p:
-	default: // another change came in between, and is the newer one
+	if m.ctx != nil && it.stop == nil {
+		m.start(it)
 	}
+	m.opts.Log.Info().Str("source", id).Stringer("address", p.address).Str("by", by).Msg("source changed")
 	return it.source(), nil
 }
 
@@ -224,7 +232,7 @@ func set[T any](to, from *T) {
 	}
 }
 
-// Remove takes a source out of the room, and returns when it is gone.
+// Remove takes a source out of the room, and returns when it has left or ctx ends.
 func (m *Manager) Remove(ctx context.Context, id, by string) error {
 	it, err := m.find(id)
 	if err != nil {
@@ -232,15 +240,15 @@ func (m *Manager) Remove(ctx context.Context, id, by string) error {
 	}
 	m.mu.Lock()
 	m.items = slices.DeleteFunc(m.items, func(x *item) bool { return x == it })
-	stop := it.stop
+	stop, done := it.stop, it.done
 	m.mu.Unlock()
 	m.opts.Log.Info().Str("source", id).Str("by", by).Msg("source removed")
 	if stop == nil {
-		return nil // it never began
+		return nil // it does not run
 	}
 	stop()
 	select {
-	case <-it.done:
+	case <-done:
 	case <-ctx.Done():
 	}
 	return nil
@@ -326,129 +334,4 @@ func shorten(a source.Address) string {
 		return string(r[:maxName-1]) + "…"
 	}
 	return name
-}
-
-// run keeps the participant in the room and pulls what it is given, one source
-// after the other.
-func (it *item) run(ctx context.Context) {
-	ctx, leave := context.WithCancel(ctx)
-	defer leave()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		defer leave()
-		if err := it.feed.Run(ctx); err != nil {
-			it.troubled("it had to leave the room: " + err.Error())
-			it.feed.opts.Log.Warn().Err(err).Msg("a source's participant left the room")
-		}
-	})
-	defer wg.Wait()
-	var pulling sync.WaitGroup
-	defer pulling.Wait()
-	stop := func() {}
-	for {
-		select {
-		case <-ctx.Done():
-			stop()
-			return
-		case p := <-it.play:
-			stop()
-			pulling.Wait()
-			var pctx context.Context
-			pctx, stop = context.WithCancel(ctx)
-			pulling.Go(func() {
-				err := rescue.Call(func() error { return it.feed.Pull(pctx, p.puller, p.address.Hide) })
-				if _, crash := rescue.Of(err); crash {
-					it.troubled("its code crashed: " + err.Error())
-				}
-				if err != nil && pctx.Err() == nil {
-					it.feed.opts.Log.Warn().Err(err).Msg("a source was given up")
-				}
-			})
-		}
-	}
-}
-
-func (it *item) troubled(why string) {
-	it.mu.Lock()
-	defer it.mu.Unlock()
-	it.trouble = why
-}
-
-// source says what is known now.
-func (it *item) source() source.Info {
-	it.mu.Lock()
-	defer it.mu.Unlock()
-	out := describe(it.feed, it.feed.Status(), it.address.Kind)
-	out.ID, out.Name, out.Address = it.id, it.wanted.Name, it.address.String()
-	if out.Since.IsZero() {
-		out.Since = it.began
-	}
-	if it.trouble != "" {
-		out.State, out.Reason = source.Failed.String(), it.trouble
-	}
-	return out
-}
-
-// whipKind is the kind of what senders send by WHIP.
-const whipKind source.Kind = "whip"
-
-func describe(f *Feed, s source.Status, kind source.Kind) source.Info {
-	out := source.Info{
-		Kind: string(kind), Identity: f.opts.Identity, State: s.State.String(), Since: s.Since, Reason: s.Reason,
-		Width: s.Width, Height: s.Height, FPS: math.Round(10*s.FPS) / 10,
-		BitRate: s.BitRate / 1000 * 1000, KeyFrameInterval: s.KeyEvery.Seconds(),
-		Sound: s.Sound, Transcoded: f.Reason(),
-	}
-	if s.Width > 0 {
-		out.Codec = CodecName(s)
-	}
-	out.Advice = advice(kind, s)
-	return out
-}
-
-// CodecName is the codec of a source's pictures, in words for people.
-func CodecName(s source.Status) string {
-	if name := s.Codec.String(); name != "unknown" {
-		return name
-	}
-	return "JPEG"
-}
-
-// advice says what to do about packets that get lost, and about key frames that are too far apart.
-func advice(kind source.Kind, s source.Status) string {
-	var words []string
-	if s.Lossy {
-		words = append(words, lossAdvice(kind, s))
-	}
-	if s.Slow {
-		words = append(words, keyFrameAdvice(kind, s))
-	}
-	return strings.Join(words, " ")
-}
-
-// lossAdvice says what to do about a way that loses packets.
-func lossAdvice(kind source.Kind, s source.Status) string {
-	lost := fmt.Sprintf("Packets of its picture get lost on the way (%d so far), and after each loss the picture stands still up to "+
-		"the next key frame.", s.Missing)
-	if kind == source.RTSP {
-		return lost + " Open it over TCP (“transport”: TCP), which sends lost ones again; UDP does not."
-	}
-	return lost + " A cable in place of Wi-Fi, or a lower bit rate at the sender, helps."
-}
-
-// keyFrameAdvice says what to set at a source whose key frames are too far apart.
-func keyFrameAdvice(kind source.Kind, s source.Status) string {
-	apart := "Its key frames are more than 2 s apart"
-	if s.KeyEvery > source.KeyFrameLimit {
-		apart = fmt.Sprintf("Its key frames are %.1f s apart", s.KeyEvery.Seconds())
-	}
-	switch kind {
-	case source.RTSP:
-		return apart + ", and an RTSP camera cannot be asked for one. Set “I-frame interval” (or “GOP”) at the " +
-			"camera to one second’s worth of frames, 25 or 30, and “smart codec”, “H.264+” or “Zipstream” off."
-	case whipKind:
-		return apart + ", although it was asked for one. In OBS: Settings, Output, “Keyframe interval” 1 s. With ffmpeg: -g 30."
-	case source.HTTP, source.File, source.Webcam:
-	}
-	return apart + ". Whoever makes it with ffmpeg sets -g 30; other encoders call it “keyframe interval” or “GOP”: one second."
 }

@@ -18,45 +18,44 @@ import (
 	"touchline/media/source/whip"
 )
 
-// Linger is how long the participant of a sender that went away stays in the room.
-const Linger = time.Minute
+const (
+	// lingerTime is how long the participant of a sender that went away stays in the room.
+	lingerTime = time.Minute
+	// stallAfter is how long a sender may send no picture before its state is "stalled".
+	stallAfter = 5 * time.Second
+)
 
-// stallAfter is how long a sender may send no picture before it is said.
-const stallAfter = 5 * time.Second
-
-// Senders makes a Feed for each WHIP sender: the next session of the same sender
-// finds it where it was.
+// Senders makes a participant for each WHIP sender. It stays in the room for a
+// while after its session, so that the next session of the same sender finds it.
 type Senders struct {
 	opts   Options // Room, Identity and Name are the sender's
 	linger time.Duration
+	run    func(*Feed, context.Context) error // (*Feed).Run
 
 	mu     sync.Mutex
-	ctx    context.Context //nolint:containedctx // Run's, for what is begun by requests
+	ctx    context.Context //nolint:containedctx // Run's, for what requests start
 	active map[string]*sender
 	wg     sync.WaitGroup
 }
 
-// sender is one participant and who sends for it.
+// sender is the participant of one sender.
 type sender struct {
 	room     string
 	identity string
 	name     string
 	feed     *Feed
 	tracker  *source.Tracker
-	sessions int
-	gone     *time.Timer
-	stop     context.CancelFunc
+	session  *whip.Session // nil when none is under way
+	gone     *time.Timer   // runs when there is no session, and ends the participant
+	done     chan struct{} // the participant has left the room
 }
 
-// NewSenders takes the options that all have in common. linger 0 is Linger.
-func NewSenders(o Options, linger time.Duration) *Senders {
-	if linger == 0 {
-		linger = Linger
-	}
-	return &Senders{opts: o, linger: linger, active: map[string]*sender{}}
+// NewSenders takes the options that all participants have in common.
+func NewSenders(o Options) *Senders {
+	return &Senders{opts: o, linger: lingerTime, run: (*Feed).Run, active: map[string]*sender{}}
 }
 
-// Run lets senders in until ctx ends, and returns when all have left the room.
+// Run accepts senders until ctx ends, and returns when all have left the room.
 func (s *Senders) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
@@ -85,80 +84,116 @@ func (s *Senders) Run(ctx context.Context) error {
 
 // Open implements whip.Options.Open.
 func (s *Senders) Open(x *whip.Session) (whip.Place, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx == nil || s.ctx.Err() != nil {
-		return whip.Place{}, errors.New("nobody takes senders now")
-	}
-	who, err := s.join(x)
+	p, err := s.enter(x)
 	if err != nil {
 		return whip.Place{}, err
 	}
-	who.sessions++
-	who.gone.Stop()
-	who.tracker.Opening(time.Now())
-	sink := who.feed.Attach(x.RequestKeyFrame, func() { who.tracker.KeyFrameAsked(time.Now()) })
+	p.tracker.Opening(time.Now())
+	sink := p.feed.Attach(x.RequestKeyFrame, func() { p.tracker.KeyFrameAsked(time.Now()) })
 	frame, sound := sink.Frame, sink.Opus
 	sink.Frame = func(f media.EncodedFrame) {
-		who.tracker.Frame(f, time.Now())
+		p.tracker.Frame(f, time.Now())
 		frame(f)
 	}
-	sink.Missing = func(packets uint64) { who.tracker.Missing(packets, time.Now()) }
+	sink.Missing = func(packets uint64) { p.tracker.Missing(packets, time.Now()) }
 	sink.Opus = func(o source.Opus) {
-		who.tracker.Heard()
+		p.tracker.Heard()
 		sound(o)
 	}
-	return whip.Place{Sink: sink, Close: func(reason string) { s.leave(who, reason) }}, nil
+	return whip.Place{Sink: sink, Close: func(reason string) { s.leave(p, reason) }}, nil
 }
 
-// join finds the sender's participant or makes it. Where one key lets in many,
-// each sender at a time is a participant of its own.
-func (s *Senders) join(x *whip.Session) (*sender, error) {
-	o := s.opts
-	o.Room, o.Identity, o.Name = x.Room, x.Sender.Identity, x.Sender.Name
-	o.Agents, _ = x.Sender.With.([]*livekit.RoomAgentDispatch)
-	key := x.Room + "\x00" + o.Identity
-	for n := 2; s.active[key] != nil; n++ {
-		if s.active[key].sessions == 0 {
-			return s.active[key], nil
+// enter gives a session its participant: the one that is waiting for it, or a
+// new one. It waits for one that is leaving, as two with the same identity keep
+// disconnecting each other.
+func (s *Senders) enter(x *whip.Session) (*sender, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if s.ctx == nil || s.ctx.Err() != nil {
+			return nil, errors.New("WHIP ingest is not running")
 		}
-		o.Identity = fmt.Sprintf("%s-%d", x.Sender.Identity, n)
-		key = x.Room + "\x00" + o.Identity
+		p, identity := s.find(x)
+		if p == nil {
+			var err error
+			if p, err = s.join(x, identity); err != nil {
+				return nil, err
+			}
+		}
+		if p.gone.Stop() {
+			p.session = x
+			return p, nil
+		}
+		s.mu.Unlock()
+		<-p.done
+		s.mu.Lock()
 	}
-	o.Log = o.Log.With().Str("participant", o.Identity).Logger()
+}
+
+// find returns the sender's participant without a session, or else the identity
+// of a new one: where one key lets in many, each is a participant of its own.
+func (s *Senders) find(x *whip.Session) (*sender, string) {
+	identity := x.Sender.Identity
+	for n := 2; ; n++ {
+		switch p := s.active[activeKey(x.Room, identity)]; {
+		case p == nil:
+			return nil, identity
+		case p.session == nil:
+			return p, identity
+		}
+		identity = fmt.Sprintf("%s-%d", x.Sender.Identity, n)
+	}
+}
+
+func activeKey(room, identity string) string { return room + "\x00" + identity }
+
+// join makes a sender's participant. The lock is held.
+func (s *Senders) join(x *whip.Session, identity string) (*sender, error) {
+	o := s.opts
+	o.Room, o.Identity, o.Name = x.Room, identity, x.Sender.Name
+	o.Agents, _ = x.Sender.With.([]*livekit.RoomAgentDispatch)
+	o.Log = o.Log.With().Str("participant", identity).Logger()
 	f, err := New(o)
 	if err != nil {
 		return nil, fmt.Errorf("bring the sender into the room: %w", err)
 	}
 	ctx, stop := context.WithCancel(s.ctx)
-	who := &sender{feed: f, stop: stop, tracker: source.NewTracker(time.Now(), func(st source.Status) {
-		o.Log.Info().Stringer("state", st.State).Str("reason", st.Reason).Stringer("codec", st.Codec).
-			Int("width", st.Width).Int("height", st.Height).Msg("sender")
-		f.Note(st)
-	}), room: x.Room, identity: o.Identity, name: o.Name}
-	who.gone = time.AfterFunc(s.linger, stop)
-	s.active[key] = who
+	p := &sender{
+		room: x.Room, identity: identity, name: o.Name, feed: f, gone: time.AfterFunc(s.linger, stop), done: make(chan struct{}),
+		tracker: source.NewTracker(time.Now(), func(st source.Status) {
+			o.Log.Info().Stringer("state", st.State).Str("reason", st.Reason).Stringer("codec", st.Codec).
+				Int("width", st.Width).Int("height", st.Height).Msg("sender")
+			f.Note(st)
+		}),
+	}
+	key := activeKey(p.room, p.identity)
+	s.active[key] = p
 	s.wg.Go(func() {
+		defer close(p.done)
 		defer stop()
-		if err := f.Run(ctx); err != nil {
-			o.Log.Warn().Err(err).Msg("a sender's participant left the room")
-		}
-		who.tracker.End(time.Now())
+		err := s.run(f, ctx)
+		p.tracker.End(time.Now())
 		s.mu.Lock()
 		delete(s.active, key)
+		session := p.session
 		s.mu.Unlock()
+		if err == nil {
+			return
+		}
+		o.Log.Warn().Err(err).Msg("sender left the room")
+		if session != nil {
+			session.End("its participant had to leave the room: " + err.Error())
+		}
 	})
-	return who, nil
+	return p, nil
 }
 
-func (s *Senders) leave(who *sender, reason string) {
+func (s *Senders) leave(p *sender, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	who.sessions--
-	if who.sessions == 0 {
-		who.tracker.Lost(reason, time.Now())
-		who.gone.Reset(s.linger)
-	}
+	p.session = nil
+	p.tracker.Lost(reason, time.Now())
+	p.gone.Reset(s.linger)
 }
 
 // Authorize returns whip.Options.Authorize for LiveKit access tokens.

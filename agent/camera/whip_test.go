@@ -1,3 +1,5 @@
+//go:build integration
+
 package camera_test
 
 import (
@@ -72,7 +74,7 @@ func TestChromium(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", h264, "-c:v", "mjpeg", "-q:v", "3", "-pix_fmt", "yuvj420p", film).CombinedOutput()
 	require.NoError(t, err, string(out))
 
-	senders := camera.NewSenders(camera.Options{URL: s.server.URL(), Keys: s.keys, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()}, 0)
+	senders := camera.NewSenders(camera.Options{URL: s.server.URL(), Keys: s.keys, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()})
 	server, err := whip.New(whip.Options{Authorize: camera.Authorize(s.keys), Open: senders.Open, LoopbackOnly: true, Now: time.Now})
 	require.NoError(t, err)
 	run(t, senders.Run)

@@ -58,7 +58,7 @@ func serveCameras(ctx context.Context, announce func(cameraServer), log zerolog.
 
 // serveWHIP takes senders into the rooms of a LiveKit server until ctx ends. arrived is told each access unit; may be nil.
 func serveWHIP(ctx context.Context, at cameraServer, arrived func(), announce func(cameraServer), log zerolog.Logger) error {
-	senders := camera.NewSenders(camera.Options{URL: at.URL, Keys: at.Keys(), LoopbackOnly: true, Log: log}, 0)
+	senders := camera.NewSenders(camera.Options{URL: at.URL, Keys: at.Keys(), LoopbackOnly: true, Log: log})
 	open := func(x *whip.Session) (whip.Place, error) {
 		place, err := senders.Open(x)
 		if frame := place.Sink.Frame; err == nil && arrived != nil {

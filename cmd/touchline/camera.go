@@ -122,7 +122,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 		return err
 	}
 	o.OnStatus = nil // of several senders; the log has it
-	senders := camera.NewSenders(o, 0)
+	senders := camera.NewSenders(o)
 	server, err := whip.New(whip.Options{
 		Keys: keys, Authorize: camera.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,
 		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, ICEServers: a.cfg.Agent.Console.ICE.ICEServers(), Now: time.Now, Log: o.Log,

@@ -1,0 +1,73 @@
+package camera
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"touchline/media/source"
+)
+
+// whipKind is the kind of what senders send by WHIP.
+const whipKind source.Kind = "whip"
+
+func describe(f *Feed, s source.Status, kind source.Kind) source.Info {
+	out := source.Info{
+		Kind: string(kind), Identity: f.opts.Identity, State: s.State.String(), Since: s.Since, Reason: s.Reason,
+		Width: s.Width, Height: s.Height, FPS: math.Round(10*s.FPS) / 10,
+		BitRate: s.BitRate / 1000 * 1000, KeyFrameInterval: s.KeyEvery.Seconds(),
+		Sound: s.Sound, Transcoded: f.Reason(),
+	}
+	if s.Width > 0 {
+		out.Codec = CodecName(s)
+	}
+	out.Advice = advice(kind, s)
+	return out
+}
+
+// CodecName is the codec of a source's pictures, in words for people.
+func CodecName(s source.Status) string {
+	if name := s.Codec.String(); name != "unknown" {
+		return name
+	}
+	return "JPEG"
+}
+
+// advice says what to do about packets that get lost, and about key frames that are too far apart.
+func advice(kind source.Kind, s source.Status) string {
+	var words []string
+	if s.Lossy {
+		words = append(words, lossAdvice(kind, s))
+	}
+	if s.Slow {
+		words = append(words, keyFrameAdvice(kind, s))
+	}
+	return strings.Join(words, " ")
+}
+
+// lossAdvice says what to do about a way that loses packets.
+func lossAdvice(kind source.Kind, s source.Status) string {
+	lost := fmt.Sprintf("Packets of its picture get lost on the way (%d so far), and after each loss the picture stands still up to "+
+		"the next key frame.", s.Missing)
+	if kind == source.RTSP {
+		return lost + " Open it over TCP (“transport”: TCP), which sends lost ones again; UDP does not."
+	}
+	return lost + " A cable in place of Wi-Fi, or a lower bit rate at the sender, helps."
+}
+
+// keyFrameAdvice says what to set at a source whose key frames are too far apart.
+func keyFrameAdvice(kind source.Kind, s source.Status) string {
+	apart := "Its key frames are more than 2 s apart"
+	if s.KeyEvery > source.KeyFrameLimit {
+		apart = fmt.Sprintf("Its key frames are %.1f s apart", s.KeyEvery.Seconds())
+	}
+	switch kind {
+	case source.RTSP:
+		return apart + ", and an RTSP camera cannot be asked for one. Set “I-frame interval” (or “GOP”) at the " +
+			"camera to one second’s worth of frames, 25 or 30, and “smart codec”, “H.264+” or “Zipstream” off."
+	case whipKind:
+		return apart + ", although it was asked for one. In OBS: Settings, Output, “Keyframe interval” 1 s. With ffmpeg: -g 30."
+	case source.HTTP, source.File, source.Webcam:
+	}
+	return apart + ". Whoever makes it with ffmpeg sets -g 30; other encoders call it “keyframe interval” or “GOP”: one second."
+}

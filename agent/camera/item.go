@@ -1,0 +1,143 @@
+package camera
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"touchline/internal/rescue"
+	"touchline/internal/wake"
+	"touchline/media/source"
+)
+
+// item is one source of a Manager and its participant.
+type item struct {
+	id      string
+	began   time.Time
+	opts    Options
+	changed wake.Signal // next was set
+
+	// Under the Manager's lock.
+	stop context.CancelFunc // nil when it does not run
+	done chan struct{}
+
+	mu      sync.Mutex
+	feed    *Feed // another one for each stay in the room
+	ended   bool  // the feed's Run has returned
+	next    *played
+	wanted  source.Request
+	address source.Address
+	trouble string // why it is not in the room any more, or gets no pictures
+}
+
+// played is a source that is ready to be opened.
+type played struct {
+	puller  source.Puller
+	address source.Address
+}
+
+// play replaces the source that is pulled, now or when the item runs.
+func (it *item) play(p played) error {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	if it.feed == nil || it.ended {
+		f, err := New(it.opts)
+		if err != nil {
+			return fmt.Errorf("bring the source into the room: %w", err)
+		}
+		it.feed, it.ended = f, false
+	}
+	it.next, it.address, it.trouble = &p, p.address, ""
+	it.changed.Set()
+	return nil
+}
+
+// waiting returns whether there is a source that run has not begun.
+func (it *item) waiting() bool {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	return it.next != nil && !it.ended
+}
+
+// take returns the source that a feed is to pull next, nil when there is none.
+func (it *item) take(feed *Feed) *played {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	if it.feed != feed {
+		return nil // it is for the next stay in the room
+	}
+	p := it.next
+	it.next = nil
+	return p
+}
+
+// run keeps the participant in the room and pulls one source after the other.
+// It returns when ctx ends or the participant had to leave.
+func (it *item) run(ctx context.Context, run func(*Feed, context.Context) error) {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	it.mu.Lock()
+	feed := it.feed
+	it.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer leave()
+		err := run(feed, ctx)
+		it.mu.Lock()
+		defer it.mu.Unlock()
+		it.ended = true
+		if err != nil {
+			it.trouble = "it had to leave the room: " + err.Error()
+			it.opts.Log.Warn().Err(err).Msg("source left the room")
+		}
+	})
+	defer wg.Wait()
+	var pulling sync.WaitGroup
+	defer pulling.Wait()
+	stop := func() {}
+	defer func() { stop() }()
+	for {
+		if p := it.take(feed); p != nil {
+			stop()
+			pulling.Wait()
+			pctx, cancel := context.WithCancel(ctx)
+			stop = cancel
+			pulling.Go(func() { it.pull(pctx, feed, p) })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-it.changed:
+		}
+	}
+}
+
+// pull pulls one source until ctx ends or the source ends.
+func (it *item) pull(ctx context.Context, feed *Feed, p *played) {
+	err := rescue.Call(func() error { return feed.Pull(ctx, p.puller, p.address.Hide) })
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	it.opts.Log.Warn().Err(err).Msg("source given up")
+	if _, crash := rescue.Of(err); crash {
+		it.mu.Lock()
+		defer it.mu.Unlock()
+		it.trouble = "its code crashed: " + err.Error()
+	}
+}
+
+// source describes the item as it is now.
+func (it *item) source() source.Info {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	out := describe(it.feed, it.feed.Status(), it.address.Kind)
+	out.ID, out.Name, out.Address = it.id, it.wanted.Name, it.address.String()
+	if out.Since.IsZero() {
+		out.Since = it.began
+	}
+	if it.trouble != "" {
+		out.State, out.Reason = source.Failed.String(), it.trouble
+	}
+	return out
+}

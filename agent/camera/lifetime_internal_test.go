@@ -1,0 +1,251 @@
+package camera
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/room"
+	"touchline/media/source"
+	"touchline/media/source/whip"
+)
+
+// patience bounds what is waited for; a passing test waits for events alone.
+const patience = 10 * time.Second
+
+// stays stands for a participant's stay in a room: it lasts until the test ends it.
+type stays struct {
+	began chan stay
+}
+
+// stay is one of them.
+type stay struct {
+	ctx  context.Context //nolint:containedctx // what the test looks at
+	feed *Feed
+	end  chan error
+}
+
+func (s *stays) run(f *Feed, ctx context.Context) error {
+	x := stay{ctx: ctx, feed: f, end: make(chan error, 1)}
+	s.began <- x
+	return <-x.end
+}
+
+func (s *stays) next(t *testing.T) stay {
+	t.Helper()
+	select {
+	case x := <-s.began:
+		return x
+	case <-time.After(patience):
+		t.Fatal("no participant joins")
+		return stay{}
+	}
+}
+
+func feedOptions() Options {
+	return Options{
+		URL: "ws://127.0.0.1:1", Keys: room.Keys{APIKey: "key", APISecret: "a secret of a server that is not there"}, Room: "room", LoopbackOnly: true,
+		Codec: "true", // any program: it is never started
+	}
+}
+
+// within waits for f.
+func within[T any](t *testing.T, what string, f func() T) T {
+	t.Helper()
+	done := make(chan T, 1)
+	go func() { done <- f() }()
+	select {
+	case v := <-done:
+		return v
+	case <-time.After(patience):
+		t.Fatal(what)
+		panic("not reached")
+	}
+}
+
+// puller is a source that sends nothing.
+type puller struct{ pulled chan struct{} }
+
+func (p *puller) Pull(ctx context.Context, _ source.Sink) error {
+	p.pulled <- struct{}{}
+	<-ctx.Done()
+	return nil
+}
+
+func runManager(t *testing.T) (m *Manager, s *stays, stop func()) {
+	t.Helper()
+	m, err := NewManager(ManagerOptions{Feed: feedOptions(), Allow: source.AllowEverything()})
+	require.NoError(t, err)
+	s = &stays{began: make(chan stay, 8)}
+	m.run = s.run
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	require.Eventually(t, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.ctx != nil }, patience, time.Millisecond)
+	return m, s, func() {
+		cancel()
+		require.NoError(t, within(t, "Run goes on", func() error { return <-ended }))
+	}
+}
+
+// A source whose participant was removed from the room comes back when it is changed.
+func TestChangeOfAnEndedSource(t *testing.T) {
+	t.Parallel()
+	m, s, stop := runManager(t)
+	x, err := m.Add(source.Request{URL: "rtsp://192.0.2.1/1"}, "test")
+	require.NoError(t, err)
+	first := s.next(t)
+	first.end <- room.ErrRemoved
+	state := func() source.Info { return m.Sources()[0] }
+	require.Eventually(t, func() bool { return state().State == "failed" }, patience, time.Millisecond)
+	require.Contains(t, state().Reason, "had to leave the room")
+
+	address := "rtsp://192.0.2.1/2"
+	y, err := m.Change(x.ID, source.Change{URL: &address}, "test")
+	require.NoError(t, err)
+	second := s.next(t)
+	require.Equal(t, x.Identity, second.feed.opts.Identity)
+	require.Equal(t, x.Identity, y.Identity)
+	require.NotEqual(t, "failed", state().State)
+	require.Equal(t, address, state().Address)
+
+	removed := make(chan error, 1)
+	go func() { removed <- m.Remove(t.Context(), x.ID, "test") }()
+	<-second.ctx.Done()
+	second.end <- nil
+	require.NoError(t, within(t, "not removed", func() error { return <-removed }))
+	require.Empty(t, m.Sources())
+	stop()
+}
+
+// endingContext ends while somebody asks whether it has ended, and says no.
+type endingContext struct {
+	context.Context //nolint:containedctx // it is one
+
+	asked func()
+}
+
+func (c endingContext) Err() error {
+	err := c.Context.Err()
+	c.asked()
+	return err
+}
+
+// A source that is added at the moment when Run ends either is refused or has left the room when Run returns.
+func TestAddWhileRunEnds(t *testing.T) {
+	t.Parallel()
+	m, err := NewManager(ManagerOptions{Feed: feedOptions(), Allow: source.AllowEverything()})
+	require.NoError(t, err)
+	m.run = func(_ *Feed, ctx context.Context) error {
+		<-ctx.Done()
+		time.Sleep(10 * time.Millisecond) // what a goodbye takes
+		return nil
+	}
+	inner, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	returned := make(chan struct{})
+	var armed atomic.Bool
+	ctx := endingContext{Context: inner, asked: func() {
+		if armed.Swap(false) {
+			cancel()
+			select {
+			case <-returned: // without waiting for the source
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}}
+	go func() {
+		defer close(returned)
+		_ = m.Run(ctx)
+	}()
+	require.Eventually(t, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.ctx != nil }, patience, time.Millisecond)
+	armed.Store(true)
+	_, err = m.Add(source.Request{URL: "rtsp://192.0.2.1/1"}, "test")
+	within(t, "Run goes on", func() struct{} { return <-returned })
+	if err == nil {
+		select {
+		case <-m.items[0].done:
+		default:
+			t.Error("the source outlives Run")
+		}
+	}
+}
+
+func runSenders(t *testing.T) (s *Senders, r *stays, stop func()) {
+	t.Helper()
+	s = NewSenders(feedOptions())
+	r = &stays{began: make(chan stay, 8)}
+	s.run = r.run
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.ctx != nil }, patience, time.Millisecond)
+	return s, r, func() {
+		cancel()
+		require.NoError(t, within(t, "Run goes on", func() error { return <-ended }))
+	}
+}
+
+func session() *whip.Session {
+	return &whip.Session{Room: "room", Sender: whip.Sender{Key: "key", Identity: "obs"}}
+}
+
+// A sender that comes back while its participant is leaving gets another stay in the room, under the same identity.
+func TestSenderReturnsAsItsParticipantLeaves(t *testing.T) {
+	t.Parallel()
+	s, r, stop := runSenders(t)
+	place, err := s.Open(session())
+	require.NoError(t, err)
+	first := r.next(t)
+	s.mu.Lock()
+	s.linger = time.Nanosecond
+	s.mu.Unlock()
+	place.Close("gone")
+	<-first.ctx.Done() // it is leaving, and not out yet
+	s.mu.Lock()
+	s.linger = time.Hour
+	s.mu.Unlock()
+	opened := make(chan error, 1)
+	go func() {
+		_, err := s.Open(session())
+		opened <- err
+	}()
+	select {
+	case <-opened:
+		t.Error("it gets the participant that is leaving")
+	case <-time.After(20 * time.Millisecond):
+	}
+	first.end <- nil
+	second := r.next(t)
+	require.Equal(t, "obs", second.feed.opts.Identity)
+	require.NoError(t, within(t, "not opened", func() error { return <-opened }))
+	require.NoError(t, second.ctx.Err())
+	second.end <- nil
+	stop()
+}
+
+// A sender that returns before its participant was to leave finds it in the room.
+func TestSenderFindsItsParticipant(t *testing.T) {
+	t.Parallel()
+	s, r, stop := runSenders(t)
+	place, err := s.Open(session())
+	require.NoError(t, err)
+	first := r.next(t)
+	other, err := s.Open(session())
+	require.NoError(t, err)
+	second := r.next(t)
+	require.Equal(t, "obs-2", second.feed.opts.Identity, "one key may let in many")
+	place.Close("gone")
+	again, err := s.Open(session())
+	require.NoError(t, err)
+	require.NoError(t, first.ctx.Err())
+	require.Empty(t, r.began)
+	again.Close("gone")
+	other.Close("gone")
+	first.end <- nil
+	second.end <- errors.New("the server is gone")
+	stop()
+}
