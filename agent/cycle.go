@@ -27,12 +27,10 @@ func (s *Session) think(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		lctx, cancel := context.WithCancelCause(ctx)
-		u, wait := s.beginLook(time.Now(), cancel)
+		u, wait := s.beginLook(time.Now())
 		if u != nil {
 			s.publishStatus()
-			err := s.look(lctx, u)
-			cancel(nil)
+			err := s.look(ctx, u)
 			s.publishStatus()
 			if _, crash := rescue.Of(err); crash {
 				return err
@@ -42,7 +40,6 @@ func (s *Session) think(ctx context.Context) error {
 			}
 			continue
 		}
-		cancel(nil)
 		timer.Reset(min(wait, recheck))
 		select {
 		case <-ctx.Done():
@@ -53,14 +50,14 @@ func (s *Session) think(ctx context.Context) error {
 	}
 }
 
-// beginLook begins a look that is due, or says how long until one is.
-func (s *Session) beginLook(now time.Time, cancel context.CancelCauseFunc) (*utterance, time.Duration) {
+// beginLook begins a look that is due, or returns the time until one is.
+func (s *Session) beginLook(now time.Time) (*utterance, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if wait := s.untilLookLocked(now); wait > 0 {
 		return nil, wait
 	}
-	return s.beginLookLocked(now, cancel), 0
+	return s.beginLookLocked(now), 0
 }
 
 // untilLookLocked says how long until the next look may start; 0 when it may now.
@@ -113,7 +110,7 @@ func (s *Session) voiceEndLocked(now time.Time) time.Time {
 	return end
 }
 
-func (s *Session) beginLookLocked(now time.Time, cancel context.CancelCauseFunc) *utterance {
+func (s *Session) beginLookLocked(now time.Time) *utterance {
 	if err := s.gate.Look(now); err != nil {
 		s.log.Error().Err(err).Msg("look out of turn")
 	}
@@ -126,13 +123,21 @@ func (s *Session) beginLookLocked(now time.Time, cancel context.CancelCauseFunc)
 			Engine: s.model.Name(), InferenceStart: now,
 		},
 	}
-	s.cancelLook, s.inFlight = cancel, u
+	s.inFlight = u
 	return u
 }
 
 // look is one turn: newest picture, scene check, question, answer. It returns
 // what the engine failed with.
 func (s *Session) look(ctx context.Context, u *utterance) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.locked(func() {
+		u.cancel = cancel
+		if u.replaced != nil {
+			cancel(u.replaced)
+		}
+	})
 	prompt, err := s.prepare(ctx, u)
 	switch {
 	case err != nil:
@@ -157,10 +162,9 @@ func (s *Session) look(ctx context.Context, u *utterance) error {
 	return nil
 }
 
+// take adds one step of an answer.
 func (s *Session) take(u *utterance, chunk inference.Chunk) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.takeLocked(u, chunk, time.Now())
+	s.voice(u, s.hear(u, chunk, time.Now()))
 }
 
 func causeOf(ctx context.Context, err error) error {
@@ -179,6 +183,14 @@ func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, 
 	if err != nil {
 		return inference.Prompt{}, causeOf(ctx, fmt.Errorf("take the newest picture: %w", err))
 	}
+	if !s.selectFrames(u, newest) {
+		return inference.Prompt{}, errSourceChanged
+	}
+	return s.prompt(u, window.Sign(u.anchor)) // the signature reads the whole picture: without the lock
+}
+
+// selectFrames gives a look its window, with the newest picture in it; false when there is none.
+func (s *Session) selectFrames(u *utterance, newest media.VideoFrame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if newest.Epoch == s.source.epoch {
@@ -186,14 +198,25 @@ func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, 
 	}
 	frames := s.window.Select(s.agent.Frames, s.agent.Stride)
 	if len(frames) == 0 {
-		return inference.Prompt{}, errSourceChanged
+		return false
 	}
 	u.frames = frames
 	u.anchor = frames[len(frames)-1].VideoFrame
 	s.lastEpoch, s.lastPTS, s.looked = u.anchor.Epoch, u.anchor.PTS, true
 	u.describeFrames()
+	return true
+}
 
-	sign := window.Sign(u.anchor)
+// prompt compares the newest picture, by its signature, with the last look's, and writes the question.
+func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case u.replaced != nil:
+		return inference.Prompt{}, u.replaced
+	case u.anchor.Epoch != s.source.epoch:
+		return inference.Prompt{}, errSourceChanged
+	}
 	s.lastChange = window.Difference(s.lastSign, sign)
 	u.rec.SceneDiff = s.lastChange.Mean
 	if s.agent.ChangeThreshold > 0 && s.lastChange.Below(s.agent.ChangeThreshold) {
@@ -215,16 +238,18 @@ func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, 
 		hint = hintFor(s.lastChange, s.carry)
 	}
 	p.Text = promptText(s.order, s.carry, time.Since(s.carryAt), hint)
-	for _, f := range frames {
+	for _, f := range u.frames {
 		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
 	}
 	return p, nil
 }
 
-// takeLocked adds one step of an answer.
-func (s *Session) takeLocked(u *utterance, c inference.Chunk, now time.Time) {
+// hear notes one step of an answer and returns the audio that may go to the voice now.
+func (s *Session) hear(u *utterance, c inference.Chunk, now time.Time) []inference.Chunk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if u.replaced != nil {
-		return
+		return nil
 	}
 	if c.Text != "" {
 		if u.text == "" {
@@ -237,29 +262,52 @@ func (s *Session) takeLocked(u *utterance, c inference.Chunk, now time.Time) {
 		u.held = append(u.held, c)
 	}
 	if judge(u.text, false) != says {
-		return
+		return nil
 	}
 	if !u.spoken {
 		s.announceLocked(u, now)
-		return
+		return nil
 	}
-	s.voiceLocked(u, now)
+	return s.releaseAudioLocked(u)
 }
 
-// voiceLocked writes the audio held so far and announces the comment with its
-// first sound.
-func (s *Session) voiceLocked(u *utterance, now time.Time) {
-	for _, c := range u.held {
-		if u.speech == nil {
-			u.speech = s.opts.Audio.NewUtterance(s.speechEvents(u))
-		}
-		if err := u.write(c); err != nil {
-			s.log.Warn().Err(err).Uint64("cycle", u.rec.Cycle).Msg("voice refuses audio")
+// releaseAudioLocked returns the audio held so far, for a voice that is there to take it.
+func (s *Session) releaseAudioLocked(u *utterance) []inference.Chunk {
+	held := u.held
+	u.held = nil
+	if len(held) > 0 && u.speech == nil {
+		u.speech = s.opts.Audio.NewUtterance(s.speechEvents(u))
+	}
+	return held
+}
+
+// voice writes audio. Converting a sentence takes milliseconds, so the lock is not held meanwhile: the voice's own
+// goroutine wants it to report what it played.
+func (s *Session) voice(u *utterance, held []inference.Chunk) {
+	for _, c := range held {
+		pcm := media.PCM{Rate: c.AudioRate, Samples: c.Audio}
+		audible, err := u.speech.Write(pcm)
+		w := written{audible: audible, lead: u.speech.LeadTrimmed(), length: pcm.Duration(), words: c.Words}
+		if s.voiced(u, w, err, time.Now()) {
+			s.log.Warn().Err(err).Uint64("cycle", u.rec.Cycle).Msg("audio refused by the voice")
 		}
 	}
-	u.held = nil
+}
+
+// voiced places the words of audio that was written, and announces the comment with its first sound. It reports
+// whether err matters: after a cut the voice refuses the rest.
+func (s *Session) voiced(u *utterance, w written, err error, now time.Time) (matters bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u.replaced != nil || !u.spoken {
+		return false
+	}
+	if err != nil {
+		return !u.wasCut && !u.silenced
+	}
+	u.wrote(w)
 	if u.audible == 0 {
-		return
+		return false
 	}
 	if !u.announced {
 		u.rec.FirstAudioSec = now.Sub(u.anchor.Arrival).Seconds()
@@ -267,6 +315,7 @@ func (s *Session) voiceLocked(u *utterance, now time.Time) {
 	} else if u == s.speaking {
 		s.clock.Finish(u.startAt.Add(u.audible))
 	}
+	return false
 }
 
 // announceLocked queues a comment that is ready to be heard and lets the delay
@@ -302,7 +351,12 @@ func (s *Session) showFramesLocked(u *utterance) {
 
 // endLook closes a look: cause is nil when the answer is complete.
 func (s *Session) endLook(u *utterance, cause error) {
-	rec, publish := s.closeLook(u, cause, time.Now())
+	s.voice(u, s.lastAudio(u, cause))
+	var audible time.Duration
+	if u.speech != nil {
+		audible = u.speech.End()
+	}
+	rec, publish := s.closeLook(u, cause, audible, time.Now())
 	kick(u.changed)
 	kick(s.deliver)
 	kick(s.wake)
@@ -311,8 +365,24 @@ func (s *Session) endLook(u *utterance, cause error) {
 	}
 }
 
+// lastAudio returns the audio that waited for the end of an answer of few letters.
+func (s *Session) lastAudio(u *utterance, cause error) []inference.Chunk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !u.spoken || !u.keptLocked(cause) {
+		return nil
+	}
+	return s.releaseAudioLocked(u)
+}
+
+// keptLocked reports whether an answer is a comment: what had begun to be heard when an error came is kept; a new
+// order drops what was not.
+func (u *utterance) keptLocked(cause error) bool {
+	return judge(u.text, true) == says && u.replaced == nil && (cause == nil || u.announced)
+}
+
 // closeLook returns the record of a look that nothing will be heard of.
-func (s *Session) closeLook(u *utterance, cause error, now time.Time) (rec Record, publish bool) {
+func (s *Session) closeLook(u *utterance, cause error, audible time.Duration, now time.Time) (rec Record, publish bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u.rec.InferenceEnd = now
@@ -320,46 +390,35 @@ func (s *Session) closeLook(u *utterance, cause error, now time.Time) (rec Recor
 	if !u.anchor.Arrival.IsZero() {
 		u.rec.LatencySec = now.Sub(u.anchor.Arrival).Seconds()
 	}
-	s.cancelLook, s.inFlight = nil, nil
+	s.inFlight = nil
 
 	if u.replaced != nil {
 		cause = u.replaced
 	}
-	// What had begun to be heard when an error came is kept; a new order drops
-	// what was not.
-	if judge(u.text, true) == says && (cause == nil || u.announced && u.replaced == nil) {
-		s.completeLocked(u, now)
+	if u.keptLocked(cause) {
+		u.spoken = u.spoken && u.announced // without audio it is shown as text
+		s.announceLocked(u, now)
 	}
 	u.generated = true
 	if u.speech != nil {
-		u.audible = u.speech.End()
-		u.rec.AudioSec = u.audible.Seconds()
+		u.audible = audible
+		u.rec.AudioSec = audible.Seconds()
 	}
 	if err := s.gate.Finish(u.announced); err != nil {
 		s.log.Error().Err(err).Msg("look ended out of turn")
 	}
-	if u.announced {
-		s.quiet, s.failures = "", 0
-		if u.replaced == nil && u.anchor.Epoch == s.source.epoch {
-			s.carry, s.carryAt = u.text, now
-		}
-		if cause != nil {
-			u.rec.Reason = cause.Error()
-		}
-	} else {
+	if !u.announced {
 		s.nothingSaidLocked(u, cause, now)
+		return u.rec, true
 	}
-	return u.rec, !u.announced
-}
-
-// completeLocked makes sure that a complete answer is queued: with what audio
-// it has, or as text when it has none.
-func (s *Session) completeLocked(u *utterance, now time.Time) {
-	if u.spoken {
-		s.voiceLocked(u, now)
-		u.spoken = u.announced
+	s.quiet, s.failures = "", 0
+	if u.replaced == nil && !u.superseded && u.anchor.Epoch == s.source.epoch {
+		s.carry, s.carryAt = u.text, now
 	}
-	s.announceLocked(u, now)
+	if cause != nil {
+		u.rec.Reason = cause.Error()
+	}
+	return u.rec, false
 }
 
 // Retry times after a failed look.

@@ -98,7 +98,6 @@ type Session struct {
 	carry      string // the last comment
 	carryAt    time.Time
 	cycle      uint64
-	cancelLook context.CancelCauseFunc
 	inFlight   *utterance
 	queue      []*utterance // not yet heard, oldest first
 	speaking   *utterance
@@ -183,11 +182,15 @@ func (s *Session) Run(ctx context.Context) error {
 	if s.relays() {
 		g.Go(func() error { return s.line.Run(ctx, s.opts.Video) })
 	}
-	err := errors.Join(g.Wait(), s.engine.Close())
+	err := g.Wait()
+	cerr := s.engine.Close()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		if cerr != nil {
+			s.log.Warn().Err(cerr).Msg("engine session not closed")
+		}
 		return context.Cause(ctx)
 	}
-	return err
+	return errors.Join(err, cerr)
 }
 
 // windowNeeds is how many pictures a look reaches back over.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,6 +288,40 @@ func TestSpeechGoesOnWhenNotToBeCut(t *testing.T) {
 	})
 }
 
+// TestSpeechStillGeneratedGoesOnWhenNotToBeCut: with cut_on_instruction off, a comment that is being spoken while
+// its end is still generated is heard to that end.
+func TestSpeechStillGeneratedGoesOnWhenNotToBeCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
+			return agenttest.Answer{
+				Latency: 500 * time.Millisecond, Text: "Red attacks down the left wing.",
+				Speech: 6 * time.Second, Second: 2500 * time.Millisecond,
+			}
+		}, func(o *agent.Options) {
+			o.Agent.CutOnInstruction = false
+			o.Pacing.FixedDelay = 700 * time.Millisecond
+		})
+		for r.Status().State != agent.StateSpeaking {
+			time.Sleep(10 * time.Millisecond)
+		}
+		before := len(r.engine.Questions())
+		require.NoError(t, r.SetInstruction("the referee", "test"))
+		time.Sleep(20 * time.Second)
+		r.stop()
+		h := r.voice.Utterances()[0]
+		require.False(t, h.Cut)
+		require.Equal(t, 6*time.Second, h.To.Sub(h.From))
+		first := r.reader.Records()[0]
+		require.Equal(t, agent.OutcomeSpoken, first.Outcome)
+		require.Empty(t, first.Reason)
+		require.Equal(t, "Red attacks down the left wing.", first.Text)
+		next := r.engine.Questions()[before]
+		require.Less(t, next.At.Sub(h.From), 3*time.Second, "the order acts when the generation ends, not after the speech")
+		require.Contains(t, next.Text, "the referee")
+		require.NotContains(t, next.Text, "you said", "what was said about the old order is not carried over")
+	})
+}
+
 func TestSilenceIsNeitherSpokenNorShown(t *testing.T) {
 	for _, text := range []string{"...", " … ", "\"...\"", ""} {
 		synctest.Test(t, func(t *testing.T) {
@@ -517,13 +552,14 @@ func TestNoLookAtACameraThatHasGone(t *testing.T) {
 				Speech:  3200 * time.Millisecond,
 			}
 		}, nil)
+		pauses := rand.New(rand.NewPCG(5, 6)) // not the engine's: that one is used by its goroutine
 		time.Sleep(5 * time.Minute)
 		settled := len(r.reader.Records())
 		for range 50 {
 			resume := r.camera.Pause(true)
-			time.Sleep(3*time.Second + time.Duration(rng.Int64N(int64(7*time.Second))))
+			time.Sleep(3*time.Second + time.Duration(pauses.Int64N(int64(7*time.Second))))
 			resume()
-			time.Sleep(20*time.Second + time.Duration(rng.Int64N(int64(5*time.Second))))
+			time.Sleep(20*time.Second + time.Duration(pauses.Int64N(int64(5*time.Second))))
 		}
 		r.stop()
 		var errs []time.Duration
@@ -702,5 +738,81 @@ func TestVoiceThatFallsBehind(t *testing.T) {
 		time.Sleep(time.Minute) // what the voice still has
 		require.Greater(t, len(v.late), 40)
 		require.Less(t, slices.Max(v.late), time.Second)
+	})
+}
+
+// lockedVoice is a voice whose Write needs something of the session that waits for its lock, as the voice's own
+// goroutine does.
+type lockedVoice struct {
+	agent.AudioOutput
+	session *agent.Session
+	stuck   atomic.Int32
+	written chan struct{}
+}
+
+type lockedSpeech struct {
+	agent.SpokenUtterance
+	v *lockedVoice
+}
+
+func (v *lockedVoice) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
+	return &lockedSpeech{v.AudioOutput.NewUtterance(ev), v}
+}
+
+func (s *lockedSpeech) Write(pcm media.PCM) (time.Duration, error) {
+	free := make(chan struct{})
+	go func() { s.v.session.Snapshot(); close(free) }()
+	select {
+	case <-free:
+	case <-time.After(5 * time.Second):
+		s.v.stuck.Add(1)
+	}
+	select {
+	case s.v.written <- struct{}{}:
+	default:
+	}
+	return s.SpokenUtterance.Write(pcm)
+}
+
+// TestAudioIsConvertedWithoutTheLock: converting a sentence takes milliseconds, in which the voice under way must be
+// able to say what became of it.
+func TestAudioIsConvertedWithoutTheLock(t *testing.T) {
+	t.Parallel()
+	v := &lockedVoice{AudioOutput: agenttest.NewVoice(), written: make(chan struct{}, 1)}
+	start := make(chan struct{})
+	r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
+		<-start
+		return agenttest.Answer{Text: "Red attacks down the left wing.", Speech: time.Second}
+	}, func(o *agent.Options) { o.Audio = v })
+	v.session = r.Session
+	close(start)
+	<-v.written
+	<-v.written
+	r.stop()
+	require.Zero(t, v.stuck.Load(), "writes during which the session was locked")
+}
+
+// closeFails is an engine whose sessions do not close.
+type closeFails struct{ *agenttest.Engine }
+
+type closeFailsSession struct{ inference.Session }
+
+func (m closeFails) NewSession() (inference.Session, error) {
+	s, err := m.Engine.NewSession()
+	return closeFailsSession{s}, err
+}
+
+func (closeFailsSession) Close() error { return errors.New("memory is still in use") }
+
+func TestAFailedCloseIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
+			o.Model = closeFails{o.Model.(*agenttest.Engine)}
+			o.Log = zerolog.New(&log)
+		})
+		time.Sleep(time.Second)
+		r.stop()
+		require.Contains(t, log.String(), "memory is still in use")
 	})
 }

@@ -286,14 +286,17 @@ func (s *Session) actNowLocked(cause error) {
 	s.gate.Interrupt()
 }
 
-// endTalkLocked cancels the look in flight, drops comments not yet heard and,
-// with cut set, silences the one being spoken. nudge reports what was dropped.
+// endTalkLocked cancels the look in flight, unless its comment is being spoken
+// to the end, drops comments not yet heard and, with cut set, silences the one
+// being spoken. nudge reports what was dropped.
 func (s *Session) endTalkLocked(cause error, cut bool) {
-	if s.cancelLook != nil {
-		s.cancelLook(cause)
-	}
-	if u := s.inFlight; u != nil {
+	if u := s.inFlight; u != nil && u.released && !cut {
+		u.superseded = true // the rest of what is being said is still generated
+	} else if u != nil {
 		u.replaced = cause // endLook reports it
+		if u.cancel != nil {
+			u.cancel(cause)
+		}
 	}
 	for _, u := range s.queue {
 		u.drop(cause)

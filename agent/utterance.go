@@ -39,8 +39,12 @@ type utterance struct {
 	endAt     time.Time
 	wasCut    bool
 	cutCause  error
-	replaced  error // a new order came while it was being generated
-	emitted   int   // bytes of text shown
+	silenced  bool                    // the voice was told to stop it
+	cancel    context.CancelCauseFunc // ends its generation
+	replaced  error                   // a new order came while it was being generated
+	// superseded: a new order came, but the comment goes on to its end.
+	superseded bool
+	emitted    int // bytes of text shown
 
 	changed chan struct{} // wakes its performer
 }
@@ -64,22 +68,24 @@ func (u *utterance) describeFrames() {
 	r.AnchorPTS = last.PTS.Seconds()
 }
 
-// write hands one chunk's audio to the voice and places its words.
-func (u *utterance) write(c inference.Chunk) error {
-	pcm := media.PCM{Rate: c.AudioRate, Samples: c.Audio}
-	audible, err := u.speech.Write(pcm)
-	if err != nil {
-		return err
-	}
-	u.audible = audible
-	base := u.written - u.speech.LeadTrimmed()
-	u.written += pcm.Duration()
-	if len(c.Words) > 0 {
-		u.place(base, c.Words)
+// written is one chunk of audio that the voice took.
+type written struct {
+	audible time.Duration // of the utterance so far
+	lead    time.Duration // trimmed from its front so far
+	length  time.Duration
+	words   []inference.WordTime
+}
+
+// wrote places the words of a chunk.
+func (u *utterance) wrote(w written) {
+	u.audible = w.audible
+	base := u.written - w.lead
+	u.written += w.length
+	if len(w.words) > 0 {
+		u.place(base, w.words)
 	} else {
-		u.spread(base, pcm.Duration())
+		u.spread(base, w.length)
 	}
-	return nil
 }
 
 // nextToken cuts the next word off the text not yet placed, with the space
@@ -429,7 +435,7 @@ func (s *Session) cutLocked(u *utterance, cause error, now time.Time) {
 	if u.speech == nil {
 		return
 	}
-	u.cutCause = cause
+	u.cutCause, u.silenced = cause, true
 	u.speech.Cut()
 	s.clock.Cut(now)
 	if u.onset.IsZero() { // it never began, so its end will not be told
