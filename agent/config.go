@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"touchline/internal/check"
@@ -22,13 +23,15 @@ type Config struct {
 	ChangeThreshold float64 `yaml:"change_threshold" env:"CHANGE_THRESHOLD"`
 	// CutOnInstruction silences the speech under way when a new instruction comes.
 	CutOnInstruction bool `yaml:"cut_on_instruction" env:"CUT_ON_INSTRUCTION"`
+	// CycleTimeout bounds the time that the engine takes for one answer; the loading of a model does not count.
+	CycleTimeout time.Duration `yaml:"cycle_timeout" env:"CYCLE_TIMEOUT"`
 	// CopyToChat repeats each comment on lk.chat.
 	CopyToChat bool `yaml:"copy_to_chat" env:"COPY_TO_CHAT"`
 }
 
 // DefaultConfig returns the settings of the sniper preset.
 func DefaultConfig() Config {
-	return Config{Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true}
+	return Config{Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true, CycleTimeout: 2 * time.Minute}
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each
@@ -42,6 +45,7 @@ func (c Config) Validate() error {
 	}
 	s.That(check.Within(c.Frames, 1, 64), "frames_per_look", "between 1 and 64 pictures", c.Frames)
 	s.That(check.Within(c.Stride, 1, 64), "frame_stride", "between 1 and 64", c.Stride)
+	s.That(check.Within(c.CycleTimeout, time.Second, time.Hour), "cycle_timeout", "between 1s and 1h", c.CycleTimeout)
 	s.That(check.Within(c.ChangeThreshold, 0, 255), "change_threshold", "between 0 and 255", c.ChangeThreshold)
 	return s.Err()
 }

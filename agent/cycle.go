@@ -138,6 +138,7 @@ func (s *Session) look(ctx context.Context, u *utterance) error {
 			cancel(u.replaced)
 		}
 	})
+	s.work.Go(func() error { s.limitLook(ctx, cancel); return nil })
 	prompt, err := s.prepare(ctx, u)
 	switch {
 	case err != nil:
@@ -160,6 +161,33 @@ func (s *Session) look(ctx context.Context, u *utterance) error {
 	}
 	s.endLook(u, causeOf(ctx, ctx.Err()))
 	return nil
+}
+
+// limitLook ends a look whose engine takes too long, words or no words. Loading a model does not count.
+func (s *Session) limitLook(ctx context.Context, cancel context.CancelCauseFunc) {
+	limit := s.opts.Agent.CycleTimeout
+	if limit <= 0 {
+		return
+	}
+	ready := s.model.Status().Phase == inference.PhaseReady
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for !ready {
+		timer.Reset(recheck)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if ready = s.model.Status().Phase == inference.PhaseReady; ready {
+			timer.Reset(limit)
+		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+		cancel(fmt.Errorf("the %s engine did not finish its answer within %v (agent.cycle_timeout)", s.model.Name(), limit))
+	}
 }
 
 // take adds one step of an answer.

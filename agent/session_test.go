@@ -447,6 +447,49 @@ func TestEngineFaults(t *testing.T) {
 	})
 }
 
+// TestAnAnswerWithoutEnd: an engine that goes on for ever, a word now and then, fails its cycle, and the state says so.
+func TestAnAnswerWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
+			if n == 0 {
+				return agenttest.Answer{Text: "...", Speech: time.Second, Second: 24 * time.Hour}
+			}
+			return agenttest.Answer{Latency: time.Second, Text: "All is well again.", Speech: time.Second}
+		}, func(o *agent.Options) { o.Agent.CycleTimeout = 30 * time.Second })
+		time.Sleep(29 * time.Second)
+		require.Equal(t, agent.ChipThinking, r.Status().Chip)
+		time.Sleep(1500 * time.Millisecond)
+		const why = "the scripted engine did not finish its answer within 30s (agent.cycle_timeout)"
+		require.Equal(t, agent.ChipFailed, r.Status().Chip)
+		require.Equal(t, why, r.Status().Detail)
+		time.Sleep(20 * time.Second)
+		r.stop()
+		rec := r.reader.Records()
+		require.Equal(t, agent.OutcomeFailed, rec[0].Outcome)
+		require.Equal(t, why, rec[0].Reason)
+		require.Equal(t, agent.OutcomeSpoken, rec[1].Outcome, "the room goes on")
+	})
+}
+
+// TestLoadingIsNoPartOfAnAnswer: a model that is loaded on demand may take longer to load than an answer may take.
+func TestLoadingIsNoPartOfAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		r := newRig(t, steady(65*time.Second, time.Second), func(o *agent.Options) {
+			o.Agent.CycleTimeout = 30 * time.Second
+			o.Model.(*agenttest.Engine).Phase = func() inference.Status {
+				if time.Since(start) < 50*time.Second {
+					return inference.Status{Phase: inference.PhaseUnloaded}
+				}
+				return inference.Status{Phase: inference.PhaseReady}
+			}
+		})
+		time.Sleep(80 * time.Second)
+		r.stop()
+		require.NotEqual(t, agent.OutcomeFailed, r.reader.Records()[0].Outcome)
+	})
+}
+
 func TestStopAndStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, 4*time.Second), nil)

@@ -90,6 +90,8 @@ func (s *Session) statusLocked(now time.Time) Status {
 		st.Chip, st.Detail = ChipIdle, "no instruction: say what to watch for"
 	case s.inFlight != nil:
 		st.State, st.Chip = StateThinking, ChipThinking
+	case s.failures > 0:
+		st.State, st.Chip, st.Detail = StateListening, ChipFailed, s.quiet
 	case s.quiet != "":
 		st.State, st.Chip, st.Detail = StateListening, ChipSilent, s.quiet
 	default:

@@ -440,7 +440,7 @@ func (c Config) Explain() []string {
 			c.LookSpan(), c.Agent.Frames, ordinal(c.Agent.Stride), c.Media.CaptureFPS),
 		fmt.Sprintf("its pictures cost at most %d tokens, of %d (inference.max_input_tokens)",
 			c.LookTokens(), c.Inference.MaxInputTokens),
-		fmt.Sprintf("the window remembers %.3g s", float64(c.Media.WindowSize)/c.Media.CaptureFPS),
+		fmt.Sprintf("a look can be set to cover %.3g s (media.window_size)", float64(c.Media.WindowSize-1)/c.Media.CaptureFPS),
 	}
 	switch {
 	case c.Pacing.FixedDelay > 0:

@@ -179,6 +179,7 @@ func TestBadFiles(t *testing.T) {
 		{"inference.remote.idle_timeout", []string{"between 100ms and 10m, is 11m0s"}},
 		{"inference.remote.retries", []string{"between 0 and 10, is -1"}},
 		{"inference.remote.jpeg_quality", []string{"between 1 and 100, is 0"}},
+		{"inference.remote.parallel", []string{"between 1 and 64, is 0"}},
 		{"inference.voice.program", []string{`auto, flite or espeak-ng, is "festival"`}},
 		{"inference.voice.language", []string{`a language tag such as en, nl or pt-BR, is "?"`}},
 		{"inference.voice.max_tokens", []string{"between 1 and 8192 tokens, is 9000"}},
@@ -197,11 +198,15 @@ func TestBadFiles(t *testing.T) {
 		{"inference.minicpmo.seed", []string{"0 or more, is -1"}},
 		{"inference.minicpmo.vision_cache", []string{"between 0 and 1048576, is -1"}},
 		{"inference.minicpmo.suppress_tokens", []string{"token ids between 0 and 1048576, is -5"}},
-		{"inference.minicpmo.vocoder_precision", []string{`float32 or float16, is "int3"`}},
+		{"inference.minicpmo.vocoder", []string{
+			"[3:5] inference.minicpmo.vocoder: this setting was removed: the model has no voice of its own; delete the line " +
+				"and see inference.voice",
+		}},
 		{"agent.profile", []string{`one of default, sports, security, nature, descriptive, is "opera"`}},
 		{"agent.profile_empty", []string{`the name of a profile, is ""`}},
 		{"agent.instruction", []string{"at most 2000 characters, is 2005"}},
 		{"agent.frames_per_look", []string{"between 1 and 64 pictures, is 65"}},
+		{"agent.cycle_timeout", []string{"between 1s and 1h, is 500ms"}},
 		{"agent.frame_stride", []string{"between 1 and 64, is 0"}},
 		{"agent.change_threshold", []string{"between 0 and 255, is 256"}},
 		{"agent.history.comments", []string{"between 0 and 1000 comments, is -1"}},
@@ -300,14 +305,12 @@ func TestBadFiles(t *testing.T) {
 // TestEverySettingHasARule sees that no setting but free text is taken unchecked.
 func TestEverySettingHasARule(t *testing.T) {
 	free := map[string]string{
-		"media.watch.identity":               "any identity",
-		"inference.remote.model":             "the server knows its names",
-		"inference.voice.name":               "the program knows its voices",
-		"inference.minicpmo.vocoder":         "a path",
-		"inference.minicpmo.runtime":         "a path",
-		"inference.minicpmo.reference_audio": "a path",
-		"agent.console.tls_cert":             "checked through tls_key",
-		"agent.control.role_attribute":       "checked through role_value",
+		"media.watch.identity":         "any identity",
+		"inference.remote.model":       "the server knows its names",
+		"inference.voice.name":         "the program knows its voices",
+		"inference.minicpmo.runtime":   "a path",
+		"agent.console.tls_cert":       "checked through tls_key",
+		"agent.control.role_attribute": "checked through role_value",
 	}
 	for _, v := range configs.Variables() {
 		if v.Secret || free[v.Path] != "" {
@@ -603,7 +606,7 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, []string{
 		"a look covers 0.8 s: 4 pictures, every one of 5 a second",
 		"its pictures cost at most 264 tokens, of 8192 (inference.max_input_tokens)",
-		"the window remembers 9.6 s",
+		"a look can be set to cover 9.4 s (media.window_size)",
 		"the picture is shown 4s late at first, then as late as comments need, between 0s and 15s",
 	}, c.Explain())
 	c.Agent.Stride, c.Pacing.InitialDelay = 22, 0

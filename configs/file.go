@@ -129,6 +129,15 @@ func (l *loader) apply(doc document, layer string) {
 	}
 }
 
+// removed says of settings of earlier versions what became of them.
+var removed = map[string]string{ //nolint:gochecknoglobals // a table
+	"inference.minicpmo.vocoder":           noOwnVoice,
+	"inference.minicpmo.vocoder_precision": noOwnVoice,
+	"inference.minicpmo.reference_audio":   noOwnVoice,
+}
+
+const noOwnVoice = "the model has no voice of its own; delete the line and see inference.voice"
+
 func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 	ok := doc.entries(n, func(e *ast.MappingValueNode) {
 		key := e.Key.GetToken().Value
@@ -152,6 +161,10 @@ func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 				Path: secret.path, File: doc.name, Line: pos.Line, Column: pos.Column,
 				Message: fmt.Sprintf("%q is a secret: it is read from the environment only (%s)", key, secret.env),
 			})
+			return
+		}
+		if why := removed[path]; why != "" {
+			l.fail(doc, e.Key, path, "this setting was removed: "+why)
 			return
 		}
 		message := fmt.Sprintf("unknown field %q", key)

@@ -25,7 +25,7 @@ type Engine struct {
 	Run func(ctx context.Context) error
 	// Note says in words what the engine cannot do; "" when there is nothing to say.
 	Note string
-	// Parallel is how many looks it works on at once.
+	// Parallel is how many answers it works on at once.
 	Parallel int
 	// Metrics of the engine; nil when it has none of its own.
 	Metrics prometheus.Collector
@@ -33,15 +33,15 @@ type Engine struct {
 	Patient bool
 }
 
-// parallelLooks is how many looks the small engines work on at once.
-const parallelLooks = 4
+// sceneParallel is how many answers the scene engine works on at once.
+const sceneParallel = 4
 
 // NewEngine makes the engine that the settings name, kept in memory while
 // somebody uses it, and gives it a voice.
 func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
-	e := &Engine{Parallel: parallelLooks}
+	e := &Engine{Parallel: sceneParallel}
 	in := cfg.Engine
-	opts := residency.Options{Preload: true, Parallel: parallelLooks, IdleUnload: in.IdleUnload, Logger: log}
+	opts := residency.Options{Preload: true, Parallel: sceneParallel, IdleUnload: in.IdleUnload, Logger: log}
 	var load residency.Load
 	switch in.Engine {
 	case "", "scene":
@@ -54,6 +54,7 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		}
 	case "remote":
 		opts.Name = "remote"
+		e.Parallel, opts.Parallel = cfg.Remote.Parallel, cfg.Remote.Parallel
 		// Its own checks run now, so that a wrong URL ends the start and not the first look.
 		if _, err := remote.New(cfg.Remote, in.MaxTokens, log); err != nil {
 			return nil, fmt.Errorf("prepare the remote engine: %w", err)

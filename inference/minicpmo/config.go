@@ -44,12 +44,6 @@ type Config struct {
 	VisionCache int `yaml:"vision_cache" env:"VISION_CACHE"`
 	// SuppressTokens are ids that are never chosen (151667 opens a "think" section).
 	SuppressTokens []int `yaml:"suppress_tokens" env:"SUPPRESS_TOKENS"`
-	// Vocoder is the folder of the speech decoder; "" is the one in the bundle.
-	Vocoder string `yaml:"vocoder" env:"VOCODER"`
-	// VocoderPrecision is "float32" or "float16".
-	VocoderPrecision string `yaml:"vocoder_precision" env:"VOCODER_PRECISION"`
-	// ReferenceAudio is a clip (WAV, 16 kHz mono) of the voice to speak with; "" is the bundle's.
-	ReferenceAudio string `yaml:"reference_audio" env:"REFERENCE_AUDIO"`
 }
 
 // Settings of an Engine: those that all engines share, and its own.
@@ -69,7 +63,7 @@ func DefaultConfig() Config {
 	return Config{
 		Device: "cuda", Weights: "auto", Queue: 64,
 		Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02, VisionCache: 1024,
-		SuppressTokens: []int{151667}, VocoderPrecision: "float32",
+		SuppressTokens: []int{151667},
 	}
 }
 
@@ -106,6 +100,5 @@ func (c Config) Validate() error {
 			break
 		}
 	}
-	oneOf("vocoder_precision", c.VocoderPrecision, "float32 or float16", "float32", "float16")
 	return s.Err()
 }

@@ -23,13 +23,15 @@ type Config struct {
 	IdleTimeout       time.Duration `yaml:"idle_timeout" env:"IDLE_TIMEOUT"`
 	// Retries after a failed connection or a 5xx answer, before the first token.
 	Retries int `yaml:"retries" env:"RETRIES"`
+	// Parallel is how many answers the server is asked for at once, 1 to 64.
+	Parallel int `yaml:"parallel" env:"PARALLEL"`
 	// JPEGQuality of the pictures sent, 1 to 100.
 	JPEGQuality int `yaml:"jpeg_quality" env:"JPEG_QUALITY"`
 }
 
 // DefaultConfig returns the settings of a server that is not chosen yet.
 func DefaultConfig() Config {
-	return Config{FirstTokenTimeout: 20 * time.Second, IdleTimeout: 10 * time.Second, Retries: 2, JPEGQuality: 85}
+	return Config{FirstTokenTimeout: 20 * time.Second, IdleTimeout: 10 * time.Second, Retries: 2, Parallel: 4, JPEGQuality: 85}
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each
@@ -51,6 +53,7 @@ func (c Config) Validate() error {
 	s.That(check.Within(c.IdleTimeout, 100*time.Millisecond, 10*time.Minute), "idle_timeout",
 		"between 100ms and 10m", c.IdleTimeout)
 	s.That(c.Retries >= 0 && c.Retries <= 10, "retries", "between 0 and 10", c.Retries)
+	s.That(check.Within(c.Parallel, 1, 64), "parallel", "between 1 and 64", c.Parallel)
 	s.That(c.JPEGQuality >= 1 && c.JPEGQuality <= 100, "jpeg_quality", "between 1 and 100", c.JPEGQuality)
 	return s.Err()
 }
