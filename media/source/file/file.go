@@ -15,10 +15,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -252,121 +250,6 @@ func (s stream) container() string {
 		return "mpegts"
 	}
 	return "ivf"
-}
-
-// play hands on what ffmpeg yields, paced. played tells whether there was a picture.
-func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (played bool, err error) {
-	var before []string
-	if c.opts.Start > 0 {
-		before = append(before, "-ss", strconv.FormatFloat(c.opts.Start.Seconds(), 'f', 3, 64))
-	}
-	if c.opts.Loop && c.opts.Address.Kind == source.File {
-		before = append(before, "-stream_loop", "-1")
-	}
-	after := []string{"-map", "v:0", "-sn", "-dn"}
-	if s.copied {
-		after = append(after, "-c:v", "copy")
-	} else {
-		after = append(after, "-vf", "scale=trunc(iw/2)*2:trunc(ih/2)*2", "-c:v", "libx264", "-preset", "superfast", "-tune", "zerolatency",
-			"-profile:v", "baseline", "-pix_fmt", "yuv420p", "-b:v", "2500k", "-maxrate", "2500k", "-bufsize", "1250k",
-			"-force_key_frames", "expr:gte(t,n_forced)", "-threads", "2")
-	}
-	after = append(after, output(s.container(), "pipe:1")...)
-	sounds := s.sound && out.Opus != nil && !c.silent()
-	if sounds {
-		after = append(after, "-map", "a:0")
-		if s.opus {
-			after = append(after, "-c:a", "copy")
-		} else {
-			after = append(after, "-c:a", "libopus", "-b:a", "64k", "-ac", "2", "-frame_duration", "20")
-		}
-		after = append(after, output("mpegts", "pipe:3")...)
-	}
-	cmd, complaints := in.command(ctx, "ffmpeg", before, after)
-	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		return false, fmt.Errorf("start ffmpeg: %w", err)
-	}
-	pace := newPacer(c.opts.Now, out)
-	var hearing sync.WaitGroup
-	defer hearing.Wait()
-	hctx, deaf := context.WithCancel(ctx)
-	defer deaf()
-	if sounds {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return false, fmt.Errorf("start ffmpeg: %w", err)
-		}
-		cmd.ExtraFiles = []*os.File{w}
-		err = cmd.Start()
-		w.Close()
-		if err != nil {
-			r.Close()
-			return false, fmt.Errorf("start ffmpeg: %w", err)
-		}
-		hearing.Go(func() { c.hear(hctx, r, s, pace) })
-	} else if err := cmd.Start(); err != nil {
-		return false, fmt.Errorf("start ffmpeg: %w", err)
-	}
-	emit := func(u unit) error { return pace.emit(ctx, u) }
-	if s.container() == "mpegts" {
-		err = readTS(pipe, s, emit, nil)
-	} else {
-		err = readIVF(pipe, s, emit)
-	}
-	pace.end()
-	if err != nil && ctx.Err() == nil && !isEnd(err) {
-		_ = cmd.Process.Kill() // it may be waiting for us to read
-		deaf()
-	}
-	hearing.Wait()
-	werr := cmd.Wait()
-	switch {
-	case ctx.Err() != nil:
-		return pace.began, context.Cause(ctx)
-	case err != nil && !isEnd(err):
-		return pace.began, fmt.Errorf("read the video: %w", err)
-	case werr != nil:
-		if strings.Contains(complaints.text(), "libopus") { // the next try goes without sound
-			c.mu.Lock()
-			c.mute = true
-			c.mu.Unlock()
-			return pace.began, errors.New("the program ffmpeg has no encoder for Opus: the sound is left out")
-		}
-		return pace.began, c.explain(in, "play the video", werr, complaints)
-	case !pace.began:
-		return false, errors.New("the video has no picture")
-	case c.opts.Address.Kind == source.File:
-		return true, source.ErrEnded
-	}
-	return true, errors.New("the stream came to its end")
-}
-
-// output is one of ffmpeg's outputs. All are shifted by the same, far enough
-// that none has times before zero: those would be moved, and each output by
-// itself.
-func output(format, to string) []string {
-	const shift = "600" // seconds; more than there can be between a key frame and the picture that was sought
-	after := []string{"-f", format, "-output_ts_offset", shift, "-flush_packets", "1"}
-	if format == "mpegts" {
-		after = append(after, "-muxdelay", "0", "-muxpreload", "0", "-pat_period", "1", "-pes_payload_size", "0")
-	}
-	return append(after, to)
-}
-
-// hear hands the sound on that ffmpeg yields beside the video.
-func (c *Clip) hear(ctx context.Context, pipe *os.File, s stream, pace *pacer) {
-	stop := context.AfterFunc(ctx, func() { pipe.Close() }) // ends the reading
-	defer func() {
-		if stop() {
-			pipe.Close()
-		}
-	}()
-	err := readTS(pipe, s, nil, func(pts time.Duration, packets [][]byte) error { return pace.sound(ctx, pts, packets) })
-	if ctx.Err() == nil && !isEnd(err) {
-		c.opts.Log.Debug().Err(err).Msg("the clip's sound cannot be read any further")
-		_, _ = io.Copy(io.Discard, pipe) // ffmpeg must not wait for us
-	}
 }
 
 func (c *Clip) silent() bool {

@@ -1,6 +1,7 @@
 package file_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -61,7 +63,7 @@ func play(t *testing.T, address string, n int, change func(*file.Options)) (fram
 		if frames = append(frames, f); len(frames) == n {
 			stop(errEnough)
 		}
-	}})
+	}, Opus: func(source.Opus) {}})
 	return frames, at, err
 }
 
@@ -130,14 +132,38 @@ func TestContainersAndCodecs(t *testing.T) {
 	}
 }
 
+// TestLoopGoesOn: the first picture of the next run follows the last one by one
+// frame interval, however much longer the sound of the file is than its picture.
 func TestLoopGoesOn(t *testing.T) {
 	t.Parallel()
-	path := make2s(t, "loop.mp4", append(x264, "-t", "0.8")...)
-	frames, _, err := play(t, path, 75, func(o *file.Options) { o.Loop = true })
-	require.ErrorIs(t, err, errEnough)
-	for i := 1; i < len(frames); i++ {
-		require.InDelta(t, 40, (frames[i].PTS-frames[i-1].PTS).Seconds()*1000, 1.1, "picture %d", i)
-		require.Zero(t, frames[i].Epoch)
+	sound := []string{"-f", "lavfi", "-i", "sine=f=440:r=48000:d=0.9", "-c:a", "aac"}
+	bFrames := []string{"-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-pix_fmt", "yuv420p", "-g", "25"}
+	tests := []struct {
+		name string
+		path string
+		n    int
+		step float64 // ms
+	}{
+		{"h264", make2s(t, "loop.mp4", append(x264, "-t", "0.8")...), 75, 40},
+		{"longer sound", make2s(t, "sound.mp4", slices.Concat(sound, []string{"-r", "25"}, x264, []string{"-frames:v", "20"})...), 75, 40},
+		{"film rate", make2s(t, "film.mp4", slices.Concat(sound, []string{"-r", "24000/1001"}, x264, []string{"-frames:v", "20"})...), 75, 1001.0 / 24},
+		{"b frames", make2s(t, "b.mp4", slices.Concat(sound, bFrames, []string{"-frames:v", "20"})...), 75, 40},
+		{"vp8", make2s(t, "loop.webm", slices.Concat(sound[:4], []string{"-c:a", "libvorbis"}, vp8, []string{"-frames:v", "20"})...), 75, 40},
+		{"transcoded", make2s(t, "loop.mov", slices.Concat(sound, []string{"-c:v", "mpeg4", "-frames:v", "20"})...), 75, 40},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			frames, _, err := play(t, tt.path, tt.n, func(o *file.Options) { o.Loop = true })
+			require.ErrorIs(t, err, errEnough)
+			slices.SortFunc(frames, func(a, b media.EncodedFrame) int { return cmp.Compare(a.PTS, b.PTS) })
+			frames = frames[:len(frames)-3] // of B frames, the last ones did not come
+			for i := 1; i < len(frames); i++ {
+				require.InDelta(t, tt.step, (frames[i].PTS-frames[i-1].PTS).Seconds()*1000, 1.1, "picture %d", i)
+				require.InDelta(t, tt.step, frames[i].Arrival.Sub(frames[i-1].Arrival).Seconds()*1000, 1.1, "picture %d", i)
+				require.Zero(t, frames[i].Epoch)
+			}
+		})
 	}
 }
 

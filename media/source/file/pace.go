@@ -38,7 +38,8 @@ type pacer struct {
 	zero   time.Duration // PTS of the epoch's first unit
 	last   time.Duration // DTS
 	epoch  uint32
-	next   int64 // where the sound goes on, in samples since zero
+	heard  bool  // the epoch has had sound
+	next   int64 // where it goes on, in samples since zero
 }
 
 func newPacer(now func() time.Time, out source.Sink) *pacer {
@@ -72,7 +73,7 @@ func (p *pacer) due(u unit) time.Duration {
 		if p.began {
 			p.epoch++
 		}
-		p.began, p.zero = true, u.pts
+		p.began, p.zero, p.heard = true, u.pts, false
 		p.anchor = now.Add(-u.dts)
 	}
 	p.last = u.dts
@@ -103,8 +104,11 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := int64(pts-p.zero)*48/int64(time.Millisecond) + preSkip
-	if off := at - p.next; off < -rounding || off > rounding {
-		p.next = at
+	switch off := at - p.next; {
+	case !p.heard, off > rounding, off < -48*int64(jump/time.Millisecond):
+		p.heard, p.next = true, at
+	case off < -rounding:
+		return nil // there was sound for this time
 	}
 	for _, packet := range packets {
 		p.out.Opus(source.Opus{
