@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -158,13 +157,6 @@ func (m engineMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// wordWait bounds the wait for the end of the word under way when a job has to
-// end at once; the server waits 3 s for the agent to leave.
-const wordWait = time.Second
-
-// recordWait bounds the wait for the records of what was cut.
-const recordWait = 300 * time.Millisecond
-
 // Run implements worker.Runner: it is one bot's whole life.
 func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	cfg, err := j.opts.Configure(job)
@@ -175,38 +167,11 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	if err != nil {
 		return err
 	}
-	log := j.opts.Log.With().Str("room", job.Room).Str("job", job.ID).Logger()
-	turn := newTurn(shared.Model, &j.busy, 1/float64(shared.Parallel))
 	engine := *shared
-	engine.Model = turn
-	texts := []agent.TextOutput{turn}
-	if j.opts.Texts != nil {
-		texts = append(texts, j.opts.Texts(job)...)
-	}
+	gate := newGate(shared.Model, &j.busy, 1/float64(shared.Parallel))
+	engine.Model = gate
 	closed := make(chan struct{})
-	closeOnce := sync.OnceFunc(func() { close(closed) })
-	hooks := []room.Hooks{{
-		Joined: func(r *lksdk.Room) {
-			// Our own tokens lack what the server puts into the ones it makes.
-			r.LocalParticipant.SetAttributes(map[string]string{"lk.agent_name": job.AgentName})
-			job.Joined()
-		},
-		Left: func(r *lksdk.Room) {
-			switch r.DisconnectReason() {
-			case livekit.DisconnectReason_ROOM_CLOSED, livekit.DisconnectReason_ROOM_DELETED:
-				closeOnce() // joining it again would open it again
-			default:
-			}
-		},
-	}}
-	if j.opts.Hooks != nil {
-		hooks = append(hooks, j.opts.Hooks(job))
-	}
-	b, err := bot.New(bot.Options{
-		Settings: cfg, Engine: &engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs, Log: log,
-		Hooks:   hooks,
-		OnCrash: job.Leaving, // the server is told why before the agent leaves
-	})
+	b, err := j.bot(cfg, job, &engine, gate, sync.OnceFunc(func() { close(closed) }))
 	if err != nil {
 		return err
 	}
@@ -218,26 +183,62 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 
 	bctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
-	ended := make(chan error, 1)
-	go func() { ended <- rescue.Call(func() error { return b.Run(bctx) }) }()
+	ended := make(chan struct{})
+	var result error // of the bot, once ended is closed
+	go func() {
+		defer close(ended)
+		result = rescue.Call(func() error { return b.Run(bctx) })
+	}()
 	select {
-	case err := <-ended:
-		return outcome(err)
+	case <-ended:
+		return outcome(result)
 	case <-closed:
 	case <-job.Draining:
-		turn.finish(ctx, ended)
+		gate.finish(ctx, ended)
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
 		b.Room.StayOut()
-		turn.endWord(ended)
-		// What is left unsaid gets its record, with why.
+		gate.endWord(ended)
+		// What is left unsaid gets its record, with the reason.
 		b.Stop("the worker: " + context.Cause(ctx).Error())
-		turn.settle(recordWait, ended)
+		gate.settle(recordWait, ended)
 	}
-	job.Leaving(err)
+	job.Leaving(nil)
 	leave()
-	return errors.Join(err, outcome(<-ended))
+	<-ended
+	return outcome(result)
+}
+
+// bot makes the bot of a job. closed is called when the server closed the room.
+func (j *Manager) bot(cfg bot.Settings, job worker.Job, engine *bot.Engine, gate *gate, closed func()) (*bot.Bot, error) {
+	texts := []agent.TextOutput{gate}
+	if j.opts.Texts != nil {
+		texts = append(texts, j.opts.Texts(job)...)
+	}
+	hooks := []room.Hooks{{
+		Joined: func(r *lksdk.Room) {
+			// Our own tokens lack what the server puts into the ones it makes.
+			r.LocalParticipant.SetAttributes(map[string]string{"lk.agent_name": job.AgentName})
+			job.Joined()
+		},
+		Left: func(r *lksdk.Room) {
+			switch r.DisconnectReason() {
+			case livekit.DisconnectReason_ROOM_CLOSED, livekit.DisconnectReason_ROOM_DELETED:
+				closed() // joining it again would open it again
+			default:
+			}
+		},
+	}}
+	if j.opts.Hooks != nil {
+		hooks = append(hooks, j.opts.Hooks(job))
+	}
+	return bot.New(bot.Options{
+		Settings: cfg, Engine: engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs,
+		Hooks:   hooks,
+		OnCrash: job.Leaving, // the server gets the reason before the agent leaves
+		Log:     j.opts.Log.With().Str("room", job.Room).Str("job", job.ID).Logger(),
+	})
 }
 
 // outcome is what the end of a bot means for its job.
@@ -249,208 +250,6 @@ func outcome(err error) error {
 		return fmt.Errorf("%w: %w", worker.ErrUnwanted, err)
 	}
 	return ignoreCanceled(err)
-}
-
-// errTakenOver ends a look that would begin while the room is handed over.
-var errTakenOver = errors.New("another worker takes this room over")
-
-// quietFor is how long nothing must have happened for a bot to be thought
-// finished whatever the count of its looks says.
-const quietFor = 20 * time.Second
-
-// turn stands before the shared engine for one bot. It knows which looks are
-// still to be heard, and can have the bot begin no more.
-type turn struct {
-	inference.Model
-	busy  *engineUse
-	share float64       // of the engine that a look takes
-	word  chan struct{} // a step of the captions
-
-	mu       sync.Mutex
-	last     bool // begin no more looks
-	begun    int
-	heard    int
-	speaking bool
-	at       time.Time // when something happened last
-}
-
-func newTurn(m inference.Model, busy *engineUse, share float64) *turn {
-	return &turn{Model: m, busy: busy, share: share, word: make(chan struct{}, 1), at: time.Now()}
-}
-
-// Status has a bot that is handed over wait as for a model that loads: no look
-// begins.
-func (t *turn) Status() inference.Status {
-	st := t.Model.Status()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.last {
-		st.Phase, st.Detail = inference.PhaseLoading, errTakenOver.Error()
-	}
-	return st
-}
-
-// Close leaves the shared engine alone.
-func (t *turn) Close() error { return nil }
-
-// NewSession implements inference.Model.
-func (t *turn) NewSession() (inference.Session, error) {
-	inner, err := t.Model.NewSession()
-	if err != nil {
-		return nil, err
-	}
-	s := &turnSession{Session: inner, t: t}
-	if o, ok := inner.(inference.Observer); ok {
-		return &observingTurn{turnSession: s, Observer: o}, nil
-	}
-	return s, nil
-}
-
-type turnSession struct {
-	inference.Session
-	t *turn
-}
-
-type observingTurn struct {
-	*turnSession
-	inference.Observer
-}
-
-// Generate passes a look on, unless the room is being handed over.
-func (s *turnSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	return func(yield func(inference.Chunk, error) bool) {
-		s.t.mu.Lock()
-		last := s.t.last
-		s.t.begun++
-		s.t.at = time.Now()
-		s.t.mu.Unlock()
-		if last {
-			yield(inference.Chunk{}, errTakenOver)
-			return
-		}
-		s.t.busy.begin(time.Now(), s.t.share)
-		defer func() { s.t.busy.end(time.Now(), s.t.share) }()
-		for c, err := range s.Session.Generate(ctx, p) {
-			if !yield(c, err) {
-				return
-			}
-		}
-	}
-}
-
-// Caption implements agent.TextOutput.
-func (t *turn) Caption(agent.Caption) {
-	t.mu.Lock()
-	t.at = time.Now()
-	t.mu.Unlock()
-	select {
-	case t.word <- struct{}{}:
-	default:
-	}
-}
-
-// Record implements agent.TextOutput: a look that reached the engine has a
-// record when it was heard, or will not be.
-func (t *turn) Record(r agent.Record) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.at = time.Now()
-	if len(r.FrameIDs) > 0 && !r.Skipped {
-		t.heard++
-	}
-}
-
-// State implements agent.TextOutput.
-func (t *turn) State(s agent.Status) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.speaking = s.State == agent.StateSpeaking
-}
-
-// finish begins no more looks and returns when all that was begun has been
-// heard, or when ctx ends or the bot does.
-func (t *turn) finish(ctx context.Context, ended <-chan error) {
-	t.mu.Lock()
-	t.last = true
-	t.mu.Unlock()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !t.done() && len(ended) == 0 {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// done tells whether all that was begun has been heard.
-func (t *turn) done() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return !t.speaking && (t.heard >= t.begun || time.Since(t.at) > quietFor)
-}
-
-// settle waits for the same, for a moment.
-func (t *turn) settle(most time.Duration, ended <-chan error) {
-	ctx, cancel := context.WithTimeout(context.Background(), most)
-	defer cancel()
-	t.finish(ctx, ended)
-}
-
-// endWord returns at the next step of the captions of what is being said, which
-// is where a word begins.
-func (t *turn) endWord(ended <-chan error) {
-	t.mu.Lock()
-	speaking := t.speaking
-	t.mu.Unlock()
-	if !speaking || len(ended) > 0 {
-		return
-	}
-	select {
-	case <-t.word: // an old one
-	default:
-	}
-	timer := time.NewTimer(wordWait)
-	defer timer.Stop()
-	select {
-	case <-t.word:
-	case <-timer.C:
-	}
-}
-
-// engineUse adds up how long looks were under way, of all rooms together.
-type engineUse struct {
-	mu    sync.Mutex
-	now   float64 // shares of an engine that looks take; powers of two, so that sums are exact
-	since time.Time
-	spent time.Duration // of a whole engine
-	meter worker.Meter
-}
-
-func (u *engineUse) begin(now time.Time, share float64) { u.change(now, share) }
-func (u *engineUse) end(now time.Time, share float64)   { u.change(now, -share) }
-
-func (u *engineUse) change(now time.Time, by float64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.countLocked(now)
-	u.now += by
-}
-
-func (u *engineUse) countLocked(now time.Time) {
-	if !u.since.IsZero() {
-		u.spent += time.Duration(min(u.now, 1) * float64(now.Sub(u.since)))
-	}
-	u.since = now
-}
-
-// load is the share of the places that was in use over the last seconds.
-func (u *engineUse) load(now time.Time) float64 {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.countLocked(now)
-	return u.meter.Rate(now, u.spent)
 }
 
 func ignoreCanceled(err error) error {

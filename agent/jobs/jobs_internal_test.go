@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -51,59 +52,84 @@ func heard(cycle uint64) agent.Record {
 }
 
 func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
-	m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
-	turn := newTurn(m, &engineUse{}, 0.25)
-	require.Equal(t, inference.PhaseReady, turn.Status().Phase)
-	text, err := look(t, turn)
-	require.NoError(t, err)
-	require.Equal(t, "Goal.", text)
+	synctest.Test(t, func(t *testing.T) {
+		m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
+		gate := newGate(m, &engineUse{}, 0.25)
+		require.Equal(t, inference.PhaseReady, gate.Status().Phase)
+		text, err := look(t, gate)
+		require.NoError(t, err)
+		require.Equal(t, "Goal.", text)
 
-	over := make(chan struct{})
-	go func() {
-		turn.finish(t.Context(), nil)
-		close(over)
-	}()
-	require.Eventually(t, func() bool { return turn.Status().Phase == inference.PhaseLoading }, time.Second, time.Millisecond,
-		"no look begins")
-	turn.Record(agent.Record{Cycle: 2, Skipped: true, FrameIDs: []uint64{1}}) // never reached the engine
-	select {
-	case <-over:
-		t.Fatal("the comment has not been heard yet")
-	case <-time.After(150 * time.Millisecond):
+		over := false
+		go func() {
+			gate.finish(t.Context(), nil)
+			over = true
+		}()
+		synctest.Wait()
+		require.Equal(t, inference.PhaseLoading, gate.Status().Phase, "no cycle begins")
+		gate.Record(agent.Record{Cycle: 2, Skipped: true, FrameIDs: []uint64{1}}) // never reached the engine
+		time.Sleep(quietFor / 2)
+		require.False(t, over, "the comment has not been heard yet")
+		gate.State(agent.Status{State: agent.StateSpeaking})
+		gate.Record(heard(1))
+		time.Sleep(2 * quietFor)
+		require.False(t, over, "the sentence goes on")
+		gate.State(agent.Status{State: agent.StateListening})
+		synctest.Wait()
+		require.True(t, over, "everything has been heard")
+		_, err = look(t, gate)
+		require.ErrorIs(t, err, errTakenOver)
+		require.NoError(t, gate.Close())
+	})
+}
+
+// A cycle that is never heard, or a bot that ends, does not hold up the hand-over for ever.
+func TestHandOverEnds(t *testing.T) {
+	m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
+	finished := func(t *testing.T, gate *gate, ended chan struct{}) time.Duration {
+		t.Helper()
+		_, err := look(t, gate)
+		require.NoError(t, err)
+		began := time.Now()
+		gate.finish(t.Context(), ended)
+		return time.Since(began)
 	}
-	turn.State(agent.Status{State: agent.StateSpeaking})
-	turn.Record(heard(1))
-	turn.State(agent.Status{State: agent.StateListening})
-	select {
-	case <-over:
-	case <-time.After(5 * time.Second):
-		t.Fatal("all has been heard")
-	}
-	_, err = look(t, turn)
-	require.ErrorIs(t, err, errTakenOver)
-	require.NoError(t, turn.Close())
+	synctest.Test(t, func(t *testing.T) {
+		require.Equal(t, quietFor, finished(t, newGate(m, &engineUse{}, 0.25), nil))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		time.AfterFunc(time.Second, func() { close(ended) })
+		require.Equal(t, time.Second, finished(t, newGate(m, &engineUse{}, 0.25), ended))
+	})
 }
 
 func TestPlaceOfALookThatPanics(t *testing.T) {
 	m := &scripted{say: func(func(inference.Chunk, error) bool) { panic("no such tile") }}
 	use := &engineUse{}
-	turn := newTurn(m, use, 0.25)
-	require.PanicsWithValue(t, "no such tile", func() { _, _ = look(t, turn) })
+	gate := newGate(m, use, 0.25)
+	require.PanicsWithValue(t, "no such tile", func() { _, _ = look(t, gate) })
 	require.Zero(t, use.now, "its place is free again")
 }
 
 func TestEndOfAWord(t *testing.T) {
-	turn := newTurn(&scripted{}, &engineUse{}, 0.25)
-	began := time.Now()
-	turn.endWord(nil)
-	require.Less(t, time.Since(began), wordWait/2, "nobody speaks")
-	turn.State(agent.Status{State: agent.StateSpeaking})
-	turn.Caption(agent.Caption{Delta: "an old one"})
-	time.AfterFunc(100*time.Millisecond, func() { turn.Caption(agent.Caption{Delta: " word"}) })
-	began = time.Now()
-	turn.endWord(nil)
-	require.GreaterOrEqual(t, time.Since(began), 90*time.Millisecond)
-	require.Less(t, time.Since(began), wordWait)
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGate(&scripted{}, &engineUse{}, 0.25)
+		took := func(ended chan struct{}) time.Duration {
+			began := time.Now()
+			gate.endWord(ended)
+			return time.Since(began)
+		}
+		require.Zero(t, took(nil), "silent")
+		gate.State(agent.Status{State: agent.StateSpeaking})
+		gate.Caption(agent.Caption{Delta: "an earlier one"})
+		time.AfterFunc(100*time.Millisecond, func() { gate.Caption(agent.Caption{Delta: " word"}) })
+		require.Equal(t, 100*time.Millisecond, took(nil))
+		require.Equal(t, wordWait, took(nil))
+		ended := make(chan struct{})
+		close(ended)
+		require.Zero(t, took(ended), "the bot has ended")
+	})
 }
 
 func TestEngineUse(t *testing.T) {

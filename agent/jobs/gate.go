@@ -1,0 +1,203 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"time"
+
+	"touchline/agent"
+	"touchline/inference"
+	"touchline/internal/wake"
+)
+
+// errTakenOver ends a cycle that would begin while the room is handed over.
+var errTakenOver = errors.New("another worker takes this room over")
+
+const (
+	// quietFor is the silence after which a bot counts as finished, whatever the count of its cycles says.
+	quietFor = 20 * time.Second
+	// wordWait bounds the wait for the end of the word under way when a job has to end at once; the server
+	// waits 3 s for the agent to leave.
+	wordWait = time.Second
+	// recordWait bounds the wait for the records of what was cut.
+	recordWait = 300 * time.Millisecond
+)
+
+// gate stands before the shared engine for one bot. It counts the cycles that
+// are still to be heard, and can close, so that no more begin.
+type gate struct {
+	inference.Model
+	busy  *engineUse
+	share float64     // of the engine that a cycle takes
+	word  wake.Signal // a step of the captions
+	moved wake.Signal // begun, heard, speaking or at changed
+
+	mu       sync.Mutex
+	last     bool // begin no more cycles
+	begun    int
+	heard    int
+	speaking bool
+	at       time.Time // when something happened last
+}
+
+func newGate(m inference.Model, busy *engineUse, share float64) *gate {
+	return &gate{Model: m, busy: busy, share: share, word: wake.New(), moved: wake.New(), at: time.Now()}
+}
+
+// Status reports a closed gate as a model that loads, so that no cycle begins.
+func (g *gate) Status() inference.Status {
+	st := g.Model.Status()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.last {
+		st.Phase, st.Detail = inference.PhaseLoading, errTakenOver.Error()
+	}
+	return st
+}
+
+// Close leaves the shared engine alone.
+func (g *gate) Close() error { return nil }
+
+// NewSession implements inference.Model.
+func (g *gate) NewSession() (inference.Session, error) {
+	inner, err := g.Model.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	s := &gatedSession{Session: inner, g: g}
+	if o, ok := inner.(inference.Observer); ok {
+		return &observingSession{gatedSession: s, Observer: o}, nil
+	}
+	return s, nil
+}
+
+type gatedSession struct {
+	inference.Session
+	g *gate
+}
+
+type observingSession struct {
+	*gatedSession
+	inference.Observer
+}
+
+// Generate passes a cycle on, unless the gate is closed.
+func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		s.g.mu.Lock()
+		last := s.g.last
+		s.g.begun++
+		s.g.at = time.Now()
+		s.g.mu.Unlock()
+		if last {
+			yield(inference.Chunk{}, errTakenOver)
+			return
+		}
+		s.g.busy.begin(time.Now(), s.g.share)
+		defer func() { s.g.busy.end(time.Now(), s.g.share) }()
+		for c, err := range s.Session.Generate(ctx, p) {
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// Caption implements agent.TextOutput.
+func (g *gate) Caption(agent.Caption) {
+	g.mu.Lock()
+	g.at = time.Now()
+	g.mu.Unlock()
+	g.word.Set()
+}
+
+// Record implements agent.TextOutput: a cycle that reached the engine has a
+// record when it was heard, or when it will not be.
+func (g *gate) Record(r agent.Record) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer g.moved.Set()
+	g.at = time.Now()
+	if len(r.FrameIDs) > 0 && !r.Skipped {
+		g.heard++
+	}
+}
+
+// State implements agent.TextOutput.
+func (g *gate) State(s agent.Status) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer g.moved.Set()
+	g.speaking = s.State == agent.StateSpeaking
+}
+
+// finish closes the gate and returns when every cycle that began has been
+// heard, or when ctx ends or the bot has ended.
+func (g *gate) finish(ctx context.Context, ended <-chan struct{}) {
+	g.mu.Lock()
+	g.last = true
+	g.mu.Unlock()
+	for {
+		left := g.left(time.Now())
+		if left <= 0 {
+			return
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-g.moved:
+		case <-timer.C:
+		case <-ended:
+			timer.Stop()
+			return
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// left returns the longest time until the bot counts as finished if nothing
+// more happens; 0 when every cycle that began has been heard.
+func (g *gate) left(now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.speaking:
+		return time.Hour // its end is told
+	case g.heard >= g.begun:
+		return 0
+	}
+	return quietFor - now.Sub(g.at)
+}
+
+// settle is finish for at most a moment.
+func (g *gate) settle(most time.Duration, ended <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	g.finish(ctx, ended)
+}
+
+// endWord returns at the next step of the captions of the present sentence,
+// which is where a word begins, or when the bot has ended.
+func (g *gate) endWord(ended <-chan struct{}) {
+	g.mu.Lock()
+	speaking := g.speaking
+	g.mu.Unlock()
+	if !speaking {
+		return
+	}
+	select {
+	case <-g.word: // an earlier one
+	default:
+	}
+	timer := time.NewTimer(wordWait)
+	defer timer.Stop()
+	select {
+	case <-g.word:
+	case <-timer.C:
+	case <-ended:
+	}
+}
