@@ -134,7 +134,7 @@ func TestSoak(t *testing.T) {
 	rows, err := measureSoak(t.Context(), soakOptions{Seed: 1, Quick: true, Out: lines{t}, Log: zerolog.Nop()})
 	byName := figures(t, rows, err)
 	require.Zero(t, byName["comments lost"].Got)
-	require.Zero(t, byName["kinds of faults not met"].Got)
+	require.Zero(t, byName["kinds of faults not injected"].Got)
 	var delivered int
 	_, err = fmt.Sscanf(byName["comments begun while connected"].Figure, "%d delivered", &delivered)
 	require.NoError(t, err)

@@ -30,11 +30,11 @@ const (
 	cameraBitRate                        = 2_200_000 // as asked of the encoder, which stays below
 )
 
-// manyCameras is how many are sent at once.
+// manyCameras is the number of concurrent cameras.
 const manyCameras = 8
 
-// measureCameras sends 720p30 by WHIP and measures the way to a viewer: to one in Go,
-// to a browser, and of eight cameras at once, beside MediaMTX with the same.
+// measureCameras sends 720p30 by WHIP and measures the delay to a viewer: one in Go, one in a browser, and eight
+// cameras at once, here and through MediaMTX.
 func measureCameras(ctx context.Context, command cameraServerRunner, length time.Duration) ([]row, error) {
 	clip, err := stage.MakeClip(ctx, media.H264, cameraWidth, cameraHeight, cameraFPS, cameraBitRate, 4)
 	if err != nil {
@@ -62,7 +62,7 @@ func measureCameras(ctx context.Context, command cameraServerRunner, length time
 	return append(rows, many...), err
 }
 
-// sending is a sender that runs until it is stopped, and when each of its access units was sent.
+// sending is a running sender with the send time of each access unit.
 type sending struct {
 	stop func()
 
@@ -80,7 +80,7 @@ func (s *sending) times() map[uint32]time.Time {
 	return out
 }
 
-// startSending dials and plays.
+// startSending connects a sender and starts it.
 func startSending(ctx context.Context, o whipclient.Options) (*sending, error) {
 	s := &sending{sent: map[uint32]time.Time{}}
 	o.OnSend = func(n uint32, at time.Time) {
@@ -123,10 +123,10 @@ func (c cameraServer) viewer(ctx context.Context, roomName, identity string) (*c
 	return joinCounted(ctx, c.URL, token, identity)
 }
 
-// settleCameras is how long everything runs before it counts, and no longer than what counts.
+// settleCameras is the warm-up before a measurement, at most as long as the measurement.
 const settleCameras = 5 * time.Second
 
-// oneCamera measures from a sender's write to a viewer in Go.
+// oneCamera measures the delay from a sender's write to a viewer in Go.
 func oneCamera(ctx context.Context, command cameraServerRunner, units [][]byte, length time.Duration) ([]row, error) {
 	server, err := startCameraServer(ctx, command)
 	if err != nil {
@@ -161,10 +161,10 @@ func oneCamera(ctx context.Context, command cameraServerRunner, units [][]byte, 
 	}, nil
 }
 
-// pair is what one camera sent and what its viewer got.
+// pair holds the send times of one camera and the arrival times at its viewer.
 type pair struct{ sent, came map[uint32]time.Time }
 
-// compare takes what was sent after a moment, less the newest, which may be under way.
+// compare matches the access units sent after a moment, without those of the last second, which may be in flight.
 func compare(pairs []pair, from time.Time) (delays []time.Duration, lost, sent int) {
 	const underWay = time.Second
 	for _, p := range pairs {
@@ -189,7 +189,7 @@ func compare(pairs []pair, from time.Time) (delays []time.Duration, lost, sent i
 	return delays, lost, sent
 }
 
-// eightCameras sends eight at once, each watched by a viewer, to this server and to MediaMTX.
+// eightCameras sends eight cameras at once, each with a viewer, through this server and through MediaMTX.
 func eightCameras(ctx context.Context, command cameraServerRunner, units [][]byte, length time.Duration) ([]row, error) {
 	server, err := startCameraServer(ctx, command)
 	if err != nil {
@@ -238,7 +238,7 @@ func eightCameras(ctx context.Context, command cameraServerRunner, units [][]byt
 	}, nil
 }
 
-// camerasResult of a load.
+// camerasResult is the outcome of loadCameras.
 type camerasResult struct {
 	delays     []time.Duration
 	lost, sent int
@@ -246,7 +246,7 @@ type camerasResult struct {
 	rss        int64
 }
 
-// loadCameras has cameras sent and watched, and reads what a process uses meanwhile.
+// loadCameras sends and watches cameras and reads the usage of the server's process meanwhile.
 func loadCameras(ctx context.Context, pid int, length time.Duration, send func(name string) (*sending, error),
 	watch func(name string) (*counted, func(), error),
 ) (res camerasResult, err error) {
@@ -299,7 +299,7 @@ func loadCameras(ctx context.Context, pid int, length time.Duration, send func(n
 	return res, nil
 }
 
-// browserPage shows a participant's picture and notes the counter of each picture that is presented.
+// browserPage plays a participant's video and records the frame counter of each presented picture.
 const browserPage = `<!doctype html><title>viewer</title><link rel="icon" href="data:,"><video id="v" autoplay muted playsinline></video>
 <script type="module">
   import { Room, RoomEvent, setLogLevel } from '/livekit-client.js';
@@ -334,8 +334,7 @@ const browserPage = `<!doctype html><title>viewer</title><link rel="icon" href="
   room.connect(q.get('url'), q.get('token')).catch((err) => { window.failed = String(err); });
 </script>`
 
-// browserCamera measures from a sender's write to a picture in a browser, by the
-// clocks of one machine.
+// browserCamera measures the delay from a sender's write to the picture in a browser; both use the clock of this machine.
 func browserCamera(ctx context.Context, command cameraServerRunner, units [][]byte, length time.Duration) ([]row, error) {
 	client, err := console.LiveKitClient()
 	if err != nil {
@@ -375,7 +374,7 @@ func browserCamera(ctx context.Context, command cameraServerRunner, units [][]by
 		return nil, err
 	}
 	if failed, err := browser.Eval[string](b, 5*time.Second, "window.failed ?? ''"); err != nil || failed != "" {
-		return nil, errors.Join(err, fmt.Errorf("the page says %q", failed))
+		return nil, errors.Join(err, fmt.Errorf("viewer page: %s", failed))
 	}
 	if err := stage.Wait(ctx, min(settleCameras, length)); err != nil {
 		return nil, err
@@ -397,13 +396,12 @@ func browserCamera(ctx context.Context, command cameraServerRunner, units [][]by
 		atMost("frame counter to the browser p95", ms(quantile.Of(delays, 0.95)), 150, "ms"),
 	}
 	if read < len(seen)/2 || read == 0 {
-		return rows, fmt.Errorf("expected the counters of most pictures to be read, got %d of %d", read, len(seen))
+		return rows, fmt.Errorf("frame counter read in %d of %d pictures only", read, len(seen))
 	}
 	return rows, nil
 }
 
-// pageDelays matches counters that were read with the newest access unit sent
-// before, whose picture shows that counter: the clip is sent over and over.
+// pageDelays matches each counter with the newest access unit sent before that shows it: the clip repeats.
 func pageDelays(sent map[uint32]time.Time, seen [][2]float64, clip int) (delays []time.Duration, read int) {
 	byCounter := map[uint32][]time.Time{}
 	for n, at := range sent {

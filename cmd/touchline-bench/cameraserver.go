@@ -24,19 +24,19 @@ import (
 	"touchline/media/source/whip"
 )
 
-// cameraServer says where a server for WHIP senders is.
+// cameraServer is the address of a server for WHIP senders, with its keys.
 type cameraServer struct {
 	URL       string `json:"url"` // of LiveKit
 	APIKey    string `json:"api_key"`
 	APISecret string `json:"api_secret"`
-	WHIP      string `json:"whip"` // up to the room
+	WHIP      string `json:"whip"` // endpoint without the room
 }
 
-// Keys open it.
+// Keys returns the LiveKit keys of the server.
 func (c cameraServer) Keys() room.Keys { return room.Keys{APIKey: c.APIKey, APISecret: c.APISecret} }
 
 // serveCameras runs a LiveKit server and takes WHIP senders into its rooms,
-// without a rate limit and without a bot, until ctx ends. announce is called once, when it is ready.
+// without a rate limit and without a bot, until ctx ends. announce is called once, when the server is ready.
 func serveCameras(ctx context.Context, announce func(cameraServer), log zerolog.Logger) error {
 	server, err := sfu.New(sfu.Options{Log: log})
 	if err != nil {
@@ -56,7 +56,7 @@ func serveCameras(ctx context.Context, announce func(cameraServer), log zerolog.
 	return nil
 }
 
-// serveWHIP takes senders into the rooms of a LiveKit server until ctx ends. arrived is told each access unit; may be nil.
+// serveWHIP takes senders into the rooms of a LiveKit server until ctx ends. arrived, if set, is called for each access unit.
 func serveWHIP(ctx context.Context, at cameraServer, arrived func(), announce func(cameraServer), log zerolog.Logger) error {
 	senders := camera.NewSenders(camera.Options{URL: at.URL, Keys: at.Keys(), LoopbackOnly: true, Log: log})
 	open := func(x *whip.Session) (whip.Place, error) {
@@ -105,7 +105,7 @@ func serveWHIP(ctx context.Context, at cameraServer, arrived func(), announce fu
 // serveCameras and announces it as a line of JSON.
 type cameraServerRunner func(ctx context.Context) *exec.Cmd
 
-// cameraProcess is such a process.
+// cameraProcess is a running process of a cameraServerRunner.
 type cameraProcess struct {
 	cameraServer
 	cmd  *exec.Cmd
@@ -129,7 +129,7 @@ func startCameraServer(ctx context.Context, command cameraServerRunner) (*camera
 	p.wait.Go(func() {
 		lines := bufio.NewScanner(out)
 		if !lines.Scan() {
-			ready <- errors.New("start the server for cameras: it ended at once")
+			ready <- errors.New("start the server for cameras: it exited before its announcement")
 			return
 		}
 		ready <- json.Unmarshal(lines.Bytes(), &p.cameraServer)
@@ -139,7 +139,7 @@ func startCameraServer(ctx context.Context, command cameraServerRunner) (*camera
 	select {
 	case err = <-ready:
 	case <-time.After(30 * time.Second):
-		err = errors.New("start the server for cameras: it announced nothing in 30 s")
+		err = errors.New("start the server for cameras: no announcement after 30 s")
 	}
 	if err != nil {
 		p.Close()
@@ -148,7 +148,7 @@ func startCameraServer(ctx context.Context, command cameraServerRunner) (*camera
 	return p, nil
 }
 
-// Close ends it and waits for it.
+// Close stops the process and waits for its end.
 func (p *cameraProcess) Close() {
 	p.stop()
 	p.wait.Wait()

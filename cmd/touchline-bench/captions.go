@@ -9,10 +9,9 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// captionErrors compares the captions that a viewer got with what it heard: for
-// each word how much later than its sound it came, and for each comment how
-// much later than the end of its speech the closing flag did. unmatched counts
-// the comments whose words could not be compared, unflagged the streams that ended without the flag.
+// captionErrors compares a viewer's captions with the speech it heard. words are the delays of each word after its
+// sound, final those of the closing flag after the end of the speech. unmatched counts comments whose words could
+// not be compared, unflagged the streams that ended without the flag.
 func captionErrors(
 	comments []comment, seen stage.Seen, wordTimes func(text string) []time.Duration,
 ) (words, final []time.Duration, unmatched, unflagged int) {
@@ -49,7 +48,7 @@ func captionErrors(
 			if t.From.Equal(c.Heard) {
 				end := t.To
 				if end.Sub(c.EndedAt) > heardWithin {
-					end = c.EndedAt // the next one came so soon that both were heard as one
+					end = c.EndedAt // two comments were heard as one
 				}
 				final = append(final, closed.At.Sub(end))
 			}
@@ -58,7 +57,7 @@ func captionErrors(
 	return words, final, unmatched, unflagged
 }
 
-// captionRows are the rows of the table.
+// captionRows returns the rows about captions.
 func (r alignmentResult) captionRows() []row {
 	abs := func(in []time.Duration) []time.Duration {
 		out := make([]time.Duration, len(in))

@@ -7,22 +7,22 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// comment is one comment as the bot and the viewer saw it.
+// comment is one comment as the bot recorded it and the viewer perceived it.
 type comment struct {
 	agent.Record
-	// Seen is when the viewer got the first picture whose counter is at least the anchor's.
+	// Seen is the arrival of the first picture whose counter is at least the anchor's.
 	Seen time.Time
-	// Heard is when its speech began for the viewer.
+	// Heard is the onset of its speech at the viewer.
 	Heard time.Time
 	// Error is Heard minus Seen.
 	Error time.Duration
 }
 
-// heardWithin is how far the viewer's onset may lie from the bot's to be the same one.
+// heardWithin is the largest distance between the viewer's and the bot's onset of one comment.
 const heardWithin = 800 * time.Millisecond
 
-// matchComments puts the bot's records and what a viewer perceived together. Comments
-// that the viewer did not get whole, because it came or left in the middle, are left out.
+// matchComments joins the bot's records with a viewer's perception, without the comments that the viewer did not
+// receive whole.
 func matchComments(records []agent.Record, seen stage.Seen, engine *stage.Engine) []comment {
 	var out []comment
 	for _, r := range records {

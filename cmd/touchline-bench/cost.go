@@ -22,16 +22,16 @@ import (
 // clockTicks a second in /proc/PID/stat; USER_HZ is 100 on every Linux that Go runs on.
 const clockTicks = 100
 
-// usage is what a process and its children have used.
+// usage is the resources of a process and its children.
 type usage struct {
-	CPU time.Duration // user and system, of the living
-	RSS int64         // bytes, of the living
-	// Files is what of RSS are pages of program files, which the kernel shares and takes back as it
-	// likes; how many are counted depends on how the file came to be in its cache.
+	CPU time.Duration // user and system, of running processes
+	RSS int64         // bytes, of running processes
+	// Files is the part of RSS that maps program files. The kernel shares and reclaims these pages; how many count
+	// depends on how a file came into its cache.
 	Files int64
 }
 
-// usageOf reads what a process and its present children use, from /proc.
+// usageOf reads the usage of a process and its running children from /proc.
 func usageOf(pid int) (usage, error) {
 	u, err := usageOfOne(pid)
 	if err != nil {
@@ -53,11 +53,11 @@ func usageOf(pid int) (usage, error) {
 	return u, nil
 }
 
-// children are the living children of a process, of all its threads.
+// children returns the running children of all threads of a process.
 func children(pid int) ([]int, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
-		return nil, fmt.Errorf("list the children of %d: %w", pid, err)
+		return nil, fmt.Errorf("list the children of process %d: %w", pid, err)
 	}
 	var pids []int
 	for _, t := range tasks {
@@ -77,13 +77,13 @@ func children(pid int) ([]int, error) {
 func usageOfOne(pid int) (usage, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
+		return usage{}, fmt.Errorf("read the usage of process %d: %w", pid, err)
 	}
 	// The second field, the name in brackets, may hold anything.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	const utime, stime, rss = 11, 12, 21 // of what follows the name (proc(5))
 	if len(fields) <= rss {
-		return usage{}, fmt.Errorf("read the usage of %d: expected more than %d fields, got %d", pid, rss, len(fields))
+		return usage{}, fmt.Errorf("read the usage of process %d: expected more than %d fields in stat, got %d", pid, rss, len(fields))
 	}
 	num := func(i int) int64 {
 		n, _ := strconv.ParseInt(fields[i], 10, 64) // the kernel writes numbers
@@ -94,7 +94,7 @@ func usageOfOne(pid int) (usage, error) {
 		RSS: num(rss) * int64(os.Getpagesize()),
 	}
 	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err != nil {
-		return usage{}, fmt.Errorf("read the usage of %d: %w", pid, err)
+		return usage{}, fmt.Errorf("read the usage of process %d: %w", pid, err)
 	}
 	if pages := strings.Fields(string(b)); len(pages) > 2 { // size, resident, of it from files
 		n, _ := strconv.ParseInt(pages[2], 10, 64) // the kernel writes numbers
@@ -104,10 +104,10 @@ func usageOfOne(pid int) (usage, error) {
 }
 
 // workerRunner makes the command line of an agent worker at a server, with keys in its environment, that
-// serves rooms which ask for agentName, and every new room when that is "".
+// serves rooms that ask for agentName, or every new room when it is "".
 type workerRunner func(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd
 
-// costResult of some rooms.
+// costResult is the usage of a worker with some rooms.
 type costResult struct {
 	cpu   float64 // of a core
 	rss   int64
@@ -119,8 +119,8 @@ func (c costResult) String() string {
 	return fmt.Sprintf("%.1f %% of a core, %.0f MB", 100*c.cpu, float64(c.rss)/1e6)
 }
 
-// cost runs an agent worker with a bot in each room, beside a 720p30 camera and a viewer, and reads what the
-// worker uses once settled.
+// cost runs an agent worker with a bot in each room, beside a 720p30 camera and a viewer, and reads the
+// worker's usage once settled.
 func cost(
 	ctx context.Context, worker workerRunner, rooms int, sound bool, settle, length time.Duration, log zerolog.Logger,
 ) (costResult, error) {
@@ -150,7 +150,7 @@ func cost(
 	return res, s.Errors()
 }
 
-// use runs a program until it is ready and has settled, then reads what it uses.
+// use runs a program until it is ready and has settled, then reads its usage.
 func (c *costResult) use(
 	ctx context.Context, cmd *exec.Cmd, stop context.CancelFunc, ready func() error, settle, length time.Duration,
 ) error {
@@ -185,7 +185,7 @@ func (c *costResult) use(
 	return nil
 }
 
-// idle is what an agent worker uses while no room asks for it.
+// idle measures an agent worker without a room.
 func idle(ctx context.Context, worker workerRunner, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
 	var res costResult
 	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
@@ -201,8 +201,7 @@ func idle(ctx context.Context, worker workerRunner, settle, length time.Duration
 	return res, s.Errors()
 }
 
-// measureCost is what whole bots cost: one 720p30 room, four in one process, and a
-// worker that waits for rooms.
+// measureCost measures whole bots: one 720p30 room, one with sound, four in one process, and a worker without a room.
 func measureCost(ctx context.Context, worker workerRunner, length time.Duration, log zerolog.Logger) ([]row, error) {
 	const settle = 25 * time.Second
 	one, err := cost(ctx, worker, 1, false, settle, length, log)

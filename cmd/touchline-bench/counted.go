@@ -23,8 +23,7 @@ import (
 	"touchline/media/ingest"
 )
 
-// counted is a viewer of one numbered picture that decodes nothing: it keeps
-// when each access unit had come whole.
+// counted is a viewer of one numbered video that decodes nothing: it records when each access unit was complete.
 type counted struct {
 	mu   sync.Mutex
 	came map[uint32]time.Time // of numbered ones
@@ -64,14 +63,14 @@ func (c *counted) read(track *webrtc.TrackRemote, askKeyFrame func()) {
 	}
 }
 
-// count is how many access units came.
+// count returns the number of access units so far.
 func (c *counted) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.all)
 }
 
-// firstAfter is when the first access unit after a moment came.
+// firstAfter returns the arrival of the first access unit after a moment.
 func (c *counted) firstAfter(at time.Time) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +93,7 @@ func (c *counted) numbers() map[uint32]time.Time {
 	return out
 }
 
-// joinCounted watches a participant's picture in a LiveKit room. leave waits until it is out of the room.
+// joinCounted watches a participant's video in a LiveKit room. leave returns once the viewer has left.
 func joinCounted(ctx context.Context, url, token, identity string) (c *counted, leave func(), err error) {
 	c = newCounted()
 	r := lksdk.NewRoom(&lksdk.RoomCallback{ParticipantCallback: lksdk.ParticipantCallback{
@@ -116,7 +115,7 @@ func joinCounted(ctx context.Context, url, token, identity string) (c *counted, 
 	return c, func() { r.Disconnect(); c.wg.Wait() }, nil
 }
 
-// watchWHEP watches a WHEP endpoint, as MediaMTX has them. leave waits for its end.
+// watchWHEP watches a WHEP endpoint as MediaMTX serves it. leave returns once the connection is closed.
 func watchWHEP(ctx context.Context, url string) (c *counted, leave func(), err error) {
 	c = newCounted()
 	m, registry := &webrtc.MediaEngine{}, &interceptor.Registry{}
@@ -137,7 +136,7 @@ func watchWHEP(ctx context.Context, url string) (c *counted, leave func(), err e
 	pc.OnTrack(func(t *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
 		c.wg.Go(func() {
 			c.read(t, func() {
-				_ = pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(t.SSRC())}}) // asked again while none comes
+				_ = pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(t.SSRC())}}) // repeated until a key frame arrives
 			})
 		})
 	})

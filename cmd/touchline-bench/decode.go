@@ -22,26 +22,24 @@ import (
 	"touchline/media/window"
 )
 
-// decodeRuns of each stream; the figure is their median.
+// decodeRuns is the number of runs per stream; the figure is their median.
 const decodeRuns = 3
 
-// keyFrameAlone is how often, in seconds, the bot asks for key frames while nobody watches its picture.
+// keyFrameAlone is the bot's key frame interval in seconds while its picture has no viewer.
 const keyFrameAlone = 4
 
-// measureDecode measures what it costs to watch a browser's 720p30 camera with each
-// codec, two pictures a second scaled to 448 pixels: this process and the codec
-// process, less what only pacing the access units costs. Each codec comes three times: with a key frame
-// each second, which the bot asks for while people watch; with one each 4 s, as without viewers; and with a
-// single one, which no room has, so that every picture has to be decoded. Beside it stands what libavcodec alone
-// takes for all pictures of the same stream. It needs Chromium and ffmpeg. With a folder for
-// the recordings in clips they are kept there, and taken from there when they
-// exist: then it needs neither, and says nothing of libavcodec alone without ffmpeg.
+// measureDecode measures the CPU of sampling two pictures a second, at 448 pixels, from a browser's 720p30 camera:
+// this process and the codec process, less the cost of pacing the access units. Each codec runs three times: with a
+// key frame a second (a room with viewers), every 4 s (without viewers), and with a single one, so that every
+// picture has to be decoded. The cost of libavcodec alone for all pictures stands beside it.
+//
+// It needs Chromium and ffmpeg, unless the folder clips holds recordings of an earlier run; it saves them there.
 func measureDecode(ctx context.Context, length time.Duration, clips string, log zerolog.Logger) ([]row, error) {
 	const fps = 30
 	var rows []row
 	for _, c := range []struct {
 		codec media.Codec
-		mode  string  // of layers; LiveKit's clients send VP8 in three temporal ones
+		mode  string  // scalability; LiveKit's clients send VP8 in three temporal layers
 		most  float64 // % of a core
 	}{{media.VP8, "", 3.5}, {media.VP8, "L1T3", 3.5}, {media.H264, "", 3.5}, {media.VP9, "", 5}, {media.AV1, "", 5.5}} {
 		once, eachSecond, err := browserClips(ctx, clips, c.codec, c.mode)
@@ -67,7 +65,7 @@ func measureDecode(ctx context.Context, length time.Duration, clips string, log 
 	return rows, nil
 }
 
-// decodeClip measures one stream some times.
+// decodeClip measures one stream decodeRuns times.
 func decodeClip(
 	ctx context.Context, c media.Codec, clip *stage.Clip, fps int, length time.Duration, name string, most float64, log zerolog.Logger,
 ) ([]row, error) {
@@ -110,18 +108,18 @@ func decodeClip(
 	}, nil
 }
 
-// begin is a clip of the first n pictures. Played over and over it has a key frame each n pictures.
+// firstPictures cuts a clip to n pictures; in a loop it has a key frame every n pictures.
 func firstPictures(c *stage.Clip, n int) *stage.Clip {
 	return &stage.Clip{Frames: c.Frames[:min(n, len(c.Frames))]}
 }
 
-// recordedRate is how many pictures a second there were when the clip was recorded.
+// recordedRate returns the pictures a second of the recording.
 func recordedRate(c *stage.Clip) float64 {
 	last := len(c.Frames) - 1
 	return float64(last) / (c.Frames[last].PTS - c.Frames[0].PTS).Seconds()
 }
 
-// decodeResult is what watching took, and what it was made of.
+// decodeResult is the cost of watching a stream, and its parts.
 type decodeResult struct {
 	whole, child float64       // shares of a core
 	decoded      float64       // share of the pictures
@@ -141,7 +139,7 @@ func decodeCost(ctx context.Context, match *stage.Clip, fps int, length time.Dur
 	wg.Go(func() { _ = dec.Run(ctx) }) // ends with ctx
 	defer wg.Wait()
 	defer cancel()
-	// Its process answers before the clip begins, whose only key frame must not be lost.
+	// The codec process must be up before the clip's only key frame.
 	_, err = stage.Until(ctx, 20*time.Second, "the codec process", func() bool {
 		_, err := dec.Latest(ctx)
 		return errors.Is(err, codec.ErrNoPicture)
@@ -173,7 +171,7 @@ func decodeCost(ctx context.Context, match *stage.Clip, fps int, length time.Dur
 	res.median, res.p95 = quantile.Of(took, 0.5).Round(100*time.Microsecond), quantile.Of(took, 0.95).Round(100*time.Microsecond)
 	// Samples that wait for key frames are a little fewer.
 	if got, want := float64(len(took)), 2*length.Seconds(); got < 0.9*want {
-		return res, fmt.Errorf("expected about %g pictures, got %g", want, got)
+		return res, fmt.Errorf("%g pictures sampled, expected about %g", got, want)
 	}
 	return res, nil
 }
@@ -208,8 +206,8 @@ func (s *stopwatch) all() []time.Duration {
 	return slices.Clone(s.took)
 }
 
-// feedCost sends a clip in real time and returns what this process and its
-// children take once warm, and the children alone.
+// feedCost sends a clip in real time and returns the CPU share of this process with its children after the warm-up,
+// and of the children alone.
 func feedCost(
 	ctx context.Context, match *stage.Clip, fps int, warm, length time.Duration, send func(f media.EncodedFrame) error,
 ) (whole, child float64, err error) {
@@ -260,7 +258,7 @@ func feedCost(
 	return whole, whole - (ownNow.CPU-own.CPU).Seconds()/took, nil
 }
 
-// file is the clip as ffmpeg reads it: Annex B for H264, IVF for the others
+// clipFile encodes a clip for ffmpeg: Annex B for H264, IVF for the others
 // (a head of 32 bytes, then each frame behind 12 that begin with its length).
 func clipFile(c *stage.Clip, codec media.Codec) []byte {
 	var out []byte

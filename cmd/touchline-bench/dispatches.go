@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// dispatchName is what they ask for, where they ask for a name.
+	// dispatchName is the agent name of workers that serve on request only.
 	dispatchName = "asked"
 	// dispatchMost bounds the time until the agent's first track, in ms.
 	dispatchMost = 700
-	// registerTry is how long an agent is waited for while the worker may not be registered yet, registerTries times.
+	// registerTry bounds the wait for an agent while the worker may not be registered yet; it is repeated registerTries times.
 	registerTry   = 3 * time.Second
 	registerTries = 10
 )
 
-// measureDispatches measures, for each way in which a room asks for an agent, the time until the agent's first track is
-// published in it, count times: a new room and a worker that gets all, a call of the API for a room that is there
-// already, and the token of a participant that makes the room. The first room of a worker is not counted.
+// measureDispatches measures the time until an agent's first track is published, count times for each kind of
+// dispatch: a new room with a worker for all rooms, an API call for an existing room, and the token of a
+// participant that creates the room. The first room of a worker does not count.
 func measureDispatches(ctx context.Context, worker workerRunner, count int, log zerolog.Logger) ([]row, error) {
 	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
 	if err != nil {
@@ -50,7 +50,7 @@ func measureDispatches(ctx context.Context, worker workerRunner, count int, log 
 		ways      []way
 	}{
 		{"", []way{{"a new room", d.newRoom}}},
-		{dispatchName, []way{{"the API, for a room that is there", d.byAPI}, {"a participant's token, from its dialling", d.byToken}}},
+		{dispatchName, []way{{"the API, for an existing room", d.byAPI}, {"a participant's token, from its dial", d.byToken}}},
 	} {
 		stop, err := d.start(ctx, worker, w.agentName)
 		if err != nil {
@@ -96,7 +96,7 @@ func (c calls) hasAgent(ctx context.Context, name string) bool {
 	})
 }
 
-// dispatch asks for an agent in a room that is there already.
+// dispatch asks for an agent in an existing room.
 func (c calls) dispatch(ctx context.Context, name string) (*livekit.AgentDispatch, error) {
 	return c.dispatches.CreateDispatch(ctx, &livekit.CreateAgentDispatchRequest{Room: name, AgentName: dispatchName})
 }
@@ -130,7 +130,7 @@ func (c calls) agentIn(ctx context.Context, name string) error {
 	return missing
 }
 
-// dispatching is a server whose rooms ask.
+// dispatching is a server whose rooms ask for agents.
 type dispatching struct {
 	calls
 
@@ -138,7 +138,7 @@ type dispatching struct {
 	n int
 }
 
-// start runs a worker and returns when its first room was served.
+// start runs a worker and returns once it has served its first room.
 func (d *dispatching) start(ctx context.Context, worker workerRunner, name string) (stop func(), err error) {
 	cctx, cancel := context.WithCancel(ctx)
 	cmd := worker(cctx, d.s.URL(), d.s.Keys, name)
@@ -165,7 +165,7 @@ func (d *dispatching) start(ctx context.Context, worker workerRunner, name strin
 		select {
 		case <-ended:
 			cancel()
-			return nil, fmt.Errorf("the worker ended at once: %w", cmp.Or(over, failed))
+			return nil, fmt.Errorf("the worker exited: %w", cmp.Or(over, failed))
 		case <-ctx.Done():
 			stop()
 			return nil, ctx.Err()
@@ -173,7 +173,7 @@ func (d *dispatching) start(ctx context.Context, worker workerRunner, name strin
 		}
 	}
 	stop()
-	return nil, fmt.Errorf("expected the worker's agent in one of %d rooms, got none", registerTries)
+	return nil, fmt.Errorf("no agent joined one of %d rooms", registerTries)
 }
 
 func (d *dispatching) measure(
@@ -192,7 +192,7 @@ func (d *dispatching) measure(
 	return took, nil
 }
 
-// once has one room ask, and closes it.
+// once dispatches to one room and closes it.
 func (d *dispatching) once(
 	ctx context.Context, ask func(context.Context, string) (time.Time, func(), error), within time.Duration,
 ) (took time.Duration, err error) {
@@ -236,7 +236,7 @@ func (d *dispatching) byToken(_ context.Context, name string) (began time.Time, 
 	go func() { // leave waits for it
 		r, err := lksdk.ConnectToRoomWithToken(d.s.URL(), token, nil, lksdk.WithAutoSubscribe(false))
 		if err != nil {
-			d.s.Log.Warn().Err(err).Msg("the participant does not get in")
+			d.s.Log.Warn().Err(err).Msg("participant could not join")
 		}
 		joined <- r
 	}()

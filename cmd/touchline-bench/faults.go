@@ -17,16 +17,15 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// trouble is one kind of fault around the bot of a stage.
-type trouble struct {
+// fault is one kind of fault around the bot of a stage.
+type fault struct {
 	name string
-	// hurt breaks something and returns when the cause is gone.
-	hurt func(ctx context.Context) error
+	// inject causes the fault and returns once the cause is gone.
+	inject func(ctx context.Context) error
 }
 
-// measureFaults breaks things one after another and measures how soon comments are
-// heard again, from the moment the cause is gone to the next comment that is heard with its
-// picture. outage is how long server and camera stay away.
+// measureFaults injects one fault after another and measures the recovery: from the end of the cause to the next
+// comment that is heard with its picture. outage is the downtime of server and camera.
 func measureFaults(ctx context.Context, outage time.Duration, log zerolog.Logger) ([]row, error) {
 	server := newModelServer(1, longText, 500*time.Millisecond, 500*time.Millisecond)
 	defer server.close()
@@ -47,7 +46,7 @@ func measureFaults(ctx context.Context, outage time.Duration, log zerolog.Logger
 	var rows []row
 	for _, f := range []struct {
 		within time.Duration
-		trouble
+		fault
 	}{
 		{20 * time.Second, serverAway(s, "server stopped", outage)},
 		{15 * time.Second, cameraAway(s, "camera gone", outage, 5)},
@@ -57,7 +56,7 @@ func measureFaults(ctx context.Context, outage time.Duration, log zerolog.Logger
 		{20 * time.Second, server.moodFor("model server closes in the middle of an answer", moodBreak, mood)},
 	} {
 		from := time.Now()
-		if err := f.hurt(ctx); err != nil {
+		if err := f.inject(ctx); err != nil {
 			return rows, fmt.Errorf("%s: %w", f.name, err)
 		}
 		healed := time.Now()
@@ -74,9 +73,9 @@ func measureFaults(ctx context.Context, outage time.Duration, log zerolog.Logger
 	return append(rows, stallRow(gap)), s.Errors()
 }
 
-// serverAway stops the server for a while.
-func serverAway(s *stage.Stage, name string, length time.Duration) trouble {
-	return trouble{name, func(ctx context.Context) error {
+// serverAway is an outage of the server.
+func serverAway(s *stage.Stage, name string, length time.Duration) fault {
+	return fault{name, func(ctx context.Context) error {
 		s.StopServer()
 		if err := stage.Wait(ctx, length); err != nil {
 			return err
@@ -85,9 +84,9 @@ func serverAway(s *stage.Stage, name string, length time.Duration) trouble {
 	}}
 }
 
-// cameraAway takes the camera away for a while; then another match is on.
-func cameraAway(s *stage.Stage, name string, length time.Duration, seed uint64) trouble {
-	return trouble{name, func(ctx context.Context) error {
+// cameraAway is an outage of the camera; it returns with another match.
+func cameraAway(s *stage.Stage, name string, length time.Duration, seed uint64) fault {
+	return fault{name, func(ctx context.Context) error {
 		s.StopCamera()
 		if err := stage.Wait(ctx, length); err != nil {
 			return err
@@ -97,20 +96,20 @@ func cameraAway(s *stage.Stage, name string, length time.Duration, seed uint64) 
 	}}
 }
 
-func codecKilled() trouble {
-	return trouble{"codec process killed", func(context.Context) error { return killDecoder() }}
+func codecKilled() fault {
+	return fault{"codec process killed", func(context.Context) error { return killDecoder() }}
 }
 
-// moodFor lets a model server be in a mood for a while.
-func (m *modelServer) moodFor(name string, now mood, length time.Duration) trouble {
-	return trouble{name, func(ctx context.Context) error {
+// moodFor is a failure mode of a model server for a while.
+func (m *modelServer) moodFor(name string, now mood, length time.Duration) fault {
+	return fault{name, func(ctx context.Context) error {
 		m.set(now)
 		defer m.set(moodWell)
 		return stage.Wait(ctx, length)
 	}}
 }
 
-// commented waits for a comment that was looked for after a moment, spoken and aligned.
+// commented waits for a spoken, aligned comment whose inference began after a moment.
 func commented(ctx context.Context, s *stage.Stage, after time.Time, most time.Duration) error {
 	_, err := stage.Until(ctx, most, "a comment with its picture", func() bool {
 		for _, r := range s.Reader.Records() {
@@ -123,8 +122,7 @@ func commented(ctx context.Context, s *stage.Stage, after time.Time, most time.D
 	return errors.Join(err, s.Errors())
 }
 
-// killDecoder kills the codec process that the bot decodes with: of this
-// process's children the one that was started first.
+// killDecoder kills the bot's codec process: of this process's children the first one started.
 func killDecoder() error {
 	pids, err := children(os.Getpid())
 	if err != nil {
@@ -144,13 +142,12 @@ func killDecoder() error {
 		}
 	}
 	if oldest == 0 {
-		return errors.New("expected a codec process among the children, found none")
+		return errors.New("no codec process among the children of this process")
 	}
 	return syscall.Kill(oldest, syscall.SIGKILL)
 }
 
-// stalledViewer has one of two viewers stop reading, and returns the longest
-// time between two pictures at the other one.
+// stalledViewer lets one of two viewers stop reading, and returns the longest gap between pictures at the other.
 func stalledViewer(ctx context.Context, s *stage.Stage, length time.Duration) (gap time.Duration, err error) {
 	v, leave, err := s.AddViewer(true)
 	if err != nil {
@@ -184,7 +181,7 @@ func stalledViewer(ctx context.Context, s *stage.Stage, length time.Duration) (g
 		last = p.At
 	}
 	if last.IsZero() {
-		return 0, errors.New("expected pictures at the other viewer, got none")
+		return 0, errors.New("no picture at the other viewer")
 	}
 	return gap, nil
 }

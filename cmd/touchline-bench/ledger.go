@@ -13,7 +13,7 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// said is one comment as the bot gave it out.
+// said is one comment as the bot published it.
 type said struct {
 	segment      string
 	cycle        uint64
@@ -22,16 +22,15 @@ type said struct {
 	final        bool
 }
 
-// span is a stretch of time; still going on when to is zero.
+// span is a stretch of time, open-ended when to is zero.
 type span struct{ from, to time.Time }
 
-// overlaps tells whether the spans share a moment with the time between two.
+// overlaps reports whether one of the spans overlaps the time between two moments.
 func overlaps(spans []span, from, to time.Time) bool {
 	return slices.ContainsFunc(spans, func(s span) bool { return s.from.Before(to) && (s.to.IsZero() || s.to.After(from)) })
 }
 
-// ledger notes what a bot gives out, and when it knew that nobody was there to
-// hear it. It implements agent.TextOutput.
+// ledger records what a bot publishes, and when the bot was disconnected. It implements agent.TextOutput.
 type ledger struct {
 	mu      sync.Mutex
 	said    map[string]*said
@@ -76,22 +75,21 @@ func (l *ledger) State(s agent.Status) {
 	}
 }
 
-// account is what became of the comments that were begun while bot and reader
-// were in the room.
+// account sums up the comments that began while bot and reader were in the room.
 type account struct {
 	delivered, cut int
-	// inFlight were complete when the connection broke within lossWindow of their end: nobody acknowledges
-	// what is under way then.
+	// inFlight comments were complete when the connection broke within lossWindow of their end: data in flight is
+	// not acknowledged.
 	inFlight int
-	// missed are those that the reader could not get whole: it was itself out of the room.
+	// missed comments were published while the reader was out of the room.
 	missed int
-	lost   []string // in words
+	lost   []string // described
 }
 
-// lossWindow is how long a break may stay unnoticed.
+// lossWindow is the time until a broken connection is noticed.
 const lossWindow = time.Second
 
-// balance compares what was given out with what a reader of the room got.
+// balance compares the published comments with the texts a reader received.
 func (l *ledger) balance(got map[string][]string, absent []span) account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +114,7 @@ func (l *ledger) balance(got map[string][]string, absent []span) account {
 			if recorded {
 				outcome = fmt.Sprintf("recorded as %q %q", r.Outcome, r.Reason)
 			}
-			a.lost = append(a.lost, fmt.Sprintf("cycle %d at %s, %q: %s; the reader got %q",
+			a.lost = append(a.lost, fmt.Sprintf("cycle %d at %s, %q: %s; the reader received %q",
 				s.cycle, s.begun.Format(time.TimeOnly), s.text, outcome, got[s.segment]))
 		}
 	}
@@ -124,11 +122,11 @@ func (l *ledger) balance(got map[string][]string, absent []span) account {
 	return a
 }
 
-// mostStreams bounds what a stayer keeps of one utterance.
+// mostStreams bounds the texts a rejoiner keeps of one utterance.
 const mostStreams = 8
 
-// stayer is a reader who comes back whenever the connection breaks.
-type stayer struct {
+// rejoiner is a reader that rejoins whenever its connection breaks.
+type rejoiner struct {
 	stage *stage.Stage
 
 	mu     sync.Mutex
@@ -137,9 +135,9 @@ type stayer struct {
 	joins  int
 }
 
-// addStayer lets one in; it returns when the reader is in the room.
-func addStayer(ctx context.Context, s *stage.Stage) (*stayer, error) {
-	st := &stayer{stage: s, got: map[string][]string{}, absent: []span{{from: time.Now()}}}
+// addRejoiner adds one to the stage and returns once it has joined.
+func addRejoiner(ctx context.Context, s *stage.Stage) (*rejoiner, error) {
+	st := &rejoiner{stage: s, got: map[string][]string{}, absent: []span{{from: time.Now()}}}
 	s.Run(st.run)
 	_, err := stage.Until(ctx, 20*time.Second, "the reader to join", func() bool {
 		st.mu.Lock()
@@ -149,7 +147,7 @@ func addStayer(ctx context.Context, s *stage.Stage) (*stayer, error) {
 	return st, err
 }
 
-func (t *stayer) run(ctx context.Context) error {
+func (t *rejoiner) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		token, err := room.ViewerToken(t.stage.Keys, room.Person{Room: stage.RoomName, Identity: "reader"})
 		if err != nil {
@@ -161,7 +159,7 @@ func (t *stayer) run(ctx context.Context) error {
 		}
 		vctx, leave := context.WithCancel(ctx)
 		ended := make(chan struct{})
-		go func() { defer close(ended); _ = v.Run(vctx) }() // it comes back
+		go func() { defer close(ended); _ = v.Run(vctx) }() // it joins again
 		tick := time.NewTicker(50 * time.Millisecond)
 		for running, in := true, false; running; {
 			select {
@@ -171,29 +169,29 @@ func (t *stayer) run(ctx context.Context) error {
 			}
 			if seen := v.Seen(); !in && !seen.In.IsZero() {
 				in = true
-				t.enter(seen.In)
+				t.joined(seen.In)
 			}
 		}
 		tick.Stop()
 		leave()
-		t.take(v.Seen())
+		t.collect(v.Seen())
 		if err := stage.Wait(ctx, 200*time.Millisecond); err != nil {
-			return nil //nolint:nilerr // its time is over
+			return nil //nolint:nilerr // the stage was closed
 		}
 	}
 	return nil
 }
 
-// enter ends an absence: a second after the join the data channel is there as well.
-func (t *stayer) enter(at time.Time) {
+// joined ends an absence, one second after the join: the data channel is up then.
+func (t *rejoiner) joined(at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.joins++
 	t.absent[len(t.absent)-1].to = at.Add(time.Second)
 }
 
-// take keeps what a visit brought.
-func (t *stayer) take(seen stage.Seen) {
+// collect keeps the texts of one stay in the room.
+func (t *rejoiner) collect(seen stage.Seen) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range seen.Closed {
@@ -206,8 +204,8 @@ func (t *stayer) take(seen stage.Seen) {
 	}
 }
 
-// absences are copies of those so far.
-func (t *stayer) absences() []span {
+// absences returns a copy of the absences so far.
+func (t *rejoiner) absences() []span {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.absent)

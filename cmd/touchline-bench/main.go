@@ -1,5 +1,5 @@
 // Command touchline-bench measures Touchline from outside: alignment, relay,
-// cost, recovery. It prints tables and fails when a figure is out of bounds.
+// cost, recovery. It prints tables and fails when a figure misses its goal.
 package main
 
 import (
@@ -28,10 +28,10 @@ type cli struct {
 	LogLevel string `help:"Level of the log on standard error." default:"error" enum:"trace,debug,info,warn,error"`
 
 	Run  runCmd  `cmd:"" help:"Measure everything once and print tables."`
-	Soak soakCmd `cmd:"" help:"Run for long and print how it went."`
+	Soak soakCmd `cmd:"" help:"Run under faults for long and print what happened."`
 
 	Role         roleCmd         `cmd:"" hidden:"" help:"One process of a run with many rooms."`
-	CameraServer cameraServerCmd `cmd:"" hidden:"" help:"A server for WHIP senders, as the cameras of a run need one."`
+	CameraServer cameraServerCmd `cmd:"" hidden:"" help:"Server for the WHIP senders of a run."`
 }
 
 func main() {
@@ -54,12 +54,12 @@ type runCmd struct {
 	Markdown bool          `help:"Print Markdown, as in docs/benchmarks.md."`
 	Comments int           `help:"Comments of each alignment run." default:"60"`
 	Relay    time.Duration `help:"Length of the relay run." default:"10m"`
-	Sound    bool          `help:"The camera of alignment, steady and relay has sound."`
+	Sound    bool          `help:"Camera with sound in alignment, steady and relay."`
 	Cost     time.Duration `help:"Length of each cost run." default:"40s"`
 	Cameras  time.Duration `help:"Length of each run with WHIP senders." default:"30s"`
-	Decode   time.Duration `help:"Length of each of the runs that decode, best a multiple of 4 s." default:"16s"`
-	Clips    string        `help:"Folder of the browser's recordings for decode, kept for machines without a browser." type:"existingdir"`
-	Off      time.Duration `help:"How long cameras are away before they come back." default:"30s"`
+	Decode   time.Duration `help:"Length of each decode run, best a multiple of 4 s." default:"16s"`
+	Clips    string        `help:"Folder of recordings for decode, for machines without a browser; filled when empty." type:"existingdir"`
+	Off      time.Duration `help:"Downtime of the cameras that restart." default:"30s"`
 }
 
 // part is one table.
@@ -108,10 +108,10 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 				return measureRooms(ctx, slimWorker, roleCommand, r.Cost)
 			},
 		},
-		{"dispatch", "Agents that rooms ask for in three ways, 25 rooms each", func(ctx context.Context) ([]row, error) {
+		{"dispatch", "Dispatch of agents in three ways, 25 rooms each", func(ctx context.Context) ([]row, error) {
 			return measureDispatches(ctx, slimWorker, 25, log)
 		}},
-		{"cameras", "Cameras that go and come back, and WHIP senders to viewers", func(ctx context.Context) ([]row, error) {
+		{"cameras", "Cameras that restart, and WHIP senders to viewers", func(ctx context.Context) ([]row, error) {
 			rows, err := measureRestarts(ctx, r.Off, log)
 			if err != nil {
 				return rows, err
@@ -156,7 +156,7 @@ func buildInfo() *debug.BuildInfo {
 	return info
 }
 
-// slimWorker is an agent worker of the program without a server: what runs beside an existing one.
+// slimWorker is the agent worker of touchline-slim, the program for an existing server.
 func slimWorker(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd {
 	path := "touchline-slim"
 	if self, err := os.Executable(); err == nil {
@@ -172,7 +172,7 @@ func workerOf(ctx context.Context, program, url string, keys room.Keys, agentNam
 	return cmd
 }
 
-// roleCommand is this program as one process of a run with many rooms.
+// roleCommand runs this program as one process of a run with many rooms.
 func roleCommand(ctx context.Context, role processRole) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -190,7 +190,7 @@ func (r *roleCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	return playRole(ctx, processRole(r.Role), os.Stdin, os.Stdout, log)
 }
 
-// cameraServerCommand is this program as a server for WHIP senders.
+// cameraServerCommand runs this program as a server for WHIP senders.
 func cameraServerCommand(ctx context.Context) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -201,30 +201,30 @@ func cameraServerCommand(ctx context.Context) *exec.Cmd {
 
 type cameraServerCmd struct{}
 
-// Run serves until it is interrupted, and tells its parent where.
+// Run serves until it is interrupted, and prints its address for its parent.
 func (*cameraServerCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	return serveCameras(ctx, func(at cameraServer) {
-		_ = json.NewEncoder(os.Stdout).Encode(at) // a parent that is gone does not need it
+		_ = json.NewEncoder(os.Stdout).Encode(at) // the parent may have exited
 	}, log)
 }
 
 type soakCmd struct {
-	Length time.Duration `help:"How long a bot comments, 0 for not at all; each fault is met once at least." default:"30m"`
-	Seed   uint64        `help:"Of the fault script: the same one makes the same script." default:"1"`
-	Quick  bool          `help:"Short faults, and no calm between them."`
-	Rounds int           `help:"How often a WHIP sender connects and leaves, 0 for never." default:"10000"`
+	Length time.Duration `help:"Length of the run with faults, 0 for none; each fault is injected once at least." default:"30m"`
+	Seed   uint64        `help:"Seed of the fault script." default:"1"`
+	Quick  bool          `help:"Short faults without pauses between them."`
+	Rounds int           `help:"Number of WHIP senders that connect and leave, 0 for none." default:"10000"`
 
 	Markdown bool `help:"Print Markdown, as in docs/benchmarks.md."`
 }
 
-// Run keeps one bot commenting while a script of faults runs, and has a sender
-// come and go; it reports what that did to alignment, comments and memory.
+// Run connects WHIP senders again and again, then keeps one bot commenting under a script of faults, and reports
+// alignment, comments and memory.
 func (s *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	out := report{out: os.Stdout, markdown: s.Markdown}
 	out.begin(time.Now(), commit(buildInfo()), machine())
 	if s.Rounds > 0 {
 		rows, err := measureRounds(ctx, s.Rounds, time.Minute, log)
-		out.table("WHIP senders that come and go", fmt.Sprintf("touchline-bench soak --length 0 --rounds %d", s.Rounds), rows, err)
+		out.table("WHIP senders that connect and leave", fmt.Sprintf("touchline-bench soak --length 0 --rounds %d", s.Rounds), rows, err)
 	}
 	if s.Length > 0 {
 		if log.GetLevel() == zerolog.ErrorLevel {

@@ -15,7 +15,7 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// mood is how a pretended model server behaves.
+// mood is the behaviour of a modelServer.
 type mood int32
 
 const (
@@ -25,14 +25,13 @@ const (
 	moodBreak
 )
 
-// modelServer is a model server of the OpenAI kind that can fail in its ways.
-// Each of its answers is a sentence of its own.
+// modelServer is an OpenAI-compatible model server that can fail on request. Every answer is a different sentence.
 type modelServer struct {
 	*httptest.Server
 	mood atomic.Int32
 	// least and most bound the time to the first word.
 	least, most time.Duration
-	// text of answer %d.
+	// text is the format of an answer; %d is its number.
 	text string
 
 	mu   sync.Mutex
@@ -51,7 +50,7 @@ func newModelServer(seed uint64, text string, least, most time.Duration) *modelS
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"object":"list","data":[{"id":"eye","object":"model"}]}`)) // the client may have gone
+		_, _ = w.Write([]byte(`{"object":"list","data":[{"id":"eye","object":"model"}]}`)) // the client may have left
 	})
 	mux.HandleFunc("POST /v1/chat/completions", m.answer)
 	m.Server = httptest.NewServer(mux)
@@ -61,7 +60,7 @@ func newModelServer(seed uint64, text string, least, most time.Duration) *modelS
 func (m *modelServer) set(now mood) { m.mood.Store(int32(now)) }
 func (m *modelServer) is() mood     { return mood(m.mood.Load()) }
 
-// close ends also what hangs.
+// close ends hanging requests as well.
 func (m *modelServer) close() {
 	m.CloseClientConnections()
 	m.Close()
@@ -79,7 +78,7 @@ func (m *modelServer) next() (text string, latency time.Duration) {
 }
 
 func (m *modelServer) answer(w http.ResponseWriter, r *http.Request) {
-	// Only a request that was read to its end notices that its client has gone.
+	// net/http detects a closed connection only once the request body was read.
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return
 	}

@@ -25,13 +25,12 @@ import (
 	"touchline/media/ingest"
 )
 
-// The stream that decoding is measured with: what a browser makes of its camera.
+// The stream for measureDecode: a browser's camera.
 const (
 	recordSeconds = 20
-	// rampTime is how long a browser takes to trust the way and use its bit rate.
+	// rampTime is the time a browser takes to reach its bit rate.
 	rampTime = 10 * time.Second
-	// keyFrameGap is after how many pictures the next key frame is asked for: a
-	// slow machine's browser sends fewer than 30 in a second.
+	// keyFrameGap is the key frame interval in pictures: on a slow machine a browser sends fewer than 30 a second.
 	keyFrameGap = 30
 	// recordTime bounds a recording, on a machine that is too slow for 30 pictures a second.
 	recordTime = 90 * time.Second
@@ -61,7 +60,7 @@ const recordPage = `<!doctype html><title>camera</title><link rel="icon" href="d
   }
 </script>`
 
-// keptFrame is what a kept recording has of an access unit.
+// keptFrame is an access unit in a recording's file.
 type keptFrame struct {
 	KeyFrame, Discardable bool
 	PTS                   time.Duration
@@ -79,7 +78,7 @@ func restored(c media.Codec, kept []keptFrame) *stage.Clip {
 	return out
 }
 
-// browserClips are recordBrowser's clips, kept in a folder when there is one.
+// browserClips returns the clips of recordBrowser, saved in a folder when there is one.
 func browserClips(ctx context.Context, folder string, c media.Codec, mode string) (once, eachSecond *stage.Clip, err error) {
 	if folder == "" {
 		return recordBrowser(ctx, c, mode)
@@ -90,7 +89,7 @@ func browserClips(ctx context.Context, folder string, c media.Codec, mode string
 	switch {
 	case err == nil:
 		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&kept); err != nil {
-			return nil, nil, fmt.Errorf("read the recording %s (remove it to record anew): %w", file, err)
+			return nil, nil, fmt.Errorf("read the recording %s: remove it to record again: %w", file, err)
 		}
 		return restored(c, kept[0]), restored(c, kept[1]), nil
 	case !errors.Is(err, os.ErrNotExist):
@@ -106,18 +105,16 @@ func browserClips(ctx context.Context, folder string, c media.Codec, mode string
 	}
 	var out bytes.Buffer
 	if err := gob.NewEncoder(&out).Encode(kept); err != nil {
-		return nil, nil, fmt.Errorf("keep the recording: %w", err)
+		return nil, nil, fmt.Errorf("save the recording: %w", err)
 	}
 	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
-		return nil, nil, fmt.Errorf("keep the recording: %w", err)
+		return nil, nil, fmt.Errorf("save the recording: %w", err)
 	}
 	return once, eachSecond, nil
 }
 
-// recordBrowser has a headless Chromium send a moving 720p30 scene with noise,
-// at 1.7 Mbit/s, and keeps 20 s of it with one key frame, then 20 s with a key
-// frame asked for each second of pictures. mode is a scalability mode of WebRTC, "" for a
-// stream without layers.
+// recordBrowser records a headless Chromium that sends a moving 720p30 scene with noise at 1.7 Mbit/s: 20 s with one
+// key frame, then 20 s with a key frame requested every second. mode is a WebRTC scalability mode, "" for none.
 func recordBrowser(ctx context.Context, c media.Codec, mode string) (once, eachSecond *stage.Clip, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*recordTime+rampTime)
 	defer cancel()
@@ -150,14 +147,14 @@ func recordBrowser(ctx context.Context, c media.Codec, mode string) (once, eachS
 		r.mu.Lock()
 		got := len(r.clips[0].Frames) + len(r.clips[1].Frames)
 		r.mu.Unlock()
-		return nil, nil, fmt.Errorf("expected %d pictures of the browser, got %d: %v", 2*recordSeconds*30, got, b.Problems())
+		return nil, nil, fmt.Errorf("the browser sent %d of %d pictures: %v", got, 2*recordSeconds*30, b.Problems())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &r.clips[0], &r.clips[1], nil
 }
 
-// recorder is what the browser's page talks to.
+// recorder serves the browser's page and receives its video.
 type recorder struct {
 	codec media.Codec
 	done  chan struct{} // closed when there are enough pictures
@@ -218,8 +215,8 @@ func (r *recorder) answer(ctx context.Context, offer string) (string, error) {
 	return pc.LocalDescription().SDP, nil
 }
 
-// read keeps pictures from the first key frame after the ramp: of the first clip any
-// later key frame begins it anew, for the second one they are asked for.
+// read keeps pictures from the first key frame after the ramp. A later key frame restarts the first clip; for the
+// second one key frames are requested.
 func (r *recorder) read(pc *webrtc.PeerConnection, track *webrtc.TrackRemote) {
 	start := time.Now()
 	asm := ingest.New(ingest.Options{Codec: r.codec})
@@ -251,7 +248,7 @@ func (r *recorder) read(pc *webrtc.PeerConnection, track *webrtc.TrackRemote) {
 	close(r.done)
 }
 
-// keep adds a picture to clip n and tells whether that is complete.
+// keep adds a picture to clip n and reports whether the clip is complete.
 func (r *recorder) keep(n int, f media.EncodedFrame) bool {
 	c := &r.clips[n]
 	switch {
@@ -275,12 +272,11 @@ func (r *recorder) close() {
 	r.wg.Wait()
 }
 
-// decoderAlone is what libavcodec by itself takes for a clip, in the ffmpeg
-// program on one thread, as a share of a core at fps pictures a second.
+// decoderAlone measures libavcodec by itself, in ffmpeg on one thread: the share of a core at fps pictures a second.
 func decoderAlone(ctx context.Context, c media.Codec, match *stage.Clip, fps int) (float64, error) {
 	name := map[media.Codec]string{media.VP8: "vp8", media.VP9: "libvpx-vp9", media.H264: "h264", media.AV1: "libdav1d"}[c]
 	if name == "" {
-		return 0, errors.New("expected VP8, VP9, H264 or AV1")
+		return 0, errors.New("no decoder for the codec: want VP8, VP9, H264 or AV1")
 	}
 	dir, err := os.MkdirTemp("", "touchline-alone-")
 	if err != nil {

@@ -30,24 +30,24 @@ import (
 	"touchline/media/source/catalog"
 )
 
-// What cameras send here, with a key frame each second.
+// The cameras' video, with a key frame each second.
 const (
 	restartPicture = "testsrc2=size=320x180:rate=25"
 	restartRate    = 25
 )
 
-// restartCamera is a camera that is taken away and comes back.
+// restartCamera is a camera that is switched off and on again.
 type restartCamera struct {
 	name string
 	most time.Duration // from its return to its first access unit in the room
-	// turn starts it and returns when somebody who looked could have its picture, with what takes it away again.
-	turn func(ctx context.Context) (off func(), err error)
-	// play brings it into the room until ctx ends.
+	// turnOn starts the camera, returns once its video can be opened, and with it the function that stops it.
+	turnOn func(ctx context.Context) (off func(), err error)
+	// play publishes it in the room until ctx ends.
 	play func(ctx context.Context) error
 }
 
-// measureRestarts takes cameras of each kind away for a while and measures, at a
-// viewer in the room, how soon after their return the first picture is there.
+// measureRestarts switches cameras of each kind off for a while and measures, at a viewer in the room, the time from
+// their return to the first picture.
 func measureRestarts(ctx context.Context, off time.Duration, log zerolog.Logger) ([]row, error) {
 	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
 	if err != nil {
@@ -85,10 +85,10 @@ func measureRestarts(ctx context.Context, off time.Duration, log zerolog.Logger)
 	return rows, s.Errors()
 }
 
-// restart takes one camera through it.
+// restart measures one camera.
 func restart(ctx context.Context, s *stage.Stage, c restartCamera, off time.Duration) (time.Duration, error) {
 	const soon = 40 * time.Second
-	away, err := c.turn(ctx)
+	away, err := c.turnOn(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -111,9 +111,9 @@ func restart(ctx context.Context, s *stage.Stage, c restartCamera, off time.Dura
 	if err := stage.Wait(ctx, off); err != nil {
 		return 0, err
 	}
-	// While it comes back, pictures may arrive before it is known to be there.
+	// Pictures may arrive before turnOn has noticed that the camera is back.
 	gone := time.Now()
-	if away, err = c.turn(ctx); err != nil {
+	if away, err = c.turnOn(ctx); err != nil {
 		away = func() {}
 		return 0, err
 	}
@@ -126,7 +126,7 @@ func restart(ctx context.Context, s *stage.Stage, c restartCamera, off time.Dura
 	return max(first.Sub(back), 0), err
 }
 
-// restartCameras are those that are tried.
+// restartCameras returns one camera of each kind.
 func restartCameras(ctx context.Context, s *stage.Stage, dir string) ([]restartCamera, error) {
 	program, err := mediamtx.Find()
 	if err != nil {
@@ -164,18 +164,18 @@ func restartCameras(ctx context.Context, s *stage.Stage, dir string) ([]restartC
 	return []restartCamera{
 		{
 			name: "RTSP", most: 3 * time.Second,
-			turn: func(ctx context.Context) (func(), error) {
+			turnOn: func(ctx context.Context) (func(), error) {
 				server, err := mediamtx.Start(ctx, program, ports)
 				if err != nil {
 					return nil, err
 				}
-				stop, err := film(ctx, slices.Concat(x264, []string{"-f", "rtsp", "-rtsp_transport", "tcp", rtsp})...)
+				stop, err := sendTestPicture(ctx, slices.Concat(x264, []string{"-f", "rtsp", "-rtsp_transport", "tcp", rtsp})...)
 				if err != nil {
 					server.Close()
 					return nil, err
 				}
 				off := func() { stop(); server.Close() }
-				if _, err := stage.Until(ctx, 30*time.Second, "the RTSP camera", func() bool { return described(ctx, rtsp) }); err != nil {
+				if _, err := stage.Until(ctx, 30*time.Second, "the RTSP camera", func() bool { return isPublished(ctx, rtsp) }); err != nil {
 					off()
 					return nil, err
 				}
@@ -185,20 +185,20 @@ func restartCameras(ctx context.Context, s *stage.Stage, dir string) ([]restartC
 		},
 		{
 			name: "HTTP-MJPEG", most: 3 * time.Second,
-			// It takes one connection only: its return is the start of its program.
-			turn: func(ctx context.Context) (func(), error) {
-				return film(ctx, "-c:v", "mjpeg", "-q:v", "5", "-f", "mpjpeg", "-flush_packets", "1", "-listen", "1", mjpeg)
+			// It accepts one connection only, so its return is the start of its program.
+			turnOn: func(ctx context.Context) (func(), error) {
+				return sendTestPicture(ctx, "-c:v", "mjpeg", "-q:v", "5", "-f", "mpjpeg", "-flush_packets", "1", "-listen", "1", mjpeg)
 			},
 			play: feedOf(s, "HTTP-MJPEG", mjpeg),
 		},
 		{
 			name: "HLS", most: 2 * segment,
-			turn: func(ctx context.Context) (func(), error) {
+			turnOn: func(ctx context.Context) (func(), error) {
 				list := filepath.Join(folder, "live.m3u8")
 				if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o755)); err != nil {
 					return nil, err
 				}
-				stop, err := film(ctx, slices.Concat(x264, []string{
+				stop, err := sendTestPicture(ctx, slices.Concat(x264, []string{
 					"-f", "hls", "-hls_time", fmt.Sprint(segment.Seconds()), "-hls_list_size", "4", "-hls_flags", "delete_segments", list,
 				})...)
 				if err != nil {
@@ -221,7 +221,7 @@ func restartCameras(ctx context.Context, s *stage.Stage, dir string) ([]restartC
 	}, nil
 }
 
-// restartWHIP is a sender whose program crashes and is started again.
+// restartWHIP returns a sender whose program crashes and starts again.
 func restartWHIP(ctx context.Context, s *stage.Stage, dir string, encoder []string) (restartCamera, error) {
 	ready := make(chan cameraServer, 1)
 	path := filepath.Join(dir, "whip.h264")
@@ -252,8 +252,8 @@ func restartWHIP(ctx context.Context, s *stage.Stage, dir string, encoder []stri
 	}
 	return restartCamera{
 		name: "WHIP", most: time.Second,
-		// Its return is the sender's POST.
-		turn: func(ctx context.Context) (func(), error) {
+		// The return is the sender's POST.
+		turnOn: func(ctx context.Context) (func(), error) {
 			var x *sending
 			var err error
 			done := make(chan struct{})
@@ -272,7 +272,7 @@ func restartWHIP(ctx context.Context, s *stage.Stage, dir string, encoder []stri
 	}, nil
 }
 
-// feedOf brings an address into a room.
+// feedOf publishes the video of an address in a room.
 func feedOf(s *stage.Stage, roomName, address string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		a, err := source.ParseAddress(address)
@@ -293,8 +293,8 @@ func feedOf(s *stage.Stage, roomName, address string) func(ctx context.Context) 
 	}
 }
 
-// film has ffmpeg send a test picture until stop is called.
-func film(ctx context.Context, args ...string) (stop func(), err error) {
+// sendTestPicture lets ffmpeg send a test picture until stop is called.
+func sendTestPicture(ctx context.Context, args ...string) (stop func(), err error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "ffmpeg", append([]string{
 		"-v", "error", "-nostdin", "-re", "-f", "lavfi", "-i", restartPicture, "-threads", "1",
 	}, args...)...)
@@ -307,8 +307,8 @@ func film(ctx context.Context, args ...string) (stop func(), err error) {
 	}), nil
 }
 
-// described asks an RTSP server whether it has a picture.
-func described(ctx context.Context, address string) bool {
+// isPublished reports whether an RTSP server has a video at an address.
+func isPublished(ctx context.Context, address string) bool {
 	host, _, _ := strings.Cut(strings.TrimPrefix(address, "rtsp://"), "/")
 	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp4", host)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// processRole of a process beside the bots.
+// processRole is the part of a process beside the bots.
 type processRole string
 
 // Roles: the LiveKit server, all cameras, all viewers.
@@ -31,7 +31,7 @@ const (
 	roleViewers processRole = "viewers"
 )
 
-// location is a server with its keys, as processes tell each other.
+// location is a server with its keys and rooms, as it is passed between processes.
 type location struct {
 	URL       string   `json:"url"`
 	APIKey    string   `json:"api_key"`
@@ -39,16 +39,15 @@ type location struct {
 	Rooms     []string `json:"rooms"`
 }
 
-// roleRunner makes the command line of a process that plays a role: it reads a
-// location from its standard input (of a server only the rooms count), writes one when it is ready, and runs until it
-// is interrupted.
+// roleRunner makes the command line of a process with a role. The process reads a location from standard input (a
+// server uses its rooms only), writes one when it is ready, and runs until it is interrupted.
 type roleRunner func(ctx context.Context, role processRole) *exec.Cmd
 
-// playRole is what such a process runs.
+// playRole is the main function of such a process.
 func playRole(ctx context.Context, role processRole, in io.Reader, out io.Writer, log zerolog.Logger) error {
 	var at location
 	if err := json.NewDecoder(in).Decode(&at); err != nil {
-		return fmt.Errorf("read the place: %w", err)
+		return fmt.Errorf("read the location: %w", err)
 	}
 	lksdk.SetLogger(logger.GetDiscardLogger()) // this process has no bot, whose log the library would use
 	o := stage.Options{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log}
@@ -69,7 +68,7 @@ func playRole(ctx context.Context, role processRole, in io.Reader, out io.Writer
 		case roleViewers:
 			_, err = s.AddViewerTo(name)
 		default:
-			err = fmt.Errorf("expected a role of server, cameras or viewers, got %q", role)
+			err = fmt.Errorf("role %q: unknown; choose server, cameras or viewers", role)
 		}
 		if err != nil {
 			return err
@@ -77,19 +76,19 @@ func playRole(ctx context.Context, role processRole, in io.Reader, out io.Writer
 	}
 	at.URL, at.APIKey, at.APISecret = s.URL(), s.Keys.APIKey, s.Keys.APISecret
 	if err := json.NewEncoder(out).Encode(at); err != nil {
-		return fmt.Errorf("write the place: %w", err)
+		return fmt.Errorf("write the location: %w", err)
 	}
 	<-ctx.Done()
 	return s.Errors()
 }
 
-// player is a process that plays a role.
+// player is a running process with a role.
 type player struct {
 	cmd  *exec.Cmd
 	stop func()
 }
 
-// startRole starts one and waits until it is ready.
+// startRole starts a process and waits until it is ready.
 func startRole(ctx context.Context, command roleRunner, role processRole, at location) (*player, location, error) {
 	cctx, cancel := context.WithCancel(ctx)
 	cmd := command(cctx, role)
@@ -99,7 +98,7 @@ func startRole(ctx context.Context, command roleRunner, role processRole, at loc
 	in, err := json.Marshal(at)
 	if err != nil {
 		cancel()
-		return nil, at, fmt.Errorf("write the place: %w", err)
+		return nil, at, fmt.Errorf("write the location: %w", err)
 	}
 	cmd.Stdin = strings.NewReader(string(in))
 	out, err := cmd.StdoutPipe()
@@ -122,7 +121,7 @@ func startRole(ctx context.Context, command roleRunner, role processRole, at loc
 	return p, at, nil
 }
 
-// machineTime is the processor time of the whole machine since it started: what was used, and all there was.
+// machineTime returns the used and the total processor time of the machine since its start.
 func machineTime() (used, all float64, err error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -143,7 +142,7 @@ func machineTime() (used, all float64, err error) {
 	return used, all, nil
 }
 
-// shares of a core, by who takes it, and memory of the bots.
+// shares are the shares of a core by process, and the memory of the bots.
 type shares struct {
 	server, bot, codecs, cameras, viewers float64
 	machine                               float64 // of all cores
@@ -156,11 +155,11 @@ func (s shares) String() string {
 		100*s.bot, 100*s.codecs, 100*s.server, 100*s.cameras, 100*s.viewers, 100*s.machine, float64(s.rss)/1e6)
 }
 
-// fullMachine is the share of the machine above which figures of cost mean nothing.
+// fullMachine is the load of the machine above which cost is not judged.
 const fullMachine = 0.8
 
-// manyRooms measures n rooms, each with a 720p30 camera and a viewer: the bots
-// in one process, all others in processes of their own.
+// manyRooms measures n rooms, each with a 720p30 camera and a viewer. The bots share one process; server, cameras and
+// viewers have processes of their own.
 func manyRooms(ctx context.Context, worker workerRunner, roles roleRunner, n int, settle, length time.Duration) (s shares, err error) {
 	var at location
 	for i := range n {
@@ -230,7 +229,7 @@ func manyRooms(ctx context.Context, worker workerRunner, roles roleRunner, n int
 	}, err
 }
 
-// measureRooms is what 1, 2, 4 and 6 rooms of 720p30 in one process cost.
+// measureRooms measures the cost of 1, 2, 4 and 6 rooms of 720p30 in one process.
 func measureRooms(ctx context.Context, worker workerRunner, roles roleRunner, length time.Duration) ([]row, error) {
 	const settle = 25 * time.Second
 	var rows []row
@@ -242,7 +241,7 @@ func measureRooms(ctx context.Context, worker workerRunner, roles roleRunner, le
 		}
 		name := fmt.Sprintf("%d rooms in one process", n)
 		if s.machine >= fullMachine {
-			rows = append(rows, note(name, s.String()+": too busy, not judged"))
+			rows = append(rows, note(name, s.String()+": machine too busy to judge"))
 			break
 		}
 		rows = append(rows, note(name, s.String()))
@@ -251,7 +250,7 @@ func measureRooms(ctx context.Context, worker workerRunner, roles roleRunner, le
 			continue
 		}
 		last = s
-		// A tenth more than as many rooms: 6.6 for six.
+		// A tenth over linear: 6.6 for six.
 		rows = append(rows,
 			atMost(fmt.Sprintf("%d rooms cost as much as", n), (s.bot+s.codecs)/(one.bot+one.codecs), 1.1*float64(n), "rooms"),
 			note(fmt.Sprintf("memory of each room more, of %d", n), fmt.Sprintf("%.1f MB", float64(last.rss-one.rss)/1e6/float64(n-1))))

@@ -19,7 +19,7 @@ import (
 	"touchline/media"
 )
 
-// held is what a process holds.
+// held counts the resources of a process.
 type held struct {
 	goroutines, files, sockets int
 	heap                       uint64
@@ -28,7 +28,7 @@ type held struct {
 
 func heldNow() (held, error) {
 	runtime.GC()
-	runtime.GC() // what finalizers let go of
+	runtime.GC() // what finalizers released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u, err := usageOf(os.Getpid())
@@ -48,15 +48,15 @@ func heldNow() (held, error) {
 	return h, nil
 }
 
-// connectWait bounds the wait for a round's picture.
+// connectWait bounds the wait for the first picture of a round.
 const connectWait = 10 * time.Second
 
-// warmRounds come before the first look at what is held.
+// warmRounds is the number of rounds before the first count.
 const warmRounds = 20
 
-// measureRounds connects a WHIP sender and disconnects it again and again: each round
-// sends until its picture is with the room's participant, and ends by DELETE, every
-// fourth without a word. After rest it compares what the process holds, senders included, with the start.
+// measureRounds connects and disconnects a WHIP sender again and again. Each round sends until its picture reaches the
+// room's participant, and ends by DELETE, every fourth by silence. After rest it compares the process's resources,
+// senders included, with those at the start.
 func measureRounds(ctx context.Context, rounds int, rest time.Duration, log zerolog.Logger) ([]row, error) {
 	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
 	if err != nil {
@@ -99,7 +99,7 @@ func measureRounds(ctx context.Context, rounds int, rest time.Duration, log zero
 		err = errors.Join(x.Send(0), x.Send(1), x.Send(2)) // a key frame and two more
 		for begin := time.Now(); err == nil && frames.Load() == had; {
 			if time.Since(begin) > connectWait {
-				err = errors.New("its picture does not arrive")
+				err = errors.New("no picture in the room after 10 s")
 			} else {
 				err = stage.Wait(ctx, time.Millisecond)
 			}
@@ -116,7 +116,7 @@ func measureRounds(ctx context.Context, rounds int, rest time.Duration, log zero
 	}
 	for i := range warmRounds {
 		if err := one(i); err != nil {
-			return nil, fmt.Errorf("round %d of the first: %w", i+1, err)
+			return nil, fmt.Errorf("warm-up round %d: %w", i+1, err)
 		}
 	}
 	if err := stage.Wait(ctx, rest); err != nil {
@@ -128,7 +128,7 @@ func measureRounds(ctx context.Context, rounds int, rest time.Duration, log zero
 	}
 	began := time.Now()
 	for i := range rounds {
-		// The last one is like the last of the first: what is held is compared in the same state.
+		// The last round ends as the last warm-up round did, so that equal states are compared.
 		if err := one(i + warmRounds - rounds%4 + 4); err != nil {
 			return nil, fmt.Errorf("round %d: %w", i+1, err)
 		}

@@ -18,25 +18,25 @@ import (
 	"touchline/media/sound"
 )
 
-// unsettled is how many first comments do not count.
+// unsettled is the number of first comments that do not count.
 const unsettled = 5
 
-// alignmentResult is what an alignment run showed.
+// alignmentResult is the outcome of an alignment run.
 type alignmentResult struct {
 	Comments []comment // matched ones, after the first few
 	Records  []agent.Record
 	Gaps     []time.Duration // silence between comments, as heard
-	// Words of captions came so much after their sound, and Final, the closing flag, after the end of the speech.
+	// Words are the delays of caption words after their sound, Final those of the closing flag after the speech.
 	Words, Final []time.Duration
-	// Unmatched comments had captions that could not be compared; Unflagged ones were closed without the flag.
+	// Unmatched counts comments whose captions could not be compared, Unflagged captions closed without the flag.
 	Unmatched, Unflagged int
-	// Sound of the camera as the bot has it; zero without.
+	// Sound holds the bot's figures of the camera's sound; zero without sound.
 	Sound sound.Stats
 }
 
-// measureAlignment lets a bot make the given number of comments on a generated match,
-// with latencies between least and most, before a viewer. say is what comment n says;
-// nil for sentences of about three seconds. crowd lets the camera be heard.
+// measureAlignment runs a bot before a viewer until it has made a number of comments on a generated match, with model
+// latencies between least and most. say returns the text of comment n; nil for sentences of about three seconds.
+// crowd gives the camera sound.
 func measureAlignment(
 	ctx context.Context, comments int, least, most time.Duration, say func(n int) string, crowd bool, log zerolog.Logger,
 ) (alignmentResult, error) {
@@ -70,7 +70,7 @@ func measureAlignment(
 	return res, err
 }
 
-// Errors are the alignment errors as the viewer perceived them.
+// Errors returns the alignment errors at the viewer.
 func (r alignmentResult) Errors() []time.Duration {
 	var out []time.Duration
 	for _, c := range r.Comments {
@@ -79,7 +79,7 @@ func (r alignmentResult) Errors() []time.Duration {
 	return out
 }
 
-// Rows of the table; pauseOff is how far the silence may be from the pause.
+// Rows returns the table. pauseOff is the permitted difference between silence and configured pause.
 func (r alignmentResult) Rows(pauseOff time.Duration) []row {
 	var ready, differ []time.Duration
 	dropped, late := 0, 0
@@ -125,8 +125,7 @@ func (r alignmentResult) Rows(pauseOff time.Duration) []row {
 
 func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
 
-// measureDelay moves D from 2 to 5 and back to 2 s by a setting and watches the
-// pictures.
+// measureDelay sets D from 2 to 5 s and back and watches the relayed pictures.
 func measureDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([]row, error) {
 	cfg := configs.Default()
 	cfg.Pacing.FixedDelay = 2 * time.Second
@@ -151,7 +150,7 @@ func measureDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) (
 			return nil, err
 		}
 		if got := s.Bot.Snapshot().Delay; got < d-0.05 || got > d+0.05 {
-			return nil, fmt.Errorf("expected D to arrive at %g s, it is at %g s", d, got)
+			return nil, fmt.Errorf("delay D is %g s after its change to %g s", got, d)
 		}
 	}
 	var gap time.Duration
@@ -184,8 +183,7 @@ func measureDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) (
 	}, s.Errors()
 }
 
-// measureRelay watches the delayed copy for a while: jitter, lost frames, and how soon
-// viewers who come later see a picture.
+// measureRelay watches the delayed copy for a while: jitter, lost frames, and the first picture of late viewers.
 func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zerolog.Logger) ([]row, error) {
 	cfg := configs.Default()
 	cfg.Pacing.FixedDelay = 2 * time.Second
@@ -194,7 +192,7 @@ func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zer
 		return nil, err
 	}
 	defer s.Close()
-	if err := stage.Wait(ctx, 8*time.Second); err != nil { // nobody watches: key frames every 4 s
+	if err := stage.Wait(ctx, 8*time.Second); err != nil { // without viewers: key frames every 4 s
 		return nil, err
 	}
 	firstPicture := func(v *stage.Viewer) func() bool {
@@ -251,8 +249,8 @@ func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zer
 	}, s.Errors()
 }
 
-// measureInstruction sends new orders while the bot is idle, thinking, waiting for
-// its frame and speaking, and measures how soon it looks again and is silent.
+// measureInstruction changes the instruction while the bot is idle, thinking, waiting for its frame and speaking, and
+// measures the time to the next cycle and to silence.
 func measureInstruction(ctx context.Context, log zerolog.Logger) ([]row, error) {
 	const frame = time.Second / 30
 	var rows []row
@@ -279,7 +277,7 @@ func measureInstruction(ctx context.Context, log zerolog.Logger) ([]row, error) 
 				st := s.Bot.Status()
 				switch state {
 				case "idle":
-					return s.Bot.Snapshot().FramesBuffered > 3 // a look's worth
+					return s.Bot.Snapshot().FramesBuffered > 3 // enough for a cycle
 				case "thinking":
 					return len(engine.Looks()) == 1 && st.State == agent.StateThinking
 				case "waiting for its frame":
@@ -298,11 +296,11 @@ func measureInstruction(ctx context.Context, log zerolog.Logger) ([]row, error) 
 			if err := s.Bot.SetInstruction("only the goalkeeper", "measurement"); err != nil {
 				return err
 			}
-			if _, err := stage.Until(ctx, 5*time.Second, "the next look", func() bool { return len(engine.Looks()) > before }); err != nil {
+			if _, err := stage.Until(ctx, 5*time.Second, "the next cycle", func() bool { return len(engine.Looks()) > before }); err != nil {
 				return err
 			}
 			look := engine.Looks()[before]
-			rows = append(rows, atMost("new instruction while "+state+": next look after",
+			rows = append(rows, atMost("new instruction while "+state+": next cycle after",
 				ms(look.At.Sub(sent)), ms(frame+50*time.Millisecond), "ms"))
 			if state == "mid-speech" {
 				if err := stage.Wait(ctx, 1500*time.Millisecond); err != nil {

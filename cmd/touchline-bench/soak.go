@@ -24,15 +24,15 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// soakOptions of measureSoak.
+// soakOptions are the options of measureSoak.
 type soakOptions struct {
-	// Length of the whole; every fault is met once even if that takes longer.
+	// Length of the run; each fault is injected once even if that takes longer.
 	Length time.Duration
-	// Seed chooses the order of the faults and how long they last.
+	// Seed determines order and length of the faults.
 	Seed uint64
-	// Quick has short faults, and no calm between them.
+	// Quick makes faults short, without calm between them.
 	Quick bool
-	// Out takes the script as it goes.
+	// Out receives a line for each fault.
 	Out io.Writer
 	Log zerolog.Logger
 }
@@ -43,17 +43,17 @@ type soak struct {
 	stage  *stage.Stage
 	model  *modelServer
 	ledger *ledger
-	reader *stayer
+	reader *rejoiner
 	rand   *rand.Rand
 	began  time.Time
 
 	kinds    []string // of faults
 	phases   []phase
-	after    map[string][]phase         // what followed each fault, by fault
+	after    map[string][]phase         // the time after each fault, by fault
 	took     map[string][]time.Duration // recoveries, by fault
 	samples  []sample
 	restarts int
-	gap      time.Duration // the longest between two pictures while another viewer stalled
+	gap      time.Duration // longest gap between pictures while another viewer stalled
 }
 
 // phase is a stretch of the run, for the figures by phase.
@@ -62,27 +62,25 @@ type phase struct {
 	from, to time.Time
 }
 
-// sample is what the process uses at a moment.
+// sample is the usage of this process at a moment.
 type sample struct {
 	at        time.Time
 	heap, rss int64
-	own, all  int // goroutines; own have code of this module, not of the server's
+	own, all  int // goroutines; own run code of this module and not of the server
 	files     int
 }
 
-// calmPhase is the name of the time without faults.
+// calmPhase names the time without faults.
 const calmPhase = "calm"
 
-// afterwards is how long after a fault comments count as those after it, if no other fault comes before.
+// afterwards is the time after a fault in which comments count as following it, unless another fault begins.
 const afterwards = 30 * time.Second
 
-// recoveryBound is how soon after a fault a comment with its picture must be heard, at most.
+// recoveryBound is the goal for the time from a fault to the next comment heard with its picture.
 const recoveryBound = 20 * time.Second
 
-// measureSoak keeps one bot commenting for long while the script breaks the server, the
-// network, the codec, the engine, the camera, and lets viewers come and go. It
-// reports alignment by phase, recoveries, what grew, and whether any comment
-// was lost.
+// measureSoak keeps one bot commenting while a script of faults hits server, network, codec, engine and camera, and
+// viewers join and leave. It reports alignment by phase, recovery times, growth of resources, and lost comments.
 func measureSoak(ctx context.Context, o soakOptions) ([]row, error) {
 	if o.Out == nil {
 		o.Out = io.Discard
@@ -114,7 +112,7 @@ func measureSoak(ctx context.Context, o soakOptions) ([]row, error) {
 	}
 	defer k.stage.Close()
 	defer k.model.CloseClientConnections()
-	if k.reader, err = addStayer(ctx, k.stage); err != nil {
+	if k.reader, err = addRejoiner(ctx, k.stage); err != nil {
 		return nil, err
 	}
 	if err := commented(ctx, k.stage, time.Time{}, time.Minute); err != nil {
@@ -125,15 +123,15 @@ func measureSoak(ctx context.Context, o soakOptions) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.tell("seed %d; the bot comments", o.Seed)
+	k.logf("seed %d; the bot comments", o.Seed)
 	err = k.script(ctx)
 	if err == nil {
 		err = k.calm(ctx)
 	}
-	// What is under way gets its record, and its way to the reader.
+	// Comments under way get their record and reach the reader.
 	k.stage.Bot.Stop("soak")
 	err = errors.Join(err, stage.Wait(ctx, 2*time.Second))
-	k.take()
+	k.sampleUsage()
 	net := k.stage.Network.Stats()
 	restarts, files := k.restarts, k.samples[len(k.samples)-1].files
 	k.stage.Close()
@@ -146,11 +144,11 @@ func measureSoak(ctx context.Context, o soakOptions) ([]row, error) {
 			net.Passed, net.Lost, net.HeldBack, net.Overflowed))), errors.Join(err, k.stage.Errors())
 }
 
-func (k *soak) tell(format string, args ...any) {
+func (k *soak) logf(format string, args ...any) {
 	fmt.Fprintf(k.opts.Out, "  %8s  %s\n", time.Since(k.began).Round(100*time.Millisecond), fmt.Sprintf(format, args...))
 }
 
-// pick is a time between two; the shorter one of a quick run.
+// pick draws a duration between two; quick is the one of a quick run.
 func (k *soak) pick(least, most, quick time.Duration) time.Duration {
 	if k.opts.Quick {
 		return quick
@@ -158,17 +156,17 @@ func (k *soak) pick(least, most, quick time.Duration) time.Duration {
 	return least + time.Duration(k.rand.Int64N(int64(most-least)))
 }
 
-// script runs rounds of all faults, each round in an order of its own, until the time is up.
+// script runs rounds of all faults in shuffled order until the time is up.
 func (k *soak) script(ctx context.Context) error {
 	for round := 0; round == 0 || time.Since(k.began) < k.opts.Length; round++ {
-		troubles := k.troubles()
+		faults := k.faults()
 		if round == 0 {
-			for _, t := range troubles {
+			for _, t := range faults {
 				k.kinds = append(k.kinds, t.name)
 			}
 		}
-		k.rand.Shuffle(len(troubles), func(i, j int) { troubles[i], troubles[j] = troubles[j], troubles[i] })
-		for _, t := range troubles {
+		k.rand.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+		for _, t := range faults {
 			if round > 0 && time.Since(k.began) >= k.opts.Length {
 				return nil
 			}
@@ -179,7 +177,7 @@ func (k *soak) script(ctx context.Context) error {
 			}
 			from := time.Now()
 			k.endAftermath(from)
-			if err := t.hurt(ctx); err != nil {
+			if err := t.inject(ctx); err != nil {
 				return fmt.Errorf("%s: %w", t.name, err)
 			}
 			healed := time.Now()
@@ -190,14 +188,14 @@ func (k *soak) script(ctx context.Context) error {
 			took := time.Since(healed)
 			k.took[t.name] = append(k.took[t.name], took)
 			k.phases = append(k.phases, phase{t.name, from, time.Now()})
-			k.tell("%s: for %.1f s; a comment with its picture %.1f s after it", t.name, healed.Sub(from).Seconds(), took.Seconds())
-			k.take()
+			k.logf("%s: for %.1f s; a comment with its picture %.1f s after it", t.name, healed.Sub(from).Seconds(), took.Seconds())
+			k.sampleUsage()
 		}
 	}
 	return nil
 }
 
-// endAftermath ends what follows the faults so far, because another one begins.
+// endAftermath ends the time after the faults so far: another one begins.
 func (k *soak) endAftermath(now time.Time) {
 	for _, all := range k.after {
 		if last := &all[len(all)-1]; last.to.After(now) {
@@ -206,31 +204,31 @@ func (k *soak) endAftermath(now time.Time) {
 	}
 }
 
-// calm lets the bot comment undisturbed.
+// calm is a pause between faults.
 func (k *soak) calm(ctx context.Context) error {
 	from := time.Now()
 	err := stage.Wait(ctx, k.pick(15*time.Second, 30*time.Second, 4*time.Second))
 	k.phases = append(k.phases, phase{calmPhase, from, time.Now()})
-	k.take()
+	k.sampleUsage()
 	return err
 }
 
-func (k *soak) troubles() []trouble {
-	bad := func(name string, imp netfault.Impairment) trouble {
-		return trouble{name, func(ctx context.Context) error {
+func (k *soak) faults() []fault {
+	bad := func(name string, imp netfault.Impairment) fault {
+		return fault{name, func(ctx context.Context) error {
 			k.stage.Network.Set(imp)
 			defer k.stage.Network.Set(netfault.Impairment{})
 			return stage.Wait(ctx, k.pick(25*time.Second, 40*time.Second, 2*time.Second))
 		}}
 	}
-	engine := func(name string, m mood) trouble {
+	engine := func(name string, m mood) fault {
 		return k.model.moodFor(name, m, k.pick(6*time.Second, 12*time.Second, 1500*time.Millisecond))
 	}
 	away := serverAway(k.stage, "server stopped", k.pick(3*time.Second, 12*time.Second, 2*time.Second))
-	return []trouble{
+	return []fault{
 		{away.name, func(ctx context.Context) error {
 			k.restarts++
-			return away.hurt(ctx)
+			return away.inject(ctx)
 		}},
 		bad("5 % of packets lost", netfault.Impairment{Loss: 0.05}),
 		bad("5 % of packets 40 ms out of order", netfault.Impairment{Reorder: 0.05, HoldBack: 40 * time.Millisecond}),
@@ -246,7 +244,7 @@ func (k *soak) troubles() []trouble {
 				if err != nil {
 					return err
 				}
-				_, err = stage.Until(ctx, 20*time.Second, "a picture for a viewer who came", func() bool { return len(v.Seen().Pictures) > 0 })
+				_, err = stage.Until(ctx, 20*time.Second, "a picture for a new viewer", func() bool { return len(v.Seen().Pictures) > 0 })
 				err = errors.Join(err, stage.Wait(ctx, k.pick(time.Second, 8*time.Second, 100*time.Millisecond)))
 				leave()
 				if err != nil {
@@ -263,8 +261,8 @@ func (k *soak) troubles() []trouble {
 	}
 }
 
-// take notes what the process uses.
-func (k *soak) take() {
+// sampleUsage records the usage of this process.
+func (k *soak) sampleUsage() {
 	runtime.GC()
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
@@ -279,8 +277,8 @@ func (k *soak) take() {
 	k.samples = append(k.samples, s)
 }
 
-// ownGoroutines counts those that run code of this module: the server that runs
-// in this process leaves some of its own behind whenever it is stopped.
+// ownGoroutines counts the goroutines of this module: the server in this process leaves some of its own behind
+// whenever it stops.
 func ownGoroutines() int {
 	var b bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&b, 2); err != nil {
@@ -295,8 +293,7 @@ func ownGoroutines() int {
 	return n
 }
 
-// slope is how much a figure of the samples grows in an hour, by least squares
-// over all but the first quarter of the run.
+// slope returns the growth of a figure per hour, by least squares over all but the first quarter of the run.
 func slope(samples []sample, figure func(sample) float64) float64 {
 	samples = samples[len(samples)/4:]
 	if len(samples) < 2 {
@@ -366,7 +363,7 @@ func (k *soak) rows(restarts, files int) []row {
 			note(fmt.Sprintf("%s: alignment p95 of %d comments in the %v after", kind, len(after), afterwards),
 				strconv.FormatFloat(ms(quantile.Of(after, 0.95)), 'f', 1, 64)+" ms"))
 	}
-	rows = append(rows, atMost("kinds of faults not met", float64(missing), 0, ""))
+	rows = append(rows, atMost("kinds of faults not injected", float64(missing), 0, ""))
 	a := k.ledger.balance(k.reader.got, k.reader.absences())
 	rows = append(rows, stallRow(k.gap),
 		note("comments begun while connected", fmt.Sprintf("%d delivered whole, %d recorded as cut, with why; %d ended within %v of a break; "+
@@ -378,11 +375,11 @@ func (k *soak) rows(restarts, files int) []row {
 	}
 	first, last := k.samples[0], k.samples[len(k.samples)-1]
 	rows = append(rows,
-		note("memory of the whole stage, at first and at last",
+		note("memory of the whole stage at the start and at the end",
 			fmt.Sprintf("heap %d, %d MB; resident %d, %d MB", first.heap>>20, last.heap>>20, first.rss>>20, last.rss>>20)),
-		atMost("goroutines of ours more than at first", float64(last.own-first.own), 12, ""),
-		note("goroutines in all, at first and at last", fmt.Sprintf("%d, %d (%d server starts)", first.all, last.all, restarts)),
-		atMost("open files more than at first", float64(files-first.files), 30, ""),
+		atMost("own goroutines more than at the start", float64(last.own-first.own), 12, ""),
+		note("goroutines in all at the start and at the end", fmt.Sprintf("%d, %d (%d server starts)", first.all, last.all, restarts)),
+		atMost("open files more than at the start", float64(files-first.files), 30, ""),
 	)
 	heap := slope(k.samples, func(s sample) float64 { return float64(s.heap) / 1e6 })
 	rss := slope(k.samples, func(s sample) float64 { return float64(s.rss) / 1e6 })

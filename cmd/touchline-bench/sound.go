@@ -20,9 +20,8 @@ import (
 
 const soundFPS = 30 // of the camera
 
-// measureSound listens to the camera's sound beside the delayed picture: how far apart
-// they are, while D stands still and, on another stage at the same time, while it
-// moves, and how much lower the sound is under speech.
+// measureSound compares the camera's sound with the delayed picture: their offset while D is constant and, on another
+// stage at the same time, while it changes, and the ducking of the sound under speech.
 func measureSound(ctx context.Context, length time.Duration, log zerolog.Logger) ([]row, error) {
 	var still, moving []time.Duration
 	var lower []float64
@@ -46,7 +45,7 @@ func measureSound(ctx context.Context, length time.Duration, log zerolog.Logger)
 	), nil
 }
 
-// soundStage has a camera that beeps, and a viewer.
+// soundStage has a camera with beeps, and a viewer.
 func soundStage(ctx context.Context, hum bool, pause time.Duration, log zerolog.Logger) (*stage.Stage, *stage.Viewer, error) {
 	cfg := configs.Default()
 	cfg.Pacing.FixedDelay = 2 * time.Second
@@ -65,7 +64,7 @@ func soundStage(ctx context.Context, hum bool, pause time.Duration, log zerolog.
 	return s, v, nil
 }
 
-// soundAtRest leaves D alone, and pauses in which the hum is heard by itself.
+// soundAtRest keeps D constant and leaves pauses between comments, for the level of the hum without speech.
 func soundAtRest(ctx context.Context, length time.Duration, log zerolog.Logger) (offsets []time.Duration, lower []float64, err error) {
 	s, v, err := soundStage(ctx, true, 2*time.Second, log)
 	if err != nil {
@@ -83,7 +82,7 @@ func soundAtRest(ctx context.Context, length time.Duration, log zerolog.Logger) 
 	return offsets, lower, errors.Join(err, s.Errors())
 }
 
-// soundOnTheMove changes D while there is silence between beeps.
+// soundOnTheMove changes D; the beeps leave silence for the adjustment.
 func soundOnTheMove(ctx context.Context, length time.Duration, log zerolog.Logger) ([]time.Duration, uint64, error) {
 	s, v, err := soundStage(ctx, false, 500*time.Millisecond, log)
 	if err != nil {
@@ -104,12 +103,12 @@ func soundOnTheMove(ctx context.Context, length time.Duration, log zerolog.Logge
 	}
 	all := stage.BeepOffsets(v.Seen(), soundFPS)
 	if len(all) < 5 {
-		return nil, 0, fmt.Errorf("expected 5 beeps or more while D moved, heard %d", len(all))
+		return nil, 0, fmt.Errorf("%d beeps heard while D changed; need 5", len(all))
 	}
 	return all, s.Bot.Sound().Jumps, s.Errors()
 }
 
-// offsetRows say how far sound and picture are apart.
+// offsetRows returns the rows about the offset of sound and picture.
 func offsetRows(what string, offsets []time.Duration, most float64) []row {
 	size := make([]time.Duration, len(offsets))
 	for i, o := range offsets {

@@ -13,30 +13,29 @@ import (
 	"touchline/media/toyworld"
 )
 
-// Engine stands for a model's latency and nothing else: it answers each prompt
-// after a time drawn at random, with a sentence of its own, and remembers the
-// frame counter of the newest picture it was shown.
+// Engine is a model with a random latency: it answers each prompt with a different sentence and records the frame
+// counter of the newest picture in the prompt.
 type Engine struct {
-	// Least and Most bound the latency; equal for a steady engine.
+	// Least and Most bound the latency.
 	Least, Most time.Duration
-	// Text of comment n; nil for sentences of about three seconds.
+	// Text returns the text of comment n; nil for sentences of about three seconds.
 	Text func(n int) string
 
 	mu      sync.Mutex
 	rand    *rand.Rand
 	asked   int
-	counter map[string]uint32 // newest frame, by what was said of it
+	counter map[string]uint32 // of the newest frame, by answer
 	looks   []Look
 }
 
-// Look is one prompt as the engine got it.
+// Look is one prompt of the engine.
 type Look struct {
 	At          time.Time
 	Instruction string
 	Counter     uint32
 }
 
-// NewEngine draws latencies between least and most from a seed.
+// NewEngine returns an engine with seeded random latencies between least and most.
 func NewEngine(seed uint64, least, most time.Duration) *Engine {
 	return &Engine{
 		Least: least, Most: most,
@@ -59,7 +58,7 @@ func (e *Engine) Status() inference.Status {
 // Close implements inference.Model.
 func (e *Engine) Close() error { return nil }
 
-// CounterOf is the frame counter of the newest picture that a comment was about.
+// CounterOf returns the frame counter of the newest picture in the prompt of an answer.
 func (e *Engine) CounterOf(text string) (uint32, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

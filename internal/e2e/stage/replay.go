@@ -14,14 +14,13 @@ import (
 	"touchline/media/toyworld"
 )
 
-// Clip is some seconds of encoded match, to be sent over and over: a camera
-// that costs this process next to nothing.
+// Clip is some seconds of an encoded match, sent in a loop: a camera that takes next to no CPU.
 type Clip struct{ Frames []media.EncodedFrame }
 
-// ClipLength of a replayed camera.
+// ClipLength is the length of a Clip made by MakeClip.
 const ClipLength = 20 * time.Second
 
-// MakeClip encodes a generated match as fast as it goes, with a key frame each second.
+// MakeClip encodes a generated match as fast as possible, with a key frame each second.
 func MakeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate int, seed uint64) (*Clip, error) {
 	world, err := toyworld.New(toyworld.Options{Seed: seed, Width: width, Height: height, FPS: fps})
 	if err != nil {
@@ -70,12 +69,12 @@ func MakeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate in
 		}
 	}
 	if got := count(); got < n*9/10 || !out.Frames[0].KeyFrame {
-		return nil, fmt.Errorf("expected about %d encoded pictures that begin with a key frame, got %d", n, got)
+		return nil, fmt.Errorf("%d encoded pictures of about %d, or no key frame first", got, n)
 	}
 	return out, nil
 }
 
-// Play sends the clip in real time, over and over.
+// Play sends the clip in real time, in a loop, until ctx ends.
 func (c *Clip) Play(ctx context.Context, fps int, out chan<- media.EncodedFrame) error {
 	start := time.Now()
 	for n := 0; ; n++ {
@@ -93,7 +92,7 @@ func (c *Clip) Play(ctx context.Context, fps int, out chan<- media.EncodedFrame)
 	}
 }
 
-// hum sends a second of encoded sound over and over.
+// hum sends a second of encoded sound in a loop.
 func hum(ctx context.Context, out *room.CameraPublisher) error {
 	enc, err := opus.NewEncoder(sampleRate, 1, opus.AppAudio)
 	if err != nil {

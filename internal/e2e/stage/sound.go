@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The camera hums at one pitch all the time, or not, and beeps at another each
-// second, with the picture whose number is a multiple of its pictures a second.
+// The test sound: an optional constant hum, and a beep of another pitch each second, with the picture whose number is
+// a multiple of the frame rate.
 const (
 	humPitch, beepPitch = 300, 1200 // Hz
 	humLevel, beepLevel = 3000, 12000
@@ -15,7 +15,7 @@ const (
 	beepAudible         = 1500 // amplitude
 )
 
-// Beeps is such a camera's sound.
+// Beeps returns the source of the test sound for Options.Sound, with or without the hum.
 func Beeps(hum bool) func(from int64, pcm []int16) {
 	return func(from int64, pcm []int16) {
 		for i := range pcm {
@@ -32,7 +32,7 @@ func Beeps(hum bool) func(from int64, pcm []int16) {
 	}
 }
 
-// Noise is 10 ms of the camera's sound as it was heard: the amplitudes of hum and beep.
+// Noise is 10 ms of the camera's sound at a viewer: the amplitudes of hum and beep.
 type Noise struct {
 	At        time.Time
 	Hum, Beep float64
@@ -45,7 +45,7 @@ func (v *Viewer) hearCamera(at time.Time, block []int16) {
 	v.mu.Unlock()
 }
 
-// amplitude of one frequency, by the algorithm of Goertzel.
+// amplitude of one frequency, by Goertzel's algorithm.
 func amplitude(pcm []int16, hz float64) float64 {
 	c := 2 * math.Cos(2*math.Pi*hz/sampleRate)
 	var s1, s2 float64
@@ -55,7 +55,7 @@ func amplitude(pcm []int16, hz float64) float64 {
 	return math.Sqrt(max(0, s1*s1+s2*s2-c*s1*s2)) * 2 / float64(len(pcm))
 }
 
-// BeepOffsets tells by how much each beep of Beeps came later than its picture, the one whose number is a multiple of fps.
+// BeepOffsets returns the delay of each beep after its picture, whose number is a multiple of fps.
 func BeepOffsets(seen Seen, fps uint32) []time.Duration {
 	var out []time.Duration
 	var last time.Time
@@ -65,7 +65,7 @@ func BeepOffsets(seen Seen, fps uint32) []time.Duration {
 			continue
 		}
 		if n.At.Sub(last) > quietBefore {
-			// The picture of this beep is the nearest of those it can belong to.
+			// The picture of this beep is at most half a second away.
 			for i < len(seen.Pictures) && seen.Pictures[i].At.Before(n.At.Add(-time.Second/2)) {
 				i++
 			}
@@ -83,7 +83,7 @@ func BeepOffsets(seen Seen, fps uint32) []time.Duration {
 	return out
 }
 
-// Ducking compares the hum under speech with the hum before, in dB, once for each talk of more than a second.
+// Ducking returns, sorted, by how many dB the hum was lower under each talk of more than a second than before it.
 func Ducking(seen Seen) []float64 {
 	level := func(from, to time.Time) float64 {
 		var all []float64

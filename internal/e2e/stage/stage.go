@@ -27,7 +27,7 @@ import (
 
 // Options of a Stage.
 type Options struct {
-	// Model answers; it is given a voice when the settings ask for speech.
+	// Model of the bot, with a voice when the settings ask for speech; nil for the engine of the settings.
 	Model inference.Model
 	// Config of the bot; the defaults when nil.
 	Config *configs.Config
@@ -45,13 +45,12 @@ type Options struct {
 	Keys room.Keys
 	// Texts are further outputs of the bot.
 	Texts []agent.TextOutput
-	// Network puts a network that can be made bad between bot and server.
+	// Network puts a proxy that can impair the network between bot and server.
 	Network bool
 	Log     zerolog.Logger
 }
 
-// Stage is a room with a server, a camera, a bot and as many viewers as are
-// asked for, all in this process except the codecs.
+// Stage is a room with a server, a camera, a bot and viewers, all in this process except the codecs.
 type Stage struct {
 	Server *sfu.Server
 	Keys   room.Keys
@@ -70,15 +69,15 @@ type Stage struct {
 	errs    []error
 	viewers int
 	stopSFU context.CancelFunc
-	sent    []uint32 // numbers of the pictures that the last camera gave to the room
+	sent    []uint32 // numbers of the pictures that the last camera published
 	clip    *Clip
 	sounds  *soundBook // nil when the bot's own settings choose the model, or nothing is spoken
-	// stopCamera takes the last camera away.
+	// stopCamera stops the last camera.
 	stopCamera func()
 	sfuDone    chan struct{}
 }
 
-// RoomName of every stage.
+// RoomName is the room of every stage.
 const RoomName = "stage"
 
 // Reader keeps the records of a bot.
@@ -105,7 +104,7 @@ func (r *Reader) State(s agent.Status) {
 	r.mu.Unlock()
 }
 
-// Records returns what became of the cycles so far.
+// Records returns the records of the cycles so far.
 func (r *Reader) Records() []agent.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,7 +193,7 @@ func (s *Stage) addNetwork(ctx context.Context) error {
 	return nil
 }
 
-// Run runs f until it returns, Stage.Close or stop; stop waits for it. Its error shows in Errors.
+// Run runs f until it returns, or until stop or Close, which wait for it. Its error shows in Errors.
 func (s *Stage) Run(f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	done := make(chan struct{})
@@ -251,7 +250,7 @@ func (s *Stage) RestartServer(ctx context.Context) error {
 	})
 }
 
-// AddCamera publishes a generated match under an identity. stop takes it away.
+// AddCamera publishes a generated match under an identity until stop is called.
 func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error) {
 	s.mu.Lock()
 	s.sent = nil
@@ -275,10 +274,10 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 	return s.stopCamera, nil
 }
 
-// StopCamera takes the last camera away.
+// StopCamera stops the last camera.
 func (s *Stage) StopCamera() { s.stopCamera() }
 
-// WordTimes returns when each word of an answer sounds, after its first audible moment; nil when nothing is spoken.
+// WordTimes returns the onset of each word of an answer after its first audible moment; nil without speech.
 func (s *Stage) WordTimes(text string) []time.Duration {
 	if s.sounds == nil {
 		return nil
@@ -286,12 +285,12 @@ func (s *Stage) WordTimes(text string) []time.Duration {
 	return s.sounds.words(text)
 }
 
-// AddViewer lets a viewer in; a deaf one decodes nothing. leave takes it out again.
+// AddViewer adds a viewer until leave is called. A deaf one decodes nothing.
 func (s *Stage) AddViewer(deaf bool) (v *Viewer, leave func(), err error) {
 	return s.viewer(RoomName, deaf)
 }
 
-// AddViewerTo lets a viewer that decodes nothing into a room. leave takes it out again.
+// AddViewerTo adds a viewer that decodes nothing to a room until leave is called.
 func (s *Stage) AddViewerTo(roomName string) (leave func(), err error) {
 	_, leave, err = s.viewer(roomName, true)
 	return leave, err
@@ -313,16 +312,14 @@ func (s *Stage) viewer(roomName string, deaf bool) (v *Viewer, leave func(), err
 	return v, s.Run(v.Run), nil
 }
 
-// numberOf is the number in the corner of the picture with a PTS, which may be
-// off by the rounding of an RTP clock.
+// numberOf returns the frame counter of the picture with a PTS, which may be rounded to an RTP clock.
 func numberOf(w *toyworld.World, pts time.Duration) uint32 {
 	step := w.PTS(1)
 	return uint32((pts + step/2) / step) //nolint:gosec // some thousands
 }
 
-// Lost compares what came to a viewer with what the camera really gave to the
-// room, from the first picture whose number the viewer could read to the last: a picture that
-// the camera had no time to make was not lost.
+// Lost compares a viewer's pictures with those the camera published, between the first and the last picture whose
+// number the viewer could read. A picture that the camera skipped is not lost.
 func (s *Stage) Lost(seen Seen) (lost, sent int) {
 	var first, last *Picture
 	for i := range seen.Pictures {
@@ -352,14 +349,14 @@ func (s *Stage) Lost(seen Seen) (lost, sent int) {
 	return sent - came, sent
 }
 
-// Errors that parts ended with so far.
+// Errors returns the errors of parts that have ended.
 func (s *Stage) Errors() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.errs...)
 }
 
-// Close ends everything and waits for it.
+// Close stops everything and waits.
 func (s *Stage) Close() {
 	s.cancel()
 	s.wg.Wait()
@@ -368,7 +365,7 @@ func (s *Stage) Close() {
 	}
 }
 
-// ParseRecords reads the records that a viewer got from the data topic.
+// ParseRecords decodes the records that a viewer received on the data topic.
 func ParseRecords(raw [][]byte) ([]agent.Record, error) {
 	out := make([]agent.Record, len(raw))
 	for i, b := range raw {

@@ -1,11 +1,9 @@
-// Package stage watches a running bot from outside, as a person's client
-// does, and says how well picture, voice and words line up.
+// Package stage runs a room with a server, a camera, a bot and viewers, for tests and benchmarks that observe a bot
+// from outside. It owns these parts and their lifetimes, and judges nothing: goals belong to touchline-bench.
 //
-// A Viewer is an ordinary participant: it decodes the delayed picture and reads
-// the frame counter in its corner, decodes the voice and hears when speech
-// begins, and reads the captions. All moments are when the packet that makes
-// the thing perceptible came in: what a client without a jitter buffer would
-// perceive.
+// A Viewer is an ordinary participant: it reads the frame counter in the corner of the delayed picture, detects the
+// onset of speech, and reads captions. Its times are the arrival of the packet that completes the picture, sound or
+// word, as in a client without a jitter buffer.
 package stage
 
 import (
@@ -30,8 +28,7 @@ import (
 	"touchline/media/toyworld"
 )
 
-// Hearing: speech begins with the first 10 ms over -40 dBFS after 300 ms below,
-// and ends with the last of them.
+// Speech begins with the first 10 ms over -40 dBFS after 300 ms below it, and ends with the last 10 ms over it.
 const (
 	sampleRate  = 48000
 	blockLength = sampleRate / 100
@@ -39,7 +36,7 @@ const (
 	quietBefore = 300 * time.Millisecond
 )
 
-// Picture is one delayed picture as it arrived.
+// Picture is the arrival of one delayed picture.
 type Picture struct {
 	At      time.Time
 	PTS     time.Duration // on the copy's own RTP clock
@@ -47,17 +44,17 @@ type Picture struct {
 	Read    bool // the counter could be read
 }
 
-// Talk is one stretch of speech as it was heard.
+// Talk is one stretch of audible speech.
 type Talk struct{ From, To time.Time }
 
-// Word is one word of a caption as it came.
+// Word is the arrival of one word of a caption.
 type Word struct {
 	At      time.Time
 	Text    string
 	Segment string
 }
 
-// Closed is the end of a caption's stream.
+// Closed is the end of a caption's text stream.
 type Closed struct {
 	At         time.Time
 	Segment    string
@@ -65,18 +62,18 @@ type Closed struct {
 	Attributes map[string]string
 }
 
-// ViewerOptions of a Viewer.
+// ViewerOptions are the options of NewViewer.
 type ViewerOptions struct {
 	URL, Token string
 	// Deaf viewers decode nothing: they only count packets.
 	Deaf bool
-	// Reader viewers take captions and records alone, and leave when the connection breaks, instead of
-	// letting the client library mend it: what they missed is then known.
+	// Reader viewers receive captions and records alone, and leave when the connection breaks instead of reconnecting,
+	// so that their absence is known.
 	Reader bool
 	Log    zerolog.Logger
 }
 
-// Viewer is a person in the room.
+// Viewer is a viewer in the room.
 type Viewer struct {
 	opts ViewerOptions
 	dec  *codec.Decoder
@@ -89,7 +86,7 @@ type Viewer struct {
 	received map[time.Duration]time.Time // by PTS, until the picture is decoded
 	epoch    uint32
 	pictures []Picture
-	arrived  []time.Duration // PTS of all that came whole
+	arrived  []time.Duration // PTS of complete access units
 	talks    []Talk
 	words    []Word
 	closed   []Closed
@@ -103,7 +100,7 @@ type Viewer struct {
 	wg       sync.WaitGroup
 }
 
-// NewViewer prepares a viewer; nothing connects yet.
+// NewViewer prepares a viewer. Run connects it.
 func NewViewer(opts ViewerOptions) (*Viewer, error) {
 	v := &Viewer{opts: opts, received: map[time.Duration]time.Time{}}
 	var err error
@@ -114,7 +111,7 @@ func NewViewer(opts ViewerOptions) (*Viewer, error) {
 	return v, nil
 }
 
-// Run is in the room until ctx ends.
+// Run joins the room and stays until ctx ends.
 func (v *Viewer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer v.wg.Wait()
@@ -301,7 +298,7 @@ func (v *Viewer) read(r *lksdk.TextStreamReader) {
 			continue
 		}
 		v.mu.Lock()
-		if !inWord { // words come whole: the first letter's moment is the word's
+		if !inWord { // words arrive whole, with their first letter
 			inWord = true
 			v.words = append(v.words, Word{At: time.Now(), Segment: segment})
 		}
@@ -313,16 +310,16 @@ func (v *Viewer) read(r *lksdk.TextStreamReader) {
 	v.mu.Unlock()
 }
 
-// Stall makes the viewer stop reading its picture, as a frozen tab does.
+// Stall stops reading the video, as a frozen browser tab does.
 func (v *Viewer) Stall() { v.stalled.Store(true) }
 
-// Seen is everything a viewer has perceived so far.
+// Seen is everything that a viewer has received so far.
 type Seen struct {
 	Joined time.Time
-	// In is when the join was done, Out when the viewer was out again; zero before.
+	// In is the end of the join, Out the moment of leaving; zero before.
 	In, Out  time.Time
 	Pictures []Picture
-	// Arrived are the PTS of all access units that came whole, decoded or not.
+	// Arrived holds the PTS of all complete access units, decoded or not.
 	Arrived []time.Duration
 	Talks   []Talk
 	Words   []Word
@@ -330,11 +327,11 @@ type Seen struct {
 	Records [][]byte
 	// Camera is the camera's sound.
 	Camera []Noise
-	// Frames arrived whole, Lost packets did not.
+	// Frames counts complete access units, Packets and Lost RTP packets.
 	Frames, Packets, Lost uint64
 }
 
-// Seen returns a copy of it.
+// Seen returns what the viewer has received so far.
 func (v *Viewer) Seen() Seen {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Wait waits for a while or for ctx.
+// Wait waits for a duration, or returns the error of ctx.
 func Wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -18,13 +18,12 @@ func Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until waits until cond holds, looking every 10 ms, and says how long that
-// took; an error after most.
+// Until polls cond every 10 ms until it holds, and returns the time that took; an error after most.
 func Until(ctx context.Context, most time.Duration, what string, cond func() bool) (time.Duration, error) {
 	start := time.Now()
 	for !cond() {
 		if time.Since(start) > most {
-			return most, fmt.Errorf("waited %v for %s in vain", most, what)
+			return most, fmt.Errorf("%s: timed out after %v", what, most)
 		}
 		if err := Wait(ctx, 10*time.Millisecond); err != nil {
 			return 0, err

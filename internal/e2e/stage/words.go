@@ -12,13 +12,12 @@ import (
 	"touchline/media"
 )
 
-// soundBook notes when the words of each answer sound, as the voice that is put
-// to a model tells it.
+// soundBook records the onsets of the words of each answer, as the voice reports them.
 type soundBook struct {
 	inference.Model
 
 	mu      sync.Mutex
-	answers map[string][]time.Duration // by text: from the first audible block to each word
+	answers map[string][]time.Duration // by text: onset of each word after the first audible block
 }
 
 func newSoundBook(m inference.Model) *soundBook {
@@ -34,7 +33,7 @@ func (b *soundBook) NewSession() (inference.Session, error) {
 	return &soundSession{s, b}, nil
 }
 
-// words returns when each word of an answer sounds, after its first audible moment.
+// words returns the onset of each word of an answer after its first audible moment.
 func (b *soundBook) words(text string) []time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +63,7 @@ func (s *soundSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 				}
 				written += media.TicksToDuration(int64(len(c.Audio)), int64(c.AudioRate))
 			}
-			if onset >= 0 { // before the chunk is passed on: the comment may be heard while it goes on
+			if onset >= 0 { // before the chunk is passed on: it may be heard at once
 				s.book.note(strings.TrimSpace(text.String()), words, onset)
 			}
 			if !yield(c, err) {
@@ -84,7 +83,7 @@ func (b *soundBook) note(text string, words []time.Duration, onset time.Duration
 	b.mu.Unlock()
 }
 
-// firstAudible finds the first 10 ms that a viewer hears.
+// firstAudible finds the first 10 ms that are loud enough for a viewer.
 func firstAudible(pcm []int16, rate int) (time.Duration, bool) {
 	n := rate / 100
 	for i := 0; n > 0 && i+n <= len(pcm); i += n {
