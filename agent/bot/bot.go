@@ -138,7 +138,7 @@ func New(opts Options) (_ *Bot, err error) {
 		},
 		OnCrash: opts.OnCrash,
 		Control: b.control,
-		Hooks:   append([]room.Hooks{{Joined: back, Mended: back}}, opts.Hooks...),
+		Hooks:   append([]room.Hooks{{Joined: back, Reconnected: back}}, opts.Hooks...),
 		Log:     opts.Log,
 	})
 	if err != nil {

@@ -42,10 +42,10 @@ type CameraOptions struct {
 // CameraPublisher brings one picture into a room as an ordinary participant.
 // It comes back by itself like a Supervisor.
 type CameraPublisher struct {
-	opts   CameraOptions
-	keeper *keeper
-	sound  VoiceTrack  // published when there is some
-	heard  atomic.Bool // sound has come
+	opts     CameraOptions
+	conn     *connection
+	sound    VoiceTrack  // published when there is some
+	hasSound atomic.Bool // sound has come
 
 	writing sync.Mutex
 	packer  *packet.Packer
@@ -55,12 +55,12 @@ type CameraPublisher struct {
 	lag     atomic.Pointer[time.Duration] // from the picture's capture by the camera's clock to its Arrival
 
 	picture pictureTrack
-	visit   atomic.Pointer[visit]
+	session atomic.Pointer[session]
 	state   shownState
 	tells   bool // it may change its own attributes
 
 	packets, frames, dropped, errors atomic.Uint64
-	complaint                        complaint
+	warnings                         warnLimiter
 }
 
 // NewCameraPublisher checks the options. It does not connect.
@@ -88,8 +88,8 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	}
 	c := &CameraPublisher{opts: opts, packer: packet.NewPacker(uint16(rand.Uint32()), rand.Uint32()), needKey: true, tells: tells}
 	c.sound.log, c.sound.name, c.sound.stream = opts.Log, "sound", "camera"
-	c.keeper = &keeper{
-		log: opts.Log, url: opts.URL, token: token, guest: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1), reports: &c.reports,
+	c.conn = &connection{
+		log: opts.Log, url: opts.URL, token: token, callbacks: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1), reports: &c.reports,
 	}
 	setLibraryLogger(opts.Log)
 	return c, nil
@@ -102,7 +102,7 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- rescue.Call(func() error { return c.keeper.run(ctx) }) }()
+	go func() { ended <- rescue.Call(func() error { return c.conn.run(ctx) }) }()
 	for {
 		select {
 		case f, ok := <-frames:
@@ -111,7 +111,7 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 				return <-ended
 			}
 			if _, err := c.WriteFrame(f); err != nil {
-				c.complaint.tell(c.opts.Log, c.errors.Add(1), err, "the camera's picture could not be sent")
+				c.warnings.warn(c.opts.Log, c.errors.Add(1), err, "the camera's picture could not be sent")
 			}
 		case err := <-ended:
 			if err != nil {
@@ -129,8 +129,8 @@ func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, e
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	track := c.picture.carry(f)
-	if v := c.visit.Load(); track == nil && v != nil {
-		v.poke()
+	if ses := c.session.Load(); track == nil && ses != nil {
+		ses.wake.Set()
 	}
 	if track == nil || !track.IsBound() {
 		c.needKey = true
@@ -207,8 +207,8 @@ const opusClockRate = 48000
 // WriteOpus sends one packet of the camera's 48 kHz Opus with the RTP timestamp
 // given, as VoiceTrack.WriteOpus does. The first one has the sound published.
 func (c *CameraPublisher) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
-	if v := c.visit.Load(); !c.heard.Swap(true) && v != nil {
-		v.poke()
+	if ses := c.session.Load(); !c.hasSound.Swap(true) && ses != nil {
+		ses.wake.Set()
 	}
 	return c.sound.WriteOpus(packet, timestamp, marker)
 }
@@ -216,8 +216,8 @@ func (c *CameraPublisher) WriteOpus(packet []byte, timestamp uint32, marker bool
 // SetState tells the room how the camera is.
 func (c *CameraPublisher) SetState(s CameraState) {
 	c.state.set(s)
-	if v := c.visit.Load(); v != nil {
-		v.poke()
+	if ses := c.session.Load(); ses != nil {
+		ses.wake.Set()
 	}
 }
 
@@ -232,38 +232,38 @@ func (c *CameraPublisher) Stats() OutStats {
 func (c *CameraPublisher) SID() string { return c.picture.SID() }
 
 // CurrentRoom is the present connection, nil while there is none. It must not be kept.
-func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.keeper.room.Load() }
+func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.conn.room.Load() }
 
-// callbacks implements guest.
-func (c *CameraPublisher) callbacks(*visit) *lksdk.RoomCallback { return lksdk.NewRoomCallback() }
+// roomCallback implements callbacks.
+func (c *CameraPublisher) roomCallback(*session) *lksdk.RoomCallback { return lksdk.NewRoomCallback() }
 
-// created implements guest.
-func (c *CameraPublisher) created(*visit) {}
+// created implements callbacks.
+func (c *CameraPublisher) created(*session) {}
 
-// joined implements guest.
-func (c *CameraPublisher) joined(v *visit) error {
-	c.visit.Store(v)
+// joined implements callbacks.
+func (c *CameraPublisher) joined(ses *session) error {
+	c.session.Store(ses)
 	c.state.forget()
-	return c.check(v, time.Now())
+	return c.check(ses, time.Now())
 }
 
-// mended implements guest.
-func (c *CameraPublisher) mended(*visit) error {
-	c.picture.mended()
+// reconnected implements callbacks.
+func (c *CameraPublisher) reconnected(*session) error {
+	c.picture.reconnected()
 	c.state.forget()
 	c.opts.OnKeyFrame()
 	return nil
 }
 
-// check implements guest: it publishes as soon as a frame said its codec.
-func (c *CameraPublisher) check(v *visit, now time.Time) error {
+// check implements callbacks: it publishes as soon as a frame said its codec.
+func (c *CameraPublisher) check(ses *session, now time.Time) error {
 	if c.tells {
 		if text, ok := c.state.due(); ok {
-			v.room.LocalParticipant.SetAttributes(map[string]string{cameraAttribute: text})
+			ses.room.LocalParticipant.SetAttributes(map[string]string{cameraAttribute: text})
 		}
 	}
-	if c.heard.Load() && !c.sound.published() {
-		if err := c.sound.publish(v); err != nil {
+	if c.hasSound.Load() && !c.sound.published() {
+		if err := c.sound.publish(ses); err != nil {
 			return fmt.Errorf("publish the camera's sound: %w", err)
 		}
 	}
@@ -272,21 +272,21 @@ func (c *CameraPublisher) check(v *visit, now time.Time) error {
 		if c.opts.ScreenShare {
 			o.Name, o.Source = "screen", livekit.TrackSource_SCREEN_SHARE
 		}
-		if err := c.picture.publish(v, o, c.keeper.guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
+		if err := c.picture.publish(ses, o, c.conn.guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
 			return fmt.Errorf("publish the camera: %w", err)
 		}
 		return nil
 	}
 	inner, _, at := c.picture.published()
-	if inner != nil && now.Sub(at) > bindGrace && (!inner.IsBound() || trackSID(v.room, inner) == "") {
+	if inner != nil && now.Sub(at) > bindGrace && (!inner.IsBound() || trackSID(ses.room, inner) == "") {
 		return errors.New("the camera is not published any more")
 	}
 	return nil
 }
 
-// left implements guest.
-func (c *CameraPublisher) left(*visit) {
-	c.visit.Store(nil)
+// left implements callbacks.
+func (c *CameraPublisher) left(*session) {
+	c.session.Store(nil)
 	c.picture.drop()
 	c.sound.drop()
 }

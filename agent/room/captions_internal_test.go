@@ -29,7 +29,7 @@ func postCaptions(t *testing.T, fill func(c *Captions)) (posted, *Captions) {
 		URL: "ws://livekit.invalid", Keys: Keys{APIKey: "key", APISecret: "secret"}, Room: "match", Identity: "bot", Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
-	s.keeper.room.Store(lksdk.NewRoom(nil))
+	s.conn.room.Store(lksdk.NewRoom(nil))
 	c := NewCaptions(s, false, zerolog.Nop())
 	c.post = func(_ *lksdk.Room, p *livekit.DataPacket) error {
 		if chunk := p.GetStreamChunk(); chunk != nil {

@@ -71,18 +71,18 @@ func boolRank(b bool) int {
 
 // subscription is the track that is watched now.
 type subscription struct {
-	visit  *visit
-	pub    *lksdk.RemoteTrackPublication
-	who    *lksdk.RemoteParticipant
-	sid    string
-	again  time.Time // when to subscribe again; zero when not pending
-	reader *trackReader
+	session *session
+	pub     *lksdk.RemoteTrackPublication
+	who     *lksdk.RemoteParticipant
+	sid     string
+	again   time.Time // when to subscribe again; zero when not pending
+	reader  *trackReader
 }
 
 // candidates lists the video tracks of the others.
-func (s *Supervisor) candidates(v *visit) (list []candidate, pubs map[string]*subscription) {
+func (s *Supervisor) candidates(ses *session) (list []candidate, pubs map[string]*subscription) {
 	pubs = map[string]*subscription{}
-	for _, p := range v.room.GetRemoteParticipants() {
+	for _, p := range ses.room.GetRemoteParticipants() {
 		if p.Identity() == s.identity {
 			continue
 		}
@@ -100,7 +100,7 @@ func (s *Supervisor) candidates(v *visit) (list []candidate, pubs map[string]*su
 				identity: p.Identity(), name: p.Name(), agent: p.Kind() == lksdk.ParticipantAgent,
 				source: pub.Source(), sid: sid, muted: pub.IsMuted(), order: s.seen[sid],
 			})
-			pubs[sid] = &subscription{visit: v, pub: pub, who: p, sid: sid}
+			pubs[sid] = &subscription{session: ses, pub: pub, who: p, sid: sid}
 		}
 	}
 	for sid := range s.seen {
@@ -112,11 +112,11 @@ func (s *Supervisor) candidates(v *visit) (list []candidate, pubs map[string]*su
 }
 
 // follow chooses the track and subscribes to it.
-func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
+func (s *Supervisor) follow(ses *session, now time.Time) *subscription {
 	if !s.may.Watch {
 		return nil
 	}
-	list, pubs := s.candidates(v)
+	list, pubs := s.candidates(ses)
 	s.subMu.Lock()
 	sub := s.sub
 	s.subMu.Unlock()
@@ -125,7 +125,7 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 		present = sub.sid
 	}
 	picked, ok := choose(list, s.watcher.Watching(), present)
-	s.watcher.look(list, away(v.room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity))
+	s.watcher.setSeen(list, away(ses.room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity))
 	if !ok {
 		if sub != nil {
 			s.unwatch()
@@ -162,7 +162,7 @@ func (s *Supervisor) follow(v *visit, now time.Time) *subscription {
 	s.opts.Log.Info().Str("participant", picked.identity).Str("track", picked.sid).Str("codec", info.Codec).
 		Msg("watching")
 	s.subscribe(next)
-	s.tell(info, "watching")
+	s.notify(info, "watching")
 	return next
 }
 
@@ -190,14 +190,14 @@ func (s *Supervisor) mute(sub *subscription, now time.Time) {
 	s.stall.begin(now)
 	info := s.watcher.setInfo(func(info *agent.SourceInfo) { info.Muted = muted })
 	if muted {
-		s.tell(info, "muted")
+		s.notify(info, "muted")
 		return
 	}
 	s.watcher.RequestKeyFrame()
-	s.tell(info, "back")
+	s.notify(info, "back")
 }
 
-func (s *Supervisor) tell(info agent.SourceInfo, reason string) {
+func (s *Supervisor) notify(info agent.SourceInfo, reason string) {
 	if s.opts.OnSource != nil {
 		s.opts.OnSource(info, reason)
 	}
@@ -216,7 +216,7 @@ func (s *Supervisor) unwatch() {
 	if sub == nil {
 		return
 	}
-	if !sub.visit.over.Load() {
+	if !sub.session.over.Load() {
 		_ = sub.pub.SetSubscribed(false) // fails when the connection is gone, and then it does not matter
 	}
 	if reader != nil {
@@ -225,7 +225,7 @@ func (s *Supervisor) unwatch() {
 	s.watcher.setSilent("")
 	var was agent.SourceInfo
 	s.watcher.setInfo(func(info *agent.SourceInfo) { was, *info = *info, agent.SourceInfo{} })
-	s.tell(was, "gone")
+	s.notify(was, "gone")
 }
 
 // subscribe asks for the track, and for the layer that is needed.
@@ -256,19 +256,19 @@ func (s *Supervisor) pin(sub *subscription) {
 }
 
 // subscribed is called by the library when packets of a track begin to come.
-func (s *Supervisor) subscribed(v *visit, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
+func (s *Supervisor) subscribed(ses *session, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
 	s.subMu.Lock()
 	defer s.subMu.Unlock()
 	sub := s.sub
-	if v.over.Load() || sub == nil || sub.visit != v || sub.sid != pub.SID() {
+	if ses.over.Load() || sub == nil || sub.session != ses || sub.sid != pub.SID() {
 		return
 	}
 	if sub.reader != nil {
 		sub.reader.cancel() // ends by itself; the new one has taken its place already
 	}
-	reader := startReader(s.watcher, track, s.keeper.fail, s.opts.Log)
+	reader := startReader(s.watcher, track, s.conn.fail, s.opts.Log)
 	pub.OnRTCP(reader.rtcp)
 	sub.reader = reader
 	s.watcher.RequestKeyFrame()
-	v.poke()
+	ses.wake.Set()
 }

@@ -47,7 +47,7 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var s check.Settings
 	if u, err := url.Parse(c.URL); err != nil || u.User != nil {
-		// The value may hold a password: it is not repeated.
+		// The value may hold a password: it is not resubscribed.
 		s.Add(errors.New("url: must be an address without name and password in it"))
 	} else {
 		switch u.Scheme {

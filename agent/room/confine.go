@@ -60,27 +60,27 @@ func engineOf(room *lksdk.Room) *lksdk.RTCEngine {
 }
 
 // confineRoom confines both peer connections of a room that is joining.
-func (v *visit) confineRoom(room *lksdk.Room) {
+func (ses *session) confineRoom(room *lksdk.Room) {
 	subscriber := room.LocalParticipant.GetSubscriberPeerConnection()
 	publisher := room.LocalParticipant.GetPublisherPeerConnection()
 	if subscriber == nil || publisher == nil {
 		return
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.confined == [2]*webrtc.PeerConnection{subscriber, publisher} {
+	ses.mu.Lock()
+	defer ses.mu.Unlock()
+	if ses.confined == [2]*webrtc.PeerConnection{subscriber, publisher} {
 		return
 	}
 	if confine(subscriber) == nil && confine(publisher) == nil {
-		v.confined = [2]*webrtc.PeerConnection{subscriber, publisher}
+		ses.confined = [2]*webrtc.PeerConnection{subscriber, publisher}
 	}
 }
 
 // isConfined tells whether the present peer connections were confined in time.
-func (v *visit) isConfined() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.confined[0] != nil && v.confined == [2]*webrtc.PeerConnection{
-		v.room.LocalParticipant.GetSubscriberPeerConnection(), v.room.LocalParticipant.GetPublisherPeerConnection(),
+func (ses *session) isConfined() bool {
+	ses.mu.Lock()
+	defer ses.mu.Unlock()
+	return ses.confined[0] != nil && ses.confined == [2]*webrtc.PeerConnection{
+		ses.room.LocalParticipant.GetSubscriberPeerConnection(), ses.room.LocalParticipant.GetPublisherPeerConnection(),
 	}
 }

@@ -1,9 +1,11 @@
 package room
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/pion/interceptor"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/backoff"
 	"touchline/internal/redact"
 	"touchline/internal/rescue"
 )
@@ -21,9 +24,9 @@ const (
 	joinTimeout = 5 * time.Second
 	// reconnectGrace is how long the client library may try to mend a connection by itself.
 	reconnectGrace = 3 * time.Second
-	// mendingTold is how long it may try before the room counts as away.
-	mendingTold = 500 * time.Millisecond
-	// echoTime is how long after giving up on a connection that was mending itself its ghost may still join
+	// noticeAfter is how long it may try before the room counts as away.
+	noticeAfter = 500 * time.Millisecond
+	// echoTime is how long after giving up on a connection that was reconnecting itself its ghost may still join
 	// under our identity and throw us out.
 	echoTime = 12 * time.Second
 	// checkEvery is the rhythm of everything that is looked at rather than told.
@@ -34,6 +37,14 @@ const (
 	closedRoomWait = 5 * time.Second
 	// joiningAttribute is there only during a join that is kept on loopback.
 	joiningAttribute = "touchline.joining"
+	// firstWait and maxWait bound the wait between two attempts to join, unless the settings do; earlyMaxWait is the
+	// maximum during the first minutes of an outage, as a server that is restarted is back soon.
+	firstWait    = 100 * time.Millisecond
+	maxWait      = 15 * time.Second
+	earlyMaxWait = 2 * time.Second
+	early        = 3 * time.Minute
+	// goodAfter is how long a connection must have stood for its loss to begin a new outage.
+	goodAfter = 10 * time.Second
 )
 
 var (
@@ -44,43 +55,43 @@ var (
 	// ErrRefused ends a run: the server did not accept the first token.
 	ErrRefused = errors.New("the LiveKit server refused the access token; check key, secret, room and the clock")
 
-	errStuck   = errors.New("the connection did not mend itself in time")
-	errBroke   = errors.New("the connection broke meanwhile")
-	errMending = errors.New("the connection broke, and is being mended")
+	errStuck        = errors.New("the connection did not mend itself in time")
+	errBroke        = errors.New("the connection broke meanwhile")
+	errReconnecting = errors.New("the connection broke, and is being reconnected")
 )
 
-// guest is what a keeper keeps in a room. Only the keeper's goroutine calls it.
-type guest interface {
-	// callbacks are told by the library from its own goroutines, for this visit.
-	callbacks(v *visit) *lksdk.RoomCallback
+// callbacks are what a connection calls. Only its goroutine calls it.
+type callbacks interface {
+	// roomCallback returns the callbacks of the library from its own goroutines, for this session.
+	roomCallback(ses *session) *lksdk.RoomCallback
 	// created is called before the join, to register handlers.
-	created(v *visit)
-	// joined is called once in the room. An error ends the visit.
-	joined(v *visit) error
-	// mended is called when the library reconnected by itself. An error ends the visit.
-	mended(v *visit) error
-	// check is called often while connected. An error ends the visit.
-	check(v *visit, now time.Time) error
-	// left is called when the visit is over, joined or not.
-	left(v *visit)
+	created(ses *session)
+	// joined is called once in the room. An error ends the session.
+	joined(ses *session) error
+	// reconnected is called when the library reconnected by itself. An error ends the session.
+	reconnected(ses *session) error
+	// check is called often while connected. An error ends the session.
+	check(ses *session, now time.Time) error
+	// left is called when the session is over, joined or not.
+	left(ses *session)
 }
 
-// keeper joins a room and keeps a guest in it, however often the connection breaks.
-type keeper struct {
+// connection joins a room and keeps a guest in it, however often the connection breaks.
+type connection struct {
 	log        zerolog.Logger
 	url        string
 	token      func() (string, error)
 	attributes func() map[string]string
-	guest      guest
+	callbacks  callbacks
 	// enter takes the place of join where it is not nil, for tests.
-	enter func(ctx context.Context, v *visit, token string) error
+	enter func(ctx context.Context, ses *session, token string) error
 	// first and most bound the wait between two attempts; 0 for the defaults.
 	first, most time.Duration
 	// loopback keeps media sockets on 127.0.0.1.
 	loopback bool
 	// reports corrects our sender reports; nil leaves them as they are.
 	reports *captureReports
-	// onOutage is told the reason of each ended visit or failed join, and of a connection that takes long to
+	// onOutage is told the reason of each ended session or failed join, and of a connection that takes long to
 	// mend itself; nil for nobody.
 	onOutage func(err error)
 	// onCrash is told of a panic that ends the run, while still in the room; nil for nobody.
@@ -88,35 +99,37 @@ type keeper struct {
 	// crashed holds a panic of a callback.
 	crashed chan error
 
-	room   atomic.Pointer[lksdk.Room]
-	visits atomic.Int64
-	last   atomic.Bool // the present visit is the last one
+	room  atomic.Pointer[lksdk.Room]
+	joins atomic.Int64
+	last  atomic.Bool // the present session is the last one
 }
 
 // run returns nil when ctx ended, else the reason why coming back makes no sense.
-func (k *keeper) run(ctx context.Context) error {
+func (c *connection) run(ctx context.Context) error {
 	var (
-		wait      = backoff{first: k.first, most: k.most}
-		abandoned time.Time // when a connection that was mending itself was given up
+		wait = backoff.Backoff{
+			First: cmp.Or(c.first, firstWait), Max: cmp.Or(c.most, maxWait), EarlyMax: earlyMaxWait, Early: early,
+		}
+		abandoned time.Time // when a connection that was reconnecting itself was given up
 		everIn    bool
 	)
 	for {
 		began := time.Now()
-		in, err := k.live(ctx)
+		in, err := c.live(ctx)
 		if _, crash := rescue.Of(err); crash {
 			return err
 		}
-		if err == nil || ctx.Err() != nil || k.last.Load() {
+		if err == nil || ctx.Err() != nil || c.last.Load() {
 			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
 		}
 		everIn = everIn || in
 		if in && time.Since(began) > goodAfter {
-			wait.reset()
+			wait.Reset()
 		}
 		if errors.Is(err, errStuck) || errors.Is(err, errBroke) {
 			abandoned = time.Now()
 		}
-		delay := wait.next(time.Now())
+		delay := wait.Next(time.Now(), rand.Float64())
 		if errors.Is(err, ErrRefused) && !everIn {
 			return err
 		}
@@ -130,142 +143,142 @@ func (k *keeper) run(ctx context.Context) error {
 				delay = max(delay, closedRoomWait)
 			}
 		}
-		k.log.Warn().Err(err).Int64("retry_in_ms", delay.Milliseconds()).Msg("reconnecting to the room")
-		if k.onOutage != nil {
-			k.onOutage(err)
+		c.log.Warn().Err(err).Int64("retry_in_ms", delay.Milliseconds()).Msg("reconnecting to the room")
+		if c.onOutage != nil {
+			c.onOutage(err)
 		}
 		timer := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case err := <-k.crashed:
+		case err := <-c.crashed:
 			timer.Stop()
 			return err
 		case <-timer.C:
 		}
-		if k.last.Load() {
+		if c.last.Load() {
 			return nil
 		}
 	}
 }
 
-// fail ends the run with a panic of something that does not run in the keeper's
-// goroutine. Every callback that the library calls defers rescue.Guard(k.fail).
-func (k *keeper) fail(err error) {
+// fail ends the run with a panic of something that does not run in the connection's
+// goroutine. Every callback that the library calls defers rescue.Guard(c.fail).
+func (c *connection) fail(err error) {
 	select {
-	case k.crashed <- err:
+	case c.crashed <- err:
 	default:
 	}
 }
 
 // guarded is f as a callback.
-func (k *keeper) guarded(f func()) func() {
+func (c *connection) guarded(f func()) func() {
 	return func() {
-		defer rescue.Guard(k.fail)
+		defer rescue.Guard(c.fail)
 		f()
 	}
 }
 
-// live makes one visit. in tells whether the join succeeded.
-func (k *keeper) live(ctx context.Context) (in bool, err error) {
-	token, err := k.token()
+// live makes one session. in tells whether the join succeeded.
+func (c *connection) live(ctx context.Context) (in bool, err error) {
+	token, err := c.token()
 	if err != nil {
 		return false, err
 	}
-	v := newVisit(ctx.Done())
-	cb := k.guest.callbacks(v)
-	cb.OnDisconnected = func() { v.goneOnce.Do(func() { close(v.gone) }) }
-	cb.OnReconnecting = func() { v.setMending(true) }
-	cb.OnReconnected = func() { v.setMending(false) }
-	if k.loopback {
+	ses := newSession(ctx.Done())
+	cb := c.callbacks.roomCallback(ses)
+	cb.OnDisconnected = func() { ses.goneOnce.Do(func() { close(ses.gone) }) }
+	cb.OnReconnecting = func() { ses.setReconnecting(true) }
+	cb.OnReconnected = func() { ses.setReconnecting(false) }
+	if c.loopback {
 		// A change of our own attributes is the one thing that is told during a join, after the peer connections
 		// were made and before they open a socket. So each join, also one the library makes by itself, sets one
 		// that is taken away afterwards.
 		told := cb.OnAttributesChanged
 		cb.OnAttributesChanged = func(changed map[string]string, p lksdk.Participant) {
-			defer rescue.Guard(k.fail)
-			v.confineRoom(v.room)
+			defer rescue.Guard(c.fail)
+			ses.confineRoom(ses.room)
 			told(changed, p)
 		}
 	}
-	v.room = lksdk.NewRoom(cb)
-	k.guest.created(v)
+	ses.room = lksdk.NewRoom(cb)
+	c.callbacks.created(ses)
 	defer func() {
-		v.over.Store(true)
-		k.room.CompareAndSwap(v.room, nil)
-		k.guest.left(v)
+		ses.over.Store(true)
+		c.room.CompareAndSwap(ses.room, nil)
+		c.callbacks.left(ses)
 	}()
 
-	enter := k.enter
+	enter := c.enter
 	if enter == nil {
-		enter = k.join
+		enter = c.join
 	}
-	if err := enter(ctx, v, token); err != nil {
+	if err := enter(ctx, ses, token); err != nil {
 		return false, err
 	}
-	v.in.Store(true)
-	// Whatever ended the visit, the library must let go of its sockets.
-	defer v.room.Disconnect()
-	defer v.goodbye()
-	if k.loopback && !v.isConfined() {
+	ses.in.Store(true)
+	// Whatever ended the session, the library must let go of its sockets.
+	defer ses.room.Disconnect()
+	defer ses.goodbye()
+	if c.loopback && !ses.isConfined() {
 		return false, errUnconfined
 	}
-	if k.loopback {
-		v.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
+	if c.loopback {
+		ses.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
 	}
-	k.room.Store(v.room)
-	k.visits.Add(1)
-	err = rescue.Call(func() error { return k.stay(ctx, v) })
-	if _, crash := rescue.Of(err); crash && k.onCrash != nil {
-		k.onCrash(err)
+	c.room.Store(ses.room)
+	c.joins.Add(1)
+	err = rescue.Call(func() error { return c.stay(ctx, ses) })
+	if _, crash := rescue.Of(err); crash && c.onCrash != nil {
+		c.onCrash(err)
 	}
 	return true, err
 }
 
-// stay returns nil when ctx ends, else why the visit is over.
-func (k *keeper) stay(ctx context.Context, v *visit) error {
-	if err := k.guest.joined(v); err != nil {
+// stay returns nil when ctx ends, else why the session is over.
+func (c *connection) stay(ctx context.Context, ses *session) error {
+	if err := c.callbacks.joined(ses); err != nil {
 		return err
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	mended, told := 0, false
+	reconnected, told := 0, false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-k.crashed:
+		case err := <-c.crashed:
 			return err
-		case <-v.gone:
-			return &goneError{v.room.DisconnectReason()}
-		case <-v.wake:
+		case <-ses.gone:
+			return &goneError{ses.room.DisconnectReason()}
+		case <-ses.wake:
 		case <-tick.C:
 		}
-		mending, since, times := v.state()
-		if mending {
+		reconnecting, since, times := ses.state()
+		if reconnecting {
 			if time.Since(since) > reconnectGrace {
 				return errStuck
 			}
-			if time.Since(since) > mendingTold && !told && k.onOutage != nil {
+			if time.Since(since) > noticeAfter && !told && c.onOutage != nil {
 				told = true
-				k.onOutage(errMending)
+				c.onOutage(errReconnecting)
 			}
 			continue
 		}
-		if times != mended {
-			mended, told = times, false
-			if k.loopback {
-				if !v.isConfined() {
+		if times != reconnected {
+			reconnected, told = times, false
+			if c.loopback {
+				if !ses.isConfined() {
 					return errUnconfined // made new ones without telling us
 				}
-				v.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
+				ses.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
 			}
-			if err := k.guest.mended(v); err != nil {
+			if err := c.callbacks.reconnected(ses); err != nil {
 				return err
 			}
 		}
-		if err := k.guest.check(v, time.Now()); err != nil {
+		if err := c.callbacks.check(ses, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -274,19 +287,19 @@ func (k *keeper) stay(ctx context.Context, v *visit) error {
 // join enters the room. The library waits for its media connection without
 // looking at the context, so a join that is given up ends by itself, in
 // joinTimeout at most, and leaves the room then.
-func (k *keeper) join(ctx context.Context, v *visit, token string) error {
+func (c *connection) join(ctx context.Context, ses *session, token string) error {
 	opts := []lksdk.ConnectOption{
 		lksdk.WithAutoSubscribe(false),
 		lksdk.WithConnectTimeout(joinTimeout),
-		lksdk.WithLogger(libraryLogger(k.log, v.quiet)),
+		lksdk.WithLogger(libraryLogger(c.log, ses.quiet)),
 	}
-	if k.reports != nil {
-		opts = append(opts, lksdk.WithInterceptors([]interceptor.Factory{k.reports}), lksdk.WithIncludeDefaultInterceptors(true))
+	if c.reports != nil {
+		opts = append(opts, lksdk.WithInterceptors([]interceptor.Factory{c.reports}), lksdk.WithIncludeDefaultInterceptors(true))
 	}
-	if k.attributes != nil {
-		opts = append(opts, lksdk.WithExtraAttributes(k.attributes()))
+	if c.attributes != nil {
+		opts = append(opts, lksdk.WithExtraAttributes(c.attributes()))
 	}
-	if k.loopback {
+	if c.loopback {
 		opts = append(opts, lksdk.WithExtraAttributes(map[string]string{joiningAttribute: "1"}))
 		// A relay cannot help on one machine, and asking one opens a socket on every interface.
 		opts = append(opts, lksdk.WithDisableTURN())
@@ -295,19 +308,19 @@ func (k *keeper) join(ctx context.Context, v *visit, token string) error {
 	go func() {
 		jctx, cancel := context.WithTimeout(ctx, joinTimeout)
 		defer cancel()
-		err := rescue.Call(func() error { return v.room.JoinWithContextAndToken(jctx, k.url, token, opts...) })
+		err := rescue.Call(func() error { return ses.room.JoinWithContextAndToken(jctx, c.url, token, opts...) })
 		if err != nil || ctx.Err() != nil {
 			if err == nil {
-				v.goodbye()
+				ses.goodbye()
 			}
-			v.room.Disconnect()
+			ses.room.Disconnect()
 		}
 		done <- err
 	}()
 	select {
 	case err := <-done:
 		if err != nil {
-			return joinError(k.url, err)
+			return joinError(c.url, err)
 		}
 		return nil
 	case <-ctx.Done():

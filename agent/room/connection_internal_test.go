@@ -22,8 +22,8 @@ type scripted struct {
 	mu     sync.Mutex
 	fails  map[string]bool // what fails when it is tried next
 	cb     *lksdk.RoomCallback
-	inside bool // a visit stands
-	broken bool // and its connection is being mended
+	inside bool // a session stands
+	broken bool // and its connection is being reconnected
 	since  time.Time
 	told   bool // in the room, by what was told last
 }
@@ -52,12 +52,12 @@ func (g *scripted) tell(in bool) {
 	g.told = in
 }
 
-func (g *scripted) callbacks(*visit) *lksdk.RoomCallback {
+func (g *scripted) roomCallback(*session) *lksdk.RoomCallback {
 	g.cb = lksdk.NewRoomCallback()
 	return g.cb
 }
-func (g *scripted) created(*visit) {}
-func (g *scripted) joined(*visit) error {
+func (g *scripted) created(*session) {}
+func (g *scripted) joined(*session) error {
 	if err := g.fail("joined"); err != nil {
 		return err
 	}
@@ -65,18 +65,18 @@ func (g *scripted) joined(*visit) error {
 	return nil
 }
 
-func (g *scripted) mended(*visit) error {
-	if err := g.fail("mended"); err != nil {
+func (g *scripted) reconnected(*session) error {
+	if err := g.fail("reconnected"); err != nil {
 		return err
 	}
 	g.tell(true)
 	return nil
 }
-func (g *scripted) check(*visit, time.Time) error { return g.fail("check") }
-func (g *scripted) left(*visit)                   { g.turn(false, false) }
+func (g *scripted) check(*session, time.Time) error { return g.fail("check") }
+func (g *scripted) left(*session)                   { g.turn(false, false) }
 
 // enter is the join: it takes a moment, and the callbacks of the library work from then on.
-func (g *scripted) enter(ctx context.Context, _ *visit, _ string) error {
+func (g *scripted) enter(ctx context.Context, _ *session, _ string) error {
 	select {
 	case <-time.After(100 * time.Millisecond):
 	case <-ctx.Done():
@@ -93,7 +93,7 @@ func (g *scripted) enter(ctx context.Context, _ *visit, _ string) error {
 func (g *scripted) do(event string) {
 	g.mu.Lock()
 	inside, cb := g.inside, g.cb
-	if event == "join" || event == "joined" || event == "mended" || event == "check" {
+	if event == "join" || event == "joined" || event == "reconnected" || event == "check" {
 		g.fails[event] = true
 	}
 	g.mu.Unlock()
@@ -119,26 +119,26 @@ func (g *scripted) do(event string) {
 }
 
 // TestWhatIsToldIsTrue plays orders of events at random. Soon after each change, and at the end, what was told
-// last is how it is: a connection that is mended is told of, and so is one that is not.
+// last is how it is: a connection that is reconnected is told of, and so is one that is not.
 func TestWhatIsToldIsTrue(t *testing.T) {
 	t.Parallel()
 	events := []string{
 		"reconnecting", "reconnecting", "reconnected", "reconnected", "reconnected and reconnecting", "gone",
-		"join", "joined", "mended", "check",
+		"join", "joined", "reconnected", "check",
 	}
-	// settles is how long what is told may be old: a join with its backoff, or a mending that is not told at once.
-	const settles = mendingTold + 2*checkEvery
+	// settles is how long what is told may be old: a join with its backoff, or a reconnecting that is not told at once.
+	const settles = noticeAfter + 2*checkEvery
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a script, not secrets
 			g := &scripted{fails: map[string]bool{}}
-			k := &keeper{
-				log: zerolog.Nop(), token: func() (string, error) { return "", nil }, guest: g, enter: g.enter,
+			c := &connection{
+				log: zerolog.Nop(), token: func() (string, error) { return "", nil }, callbacks: g, enter: g.enter,
 				onOutage: func(error) { g.tell(false) }, crashed: make(chan error, 1),
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- k.run(ctx) }()
+			go func() { ended <- c.run(ctx) }()
 			var script []string
 			look := func() {
 				g.mu.Lock()
@@ -160,7 +160,7 @@ func TestWhatIsToldIsTrue(t *testing.T) {
 			g.mu.Lock()
 			clear(g.fails)
 			g.mu.Unlock()
-			time.Sleep(reconnectGrace + 2*quickCap)
+			time.Sleep(reconnectGrace + 2*earlyMaxWait)
 			synctest.Wait()
 			look()
 			g.mu.Lock()

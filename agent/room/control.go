@@ -140,7 +140,7 @@ type Control struct {
 	moderators, strangers, histories *limit.Limiter[string]
 	all                              *limit.Limiter[struct{}] // strangers together
 	pending                          func(room *lksdk.Room) uint64
-	refusals                         complaint
+	refusals                         warnLimiter
 	refused                          atomic.Uint64
 	gate                             *floodGate // set by attach
 
@@ -173,7 +173,7 @@ func NewControl(cfg ControlConfig, keys Keys, bot Steered, log zerolog.Logger) *
 		histories:  limit.New[string](historyRate, historyBurst),
 		all:        limit.New[struct{}](strangersRate, strangersBurst),
 		pending:    pendingBytes,
-		refusals:   complaint{every: refusalEvery},
+		refusals:   warnLimiter{every: refusalEvery},
 		first:      make(chan inbound, controlQueue),
 		rest:       make(chan inbound, controlQueue),
 	}
@@ -184,14 +184,14 @@ func (c *Control) attach(sup *Supervisor) Hooks {
 	c.sup = sup
 	c.gate = newFloodGate(func(room *lksdk.Room, identity string) bool {
 		return c.listed(callerOf(room.GetParticipantByIdentity(identity), identity))
-	}, sup.keeper.fail)
+	}, sup.conn.fail)
 	return Hooks{Created: c.register, Data: c.data}
 }
 
 func (c *Control) register(room *lksdk.Room) {
 	for _, m := range methods() {
 		err := room.RegisterRpcMethod(RPCPrefix+m, func(in lksdk.RpcInvocationData) (string, error) {
-			defer rescue.Guard(c.sup.keeper.fail)
+			defer rescue.Guard(c.sup.conn.fail)
 			result, err := c.rpc(room, in, m)
 			if err != nil {
 				return "", lksdk.NewRpcError(rpcCode(err), err.Error(), nil)
@@ -298,7 +298,7 @@ func (c *Control) authorise(who *caller, method, token string, now time.Time) er
 // refuse logs refusals at a bounded rate, and returns err.
 func (c *Control) refuse(from, method string, err error) error {
 	log := c.log.With().Str("from", from).Str("method", method).Logger()
-	c.refusals.tell(log, c.refused.Add(1), err, "control request refused")
+	c.refusals.warn(log, c.refused.Add(1), err, "control request refused")
 	return err
 }
 

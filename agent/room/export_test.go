@@ -42,34 +42,23 @@ func Choose(all []Candidate, watch media.WatchConfig, present string) string {
 	return picked.sid
 }
 
-// Delays returns the waits of n attempts that take no time themselves, with the defaults for a first and most of 0.
-func Delays(n int, now time.Time, first, most time.Duration) (waits []time.Duration, total time.Duration) {
-	b := backoff{first: first, most: most}
-	for range n {
-		d := b.next(now)
-		now, total = now.Add(d), total+d
-		waits = append(waits, d)
-	}
-	return waits, total
-}
+// StateAttribute is the attribute board alone.
+type StateAttribute struct{ b *stateAttribute }
 
-// Board is the attribute board alone.
-type Board struct{ b *stateBoard }
-
-// NewBoard starts one.
-func NewBoard(now time.Time) Board { return Board{newStateBoard(now)} }
+// NewStateAttribute starts one.
+func NewStateAttribute(now time.Time) StateAttribute { return StateAttribute{newStateAttribute(now)} }
 
 // Set sets the status.
-func (b Board) Set(s agent.Status, now time.Time) { b.b.set(s, now) }
+func (b StateAttribute) Set(s agent.Status, now time.Time) { b.b.set(s, now) }
 
 // Due returns what would be sent: the word, and the detail.
-func (b Board) Due(now time.Time) (word, detail string) {
+func (b StateAttribute) Due(now time.Time) (word, detail string) {
 	n := b.b.due(now)
 	return n.word, n.detail
 }
 
 // Newcomer has somebody come.
-func (b Board) Newcomer(now time.Time) { b.b.newcomer(now) }
+func (b StateAttribute) Newcomer(now time.Time) { b.b.newcomer(now) }
 
 // boundTrack returns a track whose packets go to a peer on loopback.
 func boundTrack(t *testing.T, mime string) *lksdk.LocalTrack {
@@ -164,13 +153,16 @@ func CountRPCAnswers(room *lksdk.Room) *atomic.Int64 {
 
 // PublishUnanswered publishes a track in a room that does not answer, until interrupt is done; it returns how
 // publishing ended.
-func PublishUnanswered(room *lksdk.Room, interrupt func(gone func(), mending func())) error {
-	v := newVisit(nil)
-	v.room = room
+func PublishUnanswered(room *lksdk.Room, interrupt func(gone func(), reconnecting func())) error {
+	ses := newSession(nil)
+	ses.room = room
 	timer := time.AfterFunc(300*time.Millisecond, func() {
-		interrupt(func() { close(v.gone) }, func() { v.setMending(true) })
+		interrupt(func() { close(ses.gone) }, func() { ses.setReconnecting(true) })
 	})
 	defer timer.Stop()
 	var t VoiceTrack
-	return t.publish(v)
+	return t.publish(ses)
 }
+
+// Reconnects is how often the client library repaired a connection by itself since the start.
+func (s *Supervisor) Reconnects() int64 { return s.reconnects.Load() }

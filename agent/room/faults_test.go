@@ -81,14 +81,14 @@ func TestFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := bot.CurrentRoom()
 			require.NotNil(t, r)
-			joins, mendings := bot.Joins(), bot.Mendings()
+			joins, reconnects := bot.Joins(), bot.Reconnects()
 			began := time.Now()
 			tt.inject(r)
-			struck := func() bool { return bot.Mendings() != mendings || bot.Joins() != joins }
-			eventually(t, struck, "the fault strikes and is mended")
+			struck := func() bool { return bot.Reconnects() != reconnects || bot.Joins() != joins }
+			eventually(t, struck, "the fault strikes and is reconnected")
 			flows(t, bot, v, "flows again")
-			t.Logf("all flows again after %v (mended by the library %d times, %d new joins)",
-				time.Since(began).Round(time.Millisecond), bot.Mendings()-mendings, bot.Joins()-joins)
+			t.Logf("all flows again after %v (reconnected by the library %d times, %d new joins)",
+				time.Since(began).Round(time.Millisecond), bot.Reconnects()-reconnects, bot.Joins()-joins)
 		})
 	}
 }
@@ -242,7 +242,7 @@ func TestHungCamera(t *testing.T) {
 	eventually(t, func() bool { return bot.Watcher().Source().Identity == "" || bot.Watcher().Away() != "" }, "killed")
 	t.Logf("%q, participant %q, after %v", bot.Watcher().Away(), bot.Watcher().Source().Identity, time.Since(began).Round(time.Millisecond))
 	require.EqualValues(t, 1, bot.Joins())
-	require.Zero(t, bot.Mendings())
+	require.Zero(t, bot.Reconnects())
 	require.Equal(t, voice, bot.VoiceSID())
 	require.Equal(t, video, bot.VideoSID())
 }
@@ -294,11 +294,11 @@ func TestPublishingEndsWithTheConnection(t *testing.T) {
 	v := joinViewer(t, s, "ann")
 	tests := []struct {
 		name      string
-		interrupt func(gone, mending func())
+		interrupt func(gone, reconnecting func())
 		want      string
 	}{
-		{"the visit is over", func(gone, _ func()) { gone() }, "disconnected"},
-		{"the connection breaks", func(_, mending func()) { mending() }, "broke"},
+		{"the session is over", func(gone, _ func()) { gone() }, "disconnected"},
+		{"the connection breaks", func(_, reconnecting func()) { reconnecting() }, "broke"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func TestHooks(t *testing.T) {
 		require.NoError(t, err)
 		s.may = ReadyToken{} // nothing is published
 		joins := 0
-		s.keeper.enter = func(context.Context, *visit, string) error {
+		s.conn.enter = func(context.Context, *session, string) error {
 			if joins++; joins == 2 {
 				return errScripted
 			}
@@ -41,7 +41,7 @@ func TestHooks(t *testing.T) {
 		go func() { ended <- s.Run(ctx) }()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		s.visit.Load().goneOnce.Do(func() { close(s.visit.Load().gone) })
+		s.session.Load().goneOnce.Do(func() { close(s.session.Load().gone) })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		cancel()

@@ -40,17 +40,17 @@ func TestLogWhileTheServerIsAway(t *testing.T) {
 func TestLibraryErrorsInARoom(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	v := newVisit(nil)
-	log := libraryLogger(zerolog.New(&out).Level(zerolog.InfoLevel), v.quiet).WithValues("a", 1)
+	ses := newSession(nil)
+	log := libraryLogger(zerolog.New(&out).Level(zerolog.InfoLevel), ses.quiet).WithValues("a", 1)
 	log.Errorw("no answer", errors.New("timeout"), "b", 2)
 	require.Empty(t, out.String(), "it joins")
-	v.in.Store(true)
+	ses.in.Store(true)
 	log.Infow("some detail")
 	log.Errorw("no answer", errors.New("timeout"), "b", 2)
 	require.JSONEq(t, `{"level":"warn","component":"livekit","a":1,"b":2,"error":"timeout","message":"no answer"}`, out.String())
 	out.Reset()
-	v.setMending(true)
+	ses.setReconnecting(true)
 	log.Errorw("no answer", errors.New("timeout"))
 	require.Empty(t, out.String(), "it reconnects")
-	require.WithinDuration(t, time.Now(), v.mendingAt, time.Minute)
+	require.WithinDuration(t, time.Now(), ses.reconnectingSince, time.Minute)
 }

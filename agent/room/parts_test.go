@@ -2,7 +2,6 @@ package room_test
 
 import (
 	"encoding/binary"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,32 +53,11 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	waits, _ := room.Delays(200, time.Unix(0, 0), 0, 0)
-	require.LessOrEqual(t, waits[0], 100*time.Millisecond)
-	for i, d := range waits {
-		require.Positive(t, d)
-		require.LessOrEqual(t, d, 15*time.Second, "attempt %d", i)
-	}
-	for _, d := range waits[:60] { // under three minutes even at the longest
-		require.LessOrEqual(t, d, 2*time.Second)
-	}
-	require.Greater(t, waits[199], 7*time.Second, "slow in the end")
-
-	waits, _ = room.Delays(200, time.Unix(0, 0), 10*time.Millisecond, time.Second)
-	require.LessOrEqual(t, waits[0], 10*time.Millisecond)
-	require.LessOrEqual(t, slices.Max(waits), time.Second)
-	waits, _ = room.Delays(200, time.Unix(0, 0), 10*time.Second, time.Minute)
-	require.GreaterOrEqual(t, slices.Min(waits), 5*time.Second, "a long first wait is kept")
-	require.Greater(t, waits[199], 30*time.Second)
-}
-
 func TestInitializingIsShownForTenSecondsAtMost(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
-	b := room.NewBoard(start)
+	b := room.NewStateAttribute(start)
 	due := func(s float64) (word, detail string) { return b.Due(at(s)) }
 	loading := agent.Status{State: agent.StateInitializing, Detail: "loading the model", Percent: 3, Chip: "loading"}
 	b.Set(loading, start)
@@ -122,7 +100,7 @@ func TestThoseWhoComeHearTheState(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
-	b := room.NewBoard(start)
+	b := room.NewStateAttribute(start)
 	due := func(s float64) string { word, _ := b.Due(at(s)); return word }
 	b.Set(agent.Status{State: agent.StateIdle}, start)
 	require.Equal(t, "listening", due(0))

@@ -13,7 +13,7 @@ import (
 
 // pictureTrack is a video track of ours that is published when the first frame
 // says its codec, and again whenever the codec or the connection changes.
-// Writers call carry; the rest is for the keeper's goroutine.
+// Writers call carry; the rest is for the connection's goroutine.
 type pictureTrack struct {
 	mu            sync.RWMutex
 	inner         *lksdk.LocalTrack
@@ -47,13 +47,13 @@ func (p *pictureTrack) missing() bool {
 
 // publish puts a track for the frames' codec in place of the one before and
 // asks for a key frame, then and whenever the server does. Its size is filled in.
-func (p *pictureTrack) publish(v *visit, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
+func (p *pictureTrack) publish(ses *session, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
 	p.mu.RLock()
 	old, codec := p.inner, p.want
 	o.VideoWidth, o.VideoHeight = p.width, p.height
 	p.mu.RUnlock()
-	if pub := publicationOf(v.room, old); pub != nil {
-		if err := v.room.LocalParticipant.UnpublishTrack(pub.SID()); err != nil {
+	if pub := publicationOf(ses.room, old); pub != nil {
+		if err := ses.room.LocalParticipant.UnpublishTrack(pub.SID()); err != nil {
 			log.Warn().Err(err).Str("track", o.Name).Msg("unpublish the picture")
 		}
 	}
@@ -66,18 +66,18 @@ func (p *pictureTrack) publish(v *visit, o lksdk.TrackPublicationOptions, askKey
 	if err != nil {
 		return err
 	}
-	if err := v.publish(inner, &o); err != nil {
+	if err := ses.publish(inner, &o); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.inner, p.room, p.codec, p.publishedAt = inner, v.room, codec, time.Now()
+	p.inner, p.room, p.codec, p.publishedAt = inner, ses.room, codec, time.Now()
 	p.mu.Unlock()
 	askKeyFrame()
 	return nil
 }
 
-// mended notes that the library has published the track anew by itself.
-func (p *pictureTrack) mended() {
+// reconnected notes that the library has published the track anew by itself.
+func (p *pictureTrack) reconnected() {
 	p.mu.Lock()
 	p.publishedAt = time.Now()
 	p.mu.Unlock()

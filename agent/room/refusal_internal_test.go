@@ -15,21 +15,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// joinAt is a keeper that joins at an address, and what its first attempts led to.
+// joinAt is a connection that joins at an address, and what its first attempts led to.
 func joinAt(t *testing.T, url string, log zerolog.Logger) (run error, outages int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	k := &keeper{
+	c := &connection{
 		log: log, url: url, token: func() (string, error) { return "token", nil },
-		guest: &scripted{fails: map[string]bool{}}, first: time.Millisecond, most: time.Millisecond, crashed: make(chan error, 1),
+		callbacks: &scripted{fails: map[string]bool{}}, first: time.Millisecond, most: time.Millisecond, crashed: make(chan error, 1),
 	}
-	k.onOutage = func(error) {
+	c.onOutage = func(error) {
 		if outages++; outages == 2 {
 			cancel()
 		}
 	}
-	return k.run(ctx), outages
+	return c.run(ctx), outages
 }
 
 // TestServerDown: an address that has "401" in it is not the status of a refusal.
@@ -68,13 +68,13 @@ func TestLocalPortIsNoStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		k := &keeper{
+		c := &connection{
 			log: zerolog.Nop(), token: func() (string, error) { return "", nil },
-			guest: &scripted{fails: map[string]bool{}, cb: lksdk.NewRoomCallback()}, crashed: make(chan error, 1),
-			enter: func(context.Context, *visit, string) error {
+			callbacks: &scripted{fails: map[string]bool{}, cb: lksdk.NewRoomCallback()}, crashed: make(chan error, 1),
+			enter: func(context.Context, *session, string) error {
 				return joinError("ws://10.0.0.2:7880", errors.New("read tcp 10.0.0.7:44012->10.0.0.2:7880: connection reset by peer"))
 			},
 		}
-		require.NoError(t, k.run(ctx))
+		require.NoError(t, c.run(ctx))
 	})
 }

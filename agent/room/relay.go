@@ -50,7 +50,7 @@ type Relay struct {
 	lastWrite moment // zero before the first
 
 	packets, frames, dropped, errors atomic.Uint64
-	complaint                        complaint
+	warnings                         warnLimiter
 }
 
 var _ agent.VideoOutput = (*Relay)(nil)
@@ -96,7 +96,7 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 		}
 		if werr := track.WriteRTP(p, nil); werr != nil {
 			err = werr
-			r.complaint.tell(r.log, r.errors.Add(1), werr, "the picture's packets could not be sent")
+			r.warnings.warn(r.log, r.errors.Add(1), werr, "the picture's packets could not be sent")
 			continue
 		}
 		r.packets.Add(1)
@@ -123,10 +123,10 @@ func (r *Relay) Stats() OutStats {
 	}
 }
 
-// check publishes what is wanted and mirrors the source's mute. It runs in the keeper's goroutine.
-func (r *Relay) check(v *visit, sourceMuted bool, now time.Time) error {
+// check publishes what is wanted and mirrors the source's mute. It runs in the connection's goroutine.
+func (r *Relay) check(ses *session, sourceMuted bool, now time.Time) error {
 	if r.picture.missing() {
-		err := r.picture.publish(v, lksdk.TrackPublicationOptions{
+		err := r.picture.publish(ses, lksdk.TrackPublicationOptions{
 			Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName,
 		}, r.askKeyFrame, r.log)
 		if err != nil {
@@ -135,7 +135,7 @@ func (r *Relay) check(v *visit, sourceMuted bool, now time.Time) error {
 		return nil
 	}
 	inner, _, _ := r.picture.published()
-	if p := publicationOf(v.room, inner); p != nil {
+	if p := publicationOf(ses.room, inner); p != nil {
 		// The copy follows D later: it is muted when the last frames before the mute are out.
 		muted := sourceMuted && now.Sub(r.lastWrite.get()) > muteAfter
 		if p.IsMuted() != muted {

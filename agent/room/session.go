@@ -12,12 +12,13 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 )
 
-// visit is the life of one lksdk.Room.
-type visit struct {
+// session is the life of one lksdk.Room.
+type session struct {
 	room  *lksdk.Room
-	wake  chan struct{}
+	wake  wake.Signal
 	gone  chan struct{}
 	ended <-chan struct{} // the run is to end
 
@@ -25,59 +26,51 @@ type visit struct {
 	in       atomic.Bool // it has joined
 	over     atomic.Bool // no callback counts any more
 
-	mu        sync.Mutex
-	mending   bool
-	mendingAt time.Time
-	mendings  int
-	confined  [2]*webrtc.PeerConnection
+	mu                sync.Mutex
+	reconnecting      bool
+	reconnectingSince time.Time
+	reconnects        int
+	confined          [2]*webrtc.PeerConnection
 }
 
-func newVisit(ended <-chan struct{}) *visit {
-	return &visit{wake: make(chan struct{}, 1), gone: make(chan struct{}), ended: ended}
+func newSession(ended <-chan struct{}) *session {
+	return &session{wake: wake.New(), gone: make(chan struct{}), ended: ended}
 }
 
-// poke has the keeper look at once.
-func (v *visit) poke() {
-	select {
-	case v.wake <- struct{}{}:
-	default:
+func (ses *session) setReconnecting(reconnecting bool) {
+	ses.mu.Lock()
+	if reconnecting && !ses.reconnecting {
+		ses.reconnectingSince = time.Now()
 	}
-}
-
-func (v *visit) setMending(mending bool) {
-	v.mu.Lock()
-	if mending && !v.mending {
-		v.mendingAt = time.Now()
+	if !reconnecting {
+		ses.reconnects++
 	}
-	if !mending {
-		v.mendings++
-	}
-	v.mending = mending
-	v.mu.Unlock()
-	v.poke()
+	ses.reconnecting = reconnecting
+	ses.mu.Unlock()
+	ses.wake.Set()
 }
 
 // state tells whether the library is reconnecting, since when, and how often it said that it succeeded.
-func (v *visit) state() (mending bool, since time.Time, times int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.mending, v.mendingAt, v.mendings
+func (ses *session) state() (reconnecting bool, since time.Time, times int) {
+	ses.mu.Lock()
+	defer ses.mu.Unlock()
+	return ses.reconnecting, ses.reconnectingSince, ses.reconnects
 }
 
 // quiet reports whether the library's errors are expected: it joins, reconnects or leaves.
-func (v *visit) quiet() bool {
-	mending, _, _ := v.state()
-	return mending || !v.in.Load() || v.over.Load()
+func (ses *session) quiet() bool {
+	reconnecting, _, _ := ses.state()
+	return reconnecting || !ses.in.Load() || ses.over.Load()
 }
 
-// publish publishes track, and returns early when the visit is over or the
+// publish publishes track, and returns early when the session is over or the
 // connection breaks: the answer may be lost then, and the library would wait
 // for it for 10 s.
-func (v *visit) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOptions) error {
+func (ses *session) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOptions) error {
 	done := make(chan error, 1)
 	go func() {
 		done <- rescue.Call(func() error {
-			_, err := v.room.LocalParticipant.PublishTrack(track, o)
+			_, err := ses.room.LocalParticipant.PublishTrack(track, o)
 			return err
 		})
 	}()
@@ -88,18 +81,18 @@ func (v *visit) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOption
 		select {
 		case err := <-done:
 			return err
-		case <-v.gone:
-			err = &goneError{v.room.DisconnectReason()}
-		case <-v.ended:
+		case <-ses.gone:
+			err = &goneError{ses.room.DisconnectReason()}
+		case <-ses.ended:
 			err = context.Canceled
 		case <-tick.C:
-			if mending, _, _ := v.state(); !mending {
+			if reconnecting, _, _ := ses.state(); !reconnecting {
 				continue
 			}
 			err = errBroke
 		}
 		// The library does not look at anything but the answer. So here is one, and the goroutine ends.
-		if engine := engineOf(v.room); engine != nil {
+		if engine := engineOf(ses.room); engine != nil {
 			engine.OnLocalTrackPublished(&livekit.TrackPublishedResponse{Cid: track.ID(), Track: &livekit.TrackInfo{}})
 			select {
 			case <-done: //nolint:errcheck // the answer was ours
@@ -114,26 +107,26 @@ func (v *visit) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOption
 // The library says it too, but closes its connection right behind: what the
 // server has sent meanwhile and nobody has read makes that a reset, by which a
 // goodbye that was not read yet is lost, and the participant stays for 20 s.
-func (v *visit) goodbye() {
-	mending, _, _ := v.state()
+func (ses *session) goodbye() {
+	reconnecting, _, _ := ses.state()
 	select {
-	case <-v.gone:
+	case <-ses.gone:
 		return
 	default:
 	}
-	engine := engineOf(v.room)
-	if mending || engine == nil || engine.SendLeaveWithReason(livekit.DisconnectReason_CLIENT_INITIATED) != nil {
+	engine := engineOf(ses.room)
+	if reconnecting || engine == nil || engine.SendLeaveWithReason(livekit.DisconnectReason_CLIENT_INITIATED) != nil {
 		return // there is nobody to tell
 	}
 	timer := time.NewTimer(goodbyeTime)
 	defer timer.Stop()
 	select {
-	case <-v.gone: // it has taken us off
+	case <-ses.gone: // it has taken us off
 	case <-timer.C:
 	}
 }
 
-// goneError says why the server or the library ended a visit.
+// goneError says why the server or the library ended a session.
 type goneError struct{ reason livekit.DisconnectReason }
 
 func (e *goneError) Error() string {

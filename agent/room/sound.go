@@ -24,8 +24,8 @@ import (
 
 const (
 	soundName = "touchline-sound"
-	// deafAfter is how long a subscription to sound may take until it is made anew.
-	deafAfter = 4 * time.Second
+	// audioTimeout is how long a subscription to sound may take until it is made anew.
+	audioTimeout = 4 * time.Second
 )
 
 // SoundSink takes the packets of the watched participant's sound, Opus only. It
@@ -47,25 +47,25 @@ type SoundSink interface {
 type SoundTrack struct {
 	VoiceTrack
 
-	heard atomic.Bool
-	wake  func()
-	at    time.Time // of the publication; only the keeper's goroutine touches it
+	hasSound atomic.Bool
+	wake     func()
+	at       time.Time // of the publication; only the connection's goroutine touches it
 }
 
 // WriteOpus is VoiceTrack's.
 func (t *SoundTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
-	if !t.heard.Swap(true) {
+	if !t.hasSound.Swap(true) {
 		t.wake()
 	}
 	return t.VoiceTrack.WriteOpus(packet, timestamp, marker)
 }
 
-// check publishes what is wanted and makes sure that it stays. It runs in the keeper's goroutine.
-func (t *SoundTrack) check(v *visit, now time.Time) error {
+// check publishes what is wanted and makes sure that it stays. It runs in the connection's goroutine.
+func (t *SoundTrack) check(ses *session, now time.Time) error {
 	switch {
-	case !t.heard.Load():
+	case !t.hasSound.Load():
 	case !t.published():
-		if err := t.publish(v); err != nil {
+		if err := t.publish(ses); err != nil {
 			return fmt.Errorf("publish the camera's sound: %w", err)
 		}
 		t.at = now
@@ -75,41 +75,41 @@ func (t *SoundTrack) check(v *visit, now time.Time) error {
 	return nil
 }
 
-// hearing is the subscription to the watched participant's sound.
-type hearing struct {
-	visit *visit
-	pub   *lksdk.RemoteTrackPublication
-	sid   string
-	since time.Time
-	again time.Time // when to subscribe again; zero when not pending
+// audioSubscription is the subscription to the watched participant's sound.
+type audioSubscription struct {
+	session *session
+	pub     *lksdk.RemoteTrackPublication
+	sid     string
+	since   time.Time
+	again   time.Time // when to subscribe again; zero when not pending
 
 	mu     sync.Mutex
-	reader *soundReader
+	reader *audioReader
 	over   bool
 }
 
 // listen keeps a subscription to the sound that belongs to the watched picture.
-func (s *Supervisor) listen(v *visit, sub *subscription, now time.Time) {
+func (s *Supervisor) followAudio(ses *session, sub *subscription, now time.Time) {
 	var pub *lksdk.RemoteTrackPublication
 	if sub != nil && s.opts.Sound != nil {
 		pub = soundOf(sub)
 	}
-	h := s.ear.Load()
+	h := s.audio.Load()
 	if h != nil && h.pub != pub {
-		s.unhear()
+		s.dropAudio()
 		h = nil
 	}
 	switch {
 	case pub == nil:
 	case h == nil:
-		h = &hearing{visit: v, pub: pub, sid: pub.SID(), since: now}
-		s.ear.Store(h)
+		h = &audioSubscription{session: ses, pub: pub, sid: pub.SID(), since: now}
+		s.audio.Store(h)
 		s.opts.Log.Info().Str("participant", sub.who.Identity()).Str("track", h.sid).Msg("listening to the camera")
 		h.subscribe(s.opts.Log)
 	case !h.again.IsZero() && !now.Before(h.again):
 		h.again, h.since = time.Time{}, now
 		h.subscribe(s.opts.Log)
-	case h.again.IsZero() && h.broken() && now.Sub(h.since) > deafAfter && !pub.IsMuted():
+	case h.again.IsZero() && h.broken() && now.Sub(h.since) > audioTimeout && !pub.IsMuted():
 		_ = pub.SetSubscribed(false)
 		h.again = now.Add(resubscribePause)
 	}
@@ -129,21 +129,21 @@ func soundOf(sub *subscription) *lksdk.RemoteTrackPublication {
 	return nil
 }
 
-func (h *hearing) subscribe(log zerolog.Logger) {
+func (h *audioSubscription) subscribe(log zerolog.Logger) {
 	if err := h.pub.SetSubscribed(true); err != nil {
 		log.Warn().Err(err).Msg("subscribe to the camera's sound")
 	}
 }
 
 // broken tells whether nothing is read.
-func (h *hearing) broken() bool {
+func (h *audioSubscription) broken() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.reader == nil || h.reader.ended.Load()
 }
 
 // start reads a track that the library says packets come on.
-func (h *hearing) start(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) {
+func (h *audioSubscription) start(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
@@ -152,12 +152,12 @@ func (h *hearing) start(track *webrtc.TrackRemote, sink SoundSink, fail func(err
 	if h.reader != nil {
 		h.reader.stop()
 	}
-	h.reader = startSoundReader(track, sink, fail, log)
+	h.reader = startAudioReader(track, sink, fail, log)
 	h.pub.OnRTCP(h.reader.rtcp)
 }
 
 // stop ends the reading.
-func (h *hearing) stop() {
+func (h *audioSubscription) stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
@@ -166,20 +166,20 @@ func (h *hearing) stop() {
 	}
 }
 
-// unhear ends the present subscription.
-func (s *Supervisor) unhear() {
-	h := s.ear.Swap(nil)
+// dropAudio ends the present subscription.
+func (s *Supervisor) dropAudio() {
+	h := s.audio.Swap(nil)
 	if h == nil {
 		return
 	}
-	if !h.visit.over.Load() {
+	if !h.session.over.Load() {
 		_ = h.pub.SetSubscribed(false) // fails when the connection is gone, and then it does not matter
 	}
 	h.stop()
 }
 
-// soundReader reads one subscription's packets, in one goroutine.
-type soundReader struct {
+// audioReader reads one subscription's packets, in one goroutine.
+type audioReader struct {
 	track  *webrtc.TrackRemote
 	sink   SoundSink
 	fail   func(err error) // takes a panic
@@ -188,10 +188,10 @@ type soundReader struct {
 	ended  atomic.Bool
 }
 
-// startSoundReader reads track until stop. fail takes what panics in it.
-func startSoundReader(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) *soundReader {
+// startAudioReader reads track until stop. fail takes what panics in it.
+func startAudioReader(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) *audioReader {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &soundReader{track: track, sink: sink, fail: fail, cancel: cancel, done: make(chan struct{})}
+	r := &audioReader{track: track, sink: sink, fail: fail, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		defer r.ended.Store(true)
@@ -206,19 +206,19 @@ func startSoundReader(track *webrtc.TrackRemote, sink SoundSink, fail func(error
 	return r
 }
 
-func (r *soundReader) stop() {
+func (r *audioReader) stop() {
 	r.cancel()
 	<-r.done
 }
 
-func (r *soundReader) rtcp(p rtcp.Packet) {
+func (r *audioReader) rtcp(p rtcp.Packet) {
 	defer rescue.Guard(r.fail)
 	if sr, ok := p.(*rtcp.SenderReport); ok && sr.SSRC == uint32(r.track.SSRC()) && !r.ended.Load() {
 		r.sink.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
 	}
 }
 
-func (r *soundReader) read(ctx context.Context) {
+func (r *audioReader) read(ctx context.Context) {
 	release := context.AfterFunc(ctx, func() { _ = r.track.SetReadDeadline(time.Unix(1, 0)) })
 	defer release()
 	r.sink.Begin()

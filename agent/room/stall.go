@@ -23,10 +23,10 @@ const (
 	stallMost = 5 * time.Minute
 	// stallProbe is how long the verdict on a silent camera stands before the track is subscribed anew to check it.
 	stallProbe = time.Minute
-	// pulseEvery is how often the connection is felt while the picture is away, pulseGone after how long without
+	// trafficEvery is how often the connection is felt while the picture is away, trafficTimeout after how long without
 	// a packet it counts as dead: the client library has an ICE check answered every 2 s (RFC 7675 asks for 5 s).
-	pulseEvery = 500 * time.Millisecond
-	pulseGone  = 5 * time.Second
+	trafficEvery   = 500 * time.Millisecond
+	trafficTimeout = 5 * time.Second
 	// resubscribePause lets the server take the first subscription down before the second.
 	resubscribePause = 400 * time.Millisecond
 	// lastBlank is until when a subscription that was given up may still bring pictures: the server ends it with
@@ -34,41 +34,41 @@ const (
 	lastBlank = 2 * time.Second
 )
 
-// cure is what a stall asks for.
-type cure int
+// recovery is what a stall asks for.
+type recovery int
 
 const (
-	cureNone cure = iota
-	cureAsk
-	cureResubscribe
-	cureRejoin
+	recoveryNone recovery = iota
+	recoveryKeyFrame
+	recoveryResubscribe
+	recoveryRejoin
 )
 
-// signs are what is to be seen of a track that may have stalled.
-type signs struct {
+// evidence are what is to be seen of a track that may have stalled.
+type evidence struct {
 	// media is when the newest packet of the picture came; zero when none did.
 	media time.Time
 	// padding is when the present subscription first carried anything, if only padding: the server sends some
 	// when the publisher is silent, so that clients take note of the track. Zero when it carried nothing.
 	padding time.Time
-	// pulse is when the connection was last seen to carry anything.
-	pulse time.Time
-	// rating is what the server thinks of the camera's own connection, heard is when it said so. A publisher of
+	// traffic is when the connection was last seen to carry anything.
+	traffic time.Time
+	// rating is what the server thinks of the camera's own connection, ratedAt is when. A publisher of
 	// whom it gets nothing is POOR, or LOST when his reports stay away too.
-	rating livekit.ConnectionQuality
-	heard  time.Time
+	rating  livekit.ConnectionQuality
+	ratedAt time.Time
 }
 
 // stall decides what is done about the watched track when it does not flow. The
 // zero value has just begun to wait; it is for one goroutine.
 type stall struct {
-	since    time.Time // the newest packet of the picture, or when waiting for it began
-	last     time.Time // from when the waits count
-	asked    bool
-	repeated time.Time // when the track was subscribed anew since packets last came; zero when not
-	proven   time.Time // when the camera was found to be to blame; zero while it is not
-	looked   time.Time // when next was last asked
-	vain     int       // how often joining anew has not helped
+	since        time.Time // the newest packet of the picture, or when waiting for it began
+	last         time.Time // from when the waits count
+	asked        bool
+	resubscribed time.Time // when the track was subscribed anew since packets last came; zero when not
+	blamedAt     time.Time // when the camera was found to be to blame; zero while it is not
+	checked      time.Time // when next was last asked
+	rejoins      int       // how often joining anew has not helped
 }
 
 // stoodStill is a time in which nobody looked, because this process or the machine stood still: it says nothing
@@ -76,14 +76,16 @@ type stall struct {
 const stoodStill = 2 * time.Second
 
 // begin starts to wait for packets; the waits go on growing until some come.
-func (s *stall) begin(now time.Time) { *s = stall{since: now, last: now, looked: now, vain: s.vain} }
+func (s *stall) begin(now time.Time) {
+	*s = stall{since: now, last: now, checked: now, rejoins: s.rejoins}
+}
 
 // silent tells whether the camera is known to send nothing.
-func (s *stall) silent() bool { return !s.proven.IsZero() }
+func (s *stall) silent() bool { return !s.blamedAt.IsZero() }
 
 // after is a wait that grows with each rejoin in vain.
 func (s *stall) after(d time.Duration) time.Duration {
-	for range s.vain {
+	for range s.rejoins {
 		if d = 3 * d; d >= stallMost {
 			return stallMost
 		}
@@ -92,66 +94,66 @@ func (s *stall) after(d time.Duration) time.Duration {
 }
 
 // next says what to do now.
-func (s *stall) next(now time.Time, e signs) cure {
-	if gap := now.Sub(s.looked); gap > stoodStill && !s.looked.IsZero() {
+func (s *stall) next(now time.Time, e evidence) recovery {
+	if gap := now.Sub(s.checked); gap > stoodStill && !s.checked.IsZero() {
 		s.last = s.last.Add(gap)
 	}
-	s.looked = now
+	s.checked = now
 	if e.media.After(s.since) {
-		*s = stall{since: e.media, last: e.media, looked: now}
+		*s = stall{since: e.media, last: e.media, checked: now}
 	}
-	alive := now.Sub(e.pulse) < pulseGone
+	alive := now.Sub(e.traffic) < trafficTimeout
 	if s.silent() {
 		switch {
-		case alive && now.Sub(s.proven) < stallProbe:
-			return cureNone
+		case alive && now.Sub(s.blamedAt) < stallProbe:
+			return recoveryNone
 		case alive:
 			// The verdict is made anew, with what a fresh subscription shows.
-			s.last, s.proven = now.Add(-stallResubscribe), time.Time{}
+			s.last, s.blamedAt = now.Add(-stallResubscribe), time.Time{}
 		default:
-			s.last, s.proven = e.pulse, time.Time{}
+			s.last, s.blamedAt = e.traffic, time.Time{}
 		}
-		s.repeated = now
-		return cureResubscribe
+		s.resubscribed = now
+		return recoveryResubscribe
 	}
 	quiet := now.Sub(s.last)
-	switch again := !s.repeated.IsZero(); {
+	switch again := !s.resubscribed.IsZero(); {
 	case again && !alive && quiet > s.after(stallRejoin), again && quiet > s.after(stallDoubt):
-		s.vain++
-		return cureRejoin
-	case again && alive && s.blames(e):
-		s.proven = now
+		s.rejoins++
+		return recoveryRejoin
+	case again && alive && s.blamesCamera(e):
+		s.blamedAt = now
 	case quiet > stallResubscribe && !again:
-		s.repeated = now
-		return cureResubscribe
+		s.resubscribed = now
+		return recoveryResubscribe
 	case quiet > stallAsk && !s.asked:
 		s.asked = true
-		return cureAsk
+		return recoveryKeyFrame
 	}
-	return cureNone
+	return recoveryNone
 }
 
-// blames tells whether the signs speak for a camera that is silent: the new
+// blamesCamera tells whether the evidence speak for a camera that is silent: the new
 // subscription stands and carries no picture, or the server gets none either.
-func (s *stall) blames(e signs) bool {
+func (s *stall) blamesCamera(e evidence) bool {
 	ill := e.rating == livekit.ConnectionQuality_POOR || e.rating == livekit.ConnectionQuality_LOST
-	return e.padding.After(s.repeated) || ill && e.heard.After(s.since)
+	return e.padding.After(s.resubscribed) || ill && e.ratedAt.After(s.since)
 }
 
 // words say why no picture comes.
-func (s *stall) words(e signs) string {
+func (s *stall) reason(e evidence) string {
 	switch {
 	case !s.silent():
 		return ""
-	case e.rating == livekit.ConnectionQuality_LOST && e.heard.After(s.since):
+	case e.rating == livekit.ConnectionQuality_LOST && e.ratedAt.After(s.since):
 		return "the camera does not answer any more"
 	default:
 		return "the camera sends no picture any more"
 	}
 }
 
-// pulse feels whether a connection carries anything to us.
-type pulse struct {
+// traffic feels whether a connection carries anything to us.
+type traffic struct {
 	room  *lksdk.Room
 	count uint64
 	felt  time.Time // when it was last looked at
@@ -160,10 +162,10 @@ type pulse struct {
 
 // feel returns when the connection was last seen to carry anything: media, or
 // an answer to an ICE check. For a connection that was not looked at before, now.
-func (p *pulse) feel(room *lksdk.Room, now time.Time) time.Time {
-	if p.room != room || now.Sub(p.felt) > 2*pulseEvery {
-		*p = pulse{room: room, moved: now}
-	} else if now.Sub(p.felt) < pulseEvery {
+func (p *traffic) lastSeen(room *lksdk.Room, now time.Time) time.Time {
+	if p.room != room || now.Sub(p.felt) > 2*trafficEvery {
+		*p = traffic{room: room, moved: now}
+	} else if now.Sub(p.felt) < trafficEvery {
 		return p.moved
 	}
 	p.felt = now

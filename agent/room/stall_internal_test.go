@@ -10,14 +10,14 @@ import (
 
 // watch asks every 100 ms until the end, or until the bot joins anew, and returns when what was done, in seconds
 // since the last packet.
-func watch(s *stall, start time.Time, until time.Duration, see func(at time.Duration, s *stall) signs) map[cure][]float64 {
-	done := map[cure][]float64{}
+func watch(s *stall, start time.Time, until time.Duration, see func(at time.Duration, s *stall) evidence) map[recovery][]float64 {
+	done := map[recovery][]float64{}
 	for at := time.Duration(0); at < until; at += checkEvery {
 		c := s.next(start.Add(at), see(at, s))
-		if c != cureNone {
+		if c != recoveryNone {
 			done[c] = append(done[c], at.Seconds())
 		}
-		if c == cureRejoin {
+		if c == recoveryRejoin {
 			break
 		}
 	}
@@ -28,51 +28,51 @@ func TestStall(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	at := start.Add
-	healthy := func(d time.Duration) signs { return signs{pulse: at(d)} }
+	healthy := func(d time.Duration) evidence { return evidence{traffic: at(d)} }
 	tests := []struct {
 		name   string
-		see    func(d time.Duration, s *stall) signs
+		see    func(d time.Duration, s *stall) evidence
 		rejoin float64 // seconds; 0 for never
 		silent bool    // at the end
 		again  int     // subscriptions in five minutes
 	}{
-		{"the connection is dead", func(time.Duration, *stall) signs { return signs{pulse: start} }, 9.1, false, 1},
-		{"the new subscription carries padding", func(d time.Duration, s *stall) signs {
+		{"the connection is dead", func(time.Duration, *stall) evidence { return evidence{traffic: start} }, 9.1, false, 1},
+		{"the new subscription carries padding", func(d time.Duration, s *stall) evidence {
 			e := healthy(d)
-			if !s.repeated.IsZero() && at(d).Sub(s.repeated) > time.Second {
-				e.padding = s.repeated.Add(time.Second)
+			if !s.resubscribed.IsZero() && at(d).Sub(s.resubscribed) > time.Second {
+				e.padding = s.resubscribed.Add(time.Second)
 			}
 			return e
 		}, 0, true, 5},
-		{"the server gets nothing from the camera", func(d time.Duration, _ *stall) signs {
+		{"the server gets nothing from the camera", func(d time.Duration, _ *stall) evidence {
 			e := healthy(d)
 			if d > 12*time.Second {
-				e.rating, e.heard = livekit.ConnectionQuality_LOST, at(12*time.Second)
+				e.rating, e.ratedAt = livekit.ConnectionQuality_LOST, at(12*time.Second)
 			}
 			return e
 		}, 0, true, 5},
-		{"the server said so before the camera was silent", func(d time.Duration, _ *stall) signs {
+		{"the server said so before the camera was silent", func(d time.Duration, _ *stall) evidence {
 			e := healthy(d)
-			e.rating, e.heard = livekit.ConnectionQuality_POOR, start.Add(-time.Second)
+			e.rating, e.ratedAt = livekit.ConnectionQuality_POOR, start.Add(-time.Second)
 			return e
 		}, 20.1, false, 1},
-		{"the server is content with the camera", func(d time.Duration, _ *stall) signs {
+		{"the server is content with the camera", func(d time.Duration, _ *stall) evidence {
 			e := healthy(d)
-			e.rating, e.heard = livekit.ConnectionQuality_EXCELLENT, at(5*time.Second)
+			e.rating, e.ratedAt = livekit.ConnectionQuality_EXCELLENT, at(5*time.Second)
 			return e
 		}, 20.1, false, 1},
-		{"nothing is known", func(d time.Duration, _ *stall) signs { return healthy(d) }, 20.1, false, 1},
-		{"the connection dies while the camera is silent", func(d time.Duration, s *stall) signs {
+		{"nothing is known", func(d time.Duration, _ *stall) evidence { return healthy(d) }, 20.1, false, 1},
+		{"the connection dies while the camera is silent", func(d time.Duration, s *stall) evidence {
 			e := healthy(min(d, 30*time.Second))
-			if !s.repeated.IsZero() && d < 30*time.Second {
-				e.padding = s.repeated.Add(time.Second)
+			if !s.resubscribed.IsZero() && d < 30*time.Second {
+				e.padding = s.resubscribed.Add(time.Second)
 			}
 			return e
 		}, 39.1, false, 2},
-		{"pictures come again", func(d time.Duration, s *stall) signs {
+		{"pictures come again", func(d time.Duration, s *stall) evidence {
 			e := healthy(d)
-			if !s.repeated.IsZero() {
-				e.padding = s.repeated.Add(time.Second)
+			if !s.resubscribed.IsZero() {
+				e.padding = s.resubscribed.Add(time.Second)
 			}
 			if d >= 40*time.Second {
 				e.media = at(d)
@@ -86,15 +86,15 @@ func TestStall(t *testing.T) {
 			var s stall
 			s.begin(start)
 			done := watch(&s, start, 5*time.Minute, tt.see)
-			require.InDelta(t, 2.1, done[cureAsk][0], 0.01)
-			require.InDelta(t, 4.1, done[cureResubscribe][0], 0.01)
+			require.InDelta(t, 2.1, done[recoveryKeyFrame][0], 0.01)
+			require.InDelta(t, 4.1, done[recoveryResubscribe][0], 0.01)
 			require.Equal(t, tt.silent, s.silent())
-			require.Len(t, done[cureResubscribe], tt.again)
+			require.Len(t, done[recoveryResubscribe], tt.again)
 			if tt.rejoin == 0 {
-				require.Empty(t, done[cureRejoin])
+				require.Empty(t, done[recoveryRejoin])
 				return
 			}
-			require.InDelta(t, tt.rejoin, done[cureRejoin][0], 0.01)
+			require.InDelta(t, tt.rejoin, done[recoveryRejoin][0], 0.01)
 		})
 	}
 }
@@ -107,13 +107,13 @@ func TestStallInVain(t *testing.T) {
 	var waits []float64
 	for range 6 {
 		s.begin(now)
-		done := watch(&s, now, time.Hour, func(d time.Duration, _ *stall) signs { return signs{pulse: now.Add(d)} })
-		waits = append(waits, done[cureRejoin]...)
+		done := watch(&s, now, time.Hour, func(d time.Duration, _ *stall) evidence { return evidence{traffic: now.Add(d)} })
+		waits = append(waits, done[recoveryRejoin]...)
 		now = now.Add(time.Hour)
 	}
 	require.InDeltaSlice(t, []float64{20.1, 60.1, 180.1, 300.1, 300.1, 300.1}, waits, 0.01)
-	require.Equal(t, cureNone, s.next(now, signs{media: now, pulse: now}))
-	require.Zero(t, s.vain)
+	require.Equal(t, recoveryNone, s.next(now, evidence{media: now, traffic: now}))
+	require.Zero(t, s.rejoins)
 }
 
 // TestStallOfOurOwn: a process that stood still for long has not looked, which says nothing about the track.
@@ -122,9 +122,9 @@ func TestStallOfOurOwn(t *testing.T) {
 	var s stall
 	now := time.Unix(1000, 0)
 	s.begin(now)
-	require.Equal(t, cureNone, s.next(now.Add(100*time.Millisecond), signs{pulse: now}))
+	require.Equal(t, recoveryNone, s.next(now.Add(100*time.Millisecond), evidence{traffic: now}))
 	now = now.Add(time.Minute)
-	done := watch(&s, now, 3*time.Second, func(d time.Duration, _ *stall) signs { return signs{pulse: now.Add(d)} })
-	require.Empty(t, done[cureRejoin])
-	require.Empty(t, done[cureResubscribe])
+	done := watch(&s, now, 3*time.Second, func(d time.Duration, _ *stall) evidence { return evidence{traffic: now.Add(d)} })
+	require.Empty(t, done[recoveryRejoin])
+	require.Empty(t, done[recoveryResubscribe])
 }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// stateAttribute is what LiveKit front ends read.
-	stateAttribute = "lk.agent.state"
+	// attrAgentState is what LiveKit front ends read.
+	attrAgentState = "lk.agent.state"
 	// initializingFor is how long "initializing" may be shown: front ends give an agent up that takes longer.
 	initializingFor = 10 * time.Second
 	// detailEvery spaces changes of mere detail (loading percent).
@@ -19,7 +19,7 @@ const (
 	settled = time.Second
 )
 
-// stateBoard keeps what the participant shall say of its state: a word of
+// stateAttribute keeps what the participant shall say of its state: a word of
 // LiveKit's as an attribute, and the whole agent.Status as JSON in the metadata.
 //
 // Three habits of LiveKit's React hooks shape it. They take the attributes that
@@ -28,7 +28,7 @@ const (
 // it said to them: another one and back. And they give an agent up that is
 // not listening, thinking or speaking after 20 s, so one that waits is
 // listening (to orders it does), not idle.
-type stateBoard struct {
+type stateAttribute struct {
 	mu        sync.Mutex
 	status    agent.Status
 	initSince time.Time // when the state became initializing
@@ -40,19 +40,19 @@ type stateBoard struct {
 	cameAt   time.Time // when the last of those came who may not know the word; zero when all do
 }
 
-// news is what must be sent; "" where nothing has changed.
-type news struct {
+// update is what must be sent; "" where nothing has changed.
+type update struct {
 	word, detail string
 }
 
-func newStateBoard(now time.Time) *stateBoard {
-	return &stateBoard{
+func newStateAttribute(now time.Time) *stateAttribute {
+	return &stateAttribute{
 		status:    agent.Status{State: agent.StateInitializing, Chip: "waiting"},
 		initSince: now,
 	}
 }
 
-func (b *stateBoard) set(s agent.Status, now time.Time) {
+func (b *stateAttribute) set(s agent.Status, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.State == agent.StateInitializing && b.status.State != agent.StateInitializing {
@@ -62,13 +62,13 @@ func (b *stateBoard) set(s agent.Status, now time.Time) {
 }
 
 // attributes is what to join with.
-func (b *stateBoard) attributes(now time.Time) map[string]string {
+func (b *stateAttribute) attributes(now time.Time) map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return map[string]string{stateAttribute: b.wordLocked(now)}
+	return map[string]string{attrAgentState: b.wordLocked(now)}
 }
 
-func (b *stateBoard) wordLocked(now time.Time) string {
+func (b *stateAttribute) wordLocked(now time.Time) string {
 	switch state := b.status.State; state {
 	case agent.StateListening, agent.StateThinking, agent.StateSpeaking:
 		return state
@@ -83,10 +83,10 @@ func (b *stateBoard) wordLocked(now time.Time) string {
 }
 
 // due returns what must be sent now.
-func (b *stateBoard) due(now time.Time) news {
+func (b *stateAttribute) due(now time.Time) update {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var n news
+	var n update
 	if word := b.newWordLocked(now); word != b.word {
 		n.word, b.word, b.wordAt = word, word, now
 	}
@@ -102,7 +102,7 @@ func (b *stateBoard) due(now time.Time) news {
 
 // newWordLocked is the word to show, or for one moment another, so that those
 // who came hear the true one as a change.
-func (b *stateBoard) newWordLocked(now time.Time) string {
+func (b *stateAttribute) newWordLocked(now time.Time) string {
 	word := b.wordLocked(now)
 	if b.cameAt.IsZero() || now.Sub(b.cameAt) < settled {
 		return word
@@ -122,14 +122,14 @@ func (b *stateBoard) newWordLocked(now time.Time) string {
 }
 
 // newcomer notes that somebody came who may not know the state.
-func (b *stateBoard) newcomer(now time.Time) {
+func (b *stateAttribute) newcomer(now time.Time) {
 	b.mu.Lock()
 	b.cameAt = now
 	b.mu.Unlock()
 }
 
 // forget has everything sent again.
-func (b *stateBoard) forget() {
+func (b *stateAttribute) forget() {
 	b.mu.Lock()
 	b.word, b.detail = "", ""
 	b.mu.Unlock()

@@ -73,8 +73,8 @@ type Hooks struct {
 	Created func(room *lksdk.Room)
 	// Joined is called when it is in and the voice is published.
 	Joined func(room *lksdk.Room)
-	// Mended is called when the connection has mended itself, which is not a new Room.
-	Mended func(room *lksdk.Room)
+	// Reconnected is called when the connection has reconnected itself, which is not a new Room.
+	Reconnected func(room *lksdk.Room)
 	// Left is called when it is of no more use.
 	Left func(room *lksdk.Room)
 	// Data is called for every data packet of other participants.
@@ -87,37 +87,37 @@ type Supervisor struct {
 	opts     Options
 	identity string
 	may      ReadyToken // what our token allows
-	keeper   *keeper
+	conn     *connection
 	watcher  *Watcher
 	relay    *Relay
 	voice    VoiceTrack
 	sound    SoundTrack
-	board    *stateBoard
+	state    *stateAttribute
 
 	hooks []Hooks
 	ended chan struct{} // closed when Run has ended
 
-	viewers  atomic.Int64
-	mendings atomic.Int64
-	visit    atomic.Pointer[visit]
+	viewers    atomic.Int64
+	reconnects atomic.Int64
+	session    atomic.Pointer[session]
 
-	// Only the keeper's goroutine touches these.
+	// Only the connection's goroutine touches these.
 	seen      map[string]uint64 // order of first sight, by track SID
 	sights    uint64
 	nextPLI   time.Time
 	lastPLI   time.Time
 	stall     stall // of the watched track
-	pulse     pulse
+	traffic   traffic
 	publishAt time.Time
 	muted     bool
 
 	// rating is the newest of the watched participant.
 	rating atomic.Pointer[rating]
 
-	// ear is the subscription to the sound; only the keeper's goroutine changes it.
-	ear atomic.Pointer[hearing]
+	// ear is the subscription to the sound; only the connection's goroutine changes it.
+	audio atomic.Pointer[audioSubscription]
 
-	// subMu guards sub: subscriptions are made by the keeper and completed by the library.
+	// subMu guards sub: subscriptions are made by the connection and completed by the library.
 	subMu sync.Mutex
 	sub   *subscription
 }
@@ -128,13 +128,13 @@ func New(opts Options) (*Supervisor, error) {
 		return nil, errors.New("expected the LiveKit server's URL (ws://HOST:PORT), got none; set LIVEKIT_URL")
 	}
 	if opts.ReconnectDelay < 0 || opts.MaxReconnectDelay < 0 {
-		return nil, fmt.Errorf("expected waits between attempts to join of 0 or more, got %v and %v",
+		return nil, fmt.Errorf("expected waits between attempts to join of 0 or more, got %ses and %ses",
 			opts.ReconnectDelay, opts.MaxReconnectDelay)
 	}
 	s := &Supervisor{
 		opts: opts, identity: opts.Identity,
 		watcher: newWatcher(opts.Watch, opts.Log),
-		board:   newStateBoard(time.Now()),
+		state:   newStateAttribute(time.Now()),
 		seen:    map[string]uint64{},
 		ended:   make(chan struct{}),
 	}
@@ -161,27 +161,27 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	s.voice.log, s.sound.log = opts.Log, opts.Log
 	s.sound.name, s.sound.stream, s.sound.source = soundName, streamName, livekit.TrackSource_SCREEN_SHARE_AUDIO
-	s.sound.wake = s.poke
+	s.sound.wake = s.wakeUp
 	s.relay = &Relay{
 		log:         opts.Log,
 		rewriter:    packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
-		wake:        s.poke,
+		wake:        s.wakeUp,
 		ended:       s.ended,
 		step:        time.NewTimer(0),
-		askKeyFrame: func() { s.keeper.guarded(s.watcher.RequestKeyFrame)() },
+		askKeyFrame: func() { s.conn.guarded(s.watcher.RequestKeyFrame)() },
 		needKey:     true,
 	}
-	s.watcher.setWake(s.poke)
+	s.watcher.setWake(s.wakeUp)
 	s.hooks = slices.Clone(opts.Hooks)
-	s.keeper = &keeper{
-		log: opts.Log, url: opts.URL, token: token, guest: s, onOutage: opts.OnOutage, loopback: opts.LoopbackOnly,
+	s.conn = &connection{
+		log: opts.Log, url: opts.URL, token: token, callbacks: s, onOutage: opts.OnOutage, loopback: opts.LoopbackOnly,
 		first: opts.ReconnectDelay, most: opts.MaxReconnectDelay, onCrash: opts.OnCrash, crashed: make(chan error, 1),
 	}
 	if opts.Control != nil {
 		s.hooks = append(s.hooks, opts.Control.attach(s))
 	}
 	if s.may.OwnAttributes { // the server refuses a join that sets them without the right
-		s.keeper.attributes = func() map[string]string { return s.board.attributes(time.Now()) }
+		s.conn.attributes = func() map[string]string { return s.state.attributes(time.Now()) }
 	}
 	setLibraryLogger(opts.Log)
 	return s, nil
@@ -191,7 +191,7 @@ func New(opts Options) (*Supervisor, error) {
 // sense: ErrReplaced, ErrRemoved, ErrRefused.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer close(s.ended)
-	if err := s.keeper.run(ctx); err != nil {
+	if err := s.conn.run(ctx); err != nil {
 		return fmt.Errorf("stay in the room: %w", err)
 	}
 	return nil
@@ -221,13 +221,10 @@ func (s *Supervisor) RoomName() string {
 }
 
 // CurrentRoom is the present connection, nil while there is none. It must not be kept.
-func (s *Supervisor) CurrentRoom() *lksdk.Room { return s.keeper.room.Load() }
+func (s *Supervisor) CurrentRoom() *lksdk.Room { return s.conn.room.Load() }
 
 // Joins is how often the bot joined since the start.
-func (s *Supervisor) Joins() int64 { return s.keeper.visits.Load() }
-
-// Mendings is how often the client library repaired a connection by itself since the start.
-func (s *Supervisor) Mendings() int64 { return s.mendings.Load() }
+func (s *Supervisor) Joins() int64 { return s.conn.joins.Load() }
 
 // VoiceSID is the voice track's present id, VideoSID the delayed picture's; "" while not published.
 func (s *Supervisor) VoiceSID() string { return s.voice.SID() }
@@ -242,13 +239,13 @@ func (s *Supervisor) Viewers() int { return int(s.viewers.Load()) }
 // StayOut makes the present connection the last one: when it ends, Run does,
 // instead of coming back. A bot that is about to leave must not open again a
 // room that was deleted under it.
-func (s *Supervisor) StayOut() { s.keeper.last.Store(true) }
+func (s *Supervisor) StayOut() { s.conn.last.Store(true) }
 
 // SetState shows what the bot does: in the attribute lk.agent.state and, with
 // its reason, in the participant's metadata.
 func (s *Supervisor) SetState(status agent.Status) {
-	s.board.set(status, time.Now())
-	s.poke()
+	s.state.set(status, time.Now())
+	s.wakeUp()
 }
 
 func (s *Supervisor) eachHook(f func(h Hooks)) {
@@ -257,41 +254,41 @@ func (s *Supervisor) eachHook(f func(h Hooks)) {
 	}
 }
 
-func (s *Supervisor) poke() {
-	if v := s.visit.Load(); v != nil {
-		v.poke()
+func (s *Supervisor) wakeUp() {
+	if ses := s.session.Load(); ses != nil {
+		ses.wake.Set()
 	}
 }
 
-// callbacks implements guest.
-func (s *Supervisor) callbacks(v *visit) *lksdk.RoomCallback {
+// roomCallback implements callbacks.
+func (s *Supervisor) roomCallback(ses *session) *lksdk.RoomCallback {
 	cb := lksdk.NewRoomCallback()
 	cb.OnParticipantConnected = func(*lksdk.RemoteParticipant) {
-		s.board.newcomer(time.Now())
-		v.poke()
+		s.state.newcomer(time.Now())
+		ses.wake.Set()
 	}
-	cb.OnParticipantDisconnected = func(*lksdk.RemoteParticipant) { v.poke() }
-	cb.OnTrackPublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { v.poke() }
-	cb.OnTrackUnpublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { v.poke() }
-	cb.OnTrackMuted = func(lksdk.TrackPublication, lksdk.Participant) { v.poke() }
-	cb.OnTrackUnmuted = func(lksdk.TrackPublication, lksdk.Participant) { v.poke() }
+	cb.OnParticipantDisconnected = func(*lksdk.RemoteParticipant) { ses.wake.Set() }
+	cb.OnTrackPublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { ses.wake.Set() }
+	cb.OnTrackUnpublished = func(*lksdk.RemoteTrackPublication, *lksdk.RemoteParticipant) { ses.wake.Set() }
+	cb.OnTrackMuted = func(lksdk.TrackPublication, lksdk.Participant) { ses.wake.Set() }
+	cb.OnTrackUnmuted = func(lksdk.TrackPublication, lksdk.Participant) { ses.wake.Set() }
 	cb.OnTrackSubscribed = func(t *webrtc.TrackRemote, p *lksdk.RemoteTrackPublication, _ *lksdk.RemoteParticipant) {
-		defer rescue.Guard(s.keeper.fail)
-		if h := s.ear.Load(); h != nil && h.visit == v && h.sid == p.SID() {
-			h.start(t, s.opts.Sound, s.keeper.fail, s.opts.Log)
+		defer rescue.Guard(s.conn.fail)
+		if h := s.audio.Load(); h != nil && h.session == ses && h.sid == p.SID() {
+			h.start(t, s.opts.Sound, s.conn.fail, s.opts.Log)
 			return
 		}
-		s.subscribed(v, t, p)
+		s.subscribed(ses, t, p)
 	}
 	cb.OnConnectionQualityChanged = func(update *livekit.ConnectionQualityInfo, p lksdk.Participant) {
-		defer rescue.Guard(s.keeper.fail)
+		defer rescue.Guard(s.conn.fail)
 		if identity := p.Identity(); identity == s.watcher.Source().Identity {
 			s.rating.Store(&rating{identity: identity, quality: update.GetQuality(), at: time.Now()})
 		}
 	}
 	cb.OnDataPacket = func(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
-		defer rescue.Guard(s.keeper.fail)
-		if v.over.Load() {
+		defer rescue.Guard(s.conn.fail)
+		if ses.over.Load() {
 			return
 		}
 		s.eachHook(func(h Hooks) {
@@ -303,43 +300,43 @@ func (s *Supervisor) callbacks(v *visit) *lksdk.RoomCallback {
 	return cb
 }
 
-// created implements guest.
-func (s *Supervisor) created(v *visit) {
+// created implements callbacks.
+func (s *Supervisor) created(ses *session) {
 	s.eachHook(func(h Hooks) {
 		if h.Created != nil {
-			h.Created(v.room)
+			h.Created(ses.room)
 		}
 	})
 }
 
-// joined implements guest.
-func (s *Supervisor) joined(v *visit) error {
-	s.visit.Store(v)
-	s.board.forget()
+// joined implements callbacks.
+func (s *Supervisor) joined(ses *session) error {
+	s.session.Store(ses)
+	s.state.forget()
 	s.publishAt = time.Now()
-	s.showState(v, time.Now())    // makes us visible at once
-	s.board.newcomer(s.publishAt) // to those who are there we are new
+	s.showState(ses, time.Now())  // makes us visible at once
+	s.state.newcomer(s.publishAt) // to those who are there we are new
 	if s.may.Voice {
-		if err := s.voice.publish(v); err != nil {
+		if err := s.voice.publish(ses); err != nil {
 			return fmt.Errorf("publish the voice: %w", err)
 		}
 	}
-	s.opts.Log.Info().Str("room", v.room.Name()).Str("identity", s.identity).Int64("join", s.Joins()).Msg("in the room")
+	s.opts.Log.Info().Str("room", ses.room.Name()).Str("identity", s.identity).Int64("join", s.Joins()).Msg("in the room")
 	s.eachHook(func(h Hooks) {
 		if h.Joined != nil {
-			h.Joined(v.room)
+			h.Joined(ses.room)
 		}
 	})
-	return s.check(v, time.Now())
+	return s.check(ses, time.Now())
 }
 
-// mended implements guest: after a full reconnect the library has silently
+// reconnected implements callbacks: after a full reconnect the library has silently
 // forgotten subscriptions and attributes, and given our tracks new ids.
-func (s *Supervisor) mended(v *visit) error {
-	s.board.forget()
+func (s *Supervisor) reconnected(ses *session) error {
+	s.state.forget()
 	s.publishAt = time.Now()
 	s.sound.at = s.publishAt
-	if h := s.ear.Load(); h != nil {
+	if h := s.audio.Load(); h != nil {
 		h.since = s.publishAt
 		h.subscribe(s.opts.Log)
 	}
@@ -349,25 +346,25 @@ func (s *Supervisor) mended(v *visit) error {
 	if sub != nil {
 		s.stall.begin(time.Now())
 		// A full reconnect made new objects; check subscribes to those.
-		if _, pubs := s.candidates(v); pubs[sub.sid] != nil && pubs[sub.sid].pub == sub.pub {
+		if _, pubs := s.candidates(ses); pubs[sub.sid] != nil && pubs[sub.sid].pub == sub.pub {
 			s.subscribe(sub)
 		}
 	}
 	s.watcher.RequestKeyFrame()
-	s.mendings.Add(1)
-	s.opts.Log.Info().Msg("the connection mended itself")
+	s.reconnects.Add(1)
+	s.opts.Log.Info().Msg("the connection reconnected itself")
 	s.eachHook(func(h Hooks) {
-		if h.Mended != nil {
-			h.Mended(v.room)
+		if h.Reconnected != nil {
+			h.Reconnected(ses.room)
 		}
 	})
 	return nil
 }
 
-// left implements guest.
-func (s *Supervisor) left(v *visit) {
-	s.visit.CompareAndSwap(v, nil)
-	s.unhear()
+// left implements callbacks.
+func (s *Supervisor) left(ses *session) {
+	s.session.CompareAndSwap(ses, nil)
+	s.dropAudio()
 	s.unwatch()
 	s.voice.drop()
 	s.sound.drop()
@@ -375,47 +372,47 @@ func (s *Supervisor) left(v *visit) {
 	s.viewers.Store(0)
 	s.eachHook(func(h Hooks) {
 		if h.Left != nil {
-			h.Left(v.room)
+			h.Left(ses.room)
 		}
 	})
 }
 
-// check implements guest.
-func (s *Supervisor) check(v *visit, now time.Time) error {
-	s.showState(v, now)
+// check implements callbacks.
+func (s *Supervisor) check(ses *session, now time.Time) error {
+	s.showState(ses, now)
 	if s.opts.Control != nil {
-		s.opts.Control.gate.check(v.room)
+		s.opts.Control.gate.check(ses.room)
 	}
-	sub := s.follow(v, now)
-	s.listen(v, sub, now)
-	s.countViewers(v, sub)
-	if err := s.watchdog(v, sub, now); err != nil {
+	sub := s.follow(ses, now)
+	s.followAudio(ses, sub, now)
+	s.countViewers(ses, sub)
+	if err := s.watchdog(ses, sub, now); err != nil {
 		return err
 	}
 	s.askKeyFrames(sub, now)
 	if s.may.Picture {
-		if err := s.relay.check(v, sub != nil && sub.pub.IsMuted(), now); err != nil {
+		if err := s.relay.check(ses, sub != nil && sub.pub.IsMuted(), now); err != nil {
 			return err
 		}
 	}
 	if s.may.Sound {
-		if err := s.sound.check(v, now); err != nil {
+		if err := s.sound.check(ses, now); err != nil {
 			return err
 		}
 	}
 	return s.checkOwn(now)
 }
 
-func (s *Supervisor) showState(v *visit, now time.Time) {
+func (s *Supervisor) showState(ses *session, now time.Time) {
 	if !s.may.OwnAttributes {
 		return
 	}
-	n := s.board.due(now)
+	n := s.state.due(now)
 	if n.word != "" {
-		v.room.LocalParticipant.SetAttributes(map[string]string{stateAttribute: n.word})
+		ses.room.LocalParticipant.SetAttributes(map[string]string{attrAgentState: n.word})
 	}
 	if n.detail != "" {
-		v.room.LocalParticipant.SetMetadata(n.detail)
+		ses.room.LocalParticipant.SetMetadata(n.detail)
 	}
 }
 

@@ -46,7 +46,7 @@ type VoiceTrack struct {
 
 	sequence                 atomic.Uint32
 	packets, dropped, errors atomic.Uint64
-	complaint                complaint
+	warnings                 warnLimiter
 }
 
 // WriteOpus sends one packet of 48 kHz Opus with the RTP timestamp given.
@@ -73,7 +73,7 @@ func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 	}, &lksdk.SampleWriteOptions{AudioLevel: &level})
 	written = time.Now()
 	if err != nil {
-		t.complaint.tell(t.log, t.errors.Add(1), err, "the voice's packets could not be sent")
+		t.warnings.warn(t.log, t.errors.Add(1), err, "the voice's packets could not be sent")
 		return written, err
 	}
 	t.packets.Add(1)
@@ -92,8 +92,8 @@ func (t *VoiceTrack) Stats() OutStats {
 	return OutStats{Packets: t.packets.Load(), Dropped: t.dropped.Load(), Errors: t.errors.Load()}
 }
 
-// publish puts a new track into v's room. It blocks until the server knows it, or v is over.
-func (t *VoiceTrack) publish(v *visit) error {
+// publish puts a new track into ses's room. It blocks until the server knows it, or ses is over.
+func (t *VoiceTrack) publish(ses *session) error {
 	inner, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{
 		// Two channels is what Opus in WebRTC always says (RFC 7587 section 7); the packets themselves may be mono.
 		MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1",
@@ -108,11 +108,11 @@ func (t *VoiceTrack) publish(v *visit) error {
 	if t.source != livekit.TrackSource_UNKNOWN {
 		o.Source = t.source
 	}
-	if err := v.publish(inner, &o); err != nil {
+	if err := ses.publish(inner, &o); err != nil {
 		return err
 	}
 	t.mu.Lock()
-	t.inner, t.room = inner, v.room
+	t.inner, t.room = inner, ses.room
 	t.mu.Unlock()
 	return nil
 }
@@ -168,14 +168,14 @@ func trackSID(room *lksdk.Room, track *lksdk.LocalTrack) string {
 	return ""
 }
 
-// complaint logs a repeated failure at a bounded rate.
-type complaint struct {
+// warnLimiter logs a resubscribed failure at a bounded rate.
+type warnLimiter struct {
 	every time.Duration // 0 is a second
 	mu    sync.Mutex
 	last  time.Time
 }
 
-func (c *complaint) tell(log zerolog.Logger, count uint64, err error, msg string) {
+func (c *warnLimiter) warn(log zerolog.Logger, count uint64, err error, msg string) {
 	c.mu.Lock()
 	now := time.Now()
 	soon := !c.last.IsZero() && now.Sub(c.last) < cmp.Or(c.every, time.Second)

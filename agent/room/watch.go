@@ -27,9 +27,9 @@ type rating struct {
 }
 
 // countViewers counts the people who can see our copy.
-func (s *Supervisor) countViewers(v *visit, sub *subscription) {
+func (s *Supervisor) countViewers(ses *session, sub *subscription) {
 	n := 0
-	for _, p := range v.room.GetRemoteParticipants() {
+	for _, p := range ses.room.GetRemoteParticipants() {
 		if p.Kind() == lksdk.ParticipantAgent || p.Kind() == lksdk.ParticipantIngress {
 			continue
 		}
@@ -72,7 +72,7 @@ func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
 }
 
 // watchdog acts when a track that should flow does not, whatever the library says about its state.
-func (s *Supervisor) watchdog(v *visit, sub *subscription, now time.Time) error {
+func (s *Supervisor) watchdog(ses *session, sub *subscription, now time.Time) error {
 	if sub == nil {
 		return nil
 	}
@@ -89,33 +89,33 @@ func (s *Supervisor) watchdog(v *visit, sub *subscription, now time.Time) error 
 		}
 		return nil
 	}
-	e := s.signs(v, sub, now)
+	e := s.gatherEvidence(ses, sub, now)
 	do := s.stall.next(now, e)
-	s.silence(s.stall.words(e))
+	s.silence(s.stall.reason(e))
 	switch do {
-	case cureNone:
-	case cureAsk:
+	case recoveryNone:
+	case recoveryKeyFrame:
 		s.watcher.RequestKeyFrame()
-	case cureResubscribe:
+	case recoveryResubscribe:
 		s.opts.Log.Warn().Float64("silent_s", now.Sub(e.media).Seconds()).Msg("track stalled; subscribing again")
 		_ = sub.pub.SetSubscribed(false)
 		sub.again = now.Add(resubscribePause)
-	case cureRejoin:
+	case recoveryRejoin:
 		return errStalled
 	}
 	return nil
 }
 
-// signs looks at the watched track and at what it comes over.
-func (s *Supervisor) signs(v *visit, sub *subscription, now time.Time) signs {
-	e := signs{media: s.stall.since, pulse: now}
+// evidence looks at the watched track and at what it comes over.
+func (s *Supervisor) gatherEvidence(ses *session, sub *subscription, now time.Time) evidence {
+	e := evidence{media: s.stall.since, traffic: now}
 	s.subMu.Lock()
 	reader := sub.reader
 	s.subMu.Unlock()
 	if reader != nil {
 		e.padding = reader.began
 		from := e.media
-		if again := s.stall.repeated; !again.IsZero() && reader.began.Before(again) {
+		if again := s.stall.resubscribed; !again.IsZero() && reader.began.Before(again) {
 			from = again.Add(lastBlank)
 		}
 		if at := reader.lastPacket(); at.After(from) {
@@ -123,10 +123,10 @@ func (s *Supervisor) signs(v *visit, sub *subscription, now time.Time) signs {
 		}
 	}
 	if now.Sub(e.media) > stallAsk/2 {
-		e.pulse = s.pulse.feel(v.room, now)
+		e.traffic = s.traffic.lastSeen(ses.room, now)
 	}
 	if r := s.rating.Load(); r != nil && r.identity == sub.who.Identity() {
-		e.rating, e.heard = r.quality, r.at
+		e.rating, e.ratedAt = r.quality, r.at
 	}
 	return e
 }
@@ -137,9 +137,9 @@ func (s *Supervisor) silence(words string) {
 	switch info := s.watcher.Source(); {
 	case was == "" && words != "":
 		s.opts.Log.Warn().Str("participant", info.Identity).Str("why", words).Msg("the watched camera is silent; the connection is well")
-		s.tell(info, "silent")
+		s.notify(info, "silent")
 	case was != "" && words == "":
 		s.opts.Log.Info().Str("participant", info.Identity).Msg("the camera sends again")
-		s.tell(info, "back")
+		s.notify(info, "back")
 	}
 }

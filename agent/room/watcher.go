@@ -84,7 +84,7 @@ func (w *Watcher) ReadFrame(ctx context.Context) (media.EncodedFrame, error) {
 // than pliSpacing become one.
 func (w *Watcher) RequestKeyFrame() {
 	if !w.keyWanted.Swap(true) {
-		w.poke()
+		w.wakeUp()
 	}
 }
 
@@ -93,7 +93,7 @@ func (w *Watcher) Select(watch media.WatchConfig) {
 	w.mu.Lock()
 	w.watch = watch
 	w.mu.Unlock()
-	w.poke()
+	w.wakeUp()
 }
 
 // Watching returns what is to be watched.
@@ -161,7 +161,7 @@ func (w *Watcher) Cameras() []source.RoomCamera {
 }
 
 // look takes what there is to be watched, and why the chosen one is away.
-func (w *Watcher) look(seen []candidate, away string) {
+func (w *Watcher) setSeen(seen []candidate, away string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen, w.away = seen, away
@@ -175,7 +175,7 @@ func (w *Watcher) Stats() WatchStats {
 	}
 }
 
-func (w *Watcher) poke() {
+func (w *Watcher) wakeUp() {
 	w.mu.Lock()
 	wake := w.wake
 	w.mu.Unlock()
