@@ -478,6 +478,7 @@ func decodeJPEG(t *testing.T, data []byte) image.Image {
 
 // TestNoBuiltInScene: what the commentator refuses is told to the client.
 func TestNoBuiltInScene(t *testing.T) {
+	t.Parallel()
 	d := newDesk()
 	d.noScene = true
 	r := open(t, console.Options{Room: console.Room{Bot: d}})
@@ -491,6 +492,7 @@ func TestNoBuiltInScene(t *testing.T) {
 }
 
 func TestEveryRowOfTheAPI(t *testing.T) {
+	t.Parallel()
 	d, st := newDesk(), newStudio()
 	hub := events.NewHub(events.Options{History: -1})
 	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, Pictures: st, Sound: st, Tokens: mint{}}, SignalURL: "ws://127.0.0.1:1"})

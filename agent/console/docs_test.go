@@ -15,6 +15,7 @@ import (
 
 // TestDocsNameRealVariables: who copies a name from the documents sets a setting.
 func TestDocsNameRealVariables(t *testing.T) {
+	t.Parallel()
 	known := []string{configs.FileVariable}
 	for _, v := range configs.Variables() {
 		known = append(known, v.Name)

@@ -23,6 +23,7 @@ import (
 var everywhere = []string{"/", "/static/app.js", "/api/status", "/api/events", "/api/login", "/metrics", "/healthz", "/rtc"}
 
 func TestForgedHost(t *testing.T) {
+	t.Parallel()
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{AllowedHosts: []string{"Desk.Example.org"}}})
 	u, err := url.Parse(r.URL())
 	require.NoError(t, err)
@@ -53,6 +54,7 @@ func TestForgedHost(t *testing.T) {
 }
 
 func TestForgedOrigin(t *testing.T) {
+	t.Parallel()
 	d := newDesk()
 	r := open(t, console.Options{Room: console.Room{Bot: d, Pictures: newStudio()}, SignalURL: "ws://127.0.0.1:1"})
 	u, err := url.Parse(r.URL())
@@ -103,6 +105,7 @@ var guardedPaths = []string{
 }
 
 func TestTokenFlow(t *testing.T) {
+	t.Parallel()
 	d := newDesk()
 	r := open(t, console.Options{Room: console.Room{Bot: d}, Config: console.Config{Listen: "0.0.0.0:0"}})
 	base, token, ok := strings.Cut(r.opened, "#token=")
@@ -163,6 +166,7 @@ func TestTokenFlow(t *testing.T) {
 // TestEveryRouteIsGuarded: of all that is served for many rooms, nothing but the page, the login and the
 // probes answers without the token, and nothing at all answers another site's page.
 func TestEveryRouteIsGuarded(t *testing.T) {
+	t.Parallel()
 	const token = "correct-horse-battery"
 	doors := []string{"GET /", "GET /rooms/{room}", "POST /api/login", "GET /healthz", "GET /readyz"}
 	for name, tt := range map[string]struct {
@@ -208,6 +212,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 }
 
 func TestConfiguredToken(t *testing.T) {
+	t.Parallel()
 	const token = "correct horse battery; staple"
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Listen: ":0", Token: redact.Secret(token)}})
 	require.Equal(t, r.URL(), r.opened, "what its owner knows is not printed")
@@ -219,6 +224,7 @@ func TestConfiguredToken(t *testing.T) {
 }
 
 func TestLoopbackNeedsNoTokenUnlessProxied(t *testing.T) {
+	t.Parallel()
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}})
 	require.NotContains(t, r.opened, "token")
 	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
@@ -230,6 +236,7 @@ func TestLoopbackNeedsNoTokenUnlessProxied(t *testing.T) {
 // TestForwarderNeedsTheToken: a TCP forwarder on this machine adds no header and passes the Host that its
 // client wrote, so where a token is configured loopback is no proof of anything.
 func TestForwarderNeedsTheToken(t *testing.T) {
+	t.Parallel()
 	const token = "correct-horse-battery"
 	for name, cfg := range map[string]console.Config{
 		"token":          {Token: token},
@@ -253,6 +260,7 @@ func TestForwarderNeedsTheToken(t *testing.T) {
 
 // TestLoginLimit: wrong logins run into 429 soon, from one peer, and the log stays short.
 func TestLoginLimit(t *testing.T) {
+	t.Parallel()
 	const token = "correct-horse-battery"
 	var log bytes.Buffer
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(&log)})
@@ -279,6 +287,7 @@ func TestLoginLimit(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name string
 		opts console.Options
@@ -332,6 +341,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestPortTaken(t *testing.T) {
+	t.Parallel()
 	r := open(t, console.Options{})
 	u, err := url.Parse(r.URL())
 	require.NoError(t, err)

@@ -21,6 +21,7 @@ import (
 )
 
 func TestRequestID(t *testing.T) {
+	t.Parallel()
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}})
 	long := strings.Repeat("x", 64)
 	for _, id := range []string{"abc-1", "with space", long} {
@@ -39,6 +40,7 @@ func TestRequestID(t *testing.T) {
 }
 
 func TestMethodNotAllowed(t *testing.T) {
+	t.Parallel()
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}})
 	tests := []struct{ method, path, allow string }{
 		{"PUT", "/api/status", "GET, HEAD, OPTIONS"},
@@ -69,6 +71,7 @@ func TestMethodNotAllowed(t *testing.T) {
 }
 
 func TestLargeBodies(t *testing.T) {
+	t.Parallel()
 	d := newDesk()
 	r := open(t, console.Options{Room: console.Room{Bot: d, Tokens: mint{}}, SignalURL: "ws://127.0.0.1:1"})
 	huge := `{"instruction":"` + strings.Repeat("x", 10<<20) + `"}`
@@ -111,6 +114,7 @@ func TestLargeBodies(t *testing.T) {
 }
 
 func TestPanicIsAnsweredAndLogged(t *testing.T) {
+	t.Parallel()
 	d := newDesk()
 	var log bytes.Buffer
 	r := open(t, console.Options{Room: console.Room{Bot: d}, Log: zerolog.New(&log)})
@@ -130,6 +134,7 @@ func TestPanicIsAnsweredAndLogged(t *testing.T) {
 }
 
 func TestMissingParts(t *testing.T) {
+	t.Parallel()
 	r := open(t, console.Options{})
 	tests := []struct {
 		method, path, body string
@@ -160,6 +165,7 @@ func TestMissingParts(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
+	t.Parallel()
 	d := newDesk()
 	r := open(t, console.Options{Room: console.Room{Bot: d}})
 	tests := []struct {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector()) // somebody was here before
 	hub := events.NewHub(events.Options{History: -1})

@@ -60,6 +60,7 @@ func (e *exchange) fail(err error) {
 }
 
 func TestRoomsAPI(t *testing.T) {
+	t.Parallel()
 	rooms := console.NewRooms(0, zerolog.Nop())
 	calls := &exchange{}
 	r := open(t, console.Options{Rooms: rooms, Dispatcher: calls})
@@ -143,6 +144,7 @@ func TestRoomsAPI(t *testing.T) {
 }
 
 func TestOneRoomCallsNobody(t *testing.T) {
+	t.Parallel()
 	r := open(t, console.Options{Room: console.Room{Name: "demo", Bot: newDesk()}})
 	for _, call := range [][2]string{{"POST", "/api/rooms"}, {"DELETE", "/api/rooms/demo"}} {
 		a := r.ask(call[0], call[1], `{"room":"x"}`)
@@ -158,6 +160,7 @@ func TestOneRoomCallsNobody(t *testing.T) {
 // TestOpenAPI holds the document against the routes, and the answers against
 // the document.
 func TestOpenAPI(t *testing.T) {
+	t.Parallel()
 	rooms := console.NewRooms(0, zerolog.Nop())
 	st := newStudio()
 	r := open(t, console.Options{Rooms: rooms, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1"})

@@ -14,6 +14,7 @@ import (
 )
 
 func TestPage(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "dist")
 	r := open(t, console.Options{WebDir: dir})
 	a := r.ask("GET", "/", "")

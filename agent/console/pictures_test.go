@@ -23,6 +23,7 @@ import (
 )
 
 func TestNewestPicture(t *testing.T) {
+	t.Parallel()
 	st := newStudio()
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Pictures: st}})
 	a := r.ask("GET", "/api/frame", "")
@@ -49,6 +50,7 @@ func TestNewestPicture(t *testing.T) {
 
 // TestThumbnailsAreShared: what the tiles of many pages ask for is taken once, and is never old.
 func TestThumbnailsAreShared(t *testing.T) {
+	t.Parallel()
 	const readers = 40
 	st := newStudio()
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Pictures: st}})
@@ -97,6 +99,7 @@ func requireRed(t *testing.T, c color.Color, want int) {
 }
 
 func TestSeenPictures(t *testing.T) {
+	t.Parallel()
 	hub := events.NewHub(events.Options{History: 2})
 	r := open(t, console.Options{Room: console.Room{Hub: hub}})
 	get := func(id uint64, query string) answer {
@@ -104,8 +107,10 @@ func TestSeenPictures(t *testing.T) {
 	}
 	kept := func(id uint64) func() bool { return func() bool { return get(id, "").status == http.StatusOK } }
 
-	hub.Frames(1, []agent.SeenFrame{{ID: 10, Frame: picture(1280, 720, 90)}, {ID: 11, Frame: picture(90, 160, 120)}})
-	require.Eventually(t, kept(11), wait, 5*time.Millisecond)
+	require.Eventually(t, func() bool { // from when the hub runs
+		hub.Frames(1, []agent.SeenFrame{{ID: 10, Frame: picture(1280, 720, 90)}, {ID: 11, Frame: picture(90, 160, 120)}})
+		return kept(11)()
+	}, wait, 50*time.Millisecond)
 	img := decodeJPEG(t, get(10, "").body)
 	require.Equal(t, "(448,252)", img.Bounds().Max.String(), "the long side is 448")
 	requireRed(t, img.At(200, 100), 90)
@@ -134,6 +139,7 @@ func TestSeenPictures(t *testing.T) {
 }
 
 func TestMJPEG(t *testing.T) {
+	t.Parallel()
 	st := newStudio()
 	r := open(t, console.Options{Room: console.Room{Pictures: st, PictureRate: 100}})
 	pulls, _, _ := st.counts()
@@ -181,6 +187,7 @@ func TestMJPEG(t *testing.T) {
 
 // TestMJPEGSlowWatcher: one that does not read loses pictures, the other gets them all the same.
 func TestMJPEGSlowWatcher(t *testing.T) {
+	t.Parallel()
 	st := newStudio()
 	st.frame = picture(640, 360, 0)
 	noise := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // noise makes large pictures
@@ -201,6 +208,7 @@ func TestMJPEGSlowWatcher(t *testing.T) {
 }
 
 func TestMJPEGRate(t *testing.T) {
+	t.Parallel()
 	st := newStudio()
 	r := open(t, console.Options{Room: console.Room{Pictures: st, PictureRate: 20}})
 	resp := r.connect("/api/mjpeg")
@@ -216,6 +224,7 @@ func TestMJPEGRate(t *testing.T) {
 }
 
 func TestAudioStream(t *testing.T) {
+	t.Parallel()
 	d, st := newDesk(), newStudio()
 	r := open(t, console.Options{Room: console.Room{Bot: d, Sound: st}})
 	resp := r.connect("/api/audio-stream")

@@ -21,6 +21,7 @@ import (
 // addRoom shows a room with a desk of its own.
 // TestReadyWithTheEngine: a console of many rooms is ready when the engine that they will get is, with a room or without.
 func TestReadyWithTheEngine(t *testing.T) {
+	t.Parallel()
 	var status inference.Status
 	r := open(t, console.Options{Rooms: console.NewRooms(0, zerolog.Nop()), Engine: func() inference.Status { return status }})
 	for _, tt := range []struct {
@@ -50,6 +51,7 @@ func addRoom(tb testing.TB, rooms *console.Rooms, name string) (*desk, *events.H
 }
 
 func TestManyRooms(t *testing.T) {
+	t.Parallel()
 	rooms := console.NewRooms(3, zerolog.Nop())
 	r := open(t, console.Options{Rooms: rooms})
 	code, _, _ := r.ask("GET", "/api/status", "").problem(t)
@@ -110,6 +112,7 @@ func TestManyRooms(t *testing.T) {
 }
 
 func TestEventsOfAllRooms(t *testing.T) {
+	t.Parallel()
 	rooms := console.NewRooms(0, zerolog.Nop())
 	r := open(t, console.Options{Rooms: rooms})
 	all := r.events("/api/events")
@@ -176,6 +179,7 @@ func TestEventsOfAllRooms(t *testing.T) {
 
 // TestVeryManyRoomsChangeAtOnce: the list is told instead of each, so that no reader's queue runs over.
 func TestVeryManyRoomsChangeAtOnce(t *testing.T) {
+	t.Parallel()
 	rooms := console.NewRooms(0, zerolog.Nop())
 	r := open(t, console.Options{Rooms: rooms})
 	desks := make([]*desk, 2*console.MaxChanges+2) // too many, even if one look sees the first half only
@@ -197,6 +201,7 @@ func TestVeryManyRoomsChangeAtOnce(t *testing.T) {
 }
 
 func TestMetricsOfManyRooms(t *testing.T) {
+	t.Parallel()
 	rooms := console.NewRooms(0, zerolog.Nop())
 	r := open(t, console.Options{Rooms: rooms})
 	totals := prometheus.NewRegistry()

