@@ -1,9 +1,10 @@
-// Package bot puts the parts of one bot together from the settings: what
-// package agent sees as interfaces become the room, the codec process, the
-// voice and the page here.
+// Package bot puts one commentator together: the session with its engine, the
+// room, the codec process, the voice, the page's view of it, and the fan-out of
+// the delayed picture.
 //
-// It owns no behaviour of its own beyond small adapters; the programs below cmd
-// use it so that demo, join and the measurements run the same bot.
+// It owns which parts there are and what each is given, and the loading and loss
+// of engines. It knows neither the file of settings nor the worker that may run
+// many commentators.
 package bot
 
 import (
@@ -72,7 +73,7 @@ type Options struct {
 	Texts []agent.TextOutput
 	// Hooks are called for each connection to the room.
 	Hooks []room.Hooks
-	// OnCrash is told of a panic that ends Run, while the bot is still in the room; it may be told twice. May be nil.
+	// OnCrash is called, perhaps twice, with a panic that ends Run, while the bot is still in the room. May be nil.
 	OnCrash func(err error)
 	// Outputs are shared by all bots of the process; may be nil.
 	Outputs *Outputs
@@ -92,15 +93,15 @@ type Bot struct {
 	owned    bool // the engine is this bot's own
 	captions *room.Captions
 	control  *room.Control
-	delayed  *tap
+	delayed  *fanout
 	camera   cameraSound
 	player   *sound.Player
 	players  *whep.Feed
-	sources  *Sources // nil when none are opened here
+	sources  *Sources // nil without NewSources
 	log      zerolog.Logger
 }
 
-// New builds a bot; nothing runs and nothing connects yet.
+// New checks the settings and makes the parts; nothing runs and nothing connects yet.
 func New(opts Options) (_ *Bot, err error) {
 	cfg := opts.Settings
 	lk := cfg.LiveKit
@@ -108,7 +109,6 @@ func New(opts Options) (_ *Bot, err error) {
 		opts.Keys = room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
 	}
 	b := &Bot{opts: opts, log: opts.Log}
-
 	if b.engine = opts.Engine; b.engine == nil {
 		if b.engine, err = NewEngine(cfg, opts.Log); err != nil {
 			return nil, err
@@ -120,29 +120,8 @@ func New(opts Options) (_ *Bot, err error) {
 			}
 		}()
 	}
-	if b.camera, err = newCameraSound(cfg); err != nil {
-		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
-	}
-	b.control = room.NewControl(cfg.Control, opts.Keys, steered{b}, opts.Log)
-	back := func(*lksdk.Room) { b.SetRoom("") }
-	b.Room, err = room.New(room.Options{
-		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
-		Room: lk.Room, Identity: lk.Identity, Name: lk.Name,
-		Watch: cfg.Media.Watch, Relay: cfg.Media.Relay, LongSide: cfg.Media.LongSide, LoopbackOnly: opts.LoopbackOnly,
-		Sound:          b.camera.sink(),
-		ReconnectDelay: lk.ReconnectDelay, MaxReconnectDelay: lk.MaxReconnectDelay,
-		OnOutage: func(err error) {
-			if b.Session != nil {
-				b.SetRoom("the room is away: " + err.Error())
-			}
-		},
-		OnCrash: opts.OnCrash,
-		Control: b.control,
-		Hooks:   append([]room.Hooks{{Joined: back, Reconnected: back}}, opts.Hooks...),
-		Log:     opts.Log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("prepare the room: %w", err)
+	if err := b.makeRoom(); err != nil {
+		return nil, err
 	}
 	// A ready token names a room of its own.
 	b.Tokens = &minter{keys: opts.Keys, room: b.Room.RoomName(), agent: b.Room.Identity()}
@@ -154,28 +133,18 @@ func New(opts Options) (_ *Bot, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
 	}
-	b.Hub = events.NewHub(events.Options{
-		History: cfg.Comments, JPEGQuality: cfg.Media.JPEGQuality,
-	})
+	b.Hub = events.NewHub(events.Options{History: cfg.Comments, JPEGQuality: cfg.Media.JPEGQuality})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
 	b.players = whep.NewFeed(whep.FeedOptions{
 		Mix: b.player.Mix, AskKeyFrame: b.Room.Watcher().RequestKeyFrame, Past: cfg.Comments,
 	})
-	b.delayed = &tap{
+	b.delayed = &fanout{
 		out: b.Room.Relay(), sound: b.camera.line, players: b.players, askKeyFrame: b.Room.Watcher().RequestKeyFrame,
 	}
 	b.Session, err = agent.New(agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine, Profiles: cfg.Profiles,
 		Model: b.engine.Model, EngineNote: b.engine.Note,
-		Input: b.Room.Watcher(),
-		NewDecoder: func(sinks agent.DecoderSinks) (agent.Decoder, error) {
-			return codec.New(codec.Options{
-				LongSide: cfg.Media.LongSide, OnPicture: sinks.Picture, OnRestart: sinks.NeedKeyFrame,
-				OnUndecodable: func(error) { sinks.NeedKeyFrame() },
-				Transcode:     codec.TranscodeOptions{OnFrame: sinks.Encoded},
-				Log:           opts.Log,
-			})
-		},
+		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
 		Texts: slices.Concat([]agent.TextOutput{b.captions, b.Hub, b.players}, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
 		Log:   opts.Log,
@@ -187,11 +156,53 @@ func New(opts Options) (_ *Bot, err error) {
 	return b, nil
 }
 
+// makeRoom makes the client of the room, what steers the bot from inside it,
+// and the receiver of the camera's sound.
+func (b *Bot) makeRoom() (err error) {
+	cfg, opts := b.opts.Settings, b.opts
+	lk := cfg.LiveKit
+	if b.camera, err = newCameraSound(cfg); err != nil {
+		return fmt.Errorf("prepare the camera's sound: %w", err)
+	}
+	b.control = room.NewControl(cfg.Control, opts.Keys, steered{b}, opts.Log)
+	back := func(*lksdk.Room) { b.SetRoom("") }
+	b.Room, err = room.New(room.Options{
+		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
+		Room: lk.Room, Identity: lk.Identity, Name: lk.Name,
+		Watch: cfg.Media.Watch, Relay: cfg.Media.Relay, LongSide: cfg.Media.LongSide, LoopbackOnly: opts.LoopbackOnly,
+		Sound:          b.camera.sink(),
+		ReconnectDelay: lk.ReconnectDelay, MaxReconnectDelay: lk.MaxReconnectDelay,
+		OnOutage: func(err error) {
+			if b.Session != nil {
+				b.SetRoom("disconnected from the room: " + err.Error())
+			}
+		},
+		OnCrash: opts.OnCrash,
+		Control: b.control,
+		Hooks:   append([]room.Hooks{{Joined: back, Reconnected: back}}, opts.Hooks...),
+		Log:     opts.Log,
+	})
+	if err != nil {
+		return fmt.Errorf("prepare the room: %w", err)
+	}
+	return nil
+}
+
+// newDecoder starts no process yet; the session runs the decoder.
+func (b *Bot) newDecoder(sinks agent.DecoderSinks) (agent.Decoder, error) {
+	return codec.New(codec.Options{
+		LongSide: b.opts.Settings.Media.LongSide, OnPicture: sinks.Picture, OnRestart: sinks.NeedKeyFrame,
+		OnUndecodable: func(error) { sinks.NeedKeyFrame() },
+		Transcode:     codec.TranscodeOptions{OnFrame: sinks.Encoded},
+		Log:           b.opts.Log,
+	})
+}
+
 // Run runs everything until ctx ends or a part fails for good. A panic in the
 // bot's code, or in what it is given, is such a failure.
 func (b *Bot) Run(ctx context.Context) (err error) {
 	defer func() {
-		if !errors.Is(err, room.ErrReplaced) { // the room is served, by another
+		if !errors.Is(err, room.ErrReplaced) { // another bot serves the room
 			b.opts.Outputs.failed(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity, err)
 		}
 	}()
@@ -229,7 +240,8 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-// Console makes the page's server for this bot.
+// Console returns the server of the page for this bot. announce is called with
+// its address once it listens.
 func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.Server, error) {
 	metrics := prometheus.NewRegistry()
 	if err := metrics.Register(b.opts.Outputs); err != nil {
@@ -243,7 +255,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 	var players console.Players
 	if b.opts.Settings.WHEP.Enabled {
 		server, err := NewPlayers(PlayersOptions{
-			Config: b.opts.Settings.WHEP, ICE: b.opts.Settings.ICE, Keys: b.opts.Keys, LoopbackOnly: OnlyHere(cfg.Listen), Log: b.log,
+			Config: b.opts.Settings.WHEP, ICE: b.opts.Settings.ICE, Keys: b.opts.Keys, LoopbackOnly: OnLoopback(cfg.Listen), Log: b.log,
 		})
 		if err != nil {
 			return nil, err
@@ -263,10 +275,10 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 	return s, nil
 }
 
-// Face is the bot's room as a console shows it.
+// Face returns the bot's room as a console shows it.
 func (b *Bot) Face() console.Room {
 	face := console.Room{
-		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceTap{b.Voice},
+		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceSound{b.Voice},
 		Tokens: b.Tokens, Metrics: soundMetrics{b}, Viewers: b.Room.Viewers,
 		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,
 	}
@@ -276,10 +288,10 @@ func (b *Bot) Face() console.Room {
 	return face
 }
 
-// Players is the bot's delayed picture and sound for WHEP players.
+// Players returns the bot's delayed picture and sound for WHEP players.
 func (b *Bot) Players() *whep.Feed { return b.players }
 
-// voiceOutput is the speech writer as the agent sees it.
+// voiceOutput adapts the speech writer to agent.AudioOutput.
 type voiceOutput struct{ w *speech.Writer }
 
 // NewUtterance implements agent.AudioOutput.
@@ -287,13 +299,13 @@ func (v voiceOutput) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
 	return v.w.NewUtterance(speech.Events(ev))
 }
 
-// voiceTap is the speech writer as the console sees it.
-type voiceTap struct{ w *speech.Writer }
+// voiceSound adapts the speech writer to console.Sound.
+type voiceSound struct{ w *speech.Writer }
 
 // Subscribe implements console.Sound.
-func (s voiceTap) Subscribe() (<-chan []int16, func()) { return s.w.Subscribe() }
+func (s voiceSound) Subscribe() (<-chan []int16, func()) { return s.w.Subscribe() }
 
-// steered is the bot as the console steers it: the session, and the choice of
+// steered adapts the bot to those who steer it: the session, and the choice of
 // the watched track.
 type steered struct{ b *Bot }
 
@@ -328,9 +340,8 @@ func (s steered) Snapshot() agent.Snapshot {
 	return snap
 }
 
-// described is the chosen track with what the session knows of its pictures.
-// Right after a choice the session still has those of the track before, which
-// say nothing of this one.
+// described joins the chosen track with the session's description of its
+// pictures. Right after a choice that one still describes the previous track.
 func described(pictures, chosen agent.SourceInfo) agent.SourceInfo {
 	out := agent.SourceInfo{Identity: chosen.Identity, Track: chosen.Track, Muted: chosen.Muted}
 	if chosen.Identity != "" && pictures.Epoch >= chosen.Epoch {
@@ -366,8 +377,7 @@ func (s steered) Start(source, by string) error {
 	return nil
 }
 
-// Stop implements console.Bot. It ends the answers of /api/stream, whoever
-// stopped the commentary.
+// Stop implements console.Bot. It also ends the responses of /api/stream.
 func (s steered) Stop(by string) {
 	s.b.Stop(by)
 	s.b.Hub.EndStreams()
@@ -418,7 +428,7 @@ func (s steered) Change(c agent.Change, source *string, by string) error {
 // History implements room.Steered.
 func (s steered) History() []agent.Record { return s.b.Hub.History() }
 
-// newest is the newest decoded picture.
+// newest returns the newest decoded picture.
 func (b *Bot) newest(ctx context.Context) (media.VideoFrame, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

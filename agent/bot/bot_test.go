@@ -62,13 +62,13 @@ func (nowhere) WriteFrame(delay.OutFrame) (time.Time, error) { return time.Time{
 
 func TestSlowReaderGoesOnAtAKeyFrame(t *testing.T) {
 	asked := 0
-	tap := bot.NewTap(nowhere{}, func() { asked++ })
-	frames, stop := bot.SubscribeTap(tap)
+	fanout := bot.NewFanout(nowhere{}, func() { asked++ })
+	frames, stop := bot.Subscribe(fanout)
 	defer stop()
 	require.Equal(t, 1, asked, "one who comes needs a key frame")
 	write := func(n int, key bool) {
 		f := delay.OutFrame{EncodedFrame: media.EncodedFrame{PTS: time.Duration(n), KeyFrame: key}}
-		_, err := tap.WriteFrame(f)
+		_, err := fanout.WriteFrame(f)
 		require.NoError(t, err)
 	}
 	write(-1, false)

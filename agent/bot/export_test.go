@@ -20,14 +20,14 @@ func Described(pictures, chosen agent.SourceInfo) agent.SourceInfo {
 	return described(pictures, chosen)
 }
 
-// NewTap makes a tap before out.
-func NewTap(out agent.VideoOutput, askKeyFrame func()) agent.VideoOutput {
-	return &tap{out: out, askKeyFrame: askKeyFrame}
+// NewFanout makes a fanout before out.
+func NewFanout(out agent.VideoOutput, askKeyFrame func()) agent.VideoOutput {
+	return &fanout{out: out, askKeyFrame: askKeyFrame}
 }
 
-// SubscribeTap reads from a tap of NewTap.
-func SubscribeTap(t agent.VideoOutput) (<-chan media.EncodedFrame, func()) {
-	return t.(*tap).subscribe()
+// Subscribe reads from a fanout of NewFanout.
+func Subscribe(t agent.VideoOutput) (<-chan media.EncodedFrame, func()) {
+	return t.(*fanout).subscribe()
 }
 
 // Loaded is a model of this process.

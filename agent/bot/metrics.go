@@ -9,12 +9,12 @@ import (
 // metricPrefix of the built-in model's metrics.
 const metricPrefix = "touchline_engine_"
 
-// Describe leaves it to Collect: the metrics are checked as they come, and
-// there are none while no model is loaded.
+// Describe sends nothing: there are no metrics while no model is loaded, and
+// Collect checks them.
 func (b *builtIn) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. The counts are those of the model
-// that is loaded now: they begin anew when it is loaded again.
+// Collect implements prometheus.Collector. The counters start again when the
+// model is loaded again.
 func (b *builtIn) Collect(ch chan<- prometheus.Metric) {
 	model := b.current.Load()
 	if model == nil {

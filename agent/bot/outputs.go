@@ -16,9 +16,8 @@ import (
 	"touchline/internal/redact"
 )
 
-// Outputs are where the bots of one process put what they do, beside their
-// rooms and pages: the history and the webhooks. All rooms share them. A nil
-// one has none.
+// Outputs are the history and the webhooks, which all bots of one process share.
+// A nil one has neither.
 type Outputs struct {
 	history  *history.Log    // nil without
 	webhooks *webhook.Sender // nil without
@@ -28,7 +27,7 @@ type Outputs struct {
 // pastWait bounds the search for the comments of earlier runs.
 const pastWait = 5 * time.Second
 
-// OutputSettings say where the bots of one process put what they do.
+// OutputSettings set the history and the webhooks of one process.
 type OutputSettings struct {
 	History history.Config
 	Webhook webhook.Config
@@ -37,9 +36,8 @@ type OutputSettings struct {
 	APISecret redact.Secret
 }
 
-// WithOutputs opens the outputs that the settings name, has body run the bots,
-// and closes them when it has returned: what the last bot says is written and
-// told.
+// WithOutputs opens the outputs that the settings name, calls body, which runs
+// the bots, and closes the outputs after it: the last records are written and sent.
 func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, body func(*Outputs) error) error {
 	o := &Outputs{log: log}
 	var runs []func(context.Context) error
@@ -71,7 +69,7 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 	return errors.Join(err, g.Wait())
 }
 
-// texts are the outputs of one bot.
+// texts returns the outputs of one bot.
 func (o *Outputs) texts(room, identity string) []agent.TextOutput {
 	var out []agent.TextOutput
 	if o != nil && o.history != nil {
@@ -83,14 +81,14 @@ func (o *Outputs) texts(room, identity string) []agent.TextOutput {
 	return out
 }
 
-// failed tells that a bot ended with an error.
+// failed reports that a bot ended with an error.
 func (o *Outputs) failed(room, identity string, err error) {
 	if o != nil && o.webhooks != nil && err != nil {
 		o.webhooks.Output(room, identity).Failed(err)
 	}
 }
 
-// past are the last comments that earlier runs made in a room.
+// past returns the last n comments of earlier runs in a room.
 func (o *Outputs) past(ctx context.Context, room string, n int) []agent.Record {
 	if o == nil || o.history == nil {
 		return nil
@@ -99,12 +97,12 @@ func (o *Outputs) past(ctx context.Context, room string, n int) []agent.Record {
 	defer cancel()
 	records, err := o.history.Last(ctx, room, n)
 	if err != nil {
-		o.log.Warn().Err(err).Str("room", room).Msg("history: not all that was said before is shown")
+		o.log.Warn().Err(err).Str("room", room).Msg("earlier comments incomplete")
 	}
 	return records
 }
 
-// Describe leaves it to Collect: which metrics there are depends on the settings.
+// Describe sends nothing: the metrics depend on the settings, so Collect checks them.
 func (*Outputs) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

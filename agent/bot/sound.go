@@ -8,8 +8,8 @@ import (
 	"touchline/media/sound"
 )
 
-// cameraSound is the way of the camera's sound through the bot; both are nil
-// when it is switched off.
+// cameraSound is the path of the camera's sound through the bot; both fields are
+// nil when it is off.
 type cameraSound struct {
 	line     *sound.Line
 	receiver *sound.Receiver
@@ -17,14 +17,14 @@ type cameraSound struct {
 
 func newCameraSound(cfg Settings) (c cameraSound, err error) {
 	if !cfg.Media.Relay || !cfg.Media.CameraSound {
-		return c, nil // without a delayed picture nothing belongs to delayed sound
+		return c, nil // delayed sound belongs to a delayed picture
 	}
 	c.line = sound.NewLine(max(cfg.Pacing.MaxDelay, cfg.Pacing.FixedDelay), cfg.Media.DuckDB)
 	c.receiver, err = sound.NewReceiver(c.line)
 	return c, err
 }
 
-// sink is where the room brings the packets.
+// sink returns the receiver of the camera's packets, or nil.
 func (c cameraSound) sink() room.SoundSink {
 	if c.receiver == nil {
 		return nil
@@ -32,7 +32,7 @@ func (c cameraSound) sink() room.SoundSink {
 	return c.receiver
 }
 
-// Sound tells how the camera's sound fares; zero when it is switched off.
+// Sound returns the statistics of the camera's sound; zero when it is off.
 func (b *Bot) Sound() sound.Stats {
 	if b.camera.line == nil {
 		return sound.Stats{}
@@ -40,13 +40,13 @@ func (b *Bot) Sound() sound.Stats {
 	return b.camera.line.Stats()
 }
 
-// soundMetrics tell how the camera's sound fares.
+// soundMetrics exports the statistics of the camera's sound.
 type soundMetrics struct{ b *Bot }
 
-// Describe leaves it to Collect: the metrics are checked as they come.
+// Describe sends nothing: Collect checks the metrics.
 func (m soundMetrics) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. There is nothing before sound came.
+// Collect implements prometheus.Collector. It sends nothing before the first sound.
 func (m soundMetrics) Collect(ch chan<- prometheus.Metric) {
 	c := m.b.camera
 	if c.line == nil || !c.line.Heard() {
@@ -61,12 +61,12 @@ func (m soundMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
 	l, r, p := c.line.Stats(), c.receiver.Stats(), m.b.player.Stats()
-	value(gauge, "offset_seconds", "By how much the camera's sound is heard later than its picture is shown.", l.Offset.Seconds())
-	value(gauge, "delay_seconds", "How far the camera's sound is behind.", l.Delay.Seconds())
-	const moves = "How often the sound's delay followed the picture's: in silence, or by a jump where none came."
+	value(gauge, "offset_seconds", "Time from the camera's picture to its sound; negative when the sound is first.", l.Offset.Seconds())
+	value(gauge, "delay_seconds", "Delay of the camera's sound.", l.Delay.Seconds())
+	const moves = "Changes of the sound's delay to follow the picture: in silence, or by a jump where there was none."
 	value(counter, "moves_total", moves, float64(l.Moves), "how", "silence")
 	value(counter, "moves_total", moves, float64(l.Jumps), "how", "jump")
-	value(counter, "late_seconds_total", "Sound that came too late to be heard.",
+	value(counter, "late_seconds_total", "Sound that arrived too late to be played.",
 		media.TicksToDuration(int64(l.Late), sound.Rate).Seconds())
 	const packets = "Packets of the camera's sound: received, lost on the way, not decodable, sent."
 	value(counter, "packets_total", packets, float64(r.Packets), "what", "received")

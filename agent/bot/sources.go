@@ -10,29 +10,29 @@ import (
 	"touchline/media/source"
 )
 
-// SourcesOptions say what a bot's room may have brought into it.
+// SourcesOptions set which sources a bot's room may have.
 type SourcesOptions struct {
-	// Allow judges the addresses that the page and the API give.
+	// Allow decides which addresses the page and the API may open.
 	Allow source.Allow
 	// LoopbackOnly takes the media of WHIP senders on this machine only.
 	LoopbackOnly bool
 	// Shared tells that WHIP ingest is the caller's, for all rooms of the program: Ingest, nil for none.
-	// Otherwise the room takes its own, where the settings want any.
+	// Otherwise the room has an ingest of its own, if the settings enable it.
 	Shared bool
 	Ingest *camera.Ingest
 }
 
-// Sources are what the program brings into a bot's room: cameras that it
-// opens, and senders that it takes by WHIP. Run owns them.
+// Sources are the cameras that the program opens for a bot's room, and its WHIP
+// senders. Run owns them.
 type Sources struct {
 	*camera.Manager
 
 	bot    *Bot
 	ingest *camera.Ingest // nil when WHIP ingest is off
-	shared bool           // they are the caller's
+	shared bool           // the ingest is the caller's
 }
 
-// NewSources prepares them; nothing is opened yet. To be called before Console.
+// NewSources makes the bot's sources; nothing is opened yet. Call it before Console.
 func (b *Bot) NewSources(o SourcesOptions) (*Sources, error) {
 	cfg := b.opts.Settings
 	if b.opts.Keys.APIKey == "" {
@@ -75,7 +75,7 @@ func (s *Sources) Run(ctx context.Context) error {
 func (s *Sources) Sources() []source.Info {
 	out := s.Manager.Sources()
 	watched := s.bot.Room.Watcher().Source().Identity
-	if watched == "" { // what was chosen and is not there yet
+	if watched == "" { // chosen, and not in the room yet
 		watched = s.bot.Room.Watcher().Watching().Identity
 	}
 	for i := range out {
@@ -98,7 +98,7 @@ func (s *Sources) WHIP() (source.WHIPEndpoint, bool) {
 	return s.ingest.Endpoint(s.bot.Room.RoomName()), true
 }
 
-// handler answers at /whip/; nil when senders are not taken.
+// handler answers at /whip/; nil without WHIP ingest.
 func (s *Sources) handler() http.Handler {
 	if s == nil || s.ingest == nil {
 		return nil

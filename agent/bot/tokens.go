@@ -9,7 +9,7 @@ import (
 	"touchline/agent/room"
 )
 
-// minter lets the page's visitors into the room.
+// minter makes access tokens for the page's visitors.
 type minter struct {
 	keys  room.Keys
 	room  string
@@ -19,8 +19,7 @@ type minter struct {
 // Mint implements console.Tokens.
 func (m *minter) Mint(role, name string) (console.Grant, error) {
 	if m.keys.APIKey == "" {
-		return console.Grant{}, errors.New("expected an API key and secret to let viewers in; " +
-			"set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
+		return console.Grant{}, errors.New("no LiveKit API key: viewers cannot join; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
 	}
 	who := room.Person{Room: m.room, Identity: role + "-" + rand.Text()[:10], Name: name}
 	var token string
@@ -31,7 +30,7 @@ func (m *minter) Mint(role, name string) (console.Grant, error) {
 	case "camera":
 		token, err = room.CameraToken(m.keys, who)
 	default:
-		return console.Grant{}, fmt.Errorf(`expected the role "viewer" or "camera", got %q`, role)
+		return console.Grant{}, fmt.Errorf("role %q: must be viewer or camera", role)
 	}
 	if err != nil {
 		return console.Grant{}, fmt.Errorf("mint a token: %w", err)

@@ -17,13 +17,14 @@ import (
 	"touchline/media/source"
 )
 
-// Show is where the rooms of a worker's jobs are shown, and what comes into them from there.
+// Show adds the rooms of a worker's jobs to a console, with the sources and the
+// players that come with it.
 type Show struct {
 	Rooms *console.Rooms
 	// Players watch by WHEP, Ingest takes WHIP senders; nil for none.
 	Players *whep.Server
 	Ingest  *camera.Ingest
-	// Allow judges the addresses that the page and the API give.
+	// Allow decides which addresses the page and the API may open.
 	Allow source.Allow
 	Log   zerolog.Logger
 }
@@ -40,11 +41,11 @@ func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 		leave = func() {
 			stop()
 			if err := <-ended; err != nil {
-				log.Warn().Err(err).Msg("no sources can be brought into the room")
+				log.Warn().Err(err).Msg("sources unavailable")
 			}
 		}
 	} else if !errors.Is(err, camera.ErrNoKeys) {
-		log.Warn().Err(err).Msg("no sources can be brought into the room")
+		log.Warn().Err(err).Msg("sources unavailable")
 	}
 	face := b.Face()
 	if job.Participant != "" {
@@ -53,14 +54,14 @@ func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 	}
 	remove, err := o.Rooms.Add(face)
 	if err != nil {
-		log.Warn().Err(err).Str("shown_as", face.Name).Msg("the room is not shown in the console")
+		log.Warn().Err(err).Str("shown_as", face.Name).Msg("room not shown in the console")
 		return leave
 	}
 	unwatch := func() {}
 	if o.Players != nil {
 		if unwatch, err = o.Players.Add(face.Name, b.Players()); err != nil {
 			unwatch = func() {}
-			log.Warn().Err(err).Str("shown_as", face.Name).Msg("the room has no WHEP players")
+			log.Warn().Err(err).Str("shown_as", face.Name).Msg("WHEP unavailable")
 		}
 	}
 	return func() {
@@ -70,8 +71,8 @@ func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 	}
 }
 
-// Calls lets a console bring commentators into rooms by LiveKit's agent
-// dispatch, which a worker of this or another process takes.
+// Calls is the console's dispatcher: it asks LiveKit's agent dispatch for
+// commentators, which a worker of this or another process then runs.
 type Calls struct {
 	Jobs   *Manager
 	Worker *worker.Worker
@@ -85,7 +86,7 @@ func (c Calls) Dispatch(ctx context.Context, call console.Call) (string, error) 
 	if call.Track != nil {
 		m.Track = media.WatchConfig{Identity: call.Track.Identity, Source: call.Track.Source}
 	}
-	// Another worker may have other settings; this one's tell most of what would fail the job.
+	// Another worker may have other settings; checking with this one's finds most errors at once.
 	if _, err := c.Jobs.opts.Configure(worker.Job{
 		URL: c.Jobs.opts.Settings.LiveKit.URL, Room: call.Room, Identity: worker.Identity("", ""),
 		Name: c.Jobs.opts.Settings.LiveKit.Name, Metadata: m,

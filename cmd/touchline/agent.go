@@ -208,7 +208,7 @@ func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
 	}
 	return bot.NewPlayers(bot.PlayersOptions{
 		Config: cfg.Console.WHEP, ICE: cfg.Console.ICE, Keys: liveKitKeys(cfg), Coming: true,
-		LoopbackOnly: bot.OnlyHere(cfg.Worker.Console), Log: log,
+		LoopbackOnly: bot.OnLoopback(cfg.Worker.Console), Log: log,
 	})
 }
 
@@ -219,7 +219,7 @@ func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*
 		return nil, nil
 	}
 	return camera.NewIngest(camera.IngestOptions{
-		Config: cfg.Sources, ICE: cfg.Agent.Console.ICE, URL: cfg.Agent.LiveKit.URL, Keys: liveKitKeys(cfg.Agent), LoopbackOnly: bot.OnlyHere(at),
+		Config: cfg.Sources, ICE: cfg.Agent.Console.ICE, URL: cfg.Agent.LiveKit.URL, Keys: liveKitKeys(cfg.Agent), LoopbackOnly: bot.OnLoopback(at),
 		Closing: func() bool { return ctx.Err() != nil }, Log: log,
 	})
 }

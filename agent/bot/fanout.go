@@ -15,83 +15,82 @@ import (
 	"touchline/media/sound"
 )
 
-// tap passes the delayed picture on and shows it to those who watch without
-// the room.
-type tap struct {
+// fanout passes the delayed picture to the room, to WHEP players and to readers
+// that decode it, such as the page's MJPEG stream.
+type fanout struct {
 	out agent.VideoOutput
 	// sound follows the picture; nil without the camera's sound.
 	sound *sound.Line
-	// players watch without a LiveKit client; may be nil.
+	// players are WHEP players; may be nil.
 	players *whep.Feed
 
-	// askKeyFrame asks the source for a key frame, for a reader that has lost something.
+	// askKeyFrame asks the source for a key frame, for a reader that has lost frames.
 	askKeyFrame func()
 
 	mu      sync.Mutex
-	readers map[*tapReader]struct{}
+	readers map[*fanoutReader]struct{}
 }
 
-// tapReader is one who watches without the room.
-type tapReader struct {
+// fanoutReader is one subscriber.
+type fanoutReader struct {
 	frames   chan media.EncodedFrame
-	skipping bool // until the next key frame; guarded by tap.mu
+	skipping bool // until the next key frame; guarded by fanout.mu
 }
 
 // WriteFrame implements agent.VideoOutput.
-func (t *tap) WriteFrame(f delay.OutFrame) (time.Time, error) {
-	if t.sound != nil {
-		t.sound.Picture(f.Arrival, f.NTP, f.Due)
+func (f *fanout) WriteFrame(frame delay.OutFrame) (time.Time, error) {
+	if f.sound != nil {
+		f.sound.Picture(frame.Arrival, frame.NTP, frame.Due)
 	}
-	if t.players != nil {
-		t.players.WriteFrame(f)
+	if f.players != nil {
+		f.players.WriteFrame(frame)
 	}
-	at, err := t.out.WriteFrame(f)
+	at, err := f.out.WriteFrame(frame)
 	lost := false
-	t.mu.Lock()
-	for r := range t.readers {
-		if r.skipping && !f.KeyFrame {
+	f.mu.Lock()
+	for r := range f.readers {
+		if r.skipping && !frame.KeyFrame {
 			continue
 		}
 		select {
-		case r.frames <- f.EncodedFrame:
+		case r.frames <- frame.EncodedFrame:
 			r.skipping = false
-		default: // it decodes too slowly, and what follows a gap cannot be decoded
+		default: // a slow reader: frames after a gap cannot be decoded
 			lost = lost || !r.skipping
 			r.skipping = true
 		}
 	}
-	t.mu.Unlock()
-	if lost && t.askKeyFrame != nil {
-		t.askKeyFrame()
+	f.mu.Unlock()
+	if lost && f.askKeyFrame != nil {
+		f.askKeyFrame()
 	}
 	return at, err
 }
 
-// subscribe begins with a key frame, which it asks for.
-func (t *tap) subscribe() (<-chan media.EncodedFrame, func()) {
-	r := &tapReader{frames: make(chan media.EncodedFrame, 64), skipping: true}
-	t.mu.Lock()
-	if t.readers == nil {
-		t.readers = map[*tapReader]struct{}{}
+// subscribe returns frames from the next key frame on, which it asks for, and the end of the subscription.
+func (f *fanout) subscribe() (<-chan media.EncodedFrame, func()) {
+	r := &fanoutReader{frames: make(chan media.EncodedFrame, 64), skipping: true}
+	f.mu.Lock()
+	if f.readers == nil {
+		f.readers = map[*fanoutReader]struct{}{}
 	}
-	t.readers[r] = struct{}{}
-	t.mu.Unlock()
-	if t.askKeyFrame != nil {
-		t.askKeyFrame()
+	f.readers[r] = struct{}{}
+	f.mu.Unlock()
+	if f.askKeyFrame != nil {
+		f.askKeyFrame()
 	}
 	return r.frames, func() {
-		t.mu.Lock()
-		delete(t.readers, r)
-		t.mu.Unlock()
+		f.mu.Lock()
+		delete(f.readers, r)
+		f.mu.Unlock()
 	}
 }
 
-// watchSide is the longer edge of pictures for plain players, in pixels.
+// watchSide is the longer edge of the pictures of /api/mjpeg, in pixels.
 const watchSide = 640
 
-// Delayed implements console.Pictures: it decodes the delayed copy in a process
-// of its own for as long as somebody watches. It yields nothing when the
-// delayed copy is off.
+// Delayed implements console.Pictures: a codec process decodes the delayed copy
+// until ctx ends or the caller breaks off. It yields nothing when the delayed copy is off.
 func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 	return func(yield func(media.VideoFrame) bool) {
 		if !p.b.opts.Settings.Media.Relay {
@@ -123,7 +122,7 @@ func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 			case <-ctx.Done():
 				return
 			case f := <-frames:
-				_ = dec.Decode(f, true) // what cannot be decoded is not shown
+				_ = dec.Decode(f, true) // a frame that cannot be decoded is left out
 			case f := <-seen:
 				if !yield(f) {
 					return
@@ -133,7 +132,7 @@ func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 	}
 }
 
-// pictures is the bot as the console's source of pictures.
+// pictures adapts the bot to console.Pictures.
 type pictures struct{ b *Bot }
 
 // Snapshot implements console.Pictures.

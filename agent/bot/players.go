@@ -44,13 +44,13 @@ func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 		ICEServers: o.ICE.ICEServers(), LoopbackOnly: o.LoopbackOnly, Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("prepare for WHEP players: %w", err)
+		return nil, fmt.Errorf("prepare WHEP: %w", err)
 	}
 	return s, nil
 }
 
-// OnlyHere tells whether an address to listen at is for this machine alone.
-func OnlyHere(listen string) bool {
+// OnLoopback reports whether a listen address is reachable from this machine only.
+func OnLoopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
 		return false
