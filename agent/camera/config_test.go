@@ -3,10 +3,10 @@ package camera_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"touchline/agent/camera"
 	"touchline/internal/redact"
-
-	"github.com/stretchr/testify/require"
 )
 
 func TestStreamKeys(t *testing.T) {

@@ -29,7 +29,7 @@ type stay struct {
 	end  chan error
 }
 
-func (s *stays) run(f *Feed, ctx context.Context) error {
+func (s *stays) run(f *Feed, ctx context.Context) error { //nolint:revive // as (*Feed).Run
 	x := stay{ctx: ctx, feed: f, end: make(chan error, 1)}
 	s.began <- x
 	return <-x.end
@@ -65,15 +65,6 @@ func within[T any](t *testing.T, what string, f func() T) T {
 		t.Fatal(what)
 		panic("not reached")
 	}
-}
-
-// puller is a source that sends nothing.
-type puller struct{ pulled chan struct{} }
-
-func (p *puller) Pull(ctx context.Context, _ source.Sink) error {
-	p.pulled <- struct{}{}
-	<-ctx.Done()
-	return nil
 }
 
 func runManager(t *testing.T) (m *Manager, s *stays, stop func()) {
@@ -214,7 +205,8 @@ func TestSenderReturnsAsItsParticipantLeaves(t *testing.T) {
 		opened <- err
 	}()
 	select {
-	case <-opened:
+	case err := <-opened:
+		require.NoError(t, err)
 		t.Error("it gets the participant that is leaving")
 	case <-time.After(20 * time.Millisecond):
 	}

@@ -69,7 +69,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.ctx = ctx
 	for _, it := range m.items {
-		m.start(it)
+		m.start(it) //nolint:contextcheck // it is m.ctx
 	}
 	m.mu.Unlock()
 	<-ctx.Done()

@@ -52,7 +52,7 @@ func TestLatePlayerHearsNoDroppedComments(t *testing.T) {
 	}, patience, time.Millisecond)
 	var cycles []uint64
 	for _, m := range p.records(t) {
-		cycles = append(cycles, uint64(m.Record.Cycle))
+		cycles = append(cycles, m.Record.Cycle)
 	}
 	require.Equal(t, []uint64{1, 3, 4}, cycles)
 }

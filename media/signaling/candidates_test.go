@@ -61,7 +61,7 @@ func TestFilterKeepsTheRestOfAnOffer(t *testing.T) {
 func TestReach(t *testing.T) {
 	t.Parallel()
 	home := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.168.1.9"), netip.MustParseAddr("2a00:1450::1")}
-	rented := append(home[:1:1], netip.MustParseAddr("142.250.1.1"), netip.MustParseAddr("10.0.0.5"))
+	rented := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("142.250.1.1"), netip.MustParseAddr("10.0.0.5")}
 	tests := []struct {
 		name    string
 		options PortOptions

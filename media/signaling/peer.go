@@ -74,7 +74,10 @@ func (p *Port) NewPeer(ctx context.Context, o PeerOptions) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Peer{PC: pc, opts: o, to: newDestinations(reach(p.opts, ownAddresses(), o.Local)), offer: o.Offer.Text, ufrag: o.Offer.ufrag, pwd: o.Offer.pwd, etag: `"` + NewID() + `"`}
+	x := &Peer{
+		PC: pc, opts: o, to: newDestinations(reach(p.opts, ownAddresses(), o.Local)),
+		offer: o.Offer.Text, ufrag: o.Offer.ufrag, pwd: o.Offer.pwd, etag: `"` + NewID() + `"`,
+	}
 	if err := o.Prepare(pc); err != nil {
 		_ = pc.GracefulClose()
 		return nil, err

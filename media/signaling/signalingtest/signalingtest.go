@@ -25,50 +25,50 @@ var files embed.FS
 const FragmentType = "application/trickle-ice-sdpfrag"
 
 // Clip returns ten access units of 320 x 180, the first one a key frame.
-func Clip(t testing.TB, codec media.Codec) [][]byte {
-	t.Helper()
+func Clip(tb testing.TB, codec media.Codec) [][]byte {
+	tb.Helper()
 	switch codec {
 	case media.H264:
-		return split(t, "h264.264", []byte{0, 0, 0, 1, 9})
+		return split(tb, "h264.264", []byte{0, 0, 0, 1, 9})
 	case media.H265:
-		return split(t, "h265.265", []byte{0, 0, 0, 1, 0x46})
+		return split(tb, "h265.265", []byte{0, 0, 0, 1, 0x46})
 	case media.VP8, media.VP9, media.AV1:
-		return ivf(t, strings.ToLower(codec.String())+".ivf")
+		return ivf(tb, strings.ToLower(codec.String())+".ivf")
 	case media.CodecUnknown:
 	}
-	t.Fatalf("no clip in %v", codec)
+	tb.Fatalf("no clip in %v", codec)
 	return nil
 }
 
 // LargeClip is the VP8 clip in 640 x 360.
-func LargeClip(t testing.TB) [][]byte {
-	t.Helper()
-	return ivf(t, "vp8-large.ivf")
+func LargeClip(tb testing.TB) [][]byte {
+	tb.Helper()
+	return ivf(tb, "vp8-large.ivf")
 }
 
-func read(t testing.TB, name string) []byte {
-	t.Helper()
+func read(tb testing.TB, name string) []byte {
+	tb.Helper()
 	b, err := files.ReadFile("testdata/" + name)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return b
 }
 
 // split cuts a byte stream before each access unit delimiter.
-func split(t testing.TB, name string, delimiter []byte) [][]byte {
-	t.Helper()
+func split(tb testing.TB, name string, delimiter []byte) [][]byte {
+	tb.Helper()
 	var units [][]byte
-	for _, u := range bytes.Split(read(t, name), delimiter)[1:] {
+	for _, u := range bytes.Split(read(tb, name), delimiter)[1:] {
 		units = append(units, append(bytes.Clone(delimiter), u...))
 	}
 	return units
 }
 
 // ivf returns the frames of an IVF file.
-func ivf(t testing.TB, name string) [][]byte {
-	t.Helper()
+func ivf(tb testing.TB, name string) [][]byte {
+	tb.Helper()
 	const head, frameHead = 32, 12
 	var units [][]byte
-	for rest := read(t, name)[head:]; len(rest) > frameHead; {
+	for rest := read(tb, name)[head:]; len(rest) > frameHead; {
 		n := int(binary.LittleEndian.Uint32(rest))
 		units = append(units, rest[frameHead:frameHead+n])
 		rest = rest[frameHead+n:]
@@ -84,11 +84,11 @@ type Cable struct {
 }
 
 // NewCable opens a UDP socket on 127.0.0.1, which is closed when the test ends.
-func NewCable(t testing.TB) *Cable {
-	t.Helper()
-	conn, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
+func NewCable(tb testing.TB) *Cable {
+	tb.Helper()
+	conn, err := (&net.ListenConfig{}).ListenPacket(tb.Context(), "udp4", "127.0.0.1:0")
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = conn.Close() })
 	return &Cable{PacketConn: conn}
 }
 

@@ -248,10 +248,11 @@ func TestBadOptions(t *testing.T) {
 func TestRemoteAddressesAreJudged(t *testing.T) {
 	srv := start(t, nil)
 	_, offer := newSender(t, senderOptions{codec: h264})
-	lines := ""
+	var list strings.Builder
 	for i, ip := range []string{"10.1.2.3", "192.168.1.1", "169.254.169.254", "224.0.0.1", "8.8.8.8", "fe80::1", "nowhere.invalid"} {
-		lines += fmt.Sprintf("a=candidate:%d 1 udp 2130706431 %s 9 typ host\r\n", 100+i, ip)
+		fmt.Fprintf(&list, "a=candidate:%d 1 udp 2130706431 %s 9 typ host\r\n", 100+i, ip)
 	}
+	lines := list.String()
 	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer+lines, bearer...)
 	require.Equal(t, http.StatusCreated, resp.StatusCode)
 	p := <-srv.opened
@@ -273,11 +274,12 @@ func TestCandidatesAreBounded(t *testing.T) {
 	p := <-srv.opened
 	patch := func(candidate func(n int) string) {
 		t.Helper()
-		body := signalingtest.Fragment(offer)
+		var body strings.Builder
+		body.WriteString(signalingtest.Fragment(offer))
 		for n := range 60 {
-			body += "a=candidate:" + candidate(n) + "\r\n"
+			body.WriteString("a=candidate:" + candidate(n) + "\r\n")
 		}
-		resp, text := srv.request(t, http.MethodPatch, resp.Header.Get("Location"), body,
+		resp, text := srv.request(t, http.MethodPatch, resp.Header.Get("Location"), body.String(),
 			"Content-Type", signalingtest.FragmentType, "If-Match", "*")
 		require.Equal(t, http.StatusNoContent, resp.StatusCode, text)
 	}

@@ -8,6 +8,7 @@
 package signaling
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,8 @@ import (
 
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
+
+	"touchline/internal/limit"
 )
 
 // Bounds of what strangers send.
@@ -59,6 +62,26 @@ type Resource interface {
 	End(reason string)
 }
 
+// Bounds limit what clients of one server may do. Zero values are replaced by the
+// server's defaults.
+type Bounds struct {
+	// MaxSessions bounds the sessions of all clients together.
+	MaxSessions int
+	// PerMinute and Burst bound the POSTs of one address, IPv6 by /64 network, and twenty times as many other
+	// requests; negative is no limit.
+	PerMinute, Burst int
+	// ConnectTime is how long a session may take to connect.
+	ConnectTime time.Duration
+}
+
+// Or returns b with its zero values replaced by those of defaults.
+func (b Bounds) Or(defaults Bounds) Bounds {
+	return Bounds{
+		MaxSessions: cmp.Or(b.MaxSessions, defaults.MaxSessions), PerMinute: cmp.Or(b.PerMinute, defaults.PerMinute),
+		Burst: cmp.Or(b.Burst, defaults.Burst), ConnectTime: cmp.Or(b.ConnectTime, defaults.ConnectTime),
+	}
+}
+
 // EndpointOptions make an Endpoint.
 type EndpointOptions struct {
 	// Name is the path's first part and the realm, Client what its clients are called.
@@ -88,15 +111,16 @@ type EndpointOptions struct {
 type Endpoint struct {
 	EndpointOptions
 
-	posts, others *Limiter
+	posts, others *limit.Limiter[netip.Addr]
 }
 
 // NewEndpoint makes one.
 func NewEndpoint(o EndpointOptions) *Endpoint {
+	perSecond, burst := float64(o.Bounds.PerMinute)/60, float64(o.Bounds.Burst)
 	return &Endpoint{
 		EndpointOptions: o,
-		posts:           NewLimiter(o.Bounds.PerMinute, o.Bounds.Burst),
-		others:          NewLimiter(20*o.Bounds.PerMinute, 20*o.Bounds.Burst),
+		posts:           limit.New[netip.Addr](perSecond, burst),
+		others:          limit.New[netip.Addr](20*perSecond, 20*burst),
 	}
 }
 
@@ -115,7 +139,7 @@ func (h *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.post(w, r, room) // has a limit of its own
 		return
 	}
-	if wait, ok := h.others.Allow(address(r), h.Now()); !ok {
+	if wait, ok := h.others.Allow(limit.Network(address(r)), h.Now()); !ok {
 		tooMany(w, wait)
 		return
 	}
@@ -187,7 +211,7 @@ func Token(r *http.Request) string {
 // post takes an offer (RFC 9725 section 4.2, WHEP section 4.2).
 func (h *Endpoint) post(w http.ResponseWriter, r *http.Request, room string) {
 	from := address(r)
-	if wait, ok := h.posts.Allow(from, h.Now()); !ok {
+	if wait, ok := h.posts.Allow(limit.Network(from), h.Now()); !ok {
 		tooMany(w, wait)
 		return
 	}
