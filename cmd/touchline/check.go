@@ -67,7 +67,7 @@ func (c checkCmd) Run(ctx context.Context, a *app) error {
 	tell("voice", err, "speaks "+a.cfg.Inference.Voice.Language)
 	path, err = exec.LookPath("ffmpeg")
 	if err != nil {
-		fmt.Println("optional ffmpeg: not found; only `touchline demo --source` needs it: apt-get install ffmpeg")
+		fmt.Println("optional ffmpeg: not found; video files, HLS and HTTP streams, and AAC sound of RTSP cameras need it: apt-get install ffmpeg")
 	} else {
 		tell("ffmpeg", nil, path)
 	}

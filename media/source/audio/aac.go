@@ -50,7 +50,7 @@ func NewAAC(clock int, now func() time.Time, out func(source.Opus)) (*AAC, error
 		return nil, fmt.Errorf("expected a clock rate for AAC, got %d Hz", clock)
 	}
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
-		return nil, errors.New("expected the program ffmpeg for a camera's AAC, found none: apt-get install ffmpeg")
+		return nil, errors.New("AAC sound of an RTSP camera needs the program ffmpeg, which is not installed: apt-get install ffmpeg")
 	}
 	return &AAC{clock: int64(clock), now: now, out: out, in: make(chan []byte, queue)}, nil
 }

@@ -95,3 +95,11 @@ func FuzzG711(f *testing.F) {
 		require.LessOrEqual(t, n, 2*len(payload)/320+2)
 	})
 }
+
+// TestWithoutFFmpeg: the error names what needs the program, and what to install.
+func TestWithoutFFmpeg(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := audio.NewAAC(48000, time.Now, nil)
+	require.ErrorContains(t, err, "AAC sound of an RTSP camera needs the program ffmpeg")
+	require.ErrorContains(t, err, "apt-get install ffmpeg")
+}

@@ -81,7 +81,11 @@ func New(o Options) (*Clip, error) {
 	}
 	for _, program := range []string{"ffmpeg", "ffprobe"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return nil, fmt.Errorf("expected the program %s to play files and streams, found none: apt-get install ffmpeg", program)
+			what := "a video file"
+			if o.Address.Kind == source.HTTP {
+				what = "an HLS or HTTP stream"
+			}
+			return nil, fmt.Errorf("%s needs the program %s, which is not installed: apt-get install ffmpeg", what, program)
 		}
 	}
 	return &Clip{opts: o}, nil
