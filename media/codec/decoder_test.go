@@ -1,3 +1,5 @@
+//go:build integration
+
 package codec_test
 
 import (
@@ -25,6 +27,7 @@ import (
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
+	"touchline/media/codec/codectest"
 )
 
 const soon = 20 * time.Second // generous: the machine may be busy
@@ -105,7 +108,7 @@ func newRig(tb testing.TB, o codec.Options) *rig {
 		pictures: make(chan media.VideoFrame, 1000), restarts: make(chan struct{}, 100), troubles: make(chan error, 100),
 		log: newLog(),
 	}
-	o.Path = programPath()
+	o.Path = codectest.Program()
 	o.OnPicture = func(f media.VideoFrame) { r.pictures <- f }
 	o.OnRestart = func() { r.restarts <- struct{}{} }
 	o.OnUndecodable = func(err error) { r.troubles <- err }
@@ -447,7 +450,7 @@ func TestBadAccessUnits(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
-	d, err := codec.New(codec.Options{Path: programPath()})
+	d, err := codec.New(codec.Options{Path: codectest.Program()})
 	require.NoError(t, err)
 	good := media.EncodedFrame{Codec: media.VP8, KeyFrame: true, Data: []byte{0}}
 	require.ErrorIs(t, d.Decode(good, false), codec.ErrNotRunning)
@@ -487,9 +490,9 @@ func TestNewChecks(t *testing.T) {
 	t.Parallel()
 	_, err := codec.New(codec.Options{Path: filepath.Join(t.TempDir(), "none")})
 	require.ErrorContains(t, err, "find the codec program")
-	_, err = codec.New(codec.Options{Path: programPath(), LongSide: 9000})
+	_, err = codec.New(codec.Options{Path: codectest.Program(), LongSide: 9000})
 	require.ErrorContains(t, err, "long side")
-	_, err = codec.New(codec.Options{Path: programPath(), Transcode: codec.TranscodeOptions{Codec: media.AV1}})
+	_, err = codec.New(codec.Options{Path: codectest.Program(), Transcode: codec.TranscodeOptions{Codec: media.AV1}})
 	require.ErrorContains(t, err, "expected H264 or VP8")
 }
 
@@ -511,7 +514,7 @@ func TestProcessIsApart(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `Max data size +1073741824 +1073741824`, string(limits))
 
-	out, err := exec.CommandContext(t.Context(), programPath(), "-check").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), codectest.Program(), "-check").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "confined: no files, no sockets, no programs")
 }
@@ -606,7 +609,7 @@ func TestCrashOfWhoGetsThePictures(t *testing.T) {
 	clip := barsClip(t, media.VP8, 64, 36, 0, 2, 2)
 	log := newLog()
 	d, err := codec.New(codec.Options{
-		Path: programPath(), OnPicture: func(media.VideoFrame) { panic("crash in OnPicture") }, Log: zerolog.New(log),
+		Path: codectest.Program(), OnPicture: func(media.VideoFrame) { panic("crash in OnPicture") }, Log: zerolog.New(log),
 	})
 	require.NoError(t, err)
 	ended := make(chan error, 1)

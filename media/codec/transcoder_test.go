@@ -1,3 +1,5 @@
+//go:build integration
+
 package codec_test
 
 import (
@@ -12,6 +14,7 @@ import (
 
 	"touchline/media"
 	"touchline/media/codec"
+	"touchline/media/codec/codectest"
 )
 
 // requirePlayable checks what browsers need of H264: constrained baseline, headers in
@@ -43,7 +46,7 @@ func requirePlayable(t *testing.T, f media.EncodedFrame) {
 func newTranscoder(t *testing.T, o codec.TranscoderOptions) (*codec.Transcoder, chan media.EncodedFrame) {
 	t.Helper()
 	out := make(chan media.EncodedFrame, 1000)
-	o.Path = programPath()
+	o.Path = codectest.Program()
 	o.To.OnFrame = func(f media.EncodedFrame) { out <- f }
 	tr, err := codec.NewTranscoder(o)
 	require.NoError(t, err)
@@ -174,7 +177,7 @@ func TestDecoderTranscodesToo(t *testing.T) {
 func newEncoder(tb testing.TB, o codec.EncoderOptions) (*codec.Encoder, chan media.EncodedFrame, *logLines) {
 	tb.Helper()
 	out, log := make(chan media.EncodedFrame, 1000), newLog()
-	o.Path, o.OnFrame, o.Log = programPath(), func(f media.EncodedFrame) { out <- f }, zerolog.New(log)
+	o.Path, o.OnFrame, o.Log = codectest.Program(), func(f media.EncodedFrame) { out <- f }, zerolog.New(log)
 	e, err := codec.NewEncoder(o)
 	require.NoError(tb, err)
 	start(tb, e)
@@ -236,7 +239,7 @@ func TestEncoderProcessIsReplaced(t *testing.T) {
 	t.Parallel()
 	out, log := make(chan media.EncodedFrame, 1000), newLog()
 	e, err := codec.NewEncoder(codec.EncoderOptions{
-		Codec: media.H264, Width: 64, Height: 64, FPS: 30, BitRate: 100_000, Path: programPath(), Log: zerolog.New(log),
+		Codec: media.H264, Width: 64, Height: 64, FPS: 30, BitRate: 100_000, Path: codectest.Program(), Log: zerolog.New(log),
 		OnFrame: func(f media.EncodedFrame) { out <- f },
 	})
 	require.NoError(t, err)
@@ -268,7 +271,7 @@ func TestEncoderProcessIsReplaced(t *testing.T) {
 func TestNewEncoderChecks(t *testing.T) {
 	t.Parallel()
 	good := codec.EncoderOptions{
-		Codec: media.VP8, Width: 64, Height: 64, FPS: 30, BitRate: 100_000, Path: programPath(),
+		Codec: media.VP8, Width: 64, Height: 64, FPS: 30, BitRate: 100_000, Path: codectest.Program(),
 		OnFrame: func(media.EncodedFrame) {},
 	}
 	for _, tt := range []struct {
@@ -287,6 +290,6 @@ func TestNewEncoderChecks(t *testing.T) {
 		_, err := codec.NewEncoder(o)
 		require.ErrorContains(t, err, tt.want)
 	}
-	_, err := codec.NewTranscoder(codec.TranscoderOptions{Path: programPath()})
+	_, err := codec.NewTranscoder(codec.TranscoderOptions{Path: codectest.Program()})
 	require.ErrorContains(t, err, "OnFrame")
 }

@@ -159,36 +159,3 @@ func FuzzTruncated(f *testing.F) {
 		a.Tick(start().Add(time.Second))
 	})
 }
-
-func BenchmarkAssembler(b *testing.B) {
-	for _, codec := range []media.Codec{media.VP8, media.VP9, media.H264, media.H265, media.AV1} {
-		b.Run(codec.String(), func(b *testing.B) {
-			// 640x360 at 800 kbit/s, packets of 1200 bytes as a browser sends.
-			frames := packetise(codec, encode(b, codec, 640, 360, 30, "-b:v", "2M"), 0, 0, 1200)
-			a := ingest.New(ingest.Options{Codec: codec})
-			seq, ts, now, n := uint16(0), uint32(0), start(), 0
-			var packets []*rtp.Packet
-			for _, f := range frames {
-				packets = append(packets, f.packets...)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				src := packets[n%len(packets)]
-				n++
-				p := &rtp.Packet{Header: src.Header, Payload: src.Payload}
-				p.SequenceNumber, p.Timestamp = seq, ts
-				seq++
-				if p.Marker {
-					ts += 3000
-					now = now.Add(time.Second / 30)
-				}
-				a.Push(p, now)
-			}
-			s := a.Stats()
-			if s.Broken+s.Waiting > 0 {
-				b.Fatalf("expected a clean stream, got %+v", s)
-			}
-			b.ReportMetric(float64(s.Packets)/float64(s.Frames), "packets/frame")
-		})
-	}
-}

@@ -14,67 +14,6 @@ import (
 	"touchline/media/ingest"
 )
 
-func TestRealEncoders(t *testing.T) {
-	t.Parallel()
-	for _, codec := range []media.Codec{media.VP8, media.VP9, media.H264, media.H265, media.AV1} {
-		t.Run(codec.String(), func(t *testing.T) {
-			t.Parallel()
-			const w, h, n = 322, 182, 40 // not multiples of 16: cropping counts
-			units := encode(t, codec, w, h, n)
-			frames := packetise(codec, units, 65500, 0xffff0000, 500)
-			a := ingest.New(ingest.Options{Codec: codec, Epoch: 3})
-			var out []media.EncodedFrame
-			for i, f := range frames {
-				at := start().Add(time.Duration(i) * time.Second / 30)
-				for j, p := range f.packets {
-					got := a.Push(clone(p), at)
-					if j < len(f.packets)-1 {
-						require.Empty(t, got)
-					} else {
-						require.Len(t, got, 1, "frame %d must be complete at its marker", i)
-					}
-					out = append(out, got...)
-				}
-			}
-			keys := 0
-			for i, f := range out {
-				require.Equal(t, codec, f.Codec)
-				require.Equal(t, uint32(3), f.Epoch)
-				require.Equal(t, w, f.Width)
-				require.Equal(t, h, f.Height)
-				require.Equal(t, 1, f.SpatialLayers)
-				require.InDelta(t, float64(time.Duration(i)*time.Second/30), float64(f.PTS), 1)
-				require.Len(t, f.Packets, len(frames[i].packets))
-				if f.KeyFrame {
-					keys++
-				}
-				switch codec {
-				case media.H264, media.H265:
-					require.Equal(t, splitNAL(units[i]), splitNAL(f.Data), "frame %d", i)
-				case media.AV1:
-					require.Equal(t, obus(t, units[i]), obus(t, f.Data), "frame %d", i)
-				default:
-					require.Equal(t, units[i], f.Data, "frame %d", i)
-				}
-			}
-			require.Equal(t, 3, keys)
-			require.True(t, out[0].KeyFrame)
-			require.True(t, out[15].KeyFrame)
-			require.Equal(t, uint64(n), a.Stats().Frames)
-			require.Zero(t, a.Stats().Broken+a.Stats().Gaps+a.Stats().Waiting)
-		})
-	}
-}
-
-// TestMultiSlice: four slices a picture, every one in its own packets.
-func TestMultiSlice(t *testing.T) {
-	t.Parallel()
-	units := encode(t, media.H264, 320, 192, 20, "-slices", "4")
-	a := ingest.New(ingest.Options{Codec: media.H264})
-	out := pushAll(a, packetise(media.H264, units, 1, 1, 1200))
-	require.Len(t, out, 20)
-}
-
 // delivery is one packet on the wire.
 type delivery struct {
 	at    time.Time
@@ -334,14 +273,6 @@ func TestBlankFramesAreDropped(t *testing.T) {
 	require.Equal(t, uint32(0), out[0].Epoch)
 }
 
-func TestBlankH264(t *testing.T) {
-	t.Parallel()
-	units := encode(t, media.H264, 2, 2, 2, "-g", "1")
-	a := ingest.New(ingest.Options{Codec: media.H264})
-	require.Empty(t, pushAll(a, packetise(media.H264, units, 1, 1, 1200)))
-	require.Equal(t, uint64(2), a.Stats().Blanks)
-}
-
 func TestNewEpochs(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -421,56 +352,6 @@ func TestNoMarkers(t *testing.T) {
 		out = append(out, pushFrame(a, f, at(i), func(p *rtp.Packet) { p.Marker = false })...)
 	}
 	require.Len(t, out, 29, "each is finished by the next timestamp")
-}
-
-func TestMarkerOnEverySlice(t *testing.T) {
-	t.Parallel()
-	units := encode(t, media.H264, 320, 192, 60, "-slices", "4")
-	frames := packetise(media.H264, units, 1, 1, 1200)
-	a := ingest.New(ingest.Options{Codec: media.H264})
-	var out []media.EncodedFrame
-	for i, f := range frames {
-		out = append(out, pushFrame(a, f, at(i), func(p *rtp.Packet) { p.Marker = true })...)
-	}
-	// Once it is noticed, units are finished by the next timestamp instead.
-	require.GreaterOrEqual(t, len(out), 29)
-	for _, f := range out[len(out)-20:] {
-		i := int((f.PTS + time.Second/60) * 30 / time.Second)
-		require.Equal(t, splitNAL(units[i]), splitNAL(f.Data))
-	}
-}
-
-func TestParameterSetsSentOnce(t *testing.T) {
-	t.Parallel()
-	for _, codec := range []media.Codec{media.H264, media.H265} {
-		t.Run(codec.String(), func(t *testing.T) {
-			t.Parallel()
-			units := encode(t, codec, 320, 192, 40)
-			sets := splitNAL(units[0])
-			for i := 1; i < len(units); i++ {
-				if i%15 != 0 {
-					continue
-				}
-				var kept []byte
-				for _, nal := range splitNAL(units[i]) {
-					if codec == media.H264 && (nal[0]&0x1f == 7 || nal[0]&0x1f == 8) ||
-						codec == media.H265 && nal[0]>>1&0x3f >= 32 && nal[0]>>1&0x3f <= 34 {
-						continue
-					}
-					kept = append(append(kept, 0, 0, 0, 1), nal...)
-				}
-				units[i] = kept
-			}
-			a := ingest.New(ingest.Options{Codec: codec})
-			out := pushAll(a, packetise(codec, units, 1, 1, 1200))
-			require.Len(t, out, 40)
-			for _, i := range []int{15, 30} {
-				require.True(t, out[i].KeyFrame)
-				require.Equal(t, sets[0], splitNAL(out[i].Data)[0], "a decoder that starts here needs them")
-				require.Greater(t, len(out[i].Packets), len(packetise(codec, units[i:i+1], 1, 1, 1200)[0].packets))
-			}
-		})
-	}
 }
 
 func TestSenderReports(t *testing.T) {

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/pion/rtp"
-	"github.com/pion/rtp/codecs/av1/obu"
 	"github.com/stretchr/testify/require"
 
 	"touchline/media"
@@ -180,68 +178,4 @@ func TestCutShort(t *testing.T) {
 	frames = build()
 	unmark(frames[broken:])
 	require.Len(t, pushAll(ingest.New(ingest.Options{Codec: media.VP8}), frames), n-gop-1)
-}
-
-func TestAV1SpatialLayersAreOneUnit(t *testing.T) {
-	t.Parallel()
-	units := encode(t, media.AV1, 320, 192, 4)
-	var frames []truth
-	seq := uint16(1)
-	for i, u := range units {
-		tr := truth{ts: uint32(i) * 3000}
-		for sid := range byte(2) {
-			var elements [][]byte
-			for _, o := range obus(t, u) {
-				if sid > 0 && obu.Type(o[0]) == obu.OBUSequenceHeader {
-					continue
-				}
-				elements = append(elements, append([]byte{o[0]<<3 | 4, sid << 3}, o[1:]...))
-			}
-			for k, e := range elements {
-				head := byte(0x10)
-				tr.packets = append(tr.packets, &rtp.Packet{
-					Header: rtp.Header{
-						SequenceNumber: seq, Timestamp: tr.ts, SSRC: 7, Marker: sid == 1 && k == len(elements)-1,
-					},
-					Payload: append([]byte{head}, e...),
-				})
-				seq++
-			}
-		}
-		frames = append(frames, tr)
-	}
-	a := ingest.New(ingest.Options{Codec: media.AV1})
-	out := pushAll(a, frames)
-	require.Len(t, out, 4, "%+v", a.Stats())
-	require.True(t, out[0].KeyFrame)
-	require.False(t, out[1].KeyFrame)
-	require.Equal(t, 2, out[3].SpatialLayers)
-	require.Equal(t, 320, out[3].Width)
-}
-
-// TestLossWithEveryCodec drops packets at random and requires that what comes
-// out is whole and decodable.
-func TestLossWithEveryCodec(t *testing.T) {
-	t.Parallel()
-	for _, codec := range []media.Codec{media.VP8, media.VP9, media.H264, media.H265, media.AV1} {
-		t.Run(codec.String(), func(t *testing.T) {
-			t.Parallel()
-			units := encode(t, codec, 320, 192, 60)
-			for drop := range 12 {
-				frames := packetise(codec, units, 1, 1, 300)
-				// The first, the second, the last packet of a key frame and of others.
-				i := []int{15, 20, 30, 44}[drop%4]
-				k := []int{0, 1, len(frames[i].packets) - 1}[drop/4]
-				k = min(k, len(frames[i].packets)-1)
-				frames[i].packets = append(frames[i].packets[:k:k], frames[i].packets[k+1:]...)
-				a := ingest.New(ingest.Options{Codec: codec})
-				out := pushAll(a, frames)
-				out = append(out, a.Tick(at(100))...)
-				next := (i/15 + 1) * 15
-				require.Len(t, out, i+60-next, "frame %d packet %d lost: %+v", i, k, a.Stats())
-				require.True(t, next == 60 || out[i].KeyFrame)
-				require.True(t, next == 60 || out[i].PTS > out[i-1].PTS+time.Second/30)
-			}
-		})
-	}
 }

@@ -2,12 +2,7 @@ package ingest_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -19,60 +14,6 @@ import (
 	"touchline/media"
 	"touchline/media/ingest"
 )
-
-// encode makes a short clip with the ffmpeg command line and returns its
-// access units as the container had them.
-func encode(tb testing.TB, codec media.Codec, w, h, frames int, extra ...string) [][]byte {
-	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "clip")
-	args := []string{
-		"-v", "error", "-nostdin", "-f", "lavfi", "-i",
-		"testsrc2=size=" + strconv.Itoa(w) + "x" + strconv.Itoa(h) + ":rate=30", "-frames:v", strconv.Itoa(frames), "-pix_fmt", "yuv420p", "-threads", "2",
-	}
-	switch codec {
-	case media.VP8:
-		args = append(args, "-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-b:v", "800k", "-g", "15", "-f", "ivf")
-	case media.VP9:
-		args = append(args, "-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-b:v", "800k", "-g", "15",
-			"-lag-in-frames", "0", "-f", "ivf")
-	case media.H264:
-		args = append(args, "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-g", "15", "-b:v", "800k",
-			"-x264-params", "aud=1", "-f", "h264")
-	case media.H265:
-		args = append(args, "-c:v", "libx265", "-preset", "ultrafast", "-tune", "zerolatency", "-g", "15", "-b:v", "800k",
-			"-x265-params", "aud=1:repeat-headers=1:bframes=0:keyint=15:log-level=none", "-f", "hevc")
-	case media.AV1:
-		args = append(args, "-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-g", "15", "-b:v", "800k",
-			"-lag-in-frames", "0", "-f", "ivf")
-	case media.CodecUnknown:
-	}
-	args = append(append(args, extra...), path)
-	msg, err := exec.CommandContext(tb.Context(), "ffmpeg", args...).CombinedOutput()
-	require.NoError(tb, err, "ffmpeg: %s", msg)
-	data, err := os.ReadFile(path)
-	require.NoError(tb, err)
-	var units [][]byte
-	switch codec {
-	case media.H264, media.H265:
-		for _, nal := range splitNAL(data) {
-			aud := codec == media.H264 && nal[0]&0x1f == 9 || codec == media.H265 && nal[0]>>1&0x3f == 35
-			if aud {
-				units = append(units, nil)
-				continue
-			}
-			last := len(units) - 1
-			units[last] = append(append(units[last], 0, 0, 0, 1), nal...)
-		}
-	default:
-		for rest := data[32:]; len(rest) > 12; {
-			n := int(binary.LittleEndian.Uint32(rest))
-			units = append(units, rest[12:12+n])
-			rest = rest[12+n:]
-		}
-	}
-	require.Len(tb, units, frames)
-	return units
-}
 
 // splitNAL cuts Annex B into NAL units.
 func splitNAL(b []byte) [][]byte {

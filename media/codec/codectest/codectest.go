@@ -8,12 +8,26 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 const variable = "TOUCHLINE_CODEC_UNDER_TEST"
 
 // Program is the path where Run built touchline-codec from the present sources.
 func Program() string { return os.Getenv(variable) } //nolint:forbidigo // the tests' own variable, no setting
+
+// Main is the TestMain of a package whose tests run touchline-codec, and leave no goroutine behind.
+func Main(m *testing.M) {
+	code := Run(m)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
 
 // Run builds touchline-codec in a temporary folder and runs the tests of a
 // package. It returns their exit code, 1 if the program cannot be built.

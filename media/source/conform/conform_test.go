@@ -1,12 +1,12 @@
+//go:build integration
+
 package conform_test
 
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"image"
 	"image/jpeg"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"touchline/media"
 	"touchline/media/codec"
@@ -25,19 +24,7 @@ import (
 	"touchline/media/source/file"
 )
 
-// programPath is where TestMain built touchline-codec from the present sources.
-func programPath() string { return codectest.Program() }
-
-func TestMain(m *testing.M) {
-	code := codectest.Run(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { codectest.Main(m) }
 
 // converter runs a Converter and keeps what comes out.
 type converter struct {
@@ -51,7 +38,7 @@ func start(t *testing.T, change func(*conform.Options)) *converter {
 	t.Helper()
 	c := &converter{}
 	o := conform.Options{
-		Path: programPath(),
+		Path: codectest.Program(),
 		Out: func(f media.EncodedFrame) {
 			c.mu.Lock()
 			defer c.mu.Unlock()

@@ -1,3 +1,5 @@
+//go:build integration
+
 package file_test
 
 import (
@@ -11,21 +13,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/file"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errEnough = errors.New("enough pictures")
 
@@ -335,13 +333,4 @@ func TestPasswordIsOnNoCommandLine(t *testing.T) {
 		}
 	}
 	require.Positive(t, seen)
-}
-
-func TestBadOptions(t *testing.T) {
-	for i, o := range []file.Options{
-		{}, {Now: time.Now}, {Now: time.Now, Address: source.Address{Kind: source.File, Path: "x"}, Start: -1},
-	} {
-		_, err := file.New(o)
-		require.Error(t, err, strconv.Itoa(i))
-	}
 }

@@ -1,3 +1,5 @@
+//go:build integration
+
 package rtsp_test
 
 import (
@@ -17,7 +19,6 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/rtp/codecs"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	opus "gopkg.in/hraban/opus.v2"
 
 	"touchline/internal/rescue"
@@ -26,8 +27,6 @@ import (
 	"touchline/media/source"
 	"touchline/media/source/rtsp"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errEnough = errors.New("enough pictures")
 

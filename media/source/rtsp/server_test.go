@@ -1,3 +1,5 @@
+//go:build integration
+
 package rtsp_test
 
 import (

@@ -1,12 +1,12 @@
+//go:build integration
+
 package webcam_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"image"
 	"io"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,7 +17,6 @@ import (
 	"github.com/pion/mediadevices/pkg/io/video"
 	"github.com/pion/mediadevices/pkg/prop"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"touchline/media"
 	"touchline/media/codec/codectest"
@@ -25,18 +24,7 @@ import (
 	"touchline/media/source/webcam"
 )
 
-func programPath() string { return codectest.Program() }
-
-func TestMain(m *testing.M) {
-	code := codectest.Run(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { codectest.Main(m) }
 
 // fake is a camera of odd habits, behind the library's driver interface.
 type fake struct {
@@ -47,9 +35,12 @@ type fake struct {
 	asked  prop.Media
 }
 
-func (f *fake) Open() error              { f.open.Add(1); return nil }
-func (f *fake) Close() error             { f.open.Add(-1); return nil }
+func (f *fake) Open() error { f.open.Add(1); return nil }
+
+func (f *fake) Close() error { f.open.Add(-1); return nil }
+
 func (f *fake) Properties() []prop.Media { return f.modes }
+
 func (f *fake) VideoRecord(p prop.Media) (video.Reader, error) {
 	f.asked = p
 	return video.ReaderFunc(func() (image.Image, func(), error) {
@@ -80,7 +71,7 @@ var errEnough = errors.New("enough pictures")
 
 func pull(t *testing.T, o webcam.Options, n int) (frames []media.EncodedFrame, err error) {
 	t.Helper()
-	o.Now, o.Path = time.Now, programPath()
+	o.Now, o.Path = time.Now, codectest.Program()
 	cam, err := webcam.New(o)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancelCause(t.Context())
