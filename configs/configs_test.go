@@ -214,8 +214,6 @@ func TestBadFiles(t *testing.T) {
 		{"agent.history.path", []string{`the folder of the history when store is file, is ""`}},
 		{"agent.history.max_bytes", []string{"between 1048576 (1 MiB) and 1099511627776 (1 TiB) bytes, is 2199023255552"}},
 		{"agent.history.max_age", []string{"0s for no limit, or at least 1m, is 1s"}},
-		{"agent.history.rotate_bytes", []string{"between 65536 (64 KiB) and max_bytes (268435456), is 10"}},
-		{"agent.history.rotate_after", []string{"between 1m and 8784h (a year), is 10s"}},
 		{"agent.webhook.urls", []string{
 			`[3:37] agent.webhook.urls[1]: must be an http:// or https:// address with a host, without name and password in it; number 2 is not`,
 			`>  3 |     urls: [http://127.0.0.1:9/hook, "ftp://host/"]`,
@@ -270,7 +268,6 @@ func TestBadFiles(t *testing.T) {
 		{"agent.worker.full_cpu", []string{"between 0 (does not look) and 1, is 1.5"}},
 		{"agent.worker.http", []string{`[host]:port, such as :8081, or off, is "8081"`}},
 		{"agent.worker.console", []string{`[host]:port, such as 127.0.0.1:8199, or off, is "8199"`}},
-		{"agent.worker.namespace", []string{`at most 128 printable characters, is "a\n"`}},
 		{"agent.worker.deployment", []string{`at most 64 bytes without underscores and blanks, is "a_b"`}},
 	}
 	tried := map[string]bool{}

@@ -22,9 +22,6 @@ type Config struct {
 	MaxBytes int `yaml:"max_bytes" env:"MAX_BYTES"`
 	// MaxAge is how long records are kept; 0 is for as long as they fit.
 	MaxAge time.Duration `yaml:"max_age" env:"MAX_AGE"`
-	// RotateBytes and RotateAfter end one file of StoreFile and begin the next.
-	RotateBytes int           `yaml:"rotate_bytes" env:"ROTATE_BYTES"`
-	RotateAfter time.Duration `yaml:"rotate_after" env:"ROTATE_AFTER"`
 }
 
 // Kinds of store.
@@ -38,8 +35,18 @@ const (
 func DefaultConfig() Config {
 	return Config{
 		Comments: 20, MaxBytes: 256 << 20, MaxAge: 30 * 24 * time.Hour,
-		RotateBytes: 16 << 20, RotateAfter: 24 * time.Hour,
 	}
+}
+
+// rotation returns the maximum size and age of one file of StoreFile. Records are
+// removed by the file, so files are small compared with MaxBytes and no older
+// than MaxAge.
+func (c Config) rotation() (bytes int64, after time.Duration) {
+	after = 24 * time.Hour
+	if c.MaxAge > 0 {
+		after = min(after, c.MaxAge)
+	}
+	return int64(min(c.MaxBytes/16, 16<<20)), after
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each
@@ -57,8 +64,5 @@ func (c Config) Validate() error {
 	}
 	s.That(c.MaxBytes >= 1<<20 && c.MaxBytes <= 1<<40, "max_bytes", "between 1048576 (1 MiB) and 1099511627776 (1 TiB) bytes", c.MaxBytes)
 	s.That(c.MaxAge == 0 || c.MaxAge >= time.Minute, "max_age", "0s for no limit, or at least 1m", c.MaxAge)
-	s.That(c.RotateBytes >= 64<<10 && c.RotateBytes <= c.MaxBytes, "rotate_bytes",
-		fmt.Sprintf("between 65536 (64 KiB) and max_bytes (%d)", c.MaxBytes), c.RotateBytes)
-	s.That(c.RotateAfter >= time.Minute && c.RotateAfter <= 366*24*time.Hour, "rotate_after", "between 1m and 8784h (a year)", c.RotateAfter)
 	return s.Err()
 }

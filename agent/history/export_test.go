@@ -42,3 +42,10 @@ func (l *Log) Expire(wall time.Time, elapsed time.Duration) { l.expire(wall, ela
 
 // Close closes the store of a Log that does not run.
 func (l *Log) Close() error { return l.store.Close() }
+
+// RotateAt sets the size at which a file is closed.
+func (l *Log) RotateAt(bytes int64) {
+	if f, ok := l.store.(*files); ok {
+		f.rotateBytes = bytes
+	}
+}

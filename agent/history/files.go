@@ -39,13 +39,16 @@ const maxLine = 1 << 20
 // files is a folder of JSON lines: one file that grows, and closed ones that
 // are compressed. One process writes to a folder, any number reads.
 type files struct {
-	dir  string
-	cfg  Config
-	lock *os.File // nil in a reader
-	file *os.File // the one that grows
-	size int64
-	born time.Time // of its first entry
-	last time.Time // of its last entry when it was opened, zero if it has none
+	dir string
+	cfg Config
+	// A file that has grown to rotateBytes, or to the age rotateAfter, is closed and another begun.
+	rotateBytes int64
+	rotateAfter time.Duration
+	lock        *os.File // nil in a reader
+	file        *os.File // the one that grows
+	size        int64
+	born        time.Time // of its first entry
+	last        time.Time // of its last entry when it was opened, zero if it has none
 }
 
 // openFiles opens a folder for writing and mends what a crash has left.
@@ -54,6 +57,7 @@ func openFiles(cfg Config, now time.Time) (_ *files, err error) {
 		return nil, err
 	}
 	f := &files{dir: cfg.Path, cfg: cfg}
+	f.rotateBytes, f.rotateAfter = cfg.rotation()
 	if f.lock, err = os.OpenFile(filepath.Join(f.dir, lockName), os.O_CREATE|os.O_RDWR, 0o640); err != nil {
 		return nil, err
 	}
@@ -152,7 +156,7 @@ func (f *files) add(now time.Time, rows []row) error {
 			return err
 		}
 	}
-	if f.size > 0 && (f.size+int64(b.Len()) > int64(f.cfg.RotateBytes) || now.Sub(f.born) >= f.cfg.RotateAfter) {
+	if f.size > 0 && (f.size+int64(b.Len()) > f.rotateBytes || now.Sub(f.born) >= f.rotateAfter) {
 		if err := f.rotate(now); err != nil {
 			return err
 		}

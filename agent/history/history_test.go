@@ -29,11 +29,10 @@ import (
 // stores are the kinds, each with the name of a path below a folder.
 var stores = map[string]string{history.StoreFile: "records", history.StoreSQLite: "records.db"}
 
-// config rotates often.
+// config is that of a store; open lets it rotate often.
 func config(store, path string) history.Config {
 	c := history.DefaultConfig()
 	c.Store, c.Path = store, path
-	c.RotateBytes = 64 << 10
 	return c
 }
 
@@ -55,6 +54,7 @@ func open(t *testing.T, cfg history.Config) (log *history.Log, stop func()) {
 	t.Helper()
 	log, err := history.Open(cfg, zerolog.New(zerolog.NewTestWriter(t)))
 	require.NoError(t, err)
+	log.RotateAt(64 << 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- log.Run(ctx) }()
@@ -315,7 +315,7 @@ func TestBounds(t *testing.T) {
 	})
 	t.Run("a file's age ends it", func(t *testing.T) {
 		cfg := config(history.StoreFile, t.TempDir())
-		cfg.RotateAfter = time.Minute // the first record is an hour old
+		cfg.MaxAge = 30 * time.Minute // the first record is an hour old
 		for i := range uint64(2) {
 			log, stop := open(t, cfg)
 			log.Output("match", "bot").Record(record(i))

@@ -45,6 +45,7 @@ func write(store, path string) error {
 	if err != nil {
 		return err
 	}
+	log.RotateAt(64 << 10)
 	go func() { _ = log.Run(context.Background()) }()
 	out := log.Output("match", "bot")
 	tick := time.NewTicker(200 * time.Microsecond)

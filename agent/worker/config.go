@@ -29,8 +29,6 @@ type Config struct {
 	// Console is the address of the page and the API for all rooms of the worker; HTTPOff for none. Token, TLS
 	// and hosts are those of the console's own settings.
 	Console string `yaml:"console" env:"CONSOLE"`
-	// Namespace of an older server.
-	Namespace string `yaml:"namespace" env:"NAMESPACE"`
 	// Deployment that dispatches must name. LIVEKIT_AGENT_DEPLOYMENT sets it too.
 	Deployment string `yaml:"deployment" env:"DEPLOYMENT"`
 }
@@ -63,7 +61,6 @@ func (c Config) Validate() error {
 	}
 	address(c.HTTP, "http", ":8081")
 	address(c.Console, "console", "127.0.0.1:8199")
-	s.That(c.Namespace == "" || check.Name(c.Namespace), "namespace", "at most 128 printable characters", strconv.Quote(c.Namespace))
 	s.That(len(c.Deployment) <= 64 && !strings.ContainsFunc(c.Deployment, func(r rune) bool { return r == '_' || unicode.IsSpace(r) }),
 		"deployment", "at most 64 bytes without underscores and blanks", strconv.Quote(c.Deployment))
 	return s.Err()

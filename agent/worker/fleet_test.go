@@ -224,13 +224,13 @@ func TestRegistration(t *testing.T) {
 	h := newHouse(t)
 	tap := newTap(t, h.url)
 	h.worker(h.guests(), func(o *worker.Options) {
-		o.URL, o.JobType, o.Namespace, o.Deployment = tap.url, worker.PublisherJob, "stage", "blue"
+		o.URL, o.JobType, o.Deployment = tap.url, worker.PublisherJob, "blue"
 	})
 	tap.mu.Lock()
 	defer tap.mu.Unlock()
 	r := tap.said[0].GetRegister()
 	require.Equal(t, livekit.JobType_JT_PUBLISHER, r.GetType())
-	require.Equal(t, []string{agentName, "test", "stage", "blue"}, []string{r.GetAgentName(), r.GetVersion(), r.GetNamespace(), r.GetDeployment()})
+	require.Equal(t, []string{agentName, "test", "blue"}, []string{r.GetAgentName(), r.GetVersion(), r.GetDeployment()})
 	require.True(t, r.GetAllowedPermissions().GetCanPublish() && r.GetAllowedPermissions().GetCanSubscribe() && r.GetAllowedPermissions().GetCanUpdateMetadata())
 	require.Positive(t, r.GetPingInterval())
 }

@@ -202,9 +202,6 @@ func (w *Worker) registration() *livekit.RegisterWorkerRequest {
 			CanPublish: true, CanSubscribe: true, CanPublishData: true, CanUpdateMetadata: true,
 		},
 	}
-	if w.opts.Namespace != "" {
-		r.Namespace = &w.opts.Namespace // deprecated, and still what servers route by
-	}
 	return r
 }
 

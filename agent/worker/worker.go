@@ -36,8 +36,8 @@ type Options struct {
 	// AgentName makes dispatch explicit: only rooms that ask for this name get the agent. "" serves every new
 	// room (automatic dispatch).
 	AgentName string
-	// Namespace and Deployment narrow what this worker is offered; usually "".
-	Namespace, Deployment string
+	// Deployment limits the offers to dispatches that name it; usually "".
+	Deployment string
 	// JobType is what one job is about.
 	JobType JobType
 	// Slots is how many jobs this worker runs at most.

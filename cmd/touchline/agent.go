@@ -40,7 +40,6 @@ type agentCmd struct {
 	FullCPU      *float64       `help:"Share of the CPU at which no more rooms are taken; 0 does not look." name:"full-cpu"`
 	HTTP         *string        `help:"Address of probes and metrics; off for none." name:"http"`
 	Console      *string        `help:"Address of the page and the API for all rooms, such as 127.0.0.1:8199; off for none."`
-	Namespace    *string        `help:"Namespace of an older server."`
 	Deployment   *string        `help:"Deployment that dispatches must name, over LIVEKIT_AGENT_DEPLOYMENT."`
 	Allow        []string       `help:"What the page and the API may have opened, over sources.allow: public (when nothing is said), private, loopback, link-local, files, all, none." placeholder:"KIND,..."` //nolint:lll // tags
 	Simulate     string         `help:"Take a job for this room at once, for a try." placeholder:"ROOM"`
@@ -73,7 +72,6 @@ func (c *agentCmd) over(w worker.Config) worker.Config {
 	lay(c.FullCPU, &w.FullCPU)
 	lay(c.HTTP, &w.HTTP)
 	lay(c.Console, &w.Console)
-	lay(c.Namespace, &w.Namespace)
 	lay(c.Deployment, &w.Deployment)
 	return w
 }
@@ -318,7 +316,7 @@ func (c *agentCmd) worker(cfg configs.Agent, manager *jobs.Manager, log zerolog.
 	}
 	return worker.New(worker.Options{
 		URL: cfg.LiveKit.URL, APIKey: cfg.LiveKit.APIKey, APISecret: string(cfg.LiveKit.APISecret), WorkerToken: c.WorkerToken,
-		AgentName: cfg.Worker.AgentName, Namespace: cfg.Worker.Namespace, Deployment: cfg.Worker.Deployment, JobType: jobType,
+		AgentName: cfg.Worker.AgentName, Deployment: cfg.Worker.Deployment, JobType: jobType,
 		Slots: slots, MachineLoad: machine, DrainTimeout: cfg.Worker.DrainTimeout, Name: cfg.LiveKit.Name, Version: moduleVersion(buildInfo()),
 		Runner: manager, Ready: manager.Ready, Log: log,
 	})
