@@ -67,6 +67,12 @@ func isServiceLink(name string) bool {
 
 func (l *loader) unknownVariable(name string, known map[string]*leaf) {
 	message := "no setting has this variable"
+	for path, why := range removed {
+		if name == Prefix+strings.ToUpper(strings.ReplaceAll(path, ".", "_")) {
+			l.bad = append(l.bad, Problem{Path: path, Source: name, Message: "this setting was removed: " + why})
+			return
+		}
+	}
 	if guess := nearest(name, sortedKeys(known)); guess != "" {
 		message += ", did you mean " + guess + "?"
 	}

@@ -129,14 +129,18 @@ func (l *loader) apply(doc document, layer string) {
 	}
 }
 
-// removed says of settings of earlier versions what became of them.
+// removed holds, for each setting of an earlier version, what to do about it.
 var removed = map[string]string{ //nolint:gochecknoglobals // a table
 	"inference.minicpmo.vocoder":           noOwnVoice,
 	"inference.minicpmo.vocoder_precision": noOwnVoice,
 	"inference.minicpmo.reference_audio":   noOwnVoice,
+
+	"agent.history.rotate_bytes": "files are closed at a sixteenth of max_bytes; delete it",
+	"agent.history.rotate_after": "files are closed after max_age, at most a day; delete it",
+	"agent.worker.namespace":     "LiveKit servers dispatch by agent_name and deployment; delete it",
 }
 
-const noOwnVoice = "the model has no voice of its own; delete the line and see inference.voice"
+const noOwnVoice = "the model has no voice of its own; delete it and see inference.voice"
 
 func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 	ok := doc.entries(n, func(e *ast.MappingValueNode) {

@@ -8,17 +8,8 @@ import (
 	"strings"
 )
 
-//go:embed default.yaml presets/*.yaml detail/*.yaml profiles/*.yaml
+//go:embed presets/*.yaml detail/*.yaml profiles/*.yaml
 var files embed.FS
-
-// DefaultFile returns the documented default.yaml, to begin a file of one's own with.
-func DefaultFile() []byte {
-	text, err := files.ReadFile("default.yaml")
-	if err != nil {
-		return nil // It is embedded.
-	}
-	return text
-}
 
 // presetSet is a folder of settings that belong together, chosen by one name.
 type presetSet struct {
@@ -53,9 +44,3 @@ func (s presetSet) names() []string {
 	}
 	return out
 }
-
-// Presets lists the names that Preset takes.
-func Presets() []string { return presetSets()[0].names() }
-
-// Details lists the names that Detail takes.
-func Details() []string { return presetSets()[1].names() }
