@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"io/fs"
 	"iter"
 	"time"
 )
@@ -35,6 +36,12 @@ func (b broken) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 func (b broken) Close() error {
 	defer b.at("Close")
 	return b.store.Close()
+}
+
+// ClosedFile returns the name of the closed file that an entry of a folder stands for.
+func ClosedFile(dir string, e fs.DirEntry) (name string, ok bool) {
+	c, ok := (&files{dir: dir}).closedFile(e)
+	return c.name, ok
 }
 
 // Expire removes by age as Run does each minute: the clock shows wall, and elapsed has passed since Open.

@@ -303,25 +303,38 @@ func (f *files) closed() ([]closedFile, error) {
 	}
 	byTime := map[time.Time]closedFile{}
 	for _, e := range entries {
-		stem, ok := strings.CutPrefix(e.Name(), closedPrefix)
-		packed := strings.HasSuffix(stem, packedSuffix)
-		if !ok || (!packed && !strings.HasSuffix(stem, plainSuffix)) {
-			continue
+		c, ok := f.closedFile(e)
+		if _, twice := byTime[c.closed]; !ok || twice && strings.HasSuffix(c.name, plainSuffix) {
+			continue // while a file is compressed, either form will do
 		}
-		at, err := time.Parse(closedTime, strings.TrimSuffix(strings.TrimSuffix(stem, packedSuffix), plainSuffix))
-		if err != nil {
-			continue // somebody else's
-		}
-		info, err := e.Info()
-		if err != nil {
-			continue // just removed
-		}
-		if _, twice := byTime[at]; twice && !packed {
-			continue // being compressed: the one is as good as the other
-		}
-		byTime[at] = closedFile{name: e.Name(), closed: at, size: info.Size()}
+		byTime[c.closed] = c
 	}
 	return slices.SortedFunc(maps.Values(byTime), func(a, b closedFile) int { return a.closed.Compare(b.closed) }), nil
+}
+
+// closedFile describes an entry of the folder; ok is false when it is no closed file.
+func (f *files) closedFile(e fs.DirEntry) (c closedFile, ok bool) {
+	stem, isClosed := strings.CutPrefix(e.Name(), closedPrefix)
+	stem, packed := strings.CutSuffix(stem, packedSuffix)
+	plain := false
+	if !packed {
+		stem, plain = strings.CutSuffix(stem, plainSuffix)
+	}
+	at, err := time.Parse(closedTime, stem)
+	if !isClosed || !packed && !plain || err != nil {
+		return closedFile{}, false
+	}
+	c = closedFile{name: e.Name(), closed: at}
+	info, err := e.Info()
+	if errors.Is(err, fs.ErrNotExist) && plain { // compressed since the folder was listed
+		c.name = closedPrefix + stem + packedSuffix
+		info, err = os.Stat(filepath.Join(f.dir, c.name))
+	}
+	if err != nil {
+		return closedFile{}, false // removed since
+	}
+	c.size = info.Size()
+	return c, true
 }
 
 // Entries implements Reader.

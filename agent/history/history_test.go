@@ -328,6 +328,26 @@ func TestBounds(t *testing.T) {
 	})
 }
 
+// TestCompressedWhileListed: a reader that has listed a closed file finds it, though it was compressed since.
+func TestCompressedWhileListed(t *testing.T) {
+	t.Parallel()
+	const stem = "history-20260501T201500.000Z.jsonl"
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, stem), nil, 0o600))
+	listed, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	name, ok := history.ClosedFile(dir, listed[0])
+	require.True(t, ok)
+	require.Equal(t, stem, name)
+	require.NoError(t, os.Rename(filepath.Join(dir, stem), filepath.Join(dir, stem+".gz")))
+	name, ok = history.ClosedFile(dir, listed[0])
+	require.True(t, ok)
+	require.Equal(t, stem+".gz", name)
+	require.NoError(t, os.Remove(filepath.Join(dir, stem+".gz")))
+	_, ok = history.ClosedFile(dir, listed[0])
+	require.False(t, ok, "removed by age or size")
+}
+
 // TestReadWhileWritten reads a folder that is rotated all the time.
 func TestReadWhileWritten(t *testing.T) {
 	t.Parallel()
