@@ -150,7 +150,7 @@ func (r *runCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	return out.err()
 }
 
-// buildInfo is what the Go tool stamped into this program; nil when it stamped nothing.
+// buildInfo returns the build information of this program, nil without any.
 func buildInfo() *debug.BuildInfo {
 	info, _ := debug.ReadBuildInfo()
 	return info

@@ -43,14 +43,14 @@ func number(v float64, unit string) string {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// report prints tables as text, or as Markdown for docs/benchmarks.md, and keeps what went wrong.
+// report prints tables as text, or as Markdown for docs/benchmarks.md, and collects errors.
 type report struct {
 	out      io.Writer
 	markdown bool
 	errs     []error
 }
 
-// begin prints where, when and from which commit the figures are.
+// begin prints date, commit and machine.
 func (r *report) begin(now time.Time, commit, machine string) {
 	if r.markdown {
 		fmt.Fprintf(r.out, "Measured %s at commit %s. Machine: %s.\n", now.Format(time.DateOnly), commit, machine)
@@ -59,7 +59,7 @@ func (r *report) begin(now time.Time, commit, machine string) {
 	fmt.Fprintf(r.out, "Touchline at commit %s, measured %s. Machine: %s\n", commit, now.Format(time.DateOnly), machine)
 }
 
-// table prints the rows of a command, complete or up to its error. A figure that misses its goal is an error.
+// table prints the rows of a command, all or those before its error. A figure that misses its goal is an error.
 func (r *report) table(title, command string, rows []row, err error) {
 	if r.markdown {
 		r.markdownTable(title, command, rows)
@@ -101,10 +101,10 @@ func (r *report) textTable(title, command string, rows []row) {
 	_ = t.Flush() // the writer below is a terminal or a file
 }
 
-// err is all that went wrong; nil when every part ran and every figure met its goal.
+// err returns all errors; nil when every part ran and every figure met its goal.
 func (r *report) err() error { return errors.Join(r.errs...) }
 
-// commit is the commit that this program was built from, as far as the Go tool knows.
+// commit returns the abbreviated commit of a build, "unknown" without version control.
 func commit(info *debug.BuildInfo) string {
 	revision, modified := "unknown", ""
 	if info == nil {

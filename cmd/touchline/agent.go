@@ -29,20 +29,20 @@ import (
 	"touchline/media/source"
 )
 
-// agentCmd runs an agent worker. A flag goes over the setting of its name
-// (agent.worker), and those are told by the variables of LiveKit's own agents too.
+// agentCmd runs an agent worker. Flags override the settings of their names (agent.worker), which the environment
+// variables of LiveKit's own agents set as well.
 type agentCmd struct {
-	URL          string         `help:"LiveKit server (ws://, wss://), over LIVEKIT_URL." placeholder:"URL"`
-	AgentName    *string        `help:"Serve only rooms that ask for this name; without it, every new room. Over LIVEKIT_AGENT_NAME." env:"LIVEKIT_AGENT_NAME_OVERRIDE"` //nolint:lll // tags
-	Type         *string        `help:"What a job is about: room, publisher or participant."`
-	Slots        *int           `help:"Rooms at most; 0 is four for each core."`
-	DrainTimeout *time.Duration `help:"How long sentences may take to end after the first signal."`
-	FullCPU      *float64       `help:"Share of the CPU at which no more rooms are taken; 0 does not look." name:"full-cpu"`
+	URL          string         `help:"LiveKit server (ws://, wss://); overrides LIVEKIT_URL." placeholder:"URL"`
+	AgentName    *string        `help:"Serve only rooms that ask for this name; without it, every new room. Overrides LIVEKIT_AGENT_NAME." env:"LIVEKIT_AGENT_NAME_OVERRIDE"` //nolint:lll // tags
+	Type         *string        `help:"Kind of job: room, publisher or participant."`
+	Slots        *int           `help:"Largest number of rooms; 0 is four for each core."`
+	DrainTimeout *time.Duration `help:"Time for rooms to finish their sentences after the first signal."`
+	FullCPU      *float64       `help:"CPU load, as a share, from which no more rooms are accepted; 0 for no limit." name:"full-cpu"`
 	HTTP         *string        `help:"Address of probes and metrics; off for none." name:"http"`
 	Console      *string        `help:"Address of the page and the API for all rooms, such as 127.0.0.1:8199; off for none."`
-	Deployment   *string        `help:"Deployment that dispatches must name, over LIVEKIT_AGENT_DEPLOYMENT."`
-	Allow        []string       `help:"What the page and the API may have opened, over sources.allow: public (when nothing is said), private, loopback, link-local, files, all, none." placeholder:"KIND,..."` //nolint:lll // tags
-	Simulate     string         `help:"Take a job for this room at once, for a try." placeholder:"ROOM"`
+	Deployment   *string        `help:"Deployment that dispatches must name; overrides LIVEKIT_AGENT_DEPLOYMENT."`
+	Allow        []string       `help:"Sources that page and API may open; overrides sources.allow: public (the default), private, loopback, link-local, files, all, none." placeholder:"KIND,..."` //nolint:lll // tags
+	Simulate     string         `help:"Serve this room at once, as a trial." placeholder:"ROOM"`
 
 	modelFlags
 
@@ -51,19 +51,18 @@ type agentCmd struct {
 	LiveKitLog  string  `hidden:"" env:"LIVEKIT_LOG_LEVEL"`
 }
 
-// slotsPerCore is how many rooms a core is trusted with before the CPU itself
-// says that it is enough; one costs about a tenth.
+// slotsPerCore is the number of rooms per core; a room takes about a tenth of a core, and --full-cpu is a second limit.
 const slotsPerCore = 4
 
-// leaving is how long an agent's end may take beside the drain.
+// leaving is the time for a worker's end beside the drain.
 const leaving = 5 * time.Second
 
-// patience is how long the program waits for this command after a signal.
+// patience is the time the program waits for this command after a signal.
 func (c *agentCmd) patience(cfg configs.Config) time.Duration {
 	return c.over(cfg.Agent.Worker).DrainTimeout + leaving
 }
 
-// over lays the flags over the settings.
+// over returns the settings with the flags applied.
 func (c *agentCmd) over(w worker.Config) worker.Config {
 	lay(c.AgentName, &w.AgentName)
 	lay(c.Type, &w.Type)
@@ -92,7 +91,7 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	if c.LiveKitLog != "" {
 		level, err := zerolog.ParseLevel(c.LiveKitLog)
 		if err != nil {
-			return fmt.Errorf("LIVEKIT_LOG_LEVEL: expected trace, debug, info, warn or error, got %q", c.LiveKitLog)
+			return fmt.Errorf("LIVEKIT_LOG_LEVEL %q: unknown; choose trace, debug, info, warn or error", c.LiveKitLog)
 		}
 		log = log.Level(level)
 	}
@@ -154,7 +153,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 	defer endBeside()
 
 	var g errgroup.Group
-	// needed runs something without which the worker is of no use: it goes with it.
+	// needed runs a part that the worker cannot do without: its end ends the worker.
 	needed := func(run func(context.Context) error) {
 		g.Go(func() error {
 			err := run(beside)
@@ -171,7 +170,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 			return err
 		})
 	}
-	needed(manager.Keep) // without an engine there is nothing to serve rooms with
+	needed(manager.Keep) // no room can be served without an engine
 	if page != nil {
 		needed(page.Run)
 	}
@@ -199,7 +198,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 	return errors.Join(err, g.Wait())
 }
 
-// agentPlayers serves WHEP players beside the page; nil when there is no page or no players are wanted.
+// agentPlayers serves WHEP players beside the page; nil without a page or with WHEP off.
 func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
 	if cfg.Worker.Console == worker.HTTPOff || !cfg.Console.WHEP.Enabled {
 		return nil, nil
@@ -210,7 +209,7 @@ func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
 	})
 }
 
-// agentIngest takes WHIP senders beside the page, for any room, until ctx ends; nil when there is no page or none are wanted.
+// agentIngest takes WHIP senders for any room beside the page, until ctx ends; nil without a page or with WHIP off.
 func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*camera.Ingest, error) {
 	at := cfg.Agent.Worker.Console
 	if at == worker.HTTPOff || !cfg.Sources.WHIP.Enabled {
@@ -243,7 +242,7 @@ func agentPage(cfg configs.Agent, show jobs.Show, manager *jobs.Manager, calls c
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
 		Log:      show.Log,
 	}
-	if show.Players != nil { // a nil pointer in an interface is not nil
+	if show.Players != nil { // a nil pointer would make a non-nil interface
 		o.WHEP = show.Players
 	}
 	if show.Ingest != nil {
@@ -256,8 +255,7 @@ func agentPage(cfg configs.Agent, show jobs.Show, manager *jobs.Manager, calls c
 	return page, nil
 }
 
-// drain returns at the second signal or at the end. The first one may have been
-// noted here as well.
+// drain returns at the second signal or when ctx ends. The first signal may arrive here as well.
 func drain(ctx context.Context, signals chan os.Signal) {
 	first := time.NewTimer(100 * time.Millisecond)
 	defer first.Stop()
@@ -276,7 +274,7 @@ func drain(ctx context.Context, signals chan os.Signal) {
 	}
 }
 
-// simulate asks for a job as soon as the worker is registered.
+// simulate requests a job as soon as the worker is registered.
 func simulate(ctx context.Context, w *worker.Worker, room string) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -309,7 +307,7 @@ func (c *agentCmd) worker(cfg configs.Agent, manager *jobs.Manager, log zerolog.
 	if cfg.Worker.FullCPU > 0 {
 		cpu, err := worker.NewCPU(os.DirFS("/"), cores)
 		if err != nil {
-			log.Warn().Err(err).Msg("the load is that of slots and engine alone")
+			log.Warn().Err(err).Msg("CPU load unavailable")
 		} else {
 			machine = func(now time.Time) float64 { return max(manager.Load(now), cpu.Load(now)/cfg.Worker.FullCPU) }
 		}
@@ -345,7 +343,7 @@ func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, log zero
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-	log.Info().Str("address", l.Addr().String()).Msg("probes at / and /worker, metrics at /metrics")
+	log.Info().Str("address", l.Addr().String()).Msg("probes and metrics ready")
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve probes and metrics: %w", err)
 	}

@@ -25,31 +25,31 @@ import (
 type cameraCmd struct {
 	Source string `arg:"" optional:"" help:"URL (rtsp, rtsps, http, https), device (/dev/video0, webcam) or file." placeholder:"SOURCE"`
 
-	URL      string `help:"LiveKit server (ws://, wss://), over LIVEKIT_URL." name:"url" placeholder:"URL"`
-	Room     string `help:"Room to publish in, over the settings' own." placeholder:"NAME"`
+	URL      string `help:"LiveKit server (ws://, wss://); overrides LIVEKIT_URL." name:"url" placeholder:"URL"`
+	Room     string `help:"Room to publish in; overrides the settings." placeholder:"NAME"`
 	Identity string `help:"Identity of the camera's participant." default:"camera" placeholder:"NAME"`
-	Name     string `help:"Name of it for people." default:"Camera" placeholder:"NAME"`
+	Name     string `help:"Display name of the participant." default:"Camera" placeholder:"NAME"`
 
 	openFlags
 
-	H265  bool     `help:"Let H265 pass; common browsers cannot play it." name:"h265"`
-	Allow []string `help:"May be opened: public, private, loopback, link-local, files, all." default:"all" placeholder:"KIND,..."`
+	H265  bool     `help:"Publish H265 as it is; common browsers cannot play it." name:"h265"`
+	Allow []string `help:"Sources that may be opened: public, private, loopback, link-local, files, all." default:"all" placeholder:"KIND,..."`
 
 	Whip     string   `help:"Take WHIP senders at http://HOST:PORT/whip/ROOM instead of opening a source." placeholder:"HOST:PORT"`
-	WhipKeys []string `help:"Keys of WHIP senders, beside LiveKit tokens; 8 characters or more." name:"whip-key" placeholder:"[IDENTITY=]KEY"`
-	WhipPort int      `help:"UDP port for the pictures of WHIP senders, 0 for a free one." placeholder:"PORT"`
-	WhipMany bool     `help:"Let several senders in with one key; otherwise the newest takes the place of the one before."`
-	WhipIP   []string `help:"Addresses announced for this machine's own, behind a router." name:"whip-ip" placeholder:"IP"`
-	TLS      bool     `help:"Take WHIP senders over TLS, with the files of the settings or a self-made certificate." name:"tls"`
+	WhipKeys []string `help:"Keys of WHIP senders, besides LiveKit tokens; 8 characters or more." name:"whip-key" placeholder:"[IDENTITY=]KEY"`
+	WhipPort int      `help:"UDP port for media of WHIP senders, 0 for a free one." placeholder:"PORT"`
+	WhipMany bool     `help:"Accept several senders per key; otherwise the newest replaces the one before."`
+	WhipIP   []string `help:"Public addresses to announce, behind a router." name:"whip-ip" placeholder:"IP"`
+	TLS      bool     `help:"Take WHIP senders over TLS, with the certificate of the settings or a self-signed one." name:"tls"`
 }
 
 // endless marks a command that serves until it is interrupted.
 func (*cameraCmd) endless() {}
 
-// Run publishes until Ctrl-C, or until the source ended or was given up.
+// Run publishes until Ctrl-C, or until the source has ended or failed for good.
 func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 	if (c.Source == "") == (c.Whip == "") {
-		return errors.New("expected a source (touchline camera URL|DEVICE|FILE) or --whip HOST:PORT, and not both")
+		return errors.New("name either a source (touchline camera URL|DEVICE|FILE) or --whip HOST:PORT")
 	}
 	o := c.options(a)
 	if c.Whip != "" {
@@ -67,11 +67,11 @@ func (c *cameraCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	a.log.Info().Stringer("source", address).Str("room", o.Room).Str("participant", o.Identity).Msg("camera")
+	a.log.Info().Stringer("source", address).Str("room", o.Room).Str("participant", o.Identity).Msg("publishing source")
 	return f.Play(ctx, puller, address.Hide)
 }
 
-// options say where the room is and who comes into it.
+// options are the room, its server and the camera's participant.
 func (c *cameraCmd) options(a *app) camera.Options {
 	lk := a.cfg.Agent.LiveKit
 	if c.URL != "" {
@@ -121,7 +121,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	if err != nil {
 		return err
 	}
-	o.OnStatus = nil // of several senders; the log has it
+	o.OnStatus = nil // there may be several senders; their states are in the log
 	senders := camera.NewSenders(o)
 	server, err := whip.New(whip.Options{
 		Keys: keys, Authorize: camera.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,
@@ -166,7 +166,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	return g.Wait()
 }
 
-// keys reads the stream keys. Each lets in one sender of the room.
+// keys reads the stream keys. Each admits one sender to the room.
 func (c *cameraCmd) keys(name string) ([]whip.StreamKey, error) {
 	var out []whip.StreamKey
 	for i, text := range c.WhipKeys {
@@ -178,7 +178,7 @@ func (c *cameraCmd) keys(name string) ([]whip.StreamKey, error) {
 			}
 		}
 		if identity == "" || len(key) < 8 {
-			return nil, fmt.Errorf("read --whip-key %d: expected a key of 8 characters or more", i+1)
+			return nil, fmt.Errorf("--whip-key %d: too short; use 8 characters or more", i+1)
 		}
 		out = append(out, whip.StreamKey{Key: key, Room: name, Identity: identity, Name: c.Name})
 	}

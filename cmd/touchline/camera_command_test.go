@@ -66,15 +66,15 @@ func TestCameraCommandRefuses(t *testing.T) {
 		source, says string
 		change       func(*cameraCmd)
 	}{
-		{"", "expected a source", nil},
+		{"", "name either a source", nil},
 		{"rtmp://u:hunter2@x/", "rtsp, rtsps, http, https or file", nil},
 		{text, "look at the video", nil},
-		{"/nowhere.mp4", "expected a file", nil},
+		{"/nowhere.mp4", "no such file", nil},
 		{text, "command line only", func(c *cameraCmd) { c.Allow = []string{"public"} }},
 		{"rtsp://admin:hunter2@127.0.0.1:1/x", "may not be opened", func(c *cameraCmd) { c.Allow = []string{"private"} }},
 		{text, `got "moon"`, func(c *cameraCmd) { c.Allow = []string{"moon"} }},
 		{"webcam", "--size", func(c *cameraCmd) { c.Size = "big" }},
-		{"", "8 characters", func(c *cameraCmd) { c.Whip, c.WhipKeys = "127.0.0.1:0", []string{"short"} }},
+		{"", "--whip-key 1: too short", func(c *cameraCmd) { c.Whip, c.WhipKeys = "127.0.0.1:0", []string{"short"} }},
 	} {
 		c := newCameraCmd(tt.source)
 		if tt.change != nil {

@@ -16,12 +16,12 @@ import (
 
 type checkCmd struct{ modelFlags }
 
-// Run prints the settings in force, what they mean, and what is missing.
+// Run prints the effective settings, their meaning, and what is missing on this machine.
 func (c checkCmd) Run(ctx context.Context, a *app) error {
 	if err := c.apply(&a.cfg); err != nil {
 		return err
 	}
-	fmt.Println("# settings in force")
+	fmt.Println("# effective settings")
 	if err := a.cfg.Print(os.Stdout); err != nil {
 		return fmt.Errorf("print the settings: %w", err)
 	}
@@ -87,15 +87,15 @@ func (c checkCmd) Run(ctx context.Context, a *app) error {
 		fmt.Println("optional page: not built in, it is read from the source folder; make build builds it in")
 	}
 	if missing > 0 {
-		return fmt.Errorf("expected nothing to be missing, %d found above", missing)
+		return fmt.Errorf("%d checks failed; see the lines that begin with missing", missing)
 	}
 	return nil
 }
 
-// checkTime bounds the look at another program or server.
+// checkTime bounds the check of another program or server.
 const checkTime = 3 * time.Second
 
-// codecs asks the codec program what it can do; it proves its confinement as well.
+// codecs returns the codecs of the codec program, which tests its confinement as well.
 func codecs(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -107,7 +107,7 @@ func codecs(ctx context.Context, path string) (string, error) {
 	return list, nil
 }
 
-// probe looks whether the remote server is there and has the model. It sends no picture.
+// probe checks that the remote server answers and has the model. It sends no picture.
 func probe(ctx context.Context, a *app) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -123,7 +123,7 @@ func probe(ctx context.Context, a *app) (string, error) {
 	return fmt.Sprintf("%s at %s", health.Model, a.cfg.Inference.Remote.URL), m.Close()
 }
 
-// pageBuiltIn tells whether this program carries the page.
+// pageBuiltIn reports whether this program contains the page.
 func pageBuiltIn() bool {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

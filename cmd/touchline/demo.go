@@ -16,23 +16,22 @@ import (
 	"touchline/agent/sfu"
 )
 
-// demoCommand adds the demo to the command line, and with it the LiveKit server
-// to the program. The tag nodemo leaves both out: a bot beside an existing
-// server has no use for half of the program's size.
+// demoCommand adds the demo to the command line, and with it the LiveKit server to the program. The build tag nodemo
+// leaves both out, which halves the program for use with an existing server.
 type demoCommand struct {
-	Demo demoCmd `cmd:"" help:"A live commentary with nothing to set up: server, camera, bot and page in one process."`
+	Demo demoCmd `cmd:"" help:"Live commentary without any set-up: server, camera, bot and page in one process."`
 }
 
 type demoCmd struct {
-	Seed  uint64 `help:"Which match is generated, when there is no source." default:"1"`
-	Sound bool   `help:"Let the generated match be heard: its crowd and the whistle."`
+	Seed  uint64 `help:"Seed of the generated match, without a source." default:"1"`
+	Sound bool   `help:"Add sound to the generated match: crowd and whistle."`
 
 	sourceFlags
 	modelFlags
 	pageFlags
 }
 
-// What is in the demo's room: the built-in scene, or what was given as source.
+// The demo's room, and in it the built-in scene or the camera of a source.
 const (
 	demoRoom   = "demo"
 	demoScene  = "scene"
@@ -54,14 +53,13 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 		return err
 	}
 	d.pageFlags.apply(&cfg.Agent.Console.Config)
-	// The page leads others to the signalling, but their media comes straight to the server. Our own camera and
-	// bot reach it from loopback wherever it is on this machine.
+	// The page proxies signalling, but media goes straight to the server. Camera and bot of this process use loopback.
 	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)
 	if err != nil {
 		return err
 	}
 	if ip != "" {
-		a.log.Info().Str("address", ip).Msg("media is open to other machines, as the page is")
+		a.log.Info().Str("address", ip).Msg("media open to other machines")
 	}
 	server, err := sfu.New(sfu.Options{MediaIP: ip, Log: a.log})
 	if err != nil {
@@ -72,7 +70,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 
 	scene := demoScene
 	if d.Source != "" {
-		scene = "" // nobody would look at it
+		scene = "" // the source is watched instead
 	}
 	commentator, err := bot.New(bot.Options{Settings: cfg.Bot(), Keys: keys, BuiltIn: scene, LoopbackOnly: true, Outputs: out, Log: a.log})
 	if err != nil {
@@ -105,7 +103,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	}
 
 	g, ctx := errgroup.WithContext(ctx)
-	// The server goes last: those in its room leave first.
+	// The server stops last, after its participants have left.
 	sctx, stopServer := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServer()
 	ended := make(chan error, 1)

@@ -14,10 +14,9 @@ import (
 	"touchline/agent/worker"
 )
 
-// healthCmd asks a worker whether it is healthy, for the health checks of
-// containers that have no program for HTTP.
+// healthCmd probes a worker, for health checks of containers without an HTTP client.
 type healthCmd struct {
-	URL string `arg:"" optional:"" help:"Address of a probe; that of the settings' agent.worker.http without it."`
+	URL string `arg:"" optional:"" help:"Address of the probe; agent.worker.http of the settings without it."`
 }
 
 // healthTime bounds the request.
@@ -40,7 +39,7 @@ func (c *healthCmd) Run(ctx context.Context, a *app) error {
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		var at *url.Error // names the method and the address once more
+		var at *url.Error // it repeats method and address
 		if errors.As(err, &at) {
 			err = at.Err
 		}
@@ -49,13 +48,13 @@ func (c *healthCmd) Run(ctx context.Context, a *app) error {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		const most = 200
-		why, _ := io.ReadAll(io.LimitReader(res.Body, most)) // the status says enough
+		why, _ := io.ReadAll(io.LimitReader(res.Body, most)) // the status alone will do
 		return fmt.Errorf("the worker at %s is not healthy: %s: %s", at, res.Status, strings.TrimSpace(string(why)))
 	}
 	return nil
 }
 
-// probeURL is where a worker that listens at an address is reached from its own machine.
+// probeURL is the URL, on this machine, of a worker that listens on an address.
 func probeURL(listen string) (string, error) {
 	if listen == worker.HTTPOff {
 		return "", errors.New("agent.worker.http is off: name the address of a probe, as in `touchline health http://127.0.0.1:8081/`")

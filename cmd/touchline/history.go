@@ -14,19 +14,19 @@ import (
 	"touchline/agent/history"
 )
 
-// historyCmd shows what commentators said.
+// historyCmd prints the history of rooms.
 type historyCmd struct {
-	Room   string `arg:"" optional:"" help:"Room to show; without it, the rooms are listed."`
+	Room   string `arg:"" optional:"" help:"Room to show; lists the rooms without it."`
 	Format string `help:"${enum}." enum:"text,json,srt,vtt" default:"text" short:"f"`
-	From   string `help:"Only what began at or after: 2026-05-01T20:15:00Z, '2026-05-01 20:15', 20:15 (today) or 2h (ago)." placeholder:"TIME"`
-	To     string `help:"Only what began before this." placeholder:"TIME"`
-	Last   int    `help:"Only the newest N." placeholder:"N"`
-	All    bool   `help:"Also looks that ended without a comment (text and json)."`
-	Zero   string `help:"Subtitles count from here; the start of the first comment without." placeholder:"TIME"`
-	Store  string `help:"Folder or database, over agent.history.path of the settings." placeholder:"PATH" type:"path"`
+	From   string `help:"Only comments that began at or after: 2026-05-01T20:15:00Z, '2026-05-01 20:15', 20:15 (today) or 2h (ago)." placeholder:"TIME"`
+	To     string `help:"Only comments that began before." placeholder:"TIME"`
+	Last   int    `help:"Only the newest N comments." placeholder:"N"`
+	All    bool   `help:"Include cycles without a comment (text and json)."`
+	Zero   string `help:"Start of the subtitles; the first comment without it." placeholder:"TIME"`
+	Store  string `help:"Folder or database; overrides agent.history.path." placeholder:"PATH" type:"path"`
 }
 
-// Run writes to standard output.
+// Run prints to standard output.
 func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 	path := h.Store
 	if path == "" {
@@ -71,7 +71,7 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 	return errors.Join(err, damaged)
 }
 
-// whole leaves out the parts of a store that cannot be read, and notes why.
+// whole skips the unreadable parts of a store and collects their errors.
 func whole(entries iter.Seq2[history.Entry, error], damaged *error) iter.Seq2[history.Entry, error] {
 	return func(yield func(history.Entry, error) bool) {
 		for e, err := range entries {
@@ -84,7 +84,7 @@ func whole(entries iter.Seq2[history.Entry, error], damaged *error) iter.Seq2[hi
 	}
 }
 
-// rooms lists the rooms.
+// rooms prints the rooms of the store.
 func (h *historyCmd) rooms(ctx context.Context, w io.Writer, store history.Reader) error {
 	rooms, err := store.Rooms(ctx)
 	if h.Format == "json" {
@@ -105,7 +105,7 @@ func (h *historyCmd) rooms(ctx context.Context, w io.Writer, store history.Reade
 	return errors.Join(err, table.Flush())
 }
 
-// parseMoment reads a time as people write it; "" is the zero time.
+// parseMoment parses a time or a duration before now; "" is the zero time.
 func parseMoment(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil

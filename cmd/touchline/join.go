@@ -12,8 +12,8 @@ import (
 )
 
 type joinCmd struct {
-	URL    string `help:"LiveKit server (ws://, wss://), over LIVEKIT_URL." placeholder:"URL"`
-	Room   string `help:"Room to join, over the settings' own."`
+	URL    string `help:"LiveKit server (ws://, wss://); overrides LIVEKIT_URL." placeholder:"URL"`
+	Room   string `help:"Room to join; overrides the settings."`
 	NoPage bool   `help:"Serve no page and no API."`
 
 	sourceFlags
@@ -46,7 +46,7 @@ func (j *joinCmd) serve(ctx context.Context, a *app, cfg configs.Config, out *bo
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	if cfg.Agent.LiveKit.APIKey != "" || j.Source != "" { // a ready token lets nobody in but the bot
+	if cfg.Agent.LiveKit.APIKey != "" || j.Source != "" { // a ready-made token admits the bot alone
 		sources, err := j.sources(ctx, bot, a, cfg.Agent.Console.Listen, "")
 		if err != nil {
 			return err

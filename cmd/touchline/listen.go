@@ -9,13 +9,13 @@ import (
 	"touchline/agent/console"
 )
 
-// pageFlags are the flags of all commands that serve the page.
+// pageFlags are the flags of commands that serve the page.
 type pageFlags struct {
-	TLS    bool   `help:"Serve the page over TLS, with the files of the settings or a self-made certificate." name:"tls"`
-	Listen string `help:"Address of the page, over the settings' own." placeholder:"HOST:PORT"`
+	TLS    bool   `help:"Serve the page over TLS, with the certificate of the settings or a self-signed one." name:"tls"`
+	Listen string `help:"Address of the page; overrides the settings." placeholder:"HOST:PORT"`
 }
 
-// apply puts them over the settings.
+// apply overrides the settings.
 func (p pageFlags) apply(c *console.Config) {
 	if p.Listen != "" {
 		c.Listen = p.Listen
@@ -25,19 +25,17 @@ func (p pageFlags) apply(c *console.Config) {
 	}
 }
 
-// mediaIP is the IPv4 address at which those who can open the page at listen
-// can reach this machine's media sockets: "" when the page is for this machine
-// alone, the first address that others can reach when the page is on every
-// address, on a name of this machine or on an IPv6 one.
+// mediaIP returns the IPv4 address at which clients of the page at listen reach this machine's media sockets: "" for a
+// page on loopback, and the first public address for a page on all addresses, on a host name or on IPv6.
 func mediaIP(ctx context.Context, listen string) (string, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
-		return "", fmt.Errorf("expected HOST:PORT for the page's address, got %q: %w", listen, err)
+		return "", fmt.Errorf("page address %q: expected HOST:PORT: %w", listen, err)
 	}
 	if host != "" {
-		ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // a number needs no asking
+		ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // an IP address needs no query
 		if err != nil {
-			return "", fmt.Errorf("find the page's address %q: %w", host, err)
+			return "", fmt.Errorf("page address: look up %q: %w", host, err)
 		}
 		for _, ip := range ips {
 			if ip = ip.Unmap(); ip.IsLoopback() {

@@ -23,12 +23,12 @@ import (
 	"touchline/internal/rescue"
 )
 
-// shutdown is how long an orderly end may take after Ctrl-C.
+// shutdown is the time for an orderly end after Ctrl-C.
 const shutdown = 2500 * time.Millisecond
 
 type cli struct {
-	Config   string `help:"Settings file (YAML). Without it: the defaults and TOUCHLINE_ variables." type:"path" short:"c"`
-	LogLevel string `help:"trace, debug, info, warn or error; over the settings' own."`
+	Config   string `help:"Settings file (YAML); without it, defaults and TOUCHLINE_ variables." type:"path" short:"c"`
+	LogLevel string `help:"Log level: trace, debug, info, warn or error; overrides the settings."`
 	LogJSON  bool   `help:"Log JSON lines instead of text." name:"log-json"`
 
 	ShowVersion versionFlag `name:"version" help:"Print the version."`
@@ -36,26 +36,26 @@ type cli struct {
 	demoCommand
 	Join    joinCmd    `cmd:"" help:"Join a room of an existing LiveKit server and comment on a camera in it."`
 	Agent   agentCmd   `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
-	Camera  cameraCmd  `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or take WHIP senders."`
-	History historyCmd `cmd:"" help:"Show what was said in a room: text, JSON or subtitles (SRT, WebVTT)."`
-	Models  modelsCmd  `cmd:"" help:"Look for model servers; make, check and list model bundles."`
-	Bench   benchCmd   `cmd:"" help:"Time this machine."`
-	Check   checkCmd   `cmd:"" help:"Print the settings in force and what is missing on this machine."`
-	Health  healthCmd  `cmd:"" help:"Ask the agent worker of this machine whether it is well; exit code 0 when it is."`
+	Camera  cameraCmd  `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or accept WHIP senders."`
+	History historyCmd `cmd:"" help:"Print the comments of a room: text, JSON or subtitles (SRT, WebVTT)."`
+	Models  modelsCmd  `cmd:"" help:"Find model servers; make, check and list model bundles."`
+	Bench   benchCmd   `cmd:"" help:"Benchmark this machine."`
+	Check   checkCmd   `cmd:"" help:"Print the effective settings and what is missing on this machine."`
+	Health  healthCmd  `cmd:"" help:"Probe the agent worker of this machine; exit code 0 when it is healthy."`
 	Version versionCmd `cmd:"" help:"Print the version: release, commit and Go version."`
 }
 
-// Exit codes beside those of modelcmd.ExitCode: settings that cannot be used, and a panic, as Go has it.
+// Exit codes besides those of modelcmd.ExitCode: invalid settings, and a panic, as of any Go program.
 const (
 	exitUsage = 2
 	exitPanic = 2
 )
 
-// gcPercent trades a little CPU for memory: a bot's heap is small, some 10 MB,
-// and most of what comes and goes is pictures, which hold no pointers.
+// gcPercent trades a little CPU for memory: a bot's heap is small, some 10 MB, and most allocations are pictures, which
+// hold no pointers.
 const gcPercent = 25
 
-// app is what every command gets.
+// app holds the settings and the log, for every command.
 type app struct {
 	cfg configs.Config
 	log zerolog.Logger
@@ -75,9 +75,9 @@ func main() {
 	os.Exit(run(&c, kctx))
 }
 
-// run is the one place that turns errors into an exit code.
+// run runs the chosen command and returns the exit code of the program.
 func run(c *cli, kctx *kong.Context) int {
-	// Variables of flags are no settings.
+	// The environment variables of flags are no settings.
 	flags := flagVariables(kctx.Model.Node)
 	cfg, err := configs.Load(c.Config, slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -110,7 +110,7 @@ func run(c *cli, kctx *kong.Context) int {
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		stop() // a second signal kills, unless the command knows what to do with it
+		stop() // a second signal kills the program, unless the command handles it
 		limit := shutdown
 		if c, ok := kctx.Selected().Target.Addr().Interface().(interface {
 			patience(cfg configs.Config) time.Duration
@@ -120,7 +120,7 @@ func run(c *cli, kctx *kong.Context) int {
 		select {
 		case err = <-done:
 		case <-time.After(limit):
-			log.Error().Dur("after", limit).Msg("parts are still running; leaving without them")
+			log.Error().Int64("after_ms", limit.Milliseconds()).Msg("shutdown timed out")
 			return 1
 		}
 	}
@@ -130,7 +130,7 @@ func run(c *cli, kctx *kong.Context) int {
 	return fail(stderr, log, c.LogJSON, err)
 }
 
-// textLog writes log lines for people, in colours on a terminal unless NO_COLOR is set.
+// textLog writes lines of text, coloured on a terminal unless NO_COLOR is set.
 func textLog(out io.Writer, terminal bool) zerolog.Logger {
 	return zerolog.New(zerolog.ConsoleWriter{Out: out, NoColor: !terminal, TimeFormat: time.TimeOnly})
 }
@@ -140,14 +140,14 @@ func isTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// isEndless reports whether the chosen command serves until it is interrupted, so that an interruption is its normal end.
+// isEndless reports whether the chosen command serves until it is interrupted: an interruption is its normal end then.
 func isEndless(kctx *kong.Context) bool {
 	_, endless := kctx.Selected().Target.Addr().Interface().(interface{ endless() })
 	return endless
 }
 
-// fail reports what a command failed with, and returns the exit code: in one line of text, or as the last line of a log of JSON
-// lines. A panic comes with its stack.
+// fail reports the error of a command, with the stack of a panic, and returns the exit code. The report is text, or
+// the last line of a log of JSON lines.
 func fail(stderr io.Writer, log zerolog.Logger, logJSON bool, err error) int {
 	p, crash := rescue.Of(err)
 	switch {
@@ -167,7 +167,7 @@ func fail(stderr io.Writer, log zerolog.Logger, logJSON bool, err error) int {
 	return modelcmd.ExitCode(err)
 }
 
-// flagVariables are the variables that flags of a command or of those below it are read from.
+// flagVariables returns the environment variables of the flags of a command and its subcommands.
 func flagVariables(n *kong.Node) []string {
 	var out []string
 	for _, f := range n.Flags {

@@ -17,19 +17,19 @@ import (
 	"touchline/models"
 )
 
-// modelsCmd are the commands about models: servers that have some, and bundles.
+// modelsCmd holds the commands about model servers and bundles.
 type modelsCmd struct {
-	Find findCmd `cmd:"" default:"withargs" help:"Look for model servers on this machine and list what they have (the default)."`
+	Find findCmd `cmd:"" default:"withargs" help:"Find model servers on this machine and list their models (the default)."`
 
 	modelcmd.Models
 }
 
-// benchCmd are the commands that time this machine.
+// benchCmd holds the commands that benchmark this machine.
 type benchCmd struct{ modelcmd.Bench }
 
-// findCmd looks for model servers.
+// findCmd finds model servers.
 type findCmd struct {
-	Addresses []string `arg:"" optional:"" help:"HOST:PORT or http://HOST:PORT/v1 to look at; the usual local ports without."`
+	Addresses []string `arg:"" optional:"" help:"HOST:PORT or http://HOST:PORT/v1 to try; the usual local ports without it."`
 }
 
 // discoverTime bounds the search.
@@ -45,7 +45,7 @@ func (m *findCmd) Run(ctx context.Context) error {
 		if where == "" {
 			where = strings.Join(remote.LocalAddresses(), ", ")
 		}
-		return fmt.Errorf("expected an OpenAI-compatible model server at one of %s, found none: start one, or give its address", where)
+		return fmt.Errorf("no OpenAI-compatible model server at %s: start one, or name its address", where)
 	}
 	for _, f := range found {
 		fmt.Printf("%s  %s\n", f.URL, f.Kind)
@@ -56,14 +56,14 @@ func (m *findCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// modelFlags choose the built-in model over the settings' engine.
+// modelFlags choose the built-in model in place of the engine of the settings.
 type modelFlags struct {
-	Model       string `help:"Folder of a model bundle to comment with, over the settings' engine." placeholder:"DIR" type:"path"`
-	ModelDevice string `help:"Where it runs: cuda or cpu, over the settings' own." placeholder:"DEVICE" enum:",cuda,cpu" default:""`
-	ORT         string `name:"ort" help:"ONNX Runtime for it, file or folder, over the settings' own." env:"TOUCHLINE_ORT" type:"path"`
+	Model       string `help:"Folder of a model bundle; overrides the engine of the settings." placeholder:"DIR" type:"path"`
+	ModelDevice string `help:"Device of the model: cuda or cpu; overrides the settings." placeholder:"DEVICE" enum:",cuda,cpu" default:""`
+	ORT         string `name:"ort" help:"ONNX Runtime, file or folder; overrides the settings." env:"TOUCHLINE_ORT" type:"path"`
 }
 
-// apply puts them over the settings.
+// apply overrides the settings.
 func (f modelFlags) apply(cfg *configs.Config) error {
 	m := &cfg.Inference.MiniCPM
 	if f.Model != "" {
@@ -78,13 +78,13 @@ func (f modelFlags) apply(cfg *configs.Config) error {
 	return cfg.Validate()
 }
 
-// part is something that the built-in model needs, and how it stands.
+// part is a requirement of the built-in model: ok describes it, err says why it is not met.
 type part struct {
 	what, ok string
 	err      error
 }
 
-// modelParts looks for all that the built-in model needs.
+// modelParts checks the requirements of the built-in model.
 func modelParts(cfg minicpmo.Config) []part {
 	var out []part
 	bundle, err := models.OpenBundle(cfg.Path)
@@ -111,17 +111,17 @@ func modelParts(cfg minicpmo.Config) []part {
 	return out
 }
 
-// decoderFor says whether a bundle has what it takes to run on a device.
+// decoderFor returns an error if a bundle cannot run on a device.
 func decoderFor(b *models.Bundle, device models.Device) error {
 	m := &b.Manifest
 	if m.Dims.Vision == nil {
-		return fmt.Errorf("%s sees nothing: it was made of a checkpoint without a vision tower", b.Dir)
+		return fmt.Errorf("model bundle %s has no vision tower: convert a checkpoint that has one", b.Dir)
 	}
 	for _, g := range m.Graphs {
 		if g.Kind == models.KindDecoder && g.Device == device && !g.Check {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s has no graphs for %s: convert the checkpoint again with `touchline models convert --device %s`",
+	return fmt.Errorf("model bundle %s has no graphs for %s: convert the checkpoint again with `touchline models convert --device %s`",
 		b.Dir, device, device)
 }

@@ -106,8 +106,8 @@ func TestModelCommands(t *testing.T) {
 		code int
 		text string
 	}{
-		{"find is the default", []string{"models", "127.0.0.1:1"}, 1, "expected an OpenAI-compatible model server at one of 127.0.0.1:1"},
-		{"find", []string{"models", "find", "127.0.0.1:1"}, 1, "found none"},
+		{"find is the default", []string{"models", "127.0.0.1:1"}, 1, "no OpenAI-compatible model server at 127.0.0.1:1"},
+		{"find", []string{"models", "find", "127.0.0.1:1"}, 1, "start one"},
 		{"list", []string{"models", "list", bundle}, 0, "tiny (random weights)"},
 		{"verify", []string{"models", "verify", bundle, "--no-run"}, 0, "as the manifest says"},
 		{"check with a model", append([]string{"check"}, flags...), 0, "ok       model bundle: tiny"},

@@ -18,18 +18,18 @@ import (
 	"touchline/media/source/webcam"
 )
 
-// openFlags say how a source is opened.
+// openFlags are the options of a source.
 type openFlags struct {
-	Transport string        `help:"RTSP over tcp or udp; auto is tcp, and udp where the camera refuses it." enum:"auto,tcp,udp" default:"auto"`
-	Insecure  bool          `help:"Take any certificate: most cameras make their own."`
-	Once      bool          `help:"Play a file once, not again and again."`
-	Start     time.Duration `help:"Where in a file to begin." default:"0s" placeholder:"DURATION"`
-	Interval  time.Duration `help:"Between single JPEG pictures over HTTP." default:"500ms" placeholder:"DURATION"`
-	Size      string        `help:"Picture of a webcam." default:"1280x720" placeholder:"WxH"`
-	FPS       float64       `help:"Pictures a second of a webcam." default:"30" name:"fps" placeholder:"N"`
+	Transport string        `help:"RTSP over tcp or udp; auto is tcp, then udp if the camera refuses tcp." enum:"auto,tcp,udp" default:"auto"`
+	Insecure  bool          `help:"Accept any certificate; most cameras have a self-signed one."`
+	Once      bool          `help:"Play a file once instead of in a loop."`
+	Start     time.Duration `help:"Start position in a file." default:"0s" placeholder:"DURATION"`
+	Interval  time.Duration `help:"Interval between single JPEG pictures over HTTP." default:"500ms" placeholder:"DURATION"`
+	Size      string        `help:"Picture size of a webcam." default:"1280x720" placeholder:"WxH"`
+	FPS       float64       `help:"Frame rate of a webcam." default:"30" name:"fps" placeholder:"N"`
 }
 
-// open finds the package for what was typed. It opens nothing yet.
+// open returns the puller for an address. It opens nothing yet.
 func (o openFlags) open(text string, allow source.Allow, log zerolog.Logger) (source.Puller, source.Address, error) {
 	address, err := source.ParseAddress(text)
 	if err != nil {
@@ -40,12 +40,12 @@ func (o openFlags) open(text string, allow source.Allow, log zerolog.Logger) (so
 			return nil, address, fmt.Errorf("find the file: %w", err)
 		}
 		if _, err := os.Stat(address.Path); errors.Is(err, os.ErrNotExist) {
-			return nil, address, fmt.Errorf("expected a file, there is none at %s", address.Path)
+			return nil, address, fmt.Errorf("source %s: no such file", address.Path)
 		}
 	}
 	var w webcam.Options
 	if _, err := fmt.Sscanf(o.Size, "%dx%d", &w.Width, &w.Height); err != nil {
-		return nil, address, fmt.Errorf("read --size: expected WxH such as 1280x720, got %q", o.Size)
+		return nil, address, fmt.Errorf("--size %q: expected WxH such as 1280x720", o.Size)
 	}
 	w.FPS = o.FPS
 	transport := rtsp.Transport(o.Transport)
@@ -59,17 +59,16 @@ func (o openFlags) open(text string, allow source.Allow, log zerolog.Logger) (so
 	return puller, address, err
 }
 
-// sourceFlags are those of commands with a bot: what it watches, and what its
-// page may have opened.
+// sourceFlags are the flags of commands with a bot: the source it watches, and the sources its page may open.
 type sourceFlags struct {
-	Source string   `help:"What to watch: URL (rtsp, rtsps, http, https), device (/dev/video0, webcam) or file." placeholder:"SOURCE"`
-	Allow  []string `help:"What the page and the API may have opened, over sources.allow: public, private, loopback, link-local, files, all, none." placeholder:"KIND,..."` //nolint:lll // tags
+	Source string   `help:"Source to watch: URL (rtsp, rtsps, http, https), device (/dev/video0, webcam) or file." placeholder:"SOURCE"`
+	Allow  []string `help:"Sources that page and API may open; overrides sources.allow: public, private, loopback, link-local, files, all, none." placeholder:"KIND,..."` //nolint:lll // tags
 
 	openFlags
 }
 
-// allowed is what the page and the API may have opened: by the command line,
-// else by the settings, else what fits the program.
+// allowed returns the sources that page and API may open: by the command line, else the settings, else the default of
+// the command.
 func allowed(flag, setting []string, fitting source.Allow) (source.Allow, error) {
 	words := flag
 	if len(words) == 0 {
@@ -80,13 +79,12 @@ func allowed(flag, setting []string, fitting source.Allow) (source.Allow, error)
 	}
 	allow, err := source.ParseAllow(words)
 	if err != nil {
-		return source.Allow{}, fmt.Errorf("read --allow or sources.allow: %w", err)
+		return source.Allow{}, fmt.Errorf("--allow or sources.allow: %w", err)
 	}
 	return allow, nil
 }
 
-// sources prepares what is brought into the bot's room. identity is that of
-// the source that was typed, "" for a made-up one.
+// sources prepares the sources of the bot's room. identity is the participant of --source, "" for a generated one.
 func (f sourceFlags) sources(ctx context.Context, b *bot.Bot, a *app, listen, identity string) (*bot.Sources, error) {
 	allow, err := allowed(f.Allow, a.cfg.Sources.Allow, source.AllowCameras())
 	if err != nil {
@@ -108,7 +106,7 @@ func (f sourceFlags) sources(ctx context.Context, b *bot.Bot, a *app, listen, id
 	if err != nil {
 		return nil, err
 	}
-	a.log.Info().Stringer("source", address).Str("participant", src.Identity).Msg("camera")
+	a.log.Info().Stringer("source", address).Str("participant", src.Identity).Msg("watching source")
 	b.Room.Watcher().Select(media.WatchConfig{Identity: src.Identity})
 	return s, nil
 }

@@ -16,7 +16,7 @@ func (versionCmd) Run() error {
 	return err
 }
 
-// versionFlag is --version, for those who try that first.
+// versionFlag is --version, the flag for the command version.
 type versionFlag bool
 
 // BeforeReset prints the version before anything else is parsed, and ends the program.
@@ -26,13 +26,13 @@ func (versionFlag) BeforeReset(app *kong.Kong) error {
 	return err
 }
 
-// buildInfo is what the Go tool stamped into the program; nil when it stamped nothing.
+// buildInfo returns the build information of this program, nil without any.
 func buildInfo() *debug.BuildInfo {
 	info, _ := debug.ReadBuildInfo()
 	return info
 }
 
-// moduleVersion is the version of a build alone, as a worker registers with it.
+// moduleVersion returns the release of a build, with which a worker registers.
 func moduleVersion(info *debug.BuildInfo) string {
 	switch {
 	case info == nil || info.Main.Version == "":
@@ -43,7 +43,7 @@ func moduleVersion(info *debug.BuildInfo) string {
 	return info.Main.Version
 }
 
-// describeBuild is a build's version with its commit, where it is known, and the Go version.
+// describeBuild returns release, commit (if known) and Go version of a build.
 func describeBuild(info *debug.BuildInfo) string {
 	version := moduleVersion(info)
 	if info == nil {

@@ -1,8 +1,6 @@
-// Package browser opens pages in a real headless Chromium, for tests of what
-// people see.
+// Package browser drives a real headless Chromium or Firefox, for tests of pages.
 //
-// It owns the browser's process, its profile and the list of what the page
-// complained about. It never judges a page: tests do.
+// It owns the browser's process, its profile and the list of errors of the page. It never judges a page: tests do.
 package browser
 
 import (
@@ -26,25 +24,25 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Options of a Browser.
+// Options are the options of Open and OpenFirefox.
 type Options struct {
 	// Width and Height of the page in CSS pixels; 1440 x 900 when 0.
 	Width, Height int
-	// Phone asks for touch and a phone's way of laying out pages.
+	// Phone emulates touch and the layout of a phone.
 	Phone bool
-	// Dark asks pages for their dark look, and not for their light one.
+	// Dark prefers the dark colour scheme.
 	Dark bool
-	// Video and Audio are files that stand for the camera (.y4m, .mjpeg) and the microphone (.wav),
-	// played again and again; Chromium's own test picture and beep when "".
+	// Video and Audio are looped files in place of camera (.y4m, .mjpeg) and microphone (.wav); Chromium's own test
+	// picture and beep when "".
 	Video, Audio string
 	// Script runs in every page before the page's own.
 	Script string
-	// NoAutoplay keeps the rule that sound needs a click.
+	// NoAutoplay blocks sound before the first click.
 	NoAutoplay bool
 	// OpenH264 is the folder of Firefox's plugin for H264 (gmpopenh264.info and its library). One that has a network
 	// fetches it by itself, later; this one does not.
 	OpenH264 string
-	// Dir is the profile's folder, empty and used by nobody else; one that Close removes when "".
+	// Dir is an empty folder for the profile; a temporary one, removed by Close, when "".
 	Dir string
 }
 
@@ -62,10 +60,10 @@ type Browser struct {
 	problems []string
 }
 
-// startTime bounds the start of the browser, on a machine that is busy.
+// startTime bounds the start of the browser on a busy machine.
 const startTime = 60 * time.Second
 
-// Find returns the browser's program.
+// Find returns the path of Chromium or Chrome.
 func Find() (string, error) {
 	names := []string{"chromium", "google-chrome", "chromium-browser"}
 	for _, name := range names {
@@ -73,10 +71,10 @@ func Find() (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("expected one of %s on the PATH, found none: apt-get install chromium", strings.Join(names, ", "))
+	return "", fmt.Errorf("none of %s on the PATH: apt-get install chromium", strings.Join(names, ", "))
 }
 
-// Open starts a browser with an empty page. It ends with ctx, or by Close.
+// Open starts a browser with an empty page. It runs until ctx ends or Close.
 func Open(ctx context.Context, o Options) (*Browser, error) {
 	path, err := Find()
 	if err != nil {
@@ -94,7 +92,7 @@ func Open(ctx context.Context, o Options) (*Browser, error) {
 		return nil, fmt.Errorf("find the browser's folder: %w", err)
 	}
 	list := flags(path, b.dir, o)
-	if b.ours { // what it leaves behind goes with the folder; elsewhere the name could be too long for a socket's
+	if b.ours { // temporary files go with the folder; elsewhere the path could be too long for a socket
 		list = append(list, chromedp.Env("TMPDIR="+b.dir))
 	}
 	allocator, cancel := chromedp.NewExecAllocator(ctx, list...)
@@ -116,12 +114,12 @@ func flags(path, dir string, o Options) []chromedp.ExecAllocatorOption {
 		chromedp.Flag("autoplay-policy", "no-user-gesture-required"),
 	}
 	for _, name := range []string{
-		// Nothing but the page's own traffic.
+		// No traffic but the page's own.
 		"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync",
 		"disable-default-apps", "disable-extensions", "disable-breakpad", "metrics-recording-only",
 		"disable-dev-shm-usage",
 		"use-fake-ui-for-media-stream", "use-fake-device-for-media-stream",
-		// A window that nobody looks at is as quick as one in front.
+		// Background windows run at full speed.
 		"disable-background-timer-throttling", "disable-renderer-backgrounding",
 		"disable-backgrounding-occluded-windows",
 	} {
@@ -139,9 +137,9 @@ func flags(path, dir string, o Options) []chromedp.ExecAllocatorOption {
 	return list
 }
 
-// start waits for the browser and dresses its page.
+// start waits for the browser and applies the options to its page.
 func (b *Browser) start(o Options) error {
-	// The first use of the page's context decides how long the browser lives: it gets no deadline.
+	// The first use of the page's context determines the life of the browser, so it gets no deadline.
 	started := make(chan error, 1)
 	b.wg.Go(func() { started <- chromedp.Do(b.tab) })
 	select {
@@ -150,7 +148,7 @@ func (b *Browser) start(o Options) error {
 			return err
 		}
 	case <-time.After(startTime):
-		return fmt.Errorf("it did not answer within %v", startTime)
+		return fmt.Errorf("no answer within %v", startTime)
 	}
 	messages := chromedp.Console(b.tab)
 	b.wg.Go(func() {
@@ -183,8 +181,7 @@ func (b *Browser) start(o Options) error {
 		}))
 }
 
-// note keeps what the page complains about: errors on the console, exceptions
-// that nobody caught, and what the browser itself logs as an error.
+// note keeps the errors of the page: on the console, uncaught exceptions, and those that the browser logs.
 func (b *Browser) note(m chromedp.ConsoleMessage) {
 	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleException {
 		return
@@ -194,21 +191,21 @@ func (b *Browser) note(m chromedp.ConsoleMessage) {
 	b.problems = append(b.problems, fmt.Sprintf("%s (%s:%d)", m, m.URL, m.Line+1))
 }
 
-// Problems are the console's errors so far.
+// Problems returns the errors of the page so far.
 func (b *Browser) Problems() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.problems)
 }
 
-// Do does actions within a time.
+// Do runs actions within a time.
 func (b *Browser) Do(within time.Duration, actions ...chromedp.Action[chromedp.Void]) error {
 	ctx, cancel := context.WithTimeout(b.tab, within)
 	defer cancel()
 	return chromedp.Do(ctx, actions...)
 }
 
-// Navigate opens an address and waits until its page is loaded.
+// Navigate opens an address and waits until the page has loaded.
 func (b *Browser) Navigate(url string) error {
 	if err := b.Do(startTime, chromedp.Navigate(url)); err != nil {
 		return fmt.Errorf("open %s: %w", url, err)
@@ -224,7 +221,7 @@ func (b *Browser) Reload() error {
 	return nil
 }
 
-// Click clicks what a CSS selector finds, with a mouse, as a person would.
+// Click clicks the element of a CSS selector with the mouse.
 func (b *Browser) Click(selector string) error {
 	if err := b.Do(actTime, chromedp.Click(chromedp.CSS(selector))); err != nil {
 		return fmt.Errorf("click %s: %w", selector, err)
@@ -232,7 +229,7 @@ func (b *Browser) Click(selector string) error {
 	return nil
 }
 
-// Type clicks what a CSS selector finds and types keys; "\r" is Enter.
+// Type clicks the element of a CSS selector and types keys; "\r" is Enter.
 func (b *Browser) Type(selector, keys string) error {
 	if err := b.Do(actTime, chromedp.Click(chromedp.CSS(selector)), chromedp.KeyEvent(keys)); err != nil {
 		return fmt.Errorf("type into %s: %w", selector, err)
@@ -240,39 +237,38 @@ func (b *Browser) Type(selector, keys string) error {
 	return nil
 }
 
-// actTime bounds a click; pollTime is the time between two questions of Until.
+// actTime bounds a click; pollTime is the interval of Until.
 const (
 	actTime  = 20 * time.Second
 	pollTime = 50 * time.Millisecond
 )
 
-// Page is what a Browser and a Firefox have in common.
+// Page is a page of a Browser or a Firefox.
 type Page interface {
-	// Navigate opens an address and waits until its page is loaded.
+	// Navigate opens an address and waits until the page has loaded.
 	Navigate(url string) error
 	// Reload loads the page again.
 	Reload() error
-	// Click clicks what a CSS selector finds, with a mouse, as a person would.
+	// Click clicks the element of a CSS selector with the mouse.
 	Click(selector string) error
-	// Type clicks what a CSS selector finds and types keys; "\r" is Enter.
+	// Type clicks the element of a CSS selector and types keys; "\r" is Enter.
 	Type(selector, keys string) error
-	// Until waits until an expression, or what its promise resolves to, is true.
+	// Until waits until an expression, or the result of its promise, is true.
 	Until(within time.Duration, js string) error
-	// Screenshot is a PNG of what the window shows.
+	// Screenshot returns the window's content as a PNG.
 	Screenshot() ([]byte, error)
-	// Problems are the console's errors so far.
+	// Problems returns the errors of the page so far.
 	Problems() []string
-	// Close ends the browser.
+	// Close stops the browser.
 	Close()
 
-	// evaluate gives an expression's value as JSON, nothing when it has none.
+	// evaluate returns the value of an expression as JSON, empty without a value.
 	evaluate(within time.Duration, js string) (json.RawMessage, error)
-	// ended tells why there is no browser any more.
+	// ended returns why the browser has exited.
 	ended() error
 }
 
-// Eval evaluates an expression in the page; of a promise, what it resolves to.
-// An expression that has no value gives the zero T.
+// Eval evaluates an expression in the page and awaits a promise. An expression without a value yields the zero T.
 func Eval[T any](p Page, within time.Duration, js string) (T, error) {
 	var v T
 	raw, err := p.evaluate(within, js)
@@ -299,7 +295,7 @@ func (b *Browser) evaluate(within time.Duration, js string) (json.RawMessage, er
 // ended implements Page.
 func (b *Browser) ended() error { return context.Cause(b.tab) }
 
-// Until waits until an expression, or what its promise resolves to, is true.
+// Until waits until an expression, or the result of its promise, is true.
 // Reloads in between do no harm.
 func (b *Browser) Until(within time.Duration, js string) error { return until(b, within, js) }
 
@@ -313,11 +309,11 @@ func until(p Page, within time.Duration, js string) error {
 			return nil
 		}
 		if why := p.ended(); why != nil {
-			return fmt.Errorf("wait for %s: the browser ended: %w", shorten(js), why)
+			return fmt.Errorf("wait for %s: the browser exited: %w", shorten(js), why)
 		}
 		if time.Now().After(deadline) {
 			if err == nil {
-				err = errors.New("it stayed false")
+				err = errors.New("still false")
 			}
 			return fmt.Errorf("wait %v for %s: %w", within, shorten(js), err)
 		}
@@ -333,7 +329,7 @@ func shorten(js string) string {
 	return js
 }
 
-// Screenshot is a PNG of what the window shows.
+// Screenshot returns the window's content as a PNG.
 func (b *Browser) Screenshot() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(b.tab, startTime)
 	defer cancel()
@@ -344,7 +340,7 @@ func (b *Browser) Screenshot() ([]byte, error) {
 	return png, nil
 }
 
-// Close ends the browser and returns when none of its processes is left.
+// Close stops the browser and returns once all its processes have exited.
 func (b *Browser) Close() {
 	b.closed.Do(func() {
 		if b.unhook != nil {
@@ -356,7 +352,7 @@ func (b *Browser) Close() {
 		b.wg.Wait()
 		b.sweep()
 		if b.ours {
-			_ = os.RemoveAll(b.dir) // what stays lies in the folder for temporary files
+			_ = os.RemoveAll(b.dir) // best effort, in the folder for temporary files
 		}
 	})
 }
@@ -364,8 +360,8 @@ func (b *Browser) Close() {
 // sweepTime bounds the wait for processes that were killed.
 const sweepTime = 5 * time.Second
 
-// sweep kills the browser's helpers, which may outlive it for a moment and
-// are known by the profile's folder on their command lines.
+// sweep kills the browser's helpers, which may outlive it for a moment. The profile's folder on their command lines
+// identifies them.
 func (b *Browser) sweep() {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()

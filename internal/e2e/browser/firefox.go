@@ -50,7 +50,7 @@ type reply struct {
 	Message string          `json:"message"`
 }
 
-// FindFirefox returns Firefox's program. A snap's is none: it sees no profile in the folder for temporary files.
+// FindFirefox returns the path of Firefox. The snap does not qualify: it cannot read a profile in /tmp.
 func FindFirefox() (string, error) {
 	for _, name := range []string{"firefox-esr", "firefox"} {
 		path, err := exec.LookPath(name)
@@ -68,11 +68,11 @@ func FindFirefox() (string, error) {
 		}
 		return path, nil
 	}
-	return "", errors.New("expected firefox-esr or firefox on the PATH (no snap), found none: apt-get install firefox-esr")
+	return "", errors.New("no firefox-esr or firefox (other than the snap) on the PATH: apt-get install firefox-esr")
 }
 
-// preferences of a Firefox that stays at home: nothing but the page's own traffic, a camera and a microphone of its own
-// making, and media connections to this machine, which Firefox does not make unless told to.
+// preferences for tests: no traffic but the page's own, a fake camera and microphone, and media connections to this
+// machine, which Firefox blocks by default.
 const preferences = `user_pref("media.peerconnection.ice.loopback", true);
 user_pref("media.peerconnection.ice.default_address_only", false);
 user_pref("media.peerconnection.ice.obfuscate_host_addresses", false);
@@ -92,7 +92,7 @@ user_pref("services.settings.server", "data:,#remote-settings-dummy/v1");
 user_pref("toolkit.telemetry.enabled", false);
 `
 
-// h264 are the preferences of a Firefox that has fetched its plugin for H264.
+// h264 holds the preferences of a Firefox with its plugin for H264.
 const h264 = `user_pref("media.gmp-gmpopenh264.version", "1.0");
 user_pref("media.gmp-gmpopenh264.enabled", true);
 user_pref("media.gmp-gmpopenh264.visible", true);
@@ -169,11 +169,11 @@ func (f *Firefox) start(ctx context.Context, path string, o Options) error {
 	select {
 	case at, ok := <-address:
 		if !ok {
-			return errors.New("it ended before it listened for commands")
+			return errors.New("exited before it accepted commands")
 		}
 		return f.connect(ctx, at, o)
 	case <-time.After(startTime):
-		return fmt.Errorf("it did not listen for commands within %v", startTime)
+		return fmt.Errorf("no WebDriver BiDi within %v", startTime)
 	}
 }
 
@@ -197,7 +197,7 @@ func (f *Firefox) connect(ctx context.Context, at string, o Options) error {
 		return err
 	}
 	if len(tree.Contexts) == 0 {
-		return errors.New("expected a window, found none")
+		return errors.New("no window")
 	}
 	f.page = tree.Contexts[0].Context
 	if err := f.call("session.subscribe", map[string]any{"events": []string{"log.entryAdded"}}, nil); err != nil {
@@ -211,14 +211,14 @@ func (f *Firefox) connect(ctx context.Context, at string, o Options) error {
 	return f.Resize(o.Width, o.Height)
 }
 
-// Resize gives the page another size in CSS pixels.
+// Resize sets the size of the page in CSS pixels.
 func (f *Firefox) Resize(width, height int) error {
 	return f.call("browsingContext.setViewport", map[string]any{
 		"context": f.page, "viewport": map[string]int{"width": width, "height": height},
 	}, nil)
 }
 
-// read hands on what the browser says until it says no more.
+// read dispatches the browser's messages until the connection ends.
 func (f *Firefox) read() {
 	defer close(f.gone)
 	for {
@@ -244,7 +244,7 @@ func (f *Firefox) read() {
 	}
 }
 
-// note keeps what the page complains about.
+// note keeps the errors of the page.
 func (f *Firefox) note(m reply) {
 	var entry struct {
 		Level string `json:"level"`
@@ -303,9 +303,9 @@ func (f *Firefox) callWithin(within time.Duration, method string, params any, in
 }
 
 // errEnded is returned when the browser has ended.
-var errEnded = errors.New("the browser ended")
+var errEnded = errors.New("the browser exited")
 
-// Navigate opens an address and waits until its page is loaded.
+// Navigate opens an address and waits until the page has loaded.
 func (f *Firefox) Navigate(url string) error {
 	return f.call("browsingContext.navigate", map[string]any{"context": f.page, "url": url, "wait": "complete"}, nil)
 }
@@ -315,12 +315,12 @@ func (f *Firefox) Reload() error {
 	return f.call("browsingContext.reload", map[string]any{"context": f.page, "wait": "complete"}, nil)
 }
 
-// Click clicks what a CSS selector finds, with a mouse, as a person would.
+// Click clicks the element of a CSS selector with the mouse.
 func (f *Firefox) Click(selector string) error {
 	return f.click("document.querySelector(" + quote(selector) + ")")
 }
 
-// ClickText clicks the first element of a selector that holds some words.
+// ClickText clicks the first element of a selector that contains a text.
 func (f *Firefox) ClickText(selector, words string) error {
 	return f.click("[...document.querySelectorAll(" + quote(selector) + ")].find((e) => e.innerText.includes(" + quote(words) + "))")
 }
@@ -338,7 +338,7 @@ func (f *Firefox) click(element string) error {
 	}})
 }
 
-// Type clicks what a CSS selector finds and types keys; "\r" is Enter.
+// Type clicks the element of a CSS selector and types keys; "\r" is Enter.
 func (f *Firefox) Type(selector, keys string) error {
 	if err := f.Click(selector); err != nil {
 		return err
@@ -358,7 +358,7 @@ func (f *Firefox) act(source any) error {
 func quote(s string) string {
 	q, err := json.Marshal(s)
 	if err != nil {
-		return `""` // strings always have JSON
+		return `""` // a string always has a JSON form
 	}
 	return string(q)
 }
@@ -395,10 +395,10 @@ func (f *Firefox) ended() error {
 	}
 }
 
-// Until waits until an expression, or what its promise resolves to, is true.
+// Until waits until an expression, or the result of its promise, is true.
 func (f *Firefox) Until(within time.Duration, js string) error { return until(f, within, js) }
 
-// Screenshot is a PNG of what the window shows.
+// Screenshot returns the window's content as a PNG.
 func (f *Firefox) Screenshot() ([]byte, error) {
 	var shot struct {
 		Data string `json:"data"`
@@ -409,23 +409,23 @@ func (f *Firefox) Screenshot() ([]byte, error) {
 	return base64.StdEncoding.DecodeString(shot.Data)
 }
 
-// Problems are the console's errors so far.
+// Problems returns the errors of the page so far.
 func (f *Firefox) Problems() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.problems)
 }
 
-// kill ends Firefox with all its processes: they are one process group.
+// kill stops the process group of Firefox.
 func (f *Firefox) kill() error {
 	return syscall.Kill(-f.cmd.Process.Pid, syscall.SIGKILL)
 }
 
-// Close ends the browser and returns when it has ended.
+// Close stops the browser and returns once it has exited.
 func (f *Firefox) Close() {
 	f.closed.Do(func() {
 		if f.cmd != nil {
-			_ = f.kill() // it may have ended by itself
+			_ = f.kill() // it may have exited
 		}
 		if f.conn != nil {
 			_ = f.conn.Close()
@@ -434,6 +434,6 @@ func (f *Firefox) Close() {
 		if f.cmd != nil {
 			_ = f.cmd.Wait() // it was killed
 		}
-		_ = os.RemoveAll(f.dir) // what stays lies in the folder for temporary files
+		_ = os.RemoveAll(f.dir) // best effort, in the folder for temporary files
 	})
 }

@@ -1,5 +1,5 @@
 // Package mediamtx runs MediaMTX as a process on 127.0.0.1, for tests and
-// benchmarks that need a media server of somebody else.
+// benchmarks that need another media server.
 //
 // It owns the process, its folder and its ports. `make setup-test` builds the program.
 package mediamtx
@@ -24,19 +24,19 @@ import (
 	"time"
 )
 
-// User and Password of those who watch; paths that begin with "open" need none.
+// User and Password of readers; paths that begin with "open" need none.
 const (
 	User     = "viewer"
 	Password = "p@ss!word"
 )
 
-// startTime bounds the start, on a machine that is busy.
+// startTime bounds the start on a busy machine.
 const startTime = 30 * time.Second
 
-// Ports on 127.0.0.1.
+// Ports are the server's ports on 127.0.0.1.
 type Ports struct{ RTSP, RTSPS, RTP, RTCP, SRTP, SRTCP, HLS, WebRTC, WebRTCUDP int }
 
-// Server is one process.
+// Server is a running MediaMTX.
 type Server struct {
 	Ports
 
@@ -46,7 +46,7 @@ type Server struct {
 	once sync.Once
 }
 
-// Everybody publishes. Passwords are asked for by digest.
+// Anyone may publish. Readers authenticate by digest.
 const settings = `
 logLevel: warn
 authInternalUsers:
@@ -75,7 +75,7 @@ paths:
   all_others: {}
 `
 
-// Pulled is a path whose stream the server fetches when somebody wants it.
+// Pulled is a path whose stream the server pulls on demand.
 type Pulled struct{ Name, Source string }
 
 // Find returns the program: in ./bin, beside this program, in one of more folders, or on the PATH.
@@ -96,10 +96,10 @@ func Find(more ...string) (string, error) {
 	if path, err := exec.LookPath("mediamtx"); err == nil {
 		return path, nil
 	}
-	return "", fmt.Errorf("expected mediamtx on the PATH or in one of %q: make setup-test builds it", folders)
+	return "", fmt.Errorf("mediamtx is not on the PATH nor in %q: make setup-test builds it", folders)
 }
 
-// FreePorts chooses ports that are free now.
+// FreePorts returns ports that are free at the moment.
 func FreePorts() (Ports, error) {
 	var p Ports
 	for _, pair := range [][2]*int{{&p.RTP, &p.RTCP}, {&p.SRTP, &p.SRTCP}, {&p.WebRTCUDP, nil}} {
@@ -117,13 +117,13 @@ func FreePorts() (Ports, error) {
 		if err != nil {
 			return p, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close() // when all are found, so that no two are the same
+		defer l.Close() // after all are chosen, so that they differ
 		*port = l.Addr().(*net.TCPAddr).Port
 	}
 	return p, nil
 }
 
-// freePair finds an even UDP port whose successor is free as well.
+// freePair returns an even UDP port whose successor is free as well.
 func freePair() (int, error) {
 	for range 100 {
 		a, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -144,7 +144,7 @@ func freePair() (int, error) {
 	return 0, errors.New("find a pair of free ports: none in 100 tries")
 }
 
-// Start runs a program that Find found, and returns when it answers. Close ends it.
+// Start runs the program, as returned by Find, and returns once it answers. Close stops it.
 func Start(ctx context.Context, program string, ports Ports, pulled ...Pulled) (*Server, error) {
 	s := &Server{Ports: ports}
 	var err error
@@ -194,7 +194,7 @@ func (s *Server) start(ctx context.Context, program string, pulled []Pulled) err
 	return nil
 }
 
-// Answers waits until somebody listens at a TCP address.
+// Answers waits until a TCP address accepts connections.
 func Answers(ctx context.Context, address string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -205,13 +205,13 @@ func Answers(ctx context.Context, address string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for somebody to listen: %w", err)
+			return fmt.Errorf("wait for a listener: %w", err)
 		case <-tick.C:
 		}
 	}
 }
 
-// certificate writes one that only its maker trusts, as most cameras have.
+// certificate writes a self-signed certificate, as most cameras have.
 func certificate(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -238,10 +238,10 @@ func certificate(dir string) error {
 	return nil
 }
 
-// PID of the process.
+// PID returns the process id.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Log is what it said so far.
+// Log returns the output so far.
 func (s *Server) Log() string { return s.log.String() }
 
 // Close kills the process and waits for it.
@@ -251,7 +251,7 @@ func (s *Server) Close() {
 			_ = s.cmd.Process.Kill()
 			_ = s.cmd.Wait() // it was killed
 		}
-		_ = os.RemoveAll(s.dir) // what stays lies in the folder for temporary files
+		_ = os.RemoveAll(s.dir) // best effort, in the folder for temporary files
 	})
 }
 

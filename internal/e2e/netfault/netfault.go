@@ -1,15 +1,12 @@
-// Package netfault is a bad network between one LiveKit client and its server,
-// on one machine and without rights on it: a client that joins at URL has its
-// signalling proxied, and its media sent through a UDP relay that loses, holds
-// back and reorders packets.
+// Package netfault impairs the network between one LiveKit client and its server, on one machine and without
+// privileges: signalling of a client that joins at URL is proxied, and its media passes a UDP relay that drops, delays
+// and reorders packets.
 //
-// The signalling proxy puts the relay's port in place of the server's into
-// every ICE candidate that the server offers, and keeps the client's own
-// candidates from the server: so neither finds a way around the relay, and the
-// server knows the client by the relay's address alone (a peer-reflexive candidate,
-// RFC 8445 section 7.3.1.3).
+// The signalling proxy replaces the port in each of the server's ICE candidates with the relay's, and drops the
+// client's own candidates. So all media passes the relay, and the server knows the client by the relay's address alone
+// (a peer-reflexive candidate, RFC 8445 section 7.3.1.3).
 //
-// It is for measurements and tests. It knows nothing of what is measured.
+// It is for tests and benchmarks, and measures nothing itself.
 package netfault
 
 import (
@@ -33,17 +30,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Options of a Proxy.
+// Options are the options of New.
 type Options struct {
-	// Signal is host:port of the server's HTTP, Media the one UDP port of its media.
+	// Signal is the server's HTTP address (host:port), Media its UDP address.
 	Signal string
 	Media  netip.AddrPort
-	// Seed of what happens to which packet.
+	// Seed of the impairments.
 	Seed uint64
 	Log  zerolog.Logger
 }
 
-// Proxy is the network. New, then Run; Set at any time.
+// Proxy is the impaired network. Set may be called at any time.
 type Proxy struct {
 	opts   Options
 	signal net.Listener
@@ -63,16 +60,16 @@ func New(ctx context.Context, o Options) (*Proxy, error) {
 	return &Proxy{opts: o, signal: l, relay: r}, nil
 }
 
-// URL is where the client joins.
+// URL returns the address for the client to join.
 func (p *Proxy) URL() string { return "ws://" + p.signal.Addr().String() }
 
-// Set changes what happens to the packets of both directions from now on.
+// Set changes the impairment of both directions.
 func (p *Proxy) Set(i Impairment) { p.relay.set(i) }
 
-// Stats are the relay's counts so far.
+// Stats returns the relay's counts so far.
 func (p *Proxy) Stats() Stats { return p.relay.counts() }
 
-// Run carries signalling and media until ctx ends, and returns nil then.
+// Run relays signalling and media until ctx ends, and returns nil then.
 func (p *Proxy) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var sockets sync.WaitGroup
@@ -100,7 +97,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		err := server.Close()
-		sockets.Wait() // they have left the server's care
+		sockets.Wait() // hijacked: http.Server does not wait for them
 		return err
 	})
 	g.Go(func() error { return p.relay.run(ctx) })
@@ -128,7 +125,7 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	defer upstream.Close()
 	client, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
 	if err != nil {
-		return fmt.Errorf("take the client: %w", err)
+		return fmt.Errorf("upgrade the client: %w", err)
 	}
 	defer client.Close()
 	g, gctx := errgroup.WithContext(ctx)
@@ -141,7 +138,7 @@ func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	return g.Wait()
 }
 
-// pipe copies messages; edit returns what to send instead, nil for nothing.
+// pipe copies messages; edit returns the replacement, nil to drop a message.
 func pipe(from, to *websocket.Conn, edit func([]byte) ([]byte, error)) error {
 	for {
 		kind, msg, err := from.ReadMessage()
@@ -162,7 +159,7 @@ func pipe(from, to *websocket.Conn, edit func([]byte) ([]byte, error)) error {
 	}
 }
 
-// fromClient keeps the client's candidates from the server.
+// fromClient drops the client's candidates.
 func (p *Proxy) fromClient(raw []byte) ([]byte, error) {
 	m := &livekit.SignalRequest{}
 	if err := proto.Unmarshal(raw, m); err != nil {
@@ -182,13 +179,13 @@ func (p *Proxy) fromClient(raw []byte) ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// fromServer leads the server's candidates to the relay.
+// fromServer replaces the server's candidates with the relay's.
 func (p *Proxy) fromServer(raw []byte) ([]byte, error) {
 	m := &livekit.SignalResponse{}
 	if err := proto.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("read the server's signalling: %w", err)
 	}
-	lead := func(line string) string { return lead(line, p.opts.Media, p.relay.addr()) }
+	toRelay := func(line string) string { return redirect(line, p.opts.Media, p.relay.addr()) }
 	switch v := m.GetMessage().(type) {
 	case *livekit.SignalResponse_Trickle:
 		// The candidate is a string within JSON; nothing in it needs escaping.
@@ -197,21 +194,21 @@ func (p *Proxy) fromServer(raw []byte) ([]byte, error) {
 		if !ok || !end {
 			return raw, nil
 		}
-		if line = lead("candidate:" + line); line == "" {
+		if line = toRelay("candidate:" + line); line == "" {
 			return nil, nil
 		}
 		v.Trickle.CandidateInit = before + `"` + line + `"` + after
 	case *livekit.SignalResponse_Offer:
-		v.Offer.Sdp = editSDP(v.Offer.GetSdp(), lead)
+		v.Offer.Sdp = editSDP(v.Offer.GetSdp(), toRelay)
 	case *livekit.SignalResponse_Answer:
-		v.Answer.Sdp = editSDP(v.Answer.GetSdp(), lead)
+		v.Answer.Sdp = editSDP(v.Answer.GetSdp(), toRelay)
 	default:
 		return raw, nil
 	}
 	return proto.Marshal(m)
 }
 
-// editSDP puts edit's line in place of each candidate's, and leaves out those that it makes "".
+// editSDP replaces each candidate by the result of edit, and drops it when that is "".
 func editSDP(sdp string, edit func(line string) string) string {
 	var b strings.Builder
 	for line := range strings.Lines(sdp) {
@@ -226,8 +223,8 @@ func editSDP(sdp string, edit func(line string) string) string {
 	return b.String()
 }
 
-// lead makes a candidate (RFC 8839, section 5.1) of from one of to; "" of any other.
-func lead(candidate string, from, to netip.AddrPort) string {
+// redirect rewrites a candidate (RFC 8839, section 5.1) of the address from to the address to, and returns "" for others.
+func redirect(candidate string, from, to netip.AddrPort) string {
 	f := strings.Fields(candidate)
 	const transport, address, port = 2, 4, 5
 	if len(f) <= port || !strings.EqualFold(f[transport], "udp") || f[address] != from.Addr().String() || f[port] != portOf(from) {

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// Impairment is what a network does to packets. The zero value is a perfect one.
+// Impairment describes a network. The zero value is a perfect one.
 type Impairment struct {
-	// Loss is the share of packets that vanish, 0 to 1.
+	// Loss is the share of lost packets, 0 to 1.
 	Loss float64
 	// Delay of every packet.
 	Delay time.Duration
-	// Jitter is added to the delay: between 0 and so much, at random and anew every 20 ms. Packets keep their order.
+	// Jitter bounds a random addition to the delay, drawn every 20 ms. Packets keep their order.
 	Jitter time.Duration
-	// Reorder is the share of packets that are held back by HoldBack, so that others overtake them.
+	// Reorder is the share of packets delayed by HoldBack, so that others overtake them.
 	Reorder  float64
 	HoldBack time.Duration
 }
@@ -29,20 +29,19 @@ type Impairment struct {
 // Stats are counts of packets, of both directions.
 type Stats struct{ Passed, Lost, HeldBack, Overflowed uint64 }
 
-// Bounds: of clients at once, and of packets on their way in one direction of one client.
+// Bounds of concurrent clients, and of packets in flight in one direction of a client.
 const (
 	maxFlows   = 64
 	maxWaiting = 8192
 	maxPacket  = 1 << 16
-	// jitterStep is how often the network changes its mind about its delay.
+	// jitterStep is the interval between draws of the jitter.
 	jitterStep = 20 * time.Millisecond
-	// idleFlow is how long a client may be silent until another one may have its place. Those that are there
-	// send every few seconds (RFC 7675 section 5.1).
+	// idleFlow is the silence after which a client is replaced by another one. Connected clients send every few
+	// seconds (RFC 7675 section 5.1).
 	idleFlow = time.Minute
 )
 
-// relay sends what clients send to one address on to the server, each from a
-// socket of its own, and the answers back.
+// relay forwards the packets of clients to the server, each client from its own socket, and the answers back.
 type relay struct {
 	to   netip.AddrPort
 	conn *net.UDPConn
@@ -102,7 +101,7 @@ func (r *relay) run(ctx context.Context) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("relay media: %w", err)
 		case err != nil:
-			continue // an answer that nobody took any more comes back as an error
+			continue // ICMP for an answer to a closed port
 		}
 		now := time.Now()
 		f := flows[from]
@@ -124,7 +123,7 @@ func (r *relay) run(ctx context.Context) error {
 			_ = out.SetReadBuffer(1 << 20)
 			ctx, end := context.WithCancel(ctx)
 			wg.Go(func() { <-ctx.Done(); _ = out.Close() })
-			up := newLine(r, func(b []byte) { _, _ = out.Write(b) }) // what cannot be sent is lost
+			up := newLine(r, func(b []byte) { _, _ = out.Write(b) }) // an unsent packet is lost
 			down := newLine(r, func(b []byte) { _, _ = r.conn.WriteToUDPAddrPort(b, from) })
 			f = &flow{up: up, end: end}
 			flows[from] = f
@@ -148,14 +147,14 @@ type line struct {
 	number  uint64
 	extra   time.Duration // of this step
 	step    time.Time
-	last    time.Time // when the packet before is due
+	last    time.Time // due time of the packet before
 }
 
 func newLine(r *relay, send func([]byte)) *line {
 	return &line{r: r, send: send, wake: make(chan struct{}, 1)}
 }
 
-// read pushes what comes from the server.
+// read pushes the packets from the server.
 func (l *line) read(ctx context.Context, conn *net.UDPConn) {
 	buf := make([]byte, maxPacket)
 	for ctx.Err() == nil {
@@ -169,7 +168,7 @@ func (l *line) read(ctx context.Context, conn *net.UDPConn) {
 	}
 }
 
-// push decides what becomes of a packet.
+// push drops, delays or queues a packet.
 func (l *line) push(b []byte, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,7 +247,7 @@ type packet struct {
 	data   []byte
 }
 
-// packets is a heap by due time, then by order of coming.
+// packets is a heap by due time, then by order of arrival.
 type packets []packet
 
 func (p packets) Len() int { return len(p) }
