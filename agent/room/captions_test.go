@@ -1,3 +1,5 @@
+//go:build integration
+
 package room_test
 
 import (
@@ -144,16 +146,4 @@ func TestCaptionsOverlap(t *testing.T) {
 	}
 	require.Len(t, streams, 2)
 	require.Equal(t, map[string]string{"a": "Red shoots.", "b": "Saved!"}, texts)
-}
-
-// TestSlowRoomLosesCaptions floods the queue while nobody takes: the caller
-// never waits, and what is lost is counted.
-func TestSlowRoomLosesCaptions(t *testing.T) {
-	s := startServer(t)
-	bot := startBot(t, s, nil)
-	captions := room.NewCaptions(bot, false, testLog(t))
-	for range 1000 {
-		captions.Caption(agent.Caption{Segment: "a", Delta: "x"})
-	}
-	require.Equal(t, uint64(1000-256), captions.Lost())
 }

@@ -53,6 +53,8 @@ func (g *scripted) tell(in bool) {
 }
 
 func (g *scripted) roomCallback(*session) *lksdk.RoomCallback {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.cb = lksdk.NewRoomCallback()
 	return g.cb
 }

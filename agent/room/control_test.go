@@ -1,3 +1,5 @@
+//go:build integration
+
 package room_test
 
 import (
@@ -6,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -21,49 +22,6 @@ import (
 	"touchline/agent"
 	"touchline/agent/room"
 )
-
-// steered notes who did what.
-type steered struct {
-	mu   sync.Mutex
-	done []string
-	said []agent.Record
-}
-
-func (s *steered) History() []agent.Record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]agent.Record(nil), s.said...)
-}
-
-func (s *steered) note(what, by string) {
-	s.mu.Lock()
-	s.done = append(s.done, what+" by "+by)
-	s.mu.Unlock()
-}
-
-func (s *steered) all() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.done...)
-}
-
-func (s *steered) Snapshot() agent.Snapshot { return agent.Snapshot{Engine: "test"} }
-func (s *steered) SetInstruction(text, by string) error {
-	if text == "" {
-		return errors.New("expected some text")
-	}
-	s.note("instruction "+text, by)
-	return nil
-}
-func (s *steered) ClearInstruction(by string)        { s.note("clear", by) }
-func (s *steered) SetProfile(name, by string) error  { s.note("profile "+name, by); return nil }
-func (s *steered) Start(source, by string) error     { s.note("start "+source, by); return nil }
-func (s *steered) Stop(by string)                    { s.note("stop", by) }
-func (s *steered) SelectSource(src, by string) error { s.note("source "+src, by); return nil }
-func (s *steered) Update(v agent.Settings, by string) (agent.Settings, error) {
-	s.note("settings", by)
-	return v, nil
-}
 
 // person joins with any grants and keeps the control replies.
 type person struct {

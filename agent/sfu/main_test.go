@@ -1,3 +1,5 @@
+//go:build integration
+
 package sfu_test
 
 import (

@@ -32,7 +32,7 @@ func (w *Worker) Dispatch(ctx context.Context, room string, m Metadata) (id stri
 		return "", err
 	}
 	if len(open) > 0 { // the server has nothing to say about dispatches of a room that is not open
-		roots, copies, err := w.wishes(ctx, room)
+		roots, copies, err := w.wanted(ctx, room)
 		if err != nil {
 			return "", err
 		}
@@ -54,7 +54,7 @@ func (w *Worker) Withdraw(ctx context.Context, room string) error {
 	}
 	found := false
 	if len(open) > 0 {
-		roots, copies, err := w.wishes(ctx, room)
+		roots, copies, err := w.wanted(ctx, room)
 		if err != nil {
 			return err
 		}

@@ -1,3 +1,5 @@
+//go:build integration
+
 package worker_test
 
 import (
@@ -14,8 +16,8 @@ import (
 
 func TestDispatch(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	g := h.guests()
+	h := newServer(t)
+	g := h.runner()
 	w := h.worker(g)
 
 	t.Run("by API", func(t *testing.T) {
@@ -74,8 +76,8 @@ func TestDispatch(t *testing.T) {
 
 func TestAutomaticDispatch(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.worker(h.guests(), func(o *worker.Options) { o.AgentName = "" })
+	h := newServer(t)
+	h.worker(h.runner(), func(o *worker.Options) { o.AgentName = "" })
 	h.viewer("any", "vera")
 	require.Eventually(t, func() bool {
 		in := h.in("any")
@@ -85,8 +87,8 @@ func TestAutomaticDispatch(t *testing.T) {
 
 func TestParticipantAndPublisherJobs(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	g, p := h.guests(), h.guests()
+	h := newServer(t)
+	g, p := h.runner(), h.runner()
 	h.worker(g, func(o *worker.Options) { o.JobType, o.AgentName, o.WatchEvery = worker.ParticipantJob, "each", -1 })
 	h.worker(p, func(o *worker.Options) { o.JobType, o.AgentName, o.WatchEvery = worker.PublisherJob, "cameras", -1 })
 	h.viewer("people", "vera", &livekit.RoomAgentDispatch{AgentName: "each"}, &livekit.RoomAgentDispatch{AgentName: "cameras"})
@@ -107,8 +109,8 @@ func TestParticipantAndPublisherJobs(t *testing.T) {
 
 func TestSimulatedJob(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	g := h.guests()
+	h := newServer(t)
+	g := h.runner()
 	w := h.worker(g)
 	require.NoError(t, w.Simulate("practice", ""))
 	require.Eventually(t, func() bool { return h.served([]string{"practice"}) }, soon, 20*time.Millisecond)
@@ -117,9 +119,9 @@ func TestSimulatedJob(t *testing.T) {
 
 func TestOneRoomsCrashEndsThatRoomAlone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newServer(t)
 	tap := newTap(t, h.url)
-	g := h.guests()
+	g := h.runner()
 	g.failInstead = map[string]bool{"crash": true, "fail": true}
 	g.misbehave = func(job worker.Job) error {
 		if job.Room == "crash" {
@@ -143,8 +145,8 @@ func TestOneRoomsCrashEndsThatRoomAlone(t *testing.T) {
 
 func TestPutOutByHand(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	g := h.guests()
+	h := newServer(t)
+	g := h.runner()
 	w := h.worker(g)
 	h.ask("strict", "")
 	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
@@ -170,8 +172,8 @@ func TestPutOutByHand(t *testing.T) {
 // TestCall is Dispatch and Withdraw, which other programs' front ends stand on.
 func TestCall(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	g := h.guests()
+	h := newServer(t)
+	g := h.runner()
 	w := h.worker(g)
 	speech := false
 	m := worker.Metadata{Profile: "sports", Instruction: "the keeper", Speech: &speech, Track: media.WatchConfig{Source: "camera"}, Language: "nl"}
@@ -202,8 +204,8 @@ func TestCall(t *testing.T) {
 // TestCallWithoutAName: a worker that serves every new room can be called, too.
 func TestCallWithoutAName(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	w := h.worker(h.guests(), func(o *worker.Options) { o.AgentName = "" })
+	h := newServer(t)
+	w := h.worker(h.runner(), func(o *worker.Options) { o.AgentName = "" })
 	_, err := w.Dispatch(t.Context(), "called", worker.Metadata{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { in := h.in("called"); return len(in) == 1 && in[0] == worker.Identity("", "") }, soon, 20*time.Millisecond)

@@ -1,3 +1,5 @@
+//go:build integration
+
 package worker_test
 
 import (
@@ -16,7 +18,7 @@ import (
 )
 
 // spawn runs a worker in a process of its own.
-func (h *house) spawn(slots int) *exec.Cmd {
+func (h *liveServer) spawn(slots int) *exec.Cmd {
 	h.t.Helper()
 	cmd := exec.Command(os.Args[0], h.url, h.opts.APIKey, h.opts.APISecret)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", workerProcess, slots))
@@ -39,8 +41,8 @@ func names(n int) []string {
 
 func TestThirtyRoomsOnThreeWorkersOneOfThemKilled(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	a, b := h.guests(), h.guests()
+	h := newServer(t)
+	a, b := h.runner(), h.runner()
 	h.worker(a)
 	h.worker(b)
 	dying := h.spawn(10)
@@ -51,7 +53,7 @@ func TestThirtyRoomsOnThreeWorkersOneOfThemKilled(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return h.served(rooms) }, 60*time.Second, 100*time.Millisecond)
 	t.Logf("30 rooms are served after %v", time.Since(began).Round(time.Millisecond))
-	for _, g := range []*guests{a, b} {
+	for _, g := range []*testRunner{a, b} {
 		g.mu.Lock()
 		require.Equal(t, 10, g.most, "no worker above its slots, and all needed")
 		g.mu.Unlock()
@@ -61,7 +63,7 @@ func TestThirtyRoomsOnThreeWorkersOneOfThemKilled(t *testing.T) {
 	began = time.Now()
 	require.NoError(t, dying.Process.Signal(syscall.SIGKILL))
 	_ = dying.Wait()
-	c := h.guests()
+	c := h.runner()
 	h.worker(c)
 	require.Eventually(t, func() bool { return c.joined() >= 10 }, 30*time.Second, 50*time.Millisecond,
 		"the server keeps the dead in the rooms for 20 s of it")
@@ -77,9 +79,9 @@ func TestThirtyRoomsOnThreeWorkersOneOfThemKilled(t *testing.T) {
 
 func TestServerStartedAgain(t *testing.T) {
 	t.Parallel()
-	h := prepareHouse(t)
+	h := prepareServer(t)
 	h.process()
-	a, b := h.guests(), h.guests()
+	a, b := h.runner(), h.runner()
 	wa, wb := h.worker(a), h.worker(b)
 	rooms := names(8)
 	for _, r := range rooms {
@@ -110,8 +112,8 @@ func TestServerStartedAgain(t *testing.T) {
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	a, b := h.guests(), h.guests()
+	h := newServer(t)
+	a, b := h.runner(), h.runner()
 	a.sentence = 700 * time.Millisecond
 	wa := h.worker(a)
 	rooms := names(5)
@@ -140,8 +142,8 @@ func TestDrain(t *testing.T) {
 
 func TestDrainEndsInTime(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	g := h.guests()
+	h := newServer(t)
+	g := h.runner()
 	g.sentence = time.Hour
 	w := h.worker(g, func(o *worker.Options) { o.DrainTimeout = 500 * time.Millisecond })
 	h.ask("long", "")
@@ -156,8 +158,8 @@ func TestDrainEndsInTime(t *testing.T) {
 
 func TestSecondSignalEndsADrainAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	g := h.guests()
+	h := newServer(t)
+	g := h.runner()
 	g.sentence = time.Hour
 	w := h.worker(g)
 	h.ask("long", "")
@@ -175,8 +177,8 @@ func TestSecondSignalEndsADrainAtOnce(t *testing.T) {
 
 func TestTwoWorkersInOneRoomEndAsOne(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	a, b := h.guests(), h.guests()
+	h := newServer(t)
+	a, b := h.runner(), h.runner()
 	wa := h.worker(a)
 	h.ask("one", "")
 	require.Eventually(t, func() bool { return a.joined() == 1 }, soon, 20*time.Millisecond)
@@ -190,9 +192,9 @@ func TestTwoWorkersInOneRoomEndAsOne(t *testing.T) {
 
 func TestConnectionLostAndVersionSkew(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newServer(t)
 	tap := newTap(t, h.url)
-	g := h.guests()
+	g := h.runner()
 	w := h.worker(g, func(o *worker.Options) { o.URL = tap.url })
 	h.ask("steady", "")
 	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
@@ -221,9 +223,9 @@ func TestConnectionLostAndVersionSkew(t *testing.T) {
 // TestRegistration: what the server is told of a worker.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newServer(t)
 	tap := newTap(t, h.url)
-	h.worker(h.guests(), func(o *worker.Options) {
+	h.worker(h.runner(), func(o *worker.Options) {
 		o.URL, o.JobType, o.Deployment = tap.url, worker.PublisherJob, "blue"
 	})
 	tap.mu.Lock()
@@ -237,9 +239,9 @@ func TestRegistration(t *testing.T) {
 
 func TestFullWorkerSaysSo(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newServer(t)
 	tap := newTap(t, h.url)
-	g := h.guests()
+	g := h.runner()
 	w := h.worker(g, func(o *worker.Options) { o.URL, o.Slots = tap.url, 2 })
 	for _, r := range names(3) {
 		h.ask(r, "")
@@ -262,13 +264,13 @@ func TestFullWorkerSaysSo(t *testing.T) {
 
 func TestAskedForBeforeThereWasAWorker(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newServer(t)
 	h.make("early")
 	h.ask("early", `{"language": "nl"}`)
 	h.make("hopeless")
 	h.ask("hopeless", `{"lang": "nl"}`)
 	<-time.After(4 * time.Second) // the server tries no more, and the watch leaves fresh ones alone
-	g := h.guests()
+	g := h.runner()
 	w := h.worker(g, func(o *worker.Options) { o.WatchEvery = time.Second })
 	require.Eventually(t, func() bool { return g.joined() == 1 }, soon, 20*time.Millisecond)
 	job := g.last(t)

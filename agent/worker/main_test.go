@@ -1,3 +1,5 @@
+//go:build integration
+
 package worker_test
 
 import (
@@ -63,7 +65,7 @@ func beWorker(slots string) int {
 		fmt.Fprintln(os.Stderr, "expected a number of slots, and URL, key and secret")
 		return 2
 	}
-	g := &guests{url: os.Args[1], key: os.Args[2], secret: os.Args[3]}
+	g := &testRunner{url: os.Args[1], key: os.Args[2], secret: os.Args[3]}
 	w, err := worker.New(worker.Options{
 		URL: g.url, APIKey: g.key, APISecret: g.secret, AgentName: agentName, Slots: n, Runner: g, Log: zerolog.Nop(),
 	})

@@ -91,7 +91,7 @@ const (
 // offered answers an offer: at once when there is no place, else after a look
 // at who is in the room.
 func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
-	v, why, leaving := w.keepPlace(job)
+	v, why, leaving := w.reserve(job)
 	switch {
 	case leaving != nil:
 		go func() {
@@ -125,10 +125,10 @@ func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
 	}()
 }
 
-// keepPlace keeps a place for an offered job, if there is one. When the job
+// reserve keeps a place for an offered job, if there is one. When the job
 // that has the place is about to end, leaving is closed at its end. With
 // accepted or leaving, the caller has one more work to be Done.
-func (w *Worker) keepPlace(job *livekit.Job) (v verdict, why string, leaving <-chan struct{}) {
+func (w *Worker) reserve(job *livekit.Job) (v verdict, why string, leaving <-chan struct{}) {
 	_, full, _ := w.fullness(time.Now())
 	p := placeOf(job)
 	w.mu.Lock()
@@ -237,7 +237,7 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 			URL: url, Token: a.GetToken(), Draining: w.draining,
 		},
 	}
-	r.job.Joined, r.job.Leaving = r.tellJoined, r.tellLeaving
+	r.job.Joined, r.job.Leaving = r.reportJoined, r.reportLeaving
 	w.places[p] = job.GetId()
 	w.jobs[job.GetId()] = r
 	w.work.Add(1)
@@ -293,7 +293,7 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	case isClosed(w.draining):
 		outcome = "drained"
 	}
-	r.tellLeaving(err)
+	r.reportLeaving(err)
 	w.mu.Lock()
 	delete(w.jobs, r.job.ID)
 	delete(w.places, r.place)
@@ -316,8 +316,8 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	}
 }
 
-// tellJoined is Job.Joined.
-func (r *running) tellJoined() {
+// reportJoined is Job.Joined.
+func (r *running) reportJoined() {
 	r.joined.Do(func() {
 		r.wasIn.Store(true)
 		r.w.metrics.joins.Observe(time.Since(r.assigned).Seconds())
@@ -325,8 +325,8 @@ func (r *running) tellJoined() {
 	})
 }
 
-// tellLeaving is Job.Leaving: only the first call counts.
-func (r *running) tellLeaving(err error) {
+// reportLeaving is Job.Leaving: only the first call counts.
+func (r *running) reportLeaving(err error) {
 	r.leaving.Do(func() {
 		u := &livekit.UpdateJobStatus{JobId: r.job.ID, Status: livekit.JobStatus_JS_SUCCESS}
 		if err != nil && !errors.Is(err, ErrUnwanted) {

@@ -1,3 +1,5 @@
+//go:build integration
+
 package worker_test
 
 import (
@@ -158,7 +160,7 @@ func (tp *tap) failures() []string {
 }
 
 // cameraIn publishes a video track with a packet now and then.
-func cameraIn(h *house, room, identity string) {
+func cameraIn(h *liveServer, room, identity string) {
 	h.t.Helper()
 	r := h.viewer(room, identity)
 	track, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeVP8})

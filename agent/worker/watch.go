@@ -14,16 +14,16 @@ const (
 	// rootAttribute marks a dispatch that a worker made in place of another, and names that one. A room wants the
 	// agent as long as it has a dispatch without this attribute.
 	rootAttribute = "touchline.for"
-	// secondLook is how long after the first a room is looked at again before anything is done about it, more or
+	// recheckAfter is how long after the first a room is looked at again before anything is done about it, more or
 	// less. With the rhythm, and the 20 s that a server keeps an agent in the room whose process was killed, it must
 	// stay below the 30 s within which a room is served again.
-	secondLook = 500 * time.Millisecond
-	// underWay is how long after a dispatch its agent may still be on its way.
-	underWay = 3 * time.Second
-	// uninterested is how many rounds a room without a dispatch for this agent is not asked about again.
-	uninterested = 6
-	// tryAgainMost bounds the pause between two dispatches for a room in which no agent stays.
-	tryAgainMost = 5 * time.Minute
+	recheckAfter = 500 * time.Millisecond
+	// dispatchGrace is how long after a dispatch its agent may still be on its way.
+	dispatchGrace = 3 * time.Second
+	// skipRounds is how many rounds a room without a dispatch for this agent is not asked about again.
+	skipRounds = 6
+	// maxRedispatch bounds the pause between two dispatches for a room in which no agent stays.
+	maxRedispatch = 5 * time.Minute
 )
 
 // rootOf is the dispatch that somebody asked for, behind whatever copy.
@@ -34,8 +34,8 @@ func rootOf(dispatch string, attributes map[string]string) string {
 	return dispatch
 }
 
-// memory is what the watch knows about a room from rounds before.
-type memory struct {
+// roomState is what the watch knows about a room from rounds before.
+type roomState struct {
 	sid       string
 	skip      int // rounds in which it need not be asked
 	attempts  int
@@ -44,7 +44,7 @@ type memory struct {
 
 // watch looks after rooms that want this agent and have none, until ctx ends.
 func (w *Worker) watch(ctx context.Context) {
-	known := map[string]*memory{}
+	known := map[string]*roomState{}
 	began := time.Now()
 	for {
 		// Within a fifth of the rhythm at random, so that workers do not look in step.
@@ -73,7 +73,7 @@ func (w *Worker) watch(ctx context.Context) {
 }
 
 // round is one look at all rooms.
-func (w *Worker) round(ctx context.Context, known map[string]*memory) error {
+func (w *Worker) round(ctx context.Context, known map[string]*roomState) error {
 	rooms, err := w.api.list(ctx)
 	if err != nil {
 		return err
@@ -85,14 +85,14 @@ func (w *Worker) round(ctx context.Context, known map[string]*memory) error {
 		name := room.GetName()
 		there[name] = true
 		if jobs := own[name]; len(jobs) > 0 {
-			w.tend(ctx, room, jobs)
+			w.reconcile(ctx, room, jobs)
 			if w.opts.JobType == RoomJob {
 				continue
 			}
 		}
 		m := known[name]
 		if m == nil || m.sid != room.GetSid() {
-			m = &memory{sid: room.GetSid()}
+			m = &roomState{sid: room.GetSid()}
 			known[name] = m
 		}
 		if m.skip > 0 {
@@ -102,24 +102,24 @@ func (w *Worker) round(ctx context.Context, known map[string]*memory) error {
 		if time.Now().Before(m.notBefore) || w.free() == 0 {
 			continue
 		}
-		roots, copies, err := w.wishes(ctx, name)
+		roots, copies, err := w.wanted(ctx, name)
 		if err != nil {
 			continue // it may have closed meanwhile
 		}
 		switch {
 		case len(roots) == 0 && len(copies) == 0:
-			m.skip = uninterested
+			m.skip = skipRounds
 		case len(roots) == 0 || w.missing(ctx, name):
 			suspects = append(suspects, name)
 		default:
 			m.attempts = 0
 		}
 	}
-	maps.DeleteFunc(known, func(name string, _ *memory) bool { return !there[name] })
+	maps.DeleteFunc(known, func(name string, _ *roomState) bool { return !there[name] })
 	if len(suspects) == 0 {
 		return nil
 	}
-	timer := time.NewTimer(secondLook/2 + rand.N(secondLook))
+	timer := time.NewTimer(recheckAfter/2 + rand.N(recheckAfter))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -130,7 +130,7 @@ func (w *Worker) round(ctx context.Context, known map[string]*memory) error {
 	}
 	rand.Shuffle(len(suspects), func(i, j int) { suspects[i], suspects[j] = suspects[j], suspects[i] })
 	for _, name := range suspects {
-		w.rescue(ctx, name, known[name])
+		w.redispatch(ctx, name, known[name])
 	}
 	return nil
 }
@@ -157,9 +157,9 @@ func (w *Worker) free() int {
 	return w.opts.Slots - len(w.jobs) - len(w.offers)
 }
 
-// wishes are the dispatches of a room for this agent, and the copies that
+// wanted are the dispatches of a room for this agent, and the copies that
 // workers made of them.
-func (w *Worker) wishes(ctx context.Context, room string) (roots, copies []*livekit.AgentDispatch, err error) {
+func (w *Worker) wanted(ctx context.Context, room string) (roots, copies []*livekit.AgentDispatch, err error) {
 	all, err := w.api.dispatched(ctx, room, w.opts.AgentName)
 	if err != nil {
 		return nil, nil, err
@@ -200,9 +200,9 @@ func (w *Worker) missing(ctx context.Context, room string) bool {
 	})
 }
 
-// rescue looks a second time and then has the server give the room away again.
-func (w *Worker) rescue(ctx context.Context, room string, m *memory) {
-	roots, copies, err := w.wishes(ctx, room)
+// redispatch looks a second time and then has the server give the room away again.
+func (w *Worker) redispatch(ctx context.Context, room string, m *roomState) {
+	roots, copies, err := w.wanted(ctx, room)
 	if err != nil {
 		return
 	}
@@ -221,7 +221,7 @@ func (w *Worker) rescue(ctx context.Context, room string, m *memory) {
 	}
 	// It may have been asked for, or given away by another worker, this very moment.
 	for _, d := range slices.Concat(roots, copies) {
-		if since := w.api.now().Sub(time.Unix(0, d.GetState().GetCreatedAt())); since >= 0 && since < underWay {
+		if since := w.api.now().Sub(time.Unix(0, d.GetState().GetCreatedAt())); since >= 0 && since < dispatchGrace {
 			return
 		}
 	}
@@ -229,11 +229,11 @@ func (w *Worker) rescue(ctx context.Context, room string, m *memory) {
 		return int(a.GetState().GetCreatedAt() - b.GetState().GetCreatedAt())
 	})
 	if _, err := ParseMetadata(root.GetMetadata()); err != nil {
-		m.notBefore = time.Now().Add(tryAgainMost) // it would fail again
+		m.notBefore = time.Now().Add(maxRedispatch) // it would fail again
 		return
 	}
 	m.attempts++
-	m.notBefore = time.Now().Add(min(w.opts.WatchEvery<<min(m.attempts-1, 10), tryAgainMost))
+	m.notBefore = time.Now().Add(min(w.opts.WatchEvery<<min(m.attempts-1, 10), maxRedispatch))
 	w.log.Warn().Str("room", room).Str("dispatch", root.GetId()).Int("attempt", m.attempts).
 		Msg("the room wants this agent and has none; dispatching again")
 	w.metrics.redispatches.WithLabelValues("found").Inc()
@@ -267,16 +267,16 @@ func (w *Worker) drop(ctx context.Context, room, id string) {
 	}
 }
 
-// tend keeps the wish for a job's room in step with the job: a server that was
+// reconcile keeps the wish for a job's room in step with the job: a server that was
 // started again has forgotten the dispatch, and then it is made anew, so that
 // the room is served even if this worker dies. A dispatch that somebody deleted
 // ends the job.
-func (w *Worker) tend(ctx context.Context, room *livekit.Room, jobs []*running) {
+func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*running) {
 	jobs = slices.DeleteFunc(jobs, func(r *running) bool { return r.job.DispatchID == "" }) // simulated
 	if len(jobs) == 0 {
 		return
 	}
-	roots, _, err := w.wishes(ctx, room.GetName())
+	roots, _, err := w.wanted(ctx, room.GetName())
 	if err != nil {
 		return
 	}
@@ -308,10 +308,10 @@ func (w *Worker) tend(ctx context.Context, room *livekit.Room, jobs []*running) 
 }
 
 // evictAfter is how long the server may list an agent that has left before it
-// is put out; evictLook spaces the looks.
+// is put out; evictPoll spaces the looks.
 const (
 	evictAfter = 300 * time.Millisecond
-	evictLook  = 50 * time.Millisecond
+	evictPoll  = 50 * time.Millisecond
 )
 
 // evict makes sure that an agent that has left is out of its room: now and then
@@ -323,7 +323,7 @@ func (w *Worker) evict(ctx context.Context, r *running) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
 	defer cancel()
-	tick := time.NewTicker(evictLook)
+	tick := time.NewTicker(evictPoll)
 	defer tick.Stop()
 	for began := time.Now(); time.Since(began) < evictAfter; {
 		if in, err := w.api.present(ctx, r.job.Room, r.job.Identity); err != nil || !in {
@@ -348,7 +348,7 @@ func (w *Worker) handOver(ctx context.Context, r *running) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
 	defer cancel()
-	roots, copies, err := w.wishes(ctx, r.job.Room)
+	roots, copies, err := w.wanted(ctx, r.job.Room)
 	if err != nil || len(roots) == 0 {
 		return // the room is closed, or wants no agent any more
 	}
@@ -361,7 +361,7 @@ func (w *Worker) handOver(ctx context.Context, r *running) {
 func (w *Worker) callOff(ctx context.Context, r *running) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
 	defer cancel()
-	roots, copies, err := w.wishes(ctx, r.job.Room)
+	roots, copies, err := w.wanted(ctx, r.job.Room)
 	if err != nil {
 		return
 	}

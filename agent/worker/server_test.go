@@ -1,3 +1,5 @@
+//go:build integration
+
 package worker_test
 
 import (
@@ -44,8 +46,8 @@ func (stamp) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
 	e.Str("at", time.Now().Format("05.000"))
 }
 
-// house is a LiveKit server.
-type house struct {
+// liveServer is a LiveKit server.
+type liveServer struct {
 	t        *testing.T
 	opts     sfu.Options
 	url      string
@@ -55,16 +57,16 @@ type house struct {
 	dispatch *lksdk.AgentDispatchClient
 }
 
-func newHouse(t *testing.T) *house {
+func newServer(t *testing.T) *liveServer {
 	t.Helper()
-	h := prepareHouse(t)
+	h := prepareServer(t)
 	h.open()
 	return h
 }
 
-func prepareHouse(t *testing.T) *house {
+func prepareServer(t *testing.T) *liveServer {
 	t.Helper()
-	h := &house{t: t, opts: sfu.Options{APIKey: "key", APISecret: "a-secret-of-more-than-32-characters", DepartureTimeout: time.Minute}}
+	h := &liveServer{t: t, opts: sfu.Options{APIKey: "key", APISecret: "a-secret-of-more-than-32-characters", DepartureTimeout: time.Minute}}
 	var err error
 	h.server, err = sfu.New(h.opts)
 	require.NoError(t, err)
@@ -76,7 +78,7 @@ func prepareHouse(t *testing.T) *house {
 }
 
 // process runs the server in a process of its own, which stop kills.
-func (h *house) process() {
+func (h *liveServer) process() {
 	h.t.Helper()
 	_, http, _ := strings.Cut(h.server.HTTPAddr(), ":")
 	_, udp, _ := strings.Cut(h.server.UDPAddr(), ":")
@@ -94,7 +96,7 @@ func (h *house) process() {
 	}, soon, 20*time.Millisecond)
 }
 
-func (h *house) open() {
+func (h *liveServer) open() {
 	h.t.Helper()
 	stop := sfutest.Serve(h.t, h.server)
 	h.stop = func() {
@@ -105,7 +107,7 @@ func (h *house) open() {
 }
 
 // make creates a room that stays open; agents are dispatched with it.
-func (h *house) make(name string, agents ...*livekit.RoomAgentDispatch) {
+func (h *liveServer) make(name string, agents ...*livekit.RoomAgentDispatch) {
 	h.t.Helper()
 	_, err := h.rooms.CreateRoom(h.t.Context(), &livekit.CreateRoomRequest{
 		Name: name, EmptyTimeout: 600, DepartureTimeout: 600, Agents: agents,
@@ -114,7 +116,7 @@ func (h *house) make(name string, agents ...*livekit.RoomAgentDispatch) {
 }
 
 // ask makes a dispatch by the API.
-func (h *house) ask(room, metadata string) *livekit.AgentDispatch {
+func (h *liveServer) ask(room, metadata string) *livekit.AgentDispatch {
 	h.t.Helper()
 	d, err := h.dispatch.CreateDispatch(h.t.Context(), &livekit.CreateAgentDispatchRequest{
 		AgentName: agentName, Room: room, Metadata: metadata,
@@ -124,7 +126,7 @@ func (h *house) ask(room, metadata string) *livekit.AgentDispatch {
 }
 
 // in lists the identities in a room.
-func (h *house) in(room string) []string {
+func (h *liveServer) in(room string) []string {
 	res, err := h.rooms.ListParticipants(h.t.Context(), &livekit.ListParticipantsRequest{Room: room})
 	if err != nil {
 		return nil
@@ -138,7 +140,7 @@ func (h *house) in(room string) []string {
 }
 
 // served tells whether exactly one agent is in each of the rooms.
-func (h *house) served(rooms []string) bool {
+func (h *liveServer) served(rooms []string) bool {
 	for _, r := range rooms {
 		if !slices.Contains(h.in(r), worker.Identity(agentName, "")) {
 			return false
@@ -148,7 +150,7 @@ func (h *house) served(rooms []string) bool {
 }
 
 // worker makes one with the settings that all share, and runs it until the test ends.
-func (h *house) worker(r worker.Runner, change ...func(*worker.Options)) *working {
+func (h *liveServer) worker(r worker.Runner, change ...func(*worker.Options)) *working {
 	h.t.Helper()
 	o := worker.Options{
 		URL: h.url, APIKey: h.opts.APIKey, APISecret: h.opts.APISecret, AgentName: agentName, Slots: 10,
@@ -197,9 +199,9 @@ type working struct {
 	mayFail bool
 }
 
-// guests serve a job by being in the room, with sentences of a fixed length
+// testRunner serve a job by being in the room, with sentences of a fixed length
 // one after the other.
-type guests struct {
+type testRunner struct {
 	url, key, secret string
 	sentence         time.Duration // 0: silent
 
@@ -216,11 +218,11 @@ type guests struct {
 	failInstead  map[string]bool
 }
 
-func (h *house) guests() *guests {
-	return &guests{url: h.url, key: h.opts.APIKey, secret: h.opts.APISecret}
+func (h *liveServer) runner() *testRunner {
+	return &testRunner{url: h.url, key: h.opts.APIKey, secret: h.opts.APISecret}
 }
 
-func (g *guests) Run(ctx context.Context, job worker.Job) error {
+func (g *testRunner) Run(ctx context.Context, job worker.Job) error {
 	g.mu.Lock()
 	g.jobs = append(g.jobs, job)
 	g.inside++
@@ -245,7 +247,7 @@ func (g *guests) Run(ctx context.Context, job worker.Job) error {
 	return err
 }
 
-func (g *guests) stay(ctx context.Context, job worker.Job) error {
+func (g *testRunner) stay(ctx context.Context, job worker.Job) error {
 	s, err := room.New(room.Options{
 		URL: g.url, Keys: room.Keys{APIKey: g.key, APISecret: g.secret}, Room: job.Room, Identity: job.Identity, Name: job.Name,
 		LoopbackOnly: true, Log: zerolog.Nop(),
@@ -309,14 +311,14 @@ func (g *guests) stay(ctx context.Context, job worker.Job) error {
 	}
 }
 
-func (g *guests) count(n *int) {
+func (g *testRunner) count(n *int) {
 	g.mu.Lock()
 	*n++
 	g.mu.Unlock()
 }
 
 // last is the newest job.
-func (g *guests) last(t *testing.T) worker.Job {
+func (g *testRunner) last(t *testing.T) worker.Job {
 	t.Helper()
 	var job worker.Job
 	require.Eventually(t, func() bool {
@@ -332,7 +334,7 @@ func (g *guests) last(t *testing.T) worker.Job {
 }
 
 // viewer joins a room as a person, with an optional dispatch in the token.
-func (h *house) viewer(roomName, identity string, agents ...*livekit.RoomAgentDispatch) *lksdk.Room {
+func (h *liveServer) viewer(roomName, identity string, agents ...*livekit.RoomAgentDispatch) *lksdk.Room {
 	h.t.Helper()
 	at := auth.NewAccessToken(h.opts.APIKey, h.opts.APISecret).SetIdentity(identity).
 		SetVideoGrant(&auth.VideoGrant{RoomJoin: true, Room: roomName})
@@ -348,7 +350,7 @@ func (h *house) viewer(roomName, identity string, agents ...*livekit.RoomAgentDi
 }
 
 // joined is how many times a guest came into a room.
-func (g *guests) joined() int {
+func (g *testRunner) joined() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.joins
