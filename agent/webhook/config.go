@@ -75,11 +75,11 @@ func (c Config) SigningKeys() (map[string]string, error) {
 	return keys, nil
 }
 
-// Events that webhooks tell.
+// Events of webhooks.
 const (
 	EventCommentFinished = "comment_finished" // a comment was heard or read, or cut off
 	EventStateChanged    = "state_changed"    // another state or chip
-	EventError           = "error"            // a look failed, the engine or the bot
+	EventError           = "error"            // a cycle, the engine or the bot failed
 )
 
 // AllEvents are all events.

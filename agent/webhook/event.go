@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// maxMessage bounds the words of an error, in bytes.
+	// maxMessage bounds an error's message, in bytes.
 	maxMessage = 2 << 10
-	// maxBody bounds what is posted, in bytes; a full record is some 5 KiB.
+	// maxBody bounds a request's body, in bytes; a full record has about 5 KiB.
 	maxBody = 256 << 10
 )
 
-// event is a body. Its first fields are those of LiveKit's WebhookEvent, by the
-// names of its protobuf, which its JSON readers take as well.
+// event is a request's body. Its first fields are those of LiveKit's WebhookEvent,
+// named as in its protobuf, which LiveKit's JSON readers accept.
 type event struct {
 	Event       string      `json:"event"`
 	ID          string      `json:"id"`
 	CreatedAt   int64       `json:"created_at"` // s since 1970
 	Room        roomName    `json:"room"`
 	Participant participant `json:"participant"`
-	// NumDropped is how many events this address was not told since the last one it took.
+	// NumDropped is the number of events lost to this recipient since its last delivery.
 	NumDropped uint64 `json:"num_dropped,omitempty"`
 
 	Record *agent.Record `json:"record,omitempty"`
@@ -63,10 +63,10 @@ func (e event) body() ([]byte, error) {
 	}
 	b, err := json.Marshal(e)
 	if err != nil {
-		return nil, fmt.Errorf("write the event: %w", err)
+		return nil, fmt.Errorf("encode the event: %w", err)
 	}
 	if len(b) > maxBody {
-		return nil, fmt.Errorf("expected an event of at most %d bytes, has %d", maxBody, len(b))
+		return nil, fmt.Errorf("event of %d bytes: at most %d are posted", len(b), maxBody)
 	}
 	return b, nil
 }

@@ -19,41 +19,43 @@ import (
 	"github.com/livekit/protocol/auth"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/backoff"
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 )
 
 const (
-	// firstWait is the wait after the first attempt; it doubles up to mostWait.
+	// firstWait is the longest wait after the first attempt; it doubles up to maxWait.
 	firstWait = 500 * time.Millisecond
-	mostWait  = 30 * time.Second
-	// mostAsked is the longest wait that a receiver may ask for.
-	mostAsked = time.Minute
-	// tokenLife is how long a signature is good for.
+	maxWait   = 30 * time.Second
+	// maxRetryAfter bounds the wait that a receiver asks for.
+	maxRetryAfter = time.Minute
+	// tokenLife is the validity of a signature.
 	tokenLife = 5 * time.Minute
-	// maxAnswer is how much of an answer is read, so that its connection can be used again.
-	maxAnswer = 16 << 10
+	// maxResponse is the part of a response that is read, so that its connection can be reused, in bytes.
+	maxResponse = 16 << 10
 )
 
-// target is one address with its queue.
+// target is one recipient with its queue.
 type target struct {
 	s      *Sender
 	url    string
-	events []string // those it is told
+	events []string // that it gets
 	key    string   // signs, with its secret
 	secret string
 	client *http.Client
 	log    zerolog.Logger
-	wake   chan struct{}
+	wake   wake.Signal
 
 	mu      sync.Mutex
-	queue   []event // oldest first
-	busy    map[string]bool
-	unsaid  uint64 // events lost since the last that was taken
-	failing uint64 // events lost since it was last well
-	off     bool   // after a panic
+	queue   []event         // oldest first
+	busy    map[string]bool // rooms with an event under way
+	lost    uint64          // events lost since the last delivery
+	failing uint64          // events that failed since the last delivery
+	off     bool            // after a panic
 }
 
-// put queues an event; when too many wait the oldest goes.
+// put queues an event; the oldest is dropped when the queue is full.
 func (t *target) put(e event) {
 	t.mu.Lock()
 	if t.off {
@@ -63,19 +65,15 @@ func (t *target) put(e event) {
 	}
 	if len(t.queue) >= queueSize {
 		t.queue = slices.Delete(t.queue, 0, 1)
-		t.unsaid++
+		t.lost++
 		t.s.dropped.Add(1)
 	}
 	t.queue = append(t.queue, e)
 	t.mu.Unlock()
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	t.wake.Set()
 }
 
-// take returns the oldest event of a room that nobody is busy with, and makes
-// the caller busy with it.
+// take returns the oldest event of a room that has none under way, and marks the room busy.
 func (t *target) take() (event, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,17 +87,16 @@ func (t *target) take() (event, bool) {
 	return event{}, false
 }
 
-// run works; a panic switches the address off, for all its workers.
+// run delivers events. A panic switches the recipient off, for all its workers.
 func (t *target) run(ctx, posts context.Context) {
 	defer rescue.Guard(func(err error) {
-		t.s.failed.Add(1) // what it was busy with
+		t.s.failed.Add(1) // the event under way
 		t.crashed(err)
 	})
 	t.work(ctx, posts)
 }
 
-// crashed switches the address off, with the first panic: what waits for it, and
-// what comes, is dropped.
+// crashed switches the recipient off at the first panic: queued and later events are dropped.
 func (t *target) crashed(err error) {
 	t.mu.Lock()
 	was := t.off
@@ -114,10 +111,10 @@ func (t *target) crashed(err error) {
 	if p, ok := rescue.Of(err); ok {
 		event = event.Bytes("stack", p.Stack)
 	}
-	event.Msg("webhook: its code panicked; it is off until the program starts again")
+	event.Msg("webhook panicked; it is off until the program restarts")
 }
 
-// isOff tells whether a panic has switched it off.
+// isOff reports whether a panic has switched the recipient off.
 func (t *target) isOff() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,6 +126,7 @@ func (t *target) work(ctx, posts context.Context) {
 	for posts.Err() == nil {
 		e, ok := t.take()
 		if ok {
+			t.wake.Set() // the next event may be another worker's
 			t.deliver(ctx, posts, e)
 			t.mu.Lock()
 			delete(t.busy, e.Room.Name)
@@ -138,34 +136,35 @@ func (t *target) work(ctx, posts context.Context) {
 		select {
 		case <-t.wake:
 		case <-ctx.Done():
-			return // the rooms that are left have their worker
+			return // rooms with events left are busy: their worker goes on
 		}
 	}
 }
 
-// deliver posts one event until it is taken, refused or given up.
+// deliver posts one event until it is accepted, refused or out of attempts.
 func (t *target) deliver(ctx, posts context.Context, e event) {
 	t.mu.Lock()
-	e.NumDropped = t.unsaid
+	e.NumDropped = t.lost
 	t.mu.Unlock()
 	body, err := e.body()
+	pause := backoff.Backoff{First: firstWait, Max: maxWait}
 	for attempt := 0; err == nil; attempt++ {
 		ending := ctx.Err() != nil
 		err = t.post(posts, body)
 		if err == nil {
-			t.took(e)
+			t.delivered(e)
 			return
 		}
 		var again *retryError
 		if !errors.As(err, &again) || ending || attempt >= t.s.opts.Config.Retries {
 			break
 		}
-		wait(ctx, backoff(attempt, again.after))
+		wait(ctx, max(pause.Next(time.Now(), rand.Float64()), min(again.after, maxRetryAfter)))
 		err = nil
 	}
 	t.s.failed.Add(1)
 	t.mu.Lock()
-	t.unsaid++
+	t.lost++
 	t.failing++
 	first := t.failing == 1
 	t.mu.Unlock()
@@ -173,18 +172,18 @@ func (t *target) deliver(ctx, posts context.Context, e event) {
 	if first {
 		ev = t.log.Warn()
 	}
-	ev.Err(err).Str("event", e.Event).Str("room", e.Room.Name).Msg("webhook: an event was not taken; further ones are only counted")
+	ev.Err(err).Str("event", e.Event).Str("room", e.Room.Name).Msg("webhook failed; counting further failures")
 }
 
-func (t *target) took(e event) {
+func (t *target) delivered(e event) {
 	t.s.sent.Add(1)
 	t.mu.Lock()
-	t.unsaid -= min(e.NumDropped, t.unsaid)
+	t.lost -= min(e.NumDropped, t.lost)
 	failing := t.failing
 	t.failing = 0
 	t.mu.Unlock()
 	if failing > 0 {
-		t.log.Info().Uint64("lost", failing).Msg("webhook: events are taken again")
+		t.log.Info().Uint64("lost", failing).Msg("webhook recovered")
 	}
 }
 
@@ -198,27 +197,16 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// backoff is the wait after an attempt: doubled each time, between half and all
-// of it at random, but no shorter than the receiver asked for.
-func backoff(attempt int, asked time.Duration) time.Duration {
-	d := mostWait
-	if attempt < 6 {
-		d = firstWait << attempt
-	}
-	d = min(d, mostWait)
-	return max(d/2+rand.N(d/2+1), min(asked, mostAsked))
-}
-
-// retryError is a failure that another attempt may mend.
+// retryError is a failure that is worth another attempt.
 type retryError struct {
 	err   error
-	after time.Duration // asked for by the receiver
+	after time.Duration // Retry-After
 }
 
 func (e *retryError) Error() string { return e.err.Error() }
 func (e *retryError) Unwrap() error { return e.err }
 
-// post makes one attempt, with a signature of its own as that grows old.
+// post makes one attempt, with a new signature, as signatures expire.
 func (t *target) post(ctx context.Context, body []byte) error {
 	sum := sha256.Sum256(body)
 	token, err := auth.NewAccessToken(t.key, t.secret).SetValidFor(tokenLife).
@@ -228,7 +216,7 @@ func (t *target) post(ctx context.Context, body []byte) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("make the request: the address cannot be used")
+		return errors.New("make the request: invalid URL")
 	}
 	req.Header.Set("Authorization", token)
 	req.Header.Set("Content-Type", "application/webhook+json")
@@ -241,26 +229,26 @@ func (t *target) post(ctx context.Context, body []byte) error {
 		}
 		return &retryError{err: fmt.Errorf("post: %w", err)}
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, maxAnswer)
+	_, _ = io.CopyN(io.Discard, res.Body, maxResponse)
 	_ = res.Body.Close()
 	switch code := res.StatusCode; {
 	case code >= 200 && code < 300:
 		return nil
 	case code == http.StatusTooManyRequests || code >= 500:
-		return &retryError{err: answered(code), after: retryAfter(res.Header.Get("Retry-After"), time.Now())}
+		return &retryError{err: refusal(code), after: retryAfter(res.Header.Get("Retry-After"), time.Now())}
 	default:
-		return answered(code)
+		return refusal(code)
 	}
 }
 
-func answered(code int) error {
+func refusal(code int) error {
 	if code >= 300 && code < 400 {
-		return fmt.Errorf("expected the receiver to take the event, it answered %d: redirects are not followed, name the final address", code)
+		return fmt.Errorf("the receiver answered %d: redirects are not followed; configure the final address", code)
 	}
-	return fmt.Errorf("expected the receiver to take the event, it answered %d %s", code, http.StatusText(code))
+	return fmt.Errorf("the receiver answered %d %s", code, http.StatusText(code))
 }
 
-// retryAfter reads a Retry-After header: seconds or a date (RFC 9110, 10.2.3).
+// retryAfter parses a Retry-After header: seconds or a date (RFC 9110, 10.2.3).
 func retryAfter(s string, now time.Time) time.Duration {
 	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
 		return time.Duration(n) * time.Second

@@ -1,12 +1,14 @@
-// Package webhook tells HTTP servers of the operator's choice what happens in
-// the rooms: a comment is over, the state has changed, something failed.
+// Package webhook posts the events of rooms to HTTP servers: a comment has
+// ended, the state has changed, something failed.
 //
-// Requests are signed as LiveKit signs its own, and their bodies read as
-// LiveKit's events, so that LiveKit's receivers take them. Each address has a
-// bounded queue of its own; the events of a room go there in order, one after
-// the other. Outputs never wait, and a panic of this code switches off the address
-// that it was about, and nothing else. The package trusts the settings for where it
-// posts: no address ever comes from a room.
+// It owns the queue of each recipient, retries and signatures. Requests are
+// signed like LiveKit's webhooks and their bodies extend LiveKit's events, so
+// LiveKit's receivers accept them. The events of a room are delivered in order.
+// Outputs never wait, and a panic switches off only the recipient that it was
+// about. Recipients come from the settings, never from a room.
+//
+// Retries are not a library's, as they do what go-retryablehttp cannot: a
+// shutdown ends the wait between attempts for one last attempt.
 package webhook
 
 import (
@@ -27,23 +29,24 @@ import (
 	"touchline/agent"
 	"touchline/internal/metrics"
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 )
 
 const (
-	// queueSize is how many events may wait for one address; then the oldest goes.
+	// queueSize bounds the events queued for a recipient; beyond it the oldest is dropped.
 	queueSize = 1000
-	// workers are how many rooms' events go to one address at once.
+	// workers is the number of rooms whose events are posted to a recipient at once.
 	workers = 4
-	// lastTry is how long what is queued has at the end.
+	// lastTry bounds the delivery of queued events at shutdown.
 	lastTry = time.Second
 )
 
 // Options of a Sender.
 type Options struct {
 	Config Config
-	// APIKey and APISecret sign what goes to URLs without a key of their own, which need both.
+	// APIKey and APISecret sign the events for URLs without a signing key. Such URLs need both.
 	APIKey, APISecret string
-	// Transport carries the requests; one of its own when nil.
+	// Transport of the requests; nil for a new one.
 	Transport http.RoundTripper
 	Log       zerolog.Logger
 }
@@ -76,24 +79,24 @@ func New(opts Options) (*Sender, error) {
 	}
 	client := &http.Client{
 		Transport: s.transport, Timeout: opts.Config.Timeout,
-		// The settings name who is told, nobody else does.
+		// A recipient is configured: it cannot name another.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	for i, hook := range opts.Config.URLs {
 		u, err := url.Parse(hook.URL)
 		if err != nil || u.User != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, fmt.Errorf("expected an http:// or https:// address without name and password for webhook %d", i+1)
+			return nil, fmt.Errorf("webhook.urls[%d]: must be an http:// or https:// URL without name and password", i)
 		}
 		key := hook.SigningKey
 		if key == "" {
 			key = opts.APIKey
 		}
 		if keys[key] == "" {
-			return nil, errNoKey(hook.SigningKey, i+1)
+			return nil, errNoKey(hook.SigningKey, i)
 		}
 		s.targets = append(s.targets, &target{
 			s: s, url: hook.URL, events: opts.Config.EventsOf(hook), key: key, secret: keys[key],
-			client: client, busy: map[string]bool{}, wake: make(chan struct{}, workers),
+			client: client, busy: map[string]bool{}, wake: wake.New(),
 			// Path and query may be secret.
 			log: s.log.With().Str("host", u.Host).Int("webhook", i+1).Logger(),
 		})
@@ -103,14 +106,14 @@ func New(opts Options) (*Sender, error) {
 
 func errNoKey(key string, n int) error {
 	if key == "" {
-		return errors.New("expected a key and a secret to sign webhooks with: set LIVEKIT_API_KEY and LIVEKIT_API_SECRET, " +
-			"or TOUCHLINE_AGENT_WEBHOOK_API_KEY and TOUCHLINE_AGENT_WEBHOOK_API_SECRET")
+		return fmt.Errorf("webhook.urls[%d]: no key to sign with: set LIVEKIT_API_KEY and LIVEKIT_API_SECRET, "+
+			"or TOUCHLINE_AGENT_WEBHOOK_API_KEY and TOUCHLINE_AGENT_WEBHOOK_API_SECRET", n)
 	}
-	return fmt.Errorf("expected the secret of %q, which signs for webhook %d: add it to TOUCHLINE_AGENT_WEBHOOK_KEYS", key, n)
+	return fmt.Errorf("webhook.urls[%d].signing_key: no secret for %q: add it to TOUCHLINE_AGENT_WEBHOOK_KEYS", n, key)
 }
 
-// Run posts until ctx ends; then each event that is left has one more attempt,
-// all of them together a second.
+// Run posts until ctx ends. Each queued event then has one more attempt, within
+// a second for all.
 func (s *Sender) Run(ctx context.Context) error {
 	posts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -131,7 +134,7 @@ func (s *Sender) Run(ctx context.Context) error {
 		t.mu.Unlock()
 		if left > 0 {
 			s.dropped.Add(uint64(left))
-			t.log.Warn().Int("events", left).Msg("webhook: not told any more at the end")
+			t.log.Warn().Int("events", left).Msg("events dropped at shutdown")
 		}
 	}
 	if tr, ok := s.transport.(*http.Transport); ok {
@@ -140,8 +143,8 @@ func (s *Sender) Run(ctx context.Context) error {
 	return nil
 }
 
-// tell queues an event for all addresses that want it.
-func (s *Sender) tell(e event) {
+// publish queues an event for all recipients that want it.
+func (s *Sender) publish(e event) {
 	for _, t := range s.targets {
 		if slices.Contains(t.events, e.Event) {
 			t.put(e)
@@ -149,16 +152,16 @@ func (s *Sender) tell(e event) {
 	}
 }
 
-// Sent counts the events that an address has taken.
+// Sent is the number of delivered events.
 func (s *Sender) Sent() uint64 { return s.sent.Load() }
 
-// Failed counts those that it refused, or did not take in all attempts.
+// Failed is the number of events that were refused, or failed in all attempts.
 func (s *Sender) Failed() uint64 { return s.failed.Load() }
 
-// Dropped counts those that were never tried, as too many waited.
+// Dropped is the number of events that were never tried, as the queue was full.
 func (s *Sender) Dropped() uint64 { return s.dropped.Load() }
 
-// Off counts the addresses that a panic has switched off.
+// Off is the number of recipients that a panic has switched off.
 func (s *Sender) Off() (n int) {
 	for _, t := range s.targets {
 		if t.isOff() {
@@ -168,19 +171,19 @@ func (s *Sender) Off() (n int) {
 	return n
 }
 
-// crashed switches everything off: it was no single address's code.
+// crashed switches all recipients off: the panic was in code that they share.
 func (s *Sender) crashed(err error) {
 	for _, t := range s.targets {
 		t.crashed(err)
 	}
 }
 
-// Output tells the events of one commentator.
+// Output returns the output of one commentator's session.
 func (s *Sender) Output(room, identity string) *Output {
 	return &Output{s: s, room: room, identity: identity}
 }
 
-// Output turns what a session has to say into events.
+// Output turns a session's records and states into events. It is an agent.TextOutput.
 type Output struct {
 	s              *Sender
 	room, identity string
@@ -198,7 +201,7 @@ func (o *Output) event(name string) event {
 	}
 }
 
-// Caption implements agent.TextOutput; single words are not told.
+// Caption implements agent.TextOutput; captions are not posted.
 func (*Output) Caption(agent.Caption) {}
 
 // Record implements agent.TextOutput.
@@ -208,16 +211,15 @@ func (o *Output) Record(r agent.Record) {
 	case r.IsComment():
 		e := o.event(EventCommentFinished)
 		e.Record = &r
-		o.s.tell(e)
+		o.s.publish(e)
 	case r.Outcome == agent.OutcomeFailed:
 		e := o.event(EventError)
 		e.Record, e.Error = &r, &failure{r.Reason}
-		o.s.tell(e)
+		o.s.publish(e)
 	}
 }
 
-// State implements agent.TextOutput. What changes while state and chip stay
-// (how much of a model is loaded) is not told.
+// State implements agent.TextOutput. Only a change of state or chip is an event.
 func (o *Output) State(s agent.Status) {
 	defer rescue.Guard(o.s.crashed)
 	o.mu.Lock()
@@ -229,26 +231,26 @@ func (o *Output) State(s agent.Status) {
 	}
 	e := o.event(EventStateChanged)
 	e.State = &state{Status: s, Before: before.State, BeforeChip: before.Chip}
-	o.s.tell(e)
+	o.s.publish(e)
 	if s.Chip == agent.ChipFailed && before.Chip != agent.ChipFailed {
 		o.Failed(errors.New(s.Detail))
 	}
 }
 
-// Failed tells that the commentator has failed.
+// Failed posts that the commentator has failed.
 func (o *Output) Failed(err error) {
 	e := o.event(EventError)
 	e.Error = &failure{err.Error()}
-	o.s.tell(e)
+	o.s.publish(e)
 }
 
-// Collector counts what was told and what was not.
+// Collector exports the counts of delivered, failed and dropped events.
 func (s *Sender) Collector() prometheus.Collector {
 	return metrics.Bundle{
-		metrics.Counter("touchline_webhook_sent_total", "Events that a webhook has taken.", s.Sent),
-		metrics.Counter("touchline_webhook_failed_total", "Events that a webhook refused or did not take in all attempts.", s.Failed),
-		metrics.Counter("touchline_webhook_dropped_total", "Events that were never tried, as too many waited.", s.Dropped),
-		metrics.Gauge("touchline_webhook_off", "Addresses that are told nothing any more after a panic of the code.",
+		metrics.Counter("touchline_webhook_sent_total", "Delivered events.", s.Sent),
+		metrics.Counter("touchline_webhook_failed_total", "Events that were refused, or failed in all attempts.", s.Failed),
+		metrics.Counter("touchline_webhook_dropped_total", "Events that were never tried, as the queue was full.", s.Dropped),
+		metrics.Gauge("touchline_webhook_off", "Recipients that a panic has switched off.",
 			func() float64 { return float64(s.Off()) }),
 	}
 }

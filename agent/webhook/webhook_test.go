@@ -466,7 +466,7 @@ func TestSecretsStayOut(t *testing.T) {
 	cfg = config(server.URL)
 	cfg.URLs[0].SigningKey = "ops"
 	_, err = webhook.New(webhook.Options{Config: cfg, APIKey: key, APISecret: secret})
-	require.ErrorContains(t, err, `expected the secret of "ops"`)
+	require.ErrorContains(t, err, `no secret for "ops"`)
 
 	metrics := prometheus.NewPedanticRegistry()
 	require.NoError(t, metrics.Register(s.Collector()))
@@ -562,7 +562,7 @@ func TestCrash(t *testing.T) {
 		require.EqualValues(t, 11, s.Failed()+s.Dropped())
 		stop()
 		time.Sleep(10 * time.Second) // net/http's timer of the request that panicked
-		require.Equal(t, 1, strings.Count(log.String(), "webhook: its code panicked"), log.String())
+		require.Equal(t, 1, strings.Count(log.String(), "webhook panicked"), log.String())
 		require.Contains(t, log.String(), "crashing.RoundTrip", "the stack")
 		require.NotContains(t, log.String(), "hunter2")
 	})

@@ -225,7 +225,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 				"TOUCHLINE_AGENT_WEBHOOK_API_KEY=hook", "TOUCHLINE_AGENT_WEBHOOK_API_SECRET=" + secretHook,
 				"TOUCHLINE_AGENT_WEBHOOK_KEYS=ops: " + secretHook, "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH=" + kept,
 			}),
-			ready: "an event was not taken", ask: page, wrote: kept,
+			ready: "webhook failed", ask: page, wrote: kept,
 		},
 		{
 			name: "webhook with a password", args: []string{"join"},
