@@ -36,9 +36,12 @@ type Change struct {
 
 // Snapshot is everything a page needs to draw itself from nothing.
 type Snapshot struct {
-	Status         Status    `json:"status"`
-	Engine         string    `json:"engine"`
-	EngineNote     string    `json:"engine_note,omitempty"` // what the engine cannot do, in words
+	Status     Status `json:"status"`
+	Engine     string `json:"engine"`
+	EngineNote string `json:"engine_note,omitempty"` // what the engine cannot do, in words
+	// ReadsInstructions is false when the engine says the same whatever the instruction.
+	ReadsInstructions bool `json:"reads_instructions"`
+
 	ModelLoaded    bool      `json:"model_loaded"`
 	CaptureRunning bool      `json:"capture_running"` // frames came in the last 2 s
 	MonitorMode    string    `json:"monitor_mode"`    // "IDLE" or "ACTIVE"

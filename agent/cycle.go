@@ -260,6 +260,10 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 		Speech:      u.spoken,
 		Language:    s.infer.Voice.Language,
 	}
+	// The voice follows: no program reads English as Dutch.
+	if c := s.model.Capabilities(); !c.Speaks(p.Language) {
+		p.Language = c.Languages[0]
+	}
 	var hint lengthHint
 	if u.spoken {
 		p.MaxTokens = s.infer.Voice.MaxTokens
@@ -269,6 +273,8 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 	for _, f := range u.frames {
 		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
 	}
+	s.log.Debug().Uint64("cycle", u.rec.Cycle).Str("system", p.System).Str("prompt", p.Text).
+		Int("pictures", len(p.Frames)).Msg("prompt")
 	return p, nil
 }
 

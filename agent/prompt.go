@@ -25,7 +25,7 @@ const (
 const (
 	hintMinimalBelow = 15
 	hintBriefBelow   = 40
-	hintShortComment = 40 // characters
+	hintShortComment = 40 // bytes: a Chinese character says as much as three letters
 )
 
 func hintFor(change window.Change, last string) lengthHint {
@@ -68,11 +68,12 @@ const (
 	silent            // complete, and nothing but dots
 )
 
-// speakAfter is how many characters must be there before an answer counts as
-// more than "...": a vocoder babbles on dots.
+// speakAfter is the length, in bytes, above which an unfinished answer with a
+// letter in it counts as more than "...": a speech program babbles on dots. Two
+// Chinese characters are enough.
 const speakAfter = 5
 
-// judge tells whether an answer is speech or silence.
+// judge decides whether an answer is speech or silence.
 func judge(text string, complete bool) verdict {
 	trimmed := strings.TrimSpace(text)
 	words := strings.ContainsFunc(trimmed, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })

@@ -164,6 +164,10 @@ func New(opts Options) (*Session, error) {
 	if s.engine, err = opts.Model.NewSession(); err != nil {
 		return nil, fmt.Errorf("open a session of the %s engine: %w", opts.Model.Name(), err)
 	}
+	if language := opts.Inference.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
+		s.log.Warn().Str("engine", opts.Model.Name()).Str("language", language).
+			Strs("engine_languages", opts.Model.Capabilities().Languages).Msg("language not spoken by the engine")
+	}
 	return s, nil
 }
 
@@ -266,9 +270,7 @@ func (s *Session) onPicture(f media.VideoFrame) {
 	if !ours {
 		return // a straggler of the source before
 	}
-	if o, ok := s.engine.(inference.Observer); ok {
-		o.Observe(engineFrame(f))
-	}
+	s.engine.Observe(engineFrame(f))
 	if first {
 		kick(s.wake)
 	}

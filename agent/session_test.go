@@ -675,6 +675,52 @@ func TestSettingsOutOfBounds(t *testing.T) {
 	})
 }
 
+// TestEngineLimits: what the engine cannot do is refused with the reason, and is not asked of it.
+func TestEngineLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
+			o.Inference.Voice.Language = "nl"
+			o.Log = zerolog.New(&log)
+			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{
+				Languages: []string{"en"},
+				MaxFrames: func(width, height int) int { return 24 / (width * height) * 4 },
+			}
+		})
+		require.Contains(t, log.String(), "language not spoken by the engine")
+		time.Sleep(10 * time.Second)
+		require.False(t, r.Snapshot().ReadsInstructions)
+		require.Equal(t, "en", r.engine.Questions()[0].Language, "the voice reads English as English")
+
+		frames, language, british := 5, "de", "en-GB"
+		_, err := r.Update(agent.Settings{Frames: &frames, Language: &language}, "test")
+		require.EqualError(t, err, `language: expected one of ["en"], as the scripted engine speaks nothing else, got "de"`+"\n"+
+			"frames_per_look: expected at most 4, as the scripted engine has no room for more pictures of 4x4 in a prompt, got 5")
+		frames = 4
+		_, err = r.Update(agent.Settings{Frames: &frames, Language: &british}, "test")
+		require.NoError(t, err)
+		r.stop()
+	})
+}
+
+// TestPromptsAreLoggedAtDebug: prompts and comments are people's words, and so in no other level.
+func TestPromptsAreLoggedAtDebug(t *testing.T) {
+	for _, level := range []zerolog.Level{zerolog.DebugLevel, zerolog.InfoLevel} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
+				o.Agent.Instruction = "the goalkeeper"
+				o.Log = zerolog.New(&log).Level(level)
+			})
+			time.Sleep(20 * time.Second)
+			r.stop()
+			for _, words := range []string{"Focus: the goalkeeper", `"text":"Red attacks down the left wing."`} {
+				require.Equal(t, level == zerolog.DebugLevel, strings.Contains(log.String(), words), "%v: %s", level, words)
+			}
+		})
+	}
+}
+
 func TestLoadingModelSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

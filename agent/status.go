@@ -125,6 +125,9 @@ func (s *Session) publishRecord(r Record) {
 	ev.Uint64("cycle", r.Cycle).Str("outcome", r.Outcome).Str("reason", r.Reason).
 		Float64("ready_sec", r.ReadySec).Float64("delay", r.Delay).
 		Float64("alignment_error", r.AlignmentError).Float64("audio_sec", r.AudioSec).Msg("cycle")
+	if r.Text != "" {
+		s.log.Debug().Uint64("cycle", r.Cycle).Str("text", r.Text).Msg("comment")
+	}
 	for _, t := range s.opts.Texts {
 		t.Record(r)
 	}
@@ -137,9 +140,11 @@ func (s *Session) Snapshot() Snapshot {
 	defer s.mu.Unlock()
 	phase := s.model.Status().Phase
 	out := Snapshot{
-		Status:         s.statusLocked(now),
-		Engine:         s.model.Name(),
-		EngineNote:     s.opts.EngineNote,
+		Status:            s.statusLocked(now),
+		Engine:            s.model.Name(),
+		EngineNote:        s.opts.EngineNote,
+		ReadsInstructions: s.model.Capabilities().Instructions,
+
 		ModelLoaded:    phase == inference.PhaseReady,
 		CaptureRunning: s.source.fresh(now),
 		MonitorMode:    "IDLE",

@@ -169,7 +169,30 @@ func (s *Session) checkLocked(c Change) (Profile, error) {
 			fmt.Sprintf("a look that reaches back at most %d pictures (window_size)", s.media.WindowSize), n,
 		})
 	}
-	return profile, errors.Join(errs...)
+	return profile, errors.Join(append(errs, s.checkEngineLocked(v))...)
+}
+
+// checkEngineLocked lists the settings that the engine cannot follow: with
+// them, each look would fail or ignore them.
+func (s *Session) checkEngineLocked(v Settings) error {
+	var errs []error
+	can := s.model.Capabilities()
+	if v.Language != nil && !can.Speaks(*v.Language) {
+		want := fmt.Sprintf("one of %q, as the %s engine speaks nothing else", can.Languages, s.model.Name())
+		errs = append(errs, &RangeError{"language", want, fmt.Sprintf("%q", *v.Language)})
+	}
+	if v.Frames != nil && can.MaxFrames != nil {
+		width, height := s.media.LongSide, s.media.LongSide*9/16
+		if f, ok := s.window.Newest(); ok {
+			width, height = f.Width, f.Height
+		}
+		if most := can.MaxFrames(width, height); *v.Frames > most {
+			want := fmt.Sprintf("at most %d, as the %s engine has no room for more pictures of %dx%d in a prompt",
+				most, s.model.Name(), width, height)
+			errs = append(errs, &RangeError{"frames_per_look", want, *v.Frames})
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // configureLocked puts settings in force that were checked.

@@ -8,10 +8,13 @@
 package inference
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -75,28 +78,62 @@ type Model interface {
 	// NewSession opens one room's conversation. Cheap; the model may still
 	// be loading, in which case Generate waits or fails with ErrNotReady.
 	NewSession() (Session, error)
-	// Status tells how far loading is. Safe to call at any time.
+	// Status reports the progress of loading. Safe to call at any time.
 	Status() Status
+	// Capabilities are what the engine can do. Safe to call at any time; they
+	// may change when a model is loaded.
+	Capabilities() Capabilities
 	// Close releases everything. Sessions must be closed before.
 	Close() error
 }
 
+// Capabilities of an engine.
+type Capabilities struct {
+	// Instructions is set when the engine reads Prompt.Text or
+	// Prompt.Instruction.
+	Instructions bool
+	// Languages are the BCP 47 primary languages that the engine answers in;
+	// nil means any.
+	Languages []string
+	// MaxFrames returns the number of pictures of a size that a prompt may
+	// have; nil is no limit.
+	MaxFrames func(width, height int) int
+}
+
+// Speaks reports whether the engine answers in a language (a BCP 47 tag; ""
+// means English).
+func (c Capabilities) Speaks(tag string) bool {
+	return c.Languages == nil || slices.Contains(c.Languages, primary(tag))
+}
+
+// primary is the language of a tag without script and region.
+func primary(tag string) string {
+	base, _, _ := strings.Cut(strings.ToLower(cmp.Or(tag, "en")), "-")
+	return base
+}
+
+// AskFor returns the sentence that asks a model to answer in a language,
+// whatever the language of the instruction.
+func AskFor(tag string) string {
+	if primary(tag) == "en" {
+		return "Answer in English."
+	}
+	return fmt.Sprintf("Answer in the language that has the BCP 47 tag %q, whatever the language of this text.", tag)
+}
+
 // Session is one conversation. Not safe for concurrent use, except that
-// Observe (see Observer) may run beside Generate.
+// Observe may run beside Generate.
 type Session interface {
 	// Generate answers one prompt. The sequence ends with the answer, with a
 	// non-nil error as its last element, or when ctx ends (ctx's error).
 	// Breaking out of the loop cancels the work.
 	Generate(ctx context.Context, p Prompt) iter.Seq2[Chunk, error]
+	// Observe takes every sampled frame as it comes, so that an engine can
+	// embed or measure it before it is asked. It returns quickly, may drop
+	// frames, and does nothing in engines without use for it.
+	Observe(f Frame)
 	// Close frees what the session holds.
 	Close() error
-}
-
-// Observer is an optional second interface of a Session: it is shown every
-// sampled frame as it comes, so that it can embed or measure it before it is
-// asked. Observe must return quickly and may drop frames.
-type Observer interface {
-	Observe(f Frame)
 }
 
 // Phase of a model's life.

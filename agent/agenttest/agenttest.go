@@ -425,6 +425,7 @@ type Answer struct {
 type Engine struct {
 	Answer func(n int, p inference.Prompt) Answer
 	Phase  func() inference.Status // nil: ready
+	Can    *inference.Capabilities // nil: it reads instructions
 
 	mu      sync.Mutex
 	asked   int
@@ -449,6 +450,14 @@ func (e *Engine) Status() inference.Status {
 		return e.Phase()
 	}
 	return inference.Status{Phase: inference.PhaseReady, Percent: 100}
+}
+
+// Capabilities implements inference.Model.
+func (e *Engine) Capabilities() inference.Capabilities {
+	if e.Can != nil {
+		return *e.Can
+	}
+	return inference.Capabilities{Instructions: true}
 }
 
 // Close implements inference.Model.
@@ -484,6 +493,9 @@ func (a Answer) words(half int) []inference.WordTime {
 }
 
 type engineSession struct{ e *Engine }
+
+// Observe implements inference.Session.
+func (engineSession) Observe(inference.Frame) {}
 
 // Close implements inference.Session.
 func (engineSession) Close() error { return nil }

@@ -49,11 +49,16 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		log.Info().Msg("engine: scene, which uses no model and says only what it measures in the picture; " +
 			"set inference.engine to remote for a vision-language model, or give the folder of one with --model")
 		opts.Name = "scene"
+		opts.Capabilities = scene.New(scene.Options{}).Capabilities()
+		if lang := in.Voice.Language; !opts.Capabilities.Speaks(lang) {
+			e.Note += fmt.Sprintf(" It speaks English only: inference.voice.language %q has no effect.", lang)
+		}
 		load = func(context.Context, residency.Progress) (inference.Model, error) {
 			return scene.New(scene.Options{}), nil
 		}
 	case "remote":
 		opts.Name = "remote"
+		opts.Capabilities = inference.Capabilities{Instructions: true}
 		e.Parallel, opts.Parallel = cfg.Remote.Parallel, cfg.Remote.Parallel
 		// Its own checks run now, so that a wrong URL ends the start and not the first look.
 		if _, err := remote.New(cfg.Remote, in.MaxTokens, log); err != nil {
@@ -90,7 +95,7 @@ func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (
 	slots := cmp.Or(cfg.MiniCPM.Slots, minicpmo.DefaultSlots)
 	e := &Engine{Note: local.note, Parallel: slots, Metrics: local}
 	keeper, err := residency.New(local.load, residency.Options{
-		Name: local.name, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,
+		Name: local.name, Capabilities: inference.Capabilities{Instructions: true}, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,
 		// Whoever waits for a slot waits in the model's own queue, which is the one that is measured.
 		Parallel: slots + cfg.MiniCPM.Queue,
 	})

@@ -66,21 +66,12 @@ func (g *gate) NewSession() (inference.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &gatedSession{Session: inner, g: g}
-	if o, ok := inner.(inference.Observer); ok {
-		return &observingSession{gatedSession: s, Observer: o}, nil
-	}
-	return s, nil
+	return &gatedSession{Session: inner, g: g}, nil
 }
 
 type gatedSession struct {
 	inference.Session
 	g *gate
-}
-
-type observingSession struct {
-	*gatedSession
-	inference.Observer
 }
 
 // Generate passes a cycle on, unless the gate is closed.

@@ -19,7 +19,9 @@ type scripted struct {
 	say func(yield func(inference.Chunk, error) bool)
 }
 
-func (s *scripted) Name() string                           { return "scripted" }
+func (s *scripted) Name() string                         { return "scripted" }
+func (s *scripted) Capabilities() inference.Capabilities { return inference.Capabilities{} }
+
 func (s *scripted) NewSession() (inference.Session, error) { return scriptedSession{s}, nil }
 func (s *scripted) Status() inference.Status               { return inference.Status{Phase: inference.PhaseReady} }
 
@@ -37,7 +39,6 @@ func look(t *testing.T, m inference.Model) (text string, err error) {
 	t.Helper()
 	s, err := m.NewSession()
 	require.NoError(t, err)
-	require.Implements(t, (*inference.Observer)(nil), s)
 	for c, err := range s.Generate(t.Context(), inference.Prompt{}) {
 		if err != nil {
 			return text, err

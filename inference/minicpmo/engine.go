@@ -449,6 +449,18 @@ func (e *Engine) Status() inference.Status {
 	return e.status
 }
 
+// Capabilities are those of a vision-language model; the pictures of a prompt
+// must fit into it.
+func (e *Engine) Capabilities() inference.Capabilities {
+	return inference.Capabilities{Instructions: true, MaxFrames: func(width, height int) int {
+		grid, err := e.Grid(width, height, 0)
+		if err != nil {
+			return 0
+		}
+		return (e.maxPrompt - textTokens) / blockTokens(grid.Blocks(), e.features)
+	}}
+}
+
 // Lost is closed when the device was lost; the process should then end with
 // ExitDeviceLost.
 func (e *Engine) Lost() <-chan struct{} { return e.lost }

@@ -546,7 +546,7 @@ func TestSession(t *testing.T) {
 			for k := range 4 {
 				frames = append(frames, frame(t, "320x240.png", time.Duration(i+k)*time.Second))
 			}
-			s.(inference.Observer).Observe(frames[3])
+			s.Observe(frames[3])
 			for c, err := range s.Generate(t.Context(), inference.Prompt{
 				System: "You comment.", Text: "What happens?", Frames: frames, Speech: i == 1, MaxTokens: 20,
 			}) {
@@ -620,7 +620,7 @@ func TestManyShortAnswers(t *testing.T) {
 						p.Frames = append(p.Frames, fr)
 					}
 					if chance(2) {
-						s.(inference.Observer).Observe(p.Frames[0])
+						s.Observe(p.Frames[0])
 					}
 					stop := chance(3)
 					tokens := 0

@@ -113,11 +113,15 @@ func maxLen(m *models.Manifest, c Settings, frames int) int {
 		if c.MaxSlices > 1 {
 			images += c.MaxSlices
 		}
-		n = frames*images*(m.Image.Features+2+1) + textTokens + c.MaxTokens
+		n = frames*blockTokens(images, m.Image.Features) + textTokens + c.MaxTokens
 		n = min((n+63)/64*64, c.MaxInputTokens+c.MaxTokens)
 	}
 	return min(n, m.Dims.Decoder.MaxPositions)
 }
+
+// blockTokens is the most that a picture of so many images takes: features
+// between two marks each and, at the end of a row of slices, a line break.
+func blockTokens(images, features int) int { return images * (features + 2 + 1) }
 
 // visionConfig is the preprocessing of a bundle.
 func visionConfig(m *models.Manifest) (vision.Config, error) {

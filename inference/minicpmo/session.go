@@ -24,10 +24,7 @@ type Session struct {
 	skipped     atomic.Int64
 }
 
-var (
-	_ inference.Session  = (*Session)(nil)
-	_ inference.Observer = (*Session)(nil)
-)
+var _ inference.Session = (*Session)(nil)
 
 var errNoFrames = errors.New("expected at least one frame in the prompt, has none")
 
@@ -91,14 +88,14 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	if text := strings.TrimSpace(p.Text); text != "" {
 		parts = append(parts, tokenizer.Part{Text: text, Literal: true}) // people's words are in it
 	}
+	system := strings.TrimSpace(p.System + "\n\n" + inference.AskFor(p.Language))
 	var err error
 	if p.Speech && e.speaks {
-		r.Prompt, err = e.streaming(p.System, parts)
+		r.Prompt, err = e.streaming(system, parts)
 		r.Rules, r.Chunk = e.speech, SpeechChunk
 	} else {
-		messages := []tokenizer.Message{{Role: tokenizer.User, Parts: parts}}
-		if p.System != "" {
-			messages = append([]tokenizer.Message{{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: p.System}}}}, messages...)
+		messages := []tokenizer.Message{
+			{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system}}}, {Role: tokenizer.User, Parts: parts},
 		}
 		r.Prompt, err = e.builder.Chat(messages, tokenizer.Options{MaxLen: e.maxPrompt})
 		r.Rules = e.chatAnswer
@@ -118,11 +115,8 @@ func (e *Engine) streaming(system string, parts []tokenizer.Part) (tokenizer.Pro
 		whole = Join(whole, p)
 		return err
 	}
-	if system != "" {
-		m := tokenizer.Message{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system}}}
-		if err := add(talk.Prefill(m)); err != nil {
-			return whole, err
-		}
+	if err := add(talk.Prefill(tokenizer.Message{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system}}})); err != nil {
+		return whole, err
 	}
 	if err := add(talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: parts})); err != nil {
 		return whole, err

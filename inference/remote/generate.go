@@ -60,6 +60,9 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	}
 }
 
+// Observe does nothing: pictures are encoded when they are sent.
+func (*session) Observe(inference.Frame) {}
+
 // Close forgets the encoded pictures.
 func (s *session) Close() error {
 	s.pictures = pictures{quality: s.pictures.quality}
@@ -133,7 +136,7 @@ func (s *session) messages(p inference.Prompt) ([]openai.ChatCompletionMessagePa
 		return nil, err
 	}
 	var out []openai.ChatCompletionMessageParamUnion
-	out = append(out, openai.SystemMessage(strings.TrimSpace(p.System+"\n\n"+inLanguage(p.Language))))
+	out = append(out, openai.SystemMessage(strings.TrimSpace(p.System+"\n\n"+inference.AskFor(p.Language))))
 	parts := make([]openai.ChatCompletionContentPartUnionParam, 0, len(urls)+1)
 	for _, u := range urls {
 		parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: u}))
@@ -149,14 +152,6 @@ func (s *session) messages(p inference.Prompt) ([]openai.ChatCompletionMessagePa
 		return nil, errors.New("expected a picture or a text to ask about, got neither")
 	}
 	return append(out, openai.UserMessage(parts)), nil
-}
-
-// inLanguage asks for a language; the instruction may be written in another.
-func inLanguage(tag string) string {
-	if base, _, _ := strings.Cut(strings.ToLower(tag), "-"); base == "" || base == "en" {
-		return "Answer in English."
-	}
-	return fmt.Sprintf("Answer in the language that has the BCP 47 tag %q, whatever the language of this text.", tag)
 }
 
 // attempt sends one request and delivers its answer.

@@ -159,6 +159,11 @@ func (m *Model) Status() inference.Status {
 	return m.status
 }
 
+// Capabilities are those of a vision-language model.
+func (m *Model) Capabilities() inference.Capabilities {
+	return inference.Capabilities{Instructions: true}
+}
+
 // NewSession opens a conversation. It keeps nothing but encoded pictures.
 func (m *Model) NewSession() (inference.Session, error) {
 	return &session{m: m, pictures: pictures{quality: m.cfg.JPEGQuality}}, nil

@@ -37,6 +37,8 @@ type Load func(ctx context.Context, progress Progress) (inference.Model, error)
 type Options struct {
 	// Name while nothing is loaded; "" is "model".
 	Name string
+	// Capabilities while nothing is loaded.
+	Capabilities inference.Capabilities
 	// Warm makes a loaded model ready for its first prompt; nil does nothing.
 	Warm func(ctx context.Context, m inference.Model, progress Progress) error
 	// Preload loads as soon as Run starts, not with the first session. After an
@@ -135,6 +137,16 @@ func (k *Keeper) Name() string {
 		return k.model.Name()
 	}
 	return k.opts.Name
+}
+
+// Capabilities are the loaded model's, else those of the options.
+func (k *Keeper) Capabilities() inference.Capabilities {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.model != nil {
+		return k.model.Capabilities()
+	}
+	return k.opts.Capabilities
 }
 
 // NewSession opens a session at once. As long as it is open, the model is

@@ -77,6 +77,10 @@ func (m *model) Status() inference.Status {
 	return inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "well"}
 }
 
+func (m *model) Capabilities() inference.Capabilities {
+	return inference.Capabilities{Instructions: true}
+}
+
 func (m *model) NewSession() (inference.Session, error) {
 	m.e.set(func() { m.e.open++ })
 	return &conversation{m.e}, nil
@@ -488,7 +492,7 @@ func TestRandomDay(t *testing.T) {
 					defer s.Close()
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					defer cancel()
-					s.(inference.Observer).Observe(inference.Frame{}) //nolint:forcetypeassert // part of the contract
+					s.Observe(inference.Frame{})
 					for _, err := range s.Generate(ctx, inference.Prompt{Text: "x", Batch: batch}) {
 						if quit {
 							break

@@ -56,16 +56,14 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	}
 }
 
-// Observe shows a frame to the model if it is loaded and cares; else it is dropped.
+// Observe hands a frame to the model if it is loaded; else it is dropped.
 func (s *session) Observe(f inference.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.openLocked() != nil {
 		return
 	}
-	if o, ok := s.inner.(inference.Observer); ok {
-		o.Observe(f)
-	}
+	s.inner.Observe(f)
 }
 
 // Close ends the conversation. The last one to close starts the time to the idle unload.

@@ -33,9 +33,8 @@ type Options struct {
 type Model struct{ options Options }
 
 var (
-	_ inference.Model    = (*Model)(nil)
-	_ inference.Session  = (*Session)(nil)
-	_ inference.Observer = (*Session)(nil)
+	_ inference.Model   = (*Model)(nil)
+	_ inference.Session = (*Session)(nil)
 )
 
 // New returns the engine, which is ready at once.
@@ -52,6 +51,11 @@ func (m *Model) NewSession() (inference.Session, error) {
 // Status is always ready.
 func (m *Model) Status() inference.Status {
 	return inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: Detail}
+}
+
+// Capabilities are to answer in English, whatever it is asked.
+func (m *Model) Capabilities() inference.Capabilities {
+	return inference.Capabilities{Languages: []string{"en"}}
 }
 
 // Close does nothing: there is nothing to free.

@@ -51,11 +51,7 @@ func (v *voiced) NewSession() (inference.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Session: inner, v: v}
-	if o, ok := inner.(inference.Observer); ok {
-		return &observingSession{session: s, Observer: o}, nil
-	}
-	return s, nil
+	return &session{Session: inner, v: v}, nil
 }
 
 // Status is the inner model's, with what the voice complains about.
@@ -89,11 +85,6 @@ func (v *voiced) report(err error) {
 type session struct {
 	inference.Session
 	v *voiced
-}
-
-type observingSession struct {
-	*session
-	inference.Observer
 }
 
 // item is one step of the inner engine.

@@ -55,6 +55,11 @@ func (e *Engine) Status() inference.Status {
 	return inference.Status{Phase: inference.PhaseReady, Percent: 100}
 }
 
+// Capabilities implements inference.Model.
+func (e *Engine) Capabilities() inference.Capabilities {
+	return inference.Capabilities{Instructions: true}
+}
+
 // Close implements inference.Model.
 func (e *Engine) Close() error { return nil }
 
@@ -74,6 +79,9 @@ func (e *Engine) Looks() []Look {
 }
 
 type engineSession struct{ e *Engine }
+
+// Observe implements inference.Session.
+func (engineSession) Observe(inference.Frame) {}
 
 // Close implements inference.Session.
 func (engineSession) Close() error { return nil }
