@@ -194,7 +194,7 @@ func TestOffers(t *testing.T) {
 		status            int
 		words             string
 	}{
-		{"the picture's codec is not there", other.offer, good[1], 422, "H264, which is what the picture is, got VP8"},
+		{"the picture's codec is not there", other.offer, good[1], 422, "H264, the codec of the picture, got VP8"},
 		{"sections outside the group", split, good[1], 422, "one BUNDLE group"},
 		{"data alone", strings.Replace(onlyData, "t=0 0\r\n", "t=0 0\r\n"+fingerprint, 1), good[1], 422, "got data only"},
 		{"two pictures", twoPictures, good[1], 422, "one video track at most"},

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// maxGroup and maxGroupBytes bound the pictures kept since the last key frame, for those who come now.
+	// maxGroup and maxGroupBytes bound the pictures kept since the last key frame, for players that join.
 	maxGroup, maxGroupBytes = 1500, 24 << 20
-	// pictureQueue is how many pictures a player may be behind, textQueue how many texts.
+	// pictureQueue and textQueue bound a player's backlog.
 	pictureQueue, textQueue = 128, 256
-	// maxPast bounds the comments that a player who comes is told.
+	// maxPast bounds FeedOptions.Past.
 	maxPast = 20
-	// askEvery is how often a source is asked for a key frame by players that go on asking.
+	// askEvery is the shortest interval between two requests to the source for a key frame.
 	askEvery = 4 * time.Second
 )
 
 // FeedOptions make a Feed.
 type FeedOptions struct {
-	// Mix taps the sound: voice and camera together. Required.
+	// Mix subscribes to the sound, the mix of voice and camera. Required.
 	Mix func() (packets <-chan sound.Packet, cancel func())
-	// AskKeyFrame asks the source for a key frame; may be nil.
+	// AskKeyFrame requests a key frame from the source; may be nil.
 	AskKeyFrame func()
-	// Past is how many comments a player who comes is told, at most 20.
+	// Past is the number of recent comments that a player receives when it joins, at most 20.
 	Past int
 }
 
-// Feed is what is on in one room. It takes the delayed picture and what is
-// said, and hands both to the players; a slow one loses some. It implements
-// agent.TextOutput. No method waits for a player.
+// Feed distributes one room's delayed picture and texts to its players. No method
+// waits for a player: a slow one loses pictures and texts. Feed implements
+// agent.TextOutput.
 type Feed struct {
 	opts FeedOptions
 
@@ -52,20 +52,20 @@ type Feed struct {
 
 var _ agent.TextOutput = (*Feed)(nil)
 
-// player is one session's place at a Feed.
+// player is a session's subscription to a Feed.
 type player struct {
 	frames   chan delay.OutFrame
 	texts    chan []byte
 	skipping bool // until the next key frame
 }
 
-// NewFeed makes a Feed. It starts nothing.
+// NewFeed returns a Feed without a picture.
 func NewFeed(o FeedOptions) *Feed {
 	o.Past = max(0, min(o.Past, maxPast))
 	return &Feed{opts: o, players: map[*player]struct{}{}}
 }
 
-// WriteFrame takes a picture that is due now.
+// WriteFrame distributes a picture that is due now.
 func (f *Feed) WriteFrame(frame delay.OutFrame) {
 	lost := false
 	f.mu.Lock()
@@ -110,7 +110,7 @@ func (f *Feed) askKeyFrame() {
 	}
 }
 
-// refresh asks the source for a key frame, unless there are some every askEvery anyway.
+// refresh requests a key frame from the source, unless they come every askEvery anyway.
 func (f *Feed) refresh(now time.Time) {
 	f.mu.Lock()
 	ask := now.Sub(f.keyAt) > askEvery && now.Sub(f.askedAt) > askEvery
@@ -123,14 +123,14 @@ func (f *Feed) refresh(now time.Time) {
 	}
 }
 
-// present is the picture's codec, unknown before the first.
+// present returns the codec of the latest picture, unknown before the first one.
 func (f *Feed) present() media.Codec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.codec
 }
 
-// join adds a player and returns the texts that it has missed.
+// join adds a player and returns the recent comments and the present status.
 func (f *Feed) join() (p *player, past [][]byte) {
 	p = &player{frames: make(chan delay.OutFrame, pictureQueue), texts: make(chan []byte, textQueue), skipping: true}
 	f.mu.Lock()
@@ -149,7 +149,7 @@ func (f *Feed) leave(p *player) {
 	delete(f.players, p)
 }
 
-// begin returns the pictures since the last key frame; those that follow come to p.
+// begin returns the pictures since the last key frame; the next ones are queued for p.
 func (f *Feed) begin(p *player) []delay.OutFrame {
 	f.mu.Lock()
 	for len(p.frames) > 0 {
@@ -164,7 +164,7 @@ func (f *Feed) begin(p *player) []delay.OutFrame {
 	return group
 }
 
-// message is one text of the data channel.
+// message is the JSON of a text on the data channel.
 type message struct {
 	Type    string         `json:"type"`
 	Past    bool           `json:"past,omitempty"`
@@ -175,7 +175,7 @@ type message struct {
 
 func text(m message) []byte {
 	b, err := json.Marshal(m)
-	if err != nil { // a figure that JSON has no word for
+	if err != nil { // a figure that is not finite
 		return nil
 	}
 	return b

@@ -16,26 +16,26 @@ import (
 	"touchline/media/signaling"
 )
 
-// resend is how many packets are kept for players that lost some: seconds of an ordinary picture.
+// resend is the number of packets kept for retransmission, a few seconds of video.
 const resend = 2048
 
-// maxFormats bounds the payload types of one section that are looked at.
+// maxFormats bounds the payload types of a section.
 const maxFormats = 128
 
 // offer is a player's offer.
 type offer struct {
 	*signaling.Offer
 
-	// video is how each codec is to be sent, in the player's order; audio is Opus, nil when it is not wanted.
+	// video are the parameters of each codec in the player's order; audio is Opus, nil if it is not offered.
 	video []webrtc.RTPCodecParameters
 	audio *webrtc.RTPCodecParameters
 }
 
-// readOffer checks an offer against what WHEP allows (sections 4.2 and 4.4 of the draft).
+// readOffer parses an offer and checks it against sections 4.2 and 4.4 of the draft.
 func readOffer(text string) (*offer, error) {
 	common, err := signaling.ReadOffer(plain(text), signaling.Terms{
-		Wanted: "recvonly or sendrecv", Refused: []string{"sendonly", "inactive"}, Data: true, Take: take,
-		None: func(kind webrtc.RTPCodecType, offered []string) error {
+		Wanted: "recvonly or sendrecv", Refused: []string{"sendonly", "inactive"}, Data: true, Codec: supports,
+		Unsupported: func(kind webrtc.RTPCodecType, offered []string) error {
 			want := "H264, VP8, VP9 or AV1"
 			if kind == webrtc.RTPCodecTypeAudio {
 				want = "Opus"
@@ -58,11 +58,11 @@ func readOffer(text string) (*offer, error) {
 	return o, nil
 }
 
-// plain is an offer with what players leave out or say otherwise, and the library wants in one way.
+// plain returns an offer in the form that the library needs: with explicit directions and H264 parameters.
 func plain(text string) string {
 	var d sdp.SessionDescription
 	if d.UnmarshalString(text) != nil {
-		return text // ReadOffer says what is wrong
+		return text // ReadOffer returns the error
 	}
 	changed := false
 	for _, m := range d.MediaDescriptions {
@@ -84,8 +84,8 @@ func plain(text string) string {
 	return string(out)
 }
 
-// receiving makes recvonly of sendrecv, which a section without a direction is (RFC 8866 section 6.7): nothing is
-// taken from a player, so that the answer is sendonly to both.
+// receiving turns sendrecv, the default direction (RFC 8866 section 6.7), into recvonly: a player's media is not
+// received, and both are answered with sendonly.
 func receiving(d *sdp.SessionDescription, m *sdp.MediaDescription) (changed bool) {
 	direction := func(all []sdp.Attribute) string {
 		for _, a := range all {
@@ -96,7 +96,7 @@ func receiving(d *sdp.SessionDescription, m *sdp.MediaDescription) (changed bool
 		}
 		return ""
 	}
-	if way := cmp.Or(direction(m.Attributes), direction(d.Attributes), "sendrecv"); way != "sendrecv" {
+	if d := cmp.Or(direction(m.Attributes), direction(d.Attributes), "sendrecv"); d != "sendrecv" {
 		return false
 	}
 	m.Attributes = slices.DeleteFunc(m.Attributes, func(a sdp.Attribute) bool { return a.Key == "sendrecv" })
@@ -104,8 +104,8 @@ func receiving(d *sdp.SessionDescription, m *sdp.MediaDescription) (changed bool
 	return true
 }
 
-// completeH264 says of H264 what programs leave out that take any: GStreamer names no parameters at all. The
-// library would pass it over for every codec that is described in full.
+// completeH264 adds H264 parameters that a player leaves out because it accepts any, as GStreamer does. The library
+// would prefer every fully described codec.
 func completeH264(m *sdp.MediaDescription) (changed bool) {
 	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
 	for _, format := range m.MediaName.Formats[:min(len(m.MediaName.Formats), maxFormats)] {
@@ -136,15 +136,15 @@ func completeH264(m *sdp.MediaDescription) (changed bool) {
 	return changed
 }
 
-// take tells what can be sent, and what players may say about it.
-func take(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
+// supports returns whether a codec can be sent, and the feedback that players may send.
+func supports(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
 	if kind == webrtc.RTPCodecTypeAudio {
 		return nil, signaling.IsOpus(c)
 	}
 	return []webrtc.RTCPFeedback{{Type: "nack"}, {Type: "nack", Parameter: "pli"}, {Type: "ccm", Parameter: "fir"}}, canSend(c)
 }
 
-// canSend tells what the delayed picture may be. H264 comes in packets of several units (packetization-mode 1).
+// canSend reports whether the delayed picture may be in a codec. H264 is sent with packetization-mode 1.
 func canSend(c sdp.Codec) bool {
 	codec, err := media.ParseCodec(c.Name)
 	if err != nil || c.ClockRate != media.VideoClockRate {
@@ -157,13 +157,13 @@ func canSend(c sdp.Codec) bool {
 		return !strings.Contains(c.Fmtp, "profile-id=") || strings.Contains(c.Fmtp, "profile-id=0") // 8 bit, 4:2:0
 	case media.VP8, media.AV1:
 		return true
-	case media.H265, media.CodecUnknown: // is transcoded before it comes here
+	case media.H265, media.CodecUnknown: // H265 is transcoded earlier
 	}
 	return false
 }
 
-// as finds how a codec is sent to this player.
-func (o *offer) as(codec media.Codec) (webrtc.RTPCodecParameters, bool) {
+// parameters returns a codec's parameters for this player.
+func (o *offer) parameters(codec media.Codec) (webrtc.RTPCodecParameters, bool) {
 	var found webrtc.RTPCodecParameters
 	ok := false
 	for _, p := range o.video {
@@ -173,7 +173,7 @@ func (o *offer) as(codec media.Codec) (webrtc.RTPCodecParameters, bool) {
 		if !ok {
 			found, ok = p, true
 		}
-		// What browsers call it that play every profile.
+		// Browsers that play every profile offer it by this name.
 		if codec == media.H264 && strings.Contains(strings.ToLower(p.SDPFmtpLine), "profile-level-id=42e0") {
 			return p, true
 		}
@@ -181,7 +181,7 @@ func (o *offer) as(codec media.Codec) (webrtc.RTPCodecParameters, bool) {
 	return found, ok
 }
 
-// names lists the codecs for the picture.
+// names lists the offered video codecs.
 func (o *offer) names() string {
 	var all []string
 	for _, p := range o.video {
@@ -192,7 +192,7 @@ func (o *offer) names() string {
 	return strings.Join(all, ", ")
 }
 
-// engines registers what the offer has, and no more.
+// engines returns a media engine with the offer's codecs, and the interceptors.
 func (o *offer) engines() (*webrtc.MediaEngine, *interceptor.Registry, error) {
 	m, r := &webrtc.MediaEngine{}, &interceptor.Registry{}
 	if err := o.Register(m); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/delay"
 	"touchline/media/packet"
@@ -25,17 +26,17 @@ import (
 )
 
 const (
-	// streamName joins picture and sound, so that players keep them in step.
+	// streamName is the MediaStream of picture and sound, which players keep in sync.
 	streamName = "touchline"
 	// channelName of the data channel.
 	channelName = "commentary"
-	// Packets that are due together are spread, a burst a millisecond.
+	// burst is the number of packets that are sent without a pause of a millisecond.
 	burst = 16
-	// A player that asks for a key frame twice within insist waits for it.
+	// insist is the time within which a second request for a key frame means that the player waits for it.
 	insist = 1200 * time.Millisecond
-	// beginEvery is the least distance between two beginnings at the last key frame.
+	// beginEvery is the shortest interval between two replays from the last key frame.
 	beginEvery = time.Second
-	// maxBuffered bounds what waits in a data channel, in bytes; texts beyond are lost.
+	// maxBuffered bounds the send buffer of a data channel, in bytes; further texts are dropped.
 	maxBuffered = 1 << 20
 	// maxChannels is how many data channels a session may have, the server's own included.
 	maxChannels = 4
@@ -56,12 +57,12 @@ type session struct {
 
 	connected chan struct{}
 	once      sync.Once
-	wants     chan struct{} // a key frame
+	wants     wake.Signal // the player needs a key frame
 
 	videoSender *webrtc.RTPSender
 	video       *webrtc.TrackLocalStaticRTP
 	videoCodec  media.Codec
-	unbroken    int // packets without a pause
+	unbroken    int // packets since the last pause
 	audio       *webrtc.TrackLocalStaticRTP
 
 	channels atomic.Int32
@@ -71,7 +72,7 @@ type session struct {
 	wg      sync.WaitGroup
 }
 
-// newSession answers an offer. It is not running yet.
+// newSession answers an offer. The session does not run yet.
 func (s *Server) newSession(ctx context.Context, o *offer, r *room, from netip.Addr) (*session, error) {
 	m, registry, err := o.engines()
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *Server) newSession(ctx context.Context, o *offer, r *room, from netip.A
 	}
 	x := &session{
 		server: s, room: r, id: signaling.NewID(), offer: o, log: s.opts.Log.With().Str("room", r.name).Logger(),
-		done: make(chan struct{}), connected: make(chan struct{}), wants: make(chan struct{}, 1),
+		done: make(chan struct{}), connected: make(chan struct{}), wants: wake.New(),
 		open: make(chan *webrtc.DataChannel, maxChannels),
 	}
 	x.over, x.cancel = context.WithCancelCause(context.Background())
@@ -116,13 +117,13 @@ func (x *session) End(reason string) {
 
 func (x *session) end(reason string) { x.cancel(errors.New(reason)) }
 
-// crashed takes a panic in the session's code: the session ends, nothing else does.
+// crashed ends the session after a panic in its code.
 func (x *session) crashed(err error) {
-	x.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("a WHEP session crashed")
-	x.end("an error of ours")
+	x.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("WHEP session crashed")
+	x.end("internal error")
 }
 
-// rescued runs f; a panic in it ends the session.
+// rescued returns f with its panics turned into the session's end.
 func (x *session) rescued(f func()) func() {
 	return func() {
 		defer rescue.Guard(x.crashed)
@@ -130,7 +131,7 @@ func (x *session) rescued(f func()) func() {
 	}
 }
 
-// prepare adds what is sent.
+// prepare adds the tracks and the data channel.
 func (x *session) prepare(pc *webrtc.PeerConnection) error {
 	add := func(c webrtc.RTPCodecCapability, id string) (*webrtc.TrackLocalStaticRTP, *webrtc.RTPSender, error) {
 		track, err := webrtc.NewTrackLocalStaticRTP(c, id, streamName)
@@ -149,9 +150,9 @@ func (x *session) prepare(pc *webrtc.PeerConnection) error {
 		if codec == media.CodecUnknown {
 			return signaling.ErrNotLive
 		}
-		as, ok := x.offer.as(codec)
+		as, ok := x.offer.parameters(codec)
 		if !ok {
-			return fmt.Errorf("expected an offer with %s, which is what the picture is, got %s", codec, x.offer.names())
+			return fmt.Errorf("expected an offer with %s, the codec of the picture, got %s", codec, x.offer.names())
 		}
 		x.videoCodec = codec
 		if x.video, x.videoSender, err = add(as.RTPCodecCapability, "picture"); err != nil {
@@ -166,7 +167,7 @@ func (x *session) prepare(pc *webrtc.PeerConnection) error {
 	if !x.offer.Data {
 		return nil
 	}
-	pc.OnDataChannel(x.addChannel) // the player's own one of that name is as good as ours
+	pc.OnDataChannel(x.addChannel) // a player may open one of that name itself
 	own, err := pc.CreateDataChannel(channelName, nil)
 	if err != nil {
 		return fmt.Errorf("make the data channel: %w", err)
@@ -204,13 +205,13 @@ func (x *session) run() {
 	}
 	<-x.over.Done()
 	if err := x.peer.Close(); err != nil {
-		x.log.Debug().Err(err).Msg("close a WHEP session")
+		x.log.Debug().Err(err).Msg("closing a WHEP session failed")
 	}
 	x.wg.Wait()
 	x.log.Info().Str("reason", context.Cause(x.over).Error()).Uint64("packets", x.packets.Load()).Msg("WHEP session over")
 }
 
-// play sends everything until the session is over.
+// play sends picture, sound and texts until the session is over.
 func (x *session) play() {
 	feed := x.room.feed
 	p, past := feed.join()
@@ -232,11 +233,10 @@ func (x *session) play() {
 	<-x.over.Done()
 }
 
-// readReports looks for requests for a key frame. Media servers that pass the
-// picture on ask every other second whatever comes, and the pictures since the
-// last key frame, once more, would look to theirs like time gone back. So only
-// those begin anew who have lost packets, or ask again at once, as a decoder does that
-// waits; the others get the source's next key frame, of which there will be one.
+// readReports handles requests for a key frame. Media servers send a PLI every
+// other second. Replaying the pictures since the last key frame would make their
+// timestamps jump back, so they are replayed only after packet loss or on a
+// repeated request; otherwise the player gets the source's next key frame.
 func (x *session) readReports() {
 	var last time.Time
 	lossy := false
@@ -256,30 +256,28 @@ func (x *session) readReports() {
 				}
 			case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
 				now := time.Now()
-				waits := now.Sub(last) < insist
+				repeated := now.Sub(last) < insist
 				last = now
-				if !lossy && !waits {
+				if !lossy && !repeated {
 					x.room.feed.refresh(now)
 					continue
 				}
-				select {
-				case x.wants <- struct{}{}:
-				default:
-				}
+				x.wants.Set()
 			}
 		}
 	}
 }
 
-// sendPictures sends the delayed picture. It begins at the last key frame, and
-// does so again when the player asks for one: the source's next would come D later.
+// sendPictures sends the delayed picture from the last key frame on, and replays from
+// there when the player needs a key frame: a new one of the source would come only
+// after the delay.
 func (x *session) sendPictures(p *player) {
 	rewriter := packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32())
 	began := time.Now()
 	if !x.sendGroup(rewriter, p) {
 		return
 	}
-	var later <-chan time.Time // a request that came too soon
+	var later <-chan time.Time // for a request within beginEvery
 	for {
 		select {
 		case <-x.over.Done():
@@ -302,8 +300,8 @@ func (x *session) sendPictures(p *player) {
 	}
 }
 
-// sendGroup sends the pictures since the last key frame at once, a millisecond
-// apart by their timestamps: the player runs through them to the present one.
+// sendGroup sends the pictures since the last key frame at once, with timestamps a
+// millisecond apart, so that the player skips to the present one.
 func (x *session) sendGroup(rewriter *packet.Rewriter, p *player) bool {
 	group := x.room.feed.begin(p)
 	for i, f := range group {
@@ -317,9 +315,9 @@ func (x *session) sendGroup(rewriter *packet.Rewriter, p *player) bool {
 
 func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool {
 	if f.Codec != x.videoCodec {
-		as, ok := x.offer.as(f.Codec)
+		as, ok := x.offer.parameters(f.Codec)
 		if !ok {
-			x.end(fmt.Sprintf("the picture is %s now, which the player cannot take", f.Codec))
+			x.end(fmt.Sprintf("the codec changed to %s, which the player did not offer", f.Codec))
 			return false
 		}
 		track, err := webrtc.NewTrackLocalStaticRTP(as.RTPCodecCapability, "picture", streamName)
@@ -327,15 +325,15 @@ func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool 
 			err = x.videoSender.ReplaceTrack(track)
 		}
 		if err != nil {
-			x.log.Warn().Err(err).Msg("change the codec of a WHEP session")
-			x.end("the picture's codec changed")
+			x.log.Warn().Err(err).Msg("changing the codec of a WHEP session failed")
+			x.end("the codec changed")
 			return false
 		}
 		x.video, x.videoCodec = track, f.Codec
 	}
 	packets, err := rewriter.Packets(f.EncodedFrame, f.Due)
 	if err != nil {
-		return true // the others go on without it as well
+		return true // this picture is skipped for every player
 	}
 	for _, packet := range packets {
 		if x.unbroken++; x.unbroken%burst == 0 {
@@ -352,7 +350,7 @@ func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool 
 	return true
 }
 
-// sendSound sends voice and camera, in the voice's own schedule.
+// sendSound sends the mix of voice and camera as it comes.
 func (x *session) sendSound(packets <-chan sound.Packet) {
 	sequence := uint16(rand.Uint32())
 	for {
@@ -361,7 +359,7 @@ func (x *session) sendSound(packets <-chan sound.Packet) {
 			return
 		case p, ok := <-packets:
 			if !ok {
-				x.end("the commentary is over")
+				x.end("the commentary has ended")
 				return
 			}
 			sequence++

@@ -1,15 +1,14 @@
-// Package whep lets people watch without a LiveKit client: a server of WHEP
-// (draft-ietf-wish-whep), as an HTTP handler for /whep/ROOM.
+// Package whep is a WHEP server (draft-ietf-wish-whep) for players without a
+// LiveKit client, as an HTTP handler for /whep/ROOM.
 //
-// A player gets the delayed picture as the room gets it, one sound (the voice
-// and, lowered under it, the camera's), both in one MediaStream, and what is
-// said as JSON on a data channel named "commentary". The package owns the
-// sessions and what they have not been sent yet. It decodes and encodes
-// nothing and knows no LiveKit: a [Feed] is given pictures and texts, and the
-// mixed sound comes from media/sound.
+// A player receives the delayed picture of the room and the mix of voice and
+// camera sound in one MediaStream, and comments as JSON on a data channel named
+// "commentary". The package owns the sessions and their queues. It does not decode
+// or encode, and does not use LiveKit: a [Feed] receives pictures and texts, and
+// the sound is mixed by media/sound.
 //
-// One who comes sees a picture at once: each session begins with the pictures
-// since the last key frame, shown in a moment.
+// A session begins with the pictures since the last key frame, so that the
+// player shows a picture at once.
 package whep
 
 import (
@@ -29,29 +28,29 @@ import (
 
 // Options of a Server.
 type Options struct {
-	// Verify judges a token for a room: nil lets it in, signaling.ErrNoToken and signaling.ErrForbidden say why not. When
-	// Verify is nil only those are let in for whom ServeWHEP is told so.
+	// Verify checks a token for a room; it returns signaling.ErrNoToken or signaling.ErrForbidden to refuse it. Without
+	// Verify, only requests that ServeWHEP admits are accepted.
 	Verify func(token, room string) error
-	// Coming tells that rooms come and go: one that is not here may be asked for again, by a 409 in place of a 404.
+	// Coming is set if rooms come and go: an unknown room is answered with 409, which asks for a retry, in place of 404.
 	Coming bool
 
-	// Bounds are, where they are 0, 64 sessions, 60 POSTs a minute and 20 at once, and 15 s to connect.
+	// Bounds default to 64 sessions, 60 POSTs a minute in bursts of 20, and 15 s to connect.
 	signaling.Bounds
 
-	// UDPPort takes all media, 0 for a free one.
+	// UDPPort carries all media; 0 takes a free port.
 	UDPPort int
-	// LoopbackOnly opens no socket but on this machine's loopback.
+	// LoopbackOnly opens sockets on loopback addresses only.
 	LoopbackOnly bool
-	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
+	// ExternalIPs replace the machine's own addresses in candidates, where a router forwards the port.
 	ExternalIPs []string
-	// ICEServers are told to players in Link headers.
+	// ICEServers are sent to players in Link headers.
 	ICEServers []webrtc.ICEServer
 
 	Now func() time.Time
 	Log zerolog.Logger
 }
 
-// Server serves WHEP players. New, then Run; rooms come and go by Add.
+// Server serves WHEP players. Run has to be running; Add adds rooms at any time.
 type Server struct {
 	opts     Options
 	endpoint *signaling.Endpoint
@@ -65,7 +64,7 @@ type Server struct {
 	wg       sync.WaitGroup
 }
 
-// room is one that can be watched.
+// room is a room with a picture.
 type room struct {
 	name string
 	feed *Feed
@@ -74,7 +73,7 @@ type room struct {
 // New checks the options and opens nothing.
 func New(o Options) (*Server, error) {
 	if o.Now == nil {
-		return nil, errors.New("expected a clock for WHEP, got none")
+		return nil, errors.New("WHEP server: Now is not set")
 	}
 	o.Bounds = o.Or(signaling.Bounds{MaxSessions: 64, PerMinute: 60, Burst: 20, ConnectTime: 15 * time.Second})
 	s := &Server{opts: o, rooms: map[string]*room{}, sessions: map[string]*session{}}
@@ -88,7 +87,7 @@ func New(o Options) (*Server, error) {
 			return x, x != nil
 		},
 		ICEServers: o.ICEServers, Bounds: o.Bounds, Now: o.Now, Log: o.Log,
-		Head:     "application/sdp", // how players find out what this is
+		Head:     "application/sdp", // players recognise the endpoint by it
 		Untagged: true,              // the library of the draft's author sends no entity-tag before its first restart
 	})
 	return s, nil
@@ -106,12 +105,12 @@ func (s *Server) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.port, s.running = port, true
 	s.mu.Unlock()
-	o.Log.Info().Int("udp_port", port.Number()).Msg("WHEP serves players")
+	o.Log.Info().Int("udp_port", port.Number()).Msg("WHEP server started")
 	<-ctx.Done()
 	s.mu.Lock()
 	s.running = false
 	s.mu.Unlock()
-	s.endAll(func(*session) bool { return true }, "the server stops")
+	s.endAll(func(*session) bool { return true }, "the server is stopping")
 	s.wg.Wait()
 	if err := port.Close(); err != nil {
 		return fmt.Errorf("close the UDP port of WHEP: %w", err)
@@ -119,13 +118,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Add lets people watch a room until the function it returns is called: then
-// its players are gone.
+// Add adds a room. remove ends its sessions and removes it.
 func (s *Server) Add(name string, feed *Feed) (remove func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rooms[name] != nil {
-		return nil, fmt.Errorf("expected a room that is not watched yet, %q is", name)
+		return nil, fmt.Errorf("room %q is already registered", name)
 	}
 	r := &room{name: name, feed: feed}
 	s.rooms[name] = r
@@ -137,7 +135,7 @@ func (s *Server) Add(name string, feed *Feed) (remove func(), err error) {
 	}), nil
 }
 
-// endAll ends sessions and waits for them.
+// endAll ends the selected sessions and waits for them.
 func (s *Server) endAll(which func(*session) bool, reason string) {
 	s.mu.Lock()
 	var all []*session
@@ -155,7 +153,7 @@ func (s *Server) endAll(which func(*session) bool, reason string) {
 	}
 }
 
-// UDPPort is the port that serves media, 0 before Run opened it.
+// UDPPort returns the port of all media, 0 before Run has opened it.
 func (s *Server) UDPPort() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +163,7 @@ func (s *Server) UDPPort() int {
 	return s.port.Number()
 }
 
-// Players counts the sessions of a room, of all when room is "".
+// Players returns the number of sessions of a room, or of all rooms if room is "".
 func (s *Server) Players(room string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,8 +179,7 @@ func (s *Server) Players(room string) int {
 // admittedKey marks requests that need no token.
 type admittedKey struct{}
 
-// ServeWHEP answers below /whep/. admitted lets the request in without a look
-// at its token.
+// ServeWHEP serves requests below /whep/. An admitted request needs no token.
 func (s *Server) ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool) {
 	if admitted {
 		r = r.WithContext(context.WithValue(r.Context(), admittedKey{}, true))
@@ -192,7 +189,7 @@ func (s *Server) ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool
 
 func (s *Server) authorize(r *http.Request, token, room string) (any, error) {
 	if r.Context().Value(admittedKey{}) != nil {
-		return nil, nil //nolint:nilnil // nobody in particular, and nothing against it
+		return nil, nil //nolint:nilnil // the client is anonymous
 	}
 	if token == "" || s.opts.Verify == nil {
 		return nil, signaling.ErrNoToken
@@ -200,7 +197,7 @@ func (s *Server) authorize(r *http.Request, token, room string) (any, error) {
 	return nil, s.opts.Verify(token, room)
 }
 
-// accept makes a session of an offer.
+// accept starts a session for an offer.
 func (s *Server) accept(ctx context.Context, name string, _ any, text string, from netip.Addr) (signaling.Resource, error) {
 	o, err := readOffer(text)
 	if err != nil {
@@ -216,8 +213,7 @@ func (s *Server) accept(ctx context.Context, name string, _ any, text string, fr
 	s.mu.Unlock()
 	switch {
 	case r == nil && s.opts.Coming:
-		return nil, fmt.Errorf("%w: no commentator of this program is in the room %.80q; one may come, or another program may have it",
-			signaling.ErrNotLive, name)
+		return nil, fmt.Errorf("%w: this program has no commentator in room %.80q; retry, as one may join", signaling.ErrNotLive, name)
 	case r == nil:
 		return nil, signaling.ErrNotFound
 	case !free:
@@ -236,7 +232,7 @@ func (s *Server) accept(ctx context.Context, name string, _ any, text string, fr
 		x.end("the room is closed")
 	}
 	go x.run() // Run waits for it
-	x.log.Info().Stringer("address", from).Msg("WHEP session begins")
+	x.log.Info().Stringer("address", from).Msg("WHEP session started")
 	return x, nil
 }
 
@@ -249,7 +245,7 @@ func (s *Server) find(name, id string) *session {
 	return nil
 }
 
-// forget is called by a session that is over.
+// forget removes a session that is over.
 func (s *Server) forget(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -188,7 +188,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		{
 			name: "agent with a page", args: []string{"agent", "--http", "off", "--console", "{http}"},
 			env:   slices.Concat(keys, more, []string{"TOUCHLINE_SOURCES_WHIP_KEYS=" + secretWhip, "LIVEKIT_WORKER_TOKEN=" + secretWorker}),
-			ready: "WHIP takes pictures", ask: []string{
+			ready: "WHIP server started", ask: []string{
 				"POST /whip/match", "POST /whip/match?key=" + secretWhip, "POST /whip/match?access_token=" + secretStream,
 				"DELETE /whip/match/" + secretStream, "POST /whep/match?key=" + secretConsole, "GET /api/rooms", "GET /metrics",
 			},

@@ -19,10 +19,10 @@ const (
 	maxChecks = 3
 )
 
-// destinations decides which of a client's candidates are tried. Candidates are
-// text of a stranger that makes this server send packets, so there are few for
-// each session, and none to places that the server alone can reach. A client
-// whose candidates are all ignored still connects by its own checks.
+// destinations filters the candidates of a session. A candidate makes this server
+// send packets to an address of the client's choice, so their number is limited
+// and the server's own network excluded. A client whose candidates are all
+// ignored still connects by its own checks.
 type destinations struct {
 	allow source.Allow
 	known map[netip.AddrPort]struct{} // of the session
@@ -63,7 +63,7 @@ func (d *destinations) accept(candidate string) bool {
 func (d *destinations) filter(offer string) string {
 	var desc sdp.SessionDescription
 	if desc.UnmarshalString(offer) != nil {
-		return offer // the library says what is wrong
+		return offer // the library reports the error
 	}
 	ignored := func(a sdp.Attribute) bool { return a.Key == "candidate" && !d.accept(a.Value) }
 	desc.Attributes = slices.DeleteFunc(desc.Attributes, ignored)

@@ -11,8 +11,8 @@ import (
 	"touchline/internal/redact"
 )
 
-// ICEConfig names STUN and TURN servers for WHIP senders and WHEP players, who
-// are told of them in Link headers (RFC 9725 section 4.6) once they are let in.
+// ICEConfig lists the STUN and TURN servers that authorised WHIP senders and WHEP
+// players receive in Link headers (RFC 9725 section 4.6).
 type ICEConfig struct {
 	// Servers are their URLs (RFC 7064 and RFC 7065).
 	Servers []string `yaml:"servers" env:"SERVERS"`

@@ -1,10 +1,10 @@
-// Package signaling is what WHIP (RFC 9725) and WHEP (its sibling for players, an
-// IETF draft of the same working group, WISH) have in common: an HTTP resource
-// that answers an SDP offer with one WebRTC session.
+// Package signaling is the HTTP and ICE side that WHIP (RFC 9725) and WHEP
+// (draft-ietf-wish-whep) share: a resource that answers an SDP offer with one
+// WebRTC session, and the settings of STUN and TURN.
 //
-// It owns the HTTP conversation ([Endpoint]), the WebRTC connection behind it
-// ([Peer]), the UDP port of all of them ([Port]) and the bounds on what strangers
-// send. It does not know which way media goes, nor who may send or watch.
+// It owns the HTTP exchange ([Endpoint]), the WebRTC connection behind it ([Peer]),
+// the UDP port of all connections ([Port]) and the limits on untrusted input. It
+// neither sends nor receives media, and leaves authorisation to its user.
 package signaling
 
 import (
@@ -28,7 +28,7 @@ import (
 	"touchline/internal/limit"
 )
 
-// Bounds of what strangers send.
+// Bounds on untrusted input.
 const (
 	maxOffer = 64 << 10
 	maxToken = 8 << 10
@@ -40,25 +40,25 @@ const (
 )
 
 var (
-	// ErrNoToken is returned by Endpoint.Authorize when the token is missing, unknown or expired: answered with 401.
-	ErrNoToken = errors.New("expected a token that this server knows")
-	// ErrForbidden is returned by Endpoint.Authorize when the token is good for something else: answered with 403.
-	ErrForbidden = errors.New("expected a token for this room that allows it")
-	// ErrNotFound is returned by Endpoint.Accept when there is no such room: answered with 404.
-	ErrNotFound = errors.New("there is no such room here")
-	// ErrNotLive is returned by Endpoint.Accept when there is nothing to watch yet: answered with 409 and Retry-After.
-	ErrNotLive = errors.New("nothing to be seen yet")
-	// ErrBusy is returned by Endpoint.Accept when another time is better: answered with 503.
-	ErrBusy = errors.New("no room for another one now")
+	// ErrNoToken is returned by Endpoint.Authorize when the token is missing, unknown or expired; the answer is 401.
+	ErrNoToken = errors.New("the token is missing, unknown or expired")
+	// ErrForbidden is returned by Endpoint.Authorize when the token does not give this right; the answer is 403.
+	ErrForbidden = errors.New("the token does not allow this in this room")
+	// ErrNotFound is returned by Endpoint.Accept when there is no such room; the answer is 404.
+	ErrNotFound = errors.New("no such room")
+	// ErrNotLive is returned by Endpoint.Accept before the first picture; the answer is 409 with Retry-After.
+	ErrNotLive = errors.New("no picture yet")
+	// ErrBusy is returned by Endpoint.Accept when a later retry may succeed; the answer is 503.
+	ErrBusy = errors.New("no capacity for another session")
 )
 
 // Resource is one session.
 type Resource interface {
-	// ID is unguessable.
+	// ID returns the unguessable last part of the session's URL.
 	ID() string
-	// Peer is its connection.
+	// Peer returns the session's connection.
 	Peer() *Peer
-	// End ends it and returns when it is over.
+	// End ends the session and returns when it is over.
 	End(reason string)
 }
 
@@ -84,37 +84,37 @@ func (b Bounds) Or(defaults Bounds) Bounds {
 
 // EndpointOptions make an Endpoint.
 type EndpointOptions struct {
-	// Name is the path's first part and the realm, Client what its clients are called.
+	// Name is the first part of the path and the realm; Client is the word for a client in texts.
 	Name, Client string
-	// Authorize judges a request for a room; what it returns is given to Accept.
-	Authorize func(r *http.Request, token, room string) (who any, err error)
-	// Forbidden says what a token must allow, in words.
+	// Authorize checks a request for a room; its result is passed to Accept.
+	Authorize func(r *http.Request, token, room string) (client any, err error)
+	// Forbidden is the text of a 403: the right that a token must give.
 	Forbidden string
-	// Accept makes a session of an offer. Errors that wrap none of this package's are answered with 422.
-	Accept func(ctx context.Context, room string, who any, offer string, from netip.Addr) (Resource, error)
+	// Accept makes a session from an offer. An error that wraps none of this package's is answered with 422.
+	Accept func(ctx context.Context, room string, client any, offer string, from netip.Addr) (Resource, error)
 	// Find returns the session of an id.
 	Find func(room, id string) (Resource, bool)
-	// ICEServers are told in Link headers.
+	// ICEServers are sent to clients in Link headers.
 	ICEServers []webrtc.ICEServer
-	// Head is the Content-Type that GET and HEAD of the endpoint name, by which players find out what it is; "" for none.
+	// Head is the Content-Type in the answer to GET and HEAD, by which players recognise the endpoint; "" for none.
 	Head string
-	// Untagged lets candidates in without If-Match, as some clients send them, when ufrag and pwd name the ICE session under way.
+	// Untagged accepts candidates without If-Match, as some clients send them, if ufrag and pwd are those of the ICE session.
 	Untagged bool
-	// Bounds of requests; those of sessions are Accept's to hold.
+	// Bounds limit requests; Accept has to enforce the limits of sessions.
 	Bounds Bounds
 	Now    func() time.Time
 	Log    zerolog.Logger
 }
 
-// Endpoint answers below a path of one kind, /whip/ROOM and /whip/ROOM/SESSION.
-// Addresses of requests are taken from RemoteAddr: a proxy in front has to set it.
+// Endpoint serves /NAME/ROOM and /NAME/ROOM/SESSION. A client's address is the
+// request's RemoteAddr, which a reverse proxy's middleware has to set.
 type Endpoint struct {
 	EndpointOptions
 
 	posts, others *limit.Limiter[netip.Addr]
 }
 
-// NewEndpoint makes one.
+// NewEndpoint returns an Endpoint that serves requests at once.
 func NewEndpoint(o EndpointOptions) *Endpoint {
 	perSecond, burst := float64(o.Bounds.PerMinute)/60, float64(o.Bounds.Burst)
 	return &Endpoint{
@@ -124,7 +124,7 @@ func NewEndpoint(o EndpointOptions) *Endpoint {
 	}
 }
 
-// ServeHTTP implements http.Handler. It never redirects: a POST would become a GET.
+// ServeHTTP implements http.Handler. It never redirects, as a redirected POST becomes a GET.
 func (h *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Post, Accept-Patch, Retry-After")
@@ -136,7 +136,7 @@ func (h *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	session := strings.Contains(strings.TrimPrefix(r.URL.EscapedPath(), "/"+h.Name+"/"), "/")
 	if r.Method == http.MethodPost && !session {
-		h.post(w, r, room) // has a limit of its own
+		h.post(w, r, room) // has its own limit
 		return
 	}
 	if wait, ok := h.others.Allow(limit.Network(address(r)), h.Now()); !ok {
@@ -187,13 +187,13 @@ func (h *Endpoint) split(u *url.URL) (room, id string, ok bool) {
 func address(r *http.Request) netip.Addr {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return netip.IPv6Unspecified() // all whose address is unknown share a limit
+		return netip.IPv6Unspecified() // unknown addresses share one limit
 	}
 	return ap.Addr().Unmap()
 }
 
-// Token is the bearer token (RFC 6750 section 2.1), also without the word
-// Bearer, which some programs leave out, or the key= of the URL.
+// Token returns the request's bearer token (RFC 6750 section 2.1), with or
+// without the word Bearer, or else the key= of the URL.
 func Token(r *http.Request) string {
 	t := strings.TrimSpace(r.Header.Get("Authorization"))
 	if word, rest, ok := strings.Cut(t, " "); ok && strings.EqualFold(word, "Bearer") {
@@ -208,14 +208,14 @@ func Token(r *http.Request) string {
 	return t
 }
 
-// post takes an offer (RFC 9725 section 4.2, WHEP section 4.2).
+// post answers an offer (RFC 9725 section 4.2, WHEP section 4.2).
 func (h *Endpoint) post(w http.ResponseWriter, r *http.Request, room string) {
 	from := address(r)
 	if wait, ok := h.posts.Allow(limit.Network(from), h.Now()); !ok {
 		tooMany(w, wait)
 		return
 	}
-	who, err := h.Authorize(r, Token(r), room)
+	client, err := h.Authorize(r, Token(r), room)
 	if err != nil {
 		h.refuse(w, err)
 		return
@@ -230,7 +230,7 @@ func (h *Endpoint) post(w http.ResponseWriter, r *http.Request, room string) {
 		tooLarge(w, err, maxOffer)
 		return
 	}
-	x, err := h.Accept(r.Context(), room, who, string(body), from)
+	x, err := h.Accept(r.Context(), room, client, string(body), from)
 	if err != nil {
 		offerProblem(w, err)
 		return
@@ -246,7 +246,7 @@ func (h *Endpoint) post(w http.ResponseWriter, r *http.Request, room string) {
 	_, _ = io.WriteString(w, x.Peer().Answer()) // a client that is gone does not connect
 }
 
-// patch takes candidates or an ICE restart (section 4.3).
+// patch adds candidates or restarts ICE (section 4.3).
 func (h *Endpoint) patch(w http.ResponseWriter, r *http.Request, room, id string) {
 	x, ok := h.Find(room, id)
 	if !ok {
@@ -284,8 +284,8 @@ func (h *Endpoint) patch(w http.ResponseWriter, r *http.Request, room, id string
 	case errors.Is(err, ErrMalformed), errors.Is(err, errNotAnswering):
 		problem(w, http.StatusUnprocessableEntity, err.Error())
 	case err != nil:
-		h.Log.Warn().Err(err).Str("room", room).Str("kind", h.Name).Msg("an ICE restart did not succeed")
-		problem(w, http.StatusInternalServerError, "the ICE restart did not succeed; the session goes on as it was")
+		h.Log.Warn().Err(err).Str("room", room).Str("kind", h.Name).Msg("ICE restart failed")
+		problem(w, http.StatusInternalServerError, "the ICE restart failed; the session continues as before")
 	case answer == "":
 		w.WriteHeader(http.StatusNoContent)
 	default:
@@ -296,7 +296,7 @@ func (h *Endpoint) patch(w http.ResponseWriter, r *http.Request, room, id string
 	}
 }
 
-// remove ends a session (section 4.2), whatever entity-tag is sent.
+// remove ends a session (section 4.2). It ignores If-Match.
 func (h *Endpoint) remove(w http.ResponseWriter, room, id string) {
 	x, ok := h.Find(room, id)
 	if !ok {
@@ -307,8 +307,8 @@ func (h *Endpoint) remove(w http.ResponseWriter, room, id string) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// options answers CORS and says what is taken. ICE servers are told to those
-// who may come, and not in a preflight (section 4.6).
+// options answers CORS requests. ICE servers are listed for authorised clients
+// only, and not in a preflight (section 4.6).
 func (h *Endpoint) options(w http.ResponseWriter, r *http.Request, room string, session bool) {
 	w.Header().Set("Allow", allowed(session))
 	w.Header().Set("Access-Control-Allow-Methods", allowed(session))
@@ -370,7 +370,7 @@ func tooLarge(w http.ResponseWriter, err error, most int) {
 		problem(w, http.StatusRequestEntityTooLarge, "expected at most "+strconv.Itoa(most)+" bytes")
 		return
 	}
-	problem(w, http.StatusBadRequest, "the request broke off")
+	problem(w, http.StatusBadRequest, "the request body is incomplete")
 }
 
 func tooMany(w http.ResponseWriter, wait time.Duration) {

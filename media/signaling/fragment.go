@@ -17,16 +17,16 @@ const (
 	maxCandidates = 64
 )
 
-// Fragment is the body of a PATCH (RFC 8840 section 4.4 and 9): the ICE side of an
-// SDP offer or answer.
+// Fragment is the body of a PATCH (RFC 8840 sections 4.4 and 9): the ICE
+// attributes of an SDP offer or answer.
 type Fragment struct {
 	Ufrag, Pwd string
 	Mid        string
-	Candidates []string // without "a=", "candidate:" in front
+	Candidates []string // "candidate:..." without "a="
 }
 
-// ReadFragment wants credentials, and reads the candidates of the first media
-// section: with BUNDLE there is one transport.
+// ReadFragment parses a fragment. It must have ICE credentials; the candidates of
+// all sections count, as with BUNDLE there is one transport.
 func ReadFragment(body []byte) (Fragment, error) {
 	var f Fragment
 	if len(body) > maxFragment {
@@ -39,7 +39,7 @@ func ReadFragment(body []byte) (Fragment, error) {
 			continue
 		}
 		if len(line) < 2 || line[1] != '=' {
-			return f, errors.New("expected an SDP fragment, got a line that is none")
+			return f, errors.New("expected an SDP fragment, got a line without KEY=VALUE")
 		}
 		switch value := line[2:]; line[0] {
 		case 'm':
@@ -87,7 +87,7 @@ func (f *Fragment) attribute(key, value, line string) error {
 	return nil
 }
 
-// Restarted is the offer with the ICE side of a fragment in place of its own.
+// Restarted returns the offer with the ICE attributes of a fragment in place of its own.
 func Restarted(offer string, f Fragment) (string, error) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(offer); err != nil {
@@ -123,8 +123,8 @@ func withICE(in []sdp.Attribute, f Fragment) []sdp.Attribute {
 	return out
 }
 
-// AnswerFragment is the ICE side of an answer, for the 200 of a restart. It
-// repeats the answer's ice-options and ice-lite, as RFC 9725 section 4.3.3 wants.
+// AnswerFragment returns the ICE attributes of an answer, for the 200 of a restart.
+// It repeats the answer's ice-options and ice-lite (RFC 9725 section 4.3.3).
 func AnswerFragment(answer string) (string, error) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(answer); err != nil {
@@ -158,9 +158,9 @@ func attribute(a sdp.Attribute) string {
 	return a.Key + ":" + a.Value
 }
 
-// Polished is an answer as clients like it best: plain IPv4 addresses first, as
-// some look at the first candidate only; loopback only for clients on this
-// machine, and last; and the rtcp-mux-only that RFC 9725 section 4.4.1 wants.
+// Polished returns an answer with its candidates sorted for clients that read the
+// first one only: IPv4 first, loopback last and only for local clients. It adds
+// rtcp-mux-only (RFC 9725 section 4.4.1).
 func Polished(answer string, local bool) (string, error) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(answer); err != nil {
@@ -188,7 +188,7 @@ func Polished(answer string, local bool) (string, error) {
 			ip, err := netip.ParseAddr(words[4])
 			switch {
 			case words[1] != "1":
-				// A second component is for RTCP, which has none of its own here.
+				// Component 2 is RTCP without rtcp-mux.
 			case err == nil && ip.IsLoopback():
 				last = append(last, a)
 			case err == nil && ip.Is4():

@@ -11,38 +11,37 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// maxFormats bounds the payload types of one section.
+// maxFormats bounds the payload types of a section.
 const maxFormats = 128
 
-// Terms are what a server wants of an offer.
+// Terms are a server's requirements on an offer.
 type Terms struct {
-	// Wanted are the directions that the client's media may have, in words; Refused those that it may not.
+	// Wanted names the directions that media sections may have, for error texts; Refused are those that they may not.
 	Wanted  string
 	Refused []string
 	// Data allows one section for data channels.
 	Data bool
-	// Take tells whether a codec is taken, and with which feedback.
-	Take func(kind webrtc.RTPCodecType, c sdp.Codec) (feedback []webrtc.RTCPFeedback, ok bool)
-	// None is what is said of a section without such a codec.
-	None func(kind webrtc.RTPCodecType, offered []string) error
+	// Codec returns whether a codec is supported, and its feedback.
+	Codec func(kind webrtc.RTPCodecType, c sdp.Codec) (feedback []webrtc.RTCPFeedback, ok bool)
+	// Unsupported returns the error for a section without a supported codec.
+	Unsupported func(kind webrtc.RTPCodecType, offered []string) error
 }
 
-// Offer is an SDP offer that can be met.
+// Offer is an SDP offer that can be answered as a whole.
 type Offer struct {
 	Text string
 	Desc *sdp.SessionDescription
-	// Codecs are those that are taken, exactly as offered and in the client's order, then what repairs them
-	// (RTX, RFC 4588), so that whatever the client picks of it is understood.
+	// Codecs are the supported ones, as offered and in the client's order, followed by their RTX (RFC 4588).
 	Codecs map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters
-	// Data tells that there is a section for data channels.
+	// Data is set if there is a section for data channels.
 	Data bool
 
 	mids       []string
-	ufrag, pwd string // the one set of ICE credentials
+	ufrag, pwd string // ICE credentials, the same in each section
 }
 
-// ReadOffer checks an offer against what WHIP allows (RFC 9725 sections 4.2 and 4.4), WHEP being its mirror image,
-// and against the server's own terms. It never accepts a part of one.
+// ReadOffer parses an offer and checks it against RFC 9725 (sections 4.2 and 4.4, which WHEP mirrors) and the server's
+// own terms. An offer is accepted or refused as a whole.
 func ReadOffer(text string, terms Terms) (*Offer, error) {
 	o := &Offer{Text: text, Desc: &sdp.SessionDescription{}, Codecs: map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters{}}
 	if err := o.Desc.UnmarshalString(text); err != nil {
@@ -100,13 +99,13 @@ func (o *Offer) section(m *sdp.MediaDescription, terms Terms) error {
 	return o.readCodecs(kind, m, terms)
 }
 
-// readCodecs lists what is offered and can be taken.
+// readCodecs keeps the supported codecs of a section.
 func (o *Offer) readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription, terms Terms) error {
 	if len(m.MediaName.Formats) > maxFormats {
 		return fmt.Errorf("%w: expected at most %d codecs, got %d", ErrMalformed, maxFormats, len(m.MediaName.Formats))
 	}
 	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
-	var taken, repairs []webrtc.RTPCodecParameters
+	var supported, repairs []webrtc.RTPCodecParameters
 	var names []string
 	for _, format := range m.MediaName.Formats {
 		pt, err := strconv.ParseUint(format, 10, 7)
@@ -125,32 +124,32 @@ func (o *Offer) readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription, te
 			repairs = append(repairs, p)
 			continue
 		}
-		if feedback, ok := terms.Take(kind, c); ok {
+		if feedback, ok := terms.Codec(kind, c); ok {
 			p.RTCPFeedback = feedback
 			if kind == webrtc.RTPCodecTypeAudio {
-				p.Channels = 2 // Opus always says so (RFC 7587 section 7)
+				p.Channels = 2 // always so for Opus (RFC 7587 section 7)
 			}
-			taken = append(taken, p)
+			supported = append(supported, p)
 		}
 	}
-	if len(taken) == 0 {
-		return terms.None(kind, names)
+	if len(supported) == 0 {
+		return terms.Unsupported(kind, names)
 	}
 	for _, r := range repairs {
-		if slices.ContainsFunc(taken, func(c webrtc.RTPCodecParameters) bool {
+		if slices.ContainsFunc(supported, func(c webrtc.RTPCodecParameters) bool {
 			return r.SDPFmtpLine == "apt="+strconv.Itoa(int(c.PayloadType))
 		}) {
-			taken = append(taken, r)
+			supported = append(supported, r)
 		}
 	}
-	o.Codecs[kind] = taken
+	o.Codecs[kind] = supported
 	return nil
 }
 
-// IsOpus tells Opus as WebRTC has it (RFC 7587).
+// IsOpus reports whether c is Opus in RTP (RFC 7587).
 func IsOpus(c sdp.Codec) bool { return strings.EqualFold(c.Name, "opus") && c.ClockRate == 48000 }
 
-// Register gives a media engine what the offer has, and no more.
+// Register adds the offer's codecs to a media engine.
 func (o *Offer) Register(m *webrtc.MediaEngine) error {
 	for kind, codecs := range o.Codecs {
 		for _, c := range codecs {
@@ -162,7 +161,7 @@ func (o *Offer) Register(m *webrtc.MediaEngine) error {
 	return nil
 }
 
-// mid reads the section's own.
+// mid reads the identification of a section.
 func (o *Offer) mid(m *sdp.MediaDescription) error {
 	mid, _ := m.Attribute("mid")
 	if mid == "" || slices.Contains(o.mids, mid) {
@@ -172,7 +171,7 @@ func (o *Offer) mid(m *sdp.MediaDescription) error {
 	return nil
 }
 
-// transport reads what a section says of its transport.
+// transport checks the transport attributes of a section.
 func (o *Offer) transport(m *sdp.MediaDescription) error {
 	if setup := o.either(m, "setup"); setup == "holdconn" {
 		return errors.New("expected setup actpass or active, got holdconn")
@@ -194,7 +193,7 @@ func (o *Offer) transport(m *sdp.MediaDescription) error {
 	return nil
 }
 
-// bundle wants all sections in one group (RFC 9143).
+// bundle checks that all sections are in one group (RFC 9143).
 func (o *Offer) bundle() error {
 	if len(o.mids) < 2 {
 		return nil
@@ -213,8 +212,8 @@ func (o *Offer) bundle() error {
 	return errors.New("expected all tracks in one BUNDLE group")
 }
 
-// bundled is an offer with a BUNDLE group, which the library wants, also around
-// the only section of a client that offers none. alone tells that there was none.
+// bundled returns an offer with a BUNDLE group, which the library needs even around
+// a single section. alone reports whether it was added.
 func bundled(offer string) (text string, alone bool) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(offer); err != nil || len(d.MediaDescriptions) != 1 {
@@ -232,7 +231,7 @@ func bundled(offer string) (text string, alone bool) {
 	return string(out), true
 }
 
-// ungrouped is an answer without the group that its offer did not have (RFC 5888 section 9.1).
+// ungrouped returns an answer without the group that its offer did not have (RFC 5888 section 9.1).
 func ungrouped(answer string) string {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(answer); err != nil {
@@ -246,7 +245,7 @@ func ungrouped(answer string) string {
 	return string(out)
 }
 
-// either is an attribute of the section or of the session.
+// either returns an attribute of the section, or else of the session.
 func (o *Offer) either(m *sdp.MediaDescription, key string) string {
 	if v, ok := m.Attribute(key); ok {
 		return v
@@ -255,7 +254,7 @@ func (o *Offer) either(m *sdp.MediaDescription, key string) string {
 	return v
 }
 
-// directed tells whether a direction is said of a section: there, or for all and not otherwise there.
+// directed reports whether a section has a direction: its own, or that of the session if it has none.
 func (o *Offer) directed(m *sdp.MediaDescription, key string) bool {
 	if _, ok := m.Attribute(key); ok {
 		return true

@@ -14,21 +14,21 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// gatherTime bounds the search for own addresses; host addresses are there at once.
+// gatherTime bounds the gathering of candidates; host candidates are there at once.
 const gatherTime = 2 * time.Second
 
 var (
-	// ErrMalformed marks an offer that is not an SDP offer of WebRTC: answered with 400. Offers that are, but
-	// cannot be met as a whole, are answered with 422.
+	// ErrMalformed marks an offer that is no SDP offer of WebRTC; the answer is 400. A valid offer that cannot be
+	// accepted as a whole is answered with 422.
 	ErrMalformed = errors.New("malformed offer")
 
-	errStale        = errors.New("expected the entity-tag of the ICE session under way")
+	errStale        = errors.New("expected the entity-tag of the present ICE session")
 	errNoTag        = errors.New("expected an If-Match header")
 	errNotAnswering = errors.New("expected an offer that can be answered as a whole")
 	errOver         = errors.New("the session is over")
 )
 
-// NewID is 128 bits that nobody guesses.
+// NewID returns 128 random bits in base64.
 func NewID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -38,22 +38,21 @@ func NewID() string {
 // PeerOptions make a Peer.
 type PeerOptions struct {
 	Offer *Offer
-	// Local tells that the client is on this machine.
+	// Local is set if the client is on this machine.
 	Local bool
 	// Media and Interceptors of the connection.
 	Media        *webrtc.MediaEngine
 	Interceptors *interceptor.Registry
-	// Prepare is called with the connection before anything was negotiated.
+	// Prepare is called with the connection before the negotiation.
 	Prepare func(pc *webrtc.PeerConnection) error
-	// Accept judges a section of the answer.
+	// Accept returns whether a section of the answer is complete.
 	Accept func(m *sdp.MediaDescription) bool
-	// Ended is told once why the connection is of no more use; Connected when it is established.
+	// Connected is called when the connection is established; Ended when it failed or was closed.
 	Ended     func(reason string)
 	Connected func()
 }
 
-// Peer is the WebRTC side of a session: one connection that answers the
-// client's offers.
+// Peer is the WebRTC connection of a session, which answers the client's offers.
 type Peer struct {
 	PC *webrtc.PeerConnection
 
@@ -87,7 +86,7 @@ func (p *Port) NewPeer(ctx context.Context, o PeerOptions) (*Peer, error) {
 		case webrtc.PeerConnectionStateConnected:
 			o.Connected()
 		case webrtc.PeerConnectionStateFailed:
-			o.Ended("the connection broke off")
+			o.Ended("the connection was lost")
 		case webrtc.PeerConnectionStateClosed:
 			o.Ended("the other side closed the connection")
 		default:
@@ -100,17 +99,17 @@ func (p *Port) NewPeer(ctx context.Context, o PeerOptions) (*Peer, error) {
 	return x, nil
 }
 
-// Answer is the SDP that the offer was answered with, ETag the entity-tag of the ICE session under way.
+// Answer returns the SDP answer to the first offer.
 func (x *Peer) Answer() string { return x.firstAnswer }
 
-// ETag is the entity-tag of the ICE session under way.
+// ETag returns the entity-tag of the present ICE session.
 func (x *Peer) ETag() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.etag
 }
 
-// Close closes the connection and waits for what the library does.
+// Close closes the connection and waits for the library's goroutines.
 func (x *Peer) Close() error {
 	x.mu.Lock()
 	x.over = true
@@ -118,7 +117,7 @@ func (x *Peer) Close() error {
 	return x.PC.GracefulClose()
 }
 
-// negotiate answers an offer, the first one or one with another ICE side.
+// negotiate answers the first offer or one that restarts ICE.
 func (x *Peer) negotiate(ctx context.Context, text string) (answer string, err error) {
 	text, alone := bundled(x.to.filter(text))
 	if err := x.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: text}); err != nil {
@@ -156,9 +155,9 @@ func (x *Peer) negotiate(ctx context.Context, text string) (answer string, err e
 	return Polished(answer, x.opts.Local)
 }
 
-// Patch adds candidates or restarts ICE. body and etag are for the answer, both
-// empty when candidates were added. Only candidates of the ICE session under way
-// may come without an entity-tag to match.
+// Patch adds candidates or restarts ICE. body and etag are for the HTTP answer of a
+// restart, and empty otherwise. match is the If-Match header, which only
+// candidates of the present ICE session may lack.
 func (x *Peer) Patch(ctx context.Context, match string, f Fragment) (body, etag string, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -171,7 +170,7 @@ func (x *Peer) Patch(ctx context.Context, match string, f Fragment) (body, etag 
 		if !same {
 			return "", "", errNoTag
 		}
-	case "*", `"*"`, x.etag: // RFC 9725 itself quotes the asterisk in its example
+	case "*", `"*"`, x.etag: // the example of RFC 9725 quotes the asterisk
 	default:
 		return "", "", errStale
 	}
@@ -195,7 +194,7 @@ func (x *Peer) Patch(ctx context.Context, match string, f Fragment) (body, etag 
 	return body, x.etag, nil
 }
 
-// trickle adds candidates. Those that are of no use are ignored.
+// trickle adds the candidates that destinations accepts.
 func (x *Peer) trickle(f Fragment) {
 	index := uint16(0)
 	for _, c := range f.Candidates {

@@ -12,18 +12,18 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// The library's figures, but for clients that check no consent and networks that change.
+// Times of ICE: longer than the library's, for clients that check no consent and for networks that change.
 const disconnectTime, failTime, keepAlive = 7 * time.Second, 15 * time.Second, 2 * time.Second
 
 // PortOptions make a Port.
 type PortOptions struct {
-	// UDPPort takes all media, 0 for a free one.
+	// UDPPort carries all media; 0 takes a free port.
 	UDPPort int
-	// LoopbackOnly opens no socket but on this machine's loopback.
+	// LoopbackOnly opens sockets on loopback addresses only.
 	LoopbackOnly bool
-	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
+	// ExternalIPs replace the machine's own addresses in candidates, where a router forwards the port.
 	ExternalIPs []string
-	// ICEServers are told to clients in Link headers.
+	// ICEServers without a user name are asked for the public address; the others are for clients.
 	ICEServers []webrtc.ICEServer
 }
 
@@ -34,7 +34,7 @@ type Port struct {
 	number int
 }
 
-// Open opens the port on every address, or on loopback alone.
+// Open opens the port on every address, or on loopback addresses only.
 func Open(o PortOptions) (*Port, error) {
 	options := []ice.UDPMuxFromPortOption{
 		ice.UDPMuxFromPortWithNetworks(ice.NetworkTypeUDP4, ice.NetworkTypeUDP6),
@@ -51,14 +51,14 @@ func Open(o PortOptions) (*Port, error) {
 	return &Port{opts: o, mux: mux, number: number}, nil
 }
 
-// Number is the port's.
+// Number returns the port number.
 func (p *Port) Number() int { return p.number }
 
-// Close closes it. Sessions must have ended.
+// Close closes the port. All sessions must have ended.
 func (p *Port) Close() error { return p.mux.Close() }
 
-// listen opens one port on every address. A free one on one address may be
-// taken on another, so a few are tried.
+// listen opens one port on every address. For port 0 it tries several, as a port
+// that is free on one address may be in use on another.
 func listen(port int, options []ice.UDPMuxFromPortOption) (*ice.MultiUDPMuxDefault, int, error) {
 	var err error
 	for range 20 {
@@ -106,9 +106,9 @@ func (p *Port) connection(m *webrtc.MediaEngine, r *interceptor.Registry) (*webr
 func (p *Port) settings() (webrtc.SettingEngine, error) {
 	e := webrtc.SettingEngine{LoggerFactory: silent{}}
 	e.SetICEUDPMux(p.mux)
-	e.SetIncludeLoopbackCandidate(true) // taken out of the answer where it is of no use
+	e.SetIncludeLoopbackCandidate(true) // Polished removes it for remote clients
 	e.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6})
-	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled) // clients reach us; their own names do not matter
+	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled) // clients send checks to us, so their .local names are not needed
 	e.SetICETimeouts(disconnectTime, failTime, keepAlive)
 	e.SetICEMaxBindingRequests(maxChecks)
 	if p.opts.LoopbackOnly {
@@ -125,7 +125,7 @@ func (p *Port) settings() (webrtc.SettingEngine, error) {
 	return e, nil
 }
 
-// stunOnly are the servers that tell our own address; relays are for clients.
+// stunOnly returns the servers for our own public address; relays are for clients.
 func (p *Port) stunOnly() []webrtc.ICEServer {
 	var out []webrtc.ICEServer
 	for _, server := range p.opts.ICEServers {
@@ -136,8 +136,7 @@ func (p *Port) stunOnly() []webrtc.ICEServer {
 	return out
 }
 
-// silent keeps the library from writing to standard error. What it has to say
-// about strangers' packets is nobody's concern.
+// silent discards the library's log, which is about malformed packets of clients.
 type silent struct{}
 
 // NewLogger implements logging.LoggerFactory.

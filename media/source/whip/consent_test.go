@@ -29,7 +29,7 @@ func TestConsent(t *testing.T) {
 	began := time.Now()
 	select {
 	case reason := <-p.closed:
-		require.Equal(t, "the connection broke off", reason)
+		require.Equal(t, "the connection was lost", reason)
 	case <-time.After(29 * time.Second):
 		t.Fatal("the session goes on")
 	}

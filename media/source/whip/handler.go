@@ -10,8 +10,7 @@ import (
 	"touchline/media/signaling"
 )
 
-// Handler answers /whip/ROOM and /whip/ROOM/SESSION. Addresses of requests are
-// taken from RemoteAddr: a proxy in front has to set it.
+// Handler serves /whip/ROOM and /whip/ROOM/SESSION; see signaling.Endpoint.
 func (s *Server) Handler() http.Handler { return s.endpoint }
 
 func (s *Server) newEndpoint() *signaling.Endpoint {
@@ -28,11 +27,11 @@ func (s *Server) newEndpoint() *signaling.Endpoint {
 	})
 }
 
-// accept makes a session of an offer.
+// accept starts a session for an offer.
 func (s *Server) accept(ctx context.Context, room string, sender any, text string, from netip.Addr) (signaling.Resource, error) {
 	who, ok := sender.(Sender)
 	if !ok {
-		return nil, errors.New("expected a sender")
+		return nil, errors.New("the request is not authorised")
 	}
 	o, err := readOffer(text)
 	if err != nil {
@@ -47,13 +46,13 @@ func (s *Server) accept(ctx context.Context, room string, sender any, text strin
 		return nil, err
 	}
 	if err := s.place(x); err != nil {
-		x.end("no place for it")
+		x.end("its room accepts no picture")
 		_ = x.peer.Close()
 		s.release(nil)
-		x.log.Warn().Err(err).Msg("no place for a WHIP session")
-		return nil, fmt.Errorf("%w: the room cannot take a picture", signaling.ErrBusy)
+		x.log.Warn().Err(err).Msg("WHIP session refused")
+		return nil, fmt.Errorf("%w: the room accepts no picture now", signaling.ErrBusy)
 	}
 	go x.run() // the server waits for it in Run
-	x.log.Info().Stringer("address", from).Msg("WHIP session begins")
+	x.log.Info().Stringer("address", from).Msg("WHIP session started")
 	return x, nil
 }

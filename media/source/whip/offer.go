@@ -13,19 +13,19 @@ import (
 	"touchline/media/signaling"
 )
 
-// offer is an SDP offer that can be met.
+// offer is an SDP offer that can be answered.
 type offer struct {
 	*signaling.Offer
 
 	simulcast bool
 }
 
-// readOffer checks an offer against what RFC 9725 allows (sections 4.2 and 4.4)
-// and what this server does.
+// readOffer parses an offer and checks it against RFC 9725 (sections 4.2 and 4.4)
+// and the codecs of this server.
 func readOffer(text string) (*offer, error) {
 	common, err := signaling.ReadOffer(text, signaling.Terms{
-		Wanted: "sendonly or sendrecv", Refused: []string{"recvonly", "inactive"}, Take: take,
-		None: func(kind webrtc.RTPCodecType, offered []string) error {
+		Wanted: "sendonly or sendrecv", Refused: []string{"recvonly", "inactive"}, Codec: supports,
+		Unsupported: func(kind webrtc.RTPCodecType, offered []string) error {
 			want := "H264, VP8, VP9, AV1 or H265"
 			if kind == webrtc.RTPCodecTypeAudio {
 				want = "Opus"
@@ -56,8 +56,8 @@ func readOffer(text string) (*offer, error) {
 	return o, nil
 }
 
-// take tells what is understood, and what this server says about it while it comes.
-func take(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
+// supports returns whether a codec can be received, and the feedback that is sent.
+func supports(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
 	if kind == webrtc.RTPCodecTypeAudio {
 		return []webrtc.RTCPFeedback{{Type: "transport-cc"}}, signaling.IsOpus(c)
 	}
@@ -67,11 +67,11 @@ func take(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
 		{Type: "ccm", Parameter: "fir"},
 		{Type: "goog-remb"},
 		{Type: "transport-cc"},
-	}, canTake(c)
+	}, canReceive(c)
 }
 
-// canTake tells the video codecs that package ingest understands.
-func canTake(c sdp.Codec) bool {
+// canReceive reports whether package ingest reads a video codec.
+func canReceive(c sdp.Codec) bool {
 	codec, err := media.ParseCodec(c.Name)
 	if err != nil || c.ClockRate != media.VideoClockRate {
 		return false
@@ -88,7 +88,7 @@ func canTake(c sdp.Codec) bool {
 	return false
 }
 
-// engines registers what the offer has, and no more.
+// engines returns a media engine with the offer's codecs, and the interceptors.
 func (o *offer) engines() (*webrtc.MediaEngine, *interceptor.Registry, error) {
 	m, r := &webrtc.MediaEngine{}, &interceptor.Registry{}
 	if err := o.Register(m); err != nil {
@@ -106,7 +106,7 @@ func (o *offer) engines() (*webrtc.MediaEngine, *interceptor.Registry, error) {
 		return nil, nil, err
 	}
 	if o.simulcast {
-		// Without simulcast these stay out, so that senders that do not declare their SSRC are told apart by payload type.
+		// Without them, the tracks of senders that declare no SSRC are distinguished by payload type.
 		if err := webrtc.ConfigureSimulcastExtensionHeaders(m); err != nil {
 			return nil, nil, err
 		}

@@ -177,7 +177,7 @@ func TestSilenceAndAbsenceEndASession(t *testing.T) {
 	t.Parallel()
 	srv := start(t, func(o *whip.Options) { o.Silence, o.ConnectTime = time.Second, time.Second })
 	srv.connect(t, senderOptions{codec: vp8})
-	require.Equal(t, "nothing was sent for 1s", <-(<-srv.opened).closed)
+	require.Equal(t, "no packets for 1s", <-(<-srv.opened).closed)
 
 	_, offer := newSender(t, senderOptions{codec: vp8})
 	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, "Content-Type", "application/sdp", "Authorization", "Bearer "+goodKey)
@@ -254,7 +254,7 @@ func TestCrashEndsOneSession(t *testing.T) {
 	two := <-srv.opened
 	select {
 	case reason := <-two.closed:
-		require.Equal(t, "an error of ours", reason)
+		require.Equal(t, "internal error", reason)
 	case <-time.After(10 * time.Second):
 		t.Fatal("the session that crashed is not over")
 	}

@@ -15,19 +15,20 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/signaling"
 )
 
-// keyFrameEvery is the least distance of requests for a key frame.
+// keyFrameEvery is the shortest interval between two requests for a key frame.
 const keyFrameEvery = 500 * time.Millisecond
 
 // Session is one sender.
 type Session struct {
-	// Room and Sender as they were accepted.
+	// Room and Sender of the accepted request.
 	Room   string
 	Sender Sender
-	// Began is when the offer came.
+	// Began is the time of the offer.
 	Began time.Time
 
 	id     string
@@ -39,7 +40,7 @@ type Session struct {
 	cancel context.CancelCauseFunc
 	over   context.Context //nolint:containedctx // the session's own life
 	done   chan struct{}
-	wants  chan struct{} // a key frame
+	wants  wake.Signal // a key frame is needed
 
 	connected    atomic.Bool
 	lastMedia    atomic.Int64 // Unix nanoseconds
@@ -53,11 +54,11 @@ type Session struct {
 	readers      []*reader
 }
 
-// newSession answers an offer. It is not running yet.
+// newSession answers an offer. The session does not run yet.
 func (s *Server) newSession(ctx context.Context, o *offer, room string, who Sender, from netip.Addr) (*Session, error) {
 	x := &Session{
 		Room: room, Sender: who, Began: s.opts.Now(), id: signaling.NewID(), server: s,
-		done: make(chan struct{}), wants: make(chan struct{}, 1),
+		done: make(chan struct{}), wants: wake.New(),
 		log: s.opts.Log.With().Str("room", room).Str("participant", who.Identity).Logger(),
 	}
 	x.over, x.cancel = context.WithCancelCause(context.Background())
@@ -95,19 +96,14 @@ func (x *Session) ID() string { return x.id }
 // Peer implements signaling.Resource.
 func (x *Session) Peer() *signaling.Peer { return x.peer }
 
-// slot is what may be there once only.
+// slot identifies the sender in its room, where it may have one session.
 func (x *Session) slot() string { return x.Room + "\x00" + x.Sender.Key }
 
-// Packets counts what came.
+// Packets returns the number of RTP packets received.
 func (x *Session) Packets() uint64 { return x.packets.Load() }
 
-// RequestKeyFrame asks the sender for a key frame. Some do not listen.
-func (x *Session) RequestKeyFrame() {
-	select {
-	case x.wants <- struct{}{}:
-	default:
-	}
-}
+// RequestKeyFrame asks the sender for a key frame. Some senders ignore it.
+func (x *Session) RequestKeyFrame() { x.wants.Set() }
 
 // End ends the session and returns when it is over.
 func (x *Session) End(reason string) {
@@ -115,10 +111,10 @@ func (x *Session) End(reason string) {
 	<-x.done
 }
 
-// crashed ends the session after a panic, and no other.
+// crashed ends the session after a panic in its code.
 func (x *Session) crashed(err error) {
-	x.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("a WHIP session crashed; the others go on")
-	x.end("an error of ours")
+	x.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("WHIP session crashed")
+	x.end("internal error")
 }
 
 func (x *Session) end(reason string) { x.cancel(errors.New(reason)) }
@@ -154,15 +150,15 @@ func (x *Session) run() {
 	}
 }
 
-// leave lets go of everything when the session is over, or run crashed.
+// leave releases everything when the session is over or run crashed.
 func (x *Session) leave() {
-	x.end("an error of ours")
+	x.end("internal error")
 	reason := context.Cause(x.over).Error()
 	x.closing.Lock()
 	x.closed = true
 	x.closing.Unlock()
 	if err := x.peer.Close(); err != nil {
-		x.log.Debug().Err(err).Msg("close a WHIP session")
+		x.log.Debug().Err(err).Msg("closing a WHIP session failed")
 	}
 	x.tracks.Wait()
 	if x.place.Close != nil {
@@ -177,11 +173,11 @@ func (x *Session) check(now time.Time) {
 	case !x.connected.Load() && now.Sub(x.Began) >= o.ConnectTime:
 		x.end(fmt.Sprintf("no connection within %v; is UDP port %d open?", o.ConnectTime, x.server.UDPPort()))
 	case x.connected.Load() && quiet >= o.Silence:
-		x.end(fmt.Sprintf("nothing was sent for %v", o.Silence))
+		x.end(fmt.Sprintf("no packets for %v", o.Silence))
 	}
 }
 
-// askKeyFrame sends a PLI (RFC 4585 section 6.3.1) for the picture in use, or all.
+// askKeyFrame sends a PLI (RFC 4585 section 6.3.1) for the active track, or for all.
 func (x *Session) askKeyFrame() {
 	x.emitting.Lock()
 	var packets []rtcp.Packet
@@ -193,11 +189,11 @@ func (x *Session) askKeyFrame() {
 	}
 	x.emitting.Unlock()
 	if len(packets) > 0 {
-		_ = x.peer.PC.WriteRTCP(packets) // a connection that is gone ends the session by itself
+		_ = x.peer.PC.WriteRTCP(packets) // a lost connection ends the session by itself
 	}
 }
 
-// missing tells of packets that the reader in use lacks.
+// missing reports packets that the active reader lost.
 func (x *Session) missing(r *reader, packets uint64) {
 	x.emitting.Lock()
 	defer x.emitting.Unlock()
@@ -206,8 +202,8 @@ func (x *Session) missing(r *reader, packets uint64) {
 	}
 }
 
-// emit hands on a frame of one reader, with an epoch of its own for each run of
-// one reader. Of several layers the largest that is alive is used.
+// emit passes on a frame of the active reader: of several layers, the largest one that
+// is alive. Each change of the reader begins an epoch.
 func (x *Session) emit(r *reader, f media.EncodedFrame) {
 	x.emitting.Lock()
 	defer x.emitting.Unlock()

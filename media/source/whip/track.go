@@ -15,24 +15,24 @@ import (
 	"touchline/media/source/audio"
 )
 
-// layerTime is how long the layer in use may be silent before another one takes its place.
+// layerTime is how long the active layer may be silent before another one replaces it.
 const layerTime = 2 * time.Second
 
-// reader reads one video track: the only one, or one layer of simulcast.
+// reader reads one track: audio, video or one layer of simulcast.
 type reader struct {
 	session  *Session
 	track    *webrtc.TrackRemote
 	receiver *webrtc.RTPReceiver
 	reports  chan *rtcp.SenderReport
 
-	// Under the session's emitting.
+	// Under the session's lock emitting.
 	at     time.Time
 	area   int
 	epoch  uint32
 	wanted bool
 }
 
-// onTrack is called by the library in a goroutine of its own.
+// onTrack reads a track. The library calls it in a new goroutine.
 func (x *Session) onTrack(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
 	x.closing.Lock()
 	if x.closed {
@@ -61,7 +61,7 @@ func (x *Session) onTrack(track *webrtc.TrackRemote, receiver *webrtc.RTPReceive
 	r.readVideo()
 }
 
-// readReports reads what must be read for the receiver reports to be right.
+// readReports keeps sender reports. The library needs it for its receiver reports.
 func (r *reader) readReports() {
 	for {
 		var packets []rtcp.Packet
@@ -106,7 +106,7 @@ func (r *reader) readVideo() {
 			if err != nil {
 				continue
 			}
-			// A sender may change its codec at any time; other numbers for the same codec are no change.
+			// A sender may change its codec at any time; another payload type for the same codec is no change.
 			if epoch := uint32(0); units == nil || c != codec {
 				if units != nil {
 					epoch = units.Epoch() + 1
@@ -160,7 +160,7 @@ func (r *reader) readAudio() {
 	}
 }
 
-// sound hands on a packet.
+// sound passes on a packet.
 func (x *Session) sound(o source.Opus) {
 	x.emitting.Lock()
 	defer x.emitting.Unlock()

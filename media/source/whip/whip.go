@@ -1,10 +1,8 @@
-// Package whip takes pictures that are sent to it: a server of WHIP (RFC 9725),
-// as an http.Handler for /whip/ROOM.
+// Package whip is a WHIP server (RFC 9725), as an http.Handler for /whip/ROOM.
 //
-// It owns the HTTP conversation, the WebRTC sessions and their sockets, who may
-// send, and how much of it. Video comes out as access units in the sender's
-// codec, sound as Opus packets. It never decodes and never joins a room:
-// whoever makes the Server opens a place for each session.
+// It owns the sessions and their sockets, authorisation and limits. Video leaves it
+// as access units in the sender's codec, sound as Opus packets. It does not decode
+// and does not join rooms: Options.Open connects each session to its consumer.
 package whip
 
 import (
@@ -23,31 +21,31 @@ import (
 )
 
 var (
-	// ErrNoToken is returned by Authorize when the token is missing, unknown or expired: answered with 401.
+	// ErrNoToken is returned by Authorize when the token is missing, unknown or expired; the answer is 401.
 	ErrNoToken = signaling.ErrNoToken
-	// ErrForbidden is returned by Authorize when the token is good for something else: answered with 403.
+	// ErrForbidden is returned by Authorize when the token does not give the right; the answer is 403.
 	ErrForbidden = signaling.ErrForbidden
 )
 
-// Sender is who a token lets in.
+// Sender is the client that a token authorises.
 type Sender struct {
-	// Key tells senders apart: unless Options.Many is set, there is one session for each.
+	// Key identifies the sender: unless Options.Many is set, it may have one session.
 	Key string
-	// Identity and Name in the room; a name for people may be empty.
+	// Identity in the room, and Name for people, which may be empty.
 	Identity, Name string
-	// With is what else Options.Authorize has for Options.Open; it is not looked at here.
+	// With is passed from Options.Authorize to Options.Open.
 	With any
 }
 
-// StreamKey is a password of one sender for one room, for programs that take no
-// LiveKit token.
+// StreamKey is the password of one sender, for programs that do not use LiveKit
+// tokens.
 type StreamKey struct {
 	Key            string
-	Room           string // "" for every room
+	Room           string // "" for all rooms
 	Identity, Name string
 }
 
-// Place is where a session's pictures go.
+// Place consumes the pictures and the sound of a session.
 type Place struct {
 	Sink source.Sink
 	// Close is called when the session is over, after the last frame.
@@ -56,35 +54,35 @@ type Place struct {
 
 // Options of a Server.
 type Options struct {
-	// Keys let senders in; Authorize judges every other token, nil for none.
+	// Keys authorise senders. Authorize checks all other tokens; nil refuses them.
 	Keys      []StreamKey
 	Authorize func(token, room string) (Sender, error)
-	// Open makes a place for a session that was accepted. An error is answered with 503.
+	// Open returns the consumer of a session. An error is answered with 503.
 	Open func(*Session) (Place, error)
 
-	// Many allows several sessions at once with one key. Otherwise a new one ends the one before, so that a
-	// sender that crashed can come back at once.
+	// Many allows several sessions with one key. Otherwise a new session ends the previous one, so that a sender
+	// that crashed can return at once.
 	Many bool
-	// Bounds are, where they are 0, 64 sessions, 30 POSTs a minute and 10 at once, and 15 s to connect.
+	// Bounds default to 64 sessions, 30 POSTs a minute in bursts of 10, and 15 s to connect.
 	signaling.Bounds
 
-	// UDPPort takes all media, 0 for a free one.
+	// UDPPort carries all media; 0 takes a free port.
 	UDPPort int
-	// LoopbackOnly opens no socket but on this machine's loopback.
+	// LoopbackOnly opens sockets on loopback addresses only.
 	LoopbackOnly bool
-	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
+	// ExternalIPs replace the machine's own addresses in candidates, where a router forwards the port.
 	ExternalIPs []string
-	// ICEServers are told to senders in Link headers.
+	// ICEServers are sent to senders in Link headers.
 	ICEServers []webrtc.ICEServer
 
-	// Silence is how long a session may send nothing, 0 for 30 s.
+	// Silence ends a session that sends no packets for so long; 0 is 30 s.
 	Silence time.Duration
 
 	Now func() time.Time
 	Log zerolog.Logger
 }
 
-// Server takes WHIP sessions. New, then Run; Handler answers from then on.
+// Server serves WHIP senders. Run has to be running.
 type Server struct {
 	opts     Options
 	endpoint *signaling.Endpoint
@@ -99,21 +97,21 @@ type Server struct {
 	wg       sync.WaitGroup
 }
 
-// turn lets one session at a time take the place of another.
+// turn is the lock of a slot: one session at a time replaces another.
 type turn struct {
 	sync.Mutex
 
-	users int // that hold it or wait for it, under the server's lock
+	users int // that hold it or wait, under the server's lock
 }
 
 // New checks the options and opens nothing.
 func New(o Options) (*Server, error) {
 	if o.Open == nil || o.Now == nil {
-		return nil, errors.New("expected a place for WHIP sessions and a clock")
+		return nil, errors.New("WHIP server: Open or Now is not set")
 	}
 	for i, k := range o.Keys {
 		if len(k.Key) < 8 || k.Identity == "" {
-			return nil, fmt.Errorf("expected stream key %d to have 8 characters or more and an identity", i+1)
+			return nil, fmt.Errorf("stream key %d: needs 8 characters or more and an identity", i+1)
 		}
 	}
 	o.Bounds = o.Or(signaling.Bounds{MaxSessions: 64, PerMinute: 30, Burst: 10, ConnectTime: 15 * time.Second})
@@ -137,7 +135,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.port, s.running = port, true
 	s.mu.Unlock()
-	o.Log.Info().Int("udp_port", port.Number()).Msg("WHIP takes pictures")
+	o.Log.Info().Int("udp_port", port.Number()).Msg("WHIP server started")
 
 	<-ctx.Done()
 	s.mu.Lock()
@@ -148,7 +146,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	for _, x := range all {
-		x.end("the server stops")
+		x.end("the server is stopping")
 	}
 	s.wg.Wait()
 	if err := port.Close(); err != nil {
@@ -157,7 +155,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// UDPPort is the port that takes media, 0 before Run opened it.
+// UDPPort returns the port of all media, 0 before Run has opened it.
 func (s *Server) UDPPort() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +165,7 @@ func (s *Server) UDPPort() int {
 	return s.port.Number()
 }
 
-// Sessions lists those under way.
+// Sessions returns the present sessions.
 func (s *Server) Sessions() []*Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +176,7 @@ func (s *Server) Sessions() []*Session {
 	return out
 }
 
-// authorize judges a token for a room.
+// authorize checks a token for a room.
 func (s *Server) authorize(token, room string) (Sender, error) {
 	if token == "" {
 		return Sender{}, ErrNoToken
@@ -203,7 +201,7 @@ func (s *Server) authorize(token, room string) (Sender, error) {
 	return s.opts.Authorize(token, room)
 }
 
-// reserve makes room for one more session.
+// reserve counts one more session, unless there are too many.
 func (s *Server) reserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +213,7 @@ func (s *Server) reserve() bool {
 	return true
 }
 
-// release gives back what reserve took, with the session that came of it or nil.
+// release ends a reservation: x is the session that it was for, nil if there is none.
 func (s *Server) release(x *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +221,7 @@ func (s *Server) release(x *Session) {
 	if x != nil {
 		s.sessions[x.id] = x
 		if !s.running {
-			x.end("the server stops")
+			x.end("the server is stopping")
 		}
 		if !s.opts.Many {
 			s.keyed[x.slot()] = x
@@ -233,7 +231,7 @@ func (s *Server) release(x *Session) {
 	s.wg.Done()
 }
 
-// place opens a place for a session, after ending the one that had it.
+// place connects a session to its consumer, after ending the one with the same key.
 func (s *Server) place(x *Session) (err error) {
 	if !s.opts.Many {
 		defer s.lock(x.slot())()
@@ -267,7 +265,7 @@ func (s *Server) lock(slot string) (unlock func()) {
 	}
 }
 
-// replace ends the session that a new one with the same key takes the place of.
+// replace ends the session that has the slot.
 func (s *Server) replace(slot string) {
 	s.mu.Lock()
 	old := s.keyed[slot]
@@ -278,7 +276,7 @@ func (s *Server) replace(slot string) {
 	}
 }
 
-// forget is called by a session that is over.
+// forget removes a session that is over.
 func (s *Server) forget(x *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
