@@ -1,8 +1,9 @@
 package media
 
 import (
-	"errors"
 	"fmt"
+
+	"touchline/internal/check"
 )
 
 // Config sets what is done with the picture.
@@ -58,28 +59,23 @@ func DefaultConfig() Config {
 // Validate checks every setting and reports all that are wrong, joined. Each
 // message is "path: rule, is value" with the YAML path below "media".
 func (c Config) Validate() error {
-	var errs []error
-	check := func(ok bool, path, rule string, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: must be %s, is %v", path, rule, value))
-		}
-	}
+	var s check.Settings
 	switch c.Watch.Source {
 	case "", "camera", "screen_share":
 	default:
-		check(false, "watch.source", `camera, screen_share or "" for either`, fmt.Sprintf("%q", c.Watch.Source))
+		s.That(false, "watch.source", `camera, screen_share or "" for either`, fmt.Sprintf("%q", c.Watch.Source))
 	}
 	// Written as "inside", not as "not outside", so that NaN fails as well.
-	check(c.CaptureFPS >= 0.1 && c.CaptureFPS <= 30, "capture_fps",
+	s.That(c.CaptureFPS >= 0.1 && c.CaptureFPS <= 30, "capture_fps",
 		"between 0.1 and 30 pictures a second", c.CaptureFPS)
-	check(c.LongSide >= 64 && c.LongSide <= 4096, "long_side", "between 64 and 4096 pixels", c.LongSide)
-	check(c.WindowSize >= 1 && c.WindowSize <= 1024, "window_size", "between 1 and 1024 pictures", c.WindowSize)
-	check(c.RelayMaxBytes >= 1<<20 && c.RelayMaxBytes <= 4<<30, "relay_max_bytes",
+	s.That(c.LongSide >= 64 && c.LongSide <= 4096, "long_side", "between 64 and 4096 pixels", c.LongSide)
+	s.That(c.WindowSize >= 1 && c.WindowSize <= 1024, "window_size", "between 1 and 1024 pictures", c.WindowSize)
+	s.That(c.RelayMaxBytes >= 1<<20 && c.RelayMaxBytes <= 4<<30, "relay_max_bytes",
 		"between 1048576 (1 MiB) and 4294967296 (4 GiB) bytes", c.RelayMaxBytes)
-	check(c.RelayMaxSeconds >= 1 && c.RelayMaxSeconds <= 600, "relay_max_seconds",
+	s.That(c.RelayMaxSeconds >= 1 && c.RelayMaxSeconds <= 600, "relay_max_seconds",
 		"between 1 and 600 seconds", c.RelayMaxSeconds)
-	check(c.DuckDB >= 0 && c.DuckDB <= 60, "duck_db", "between 0 and 60 dB", c.DuckDB)
-	check(c.JPEGQuality >= 1 && c.JPEGQuality <= 100, "jpeg_quality", "between 1 and 100", c.JPEGQuality)
-	check(c.MJPEGFPS > 0 && c.MJPEGFPS <= 60, "mjpeg_fps", "over 0 and at most 60 pictures a second", c.MJPEGFPS)
-	return errors.Join(errs...)
+	s.That(c.DuckDB >= 0 && c.DuckDB <= 60, "duck_db", "between 0 and 60 dB", c.DuckDB)
+	s.That(c.JPEGQuality >= 1 && c.JPEGQuality <= 100, "jpeg_quality", "between 1 and 100", c.JPEGQuality)
+	s.That(c.MJPEGFPS > 0 && c.MJPEGFPS <= 60, "mjpeg_fps", "over 0 and at most 60 pictures a second", c.MJPEGFPS)
+	return s.Err()
 }

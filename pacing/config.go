@@ -1,9 +1,10 @@
 package pacing
 
 import (
-	"errors"
 	"fmt"
 	"time"
+
+	"touchline/internal/check"
 )
 
 // Config sets how picture, voice and words are lined up.
@@ -45,24 +46,18 @@ func DefaultConfig() Config {
 // Validate checks every setting and reports all that are wrong, joined. Each
 // message is "path: rule, is value" with the YAML path below "pacing".
 func (c Config) Validate() error {
-	var errs []error
-	check := func(ok bool, path, rule string, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: must be %s, is %v", path, rule, value))
-		}
-	}
-	within := func(v, low, high time.Duration) bool { return low <= v && v <= high }
-	check(within(c.MaxDelay, 100*time.Millisecond, time.Minute), "max_delay", "between 100ms and 1m", c.MaxDelay)
-	check(within(c.MinDelay, 0, c.MaxDelay), "min_delay", fmt.Sprintf("between 0s and max_delay (%v)", c.MaxDelay), c.MinDelay)
-	check(c.InitialDelay == 0 || within(c.InitialDelay, c.MinDelay, c.MaxDelay), "initial_delay",
+	var s check.Settings
+	s.That(check.Within(c.MaxDelay, 100*time.Millisecond, time.Minute), "max_delay", "between 100ms and 1m", c.MaxDelay)
+	s.That(check.Within(c.MinDelay, 0, c.MaxDelay), "min_delay", fmt.Sprintf("between 0s and max_delay (%v)", c.MaxDelay), c.MinDelay)
+	s.That(c.InitialDelay == 0 || check.Within(c.InitialDelay, c.MinDelay, c.MaxDelay), "initial_delay",
 		fmt.Sprintf("0s for no delay at all, or between min_delay (%v) and max_delay (%v)", c.MinDelay, c.MaxDelay),
 		c.InitialDelay)
-	check(within(c.FixedDelay, 0, 30*time.Second), "fixed_delay", "0s to follow what is measured, or at most 30s", c.FixedDelay)
+	s.That(check.Within(c.FixedDelay, 0, 30*time.Second), "fixed_delay", "0s to follow what is measured, or at most 30s", c.FixedDelay)
 	// Not 1: the largest of all samples would follow a single hiccup.
-	check(c.Quantile >= 0.5 && c.Quantile < 1, "quantile", "at least 0.5 and under 1", c.Quantile)
-	check(within(c.Margin, 0, 10*time.Second), "margin", "between 0s and 10s", c.Margin)
-	check(c.Slew > 0 && c.Slew <= 0.1, "slew", "over 0 and at most 0.1", c.Slew)
-	check(within(c.PauseAfter, 0, time.Minute), "pause_after", "between 0s and 1m", c.PauseAfter)
-	check(within(c.MinInterval, 0, time.Minute), "min_interval", "between 0s and 1m", c.MinInterval)
-	return errors.Join(errs...)
+	s.That(c.Quantile >= 0.5 && c.Quantile < 1, "quantile", "at least 0.5 and under 1", c.Quantile)
+	s.That(check.Within(c.Margin, 0, 10*time.Second), "margin", "between 0s and 10s", c.Margin)
+	s.That(c.Slew > 0 && c.Slew <= 0.1, "slew", "over 0 and at most 0.1", c.Slew)
+	s.That(check.Within(c.PauseAfter, 0, time.Minute), "pause_after", "between 0s and 1m", c.PauseAfter)
+	s.That(check.Within(c.MinInterval, 0, time.Minute), "min_interval", "between 0s and 1m", c.MinInterval)
+	return s.Err()
 }

@@ -107,15 +107,6 @@ func (c *PlaybackClock) Start(at time.Time, audible time.Duration) (begin time.T
 	return at
 }
 
-// Extend adds audible time to the utterance under way. If the voice has run
-// dry the clock goes on from now.
-func (c *PlaybackClock) Extend(now time.Time, audible time.Duration) {
-	if c.end.Before(now) {
-		c.end = now
-	}
-	c.end = c.end.Add(max(audible, 0))
-}
-
 // Finish corrects the estimate by what was really heard.
 func (c *PlaybackClock) Finish(end time.Time) { c.end = end }
 
@@ -128,11 +119,6 @@ func (c *PlaybackClock) Cut(now time.Time) {
 
 // End is the moment the last sound will have been heard; zero before the first.
 func (c *PlaybackClock) End() time.Time { return c.end }
-
-// Remaining is the time until End, never negative.
-func (c *PlaybackClock) Remaining(now time.Time) time.Duration {
-	return max(c.end.Sub(now), 0)
-}
 
 // minGap is the least silence between two utterances when the second is late
 // or the picture's delay is shrinking.
@@ -202,12 +188,6 @@ type Gate struct {
 	urgent   bool
 	lastLook time.Time
 }
-
-// State returns the present state.
-func (g *Gate) State() GateState { return g.state }
-
-// Waiting tells whether a finished comment waits for its frame.
-func (g *Gate) Waiting() bool { return g.waiting }
 
 // Look begins a generation.
 func (g *Gate) Look(now time.Time) error {

@@ -66,16 +66,12 @@ func TestDelayEstimator(t *testing.T) {
 func TestPlaybackClock(t *testing.T) {
 	var c pacing.PlaybackClock
 	now := start()
-	require.Zero(t, c.Remaining(now))
 	require.Equal(t, now.Add(time.Second), c.Start(now.Add(time.Second), 2*time.Second))
-	require.Equal(t, 3*time.Second, c.Remaining(now))
-	c.Extend(now, time.Second)
-	require.Equal(t, now.Add(4*time.Second), c.End())
-	require.Equal(t, now.Add(4*time.Second), c.Start(now, time.Second), "speech waits for speech")
+	require.Equal(t, now.Add(3*time.Second), c.End())
+	require.Equal(t, now.Add(3*time.Second), c.Start(now, time.Second), "speech waits for speech")
 	c.Cut(now.Add(2 * time.Second))
-	require.Zero(t, c.Remaining(now.Add(2*time.Second)))
-	c.Extend(now.Add(9*time.Second), time.Second)
-	require.Equal(t, now.Add(10*time.Second), c.End(), "a clock that ran dry goes on from now")
+	require.Equal(t, now.Add(2*time.Second), c.End())
+	require.Equal(t, now.Add(9*time.Second), c.Start(now.Add(9*time.Second), time.Second), "a clock that ran dry begins anew")
 }
 
 func TestRelease(t *testing.T) {

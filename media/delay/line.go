@@ -3,13 +3,12 @@ package delay
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"touchline/internal/wake"
 	"touchline/media"
 )
 
@@ -23,10 +22,6 @@ const (
 
 // ErrRunning is returned by Run while another Run is under way.
 var ErrRunning = errors.New("expected one Run at a time, another one is under way")
-
-// ErrNotShown is returned by WaitShown when the picture's time came while
-// nothing took it.
-var ErrNotShown = errors.New("expected the picture to be shown, its output took nothing at that time")
 
 // Options configure a Line.
 type Options struct {
@@ -49,7 +44,7 @@ type Options struct {
 // Stats counts what a Line has done since it was made.
 type Stats struct {
 	Pushed    uint64 // frames given to Push
-	Written   uint64 // frames that went out through Run or Wrote
+	Written   uint64 // frames that went out
 	Unsent    uint64 // frames that were due but had nowhere to go
 	Failed    uint64 // frames whose write failed
 	Waiting   uint64 // dropped because a key frame was waited for
@@ -58,7 +53,6 @@ type Stats struct {
 	Late      uint64 // went out late by one frame interval or more
 	Frames    int    // held now
 	Bytes     int    // held now
-	Jumps     uint64 // D moved at once
 }
 
 // Output takes the frames that are due.
@@ -88,13 +82,6 @@ type shown struct {
 	unsent bool
 }
 
-// waiter is someone who waits for a picture to be shown.
-type waiter struct {
-	epoch uint32
-	pts   time.Duration
-	done  chan shown
-}
-
 // Line holds access units back until arrival + D. Every method may be called
 // from any goroutine.
 type Line struct {
@@ -105,11 +92,10 @@ type Line struct {
 
 	mu      sync.Mutex
 	running bool
-	wake    chan struct{}
+	wake    wake.Signal
 
 	target  time.Duration
 	limit   time.Duration // most that D can be with MaxBytes
-	jump    bool          // the next frame takes the target at once
 	queue   []media.EncodedFrame
 	head    int // first live element of queue
 	bytes   int
@@ -119,9 +105,8 @@ type Line struct {
 	stats   Stats
 	said    time.Time // last log line
 
-	ring    []shown
-	oldest  int // index of the oldest element once the ring is full
-	waiters []*waiter
+	ring   []shown
+	oldest int // index of the oldest element once the ring is full
 }
 
 // New returns an empty Line.
@@ -137,7 +122,7 @@ func New(o Options) *Line {
 	}
 	l := &Line{
 		maxBytes: o.MaxBytes, maxAge: o.MaxAge, slew: o.Slew, log: o.Log,
-		limit: o.MaxAge, needKey: true, wake: make(chan struct{}, 1),
+		limit: o.MaxAge, needKey: true, wake: wake.New(),
 	}
 	l.target = l.clamp(o.Initial)
 	return l
@@ -152,21 +137,7 @@ func (l *Line) SetTarget(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.target = l.clamp(d)
-	l.poke()
-}
-
-// Jump sets the target and lets the next frame take it at once: the picture
-// freezes for the difference. A smaller D is slid to as ever, because a jump
-// down would show a burst.
-func (l *Line) Jump(d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.target = l.clamp(d)
-	if l.out.started && l.target > l.out.d {
-		l.jump = true
-		l.stats.Jumps++
-	}
-	l.poke()
+	l.wake.Set()
 }
 
 // Target returns what D moves to.
@@ -194,14 +165,6 @@ func (l *Line) Stats() Stats {
 	s := l.stats
 	s.Frames, s.Bytes = len(l.queue)-l.head, l.bytes
 	return s
-}
-
-// poke wakes Run.
-func (l *Line) poke() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
 }
 
 // size is what a frame counts against MaxBytes.
@@ -257,7 +220,7 @@ func (l *Line) Push(f media.EncodedFrame, now time.Time) {
 		l.complain(now, "delay line is full, dropped frames", nil)
 	}
 	if wasEmpty {
-		l.poke()
+		l.wake.Set()
 	}
 }
 
@@ -301,11 +264,11 @@ func (l *Line) complain(now time.Time, msg string, err error) {
 }
 
 // step moves the sliding D on by one frame and returns the state after it.
-func (l *Line) step(s state, epoch uint32, pts time.Duration, arrival time.Time, jump bool) state {
+func (l *Line) step(s state, epoch uint32, pts time.Duration, arrival time.Time) state {
 	target := min(l.target, l.limit)
 	n := state{started: true, epoch: epoch, pts: pts, arrival: arrival, d: target}
 	switch {
-	case !s.started, jump && target > s.d:
+	case !s.started:
 	case s.d > l.limit:
 		n.d = l.limit // frames were dropped for MaxBytes: skip what they took
 	case s.epoch != epoch:
@@ -323,21 +286,21 @@ func (l *Line) step(s state, epoch uint32, pts time.Duration, arrival time.Time,
 	return n
 }
 
-// Next returns the head frame if it is due. Otherwise wait is the time until
+// next returns the head frame if it is due. Otherwise wait is the time until
 // it is, or negative when the line is empty.
 //
 // A frame that is taken late by less than one frame interval goes out as if
 // nothing had happened; one that is later still goes out in order, counted as
 // Late. Nothing is skipped for lateness: later frames need it, and its
 // timestamp says when it should have been shown.
-func (l *Line) Next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
+func (l *Line) next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.head == len(l.queue) {
 		return OutFrame{}, false, -1
 	}
 	h := &l.queue[l.head]
-	s := l.step(l.out, h.Epoch, h.PTS, h.Arrival, l.jump)
+	s := l.step(l.out, h.Epoch, h.PTS, h.Arrival)
 	if wait = s.due.Sub(now); wait > 0 {
 		return OutFrame{}, false, wait
 	}
@@ -345,7 +308,7 @@ func (l *Line) Next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
 	if l.out.started && -wait >= max(interval, time.Millisecond) {
 		l.stats.Late++
 	}
-	l.out, l.jump = s, false
+	l.out = s
 	return OutFrame{EncodedFrame: l.pop(), Due: s.due}, true, 0
 }
 
@@ -361,11 +324,11 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 	if r, ok := l.shownAt(epoch, pts, false); ok {
 		return r.at, true
 	}
-	s, jump := l.out, l.jump
+	s := l.out
 	var before, after time.Time // due times on either side of pts
 	for i := l.head; i < len(l.queue); i++ {
 		f := &l.queue[i]
-		s, jump = l.step(s, f.Epoch, f.PTS, f.Arrival, jump), false
+		s = l.step(s, f.Epoch, f.PTS, f.Arrival)
 		switch {
 		case f.Epoch != epoch:
 		case f.PTS <= pts:
@@ -385,7 +348,7 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 		if len(arrival) > 0 {
 			at = arrival[0]
 		}
-		due = l.step(s, epoch, pts, at, jump).due
+		due = l.step(s, epoch, pts, at).due
 	case !before.IsZero():
 		due = before
 	default:
@@ -394,7 +357,7 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 		}
 		due = after
 		if due.IsZero() && len(arrival) > 0 {
-			due = l.step(s, epoch, pts, arrival[0], jump).due
+			due = l.step(s, epoch, pts, arrival[0]).due
 		}
 	}
 	if due.IsZero() {
@@ -406,14 +369,8 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 	return due, true
 }
 
-// Wrote records when a frame really went out; the zero time says that it had
-// nowhere to go. Run calls it; whoever drives Next does.
-func (l *Line) Wrote(f OutFrame, at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.wrote(f, at)
-}
-
+// wrote records when a frame really went out; the zero time says that it had
+// nowhere to go.
 func (l *Line) wrote(f OutFrame, at time.Time) {
 	r := shown{epoch: f.Epoch, pts: f.PTS, at: at}
 	if at.IsZero() {
@@ -428,16 +385,6 @@ func (l *Line) wrote(f OutFrame, at time.Time) {
 		l.ring[l.oldest] = r
 		l.oldest = (l.oldest + 1) % shownMax
 	}
-	kept := l.waiters[:0]
-	for _, w := range l.waiters {
-		if r, ok := l.shownAt(w.epoch, w.pts, false); ok {
-			w.done <- r
-		} else {
-			kept = append(kept, w)
-		}
-	}
-	clear(l.waiters[len(kept):])
-	l.waiters = kept
 }
 
 // Shown returns when the copy really showed the picture of a media time: the
@@ -476,31 +423,6 @@ func (l *Line) shownAt(epoch uint32, pts time.Duration, latest bool) (shown, boo
 	return after, !after.at.IsZero()
 }
 
-// WaitShown waits until the picture of a media time has been shown and
-// returns when that was, or ErrNotShown if it had nowhere to go.
-func (l *Line) WaitShown(ctx context.Context, epoch uint32, pts time.Duration) (time.Time, error) {
-	w := &waiter{epoch: epoch, pts: pts, done: make(chan shown, 1)}
-	l.mu.Lock()
-	if r, ok := l.shownAt(epoch, pts, false); ok {
-		w.done <- r
-	} else {
-		l.waiters = append(l.waiters, w)
-	}
-	l.mu.Unlock()
-	select {
-	case r := <-w.done:
-		if r.unsent {
-			return time.Time{}, ErrNotShown
-		}
-		return r.at, nil
-	case <-ctx.Done():
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.waiters = slices.DeleteFunc(l.waiters, func(o *waiter) bool { return o == w })
-		return time.Time{}, fmt.Errorf("wait for a picture to be shown: %w", context.Cause(ctx))
-	}
-}
-
 // Run writes each frame to out when it is due, until ctx ends, and returns
 // why it ended. A write that fails does not end it. It starts no goroutine.
 // One Run at a time; a second gets ErrRunning.
@@ -524,7 +446,7 @@ func (l *Line) Run(ctx context.Context, out Output) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		f, ok, wait := l.Next(time.Now())
+		f, ok, wait := l.next(time.Now())
 		if ok {
 			at, err := out.WriteFrame(f)
 			l.note(f, at, err)

@@ -114,30 +114,6 @@ func TestTargetBeforeTheFirstFrameCounts(t *testing.T) {
 	require.Equal(t, 4*time.Second, l.Target(), "D is bounded by MaxAge")
 }
 
-func TestJump(t *testing.T) {
-	t.Parallel()
-	l := delay.New(delay.Options{Initial: time.Second})
-	out := simulate(l, 30, 20*time.Second, func(at time.Duration) {
-		switch at.Milliseconds() {
-		case 5_000:
-			l.Jump(3 * time.Second)
-		case 10_000:
-			l.Jump(2 * time.Second)
-		}
-	})
-	freezes := 0
-	for i := 1; i < len(out); i++ {
-		if step := out[i].Due.Sub(out[i-1].Due); step > 100*time.Millisecond {
-			freezes++
-			require.InDelta(t, float64(2*time.Second+time.Second/30), float64(step), float64(time.Millisecond))
-		} else {
-			require.Greater(t, step, 29*time.Millisecond, "down only slides")
-		}
-	}
-	require.Equal(t, 1, freezes)
-	require.Equal(t, uint64(1), l.Stats().Jumps)
-}
-
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	t.Run("bytes", func(t *testing.T) {
@@ -261,11 +237,7 @@ func TestPredictionComesTrue(t *testing.T) {
 		predicted := map[time.Duration]time.Time{}
 		out := simulate(l, 30, 20*time.Second, func(at time.Duration) {
 			if at == change {
-				if seed%4 == 0 {
-					l.Jump(target)
-				} else {
-					l.SetTarget(target)
-				}
+				l.SetTarget(target)
 			}
 			if at == change+10*time.Millisecond {
 				for i := range 240 {
@@ -480,40 +452,10 @@ func TestUnsentFramesAreNotShown(t *testing.T) {
 		require.ErrorIs(t, l.Run(ctx, nowhere{}), context.DeadlineExceeded)
 		_, ok := l.Shown(0, 0)
 		require.False(t, ok)
-		_, err := l.WaitShown(t.Context(), 0, 0)
-		require.ErrorIs(t, err, delay.ErrNotShown)
 		due, ok := l.Due(0, 0, time.Now())
 		require.True(t, ok, "when it would have been is known")
 		require.Equal(t, begin.Add(time.Second), due)
 		require.Equal(t, uint64(1), l.Stats().Unsent)
-	})
-}
-
-func TestWaitShown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		l := delay.New(delay.Options{Initial: time.Second})
-		var s screen
-		done := make(chan error)
-		go func() { done <- l.Run(ctx, &s) }()
-		begin := time.Now()
-		for i := range 30 {
-			l.Push(live(i, begin), begin)
-		}
-		at, err := l.WaitShown(ctx, 0, frame(12, 30).PTS)
-		require.NoError(t, err)
-		require.Equal(t, live(12, begin).Arrival.Add(time.Second), at)
-		require.Equal(t, at, time.Now())
-		again, err := l.WaitShown(ctx, 0, frame(12, 30).PTS)
-		require.NoError(t, err)
-		require.Equal(t, at, again)
-
-		short, stop := context.WithTimeout(ctx, 10*time.Second)
-		defer stop()
-		_, err = l.WaitShown(short, 0, time.Hour)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		cancel()
-		require.ErrorIs(t, <-done, context.Canceled)
 	})
 }
 

@@ -32,7 +32,6 @@ type Clock struct {
 	first   time.Duration // PTS of the first frame
 	newest  time.Duration // largest PTS seen
 	transit time.Duration // the mapping in force: local time is ref + PTS + transit
-	shifts  int
 
 	buckets [clockBuckets]clockBucket
 
@@ -77,10 +76,6 @@ func (c *Clock) At(pts time.Duration) time.Time {
 	}
 	return c.ref.Add(pts + c.transit)
 }
-
-// Shifts counts how often the mapping stepped forward by more than half a
-// second because the source's clock stood still for a while.
-func (c *Clock) Shifts() int { return c.shifts }
 
 // SenderReport takes the pair of clocks of an RTCP sender report (RFC 3550
 // section 6.4.1), its RTP time already as media time.
@@ -128,7 +123,6 @@ func (c *Clock) follow(index int64, step time.Duration) {
 		// For two seconds nothing came anywhere near its time: the source's
 		// clock paused. Waiting for the window would make every frame late.
 		c.transit += recent
-		c.shifts++
 		c.forget(index - clockRecent)
 		return
 	}

@@ -139,7 +139,6 @@ func TestClockStepsWhenTheSourceStoodStill(t *testing.T) {
 			require.InDelta(t, 0, float64(at.Sub(a)), float64(5*time.Millisecond), "frame %d", i)
 		}
 	}
-	require.Equal(t, 1, c.Shifts())
 }
 
 func TestClockSurvivesAStall(t *testing.T) {

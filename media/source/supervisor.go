@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/internal/backoff"
 	"touchline/internal/rescue"
 	"touchline/media"
 )
@@ -19,6 +20,14 @@ const (
 	defaultStall = 5 * time.Second
 	// defaultFirst is the time in which the first picture must come. Key frames of cameras can be 10 s apart.
 	defaultFirst = 15 * time.Second
+
+	// The wait before each attempt to open a source that is not there.
+	backoffFirst = 100 * time.Millisecond
+	backoffSoon  = time.Second     // the most in the first minutes of an outage
+	backoffYoung = 5 * time.Minute // these minutes
+	backoffLate  = 15 * time.Second
+	// settled is how long a source must have been live for its next outage to be a new one.
+	settled = 5 * time.Second
 )
 
 // Options of a Supervisor. Puller, Sink.Frame, Now and Random are required.
@@ -82,7 +91,7 @@ func (s *Supervisor) RequestKeyFrame() {
 // which is nil, or until trying again is of no use. A panic
 // of the source, or of what takes its pictures, ends it alone.
 func (s *Supervisor) Run(ctx context.Context) error {
-	var wait Backoff
+	wait := backoff.Backoff{First: backoffFirst, Max: backoffLate, EarlyMax: backoffSoon, Early: backoffYoung}
 	for {
 		s.tracker.Opening(s.opts.Now())
 		lived, err := s.attempt(ctx)

@@ -8,3 +8,12 @@ func NewWithEncoder(o Options, enc Encoder) (*Writer, error) { return newWriter(
 
 // Lookahead is the encoder's, in samples.
 const Lookahead = lookahead
+
+// NewResampler prepares a conversion from rate.
+func NewResampler(rate int) (*Resampler, error) {
+	f, err := newFilter(rate)
+	if err != nil {
+		return nil, err
+	}
+	return newResampler(f), nil
+}

@@ -105,16 +105,6 @@ type Resampler struct {
 	flush int       // input samples so far, less those whose outputs are out (in units of 1/up input steps)
 }
 
-// NewResampler prepares a conversion from rate (Hz, 4000 to 192000, in a
-// simple ratio to 48000).
-func NewResampler(rate int) (*Resampler, error) {
-	f, err := newFilter(rate)
-	if err != nil {
-		return nil, err
-	}
-	return newResampler(f), nil
-}
-
 func newResampler(f *filter) *Resampler {
 	r := &Resampler{f: f}
 	r.Reset()

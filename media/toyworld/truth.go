@@ -33,17 +33,6 @@ type Truth struct {
 	Regions [9]float64
 }
 
-// Region names a cell of a 3x3 grid over the picture, numbered row by row.
-func Region(i int) string {
-	names := [9]string{
-		"top left", "top", "top right", "left", "centre", "right", "bottom left", "bottom", "bottom right",
-	}
-	if i < 0 || i >= len(names) {
-		return ""
-	}
-	return names[i]
-}
-
 // Events lists what happens from one moment (included) to another (not
 // included), in order.
 func (w *World) Events(from, to time.Duration) []Event {

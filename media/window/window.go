@@ -6,7 +6,6 @@ package window
 
 import (
 	"slices"
-	"time"
 
 	"touchline/media"
 )
@@ -81,19 +80,6 @@ func (w *Window) Newest() (Frame, bool) {
 		return Frame{}, false
 	}
 	return w.ring[len(w.ring)-1], true
-}
-
-// Near returns the picture whose PTS is nearest to pts.
-func (w *Window) Near(pts time.Duration) (Frame, bool) {
-	var best Frame
-	var found bool
-	var least time.Duration
-	for _, f := range w.ring {
-		if d := (f.PTS - pts).Abs(); !found || d < least {
-			best, least, found = f, d, true
-		}
-	}
-	return best, found
 }
 
 // Select returns n pictures, every stride-th counted back from the newest,
