@@ -1,11 +1,16 @@
-// Package configs puts the settings of the whole program together: what is
-// built in, what a file says, what a preset says, what the environment says.
+// Package configs assembles the settings of the program from the defaults, a file,
+// presets and the environment.
 //
-// It owns the shape of the file, the names of the environment variables, the
-// presets and the prompt profiles. It never decides what a setting means or
-// which values are right: each root package has its own Config with its own
-// defaults and Validate. It starts nothing and keeps nothing: a loaded Config
-// is a value, to be read only, and is passed down in its parts.
+// It owns the layout of the file, the names of the environment variables, the
+// presets, the prompt profiles and the rules between settings of several packages.
+// Each package owns its Config with defaults and Validate. A loaded Config is
+// read-only; its parts are passed down.
+//
+// The file is read from its syntax tree instead of by the strict decoding of
+// go-yaml, which stops at the first error, reads "448" and 448.5 as 448, and prints
+// neighbouring lines, which may contain secrets. This package reports all wrong
+// settings at once, each with its position and a suggestion, and keeps the origin
+// of each value for later rules and for Print.
 package configs
 
 import (
@@ -37,21 +42,20 @@ import (
 	"touchline/pacing"
 )
 
-// Prefix begins the name of every environment variable.
+// Prefix is the prefix of all environment variables.
 const Prefix = "TOUCHLINE_"
 
-// FileVariable names the environment variable with the path of the file, used
-// when Load is given none.
+// FileVariable is the environment variable with the default path of the file.
 const FileVariable = Prefix + "CONFIG"
 
-// Config is every setting of the program. Read-only once loaded.
+// Config holds all settings of the program. It is read-only once loaded.
 type Config struct {
 	// Preset names the linked set of sampling and pacing settings: sentry,
 	// sniper, owl or beast.
 	Preset string `yaml:"preset" env:"PRESET"`
 	// Detail names the linked set of model sizes (small, medium, large); "" sets none.
 	Detail string `yaml:"detail" env:"DETAIL"`
-	// ProfileFiles are files or folders with prompt profiles of one's own.
+	// ProfileFiles lists files or folders with additional prompt profiles.
 	ProfileFiles []string `yaml:"profile_files" env:"PROFILE_FILES"`
 	// LogLevel is trace, debug, info, warn or error.
 	LogLevel string `yaml:"log_level" env:"LOG_LEVEL"`
@@ -60,18 +64,18 @@ type Config struct {
 	Pacing    pacing.Config `yaml:"pacing" envPrefix:"PACING_"`
 	Inference Inference     `yaml:"inference" envPrefix:"INFERENCE_"`
 	Agent     Agent         `yaml:"agent" envPrefix:"AGENT_"`
-	// Sources are the cameras and senders that the program itself brings into a room.
+	// Sources sets the cameras and senders that the program connects to a room.
 	Sources camera.Config `yaml:"sources" envPrefix:"SOURCES_"`
 
-	// Profiles are the built-in prompt profiles and those of ProfileFiles.
+	// Profiles holds the built-in prompt profiles and those of ProfileFiles.
 	Profiles []agent.Profile `yaml:"-"`
 
-	// from says where each setting that is not the default came from, for Print.
+	// from is the origin of each setting that is not the default, for Print.
 	from map[string]string
 }
 
-// Inference is the section "inference" of the file: what all engines share,
-// and the engines that have settings.
+// Inference is the section "inference" of the file: the settings of all engines
+// and those of single engines.
 type Inference struct {
 	inference.Config `yaml:",inline"`
 
@@ -86,15 +90,15 @@ type Inference struct {
 type Agent struct {
 	agent.Config `yaml:",inline"`
 
-	// History sets what is remembered and written down.
+	// History sets the stored records of a room.
 	History history.Config `yaml:"history" envPrefix:"HISTORY_"`
 	// Webhook sets which URLs receive events.
 	Webhook webhook.Config `yaml:"webhook" envPrefix:"WEBHOOK_"`
-	// LiveKit says where the room is.
+	// LiveKit sets the server and the room.
 	LiveKit room.Config `yaml:"livekit" envPrefix:"LIVEKIT_"`
 	// Console sets the page and the HTTP API.
 	Console Console `yaml:"console" envPrefix:"CONSOLE_"`
-	// Control says who may steer from inside the room.
+	// Control sets the permissions of participants to steer.
 	Control room.ControlConfig `yaml:"control" envPrefix:"CONTROL_"`
 	// Worker sets `touchline agent`, which serves many rooms.
 	Worker worker.Config `yaml:"worker" envPrefix:"WORKER_"`
@@ -104,18 +108,18 @@ type Agent struct {
 type Console struct {
 	console.Config `yaml:",inline"`
 
-	// WHEP serves viewers without a LiveKit client, at /whep/ROOM.
+	// WHEP sets the players at /whep/ROOM, which need no LiveKit client.
 	WHEP whep.Config `yaml:"whep" envPrefix:"WHEP_"`
-	// ICE names the STUN and TURN servers of WHIP senders and WHEP players.
+	// ICE lists the STUN and TURN servers of WHIP senders and WHEP players.
 	ICE signaling.ICEConfig `yaml:"ice" envPrefix:"ICE_"`
 }
 
-// Default returns the settings in force when nothing is configured: the sniper
-// preset with the scene engine. The embedded default.yaml says the same.
+// Default returns the default settings: the sniper preset with the scene engine.
+// default.yaml documents them.
 func Default() Config {
 	profiles, err := builtinProfiles()
 	if err != nil {
-		profiles = nil // A test loads every built-in profile.
+		profiles = nil // cannot happen: a test loads every built-in profile
 	}
 	return Config{
 		Preset:    "sniper",
@@ -133,17 +137,15 @@ func Default() Config {
 	}
 }
 
-// Load puts the settings together, each step over the one before: Default, the
-// YAML file at path, the preset, the environment ("NAME=value" strings as
-// os.Environ gives them). Then it checks them all.
+// Load assembles and validates the settings. Later sources override earlier ones:
+// Default, the YAML file at path, the preset, the environment ("NAME=value"
+// strings as in os.Environ).
 //
-// A preset that the file itself names lies under the file's own values, so that
-// a file can begin with a preset and change some of it. One chosen from
-// outside (TOUCHLINE_PRESET) goes over the file. The same holds for Detail.
+// A file overrides the preset that it names, so it can start from a preset and
+// change a part. TOUCHLINE_PRESET overrides the file. The same applies to Detail.
 //
-// An empty path means the file that TOUCHLINE_CONFIG names, or none. An empty
-// variable counts as not set. Everything that is wrong is in the returned
-// *Error, not only the first; the Config is then not to be used.
+// An empty path selects the file of TOUCHLINE_CONFIG, or none. An empty variable
+// counts as unset. The returned *Error holds all wrong settings.
 func Load(path string, environ []string) (Config, error) {
 	env := environment(environ)
 	if path == "" {
@@ -171,7 +173,7 @@ func Load(path string, environ []string) (Config, error) {
 	return l.cfg, nil
 }
 
-// maxFile bounds a settings file; the fullest one is a hundredth of it.
+// maxFile is the maximum size of a settings file, a hundred times that of default.yaml.
 const maxFile = 1 << 20
 
 func readFile(path string) ([]byte, error) {
@@ -180,15 +182,15 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: expected a file", path)
+		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%s: expected at most %d bytes, has %d", path, maxFile, info.Size())
+		return nil, fmt.Errorf("%s: the file has more than %d bytes (%d)", path, maxFile, info.Size())
 	}
 	return os.ReadFile(path)
 }
 
-// loader gathers one Config and all that is wrong with it.
+// loader collects one Config and its problems.
 type loader struct {
 	cfg     Config
 	schema  *group
@@ -197,7 +199,7 @@ type loader struct {
 	bad     []Problem
 }
 
-// origin is where a setting's present value came from.
+// origin is the source of a setting's value.
 type origin struct {
 	name    string // "touchline.yaml line 3", "preset owl", an environment variable
 	file    string
@@ -211,7 +213,7 @@ func newLoader() *loader {
 	return &loader{cfg: Default(), schema: g, leaves: g.flat(), origins: map[string]origin{}}
 }
 
-// layers lays file and presets over the defaults, in the order Load documents.
+// layers applies presets and file in the order of Load.
 func (l *loader) layers(doc document, env map[string]string) {
 	var under, over []layer
 	for _, set := range presetSets() {
@@ -224,7 +226,7 @@ func (l *loader) layers(doc document, env map[string]string) {
 		}
 		text, err := set.read(name)
 		if err != nil {
-			// Left to validate, which names the place.
+			// validate reports it with its position.
 			continue
 		}
 		lay := layer{name: set.key + " " + name, text: text}
@@ -248,7 +250,7 @@ type layer struct {
 	text []byte
 }
 
-// profiles loads the profile files, which a settings file names relative to itself.
+// profiles loads the profile files. Paths are relative to the settings file that names them.
 func (l *loader) profiles(path string) {
 	base := ""
 	if l.origins["profile_files"].file != "" {
@@ -274,7 +276,7 @@ func (l *loader) profiles(path string) {
 	}
 }
 
-// validate runs the rules and points each broken one at the place its value came from.
+// validate checks the rules and adds the origin of the value to each problem.
 func (l *loader) validate() {
 	unread := map[string]bool{}
 	for _, p := range l.bad {
@@ -285,7 +287,7 @@ func (l *loader) validate() {
 		if !ok {
 			path, rule = "", err.Error()
 		}
-		// What could not be read at all still has its default here: one complaint is enough.
+		// A setting with an unreadable value has its default here; it is reported already.
 		if !unread[path] {
 			l.problem(path, rule)
 		}
@@ -298,7 +300,7 @@ func (l *loader) validate() {
 
 func (l *loader) problem(path, message string) {
 	o, ok := l.origins[path]
-	if !ok { // an item of a list that came as a whole, or what is left out of one
+	if !ok { // an item of a list without positions, or a missing field of an item
 		list, _, _ := strings.Cut(path, "[")
 		o = l.origins[list]
 	}
@@ -309,9 +311,9 @@ func (l *loader) problem(path, message string) {
 	l.bad = append(l.bad, p)
 }
 
-// Validate checks every setting, those of the roots and those that concern more
-// than one of them, and reports all that are wrong, joined. Each message is
-// "path: rule, is value" with the full YAML path. Profiles must have been loaded.
+// Validate checks all settings and the rules between them, and returns all
+// violations, joined: "path: must be rule, is value" with the full YAML path.
+// Profiles must be loaded.
 func (c Config) Validate() error {
 	var s check.Settings
 	for _, set := range presetSets() {
@@ -335,7 +337,7 @@ func (c Config) Validate() error {
 	s.Part("agent", c.Agent.Validate())
 	s.Part("sources", c.Sources.Validate())
 	if err := s.Err(); err != nil {
-		return err // The rules between settings need each to be right by itself.
+		return err // The rules between settings require valid settings.
 	}
 
 	if _, ok := c.profile(c.Agent.Profile); !ok {
@@ -347,21 +349,21 @@ func (c Config) Validate() error {
 	}
 	needed := (c.Agent.Frames-1)*c.Agent.Stride + 1
 	s.That(needed <= c.Media.WindowSize, "media.window_size", fmt.Sprintf(
-		"at least %d, to hold %d pictures (frames_per_look) with stride %d", needed, c.Agent.Frames, c.Agent.Stride),
+		"at least %d for %d pictures (frames_per_look) with stride %d", needed, c.Agent.Frames, c.Agent.Stride),
 		c.Media.WindowSize)
 	s.That(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.MaxDelay.Seconds(), "media.relay_max_seconds",
-		fmt.Sprintf("at least pacing.max_delay (%v), or the picture cannot be held that long", c.Pacing.MaxDelay),
+		fmt.Sprintf("at least pacing.max_delay (%v), to hold the picture that long", c.Pacing.MaxDelay),
 		c.Media.RelayMaxSeconds)
 	s.That(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.FixedDelay.Seconds(), "media.relay_max_seconds",
-		fmt.Sprintf("at least pacing.fixed_delay (%v), or the picture cannot be held that long", c.Pacing.FixedDelay),
+		fmt.Sprintf("at least pacing.fixed_delay (%v), to hold the picture that long", c.Pacing.FixedDelay),
 		c.Media.RelayMaxSeconds)
-	tokens := c.LookTokens() + promptTokens
+	tokens := c.cycleTokens() + promptTokens
 	s.That(tokens <= c.Inference.MaxInputTokens, "inference.max_input_tokens", fmt.Sprintf(
-		"at least %d for %d pictures and the words around them", tokens, c.Agent.Frames), c.Inference.MaxInputTokens)
+		"at least %d for %d pictures and their prompt", tokens, c.Agent.Frames), c.Inference.MaxInputTokens)
 	return s.Err()
 }
 
-// Validate checks every setting of the section, and those that concern two of its parts.
+// Validate checks every setting of the section and the rules between them.
 func (c Inference) Validate() error {
 	var s check.Settings
 	s.Add(c.Config.Validate())
@@ -405,50 +407,51 @@ func (c Config) profile(name string) (agent.Profile, bool) {
 	return c.Profiles[i], true
 }
 
-// What a picture and the words around the pictures cost MiniCPM-o 4.5 at its input.
+// Input tokens of MiniCPM-o 4.5.
 const (
-	// tileTokens is one tile of a picture: 64 and a mark on either side.
+	// tileTokens is one tile of a picture: 64 and two marks.
 	tileTokens = 66
-	// tileSide is the edge of a tile in pixels; a picture whose area is no larger is not cut.
+	// tileSide is the side of a tile in pixels; a picture of at most that area is not cut.
 	tileSide = 448
-	// promptTokens is kept for profile, instruction and the last comment.
+	// promptTokens is reserved for profile, instruction and the last comment.
 	promptTokens = 1024
 )
 
-// LookSpan is how much time one look covers, in seconds: frames x stride / fps.
-func (c Config) LookSpan() float64 {
+// cycleSpan returns the time that the pictures of a cycle cover, in seconds: frames
+// x stride / fps.
+func (c Config) cycleSpan() float64 {
 	return float64(c.Agent.Frames*c.Agent.Stride) / c.Media.CaptureFPS
 }
 
-// LookTokens is the most that the pictures of one look cost at the model's
-// input, in tokens, for pictures of 16:9: each is one tile, and one more for
-// every part it is cut into when it is larger than a tile and max_slices allows.
-func (c Config) LookTokens() int {
+// cycleTokens returns the maximum input tokens of a cycle's pictures, for 16:9: one
+// tile per picture, and one per part if the picture is larger than a tile and
+// max_slices allows parts.
+func (c Config) cycleTokens() int {
 	side := float64(c.Media.LongSide)
 	parts := min(math.Ceil(side*side*9/16/(tileSide*tileSide)), float64(c.Inference.MaxSlices))
 	tiles := 1
 	if parts > 1 {
-		tiles += c.Inference.MaxSlices // The cutter may choose one part more than needed.
+		tiles += c.Inference.MaxSlices // The slicing may use one part more than needed.
 	}
 	return c.Agent.Frames * tiles * tileTokens
 }
 
-// Explain says in words what the settings come to, a line each.
+// Explain describes the effect of the settings, one line each.
 func (c Config) Explain() []string {
 	lines := []string{
-		fmt.Sprintf("a look covers %.3g s: %d pictures, every %s of %.3g a second",
-			c.LookSpan(), c.Agent.Frames, ordinal(c.Agent.Stride), c.Media.CaptureFPS),
+		fmt.Sprintf("a cycle covers %.3g s: %d pictures, every %s of %.3g per second",
+			c.cycleSpan(), c.Agent.Frames, ordinal(c.Agent.Stride), c.Media.CaptureFPS),
 		fmt.Sprintf("its pictures cost at most %d tokens, of %d (inference.max_input_tokens)",
-			c.LookTokens(), c.Inference.MaxInputTokens),
-		fmt.Sprintf("a look can be set to cover %.3g s (media.window_size)", float64(c.Media.WindowSize-1)/c.Media.CaptureFPS),
+			c.cycleTokens(), c.Inference.MaxInputTokens),
+		fmt.Sprintf("a cycle can cover at most %.3g s (media.window_size)", float64(c.Media.WindowSize-1)/c.Media.CaptureFPS),
 	}
 	switch {
 	case c.Pacing.FixedDelay > 0:
-		lines = append(lines, fmt.Sprintf("the picture is shown %v late, whatever is measured", c.Pacing.FixedDelay))
+		lines = append(lines, fmt.Sprintf("the picture is delayed by %v", c.Pacing.FixedDelay))
 	case c.Pacing.InitialDelay == 0:
-		lines = append(lines, "the picture is shown without delay, so words come after what they are about")
+		lines = append(lines, "the picture is not delayed, so comments follow what they describe")
 	default:
-		lines = append(lines, fmt.Sprintf("the picture is shown %v late at first, then as late as comments need, "+
+		lines = append(lines, fmt.Sprintf("the picture is delayed by %v at first, then as comments need, "+
 			"between %v and %v", c.Pacing.InitialDelay, c.Pacing.MinDelay, c.Pacing.MaxDelay))
 	}
 	return lines
@@ -468,8 +471,7 @@ func ordinal(n int) string {
 	return strconv.Itoa(n) + "th"
 }
 
-// Variables lists every environment variable with the YAML path it sets, in
-// the order of the file.
+// Variables returns all environment variables with their YAML paths, in file order.
 func Variables() []Variable {
 	var out []Variable
 	g := schemaOf(Config{})
@@ -487,14 +489,14 @@ func Variables() []Variable {
 // Variable is one environment variable.
 type Variable struct {
 	Name string
-	// WellKnown is a second name, used where others use it too (LIVEKIT_URL).
+	// WellKnown is a second name that other programs use too (LIVEKIT_URL), or "".
 	WellKnown string
-	// Path of the setting in the file. A secret has none there: it is only the name in messages.
+	// Path of the setting in the file. For a secret, which a file must not contain, the name in messages.
 	Path   string
 	Secret bool
 }
 
-// wellKnown are the names that LiveKit's own programs read.
+// wellKnown maps the names that LiveKit's own programs read to those of this program.
 func wellKnown() map[string]string {
 	return map[string]string{
 		"LIVEKIT_URL":        Prefix + "AGENT_LIVEKIT_URL",
@@ -506,7 +508,7 @@ func wellKnown() map[string]string {
 	}
 }
 
-// environment turns "NAME=value" strings into a map, leaving out empty values.
+// environment converts "NAME=value" strings to a map and skips empty values.
 func environment(environ []string) map[string]string {
 	out := map[string]string{}
 	for _, kv := range environ {
@@ -526,9 +528,9 @@ func environment(environ []string) map[string]string {
 	return out
 }
 
-// aliasMark keeps, beside a variable, the well-known name it was given by. No
-// variable of the system can hold it.
+// aliasMark is the key prefix of the well-known name that set a variable. No real
+// variable name contains it.
 const aliasMark = "="
 
-// sortedKeys returns a map's keys in order, so that messages do not jump about.
+// sortedKeys returns a map's keys in order, for a stable order of messages.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -21,7 +21,7 @@ import (
 	"touchline/inference"
 )
 
-// settings leaves out where they came from.
+// settings are all but their origins.
 func settings(c configs.Config) []any {
 	return []any{
 		c.Preset, c.Detail, c.ProfileFiles, c.LogLevel, c.Media, c.Pacing, c.Inference, c.Agent, c.Sources, c.Profiles,
@@ -229,10 +229,10 @@ func TestPresets(t *testing.T) {
 			require.Equal(t, tt.interval, c.Pacing.MinInterval)
 			require.Equal(t, tt.pause, c.Pacing.PauseAfter)
 			require.Equal(t, tt.tokens, c.Inference.Voice.MaxTokens)
-			require.InDelta(t, tt.span, c.LookSpan(), 1e-9)
-			require.Equal(t, tt.lookTokens, c.LookTokens())
+			require.InDelta(t, tt.span, c.CycleSpan(), 1e-9)
+			require.Equal(t, tt.lookTokens, c.CycleTokens())
 			c.Media.LongSide = 1280
-			require.Equal(t, tt.lookLarge, c.LookTokens())
+			require.Equal(t, tt.lookLarge, c.CycleTokens())
 		})
 	}
 	c, err := configs.Load("", []string{"TOUCHLINE_PRESET=sniper"})
@@ -354,7 +354,7 @@ func TestBadEnvironment(t *testing.T) {
 		`TOUCHLINE_PACING_PAUSE_AFTER pacing.pause_after: must be a time with its unit, such as 500ms, 4s or 10m, is "5"`,
 		`TOUCHLINE_PACING_QUANTILE pacing.quantile: must be at least 0.5 and under 1, is NaN`,
 		`TOUCHLINE_INFERENCE_MINICPMO_SUPPRESS_TOKENS inference.minicpmo.suppress_tokens: must be a list of whole numbers, is "a"`,
-		`TOUCHLINE_MEDIA_CAPTUREFPS no setting has this variable, did you mean TOUCHLINE_MEDIA_CAPTURE_FPS?`,
+		`TOUCHLINE_MEDIA_CAPTUREFPS unknown variable, did you mean TOUCHLINE_MEDIA_CAPTURE_FPS?`,
 		`LIVEKIT_URL agent.livekit.url: must be ws:// or wss:// with a host, is "ftp://x"`,
 		`agent.livekit.api_key: must be set when the other half of the pair is`,
 	} {
@@ -382,11 +382,11 @@ func TestUnreadableFile(t *testing.T) {
 	_, err := configs.Load(filepath.Join(t.TempDir(), "none.yaml"), nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = configs.Load(t.TempDir(), nil)
-	require.ErrorContains(t, err, "expected a file")
+	require.ErrorContains(t, err, "not a regular file")
 	big := filepath.Join(t.TempDir(), "big.yaml")
 	require.NoError(t, os.WriteFile(big, bytes.Repeat([]byte("#\n"), 1<<20), 0o600))
 	_, err = configs.Load(big, nil)
-	require.ErrorContains(t, err, "expected at most 1048576 bytes")
+	require.ErrorContains(t, err, "more than 1048576 bytes")
 }
 
 func TestOddButRightFiles(t *testing.T) {
@@ -435,16 +435,16 @@ func TestPrint(t *testing.T) {
 func TestExplain(t *testing.T) {
 	c := configs.Default()
 	require.Equal(t, []string{
-		"a look covers 0.8 s: 4 pictures, every one of 5 a second",
+		"a cycle covers 0.8 s: 4 pictures, every one of 5 per second",
 		"its pictures cost at most 264 tokens, of 8192 (inference.max_input_tokens)",
-		"a look can be set to cover 9.4 s (media.window_size)",
-		"the picture is shown 4s late at first, then as late as comments need, between 0s and 15s",
+		"a cycle can cover at most 9.4 s (media.window_size)",
+		"the picture is delayed by 4s at first, then as comments need, between 0s and 15s",
 	}, c.Explain())
 	c.Agent.Stride, c.Pacing.InitialDelay = 22, 0
 	require.Contains(t, c.Explain()[0], "every 22nd of 5")
-	require.Contains(t, c.Explain()[3], "without delay")
+	require.Contains(t, c.Explain()[3], "is not delayed")
 	c.Pacing.FixedDelay = time.Second
-	require.Contains(t, c.Explain()[3], "shown 1s late, whatever")
+	require.Contains(t, c.Explain()[3], "is delayed by 1s")
 }
 
 func TestProfiles(t *testing.T) {
@@ -463,7 +463,7 @@ func TestProfiles(t *testing.T) {
 	require.Equal(t, []string{"default", "sports", "security", "nature", "descriptive"}, names)
 }
 
-func TestProfilesOfOnesOwn(t *testing.T) {
+func TestAdditionalProfiles(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "mine"), os.DirFS("testdata/profiles")))
 	path := filepath.Join(dir, "touchline.yaml")
@@ -486,7 +486,7 @@ func TestProfilesOfOnesOwn(t *testing.T) {
 	_, err = configs.Load("", []string{"TOUCHLINE_PROFILE_FILES=" + bad})
 	require.ErrorContains(t, err, `unknown field "sugestion"`)
 	_, err = configs.Load("", []string{"TOUCHLINE_PROFILE_FILES=" + t.TempDir()})
-	require.ErrorContains(t, err, "there are none")
+	require.ErrorContains(t, err, "the folder has no profiles")
 }
 
 // TestTuningCoversEverySetting keeps the table of docs/tuning.md complete, and the old settings findable in it.

@@ -8,8 +8,8 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// environment lays the variables over the settings. Each is read by itself, so
-// that every wrong one is named, and a wrong one does not hide another.
+// environment overwrites settings with variables. It reads each separately, so that
+// all wrong ones are reported.
 func (l *loader) environment(vars map[string]string) {
 	known := map[string]*leaf{}
 	for _, leaf := range l.leaves {
@@ -33,14 +33,14 @@ func (l *loader) environment(vars map[string]string) {
 		l.origins[leaf.path] = origin{name: given}
 		l.forgetItems(leaf.path)
 		err := env.ParseWithOptions(&l.cfg, env.Options{Prefix: Prefix, Environment: map[string]string{name: value}})
-		// The reader takes "NaN" and "Inf" for numbers; a rule rejects them later.
+		// env accepts "NaN" and "Inf"; a rule rejects them later.
 		if err != nil {
 			shown := strconv.Quote(shorten(value, 60))
 			if leaf.secret {
 				shown = "not"
 			}
 			l.bad = append(l.bad, Problem{
-				Path: leaf.path, Source: given, Message: "must be " + leaf.kind() + ", is " + shown,
+				Path: leaf.path, Source: given, Message: "must be " + kindOf(leaf.typ) + ", is " + shown,
 			})
 			continue
 		}
@@ -48,7 +48,7 @@ func (l *loader) environment(vars map[string]string) {
 	}
 }
 
-// trimList takes the blanks off "a, b".
+// trimList removes the blanks in "a, b".
 func trimList(field reflect.Value) {
 	if list, ok := field.Interface().([]string); ok {
 		for i := range list {
@@ -57,8 +57,8 @@ func trimList(field reflect.Value) {
 	}
 }
 
-// isServiceLink tells the variables that Kubernetes sets in every pod for a
-// service called "touchline" from ours.
+// isServiceLink reports whether Kubernetes sets the variable in every pod for a
+// service named "touchline".
 func isServiceLink(name string) bool {
 	rest := strings.TrimPrefix(name, Prefix)
 	return rest == "PORT" || strings.HasPrefix(rest, "PORT_") ||
@@ -66,7 +66,7 @@ func isServiceLink(name string) bool {
 }
 
 func (l *loader) unknownVariable(name string, known map[string]*leaf) {
-	message := "no setting has this variable"
+	message := "unknown variable"
 	for path, why := range removed {
 		if name == Prefix+strings.ToUpper(strings.ReplaceAll(path, ".", "_")) {
 			l.bad = append(l.bad, Problem{Path: path, Source: name, Message: "this setting was removed: " + why})
@@ -79,8 +79,7 @@ func (l *loader) unknownVariable(name string, known map[string]*leaf) {
 	l.bad = append(l.bad, Problem{Source: name, Message: message})
 }
 
-// nearest finds the word that differs from the given one least, "" when all
-// differ by more than a third of it.
+// nearest returns the most similar word, or "" if all differ by more than a third.
 func nearest(word string, among []string) string {
 	best, least := "", len(word)/3+1
 	if len(word) > 100 {
@@ -94,7 +93,7 @@ func nearest(word string, among []string) string {
 	return best
 }
 
-// distance is the Levenshtein distance in bytes.
+// distance returns the Levenshtein distance in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

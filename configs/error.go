@@ -7,21 +7,21 @@ import (
 
 // Problem is one wrong setting.
 type Problem struct {
-	// Path of the setting, "" when the trouble is not with one setting.
+	// Path of the setting, or "" if the problem concerns no single setting.
 	Path string
-	// Message says what was expected and what came.
+	// Message is the rule and the value.
 	Message string
-	// File, Line and Column (both from 1) say where in a file it stands; Line is 0 when it
-	// came from elsewhere.
+	// File, Line and Column (both from 1) are the position in a file; Line is 0 if the
+	// value is not from a file.
 	File         string
 	Line, Column int
 	// Excerpt is that line with a mark under the column.
 	Excerpt string
-	// Source names what set it when that was no file: an environment variable or a preset.
+	// Source is the environment variable or preset that set the value.
 	Source string
 }
 
-// String gives place, path, message and excerpt.
+// String returns position, path, message and excerpt.
 func (p Problem) String() string {
 	var b strings.Builder
 	switch {
@@ -42,12 +42,12 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Error lists every wrong setting of one Load.
+// Error holds all wrong settings of one Load.
 type Error struct {
 	Problems []Problem
 }
 
-// Error prints all problems, one after another.
+// Error lists all problems.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if len(e.Problems) == 1 {

@@ -28,10 +28,9 @@ type document struct {
 	anchors map[string]ast.Node
 }
 
-// parse reads YAML into its tree; a mistake in the syntax is the only thing
-// reported of such a text.
+// parse parses YAML. A syntax error is the only problem reported for such a text.
 func (l *loader) parse(name string, text []byte) document {
-	text = bytes.TrimPrefix(text, []byte("\ufeff")) // The mark some editors put in front.
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // Some editors write a byte order mark.
 	doc := document{name: name, lines: strings.Split(string(text), "\n"), anchors: map[string]ast.Node{}}
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
@@ -52,7 +51,7 @@ func (l *loader) parse(name string, text []byte) document {
 		}
 	}
 	if len(bodies) > 1 {
-		l.fail(doc, bodies[1], "", "expected one YAML document, the file has "+strconv.Itoa(len(bodies)))
+		l.fail(doc, bodies[1], "", "expected one YAML document, got "+strconv.Itoa(len(bodies)))
 		return doc
 	}
 	if len(bodies) == 1 {
@@ -62,7 +61,7 @@ func (l *loader) parse(name string, text []byte) document {
 	return doc
 }
 
-// anchorFinder collects "&name" marks, for "*name" to find.
+// anchorFinder collects anchors ("&name") for aliases ("*name").
 type anchorFinder map[string]ast.Node
 
 // Visit implements ast.Visitor.
@@ -73,7 +72,7 @@ func (a anchorFinder) Visit(n ast.Node) ast.Visitor {
 	return a
 }
 
-// text returns the value of a top-level text setting, "" when it is not there.
+// text returns the value of a top-level text setting, or "".
 func (d document) text(key string) string {
 	value := ""
 	d.entries(d.root, func(e *ast.MappingValueNode) {
@@ -86,7 +85,7 @@ func (d document) text(key string) string {
 	return value
 }
 
-// entries calls fn for each "key: value" of a mapping; false when n is none.
+// entries calls fn for each entry of a mapping. It returns false if n is none.
 func (d document) entries(n ast.Node, fn func(*ast.MappingValueNode)) bool {
 	switch n := d.resolve(n).(type) {
 	case nil, *ast.NullNode:
@@ -102,9 +101,9 @@ func (d document) entries(n ast.Node, fn func(*ast.MappingValueNode)) bool {
 	return true
 }
 
-// resolve looks through anchors, aliases and tags to the value itself.
+// resolve follows anchors, aliases and tags to the value.
 func (d document) resolve(n ast.Node) ast.Node {
-	for range 16 { // An alias may name itself.
+	for range 16 { // An alias can refer to itself.
 		switch m := n.(type) {
 		case *ast.AnchorNode:
 			n = m.Value
@@ -122,7 +121,7 @@ func (d document) resolve(n ast.Node) ast.Node {
 	return nil
 }
 
-// apply lays a document over the settings. layer names it when it is not the user's file.
+// apply overwrites settings with a document. layer names a preset; it is "" for the user's file.
 func (l *loader) apply(doc document, layer string) {
 	if doc.root != nil {
 		l.applyGroup(doc, doc.root, l.schema, layer)
@@ -147,7 +146,7 @@ func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 		key := e.Key.GetToken().Value
 		path := strings.TrimPrefix(g.path+"."+key, ".")
 		if e.Key.IsMergeKey() {
-			l.fail(doc, e.Key, g.path, `merge keys ("<<") are not read: write the settings out`)
+			l.fail(doc, e.Key, g.path, `merge keys ("<<") are not supported: write the settings out`)
 			return
 		}
 		if sub, ok := g.groups[key]; ok {
@@ -163,7 +162,7 @@ func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 			pos := position(e.Key)
 			l.bad = append(l.bad, Problem{
 				Path: secret.path, File: doc.name, Line: pos.Line, Column: pos.Column,
-				Message: fmt.Sprintf("%q is a secret: it is read from the environment only (%s)", key, secret.env),
+				Message: fmt.Sprintf("%q is a secret: set it in the environment (%s)", key, secret.env),
 			})
 			return
 		}
@@ -171,14 +170,10 @@ func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 			l.fail(doc, e.Key, path, "this setting was removed: "+why)
 			return
 		}
-		message := fmt.Sprintf("unknown field %q", key)
-		if guess := nearest(key, g.order); guess != "" {
-			message += fmt.Sprintf(", did you mean %q?", guess)
-		}
-		l.fail(doc, e.Key, path, message)
+		l.unknown(doc, e, path, g.order)
 	})
 	if !ok {
-		l.fail(doc, n, g.path, "must be settings by name, is "+what(n))
+		l.fail(doc, n, g.path, "must be a group of settings, is "+describe(n))
 	}
 }
 
@@ -190,12 +185,7 @@ func (l *loader) applyLeaf(doc document, e *ast.MappingValueNode, leaf *leaf, la
 		if !l.applyItems(doc, list, leaf, field) {
 			return
 		}
-	} else if !setNode(doc, field, value) {
-		at := ast.Node(e.Key)
-		if value != nil && value.Type() != ast.NullType {
-			at = e.Value
-		}
-		l.fail(doc, at, leaf.path, "must be "+leaf.kind()+", is "+what(value))
+	} else if !l.set(doc, e, leaf.path, field) {
 		return
 	}
 	o := doc.originAt(e.Key)
@@ -203,6 +193,31 @@ func (l *loader) applyLeaf(doc document, e *ast.MappingValueNode, leaf *leaf, la
 		o = origin{name: layer}
 	}
 	l.origins[leaf.path] = o
+}
+
+// unknown reports an entry that names no setting, with the nearest name.
+func (l *loader) unknown(doc document, e *ast.MappingValueNode, path string, names []string) {
+	key := e.Key.GetToken().Value
+	message := fmt.Sprintf("unknown field %q", key)
+	if guess := nearest(key, names); guess != "" {
+		message += fmt.Sprintf(", did you mean %q?", guess)
+	}
+	l.fail(doc, e.Key, path, message)
+}
+
+// set sets a field to an entry's value. It reports a value of another kind and
+// returns false.
+func (l *loader) set(doc document, e *ast.MappingValueNode, path string, field reflect.Value) bool {
+	value := doc.resolve(e.Value)
+	if setNode(doc, field, value) {
+		return true
+	}
+	at := ast.Node(e.Key)
+	if value != nil && value.Type() != ast.NullType {
+		at = e.Value
+	}
+	l.fail(doc, at, path, "must be "+kindOf(field.Type())+", is "+describe(value))
+	return false
 }
 
 func (d document) originAt(n ast.Node) origin {
@@ -213,8 +228,8 @@ func (d document) originAt(n ast.Node) origin {
 	}
 }
 
-// applyItems reads a list of groups, each of which may be text alone. It is false
-// when something in it is wrong; then the setting stays as it was.
+// applyItems reads a list of groups or texts. If an item is wrong it returns false
+// and leaves the setting unchanged.
 func (l *loader) applyItems(doc document, n *ast.SequenceNode, leaf *leaf, field reflect.Value) bool {
 	list := reflect.MakeSlice(field.Type(), len(n.Values), len(n.Values))
 	before := len(l.bad)
@@ -226,7 +241,7 @@ func (l *loader) applyItems(doc document, n *ast.SequenceNode, leaf *leaf, field
 				l.fail(doc, item, path, err.Error())
 			}
 		} else if item == nil || item.Type() == ast.NullType || !l.applyItem(doc, item, path, list.Index(i)) {
-			l.fail(doc, n.Values[i], path, "must be text or a group of settings, is "+what(item))
+			l.fail(doc, n.Values[i], path, "must be text or a group of settings, is "+describe(item))
 		}
 		l.origins[path] = doc.originAt(begins(n.Values[i]))
 	}
@@ -241,7 +256,7 @@ func (l *loader) applyItems(doc document, n *ast.SequenceNode, leaf *leaf, field
 	return true
 }
 
-// begins is where a group begins: at its first key, not at the colon after it.
+// begins returns the node at the start of a group: its first key, not the colon after it.
 func begins(n ast.Node) ast.Node {
 	switch m := n.(type) {
 	case *ast.MappingNode:
@@ -254,7 +269,7 @@ func begins(n ast.Node) ast.Node {
 	return n
 }
 
-// applyItem reads one group of a list; false when it is none.
+// applyItem reads one group of a list. It returns false if n is no group.
 func (l *loader) applyItem(doc document, n ast.Node, path string, item reflect.Value) bool {
 	fields := map[string]reflect.Value{}
 	var names []string
@@ -266,33 +281,22 @@ func (l *loader) applyItem(doc document, n ast.Node, path string, item reflect.V
 		key := e.Key.GetToken().Value
 		field, ok := fields[key]
 		if !ok {
-			message := fmt.Sprintf("unknown field %q", key)
-			if guess := nearest(key, names); guess != "" {
-				message += fmt.Sprintf(", did you mean %q?", guess)
-			}
-			l.fail(doc, e.Key, path+"."+key, message)
+			l.unknown(doc, e, path+"."+key, names)
 			return
 		}
-		value := doc.resolve(e.Value)
-		if !setNode(doc, field, value) {
-			at := ast.Node(e.Key)
-			if value != nil && value.Type() != ast.NullType {
-				at = e.Value
-			}
-			l.fail(doc, at, path+"."+key, "must be "+kindOf(field.Type())+", is "+what(value))
-		}
+		l.set(doc, e, path+"."+key, field)
 		l.origins[path+"."+key] = doc.originAt(e.Key)
 	})
 }
 
-// forgetItems drops where the items of a list came from.
+// forgetItems deletes the origins of a list's items.
 func (l *loader) forgetItems(path string) {
 	maps.DeleteFunc(l.origins, func(p string, _ origin) bool { return strings.HasPrefix(p, path+"[") })
 }
 
-// setNode puts a YAML value into a field of a Config; false when it is of
-// another kind. Kinds are not converted, except a bare number where text is
-// wanted and nothing at all where text or a list is.
+// setNode sets a field to a YAML value. It returns false for a value of another
+// kind. Two kinds are converted: a plain number to text, and an empty value to an
+// empty text or list.
 func setNode(doc document, field reflect.Value, n ast.Node) bool {
 	if field.Type() == reflect.TypeFor[time.Duration]() {
 		switch n := n.(type) {
@@ -302,11 +306,11 @@ func setNode(doc document, field reflect.Value, n ast.Node) bool {
 			return err == nil
 		case *ast.IntegerNode:
 			field.SetInt(0)
-			return n.GetToken().Value == "0" // Zero needs no unit.
+			return n.GetToken().Value == "0" // 0 needs no unit.
 		}
 		return false
 	}
-	switch field.Kind() { //nolint:exhaustive // the kinds that settings have
+	switch field.Kind() { //nolint:exhaustive // the kinds of settings
 	case reflect.Bool:
 		b, ok := n.(*ast.BoolNode)
 		if ok {
@@ -391,8 +395,8 @@ func textOf(n ast.Node) (string, bool) {
 	return "", false
 }
 
-// what names a YAML value for people.
-func what(n ast.Node) string {
+// describe returns a short description of a YAML value for messages.
+func describe(n ast.Node) string {
 	switch n := n.(type) {
 	case nil, *ast.NullNode:
 		return "empty"
@@ -409,7 +413,7 @@ func what(n ast.Node) string {
 	}
 }
 
-// fail reports a problem at a place in a document.
+// fail reports a problem at a node.
 func (l *loader) fail(doc document, n ast.Node, path, message string) {
 	pos := position(n)
 	l.bad = append(l.bad, Problem{
@@ -425,9 +429,8 @@ func position(n ast.Node) token.Position {
 	return *n.GetToken().Position
 }
 
-// excerpt shows one line of the document with a mark under the column. Only
-// the line itself: its neighbours may hold what must not be printed, and a line
-// that may hold a secret is left out too.
+// excerpt returns one line of the document with a mark under the column. It omits
+// the neighbouring lines and any line that may contain a secret.
 func (d document) excerpt(line, column int) string {
 	if line < 1 || line > len(d.lines) {
 		return ""
@@ -435,7 +438,7 @@ func (d document) excerpt(line, column int) string {
 	text := printable(strings.TrimRight(d.lines[line-1], "\r"))
 	low := strings.ToLower(text)
 	for _, word := range []string{"secret", "token", "password", "passwd", "api_key", "apikey", "://"} {
-		// max_tokens and its kin are no secrets.
+		// max_tokens and the like are no secrets.
 		if strings.Contains(strings.ReplaceAll(low, "tokens", ""), word) && (word != "://" || strings.Contains(low, "@")) {
 			return ""
 		}
@@ -448,7 +451,7 @@ func (d document) excerpt(line, column int) string {
 	return out
 }
 
-// printable replaces what could steer a terminal.
+// printable replaces control characters.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

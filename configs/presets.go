@@ -11,14 +11,14 @@ import (
 //go:embed presets/*.yaml detail/*.yaml profiles/*.yaml
 var files embed.FS
 
-// presetSet is a folder of settings that belong together, chosen by one name.
+// presetSet is a folder of presets, selected by name.
 type presetSet struct {
-	key      string // the setting that chooses
-	variable string // the same from outside
+	key      string // the setting with the name
+	variable string // its environment variable
 	folder   string
 }
 
-// presetSets are in the order they are applied.
+// presetSets returns the sets in the order of their application.
 func presetSets() [2]presetSet {
 	return [2]presetSet{
 		{key: "preset", variable: Prefix + "PRESET", folder: "presets"},

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Print writes the settings in force as a YAML file that Load would read to the
-// same effect. A comment beside a setting says where it came from if it is not
-// the default. Secrets appear in comments, as set or not set, never with their value.
+// Print writes the effective settings as a YAML file that Load reads to the same
+// effect. A comment names the origin of each value that is not the default.
+// Secrets appear in comments, as set or not set, without their values.
 func (c Config) Print(w io.Writer) error {
 	var b bytes.Buffer
 	c.printGroup(&b, schemaOf(c), reflect.ValueOf(c), "")
@@ -82,7 +82,7 @@ func scalar(v reflect.Value) string {
 	return quote(v.String())
 }
 
-// item writes one group of a list: what is set, as text alone when that is the first field only.
+// item writes one group of a list: its non-zero fields, or plain text if only the first is set.
 func item(v reflect.Value) string {
 	var parts []string
 	for f, field := range v.Fields() {
@@ -96,7 +96,7 @@ func item(v reflect.Value) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// quote writes text in double quotes, which YAML reads as JSON does.
+// quote returns a JSON string, which is valid YAML.
 func quote(s string) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -1,7 +1,6 @@
 package configs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,9 +11,10 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"touchline/agent"
+	"touchline/internal/check"
 )
 
-// builtinNames are in the order a person should see them.
+// builtinNames returns the names in display order.
 func builtinNames() []string {
 	return []string{"default", "sports", "security", "nature", "descriptive"}
 }
@@ -35,7 +35,7 @@ func builtinProfiles() ([]agent.Profile, error) {
 	return out, nil
 }
 
-// readProfiles reads one file, or all *.yaml and *.yml files of a folder.
+// readProfiles reads a file, or all *.yaml and *.yml files of a folder.
 func readProfiles(path string) ([]agent.Profile, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -54,7 +54,7 @@ func readProfiles(path string) ([]agent.Profile, error) {
 			}
 		}
 		if len(paths) == 0 {
-			return nil, fmt.Errorf("%s: expected profiles (*.yaml) in this folder, there are none", path)
+			return nil, fmt.Errorf("%s: the folder has no profiles (*.yaml)", path)
 		}
 	}
 	var out []agent.Profile
@@ -74,7 +74,7 @@ func readProfiles(path string) ([]agent.Profile, error) {
 
 var profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
 
-// readProfile reads one profile; name is used when the text gives none.
+// readProfile reads a profile. name is the default name.
 func readProfile(name string, text []byte) (agent.Profile, error) {
 	var p agent.Profile
 	if err := yaml.UnmarshalWithOptions(text, &p, yaml.Strict()); err != nil {
@@ -84,18 +84,13 @@ func readProfile(name string, text []byte) (agent.Profile, error) {
 		p.Name = name
 	}
 	p.Prompt, p.Suggestion, p.Label = strings.TrimSpace(p.Prompt), strings.TrimSpace(p.Suggestion), strings.TrimSpace(p.Label)
-	var errs []error
-	check := func(ok bool, key, rule string, value any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: must be %s, is %v", key, rule, value))
-		}
-	}
-	check(profileName.MatchString(p.Name), "name",
+	var s check.Settings
+	s.That(profileName.MatchString(p.Name), "name",
 		"up to 40 lower-case letters, digits, - and _", fmt.Sprintf("%q", p.Name))
 	chars := utf8.RuneCountInString
-	check(p.Label != "" && chars(p.Label) <= 40, "label", "1 to 40 characters", chars(p.Label))
-	check(p.Prompt != "" && chars(p.Prompt) <= 8000, "prompt", "1 to 8000 characters", chars(p.Prompt))
-	check(chars(p.Suggestion) <= agent.MaxInstruction, "suggestion",
+	s.That(p.Label != "" && chars(p.Label) <= 40, "label", "1 to 40 characters", chars(p.Label))
+	s.That(p.Prompt != "" && chars(p.Prompt) <= 8000, "prompt", "1 to 8000 characters", chars(p.Prompt))
+	s.That(chars(p.Suggestion) <= agent.MaxInstruction, "suggestion",
 		fmt.Sprintf("at most %d characters", agent.MaxInstruction), chars(p.Suggestion))
-	return p, errors.Join(errs...)
+	return p, s.Err()
 }

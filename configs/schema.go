@@ -9,14 +9,14 @@ import (
 	"touchline/internal/redact"
 )
 
-// group is one level of the file: settings and further groups, in the order of
-// the Go fields.
+// group is one level of the file: settings and subgroups in the order of the Go
+// fields.
 type group struct {
 	path   string
 	order  []string
 	leaves map[string]*leaf
 	groups map[string]*group
-	// hidden are the secrets of this level, which a file may not hold.
+	// hidden lists the secrets of this level, which a file must not contain.
 	hidden []*leaf
 }
 
@@ -29,8 +29,8 @@ type leaf struct {
 	secret bool
 }
 
-// schemaOf reads the yaml, env and envPrefix tags of a struct. A field that has
-// neither is no setting.
+// schemaOf reads the yaml, env and envPrefix tags of a struct. A field without env
+// and envPrefix is no setting.
 func schemaOf(v any) *group { return readGroup(reflect.TypeOf(v), "", Prefix, nil) }
 
 func readGroup(t reflect.Type, path, prefix string, index []int) *group {
@@ -63,7 +63,7 @@ func (g *group) take(of *group) {
 	g.hidden = append(g.hidden, of.hidden...)
 }
 
-// each calls fn for all settings below, secrets last in their group.
+// each calls fn for all settings of the group and its subgroups, secrets last in each.
 func (g *group) each(fn func(*leaf)) {
 	for _, key := range g.order {
 		if l, ok := g.leaves[key]; ok {
@@ -77,7 +77,7 @@ func (g *group) each(fn func(*leaf)) {
 	}
 }
 
-// secret finds the secret that a key names, or nearly names.
+// secret returns the secret that a key names exactly or approximately.
 func (g *group) secret(key string) *leaf {
 	for _, l := range g.hidden {
 		name := l.path[strings.LastIndexByte(l.path, '.')+1:]
@@ -88,21 +88,19 @@ func (g *group) secret(key string) *leaf {
 	return nil
 }
 
-// flat returns all settings below by path.
+// flat returns all settings by path.
 func (g *group) flat() map[string]*leaf {
 	out := map[string]*leaf{}
 	g.each(func(l *leaf) { out[l.path] = l })
 	return out
 }
 
-// ofGroups tells a list of groups from one of texts or numbers.
+// ofGroups reports whether the setting is a list of groups.
 func (l *leaf) ofGroups() bool {
 	return l.typ.Kind() == reflect.Slice && l.typ.Elem().Kind() == reflect.Struct
 }
 
-// kind says in words what a setting takes.
-func (l *leaf) kind() string { return kindOf(l.typ) }
-
+// kindOf describes the values of a type for messages.
 func kindOf(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
