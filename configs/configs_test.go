@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"touchline/agent/webhook"
-	"touchline/internal/redact"
-
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/webhook"
 	"touchline/configs"
 	"touchline/inference"
+	"touchline/internal/redact"
 )
 
 // settings are all but their origins.

@@ -50,13 +50,14 @@ func NewWriter(w io.Writer, tensors []Entry, metadata map[string]string) (*Write
 		at = end
 		s.ends = append(s.ends, at)
 	}
-	head := append(text.buf, '}')
+	text.buf = append(text.buf, '}')
 	// The data begins at a multiple of 8.
-	head = append(head, "        "[:-len(head)&7]...)
-	if len(head) > MaxHeader {
-		return nil, fmt.Errorf("write header: %d bytes exceed the maximum of %d", len(head), MaxHeader)
+	text.buf = append(text.buf, "        "[:-len(text.buf)&7]...)
+	if len(text.buf) > MaxHeader {
+		return nil, fmt.Errorf("write header: %d bytes exceed the maximum of %d", len(text.buf), MaxHeader)
 	}
-	if _, err := w.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)); err != nil {
+	head := binary.LittleEndian.AppendUint64(nil, uint64(len(text.buf)))
+	if _, err := w.Write(append(head, text.buf...)); err != nil {
 		return nil, err
 	}
 	return s, nil

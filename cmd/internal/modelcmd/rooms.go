@@ -209,11 +209,11 @@ func (b *bench) many(ctx context.Context, e *minicpmo.Engine) error {
 			return err
 		}
 		after := e.Stats()
-		ms := func(d time.Duration) string { return fmt.Sprint(d.Round(time.Millisecond)) }
+		ms := func(d []time.Duration, q float64) time.Duration { return quantile.Of(d, q).Round(time.Millisecond) }
 		gaps := between(before.Gap, after.Gap)
-		fmt.Fprintf(out, "| %d | %d | %d | %d | %s / %s | %s / %s | %v | %.1f / %.1f ms | %.0f %% | %.0f | %s |\n",
+		fmt.Fprintf(out, "| %d | %d | %d | %d | %v / %v | %v / %v | %v | %.1f / %.1f ms | %.0f %% | %.0f | %s |\n",
 			rooms, row.Arrived, row.Dropped, row.Failed,
-			ms(quantile.Of(row.First, .5)), ms(quantile.Of(row.First, .95)), ms(quantile.Of(row.Whole, .5)), ms(quantile.Of(row.Whole, .95)), row.Backlog,
+			ms(row.First, .5), ms(row.First, .95), ms(row.Whole, .5), ms(row.Whole, .95), row.Backlog,
 			1e3*gaps.Quantile(.5), 1e3*gaps.Quantile(.99), 100*(after.Busy-before.Busy).Seconds()/row.Elapsed.Seconds(),
 			float64(after.Tokens-before.Tokens)/row.Elapsed.Seconds(), size(after.MemoryUsed))
 		fmt.Fprintf(os.Stderr, "%d rooms: cycle p50 %v, p95 %v\n", rooms, quantile.Of(row.Whole, .5), quantile.Of(row.Whole, .95))
