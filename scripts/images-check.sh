@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the images of deploy/ and runs the worker's once, without a registry of images: the base images are made here, from Debian's
 # packages, the Go toolchain's module and npm's node package.
-# usage: scripts/images-check.sh [worker] [cuda]   (both without arguments)
+# usage: scripts/images-check.sh [worker] [run] [cuda]
+#   worker  builds the image without a GPU        run  runs it        cuda  builds the image for GPUs; default: all three
 #   Needs root, Debian 12, and the packages buildah, podman, runc, mmdebstrap, ffmpeg, curl and python3.
 #   The CUDA image is built, not started. Its base is Debian as well, without NVIDIA's libraries: scripts/runtime.sh
 #   then puts all of them beside ONNX Runtime.
@@ -25,16 +26,19 @@ for tool in buildah podman runc mmdebstrap ffmpeg curl python3 go npm; do
 	command -v $tool >/dev/null || die "no $tool: install it"
 done
 wants() { case " $kinds " in *" $1 "*) ;; *) return 1 ;; esac; }
-kinds=${*:-worker cuda}
+kinds=${*:-worker run cuda}
 for kind in $kinds; do
-	case $kind in worker | cuda) ;; *) die "no image \"$kind\": choose worker or cuda" ;; esac
+	case $kind in worker | run | cuda) ;; *) die "unknown step \"$kind\": choose worker, run or cuda" ;; esac
 done
 
 work=$(mktemp -d)
 started=
 cleanup() {
-	podman rm --force --ignore touchline-images-check >/dev/null 2>&1 || true
-	for pid in $started; do kill "$pid" 2>/dev/null || true; done
+	podman rm --force --ignore touchline-images-check touchline-images-camera >/dev/null 2>&1 || true
+	for pid in $started; do
+		kill "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
+	done
 	rm -rf "$work"
 }
 trap cleanup EXIT
@@ -121,7 +125,8 @@ eventually() {
 	until "$@" >/dev/null 2>&1; do
 		tries=$((tries + 1))
 		if [ $tries -gt 120 ]; then
-			podman logs --tail 30 touchline-images-check >&2 || true
+			tail -n 20 "$work/livekit.log" >&2
+			for name in touchline-images-check touchline-images-camera; do podman logs --tail 30 $name >&2 || true; done
 			die "not after 60 s: $what"
 		fi
 		sleep 0.5
@@ -134,6 +139,16 @@ api() { curl --silent --show-error --fail --max-time 10 "$@"; }
 has_picture() {
 	api --output "$work/frame.jpg" "http://127.0.0.1:$page/api/rooms/check/frame" &&
 		ffprobe -v error -show_entries stream=codec_name "$work/frame.jpg" | grep -q mjpeg && [ "$(wc -c <"$work/frame.jpg")" -gt 4000 ]
+}
+
+# start NAME ARG...: touchline in a container, with the keys of the LiveKit server.
+start() {
+	name=$1
+	shift
+	# shellcheck disable=SC2086
+	podman run --detach --name "$name" $run_flags --read-only --tmpfs /tmp --cap-drop all --security-opt no-new-privileges \
+		--env LIVEKIT_URL=ws://127.0.0.1:$port --env LIVEKIT_API_KEY=$key --env "LIVEKIT_API_SECRET=$secret" \
+		touchline:check "$@" >/dev/null
 }
 
 run_worker() {
@@ -165,34 +180,37 @@ run_worker() {
 	eventually "the stream is served" api --output /dev/null "http://127.0.0.1:$hls/live.m3u8"
 
 	say "touchline agent in a container, as in compose.yaml: read-only, no capabilities"
-	# shellcheck disable=SC2086
-	podman run --detach --name touchline-images-check $run_flags --read-only --tmpfs /tmp --cap-drop all \
-		--security-opt no-new-privileges \
-		--env LIVEKIT_URL=ws://127.0.0.1:$port --env LIVEKIT_API_KEY=$key --env "LIVEKIT_API_SECRET=$secret" \
-		touchline:check agent --agent-name check --http 127.0.0.1:$probes --console 127.0.0.1:$page --allow loopback >/dev/null
+	# A busy machine must not make the worker full.
+	start touchline-images-check agent --agent-name check --full-cpu 0 --http 127.0.0.1:$probes \
+		--console 127.0.0.1:$page
 	eventually "the worker is registered (/)" api "http://127.0.0.1:$probes/"
 	eventually "the health check of the image passes" \
 		podman exec --env TOUCHLINE_AGENT_WORKER_HTTP=127.0.0.1:$probes touchline-images-check touchline health
 	eventually "the page is served" sh -c "curl -sf http://127.0.0.1:$page/ | grep -q '<title>Touchline'"
 	eventually "/readyz answers" api "http://127.0.0.1:$page/readyz"
-	eventually "a commentator is asked for" api --header 'Content-Type: application/json' \
+	say "touchline camera in a second container, with the HLS stream"
+	start touchline-images-camera camera "http://127.0.0.1:$hls/live.m3u8" --room check
+	eventually "the camera is live" sh -c "podman logs touchline-images-camera 2>&1 | grep -q 'Live: H264'"
+	eventually "a commentator is requested" api --header 'Content-Type: application/json' \
 		--data '{"room": "check"}' "http://127.0.0.1:$page/api/rooms"
-	eventually "it joined the room on the host's server" api "http://127.0.0.1:$page/api/rooms/check"
-	eventually "the HLS camera is opened" api --header 'Content-Type: application/json' \
-		--data "{\"url\": \"http://127.0.0.1:$hls/live.m3u8\"}" "http://127.0.0.1:$page/api/rooms/check/sources"
+	eventually "the commentator joined the room on the host's server" api "http://127.0.0.1:$page/api/rooms/check"
 	eventually "the HLS camera shows a picture" has_picture
 	eventually "a comment is made" sh -c "curl -sf http://127.0.0.1:$page/api/rooms/check/comments | grep -q '\"text\":\"[A-Z]'"
 	podman stop --time 30 touchline-images-check >/dev/null
 	code=$(podman inspect --format '{{.State.ExitCode}}' touchline-images-check)
 	[ "$code" = 0 ] || die "exit code $code after SIGTERM: it should be 0"
-	say "ok: SIGTERM ends it with exit code 0"
+	say "ok: SIGTERM ends the worker with exit code 0"
 }
 
-base_debian
-base_golang
-base_node
+if wants worker || wants cuda; then
+	base_debian
+	base_golang
+	base_node
+fi
 if wants worker; then
 	build touchline:check deploy/Dockerfile
+fi
+if wants run; then
 	run_worker
 fi
 if wants cuda; then
