@@ -45,8 +45,6 @@ type Prompt struct {
 	Speech bool
 	// Language of the answer, BCP 47; "" means English.
 	Language string
-	// Batch marks work that nobody waits for; interactive prompts go first.
-	Batch bool
 }
 
 // WordTime places one word inside its chunk's audio.

@@ -17,7 +17,6 @@ type cycle struct {
 	most     int // tokens
 	chunk    int // of the speech path; 0 is none
 	hidden   bool
-	batch    bool
 	arrived  time.Time
 
 	cancelled atomic.Bool

@@ -184,7 +184,7 @@ func (l *loop) run(ctx context.Context) error {
 func (l *loop) intake() {
 	l.inbox.mu.Lock()
 	for _, c := range l.inbox.cycles {
-		l.enqueue(c)
+		l.waiting = append(l.waiting, c)
 	}
 	clear(l.inbox.cycles)
 	l.inbox.cycles = l.inbox.cycles[:0]
@@ -224,19 +224,6 @@ func (l *loop) intake() {
 	}
 	clear(l.waiting[len(kept):])
 	l.waiting = kept
-}
-
-// enqueue puts work that nobody waits for behind that of others.
-func (l *loop) enqueue(c *cycle) {
-	at := len(l.waiting)
-	if !c.batch {
-		for at > 0 && l.waiting[at-1].batch {
-			at--
-		}
-	}
-	l.waiting = append(l.waiting, nil)
-	copy(l.waiting[at+1:], l.waiting[at:])
-	l.waiting[at] = c
 }
 
 // left notes that one fewer waits for a slot.

@@ -180,7 +180,6 @@ type rig struct {
 	*loop
 
 	toy  *toy
-	idle bool // nobody waits for further answers
 	stop func()
 }
 
@@ -218,7 +217,7 @@ func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
 	}
 	set := sample.Chat()
 	set.Greedy, set.RepetitionPenalty = true, 1
-	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures, batch: r.idle}
+	c := &cycle{settings: set, most: n, arrived: time.Now(), pictures: pictures}
 	c.prompt.ids = ids
 	for _, p := range pictures {
 		p.wanted.Add(1)
@@ -397,24 +396,6 @@ func TestFramesShareRuns(t *testing.T) {
 		require.Equal(t, []string{"see 4", "see 3", "see 3"}, seen, "six that are waited for and one of their grid, then the rest")
 		require.Equal(t, pictureDone, early.state)
 		require.Equal(t, pictureDone, other.state)
-	})
-}
-
-func TestNobodyWaitsForBatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, 1)
-		defer r.stop()
-		busy := r.ask(1, 10, 50)
-		synctest.Wait()
-		time.Sleep(10 * time.Millisecond)
-		r.idle = true
-		later := r.ask(2, 10, 5)
-		r.idle = false
-		soon := r.ask(3, 10, 5)
-		<-busy.done
-		<-soon.done
-		<-later.done
-		require.True(t, soon.times[4].Before(later.times[0]))
 	})
 }
 

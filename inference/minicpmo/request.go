@@ -35,8 +35,6 @@ type Request struct {
 	Hidden bool
 	// Special keeps special tokens in the text.
 	Special bool
-	// Batch marks work that nobody waits for.
-	Batch bool
 	// Report, if not nil, is told where the time went when the answer has ended.
 	Report func(Report)
 }
@@ -129,7 +127,7 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	c := &cycle{
 		prompt:   prompt{ids: r.Prompt.IDs, spans: r.Prompt.Images},
 		settings: r.Rules, seed: r.Seed, most: min(r.MaxTokens, most-n+1),
-		chunk: r.Chunk, hidden: r.Hidden, batch: r.Batch, arrived: now,
+		chunk: r.Chunk, hidden: r.Hidden, arrived: now,
 	}
 	if err := e.look(c, r); err != nil {
 		c.letGo()

@@ -66,7 +66,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	if len(p.Frames) == 0 {
 		return Request{}, errNoFrames
 	}
-	r := Request{Frames: p.Frames, Source: s.source, MaxTokens: e.maxTokens, Batch: p.Batch}
+	r := Request{Frames: p.Frames, Source: s.source, MaxTokens: e.maxTokens}
 	if p.MaxTokens > 0 {
 		r.MaxTokens = p.MaxTokens
 	}

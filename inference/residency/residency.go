@@ -1,13 +1,13 @@
-// Package residency keeps a model in memory while somebody needs it.
+// Package residency keeps a model in memory as long as a session needs it.
 //
-// A Keeper stands before any engine: it loads and warms the model when the
-// first session opens (or at once), tells how far that is, tries again when it
-// failed, frees the model when no session has been open for a while, and lets a
-// bounded number of prompts through, those that somebody waits for first.
+// A Keeper wraps any engine: it loads and warms the model when the first
+// session opens (or at once), reports the progress, retries a load that failed,
+// frees the model when no session has been open for a while, and lets a bounded
+// number of prompts through, first come first served.
 //
-// It knows nothing of what a model is made of, never looks into a prompt beyond
-// its Batch mark, and never ends an answer of its own accord except when it is
-// closed itself. Run owns the only goroutine and all loading and closing.
+// It knows nothing of what a model is made of, never looks into a prompt, and
+// never ends an answer of its own accord except when it is closed itself. Run
+// owns the only goroutine and all loading and closing.
 package residency
 
 import (

@@ -366,18 +366,15 @@ func queueUp(t *testing.T, k *residency.Keeper, prompts ...inference.Prompt) fun
 	return func() []error { wg.Wait(); return errs }
 }
 
-func TestInteractiveBeforeBatch(t *testing.T) {
+func TestFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{})
-		wait := queueUp(t, k,
-			inference.Prompt{Text: "b1", Batch: true}, inference.Prompt{Text: "b2", Batch: true},
-			inference.Prompt{Text: "i1"}, inference.Prompt{Text: "b3", Batch: true}, inference.Prompt{Text: "i2"},
-		)
-		require.Equal(t, 5, k.Stats().Waiting)
+		wait := queueUp(t, k, inference.Prompt{Text: "a"}, inference.Prompt{Text: "b"}, inference.Prompt{Text: "c"})
+		require.Equal(t, 3, k.Stats().Waiting)
 		for _, err := range wait() {
 			require.NoError(t, err)
 		}
-		require.Equal(t, []string{"i1", "i2", "b1", "b2", "b3"}, e.asked)
+		require.Equal(t, []string{"a", "b", "c"}, e.asked)
 	})
 }
 
@@ -399,19 +396,16 @@ func TestOverload(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		wait := queueUp(t, k,
 			inference.Prompt{Text: "running"},
-			inference.Prompt{Text: "b1", Batch: true}, inference.Prompt{Text: "b2", Batch: true},
-			inference.Prompt{Text: "b3", Batch: true}, // no room
-			inference.Prompt{Text: "i1"},              // takes b2's place
-			inference.Prompt{Text: "i2"},              // takes b1's
-			inference.Prompt{Text: "i3"},              // no room among its own
+			inference.Prompt{Text: "a"}, inference.Prompt{Text: "b"},
+			inference.Prompt{Text: "c"}, // no room
 		)
 		errs := wait()
 		over := inference.ErrOverloaded
-		for i, want := range []error{nil, over, over, over, nil, nil, over} {
+		for i, want := range []error{nil, nil, nil, over} {
 			require.ErrorIs(t, errs[i], want, "%d", i)
 		}
-		require.Equal(t, []string{"running", "i1", "i2"}, e.asked)
-		require.Equal(t, uint64(4), k.Stats().Overloaded)
+		require.Equal(t, []string{"running", "a", "b"}, e.asked)
+		require.Equal(t, uint64(1), k.Stats().Overloaded)
 	})
 }
 
@@ -486,14 +480,14 @@ func TestRandomDay(t *testing.T) {
 				if r.IntN(60) == 0 {
 					e.set(func() { e.sick = true })
 				}
-				limit, batch, quit := time.Duration(r.Int64N(int64(6*time.Second))), r.IntN(3) == 0, r.IntN(5) == 0
+				limit, quit := time.Duration(r.Int64N(int64(6*time.Second))), r.IntN(5) == 0
 				s := open(t, k)
 				wg.Go(func() {
 					defer s.Close()
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					defer cancel()
 					s.Observe(inference.Frame{})
-					for _, err := range s.Generate(ctx, inference.Prompt{Text: "x", Batch: batch}) {
+					for _, err := range s.Generate(ctx, inference.Prompt{Text: "x"}) {
 						if quit {
 							break
 						}
