@@ -11,33 +11,33 @@ import (
 	"touchline/internal/redact"
 )
 
-// Config says what the program itself brings into its rooms: cameras
-// that it opens, and senders that it takes.
+// Config configures the cameras that the program publishes: sources that it opens,
+// and WHIP senders.
 type Config struct {
-	// Allow lists the addresses that the page and the API may have opened: public, private or none; empty
-	// for what fits the program. More may be allowed on the command line only.
+	// Allow lists the kinds of addresses that the page and the API may open: public, private or none; empty
+	// is the program's default. The command line may allow more.
 	Allow []string `yaml:"allow" env:"ALLOW"`
 	// Transcode is auto, off or always.
 	Transcode string `yaml:"transcode" env:"TRANSCODE"`
-	// PassHEVC lets H265 into the room as it is.
+	// PassHEVC publishes H265 without transcoding.
 	PassHEVC bool `yaml:"pass_hevc" env:"PASS_HEVC"`
-	// Max is how many sources one room may have open.
+	// Max bounds the sources of one room.
 	Max int `yaml:"max" env:"MAX"`
-	// WHIP sets the endpoint at /whip/ROOM beside the page.
+	// WHIP configures the endpoint /whip/ROOM of the page's server.
 	WHIP WHIPConfig `yaml:"whip" envPrefix:"WHIP_"`
 }
 
-// WHIPConfig sets who may send a picture by WHIP (RFC 9725), and how.
+// WHIPConfig configures WHIP ingest (RFC 9725).
 type WHIPConfig struct {
-	// Enabled takes senders at all.
+	// Enabled turns WHIP ingest on.
 	Enabled bool `yaml:"enabled" env:"ENABLED"`
-	// Keys are stream keys, [[ROOM/]IDENTITY=]KEY, separated by commas. One is made up for a room that has none.
+	// Keys are stream keys, [[ROOM/]IDENTITY=]KEY, separated by commas. One is generated for a room that has none.
 	Keys redact.Secret `yaml:"-" env:"KEYS"`
-	// UDPPort takes all media; 0 is a free one.
+	// UDPPort carries all media; 0 takes a free port.
 	UDPPort int `yaml:"udp_port" env:"UDP_PORT"`
-	// Many lets several senders in with one key.
+	// Many allows several senders with one key.
 	Many bool `yaml:"many" env:"MANY"`
-	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
+	// ExternalIPs replace the machine's own addresses in candidates, where a router forwards the port.
 	ExternalIPs []string `yaml:"external_ips" env:"EXTERNAL_IPS"`
 }
 
@@ -66,20 +66,20 @@ func (c Config) Validate() error {
 	return s.Err()
 }
 
-// StreamKey lets one sender in.
+// StreamKey authorises one sender.
 type StreamKey struct {
-	// Room is "" for the only one, or for every one where there are several.
+	// Room is "" for every room.
 	Room          string
 	Identity, Key string
 }
 
-// StreamIdentity is who a sender is whose key names nobody.
+// StreamIdentity is the identity of a sender whose key names none.
 const StreamIdentity = "camera"
 
 // minStreamKey is the shortest stream key, in characters.
 const minStreamKey = 8
 
-// StreamKeys reads Keys. No error repeats one.
+// StreamKeys parses Keys. No error contains a key.
 func (c WHIPConfig) StreamKeys() ([]StreamKey, error) {
 	var out []StreamKey
 	for text := range strings.SplitSeq(string(c.Keys), ",") {

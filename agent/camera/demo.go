@@ -36,13 +36,13 @@ type DemoOptions struct {
 	Seed uint64
 	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
 	LoopbackOnly bool
-	// OnSent is told the PTS of each picture that is handed to the room; may be nil.
+	// OnSent is called with the PTS of each picture that is published; may be nil.
 	OnSent func(pts time.Duration)
-	// Crowd lets the match be heard as well.
+	// Crowd adds the sound of the match.
 	Crowd bool
-	// Sound makes 48 kHz mono sound instead, from a sample on that is counted from PTS 0 of the match; nil for none.
+	// Sound replaces the crowd's 48 kHz mono sound. It fills pcm from sample number from on, counted from PTS 0; may be nil.
 	Sound func(from int64, pcm []int16)
-	// Still makes a match in which nothing moves.
+	// Still generates a match without motion.
 	Still bool
 	Log   zerolog.Logger
 }
@@ -54,7 +54,7 @@ type Demo struct {
 	enc   *codec.Encoder
 	pub   *room.CameraPublisher
 	out   chan media.EncodedFrame
-	key   atomic.Bool // the next picture is to be a key frame
+	key   atomic.Bool // the next picture must be a key frame
 }
 
 // bitRate of the built-in camera at 1280x720, in bit/s.
@@ -82,7 +82,7 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 			c.opts.Sound = c.World.Sound
 		}
 	} else if _, err = exec.LookPath("ffmpeg"); err != nil {
-		return nil, errors.New("expected ffmpeg to play a clip, found none: apt-get install ffmpeg")
+		return nil, errors.New("playing a clip needs ffmpeg, which is not installed; install it, for example by apt-get install ffmpeg")
 	}
 	c.enc, err = codec.NewEncoder(codec.EncoderOptions{
 		Codec: o.Codec, Width: o.Width, Height: o.Height, FPS: o.FPS,
@@ -140,12 +140,12 @@ func (c *Demo) Run(ctx context.Context) error {
 func (c *Demo) encode(ctx context.Context, pts time.Duration, i420 []byte) error {
 	err := c.enc.Encode(ctx, codec.Picture{Pix: i420, PTS: pts, Arrival: time.Now()}, c.key.Swap(false))
 	if err != nil && ctx.Err() == nil {
-		c.opts.Log.Debug().Err(err).Msg("the encoder refuses a picture")
+		c.opts.Log.Debug().Err(err).Msg("picture not encoded")
 	}
 	return ctx.Err()
 }
 
-// noise sends a made-up sound in step with pictures.
+// noise sends generated sound in sync with pictures.
 type noise struct {
 	make func(from int64, pcm []int16)
 	out  *room.CameraPublisher
@@ -165,7 +165,7 @@ func newNoise(sounds func(from int64, pcm []int16), out *room.CameraPublisher) (
 	return n, nil
 }
 
-// until sends what belongs to the time before a picture.
+// until sends the sound up to a picture's time.
 func (n *noise) until(pts time.Duration) error {
 	const frame = sound.Rate / 50
 	now := time.Now()
@@ -177,13 +177,13 @@ func (n *noise) until(pts time.Duration) error {
 			return fmt.Errorf("encode the camera's sound: %w", err)
 		}
 		arrival := now.Add(time.Duration(n.next)*125000/6 - pts)
-		_, _ = n.out.WriteCaptured(packet[:size], uint32(n.next), n.next == 0, arrival, time.Time{}) // it counts and complains by itself
+		_, _ = n.out.WriteCaptured(packet[:size], uint32(n.next), n.next == 0, arrival, time.Time{}) // it counts and logs errors itself
 		n.next += frame
 	}
 	return nil
 }
 
-// play has ffmpeg decode the clip at its own pace, looped, and encodes what comes.
+// play encodes the clip, which ffmpeg decodes in real time and in a loop.
 func (c *Demo) play(ctx context.Context) error {
 	o := c.opts
 	size := fmt.Sprintf("%d:%d", o.Width, o.Height)
@@ -215,7 +215,7 @@ func (c *Demo) play(ctx context.Context) error {
 	return fmt.Errorf("play %s: %w: %s", o.File, errors.Join(err, werr), complaints.text)
 }
 
-// tail keeps the last of what a program complained about.
+// tail keeps the end of a program's standard error.
 type tail struct{ text []byte }
 
 // Write implements io.Writer.

@@ -8,7 +8,7 @@ import (
 	"touchline/media/source"
 )
 
-// whipKind is the kind of what senders send by WHIP.
+// whipKind is the kind of WHIP senders.
 const whipKind source.Kind = "whip"
 
 func describe(f *Feed, s source.Status, kind source.Kind) source.Info {
@@ -25,7 +25,7 @@ func describe(f *Feed, s source.Status, kind source.Kind) source.Info {
 	return out
 }
 
-// CodecName is the codec of a source's pictures, in words for people.
+// CodecName returns the name of a source's codec for people.
 func CodecName(s source.Status) string {
 	if name := s.Codec.String(); name != "unknown" {
 		return name
@@ -33,7 +33,7 @@ func CodecName(s source.Status) string {
 	return "JPEG"
 }
 
-// advice says what to do about packets that get lost, and about key frames that are too far apart.
+// advice returns what to change about lost packets and about key frames that are too far apart.
 func advice(kind source.Kind, s source.Status) string {
 	var words []string
 	if s.Lossy {
@@ -45,17 +45,17 @@ func advice(kind source.Kind, s source.Status) string {
 	return strings.Join(words, " ")
 }
 
-// lossAdvice says what to do about a way that loses packets.
+// lossAdvice returns what to change about lost packets.
 func lossAdvice(kind source.Kind, s source.Status) string {
-	lost := fmt.Sprintf("Packets of its picture get lost on the way (%d so far), and after each loss the picture stands still up to "+
+	lost := fmt.Sprintf("The network loses packets of its picture (%d so far). After each loss the picture freezes until "+
 		"the next key frame.", s.Missing)
 	if kind == source.RTSP {
-		return lost + " Open it over TCP (“transport”: TCP), which sends lost ones again; UDP does not."
+		return lost + " Open it over TCP (“transport”: TCP), which retransmits lost packets."
 	}
-	return lost + " A cable in place of Wi-Fi, or a lower bit rate at the sender, helps."
+	return lost + " Use a cable instead of Wi-Fi, or a lower bit rate at the sender."
 }
 
-// keyFrameAdvice says what to set at a source whose key frames are too far apart.
+// keyFrameAdvice returns the setting of a source whose key frames are too far apart.
 func keyFrameAdvice(kind source.Kind, s source.Status) string {
 	apart := "Its key frames are more than 2 s apart"
 	if s.KeyEvery > source.KeyFrameLimit {
@@ -66,8 +66,8 @@ func keyFrameAdvice(kind source.Kind, s source.Status) string {
 		return apart + ", and an RTSP camera cannot be asked for one. Set “I-frame interval” (or “GOP”) at the " +
 			"camera to one second’s worth of frames, 25 or 30, and “smart codec”, “H.264+” or “Zipstream” off."
 	case whipKind:
-		return apart + ", although it was asked for one. In OBS: Settings, Output, “Keyframe interval” 1 s. With ffmpeg: -g 30."
+		return apart + ", and it ignores requests for one. In OBS: Settings, Output, “Keyframe interval” 1 s. With ffmpeg: -g 30."
 	case source.HTTP, source.File, source.Webcam:
 	}
-	return apart + ". Whoever makes it with ffmpeg sets -g 30; other encoders call it “keyframe interval” or “GOP”: one second."
+	return apart + ". With ffmpeg: -g 30. In other encoders: “keyframe interval” or “GOP” of one second."
 }

@@ -1,11 +1,11 @@
-// Package camera brings sources into a room: what media/source yields, made fit
-// by media/source/conform, published by agent/room. It is what the command
-// camera, the demo and the page's picker have in common.
+// Package camera publishes sources as participants of a room: frames of
+// media/source, made suitable for WebRTC by media/source/conform, through agent/room.
 //
-// A Feed is a participant of the room. It stays there while its source is
-// away, so that viewers need not find it again, and its attributes say how the
-// source is. A Manager keeps the sources that come and go while the program
-// runs, Senders those that send by themselves (WHIP).
+// A [Feed] is one participant. It stays in the room while its source is away, and
+// shows the source's state in its attributes. A [Manager] holds the sources that
+// are added and removed while the program runs, [Senders] those that send by WHIP,
+// [Ingest] their server and keys; [Demo] is the generated camera. The package does
+// not choose the camera that a bot watches.
 package camera
 
 import (
@@ -22,13 +22,14 @@ import (
 
 	"touchline/agent/room"
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/source"
 	"touchline/media/source/conform"
 )
 
-// queue is how many access units wait for the room.
+// queue bounds the access units that wait to be sent.
 const queue = 128
 
 // Options of a Feed.
@@ -39,30 +40,30 @@ type Options struct {
 	Token string
 	// Room, Identity and Name of the participant.
 	Room, Identity, Name string
-	// Agents are dispatched to the room if the participant makes it; not with a ready token.
+	// Agents are dispatched to the room if the participant creates it; not with a ready token.
 	Agents       []*livekit.RoomAgentDispatch
 	LoopbackOnly bool
-	// Mode says when to transcode, "" is conform.Auto. H265 lets H265 pass.
+	// Mode decides when to transcode; "" is conform.Auto. H265 is published as it is if H265 is set.
 	Mode conform.Mode
 	H265 bool
-	// BitRate of what is transcoded, at 1280 x 720, in bit/s; 0 for the codec's own.
+	// BitRate of a transcoded picture at 1280 x 720, in bit/s; 0 is the codec's default.
 	BitRate int
-	// Codec program, "" looks for it.
+	// Codec is the path of touchline-codec; "" searches for it.
 	Codec string
-	// OnStatus gets the source's state; OnReason why it is transcoded. May be nil.
+	// OnStatus receives the source's state, OnReason the reason for transcoding. May be nil.
 	OnStatus func(source.Status)
 	OnReason func(string)
 	Log      zerolog.Logger
 }
 
-// Feed is one participant with a picture.
+// Feed is one participant that publishes a picture and sound.
 type Feed struct {
 	opts    Options
 	pub     *room.CameraPublisher
 	fit     *conform.Converter
 	out     chan media.EncodedFrame
 	request atomic.Pointer[func()] // asks the present source for a key frame
-	asked   atomic.Pointer[func()] // notes that somebody asked for one
+	asked   atomic.Pointer[func()] // notes a request of the room
 	sup     atomic.Pointer[source.Supervisor]
 
 	mu     sync.Mutex
@@ -70,13 +71,13 @@ type Feed struct {
 	clock  soundClock
 	behind atomic.Uint64
 
-	skipping bool          // by send only
-	asks     chan struct{} // for key frames, by send
+	skipping bool        // used by send only
+	wanted   wake.Signal // send needs a key frame
 }
 
 // New checks the options; nothing runs yet.
 func New(o Options) (*Feed, error) {
-	f := &Feed{opts: o, out: make(chan media.EncodedFrame, queue), asks: make(chan struct{}, 1)}
+	f := &Feed{opts: o, out: make(chan media.EncodedFrame, queue), wanted: wake.New()}
 	var err error
 	f.fit, err = conform.New(conform.Options{
 		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, Mode: o.Mode, H265: o.H265, Path: o.Codec,
@@ -96,7 +97,7 @@ func New(o Options) (*Feed, error) {
 	return f, nil
 }
 
-// Run stays in the room until ctx ends.
+// Run stays in the room until ctx ends or the room refuses or removes the participant.
 func (f *Feed) Run(ctx context.Context) error {
 	g, ctx := rescue.WithContext(ctx)
 	g.Go(func() error { return f.fit.Run(ctx) })
@@ -106,7 +107,7 @@ func (f *Feed) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-f.asks:
+			case <-f.wanted:
 				f.fit.RequestKeyFrame()
 			}
 		}
@@ -117,8 +118,8 @@ func (f *Feed) Run(ctx context.Context) error {
 	return nil
 }
 
-// Play stays in the room with one source, until ctx ends or the source ended or
-// was given up. hide takes its secrets out of texts.
+// Play stays in the room with one source until ctx ends or the source ends or is
+// given up. hide removes the source's secrets from texts.
 func (f *Feed) Play(ctx context.Context, p source.Puller, hide func(string) string) error {
 	g, ctx := rescue.WithContext(ctx)
 	ctx, end := context.WithCancel(ctx)
@@ -130,9 +131,8 @@ func (f *Feed) Play(ctx context.Context, p source.Puller, hide func(string) stri
 	return g.Wait()
 }
 
-// Pull has one source's pictures go into the room, until ctx ends or the source
-// ended or was given up. Run must be running. Another source may be pulled
-// afterwards.
+// Pull publishes one source until ctx ends or the source ends or is given up. Run
+// must be running. Another source may be pulled afterwards.
 func (f *Feed) Pull(ctx context.Context, p source.Puller, hide func(string) string) error {
 	var sup *source.Supervisor
 	sink := f.Attach(func() { sup.RequestKeyFrame() }, func() { sup.KeyFrameAsked() })
@@ -146,7 +146,7 @@ func (f *Feed) Pull(ctx context.Context, p source.Puller, hide func(string) stri
 	return sup.Run(ctx)
 }
 
-// Note takes the source's state to the room, and to whoever wants to know it.
+// Note publishes the source's state.
 func (f *Feed) Note(s source.Status) {
 	f.fit.SetSlow(s.Slow)
 	f.pub.SetState(room.CameraState{State: s.State.String(), Reason: s.Reason, Since: s.Since})
@@ -155,7 +155,7 @@ func (f *Feed) Note(s source.Status) {
 	}
 }
 
-// Status is that of the source that is pulled, or was last.
+// Status returns the state of the present or last source.
 func (f *Feed) Status() source.Status {
 	if sup := f.sup.Load(); sup != nil {
 		return sup.Status()
@@ -163,9 +163,9 @@ func (f *Feed) Status() source.Status {
 	return source.Status{State: source.Connecting}
 }
 
-// Attach returns the place of another source: its epochs are new ones. request
-// asks it for a key frame; asked is told when somebody wants one, whoever
-// answers. Neither is called before the source's first frame.
+// Attach returns the sink for another source, whose frames begin new epochs. request
+// asks the source for a key frame; asked is called for each request of the room.
+// Neither is called before the source's first frame.
 func (f *Feed) Attach(request, asked func()) source.Sink {
 	var live atomic.Bool
 	guarded := func(do func()) *func() {
@@ -179,35 +179,35 @@ func (f *Feed) Attach(request, asked func()) source.Sink {
 	f.request.Store(guarded(request))
 	f.asked.Store(guarded(asked))
 	var began bool
-	var theirs, ours uint32
+	var from, to uint32 // epochs
 	return source.Sink{
 		Frame: func(frame media.EncodedFrame) {
-			if !began || frame.Epoch != theirs {
+			if !began || frame.Epoch != from {
 				if !began {
 					f.fit.Forget()
 					live.Store(true)
 				}
-				began, theirs = true, frame.Epoch
+				began, from = true, frame.Epoch
 				f.mu.Lock()
 				f.epoch++
-				ours = f.epoch
+				to = f.epoch
 				f.mu.Unlock()
 			}
-			frame.Epoch = ours
+			frame.Epoch = to
 			f.fit.Frame(frame)
 		},
 		Opus: f.sound,
 	}
 }
 
-// Reason says why the picture is transcoded, "" when it is not.
+// Reason returns why the picture is transcoded, "" if it is not.
 func (f *Feed) Reason() string { return f.fit.Reason() }
 
-// Stats counts what went into the room.
+// Stats returns the counters of the publisher.
 func (f *Feed) Stats() room.OutStats { return f.pub.Stats() }
 
-// wantKeyFrame is what a request from the room comes to: the server sends the
-// publisher a PLI (RFC 4585) for those who watch.
+// wantKeyFrame handles a request of the room: the server sends the publisher a PLI
+// (RFC 4585) when a subscriber needs a key frame.
 func (f *Feed) wantKeyFrame() {
 	if asked := f.asked.Load(); asked != nil {
 		(*asked)()
@@ -221,8 +221,8 @@ func (f *Feed) askSource() {
 	}
 }
 
-// send hands a frame to the room. When the room is behind, it goes on at a key
-// frame. The converter calls it from one goroutine at a time.
+// send queues a frame for the room. When the queue is full, it drops frames up to the
+// next key frame. The converter calls it from one goroutine at a time.
 func (f *Feed) send(frame media.EncodedFrame) {
 	if !f.skipping || frame.KeyFrame {
 		select {
@@ -233,20 +233,11 @@ func (f *Feed) send(frame media.EncodedFrame) {
 		}
 	}
 	if n := f.behind.Add(1); n == 1 || n%100 == 0 {
-		f.opts.Log.Warn().Uint64("so_far", n).Msg("the room is too slow for the camera, access units are left out")
+		f.opts.Log.Warn().Uint64("dropped", n).Msg("camera frames dropped: the room is too slow")
 	}
 	if !f.skipping {
 		f.skipping = true
-		f.wanted()
-	}
-}
-
-// wanted asks for a key frame from within send, where the converter must not be
-// called back at once.
-func (f *Feed) wanted() {
-	select {
-	case f.asks <- struct{}{}:
-	default:
+		f.wanted.Set() // the converter must not be called from here
 	}
 }
 
@@ -254,18 +245,18 @@ func (f *Feed) sound(o source.Opus) {
 	f.mu.Lock()
 	timestamp := f.clock.next(o)
 	f.mu.Unlock()
-	_, _ = f.pub.WriteCaptured(o.Payload, timestamp, o.Marker, o.Arrival, o.NTP) // it counts and complains by itself
+	_, _ = f.pub.WriteCaptured(o.Payload, timestamp, o.Marker, o.Arrival, o.NTP) // it counts and logs errors itself
 }
 
-// soundClock makes one run of timestamps of those of several senders.
+// soundClock joins the timestamps of several senders into one sequence.
 type soundClock struct {
 	began         bool
 	in, out, base uint32
 	at            time.Time
 }
 
-// next keeps a sender's distances, and goes on by the time that passed where
-// they make no sense.
+// next keeps the sender's intervals, and uses the elapsed time for intervals that
+// are not plausible.
 func (c *soundClock) next(o source.Opus) uint32 {
 	const most = 5 * 48000
 	if step := int32(o.Timestamp - c.in); c.began && (step <= -most || step >= most) {

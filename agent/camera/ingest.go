@@ -27,32 +27,32 @@ import (
 // IngestOptions of an Ingest.
 type IngestOptions struct {
 	Config Config
-	// ICE names the STUN and TURN servers that senders are told of.
+	// ICE lists the STUN and TURN servers for senders.
 	ICE signaling.ICEConfig
 	// URL of the LiveKit server.
 	URL  string
 	Keys room.Keys
-	// Room is the one of stream keys that name none; "" has them be good for every room.
+	// Room is the room of stream keys that name none; "" makes them valid for every room.
 	Room string
-	// LoopbackOnly takes media on this machine only; ServerHere says that the LiveKit server is on it too.
+	// LoopbackOnly receives media on loopback addresses only; ServerHere is set if the LiveKit server is on this machine.
 	LoopbackOnly, ServerHere bool
-	// Closing tells that nobody is let in any more; may be nil.
+	// Closing returns whether new senders are refused; may be nil.
 	Closing func() bool
 	Log     zerolog.Logger
 }
 
-// Ingest takes WHIP senders at the page's address, each a participant of the
-// room that it names, and decides which stream key is good for which room.
+// Ingest is the WHIP server of the page's address. Each sender is a participant of
+// the room that it names. Ingest decides which stream key is valid for which room.
 type Ingest struct {
 	opts   IngestOptions
 	feeds  *Senders
 	server *whip.Server
 	keys   []StreamKey
-	made   []byte // what keys of rooms without one in the settings are made from
+	secret []byte // from which the keys of rooms without one in the settings are derived
 }
 
-// ErrNoKeys is returned when participants for sources cannot be made.
-var ErrNoKeys = errors.New("expected an API key and secret to bring cameras into the room; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
+// ErrNoKeys is returned if there are no API keys to create participants with.
+var ErrNoKeys = errors.New("publishing cameras needs an API key and secret; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
 
 // NewIngest checks the options; nothing is opened yet.
 func NewIngest(o IngestOptions) (*Ingest, error) {
@@ -60,7 +60,7 @@ func NewIngest(o IngestOptions) (*Ingest, error) {
 		return nil, ErrNoKeys
 	}
 	cfg := o.Config.WHIP
-	s := &Ingest{opts: o, feeds: NewSenders(o.Config.Feed(o.URL, o.Keys, o.ServerHere, o.Log)), made: []byte(rand.Text())}
+	s := &Ingest{opts: o, feeds: NewSenders(o.Config.Feed(o.URL, o.Keys, o.ServerHere, o.Log)), secret: []byte(rand.Text())}
 	var err error
 	if s.keys, err = cfg.StreamKeys(); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (c Config) Feed(url string, keys room.Keys, loopback bool, log zerolog.Logg
 	}
 }
 
-// Run takes senders until ctx ends, and returns when all have left their rooms.
+// Run accepts senders until ctx ends, and returns when all have left their rooms.
 func (s *Ingest) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.feeds.Run(ctx) })
@@ -97,29 +97,29 @@ func (s *Ingest) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Senders are the participants of those who send.
+// Senders returns the participants of the senders.
 func (s *Ingest) Senders() *Senders { return s.feeds }
 
-// Handler answers below /whip/ (RFC 9725).
+// Handler serves requests below /whip/.
 func (s *Ingest) Handler() http.Handler { return s.server.Handler() }
 
 func (s *Ingest) open(x *whip.Session) (whip.Place, error) {
 	if s.opts.Closing != nil && s.opts.Closing() {
-		return whip.Place{}, errors.New("the program is being stopped")
+		return whip.Place{}, errors.New("the program is stopping")
 	}
 	return s.feeds.Open(x)
 }
 
-// authorize judges what is no stream key of the settings.
+// authorize checks tokens that are no stream keys of the settings.
 func (s *Ingest) authorize(token, name string) (whip.Sender, error) {
-	if _, ok := s.set(name); !ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.makeKey(name))) == 1 {
+	if _, ok := s.configured(name); !ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.makeKey(name))) == 1 {
 		return whip.Sender{Key: token, Identity: StreamIdentity, Name: StreamIdentity}, nil
 	}
 	return Authorize(s.opts.Keys)(token, name)
 }
 
-// set is the first key of the settings that is good for a room.
-func (s *Ingest) set(name string) (key string, ok bool) {
+// configured returns the first key of the settings that is valid for a room.
+func (s *Ingest) configured(name string) (key string, ok bool) {
 	for _, k := range s.keys {
 		if k.Room == "" || k.Room == name {
 			return k.Key, true
@@ -128,17 +128,17 @@ func (s *Ingest) set(name string) (key string, ok bool) {
 	return "", false
 }
 
-// makeKey is the key of a room for which the settings have none: one for each, good as long as the program runs.
+// makeKey returns the key of a room without one in the settings. It is valid until the program ends.
 func (s *Ingest) makeKey(name string) string {
-	mac := hmac.New(sha256.New, s.made)
+	mac := hmac.New(sha256.New, s.secret)
 	mac.Write([]byte(name))
 	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(mac.Sum(nil)[:16])
 }
 
 // Endpoint returns the address and the key for senders of a room. The key is a
-// secret: it is for those who may steer the room.
+// secret for users that may steer the room.
 func (s *Ingest) Endpoint(name string) source.WHIPEndpoint {
-	key, ok := s.set(name)
+	key, ok := s.configured(name)
 	if !ok {
 		key = s.makeKey(name)
 	}

@@ -39,6 +39,6 @@ func TestKeysOfSenders(t *testing.T) {
 	require.Equal(t, "settings-any", ingest("settings-any", "").Endpoint("one").Key, "good for every room")
 	single := ingest("settings-any", "only")
 	require.Equal(t, "settings-any", single.Endpoint("only").Key)
-	_, ok := single.set("elsewhere")
+	_, ok := single.configured("elsewhere")
 	require.False(t, ok, "good for the only room")
 }

@@ -23,18 +23,18 @@ import (
 	"touchline/media/source/rtsp"
 )
 
-// maxName is the longest name of a source, in characters.
+// maxName bounds the name of a source, in characters.
 const maxName = 64
 
 // ManagerOptions of a Manager.
 type ManagerOptions struct {
-	// Feed is what all sources have in common; Identity, Name, OnStatus and OnReason are each one's own.
+	// Feed holds the options of all sources, but for Identity, Name, OnStatus and OnReason.
 	Feed Options
-	// Allow judges the addresses that Add and Change are given.
+	// Allow restricts the addresses of Add and Change.
 	Allow source.Allow
-	// Max is how many sources may be open, 0 for 8.
+	// Max bounds the sources that are open; 0 is 8.
 	Max int
-	// Senders of the same room are listed as well; may be nil.
+	// Senders of the same room are listed too; may be nil.
 	Senders *Senders
 	Log     zerolog.Logger
 }
@@ -266,7 +266,7 @@ func (m *Manager) find(id string) (*item, error) {
 	return nil, source.ErrNotFound
 }
 
-// prepare checks what a stranger wants opened.
+// prepare checks a request of the page or the API.
 func (m *Manager) prepare(w source.Request) (played, error) {
 	if err := checkName(w.Name); err != nil {
 		return played{}, err
@@ -277,7 +277,7 @@ func (m *Manager) prepare(w source.Request) (played, error) {
 	}
 	if a.URL == nil {
 		if !m.opts.Allow.Files {
-			return played{}, refused{errors.New("files and devices of this machine are opened from its command line only")}
+			return played{}, refused{errors.New("files and devices of this machine can be opened from the command line only")}
 		}
 	} else if ip, ok := number(a.URL.Hostname()); ok {
 		if err := m.opts.Allow.Check(ip); err != nil {
@@ -302,13 +302,13 @@ func (m *Manager) prepare(w source.Request) (played, error) {
 	return played{p, a}, nil
 }
 
-// refused is an source.ErrNotAllowed in words of its own.
+// refused is a source.ErrNotAllowed with another text.
 type refused struct{ error }
 
-// Is implements what errors.Is asks for.
+// Is implements the interface of errors.Is.
 func (refused) Is(target error) bool { return target == source.ErrNotAllowed }
 
-// number is the address that a host means without asking anybody.
+// number returns the address of a host that needs no look-up.
 func number(host string) (netip.Addr, bool) {
 	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), true
@@ -324,7 +324,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// shorten makes a name of an address: where it is, without how it is spoken to.
+// shorten returns a name for an address: its host and path.
 func shorten(a source.Address) string {
 	name := a.String()
 	if a.URL != nil {

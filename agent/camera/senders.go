@@ -206,7 +206,7 @@ func Authorize(keys room.Keys) func(token, name string) (whip.Sender, error) {
 		case err != nil:
 			return whip.Sender{}, fmt.Errorf("%w: %w", whip.ErrNoToken, err)
 		}
-		// A sender may renew its token; it is still the same sender.
+		// The key is the identity, as a sender may renew its token.
 		return whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name, With: who.Agents}, nil
 	}
 }
