@@ -33,14 +33,14 @@ type CameraOptions struct {
 	LoopbackOnly bool
 	// ScreenShare publishes as screen share instead of camera.
 	ScreenShare bool
-	// OnKeyFrame is called when somebody needs a key frame. It must not block. May be nil.
+	// OnKeyFrame is called when a viewer needs a key frame. It must not block. May be nil.
 	OnKeyFrame func()
-	// Log takes what happens.
+	// Log receives the log.
 	Log zerolog.Logger
 }
 
-// CameraPublisher brings one picture into a room as an ordinary participant.
-// It comes back by itself like a Supervisor.
+// CameraPublisher publishes one camera as an ordinary participant. It reconnects
+// like a Supervisor.
 type CameraPublisher struct {
 	opts     CameraOptions
 	conn     *connection
@@ -95,9 +95,8 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	return c, nil
 }
 
-// Run stays in the room and publishes frames as they come, until ctx ends or
-// frames is closed (nil), or coming back makes no sense (see Supervisor.Run).
-// The sender of frames keeps the pace.
+// Run publishes frames as they come until ctx ends or frames is closed (nil), or a
+// retry cannot help (see Supervisor.Run). The sender of frames keeps the pace.
 func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFrame) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -111,7 +110,7 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 				return <-ended
 			}
 			if _, err := c.WriteFrame(f); err != nil {
-				c.warnings.warn(c.opts.Log, c.errors.Add(1), err, "the camera's picture could not be sent")
+				c.warnings.warn(c.opts.Log, c.errors.Add(1), err, "camera frame not sent")
 			}
 		case err := <-ended:
 			if err != nil {
@@ -123,8 +122,8 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 }
 
 // WriteFrame sends one access unit at once, with its PTS as timestamp. written
-// is zero when nothing was sent because there is no connection (yet), or
-// because what follows a gap must begin with a key frame.
+// is zero when nothing was sent: without a connection, and from a gap until the
+// next key frame.
 func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -161,7 +160,7 @@ func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, e
 	return now, err
 }
 
-// noteFrame has the reports tell when a picture was captured.
+// noteFrame passes the capture time of a picture to the sender reports.
 func (c *CameraPublisher) noteFrame(f media.EncodedFrame, ssrc, timestamp uint32, sent time.Time) {
 	at := f.Arrival
 	if at.IsZero() {
@@ -176,12 +175,12 @@ func (c *CameraPublisher) noteFrame(f media.EncodedFrame, ssrc, timestamp uint32
 	c.lag.Store(&lag)
 }
 
-// maxLip bounds by how much the camera's clock may correct the sound against
-// the picture: beyond, the two tracks' sender reports are not of one clock.
+// maxLip bounds the correction of the sound against the picture by the camera's
+// clock: beyond it, the sender reports of the two tracks are not of one clock.
 const maxLip = 500 * time.Millisecond
 
-// WriteCaptured is WriteOpus for sound whose capture has a time, on the local
-// clock and by the camera's own (zero when not known), as pictures have it.
+// WriteCaptured is WriteOpus for sound with a capture time on the local clock and
+// on the camera's own; zero for unknown.
 func (c *CameraPublisher) WriteCaptured(
 	packet []byte, timestamp uint32, marker bool, arrival, ntp time.Time,
 ) (written time.Time, err error) {
@@ -205,7 +204,7 @@ func (c *CameraPublisher) WriteCaptured(
 const opusClockRate = 48000
 
 // WriteOpus sends one packet of the camera's 48 kHz Opus with the RTP timestamp
-// given, as VoiceTrack.WriteOpus does. The first one has the sound published.
+// given, as VoiceTrack.WriteOpus does. The first one publishes the sound track.
 func (c *CameraPublisher) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
 	if ses := c.session.Load(); !c.hasSound.Swap(true) && ses != nil {
 		ses.wake.Set()
@@ -213,7 +212,7 @@ func (c *CameraPublisher) WriteOpus(packet []byte, timestamp uint32, marker bool
 	return c.sound.WriteOpus(packet, timestamp, marker)
 }
 
-// SetState tells the room how the camera is.
+// SetState publishes the state of the camera as an attribute.
 func (c *CameraPublisher) SetState(s CameraState) {
 	c.state.set(s)
 	if ses := c.session.Load(); ses != nil {
@@ -231,7 +230,7 @@ func (c *CameraPublisher) Stats() OutStats {
 // SID is the camera track's present id, "" while it is not published.
 func (c *CameraPublisher) SID() string { return c.picture.SID() }
 
-// CurrentRoom is the present connection, nil while there is none. It must not be kept.
+// CurrentRoom returns the present connection, nil while there is none. Do not keep it.
 func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.conn.room.Load() }
 
 // roomCallback implements callbacks.
@@ -255,7 +254,7 @@ func (c *CameraPublisher) reconnected(*session) error {
 	return nil
 }
 
-// check implements callbacks: it publishes as soon as a frame said its codec.
+// check implements callbacks: it publishes once the first frame gave the codec.
 func (c *CameraPublisher) check(ses *session, now time.Time) error {
 	if c.tells {
 		if text, ok := c.state.due(); ok {
@@ -279,7 +278,7 @@ func (c *CameraPublisher) check(ses *session, now time.Time) error {
 	}
 	inner, _, at := c.picture.published()
 	if inner != nil && now.Sub(at) > bindGrace && (!inner.IsBound() || trackSID(ses.room, inner) == "") {
-		return errors.New("the camera is not published any more")
+		return errors.New("the camera is no longer published")
 	}
 	return nil
 }

@@ -17,17 +17,17 @@ const cameraAttribute = "touchline.source"
 // maxReason bounds a reason that is read from an attribute, in characters.
 const maxReason = 300
 
-// CameraState is what the participant of a camera says about the camera.
+// CameraState is the state that the participant of a camera publishes.
 type CameraState struct {
 	// State is connecting, live, waiting, stalled, failed or ended.
 	State string `json:"state"`
-	// Reason why it is not live, in words for people.
+	// Reason why it is not live, in words.
 	Reason string `json:"reason,omitempty"`
 	// Since when.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// shownState keeps what the camera's participant shall say.
+// shownState is the published state of a camera.
 type shownState struct {
 	mu    sync.Mutex
 	want  string
@@ -44,7 +44,7 @@ func (b *shownState) set(s CameraState) {
 	b.mu.Unlock()
 }
 
-// due returns what must be sent now.
+// due returns the state if it has changed.
 func (b *shownState) due() (text string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,15 +55,15 @@ func (b *shownState) due() (text string, ok bool) {
 	return b.want, true
 }
 
-// forget has it sent again.
+// forget makes the state due again.
 func (b *shownState) forget() {
 	b.mu.Lock()
 	b.shown = ""
 	b.mu.Unlock()
 }
 
-// away says why a camera sends no picture, as its participant has it: of the
-// one that is watched, or else of the one that is wanted ("" for anybody).
+// away returns why a camera sends no picture, as declared by its participant: the
+// watched one, or else the wanted one ("" for any).
 func away(others []*lksdk.RemoteParticipant, wanted, watched string) string {
 	for _, p := range others {
 		identity := p.Identity()

@@ -65,7 +65,7 @@ type Captions struct {
 	streamsIn *lksdk.Room       // where they were begun
 }
 
-// stream is what was sent of one segment.
+// stream counts what was sent of one segment.
 type stream struct {
 	chunks uint64
 	bytes  int // of its text
@@ -211,7 +211,7 @@ func (c *Captions) record(room *lksdk.Room, r agent.Record) {
 	b, err := json.Marshal(r)
 	if err != nil || len(b) > maxPayload {
 		c.log.Warn().Err(err).Int("bytes", len(b)).Uint64("cycle", r.Cycle).
-			Msg("the cycle's record does not fit a data packet")
+			Msg("record too large for a data packet")
 		return
 	}
 	packet := lksdk.UserData(b)

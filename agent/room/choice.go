@@ -24,9 +24,9 @@ type candidate struct {
 	order    uint64 // of first sight
 }
 
-// choose picks the track to watch: never an agent's, what the settings name,
-// camera before screen, and of equals the one seen first. The present one
-// stays while it still qualifies. ok is false when there is none.
+// choose returns the track to watch: never an agent's, matching the settings,
+// camera before screen, then the one seen first. The present one stays while it
+// qualifies. ok is false when there is none.
 func choose(all []candidate, watch media.WatchConfig, present string) (candidate, bool) {
 	fit := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		switch {
@@ -69,7 +69,7 @@ func boolRank(b bool) int {
 	return 0
 }
 
-// subscription is the track that is watched now.
+// subscription is the watched track.
 type subscription struct {
 	session *session
 	pub     *lksdk.RemoteTrackPublication
@@ -79,7 +79,7 @@ type subscription struct {
 	reader  *trackReader
 }
 
-// candidates lists the video tracks of the others.
+// candidates lists the video tracks of the other participants.
 func (s *Supervisor) candidates(ses *session) (list []candidate, pubs map[string]*subscription) {
 	pubs = map[string]*subscription{}
 	for _, p := range ses.room.GetRemoteParticipants() {
@@ -166,8 +166,8 @@ func (s *Supervisor) follow(ses *session, now time.Time) *subscription {
 	return next
 }
 
-// renew takes up the same track under the new objects that a full reconnect
-// of the library made. Nobody needs to be told: for them the picture paused.
+// renew subscribes to the same track after a full reconnect of the library, which
+// made new objects for it. No notification: for its readers the picture paused.
 func (s *Supervisor) renew(old, next *subscription, now time.Time) {
 	s.stall.begin(now)
 	s.subMu.Lock()
@@ -180,7 +180,7 @@ func (s *Supervisor) renew(old, next *subscription, now time.Time) {
 	s.subscribe(next)
 }
 
-// mute follows the source's mute.
+// mute follows the mute state of the source.
 func (s *Supervisor) mute(sub *subscription, now time.Time) {
 	muted := sub.pub.IsMuted()
 	if muted == s.muted {
@@ -217,7 +217,7 @@ func (s *Supervisor) unwatch() {
 		return
 	}
 	if !sub.session.over.Load() {
-		_ = sub.pub.SetSubscribed(false) // fails when the connection is gone, and then it does not matter
+		_ = sub.pub.SetSubscribed(false) // fails only without a connection
 	}
 	if reader != nil {
 		reader.stop()
@@ -228,19 +228,19 @@ func (s *Supervisor) unwatch() {
 	s.notify(was, "gone")
 }
 
-// subscribe asks for the track, and for the layer that is needed.
+// subscribe requests the track and its layer.
 func (s *Supervisor) subscribe(sub *subscription) {
 	if err := sub.pub.SetSubscribed(true); err != nil {
-		s.opts.Log.Warn().Err(err).Msg("subscribe to the watched track")
+		s.opts.Log.Warn().Err(err).Msg("subscription failed")
 	}
 	s.pin(sub)
 }
 
-// pin asks for one simulcast layer. A subscription forgets it, so it is asked for again after each.
+// pin requests one simulcast layer. Each subscription needs it again.
 func (s *Supervisor) pin(sub *subscription) {
 	if s.opts.Relay || s.opts.LongSide <= 0 {
 		if err := sub.pub.SetVideoQuality(livekit.VideoQuality_HIGH); err != nil {
-			s.opts.Log.Warn().Err(err).Msg("ask for the highest layer")
+			s.opts.Log.Warn().Err(err).Msg("layer request failed")
 		}
 		return
 	}
@@ -255,7 +255,7 @@ func (s *Supervisor) pin(sub *subscription) {
 	sub.pub.SetVideoDimensions(w, h)
 }
 
-// subscribed is called by the library when packets of a track begin to come.
+// subscribed is called by the library at the first packet of a track.
 func (s *Supervisor) subscribed(ses *session, track *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication) {
 	s.subMu.Lock()
 	defer s.subMu.Unlock()

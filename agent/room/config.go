@@ -47,7 +47,7 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var s check.Settings
 	if u, err := url.Parse(c.URL); err != nil || u.User != nil {
-		// The value may hold a password: it is not resubscribed.
+		// The value may hold a password: it is not repeated.
 		s.Add(errors.New("url: must be an address without name and password in it"))
 	} else {
 		switch u.Scheme {
@@ -75,7 +75,7 @@ func (c Config) Validate() error {
 	return s.Err()
 }
 
-// ControlConfig says who may steer from inside the room (RPC and the data topic touchline.control).
+// ControlConfig sets the participants that may steer from inside the room (RPC and the data topic touchline.control).
 type ControlConfig struct {
 	// Identities that may steer.
 	Identities []string `yaml:"identities" env:"IDENTITIES"`

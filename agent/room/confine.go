@@ -49,8 +49,8 @@ func settingsOf(pc *webrtc.PeerConnection) *webrtc.SettingEngine {
 	return (*webrtc.SettingEngine)(engine.UnsafePointer())
 }
 
-// engineOf finds what room says goodbye with; nil when a later version of the
-// library keeps it elsewhere.
+// engineOf returns the engine of a room; nil when a later version of the library
+// keeps it elsewhere.
 func engineOf(room *lksdk.Room) *lksdk.RTCEngine {
 	engine := reflect.ValueOf(room).Elem().FieldByName("engine")
 	if !engine.IsValid() || engine.Type() != reflect.TypeFor[*lksdk.RTCEngine]() || engine.IsNil() {
@@ -76,7 +76,7 @@ func (ses *session) confineRoom(room *lksdk.Room) {
 	}
 }
 
-// isConfined tells whether the present peer connections were confined in time.
+// isConfined reports whether the present peer connections were confined in time.
 func (ses *session) isConfined() bool {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()

@@ -22,20 +22,19 @@ import (
 
 const (
 	joinTimeout = 5 * time.Second
-	// reconnectGrace is how long the client library may try to mend a connection by itself.
+	// reconnectGrace is how long the client library may try to reconnect by itself.
 	reconnectGrace = 3 * time.Second
 	// noticeAfter is how long it may try before the room counts as away.
 	noticeAfter = 500 * time.Millisecond
-	// echoTime is how long after giving up on a connection that was reconnecting itself its ghost may still join
-	// under our identity and throw us out.
+	// echoTime is how long an abandoned reconnect of the library may still join with our identity and replace us.
 	echoTime = 12 * time.Second
-	// checkEvery is the rhythm of everything that is looked at rather than told.
+	// checkEvery is the polling interval of everything that has no callback.
 	checkEvery = 100 * time.Millisecond
-	// goodbyeTime bounds the wait for the server's answer to our goodbye.
+	// goodbyeTime bounds the wait for the server's answer to a leave request.
 	goodbyeTime = 300 * time.Millisecond
-	// closedRoomWait is the pause before joining a room again that was closed or deleted.
+	// closedRoomWait is the pause before joining a closed or deleted room again.
 	closedRoomWait = 5 * time.Second
-	// joiningAttribute is there only during a join that is kept on loopback.
+	// joiningAttribute is set only during a join on loopback.
 	joiningAttribute = "touchline.joining"
 	// firstWait and maxWait bound the wait between two attempts to join, unless the settings do; earlyMaxWait is the
 	// maximum during the first minutes of an outage, as a server that is restarted is back soon.
@@ -48,42 +47,42 @@ const (
 )
 
 var (
-	// ErrReplaced ends a run: somebody joined with the same identity.
-	ErrReplaced = errors.New("another participant joined with our identity; give this bot one of its own")
-	// ErrRemoved ends a run: the bot was put out of the room.
+	// ErrReplaced ends a run: another participant joined with the same identity.
+	ErrReplaced = errors.New("another participant joined with the same identity; give this bot an identity of its own")
+	// ErrRemoved ends a run: the participant was removed from the room.
 	ErrRemoved = errors.New("removed from the room by an administrator or by the server")
-	// ErrRefused ends a run: the server did not accept the first token.
-	ErrRefused = errors.New("the LiveKit server refused the access token; check key, secret, room and the clock")
+	// ErrRefused ends a run: the server refused the token of the first join.
+	ErrRefused = errors.New("the LiveKit server refused the access token; check the API key, the secret, the room and this machine's clock")
 
-	errStuck        = errors.New("the connection did not mend itself in time")
-	errBroke        = errors.New("the connection broke meanwhile")
-	errReconnecting = errors.New("the connection broke, and is being reconnected")
+	errStuck        = errors.New("the reconnect timed out")
+	errBroke        = errors.New("the connection was lost while publishing")
+	errReconnecting = errors.New("the connection was lost; reconnecting")
 )
 
-// callbacks are what a connection calls. Only its goroutine calls it.
+// callbacks are the hooks of a connection. Only its goroutine calls them.
 type callbacks interface {
-	// roomCallback returns the callbacks of the library from its own goroutines, for this session.
+	// roomCallback returns the callbacks of the library, which calls them from its own goroutines.
 	roomCallback(ses *session) *lksdk.RoomCallback
 	// created is called before the join, to register handlers.
 	created(ses *session)
-	// joined is called once in the room. An error ends the session.
+	// joined is called after the join. An error ends the session.
 	joined(ses *session) error
 	// reconnected is called when the library reconnected by itself. An error ends the session.
 	reconnected(ses *session) error
-	// check is called often while connected. An error ends the session.
+	// check is called every checkEvery while connected. An error ends the session.
 	check(ses *session, now time.Time) error
 	// left is called when the session is over, joined or not.
 	left(ses *session)
 }
 
-// connection joins a room and keeps a guest in it, however often the connection breaks.
+// connection keeps a participant in a room: it joins, and joins again after each loss.
 type connection struct {
 	log        zerolog.Logger
 	url        string
 	token      func() (string, error)
 	attributes func() map[string]string
 	callbacks  callbacks
-	// enter takes the place of join where it is not nil, for tests.
+	// enter replaces join in tests.
 	enter func(ctx context.Context, ses *session, token string) error
 	// first and most bound the wait between two attempts; 0 for the defaults.
 	first, most time.Duration
@@ -91,10 +90,9 @@ type connection struct {
 	loopback bool
 	// reports corrects our sender reports; nil leaves them as they are.
 	reports *captureReports
-	// onOutage is told the reason of each ended session or failed join, and of a connection that takes long to
-	// mend itself; nil for nobody.
+	// onOutage receives the reason of each ended session, failed join and long reconnect. May be nil.
 	onOutage func(err error)
-	// onCrash is told of a panic that ends the run, while still in the room; nil for nobody.
+	// onCrash receives a panic that ends the run, before the participant leaves the room. May be nil.
 	onCrash func(err error)
 	// crashed holds a panic of a callback.
 	crashed chan error
@@ -104,13 +102,13 @@ type connection struct {
 	last  atomic.Bool // the present session is the last one
 }
 
-// run returns nil when ctx ended, else the reason why coming back makes no sense.
+// run returns nil when ctx ends, else the reason why a retry cannot help.
 func (c *connection) run(ctx context.Context) error {
 	var (
 		wait = backoff.Backoff{
 			First: cmp.Or(c.first, firstWait), Max: cmp.Or(c.most, maxWait), EarlyMax: earlyMaxWait, Early: early,
 		}
-		abandoned time.Time // when a connection that was reconnecting itself was given up
+		abandoned time.Time // of a reconnect of the library
 		everIn    bool
 	)
 	for {
@@ -120,7 +118,7 @@ func (c *connection) run(ctx context.Context) error {
 			return err
 		}
 		if err == nil || ctx.Err() != nil || c.last.Load() {
-			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
+			return nil //nolint:nilerr // errors of the shutdown do not matter
 		}
 		everIn = everIn || in
 		if in && time.Since(began) > goodAfter {
@@ -163,8 +161,8 @@ func (c *connection) run(ctx context.Context) error {
 	}
 }
 
-// fail ends the run with a panic of something that does not run in the connection's
-// goroutine. Every callback that the library calls defers rescue.Guard(c.fail).
+// fail ends the run with a panic from another goroutine. Every callback of the
+// library defers rescue.Guard(c.fail).
 func (c *connection) fail(err error) {
 	select {
 	case c.crashed <- err:
@@ -172,7 +170,7 @@ func (c *connection) fail(err error) {
 	}
 }
 
-// guarded is f as a callback.
+// guarded returns f with its panics reported to fail.
 func (c *connection) guarded(f func()) func() {
 	return func() {
 		defer rescue.Guard(c.fail)
@@ -180,7 +178,7 @@ func (c *connection) guarded(f func()) func() {
 	}
 }
 
-// live makes one session. in tells whether the join succeeded.
+// live runs one session. in reports whether the join succeeded.
 func (c *connection) live(ctx context.Context) (in bool, err error) {
 	token, err := c.token()
 	if err != nil {
@@ -192,14 +190,13 @@ func (c *connection) live(ctx context.Context) (in bool, err error) {
 	cb.OnReconnecting = func() { ses.setReconnecting(true) }
 	cb.OnReconnected = func() { ses.setReconnecting(false) }
 	if c.loopback {
-		// A change of our own attributes is the one thing that is told during a join, after the peer connections
-		// were made and before they open a socket. So each join, also one the library makes by itself, sets one
-		// that is taken away afterwards.
-		told := cb.OnAttributesChanged
+		// A change of our own attributes is the only callback during a join, after the peer connections are made and
+		// before they open a socket. So each join, also the library's own, sets one that is removed afterwards.
+		next := cb.OnAttributesChanged
 		cb.OnAttributesChanged = func(changed map[string]string, p lksdk.Participant) {
 			defer rescue.Guard(c.fail)
 			ses.confineRoom(ses.room)
-			told(changed, p)
+			next(changed, p)
 		}
 	}
 	ses.room = lksdk.NewRoom(cb)
@@ -218,7 +215,7 @@ func (c *connection) live(ctx context.Context) (in bool, err error) {
 		return false, err
 	}
 	ses.in.Store(true)
-	// Whatever ended the session, the library must let go of its sockets.
+	// The library keeps its sockets open until Disconnect.
 	defer ses.room.Disconnect()
 	defer ses.goodbye()
 	if c.loopback && !ses.isConfined() {
@@ -236,14 +233,14 @@ func (c *connection) live(ctx context.Context) (in bool, err error) {
 	return true, err
 }
 
-// stay returns nil when ctx ends, else why the session is over.
+// stay returns nil when ctx ends, else the reason for the end of the session.
 func (c *connection) stay(ctx context.Context, ses *session) error {
 	if err := c.callbacks.joined(ses); err != nil {
 		return err
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	reconnected, told := 0, false
+	reconnected, notified := 0, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -260,17 +257,17 @@ func (c *connection) stay(ctx context.Context, ses *session) error {
 			if time.Since(since) > reconnectGrace {
 				return errStuck
 			}
-			if time.Since(since) > noticeAfter && !told && c.onOutage != nil {
-				told = true
+			if time.Since(since) > noticeAfter && !notified && c.onOutage != nil {
+				notified = true
 				c.onOutage(errReconnecting)
 			}
 			continue
 		}
 		if times != reconnected {
-			reconnected, told = times, false
+			reconnected, notified = times, false
 			if c.loopback {
 				if !ses.isConfined() {
-					return errUnconfined // made new ones without telling us
+					return errUnconfined // made new ones without a callback
 				}
 				ses.room.LocalParticipant.SetAttributes(map[string]string{joiningAttribute: ""})
 			}
@@ -284,9 +281,9 @@ func (c *connection) stay(ctx context.Context, ses *session) error {
 	}
 }
 
-// join enters the room. The library waits for its media connection without
-// looking at the context, so a join that is given up ends by itself, in
-// joinTimeout at most, and leaves the room then.
+// join enters the room. The library ignores the context while it waits for the
+// media connection, so an abandoned join ends within joinTimeout and leaves the
+// room then.
 func (c *connection) join(ctx context.Context, ses *session, token string) error {
 	opts := []lksdk.ConnectOption{
 		lksdk.WithAutoSubscribe(false),
@@ -301,7 +298,7 @@ func (c *connection) join(ctx context.Context, ses *session, token string) error
 	}
 	if c.loopback {
 		opts = append(opts, lksdk.WithExtraAttributes(map[string]string{joiningAttribute: "1"}))
-		// A relay cannot help on one machine, and asking one opens a socket on every interface.
+		// TURN is useless on one machine and opens a socket on every interface.
 		opts = append(opts, lksdk.WithDisableTURN())
 	}
 	done := make(chan error, 1)

@@ -61,7 +61,7 @@ func rpcCode(err error) lksdk.RpcErrorCode {
 	}
 }
 
-// Steered is what can be steered from inside the room; it is what the HTTP API steers.
+// Steered is the bot as the room steers it, like the HTTP API.
 type Steered interface {
 	Snapshot() agent.Snapshot
 	SetInstruction(text, by string) error
@@ -85,7 +85,7 @@ const (
 	methodStart            = "start"
 	methodStop             = "stop"
 	methodSource           = "select_source"
-	methodHistory          = "history" // steers nothing: whoever may hear the comments may ask
+	methodHistory          = "history" // for all participants that may subscribe
 )
 
 func methods() []string {
@@ -95,25 +95,25 @@ func methods() []string {
 	}
 }
 
-// errRefused is what somebody without the right gets, whatever the reason: it
-// tells no more to one who guesses.
-var errRefused = errors.New("you may not steer: expected a listed identity, the configured role, " +
+// errRefused answers callers without the right, without a reason that would help
+// to guess.
+var errRefused = errors.New("steering refused: it takes a listed identity, the configured role, " +
 	"or an access token with roomAdmin for this room")
 
-// errUnread is what somebody gets who may not hear what is said in the room.
-var errUnread = fmt.Errorf("%w; the history is for participants that may subscribe, too", errRefused)
+// errUnread answers callers that may not subscribe.
+var errUnread = fmt.Errorf("%w; the history is also for participants that may subscribe", errRefused)
 
 // errBusy is the answer to requests beyond the limits.
 var errBusy = errors.New("too many requests; try again in a few seconds")
 
 // The limits of requests: how many a second, and how many at once.
 const (
-	// Of one participant who may steer.
+	// For each moderator, which is a participant that may steer.
 	moderatorRate, moderatorBurst = 20, 40
-	// Of one participant who may not, or not without a token, and of all of these together.
+	// For each stranger, which is any other participant, and for all of them together.
 	strangerRate, strangerBurst   = 2, 5
 	strangersRate, strangersBurst = 50, 100
-	// Of one participant for the history.
+	// For each stranger's requests for the history.
 	historyRate, historyBurst = 0.5, 3
 	// maxPending is how many bytes may wait for the data channel until requests of strangers are refused.
 	maxPending = 256 << 10
@@ -124,12 +124,12 @@ const (
 // maxRequest bounds a control message, in bytes; RPC payloads are bounded by LiveKit at 15 kB.
 const maxRequest = 16 << 10
 
-// Control lets people steer from inside the room: those whose identity is
-// listed; those with the role attribute, if they cannot set their own
-// attributes; and who sends an access token with roomAdmin for this room,
-// signed with our key.
+// Control lets participants steer from inside the room. The right comes from a
+// listed identity, from the role attribute if the participant cannot set its own
+// attributes, or from an access token with roomAdmin for this room, signed with
+// our key.
 //
-// Text streams never steer: agents can send them in another's name.
+// Text streams never steer: agents can send them under another identity.
 type Control struct {
 	cfg  ControlConfig
 	keys Keys
@@ -144,7 +144,7 @@ type Control struct {
 	refused                          atomic.Uint64
 	gate                             *floodGate // set by attach
 
-	// Messages on TopicControl wait for Run: first those who may steer are answered.
+	// Messages on TopicControl wait for Run, those of moderators in first.
 	first, rest chan inbound
 
 	cacheMu sync.Mutex
@@ -156,7 +156,7 @@ type inbound struct {
 	room *lksdk.Room
 	req  request
 	who  caller
-	err  error // what is wrong with it
+	err  error // why it fails
 }
 
 // controlQueue is how many messages may wait in each queue; more are dropped.
@@ -257,8 +257,7 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 	}
 }
 
-// admit applies the limits that need no look into the request, and finds out whether the caller may steer by
-// identity or role.
+// admit applies the limits for each participant, before the request is read, and sets who.steers by identity or role.
 func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
 	if who.steers = c.listed(*who); who.steers {
 		if _, ok := c.moderators.Allow(who.identity, now); !ok {
@@ -272,7 +271,7 @@ func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
 	return nil
 }
 
-// authorise says whether an admitted caller may call the method.
+// authorise returns nil if an admitted caller may call the method.
 func (c *Control) authorise(who *caller, method, token string, now time.Time) error {
 	if !who.steers && token != "" {
 		who.steers = c.adminToken(token)
@@ -375,7 +374,7 @@ func (c *Control) answer(m inbound) reply {
 	return reply{ID: m.req.ID, OK: true, Result: result}
 }
 
-// decode reads JSON strictly and within bounds.
+// decode reads JSON strictly, up to maxRequest bytes.
 func decode(b []byte, v any) error {
 	if len(b) > maxRequest {
 		return fmt.Errorf("expected at most %d bytes, got %d", maxRequest, len(b))
@@ -460,12 +459,12 @@ func (c *Control) adminToken(token string) bool {
 	return err == nil && grants != nil && grants.Video != nil && grants.Video.RoomAdmin && grants.Video.Room == c.sup.RoomName()
 }
 
-// missing says which parameter a method needs.
+// missing returns the error for a parameter that a method needs.
 func missing(method, name string) error {
 	return fmt.Errorf("%s: expected the parameter %q", method, name)
 }
 
-// do does what the HTTP API does, for a caller who was authorised.
+// do executes a method for an authorised caller.
 func (c *Control) do(method string, p params, who caller) (any, error) {
 	by, source := "room: "+who.identity, ""
 	if p.Source != nil {
@@ -519,7 +518,7 @@ const maxAnswer = 14 << 10
 type History struct {
 	// Comments that fit, oldest first.
 	Comments []Said `json:"comments"`
-	// More tells that there are older ones that were not asked for or do not fit.
+	// More reports that there are older ones beyond the limit or the size.
 	More bool `json:"more"`
 }
 

@@ -1,12 +1,11 @@
 // Package room is the bot's presence in a LiveKit room, and the only importer
 // of the LiveKit client.
 //
-// A [Supervisor] joins, stays, and comes back: a connection of the client
-// library is disposable, and whatever outlives one lives here. It offers the
-// watched track ([Watcher]), the delayed copy ([Relay]) and the voice
-// ([VoiceTrack]) as objects that survive every reconnect. A [CameraPublisher]
-// brings a picture into a room the same way.
+// A [Supervisor] keeps the bot in a room over any number of connections of the
+// client library. The watched track ([Watcher]), the delayed copy ([Relay]) and
+// the voice ([VoiceTrack]) survive every reconnect. A [CameraPublisher] publishes
+// a camera the same way.
 //
-// The package decides nothing about what is said or when. It never decodes,
-// never encodes, and never holds a picture back.
+// The package never decides on comments, never decodes or encodes, and never
+// delays a picture.
 package room

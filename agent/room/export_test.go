@@ -42,7 +42,7 @@ func Choose(all []Candidate, watch media.WatchConfig, present string) string {
 	return picked.sid
 }
 
-// StateAttribute is the attribute board alone.
+// StateAttribute is the state attribute alone.
 type StateAttribute struct{ b *stateAttribute }
 
 // NewStateAttribute starts one.

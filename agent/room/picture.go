@@ -11,9 +11,9 @@ import (
 	"touchline/media"
 )
 
-// pictureTrack is a video track of ours that is published when the first frame
-// says its codec, and again whenever the codec or the connection changes.
-// Writers call carry; the rest is for the connection's goroutine.
+// pictureTrack is a video track of ours. It is published at the first frame, and
+// again when the codec or the connection changes. Writers call carry; the rest is
+// for the connection's goroutine.
 type pictureTrack struct {
 	mu            sync.RWMutex
 	inner         *lksdk.LocalTrack
@@ -38,15 +38,15 @@ func (p *pictureTrack) carry(f media.EncodedFrame) *lksdk.LocalTrack {
 	return p.inner
 }
 
-// missing tells whether frames come that the published track, if there is one, cannot carry.
+// missing reports whether the frames need a track of another codec than the published one, if any.
 func (p *pictureTrack) missing() bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.want != media.CodecUnknown && (p.inner == nil || p.codec != p.want)
 }
 
-// publish puts a track for the frames' codec in place of the one before and
-// asks for a key frame, then and whenever the server does. Its size is filled in.
+// publish replaces the track by one of the frames' codec and requests a key frame,
+// then and at each request of the server. It fills in the size.
 func (p *pictureTrack) publish(ses *session, o lksdk.TrackPublicationOptions, askKeyFrame func(), log zerolog.Logger) error {
 	p.mu.RLock()
 	old, codec := p.inner, p.want
@@ -54,7 +54,7 @@ func (p *pictureTrack) publish(ses *session, o lksdk.TrackPublicationOptions, as
 	p.mu.RUnlock()
 	if pub := publicationOf(ses.room, old); pub != nil {
 		if err := ses.room.LocalParticipant.UnpublishTrack(pub.SID()); err != nil {
-			log.Warn().Err(err).Str("track", o.Name).Msg("unpublish the picture")
+			log.Warn().Err(err).Str("track", o.Name).Msg("unpublishing failed")
 		}
 	}
 	inner, err := lksdk.NewLocalTrack(videoCapability(codec), lksdk.WithRTCPHandler(func(report rtcp.Packet) {
@@ -76,7 +76,7 @@ func (p *pictureTrack) publish(ses *session, o lksdk.TrackPublicationOptions, as
 	return nil
 }
 
-// reconnected notes that the library has published the track anew by itself.
+// reconnected notes that the library has republished the track.
 func (p *pictureTrack) reconnected() {
 	p.mu.Lock()
 	p.publishedAt = time.Now()
@@ -90,7 +90,7 @@ func (p *pictureTrack) drop() {
 	p.mu.Unlock()
 }
 
-// published returns what was published, where and when.
+// published returns the published track, its room and the time.
 func (p *pictureTrack) published() (track *lksdk.LocalTrack, room *lksdk.Room, at time.Time) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

@@ -40,8 +40,8 @@ type arrivedReport struct {
 }
 
 // trackReader turns one subscription's packets into access units. It has two
-// goroutines: one reads and stamps, nothing else, so that the stamp is the
-// arrival; the other assembles.
+// goroutines: one only reads and stamps, so that the stamp is the arrival; the
+// other assembles.
 type trackReader struct {
 	watcher *Watcher
 	fail    func(err error) // takes a panic
@@ -60,7 +60,7 @@ type trackReader struct {
 	ended atomic.Bool
 }
 
-// startReader reads track until stop. fail takes what panics in it.
+// startReader reads track until stop. fail receives its panics.
 func startReader(w *Watcher, track *webrtc.TrackRemote, fail func(err error), log zerolog.Logger) *trackReader {
 	ctx, cancel := context.WithCancel(context.Background())
 	number, epoch := w.newReader()
@@ -95,7 +95,7 @@ func (r *trackReader) stop() {
 // lastPacket is when the newest packet with media came; zero when none did.
 func (r *trackReader) lastPacket() time.Time { return r.last.get() }
 
-// rtcp takes what the library delivers for this track, and for all others.
+// rtcp receives the RTCP packets of all tracks.
 func (r *trackReader) rtcp(p rtcp.Packet) {
 	defer rescue.Guard(r.fail)
 	sr, ok := p.(*rtcp.SenderReport)
@@ -125,7 +125,7 @@ func (r *trackReader) read(ctx context.Context) {
 		default:
 			// A single packet that cannot be read is no reason to stop watching; a stream of them is.
 			if failures++; failures > 100 {
-				r.log.Warn().Err(err).Msg("the watched track cannot be read any more")
+				r.log.Warn().Err(err).Msg("watched track unreadable")
 				return
 			}
 			continue
@@ -143,8 +143,8 @@ func (r *trackReader) read(ctx context.Context) {
 	}
 }
 
-// hasMedia tells media from the padding that the server sends while the publisher is silent: zeros, their
-// number in the last byte.
+// hasMedia reports whether a packet is more than the padding that the server sends for a silent publisher: zeros,
+// with their number in the last byte.
 func hasMedia(p *rtp.Packet) bool {
 	n := len(p.Payload)
 	if n == 0 {
@@ -181,7 +181,7 @@ func (r *trackReader) assemble() {
 				params := r.track.Codec()
 				codec, err := media.ParseCodec(params.MimeType)
 				if err != nil {
-					r.log.Warn().Err(err).Msg("the watched track's codec is not known; its packets are ignored")
+					r.log.Warn().Err(err).Msg("watched track ignored: unknown codec")
 					continue
 				}
 				payloadType = p.packet.PayloadType

@@ -22,7 +22,7 @@ const (
 	// A frame of more packets than burst is spread, at most over spread.
 	burst  = 16
 	spread = 10 * time.Millisecond
-	// muteAfter is how long nothing was shown before the delayed copy says that it is muted.
+	// muteAfter is the pause after the last frame before the delayed copy is muted.
 	muteAfter = time.Second
 )
 
@@ -31,9 +31,9 @@ type rewriter interface {
 	Packets(f media.EncodedFrame, due time.Time) ([]*rtp.Packet, error)
 }
 
-// Relay publishes the delayed picture. It implements agent.VideoOutput. It is
-// published when the first frame says its codec, and again whenever the codec
-// or the connection changes.
+// Relay publishes the delayed picture. It implements agent.VideoOutput. The track
+// is published at the first frame, and again when the codec or the connection
+// changes.
 type Relay struct {
 	log  zerolog.Logger
 	wake func()
@@ -56,9 +56,8 @@ type Relay struct {
 var _ agent.VideoOutput = (*Relay)(nil)
 
 // WriteFrame sends one access unit at once; a frame of many packets is spread
-// over 10 ms at most. written is zero when the frame was not sent because
-// the track is not published (yet), which is no error.
-// A codec or layering that common viewers cannot play as it is, is an error.
+// over 10 ms at most. written is zero, without an error, when the track is not
+// published yet. A codec or layering that common browsers cannot play is an error.
 func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	if f.Codec == media.H265 || f.Codec == media.CodecUnknown || f.SpatialLayers > 1 {
 		return time.Time{}, fmt.Errorf("relay the picture: expected VP8, VP9, H264 or AV1 in one spatial layer, "+
@@ -96,7 +95,7 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 		}
 		if werr := track.WriteRTP(p, nil); werr != nil {
 			err = werr
-			r.warnings.warn(r.log, r.errors.Add(1), werr, "the picture's packets could not be sent")
+			r.warnings.warn(r.log, r.errors.Add(1), werr, "picture packets not sent")
 			continue
 		}
 		r.packets.Add(1)
@@ -123,7 +122,7 @@ func (r *Relay) Stats() OutStats {
 	}
 }
 
-// check publishes what is wanted and mirrors the source's mute. It runs in the connection's goroutine.
+// check publishes the track and mirrors the source's mute. It runs in the connection's goroutine.
 func (r *Relay) check(ses *session, sourceMuted bool, now time.Time) error {
 	if r.picture.missing() {
 		err := r.picture.publish(ses, lksdk.TrackPublicationOptions{
@@ -145,7 +144,7 @@ func (r *Relay) check(ses *session, sourceMuted bool, now time.Time) error {
 	return nil
 }
 
-// videoCapability is what a track of codec offers.
+// videoCapability returns the codec parameters of a track.
 func videoCapability(codec media.Codec) webrtc.RTPCodecCapability {
 	c := webrtc.RTPCodecCapability{MimeType: codec.MimeType(), ClockRate: media.VideoClockRate}
 	switch codec {

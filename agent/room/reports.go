@@ -11,16 +11,16 @@ import (
 	"touchline/media/packet"
 )
 
-// captureReports makes the RTCP sender reports of our tracks tell when pictures
-// and sound were captured, not when they were sent (RFC 3550 section 6.4.1): a
-// coder on the way of one of them would put it out of step with the other. It is
-// a factory of interceptors, which must come before the one that makes the reports.
+// captureReports corrects the RTCP sender reports of our tracks to the capture
+// times of picture and sound (RFC 3550 section 6.4.1): with the send times, an
+// encoder in one of the two paths would put them out of sync. It is a factory of
+// interceptors, which must come before the one that makes the reports.
 type captureReports struct {
 	mu     sync.Mutex
 	tracks [2]captured // picture and sound
 }
 
-// captured is the newest of a track that was sent.
+// captured is the newest sample sent on a track.
 type captured struct {
 	ssrc, timestamp uint32
 	rate            int64 // of timestamps, in Hz

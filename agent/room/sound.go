@@ -24,26 +24,25 @@ import (
 
 const (
 	soundName = "touchline-sound"
-	// audioTimeout is how long a subscription to sound may take until it is made anew.
+	// audioTimeout is the time without a packet after which a subscription to sound is repeated.
 	audioTimeout = 4 * time.Second
 )
 
 // SoundSink takes the packets of the watched participant's sound, Opus only. It
 // must not block for long.
 type SoundSink interface {
-	// Begin says that those of another track follow.
+	// Begin precedes the packets of another track.
 	Begin()
-	// WriteRTP takes a packet as it came, and when; it keeps it.
+	// WriteRTP takes ownership of a packet, with its arrival.
 	WriteRTP(p *rtp.Packet, at time.Time)
 	// SenderReport takes the two clocks of an RTCP sender report.
 	SenderReport(ntp time.Time, timestamp uint32)
 }
 
-// SoundTrack is the camera's sound as the bot publishes it again, beside its
-// voice and not in it: front ends show who speaks by the voice, write captions
-// below it, and people may want one without the other. Its source is that of a
-// shared screen's sound, which players of whole rooms play and which nobody takes
-// for the agent's voice. It is published when the first packet comes.
+// SoundTrack is the camera's sound, republished beside the voice: front ends use
+// the voice for speaking indicators and captions, and viewers can mute either.
+// Its source is screen share audio, which front ends play without taking it for
+// the agent's voice. It is published at the first packet.
 type SoundTrack struct {
 	VoiceTrack
 
@@ -52,7 +51,7 @@ type SoundTrack struct {
 	at       time.Time // of the publication; only the connection's goroutine touches it
 }
 
-// WriteOpus is VoiceTrack's.
+// WriteOpus is VoiceTrack.WriteOpus.
 func (t *SoundTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
 	if !t.hasSound.Swap(true) {
 		t.wake()
@@ -60,7 +59,7 @@ func (t *SoundTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 	return t.VoiceTrack.WriteOpus(packet, timestamp, marker)
 }
 
-// check publishes what is wanted and makes sure that it stays. It runs in the connection's goroutine.
+// check publishes the track once it has packets and verifies that it stays published. It runs in the connection's goroutine.
 func (t *SoundTrack) check(ses *session, now time.Time) error {
 	switch {
 	case !t.hasSound.Load():
@@ -70,7 +69,7 @@ func (t *SoundTrack) check(ses *session, now time.Time) error {
 		}
 		t.at = now
 	case now.Sub(t.at) >= bindGrace && (!t.bound() || t.SID() == ""):
-		return errors.New("the camera's sound is not published any more")
+		return errors.New("the camera's sound is no longer published")
 	}
 	return nil
 }
@@ -88,7 +87,7 @@ type audioSubscription struct {
 	over   bool
 }
 
-// listen keeps a subscription to the sound that belongs to the watched picture.
+// followAudio keeps a subscription to the sound that belongs to the watched picture.
 func (s *Supervisor) followAudio(ses *session, sub *subscription, now time.Time) {
 	var pub *lksdk.RemoteTrackPublication
 	if sub != nil && s.opts.Sound != nil {
@@ -131,18 +130,18 @@ func soundOf(sub *subscription) *lksdk.RemoteTrackPublication {
 
 func (h *audioSubscription) subscribe(log zerolog.Logger) {
 	if err := h.pub.SetSubscribed(true); err != nil {
-		log.Warn().Err(err).Msg("subscribe to the camera's sound")
+		log.Warn().Err(err).Msg("sound subscription failed")
 	}
 }
 
-// broken tells whether nothing is read.
+// broken reports whether nothing is read.
 func (h *audioSubscription) broken() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.reader == nil || h.reader.ended.Load()
 }
 
-// start reads a track that the library says packets come on.
+// start reads a track that the library has subscribed to.
 func (h *audioSubscription) start(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,7 +172,7 @@ func (s *Supervisor) dropAudio() {
 		return
 	}
 	if !h.session.over.Load() {
-		_ = h.pub.SetSubscribed(false) // fails when the connection is gone, and then it does not matter
+		_ = h.pub.SetSubscribed(false) // fails only without a connection
 	}
 	h.stop()
 }
@@ -188,7 +187,7 @@ type audioReader struct {
 	ended  atomic.Bool
 }
 
-// startAudioReader reads track until stop. fail takes what panics in it.
+// startAudioReader reads track until stop. fail receives its panics.
 func startAudioReader(track *webrtc.TrackRemote, sink SoundSink, fail func(error), log zerolog.Logger) *audioReader {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &audioReader{track: track, sink: sink, fail: fail, cancel: cancel, done: make(chan struct{})}
@@ -197,7 +196,7 @@ func startAudioReader(track *webrtc.TrackRemote, sink SoundSink, fail func(error
 		defer r.ended.Store(true)
 		defer rescue.Guard(fail)
 		if track.Codec().MimeType != webrtc.MimeTypeOpus {
-			log.Warn().Str("codec", track.Codec().MimeType).Msg("the camera's sound is not Opus; it is not heard")
+			log.Warn().Str("codec", track.Codec().MimeType).Msg("camera sound ignored: not Opus")
 			<-ctx.Done()
 			return
 		}

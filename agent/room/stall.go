@@ -7,34 +7,33 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 )
 
-// A track that should flow and does not has one of two causes, and they want opposite cures: our own way is
-// broken, then it is made anew; or the camera sends nothing (it hangs, it is out of reach), then voice, captions
-// and delayed copy stay as they are and it is waited for. All times count from the last packet of the picture.
+// A stalled track has one of two causes with opposite remedies. If our own connection is broken, it is replaced.
+// If the camera sends nothing (it hangs or is out of reach), voice, captions and delayed copy stay and the bot waits.
+// All times count from the last packet of the picture.
 const (
-	// stallAsk, stallResubscribe and stallRejoin are when a key frame is asked for, when the track is subscribed
-	// anew, and when the bot joins anew over a connection that carries nothing at all.
+	// stallAsk, stallResubscribe and stallRejoin are the silences after which the bot requests a key frame, subscribes
+	// again, and joins again if the connection carries nothing at all.
 	stallAsk         = 2 * time.Second
 	stallResubscribe = 4 * time.Second
 	stallRejoin      = 9 * time.Second
-	// stallDoubt is when it joins anew over one that carries something, if nothing has told by then that the
-	// camera is to blame. The server rates connections every 5 s, by the 5 s before: within 15 s it has.
+	// stallDoubt is the silence after which it joins again although the connection carries something and no evidence
+	// blames the camera. The server rates connections every 5 s over the last 5 s, so within 15 s.
 	stallDoubt = 20 * time.Second
-	// stallMost bounds the waits, which are tripled each time joining anew was in vain.
+	// stallMost bounds the waits, which triple with each rejoin that did not help.
 	stallMost = 5 * time.Minute
-	// stallProbe is how long the verdict on a silent camera stands before the track is subscribed anew to check it.
+	// stallProbe is how long a silent camera is blamed before a new subscription checks it.
 	stallProbe = time.Minute
-	// trafficEvery is how often the connection is felt while the picture is away, trafficTimeout after how long without
-	// a packet it counts as dead: the client library has an ICE check answered every 2 s (RFC 7675 asks for 5 s).
+	// trafficEvery is the polling interval of the connection's packet count during a stall. After trafficTimeout without
+	// a packet the connection is dead: ICE checks are answered every 2 s (RFC 7675 asks for 5 s).
 	trafficEvery   = 500 * time.Millisecond
 	trafficTimeout = 5 * time.Second
 	// resubscribePause lets the server take the first subscription down before the second.
 	resubscribePause = 400 * time.Millisecond
-	// lastBlank is until when a subscription that was given up may still bring pictures: the server ends it with
-	// blank ones.
+	// lastBlank is how long an ended subscription may still bring pictures: the server ends it with blank ones.
 	lastBlank = 2 * time.Second
 )
 
-// recovery is what a stall asks for.
+// recovery is the action against a stall.
 type recovery int
 
 const (
@@ -44,46 +43,45 @@ const (
 	recoveryRejoin
 )
 
-// evidence are what is to be seen of a track that may have stalled.
+// evidence is the state of a track that may have stalled.
 type evidence struct {
-	// media is when the newest packet of the picture came; zero when none did.
+	// media is the arrival of the newest packet of the picture; zero for none.
 	media time.Time
-	// padding is when the present subscription first carried anything, if only padding: the server sends some
-	// when the publisher is silent, so that clients take note of the track. Zero when it carried nothing.
+	// padding is the arrival of the present subscription's first packet, also of padding, which the server sends for a
+	// silent publisher; zero for none.
 	padding time.Time
 	// traffic is when the connection was last seen to carry anything.
 	traffic time.Time
-	// rating is what the server thinks of the camera's own connection, ratedAt is when. A publisher of
-	// whom it gets nothing is POOR, or LOST when his reports stay away too.
+	// rating is the server's view of the camera's connection, ratedAt its time. A publisher that sends nothing is POOR,
+	// or LOST when its reports are missing too.
 	rating  livekit.ConnectionQuality
 	ratedAt time.Time
 }
 
-// stall decides what is done about the watched track when it does not flow. The
-// zero value has just begun to wait; it is for one goroutine.
+// stall chooses the recovery of a watched track without packets. The zero value
+// has just begun to wait. It is not safe for concurrent use.
 type stall struct {
 	since        time.Time // the newest packet of the picture, or when waiting for it began
-	last         time.Time // from when the waits count
+	last         time.Time // start of the waits
 	asked        bool
-	resubscribed time.Time // when the track was subscribed anew since packets last came; zero when not
-	blamedAt     time.Time // when the camera was found to be to blame; zero while it is not
-	checked      time.Time // when next was last asked
-	rejoins      int       // how often joining anew has not helped
+	resubscribed time.Time // time of the new subscription since the last packet; zero for none
+	blamedAt     time.Time // when the camera was found to be silent; zero while it is not
+	checked      time.Time // last call of next
+	rejoins      int       // rejoins that did not help
 }
 
-// stoodStill is a time in which nobody looked, because this process or the machine stood still: it says nothing
-// about the track.
+// stoodStill is the gap between two checks that means that the process or the machine was suspended.
 const stoodStill = 2 * time.Second
 
-// begin starts to wait for packets; the waits go on growing until some come.
+// begin restarts the wait for packets. The waits keep growing until packets come.
 func (s *stall) begin(now time.Time) {
 	*s = stall{since: now, last: now, checked: now, rejoins: s.rejoins}
 }
 
-// silent tells whether the camera is known to send nothing.
+// silent reports whether the camera is known to send nothing.
 func (s *stall) silent() bool { return !s.blamedAt.IsZero() }
 
-// after is a wait that grows with each rejoin in vain.
+// after returns d, tripled for each rejoin that did not help, up to stallMost.
 func (s *stall) after(d time.Duration) time.Duration {
 	for range s.rejoins {
 		if d = 3 * d; d >= stallMost {
@@ -93,7 +91,7 @@ func (s *stall) after(d time.Duration) time.Duration {
 	return d
 }
 
-// next says what to do now.
+// next returns the recovery that is due.
 func (s *stall) next(now time.Time, e evidence) recovery {
 	if gap := now.Sub(s.checked); gap > stoodStill && !s.checked.IsZero() {
 		s.last = s.last.Add(gap)
@@ -108,7 +106,7 @@ func (s *stall) next(now time.Time, e evidence) recovery {
 		case alive && now.Sub(s.blamedAt) < stallProbe:
 			return recoveryNone
 		case alive:
-			// The verdict is made anew, with what a fresh subscription shows.
+			// A fresh subscription checks it.
 			s.last, s.blamedAt = now.Add(-stallResubscribe), time.Time{}
 		default:
 			s.last, s.blamedAt = e.traffic, time.Time{}
@@ -133,26 +131,26 @@ func (s *stall) next(now time.Time, e evidence) recovery {
 	return recoveryNone
 }
 
-// blamesCamera tells whether the evidence speak for a camera that is silent: the new
-// subscription stands and carries no picture, or the server gets none either.
+// blamesCamera reports whether the camera is silent: the new subscription works
+// without a picture, or the server receives none either.
 func (s *stall) blamesCamera(e evidence) bool {
 	ill := e.rating == livekit.ConnectionQuality_POOR || e.rating == livekit.ConnectionQuality_LOST
 	return e.padding.After(s.resubscribed) || ill && e.ratedAt.After(s.since)
 }
 
-// words say why no picture comes.
+// reason returns why no picture comes, "" if the camera is not to blame.
 func (s *stall) reason(e evidence) string {
 	switch {
 	case !s.silent():
 		return ""
 	case e.rating == livekit.ConnectionQuality_LOST && e.ratedAt.After(s.since):
-		return "the camera does not answer any more"
+		return "the camera does not respond"
 	default:
-		return "the camera sends no picture any more"
+		return "the camera sends no picture"
 	}
 }
 
-// traffic feels whether a connection carries anything to us.
+// traffic notices when a connection last carried anything to us.
 type traffic struct {
 	room  *lksdk.Room
 	count uint64
@@ -160,8 +158,8 @@ type traffic struct {
 	moved time.Time
 }
 
-// feel returns when the connection was last seen to carry anything: media, or
-// an answer to an ICE check. For a connection that was not looked at before, now.
+// lastSeen returns when the connection last carried anything: media, or an answer
+// to an ICE check. For a connection that is new to it, that is now.
 func (p *traffic) lastSeen(room *lksdk.Room, now time.Time) time.Time {
 	if p.room != room || now.Sub(p.felt) > 2*trafficEvery {
 		*p = traffic{room: room, moved: now}
@@ -175,8 +173,8 @@ func (p *traffic) lastSeen(room *lksdk.Room, now time.Time) time.Time {
 	return p.moved
 }
 
-// received counts what came over the connection that brings us the tracks of
-// others: packets, and answers to ICE checks. ok is false when it is not connected.
+// received counts the packets and the answers to ICE checks of the subscriber
+// connection. ok is false when it is not connected.
 func received(room *lksdk.Room) (n uint64, ok bool) {
 	pc := room.LocalParticipant.GetSubscriberPeerConnection()
 	if pc == nil {

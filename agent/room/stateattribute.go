@@ -9,25 +9,24 @@ import (
 )
 
 const (
-	// attrAgentState is what LiveKit front ends read.
+	// attrAgentState is the attribute that LiveKit front ends read.
 	attrAgentState = "lk.agent.state"
-	// initializingFor is how long "initializing" may be shown: front ends give an agent up that takes longer.
+	// initializingFor bounds the state "initializing": front ends give up on an agent that takes longer.
 	initializingFor = 10 * time.Second
-	// detailEvery spaces changes of mere detail (loading percent).
+	// detailEvery spaces updates of the detail alone (loading percent).
 	detailEvery = 250 * time.Millisecond
-	// settled is how long after somebody came their front end is taken to look at attributes.
+	// settled is the time after a join at which a front end is expected to watch attributes.
 	settled = time.Second
 )
 
-// stateAttribute keeps what the participant shall say of its state: a word of
-// LiveKit's as an attribute, and the whole agent.Status as JSON in the metadata.
+// stateAttribute is the published state: LiveKit's word for it as an attribute,
+// and the whole agent.Status as JSON in the metadata.
 //
-// Three habits of LiveKit's React hooks shape it. They take the attributes that
-// changed for all there are, so the word is the only attribute that ever
-// changes. They hear changes alone, so those who come while the word stays have
-// it said to them: another one and back. And they give an agent up that is
-// not listening, thinking or speaking after 20 s, so one that waits is
-// listening (to orders it does), not idle.
+// Three habits of LiveKit's React hooks shape it. They take the changed
+// attributes for all attributes, so the word is the only one that changes. They
+// see changes alone, so after a join the word changes to another one and back.
+// They give up on an agent that is not listening, thinking or speaking within
+// 20 s, so a waiting agent is "listening", not "idle".
 type stateAttribute struct {
 	mu        sync.Mutex
 	status    agent.Status
@@ -37,10 +36,10 @@ type stateAttribute struct {
 	wordAt   time.Time
 	detail   string
 	detailAt time.Time
-	cameAt   time.Time // when the last of those came who may not know the word; zero when all do
+	cameAt   time.Time // newest join of a participant that may not know the word; zero for none
 }
 
-// update is what must be sent; "" where nothing has changed.
+// update is the unsent change; "" where nothing has changed.
 type update struct {
 	word, detail string
 }
@@ -61,7 +60,7 @@ func (b *stateAttribute) set(s agent.Status, now time.Time) {
 	b.status = s
 }
 
-// attributes is what to join with.
+// attributes returns the attributes to join with.
 func (b *stateAttribute) attributes(now time.Time) map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,7 +81,7 @@ func (b *stateAttribute) wordLocked(now time.Time) string {
 	}
 }
 
-// due returns what must be sent now.
+// due returns the change to send now.
 func (b *stateAttribute) due(now time.Time) update {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,8 +99,8 @@ func (b *stateAttribute) due(now time.Time) update {
 	return n
 }
 
-// newWordLocked is the word to show, or for one moment another, so that those
-// who came hear the true one as a change.
+// newWordLocked returns the word to publish, or another one for a moment, so that
+// new participants see the true one as a change.
 func (b *stateAttribute) newWordLocked(now time.Time) string {
 	word := b.wordLocked(now)
 	if b.cameAt.IsZero() || now.Sub(b.cameAt) < settled {
@@ -111,7 +110,7 @@ func (b *stateAttribute) newWordLocked(now time.Time) string {
 	b.cameAt = time.Time{}
 	switch {
 	case word != b.word || b.wordAt.Sub(came) >= settled/2:
-		return word // they hear it, or have heard it
+		return word // new participants see this change or saw a recent one
 	case word == agent.StateListening:
 		return agent.StateThinking
 	case word == agent.StateThinking:
@@ -121,14 +120,14 @@ func (b *stateAttribute) newWordLocked(now time.Time) string {
 	}
 }
 
-// newcomer notes that somebody came who may not know the state.
+// newcomer notes a new participant that may not know the state.
 func (b *stateAttribute) newcomer(now time.Time) {
 	b.mu.Lock()
 	b.cameAt = now
 	b.mu.Unlock()
 }
 
-// forget has everything sent again.
+// forget makes everything due again.
 func (b *stateAttribute) forget() {
 	b.mu.Lock()
 	b.word, b.detail = "", ""

@@ -38,8 +38,7 @@ type Options struct {
 	Room, Identity, Name string
 	// Watch chooses the track; it can be changed later by Watcher.Select.
 	Watch media.WatchConfig
-	// Relay: the delayed copy will be published, so the highest layer is asked for. Without it only
-	// LongSide is.
+	// Relay requests the highest layer for the delayed copy; without it only LongSide is requested.
 	Relay bool
 	// LoopbackOnly keeps this process's media sockets on 127.0.0.1, where the client library would open one on
 	// every address of the machine. Only for a server whose media is on 127.0.0.1 too, like agent/sfu's.
@@ -52,18 +51,18 @@ type Options struct {
 	// minutes, up to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is between half and all of
 	// that at random.
 	ReconnectDelay, MaxReconnectDelay time.Duration
-	// OnSource is told what happens to the watched track: reason is "watching", "gone", "muted", "silent" (the
+	// OnSource receives the changes of the watched track: reason is "watching", "gone", "muted", "silent" (the
 	// camera sends nothing, though nothing is wrong with the connection) or "back". It must not block. May be nil.
 	OnSource func(source agent.SourceInfo, reason string)
-	// OnOutage is told why the bot is out of the room, or hears and reaches nobody in it, and will try again. It must not block. May be nil.
+	// OnOutage receives the reason why the connection to the room is lost before each retry. It must not block. May be nil.
 	OnOutage func(err error)
-	// OnCrash is told of a panic that ends Run, while the bot is still in the room. It may take a moment. May be nil.
+	// OnCrash receives a panic that ends Run, before the bot leaves the room. It may take a moment. May be nil.
 	OnCrash func(err error)
 	// Control answers control messages from the room, and may belong to this Supervisor alone. May be nil.
 	Control *Control
 	// Hooks are called for each connection, in this order.
 	Hooks []Hooks
-	// Log takes what happens; the LiveKit client's own warnings go to the first Supervisor's.
+	// Log receives the log of the room and, beside it, of the LiveKit client.
 	Log zerolog.Logger
 }
 
@@ -71,18 +70,18 @@ type Options struct {
 type Hooks struct {
 	// Created is called with each new Room before it joins, to register RPC methods and stream handlers.
 	Created func(room *lksdk.Room)
-	// Joined is called when it is in and the voice is published.
+	// Joined is called after the join, when the voice is published.
 	Joined func(room *lksdk.Room)
-	// Reconnected is called when the connection has reconnected itself, which is not a new Room.
+	// Reconnected is called after a reconnect of the library, which keeps the Room.
 	Reconnected func(room *lksdk.Room)
-	// Left is called when it is of no more use.
+	// Left is called after the end of the Room.
 	Left func(room *lksdk.Room)
 	// Data is called for every data packet of other participants.
 	Data func(packet lksdk.DataPacket, from lksdk.DataReceiveParams)
 }
 
-// Supervisor keeps the bot in one room. New, then Run; everything else may be
-// called at any time, also before and between connections.
+// Supervisor keeps the bot in one room. Everything but Run may be called at any
+// time, also before and between connections.
 type Supervisor struct {
 	opts     Options
 	identity string
@@ -150,10 +149,10 @@ func New(opts Options) (*Supervisor, error) {
 		s.identity, s.may = ready.Identity, ready
 		if !ready.OwnAttributes && opts.LoopbackOnly {
 			opts.LoopbackOnly = false
-			opts.Log.Warn().Msg("the ready token may not set attributes, so the media sockets cannot be kept on loopback")
+			opts.Log.Warn().Msg("media sockets not kept on loopback: the token may not set attributes")
 		}
 		if len(ready.Lost) > 0 {
-			opts.Log.Warn().Strs("lost", ready.Lost).Msg("the ready token lacks something; joining with it all the same")
+			opts.Log.Warn().Strs("lost", ready.Lost).Msg("token lacks permissions")
 		}
 		token = func() (string, error) { return opts.Token, nil }
 	} else if _, err := token(); err != nil {
@@ -187,8 +186,8 @@ func New(opts Options) (*Supervisor, error) {
 	return s, nil
 }
 
-// Run keeps the bot in the room until ctx ends (nil) or coming back makes no
-// sense: ErrReplaced, ErrRemoved, ErrRefused.
+// Run keeps the bot in the room until ctx ends (nil) or a retry cannot help:
+// ErrReplaced, ErrRemoved, ErrRefused.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer close(s.ended)
 	if err := s.conn.run(ctx); err != nil {
@@ -197,22 +196,22 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// Watcher is the watched track.
+// Watcher returns the watched track.
 func (s *Supervisor) Watcher() *Watcher { return s.watcher }
 
-// Relay is the delayed picture's way out.
+// Relay returns the output of the delayed picture.
 func (s *Supervisor) Relay() *Relay { return s.relay }
 
-// Voice is the voice's way out.
+// Voice returns the output of the voice.
 func (s *Supervisor) Voice() *VoiceTrack { return &s.voice }
 
-// Sound is the way out of the camera's sound.
+// Sound returns the output of the camera's sound.
 func (s *Supervisor) Sound() *SoundTrack { return &s.sound }
 
-// Identity is the bot's own, also when it came with a ready token.
+// Identity returns the bot's identity, also that of a ready token.
 func (s *Supervisor) Identity() string { return s.identity }
 
-// RoomName is the room that the bot joins, also when a ready token chose it.
+// RoomName returns the name of the room, also that of a ready token.
 func (s *Supervisor) RoomName() string {
 	if s.may.Room != "" {
 		return s.may.Room
@@ -220,29 +219,28 @@ func (s *Supervisor) RoomName() string {
 	return s.opts.Room
 }
 
-// CurrentRoom is the present connection, nil while there is none. It must not be kept.
+// CurrentRoom returns the present connection, nil while there is none. Do not keep it.
 func (s *Supervisor) CurrentRoom() *lksdk.Room { return s.conn.room.Load() }
 
-// Joins is how often the bot joined since the start.
+// Joins returns the number of joins since the start.
 func (s *Supervisor) Joins() int64 { return s.conn.joins.Load() }
 
-// VoiceSID is the voice track's present id, VideoSID the delayed picture's; "" while not published.
+// VoiceSID returns the present id of the voice track, "" while it is not published.
 func (s *Supervisor) VoiceSID() string { return s.voice.SID() }
 
-// VideoSID is the delayed picture's present id, "" while not published.
+// VideoSID returns the present id of the delayed picture, "" while it is not published.
 func (s *Supervisor) VideoSID() string { return s.relay.SID() }
 
-// Viewers is how many people are in the room who can see the delayed copy:
-// not agents, not senders that may not subscribe, not the watched camera.
+// Viewers returns the number of participants that can see the delayed copy: no
+// agents, no participants that may not subscribe, and not the watched camera.
 func (s *Supervisor) Viewers() int { return int(s.viewers.Load()) }
 
-// StayOut makes the present connection the last one: when it ends, Run does,
-// instead of coming back. A bot that is about to leave must not open again a
-// room that was deleted under it.
+// StayOut disables reconnecting: Run returns when the present connection ends. A
+// bot that is about to leave must not reopen a room that was deleted meanwhile.
 func (s *Supervisor) StayOut() { s.conn.last.Store(true) }
 
-// SetState shows what the bot does: in the attribute lk.agent.state and, with
-// its reason, in the participant's metadata.
+// SetState publishes the state of the bot in the attribute lk.agent.state and,
+// with its reason, in the participant's metadata.
 func (s *Supervisor) SetState(status agent.Status) {
 	s.state.set(status, time.Now())
 	s.wakeUp()
@@ -315,13 +313,13 @@ func (s *Supervisor) joined(ses *session) error {
 	s.state.forget()
 	s.publishAt = time.Now()
 	s.showState(ses, time.Now())  // makes us visible at once
-	s.state.newcomer(s.publishAt) // to those who are there we are new
+	s.state.newcomer(s.publishAt) // we are new to the participants
 	if s.may.Voice {
 		if err := s.voice.publish(ses); err != nil {
 			return fmt.Errorf("publish the voice: %w", err)
 		}
 	}
-	s.opts.Log.Info().Str("room", ses.room.Name()).Str("identity", s.identity).Int64("join", s.Joins()).Msg("in the room")
+	s.opts.Log.Info().Str("room", ses.room.Name()).Str("identity", s.identity).Int64("join", s.Joins()).Msg("joined the room")
 	s.eachHook(func(h Hooks) {
 		if h.Joined != nil {
 			h.Joined(ses.room)
@@ -330,8 +328,8 @@ func (s *Supervisor) joined(ses *session) error {
 	return s.check(ses, time.Now())
 }
 
-// reconnected implements callbacks: after a full reconnect the library has silently
-// forgotten subscriptions and attributes, and given our tracks new ids.
+// reconnected implements callbacks. A full reconnect of the library silently drops
+// subscriptions and attributes and gives our tracks new ids.
 func (s *Supervisor) reconnected(ses *session) error {
 	s.state.forget()
 	s.publishAt = time.Now()
@@ -352,7 +350,7 @@ func (s *Supervisor) reconnected(ses *session) error {
 	}
 	s.watcher.RequestKeyFrame()
 	s.reconnects.Add(1)
-	s.opts.Log.Info().Msg("the connection reconnected itself")
+	s.opts.Log.Info().Msg("reconnected")
 	s.eachHook(func(h Hooks) {
 		if h.Reconnected != nil {
 			h.Reconnected(ses.room)
@@ -416,17 +414,17 @@ func (s *Supervisor) showState(ses *session, now time.Time) {
 	}
 }
 
-// checkOwn makes sure that what we publish is published.
+// checkOwn verifies that our tracks are still published.
 func (s *Supervisor) checkOwn(now time.Time) error {
 	if now.Sub(s.publishAt) < bindGrace {
 		return nil
 	}
 	if s.may.Voice && (!s.voice.bound() || s.voice.SID() == "") {
-		return errors.New("the voice is not published any more")
+		return errors.New("the voice is no longer published")
 	}
 	track, room, at := s.relay.picture.published()
 	if track != nil && now.Sub(at) >= bindGrace && (!track.IsBound() || trackSID(room, track) == "") {
-		return errors.New("the delayed picture is not published any more")
+		return errors.New("the delayed picture is no longer published")
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/livekit/protocol/livekit"
 )
 
-// tokenLife is how long a fresh token may be used to join. The server renews
-// it for those who are in.
+// tokenLife is how long a fresh token may be used to join. The server renews the
+// tokens of participants.
 const tokenLife = time.Hour
 
 // Keys sign access tokens.
@@ -21,20 +21,20 @@ type Keys struct {
 	APIKey, APISecret string
 }
 
-// Person is who a token is for.
+// Person is the participant of a token.
 type Person struct {
 	Room     string // must not be empty
 	Identity string // unique in the room, must not be empty
 	Name     string // shown to people, may be empty
 	// Attributes are set from the start.
 	Attributes map[string]string
-	// Agents are dispatched to the room if this person's joining makes it.
+	// Agents are dispatched to the room if this participant creates it.
 	Agents []*livekit.RoomAgentDispatch
 }
 
-// AgentToken lets the bot in: kind AGENT, so that front ends find it and the
-// server forwards its legacy transcription, with rights to publish, subscribe,
-// send data and change its own attributes.
+// AgentToken returns a token for the bot: kind AGENT, so that front ends find it
+// and the server forwards its legacy transcription, with rights to publish,
+// subscribe, send data and change its own attributes.
 func AgentToken(keys Keys, who Person) (string, error) {
 	grant := &auth.VideoGrant{RoomJoin: true, Agent: true, Room: who.Room}
 	grant.SetCanPublish(true)
@@ -44,7 +44,7 @@ func AgentToken(keys Keys, who Person) (string, error) {
 	return mint(keys, who, livekit.ParticipantInfo_AGENT, grant)
 }
 
-// ViewerToken lets a person watch, listen and send data, but not publish.
+// ViewerToken returns a token with rights to subscribe and send data, but not to publish.
 func ViewerToken(keys Keys, who Person) (string, error) {
 	grant := &auth.VideoGrant{RoomJoin: true, Room: who.Room}
 	grant.SetCanPublish(false)
@@ -53,7 +53,7 @@ func ViewerToken(keys Keys, who Person) (string, error) {
 	return mint(keys, who, livekit.ParticipantInfo_STANDARD, grant)
 }
 
-// CameraToken lets a camera publish picture and sound. It sees nobody, so that it is not counted as a viewer.
+// CameraToken returns a token with rights to publish, but not to subscribe, so that a camera is not counted as a viewer.
 func CameraToken(keys Keys, who Person) (string, error) {
 	return cameraToken(keys, who, false)
 }
@@ -105,8 +105,8 @@ var (
 	ErrNoRight = errors.New("expected an access token for this room and this use")
 )
 
-// VerifySender checks the token of somebody who wants to send a picture into a
-// room from outside of LiveKit, and returns who it is.
+// VerifySender checks a token for sending a picture into a room from outside of
+// LiveKit and returns its participant.
 func VerifySender(keys Keys, token, room string) (Person, error) {
 	claims, err := verify(keys, token)
 	if err != nil {
@@ -120,8 +120,7 @@ func VerifySender(keys Keys, token, room string) (Person, error) {
 	return Person{Room: room, Identity: claims.Identity, Name: claims.Name, Agents: claims.GetRoomConfiguration().GetAgents()}, nil
 }
 
-// VerifyViewer checks the token of somebody who wants to watch a room from
-// outside of LiveKit.
+// VerifyViewer checks a token for watching a room from outside of LiveKit.
 func VerifyViewer(keys Keys, token, room string) error {
 	claims, err := verify(keys, token)
 	if err != nil {
@@ -146,14 +145,14 @@ func verify(keys Keys, token string) (*auth.ClaimGrants, error) {
 	return claims, nil
 }
 
-// ReadyToken is what a token made by somebody else says about itself. The
-// signature is not looked at: only the server can judge that.
+// ReadyToken is the content of a token that was made elsewhere. Its signature is
+// not verified, which only the server can do.
 type ReadyToken struct {
 	Identity string
 	Room     string
 	// OwnAttributes: it may set its own attributes. Watch: it may subscribe. Voice, Picture, Sound: it may publish them.
 	OwnAttributes, Watch, Voice, Picture, Sound bool
-	// Lost names in words what the bot cannot do with it; empty when nothing is missing.
+	// Lost lists the missing rights and their effects in words.
 	Lost []string
 }
 

@@ -20,11 +20,11 @@ const (
 	voiceName  = "touchline-voice"
 	// silentPacket is the longest Opus packet that carries only the end of a sound (DTX, RFC 6716 section 3.1).
 	silentPacket = 3
-	// Audio levels of the header extension, in -dBov (RFC 6464): a rough guess that lets front ends show who speaks.
+	// Audio levels of the header extension, in -dBov (RFC 6464): a rough guess for the speaking indicators of front ends.
 	levelSpeech, levelSilence = 25, 127
 )
 
-// OutStats count what was sent on a track since the start.
+// OutStats counts what was sent on a track since the start.
 type OutStats struct {
 	Packets uint64
 	Frames  uint64 // of the delayed picture
@@ -32,8 +32,8 @@ type OutStats struct {
 	Errors  uint64 // writes that failed
 }
 
-// VoiceTrack is the bot's voice: Opus packets go in, whatever connection there
-// is carries them. It implements the packet writer that media/speech needs.
+// VoiceTrack sends the Opus packets of the bot's voice over the present
+// connection. It implements the packet writer that media/speech needs.
 type VoiceTrack struct {
 	log zerolog.Logger
 	// name, stream and source of the track, empty for the bot's own.
@@ -61,7 +61,7 @@ func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 		return time.Time{}, nil
 	}
 	level := uint8(levelSpeech)
-	if len(packet) <= silentPacket || t.source != livekit.TrackSource_UNKNOWN { // what a camera hears is nobody's speech
+	if len(packet) <= silentPacket || t.source != livekit.TrackSource_UNKNOWN { // the sound of a camera is not speech
 		level = levelSilence
 	}
 	err = inner.WriteRTP(&rtp.Packet{
@@ -73,7 +73,7 @@ func (t *VoiceTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 	}, &lksdk.SampleWriteOptions{AudioLevel: &level})
 	written = time.Now()
 	if err != nil {
-		t.warnings.warn(t.log, t.errors.Add(1), err, "the voice's packets could not be sent")
+		t.warnings.warn(t.log, t.errors.Add(1), err, "voice packets not sent")
 		return written, err
 	}
 	t.packets.Add(1)
@@ -92,7 +92,7 @@ func (t *VoiceTrack) Stats() OutStats {
 	return OutStats{Packets: t.packets.Load(), Dropped: t.dropped.Load(), Errors: t.errors.Load()}
 }
 
-// publish puts a new track into ses's room. It blocks until the server knows it, or ses is over.
+// publish publishes a new track. It blocks until the server has confirmed it or ses is over.
 func (t *VoiceTrack) publish(ses *session) error {
 	inner, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{
 		// Two channels is what Opus in WebRTC always says (RFC 7587 section 7); the packets themselves may be mono.
@@ -117,7 +117,7 @@ func (t *VoiceTrack) publish(ses *session) error {
 	return nil
 }
 
-// ssrc is that of the packets that go out.
+// ssrc returns the SSRC of the sent packets.
 func (t *VoiceTrack) ssrc() (ssrc uint32, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -127,14 +127,14 @@ func (t *VoiceTrack) ssrc() (ssrc uint32, ok bool) {
 	return uint32(t.inner.SSRC()), true
 }
 
-// bound tells whether packets go out.
+// bound reports whether packets are sent.
 func (t *VoiceTrack) bound() bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.inner != nil && t.inner.IsBound()
 }
 
-// published tells whether there is a track in the present connection.
+// published reports whether there is a track in the present connection.
 func (t *VoiceTrack) published() bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -168,7 +168,7 @@ func trackSID(room *lksdk.Room, track *lksdk.LocalTrack) string {
 	return ""
 }
 
-// warnLimiter logs a resubscribed failure at a bounded rate.
+// warnLimiter logs a repeated failure at a bounded rate.
 type warnLimiter struct {
 	every time.Duration // 0 is a second
 	mu    sync.Mutex

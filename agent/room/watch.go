@@ -9,24 +9,23 @@ import (
 )
 
 const (
-	// The source is asked for a key frame this often, so that late viewers of the delayed copy see a picture,
-	// while somebody looks and while nobody does.
+	// The intervals of key frame requests with and without viewers of the delayed copy, which start at a key frame.
 	keyFrameWatched = time.Second
 	keyFrameAlone   = 4 * time.Second
 	// pliSpacing is the least time between two requests.
 	pliSpacing = 500 * time.Millisecond
 )
 
-var errStalled = errors.New("the connection brings no packets of the watched track, in spite of a new subscription")
+var errStalled = errors.New("the connection brings no packets of the watched track, although it was subscribed again")
 
-// rating is what the server thinks of somebody's connection.
+// rating is the server's view of a participant's connection.
 type rating struct {
 	identity string
 	quality  livekit.ConnectionQuality
 	at       time.Time
 }
 
-// countViewers counts the people who can see our copy.
+// countViewers counts the participants that can see the delayed copy.
 func (s *Supervisor) countViewers(ses *session, sub *subscription) {
 	n := 0
 	for _, p := range ses.room.GetRemoteParticipants() {
@@ -60,7 +59,7 @@ func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
 		every = keyFrameWatched
 	}
 	if s.nextPLI.After(s.lastPLI.Add(every)) {
-		s.nextPLI = s.lastPLI.Add(every) // somebody came
+		s.nextPLI = s.lastPLI.Add(every) // a viewer joined
 	}
 	wanted := s.watcher.keyWanted.Load()
 	if (wanted && now.Sub(s.lastPLI) >= pliSpacing) || !now.Before(s.nextPLI) {
@@ -71,13 +70,13 @@ func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
 	}
 }
 
-// watchdog acts when a track that should flow does not, whatever the library says about its state.
+// watchdog recovers a stalled track, whatever state the library reports.
 func (s *Supervisor) watchdog(ses *session, sub *subscription, now time.Time) error {
 	if sub == nil {
 		return nil
 	}
 	if sub.pub.IsMuted() || s.watcher.declared() != "" {
-		// Its participant says itself that the camera is away: nothing is wrong with the track.
+		// The camera is declared away by its own participant: the track is fine.
 		s.stall.begin(now)
 		s.silence("")
 		return nil
@@ -106,7 +105,7 @@ func (s *Supervisor) watchdog(ses *session, sub *subscription, now time.Time) er
 	return nil
 }
 
-// evidence looks at the watched track and at what it comes over.
+// gatherEvidence looks at the watched track and its connection.
 func (s *Supervisor) gatherEvidence(ses *session, sub *subscription, now time.Time) evidence {
 	e := evidence{media: s.stall.since, traffic: now}
 	s.subMu.Lock()
@@ -131,15 +130,15 @@ func (s *Supervisor) gatherEvidence(ses *session, sub *subscription, now time.Ti
 	return e
 }
 
-// silence notes why the camera is silent; "" when it is not.
+// silence notes and reports why the camera is silent; "" while it is not.
 func (s *Supervisor) silence(words string) {
 	was := s.watcher.setSilent(words)
 	switch info := s.watcher.Source(); {
 	case was == "" && words != "":
-		s.opts.Log.Warn().Str("participant", info.Identity).Str("why", words).Msg("the watched camera is silent; the connection is well")
+		s.opts.Log.Warn().Str("participant", info.Identity).Str("reason", words).Msg("camera stalled")
 		s.notify(info, "silent")
 	case was != "" && words == "":
-		s.opts.Log.Info().Str("participant", info.Identity).Msg("the camera sends again")
+		s.opts.Log.Info().Str("participant", info.Identity).Msg("camera resumed")
 		s.notify(info, "back")
 	}
 }

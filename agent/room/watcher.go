@@ -20,10 +20,10 @@ import (
 // queueLength is how many access units wait for the reader: two seconds at 30 a second.
 const queueLength = 64
 
-// stillSeen is how long after its last access unit a source counts as running.
+// stillSeen is how long a source counts as running after its last access unit.
 const stillSeen = 2 * time.Second
 
-// WatchStats count what came of the watched tracks since the start.
+// WatchStats counts the packets and frames of the watched tracks since the start.
 type WatchStats struct {
 	Packets   uint64 // RTP packets read, SFU padding included
 	Frames    uint64 // access units handed to the reader
@@ -43,15 +43,15 @@ type Watcher struct {
 	watch      media.WatchConfig
 	info       agent.SourceInfo
 	reader     uint64 // number of the reader that may deliver
-	epoch      uint32 // the highest delivered or given out
+	epoch      uint32 // the highest so far
 	skipping   bool   // until the next key frame
 	lastFrame  time.Time
 	rateFrom   time.Time
 	rateFrames int
 	wake       func()
-	seen       []candidate // as of the newest look around
-	away       string      // as its participant has it
-	silent     string      // as the watchdog found it
+	seen       []candidate // at the newest check
+	away       string      // reason declared by its participant
+	silent     string      // reason found by the watchdog
 
 	keyWanted atomic.Bool
 
@@ -88,7 +88,7 @@ func (w *Watcher) RequestKeyFrame() {
 	}
 }
 
-// Select changes what is watched, at once.
+// Select changes the choice of the watched track, at once.
 func (w *Watcher) Select(watch media.WatchConfig) {
 	w.mu.Lock()
 	w.watch = watch
@@ -96,7 +96,7 @@ func (w *Watcher) Select(watch media.WatchConfig) {
 	w.wakeUp()
 }
 
-// Watching returns what is to be watched.
+// Watching returns the choice of the watched track.
 func (w *Watcher) Watching() media.WatchConfig {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,22 +114,22 @@ func (w *Watcher) Source() agent.SourceInfo {
 	return info
 }
 
-// Away says why the watched camera sends no picture: in the words of its own
-// participant, or as it was found out. "" when it does, or nothing is known.
+// Away returns why the watched camera sends no picture, as declared by its
+// participant or found by the watchdog; "" when it sends one or the reason is unknown.
 func (w *Watcher) Away() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return cmp.Or(w.away, w.silent)
 }
 
-// declared is why the camera is away in the words of its own participant.
+// declared returns why the camera is away, as declared by its participant.
 func (w *Watcher) declared() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.away
 }
 
-// setSilent notes that the camera was found to be silent, and returns what was known before.
+// setSilent notes why the camera is silent and returns the reason noted before.
 func (w *Watcher) setSilent(words string) (was string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +160,7 @@ func (w *Watcher) Cameras() []source.RoomCamera {
 	return out
 }
 
-// look takes what there is to be watched, and why the chosen one is away.
+// setSeen notes the candidates, and why the chosen one is away.
 func (w *Watcher) setSeen(seen []candidate, away string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,7 +188,7 @@ func (w *Watcher) setWake(wake func()) {
 	w.mu.Unlock()
 }
 
-// setInfo tells which track is watched now; the size stays as it was until a frame says.
+// setInfo changes the description of the watched track.
 func (w *Watcher) setInfo(change func(info *agent.SourceInfo)) agent.SourceInfo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,7 +200,7 @@ func (w *Watcher) setInfo(change func(info *agent.SourceInfo)) agent.SourceInfo 
 	return w.info
 }
 
-// newReader makes room for a new reader; older ones can deliver no more.
+// newReader registers a new reader; older ones can deliver no more.
 func (w *Watcher) newReader() (number uint64, epoch uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -220,7 +220,7 @@ func (w *Watcher) nextEpoch() uint32 {
 	return w.epoch
 }
 
-// deliver hands one access unit to whoever reads, without waiting.
+// deliver hands one access unit to ReadFrame without blocking.
 func (w *Watcher) deliver(reader uint64, f media.EncodedFrame) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -244,7 +244,7 @@ func (w *Watcher) deliver(reader uint64, f media.EncodedFrame) {
 		w.dropped.Add(1)
 		if !w.skipping {
 			w.skipping = true
-			w.log.Warn().Msg("the picture is read too slowly; skipping to the next key frame")
+			w.log.Warn().Msg("reader too slow; skipping to the next key frame")
 			w.keyWanted.Store(true)
 		}
 	}

@@ -2,7 +2,7 @@
 // standalone use and for tests.
 //
 // It owns the server's life, its ports and its keys. Every socket it opens is
-// on 127.0.0.1, unless it is told another address for the media. It never joins a room and never contacts another machine.
+// on 127.0.0.1, unless Options.MediaIP is another address. It never joins a room and never contacts another machine.
 package sfu
 
 import (

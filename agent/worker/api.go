@@ -17,8 +17,8 @@ import (
 // apiTimeout bounds one call of the server's API.
 const apiTimeout = 3 * time.Second
 
-// roomAPI asks the server about rooms and dispatches. Each call makes a token
-// that is good for that call alone.
+// roomAPI calls the server's room and dispatch services. Each call signs a token of
+// its own.
 type roomAPI struct {
 	key, secret string
 	rooms       livekit.RoomService
@@ -117,7 +117,7 @@ func (a *roomAPI) dispatched(ctx context.Context, room, agentName string) ([]*li
 	return ours, nil
 }
 
-// participants returns those in a room.
+// participants returns the participants of a room.
 func (a *roomAPI) participants(ctx context.Context, room string) ([]*livekit.ParticipantInfo, error) {
 	ctx, err := a.admin(ctx, room)
 	if err != nil {
@@ -130,7 +130,7 @@ func (a *roomAPI) participants(ctx context.Context, room string) ([]*livekit.Par
 	return res.GetParticipants(), nil
 }
 
-// present tells whether somebody with this identity is in the room.
+// present reports whether a participant with this identity is in the room.
 func (a *roomAPI) present(ctx context.Context, room, identity string) (bool, error) {
 	ctx, err := a.admin(ctx, room)
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *roomAPI) present(ctx context.Context, room, identity string) (bool, err
 	return true, nil
 }
 
-// remove puts somebody out of a room.
+// remove removes a participant from a room.
 func (a *roomAPI) remove(ctx context.Context, room, identity string) error {
 	ctx, err := a.admin(ctx, room)
 	if err != nil {

@@ -11,17 +11,16 @@ import (
 
 // Errors of Dispatch and Withdraw.
 var (
-	// ErrDispatched tells that the room has its agent already, or waits for one.
-	ErrDispatched = errors.New("the room is served already")
-	// ErrNotDispatched tells that the room has no agent of this name and waits for none.
-	ErrNotDispatched = errors.New("the room is not served")
-	// ErrMetadata is wrapped by what is wrong with the metadata of a call.
+	// ErrDispatched is returned for a room that has its agent or waits for one.
+	ErrDispatched = errors.New("the room already has the agent")
+	// ErrNotDispatched is returned for a room without a dispatch for this agent.
+	ErrNotDispatched = errors.New("the room does not have the agent")
+	// ErrMetadata is wrapped by errors in the metadata of a call.
 	ErrMetadata = errors.New("the metadata cannot be used")
 )
 
-// Dispatch asks the server for this agent in a room, which is opened when it is
-// not open. Whichever worker of this agent name has a place gets the job. It
-// returns the dispatch's id.
+// Dispatch requests this agent for a room, which is created if needed. Any worker
+// with this agent name and a free slot gets the job. It returns the dispatch's id.
 func (w *Worker) Dispatch(ctx context.Context, room string, m Metadata) (id string, err error) {
 	text, err := m.text()
 	if err != nil {
@@ -31,7 +30,7 @@ func (w *Worker) Dispatch(ctx context.Context, room string, m Metadata) (id stri
 	if err != nil {
 		return "", err
 	}
-	if len(open) > 0 { // the server has nothing to say about dispatches of a room that is not open
+	if len(open) > 0 { // a closed room has no dispatches
 		roots, copies, err := w.wanted(ctx, room)
 		if err != nil {
 			return "", err
@@ -45,8 +44,8 @@ func (w *Worker) Dispatch(ctx context.Context, room string, m Metadata) (id stri
 	})
 }
 
-// Withdraw deletes what asks for this agent in a room, so that it leaves,
-// whichever worker it belongs to.
+// Withdraw deletes the dispatches for this agent in a room, so that the agent
+// leaves, whichever worker runs it.
 func (w *Worker) Withdraw(ctx context.Context, room string) error {
 	open, err := w.api.list(ctx, room)
 	if err != nil {

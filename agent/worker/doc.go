@@ -1,12 +1,11 @@
 // Package worker lets one process serve many rooms of a LiveKit server: it
 // registers as an agent worker, takes the jobs that the server offers, and
-// hands its rooms over when it has to go.
+// hands its rooms over when it is drained.
 //
-// It owns the websocket to the server, the places that this process has for
-// rooms, and the lifetime of each job. What a job does is behind [Runner]: the
-// package never joins a room, never sees a picture and never speaks. It also
-// looks after rooms that lost their agent, which the open-source server does
-// not: see [Options].WatchEvery.
+// It owns the websocket to the server, the slots of this process, and the lifetime
+// of each job. The job itself is behind [Runner]: the package never joins a room.
+// It also dispatches again for rooms that lost their agent, which the open-source
+// server does not: see [Options].WatchEvery.
 //
-// Whoever calls [Worker.Run] owns everything that runs here.
+// Everything here runs inside [Worker.Run].
 package worker

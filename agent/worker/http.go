@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// unhealthyAfter is how long a worker without jobs may be away from its server
-// before it says so to a probe. With jobs it never does: a restart would end rooms
-// that go on well.
+// unhealthyAfter is how long a worker without jobs may be disconnected before its
+// probe fails. With jobs the probe never fails: a restart would end their rooms.
 const unhealthyAfter = time.Minute
 
 // protocolVersion of the worker protocol.
@@ -25,7 +24,7 @@ func (w *Worker) Handler() http.Handler {
 			http.Error(rw, why, http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = io.WriteString(rw, "OK") // a probe that has gone
+		_, _ = io.WriteString(rw, "OK") // the client is gone
 	}
 	mux.HandleFunc("GET /{$}", ready)
 	mux.HandleFunc("GET /readyz", ready)

@@ -11,7 +11,7 @@ import (
 	"github.com/livekit/protocol/livekit"
 )
 
-// JobType says what a worker is given one job for.
+// JobType is the scope of one job.
 type JobType uint8
 
 // The kinds of jobs that LiveKit has.
@@ -63,9 +63,9 @@ func (t JobType) proto() livekit.JobType {
 //
 // Run joins Job.Room as Job.Identity, calls Job.Joined once it is in, and
 // returns when it has left. It leaves for one of three reasons:
-//   - Job.Draining is closed: another worker shall take over. The sentence under way is finished first.
-//   - ctx ends: at once, and within 3 s; after that the server throws it out.
-//   - the work itself is over (nil) or impossible (an error, which the server is told).
+//   - Job.Draining is closed: another worker takes over. Run finishes the present sentence first.
+//   - ctx ends: at once, and within 3 s; after that the server removes the agent.
+//   - the work itself is over (nil) or impossible (an error, which is reported to the server).
 //
 // It calls Job.Leaving before it leaves: to the server, an agent that left
 // without a word has failed. A panic of Run ends its job alone.
@@ -80,7 +80,7 @@ type Job struct {
 	Type           JobType
 	// Room is its name.
 	Room string
-	// Participant is whom a publisher's or participant's job is about; "" for a room's.
+	// Participant is the subject of a publisher's or participant's job; "" for a room's.
 	Participant string
 	// AgentName is the name this worker is dispatched by; "" with automatic dispatch.
 	AgentName string
@@ -93,7 +93,7 @@ type Job struct {
 	Attributes map[string]string
 	// URL and Token admit to the room for an hour. A runner that stays longer makes its own tokens.
 	URL, Token string
-	// Draining is closed when the job shall end at the end of the sentence.
+	// Draining is closed when the job is to end at the end of the sentence.
 	Draining <-chan struct{}
 	// Joined is to be called once the agent is in the room.
 	Joined func()
@@ -101,13 +101,13 @@ type Job struct {
 	Leaving func(err error)
 }
 
-// ErrUnwanted may be returned by a Runner that was put out of its room by
-// somebody: the dispatch is deleted and no worker goes back.
+// ErrUnwanted is returned by a Runner whose agent was removed from its room: the
+// dispatch is deleted and no worker joins again.
 var ErrUnwanted = errors.New("the agent is not wanted in this room")
 
 // Causes of the end of a job's context.
 var (
-	// ErrTerminated ends a job that the server called off.
+	// ErrTerminated ends a job at the request of the server.
 	ErrTerminated = errors.New("the server ended the job")
 	// ErrStopping ends a job because its worker stops now.
 	ErrStopping = errors.New("the worker stops")
@@ -116,8 +116,8 @@ var (
 // maxIdentity is how long an identity may be before it is shortened.
 const maxIdentity = 96
 
-// Identity is whom the agent is in a room: fixed by the agent's name and, for
-// jobs about one participant, by the participant.
+// Identity returns the identity of the agent in a room, which depends only on the
+// agent's name and, for a participant's job, on the participant.
 func Identity(agentName, participant string) string {
 	id := "agent-" + agentName
 	if agentName == "" {

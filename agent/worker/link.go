@@ -22,10 +22,10 @@ const (
 	// registerTimeout bounds dialing and the register reply; the server itself waits 10 s.
 	registerTimeout = 10 * time.Second
 	writeTimeout    = 5 * time.Second
-	// pingEvery spaces pings; a server that has said nothing for silentFor is given up.
+	// pingEvery is the ping interval; a connection without data for silentFor is closed.
 	pingEvery = 10 * time.Second
 	silentFor = 35 * time.Second
-	// reportEvery spaces reports of the load, beside those on every change.
+	// reportEvery is the interval of load reports, beside those on every change.
 	reportEvery = 2500 * time.Millisecond
 	// maxFrame bounds a message of the server in bytes: metadata of 512 KiB, a room and a participant.
 	maxFrame = 4 << 20
@@ -40,7 +40,7 @@ const (
 )
 
 var (
-	// ErrRefused is returned by Run when the server did not accept the keys at the first attempt.
+	// ErrRefused is returned by Run when the server refuses the keys at the first attempt.
 	ErrRefused = errors.New("the LiveKit server refused this worker; check LIVEKIT_API_KEY, LIVEKIT_API_SECRET and this machine's clock")
 
 	errAway   = errors.New("not connected to the LiveKit server")
@@ -80,8 +80,8 @@ func (l *link) send(m *livekit.WorkerMessage) error {
 	return nil
 }
 
-// stayConnected keeps this worker registered until ctx ends, and gives jobs that
-// come the other context. It gives up only when the very first attempt is refused.
+// stayConnected keeps the worker registered until ctx ends; jobs get the other
+// context. It returns an error only when the first attempt is refused.
 func (w *Worker) stayConnected(ctx, jobs context.Context) error {
 	wait := backoff.Backoff{First: firstWait, Max: maxWait, EarlyMax: earlyMaxWait, Early: early}
 	everIn := false
@@ -89,7 +89,7 @@ func (w *Worker) stayConnected(ctx, jobs context.Context) error {
 		began := time.Now()
 		in, err := w.session(ctx, jobs)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
+			return nil //nolint:nilerr // errors of the shutdown do not matter
 		}
 		everIn = everIn || in
 		if errors.Is(err, ErrRefused) && !everIn {
@@ -184,8 +184,8 @@ func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
 	}
 }
 
-// decode reads a frame. What cannot be read, and what a later server may say,
-// comes out as a message without content.
+// decode reads a frame. Unreadable frames and unknown messages become a message
+// without content.
 func decode(data []byte) *livekit.ServerMessage {
 	var m livekit.ServerMessage
 	if err := proto.Unmarshal(data, &m); err != nil {
@@ -205,8 +205,8 @@ func (w *Worker) registration() *livekit.RegisterWorkerRequest {
 	return r
 }
 
-// attach makes a registered connection the one in use, and says what this
-// worker is doing already.
+// attach makes a registered connection the present one and reports the running
+// jobs.
 func (w *Worker) attach(l *link, r *livekit.RegisterWorkerResponse) {
 	w.mu.Lock()
 	w.link, w.id, w.server = l, r.GetWorkerId(), r.GetServerInfo()
@@ -232,7 +232,7 @@ func (w *Worker) attach(l *link, r *livekit.RegisterWorkerResponse) {
 	w.report(time.Now())
 }
 
-// detach forgets a connection that is over, and what it offered.
+// detach drops an ended connection and its offers.
 func (w *Worker) detach(l *link) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,13 +266,13 @@ func (w *Worker) keepAlive(ctx context.Context, l *link, over <-chan struct{}) {
 				return
 			}
 			w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_Ping{Ping: &livekit.WorkerPing{Timestamp: now.UnixMilli()}}})
-			_ = l.conn.WriteControl(websocket.PingMessage, nil, now.Add(time.Second)) // the next read says what is wrong
+			_ = l.conn.WriteControl(websocket.PingMessage, nil, now.Add(time.Second)) // the next read returns the error
 		}
 	}
 }
 
-// send writes to the present connection. What fails is told once, by the
-// connection's end.
+// send writes to the present connection and closes it on an error. It reports
+// whether the message was written.
 func (w *Worker) send(m *livekit.WorkerMessage) bool {
 	w.mu.Lock()
 	l := w.link
@@ -281,17 +281,17 @@ func (w *Worker) send(m *livekit.WorkerMessage) bool {
 		return false
 	}
 	if err := l.send(m); err != nil {
-		w.log.Debug().Err(err).Msg("a message was lost")
+		w.log.Debug().Err(err).Msg("message not sent")
 		_ = l.conn.Close()
 		return false
 	}
 	return true
 }
 
-// maxUnreported bounds the ends of jobs that are kept for a server that is away.
+// maxUnreported bounds the job updates that are kept while disconnected.
 const maxUnreported = 256
 
-// updateJob tells what became of a job, now or when the server is back.
+// updateJob reports the status of a job, now or after the next registration.
 func (w *Worker) updateJob(u *livekit.UpdateJobStatus) {
 	if w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_UpdateJob{UpdateJob: u}}) {
 		return
@@ -303,7 +303,7 @@ func (w *Worker) updateJob(u *livekit.UpdateJobStatus) {
 	w.mu.Unlock()
 }
 
-// report tells the server how full this worker is.
+// report sends the load to the server.
 func (w *Worker) report(now time.Time) {
 	load, full, jobs := w.fullness(now)
 	status := livekit.WorkerStatus_WS_AVAILABLE

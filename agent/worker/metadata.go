@@ -18,9 +18,8 @@ import (
 // takes eight times as much.
 const maxMetadata = 64 << 10
 
-// Metadata is what a dispatch says about the commentary of its room: a JSON
-// object, every key of it optional. What is left out is as this worker's own
-// settings say.
+// Metadata is the metadata of a dispatch: a JSON object with the settings of its
+// room, all optional. The worker's own settings are the defaults.
 type Metadata struct {
 	// Profile names a prompt profile.
 	Profile string
@@ -36,8 +35,8 @@ type Metadata struct {
 	Engine string
 }
 
-// ParseMetadata reads the metadata of a dispatch. Empty text is no wish at
-// all. Unknown keys are refused, with the list of those that there are.
+// ParseMetadata reads the metadata of a dispatch. Empty text is empty metadata.
+// The error for an unknown key lists the known ones.
 func ParseMetadata(text string) (Metadata, error) {
 	var m Metadata
 	if strings.TrimSpace(text) == "" {
@@ -151,7 +150,7 @@ func (m Metadata) check() error {
 	return nil
 }
 
-// isLanguage tells whether s has the shape of a BCP 47 tag (RFC 5646, section
+// isLanguage reports whether s has the shape of a BCP 47 tag (RFC 5646, section
 // 2.1): parts of at most eight letters and digits, the first of letters alone.
 func isLanguage(s string) bool {
 	if len(s) > 35 {

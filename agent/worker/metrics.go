@@ -64,12 +64,12 @@ func (m *metrics) gauges() []gauge {
 		return gauge{prometheus.NewDesc(name, help, nil, nil), v}
 	}
 	return []gauge{
-		of("lk_agents_active_job_count", "Jobs that run.", float64(s.Jobs)),
-		of("lk_agents_worker_load", "Load as the server is told; 0.7 is full.", s.Load),
-		of("touchline_worker_slots", "Jobs that this worker runs at most.", float64(s.Slots)),
+		of("lk_agents_active_job_count", "Running jobs.", float64(s.Jobs)),
+		of("lk_agents_worker_load", "Load as reported to the server; 0.7 is full.", s.Load),
+		of("touchline_worker_slots", "Maximum number of jobs.", float64(s.Slots)),
 		of("touchline_worker_registered", "1 while registered with the server.", one(s.Registered)),
 		of("touchline_worker_registrations", "Registrations since the start.", float64(s.Registrations)),
-		of("touchline_worker_draining", "1 while no more jobs are taken.", one(s.Draining)),
+		of("touchline_worker_draining", "1 while the worker takes no more jobs.", one(s.Draining)),
 	}
 }
 

@@ -14,24 +14,23 @@ import (
 	"touchline/internal/rescue"
 )
 
-// agentNameAttribute is the server's own: which agent a participant is.
+// agentNameAttribute is the server's attribute for the name of an agent.
 const agentNameAttribute = "lk.agent_name"
 
-// settle is how long after its assignment a job's end is told at the soonest:
-// servers up to 1.13 note a job after they have sent it, and lose what comes
-// before.
+// settle is the least time between the assignment of a job and the report of its
+// end: servers up to 1.13 register a job after sending it and lose earlier reports.
 const settle = 150 * time.Millisecond
 
-// maxReason bounds, in bytes, what the server is told about a failure.
+// maxReason bounds the reported reason of a failure, in bytes.
 const maxReason = 500
 
-// offer is a place kept for a job that may come.
+// offer is a place reserved for an accepted offer.
 type offer struct {
 	place place
 	timer *time.Timer
 }
 
-// running is a job and what this worker must do about it.
+// running is a job and its state.
 type running struct {
 	w     *Worker
 	job   Job
@@ -42,18 +41,18 @@ type running struct {
 	metadata string
 	assigned time.Time
 	cancel   context.CancelCauseFunc
-	over     <-chan struct{} // closed when the job was told to end
-	done     chan struct{}   // closed when it has
+	over     <-chan struct{} // closed when the job is to end
+	done     chan struct{}   // closed when it has ended
 	joined   sync.Once
 	wasIn    atomic.Bool
 	leaving  sync.Once
 
-	// Only the watch touches these.
-	sid      string // of the room as it was last seen
-	unwanted int    // looks in a row that found no dispatch
+	// Only the watch goroutine touches these.
+	sid      string // newest SID of the room
+	unwanted int    // rounds in a row without a dispatch
 }
 
-// handle acts on a message of the server. It never waits. ctx is for the jobs.
+// handle acts on a message of the server without blocking. ctx is for the jobs.
 func (w *Worker) handle(ctx context.Context, msg *livekit.ServerMessage) {
 	switch m := msg.GetMessage().(type) {
 	case *livekit.ServerMessage_Availability:
@@ -68,13 +67,13 @@ func (w *Worker) handle(ctx context.Context, msg *livekit.ServerMessage) {
 		w.terminated(m.Termination.GetJobId())
 	case *livekit.ServerMessage_Pong, *livekit.ServerMessage_Register:
 	default:
-		// What a later server says: a nil message here.
-		w.log.Debug().Msg("a message of the server that this worker does not know; ignored")
+		// A message of a later server is nil here.
+		w.log.Debug().Msg("unknown message ignored")
 		w.metrics.unknown.Inc()
 	}
 }
 
-// placeOf says what a job is about.
+// placeOf returns the place of a job.
 func placeOf(job *livekit.Job) place {
 	return place{job.GetRoom().GetName(), job.GetParticipant().GetIdentity()}
 }
@@ -88,8 +87,8 @@ const (
 	served   verdict = "served"  // the agent is there already
 )
 
-// offered answers an offer: at once when there is no place, else after a look
-// at who is in the room.
+// offered answers an offer: at once without a free slot, else after a look for the
+// agent in the room.
 func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
 	v, why, leaving := w.reserve(job)
 	switch {
@@ -102,7 +101,7 @@ func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
 			case <-leaving:
 				w.offered(ctx, job, resuming)
 			case <-timer.C:
-				w.answer(job, refused, "the job before has not ended")
+				w.answer(job, refused, "the previous job has not ended")
 			}
 		}()
 		return
@@ -125,9 +124,9 @@ func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
 	}()
 }
 
-// reserve keeps a place for an offered job, if there is one. When the job
-// that has the place is about to end, leaving is closed at its end. With
-// accepted or leaving, the caller has one more work to be Done.
+// reserve reserves a free slot for an offered job. If the job at its place is about
+// to end, leaving is closed at its end. With accepted or leaving, the caller must
+// call work.Done.
 func (w *Worker) reserve(job *livekit.Job) (v verdict, why string, leaving <-chan struct{}) {
 	_, full, _ := w.fullness(time.Now())
 	p := placeOf(job)
@@ -135,7 +134,7 @@ func (w *Worker) reserve(job *livekit.Job) (v verdict, why string, leaving <-cha
 	defer w.mu.Unlock()
 	switch {
 	case job.GetId() == "" || p.room == "":
-		return refused, "it names no room", nil
+		return refused, "the job names no room", nil
 	case w.full:
 		return refused, "no more jobs", nil
 	}
@@ -159,7 +158,7 @@ func (w *Worker) reserve(job *livekit.Job) (v verdict, why string, leaving <-cha
 	return accepted, "", nil
 }
 
-// expire gives up an offer that was accepted and never became a job.
+// expire drops an accepted offer that never became a job.
 func (w *Worker) expire(id string) {
 	w.mu.Lock()
 	known := w.offers[id] != nil
@@ -181,12 +180,12 @@ func (w *Worker) dropOfferLocked(id string) {
 	delete(w.places, o.place)
 }
 
-// inRoom tells whether the agent of this job is in its room already, from
-// whichever worker. When the server does not say, it is not.
+// inRoom reports whether the agent of this job is in its room already, from any
+// worker; false when the server does not answer.
 func (w *Worker) inRoom(ctx context.Context, job *livekit.Job) bool {
 	in, err := w.api.present(ctx, job.GetRoom().GetName(), w.identity(job))
 	if err != nil {
-		w.log.Debug().Err(err).Str("room", job.GetRoom().GetName()).Msg("who is in the room is not known")
+		w.log.Debug().Err(err).Str("room", job.GetRoom().GetName()).Msg("participants unknown")
 	}
 	return in
 }
@@ -211,11 +210,11 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 	job := a.GetJob()
 	w.mu.Lock()
 	if w.offers[job.GetId()] == nil || w.full {
-		// Too late, or draining: then the rooms' watch of another worker finds it.
+		// Too late, or draining: the watch of another worker finds the room.
 		w.dropOfferLocked(job.GetId())
 		w.mu.Unlock()
 		w.updateJob(&livekit.UpdateJobStatus{
-			JobId: job.GetId(), Status: livekit.JobStatus_JS_FAILED, Error: "the worker has given the job's place away",
+			JobId: job.GetId(), Status: livekit.JobStatus_JS_FAILED, Error: "the slot of the job is no longer reserved",
 		})
 		return
 	}
@@ -249,12 +248,12 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 	}()
 }
 
-// terminated ends a job that the server called off.
+// terminated ends a job at the request of the server.
 func (w *Worker) terminated(id string) {
 	w.mu.Lock()
 	r := w.jobs[id]
 	w.mu.Unlock()
-	w.log.Debug().Str("job", id).Bool("known", r != nil).Msg("the server ends a job")
+	w.log.Debug().Str("job", id).Bool("known", r != nil).Msg("job terminated by the server")
 	if r != nil {
 		r.cancel(ErrTerminated)
 	}
@@ -265,7 +264,7 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	defer r.cancel(nil)
 	defer close(r.done)
 	log := w.log.With().Str("room", r.job.Room).Str("job", r.job.ID).Logger()
-	log.Info().Str("dispatch", r.job.DispatchID).Str("participant", r.job.Participant).Msg("job begins")
+	log.Info().Str("dispatch", r.job.DispatchID).Str("participant", r.job.Participant).Msg("job started")
 	err := rescue.Call(func() error {
 		var err error
 		if r.job.Metadata, err = ParseMetadata(r.metadata); err != nil {
@@ -278,7 +277,7 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	switch p, panicked := rescue.Of(err); {
 	case panicked:
 		outcome = "panicked"
-		log.Error().Err(err).Bytes("stack", p.Stack).Msg("job")
+		log.Error().Err(err).Bytes("stack", p.Stack).Msg("job panicked")
 	case errors.Is(err, ErrUnwanted):
 		outcome = "unwanted"
 		err = nil
@@ -287,7 +286,7 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 		if errors.Is(cause, ErrStopping) {
 			outcome = "stopped"
 		}
-		err = nil // whatever went wrong while it was ending does not matter
+		err = nil // errors of the shutdown do not matter
 	case err != nil:
 		outcome = "failed"
 	case isClosed(w.draining):
@@ -303,7 +302,7 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 	if err != nil {
 		log.Warn().Err(err).Msg("job failed")
 	} else {
-		log.Info().Str("outcome", outcome).Msg("job ends")
+		log.Info().Str("outcome", outcome).Msg("job ended")
 	}
 	switch outcome {
 	case "unwanted":

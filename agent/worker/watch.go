@@ -14,19 +14,18 @@ const (
 	// rootAttribute marks a dispatch that a worker made in place of another, and names that one. A room wants the
 	// agent as long as it has a dispatch without this attribute.
 	rootAttribute = "touchline.for"
-	// recheckAfter is how long after the first a room is looked at again before anything is done about it, more or
-	// less. With the rhythm, and the 20 s that a server keeps an agent in the room whose process was killed, it must
-	// stay below the 30 s within which a room is served again.
+	// recheckAfter is the time, with jitter, between the two checks of a room before a dispatch. With WatchEvery and the
+	// 20 s for which a server keeps the agent of a killed process, it must stay below 30 s.
 	recheckAfter = 500 * time.Millisecond
-	// dispatchGrace is how long after a dispatch its agent may still be on its way.
+	// dispatchGrace is how long the agent of a new dispatch may take to join.
 	dispatchGrace = 3 * time.Second
-	// skipRounds is how many rounds a room without a dispatch for this agent is not asked about again.
+	// skipRounds is the number of rounds for which a room without a dispatch for this agent is skipped.
 	skipRounds = 6
-	// maxRedispatch bounds the pause between two dispatches for a room in which no agent stays.
+	// maxRedispatch bounds the pause between two dispatches for a room that keeps losing its agent.
 	maxRedispatch = 5 * time.Minute
 )
 
-// rootOf is the dispatch that somebody asked for, behind whatever copy.
+// rootOf returns the original of a dispatch that may be a copy.
 func rootOf(dispatch string, attributes map[string]string) string {
 	if root := attributes[rootAttribute]; root != "" {
 		return root
@@ -34,20 +33,20 @@ func rootOf(dispatch string, attributes map[string]string) string {
 	return dispatch
 }
 
-// roomState is what the watch knows about a room from rounds before.
+// roomState is the memory of the watch for a room.
 type roomState struct {
 	sid       string
-	skip      int // rounds in which it need not be asked
+	skip      int // rounds left to skip
 	attempts  int
 	notBefore time.Time
 }
 
-// watch looks after rooms that want this agent and have none, until ctx ends.
+// watch dispatches again for rooms that lost their agent, until ctx ends.
 func (w *Worker) watch(ctx context.Context) {
 	known := map[string]*roomState{}
 	began := time.Now()
 	for {
-		// Within a fifth of the rhythm at random, so that workers do not look in step.
+		// With jitter, so that workers do not check at the same time.
 		next := began.Add(w.opts.WatchEvery*4/5 + rand.N(w.opts.WatchEvery*2/5+1))
 		timer := time.NewTimer(time.Until(next))
 		select {
@@ -67,12 +66,12 @@ func (w *Worker) watch(ctx context.Context) {
 			continue
 		}
 		if err := w.round(ctx, known); err != nil && ctx.Err() == nil {
-			w.log.Debug().Err(err).Msg("rooms without an agent are not known")
+			w.log.Debug().Err(err).Msg("rooms not checked")
 		}
 	}
 }
 
-// round is one look at all rooms.
+// round checks all rooms once.
 func (w *Worker) round(ctx context.Context, known map[string]*roomState) error {
 	rooms, err := w.api.list(ctx)
 	if err != nil {
@@ -146,7 +145,7 @@ func (w *Worker) ownRooms() map[string][]*running {
 	return out
 }
 
-// free is how many more jobs this worker would take.
+// free returns the number of free slots.
 func (w *Worker) free() int {
 	_, full, _ := w.fullness(time.Now())
 	w.mu.Lock()
@@ -157,7 +156,7 @@ func (w *Worker) free() int {
 	return w.opts.Slots - len(w.jobs) - len(w.offers)
 }
 
-// wanted are the dispatches of a room for this agent, and the copies that
+// wanted returns the dispatches of a room for this agent, and the copies that
 // workers made of them.
 func (w *Worker) wanted(ctx context.Context, room string) (roots, copies []*livekit.AgentDispatch, err error) {
 	all, err := w.api.dispatched(ctx, room, w.opts.AgentName)
@@ -176,7 +175,7 @@ func (w *Worker) wanted(ctx context.Context, room string) (roots, copies []*live
 	return roots, copies, nil
 }
 
-// missing tells whether somebody in the room has no agent who should have one.
+// missing reports whether the room, or a participant in it, lacks its agent.
 func (w *Worker) missing(ctx context.Context, room string) bool {
 	people, err := w.api.participants(ctx, room)
 	if err != nil {
@@ -200,13 +199,13 @@ func (w *Worker) missing(ctx context.Context, room string) bool {
 	})
 }
 
-// redispatch looks a second time and then has the server give the room away again.
+// redispatch checks a room again and then makes a new dispatch.
 func (w *Worker) redispatch(ctx context.Context, room string, m *roomState) {
 	roots, copies, err := w.wanted(ctx, room)
 	if err != nil {
 		return
 	}
-	// A copy whose original was deleted has nothing to stand for: whoever runs it ends.
+	// A copy without its original is deleted, which ends its job.
 	copies = slices.DeleteFunc(copies, func(c *livekit.AgentDispatch) bool {
 		orphan := !slices.ContainsFunc(roots, func(r *livekit.AgentDispatch) bool {
 			return r.GetId() == c.GetAttributes()[rootAttribute]
@@ -219,7 +218,7 @@ func (w *Worker) redispatch(ctx context.Context, room string, m *roomState) {
 	if len(roots) == 0 || w.free() == 0 || !w.missing(ctx, room) {
 		return
 	}
-	// It may have been asked for, or given away by another worker, this very moment.
+	// A new dispatch, or the copy of another worker, may be in progress.
 	for _, d := range slices.Concat(roots, copies) {
 		if since := w.api.now().Sub(time.Unix(0, d.GetState().GetCreatedAt())); since >= 0 && since < dispatchGrace {
 			return
@@ -235,7 +234,7 @@ func (w *Worker) redispatch(ctx context.Context, room string, m *roomState) {
 	m.attempts++
 	m.notBefore = time.Now().Add(min(w.opts.WatchEvery<<min(m.attempts-1, 10), maxRedispatch))
 	w.log.Warn().Str("room", room).Str("dispatch", root.GetId()).Int("attempt", m.attempts).
-		Msg("the room wants this agent and has none; dispatching again")
+		Msg("agent missing; dispatching again")
 	w.metrics.redispatches.WithLabelValues("found").Inc()
 	w.replace(ctx, room, root, copies)
 }
@@ -257,7 +256,7 @@ func (w *Worker) replace(ctx context.Context, room string, root *livekit.AgentDi
 		Attributes: attributes,
 	})
 	if err != nil {
-		w.log.Warn().Err(err).Str("room", room).Msg("dispatch again")
+		w.log.Warn().Err(err).Str("room", room).Msg("dispatch failed")
 	}
 }
 
@@ -267,10 +266,9 @@ func (w *Worker) drop(ctx context.Context, room, id string) {
 	}
 }
 
-// reconcile keeps the wish for a job's room in step with the job: a server that was
-// started again has forgotten the dispatch, and then it is made anew, so that
-// the room is served even if this worker dies. A dispatch that somebody deleted
-// ends the job.
+// reconcile keeps the dispatch of a job's room in step with the job. A restarted
+// server has lost the dispatch, so it is created again: the room is then served
+// even if this worker dies. A deleted dispatch ends the job.
 func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*running) {
 	jobs = slices.DeleteFunc(jobs, func(r *running) bool { return r.job.DispatchID == "" }) // simulated
 	if len(jobs) == 0 {
@@ -285,21 +283,21 @@ func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*runn
 		switch {
 		case slices.ContainsFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root }):
 			r.unwanted = 0
-		case len(roots) > 0 && !same: // another's wish, or one made again
+		case len(roots) > 0 && !same: // another dispatch, or one created again
 			r.root, r.unwanted = roots[0].GetId(), 0
 		case !same:
-			w.log.Info().Str("room", room.GetName()).Msg("the server has forgotten why this agent is in the room; telling it")
+			w.log.Info().Str("room", room.GetName()).Msg("dispatch lost by the server; creating it again")
 			w.metrics.redispatches.WithLabelValues("restored").Inc()
 			if _, err := w.api.dispatch(ctx, &livekit.CreateAgentDispatchRequest{
 				AgentName: w.opts.AgentName, Room: room.GetName(), Metadata: r.metadata, Deployment: w.opts.Deployment,
 			}); err != nil {
-				w.log.Warn().Err(err).Str("room", room.GetName()).Msg("dispatch again")
+				w.log.Warn().Err(err).Str("room", room.GetName()).Msg("dispatch failed")
 				continue // the next round tries again
 			}
 			continue // and finds it
 		default:
 			if r.unwanted++; r.unwanted > 1 {
-				w.log.Info().Str("room", room.GetName()).Msg("the dispatch was deleted")
+				w.log.Info().Str("room", room.GetName()).Msg("dispatch deleted; ending the job")
 				r.cancel(ErrTerminated)
 			}
 		}
@@ -307,16 +305,16 @@ func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*runn
 	}
 }
 
-// evictAfter is how long the server may list an agent that has left before it
-// is put out; evictPoll spaces the looks.
+// evictAfter is how long the server may list an agent that has left before it is
+// removed; evictPoll is the polling interval.
 const (
 	evictAfter = 300 * time.Millisecond
 	evictPoll  = 50 * time.Millisecond
 )
 
-// evict makes sure that an agent that has left is out of its room: now and then
-// the goodbye of a client is lost, and then the server keeps it for 20 s, in
-// which nobody else would be let in its place.
+// evict removes an agent that has left from its room. Now and then the leave
+// request of a client is lost, and then the server keeps the agent for 20 s and
+// lets no other in its place.
 func (w *Worker) evict(ctx context.Context, r *running) {
 	if !r.wasIn.Load() {
 		return
@@ -335,13 +333,13 @@ func (w *Worker) evict(ctx context.Context, r *running) {
 		case <-tick.C:
 		}
 	}
-	w.log.Info().Str("room", r.job.Room).Msg("the server has missed that the agent left; putting it out")
+	w.log.Info().Str("room", r.job.Room).Msg("removing the departed agent")
 	if err := w.api.remove(ctx, r.job.Room, r.job.Identity); err != nil {
-		w.log.Debug().Err(err).Str("room", r.job.Room).Msg("not put out")
+		w.log.Debug().Err(err).Str("room", r.job.Room).Msg("agent not removed")
 	}
 }
 
-// handOver has another worker take a room that this one has left.
+// handOver makes a dispatch for a room that this worker has left.
 func (w *Worker) handOver(ctx context.Context, r *running) {
 	if r.job.DispatchID == "" {
 		return
@@ -357,7 +355,7 @@ func (w *Worker) handOver(ctx context.Context, r *running) {
 	w.replace(ctx, r.job.Room, roots[max(i, 0)], copies)
 }
 
-// callOff deletes the dispatches of a room that threw the agent out.
+// callOff deletes the dispatches of a room that removed the agent.
 func (w *Worker) callOff(ctx context.Context, r *running) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin/2)
 	defer cancel()

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// leaveWithin is how long a job may take to leave: the server throws the agent out after it.
+	// leaveWithin is how long a job may take to leave; the server removes the agent after it.
 	leaveWithin = 3 * time.Second
-	// assignmentTimeout is how long a place is kept for an offer that was accepted.
+	// assignmentTimeout is how long a slot is reserved for an accepted offer.
 	assignmentTimeout = 7500 * time.Millisecond
 	// maxDeployment and maxAgentName are the server's bounds, in bytes.
 	maxDeployment = 64
@@ -31,29 +31,28 @@ const (
 type Options struct {
 	// URL, APIKey and APISecret of the LiveKit server.
 	URL, APIKey, APISecret string
-	// WorkerToken is what LiveKit Cloud may ask for beside them.
+	// WorkerToken is an additional token of LiveKit Cloud.
 	WorkerToken string
 	// AgentName makes dispatch explicit: only rooms that ask for this name get the agent. "" serves every new
 	// room (automatic dispatch).
 	AgentName string
 	// Deployment limits the offers to dispatches that name it; usually "".
 	Deployment string
-	// JobType is what one job is about.
+	// JobType is the scope of one job.
 	JobType JobType
-	// Slots is how many jobs this worker runs at most.
+	// Slots is the maximum number of jobs.
 	Slots int
-	// MachineLoad tells how busy the machine is with what the slots do not count, 1 when it can take no more. It is
-	// asked every few seconds and on every change. May be nil.
+	// MachineLoad returns the load of the machine beside the slots, 1 for full. It is called every few seconds and on
+	// every change. May be nil.
 	MachineLoad func(now time.Time) float64
-	// Ready returns nil once jobs can be served, else what is not ready. The worker registers after the first nil and
-	// does not ask again. May be nil.
+	// Ready returns nil once jobs can be served, else the reason why not. The worker registers after the first nil and
+	// does not call it again. May be nil.
 	Ready func() error
-	// DrainTimeout bounds the end of a drain; 1 h when 0.
+	// DrainTimeout bounds a drain; 0 is 1 h.
 	DrainTimeout time.Duration
-	// WatchEvery spaces the looks for rooms that want this agent and have none, jittered; 5 s when 0, never when
-	// negative.
+	// WatchEvery is the interval, with jitter, of the search for rooms that lost their agent; 0 is 5 s, negative never.
 	WatchEvery time.Duration
-	// Name of the agent as people see it.
+	// Name of the agent in front ends.
 	Name string
 	// Version of this program, for the server's log.
 	Version string
@@ -62,7 +61,7 @@ type Options struct {
 	Log    zerolog.Logger
 }
 
-// Worker is this process at a LiveKit server. It is used once: New, then Run.
+// Worker is an agent worker of a LiveKit server. Run may be called once.
 type Worker struct {
 	opts      Options
 	log       zerolog.Logger
@@ -80,19 +79,19 @@ type Worker struct {
 	work sync.WaitGroup
 
 	mu            sync.Mutex
-	link          *link // nil while away
+	link          *link // nil while disconnected
 	id            string
 	server        *livekit.ServerInfo
 	registrations int
 	lostAt        time.Time
-	full          bool // no more jobs, for good
+	full          bool // no more jobs are taken
 	offers        map[string]*offer
 	jobs          map[string]*running
 	places        map[place]string // job or offer in each
 	unreported    []*livekit.UpdateJobStatus
 }
 
-// place is what at most one job of this worker is about.
+// place is a room or a participant with at most one job.
 type place struct{ room, participant string }
 
 // New checks the options. It does not connect.
@@ -146,23 +145,23 @@ func checkDeployment(name string) error {
 	return nil
 }
 
-// Drain has the worker take no more jobs, end those it has at the end of their
-// sentences, hand their rooms to other workers and return from Run. It returns
-// at once and may be called more than once.
+// Drain ends the worker gracefully: it takes no more jobs, ends the others at the
+// end of their sentences, hands their rooms to other workers and returns from Run.
+// Drain does not block and may be called more than once.
 func (w *Worker) Drain() {
 	w.drainOnce.Do(func() { close(w.draining) })
 }
 
 // Run serves jobs until a drain is over (nil) or ctx ends (nil), which ends all
-// jobs at once. It fails with ErrRefused when the server does not accept the
-// keys, and with an error that names them when jobs have not ended in time.
+// jobs at once. It returns ErrRefused when the server refuses the keys, and an
+// error that names the rooms of jobs that did not end in time.
 func (w *Worker) Run(ctx context.Context) error {
 	defer w.api.idle()
 	defer close(w.ended)
 	if !w.awaitReady(ctx) {
 		return nil
 	}
-	// The connection outlives the jobs, so that their ends can be told.
+	// The connection outlives the jobs, to report their ends.
 	lctx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
 	jctx, stopJobs := context.WithCancelCause(lctx)
@@ -171,7 +170,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stopWatching()
 
 	var g errgroup.Group
-	over := make(chan struct{}) // the connection is, for good
+	over := make(chan struct{}) // closed when stayConnected returns
 	g.Go(func() error {
 		defer close(over)
 		return w.stayConnected(lctx, jctx)
@@ -194,7 +193,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return errors.Join(g.Wait(), late)
 }
 
-// readyEvery spaces the questions whether jobs can be served.
+// readyEvery is the polling interval of Options.Ready.
 const readyEvery = 100 * time.Millisecond
 
 // awaitReady returns false when ctx or a drain ends the wait.
@@ -230,7 +229,7 @@ func (w *Worker) notReady() error {
 	return err
 }
 
-// refuseMore closes this worker's door for good.
+// refuseMore makes the worker take no more jobs.
 func (w *Worker) refuseMore() {
 	w.mu.Lock()
 	w.full = true
@@ -249,7 +248,7 @@ func (w *Worker) endAll(ctx context.Context) {
 	w.log.Info().Int("jobs", n).Float64("timeout_s", w.opts.DrainTimeout.Seconds()).Msg("draining")
 	ended := make(chan struct{})
 	go func() {
-		w.work.Wait() // offers under way are refused or become jobs, and all jobs know of the drain
+		w.work.Wait() // pending offers are refused or become jobs, and all jobs see the drain
 		close(ended)
 	}()
 	timer := time.NewTimer(w.opts.DrainTimeout)
@@ -263,7 +262,7 @@ func (w *Worker) endAll(ctx context.Context) {
 	}
 }
 
-// await waits for jobs that were told to leave now.
+// await waits up to leaveWithin for the jobs to leave.
 func (w *Worker) await() error {
 	ended := make(chan struct{})
 	go func() {
@@ -283,10 +282,13 @@ func (w *Worker) await() error {
 	for p := range w.places {
 		rooms[p.room] = true
 	}
-	return fmt.Errorf("leave the rooms: expected all jobs to end within %v, these have not: %q", leaveWithin, sortedKeys(rooms))
+	if len(rooms) == 0 {
+		return nil // the jobs have ended, and only their hand-over is under way
+	}
+	return fmt.Errorf("leave the rooms: jobs still running after %v in %q", leaveWithin, sortedKeys(rooms))
 }
 
-// fullness is the load for the server, whether it is full, and how many jobs run.
+// fullness returns the reported load, whether the worker is full, and the number of jobs.
 func (w *Worker) fullness(now time.Time) (load float64, full bool, jobs int) {
 	machine := 0.0
 	if w.opts.MachineLoad != nil {
@@ -310,8 +312,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// Simulate has the server give this worker a job for a room, whoever else is
-// in it. It fails when the worker is not registered.
+// Simulate requests a job for a room from the server, whether the room has an
+// agent or not. It fails when the worker is not registered.
 func (w *Worker) Simulate(room, participant string) error {
 	req := &livekit.SimulateJobRequest{Type: w.opts.JobType.proto(), Room: &livekit.Room{Name: room}}
 	if participant != "" {
@@ -323,17 +325,17 @@ func (w *Worker) Simulate(room, participant string) error {
 	return nil
 }
 
-// State is a worker at one moment.
+// State is a snapshot of a worker.
 type State struct {
-	// ID that the server gave, "" before the first registration.
+	// ID assigned by the server, "" before the first registration.
 	ID string
-	// Registered: the connection stands. Registrations counts all.
+	// Registered reports whether the connection stands; Registrations counts all.
 	Registered    bool
 	Registrations int
-	// AwaySince is when the connection was lost; zero when it stands or never did.
+	// AwaySince is the time of the loss of the connection; zero while it stands and before the first.
 	AwaySince time.Time
 	Draining  bool
-	// Load as the server is told, Slots, and Jobs running.
+	// Load as reported to the server, Slots, and running Jobs.
 	Load  float64
 	Slots int
 	Jobs  int
@@ -341,7 +343,7 @@ type State struct {
 	Rooms []string
 }
 
-// State tells what the worker is doing.
+// State returns a snapshot.
 func (w *Worker) State() State {
 	load, _, jobs := w.fullness(time.Now())
 	w.mu.Lock()
