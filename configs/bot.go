@@ -17,15 +17,15 @@ func (c Config) Bot() bot.Settings {
 	}
 }
 
-// Outputs returns where the commentators of one process put what they do.
+// Outputs returns the settings of the outputs that the commentators of a process share.
 func (c Config) Outputs() bot.OutputSettings {
 	return bot.OutputSettings{
 		History: c.Agent.History, Webhook: c.Agent.Webhook, APIKey: c.Agent.LiveKit.APIKey, APISecret: c.Agent.LiveKit.APISecret,
 	}
 }
 
-// Job returns the settings of the commentator that a job of the agent worker asks
-// for, or an error that names what is wrong with the job's metadata.
+// Job returns the settings of the commentator of a job. An error names the wrong
+// setting in the job's metadata.
 func (c Config) Job(job worker.Job) (bot.Settings, error) {
 	lk := &c.Agent.LiveKit
 	lk.URL, lk.Token, lk.Room, lk.Identity, lk.Name = job.URL, "", job.Room, job.Identity, job.Name

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// manifest is a small sound one.
+// manifest returns a small valid manifest.
 func manifest() *models.Manifest {
 	port := []models.Port{{Name: "x", Type: models.Float32, Shape: []string{"B", "16"}}}
 	sum := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -53,7 +53,7 @@ func manifest() *models.Manifest {
 	}
 }
 
-// folder writes a bundle with that manifest and two empty files.
+// folder writes a bundle with the manifest and two empty files.
 func folder(tb testing.TB, m *models.Manifest) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -167,7 +167,7 @@ func TestList(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// badManifests are changes to the sound manifest, and what is said of each.
+// badManifests are changes to the valid manifest with their errors.
 var badManifests = []struct {
 	change func(m *models.Manifest)
 	want   string

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve runs a server over an input and returns what it answered.
+// serve runs a server over an input and returns its answers.
 func serve(tb testing.TB, in []byte) ([]wire.Message, error) {
 	tb.Helper()
 	var out bytes.Buffer
@@ -44,13 +44,13 @@ func kinds(answers []wire.Message) []wire.Kind {
 	return out
 }
 
-// rawPicture is a message with a grey I420 picture.
+// rawPicture returns a message with a grey I420 picture.
 func rawPicture(id uint64, w, h int) []byte {
 	head := wire.Raw{ID: id, Width: w, Height: h}.AppendHead(nil)
 	return append(head, bytes.Repeat([]byte{128}, wire.I420.Bytes(w, h))...)
 }
 
-// encodedUnit is a key frame made by this program's own encoder.
+// encodedUnit returns a key frame of this program's encoder.
 func encodedUnit(tb testing.TB, c wire.Codec) []byte {
 	tb.Helper()
 	setup := wire.Setup{Codec: c, FPS: 30, BitRate: 100_000}.Append(nil)
@@ -111,7 +111,7 @@ func TestUndecodableIsReportedNotEachTime(t *testing.T) {
 	require.EqualValues(t, 65, last.Done)
 }
 
-// A sample whose access unit is broken is taken from the next good one.
+// A sample with a damaged access unit uses the next valid one.
 func TestSampleOfABrokenUnit(t *testing.T) {
 	good := encodedUnit(t, wire.VP8)
 	in := bytes.Join([][]byte{
@@ -147,7 +147,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// FuzzServe feeds the real decoders and encoders with anything a bot could send.
+// FuzzServe sends arbitrary messages to the real decoders and encoders.
 func FuzzServe(f *testing.F) {
 	for _, c := range []wire.Codec{wire.H264, wire.VP8} {
 		unit := wire.Unit{ID: 1, Codec: c, Flags: wire.FlagSample | wire.FlagEncode, LongSide: 16, Data: encodedUnit(f, c)}

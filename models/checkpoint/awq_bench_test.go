@@ -13,7 +13,7 @@ import (
 	"touchline/models/safetensors"
 )
 
-// A layer of the real model's size, int4: MB/s are those of the packed weights.
+// Unpacks an int4 layer of the real model's size. MB/s count the packed weights.
 func BenchmarkAWQ(b *testing.B) {
 	const n, k, group = 4096, 4096, 128
 	dir := b.TempDir()

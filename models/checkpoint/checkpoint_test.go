@@ -38,7 +38,7 @@ func open(t *testing.T, dir string) *checkpoint.Checkpoint {
 	return c
 }
 
-// copied is a writable copy of a folder.
+// copied returns a writable copy of a folder.
 func copied(t *testing.T, dir string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "model")
@@ -97,7 +97,7 @@ func TestTiny(t *testing.T) {
 	require.Contains(t, m.Source.Skipped[0], "audio encoder (apm, audio_projection_layer): 26 tensors")
 	require.Contains(t, m.Source.Skipped[1], "speech (tts)")
 
-	// Every tensor can be read, those of the parts that come later too.
+	// Every tensor can be read, including those of unsupported parts.
 	for _, name := range c.Names() {
 		info, ok := c.Info(name)
 		require.True(t, ok)
@@ -128,8 +128,7 @@ func TestTiny(t *testing.T) {
 	require.Empty(t, left, "Close removes what was unpacked")
 }
 
-// The official tokenizer's forbidden ids and those of Describe are the same
-// beyond their number: every published one, and nothing that is a letter.
+// Describe forbids every id that the official tokenizer forbids, and no letter.
 func TestForbidden(t *testing.T) {
 	m, err := open(t, tiny).Describe()
 	require.NoError(t, err)
@@ -204,8 +203,8 @@ func TestAWQ(t *testing.T) {
 	}
 }
 
-// The packed form holds the same numbers as the dequantised rows, for all
-// layers and for ranges that begin anywhere.
+// The packed form holds the same numbers as the dequantised rows, for all layers
+// and ranges.
 func TestPacked(t *testing.T) {
 	c := open(t, awq)
 	layers := 0
@@ -251,8 +250,8 @@ func TestPacked(t *testing.T) {
 	require.Equal(t, 3*7, layers)
 }
 
-// A folder that holds the language model alone, as Qwen3 is published: one
-// file, no prefix, its own config.
+// A folder with the language model only, in the form of Qwen3: one file, no prefix,
+// its own config.
 func TestDecoderOnly(t *testing.T) {
 	for _, dir := range []string{tiny, awq} {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
@@ -325,7 +324,7 @@ func writeTensors(t *testing.T, path string, entries []safetensors.Entry, data [
 	require.NoError(t, f.Close())
 }
 
-// Values that a published file leaves out, as those of the configuration class.
+// Omitted values have the defaults of the configuration class.
 func TestDefaultsOfTheConfig(t *testing.T) {
 	dir := copied(t, tiny)
 	edit(t, dir, "config.json", func(m map[string]any) {
@@ -481,8 +480,7 @@ func cut(name string) func(t *testing.T, dir string) {
 	}
 }
 
-// NaN and infinities are values as others here: they pass, and the converter
-// names them.
+// NaN and infinities are read like other values; the converter reports them.
 func TestSpecialValues(t *testing.T) {
 	dir := copied(t, tiny)
 	src := open(t, tiny)

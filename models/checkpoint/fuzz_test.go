@@ -10,7 +10,7 @@ import (
 	"touchline/models/checkpoint"
 )
 
-// A config is refused, or it describes the tensors that are there.
+// A config is refused, or it matches the tensors.
 func FuzzConfig(f *testing.F) {
 	for _, dir := range []string{tiny, awq} {
 		content, err := os.ReadFile(filepath.Join(dir, "config.json"))
@@ -55,7 +55,7 @@ func FuzzIndex(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, content []byte) { _ = checkpoint.CheckIndex(content) })
 }
 
-// The other small files: each is refused by name, or understood.
+// Each other small file is refused by name or accepted.
 func FuzzSmallFiles(f *testing.F) {
 	names := []string{"tokenizer.json", "tokenizer_config.json", "generation_config.json", "preprocessor_config.json"}
 	for i, name := range names {

@@ -91,8 +91,8 @@ func BenchmarkConvertFolder(b *testing.B) {
 	b.ReportMetric(float64(peak)/1e6, "MB-anonymous")
 }
 
-// cpu is the process's time on the cores: what speed on an idle machine is
-// told from when this one is not idle.
+// cpu returns the CPU time of the process, which predicts the speed on an idle
+// machine.
 func cpu(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u unix.Rusage
@@ -100,7 +100,7 @@ func cpu(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// anonymous is the process's anonymous memory in bytes.
+// anonymous returns the anonymous memory of the process in bytes.
 func anonymous(tb testing.TB) int {
 	tb.Helper()
 	status, err := os.ReadFile("/proc/self/status")

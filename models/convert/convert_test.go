@@ -22,7 +22,7 @@ import (
 	"touchline/models/synth"
 )
 
-// everything asks for all graphs there are.
+// everything selects all graphs.
 func everything() convert.Options {
 	return convert.Options{
 		Weights: []models.Weights{models.WeightsInt4, models.WeightsFloat16, models.WeightsFloat32},
@@ -48,7 +48,7 @@ func tiny(tb testing.TB) *synth.Source {
 	return s
 }
 
-// describe makes the description that a graph of a bundle was written from.
+// describe returns the description of a bundle's graph.
 func describe(tb testing.TB, m models.Manifest, g models.Graph) *graph.Description {
 	tb.Helper()
 	o := graph.Options{
@@ -61,7 +61,7 @@ func describe(tb testing.TB, m models.Manifest, g models.Graph) *graph.Descripti
 	return d
 }
 
-// stored reads the weights of a graph where its ONNX file says they lie.
+// stored reads the weights of a graph from the places in its ONNX file.
 func stored(tb testing.TB, b *models.Bundle, g models.Graph) map[string][]byte {
 	tb.Helper()
 	text, err := os.ReadFile(b.Path(g.File))
@@ -84,7 +84,7 @@ func stored(tb testing.TB, b *models.Bundle, g models.Graph) map[string][]byte {
 	return weights
 }
 
-// matrix is what a weight's sources are, put together in the plainest way.
+// matrix assembles a weight from its sources in the simplest way.
 func matrix(tb testing.TB, src models.Source, w graph.Weight) (values []float32, rows, cols int) {
 	tb.Helper()
 	for _, name := range w.Sources {
@@ -124,7 +124,7 @@ func decode(t models.Type, b []byte) []float32 {
 	return values
 }
 
-// compare looks that all weights of a graph are what the checkpoint has.
+// compare compares all weights of a graph with the checkpoint.
 func compare(t *testing.T, src models.Source, b *models.Bundle, g models.Graph) {
 	t.Helper()
 	d, has := describe(t, b.Manifest, g), stored(t, b, g)
@@ -204,7 +204,7 @@ func requireFloats(t *testing.T, name string, typ models.Type, want, got []float
 	}
 }
 
-// unpack dequantises int4 with zero points.
+// unpack dequantises weights; z is nil for implied zero points.
 func unpack(dst []float32, q []byte, s []float32, z []byte, cols int, f quant.Format) {
 	blocks := f.Blocks(cols)
 	for r := range len(dst) / cols {
@@ -358,7 +358,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// requireNothing looks that neither the folder nor a part of it is left.
+// requireNothing requires that neither the folder nor a part of it exists.
 func requireNothing(t *testing.T, dst string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(dst))
@@ -366,7 +366,7 @@ func requireNothing(t *testing.T, dst string) {
 	require.Empty(t, entries)
 }
 
-// altered is a checkpoint with one other value.
+// altered is a checkpoint with one changed value.
 type altered struct {
 	convert.Source
 

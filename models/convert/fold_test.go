@@ -26,7 +26,7 @@ func whole(tb testing.TB, src models.Source, name string) []float64 {
 	return wide
 }
 
-// norm is a LayerNorm in the plainest way.
+// norm computes a LayerNorm in the simplest way.
 func norm(x []float64, epsilon float64, weight, bias func(i int) float64) []float64 {
 	n := float64(len(x))
 	var sum, squares float64
@@ -51,8 +51,8 @@ func dot(a, b []float64) float64 {
 	return sum
 }
 
-// requireComputed looks at weights that are no plain copy of the checkpoint's
-// by what they do.
+// requireComputed checks weights that are no plain copies of the checkpoint's by
+// their effect.
 func requireComputed(t *testing.T, src models.Source, w graph.Weight, got []float32) {
 	t.Helper()
 	tolerance := 1e-5

@@ -16,8 +16,8 @@ import (
 	"touchline/models/synth"
 )
 
-// victim names the destination to a child process that converts and stops in
-// the middle, waiting to be killed.
+// victim is the variable with the destination of a child process, which converts
+// half of a checkpoint and waits to be killed.
 const victim = "CONVERT_TEST_VICTIM"
 
 func TestMain(m *testing.M) {

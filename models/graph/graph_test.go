@@ -13,7 +13,7 @@ import (
 	"touchline/models/onnx"
 )
 
-// dims of the published model.
+// dims returns those of the published model.
 func dims() models.Dims {
 	return models.Dims{
 		Decoder: models.Decoder{
@@ -27,7 +27,7 @@ func dims() models.Dims {
 	}
 }
 
-// place puts one weight behind the other.
+// place puts weights one after another.
 func place(tb testing.TB) func(graph.Weight) (graph.Location, error) {
 	tb.Helper()
 	seen, offset := map[string]bool{}, int64(0)
@@ -107,8 +107,8 @@ func TestPorts(t *testing.T) {
 	require.Len(t, c.Outputs, len(d.Outputs)+2+37)
 }
 
-// TestLastPosition looks that what follows the keys and values of the last
-// layer sees one position, and that the graph of the check sees all.
+// TestLastPosition: after the keys and values of the last layer the graph computes
+// one position, and the graph of the check all.
 func TestLastPosition(t *testing.T) {
 	gathers := func(o graph.Options) []string {
 		d, err := graph.Decoder(dims(), o)
@@ -131,7 +131,7 @@ func TestLastPosition(t *testing.T) {
 	require.Equal(t, []string{"layers.36.norm"}, gathers(check))
 }
 
-// TestFold looks that weights of another norm have another key.
+// TestFold: weights with different norms have different keys.
 func TestFold(t *testing.T) {
 	d, err := graph.Vision(dims(), cudaHalf)
 	require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestFold(t *testing.T) {
 	require.Len(t, keys, 4*4*26)
 }
 
-// TestKeys says which weights of different graphs may share their bytes.
+// TestKeys: which weights of different graphs share their bytes.
 func TestKeys(t *testing.T) {
 	keys := func(d *graph.Description, err error) map[string]graph.Weight {
 		t.Helper()

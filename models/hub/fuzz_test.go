@@ -13,7 +13,7 @@ import (
 	"touchline/models/hub"
 )
 
-// always answers every request with one body.
+// always responds to every request with the same body.
 type always []byte
 
 func (a always) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -23,7 +23,7 @@ func (a always) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// A list is refused, or its files stay in the folder and have a size and a checksum.
+// A list is refused, or its files are inside the folder and have a size and a checksum.
 func FuzzList(f *testing.F) {
 	f.Add([]byte(`{"sha":"` + commit + `","siblings":[{"rfilename":"config.json","size":5,"blobId":"` + commit + `"}]}`))
 	f.Add([]byte(`{"sha":"` + commit + `","siblings":[{"rfilename":"m.safetensors","blobId":"` + commit +

@@ -14,7 +14,7 @@ import (
 	"touchline/models/hub"
 )
 
-// A large file over loopback: requests, writing and the checksum together.
+// Downloads a large file over loopback, with writing and checksum.
 func BenchmarkPull(b *testing.B) {
 	content := make([]byte, 256<<20)
 	for i := range content {

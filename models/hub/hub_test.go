@@ -35,18 +35,18 @@ const (
 	chunk  = 64 << 10
 )
 
-// published is a hub with one model. Large files lie on another host, as they
-// do on the real one.
+// published is a hub with one model. As on the real hub, large files are on another
+// host.
 type published struct {
 	t       *testing.T
 	files   map[string][]byte
 	api, at *httptest.Server
 
 	bare bool // the list lacks sizes and checksums
-	// fault may answer a request for a file's content itself. n counts the
-	// requests for this file from 1.
+	// fault can respond to a request for a file's content. n counts the requests
+	// for this file from 1.
 	fault func(w http.ResponseWriter, r *http.Request, name string, n int) (handled bool)
-	// refuse may answer requests of the endpoint.
+	// refuse can respond to requests to the endpoint.
 	refuse func(w http.ResponseWriter, r *http.Request) (handled bool)
 
 	mu       sync.Mutex
@@ -256,7 +256,7 @@ func TestPull(t *testing.T) {
 	require.Equal(t, r.Bytes(), p.bytes.Load(), "each byte once")
 	require.Len(t, p.ranges["model-00001-of-00002.safetensors"], 12)
 
-	// Once more: nothing is transferred. A file that was damaged since is.
+	// A second run transfers only a file that was damaged in between.
 	require.NoError(t, c.Pull(t.Context(), r, dir, nil))
 	require.Equal(t, r.Bytes(), p.bytes.Load())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), bytes.Repeat([]byte{'x'}, len(p.files["config.json"])), 0o600))
@@ -282,7 +282,7 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
-// A mirror whose list has names only: the rest is asked for file by file.
+// A mirror lists names only; the rest is requested file by file.
 func TestBareList(t *testing.T) {
 	p := publish(t)
 	p.bare = true
@@ -447,7 +447,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Attempts that fail are told, with what will be done about them.
+// Failed is called for each failed attempt with the delay of the next one.
 func TestFailed(t *testing.T) {
 	p := publish(t)
 	p.fault = func(w http.ResponseWriter, _ *http.Request, name string, n int) bool {
@@ -469,8 +469,8 @@ func TestFailed(t *testing.T) {
 	require.ErrorContains(t, failed[0], "config.json: 503 Service Unavailable")
 }
 
-// Faults that end a download: the error names the file and says what happened,
-// and nothing wrong has a final name.
+// Faults that end a download: the error names the file and the cause, and no wrong
+// file has its final name.
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -597,7 +597,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What a list may say, and must not.
+// Valid and malicious lists.
 func TestHostileLists(t *testing.T) {
 	for list, want := range map[string]string{
 		`{"sha":"` + commit + `","siblings":[{"rfilename":"../x","size":1,"blobId":"` + commit + `"}]}`:                                                   "outside the folder",
@@ -616,8 +616,8 @@ func TestHostileLists(t *testing.T) {
 	}
 }
 
-// Interrupted at many points, a download goes on where it was: no byte that
-// was received in full chunks comes again, and no file has its name too early.
+// After interruptions at many points a download resumes: no complete chunk is
+// downloaded twice, and no incomplete file has its final name.
 func TestResume(t *testing.T) {
 	p := publish(t)
 	dir := t.TempDir()
@@ -648,11 +648,11 @@ func TestResume(t *testing.T) {
 	}
 	require.Greater(t, runs, 3)
 	p.complete(dir)
-	// At most the ranges in flight at each interruption came twice.
+	// Only ranges in flight at an interruption are downloaded twice.
 	require.Less(t, p.bytes.Load(), int64(total+runs*4*chunk))
 }
 
-// What is there of a file is not believed when it does not fit.
+// A partial download that does not match the file is discarded.
 func TestDamagedState(t *testing.T) {
 	const name = "tokenizer.json"
 	p := publish(t)
@@ -727,7 +727,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A connection that says nothing is given up and tried again.
+// A silent connection is closed and the request repeated.
 func TestStall(t *testing.T) {
 	p := publish(t)
 	p.fault = func(w http.ResponseWriter, r *http.Request, name string, n int) bool {
@@ -795,7 +795,7 @@ func TestOptions(t *testing.T) {
 	require.ErrorContains(t, c.Pull(t.Context(), hub.Revision{Model: "a/b", Commit: commit, Files: []hub.File{{Path: "x"}}}, t.TempDir(), nil), "SHA-256")
 }
 
-// From https it never goes on in the clear.
+// A redirect from https to http is refused.
 func TestNoDowngrade(t *testing.T) {
 	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("was asked in the clear") }))
 	defer plain.Close()
@@ -809,7 +809,7 @@ func TestNoDowngrade(t *testing.T) {
 	require.ErrorContains(t, err, "redirect from https to http")
 }
 
-// Rate and remaining time, with a clock of its own.
+// Rate and remaining time with a fake clock.
 func TestRate(t *testing.T) {
 	p := publish(t)
 	var mu sync.Mutex

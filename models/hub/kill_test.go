@@ -16,8 +16,8 @@ import (
 	"touchline/models/hub"
 )
 
-// Set for the copy of the test program that is killed: where it downloads
-// from and to.
+// Variables of the child process that is killed: the source and the destination of
+// its download.
 const (
 	childEndpoint = "HUB_TEST_ENDPOINT"
 	childDir      = "HUB_TEST_DIR"
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A program that is killed leaves no half file under its final name, and what
-// it had is not fetched again.
+// A killed program leaves no incomplete file under its final name, and the next run
+// does not download complete chunks again.
 func TestKilled(t *testing.T) {
 	p := publish(t)
 	dir := t.TempDir()
@@ -63,7 +63,7 @@ func TestKilled(t *testing.T) {
 	child.Env = append(os.Environ(), childEndpoint+"="+p.api.URL, childDir+"="+dir)
 	require.NoError(t, child.Start())
 	<-full
-	// The chunks that came are noted within moments: wait for one note.
+	// Wait for the first saved state.
 	require.Eventually(t, func() bool {
 		states, err := os.ReadDir(dir)
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"touchline/models/onnx"
 )
 
-// sample has one of everything.
+// sample uses every part of the format.
 func sample() *onnx.Model {
 	return &onnx.Model{
 		IR: 10, Producer: "test",
@@ -141,7 +141,7 @@ func FuzzUnmarshal(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What can be written again is read back as it is written.
+		// A model that can be encoded decodes to itself.
 		first, err := m.Marshal()
 		if err != nil {
 			return

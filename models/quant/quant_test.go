@@ -11,8 +11,8 @@ import (
 	"touchline/models/quant"
 )
 
-// plain is rounding with the scale that maps the block's extreme to -8 (or
-// -128), and nothing searched: what most tools do.
+// plain rounds with the scale that maps the block's extreme to -8 (or -128), without
+// a search, like most tools.
 func plain(w []float32, bits int) []float32 {
 	var extreme float32
 	for _, x := range w {
@@ -43,8 +43,8 @@ func expand(f quant.Format, rows []float32, quants []byte, scales []float32, k i
 	}
 }
 
-// thorough tries many scales one after another, each refitted to its codes,
-// and returns the least squared error.
+// thorough tries many scales, each refitted to its codes, and returns the least
+// squared error.
 func thorough(w []float32) float64 {
 	var top float64
 	for _, x := range w {
@@ -250,7 +250,7 @@ func TestRoundRefuses(t *testing.T) {
 	}
 }
 
-// half is the value of binary16 bits, by its definition.
+// half returns the value of binary16 bits by definition.
 func half(h uint16) float64 {
 	sign := 1 - 2*float64(h>>15)
 	exp, frac := int(h>>10&31), float64(h&1023)

@@ -16,7 +16,7 @@ import (
 	"touchline/models/safetensors"
 )
 
-// file puts a header and data together, as they come.
+// file joins a header and data without checks.
 func file(header string, data []byte) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(b, header...), data...)
@@ -132,7 +132,7 @@ func TestWriterRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "more than the 4 declared bytes")
 }
 
-// All 65,536 half-precision numbers against their definition.
+// Compares all 65,536 half-precision numbers with their definition.
 func TestFloat16(t *testing.T) {
 	for i := range 1 << 16 {
 		h := uint16(i)
@@ -210,7 +210,7 @@ func TestBrokenFiles(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Every cut of a good file is an error that names it.
+// Every truncation of a valid file is an error that names it.
 func TestTruncated(t *testing.T) {
 	whole := file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"I8","shape":[1],"data_offsets":[8,9]}}`, make([]byte, 9))
 	_, err := safetensors.Parse("x", whole)
@@ -221,7 +221,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// A dtype that package models the format has no type for is listed, but not read.
+// A dtype without a type in package models is listed but cannot be read.
 func TestOtherTypes(t *testing.T) {
 	f, err := safetensors.Parse("x", file(
 		`{"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},"b":{"dtype":"F6_NEW","shape":[4],"data_offsets":[8,11]}}`, make([]byte, 11)))

@@ -91,7 +91,7 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// TestFolder writes the checkpoint and reads it as a published one.
+// TestFolder writes the checkpoint and reads it like a published one.
 func TestFolder(t *testing.T) {
 	s := source(t, "tiny")
 	dir := filepath.Join(t.TempDir(), "x")
@@ -129,7 +129,7 @@ func TestFolder(t *testing.T) {
 	require.Error(t, s.Write(t.Context(), dir, 1, nil), "the folder is there already")
 }
 
-// TestTokenizer looks that the engine's tokenizer takes the made-up one.
+// TestTokenizer: the engine's tokenizer accepts the generated one.
 func TestTokenizer(t *testing.T) {
 	for _, name := range []string{"tiny", "minicpm-o-4.5"} {
 		s := source(t, name)

@@ -26,7 +26,7 @@ const (
 	hubToken  = "hf_secret"
 )
 
-// publish serves a folder as the hub does.
+// publish serves a folder like the hub.
 func publish(t *testing.T, dir string) (server *httptest.Server, requests *atomic.Int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -74,7 +74,7 @@ func publish(t *testing.T, dir string) (server *httptest.Server, requests *atomi
 	return server, requests
 }
 
-// blob is git's name for a content.
+// blob returns the git object id of a content.
 func blob(b []byte) string {
 	h := sha1.New()
 	_, _ = fmt.Fprintf(h, "blob %d\x00", len(b))
@@ -117,7 +117,7 @@ func TestPull(t *testing.T) {
 	require.ErrorContains(t, err, "the folder is not empty")
 	require.Equal(t, before, requests.Load(), "said before anything is downloaded")
 
-	// Another bundle of the same checkpoint, pinned: what was kept is not downloaded again.
+	// Another bundle of the same commit: the kept files are not downloaded again.
 	out, err = run(t, "models", "pull", hubModel, filepath.Join(dir, "second"), "--keep", kept, "--revision", hubCommit,
 		"--weights", "int4", "--device", "cpu")
 	require.NoError(t, err)
