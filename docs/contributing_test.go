@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"encoding/json"
+	"go/format"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,9 @@ func TestExamplesCompile(t *testing.T) {
 	overlay := map[string]map[string]string{"Replace": {}}
 	build := []string{"build", "-overlay", filepath.Join(dir, "overlay.json")}
 	for i, block := range blocks {
+		formatted, err := format.Source([]byte(block))
+		require.NoError(t, err)
+		require.Equal(t, string(formatted), block, "gofmt")
 		name := "example" + strconv.Itoa(i)
 		file := filepath.Join(dir, name+".go")
 		require.NoError(t, os.WriteFile(file, []byte(block), 0o600))
