@@ -19,7 +19,7 @@ import (
 // maxBody bounds every request's body, in bytes.
 const maxBody = 64 << 10
 
-// problem is an error as a client sees it.
+// problem is the error of an answer.
 type problem struct {
 	status  int
 	Code    string `json:"code"`
@@ -37,14 +37,14 @@ func refuse(status int, code, format string, args ...any) *problem {
 	return &problem{status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// apiFunc answers a request, or returns why not: a *problem, or any other
-// error, which becomes a 500.
+// apiFunc answers a request or returns an error: a *problem, or any other, which
+// becomes a 500.
 type apiFunc func(w http.ResponseWriter, r *http.Request) error
 
 // methods are the handlers of one path by method. GET also answers HEAD.
 type methods map[string]apiFunc
 
-// serve picks the handler; a method that is not there is a 405 with Allow.
+// serve calls the handler of the method; an unknown method is a 405 with Allow.
 func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
 	h, ok := m[r.Method]
 	if !ok && r.Method == http.MethodHead {
@@ -67,7 +67,7 @@ func (m methods) serve(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	return refuse(http.StatusMethodNotAllowed, "method_not_allowed",
-		"%s is not for %s; use %s", r.Method, r.URL.Path, strings.Join(allow, ", "))
+		"%s is not allowed for %s; use %s", r.Method, r.URL.Path, strings.Join(allow, ", "))
 }
 
 // writeJSON answers with a value.
@@ -79,7 +79,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)+1))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // the client may have gone; nobody is left to tell
+	_, _ = w.Write(append(b, '\n')) // the client may have gone
 	return nil
 }
 
@@ -89,14 +89,14 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) er
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return refuse(http.StatusRequestEntityTooLarge, "body_too_large", "the body may have at most %d bytes", maxBody)
+			return refuse(http.StatusRequestEntityTooLarge, "body_too_large", "the body is larger than %d bytes", maxBody)
 		}
 		return refuse(http.StatusBadRequest, "bad_body", "read the body: %v", err)
 	}
 	return parseJSON(body, v, mayBeEmpty)
 }
 
-// parseJSON is readJSON without the network.
+// parseJSON decodes a body strictly.
 func parseJSON(body []byte, v any, mayBeEmpty bool) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		if mayBeEmpty {
@@ -132,11 +132,11 @@ func jsonProblem(err error) error {
 	return refuse(http.StatusBadRequest, "bad_json", "bad JSON: %v", err)
 }
 
-// kindName says a Go type in words for people.
+// kindName names a Go type in plain words.
 func kindName(t string) string {
 	switch strings.TrimPrefix(t, "*") {
 	case "string":
-		return "a text"
+		return "a string"
 	case "bool":
 		return "true or false"
 	case "int":
@@ -148,7 +148,7 @@ func kindName(t string) string {
 	}
 }
 
-// requestID takes the client's id, if it is fit to be repeated, or makes one.
+// requestID returns the client's id if it is safe to repeat, else a new one.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-ID")
 	bad := func(c rune) bool { return c < 0x20 || c > 0x7e }
@@ -158,13 +158,13 @@ func requestID(r *http.Request) string {
 	return id
 }
 
-// answered notes what was sent, for the metrics and for panics.
+// answered records the status that was sent, for the metrics and for panics.
 type answered struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader notes the first final status.
+// WriteHeader records the first final status.
 func (a *answered) WriteHeader(status int) {
 	if a.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		a.status = status
@@ -172,7 +172,7 @@ func (a *answered) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write notes that the answer has begun.
+// Write records that the answer has begun.
 func (a *answered) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
@@ -188,7 +188,7 @@ func fail(w *answered, id string, err error, log zerolog.Logger) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok {
 		log.Error().Err(err).Str("request_id", id).Msg("request failed")
-		p = refuse(http.StatusInternalServerError, "internal", "this is our fault; the log has more under this request id")
+		p = refuse(http.StatusInternalServerError, "internal", "internal error; see the log for this request id")
 	}
 	if w.status != 0 {
 		return
@@ -199,7 +199,7 @@ func fail(w *answered, id string, err error, log zerolog.Logger) {
 	_ = writeJSON(w, out.status, out) // three strings always marshal
 }
 
-// wrap turns a handler into one that answers errors as JSON and outlives a panic.
+// wrap returns a handler that answers errors as JSON and recovers from panics.
 func (s *Server) wrap(h apiFunc) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		id := requestID(r)
@@ -213,7 +213,7 @@ func (s *Server) wrap(h apiFunc) http.HandlerFunc {
 				s.log.Error().Str("request_id", id).Str("path", r.URL.Path).
 					Interface("panic", v).Str("stack", string(debug.Stack())).Msg("handler panicked")
 				fail(w, id, refuse(http.StatusInternalServerError, "internal",
-					"this is our fault; the log has more under this request id"), s.log)
+					"internal error; see the log for this request id"), s.log)
 			}
 			s.metrics.request(r.Pattern, w.status)
 		}()

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// pictureWait is how long /api/frame waits for a picture.
+	// pictureWait bounds the wait of /api/frame for a picture.
 	pictureWait = 2 * time.Second
-	// maxName is the longest name of a visitor, in characters.
+	// maxName is the longest name of a viewer, in characters.
 	maxName = 64
 	// maxIdentity is the longest identity in a source, in bytes.
 	maxIdentity = 256
@@ -35,7 +35,7 @@ type (
 	profileBody struct {
 		Profile string `json:"profile"`
 	}
-	// sourceBody is what starts commenting or chooses what is watched.
+	// sourceBody starts commenting or chooses the watched source.
 	sourceBody struct {
 		Source string `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\" or \"scene\" (built in)."`
 	}
@@ -48,7 +48,7 @@ type (
 	}
 )
 
-// by says who asks, for the log and for the page.
+// by names the client, for the log and for the page.
 func by(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || peer.Addr().Unmap().IsLoopback() {
@@ -57,7 +57,7 @@ func by(r *http.Request) string {
 	return "the page (" + peer.Addr().Unmap().WithZone("").String() + ")"
 }
 
-// order runs something that steers and answers the snapshot after it.
+// order runs a command and answers with the snapshot after it.
 func (h *hosted) order(w http.ResponseWriter, do func(Bot) error) error {
 	b, err := h.bot()
 	if err != nil {
@@ -226,13 +226,13 @@ func (s *Server) getHistory(h *hosted, w http.ResponseWriter, _ *http.Request) e
 	return writeJSON(w, http.StatusOK, h.Hub.History())
 }
 
-// inSlot makes a picture on request, in one of a few places, so that many
-// requests do not take the processor from the commentary.
+// inSlot encodes a picture in one of a few slots, so that many requests leave
+// the CPU to the commentary.
 func (s *Server) inSlot(ctx context.Context, do func() ([]byte, error)) ([]byte, error) {
 	select {
 	case s.busy <- struct{}{}:
 	case <-ctx.Done():
-		return nil, refuse(http.StatusServiceUnavailable, "busy", "too many pictures are being made at once")
+		return nil, refuse(http.StatusServiceUnavailable, "busy", "too many pictures are encoded at once; try again")
 	}
 	defer func() { <-s.busy }()
 	return do()
@@ -240,7 +240,7 @@ func (s *Server) inSlot(ctx context.Context, do func() ([]byte, error)) ([]byte,
 
 func (s *Server) getFrame(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	if h.Pictures == nil {
-		return refuse(http.StatusNotFound, "no_picture", "there is no picture: nothing is watched")
+		return refuse(http.StatusNotFound, "no_picture", "no picture: no source is watched")
 	}
 	width, err := pictureWidth(r)
 	if err != nil {
@@ -251,7 +251,7 @@ func (s *Server) getFrame(h *hosted, w http.ResponseWriter, r *http.Request) err
 	take := func() ([]byte, error) {
 		f, err := h.Pictures.Snapshot(ctx)
 		if err != nil {
-			return nil, refuse(http.StatusNotFound, "no_picture", "there is no picture: %v", err)
+			return nil, refuse(http.StatusNotFound, "no_picture", "no picture: %v", err)
 		}
 		side := width
 		if f.Height > f.Width && f.Width > 0 {
@@ -271,7 +271,7 @@ func (s *Server) getFrame(h *hosted, w http.ResponseWriter, r *http.Request) err
 	return writeJPEG(w, data)
 }
 
-// pictureWidth is the width that a request wants, 0 for the picture's own.
+// pictureWidth returns the width that a request asks for, 0 for the picture's own.
 func pictureWidth(r *http.Request) (int, error) {
 	q := r.URL.Query().Get("w")
 	if q == "" {
@@ -287,7 +287,7 @@ func pictureWidth(r *http.Request) (int, error) {
 func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	id, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
 	if err != nil {
-		return refuse(http.StatusNotFound, "no_picture", "a picture's id is a number, got %.40q", r.PathValue("id"))
+		return refuse(http.StatusNotFound, "no_picture", "frames: expected a picture's id, a number, got %.40q", r.PathValue("id"))
 	}
 	width, err := pictureWidth(r)
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request)
 	}
 	data, ok := h.Hub.Frame(id)
 	if !ok {
-		return refuse(http.StatusNotFound, "no_picture", "picture %d is not, or no longer, kept", id)
+		return refuse(http.StatusNotFound, "no_picture", "picture %d is not stored, or no longer", id)
 	}
 	if width > 0 {
 		full := data
@@ -336,19 +336,19 @@ func (s *Server) postToken(h *hosted, w http.ResponseWriter, r *http.Request) er
 		return refuse(http.StatusBadRequest, "bad_name", "name: expected at most %d printable characters", maxName)
 	}
 	if h.Tokens == nil || s.opts.SignalURL == "" {
-		return refuse(http.StatusServiceUnavailable, "no_room", "this console has no LiveKit key, so it lets nobody in")
+		return refuse(http.StatusServiceUnavailable, "no_room", "joining is disabled: no LiveKit API key is configured")
 	}
 	g, err := h.Tokens.Mint(in.Role, name)
 	if err != nil {
-		return refuse(http.StatusServiceUnavailable, "no_room", "make a token: %v", err)
+		return refuse(http.StatusServiceUnavailable, "no_room", "create a token: %v", err)
 	}
 	return writeJSON(w, http.StatusOK, grantBody{
 		URL: socketOrigin(r), Token: g.Token, Identity: g.Identity, Room: g.Room, Agent: g.Agent,
 	})
 }
 
-// socketOrigin is where this request's own host takes WebSockets. Behind a
-// proxy that ends TLS, the page's origin tells that it must be wss.
+// socketOrigin is the WebSocket origin of the request's host. Behind a proxy that
+// terminates TLS, the page's origin shows that it must be wss.
 func socketOrigin(r *http.Request) string {
 	if r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://") {
 		return "wss://" + r.Host
@@ -397,7 +397,7 @@ func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
 	if s.single == nil {
 		return s.getWorkerReady(w)
 	}
-	out := health{notReady, "the commentator is not there yet"}
+	out := health{notReady, "the commentator has not started yet"}
 	if b := s.single.Bot; b != nil {
 		snap := b.Snapshot()
 		out.Detail = snap.Status.Detail
@@ -405,7 +405,7 @@ func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
 		case !snap.ModelLoaded:
 			out.Detail = cmp.Or(out.Detail, loading(snap.Status.Percent))
 		case snap.Status.State == agent.StateInitializing || snap.Status.Chip == agent.ChipReconnecting:
-			out.Detail = cmp.Or(out.Detail, "the room is not joined")
+			out.Detail = cmp.Or(out.Detail, "not in the room yet")
 		default:
 			return writeJSON(w, http.StatusOK, health{"ready", cmp.Or(out.Detail, snap.Status.State)})
 		}

@@ -7,7 +7,7 @@ import (
 
 func (s *Server) getAudio(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	if h.Sound == nil {
-		return refuse(http.StatusNotFound, "no_speech", "there is no voice here")
+		return refuse(http.StatusNotFound, "no_speech", "no voice")
 	}
 	b, err := h.bot()
 	if err != nil {

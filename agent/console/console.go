@@ -1,11 +1,10 @@
-// Package console is the face of one bot, or of many rooms' bots, over HTTP:
-// the control API, server-sent events, pictures and sound for plain players,
-// metrics, health, and the page.
+// Package console serves one bot, or the bots of many rooms, over HTTP: the
+// control API, server-sent events, pictures and sound for plain players, metrics,
+// health, and the page.
 //
-// It owns the listener, who may speak to it (Host, Origin, token), the list of
-// rooms and what readers have not read yet. It never decides anything about the
-// commentary, never blocks whoever feeds it, and knows a bot only by the small
-// interfaces in this file. Server.Run owns every goroutine.
+// It owns the listener, access to it (Host, Origin, token) and the list of rooms.
+// It decides nothing about the commentary, never blocks a session, and knows a
+// bot only by the small interfaces in this file. Server.Run owns every goroutine.
 package console
 
 import (
@@ -37,9 +36,9 @@ import (
 	"touchline/media"
 )
 
-// Bot is the commentator that the API steers. Start refuses with agent.ErrRunning
-// while it comments already; a value out of bounds is a *agent.RangeError. by says
-// who asked, in words for people.
+// Bot is the commentator that the API controls. Start returns agent.ErrRunning
+// while it is running; a value out of bounds is a *agent.RangeError. by names the
+// client, for people.
 type Bot interface {
 	Snapshot() agent.Snapshot
 	SetInstruction(text, by string) error
@@ -49,34 +48,34 @@ type Bot interface {
 	Start(source, by string) error
 	Stop(by string)
 	SelectSource(source, by string) error
-	// Check tells everything that Change would refuse.
+	// Check returns all errors that Change would return.
 	Check(c agent.Change, source *string) error
-	// Change gives several orders at once, all or none; a nil source leaves what is watched.
+	// Change applies all changes or none; a nil source keeps the watched one.
 	Change(c agent.Change, source *string, by string) error
 }
 
-// Pictures is where plain players get pictures from.
+// Pictures is the source of pictures for plain players.
 type Pictures interface {
 	// Snapshot returns the newest picture.
 	Snapshot(ctx context.Context) (media.VideoFrame, error)
 	// Delayed yields the delayed pictures as they come due, until ctx ends or
-	// the caller stops. It is asked for only while somebody watches.
+	// the caller stops. It is called only while there are watchers.
 	Delayed(ctx context.Context) iter.Seq[media.VideoFrame]
 }
 
-// Sound is the voice as it is published: 48 kHz, mono.
+// Sound is the published voice: 48 kHz, mono.
 type Sound interface {
-	// Subscribe returns a channel of samples and a function that ends it. The
-	// implementation drops what a slow reader does not take.
+	// Subscribe returns a channel of samples and a function that ends it. Samples
+	// are dropped for a slow reader.
 	Subscribe() (<-chan []int16, func())
 }
 
-// Grant is a way into the room.
+// Grant admits a participant to the room.
 type Grant struct {
 	Token    string // LiveKit access token
 	Identity string
 	Room     string
-	Agent    string // the commentator's identity: others may be in the room; "" when not known
+	Agent    string // the commentator's identity; "" when not known
 }
 
 // Tokens makes access tokens. The role is "viewer" or "camera".
@@ -84,21 +83,21 @@ type Tokens interface {
 	Mint(role, name string) (Grant, error)
 }
 
-// Players serves those who watch without a LiveKit client.
+// Players serves viewers without a LiveKit client.
 type Players interface {
-	// ServeWHEP answers a request. admitted tells that it needs no token beside what it came with.
+	// ServeWHEP answers a request. If admitted, it needs no further token.
 	ServeWHEP(w http.ResponseWriter, r *http.Request, admitted bool)
 	// Run serves until ctx ends.
 	Run(ctx context.Context) error
 }
 
-// Options make a Server: of one room, or of many that come and go.
+// Options make a Server, of one room or of many.
 type Options struct {
 	Config Config
 
-	// Room is the only room; it is not looked at when Rooms is given.
+	// Room is the only room; ignored when Rooms is set.
 	Room Room
-	// Rooms are those to show, when there may be several.
+	// Rooms are the rooms, when there may be several.
 	Rooms *Rooms
 	// Engine reports the loading of the engine that rooms get; nil when there is one room, whose Bot reports it.
 	Engine func() inference.Status
@@ -106,19 +105,18 @@ type Options struct {
 	Dispatcher Dispatcher
 	// WHEP serves players at /whep/ROOM, for as long as the Server runs; nil for none.
 	WHEP Players
-	// WHIP takes senders at /whip/ROOM (RFC 9725) and judges their tokens; nil for none.
+	// WHIP serves senders at /whip/ROOM (RFC 9725) and checks their tokens; nil for none.
 	WHIP http.Handler
-	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc leads to.
+	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc is proxied to.
 	SignalURL string
 
-	// Registry takes the metrics and is served at /metrics; a fresh one when nil.
+	// Registry of the metrics, served at /metrics; a new one when nil.
 	Registry *prometheus.Registry
 	// WebDir is the built page. Empty: the one in the program, or agent/console/web/dist
 	// below the working directory when it was built without.
 	WebDir string
-	// Announce is told once, when the server listens, the address to open, with #token=...
-	// where one is needed that was made up here: nobody knows it otherwise. When nil, the
-	// address is logged without it.
+	// Announce is called once, when the server listens, with the address to open. It has #token=...
+	// where a generated token is required. When nil, the address is logged without it.
 	Announce func(url string)
 
 	Log zerolog.Logger
@@ -128,17 +126,17 @@ type Options struct {
 var ErrConfig = errors.New("console settings")
 
 const (
-	// shutdownTime is how long requests under way may take after Run was told to end.
+	// shutdownTime bounds the requests under way when Run ends.
 	shutdownTime = 700 * time.Millisecond
-	// lastWait is how much longer their goroutines may take when their connections are cut.
+	// lastWait bounds their goroutines after that, when their connections are closed.
 	lastWait = 200 * time.Millisecond
-	// readTime is how long a request may take to come, writeTime how long an answer, or one piece
-	// of an endless answer, may take to be taken.
+	// readTime bounds the reading of a request, writeTime the writing of an answer or of one piece of a
+	// stream.
 	readTime  = 15 * time.Second
 	writeTime = 20 * time.Second
 	// minToken is the shortest configured token, in characters.
 	minToken = 16
-	// maxStreams bounds each kind of endless answer.
+	// maxStreams bounds each kind of stream.
 	maxStreams = events.MaxReaders
 )
 
@@ -231,7 +229,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	}
 	if s.guard.loopback && !addr.Addr().Unmap().IsLoopback() {
 		_ = ln.Close()
-		return fmt.Errorf("%w: console.listen %q leads to %s, which is no loopback address",
+		return fmt.Errorf("%w: console.listen %q resolves to %s, which is no loopback address",
 			ErrConfig, s.opts.Config.Listen, addr.Addr())
 	}
 	scheme := "http"
@@ -269,11 +267,11 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		stop()
-		// The parent is over; what is under way gets a little longer.
+		// Requests under way may finish.
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 		defer cancel()
 		if err := srv.Shutdown(end); err != nil {
-			s.log.Warn().Err(err).Msg("requests were cut off at shutdown")
+			s.log.Warn().Err(err).Msg("requests cut off at shutdown")
 			return srv.Close()
 		}
 		return nil
@@ -282,7 +280,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 
 	s.announce.Do(func() {
 		if s.opts.Announce == nil {
-			s.log.Info().Str("url", home).Msg("console is open")
+			s.log.Info().Str("url", home).Msg("console listening")
 			return
 		}
 		open := home
@@ -305,7 +303,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 type flight struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed at zero, while somebody waits
+	idle chan struct{} // closed at zero; nil unless wait waits
 }
 
 func (f *flight) track(h http.Handler) http.Handler {
@@ -348,7 +346,7 @@ func (f *flight) wait(ctx context.Context) int {
 	}
 }
 
-// reachable turns a listen address into one that a browser can open.
+// reachable returns an address that a browser can open for a listen address.
 func reachable(addr netip.AddrPort, listen string) string {
 	port := strconv.Itoa(int(addr.Port()))
 	if !addr.Addr().IsUnspecified() {
@@ -393,7 +391,7 @@ func machineNames() []string {
 	return []string{name, name + ".local"}
 }
 
-// protocols says what is spoken: HTTP/2 only under TLS.
+// protocols returns HTTP/1.1, and HTTP/2 under TLS.
 func protocols(secure bool) *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
@@ -401,10 +399,10 @@ func protocols(secure bool) *http.Protocols {
 	return p
 }
 
-// newToken makes a token with 128 bits of chance.
+// newToken makes a token with 128 random bits.
 func newToken() string { return rand.Text() }
 
-// logWriter hands the HTTP server's own complaints (hand-shakes given up and the like) to the log.
+// logWriter logs the HTTP server's own errors, such as failed handshakes.
 type logWriter struct{ log zerolog.Logger }
 
 func (w logWriter) Write(p []byte) (int, error) {

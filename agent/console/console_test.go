@@ -549,7 +549,7 @@ func TestEveryRowOfTheAPI(t *testing.T) {
 		{"nothing there", "GET", "/api/nothing", "", 404, "/api/nothing"},
 		{"nothing there to post to", "POST", "/api/nothing", "{}", 404, "/api/nothing"},
 		{"no such file", "GET", "/static/app.js", "", 404, "/static/app.js"},
-		{"server away", "GET", "/rtc/validate", "", 502, "cannot be reached"},
+		{"server away", "GET", "/rtc/validate", "", 502, "cannot reach"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

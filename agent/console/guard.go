@@ -25,13 +25,13 @@ const tokenCookie = "touchline_token"
 // cookieLife is how long a browser keeps it.
 const cookieLife = 30 * 24 * time.Hour
 
-// guard decides who may speak to the console.
+// guard checks the access to the console.
 //
 //   - Host must be a name of ours, or a page elsewhere could rebind its own
 //     name to this address and read everything (DNS rebinding). Addresses
 //     written as numbers cannot be rebound.
-//   - Origin, and what the browser says of where a request comes from, must be
-//     this very host, or a page elsewhere could steer.
+//   - Origin and Sec-Fetch-Site must be this host's, or a page elsewhere could
+//     control the bot.
 //   - A token is needed unless everything is loopback: the listen address,
 //     the peer and the Host, with no proxy between. As a forwarder on this
 //     machine may pass on any Host and add no header, a configured token or
@@ -42,8 +42,8 @@ type guard struct {
 	anyHost  bool // it is 0.0.0.0 or ::, so any address may be meant
 	names    []string
 	token    string
-	made     bool   // the token was made up here
-	cookie   string // what the cookie holds: made from the token, of harmless characters
+	made     bool   // the token was generated
+	cookie   string // the cookie's value, derived from the token
 	cross    *http.CrossOriginProtection
 
 	logins    *limit.Limiter[netip.Addr] // by peer
@@ -86,7 +86,7 @@ func newGuard(cfg Config) (*guard, error) {
 	for _, n := range cfg.AllowedHosts {
 		name, ok := hostName(n)
 		if !ok {
-			return nil, fmt.Errorf("%w: console.allowed_hosts: expected a host name, got %q", ErrConfig, n)
+			return nil, fmt.Errorf("%w: console.allowed_hosts: must be host names, is %q", ErrConfig, n)
 		}
 		g.names = append(g.names, name)
 	}
@@ -103,7 +103,7 @@ func newGuard(cfg Config) (*guard, error) {
 	return g, nil
 }
 
-// hostName takes the name out of a Host header: lower case, without port,
+// hostName returns the name of a Host header: lower case, without port,
 // brackets and final dot. A Host that passes has no characters but letters,
 // digits and "-._:[]", so it may be repeated in a header.
 func hostName(host string) (string, bool) {
@@ -135,11 +135,11 @@ func isLoopbackName(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || err == nil && ip.IsLoopback()
 }
 
-// checkHost tells whether the Host header names this console.
+// checkHost returns an error unless the Host header names this console.
 func (g *guard) checkHost(host string) error {
 	name, ok := hostName(host)
 	if !ok {
-		return fmt.Errorf("the Host header %q is no host name", host)
+		return fmt.Errorf("the Host header %q is not a host name", host)
 	}
 	if isLoopbackName(name) || slices.Contains(g.names, name) {
 		return nil
@@ -149,17 +149,17 @@ func (g *guard) checkHost(host string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the host %q is not one of ours: open the page by its address, "+
-		"or add the name to console.allowed_hosts", name)
+	return fmt.Errorf("the host %q is not allowed: open the page by its address, "+
+		"or add the name to agent.console.allowed_hosts", name)
 }
 
-// checkOrigin refuses what a page elsewhere asks for. Reading is no better
-// than steering: pictures and comments are nobody else's.
+// checkOrigin refuses requests from other sites' pages, for reading as for
+// control.
 func (g *guard) checkOrigin(r *http.Request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || !strings.EqualFold(u.Host, r.Host) {
-			return fmt.Errorf("the origin %q may not use this console, only its own page may", origin)
+			return fmt.Errorf("requests from the origin %q are refused; use the console's own page", origin)
 		}
 	}
 	switch site := r.Header.Get("Sec-Fetch-Site"); site {
@@ -168,7 +168,7 @@ func (g *guard) checkOrigin(r *http.Request) error {
 		// A link from elsewhere may be followed: the page that held it sees nothing of the answer.
 		if r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Mode") != "navigate" ||
 			r.Header.Get("Sec-Fetch-Dest") != "document" {
-			return fmt.Errorf("a %s page may not use this console, only its own page may", site)
+			return fmt.Errorf("requests from a %s page are refused; use the console's own page", site)
 		}
 	}
 	if err := g.cross.Check(r); err != nil {
@@ -177,7 +177,7 @@ func (g *guard) checkOrigin(r *http.Request) error {
 	return nil
 }
 
-// authorized tells whether a request may pass without, or has, the token.
+// authorized reports whether a request has the token or needs none.
 func (g *guard) authorized(r *http.Request) bool {
 	if g.trusted(r) {
 		return true
@@ -248,7 +248,7 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// equal compares in a time that tells nothing, not even the length.
+// equal compares in constant time, whatever the lengths.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

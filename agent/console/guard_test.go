@@ -318,7 +318,7 @@ func TestNewRefuses(t *testing.T) {
 		{
 			"certificate without key",
 			console.Options{Config: console.Config{Listen: "localhost:0", TLSCert: "a.pem"}},
-			"needed both",
+			"set together",
 		},
 		{
 			"certificate twice", console.Options{Config: console.Config{

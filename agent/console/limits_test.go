@@ -179,7 +179,7 @@ func TestReady(t *testing.T) {
 		{"idle", agent.Status{State: "idle", Chip: "idle", Detail: "no instruction"}, true, 200, "no instruction"},
 		{"loading", agent.Status{State: "initializing", Chip: "loading", Percent: 40}, false, 503, "40 %"},
 		{"loading for long", agent.Status{State: "idle", Chip: "loading", Percent: 50, Detail: "half way"}, false, 503, "half way"},
-		{"joining", agent.Status{State: "initializing", Chip: "waiting"}, true, 503, "the room is not joined"},
+		{"joining", agent.Status{State: "initializing", Chip: "waiting"}, true, 503, "not in the room yet"},
 		{"reconnecting", agent.Status{State: "idle", Chip: "reconnecting", Detail: "the server is gone"}, true, 503, "server is gone"},
 	}
 	for _, tt := range tests {

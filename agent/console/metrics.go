@@ -16,10 +16,11 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/events"
+	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 )
 
-// cycleMetrics are learned from the records as they pass. It is a collector.
+// cycleMetrics count the cycles by their records. It is a collector.
 type cycleMetrics struct {
 	alignment prometheus.Histogram
 	stages    *prometheus.HistogramVec
@@ -45,7 +46,7 @@ func newCycleMetrics() *cycleMetrics {
 			Buckets: []float64{.05, .1, .2, .3, .4, .6, .8, 1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10, 20},
 		}, []string{"stage"}),
 		cycles: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "touchline_cycles_total", Help: "Cycles by what became of them.",
+			Name: "touchline_cycles_total", Help: "Cycles by outcome.",
 		}, []string{"outcome"}),
 		late: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "touchline_comments_late_total", Help: "Comments that started more than 0.1 s after their picture.",
@@ -59,7 +60,7 @@ func newCycleMetrics() *cycleMetrics {
 	}
 }
 
-// observe counts one cycle. Figures that make no sense are left out.
+// observe counts one cycle. Invalid figures are left out.
 func (m *cycleMetrics) observe(r agent.Record) {
 	m.cycles.WithLabelValues(outcomeLabel(r.Outcome)).Inc()
 	m.tokens.Add(float64(max(r.Tokens, 0)))
@@ -101,23 +102,15 @@ func outcomeLabel(o string) string {
 	}
 }
 
-func (m *cycleMetrics) parts() []prometheus.Collector {
-	return []prometheus.Collector{m.alignment, m.stages, m.cycles, m.late, m.spoken, m.tokens}
+func (m *cycleMetrics) parts() metrics.Bundle {
+	return metrics.Bundle{m.alignment, m.stages, m.cycles, m.late, m.spoken, m.tokens}
 }
 
-// Describe lists the metrics.
-func (m *cycleMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.parts() {
-		c.Describe(ch)
-	}
-}
+// Describe implements prometheus.Collector.
+func (m *cycleMetrics) Describe(ch chan<- *prometheus.Desc) { m.parts().Describe(ch) }
 
-// Collect writes them.
-func (m *cycleMetrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.parts() {
-		c.Collect(ch)
-	}
-}
+// Collect implements prometheus.Collector.
+func (m *cycleMetrics) Collect(ch chan<- prometheus.Metric) { m.parts().Collect(ch) }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
@@ -133,7 +126,7 @@ const (
 	otherRooms = "other"
 )
 
-// roomLabel is a room's name as the value of a label: a long one is cut, and told apart by a hash.
+// roomLabel is a room's name as a label's value: a long one is cut and gets a hash.
 func roomLabel(name string) string {
 	if len(name) <= maxRoomLabel {
 		return name
@@ -171,14 +164,14 @@ func (r *Rooms) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// guarded reads one room for the metrics: its bot's panic is not the end of the others.
+// guarded reads one room; a panic of its bot is logged and leaves the others alone.
 func (r *Rooms) guarded(h *hosted, read func()) {
 	err := rescue.Call(func() error {
 		read()
 		return nil
 	})
 	if err != nil {
-		r.log.Error().Err(err).Str("room", h.Name).Msg("the metrics of a room cannot be read")
+		r.log.Error().Err(err).Str("room", h.Name).Msg("room metrics failed")
 	}
 }
 
@@ -203,11 +196,11 @@ func (t totals) Collect(ch chan<- prometheus.Metric) {
 	together{t.rooms.all, sum}.Collect(ch)
 }
 
-// collectCount writes what is about no room alone.
+// collectCount writes the metrics of the process.
 func (r *Rooms) collectCount(ch chan<- prometheus.Metric, n int) {
 	ch <- prometheus.MustNewConstMetric(desc("touchline_rooms", "Rooms with a commentator of this process."),
 		prometheus.GaugeValue, float64(n))
-	ch <- prometheus.MustNewConstMetric(desc("touchline_sse_readers_of_all_rooms", "Open readers of what happens in any room."),
+	ch <- prometheus.MustNewConstMetric(desc("touchline_sse_readers_of_all_rooms", "Open readers of the events of all rooms."),
 		prometheus.GaugeValue, float64(r.events.Readers(events.Named)))
 	ch <- prometheus.MustNewConstMetric(desc("touchline_sse_lost_items_of_all_rooms_total", "Items that those readers lost."),
 		prometheus.CounterValue, float64(r.events.Lost(events.Named)))
@@ -329,7 +322,7 @@ func (t together) Collect(ch chan<- prometheus.Metric) {
 		write(counter, "touchline_sse_lost_items_total", "Items that slow readers lost.", t.lost[k], "endpoint", name)
 	}
 	write(counter, "touchline_seen_frames_dropped_total",
-		"Pictures of looks that were not kept because encoding fell behind.", t.framesDropped)
+		"Pictures of cycles that were not stored because encoding fell behind.", t.framesDropped)
 	write(gauge, "touchline_mjpeg_viewers", "Open readers of /api/mjpeg.", t.mjpeg)
 	write(counter, "touchline_mjpeg_dropped_frames_total", "Pictures that slow readers of /api/mjpeg did not get.", t.mjpegDropped)
 	write(gauge, "touchline_audio_listeners", "Open readers of /api/audio-stream.", t.listeners)
@@ -343,8 +336,8 @@ func (t together) Collect(ch chan<- prometheus.Metric) {
 	write(gauge, "touchline_capture_running", "1 when frames came in the last 2 s.", t.capture)
 	write(gauge, "touchline_speech_enabled", "1 when speech is on.", t.speech)
 	write(gauge, "touchline_frames_buffered", "Pictures in the window.", t.buffered)
-	write(gauge, "touchline_delay_seconds", "How far the delayed picture is behind.", t.delay)
-	write(gauge, "touchline_delay_target_seconds", "Where the delay is going.", t.target)
+	write(gauge, "touchline_delay_seconds", "Delay of the picture.", t.delay)
+	write(gauge, "touchline_delay_target_seconds", "Target of the delay.", t.target)
 	if t.measured {
 		write(gauge, "touchline_alignment_last_seconds", "Alignment error of the last comment.", t.alignLast)
 		write(gauge, "touchline_alignment_p95_seconds",
@@ -395,8 +388,8 @@ func yes(b bool) float64 {
 	return 0
 }
 
-// promLog takes the metrics handler's complaints.
+// promLog logs the metrics handler's errors.
 type promLog struct{ log zerolog.Logger }
 
 // Println logs one.
-func (l promLog) Println(v ...any) { l.log.Warn().Interface("text", v).Msg("metrics") }
+func (l promLog) Println(v ...any) { l.log.Warn().Interface("text", v).Msg("metrics failed") }

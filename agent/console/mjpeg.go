@@ -9,22 +9,23 @@ import (
 	"time"
 
 	"touchline/agent/events"
+	"touchline/internal/wake"
 )
 
 const (
 	// mjpegBoundary separates the pictures.
 	mjpegBoundary = "picture"
-	// mjpegRetry is how long to wait before asking for pictures again when there were none.
+	// mjpegRetry is the pause after a source without pictures.
 	mjpegRetry = 500 * time.Millisecond
 )
 
-// mjpegFan pulls delayed pictures while somebody watches, encodes each once
-// and hands it to all; a watcher that is slow gets the newest when it is ready.
+// mjpegFan pulls delayed pictures while there are watchers, encodes each once and
+// fans it out. A slow watcher gets the newest picture when it is ready.
 type mjpegFan struct {
 	source   Pictures
 	quality  int
 	interval time.Duration
-	wake     chan struct{}
+	wake     wake.Signal
 
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
@@ -32,7 +33,7 @@ type mjpegFan struct {
 	dropped  uint64
 }
 
-// watcher has room for one picture, ready to be sent.
+// watcher holds one picture, ready to be sent.
 type watcher struct{ next chan []byte }
 
 func newMJPEGFan(source Pictures, quality int, rate float64) *mjpegFan {
@@ -40,7 +41,7 @@ func newMJPEGFan(source Pictures, quality int, rate float64) *mjpegFan {
 		source:   source,
 		quality:  quality,
 		interval: time.Duration(float64(time.Second) / rate),
-		wake:     make(chan struct{}, 1),
+		wake:     wake.New(),
 		watchers: map[*watcher]struct{}{},
 	}
 }
@@ -62,7 +63,7 @@ func (f *mjpegFan) run(ctx context.Context) error {
 	}
 }
 
-// pull takes pictures until the source ends or nobody watches.
+// pull takes pictures until the source ends or the last watcher leaves.
 func (f *mjpegFan) pull(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,10 +132,7 @@ func (f *mjpegFan) join() *watcher {
 	}
 	w := &watcher{next: make(chan []byte, 1)}
 	f.watchers[w] = struct{}{}
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wake.Set()
 	return w
 }
 
@@ -150,7 +148,7 @@ func (f *mjpegFan) leave(w *watcher) {
 func (s *Server) getMJPEG(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	const contentType = "multipart/x-mixed-replace; boundary=" + mjpegBoundary
 	if h.Pictures == nil {
-		return refuse(http.StatusNotFound, "no_picture", "there is no delayed picture here")
+		return refuse(http.StatusNotFound, "no_picture", "no delayed picture")
 	}
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", contentType)

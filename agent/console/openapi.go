@@ -44,8 +44,8 @@ func newDocument(s *Server) *document {
 			Info: &huma.Info{
 				Title:   "Touchline",
 				Version: "1",
-				Description: "Live commentary in LiveKit rooms. What is in a room is below /api/rooms/{room}; the same paths below /api " +
-					"mean the only room. From anywhere but this machine a token is needed.",
+				Description: "Live commentary in LiveKit rooms. The paths of a room are below /api/rooms/{room}; the same paths below /api " +
+					"are those of the only room. A token is required from other machines.",
 			},
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
@@ -63,8 +63,8 @@ func newDocument(s *Server) *document {
 	return d
 }
 
-// Handle implements huma.Adapter: what huma has made becomes an endpoint like
-// the others, behind the same door.
+// Handle implements huma.Adapter: huma's operation becomes an endpoint like the
+// others, with the same checks.
 func (d *document) Handle(op *huma.Operation, handler func(huma.Context)) {
 	d.found = append(d.found, endpoint{
 		method: op.Method, path: op.Path, access: guarded,
@@ -81,16 +81,16 @@ func (d *document) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "not served here", http.StatusNotFound)
 }
 
-// callerKey is where the context of a request keeps who asks.
+// callerKey is the context key of a request's client.
 type callerKey struct{}
 
-// caller says who asks, where only the context is at hand.
+// caller names the client of a request's context.
 func caller(ctx context.Context) string {
 	who, _ := ctx.Value(callerKey{}).(string)
 	return who
 }
 
-// answer gives what huma answers the shape of all other answers.
+// answer gives huma's answers the format of all others.
 func (d *document) answer(ctx huma.Context, _ string, v any) (any, error) {
 	_, w := humago.Unwrap(ctx)
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
@@ -106,19 +106,19 @@ func (d *document) answer(ctx huma.Context, _ string, v any) (any, error) {
 	}
 }
 
-// problem is huma's own error in the shape of ours.
+// problem converts huma's error.
 func (d *document) problem(e *huma.ErrorModel, id string) problem {
 	out := problem{status: e.Status, Code: "bad_json", Message: e.Detail, Request: id}
 	switch e.Status {
 	case http.StatusUnprocessableEntity:
 		out.Code = "bad_fields"
 	case http.StatusRequestEntityTooLarge:
-		out.Code, out.Message = "body_too_large", fmt.Sprintf("the body may have at most %d bytes", maxBody)
+		out.Code, out.Message = "body_too_large", fmt.Sprintf("the body is larger than %d bytes", maxBody)
 	case http.StatusUnsupportedMediaType:
 		out.Code = "bad_content_type"
 	case http.StatusInternalServerError:
 		d.server.log.Error().Str("request_id", id).Any("details", e.Errors).Msg("request failed")
-		out.Code, out.Message = "internal", "this is our fault; the log has more under this request id"
+		out.Code, out.Message = "internal", "internal error; see the log for this request id"
 		return out
 	}
 	if len(e.Errors) > 0 {
@@ -131,7 +131,7 @@ func (d *document) problem(e *huma.ErrorModel, id string) problem {
 	return out
 }
 
-// sentences says what is wrong, one for each field.
+// sentences describes errors, one for each field.
 func sentences(errs []error) []string {
 	var out []string
 	for _, err := range errs {
@@ -159,7 +159,7 @@ func (d *document) schema(v any) *huma.Schema {
 // errorAnswer describes every answer that is not a success.
 func (d *document) errorAnswer() *huma.Response {
 	return &huma.Response{
-		Description: "An error in words; the log has more under its request id.",
+		Description: "An error; the log has more under its request id.",
 		Content:     map[string]*huma.MediaType{"application/json": {Schema: d.schema(problem{})}},
 	}
 }
@@ -261,8 +261,8 @@ func fixed(kind string, body []byte) apiFunc {
 	}
 }
 
-// fields reads a body that changes a part of something: every field that is
-// not as the schema has it is told, and those that are go where into points.
+// fields reads the body of a PATCH into a value and returns an error for each
+// field that breaks the schema.
 func (d *document) fields(body []byte, schema *huma.Schema, into any) (wrong []error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	var parsed map[string]any
@@ -288,6 +288,6 @@ func fill(into any, key string, value any) {
 	}
 	text, err := json.Marshal(map[string]any{key: value})
 	if err == nil {
-		_ = json.Unmarshal(text, into) // the schema has said what is wrong with it
+		_ = json.Unmarshal(text, into) // the schema has reported it
 	}
 }

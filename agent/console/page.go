@@ -66,7 +66,7 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 		_, _ = w.Write([]byte(unbuiltPage)) // the client may have gone
 		return nil
 	default:
-		return refuse(http.StatusNotFound, "not_found", "there is no %s", r.URL.Path)
+		return refuse(http.StatusNotFound, "not_found", "no such page: %s", r.URL.Path)
 	}
 	h := w.Header()
 	if strings.HasSuffix(name, ".html") {
@@ -117,7 +117,7 @@ func pagePolicy(r *http.Request) string {
 	}, "; ")
 }
 
-// contentType does not ask the machine, whose table may be wrong or empty.
+// contentType has a table of its own, as the machine's may be wrong or empty.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".html":

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// signalProxy leads /rtc to the LiveKit server, WebSockets included, so that
-// a browser needs one port and one certificate only. LiveKit checks its own
-// token; ours does not leave the house.
+// signalProxy forwards /rtc to the LiveKit server, WebSockets included, so that a
+// browser needs one port and one certificate. LiveKit checks its own token; the
+// console's is not forwarded.
 func (s *Server) signalProxy() (apiFunc, error) {
 	if s.opts.SignalURL == "" {
 		return func(http.ResponseWriter, *http.Request) error {
-			return refuse(http.StatusServiceUnavailable, "no_room", "this console leads to no LiveKit server")
+			return refuse(http.StatusServiceUnavailable, "no_room", "no LiveKit server is configured")
 		}, nil
 	}
 	target, err := url.Parse(s.opts.SignalURL)
@@ -25,7 +25,7 @@ func (s *Server) signalProxy() (apiFunc, error) {
 	}
 	scheme, ok := map[string]string{"ws": "http", "http": "http", "wss": "https", "https": "https"}[target.Scheme]
 	if !ok || target.Host == "" {
-		return nil, fmt.Errorf("%w: LiveKit's URL: expected ws://HOST or wss://HOST, got %q", ErrConfig, s.opts.SignalURL)
+		return nil, fmt.Errorf("%w: LiveKit's URL: must be ws://HOST or wss://HOST, is %q", ErrConfig, s.opts.SignalURL)
 	}
 	target = &url.URL{Scheme: scheme, Host: target.Host, Path: strings.TrimSuffix(target.Path, "/")}
 	proxy := &httputil.ReverseProxy{
@@ -35,7 +35,7 @@ func (s *Server) signalProxy() (apiFunc, error) {
 			hideSecrets(r.Out.Header, s.guard)
 		},
 		ModifyResponse: func(resp *http.Response) error {
-			// The guard says who may read, and the door has set the headers it wants.
+			// The guard checks access, and enter has set the headers.
 			for name := range resp.Header {
 				if strings.HasPrefix(name, "Access-Control-") {
 					resp.Header.Del(name)
@@ -48,8 +48,8 @@ func (s *Server) signalProxy() (apiFunc, error) {
 			if r.Context().Err() != nil {
 				return // the client has gone
 			}
-			s.log.Warn().Err(err).Msg("LiveKit's signalling cannot be reached")
-			p := refuse(http.StatusBadGateway, "no_room", "the LiveKit server cannot be reached: %v", err)
+			s.log.Warn().Err(err).Msg("LiveKit server unreachable")
+			p := refuse(http.StatusBadGateway, "no_room", "cannot reach the LiveKit server: %v", err)
 			p.Request = w.Header().Get("X-Request-ID")
 			_ = writeJSON(w, p.status, p) // three strings always marshal
 		},
@@ -61,7 +61,7 @@ func (s *Server) signalProxy() (apiFunc, error) {
 	}, nil
 }
 
-// hideSecrets takes the console's token out of what is sent on; a token of LiveKit's stays.
+// hideSecrets removes the console's token from a forwarded request; LiveKit's stays.
 func hideSecrets(h http.Header, g *guard) {
 	r := http.Request{Header: h}
 	if t, ok := bearer(&r); ok && equal(t, g.token) {

@@ -19,13 +19,13 @@ import (
 	"touchline/agent"
 	"touchline/agent/events"
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 )
 
-// Room is one room as the console shows it. Every part that is nil answers
-// with an error in words, so that the page works before the rest does.
+// Room is one room of the console. A part that is nil answers with an error, so
+// that the page works before the rest does.
 type Room struct {
-	// Name by which the API and the page know it: the room's own, where one
-	// commentator serves it.
+	// Name in the API and on the page.
 	Name string
 
 	Bot      Bot
@@ -34,7 +34,7 @@ type Room struct {
 	Sound    Sound
 	Tokens   Tokens
 	Sources  Sources
-	// Viewers counts the people in the room; may be nil.
+	// Viewers returns the number of people in the room; may be nil.
 	Viewers func() int
 	// Metrics are further ones about the room; may be nil.
 	Metrics prometheus.Collector
@@ -43,13 +43,12 @@ type Room struct {
 	JPEGQuality int
 	// PictureRate is the most pictures a second of the MJPEG stream; 10 when 0.
 	PictureRate float64
-	// OnStop is called once after an order to stop, when the Bot has stopped and the Hub's streams
-	// have been ended: it need not call Hub.EndStreams. May be nil.
+	// OnStop is called after each stop by the API, when the Bot has stopped and the Hub's streams have ended. May be nil.
 	OnStop func()
 }
 
 const (
-	// DefaultMaxRooms is how many rooms a Rooms holds when nothing else is said.
+	// DefaultMaxRooms is the default limit of NewRooms.
 	DefaultMaxRooms = 1000
 	// maxRoomName is the longest name of a room, in bytes; LiveKit's own bound is 256 characters.
 	maxRoomName = 1024
@@ -57,20 +56,20 @@ const (
 
 // Errors of Rooms.Add.
 var (
-	ErrTooManyRooms = errors.New("there are as many rooms as fit")
-	ErrRoomKnown    = errors.New("the room is here already")
+	ErrTooManyRooms = errors.New("too many rooms")
+	ErrRoomKnown    = errors.New("the room is already registered")
 )
 
-// Rooms are the rooms of a console. They come and go while it serves.
+// Rooms are the rooms of a console. Rooms may be added and removed while it serves.
 type Rooms struct {
 	max     int
 	log     zerolog.Logger
-	kick    chan struct{} // the list is wanted now
+	wake    wake.Signal   // the list has changed
 	single  bool          // it holds the only room of a Server
 	all     *cycleMetrics // of all rooms
 	rest    *cycleMetrics // of those without series of their own
-	events  *events.Hub   // what happens in any room; nil when single
-	crowded atomic.Bool   // there was such a room
+	events  *events.Hub   // of all rooms; nil when single
+	crowded atomic.Bool   // there was a room without
 
 	mu                sync.Mutex
 	byName            map[string]*hosted
@@ -79,27 +78,26 @@ type Rooms struct {
 	start             func(*hosted)   // while a Server runs
 }
 
-// NewRooms makes an empty one for at most limit rooms; DefaultMaxRooms when 0.
+// NewRooms makes an empty Rooms for at most limit rooms; DefaultMaxRooms when 0.
 func NewRooms(limit int, log zerolog.Logger) *Rooms {
 	if limit <= 0 {
 		limit = DefaultMaxRooms
 	}
 	return &Rooms{
-		max: limit, kick: make(chan struct{}, 1), log: log.With().Str("component", "console").Logger(),
+		max: limit, wake: wake.New(), log: log.With().Str("component", "console").Logger(),
 		all: newCycleMetrics(), rest: newCycleMetrics(), events: events.NewHub(events.Options{}), byName: map[string]*hosted{}, labels: map[string]bool{},
 	}
 }
 
-// Add shows a room until the function it returns is called: then its streams
-// end and nobody finds it any more. It is to be called before the room's bot
-// runs.
+// Add registers a room until remove is called, which ends its streams. Call it
+// before the room's bot runs.
 func (r *Rooms) Add(room Room) (remove func(), err error) {
 	h, err := newHosted(room)
 	if err != nil {
 		return nil, err
 	}
 	if room.Name == "" && !r.single {
-		return nil, fmt.Errorf("%w: expected a room's name, got none", ErrConfig)
+		return nil, fmt.Errorf("%w: the room has no name", ErrConfig)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +108,7 @@ func (r *Rooms) Add(room Room) (remove func(), err error) {
 		return nil, fmt.Errorf("%w: %d", ErrTooManyRooms, r.max)
 	}
 	r.byName[room.Name] = h
-	r.settleLocked(h)
+	r.bindLocked(h)
 	if r.start != nil {
 		r.start(h)
 	}
@@ -130,9 +128,8 @@ func (r *Rooms) Add(room Room) (remove func(), err error) {
 	}), nil
 }
 
-// settleLocked gives a room series of its own in the metrics, as long as there are not too many,
-// and its events their way.
-func (r *Rooms) settleLocked(h *hosted) {
+// bindLocked gives a room its own series in the metrics, unless there are too many, and binds its hub.
+func (r *Rooms) bindLocked(h *hosted) {
 	h.label = roomLabel(h.Name)
 	if r.single || len(r.labels) < labelledRooms && !r.labels[h.label] && h.label != otherRooms {
 		r.labels[h.label] = true
@@ -166,8 +163,8 @@ func (r *Rooms) list() []*hosted {
 // afterPanic is the pause before a room's pictures are encoded again after a panic.
 const afterPanic = time.Second
 
-// open begins what each room needs, until it is removed or ctx ends; wait returns
-// when all of it has ended. A panic over one room is logged, and disturbs no other.
+// open serves each room until it is removed or ctx ends; wait returns when all
+// have ended. A panic in one room is logged and leaves the others alone.
 func (r *Rooms) open(ctx context.Context) (wait func() error) {
 	var g errgroup.Group
 	start := func(h *hosted) {
@@ -181,7 +178,7 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 				if p, ok := rescue.Of(err); ok {
 					event = event.Bytes("stack", p.Stack)
 				}
-				event.Msg("the console's part of a room failed; it begins again")
+				event.Msg("room service failed; restarting")
 				select {
 				case <-ctx.Done():
 					return nil
@@ -210,33 +207,33 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 	}
 }
 
-// maxChanges is how many rooms may have changed to be told one by one, which leaves room in a
-// reader's queue; the whole list is told otherwise.
+// maxChanges is the number of changed rooms up to which each is sent alone, which leaves space in a
+// reader's queue; beyond it the whole list is sent.
 const maxChanges = events.QueueSize / 2
 
-// watch tells once a second which rooms came, went or changed, when somebody reads.
-// It returns nil when ctx ends.
+// watch publishes once a second the rooms that came, went or changed, while there
+// are readers. It returns nil when ctx ends.
 func (r *Rooms) watch(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var told map[string]string // by room
+	var sent map[string]string // by room
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-		case <-r.kick:
+		case <-r.wake:
 		}
 		if r.events.Readers(events.Named) == 0 {
-			told = nil
+			sent = nil
 			continue
 		}
-		told = r.tell(told)
+		sent = r.publish(sent)
 	}
 }
 
-// tell tells what is not as it was told, and returns what is.
-func (r *Rooms) tell(told map[string]string) map[string]string {
+// publish sends the rooms that differ from those sent before, and returns all.
+func (r *Rooms) publish(sent map[string]string) map[string]string {
 	infos := r.infos()
 	now := make(map[string]string, len(infos))
 	var changes []events.Event
@@ -246,16 +243,16 @@ func (r *Rooms) tell(told map[string]string) map[string]string {
 	for _, info := range infos {
 		data := events.JSON(info)
 		now[info.Room] = string(data)
-		if told[info.Room] != now[info.Room] {
+		if sent[info.Room] != now[info.Room] {
 			change("room", info.Room, data)
 		}
 	}
-	for room := range told {
+	for room := range sent {
 		if _, ok := now[room]; !ok {
 			change("gone", room, events.JSON(map[string]string{"room": room}))
 		}
 	}
-	if told == nil || len(changes) > maxChanges {
+	if sent == nil || len(changes) > maxChanges {
 		r.events.Publish(events.Event{Name: "rooms", Data: events.JSON(infos), Key: "rooms"})
 		return now
 	}
@@ -263,26 +260,21 @@ func (r *Rooms) tell(told map[string]string) map[string]string {
 	return now
 }
 
-// infos describes all rooms. One whose bot panics is described as far as it goes.
+// infos describes all rooms. A room whose bot panics has the chip "failed".
 func (r *Rooms) infos() []RoomInfo {
 	out := []RoomInfo{}
 	for _, h := range r.list() {
-		info := RoomInfo{Room: h.Name, Chip: agent.ChipFailed, Reason: "its commentator has crashed", Since: h.since.UTC()}
+		info := RoomInfo{Room: h.Name, Chip: agent.ChipFailed, Reason: "the commentator crashed", Since: h.since.UTC()}
 		r.guarded(h, func() { info = h.info() })
 		out = append(out, info)
 	}
 	return out
 }
 
-// changed asks for the list to be sent without waiting for the next second.
-func (r *Rooms) changed() {
-	select {
-	case r.kick <- struct{}{}:
-	default:
-	}
-}
+// changed sends the list now, not at the next second.
+func (r *Rooms) changed() { r.wake.Set() }
 
-// hosted is a room with what the console keeps for it.
+// hosted is a room with the console's state of it.
 type hosted struct {
 	Room
 	label  string // in the metrics
@@ -290,14 +282,14 @@ type hosted struct {
 	since  time.Time
 	mjpeg  *mjpegFan
 	stills *stills
-	kick   chan struct{} // a snapshot is wanted now
+	wake   wake.Signal   // the snapshot has changed
 	gone   chan struct{} // closed when the room was removed
 	audio  atomic.Int64  // readers of its sound
 }
 
 func newHosted(room Room) (*hosted, error) {
 	if len(room.Name) > maxRoomName || !utf8.ValidString(room.Name) {
-		return nil, fmt.Errorf("%w: a room's name: expected at most %d bytes of UTF-8, got %d",
+		return nil, fmt.Errorf("%w: room name: must be at most %d bytes of UTF-8, is %d",
 			ErrConfig, maxRoomName, len(room.Name))
 	}
 	if room.JPEGQuality == 0 {
@@ -317,7 +309,7 @@ func newHosted(room Room) (*hosted, error) {
 		since:  time.Now(),
 		mjpeg:  newMJPEGFan(room.Pictures, room.JPEGQuality, room.PictureRate),
 		stills: newStills(),
-		kick:   make(chan struct{}, 1),
+		wake:   wake.New(),
 		gone:   make(chan struct{}),
 	}, nil
 }
@@ -341,7 +333,7 @@ func (h *hosted) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// watch sends a snapshot once a second when something changed and somebody reads.
+// watch publishes changed snapshots, at most one a second, while there are readers.
 func (h *hosted) watch(ctx context.Context) error {
 	if h.Bot == nil {
 		<-ctx.Done()
@@ -355,7 +347,7 @@ func (h *hosted) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-		case <-h.kick:
+		case <-h.wake:
 		}
 		if h.Hub.Readers(events.Named) == 0 {
 			continue
@@ -367,18 +359,13 @@ func (h *hosted) watch(ctx context.Context) error {
 	}
 }
 
-// changed asks for a snapshot to be sent without waiting for the next second.
-func (h *hosted) changed() {
-	select {
-	case h.kick <- struct{}{}:
-	default:
-	}
-}
+// changed sends a snapshot now, not at the next second.
+func (h *hosted) changed() { h.wake.Set() }
 
 // bot returns the commentator, or a 503 while there is none.
 func (h *hosted) bot() (Bot, error) {
 	if h.Bot == nil {
-		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator is not there yet")
+		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
 	}
 	return h.Bot, nil
 }

@@ -24,29 +24,29 @@ type Dispatcher interface {
 
 // Errors of a Dispatcher.
 var (
-	// ErrServed refuses a call for a room that has, or waits for, its commentator.
-	ErrServed = errors.New("the room has its commentator")
-	// ErrNotServed tells that no commentator is in the room or on its way.
+	// ErrServed is returned for a room that has a commentator or waits for one.
+	ErrServed = errors.New("the room already has a commentator")
+	// ErrNotServed is returned for a room without a commentator that waits for none.
 	ErrNotServed = errors.New("the room has no commentator")
-	// ErrCall is wrapped by what is wrong with a call.
-	ErrCall = errors.New("the call cannot be served")
+	// ErrCall is wrapped by the errors of an invalid call.
+	ErrCall = errors.New("invalid call")
 )
 
-// Call asks for a commentator in a room. What is left out is as the settings
-// of whoever serves it say.
+// Call requests a commentator for a room. Fields that are left out are as in the
+// settings of the worker that serves it.
 type Call struct {
 	Room        string `json:"room" minLength:"1" maxLength:"256" doc:"The room's name; it is opened when it is not open."`
 	Profile     string `json:"profile,omitempty" doc:"Name of a prompt profile."`
-	Instruction string `json:"instruction,omitempty" maxLength:"2000" doc:"The order in force at the start."`
-	Track       *Track `json:"track,omitempty" doc:"Which video is watched; the first camera when left out."`
+	Instruction string `json:"instruction,omitempty" maxLength:"2000" doc:"The instruction at the start."`
+	Track       *Track `json:"track,omitempty" doc:"The watched video; the first camera when left out."`
 	Speech      *bool  `json:"speech,omitempty" doc:"Whether comments are spoken."`
 	Language    string `json:"language,omitempty" maxLength:"35" doc:"BCP 47 tag, such as en or pt-BR."`
-	Engine      string `json:"engine,omitempty" enum:"scene,remote,minicpmo" doc:"As far as whoever serves it has it."`
+	Engine      string `json:"engine,omitempty" enum:"scene,remote,minicpmo" doc:"If the worker that serves it has it."`
 }
 
 // Track chooses a video.
 type Track struct {
-	Identity string `json:"identity,omitempty" maxLength:"256" doc:"Of the participant who publishes it."`
+	Identity string `json:"identity,omitempty" maxLength:"256" doc:"Of the participant that publishes it."`
 	Source   string `json:"source,omitempty" enum:"camera,screen_share"`
 }
 
@@ -57,8 +57,7 @@ type RoomInfo struct {
 	State  string `json:"state" doc:"LiveKit's agent state: initializing, idle, listening, thinking or speaking."`
 	Chip   string `json:"chip" doc:"For people: waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
 	Reason string `json:"reason,omitempty" doc:"Why, in words."`
-	// Percent of the model's loading.
-	Percent       int              `json:"percent" doc:"Of the model's loading."`
+	Percent       int              `json:"percent" doc:"Loading of the model."`
 	Engine        string           `json:"engine"`
 	Instruction   string           `json:"instruction"`
 	InstructionBy string           `json:"instruction_by,omitempty"`
@@ -71,21 +70,21 @@ type RoomInfo struct {
 	AlignmentP95  float64          `json:"alignment_p95" doc:"95th percentile over the last 100 comments, s; -1 when none was measured."`
 	Comments      uint64           `json:"comments"`
 	Newest        *newest          `json:"newest,omitempty" doc:"The last comment."`
-	Since         time.Time        `json:"since" doc:"When its commentator came."`
+	Since         time.Time        `json:"since" doc:"When the commentator started."`
 }
 
 // newest is a room's last comment.
 type newest struct {
 	Cycle uint64    `json:"cycle"`
 	Text  string    `json:"text"`
-	At    time.Time `json:"at" doc:"When it began to be heard or read."`
+	At    time.Time `json:"at" doc:"When it started."`
 }
 
 // roomDetail is a room with what can be changed about it.
 type roomDetail struct {
 	RoomInfo
-	Settings agent.Settings  `json:"settings" doc:"Those that can be changed while it runs, all of them."`
-	Profiles []agent.Profile `json:"profiles" doc:"Those to choose from."`
+	Settings agent.Settings  `json:"settings" doc:"All that can be changed at run time."`
+	Profiles []agent.Profile `json:"profiles" doc:"The prompt profiles."`
 }
 
 // roomList is the answer of GET /api/rooms.
@@ -93,9 +92,9 @@ type roomList struct {
 	Rooms []RoomInfo `json:"rooms" doc:"Those that this process serves, sorted by name."`
 }
 
-// roomPatch changes a room; what is left out stays.
+// roomPatch changes a room; fields that are left out stay.
 type roomPatch struct {
-	Instruction *string         `json:"instruction,omitempty" doc:"The order; \"\" clears it and stops commenting. At most 2000 characters."`
+	Instruction *string         `json:"instruction,omitempty" doc:"The instruction; \"\" clears it and stops commenting. At most 2000 characters."`
 	Profile     *string         `json:"profile,omitempty" doc:"Name of a prompt profile."`
 	Source      *string         `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\" or \"scene\" (built in)."`
 	Speech      *bool           `json:"speech,omitempty" doc:"The same as settings.speech."`
@@ -124,7 +123,7 @@ func (h *hosted) info() RoomInfo {
 		out.Newest = &newest{Cycle: r.Cycle, Text: r.Text, At: saidAt(r)}
 	}
 	if h.Bot == nil {
-		out.State, out.Chip, out.Reason = agent.StateInitializing, agent.ChipLoading, "the commentator is not there yet"
+		out.State, out.Chip, out.Reason = agent.StateInitializing, agent.ChipLoading, "the commentator has not started yet"
 		return out
 	}
 	s := h.Bot.Snapshot()
@@ -176,7 +175,7 @@ func (s *Server) registerRooms(d *document) {
 		func(context.Context, *struct{}) (*reply[roomList], error) {
 			return &reply[roomList]{roomList{s.rooms.infos()}}, nil
 		})
-	call := op(http.MethodPost, "/api/rooms", "Asks for a commentator in a room; it is there when the list of whoever serves it has it")
+	call := op(http.MethodPost, "/api/rooms", "Requests a commentator for a room; it has joined when its worker lists the room")
 	call.DefaultStatus = http.StatusAccepted
 	huma.Register(d, call, s.postRoom)
 	huma.Register(d, op(http.MethodGet, one, "One room, with its settings"),
@@ -187,8 +186,8 @@ func (s *Server) registerRooms(d *document) {
 			}
 			return &reply[roomDetail]{h.detail()}, nil
 		})
-	patch := op(http.MethodPatch, one, "Changes a room: all of what is given, or nothing of it")
-	patch.SkipValidateBody = true // patchRoom tells what else is wrong in the same breath
+	patch := op(http.MethodPatch, one, "Changes a room: all fields or none")
+	patch.SkipValidateBody = true // patchRoom reports all errors at once
 	schema := d.schema(roomPatch{})
 	patch.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 	huma.Register(d, patch, func(ctx context.Context, in *struct {
@@ -205,7 +204,7 @@ func (s *Server) registerRooms(d *document) {
 	huma.Register(d, op(http.MethodGet, one+"/comments", "The last comments of a room"),
 		func(_ context.Context, in *struct {
 			RoomPath
-			Limit int `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"How many, at most; as many as the setting agent.history are kept."`
+			Limit int `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"The most comments; agent.history.comments are stored."`
 		},
 		) (*reply[comments], error) {
 			h, err := s.find(in.Room)
@@ -217,10 +216,10 @@ func (s *Server) registerRooms(d *document) {
 		})
 }
 
-// noDispatch refuses what a process for one room does not do.
+// noDispatch refuses dispatches in a process for one room.
 func noDispatch() error {
 	return refuse(http.StatusNotImplemented, "one_room",
-		"this process watches the room it was started for; run touchline agent for rooms that come and go")
+		"this process serves one room; run touchline agent for many")
 }
 
 func (s *Server) postRoom(ctx context.Context, in *struct{ Body Call }) (*struct {
@@ -233,7 +232,7 @@ func (s *Server) postRoom(ctx context.Context, in *struct{ Body Call }) (*struct
 	}
 	if !printable(in.Body.Room) || strings.TrimSpace(in.Body.Room) != in.Body.Room {
 		return nil, refuse(http.StatusUnprocessableEntity, "bad_fields",
-			"room: expected printable characters without space around them, got %q", in.Body.Room)
+			"room: must be printable characters without surrounding space, is %q", in.Body.Room)
 	}
 	id, err := s.opts.Dispatcher.Dispatch(ctx, in.Body)
 	switch {
@@ -242,9 +241,9 @@ func (s *Server) postRoom(ctx context.Context, in *struct{ Body Call }) (*struct
 	case errors.Is(err, ErrCall):
 		return nil, refuse(http.StatusUnprocessableEntity, "bad_fields", "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	case err != nil:
-		return nil, refuse(http.StatusBadGateway, "no_server", "ask the LiveKit server for a commentator: %v", err)
+		return nil, refuse(http.StatusBadGateway, "no_server", "create the dispatch: %v", err)
 	}
-	s.log.Info().Str("room", in.Body.Room).Str("by", caller(ctx)).Msg("commentator asked for")
+	s.log.Info().Str("room", in.Body.Room).Str("by", caller(ctx)).Msg("commentator requested")
 	return &struct {
 		Location string `header:"Location"`
 		Body     dispatched
@@ -259,14 +258,14 @@ func (s *Server) deleteRoom(ctx context.Context, room string) error {
 	switch {
 	case errors.Is(err, ErrNotServed) && s.rooms.get(room) != nil:
 		return refuse(http.StatusConflict, "one_of_several",
-			"%.80q is the commentator of one participant, who is served because the whole room is: "+
-				"DELETE /api/rooms/{room} with the name of the room alone ends all of its commentators", room)
+			"%.80q is the commentator of one participant of a room that is served as a whole: "+
+				"DELETE /api/rooms/{room} with the room's name ends all of its commentators", room)
 	case errors.Is(err, ErrNotServed):
 		return refuse(http.StatusNotFound, "no_such_room", "%v", err)
 	case err != nil:
-		return refuse(http.StatusBadGateway, "no_server", "have the LiveKit server end it: %v", err)
+		return refuse(http.StatusBadGateway, "no_server", "delete the dispatch: %v", err)
 	}
-	s.log.Info().Str("room", room).Str("by", caller(ctx)).Msg("commentator called off")
+	s.log.Info().Str("room", room).Str("by", caller(ctx)).Msg("commentator removed")
 	return nil
 }
 
@@ -290,7 +289,7 @@ func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema
 	}
 	if in.Speech != nil {
 		if own := change.Settings.Speech; own != nil && *own != *in.Speech {
-			wrong = append(wrong, errors.New("speech: it is the same as settings.speech, which says otherwise"))
+			wrong = append(wrong, errors.New("speech: differs from settings.speech, which is the same setting"))
 		}
 		change.Settings.Speech = in.Speech
 	}

@@ -17,7 +17,7 @@ import (
 	"touchline/media/signaling"
 )
 
-// access is what a route asks of whoever comes.
+// access is what a route requires.
 type access int
 
 const (
@@ -92,8 +92,8 @@ func (s *Server) describe() (*document, []endpoint) {
 	return doc, list
 }
 
-// inEachRoom are the operations on what is in a room: below /api of the only
-// one, below /api/rooms/{room} of each.
+// inEachRoom are the operations on a room: below /api for the only one, below
+// /api/rooms/{room} for each.
 func (s *Server) inEachRoom() []endpoint {
 	snapshot := agent.Snapshot{}
 	sse := "text/event-stream"
@@ -111,17 +111,17 @@ func (s *Server) inEachRoom() []endpoint {
 		query        []*huma.Param
 		status       int
 	}{
-		{method: "GET", path: "/status", call: s.getStatus, summary: "The whole state", out: snapshot},
-		{method: "GET", path: "/stream", call: s.getStream, summary: "Text as it comes, then each cycle's record", kind: sse},
-		{method: "GET", path: "/events", call: s.getEvents, summary: "What happens", kind: sse},
-		{method: "POST", path: "/instruction", call: s.postInstruction, summary: "Gives an order", in: instructionBody{}, out: snapshot},
-		{method: "DELETE", path: "/instruction", call: s.deleteInstruction, summary: "Clears the order: idle", out: snapshot},
+		{method: "GET", path: "/status", call: s.getStatus, summary: "The full state", out: snapshot},
+		{method: "GET", path: "/stream", call: s.getStream, summary: "Text as it is generated, then each cycle's record", kind: sse},
+		{method: "GET", path: "/events", call: s.getEvents, summary: "Events of the room", kind: sse},
+		{method: "POST", path: "/instruction", call: s.postInstruction, summary: "Sets the instruction", in: instructionBody{}, out: snapshot},
+		{method: "DELETE", path: "/instruction", call: s.deleteInstruction, summary: "Clears the instruction: idle", out: snapshot},
 		{method: "GET", path: "/profiles", call: s.getProfiles, summary: "The prompt profiles", out: profileList{}},
 		{method: "POST", path: "/profiles", call: s.postProfile, summary: "Chooses a profile", in: profileBody{}, out: snapshot},
 		{method: "POST", path: "/settings", call: s.postSettings, summary: "Changes settings", in: agent.Settings{}, out: agent.Settings{}},
 		{method: "POST", path: "/start", call: s.postStart, summary: "Starts commenting", in: sourceBody{}, out: snapshot},
 		{method: "POST", path: "/stop", call: s.postStop, summary: "Stops commenting", out: snapshot},
-		{method: "POST", path: "/source", call: s.postSource, summary: "Chooses what is watched", in: sourceBody{}, out: snapshot},
+		{method: "POST", path: "/source", call: s.postSource, summary: "Selects the source", in: sourceBody{}, out: snapshot},
 		{method: "GET", path: "/history", call: s.getHistory, summary: "The last comments, oldest first", out: []agent.Record{}},
 		{method: "GET", path: "/frame", call: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: []*huma.Param{width}},
 		{
@@ -130,9 +130,9 @@ func (s *Server) inEachRoom() []endpoint {
 		},
 		{method: "GET", path: "/mjpeg", call: s.getMJPEG, summary: "The delayed picture", kind: "multipart/x-mixed-replace"},
 		{method: "GET", path: "/audio-stream", call: s.getAudio, summary: "The voice, s16le, 48 kHz, mono", kind: "application/octet-stream"},
-		{method: "GET", path: "/sources", call: s.getSources, summary: "What is brought into the room, and what is in it", out: sourceList{}},
+		{method: "GET", path: "/sources", call: s.getSources, summary: "The sources of the program and the cameras in the room", out: sourceList{}},
 		{
-			method: "POST", path: "/sources", call: s.addSource, summary: "Opens a camera or stream and watches it",
+			method: "POST", path: "/sources", call: s.addSource, summary: "Opens a camera or stream and selects it",
 			in: source.Request{}, out: source.Info{}, status: http.StatusCreated,
 		},
 		{method: "GET", path: "/sources/{id}", call: s.getOneSource, summary: "One source", out: source.Info{}},
@@ -140,9 +140,9 @@ func (s *Server) inEachRoom() []endpoint {
 			method: "PATCH", path: "/sources/{id}", call: s.patchSource, summary: "Opens another address for the same participant",
 			in: source.Change{}, out: source.Info{},
 		},
-		{method: "DELETE", path: "/sources/{id}", call: s.deleteSource, summary: "Takes it out of the room", status: http.StatusNoContent},
-		{method: "POST", path: "/sources/{id}/select", call: s.selectSource, summary: "Watches it", out: snapshot},
-		{method: "POST", path: "/livekit/token", call: s.postToken, summary: "A way into the room", in: tokenBody{}, out: grantBody{}},
+		{method: "DELETE", path: "/sources/{id}", call: s.deleteSource, summary: "Removes it from the room", status: http.StatusNoContent},
+		{method: "POST", path: "/sources/{id}/select", call: s.selectSource, summary: "Selects it", out: snapshot},
+		{method: "POST", path: "/livekit/token", call: s.postToken, summary: "A LiveKit token for the room", in: tokenBody{}, out: grantBody{}},
 	} {
 		prefixes := []string{"/api", "/api/rooms/{room}"}
 		if e.path == "/events" {
@@ -158,7 +158,7 @@ func (s *Server) inEachRoom() []endpoint {
 	return out
 }
 
-// inProcess are the operations that are about no room.
+// inProcess are the operations on the process.
 func (s *Server) inProcess() []endpoint {
 	prom := promhttp.HandlerFor(s.opts.Registry, promhttp.HandlerOpts{ErrorLog: promLog{s.log}, MaxRequestsInFlight: 4})
 	metrics := func(w http.ResponseWriter, r *http.Request) error {
@@ -167,24 +167,24 @@ func (s *Server) inProcess() []endpoint {
 	}
 	return []endpoint{
 		{
-			method: "POST", path: "/api/login", access: public, call: s.postLogin, summary: "Changes the token for a cookie",
+			method: "POST", path: "/api/login", access: public, call: s.postLogin, summary: "Exchanges the token for a cookie",
 			in: loginBody{}, status: http.StatusNoContent,
 		},
 		{
-			method: "GET", path: "/api/events", access: guarded, call: s.getAllEvents, summary: "What happens in all rooms",
+			method: "GET", path: "/api/events", access: guarded, call: s.getAllEvents, summary: "Events of all rooms",
 			kind: "text/event-stream",
 		},
-		{method: "GET", path: "/metrics", access: guarded, call: metrics, summary: "For Prometheus", kind: "text/plain"},
+		{method: "GET", path: "/metrics", access: guarded, call: metrics, summary: "Prometheus metrics", kind: "text/plain"},
 		{method: "GET", path: "/healthz", access: public, call: s.getHealth, summary: "The process is alive", out: health{}},
-		{method: "GET", path: "/readyz", access: public, call: s.getReady, summary: "It can be used", out: health{}},
+		{method: "GET", path: "/readyz", access: public, call: s.getReady, summary: "The process is ready", out: health{}},
 	}
 }
 
 // roomFunc is an apiFunc about one room.
 type roomFunc func(h *hosted, w http.ResponseWriter, r *http.Request) error
 
-// inRoom finds the room that a request is about: the one that its path names,
-// else the only one.
+// inRoom finds the room of a request: the one that its path names, else the only
+// one.
 func (s *Server) inRoom(f roomFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		h, err := s.find(r.PathValue("room"))
@@ -195,7 +195,7 @@ func (s *Server) inRoom(f roomFunc) apiFunc {
 	}
 }
 
-// namedRooms is how many rooms an error names at most.
+// namedRooms bounds the rooms that an error names.
 const namedRooms = 10
 
 // find returns the room of a name, or the only one when the name is "".
@@ -205,7 +205,7 @@ func (s *Server) find(name string) (*hosted, error) {
 			return h, nil
 		}
 		return nil, refuse(http.StatusNotFound, "no_such_room",
-			"no commentator of this process is in a room %.80q; GET /api/rooms lists those that are", name)
+			"no commentator of this process is in the room %.80q; GET /api/rooms lists its rooms", name)
 	}
 	if s.single != nil {
 		return s.single, nil
@@ -213,7 +213,7 @@ func (s *Server) find(name string) (*hosted, error) {
 	list := s.rooms.list()
 	switch len(list) {
 	case 0:
-		return nil, refuse(http.StatusNotFound, "no_room", "no room has a commentator of this process yet")
+		return nil, refuse(http.StatusNotFound, "no_room", "this process has no room yet")
 	case 1:
 		return list[0], nil
 	}
@@ -225,13 +225,13 @@ func (s *Server) find(name string) (*hosted, error) {
 		names = append(names, fmt.Sprintf("%d more", n))
 	}
 	return nil, refuse(http.StatusConflict, "several_rooms",
-		"there are several rooms: say which by /api/rooms/{room}/... (%s)", strings.Join(names, ", "))
+		"there are several rooms: use /api/rooms/{room}/... (%s)", strings.Join(names, ", "))
 }
 
 // missing answers any method: there is no such path.
 func (m methods) missing() methods {
 	none := func(_ http.ResponseWriter, r *http.Request) error {
-		return refuse(http.StatusNotFound, "not_found", "there is no %s; docs/api.md lists what there is", r.URL.Path)
+		return refuse(http.StatusNotFound, "not_found", "no such path: %s; docs/api.md lists all", r.URL.Path)
 	}
 	for _, name := range []string{
 		http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
@@ -241,7 +241,7 @@ func (m methods) missing() methods {
 	return m
 }
 
-// enter is the door: headers for every answer, then Host, Origin and token.
+// enter sets the headers of every answer, then checks Host, Origin and token.
 func (s *Server) enter(a access, h apiFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		secure(w.Header())
@@ -254,16 +254,15 @@ func (s *Server) enter(a access, h apiFunc) apiFunc {
 		if a == guarded && !s.guard.authorized(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="touchline"`)
 			return refuse(http.StatusUnauthorized, "token_needed",
-				"a token is needed from here, that of the settings or else the one in the address printed at the start "+
-					"(it ends in #token=...): log in on the page, or send it as Authorization: Bearer")
+				"a token is required: the configured one, or the one in the address printed at the start (#token=...); "+
+					"log in on the page, or send it as Authorization: Bearer")
 		}
 		return h(w, r)
 	}
 }
 
-// takeSenders leads to the WHIP endpoint, which asks every sender for a token
-// or a key of its own: programs and pages from anywhere may send, but by one of
-// our names only.
+// takeSenders forwards to the WHIP endpoint, which checks a token or key of each
+// sender: programs and pages from anywhere may send, by an allowed host name.
 func (s *Server) takeSenders(w http.ResponseWriter, r *http.Request) error {
 	if err := s.guard.checkHost(r.Host); err != nil {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)
@@ -272,8 +271,8 @@ func (s *Server) takeSenders(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// servePlayers leads to the WHEP endpoint. Players may be on pages from
-// anywhere, as long as they have a token; what may use the API may watch too.
+// servePlayers forwards to the WHEP endpoint. Players may be on pages from
+// anywhere with a token; a client that may use the API may watch too.
 func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	if err := s.guard.checkHost(r.Host); err != nil {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)
@@ -287,8 +286,7 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// secure sets the headers that every answer carries; the page sets its own
-// policy and caching over them.
+// secure sets the headers of every answer; the page overrides policy and caching.
 func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")

@@ -13,15 +13,15 @@ import (
 // Sources are what the program itself brings into the room. Add and Change
 // refuse with source.ErrNotAllowed, source.ErrTooMany or a
 // *agent.RangeError; an id that is not there is source.ErrNotFound, one that is
-// not to be touched source.ErrFixed. by says who asked, in words for people.
+// not to be touched source.ErrFixed. by names the client, for people.
 type Sources interface {
 	Sources() []source.Info
 	Add(s source.Request, by string) (source.Info, error)
 	Change(id string, c source.Change, by string) (source.Info, error)
 	Remove(ctx context.Context, id, by string) error
-	// Cameras lists all that could be watched in the room, whoever publishes it.
+	// Cameras lists all video sources in the room.
 	Cameras() []source.RoomCamera
-	// Scene tells whether there is a built-in one.
+	// Scene reports whether there is a built-in one.
 	Scene() bool
 	// WHIP is where a sender sends to; ok is false when none is taken.
 	WHIP() (e source.WHIPEndpoint, ok bool)
@@ -38,7 +38,7 @@ type sourceList struct {
 func (h *hosted) sources() (Sources, error) {
 	if h.Sources == nil {
 		return nil, refuse(http.StatusNotImplemented, "no_sources",
-			"this program opens no cameras itself; bring them into the room by touchline camera")
+			"this program opens no cameras itself; publish one with touchline camera")
 	}
 	return h.Sources, nil
 }
@@ -55,7 +55,7 @@ func (s *Server) getSources(h *hosted, w http.ResponseWriter, _ *http.Request) e
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// addSource opens an address and, unless told otherwise, has the bot watch it.
+// addSource opens an address and, by default, has the bot watch it.
 func (s *Server) addSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.sources()
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Server) deleteSource(h *hosted, w http.ResponseWriter, r *http.Request)
 	if err := all.Remove(r.Context(), was.ID, by(r)); err != nil {
 		return sourceProblem(err)
 	}
-	if was.Watched && h.Bot != nil { // back to what the settings name
+	if was.Watched && h.Bot != nil { // back to the configured one
 		if err := h.Bot.SelectSource("", by(r)); err != nil {
 			return refuse(http.StatusBadRequest, "bad_source", "%v", err)
 		}

@@ -14,8 +14,8 @@ const (
 	sseStart  = "retry: 1000\n\n" // how soon a browser tries again, ms
 )
 
-// stream writes an endless answer, piece by piece. A client that does not
-// take a piece in time is given up.
+// stream writes an endless answer, piece by piece. A client that does not read a
+// piece in time is disconnected.
 type stream struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
@@ -26,7 +26,7 @@ type stream struct {
 func (s *Server) openStream(w http.ResponseWriter, contentType string) *stream {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
-	h.Set("X-Accel-Buffering", "no") // proxies shall not hold it back
+	h.Set("X-Accel-Buffering", "no") // no buffering in proxies
 	w.WriteHeader(http.StatusOK)
 	out := &stream{w, http.NewResponseController(w), s.writeTime}
 	// An endless answer has no deadline but that of each write. Errors show at the first write.
@@ -59,7 +59,7 @@ func (s *Server) getEvents(h *hosted, w http.ResponseWriter, r *http.Request) er
 	}, history: true})
 }
 
-// getAllEvents tells what happens in any room; of the only one, what its own events are.
+// getAllEvents streams the events of all rooms, or those of the only one.
 func (s *Server) getAllEvents(w http.ResponseWriter, r *http.Request) error {
 	if s.single != nil {
 		return s.getEvents(s.single, w, r)
@@ -73,15 +73,15 @@ func (s *Server) getStream(h *hosted, w http.ResponseWriter, r *http.Request) er
 	return s.feed(w, r, feedOptions{hub: h.Hub, format: events.Plain, gone: h.gone})
 }
 
-// feedOptions say what a reader of server-sent events is sent.
+// feedOptions select the server-sent events of a reader.
 type feedOptions struct {
 	hub    *events.Hub
 	format events.Format
 	gone   <-chan struct{} // closed when there is no more; nil for never
-	// state is the event that tells how all stands, sent first and after a loss; nil for none.
+	// state returns the full state as an event, sent first and after a loss; nil for none.
 	state   func() []byte
 	history bool // the last comments are sent after that
-	// rest is the least time between two writes: what comes meanwhile is written together.
+	// rest is the least time between two writes; events that come meanwhile are written together.
 	rest time.Duration
 }
 
@@ -153,5 +153,5 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 
 func tooMany(w http.ResponseWriter) error {
 	w.Header().Set("Retry-After", "5")
-	return refuse(http.StatusServiceUnavailable, "too_many_readers", "%d readers are connected, no more fit", maxStreams)
+	return refuse(http.StatusServiceUnavailable, "too_many_readers", "%d readers are connected, which is the limit; try again later", maxStreams)
 }

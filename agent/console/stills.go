@@ -13,7 +13,7 @@ const stillFresh = 500 * time.Millisecond
 // pages ask for the same one, which is taken once.
 type stills struct {
 	busy chan struct{}
-	made map[int]still // by width; who holds busy may touch it
+	made map[int]still // by width; guarded by busy
 }
 
 type still struct {
@@ -24,13 +24,13 @@ type still struct {
 
 func newStills() *stills { return &stills{busy: make(chan struct{}, 1), made: map[int]still{}} }
 
-// get returns the thumbnail of a width: a fresh one that was taken for somebody
-// else, or one that is taken now.
+// get returns the thumbnail of a width: a fresh one of an earlier request, or a
+// new one.
 func (s *stills) get(ctx context.Context, width int, take func() ([]byte, error)) ([]byte, error) {
 	select {
 	case s.busy <- struct{}{}:
 	case <-ctx.Done():
-		return nil, refuse(http.StatusServiceUnavailable, "busy", "too many pictures are being made at once")
+		return nil, refuse(http.StatusServiceUnavailable, "busy", "too many pictures are encoded at once; try again")
 	}
 	defer func() { <-s.busy }()
 	for w, old := range s.made {
@@ -42,7 +42,7 @@ func (s *stills) get(ctx context.Context, width int, take func() ([]byte, error)
 		return known.data, known.err
 	}
 	data, err := take()
-	if ctx.Err() == nil { // else it says nothing to others
+	if ctx.Err() == nil { // else it fails for this request alone
 		s.made[width] = still{data, err, time.Now()}
 	}
 	return data, err

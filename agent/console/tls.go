@@ -19,10 +19,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// certLife is short enough for every browser to take it.
+// certLife is short enough for every browser.
 const certLife = 365 * 24 * time.Hour
 
-// TLSConfig returns what to speak TLS with, or nil for plain HTTP. Errors are
+// TLSConfig returns the TLS settings, or nil for plain HTTP. Errors are
 // ErrConfig, or those of reading the files.
 func TLSConfig(cfg Config, log zerolog.Logger) (*tls.Config, error) {
 	files := cfg.TLSCert != "" || cfg.TLSKey != ""
@@ -32,7 +32,7 @@ func TLSConfig(cfg Config, log zerolog.Logger) (*tls.Config, error) {
 	case files && cfg.SelfSigned:
 		return nil, fmt.Errorf("%w: console.tls_self_signed and console.tls_cert exclude each other", ErrConfig)
 	case files && (cfg.TLSCert == "" || cfg.TLSKey == ""):
-		return nil, fmt.Errorf("%w: console.tls_cert and console.tls_key are needed both", ErrConfig)
+		return nil, fmt.Errorf("%w: console.tls_cert and console.tls_key must be set together", ErrConfig)
 	case files:
 		if cert, err = tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey); err != nil {
 			return nil, fmt.Errorf("load the certificate (console.tls_cert, console.tls_key): %w", err)
@@ -43,7 +43,7 @@ func TLSConfig(cfg Config, log zerolog.Logger) (*tls.Config, error) {
 		}
 		sum := sha256.Sum256(cert.Certificate[0])
 		log.Info().Str("sha256", hex.EncodeToString(sum[:])).
-			Msg("made a certificate: browsers will warn once; compare its fingerprint with this one")
+			Msg("self-signed certificate made; compare its fingerprint in the browser")
 	default:
 		return nil, nil //nolint:nilnil // nil is plain HTTP, as documented
 	}

@@ -275,7 +275,7 @@ async function api(req, res, url) {
   switch (where) {
     case 'GET /api/rooms': return json({ rooms: roomInfos() });
     case 'POST /api/rooms':
-      if (rooms.has(body.room)) return fail(409, `The room has its commentator: “${body.room}”.`);
+      if (rooms.has(body.room)) return fail(409, `The room already has a commentator: “${body.room}”.`);
       setTimeout(() => (open(body.room), tellRooms()), 2000);
       return json({ room: body.room, dispatch_id: 'AD_dev' }, 202);
     case 'GET /api/rooms/{room}': return json({ ...roomInfos().find((r) => r.room === room), settings, profiles: PROFILES });
