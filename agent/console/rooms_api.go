@@ -53,10 +53,10 @@ type Track struct {
 // RoomInfo is a room in the list. It is exported for huma alone, which describes
 // what it can see.
 type RoomInfo struct {
-	Room   string `json:"room"`
-	State  string `json:"state" doc:"LiveKit's agent state: initializing, idle, listening, thinking or speaking."`
-	Chip   string `json:"chip" doc:"For people: waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
-	Reason string `json:"reason,omitempty" doc:"Why, in words."`
+	Room          string           `json:"room"`
+	State         string           `json:"state" doc:"LiveKit's agent state: initializing, idle, listening, thinking or speaking."`
+	Chip          string           `json:"chip" doc:"For people: waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
+	Reason        string           `json:"reason,omitempty" doc:"Why, in words."`
 	Percent       int              `json:"percent" doc:"Loading of the model."`
 	Engine        string           `json:"engine"`
 	Instruction   string           `json:"instruction"`
