@@ -350,6 +350,25 @@ func browserCamera(ctx context.Context, command cameraServerRunner, units [][]by
 		return nil, err
 	}
 	defer cam.stop()
+	seen, err := watchInBrowser(ctx, server.cameraServer, client, length)
+	if err != nil {
+		return nil, err
+	}
+	delays, read := pageDelays(cam.times(), seen, len(units))
+	rows := []row{
+		note("pictures presented by a browser, counters read", fmt.Sprintf("%d, %d", len(seen), read)),
+		note("frame counter to the browser p50", fmt.Sprintf("%.0f ms", ms(quantile.Of(delays, 0.5)))),
+		atMost("frame counter to the browser p95", ms(quantile.Of(delays, 0.95)), 150, "ms"),
+	}
+	if read < len(seen)/2 || read == 0 {
+		return rows, fmt.Errorf("frame counter read in %d of %d pictures only", read, len(seen))
+	}
+	return rows, nil
+}
+
+// watchInBrowser watches the camera of room "page" in a browser, and returns time and frame counter of each picture
+// after the warm-up.
+func watchInBrowser(ctx context.Context, server cameraServer, client []byte, length time.Duration) ([][2]float64, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/livekit-client.js", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript")
@@ -385,20 +404,7 @@ func browserCamera(ctx context.Context, command cameraServerRunner, units [][]by
 	if err := stage.Wait(ctx, length); err != nil {
 		return nil, err
 	}
-	seen, err := browser.Eval[[][2]float64](b, 20*time.Second, "window.seen")
-	if err != nil {
-		return nil, err
-	}
-	delays, read := pageDelays(cam.times(), seen, len(units))
-	rows := []row{
-		note("pictures presented by a browser, counters read", fmt.Sprintf("%d, %d", len(seen), read)),
-		note("frame counter to the browser p50", fmt.Sprintf("%.0f ms", ms(quantile.Of(delays, 0.5)))),
-		atMost("frame counter to the browser p95", ms(quantile.Of(delays, 0.95)), 150, "ms"),
-	}
-	if read < len(seen)/2 || read == 0 {
-		return rows, fmt.Errorf("frame counter read in %d of %d pictures only", read, len(seen))
-	}
-	return rows, nil
+	return browser.Eval[[][2]float64](b, 20*time.Second, "window.seen")
 }
 
 // pageDelays matches each counter with the newest access unit sent before that shows it: the clip repeats.

@@ -126,28 +126,81 @@ func restart(ctx context.Context, s *stage.Stage, c restartCamera, off time.Dura
 	return max(first.Sub(back), 0), err
 }
 
+// restartEncoder are ffmpeg's arguments for the cameras with H264.
+var restartEncoder = []string{
+	"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "25", "-b:v", "500k",
+}
+
 // restartCameras returns one camera of each kind.
 func restartCameras(ctx context.Context, s *stage.Stage, dir string) ([]restartCamera, error) {
-	program, err := mediamtx.Find()
+	rtsp, err := restartRTSP(s)
 	if err != nil {
 		return nil, err
+	}
+	mjpeg, err := restartMJPEG(s)
+	if err != nil {
+		return nil, err
+	}
+	whip, err := restartWHIP(ctx, s, dir)
+	if err != nil {
+		return nil, err
+	}
+	return []restartCamera{rtsp, mjpeg, restartHLS(s, dir), whip}, nil
+}
+
+// restartRTSP returns a MediaMTX server with a camera.
+func restartRTSP(s *stage.Stage) (restartCamera, error) {
+	program, err := mediamtx.Find()
+	if err != nil {
+		return restartCamera{}, err
 	}
 	ports, err := mediamtx.FreePorts()
 	if err != nil {
-		return nil, err
+		return restartCamera{}, err
 	}
-	rtsp := fmt.Sprintf("rtsp://127.0.0.1:%d/open-cam", ports.RTSP)
-	x264 := []string{
-		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "25", "-b:v", "500k",
-	}
+	address := fmt.Sprintf("rtsp://127.0.0.1:%d/open-cam", ports.RTSP)
+	return restartCamera{
+		name: "RTSP", most: 3 * time.Second,
+		turnOn: func(ctx context.Context) (func(), error) {
+			server, err := mediamtx.Start(ctx, program, ports)
+			if err != nil {
+				return nil, err
+			}
+			stop, err := sendTestPicture(ctx, slices.Concat(restartEncoder, []string{"-f", "rtsp", "-rtsp_transport", "tcp", address})...)
+			if err != nil {
+				server.Close()
+				return nil, err
+			}
+			off := func() { stop(); server.Close() }
+			if _, err := stage.Until(ctx, 30*time.Second, "the RTSP camera", func() bool { return isPublished(ctx, address) }); err != nil {
+				off()
+				return nil, err
+			}
+			return off, nil
+		},
+		play: feedOf(s, "RTSP", address),
+	}, nil
+}
 
-	port, err := mediamtx.FreePorts()
+// restartMJPEG returns a camera that accepts one HTTP connection only, so its return is the start of its program.
+func restartMJPEG(s *stage.Stage) (restartCamera, error) {
+	ports, err := mediamtx.FreePorts()
 	if err != nil {
-		return nil, err
+		return restartCamera{}, err
 	}
-	mjpeg := fmt.Sprintf("http://127.0.0.1:%d/video.mjpg", port.RTSP)
+	address := fmt.Sprintf("http://127.0.0.1:%d/video.mjpg", ports.RTSP)
+	return restartCamera{
+		name: "HTTP-MJPEG", most: 3 * time.Second,
+		turnOn: func(ctx context.Context) (func(), error) {
+			return sendTestPicture(ctx, "-c:v", "mjpeg", "-q:v", "5", "-f", "mpjpeg", "-flush_packets", "1", "-listen", "1", address)
+		},
+		play: feedOf(s, "HTTP-MJPEG", address),
+	}, nil
+}
 
-	// Stage.Close stops everything, the web server too.
+// restartHLS returns a live playlist that is removed and written again. Its web server runs until Stage.Close.
+func restartHLS(s *stage.Stage, dir string) restartCamera {
+	const segment = 2 * time.Second
 	folder := filepath.Join(dir, "live")
 	web := httptest.NewServer(http.StripPrefix("/live/", http.FileServer(http.Dir(folder))))
 	s.Run(func(ctx context.Context) error {
@@ -155,78 +208,40 @@ func restartCameras(ctx context.Context, s *stage.Stage, dir string) ([]restartC
 		web.Close()
 		return nil
 	})
-	const segment = 2 * time.Second
-
-	whip, err := restartWHIP(ctx, s, dir, x264)
-	if err != nil {
-		return nil, err
+	return restartCamera{
+		name: "HLS", most: 2 * segment,
+		turnOn: func(ctx context.Context) (func(), error) {
+			list := filepath.Join(folder, "live.m3u8")
+			if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o755)); err != nil {
+				return nil, err
+			}
+			stop, err := sendTestPicture(ctx, slices.Concat(restartEncoder, []string{
+				"-f", "hls", "-hls_time", fmt.Sprint(segment.Seconds()), "-hls_list_size", "4", "-hls_flags", "delete_segments", list,
+			})...)
+			if err != nil {
+				return nil, err
+			}
+			off := func() { stop(); _ = os.RemoveAll(folder) }
+			_, err = stage.Until(ctx, 30*time.Second, "the playlist", func() bool {
+				text, err := os.ReadFile(list)
+				return err == nil && bytes.Contains(text, []byte(".ts"))
+			})
+			if err != nil {
+				off()
+				return nil, err
+			}
+			return off, nil
+		},
+		play: feedOf(s, "HLS", web.URL+"/live/live.m3u8"),
 	}
-	return []restartCamera{
-		{
-			name: "RTSP", most: 3 * time.Second,
-			turnOn: func(ctx context.Context) (func(), error) {
-				server, err := mediamtx.Start(ctx, program, ports)
-				if err != nil {
-					return nil, err
-				}
-				stop, err := sendTestPicture(ctx, slices.Concat(x264, []string{"-f", "rtsp", "-rtsp_transport", "tcp", rtsp})...)
-				if err != nil {
-					server.Close()
-					return nil, err
-				}
-				off := func() { stop(); server.Close() }
-				if _, err := stage.Until(ctx, 30*time.Second, "the RTSP camera", func() bool { return isPublished(ctx, rtsp) }); err != nil {
-					off()
-					return nil, err
-				}
-				return off, nil
-			},
-			play: feedOf(s, "RTSP", rtsp),
-		},
-		{
-			name: "HTTP-MJPEG", most: 3 * time.Second,
-			// It accepts one connection only, so its return is the start of its program.
-			turnOn: func(ctx context.Context) (func(), error) {
-				return sendTestPicture(ctx, "-c:v", "mjpeg", "-q:v", "5", "-f", "mpjpeg", "-flush_packets", "1", "-listen", "1", mjpeg)
-			},
-			play: feedOf(s, "HTTP-MJPEG", mjpeg),
-		},
-		{
-			name: "HLS", most: 2 * segment,
-			turnOn: func(ctx context.Context) (func(), error) {
-				list := filepath.Join(folder, "live.m3u8")
-				if err := errors.Join(os.RemoveAll(folder), os.Mkdir(folder, 0o755)); err != nil {
-					return nil, err
-				}
-				stop, err := sendTestPicture(ctx, slices.Concat(x264, []string{
-					"-f", "hls", "-hls_time", fmt.Sprint(segment.Seconds()), "-hls_list_size", "4", "-hls_flags", "delete_segments", list,
-				})...)
-				if err != nil {
-					return nil, err
-				}
-				off := func() { stop(); _ = os.RemoveAll(folder) }
-				_, err = stage.Until(ctx, 30*time.Second, "the playlist", func() bool {
-					text, err := os.ReadFile(list)
-					return err == nil && bytes.Contains(text, []byte(".ts"))
-				})
-				if err != nil {
-					off()
-					return nil, err
-				}
-				return off, nil
-			},
-			play: feedOf(s, "HLS", web.URL+"/live/live.m3u8"),
-		},
-		whip,
-	}, nil
 }
 
 // restartWHIP returns a sender whose program crashes and starts again.
-func restartWHIP(ctx context.Context, s *stage.Stage, dir string, encoder []string) (restartCamera, error) {
+func restartWHIP(ctx context.Context, s *stage.Stage, dir string) (restartCamera, error) {
 	ready := make(chan cameraServer, 1)
 	path := filepath.Join(dir, "whip.h264")
 	out, err := exec.CommandContext(ctx, "ffmpeg", slices.Concat(
-		[]string{"-v", "error", "-nostdin", "-f", "lavfi", "-i", restartPicture}, encoder,
+		[]string{"-v", "error", "-nostdin", "-f", "lavfi", "-i", restartPicture}, restartEncoder,
 		[]string{"-x264-params", "aud=1", "-t", "4", path})...).CombinedOutput()
 	if err != nil {
 		return restartCamera{}, fmt.Errorf("make a clip: %w: %s", err, out)

@@ -191,7 +191,11 @@ func manyRooms(ctx context.Context, worker workerRunner, roles roleRunner, n int
 	if err := stage.Wait(ctx, settle); err != nil {
 		return s, err
 	}
-	bot := cmd.Process.Pid
+	return readShares(ctx, pids, cmd.Process.Pid, length)
+}
+
+// readShares measures processes for a while.
+func readShares(ctx context.Context, pids map[processRole]int, bot int, length time.Duration) (s shares, err error) {
 	read := func() (s shares, err error) {
 		one := func(pid int) float64 {
 			u, e := usageOfOne(pid)

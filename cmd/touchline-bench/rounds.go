@@ -71,48 +71,9 @@ func measureRounds(ctx context.Context, rounds int, rest time.Duration, log zero
 	for i, f := range clip.Frames {
 		units[i] = f.Data
 	}
-	var frames atomic.Uint64
-	ready := make(chan cameraServer, 1)
-	s.Run(func(ctx context.Context) error {
-		return serveWHIP(ctx, cameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
-			func() { frames.Add(1) }, func(at cameraServer) { ready <- at }, log)
-	})
-	var at cameraServer
-	select {
-	case at = <-ready:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	token, err := room.CameraToken(s.Keys, room.Person{Room: "rounds", Identity: "camera"})
+	one, err := prepareRounds(ctx, s, units, log)
 	if err != nil {
 		return nil, err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	one := func(i int) error {
-		x, err := whipclient.Dial(ctx, whipclient.Options{
-			URL: at.WHIP + "rounds", Token: token, Codec: media.H264, Units: units, FPS: restartRate, Client: client,
-		})
-		if err != nil {
-			return err
-		}
-		had := frames.Load()
-		err = errors.Join(x.Send(0), x.Send(1), x.Send(2)) // a key frame and two more
-		for begin := time.Now(); err == nil && frames.Load() == had; {
-			if time.Since(begin) > connectWait {
-				err = errors.New("no picture in the room after 10 s")
-			} else {
-				err = stage.Wait(ctx, time.Millisecond)
-			}
-		}
-		if err != nil {
-			x.Vanish()
-			return err
-		}
-		if i%4 == 3 {
-			x.Vanish() // the next one with the same key takes its place
-			return nil
-		}
-		return x.Close(ctx)
 	}
 	for i := range warmRounds {
 		if err := one(i); err != nil {
@@ -152,4 +113,51 @@ func measureRounds(ctx context.Context, rounds int, rest time.Duration, log zero
 			float64(int64(after.heap)-int64(before.heap))/mega, 16, "MiB"), //nolint:gosec // far below 2^63
 		note("resident memory at the start and at the end", fmt.Sprintf("%d MiB, %d MiB", before.rss>>20, after.rss>>20)),
 	}, s.Errors()
+}
+
+// prepareRounds serves WHIP in the stage's room and returns a function that runs round i.
+func prepareRounds(ctx context.Context, s *stage.Stage, units [][]byte, log zerolog.Logger) (func(i int) error, error) {
+	var frames atomic.Uint64
+	ready := make(chan cameraServer, 1)
+	s.Run(func(ctx context.Context) error {
+		return serveWHIP(ctx, cameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
+			func() { frames.Add(1) }, func(at cameraServer) { ready <- at }, log)
+	})
+	var at cameraServer
+	select {
+	case at = <-ready:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	token, err := room.CameraToken(s.Keys, room.Person{Room: "rounds", Identity: "camera"})
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return func(i int) error {
+		x, err := whipclient.Dial(ctx, whipclient.Options{
+			URL: at.WHIP + "rounds", Token: token, Codec: media.H264, Units: units, FPS: restartRate, Client: client,
+		})
+		if err != nil {
+			return err
+		}
+		had := frames.Load()
+		err = errors.Join(x.Send(0), x.Send(1), x.Send(2)) // a key frame and two more
+		for begin := time.Now(); err == nil && frames.Load() == had; {
+			if time.Since(begin) > connectWait {
+				err = errors.New("no picture in the room after 10 s")
+			} else {
+				err = stage.Wait(ctx, time.Millisecond)
+			}
+		}
+		if err != nil {
+			x.Vanish()
+			return err
+		}
+		if i%4 == 3 {
+			x.Vanish() // the next one with the same key takes its place
+			return nil
+		}
+		return x.Close(ctx)
+	}, nil
 }

@@ -195,9 +195,6 @@ func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zer
 	if err := stage.Wait(ctx, 8*time.Second); err != nil { // without viewers: key frames every 4 s
 		return nil, err
 	}
-	firstPicture := func(v *stage.Viewer) func() bool {
-		return func() bool { return len(v.Seen().Pictures) > 0 }
-	}
 	v, _, err := s.AddViewer(false)
 	if err != nil {
 		return nil, err
@@ -208,6 +205,30 @@ func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zer
 	seen := v.Seen()
 	first := seen.Pictures[0].At.Sub(seen.Joined)
 
+	late, err := lateViewers(ctx, s, length)
+	if err != nil {
+		return nil, err
+	}
+	seen = v.Seen()
+	lost, sent := s.Lost(seen)
+	offsets := relayJitter(seen)
+	return []row{
+		note("pictures seen", fmt.Sprintf("%d in %v", len(seen.Pictures), length)),
+		note("jitter of the relay p50", fmt.Sprintf("%.2f ms", ms(quantile.Of(offsets, 0.5)))),
+		atMost("jitter of the relay p99", ms(quantile.Of(offsets, 0.99)), 5, "ms"),
+		atMost(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
+		atMost("packets lost", float64(seen.Lost), 0, ""),
+		atMost("first viewer after none sees a picture after", first.Seconds(), 2+1.5, "s"),
+		atMost("late viewer sees a picture after, worst of "+strconv.Itoa(len(late)), slices.Max(late).Seconds(), 1.5, "s"),
+	}, s.Errors()
+}
+
+func firstPicture(v *stage.Viewer) func() bool {
+	return func() bool { return len(v.Seen().Pictures) > 0 }
+}
+
+// lateViewers lets five viewers join one after the other, and returns the times to their first pictures.
+func lateViewers(ctx context.Context, s *stage.Stage, length time.Duration) ([]time.Duration, error) {
 	var late []time.Duration
 	end := time.Now().Add(length)
 	for i := 0; i == 0 || time.Now().Before(end); i++ {
@@ -228,8 +249,11 @@ func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zer
 		late = append(late, ls.Pictures[0].At.Sub(ls.Joined))
 		leave()
 	}
-	seen = v.Seen()
-	lost, sent := s.Lost(seen)
+	return late, nil
+}
+
+// relayJitter returns how far the arrival of each picture is from its timestamp, around the median.
+func relayJitter(seen stage.Seen) []time.Duration {
 	offsets := make([]time.Duration, 0, len(seen.Pictures))
 	for _, p := range seen.Pictures {
 		offsets = append(offsets, p.At.Sub(seen.Pictures[0].At)-(p.PTS-seen.Pictures[0].PTS))
@@ -238,85 +262,81 @@ func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zer
 	for i := range offsets {
 		offsets[i] = (offsets[i] - median).Abs()
 	}
-	return []row{
-		note("pictures seen", fmt.Sprintf("%d in %v", len(seen.Pictures), length)),
-		note("jitter of the relay p50", fmt.Sprintf("%.2f ms", ms(quantile.Of(offsets, 0.5)))),
-		atMost("jitter of the relay p99", ms(quantile.Of(offsets, 0.99)), 5, "ms"),
-		atMost(fmt.Sprintf("frames lost of %d that the camera sent", sent), float64(lost), 0, ""),
-		atMost("packets lost", float64(seen.Lost), 0, ""),
-		atMost("first viewer after none sees a picture after", first.Seconds(), 2+1.5, "s"),
-		atMost("late viewer sees a picture after, worst of "+strconv.Itoa(len(late)), slices.Max(late).Seconds(), 1.5, "s"),
-	}, s.Errors()
+	return offsets
 }
 
 // measureInstruction changes the instruction while the bot is idle, thinking, waiting for its frame and speaking, and
 // measures the time to the next cycle and to silence.
 func measureInstruction(ctx context.Context, log zerolog.Logger) ([]row, error) {
-	const frame = time.Second / 30
 	var rows []row
 	for _, state := range []string{"idle", "thinking", "waiting for its frame", "mid-speech"} {
 		latency := 700 * time.Millisecond
 		if state == "thinking" {
 			latency = 2500 * time.Millisecond
 		}
-		engine := stage.NewEngine(1, latency, latency)
-		cfg := configs.Default()
-		cfg.Agent.AutoStart = state != "idle"
-		cfg.Pacing.FixedDelay = 3500 * time.Millisecond
-		err := func() error {
-			s, err := stage.New(ctx, stage.Options{Model: engine, Config: &cfg, Seed: 8, Log: log})
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			v, _, err := s.AddViewer(false)
-			if err != nil {
-				return err
-			}
-			ready := func() bool {
-				st := s.Bot.Status()
-				switch state {
-				case "idle":
-					return s.Bot.Snapshot().FramesBuffered > 3 // enough for a cycle
-				case "thinking":
-					return len(engine.Looks()) == 1 && st.State == agent.StateThinking
-				case "waiting for its frame":
-					return len(engine.Looks()) == 1 && time.Since(engine.Looks()[0].At) > latency+500*time.Millisecond
-				}
-				return st.State == agent.StateSpeaking
-			}
-			if _, err := stage.Until(ctx, 30*time.Second, state, ready); err != nil {
-				return err
-			}
-			if err := stage.Wait(ctx, 700*time.Millisecond); err != nil {
-				return err
-			}
-			before := len(engine.Looks())
-			sent := time.Now()
-			if err := s.Bot.SetInstruction("only the goalkeeper", "measurement"); err != nil {
-				return err
-			}
-			if _, err := stage.Until(ctx, 5*time.Second, "the next cycle", func() bool { return len(engine.Looks()) > before }); err != nil {
-				return err
-			}
-			look := engine.Looks()[before]
-			rows = append(rows, atMost("new instruction while "+state+": next cycle after",
-				ms(look.At.Sub(sent)), ms(frame+50*time.Millisecond), "ms"))
-			if state == "mid-speech" {
-				if err := stage.Wait(ctx, 1500*time.Millisecond); err != nil {
-					return err
-				}
-				for _, talk := range v.Seen().Talks {
-					if talk.From.Before(sent) {
-						rows = append(rows, atMost("old speech silent after", max(ms(talk.To.Sub(sent)), 0), 100, "ms"))
-					}
-				}
-			}
-			return s.Errors()
-		}()
+		more, err := instructionWhile(ctx, state, latency, log)
+		rows = append(rows, more...)
 		if err != nil {
 			return rows, fmt.Errorf("while %s: %w", state, err)
 		}
 	}
 	return rows, nil
+}
+
+// instructionWhile changes the instruction in one state of the bot.
+func instructionWhile(ctx context.Context, state string, latency time.Duration, log zerolog.Logger) (rows []row, err error) {
+	const frame = time.Second / 30
+	engine := stage.NewEngine(1, latency, latency)
+	cfg := configs.Default()
+	cfg.Agent.AutoStart = state != "idle"
+	cfg.Pacing.FixedDelay = 3500 * time.Millisecond
+	s, err := stage.New(ctx, stage.Options{Model: engine, Config: &cfg, Seed: 8, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	v, _, err := s.AddViewer(false)
+	if err != nil {
+		return nil, err
+	}
+	ready := func() bool {
+		st := s.Bot.Status()
+		switch state {
+		case "idle":
+			return s.Bot.Snapshot().FramesBuffered > 3 // enough for a cycle
+		case "thinking":
+			return len(engine.Looks()) == 1 && st.State == agent.StateThinking
+		case "waiting for its frame":
+			return len(engine.Looks()) == 1 && time.Since(engine.Looks()[0].At) > latency+500*time.Millisecond
+		}
+		return st.State == agent.StateSpeaking
+	}
+	if _, err := stage.Until(ctx, 30*time.Second, state, ready); err != nil {
+		return nil, err
+	}
+	if err := stage.Wait(ctx, 700*time.Millisecond); err != nil {
+		return nil, err
+	}
+	before := len(engine.Looks())
+	sent := time.Now()
+	if err := s.Bot.SetInstruction("only the goalkeeper", "measurement"); err != nil {
+		return nil, err
+	}
+	if _, err := stage.Until(ctx, 5*time.Second, "the next cycle", func() bool { return len(engine.Looks()) > before }); err != nil {
+		return nil, err
+	}
+	look := engine.Looks()[before]
+	rows = append(rows, atMost("new instruction while "+state+": next cycle after",
+		ms(look.At.Sub(sent)), ms(frame+50*time.Millisecond), "ms"))
+	if state == "mid-speech" {
+		if err := stage.Wait(ctx, 1500*time.Millisecond); err != nil {
+			return nil, err
+		}
+		for _, talk := range v.Seen().Talks {
+			if talk.From.Before(sent) {
+				rows = append(rows, atMost("old speech silent after", max(ms(talk.To.Sub(sent)), 0), 100, "ms"))
+			}
+		}
+	}
+	return rows, s.Errors()
 }

@@ -311,30 +311,46 @@ func slope(samples []sample, figure func(sample) float64) float64 {
 	return 0
 }
 
+// aligned returns the alignment errors of the comments in a phase.
+func (k *soak) aligned(p phase) (errs []time.Duration) {
+	for _, r := range k.stage.Reader.Records() {
+		in := r.StartedAt.After(p.from) && r.StartedAt.Before(p.to)
+		if in && r.Outcome == agent.OutcomeSpoken && r.Aligned {
+			errs = append(errs, seconds(r.AlignmentError).Abs())
+		}
+	}
+	return errs
+}
+
 func (k *soak) rows(restarts, files int) []row {
-	records := k.stage.Reader.Records()
-	in := func(p phase, r agent.Record) bool { return r.StartedAt.After(p.from) && r.StartedAt.Before(p.to) }
-	var rows []row
 	outcomes := map[string]int{}
-	for _, r := range records {
+	for _, r := range k.stage.Reader.Records() {
 		outcomes[r.Outcome]++
 	}
-	rows = append(rows, note("cycles by outcome", strings.Trim(fmt.Sprint(outcomes), "map[]")))
-	aligned := func(p phase) (errs []time.Duration) {
-		for _, r := range records {
-			if in(p, r) && r.Outcome == agent.OutcomeSpoken && r.Aligned {
-				errs = append(errs, seconds(r.AlignmentError).Abs())
-			}
-		}
-		return errs
+	rows := []row{note("cycles by outcome", strings.Trim(fmt.Sprint(outcomes), "map[]"))}
+	rows = append(rows, k.phaseRows()...)
+	rows = append(rows, k.recoveryRows()...)
+	a := k.ledger.balance(k.reader.got, k.reader.absences())
+	rows = append(rows, stallRow(k.gap),
+		note("comments begun while connected", fmt.Sprintf("%d delivered whole, %d recorded as cut, with the reason; %d ended within %v of a break; "+
+			"%d while the reader was out", a.delivered, a.cut, a.inFlight, lossWindow, a.missed)),
+		atMost("comments lost", float64(len(a.lost)), 0, ""),
+	)
+	for _, l := range a.lost {
+		rows = append(rows, note("lost", l))
 	}
+	return append(rows, k.growthRows(restarts, files)...)
+}
+
+// phaseRows are the alignment in each kind of phase.
+func (k *soak) phaseRows() (rows []row) {
 	var names []string
 	errs := map[string][]time.Duration{}
 	for _, p := range k.phases {
 		if _, known := errs[p.name]; !known {
 			names = append(names, p.name)
 		}
-		errs[p.name] = append(errs[p.name], aligned(p)...)
+		errs[p.name] = append(errs[p.name], k.aligned(p)...)
 	}
 	for _, name := range names {
 		all := errs[name]
@@ -346,6 +362,11 @@ func (k *soak) rows(restarts, files int) []row {
 			rows = append(rows, note(what, strconv.FormatFloat(figure, 'f', 1, 64)+" ms"))
 		}
 	}
+	return rows
+}
+
+// recoveryRows are the recovery from each kind of fault.
+func (k *soak) recoveryRows() (rows []row) {
 	missing := 0
 	for _, kind := range k.kinds {
 		took := k.took[kind]
@@ -355,7 +376,7 @@ func (k *soak) rows(restarts, files int) []row {
 		}
 		var after []time.Duration
 		for _, p := range k.after[kind] {
-			after = append(after, aligned(p)...)
+			after = append(after, k.aligned(p)...)
 		}
 		rows = append(rows,
 			atMost(fmt.Sprintf("%s, %d times: next comment heard after, at most", kind, len(took)),
@@ -363,24 +384,19 @@ func (k *soak) rows(restarts, files int) []row {
 			note(fmt.Sprintf("%s: alignment p95 of %d comments in the %v after", kind, len(after), afterwards),
 				strconv.FormatFloat(ms(quantile.Of(after, 0.95)), 'f', 1, 64)+" ms"))
 	}
-	rows = append(rows, atMost("kinds of faults not injected", float64(missing), 0, ""))
-	a := k.ledger.balance(k.reader.got, k.reader.absences())
-	rows = append(rows, stallRow(k.gap),
-		note("comments begun while connected", fmt.Sprintf("%d delivered whole, %d recorded as cut, with why; %d ended within %v of a break; "+
-			"%d the reader was out for", a.delivered, a.cut, a.inFlight, lossWindow, a.missed)),
-		atMost("comments lost", float64(len(a.lost)), 0, ""),
-	)
-	for _, l := range a.lost {
-		rows = append(rows, note("lost", l))
-	}
+	return append(rows, atMost("kinds of faults not injected", float64(missing), 0, ""))
+}
+
+// growthRows are the resources of this process at the end compared with the start.
+func (k *soak) growthRows(restarts, files int) []row {
 	first, last := k.samples[0], k.samples[len(k.samples)-1]
-	rows = append(rows,
+	rows := []row{
 		note("memory of the whole stage at the start and at the end",
 			fmt.Sprintf("heap %d, %d MB; resident %d, %d MB", first.heap>>20, last.heap>>20, first.rss>>20, last.rss>>20)),
 		atMost("own goroutines more than at the start", float64(last.own-first.own), 12, ""),
 		note("goroutines in all at the start and at the end", fmt.Sprintf("%d, %d (%d server starts)", first.all, last.all, restarts)),
 		atMost("open files more than at the start", float64(files-first.files), 30, ""),
-	)
+	}
 	heap := slope(k.samples, func(s sample) float64 { return float64(s.heap) / 1e6 })
 	rss := slope(k.samples, func(s sample) float64 { return float64(s.rss) / 1e6 })
 	if last.at.Sub(first.at) < 10*time.Minute {

@@ -143,58 +143,67 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 		}
 	}
 
-	// The first signal has ended ctx; the second comes here, and the third ends the program.
+	needed := []func(context.Context) error{manager.Keep} // no room can be served without an engine
+	if page != nil {
+		needed = append(needed, page.Run)
+	}
+	if ingest != nil {
+		needed = append(needed, ingest.Run)
+	}
+	beside := []func(context.Context) error{}
+	if listener != nil {
+		beside = append(beside, func(ctx context.Context) error {
+			return serveProbes(ctx, listener, w, log, manager.Metrics(), shown.Totals(), out)
+		})
+	}
+	if c.Simulate != "" {
+		beside = append(beside, func(ctx context.Context) error { return simulate(ctx, w, c.Simulate) })
+	}
+	return runWorker(ctx, w, needed, beside)
+}
+
+// runWorker runs a worker until its end, with parts that it needs and parts beside it. The end of a needed part ends the
+// worker after a drain. The first signal has ended ctx: the rooms drain until the second one; the third ends the program.
+func runWorker(ctx context.Context, w *worker.Worker, needed, beside []func(context.Context) error) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	rooms, endRooms := context.WithCancel(context.WithoutCancel(ctx))
 	defer endRooms()
-	beside, endBeside := context.WithCancel(context.WithoutCancel(ctx))
-	defer endBeside()
-
+	parts, endParts := context.WithCancel(context.WithoutCancel(ctx))
+	defer endParts()
 	var g errgroup.Group
-	// needed runs a part that the worker cannot do without: its end ends the worker.
-	needed := func(run func(context.Context) error) {
+	for _, run := range needed {
 		g.Go(func() error {
-			err := run(beside)
+			err := run(parts)
 			if err != nil {
 				w.Drain()
 				timer := time.NewTimer(leaving)
 				defer timer.Stop()
 				select {
 				case <-timer.C:
-				case <-beside.Done():
+				case <-parts.Done():
 				}
 				endRooms()
 			}
 			return err
 		})
 	}
-	needed(manager.Keep) // no room can be served without an engine
-	if page != nil {
-		needed(page.Run)
-	}
-	if ingest != nil {
-		needed(ingest.Run)
-	}
-	if listener != nil {
-		g.Go(func() error { return serveProbes(beside, listener, w, log, manager.Metrics(), shown.Totals(), out) })
+	for _, run := range beside {
+		g.Go(func() error { return run(parts) })
 	}
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
 			w.Drain()
-			drain(beside, signals)
+			drain(parts, signals)
 			endRooms()
-		case <-beside.Done():
+		case <-parts.Done():
 		}
 		return nil
 	})
-	if c.Simulate != "" {
-		g.Go(func() error { return simulate(beside, w, c.Simulate) })
-	}
-	err = w.Run(rooms)
-	endBeside()
+	err := w.Run(rooms)
+	endParts()
 	return errors.Join(err, g.Wait())
 }
 

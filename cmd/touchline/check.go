@@ -30,66 +30,83 @@ func (c checkCmd) Run(ctx context.Context, a *app) error {
 		fmt.Println(line)
 	}
 	fmt.Println("\n# this machine")
-	missing := 0
-	tell := func(what string, err error, ok string) {
-		if err != nil {
-			missing++
-			fmt.Printf("missing  %s: %v\n", what, err)
-			return
-		}
-		fmt.Printf("ok       %s: %s\n", what, ok)
+	var r findings
+	checkCodecs(ctx, &r)
+	checkEngine(ctx, a, &r)
+	checkProgram(a, &r)
+	if r.missing > 0 {
+		return fmt.Errorf("%d checks failed; see the lines that begin with missing", r.missing)
 	}
+	return nil
+}
+
+// findings prints what is there and what is missing, and counts the latter.
+type findings struct{ missing int }
+
+func (f *findings) add(what string, err error, ok string) {
+	if err != nil {
+		f.missing++
+		fmt.Printf("missing  %s: %v\n", what, err)
+		return
+	}
+	fmt.Printf("ok       %s: %s\n", what, ok)
+}
+
+func checkCodecs(ctx context.Context, r *findings) {
 	path, err := codec.Find("")
-	tell("codec program", err, path)
+	r.add("codec program", err, path)
 	if err == nil {
 		list, err := codecs(ctx, path)
-		tell("codecs", err, list)
+		r.add("codecs", err, list)
 	}
+}
+
+func checkEngine(ctx context.Context, a *app, r *findings) {
 	switch a.cfg.Inference.Engine {
 	case "remote":
 		found, err := probe(ctx, a)
-		tell("remote engine", err, found)
+		r.add("remote engine", err, found)
 	case "minicpmo":
-		tell("engine", nil, a.cfg.Inference.Engine)
+		r.add("engine", nil, a.cfg.Inference.Engine)
 		for _, f := range modelParts(a.cfg.Inference.MiniCPM) {
-			tell(f.what, f.err, f.ok)
+			r.add(f.what, f.err, f.ok)
 		}
 	default:
-		tell("engine", nil, a.cfg.Inference.Engine)
+		r.add("engine", nil, a.cfg.Inference.Engine)
 	}
 	if a.cfg.Inference.Engine != "minicpmo" {
-		fmt.Println("optional built-in model: not chosen; `touchline check --model DIR` looks at one and at what it needs")
+		fmt.Println("optional built-in model: not chosen; `touchline check --model DIR` checks one and its requirements")
 	}
 	synth, err := voice.New(a.cfg.Inference.Voice, a.log)
 	if err == nil {
 		err = synth.Check(a.cfg.Inference.Voice.Language)
 	}
-	tell("voice", err, "speaks "+a.cfg.Inference.Voice.Language)
-	path, err = exec.LookPath("ffmpeg")
+	r.add("voice", err, "speaks "+a.cfg.Inference.Voice.Language)
+}
+
+// checkProgram checks ffmpeg, the LiveKit server's settings and the page.
+func checkProgram(a *app, r *findings) {
+	path, err := exec.LookPath("ffmpeg")
 	if err != nil {
 		fmt.Println("optional ffmpeg: not found; video files, HLS and HTTP streams, and AAC sound of RTSP cameras need it: apt-get install ffmpeg")
 	} else {
-		tell("ffmpeg", nil, path)
+		r.add("ffmpeg", nil, path)
 	}
 	lk := a.cfg.Agent.LiveKit
-	tell("LiveKit address", nil, lk.URL)
+	r.add("LiveKit address", nil, lk.URL)
 	switch {
 	case lk.Token != "":
-		tell("LiveKit keys", nil, "a ready token is set")
+		r.add("LiveKit keys", nil, "a ready-made token is set")
 	case lk.APIKey != "":
-		tell("LiveKit keys", nil, "set")
+		r.add("LiveKit keys", nil, "set")
 	default:
 		fmt.Println("optional LiveKit keys: none; `touchline join` needs LIVEKIT_API_KEY and LIVEKIT_API_SECRET, or a token")
 	}
 	if pageBuiltIn() {
-		tell("page", nil, "built in")
+		r.add("page", nil, "built in")
 	} else {
-		fmt.Println("optional page: not built in, it is read from the source folder; make build builds it in")
+		fmt.Println("optional page: not built in; it is read from the source folder (make build builds it in)")
 	}
-	if missing > 0 {
-		return fmt.Errorf("%d checks failed; see the lines that begin with missing", missing)
-	}
-	return nil
 }
 
 // checkTime bounds the check of another program or server.

@@ -101,21 +101,25 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	if err != nil {
 		return err
 	}
+	return runDemo(ctx, server, page.Run, pictures, commentator.Run)
+}
 
+// runDemo runs the page, and the camera and the bot once the server is up. The server stops last, after its participants
+// have left.
+func runDemo(ctx context.Context, server *sfu.Server, page, pictures, commentator func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// The server stops last, after its participants have left.
 	sctx, stopServer := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServer()
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(sctx) }()
-	g.Go(func() error { return page.Run(ctx) })
+	g.Go(func() error { return page(ctx) })
 	g.Go(func() error {
 		if err := server.Ready(ctx); err != nil {
 			return fmt.Errorf("start the LiveKit server: %w", err)
 		}
 		inner, ctx := errgroup.WithContext(ctx)
 		inner.Go(func() error { return pictures(ctx) })
-		inner.Go(func() error { return commentator.Run(ctx) })
+		inner.Go(func() error { return commentator(ctx) })
 		return inner.Wait()
 	})
 	g.Go(func() error {
@@ -127,7 +131,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 			return nil
 		}
 	})
-	err = g.Wait()
+	err := g.Wait()
 	stopServer()
 	return errors.Join(err, <-ended)
 }

@@ -120,39 +120,7 @@ func (v *Viewer) Run(ctx context.Context) error {
 		v.wg.Go(func() { _ = v.dec.Run(ctx) }) // ends with ctx
 	}
 	gone := make(chan struct{})
-	var once sync.Once
-	cb := &lksdk.RoomCallback{
-		OnDisconnected: func() { once.Do(func() { close(gone) }) },
-		ParticipantCallback: lksdk.ParticipantCallback{
-			OnTrackPublished: func(pub *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
-				if p.Kind() == lksdk.ParticipantAgent && !v.opts.Reader {
-					_ = pub.SetSubscribed(true) // shows as a missing picture
-				}
-			},
-			OnTrackSubscribed: func(t *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
-				switch {
-				case t.Kind() == webrtc.RTPCodecTypeVideo:
-					v.wg.Go(func() { v.watch(ctx, t, p) })
-				case v.opts.Deaf:
-				case pub.Source() == livekit.TrackSource_MICROPHONE:
-					v.wg.Go(func() { v.listen(t, v.hear) })
-				default:
-					v.wg.Go(func() { v.listen(t, v.hearCamera) })
-				}
-			},
-			OnDataPacket: func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
-				if u, ok := data.(*lksdk.UserDataPacket); ok && u.Topic == "touchline.cycle" {
-					v.mu.Lock()
-					v.records = append(v.records, u.Payload)
-					v.mu.Unlock()
-				}
-			},
-		},
-	}
-	if v.opts.Reader {
-		cb.OnReconnecting = cb.OnDisconnected
-	}
-	room := lksdk.NewRoom(cb)
+	room := lksdk.NewRoom(v.callbacks(ctx, sync.OnceFunc(func() { close(gone) })))
 	if err := room.RegisterTextStreamHandler("lk.transcription", func(r *lksdk.TextStreamReader, _ string) {
 		// Not waited for: the library never ends a stream that a disconnect cut off.
 		go v.read(r)
@@ -180,6 +148,42 @@ func (v *Viewer) Run(ctx context.Context) error {
 	case <-gone:
 		return errors.New("the viewer was disconnected")
 	}
+}
+
+// callbacks subscribe to the bot and start a reader for each track. gone is called when the connection ends.
+func (v *Viewer) callbacks(ctx context.Context, gone func()) *lksdk.RoomCallback {
+	cb := &lksdk.RoomCallback{
+		OnDisconnected: gone,
+		ParticipantCallback: lksdk.ParticipantCallback{
+			OnTrackPublished: func(pub *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
+				if p.Kind() == lksdk.ParticipantAgent && !v.opts.Reader {
+					_ = pub.SetSubscribed(true) // shows as a missing picture
+				}
+			},
+			OnTrackSubscribed: func(t *webrtc.TrackRemote, pub *lksdk.RemoteTrackPublication, p *lksdk.RemoteParticipant) {
+				switch {
+				case t.Kind() == webrtc.RTPCodecTypeVideo:
+					v.wg.Go(func() { v.watch(ctx, t, p) })
+				case v.opts.Deaf:
+				case pub.Source() == livekit.TrackSource_MICROPHONE:
+					v.wg.Go(func() { v.listen(t, v.hear) })
+				default:
+					v.wg.Go(func() { v.listen(t, v.hearCamera) })
+				}
+			},
+			OnDataPacket: func(data lksdk.DataPacket, _ lksdk.DataReceiveParams) {
+				if u, ok := data.(*lksdk.UserDataPacket); ok && u.Topic == "touchline.cycle" {
+					v.mu.Lock()
+					v.records = append(v.records, u.Payload)
+					v.mu.Unlock()
+				}
+			},
+		},
+	}
+	if v.opts.Reader {
+		cb.OnReconnecting = gone
+	}
+	return cb
 }
 
 func (v *Viewer) watch(ctx context.Context, t *webrtc.TrackRemote, p *lksdk.RemoteParticipant) {
