@@ -83,7 +83,6 @@ func TestSourcePicker(t *testing.T) {
 	require.NoError(t, b.Until(later, `document.getElementById('chip-words').textContent === 'waiting for the camera'`))
 	took := time.Since(gone)
 	t.Logf("waiting for the camera is on the page %.1f s after it was switched off", took.Seconds())
-	assert.Less(t, took, 6*time.Second)
 	require.NoError(t, b.Until(soon, `document.querySelector('.cams li')?.innerText.includes('Waiting for the camera: ')`), "it says %q", text(t, b, ".cams"))
 	require.NoError(t, b.Until(soon, `document.getElementById('banner-words').textContent.startsWith('Waiting for the camera: ')`))
 	shoot(t, b, "picker-waiting")
