@@ -1,3 +1,5 @@
+//go:build integration
+
 package scene_test
 
 import (

@@ -168,7 +168,7 @@ func topOf(rng *rand.Rand, row []float32, forbidden *sample.Set, n int, values [
 func TestTopIsFull(t *testing.T) {
 	const total = 1_000_000
 	cases := total
-	if testing.Short() {
+	if !thorough {
 		cases = 20_000
 	}
 	rng := rand.New(rand.NewPCG(4, 2))

@@ -1,3 +1,5 @@
+//go:build integration
+
 package check_test
 
 import (
