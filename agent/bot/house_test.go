@@ -25,6 +25,8 @@ import (
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
 	"touchline/media/codec/codectest"
+	"touchline/media/source"
+	"touchline/media/source/catalog"
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/convert"
@@ -66,8 +68,20 @@ func (h *house) run(name string, f func(context.Context) error) {
 // camera films for a room: a clip, or a generated match.
 func (h *house) camera(roomName, clip string) {
 	h.t.Helper()
+	if clip != "" {
+		a, err := source.ParseAddress(clip)
+		require.NoError(h.t, err)
+		p, err := catalog.Open(catalog.Options{Address: a, Allow: source.AllowEverything(), Loop: true, Now: time.Now})
+		require.NoError(h.t, err)
+		f, err := camera.New(camera.Options{
+			URL: h.url, Keys: h.keys, Room: roomName, Identity: "camera", Name: "camera", LoopbackOnly: true, Log: zerolog.Nop(),
+		})
+		require.NoError(h.t, err)
+		h.run("camera of "+roomName, func(ctx context.Context) error { return f.Play(ctx, p, a.Hide) })
+		return
+	}
 	c, err := camera.NewDemo(camera.DemoOptions{
-		URL: h.url, Keys: h.keys, Room: roomName, Identity: "camera", Width: 640, Height: 360, FPS: 15, File: clip, Seed: 5,
+		URL: h.url, Keys: h.keys, Room: roomName, Identity: "camera", Width: 640, Height: 360, FPS: 15, Seed: 5,
 		LoopbackOnly: true, Log: zerolog.Nop(),
 	})
 	require.NoError(h.t, err)
@@ -128,7 +142,7 @@ func get(t *testing.T, url string) (status int, body string) {
 	return res.StatusCode, text.String()
 }
 
-const moduleRoot = "../../../"
+const moduleRoot = "../../"
 
 // tiny converts the tiny checkpoint for the CPU.
 func tiny(t *testing.T) string {

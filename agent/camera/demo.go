@@ -1,12 +1,9 @@
 package camera
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os/exec"
 	"sync/atomic"
 	"time"
 
@@ -31,8 +28,7 @@ type DemoOptions struct {
 	Width, Height, FPS int
 	// Codec to encode with; H264 when unset.
 	Codec media.Codec
-	// File is a clip to play, looped, by ffmpeg; "" generates a football match from Seed.
-	File string
+	// Seed of the generated football match.
 	Seed uint64
 	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
 	LoopbackOnly bool
@@ -47,10 +43,10 @@ type DemoOptions struct {
 	Log   zerolog.Logger
 }
 
-// Demo publishes a generated match or a clip as a participant.
+// Demo publishes a generated match as a participant.
 type Demo struct {
 	opts  DemoOptions
-	World *toyworld.World // nil for a clip
+	World *toyworld.World
 	enc   *codec.Encoder
 	pub   *room.CameraPublisher
 	out   chan media.EncodedFrame
@@ -73,16 +69,12 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 	}
 	c := &Demo{opts: o, out: make(chan media.EncodedFrame, 64)}
 	var err error
-	if o.File == "" {
-		c.World, err = toyworld.New(toyworld.Options{Seed: o.Seed, Width: o.Width, Height: o.Height, FPS: o.FPS, Still: o.Still})
-		if err != nil {
-			return nil, fmt.Errorf("make the match: %w", err)
-		}
-		if o.Crowd && o.Sound == nil {
-			c.opts.Sound = c.World.Sound
-		}
-	} else if _, err = exec.LookPath("ffmpeg"); err != nil {
-		return nil, errors.New("playing a clip needs ffmpeg, which is not installed; install it, for example by apt-get install ffmpeg")
+	c.World, err = toyworld.New(toyworld.Options{Seed: o.Seed, Width: o.Width, Height: o.Height, FPS: o.FPS, Still: o.Still})
+	if err != nil {
+		return nil, fmt.Errorf("make the match: %w", err)
+	}
+	if o.Crowd && o.Sound == nil {
+		c.opts.Sound = c.World.Sound
 	}
 	c.enc, err = codec.NewEncoder(codec.EncoderOptions{
 		Codec: o.Codec, Width: o.Width, Height: o.Height, FPS: o.FPS,
@@ -117,19 +109,16 @@ func (c *Demo) Run(ctx context.Context) error {
 	g.Go(func() error { return c.enc.Run(ctx) })
 	g.Go(func() error { return c.pub.Run(ctx, c.out) })
 	g.Go(func() error {
-		if c.World != nil {
-			noise, err := newNoise(c.opts.Sound, c.pub)
-			if err != nil {
+		noise, err := newNoise(c.opts.Sound, c.pub)
+		if err != nil {
+			return err
+		}
+		return toyworld.NewSource(c.World).Run(ctx, func(_ uint32, pts time.Duration, i420 []byte) error {
+			if err := noise.until(pts); err != nil {
 				return err
 			}
-			return toyworld.NewSource(c.World).Run(ctx, func(_ uint32, pts time.Duration, i420 []byte) error {
-				if err := noise.until(pts); err != nil {
-					return err
-				}
-				return c.encode(ctx, pts, i420)
-			})
-		}
-		return c.play(ctx)
+			return c.encode(ctx, pts, i420)
+		})
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("run the camera: %w", err)
@@ -181,49 +170,4 @@ func (n *noise) until(pts time.Duration) error {
 		n.next += frame
 	}
 	return nil
-}
-
-// play encodes the clip, which ffmpeg decodes in real time and in a loop.
-func (c *Demo) play(ctx context.Context) error {
-	o := c.opts
-	size := fmt.Sprintf("%d:%d", o.Width, o.Height)
-	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1",
-		"-protocol_whitelist", "file,pipe", "-i", o.File, "-an",
-		"-vf", fmt.Sprintf("fps=%d,scale=%s:force_original_aspect_ratio=decrease,pad=%s:(ow-iw)/2:(oh-ih)/2", o.FPS, size, size),
-		"-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1")
-	complaints := &tail{}
-	cmd.Stderr = complaints
-	cmd.WaitDelay = time.Second
-	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("start ffmpeg: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start ffmpeg: %w", err)
-	}
-	in := bufio.NewReaderSize(pipe, 1<<20)
-	picture := make([]byte, o.Width*o.Height*3/2)
-	for n := 0; err == nil; n++ {
-		if _, err = io.ReadFull(in, picture); err == nil {
-			err = c.encode(ctx, media.TicksToDuration(int64(n), int64(o.FPS)), picture)
-		}
-	}
-	werr := cmd.Wait()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return fmt.Errorf("play %s: %w: %s", o.File, errors.Join(err, werr), complaints.text)
-}
-
-// tail keeps the end of a program's standard error.
-type tail struct{ text []byte }
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	const most = 500
-	t.text = append(t.text, p...)
-	if n := len(t.text) - most; n > 0 {
-		t.text = t.text[n:]
-	}
-	return len(p), nil
 }
