@@ -1,12 +1,78 @@
 package configs
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/caarlos0/env/v11"
 )
+
+// Variables returns all environment variables with their YAML paths, in file order.
+func Variables() []Variable {
+	var out []Variable
+	g := schemaOf(Config{})
+	g.each(func(l *leaf) { out = append(out, Variable{Name: l.env, Path: l.path, Secret: l.secret}) })
+	alias := map[string]string{}
+	for name, target := range wellKnown() {
+		alias[target] = name
+	}
+	for i := range out {
+		out[i].WellKnown = alias[out[i].Name]
+	}
+	return out
+}
+
+// Variable is one environment variable.
+type Variable struct {
+	Name string
+	// WellKnown is a second name that other programs use too (LIVEKIT_URL), or "".
+	WellKnown string
+	// Path of the setting in the file. For a secret, which a file must not contain, the name in messages.
+	Path   string
+	Secret bool
+}
+
+// wellKnown maps the names that LiveKit's own programs read to those of this program.
+func wellKnown() map[string]string {
+	return map[string]string{
+		"LIVEKIT_URL":        Prefix + "AGENT_LIVEKIT_URL",
+		"LIVEKIT_API_KEY":    Prefix + "AGENT_LIVEKIT_API_KEY",
+		"LIVEKIT_API_SECRET": Prefix + "AGENT_LIVEKIT_API_SECRET",
+
+		"LIVEKIT_AGENT_NAME":       Prefix + "AGENT_WORKER_AGENT_NAME",
+		"LIVEKIT_AGENT_DEPLOYMENT": Prefix + "AGENT_WORKER_DEPLOYMENT",
+	}
+}
+
+// environment converts "NAME=value" strings to a map and skips empty values.
+func environment(environ []string) map[string]string {
+	out := map[string]string{}
+	for _, kv := range environ {
+		if name, value, ok := strings.Cut(kv, "="); ok && value != "" {
+			out[name] = value
+		}
+	}
+	for name, target := range wellKnown() {
+		if out[name] == "" {
+			continue
+		}
+		if out[target] == "" {
+			out[target] = out[name]
+			out[aliasMark+target] = name
+		}
+	}
+	return out
+}
+
+// aliasMark is the key prefix of the well-known name that set a variable. No real
+// variable name contains it.
+const aliasMark = "="
+
+// sortedKeys returns a map's keys in order, for a stable order of messages.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // environment overwrites settings with variables. It reads each separately, so that
 // all wrong ones are reported.
