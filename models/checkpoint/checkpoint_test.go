@@ -359,6 +359,7 @@ func TestMissingParts(t *testing.T) {
 
 // Each contradiction is an error that names the file and the field.
 func TestBadFolders(t *testing.T) {
+	contents := map[string]map[string][]byte{tiny: unpacked(t, tiny), awq: unpacked(t, awq)}
 	config := func(change func(m map[string]any)) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) { t.Helper(); edit(t, dir, "config.json", change) }
 	}
@@ -455,6 +456,7 @@ func TestBadFolders(t *testing.T) {
 			t.Setenv("TMPDIR", t.TempDir())
 			dir := copied(t, tt.from)
 			tt.change(t, dir)
+			replaceShards(t, dir, contents[tt.from])
 			c, err := checkpoint.Open(dir)
 			if err == nil {
 				_, err = c.Describe()
