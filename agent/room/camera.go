@@ -66,7 +66,7 @@ type CameraPublisher struct {
 // NewCameraPublisher checks the options. It does not connect.
 func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	if opts.URL == "" {
-		return nil, errors.New("expected the LiveKit server's URL (ws://HOST:PORT) for the camera, got none")
+		return nil, errors.New("the camera needs the LiveKit server's URL (ws://HOST:PORT)")
 	}
 	if opts.OnKeyFrame == nil {
 		opts.OnKeyFrame = func() {}

@@ -121,5 +121,5 @@ func TestKeyFrameAskedOnPLI(t *testing.T) {
 	eventually(t, func() bool { return cam.keyFrames.Load() > before }, "the camera is asked")
 	took := time.Since(lost)
 	t.Logf("asked %v after the loss", took)
-	require.Less(t, took, time.Second)
+	require.Less(t, took, 3*time.Second, "the regular request comes after 4 s")
 }

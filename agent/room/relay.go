@@ -60,8 +60,8 @@ var _ agent.VideoOutput = (*Relay)(nil)
 // published yet. A codec or layering that common browsers cannot play is an error.
 func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	if f.Codec == media.H265 || f.Codec == media.CodecUnknown || f.SpatialLayers > 1 {
-		return time.Time{}, fmt.Errorf("relay the picture: expected VP8, VP9, H264 or AV1 in one spatial layer, "+
-			"got %s in %d; transcode it first", f.Codec, f.SpatialLayers)
+		return time.Time{}, fmt.Errorf("relay the picture: browsers play VP8, VP9, H264 or AV1 in one spatial layer, "+
+			"not %s in %d; transcode it first", f.Codec, f.SpatialLayers)
 	}
 	r.write.Lock()
 	defer r.write.Unlock()

@@ -124,11 +124,10 @@ type Supervisor struct {
 // New checks the options. It does not connect.
 func New(opts Options) (*Supervisor, error) {
 	if opts.URL == "" {
-		return nil, errors.New("expected the LiveKit server's URL (ws://HOST:PORT), got none; set LIVEKIT_URL")
+		return nil, errors.New("the LiveKit server's URL (ws://HOST:PORT) is missing; set LIVEKIT_URL")
 	}
 	if opts.ReconnectDelay < 0 || opts.MaxReconnectDelay < 0 {
-		return nil, fmt.Errorf("expected waits between attempts to join of 0 or more, got %ses and %ses",
-			opts.ReconnectDelay, opts.MaxReconnectDelay)
+		return nil, fmt.Errorf("the reconnect delays must not be negative, are %v and %v", opts.ReconnectDelay, opts.MaxReconnectDelay)
 	}
 	s := &Supervisor{
 		opts: opts, identity: opts.Identity,
@@ -137,26 +136,14 @@ func New(opts Options) (*Supervisor, error) {
 		seen:    map[string]uint64{},
 		ended:   make(chan struct{}),
 	}
-	token := func() (string, error) {
-		return AgentToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
-	}
-	s.may = ReadyToken{OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true}
-	if opts.Token != "" {
-		ready, err := ReadToken(opts.Token)
-		if err != nil {
-			return nil, err
-		}
-		s.identity, s.may = ready.Identity, ready
-		if !ready.OwnAttributes && opts.LoopbackOnly {
-			opts.LoopbackOnly = false
-			opts.Log.Warn().Msg("media sockets not kept on loopback: the token may not set attributes")
-		}
-		if len(ready.Lost) > 0 {
-			opts.Log.Warn().Strs("lost", ready.Lost).Msg("token lacks permissions")
-		}
-		token = func() (string, error) { return opts.Token, nil }
-	} else if _, err := token(); err != nil {
+	token, err := s.tokens()
+	if err != nil {
 		return nil, err
+	}
+	loopback := opts.LoopbackOnly
+	if loopback && !s.may.OwnAttributes {
+		loopback = false
+		opts.Log.Warn().Msg("media sockets not kept on loopback: the token may not set attributes")
 	}
 	s.voice.log, s.sound.log = opts.Log, opts.Log
 	s.sound.name, s.sound.stream, s.sound.source = soundName, streamName, livekit.TrackSource_SCREEN_SHARE_AUDIO
@@ -173,7 +160,7 @@ func New(opts Options) (*Supervisor, error) {
 	s.watcher.setWake(s.wakeUp)
 	s.hooks = slices.Clone(opts.Hooks)
 	s.conn = &connection{
-		log: opts.Log, url: opts.URL, token: token, callbacks: s, onOutage: opts.OnOutage, loopback: opts.LoopbackOnly,
+		log: opts.Log, url: opts.URL, token: token, callbacks: s, onOutage: opts.OnOutage, loopback: loopback,
 		first: opts.ReconnectDelay, most: opts.MaxReconnectDelay, onCrash: opts.OnCrash, crashed: make(chan error, 1),
 	}
 	if opts.Control != nil {
@@ -184,6 +171,28 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	setLibraryLogger(opts.Log)
 	return s, nil
+}
+
+// tokens returns the source of the tokens to join with, and sets identity and rights.
+func (s *Supervisor) tokens() (func() (string, error), error) {
+	opts := &s.opts
+	if opts.Token == "" {
+		s.may = ReadyToken{OwnAttributes: true, Watch: true, Voice: true, Picture: true, Sound: true}
+		token := func() (string, error) {
+			return AgentToken(opts.Keys, Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name})
+		}
+		_, err := token()
+		return token, err
+	}
+	ready, err := ReadToken(opts.Token)
+	if err != nil {
+		return nil, err
+	}
+	s.identity, s.may = ready.Identity, ready
+	if len(ready.Lost) > 0 {
+		opts.Log.Warn().Strs("lost", ready.Lost).Msg("token lacks permissions")
+	}
+	return func() (string, error) { return opts.Token, nil }, nil
 }
 
 // Run keeps the bot in the room until ctx ends (nil) or a retry cannot help:

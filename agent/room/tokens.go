@@ -74,11 +74,11 @@ func cameraToken(keys Keys, who Person, attributes bool) (string, error) {
 
 func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.VideoGrant) (string, error) {
 	if keys.APIKey == "" || keys.APISecret == "" {
-		return "", errors.New("expected a LiveKit API key and secret to make an access token " +
-			"(LIVEKIT_API_KEY and LIVEKIT_API_SECRET), or a ready token")
+		return "", errors.New("an access token needs the LiveKit API key and secret; " +
+			"set LIVEKIT_API_KEY and LIVEKIT_API_SECRET, or give a ready token")
 	}
 	if who.Room == "" || who.Identity == "" {
-		return "", fmt.Errorf("expected a room and an identity for the access token, got room %q and identity %q",
+		return "", fmt.Errorf("an access token needs a room and an identity, has room %q and identity %q",
 			who.Room, who.Identity)
 	}
 	made := auth.NewAccessToken(keys.APIKey, keys.APISecret).
@@ -99,10 +99,10 @@ func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.
 }
 
 var (
-	// ErrBadToken is returned for a token that is not signed with our keys, or is out of date.
-	ErrBadToken = errors.New("expected an access token that is signed with this server's key and still valid")
-	// ErrNoRight is returned for a good token that does not allow what it is used for.
-	ErrNoRight = errors.New("expected an access token for this room and this use")
+	// ErrBadToken is returned for a token that is not signed with our keys or has expired.
+	ErrBadToken = errors.New("the access token is not signed with this server's key or has expired")
+	// ErrNoRight is returned for a valid token without the right for its use.
+	ErrNoRight = errors.New("the access token does not allow this use of this room")
 )
 
 // VerifySender checks a token for sending a picture into a room from outside of

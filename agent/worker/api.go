@@ -36,7 +36,7 @@ func addresses(server, workerToken string) (api, socket string, err error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.User != nil {
 		// The value may hold a password: it is not repeated.
-		return "", "", errors.New("expected the LiveKit server's URL (ws://HOST:PORT or wss://HOST); set LIVEKIT_URL")
+		return "", "", errors.New("the LiveKit server's URL must be ws://HOST:PORT or wss://HOST, without a password; set LIVEKIT_URL")
 	}
 	var secure bool
 	switch u.Scheme {
@@ -44,7 +44,7 @@ func addresses(server, workerToken string) (api, socket string, err error) {
 		secure = true
 	case "ws", "http":
 	default:
-		return "", "", fmt.Errorf("expected the LiveKit server's URL to begin with ws:// or wss://, got %s://", u.Scheme)
+		return "", "", fmt.Errorf("the LiveKit server's URL must begin with ws:// or wss://, begins with %s://", u.Scheme)
 	}
 	u.RawQuery, u.Fragment = "", ""
 	u.Path = strings.TrimRight(u.Path, "/")

@@ -62,8 +62,6 @@ func TestDispatch(t *testing.T) {
 		require.Eventually(t, func() bool { return len(h.in("by-api")) == 0 }, soon, 20*time.Millisecond)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		// The server itself ends a fresh dispatch up to 5 s late; what counts is from its word on.
-		require.Less(t, time.Since(g.toldAt), 3*time.Second)
 		require.Equal(t, []error{worker.ErrTerminated}, g.causes)
 	})
 

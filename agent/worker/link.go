@@ -110,12 +110,12 @@ func (w *Worker) stayConnected(ctx, jobs context.Context) error {
 	}
 }
 
-// session is the life of one connection. in reports whether the worker was registered.
-func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
+// dial opens the websocket.
+func (w *Worker) dial(ctx context.Context) (*websocket.Conn, error) {
 	token, err := auth.NewAccessToken(w.opts.APIKey, w.opts.APISecret).
 		SetVideoGrant(&auth.VideoGrant{Agent: true}).SetValidFor(time.Hour).ToJWT()
 	if err != nil {
-		return false, fmt.Errorf("sign the worker's token: %w", err)
+		return nil, fmt.Errorf("sign the worker's token: %w", err)
 	}
 	dialer := websocket.Dialer{HandshakeTimeout: registerTimeout}
 	conn, resp, err := dialer.DialContext(ctx, w.socketURL, http.Header{"Authorization": {"Bearer " + token}})
@@ -124,13 +124,21 @@ func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
 	}
 	switch {
 	case err == nil:
+		return conn, nil
 	case resp != nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden):
-		return false, fmt.Errorf("%w (status %d%s)", ErrRefused, resp.StatusCode, clockHint(resp.Header, time.Now()))
+		return nil, fmt.Errorf("%w (status %d%s)", ErrRefused, resp.StatusCode, clockHint(resp.Header, time.Now()))
 	case resp != nil:
-		return false, fmt.Errorf("register with the server: expected status 101, got %d: is this the address of a LiveKit server?",
-			resp.StatusCode)
+		return nil, fmt.Errorf("register with the server: status %d; check that the URL is that of a LiveKit server", resp.StatusCode)
 	default:
-		return false, fmt.Errorf("register with the server: %w", err)
+		return nil, fmt.Errorf("register with the server: %w", err)
+	}
+}
+
+// session is the life of one connection. in reports whether the worker was registered.
+func (w *Worker) session(ctx, jobs context.Context) (in bool, err error) {
+	conn, err := w.dial(ctx)
+	if err != nil {
+		return false, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() {

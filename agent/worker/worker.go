@@ -102,15 +102,15 @@ func New(opts Options) (*Worker, error) {
 	}
 	switch {
 	case opts.APIKey == "" || opts.APISecret == "":
-		return nil, errors.New("expected an API key and secret for the worker; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
+		return nil, errors.New("the worker needs an API key and a secret; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
 	case opts.Runner == nil:
-		return nil, errors.New("expected a Runner for the worker's jobs, got none")
+		return nil, errors.New("the worker needs a Runner")
 	case opts.Slots < 1:
-		return nil, fmt.Errorf("expected at least one slot for the worker, got %d", opts.Slots)
+		return nil, fmt.Errorf("the worker needs at least one slot, has %d", opts.Slots)
 	case opts.DrainTimeout < 0:
-		return nil, fmt.Errorf("expected a drain timeout of 0 or more, got %v", opts.DrainTimeout)
+		return nil, fmt.Errorf("the drain timeout must not be negative, is %v", opts.DrainTimeout)
 	case len(opts.AgentName) > maxAgentName || !utf8.ValidString(opts.AgentName):
-		return nil, fmt.Errorf("expected an agent name of at most %d bytes of UTF-8, got %d", maxAgentName, len(opts.AgentName))
+		return nil, fmt.Errorf("the agent name must be UTF-8 of at most %d bytes, has %d", maxAgentName, len(opts.AgentName))
 	}
 	if err := checkDeployment(opts.Deployment); err != nil {
 		return nil, err
@@ -135,11 +135,11 @@ func New(opts Options) (*Worker, error) {
 // checkDeployment applies the server's rule for names of deployments.
 func checkDeployment(name string) error {
 	if len(name) > maxDeployment {
-		return fmt.Errorf("expected a deployment name of at most %d bytes, got %d", maxDeployment, len(name))
+		return fmt.Errorf("the deployment name must have at most %d bytes, has %d", maxDeployment, len(name))
 	}
 	for _, c := range []byte(name) {
 		if c == '_' || c <= ' ' || c == 0x7f {
-			return fmt.Errorf("expected a deployment name without white space and underscores, got %q", name)
+			return fmt.Errorf("the deployment name %q must not contain white space or underscores", name)
 		}
 	}
 	return nil
