@@ -301,8 +301,8 @@ func TestEnvironment(t *testing.T) {
 			[]string{"anna", "ben"},
 		},
 		{
-			"TOUCHLINE_AGENT_CONSOLE_TOKEN=t",
-			func(c configs.Config) any { return c.Agent.Console.Token }, redact.Secret("t"),
+			"TOUCHLINE_AGENT_CONSOLE_TOKEN=0123456789abcdef",
+			func(c configs.Config) any { return c.Agent.Console.Token }, redact.Secret("0123456789abcdef"),
 		},
 		{"LIVEKIT_URL=wss://x", func(c configs.Config) any { return c.Agent.LiveKit.URL }, "wss://x"},
 		{"TOUCHLINE_AGENT_LIVEKIT_URL=wss://y", func(c configs.Config) any { return c.Agent.LiveKit.URL }, "wss://y"},
@@ -403,7 +403,7 @@ func TestOddButRightFiles(t *testing.T) {
 func TestPrint(t *testing.T) {
 	environ := []string{
 		"LIVEKIT_API_KEY=visible-key", "LIVEKIT_API_SECRET=hunter2", "TOUCHLINE_INFERENCE_REMOTE_API_KEY=hunter3",
-		"TOUCHLINE_AGENT_CONSOLE_TOKEN=hunter4", "TOUCHLINE_AGENT_LIVEKIT_TOKEN=hunter5", "TOUCHLINE_LOG_LEVEL=debug",
+		"TOUCHLINE_AGENT_CONSOLE_TOKEN=hunter4-hunter4-", "TOUCHLINE_AGENT_LIVEKIT_TOKEN=hunter5", "TOUCHLINE_LOG_LEVEL=debug",
 	}
 	c, err := load(t, "preset: owl\nagent:\n  instruction: \"say \\\"hi\\\"\\nand # more: é\\t\"\n  frame_stride: 3\n"+
 		"  control: {identities: [a, 'b: c']}\n", environ...)

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -29,6 +30,14 @@ type Config struct {
 // DefaultConfig returns the settings of a page for this machine alone.
 func DefaultConfig() Config { return Config{Listen: "127.0.0.1:8199", KeepAlive: 15 * time.Second} }
 
+// checkToken returns an error for a configured token that is too short.
+func (c Config) checkToken() error {
+	if n := len(c.Token); n > 0 && n < minToken {
+		return fmt.Errorf("token: must have at least %d characters, has %d", minToken, n)
+	}
+	return nil
+}
+
 // Validate checks every setting and reports all that are wrong, joined. Each
 // message is "path: must be rule, is value" with the YAML path below "agent.console".
 func (c Config) Validate() error {
@@ -36,6 +45,7 @@ func (c Config) Validate() error {
 	_, port, err := net.SplitHostPort(c.Listen)
 	_, perr := strconv.ParseUint(port, 10, 16)
 	s.That(err == nil && perr == nil, "listen", "host:port, such as 127.0.0.1:8199", strconv.Quote(c.Listen))
+	s.Add(c.checkToken())
 	s.That((c.TLSCert == "") == (c.TLSKey == ""), "tls_key", "set together with tls_cert", strconv.Quote(c.TLSKey))
 	s.That(!c.SelfSigned || c.TLSCert == "", "tls_self_signed",
 		"false when tls_cert names a certificate", c.SelfSigned)

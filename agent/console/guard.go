@@ -90,11 +90,11 @@ func newGuard(cfg Config) (*guard, error) {
 		}
 		g.names = append(g.names, name)
 	}
-	switch {
-	case g.token == "":
+	if err := cfg.checkToken(); err != nil {
+		return nil, fmt.Errorf("%w: console.%w", ErrConfig, err)
+	}
+	if g.token == "" {
 		g.token, g.made = newToken(), true
-	case len(g.token) < minToken:
-		return nil, fmt.Errorf("%w: console.token: must have at least %d characters, has %d", ErrConfig, minToken, len(g.token))
 	}
 	g.exempt = g.loopback && g.made && len(cfg.AllowedHosts) == 0
 	mac := hmac.New(sha256.New, []byte(g.token))

@@ -11,12 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"touchline/internal/redact"
-
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/console"
+	"touchline/internal/redact"
 )
 
 // everywhere is one path of each kind.

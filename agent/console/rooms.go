@@ -85,7 +85,8 @@ func NewRooms(limit int, log zerolog.Logger) *Rooms {
 	}
 	return &Rooms{
 		max: limit, wake: wake.New(), log: log.With().Str("component", "console").Logger(),
-		all: newCycleMetrics(), rest: newCycleMetrics(), events: events.NewHub(events.Options{}), byName: map[string]*hosted{}, labels: map[string]bool{},
+		all: newCycleMetrics(), rest: newCycleMetrics(), events: events.NewHub(events.Options{}),
+		byName: map[string]*hosted{}, labels: map[string]bool{},
 	}
 }
 

@@ -55,7 +55,7 @@ type Track struct {
 type RoomInfo struct {
 	Room          string           `json:"room"`
 	State         string           `json:"state" doc:"LiveKit's agent state: initializing, idle, listening, thinking or speaking."`
-	Chip          string           `json:"chip" doc:"For people: waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
+	Chip          string           `json:"chip" doc:"waiting, loading, failed, watching, thinking, speaking, silent, idle or reconnecting."`
 	Reason        string           `json:"reason,omitempty" doc:"Why, in words."`
 	Percent       int              `json:"percent" doc:"Loading of the model."`
 	Engine        string           `json:"engine"`
@@ -94,7 +94,7 @@ type roomList struct {
 
 // roomPatch changes a room; fields that are left out stay.
 type roomPatch struct {
-	Instruction *string         `json:"instruction,omitempty" doc:"The instruction; \"\" clears it and stops commenting. At most 2000 characters."`
+	Instruction *string         `json:"instruction,omitempty" doc:"At most 2000 characters; \"\" clears it and stops commenting."`
 	Profile     *string         `json:"profile,omitempty" doc:"Name of a prompt profile."`
 	Source      *string         `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\" or \"scene\" (built in)."`
 	Speech      *bool           `json:"speech,omitempty" doc:"The same as settings.speech."`

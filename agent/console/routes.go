@@ -7,14 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	"touchline/media/source"
-
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"touchline/agent"
 	"touchline/agent/events"
 	"touchline/media/signaling"
+	"touchline/media/source"
 )
 
 // access is what a route requires.
@@ -130,7 +129,7 @@ func (s *Server) inEachRoom() []endpoint {
 		},
 		{method: "GET", path: "/mjpeg", call: s.getMJPEG, summary: "The delayed picture", kind: "multipart/x-mixed-replace"},
 		{method: "GET", path: "/audio-stream", call: s.getAudio, summary: "The voice, s16le, 48 kHz, mono", kind: "application/octet-stream"},
-		{method: "GET", path: "/sources", call: s.getSources, summary: "The sources of the program and the cameras in the room", out: sourceList{}},
+		{method: "GET", path: "/sources", call: s.getSources, summary: "Sources of the program, cameras in the room", out: sourceList{}},
 		{
 			method: "POST", path: "/sources", call: s.addSource, summary: "Opens a camera or stream and selects it",
 			in: source.Request{}, out: source.Info{}, status: http.StatusCreated,

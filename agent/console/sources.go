@@ -5,9 +5,8 @@ import (
 	"errors"
 	"net/http"
 
-	"touchline/media/source"
-
 	"touchline/agent"
+	"touchline/media/source"
 )
 
 // Sources are what the program itself brings into the room. Add and Change

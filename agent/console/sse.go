@@ -153,5 +153,5 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 
 func tooMany(w http.ResponseWriter) error {
 	w.Header().Set("Retry-After", "5")
-	return refuse(http.StatusServiceUnavailable, "too_many_readers", "%d readers are connected, which is the limit; try again later", maxStreams)
+	return refuse(http.StatusServiceUnavailable, "too_many_readers", "the limit of %d readers is reached; try again later", maxStreams)
 }

@@ -8,7 +8,7 @@ import (
 	"touchline/internal/check"
 )
 
-// Config says what is remembered of a room, and whether it is written down.
+// Config sets the comments kept for late joiners, and the store.
 type Config struct {
 	// Comments is how many comments a late joiner is shown.
 	Comments int `yaml:"comments" env:"COMMENTS"`

@@ -67,7 +67,7 @@ func openFiles(cfg Config, now time.Time) (_ *files, err error) {
 		}
 	}()
 	if err := syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("another process writes to this folder: give each its own, or use the store sqlite: %w", err)
+		return nil, fmt.Errorf("another process writes to this folder: use a folder for each, or the store sqlite: %w", err)
 	}
 	if err := f.mend(); err != nil {
 		return nil, err
@@ -432,7 +432,7 @@ func (f *files) open() (*os.File, []closedFile, error) {
 			return nil, nil, err
 		}
 	}
-	return nil, nil, fmt.Errorf("expected a history in the folder %s: it has no %s", f.dir, currentName)
+	return nil, nil, fmt.Errorf("no history in the folder %s: it has no %s", f.dir, currentName)
 }
 
 // closedEntries reads one closed file.
@@ -470,8 +470,8 @@ func (f *files) closedEntries(ctx context.Context, c closedFile, q Query) iter.S
 	}
 }
 
-// lines reads entries, one a line. A line that is none is skipped: it was not
-// written to its end, or is somebody else's.
+// lines reads entries, one a line. A line that is none is skipped: it is
+// incomplete or not ours.
 func lines(ctx context.Context, r io.Reader, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		// Most lines of a store with many rooms are of others; to find that out takes no parser.
@@ -508,7 +508,7 @@ func lines(ctx context.Context, r io.Reader, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-// readLine returns the next whole line, or nothing for one that is too long.
+// readLine returns the next line, or nothing for one that is too long.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	line, err := in.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {

@@ -1,10 +1,10 @@
-// Package history keeps what commentators did: the record of each look, with
-// the moment of each word that was said, in files or in a SQLite database.
+// Package history stores the record of each cycle, with the time of each spoken
+// word, in files or in a SQLite database.
 //
-// A Log is the writer of one process and serves all of its rooms: outputs hand
-// it records without ever waiting, one goroutine (Run) writes them. A Reader
-// reads what was written, also while it is written to. The package decides
-// nothing about what is said, and knows neither rooms nor pages.
+// It owns the store, its retention and the export as text and subtitles. A Log is
+// the writer of one process for all its rooms: outputs queue records without
+// waiting, and one goroutine (Run) writes them. A Reader reads a store, also while
+// a Log writes to it. The package knows neither LiveKit rooms nor pages.
 package history
 
 import (
@@ -15,14 +15,14 @@ import (
 	"touchline/agent"
 )
 
-// Entry is one look of one commentator.
+// Entry is one cycle of one commentator.
 type Entry struct {
-	// At is when the comment began; of a look without a comment, when its record was made.
+	// At is the start of the comment; of a cycle without one, the time of its record.
 	At       time.Time    `json:"at"`
 	Room     string       `json:"room"`
 	Identity string       `json:"identity"` // of the commentator
 	Record   agent.Record `json:"record"`
-	// Words are the pieces of the comment's text as they came out, together all of it.
+	// Words are the pieces of the comment's text as they were shown; together they are all of it.
 	Words []Word `json:"words,omitempty"`
 }
 
@@ -32,7 +32,7 @@ type Word struct {
 	Text string  `json:"text"`
 }
 
-// IsComment tells whether somebody heard or read something.
+// IsComment reports whether the cycle had a comment that was heard or read.
 func (e Entry) IsComment() bool { return e.Record.IsComment() }
 
 // Query chooses entries.
@@ -41,9 +41,9 @@ type Query struct {
 	Room string
 	// From (inclusive) and To (exclusive) bound Entry.At; zero is no bound.
 	From, To time.Time
-	// Last is how many at most, the newest; 0 is all.
+	// Last bounds the entries to the newest; 0 is all.
 	Last int
-	// Comments leaves out looks without a comment.
+	// Comments leaves out cycles without a comment.
 	Comments bool
 }
 
@@ -52,7 +52,7 @@ func (q Query) takes(e *Entry) bool {
 		(q.From.IsZero() || !e.At.Before(q.From)) && (q.To.IsZero() || e.At.Before(q.To))
 }
 
-// RoomInfo is what is known of one room.
+// RoomInfo sums up one room.
 type RoomInfo struct {
 	Room     string `json:"room"`
 	Records  int    `json:"records"`
@@ -78,7 +78,7 @@ type store interface {
 	Reader
 	// add writes all rows or none. It removes the oldest where there are too many bytes.
 	add(now time.Time, rows []row) error
-	// expire removes what is from before a moment.
+	// expire removes entries from before a moment.
 	expire(before time.Time) error
 	// newest returns the moment of the newest entry, zero if there is none.
 	newest() (time.Time, error)

@@ -479,8 +479,8 @@ func TestRefused(t *testing.T) {
 	words := filepath.Join(dir, "words.txt")
 	require.NoError(t, os.WriteFile(words, []byte("these are no records at all"), 0o600))
 	tests := []struct{ name, path, writer, reader string }{
-		{"another program's", other, "expected a history of touchline, got another program's database", "another program's database"},
-		{"newer", newer, "expected a history of version 1, got version 2", "got version 2"},
+		{"another program's", other, "not a touchline history", "another program's database"},
+		{"newer", newer, "history of version 2, this program reads version 1", "version 2"},
 		{"a text", words, "not a database", "expected a folder with history.jsonl or a SQLite database"},
 		{"nothing", filepath.Join(dir, "none"), "", "no such file"},
 		{"an empty folder", t.TempDir(), "is a directory", ""},
@@ -504,7 +504,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	_, err := history.Open(history.Config{Store: "disk"}, zerolog.Nop())
-	require.ErrorContains(t, err, `file or sqlite, got "disk"`)
+	require.ErrorContains(t, err, `file or sqlite, is "disk"`)
 }
 
 // FuzzFolder reads any bytes as a file of a history.

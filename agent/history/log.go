@@ -16,31 +16,32 @@ import (
 	"touchline/agent"
 	"touchline/internal/metrics"
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 )
 
 const (
-	// queueSize is how many entries may wait to be written; further ones are lost.
+	// queueSize bounds the entries that wait to be written; further ones are lost.
 	queueSize = 4096
-	// gather is how long entries wait for others to be written with them, and
-	// so what a process that is killed can lose.
+	// gather is the time that entries wait to be written together, and so what a
+	// killed process can lose.
 	gather = 200 * time.Millisecond
-	// batchSize is how many are written at once.
+	// batchSize is the number of entries written at once.
 	batchSize = 256
-	// retryAfter is the wait after a write that went wrong.
+	// retryAfter is the wait after a failed write.
 	retryAfter = 2 * time.Second
 	// expireEvery is the interval of the removal by age.
 	expireEvery = time.Minute
 )
 
 // Log writes the entries of all rooms of one process. Its outputs never wait
-// for the disk: what cannot be written in time is lost, and counted. A panic of
-// its code switches it off, and disturbs nobody else.
+// for the disk: entries that cannot be written in time are lost and counted. A
+// panic of its code switches it off and leaves the rooms alone.
 type Log struct {
 	cfg   Config
 	store store
 	age   ageLimit
 	log   zerolog.Logger
-	wake  chan struct{}
+	wake  wake.Signal
 
 	written atomic.Uint64
 	lost    atomic.Uint64
@@ -53,7 +54,7 @@ type Log struct {
 // Open opens the store that the settings name, or makes it. Run must run: it
 // closes the store.
 func Open(cfg Config, log zerolog.Logger) (*Log, error) {
-	l := &Log{cfg: cfg, log: log.With().Str("component", "history").Logger(), wake: make(chan struct{}, 1)}
+	l := &Log{cfg: cfg, log: log.With().Str("component", "history").Logger(), wake: wake.New()}
 	var err error
 	switch cfg.Store {
 	case StoreFile:
@@ -61,7 +62,7 @@ func Open(cfg Config, log zerolog.Logger) (*Log, error) {
 	case StoreSQLite:
 		l.store, err = openSQLite(cfg)
 	default:
-		return nil, fmt.Errorf("expected a history store of the kind file or sqlite, got %q", cfg.Store)
+		return nil, fmt.Errorf("history.store: must be file or sqlite, is %q", cfg.Store)
 	}
 	if err == nil {
 		l.age = ageLimit{maxAge: cfg.MaxAge}
@@ -75,9 +76,8 @@ func Open(cfg Config, log zerolog.Logger) (*Log, error) {
 	return l, nil
 }
 
-// Run writes until ctx ends, then what is queued, and closes the store. A disk
-// that is full or gone does not end it, nor does a panic: nothing is written any
-// more then.
+// Run writes until ctx ends, then writes the queue and closes the store. Neither a
+// full or missing disk nor a panic ends it; after a panic it writes nothing.
 func (l *Log) Run(ctx context.Context) error {
 	err := rescue.Call(func() error {
 		left := l.write(ctx)
@@ -97,7 +97,7 @@ func (l *Log) Run(ctx context.Context) error {
 	return nil
 }
 
-// drop gives up what is queued, and counts it.
+// drop empties the queue and counts its entries as lost.
 func (l *Log) drop() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,7 @@ func (l *Log) drop() int {
 	return n
 }
 
-// crashed switches the history off, with the first panic.
+// crashed switches the history off at the first panic.
 func (l *Log) crashed(err error) {
 	if l.off.Swap(true) {
 		return
@@ -119,8 +119,8 @@ func (l *Log) crashed(err error) {
 	event.Msg("history panicked; it is off until the program restarts")
 }
 
-// write writes what is queued until ctx ends, and then once more; the error is
-// why something stayed queued.
+// write writes the queue until ctx ends, and then once more; the error is that of
+// entries that stayed queued.
 func (l *Log) write(ctx context.Context) error {
 	expire := time.NewTicker(expireEvery)
 	defer expire.Stop()
@@ -172,7 +172,7 @@ func (l *Log) expire(wall time.Time, elapsed time.Duration) {
 	}
 }
 
-// flush writes what is queued. What could not be written stays queued.
+// flush writes the queue. Entries that could not be written stay in it.
 func (l *Log) flush() error {
 	for {
 		l.mu.Lock()
@@ -215,19 +215,16 @@ func (l *Log) put(e Entry) {
 		l.lost.Add(1)
 		return
 	}
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wake.Set()
 }
 
-// Written counts the entries that are in the store.
+// Written is the number of entries written.
 func (l *Log) Written() uint64 { return l.written.Load() }
 
-// Lost counts the entries that never got there.
+// Lost is the number of entries that were never written.
 func (l *Log) Lost() uint64 { return l.lost.Load() }
 
-// Off tells whether nothing is written any more, after a panic.
+// Off reports whether a panic has switched the history off.
 func (l *Log) Off() bool { return l.off.Load() }
 
 // Last returns the records of the last n comments of a room, oldest first, as
@@ -250,7 +247,7 @@ func (l *Log) Last(ctx context.Context, room string, n int) ([]agent.Record, err
 	return out, err
 }
 
-// Output is where one commentator's session puts what it has to say.
+// Output returns the output of one commentator's session.
 func (l *Log) Output(room, identity string) agent.TextOutput {
 	return &output{log: l, room: room, identity: identity}
 }
@@ -258,7 +255,7 @@ func (l *Log) Output(room, identity string) agent.TextOutput {
 // maxWords bounds the pieces kept of one comment; further ones join the last.
 const maxWords = 512
 
-// output collects the words of the comment that is being said.
+// output collects the words of the comment being spoken.
 type output struct {
 	log            *Log
 	room, identity string
@@ -267,14 +264,13 @@ type output struct {
 	words map[uint64]*said // by cycle
 }
 
-// said is what came out of one comment so far.
+// said are the words of a comment so far.
 type said struct {
 	texts []string
 	at    []time.Time
 }
 
-// underway is how many comments may be in the middle of being said; one that is
-// cut and the next one are.
+// underway bounds the comments being spoken at once: a cut one and the next.
 const underway = 8
 
 // Caption implements agent.TextOutput.
@@ -329,12 +325,12 @@ func (o *output) Record(r agent.Record) {
 // State implements agent.TextOutput; states are not kept.
 func (o *output) State(agent.Status) {}
 
-// Collector counts what was written and what was lost.
+// Collector exports the counts of written and lost entries.
 func (l *Log) Collector() prometheus.Collector {
 	return metrics.Bundle{
 		metrics.Counter("touchline_history_written_total", "Records written to the history.", l.Written),
 		metrics.Counter("touchline_history_lost_total",
-			"Records that never got into the history: the disk was too slow or did not take them.", l.Lost),
+			"Records that were not written to the history: the disk was too slow or refused them.", l.Lost),
 		metrics.Gauge("touchline_history_off", "1 when the history is off after a panic of its code.", func() float64 {
 			if l.Off() {
 				return 1

@@ -20,12 +20,12 @@ const (
 	applicationID = 0x544c4859
 	// schemaVersion is what this program reads and writes.
 	schemaVersion = 1
-	// busyTimeout is how long another process may hold the database, in ms.
+	// busyTimeout bounds the wait for another process's lock, in ms.
 	busyTimeout = 2000
 )
 
-// schema of version 1. at is Entry.At in microseconds since 1970; outcome and
-// text take no space, they are there for those who look with a SQL shell.
+// schema of version 1. at is Entry.At in microseconds since 1970; identity, outcome
+// and text take no space and are for SQL shells.
 const schema = `
 CREATE TABLE records (
 	id       INTEGER PRIMARY KEY,
@@ -48,9 +48,9 @@ type database struct {
 	fresh int // bytes written since the last trim
 }
 
-// dsn is the driver's name for a file with what each connection is told. The
-// driver gives the pragmas in alphabetical order: auto_vacuum must come before
-// anything is written.
+// dsn is the driver's name for a file, with the pragmas of each connection. The
+// driver sends them in alphabetical order: auto_vacuum must come before the first
+// write.
 func dsn(path string, query url.Values, pragmas ...string) string {
 	query["_pragma"] = append(pragmas, fmt.Sprintf("busy_timeout(%d)", busyTimeout))
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String()
@@ -85,7 +85,7 @@ func openSQLite(cfg Config) (_ *database, err error) {
 	return d, d.trim()
 }
 
-// migrate makes the tables, and refuses what others have made.
+// migrate makes the tables, and refuses another program's database.
 func (d *database) migrate() error {
 	ctx := context.Background()
 	tx, err := d.db.BeginTx(ctx, nil) // so that two processes do not both make them
@@ -109,7 +109,7 @@ type rowQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// checkDatabase tells whether the tables are there already.
+// checkDatabase reports whether the tables exist.
 func checkDatabase(ctx context.Context, q rowQuerier) (made bool, err error) {
 	var id, version, tables int
 	if err := errors.Join(
@@ -123,10 +123,10 @@ func checkDatabase(ctx context.Context, q rowQuerier) (made bool, err error) {
 	case id == 0 && version == 0 && tables == 0:
 		return false, nil
 	case id != applicationID:
-		return false, errors.New("expected a history of touchline, got another program's database: name another file")
+		return false, errors.New("not a touchline history but another program's database: choose another file")
 	case version != schemaVersion:
-		return false, fmt.Errorf("expected a history of version %d, got version %d: use the touchline that wrote it, or name another file",
-			schemaVersion, version)
+		return false, fmt.Errorf("history of version %d, this program reads version %d: use the program that wrote it, or choose another file",
+			version, schemaVersion)
 	}
 	return true, nil
 }
@@ -228,7 +228,7 @@ func (d *database) vacuum(ctx context.Context) error {
 	return errors.Join(rows.Err(), rows.Close())
 }
 
-// used is what the database takes on the disk but for free pages and the log.
+// used is the size of the database on disk without free pages and the log.
 func (d *database) used(ctx context.Context) (int64, error) {
 	var size, pages, free int64
 	err := errors.Join(
