@@ -1,8 +1,7 @@
-// Package whipclient sends clips by WHIP (RFC 9725) with pion, in real time and
-// over and over: a camera for tests and benchmarks that costs next to nothing.
+// Package whipclient is a WHIP client (RFC 9725) that sends an encoded clip in real
+// time and in a loop: a cheap camera for tests and benchmarks.
 //
-// It owns the HTTP conversation and the connection of one sender. It encodes
-// nothing and judges nothing.
+// It owns the HTTP exchange and the connection of one sender. It does not encode.
 package whipclient
 
 import (
@@ -28,7 +27,7 @@ import (
 	"touchline/media"
 )
 
-// connectTime bounds the way from the offer to the connection.
+// connectTime bounds the time from the offer to the connection.
 const connectTime = 20 * time.Second
 
 // Options of a Sender.
@@ -36,14 +35,14 @@ type Options struct {
 	// URL of the WHIP endpoint, with the bearer Token for it.
 	URL, Token string
 	Codec      media.Codec
-	// Units are the clip's access units, the first one a key frame; FPS of them are sent a second.
+	// Units are the clip's access units, the first one a key frame. FPS is their rate.
 	Units [][]byte
 	FPS   int
-	// Number puts the unit's number into each access unit of H264, where Number finds it.
+	// Number embeds the unit's number in each H264 access unit, for the function Number.
 	Number bool
-	// OnSend is told the number of each access unit, from 0 on, and the moment just before it is sent. May be nil.
+	// OnSend is called with the number of each access unit, from 0 on, just before it is sent. May be nil.
 	OnSend func(n uint32, at time.Time)
-	// Client of HTTP, http.DefaultClient when nil.
+	// Client of HTTP; nil is http.DefaultClient.
 	Client *http.Client
 }
 
@@ -59,14 +58,14 @@ type Sender struct {
 	answered time.Duration
 }
 
-// Dial posts an offer and returns when the connection stands.
+// Dial posts an offer and returns when the connection is established.
 func Dial(ctx context.Context, o Options) (*Sender, error) {
 	s := &Sender{opts: o, client: o.Client, asks: make(chan struct{}, 64)}
 	if s.client == nil {
 		s.client = http.DefaultClient
 	}
 	if len(o.Units) == 0 || o.FPS <= 0 {
-		return nil, errors.New("expected access units and a rate to send them at")
+		return nil, errors.New("WHIP client: Units or FPS is not set")
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
@@ -125,7 +124,7 @@ func (s *Sender) dial(ctx context.Context) error {
 	case <-up:
 		return nil
 	case <-down:
-		return errors.New("the connection broke off")
+		return errors.New("the connection was lost")
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the connection: %w", context.Cause(ctx))
 	}
