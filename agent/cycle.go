@@ -8,6 +8,7 @@ import (
 
 	"touchline/inference"
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/window"
 )
@@ -116,7 +117,7 @@ func (s *Session) beginLookLocked(now time.Time) *utterance {
 	}
 	s.cycle++
 	u := &utterance{
-		changed: make(chan struct{}, 1),
+		changed: wake.New(),
 		spoken:  s.infer.Voice.Enabled && s.opts.Audio != nil,
 		rec: Record{
 			Type: "cycle_end", Cycle: s.cycle, Instruction: s.order, Profile: s.profile.Name,
@@ -157,7 +158,7 @@ func (s *Session) look(ctx context.Context, u *utterance) error {
 			break
 		}
 		s.take(u, chunk)
-		kick(u.changed)
+		u.changed.Set()
 	}
 	s.endLook(u, causeOf(ctx, ctx.Err()))
 	return nil
@@ -365,7 +366,7 @@ func (s *Session) announceLocked(u *utterance, now time.Time) {
 	s.line.SetTarget(s.delays.Target())
 	s.queue = append(s.queue, u)
 	s.showFramesLocked(u)
-	kick(s.deliver)
+	s.deliver.Set()
 }
 
 // showFramesLocked hands the pictures of a comment on and lets go of them: it
@@ -391,9 +392,9 @@ func (s *Session) endLook(u *utterance, cause error) {
 		audible = u.speech.End()
 	}
 	rec, publish := s.closeLook(u, cause, audible, time.Now())
-	kick(u.changed)
-	kick(s.deliver)
-	kick(s.wake)
+	u.changed.Set()
+	s.deliver.Set()
+	s.wake.Set()
 	if publish {
 		s.publishRecord(rec)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"touchline/inference"
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/delay"
 	"touchline/media/window"
@@ -69,9 +70,9 @@ type Session struct {
 	line   *delay.Line
 	dec    Decoder
 
-	wake    chan struct{} // the thinker looks again at what is due
-	deliver chan struct{} // the deliverer looks again at its queue
-	started time.Time     // when Run began, guarded by mu
+	wake    wake.Signal // think checks again what is due
+	deliver wake.Signal // deliverLoop checks its queue again
+	started time.Time   // when Run began, guarded by mu
 
 	transcodes bool // the source cannot be relayed as it is; only intake touches it
 
@@ -130,8 +131,8 @@ func New(opts Options) (*Session, error) {
 		opts:    opts,
 		log:     opts.Log.With().Str("component", "agent").Logger(),
 		model:   opts.Model,
-		wake:    make(chan struct{}, 1),
-		deliver: make(chan struct{}, 1),
+		wake:    wake.New(),
+		deliver: wake.New(),
 		agent:   opts.Agent,
 		pace:    opts.Pacing,
 		media:   opts.Media,
@@ -219,7 +220,7 @@ func (s *Session) intake(ctx context.Context) error {
 			s.opts.Input.RequestKeyFrame()
 		}
 		if fresh {
-			kick(s.wake)
+			s.wake.Set()
 		}
 	}
 }
@@ -272,7 +273,7 @@ func (s *Session) onPicture(f media.VideoFrame) {
 	}
 	s.engine.Observe(engineFrame(f))
 	if first {
-		kick(s.wake)
+		s.wake.Set()
 	}
 }
 
@@ -288,14 +289,6 @@ func (s *Session) keepPicture(f media.VideoFrame) (ours, first bool) {
 
 func engineFrame(f media.VideoFrame) inference.Frame {
 	return inference.Frame{PTS: f.PTS, Epoch: f.Epoch, Width: f.Width, Height: f.Height, Pix: f.Pix}
-}
-
-// kick wakes a loop that waits on a channel of capacity one.
-func kick(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // sourceMeter knows what comes in: epoch, size, measured rate, last frame.

@@ -362,8 +362,8 @@ func (s *Session) nudge() {
 	for _, r := range unsent {
 		s.publishRecord(r)
 	}
-	kick(s.wake)
-	kick(s.deliver)
+	s.wake.Set()
+	s.deliver.Set()
 	s.publishStatus()
 }
 

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"touchline/inference"
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/window"
 	"touchline/pacing"
@@ -46,7 +47,7 @@ type utterance struct {
 	superseded bool
 	emitted    int // bytes of text shown
 
-	changed chan struct{} // wakes its performer
+	changed wake.Signal // wakes its performer
 }
 
 // timedWord is a piece of the text and when it sounds, from the first audible
@@ -212,7 +213,7 @@ func (s *Session) deliverLoop(ctx context.Context) error {
 	for {
 		wait := s.startNext(ctx, time.Now())
 		if wait <= 0 {
-			kick(s.wake)
+			s.wake.Set()
 			s.publishStatus()
 			continue
 		}
@@ -300,7 +301,7 @@ func (s *Session) speechEvents(u *utterance) SpeechEvents {
 			s.mu.Lock()
 			u.onset = onset
 			s.mu.Unlock()
-			kick(u.changed)
+			u.changed.Set()
 		},
 		Ended: func(end time.Time, cut bool) {
 			s.mu.Lock()
@@ -310,9 +311,9 @@ func (s *Session) speechEvents(u *utterance) SpeechEvents {
 				s.clock.Finish(end)
 			}
 			s.mu.Unlock()
-			kick(u.changed)
-			kick(s.wake)
-			kick(s.deliver)
+			u.changed.Set()
+			s.wake.Set()
+			s.deliver.Set()
 		},
 	}
 }
@@ -443,7 +444,7 @@ func (s *Session) cutLocked(u *utterance, cause error, now time.Time) {
 		if s.speaking == u {
 			s.speaking = nil
 		}
-		kick(u.changed)
+		u.changed.Set()
 	}
 }
 

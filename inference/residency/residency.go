@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/internal/wake"
 )
 
 // ErrClosed is returned for prompts and sessions after the Keeper has ended.
@@ -62,7 +63,7 @@ type Keeper struct {
 	load Load
 	opts Options
 	log  zerolog.Logger
-	wake chan struct{} // a state that Run looks at has changed
+	wake wake.Signal   // a state that Run checks has changed
 	stop chan struct{} // Close was called
 	done chan struct{} // Run has returned
 
@@ -122,7 +123,7 @@ func New(load Load, o Options) (*Keeper, error) {
 	o.RetryMax = max(cmp.Or(o.RetryMax, time.Minute), o.RetryMin)
 	return &Keeper{
 		load: load, opts: o, log: o.Logger.With().Str("component", "residency").Logger(),
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		wake: wake.New(), stop: make(chan struct{}), done: make(chan struct{}),
 		preload: o.Preload, detail: "loads when it is needed",
 		sessions: map[*session]struct{}{},
 		queue:    queue{free: o.Parallel, room: o.MaxQueue},
@@ -159,7 +160,7 @@ func (k *Keeper) NewSession() (inference.Session, error) {
 	}
 	s := &session{k: k}
 	k.sessions[s] = struct{}{}
-	k.poke()
+	k.wake.Set()
 	return s, nil
 }
 
@@ -192,7 +193,7 @@ func (k *Keeper) Status() inference.Status {
 func (k *Keeper) breakLocked(model inference.Model) {
 	if k.model == model && !k.broken {
 		k.broken, k.queue.open = true, false
-		k.poke()
+		k.wake.Set()
 	}
 }
 
@@ -327,7 +328,7 @@ func (k *Keeper) bring(ctx context.Context) {
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stage++ // Whoever still holds a Progress talks to nobody.
+	k.stage++ // Later progress reports are ignored.
 	if err != nil && ctx.Err() != nil {
 		return // Run is ending, and tells those who wait.
 	}
@@ -432,13 +433,5 @@ func (k *Keeper) endLocked() {
 	k.queue.fail(ErrClosed)
 	for p := range k.queue.running {
 		p.cancel(ErrClosed)
-	}
-}
-
-// poke wakes Run.
-func (k *Keeper) poke() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
 	}
 }

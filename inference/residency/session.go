@@ -153,7 +153,7 @@ func (k *Keeper) enter(ctx context.Context, p *prompt) error {
 	if k.queue.add(p) {
 		k.stats.Overloaded++
 	}
-	k.poke()
+	k.wake.Set()
 	k.mu.Unlock()
 
 	select {
@@ -176,7 +176,7 @@ func (k *Keeper) leave(p *prompt) {
 	if k.model != nil && k.model.Status().Phase == inference.PhaseFailed {
 		k.breakLocked(k.model)
 	}
-	k.poke()
+	k.wake.Set()
 }
 
 // left notes that a session closed.
@@ -187,5 +187,5 @@ func (k *Keeper) left(s *session) {
 	if len(k.sessions) == 0 {
 		k.idleSince = time.Now()
 	}
-	k.poke()
+	k.wake.Set()
 }
