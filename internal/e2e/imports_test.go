@@ -1,4 +1,4 @@
-// Package e2e_test holds the rules about who may import the packages below internal/e2e.
+// Package e2e_test checks the imports of the packages below internal/e2e.
 package e2e_test
 
 import (
@@ -41,7 +41,7 @@ func isIntegration(t *testing.T, path, source string) bool {
 	return false
 }
 
-// TestImports holds the two speeds of tests apart, and the test tools out of the product: untagged tests start no
+// TestImports separates fast tests from integration tests, and test tools from the product: untagged tests start no
 // server and no browser, and only tests and touchline-bench import internal/e2e.
 func TestImports(t *testing.T) {
 	files := 0
