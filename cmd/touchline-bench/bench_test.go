@@ -20,10 +20,10 @@ import (
 	"touchline/media/codec/codectest"
 )
 
-// serveCamerasEnv is set for this test's own program when it is to be a server for cameras.
+// serveCamerasEnv makes the test program a server for cameras.
 const serveCamerasEnv = "TOUCHLINE_BENCH_SERVE_CAMERAS"
 
-// TestMain puts the codec program on the PATH, which the stages need, and MediaMTX.
+// TestMain puts the codec program and MediaMTX on the PATH.
 func TestMain(m *testing.M) {
 	if os.Getenv(serveCamerasEnv) != "" {
 		if err := (&cameraServerCmd{}).Run(context.Background(), zerolog.Nop()); err != nil {
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// These tests hold that each scenario runs and yields its figures, on a machine that is as busy as it likes.
-// Whether a figure meets its goal is for make bench, which fails when one does not.
+// These tests check that each scenario runs and yields its figures, on a busy machine as well. Goals are checked by
+// make bench.
 
 // figures logs the rows of a scenario and returns them by name.
 func figures(t *testing.T, rows []row, err error) map[string]row {
@@ -56,8 +56,7 @@ func figures(t *testing.T, rows []row, err error) map[string]row {
 	return byName
 }
 
-// TestAlignment is the product's promise, seen from outside by a viewer that
-// reads the frame counter out of the delayed picture and hears the voice.
+// TestAlignment compares picture and voice at a viewer, which reads the frame counter in the delayed picture.
 func TestAlignment(t *testing.T) {
 	say := func(n int) string { return fmt.Sprintf("Number %d: it is still level here.", n) }
 	res, err := measureAlignment(t.Context(), 4, 400*time.Millisecond, 2*time.Second, say, true, zerolog.Nop())
@@ -83,7 +82,7 @@ func TestInstruction(t *testing.T) {
 	require.GreaterOrEqual(t, len(rows), 4, "one for each state of the bot")
 }
 
-// TestRestarts takes cameras away for a moment; make bench does for longer.
+// TestRestarts switches cameras off for a moment; make bench does for longer.
 func TestRestarts(t *testing.T) {
 	t.Parallel()
 	rows, err := measureRestarts(t.Context(), 3*time.Second, zerolog.Nop())
@@ -104,7 +103,7 @@ func TestCameras(t *testing.T) {
 	require.Len(t, rows, 15)
 }
 
-// TestDispatches has one room each ask for an agent in the three ways.
+// TestDispatches dispatches an agent to one room in each of the three ways.
 func TestDispatches(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("touchline")
@@ -121,15 +120,14 @@ func TestDispatches(t *testing.T) {
 	require.Len(t, rows, 6)
 }
 
-// TestRounds has a WHIP sender come and go; make soak does for longer.
+// TestRounds connects and disconnects a WHIP sender; make soak does it more often.
 func TestRounds(t *testing.T) {
 	rows, err := measureRounds(t.Context(), 20, time.Second, zerolog.Nop())
 	figures(t, rows, err)
 	require.Len(t, rows, 6)
 }
 
-// TestSoak is make soak in short, and the faults of make bench with it: each breaks the bot's
-// world once, comments are heard again, and none is lost.
+// TestSoak is a short make soak with each fault once: comments are heard again after it, and none is lost.
 func TestSoak(t *testing.T) {
 	rows, err := measureSoak(t.Context(), soakOptions{Seed: 1, Quick: true, Out: lines{t}, Log: zerolog.Nop()})
 	byName := figures(t, rows, err)
@@ -141,7 +139,7 @@ func TestSoak(t *testing.T) {
 	require.Positive(t, delivered, "comments were compared")
 }
 
-// lines is a test's log as a writer.
+// lines is a writer to the log of a test.
 type lines struct{ t *testing.T }
 
 func (l lines) Write(b []byte) (int, error) {

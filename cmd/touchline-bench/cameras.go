@@ -12,14 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"touchline/internal/quantile"
-
 	"touchline/agent/console"
 	"touchline/agent/room"
 	"touchline/internal/e2e/browser"
 	"touchline/internal/e2e/mediamtx"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/e2e/whipclient"
+	"touchline/internal/quantile"
 	"touchline/media"
 	"touchline/media/toyworld"
 )
@@ -232,7 +231,8 @@ func eightCameras(ctx context.Context, command cameraServerRunner, units [][]byt
 		note("CPU of the server for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*ours.cpu/manyCameras)),
 		note("memory of the server", fmt.Sprintf("%.0f MB", float64(ours.rss)/1e6)),
 		note("MediaMTX with the same: lost", fmt.Sprintf("%d of %d", theirs.lost, theirs.sent)),
-		note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile.Of(theirs.delays, 0.5)), ms(quantile.Of(theirs.delays, 0.95)))),
+		note("sender to viewer p50, p95",
+			fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile.Of(theirs.delays, 0.5)), ms(quantile.Of(theirs.delays, 0.95)))),
 		note("CPU of MediaMTX for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*theirs.cpu/manyCameras)),
 		note("memory of MediaMTX", fmt.Sprintf("%.0f MB", float64(theirs.rss)/1e6)),
 	}, nil

@@ -4,9 +4,8 @@ import (
 	"strings"
 	"time"
 
-	"touchline/internal/quantile"
-
 	"touchline/internal/e2e/stage"
+	"touchline/internal/quantile"
 )
 
 // captionErrors compares a viewer's captions with the speech it heard. words are the delays of each word after its

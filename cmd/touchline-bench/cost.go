@@ -90,7 +90,7 @@ func usageOfOne(pid int) (usage, error) {
 		return n
 	}
 	u := usage{
-		CPU: media.TicksToDuration(int64(num(utime)+num(stime)), clockTicks),
+		CPU: media.TicksToDuration(num(utime)+num(stime), clockTicks),
 		RSS: num(rss) * int64(os.Getpagesize()),
 	}
 	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err != nil {

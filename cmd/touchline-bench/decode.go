@@ -12,11 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"touchline/internal/quantile"
-
 	"github.com/rs/zerolog"
 
 	"touchline/internal/e2e/stage"
+	"touchline/internal/quantile"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/window"

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"touchline/internal/quantile"
-
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -18,6 +16,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/internal/e2e/stage"
+	"touchline/internal/quantile"
 )
 
 const (
@@ -65,7 +64,8 @@ func measureDispatches(ctx context.Context, worker workerRunner, count int, log 
 			rows = append(rows,
 				note(fmt.Sprintf("dispatch by %s to the first published track, p50 of %d", w.ways[i].name, count),
 					fmt.Sprintf("%.0f ms", ms(quantile.Of(took, 0.5)))),
-				atMost(fmt.Sprintf("dispatch by %s to the first published track, p95", w.ways[i].name), ms(quantile.Of(took, 0.95)), dispatchMost, "ms"))
+				atMost(fmt.Sprintf("dispatch by %s to the first published track, p95", w.ways[i].name),
+					ms(quantile.Of(took, 0.95)), dispatchMost, "ms"))
 		}
 		stop()
 		if err != nil {

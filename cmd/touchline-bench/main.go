@@ -44,7 +44,8 @@ func main() {
 	defer stop()
 	level, err := zerolog.ParseLevel(c.LogLevel)
 	kctx.FatalIfErrorf(err)
-	log := zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, NoColor: true, TimeFormat: time.TimeOnly}).Level(level).With().Timestamp().Logger()
+	lines := zerolog.ConsoleWriter{Out: os.Stderr, NoColor: true, TimeFormat: time.TimeOnly}
+	log := zerolog.New(lines).Level(level).With().Timestamp().Logger()
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	kctx.FatalIfErrorf(kctx.Run(log))
 }

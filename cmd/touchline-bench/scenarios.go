@@ -8,13 +8,12 @@ import (
 	"strconv"
 	"time"
 
-	"touchline/internal/quantile"
-
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
+	"touchline/internal/quantile"
 	"touchline/media/sound"
 )
 

@@ -14,14 +14,13 @@ import (
 	"strings"
 	"time"
 
-	"touchline/internal/quantile"
-
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
 	"touchline/configs"
 	"touchline/internal/e2e/netfault"
 	"touchline/internal/e2e/stage"
+	"touchline/internal/quantile"
 )
 
 // soakOptions are the options of measureSoak.
@@ -332,8 +331,8 @@ func (k *soak) rows(restarts, files int) []row {
 	rows = append(rows, k.recoveryRows()...)
 	a := k.ledger.balance(k.reader.got, k.reader.absences())
 	rows = append(rows, stallRow(k.gap),
-		note("comments begun while connected", fmt.Sprintf("%d delivered whole, %d recorded as cut, with the reason; %d ended within %v of a break; "+
-			"%d while the reader was out", a.delivered, a.cut, a.inFlight, lossWindow, a.missed)),
+		note("comments begun while connected", fmt.Sprintf("%d delivered whole, %d recorded as cut, with the reason; "+
+			"%d ended within %v of a break; %d while the reader was out", a.delivered, a.cut, a.inFlight, lossWindow, a.missed)),
 		atMost("comments lost", float64(len(a.lost)), 0, ""),
 	)
 	for _, l := range a.lost {

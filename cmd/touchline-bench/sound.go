@@ -8,14 +8,13 @@ import (
 	"strconv"
 	"time"
 
-	"touchline/internal/quantile"
-
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
+	"touchline/internal/quantile"
 )
 
 const soundFPS = 30 // of the camera

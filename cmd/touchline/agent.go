@@ -225,8 +225,9 @@ func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*
 		return nil, nil
 	}
 	return camera.NewIngest(camera.IngestOptions{
-		Config: cfg.Sources, ICE: cfg.Agent.Console.ICE, URL: cfg.Agent.LiveKit.URL, Keys: liveKitKeys(cfg.Agent), LoopbackOnly: bot.OnLoopback(at),
-		Closing: func() bool { return ctx.Err() != nil }, Log: log,
+		Config: cfg.Sources, ICE: cfg.Agent.Console.ICE, URL: cfg.Agent.LiveKit.URL, Keys: liveKitKeys(cfg.Agent),
+		LoopbackOnly: bot.OnLoopback(at),
+		Closing:      func() bool { return ctx.Err() != nil }, Log: log,
 	})
 }
 
@@ -235,7 +236,9 @@ func liveKitKeys(cfg configs.Agent) room.Keys {
 }
 
 // agentPage is the page and the API for all rooms; nil when the settings want none.
-func agentPage(cfg configs.Agent, show jobs.Show, manager *jobs.Manager, calls console.Dispatcher, out prometheus.Collector) (*console.Server, error) {
+func agentPage(
+	cfg configs.Agent, show jobs.Show, manager *jobs.Manager, calls console.Dispatcher, out prometheus.Collector,
+) (*console.Server, error) {
 	if cfg.Worker.Console == worker.HTTPOff {
 		return nil, nil
 	}

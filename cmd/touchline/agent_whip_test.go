@@ -13,16 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"touchline/agent/camera"
-	"touchline/media/source"
-
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
+	"touchline/media/source"
 )
 
 // identities are those in a room.

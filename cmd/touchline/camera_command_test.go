@@ -13,15 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"touchline/internal/redact"
-	"touchline/media/signaling"
-
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
+	"touchline/internal/redact"
+	"touchline/media/signaling"
 )
 
 // cameraApp is the command's surroundings, with a LiveKit server that runs until the test ends.

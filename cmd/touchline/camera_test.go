@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"touchline/internal/redact"
-
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,6 +27,7 @@ import (
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
 	"touchline/internal/e2e/browser"
+	"touchline/internal/redact"
 	"touchline/media/toyworld"
 )
 

@@ -88,7 +88,8 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 func checkProgram(a *app, r *findings) {
 	path, err := exec.LookPath("ffmpeg")
 	if err != nil {
-		fmt.Println("optional ffmpeg: not found; video files, HLS and HTTP streams, and AAC sound of RTSP cameras need it: apt-get install ffmpeg")
+		fmt.Println("optional ffmpeg: not found; video files, HLS and HTTP streams, and AAC sound of RTSP cameras need it: " +
+			"apt-get install ffmpeg")
 	} else {
 		r.add("ffmpeg", nil, path)
 	}

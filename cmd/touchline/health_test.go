@@ -5,11 +5,10 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"touchline/agent/worker"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/worker"
 	"touchline/configs"
 )
 

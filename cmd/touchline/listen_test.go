@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"touchline/agent/console"
-	"touchline/agent/worker"
-
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/console"
+	"touchline/agent/worker"
 	"touchline/configs"
 )
 

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"touchline/inference/minicpmo"
-
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
+	"touchline/inference/minicpmo"
 	"touchline/inference/minicpmo/check"
 	"touchline/inference/remote"
 	"touchline/models"
