@@ -53,7 +53,7 @@ try {
   await call('Page.navigate', { url });
   const deadline = Date.now() + 300_000;
   while (!await value(ready)) {
-    if (Date.now() > deadline) throw new Error(`no picture with twelve comments at ${url} after 5 min`);
+    if (Date.now() > deadline) throw new Error(`no twelve comments, the last four in time, at ${url} within 5 min: is the machine busy?`);
     await new Promise((later) => { setTimeout(later, 250); });
   }
   const { data } = await call('Page.captureScreenshot', { format: 'png' });
