@@ -142,13 +142,20 @@ func (p *published) list() any {
 	return map[string]any{"sha": commit, "siblings": list}
 }
 
+// inject sets the fault of the next requests.
+func (p *published) inject(fault func(w http.ResponseWriter, r *http.Request, name string, n int) (handled bool)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = fault
+}
+
 func (p *published) content(w http.ResponseWriter, r *http.Request, name string) {
 	p.mu.Lock()
 	p.requests[name]++
-	n := p.requests[name]
+	n, fault := p.requests[name], p.fault
 	p.ranges[name] = append(p.ranges[name], r.Header.Get("Range"))
 	p.mu.Unlock()
-	if p.fault != nil && p.fault(w, r, name, n) {
+	if fault != nil && fault(w, r, name, n) {
 		return
 	}
 	http.ServeContent(counted{w, &p.bytes}, r, "", time.Time{}, bytes.NewReader(p.files[name]))
@@ -439,7 +446,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := publish(t)
-			p.fault = tt.fault(p)
+			p.inject(tt.fault(p))
 			dir := t.TempDir()
 			require.NoError(t, p.pull(t.Context(), dir))
 			p.complete(dir)
@@ -450,14 +457,14 @@ func TestFaults(t *testing.T) {
 // Failed is called for each failed attempt with the delay of the next one.
 func TestFailed(t *testing.T) {
 	p := publish(t)
-	p.fault = func(w http.ResponseWriter, _ *http.Request, name string, n int) bool {
+	p.inject(func(w http.ResponseWriter, _ *http.Request, name string, n int) bool {
 		if name != "config.json" || n > 1 {
 			return false
 		}
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
-	}
+	})
 	var failed []error
 	require.NoError(t, p.pull(t.Context(), t.TempDir(), func(o *hub.Options) {
 		o.Failed = func(err error, wait time.Duration) {
@@ -490,12 +497,12 @@ func TestRefusals(t *testing.T) {
 			}
 		}, []string{"403 Forbidden", "accept the model's terms"}},
 		{"gone", func(p *published) {
-			p.fault = func(w http.ResponseWriter, _ *http.Request, name string, _ int) bool {
+			p.inject(func(w http.ResponseWriter, _ *http.Request, name string, _ int) bool {
 				if name == "tokenizer.json" {
 					w.WriteHeader(http.StatusNotFound)
 				}
 				return name == "tokenizer.json"
-			}
+			})
 		}, []string{"tokenizer.json", "404 Not Found"}},
 		{"always busy", func(p *published) {
 			p.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -511,16 +518,16 @@ func TestRefusals(t *testing.T) {
 			}
 		}, []string{"the server requests a delay of 24h0m0s", "429"}},
 		{"wrong bytes", func(p *published) {
-			p.fault = func(w http.ResponseWriter, r *http.Request, name string, _ int) bool {
+			p.inject(func(w http.ResponseWriter, r *http.Request, name string, _ int) bool {
 				if name != "config.json" {
 					return false
 				}
 				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(bytes.ToUpper(p.files[name])))
 				return true
-			}
+			})
 		}, []string{"config.json: checksum: expected"}},
 		{"content that changes between requests", func(p *published) {
-			p.fault = func(w http.ResponseWriter, r *http.Request, name string, n int) bool {
+			p.inject(func(w http.ResponseWriter, r *http.Request, name string, n int) bool {
 				if !large(name) || n%2 == 0 {
 					return false
 				}
@@ -531,43 +538,43 @@ func TestRefusals(t *testing.T) {
 				w.Header().Set("ETag", strconv.Itoa(n))
 				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(other))
 				return true
-			}
+			})
 		}, []string{"of-00002.safetensors: checksum: expected"}},
 		{"another size", func(p *published) {
-			p.fault = func(w http.ResponseWriter, r *http.Request, name string, _ int) bool {
+			p.inject(func(w http.ResponseWriter, r *http.Request, name string, _ int) bool {
 				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(append(bytes.Clone(p.files[name]), 'x')))
 				return true
-			}
+			})
 		}, []string{"got Content-Range"}},
 		{"less than listed", func(p *published) {
-			p.fault = func(w http.ResponseWriter, r *http.Request, name string, _ int) bool {
+			p.inject(func(w http.ResponseWriter, r *http.Request, name string, _ int) bool {
 				content := p.files[name]
 				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content[:len(content)/8]))
 				return true
-			}
+			})
 		}, []string{"download owner/model"}},
 		{"ranges known to the first request only", func(p *published) {
-			p.fault = func(w http.ResponseWriter, _ *http.Request, name string, n int) bool {
+			p.inject(func(w http.ResponseWriter, _ *http.Request, name string, n int) bool {
 				if n == 1 || name == "LICENSE" {
 					return false
 				}
 				_, _ = w.Write(p.files[name])
 				return true
-			}
+			})
 		}, []string{"the server ignores ranges"}},
 		{"garbage in Content-Range", func(p *published) {
-			p.fault = func(w http.ResponseWriter, _ *http.Request, _ string, _ int) bool {
+			p.inject(func(w http.ResponseWriter, _ *http.Request, _ string, _ int) bool {
 				w.Header().Set("Content-Range", "bytes 5-3/-1")
 				w.WriteHeader(http.StatusPartialContent)
 				return true
-			}
+			})
 		}, []string{"Content-Range: expected bytes"}},
 		{"compressed", func(p *published) {
-			p.fault = func(w http.ResponseWriter, _ *http.Request, name string, _ int) bool {
+			p.inject(func(w http.ResponseWriter, _ *http.Request, name string, _ int) bool {
 				w.Header().Set("Content-Encoding", "gzip")
 				_, _ = w.Write(p.files[name])
 				return true
-			}
+			})
 		}, []string{"Content-Encoding"}},
 		{"redirects in circles", func(p *published) {
 			p.refuse = func(w http.ResponseWriter, r *http.Request) bool {
@@ -632,12 +639,12 @@ func TestResume(t *testing.T) {
 		require.Less(t, runs, 40)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var answers atomic.Int32
-		p.fault = func(http.ResponseWriter, *http.Request, string, int) bool {
+		p.inject(func(http.ResponseWriter, *http.Request, string, int) bool {
 			if answers.Add(1) == 4 {
 				cancel(errors.New("interrupted"))
 			}
 			return false
-		}
+		})
 		err := p.pull(ctx, dir)
 		cancel(nil)
 		p.untouched(dir)
@@ -691,19 +698,19 @@ func TestCancel(t *testing.T) {
 			p.refuse = func(_ http.ResponseWriter, r *http.Request) bool { hang(r); return true }
 		}},
 		{"while a body is silent", func(p *published, hang func(r *http.Request)) {
-			p.fault = func(w http.ResponseWriter, r *http.Request, _ string, _ int) bool {
+			p.inject(func(w http.ResponseWriter, r *http.Request, _ string, _ int) bool {
 				_ = http.NewResponseController(w).Flush()
 				hang(r)
 				return true
-			}
+			})
 		}},
 		{"while it waits to try again", func(p *published, hang func(r *http.Request)) {
-			p.fault = func(w http.ResponseWriter, _ *http.Request, _ string, _ int) bool {
+			p.inject(func(w http.ResponseWriter, _ *http.Request, _ string, _ int) bool {
 				w.Header().Set("Retry-After", "300")
 				w.WriteHeader(http.StatusTooManyRequests)
 				hang(nil)
 				return true
-			}
+			})
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -730,7 +737,7 @@ func TestCancel(t *testing.T) {
 // A silent connection is closed and the request repeated.
 func TestStall(t *testing.T) {
 	p := publish(t)
-	p.fault = func(w http.ResponseWriter, r *http.Request, name string, n int) bool {
+	p.inject(func(w http.ResponseWriter, r *http.Request, name string, n int) bool {
 		if name == "tokenizer.json" && n == 2 {
 			w.Header().Set("Content-Range", "bytes 0-0/1")
 			_ = http.NewResponseController(w).Flush()
@@ -738,15 +745,15 @@ func TestStall(t *testing.T) {
 			return true
 		}
 		return false
-	}
+	})
 	dir := t.TempDir()
 	require.NoError(t, p.pull(t.Context(), dir, func(o *hub.Options) { o.Stall = 300 * time.Millisecond }))
 	p.complete(dir)
 
-	p.fault = func(_ http.ResponseWriter, r *http.Request, _ string, _ int) bool {
+	p.inject(func(_ http.ResponseWriter, r *http.Request, _ string, _ int) bool {
 		<-r.Context().Done()
 		return true
-	}
+	})
 	err := p.pull(t.Context(), t.TempDir(), func(o *hub.Options) { o.Stall, o.Attempts = 50*time.Millisecond, 2 })
 	require.ErrorContains(t, err, "the connection is silent")
 }
@@ -767,10 +774,10 @@ func TestTwoAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	p.fault = func(http.ResponseWriter, *http.Request, string, int) bool {
+	p.inject(func(http.ResponseWriter, *http.Request, string, int) bool {
 		once.Do(func() { close(entered); <-leave })
 		return false
-	}
+	})
 	done := make(chan error, 1)
 	go func() { done <- p.pull(t.Context(), dir) }()
 	<-entered
@@ -824,12 +831,12 @@ func TestRate(t *testing.T) {
 	r, err := c.Files(t.Context(), model, "", hub.ForConversion)
 	require.NoError(t, err)
 	release := make(chan struct{})
-	p.fault = func(_ http.ResponseWriter, _ *http.Request, name string, n int) bool {
+	p.inject(func(_ http.ResponseWriter, _ *http.Request, name string, n int) bool {
 		if name == "model-00001-of-00002.safetensors" && n == 8 {
 			<-release
 		}
 		return false
-	}
+	})
 	seen := false
 	require.NoError(t, c.Pull(t.Context(), r, t.TempDir(), func(g hub.Progress) {
 		if g.Done > r.Bytes()/3 && g.Done < r.Bytes() && g.Rate > 0 && !seen {

@@ -48,7 +48,7 @@ func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	var answers atomic.Int32
 	full := make(chan struct{})
-	p.fault = func(_ http.ResponseWriter, r *http.Request, _ string, _ int) bool {
+	p.inject(func(_ http.ResponseWriter, r *http.Request, _ string, _ int) bool {
 		if n := answers.Add(1); n == 10 {
 			close(full)
 			<-r.Context().Done()
@@ -58,7 +58,7 @@ func TestKilled(t *testing.T) {
 			return true
 		}
 		return false
-	}
+	})
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	child.Env = append(os.Environ(), childEndpoint+"="+p.api.URL, childDir+"="+dir)
 	require.NoError(t, child.Start())
@@ -74,7 +74,7 @@ func TestKilled(t *testing.T) {
 	require.NoError(t, child.Process.Kill())
 	require.Error(t, child.Wait())
 	p.untouched(dir)
-	p.fault = nil
+	p.inject(nil)
 	require.NoError(t, p.pull(t.Context(), dir))
 	p.complete(dir)
 	total := int64(0)
