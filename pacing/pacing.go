@@ -49,7 +49,7 @@ func NewDelayEstimator(cfg Config) *DelayEstimator {
 func (e *DelayEstimator) Configure(cfg Config) { e.cfg = cfg }
 
 // Observe takes one comment's "ready minus arrival of its anchor". Skipped and
-// silent looks are not to be told.
+// silent looks are left out.
 func (e *DelayEstimator) Observe(d time.Duration) {
 	if len(e.samples) == memory {
 		e.samples = slices.Delete(e.samples, 0, 1)
@@ -248,7 +248,7 @@ func (g *Gate) Release() error {
 // said.
 func (g *Gate) Interrupt() { g.urgent = true }
 
-// Urgent tells whether the next look is due at once.
+// Urgent reports whether the next look is due at once.
 func (g *Gate) Urgent() bool { return g.urgent }
 
 // NextLook says when the next look is due, and false while none may start.

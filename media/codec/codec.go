@@ -5,7 +5,7 @@
 // It owns that process: starting it, keeping its input bounded, starting it
 // again when it dies or hangs, and believing nothing it says without a look
 // at the bounds. It never links a codec itself and never decides when a
-// picture is wanted. Whoever calls Run owns the process and every goroutine;
+// picture is wanted. The caller of Run owns the process and every goroutine;
 // all of them are gone when Run returns.
 //
 // # Bursts
@@ -92,7 +92,7 @@ func Find(path string) (string, error) {
 			return filepath.Abs(found)
 		}
 	}
-	return "", fmt.Errorf("find %s: expected it beside this program, in ./bin or on the PATH; run make build", program)
+	return "", fmt.Errorf("find %s: it is not beside this program, in ./bin or on the PATH; run make build", program)
 }
 
 func toWire(c media.Codec) (wire.Codec, error) {
@@ -130,7 +130,7 @@ func encodable(c media.Codec, fps, bitRate int) (wire.Setup, error) {
 	case media.VP8:
 		s.Codec = wire.VP8
 	default:
-		return s, fmt.Errorf("expected H264 or VP8 to encode to, got %v", c)
+		return s, fmt.Errorf("cannot encode to %v; use H264 or VP8", c)
 	}
 	if fps < 1 || fps > 240 {
 		return s, fmt.Errorf("expected 1 to 240 pictures a second, got %d", fps)

@@ -21,7 +21,7 @@ const (
 	maxUnits = 60
 	maxBytes = wire.MaxUnit
 	// maxHeld, maxHeldBytes and maxHeldTime, of media, bound what is held back
-	// while nobody wants a picture: somewhat more than the second from one key
+	// while no picture is wanted: somewhat more than the second from one key
 	// frame to the next while people watch.
 	maxHeld      = 45
 	maxHeldBytes = 1 << 20
@@ -45,10 +45,10 @@ type Options struct {
 	// OnPicture gets the picture of each sampled access unit, scaled. It is called by
 	// Run's goroutine and must not block for long.
 	OnPicture func(media.VideoFrame)
-	// OnRestart is told that a new process takes over from a dead one, so
+	// OnRestart is called when a new process takes over from a dead one, so
 	// that the source can be asked for a key frame. It must not block.
 	OnRestart func()
-	// OnUndecodable is told, at most once a second, that access units could
+	// OnUndecodable is called, at most once a second, when access units could
 	// not be decoded, so that the source can be asked for a key frame. It must not block.
 	OnUndecodable func(error)
 
@@ -277,7 +277,7 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 	return d.due(), nil
 }
 
-// due tells whether the queue is to be handed over now.
+// due reports whether the queue is to be handed over now.
 func (d *Decoder) due() bool {
 	first, last := d.queue[0], d.queue[len(d.queue)-1]
 	switch {
@@ -467,7 +467,7 @@ func (d *Decoder) acked(a wire.Ack) {
 	}
 }
 
-// expected counts an answer down and refuses one that nobody asked for.
+// expected counts an answer down and refuses one without a request.
 func (d *Decoder) expected(n *int, what string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -551,7 +551,7 @@ func (d *Decoder) problem(p wire.Problem) {
 	d.mu.Unlock()
 	if now := time.Now(); now.Sub(d.complained) >= time.Second {
 		d.complained = now
-		d.proc.log.Warn().Uint64("unit", p.ID).Str("problem", p.Text).Msg("codec process could not do its work")
+		d.proc.log.Warn().Uint64("unit", p.ID).Str("problem", p.Text).Msg("access unit not decoded")
 		if d.opts.OnUndecodable != nil {
 			d.opts.OnUndecodable(fmt.Errorf("decode or encode access unit: %s", p.Text))
 		}

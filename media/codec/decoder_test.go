@@ -493,7 +493,7 @@ func TestNewChecks(t *testing.T) {
 	_, err = codec.New(codec.Options{Path: codectest.Program(), LongSide: 9000})
 	require.ErrorContains(t, err, "long side")
 	_, err = codec.New(codec.Options{Path: codectest.Program(), Transcode: codec.TranscodeOptions{Codec: media.AV1}})
-	require.ErrorContains(t, err, "expected H264 or VP8")
+	require.ErrorContains(t, err, "use H264 or VP8")
 }
 
 // The process gets nothing of the bot's environment, and leads a group of its own so

@@ -100,7 +100,7 @@ func NewEncoder(o EncoderOptions) (*Encoder, error) {
 			wire.MaxPixels, o.Width, o.Height)
 	}
 	if o.OnFrame == nil {
-		return nil, errors.New("make an encoder: expected OnFrame to be set")
+		return nil, errors.New("make an encoder: OnFrame is not set")
 	}
 	e := &Encoder{opts: o, setup: setup, turn: make(chan struct{}, 1)}
 	if e.proc, err = newProcess(o.Path, o.Avoid, o.Log, e); err != nil {
@@ -231,7 +231,7 @@ func (e *Encoder) handle(m wire.Message) error {
 		p, err := wire.ParseProblem(m.Body)
 		if now := time.Now(); err == nil && now.Sub(e.complained) >= time.Second {
 			e.complained = now
-			e.proc.log.Warn().Str("problem", p.Text).Msg("codec process could not encode a picture")
+			e.proc.log.Warn().Str("problem", p.Text).Msg("picture not encoded")
 		}
 		return err
 	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady,

@@ -45,9 +45,9 @@ type duty interface {
 	next() [][]byte
 	// handle takes a message; an error ends the process.
 	handle(m wire.Message) error
-	// up is told that a process is there; again when it is not the first.
+	// up is called when a process is there; again is set when it is not the first.
 	up(again bool)
-	// lost is told that the process is gone, with all it had.
+	// lost is called when the process is gone, with all it had.
 	lost()
 	// waitingSince is when the process was last seen idle or getting on
 	// with its work; zero when it has nothing to do.
@@ -60,7 +60,7 @@ type process struct {
 	avoid []string
 	log   zerolog.Logger
 	duty  duty
-	// wake tells the writer that next has something.
+	// wake is set when next has something for the writer.
 	wake chan struct{}
 }
 
@@ -100,7 +100,7 @@ func (p *process) run(ctx context.Context) error {
 		if time.Since(began) >= steady {
 			pause = 0
 		}
-		p.log.Warn().Err(err).Dur("pause", pause).Msg("codec process ended, starting another")
+		p.log.Warn().Err(err).Dur("retry_in_ms", pause).Msg("codec process ended")
 		if pause > 0 {
 			timer := time.NewTimer(pause)
 			select {
@@ -142,7 +142,7 @@ func (p *process) once(ctx context.Context, again bool) error {
 	pipes.handedOver()
 	p.log.Debug().Int("pid", cmd.Process.Pid).Msg("codec process started")
 
-	// Who gets the pictures may panic: that ends the process, and is its error.
+	// The receiver of the pictures may panic: that ends the process, and is its error.
 	var wg sync.WaitGroup
 	part := func(f func() error) { wg.Go(func() { stop(rescue.Call(f)) }) }
 	if err := rescue.Call(func() error { p.duty.up(again); return nil }); err != nil {
@@ -250,11 +250,11 @@ func (p *process) forward(r io.Reader) {
 			lost++
 			continue
 		}
-		p.log.Warn().Int("lines_lost", lost).Bytes("line", line).Msg("codec process says")
+		p.log.Warn().Int("lines_lost", lost).Bytes("line", line).Msg("codec process output")
 		lost = 0
 	}
 	if lost > 0 {
-		p.log.Warn().Int("lines_lost", lost).Msg("codec process said more")
+		p.log.Warn().Int("lines_lost", lost).Msg("codec process output dropped")
 	}
 }
 

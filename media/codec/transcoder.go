@@ -63,7 +63,7 @@ type Transcoder struct {
 // nothing.
 func NewTranscoder(o TranscoderOptions) (*Transcoder, error) {
 	if o.To.OnFrame == nil {
-		return nil, errors.New("make a transcoder: expected OnFrame to be set")
+		return nil, errors.New("make a transcoder: OnFrame is not set")
 	}
 	d, err := New(Options{
 		Path: o.Path, OnRestart: o.OnRestart, OnUndecodable: o.OnUndecodable, Transcode: o.To, Avoid: o.Avoid, Log: o.Log,

@@ -21,7 +21,7 @@ const (
 )
 
 // ErrRunning is returned by Run while another Run is under way.
-var ErrRunning = errors.New("expected one Run at a time, another one is under way")
+var ErrRunning = errors.New("the delay line runs already")
 
 // Options configure a Line.
 type Options struct {
@@ -217,7 +217,7 @@ func (l *Line) Push(f media.EncodedFrame, now time.Time) {
 		dropped += n
 	}
 	if dropped > 0 {
-		l.complain(now, "delay line is full, dropped frames", nil)
+		l.complain(now, "delay line full, frames dropped", nil)
 	}
 	if wasEmpty {
 		l.wake.Set()
@@ -471,6 +471,6 @@ func (l *Line) note(f OutFrame, at time.Time, err error) {
 	l.wrote(f, at)
 	if err != nil {
 		l.stats.Failed++
-		l.complain(time.Now(), "cannot write a delayed frame", err)
+		l.complain(time.Now(), "delayed frame not written", err)
 	}
 }

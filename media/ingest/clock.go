@@ -11,7 +11,7 @@ import (
 const (
 	clockBuckets    = 40
 	clockBucketSpan = 250 * time.Millisecond // times clockBuckets: a window of 10 s
-	clockRecent     = 8                      // buckets that tell a shift from a stall: 2 s
+	clockRecent     = 8                      // buckets that distinguish a shift from a stall: 2 s
 	clockSettling   = 2 * time.Second        // media time in which it may move quickly
 	clockStep       = time.Millisecond       // most that one frame moves the mapping later on
 	clockShift      = 500 * time.Millisecond // more than this is a shift, not drift or jitter

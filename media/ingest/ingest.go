@@ -208,7 +208,7 @@ func (a *Assembler) Push(pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
 			a.epoch++
 			a.stats.Restarts++
 			a.reset()
-			a.opts.Log.Info().Uint32("ssrc", pkt.SSRC).Uint32("epoch", a.epoch).Msg("source changed its SSRC")
+			a.opts.Log.Info().Uint32("ssrc", pkt.SSRC).Uint32("epoch", a.epoch).Msg("SSRC changed")
 		}
 		a.started, a.ssrc = true, pkt.SSRC
 		a.clearWindow(int64(pkt.SequenceNumber))
@@ -253,7 +253,7 @@ func (a *Assembler) pushFar(pkt *rtp.Packet, at time.Time) []media.EncodedFrame 
 	a.stats.Gaps++
 	a.clearWindow(int64(first.SequenceNumber))
 	a.gap()
-	a.opts.Log.Info().Uint16("sequence", first.SequenceNumber).Msg("sequence numbers started anew")
+	a.opts.Log.Info().Uint16("sequence", first.SequenceNumber).Msg("sequence numbers restarted")
 	a.insert(a.next, first, firstAt)
 	a.insert(a.next+1, pkt, at)
 	return a.drain(nil)
@@ -427,7 +427,7 @@ func (a *Assembler) advance(ts uint32, at time.Time) {
 		if d := a.duration(diff); d < -jumpLimit || d > passed+jumpLimit {
 			a.epoch++
 			a.stats.Restarts++
-			a.opts.Log.Info().Dur("jump", d).Uint32("epoch", a.epoch).Msg("timestamps started anew")
+			a.opts.Log.Info().Float64("jump_s", d.Seconds()).Uint32("epoch", a.epoch).Msg("timestamps restarted")
 			sr, ntp, rtpTime := a.srKnown, a.srNTP, a.srRTP
 			a.reset()
 			a.srKnown, a.srNTP, a.srRTP = sr, ntp, rtpTime
@@ -440,7 +440,7 @@ func (a *Assembler) advance(ts uint32, at time.Time) {
 	a.applySenderReport()
 }
 
-// cutShort tells a picture that lacks its end although no packet is missing: an
+// cutShort recognises a picture that lacks its end although no packet is missing: an
 // SFU that switches simulcast layers breaks off in the middle of one and
 // numbers on. Only the marker shows it, where the sender sets markers. VP9 and
 // AV1 say themselves where frames end, and their markers are rewritten with
@@ -467,13 +467,13 @@ func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.Encode
 	if err != nil {
 		a.stats.Broken++
 		a.dirty = true
-		a.opts.Log.Debug().Err(err).Int("packets", len(packets)).Msg("dropped an access unit")
+		a.opts.Log.Debug().Err(err).Int("packets", len(packets)).Msg("access unit dropped")
 		return out
 	}
 	if u.picture && a.cutShort(marked) {
 		a.stats.Broken++
 		a.dirty = true
-		a.opts.Log.Debug().Int("packets", len(packets)).Msg("dropped an access unit that was cut short")
+		a.opts.Log.Debug().Int("packets", len(packets)).Msg("truncated access unit dropped")
 		return out
 	}
 	if u.width > 0 && (u.width < blankSide || u.height < blankSide) {

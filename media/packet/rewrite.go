@@ -133,7 +133,7 @@ func (r *Rewriter) payloads(f media.EncodedFrame) ([][]byte, error) {
 }
 
 // renumbered copies a frame's payloads, all into one piece of memory, and hands
-// each to emit with its descriptor. number tells the numbers to write; it is
+// each to emit with its descriptor. number returns the numbers to write; it is
 // asked for each payload and decides by the first that has one.
 func renumbered(
 	f media.EncodedFrame, parse func([]byte) (descriptor, error), number func(d descriptor, payload []byte) (id, tl0 uint16),
@@ -208,7 +208,7 @@ func (r *Rewriter) level(f media.EncodedFrame, src byte) uint16 {
 }
 
 // vp9 renumbers the frame's descriptors (RFC 9628 section 4.2). Distances
-// between picture numbers are kept, because references are told by them.
+// between picture numbers are kept, because references use them.
 func (r *Rewriter) vp9(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 	var id, tl0 uint16
 	idSeen, tl0Seen := false, false

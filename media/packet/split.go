@@ -38,7 +38,7 @@ func split(out [][]byte, codec media.Codec, b []byte) ([][]byte, error) {
 		return splitAV1(out, b)
 	case media.VP8, media.VP9, media.CodecUnknown:
 	}
-	return out, fmt.Errorf("expected a codec whose payloads can be split, got %v", codec)
+	return out, fmt.Errorf("payloads of %v cannot be split", codec)
 }
 
 // fragments writes body as fragmentation units with the given headers, whose

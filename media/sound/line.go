@@ -1,6 +1,6 @@
-// Package sound is the camera's sound on its way to those who see the delayed
-// picture: received, held back as long as the picture is, lowered while
-// somebody speaks.
+// Package sound is the camera's sound on its way to the viewers of the delayed
+// picture: received, held back as long as the picture is, lowered under
+// speech.
 //
 // A [Receiver] makes PCM of RTP packets, a [Line] holds it, and a [Player]
 // reads the Line in the voice's own schedule and sends the sound alone and
@@ -55,7 +55,7 @@ const (
 	maxDrift = 2 * Rate
 	// unknownAfter is how long after its time a sample that did not come counts as silence.
 	unknownAfter = 300 * Rate / 1000
-	// attack and release are the times of the whole way down and up, when somebody begins and ends to speak.
+	// attack and release are the times of the whole way down and up, when speech begins and ends.
 	attack  = 50 * time.Millisecond
 	release = 300 * time.Millisecond
 	// gainStep is how often the gain changes on that way, in samples: each millisecond.
@@ -69,7 +69,7 @@ type Stats struct {
 	Offset time.Duration
 	// Delay is how long after its arrival sound is heard now.
 	Delay time.Duration
-	// Reports tells that sender reports of both tracks are used.
+	// Reports is set when sender reports of both tracks are used.
 	Reports bool
 	// Moves is how often the delay followed the picture in silence, Jumps how often by a crossfade.
 	Moves, Jumps uint64
@@ -148,7 +148,7 @@ func (l *Line) Push(p Piece) {
 	l.store(p.Media+l.shift, p.PCM)
 }
 
-// Picture tells when a picture is shown: it arrived, was captured by the sender's
+// Picture takes the times of a shown picture: it arrived, was captured by the sender's
 // clock (zero when not known) and is due.
 func (l *Line) Picture(arrival, ntp, due time.Time) {
 	l.mu.Lock()
@@ -157,7 +157,7 @@ func (l *Line) Picture(arrival, ntp, due time.Time) {
 	l.picture.lag, l.picture.lagged = arrival.Sub(ntp), !ntp.IsZero()
 }
 
-// Heard tells whether sound has ever come.
+// Heard reports whether sound has ever come.
 func (l *Line) Heard() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,7 +217,7 @@ func (l *Line) clear(from, to int64) {
 	}
 }
 
-// judge tells loud blocks from silent ones.
+// judge marks a block as loud or silent.
 func (l *Line) judge(b int64) {
 	sum := 0.0
 	i := l.index(b)
@@ -310,7 +310,7 @@ func (l *Line) follow(now int64, at time.Time) (from, to int64) {
 	return from, now - l.behind
 }
 
-// inSilence tells how far reading can move on (back when negative) without leaving the silence around p.
+// inSilence returns how far reading can move on (back when negative) without leaving the silence around p.
 func (l *Line) inSilence(p, now, off int64) int64 {
 	known := max(l.end, now-unknownAfter)
 	silent := func(b int64) bool {

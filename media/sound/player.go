@@ -32,7 +32,7 @@ const DefaultBitRate = 64000
 type Voice interface {
 	// Frames taps the voice as it is sent, with the place of each frame in the schedule.
 	Frames() (frames <-chan speech.Frame, cancel func())
-	// Sounds tells whether somebody speaks or will begin to before a moment.
+	// Sounds reports whether speech is under way or begins before a moment.
 	Sounds(before time.Time) bool
 }
 
@@ -66,7 +66,7 @@ type PlayerStats struct {
 }
 
 // Player sends the camera's sound in the voice's schedule, and the mix of both
-// to whoever listens. New, then Run.
+// to the listeners. New, then Run.
 type Player struct {
 	opts  PlayerOptions
 	alone *opus.Encoder
@@ -88,7 +88,7 @@ type Player struct {
 // NewPlayer checks the options and makes the encoders. It starts nothing.
 func NewPlayer(o PlayerOptions) (*Player, error) {
 	if o.Voice == nil {
-		return nil, errors.New("expected a voice whose schedule the sound follows, got none")
+		return nil, errors.New("sound.PlayerOptions needs a voice whose schedule the sound follows")
 	}
 	if o.BitRate == 0 {
 		o.BitRate = DefaultBitRate
@@ -176,7 +176,7 @@ func (p *Player) send(pcm []int16, timestamp uint32, some, heard bool) error {
 		return fmt.Errorf("encode the camera's sound: %w", err)
 	}
 	if _, err = p.opts.Out.WriteOpus(slices.Clone(p.buf[:n]), timestamp, some && p.unsent > 1); err != nil {
-		p.errors.Add(1) // whoever writes complains
+		p.errors.Add(1) // the writer logs it
 	} else {
 		p.packets.Add(1)
 	}
@@ -184,7 +184,7 @@ func (p *Player) send(pcm []int16, timestamp uint32, some, heard bool) error {
 	return nil
 }
 
-// mix sends voice and sound together to those who listen.
+// mix sends voice and sound together to the listeners.
 func (p *Player) mix(f speech.Frame, pcm []int16, timestamp uint32) error {
 	p.mu.Lock()
 	listened := len(p.taps) > 0

@@ -130,7 +130,7 @@ func (r *Receiver) begin(p *rtp.Packet) {
 	_ = r.dec.Init(Rate, 1) // with the same figures that worked before
 }
 
-// giveUp tells whether the packet that is next has been waited for long enough.
+// giveUp reports whether the wait for the next packet is over.
 func (r *Receiver) giveUp(now time.Time) bool {
 	if len(r.pending) >= maxPending {
 		return true

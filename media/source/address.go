@@ -15,7 +15,7 @@ type Kind string
 // The kinds that an address can name.
 const (
 	RTSP   Kind = "rtsp"
-	HTTP   Kind = "http" // MJPEG, single pictures, video files or HLS; the answer tells
+	HTTP   Kind = "http" // MJPEG, single pictures, video files or HLS; the answer decides
 	File   Kind = "file"
 	Webcam Kind = "webcam"
 )
@@ -40,11 +40,11 @@ func ParseAddress(text string) (Address, error) {
 	text = strings.TrimSpace(text)
 	switch {
 	case text == "":
-		return Address{}, errors.New("expected a camera's URL, a device or a file, got nothing")
+		return Address{}, errors.New("the source is empty; give a camera's URL, a device or a file")
 	case len(text) > maxAddress:
-		return Address{}, fmt.Errorf("expected an address of at most %d bytes, got %d", maxAddress, len(text))
+		return Address{}, fmt.Errorf("the source has %d bytes; an address has at most %d", len(text), maxAddress)
 	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return Address{}, errors.New("expected an address without control characters")
+		return Address{}, errors.New("the source contains control characters")
 	case text == "webcam":
 		return Address{Kind: Webcam}, nil
 	case strings.HasPrefix(text, "webcam:"):

@@ -63,8 +63,8 @@ func ParseAllow(words []string) (Allow, error) {
 	return a, nil
 }
 
-// Ranges that the standard library does not tell apart.
-func sharedRanges() []netip.Prefix { // RFC 6598, RFC 2544, RFC 6890, RFC 5737, RFC 3849: inside of somebody's network at best
+// Ranges that the standard library does not distinguish.
+func sharedRanges() []netip.Prefix { // RFC 6598, RFC 2544, RFC 6890, RFC 5737, RFC 3849: inside a private network at best
 	return []netip.Prefix{
 		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("198.18.0.0/15"),
 		netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("192.0.2.0/24"),
@@ -73,7 +73,7 @@ func sharedRanges() []netip.Prefix { // RFC 6598, RFC 2544, RFC 6890, RFC 5737, 
 	}
 }
 
-func deadRanges() []netip.Prefix { // RFC 1122, RFC 1112, Teredo and old site-local: nobody's camera
+func deadRanges() []netip.Prefix { // RFC 1122, RFC 1112, Teredo and old site-local: no camera's
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("240.0.0.0/4"),
 		netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("fec0::/10"),
@@ -100,7 +100,7 @@ func (a Allow) judge(ip netip.Addr) (kind string, ok bool) {
 	case ip.IsLoopback():
 		return "this machine", a.Loopback
 	case ip.IsMulticast(), slices.ContainsFunc(deadRanges(), in):
-		return "nobody's address", false
+		return "an unusable address", false
 	case ip.IsLinkLocalUnicast():
 		return "link-local", a.LinkLocal
 	case ip.IsPrivate(), slices.ContainsFunc(sharedRanges(), in):
@@ -168,10 +168,10 @@ func (a Allow) Client() *http.Client {
 		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) >= maxRedirects {
-				return fmt.Errorf("expected at most %d redirects, got more", maxRedirects)
+				return fmt.Errorf("more than %d redirects", maxRedirects)
 			}
 			if r.URL.Scheme != "http" && r.URL.Scheme != "https" {
-				return errors.New("expected a redirect to http or https, got another scheme")
+				return errors.New("redirect to a scheme other than http and https")
 			}
 			return nil
 		},

@@ -19,7 +19,7 @@ type Info struct {
 	Identity string `json:"identity"`
 	// Fixed sources came from the command line or by themselves: they are not changed here.
 	Fixed bool `json:"fixed,omitempty"`
-	// Watched tells that the bot looks at it.
+	// Watched is set when the bot watches it.
 	Watched bool `json:"watched"`
 
 	// State is connecting, live, waiting, stalled, failed or ended; Since when; Reason why it is not live.
@@ -36,7 +36,7 @@ type Info struct {
 	BitRate int     `json:"bit_rate"`
 	// KeyFrameInterval in seconds, 0 when unknown.
 	KeyFrameInterval float64 `json:"key_frame_interval"`
-	// Sound tells that sound comes as well.
+	// Sound is set when sound comes as well.
 	Sound bool `json:"sound"`
 	// Transcoded says why the picture is transcoded, "" when it passes as it is.
 	Transcoded string `json:"transcoded,omitempty"`

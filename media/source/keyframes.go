@@ -2,7 +2,7 @@ package source
 
 import "time"
 
-// KeyFrameLimit is how far apart key frames may be: whoever joins waits that
+// KeyFrameLimit is how far apart key frames may be: a new viewer waits that
 // long for a picture at worst.
 const KeyFrameLimit = 2 * time.Second
 

@@ -3,7 +3,7 @@
 //
 // Each kind has a package of its own below this one and implements [Puller]: it
 // opens its camera once and hands on access units until the camera breaks off.
-// A [Supervisor] opens it again and again, tells what state it is in, and
+// A [Supervisor] opens it again and again, reports its state, and
 // notices pictures that stop coming. [Allow] judges the address that is really
 // dialled, and [Address] keeps passwords out of everything that is shown.
 //
@@ -39,20 +39,20 @@ type KeyFramer interface {
 type Sink struct {
 	// Frame takes an access unit. Its epoch counts within one Pull.
 	Frame func(media.EncodedFrame)
-	// Missing is told how many packets of the picture were lost in front of the next frame, by sources that can
-	// tell. May be nil.
+	// Missing takes the number of the picture's packets that were lost before the next frame, from sources
+	// that know it. May be nil.
 	Missing func(packets uint64)
-	// Opus takes a packet of sound; nil when nobody listens.
+	// Opus takes a packet of sound; nil when sound is not wanted.
 	Opus func(Opus)
 }
 
 // Opus is one packet of sound (RFC 6716) as it came.
 type Opus struct {
 	Payload   []byte
-	Timestamp uint32 // in 48 kHz samples, unwrapped by nobody
+	Timestamp uint32 // in 48 kHz samples; it wraps
 	Marker    bool   // begins a talk spurt
 	Received  time.Time
-	// Arrival and NTP are the capture's time as a picture's are (media.EncodedFrame); zero where the source cannot tell.
+	// Arrival and NTP are the capture's time as a picture's are (media.EncodedFrame); zero where the source does not know them.
 	Arrival, NTP time.Time
 }
 
@@ -80,7 +80,7 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent tells whether trying again is of no use. After a panic it is not:
+// IsPermanent reports whether trying again is of no use. After a panic it is not:
 // the same pictures would bring it about again.
 func IsPermanent(err error) bool {
 	var p *permanentError

@@ -13,7 +13,7 @@ type State uint8
 // The states. A source that is tried again after it broke stays Waiting, also
 // during the attempts, until a picture comes.
 const (
-	Waiting    State = iota // for the camera: it is not there, or nobody sends yet
+	Waiting    State = iota // for the camera: it is not there, or nothing is sent yet
 	Connecting              // for the first time, or with a sender that just came
 	Live                    // pictures come
 	Stalled                 // connected, and no picture for some seconds
@@ -57,18 +57,18 @@ type Status struct {
 	// KeyEvery is the newest distance between key frames with nothing missing between them, in media time;
 	// 0 when unknown.
 	KeyEvery time.Duration
-	// Reordered tells that access units come in another order than they are shown in (B frames).
+	// Reordered is set when access units come in another order than they are shown in (B frames).
 	Reordered bool
 	// FPS in access units a second and BitRate in bit/s, of the last second or two; 0 while nothing comes.
 	FPS     float64
 	BitRate int
-	// Slow tells that key frames stay more than KeyFrameLimit apart although two were asked for.
+	// Slow is set when key frames stay more than KeyFrameLimit apart although two were asked for.
 	Slow bool
-	// Missing counts the packets of the picture that were lost on the way since the start; Lossy tells that it
+	// Missing counts the packets of the picture that were lost on the way since the start; Lossy is set when it
 	// happens again and again.
 	Missing uint64
 	Lossy   bool
-	// Sound tells that sound comes as well.
+	// Sound is set when sound comes as well.
 	Sound bool
 }
 
@@ -97,7 +97,7 @@ type Tracker struct {
 const rateSpan = time.Second
 
 // NewTracker returns a Tracker of a source that waits. tell gets every change
-// of state, codec or size, in order, from whoever caused it; nil for nobody.
+// of state, codec or size, in order, on the goroutine that caused it; it may be nil.
 func NewTracker(now time.Time, tell func(Status)) *Tracker {
 	return &Tracker{tell: tell, status: Status{Since: now}, began: now, lastFrame: now}
 }
@@ -180,7 +180,7 @@ func (t *Tracker) rate(s *Status, size int, now time.Time) {
 	t.rateBytes += size
 }
 
-// KeyFrameAsked notes that somebody who watches asked for a key frame.
+// KeyFrameAsked notes a viewer's request for a key frame.
 func (t *Tracker) KeyFrameAsked(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -214,7 +214,7 @@ func (t *Tracker) Lost(reason string, now time.Time) {
 }
 
 // Check notes a stall when the newest picture of a live source is older than
-// limit, and tells whether the source is stalled.
+// limit, and reports whether the source is stalled.
 func (t *Tracker) Check(limit time.Duration, now time.Time) (stalled bool) {
 	t.change(func(s *Status) bool {
 		if s.State == Live && now.Sub(t.lastFrame) >= limit {
@@ -260,7 +260,7 @@ func (t *Tracker) enter(s *Status, state State, reason string, now time.Time) bo
 	return true
 }
 
-// change runs f under the lock and tells the outcome when f says so.
+// change runs f under the lock and publishes the outcome when f says so.
 func (t *Tracker) change(f func(*Status) bool) {
 	t.mu.Lock()
 	told := f(&t.status)

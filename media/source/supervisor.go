@@ -58,7 +58,7 @@ type Supervisor struct {
 // NewSupervisor checks the options and starts nothing.
 func NewSupervisor(o Options) (*Supervisor, error) {
 	if o.Puller == nil || o.Sink.Frame == nil || o.Now == nil || o.Random == nil {
-		return nil, errors.New("expected a source, a place for its pictures, a clock and randomness to watch over a source")
+		return nil, errors.New("source.Options needs Puller, Sink.Frame, Now and Random")
 	}
 	if o.Stall <= 0 {
 		o.Stall = defaultStall
@@ -77,7 +77,7 @@ func NewSupervisor(o Options) (*Supervisor, error) {
 // Status returns what is known now.
 func (s *Supervisor) Status() Status { return s.tracker.Status() }
 
-// KeyFrameAsked notes that somebody who watches asked for a key frame, whoever answered.
+// KeyFrameAsked notes a viewer's request for a key frame, whatever answered it.
 func (s *Supervisor) KeyFrameAsked() { s.tracker.KeyFrameAsked(s.opts.Now()) }
 
 // RequestKeyFrame asks the source for a key frame, if it can be asked.
@@ -105,7 +105,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
 		case IsPermanent(err):
 			if _, crash := rescue.Of(err); crash {
-				s.opts.Log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("a source crashed; it is given up, the rest goes on")
+				s.opts.Log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("source crashed")
 			}
 			reason := s.words(err)
 			s.tracker.Fail(reason, now)
@@ -223,7 +223,7 @@ func (s *Supervisor) tell(status Status) {
 		level = zerolog.WarnLevel
 	}
 	s.opts.Log.WithLevel(level).Stringer("state", status.State).Str("reason", status.Reason).
-		Stringer("codec", status.Codec).Int("width", status.Width).Int("height", status.Height).Msg("source")
+		Stringer("codec", status.Codec).Int("width", status.Width).Int("height", status.Height).Msg("source changed")
 	if s.opts.OnStatus != nil {
 		s.opts.OnStatus(status)
 	}

@@ -391,7 +391,7 @@ func TestWriteErrorsAreCountedAndTheTrackGoesOn(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	_, err := speech.New(speech.Options{})
-	require.ErrorContains(t, err, "expected a PacketWriter")
+	require.ErrorContains(t, err, "speech.Options.Out")
 	_, err = speech.New(speech.Options{Out: &wire{}, Complexity: 11})
 	require.ErrorContains(t, err, "complexity")
 	w, err := speech.New(speech.Options{Out: &wire{}})

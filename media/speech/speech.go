@@ -21,7 +21,7 @@
 // encoder looks 312 samples ahead (6.5 ms: 2.5 ms and 4 ms of delay
 // compensation in the VoIP application), so a listener without network or
 // buffer that plays each packet as it comes hears that sample 6.5 ms after its place. Every moment this
-// package takes or tells (Start's at, Started's onset, Ended's end) is such a
+// package takes or returns (Start's at, Started's onset, Ended's end) is such a
 // moment of hearing. A packet that was written late moves onset and end by as
 // much.
 package speech
@@ -132,7 +132,7 @@ type Writer struct {
 	events  []event // of the frame being made
 }
 
-// event is something to tell once its packet is out.
+// event is a call to make once its packet is out.
 type event struct {
 	u     *Utterance
 	place int // sample within the frame; may be negative or beyond it
@@ -177,7 +177,7 @@ func New(o Options) (*Writer, error) {
 
 func newWriter(o Options, enc encoder) (*Writer, error) {
 	if o.Out == nil {
-		return nil, errors.New("expected a PacketWriter in Options.Out, got none")
+		return nil, errors.New("speech.Options.Out is not set")
 	}
 	return &Writer{
 		out:        o.Out,
@@ -266,7 +266,7 @@ func (t *tap) close() {
 	close(t.frames)
 }
 
-// Sounds tells whether somebody speaks, or will begin to before the moment given.
+// Sounds reports whether speech is under way, or begins before the moment given.
 func (w *Writer) Sounds(before time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -321,7 +321,7 @@ func (w *Writer) skipped(n uint64, now time.Time) {
 	w.mu.Unlock()
 	w.unsent += int(n)
 	if now.Sub(w.lastLog) >= logEvery {
-		w.log.Warn().Uint64("skipped", total-w.skipLogged).Msg("voice frames skipped: the machine was too busy")
+		w.log.Warn().Uint64("skipped", total-w.skipLogged).Msg("voice frames skipped")
 		w.lastLog, w.skipLogged = now, total
 	}
 }
@@ -356,7 +356,7 @@ func (w *Writer) frame(n int64, due, now time.Time) error {
 	return nil
 }
 
-// render fills frame n and hands it to who listens.
+// render fills frame n and hands it to the listeners.
 func (w *Writer) render(n int64, due time.Time, late bool) (sound, begins bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -394,7 +394,7 @@ func (w *Writer) encode(sound bool) (size int, err error) {
 	return size, nil
 }
 
-// tell hands out the frame's events. Only Run's goroutine touches them after fill.
+// tell calls the frame's events. Only Run's goroutine touches them after fill.
 func (w *Writer) tell(at time.Time) {
 	for i, e := range w.events {
 		when := at.Add(samples(int64(e.place + lookahead)))

@@ -28,9 +28,9 @@ const (
 var ErrEnded = errors.New("the utterance has ended: make a new one")
 
 // ErrTooLong is returned by Write when three minutes of audio wait to be played.
-var ErrTooLong = errors.New("expected less than 180 s of waiting audio: write it in step with the playback")
+var ErrTooLong = errors.New("180 s of audio wait already; write it in step with the playback")
 
-// Events are told by the Writer, from its own goroutine, after the packet in
+// Events are called by the Writer, from its own goroutine, after the packet in
 // question was written; they must not block. Either may be nil.
 type Events struct {
 	// Started: the packet with the onset was written; onset is when a listener
@@ -232,7 +232,7 @@ func (u *Utterance) audibleLocked() time.Duration {
 	return samples(u.audible - u.onset)
 }
 
-// LeadTrimmed tells how much of the audio written lies before the onset: the
+// LeadTrimmed returns how much of the audio written lies before the onset: the
 // silence cut off, the 20 ms kept of it, and a soft beginning. A word at time
 // t of the audio written is heard at t - LeadTrimmed after the moment that
 // Started tells. While only silence has come, it is all of it.
@@ -249,7 +249,7 @@ func (u *Utterance) LeadTrimmed() time.Duration {
 }
 
 // End says that no more audio will come, and returns the audible time of the
-// whole. An utterance that has none is dropped: neither event is told.
+// whole. An utterance that has none is dropped: neither event is called.
 func (u *Utterance) End() time.Duration {
 	u.in.Lock()
 	defer u.in.Unlock()

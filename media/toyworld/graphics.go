@@ -33,7 +33,7 @@ func (w *World) board(c *canvas, t int64) {
 	c.text(x+23.3*u, y+1.15*u, 1.7*u, fmt.Sprintf("%02d:%02d", total/60%100, total%60), ink, 0.08)
 }
 
-// sign tells that a replay is shown.
+// sign draws the mark of a replay.
 func (w *World) sign(c *canvas) {
 	u := float64(w.width) / 100
 	x, y := 80.6*u, 3*u

@@ -130,7 +130,7 @@ type passage struct {
 	played     float64 // seconds of motion before it
 	team       int     // in possession
 	number     uint64  // counts passages: the seed of the passes
-	carrier    int     // who has the ball when it begins
+	carrier    int     // the figure with the ball when it begins
 	goal       bool    // the last second is a shot into the goal
 	joy        bool    // the team's celebration after a goal
 	kickOff    bool    // ball and players in their places

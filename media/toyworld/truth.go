@@ -49,7 +49,7 @@ func (w *World) Events(from, to time.Duration) []Event {
 	return out
 }
 
-// Truth tells what the picture of a moment shows.
+// Truth returns what the picture of a moment shows.
 func (w *World) Truth(at time.Duration) Truth {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,7 +96,7 @@ func (w *World) flow(now showing, out *Truth) {
 	tall := float64(w.height) / float64(w.width)
 	before := now.moment - step
 	if w.script.at(max(0, before)).kickOff != w.script.at(now.moment).kickOff {
-		before = now.moment // nobody walks to the kick-off
+		before = now.moment // no player walks to the kick-off
 	}
 	at := func(p vec) (float64, float64, bool) {
 		x, y, _ := cam.project(p)

@@ -22,7 +22,7 @@ type Grid struct {
 	keys    bool          // there was a key frame
 }
 
-// Take tells whether f is sampled at fps pictures a second. It must see all
+// Take reports whether f is sampled at fps pictures a second. It must see all
 // access units of one epoch, in order.
 func (g *Grid) Take(f media.EncodedFrame, fps float64) bool {
 	if f.KeyFrame {

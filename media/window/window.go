@@ -169,7 +169,7 @@ func Difference(a, b *Signature) Change {
 // to count as a change of the scene by itself.
 const peakFactor = 4
 
-// Below tells whether a change is too small to look: the mean is below the
+// Below reports whether a change is too small to look: the mean is below the
 // threshold (0 to 255; 0 never skips) and no single block stands out.
 func (c Change) Below(threshold float64) bool {
 	return c.Mean < threshold && c.Peak < peakFactor*threshold

@@ -264,7 +264,7 @@ func ParseRaw(body []byte) (Raw, error) {
 	return m, nil
 }
 
-// Ack tells how far decoding or encoding got.
+// Ack reports the progress of decoding or encoding.
 type Ack struct {
 	// Done is the last unit or raw picture that was worked on.
 	Done uint64

@@ -3,7 +3,7 @@
 //
 // It owns the format and its bounds and nothing else: no process, no codec.
 // Both sides read with the same Reader, so a message that is too long, of an
-// unknown kind or not shaped as promised is refused by whoever gets it, and
+// unknown kind or not shaped as promised is refused by its receiver, and
 // neither side believes a size the other one names before it was checked.
 //
 // A message is a length (4 bytes, of what follows), a kind (1 byte) and a
@@ -91,7 +91,7 @@ const (
 	MJPEG Codec = 6
 )
 
-// Known tells whether c is one of the codecs above.
+// Known reports whether c is one of the codecs above.
 func (c Codec) Known() bool { return c >= VP8 && c <= MJPEG }
 
 // String returns the codec's name.
@@ -112,7 +112,7 @@ type Message struct {
 // Reader reads messages.
 type Reader struct {
 	r    *bufio.Reader
-	body []byte // for bodies that nobody keeps
+	body []byte // for bodies that are not kept
 }
 
 // NewReader reads from r through a buffer of size bytes.
@@ -120,7 +120,7 @@ func NewReader(r io.Reader, size int) *Reader {
 	return &Reader{r: bufio.NewReaderSize(r, size), body: make([]byte, maxSmall)}
 }
 
-// Pending tells whether a further message is already here at least in part,
+// Pending reports whether a further message is already here at least in part,
 // so that Next will not wait long.
 func (r *Reader) Pending() bool { return r.r.Buffered() > 0 }
 

@@ -8,8 +8,8 @@ import (
 	"touchline/media/source"
 )
 
-// Clock tells when the sound of an RTP stream was captured, whatever its way
-// through a coder took. It is not safe for concurrent use.
+// Clock returns when the sound of an RTP stream was captured, without the time
+// that a coder took. It is not safe for concurrent use.
 type Clock struct {
 	rate   int64 // of the stream's timestamps, in Hz
 	clock  ingest.Clock

@@ -59,7 +59,7 @@ func Open(o Options) (source.Puller, error) {
 		w.Device, w.Now, w.Log = o.Address.Path, o.Now, o.Log
 		return webcam.New(w)
 	}
-	return nil, errors.New("expected the address of a camera, a stream, a file or a device")
+	return nil, errors.New("the address names no camera, stream, file or device")
 }
 
 func newFile(o Options) (*file.Clip, error) {

@@ -46,7 +46,7 @@ type Options struct {
 	Out func(media.EncodedFrame)
 	// RequestKeyFrame asks the source for a key frame; nil when it cannot be asked.
 	RequestKeyFrame func()
-	// OnReason is told why pictures are transcoded, "" when they pass. May be nil. It must not block.
+	// OnReason is called with the reason why pictures are transcoded, "" when they pass. May be nil. It must not block.
 	OnReason func(reason string)
 	// Mode says when to transcode; "" is Auto.
 	Mode Mode
@@ -88,14 +88,14 @@ type Converter struct {
 // New checks the options and finds the codec program. It starts nothing.
 func New(o Options) (*Converter, error) {
 	if o.Out == nil {
-		return nil, errors.New("expected a place for the pictures of a source")
+		return nil, errors.New("conform.Options.Out is not set")
 	}
 	switch o.Mode {
 	case "":
 		o.Mode = Auto
 	case Auto, Off, Always:
 	default:
-		return nil, fmt.Errorf("expected to transcode auto, off or always, got %q", o.Mode)
+		return nil, fmt.Errorf("transcode %q is unknown; use auto, off or always", o.Mode)
 	}
 	c := &Converter{opts: o, wake: make(chan struct{}, 1)}
 	o.To.OnFrame = c.coded
@@ -149,7 +149,7 @@ func (c *Converter) Forget() {
 	c.held, c.heldBytes = nil, 0
 }
 
-// SetSlow tells whether the source's key frames are too far apart. It has its
+// SetSlow sets whether the source's key frames are too far apart. It has its
 // effect at the next key frame, so that nothing stands still until then.
 func (c *Converter) SetSlow(slow bool) {
 	c.mu.Lock()
@@ -204,7 +204,7 @@ func (c *Converter) Frame(f media.EncodedFrame) {
 	c.mu.Unlock()
 
 	if changed {
-		c.opts.Log.Info().Str("reason", reason).Msg("transcoding of the source")
+		c.opts.Log.Info().Str("reason", reason).Msg("transcoding changed")
 		if c.opts.OnReason != nil {
 			c.opts.OnReason(reason)
 		}
@@ -266,7 +266,7 @@ func (c *Converter) judge(f media.EncodedFrame) string {
 	case c.slowNow:
 		return "its key frames are too far apart; set their distance at the source to save this"
 	case c.opts.Mode == Always:
-		return "the settings want it"
+		return "forced by sources.transcode"
 	}
 	return ""
 }

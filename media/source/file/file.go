@@ -31,7 +31,7 @@ import (
 type Options struct {
 	// Address of a file, or with http or https.
 	Address source.Address
-	// Loop plays a file again when it ended. A stream that ends is opened again by whoever watches over it.
+	// Loop plays a file again when it ended. A stream that ends is opened again by its Supervisor.
 	Loop bool
 	// Start is where to begin, counted from the beginning; 0 plays all.
 	Start time.Duration
@@ -71,13 +71,13 @@ const (
 func New(o Options) (*Clip, error) {
 	switch {
 	case o.Now == nil:
-		return nil, errors.New("expected a clock for the clip")
+		return nil, errors.New("file.Options.Now is not set")
 	case o.Start < 0:
-		return nil, fmt.Errorf("expected a start of 0 or later, got %v", o.Start)
+		return nil, fmt.Errorf("start %v is negative; use 0 or more", o.Start)
 	case o.Address.Kind == source.File && o.Address.Path != "":
 	case o.Address.Kind == source.HTTP && o.Address.URL != nil:
 	default:
-		return nil, errors.New("expected a file or an http or https URL")
+		return nil, errors.New("the address is no file and no http or https URL")
 	}
 	for _, program := range []string{"ffmpeg", "ffprobe"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -125,7 +125,7 @@ func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
 	return err
 }
 
-// input is what ffmpeg and ffprobe are told to open.
+// input is what ffmpeg and ffprobe open.
 type input struct {
 	url       string
 	protocols string
@@ -148,11 +148,11 @@ func (c *Clip) input() (input, error) {
 	info, err := os.Stat(a.Path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return input{}, source.Permanent(fmt.Errorf("expected a file, there is none at %s", a.Path))
+		return input{}, source.Permanent(fmt.Errorf("file %s does not exist", a.Path))
 	case err != nil:
 		return input{}, fmt.Errorf("look at the file: %w", err)
 	case !info.Mode().IsRegular():
-		return input{}, source.Permanent(fmt.Errorf("expected a regular file at %s", a.Path))
+		return input{}, source.Permanent(fmt.Errorf("%s is not a regular file", a.Path))
 	}
 	return input{url: "file:" + a.Path, protocols: "file,pipe", failure: func() error { return nil }}, nil
 }
@@ -219,11 +219,11 @@ func readProbe(text []byte) (*stream, error) {
 		}
 	}
 	if video < 0 {
-		return nil, source.Permanent(errors.New("expected a video, there is none in it"))
+		return nil, source.Permanent(errors.New("there is no video in it"))
 	}
 	v := found.Streams[video]
 	if v.Width < 1 || v.Height < 1 || v.Width > 1<<14 || v.Height > 1<<14 {
-		return nil, source.Permanent(fmt.Errorf("expected a picture, got %d x %d pixels", v.Width, v.Height))
+		return nil, source.Permanent(fmt.Errorf("the video has an unusable size of %d x %d pixels", v.Width, v.Height))
 	}
 	s := &stream{codec: media.H264, width: v.Width, height: v.Height}
 	switch v.Codec {

@@ -60,11 +60,11 @@ func (p *pacer) emit(ctx context.Context, u unit) error {
 	f.Received = p.now()
 	f.Arrival = p.anchor.Add(u.pts)
 	p.out.Frame(f)
-	p.end() // whoever waited for the first picture need not any more
+	p.end() // sound may begin
 	return nil
 }
 
-// due tells how long a unit has time.
+// due returns the time until a unit is due.
 func (p *pacer) due(u unit) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -221,7 +221,7 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 		defer close(r.heard)
 		err := rescue.Call(func() error { return p.hear(ctx, sound, r, previous) })
 		if err != nil && ctx.Err() == nil {
-			p.clip.opts.Log.Debug().Err(err).Msg("the clip's sound cannot be read any further")
+			p.clip.opts.Log.Debug().Err(err).Msg("clip sound ended")
 		}
 	})
 	return pipe, nil

@@ -166,7 +166,7 @@ func readIVF(r io.Reader, s stream, emit func(unit) error) error {
 	}
 }
 
-// isKey tells key frames: by the frame headers of RFC 6386 section 9.1 and the
+// isKey reports whether b is a key frame: by the frame headers of RFC 6386 section 9.1 and the
 // VP9 bitstream section 6.2, and by the sequence header OBU that begins each of AV1.
 func isKey(codec media.Codec, b []byte) bool {
 	switch codec {

@@ -63,11 +63,11 @@ type Camera struct {
 func New(o Options) (*Camera, error) {
 	switch {
 	case o.URL == nil || o.URL.Scheme != "http" && o.URL.Scheme != "https" || o.URL.Hostname() == "":
-		return nil, errors.New("expected http://HOST/PATH or https://HOST/PATH")
+		return nil, errors.New("the address is not http://HOST/PATH or https://HOST/PATH")
 	case o.Now == nil:
-		return nil, errors.New("expected a clock for the camera")
+		return nil, errors.New("mjpeg.Options.Now is not set")
 	case o.Interval < 0 || o.Interval > maxInterval:
-		return nil, fmt.Errorf("expected an interval of at most %v, got %v", maxInterval, o.Interval)
+		return nil, fmt.Errorf("interval %v is too long; use at most %v", o.Interval, maxInterval)
 	}
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
@@ -86,7 +86,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 		now := c.opts.Now()
 		size, err := jpeg.DecodeConfig(bytes.NewReader(picture))
 		if err != nil {
-			c.opts.Log.Debug().Err(err).Msg("the camera sends something that is no JPEG")
+			c.opts.Log.Debug().Err(err).Msg("picture is not a JPEG")
 			return
 		}
 		// The camera says nothing of time: a picture's is when it came.
@@ -108,7 +108,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 			return errors.New("the camera hung up")
 		}
 		if first {
-			c.opts.Log.Info().Dur("interval", c.opts.Interval).Msg("the camera sends single pictures")
+			c.opts.Log.Info().Dur("interval_ms", c.opts.Interval).Msg("polling single pictures")
 		}
 		timer := time.NewTimer(max(0, c.opts.Interval-c.opts.Now().Sub(asked)))
 		select {

@@ -35,7 +35,7 @@ type scanner struct {
 
 func newScanner(r io.Reader) *scanner { return &scanner{in: bufio.NewReaderSize(r, 64<<10)} }
 
-// atPicture tells whether the stream begins with a picture, or with the head of
+// atPicture reports whether the stream begins with a picture, or with the head of
 // a part that says so, whatever the answer called itself.
 func (s *scanner) atPicture() bool {
 	b, _ := s.in.Peek(512) // less is no error here

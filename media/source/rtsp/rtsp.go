@@ -4,7 +4,7 @@
 // It owns the conversation with the camera and its sockets. H264, H265, VP8,
 // VP9 and AV1 come out as package ingest assembles them, with the parameter
 // sets of the SDP in front of key frames that lack them; MJPEG as JPEG
-// pictures; Opus as packets. It never decodes, and whoever runs it decides
+// pictures; Opus as packets. It never decodes, and its caller decides
 // about another try.
 package rtsp
 
@@ -72,15 +72,15 @@ type Camera struct {
 // New checks the options and opens nothing.
 func New(o Options) (*Camera, error) {
 	if o.URL == nil || o.URL.Scheme != "rtsp" && o.URL.Scheme != "rtsps" || o.URL.Hostname() == "" {
-		return nil, errors.New("expected rtsp://HOST/PATH or rtsps://HOST/PATH")
+		return nil, errors.New("the address is not rtsp://HOST/PATH or rtsps://HOST/PATH")
 	}
 	switch o.Transport {
 	case Auto, TCP, UDP:
 	default:
-		return nil, fmt.Errorf("expected the transport tcp, udp or none, got %q", o.Transport)
+		return nil, fmt.Errorf("transport %q is unknown; use tcp, udp or leave it empty", o.Transport)
 	}
 	if o.Now == nil {
-		return nil, errors.New("expected a clock for the camera")
+		return nil, errors.New("rtsp.Options.Now is not set")
 	}
 	return &Camera{opts: o}, nil
 }
@@ -93,12 +93,12 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 	}
 	err := c.pull(ctx, protocol, false, out)
 	if _, ok := errors.AsType[setupError](err); ok && c.opts.URL.Scheme == "rtsps" && protocol == gortsplib.ProtocolTCP {
-		c.opts.Log.Info().Msg("the camera refuses RTP inside TLS, trying SRTP")
+		c.opts.Log.Info().Msg("RTP inside TLS refused, trying SRTP")
 		err = c.pull(ctx, protocol, true, out)
 	}
 	if status, ok := errors.AsType[liberrors.ErrClientBadStatusCode](err); ok && c.opts.Transport == Auto &&
 		status.Code == base.StatusUnsupportedTransport {
-		c.opts.Log.Info().Msg("the camera refuses TCP, trying UDP")
+		c.opts.Log.Info().Msg("TCP refused, trying UDP")
 		err = c.pull(ctx, gortsplib.ProtocolUDP, true, out)
 	}
 	return c.explain(err)
@@ -152,7 +152,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 			return ip, err
 		},
 		OnPacketsLost: func(uint64) {}, // the assembler sees the same and says so
-		OnDecodeError: func(err error) { c.opts.Log.Debug().Err(err).Msg("the camera sends something unreadable") },
+		OnDecodeError: func(err error) { c.opts.Log.Debug().Err(err).Msg("packet unreadable") },
 	}
 	if err := client.Start(); err != nil {
 		return fmt.Errorf("start the RTSP client: %w", err)
@@ -189,7 +189,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 		actx, stop := context.WithCancel(ctx)
 		coding.Go(func() {
 			if err := rescue.Call(func() error { return s.aac.Run(actx) }); err != nil && actx.Err() == nil {
-				c.opts.Log.Warn().Err(err).Msg("the camera's sound is left out from here on")
+				c.opts.Log.Warn().Err(err).Msg("camera sound dropped")
 			}
 		})
 		defer coding.Wait()

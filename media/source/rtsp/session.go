@@ -60,7 +60,7 @@ type pictures struct {
 }
 
 // choose takes the first video that can be read, and the first sound that can
-// be made Opus if somebody listens.
+// be made Opus if sound is wanted.
 func (s *session) choose(desc *description.Session) ([]*description.Media, error) {
 	for _, m := range desc.Medias {
 		if m.IsBackChannel {
@@ -77,7 +77,7 @@ func (s *session) choose(desc *description.Session) ([]*description.Media, error
 	}
 	if s.video == nil {
 		return nil, source.Permanent(fmt.Errorf(
-			"expected H264, H265, VP8, VP9, AV1 or MJPEG from the camera, it offers %s", offered(desc)))
+			"the camera offers %s; one of H264, H265, VP8, VP9, AV1 and MJPEG is needed", offered(desc)))
 	}
 	medias := []*description.Media{s.video}
 	if s.audio != nil {
@@ -153,7 +153,7 @@ func (s *session) hear(f format.Format) bool {
 func (s *session) code(clockRate int) bool {
 	coder, err := audio.NewAAC(clockRate, s.now, s.opus)
 	if err != nil {
-		s.log.Warn().Err(err).Msg("the camera's sound is left out")
+		s.log.Warn().Err(err).Msg("camera sound unavailable")
 		return false
 	}
 	s.aac = coder
@@ -267,7 +267,7 @@ func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 	}
 	size, err := jpeg.DecodeConfig(bytes.NewReader(picture))
 	if err != nil {
-		s.log.Debug().Err(err).Msg("the camera sends something that is no JPEG")
+		s.log.Debug().Err(err).Msg("picture is not a JPEG")
 		return
 	}
 	if s.began {

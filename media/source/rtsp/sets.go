@@ -69,7 +69,7 @@ func (s *parameterSets) complete(p *rtp.Packet) []*rtp.Packet {
 	return []*rtp.Packet{lead, p}
 }
 
-// look tells whether a payload holds a sequence parameter set, and whether a
+// look reports whether a payload holds a sequence parameter set, and whether a
 // slice of a key frame begins in it.
 func (s *parameterSets) look(b []byte) (sets, key bool) {
 	if s.codec == media.H265 {

@@ -57,7 +57,7 @@ type Camera struct {
 // New checks the options and opens nothing.
 func New(o Options) (*Camera, error) {
 	if o.Now == nil {
-		return nil, errors.New("expected a clock for the webcam")
+		return nil, errors.New("webcam.Options.Now is not set")
 	}
 	if o.Width == 0 || o.Height == 0 {
 		o.Width, o.Height = 1280, 720
@@ -109,7 +109,7 @@ func title(d driver.Driver) string {
 func (c *Camera) find() (driver.Driver, error) {
 	list := cameras()
 	if len(list) == 0 {
-		return nil, errors.New("expected a camera at this machine, found none; is /dev/video0 there and readable?")
+		return nil, errors.New("this machine has no camera; check that /dev/video0 exists and is readable")
 	}
 	wanted := strings.TrimPrefix(c.opts.Device, "/dev/")
 	for _, d := range list {
@@ -118,7 +118,7 @@ func (c *Camera) find() (driver.Driver, error) {
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("expected the camera %q, found %s", c.opts.Device, strings.Join(Devices(), ", "))
+	return nil, fmt.Errorf("no camera %q; there is %s", c.opts.Device, strings.Join(Devices(), ", "))
 }
 
 // RequestKeyFrame implements source.KeyFramer.
@@ -140,7 +140,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) (err error) {
 	}()
 	recorder, ok := d.(driver.VideoRecorder)
 	if !ok {
-		return source.Permanent(fmt.Errorf("expected a camera, %s is none", title(d)))
+		return source.Permanent(fmt.Errorf("%s is not a camera", title(d)))
 	}
 	mode, err := c.mode(d.Properties())
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) (err error) {
 		return fmt.Errorf("start %s: %w", title(d), err)
 	}
 	c.opts.Log.Info().Str("device", title(d)).Int("width", mode.Width).Int("height", mode.Height).
-		Str("format", string(mode.FrameFormat)).Msg("webcam")
+		Str("format", string(mode.FrameFormat)).Msg("webcam opened")
 	return c.film(ctx, reader, out)
 }
 
@@ -172,7 +172,7 @@ func (c *Camera) mode(have []prop.Media) (prop.Media, error) {
 		}
 	}
 	if best.Width == 0 {
-		return best, source.Permanent(errors.New("expected a camera with a picture, this one lists none"))
+		return best, source.Permanent(errors.New("the camera lists no picture format"))
 	}
 	if best.FrameRate == 0 {
 		best.FrameRate = float32(c.opts.FPS)
@@ -184,7 +184,7 @@ func (c *Camera) mode(have []prop.Media) (prop.Media, error) {
 // film reads, converts and encodes until ctx ends or the camera fails.
 func (c *Camera) film(ctx context.Context, reader video.Reader, out source.Sink) error {
 	began := c.opts.Now()
-	// The first picture tells the size: drivers may give another than they were asked for.
+	// The first picture has the size: drivers may give another than they were asked for.
 	first, release, err := reader.Read()
 	if err != nil {
 		return fmt.Errorf("read the first picture: %w", err)

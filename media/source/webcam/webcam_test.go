@@ -137,7 +137,7 @@ func TestKindsOfPictures(t *testing.T) {
 
 func TestTroubles(t *testing.T) {
 	_, err := pull(t, webcam.Options{Device: "no such thing"}, 1)
-	require.ErrorContains(t, err, `expected the camera "no such thing", found`)
+	require.ErrorContains(t, err, `no camera "no such thing"; there is`)
 	require.False(t, source.IsPermanent(err), "it may be plugged in")
 
 	f := &fake{img: func(p prop.Media) image.Image {
@@ -151,7 +151,7 @@ func TestTroubles(t *testing.T) {
 
 	f.modes = nil
 	_, err = pull(t, webcam.Options{Device: "pulled out"}, 1)
-	require.ErrorContains(t, err, "lists none")
+	require.ErrorContains(t, err, "lists no picture format")
 
 	for _, bad := range []webcam.Options{{}, {Now: time.Now, Width: 4, Height: 4}, {Now: time.Now, FPS: 1000}} {
 		_, err := webcam.New(bad)

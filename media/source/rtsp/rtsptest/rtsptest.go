@@ -54,7 +54,7 @@ func New(tb testing.TB, host, clip string, args ...string) *Camera {
 }
 
 // URL of the camera; user is put in front of the host, "" for none. The camera
-// asks nobody for a password.
+// asks for no password.
 func (c *Camera) URL(user string) string {
 	if user != "" {
 		user += "@"
