@@ -253,7 +253,7 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 	select {
 	case queue <- m:
 	default:
-		c.refuse(m.who.identity, m.req.Method, errBusy)
+		_ = c.refuse(m.who.identity, m.req.Method, errBusy) // the queue is full: no answer
 	}
 }
 

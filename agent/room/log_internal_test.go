@@ -17,7 +17,7 @@ func TestLogWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log := zerolog.New(zerolog.SyncWriter(&out))
-	err, outages := joinAt(t, "ws://127.0.0.1:7401", log)
+	outages, err := joinAt(t, "ws://127.0.0.1:7401", log)
 	require.NoError(t, err)
 	own, library := 0, 0
 	for line := range bytes.Lines(out.Bytes()) {

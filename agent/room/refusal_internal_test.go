@@ -16,7 +16,7 @@ import (
 )
 
 // joinAt is a connection that joins at an address, and what its first attempts led to.
-func joinAt(t *testing.T, url string, log zerolog.Logger) (run error, outages int) {
+func joinAt(t *testing.T, url string, log zerolog.Logger) (outages int, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -29,14 +29,15 @@ func joinAt(t *testing.T, url string, log zerolog.Logger) (run error, outages in
 			cancel()
 		}
 	}
-	return c.run(ctx), outages
+	err = c.run(ctx)
+	return outages, err
 }
 
 // TestServerDown: an address that has "401" in it is not the status of a refusal.
 func TestServerDown(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"ws://127.0.0.1:7401", "ws://127.0.0.1:14010", "ws://livekit-401.invalid:7880"} {
-		err, outages := joinAt(t, url, zerolog.Nop())
+		outages, err := joinAt(t, url, zerolog.Nop())
 		require.NoError(t, err, "%s: the join is tried again", url)
 		require.Equal(t, 2, outages, url)
 	}
@@ -51,7 +52,7 @@ func TestRefusal(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "invalid token: 401 unauthorized", status)
 		}))
-		err, outages := joinAt(t, strings.Replace(server.URL, "http", "ws", 1), zerolog.Nop())
+		outages, err := joinAt(t, strings.Replace(server.URL, "http", "ws", 1), zerolog.Nop())
 		server.Close()
 		if refused {
 			require.ErrorIs(t, err, ErrRefused, status)

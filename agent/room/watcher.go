@@ -8,13 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"touchline/media/source"
-
 	"github.com/livekit/protocol/livekit"
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
 	"touchline/media"
+	"touchline/media/source"
 )
 
 // queueLength is how many access units wait for the reader: two seconds at 30 a second.

@@ -210,7 +210,6 @@ type testRunner struct {
 	begun, whole int
 	cut, joins   int
 	causes       []error
-	toldAt       time.Time // to end at once, last
 	ended        []error
 	inside       int
 	most         int
@@ -288,7 +287,6 @@ func (g *testRunner) stay(ctx context.Context, job worker.Job) error {
 			g.mu.Lock()
 			g.cut++
 			g.causes = append(g.causes, context.Cause(ctx))
-			g.toldAt = time.Now()
 			g.mu.Unlock()
 			job.Leaving(nil)
 			leave()
