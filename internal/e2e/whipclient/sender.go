@@ -186,7 +186,7 @@ func (s *Sender) do(ctx context.Context, method, address, body string) (response
 	return response{resp.StatusCode, string(text), resp.Location}, err
 }
 
-// readRTCP reads what must be read for the sender's reports, and hears requests for a key frame.
+// readRTCP keeps sender reports going and notes requests for a key frame.
 func (s *Sender) readRTCP(from *webrtc.RTPSender) {
 	for {
 		packets, _, err := from.ReadRTCP()
@@ -205,13 +205,13 @@ func (s *Sender) readRTCP(from *webrtc.RTPSender) {
 	}
 }
 
-// Asked yields one value for each request for a key frame. The clip goes on all the same.
+// Asked receives one value for each request for a key frame. The clip does not change.
 func (s *Sender) Asked() <-chan struct{} { return s.asks }
 
-// Answered is how long the server took for its answer.
+// Answered returns the time that the server took to answer the offer.
 func (s *Sender) Answered() time.Duration { return s.answered }
 
-// Run sends the clip, over and over, until ctx ends.
+// Run sends the clip in a loop until ctx ends.
 func (s *Sender) Run(ctx context.Context) error {
 	step := time.Second / time.Duration(s.opts.FPS)
 	start := time.Now()
@@ -246,10 +246,10 @@ func (s *Sender) Send(n uint32) error {
 	return nil
 }
 
-// marker is the UUID of the user data in which the number is.
+// marker is the UUID of the user data with the number.
 func marker() []byte { return bytes.Repeat([]byte{0xa5}, 16) }
 
-// numbered is a SEI of unregistered user data (H.264 section D.1.7) with a number.
+// numbered returns a SEI of unregistered user data (H.264 section D.1.7) with a number.
 func numbered(n uint32) []byte {
 	sei := append([]byte{0, 0, 0, 1, 6, 5, 21}, marker()...)
 	// Seven bits in a byte, each with its highest bit set: no three zeros, no start code.
@@ -284,12 +284,12 @@ func (s *Sender) Close(ctx context.Context) error {
 	return nil
 }
 
-// Vanish closes the connection without a word over HTTP, as a program that crashed does.
+// Vanish closes the connection without a DELETE, as a program that crashes does.
 func (s *Sender) Vanish() { s.hangUp() }
 
 func (s *Sender) hangUp() {
 	if s.pc != nil {
-		_ = s.pc.GracefulClose() // what it complains about is over
+		_ = s.pc.GracefulClose() // its errors no longer matter
 	}
 	s.wg.Wait()
 }
