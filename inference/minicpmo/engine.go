@@ -493,7 +493,7 @@ func (e *Engine) Stats() Stats {
 // call does something; each returns what that brought.
 func (e *Engine) Close() error {
 	e.cancel()
-	kick(e.loop.inbox.wake)
+	e.loop.inbox.wake.Set()
 	e.wg.Wait()
 	e.workers.wg.Wait()
 	e.mu.Lock()

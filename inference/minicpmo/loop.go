@@ -9,6 +9,7 @@ import (
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/sample"
+	"touchline/internal/wake"
 )
 
 // stallLimit is how long the words of a room may stand still because of work
@@ -61,7 +62,7 @@ type inbox struct {
 	pictures []*picture
 	waiting  int // cycles here and in loop.waiting
 	stopped  error
-	wake     chan struct{}
+	wake     wake.Signal
 }
 
 // cost estimates what n units of work take: a line, whose foot is measured at
@@ -115,7 +116,7 @@ func newLoop(dev backend, s shape, now func() time.Time, stats *counters) (*loop
 		l.states[i] = sample.NewState(s.vocab)
 		l.tokens[i] = -1
 	}
-	l.inbox.wake = make(chan struct{}, 1)
+	l.inbox.wake = wake.New()
 	return l, nil
 }
 
@@ -132,7 +133,7 @@ func (l *loop) submit(c *cycle, queue int) error {
 	}
 	l.inbox.waiting++
 	l.inbox.cycles = append(l.inbox.cycles, c)
-	kick(l.inbox.wake)
+	l.inbox.wake.Set()
 	return nil
 }
 
@@ -141,7 +142,7 @@ func (l *loop) prepared(p *picture) {
 	l.inbox.mu.Lock()
 	l.inbox.pictures = append(l.inbox.pictures, p)
 	l.inbox.mu.Unlock()
-	kick(l.inbox.wake)
+	l.inbox.wake.Set()
 }
 
 // run works until ctx ends or the device is lost, and ends every answer then.

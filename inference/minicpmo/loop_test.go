@@ -593,7 +593,7 @@ func TestNobodyLooksAtCancelledPictures(t *testing.T) {
 		gone.dropped.Store(true)
 		a, b := r.ask(1, 10, 3, kept), r.ask(2, 10, 3, kept, gone)
 		b.c.cancelled.Store(true)
-		kick(r.inbox.wake)
+		r.inbox.wake.Set()
 		<-b.done
 		require.ErrorIs(t, b.err, errCancelled)
 		r.prepared(gone)

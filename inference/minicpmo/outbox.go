@@ -1,6 +1,10 @@
 package minicpmo
 
-import "sync"
+import (
+	"sync"
+
+	"touchline/internal/wake"
+)
 
 // outbox carries the tokens of an answer from the loop to who asked. The loop
 // never waits for the reader: there is room for every token of the answer.
@@ -12,7 +16,7 @@ type outbox struct {
 	taken  int
 	ended  bool
 	err    error
-	wake   chan struct{}
+	wake   wake.Signal
 }
 
 func (o *outbox) init(most, width int) {
@@ -21,7 +25,7 @@ func (o *outbox) init(most, width int) {
 		o.width = width
 		o.hidden = make([]float32, 0, most*width)
 	}
-	o.wake = make(chan struct{}, 1)
+	o.wake = wake.New()
 }
 
 func (o *outbox) push(id int32, hidden []float32) {
@@ -31,7 +35,7 @@ func (o *outbox) push(id int32, hidden []float32) {
 		o.hidden = append(o.hidden, hidden...)
 	}
 	o.mu.Unlock()
-	kick(o.wake)
+	o.wake.Set()
 }
 
 // end closes the answer, once; the first error counts.
@@ -41,7 +45,7 @@ func (o *outbox) end(err error) {
 		o.ended, o.err = true, err
 	}
 	o.mu.Unlock()
-	kick(o.wake)
+	o.wake.Set()
 }
 
 // take returns the next token. ok is false when there is none yet; ended tells
@@ -58,12 +62,4 @@ func (o *outbox) take() (id int32, hidden []float32, ok, ended bool, err error) 
 		return o.ids[i], hidden, true, false, nil
 	}
 	return 0, nil, false, o.ended, o.err
-}
-
-// kick wakes who waits on a channel of capacity one.
-func kick(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -67,7 +67,7 @@ func (e *Engine) Answer(ctx context.Context, r Request) iter.Seq2[Token, error] 
 		}
 		defer func() { // Harmless if it has ended.
 			c.cancelled.Store(true)
-			kick(e.loop.inbox.wake)
+			e.loop.inbox.wake.Set()
 		}()
 		text := e.tokens.NewStream(!r.Special)
 		for {
@@ -150,14 +150,14 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 			case e.workers.urgent <- p:
 			case <-ctx.Done():
 				c.cancelled.Store(true)
-				kick(e.loop.inbox.wake)
+				e.loop.inbox.wake.Set()
 				return nil, ctx.Err()
 			case <-e.done:
 				return nil, ErrClosed
 			}
 		}
 	}
-	kick(e.loop.inbox.wake) // A picture may have become a wanted one.
+	e.loop.inbox.wake.Set() // A picture may have become a wanted one.
 	return c, nil
 }
 
