@@ -1,3 +1,5 @@
+//go:build integration
+
 package bot_test
 
 import (
@@ -8,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"touchline/internal/redact"
 
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
@@ -26,6 +26,7 @@ import (
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/internal/e2e/stage"
+	"touchline/internal/redact"
 	"touchline/internal/rescue"
 )
 
@@ -66,7 +67,7 @@ func (l *leavings) add(err error, in bool) {
 // goroutines of the bot, of the client library and of the codec's reader.
 func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	cfg := configs.Default()
 	cfg.Inference.Engine = "scene"
 	cfg.Pacing.InitialDelay = time.Second
@@ -170,7 +171,7 @@ func (faultySession) Generate(context.Context, inference.Prompt) iter.Seq2[infer
 // the voice.
 func TestCrashOfAnEngineEndsItsBot(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold = 0
 	h.camera("match", "")
@@ -189,7 +190,7 @@ func TestCrashOfAnEngineEndsItsBot(t *testing.T) {
 // the panic said, but not where in the code.
 func TestCrashIsTold(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.camera("match", "")
 	receiver := &told{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
 	server := httptest.NewServer(receiver)
@@ -234,7 +235,7 @@ func (burning) RoundTrip(*http.Request) (*http.Response, error) { panic("crash o
 // TestCrashOfAnOutputEndsNoRoom: the webhooks are switched off, the room goes on.
 func TestCrashOfAnOutputEndsNoRoom(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.camera("match", "")
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold, cfg.Pacing.InitialDelay = 0, time.Second

@@ -5,12 +5,11 @@ import (
 	"context"
 	"fmt"
 
-	"touchline/inference/minicpmo"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
 	"touchline/inference/residency"
 	"touchline/inference/scene"

@@ -1,3 +1,5 @@
+//go:build integration
+
 package bot_test
 
 import (
@@ -6,8 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"touchline/internal/redact"
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -19,6 +19,7 @@ import (
 	"touchline/agent/worker"
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
+	"touchline/internal/redact"
 )
 
 // ear notes the captions of each cycle, and tells of one in the middle of a comment.
@@ -49,7 +50,7 @@ func (e *ear) Caption(c agent.Caption) {
 // in the record, reports success while it is still in the room, and is out within the server's 3 s.
 func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.camera("match", "")
 	cfg := configs.Default()
 	cfg.Inference.Engine = "scene"

@@ -1,3 +1,5 @@
+//go:build integration
+
 package bot_test
 
 import (
@@ -29,7 +31,7 @@ import (
 // and on a match in the other, in words and by voice.
 func TestModelCommentsInTwoRooms(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	cfg := withModel(tiny(t))
 	engine, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
 	require.NoError(t, err)
@@ -163,7 +165,7 @@ func (m *mortal) kill() {
 
 func TestLoadingIsSeenAndALostDeviceEndsTheBot(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	cfg := withModel(tiny(t))
 	cfg.Inference.Voice.Enabled = false
 	bundle, err := models.OpenBundle(cfg.Inference.MiniCPM.Path)

@@ -1,3 +1,5 @@
+//go:build integration
+
 package bot_test
 
 import (
@@ -12,9 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"touchline/agent/webhook"
-	"touchline/internal/redact"
-
 	"github.com/livekit/protocol/auth"
 	livekitwebhook "github.com/livekit/protocol/webhook"
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -25,7 +24,9 @@ import (
 	"touchline/agent/bot"
 	"touchline/agent/history"
 	"touchline/agent/room"
+	"touchline/agent/webhook"
 	"touchline/configs"
+	"touchline/internal/redact"
 )
 
 // told is a receiver of webhooks that verifies them as LiveKit's do.
@@ -79,11 +80,11 @@ func (r *told) of(name string) (out []toldEvent) {
 // them to those who come later, on the page and in the room.
 func TestOutputs(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, store := range []string{history.StoreFile, history.StoreSQLite} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
-			h := &house{t: t, url: h.url, keys: h.keys}
+			h := &fixture{t: t, url: h.url, keys: h.keys}
 			h.camera(store, "")
 			receiver := &told{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
 			server := httptest.NewServer(receiver)

@@ -1,3 +1,5 @@
+//go:build integration
+
 package bot_test
 
 import (
@@ -51,7 +53,7 @@ func call(t *testing.T, method, url, body string, answer any) (status int, text 
 // and is removed.
 func TestSourcesByTheAPI(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	cfg := configs.Default()
 	b, reader := h.bot(cfg, "api", nil)
 	sources, err := b.NewSources(bot.SourcesOptions{Allow: source.Allow{Public: true, Private: true, Loopback: true}, LoopbackOnly: true})

@@ -1,3 +1,5 @@
+//go:build integration
+
 package bot_test
 
 import (
@@ -36,25 +38,25 @@ func TestMain(m *testing.M) {
 	os.Exit(codectest.OnPath(func() int { return sfutest.Main(m) }))
 }
 
-// patience is how long a part of the house may take on a busy machine.
+// patience is how long a part of the fixture may take on a busy machine.
 const patience = 30 * time.Second
 
-// house is a LiveKit server in this process, with what runs in its rooms.
-type house struct {
+// fixture is a LiveKit server in this process, with what runs in its rooms.
+type fixture struct {
 	t    *testing.T
 	url  string
 	keys room.Keys
 }
 
-// newHouse opens the server.
-func newHouse(t *testing.T) *house {
+// newFixture opens the server.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	server, _ := sfutest.Start(t, sfu.Options{})
-	return &house{t: t, url: server.URL(), keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
+	return &fixture{t: t, url: server.URL(), keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 }
 
 // run runs a part until the test ends; it must end then without an error.
-func (h *house) run(name string, f func(context.Context) error) {
+func (h *fixture) run(name string, f func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -66,7 +68,7 @@ func (h *house) run(name string, f func(context.Context) error) {
 }
 
 // camera films for a room: a clip, or a generated match.
-func (h *house) camera(roomName, clip string) {
+func (h *fixture) camera(roomName, clip string) {
 	h.t.Helper()
 	if clip != "" {
 		a, err := source.ParseAddress(clip)
@@ -89,7 +91,7 @@ func (h *house) camera(roomName, clip string) {
 }
 
 // bot makes a bot for a room.
-func (h *house) bot(cfg configs.Config, roomName string, engine *bot.Engine) (*bot.Bot, *stage.Reader) {
+func (h *fixture) bot(cfg configs.Config, roomName string, engine *bot.Engine) (*bot.Bot, *stage.Reader) {
 	h.t.Helper()
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, roomName
 	reader := &stage.Reader{}
@@ -101,7 +103,7 @@ func (h *house) bot(cfg configs.Config, roomName string, engine *bot.Engine) (*b
 }
 
 // viewer watches a room.
-func (h *house) viewer(roomName string) *stage.Viewer {
+func (h *fixture) viewer(roomName string) *stage.Viewer {
 	h.t.Helper()
 	token, err := room.ViewerToken(h.keys, room.Person{Room: roomName, Identity: "viewer"})
 	require.NoError(h.t, err)
@@ -112,7 +114,7 @@ func (h *house) viewer(roomName string) *stage.Viewer {
 }
 
 // page serves a bot's page and returns its address.
-func (h *house) page(b *bot.Bot, cfg configs.Config) (url string) {
+func (h *fixture) page(b *bot.Bot, cfg configs.Config) (url string) {
 	h.t.Helper()
 	cfg.Agent.Console.Listen = "127.0.0.1:0"
 	address := make(chan string, 1)
