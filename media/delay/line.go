@@ -50,6 +50,7 @@ type Stats struct {
 	Waiting   uint64 // dropped because a key frame was waited for
 	OverBytes uint64 // dropped because MaxBytes was exceeded
 	OverAge   uint64 // dropped because MaxAge was exceeded
+	Overtaken uint64 // dropped because a new epoch's first picture is due earlier
 	Late      uint64 // went out late by one frame interval or more
 	Frames    int    // held now
 	Bytes     int    // held now
@@ -196,6 +197,7 @@ func (l *Line) Push(f media.EncodedFrame, now time.Time) {
 		return
 	}
 	l.needKey = false
+	l.overtake(f)
 	wasEmpty := l.head == len(l.queue)
 	l.queue = append(l.queue, f)
 	l.bytes += size(&f)
@@ -221,6 +223,19 @@ func (l *Line) Push(f media.EncodedFrame, now time.Time) {
 	}
 	if wasEmpty {
 		l.wake.Set()
+	}
+}
+
+// overtake drops what older epochs have due later than f, the first frame of its epoch.
+func (l *Line) overtake(f media.EncodedFrame) {
+	for n := len(l.queue) - 1; n >= l.head && l.queue[n].Epoch != f.Epoch && l.queue[n].Arrival.After(f.Arrival); n-- {
+		l.bytes -= size(&l.queue[n])
+		l.queue[n] = media.EncodedFrame{}
+		l.queue = l.queue[:n]
+		l.stats.Overtaken++
+	}
+	if l.head == len(l.queue) {
+		l.queue, l.head = l.queue[:0], 0
 	}
 }
 

@@ -517,3 +517,35 @@ func BenchmarkDue(b *testing.B) {
 		l.Due(0, 6*time.Second, start())
 	}
 }
+
+// TestNewEpochOvertakes: what an older epoch has due later than the new one's
+// first picture is dropped, so that a clock that ran ahead does not block the
+// camera after it.
+func TestNewEpochOvertakes(t *testing.T) {
+	t.Parallel()
+	l := delay.New(delay.Options{Initial: 4 * time.Second, MaxAge: 10 * time.Minute, MaxBytes: 1 << 30})
+	for i := range 1800 { // a minute in which its clock ran five times too fast
+		f := frame(5*i, 30)
+		f.KeyFrame = i%30 == 0
+		l.Push(f, start().Add(time.Duration(i)*time.Second/30))
+	}
+	begin := start().Add(time.Minute)
+	for i := range 150 {
+		f := frame(i, 30)
+		f.Epoch, f.Arrival, f.Received = 1, begin.Add(f.PTS), begin.Add(f.PTS)
+		l.Push(f, f.Arrival)
+	}
+	var first time.Time
+	shown := 0
+	for _, f := range drain(l, begin.Add(10*time.Second)) {
+		if f.Epoch == 0 {
+			shown++
+			require.False(t, f.Arrival.After(begin))
+		} else if first.IsZero() {
+			first = f.Due
+		}
+	}
+	require.Equal(t, begin.Add(4*time.Second), first)
+	require.Equal(t, 361, shown)
+	require.Equal(t, uint64(1439), l.Stats().Overtaken)
+}

@@ -102,7 +102,8 @@ func leb128(b []byte) (value, n int) {
 }
 
 // parseAV1Sequence reads a sequence header OBU (AV1 bitstream specification
-// section 5.5.1) up to the picture size.
+// section 5.5.1) up to the picture size. mediacommon's parser refuses a decoder
+// model and initial display delays.
 func parseAV1Sequence(body []byte) (av1Sequence, bool) {
 	b := bits{data: body}
 	seq := av1Sequence{layers: 1}

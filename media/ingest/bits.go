@@ -53,38 +53,3 @@ func (b *bits) golomb() uint32 {
 	}
 	return 1<<zeros - 1 + b.read(zeros)
 }
-
-// signedGolomb reads a signed Exp-Golomb code.
-func (b *bits) signedGolomb() int32 {
-	v := b.golomb()
-	if v&1 == 1 {
-		return int32(v/2 + 1)
-	}
-	return -int32(v / 2)
-}
-
-// unescape removes the emulation prevention bytes of a NAL unit (H.264
-// section 7.4.1). It returns its argument when there are none.
-func unescape(nal []byte) []byte {
-	out := nal
-	zeros, copied := 0, false
-	for i, v := range nal {
-		if zeros >= 2 && v == 3 {
-			if !copied {
-				out = append(make([]byte, 0, len(nal)), nal[:i]...)
-				copied = true
-			}
-			zeros = 0
-			continue
-		}
-		if copied {
-			out = append(out, v)
-		}
-		if v == 0 {
-			zeros++
-		} else {
-			zeros = 0
-		}
-	}
-	return out
-}

@@ -17,6 +17,7 @@ const (
 	clockShift      = 500 * time.Millisecond // more than this is a shift, not drift or jitter
 	clockAttack     = time.Second            // time constant towards a smaller transit
 	clockRelease    = 10 * time.Second       // time constant towards a larger one
+	clockLead       = time.Second            // the most that a frame is placed after the moment it came
 )
 
 // Clock maps the media time of one epoch to the local clock. The mapping is
@@ -48,8 +49,9 @@ type clockBucket struct {
 }
 
 // Map takes one frame's media time and the moment its last packet came, and
-// returns the media time on the local clock. Between frames with rising PTS
-// the result rises too, by at least half of the PTS step.
+// returns the media time on the local clock, at most a second after at. Between
+// frames with rising PTS the result rises too, by at least half of the PTS step
+// unless that bound forbids it.
 func (c *Clock) Map(pts time.Duration, at time.Time) time.Time {
 	if !c.started {
 		c.started = true
@@ -64,6 +66,10 @@ func (c *Clock) Map(pts time.Duration, at time.Time) time.Time {
 	if step := pts - c.newest; step > 0 {
 		c.newest = pts
 		c.follow(int64(since/clockBucketSpan), step)
+	}
+	// Timestamps that run ahead must not hold up what comes after them.
+	if lead := since - pts - c.transit; lead < -clockLead {
+		c.transit += lead + clockLead
 	}
 	return c.At(pts)
 }

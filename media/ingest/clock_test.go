@@ -175,3 +175,42 @@ func BenchmarkClock(b *testing.B) {
 		i++
 	}
 }
+
+// TestClockNeverLeadsFar: timestamps that run ahead, by a jump or a fast clock,
+// put a picture at most a second after the moment it came.
+func TestClockNeverLeadsFar(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		media func(i int) time.Duration // of frame i at 30 fps
+	}{
+		{"jump of 9 s", func(i int) time.Duration {
+			pts := time.Duration(i) * time.Second / 30
+			if i >= 100 {
+				pts += 9 * time.Second
+			}
+			return pts
+		}},
+		{"five times too fast for 10 s", func(i int) time.Duration {
+			fast := max(0, min(i, 400)-100)
+			return time.Duration(i+4*fast) * time.Second / 30
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var c ingest.Clock
+			var last time.Time
+			for i := range 2000 {
+				received := start().Add(time.Duration(i) * time.Second / 30)
+				got := c.Map(tt.media(i), received)
+				require.LessOrEqual(t, got.Sub(received), time.Second, "frame %d", i)
+				require.False(t, got.Before(last), "frame %d", i)
+				last = got
+				if i > 1200 {
+					require.WithinDuration(t, received, got, 50*time.Millisecond, "frame %d: settled again", i)
+				}
+			}
+		})
+	}
+}

@@ -1,11 +1,9 @@
 package ingest
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/pion/rtp"
 )
@@ -30,10 +28,6 @@ const (
 )
 
 var errFragment = errors.New("expected whole fragmentation units, one is incomplete")
-
-// params are the parameter sets of the newest access unit that had them, as
-// NAL units without start code.
-type params [][]byte
 
 // nalWriter collects NAL units as Annex B. Fragments are written straight
 // into the access unit, so that a NAL unit is copied once.
@@ -95,7 +89,7 @@ func (w *nalWriter) aggregate(body []byte) error {
 // nalUnit is what the walk over an access unit's NAL units finds.
 type nalUnit struct {
 	unit
-	sets     params // parameter sets in this unit
+	sets     []parameterSet // in this unit
 	hasSPS   bool
 	slices   int
 	headless bool // the first slice is not the picture's first
@@ -113,11 +107,10 @@ func (u *unpacker) unpackH264(packets []*rtp.Packet, fresh bool) (unit, error) {
 		}
 		switch t := nal[0] & 0x1f; {
 		case t == h264SPS:
-			out.width, out.height = h264Size(nal)
 			out.hasSPS = true
-			out.sets = append(out.sets, nal)
+			out.sets = append(out.sets, parameterSet{kind: t, nal: nal})
 		case t == h264PPS:
-			out.sets = append(out.sets, nal)
+			out.sets = append(out.sets, parameterSet{kind: t, nal: nal})
 		case t >= 1 && t <= h264IDR:
 			if out.slices == 0 {
 				out.key = t == h264IDR
@@ -150,14 +143,7 @@ func (u *unpacker) unpackH264(packets []*rtp.Packet, fresh bool) (unit, error) {
 			return unit{}, fmt.Errorf("read H264 payload: %w", err)
 		}
 	}
-	return u.finishNAL(&out, &w, fresh, packets[0], func(sets params) []byte {
-		b := []byte{h264StapA | 0x60}
-		for _, s := range sets {
-			b = binary.BigEndian.AppendUint16(b, uint16(len(s)))
-			b = append(b, s...)
-		}
-		return b
-	})
+	return u.finishNAL(&out, &w, fresh, packets[0], []byte{h264StapA | 0x60}, h264Set)
 }
 
 // unpackH265 follows RFC 7798 without DONL, which WebRTC never uses.
@@ -170,13 +156,10 @@ func (u *unpacker) unpackH265(packets []*rtp.Packet, fresh bool) (unit, error) {
 		}
 		switch t := nal[0] >> 1 & 0x3f; {
 		case t == h265SPS:
-			if w, h := h265Size(nal); w > 0 && nal[0]&1 == 0 && nal[1]>>3 == 0 {
-				out.width, out.height = w, h
-			}
 			out.hasSPS = true
-			out.sets = append(out.sets, nal)
+			out.sets = append(out.sets, parameterSet{kind: t, nal: nal})
 		case t == h265VPS, t == h265PPS:
-			out.sets = append(out.sets, nal)
+			out.sets = append(out.sets, parameterSet{kind: t, nal: nal})
 		case t <= h265LastVCL:
 			if out.slices == 0 {
 				out.key = t >= h265FirstIRAP && t <= h265LastIRAP
@@ -208,20 +191,14 @@ func (u *unpacker) unpackH265(packets []*rtp.Packet, fresh bool) (unit, error) {
 			return unit{}, fmt.Errorf("read H265 payload: %w", err)
 		}
 	}
-	return u.finishNAL(&out, &w, fresh, packets[0], func(sets params) []byte {
-		b := []byte{h265AP << 1, 1}
-		for _, s := range sets {
-			b = binary.BigEndian.AppendUint16(b, uint16(len(s)))
-			b = append(b, s...)
-		}
-		return b
-	})
+	return u.finishNAL(&out, &w, fresh, packets[0], []byte{h265AP << 1, 1}, h265Set)
 }
 
 // finishNAL judges the walked access unit. A key frame without parameter sets
-// gets those of an earlier unit, in its data and as a packet in front.
+// gets those of an earlier unit, in its data and as an aggregation packet with
+// the given header in front. read fills a set's id and the unit's picture size in.
 func (u *unpacker) finishNAL(
-	out *nalUnit, w *nalWriter, fresh bool, first *rtp.Packet, aggregate func(params) []byte,
+	out *nalUnit, w *nalWriter, fresh bool, first *rtp.Packet, header []byte, read func(*parameterSet, *unit),
 ) (unit, error) {
 	if w.open {
 		return unit{}, errFragment
@@ -232,7 +209,9 @@ func (u *unpacker) finishNAL(
 	if fresh && out.picture && (out.headless || out.key && !out.hasSPS && u.inKeys) {
 		return unit{}, errStart
 	}
-	u.remember(out)
+	if err := u.remember(out, read); err != nil {
+		return unit{}, err
+	}
 	if !out.key {
 		return out.unit, nil
 	}
@@ -242,172 +221,12 @@ func (u *unpacker) finishNAL(
 	case len(u.params) == 0:
 		out.key = false // nothing can be decoded from here
 	default:
-		data := make([]byte, 0, len(out.data)+256)
-		for _, s := range u.params {
-			data = append(data, 0, 0, 0, 1)
-			data = append(data, s...)
-		}
-		out.data = append(data, out.data...)
-		lead := &rtp.Packet{Header: first.Header, Payload: aggregate(u.params)}
+		out.data = u.params.annexB(out.data)
+		lead := &rtp.Packet{Header: first.Header, Payload: u.params.aggregate(header)}
 		lead.Marker = false
 		lead.SequenceNumber--
 		lead.Extension, lead.Extensions, lead.ExtensionProfile = false, nil, 0
 		out.lead = lead
 	}
 	return out.unit, nil
-}
-
-// maxParams bounds what is kept of parameter sets that come one by one.
-const maxParams = 32
-
-// remember keeps the unit's parameter sets for later key frames.
-func (u *unpacker) remember(out *nalUnit) {
-	if len(out.sets) == 0 {
-		return
-	}
-	if out.hasSPS {
-		u.params = u.params[:0:0]
-	}
-	for _, s := range out.sets {
-		known := slices.ContainsFunc(u.params, func(k []byte) bool { return bytes.Equal(k, s) })
-		if !known && len(u.params) < maxParams {
-			u.params = append(u.params, bytes.Clone(s))
-		}
-	}
-}
-
-// h264Size reads the picture size from a sequence parameter set (H.264
-// section 7.3.2.1.1), cropping included; zeros when it cannot be read.
-func h264Size(nal []byte) (width, height int) {
-	b := bits{data: unescape(nal[1:])}
-	profile := b.read(8)
-	b.skip(16) // constraints, level
-	b.golomb() // id
-	chroma := uint32(1)
-	switch profile {
-	case 100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135:
-		chroma = b.golomb()
-		if chroma == 3 {
-			if b.flag() { // separate_colour_plane_flag
-				chroma = 0
-			}
-		}
-		b.golomb()
-		b.golomb()
-		b.skip(1)
-		if b.flag() {
-			h264SkipScaling(&b, chroma)
-		}
-	}
-	b.golomb() // log2_max_frame_num_minus4
-	switch b.golomb() {
-	case 0:
-		b.golomb()
-	case 1:
-		b.skip(1)
-		b.signedGolomb()
-		b.signedGolomb()
-		n := b.golomb()
-		if n > 255 {
-			return 0, 0
-		}
-		for range n {
-			b.signedGolomb()
-		}
-	}
-	b.golomb() // max_num_ref_frames
-	b.skip(1)
-	w, h := (int(b.golomb())+1)*16, (int(b.golomb())+1)*16
-	unitX, unitY := 1, 1
-	if chroma == 1 || chroma == 2 {
-		unitX = 2
-	}
-	if chroma == 1 {
-		unitY = 2
-	}
-	if !b.flag() { // frame_mbs_only_flag
-		h *= 2
-		unitY *= 2
-		b.skip(1)
-	}
-	b.skip(1) // direct_8x8_inference_flag
-	if b.flag() {
-		w -= unitX * (int(b.golomb()) + int(b.golomb()))
-		h -= unitY * (int(b.golomb()) + int(b.golomb()))
-	}
-	if b.short {
-		return 0, 0
-	}
-	return plausible(w, h)
-}
-
-// h264SkipScaling passes over the scaling lists (H.264 section 7.3.2.1.1.1).
-func h264SkipScaling(b *bits, chroma uint32) {
-	lists := 8
-	if chroma == 3 {
-		lists = 12
-	}
-	for i := range lists {
-		if !b.flag() {
-			continue
-		}
-		size := 16
-		if i >= 6 {
-			size = 64
-		}
-		last, next := int32(8), int32(8)
-		for range size {
-			if next != 0 {
-				next = (last + b.signedGolomb() + 256) % 256
-			}
-			if next != 0 {
-				last = next
-			}
-		}
-	}
-}
-
-// h265Size reads the picture size from a sequence parameter set (H.265
-// section 7.3.2.2.1), conformance window included.
-func h265Size(nal []byte) (width, height int) {
-	b := bits{data: unescape(nal[2:])}
-	b.skip(4)
-	sub := int(b.read(3))
-	b.skip(1 + 96) // nesting flag; general profile, tier and level
-	if sub > 0 {
-		var profile, level [8]bool
-		for i := range sub {
-			profile[i], level[i] = b.flag(), b.flag()
-		}
-		b.skip(2 * (8 - sub))
-		for i := range sub {
-			if profile[i] {
-				b.skip(88)
-			}
-			if level[i] {
-				b.skip(8)
-			}
-		}
-	}
-	b.golomb() // id
-	chroma := b.golomb()
-	if chroma == 3 && b.flag() {
-		chroma = 0
-	}
-	w, h := int(b.golomb()), int(b.golomb())
-	unitX, unitY := 1, 1
-	if chroma == 1 || chroma == 2 {
-		unitX = 2
-	}
-	if chroma == 1 {
-		unitY = 2
-	}
-	if b.flag() {
-		w -= unitX * (int(b.golomb()) + int(b.golomb()))
-		h -= unitY * (int(b.golomb()) + int(b.golomb()))
-	}
-	if b.short {
-		return 0, 0
-	}
-	return plausible(w, h)
 }

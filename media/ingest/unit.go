@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/vp9"
 	"github.com/pion/rtp"
 	"github.com/pion/rtp/codecs"
 
@@ -175,42 +176,12 @@ func (u *unpacker) takeSizes() {
 	}
 }
 
-// vp9Key reads the head of a VP9 frame's uncompressed header (VP9 bitstream
-// specification section 6.2) and tells a key frame and its size.
+// vp9Key reports whether a VP9 frame is a key frame, and its size.
 func vp9Key(frame []byte) (key bool, width, height int) {
-	b := bits{data: frame}
-	if b.read(2) != 2 {
+	var h vp9.Header
+	if h.Unmarshal(frame) != nil || h.ShowExistingFrame || h.NonKeyFrame {
 		return false, 0, 0
 	}
-	profile := int(b.bit() | b.bit()<<1)
-	if profile == 3 {
-		b.skip(1)
-	}
-	if b.read(2) != 0 { // show_existing_frame, frame_type
-		return false, 0, 0
-	}
-	b.skip(2) // show_frame, error_resilient_mode
-	if b.read(24) != 0x498342 || b.short {
-		return false, 0, 0
-	}
-	if profile >= 2 {
-		b.skip(1) // bit depth
-	}
-	rgb := b.read(3) == 7
-	if !rgb {
-		b.skip(1) // range
-	}
-	if profile&1 == 1 {
-		if rgb {
-			b.skip(1)
-		} else {
-			b.skip(3)
-		}
-	}
-	w, h := int(b.read(16))+1, int(b.read(16))+1
-	if b.short {
-		return true, 0, 0
-	}
-	w, h = plausible(w, h)
-	return true, w, h
+	width, height = plausible(h.Width(), h.Height())
+	return true, width, height
 }

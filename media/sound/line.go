@@ -142,6 +142,9 @@ func (l *Line) Push(p Piece) {
 	}
 	arrived := l.place(p.Arrival)
 	if l.drift = arrived - (p.Media + l.shift); p.Stream != l.stream || l.drift > maxDrift || l.drift < -maxDrift {
+		if p.Stream != l.stream {
+			l.end = min(l.end, arrived) // what the stream before has for later is not heard
+		}
 		l.stream, l.shift, l.drift = p.Stream, arrived-p.Media, 0
 	}
 	l.lag, l.lagged = p.Arrival.Sub(p.NTP), !p.NTP.IsZero()

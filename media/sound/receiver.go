@@ -20,6 +20,8 @@ const (
 	maxPacket = Rate * 120 / 1000
 	// maxConceal is the longest hole that is filled by a guess; what is longer is silence.
 	maxConceal = Rate * 100 / 1000
+	// maxStep is how far timestamps may move apart from the time that passes, between two packets of one stream.
+	maxStep = time.Second
 	// decoderDelay is how much later sound comes out of encoder and decoder than its timestamp says, in samples.
 	decoderDelay = 312
 )
@@ -43,9 +45,10 @@ type Receiver struct {
 	began   bool
 	ssrc    uint32
 	clock   *ingest.Clock
-	next    uint16 // sequence number
-	media   int64  // unwrapped timestamp after the newest decoded sample
-	newest  uint32 // timestamp that unwrapped is for
+	next    uint16    // sequence number
+	media   int64     // unwrapped timestamp after the newest decoded sample
+	newest  uint32    // timestamp that unwrapped is for
+	came    time.Time // when that packet came
 	unwrap  int64
 	length  int // samples of the newest packet
 	gap     bool
@@ -123,11 +126,16 @@ func (r *Receiver) WriteRTP(p *rtp.Packet, at time.Time) {
 // begin starts a new stream with its first packet.
 func (r *Receiver) begin(p *rtp.Packet) {
 	r.began, r.ssrc, r.next = true, p.SSRC, p.SequenceNumber
-	r.stream++
-	r.clock = new(ingest.Clock)
-	r.newest, r.unwrap, r.media, r.length, r.gap = p.Timestamp, 0, 0, 0, false
+	r.restart(p.Timestamp)
 	clear(r.pending)
 	_ = r.dec.Init(Rate, 1) // with the same figures that worked before
+}
+
+// restart begins a new stream at a timestamp.
+func (r *Receiver) restart(timestamp uint32) {
+	r.stream++
+	r.clock = new(ingest.Clock)
+	r.newest, r.unwrap, r.media, r.length, r.gap = timestamp, 0, 0, 0, false
 }
 
 // giveUp reports whether the wait for the next packet is over.
@@ -149,7 +157,12 @@ func (r *Receiver) decode(w waiting) {
 	if len(p.Payload) == 0 {
 		return // the server's own padding
 	}
+	step := span(int64(int32(p.Timestamp - r.newest)))
+	if r.length > 0 && (step < -maxStep || step > maxStep+max(0, w.at.Sub(r.came))) {
+		r.restart(p.Timestamp)
+	}
 	media := r.unwrap + int64(int32(p.Timestamp-r.newest))
+	r.came = w.at
 	if r.newest, r.unwrap = p.Timestamp, media; media < r.media && r.length > 0 {
 		media = r.media // overlaps what is there
 	}

@@ -150,3 +150,58 @@ func FuzzReceiver(f *testing.F) {
 		}
 	})
 }
+
+// TestFutureTimestamp: one packet from hours ahead, then another camera. Its sound is heard from the start.
+func TestFutureTimestamp(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{9 * time.Second, 6 * time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			t.Parallel()
+			line := sound.NewLine(30*time.Second, 12)
+			r, err := sound.NewReceiver(line)
+			require.NoError(t, err)
+			all := packets(t, 12)
+			n := int64(0)
+			play := func(change func(*rtp.Packet), frames int64) []int16 {
+				var heard []int16
+				for range frames {
+					p := *all[n]
+					change(&p)
+					r.WriteRTP(&p, at(n))
+					heard = append(heard, hear(line, n)...)
+					n++
+				}
+				return heard
+			}
+			play(func(*rtp.Packet) {}, 50)
+			play(func(p *rtp.Packet) { p.Timestamp += uint32(ahead.Seconds() * sound.Rate) }, 1)
+			heard := play(func(*rtp.Packet) {}, 200)
+			require.Greater(t, rms(heard[150*frame:]), 5000.0, "the camera itself goes on")
+			r.Begin()
+			play(func(p *rtp.Packet) { p.SSRC, p.Timestamp = 6, p.Timestamp+12345 }, 150)
+			heard = play(func(p *rtp.Packet) { p.SSRC, p.Timestamp = 6, p.Timestamp+12345 }, 150)
+			for i := range 150 {
+				require.Greater(t, rms(heard[i*frame:(i+1)*frame]), 5000.0, "frame %d of another camera", i)
+			}
+		})
+	}
+}
+
+// TestFutureStream: a stream that ends far ahead of the present does not silence the next one.
+func TestFutureStream(t *testing.T) {
+	t.Parallel()
+	line := sound.NewLine(30*time.Second, 12)
+	loud := make([]int16, frame)
+	for i := range loud {
+		loud[i] = sine(int64(i))
+	}
+	line.Push(sound.Piece{Stream: 1, Arrival: at(0), PCM: loud})
+	line.Push(sound.Piece{Stream: 1, Media: 9 * 3600 * sound.Rate, Arrival: at(0).Add(6 * time.Hour), PCM: loud})
+	for n := range int64(200) {
+		line.Push(sound.Piece{Stream: 2, Media: n * frame, Arrival: at(n), PCM: loud})
+		got := hear(line, n)
+		if n > 60 {
+			require.Greater(t, rms(got), 5000.0, "frame %d", n)
+		}
+	}
+}
