@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,5 +20,17 @@ func TestSettings(t *testing.T) {
 
 	s.That(check.Within(0, time.Second, time.Minute), "max_delay", "between 1s and 1m", time.Duration(0))
 	s.Add(errors.New("url: must not contain a password"))
-	require.EqualError(t, s.Err(), "pacing.max_delay: must be between 1s and 1m, is 0s\nurl: must not contain a password")
+	s.Part("livekit", errors.Join(errors.New("room: must be a name"), errors.New("name: must be short")))
+	require.EqualError(t, s.Err(), "pacing.max_delay: must be between 1s and 1m, is 0s\npacing.url: must not contain a password\n"+
+		"pacing.livekit.room: must be a name\npacing.livekit.name: must be short")
+}
+
+func TestName(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{"a", "a room", "käse", strings.Repeat("x", 128)} {
+		require.True(t, check.Name(s), s)
+	}
+	for _, s := range []string{"", " a", "a\n", "a\x00b", "\xff", strings.Repeat("x", 129)} {
+		require.False(t, check.Name(s), "%q", s)
+	}
 }
