@@ -10,6 +10,7 @@
 package ingest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/pion/rtp"
@@ -455,8 +456,11 @@ func (a *Assembler) cutShort(marked bool) bool {
 	return trusted && a.opts.Codec != media.VP9 && a.opts.Codec != media.AV1
 }
 
-// finish judges the collected access unit and hands it out if it can be
-// decoded. marked says that it ended by its marker.
+// errTruncated is an access unit without its end.
+var errTruncated = errors.New("truncated")
+
+// finish appends the collected access unit to out if it can be decoded. marked
+// is true if the unit ended by its marker.
 func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.EncodedFrame {
 	packets, received, fresh := a.unit, a.unitTime, a.fresh
 	a.unit, a.unitBytes, a.fresh = nil, 0, false
@@ -464,16 +468,13 @@ func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.Encode
 	pts := a.duration(a.ticks)
 
 	u, err := a.unpack.unpack(packets, fresh)
+	if err == nil && u.picture && a.cutShort(marked) {
+		err = errTruncated
+	}
 	if err != nil {
 		a.stats.Broken++
 		a.dirty = true
 		a.opts.Log.Debug().Err(err).Int("packets", len(packets)).Msg("access unit dropped")
-		return out
-	}
-	if u.picture && a.cutShort(marked) {
-		a.stats.Broken++
-		a.dirty = true
-		a.opts.Log.Debug().Int("packets", len(packets)).Msg("truncated access unit dropped")
 		return out
 	}
 	if u.width > 0 && (u.width < blankSide || u.height < blankSide) {

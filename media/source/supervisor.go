@@ -137,51 +137,76 @@ func (s *Supervisor) words(err error) string {
 	return strings.Join(slices.Compact(lines), "; ")
 }
 
+// attempt is one opening of the source.
+type attempt struct {
+	s      *Supervisor
+	ctx    context.Context //nolint:containedctx // lives as long as the attempt
+	cancel context.CancelCauseFunc
+
+	mu    sync.Mutex
+	first time.Time // when the first picture came
+	began bool
+	own   uint32 // the source's epoch
+}
+
+// frame forwards a picture, numbered with the supervisor's epoch.
+func (a *attempt) frame(f media.EncodedFrame) {
+	defer rescue.Guard(a.cancel) // it may be a library's goroutine
+	if a.ctx.Err() != nil {
+		return
+	}
+	now := a.s.opts.Now()
+	a.mu.Lock()
+	if a.first.IsZero() {
+		a.first = now
+	}
+	if !a.began || f.Epoch != a.own {
+		a.began, a.own = true, f.Epoch
+		a.s.epoch++
+	}
+	f.Epoch = a.s.epoch
+	a.mu.Unlock()
+	a.s.tracker.Frame(f, now)
+	a.s.opts.Sink.Frame(f)
+}
+
+// sink returns the supervisor's sink with the attempt's watch in front.
+func (a *attempt) sink() Sink {
+	sink := a.s.opts.Sink
+	sink.Frame = a.frame
+	sink.Missing = func(packets uint64) {
+		if a.ctx.Err() == nil {
+			a.s.tracker.Missing(packets, a.s.opts.Now())
+		}
+	}
+	if next := sink.Opus; next != nil {
+		sink.Opus = func(o Opus) {
+			defer rescue.Guard(a.cancel)
+			a.s.tracker.Heard()
+			next(o)
+		}
+	}
+	return sink
+}
+
+// lived returns the time since the first picture; 0 without one.
+func (a *attempt) lived() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.first.IsZero() {
+		return 0
+	}
+	return a.s.opts.Now().Sub(a.first)
+}
+
 // attempt opens the source once. lived is the time from its first picture on.
 func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err error) {
 	actx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var (
-		mu    sync.Mutex
-		first time.Time
-		began bool
-		own   uint32 // the source's epoch
-	)
-	sink := s.opts.Sink
-	sink.Frame = func(f media.EncodedFrame) {
-		defer rescue.Guard(cancel) // it may be a library's goroutine
-		if actx.Err() != nil {
-			return
-		}
-		now := s.opts.Now()
-		mu.Lock()
-		if first.IsZero() {
-			first = now
-		}
-		if !began || f.Epoch != own {
-			began, own = true, f.Epoch
-			s.epoch++
-		}
-		f.Epoch = s.epoch
-		mu.Unlock()
-		s.tracker.Frame(f, now)
-		s.opts.Sink.Frame(f)
-	}
-	sink.Missing = func(packets uint64) {
-		if actx.Err() == nil {
-			s.tracker.Missing(packets, s.opts.Now())
-		}
-	}
-	if heard := sink.Opus; heard != nil {
-		sink.Opus = func(o Opus) {
-			defer rescue.Guard(cancel)
-			s.tracker.Heard()
-			heard(o)
-		}
-	}
+	a := &attempt{s: s, ctx: actx, cancel: cancel}
 	done := make(chan error, 1)
 	go func() {
-		done <- rescue.Call(func() error { return s.opts.Puller.Pull(actx, sink) })
+		done <- rescue.Call(func() error { return s.opts.Puller.Pull(actx, a.sink()) })
 	}()
 
 	watch := time.NewTimer(s.opts.Stall)
@@ -192,12 +217,7 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 			if cause := context.Cause(actx); cause != nil && ctx.Err() == nil {
 				err = cause
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if !first.IsZero() {
-				lived = s.opts.Now().Sub(first)
-			}
-			return lived, err
+			return a.lived(), err
 		case <-watch.C:
 		}
 		now := s.opts.Now()

@@ -119,41 +119,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 	}
 	u := (*base.URL)(&address)
 	var dialled error // the library hides some errors of dialling behind its own
-	home := hostOf(u.Host)
-	client := &gortsplib.Client{
-		Scheme: u.Scheme, Host: u.Host, Protocol: &protocol, UserAgent: "touchline",
-		ReadTimeout: answerTime, WriteTimeout: answerTime,
-		TLSConfig: &tls.Config{
-			InsecureSkipVerify: c.opts.Insecure, //nolint:gosec // the user's choice, off by default
-		},
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if u.User != nil && hostOf(address) != home {
-				// The library would take the password along.
-				dialled = source.Permanent(errors.New("the camera redirects to another host, which is not to learn its password"))
-				return nil, dialled
-			}
-			conn, err := c.opts.Allow.Dialer().DialContext(ctx, network, address)
-			dialled = err
-			return conn, err
-		},
-		ListenPacket: func(network, address string) (net.PacketConn, error) {
-			conn, err := (&net.ListenConfig{}).ListenPacket(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return c.opts.Allow.PacketConn(conn), nil
-		},
-		ResolveIPAddr: func(network, address string) (*net.IPAddr, error) {
-			ip, err := net.ResolveIPAddr(network, address)
-			if err == nil {
-				a, _ := netip.AddrFromSlice(ip.IP)
-				err = c.opts.Allow.Check(a)
-			}
-			return ip, err
-		},
-		OnPacketsLost: func(uint64) {}, // the assembler sees the same and says so
-		OnDecodeError: func(err error) { c.opts.Log.Debug().Err(err).Msg("packet unreadable") },
-	}
+	client := c.client(ctx, u, protocol, &dialled)
 	if err := client.Start(); err != nil {
 		return fmt.Errorf("start the RTSP client: %w", err)
 	}
@@ -185,17 +151,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 	}
 	s.listen()
 	if s.aac != nil {
-		var coding sync.WaitGroup
-		actx, stop := context.WithCancel(ctx)
-		coding.Go(func() {
-			if err := rescue.Call(func() error { return s.aac.Run(actx) }); err != nil && actx.Err() == nil {
-				c.opts.Log.Warn().Err(err).Msg("camera sound dropped")
-			}
-		})
-		defer coding.Wait()
-		defer stop()
-		// The callbacks may no longer be under way when the program's end is waited for.
-		defer client.Close()
+		defer c.encode(ctx, s)()
 	}
 	if _, err := client.Play(nil); err != nil {
 		return fmt.Errorf("have the camera play: %w", err)
@@ -205,6 +161,63 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 		return context.Cause(ctx)
 	}
 	return fmt.Errorf("read from the camera: %w", err)
+}
+
+// client returns the library's client for u. The last error of dialling is
+// stored in dialled.
+func (c *Camera) client(ctx context.Context, u *base.URL, protocol gortsplib.Protocol, dialled *error) *gortsplib.Client {
+	home := hostOf(u.Host)
+	return &gortsplib.Client{
+		Scheme: u.Scheme, Host: u.Host, Protocol: &protocol, UserAgent: "touchline",
+		ReadTimeout: answerTime, WriteTimeout: answerTime,
+		TLSConfig: &tls.Config{
+			InsecureSkipVerify: c.opts.Insecure, //nolint:gosec // the user's choice, off by default
+		},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if u.User != nil && hostOf(address) != home {
+				// The library would take the password along.
+				*dialled = source.Permanent(errors.New("the camera redirects to another host, which is not to learn its password"))
+				return nil, *dialled
+			}
+			conn, err := c.opts.Allow.Dialer().DialContext(ctx, network, address)
+			*dialled = err
+			return conn, err
+		},
+		ListenPacket: func(network, address string) (net.PacketConn, error) {
+			conn, err := (&net.ListenConfig{}).ListenPacket(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return c.opts.Allow.PacketConn(conn), nil
+		},
+		ResolveIPAddr: func(network, address string) (*net.IPAddr, error) {
+			ip, err := net.ResolveIPAddr(network, address)
+			if err == nil {
+				a, _ := netip.AddrFromSlice(ip.IP)
+				err = c.opts.Allow.Check(a)
+			}
+			return ip, err
+		},
+		OnPacketsLost: func(uint64) {}, // the assembler sees the same and says so
+		OnDecodeError: func(err error) { c.opts.Log.Debug().Err(err).Msg("packet unreadable") },
+	}
+}
+
+// encode starts the conversion of the camera's AAC sound. The returned function
+// ends it, together with the client.
+func (c *Camera) encode(ctx context.Context, s *session) (stop func()) {
+	var coding sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	coding.Go(func() {
+		if err := rescue.Call(func() error { return s.aac.Run(ctx) }); err != nil && ctx.Err() == nil {
+			c.opts.Log.Warn().Err(err).Msg("camera sound dropped")
+		}
+	})
+	return func() {
+		s.client.Close() // no callback may be running when the encoder's end is awaited
+		cancel()
+		coding.Wait()
+	}
 }
 
 // hostOf is the host of an address with or without a port.
