@@ -123,8 +123,8 @@ func (s *Session) publishRecord(r Record) {
 		ev = s.log.Debug()
 	}
 	ev.Uint64("cycle", r.Cycle).Str("outcome", r.Outcome).Str("reason", r.Reason).
-		Float64("ready_sec", r.ReadySec).Float64("delay", r.Delay).
-		Float64("alignment_error", r.AlignmentError).Float64("audio_sec", r.AudioSec).Msg("cycle")
+		Float64("ready_s", r.ReadySec).Float64("delay_s", r.Delay).
+		Float64("alignment_error_s", r.AlignmentError).Float64("audio_s", r.AudioSec).Msg("cycle")
 	if r.Text != "" {
 		s.log.Debug().Uint64("cycle", r.Cycle).Str("text", r.Text).Msg("comment")
 	}

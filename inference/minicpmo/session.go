@@ -52,8 +52,9 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 
 // report logs where an answer's time went.
 func (s *Session) report(r Report) {
-	s.e.log.Debug().Uint64("session", s.source).Dur("wait", r.Wait).Dur("vision", r.Vision).Dur("prefill", r.Prefill).
-		Dur("first_token", r.FirstToken).Dur("total", r.Total).Int("prompt", r.Prompt).Int("tokens", r.Tokens).
+	s.e.log.Debug().Uint64("session", s.source).Int64("wait_ms", r.Wait.Milliseconds()).Int64("vision_ms", r.Vision.Milliseconds()).
+		Int64("prefill_ms", r.Prefill.Milliseconds()).Int64("first_token_ms", r.FirstToken.Milliseconds()).
+		Int64("total_ms", r.Total.Milliseconds()).Int("prompt", r.Prompt).Int("tokens", r.Tokens).
 		Int("pictures", r.Pictures).Int("cached", r.Cached).Msg("answer")
 }
 

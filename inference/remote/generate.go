@@ -99,7 +99,7 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 		if a.begun || !again || attempt >= cfg.Retries || ctx.Err() != nil {
 			return s.m.missing(ctx, err)
 		}
-		s.m.log.Warn().Err(err).Int("attempt", attempt+1).Dur("wait", wait).Msg("asking the model server again")
+		s.m.log.Warn().Err(err).Int("attempt", attempt+1).Int64("retry_in_ms", wait.Milliseconds()).Msg("retrying the model server")
 		pause := time.NewTimer(wait)
 		select {
 		case <-pause.C:

@@ -338,7 +338,7 @@ func (k *Keeper) bring(ctx context.Context) {
 		k.stats.Failures++
 		k.failure, k.retryAt = err, time.Now().Add(wait)
 		k.phase, k.percent, k.detail = inference.PhaseFailed, 0, err.Error()
-		k.log.Error().Err(err).Dur("retry_in", wait).Msg("the model did not load")
+		k.log.Error().Err(err).Int64("retry_in_ms", wait.Milliseconds()).Msg("the model did not load")
 		// Waiting would tell nobody why: each prompt learns the reason now.
 		k.queue.fail(fmt.Errorf("%w: %w", inference.ErrNotReady, err))
 		return
@@ -350,7 +350,7 @@ func (k *Keeper) bring(ctx context.Context) {
 	k.idleSince = time.Now() // Loading does not count as idling.
 	k.queue.open = true
 	k.queue.admit()
-	k.log.Info().Str("model", model.Name()).Dur("took", time.Since(start)).Msg("the model is ready")
+	k.log.Info().Str("model", model.Name()).Float64("took_s", time.Since(start).Seconds()).Msg("the model is ready")
 }
 
 // progress begins a stage of loading, which fills a share of the percentage

@@ -100,7 +100,7 @@ func (p *process) run(ctx context.Context) error {
 		if time.Since(began) >= steady {
 			pause = 0
 		}
-		p.log.Warn().Err(err).Dur("retry_in_ms", pause).Msg("codec process ended")
+		p.log.Warn().Err(err).Int64("retry_in_ms", pause.Milliseconds()).Msg("codec process ended")
 		if pause > 0 {
 			timer := time.NewTimer(pause)
 			select {

@@ -108,7 +108,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 			return errors.New("the camera hung up")
 		}
 		if first {
-			c.opts.Log.Info().Dur("interval_ms", c.opts.Interval).Msg("polling single pictures")
+			c.opts.Log.Info().Int64("interval_ms", c.opts.Interval.Milliseconds()).Msg("polling single pictures")
 		}
 		timer := time.NewTimer(max(0, c.opts.Interval-c.opts.Now().Sub(asked)))
 		select {
