@@ -92,17 +92,20 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 // newLocalEngine keeps a model of this process.
 func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (*Engine, error) {
 	slots := cmp.Or(cfg.MiniCPM.Slots, minicpmo.DefaultSlots)
-	e := &Engine{Note: local.note, Parallel: slots, Metrics: local}
+	e := &Engine{Note: local.note, Parallel: slots}
 	keeper, err := residency.New(local.load, residency.Options{
 		Name: local.name, Capabilities: inference.Capabilities{Instructions: true}, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,
 		// Whoever waits for a slot waits in the model's own queue, which is the one that is measured.
-		Parallel: slots + cfg.MiniCPM.Queue,
+		Parallel:       slots + cfg.MiniCPM.Queue,
+		FirstLoadFatal: func() bool { return !e.Patient },
+		ErrLost:        minicpmo.ErrDeviceLost,
+		OnLost:         local.reportLost,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the model: %w", err)
 	}
-	e.Run = func(ctx context.Context) error { return local.run(ctx, keeper.Run, e.Patient) }
-	if e.Model, err = WithVoice(untilLost{keeper, local}, cfg.Voice, log); err != nil {
+	e.Run, e.Metrics = keeper.Run, localMetrics{keeper}
+	if e.Model, err = WithVoice(keeper, cfg.Voice, log); err != nil {
 		return nil, err
 	}
 	return e, nil

@@ -1,8 +1,6 @@
 package bot
 
 import (
-	"context"
-
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
@@ -30,10 +28,7 @@ func Subscribe(t agent.VideoOutput) (<-chan media.EncodedFrame, func()) {
 	return t.(*fanout).subscribe()
 }
 
-// Loaded is a model of this process.
-type Loaded = loaded
-
-// NewLocalEngine makes an engine of a model that open loads.
-func NewLocalEngine(open func(context.Context, residency.Progress) (Loaded, error), cfg minicpmo.Settings) (*Engine, error) {
-	return newLocalEngine(builtInOf("local", "", open, zerolog.Nop()), cfg, zerolog.Nop())
+// NewLocalEngine makes an engine of a model that load loads.
+func NewLocalEngine(load residency.Load, cfg minicpmo.Settings) (*Engine, error) {
+	return newLocalEngine(&builtIn{name: "local", load: load}, cfg, zerolog.Nop())
 }

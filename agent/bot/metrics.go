@@ -4,20 +4,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"touchline/inference/minicpmo"
+	"touchline/inference/residency"
 )
 
 // metricPrefix of the built-in model's metrics.
 const metricPrefix = "touchline_engine_"
 
+// localMetrics are those of the built-in model that a keeper has loaded.
+type localMetrics struct{ keeper *residency.Keeper }
+
 // Describe sends nothing: there are no metrics while no model is loaded, and
 // Collect checks them.
-func (b *builtIn) Describe(chan<- *prometheus.Desc) {}
+func (m localMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. The counters start again when the
 // model is loaded again.
-func (b *builtIn) Collect(ch chan<- prometheus.Metric) {
-	model := b.current.Load()
-	if model == nil {
+func (m localMetrics) Collect(ch chan<- prometheus.Metric) {
+	model, ok := m.keeper.Loaded().(interface{ Stats() minicpmo.Stats })
+	if !ok {
 		return
 	}
 	s := model.Stats()

@@ -5,9 +5,12 @@
 // frees the model when no session has been open for a while, and lets a bounded
 // number of prompts through, first come first served.
 //
+// A device that is lost ends Run: the model on it is given up after a moment in
+// which probes and sessions see why.
+//
 // It knows nothing of what a model is made of, never looks into a prompt, and
 // never ends an answer of its own accord except when it is closed itself. Run
-// owns the only goroutine and all loading and closing.
+// owns all goroutines and all loading and closing.
 package residency
 
 import (
@@ -21,11 +24,25 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/internal/rescue"
 	"touchline/internal/wake"
 )
 
 // ErrClosed is returned for prompts and sessions after the Keeper has ended.
 var ErrClosed = errors.New("the model was closed")
+
+const (
+	// lostGrace is how long Run goes on after its device was lost, so that sessions and probes see the reason.
+	lostGrace = time.Second
+	// lostPatience limits the wait for an orderly end on a lost device.
+	lostPatience = 3 * time.Second
+)
+
+// device is implemented by models whose device may be lost.
+type device interface {
+	// Lost is closed when the device is lost.
+	Lost() <-chan struct{}
+}
 
 // Progress is told how far loading or warming is, 0 to 100, and with what in words.
 type Progress func(percent int, detail string)
@@ -54,6 +71,15 @@ type Options struct {
 	// RetryMin and RetryMax bound the wait after a failed load; it doubles
 	// with each failure. 0 is 2 s and 1 min.
 	RetryMin, RetryMax time.Duration
+	// FirstLoadFatal reports whether Run returns the error of the first load
+	// instead of retrying it; nil retries. It is asked when that load fails.
+	FirstLoadFatal func() bool
+	// ErrLost is the error of a load whose device is lost, and what Run returns
+	// when a loaded model closes the channel of its method Lost() <-chan struct{}.
+	// nil when the model has no device to lose.
+	ErrLost error
+	// OnLost is called once, as soon as the device is lost; nil does nothing.
+	OnLost func(err error)
 	// Logger for loads, unloads and failures; the zero value discards.
 	Logger zerolog.Logger
 }
@@ -66,6 +92,10 @@ type Keeper struct {
 	wake wake.Signal   // a state that Run checks has changed
 	stop chan struct{} // Close was called
 	done chan struct{} // Run has returned
+	lost chan struct{} // closed when the device is lost
+
+	loaded chan inference.Model // by the last load
+	failed chan error           // of loads
 
 	mu         sync.Mutex
 	started    bool
@@ -123,7 +153,8 @@ func New(load Load, o Options) (*Keeper, error) {
 	o.RetryMax = max(cmp.Or(o.RetryMax, time.Minute), o.RetryMin)
 	return &Keeper{
 		load: load, opts: o, log: o.Logger.With().Str("component", "residency").Logger(),
-		wake: wake.New(), stop: make(chan struct{}), done: make(chan struct{}),
+		wake: wake.New(), stop: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
+		loaded: make(chan inference.Model), failed: make(chan error, 1),
 		preload: o.Preload, detail: "loads when it is needed",
 		sessions: map[*session]struct{}{},
 		queue:    queue{free: o.Parallel, room: o.MaxQueue},
@@ -197,6 +228,13 @@ func (k *Keeper) breakLocked(model inference.Model) {
 	}
 }
 
+// Loaded returns the model in memory, nil when there is none.
+func (k *Keeper) Loaded() inference.Model {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.model
+}
+
 // Stats returns the counters.
 func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
@@ -208,7 +246,13 @@ func (k *Keeper) Stats() Stats {
 
 // Close ends Run, if it runs, and waits for it: prompts under way end with
 // ErrClosed, then the model is closed. Sessions may still be open; they are dead.
+// It does not wait when the device is lost.
 func (k *Keeper) Close() error {
+	select {
+	case <-k.lost:
+		return nil
+	default:
+	}
 	k.mu.Lock()
 	if !k.stopped {
 		k.stopped = true
@@ -220,19 +264,24 @@ func (k *Keeper) Close() error {
 	}
 	k.mu.Unlock()
 	if started {
-		<-k.done
+		select {
+		case <-k.done:
+		case <-k.lost:
+		}
 	}
 	return nil
 }
 
 // Run loads, warms and frees the model as sessions come and go, until ctx ends
-// or Close is called. When it returns (nil then) no prompt is under way any
-// more and the model is closed. An engine that fails to load does not end it.
+// or Close is called; then it returns nil, no prompt is under way any more and
+// the model is closed. A load that fails is retried, see FirstLoadFatal. When
+// the device is lost, Run returns an error that wraps ErrLost, without the model
+// closed if that takes too long.
 func (k *Keeper) Run(ctx context.Context) error {
 	k.mu.Lock()
 	if k.started {
 		k.mu.Unlock()
-		return errors.New("keep a model: expected one Run, it was called before")
+		return errors.New("keep a model: Run was called before; call it once")
 	}
 	k.started = true
 	k.idleSince = time.Now()
@@ -241,18 +290,61 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Loading may take minutes: Close must reach it.
-	watcher := make(chan struct{})
-	go func() {
-		defer close(watcher)
+	// Loading may take minutes and freeing a lost device may never end: neither holds up what follows.
+	ended := make(chan error, 1)
+	go func() { ended <- rescue.Call(func() error { k.keep(ctx); return nil }) }()
+	stop, retry := k.stop, k.opts.FirstLoadFatal == nil
+	var lost <-chan struct{}
+	for {
 		select {
-		case <-k.stop:
+		case err := <-ended:
+			return err
+		case <-stop:
 			cancel()
-		case <-ctx.Done():
+			stop = nil
+		case model := <-k.loaded:
+			retry, lost = true, nil
+			if d, ok := model.(device); ok {
+				lost = d.Lost()
+			}
+		case <-lost:
+			return k.abandon(ctx, cancel, ended, cmp.Or(k.opts.ErrLost, errors.New("the model's device is lost")))
+		case err := <-k.failed:
+			switch {
+			case k.opts.ErrLost != nil && errors.Is(err, k.opts.ErrLost):
+				return k.abandon(ctx, cancel, ended, err)
+			case !retry && ctx.Err() == nil && k.opts.FirstLoadFatal():
+				cancel()
+				return errors.Join(fmt.Errorf("load the model: %w", err), <-ended)
+			}
 		}
-	}()
-	defer func() { cancel(); <-watcher }()
+	}
+}
 
+// abandon ends Run on a lost device, after a moment in which sessions and probes see the reason.
+func (k *Keeper) abandon(ctx context.Context, cancel func(), ended <-chan error, err error) error {
+	if k.opts.OnLost != nil {
+		k.opts.OnLost(err)
+	}
+	close(k.lost)
+	timer := time.NewTimer(lostGrace)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	cancel()
+	timer.Reset(lostPatience)
+	select {
+	case more := <-ended:
+		return errors.Join(err, more)
+	case <-timer.C:
+		return fmt.Errorf("%w; freeing it took too long", err)
+	}
+}
+
+// keep does what is due until ctx ends, then closes everything.
+func (k *Keeper) keep(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -262,7 +354,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return k.end()
+			k.end()
+			return
 		case <-k.wake:
 		case <-timer.C:
 		}
@@ -323,6 +416,18 @@ func (k *Keeper) bring(ctx context.Context) {
 			if cerr := model.Close(); cerr != nil {
 				k.log.Warn().Err(cerr).Msg("closing a model that did not warm up")
 			}
+		}
+	}
+
+	if err != nil {
+		select {
+		case k.failed <- err:
+		default: // Run has an earlier one to look at.
+		}
+	} else {
+		select {
+		case k.loaded <- model:
+		case <-ctx.Done(): // end closes the model
 		}
 	}
 
@@ -407,7 +512,7 @@ func (k *Keeper) drop(why string) {
 }
 
 // end closes everything, in the order prompts, sessions, model.
-func (k *Keeper) end() error {
+func (k *Keeper) end() {
 	k.mu.Lock()
 	k.endLocked()
 	for len(k.queue.running) > 0 {
@@ -423,7 +528,6 @@ func (k *Keeper) end() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.phase, k.percent, k.detail = inference.PhaseUnloaded, 0, "closed"
-	return nil
 }
 
 // endLocked lets nothing new in and ends what waits or runs.
