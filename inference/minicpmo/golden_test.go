@@ -125,7 +125,7 @@ const hiddenBound = 1e-4
 func TestHiddenStates(t *testing.T) {
 	orttest.NoLeaks(t)
 	e := open(t, tiny(t), settings(t))
-	packed, err := os.Open("../graphtest/testdata/llm_text.safetensors.gz")
+	packed, err := os.Open("testdata/llm_text.safetensors.gz")
 	require.NoError(t, err)
 	defer packed.Close()
 	z, err := gzip.NewReader(packed)

@@ -54,7 +54,7 @@ func golden(t *testing.T) string {
 		all(root+"inference/internal/vision/testdata/"+kind, "image")
 	}
 	all(root+"inference/internal/vision/testdata/position_buckets*", "vision")
-	names, err := filepath.Glob(root + "inference/graphtest/testdata/*")
+	names, err := filepath.Glob(root + "inference/minicpmo/testdata/*")
 	require.NoError(t, err)
 	for _, name := range names {
 		stage, rest, _ := strings.Cut(filepath.Base(name), "_")

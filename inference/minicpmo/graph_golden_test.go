@@ -1,4 +1,4 @@
-package graphtest
+package minicpmo_test
 
 import (
 	"compress/gzip"
@@ -22,7 +22,7 @@ type fixture struct {
 	file *safetensors.File
 }
 
-func open(tb testing.TB, name string) fixture {
+func openFixture(tb testing.TB, name string) fixture {
 	tb.Helper()
 	file, err := os.Open(filepath.Join("testdata", name+".safetensors.gz"))
 	require.NoError(tb, err)

@@ -1,4 +1,4 @@
-package graphtest
+package minicpmo_test
 
 import (
 	"slices"
@@ -62,14 +62,14 @@ func (p picture) inputs(m model, batch ...picture) map[string]array {
 
 func TestVision(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	d, err := graph.Vision(m.Dims, graph.Options{Device: on.kind, Weights: on.float, Check: true})
 	n := on.load(write(t, d, err, m.weights))
 	// The product's graph, without the outputs of the check.
 	d, err = graph.Vision(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
 	plain := on.load(write(t, d, err, m.weights))
 	for _, name := range []string{"single", "tall", "quirk", "unit", "mixed"} {
-		f := open(t, "vision_"+name)
+		f := openFixture(t, "vision_"+name)
 		hidden := f.floats("last_hidden_state")
 		all := pictures(f, m.Vision.Patch)
 		for i, p := range all {
@@ -97,10 +97,10 @@ func TestVision(t *testing.T) {
 
 func TestVisionBatch(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	d, err := graph.Vision(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
 	n := on.load(write(t, d, err, m.weights))
-	first := pictures(open(t, "vision_single"), m.Vision.Patch)[0]
+	first := pictures(openFixture(t, "vision_single"), m.Vision.Patch)[0]
 	second := picture{first.rows, first.cols, slices.Clone(first.patches)}
 	slices.Reverse(second.patches)
 

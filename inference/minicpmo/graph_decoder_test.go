@@ -1,4 +1,4 @@
-package graphtest
+package minicpmo_test
 
 import (
 	"maps"
@@ -63,11 +63,11 @@ func (n *network) biased(
 
 func TestDecoder(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	check, plain := on.decoder(m, graph.Options{Check: true}), on.decoder(m, graph.Options{})
 	vocab := m.Decoder.Vocab
 	for _, name := range []string{"text", "two_images", "sliced"} {
-		f := open(t, "llm_"+name)
+		f := openFixture(t, "llm_"+name)
 		embeds := f.floats("inputs_embeds")
 		tokens := len(embeds) / m.Decoder.Hidden
 		c := on.cache(m.Decoder, 1, tokens+64)
@@ -153,7 +153,7 @@ func compare(a, b float32) int {
 
 func TestDecoderBias(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	n := on.decoder(m, graph.Options{})
 	vocab := m.Decoder.Vocab
 	c := on.cache(m.Decoder, 2, 8)
@@ -185,7 +185,7 @@ func TestDecoderBias(t *testing.T) {
 // and decodes all of them together: each must say what it says alone.
 func TestDecoderSlots(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	n := on.decoder(m, graph.Options{})
 	rng := rand.New(rand.NewPCG(7, 7))
 	const rows, steps, positions = 8, 6, 160
@@ -251,12 +251,12 @@ func TestDecoderSlots(t *testing.T) {
 	}
 }
 
-// TestInt4 compares int4 graphs with float graphs of the same rounded values.
+// TestInt4Graph compares int4 graphs with float graphs of the same rounded values.
 // TestRowsDoNotMix decodes a row beside others of other numbers, NaN among
 // them: to the bit the same comes out, whatever they hold.
 func TestRowsDoNotMix(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	const rows, steps, positions, mine = 8, 4, 64, 2
 	for _, weights := range []models.Weights{"", models.WeightsInt4} {
 		t.Run("weights "+string(weights), func(t *testing.T) {
@@ -309,11 +309,11 @@ func TestRowsDoNotMix(t *testing.T) {
 	}
 }
 
-func TestInt4(t *testing.T) {
+func TestInt4Graph(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	on.bound = max(on.bound, int4Bound)
-	f := open(t, "llm_two_images")
+	f := openFixture(t, "llm_two_images")
 	embeds := f.floats("inputs_embeds")
 	tokens := len(embeds) / m.Decoder.Hidden
 	for _, tt := range []struct{ block, head int }{{32, 8}, {32, 4}, {128, 8}, {64, 16}, {16, 4}} {
@@ -341,7 +341,7 @@ func TestInt4(t *testing.T) {
 // TestOddInputs has matrices whose inputs are no multiple of the block.
 func TestOddInputs(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	on.bound = max(on.bound, int4Bound)
 	// 3 heads instead of 6: the output matrix has 144 inputs with heads of 48.
 	d := &m.Decoder
@@ -371,9 +371,9 @@ func TestOddInputs(t *testing.T) {
 // TestAWQ runs the packed layers of a checkpoint, zero points and all.
 func TestAWQ(t *testing.T) {
 	m := load(t, "tiny-awq")
-	on := start(t)
-	f := open(t, "awq_text")
-	embeds := open(t, "llm_text").floats("inputs_embeds")
+	on := startMachine(t)
+	f := openFixture(t, "awq_text")
+	embeds := openFixture(t, "llm_text").floats("inputs_embeds")
 	tokens := len(embeds) / m.Decoder.Hidden
 	want := f.floats("logits_last8")
 
@@ -397,7 +397,7 @@ func TestAWQ(t *testing.T) {
 
 func TestEmbed(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	d, err := graph.Embed(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
 	n := on.load(write(t, d, err, m.weights))
 	ids := []int64{0, 7, 1361, 7}
@@ -408,7 +408,7 @@ func TestEmbed(t *testing.T) {
 
 func TestTiedHead(t *testing.T) {
 	m := load(t, "tiny")
-	on := start(t)
+	on := startMachine(t)
 	m.weights = maps.Clone(m.weights)
 	m.weights["llm.lm_head.weight"] = m.weights["llm.model.embed_tokens.weight"]
 	want := on.decoder(m, graph.Options{}).step(m, embed(m, 1, 2, 3), []int{0}, on.cache(m.Decoder, 1, 4), 0)

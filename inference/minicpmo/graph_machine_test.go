@@ -1,4 +1,4 @@
-package graphtest
+package minicpmo_test
 
 import (
 	"flag"
@@ -40,7 +40,7 @@ type machine struct {
 	bound   float64
 }
 
-func start(tb testing.TB) *machine {
+func startMachine(tb testing.TB) *machine {
 	tb.Helper()
 	path, err := ort.Locate(ort.Search{Library: *library})
 	require.NoError(tb, err, "make runtime")

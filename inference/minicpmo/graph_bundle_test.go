@@ -1,4 +1,4 @@
-package graphtest
+package minicpmo_test
 
 import (
 	"encoding/binary"
