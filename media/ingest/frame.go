@@ -1,0 +1,180 @@
+package ingest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"touchline/media"
+)
+
+// isPadding reports whether a packet carries no media. SFUs send padding as
+// probes, before the first key frame and in the place of packets they
+// dropped; some leave the padding bytes in the payload, where they are zeros
+// before the count, or are as long as the padding they announce.
+func isPadding(pkt *rtp.Packet) bool {
+	n := len(pkt.Payload)
+	if n == 0 {
+		return true
+	}
+	if !pkt.Padding {
+		return false
+	}
+	last := pkt.Payload[n-1]
+	if int(last) == n && (int(pkt.Header.PaddingSize) == n || int(pkt.PaddingSize) == n) {
+		return true
+	}
+	for _, b := range pkt.Payload[:n-1] {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// take adds a packet, in order, to the access unit it belongs to.
+func (a *Assembler) take(out []media.EncodedFrame, pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
+	if a.tsKnown && pkt.Timestamp == a.tsLast {
+		if a.finished {
+			// This unit was handed out at its marker, and there is more of
+			// it: the sender marks slices or layers, not pictures.
+			a.tails++
+			a.finished = false
+			a.stats.Broken++
+			a.fresh = true
+			a.dirty = true
+		}
+	} else {
+		if len(a.unit) > 0 {
+			out = a.finish(out, false)
+		}
+		a.advance(pkt.Timestamp, at)
+	}
+	if a.unit == nil {
+		a.unit = make([]*rtp.Packet, 0, a.lastLen+1)
+	}
+	a.unit = append(a.unit, pkt)
+	a.unitBytes += len(pkt.Payload)
+	if len(a.unit) == 1 || at.After(a.unitTime) {
+		a.unitTime = at
+	}
+	if a.unitBytes > maxUnitBytes || len(a.unit) > maxUnitPackets {
+		a.gap()
+		return out
+	}
+	if pkt.Marker && a.tails < tailLimit {
+		out = a.finish(out, true)
+		a.finished = true
+	}
+	return out
+}
+
+// advance moves the unwrapped timestamp on, or starts a new epoch when the
+// timestamp jumped by more than time passed.
+func (a *Assembler) advance(ts uint32, at time.Time) {
+	a.finished = false
+	if a.tsKnown {
+		passed := max(0, at.Sub(a.tsAt))
+		diff := int64(int32(ts - a.tsLast))
+		if passed > time.Hour {
+			// So long a pause may have wrapped: expect the time that passed.
+			want := int64(passed/time.Second) * a.rate
+			diff = want + int64(int32(ts-a.tsLast-uint32(want)))
+		}
+		if d := a.duration(diff); d < -jumpLimit || d > passed+jumpLimit {
+			a.epoch++
+			a.stats.Restarts++
+			a.opts.Log.Info().Float64("jump_s", d.Seconds()).Uint32("epoch", a.epoch).Msg("timestamps restarted")
+			sr, ntp, rtpTime := a.srKnown, a.srNTP, a.srRTP
+			a.reset()
+			a.srKnown, a.srNTP, a.srRTP = sr, ntp, rtpTime
+			a.fresh = false // the packets in front are all there
+		} else {
+			a.ticks += diff
+		}
+	}
+	a.tsKnown, a.tsLast, a.tsAt = true, ts, at
+	a.applySenderReport()
+}
+
+// cutShort recognises a picture that lacks its end although no packet is missing: an
+// SFU that switches simulcast layers breaks off in the middle of one and
+// numbers on. Only the marker shows it, where the sender sets markers. VP9 and
+// AV1 say themselves where frames end, and their markers are rewritten with
+// the layers.
+func (a *Assembler) cutShort(marked bool) bool {
+	if marked {
+		a.marked++
+		return false
+	}
+	trusted := a.marked >= markersTrusted
+	a.marked = 0
+	return trusted && a.opts.Codec != media.VP9 && a.opts.Codec != media.AV1
+}
+
+// errTruncated is an access unit without its end.
+var errTruncated = errors.New("truncated")
+
+// finish appends the collected access unit to out if it can be decoded. marked
+// is true if the unit ended by its marker.
+func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.EncodedFrame {
+	packets, received, fresh := a.unit, a.unitTime, a.fresh
+	a.unit, a.unitBytes, a.fresh = nil, 0, false
+	a.lastLen = len(packets)
+	pts := a.duration(a.ticks)
+
+	u, err := a.unpack.unpack(packets, fresh)
+	if err == nil && u.picture && a.cutShort(marked) {
+		err = errTruncated
+	}
+	if err != nil {
+		a.stats.Broken++
+		a.dirty = true
+		a.opts.Log.Debug().Err(err).Int("packets", len(packets)).Msg("access unit dropped")
+		return out
+	}
+	if u.width > 0 && (u.width < blankSide || u.height < blankSide) {
+		// The next picture refers to a blank one at best.
+		a.stats.Blanks++
+		a.dirty = true
+		return out
+	}
+	arrival := a.clock.Map(pts, received)
+	if !u.picture {
+		return out
+	}
+	if a.dirty && !u.key {
+		a.stats.Waiting++
+		return out
+	}
+	a.dirty = false
+	if u.width > 0 {
+		a.width, a.height = u.width, u.height
+	}
+	if u.key || u.layers > a.layers {
+		a.layers = u.layers
+	}
+	a.stats.Frames++
+	if u.key {
+		a.stats.KeyFrames++
+	}
+	if u.lead != nil {
+		packets = append([]*rtp.Packet{u.lead}, packets...)
+	}
+	return append(out, media.EncodedFrame{
+		Codec:         a.opts.Codec,
+		KeyFrame:      u.key,
+		Discardable:   u.discardable,
+		PTS:           pts,
+		NTP:           a.clock.NTP(pts),
+		Arrival:       arrival,
+		Received:      received,
+		Epoch:         a.epoch,
+		Width:         a.width,
+		Height:        a.height,
+		SpatialLayers: a.layers,
+		Data:          u.data,
+		Packets:       packets,
+	})
+}
