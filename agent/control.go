@@ -24,14 +24,32 @@ type Settings struct {
 	Language         *string  `json:"language,omitempty"`
 }
 
-// Change is several orders at once: all of them act, or none.
+// Change is a set of changes that apply together. A nil pointer leaves its part alone.
 type Change struct {
-	// Instruction is the new order, "" to clear it and go idle; nil leaves it.
+	// Instruction is the new instruction; "" clears it and stops commenting.
 	Instruction *string
-	// Profile names a prompt profile; nil leaves it.
+	// Profile names a prompt profile.
 	Profile *string
+	// Source to watch: "" is the first camera, "camera:IDENTITY" another, "scene" the built-in one.
+	Source *string
 	// Settings to change.
 	Settings Settings
+}
+
+// Steerer is a commentator as its room and the HTTP API control it. by names the
+// client in logs and on the page. Bad values are *RangeError, perhaps joined.
+type Steerer interface {
+	Snapshot() Snapshot
+	// Check returns the error that Change would return.
+	Check(c Change) error
+	// Change applies all of a change or nothing, and returns the settings in force.
+	Change(c Change, by string) (Settings, error)
+	// Start begins commenting on a source, named as in Change; ErrRunning if it is on already.
+	Start(source, by string) error
+	// Stop ends commenting and clears the instruction.
+	Stop(by string)
+	// History returns the last comments, oldest first.
+	History() []Record
 }
 
 // Snapshot is everything a page needs to draw itself from nothing.

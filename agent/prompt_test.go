@@ -141,7 +141,7 @@ func TestPromptCaps(t *testing.T) {
 		})
 		time.Sleep(10 * time.Second)
 		off := false
-		_, err := r.Update(agent.Settings{Speech: &off}, "test")
+		_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: &off}}, "test")
 		require.NoError(t, err)
 		switched := time.Now()
 		time.Sleep(10 * time.Second)

@@ -39,6 +39,12 @@ type rig struct {
 	stop   func()
 }
 
+// instruct gives a new instruction.
+func (r *rig) instruct(text string) error {
+	_, err := r.Change(agent.Change{Instruction: &text}, "test")
+	return err
+}
+
 func profiles() []agent.Profile {
 	return []agent.Profile{{Name: "default", Prompt: "comment"}, {Name: "sports", Prompt: "sport"}}
 }
@@ -204,7 +210,7 @@ func TestNewInstruction(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 				before := len(r.engine.Questions())
 				sent := time.Now()
-				require.NoError(t, r.SetInstruction("only the goalkeeper", "test"))
+				require.NoError(t, r.instruct("only the goalkeeper"))
 				time.Sleep(frame + 50*time.Millisecond)
 				asked := r.engine.Questions()
 				require.Greater(t, len(asked), before, "the next look has begun")
@@ -277,7 +283,7 @@ func TestSpeechGoesOnWhenNotToBeCut(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		before := len(r.engine.Questions())
-		require.NoError(t, r.SetInstruction("the referee", "test"))
+		require.NoError(t, r.instruct("the referee"))
 		time.Sleep(100 * time.Millisecond)
 		require.Greater(t, len(r.engine.Questions()), before)
 		time.Sleep(20 * time.Second)
@@ -305,7 +311,7 @@ func TestSpeechStillGeneratedGoesOnWhenNotToBeCut(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		before := len(r.engine.Questions())
-		require.NoError(t, r.SetInstruction("the referee", "test"))
+		require.NoError(t, r.instruct("the referee"))
 		time.Sleep(20 * time.Second)
 		r.stop()
 		h := r.voice.Utterances()[0]
@@ -349,7 +355,7 @@ func TestStillSceneIsSkipped(t *testing.T) {
 		time.Sleep(39 * time.Second)
 		require.Len(t, r.engine.Questions(), 2, "one look a scene")
 		require.Greater(t, r.Snapshot().Skipped, uint64(20))
-		require.NoError(t, r.SetInstruction("the flags", "test"))
+		require.NoError(t, r.instruct("the flags"))
 		time.Sleep(500 * time.Millisecond)
 		require.Len(t, r.engine.Questions(), 3, "a new order always looks")
 		r.stop()
@@ -493,7 +499,7 @@ func TestLoadingIsNoPartOfAnAnswer(t *testing.T) {
 func TestStopAndStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, 4*time.Second), nil)
-		require.NoError(t, r.SetInstruction("the goalkeeper", "test"))
+		require.NoError(t, r.instruct("the goalkeeper"))
 		for r.Status().State != agent.StateSpeaking {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -526,13 +532,13 @@ func TestSpeechOffAndOnLive(t *testing.T) {
 		}
 		off, on := false, true
 		at := time.Now()
-		_, err := r.Update(agent.Settings{Speech: &off}, "test")
+		_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: &off}}, "test")
 		require.NoError(t, err)
 		time.Sleep(30 * time.Second)
 		require.Len(t, r.voice.Utterances(), 1)
 		require.False(t, r.voice.Utterances()[0].To.After(at.Add(100*time.Millisecond)))
 		require.Equal(t, "Red attacks down the left wing.", r.reader.Records()[0].Text, "its text is still shown whole")
-		_, err = r.Update(agent.Settings{Speech: &on}, "test")
+		_, err = r.Change(agent.Change{Settings: agent.Settings{Speech: &on}}, "test")
 		require.NoError(t, err)
 		time.Sleep(30 * time.Second)
 		require.Greater(t, len(r.voice.Utterances()), 3)
@@ -550,7 +556,7 @@ func TestSpeechOffWhileACommentWaits(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond) // the comment waits for its frame
 		off := false
-		_, err := r.Update(agent.Settings{Speech: &off}, "test")
+		_, err := r.Change(agent.Change{Settings: agent.Settings{Speech: &off}}, "test")
 		require.NoError(t, err)
 		time.Sleep(10 * time.Second)
 		r.stop()
@@ -624,7 +630,7 @@ func TestForcedDelay(t *testing.T) {
 			o.Pacing.FixedDelay = 2 * time.Second
 		})
 		for _, d := range []float64{2, 5, 2} {
-			_, err := r.Update(agent.Settings{FixedDelay: &d}, "test")
+			_, err := r.Change(agent.Change{Settings: agent.Settings{FixedDelay: &d}}, "test")
 			require.NoError(t, err)
 			time.Sleep(45 * time.Second)
 			require.InDelta(t, d, r.Snapshot().Delay, 0.01)
@@ -643,13 +649,13 @@ func TestSettingsOutOfBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(time.Second, time.Second), nil)
 		fps, frames := 99.0, 0
-		_, err := r.Update(agent.Settings{CaptureFPS: &fps, Frames: &frames}, "test")
+		_, err := r.Change(agent.Change{Settings: agent.Settings{CaptureFPS: &fps, Frames: &frames}}, "test")
 		require.ErrorContains(t, err, "capture_fps: expected a number from 0.1 to 30, got 99")
 		require.ErrorContains(t, err, "frames_per_look: expected a whole number from 1 to 64, got 0")
 		require.Equal(t, 4, *r.Snapshot().Settings.Frames, "nothing was changed")
-		require.ErrorContains(t, r.SetInstruction(strings.Repeat("x", 2001), "test"), "at most 2000 characters")
-		require.ErrorContains(t, r.SetInstruction("  ", "test"), "expected some text")
-		require.ErrorContains(t, r.SetProfile("opera", "test"), `expected one of ["default" "sports"]`)
+		require.ErrorContains(t, r.instruct(strings.Repeat("x", 2001)), "at most 2000 characters")
+		_, err = r.Change(agent.Change{Profile: new("opera")}, "test")
+		require.ErrorContains(t, err, `expected one of ["default" "sports"]`)
 
 		// All or nothing.
 		order, opera, sports, fine := "the keeper", "opera", "sports", 2
@@ -693,11 +699,11 @@ func TestEngineLimits(t *testing.T) {
 		require.Equal(t, "en", r.engine.Questions()[0].Language, "the voice reads English as English")
 
 		frames, language, british := 5, "de", "en-GB"
-		_, err := r.Update(agent.Settings{Frames: &frames, Language: &language}, "test")
+		_, err := r.Change(agent.Change{Settings: agent.Settings{Frames: &frames, Language: &language}}, "test")
 		require.EqualError(t, err, `language: expected one of ["en"], as the scripted engine speaks nothing else, got "de"`+"\n"+
 			"frames_per_look: expected at most 4, as the scripted engine has no room for more pictures of 4x4 in a prompt, got 5")
 		frames = 4
-		_, err = r.Update(agent.Settings{Frames: &frames, Language: &british}, "test")
+		_, err = r.Change(agent.Change{Settings: agent.Settings{Frames: &frames, Language: &british}}, "test")
 		require.NoError(t, err)
 		r.stop()
 	})

@@ -23,27 +23,6 @@ func (e *RangeError) Error() string {
 // ErrRunning is returned by Start when commenting is on already.
 var ErrRunning = errors.New("commenting is on already: stop it first")
 
-// SetInstruction gives a new order and starts commenting. It acts at once: it
-// ends the wait, drops what was said about the old order and, by setting, cuts
-// the speech under way. by names who gave it.
-func (s *Session) SetInstruction(text, by string) error {
-	text = strings.TrimSpace(text)
-	if text == "" {
-		return &RangeError{"instruction", "some text (clear it to go idle)", `""`}
-	}
-	_, err := s.Change(Change{Instruction: &text}, by)
-	return err
-}
-
-// ClearInstruction removes the order and goes idle.
-func (s *Session) ClearInstruction(by string) { s.Stop(by) }
-
-// SetProfile chooses a prompt profile; it acts like a new order.
-func (s *Session) SetProfile(name, by string) error {
-	_, err := s.Change(Change{Profile: &name}, by)
-	return err
-}
-
 // Start begins commenting.
 func (s *Session) Start(by string) error {
 	var err error
@@ -75,14 +54,7 @@ func (s *Session) stopLocked(by string) {
 	s.endTalkLocked(errStopped, true)
 }
 
-// Update changes settings while running and returns those in force. Nothing is
-// changed when one of them is out of bounds; the error names all that are.
-func (s *Session) Update(v Settings, by string) (Settings, error) {
-	return s.Change(Change{Settings: v}, by)
-}
-
-// Check tells what of a change would be refused: it names everything that is
-// out of bounds.
+// Check returns the error that Change would return.
 func (s *Session) Check(c Change) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,9 +62,10 @@ func (s *Session) Check(c Change) error {
 	return err
 }
 
-// Change gives several orders at once and returns the settings in force.
-// Nothing is changed when a part of it is out of bounds; the error names all
-// that are.
+// Change applies all of a change or, when any part is out of bounds, nothing. It
+// returns the settings in force; the error joins a RangeError for each bad part. A
+// new instruction or profile acts at once: the wait ends, pending comments are
+// dropped and, by setting, the current speech is cut. The Session ignores c.Source.
 func (s *Session) Change(c Change, by string) (out Settings, err error) {
 	var profile Profile
 	stop := c.Instruction != nil && strings.TrimSpace(*c.Instruction) == ""

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -164,7 +163,7 @@ func (b *Bot) makeRoom() (err error) {
 	if b.camera, err = newCameraSound(cfg); err != nil {
 		return fmt.Errorf("prepare the camera's sound: %w", err)
 	}
-	b.control = room.NewControl(cfg.Control, opts.Keys, steered{b}, opts.Log)
+	b.control = room.NewControl(cfg.Control, opts.Keys, b, opts.Log)
 	back := func(*lksdk.Room) { b.SetRoom("") }
 	b.Room, err = room.New(room.Options{
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
@@ -278,7 +277,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 // Face returns the bot's room as a console shows it.
 func (b *Bot) Face() console.Room {
 	face := console.Room{
-		Name: b.Room.RoomName(), Bot: steered{b}, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceSound{b.Voice},
+		Name: b.Room.RoomName(), Bot: b, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceSound{b.Voice},
 		Tokens: b.Tokens, Metrics: soundMetrics{b}, Viewers: b.Room.Viewers,
 		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,
 	}
@@ -304,129 +303,6 @@ type voiceSound struct{ w *speech.Writer }
 
 // Subscribe implements console.Sound.
 func (s voiceSound) Subscribe() (<-chan []int16, func()) { return s.w.Subscribe() }
-
-// steered adapts the bot to those who steer it: the session, and the choice of
-// the watched track.
-type steered struct{ b *Bot }
-
-// sourceScene is the page's name for the built-in camera.
-const sourceScene = "scene"
-
-func (s steered) choose(source string) (media.WatchConfig, error) {
-	switch {
-	case source == "":
-		return s.b.opts.Settings.Media.Watch, nil
-	case source == sourceScene && s.b.opts.BuiltIn != "":
-		return media.WatchConfig{Identity: s.b.opts.BuiltIn}, nil
-	}
-	if id, ok := strings.CutPrefix(source, "camera:"); ok && id != "" {
-		return media.WatchConfig{Identity: id}, nil
-	}
-	want := `"" (the first camera) or "camera:IDENTITY"`
-	if s.b.opts.BuiltIn != "" {
-		want = `"", "scene" (the built-in one) or "camera:IDENTITY"`
-	}
-	return media.WatchConfig{}, &agent.RangeError{Name: "source", Want: want, Got: fmt.Sprintf("%q", source)}
-}
-
-// Snapshot implements console.Bot.
-func (s steered) Snapshot() agent.Snapshot {
-	snap := s.b.Session.Snapshot()
-	snap.Source = described(snap.Source, s.b.Room.Watcher().Source())
-	snap.Scene = s.b.opts.BuiltIn != ""
-	if s.b.sources != nil {
-		snap.Sources = s.b.sources.Sources()
-	}
-	return snap
-}
-
-// described joins the chosen track with the session's description of its
-// pictures. Right after a choice that one still describes the previous track.
-func described(pictures, chosen agent.SourceInfo) agent.SourceInfo {
-	out := agent.SourceInfo{Identity: chosen.Identity, Track: chosen.Track, Muted: chosen.Muted}
-	if chosen.Identity != "" && pictures.Epoch >= chosen.Epoch {
-		out.Codec, out.Width, out.Height, out.FPS = pictures.Codec, pictures.Width, pictures.Height, pictures.FPS
-	}
-	return out
-}
-
-// SetInstruction implements console.Bot.
-func (s steered) SetInstruction(text, by string) error { return s.b.SetInstruction(text, by) }
-
-// ClearInstruction implements console.Bot.
-func (s steered) ClearInstruction(by string) { s.b.ClearInstruction(by) }
-
-// SetProfile implements console.Bot.
-func (s steered) SetProfile(name, by string) error { return s.b.SetProfile(name, by) }
-
-// Update implements console.Bot.
-func (s steered) Update(v agent.Settings, by string) (agent.Settings, error) {
-	return s.b.Update(v, by)
-}
-
-// Start implements console.Bot.
-func (s steered) Start(source, by string) error {
-	watch, err := s.choose(source)
-	if err != nil {
-		return err
-	}
-	if err := s.b.Session.Start(by); err != nil {
-		return err
-	}
-	s.b.Room.Watcher().Select(watch)
-	return nil
-}
-
-// Stop implements console.Bot. It also ends the responses of /api/stream.
-func (s steered) Stop(by string) {
-	s.b.Stop(by)
-	s.b.Hub.EndStreams()
-}
-
-// SelectSource implements console.Bot.
-func (s steered) SelectSource(source, by string) error {
-	watch, err := s.choose(source)
-	if err != nil {
-		return err
-	}
-	s.b.log.Info().Str("source", source).Str("by", by).Msg("source chosen")
-	s.b.Room.Watcher().Select(watch)
-	return nil
-}
-
-// Check implements console.Bot.
-func (s steered) Check(c agent.Change, source *string) error {
-	var err error
-	if source != nil {
-		_, err = s.choose(*source)
-	}
-	return errors.Join(s.b.Session.Check(c), err)
-}
-
-// Change implements console.Bot.
-func (s steered) Change(c agent.Change, source *string, by string) error {
-	var watch media.WatchConfig
-	if source != nil {
-		var err error
-		if watch, err = s.choose(*source); err != nil {
-			return errors.Join(s.b.Session.Check(c), err)
-		}
-	}
-	if _, err := s.b.Session.Change(c, by); err != nil {
-		return err
-	}
-	if source != nil {
-		s.b.log.Info().Str("source", *source).Str("by", by).Msg("source chosen")
-		s.b.Room.Watcher().Select(watch)
-	}
-	if c.Instruction != nil && strings.TrimSpace(*c.Instruction) == "" {
-		s.b.Hub.EndStreams()
-	}
-	return nil
-}
-
-// History implements room.Steered.
-func (s steered) History() []agent.Record { return s.b.Hub.History() }
 
 // newest returns the newest decoded picture.
 func (b *Bot) newest(ctx context.Context) (media.VideoFrame, error) {

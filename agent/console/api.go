@@ -58,7 +58,7 @@ func by(r *http.Request) string {
 }
 
 // order runs a command and answers with the snapshot after it.
-func (h *hosted) order(w http.ResponseWriter, do func(Bot) error) error {
+func (h *hosted) order(w http.ResponseWriter, do func(agent.Steerer) error) error {
 	b, err := h.bot()
 	if err != nil {
 		return err
@@ -86,13 +86,8 @@ func (s *Server) postInstruction(h *hosted, w http.ResponseWriter, r *http.Reque
 	if in.Instruction == nil {
 		return refuse(http.StatusUnprocessableEntity, "bad_instruction", `expected {"instruction": "..."}`)
 	}
-	text := strings.TrimSpace(*in.Instruction)
-	return h.order(w, func(b Bot) error {
-		if text == "" {
-			b.ClearInstruction(by(r))
-			return nil
-		}
-		if err := b.SetInstruction(text, by(r)); err != nil {
+	return h.order(w, func(b agent.Steerer) error {
+		if _, err := b.Change(agent.Change{Instruction: in.Instruction}, by(r)); err != nil {
 			return refuse(http.StatusUnprocessableEntity, "bad_instruction", "%v", err)
 		}
 		return nil
@@ -100,9 +95,9 @@ func (s *Server) postInstruction(h *hosted, w http.ResponseWriter, r *http.Reque
 }
 
 func (s *Server) deleteInstruction(h *hosted, w http.ResponseWriter, r *http.Request) error {
-	return h.order(w, func(b Bot) error {
-		b.ClearInstruction(by(r))
-		return nil
+	return h.order(w, func(b agent.Steerer) error {
+		_, err := b.Change(agent.Change{Instruction: new("")}, by(r))
+		return err
 	})
 }
 
@@ -130,8 +125,8 @@ func (s *Server) postProfile(h *hosted, w http.ResponseWriter, r *http.Request) 
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	return h.order(w, func(b Bot) error {
-		if err := b.SetProfile(in.Profile, by(r)); err != nil {
+	return h.order(w, func(b agent.Steerer) error {
+		if _, err := b.Change(agent.Change{Profile: &in.Profile}, by(r)); err != nil {
 			return refuse(http.StatusBadRequest, "unknown_profile", "%v", err)
 		}
 		return nil
@@ -147,7 +142,7 @@ func (s *Server) postSettings(h *hosted, w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	out, err := b.Update(in, by(r))
+	out, err := b.Change(agent.Change{Settings: in}, by(r))
 	if err != nil {
 		return refuse(http.StatusUnprocessableEntity, "out_of_range", "%v", err)
 	}
@@ -180,7 +175,7 @@ func (s *Server) postStart(h *hosted, w http.ResponseWriter, r *http.Request) er
 	if err := checkSource(in.Source); err != nil {
 		return err
 	}
-	return h.order(w, func(b Bot) error {
+	return h.order(w, func(b agent.Steerer) error {
 		err := b.Start(in.Source, by(r))
 		switch {
 		case errors.Is(err, agent.ErrRunning):
@@ -196,7 +191,7 @@ func (s *Server) postStop(h *hosted, w http.ResponseWriter, r *http.Request) err
 	if err := readJSON(w, r, &struct{}{}, true); err != nil {
 		return err
 	}
-	return h.order(w, func(b Bot) error {
+	return h.order(w, func(b agent.Steerer) error {
 		b.Stop(by(r))
 		h.Hub.EndStreams()
 		if h.OnStop != nil {
@@ -214,12 +209,7 @@ func (s *Server) postSource(h *hosted, w http.ResponseWriter, r *http.Request) e
 	if err := checkSource(in.Source); err != nil {
 		return err
 	}
-	return h.order(w, func(b Bot) error {
-		if err := b.SelectSource(in.Source, by(r)); err != nil {
-			return refuse(http.StatusBadRequest, "bad_source", "%v", err)
-		}
-		return nil
-	})
+	return h.order(w, func(b agent.Steerer) error { return watch(b, in.Source, by(r)) })
 }
 
 func (s *Server) getHistory(h *hosted, w http.ResponseWriter, _ *http.Request) error {

@@ -4,7 +4,7 @@
 //
 // It owns the listener, access to it (Host, Origin, token) and the list of rooms.
 // It decides nothing about the commentary, never blocks a session, and knows a
-// bot only by the small interfaces in this file. Server.Run owns every goroutine.
+// bot only by agent.Steerer and the small interfaces in this file. Server.Run owns every goroutine.
 package console
 
 import (
@@ -30,29 +30,10 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"touchline/agent"
 	"touchline/agent/events"
 	"touchline/inference"
 	"touchline/media"
 )
-
-// Bot is the commentator that the API controls. Start returns agent.ErrRunning
-// while it is running; a value out of bounds is a *agent.RangeError. by names the
-// client, for people.
-type Bot interface {
-	Snapshot() agent.Snapshot
-	SetInstruction(text, by string) error
-	ClearInstruction(by string)
-	SetProfile(name, by string) error
-	Update(s agent.Settings, by string) (agent.Settings, error)
-	Start(source, by string) error
-	Stop(by string)
-	SelectSource(source, by string) error
-	// Check returns all errors that Change would return.
-	Check(c agent.Change, source *string) error
-	// Change applies all changes or none; a nil source keeps the watched one.
-	Change(c agent.Change, source *string, by string) error
-}
 
 // Pictures is the source of pictures for plain players.
 type Pictures interface {

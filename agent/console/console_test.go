@@ -13,6 +13,7 @@ import (
 	"iter"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -81,71 +82,47 @@ func (d *desk) Snapshot() agent.Snapshot {
 	return d.snap
 }
 
-func (d *desk) SetInstruction(text, by string) error {
+func (d *desk) Check(c agent.Change) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n := utf8.RuneCountInString(text); n > agent.MaxInstruction {
-		return &agent.RangeError{Name: "instruction", Want: "at most 2000 characters", Got: n}
-	}
-	d.note("instruction %q by %s", text, by)
-	d.snap.Instruction, d.snap.InstructionBy, d.snap.MonitorMode = text, by, "ACTIVE"
-	return nil
+	return d.check(c)
 }
 
-func (d *desk) ClearInstruction(by string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.note("clear by %s", by)
-	d.snap.Instruction, d.snap.MonitorMode = "", "IDLE"
-}
-
-func (d *desk) SetProfile(name, _ string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range d.snap.Profiles {
-		if p.Name == name {
-			d.snap.Profile = name
-			return nil
+func (d *desk) check(c agent.Change) error {
+	var errs []error
+	if c.Instruction != nil {
+		if n := utf8.RuneCountInString(strings.TrimSpace(*c.Instruction)); n > agent.MaxInstruction {
+			errs = append(errs, &agent.RangeError{Name: "instruction", Want: "at most 2000 characters", Got: n})
 		}
 	}
-	return fmt.Errorf("profile: no %q", name)
-}
-
-func (d *desk) Update(s agent.Settings, _ string) (agent.Settings, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s.Frames != nil && *s.Frames > 64 {
-		return agent.Settings{}, errors.New("frames_per_look: expected 1 to 64")
-	}
-	if s.Frames != nil {
-		d.snap.Settings.Frames = s.Frames
-	}
-	return d.snap.Settings, nil
-}
-
-func (d *desk) Check(c agent.Change, source *string) error {
-	var errs []error
-	if c.Profile != nil && *c.Profile == "opera" {
-		errs = append(errs, errors.New("profile: no opera"))
+	known := func(p agent.Profile) bool { return p.Name == *c.Profile }
+	if c.Profile != nil && !slices.ContainsFunc(d.snap.Profiles, known) {
+		errs = append(errs, fmt.Errorf("profile: no %s", *c.Profile))
 	}
 	if n := c.Settings.Frames; n != nil && *n > 64 {
 		errs = append(errs, errors.New("frames_per_look: expected 1 to 64"))
 	}
-	if source != nil && *source == "scene" && d.noScene {
+	if c.Source != nil && *c.Source == "scene" && d.noScene {
 		errs = append(errs, errNoScene)
 	}
 	return errors.Join(errs...)
 }
 
-func (d *desk) Change(c agent.Change, source *string, by string) error {
-	if err := d.Check(c, source); err != nil {
-		return err
-	}
+func (d *desk) Change(c agent.Change, by string) (agent.Settings, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.note("change by %s", by)
+	if err := d.check(c); err != nil {
+		return agent.Settings{}, err
+	}
 	if c.Instruction != nil {
-		d.snap.Instruction, d.snap.InstructionBy = *c.Instruction, by
+		text := strings.TrimSpace(*c.Instruction)
+		d.snap.Instruction, d.snap.InstructionBy, d.snap.MonitorMode = text, by, "ACTIVE"
+		if text == "" {
+			d.snap.MonitorMode = "IDLE"
+		}
+		d.note("instruction %q by %s", text, by)
+	} else {
+		d.note("change by %s", by)
 	}
 	if c.Profile != nil {
 		d.snap.Profile = *c.Profile
@@ -156,8 +133,10 @@ func (d *desk) Change(c agent.Change, source *string, by string) error {
 	if c.Settings.Speech != nil {
 		d.snap.TTSEnabled, d.snap.Settings.Speech = *c.Settings.Speech, c.Settings.Speech
 	}
-	return nil
+	return d.snap.Settings, nil
 }
+
+func (d *desk) History() []agent.Record { return nil }
 
 func (d *desk) Start(source, by string) error {
 	d.mu.Lock()
@@ -178,16 +157,6 @@ func (d *desk) Stop(by string) {
 	defer d.mu.Unlock()
 	d.note("stop by %s", by)
 	d.snap.Instruction, d.snap.MonitorMode = "", "IDLE"
-}
-
-func (d *desk) SelectSource(source, _ string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.note("source %q", source)
-	if source == "scene" && d.noScene {
-		return errNoScene
-	}
-	return nil
 }
 
 // studio has pictures and sound.

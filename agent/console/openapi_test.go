@@ -124,7 +124,7 @@ func TestRoomsAPI(t *testing.T) {
 			}
 		})
 	}
-	require.Equal(t, []string{"change by the page", "change by the page"}, final.orders(), "what was refused changed nothing")
+	require.Equal(t, []string{`instruction "the keeper" by the page`, "change by the page"}, final.orders(), "what was refused changed nothing")
 	require.Empty(t, other.orders())
 
 	require.Equal(t, "/api/rooms/a%2Fb", r.ask("POST", "/api/rooms", `{"room":"a/b"}`).header.Get("Location"))

@@ -28,7 +28,7 @@ type Room struct {
 	// Name in the API and on the page.
 	Name string
 
-	Bot      Bot
+	Bot      agent.Steerer
 	Hub      *events.Hub // made when nil
 	Pictures Pictures
 	Sound    Sound
@@ -364,7 +364,7 @@ func (h *hosted) watch(ctx context.Context) error {
 func (h *hosted) changed() { h.wake.Set() }
 
 // bot returns the commentator, or a 503 while there is none.
-func (h *hosted) bot() (Bot, error) {
+func (h *hosted) bot() (agent.Steerer, error) {
 	if h.Bot == nil {
 		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")
 	}

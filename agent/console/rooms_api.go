@@ -283,7 +283,7 @@ func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema
 	if p, ok := errors.AsType[*problem](errors.Join(wrong...)); ok {
 		return nil, p
 	}
-	change := agent.Change{Instruction: in.Instruction, Profile: in.Profile}
+	change := agent.Change{Instruction: in.Instruction, Profile: in.Profile, Source: in.Source}
 	if in.Settings != nil {
 		change.Settings = *in.Settings
 	}
@@ -295,16 +295,19 @@ func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema
 	}
 	if in.Source != nil {
 		if err := checkSource(*in.Source); err != nil {
-			wrong, in.Source = append(wrong, err), nil
+			wrong, change.Source = append(wrong, err), nil
 		}
 	}
 	if len(wrong) > 0 {
-		err = errors.Join(append(wrong, b.Check(change, in.Source))...)
+		err = errors.Join(append(wrong, b.Check(change))...)
 	} else {
-		err = b.Change(change, in.Source, caller(ctx))
+		_, err = b.Change(change, caller(ctx))
 	}
 	if err != nil {
 		return nil, refuse(http.StatusUnprocessableEntity, "bad_fields", "%s", strings.Join(sentences(flat(err)), "; "))
+	}
+	if in.Instruction != nil && strings.TrimSpace(*in.Instruction) == "" {
+		h.Hub.EndStreams()
 	}
 	h.changed()
 	return &reply[roomDetail]{h.detail()}, nil

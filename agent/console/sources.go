@@ -126,8 +126,8 @@ func (s *Server) deleteSource(h *hosted, w http.ResponseWriter, r *http.Request)
 		return sourceProblem(err)
 	}
 	if was.Watched && h.Bot != nil { // back to the configured one
-		if err := h.Bot.SelectSource("", by(r)); err != nil {
-			return refuse(http.StatusBadRequest, "bad_source", "%v", err)
+		if err := watch(h.Bot, "", by(r)); err != nil {
+			return err
 		}
 	}
 	h.changed()
@@ -154,10 +154,18 @@ func (h *hosted) watchSource(x source.Info, by string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.SelectSource("camera:"+x.Identity, by); err != nil {
-		return refuse(http.StatusBadRequest, "bad_source", "%v", err)
+	if err := watch(b, "camera:"+x.Identity, by); err != nil {
+		return err
 	}
 	h.changed()
+	return nil
+}
+
+// watch switches a commentator to another source, named as in agent.Change.
+func watch(b agent.Steerer, source, by string) error {
+	if _, err := b.Change(agent.Change{Source: &source}, by); err != nil {
+		return refuse(http.StatusBadRequest, "bad_source", "%v", err)
+	}
 	return nil
 }
 

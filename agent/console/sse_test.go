@@ -153,6 +153,20 @@ func TestStopFromElsewhere(t *testing.T) {
 	require.Equal(t, "on", s.want("").data)
 }
 
+// TestClearedInstruction: PATCH with an empty instruction ends the streams as stop does; DELETE leaves them open.
+func TestClearedInstruction(t *testing.T) {
+	t.Parallel()
+	d, hub := newDesk(), events.NewHub(events.Options{History: -1})
+	r := open(t, console.Options{Room: console.Room{Name: "demo", Bot: d, Hub: hub}})
+	s := r.events("/api/stream")
+	require.Equal(t, http.StatusOK, r.ask("DELETE", "/api/instruction", "").status)
+	hub.Caption(agent.Caption{Delta: "on"})
+	require.Equal(t, "on", s.want("").data)
+	require.Equal(t, http.StatusOK, r.ask("PATCH", "/api/rooms/demo", `{"instruction":" "}`).status)
+	_, err := s.next()
+	require.ErrorIs(t, err, io.EOF)
+}
+
 // TestRemember: comments of an earlier run come before those of this one, within the same bound.
 func TestRemember(t *testing.T) {
 	t.Parallel()

@@ -201,7 +201,7 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 		b.Room.StayOut()
 		gate.endWord(ended)
 		// What is left unsaid gets its record, with the reason.
-		b.Stop("the worker: " + context.Cause(ctx).Error())
+		b.Session.Stop("the worker: " + context.Cause(ctx).Error())
 		gate.settle(recordWait, ended)
 	}
 	job.Leaving(nil)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,20 +60,6 @@ func rpcCode(err error) lksdk.RpcErrorCode {
 	default:
 		return rpcBad
 	}
-}
-
-// Steered is the bot as the room steers it, like the HTTP API.
-type Steered interface {
-	Snapshot() agent.Snapshot
-	SetInstruction(text, by string) error
-	ClearInstruction(by string)
-	SetProfile(name, by string) error
-	Update(s agent.Settings, by string) (agent.Settings, error)
-	Start(source, by string) error
-	Stop(by string)
-	SelectSource(source, by string) error
-	// History are the last comments, oldest first.
-	History() []agent.Record
 }
 
 // Methods that the room can call, by RPC as "touchline.NAME" and on TopicControl as NAME.
@@ -133,7 +120,7 @@ const maxRequest = 16 << 10
 type Control struct {
 	cfg  ControlConfig
 	keys Keys
-	bot  Steered
+	bot  agent.Steerer
 	log  zerolog.Logger
 	sup  *Supervisor // set by attach
 
@@ -164,7 +151,7 @@ const controlQueue = 32
 
 // NewControl returns a Control for Options.Control. keys verify the tokens in
 // requests; without a secret none is accepted. Run must run.
-func NewControl(cfg ControlConfig, keys Keys, bot Steered, log zerolog.Logger) *Control {
+func NewControl(cfg ControlConfig, keys Keys, bot agent.Steerer, log zerolog.Logger) *Control {
 	return &Control{
 		cfg: cfg, keys: keys, bot: bot,
 		log:        log.With().Str("component", "control").Logger(),
@@ -480,25 +467,28 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 		if p.Instruction == nil {
 			return nil, missing(method, "instruction")
 		}
-		err = c.bot.SetInstruction(*p.Instruction, by)
+		if strings.TrimSpace(*p.Instruction) == "" {
+			return nil, &agent.RangeError{Name: "instruction", Want: "some text (clear it to go idle)", Got: `""`}
+		}
+		_, err = c.bot.Change(agent.Change{Instruction: p.Instruction}, by)
 	case methodClearInstruction:
-		c.bot.ClearInstruction(by)
+		_, err = c.bot.Change(agent.Change{Instruction: new("")}, by)
 	case methodSetProfile:
 		if p.Profile == nil {
 			return nil, missing(method, "profile")
 		}
-		err = c.bot.SetProfile(*p.Profile, by)
+		_, err = c.bot.Change(agent.Change{Profile: p.Profile}, by)
 	case methodUpdate:
 		if p.Settings == nil {
 			return nil, missing(method, "settings")
 		}
-		return c.bot.Update(*p.Settings, by)
+		return c.bot.Change(agent.Change{Settings: *p.Settings}, by)
 	case methodStart:
 		err = c.bot.Start(source, by)
 	case methodStop:
 		c.bot.Stop(by)
 	case methodSource:
-		err = c.bot.SelectSource(source, by)
+		_, err = c.bot.Change(agent.Change{Source: &source}, by)
 	default:
 		return nil, fmt.Errorf("expected one of the methods %q, got %q", methods(), method)
 	}

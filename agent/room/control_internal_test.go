@@ -20,7 +20,7 @@ import (
 
 // quietBot counts what reaches it.
 type quietBot struct {
-	Steered
+	agent.Steerer
 
 	comments []agent.Record
 	calls    []string

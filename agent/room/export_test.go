@@ -118,7 +118,7 @@ func PacketsPerStep(n int) int { return packetsPerStep(n) }
 
 // AnswerControl answers one message of the data topic without a room. moderator makes the sender one who is
 // listed and known to the room, else it has a listed name that the room does not show.
-func AnswerControl(bot Steered, payload []byte, moderator bool) (ok bool, code string, answer []byte) {
+func AnswerControl(bot agent.Steerer, payload []byte, moderator bool) (ok bool, code string, answer []byte) {
 	c := NewControl(ControlConfig{Identities: []string{"boss"}}, Keys{}, bot, zerolog.Nop())
 	m := inbound{who: caller{identity: "boss", known: moderator}}
 	m.who.steers = c.listed(m.who)

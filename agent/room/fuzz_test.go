@@ -2,6 +2,7 @@ package room_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,4 +39,20 @@ func FuzzControl(f *testing.F) {
 		require.Equal(t, "bad_request", code)
 		require.Empty(t, st.all())
 	})
+}
+
+// TestEmptyInstruction: set_instruction refuses an empty text; clear_instruction is the method for it.
+func TestEmptyInstruction(t *testing.T) {
+	for _, text := range []string{"", " \n"} {
+		st := &steered{}
+		ok, code, answer := room.AnswerControl(st, fmt.Appendf(nil, `{"method":"set_instruction","params":{"instruction":%q}}`, text), true)
+		require.False(t, ok)
+		require.Equal(t, "bad_request", code)
+		require.Contains(t, string(answer), "expected some text (clear it to go idle)")
+		require.Empty(t, st.all())
+	}
+	st := &steered{}
+	ok, _, _ := room.AnswerControl(st, []byte(`{"method":"clear_instruction"}`), true)
+	require.True(t, ok)
+	require.Equal(t, []string{"clear by room: boss"}, st.all())
 }

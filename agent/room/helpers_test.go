@@ -3,7 +3,6 @@ package room_test
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -93,7 +92,7 @@ func pace(interval time.Duration, f func(n uint32) error) func(ctx context.Conte
 	}
 }
 
-// steered notes who did what.
+// steered is a commentator that notes its orders.
 type steered struct {
 	mu   sync.Mutex
 	done []string
@@ -118,20 +117,22 @@ func (s *steered) all() []string {
 	return append([]string(nil), s.done...)
 }
 
-func (s *steered) Snapshot() agent.Snapshot { return agent.Snapshot{Engine: "test"} }
-func (s *steered) SetInstruction(text, by string) error {
-	if text == "" {
-		return errors.New("expected some text")
+func (s *steered) Snapshot() agent.Snapshot      { return agent.Snapshot{Engine: "test"} }
+func (s *steered) Start(source, by string) error { s.note("start "+source, by); return nil }
+func (s *steered) Stop(by string)                { s.note("stop", by) }
+func (s *steered) Check(agent.Change) error      { return nil }
+func (s *steered) Change(c agent.Change, by string) (agent.Settings, error) {
+	switch {
+	case c.Instruction != nil && *c.Instruction == "":
+		s.note("clear", by)
+	case c.Instruction != nil:
+		s.note("instruction "+*c.Instruction, by)
+	case c.Profile != nil:
+		s.note("profile "+*c.Profile, by)
+	case c.Source != nil:
+		s.note("source "+*c.Source, by)
+	default:
+		s.note("settings", by)
 	}
-	s.note("instruction "+text, by)
-	return nil
-}
-func (s *steered) ClearInstruction(by string)        { s.note("clear", by) }
-func (s *steered) SetProfile(name, by string) error  { s.note("profile "+name, by); return nil }
-func (s *steered) Start(source, by string) error     { s.note("start "+source, by); return nil }
-func (s *steered) Stop(by string)                    { s.note("stop", by) }
-func (s *steered) SelectSource(src, by string) error { s.note("source "+src, by); return nil }
-func (s *steered) Update(v agent.Settings, by string) (agent.Settings, error) {
-	s.note("settings", by)
-	return v, nil
+	return c.Settings, nil
 }

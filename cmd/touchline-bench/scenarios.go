@@ -142,7 +142,7 @@ func measureDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) (
 	}
 	from := time.Now()
 	for _, d := range []float64{5, 2} {
-		if _, err := s.Bot.Update(agent.Settings{FixedDelay: &d}, "measurement"); err != nil {
+		if _, err := s.Bot.Change(agent.Change{Settings: agent.Settings{FixedDelay: &d}}, "measurement"); err != nil {
 			return nil, err
 		}
 		if err := stage.Wait(ctx, 35*time.Second+hold); err != nil {
@@ -318,7 +318,7 @@ func instructionWhile(ctx context.Context, state string, latency time.Duration, 
 	}
 	before := len(engine.Looks())
 	sent := time.Now()
-	if err := s.Bot.SetInstruction("only the goalkeeper", "measurement"); err != nil {
+	if _, err := s.Bot.Change(agent.Change{Instruction: new("only the goalkeeper")}, "measurement"); err != nil {
 		return nil, err
 	}
 	if _, err := stage.Until(ctx, 5*time.Second, "the next cycle", func() bool { return len(engine.Looks()) > before }); err != nil {

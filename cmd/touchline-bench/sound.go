@@ -93,7 +93,7 @@ func soundOnTheMove(ctx context.Context, length time.Duration, log zerolog.Logge
 		return nil, 0, errors.Join(err, s.Errors())
 	}
 	for _, d := range []float64{2.5, 2} {
-		if _, err := s.Bot.Update(agent.Settings{FixedDelay: &d}, "measurement"); err != nil {
+		if _, err := s.Bot.Change(agent.Change{Settings: agent.Settings{FixedDelay: &d}}, "measurement"); err != nil {
 			return nil, 0, err
 		}
 		if err := stage.Wait(ctx, max(length/2, 7*time.Second)); err != nil {

@@ -1,0 +1,105 @@
+package bot
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"touchline/agent"
+	"touchline/media"
+)
+
+var _ agent.Steerer = (*Bot)(nil)
+
+// sourceScene is the page's name for the built-in camera.
+const sourceScene = "scene"
+
+// watchConfig returns the selection of tracks that a source names.
+func (b *Bot) watchConfig(source string) (media.WatchConfig, error) {
+	switch {
+	case source == "":
+		return b.opts.Settings.Media.Watch, nil
+	case source == sourceScene && b.opts.BuiltIn != "":
+		return media.WatchConfig{Identity: b.opts.BuiltIn}, nil
+	}
+	if id, ok := strings.CutPrefix(source, "camera:"); ok && id != "" {
+		return media.WatchConfig{Identity: id}, nil
+	}
+	want := `"" (the first camera) or "camera:IDENTITY"`
+	if b.opts.BuiltIn != "" {
+		want = `"", "scene" (the built-in one) or "camera:IDENTITY"`
+	}
+	return media.WatchConfig{}, &agent.RangeError{Name: "source", Want: want, Got: fmt.Sprintf("%q", source)}
+}
+
+// Snapshot returns the session's snapshot with the room's sources.
+func (b *Bot) Snapshot() agent.Snapshot {
+	snap := b.Session.Snapshot()
+	snap.Source = described(snap.Source, b.Room.Watcher().Source())
+	snap.Scene = b.opts.BuiltIn != ""
+	if b.sources != nil {
+		snap.Sources = b.sources.Sources()
+	}
+	return snap
+}
+
+// described joins the selected track with the session's description of its
+// pictures. Right after a selection, that still describes the previous track.
+func described(pictures, selected agent.SourceInfo) agent.SourceInfo {
+	out := agent.SourceInfo{Identity: selected.Identity, Track: selected.Track, Muted: selected.Muted}
+	if selected.Identity != "" && pictures.Epoch >= selected.Epoch {
+		out.Codec, out.Width, out.Height, out.FPS = pictures.Codec, pictures.Width, pictures.Height, pictures.FPS
+	}
+	return out
+}
+
+// Check implements agent.Steerer.
+func (b *Bot) Check(c agent.Change) error {
+	var err error
+	if c.Source != nil {
+		_, err = b.watchConfig(*c.Source)
+	}
+	return errors.Join(b.Session.Check(c), err)
+}
+
+// Change implements agent.Steerer.
+func (b *Bot) Change(c agent.Change, by string) (agent.Settings, error) {
+	var watch media.WatchConfig
+	if c.Source != nil {
+		var err error
+		if watch, err = b.watchConfig(*c.Source); err != nil {
+			return agent.Settings{}, errors.Join(b.Session.Check(c), err)
+		}
+	}
+	settings, err := b.Session.Change(c, by)
+	if err != nil {
+		return agent.Settings{}, err
+	}
+	if c.Source != nil {
+		b.log.Info().Str("source", *c.Source).Str("by", by).Msg("source chosen")
+		b.Room.Watcher().Select(watch)
+	}
+	return settings, nil
+}
+
+// Start implements agent.Steerer.
+func (b *Bot) Start(source, by string) error {
+	watch, err := b.watchConfig(source)
+	if err != nil {
+		return err
+	}
+	if err := b.Session.Start(by); err != nil {
+		return err
+	}
+	b.Room.Watcher().Select(watch)
+	return nil
+}
+
+// Stop implements agent.Steerer. It also ends the responses of /api/stream.
+func (b *Bot) Stop(by string) {
+	b.Session.Stop(by)
+	b.Hub.EndStreams()
+}
+
+// History implements agent.Steerer.
+func (b *Bot) History() []agent.Record { return b.Hub.History() }
