@@ -44,6 +44,39 @@ OrtStatus *tl_env(const OrtApi *a, int level, OrtEnv **out) { return a->CreateEn
 
 void tl_env_free(const OrtApi *a, OrtEnv *env) { a->ReleaseEnv(env); }
 
+OrtStatus *tl_options(const OrtApi *a, int level, int threads, int pattern, int arena, OrtSessionOptions **out) {
+  OrtStatus *s = a->CreateSessionOptions(out);
+  if (s) return s;
+  s = a->SetSessionGraphOptimizationLevel(*out, (GraphOptimizationLevel)level);
+  if (!s) s = a->SetIntraOpNumThreads(*out, threads);
+  if (!s) s = a->SetInterOpNumThreads(*out, 1);
+  if (!s) s = pattern ? a->EnableMemPattern(*out) : a->DisableMemPattern(*out);
+  if (!s) s = arena ? a->EnableCpuMemArena(*out) : a->DisableCpuMemArena(*out);
+  if (s) {
+    a->ReleaseSessionOptions(*out);
+    *out = NULL;
+  }
+  return s;
+}
+
+void tl_options_free(const OrtApi *a, OrtSessionOptions *o) { a->ReleaseSessionOptions(o); }
+
+OrtStatus *tl_options_entry(const OrtApi *a, OrtSessionOptions *o, const char *key, const char *value) {
+  return a->AddSessionConfigEntry(o, key, value);
+}
+
+OrtStatus *tl_cuda_options(const OrtApi *a, OrtCUDAProviderOptionsV2 **out) { return a->CreateCUDAProviderOptions(out); }
+
+void tl_cuda_options_free(const OrtApi *a, OrtCUDAProviderOptionsV2 *o) { a->ReleaseCUDAProviderOptions(o); }
+
+OrtStatus *tl_cuda_options_update(const OrtApi *a, OrtCUDAProviderOptionsV2 *o, char **keys, char **values, size_t n) {
+  return a->UpdateCUDAProviderOptions(o, (const char *const *)keys, (const char *const *)values, n);
+}
+
+OrtStatus *tl_options_cuda(const OrtApi *a, OrtSessionOptions *o, const OrtCUDAProviderOptionsV2 *cuda) {
+  return a->SessionOptionsAppendExecutionProvider_CUDA_V2(o, cuda);
+}
+
 OrtStatus *tl_cuda_stream_option(const OrtApi *a, OrtCUDAProviderOptionsV2 *o, uintptr_t stream) {
   return a->UpdateCUDAProviderOptionsWithValue(o, "user_compute_stream", (void *)stream);
 }

@@ -29,7 +29,16 @@ void tl_env_free(const OrtApi *a, OrtEnv *env);
 
 // ---- sessions ----
 
+// tl_options makes session options: level is a GraphOptimizationLevel, pattern and arena are 0 or 1.
+OrtStatus *tl_options(const OrtApi *a, int level, int threads, int pattern, int arena, OrtSessionOptions **out);
+void tl_options_free(const OrtApi *a, OrtSessionOptions *o);
+OrtStatus *tl_options_entry(const OrtApi *a, OrtSessionOptions *o, const char *key, const char *value);
+OrtStatus *tl_cuda_options(const OrtApi *a, OrtCUDAProviderOptionsV2 **out);
+void tl_cuda_options_free(const OrtApi *a, OrtCUDAProviderOptionsV2 *o);
+// tl_cuda_options_update resets the options that it is not given.
+OrtStatus *tl_cuda_options_update(const OrtApi *a, OrtCUDAProviderOptionsV2 *o, char **keys, char **values, size_t n);
 OrtStatus *tl_cuda_stream_option(const OrtApi *a, OrtCUDAProviderOptionsV2 *o, uintptr_t stream);
+OrtStatus *tl_options_cuda(const OrtApi *a, OrtSessionOptions *o, const OrtCUDAProviderOptionsV2 *cuda);
 OrtStatus *tl_session(const OrtApi *a, const OrtEnv *env, const char *path, const OrtSessionOptions *o,
                       OrtPrepackedWeightsContainer *packed, OrtSession **out);
 void tl_session_free(const OrtApi *a, OrtSession *s);

@@ -4,15 +4,11 @@ package ort
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
-
-	onnx "github.com/yalue/onnxruntime_go"
 )
 
 // SessionOptions are what a session is made with. The zero value is good for the CPU, and for CUDA without graphs.
@@ -81,38 +77,43 @@ func (p *Prepacked) Close() error {
 	return nil
 }
 
-// native makes onnxruntime_go's options for a device. The caller destroys them.
-func (o SessionOptions) native(d *Device) (_ *onnx.SessionOptions, err error) {
+// native makes ONNX Runtime's options for a device. The caller frees them.
+func (o SessionOptions) native(d *Device) (_ *C.OrtSessionOptions, err error) {
 	if o.Threads < 0 || o.MemoryLimit < 0 {
 		return nil, fmt.Errorf("session options: Threads and MemoryLimit must be 0 or more, are %d and %d", o.Threads, o.MemoryLimit)
 	}
-	s, err := onnx.NewSessionOptions()
-	if err != nil {
+	level, ok := map[Optimization]C.int{
+		OptimizeAll:      C.ORT_ENABLE_ALL,
+		OptimizeExtended: C.ORT_ENABLE_EXTENDED,
+		OptimizeBasic:    C.ORT_ENABLE_BASIC,
+		OptimizeNothing:  C.ORT_DISABLE_ALL,
+	}[o.Optimization]
+	if !ok {
+		return nil, fmt.Errorf("session options: Optimization must be 0 to %d, is %d", OptimizeNothing, o.Optimization)
+	}
+	lib := d.runtime.lib
+	flag := func(on bool) C.int {
+		if on {
+			return 1
+		}
+		return 0
+	}
+	var s *C.OrtSessionOptions
+	if err := lib.check("session options", C.tl_options(lib.api, level, C.int(o.Threads), flag(!o.NoMemoryPattern), flag(!o.NoArena), &s)); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			_ = s.Destroy()
+			C.tl_options_free(lib.api, s)
 		}
 	}()
-	levels := map[Optimization]onnx.GraphOptimizationLevel{
-		OptimizeAll:      onnx.GraphOptimizationLevelEnableAll,
-		OptimizeExtended: onnx.GraphOptimizationLevelEnableExtended,
-		OptimizeBasic:    onnx.GraphOptimizationLevelEnableBasic,
-		OptimizeNothing:  onnx.GraphOptimizationLevelDisableAll,
-	}
-	level, ok := levels[o.Optimization]
-	if !ok {
-		return nil, fmt.Errorf("session options: Optimization must be 0 to %d, is %d", OptimizeNothing, o.Optimization)
-	}
-	err = errors.Join(s.SetGraphOptimizationLevel(level), s.SetIntraOpNumThreads(o.Threads), s.SetInterOpNumThreads(1),
-		s.SetMemPattern(!o.NoMemoryPattern), s.SetCpuMemArena(!o.NoArena))
-	if err != nil {
-		return nil, err
-	}
 	for _, key := range slices.Sorted(maps.Keys(o.Entries)) {
-		if err := s.AddSessionConfigEntry(key, o.Entries[key]); err != nil {
-			return nil, fmt.Errorf("session option %s=%s: %w", key, o.Entries[key], err)
+		k, v := C.CString(key), C.CString(o.Entries[key])
+		err := lib.check(fmt.Sprintf("session option %s=%s", key, o.Entries[key]), C.tl_options_entry(lib.api, s, k, v))
+		freeString(k)
+		freeString(v)
+		if err != nil {
+			return nil, err
 		}
 	}
 	if d.kind == CUDA {
@@ -123,12 +124,13 @@ func (o SessionOptions) native(d *Device) (_ *onnx.SessionOptions, err error) {
 	return s, nil
 }
 
-func (o SessionOptions) cuda(d *Device, s *onnx.SessionOptions) error {
-	c, err := onnx.NewCUDAProviderOptions()
-	if err != nil {
+func (o SessionOptions) cuda(d *Device, s *C.OrtSessionOptions) error {
+	lib := d.runtime.lib
+	var c *C.OrtCUDAProviderOptionsV2
+	if err := lib.check("make CUDA options", C.tl_cuda_options(lib.api, &c)); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoCUDA, err)
 	}
-	defer func() { _ = c.Destroy() }()
+	defer C.tl_cuda_options_free(lib.api, c)
 	want := map[string]string{
 		"device_id":              strconv.Itoa(d.index),
 		"arena_extend_strategy":  "kSameAsRequested",
@@ -145,23 +147,28 @@ func (o SessionOptions) cuda(d *Device, s *onnx.SessionOptions) error {
 		want["gpu_mem_limit"] = strconv.FormatInt(o.MemoryLimit, 10)
 	}
 	maps.Copy(want, o.CUDA)
-	if err := c.Update(want); err != nil {
+	var keys, values []*C.char
+	for k, v := range want {
+		keys, values = append(keys, C.CString(k)), append(values, C.CString(v))
+	}
+	defer func() {
+		for i := range keys {
+			freeString(keys[i])
+			freeString(values[i])
+		}
+	}()
+	if err := lib.check("CUDA options", C.tl_cuda_options_update(lib.api, c, &keys[0], &values[0], C.size_t(len(keys)))); err != nil {
 		if strings.Contains(err.Error(), "Failed to load library") { // the provider is loaded when it is first asked something
 			return fmt.Errorf("%w: load the CUDA provider: %w", ErrNoCUDA, err)
 		}
-		return fmt.Errorf("CUDA options: %w", err)
-	}
-	// Last, because Update resets what it is not given.
-	raw := (*C.OrtCUDAProviderOptionsV2)(only(unsafe.Pointer(c)))
-	if err := d.runtime.lib.check("give the session our stream", C.tl_cuda_stream_option(d.runtime.lib.api, raw, d.stream)); err != nil {
 		return err
 	}
-	if err := s.AppendExecutionProviderCUDA(c); err != nil {
+	// Last, because Update resets what it is not given.
+	if err := lib.check("give the session our stream", C.tl_cuda_stream_option(lib.api, c, d.stream)); err != nil {
+		return err
+	}
+	if err := lib.check("append the CUDA provider", C.tl_options_cuda(lib.api, s, c)); err != nil {
 		return fmt.Errorf("%w: load the CUDA provider: %w", ErrNoCUDA, err)
 	}
 	return nil
 }
-
-// only reads the single pointer that onnxruntime_go's SessionOptions and CUDAProviderOptions are made of; a test holds that against the
-// module.
-func only(p unsafe.Pointer) unsafe.Pointer { return *(*unsafe.Pointer)(p) }

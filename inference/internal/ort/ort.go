@@ -1,8 +1,8 @@
 // Package ort is the one door to ONNX Runtime and to the GPU's memory: sessions, tensors on the device, input and output binding, run
 // options, CUDA graphs, pinned host buffers, and copies on a stream of our own. The CPU offers the same calls, so that code above is one.
 //
-// It works over the very library that onnxruntime_go loads, shares its environment and uses its session and CUDA options; what that module
-// lacks (device tensors, options of a run with a binding, outputs left on the device) is called through a small C bridge.
+// It loads the same library as onnxruntime_go and shares its environment. Everything else (sessions and their options, device tensors,
+// bindings, run options) is called through a small C bridge of its own.
 //
 // Who frees what: every New, Open, Malloc and HostAlloc is paired with a Close by the caller. Handles may be closed in any order; what
 // another one still needs (the session of a binding, the memory of a tensor) is kept until that one is closed as well. [Live] counts what

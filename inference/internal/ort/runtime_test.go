@@ -4,9 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	onnx "github.com/yalue/onnxruntime_go"
@@ -194,15 +192,6 @@ func compile(t *testing.T, source string) string {
 	out, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-o", library, c).CombinedOutput()
 	require.NoError(t, err, string(out))
 	return library
-}
-
-// The raw pointers of onnxruntime_go's options are read through their only field.
-func TestOptionsOfTheModuleAreOnePointer(t *testing.T) {
-	for _, typ := range []reflect.Type{reflect.TypeFor[onnx.SessionOptions](), reflect.TypeFor[onnx.CUDAProviderOptions]()} {
-		require.Equal(t, 1, typ.NumField(), typ)
-		require.Equal(t, reflect.Pointer, typ.Field(0).Type.Kind(), typ)
-		require.Equal(t, unsafe.Sizeof(uintptr(0)), typ.Size(), typ)
-	}
 }
 
 func TestTogetherWithTheModule(t *testing.T) {

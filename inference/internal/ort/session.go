@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"unsafe"
 )
 
 // ValueInfo describes an input or output of a graph.
@@ -66,16 +65,15 @@ func (s *Session) load(op string, o SessionOptions) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	defer func() { _ = options.Destroy() }()
 	lib := s.device.runtime.lib
+	defer C.tl_options_free(lib.api, options)
 	path := C.CString(s.path)
 	defer freeString(path)
 	var packed *C.OrtPrepackedWeightsContainer
 	if s.packed != nil {
 		packed = s.packed.handle
 	}
-	raw := (*C.OrtSessionOptions)(only(unsafe.Pointer(options)))
-	if err := s.device.failure(lib.check(op, C.tl_session(lib.api, lib.env, path, raw, packed, &s.handle))); err != nil {
+	if err := s.device.failure(lib.check(op, C.tl_session(lib.api, lib.env, path, options, packed, &s.handle))); err != nil {
 		return err
 	}
 	if s.inputs, err = s.values(0); err != nil {
