@@ -269,16 +269,16 @@ func TestBounds(t *testing.T) {
 			cfg.MaxBytes = 1 << 20
 			log, stop := open(t, cfg)
 			out := log.Output("match", "bot")
-			const total = 3000
+			const total = 600
 			noise := rand.NewChaCha8([32]byte{})
 			for i := uint64(1); i <= total; i++ {
 				r := record(i)
-				junk := make([]byte, 1000) // that does not compress away
+				junk := make([]byte, 5000) // that does not compress away
 				_, _ = noise.Read(junk)
 				r.Instruction = hex.EncodeToString(junk)
 				out.Record(r)
-				if i%1000 == 0 {
-					require.Eventually(t, func() bool { return log.Written() == i }, 10*time.Second, time.Millisecond)
+				if i%200 == 0 {
+					require.Eventually(t, func() bool { return log.Written() == i }, time.Minute, time.Millisecond)
 				}
 			}
 			stop()
@@ -357,11 +357,11 @@ func TestReadWhileWritten(t *testing.T) {
 			log, stop := open(t, cfg)
 			out := log.Output("match", "bot")
 			reads := 0
-			for i := uint64(1); i <= 8000; i++ {
+			for i := uint64(1); i <= 3000; i++ {
 				out.Record(record(i))
-				if i%500 == 0 {
+				if i%300 == 0 {
 					// Half of the queue at most, or some would be lost.
-					require.Eventually(t, func() bool { return i-log.Written() < 2000 }, 10*time.Second, time.Millisecond)
+					require.Eventually(t, func() bool { return i-log.Written() < 2000 }, time.Minute, time.Millisecond)
 					want := log.Written()
 					got := cycles(read(t, cfg.Path, history.Query{Room: "match"}))
 					require.GreaterOrEqual(t, uint64(len(got)), want)

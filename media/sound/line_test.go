@@ -64,9 +64,15 @@ func clicks(n int64) int16 {
 	return 0
 }
 
-func sine(n int64) int16 {
-	return int16(8000 * math.Sin(2*math.Pi*440*float64(n)/sound.Rate))
-}
+// sines are eleven periods of 440 Hz.
+var sines = func() (s [1200]int16) {
+	for i := range s {
+		s[i] = int16(8000 * math.Sin(2*math.Pi*440*float64(i)/sound.Rate))
+	}
+	return s
+}()
+
+func sine(n int64) int16 { return sines[n%int64(len(sines))] }
 
 func rms(pcm []int16) float64 {
 	sum := 0.0
@@ -187,6 +193,7 @@ func TestFollowWithoutSilence(t *testing.T) {
 func TestDrift(t *testing.T) {
 	l := sound.NewLine(30*time.Second, 12)
 	out := make([]int16, frame)
+	worst := time.Duration(0)
 	for n := range int64(50 * 600) {
 		arrival := start().Add(time.Duration(float64(n) * 20e6 * (1 - 200e-6)))
 		pcm := make([]int16, frame)
@@ -198,8 +205,9 @@ func TestDrift(t *testing.T) {
 		l.Push(sound.Piece{Stream: 1, Media: n * frame, Arrival: arrival, PCM: pcm})
 		l.Picture(arrival, time.Time{}, arrival.Add(time.Second))
 		l.Read(arrival, out, false)
-		require.Less(t, l.Stats().Offset.Abs(), 10*time.Millisecond)
+		worst = max(worst, l.Stats().Offset.Abs())
 	}
+	require.Less(t, worst, 10*time.Millisecond)
 	require.Zero(t, l.Stats().Jumps)
 }
 
@@ -251,16 +259,18 @@ func TestSourceChange(t *testing.T) {
 // TestAnything feeds nonsense: nothing breaks, and the sound never stays far from the picture.
 func TestAnything(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 20 {
+	noise := make([]int16, sound.Rate)
+	for i := range noise {
+		noise[i] = int16(random.IntN(1 << 16))
+	}
+	for range 10 {
 		l := sound.NewLine(30*time.Second, 12)
 		out := make([]int16, frame)
 		d := time.Duration(random.Int64N(int64(10 * time.Second)))
-		for n := range int64(2000) {
+		for n := range int64(1000) {
 			if random.IntN(10) > 0 {
-				pcm := make([]int16, random.IntN(3)*480)
-				for i := range pcm {
-					pcm[i] = int16(random.IntN(1 << 16))
-				}
+				from := random.IntN(len(noise) - 2*480)
+				pcm := noise[from:][:random.IntN(3)*480]
 				jump := int64(0)
 				if random.IntN(50) == 0 {
 					jump = random.Int64N(1<<40) - 1<<39

@@ -95,7 +95,7 @@ func gaussian(n int, std float32) []float32 {
 }
 
 func TestSearchBeatsPlainRounding(t *testing.T) {
-	const n = 32 * 4000
+	const n = 32 * 1000
 	w := gaussian(n, 0.02)
 	f := quant.Format{Bits: 4, Block: 32, Scale: models.Float16}
 	q, s, got := make([]byte, f.RowBytes(n)), make([]float32, f.Blocks(n)), make([]float32, n)
