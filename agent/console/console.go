@@ -224,17 +224,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	// Streams end by this context, before the server is shut down.
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	srv := &http.Server{
-		Handler:           s.flight.track(s.handler),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       s.readTime,
-		WriteTimeout:      s.writeTime,
-		IdleTimeout:       60 * time.Second,
-		MaxHeaderBytes:    256 << 10,
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ErrorLog:          stdlog.New(logWriter{s.log}, "", 0),
-		Protocols:         protocols(s.tls != nil),
-	}
+	srv := s.httpServer(base)
 	g, ctx := errgroup.WithContext(ctx)
 	if s.opts.WHEP != nil {
 		g.Go(func() error { return s.opts.WHEP.Run(ctx) })
@@ -259,17 +249,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 	})
 	g.Go(s.rooms.open(ctx))
 
-	s.announce.Do(func() {
-		if s.opts.Announce == nil {
-			s.log.Info().Str("url", home).Msg("console listening")
-			return
-		}
-		open := home
-		if s.guard.made && !s.guard.exempt {
-			open += "#token=" + url.QueryEscape(s.guard.token)
-		}
-		s.opts.Announce(open)
-	})
+	s.announce.Do(func() { s.announceURL(home) })
 	err = g.Wait()
 	// Shutdown does not wait for sockets taken over by the proxy, nor Close for anything.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWait)
@@ -278,6 +258,33 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		s.log.Warn().Int("requests", n).Msg("requests outlived the console")
 	}
 	return err
+}
+
+// httpServer returns the HTTP server; its requests end with base.
+func (s *Server) httpServer(base context.Context) *http.Server {
+	return &http.Server{
+		Handler:           s.flight.track(s.handler),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       s.readTime,
+		WriteTimeout:      s.writeTime,
+		IdleTimeout:       60 * time.Second,
+		MaxHeaderBytes:    256 << 10,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ErrorLog:          stdlog.New(logWriter{s.log}, "", 0),
+		Protocols:         protocols(s.tls != nil),
+	}
+}
+
+// announceURL logs the address, or passes it, with a generated token, to Options.Announce.
+func (s *Server) announceURL(home string) {
+	if s.opts.Announce == nil {
+		s.log.Info().Str("url", home).Msg("console listening")
+		return
+	}
+	if s.guard.made && !s.guard.exempt {
+		home += "#token=" + url.QueryEscape(s.guard.token)
+	}
+	s.opts.Announce(home)
 }
 
 // flight counts the requests under way, so that Run can wait for the last of them.

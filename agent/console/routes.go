@@ -91,25 +91,44 @@ func (s *Server) describe() (*document, []endpoint) {
 	return doc, list
 }
 
-// inEachRoom are the operations on a room: below /api for the only one, below
+// inEachRoom returns the operations on a room: below /api for the only one, below
 // /api/rooms/{room} for each.
 func (s *Server) inEachRoom() []endpoint {
+	var out []endpoint
+	for _, o := range s.roomOperations() {
+		prefixes := []string{"/api", "/api/rooms/{room}"}
+		if o.path == "/events" {
+			prefixes = prefixes[1:] // /api/events has the events of all rooms
+		}
+		for _, prefix := range prefixes {
+			out = append(out, endpoint{
+				method: o.method, path: prefix + o.path, access: guarded, call: s.inRoom(o.call), summary: o.summary,
+				in: o.in, out: o.out, kind: o.kind, query: o.query, status: o.status,
+			})
+		}
+	}
+	return out
+}
+
+// roomOperation is an endpoint of a room, with the path below the room's.
+type roomOperation struct {
+	method, path string
+	call         roomFunc
+	summary      string
+	in, out      any
+	kind         string
+	query        []*huma.Param
+	status       int
+}
+
+func (s *Server) roomOperations() []roomOperation {
 	snapshot := agent.Snapshot{}
 	sse := "text/event-stream"
 	width := &huma.Param{
 		Name: "w", In: "query", Description: "Width of a thumbnail, in pixels.",
 		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(16.0), Maximum: new(float64(events.MaxFrameSide))},
 	}
-	var out []endpoint
-	for _, e := range []struct {
-		method, path string
-		call         roomFunc
-		summary      string
-		in, out      any
-		kind         string
-		query        []*huma.Param
-		status       int
-	}{
+	return []roomOperation{
 		{method: "GET", path: "/status", call: s.getStatus, summary: "The full state", out: snapshot},
 		{method: "GET", path: "/stream", call: s.getStream, summary: "Text as it is generated, then each cycle's record", kind: sse},
 		{method: "GET", path: "/events", call: s.getEvents, summary: "Events of the room", kind: sse},
@@ -142,22 +161,10 @@ func (s *Server) inEachRoom() []endpoint {
 		{method: "DELETE", path: "/sources/{id}", call: s.deleteSource, summary: "Removes it from the room", status: http.StatusNoContent},
 		{method: "POST", path: "/sources/{id}/select", call: s.selectSource, summary: "Selects it", out: snapshot},
 		{method: "POST", path: "/livekit/token", call: s.postToken, summary: "A LiveKit token for the room", in: tokenBody{}, out: grantBody{}},
-	} {
-		prefixes := []string{"/api", "/api/rooms/{room}"}
-		if e.path == "/events" {
-			prefixes = prefixes[1:] // those of all rooms are another thing
-		}
-		for _, prefix := range prefixes {
-			out = append(out, endpoint{
-				method: e.method, path: prefix + e.path, access: guarded, call: s.inRoom(e.call), summary: e.summary,
-				in: e.in, out: e.out, kind: e.kind, query: e.query, status: e.status,
-			})
-		}
 	}
-	return out
 }
 
-// inProcess are the operations on the process.
+// inProcess returns the operations on the process.
 func (s *Server) inProcess() []endpoint {
 	prom := promhttp.HandlerFor(s.opts.Registry, promhttp.HandlerOpts{ErrorLog: promLog{s.log}, MaxRequestsInFlight: 4})
 	metrics := func(w http.ResponseWriter, r *http.Request) error {
