@@ -12,18 +12,18 @@ import (
 type Config struct {
 	// Profile names the prompt profile: default, sports, security, nature, descriptive.
 	Profile string `yaml:"profile" env:"PROFILE"`
-	// Instruction is the order in force at the start; "" waits for one (idle) unless AutoStart is set.
+	// Instruction is the first instruction; "" waits for one (idle) unless AutoStart is set.
 	Instruction string `yaml:"instruction" env:"INSTRUCTION"`
 	// AutoStart comments without an instruction from the start.
 	AutoStart bool `yaml:"auto_start" env:"AUTO_START"`
 	// Frames and Stride choose the window: Frames pictures, every Stride-th of the sampled ones.
 	Frames int `yaml:"frames_per_look" env:"FRAMES_PER_LOOK"`
 	Stride int `yaml:"frame_stride" env:"FRAME_STRIDE"`
-	// ChangeThreshold skips a look when the scene changed less (0 to 255); 0 never skips.
+	// ChangeThreshold skips a cycle when the scene changed less (0 to 255); 0 never skips.
 	ChangeThreshold float64 `yaml:"change_threshold" env:"CHANGE_THRESHOLD"`
-	// CutOnInstruction silences the speech under way when a new instruction comes.
+	// CutOnInstruction cuts the current speech on a new instruction.
 	CutOnInstruction bool `yaml:"cut_on_instruction" env:"CUT_ON_INSTRUCTION"`
-	// CycleTimeout bounds the time that the engine takes for one answer; the loading of a model does not count.
+	// CycleTimeout bounds the time of one answer; loading a model does not count.
 	CycleTimeout time.Duration `yaml:"cycle_timeout" env:"CYCLE_TIMEOUT"`
 	// CopyToChat repeats each comment on lk.chat.
 	CopyToChat bool `yaml:"copy_to_chat" env:"COPY_TO_CHAT"`
@@ -34,9 +34,9 @@ func DefaultConfig() Config {
 	return Config{Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true, CycleTimeout: 2 * time.Minute}
 }
 
-// Validate checks every setting and reports all that are wrong, joined. Each
-// message is "path: must be rule, is value" with the YAML path below "agent".
-// Whether the profile exists is the concern of the caller that loads profiles.
+// Validate returns the errors of all settings, joined. Each message is
+// "path: must be rule, is value" with the YAML path below "agent". The caller,
+// which loads the profiles, checks that the profile exists.
 func (c Config) Validate() error {
 	var s check.Settings
 	s.That(c.Profile != "", "profile", "the name of a profile", `""`)

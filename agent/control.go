@@ -7,8 +7,8 @@ import (
 	"touchline/media/source"
 )
 
-// Settings are what can be changed while a bot runs. A pointer that is nil
-// leaves the setting alone.
+// Settings are the settings that can change while a bot runs. A nil pointer
+// leaves its setting alone.
 type Settings struct {
 	Speech           *bool    `json:"speech,omitempty"`
 	CaptureFPS       *float64 `json:"capture_fps,omitempty"`
@@ -17,7 +17,7 @@ type Settings struct {
 	ChangeThreshold  *float64 `json:"change_threshold,omitempty"`
 	MinInterval      *float64 `json:"min_interval,omitempty"` // s
 	PauseAfter       *float64 `json:"pause_after,omitempty"`  // s
-	FixedDelay       *float64 `json:"fixed_delay,omitempty"`  // s; 0 = follow what is measured
+	FixedDelay       *float64 `json:"fixed_delay,omitempty"`  // s; 0 = automatic
 	MaxTokens        *int     `json:"max_tokens,omitempty"`
 	SpeechMaxTokens  *int     `json:"speech_max_tokens,omitempty"`
 	CutOnInstruction *bool    `json:"cut_on_instruction,omitempty"`
@@ -52,29 +52,29 @@ type Steerer interface {
 	History() []Record
 }
 
-// Snapshot is everything a page needs to draw itself from nothing.
+// Snapshot is the full state of a commentator, as the page shows it.
 type Snapshot struct {
 	Status     Status `json:"status"`
 	Engine     string `json:"engine"`
-	EngineNote string `json:"engine_note,omitempty"` // what the engine cannot do, in words
-	// ReadsInstructions is false when the engine says the same whatever the instruction.
+	EngineNote string `json:"engine_note,omitempty"` // limits of the engine, in words
+	// ReadsInstructions is false when the engine ignores the instruction.
 	ReadsInstructions bool `json:"reads_instructions"`
 
 	ModelLoaded    bool      `json:"model_loaded"`
-	CaptureRunning bool      `json:"capture_running"` // frames came in the last 2 s
+	CaptureRunning bool      `json:"capture_running"` // a frame arrived in the last 2 s
 	MonitorMode    string    `json:"monitor_mode"`    // "IDLE" or "ACTIVE"
 	Instruction    string    `json:"instruction"`
-	InstructionBy  string    `json:"instruction_by,omitempty"` // who set it
+	InstructionBy  string    `json:"instruction_by,omitempty"` // the client that set it
 	Profile        string    `json:"active_profile"`
 	Profiles       []Profile `json:"profiles"`
 	CycleCount     uint64    `json:"cycle_count"`
 	FramesBuffered int       `json:"frames_buffered"`
 	TTSEnabled     bool      `json:"tts_enabled"`
 	Settings       Settings  `json:"settings"` // every field set
-	// Delay and TargetDelay are D and where it goes, seconds.
+	// Delay of the relayed picture, and the delay it moves to, seconds.
 	Delay       float64 `json:"delay"`
 	TargetDelay float64 `json:"target_delay"`
-	// AlignmentLast and AlignmentP95 are over the last 100 comments, seconds; -1 when none was measured.
+	// AlignmentLast and AlignmentP95 cover the last 100 comments, seconds; -1 before the first measurement.
 	AlignmentLast float64 `json:"alignment_last"`
 	AlignmentP95  float64 `json:"alignment_p95"`
 	// Counters since the start.
@@ -84,17 +84,17 @@ type Snapshot struct {
 	Late     uint64 `json:"late"`
 	Dropped  uint64 `json:"dropped"`
 	Failed   uint64 `json:"failed"`
-	// VoiceProblem is why comments are not spoken although they should be; "" when they are.
+	// VoiceProblem is why speech fails; "" when it works.
 	VoiceProblem string `json:"voice_problem,omitempty"`
-	// LongSide (pixels), MaxSlices and WindowSize are settings that a look's cost and reach depend on.
+	// LongSide (pixels), MaxSlices and WindowSize are settings that bound a cycle's cost and window.
 	LongSide   int `json:"long_side"`
 	MaxSlices  int `json:"max_slices"`
 	WindowSize int `json:"window_size"`
-	// Source describes the watched track: "" width 0 while there is none.
+	// Source describes the watched track; its width is 0 while there is none.
 	Source SourceInfo `json:"source"`
-	// Sources are what the program itself brings into the room.
+	// Sources are those that this program publishes in the room.
 	Sources []source.Info `json:"sources,omitempty"`
-	// Scene tells whether there is a built-in camera.
+	// Scene reports whether there is a built-in camera.
 	Scene bool `json:"scene"`
 }
 
@@ -107,11 +107,11 @@ type SourceInfo struct {
 	Height   int     `json:"height"`
 	FPS      float64 `json:"fps"` // measured
 	Muted    bool    `json:"muted,omitempty"`
-	// Epoch is that of the pictures described; of a track that was chosen, the first that its pictures can have.
+	// Epoch of the described pictures; for a selected track, the first that its pictures can have.
 	Epoch uint32 `json:"-"`
 }
 
-// Profile is a prompt with its label and an instruction to suggest.
+// Profile is a prompt with its label and a suggested instruction.
 type Profile struct {
 	Name       string `json:"name" yaml:"name"`
 	Label      string `json:"label" yaml:"label"`
@@ -122,13 +122,13 @@ type Profile struct {
 // MaxInstruction is the longest instruction, in characters.
 const MaxInstruction = 2000
 
-// FrameOutput is an optional second interface of a TextOutput: it is shown the
-// pictures of each look that led to a comment. It must not block.
+// FrameOutput is an optional interface of a TextOutput: it receives the pictures
+// of each cycle that led to a comment. It must not block.
 type FrameOutput interface {
 	Frames(cycle uint64, frames []SeenFrame)
 }
 
-// SeenFrame is a picture the model saw.
+// SeenFrame is a picture of a prompt.
 type SeenFrame struct {
 	ID    uint64
 	Frame media.VideoFrame

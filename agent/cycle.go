@@ -13,25 +13,25 @@ import (
 	"touchline/media/window"
 )
 
-// recheck bounds how long a loop sleeps on an estimate that may have moved:
-// the delay slides, a camera goes, a model becomes ready.
+// recheck bounds how long a loop sleeps on an estimate that may have changed:
+// the delay moves, a camera stops, a model becomes ready.
 const recheck = 250 * time.Millisecond
 
-// nothingNewer is how long to wait for a picture that was not asked about yet.
+// nothingNewer is the wait for a picture newer than the last cycle's.
 const nothingNewer = 10 * time.Millisecond
 
 // latestTimeout bounds the wait for the decoder's newest picture.
 const latestTimeout = time.Second
 
-// think looks whenever a look is due, one at a time, until ctx ends.
+// think runs each cycle when it is due, one at a time, until ctx ends.
 func (s *Session) think(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		u, wait := s.beginLook(time.Now())
+		u, wait := s.beginCycle(time.Now())
 		if u != nil {
 			s.publishStatus()
-			err := s.look(ctx, u)
+			err := s.runCycle(ctx, u)
 			s.publishStatus()
 			if _, crash := rescue.Of(err); crash {
 				return err
@@ -51,18 +51,18 @@ func (s *Session) think(ctx context.Context) error {
 	}
 }
 
-// beginLook begins a look that is due, or returns the time until one is.
-func (s *Session) beginLook(now time.Time) (*utterance, time.Duration) {
+// beginCycle begins a cycle that is due, or returns the time until one is.
+func (s *Session) beginCycle(now time.Time) (*utterance, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if wait := s.untilLookLocked(now); wait > 0 {
+	if wait := s.untilCycleLocked(now); wait > 0 {
 		return nil, wait
 	}
-	return s.beginLookLocked(now), 0
+	return s.beginCycleLocked(now), 0
 }
 
-// untilLookLocked says how long until the next look may start; 0 when it may now.
-func (s *Session) untilLookLocked(now time.Time) time.Duration {
+// untilCycleLocked returns the time until the next cycle may start; 0 when it may start now.
+func (s *Session) untilCycleLocked(now time.Time) time.Duration {
 	if !s.active || !s.source.fresh(now) || s.window.Len() == 0 {
 		return recheck
 	}
@@ -74,11 +74,11 @@ func (s *Session) untilLookLocked(now time.Time) time.Duration {
 	if d := s.retryAt.Sub(now); d > 0 {
 		return d
 	}
-	if s.looked && !s.gate.Urgent() && s.source.epoch == s.lastEpoch && s.source.pts <= s.lastPTS {
+	if s.cycled && !s.gate.Urgent() && s.source.epoch == s.lastEpoch && s.source.pts <= s.lastPTS {
 		return nothingNewer
 	}
-	if s.looked && !s.gate.Urgent() && s.source.stopped(now) {
-		return nothingNewer // its comment would be late by as much as the picture is old
+	if s.cycled && !s.gate.Urgent() && s.source.stopped(now) {
+		return nothingNewer // the comment would be late by the age of the picture
 	}
 	at, ok := s.gate.NextLook(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.pace)
 	if !ok {
@@ -87,7 +87,7 @@ func (s *Session) untilLookLocked(now time.Time) time.Duration {
 	return at.Sub(now)
 }
 
-// delayAheadLocked is the D that a frame arriving now will meet.
+// delayAheadLocked returns the delay of a frame that arrives now.
 func (s *Session) delayAheadLocked(now time.Time) time.Duration {
 	if !s.relays() {
 		return 0
@@ -99,8 +99,8 @@ func (s *Session) delayAheadLocked(now time.Time) time.Duration {
 	return due.Sub(s.source.arrival)
 }
 
-// voiceEndLocked is when the last comment that is spoken, or waits to be, will
-// have been heard; zero when there is none.
+// voiceEndLocked returns the end of the last spoken or queued comment; zero when
+// there is none.
 func (s *Session) voiceEndLocked(now time.Time) time.Time {
 	end := s.clock.End()
 	for _, u := range s.queue {
@@ -111,16 +111,16 @@ func (s *Session) voiceEndLocked(now time.Time) time.Time {
 	return end
 }
 
-func (s *Session) beginLookLocked(now time.Time) *utterance {
+func (s *Session) beginCycleLocked(now time.Time) *utterance {
 	if err := s.gate.Look(now); err != nil {
-		s.log.Error().Err(err).Msg("look out of turn")
+		s.log.Error().Err(err).Msg("cycle out of turn")
 	}
 	s.cycle++
 	u := &utterance{
 		changed: wake.New(),
 		spoken:  s.infer.Voice.Enabled && s.opts.Audio != nil,
 		rec: Record{
-			Type: "cycle_end", Cycle: s.cycle, Instruction: s.order, Profile: s.profile.Name,
+			Type: "cycle_end", Cycle: s.cycle, Instruction: s.instruction, Profile: s.profile.Name,
 			Engine: s.model.Name(), InferenceStart: now,
 		},
 	}
@@ -128,9 +128,9 @@ func (s *Session) beginLookLocked(now time.Time) *utterance {
 	return u
 }
 
-// look is one turn: newest picture, scene check, question, answer. It returns
-// what the engine failed with.
-func (s *Session) look(ctx context.Context, u *utterance) error {
+// runCycle runs one cycle: newest picture, scene check, prompt, answer. It returns
+// the engine's error.
+func (s *Session) runCycle(ctx context.Context, u *utterance) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.locked(func() {
@@ -139,33 +139,33 @@ func (s *Session) look(ctx context.Context, u *utterance) error {
 			cancel(u.replaced)
 		}
 	})
-	s.work.Go(func() error { s.limitLook(ctx, cancel); return nil })
+	s.work.Go(func() error { s.limitCycle(ctx, cancel); return nil })
 	prompt, err := s.prepare(ctx, u)
 	switch {
 	case err != nil:
-		s.endLook(u, err)
+		s.endCycle(u, err)
 		return nil
 	case u.rec.Skipped:
-		s.endLook(u, nil)
+		s.endCycle(u, nil)
 		return nil
 	}
 	for chunk, err := range s.engine.Generate(ctx, prompt) {
 		if err != nil {
-			s.endLook(u, causeOf(ctx, err))
+			s.endCycle(u, causeOf(ctx, err))
 			return err
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		s.take(u, chunk)
+		s.addChunk(u, chunk)
 		u.changed.Set()
 	}
-	s.endLook(u, causeOf(ctx, ctx.Err()))
+	s.endCycle(u, causeOf(ctx, ctx.Err()))
 	return nil
 }
 
-// limitLook ends a look whose engine takes too long, words or no words. Loading a model does not count.
-func (s *Session) limitLook(ctx context.Context, cancel context.CancelCauseFunc) {
+// limitCycle ends a cycle whose answer is not complete in time. Loading a model does not count.
+func (s *Session) limitCycle(ctx context.Context, cancel context.CancelCauseFunc) {
 	limit := s.opts.Agent.CycleTimeout
 	if limit <= 0 {
 		return
@@ -191,9 +191,9 @@ func (s *Session) limitLook(ctx context.Context, cancel context.CancelCauseFunc)
 	}
 }
 
-// take adds one step of an answer.
-func (s *Session) take(u *utterance, chunk inference.Chunk) {
-	s.voice(u, s.hear(u, chunk, time.Now()))
+// addChunk adds one step of an answer.
+func (s *Session) addChunk(u *utterance, chunk inference.Chunk) {
+	s.writeAudio(u, s.receive(u, chunk, time.Now()))
 }
 
 func causeOf(ctx context.Context, err error) error {
@@ -203,14 +203,14 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// prepare takes the newest picture, one sample more than the grid gave,
-// chooses the window and writes the prompt.
+// prepare adds the newest picture to the sampled ones, selects the window and
+// writes the prompt.
 func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, error) {
 	lctx, cancel := context.WithTimeout(ctx, latestTimeout)
 	defer cancel()
 	newest, err := s.dec.Latest(lctx)
 	if err != nil {
-		return inference.Prompt{}, causeOf(ctx, fmt.Errorf("take the newest picture: %w", err))
+		return inference.Prompt{}, causeOf(ctx, fmt.Errorf("get the newest picture: %w", err))
 	}
 	if !s.selectFrames(u, newest) {
 		return inference.Prompt{}, errSourceChanged
@@ -218,7 +218,7 @@ func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, 
 	return s.prompt(u, window.Sign(u.anchor)) // the signature reads the whole picture: without the lock
 }
 
-// selectFrames gives a look its window, with the newest picture in it; false when there is none.
+// selectFrames gives a cycle its window, with the newest picture in it; false when there is none.
 func (s *Session) selectFrames(u *utterance, newest media.VideoFrame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,12 +231,12 @@ func (s *Session) selectFrames(u *utterance, newest media.VideoFrame) bool {
 	}
 	u.frames = frames
 	u.anchor = frames[len(frames)-1].VideoFrame
-	s.lastEpoch, s.lastPTS, s.looked = u.anchor.Epoch, u.anchor.PTS, true
+	s.lastEpoch, s.lastPTS, s.cycled = u.anchor.Epoch, u.anchor.PTS, true
 	u.describeFrames()
 	return true
 }
 
-// prompt compares the newest picture, by its signature, with the last look's, and writes the question.
+// prompt compares the newest picture, by its signature, with the last cycle's, and writes the prompt.
 func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,21 +256,21 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 
 	p := inference.Prompt{
 		System:      s.profile.Prompt,
-		Instruction: s.order,
+		Instruction: s.instruction,
 		MaxTokens:   s.infer.MaxTokens,
 		Speech:      u.spoken,
 		Language:    s.infer.Voice.Language,
 	}
-	// The voice follows: no program reads English as Dutch.
+	// The voice follows the engine: a speech program must not read English as Dutch.
 	if c := s.model.Capabilities(); !c.Speaks(p.Language) {
 		p.Language = c.Languages[0]
 	}
 	var hint lengthHint
 	if u.spoken {
 		p.MaxTokens = s.infer.Voice.MaxTokens
-		hint = hintFor(s.lastChange, s.carry)
+		hint = hintFor(s.lastChange, s.lastComment)
 	}
-	p.Text = promptText(s.order, s.carry, time.Since(s.carryAt), hint)
+	p.Text = promptText(s.instruction, s.lastComment, time.Since(s.lastCommentAt), hint)
 	for _, f := range u.frames {
 		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
 	}
@@ -279,8 +279,8 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 	return p, nil
 }
 
-// hear notes one step of an answer and returns the audio that may go to the voice now.
-func (s *Session) hear(u *utterance, c inference.Chunk, now time.Time) []inference.Chunk {
+// receive stores one step of an answer and returns the audio that may go to the voice now.
+func (s *Session) receive(u *utterance, c inference.Chunk, now time.Time) []inference.Chunk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if u.replaced != nil {
@@ -306,7 +306,7 @@ func (s *Session) hear(u *utterance, c inference.Chunk, now time.Time) []inferen
 	return s.releaseAudioLocked(u)
 }
 
-// releaseAudioLocked returns the audio held so far, for a voice that is there to take it.
+// releaseAudioLocked returns the audio held so far and prepares the utterance for it.
 func (s *Session) releaseAudioLocked(u *utterance) []inference.Chunk {
 	held := u.held
 	u.held = nil
@@ -316,22 +316,22 @@ func (s *Session) releaseAudioLocked(u *utterance) []inference.Chunk {
 	return held
 }
 
-// voice writes audio. Converting a sentence takes milliseconds, so the lock is not held meanwhile: the voice's own
-// goroutine wants it to report what it played.
-func (s *Session) voice(u *utterance, held []inference.Chunk) {
+// writeAudio writes audio to the voice. Converting a sentence takes milliseconds, so the lock is not held meanwhile:
+// the voice's goroutine needs it to report what it played.
+func (s *Session) writeAudio(u *utterance, held []inference.Chunk) {
 	for _, c := range held {
 		pcm := media.PCM{Rate: c.AudioRate, Samples: c.Audio}
 		audible, err := u.speech.Write(pcm)
 		w := written{audible: audible, lead: u.speech.LeadTrimmed(), length: pcm.Duration(), words: c.Words}
-		if s.voiced(u, w, err, time.Now()) {
-			s.log.Warn().Err(err).Uint64("cycle", u.rec.Cycle).Msg("audio refused by the voice")
+		if s.placeAudio(u, w, err, time.Now()) {
+			s.log.Warn().Err(err).Uint64("cycle", u.rec.Cycle).Msg("audio not written")
 		}
 	}
 }
 
-// voiced places the words of audio that was written, and announces the comment with its first sound. It reports
+// placeAudio places the words of written audio, and announces the comment with its first sound. It reports
 // whether err matters: after a cut the voice refuses the rest.
-func (s *Session) voiced(u *utterance, w written, err error, now time.Time) (matters bool) {
+func (s *Session) placeAudio(u *utterance, w written, err error, now time.Time) (matters bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if u.replaced != nil || !u.spoken {
@@ -353,8 +353,8 @@ func (s *Session) voiced(u *utterance, w written, err error, now time.Time) (mat
 	return false
 }
 
-// announceLocked queues a comment that is ready to be heard and lets the delay
-// learn from it.
+// announceLocked queues a comment that is ready to be published and updates the
+// target delay.
 func (s *Session) announceLocked(u *utterance, now time.Time) {
 	if u.announced {
 		return
@@ -369,8 +369,8 @@ func (s *Session) announceLocked(u *utterance, now time.Time) {
 	s.deliver.Set()
 }
 
-// showFramesLocked hands the pictures of a comment on and lets go of them: it
-// may wait for seconds until its frame is due, and only their times are needed for that.
+// showFramesLocked passes the pictures of a comment to the outputs and releases
+// them: the comment may wait for seconds, and needs only their times.
 func (s *Session) showFramesLocked(u *utterance) {
 	cycle, frames := u.rec.Cycle, seenFrames(u.frames)
 	u.frames, u.anchor.Pix = nil, nil
@@ -384,14 +384,14 @@ func (s *Session) showFramesLocked(u *utterance) {
 	})
 }
 
-// endLook closes a look: cause is nil when the answer is complete.
-func (s *Session) endLook(u *utterance, cause error) {
-	s.voice(u, s.lastAudio(u, cause))
+// endCycle closes a cycle; cause is nil when the answer is complete.
+func (s *Session) endCycle(u *utterance, cause error) {
+	s.writeAudio(u, s.lastAudio(u, cause))
 	var audible time.Duration
 	if u.speech != nil {
 		audible = u.speech.End()
 	}
-	rec, publish := s.closeLook(u, cause, audible, time.Now())
+	rec, publish := s.closeCycle(u, cause, audible, time.Now())
 	u.changed.Set()
 	s.deliver.Set()
 	s.wake.Set()
@@ -400,7 +400,7 @@ func (s *Session) endLook(u *utterance, cause error) {
 	}
 }
 
-// lastAudio returns the audio that waited for the end of an answer of few letters.
+// lastAudio returns the audio held until the end of an answer of few letters.
 func (s *Session) lastAudio(u *utterance, cause error) []inference.Chunk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -410,14 +410,14 @@ func (s *Session) lastAudio(u *utterance, cause error) []inference.Chunk {
 	return s.releaseAudioLocked(u)
 }
 
-// keptLocked reports whether an answer is a comment: what had begun to be heard when an error came is kept; a new
-// order drops what was not.
+// keptLocked reports whether an answer is a comment: an error keeps one that is announced, a new instruction drops
+// the others.
 func (u *utterance) keptLocked(cause error) bool {
 	return judge(u.text, true) == says && u.replaced == nil && (cause == nil || u.announced)
 }
 
-// closeLook returns the record of a look that nothing will be heard of.
-func (s *Session) closeLook(u *utterance, cause error, audible time.Duration, now time.Time) (rec Record, publish bool) {
+// closeCycle ends the cycle's generation. publish is set when there is no comment, so that its record is complete.
+func (s *Session) closeCycle(u *utterance, cause error, audible time.Duration, now time.Time) (rec Record, publish bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u.rec.InferenceEnd = now
@@ -431,7 +431,7 @@ func (s *Session) closeLook(u *utterance, cause error, audible time.Duration, no
 		cause = u.replaced
 	}
 	if u.keptLocked(cause) {
-		u.spoken = u.spoken && u.announced // without audio it is shown as text
+		u.spoken = u.spoken && u.announced // without audio: text
 		s.announceLocked(u, now)
 	}
 	u.generated = true
@@ -440,7 +440,7 @@ func (s *Session) closeLook(u *utterance, cause error, audible time.Duration, no
 		u.rec.AudioSec = audible.Seconds()
 	}
 	if err := s.gate.Finish(u.announced); err != nil {
-		s.log.Error().Err(err).Msg("look ended out of turn")
+		s.log.Error().Err(err).Msg("cycle ended out of turn")
 	}
 	if !u.announced {
 		s.nothingSaidLocked(u, cause, now)
@@ -448,7 +448,7 @@ func (s *Session) closeLook(u *utterance, cause error, audible time.Duration, no
 	}
 	s.quiet, s.failures = "", 0
 	if u.replaced == nil && !u.superseded && u.anchor.Epoch == s.source.epoch {
-		s.carry, s.carryAt = u.text, now
+		s.lastComment, s.lastCommentAt = u.text, now
 	}
 	if cause != nil {
 		u.rec.Reason = cause.Error()
@@ -456,7 +456,7 @@ func (s *Session) closeLook(u *utterance, cause error, audible time.Duration, no
 	return u.rec, false
 }
 
-// Retry times after a failed look.
+// Retry times after a failed cycle.
 const (
 	retryFirst = time.Second
 	retryMost  = 10 * time.Second
@@ -475,7 +475,7 @@ func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
 		s.quiet = cause.Error()
 		s.failures++
 		s.retryAt = now.Add(min(retryFirst<<min(s.failures-1, 4), retryMost))
-		s.log.Warn().Err(cause).Uint64("cycle", u.rec.Cycle).Time("retry_at", s.retryAt).Msg("look failed")
+		s.log.Warn().Err(cause).Uint64("cycle", u.rec.Cycle).Time("retry_at", s.retryAt).Msg("cycle failed")
 	case u.rec.Skipped:
 		u.rec.Outcome, u.rec.Reason = OutcomeSkipped, "the scene did not change"
 		s.quiet = u.rec.Reason
@@ -492,7 +492,7 @@ func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
 	}
 }
 
-// seenFrames are the pictures of a look as the page wants to see them.
+// seenFrames converts the pictures of a cycle for FrameOutput.
 func seenFrames(frames []window.Frame) []SeenFrame {
 	out := make([]SeenFrame, len(frames))
 	for i, f := range frames {

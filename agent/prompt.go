@@ -10,8 +10,7 @@ import (
 	"touchline/media/window"
 )
 
-// lengthHint tells a speaking engine how much to say: little when little
-// changed.
+// lengthHint sets the length of spoken comments: short when little changed.
 type lengthHint string
 
 const (
@@ -20,8 +19,8 @@ const (
 	hintNormal  lengthHint = "One or two short sentences."
 )
 
-// Bounds of the hint: mean change (0 to 255) below which there is little or
-// not much to say, and the length under which the last comment was short.
+// Bounds of the hint: the mean change (0 to 255) below which a comment is minimal or
+// brief, and the length below which the last comment was short.
 const (
 	hintMinimalBelow = 15
 	hintBriefBelow   = 40
@@ -41,36 +40,36 @@ func hintFor(change window.Change, last string) lengthHint {
 	return hintNormal
 }
 
-// promptText puts together what goes with the frames.
-func promptText(order, carry string, carryAge time.Duration, hint lengthHint) string {
+// promptText returns the text of a prompt, which follows the frames.
+func promptText(instruction, lastComment string, age time.Duration, hint lengthHint) string {
 	var b strings.Builder
-	if carry != "" {
+	if lastComment != "" {
 		fmt.Fprintf(&b, "%.0f seconds ago you said: %q. Do not say it again; tell only what is new since then.\n",
-			carryAge.Seconds(), carry)
+			age.Seconds(), lastComment)
 	}
 	if hint != "" {
 		b.WriteString(string(hint))
 		b.WriteByte('\n')
 	}
-	if order != "" {
-		fmt.Fprintf(&b, "Focus: %s\n", order)
+	if instruction != "" {
+		fmt.Fprintf(&b, "Focus: %s\n", instruction)
 	}
 	b.WriteString("Comment on the newest picture. If nothing new happened, answer only with " + inference.Silence)
 	return b.String()
 }
 
-// verdict says what is known about an answer so far.
+// verdict is the classification of an answer so far.
 type verdict uint8
 
 const (
 	undecided verdict = iota
 	says              // there are words
-	silent            // complete, and nothing but dots
+	silent            // complete, without words
 )
 
 // speakAfter is the length, in bytes, above which an unfinished answer with a
-// letter in it counts as more than "...": a speech program babbles on dots. Two
-// Chinese characters are enough.
+// letter counts as words rather than "...", which a speech program must not get.
+// Two Chinese characters are longer.
 const speakAfter = 5
 
 // judge decides whether an answer is speech or silence.

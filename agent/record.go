@@ -4,18 +4,16 @@ import (
 	"time"
 )
 
-// Record is what one cycle did, with all its times. It goes to the data topic
-// "touchline.cycle", to SSE readers and to the page. Times are wall clock in
-// RFC 3339 with nanoseconds; durations are seconds, as the original's
-// cycle_end record has them.
+// Record is the result of one cycle with its times, for the data topic
+// "touchline.cycle", SSE readers and the page. Times are wall clock in RFC 3339
+// with nanoseconds; durations are seconds, as in the original's cycle_end record.
 type Record struct {
 	Type  string `json:"type"` // "cycle_end"
 	Cycle uint64 `json:"cycle"`
 
-	// Outcome: "spoken", "shown" (text only), "silent" (the model said "..."),
-	// "skipped" (the scene did not change), "dropped", "cut", "failed".
+	// Outcome is one of the constants OutcomeSpoken to OutcomeFailed.
 	Outcome string `json:"outcome"`
-	// Reason in plain words for anything but spoken and shown.
+	// Reason of an outcome other than spoken and shown, in words.
 	Reason string `json:"reason,omitempty"`
 
 	Text        string `json:"text,omitempty"`
@@ -26,12 +24,12 @@ type Record struct {
 	FrameIDs      []uint64  `json:"frame_ids"`
 	OldestFrameAt time.Time `json:"oldest_frame_at,omitzero"` // arrival of the window's oldest frame
 	NewestFrameAt time.Time `json:"newest_frame_at,omitzero"`
-	// FrameAt are the arrivals of all frames of the window, for the score sheet.
+	// FrameAt has the arrival of each frame of the window, for the score sheet.
 	FrameAt []time.Time `json:"frame_at,omitempty"`
 
 	PTSFrom   float64 `json:"pts_from"`   // s, media time of the oldest frame
 	PTSTo     float64 `json:"pts_to"`     // s, of the newest
-	AnchorPTS float64 `json:"anchor_pts"` // s, the frame the comment waits for
+	AnchorPTS float64 `json:"anchor_pts"` // s, of the frame that the comment is aligned to
 
 	InferenceStart time.Time `json:"inference_start,omitzero"`
 	InferenceEnd   time.Time `json:"inference_end,omitzero"`
@@ -43,15 +41,15 @@ type Record struct {
 	// FirstWordSec and FirstAudioSec count from the newest frame's arrival; 0 when there was none.
 	FirstWordSec  float64 `json:"first_word_sec"`
 	FirstAudioSec float64 `json:"first_audio_sec"`
-	// ReadySec is what the delay estimator learned from: ready minus arrival.
+	// ReadySec is ready minus arrival, the sample for the delay estimator.
 	ReadySec float64 `json:"ready_sec"`
 
-	// TargetDelay is where D is going, Delay where it was when the comment started, seconds.
+	// TargetDelay and Delay of the relayed picture when the comment started, seconds.
 	TargetDelay float64 `json:"target_delay"`
 	Delay       float64 `json:"delay"`
 
-	// ShownAt is when the delayed picture showed the anchor, StartedAt when the comment started,
-	// EndedAt when its last sound (or word) was out.
+	// ShownAt is when the delayed picture showed the anchor; StartedAt and EndedAt are those of
+	// the comment's sound or text.
 	ShownAt   time.Time `json:"shown_at,omitzero"`
 	StartedAt time.Time `json:"started_at,omitzero"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
@@ -61,23 +59,23 @@ type Record struct {
 	Late           bool    `json:"late"`
 
 	AudioSec  float64 `json:"audio_sec"`
-	SceneDiff float64 `json:"scene_diff"` // 0 to 255 against the last look
+	SceneDiff float64 `json:"scene_diff"` // 0 to 255, from the last cycle
 	Spoken    bool    `json:"spoken"`
 	Tokens    int     `json:"tokens,omitempty"` // text chunks, where the engine streams tokens
 }
 
-// What became of a cycle.
+// Outcomes of a cycle.
 const (
 	OutcomeSpoken  = "spoken"  // heard to its end
 	OutcomeShown   = "shown"   // text only
 	OutcomeSilent  = "silent"  // the engine had nothing new to say
 	OutcomeSkipped = "skipped" // the scene did not change, the engine was not asked
-	OutcomeDropped = "dropped" // replaced or hopelessly late, never heard
+	OutcomeDropped = "dropped" // replaced or too late, never heard
 	OutcomeCut     = "cut"     // silenced, or the room lost, while it was heard
 	OutcomeFailed  = "failed"  // the engine failed
 )
 
-// IsComment tells whether the cycle ended in words that people read or heard.
+// IsComment reports whether the cycle published words.
 func (r Record) IsComment() bool {
 	switch r.Outcome {
 	case OutcomeSpoken, OutcomeShown, OutcomeCut:
@@ -96,13 +94,13 @@ const (
 	StateSpeaking     = "speaking"
 )
 
-// Status is what the bot does right now, in words for people.
+// Status is the current activity of the bot.
 type Status struct {
 	// State is one of LiveKit's agent states.
 	State string `json:"state"`
-	// Detail: why it is silent, what it waits for.
+	// Detail is the reason for silence or waiting.
 	Detail string `json:"detail,omitempty"`
-	// Percent of the model's loading, 0 to 100; 100 when loaded.
+	// Percent of the model that is loaded, 0 to 100.
 	Percent int `json:"percent"`
 	// Chip is the page's state chip: waiting, loading, failed, watching, thinking,
 	// speaking, silent, idle, reconnecting.

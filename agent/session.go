@@ -19,7 +19,7 @@ import (
 )
 
 // Options are the parts and settings of a Session. Model, Input and NewDecoder
-// are required; a missing output means that this kind is not published.
+// are required; an output that is nil is not published.
 type Options struct {
 	Agent     Config
 	Pacing    pacing.Config
@@ -28,7 +28,7 @@ type Options struct {
 	Profiles  []Profile // at least the one that Agent.Profile names
 
 	Model inference.Model
-	// EngineNote says in plain words what the engine cannot do; shown on the page.
+	// EngineNote has the limits of the engine, in words for the page.
 	EngineNote string
 
 	Input VideoInput
@@ -42,19 +42,19 @@ type Options struct {
 	Log zerolog.Logger
 }
 
-// errReplaced is the cause of a look that was ended by a new order.
+// errReplaced is the cause of a cycle ended by a new instruction.
 var errReplaced = errors.New("a new instruction came")
 
-// errStopped is the cause of a look that was ended by stop.
+// errStopped is the cause of a cycle ended by Stop.
 var errStopped = errors.New("commenting was stopped")
 
-// errSourceChanged ends a look whose pictures belong to a source that is gone.
-var errSourceChanged = errors.New("the source has just changed")
+// errSourceChanged is the cause of a cycle whose pictures are of an earlier source.
+var errSourceChanged = errors.New("the source changed")
 
-// freshFor is how long after its last frame a source counts as there.
+// freshFor is how long after its last frame a source counts as present.
 const freshFor = 2 * time.Second
 
-// A frame is overdue after the time of some frames, at least after what a network may hold one back.
+// A frame is overdue after the time of overdueFrames frames, at least overdue, which covers network jitter.
 const (
 	overdue       = 250 * time.Millisecond
 	overdueFrames = 3
@@ -76,71 +76,71 @@ type Session struct {
 
 	transcodes bool // the source cannot be relayed as it is; only intake touches it
 
-	// work is the goroutines of Run; utterances being performed add theirs.
+	// work has the goroutines of Run and of utterances.
 	work *rescue.Group
 
-	telling sync.Mutex // held while a status is computed and told, so that the newest is told last
+	statusMu sync.Mutex // held while a status is computed and published, so that the newest is published last
 
-	mu         sync.Mutex
-	agent      Config
-	pace       pacing.Config
-	media      media.Config
-	infer      inference.Config
-	profile    Profile
-	active     bool
-	order      string
-	orderBy    string
-	gate       pacing.Gate
-	delays     *pacing.DelayEstimator
-	clock      pacing.PlaybackClock
-	window     *window.Window
-	lastSign   *window.Signature
-	lastChange window.Change
-	carry      string // the last comment
-	carryAt    time.Time
-	cycle      uint64
-	inFlight   *utterance
-	queue      []*utterance // not yet heard, oldest first
-	speaking   *utterance
-	unsent     []Record // of comments dropped by a new order; nudge publishes them
-	lastEpoch  uint32   // of the last look's anchor
-	lastPTS    time.Duration
-	looked     bool
-	failures   int
-	retryAt    time.Time
-	quiet      string // why the last look said nothing
+	mu            sync.Mutex
+	agent         Config
+	pace          pacing.Config
+	media         media.Config
+	infer         inference.Config
+	profile       Profile
+	active        bool
+	instruction   string
+	instructionBy string
+	gate          pacing.Gate
+	delays        *pacing.DelayEstimator
+	clock         pacing.PlaybackClock
+	window        *window.Window
+	lastSign      *window.Signature
+	lastChange    window.Change
+	lastComment   string
+	lastCommentAt time.Time
+	cycle         uint64
+	inFlight      *utterance
+	queue         []*utterance // not started, oldest first
+	speaking      *utterance
+	unsent        []Record // of comments dropped by a new instruction; nudge publishes them
+	lastEpoch     uint32   // of the last cycle's anchor
+	lastPTS       time.Duration
+	cycled        bool // lastEpoch and lastPTS are set
+	failures      int
+	retryAt       time.Time
+	quiet         string // why the last cycle has no comment
 
 	grid     window.Grid
 	source   sourceMeter
-	room     string // why the room is away, "" when connected
+	room     string // why the room is away; "" when connected
 	last     Status
 	counters counters
-	aligned  []time.Duration // the last alignment errors, oldest first
+	aligned  []time.Duration // recent alignment errors, oldest first
 }
 
 type counters struct {
 	comments, silent, skipped, late, dropped, failed uint64
 }
 
-// New checks the options and builds a session; nothing runs yet.
+// New checks the options and makes a Session; Run runs it.
 func New(opts Options) (*Session, error) {
 	if opts.Model == nil || opts.Input == nil || opts.NewDecoder == nil {
-		return nil, errors.New("expected a model, a video input and a decoder: give all three in Options")
+		return nil, errors.New("agent.Options: Model, Input and NewDecoder are required")
 	}
 	s := &Session{
-		opts:    opts,
-		log:     opts.Log.With().Str("component", "agent").Logger(),
-		model:   opts.Model,
-		wake:    wake.New(),
-		deliver: wake.New(),
-		agent:   opts.Agent,
-		pace:    opts.Pacing,
-		media:   opts.Media,
-		infer:   opts.Inference,
-		order:   opts.Agent.Instruction,
-		active:  opts.Agent.AutoStart || opts.Agent.Instruction != "",
-		delays:  pacing.NewDelayEstimator(opts.Pacing),
-		window:  window.New(opts.Media.WindowSize),
+		opts:        opts,
+		log:         opts.Log.With().Str("component", "agent").Logger(),
+		model:       opts.Model,
+		wake:        wake.New(),
+		deliver:     wake.New(),
+		agent:       opts.Agent,
+		pace:        opts.Pacing,
+		media:       opts.Media,
+		infer:       opts.Inference,
+		instruction: opts.Agent.Instruction,
+		active:      opts.Agent.AutoStart || opts.Agent.Instruction != "",
+		delays:      pacing.NewDelayEstimator(opts.Pacing),
+		window:      window.New(opts.Media.WindowSize),
 	}
 	s.window.Limit(windowNeeds(opts.Agent))
 	profile, err := s.findProfile(opts.Agent.Profile)
@@ -172,8 +172,8 @@ func New(opts Options) (*Session, error) {
 	return s, nil
 }
 
-// Run watches, thinks and speaks until ctx ends or a part fails for good. When
-// it returns, every goroutine and the engine's session are gone.
+// Run watches, thinks and speaks until ctx ends or a part fails for good. On
+// return, all goroutines have ended and the engine's session is closed.
 func (s *Session) Run(ctx context.Context) error {
 	g, ctx := rescue.WithContext(ctx)
 	s.mu.Lock()
@@ -198,12 +198,12 @@ func (s *Session) Run(ctx context.Context) error {
 	return errors.Join(err, cerr)
 }
 
-// windowNeeds is how many pictures a look reaches back over.
+// windowNeeds returns the number of pictures that a cycle reaches back.
 func windowNeeds(cfg Config) int { return (cfg.Frames-1)*cfg.Stride + 1 }
 
 func (s *Session) relays() bool { return s.opts.Video != nil && s.opts.Media.Relay }
 
-// intake tees every access unit: to the delay line as it is, to the decoder.
+// intake passes each access unit to the delay line and to the decoder.
 func (s *Session) intake(ctx context.Context) error {
 	for {
 		f, err := s.opts.Input.ReadFrame(ctx)
@@ -216,7 +216,7 @@ func (s *Session) intake(ctx context.Context) error {
 			s.relay(f, now)
 		}
 		if err := s.dec.Decode(f, sample); err != nil {
-			s.log.Debug().Err(err).Msg("decoder refuses a frame")
+			s.log.Debug().Err(err).Msg("frame not decoded")
 			s.opts.Input.RequestKeyFrame()
 		}
 		if fresh {
@@ -225,8 +225,8 @@ func (s *Session) intake(ctx context.Context) error {
 	}
 }
 
-// admit notes an access unit: whether it begins another source, and whether its
-// picture is wanted.
+// admit counts an access unit. It reports whether the unit begins another source
+// and whether its picture is sampled.
 func (s *Session) admit(f media.EncodedFrame, now time.Time) (fresh, sample bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,9 +236,9 @@ func (s *Session) admit(f media.EncodedFrame, now time.Time) (fresh, sample bool
 	return fresh, s.grid.Take(f, s.media.CaptureFPS)
 }
 
-// relay sends one access unit to the delay line as it is, or has it encoded anew: no
-// common browser plays H265, and the dependency descriptors of VP9 and AV1 with
-// spatial layers do not survive the way through the bot.
+// relay sends an access unit to the delay line, or turns on transcoding: no common
+// browser plays H265, and the dependency descriptors of VP9 and AV1 with spatial
+// layers cannot be relayed.
 func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 	transcode := f.Codec == media.H265 || f.SpatialLayers > 1
 	if transcode != s.transcodes {
@@ -251,15 +251,15 @@ func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 	case !transcode:
 		s.line.Push(f, now)
 	case f.KeyFrame:
-		s.dec.ForceKeyFrame() // viewers who asked the source for one get ours
+		s.dec.ForceKeyFrame() // answers the key frame requests of viewers
 	}
 }
 
-// onNewSourceLocked forgets everything that belongs to the pictures before.
+// onNewSourceLocked clears the state of the previous source.
 func (s *Session) onNewSourceLocked(f media.EncodedFrame) {
 	s.window.Clear()
 	s.lastSign = nil
-	s.carry = ""
+	s.lastComment = ""
 	s.grid = window.Grid{}
 	s.log.Info().Uint32("epoch", f.Epoch).Stringer("codec", f.Codec).
 		Int("width", f.Width).Int("height", f.Height).Msg("watching")
@@ -269,7 +269,7 @@ func (s *Session) onNewSourceLocked(f media.EncodedFrame) {
 func (s *Session) onPicture(f media.VideoFrame) {
 	ours, first := s.keepPicture(f)
 	if !ours {
-		return // a straggler of the source before
+		return // of the previous source
 	}
 	s.engine.Observe(engineFrame(f))
 	if first {
@@ -291,7 +291,7 @@ func engineFrame(f media.VideoFrame) inference.Frame {
 	return inference.Frame{PTS: f.PTS, Epoch: f.Epoch, Width: f.Width, Height: f.Height, Pix: f.Pix}
 }
 
-// sourceMeter knows what comes in: epoch, size, measured rate, last frame.
+// sourceMeter measures the source: epoch, size, rate, last frame.
 type sourceMeter struct {
 	any    bool
 	epoch  uint32
@@ -307,7 +307,7 @@ type sourceMeter struct {
 	fps     float64
 }
 
-// add counts a frame and tells whether it begins another source.
+// add counts a frame and reports whether it begins another source.
 func (m *sourceMeter) add(f media.EncodedFrame, now time.Time) bool {
 	fresh := !m.any || f.Epoch != m.epoch
 	if fresh {
@@ -325,8 +325,8 @@ func (m *sourceMeter) add(f media.EncodedFrame, now time.Time) bool {
 	return fresh
 }
 
-// stopped tells whether the next frame is overdue: it is lost, or the camera
-// has gone and is fresh for a moment only.
+// stopped reports whether the next frame is overdue, because it is lost or the
+// camera has gone.
 func (m *sourceMeter) stopped(now time.Time) bool {
 	if m.fps <= 0 {
 		return false // not known yet

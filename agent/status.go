@@ -10,14 +10,14 @@ import (
 	"touchline/inference"
 )
 
-// errTooLate is why a comment that is hopelessly late is dropped.
+// errTooLate is the reason of a comment dropped after maxLateness.
 var errTooLate = errors.New("it was more than 10 s late")
 
 // initializingFor bounds the state "initializing": front ends give up on an
 // agent that stays in it for 20 s.
 const initializingFor = 10 * time.Second
 
-// Chips: what the page says in one word.
+// Chips are the states that the page shows, in one word.
 const (
 	ChipWaiting      = "waiting"
 	ChipLoading      = "loading"
@@ -27,11 +27,11 @@ const (
 	ChipSilent       = "silent"
 	ChipIdle         = "idle"
 	ChipReconnecting = "reconnecting"
-	ChipFailed       = "failed" // the engine; the detail says why and what to do
+	ChipFailed       = "failed" // of the engine; the detail has the reason and the remedy
 )
 
-// watchStatus notices what changes by itself: a camera that goes, a model that
-// loads.
+// watchStatus publishes changes without an event of their own: a camera stops, a
+// model loads.
 func (s *Session) watchStatus(ctx context.Context) error {
 	tick := time.NewTicker(recheck)
 	defer tick.Stop()
@@ -45,10 +45,10 @@ func (s *Session) watchStatus(ctx context.Context) error {
 	}
 }
 
-// publishStatus tells the outputs when the status has changed.
+// publishStatus publishes the status if it has changed.
 func (s *Session) publishStatus() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+	s.statusMu.Lock()
+	defer s.statusMu.Unlock()
 	st, changed := s.newStatus(time.Now())
 	if !changed {
 		return
@@ -100,7 +100,7 @@ func (s *Session) statusLocked(now time.Time) Status {
 	return st
 }
 
-// awayOr is why the camera is away, where the input knows it.
+// awayOr returns why the camera is away if the input knows it, else words.
 func (s *Session) awayOr(words string) string {
 	if in, ok := s.opts.Input.(interface{ Away() string }); ok {
 		if why := in.Away(); why != "" {
@@ -110,7 +110,7 @@ func (s *Session) awayOr(words string) string {
 	return words
 }
 
-// Status is what the bot does right now.
+// Status returns the current activity.
 func (s *Session) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *Session) publishRecord(r Record) {
 	}
 }
 
-// Snapshot is everything a page needs to draw itself from nothing.
+// Snapshot returns the full state.
 func (s *Session) Snapshot() Snapshot {
 	now := time.Now()
 	s.mu.Lock()
@@ -148,8 +148,8 @@ func (s *Session) Snapshot() Snapshot {
 		ModelLoaded:    phase == inference.PhaseReady,
 		CaptureRunning: s.source.fresh(now),
 		MonitorMode:    "IDLE",
-		Instruction:    s.order,
-		InstructionBy:  s.orderBy,
+		Instruction:    s.instruction,
+		InstructionBy:  s.instructionBy,
 		Profile:        s.profile.Name,
 		Profiles:       s.opts.Profiles,
 		CycleCount:     s.cycle,
@@ -188,8 +188,8 @@ func (s *Session) Snapshot() Snapshot {
 	return out
 }
 
-// segmentID names one utterance's captions, for as long as anybody may remember
-// it: two runs of the same bot never use the same.
+// segmentID names the captions of one utterance. It is unique across the runs of a
+// bot.
 func (s *Session) segmentID(cycle uint64) string {
 	return strconv.FormatInt(s.started.UnixMilli(), 36) + "-" + strconv.FormatUint(cycle, 10)
 }

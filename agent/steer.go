@@ -9,19 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// RangeError is returned when a setting or an order is out of bounds.
+// RangeError is the error for a setting or an instruction that is out of bounds.
 type RangeError struct {
 	Name, Want string
 	Got        any
 }
 
-// Error names the setting, what was expected and what came.
+// Error returns the setting, the values it accepts and the value it got.
 func (e *RangeError) Error() string {
 	return fmt.Sprintf("%s: expected %s, got %v", e.Name, e.Want, e.Got)
 }
 
-// ErrRunning is returned by Start when commenting is on already.
-var ErrRunning = errors.New("commenting is on already: stop it first")
+// ErrRunning is returned by Start when commenting is on.
+var ErrRunning = errors.New("commenting is already on; stop it first")
 
 // Start begins commenting.
 func (s *Session) Start(by string) error {
@@ -42,7 +42,7 @@ func (s *Session) Start(by string) error {
 	return nil
 }
 
-// Stop ends commenting at once and clears the order.
+// Stop ends commenting at once and clears the instruction.
 func (s *Session) Stop(by string) {
 	s.locked(func() { s.stopLocked(by) })
 	s.log.Info().Str("by", by).Msg("commenting stopped")
@@ -50,7 +50,7 @@ func (s *Session) Stop(by string) {
 }
 
 func (s *Session) stopLocked(by string) {
-	s.order, s.orderBy, s.active = "", by, false
+	s.instruction, s.instructionBy, s.active = "", by, false
 	s.endTalkLocked(errStopped, true)
 }
 
@@ -81,7 +81,7 @@ func (s *Session) Change(c Change, by string) (out Settings, err error) {
 		case stop:
 			s.stopLocked(by)
 		case c.Instruction != nil:
-			s.order, s.orderBy, s.active = strings.TrimSpace(*c.Instruction), by, true
+			s.instruction, s.instructionBy, s.active = strings.TrimSpace(*c.Instruction), by, true
 			s.actNowLocked(errReplaced)
 		case c.Profile != nil && s.active:
 			s.actNowLocked(errReplaced)
@@ -107,15 +107,15 @@ func (s *Session) Change(c Change, by string) (out Settings, err error) {
 	return out, nil
 }
 
-// locked runs f with the lock held, and lets go of it whatever f does: it calls
-// the voice.
+// locked runs f with the lock held and releases it even when f, which calls the
+// voice, panics.
 func (s *Session) locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-// checkLocked lists everything in a change that is out of bounds, and finds its profile.
+// checkLocked returns the errors of a change, joined, and its profile.
 func (s *Session) checkLocked(c Change) (Profile, error) {
 	var errs []error
 	var profile Profile
@@ -139,14 +139,14 @@ func (s *Session) checkLocked(c Change) (Profile, error) {
 	if n := windowNeeds(next); err == nil && (v.Frames != nil || v.Stride != nil) && n > s.media.WindowSize {
 		errs = append(errs, &RangeError{
 			"frames_per_look and frame_stride",
-			fmt.Sprintf("a look that reaches back at most %d pictures (window_size)", s.media.WindowSize), n,
+			fmt.Sprintf("a cycle that reaches back at most %d pictures (window_size)", s.media.WindowSize), n,
 		})
 	}
 	return profile, errors.Join(append(errs, s.checkEngineLocked(v))...)
 }
 
-// checkEngineLocked lists the settings that the engine cannot follow: with
-// them, each look would fail or ignore them.
+// checkEngineLocked returns the errors of settings that the engine does not
+// support: each cycle would fail or ignore them.
 func (s *Session) checkEngineLocked(v Settings) error {
 	var errs []error
 	can := s.model.Capabilities()
@@ -168,7 +168,7 @@ func (s *Session) checkEngineLocked(v Settings) error {
 	return errors.Join(errs...)
 }
 
-// configureLocked puts settings in force that were checked.
+// configureLocked applies checked settings.
 func (s *Session) configureLocked(v Settings) {
 	if v == (Settings{}) {
 		return
@@ -187,7 +187,7 @@ func (s *Session) configureLocked(v Settings) {
 	set(&s.agent.CutOnInstruction, v.CutOnInstruction)
 	set(&s.infer.Voice.Language, v.Language)
 	if v.Speech != nil {
-		// What was learned counted first words or first audio, not both.
+		// The observed times are those of first words or of first audio, not both.
 		s.delays.Forget()
 		if !*v.Speech {
 			s.silenceLocked()
@@ -211,7 +211,7 @@ func setSeconds(dst *time.Duration, v *float64) {
 	}
 }
 
-// check lists all settings out of bounds.
+// check returns the errors of all settings out of bounds, joined.
 func (v Settings) check() error {
 	var errs []error
 	num := func(name string, p *float64, lo, hi float64) {
@@ -239,7 +239,7 @@ func (v Settings) check() error {
 	return errors.Join(errs...)
 }
 
-// isLanguage tells whether s looks like a BCP 47 tag: letters and digits in
+// isLanguage reports whether s has the form of a BCP 47 tag: letters and digits in
 // parts of at most eight, 35 characters in all (RFC 5646, section 4.4.1).
 func isLanguage(s string) bool {
 	if s == "" || len(s) > 35 {
@@ -274,22 +274,22 @@ func (s *Session) settingsLocked() Settings {
 	}
 }
 
-// actNowLocked makes the next look urgent and forgets what led to the last.
+// actNowLocked makes the next cycle urgent and clears the context of the last.
 func (s *Session) actNowLocked(cause error) {
-	s.carry, s.lastSign = "", nil
+	s.lastComment, s.lastSign = "", nil
 	s.failures, s.retryAt = 0, time.Time{}
 	s.endTalkLocked(cause, s.agent.CutOnInstruction)
 	s.gate.Interrupt()
 }
 
-// endTalkLocked cancels the look in flight, unless its comment is being spoken
-// to the end, drops comments not yet heard and, with cut set, silences the one
-// being spoken. nudge reports what was dropped.
+// endTalkLocked cancels the cycle in flight, unless its comment is spoken to the
+// end, and drops queued comments, whose records nudge publishes. With cut set it
+// silences the current speech.
 func (s *Session) endTalkLocked(cause error, cut bool) {
 	if u := s.inFlight; u != nil && u.released && !cut {
-		u.superseded = true // the rest of what is being said is still generated
+		u.superseded = true // its generation continues
 	} else if u != nil {
-		u.replaced = cause // endLook reports it
+		u.replaced = cause // endCycle reports it
 		if u.cancel != nil {
 			u.cancel(cause)
 		}
@@ -311,7 +311,7 @@ func (s *Session) endTalkLocked(cause error, cut bool) {
 	}
 }
 
-// silenceLocked turns what is said, or waits to be, into text.
+// silenceLocked turns current and queued speech into text.
 func (s *Session) silenceLocked() {
 	for _, u := range append(slices.Clone(s.queue), s.inFlight) {
 		if u == nil || u.released {
@@ -327,6 +327,7 @@ func (s *Session) silenceLocked() {
 	}
 }
 
+// nudge publishes dropped records and the status, and wakes the loops after a change.
 func (s *Session) nudge() {
 	s.mu.Lock()
 	unsent := s.unsent
@@ -351,7 +352,7 @@ func (s *Session) findProfile(name string) (Profile, error) {
 	return Profile{}, &RangeError{"profile", fmt.Sprintf("one of %q", known), fmt.Sprintf("%q", name)}
 }
 
-// SetRoom tells whether the room is reachable; why is "" when it is.
+// SetRoom sets why the room is away; "" when it is connected.
 func (s *Session) SetRoom(why string) {
 	s.mu.Lock()
 	s.room = why

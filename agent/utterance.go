@@ -14,7 +14,7 @@ import (
 	"touchline/pacing"
 )
 
-// utterance is one comment from its look to its last word. Session.mu guards
+// utterance is one comment from its cycle to its last word. Session.mu guards
 // all of it.
 type utterance struct {
 	rec    Record
@@ -23,7 +23,7 @@ type utterance struct {
 	spoken bool // its words follow the voice
 
 	text  string
-	held  []inference.Chunk // audio that waits until the text is known to be words
+	held  []inference.Chunk // audio that waits until the text has words
 	words []timedWord
 	// placed is how many bytes of text are in words; written the audio given
 	// to the voice so far, silence included.
@@ -32,26 +32,25 @@ type utterance struct {
 
 	speech    SpokenUtterance
 	audible   time.Duration
-	announced bool // in the queue, or past it
+	announced bool // in the queue, or has left it
 	released  bool // left the queue
-	generated bool // nothing more will come
+	generated bool // its generation has ended
 	startAt   time.Time
 	onset     time.Time
 	endAt     time.Time
 	wasCut    bool
 	cutCause  error
-	silenced  bool                    // the voice was told to stop it
+	silenced  bool                    // the voice was asked to cut it
 	cancel    context.CancelCauseFunc // ends its generation
-	replaced  error                   // a new order came while it was being generated
-	// superseded: a new order came, but the comment goes on to its end.
+	replaced  error                   // a new instruction came during its generation
+	// superseded: a new instruction came, but the comment continues to its end.
 	superseded bool
 	emitted    int // bytes of text shown
 
 	changed wake.Signal // wakes its performer
 }
 
-// timedWord is a piece of the text and when it sounds, from the first audible
-// sample on.
+// timedWord is a piece of the text and its time from the first audible sample.
 type timedWord struct {
 	text string
 	at   time.Duration
@@ -89,7 +88,7 @@ func (u *utterance) wrote(w written) {
 	}
 }
 
-// nextToken cuts the next word off the text not yet placed, with the space
+// nextToken returns the next word of the text not yet placed, with the space
 // before it.
 func (u *utterance) nextToken() (string, bool) {
 	rest := u.text[u.placed:]
@@ -104,12 +103,12 @@ func (u *utterance) nextToken() (string, bool) {
 	return rest[:start+end], true
 }
 
-// lookAhead is how many words of the text may have no sound of their own (a
-// dash, an emoji) between two that have.
+// lookAhead bounds the words of the text without sound (a dash, an emoji) between
+// two that have one.
 const lookAhead = 4
 
-// place gives the words of the text the times of the words heard. What was
-// heard is a cleaned form of the text, so they are matched by their letters.
+// place gives the words of the text the times of the spoken words. Those are a
+// cleaned form of the text, so they are matched by their letters.
 func (u *utterance) place(base time.Duration, heard []inference.WordTime) {
 	for _, h := range heard {
 		from := u.placed
@@ -128,7 +127,7 @@ func (u *utterance) place(base time.Duration, heard []inference.WordTime) {
 			}
 		}
 		if !matched && len(pieces) > 1 {
-			u.placed = from + len(pieces[0]) // take one word and go on
+			u.placed = from + len(pieces[0]) // no match: place one word
 			pieces = pieces[:1]
 		}
 		for _, p := range pieces {
@@ -137,11 +136,11 @@ func (u *utterance) place(base time.Duration, heard []inference.WordTime) {
 	}
 }
 
-// lettersPerSecond is about how fast people and speech programs talk.
+// lettersPerSecond is the usual rate of speech.
 const lettersPerSecond = 14
 
-// spread places words not yet placed over a stretch of audio that came without
-// word times: by their length, and no more of them than can be said in it.
+// spread places words over audio without word times: by their length, and only
+// as many as fit.
 func (u *utterance) spread(base, length time.Duration) {
 	total := len(u.text) - u.placed
 	if total == 0 {
@@ -169,7 +168,7 @@ func letters(s string) string {
 	}, s)
 }
 
-// drop marks a comment that will never be heard.
+// drop marks a comment as dropped.
 func (u *utterance) drop(cause error) {
 	u.cutCause = cause
 	if u.speech != nil {
@@ -177,16 +176,15 @@ func (u *utterance) drop(cause error) {
 	}
 }
 
-// speechLead is how far ahead of its moment speech is handed to the voice, so
-// that the first sample finds its place; hopeless is how late a comment may be
-// before it is dropped instead.
+// speechLead is how early speech is passed to the voice, so that the first sample
+// is on time; a comment later than maxLateness is dropped.
 const (
-	speechLead = 100 * time.Millisecond
-	hopeless   = 10 * time.Second
+	speechLead  = 100 * time.Millisecond
+	maxLateness = 10 * time.Second
 )
 
-// startOfLocked is when a queued comment will start, given when the voice
-// before it ends.
+// startOfLocked returns the start of a queued comment, given the end of the voice
+// before it.
 func (s *Session) startOfLocked(u *utterance, now, voiceEnd time.Time) time.Time {
 	if !u.spoken {
 		voiceEnd = time.Time{}
@@ -194,7 +192,7 @@ func (s *Session) startOfLocked(u *utterance, now, voiceEnd time.Time) time.Time
 	return pacing.Release(now, s.dueLocked(u, now), voiceEnd, s.pace.PauseAfter)
 }
 
-// dueLocked is when the delayed picture shows the comment's anchor; zero when there is no delayed picture.
+// dueLocked returns when the delayed picture shows the comment's anchor; zero without a delayed picture.
 func (s *Session) dueLocked(u *utterance, now time.Time) time.Time {
 	if !s.relays() {
 		return time.Time{}
@@ -227,8 +225,8 @@ func (s *Session) deliverLoop(ctx context.Context) error {
 	}
 }
 
-// startNext starts the first queued comment when its moment has come, and says
-// how long until it does; 0 when it has.
+// startNext starts the first queued comment if it is due. It returns the time
+// until then; 0 when it started.
 func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,24 +249,23 @@ func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// lagging is how long after its time a comment may end before the voice counts
-// as behind.
-const lagging = 200 * time.Millisecond
+// maxVoiceLag is how late a comment may end before the voice counts as behind.
+const maxVoiceLag = 200 * time.Millisecond
 
-// voiceLagsLocked tells whether the comment that is being said should have ended:
-// on a machine that is too busy the voice falls behind, and what was handed to
-// it meanwhile would wait there, the more of it the longer.
+// voiceLagsLocked reports whether the spoken comment should have ended. On an
+// overloaded machine the voice falls behind, and further comments must not pile up
+// in it.
 func (s *Session) voiceLagsLocked(now time.Time) bool {
 	u := s.speaking
-	return u != nil && now.After(s.clock.End().Add(lagging)) && now.Before(u.startAt.Add(u.audible+2*hopeless))
+	return u != nil && now.After(s.clock.End().Add(maxVoiceLag)) && now.Before(u.startAt.Add(u.audible+2*maxLateness))
 }
 
-// startLocked takes a comment off the queue and performs it.
+// startLocked removes the first comment from the queue and performs it.
 func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Time) {
 	s.queue = slices.Delete(s.queue, 0, 1)
 	s.releaseLocked(u)
 	u.rec.Delay, u.rec.TargetDelay = s.line.Delay().Seconds(), s.line.Target().Seconds()
-	if due := s.dueLocked(u, now); !due.IsZero() && at.Sub(due) > hopeless {
+	if due := s.dueLocked(u, now); !due.IsZero() && at.Sub(due) > maxLateness {
 		u.drop(errTooLate)
 		s.counters.dropped++
 		u.rec.Outcome, u.rec.Reason, u.rec.Text = OutcomeDropped, errTooLate.Error(), strings.TrimSpace(u.text)
@@ -294,7 +291,7 @@ func (s *Session) releaseLocked(u *utterance) {
 	}
 }
 
-// speechEvents are called by the voice's own goroutine.
+// speechEvents returns the callbacks for the voice's goroutine.
 func (s *Session) speechEvents(u *utterance) SpeechEvents {
 	return SpeechEvents{
 		Started: func(onset time.Time) {
@@ -318,12 +315,12 @@ func (s *Session) speechEvents(u *utterance) SpeechEvents {
 	}
 }
 
-// wordLead is how much before its sound a word may be shown; the way to the
-// reader takes about as long.
+// wordLead is how long before its sound a word is shown, about the time of its
+// delivery.
 const wordLead = 20 * time.Millisecond
 
-// perform shows a comment's words as they are spoken (or at once, when it is
-// only text) and closes it with its record.
+// perform publishes a comment's words as they are spoken (text alone at once),
+// then its record.
 func (s *Session) perform(ctx context.Context, u *utterance) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -354,7 +351,7 @@ func (s *Session) perform(ctx context.Context, u *utterance) {
 	}
 }
 
-// step is what to show of a comment now, and how long until the next step.
+// step returns the next part of a comment's caption and the time until the next step.
 func (s *Session) step(u *utterance, now time.Time) (Caption, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,8 +363,8 @@ func (s *Session) step(u *utterance, now time.Time) (Caption, time.Duration) {
 	}, wait
 }
 
-// awaitGenerated waits until a comment that was cut has also left the engine,
-// so that its record is whole; false when ctx ended.
+// awaitGenerated waits for the end of a cut comment's generation, so that its
+// record is complete; false when ctx ended.
 func (s *Session) awaitGenerated(ctx context.Context, u *utterance, timer *time.Timer) bool {
 	for {
 		s.mu.Lock()
@@ -386,8 +383,8 @@ func (s *Session) awaitGenerated(ctx context.Context, u *utterance, timer *time.
 	}
 }
 
-// stepLocked tells what to show now, whether that was all, and how long until
-// the next step unless something changes before.
+// stepLocked returns the text to show now, whether it is the last, and the time
+// until the next step.
 func (u *utterance) stepLocked(now time.Time) (delta string, final bool, wait time.Duration) {
 	rest := u.text[u.emitted:]
 	switch {
@@ -397,10 +394,10 @@ func (u *utterance) stepLocked(now time.Time) (delta string, final bool, wait ti
 		return "", false, recheck // the voice has not begun
 	case !u.endAt.IsZero() && !now.Before(u.endAt):
 		if u.wasCut && u.cutCause != nil {
-			rest, _ = u.dueWords(now) // only what was heard
+			rest, _ = u.dueWords(now) // only the words heard
 			return rest, true, 0
 		}
-		// Switched off in the middle: the text goes on until it is whole.
+		// Speech was turned off: the rest follows as text.
 		return rest, u.generated, recheck
 	}
 	delta, wait = u.dueWords(now)
@@ -410,8 +407,8 @@ func (u *utterance) stepLocked(now time.Time) (delta string, final bool, wait ti
 	return delta, false, max(wait, time.Millisecond)
 }
 
-// dueWords are the words not shown yet whose sound has come, and the time
-// until the next one's.
+// dueWords returns the words that are due and not shown, and the time until the
+// next one.
 func (u *utterance) dueWords(now time.Time) (string, time.Duration) {
 	if u.onset.IsZero() {
 		return "", recheck
@@ -430,8 +427,8 @@ func (u *utterance) dueWords(now time.Time) (string, time.Duration) {
 	return b.String(), recheck
 }
 
-// cutLocked silences a comment that has been handed to the voice. A nil cause
-// means that its text is still shown whole.
+// cutLocked silences a comment that the voice has. With a nil cause, its text is
+// still shown in full.
 func (s *Session) cutLocked(u *utterance, cause error, now time.Time) {
 	if u.speech == nil {
 		return
@@ -439,7 +436,7 @@ func (s *Session) cutLocked(u *utterance, cause error, now time.Time) {
 	u.cutCause, u.silenced = cause, true
 	u.speech.Cut()
 	s.clock.Cut(now)
-	if u.onset.IsZero() { // it never began, so its end will not be told
+	if u.onset.IsZero() { // it never started, so Ended will not follow
 		u.endAt, u.wasCut = now, true
 		if s.speaking == u {
 			s.speaking = nil
@@ -448,19 +445,19 @@ func (s *Session) cutLocked(u *utterance, cause error, now time.Time) {
 	}
 }
 
-// alignedMemory is how many alignment errors are kept for the p95.
+// alignedMemory is the number of alignment errors kept for the p95.
 const alignedMemory = 100
 
-// lateBy is the alignment error from which on a comment counts as late.
+// lateBy is the alignment error above which a comment counts as late.
 const lateBy = 100 * time.Millisecond
 
-// closeUtterance measures a comment that is over and publishes its record.
+// closeUtterance publishes the record of a comment that has ended.
 func (s *Session) closeUtterance(u *utterance) {
 	s.publishRecord(s.measure(u))
 	s.publishStatus()
 }
 
-// measure completes the record of a comment that is over.
+// measure completes the record of a comment that has ended.
 func (s *Session) measure(u *utterance) Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -479,11 +476,11 @@ func (s *Session) measure(u *utterance) Record {
 	case u.wasCut && u.cutCause != nil:
 		r.Outcome, r.Reason = OutcomeCut, u.cutCause.Error()
 	case s.room != "":
-		// Had the room come back before the end, it would have got the words from the beginning.
+		// A room that returns before the end gets the words from the beginning.
 		r.Outcome, r.Reason = OutcomeCut, s.room
 	}
 	shown, ok := s.line.Shown(u.anchor.Epoch, u.anchor.PTS)
-	if ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // a zero time: nothing was published yet
+	if ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // zero: nothing was published yet
 		off := u.onset.Sub(shown)
 		r.ShownAt, r.AlignmentError, r.Aligned = shown, off.Seconds(), true
 		if r.Late = off.Abs() > lateBy; r.Late {

@@ -2,8 +2,7 @@
 // package agent: a camera, a decoder, a voice, a screen and an engine that keep
 // time by the clock alone, so that they run in a synctest bubble.
 //
-// They stand for latency and faults only; what they stand in for is tested
-// with the real parts elsewhere.
+// They stand in for latency and faults only; the real parts have tests of their own.
 package agenttest
 
 import (
@@ -24,14 +23,14 @@ import (
 // Camera is a VideoInput: a steady source behind a jittery network.
 type Camera struct {
 	FPS    int
-	Jitter time.Duration // each frame is up to this late
+	Jitter time.Duration // the largest lateness of a frame
 	Rand   *rand.Rand
 
 	mu       sync.Mutex
 	start    time.Time
 	n        int
 	epoch    uint32
-	paused   chan struct{} // non-nil and open while nothing comes
+	paused   chan struct{} // not nil, and open, during a pause
 	lastRead time.Time
 	asked    int
 }
@@ -161,7 +160,7 @@ func (d *Decoder) Latest(context.Context) (media.VideoFrame, error) {
 	return d.last, nil
 }
 
-// SetLuma gives the pictures their grey by media time; without it they change
+// SetLuma sets the grey of the pictures by media time; without it they change
 // all the time.
 func (d *Decoder) SetLuma(luma func(pts time.Duration) byte) {
 	d.mu.Lock()
@@ -175,7 +174,7 @@ func (d *Decoder) SetTranscode(bool) {}
 // ForceKeyFrame implements agent.Decoder.
 func (d *Decoder) ForceKeyFrame() {}
 
-// Screen is a VideoOutput that notes when each picture was shown.
+// Screen is a VideoOutput that records the time of each picture.
 type Screen struct {
 	mu    sync.Mutex
 	Shown []Shown
@@ -197,7 +196,7 @@ func (s *Screen) WriteFrame(f delay.OutFrame) (time.Time, error) {
 	return now, nil
 }
 
-// Pictures returns what was shown so far.
+// Pictures returns the pictures so far.
 func (s *Screen) Pictures() []Shown {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +283,7 @@ func (s *speech) kick() {
 	}
 }
 
-// Run plays what is started until ctx ends.
+// Run plays started utterances until ctx ends.
 func (v *Voice) Run(ctx context.Context) {
 	for {
 		v.mu.Lock()
@@ -346,7 +345,7 @@ func (v *Voice) play(ctx context.Context, s *speech) {
 	}
 }
 
-// Utterances returns what was heard so far.
+// Utterances returns the played utterances.
 func (v *Voice) Utterances() []Heard {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -361,7 +360,7 @@ type Reader struct {
 	states   []agent.Status
 }
 
-// ReadCaption is a caption and when it came.
+// ReadCaption is a caption with its time.
 type ReadCaption struct {
 	At time.Time
 	agent.Caption
@@ -409,19 +408,19 @@ func (r *Reader) States() []agent.Status {
 	return append([]agent.Status(nil), r.states...)
 }
 
-// Answer is what an Engine says to one prompt.
+// Answer is the answer of an Engine to one prompt.
 type Answer struct {
 	Latency time.Duration // to the first word and sound
 	Text    string
-	Speech  time.Duration // length of the audio; given out in two halves
-	// Second is how long after the first half the second comes.
+	Speech  time.Duration // length of the audio, sent in two halves
+	// Second is the time between the halves.
 	Second time.Duration
 	Err    error // after the text
 	// TimedWords gives each word its time in the audio.
 	TimedWords bool
 }
 
-// Engine is an inference.Model that answers as told.
+// Engine is an inference.Model with scripted answers.
 type Engine struct {
 	Answer func(n int, p inference.Prompt) Answer
 	Phase  func() inference.Status // nil: ready
@@ -432,7 +431,7 @@ type Engine struct {
 	Prompts []Asked
 }
 
-// Asked is a prompt and when it came.
+// Asked is a prompt with its time.
 type Asked struct {
 	At time.Time
 	inference.Prompt

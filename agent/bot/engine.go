@@ -35,8 +35,8 @@ type Engine struct {
 // sceneParallel is how many answers the scene engine works on at once.
 const sceneParallel = 4
 
-// NewEngine makes the engine that the settings name, kept in memory while
-// somebody uses it, and gives it a voice.
+// NewEngine makes the configured engine, which is in memory while it is used, and
+// gives it a voice.
 func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	e := &Engine{Parallel: sceneParallel}
 	in := cfg.Engine
@@ -59,7 +59,7 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		opts.Name = "remote"
 		opts.Capabilities = inference.Capabilities{Instructions: true}
 		e.Parallel, opts.Parallel = cfg.Remote.Parallel, cfg.Remote.Parallel
-		// Its own checks run now, so that a wrong URL ends the start and not the first look.
+		// Its own checks run now, so that a wrong URL fails the start and not the first cycle.
 		if _, err := remote.New(cfg.Remote, in.MaxTokens, log); err != nil {
 			return nil, fmt.Errorf("prepare the remote engine: %w", err)
 		}

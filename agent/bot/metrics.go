@@ -29,9 +29,9 @@ func (m localMetrics) Collect(ch chan<- prometheus.Metric) {
 		name, help string
 		d          minicpmo.Distribution
 	}{
-		{"queue_wait_seconds", "From the arrival of a look at the engine to its slot.", s.Wait},
-		{"first_token_seconds", "From the arrival of a look at the engine to its first token.", s.FirstToken},
-		{"answer_seconds", "From the arrival of a look at the engine to its last token.", s.Answer},
+		{"queue_wait_seconds", "From the arrival of a cycle at the engine to its slot.", s.Wait},
+		{"first_token_seconds", "From the arrival of a cycle at the engine to its first token.", s.FirstToken},
+		{"answer_seconds", "From the arrival of a cycle at the engine to its last token.", s.Answer},
 		{"preprocess_seconds", "Preparing one picture, on one core.", s.Preprocess},
 		{"vision_seconds", "One run of the vision tower.", s.Vision},
 		{"prefill_seconds", "One run that feeds a prompt or a part of it.", s.Prefill},
@@ -56,7 +56,7 @@ func (m localMetrics) Collect(ch chan<- prometheus.Metric) {
 	for set, n := range s.Steps {
 		value(counter, "steps_total", "Decoding runs by the weights that they used.", float64(n), "weights", set)
 	}
-	const pictures = "Pictures that a look asked for: hit (embedded already, early ones before they were asked for) or miss."
+	const pictures = "Pictures of the prompts: hit (embedded before) or miss."
 	value(counter, "pictures_total", pictures, float64(s.Hits), "cache", "hit")
 	value(counter, "pictures_total", pictures, float64(s.Misses), "cache", "miss")
 	value(counter, "pictures_early_total", "Pictures asked for that had been embedded when they were sampled.", float64(s.Early))

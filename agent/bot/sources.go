@@ -16,8 +16,8 @@ type SourcesOptions struct {
 	Allow source.Allow
 	// LoopbackOnly takes the media of WHIP senders on this machine only.
 	LoopbackOnly bool
-	// Shared tells that WHIP ingest is the caller's, for all rooms of the program: Ingest, nil for none.
-	// Otherwise the room has an ingest of its own, if the settings enable it.
+	// Shared makes Ingest, nil for none, the WHIP ingest; it belongs to the caller and serves all rooms.
+	// Otherwise the room has its own ingest, if the settings enable it.
 	Shared bool
 	Ingest *camera.Ingest
 }
