@@ -45,8 +45,7 @@ func (p picture) inputs(m model, batch ...picture) map[string]array {
 	for i := range rows {
 		rows[i], cols[i] = int64(i/p.cols), int64(i%p.cols)
 	}
-	config := vision.DefaultConfig()
-	config.PositionTable = m.Vision.Grid
+	config := vision.Config{PatchSize: m.Vision.Patch, PositionTable: m.Vision.Grid}
 	ids := config.Positions(make([]int64, length), p.rows, p.cols)
 	patches := p.patches
 	for _, b := range batch {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"os"
 	"slices"
 	"strings"
 
@@ -15,9 +14,6 @@ import (
 
 // maxID bounds token ids, so that a hostile file cannot ask for much memory.
 const maxID = 1 << 21
-
-// maxFile bounds tokenizer.json, in bytes.
-const maxFile = 256 << 20
 
 // file is the part of tokenizer.json that matters.
 type file struct {
@@ -82,26 +78,6 @@ func (f *file) merges() ([][]string, error) {
 		}
 	}
 	return pairs, nil
-}
-
-// Open reads a tokenizer.json.
-func Open(path string) (*Tokenizer, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read tokenizer: %w", err)
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("read tokenizer %s: expected at most %d bytes, has %d", path, int64(maxFile), info.Size())
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read tokenizer: %w", err)
-	}
-	t, err := Parse(b)
-	if err != nil {
-		return nil, fmt.Errorf("read tokenizer %s: %w", path, err)
-	}
-	return t, nil
 }
 
 // Parse reads the content of a tokenizer.json. A file that asks for another

@@ -235,15 +235,6 @@ func TestBadFiles(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 		})
 	}
-	_, err := tokenizer.Open(filepath.Join(t.TempDir(), "tokenizer.json"))
-	require.ErrorIs(t, err, os.ErrNotExist)
-	path := filepath.Join(t.TempDir(), "tokenizer.json")
-	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
-	_, err = tokenizer.Open(path)
-	require.ErrorContains(t, err, path)
-	require.NoError(t, os.WriteFile(path, []byte(good), 0o600))
-	_, err = tokenizer.Open(path)
-	require.NoError(t, err)
 }
 
 // TestVariants reads the forms of the file that other writers produce.

@@ -5,8 +5,9 @@
 package kvcache
 
 import (
-	"errors"
 	"fmt"
+
+	"touchline/internal/check"
 )
 
 // Layout says how the buffers lie in memory. A buffer, of keys or of values of
@@ -19,24 +20,20 @@ type Layout struct {
 // MaxSlots bounds the slots of a layout.
 const MaxSlots = 256
 
-// Validate reports what no cache can be made of.
+// Validate reports every number that no cache can be made of.
 func (l Layout) Validate() error {
-	var errs []error
-	check := func(name string, v, hi int) {
-		if v < 1 || v > hi {
-			errs = append(errs, fmt.Errorf("%s: must be between 1 and %d, is %d", name, hi, v))
-		}
+	var s check.Settings
+	upTo := func(name string, v, high int) {
+		s.That(check.Within(v, 1, high), name, fmt.Sprintf("between 1 and %d", high), v)
 	}
-	check("layers", l.Layers, 1<<12)
-	check("slots", l.Slots, MaxSlots)
-	if l.Slots&(l.Slots-1) != 0 {
-		errs = append(errs, fmt.Errorf("slots: must be a power of two, is %d", l.Slots))
-	}
-	check("kv_heads", l.KVHeads, 1<<12)
-	check("max_len", l.MaxLen, 1<<20)
-	check("head_dim", l.HeadDim, 1<<12)
-	check("bytes per element", l.ElemSize, 8)
-	return errors.Join(errs...)
+	upTo("layers", l.Layers, 1<<12)
+	upTo("slots", l.Slots, MaxSlots)
+	s.That(l.Slots&(l.Slots-1) == 0, "slots", "a power of two", l.Slots)
+	upTo("kv_heads", l.KVHeads, 1<<12)
+	upTo("max_len", l.MaxLen, 1<<20)
+	upTo("head_dim", l.HeadDim, 1<<12)
+	upTo("bytes per element", l.ElemSize, 8)
+	return s.Err()
 }
 
 // SlotBytes is what one slot takes in one buffer; slot i begins at i*SlotBytes.

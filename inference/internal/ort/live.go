@@ -1,10 +1,6 @@
 package ort
 
-import (
-	"fmt"
-	"strings"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 type kind int
 
@@ -36,33 +32,6 @@ func Live() Handles {
 		n(kindRuntime), n(kindDevice), n(kindMemory), n(kindTensor), n(kindSession), n(kindBinding), n(kindRunOptions), n(kindEvent),
 		n(kindPrepacked),
 	}
-}
-
-// String lists the kinds that are not zero, or says "none".
-func (h Handles) String() string {
-	var parts []string
-	for _, p := range []struct {
-		name string
-		n    int64
-	}{
-		{"runtimes", h.Runtimes},
-		{"devices", h.Devices},
-		{"memories", h.Memories},
-		{"tensors", h.Tensors},
-		{"sessions", h.Sessions},
-		{"bindings", h.Bindings},
-		{"run options", h.RunOptions},
-		{"events", h.Events},
-		{"prepacked", h.Prepacked},
-	} {
-		if p.n != 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", p.name, p.n))
-		}
-	}
-	if len(parts) == 0 {
-		return "none"
-	}
-	return strings.Join(parts, ", ")
 }
 
 // life counts the users of a handle: its owner and every handle that needs it. free runs once, when all of them have let go.

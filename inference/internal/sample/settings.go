@@ -1,9 +1,10 @@
 package sample
 
 import (
-	"errors"
 	"fmt"
 	"math"
+
+	"touchline/internal/check"
 )
 
 // Settings are the rules one answer is drawn by. Read-only once in use.
@@ -48,27 +49,22 @@ func Speech() Settings {
 	return Settings{Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02, Window: 128, Chunked: true}
 }
 
-// Validate reports every setting nothing could be drawn with.
+// Validate reports every setting that nothing can be drawn with.
 func (s Settings) Validate(vocab int) error {
-	var errs []error
-	check := func(ok bool, name, rule string, v any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: must be %s, is %v", name, rule, v))
-		}
-	}
+	var bad check.Settings
 	positive := func(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
-	check(s.Greedy || positive(s.Temperature), "temperature", "a positive number", s.Temperature)
-	check(s.TopK >= 0, "top_k", "0 or more", s.TopK)
-	check(s.TopP > 0 && s.TopP <= 1, "top_p", "above 0 and at most 1", s.TopP)
-	check(positive(s.RepetitionPenalty), "repetition_penalty", "a positive number", s.RepetitionPenalty)
-	check(s.Window >= 0, "penalty window", "0 or more ids", s.Window)
-	check(s.MinTokens >= 0, "min_tokens", "0 or more", s.MinTokens)
-	check(s.LengthPenalty == 0 || positive(s.LengthPenalty), "length_penalty", "a positive number", s.LengthPenalty)
+	bad.That(s.Greedy || positive(s.Temperature), "temperature", "a positive number", s.Temperature)
+	bad.That(s.TopK >= 0, "top_k", "0 or more", s.TopK)
+	bad.That(s.TopP > 0 && s.TopP <= 1, "top_p", "above 0 and at most 1", s.TopP)
+	bad.That(positive(s.RepetitionPenalty), "repetition_penalty", "a positive number", s.RepetitionPenalty)
+	bad.That(s.Window >= 0, "penalty window", "0 or more ids", s.Window)
+	bad.That(s.MinTokens >= 0, "min_tokens", "0 or more", s.MinTokens)
+	bad.That(s.LengthPenalty == 0 || positive(s.LengthPenalty), "length_penalty", "a positive number", s.LengthPenalty)
 	for _, id := range s.Stop {
-		check(id >= 0 && int(id) < vocab, "stop id", fmt.Sprintf("below the vocabulary of %d", vocab), id)
+		bad.That(id >= 0 && int(id) < vocab, "stop id", fmt.Sprintf("below the vocabulary of %d", vocab), id)
 	}
-	check(s.Forbidden == nil || s.Forbidden.Len() < vocab, "forbidden ids", "fewer than the vocabulary", vocab)
-	return errors.Join(errs...)
+	bad.That(s.Forbidden == nil || s.Forbidden.Len() < vocab, "forbidden ids", "fewer than the vocabulary", vocab)
+	return bad.Err()
 }
 
 // Set is a set of token ids. Read-only use is safe for many goroutines.

@@ -8,9 +8,10 @@
 package vision
 
 import (
-	"errors"
 	"fmt"
 	"math"
+
+	"touchline/internal/check"
 )
 
 // sliceLimit bounds the cells of one picture, whatever a config says.
@@ -26,36 +27,22 @@ type Config struct {
 	Mean, Std     [3]float64 // of R, G, B after scaling to 0..1
 }
 
-// DefaultConfig is what MiniCPM-o 4.5 is published with.
-func DefaultConfig() Config {
-	half := [3]float64{.5, .5, .5}
-	return Config{PatchSize: 14, Scale: 448, MaxSlices: 9, PositionTable: 70, Mean: half, Std: half}
-}
-
-// Validate reports every constant no picture could be prepared with.
+// Validate reports every constant that no picture can be prepared with.
 func (c Config) Validate() error {
-	var errs []error
-	check := func(name string, v, lo, hi int) {
-		if v < lo || v > hi {
-			errs = append(errs, fmt.Errorf("%s: must be between %d and %d, is %d", name, lo, hi, v))
-		}
+	var s check.Settings
+	within := func(name string, v, low, high int) {
+		s.That(check.Within(v, low, high), name, fmt.Sprintf("between %d and %d", low, high), v)
 	}
-	check("patch_size", c.PatchSize, 1, 64)
-	check("scale_resolution", c.Scale, 16, 4096)
-	check("max_slice_nums", c.MaxSlices, 1, sliceLimit)
-	check("position table", c.PositionTable, 1, 4096)
-	if c.Scale < c.PatchSize {
-		errs = append(errs, fmt.Errorf("scale_resolution: must be at least patch_size %d, is %d", c.PatchSize, c.Scale))
-	}
+	within("patch_size", c.PatchSize, 1, 64)
+	within("scale_resolution", c.Scale, 16, 4096)
+	within("max_slice_nums", c.MaxSlices, 1, sliceLimit)
+	within("position table", c.PositionTable, 1, 4096)
+	s.That(c.Scale >= c.PatchSize, "scale_resolution", fmt.Sprintf("at least patch_size %d", c.PatchSize), c.Scale)
 	for i := range 3 {
-		if !(c.Std[i] > 0) || math.IsInf(c.Std[i], 0) {
-			errs = append(errs, fmt.Errorf("norm_std[%d]: must be a positive number, is %g", i, c.Std[i]))
-		}
-		if math.IsNaN(c.Mean[i]) || math.IsInf(c.Mean[i], 0) {
-			errs = append(errs, fmt.Errorf("norm_mean[%d]: must be a number, is %g", i, c.Mean[i]))
-		}
+		s.That(c.Std[i] > 0 && !math.IsInf(c.Std[i], 0), fmt.Sprintf("norm_std[%d]", i), "a positive number", c.Std[i])
+		s.That(!math.IsNaN(c.Mean[i]) && !math.IsInf(c.Mean[i], 0), fmt.Sprintf("norm_mean[%d]", i), "a number", c.Mean[i])
 	}
-	return errors.Join(errs...)
+	return s.Err()
 }
 
 // Image is one input of the tower: a resized picture or one cell of it, packed
