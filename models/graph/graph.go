@@ -11,7 +11,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"touchline/models"
 	"touchline/models/onnx"
@@ -120,12 +119,8 @@ func (w Weight) Bytes() int64 { return w.Elements() * int64(w.Type.Size()) }
 // under any name, share one place in a data file.
 func (w Weight) Key() string {
 	value := sha256.New()
-	for _, f := range w.Floats {
-		_ = binary.Write(value, binary.LittleEndian, math.Float32bits(f))
-	}
-	for _, i := range w.Ints {
-		_ = binary.Write(value, binary.LittleEndian, i)
-	}
+	_ = binary.Write(value, binary.LittleEndian, w.Floats)
+	_ = binary.Write(value, binary.LittleEndian, w.Ints)
 	fold := Fold{}
 	if w.Fold != nil {
 		fold = *w.Fold

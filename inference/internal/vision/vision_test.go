@@ -324,7 +324,7 @@ func TestFastEqualsPlain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	plain := newPreprocessor(t)
 	plain.UseLevel(0)
-	for i := range 60 {
+	for i := range 24 {
 		fast := newPreprocessor(t)
 		fast.UseLevel(1 + i%max(len(vision.Levels())-1, 1))
 		w, h := 1+rng.IntN(300), 1+rng.IntN(300)
