@@ -99,7 +99,7 @@ func TestAgentTakesSenders(t *testing.T) {
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, http.StatusConflict, res.StatusCode, problem.Detail)
 	require.NotEmpty(t, res.Header.Get("Retry-After"))
-	require.Contains(t, problem.Detail, `no commentator of this program is in the room "yard/ 1"`)
+	require.Contains(t, problem.Detail, `this program has no commentator in room "yard/ 1"`)
 	player := watches(t, playerPage(t).URL+"/?"+url.Values{"url": {shows.url + "/whep/" + path}, "token": {viewer}}.Encode())
 
 	// The room's page has a key of this room alone.

@@ -157,11 +157,11 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		{name: "demo", args: []string{"demo", "--listen", "{http}"}, env: more, ready: `"outcome":"spoken"`, ask: page},
 		{
 			name: "join", args: []string{"join", "--room", "match", "--listen", "{http}"},
-			env: slices.Concat(keys, more), ready: "in the room", ask: page,
+			env: slices.Concat(keys, more), ready: "joined the room", ask: page,
 		},
 		{
 			name: "join with a ready token", args: []string{"join", "--listen", "{http}"},
-			env: append([]string{"LIVEKIT_URL=" + server.URL(), "TOUCHLINE_AGENT_LIVEKIT_TOKEN=" + ready}, more...), ready: "in the room", ask: page,
+			env: append([]string{"LIVEKIT_URL=" + server.URL(), "TOUCHLINE_AGENT_LIVEKIT_TOKEN=" + ready}, more...), ready: "joined the room", ask: page,
 		},
 		{
 			name: "join with a refused token", args: []string{"join", "--listen", "{http}"},
@@ -174,7 +174,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		{
 			name: "join with a server away", args: []string{"join", "--room", "match", "--listen", "{http}"},
 			env:   append([]string{"LIVEKIT_URL=ws://" + closed, "LIVEKIT_API_KEY=key", "LIVEKIT_API_SECRET=" + secretAPI}, more...),
-			ready: "not in the room", ask: page,
+			ready: "reconnecting to the room", ask: page,
 		},
 		{
 			name: "a model server that refuses", args: []string{"join", "--room", "model", "--listen", "{http}"},
@@ -183,7 +183,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		{
 			name: "agent", args: []string{"agent", "--agent-name", "commentator", "--http", "{http}", "--simulate", "match"},
 			env:   slices.Concat(keys, more, []string{"LIVEKIT_WORKER_TOKEN=" + secretWorker}),
-			ready: "in the room", ask: []string{"GET /", "GET /worker", "GET /metrics", "GET /nowhere?token=" + secretConsole},
+			ready: "joined the room", ask: []string{"GET /", "GET /worker", "GET /metrics", "GET /nowhere?token=" + secretConsole},
 		},
 		{
 			name: "agent with a page", args: []string{"agent", "--http", "off", "--console", "{http}"},
@@ -242,15 +242,15 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		{
 			name: "agent with a page for all rooms", args: []string{"agent", "--http", "off", "--console", "{http}", "--simulate", "match"},
 			env:   slices.Concat(keys, more, []string{"LIVEKIT_WORKER_TOKEN=" + secretWorker}),
-			ready: "in the room", ask: slices.Concat(rooms, page),
+			ready: "joined the room", ask: slices.Concat(rooms, page),
 		},
 		{
 			name: "page beyond this machine", args: []string{"join", "--room", "beyond", "--listen", "0.0.0.0:{port}"},
-			env: slices.Concat(keys, more), ready: "in the room", ask: page,
+			env: slices.Concat(keys, more), ready: "joined the room", ask: page,
 		},
 		{
 			name: "agent with a page beyond this machine", args: []string{"agent", "--agent-name", "beyond", "--http", "off", "--console", "0.0.0.0:{port}", "--simulate", "match"},
-			env: slices.Concat(keys, more), ready: "in the room", ask: rooms,
+			env: slices.Concat(keys, more), ready: "joined the room", ask: rooms,
 		},
 		{name: "check", args: []string{"check"}, env: slices.Concat(keys, more, remote)},
 	}

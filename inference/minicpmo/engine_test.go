@@ -247,7 +247,6 @@ func TestRefusedBeforeTheDevice(t *testing.T) {
 	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{{Width: 3, Height: 3, Pix: make([]byte, 5)}}}), &bad)
 	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{{Width: 0, Height: 3}}}), &bad)
 	require.ErrorAs(t, fail(inference.Prompt{Text: "x", Frames: []inference.Frame{{Width: 1 << 30, Height: 1 << 30}}}), &bad)
-	require.ErrorContains(t, fail(inference.Prompt{Text: "<image>./</image>", Frames: []inference.Frame{small}}), "markup")
 	r := chat(t, e, "x", 5, small)
 	r.Frames = nil
 	_, _, err = ask(t, e, r)
