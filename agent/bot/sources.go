@@ -42,7 +42,8 @@ func (b *Bot) NewSources(o SourcesOptions) (*Sources, error) {
 	var err error
 	if !o.Shared && cfg.Sources.WHIP.Enabled {
 		s.ingest, err = camera.NewIngest(camera.IngestOptions{
-			Config: cfg.Sources, ICE: cfg.ICE, URL: cfg.LiveKit.URL, Keys: b.opts.Keys, Room: b.Room.RoomName(), LoopbackOnly: o.LoopbackOnly, ServerHere: b.opts.LoopbackOnly, Log: b.log,
+			Config: cfg.Sources, ICE: cfg.ICE, URL: cfg.LiveKit.URL, Keys: b.opts.Keys, Room: b.Room.RoomName(),
+			LoopbackOnly: o.LoopbackOnly, ServerHere: b.opts.LoopbackOnly, Log: b.log,
 		})
 		if err != nil {
 			return nil, err
