@@ -57,7 +57,7 @@ func TestLinks(t *testing.T) {
 				target = filepath.Join(filepath.Dir(doc), path)
 			}
 			_, err := os.Stat(target)
-			if !assert.NoError(t, err, "%s links to %s", doc, link) || fragment == "" {
+			if !assert.NoError(t, err, "%s links to %s", doc, link) || fragment == "" { //nolint:testifylint // reports all broken links
 				continue
 			}
 			linked, err := os.ReadFile(target)

@@ -53,7 +53,7 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 		runs = append(runs, o.webhooks.Run)
 	}
 	if to.History.Store != history.StoreNone {
-		if o.history, err = history.Open(to.History, log); err != nil {
+		if o.history, err = history.Open(to.History, log); err != nil { //nolint:contextcheck // it has no context to wait with
 			return err
 		}
 		runs = append(runs, o.history.Run)

@@ -202,7 +202,7 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 		gate.endWord(ended)
 		// What is left unsaid gets its record, with the reason.
 		b.Session.Stop("the worker: " + context.Cause(ctx).Error())
-		gate.settle(recordWait, ended)
+		gate.settle(recordWait, ended) //nolint:contextcheck // ctx has ended
 	}
 	job.Leaving(nil)
 	leave()

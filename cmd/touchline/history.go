@@ -18,7 +18,7 @@ import (
 type historyCmd struct {
 	Room   string `arg:"" optional:"" help:"Room to show; lists the rooms without it."`
 	Format string `help:"${enum}." enum:"text,json,srt,vtt" default:"text" short:"f"`
-	From   string `help:"Only comments from this time: 2026-05-01T20:15:00Z, '2026-05-01 20:15', 20:15 (today) or 2h (ago)." placeholder:"TIME"`
+	From   string `help:"Only comments since: 2026-05-01T20:15:00Z, '2026-05-01 20:15', 20:15 (today) or 2h (ago)." placeholder:"TIME"`
 	To     string `help:"Only comments that began before." placeholder:"TIME"`
 	Last   int    `help:"Only the newest N comments." placeholder:"N"`
 	All    bool   `help:"Include cycles without a comment (text and json)."`

@@ -184,9 +184,7 @@ func (l *loop) run(ctx context.Context) error {
 // intake takes what came in and lets go of what was cancelled.
 func (l *loop) intake() {
 	l.inbox.mu.Lock()
-	for _, c := range l.inbox.cycles {
-		l.waiting = append(l.waiting, c)
-	}
+	l.waiting = append(l.waiting, l.inbox.cycles...)
 	clear(l.inbox.cycles)
 	l.inbox.cycles = l.inbox.cycles[:0]
 	for _, p := range l.inbox.pictures {

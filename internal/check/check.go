@@ -50,7 +50,7 @@ func Split(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if j, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the outermost error alone
+	if j, ok := err.(interface{ Unwrap() []error }); ok { // the outermost error alone
 		return j.Unwrap()
 	}
 	return []error{err}

@@ -107,7 +107,7 @@ func TestParameterSetsAreBounded(t *testing.T) {
 		require.Len(t, s.send(h264SPS(), pps(0, 4, 1), idr), 1)
 		for _, size := range []int{4097, 70000, 7 << 20} {
 			before := s.a.Stats().Broken
-			require.Zero(t, len(s.send(pps(1, size, 7), idr)), "%d bytes", size)
+			require.Empty(t, s.send(pps(1, size, 7), idr), "%d bytes", size)
 			require.Equal(t, before+1, s.a.Stats().Broken)
 			got := s.send(idr)
 			require.Len(t, got, 1, "goes on with the sets before")

@@ -58,8 +58,8 @@ type Runtime struct {
 }
 
 // Open loads a library file, as Locate gives it, and sets up its environment, or joins the one that is there. A second
-// library beside a loaded one is refused. ONNX Runtime reads ORT_DISABLE_TELEMETRY when its environment is made: a program sets that at its start,
-// while it has one thread.
+// library beside a loaded one is refused. ONNX Runtime reads ORT_DISABLE_TELEMETRY when its environment is made: a
+// program sets that at its start, while it has one thread.
 func Open(file string, o Options) (*Runtime, error) {
 	if o.Log < LogOff || o.Log > LogVerbose {
 		return nil, fmt.Errorf("open ONNX Runtime: log level must be 0 to %d, is %d", LogVerbose, o.Log)

@@ -36,7 +36,7 @@ func Library(tb testing.TB) string {
 // Open opens the runtime for as long as the test runs.
 func Open(tb testing.TB) *ort.Runtime {
 	tb.Helper()
-	require.NoError(tb, os.Setenv("ORT_DISABLE_TELEMETRY", "1"))
+	require.NoError(tb, os.Setenv("ORT_DISABLE_TELEMETRY", "1")) //nolint:usetesting // for the whole process
 	r, err := ort.Open(Library(tb), ort.Options{})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, r.Close()) })
