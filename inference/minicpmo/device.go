@@ -200,27 +200,13 @@ func (d *device) allocate() error {
 			return err
 		}
 	}
-	for _, m := range []*ort.Memory{d.hostEmbeds, d.hostLengths} {
-		clear(m.Bytes())
-	}
+	clear(d.hostEmbeds.Bytes())
+	clear(d.hostLengths.Bytes())
 	var err error
-	scalar := func(v int) *ort.Tensor {
-		if err != nil {
-			return nil
-		}
-		var t *ort.Tensor
-		if t, err = d.dev.NewHostTensor(ort.Int32); err != nil {
-			return nil
-		}
-		d.keep(t)
-		var at []int32
-		if at, err = ort.Data[int32](t); err == nil {
-			at[0] = int32(v) //nolint:gosec // bounded by the layout
-		}
-		return t
+	if d.total, err = d.scalar(l.MaxLen); err != nil {
+		return err
 	}
-	d.total, d.chunkTotal = scalar(l.MaxLen), scalar(1)
-	if err != nil {
+	if d.chunkTotal, err = d.scalar(1); err != nil {
 		return err
 	}
 	d.rangeViews = make([]*rangeView, len(l.Ranges(l.Slots)))
@@ -232,6 +218,21 @@ func (d *device) allocate() error {
 		return err
 	}
 	return d.dev.Synchronize()
+}
+
+// scalar makes a tensor of one number on the host.
+func (d *device) scalar(v int) (*ort.Tensor, error) {
+	t, err := d.dev.NewHostTensor(ort.Int32)
+	if err != nil {
+		return nil, err
+	}
+	d.keep(t)
+	at, err := ort.Data[int32](t)
+	if err != nil {
+		return nil, err
+	}
+	at[0] = int32(v) //nolint:gosec // bounded by the layout
+	return t, nil
 }
 
 func (d *device) options(graph int) (*ort.RunOptions, error) {

@@ -24,17 +24,22 @@ const (
 // choose picks the graphs of a bundle that the settings ask for, in the order
 // of preference: the first that fits is to be taken.
 func choose(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
-	if c.Slots == 0 {
-		var all []selection
-		for c.Slots = DefaultSlots; c.Slots > 0; c.Slots /= 2 {
-			some, err := choose(b, c, maxLen)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, some...)
-		}
-		return all, nil
+	if c.Slots > 0 {
+		return chooseFor(b, c, maxLen)
 	}
+	var all []selection
+	for c.Slots = DefaultSlots; c.Slots > 0; c.Slots /= 2 {
+		some, err := chooseFor(b, c, maxLen)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// chooseFor is choose for a given number of slots.
+func chooseFor(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	m := &b.Manifest
 	device, float := models.DeviceCUDA, models.WeightsFloat16
 	if c.Device == string(models.DeviceCPU) {
@@ -72,23 +77,20 @@ func choose(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	}
 	small, hasSmall := one(models.WeightsInt4)
 	large, hasLarge := one(float)
-	var out []selection
 	switch {
 	case hasSmall && hasLarge && device == models.DeviceCUDA:
 		both := base
 		both.decoders = []models.Graph{small.decoders[0], large.decoders[0]}
 		both.captured, both.prefill = []int{min(manyRooms, c.Slots), c.Slots}, 1
-		out = append(out, both, small)
+		return []selection{both, small}, nil
+	case hasLarge && hasSmall:
+		return []selection{large, small}, nil
 	case hasLarge:
-		if out = append(out, large); hasSmall {
-			out = append(out, small)
-		}
+		return []selection{large}, nil
 	case hasSmall:
-		out = append(out, small)
-	default:
-		return nil, lacks(m, models.KindDecoder, float, device)
+		return []selection{small}, nil
 	}
-	return out, nil
+	return nil, lacks(m, models.KindDecoder, float, device)
 }
 
 // lacks says which graph is missing and which there are.

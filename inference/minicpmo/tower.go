@@ -173,23 +173,30 @@ func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
 			return err
 		}
 	}
-	graph := ort.NoGraph
-	if d.sel.device == models.DeviceCUDA && v.captured < visionGraphs {
-		v.captured++
-		graph, b.captured = v.captured, true
-	}
-	options, err := d.runtime.NewRunOptions()
+	options, err := v.options(b)
 	if err != nil {
 		return err
 	}
-	b.all = append(b.all, options)
-	if d.sel.device == models.DeviceCUDA {
-		if err := options.SetGraph(graph); err != nil {
-			return err
-		}
-	}
 	b.runner = runner{session: v.session, binding: binding, options: options}
 	return errors.Join(binding.BindInput("patches", patches), binding.BindOutput("image_embeds", result))
+}
+
+// options makes the run options of b, with a CUDA graph while there are some left.
+func (v *visionRunner) options(b *visionBuffers) (*ort.RunOptions, error) {
+	options, err := v.d.runtime.NewRunOptions()
+	if err != nil {
+		return nil, err
+	}
+	b.all = append(b.all, options)
+	if v.d.sel.device != models.DeviceCUDA {
+		return options, nil
+	}
+	graph := ort.NoGraph
+	if v.captured < visionGraphs {
+		v.captured++
+		graph, b.captured = v.captured, true
+	}
+	return options, options.SetGraph(graph)
 }
 
 // warm embeds grey pictures of the usual shape, one to four at once.

@@ -253,83 +253,104 @@ func (a *Analyzer) cut() bool {
 // graphic: within a second a wide rectangle of the picture was replaced while
 // the rest stayed, and it stands still now.
 func (a *Analyzer) graphic() {
-	var old *grid
+	old := a.earlier()
+	if old == nil {
+		return
+	}
+	if a.covered != nil {
+		a.recheck()
+		return
+	}
+	place, ok := a.replaced(old)
+	if !ok || !a.stands(place, old) {
+		return
+	}
+	a.covered, a.coverArea, a.coverAt = old, place, a.now.at
+	a.add(Statement{Kind: Graphic, Since: old.at})
+}
+
+// earlier returns the oldest picture that graphic compares with, of at least half a second ago.
+func (a *Analyzer) earlier() *grid {
 	for i := range a.past {
 		g := &a.past[i]
 		if a.wasCut && g.at-a.cutAt < 500*time.Millisecond {
 			continue // encoders draw a new view sharp only by and by
 		}
 		if !g.flash && a.now.at-g.at >= 500*time.Millisecond {
-			old = g
-			break
+			return g
 		}
 	}
-	if old == nil {
-		return
-	}
-	cols, rows := a.now.cols, a.now.rows
-	differs := func(c int, g *grid) bool {
-		d := math.Abs(float64(a.now.bright[c]-g.bright[c])) +
-			math.Abs(float64(a.now.blue[c]-g.blue[c])) + math.Abs(float64(a.now.red[c]-g.red[c]))
-		return d > 22
-	}
-	if a.covered != nil {
-		same := 0
-		for y := a.coverArea.top; y < a.coverArea.bottom; y++ {
-			for x := a.coverArea.left; x < a.coverArea.right; x++ {
-				if !differs(y*cols+x, a.covered) {
-					same++
-				}
+	return nil
+}
+
+// differs reports whether a cell of the present picture differs from that of g.
+func (a *Analyzer) differs(c int, g *grid) bool {
+	d := math.Abs(float64(a.now.bright[c]-g.bright[c])) +
+		math.Abs(float64(a.now.blue[c]-g.blue[c])) + math.Abs(float64(a.now.red[c]-g.red[c]))
+	return d > 22
+}
+
+// recheck ends a known graphic that is gone again, or part of the view by now.
+func (a *Analyzer) recheck() {
+	same := 0
+	for y := a.coverArea.top; y < a.coverArea.bottom; y++ {
+		for x := a.coverArea.left; x < a.coverArea.right; x++ {
+			if !a.differs(y*a.now.cols+x, a.covered) {
+				same++
 			}
 		}
-		if same*10 > a.coverArea.cells()*6 || a.now.at-a.coverAt > coverMost {
-			a.uncover() // gone again, or part of the view by now
-			a.past = a.past[len(a.past)-1:]
-			a.calm, a.recent = a.grid(), a.grid()
-		}
-		return
 	}
+	if same*10 > a.coverArea.cells()*6 || a.now.at-a.coverAt > coverMost {
+		a.uncover()
+		a.past = a.past[len(a.past)-1:]
+		a.calm, a.recent = a.grid(), a.grid()
+	}
+}
+
+// replaced returns the wide rectangle that changed since old.
+func (a *Analyzer) replaced(old *grid) (area, bool) {
+	cols, rows := a.now.cols, a.now.rows
 	perRow := make([]int, rows)
-	perCol := make([]int, cols)
 	all := 0
 	for c := range a.now.bright {
-		if differs(c, old) {
+		if a.differs(c, old) {
 			perRow[c/cols]++
-			perCol[c%cols]++
 			all++
 		}
 	}
 	if all < len(a.now.bright)*7/100 {
-		return
+		return area{}, false
 	}
 	// The rows in which half of the picture changed, and how wide they did.
 	top, bottom := longest(perRow, cols*45/100)
 	if bottom-top < 2 || bottom-top > rows*7/10 {
-		return
+		return area{}, false
 	}
 	inCol := make([]int, cols)
 	for y := top; y < bottom; y++ {
 		for x := range cols {
-			if differs(y*cols+x, old) {
+			if a.differs(y*cols+x, old) {
 				inCol[x]++
 			}
 		}
 	}
 	left, right := longest(inCol, (bottom-top+1)/2)
-	if right-left < cols*45/100 {
-		return
-	}
-	place := area{left, top, right, bottom}
+	return area{left, top, right, bottom}, right-left >= cols*45/100
+}
+
+// stands reports whether place was replaced as a whole since old and is steady
+// now, while the rest of the picture stayed.
+func (a *Analyzer) stands(place area, old *grid) bool {
 	inside, steady, outside, shift := 0, 0, 0, 0.0
 	for c := range a.now.bright {
-		if !place.holds(c%cols, c/cols) {
+		if !place.holds(c%a.now.cols, c/a.now.cols) {
 			shift += math.Abs(float64(a.now.bright[c] - old.bright[c]))
-			if differs(c, old) {
+			if a.differs(c, old) {
 				outside++
 			}
 			continue
 		}
-		if differs(c, old) {
+		if a.differs(c, old) {
 			inside++
 		}
 		if !a.comp.changed[c] {
@@ -337,12 +358,8 @@ func (a *Analyzer) graphic() {
 		}
 	}
 	rest := len(a.now.bright) - place.cells()
-	if inside*100 < place.cells()*75 || steady*100 < place.cells()*85 ||
-		outside*100 > rest*20 || shift > coverShift*float64(rest) {
-		return
-	}
-	a.covered, a.coverArea, a.coverAt = old, place, a.now.at
-	a.add(Statement{Kind: Graphic, Since: old.at})
+	return inside*100 >= place.cells()*75 && steady*100 >= place.cells()*85 &&
+		outside*100 <= rest*20 && shift <= coverShift*float64(rest)
 }
 
 // longest returns the longest run of counts that reach a least count.
@@ -470,29 +487,7 @@ func hueOf(blue, red float64) string {
 
 // movement judges the votes of the last pictures together.
 func (a *Analyzer) movement(gap time.Duration) {
-	v := a.now
-	t := tally{at: v.at}
-	perSecond := 1 / gap.Seconds() / float64(v.w)
-	for _, vote := range a.comp.votes {
-		dx, dy := float64(vote.dx)*perSecond, float64(vote.dy)*perSecond
-		t.n++
-		t.sumX, t.sumY, t.sumAbs = t.sumX+dx, t.sumY+dy, t.sumAbs+math.Hypot(dx, dy)
-		t.columns[min(2, vote.cell%v.cols*3/v.cols)]++
-	}
-	a.window = append(a.window, t)
-	if len(a.window) > windowFrames {
-		a.window = a.window[1:]
-	}
-	var w tally
-	least := t.n
-	for _, t := range a.window {
-		least = min(least, t.n)
-		w.n += t.n
-		w.sumX, w.sumY, w.sumAbs = w.sumX+t.sumX, w.sumY+t.sumY, w.sumAbs+t.sumAbs
-		for i := range w.columns {
-			w.columns[i] += t.columns[i]
-		}
-	}
+	t, w, least := a.count(gap)
 	if len(a.window) < windowFrames {
 		return
 	}
@@ -512,14 +507,45 @@ func (a *Analyzer) movement(gap time.Duration) {
 		a.run, a.runs, a.runSince = dir, 0, a.window[0].at
 	}
 	a.runs++
-	if unsure {
-		return
+	if !unsure && dir != Mixed {
+		a.report(t, w)
 	}
+}
+
+// count adds the votes of the present picture to the window, and returns them,
+// the sum of the window, and the fewest votes of a picture in it.
+func (a *Analyzer) count(gap time.Duration) (t, w tally, least int) {
+	v := a.now
+	t = tally{at: v.at}
+	perSecond := 1 / gap.Seconds() / float64(v.w)
+	for _, vote := range a.comp.votes {
+		dx, dy := float64(vote.dx)*perSecond, float64(vote.dy)*perSecond
+		t.n++
+		t.sumX, t.sumY, t.sumAbs = t.sumX+dx, t.sumY+dy, t.sumAbs+math.Hypot(dx, dy)
+		t.columns[min(2, vote.cell%v.cols*3/v.cols)]++
+	}
+	a.window = append(a.window, t)
+	if len(a.window) > windowFrames {
+		a.window = a.window[1:]
+	}
+	least = t.n
+	for _, t := range a.window {
+		least = min(least, t.n)
+		w.n += t.n
+		w.sumX, w.sumY, w.sumAbs = w.sumX+t.sumX, w.sumY+t.sumY, w.sumAbs+t.sumAbs
+		for i := range w.columns {
+			w.columns[i] += t.columns[i]
+		}
+	}
+	return t, w, least
+}
+
+// report states the movement of the window w, whose last picture has the votes t.
+func (a *Analyzer) report(t, w tally) {
+	dir := a.run
 	s := Statement{Direction: dir, Speed: w.sumAbs / float64(w.n), Where: w.where(), Since: a.runSince}
 	s.Pace = paceOf(s.Speed)
 	switch {
-	case dir == Mixed:
-		return
 	case a.main != Mixed && dir == a.main.opposite() && a.moving:
 		if a.runs >= turnFrames {
 			s.Kind = Turn
@@ -528,12 +554,12 @@ func (a *Analyzer) movement(gap time.Duration) {
 	case !a.moving:
 		if a.runs >= 3 {
 			s.Kind = Start
-			if a.wasCut && v.at-a.cutAt < 3*time.Second || !a.saidAny || v.at-a.activeFrom > startLate {
+			if a.wasCut && a.now.at-a.cutAt < 3*time.Second || !a.saidAny || a.now.at-a.activeFrom > startLate {
 				s.Kind = Motion
 			}
 			a.state(s)
 		}
-	case a.runs >= 4 && t.direction() == dir && v.at-a.said.At >= motionEvery && s.differs(a.said):
+	case a.runs >= 4 && t.direction() == dir && a.now.at-a.said.At >= motionEvery && s.differs(a.said):
 		s.Kind = Motion
 		a.state(s)
 	}

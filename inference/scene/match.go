@@ -93,11 +93,17 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 			out.votes = append(out.votes, vote{c, dx, dy})
 		}
 	}
+	out.summarise(seen, odd, float64(step), float64(n))
+}
+
+// summarise sets differ and spread from the cells seen in each ninth, those of
+// them that are new, one cell in step, of n cells.
+func (out *comparison) summarise(seen, odd [9]float64, step, n float64) {
 	all, fresh, parts, differing := 0.0, 0.0, 0.0, 0.0
 	for q := range seen {
 		all += seen[q]
 		fresh += odd[q]
-		if seen[q]*float64(step) >= 3 {
+		if seen[q]*step >= 3 {
 			parts++
 			if odd[q] >= partShare*seen[q] {
 				differing++
@@ -105,7 +111,7 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 		}
 	}
 	out.differ, out.spread = fresh/max(all, 1), differing/max(parts, 1)
-	if all*float64(step) < float64(n)/25 { // next to nothing to see in either
+	if all*step < n/25 { // next to nothing to see in either
 		out.differ, out.spread = 0, 0
 	}
 }

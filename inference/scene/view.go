@@ -77,6 +77,12 @@ func look(f inference.Frame, v *view) {
 			red[x/cellSide] += float32(r - l)
 		}
 	}
+	v.measure()
+}
+
+// measure computes the means and the grain of each cell of a reduced frame.
+func (v *view) measure() {
+	n := len(v.bright)
 	v.meanBright, v.meanBlue, v.meanRed = 0, 0, 0
 	for c := range n {
 		x0, y0, x1, y1 := v.cell(c)

@@ -4,7 +4,7 @@ import "fmt"
 
 // wordings are sentences that say no more than the statement does, of about
 // three seconds each when spoken.
-func wordings(s Statement) []string {
+func wordings(s Statement) []string { //nolint:funlen // a table
 	place, way, pace := s.Where.place(), s.Direction.way(), s.Pace.adverb()
 	switch s.Kind {
 	case Flash:

@@ -186,6 +186,21 @@ func (t *Tokenizer) name(f *file) error {
 			t.vocab[string(t.pieces[id])] = id
 		}
 	}
+	if err := t.add(f, give); err != nil {
+		return err
+	}
+	for b := range 256 {
+		id, ok := t.ids[string(alphabet.char[b])]
+		if !ok {
+			return fmt.Errorf("model.vocab: expected a piece for each byte, 0x%02x (%q) has none", b, alphabet.char[b])
+		}
+		t.byteIDs[b] = id
+	}
+	return nil
+}
+
+// add names the added tokens by give and prepares the search for them.
+func (t *Tokenizer) add(f *file, give func(name string, id int32) error) error {
 	for i, a := range f.AddedTokens {
 		if id, ok := t.ids[a.Content]; ok && id != *a.ID {
 			return fmt.Errorf("added_tokens[%d]: expected one id for %q, has %d and %d", i, a.Content, id, *a.ID)
@@ -205,13 +220,6 @@ func (t *Tokenizer) name(f *file) error {
 	}
 	t.raw.finish()
 	t.normed.finish()
-	for b := range 256 {
-		id, ok := t.ids[string(alphabet.char[b])]
-		if !ok {
-			return fmt.Errorf("model.vocab: expected a piece for each byte, 0x%02x (%q) has none", b, alphabet.char[b])
-		}
-		t.byteIDs[b] = id
-	}
 	return nil
 }
 

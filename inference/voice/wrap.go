@@ -212,14 +212,7 @@ func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string
 			if sp.err != nil && ctx.Err() != nil {
 				continue
 			}
-			if _, crash := rescue.Of(sp.err); crash {
-				yield(inference.Chunk{}, sp.err)
-				return
-			}
-			if !errors.Is(sp.err, ErrNothingToSay) {
-				s.v.report(sp.err)
-			}
-			if sp.err == nil && !own && !yield(sp.chunk, nil) {
+			if !s.pass(sp, own, yield) {
 				return
 			}
 		case <-ctx.Done():
@@ -230,6 +223,19 @@ func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string
 	if failed != nil {
 		yield(inference.Chunk{}, failed)
 	}
+}
+
+// pass yields a spoken piece, unless the engine has a voice of its own, and
+// reports whether the answer goes on.
+func (s *session) pass(sp spoken, own bool, yield func(inference.Chunk, error) bool) bool {
+	if _, crash := rescue.Of(sp.err); crash {
+		yield(inference.Chunk{}, sp.err)
+		return false
+	}
+	if !errors.Is(sp.err, ErrNothingToSay) {
+		s.v.report(sp.err)
+	}
+	return sp.err != nil || own || yield(sp.chunk, nil)
 }
 
 // tighten cuts the silence around a piece down to what a speaker would leave.

@@ -35,7 +35,7 @@ func bucket(i, n, side int) int {
 
 // oneLower lists the indices whose recorded bucket is one below the formula's,
 // for n patches along a side and a table of 70. Recorded up to 256 patches.
-func oneLower(n int) []uint8 {
+func oneLower(n int) []uint8 { //nolint:funlen // a table
 	switch n {
 	case 25:
 		return []uint8{5, 10, 15, 20}
