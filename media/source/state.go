@@ -75,7 +75,7 @@ type Status struct {
 // Tracker keeps a source's status. It reads no clock. All methods are safe for
 // concurrent use.
 type Tracker struct {
-	tell func(Status)
+	notify func(Status)
 
 	mu        sync.Mutex
 	status    Status
@@ -96,10 +96,10 @@ type Tracker struct {
 // rateSpan is over which pictures and bits a second are counted.
 const rateSpan = time.Second
 
-// NewTracker returns a Tracker of a source that waits. tell gets every change
+// NewTracker returns a Tracker of a source that waits. notify gets every change
 // of state, codec or size, in order, on the goroutine that caused it; it may be nil.
-func NewTracker(now time.Time, tell func(Status)) *Tracker {
-	return &Tracker{tell: tell, status: Status{Since: now}, began: now, lastFrame: now}
+func NewTracker(now time.Time, notify func(Status)) *Tracker {
+	return &Tracker{notify: notify, status: Status{Since: now}, began: now, lastFrame: now}
 }
 
 // Status returns what is known now.
@@ -123,7 +123,7 @@ func (t *Tracker) Opening(now time.Time) {
 // Frame notes an access unit.
 func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 	t.change(func(s *Status) bool {
-		told := t.enter(s, Live, "", now)
+		changed := t.enter(s, Live, "", now)
 		t.lastFrame = now
 		s.Attempt = 0
 		s.Frames++
@@ -150,7 +150,7 @@ func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 		t.keys.check(now)
 		t.loss.check(now)
 		if s.Slow != t.keys.slow || s.Lossy != t.loss.lossy {
-			s.Slow, s.Lossy, told = t.keys.slow, t.loss.lossy, true
+			s.Slow, s.Lossy, changed = t.keys.slow, t.loss.lossy, true
 		}
 		size := f.Width > 0 && (f.Width != s.Width || f.Height != s.Height)
 		if size || f.Codec != s.Codec {
@@ -161,9 +161,9 @@ func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 			if f.Width > 0 {
 				s.Width, s.Height = f.Width, f.Height
 			}
-			told = true
+			changed = true
 		}
-		return told
+		return changed
 	})
 }
 
@@ -195,9 +195,9 @@ func (t *Tracker) Missing(packets uint64, now time.Time) {
 		s.Missing += packets
 		t.keys.missing(now)
 		t.loss.missing(now)
-		told := s.Lossy != t.loss.lossy
+		changed := s.Lossy != t.loss.lossy
 		s.Lossy = t.loss.lossy
-		return told
+		return changed
 	})
 }
 
@@ -263,10 +263,10 @@ func (t *Tracker) enter(s *Status, state State, reason string, now time.Time) bo
 // change runs f under the lock and publishes the outcome when f says so.
 func (t *Tracker) change(f func(*Status) bool) {
 	t.mu.Lock()
-	told := f(&t.status)
+	changed := f(&t.status)
 	status := t.status
 	t.mu.Unlock()
-	if told && t.tell != nil {
-		t.tell(status)
+	if changed && t.notify != nil {
+		t.notify(status)
 	}
 }

@@ -52,7 +52,7 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 	if err = <-read; err != nil {
 		cancel()
 	}
-	p.hearing.Wait()
+	p.relaying.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return p.pace.began, context.Cause(ctx)
@@ -74,9 +74,9 @@ type player struct {
 	pace   *pacer
 	sounds bool
 
-	line    timeline
-	last    *run
-	hearing sync.WaitGroup
+	line     timeline
+	last     *run
+	relaying sync.WaitGroup
 }
 
 // run is one run of a clip.
@@ -217,9 +217,9 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 		return nil, err
 	}
 	previous := p.last
-	p.hearing.Go(func() {
+	p.relaying.Go(func() {
 		defer close(r.heard)
-		err := rescue.Call(func() error { return p.hear(ctx, sound, r, previous) })
+		err := rescue.Call(func() error { return p.relaySound(ctx, sound, r, previous) })
 		if err != nil && ctx.Err() == nil {
 			p.clip.opts.Log.Debug().Err(err).Msg("clip sound ended")
 		}
@@ -230,8 +230,8 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 // errNextRun ends the reading of a run's sound where the next run begins.
 var errNextRun = errors.New("the next run has begun")
 
-// hear hands a run's sound on that ffmpeg yields beside the video, after that of the run before.
-func (p *player) hear(ctx context.Context, pipe *os.File, r, previous *run) error {
+// relaySound hands a run's sound on that ffmpeg yields beside the video, after that of the run before.
+func (p *player) relaySound(ctx context.Context, pipe *os.File, r, previous *run) error {
 	stop := context.AfterFunc(ctx, func() { pipe.Close() }) // ends the reading
 	defer func() {
 		if stop() {

@@ -70,7 +70,7 @@ func (s *session) choose(desc *description.Session) ([]*description.Media, error
 			if s.video == nil && m.Type == description.MediaTypeVideo && s.take(f) {
 				s.video, s.format = m, f
 			}
-			if s.audio == nil && s.out.Opus != nil && s.hear(f) {
+			if s.audio == nil && s.out.Opus != nil && s.prepareSound(f) {
 				s.audio, s.sounds = m, f
 			}
 		}
@@ -119,8 +119,8 @@ func (s *session) take(f format.Format) bool {
 	return true
 }
 
-// hear prepares for the format of a sound, if it can be made Opus.
-func (s *session) hear(f format.Format) bool {
+// prepareSound prepares for the format of a sound, if it can be made Opus.
+func (s *session) prepareSound(f format.Format) bool {
 	switch f := f.(type) {
 	case *format.Opus:
 		return f.ChannelCount <= 2
@@ -235,7 +235,7 @@ func (s *session) accessUnits(p *rtp.Packet) (config mpeg4audio.AudioSpecificCon
 		return s.latm.decode(p)
 	}
 	units, err := s.units4.Decode(p)
-	return *s.sounds.(*format.MPEG4Audio).Config, units, err == nil && len(units) > 0 //nolint:forcetypeassert // hear took it
+	return *s.sounds.(*format.MPEG4Audio).Config, units, err == nil && len(units) > 0 //nolint:forcetypeassert // prepareSound checked it
 }
 
 func (s *session) audioReport(p rtcp.Packet) {
