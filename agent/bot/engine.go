@@ -95,7 +95,7 @@ func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (
 	e := &Engine{Note: local.note, Parallel: slots}
 	keeper, err := residency.New(local.load, residency.Options{
 		Name: local.name, Capabilities: inference.Capabilities{Instructions: true}, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,
-		// Whoever waits for a slot waits in the model's own queue, which is the one that is measured.
+		// Prompts wait for a slot in the model's own queue, which is the one that is measured.
 		Parallel:       slots + cfg.MiniCPM.Queue,
 		FirstLoadFatal: func() bool { return !e.Patient },
 		ErrLost:        minicpmo.ErrDeviceLost,

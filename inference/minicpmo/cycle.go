@@ -71,7 +71,7 @@ func (c *cycle) ready() bool {
 	return true
 }
 
-// stops tells whether an id ends the answer.
+// stops reports whether an id ends the answer.
 func (c *cycle) stops(id int32) bool {
 	for _, s := range c.settings.Stop {
 		if s == id {

@@ -232,7 +232,7 @@ func (l *loop) left() {
 	l.inbox.mu.Unlock()
 }
 
-// others does pieces of work beside decoding, and tells whether there was any.
+// others does pieces of work beside decoding, and reports whether there was any.
 // The first piece is always done; more of them as long as decoding rooms would
 // not stand still for too long.
 func (l *loop) others() (bool, error) {
@@ -357,7 +357,7 @@ func (l *loop) stop(err error) {
 	l.images = nil
 }
 
-// fatal tells whether an error means that nothing works any more.
+// fatal reports whether an error means that nothing works any more.
 func fatal(err error) bool { return errors.Is(err, ErrDeviceLost) }
 
 // choose draws the next id of a slot.

@@ -163,7 +163,7 @@ func (s *Session) Observe(f inference.Frame) {
 	}
 }
 
-// worth tells whether frames are asked about often enough to embed them early:
+// worth reports whether frames are asked about often enough to embed them early:
 // one in eight of the last ones. Else one in sixteen is taken, to find out
 // when that changes.
 func (s *Session) worth() bool {

@@ -428,7 +428,7 @@ func (m *Model) missing(ctx context.Context, err error) error {
 	return err
 }
 
-// retry tells whether a new attempt may help, and when.
+// retry reports whether a new attempt may help, and when.
 func retry(err error, attempt int) (again bool, wait time.Duration) {
 	wait = min(firstBackoff<<min(attempt, 10), maxBackoff)
 	wait = wait/2 + rand.N(wait) // Many bots must not come back together.

@@ -44,7 +44,7 @@ type device interface {
 	Lost() <-chan struct{}
 }
 
-// Progress is told how far loading or warming is, 0 to 100, and with what in words.
+// Progress receives how far loading or warming is, 0 to 100, and a description.
 type Progress func(percent int, detail string)
 
 // Load brings a model into memory. It is called by Run only, never twice at
@@ -195,7 +195,7 @@ func (k *Keeper) NewSession() (inference.Session, error) {
 	return s, nil
 }
 
-// Status tells how far loading and warming are; of a ready model, what it says itself.
+// Status returns how far loading and warming are; of a ready model, what it says itself.
 func (k *Keeper) Status() inference.Status {
 	k.mu.Lock()
 	model, st := k.model, inference.Status{Phase: k.phase, Percent: k.percent, Detail: k.detail}
@@ -444,7 +444,7 @@ func (k *Keeper) bring(ctx context.Context) {
 		k.failure, k.retryAt = err, time.Now().Add(wait)
 		k.phase, k.percent, k.detail = inference.PhaseFailed, 0, err.Error()
 		k.log.Error().Err(err).Int64("retry_in_ms", wait.Milliseconds()).Msg("the model did not load")
-		// Waiting would tell nobody why: each prompt learns the reason now.
+		// Each prompt that waits learns the reason now.
 		k.queue.fail(fmt.Errorf("%w: %w", inference.ErrNotReady, err))
 		return
 	}
@@ -487,7 +487,7 @@ func (k *Keeper) drop(why string) {
 	k.model, k.broken, k.queue.open = nil, false, false
 	k.phase, k.percent, k.detail = inference.PhaseUnloaded, 0, "not loaded: "+why+"; loads again on demand"
 	if broken {
-		// Not at once again, lest a model that breaks each time is loaded for ever.
+		// After a pause: a model that breaks each time must not be loaded in a loop.
 		k.retryAt = time.Now().Add(k.opts.RetryMin)
 		k.phase = inference.PhaseFailed
 		k.detail = model.Status().Detail

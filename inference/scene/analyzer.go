@@ -572,7 +572,7 @@ func (a *Analyzer) state(s Statement) {
 	a.moving, a.main = true, s.Direction
 }
 
-// differs tells whether two statements about movement say different things.
+// differs reports whether two statements about movement say different things.
 func (s Statement) differs(t Statement) bool {
 	return s.Where != t.Where || s.Pace != t.Pace || s.Direction != t.Direction
 }

@@ -32,7 +32,7 @@ type view struct {
 	meanBright, meanBlue, meanRed float64
 }
 
-// usable tells whether a frame is complete and large enough to be measured.
+// usable reports whether a frame is complete and large enough to be measured.
 func usable(f inference.Frame) bool {
 	return f.Width >= minSide && f.Height >= minSide && f.Width <= maxSide && f.Height <= maxSide &&
 		len(f.Pix) >= f.Width*f.Height*3

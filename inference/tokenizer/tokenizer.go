@@ -76,7 +76,7 @@ func (t *Tokenizer) Piece(id int32) []byte {
 	return t.pieces[id]
 }
 
-// Special tells whether a token is markup that people should not see.
+// Special reports whether a token is markup that people should not see.
 func (t *Tokenizer) Special(id int32) bool {
 	return id >= 0 && int(id) < len(t.special) && t.special[id]
 }

@@ -62,7 +62,7 @@ type Range struct{ Start, Size int }
 // Offset of the range's first byte in a buffer.
 func (l Layout) Offset(r Range) int64 { return int64(r.Start) * l.SlotBytes() }
 
-// Has tells whether a slot is in the range.
+// Has reports whether a slot is in the range.
 func (r Range) Has(slot int) bool { return slot >= r.Start && slot < r.Start+r.Size }
 
 // Ranges lists every range of at most most slots, small ones first: what has

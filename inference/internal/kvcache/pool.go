@@ -59,7 +59,7 @@ func (p *Pool) Release(slot int) error {
 	return nil
 }
 
-// Held tells whether a slot is in use.
+// Held reports whether a slot is in use.
 func (p *Pool) Held(slot int) bool {
 	return slot >= 0 && slot < p.layout.Slots && p.held[slot>>6]>>(slot&63)&1 != 0
 }

@@ -84,7 +84,7 @@ func NewSet(vocab int, ids ...int32) *Set {
 	return s
 }
 
-// Has tells whether id is in the set; a nil set is empty.
+// Has reports whether id is in the set; a nil set is empty.
 func (s *Set) Has(id int32) bool {
 	return s != nil && s.bits[uint32(id)>>6]>>(uint32(id)&63)&1 != 0
 }

@@ -77,7 +77,7 @@ func (s *State) NewChunk() {
 // Generated is how many ids were accepted since Reset.
 func (s *State) Generated() int { return s.generated }
 
-// barred tells whether the stop ids may not be chosen yet.
+// barred reports whether the stop ids may not be chosen yet.
 func (s *State) barred() bool { return s.generated < s.set.MinTokens }
 
 // adjust lays the repetition penalty on the logit of id.

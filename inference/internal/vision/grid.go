@@ -15,7 +15,7 @@ type Size struct{ W, H int }
 // Grid says how a picture is cut into cells. The zero Grid means it is not.
 type Grid struct{ Cols, Rows int }
 
-// Sliced tells whether there are cells beside the overview.
+// Sliced reports whether there are cells beside the overview.
 func (g Grid) Sliced() bool { return g.Cols > 0 && g.Rows > 0 }
 
 // Images is how many images the tower sees: the overview and the cells.

@@ -102,7 +102,7 @@ func (c *checker) checkpoint(dir string) *checkpoint.Checkpoint {
 	return src
 }
 
-// used tells whether reading a checkpoint reads a file of it. The other
+// used reports whether reading a checkpoint reads a file of it. The other
 // published files say again what these say.
 func (c *checker) used(dir, base string) bool {
 	switch base {
