@@ -61,8 +61,8 @@ func TestBrowser(t *testing.T) {
 	require.NoError(t, b.Until(5*time.Second, "document.getElementById('go').textContent === 'went'"))
 	require.NoError(t, b.Type("#in", "left wing\r"))
 	require.NoError(t, b.Until(5*time.Second, "window.entered === 'left wing'"))
-	require.ErrorContains(t, b.Until(time.Second, "false"), "stayed false")
-	require.ErrorContains(t, b.Until(time.Second, "Promise.resolve(false)"), "stayed false")
+	require.ErrorContains(t, b.Until(time.Second, "false"), "still false")
+	require.ErrorContains(t, b.Until(time.Second, "Promise.resolve(false)"), "still false")
 
 	shot, err := b.Screenshot()
 	require.NoError(t, err)
