@@ -99,7 +99,8 @@ func (o SessionOptions) native(d *Device) (_ *C.OrtSessionOptions, err error) {
 		return 0
 	}
 	var s *C.OrtSessionOptions
-	if err := lib.check("session options", C.tl_options(lib.api, level, C.int(o.Threads), flag(!o.NoMemoryPattern), flag(!o.NoArena), &s)); err != nil {
+	status := C.tl_options(lib.api, level, C.int(o.Threads), flag(!o.NoMemoryPattern), flag(!o.NoArena), &s)
+	if err := lib.check("session options", status); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -108,7 +108,9 @@ func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 // Top draws from the largest values of a row and their ids, largest first, as
 // they are with forbidden ids already pressed down. ok is false when these do
 // not tell which id it is; then the state is as before and Full must be asked.
-func (s *Sampler) Top(st *State, values []float32, ids []int64, u float64) (id int32, ok bool, err error) { //nolint:funlen // hot: runs per token and slot
+//
+//nolint:funlen // hot: it runs for each token of each slot
+func (s *Sampler) Top(st *State, values []float32, ids []int64, u float64) (id int32, ok bool, err error) {
 	set := &st.set
 	if len(values) == 0 || len(values) != len(ids) {
 		return 0, false, fmt.Errorf("expected as many values as ids, at least one, has %d and %d", len(values), len(ids))
