@@ -1,5 +1,5 @@
 /**
- * What a look covers and costs, and how far the window reaches. The same
+ * What a cycle covers and costs, and how many pictures it needs. The same
  * formulas stand in docs/tuning.md and are printed by `touchline check`.
  */
 
@@ -36,12 +36,7 @@ export function lookTokens(frames, longSide, maxSlices) {
   return frames * TOKENS_PER_TILE * (isCut(longSide, maxSlices) ? 1 + maxSlices : 1);
 }
 
-/** How much time the window holds, s. @param {number} size pictures @param {number} fps */
-export function windowSpan(size, fps) {
-  return size >= 1 && fps > 0 ? size / fps : NaN;
-}
-
-/** How many pictures the window must hold for a look. @param {number} frames @param {number} stride */
+/** How many pictures the window must hold for a cycle. @param {number} frames @param {number} stride */
 export function windowNeeds(frames, stride) {
   return frames >= 1 && stride >= 1 ? (frames - 1) * stride + 1 : NaN;
 }

@@ -1,6 +1,6 @@
 /** The settings drawer, with what a window covers and costs. */
 import * as api from './api.js';
-import { isCut, lookSpan, lookTokens, windowNeeds, windowSpan } from './formulas.js';
+import { isCut, lookSpan, lookTokens, windowNeeds } from './formulas.js';
 import { h } from './panel.js';
 import { seconds } from './words.js';
 
@@ -73,7 +73,7 @@ export class SettingsPanel {
     return h('div', { class: 'window' },
       h('p', { class: 'sum' }, h('span', {}, 'A cycle covers'), this.#span, h('small', {}, 'frames × n ÷ frames per s')),
       h('p', { class: 'sum' }, h('span', {}, 'and costs at most'), this.#tokens, this.#how),
-      h('p', { class: 'sum' }, h('span', {}, 'The window holds'), this.#window, this.#needs));
+      h('p', { class: 'sum' }, h('span', {}, 'Pictures to keep'), this.#window, this.#needs));
   }
 
   /** @param {Field} f */
@@ -160,9 +160,9 @@ export class SettingsPanel {
     const tokens = lookTokens(frames, side, slices);
     this.#tokens.textContent = Number.isFinite(tokens) ? `${tokens} tokens` : '–';
     this.#how.textContent = Number.isFinite(tokens) ? `pictures of ${side} px, ${isCut(side, slices) ? 'cut' : 'not cut'}; at most ${slices} ${slices === 1 ? 'slice' : 'slices'}` : '';
-    this.#window.textContent = seconds(windowSpan(size, fps));
     const needs = windowNeeds(frames, stride);
-    this.#needs.textContent = size >= 1 && Number.isFinite(needs) ? `${size} pictures; a look needs ${needs}` : '';
+    this.#window.textContent = Number.isFinite(needs) ? String(needs) : '–';
+    this.#needs.textContent = size >= 1 ? `at most ${size} (window_size)` : '';
     this.#needs.classList.toggle('bad', needs > size);
   }
 }
