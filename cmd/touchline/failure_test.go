@@ -49,7 +49,7 @@ func TestFailures(t *testing.T) {
 	commented(t, b, later)
 	visitor.Close()
 	gone := time.Now()
-	says(t, b, later, "banner", "The camera is gone.")
+	says(t, b, later, "banner", "The camera has left.")
 	t.Logf("the page says that the camera is gone after %v", time.Since(gone))
 	shoot(t, b, "failure-camera-gone")
 	says(t, b, later, "banner-actions", "Built-in scene")
@@ -66,7 +66,7 @@ func TestFailures(t *testing.T) {
 	}
 	// On a busy machine the connection is given up before anybody has looked.
 	require.NoError(t, b.Until(later, `document.getElementById('banner').checkVisibility() &&
-		/No new picture for some seconds|The connection to the room broke|The server does not answer/.test(document.getElementById('banner').innerText)`),
+		/No new picture for several seconds|Connection to the room lost|The server does not answer/.test(document.getElementById('banner').innerText)`),
 		"the banner says %q", text(t, b, "#banner"))
 	shoot(t, b, "failure-stalled")
 	for _, pid := range all {

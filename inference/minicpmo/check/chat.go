@@ -163,20 +163,46 @@ func official(tok *tokenizer.Tokenizer, ids []int32) string {
 	return strings.TrimSpace(text)
 }
 
+// recordedTurn is a question of a recorded conversation, with the official answer.
+type recordedTurn struct {
+	Images   []string  `json:"images"`
+	Text     string    `json:"text"`
+	Prompt   string    `json:"prompt"`
+	Chunks   [][]int32 `json:"chunk_ids"`
+	Finished []bool    `json:"chunk_finished"`
+	Texts    [][]any   `json:"text_chunks"`
+	Error    *string   `json:"error"`
+	Length   int       `json:"kv_length_after"`
+}
+
+// answer returns the official tokens and text.
+func (r recordedTurn) answer() (ids []int32, text string) {
+	var b strings.Builder
+	for n, chunk := range r.Chunks {
+		ids = append(ids, chunk...)
+		if n < len(r.Texts) && len(r.Texts[n]) > 0 {
+			if s, ok := r.Texts[n][0].(string); ok {
+				b.WriteString(s)
+			}
+		}
+	}
+	return ids, b.String()
+}
+
+// conversation is a recorded one as the engine has it so far.
+type conversation struct {
+	talk   *tokenizer.Conversation
+	slices int // max_slice_nums
+	most   int // max_new_tokens
+	fed    tokenizer.Prompt
+	seen   []inference.Frame
+}
+
 func (c *checker) conversations(ctx context.Context, t *tally, e *minicpmo.Engine, name string) error {
 	var sessions []struct {
-		Slices int `json:"max_slice_nums"`
-		Most   int `json:"max_new_tokens"`
-		Turns  []struct {
-			Images   []string  `json:"images"`
-			Text     string    `json:"text"`
-			Prompt   string    `json:"prompt"`
-			Chunks   [][]int32 `json:"chunk_ids"`
-			Finished []bool    `json:"chunk_finished"`
-			Texts    [][]any   `json:"text_chunks"`
-			Error    *string   `json:"error"`
-			Length   int       `json:"kv_length_after"`
-		} `json:"turns"`
+		Slices int            `json:"max_slice_nums"`
+		Most   int            `json:"max_new_tokens"`
+		Turns  []recordedTurn `json:"turns"`
 	}
 	if err := c.files.json(name, &sessions); err != nil {
 		return err
@@ -186,63 +212,61 @@ func (c *checker) conversations(ctx context.Context, t *tally, e *minicpmo.Engin
 		if err != nil {
 			return err
 		}
-		var fed tokenizer.Prompt
-		var seen []inference.Frame
+		x := &conversation{talk: talk, slices: s.Slices, most: s.Most}
 		for k, turn := range s.Turns {
-			what := fmt.Sprintf("session %d, turn %d", i, k)
-			frames, err := c.frames(turn.Images)
-			if err != nil {
+			if err := c.turn(ctx, t, e, x, turn, fmt.Sprintf("session %d, turn %d", i, k)); err != nil {
 				return err
 			}
-			seen = append(seen, frames...)
-			message, err := parts(e, turn.Text, s.Slices, frames)
-			if err != nil {
-				return err
-			}
-			p, err := talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: message})
-			if err != nil {
-				return err
-			}
-			t.exact(p.Template == turn.Prompt, "%s: expected the prompt %q, got %q", what, turn.Prompt, p.Template)
-			fed = minicpmo.Join(fed, p)
-			if p, err = talk.Generate(); err != nil {
-				return err
-			}
-			fed = minicpmo.Join(fed, p)
-			ids, text, err := answer(ctx, e, minicpmo.Request{
-				Prompt: fed, Frames: seen, Slices: s.Slices, Rules: e.SpeechRules(), Special: true,
-				MaxTokens: (s.Most+9)/10*10 + 1, Chunk: minicpmo.SpeechChunk,
-			})
-			if err != nil {
-				return err
-			}
-			var want []int32
-			var wantText strings.Builder
-			for n, chunk := range turn.Chunks {
-				want = append(want, chunk...)
-				if n < len(turn.Texts) && len(turn.Texts[n]) > 0 {
-					if s, ok := turn.Texts[n][0].(string); ok {
-						wantText.WriteString(s)
-					}
-				}
-			}
-			if turn.Error != nil {
-				// The original fails where an answer is empty; this engine says nothing.
-				t.exact(len(ids) == 0, "%s: expected no answer (the original: %s), got %v", what, *turn.Error, ids)
-				continue
-			}
-			finished := len(turn.Finished) > 0 && turn.Finished[len(turn.Finished)-1]
-			t.exact(slices.Equal(ids, want), "%s: expected the tokens %v, got %v", what, want, ids)
-			if !finished && len(ids) > 0 {
-				// The last token of an answer that is cut off is neither said nor fed.
-				ids = ids[:len(ids)-1]
-				text = e.Tokenizer().Decode(ids)
-			}
-			t.exact(text == wantText.String(), "%s: expected the text %q, got %q", what, wantText.String(), text)
-			fed.IDs = append(fed.IDs, ids...)
-			t.exact(len(fed.IDs) == turn.Length, "%s: expected %d positions in the cache, got %d", what, turn.Length, len(fed.IDs))
 		}
 	}
+	return nil
+}
+
+// turn asks one question of a conversation and compares prompt, tokens, text and
+// the length of the cache. what names the turn in messages.
+func (c *checker) turn(ctx context.Context, t *tally, e *minicpmo.Engine, x *conversation, turn recordedTurn, what string) error {
+	frames, err := c.frames(turn.Images)
+	if err != nil {
+		return err
+	}
+	x.seen = append(x.seen, frames...)
+	message, err := parts(e, turn.Text, x.slices, frames)
+	if err != nil {
+		return err
+	}
+	p, err := x.talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: message})
+	if err != nil {
+		return err
+	}
+	t.exact(p.Template == turn.Prompt, "%s: expected the prompt %q, got %q", what, turn.Prompt, p.Template)
+	x.fed = minicpmo.Join(x.fed, p)
+	if p, err = x.talk.Generate(); err != nil {
+		return err
+	}
+	x.fed = minicpmo.Join(x.fed, p)
+	ids, text, err := answer(ctx, e, minicpmo.Request{
+		Prompt: x.fed, Frames: x.seen, Slices: x.slices, Rules: e.SpeechRules(), Special: true,
+		MaxTokens: (x.most+9)/10*10 + 1, Chunk: minicpmo.SpeechChunk,
+	})
+	if err != nil {
+		return err
+	}
+	if turn.Error != nil {
+		// The original fails where an answer is empty; this engine says nothing.
+		t.exact(len(ids) == 0, "%s: expected no answer (the original: %s), got %v", what, *turn.Error, ids)
+		return nil
+	}
+	want, wantText := turn.answer()
+	finished := len(turn.Finished) > 0 && turn.Finished[len(turn.Finished)-1]
+	t.exact(slices.Equal(ids, want), "%s: expected the tokens %v, got %v", what, want, ids)
+	if !finished && len(ids) > 0 {
+		// The last token of an answer that is cut off is neither said nor fed.
+		ids = ids[:len(ids)-1]
+		text = e.Tokenizer().Decode(ids)
+	}
+	t.exact(text == wantText, "%s: expected the text %q, got %q", what, wantText, text)
+	x.fed.IDs = append(x.fed.IDs, ids...)
+	t.exact(len(x.fed.IDs) == turn.Length, "%s: expected %d positions in the cache, got %d", what, turn.Length, len(x.fed.IDs))
 	return nil
 }
 

@@ -169,53 +169,12 @@ func (n *network) run(in map[string]value, want ...string) (map[string]value, er
 		}
 	}()
 	n.sizes = map[string]int{}
-	for _, p := range n.graph.Inputs {
-		if t := n.held[p.Name]; t != nil {
-			if err := n.binding.BindInput(p.Name, t); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		v, ok := in[p.Name]
-		if !ok {
-			return nil, fmt.Errorf("expected a value for %s of %s", p.Name, n.graph.File)
-		}
-		if len(v.shape) != len(p.Shape) {
-			return nil, fmt.Errorf("%s: expected %d dimensions, got %v", p.Name, len(p.Shape), v.shape)
-		}
-		for i, d := range p.Shape {
-			n.sizes[d] = v.shape[i]
-		}
-		t, err := n.input(p, v)
-		if err != nil {
-			return nil, err
-		}
-		tensors = append(tensors, t)
-		if err := n.binding.BindInput(p.Name, t); err != nil {
-			return nil, err
-		}
+	if tensors, err = n.bindInputs(in, tensors); err != nil {
+		return nil, err
 	}
 	out := map[string]*ort.Tensor{}
-	for _, p := range n.graph.Outputs {
-		if t := n.held[past(p.Name)]; t != nil {
-			if err := n.binding.BindOutput(p.Name, t); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		shape, err := n.shape(p)
-		if err != nil {
-			return nil, err
-		}
-		t, err := n.device.NewHostTensor(ortType(p.Type), shape...)
-		if err != nil {
-			return nil, err
-		}
-		tensors = append(tensors, t)
-		out[p.Name] = t
-		if err := n.binding.BindOutput(p.Name, t); err != nil {
-			return nil, err
-		}
+	if tensors, err = n.bindOutputs(out, tensors); err != nil {
+		return nil, err
 	}
 	if err := n.session.Run(n.binding, nil); err != nil {
 		return nil, err
@@ -234,6 +193,65 @@ func (n *network) run(in map[string]value, want ...string) (map[string]value, er
 		}
 	}
 	return values, nil
+}
+
+// bindInputs binds the inputs that are held and those of in, notes the sizes of
+// their dimensions, and returns tensors with those that it made.
+func (n *network) bindInputs(in map[string]value, tensors []*ort.Tensor) ([]*ort.Tensor, error) {
+	for _, p := range n.graph.Inputs {
+		if t := n.held[p.Name]; t != nil {
+			if err := n.binding.BindInput(p.Name, t); err != nil {
+				return tensors, err
+			}
+			continue
+		}
+		v, ok := in[p.Name]
+		if !ok {
+			return tensors, fmt.Errorf("expected a value for %s of %s", p.Name, n.graph.File)
+		}
+		if len(v.shape) != len(p.Shape) {
+			return tensors, fmt.Errorf("%s: expected %d dimensions, got %v", p.Name, len(p.Shape), v.shape)
+		}
+		for i, d := range p.Shape {
+			n.sizes[d] = v.shape[i]
+		}
+		t, err := n.input(p, v)
+		if err != nil {
+			return tensors, err
+		}
+		tensors = append(tensors, t)
+		if err := n.binding.BindInput(p.Name, t); err != nil {
+			return tensors, err
+		}
+	}
+	return tensors, nil
+}
+
+// bindOutputs binds the outputs, those that share the place of a held input to
+// it, and the others to tensors of the host, which it adds to out and tensors.
+func (n *network) bindOutputs(out map[string]*ort.Tensor, tensors []*ort.Tensor) ([]*ort.Tensor, error) {
+	for _, p := range n.graph.Outputs {
+		if t := n.held[past(p.Name)]; t != nil {
+			if err := n.binding.BindOutput(p.Name, t); err != nil {
+				return tensors, err
+			}
+			continue
+		}
+		shape, err := n.shape(p)
+		if err != nil {
+			return tensors, err
+		}
+		t, err := n.device.NewHostTensor(ortType(p.Type), shape...)
+		if err != nil {
+			return tensors, err
+		}
+		tensors = append(tensors, t)
+		out[p.Name] = t
+		if err := n.binding.BindOutput(p.Name, t); err != nil {
+			return tensors, err
+		}
+	}
+	return tensors, nil
 }
 
 // past is the input that shares its place with an output.

@@ -165,25 +165,33 @@ func (c *checker) speechSampler(t *tally, name string) error {
 		if err != nil {
 			return err
 		}
-		ids, err := f.ids(strconv.Itoa(i) + ".ids")
-		if err != nil {
+		if err := c.drawn(t, f, i, s.Kept(), got, read["chosen"][i]); err != nil {
 			return err
-		}
-		probs, err := f.floats(strconv.Itoa(i) + ".probs")
-		if err != nil {
-			return err
-		}
-		same := len(ids) == len(s.Kept())
-		kept := make([]float32, 0, len(ids))
-		for k, candidate := range s.Kept() {
-			same = same && candidate.ID == ids[k]
-			kept = append(kept, candidate.Prob)
-		}
-		t.exact(same && got == read["chosen"][i], "step %d: expected %d of %v, got %d of %v", i, read["chosen"][i], ids, got, s.Kept())
-		if same {
-			t.near(kept, probs, fmt.Sprintf("step %d", i))
 		}
 		st.Accept(got)
+	}
+	return nil
+}
+
+// drawn compares a step's candidates, their probabilities and the id drawn from them.
+func (c *checker) drawn(t *tally, f *tensors, step int, candidates []sample.Candidate, got, want int32) error {
+	ids, err := f.ids(strconv.Itoa(step) + ".ids")
+	if err != nil {
+		return err
+	}
+	probs, err := f.floats(strconv.Itoa(step) + ".probs")
+	if err != nil {
+		return err
+	}
+	same := len(ids) == len(candidates)
+	kept := make([]float32, 0, len(ids))
+	for k, candidate := range candidates {
+		same = same && candidate.ID == ids[k]
+		kept = append(kept, candidate.Prob)
+	}
+	t.exact(same && got == want, "step %d: expected %d of %v, got %d of %v", step, want, ids, got, candidates)
+	if same {
+		t.near(kept, probs, fmt.Sprintf("step %d", step))
 	}
 	return nil
 }

@@ -151,45 +151,58 @@ func (c *checker) tower(t *tally, n *network, name string, cfg vision.Config) er
 			masked = (mask[b*longest+p] != 0) == (p < count)
 		}
 		t.exact(masked, "image %d: the mask does not cover its %d patches", b, count)
-		in := map[string]value{
-			"patches":      {shape: []int{1, count, 3 * side * side}, floats: patchesOf(all[b*3*side*side*longest:], side, longest, count)},
-			"position_ids": {shape: []int{count}, ints: cfg.Positions(make([]int64, count), rows, cols)},
-			"rows":         {shape: []int{count}}, "cols": {shape: []int{count}},
+		in := patchInputs(cfg, patchesOf(all[b*3*side*side*longest:], side, longest, count), rows, cols)
+		if err := c.compareTower(t, n, f, in, b, pixels.Shape[0]); err != nil {
+			return err
 		}
-		places := [2][]int64{}
-		for p := range count {
-			places[0], places[1] = append(places[0], int64(p/cols)), append(places[1], int64(p%cols))
+	}
+	return nil
+}
+
+// patchInputs are the tower's inputs for one image of rows x cols patches.
+func patchInputs(cfg vision.Config, patches []float32, rows, cols int) map[string]value {
+	count := rows * cols
+	places := [2][]int64{}
+	for p := range count {
+		places[0], places[1] = append(places[0], int64(p/cols)), append(places[1], int64(p%cols))
+	}
+	return map[string]value{
+		"patches":      {shape: []int{1, count, 3 * cfg.PatchSize * cfg.PatchSize}, floats: patches},
+		"position_ids": {shape: []int{count}, ints: cfg.Positions(make([]int64, count), rows, cols)},
+		"rows":         {shape: []int{count}, ints: places[0]}, "cols": {shape: []int{count}, ints: places[1]},
+	}
+}
+
+// compareTower runs image b of a fixture and compares each output that it has.
+func (c *checker) compareTower(t *tally, n *network, f *tensors, in map[string]value, b, images int) error {
+	names := map[string]string{"last_hidden_state": "vision_hidden", "resampler": "image_embeds", "embeddings": "vision_embeddings"}
+	for i := 0; f.has("hidden_states." + strconv.Itoa(i)); i++ {
+		names["hidden_states."+strconv.Itoa(i)] = "vision_layer." + strconv.Itoa(i)
+	}
+	var want []string
+	for fixture, output := range names {
+		if f.has(fixture) {
+			want = append(want, output)
 		}
-		in["rows"], in["cols"] = value{shape: []int{count}, ints: places[0]}, value{shape: []int{count}, ints: places[1]}
-		names := map[string]string{"last_hidden_state": "vision_hidden", "resampler": "image_embeds", "embeddings": "vision_embeddings"}
-		for i := 0; f.has("hidden_states." + strconv.Itoa(i)); i++ {
-			names["hidden_states."+strconv.Itoa(i)] = "vision_layer." + strconv.Itoa(i)
+	}
+	out, err := n.run(in, want...)
+	if err != nil {
+		return err
+	}
+	for fixture, output := range names {
+		if !f.has(fixture) {
+			continue
 		}
-		var want []string
-		for fixture, output := range names {
-			if f.has(fixture) {
-				want = append(want, output)
-			}
-		}
-		out, err := n.run(in, want...)
+		expected, err := f.floats(fixture)
 		if err != nil {
 			return err
 		}
-		for fixture, output := range names {
-			if !f.has(fixture) {
-				continue
-			}
-			expected, err := f.floats(fixture)
-			if err != nil {
-				return err
-			}
-			per := len(expected) / pixels.Shape[0]
-			got := out[output].floats
-			if per < len(got) || fixture == "resampler" && per != len(got) {
-				return fmt.Errorf("%s: expected at least %d numbers per image, has %d", fixture, len(got), per)
-			}
-			t.near(got, expected[b*per:][:len(got)], fmt.Sprintf("image %d: %s", b, fixture))
+		per := len(expected) / images
+		got := out[output].floats
+		if per < len(got) || fixture == "resampler" && per != len(got) {
+			return fmt.Errorf("%s: expected at least %d numbers per image, has %d", fixture, len(got), per)
 		}
+		t.near(got, expected[b*per:][:len(got)], fmt.Sprintf("image %d: %s", b, fixture))
 	}
 	return nil
 }

@@ -84,5 +84,5 @@ func TestBrowser(t *testing.T) {
 	cancel()
 	require.Eventually(t, func() bool { return len(b.Processes()) == 0 }, 10*time.Second, 20*time.Millisecond,
 		"the browser ends with its context")
-	require.ErrorContains(t, b.Until(5*time.Second, "true"), "the browser ended")
+	require.ErrorContains(t, b.Until(5*time.Second, "true"), "the browser exited")
 }
