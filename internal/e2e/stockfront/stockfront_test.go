@@ -200,7 +200,7 @@ func TestCameraComesLate(t *testing.T) {
 	until(t, b, "time passes", "performance.now() > 25000")
 	for _, hook := range []string{"assistant", "agent"} {
 		t.Logf("%s: %q", hook, words(t, b, hook))
-		require.Equal(t, "listening", text(t, b, hook+"-state"), hook)
+		until(t, b, "the state is listening", `document.getElementById('`+hook+`-state').textContent === 'listening'`)
 	}
 	require.Equal(t, "true", text(t, b, "agent-connected"))
 	require.Empty(t, text(t, b, "agent-failures"))
