@@ -157,7 +157,7 @@ func (g *gate) left(now time.Time) time.Duration {
 	defer g.mu.Unlock()
 	switch {
 	case g.speaking:
-		return time.Hour // its end is told
+		return time.Hour // State reports its end
 	case g.heard >= g.begun:
 		return 0
 	}
