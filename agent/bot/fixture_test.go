@@ -83,7 +83,7 @@ func (h *fixture) camera(roomName, clip string) {
 		return
 	}
 	c, err := camera.NewDemo(camera.DemoOptions{
-		URL: h.url, Keys: h.keys, Room: roomName, Identity: "camera", Width: 640, Height: 360, FPS: 15, Seed: 5,
+		URL: h.url, Keys: h.keys, Room: roomName, Identity: "camera", Width: 640, Height: 360, FPS: 15, Seed: 5, Counter: true,
 		LoopbackOnly: true, Log: zerolog.Nop(),
 	})
 	require.NoError(h.t, err)

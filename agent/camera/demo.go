@@ -28,22 +28,26 @@ type DemoOptions struct {
 	Width, Height, FPS int
 	// Codec to encode with; H264 when unset.
 	Codec media.Codec
-	// Seed of the generated football match.
+	// World is the name of the generated world, see toyworld.Worlds; the match when empty.
+	World string
+	// Seed of the generated world.
 	Seed uint64
+	// Counter draws the machine-readable frame counter.
+	Counter bool
 	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
 	LoopbackOnly bool
 	// OnSent is called with the PTS of each picture that is published; may be nil.
 	OnSent func(pts time.Duration)
-	// Crowd adds the sound of the match.
+	// Crowd adds the sound of the world.
 	Crowd bool
-	// Sound replaces the crowd's 48 kHz mono sound. It fills pcm from sample number from on, counted from PTS 0; may be nil.
+	// Sound replaces the world's 48 kHz mono sound. It fills pcm from sample number from on, counted from PTS 0; may be nil.
 	Sound func(from int64, pcm []int16)
-	// Still generates a match without motion.
+	// Still generates a world without motion.
 	Still bool
 	Log   zerolog.Logger
 }
 
-// Demo publishes a generated match as a participant.
+// Demo publishes a generated world as a participant.
 type Demo struct {
 	opts  DemoOptions
 	World *toyworld.World
@@ -69,9 +73,11 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 	}
 	c := &Demo{opts: o, out: make(chan media.EncodedFrame, 64)}
 	var err error
-	c.World, err = toyworld.New(toyworld.Options{Seed: o.Seed, Width: o.Width, Height: o.Height, FPS: o.FPS, Still: o.Still})
+	c.World, err = toyworld.New(toyworld.Options{
+		World: o.World, Seed: o.Seed, Width: o.Width, Height: o.Height, FPS: o.FPS, Still: o.Still, Counter: o.Counter,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("make the match: %w", err)
+		return nil, fmt.Errorf("make the generated world: %w", err)
 	}
 	if o.Crowd && o.Sound == nil {
 		c.opts.Sound = c.World.Sound

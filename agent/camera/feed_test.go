@@ -44,7 +44,7 @@ const clipFPS = 15
 func clip(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	const w, h = 640, 360
-	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: w, Height: h, FPS: clipFPS})
+	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: w, Height: h, FPS: clipFPS, Counter: true})
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), name)
 	all := append([]string{

@@ -94,7 +94,7 @@ func (d *desk) eventually(name string, holds func(map[string]any) bool) {
 func (h *agentHouse) film(name, identity string, seed uint64) {
 	h.t.Helper()
 	camera, err := camera.NewDemo(camera.DemoOptions{
-		URL: h.url, Keys: h.keys, Room: name, Identity: identity, Width: 640, Height: 360, FPS: 15, Seed: seed,
+		URL: h.url, Keys: h.keys, Room: name, Identity: identity, Width: 640, Height: 360, FPS: 15, Seed: seed, Counter: true,
 		LoopbackOnly: true, Log: zerolog.Nop(),
 	})
 	require.NoError(h.t, err)

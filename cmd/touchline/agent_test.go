@@ -61,7 +61,7 @@ func newAgentHouse(t *testing.T) *agentHouse {
 	h.rooms = lksdk.NewRoomServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
 	h.calls = lksdk.NewAgentDispatchServiceClient(h.url, h.keys.APIKey, h.keys.APISecret)
 	camera, err := camera.NewDemo(camera.DemoOptions{
-		URL: h.url, Keys: h.keys, Room: agentRoom, Identity: "cam", Width: 640, Height: 360, FPS: 15, Seed: 3,
+		URL: h.url, Keys: h.keys, Room: agentRoom, Identity: "cam", Width: 640, Height: 360, FPS: 15, Seed: 3, Counter: true,
 		LoopbackOnly: true, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)

@@ -44,7 +44,7 @@ const (
 // browser takes for its camera.
 func makeClip(t *testing.T) string {
 	t.Helper()
-	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: clipWidth, Height: clipHeight, FPS: clipFPS})
+	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: clipWidth, Height: clipHeight, FPS: clipFPS, Counter: true})
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "clip.mjpeg")
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p",

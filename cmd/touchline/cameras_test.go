@@ -44,7 +44,7 @@ const (
 
 func newWorld(t *testing.T) *toyworld.World {
 	t.Helper()
-	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: cameraWidth, Height: cameraHeight, FPS: cameraFPS})
+	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: cameraWidth, Height: cameraHeight, FPS: cameraFPS, Counter: true})
 	require.NoError(t, err)
 	return world
 }

@@ -23,8 +23,10 @@ type demoCommand struct {
 }
 
 type demoCmd struct {
-	Seed  uint64 `help:"Seed of the generated match, without a source." default:"1"`
-	Sound bool   `help:"Add sound to the generated match: crowd and whistle."`
+	World   string `help:"Generated world, without a source: ${enum}." default:"match" enum:"match"`
+	Seed    uint64 `help:"Seed of the generated world, without a source." default:"1"`
+	Sound   bool   `help:"Add sound to the generated world, such as crowd and whistle."`
+	Counter bool   `help:"Draw the frame counter into the generated world, for measurements."`
 
 	sourceFlags
 	modelFlags
@@ -83,7 +85,8 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	pictures := sources.Run
 	if scene != "" {
 		camera, err := camera.NewDemo(camera.DemoOptions{
-			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: scene, Seed: d.Seed, Crowd: d.Sound, LoopbackOnly: true, Log: a.log,
+			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: scene, World: d.World, Seed: d.Seed, Crowd: d.Sound, Counter: d.Counter,
+			LoopbackOnly: true, Log: a.log,
 		})
 		if err != nil {
 			return err

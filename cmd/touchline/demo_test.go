@@ -19,7 +19,7 @@ func ftoa(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 // TestDemo is what a visitor of `touchline demo` gets, in a real browser.
 func TestDemo(t *testing.T) {
 	began := time.Now()
-	p, url := start(t, nil, "demo", "--listen", "127.0.0.1:0")
+	p, url := start(t, nil, "demo", "--counter", "--listen", "127.0.0.1:0")
 	t.Logf("page announced after %v", time.Since(began))
 	opened := time.Now()
 	b := open(t, url, browser.Options{})

@@ -26,7 +26,7 @@ func says(t *testing.T, b browser.Page, within time.Duration, id, words string) 
 // sentence and comes back by itself.
 func TestFailures(t *testing.T) {
 	const listen = "--listen"
-	p, url := start(t, nil, "demo", listen, "127.0.0.1:0")
+	p, url := start(t, nil, "demo", "--counter", listen, "127.0.0.1:0")
 	b := open(t, url, browser.Options{NoAutoplay: true})
 
 	// Sound only after a click.

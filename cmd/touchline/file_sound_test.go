@@ -110,7 +110,7 @@ func TestFileOfThePageIsHeard(t *testing.T) {
 // tone of 500 Hz all the time.
 func numberedClip(t *testing.T) string {
 	t.Helper()
-	world, err := toyworld.New(toyworld.Options{Seed: 2, FPS: matchFPS})
+	world, err := toyworld.New(toyworld.Options{Seed: 2, FPS: matchFPS, Counter: true})
 	require.NoError(t, err)
 	width, height := world.Size()
 	clip := filepath.Join(t.TempDir(), "clip.webm")

@@ -31,7 +31,7 @@ func TestFirefox(t *testing.T) {
 	if _, err := browser.FindFirefox(); err != nil {
 		t.Skip(err)
 	}
-	_, url := start(t, nil, "demo", "--listen", "127.0.0.1:0")
+	_, url := start(t, nil, "demo", "--counter", "--listen", "127.0.0.1:0")
 	b, err := browser.OpenFirefox(context.WithoutCancel(t.Context()), browser.Options{
 		Script: spyFirefox, NoAutoplay: true, Width: 390, Height: 844, OpenH264: os.Getenv("TOUCHLINE_OPENH264"),
 	})

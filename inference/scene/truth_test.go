@@ -19,6 +19,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/scene"
 	"touchline/media/toyworld"
+	"touchline/media/toyworld/match"
 )
 
 // The pictures as the bot gets them: encoded at a low rate, decoded, sampled
@@ -104,34 +105,35 @@ func listen(tb testing.TB, file string) (all []said, texts []string) {
 
 // score compares what was said with what happened.
 type score struct {
-	events, heard    map[toyworld.Kind]int
+	events, heard    map[match.Kind]int
 	statements, true int
 	wrong            []string
 }
 
 func (s *score) add(w *toyworld.World, length time.Duration, all []said) {
 	if s.events == nil {
-		s.events, s.heard = map[toyworld.Kind]int{}, map[toyworld.Kind]int{}
+		s.events, s.heard = map[match.Kind]int{}, map[match.Kind]int{}
 	}
 	const soon = 2 * time.Second
-	for _, e := range w.Events(0, length-soon) {
+	for _, event := range w.Events(0, length-soon) {
+		e := event.Match
 		var kinds []scene.Kind
 		switch e.Kind {
-		case toyworld.Cut:
+		case match.Cut:
 			kinds = []scene.Kind{scene.Cut}
-		case toyworld.Goal:
+		case match.Goal:
 			kinds = []scene.Kind{scene.Flash, scene.Graphic}
-		case toyworld.Turn:
+		case match.Turn:
 			kinds = []scene.Kind{scene.Turn}
-		case toyworld.Dim:
+		case match.Dim:
 			kinds = []scene.Kind{scene.Darker}
-		case toyworld.Brighten:
+		case match.Brighten:
 			kinds = []scene.Kind{scene.Brighter}
-		case toyworld.Tint:
+		case match.Tint:
 			kinds = []scene.Kind{scene.Colour}
-		case toyworld.StillStart:
+		case match.StillStart:
 			kinds = []scene.Kind{scene.Stop}
-		case toyworld.StillEnd:
+		case match.StillEnd:
 			kinds = []scene.Kind{scene.Start, scene.Motion}
 		}
 		s.events[e.Kind]++
@@ -139,7 +141,7 @@ func (s *score) add(w *toyworld.World, length time.Duration, all []said) {
 		for _, x := range all {
 			for _, k := range kinds {
 				ok := x.Kind == k && x.At >= e.At && x.by <= e.At+soon
-				if e.Kind == toyworld.Turn {
+				if e.Kind == match.Turn {
 					ok = ok && x.Direction.String() == e.Direction.String()
 				}
 				found = found || ok
@@ -163,10 +165,10 @@ func (s *score) add(w *toyworld.World, length time.Duration, all []said) {
 
 // lie says what is not true about a statement, "" if all of it is.
 func lie(w *toyworld.World, s scene.Statement) string {
-	within := func(k toyworld.Kind, before time.Duration) *toyworld.Event {
+	within := func(k match.Kind, before time.Duration) *match.Event {
 		for _, e := range w.Events(max(0, s.At-before), s.At+1) {
-			if e.Kind == k {
-				return &e
+			if e.Match.Kind == k {
+				return e.Match
 			}
 		}
 		return nil
@@ -174,27 +176,27 @@ func lie(w *toyworld.World, s scene.Statement) string {
 	const settle = 2 * time.Second
 	switch s.Kind {
 	case scene.Flash:
-		if within(toyworld.Goal, 500*time.Millisecond) == nil {
+		if within(match.Goal, 500*time.Millisecond) == nil {
 			return "no flash"
 		}
 	case scene.Graphic:
-		if !w.Truth(s.At).Banner {
+		if !w.Truth(s.At).Match.Banner {
 			return "no banner"
 		}
 	case scene.Cut:
-		if within(toyworld.Cut, 450*time.Millisecond) == nil {
+		if within(match.Cut, 450*time.Millisecond) == nil {
 			return "no cut"
 		}
 	case scene.Darker:
-		if within(toyworld.Dim, settle) == nil {
+		if within(match.Dim, settle) == nil {
 			return "not dimmed"
 		}
 	case scene.Brighter:
-		if within(toyworld.Brighten, settle) == nil {
+		if within(match.Brighten, settle) == nil {
 			return "not brightened"
 		}
 	case scene.Colour:
-		e := within(toyworld.Tint, settle)
+		e := within(match.Tint, settle)
 		if e == nil {
 			return "colour did not change"
 		}
@@ -202,16 +204,16 @@ func lie(w *toyworld.World, s scene.Statement) string {
 			return "said " + s.Hue + ", but " + e.Text
 		}
 	case scene.Stop:
-		if !w.Truth(s.At).Still {
+		if !w.Truth(s.At).Match.Still {
 			return "not still"
 		}
 	case scene.Turn:
-		if e := within(toyworld.Turn, settle); e == nil || e.Direction.String() != s.Direction.String() {
+		if e := within(match.Turn, settle); e == nil || e.Direction.String() != s.Direction.String() {
 			return "no such turn"
 		}
 		return falseMotion(w, s)
 	case scene.Start:
-		if !w.Truth(max(0, s.At-settle)).Still && !w.Truth(max(0, s.At-settle/2)).Still {
+		if !w.Truth(max(0, s.At-settle)).Match.Still && !w.Truth(max(0, s.At-settle/2)).Match.Still {
 			return "it was not still before"
 		}
 		return falseMotion(w, s)
@@ -226,7 +228,7 @@ func lie(w *toyworld.World, s scene.Statement) string {
 func falseMotion(w *toyworld.World, s scene.Statement) string {
 	why := ""
 	for _, ago := range []time.Duration{0, 200 * time.Millisecond, 400 * time.Millisecond} {
-		t := w.Truth(max(0, s.At-ago))
+		t := w.Truth(max(0, s.At-ago)).Match
 		columns := [3]float64{}
 		for i, share := range t.Regions {
 			columns[i%3] += share
@@ -279,10 +281,10 @@ func TestSaysWhatHappensInUnseenWorlds(t *testing.T) {
 		t.Log(line)
 	}
 	events, heard := 0, 0
-	for k := toyworld.Goal; k <= toyworld.Tint; k++ {
+	for _, k := range match.Kinds() {
 		t.Logf("%s: %d of %d said within 2 s", k, sum.heard[k], sum.events[k])
 	}
-	for _, k := range []toyworld.Kind{toyworld.Goal, toyworld.Cut, toyworld.Turn} {
+	for _, k := range []match.Kind{match.Goal, match.Cut, match.Turn} {
 		require.Positive(t, sum.events[k])
 		require.GreaterOrEqual(t, 10*sum.heard[k], 9*sum.events[k], "%s", k)
 		events, heard = events+sum.events[k], heard+sum.heard[k]

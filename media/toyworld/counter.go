@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"touchline/media"
+	"touchline/media/toyworld/paint"
 )
 
 // The frame counter is a strip of black and white squares in the lower right
@@ -64,14 +65,13 @@ func WriteCounter(i420 []byte, width, height int, n uint32) {
 	if width < counterUnits || height < counterUnits/2 || width > maxSide || height > maxSide {
 		return
 	}
-	if width%2+height%2 != 0 || len(i420) != i420Size(width, height) {
+	if width%2+height%2 != 0 || len(i420) != paint.I420Size(width, height) {
 		return
 	}
-	c := newCanvas(i420, width, height)
-	writeCounter(c.y, c.u, c.v, n)
+	writeCounter(paint.NewCanvas(i420, width, height), n)
 }
 
-func writeCounter(y, u, v plane, n uint32) {
+func writeCounter(c paint.Canvas, n uint32) {
 	n &= CounterMax
 	word := n<<8 | uint32(crc8(n))
 	for row := range counterRows {
@@ -84,21 +84,12 @@ func writeCounter(y, u, v plane, n uint32) {
 			if white {
 				val = 235
 			}
-			fx0, fy0, fx1, fy1 := counterEdges(y.w, y.h, col, row)
+			fx0, fy0, fx1, fy1 := counterEdges(c.W, c.H, col, row)
 			x0, y0 := int(math.Round(fx0)), int(math.Round(fy0))
 			x1, y1 := int(math.Round(fx1)), int(math.Round(fy1))
-			y.fill(x0, y0, x1, y1, val)
-			u.fill(x0/2, y0/2, (x1+1)/2, (y1+1)/2, 128)
-			v.fill(x0/2, y0/2, (x1+1)/2, (y1+1)/2, 128)
-		}
-	}
-}
-
-func (p plane) fill(x0, y0, x1, y1 int, val uint8) {
-	for y := max(0, y0); y < min(p.h, y1); y++ {
-		row := p.pix[y*p.w : (y+1)*p.w]
-		for x := max(0, x0); x < min(p.w, x1); x++ {
-			row[x] = val
+			c.Y.Fill(x0, y0, x1, y1, val)
+			c.U.Fill(x0/2, y0/2, (x1+1)/2, (y1+1)/2, 128)
+			c.V.Fill(x0/2, y0/2, (x1+1)/2, (y1+1)/2, 128)
 		}
 	}
 }

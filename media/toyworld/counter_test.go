@@ -12,7 +12,7 @@ import (
 
 func TestCounterOfI420(t *testing.T) {
 	for _, size := range [][2]int{{640, 360}, {1280, 720}, {450, 254}, {1920, 1080}, {320, 240}} {
-		w := world(t, toyworld.Options{Width: size[0], Height: size[1]})
+		w := world(t, toyworld.Options{Width: size[0], Height: size[1], Counter: true})
 		n, ok := toyworld.ReadCounterI420(w.Frame(4711), size[0], size[1])
 		require.True(t, ok, "size %v", size)
 		require.Equal(t, uint32(4711), n)
@@ -20,7 +20,7 @@ func TestCounterOfI420(t *testing.T) {
 }
 
 func TestNoCounterIsNotRead(t *testing.T) {
-	w := world(t, toyworld.Options{NoCounter: true})
+	w := world(t, toyworld.Options{})
 	for n := uint32(0); n < 3000; n += 111 {
 		_, ok := toyworld.ReadCounterI420(w.Frame(n), 640, 360)
 		require.False(t, ok)
@@ -49,7 +49,7 @@ func TestCounterRefusesADamagedStrip(t *testing.T) {
 }
 
 func FuzzReadCounter(f *testing.F) {
-	w := world(f, toyworld.Options{Width: 160, Height: 90})
+	w := world(f, toyworld.Options{Width: 160, Height: 90, Counter: true})
 	f.Add(160, 90, w.Frame(7))
 	f.Add(640, 360, []byte{})
 	f.Add(-1, 3, []byte{1, 2, 3})

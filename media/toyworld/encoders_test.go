@@ -45,7 +45,7 @@ func TestCounterSurvivesEncoders(t *testing.T) {
 	const frames = 24
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := world(t, toyworld.Options{Seed: 2, Width: tt.width, Height: tt.height, FPS: 15})
+			w := world(t, toyworld.Options{Seed: 2, Width: tt.width, Height: tt.height, FPS: 15, Counter: true})
 			var raw []byte
 			var want []uint32
 			rng := rand.New(rand.NewPCG(1, 2))

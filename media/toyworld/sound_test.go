@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/media/toyworld"
+	"touchline/media/toyworld/match"
 )
 
 // level of a piece of the match's sound, as root mean square.
@@ -46,14 +47,14 @@ func TestSoundTellsWhatHappens(t *testing.T) {
 	require.NoError(t, err)
 	goals, whistles := 0, 0
 	for _, e := range w.Events(time.Second, 5*time.Minute) {
-		switch e.Kind {
-		case toyworld.Goal:
+		switch at := e.At(); e.Match.Kind {
+		case match.Goal:
 			goals++
-			require.Greater(t, level(w, e.At+time.Second, time.Second), 2.5*level(w, e.At-time.Second, 900*time.Millisecond), "goal at %v", e.At)
-		case toyworld.StillStart, toyworld.StillEnd:
+			require.Greater(t, level(w, at+time.Second, time.Second), 2.5*level(w, at-time.Second, 900*time.Millisecond), "goal at %v", at)
+		case match.StillStart, match.StillEnd:
 			whistles++
-			before := level(w, e.At-50*time.Millisecond, 50*time.Millisecond)
-			require.Greater(t, level(w, e.At+20*time.Millisecond, 50*time.Millisecond), 1.5*before, "whistle at %v", e.At)
+			before := level(w, at-50*time.Millisecond, 50*time.Millisecond)
+			require.Greater(t, level(w, at+20*time.Millisecond, 50*time.Millisecond), 1.5*before, "whistle at %v", at)
 		default:
 		}
 	}

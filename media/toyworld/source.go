@@ -29,8 +29,7 @@ func (s *Source) Skipped() uint64 { return s.skipped.Load() }
 // I420 of the world's size and is overwritten after emit returns.
 func (s *Source) Run(ctx context.Context, emit func(n uint32, pts time.Duration, i420 []byte) error) error {
 	buf := make([]byte, s.world.I420Size())
-	for shot := range ShotReplayRight + 1 {
-		s.world.prepare(shot) // otherwise each first cut would be late
+	for n := 0; s.world.prepare(n); n++ { // otherwise each first cut would be late
 	}
 	start := time.Now()
 	timer := time.NewTimer(0)

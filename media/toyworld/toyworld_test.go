@@ -1,12 +1,14 @@
 package toyworld_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"touchline/media/toyworld"
+	"touchline/media/toyworld/match"
 )
 
 func world(tb testing.TB, o toyworld.Options) *toyworld.World {
@@ -31,7 +33,7 @@ func TestSameSeedSamePicture(t *testing.T) {
 func TestSizeDoesNotChangeTheMatch(t *testing.T) {
 	a, b := world(t, toyworld.Options{Seed: 4}), world(t, toyworld.Options{Seed: 4, Width: 1280, Height: 720, FPS: 25})
 	require.Equal(t, a.Events(0, 2*time.Minute), b.Events(0, 2*time.Minute))
-	require.Equal(t, a.Truth(9*time.Second), b.Truth(9*time.Second))
+	require.Equal(t, a.Truth(9*time.Second).Match, b.Truth(9*time.Second).Match)
 }
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -39,6 +41,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	require.ErrorContains(t, err, "width: must be even and between 160 and 7680, is 641")
 	require.ErrorContains(t, err, "height: must be even and between 90 and 4320, is 20")
 	require.ErrorContains(t, err, "fps: must be between 1 and 240, is 1000")
+	_, err = toyworld.New(toyworld.Options{World: "moon"})
+	require.ErrorContains(t, err, `world: must be one of match, is "moon"`)
 
 	w := world(t, toyworld.Options{})
 	require.ErrorContains(t, w.Render(0, make([]byte, 3)), "expected a buffer of 345600 bytes for 640x360, got 3")
@@ -50,24 +54,24 @@ func TestEventsComeOneByOne(t *testing.T) {
 	for seed := range uint64(10) {
 		w := world(t, toyworld.Options{Seed: seed})
 		events := w.Events(0, 10*time.Minute)
-		count := map[toyworld.Kind]int{}
+		count := map[match.Kind]int{}
 		for i, e := range events {
-			count[e.Kind]++
-			require.NotEmpty(t, e.Text)
+			count[e.Match.Kind]++
+			require.NotEmpty(t, e.Text())
 			if i == 0 {
 				continue
 			}
-			gap := e.At - events[i-1].At
+			gap := e.At() - events[i-1].At()
 			require.GreaterOrEqual(t, gap, time.Duration(0))
-			if e.Kind != toyworld.StillStart {
-				require.Greater(t, gap, 1500*time.Millisecond, "seed %d: %q, then %q", seed, events[i-1].Text, e.Text)
+			if e.Match.Kind != match.StillStart {
+				require.Greater(t, gap, 1500*time.Millisecond, "seed %d: %q, then %q", seed, events[i-1].Text(), e.Text())
 			}
 		}
-		for k := toyworld.Goal; k <= toyworld.Tint; k++ {
+		for _, k := range match.Kinds() {
 			require.Positive(t, count[k], "seed %d has no %s", seed, k)
 		}
 		// A part of the list is a part of the whole.
-		require.Equal(t, events[:3], w.Events(0, events[2].At+1))
+		require.Equal(t, events[:3], w.Events(0, events[2].At()+1))
 	}
 }
 
@@ -99,48 +103,71 @@ func TestTruthAgreesWithThePicture(t *testing.T) {
 		return float64(n) / float64(len(a)), float64(sum) / float64(len(a))
 	}
 	const frame = time.Second / 30
-	for _, e := range w.Events(2*time.Second, 5*time.Minute) {
+	for _, event := range w.Events(2*time.Second, 5*time.Minute) {
+		e := event.Match
 		at := e.At - e.At%frame + frame
 		before, after := pic(at-2*frame), pic(at+2*frame)
 		share, _ := differ(before, after)
 		later, brighter := differ(pic(at+time.Second), before)
-		now := w.Truth(at + time.Second)
+		record := w.Truth(at + time.Second)
+		now := record.Match
 		switch e.Kind {
-		case toyworld.Cut:
+		case match.Cut:
 			require.Greater(t, share, 0.1, "%s at %v", e.Text, e.At)
-			require.Equal(t, e.Shot, w.Truth(at).Shot)
-			require.NotEqual(t, e.Shot, w.Truth(at-2*frame).Shot)
-		case toyworld.Goal:
+			require.Equal(t, *e.Shot, w.Truth(at).Match.Camera)
+			require.NotEqual(t, *e.Shot, w.Truth(at-2*frame).Match.Camera)
+		case match.Goal:
 			require.Greater(t, share, 0.7, "%s at %v", e.Text, e.At)
 			require.True(t, now.Banner)
-			require.Positive(t, w.Truth(at).Flash)
-			require.Equal(t, 1, now.Score[e.Team]-w.Truth(at - 2*frame).Score[e.Team])
-		case toyworld.Turn, toyworld.StillEnd:
+			require.Positive(t, w.Truth(at).Match.Flash)
+			require.Equal(t, 1, now.Score[e.Player.Team]-w.Truth(at - 2*frame).Match.Score[e.Player.Team])
+		case match.Turn, match.StillEnd:
 			require.Equal(t, e.Direction, now.Flow, "%s at %v", e.Text, e.At)
 			require.Greater(t, now.Speed, 0.01)
-		case toyworld.StillStart:
+		case match.StillStart:
 			require.True(t, now.Still)
 			require.Zero(t, now.Speed)
 			require.Equal(t, pic(at+time.Second), pic(at+1500*time.Millisecond))
-		case toyworld.Dim:
-			require.Less(t, now.Light, 0.7)
+		case match.Dim:
+			require.Less(t, record.Light, 0.7)
 			require.Less(t, brighter, -15.0)
-		case toyworld.Brighten:
-			require.Equal(t, 1.0, now.Light)
+		case match.Brighten:
+			require.Equal(t, 1.0, record.Light)
 			require.Greater(t, brighter, 15.0)
-		case toyworld.Tint:
+		case match.Tint:
 			require.Less(t, later, 0.3, "%s at %v", e.Text, e.At)
 		}
 	}
 }
 
 func TestStillWorldNeverMoves(t *testing.T) {
-	w := world(t, toyworld.Options{Seed: 3, Width: 320, Height: 180, Still: true})
+	w := world(t, toyworld.Options{Seed: 3, Width: 320, Height: 180, Still: true, Counter: true})
 	first := outside(w.Frame(0), 320, 180)
 	for n := uint32(1); n < 5000; n += 499 {
 		require.Equal(t, first, outside(w.Frame(n), 320, 180))
-		require.True(t, w.Truth(w.PTS(n)).Still)
+		require.True(t, w.Truth(w.PTS(n)).Match.Still)
 	}
 	require.NotEqual(t, w.Frame(0), w.Frame(60), "clock and counter go on")
 	require.Empty(t, w.Events(0, time.Hour))
+}
+
+// A record says the same after it was written and read, with the events since the record before.
+func TestRecordsAreJSON(t *testing.T) {
+	w := world(t, toyworld.Options{Seed: 6})
+	events := 0
+	last := uint32(0)
+	for n := uint32(0); n < 3*60*30; n += 6 {
+		want := w.Record(n, last)
+		last = n
+		line, err := json.Marshal(want)
+		require.NoError(t, err)
+		require.NotContains(t, string(line), "\n")
+		var got toyworld.Truth
+		require.NoError(t, json.Unmarshal(line, &got))
+		want.At = want.At.Truncate(time.Millisecond)
+		require.Equal(t, want, got)
+		require.Equal(t, n, got.Frame)
+		events += len(got.Events)
+	}
+	require.Len(t, w.Events(0, w.PTS(last)+1), events)
 }

@@ -1,36 +1,104 @@
 package toyworld
 
 import (
-	"math"
-	"sort"
+	"encoding/json"
+	"fmt"
 	"time"
+
+	"touchline/media/toyworld/match"
 )
 
-// Truth is what the picture shows at a moment.
+// Truth is what the picture of a moment shows. Its JSON form is a record of
+// one line, with times in seconds.
 type Truth struct {
-	// Shot is what the camera shows.
-	Shot Shot
-	// Still: nothing moves but the match clock and the frame counter.
-	Still bool
-	// Light is the floodlights' level, 1 = full. Tinted says that they are not white.
-	Light  float64
-	Tinted bool
-	// Flash is how white the picture is, 0 to 1. Banner says that one lies across the middle.
-	Flash  float64
-	Banner bool
-	// Score and Clock are what the score board shows.
-	Score [2]int
-	Clock time.Duration
-	// Ball on the picture, in fractions of its width and height from the top left
-	// corner; outside 0 to 1 it is out of sight. BallWay is where it goes.
-	BallX, BallY float64
-	BallWay      Direction
-	// Flow is where the figures in sight stream, None when they do not move
-	// together; Speed is their mean speed in picture widths a second.
-	Flow  Direction
-	Speed float64
-	// Regions holds each cell's share of the moving figures in sight: a 3x3 grid, row by row from the top left.
-	Regions [9]float64
+	// Frame is the number of the frame.
+	Frame uint32 `json:"frame"`
+	// At is the time since the world's start; "t" in JSON.
+	At time.Duration `json:"-"`
+	// World is the name of the world.
+	World string `json:"world"`
+	// Light is the lamps' level, 1 = full. Tint is their colour: white, blue, red or violet.
+	Light float64 `json:"light"`
+	Tint  string  `json:"tint,omitempty"`
+	// Match is set in the match only.
+	Match *match.Truth `json:"match,omitempty"`
+	// Events begin to show in this frame.
+	Events []Event `json:"events,omitempty"`
+}
+
+// truthFields are the fields of a Truth without its methods.
+type truthFields Truth
+
+// truthRecord is the JSON form of a Truth.
+type truthRecord struct {
+	T float64 `json:"t"`
+	truthFields
+}
+
+// MarshalJSON returns the record.
+func (t Truth) MarshalJSON() ([]byte, error) {
+	return json.Marshal(truthRecord{T: inSeconds(t.At), truthFields: truthFields(t)})
+}
+
+// UnmarshalJSON reads a record.
+func (t *Truth) UnmarshalJSON(data []byte) error {
+	var r truthRecord
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("read a truth record: %w", err)
+	}
+	*t = Truth(r.truthFields)
+	t.At = fromSeconds(r.T)
+	return nil
+}
+
+// Event is one thing that happens in a world. One of its fields is set.
+type Event struct {
+	Match *match.Event
+}
+
+// At is the time since the world's start at which the event begins to show.
+func (e Event) At() time.Duration {
+	return e.Match.At
+}
+
+// Kind names the kind of event.
+func (e Event) Kind() string {
+	return string(e.Match.Kind)
+}
+
+// Text says in plain words what happens.
+func (e Event) Text() string {
+	return e.Match.Text
+}
+
+// MarshalJSON returns the event's fields in one object, with the time "t" in seconds.
+func (e Event) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		T float64 `json:"t"`
+		*match.Event
+	}{inSeconds(e.At()), e.Match})
+}
+
+// UnmarshalJSON reads an event.
+func (e *Event) UnmarshalJSON(data []byte) error {
+	r := struct {
+		T float64 `json:"t"`
+		*match.Event
+	}{Event: &match.Event{}}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("read an event: %w", err)
+	}
+	r.Event.At = fromSeconds(r.T)
+	e.Match = r.Event
+	return nil
+}
+
+// inSeconds returns the time in seconds, to the millisecond.
+func inSeconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// fromSeconds is the inverse of inSeconds.
+func fromSeconds(s float64) time.Duration {
+	return time.Duration(s*1000+0.5) * time.Millisecond
 }
 
 // Events lists what happens from one moment (included) to another (not
@@ -38,115 +106,51 @@ type Truth struct {
 func (w *World) Events(from, to time.Duration) []Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.script.until(max(0, to.Milliseconds()))
-	var out []Event
-	for _, e := range w.script.events {
-		if e.At >= from && e.At < to {
-			out = append(out, e)
-		}
-	}
-	sort.SliceStable(out, func(i, j int) bool { return out[i].At < out[j].At })
-	return out
+	return w.scene.events(from, to)
 }
 
-// Truth returns what the picture of a moment shows.
+// Truth returns what the picture of a moment shows, without events.
 func (w *World) Truth(at time.Duration) Truth {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := max(0, at.Milliseconds())
-	w.script.until(t)
-	now := w.script.showing(t)
-	out := Truth{
-		Shot:   now.shot,
-		Light:  float64(now.light.level) / 256,
-		Tinted: now.light.du != 0 || now.light.dv != 0,
-		Score:  w.script.scoreAt(t),
-		Clock:  time.Duration(w.kickedOff)*time.Second + at.Truncate(time.Second),
-	}
-	if g, ok := w.script.goalBefore(t); ok && now.live {
-		out.Flash = g.flashAt(t)
-		out.Banner = t-g.at >= bannerInMS+slideMS/2 && t-g.at <= bannerOutMS-slideMS/2
-	}
-	if now.shot == ShotCrowd {
-		out.BallX, out.BallY = -1, -1
-		return out
-	}
-	w.flow(now, &out)
-	lights := w.script.lights
-	j := sort.Search(len(lights), func(i int) bool { return lights[i].start > t }) - 1
-	fading := j > 0 && t-lights[j].start < rampMS
-	sliding := false
-	if g, ok := w.script.goalBefore(t); ok && now.live {
-		since := t - g.at
-		in, out := since-bannerInMS, bannerOutMS-since
-		sliding = in >= 0 && in < slideMS || out >= 0 && out < slideMS
-	}
-	out.Still = out.Speed < 0.001 && out.Flash == 0 && !sliding && !fading
+	out := Truth{Frame: w.frameAt(at), At: at, World: w.name, Light: 1}
+	w.scene.truth(at, &out)
 	return out
 }
 
-// flow measures movement over a tenth of a second, seen by the camera.
-func (w *World) flow(now showing, out *Truth) {
-	const step = 100 // ms
-	speed := 1.0
-	if !now.live {
-		speed = slowMotion
+// Record returns the truth of frame n, with the events that begin to show
+// after the frame given as the last one.
+func (w *World) Record(n, last uint32) Truth {
+	out := w.Truth(w.PTS(n))
+	from := time.Duration(0)
+	if last < n {
+		from = w.PTS(last) + 1
 	}
-	cam := now.shot.camera()
-	tall := float64(w.height) / float64(w.width)
-	before := now.moment - step
-	if w.script.at(max(0, before)).kickOff != w.script.at(now.moment).kickOff {
-		before = now.moment // no player walks to the kick-off
-	}
-	at := func(p vec) (float64, float64, bool) {
-		x, y, _ := cam.project(p)
-		return x, y, math.Abs(x) <= 0.5 && math.Abs(y) <= 0.5*tall
-	}
-	sumX, sum, moving, seen := 0.0, 0.0, 0.0, 0.0
-	for i := range w.team {
-		p, q := w.script.place(&w.team[i], before), w.script.place(&w.team[i], now.moment)
-		px, py, _ := at(p)
-		x, y, in := at(q)
-		if !in {
-			continue
-		}
-		if top, bottom := bannerEdges(1); out.Banner && y/tall+0.5 > top && y/tall+0.5 < bottom {
-			continue // out of sight
-		}
-		seen++
-		dx, dy := (x-px)*1000/step*speed, (y-py)*1000/step*speed
-		sumX += dx
-		sum += math.Hypot(dx, dy)
-		if math.Hypot(dx, dy) > 0.003 {
-			moving++
-			out.Regions[cell(x, y, tall)]++
-		}
-	}
-	for i := range out.Regions {
-		out.Regions[i] /= max(moving, 1)
-	}
-	out.Speed = sum / max(seen, 1)
-	if math.Abs(sumX) > 0.5*sum && out.Speed > 0.01 {
-		out.Flow = way(sumX)
-	}
-	px, _, _ := at(w.ball(before))
-	x, y, _ := at(w.ball(now.moment))
-	out.BallX, out.BallY = x+0.5, y/tall+0.5
-	if math.Abs(x-px)*1000/step > 0.01 {
-		out.BallWay = way(x - px)
-	}
+	out.Events = w.Events(from, w.PTS(n)+1)
+	return out
 }
 
-func way(dx float64) Direction {
-	if dx > 0 {
-		return Right
+// frameAt is the number of the frame that a moment shows.
+func (w *World) frameAt(at time.Duration) uint32 {
+	n := uint32(max(0, at) * time.Duration(w.fps) / time.Second) //nolint:gosec // four years at 30 a second
+	if w.PTS(n+1) <= at {
+		n++
 	}
-	return Left
+	return n
 }
 
-// cell of the 3x3 grid for a place from the picture's centre, in picture widths.
-func cell(x, y, tall float64) int {
-	col := max(0, min(2, int((x+0.5)*3)))
-	row := max(0, min(2, int((y/tall+0.5)*3)))
-	return row*3 + col
+// matchScene makes a match the scene of a world.
+type matchScene struct{ *match.Match }
+
+func (s matchScene) events(from, to time.Duration) []Event {
+	var out []Event
+	for _, e := range s.Events(from, to) {
+		out = append(out, Event{Match: &e})
+	}
+	return out
+}
+
+func (s matchScene) truth(at time.Duration, out *Truth) {
+	lamps, truth := s.Lamps(at), s.Truth(at)
+	out.Light, out.Tint, out.Match = lamps.Level, lamps.Tint, &truth
 }

@@ -259,7 +259,7 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 	cam, err = camera.NewDemo(camera.DemoOptions{
 		URL: s.Server.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
 		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
-		Crowd: s.opts.Crowd, Sound: s.opts.Sound, LoopbackOnly: true, Log: s.Log,
+		Crowd: s.opts.Crowd, Sound: s.opts.Sound, LoopbackOnly: true, Counter: true, Log: s.Log,
 		OnSent: func(pts time.Duration) {
 			s.mu.Lock()
 			s.sent = append(s.sent, numberOf(cam.World, pts))

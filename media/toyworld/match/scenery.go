@@ -1,6 +1,10 @@
-package toyworld
+package match
 
-import "math"
+import (
+	"math"
+
+	"touchline/media/toyworld/paint"
+)
 
 // Metres beyond the far touchline: the boards, the foot of the stand, its top.
 const (
@@ -24,81 +28,81 @@ const (
 
 // kit is what the two teams wear.
 type kit struct {
-	code                  string
-	shirt, sleeve, shorts rgb
+	name, code            string
+	shirt, sleeve, shorts paint.RGB
 }
 
 func kits() [][2]kit {
-	white, black := rgb{244, 244, 240}, rgb{26, 26, 32}
-	red := kit{"RED", rgb{214, 38, 46}, rgb{238, 226, 222}, white}
-	blue := kit{"BLU", rgb{38, 84, 206}, rgb{240, 240, 244}, rgb{20, 38, 110}}
-	yellow := kit{"YEL", rgb{248, 206, 40}, rgb{30, 60, 120}, rgb{24, 52, 120}}
-	snow := kit{"WHT", white, rgb{30, 30, 40}, black}
-	violet := kit{"VIO", rgb{124, 56, 176}, rgb{240, 220, 250}, white}
-	sky := kit{"SKY", rgb{116, 186, 236}, white, black}
-	orange := kit{"ORA", rgb{246, 126, 30}, black, black}
+	white, black := paint.RGB{244, 244, 240}, paint.RGB{26, 26, 32}
+	red := kit{"Red", "RED", paint.RGB{214, 38, 46}, paint.RGB{238, 226, 222}, white}
+	blue := kit{"Blue", "BLU", paint.RGB{38, 84, 206}, paint.RGB{240, 240, 244}, paint.RGB{20, 38, 110}}
+	yellow := kit{"Yellow", "YEL", paint.RGB{248, 206, 40}, paint.RGB{30, 60, 120}, paint.RGB{24, 52, 120}}
+	snow := kit{"White", "WHT", white, paint.RGB{30, 30, 40}, black}
+	violet := kit{"Violet", "VIO", paint.RGB{124, 56, 176}, paint.RGB{240, 220, 250}, white}
+	sky := kit{"Sky", "SKY", paint.RGB{116, 186, 236}, white, black}
+	orange := kit{"Orange", "ORA", paint.RGB{246, 126, 30}, black, black}
 	return [][2]kit{{red, blue}, {blue, yellow}, {red, snow}, {yellow, violet}, {orange, blue}, {red, sky}, {snow, violet}}
 }
 
 // bake paints everything of a shot that never moves.
-func (w *World) bake(s Shot) []byte {
-	buf := make([]byte, i420Size(w.width, w.height))
-	c := newCanvas(buf, w.width, w.height)
+func (m *Match) bake(s Shot) []byte {
+	buf := make([]byte, paint.I420Size(m.width, m.height))
+	c := paint.NewCanvas(buf, m.width, m.height)
 	if s == ShotCrowd {
-		w.bakeCrowd(&c)
+		m.bakeCrowd(&c)
 		return buf
 	}
 	cam := s.camera()
-	inv := 1 / float64(w.width)
-	chroma := make([][2]int, (w.width/2)*(w.height/2))
-	for py := range w.height {
-		for px := range w.width {
-			x := (float64(px) + 0.5 - float64(w.width)/2) * inv
-			y := (float64(py) + 0.5 - float64(w.height)/2) * inv
-			k := w.scene(cam, cam.ray(x, y), inv).yuv()
-			c.y.pix[py*w.width+px] = k.y
-			if q := py/2*(w.width/2) + px/2; px/2 < w.width/2 && py/2 < w.height/2 {
-				chroma[q][0] += int(k.u)
-				chroma[q][1] += int(k.v)
+	inv := 1 / float64(m.width)
+	chroma := make([][2]int, (m.width/2)*(m.height/2))
+	for py := range m.height {
+		for px := range m.width {
+			x := (float64(px) + 0.5 - float64(m.width)/2) * inv
+			y := (float64(py) + 0.5 - float64(m.height)/2) * inv
+			k := m.scene(cam, cam.Ray(x, y), inv).YUV()
+			c.Y.Pix[py*m.width+px] = k.Y
+			if q := py/2*(m.width/2) + px/2; px/2 < m.width/2 && py/2 < m.height/2 {
+				chroma[q][0] += int(k.U)
+				chroma[q][1] += int(k.V)
 			}
 		}
 	}
 	for i, k := range chroma {
-		c.u.pix[i], c.v.pix[i] = uint8((k[0]+2)/4), uint8((k[1]+2)/4)
+		c.U.Pix[i], c.V.Pix[i] = uint8((k[0]+2)/4), uint8((k[1]+2)/4)
 	}
-	w.bakeBoards(&c, cam)
-	w.bakeGoals(&c, cam)
+	m.bakeBoards(&c, cam)
+	m.bakeGoals(&c, cam)
 	return buf
 }
 
 // scene is the colour that a ray meets; pixel is a pixel's size on the picture.
-func (w *World) scene(cam camera, d vec, pixel float64) rgb {
-	boards := cam.at.add(d.scale((boardsY - cam.at.y) / d.y))
-	if boards.z > boardsH || d.z >= 0 {
-		return w.stand(cam, d)
+func (m *Match) scene(cam paint.Camera, d paint.Vec, pixel float64) paint.RGB {
+	boards := cam.Eye.Add(d.Scale((boardsY - cam.Eye.Y) / d.Y))
+	if boards.Z > boardsH || d.Z >= 0 {
+		return m.stand(cam, d)
 	}
-	if boards.z > 0 {
-		n := int(math.Floor((boards.x + 60) / boardPanel))
+	if boards.Z > 0 {
+		n := int(math.Floor((boards.X + 60) / boardPanel))
 		return boardColours()[n%3][0]
 	}
-	t := -cam.at.z / d.z
-	p := cam.at.add(d.scale(t))
+	t := -cam.Eye.Z / d.Z
+	p := cam.Eye.Add(d.Scale(t))
 	// A pixel covers this much of the ground, along x and along y.
 	fx := t * pixel
-	fy := fx * math.Sqrt(d.dot(d)) / math.Abs(d.z)
-	grass := rgb{52, 132, 62}
-	band := p.x / (pitchLength / stripes)
+	fy := fx * math.Sqrt(d.Dot(d)) / math.Abs(d.Z)
+	grass := paint.RGB{52, 132, 62}
+	band := p.X / (pitchLength / stripes)
 	if int(math.Floor(band))%2 != 0 {
-		grass = rgb{44, 116, 54}
+		grass = paint.RGB{44, 116, 54}
 	}
-	if p.x < -3.5 || p.x > pitchLength+3.5 || p.y < -3.5 || p.y > pitchWidth+3.5 {
-		grass = rgb{38, 92, 50}
+	if p.X < -3.5 || p.X > pitchLength+3.5 || p.Y < -3.5 || p.Y > pitchWidth+3.5 {
+		grass = paint.RGB{38, 92, 50}
 	}
 	// The lamps stand over the middle.
-	away := math.Hypot((p.x-midX)/75, (p.y-midY)/60)
-	grass = grass.mix(rgb{18, 58, 34}, min(0.5, 0.28*away*away))
-	grass = grass.mix(rgb{96, 168, 84}, 0.22*max(0, 1-away))
-	return grass.mix(rgb{240, 246, 238}, 0.94*marking(p.x, p.y, fx, fy))
+	away := math.Hypot((p.X-midX)/75, (p.Y-midY)/60)
+	grass = grass.Mix(paint.RGB{18, 58, 34}, min(0.5, 0.28*away*away))
+	grass = grass.Mix(paint.RGB{96, 168, 84}, 0.22*max(0, 1-away))
+	return grass.Mix(paint.RGB{240, 246, 238}, 0.94*marking(p.X, p.Y, fx, fy))
 }
 
 // stroke is how much of a pixel of the given footprint a line at distance d covers.
@@ -165,43 +169,43 @@ func marking(x, y, fx, fy float64) float64 {
 }
 
 // stand is the far side: seats full of people, a roof, the night.
-func (w *World) stand(cam camera, d vec) rgb {
+func (m *Match) stand(cam paint.Camera, d paint.Vec) paint.RGB {
 	// The plane z = rise * (y - standY).
-	den := d.z - standRise*d.y
-	t := (standRise*(cam.at.y-standY) - cam.at.z) / den
-	p := cam.at.add(d.scale(t))
-	back := p.y - standY
+	den := d.Z - standRise*d.Y
+	t := (standRise*(cam.Eye.Y-standY) - cam.Eye.Z) / den
+	p := cam.Eye.Add(d.Scale(t))
+	back := p.Y - standY
 	if t <= 0 || back > standDepth {
-		return rgb{14, 18, 34}
+		return paint.RGB{14, 18, 34}
 	}
 	if back < 0 {
-		return rgb{40, 46, 60}
+		return paint.RGB{40, 46, 60}
 	}
 	if back > standDepth-1.6 {
-		return rgb{70, 78, 96}
+		return paint.RGB{70, 78, 96}
 	}
-	return w.fan(p.x, back)
+	return m.fan(p.X, back)
 }
 
 // fan is the colour of the crowd at a place of the stand.
-func (w *World) fan(x, back float64) rgb {
+func (m *Match) fan(x, back float64) paint.RGB {
 	row := math.Floor(back / seat)
 	col := math.Floor(x/seat + 0.5*math.Mod(row, 2))
-	if m := math.Mod(col+400, 26); m < 1 {
-		return rgb{66, 70, 80} // an aisle
+	if math.Mod(col+400, 26) < 1 {
+		return paint.RGB{66, 70, 80} // an aisle
 	}
-	roll := chance(w.seed, uint64(int64(col)+5000), uint64(int64(row)+9000))
-	dark := rgb{34, 38, 52}
-	var shirt rgb
+	roll := paint.Chance(m.seed, uint64(int64(col)+5000), uint64(int64(row)+9000))
+	dark := paint.RGB{34, 38, 52}
+	var shirt paint.RGB
 	switch {
 	case roll < 0.22:
-		shirt = w.kits[0].shirt
+		shirt = m.kits[0].shirt
 	case roll < 0.44:
-		shirt = w.kits[1].shirt
+		shirt = m.kits[1].shirt
 	case roll < 0.6:
-		shirt = rgb{190, 186, 180}
+		shirt = paint.RGB{190, 186, 180}
 	case roll < 0.8:
-		shirt = rgb{84, 88, 104}
+		shirt = paint.RGB{84, 88, 104}
 	default:
 		shirt = dark
 	}
@@ -210,10 +214,10 @@ func (w *World) fan(x, back float64) rgb {
 	// Rows farther back lie deeper in the roof's shadow.
 	shade := 0.34 + 0.4*back/standDepth
 	if fx*fx+(fy-0.72)*(fy-0.72) < 0.045 {
-		return rgb{206, 164, 136}.mix(dark, shade)
+		return paint.RGB{206, 164, 136}.Mix(dark, shade)
 	}
 	if math.Abs(fx) < 0.4 && fy < 0.6 {
-		return shirt.mix(dark, shade)
+		return shirt.Mix(dark, shade)
 	}
 	return dark
 }
@@ -222,8 +226,8 @@ func (w *World) fan(x, back float64) rgb {
 const boardPanel = 15.0
 
 // boardColours are the colours and inks of the advertising boards, in turn.
-func boardColours() [3][2]rgb {
-	return [3][2]rgb{
+func boardColours() [3][2]paint.RGB {
+	return [3][2]paint.RGB{
 		{{24, 40, 78}, {236, 240, 246}},
 		{{226, 230, 236}, {24, 40, 78}},
 		{{172, 28, 44}, {250, 236, 220}},
@@ -231,48 +235,48 @@ func boardColours() [3][2]rgb {
 }
 
 // bakeBoards writes the name on the advertising boards.
-func (w *World) bakeBoards(c *canvas, cam camera) {
-	size := float64(w.width)
+func (m *Match) bakeBoards(c *paint.Canvas, cam paint.Camera) {
+	size := float64(m.width)
 	at := func(x, z float64) (float64, float64, float64) {
-		px, py, m := cam.project(vec{x, boardsY, z})
-		return px*size + size/2, py*size + float64(w.height)/2, m * size
+		px, py, metre := cam.Project(paint.At(x, boardsY, z))
+		return px*size + size/2, py*size + float64(m.height)/2, metre * size
 	}
 	for n := range 15 {
 		x := -60 + float64(n)*boardPanel
 		ink := boardColours()[n%3][1]
-		_, _, m := at(x, 0)
+		_, _, metre := at(x, 0)
 		word := []string{"TOUCHLINE", "LIVE", "TOY WORLD"}[n%3]
 		height := boardsH * 0.62
-		left := x + (boardPanel-textWidth(word)*height*1.25)/2
-		strokes(word, func(ax, ay, bx, by float64) {
+		left := x + (boardPanel-paint.TextWidth(word)*height*1.25)/2
+		paint.Strokes(word, func(ax, ay, bx, by float64) {
 			px, py, _ := at(left+ax*height*1.25, boardsH*0.82-ay*height)
 			qx, qy, _ := at(left+bx*height*1.25, boardsH*0.82-by*height)
-			c.capsule(px, py, qx, qy, 0.1*m, ink, 1)
+			c.Capsule(px, py, qx, qy, 0.1*metre, ink, 1)
 		})
 	}
 }
 
 // bakeGoals puts up both goals with their nets.
-func (w *World) bakeGoals(c *canvas, cam camera) {
-	size := float64(w.width)
-	line := func(a, b vec, metres, alpha float64) {
-		ax, ay, m := cam.project(a)
-		bx, by, _ := cam.project(b)
-		h := float64(w.height) / 2
-		c.capsule(ax*size+size/2, ay*size+h, bx*size+size/2, by*size+h, max(0.55, metres*m*size), rgb{250, 250, 250}, alpha)
+func (m *Match) bakeGoals(c *paint.Canvas, cam paint.Camera) {
+	size := float64(m.width)
+	line := func(a, b paint.Vec, metres, alpha float64) {
+		ax, ay, metre := cam.Project(a)
+		bx, by, _ := cam.Project(b)
+		h := float64(m.height) / 2
+		c.Capsule(ax*size+size/2, ay*size+h, bx*size+size/2, by*size+h, max(0.55, metres*metre*size), paint.RGB{250, 250, 250}, alpha)
 	}
 	for _, g := range []struct{ x, back float64 }{{0, -3}, {pitchLength, pitchLength + 3}} {
 		lo, hi := midY-goalHalf, midY+goalHalf
 		for i := range 10 {
 			y := lo + (hi-lo)*float64(i)/9
-			line(vec{g.x, y, goalHeight}, vec{g.back, y, 0}, 0.02, 0.3)
+			line(paint.At(g.x, y, goalHeight), paint.At(g.back, y, 0), 0.02, 0.3)
 		}
 		for i := range 5 {
 			k := float64(i) / 4
-			line(vec{g.x + (g.back-g.x)*k, lo, goalHeight * (1 - k)}, vec{g.x + (g.back-g.x)*k, hi, goalHeight * (1 - k)}, 0.02, 0.3)
+			line(paint.At(g.x+(g.back-g.x)*k, lo, goalHeight*(1-k)), paint.At(g.x+(g.back-g.x)*k, hi, goalHeight*(1-k)), 0.02, 0.3)
 		}
-		line(vec{g.x, hi, 0}, vec{g.x, hi, goalHeight}, 0.13, 1)
-		line(vec{g.x, lo, goalHeight}, vec{g.x, hi, goalHeight}, 0.13, 1)
-		line(vec{g.x, lo, 0}, vec{g.x, lo, goalHeight}, 0.13, 1)
+		line(paint.At(g.x, hi, 0), paint.At(g.x, hi, goalHeight), 0.13, 1)
+		line(paint.At(g.x, lo, goalHeight), paint.At(g.x, hi, goalHeight), 0.13, 1)
+		line(paint.At(g.x, lo, 0), paint.At(g.x, lo, goalHeight), 0.13, 1)
 	}
 }

@@ -1,8 +1,10 @@
-package toyworld
+package match
 
 import (
 	"math"
 	"sort"
+
+	"touchline/media/toyworld/paint"
 )
 
 // Every figure's place is a function of the time alone, so that any frame can
@@ -46,7 +48,7 @@ func lineUp(seed uint64) [figures]footballer {
 	for i := range out {
 		n := i % teamSize
 		f := footballer{team: i / teamSize, keeper: n == 0}
-		roll := func(k uint64) float64 { return chance(seed, uint64(i), k) }
+		roll := func(k uint64) float64 { return paint.Chance(seed, uint64(i), k) }
 		f.homeX = homes[n][0] + 3*(roll(1)-0.5)
 		f.homeY = homes[n][1] + 4*(roll(2)-0.5)
 		if f.keeper {
@@ -62,14 +64,6 @@ func lineUp(seed uint64) [figures]footballer {
 		out[i] = f
 	}
 	return out
-}
-
-// chance returns a number from 0 to 1 that depends on its arguments only (splitmix64).
-func chance(a, b, c uint64) float64 {
-	z := a*0x9e3779b97f4a7c15 ^ (b+0x632be59bd9b4e019)*0xbf58476d1ce4e5b9 ^ (c+0x1d8e4e27c47d124f)*0x94d049bb133111eb
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return float64((z^z>>31)>>11) / (1 << 53)
 }
 
 // at finds the passage of a moment.
@@ -105,7 +99,7 @@ func (s *script) anchor(t int64) (x, y, played float64) {
 }
 
 // place of a figure on the pitch, and how high it jumps.
-func (s *script) place(f *footballer, t int64) vec {
+func (s *script) place(f *footballer, t int64) paint.Vec {
 	now := s.at(t)
 	when := t - f.lag
 	if now.kickOff || when < 0 {
@@ -118,14 +112,14 @@ func (s *script) place(f *footballer, t int64) vec {
 	if f.keeper {
 		k, ky = 0.06, 0.25
 	}
-	p := vec{
-		x: midX + f.homeX + k*(x-midX) + f.swing*math.Sin(played*f.rateX+f.phaseX),
-		y: midY + f.homeY + ky*(y-midY) + f.swing*math.Sin(played*f.rateY+f.phaseY),
-	}
-	p.x, p.y = max(1, min(pitchLength-1, p.x)), max(2, min(pitchWidth-2, p.y))
+	p := paint.At(
+		midX+f.homeX+k*(x-midX)+f.swing*math.Sin(played*f.rateX+f.phaseX),
+		midY+f.homeY+ky*(y-midY)+f.swing*math.Sin(played*f.rateY+f.phaseY),
+		0)
+	p.X, p.Y = max(1, min(pitchLength-1, p.X)), max(2, min(pitchWidth-2, p.Y))
 	if now.joy && now.team == f.team && !f.keeper {
 		hop := math.Abs(math.Sin(float64(t-now.start)/1000*7 + f.phaseX))
-		p.z = 1.3 * hop
+		p.Z = 1.3 * hop
 	}
 	return p
 }
@@ -138,7 +132,7 @@ func (p *passage) receiver(n int64) int {
 	if n < 0 || !p.moving {
 		return p.carrier
 	}
-	return p.team*teamSize + 1 + int(chance(p.number, uint64(n), 77)*float64(teamSize-1))
+	return p.team*teamSize + 1 + int(paint.Chance(p.number, uint64(n), 77)*float64(teamSize-1))
 }
 
 func (p *passage) lastCarrier() int {
@@ -149,26 +143,26 @@ func (p *passage) lastCarrier() int {
 }
 
 // ball at a moment.
-func (w *World) ball(t int64) vec {
-	p := w.script.at(t)
-	feet := func(i int) vec {
-		f := &w.team[i]
-		q := w.script.place(f, t)
+func (m *Match) ball(t int64) paint.Vec {
+	p := m.script.at(t)
+	feet := func(i int) paint.Vec {
+		f := &m.team[i]
+		q := m.script.place(f, t)
 		ahead := 1.1
 		if f.team == 1 {
 			ahead = -ahead
 		}
-		return vec{q.x + ahead, q.y - 0.4, 0.3}
+		return paint.At(q.X+ahead, q.Y-0.4, 0.3)
 	}
-	mouth := func(dir int) vec {
+	mouth := func(dir int) paint.Vec {
 		if dir > 0 {
-			return vec{pitchLength + 1, midY - 1.5, 0.6}
+			return paint.At(pitchLength+1, midY-1.5, 0.6)
 		}
-		return vec{-1, midY - 1.5, 0.6}
+		return paint.At(-1, midY-1.5, 0.6)
 	}
 	switch {
 	case p.kickOff:
-		return vec{midX, midY, 0.3}
+		return paint.At(midX, midY, 0.3)
 	case p.joy:
 		dir := 1
 		if p.team == 1 {
@@ -179,7 +173,7 @@ func (w *World) ball(t int64) vec {
 	n := (t - p.start) / passMS
 	from, to, k := feet(p.receiver(n-1)), feet(p.receiver(n)), 1.0
 	if n == 0 && p.fromCentre {
-		from = vec{midX, midY, 0.3}
+		from = paint.At(midX, midY, 0.3)
 	}
 	if !p.moving {
 		from, to = feet(p.carrier), feet(p.carrier)
@@ -190,7 +184,7 @@ func (w *World) ball(t int64) vec {
 	if p.goal && t > p.end-shotMS {
 		from, to, k = feet(p.receiver((p.end-shotMS-p.start)/passMS)), mouth(p.dir), float64(t-p.end+shotMS)/shotMS
 	}
-	out := from.add(to.sub(from).scale(k))
-	out.z += 5 * k * (1 - k)
+	out := from.Add(to.Sub(from).Scale(k))
+	out.Z += 5 * k * (1 - k)
 	return out
 }

@@ -1,10 +1,11 @@
-package toyworld
+package match
 
 import (
 	"math"
 	"time"
 
 	"touchline/media"
+	"touchline/media/toyworld/paint"
 )
 
 // SoundRate is the number of samples of the match's sound in a second.
@@ -24,14 +25,14 @@ const (
 // some seconds after a goal, and the referee's whistle when play stops and goes
 // on. from counts samples since the start. The same samples come out whatever
 // was asked before.
-func (w *World) Sound(from int64, pcm []int16) {
+func (m *Match) Sound(from int64, pcm []int16) {
 	at := func(sample int64) time.Duration { return media.TicksToDuration(sample, SoundRate) }
-	events := w.Events(max(0, at(from)-at(cheerLong)), at(from+int64(len(pcm)))+time.Millisecond)
+	events := m.Events(max(0, at(from)-at(cheerLong)), at(from+int64(len(pcm)))+time.Millisecond)
 	var crowd [3]lattice
 	for i := range crowd {
-		crowd[i] = lattice{seed: w.seed, layer: uint64(7 + i), step: 24 << i} //nolint:gosec // 0 to 2
+		crowd[i] = lattice{seed: m.seed, layer: uint64(7 + i), step: 24 << i} //nolint:gosec // 0 to 2
 	}
-	swell := lattice{seed: w.seed, layer: 11, step: SoundRate}
+	swell := lattice{seed: m.seed, layer: 11, step: SoundRate}
 	for i := range pcm {
 		n := from + int64(i)
 		v := 0.0
@@ -49,7 +50,7 @@ func (w *World) Sound(from int64, pcm []int16) {
 				t := float64(since) / SoundRate
 				v += whistleLoud * hill(since, fadeLong, whistleLong) *
 					math.Sin(2*math.Pi*2900*t) * (0.7 + 0.3*math.Sin(2*math.Pi*38*t))
-			case Cut, Turn, Dim, Brighten, Tint:
+			default:
 			}
 		}
 		pcm[i] = int16(max(math.MinInt16, min(math.MaxInt16, v)))
@@ -77,7 +78,7 @@ type lattice struct {
 func (l *lattice) at(n int64) float64 {
 	point := n / l.step
 	if !l.known || point != l.point {
-		value := func(p int64) float64 { return 2*chance(l.seed, l.layer, uint64(p)) - 1 } //nolint:gosec // any number will do
+		value := func(p int64) float64 { return 2*paint.Chance(l.seed, l.layer, uint64(p)) - 1 } //nolint:gosec // any number will do
 		l.known, l.point, l.left, l.right = true, point, value(point), value(point+1)
 	}
 	part := float64(n-point*l.step) / float64(l.step)

@@ -1,18 +1,22 @@
-package toyworld
+package match
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
+
+	"touchline/media/toyworld/paint"
 )
 
-// Direction of movement on the picture.
-type Direction uint8
+// Direction of movement on the picture, as a record has it: 1, -1 or 0.
+type Direction int
 
 // The directions that play takes; None stands for no common direction.
 const (
-	None Direction = iota
-	Left
-	Right
+	Left  Direction = -1
+	None  Direction = 0
+	Right Direction = 1
 )
 
 // String returns the direction in lower case.
@@ -57,66 +61,77 @@ func (s Shot) String() string {
 	return "unknown"
 }
 
+// shotNames are the names of shots in records.
+func shotNames() []string {
+	return []string{"wide", "left", "right", "crowd", "replay_left", "replay_right"}
+}
+
+// MarshalText returns the name in records.
+func (s Shot) MarshalText() ([]byte, error) {
+	if names := shotNames(); int(s) < len(names) {
+		return []byte(names[s]), nil
+	}
+	return nil, fmt.Errorf("name shot %d: no such shot", s)
+}
+
+// UnmarshalText reads the name in records.
+func (s *Shot) UnmarshalText(text []byte) error {
+	n := slices.Index(shotNames(), string(text))
+	if n < 0 {
+		return fmt.Errorf("read shot %q: no such shot", text)
+	}
+	*s = Shot(n) //nolint:gosec // one of six
+	return nil
+}
+
+// Outcome of a shot at the goal.
+type Outcome string
+
+// InGoal is the outcome of a shot that is a goal.
+const InGoal Outcome = "goal"
+
 // Kind of event.
-type Kind uint8
+type Kind string
 
 // The kinds of events. Every one of them shows in the picture.
 const (
 	// Goal: a flash fills the picture, a banner comes, play stops.
-	Goal Kind = iota
+	Goal Kind = "goal"
 	// Cut: the camera changes from one frame to the next.
-	Cut
-	// Turn: the players stream the other way.
-	Turn
+	Cut Kind = "cut"
+	// Turn: the other team has the ball, and the players stream the other way.
+	Turn Kind = "turn"
 	// StillStart: nothing moves from here on, except the match clock and the frame counter.
-	StillStart
+	StillStart Kind = "still"
 	// StillEnd: play begins again.
-	StillEnd
+	StillEnd Kind = "play_on"
 	// Dim and Brighten: the floodlights change within 0.6 s.
-	Dim
-	Brighten
+	Dim      Kind = "dim"
+	Brighten Kind = "brighten"
 	// Tint: the floodlights' colour changes within 0.6 s.
-	Tint
+	Tint Kind = "tint"
 )
 
-// String names the kind in plain words.
-func (k Kind) String() string {
-	switch k {
-	case Goal:
-		return "goal"
-	case Cut:
-		return "cut"
-	case Turn:
-		return "turn"
-	case StillStart:
-		return "still"
-	case StillEnd:
-		return "play on"
-	case Dim:
-		return "dim"
-	case Brighten:
-		return "brighten"
-	case Tint:
-		return "tint"
-	}
-	return "unknown"
+// Kinds lists all kinds of events.
+func Kinds() []Kind {
+	return []Kind{Goal, Cut, Turn, StillStart, StillEnd, Dim, Brighten, Tint}
 }
 
 // Event is one thing that happens, for tests to compare with.
 type Event struct {
 	// At is the time since the world's start at which it begins to show.
-	At   time.Duration
-	Kind Kind
+	At   time.Duration `json:"-"`
+	Kind Kind          `json:"kind"`
 	// Direction of play from then on (Turn, StillEnd, Goal: the way of the shot).
-	Direction Direction
-	// Team that scored, 0 or 1 (Goal).
-	Team int
+	Direction Direction `json:"direction,omitempty"`
+	// Player who scored (Goal).
+	Player *Player `json:"player,omitempty"`
 	// Shot after a Cut.
-	Shot Shot
+	Shot *Shot `json:"camera,omitempty"`
 	// Where it shows: a word of a 3x3 grid such as "top left" or "centre"; "" means the whole picture.
-	Where string
+	Where string `json:"where,omitempty"`
 	// Text in plain words.
-	Text string
+	Text string `json:"text"`
 }
 
 // passage is a stretch of the match with one kind of motion. Times are in
@@ -147,16 +162,17 @@ type shotSpan struct {
 // lightSpan is a change of the lights, in force until the next.
 type lightSpan struct {
 	start    int64
-	from, to light
+	from, to paint.Light
 	text     string
 }
 
 // goalMark is a goal and the score after it.
 type goalMark struct {
-	at    int64
-	team  int
-	dir   int
-	score [2]int
+	at     int64
+	team   int
+	scorer int
+	dir    int
+	score  [2]int
 }
 
 // script is the whole match, made up as far as anybody asked.
@@ -183,7 +199,7 @@ const (
 func newScript(seed uint64, still bool) *script {
 	s := &script{rng: rand.New(rand.NewPCG(seed, 0x746f79776f726c64)), still: still}
 	s.shots = []shotSpan{{}}
-	s.lights = []lightSpan{{from: daylight(), to: daylight()}}
+	s.lights = []lightSpan{{from: paint.Daylight(), to: paint.Daylight()}}
 	first := passage{end: leadMS, x0: midX, x1: midX, y0: midY, y1: midY, kickOff: true, carrier: 9}
 	if still {
 		first.end = forever
@@ -316,24 +332,24 @@ func (s *script) incident(p passage) {
 	case pick < 80:
 		to := lamp
 		kind, text := Dim, "the floodlights go down"
-		if lamp.level < 256 {
-			to.level, kind, text = 256, Brighten, "the floodlights come up"
+		if lamp.Level < 256 {
+			to.Level, kind, text = 256, Brighten, "the floodlights come up"
 		} else {
-			to.level = int16(130 + s.rng.IntN(30))
+			to.Level = int16(130 + s.rng.IntN(30))
 		}
 		s.lamp(at, lamp, to, kind, text)
 	default:
 		to, text := lamp, "the floodlights turn white again"
-		if lamp.du != 0 || lamp.dv != 0 {
-			to.du, to.dv = 0, 0
+		if lamp.DU != 0 || lamp.DV != 0 {
+			to.DU, to.DV = 0, 0
 		} else {
 			switch s.rng.IntN(3) {
 			case 0:
-				to.du, to.dv, text = 24, -8, "the floodlights turn blue"
+				to.DU, to.DV, text = 24, -8, "the floodlights turn blue"
 			case 1:
-				to.du, to.dv, text = -4, 24, "the floodlights turn red"
+				to.DU, to.DV, text = -4, 24, "the floodlights turn red"
 			default:
-				to.du, to.dv, text = 20, 16, "the floodlights turn violet"
+				to.DU, to.DV, text = 20, 16, "the floodlights turn violet"
 			}
 		}
 		s.lamp(at, lamp, to, Tint, text)
@@ -342,10 +358,10 @@ func (s *script) incident(p passage) {
 
 func (s *script) cut(at int64, to Shot, replay int64) {
 	s.shots = append(s.shots, shotSpan{start: at, shot: to, replay: replay})
-	s.event(Event{At: ms(at), Kind: Cut, Shot: to, Text: "cut to the " + to.String() + " shot"})
+	s.event(Event{At: ms(at), Kind: Cut, Shot: new(to), Text: "cut to the " + to.String() + " shot"})
 }
 
-func (s *script) lamp(at int64, from, to light, kind Kind, text string) {
+func (s *script) lamp(at int64, from, to paint.Light, kind Kind, text string) {
 	s.lights = append(s.lights, lightSpan{start: at, from: from, to: to, text: text})
 	s.event(Event{At: ms(at), Kind: kind, Text: text})
 }
@@ -360,6 +376,7 @@ func (s *script) freeKick() {
 func (s *script) score(way Direction) {
 	q := s.last()
 	q.goal = true
+	scorer := q.receiver((q.end - shotMS - q.start) / passMS)
 	at, team := q.end, q.team
 	var score [2]int
 	if n := len(s.goals); n > 0 {
@@ -370,13 +387,13 @@ func (s *script) score(way Direction) {
 		score = [2]int{} // a new match on the same evening
 		score[team] = 1
 	}
-	s.goals = append(s.goals, goalMark{at: at, team: team, dir: q.dir, score: score})
+	s.goals = append(s.goals, goalMark{at: at, team: team, scorer: scorer, dir: q.dir, score: score})
 	where, replay := "right", ShotReplayRight
 	if way == Left {
 		where, replay = "left", ShotReplayLeft
 	}
 	s.event(Event{
-		At: ms(at), Kind: Goal, Direction: way, Team: team, Where: where,
+		At: ms(at), Kind: Goal, Direction: way, Player: new(player(scorer)), Where: where,
 		Text: "goal on the " + where,
 	})
 	crowd, again, back := at+3400, at+6600, at+10600

@@ -1,4 +1,4 @@
-package toyworld
+package paint
 
 // glyph returns the pen strokes of a character on a grid 4 wide and 6 high,
 // y down: pairs of digits are points, a space lifts the pen.
@@ -86,9 +86,9 @@ func glyph(r rune) string { //nolint:funlen // a table
 	return ""
 }
 
-// strokes walks over the line pieces of a text whose letters are 1 high; x
+// Strokes walks over the line pieces of a text whose letters are 1 high; x
 // runs on with 0.9 a letter.
-func strokes(text string, line func(x0, y0, x1, y1 float64)) {
+func Strokes(text string, line func(x0, y0, x1, y1 float64)) {
 	x := 0.0
 	for _, r := range text {
 		pen, px, py := false, 0.0, 0.0
@@ -113,8 +113,8 @@ func strokes(text string, line func(x0, y0, x1, y1 float64)) {
 // letterWidth is the advance of a letter of height 1.
 const letterWidth = 0.95
 
-// textWidth of a text whose letters are 1 high.
-func textWidth(text string) float64 {
+// TextWidth of a text whose letters are 1 high.
+func TextWidth(text string) float64 {
 	n := 0
 	for range text {
 		n++
@@ -122,10 +122,10 @@ func textWidth(text string) float64 {
 	return float64(n)*letterWidth - (letterWidth - 4.0/6)
 }
 
-// text writes with its top left corner at (x, y) and letters of the height given.
-func (c *canvas) text(x, y, height float64, s string, col rgb, weight float64) {
+// Text writes with its top left corner at (x, y) and letters of the height given.
+func (c *Canvas) Text(x, y, height float64, s string, col RGB, weight float64) {
 	r := height * weight
-	strokes(s, func(x0, y0, x1, y1 float64) {
-		c.capsule(x+x0*height, y+y0*height, x+x1*height, y+y1*height, r, col, 1)
+	Strokes(s, func(x0, y0, x1, y1 float64) {
+		c.Capsule(x+x0*height, y+y0*height, x+x1*height, y+y1*height, r, col, 1)
 	})
 }

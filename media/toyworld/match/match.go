@@ -1,0 +1,145 @@
+// Package match is a generated football match: its script, its pictures, its
+// sound, and the truth about them.
+//
+// The match is made up from a seed and is a function of the time alone: any
+// moment can be drawn without those before it. It keeps no time and paints
+// into buffers of others.
+package match
+
+import (
+	"sort"
+	"time"
+
+	"touchline/media/toyworld/paint"
+)
+
+// Match is one match. It is not safe for concurrent use.
+type Match struct {
+	width, height int
+	seed          uint64
+
+	team      [figures]footballer
+	kits      [2]kit
+	kickedOff int64 // match clock at the start, s
+	fans      []spectator
+
+	script *script
+	plain  map[Shot][]byte // what never moves, unlit
+	lit    map[Shot]*litScene
+}
+
+// litScene is a shot's background under the lights of the moment.
+type litScene struct {
+	light paint.Light
+	pix   []byte
+}
+
+// New makes a match for pictures of the given even size. In a still one
+// nothing ever moves, except the match clock. It draws nothing yet.
+func New(seed uint64, width, height int, still bool) *Match {
+	m := &Match{
+		width: width, height: height, seed: seed,
+		team: lineUp(seed), script: newScript(seed, still),
+		plain: map[Shot][]byte{}, lit: map[Shot]*litScene{},
+	}
+	all := kits()
+	m.kits = all[int(paint.Chance(seed, 3, 1)*float64(len(all)))]
+	m.kickedOff = int64(60 * (3 + 70*paint.Chance(seed, 3, 2)))
+	m.fans = m.spectators()
+	return m
+}
+
+// Draw paints the picture of a moment.
+func (m *Match) Draw(at time.Duration, c *paint.Canvas) {
+	t := at.Milliseconds()
+	m.script.until(t)
+	now := m.script.showing(t)
+	c.Light = now.light
+	c.Copy(m.background(now.shot, now.light))
+	if now.shot == ShotCrowd {
+		m.drawCrowd(c, t)
+	} else {
+		m.drawPlay(c, now.shot, now.moment)
+	}
+	c.Light = paint.Daylight() // graphics are laid over, they need no lamps
+	if now.live {
+		if g, ok := m.script.goalBefore(t); ok {
+			if a := g.flashAt(t); a > 0 {
+				c.Fade(paint.RGB{255, 255, 255}, a)
+			}
+			m.banner(c, g, t)
+		}
+	} else if now.shot != ShotCrowd {
+		m.sign(c)
+	}
+	m.board(c, t)
+}
+
+// Prepare paints background n ahead of its first use. It reports whether there is one.
+func (m *Match) Prepare(n int) bool {
+	if n < 0 || n > int(ShotReplayRight) {
+		return false
+	}
+	m.background(Shot(n), paint.Daylight())
+	return true
+}
+
+// background is a shot without what moves, under the lights given.
+func (m *Match) background(s Shot, l paint.Light) []byte {
+	if m.plain[s] == nil {
+		m.plain[s] = m.bake(s)
+	}
+	if l == paint.Daylight() {
+		return m.plain[s]
+	}
+	lit := m.lit[s]
+	if lit == nil {
+		lit = &litScene{pix: make([]byte, paint.I420Size(m.width, m.height))}
+		m.lit[s] = lit
+	}
+	if lit.light != l {
+		lit.light = l
+		l.Relight(lit.pix, m.plain[s], m.width, m.height)
+	}
+	return lit.pix
+}
+
+// showing is what the camera does at a moment.
+type showing struct {
+	shot   Shot
+	moment int64 // of the match that is shown
+	live   bool  // not a replay, not the crowd
+	replay int64 // the moment a replay begins with, 0 for none
+	light  paint.Light
+}
+
+func (s *script) showing(t int64) showing {
+	i := sort.Search(len(s.shots), func(i int) bool { return s.shots[i].start > t }) - 1
+	span := s.shots[max(i, 0)]
+	out := showing{shot: span.shot, moment: t, live: span.shot != ShotCrowd, replay: span.replay}
+	if span.replay > 0 {
+		out.live = false
+		out.moment = span.replay + int64(float64(t-span.start)*slowMotion)
+	}
+	j := sort.Search(len(s.lights), func(i int) bool { return s.lights[i].start > t }) - 1
+	l := s.lights[max(j, 0)]
+	out.light = l.to
+	if since := t - l.start; since < rampMS {
+		// In eight steps, so that the lit background is redrawn eight times only.
+		out.light = l.from.Towards(l.to, since*8/rampMS, 8)
+	}
+	return out
+}
+
+func (s *script) goalBefore(t int64) (goalMark, bool) {
+	i := sort.Search(len(s.goals), func(i int) bool { return s.goals[i].at > t }) - 1
+	if i < 0 {
+		return goalMark{}, false
+	}
+	return s.goals[i], true
+}
+
+func (s *script) scoreAt(t int64) [2]int {
+	g, _ := s.goalBefore(t)
+	return g.score
+}

@@ -1,0 +1,326 @@
+package match
+
+import (
+	"math"
+	"sort"
+	"time"
+
+	"touchline/media/toyworld/paint"
+)
+
+// Phase is what the match is doing.
+type Phase string
+
+// The phases of a match.
+const (
+	Play        Phase = "play"
+	AtFreeKick  Phase = "free_kick"
+	AtKickOff   Phase = "kick_off"
+	Celebration Phase = "celebration"
+)
+
+// Player is a player by team, 0 or 1, and shirt number; the keeper wears 1.
+type Player struct {
+	Team   int `json:"team"`
+	Number int `json:"number"`
+}
+
+// player returns who a figure is.
+func player(figure int) Player {
+	return Player{Team: figure / teamSize, Number: figure%teamSize + 1}
+}
+
+// Pass is a ball in flight between two players of a team.
+type Pass struct {
+	// From and To are shirt numbers.
+	From int `json:"from"`
+	To   int `json:"to"`
+	// DX and DY lead from one to the other, in metres on the pitch: to the right of the picture, and away from the camera.
+	DX float64 `json:"dx"`
+	DY float64 `json:"dy"`
+}
+
+// Attempt is a shot at the goal, from the strike until 3 s after the ball arrived.
+type Attempt struct {
+	Player
+
+	Outcome Outcome `json:"outcome"`
+	// Age is the number of seconds since the strike.
+	Age float64 `json:"age"`
+	// Contact is the number of seconds since the ball reached the goal, negative before.
+	Contact float64 `json:"contact"`
+}
+
+// Scored is a goal.
+type Scored struct {
+	Player
+
+	// Age is the number of seconds since the ball was in the net.
+	Age float64 `json:"age"`
+}
+
+// Truth is what the picture of a moment shows. Places on the picture are
+// fractions of its width and height from the top left corner; outside 0 to 1
+// they are out of sight. A replay shows a past moment: phase, players and ball
+// are those of that moment, the graphics are those of the present.
+type Truth struct {
+	// Teams are the names of the two teams, which are the colours of their shirts.
+	Teams [2]string `json:"teams"`
+	// Score and Clock, in seconds, are what the score board shows.
+	Score [2]int `json:"score"`
+	Clock int    `json:"clock"`
+	// Half is 1 or 2.
+	Half  int   `json:"half"`
+	Phase Phase `json:"phase"`
+	// Camera is what the camera shows. Live is false in replays.
+	Camera Shot `json:"camera"`
+	Live   bool `json:"live"`
+	// Possession is the team that has the ball, nil when neither has.
+	Possession *int `json:"possession"`
+	// Carrier is the player at whose feet the ball is.
+	Carrier *Player `json:"carrier"`
+	// Since is the number of seconds since this stretch of the match began.
+	Since float64 `json:"since"`
+	// Direction is where play goes.
+	Direction Direction `json:"direction"`
+	Pass      *Pass     `json:"pass"`
+	Attempt   *Attempt  `json:"attempt"`
+	// Goal is the last goal of the match, however long ago.
+	Goal *Scored `json:"goal"`
+	// Shots counts each team's attempts in this match, goals included.
+	Shots [2]int `json:"shots"`
+	// Plate is the graphic at the bottom left, "" for none.
+	Plate string `json:"plate"`
+	// Flash is how white the picture is, 0 to 1. Banner says that one lies across the middle.
+	Flash  float64 `json:"flash"`
+	Banner bool    `json:"banner"`
+	// Ball is its place on the picture, nil in the crowd shot. BallWay is where it goes on the picture.
+	Ball    *[2]float64 `json:"ball"`
+	BallWay Direction   `json:"ball_way"`
+	// Pitch is the ball's place on the pitch in metres: from the left goal line, and from the near touchline.
+	Pitch [2]float64 `json:"pitch"`
+	// Torsos are the places of the 22 figures' shirts on the picture, team 0 first; keepers are 0 and 11. Empty in the crowd shot.
+	Torsos [][2]float64 `json:"torsos"`
+	// Flow is where the figures in sight stream, None when they do not move
+	// together; Speed is their mean speed in picture widths a second.
+	Flow  Direction `json:"flow"`
+	Speed float64   `json:"speed"`
+	// Still: nothing moves but the match clock and the frame counter.
+	Still bool `json:"still"`
+	// Regions holds each cell's share of the moving figures in sight: a 3x3 grid, row by row from the top left.
+	Regions [9]float64 `json:"regions"`
+}
+
+// Lamps are the floodlights at a moment.
+type Lamps struct {
+	// Level is 1 at full brightness.
+	Level float64
+	// Tint is the colour: white, blue, red or violet.
+	Tint string
+}
+
+// Lamps returns the floodlights of a moment.
+func (m *Match) Lamps(at time.Duration) Lamps {
+	t := max(0, at.Milliseconds())
+	m.script.until(t)
+	l := m.script.showing(t).light
+	out := Lamps{Level: round(float64(l.Level)/256, 3), Tint: "white"}
+	switch {
+	case l.DU > 8 && l.DV > 8:
+		out.Tint = "violet"
+	case l.DU > 8:
+		out.Tint = "blue"
+	case l.DV > 8:
+		out.Tint = "red"
+	}
+	return out
+}
+
+// Events lists what happens from one moment (included) to another (not
+// included), in order.
+func (m *Match) Events(from, to time.Duration) []Event {
+	m.script.until(max(0, to.Milliseconds()))
+	var out []Event
+	for _, e := range m.script.events {
+		if e.At >= from && e.At < to {
+			out = append(out, e)
+		}
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].At < out[j].At })
+	return out
+}
+
+// Truth returns what the picture of a moment shows.
+func (m *Match) Truth(at time.Duration) Truth {
+	t := max(0, at.Milliseconds())
+	m.script.until(t)
+	now := m.script.showing(t)
+	p := m.script.at(now.moment)
+	out := Truth{
+		Teams: [2]string{m.kits[0].name, m.kits[1].name},
+		Score: m.script.scoreAt(t), Clock: int(m.kickedOff + t/1000), Half: 1,
+		Phase: p.phase(), Camera: now.shot, Live: now.replay == 0,
+		Since: seconds(now.moment - p.start), Torsos: [][2]float64{},
+	}
+	if g, ok := m.script.goalBefore(t); ok {
+		out.Goal = &Scored{Player: player(g.scorer), Age: seconds(t - g.at)}
+		out.Shots = g.score
+		if now.live {
+			out.Flash = round(g.flashAt(t), 3)
+			out.Banner = t-g.at >= bannerInMS+slideMS/2 && t-g.at <= bannerOutMS-slideMS/2
+		}
+	}
+	if now.shot == ShotCrowd {
+		out.Phase = Celebration
+		return out
+	}
+	m.play(now, p, &out)
+	m.flow(now, &out)
+	out.Still = out.Speed < 0.001 && out.Flash == 0 && !m.changing(t, now)
+	return out
+}
+
+// changing reports whether lights or graphics are on the move.
+func (m *Match) changing(t int64, now showing) bool {
+	lights := m.script.lights
+	j := sort.Search(len(lights), func(i int) bool { return lights[i].start > t }) - 1
+	if j > 0 && t-lights[j].start < rampMS {
+		return true
+	}
+	if g, ok := m.script.goalBefore(t); ok && now.live {
+		since := t - g.at
+		in, out := since-bannerInMS, bannerOutMS-since
+		return in >= 0 && in < slideMS || out >= 0 && out < slideMS
+	}
+	return false
+}
+
+// phase names what goes on.
+func (p *passage) phase() Phase {
+	switch {
+	case p.moving:
+		return Play
+	case p.kickOff:
+		return AtKickOff
+	case p.joy:
+		return Celebration
+	}
+	return AtFreeKick
+}
+
+// play says what ball and players do.
+func (m *Match) play(now showing, p *passage, out *Truth) {
+	t := now.moment
+	out.Possession = new(p.team)
+	for _, g := range m.script.goals {
+		if struck := g.at - shotMS; t >= struck && t < g.at+3000 {
+			out.Attempt = &Attempt{Player: player(g.scorer), Outcome: InGoal, Age: seconds(t - struck), Contact: seconds(t - g.at)}
+		}
+	}
+	shooting := out.Attempt != nil && out.Attempt.Contact < 0
+	if p.moving {
+		out.Direction = Direction(p.dir)
+	}
+	n := (t - p.start) / passMS
+	from, to := p.receiver(n-1), p.receiver(n)
+	flying := p.moving && t-p.start-n*passMS < flightMS
+	switch {
+	case shooting || p.kickOff || p.joy:
+	case !flying:
+		out.Carrier = new(player(to))
+	case n == 0 && p.fromCentre || from/teamSize != to/teamSize:
+	default:
+		a, b := m.script.place(&m.team[from], t), m.script.place(&m.team[to], t)
+		out.Pass = &Pass{From: player(from).Number, To: player(to).Number, DX: round(b.X-a.X, 1), DY: round(b.Y-a.Y, 1)}
+	}
+	ball := m.ball(t)
+	out.Pitch = [2]float64{round(ball.X, 1), round(ball.Y, 1)}
+	cam, tall := now.shot.camera(), float64(m.height)/float64(m.width)
+	for i := range m.team {
+		q := m.script.place(&m.team[i], t)
+		x, y, _ := cam.Project(paint.At(q.X, q.Y, q.Z+torsoHeight))
+		out.Torsos = append(out.Torsos, [2]float64{round(x+0.5, 4), round(y/tall+0.5, 4)})
+	}
+}
+
+// torsoHeight is the middle of a shirt above the pitch, in metres.
+const torsoHeight = 2.4
+
+// flow measures movement over a tenth of a second, seen by the camera.
+func (m *Match) flow(now showing, out *Truth) {
+	const step = 100 // ms
+	speed := 1.0
+	if !now.live {
+		speed = slowMotion
+	}
+	cam := now.shot.camera()
+	tall := float64(m.height) / float64(m.width)
+	before := now.moment - step
+	if m.script.at(max(0, before)).kickOff != m.script.at(now.moment).kickOff {
+		before = now.moment // no player walks to the kick-off
+	}
+	at := func(p paint.Vec) (float64, float64, bool) {
+		x, y, _ := cam.Project(p)
+		return x, y, math.Abs(x) <= 0.5 && math.Abs(y) <= 0.5*tall
+	}
+	sumX, sum, moving, seen := 0.0, 0.0, 0.0, 0.0
+	for i := range m.team {
+		p, q := m.script.place(&m.team[i], before), m.script.place(&m.team[i], now.moment)
+		px, py, _ := at(p)
+		x, y, in := at(q)
+		if !in {
+			continue
+		}
+		if top, bottom := bannerEdges(1); out.Banner && y/tall+0.5 > top && y/tall+0.5 < bottom {
+			continue // out of sight
+		}
+		seen++
+		dx, dy := (x-px)*1000/step*speed, (y-py)*1000/step*speed
+		sumX += dx
+		sum += math.Hypot(dx, dy)
+		if math.Hypot(dx, dy) > 0.003 {
+			moving++
+			out.Regions[cell(x, y, tall)]++
+		}
+	}
+	for i := range out.Regions {
+		out.Regions[i] = round(out.Regions[i]/max(moving, 1), 3)
+	}
+	out.Speed = round(sum/max(seen, 1), 4)
+	if math.Abs(sumX) > 0.5*sum && out.Speed > 0.01 {
+		out.Flow = way(sumX)
+	}
+	px, _, _ := at(m.ball(before))
+	x, y, _ := at(m.ball(now.moment))
+	out.Ball = &[2]float64{round(x+0.5, 4), round(y/tall+0.5, 4)}
+	if math.Abs(x-px)*1000/step > 0.01 {
+		out.BallWay = way(x - px)
+	}
+}
+
+func way(dx float64) Direction {
+	if dx > 0 {
+		return Right
+	}
+	return Left
+}
+
+// cell of the 3x3 grid for a place from the picture's centre, in picture widths.
+func cell(x, y, tall float64) int {
+	col := max(0, min(2, int((x+0.5)*3)))
+	row := max(0, min(2, int((y/tall+0.5)*3)))
+	return row*3 + col
+}
+
+// seconds of a number of milliseconds.
+func seconds(ms int64) float64 { return float64(ms) / 1000 }
+
+// round keeps a number of decimals, for short records.
+func round(v float64, decimals int) float64 {
+	k := math.Pow10(decimals)
+	v = math.Round(v*k) / k
+	if v == 0 {
+		return 0 // not -0
+	}
+	return v
+}
