@@ -243,39 +243,6 @@ func fromHalf(h uint16) float64 {
 	return v
 }
 
-func TestHalfRounding(t *testing.T) {
-	tests := []struct {
-		in   float32
-		want uint16
-	}{
-		{0, 0},
-		{float32(math.Copysign(0, -1)), 0x8000},
-		{1, 0x3c00},
-		{-2, 0xc000},
-		{65504, 0x7bff},
-		{65519.996, 0x7bff},
-		{65520, 0x7c00},
-		{1e9, 0x7c00},
-		{float32(math.Inf(-1)), 0xfc00},
-		{1 + 1.0/2048, 0x3c00},        // tie to even
-		{1 + 3.0/2048, 0x3c02},        // tie to even, up
-		{0x1p-14, 0x0400},             // smallest normal
-		{0x1p-24, 0x0001},             // smallest subnormal
-		{0x1p-25, 0x0000},             // tie to even
-		{0x1.000002p-25, 0x0001},      // just above the tie
-		{0x1.ffep-15, 0x0400},         // carries into the normals
-		{0x1p-26, 0x0000},             // vanishes
-		{-0.99607843, 0xbbf8},         // 1/255 normalised
-		{0x1.ff8p-15, 0x03ff},         // largest subnormal
-		{0x1.ffffp+15, 0x7c00},        // rounds to infinity
-		{0x1.ffdffep+15, 0x7bff},      // just below that
-		{float32(0x1.554p-2), 0x3555}, // a third
-	}
-	for _, tt := range tests {
-		require.Equal(t, tt.want, vision.ToHalf(tt.in), "%g", tt.in)
-	}
-}
-
 func TestLayoutOfManySizes(t *testing.T) {
 	var sizes []struct {
 		Size      [2]int  `json:"size"`
