@@ -32,12 +32,7 @@ var (
 func TestMain(m *testing.M) {
 	code := 0
 	func() {
-		defer func() {
-			_ = os.RemoveAll(tinyDir)
-			for _, c := range loaded {
-				_ = c.source.Close()
-			}
-		}()
+		defer func() { _ = os.RemoveAll(tinyDir) }()
 		code = m.Run()
 	}()
 	if code == 0 {

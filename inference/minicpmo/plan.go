@@ -8,9 +8,9 @@ import (
 	"touchline/models"
 )
 
-// Plan is the memory of a loaded model on its device.
+// Plan is the memory a loaded model takes on its device, in bytes.
 type Plan struct {
-	Device string // name
+	Device string // in words
 	Parts  []PlanPart
 }
 
@@ -20,7 +20,7 @@ type PlanPart struct {
 	Bytes int64
 }
 
-// Total returns the bytes of all parts.
+// Total of all parts.
 func (p Plan) Total() int64 {
 	var n int64
 	for _, part := range p.Parts {
@@ -29,7 +29,7 @@ func (p Plan) Total() int64 {
 	return n
 }
 
-// String returns the plan as one line.
+// String is the plan as a line.
 func (p Plan) String() string {
 	parts := make([]string, len(p.Parts))
 	for i, part := range p.Parts {
@@ -38,7 +38,7 @@ func (p Plan) String() string {
 	return fmt.Sprintf("%s on %s: %s", size(p.Total()), p.Device, strings.Join(parts, ", "))
 }
 
-// size formats bytes.
+// size prints bytes for people.
 func size(n int64) string {
 	switch {
 	case n >= 10e9:
@@ -58,11 +58,11 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// selection is the set of graphs of an engine with their parameters.
+// selection is which graphs an engine runs, and how.
 type selection struct {
 	device   models.Device
 	decoders []models.Graph
-	prefill  int // index of the decoder for prompts
+	prefill  int // which of them feeds prompts
 	vision   *models.Graph
 	embed    models.Graph
 	dims     models.Dims
@@ -71,24 +71,15 @@ type selection struct {
 	captured []int // by decoder: the largest range captured
 }
 
-// Memory of a CUDA process besides its allocations: the context with the kernels
-// of the runtime and of cuBLAS, and each captured graph. Measured on an H200 with
-// ONNX Runtime 1.30.
+// What a CUDA process takes beside what is asked for: the context with the
+// kernels of the runtime and of cuBLAS, and per captured graph. Measured on an
+// H200 with ONNX Runtime 1.30.
 const (
 	contextBytes = 620 << 20
 	graphBytes   = 640 << 10
 )
 
-// names returns the names of the weight sets.
-func (s *selection) names() []string {
-	names := make([]string, len(s.decoders))
-	for i, g := range s.decoders {
-		names[i] = string(g.Weights)
-	}
-	return names
-}
-
-// plan returns the memory of the selection.
+// plan adds up what the selection takes.
 func (s *selection) plan(device string) Plan {
 	p := Plan{Device: device}
 	add := func(name string, n int64) {
@@ -102,7 +93,7 @@ func (s *selection) plan(device string) Plan {
 	if s.vision != nil {
 		add("vision", s.vision.WeightBytes)
 	}
-	// The table of token embeddings stays in its mapped file on the host.
+	// The table of token embeddings stays in the file, mapped: one copy, on the host.
 	if s.device == models.DeviceCPU {
 		add("embedding table", s.embed.WeightBytes)
 	}
@@ -127,7 +118,7 @@ func (s *selection) elem() int64 {
 	return 4
 }
 
-// bufferBytes returns the size of the fixed inputs and outputs of the graphs.
+// bufferBytes are the fixed inputs and outputs of the graphs.
 func (s *selection) bufferBytes() int64 {
 	d, slots := s.dims.Decoder, int64(s.layout.Slots)
 	vocab, hidden := int64(d.Vocab), int64(d.Hidden)
@@ -136,21 +127,21 @@ func (s *selection) bufferBytes() int64 {
 	n += slots * hidden * s.elem() * 2
 	n += int64(s.chunk) * hidden * s.elem()
 	if v := s.dims.Vision; v != nil && s.vision != nil {
-		images := int64(batchLimit * (batchLimit + 1) / 2) // one to four per run, of one grid
+		images := int64(batchLimit * (batchLimit + 1) / 2) // one to four at once, of one grid
 		n += images * (maxPatches*3*int64(v.Patch)*int64(v.Patch) + int64(v.Queries)*int64(v.Out)) * s.elem()
 	}
 	return n
 }
 
-// topK is the maximum number of best logits that the decoder returns.
+// topK is how many of the largest logits the decoder returns at most.
 const topK = 256
 
-// maxPatches is about the maximum for an image: 448*448 pixels in patches of 14, plus rounding of the sides.
+// maxPatches of an image, about: 448*448 pixels in patches of 14, and some more where the sides do not come out even.
 const maxPatches = 1060
 
-// workspaceBytes returns the size of the runtime's arenas: the activations of the
-// largest run and, for int4, the largest matrix unpacked to float16 to multiply
-// prompts.
+// workspaceBytes is what the runtime's arenas grow to: the activations of the
+// widest run, and, for int4, the largest matrix unpacked to float16, which is
+// how prompts are multiplied.
 func (s *selection) workspaceBytes() int64 {
 	d := s.dims.Decoder
 	chunk := int64(s.chunk)
@@ -170,34 +161,39 @@ func (s *selection) workspaceBytes() int64 {
 	return n
 }
 
-// smaller returns settings that fit the memory.
+// smaller proposes settings that fit into the memory.
 func (s *selection) smaller(free int64) []string {
-	type candidate struct {
-		selection
-
-		words string
+	var out []string
+	try := func(c selection, words string) bool {
+		if c.plan("").Total() <= free {
+			out = append(out, words)
+			return true
+		}
+		return false
 	}
-	sets := []candidate{{*s, ""}}
+	sets := []selection{*s}
+	names := []string{""}
 	if len(s.decoders) > 1 {
 		for i, g := range s.decoders {
 			one := *s
 			one.decoders, one.captured, one.prefill = s.decoders[i:i+1], []int{s.layout.Slots}, 0
-			sets = append(sets, candidate{one, "weights: " + string(g.Weights) + " alone"})
+			sets = append(sets, one)
+			names = append(names, "weights: "+string(g.Weights)+" alone")
 		}
 	}
-	var out []string
 	for i, c := range sets {
-		fits := i > 0 && c.plan("").Total() <= free // the selection itself does not fit
-		words := c.words
-		for !fits && c.layout.Slots > 1 {
-			c.layout.Slots /= 2
-			if words = fmt.Sprintf("slots: %d", c.layout.Slots); c.words != "" {
-				words = c.words + " and " + words
-			}
-			fits = c.plan("").Total() <= free
+		if names[i] != "" && try(c, names[i]) {
+			continue
 		}
-		if fits {
-			out = append(out, words)
+		for c.layout.Slots > 1 {
+			c.layout.Slots /= 2
+			words := fmt.Sprintf("slots: %d", c.layout.Slots)
+			if names[i] != "" {
+				words = names[i] + " and " + words
+			}
+			if try(c, words) {
+				break
+			}
 		}
 	}
 	return out

@@ -6,45 +6,46 @@ import (
 	"time"
 )
 
-// loading reports the progress of loading: by stages and, between them, by the
-// device's memory in use.
+// loading tells how far loading is: by stages, and between them, where the
+// device's memory shows it, by bytes.
 type loading struct {
-	report func(percent int, detail string)
-	total  int64 // planned bytes
+	tell  func(percent int, detail string)
+	total int64 // planned
 
 	mu    sync.Mutex
 	stage string
 	bytes int64
 }
 
-// loadingPercent is the share of loading in the reported progress; warming up is
+// The part of loading in all that Progress tells of, in percent; warming up is
 // the rest.
 const loadingPercent = 80
 
-// stageAt starts a stage, with the bytes loaded before it.
-func (l *loading) stageAt(stage string, bytes int64) {
+// at begins a stage, with so many bytes loaded before it.
+func (l *loading) at(stage string, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stage, l.bytes = stage, max(l.bytes, bytes)
-	l.send()
+	l.say()
 }
 
-// taken records the device's memory in use.
+// taken notes how much of the device's memory is in use.
 func (l *loading) taken(bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if bytes > l.bytes && l.stage != "" {
 		l.bytes = min(bytes, l.total)
-		l.send()
+		l.say()
 	}
 }
 
-func (l *loading) send() {
+func (l *loading) say() {
 	percent := 1 + int(l.bytes*(loadingPercent-1)/max(l.total, 1))
-	l.report(min(percent, loadingPercent), fmt.Sprintf("loading: %s, %s of %s", l.stage, size(l.bytes), size(l.total)))
+	l.tell(min(percent, loadingPercent), fmt.Sprintf("loading: %s, %s of %s", l.stage, size(l.bytes), size(l.total)))
 }
 
-// watch reads the memory in use every 250 ms until stop, which waits for its end.
+// watch asks for the memory in use now and then, until stop is called, which
+// waits for it.
 func (l *loading) watch(used func() (int64, error)) (stop func()) {
 	const every = 250 * time.Millisecond
 	end := make(chan struct{})

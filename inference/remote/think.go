@@ -2,22 +2,24 @@ package remote
 
 import "strings"
 
-// The marks around reasoning that some servers leave in the text.
+// Marks that some servers leave in the text.
 const (
 	thinkOpen  = "<think>"
 	thinkClose = "</think>"
 )
 
-// thinkFilter removes the reasoning between <think> and </think> and the end
-// marks of a turn from a stream of text.
+// thinkFilter passes text on without what stands between <think> and </think>,
+// however the stream cuts it into pieces, and without the marks that end a turn.
 type thinkFilter struct {
-	held     string // may be the start of a mark
+	held     string // the start of what may become a mark
 	thinking bool
-	reasoned bool // the answer has reasoning
-	begun    bool // visible text was returned; blanks before it are dropped
+	// thought: something was left out.
+	thought bool
+	// begun: visible text was passed on; blanks before it are dropped.
+	begun bool
 }
 
-// write takes the next text and returns the text that can be shown.
+// write returns what of the text so far may be shown and was not yet.
 func (f *thinkFilter) write(text string) string {
 	f.held += text
 	var out strings.Builder
@@ -32,7 +34,7 @@ func (f *thinkFilter) write(text string) string {
 		f.held = f.held[at+len(mark):]
 		switch mark {
 		case thinkOpen:
-			f.thinking, f.reasoned = true, true
+			f.thinking, f.thought = true, true
 		case thinkClose:
 			f.thinking = false
 		}
@@ -45,7 +47,7 @@ func (f *thinkFilter) write(text string) string {
 	return f.trim(out.String())
 }
 
-// flush returns the held text at the end of the answer.
+// flush returns what was held back at the end of the answer.
 func (f *thinkFilter) flush() string {
 	rest := f.held
 	f.held = ""
@@ -55,7 +57,7 @@ func (f *thinkFilter) flush() string {
 	return f.trim(rest)
 }
 
-// trim drops blanks before the answer.
+// trim drops blanks in front of the answer.
 func (f *thinkFilter) trim(s string) string {
 	if !f.begun {
 		s = strings.TrimLeft(s, " \t\r\n")
@@ -64,7 +66,7 @@ func (f *thinkFilter) trim(s string) string {
 	return s
 }
 
-// marks returns the marks to remove; during reasoning only its end.
+// marks are what is looked for; while thinking only its end.
 func (f *thinkFilter) marks() []string {
 	if f.thinking {
 		return []string{thinkClose}
@@ -72,7 +74,7 @@ func (f *thinkFilter) marks() []string {
 	return []string{thinkOpen, thinkClose, "<|im_end|>", "<|endoftext|>"}
 }
 
-// next finds the first mark in the held text, at -1 without one.
+// next finds the first mark in the held text; -1 when there is none.
 func (f *thinkFilter) next() (at int, mark string) {
 	at = -1
 	for _, m := range f.marks() {
@@ -83,7 +85,7 @@ func (f *thinkFilter) next() (at int, mark string) {
 	return at, mark
 }
 
-// partial returns the number of bytes at the end of the held text that may start a mark.
+// partial returns how many bytes at the end of the held text could be the start of a mark.
 func (f *thinkFilter) partial() int {
 	longest := 0
 	for _, m := range f.marks() {

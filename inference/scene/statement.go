@@ -1,45 +1,58 @@
 package scene
 
-import "time"
+import (
+	"time"
+)
 
 // Kind of a statement, the most important first.
 type Kind uint8
 
-// The kinds of statements.
+// What can be measured.
 const (
 	// Flash: the whole picture turned bright within one sample.
 	Flash Kind = iota
-	// Graphic: a wide rectangle appeared over the picture.
+	// Graphic: a wide rectangle came to lie over the picture.
 	Graphic
 	// Cut: the view changed at once.
 	Cut
-	// Turn: the main movement reversed.
+	// Turn: the main movement goes the other way.
 	Turn
 	// Darker and Brighter: the same view under another light.
 	Darker
 	Brighter
 	// Colour: the same view in another colour.
 	Colour
-	// Start: movement after a rest.
+	// Start: something moves after a rest.
 	Start
-	// Stop: the end of all movement.
+	// Stop: nothing moves any more.
 	Stop
-	// Motion: movement in another place or at another speed.
+	// Motion: the movement goes on elsewhere, or at another speed.
 	Motion
 )
 
-// String returns the kind in lower case.
+// String names the kind in plain words.
 func (k Kind) String() string {
-	return phrase(k, []string{
-		Flash: "flash", Graphic: "graphic", Cut: "cut", Turn: "turn", Darker: "darker", Brighter: "brighter",
-		Colour: "colour", Start: "start", Stop: "stop", Motion: "motion",
-	})
-}
-
-// phrase returns the phrase of a value, "unknown" for a value without one.
-func phrase[T ~uint8](v T, phrases []string) string {
-	if int(v) < len(phrases) {
-		return phrases[v]
+	switch k {
+	case Flash:
+		return "flash"
+	case Graphic:
+		return "graphic"
+	case Cut:
+		return "cut"
+	case Turn:
+		return "turn"
+	case Darker:
+		return "darker"
+	case Brighter:
+		return "brighter"
+	case Colour:
+		return "colour"
+	case Start:
+		return "start"
+	case Stop:
+		return "stop"
+	case Motion:
+		return "motion"
 	}
 	return "unknown"
 }
@@ -58,11 +71,33 @@ const (
 
 // String returns the direction in lower case.
 func (d Direction) String() string {
-	return phrase(d, []string{Mixed: "mixed", Left: "left", Right: "right", Up: "up", Down: "down"})
+	switch d {
+	case Left:
+		return "left"
+	case Right:
+		return "right"
+	case Up:
+		return "up"
+	case Down:
+		return "down"
+	case Mixed:
+	}
+	return "mixed"
 }
 
 func (d Direction) opposite() Direction {
-	return [...]Direction{Mixed: Mixed, Left: Right, Right: Left, Up: Down, Down: Up}[d]
+	switch d {
+	case Left:
+		return Right
+	case Right:
+		return Left
+	case Up:
+		return Down
+	case Down:
+		return Up
+	case Mixed:
+	}
+	return Mixed
 }
 
 // Pace of movement.
@@ -70,8 +105,8 @@ type Pace uint8
 
 // The paces, in picture widths a second.
 const (
-	Slow  Pace = iota // below BriskFrom
-	Brisk             // below FastFrom
+	Slow  Pace = iota // below 0.035
+	Brisk             // up to 0.1
 	Fast
 )
 
@@ -82,7 +117,17 @@ const (
 )
 
 // String returns the pace in lower case.
-func (p Pace) String() string { return phrase(p, []string{Slow: "slow", Brisk: "brisk", Fast: "fast"}) }
+func (p Pace) String() string {
+	switch p {
+	case Slow:
+		return "slow"
+	case Brisk:
+		return "brisk"
+	case Fast:
+		return "fast"
+	}
+	return "unknown"
+}
 
 func paceOf(speed float64) Pace {
 	switch {
@@ -105,21 +150,30 @@ const (
 	RightSide
 )
 
-// String returns the area in lower case.
+// String names the area in plain words.
 func (a Area) String() string {
-	return phrase(a, []string{Across: "across", LeftSide: "left", Middle: "middle", RightSide: "right"})
+	switch a {
+	case LeftSide:
+		return "left"
+	case Middle:
+		return "middle"
+	case RightSide:
+		return "right"
+	case Across:
+	}
+	return "across"
 }
 
-// Statement is one measured event.
+// Statement is one thing that was measured.
 type Statement struct {
 	Kind Kind
-	// At is the media time of the picture that confirmed the event, Since that of its start.
+	// At is the media time of the picture on which it was settled; Since is when it began.
 	At, Since time.Duration
 	// Direction, Pace and Where of the movement (Turn, Start, Motion). Speed is in picture widths a second.
 	Direction Direction
 	Pace      Pace
 	Speed     float64
 	Where     Area
-	// Hue is the new colour (Colour): red, yellow, green, cyan, blue or violet.
+	// Hue is the colour that came in (Colour): red, yellow, green, cyan, blue or violet.
 	Hue string
 }

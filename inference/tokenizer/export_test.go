@@ -12,13 +12,13 @@ func Words(s string) (out []string) {
 	return out
 }
 
-// MergeShort merges a word with the algorithm for short words.
+// MergeShort and MergeLong are the two ways to merge a word.
 func (t *Tokenizer) MergeShort(word string) []int32 { return t.merge(nil, word) }
 
-// MergeLong merges a word with the algorithm for long words.
+// MergeLong is the one for long words.
 func (t *Tokenizer) MergeLong(word string) []int32 { return t.mergeLong(nil, word) }
 
-// MergeByDefinition merges a word by comparing all pairs before each merge.
+// MergeByDefinition looks at every pair before every merge.
 func (t *Tokenizer) MergeByDefinition(word string) []int32 {
 	var ids []int32
 	for i := range len(word) {

@@ -8,67 +8,69 @@ import (
 	"strings"
 )
 
-// Role is the speaker of a Message.
+// Role says who speaks in a Message.
 type Role string
 
-// The roles of the chat template.
+// The roles the chat template knows.
 const (
 	System    Role = "system"
 	User      Role = "user"
 	Assistant Role = "assistant"
 )
 
-// Image is a picture in a prompt: an overview and, if it is sliced, Cols x Rows
-// cells.
+// Image stands for a picture in a prompt: an overview and, if it is sliced,
+// Cols x Rows cells.
 type Image struct{ Cols, Rows int }
 
-// Blocks returns the picture's number of images for the vision tower.
+// Blocks is how many images of the vision tower the picture takes.
 func (m Image) Blocks() int { return 1 + m.Cols*m.Rows }
 
-// Part is one piece of a message: a picture, or text if Image is nil.
+// Part is one piece of a message: a picture, or a text if Image is nil.
 type Part struct {
 	Text  string
 	Image *Image
-	// Literal marks user text, in which control tokens are plain text.
+	// Literal is for text that people write: nothing in it becomes a control
+	// token, whatever it looks like.
 	Literal bool
 }
 
-// Message is one message of a conversation.
+// Message is what one side says.
 type Message struct {
 	Role  Role
 	Parts []Part
 }
 
-// Options select the form of a prompt.
+// Options choose between the forms of a prompt.
 type Options struct {
 	ImageIDs bool // number the pictures
-	Thinking bool // leave the thinking block to the model instead of writing an empty one
+	Thinking bool // leave the thinking block to the model; else it is closed, empty
 	Speech   bool // open the answer with <|tts_bos|>
-	Omni     bool // join a message's parts without line breaks
+	Omni     bool // join a message's parts with nothing, not with line breaks
 	MaxLen   int  // longest prompt in tokens; 0 means no limit
 }
 
-// Span is a half-open range [Start, End).
+// Span is the positions [Start, End) of one image block in the ids.
 type Span struct{ Start, End int }
 
-// Prompt is the input of the model.
+// Prompt is what the model is fed.
 type Prompt struct {
 	Template string  // with one marker per picture
 	Text     string  // with the placeholders of the pictures
 	IDs      []int32 // of Text
-	Images   []Span  // positions in IDs for the embeddings of the image blocks, in order
+	Images   []Span  // where the embeddings of the image blocks go, in order
 }
 
-// TooLongError is returned for a prompt that exceeds Options.MaxLen. Prompts are
-// not truncated, because the instruction is at the end.
+// TooLongError is returned for a prompt that exceeds Options.MaxLen. Nothing
+// is ever cut off by itself: what would go is the instruction at the end.
 type TooLongError struct{ Tokens, Max int }
 
-// Error returns both lengths and the remedy.
+// Error says by how much and what helps.
 func (e *TooLongError) Error() string {
 	return fmt.Sprintf("expected a prompt of at most %d tokens, has %d: use fewer pictures, fewer slices or less text", e.Max, e.Tokens)
 }
 
-// ErrReserved is returned when a text contains the markup of a picture.
+// ErrReserved is returned when a text contains markup that would be mistaken
+// for a picture's.
 var ErrReserved = errors.New("text contains image markup")
 
 // ErrCutImage is returned by Cut when the cut goes through an image block.
@@ -87,17 +89,17 @@ const (
 	emptyThink  = "<think>\n\n</think>\n\n"
 )
 
-// Builder builds the prompts of one tokenizer. Safe for concurrent use.
+// Builder writes prompts for one tokenizer. Safe for concurrent use.
 type Builder struct {
 	t        *Tokenizer
 	features int    // positions of an image block
-	slots    string // the placeholders of an image block
+	slots    string // that many unknown tokens
 
 	image, imageEnd, slice, sliceEnd, listen int32
 }
 
-// NewBuilder looks up the tokens of prompts. features is the number of embeddings
-// of one image block (image_feature_size, 64 as published).
+// NewBuilder looks up the tokens a prompt needs. features is the number of
+// embeddings of one image block (image_feature_size, 64 as published).
 func NewBuilder(t *Tokenizer, features int) (*Builder, error) {
 	if features < 1 || features > 4096 {
 		return nil, fmt.Errorf("image_feature_size: must be between 1 and 4096, is %d", features)
@@ -117,7 +119,8 @@ func NewBuilder(t *Tokenizer, features int) (*Builder, error) {
 	return b, nil
 }
 
-// Chat builds the prompt of a whole conversation, up to the start of the answer.
+// Chat writes the prompt of a whole conversation, up to where the answer
+// begins.
 func (b *Builder) Chat(messages []Message, o Options) (Prompt, error) {
 	if len(messages) == 0 {
 		return Prompt{}, errors.New("expected at least one message")
@@ -132,7 +135,7 @@ func (b *Builder) Chat(messages []Message, o Options) (Prompt, error) {
 	return b.fill(text+answer(o), marked, o)
 }
 
-// check checks that the tokenizer has the tokens of speech if they are needed.
+// check that the tokenizer can speak if it is to.
 func (b *Builder) check(o Options) error {
 	if o.Speech {
 		_, err := b.t.IDs(nameTTSBOS, nameTTSEOS)
@@ -153,8 +156,8 @@ func answer(o Options) string {
 	return s
 }
 
-// content returns the text of a message with a marker for each picture and each
-// literal text, and these parts in order.
+// content is the text of a message with a marker for each picture and each
+// literal text, and these in order.
 func content(m Message, o Options) (text string, marked []Part, err error) {
 	parts := make([]string, len(m.Parts))
 	for i, p := range m.Parts {
@@ -179,8 +182,8 @@ func content(m Message, o Options) (text string, marked []Part, err error) {
 	return strings.Join(parts, between), marked, nil
 }
 
-// template writes the messages as turns. It drops the reasoning of answers
-// before the last question.
+// template writes the messages as turns. What an earlier answer thought is
+// dropped, unless it comes after the last question.
 func (b *Builder) template(messages []Message, o Options) (string, []Part, error) {
 	texts := make([]string, len(messages))
 	var marked []Part
@@ -220,7 +223,7 @@ func (b *Builder) template(messages []Message, o Options) (string, []Part, error
 	return out.String(), marked, nil
 }
 
-// thinking separates the reasoning of an answer from its text.
+// thinking parts what an answer thought from what it said.
 func thinking(text string) (thought, said string) {
 	first := strings.Index(text, "</think>")
 	if first < 0 {
@@ -234,8 +237,8 @@ func thinking(text string) (thought, said string) {
 	return strings.TrimLeft(thought, "\n"), strings.TrimLeft(text[last+len("</think>"):], "\n")
 }
 
-// fill inserts the placeholders and the literal texts, tokenises the text and
-// finds the image blocks.
+// fill puts the placeholders and the literal texts in, tokenises and finds the
+// image blocks.
 func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error) {
 	p := Prompt{Template: template}
 	images := 0
@@ -266,6 +269,7 @@ func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error
 			continue
 		}
 		f.template.WriteString(marker)
+		// Too long is known before the picture's tokens are made.
 		if err := f.image(*m.Image); err != nil {
 			return p, err
 		}
@@ -273,11 +277,11 @@ func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error
 	f.template.WriteString(rest)
 	f.text(rest)
 	p.Template, p.Text = f.template.String(), f.out.String()
-	p.IDs = make([]int32, 0, f.blocks*(b.features+2)+len(template)/2)
+	ids, blocks := make([]int32, 0, f.blocks*(b.features+2)+len(template)/2), f.blocks
 	if len(f.literals) > 0 {
-		p.IDs = b.t.appendLiteral(p.IDs, p.Text, f.literals)
+		p.IDs = b.t.appendLiteral(ids, p.Text, f.literals)
 	} else {
-		p.IDs = b.t.AppendEncode(p.IDs, p.Text)
+		p.IDs = b.t.AppendEncode(ids, p.Text)
 	}
 	if b.listen >= 0 {
 		p.IDs = slices.DeleteFunc(p.IDs, func(id int32) bool { return id == b.listen })
@@ -286,8 +290,8 @@ func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error
 		return p, &TooLongError{Tokens: len(p.IDs), Max: o.MaxLen}
 	}
 	spans, ok := b.spans(p.IDs)
-	if !ok || len(spans) != f.blocks {
-		return p, fmt.Errorf("%w: expected %d image blocks, found %d marks", ErrReserved, f.blocks, len(spans))
+	if !ok || len(spans) != blocks {
+		return p, fmt.Errorf("%w: expected %d image blocks, found %d marks", ErrReserved, blocks, len(spans))
 	}
 	for _, s := range spans {
 		if s.End-s.Start != b.features {
@@ -305,8 +309,8 @@ type filler struct {
 	template, out strings.Builder
 	images        int
 	blocks        int
-	literals      []Span // of bytes of out
-	normal        bool   // write normalised text, for the byte positions of literals
+	literals      []Span // of bytes
+	normal        bool   // write what the tokenizer sees, so that bytes are where they are counted
 }
 
 func (f *filler) text(s string) {
@@ -324,7 +328,8 @@ func (f *filler) literal(s string) {
 }
 
 func (f *filler) image(m Image) error {
-	f.blocks += m.Blocks() // of features positions and two marks each
+	f.blocks += m.Blocks()
+	// Each block takes its slots and two marks.
 	if n := f.blocks * (f.b.features + 2); f.o.MaxLen > 0 && n > f.o.MaxLen {
 		return &TooLongError{Tokens: n, Max: f.o.MaxLen}
 	}
@@ -344,8 +349,8 @@ func (f *filler) image(m Image) error {
 	return nil
 }
 
-// spans pairs the marks of image blocks in order; ok is false if they do not
-// match.
+// spans pairs the marks of image blocks in their order; ok is false when they
+// do not pair up.
 func (b *Builder) spans(ids []int32) (spans []Span, ok bool) {
 	ends := 0
 	for i, id := range ids {
@@ -363,8 +368,8 @@ func (b *Builder) spans(ids []int32) (spans []Span, ok bool) {
 	return spans, ends == len(spans)
 }
 
-// Cut keeps the first n tokens, as the original does with long prompts, for
-// comparisons with it. It cuts off the instruction at the end.
+// Cut keeps the first n tokens, as the original does with long prompts. It is
+// for comparing with it: what is cut is the end, where the instruction stands.
 func (b *Builder) Cut(p Prompt, n int) (Prompt, error) {
 	if n >= len(p.IDs) {
 		return p, nil
@@ -378,9 +383,9 @@ func (b *Builder) Cut(p Prompt, n int) (Prompt, error) {
 	return p, nil
 }
 
-// Conversation builds the prompts of a streaming conversation, in which each
-// message is tokenised separately. ImageIDs and MaxLen of its Options apply to
-// each message; the original sets Omni.
+// Conversation writes the prompts of the streaming way, where each message is
+// fed when it comes and tokenised by itself. Its Options' ImageIDs and MaxLen
+// bear on each message alone; Omni is set in the original.
 type Conversation struct {
 	b         *Builder
 	o         Options
@@ -389,7 +394,7 @@ type Conversation struct {
 	generated bool
 }
 
-// NewConversation starts a conversation.
+// NewConversation starts with nothing said.
 func (b *Builder) NewConversation(o Options) (*Conversation, error) {
 	if err := b.check(o); err != nil {
 		return nil, err
@@ -400,8 +405,8 @@ func (b *Builder) NewConversation(o Options) (*Conversation, error) {
 	return &Conversation{b: b, o: o, newTurn: true}, nil
 }
 
-// Prefill builds the input for one message. Messages of one turn follow each
-// other without marks; Generate ends the turn.
+// Prefill writes what is fed for one message. Messages of one turn follow each
+// other without marks; the turn stays open until Generate.
 func (c *Conversation) Prefill(m Message) (Prompt, error) {
 	text, marked, err := content(m, c.o)
 	if err != nil {
@@ -422,7 +427,7 @@ func (c *Conversation) Prefill(m Message) (Prompt, error) {
 		text = nameStart + string(User) + "\n" + text
 		next.newTurn = false
 	case c.newTurn:
-		// Here the original marks each former answer as broken off.
+		// The original marks every former answer as broken off here.
 		text = nameTTSEOS + nameEnd + "\n" + nameStart + string(User) + "\n" + text
 		next.newTurn = false
 	}
@@ -435,8 +440,8 @@ func (c *Conversation) Prefill(m Message) (Prompt, error) {
 	return p, nil
 }
 
-// Generate builds the input for the answer: the end of the turn and the start of
-// the model's.
+// Generate writes what is fed to get the answer: the end of the turn and the
+// opening of the model's.
 func (c *Conversation) Generate() (Prompt, error) {
 	p, err := c.b.fill(nameEnd+"\n"+answer(c.o), nil, c.o)
 	if err != nil {

@@ -1,7 +1,6 @@
 package voice
 
 import (
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -10,14 +9,14 @@ import (
 	"touchline/inference"
 )
 
-// span is a word's time in the audio; known is false for a word without sound.
+// span is a word's place in the audio; known is false when nothing is said there.
 type span struct {
 	start, end time.Duration
 	known      bool
 }
 
-// wordTimes returns the time of each word of the text. A word without sound gets
-// the end of the previous one.
+// wordTimes gives every word of the text its time. One that is not spoken
+// stands at the end of the one before it.
 func wordTimes(tokens []token, spans []span) []inference.WordTime {
 	words := make([]inference.WordTime, len(tokens))
 	var at time.Duration
@@ -33,23 +32,33 @@ func wordTimes(tokens []token, spans []span) []inference.WordTime {
 	return words
 }
 
-// placeWords finds the words in the phones of the sentence. groups holds the
-// phones of each word spoken alone, which may differ ("a" is "ey" alone and "ax"
-// in a sentence), so both sequences are aligned by edit distance.
+// placeWords finds the words in the phones of the sentence. groups are the
+// phones of each spoken word said alone, which differ a little (a is "ey"
+// alone and "ax" in a sentence): the two lines are aligned by edit distance.
 func placeWords(phones []phone, groups [][]string, tokens []token) ([]span, bool) {
-	var owner []int // of each name
+	spoken := 0
+	for _, t := range tokens {
+		if t.spoken != "" {
+			spoken++
+		}
+	}
+	if len(phones) == 0 || len(groups) != spoken {
+		return nil, false
+	}
+	var names []string
+	var owner []int
 	k := 0
 	for i, t := range tokens {
 		if t.spoken == "" {
 			continue
 		}
-		if k < len(groups) {
-			owner = append(owner, slices.Repeat([]int{i}, len(groups[k]))...)
+		for _, n := range groups[k] {
+			names = append(names, n)
+			owner = append(owner, i)
 		}
 		k++
 	}
-	names := slices.Concat(groups...)
-	if len(phones) == 0 || len(groups) != k || len(names)*len(phones) > maxCells {
+	if len(names)*len(phones) > maxCells {
 		return nil, false
 	}
 	spans := make([]span, len(tokens))
@@ -61,7 +70,7 @@ func placeWords(phones []phone, groups [][]string, tokens []token) ([]span, bool
 		}
 		s.end = max(s.end, p.end)
 	}
-	// A word that was not found lies between its neighbours.
+	// A word of which nothing was found lies between its neighbours.
 	var at time.Duration
 	for i := range spans {
 		if tokens[i].spoken != "" && !spans[i].known {
@@ -77,8 +86,8 @@ const maxCells = 4 << 20
 
 type pair struct{ phone, name int }
 
-// match aligns two sequences of phones by the cheapest edits and returns the
-// matched pairs.
+// match aligns two lines of phones by the cheapest edits, and returns the
+// pairs that stand for each other.
 func match(phones []phone, names []string) []pair {
 	rows, cols := len(phones)+1, len(names)+1
 	cost := make([]int32, rows*cols)
@@ -106,12 +115,14 @@ func match(phones []phone, names []string) []pair {
 			j--
 		}
 	}
-	slices.Reverse(pairs)
+	for a, b := 0, len(pairs)-1; a < b; a, b = a+1, b-1 {
+		pairs[a], pairs[b] = pairs[b], pairs[a]
+	}
 	return pairs
 }
 
-// unlike returns the cost of replacing a phone, which is lower within vowels and
-// within consonants.
+// unlike is the cost of taking one phone for another: vowels change more
+// easily among themselves.
 func unlike(a, b string) int32 {
 	switch {
 	case a == b:
@@ -127,8 +138,9 @@ func vowel(name string) bool {
 	return strings.ContainsRune("aeiouAEIOUV@03y", r)
 }
 
-// estimate places words by their length, along the parts of the audio with
-// sound. If there are as many such parts as clauses, each clause gets its part.
+// estimate places words by their length alone, along the parts of the audio
+// that sound; words that end in punctuation end before a pause where there
+// are as many pauses as such words.
 func estimate(tokens []token, rate int, pcm []int16) []span {
 	regions := sounding(rate, pcm, 100*time.Millisecond)
 	spans := make([]span, len(tokens))
@@ -151,8 +163,11 @@ func estimate(tokens []token, rate int, pcm []int16) []span {
 		clauses = append(clauses, clause)
 	}
 	if len(clauses) != len(regions) {
-		clauses = [][]int{slices.Concat(clauses...)}
-		regions = []span{{start: regions[0].start, end: regions[len(regions)-1].end}}
+		var all []int
+		for _, c := range clauses {
+			all = append(all, c...)
+		}
+		clauses, regions = [][]int{all}, []span{{start: regions[0].start, end: regions[len(regions)-1].end}}
 	}
 	for c, words := range clauses {
 		total := 0.0
@@ -174,7 +189,7 @@ func estimate(tokens []token, rate int, pcm []int16) []span {
 	return spans
 }
 
-// weight returns the approximate length of a spoken word, in letters.
+// weight is roughly how long a word takes to say, in letters.
 func weight(word string) float64 {
 	w := 1.0
 	for _, r := range word {
@@ -199,11 +214,17 @@ func sounding(rate int, pcm []int16, gap time.Duration) []span {
 	step := max(rate/200, 1)
 	var regions []span
 	for from := 0; from < len(pcm); from += step {
-		to := min(from+step, len(pcm))
-		if !slices.ContainsFunc(pcm[from:to], func(v int16) bool { return v >= level || v <= -level }) {
+		loud := false
+		for _, v := range pcm[from:min(from+step, len(pcm))] {
+			if v >= level || v <= -level {
+				loud = true
+				break
+			}
+		}
+		if !loud {
 			continue
 		}
-		start, end := duration(from, rate), duration(to, rate)
+		start, end := duration(from, rate), duration(min(from+step, len(pcm)), rate)
 		if n := len(regions); n > 0 && start-regions[n-1].end < gap {
 			regions[n-1].end = end
 			continue

@@ -1,9 +1,9 @@
 package voice
 
-// ParseWAV is parseWAV.
+// ParseWAV is the reader of the programs' sound.
 func ParseWAV(b []byte) (rate int, pcm []int16, err error) { return parseWAV(b) }
 
-// Split cuts a text that arrives in deltas.
+// Split cuts a text that comes in the deltas given.
 func Split(deltas ...string) []string {
 	var s splitter
 	var pieces []string
@@ -13,5 +13,5 @@ func Split(deltas ...string) []string {
 	return append(pieces, s.end()...)
 }
 
-// Script returns the input of the program for a text.
+// Script is what a program is given to read for a text.
 func Script(text string) string { return script(tokenize(text)) }

@@ -14,37 +14,38 @@ import (
 )
 
 const (
-	// leadKept and the pauses are the silence left around a piece.
+	// leadKept and the pauses are what is left of the silence around a piece.
 	leadKept      = 20 * time.Millisecond
 	sentencePause = 160 * time.Millisecond
 	clausePause   = 60 * time.Millisecond
 
-	// maxPending bounds the pieces that wait for speech; the rest of a longer answer has text only.
+	// maxPending bounds the pieces that wait to be spoken; the rest of a longer answer stays text.
 	maxPending = 64
 )
 
-// Wrap adds the voice of synth to a model: for a prompt with Speech it speaks
-// each sentence of the answer as soon as its text is complete. Chunks of text pass
-// unchanged and at once; each piece of audio follows in its own chunk, in order,
-// with the times of its words. If the engine yields audio itself, Wrap adds none.
+// Wrap gives model the voice of synth: where a prompt asks for speech and the
+// engine yields none itself, every sentence of the answer is spoken as soon as
+// its text is complete. The chunks of text pass unchanged and at once; each
+// piece of audio follows in a chunk of its own, in order, with the times of its
+// words. An engine's own audio is passed through.
 //
-// When the speech program fails, the piece has text only; each new problem is
-// logged once, and Status returns it.
+// A voice program that fails never ends the text: the piece stays without
+// audio, the first failure of a kind is logged and Status tells it.
 func Wrap(model inference.Model, synth *Synthesizer) inference.Model {
 	return &voiced{Model: model, synth: synth, log: synth.log}
 }
 
-// voiced is a model with the voice of a Synthesizer.
+// voiced is a model with a voice put to it.
 type voiced struct {
 	inference.Model
 	synth *Synthesizer
 	log   zerolog.Logger
 
 	mu      sync.Mutex
-	problem string // of the speech program; "" without one
+	problem string // what the voice complains about; "" when it works
 }
 
-// NewSession opens a session of the inner model with the voice.
+// NewSession opens a session of the inner model and gives it the voice.
 func (v *voiced) NewSession() (inference.Session, error) {
 	inner, err := v.Model.NewSession()
 	if err != nil {
@@ -53,7 +54,7 @@ func (v *voiced) NewSession() (inference.Session, error) {
 	return &session{Session: inner, v: v}, nil
 }
 
-// Status returns the inner model's status with the problem of the voice.
+// Status is the inner model's, with what the voice complains about.
 func (v *voiced) Status() inference.Status {
 	st := v.Model.Status()
 	v.mu.Lock()
@@ -62,7 +63,7 @@ func (v *voiced) Status() inference.Status {
 	return st
 }
 
-// report sets the problem and logs each change.
+// report remembers how the voice fares, and logs each change once.
 func (v *voiced) report(err error) {
 	problem := ""
 	if err != nil {
@@ -75,9 +76,9 @@ func (v *voiced) report(err error) {
 	switch {
 	case !changed:
 	case err != nil:
-		v.log.Warn().Err(err).Msg("speech failed: comments have text only")
+		v.log.Warn().Err(err).Msg("no voice: the text goes on without it")
 	default:
-		v.log.Info().Msg("speech works again")
+		v.log.Info().Msg("the voice works again")
 	}
 }
 
@@ -86,13 +87,19 @@ type session struct {
 	v *voiced
 }
 
-// item is a chunk or an error, of the inner engine or of the speech program.
+// item is one step of the inner engine.
 type item struct {
 	chunk inference.Chunk
 	err   error
 }
 
-// Generate yields the inner engine's answer with speech.
+// spoken is one piece after the voice program.
+type spoken struct {
+	chunk inference.Chunk
+	err   error
+}
+
+// Generate answers by the inner engine and speaks the answer.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	if !p.Speech {
 		return s.Session.Generate(ctx, p)
@@ -101,22 +108,28 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		ctx, cancel := context.WithCancel(ctx)
 		items := make(chan item)
 		jobs := make(chan string, 1)
-		done := make(chan item)
+		done := make(chan spoken)
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
 		wg.Go(func() {
 			defer close(items)
+			// A panic in a goroutine of ours would be the whole program's.
 			err := rescue.Call(func() error {
 				for c, err := range s.Session.Generate(ctx, p) {
-					if !send(ctx, items, item{c, err}) {
+					select {
+					case items <- item{c, err}:
+					case <-ctx.Done():
 						return nil
 					}
 				}
 				return nil
 			})
 			if err != nil {
-				send(ctx, items, item{err: err})
+				select {
+				case items <- item{err: err}:
+				case <-ctx.Done():
+				}
 			}
 		})
 		wg.Go(func() { s.speak(ctx, p.Language, jobs, done) })
@@ -124,18 +137,8 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	}
 }
 
-// send sends an item. It returns false if ctx ends first.
-func send(ctx context.Context, to chan<- item, it item) bool {
-	select {
-	case to <- it:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// speak converts pieces to sound, one after another, until ctx ends.
-func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, done chan<- item) {
+// speak turns pieces into sound, one after another, until ctx ends.
+func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, done chan<- spoken) {
 	for {
 		var piece string
 		select {
@@ -143,7 +146,7 @@ func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, do
 		case <-ctx.Done():
 			return
 		}
-		var out item
+		var out spoken
 		out.err = rescue.Call(func() error {
 			sp, err := s.v.synth.Speak(ctx, piece, lang)
 			if err == nil {
@@ -151,21 +154,23 @@ func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, do
 			}
 			return err
 		})
-		if !send(ctx, done, out) {
+		select {
+		case done <- out:
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// mix yields text when it arrives and sound when it is ready.
-func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string, done <-chan item,
+// mix yields text as it comes and sound as it is ready.
+func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string, done <-chan spoken,
 	yield func(inference.Chunk, error) bool,
 ) {
 	var (
 		cutter  splitter
 		pending []string
-		busy    int  // pieces at the speech program
-		own     bool // the engine yields audio
+		busy    int  // pieces with the voice
+		own     bool // the engine has a voice of its own
 		failed  error
 	)
 	for items != nil || busy > 0 || len(pending) > 0 {
@@ -197,7 +202,7 @@ func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string
 			}
 			if over := len(pending) - maxPending; over > 0 {
 				pending = pending[:maxPending]
-				s.v.log.Warn().Int("pieces", over).Msg("answer too long to speak: the rest has text only")
+				s.v.log.Warn().Int("pieces", over).Msg("answer too long to be spoken: the rest stays text")
 			}
 		case to <- next:
 			pending = pending[1:]
@@ -220,9 +225,9 @@ func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string
 	}
 }
 
-// pass yields a spoken piece unless the engine yields audio itself, and reports
-// whether the answer continues.
-func (s *session) pass(sp item, own bool, yield func(inference.Chunk, error) bool) bool {
+// pass yields a spoken piece, unless the engine has a voice of its own, and
+// reports whether the answer goes on.
+func (s *session) pass(sp spoken, own bool, yield func(inference.Chunk, error) bool) bool {
 	if _, crash := rescue.Of(sp.err); crash {
 		yield(inference.Chunk{}, sp.err)
 		return false
@@ -233,7 +238,7 @@ func (s *session) pass(sp item, own bool, yield func(inference.Chunk, error) boo
 	return sp.err != nil || own || yield(sp.chunk, nil)
 }
 
-// tighten shortens the silence around a piece to that of natural speech.
+// tighten cuts the silence around a piece down to what a speaker would leave.
 func tighten(sp Speech, piece string) inference.Chunk {
 	c := inference.Chunk{Audio: sp.Audio, AudioRate: sp.Rate, Words: sp.Words}
 	regions := sounding(sp.Rate, sp.Audio, time.Hour)

@@ -51,7 +51,7 @@ func TestSoundTellsWhatHappens(t *testing.T) {
 		case match.Goal:
 			goals++
 			require.Greater(t, level(w, at+time.Second, time.Second), 2.5*level(w, at-time.Second, 900*time.Millisecond), "goal at %v", at)
-		case match.StillStart, match.StillEnd:
+		case match.FreeKick, match.KickOff, match.HalfTime, match.FullTime:
 			whistles++
 			before := level(w, at-50*time.Millisecond, 50*time.Millisecond)
 			require.Greater(t, level(w, at+20*time.Millisecond, 50*time.Millisecond), 1.5*before, "whistle at %v", at)

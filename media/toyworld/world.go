@@ -169,6 +169,17 @@ func (w *World) prepare(n int) bool {
 	return w.scene.Prepare(n)
 }
 
+// ShiftClock moves a match's clock on by a time, within the half and while it
+// runs, and nothing else. With it, training pictures show other times than
+// those that belong to the play.
+func (w *World) ShiftClock(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s, ok := w.scene.(interface{ ShiftClock(by time.Duration) }); ok {
+		s.ShiftClock(by)
+	}
+}
+
 // Sound makes the world's sound, in one channel of SoundRate samples a second.
 // from counts samples since the start. The same samples come out whatever was
 // asked before. A world without sound is silent.

@@ -2,20 +2,21 @@ package sample
 
 import "math/rand/v2"
 
-// State is the state of one answer's draws: its rules, the ids generated so far,
-// its random numbers. It is not safe for concurrent use.
+// State is what one answer's draws depend on: its rules, the ids generated so
+// far, its random numbers. It belongs to one goroutine at a time.
 type State struct {
 	set       Settings
 	vocab     int
 	generated int
 	ids       []int32 // for the window: all ids of this answer
-	seen      *Set    // ids that the penalty applies to
-	distinct  []int32 // the same as a list
+	chunk     int     // where in ids the chunk under way begins
+	seen      *Set    // what the penalty sees
+	distinct  []int32 // the same, as a list
 	source    rand.PCG
 	uniform   func() float64
 }
 
-// NewState returns a state for a vocabulary. Reset it before use.
+// NewState returns a state for a vocabulary of that size. Reset before use.
 func NewState(vocab int) *State {
 	s := &State{
 		vocab: vocab, seen: NewSet(vocab), ids: make([]int32, 0, 1024), distinct: make([]int32, 0, 1024),
@@ -28,11 +29,14 @@ func NewState(vocab int) *State {
 // Reset begins a new answer. Equal seeds give equal draws.
 func (s *State) Reset(set Settings, seed, stream uint64) {
 	s.set = set
-	s.generated = 0
+	s.generated, s.chunk = 0, 0
 	s.ids = s.ids[:0]
 	s.forget()
 	s.source.Seed(seed, stream)
 }
+
+// Settings are those of the last Reset.
+func (s *State) Settings() *Settings { return &s.set }
 
 func (s *State) forget() {
 	for _, id := range s.distinct {
@@ -41,7 +45,7 @@ func (s *State) forget() {
 	s.distinct = s.distinct[:0]
 }
 
-// Accept adds a generated id. It ignores ids outside the vocabulary.
+// Accept notes an id as generated. Ids outside the vocabulary are not counted.
 func (s *State) Accept(id int32) {
 	if id < 0 || int(id) >= s.vocab {
 		return
@@ -50,32 +54,33 @@ func (s *State) Accept(id int32) {
 	if s.set.Window > 0 {
 		s.ids = append(s.ids, id)
 	}
-	s.see(id)
-}
-
-// see adds an id to those that the penalty applies to.
-func (s *State) see(id int32) {
 	if s.seen.add(id) {
 		s.distinct = append(s.distinct, id)
 	}
 }
 
-// NewChunk begins a chunk: of the ids before it, the penalty now applies to the
+// NewChunk begins a chunk: of the ids before it, the penalty now sees the
 // last Window. Without a Window it does nothing.
 func (s *State) NewChunk() {
 	if s.set.Window == 0 {
 		return
 	}
+	s.chunk = len(s.ids)
 	s.forget()
-	for _, id := range s.ids[max(0, len(s.ids)-s.set.Window):] {
-		s.see(id)
+	for _, id := range s.ids[max(0, s.chunk-s.set.Window):] {
+		if s.seen.add(id) {
+			s.distinct = append(s.distinct, id)
+		}
 	}
 }
 
-// barred reports whether the stop ids must not be chosen yet.
+// Generated is how many ids were accepted since Reset.
+func (s *State) Generated() int { return s.generated }
+
+// barred reports whether the stop ids may not be chosen yet.
 func (s *State) barred() bool { return s.generated < s.set.MinTokens }
 
-// adjust applies the repetition penalty to the logit of id.
+// adjust lays the repetition penalty on the logit of id.
 func (s *State) adjust(id int32, v float32) float32 {
 	if s.set.RepetitionPenalty != 1 && s.seen.Has(id) {
 		v = penalise(v, s.set.RepetitionPenalty)

@@ -9,15 +9,17 @@ import (
 	"touchline/models"
 	"touchline/models/graph"
 	"touchline/models/onnx"
+	"touchline/models/quant"
 )
 
-// rounded is a checkpoint whose linear layers have the values of its int4 bundle.
+// rounded is a checkpoint whose linear layers have the values that an int4
+// bundle of it holds: the weights that the int4 graph should be equal to.
 type rounded struct {
 	models.Source
 	layers map[string][]float32 // by tensor name, row-major
 }
 
-// dequantise reads the rounded weights of a bundle's decoder.
+// dequantise reads the integers of a bundle's decoder back.
 func dequantise(src models.Source, b *models.Bundle, g models.Graph) (*rounded, error) {
 	d, err := graph.Decoder(b.Manifest.Dims, graph.Options{
 		Device: g.Device, Weights: g.Weights, Block: g.Block, ZeroPoints: g.ZeroPoints, Head: g.Head,
@@ -29,12 +31,12 @@ func dequantise(src models.Source, b *models.Bundle, g models.Graph) (*rounded, 
 	if err != nil {
 		return nil, err
 	}
-	constants, err := onnx.Constants(file)
+	m, err := onnx.Unmarshal(file)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g.File, err)
 	}
 	places := map[string]*onnx.External{}
-	for _, t := range constants {
+	for _, t := range m.Graph.Initializers {
 		places[t.Name] = t.External
 	}
 	read := func(name string) ([]byte, error) {
@@ -67,7 +69,7 @@ func dequantise(src models.Source, b *models.Bundle, g models.Graph) (*rounded, 
 	return r, nil
 }
 
-// layer dequantises one matrix and assigns the rows to its sources.
+// layer dequantises one matrix and gives each of its sources its rows.
 func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(string) ([]byte, error)) error {
 	base := w.Name[:len(w.Name)-len(".quants")]
 	quants, err := read(w.Name)
@@ -87,7 +89,7 @@ func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(s
 	outputs, blocks := w.Shape[0], w.Shape[1]
 	scale := func(i int) float32 {
 		if all[base+".scales"].Type == models.Float16 {
-			return models.Float16FromBits(binary.LittleEndian.Uint16(rawScales[2*i:]))
+			return quant.FromFloat16(binary.LittleEndian.Uint16(rawScales[2*i:]))
 		}
 		return math.Float32frombits(binary.LittleEndian.Uint32(rawScales[4*i:]))
 	}
@@ -125,7 +127,7 @@ func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(s
 	return nil
 }
 
-// Rows returns the rounded values of a layer, and others unchanged.
+// Rows gives the rounded values where there are any.
 func (r *rounded) Rows(dst []float32, name string, from, to int) error {
 	values, ok := r.layers[name]
 	if !ok {
@@ -136,5 +138,5 @@ func (r *rounded) Rows(dst []float32, name string, from, to int) error {
 	return nil
 }
 
-// Packed is always false: the values are plain numbers.
+// Packed hides packed layers: these are plain numbers.
 func (r *rounded) Packed(string) (models.PackedLinear, bool) { return nil, false }

@@ -3,6 +3,7 @@ package match
 import (
 	"math"
 	"slices"
+	"strconv"
 
 	"touchline/media/toyworld/paint"
 )
@@ -18,18 +19,36 @@ type figure struct {
 	hop        float64
 	index      int
 	stride     float64 // -1 to 1
+	lean       float64 // angle to the right, in radians
 }
+
+// spot is the place on the picture of a point of the figure: how far to the
+// right of its feet, and how far up, when it stands.
+func (f *figure) spot(right, up float64) (x, y float64) {
+	sin, cos := math.Sincos(f.lean)
+	return f.x + right*cos + up*sin, f.y - f.hop - up*cos + right*sin
+}
+
+// Heights on a figure, in parts of its own.
+const (
+	torsoUp = 0.55
+	lying   = 1.3 // radians
+)
 
 // cast places all figures of a moment on the picture.
 func (m *Match) cast(cam paint.Camera, t int64) []figure {
 	out := make([]figure, 0, figures)
 	size := float64(m.width)
 	for i := range m.team {
-		p := m.script.place(&m.team[i], t)
+		p := m.script.place(i, t)
 		x, y, metre := cam.Project(paint.At(p.X, p.Y, 0))
 		f := figure{index: i, x: x*size + size/2, y: y*size + float64(m.height)/2, size: figureHeight * metre * size}
 		f.hop = p.Z / figureHeight * f.size
-		if m.script.at(t).moving {
+		if m.team[i].keeper {
+			_, lean := m.script.dive(m.team[i].team, t)
+			f.lean = lying * lean * float64(attacks(m.team[i].team))
+		}
+		if m.script.at(t).moving() {
 			_, _, played := m.script.anchor(t - m.team[i].lag)
 			f.stride = math.Sin(played*9 + m.team[i].phaseX)
 		}
@@ -55,7 +74,7 @@ func (m *Match) drawPlay(c *paint.Canvas, s Shot, t int64) {
 	for _, f := range cast {
 		c.Ellipse(f.x+f.size*0.16, f.y, f.size*0.34, f.size*0.1, paint.RGB{12, 40, 22}, 0.45)
 	}
-	ball := m.ball(t)
+	ball := m.script.ballAt(t)
 	gx, gy, metre := cam.Project(paint.At(ball.X, ball.Y, 0))
 	bx, by, _ := cam.Project(ball)
 	h := float64(m.height) / 2
@@ -88,22 +107,55 @@ func (m *Match) drawFigure(c *paint.Canvas, f figure) {
 		}
 	}
 	skin := []paint.RGB{{232, 190, 160}, {196, 146, 110}, {120, 82, 60}}[f.index%3]
-	s, x, y := f.size, f.x, f.y-f.hop
-	step := 0.1 * s * f.stride
-	hip, neck := y-0.40*s, y-0.74*s
-	// Legs, shorts, shirt, arms, head.
-	c.Capsule(x-0.05*s, hip, x-0.07*s-step, y-0.03*s, 0.05*s, skin.Mix(paint.RGB{30, 30, 40}, 0.15), 1)
-	c.Capsule(x+0.05*s, hip, x+0.07*s+step, y-0.03*s, 0.05*s, skin, 1)
-	c.Capsule(x-0.06*s, hip+0.04*s, x+0.06*s, hip+0.04*s, 0.085*s, k.shorts, 1)
-	lift := 0.0
+	s, step, lift := f.size, 0.1*f.stride, 0.0
 	if f.hop > 0 {
-		lift = -0.42 * s
+		lift = 0.42
 	}
-	c.Capsule(x-0.13*s, neck+0.06*s, x-0.21*s+step*0.6, hip-0.05*s+lift, 0.045*s, k.sleeve, 1)
-	c.Capsule(x+0.13*s, neck+0.06*s, x+0.21*s-step*0.6, hip-0.05*s+lift, 0.045*s, k.sleeve, 1)
-	c.Capsule(x, neck+0.07*s, x, hip-0.06*s, 0.145*s, k.shirt, 1)
-	c.Ellipse(x, y-0.87*s, 0.105*s, 0.115*s, skin, 1)
-	c.Ellipse(x, y-0.925*s, 0.1*s, 0.06*s, paint.RGB{44, 32, 28}, 1)
+	limb := func(right0, up0, right1, up1, r float64, col paint.RGB) {
+		x0, y0 := f.spot(right0*s, up0*s)
+		x1, y1 := f.spot(right1*s, up1*s)
+		c.Capsule(x0, y0, x1, y1, r*s, col, 1)
+	}
+	// Legs, shorts, shirt, arms, head.
+	limb(-0.05, 0.40, -0.07-step, 0.03, 0.05, skin.Mix(paint.RGB{30, 30, 40}, 0.15))
+	limb(0.05, 0.40, 0.07+step, 0.03, 0.05, skin)
+	limb(-0.06, 0.36, 0.06, 0.36, 0.085, k.shorts)
+	limb(-0.13, 0.68, -0.21+step*0.6, 0.45+lift, 0.045, k.sleeve)
+	limb(0.13, 0.68, 0.21-step*0.6, 0.45+lift, 0.045, k.sleeve)
+	limb(0, 0.67, 0, 0.46, 0.145, k.shirt)
+	if s >= numberFrom*float64(m.width) && s >= numberLeast && f.lean == 0 {
+		m.drawNumber(c, f, k.shirt)
+	}
+	x, y := f.spot(0, 0.87*s)
+	c.Ellipse(x, y, 0.105*s, 0.115*s, skin, 1)
+	x, y = f.spot(0, 0.925*s)
+	c.Ellipse(x, y, 0.1*s, 0.06*s, paint.RGB{44, 32, 28}, 1)
+}
+
+// Numbers are drawn on figures of this height, in picture widths and in pixels: they can be read there.
+const (
+	numberFrom  = 0.058
+	numberLeast = 26
+)
+
+// drawNumber draws a figure's number on the shirt.
+func (m *Match) drawNumber(c *paint.Canvas, f figure, shirt paint.RGB) {
+	const dark = 140 // luma of a shirt that dark numbers are read on
+	ink := paint.RGB{250, 250, 250}
+	if shirt.YUV().Y > dark {
+		ink = paint.RGB{16, 18, 28}
+	}
+	text := strconv.Itoa(player(f.index).Number)
+	high := 0.23 * f.size
+	wide := high
+	if len(text) > 1 {
+		wide *= 0.62
+	}
+	x, y := f.spot(0, torsoUp*f.size)
+	left, top := x-paint.TextWidth(text)*wide/2, y-high*0.55
+	paint.Strokes(text, func(x0, y0, x1, y1 float64) {
+		c.Capsule(left+x0*wide, top+y0*high, left+x1*wide, top+y1*high, 0.085*high, ink, 1)
+	})
 }
 
 // The crowd shot: rows of people, some of whom jump and wave scarves.

@@ -18,10 +18,10 @@ type Match struct {
 	width, height int
 	seed          uint64
 
-	team      [figures]footballer
-	kits      [2]kit
-	kickedOff int64 // match clock at the start, s
-	fans      []spectator
+	team  [figures]footballer
+	kits  [2]kit
+	fans  []spectator
+	shift int64 // of the clock, s
 
 	script *script
 	plain  map[Shot][]byte // what never moves, unlit
@@ -37,17 +37,21 @@ type litScene struct {
 // New makes a match for pictures of the given even size. In a still one
 // nothing ever moves, except the match clock. It draws nothing yet.
 func New(seed uint64, width, height int, still bool) *Match {
+	all := kits()
 	m := &Match{
 		width: width, height: height, seed: seed,
-		team: lineUp(seed), script: newScript(seed, still),
+		team: lineUp(seed), kits: all[int(paint.Chance(seed, 3, 1)*float64(len(all)))],
 		plain: map[Shot][]byte{}, lit: map[Shot]*litScene{},
 	}
-	all := kits()
-	m.kits = all[int(paint.Chance(seed, 3, 1)*float64(len(all)))]
-	m.kickedOff = int64(60 * (3 + 70*paint.Chance(seed, 3, 2)))
+	m.script = newScript(seed, still, &m.team, [2]string{m.kits[0].name, m.kits[1].name})
 	m.fans = m.spectators()
 	return m
 }
+
+// ShiftClock moves the clock on the board on by a time, within the half and
+// while it runs, and nothing else. With it, a reader of the board meets other
+// times than those that belong to the play.
+func (m *Match) ShiftClock(by time.Duration) { m.shift = int64(max(0, by) / time.Second) }
 
 // Draw paints the picture of a moment.
 func (m *Match) Draw(at time.Duration, c *paint.Canvas) {
@@ -62,14 +66,10 @@ func (m *Match) Draw(at time.Duration, c *paint.Canvas) {
 		m.drawPlay(c, now.shot, now.moment)
 	}
 	c.Light = paint.Daylight() // graphics are laid over, they need no lamps
-	if now.live {
-		if g, ok := m.script.goalBefore(t); ok {
-			if a := g.flashAt(t); a > 0 {
-				c.Fade(paint.RGB{255, 255, 255}, a)
-			}
-			m.banner(c, g, t)
-		}
-	} else if now.shot != ShotCrowd {
+	switch {
+	case now.live:
+		m.overlay(c, t)
+	case now.shot != ShotCrowd:
 		m.sign(c)
 	}
 	m.board(c, t)
@@ -109,14 +109,14 @@ type showing struct {
 	shot   Shot
 	moment int64 // of the match that is shown
 	live   bool  // not a replay, not the crowd
-	replay int64 // the moment a replay begins with, 0 for none
+	phase  Phase // what the crowd waits for
 	light  paint.Light
 }
 
 func (s *script) showing(t int64) showing {
 	i := sort.Search(len(s.shots), func(i int) bool { return s.shots[i].start > t }) - 1
 	span := s.shots[max(i, 0)]
-	out := showing{shot: span.shot, moment: t, live: span.shot != ShotCrowd, replay: span.replay}
+	out := showing{shot: span.shot, moment: t, live: span.shot != ShotCrowd, phase: span.phase}
 	if span.replay > 0 {
 		out.live = false
 		out.moment = span.replay + int64(float64(t-span.start)*slowMotion)
@@ -129,17 +129,4 @@ func (s *script) showing(t int64) showing {
 		out.light = l.from.Towards(l.to, since*8/rampMS, 8)
 	}
 	return out
-}
-
-func (s *script) goalBefore(t int64) (goalMark, bool) {
-	i := sort.Search(len(s.goals), func(i int) bool { return s.goals[i].at > t }) - 1
-	if i < 0 {
-		return goalMark{}, false
-	}
-	return s.goals[i], true
-}
-
-func (s *script) scoreAt(t int64) [2]int {
-	g, _ := s.goalBefore(t)
-	return g.score
 }

@@ -15,7 +15,9 @@ const (
 	figures  = 2 * teamSize
 	passMS   = 900 // between two passes
 	flightMS = 420 // of a pass
+	longMS   = 650 // of a first pass from where nobody stands
 	shotMS   = 700 // of a shot at the goal
+	heldMS   = 150 // for which a player has the ball at least before a shot or a turn
 )
 
 // footballer is what does not change about a figure.
@@ -91,7 +93,7 @@ func (p *passage) ease(t int64) float64 {
 // anchor is the place play is about, and the seconds of motion so far.
 func (s *script) anchor(t int64) (x, y, played float64) {
 	p := s.at(max(t, 0))
-	if !p.moving {
+	if !p.moving() {
 		return p.x0, p.y0, p.played
 	}
 	k := p.ease(t)
@@ -99,12 +101,13 @@ func (s *script) anchor(t int64) (x, y, played float64) {
 }
 
 // place of a figure on the pitch, and how high it jumps.
-func (s *script) place(f *footballer, t int64) paint.Vec {
+func (s *script) place(figure int, t int64) paint.Vec {
+	f := &s.team[figure]
 	now := s.at(t)
 	when := t - f.lag
-	if now.kickOff || when < 0 {
+	if now.phase == AtKickOff || when < 0 {
 		when = t
-	} else if then := s.at(when); then.kickOff && !now.kickOff {
+	} else if then := s.at(when); then.phase == AtKickOff && now.phase != AtKickOff {
 		when = max(when, then.end-1)
 	}
 	x, y, played := s.anchor(when)
@@ -116,74 +119,138 @@ func (s *script) place(f *footballer, t int64) paint.Vec {
 		midX+f.homeX+k*(x-midX)+f.swing*math.Sin(played*f.rateX+f.phaseX),
 		midY+f.homeY+ky*(y-midY)+f.swing*math.Sin(played*f.rateY+f.phaseY),
 		0)
+	if f.keeper {
+		shift, _ := s.dive(f.team, t)
+		p.Y += shift
+	}
 	p.X, p.Y = max(1, min(pitchLength-1, p.X)), max(2, min(pitchWidth-2, p.Y))
-	if now.joy && now.team == f.team && !f.keeper {
+	if now.phase == Celebration && now.team == f.team && !f.keeper {
 		hop := math.Abs(math.Sin(float64(t-now.start)/1000*7 + f.phaseX))
 		p.Z = 1.3 * hop
 	}
 	return p
 }
 
-func (p *passage) passes() int64 { return (p.end - p.start + passMS - 1) / passMS }
+// dive is how far a team's keeper has moved sideways for a shot, in metres, and
+// how far the keeper lies, from 0 to 1.
+func (s *script) dive(team int, t int64) (shift, lean float64) {
+	const step = 1.9 // metres
+	a := s.attemptAt(t)
+	if a == nil || a.team == team || s.at(t).phase == AtKickOff {
+		return 0, 0
+	}
+	ease := func(from, to int64) float64 {
+		u := max(0, min(1, float64(t-a.at-from)/float64(to-from)))
+		return u * u * (3 - 2*u)
+	}
+	shift = a.side * step * a.reach * (ease(-380, -20) - ease(900, 1700))
+	return shift, a.reach * (ease(-260, 40) - ease(900, 1400))
+}
+
+// lastPass is the number of the last pass: its receiver has the ball a moment before play turns or a shot is struck.
+func (p *passage) lastPass() int64 {
+	end := p.end
+	if p.shooter >= 0 {
+		end -= shotMS
+	}
+	return max(0, (end-p.start-flightMS-heldMS)/passMS)
+}
 
 // receiver of the pass with the given number; the one before the first is the
 // carrier at the passage's start.
 func (p *passage) receiver(n int64) int {
-	if n < 0 || !p.moving {
+	switch {
+	case n < 0 || !p.moving():
 		return p.carrier
+	case p.shooter >= 0 && n == p.lastPass():
+		return p.shooter
+	case n == 0 && p.first >= 0:
+		return p.first
 	}
 	return p.team*teamSize + 1 + int(paint.Chance(p.number, uint64(n), 77)*float64(teamSize-1))
 }
 
-func (p *passage) lastCarrier() int {
-	if !p.moving {
-		return p.carrier
+// pass is the pass of a moment in a stretch of play: its number, and how much of its way the ball has gone, 1 when it
+// is at the receiver's feet.
+func (p *passage) pass(t int64) (n int64, k float64) {
+	n = min((t-p.start)/passMS, p.lastPass())
+	flight := int64(flightMS)
+	if n == 0 && p.from != atFeet {
+		flight = longMS
 	}
-	return p.receiver(p.passes() - 1)
+	return n, min(1, float64(t-p.start-n*passMS)/float64(flight))
 }
 
-// ball at a moment.
-func (m *Match) ball(t int64) paint.Vec {
-	p := m.script.at(t)
-	feet := func(i int) paint.Vec {
-		f := &m.team[i]
-		q := m.script.place(f, t)
-		ahead := 1.1
-		if f.team == 1 {
-			ahead = -ahead
+// feet is where the ball lies for a figure.
+func (s *script) feet(figure int, t int64) paint.Vec {
+	q := s.place(figure, t)
+	return paint.At(q.X+1.1*float64(attacks(figure/teamSize)), q.Y-0.4, ballHeight)
+}
+
+// hands is where a keeper holds the ball, lying or standing.
+func (s *script) hands(keeper int, t int64) paint.Vec {
+	q := s.place(keeper, t)
+	_, lean := s.dive(keeper/teamSize, t)
+	return paint.At(q.X+(0.8+2.6*lean)*float64(attacks(keeper/teamSize)), q.Y-0.3, 2.3-1.6*lean)
+}
+
+// arrival is where the ball of a shot arrives.
+func (s *script) arrival(a *attempt) paint.Vec {
+	if a.outcome == Saved {
+		return s.hands(a.keeper(), a.at)
+	}
+	return a.target
+}
+
+// ballAt is the ball's place at a moment.
+func (s *script) ballAt(t int64) paint.Vec {
+	p := s.at(t)
+	if !p.moving() {
+		return s.resting(p, t)
+	}
+	if a := s.endOf(p); a != nil && t >= a.struck {
+		return between(s.feet(a.figure, t), s.arrival(a), float64(t-a.struck)/shotMS)
+	}
+	n, k := p.pass(t)
+	from := s.feet(p.receiver(n-1), t)
+	if n == 0 {
+		from = s.origin(p, t)
+	}
+	return between(from, s.feet(p.receiver(n), t), k)
+}
+
+// origin is where the first ball of a passage comes from.
+func (s *script) origin(p *passage, t int64) paint.Vec {
+	switch p.from {
+	case inHands:
+		return s.hands(p.carrier, t)
+	case onSpot:
+		return p.spot
+	case atFeet:
+	}
+	return s.feet(p.carrier, t)
+}
+
+// resting is the ball's place while nobody plays.
+func (s *script) resting(p *passage, t int64) paint.Vec {
+	from := s.origin(p, t)
+	part := func(start, long int64) float64 { return max(0, min(1, float64(t-p.start-start)/float64(long))) }
+	switch p.phase {
+	case AtFreeKick:
+		return between(from, s.feet(p.carrier, t), part(0, carriedMS))
+	case AtGoalKick:
+		if t-p.start < outMS {
+			k := part(0, rollOut)
+			return from.Add(p.out.Sub(from).Scale(1 - (1-k)*(1-k)))
 		}
-		return paint.At(q.X+ahead, q.Y-0.4, 0.3)
+		return between(p.out, s.feet(p.carrier, t), part(outMS, fetchMS))
+	case Play, AtKickOff, Celebration, AfterSave, AtHalfTime, AtFullTime:
 	}
-	mouth := func(dir int) paint.Vec {
-		if dir > 0 {
-			return paint.At(pitchLength+1, midY-1.5, 0.6)
-		}
-		return paint.At(-1, midY-1.5, 0.6)
-	}
-	switch {
-	case p.kickOff:
-		return paint.At(midX, midY, 0.3)
-	case p.joy:
-		dir := 1
-		if p.team == 1 {
-			dir = -1
-		}
-		return mouth(dir)
-	}
-	n := (t - p.start) / passMS
-	from, to, k := feet(p.receiver(n-1)), feet(p.receiver(n)), 1.0
-	if n == 0 && p.fromCentre {
-		from = paint.At(midX, midY, 0.3)
-	}
-	if !p.moving {
-		from, to = feet(p.carrier), feet(p.carrier)
-	}
-	if into := t - p.start - n*passMS; into < flightMS && p.moving {
-		k = float64(into) / flightMS
-	}
-	if p.goal && t > p.end-shotMS {
-		from, to, k = feet(p.receiver((p.end-shotMS-p.start)/passMS)), mouth(p.dir), float64(t-p.end+shotMS)/shotMS
-	}
+	return from
+}
+
+// between is the place of a ball that has flown a part of its way.
+func between(from, to paint.Vec, k float64) paint.Vec {
 	out := from.Add(to.Sub(from).Scale(k))
 	out.Z += 5 * k * (1 - k)
 	return out

@@ -17,6 +17,10 @@ const (
 	AtFreeKick  Phase = "free_kick"
 	AtKickOff   Phase = "kick_off"
 	Celebration Phase = "celebration"
+	AtGoalKick  Phase = "goal_kick"
+	AfterSave   Phase = "save"
+	AtHalfTime  Phase = "half_time"
+	AtFullTime  Phase = "full_time"
 )
 
 // Player is a player by team, 0 or 1, and shirt number; the keeper wears 1.
@@ -47,7 +51,7 @@ type Attempt struct {
 	Outcome Outcome `json:"outcome"`
 	// Age is the number of seconds since the strike.
 	Age float64 `json:"age"`
-	// Contact is the number of seconds since the ball reached the goal, negative before.
+	// Contact is the number of seconds since the ball reached goal, keeper, post or line, negative before.
 	Contact float64 `json:"contact"`
 }
 
@@ -75,7 +79,7 @@ type Truth struct {
 	// Camera is what the camera shows. Live is false in replays.
 	Camera Shot `json:"camera"`
 	Live   bool `json:"live"`
-	// Possession is the team that has the ball, nil when neither has.
+	// Possession is the team that has the ball or is about to play it, nil when neither is.
 	Possession *int `json:"possession"`
 	// Carrier is the player at whose feet the ball is.
 	Carrier *Player `json:"carrier"`
@@ -124,16 +128,7 @@ func (m *Match) Lamps(at time.Duration) Lamps {
 	t := max(0, at.Milliseconds())
 	m.script.until(t)
 	l := m.script.showing(t).light
-	out := Lamps{Level: round(float64(l.Level)/256, 3), Tint: "white"}
-	switch {
-	case l.DU > 8 && l.DV > 8:
-		out.Tint = "violet"
-	case l.DU > 8:
-		out.Tint = "blue"
-	case l.DV > 8:
-		out.Tint = "red"
-	}
-	return out
+	return Lamps{Level: round(float64(l.Level)/256, 3), Tint: tint(l)}
 }
 
 // Events lists what happens from one moment (included) to another (not
@@ -156,95 +151,130 @@ func (m *Match) Truth(at time.Duration) Truth {
 	m.script.until(t)
 	now := m.script.showing(t)
 	p := m.script.at(now.moment)
+	half := m.script.halfAt(t)
 	out := Truth{
-		Teams: [2]string{m.kits[0].name, m.kits[1].name},
-		Score: m.script.scoreAt(t), Clock: int(m.kickedOff + t/1000), Half: 1,
-		Phase: p.phase(), Camera: now.shot, Live: now.replay == 0,
+		Teams: m.script.names, Score: m.script.scoreAt(t), Shots: m.script.shotsAt(t),
+		Clock: int(m.script.clockAt(t, m.shift)), Half: half.number,
+		Phase: p.phase, Camera: now.shot, Live: now.live || now.shot == ShotCrowd,
 		Since: seconds(now.moment - p.start), Torsos: [][2]float64{},
 	}
-	if g, ok := m.script.goalBefore(t); ok {
-		out.Goal = &Scored{Player: player(g.scorer), Age: seconds(t - g.at)}
-		out.Shots = g.score
-		if now.live {
-			out.Flash = round(g.flashAt(t), 3)
-			out.Banner = t-g.at >= bannerInMS+slideMS/2 && t-g.at <= bannerOutMS-slideMS/2
-		}
+	if g := m.script.goalAt(t); g != nil {
+		out.Goal = &Scored{Player: player(g.figure), Age: seconds(t - g.at)}
+	}
+	if now.live {
+		m.graphics(t, &out)
 	}
 	if now.shot == ShotCrowd {
-		out.Phase = Celebration
+		out.Phase = now.phase
 		return out
 	}
 	m.play(now, p, &out)
 	m.flow(now, &out)
-	out.Still = out.Speed < 0.001 && out.Flash == 0 && !m.changing(t, now)
+	out.Still = out.Speed < 0.001 && out.Flash == 0 && out.BallWay == None && !m.changing(t, now)
 	return out
 }
 
-// changing reports whether lights or graphics are on the move.
+// graphics says what lies over the live picture.
+func (m *Match) graphics(t int64, out *Truth) {
+	const half = 0.5
+	if p := m.script.at(t); p.phase == AtHalfTime || p.phase == AtFullTime {
+		out.Banner = slide(t-p.start, bannerInMS, intervalOutMS) >= half
+	}
+	a := m.script.arrivedAt(t)
+	if a == nil {
+		return
+	}
+	if a.outcome == InGoal {
+		out.Flash = round(a.flashAt(t), 3)
+		out.Banner = slide(t-a.at, bannerInMS, bannerOutMS) >= half
+	}
+	if slide(t-a.at, plateInMS, plateOutMS) >= half {
+		out.Plate = m.label(a.figure) + "  " + tallyOf(a)
+	}
+}
+
+// changing reports whether lights, graphics or a keeper are on the move.
 func (m *Match) changing(t int64, now showing) bool {
 	lights := m.script.lights
 	j := sort.Search(len(lights), func(i int) bool { return lights[i].start > t }) - 1
 	if j > 0 && t-lights[j].start < rampMS {
 		return true
 	}
-	if g, ok := m.script.goalBefore(t); ok && now.live {
-		since := t - g.at
-		in, out := since-bannerInMS, bannerOutMS-since
-		return in >= 0 && in < slideMS || out >= 0 && out < slideMS
+	for team := range 2 {
+		_, before := m.script.dive(team, now.moment-100)
+		if _, lean := m.script.dive(team, now.moment); lean != before {
+			return true
+		}
 	}
-	return false
-}
-
-// phase names what goes on.
-func (p *passage) phase() Phase {
-	switch {
-	case p.moving:
-		return Play
-	case p.kickOff:
-		return AtKickOff
-	case p.joy:
-		return Celebration
+	if !now.live {
+		return false
 	}
-	return AtFreeKick
+	if p := m.script.at(t); (p.phase == AtHalfTime || p.phase == AtFullTime) && sliding(t-p.start, bannerInMS, intervalOutMS) {
+		return true
+	}
+	a := m.script.arrivedAt(t)
+	return a != nil && (sliding(t-a.at, plateInMS, plateOutMS) || a.outcome == InGoal && sliding(t-a.at, bannerInMS, bannerOutMS))
 }
 
 // play says what ball and players do.
 func (m *Match) play(now showing, p *passage, out *Truth) {
 	t := now.moment
-	out.Possession = new(p.team)
-	for _, g := range m.script.goals {
-		if struck := g.at - shotMS; t >= struck && t < g.at+3000 {
-			out.Attempt = &Attempt{Player: player(g.scorer), Outcome: InGoal, Age: seconds(t - struck), Contact: seconds(t - g.at)}
-		}
+	if p.phase != AtHalfTime && p.phase != AtFullTime {
+		out.Possession = new(p.team)
 	}
-	shooting := out.Attempt != nil && out.Attempt.Contact < 0
-	if p.moving {
+	if p.moving() {
 		out.Direction = Direction(p.dir)
 	}
-	n := (t - p.start) / passMS
-	from, to := p.receiver(n-1), p.receiver(n)
-	flying := p.moving && t-p.start-n*passMS < flightMS
-	switch {
-	case shooting || p.kickOff || p.joy:
-	case !flying:
-		out.Carrier = new(player(to))
-	case n == 0 && p.fromCentre || from/teamSize != to/teamSize:
-	default:
-		a, b := m.script.place(&m.team[from], t), m.script.place(&m.team[to], t)
-		out.Pass = &Pass{From: player(from).Number, To: player(to).Number, DX: round(b.X-a.X, 1), DY: round(b.Y-a.Y, 1)}
+	shooting := false
+	if a := m.script.attemptAt(t); a != nil && t < a.at+newsMS {
+		out.Attempt = &Attempt{Player: player(a.figure), Outcome: a.outcome, Age: seconds(t - a.struck), Contact: seconds(t - a.at)}
+		shooting = t < a.at
 	}
-	ball := m.ball(t)
+	if !shooting {
+		m.carry(p, t, out)
+	}
+	ball := m.script.ballAt(t)
 	out.Pitch = [2]float64{round(ball.X, 1), round(ball.Y, 1)}
-	cam, tall := now.shot.camera(), float64(m.height)/float64(m.width)
-	for i := range m.team {
-		q := m.script.place(&m.team[i], t)
-		x, y, _ := cam.Project(paint.At(q.X, q.Y, q.Z+torsoHeight))
-		out.Torsos = append(out.Torsos, [2]float64{round(x+0.5, 4), round(y/tall+0.5, 4)})
+	size, tall := float64(m.width), float64(m.height)
+	out.Torsos = make([][2]float64, figures)
+	for _, f := range m.cast(now.shot.camera(), t) {
+		x, y := f.spot(0, torsoUp*f.size)
+		out.Torsos[f.index] = [2]float64{round(x/size, 4), round(y/tall, 4)}
 	}
 }
 
-// torsoHeight is the middle of a shirt above the pitch, in metres.
-const torsoHeight = 2.4
+// carry says who has the ball, or for whom it is on its way.
+func (m *Match) carry(p *passage, t int64, out *Truth) {
+	who := p.carrier
+	switch p.phase {
+	case AtKickOff, Celebration, AtHalfTime, AtFullTime:
+		return
+	case AtFreeKick:
+		if p.from != atFeet && t < p.start+carriedMS {
+			return
+		}
+	case AtGoalKick:
+		if t < p.start+outMS+fetchMS {
+			return
+		}
+	case Play:
+		n, k := p.pass(t)
+		from, to := p.receiver(n-1), p.receiver(n)
+		if n == 0 && p.from == onSpot || from/teamSize != to/teamSize {
+			from = to
+		}
+		if k < 1 {
+			if from != to {
+				a, b := m.script.place(from, t), m.script.place(to, t)
+				out.Pass = &Pass{From: player(from).Number, To: player(to).Number, DX: round(b.X-a.X, 1), DY: round(b.Y-a.Y, 1)}
+			}
+			return
+		}
+		who = to
+	case AfterSave:
+	}
+	out.Carrier = new(player(who))
+}
 
 // flow measures movement over a tenth of a second, seen by the camera.
 func (m *Match) flow(now showing, out *Truth) {
@@ -256,7 +286,7 @@ func (m *Match) flow(now showing, out *Truth) {
 	cam := now.shot.camera()
 	tall := float64(m.height) / float64(m.width)
 	before := now.moment - step
-	if m.script.at(max(0, before)).kickOff != m.script.at(now.moment).kickOff {
+	if (m.script.at(max(0, before)).phase == AtKickOff) != (m.script.at(now.moment).phase == AtKickOff) {
 		before = now.moment // no player walks to the kick-off
 	}
 	at := func(p paint.Vec) (float64, float64, bool) {
@@ -265,7 +295,7 @@ func (m *Match) flow(now showing, out *Truth) {
 	}
 	sumX, sum, moving, seen := 0.0, 0.0, 0.0, 0.0
 	for i := range m.team {
-		p, q := m.script.place(&m.team[i], before), m.script.place(&m.team[i], now.moment)
+		p, q := m.script.place(i, before), m.script.place(i, now.moment)
 		px, py, _ := at(p)
 		x, y, in := at(q)
 		if !in {
@@ -290,8 +320,8 @@ func (m *Match) flow(now showing, out *Truth) {
 	if math.Abs(sumX) > 0.5*sum && out.Speed > 0.01 {
 		out.Flow = way(sumX)
 	}
-	px, _, _ := at(m.ball(before))
-	x, y, _ := at(m.ball(now.moment))
+	px, _, _ := at(m.script.ballAt(before))
+	x, y, _ := at(m.script.ballAt(now.moment))
 	out.Ball = &[2]float64{round(x+0.5, 4), round(y/tall+0.5, 4)}
 	if math.Abs(x-px)*1000/step > 0.01 {
 		out.BallWay = way(x - px)

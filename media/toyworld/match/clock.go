@@ -1,0 +1,86 @@
+package match
+
+import (
+	"fmt"
+	"sort"
+)
+
+// A match takes nine minutes of the world's time: the clock on the board runs
+// clockRate times as fast as the world, as in a video game, so that a short
+// look sees a half end and scores stay small.
+const (
+	clockRate   = 10
+	halfSeconds = 45 * 60 // on the board
+	halfMS      = halfSeconds * 1000 / clockRate
+	breakMS     = 12200 // of standing with a banner, at half time and full time
+	breakCrowd  = 3000  // of the crowd after it
+)
+
+// half is one half of a match.
+type half struct {
+	shown  int64 // from when the board is about it
+	start  int64 // its kick-off, from when the clock runs
+	number int   // 1 or 2
+	match  int   // counts matches
+	kicker int   // the team that kicks off
+}
+
+// end is when the clock stands.
+func (h half) end() int64 { return h.start + halfMS }
+
+// half is the last half that was made up.
+func (s *script) half() half { return s.halves[len(s.halves)-1] }
+
+// halfAt is the half that the board is about at a moment.
+func (s *script) halfAt(t int64) half {
+	i := sort.Search(len(s.halves), func(i int) bool { return s.halves[i].shown > t }) - 1
+	return s.halves[max(i, 0)]
+}
+
+// clockAt is what the clock on the board shows at a moment, in seconds. While
+// it runs, shift moves it on within the half.
+func (s *script) clockAt(t, shift int64) int64 {
+	if s.still {
+		return t * clockRate / 1000
+	}
+	h := s.halfAt(t)
+	run := max(0, min(halfSeconds, (t-h.start)*clockRate/1000))
+	if run > 0 && run < halfSeconds {
+		run = (run + shift) % halfSeconds
+	}
+	return int64(h.number-1)*halfSeconds + run
+}
+
+// interval ends a half: everybody stands, the crowd is shown, and the next half
+// or match is kicked off.
+func (s *script) interval() {
+	prev, h := *s.last(), s.half()
+	next := half{number: 2, match: h.match, kicker: 1 - h.kicker}
+	phase, kind, blows, text := AtHalfTime, HalfTime, 2, "half time"
+	if h.number == 2 {
+		phase, kind, blows, text = AtFullTime, FullTime, 3, "full time"
+		next = half{number: 1, match: h.match + 1, kicker: s.rng.IntN(2)}
+	}
+	score := s.scoreAt(prev.end)
+	crowd := prev.end + breakMS
+	back := crowd + breakCrowd
+	next.shown, next.start = back, back+standMS
+	p := s.stand(phase, prev.end, crowd, prev.team, s.carrierAfter(&prev))
+	switch prev.phase {
+	case AtKickOff:
+		p.from, p.spot = onSpot, prev.spot
+	case AfterSave:
+		p.from = inHands
+	case Play, AtFreeKick, AtGoalKick, Celebration, AtHalfTime, AtFullTime:
+	}
+	s.whistle(p.start, blows)
+	s.event(Event{
+		At: ms(p.start), Kind: kind, Score: &score,
+		Text: fmt.Sprintf("%s, %s %d, %s %d", text, s.names[0], score[0], s.names[1], score[1]),
+	})
+	s.crowd(crowd, phase)
+	s.cut(back, ShotWide)
+	s.add(kickOff(crowd, next.start, next.kicker))
+	s.event(Event{At: ms(back), Kind: StillStart, Text: "everybody stands for the kick-off"})
+	s.halves = append(s.halves, next)
+}
