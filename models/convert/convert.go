@@ -111,39 +111,37 @@ type machine struct {
 }
 
 func convert(ctx context.Context, src Source, dst string, o Options, m machine) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("convert: %w", err)
-		}
-	}()
 	manifest, err := src.Describe()
 	if err != nil {
-		return err
+		return fmt.Errorf("convert: %w", err)
 	}
 	o.setDefaults()
 	graphs, err := plan(src, manifest.Dims, o)
 	if err != nil {
-		return err
+		return fmt.Errorf("convert: %w", err)
 	}
 	l := newLayout(src, o.Workers, m.maxData)
-	for _, d := range graphs {
+	for i, d := range graphs {
 		if err := l.add(d); err != nil {
-			return fmt.Errorf("%s: %w", graphName(d), err)
+			return fmt.Errorf("convert: %s: %w", graphName(graphs[i]), err)
 		}
 	}
 	out, err := newFolder(dst)
 	if err != nil {
-		return err
+		return fmt.Errorf("convert: %w", err)
 	}
 	defer func() { err = errors.Join(err, out.close()) }()
 	c := &conversion{Options: o, src: src, layout: l, folder: out, manifest: &manifest}
 	if err := c.small(graphs); err != nil {
-		return err
+		return fmt.Errorf("convert: %w", err)
 	}
 	if err := c.checkSpace(m.free); err != nil {
-		return err
+		return fmt.Errorf("convert: %w", err)
 	}
-	return c.run(ctx)
+	if err := c.run(ctx); err != nil {
+		return fmt.Errorf("convert: %w", err)
+	}
+	return nil
 }
 
 const maxWorkers = 64

@@ -13,6 +13,7 @@ import (
 
 	"touchline/models"
 	"touchline/models/convert"
+	"touchline/models/synth"
 )
 
 // victim is the variable with the destination of a child process, which converts
@@ -27,7 +28,11 @@ func TestMain(m *testing.M) {
 }
 
 func beVictim(dst string) int {
-	src, err := tinySource()
+	shape, err := synth.Find("tiny")
+	if err != nil {
+		return 1
+	}
+	src, err := synth.New(shape, 1)
 	if err != nil {
 		return 1
 	}

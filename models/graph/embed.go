@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"errors"
 	"fmt"
 
 	"touchline/models"
@@ -14,10 +13,14 @@ import (
 //
 //	embeds      F [N,hidden]
 func Embed(d models.Dims, o Options) (*Description, error) {
-	if err := errors.Join(d.Validate(), checkFloat(o)); err != nil {
+	c := d.Decoder
+	err := checkFloat(o)
+	if err == nil {
+		err = checkSizes(size{"vocab", c.Vocab}, size{"hidden", c.Hidden})
+	}
+	if err != nil {
 		return nil, fmt.Errorf("describe embedding: %w", err)
 	}
-	c := d.Decoder
 	n := newNetwork("embed", o)
 	n.input("input_ids", models.Int64, "N")
 	n.output("embeds", n.float, "N", c.Hidden)

@@ -1,6 +1,6 @@
 // Package quant rounds the weights of linear layers to 4 or 8 bits in blocks
 // with one scale each, in the layout that the MatMulNBits operator reads, and
-// encodes floats.
+// converts between float32 and the two 16-bit float types.
 //
 // It reads no files and starts no goroutines; callers pass rows.
 package quant
@@ -117,11 +117,11 @@ func (f Format) stored(scale float32) (float32, error) {
 	if f.Scale != models.Float16 {
 		return scale, nil
 	}
-	h := models.Float16Bits(scale)
+	h := Float16(scale)
 	if h&0x7c00 == 0x7c00 {
 		return scale, errRange
 	}
-	return models.Float16FromBits(h), nil
+	return FromFloat16(h), nil
 }
 
 // rows compares the lengths with each other and returns the number of rows.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"touchline/models"
 	"touchline/models/quant"
 	"touchline/models/safetensors"
 )
@@ -130,3 +131,7 @@ func (s *Source) writeShard(ctx context.Context, path string, names []string, pr
 	}
 	return errors.Join(w.Close(), out.Flush())
 }
+
+var _ interface {
+	Describe() (models.Manifest, error)
+} = (*Source)(nil)

@@ -101,10 +101,11 @@ func (s *Source) Names() []string { return slices.Clone(s.names) }
 
 // Info returns a tensor's type and shape.
 func (s *Source) Info(name string) (models.TensorInfo, bool) {
-	if t, ok := s.tensors[name]; ok {
-		return t.info, true
+	t, ok := s.tensors[name]
+	if !ok {
+		return models.TensorInfo{}, false
 	}
-	return models.TensorInfo{}, false
+	return t.info, true
 }
 
 // Rows computes rows of a tensor; see models.Source.
