@@ -48,28 +48,41 @@ func (c Config) printGroup(b *bytes.Buffer, g *group, root reflect.Value, indent
 	}
 }
 
-// scalar returns one value as YAML.
+// scalar writes one value as YAML.
 func scalar(v reflect.Value) string {
 	switch x := v.Interface().(type) {
-	case time.Duration, bool, int:
-		return fmt.Sprint(x)
+	case time.Duration:
+		return x.String()
+	case bool:
+		return strconv.FormatBool(x)
+	case int:
+		return strconv.Itoa(x)
 	case float64:
 		return strconv.FormatFloat(x, 'f', -1, 64)
-	}
-	switch v.Kind() { //nolint:exhaustive // the kinds of settings
-	case reflect.Slice:
-		parts := make([]string, v.Len())
-		for i := range parts {
-			parts[i] = scalar(v.Index(i))
+	case []string:
+		parts := make([]string, len(x))
+		for i, s := range x {
+			parts[i] = quote(s)
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
-	case reflect.Struct:
-		return item(v)
+	case []int:
+		parts := make([]string, len(x))
+		for i, n := range x {
+			parts[i] = strconv.Itoa(n)
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	if v.Kind() == reflect.Slice {
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = item(v.Index(i))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
 	}
 	return quote(v.String())
 }
 
-// item returns one group of a list: its non-zero fields, or plain text if only the first is set.
+// item writes one group of a list: its non-zero fields, or plain text if only the first is set.
 func item(v reflect.Value) string {
 	var parts []string
 	for f, field := range v.Fields() {

@@ -1,4 +1,4 @@
 package pacing
 
-// State returns the current state.
+// State returns the present state.
 func (g *Gate) State() GateState { return g.state }

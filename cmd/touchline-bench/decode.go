@@ -90,7 +90,10 @@ func decodeClip(
 	}
 	slices.Sort(costs)
 	slices.Sort(children)
-	size := len(slices.Concat(clip.Units()...))
+	size := 0
+	for _, f := range clip.Frames {
+		size += len(f.Data)
+	}
 	rate := float64(8*size*fps) / float64(len(clip.Frames)) / 1e6
 	return []row{
 		atMost(fmt.Sprintf("%s, %.1f Mbit/s: decode and sample", name, rate), costs[decodeRuns/2], most, "% of a core"),
@@ -214,12 +217,7 @@ func feedCost(
 	wg.Go(func() { _ = match.Play(ctx, fps, frames) }) // ends with ctx
 	defer wg.Wait()
 	defer cancel()
-	read := func() (all, own usage, err error) {
-		if all, err = usageOf(os.Getpid()); err == nil {
-			own, err = usageOfOne(os.Getpid())
-		}
-		return all, own, err
-	}
+	pid := os.Getpid()
 	var all, own usage
 	var start time.Time
 	for {
@@ -231,7 +229,10 @@ func feedCost(
 		}
 		if start.IsZero() && f.PTS >= warm {
 			start = time.Now()
-			if all, own, err = read(); err != nil {
+			if all, err = usageOf(pid); err != nil {
+				return 0, 0, err
+			}
+			if own, err = usageOfOne(pid); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -244,9 +245,16 @@ func feedCost(
 		}
 	}
 	took := time.Since(start).Seconds()
-	allNow, ownNow, err := read()
+	allNow, err := usageOf(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	ownNow, err := usageOfOne(pid)
+	if err != nil {
+		return 0, 0, err
+	}
 	whole = (allNow.CPU - all.CPU).Seconds() / took
-	return whole, whole - (ownNow.CPU-own.CPU).Seconds()/took, err
+	return whole, whole - (ownNow.CPU-own.CPU).Seconds()/took, nil
 }
 
 // clipFile encodes a clip for ffmpeg: Annex B for H264, IVF for the others

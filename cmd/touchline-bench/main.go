@@ -1,9 +1,11 @@
 // Command touchline-bench measures Touchline from outside: alignment, relay,
-// cost, recovery. It prints tables and fails when a figure misses its goal.
+// cost, recovery. It prints tables and fails when a figure misses its goal. It
+// also writes films of the generated worlds with the truth about them.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,7 +30,11 @@ type cli struct {
 
 	Run  runCmd  `cmd:"" help:"Measure everything once and print tables."`
 	Soak soakCmd `cmd:"" help:"Run under faults for long and print what happened."`
-	Role roleCmd `cmd:"" hidden:"" help:"One process of a run, beside the bots."`
+
+	World worldCmd `cmd:"" help:"Write a film of a generated world, and a record of what each picture shows."`
+
+	Role         roleCmd         `cmd:"" hidden:"" help:"One process of a run with many rooms."`
+	CameraServer cameraServerCmd `cmd:"" hidden:"" help:"Server for the WHIP senders of a run."`
 }
 
 func main() {
@@ -114,7 +120,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			if err != nil {
 				return rows, err
 			}
-			more, err := measureCameras(ctx, roleCommand, r.Cameras)
+			more, err := measureCameras(ctx, cameraServerCommand, r.Cameras)
 			return append(rows, more...), err
 		}},
 	}
@@ -170,7 +176,7 @@ func workerOf(ctx context.Context, program, url string, keys room.Keys, agentNam
 	return cmd
 }
 
-// roleCommand runs this program as a process with a role.
+// roleCommand runs this program as one process of a run with many rooms.
 func roleCommand(ctx context.Context, role processRole) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -180,12 +186,30 @@ func roleCommand(ctx context.Context, role processRole) *exec.Cmd {
 }
 
 type roleCmd struct {
-	Role string `arg:"" enum:"server,cameras,viewers,whip"`
+	Role string `arg:"" enum:"server,cameras,viewers"`
 }
 
 // Run plays a role until it is interrupted.
 func (r *roleCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	return playRole(ctx, processRole(r.Role), os.Stdin, os.Stdout, log)
+}
+
+// cameraServerCommand runs this program as a server for WHIP senders.
+func cameraServerCommand(ctx context.Context) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return exec.CommandContext(ctx, self, "camera-server")
+}
+
+type cameraServerCmd struct{}
+
+// Run serves until it is interrupted, and prints its address for its parent.
+func (*cameraServerCmd) Run(ctx context.Context, log zerolog.Logger) error {
+	return serveCameras(ctx, func(at cameraServer) {
+		_ = json.NewEncoder(os.Stdout).Encode(at) // the parent may have exited
+	}, log)
 }
 
 type soakCmd struct {

@@ -1,7 +1,8 @@
-// Package backoff computes the waits between retries: exponential, capped, with
-// jitter, so that many clients do not retry in step.
+// Package backoff spaces the attempts of an outage: exponential, capped, with
+// jitter, so that many clients do not return in step.
 //
-// It reads no clock, draws no random number and does not wait.
+// It owns the arithmetic alone: it reads no clock, draws no random number and
+// waits for nothing.
 package backoff
 
 import "time"
@@ -11,16 +12,16 @@ import "time"
 type Backoff struct {
 	// First is the longest first wait. Each further wait is twice as long, up to Max.
 	First, Max time.Duration
-	// EarlyMax replaces Max during the first Early of an outage, because a restarted
-	// server is back soon; 0 is Max from the start. It is at least First.
+	// EarlyMax replaces Max during the first Early of an outage, as a server that is
+	// restarted is back soon; 0 is Max from the start. A longer First wins over it.
 	EarlyMax, Early time.Duration
 
 	began time.Time
 	wait  time.Duration
 }
 
-// Next returns the wait before the next attempt with Jitter, by random in [0, 1).
-// The first call begins the outage.
+// Next returns the wait before the next attempt: between half of it and all of
+// it, by random, which is in [0, 1). The first call begins the outage.
 func (b *Backoff) Next(now time.Time, random float64) time.Duration {
 	if b.began.IsZero() {
 		b.began = now
@@ -33,10 +34,10 @@ func (b *Backoff) Next(now time.Time, random float64) time.Duration {
 	return Jitter(b.wait, random)
 }
 
-// Reset ends the outage.
+// Reset ends the outage: the next call of Next begins a new one.
 func (b *Backoff) Reset() { b.began, b.wait = time.Time{}, 0 }
 
-// Jitter returns a duration between half of d and d, by random in [0, 1).
+// Jitter returns a duration between half of d and d, by random, which is in [0, 1).
 func Jitter(d time.Duration, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d-d/2))
 }

@@ -1,6 +1,7 @@
-// Package limit is a rate limiter with a token bucket for each key.
+// Package limit is a rate limiter: a token bucket for each key.
 //
-// It owns the buckets. It reads no clock and does not wait.
+// It owns the buckets and their number; it reads no clock and waits for
+// nothing. What a caller without a token gets is the caller's decision.
 package limit
 
 import (
@@ -10,9 +11,9 @@ import (
 )
 
 const (
-	// maxKeys is the largest number of buckets of a Limiter. Each further one replaces an old bucket.
+	// maxKeys bounds the buckets that a Limiter keeps. Beyond it, a bucket that was not used lately is dropped.
 	maxKeys = 4096
-	// sample is the number of buckets compared to find an old one.
+	// sample is the number of buckets compared to choose it.
 	sample = 16
 )
 
@@ -30,8 +31,8 @@ type bucket struct {
 	at    time.Time
 }
 
-// New returns a limiter that adds perSecond tokens a second to each bucket, up to
-// burst, its initial level. A negative value returns nil.
+// New returns a limiter that adds perSecond tokens a second to each bucket, up
+// to burst, with which a bucket begins. A negative value returns nil.
 func New[K comparable](perSecond, burst float64) *Limiter[K] {
 	if perSecond < 0 || burst < 0 {
 		return nil
@@ -67,8 +68,8 @@ func (l *Limiter[K]) Allow(key K, now time.Time) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// makeRoom drops the least recently used of a few random buckets. A full scan for
-// each new key would let clients cause load.
+// makeRoom drops one bucket: of a few at random, the one that was used least
+// recently. A whole pass at each new key would be work that strangers can ask for.
 func (l *Limiter[K]) makeRoom() {
 	if len(l.buckets) < maxKeys {
 		return
@@ -87,8 +88,8 @@ func (l *Limiter[K]) makeRoom() {
 	delete(l.buckets, oldest)
 }
 
-// Network returns the key of a peer's address: an IPv4 address unchanged, an IPv6
-// address as its /64 network, the usual size of one subscriber.
+// Network is the key of a peer's address: an IPv4 address as it is, an IPv6
+// address as its /64 network, which is what one subscriber has.
 func Network(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {

@@ -1,10 +1,10 @@
-// Package metrics combines Prometheus metrics into one collector. It stores no
-// values; each collection reads them.
+// Package metrics puts several of a part's Prometheus metrics into one
+// collector. Their values are read when they are asked for; it keeps none.
 package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Bundle combines several collectors.
+// Bundle is several collectors as one.
 type Bundle []prometheus.Collector
 
 // Describe implements prometheus.Collector.
@@ -21,12 +21,12 @@ func (b Bundle) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Counter returns a counter with the value of n.
+// Counter is a count that is kept elsewhere.
 func Counter(name, help string, n func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(n()) })
 }
 
-// Gauge returns a gauge with the value of v.
+// Gauge is a value that is kept elsewhere.
 func Gauge(name, help string, v func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, v)
 }

@@ -31,7 +31,10 @@ func (c *SynthCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if !c.Checkpoint {
-		o := c.options()
+		o, err := c.options()
+		if err != nil {
+			return err
+		}
 		o.Random = true
 		return convertWith(ctx, src, c.Dest, o)
 	}

@@ -46,13 +46,6 @@ type Options struct {
 	Dir string
 }
 
-// setSize sets the default size.
-func (o *Options) setSize() {
-	if o.Width == 0 || o.Height == 0 {
-		o.Width, o.Height = 1440, 900
-	}
-}
-
 // Browser is one window with one page.
 type Browser struct {
 	tab    context.Context //nolint:containedctx // chromedp keeps its connection there
@@ -63,26 +56,8 @@ type Browser struct {
 	closed sync.Once
 	wg     sync.WaitGroup
 
-	problems
-}
-
-// problems collects the errors of a page.
-type problems struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (p *problems) add(text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all = append(p.all, text)
-}
-
-// Problems returns the errors of the page so far.
-func (p *problems) Problems() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.all)
+	mu       sync.Mutex
+	problems []string
 }
 
 // startTime bounds the start of the browser on a busy machine.
@@ -105,7 +80,9 @@ func Open(ctx context.Context, o Options) (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.setSize()
+	if o.Width == 0 || o.Height == 0 {
+		o.Width, o.Height = 1440, 900
+	}
 	b := &Browser{dir: o.Dir, ours: o.Dir == ""}
 	if b.ours {
 		if b.dir, err = os.MkdirTemp("", "touchline-browser-"); err != nil {
@@ -206,9 +183,19 @@ func (b *Browser) start(o Options) error {
 
 // note keeps the errors of the page: on the console, uncaught exceptions, and those that the browser logs.
 func (b *Browser) note(m chromedp.ConsoleMessage) {
-	if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException {
-		b.add(fmt.Sprintf("%s (%s:%d)", m, m.URL, m.Line+1))
+	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleException {
+		return
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.problems = append(b.problems, fmt.Sprintf("%s (%s:%d)", m, m.URL, m.Line+1))
+}
+
+// Problems returns the errors of the page so far.
+func (b *Browser) Problems() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.problems)
 }
 
 // Do runs actions within a time.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,11 +33,10 @@ type Firefox struct {
 	closed sync.Once
 	gone   chan struct{} // closed when the connection has ended
 
-	problems
-
-	calls   sync.Mutex // protects the following
-	last    int
-	waiting map[int]chan reply
+	mu       sync.Mutex
+	last     int
+	waiting  map[int]chan reply
+	problems []string
 }
 
 // reply is a message of BiDi: an answer to a command, or an event.
@@ -108,7 +108,9 @@ func OpenFirefox(ctx context.Context, o Options) (*Firefox, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.setSize()
+	if o.Width == 0 || o.Height == 0 {
+		o.Width, o.Height = 1440, 900
+	}
 	dir, err := os.MkdirTemp("", "touchline-firefox-")
 	if err != nil {
 		return nil, fmt.Errorf("make the browser's folder: %w", err)
@@ -157,9 +159,9 @@ func (f *Firefox) start(ctx context.Context, path string, o Options) error {
 	f.wg.Go(func() {
 		defer close(address)
 		lines := bufio.NewScanner(stderr)
-		for found := false; lines.Scan(); {
-			if m := listening.FindStringSubmatch(lines.Text()); m != nil && !found {
-				found = true
+		for told := false; lines.Scan(); {
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil && !told {
+				told = true
 				address <- m[1]
 			}
 		}
@@ -232,10 +234,10 @@ func (f *Firefox) read() {
 			f.note(m)
 			continue
 		}
-		f.calls.Lock()
+		f.mu.Lock()
 		c := f.waiting[m.ID]
 		delete(f.waiting, m.ID)
-		f.calls.Unlock()
+		f.mu.Unlock()
 		if c != nil {
 			c <- m
 		}
@@ -261,7 +263,9 @@ func (f *Firefox) note(m reply) {
 	if len(entry.Stack.Frames) > 0 {
 		where = fmt.Sprintf(" (%s:%d)", entry.Stack.Frames[0].URL, entry.Stack.Frames[0].Line+1)
 	}
-	f.add(entry.Text + where)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.problems = append(f.problems, entry.Text+where)
 }
 
 // call sends one command and waits for its answer.
@@ -271,12 +275,12 @@ func (f *Firefox) call(method string, params any, into any) error {
 
 func (f *Firefox) callWithin(within time.Duration, method string, params any, into any) error {
 	answer := make(chan reply, 1)
-	f.calls.Lock()
+	f.mu.Lock()
 	f.last++
 	id := f.last
 	f.waiting[id] = answer
 	err := f.conn.WriteJSON(map[string]any{"id": id, "method": method, "params": params})
-	f.calls.Unlock()
+	f.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
@@ -403,6 +407,13 @@ func (f *Firefox) Screenshot() ([]byte, error) {
 		return nil, err
 	}
 	return base64.StdEncoding.DecodeString(shot.Data)
+}
+
+// Problems returns the errors of the page so far.
+func (f *Firefox) Problems() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.problems)
 }
 
 // kill stops the process group of Firefox.

@@ -11,8 +11,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"touchline/internal/wake"
 )
 
 // Impairment describes a network. The zero value is a perfect one.
@@ -142,7 +140,7 @@ func (r *relay) run(ctx context.Context) error {
 type line struct {
 	r    *relay
 	send func([]byte)
-	wake wake.Signal
+	wake chan struct{}
 
 	mu      sync.Mutex
 	waiting packets
@@ -153,7 +151,7 @@ type line struct {
 }
 
 func newLine(r *relay, send func([]byte)) *line {
-	return &line{r: r, send: send, wake: wake.New()}
+	return &line{r: r, send: send, wake: make(chan struct{}, 1)}
 }
 
 // read pushes the packets from the server.
@@ -205,7 +203,10 @@ func (l *line) push(b []byte, now time.Time) {
 	}
 	l.number++
 	heap.Push(&l.waiting, packet{due: due, number: l.number, data: b})
-	l.wake.Set()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }
 
 // run sends each packet when it is due.

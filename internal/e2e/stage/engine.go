@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -76,7 +75,7 @@ func (e *Engine) CounterOf(text string) (uint32, bool) {
 func (e *Engine) Looks() []Look {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.looks)
+	return append([]Look(nil), e.looks...)
 }
 
 type engineSession struct{ e *Engine }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,6 +84,7 @@ const RoomName = "stage"
 type Reader struct {
 	mu      sync.Mutex
 	records []agent.Record
+	states  []agent.Status
 }
 
 // Caption implements agent.TextOutput.
@@ -98,13 +98,17 @@ func (r *Reader) Record(rec agent.Record) {
 }
 
 // State implements agent.TextOutput.
-func (r *Reader) State(agent.Status) {}
+func (r *Reader) State(s agent.Status) {
+	r.mu.Lock()
+	r.states = append(r.states, s)
+	r.mu.Unlock()
+}
 
 // Records returns the records of the cycles so far.
 func (r *Reader) Records() []agent.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.records)
+	return append([]agent.Record(nil), r.records...)
 }
 
 // New starts everything and returns when the bot is in the room.
@@ -195,18 +199,13 @@ func (s *Stage) Run(f func(context.Context) error) (stop func()) {
 	done := make(chan struct{})
 	s.wg.Go(func() {
 		defer close(done)
-		s.fail(f(ctx))
+		if err := f(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			s.mu.Lock()
+			s.errs = append(s.errs, err)
+			s.mu.Unlock()
+		}
 	})
 	return func() { cancel(); <-done }
-}
-
-// fail keeps the error of a part that has ended.
-func (s *Stage) fail(err error) {
-	if err != nil && !errors.Is(err, context.Canceled) {
-		s.mu.Lock()
-		s.errs = append(s.errs, err)
-		s.mu.Unlock()
-	}
 }
 
 // StartServer starts the server, again after StopServer with the same ports and keys.
@@ -221,7 +220,11 @@ func (s *Stage) StartServer(ctx context.Context, o sfu.Options) error {
 	s.stopSFU, s.sfuDone = cancel, done
 	go func() {
 		defer close(done)
-		s.fail(server.Run(sctx))
+		if err := server.Run(sctx); err != nil {
+			s.mu.Lock()
+			s.errs = append(s.errs, err)
+			s.mu.Unlock()
+		}
 	}()
 	if err := server.Ready(ctx); err != nil {
 		return fmt.Errorf("start the server: %w", err)
