@@ -23,7 +23,7 @@ type demoCommand struct {
 }
 
 type demoCmd struct {
-	World   string `help:"Generated world, without a source: ${enum}." default:"match" enum:"match"`
+	World   string `help:"Generated world, without a source: ${enum}." default:"match" enum:"match,yard"`
 	Seed    uint64 `help:"Seed of the generated world, without a source." default:"1"`
 	Sound   bool   `help:"Add sound to the generated world, such as crowd and whistle."`
 	Counter bool   `help:"Draw the frame counter into the generated world, for measurements."`

@@ -43,7 +43,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	require.ErrorContains(t, err, "height: must be even and between 90 and 4320, is 20")
 	require.ErrorContains(t, err, "fps: must be between 1 and 240, is 1000")
 	_, err = toyworld.New(toyworld.Options{World: "moon"})
-	require.ErrorContains(t, err, `world: must be one of match, is "moon"`)
+	require.ErrorContains(t, err, `world: must be one of match, yard, is "moon"`)
 
 	w := world(t, toyworld.Options{})
 	require.ErrorContains(t, w.Render(0, make([]byte, 3)), "expected a buffer of 345600 bytes for 640x360, got 3")

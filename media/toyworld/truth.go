@@ -3,9 +3,11 @@ package toyworld
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"touchline/media/toyworld/match"
+	"touchline/media/toyworld/yard"
 )
 
 // Truth is what the picture of a moment shows. Its JSON form is a record of
@@ -17,11 +19,16 @@ type Truth struct {
 	At time.Duration `json:"-"`
 	// World is the name of the world.
 	World string `json:"world"`
-	// Light is the lamps' level, 1 = full. Tint is their colour: white, blue, red or violet.
+	// Light is the level of the floodlights or, in the yard, of the daylight; 1 = full.
 	Light float64 `json:"light"`
-	Tint  string  `json:"tint,omitempty"`
-	// Match is set in the match only.
+	// Tint is the colour of the floodlights: white, blue, red or violet.
+	Tint string `json:"tint,omitempty"`
+	// Night and Rain are set in the yard only.
+	Night *bool `json:"night,omitempty"`
+	Rain  *bool `json:"rain,omitempty"`
+	// Match or Yard is set, by the world.
 	Match *match.Truth `json:"match,omitempty"`
+	Yard  *yard.Truth  `json:"yard,omitempty"`
 	// Events begin to show in this frame.
 	Events []Event `json:"events,omitempty"`
 }
@@ -54,42 +61,76 @@ func (t *Truth) UnmarshalJSON(data []byte) error {
 // Event is one thing that happens in a world. One of its fields is set.
 type Event struct {
 	Match *match.Event
+	Yard  *yard.Event
 }
 
 // At is the time since the world's start at which the event begins to show.
 func (e Event) At() time.Duration {
+	if e.Yard != nil {
+		return e.Yard.At
+	}
 	return e.Match.At
 }
 
 // Kind names the kind of event.
 func (e Event) Kind() string {
+	if e.Yard != nil {
+		return string(e.Yard.Kind)
+	}
 	return string(e.Match.Kind)
 }
 
 // Text says in plain words what happens.
 func (e Event) Text() string {
+	if e.Yard != nil {
+		return e.Yard.Text
+	}
 	return e.Match.Text
 }
 
 // MarshalJSON returns the event's fields in one object, with the time "t" in seconds.
 func (e Event) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		T float64 `json:"t"`
-		*match.Event
-	}{inSeconds(e.At()), e.Match})
+	t := inSeconds(e.At())
+	if e.Yard != nil {
+		return json.Marshal(yardRecord{t, e.Yard})
+	}
+	return json.Marshal(matchRecord{t, e.Match})
 }
 
-// UnmarshalJSON reads an event.
-func (e *Event) UnmarshalJSON(data []byte) error {
-	r := struct {
+// matchRecord and yardRecord are the JSON forms of events.
+type (
+	matchRecord struct {
 		T float64 `json:"t"`
 		*match.Event
-	}{Event: &match.Event{}}
+	}
+	yardRecord struct {
+		T float64 `json:"t"`
+		*yard.Event
+	}
+)
+
+// UnmarshalJSON reads an event of any world: no kind belongs to two of them.
+func (e *Event) UnmarshalJSON(data []byte) error {
+	var r struct {
+		T    float64 `json:"t"`
+		Kind string  `json:"kind"`
+	}
 	if err := json.Unmarshal(data, &r); err != nil {
 		return fmt.Errorf("read an event: %w", err)
 	}
-	r.Event.At = fromSeconds(r.T)
-	e.Match = r.Event
+	var err error
+	if slices.Contains(yard.Kinds(), yard.Kind(r.Kind)) {
+		e.Yard = &yard.Event{}
+		err = json.Unmarshal(data, e.Yard)
+		e.Yard.At = fromSeconds(r.T)
+	} else {
+		e.Match = &match.Event{}
+		err = json.Unmarshal(data, e.Match)
+		e.Match.At = fromSeconds(r.T)
+	}
+	if err != nil {
+		return fmt.Errorf("read an event: %w", err)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 // Package toyworld is a small generated world: a picture to show without a
-// camera, and a test input that knows what happens in it. Package match is one
-// of its worlds, a football match.
+// camera, and a test input that knows what happens in it. Its worlds are a
+// football match (package match) and a yard under a security camera (package
+// yard).
 //
 // A world is made up from a seed. The same seed gives the same events and the
 // same pictures, whatever was asked before and on any machine. Pictures come as
@@ -8,7 +9,7 @@
 // request, a machine-readable frame counter in the lower right corner survives
 // encoding and scaling.
 //
-// Sound is what belongs to the pictures, such as the crowd and the whistle.
+// Sound is what belongs to the pictures, such as the crowd and the whistle, or wind and engines.
 //
 // It encodes nothing and sends nothing.
 package toyworld
@@ -16,6 +17,7 @@ package toyworld
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,13 +25,18 @@ import (
 	"touchline/media"
 	"touchline/media/toyworld/match"
 	"touchline/media/toyworld/paint"
+	"touchline/media/toyworld/yard"
 )
 
-// Match is the name of the world with the football match.
-const Match = "match"
+// Match is the name of the world with the football match, Yard that of the
+// yard under a security camera.
+const (
+	Match = "match"
+	Yard  = "yard"
+)
 
 // Worlds lists the names of the worlds; the first is the default.
-func Worlds() []string { return []string{Match} }
+func Worlds() []string { return []string{Match, Yard} }
 
 // Options of a world. The zero value of each field has a default.
 type Options struct {
@@ -41,7 +48,7 @@ type Options struct {
 	Width, Height int
 	// FPS is the number of frames a second; 30 by default.
 	FPS int
-	// Still makes a world in which nothing ever moves, except the match clock and the frame counter.
+	// Still makes a world in which nothing ever moves, except its clock and the frame counter.
 	Still bool
 	// Counter draws the frame counter.
 	Counter bool
@@ -105,15 +112,18 @@ func New(o Options) (*World, error) {
 		errs = append(errs, fmt.Errorf("fps: must be between 1 and 240, is %d", o.FPS))
 	}
 	w := &World{width: o.Width, height: o.Height, fps: o.FPS, name: o.World, counter: o.Counter}
-	switch o.World {
-	case Match:
-	default:
+	if !slices.Contains(Worlds(), o.World) {
 		errs = append(errs, fmt.Errorf("world: must be one of %s, is %q", strings.Join(Worlds(), ", "), o.World))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("make a toy world: %w", err)
 	}
-	w.scene = matchScene{match.New(o.Seed, o.Width, o.Height, o.Still)}
+	switch o.World {
+	case Match:
+		w.scene = matchScene{match.New(o.Seed, o.Width, o.Height, o.Still)}
+	case Yard:
+		w.scene = yardScene{yard.New(o.Seed, o.Width, o.Height, o.Still)}
+	}
 	return w, nil
 }
 
