@@ -37,6 +37,24 @@ func (b *Backoff) Next(now time.Time, random float64) time.Duration {
 // Reset ends the outage: the next call of Next begins a new one.
 func (b *Backoff) Reset() { b.began, b.wait = time.Time{}, 0 }
 
+// steady is the age of a connection whose loss begins a new outage.
+const steady = 10 * time.Second
+
+// Server returns the Backoff of a connection to a LiveKit server: waits from first, up to 2 s in
+// the first three minutes of an outage and up to most after them.
+func Server(first, most time.Duration) Backoff {
+	return Backoff{First: first, Max: most, EarlyMax: 2 * time.Second, Early: 3 * time.Minute}
+}
+
+// Lost is Next after the loss of a connection that stood for a time, 0 for a failed attempt. The
+// loss of a steady connection begins a new outage.
+func (b *Backoff) Lost(stood time.Duration, now time.Time, random float64) time.Duration {
+	if stood > steady {
+		b.Reset()
+	}
+	return b.Next(now, random)
+}
+
 // Jitter returns a duration between half of d and d, by random, which is in [0, 1).
 func Jitter(d time.Duration, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d-d/2))

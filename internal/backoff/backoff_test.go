@@ -31,6 +31,18 @@ func TestLongFirstWins(t *testing.T) {
 	require.Equal(t, 2500*time.Millisecond, b.Next(time.Unix(0, 0), 0))
 }
 
+func TestServer(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	b := backoff.Server(time.Second, 15*time.Second)
+	lost := func(stood, at time.Duration) time.Duration { return 2 * b.Lost(stood, now.Add(at), 0) }
+	require.Equal(t, time.Second, lost(0, 0))
+	require.Equal(t, 2*time.Second, lost(10*time.Second, time.Minute), "the connection stood too briefly")
+	require.Equal(t, 2*time.Second, lost(0, 3*time.Minute))
+	require.Equal(t, 4*time.Second, lost(0, 3*time.Minute+1))
+	require.Equal(t, time.Second, lost(11*time.Second, 4*time.Minute), "a new outage")
+}
+
 func TestJitter(t *testing.T) {
 	t.Parallel()
 	for _, random := range []float64{0, 0.3, 0.999999} {

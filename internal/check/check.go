@@ -37,6 +37,18 @@ func (s *Settings) Add(err error) {
 	}
 }
 
+// Pair records a violation at the missing one of two settings that go together; variables are their names.
+func (s *Settings) Pair(path1, value1, path2, value2, variables string) {
+	if (value1 == "") == (value2 == "") {
+		return
+	}
+	missing := path2
+	if value1 == "" {
+		missing = path1
+	}
+	s.Add(fmt.Errorf("%s: must be set when the other half of the pair is: %s go together", missing, variables))
+}
+
 // Part adds the violations that the Validate of one part reports, with the
 // part's name and a dot before each path.
 func (s *Settings) Part(name string, err error) {

@@ -1,5 +1,6 @@
-// Package metrics puts several of a part's Prometheus metrics into one
-// collector. Their values are read when they are asked for; it keeps none.
+// Package metrics makes Prometheus collectors of values that are kept elsewhere.
+//
+// It reads the values at each collection and stores none.
 package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,38 @@ func (b Bundle) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// Func is a collector without a description: its metrics depend on the present parts, so Prometheus
+// checks them at each collection.
+type Func func(ch chan<- prometheus.Metric)
+
+// Describe implements prometheus.Collector.
+func (Func) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (f Func) Collect(ch chan<- prometheus.Metric) { f(ch) }
+
+// Writer sends metrics to a collection.
+type Writer struct {
+	Out    chan<- prometheus.Metric
+	Prefix string // of all names
+}
+
+// Gauge sends a gauge, with at most one label: its name and its value.
+func (w Writer) Gauge(name, help string, v float64, label ...string) {
+	w.send(prometheus.GaugeValue, name, help, v, label)
+}
+
+// Counter is Gauge for a counter.
+func (w Writer) Counter(name, help string, v float64, label ...string) {
+	w.send(prometheus.CounterValue, name, help, v, label)
+}
+
+func (w Writer) send(kind prometheus.ValueType, name, help string, v float64, label []string) {
+	names := label[:len(label)/2]
+	desc := prometheus.NewDesc(w.Prefix+name, help, names, nil)
+	w.Out <- prometheus.MustNewConstMetric(desc, kind, v, label[len(names):]...)
+}
+
 // Counter is a count that is kept elsewhere.
 func Counter(name, help string, n func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(n()) })
@@ -29,4 +62,12 @@ func Counter(name, help string, n func() uint64) prometheus.Collector {
 // Gauge is a value that is kept elsewhere.
 func Gauge(name, help string, v func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, v)
+}
+
+// Flag is the value of a metric that is 1 for true and 0 for false.
+func Flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

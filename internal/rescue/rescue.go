@@ -51,6 +51,14 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
+// UnlessCanceled returns err, or nil if it is context.Canceled: a part that was asked to end did not fail.
+func UnlessCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
 // Guard hands a panic of the function that defers it to report, as a
 // *PanicError. It is for callbacks that a library calls from its own
 // goroutines: defer rescue.Guard(fail).
