@@ -42,25 +42,21 @@ type CameraOptions struct {
 // CameraPublisher publishes one camera as an ordinary participant. It reconnects
 // like a Supervisor.
 type CameraPublisher struct {
-	opts     CameraOptions
-	conn     *connection
-	sound    VoiceTrack  // published when there is some
-	hasSound atomic.Bool // sound has come
+	pictureTrack
+
+	opts  CameraOptions
+	conn  *connection
+	sound SoundTrack
 
 	writing sync.Mutex
 	packer  *packet.Packer
-	needKey bool
 
 	reports captureReports
 	lag     atomic.Pointer[time.Duration] // from the picture's capture by the camera's clock to its Arrival
 
-	picture pictureTrack
-	session atomic.Pointer[session]
-	state   shownState
-	tells   bool // it may change its own attributes
-
-	packets, frames, dropped, errors atomic.Uint64
-	warnings                         warnLimiter
+	session    atomic.Pointer[session]
+	state      shownState
+	showsState bool // it may change its own attributes
 }
 
 // NewCameraPublisher checks the options. It does not connect.
@@ -75,19 +71,20 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 		who := Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name, Agents: opts.Agents}
 		return cameraToken(opts.Keys, who, true)
 	}
-	tells := true
+	showsState := true
 	if opts.Token != "" {
 		token = func() (string, error) { return opts.Token, nil }
 		ready, err := ReadToken(opts.Token)
 		if err != nil {
 			return nil, err
 		}
-		tells = ready.OwnAttributes
+		showsState = ready.OwnAttributes
 	} else if _, err := token(); err != nil {
 		return nil, err
 	}
-	c := &CameraPublisher{opts: opts, packer: packet.NewPacker(uint16(rand.Uint32()), rand.Uint32()), needKey: true, tells: tells}
-	c.sound.log, c.sound.name, c.sound.stream = opts.Log, "sound", "camera"
+	c := &CameraPublisher{opts: opts, packer: packet.NewPacker(uint16(rand.Uint32()), rand.Uint32()), showsState: showsState}
+	c.gap, c.needTrack, c.needKeyFrame = true, c.wakeUp, opts.OnKeyFrame
+	c.sound.log, c.sound.name, c.sound.stream, c.sound.wake = opts.Log, "sound", "camera", c.wakeUp
 	c.conn = &connection{
 		log: opts.Log, url: opts.URL, token: token, callbacks: c, loopback: opts.LoopbackOnly, crashed: make(chan error, 1), reports: &c.reports,
 	}
@@ -127,29 +124,19 @@ func (c *CameraPublisher) Run(ctx context.Context, frames <-chan media.EncodedFr
 func (c *CameraPublisher) WriteFrame(f media.EncodedFrame) (written time.Time, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	track := c.picture.carry(f)
-	if ses := c.session.Load(); track == nil && ses != nil {
-		ses.wake.Set()
-	}
-	if track == nil || !track.IsBound() {
-		c.needKey = true
-		c.dropped.Add(1)
-		return time.Time{}, nil
-	}
-	if c.needKey && !f.KeyFrame {
-		c.dropped.Add(1)
-		c.opts.OnKeyFrame()
+	track := c.ready(f)
+	if track == nil {
 		return time.Time{}, nil
 	}
 	packets, err := c.packer.Packets(f, time.Now())
 	if err != nil {
-		c.needKey = true
+		c.gap = true
 		return time.Time{}, err
 	}
-	c.needKey = false
+	c.gap = false
 	for _, p := range packets {
 		if werr := track.WriteRTP(p, nil); werr != nil {
-			err, c.needKey = werr, true
+			err, c.gap = werr, true
 			continue
 		}
 		c.packets.Add(1)
@@ -179,8 +166,8 @@ func (c *CameraPublisher) noteFrame(f media.EncodedFrame, ssrc, timestamp uint32
 // clock: beyond it, the sender reports of the two tracks are not of one clock.
 const maxLip = 500 * time.Millisecond
 
-// WriteCaptured is WriteOpus for sound with a capture time on the local clock and
-// on the camera's own; zero for unknown.
+// WriteCaptured is WriteOpus for sound with its capture time by the local clock and
+// by the camera's clock; zero is unknown.
 func (c *CameraPublisher) WriteCaptured(
 	packet []byte, timestamp uint32, marker bool, arrival, ntp time.Time,
 ) (written time.Time, err error) {
@@ -194,43 +181,34 @@ func (c *CameraPublisher) WriteCaptured(
 			at = by
 		}
 	}
-	if ssrc, ok := c.sound.ssrc(); ok && !at.IsZero() {
-		c.reports.note(soundReports, ssrc, timestamp, opusClockRate, at)
+	if track := c.sound.bound(); track != nil && !at.IsZero() {
+		c.reports.note(soundReports, uint32(track.SSRC()), timestamp, opusClockRate, at)
 	}
 	return written, err
 }
 
-// opusClockRate is that of Opus in RTP, in Hz (RFC 7587 section 4.1).
+// opusClockRate is the RTP clock rate of Opus in Hz (RFC 7587 section 4.1).
 const opusClockRate = 48000
 
 // WriteOpus sends one packet of the camera's 48 kHz Opus with the RTP timestamp
 // given, as VoiceTrack.WriteOpus does. The first one publishes the sound track.
 func (c *CameraPublisher) WriteOpus(packet []byte, timestamp uint32, marker bool) (written time.Time, err error) {
-	if ses := c.session.Load(); !c.hasSound.Swap(true) && ses != nil {
-		ses.wake.Set()
-	}
 	return c.sound.WriteOpus(packet, timestamp, marker)
 }
 
 // SetState publishes the state of the camera as an attribute.
 func (c *CameraPublisher) SetState(s CameraState) {
 	c.state.set(s)
+	c.wakeUp()
+}
+
+func (c *CameraPublisher) wakeUp() {
 	if ses := c.session.Load(); ses != nil {
 		ses.wake.Set()
 	}
 }
 
-// Stats returns the counters.
-func (c *CameraPublisher) Stats() OutStats {
-	return OutStats{
-		Packets: c.packets.Load(), Frames: c.frames.Load(), Dropped: c.dropped.Load(), Errors: c.errors.Load(),
-	}
-}
-
-// SID is the camera track's present id, "" while it is not published.
-func (c *CameraPublisher) SID() string { return c.picture.SID() }
-
-// CurrentRoom returns the present connection, nil while there is none. Do not keep it.
+// CurrentRoom returns the present connection, nil between connections. Do not keep it.
 func (c *CameraPublisher) CurrentRoom() *lksdk.Room { return c.conn.room.Load() }
 
 // roomCallback implements callbacks.
@@ -248,7 +226,7 @@ func (c *CameraPublisher) joined(ses *session) error {
 
 // reconnected implements callbacks.
 func (c *CameraPublisher) reconnected(*session) error {
-	c.picture.reconnected()
+	c.republished()
 	c.state.forget()
 	c.opts.OnKeyFrame()
 	return nil
@@ -256,28 +234,25 @@ func (c *CameraPublisher) reconnected(*session) error {
 
 // check implements callbacks: it publishes once the first frame gave the codec.
 func (c *CameraPublisher) check(ses *session, now time.Time) error {
-	if c.tells {
+	if c.showsState {
 		if text, ok := c.state.due(); ok {
 			ses.room.LocalParticipant.SetAttributes(map[string]string{cameraAttribute: text})
 		}
 	}
-	if c.hasSound.Load() && !c.sound.published() {
-		if err := c.sound.publish(ses); err != nil {
-			return fmt.Errorf("publish the camera's sound: %w", err)
-		}
+	if err := c.sound.ensure(ses); err != nil {
+		return err
 	}
-	if c.picture.missing() {
+	if c.missing() {
 		o := lksdk.TrackPublicationOptions{Name: "camera", Source: livekit.TrackSource_CAMERA}
 		if c.opts.ScreenShare {
 			o.Name, o.Source = "screen", livekit.TrackSource_SCREEN_SHARE
 		}
-		if err := c.picture.publish(ses, o, c.conn.guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
+		if err := c.publish(ses, o, c.conn.guarded(c.opts.OnKeyFrame), c.opts.Log); err != nil {
 			return fmt.Errorf("publish the camera: %w", err)
 		}
 		return nil
 	}
-	inner, _, at := c.picture.published()
-	if inner != nil && now.Sub(at) > bindGrace && (!inner.IsBound() || trackSID(ses.room, inner) == "") {
+	if c.lost(now) {
 		return errors.New("the camera is no longer published")
 	}
 	return nil
@@ -286,6 +261,6 @@ func (c *CameraPublisher) check(ses *session, now time.Time) error {
 // left implements callbacks.
 func (c *CameraPublisher) left(*session) {
 	c.session.Store(nil)
-	c.picture.drop()
+	c.drop()
 	c.sound.drop()
 }

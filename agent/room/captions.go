@@ -17,7 +17,7 @@ import (
 	"touchline/internal/wake"
 )
 
-// Topics and attributes of text streams, as LiveKit's front ends know them.
+// Topics and attributes of text streams, defined by LiveKit's front ends.
 const (
 	topicTranscription = "lk.transcription"
 	topicChat          = "lk.chat"
@@ -37,8 +37,8 @@ const maxPayload = 14000
 // captionQueue is how many steps may wait for the data channel.
 const captionQueue = 256
 
-// rawPacket sends any data packet: the library's own text streams wait for
-// the channel to drain before each step, which costs some 200 ms.
+// rawPacket sends any data packet. The library's text streams wait for the channel to
+// drain before each step, which takes some 200 ms.
 type rawPacket struct{ *livekit.DataPacket }
 
 // ToProto implements lksdk.DataPacket.
@@ -59,13 +59,12 @@ type Captions struct {
 	wake  wake.Signal
 	lost  atomic.Uint64
 
-	// Only Run touches these. Utterances follow each other so closely that the end of one may come
-	// after the first word of the next: each has a stream of its own.
+	// Only Run touches these. Each utterance has a stream: its end may come after the first word of the next.
 	streams   map[string]stream // by open segment
-	streamsIn *lksdk.Room       // where they were begun
+	streamsIn *lksdk.Room       // the room of the streams
 }
 
-// stream counts what was sent of one segment.
+// stream counts the sent part of one segment.
 type stream struct {
 	chunks uint64
 	bytes  int // of its text
@@ -89,12 +88,12 @@ func (c *Captions) Record(r agent.Record) { c.offer(r) }
 // State implements agent.TextOutput.
 func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
 
-// Lost is how many steps and records found no room in the queue. The text of a
-// lost step is sent with a later one; a lost record is not sent.
+// Lost returns the number of steps and records dropped from the full queue. The text of a
+// dropped step is sent with a later one.
 func (c *Captions) Lost() uint64 { return c.lost.Load() }
 
-// offer queues an item. A full queue drops its oldest unfinished step for it, whose text comes again with the
-// next one of its segment. The final step of a segment always finds room.
+// offer queues an item. A full queue drops its oldest unfinished step, whose text comes again with the
+// next one of its segment. The final step of a segment is never lost.
 func (c *Captions) offer(item any) {
 	defer c.wake.Set()
 	c.mu.Lock()

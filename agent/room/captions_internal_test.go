@@ -21,7 +21,7 @@ type posted struct {
 	records int
 }
 
-// postCaptions runs captions over what fill has offered before, and returns what was posted.
+// postCaptions runs captions over the items of fill, and returns the posted packets.
 func postCaptions(t *testing.T, fill func(c *Captions)) (posted, *Captions) {
 	t.Helper()
 	got := posted{text: map[string]string{}, ended: map[string]bool{}}

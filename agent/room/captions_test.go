@@ -22,7 +22,7 @@ type streamed struct {
 	attributes  map[string]string
 }
 
-// captionReader is a stock LiveKit client that collects what is said.
+// captionReader is a stock LiveKit client that collects the captions.
 type captionReader struct {
 	mu      sync.Mutex
 	streams []streamed

@@ -26,7 +26,7 @@ type candidate struct {
 
 // choose returns the track to watch: never an agent's, matching the settings,
 // camera before screen, then the one seen first. The present one stays while it
-// qualifies. ok is false when there is none.
+// qualifies. ok is false without a candidate.
 func choose(all []candidate, watch media.WatchConfig, present string) (candidate, bool) {
 	fit := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		switch {
@@ -79,6 +79,28 @@ type subscription struct {
 	reader  *trackReader
 }
 
+// watched returns the present subscription; nil when there is none.
+func (s *Supervisor) watched() *subscription {
+	s.subMu.Lock()
+	defer s.subMu.Unlock()
+	return s.sub
+}
+
+// replace makes next the present subscription and returns the previous one.
+func (s *Supervisor) replace(next *subscription) (old *subscription) {
+	s.subMu.Lock()
+	defer s.subMu.Unlock()
+	old, s.sub = s.sub, next
+	return old
+}
+
+// readerOf returns the reader of a subscription; nil before its first packet.
+func (s *Supervisor) readerOf(sub *subscription) *trackReader {
+	s.subMu.Lock()
+	defer s.subMu.Unlock()
+	return sub.reader
+}
+
 // candidates lists the video tracks of the other participants.
 func (s *Supervisor) candidates(ses *session) (list []candidate, pubs map[string]*subscription) {
 	pubs = map[string]*subscription{}
@@ -117,9 +139,7 @@ func (s *Supervisor) follow(ses *session, now time.Time) *subscription {
 		return nil
 	}
 	list, pubs := s.candidates(ses)
-	s.subMu.Lock()
-	sub := s.sub
-	s.subMu.Unlock()
+	sub := s.watched()
 	present := ""
 	if sub != nil {
 		present = sub.sid
@@ -127,9 +147,7 @@ func (s *Supervisor) follow(ses *session, now time.Time) *subscription {
 	picked, ok := choose(list, s.watcher.Watching(), present)
 	s.watcher.setSeen(list, away(ses.room.GetRemoteParticipants(), s.watcher.Watching().Identity, picked.identity))
 	if !ok {
-		if sub != nil {
-			s.unwatch()
-		}
+		s.unwatch()
 		return nil
 	}
 	next := pubs[picked.sid]
@@ -145,9 +163,7 @@ func (s *Supervisor) follow(ses *session, now time.Time) *subscription {
 	default:
 		s.unwatch()
 	}
-	s.subMu.Lock()
-	s.sub = next
-	s.subMu.Unlock()
+	s.replace(next)
 	s.muted = next.pub.IsMuted()
 	s.stall.begin(now)
 	info := s.watcher.setInfo(func(info *agent.SourceInfo) {
@@ -170,11 +186,8 @@ func (s *Supervisor) follow(ses *session, now time.Time) *subscription {
 // made new objects for it. No notification: for its readers the picture paused.
 func (s *Supervisor) renew(old, next *subscription, now time.Time) {
 	s.stall.begin(now)
-	s.subMu.Lock()
-	s.sub = next
-	reader := old.reader
-	s.subMu.Unlock()
-	if reader != nil {
+	s.replace(next)
+	if reader := s.readerOf(old); reader != nil {
 		reader.stop()
 	}
 	s.subscribe(next)
@@ -205,21 +218,14 @@ func (s *Supervisor) notify(info agent.SourceInfo, reason string) {
 
 // unwatch ends the present subscription.
 func (s *Supervisor) unwatch() {
-	s.subMu.Lock()
-	sub := s.sub
-	s.sub = nil
-	var reader *trackReader
-	if sub != nil {
-		reader = sub.reader
-	}
-	s.subMu.Unlock()
+	sub := s.replace(nil)
 	if sub == nil {
 		return
 	}
 	if !sub.session.over.Load() {
 		_ = sub.pub.SetSubscribed(false) // fails only without a connection
 	}
-	if reader != nil {
+	if reader := s.readerOf(sub); reader != nil {
 		reader.stop()
 	}
 	s.watcher.setSilent("")

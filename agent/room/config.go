@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 	"touchline/internal/redact"
 )
 
-// Config says where the room is and how to join it. URL, APIKey and
+// Config sets the room and how to join it. URL, APIKey and
 // APISecret are also read from LIVEKIT_URL, LIVEKIT_API_KEY and LIVEKIT_API_SECRET.
 type Config struct {
 	URL       string        `yaml:"url" env:"URL"`
@@ -50,25 +51,14 @@ func (c Config) Validate() error {
 		// The value may hold a password: it is not repeated.
 		s.Add(errors.New("url: must be an address without name and password in it"))
 	} else {
-		switch u.Scheme {
-		case "ws", "wss", "http", "https":
-			s.That(u.Host != "", "url", "ws:// or wss:// with a host", strconv.Quote(c.URL))
-		default:
-			s.That(false, "url", "ws:// or wss:// with a host", strconv.Quote(c.URL))
-		}
+		known := slices.Contains([]string{"ws", "wss", "http", "https"}, u.Scheme)
+		s.That(known && u.Host != "", "url", "ws:// or wss:// with a host", strconv.Quote(c.URL))
 	}
 	// A ready token names its own room and identity; otherwise ours are needed.
 	s.That(check.Name(c.Room), "room", "1 to 128 printable characters", strconv.Quote(c.Room))
 	s.That(check.Name(c.Identity), "identity", "1 to 128 printable characters", strconv.Quote(c.Identity))
 	s.That(c.Name == "" || check.Name(c.Name), "name", "at most 128 printable characters", strconv.Quote(c.Name))
-	if (c.APIKey == "") != (c.APISecret == "") {
-		missing := "api_secret"
-		if c.APIKey == "" {
-			missing = "api_key"
-		}
-		s.Add(fmt.Errorf("%s: must be set when the other half of the pair is: "+
-			"LIVEKIT_API_KEY and LIVEKIT_API_SECRET go together", missing))
-	}
+	s.Pair("api_key", c.APIKey, "api_secret", string(c.APISecret), "LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
 	s.That(c.ReconnectDelay >= 10*time.Millisecond && c.ReconnectDelay <= c.MaxReconnectDelay, "reconnect_delay",
 		fmt.Sprintf("between 10ms and max_reconnect_delay (%v)", c.MaxReconnectDelay), c.ReconnectDelay)
 	s.That(c.MaxReconnectDelay <= 10*time.Minute, "max_reconnect_delay", "at most 10m", c.MaxReconnectDelay)

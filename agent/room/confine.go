@@ -14,13 +14,11 @@ var errUnconfined = errors.New("the connection's media sockets are not on loopba
 
 // confine keeps the media sockets of a connection on 127.0.0.1. The client
 // library opens one socket for each address of each interface and has no
-// setting for it; the settings are there all the same, one unexported pointer
-// away, and are read when candidates are gathered. It must therefore be called
-// between the making of the peer connections and the first offer: inside a
-// callback of the join.
+// setting for it, so confine changes pion's settings through an unexported
+// field. They are read when candidates are gathered: call it in a callback of
+// the join, after the peer connections are made and before the first offer.
 //
-// When a later version of the library hides them elsewhere, confine says so,
-// and the test that looks at the process's sockets fails.
+// It returns an error if a later version of the library has no such field.
 func confine(pc *webrtc.PeerConnection) error {
 	settings := settingsOf(pc)
 	if settings == nil {
@@ -33,7 +31,7 @@ func confine(pc *webrtc.PeerConnection) error {
 	return nil
 }
 
-// settingsOf finds pc.api.settingEngine; nil when it is not there.
+// settingsOf returns pc.api.settingEngine; nil without such a field.
 func settingsOf(pc *webrtc.PeerConnection) *webrtc.SettingEngine {
 	if pc == nil {
 		return nil
@@ -49,8 +47,7 @@ func settingsOf(pc *webrtc.PeerConnection) *webrtc.SettingEngine {
 	return (*webrtc.SettingEngine)(engine.UnsafePointer())
 }
 
-// engineOf returns the engine of a room; nil when a later version of the library
-// keeps it elsewhere.
+// engineOf returns the unexported engine of a room; nil if a later version of the library has no such field.
 func engineOf(room *lksdk.Room) *lksdk.RTCEngine {
 	engine := reflect.ValueOf(room).Elem().FieldByName("engine")
 	if !engine.IsValid() || engine.Type() != reflect.TypeFor[*lksdk.RTCEngine]() || engine.IsNil() {

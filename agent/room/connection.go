@@ -36,14 +36,9 @@ const (
 	closedRoomWait = 5 * time.Second
 	// joiningAttribute is set only during a join on loopback.
 	joiningAttribute = "touchline.joining"
-	// firstWait and maxWait bound the wait between two attempts to join, unless the settings do; earlyMaxWait is the
-	// maximum during the first minutes of an outage, as a server that is restarted is back soon.
-	firstWait    = 100 * time.Millisecond
-	maxWait      = 15 * time.Second
-	earlyMaxWait = 2 * time.Second
-	early        = 3 * time.Minute
-	// goodAfter is how long a connection must have stood for its loss to begin a new outage.
-	goodAfter = 10 * time.Second
+	// firstWait and maxWait bound the wait between two attempts to join, unless the settings do.
+	firstWait = 100 * time.Millisecond
+	maxWait   = 15 * time.Second
 )
 
 var (
@@ -104,13 +99,9 @@ type connection struct {
 
 // run returns nil when ctx ends, else the reason why a retry cannot help.
 func (c *connection) run(ctx context.Context) error {
-	var (
-		wait = backoff.Backoff{
-			First: cmp.Or(c.first, firstWait), Max: cmp.Or(c.most, maxWait), EarlyMax: earlyMaxWait, Early: early,
-		}
-		abandoned time.Time // of a reconnect of the library
-		everIn    bool
-	)
+	wait := backoff.Server(cmp.Or(c.first, firstWait), cmp.Or(c.most, maxWait))
+	var abandoned time.Time // when a reconnect of the library was abandoned
+	everIn := false
 	for {
 		began := time.Now()
 		in, err := c.live(ctx)
@@ -120,14 +111,14 @@ func (c *connection) run(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || c.last.Load() {
 			return nil //nolint:nilerr // errors of the shutdown do not matter
 		}
-		everIn = everIn || in
-		if in && time.Since(began) > goodAfter {
-			wait.Reset()
+		var stood time.Duration
+		if in {
+			everIn, stood = true, time.Since(began)
 		}
 		if errors.Is(err, errStuck) || errors.Is(err, errBroke) {
 			abandoned = time.Now()
 		}
-		delay := wait.Next(time.Now(), rand.Float64())
+		delay := wait.Lost(stood, time.Now(), rand.Float64())
 		if errors.Is(err, ErrRefused) && !everIn {
 			return err
 		}
@@ -145,15 +136,12 @@ func (c *connection) run(ctx context.Context) error {
 		if c.onOutage != nil {
 			c.onOutage(err)
 		}
-		timer := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case err := <-c.crashed:
-			timer.Stop()
 			return err
-		case <-timer.C:
+		case <-time.After(delay):
 		}
 		if c.last.Load() {
 			return nil

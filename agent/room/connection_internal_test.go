@@ -16,16 +16,16 @@ import (
 
 var errScripted = errors.New("by the script")
 
-// scripted is a guest, and the server and the library beside it, that do what a script says. It keeps what was
-// told last, as a page does.
+// scripted is a participant with a scripted server and library. It keeps the state that was reported last, as
+// a page does.
 type scripted struct {
 	mu     sync.Mutex
-	fails  map[string]bool // what fails when it is tried next
+	fails  map[string]bool // steps that fail at the next attempt
 	cb     *lksdk.RoomCallback
-	inside bool // a session stands
+	inside bool // there is a session
 	broken bool // and its connection is being reconnected
 	since  time.Time
-	told   bool // in the room, by what was told last
+	shown  bool // in the room, by the last report
 }
 
 func (g *scripted) fail(what string) error {
@@ -46,10 +46,10 @@ func (g *scripted) turn(inside, broken bool) {
 	}
 }
 
-func (g *scripted) tell(in bool) {
+func (g *scripted) report(in bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.told = in
+	g.shown = in
 }
 
 func (g *scripted) roomCallback(*session) *lksdk.RoomCallback {
@@ -63,7 +63,7 @@ func (g *scripted) joined(*session) error {
 	if err := g.fail("joined"); err != nil {
 		return err
 	}
-	g.tell(true)
+	g.report(true)
 	return nil
 }
 
@@ -71,7 +71,7 @@ func (g *scripted) reconnected(*session) error {
 	if err := g.fail("reconnected"); err != nil {
 		return err
 	}
-	g.tell(true)
+	g.report(true)
 	return nil
 }
 func (g *scripted) check(*session, time.Time) error { return g.fail("check") }
@@ -120,15 +120,15 @@ func (g *scripted) do(event string) {
 	}
 }
 
-// TestWhatIsToldIsTrue plays orders of events at random. Soon after each change, and at the end, what was told
-// last is how it is: a connection that is reconnected is told of, and so is one that is not.
-func TestWhatIsToldIsTrue(t *testing.T) {
+// TestReportsAreTrue plays random sequences of events. Soon after each change, and at the end, the last report is
+// true, both of a connection that is reconnected and of one that is not.
+func TestReportsAreTrue(t *testing.T) {
 	t.Parallel()
 	events := []string{
 		"reconnecting", "reconnecting", "reconnected", "reconnected", "reconnected and reconnecting", "gone",
 		"join", "joined", "reconnected", "check",
 	}
-	// settles is how long what is told may be old: a join with its backoff, or a reconnecting that is not told at once.
+	// settles bounds the age of a wrong report: a join with its backoff, or a reconnect that is not reported at once.
 	const settles = noticeAfter + 2*checkEvery
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestWhatIsToldIsTrue(t *testing.T) {
 			g := &scripted{fails: map[string]bool{}}
 			c := &connection{
 				log: zerolog.Nop(), token: func() (string, error) { return "", nil }, callbacks: g, enter: g.enter,
-				onOutage: func(error) { g.tell(false) }, crashed: make(chan error, 1),
+				onOutage: func(error) { g.report(false) }, crashed: make(chan error, 1),
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
@@ -146,7 +146,7 @@ func TestWhatIsToldIsTrue(t *testing.T) {
 				g.mu.Lock()
 				defer g.mu.Unlock()
 				if well := g.inside && !g.broken; time.Since(g.since) > settles {
-					require.Equal(t, well, g.told, "seed %d: %v", seed, script)
+					require.Equal(t, well, g.shown, "seed %d: %v", seed, script)
 				}
 			}
 			for range 30 {
@@ -162,15 +162,15 @@ func TestWhatIsToldIsTrue(t *testing.T) {
 			g.mu.Lock()
 			clear(g.fails)
 			g.mu.Unlock()
-			time.Sleep(reconnectGrace + 2*earlyMaxWait)
+			time.Sleep(reconnectGrace + 4*time.Second)
 			synctest.Wait()
 			look()
 			g.mu.Lock()
-			require.True(t, g.inside && g.told, "seed %d: it is in the room at the end, and says so", seed)
+			require.True(t, g.inside && g.shown, "seed %d: it is in the room at the end, and reports it", seed)
 			g.mu.Unlock()
 			cancel()
 			require.NoError(t, <-ended)
-			time.Sleep(time.Second) // the library lets go of its rooms
+			time.Sleep(time.Second) // the library releases its rooms
 		})
 	}
 }

@@ -1,19 +1,15 @@
 package room
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/livekit/protocol/auth"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/rs/zerolog"
 
@@ -32,58 +28,7 @@ const (
 	RPCPrefix = "touchline."
 )
 
-// Our RPC error codes; those from 1001 to 1999 are LiveKit's.
-const (
-	rpcBad     = 400
-	rpcRefused = 403
-	rpcBusy    = 429
-)
-
-// replyCode returns the code of a reply on TopicControlReply.
-func replyCode(rpc lksdk.RpcErrorCode) string {
-	switch rpc {
-	case rpcRefused:
-		return "forbidden"
-	case rpcBusy:
-		return "rate_limited"
-	default:
-		return "bad_request"
-	}
-}
-
-func rpcCode(err error) lksdk.RpcErrorCode {
-	switch {
-	case errors.Is(err, errRefused):
-		return rpcRefused
-	case errors.Is(err, errBusy):
-		return rpcBusy
-	default:
-		return rpcBad
-	}
-}
-
-// Methods that the room can call, by RPC as "touchline.NAME" and on TopicControl as NAME.
-const (
-	methodStatus           = "status"
-	methodSetInstruction   = "set_instruction"
-	methodClearInstruction = "clear_instruction"
-	methodSetProfile       = "set_profile"
-	methodUpdate           = "update_settings"
-	methodStart            = "start"
-	methodStop             = "stop"
-	methodSource           = "select_source"
-	methodHistory          = "history" // for all participants that may subscribe
-)
-
-func methods() []string {
-	return []string{
-		methodStatus, methodSetInstruction, methodClearInstruction, methodSetProfile,
-		methodUpdate, methodStart, methodStop, methodSource, methodHistory,
-	}
-}
-
-// errRefused answers callers without the right, without a reason that would help
-// to guess.
+// errRefused answers callers without the right.
 var errRefused = errors.New("steering refused: it takes a listed identity, the configured role, " +
 	"or an access token with roomAdmin for this room")
 
@@ -181,7 +126,8 @@ func (c *Control) register(room *lksdk.Room) {
 			defer rescue.Guard(c.sup.conn.fail)
 			result, err := c.rpc(room, in, m)
 			if err != nil {
-				return "", lksdk.NewRpcError(rpcCode(err), err.Error(), nil)
+				code, _ := codes(err)
+				return "", lksdk.NewRpcError(code, err.Error(), nil)
 			}
 			b, err := json.Marshal(result)
 			if err != nil {
@@ -246,13 +192,11 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 
 // admit applies the limits for each participant, before the request is read, and sets who.steers by identity or role.
 func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
+	limiter := c.strangers
 	if who.steers = c.listed(*who); who.steers {
-		if _, ok := c.moderators.Allow(who.identity, now); !ok {
-			return c.refuse(who.identity, "", errBusy)
-		}
-		return nil
+		limiter = c.moderators
 	}
-	if _, ok := c.strangers.Allow(who.identity, now); !ok || c.pending(room) > maxPending {
+	if _, ok := limiter.Allow(who.identity, now); !ok || !who.steers && c.pending(room) > maxPending {
 		return c.refuse(who.identity, "", errBusy)
 	}
 	return nil
@@ -286,27 +230,6 @@ func (c *Control) refuse(from, method string, err error) error {
 	log := c.log.With().Str("from", from).Str("method", method).Logger()
 	c.refusals.warn(log, c.refused.Add(1), err, "control request refused")
 	return err
-}
-
-// request is a message on TopicControl.
-type request struct {
-	ID     string          `json:"id"`
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params"`
-	Token  string          `json:"token"`
-}
-
-// reply answers one.
-type reply struct {
-	ID     string      `json:"id"`
-	OK     bool        `json:"ok"`
-	Result any         `json:"result,omitempty"`
-	Error  *replyError `json:"error,omitempty"`
-}
-
-type replyError struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
 }
 
 // Run answers the messages of the data topic until ctx ends.
@@ -343,58 +266,6 @@ func (c *Control) reply(m inbound) {
 	}
 }
 
-func (c *Control) answer(m inbound) reply {
-	fail := func(err error) reply {
-		return reply{ID: m.req.ID, Error: &replyError{replyCode(rpcCode(err)), err.Error()}}
-	}
-	if m.err != nil {
-		return fail(m.err)
-	}
-	p, err := readParams(m.req.Params)
-	if err != nil {
-		return fail(err)
-	}
-	result, err := c.do(m.req.Method, p, m.who)
-	if err != nil {
-		return fail(err)
-	}
-	return reply{ID: m.req.ID, OK: true, Result: result}
-}
-
-// decode reads JSON strictly, up to maxRequest bytes.
-func decode(b []byte, v any) error {
-	if len(b) > maxRequest {
-		return fmt.Errorf("expected at most %d bytes, got %d", maxRequest, len(b))
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return fmt.Errorf("read the request: expected JSON as documented: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("read the request: expected one JSON value, got more")
-	}
-	return nil
-}
-
-// params of all methods together; each takes its own and refuses the others.
-type params struct {
-	Instruction *string         `json:"instruction"`
-	Profile     *string         `json:"profile"`
-	Source      *string         `json:"source"`
-	Settings    *agent.Settings `json:"settings"`
-	Limit       *int            `json:"limit"`
-	// Token stands here in RPC calls, which have no place beside their payload.
-	Token string `json:"token"`
-}
-
-func readParams(payload []byte) (p params, err error) {
-	if len(bytes.TrimSpace(payload)) > 0 {
-		err = decode(payload, &p)
-	}
-	return p, err
-}
-
 // caller is a participant as the room shows it.
 type caller struct {
 	identity      string
@@ -420,13 +291,12 @@ func callerOf(sender *lksdk.RemoteParticipant, from string) caller {
 
 // listed reports whether the caller may steer by identity or role.
 func (c *Control) listed(who caller) bool {
-	if !who.known {
+	switch {
+	case !who.known:
 		return false
-	}
-	if who.identity != "" && slices.Contains(c.cfg.Identities, who.identity) {
+	case who.identity != "" && slices.Contains(c.cfg.Identities, who.identity):
 		return true
-	}
-	if c.cfg.RoleAttribute == "" || who.ownAttributes {
+	case c.cfg.RoleAttribute == "" || who.ownAttributes:
 		return false
 	}
 	v, ok := who.attributes[c.cfg.RoleAttribute]
@@ -435,138 +305,6 @@ func (c *Control) listed(who caller) bool {
 
 // adminToken reports whether a token carries roomAdmin for this room, signed with our key.
 func (c *Control) adminToken(token string) bool {
-	if c.keys.APIKey == "" || c.keys.APISecret == "" {
-		return false
-	}
-	v, err := auth.ParseAPIToken(token)
-	if err != nil || v.APIKey() != c.keys.APIKey {
-		return false
-	}
-	_, grants, err := v.Verify(c.keys.APISecret) // signature, key and times
-	return err == nil && grants != nil && grants.Video != nil && grants.Video.RoomAdmin && grants.Video.Room == c.sup.RoomName()
-}
-
-// missing returns the error for a parameter that a method needs.
-func missing(method, name string) error {
-	return fmt.Errorf("%s: expected the parameter %q", method, name)
-}
-
-// do executes a method for an authorised caller.
-func (c *Control) do(method string, p params, who caller) (any, error) {
-	by, source := "room: "+who.identity, ""
-	if p.Source != nil {
-		source = *p.Source
-	}
-	var err error
-	switch method {
-	case methodHistory:
-		return c.history(p.Limit)
-	case methodStatus:
-		// The status follows.
-	case methodSetInstruction:
-		if p.Instruction == nil {
-			return nil, missing(method, "instruction")
-		}
-		if strings.TrimSpace(*p.Instruction) == "" {
-			return nil, &agent.RangeError{Name: "instruction", Want: "some text (clear it to go idle)", Got: `""`}
-		}
-		_, err = c.bot.Change(agent.Change{Instruction: p.Instruction}, by)
-	case methodClearInstruction:
-		_, err = c.bot.Change(agent.Change{Instruction: new("")}, by)
-	case methodSetProfile:
-		if p.Profile == nil {
-			return nil, missing(method, "profile")
-		}
-		_, err = c.bot.Change(agent.Change{Profile: p.Profile}, by)
-	case methodUpdate:
-		if p.Settings == nil {
-			return nil, missing(method, "settings")
-		}
-		return c.bot.Change(agent.Change{Settings: *p.Settings}, by)
-	case methodStart:
-		err = c.bot.Start(source, by)
-	case methodStop:
-		c.bot.Stop(by)
-	case methodSource:
-		_, err = c.bot.Change(agent.Change{Source: &source}, by)
-	default:
-		return nil, fmt.Errorf("expected one of the methods %q, got %q", methods(), method)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s := c.bot.Snapshot()
-	s.Profiles = nil // they would not fit an RPC answer
-	return s, nil
-}
-
-// maxAnswer bounds the comments of an answer, in bytes of JSON; LiveKit's bound
-// for the whole is 15 KiB.
-const maxAnswer = 14 << 10
-
-// History is the answer of the method "history".
-type History struct {
-	// Comments that fit, oldest first.
-	Comments []Said `json:"comments"`
-	// More reports that there are older ones beyond the limit or the size.
-	More bool `json:"more"`
-}
-
-// Said is one comment of a History.
-type Said struct {
-	Cycle     uint64    `json:"cycle"` // 0: of an earlier run
-	Text      string    `json:"text"`
-	Outcome   string    `json:"outcome"` // spoken, shown or cut
-	StartedAt time.Time `json:"started_at"`
-	EndedAt   time.Time `json:"ended_at"`
-}
-
-// cachedHistory is the newest answer, good until the next comment.
-type cachedHistory struct {
-	limit, comments int
-	newest          time.Time // when the newest comment ended
-	json            json.RawMessage
-}
-
-// history is the newest comments, as many as the limit allows and fit, as JSON.
-func (c *Control) history(limit *int) (json.RawMessage, error) {
-	if limit != nil && *limit < 1 {
-		return nil, fmt.Errorf("%s: expected limit to be 1 or more, got %d", methodHistory, *limit)
-	}
-	all := c.bot.History()
-	key := cachedHistory{comments: len(all)}
-	if limit != nil {
-		key.limit = *limit
-	}
-	if len(all) > 0 {
-		key.newest = all[len(all)-1].EndedAt
-	}
-	c.cacheMu.Lock()
-	defer c.cacheMu.Unlock()
-	if old := c.cache; old.json != nil && old.limit == key.limit && old.comments == key.comments && old.newest.Equal(key.newest) {
-		return old.json, nil
-	}
-	var err error
-	if key.json, err = json.Marshal(newest(all, key.limit)); err != nil {
-		return nil, fmt.Errorf("write the history: %w", err)
-	}
-	c.cache = key
-	return key.json, nil
-}
-
-// newest returns the newest comments, as many as fit and limit allows; 0 is no limit.
-func newest(all []agent.Record, limit int) History {
-	out := History{Comments: []Said{}}
-	for size, i := 0, len(all)-1; i >= 0; i-- {
-		r := all[i]
-		one := Said{Cycle: r.Cycle, Text: r.Text, Outcome: r.Outcome, StartedAt: r.StartedAt, EndedAt: r.EndedAt}
-		b, err := json.Marshal(one)
-		if size += len(b) + len(","); err != nil || size > maxAnswer || limit > 0 && len(out.Comments) == limit {
-			out.More = true
-			break
-		}
-		out.Comments = append(out.Comments, one)
-	}
-	slices.Reverse(out.Comments)
-	return out
+	claims, err := verify(c.keys, token)
+	return err == nil && claims.Video != nil && claims.Video.RoomAdmin && claims.Video.Room == c.sup.RoomName()
 }

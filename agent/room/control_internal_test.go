@@ -56,7 +56,7 @@ func ask(c *Control, who caller, method, token string) error {
 	return err
 }
 
-// TestFloodOfRequests: of a flood of history requests few are answered, and those who may steer do not notice it.
+// TestFloodOfRequests: few requests of a flood for the history are answered, and moderators are not affected.
 func TestFloodOfRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestFloodOfRequests(t *testing.T) {
 	})
 }
 
-// TestFullDataChannel: what the uplink does not carry is not added to by strangers.
+// TestFullDataChannel: requests of strangers add nothing to a full data channel.
 func TestFullDataChannel(t *testing.T) {
 	t.Parallel()
 	bot := &quietBot{}
@@ -100,7 +100,7 @@ func TestFullDataChannel(t *testing.T) {
 	require.NoError(t, ask(c, caller{identity: "boss", known: true}, methodStop, ""))
 }
 
-// TestModeratorsFirst: messages of those who may steer are neither dropped for those of others nor behind them.
+// TestModeratorsFirst: messages of moderators are neither dropped for those of others nor answered after them.
 func TestModeratorsFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -97,7 +97,7 @@ func (p *person) ask(t *testing.T, message string) map[string]any {
 
 func adminToken(t *testing.T, key, secret, roomName string, admin bool, life time.Duration) string {
 	t.Helper()
-	token, err := auth.NewAccessToken(key, secret).SetIdentity("whoever").
+	token, err := auth.NewAccessToken(key, secret).SetIdentity("anyone").
 		SetVideoGrant(&auth.VideoGrant{RoomAdmin: admin, Room: roomName}).SetValidFor(life).ToJWT()
 	require.NoError(t, err)
 	return token
@@ -137,7 +137,7 @@ func TestControl(t *testing.T) {
 		eventually(t, seen(id), id+" is seen by the bot")
 	}
 
-	t.Run("those who may", func(t *testing.T) {
+	t.Run("moderators", func(t *testing.T) {
 		answer, err := boss.rpc("touchline.set_instruction", `{"instruction":"the goalkeeper"}`)
 		require.NoError(t, err)
 		require.Contains(t, answer, `"engine":"test"`)
@@ -166,7 +166,7 @@ func TestControl(t *testing.T) {
 	}
 	stop := func(token string) string { return `{"method":"stop","token":"` + token + `"}` }
 
-	t.Run("those who may not", func(t *testing.T) {
+	t.Run("strangers", func(t *testing.T) {
 		_, err := guest.rpc("touchline.stop", "")
 		var rpcErr *lksdk.RpcError
 		require.ErrorAs(t, err, &rpcErr)
@@ -205,7 +205,7 @@ func TestControl(t *testing.T) {
 		}
 		refused(t, forger.ask(t, `{"method":"stop"}`))
 	})
-	t.Run("bad requests of those who may", func(t *testing.T) {
+	t.Run("bad requests of moderators", func(t *testing.T) {
 		for _, message := range []string{
 			`{`, `[]`, `{"method":"stop"} {}`, `{"method":"stop","colour":1}`, `{"method":"fly"}`,
 			`{"method":"set_instruction"}`, `{"method":"set_instruction","params":{"instruction":""}}`,
@@ -220,10 +220,10 @@ func TestControl(t *testing.T) {
 		_, err := boss.rpc("touchline.fly", "{}")
 		require.Error(t, err)
 	})
-	require.Len(t, st.all(), before, "nobody else steered")
+	require.Len(t, st.all(), before, "only moderators steered")
 }
 
-// TestHistory: who comes later and may hear what is said in the room may ask for what was said before.
+// TestHistory: a late joiner that may subscribe may request the earlier comments.
 func TestHistory(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}
@@ -286,7 +286,7 @@ func TestHistory(t *testing.T) {
 }
 
 // TestRPCFlood sends thousands of requests at once, also for a method that there is not: few are acknowledged or
-// answered, and somebody who may steer is served meanwhile.
+// answered, and a moderator is served meanwhile.
 func TestRPCFlood(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}

@@ -57,7 +57,7 @@ func (b StateAttribute) Due(now time.Time) (word, detail string) {
 	return n.word, n.detail
 }
 
-// Newcomer has somebody come.
+// Newcomer notes a new participant.
 func (b StateAttribute) Newcomer(now time.Time) { b.b.newcomer(now) }
 
 // boundTrack returns a track whose packets go to a peer on loopback.
@@ -110,14 +110,14 @@ func Connect(t *testing.T, from, to *webrtc.PeerConnection) {
 
 // NewVoice returns a voice that writes to inner.
 func NewVoice(inner *lksdk.LocalTrack) *VoiceTrack {
-	return &VoiceTrack{inner: inner, log: zerolog.Nop()}
+	return &VoiceTrack{localTrack: localTrack{inner: inner}, log: zerolog.Nop()}
 }
 
 // PacketsPerStep is how many packets of a frame of n leave together.
 func PacketsPerStep(n int) int { return packetsPerStep(n) }
 
-// AnswerControl answers one message of the data topic without a room. moderator makes the sender one who is
-// listed and known to the room, else it has a listed name that the room does not show.
+// AnswerControl answers one message of the data topic without a room. moderator makes the sender a listed
+// participant of the room; otherwise it has a listed name, but is not in the room.
 func AnswerControl(bot agent.Steerer, payload []byte, moderator bool) (ok bool, code string, answer []byte) {
 	c := NewControl(ControlConfig{Identities: []string{"boss"}}, Keys{}, bot, zerolog.Nop())
 	m := inbound{who: caller{identity: "boss", known: moderator}}
@@ -126,7 +126,7 @@ func AnswerControl(bot agent.Steerer, payload []byte, moderator bool) (ok bool, 
 		m.err = c.authorise(&m.who, m.req.Method, m.req.Token, time.Now())
 	}
 	r := c.answer(m)
-	b, _ := json.Marshal(r) // nil is no JSON, and the test says so
+	b, _ := json.Marshal(r) // nil is no JSON, and the test fails
 	if r.Error != nil {
 		code = r.Error.Code
 	}
@@ -164,5 +164,5 @@ func PublishUnanswered(room *lksdk.Room, interrupt func(gone func(), reconnectin
 	return t.publish(ses)
 }
 
-// Reconnects is how often the client library repaired a connection by itself since the start.
+// Reconnects returns the number of reconnects by the client library since the start.
 func (s *Supervisor) Reconnects() int64 { return s.reconnects.Load() }

@@ -20,7 +20,7 @@ import (
 	"touchline/media"
 )
 
-// sources records what a bot says about its source.
+// sources records the reports of a bot about its source.
 type sources struct {
 	mu   sync.Mutex
 	said []string
@@ -189,8 +189,8 @@ func TestMute(t *testing.T) {
 	require.Equal(t, joins, bot.Joins(), "a mute is no fault")
 }
 
-// TestSilentCamera: a camera that is present but sends nothing is asked and subscribed anew; then it is known
-// that the camera is to blame, and the bot stays where it is.
+// TestSilentCamera: a camera that is present but sends nothing gets a key frame request and a new subscription;
+// then the bot blames the camera and stays in the room.
 func TestSilentCamera(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -204,7 +204,7 @@ func TestSilentCamera(t *testing.T) {
 	cam.paused.Store(true)
 	eventually(t, func() bool { return bot.Watcher().Away() != "" }, "the camera is found to be silent")
 	t.Logf("%q is said after %v", bot.Watcher().Away(), time.Since(began).Round(time.Millisecond))
-	require.Greater(t, bot.Watcher().Stats().Sources, subscriptions, "subscribed anew")
+	require.Greater(t, bot.Watcher().Stats().Sources, subscriptions, "a new subscription")
 	n := drained(bot)
 	began = time.Now()
 	cam.paused.Store(false)
@@ -259,16 +259,16 @@ func TestDeadConnection(t *testing.T) {
 	eventually(t, func() bool { return drained(bot) > 10 }, "flows at the start")
 	began := time.Now()
 	require.NoError(t, bot.CurrentRoom().LocalParticipant.GetSubscriberPeerConnection().Close())
-	eventually(t, func() bool { return bot.Joins() > 1 }, "joined anew")
+	eventually(t, func() bool { return bot.Joins() > 1 }, "joined again")
 	joined := time.Since(began)
 	n := drained(bot)
 	eventually(t, func() bool { return drained(bot) > n+10 }, "back")
-	t.Logf("joined anew after %v, picture after %v", joined.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	t.Logf("joined again after %v, picture after %v", joined.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	require.Empty(t, bot.Watcher().Away())
 }
 
 // TestForgottenSubscription: the server has forgotten that we want the track, as it does in some of the library's
-// reconnects; nobody else notices.
+// reconnects; other participants do not notice.
 func TestForgottenSubscription(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -305,7 +305,7 @@ func TestPublishingEndsWithTheConnection(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			began := time.Now()
 			require.ErrorContains(t, room.PublishUnanswered(v.room, tt.interrupt), tt.want)
-			// The library has given it a name of nothing: it does not wait any more.
+			// The library has given it an empty name: it no longer waits.
 			eventually(t, func() bool { return len(v.room.LocalParticipant.TrackPublications()) > 0 }, "nothing waits")
 			require.Less(t, time.Since(began), 9*time.Second, "the library itself waits 10 s")
 		})

@@ -16,13 +16,13 @@ import (
 
 const (
 	// floodRate and floodBurst bound the RPC requests of one participant that reach the client library, which
-	// acknowledges and answers each, also for a method that nobody registered.
+	// acknowledges and answers each, even for unknown methods.
 	floodRate, floodBurst = 10, 30
-	// floodPending is how many bytes may wait for the data channel until no request of a stranger reaches it.
+	// floodPending bounds the bytes queued for the data channel; beyond it, requests of strangers are dropped.
 	floodPending = 1 << 20
 )
 
-// pendingBytes is what waits for the reliable data channel of a room.
+// pendingBytes returns the bytes queued for the reliable data channel of a room.
 func pendingBytes(room *lksdk.Room) uint64 {
 	if engine := engineOf(room); engine != nil {
 		if dc := engine.GetDataChannel(livekit.DataPacket_RELIABLE); dc != nil {
@@ -32,9 +32,9 @@ func pendingBytes(room *lksdk.Room) uint64 {
 	return 0
 }
 
-// floodGate drops the RPC requests of participants that send too many before
-// the client library sees them: it would send an acknowledgement and an answer
-// for each, and keep what the uplink does not carry.
+// floodGate drops the RPC requests of participants that send too many, before they
+// reach the client library: it would send an acknowledgement and an answer for each
+// and queue them without a bound.
 type floodGate struct {
 	perCaller *limit.Limiter[string]
 	trusted   func(room *lksdk.Room, identity string) bool
@@ -80,8 +80,8 @@ func (g *floodGate) passes(room *lksdk.Room, data []byte) bool {
 	return ok && (pendingBytes(room) <= floodPending || g.trusted(room, from))
 }
 
-// handlerOf finds the function that was given to dc.OnMessage; nil when a later
-// version of the library keeps it elsewhere.
+// handlerOf returns the function that was passed to dc.OnMessage; nil if a later
+// version of the library has no such field.
 func handlerOf(dc *webrtc.DataChannel) func(webrtc.DataChannelMessage) {
 	field := reflect.ValueOf(dc).Elem().FieldByName("onMessageHandler")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[func(webrtc.DataChannelMessage)]() {

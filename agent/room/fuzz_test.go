@@ -10,8 +10,8 @@ import (
 	"touchline/agent/room"
 )
 
-// FuzzControl feeds messages of the data topic: from one who may not, nothing reaches the bot; from one who may,
-// any bytes end in an answer that is JSON or in a refusal.
+// FuzzControl feeds messages of the data topic: from a stranger, nothing reaches the bot; from a moderator, any
+// bytes get an answer that is JSON, or a refusal.
 func FuzzControl(f *testing.F) {
 	for _, seed := range []string{
 		`{"id":"7","method":"status"}`, `{"method":"set_instruction","params":{"instruction":"the goalkeeper"}}`,
@@ -28,7 +28,7 @@ func FuzzControl(f *testing.F) {
 		ok, code, _ := room.AnswerControl(st, payload, false)
 		require.False(t, ok)
 		require.Contains(t, []string{"bad_request", "forbidden"}, code)
-		require.Empty(t, st.all(), "steered by one who may not")
+		require.Empty(t, st.all(), "steered by a stranger")
 
 		ok, code, answer := room.AnswerControl(st, payload, true)
 		if ok {

@@ -49,6 +49,6 @@ func TestHooks(t *testing.T) {
 		once := []string{"created", "joined", "joined second", "left"}
 		require.Equal(t, append(append(once, "created", "left"), once...), calls)
 		require.Len(t, rooms, 3)
-		time.Sleep(time.Second) // the library lets go of its rooms
+		time.Sleep(time.Second) // the library releases its rooms
 	})
 }

@@ -31,8 +31,8 @@ func (c *testCamera) nextAsked(t *testing.T) {
 	eventually(t, func() bool { return c.keyFrames.Load() > before }, "a key frame is asked for")
 }
 
-// TestKeyFramesAskedMoreOftenForAViewer counts what reaches the camera: about
-// every 4 s while nobody watches, every second while a person does.
+// TestKeyFramesAskedMoreOftenForAViewer counts the requests that reach the camera: about
+// every 4 s without viewers, every second with one.
 func TestKeyFramesAskedMoreOftenForAViewer(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -41,7 +41,7 @@ func TestKeyFramesAskedMoreOftenForAViewer(t *testing.T) {
 	frame(t, bot)
 	pump(t, bot)
 	eventually(t, func() bool { return bot.VideoSID() != "" }, "the delayed picture is published")
-	cam.nextAsked(t) // those of the beginning are over with the first that comes by itself
+	cam.nextAsked(t) // the requests of the start end with the first periodic one
 	alone := cam.asked()
 	require.Zero(t, bot.Viewers())
 
@@ -113,7 +113,7 @@ func TestKeyFrameAskedOnPLI(t *testing.T) {
 		n := cam.keyFrames.Load()
 		<-time.After(1500 * time.Millisecond)
 		return cam.keyFrames.Load() == n
-	}, "nobody asks")
+	}, "no requests")
 	require.Zero(t, bot.Viewers())
 	before := cam.keyFrames.Load()
 	lost := time.Now()

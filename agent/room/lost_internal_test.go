@@ -19,7 +19,7 @@ func TestCameraAfterALostFrame(t *testing.T) {
 	})
 	require.NoError(t, err)
 	track := boundTrack(t, webrtc.MimeTypeVP8)
-	c.picture.inner, c.picture.codec = track, media.VP8
+	c.inner, c.codec = track, media.VP8
 	write := func(key bool, data string) bool {
 		written, err := c.WriteFrame(media.EncodedFrame{Codec: media.VP8, KeyFrame: key, Data: []byte(data)})
 		require.Equal(t, data == "", err != nil)

@@ -39,7 +39,7 @@ func TestChoose(t *testing.T) {
 		{"a live one before a muted one", []room.Candidate{muted, cam2}, media.WatchConfig{}, "", "cam2"},
 		{"the present one stays", []room.Candidate{cam, cam2}, media.WatchConfig{}, "cam2", "cam2"},
 		{"even muted", []room.Candidate{cam, muted}, media.WatchConfig{}, "muted", "muted"},
-		{"not when it does not fit any more", []room.Candidate{cam, cam2}, media.WatchConfig{Identity: "ann"}, "cam2", "cam"},
+		{"not when it no longer matches", []room.Candidate{cam, cam2}, media.WatchConfig{Identity: "ann"}, "cam2", "cam"},
 		{"by identity", []room.Candidate{cam, cam2}, media.WatchConfig{Identity: "bob"}, "", "cam2"},
 		{"by source", []room.Candidate{cam, screen}, media.WatchConfig{Source: "screen_share"}, "", "screen"},
 		{"both", []room.Candidate{cam2, screen}, media.WatchConfig{Identity: "ann", Source: "camera"}, "", ""},
@@ -96,7 +96,7 @@ func TestInitializingIsShownForTenSecondsAtMost(t *testing.T) {
 	require.Contains(t, detail, `"state":"idle"`)
 }
 
-func TestThoseWhoComeHearTheState(t *testing.T) {
+func TestNewParticipantsGetTheState(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
@@ -112,8 +112,8 @@ func TestThoseWhoComeHearTheState(t *testing.T) {
 
 	b.Newcomer(at(200))
 	b.Set(agent.Status{State: agent.StateThinking}, at(200.8))
-	require.Equal(t, "thinking", due(200.8), "a change that comes by itself")
-	require.Empty(t, due(201.2), "is heard by everybody")
+	require.Equal(t, "thinking", due(200.8), "a change without help")
+	require.Empty(t, due(201.2), "is seen by all participants")
 
 	b.Newcomer(at(300))
 	b.Newcomer(at(300.7))

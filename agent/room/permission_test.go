@@ -14,8 +14,8 @@ import (
 	"touchline/agent/room"
 )
 
-// A camera that names the bot as the only one who may subscribe keeps its own picture and sound from clients that
-// subscribe to everything, as docs/watching.md says: they get what the bot sends, and nothing twice.
+// A camera that allows only the bot to subscribe hides its picture and sound from clients that subscribe to
+// everything, as in docs/watching.md: they get the tracks of the bot, and nothing twice.
 func TestCameraForTheBotAlone(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -1,30 +1,51 @@
 package room
 
 import (
-	"sync"
 	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/pion/rtcp"
+	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
 	"touchline/media"
 )
 
 // pictureTrack is a video track of ours. It is published at the first frame, and
-// again when the codec or the connection changes. Writers call carry; the rest is
+// again when the codec or the connection changes. A writer calls ready; the rest is
 // for the connection's goroutine.
 type pictureTrack struct {
-	mu            sync.RWMutex
-	inner         *lksdk.LocalTrack
-	room          *lksdk.Room
+	localTrack
+
+	needTrack    func() // called when there is no track for a frame
+	needKeyFrame func() // called when a frame after a gap is no key frame
+	gap          bool   // until the next key frame; for the writer alone
+
+	// Guarded by mu.
 	codec         media.Codec // of inner
 	want          media.Codec // of the frames
 	width, height int
-	publishedAt   time.Time // of inner
 }
 
-// carry returns the track that can carry f; nil notes that one is needed.
+// ready returns the track for f; nil, and f counts as dropped, without a track and from a gap until the next key frame.
+func (p *pictureTrack) ready(f media.EncodedFrame) *lksdk.LocalTrack {
+	track := p.carry(f)
+	if track == nil {
+		p.needTrack()
+	}
+	switch {
+	case track == nil || !track.IsBound():
+		p.gap = true
+	case p.gap && !f.KeyFrame:
+		p.needKeyFrame()
+	default:
+		return track
+	}
+	p.dropped.Add(1)
+	return nil
+}
+
+// carry returns the track that can carry f, or notes that one is needed and returns nil.
 func (p *pictureTrack) carry(f media.EncodedFrame) *lksdk.LocalTrack {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,29 +97,16 @@ func (p *pictureTrack) publish(ses *session, o lksdk.TrackPublicationOptions, as
 	return nil
 }
 
-// reconnected notes that the library has republished the track.
-func (p *pictureTrack) reconnected() {
-	p.mu.Lock()
-	p.publishedAt = time.Now()
-	p.mu.Unlock()
-}
-
-// drop forgets the track of a connection that ended.
-func (p *pictureTrack) drop() {
-	p.mu.Lock()
-	p.inner, p.room = nil, nil
-	p.mu.Unlock()
-}
-
-// published returns the published track, its room and the time.
-func (p *pictureTrack) published() (track *lksdk.LocalTrack, room *lksdk.Room, at time.Time) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.inner, p.room, p.publishedAt
-}
-
-// SID is the track's present server id, "" while it is not published. It changes with every reconnect.
-func (p *pictureTrack) SID() string {
-	track, room, _ := p.published()
-	return trackSID(room, track)
+// videoCapability returns the codec parameters of a track.
+func videoCapability(codec media.Codec) webrtc.RTPCodecCapability {
+	c := webrtc.RTPCodecCapability{MimeType: codec.MimeType(), ClockRate: media.VideoClockRate}
+	switch codec {
+	case media.H264:
+		// What every browser plays; the level and the profile of the stream itself may be higher.
+		c.SDPFmtpLine = "level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=42e01f"
+	case media.VP9:
+		c.SDPFmtpLine = "profile-id=0"
+	case media.VP8, media.H265, media.AV1, media.CodecUnknown:
+	}
+	return c
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +21,7 @@ import (
 )
 
 const (
-	// packetQueue holds what comes while access units are put together.
+	// packetQueue bounds the packets that wait for assembly.
 	packetQueue = 1024
 	// assemblerTick releases holes whose wait is over.
 	assemblerTick = 20 * time.Millisecond
@@ -39,9 +38,8 @@ type arrivedReport struct {
 	at  time.Time
 }
 
-// trackReader turns one subscription's packets into access units. It has two
-// goroutines: one only reads and stamps, so that the stamp is the arrival; the
-// other assembles.
+// trackReader turns one subscription's packets into access units. One goroutine only reads
+// and stamps, so that the stamp is the arrival; the other assembles.
 type trackReader struct {
 	watcher *Watcher
 	fail    func(err error) // takes a panic
@@ -56,7 +54,7 @@ type trackReader struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 
-	last  moment // when the newest packet with media came
+	last  moment // arrival of the newest packet with media
 	ended atomic.Bool
 }
 
@@ -92,7 +90,7 @@ func (r *trackReader) stop() {
 	<-r.done
 }
 
-// lastPacket is when the newest packet with media came; zero when none did.
+// lastPacket returns the arrival of the newest packet with media; zero before the first.
 func (r *trackReader) lastPacket() time.Time { return r.last.get() }
 
 // rtcp receives the RTCP packets of all tracks.
@@ -111,36 +109,46 @@ func (r *trackReader) rtcp(p rtcp.Packet) {
 func (r *trackReader) read(ctx context.Context) {
 	defer close(r.packets)
 	defer r.ended.Store(true)
-	release := context.AfterFunc(ctx, func() { _ = r.track.SetReadDeadline(time.Unix(1, 0)) })
-	defer release()
-	var failures int
-	for ctx.Err() == nil {
-		packet, _, err := r.track.ReadRTP()
-		at := time.Now()
-		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed),
-			errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
-			return
-		default:
-			// A single packet that cannot be read is no reason to stop watching; a stream of them is.
-			if failures++; failures > 100 {
-				r.log.Warn().Err(err).Msg("watched track unreadable")
-				return
-			}
-			continue
-		}
-		failures = 0
-		if hasMedia(packet) {
+	err := readPackets(ctx, r.track, func(p *rtp.Packet, at time.Time) {
+		if hasMedia(p) {
 			r.last.set(at)
 		}
 		r.watcher.packets.Add(1)
 		select {
-		case r.packets <- arrivedPacket{packet, at}:
+		case r.packets <- arrivedPacket{p, at}:
 		case <-ctx.Done():
-			return
+		}
+	})
+	if err != nil {
+		r.log.Warn().Err(err).Msg("watched track unreadable")
+	}
+}
+
+// maxFailures is the number of packets in a row that cannot be read until reading stops.
+const maxFailures = 100
+
+// readPackets passes on the packets of a track, with their arrival, until ctx or the track ends. It returns an error
+// after maxFailures.
+func readPackets(ctx context.Context, track *webrtc.TrackRemote, take func(p *rtp.Packet, at time.Time)) error {
+	release := context.AfterFunc(ctx, func() { _ = track.SetReadDeadline(time.Unix(1, 0)) })
+	defer release()
+	for failures := 0; ctx.Err() == nil; {
+		p, _, err := track.ReadRTP()
+		at := time.Now()
+		if err == nil {
+			failures = 0
+			take(p, at)
+			continue
+		}
+		netErr, ok := errors.AsType[net.Error](err)
+		if ok && netErr.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if failures++; failures > maxFailures {
+			return err
 		}
 	}
+	return nil
 }
 
 // hasMedia reports whether a packet is more than the padding that the server sends for a silent publisher: zeros,
@@ -151,11 +159,6 @@ func hasMedia(p *rtp.Packet) bool {
 		return false
 	}
 	return !p.Padding || len(bytes.TrimLeft(p.Payload[:n-1], "\x00")) > 0
-}
-
-func isTimeout(err error) bool {
-	var ne net.Error
-	return errors.As(err, &ne) && ne.Timeout()
 }
 
 func (r *trackReader) assemble() {

@@ -3,13 +3,11 @@ package room
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/pion/rtp"
-	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
@@ -35,22 +33,18 @@ type rewriter interface {
 // is published at the first frame, and again when the codec or the connection
 // changes.
 type Relay struct {
-	log  zerolog.Logger
-	wake func()
-	// askKeyFrame is called when the server wants a key frame of our track.
+	pictureTrack
+
+	log zerolog.Logger
+	// askKeyFrame is called when the server requests a key frame of our track.
 	askKeyFrame func()
 	ended       <-chan struct{} // closed when the Supervisor's Run has ended
 
 	step     *time.Timer // between packets of one frame
 	write    sync.Mutex  // one frame at a time
 	rewriter rewriter
-	needKey  bool
 
-	picture   pictureTrack
 	lastWrite moment // zero before the first
-
-	packets, frames, dropped, errors atomic.Uint64
-	warnings                         warnLimiter
 }
 
 var _ agent.VideoOutput = (*Relay)(nil)
@@ -65,26 +59,17 @@ func (r *Relay) WriteFrame(f delay.OutFrame) (written time.Time, err error) {
 	}
 	r.write.Lock()
 	defer r.write.Unlock()
-	track := r.picture.carry(f.EncodedFrame)
-	if track == nil && r.wake != nil {
-		r.wake()
-	}
-	if track == nil || !track.IsBound() {
-		r.needKey = true
-		r.dropped.Add(1)
-		return time.Time{}, nil
-	}
-	if r.needKey && !f.KeyFrame {
-		r.dropped.Add(1)
+	track := r.ready(f.EncodedFrame)
+	if track == nil {
 		return time.Time{}, nil
 	}
 	packets, err := r.rewriter.Packets(f.EncodedFrame, f.Due)
 	if err != nil {
-		r.needKey = true
+		r.gap = true
 		r.dropped.Add(1)
 		return time.Time{}, fmt.Errorf("rewrite the picture's packets: %w", err)
 	}
-	r.needKey = false
+	r.gap = false
 	for i, p := range packets {
 		if i > 0 && i%packetsPerStep(len(packets)) == 0 {
 			r.step.Reset(time.Millisecond)
@@ -112,29 +97,17 @@ func packetsPerStep(n int) int {
 	return max(burst, (n+steps-1)/steps)
 }
 
-// SID is the track's present server id, "" while it is not published. It changes with every reconnect.
-func (r *Relay) SID() string { return r.picture.SID() }
-
-// Stats returns the counters.
-func (r *Relay) Stats() OutStats {
-	return OutStats{
-		Packets: r.packets.Load(), Frames: r.frames.Load(), Dropped: r.dropped.Load(), Errors: r.errors.Load(),
-	}
-}
-
 // check publishes the track and mirrors the source's mute. It runs in the connection's goroutine.
 func (r *Relay) check(ses *session, sourceMuted bool, now time.Time) error {
-	if r.picture.missing() {
-		err := r.picture.publish(ses, lksdk.TrackPublicationOptions{
-			Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName,
-		}, r.askKeyFrame, r.log)
-		if err != nil {
+	if r.missing() {
+		o := lksdk.TrackPublicationOptions{Name: relayName, Source: livekit.TrackSource_CAMERA, Stream: streamName}
+		if err := r.publish(ses, o, r.askKeyFrame, r.log); err != nil {
 			return fmt.Errorf("publish the delayed picture: %w", err)
 		}
 		return nil
 	}
-	inner, _, _ := r.picture.published()
-	if p := publicationOf(ses.room, inner); p != nil {
+	track, _, _ := r.published()
+	if p := publicationOf(ses.room, track); p != nil {
 		// The copy follows D later: it is muted when the last frames before the mute are out.
 		muted := sourceMuted && now.Sub(r.lastWrite.get()) > muteAfter
 		if p.IsMuted() != muted {
@@ -142,18 +115,4 @@ func (r *Relay) check(ses *session, sourceMuted bool, now time.Time) error {
 		}
 	}
 	return nil
-}
-
-// videoCapability returns the codec parameters of a track.
-func videoCapability(codec media.Codec) webrtc.RTPCodecCapability {
-	c := webrtc.RTPCodecCapability{MimeType: codec.MimeType(), ClockRate: media.VideoClockRate}
-	switch codec {
-	case media.H264:
-		// What every browser plays; the level and the profile of the stream itself may be higher.
-		c.SDPFmtpLine = "level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=42e01f"
-	case media.VP9:
-		c.SDPFmtpLine = "profile-id=0"
-	case media.VP8, media.H265, media.AV1, media.CodecUnknown:
-	}
-	return c
 }

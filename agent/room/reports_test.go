@@ -16,8 +16,8 @@ import (
 	"touchline/agent/room"
 )
 
-// lateness tells how much earlier packets of sound were captured, by the sender reports of their track, than began
-// and their number say.
+// lateness measures how much earlier packets of sound were captured, by the sender reports of their track, than by
+// began and their number.
 type lateness struct {
 	began time.Time
 
@@ -64,7 +64,7 @@ func TestReportsTellTheCapture(t *testing.T) {
 			run(t, pace(20*time.Millisecond, func(n uint32) error {
 				sent := l.began.Add(time.Duration(n) * 20 * time.Millisecond)
 				arrival, ntp := sent.Add(-sound), time.Time{}
-				if clock != 0 { // then what the local clock says is worth less
+				if clock != 0 { // then the local clock is less exact
 					arrival, ntp = sent.Add(-sound/2), arrival.Add(clock)
 				}
 				_, err := c.WriteCaptured(binary.BigEndian.AppendUint32([]byte{0x78}, n), n*960, n == 0, arrival, ntp)

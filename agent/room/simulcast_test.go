@@ -92,7 +92,7 @@ func TestSimulcastLayer(t *testing.T) {
 			s := startServer(t)
 			startSimulcast(t, s, "cam")
 			bot := startBot(t, s, func(o *room.Options) { o.Relay, o.LongSide = tt.relay, tt.longSide })
-			// The server begins with what it has and goes to the layer asked for. From then on it stays: a
+			// The server begins with any layer and switches to the requested one. From then on it stays: a
 			// layer is pinned, not taken as the way allows.
 			const stays = 75 // pictures, 3 s
 			row, changes := 0, 0

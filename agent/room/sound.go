@@ -2,11 +2,7 @@ package room
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +44,6 @@ type SoundTrack struct {
 
 	hasSound atomic.Bool
 	wake     func()
-	at       time.Time // of the publication; only the connection's goroutine touches it
 }
 
 // WriteOpus is VoiceTrack.WriteOpus.
@@ -59,17 +54,13 @@ func (t *SoundTrack) WriteOpus(packet []byte, timestamp uint32, marker bool) (wr
 	return t.VoiceTrack.WriteOpus(packet, timestamp, marker)
 }
 
-// check publishes the track once it has packets and verifies that it stays published. It runs in the connection's goroutine.
-func (t *SoundTrack) check(ses *session, now time.Time) error {
-	switch {
-	case !t.hasSound.Load():
-	case !t.published():
-		if err := t.publish(ses); err != nil {
-			return fmt.Errorf("publish the camera's sound: %w", err)
-		}
-		t.at = now
-	case now.Sub(t.at) >= bindGrace && (!t.bound() || t.SID() == ""):
-		return errors.New("the camera's sound is no longer published")
+// ensure publishes the track once it has packets. It runs in the connection's goroutine.
+func (t *SoundTrack) ensure(ses *session) error {
+	if track, _, _ := t.published(); track != nil || !t.hasSound.Load() {
+		return nil
+	}
+	if err := t.publish(ses); err != nil {
+		return fmt.Errorf("publish the camera's sound: %w", err)
 	}
 	return nil
 }
@@ -200,7 +191,16 @@ func startAudioReader(track *webrtc.TrackRemote, sink SoundSink, fail func(error
 			<-ctx.Done()
 			return
 		}
-		r.read(ctx)
+		sink.Begin()
+		err := readPackets(ctx, track, func(p *rtp.Packet, at time.Time) {
+			if !hasMedia(p) {
+				p.Payload = nil
+			}
+			sink.WriteRTP(p, at)
+		})
+		if err != nil {
+			log.Warn().Err(err).Msg("camera sound unreadable")
+		}
 	}()
 	return r
 }
@@ -214,28 +214,5 @@ func (r *audioReader) rtcp(p rtcp.Packet) {
 	defer rescue.Guard(r.fail)
 	if sr, ok := p.(*rtcp.SenderReport); ok && sr.SSRC == uint32(r.track.SSRC()) && !r.ended.Load() {
 		r.sink.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
-	}
-}
-
-func (r *audioReader) read(ctx context.Context) {
-	release := context.AfterFunc(ctx, func() { _ = r.track.SetReadDeadline(time.Unix(1, 0)) })
-	defer release()
-	r.sink.Begin()
-	for failures := 0; ctx.Err() == nil && failures < 100; {
-		p, _, err := r.track.ReadRTP()
-		at := time.Now()
-		switch {
-		case err == nil:
-			failures = 0
-			if !hasMedia(p) {
-				p.Payload = nil
-			}
-			r.sink.WriteRTP(p, at)
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed),
-			errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
-			return
-		default:
-			failures++
-		}
 	}
 }

@@ -67,8 +67,8 @@ func chirp(t *testing.T, c *testCamera, mark byte) (stop func()) {
 	}))
 }
 
-// TestSound follows the sound of whichever camera is watched, through faults of the connection, and publishes
-// what is written as a track of its own.
+// TestSound follows the sound of the watched camera, through faults of the connection, and publishes
+// sound as a separate track.
 func TestSound(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

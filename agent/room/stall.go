@@ -7,8 +7,8 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 )
 
-// A stalled track has one of two causes with opposite remedies. If our own connection is broken, it is replaced.
-// If the camera sends nothing (it hangs or is out of reach), voice, captions and delayed copy stay and the bot waits.
+// A stalled track has one of two causes. If our own connection is broken, it is replaced. If the camera sends
+// nothing (it hangs or is out of reach), voice, captions and delayed copy stay and the bot waits.
 // All times count from the last packet of the picture.
 const (
 	// stallAsk, stallResubscribe and stallRejoin are the silences after which the bot requests a key frame, subscribes
@@ -138,7 +138,7 @@ func (s *stall) blamesCamera(e evidence) bool {
 	return e.padding.After(s.resubscribed) || ill && e.ratedAt.After(s.since)
 }
 
-// reason returns why no picture comes, "" if the camera is not to blame.
+// reason returns why the camera sends no picture, "" if the camera is not the cause.
 func (s *stall) reason(e evidence) string {
 	switch {
 	case !s.silent():
@@ -150,16 +150,16 @@ func (s *stall) reason(e evidence) string {
 	}
 }
 
-// traffic notices when a connection last carried anything to us.
+// traffic tracks when a connection last received anything.
 type traffic struct {
 	room  *lksdk.Room
 	count uint64
-	felt  time.Time // when it was last looked at
+	felt  time.Time // last check
 	moved time.Time
 }
 
-// lastSeen returns when the connection last carried anything: media, or an answer
-// to an ICE check. For a connection that is new to it, that is now.
+// lastSeen returns when the connection last received anything: media, or an answer
+// to an ICE check. For a new connection, that is now.
 func (p *traffic) lastSeen(room *lksdk.Room, now time.Time) time.Time {
 	if p.room != room || now.Sub(p.felt) > 2*trafficEvery {
 		*p = traffic{room: room, moved: now}

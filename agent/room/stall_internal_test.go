@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// watch asks every 100 ms until the end, or until the bot joins anew, and returns when what was done, in seconds
-// since the last packet.
+// watch calls next every 100 ms until the end, or until the bot joins again, and returns the times of each recovery,
+// in seconds since the last packet.
 func watch(s *stall, start time.Time, until time.Duration, see func(at time.Duration, s *stall) evidence) map[recovery][]float64 {
 	done := map[recovery][]float64{}
 	for at := time.Duration(0); at < until; at += checkEvery {
@@ -99,7 +99,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestStallInVain: joining anew that does not help is tried more and more rarely, until a picture comes.
+// TestStallInVain: joins that do not help get rarer, until a picture comes.
 func TestStallInVain(t *testing.T) {
 	t.Parallel()
 	var s stall

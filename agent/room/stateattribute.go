@@ -36,7 +36,7 @@ type stateAttribute struct {
 	wordAt   time.Time
 	detail   string
 	detailAt time.Time
-	cameAt   time.Time // newest join of a participant that may not know the word; zero for none
+	cameAt   time.Time // newest join of a participant without the word; zero for none
 }
 
 // update is the unsent change; "" where nothing has changed.
@@ -120,7 +120,7 @@ func (b *stateAttribute) newWordLocked(now time.Time) string {
 	}
 }
 
-// newcomer notes a new participant that may not know the state.
+// newcomer notes a new participant, which may not have the state.
 func (b *stateAttribute) newcomer(now time.Time) {
 	b.mu.Lock()
 	b.cameAt = now

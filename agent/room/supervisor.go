@@ -21,11 +21,6 @@ import (
 	"touchline/media/packet"
 )
 
-const (
-	// bindGrace is how long a published track may take until packets can be written.
-	bindGrace = 5 * time.Second
-)
-
 // Options configure a Supervisor.
 type Options struct {
 	// URL of the LiveKit server: ws://, wss://, http:// or https://.
@@ -43,7 +38,7 @@ type Options struct {
 	// LoopbackOnly keeps this process's media sockets on 127.0.0.1, where the client library would open one on
 	// every address of the machine. Only for a server whose media is on 127.0.0.1 too, like agent/sfu's.
 	LoopbackOnly bool
-	// LongSide is the longer edge the engine wants, in pixels.
+	// LongSide is the longer edge of the engine's pictures, in pixels.
 	LongSide int
 	// Sound takes the sound of the watched participant; nil does not listen to it.
 	Sound SoundSink
@@ -101,19 +96,18 @@ type Supervisor struct {
 	session    atomic.Pointer[session]
 
 	// Only the connection's goroutine touches these.
-	seen      map[string]uint64 // order of first sight, by track SID
-	sights    uint64
-	nextPLI   time.Time
-	lastPLI   time.Time
-	stall     stall // of the watched track
-	traffic   traffic
-	publishAt time.Time
-	muted     bool
+	seen    map[string]uint64 // order of first sight, by track SID
+	sights  uint64
+	nextPLI time.Time
+	lastPLI time.Time
+	stall   stall // of the watched track
+	traffic traffic
+	muted   bool
 
 	// rating is the newest of the watched participant.
 	rating atomic.Pointer[rating]
 
-	// ear is the subscription to the sound; only the connection's goroutine changes it.
+	// audio is the subscription to the sound; only the connection's goroutine changes it.
 	audio atomic.Pointer[audioSubscription]
 
 	// subMu guards sub: subscriptions are made by the connection and completed by the library.
@@ -131,11 +125,11 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	s := &Supervisor{
 		opts: opts, identity: opts.Identity,
-		watcher: newWatcher(opts.Watch, opts.Log),
-		state:   newStateAttribute(time.Now()),
-		seen:    map[string]uint64{},
-		ended:   make(chan struct{}),
+		state: newStateAttribute(time.Now()),
+		seen:  map[string]uint64{},
+		ended: make(chan struct{}),
 	}
+	s.watcher = newWatcher(opts.Watch, s.wakeUp, opts.Log)
 	token, err := s.tokens()
 	if err != nil {
 		return nil, err
@@ -149,15 +143,13 @@ func New(opts Options) (*Supervisor, error) {
 	s.sound.name, s.sound.stream, s.sound.source = soundName, streamName, livekit.TrackSource_SCREEN_SHARE_AUDIO
 	s.sound.wake = s.wakeUp
 	s.relay = &Relay{
-		log:         opts.Log,
-		rewriter:    packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
-		wake:        s.wakeUp,
-		ended:       s.ended,
-		step:        time.NewTimer(0),
-		askKeyFrame: func() { s.conn.guarded(s.watcher.RequestKeyFrame)() },
-		needKey:     true,
+		pictureTrack: pictureTrack{gap: true, needTrack: s.wakeUp, needKeyFrame: func() {}},
+		log:          opts.Log,
+		rewriter:     packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32()),
+		ended:        s.ended,
+		step:         time.NewTimer(0),
+		askKeyFrame:  func() { s.conn.guarded(s.watcher.RequestKeyFrame)() },
 	}
-	s.watcher.setWake(s.wakeUp)
 	s.hooks = slices.Clone(opts.Hooks)
 	s.conn = &connection{
 		log: opts.Log, url: opts.URL, token: token, callbacks: s, onOutage: opts.OnOutage, loopback: loopback,
@@ -228,7 +220,7 @@ func (s *Supervisor) RoomName() string {
 	return s.opts.Room
 }
 
-// CurrentRoom returns the present connection, nil while there is none. Do not keep it.
+// CurrentRoom returns the present connection, nil between connections. Do not keep it.
 func (s *Supervisor) CurrentRoom() *lksdk.Room { return s.conn.room.Load() }
 
 // Joins returns the number of joins since the start.
@@ -255,9 +247,12 @@ func (s *Supervisor) SetState(status agent.Status) {
 	s.wakeUp()
 }
 
-func (s *Supervisor) eachHook(f func(h Hooks)) {
+// callHooks calls one function of each hook that has it.
+func (s *Supervisor) callHooks(room *lksdk.Room, of func(h Hooks) func(*lksdk.Room)) {
 	for _, h := range s.hooks {
-		f(h)
+		if f := of(h); f != nil {
+			f(room)
+		}
 	}
 }
 
@@ -298,42 +293,33 @@ func (s *Supervisor) roomCallback(ses *session) *lksdk.RoomCallback {
 		if ses.over.Load() {
 			return
 		}
-		s.eachHook(func(h Hooks) {
+		for _, h := range s.hooks {
 			if h.Data != nil {
 				h.Data(packet, from)
 			}
-		})
+		}
 	}
 	return cb
 }
 
 // created implements callbacks.
 func (s *Supervisor) created(ses *session) {
-	s.eachHook(func(h Hooks) {
-		if h.Created != nil {
-			h.Created(ses.room)
-		}
-	})
+	s.callHooks(ses.room, func(h Hooks) func(*lksdk.Room) { return h.Created })
 }
 
 // joined implements callbacks.
 func (s *Supervisor) joined(ses *session) error {
 	s.session.Store(ses)
 	s.state.forget()
-	s.publishAt = time.Now()
-	s.showState(ses, time.Now())  // makes us visible at once
-	s.state.newcomer(s.publishAt) // we are new to the participants
+	s.showState(ses, time.Now()) // makes us visible at once
+	s.state.newcomer(time.Now()) // we are new to the participants
 	if s.may.Voice {
 		if err := s.voice.publish(ses); err != nil {
 			return fmt.Errorf("publish the voice: %w", err)
 		}
 	}
 	s.opts.Log.Info().Str("room", ses.room.Name()).Str("identity", s.identity).Int64("join", s.Joins()).Msg("joined the room")
-	s.eachHook(func(h Hooks) {
-		if h.Joined != nil {
-			h.Joined(ses.room)
-		}
-	})
+	s.callHooks(ses.room, func(h Hooks) func(*lksdk.Room) { return h.Joined })
 	return s.check(ses, time.Now())
 }
 
@@ -341,16 +327,14 @@ func (s *Supervisor) joined(ses *session) error {
 // subscriptions and attributes and gives our tracks new ids.
 func (s *Supervisor) reconnected(ses *session) error {
 	s.state.forget()
-	s.publishAt = time.Now()
-	s.sound.at = s.publishAt
+	s.voice.republished()
+	s.sound.republished()
+	s.relay.republished()
 	if h := s.audio.Load(); h != nil {
-		h.since = s.publishAt
+		h.since = time.Now()
 		h.subscribe(s.opts.Log)
 	}
-	s.subMu.Lock()
-	sub := s.sub
-	s.subMu.Unlock()
-	if sub != nil {
+	if sub := s.watched(); sub != nil {
 		s.stall.begin(time.Now())
 		// A full reconnect made new objects; check subscribes to those.
 		if _, pubs := s.candidates(ses); pubs[sub.sid] != nil && pubs[sub.sid].pub == sub.pub {
@@ -360,11 +344,7 @@ func (s *Supervisor) reconnected(ses *session) error {
 	s.watcher.RequestKeyFrame()
 	s.reconnects.Add(1)
 	s.opts.Log.Info().Msg("reconnected")
-	s.eachHook(func(h Hooks) {
-		if h.Reconnected != nil {
-			h.Reconnected(ses.room)
-		}
-	})
+	s.callHooks(ses.room, func(h Hooks) func(*lksdk.Room) { return h.Reconnected })
 	return nil
 }
 
@@ -375,13 +355,9 @@ func (s *Supervisor) left(ses *session) {
 	s.unwatch()
 	s.voice.drop()
 	s.sound.drop()
-	s.relay.picture.drop()
+	s.relay.drop()
 	s.viewers.Store(0)
-	s.eachHook(func(h Hooks) {
-		if h.Left != nil {
-			h.Left(ses.room)
-		}
-	})
+	s.callHooks(ses.room, func(h Hooks) func(*lksdk.Room) { return h.Left })
 }
 
 // check implements callbacks.
@@ -403,11 +379,19 @@ func (s *Supervisor) check(ses *session, now time.Time) error {
 		}
 	}
 	if s.may.Sound {
-		if err := s.sound.check(ses, now); err != nil {
+		if err := s.sound.ensure(ses); err != nil {
 			return err
 		}
 	}
-	return s.checkOwn(now)
+	switch {
+	case s.voice.lost(now):
+		return errors.New("the voice is no longer published")
+	case s.sound.lost(now):
+		return errors.New("the camera's sound is no longer published")
+	case s.relay.lost(now):
+		return errors.New("the delayed picture is no longer published")
+	}
+	return nil
 }
 
 func (s *Supervisor) showState(ses *session, now time.Time) {
@@ -421,19 +405,4 @@ func (s *Supervisor) showState(ses *session, now time.Time) {
 	if n.detail != "" {
 		ses.room.LocalParticipant.SetMetadata(n.detail)
 	}
-}
-
-// checkOwn verifies that our tracks are still published.
-func (s *Supervisor) checkOwn(now time.Time) error {
-	if now.Sub(s.publishAt) < bindGrace {
-		return nil
-	}
-	if s.may.Voice && (!s.voice.bound() || s.voice.SID() == "") {
-		return errors.New("the voice is no longer published")
-	}
-	track, room, at := s.relay.picture.published()
-	if track != nil && now.Sub(at) >= bindGrace && (!track.IsBound() || trackSID(room, track) == "") {
-		return errors.New("the delayed picture is no longer published")
-	}
-	return nil
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/livekit/protocol/livekit"
 )
 
-// tokenLife is how long a fresh token may be used to join. The server renews the
-// tokens of participants.
+// tokenLife is the validity of a fresh token. The server renews the tokens of participants.
 const tokenLife = time.Hour
 
 // Keys sign access tokens.
@@ -25,7 +24,7 @@ type Keys struct {
 type Person struct {
 	Room     string // must not be empty
 	Identity string // unique in the room, must not be empty
-	Name     string // shown to people, may be empty
+	Name     string // display name, may be empty
 	// Attributes are set from the start.
 	Attributes map[string]string
 	// Agents are dispatched to the room if this participant creates it.
@@ -135,7 +134,7 @@ func VerifyViewer(keys Keys, token, room string) error {
 // verify returns the claims of a token that was signed with keys and is valid now.
 func verify(keys Keys, token string) (*auth.ClaimGrants, error) {
 	v, err := auth.ParseAPIToken(token)
-	if err != nil || v.APIKey() != keys.APIKey || keys.APISecret == "" {
+	if err != nil || v.APIKey() != keys.APIKey || keys.APIKey == "" || keys.APISecret == "" {
 		return nil, ErrBadToken
 	}
 	_, claims, err := v.Verify(keys.APISecret)
@@ -162,49 +161,44 @@ func ReadToken(token string) (ReadyToken, error) {
 	if err != nil {
 		return ReadyToken{}, fmt.Errorf("read the LiveKit token: expected a JWT: %w", err)
 	}
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return ReadyToken{}, fmt.Errorf("read the LiveKit token: expected three parts between dots, got %d", len(parts))
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
-	if err != nil {
-		return ReadyToken{}, fmt.Errorf("read the LiveKit token's claims: %w", err)
-	}
+	_, rest, _ := strings.Cut(token, ".")
+	payload, _, _ := strings.Cut(rest, ".")
 	var claims auth.ClaimGrants
-	if err := json.Unmarshal(payload, &claims); err != nil {
+	text, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(payload, "="))
+	if err == nil {
+		err = json.Unmarshal(text, &claims)
+	}
+	if err != nil {
 		return ReadyToken{}, fmt.Errorf("read the LiveKit token's claims: %w", err)
 	}
 	video := claims.Video
 	if video == nil || !video.RoomJoin || video.Room == "" {
 		return ReadyToken{}, errors.New("read the LiveKit token: expected the right to join a room; it grants none")
 	}
-	out := ReadyToken{Identity: v.Identity(), Room: video.Room}
-	if claims.GetParticipantKind() != livekit.ParticipantInfo_AGENT {
-		out.Lost = append(out.Lost,
-			"kind is not agent: front ends will not show an agent and the legacy transcription is not forwarded")
+	out := ReadyToken{
+		Identity: v.Identity(), Room: video.Room, OwnAttributes: video.GetCanUpdateOwnMetadata(), Watch: video.GetCanSubscribe(),
+		Voice:   video.GetCanPublishSource(livekit.TrackSource_MICROPHONE),
+		Picture: video.GetCanPublishSource(livekit.TrackSource_CAMERA),
+		Sound:   video.GetCanPublishSource(livekit.TrackSource_SCREEN_SHARE_AUDIO),
 	}
-	out.Voice = video.GetCanPublishSource(livekit.TrackSource_MICROPHONE)
-	out.Picture = video.GetCanPublishSource(livekit.TrackSource_CAMERA)
-	out.Sound = video.GetCanPublishSource(livekit.TrackSource_SCREEN_SHARE_AUDIO)
-	out.Watch = video.GetCanSubscribe()
-	if !out.Voice {
-		out.Lost = append(out.Lost, "no right to publish a microphone: no voice")
-	}
-	if !out.Picture {
-		out.Lost = append(out.Lost, "no right to publish a camera: no delayed picture")
-	}
-	if !out.Sound {
-		out.Lost = append(out.Lost, "no right to publish a shared screen's sound: no sound of the camera")
-	}
-	if !out.Watch {
-		out.Lost = append(out.Lost, "no right to subscribe: nothing to watch")
-	}
-	if !video.GetCanPublishData() {
-		out.Lost = append(out.Lost, "no right to send data: no captions")
-	}
-	out.OwnAttributes = video.GetCanUpdateOwnMetadata()
-	if !out.OwnAttributes {
-		out.Lost = append(out.Lost, "no right to update own attributes: the agent's state is not shown")
+	for _, right := range []struct {
+		has  bool
+		lost string
+	}{
+		{
+			claims.GetParticipantKind() == livekit.ParticipantInfo_AGENT,
+			"kind is not agent: front ends will not show an agent and the legacy transcription is not forwarded",
+		},
+		{out.Voice, "no right to publish a microphone: no voice"},
+		{out.Picture, "no right to publish a camera: no delayed picture"},
+		{out.Sound, "no right to publish a shared screen's sound: no sound of the camera"},
+		{out.Watch, "no right to subscribe: nothing to watch"},
+		{video.GetCanPublishData(), "no right to send data: no captions"},
+		{out.OwnAttributes, "no right to update own attributes: the agent's state is not shown"},
+	} {
+		if !right.has {
+			out.Lost = append(out.Lost, right.lost)
+		}
 	}
 	return out, nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// The intervals of key frame requests with and without viewers of the delayed copy, which start at a key frame.
+	// The intervals of key frame requests with and without viewers of the delayed copy, who start at a key frame.
 	keyFrameWatched = time.Second
 	keyFrameAlone   = 4 * time.Second
 	// pliSpacing is the least time between two requests.
@@ -48,9 +48,7 @@ func (s *Supervisor) askKeyFrames(sub *subscription, now time.Time) {
 	if sub == nil || sub.pub.IsMuted() {
 		return
 	}
-	s.subMu.Lock()
-	reader := sub.reader
-	s.subMu.Unlock()
+	reader := s.readerOf(sub)
 	if reader == nil || reader.ended.Load() {
 		return
 	}
@@ -105,13 +103,10 @@ func (s *Supervisor) watchdog(ses *session, sub *subscription, now time.Time) er
 	return nil
 }
 
-// gatherEvidence looks at the watched track and its connection.
+// gatherEvidence returns the state of the watched track and its connection.
 func (s *Supervisor) gatherEvidence(ses *session, sub *subscription, now time.Time) evidence {
 	e := evidence{media: s.stall.since, traffic: now}
-	s.subMu.Lock()
-	reader := sub.reader
-	s.subMu.Unlock()
-	if reader != nil {
+	if reader := s.readerOf(sub); reader != nil {
 		e.padding = reader.began
 		from := e.media
 		if again := s.stall.resubscribed; !again.IsZero() && reader.began.Before(again) {

@@ -37,6 +37,7 @@ type WatchStats struct {
 type Watcher struct {
 	frames chan media.EncodedFrame
 	log    zerolog.Logger
+	wake   func()
 
 	mu         sync.Mutex
 	watch      media.WatchConfig
@@ -47,7 +48,6 @@ type Watcher struct {
 	lastFrame  time.Time
 	rateFrom   time.Time
 	rateFrames int
-	wake       func()
 	seen       []candidate // at the newest check
 	away       string      // reason declared by its participant
 	silent     string      // reason found by the watchdog
@@ -57,8 +57,8 @@ type Watcher struct {
 	packets, delivered, dropped, keyFrames, plis, sources atomic.Uint64
 }
 
-func newWatcher(watch media.WatchConfig, log zerolog.Logger) *Watcher {
-	return &Watcher{frames: make(chan media.EncodedFrame, queueLength), watch: watch, log: log, wake: func() {}}
+func newWatcher(watch media.WatchConfig, wake func(), log zerolog.Logger) *Watcher {
+	return &Watcher{frames: make(chan media.EncodedFrame, queueLength), watch: watch, log: log, wake: wake}
 }
 
 var _ agent.VideoInput = (*Watcher)(nil)
@@ -79,11 +79,11 @@ func (w *Watcher) ReadFrame(ctx context.Context) (media.EncodedFrame, error) {
 	}
 }
 
-// RequestKeyFrame asks the source for a key frame. Requests closer together
+// RequestKeyFrame requests a key frame of the source. Requests closer together
 // than pliSpacing become one.
 func (w *Watcher) RequestKeyFrame() {
 	if !w.keyWanted.Swap(true) {
-		w.wakeUp()
+		w.wake()
 	}
 }
 
@@ -92,7 +92,7 @@ func (w *Watcher) Select(watch media.WatchConfig) {
 	w.mu.Lock()
 	w.watch = watch
 	w.mu.Unlock()
-	w.wakeUp()
+	w.wake()
 }
 
 // Watching returns the choice of the watched track.
@@ -102,7 +102,7 @@ func (w *Watcher) Watching() media.WatchConfig {
 	return w.watch
 }
 
-// Source describes the watched track; it is empty while there is none.
+// Source describes the watched track; it is empty without one.
 func (w *Watcher) Source() agent.SourceInfo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,19 +172,6 @@ func (w *Watcher) Stats() WatchStats {
 		Packets: w.packets.Load(), Frames: w.delivered.Load(), Dropped: w.dropped.Load(),
 		KeyFrames: w.keyFrames.Load(), PLIs: w.plis.Load(), Sources: w.sources.Load(),
 	}
-}
-
-func (w *Watcher) wakeUp() {
-	w.mu.Lock()
-	wake := w.wake
-	w.mu.Unlock()
-	wake()
-}
-
-func (w *Watcher) setWake(wake func()) {
-	w.mu.Lock()
-	w.wake = wake
-	w.mu.Unlock()
 }
 
 // setInfo changes the description of the watched track.

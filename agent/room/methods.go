@@ -1,0 +1,245 @@
+package room
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+
+	"touchline/agent"
+)
+
+// Methods that the room can call, by RPC as "touchline.NAME" and on TopicControl as NAME.
+const (
+	methodStatus           = "status"
+	methodSetInstruction   = "set_instruction"
+	methodClearInstruction = "clear_instruction"
+	methodSetProfile       = "set_profile"
+	methodUpdate           = "update_settings"
+	methodStart            = "start"
+	methodStop             = "stop"
+	methodSource           = "select_source"
+	methodHistory          = "history" // for all participants that may subscribe
+)
+
+func methods() []string {
+	return []string{
+		methodStatus, methodSetInstruction, methodClearInstruction, methodSetProfile,
+		methodUpdate, methodStart, methodStop, methodSource, methodHistory,
+	}
+}
+
+// codes returns the codes of an error: that of an RPC, which is not one of LiveKit's (1001 to 1999), and that of a
+// reply on TopicControlReply.
+func codes(err error) (rpc lksdk.RpcErrorCode, reply string) {
+	switch {
+	case errors.Is(err, errRefused):
+		return 403, "forbidden"
+	case errors.Is(err, errBusy):
+		return 429, "rate_limited"
+	default:
+		return 400, "bad_request"
+	}
+}
+
+// request is a message on TopicControl.
+type request struct {
+	ID     string          `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Token  string          `json:"token"`
+}
+
+// reply answers a request.
+type reply struct {
+	ID     string      `json:"id"`
+	OK     bool        `json:"ok"`
+	Result any         `json:"result,omitempty"`
+	Error  *replyError `json:"error,omitempty"`
+}
+
+type replyError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// answer executes a message.
+func (c *Control) answer(m inbound) reply {
+	var result any
+	err := m.err
+	if err == nil {
+		var p params
+		if p, err = readParams(m.req.Params); err == nil {
+			result, err = c.do(m.req.Method, p, m.who)
+		}
+	}
+	if err != nil {
+		_, code := codes(err)
+		return reply{ID: m.req.ID, Error: &replyError{code, err.Error()}}
+	}
+	return reply{ID: m.req.ID, OK: true, Result: result}
+}
+
+// decode reads JSON strictly, up to maxRequest bytes.
+func decode(b []byte, v any) error {
+	if len(b) > maxRequest {
+		return fmt.Errorf("expected at most %d bytes, got %d", maxRequest, len(b))
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("read the request: expected JSON as documented: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("read the request: expected one JSON value, got more")
+	}
+	return nil
+}
+
+// params are the parameters of all methods; each method reads its own.
+type params struct {
+	Instruction *string         `json:"instruction"`
+	Profile     *string         `json:"profile"`
+	Source      *string         `json:"source"`
+	Settings    *agent.Settings `json:"settings"`
+	Limit       *int            `json:"limit"`
+	// Token of RPC calls, which have no other place for it.
+	Token string `json:"token"`
+}
+
+func readParams(payload []byte) (p params, err error) {
+	if len(bytes.TrimSpace(payload)) > 0 {
+		err = decode(payload, &p)
+	}
+	return p, err
+}
+
+// missing returns the error for a parameter that a method needs.
+func missing(method, name string) error {
+	return fmt.Errorf("%s: expected the parameter %q", method, name)
+}
+
+// do executes a method for an authorised caller.
+func (c *Control) do(method string, p params, who caller) (any, error) {
+	by, source := "room: "+who.identity, ""
+	if p.Source != nil {
+		source = *p.Source
+	}
+	var err error
+	switch method {
+	case methodHistory:
+		return c.history(p.Limit)
+	case methodStatus:
+		// The status follows.
+	case methodSetInstruction:
+		if p.Instruction == nil {
+			return nil, missing(method, "instruction")
+		}
+		if strings.TrimSpace(*p.Instruction) == "" {
+			return nil, &agent.RangeError{Name: "instruction", Want: "some text (clear it to go idle)", Got: `""`}
+		}
+		_, err = c.bot.Change(agent.Change{Instruction: p.Instruction}, by)
+	case methodClearInstruction:
+		_, err = c.bot.Change(agent.Change{Instruction: new("")}, by)
+	case methodSetProfile:
+		if p.Profile == nil {
+			return nil, missing(method, "profile")
+		}
+		_, err = c.bot.Change(agent.Change{Profile: p.Profile}, by)
+	case methodUpdate:
+		if p.Settings == nil {
+			return nil, missing(method, "settings")
+		}
+		return c.bot.Change(agent.Change{Settings: *p.Settings}, by)
+	case methodStart:
+		err = c.bot.Start(source, by)
+	case methodStop:
+		c.bot.Stop(by)
+	case methodSource:
+		_, err = c.bot.Change(agent.Change{Source: &source}, by)
+	default:
+		return nil, fmt.Errorf("expected one of the methods %q, got %q", methods(), method)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := c.bot.Snapshot()
+	s.Profiles = nil // they would not fit an RPC answer
+	return s, nil
+}
+
+// maxAnswer bounds the comments of an answer, in bytes of JSON; LiveKit's bound
+// for the whole is 15 KiB.
+const maxAnswer = 14 << 10
+
+// History is the answer of the method "history".
+type History struct {
+	// Comments that fit, oldest first.
+	Comments []Said `json:"comments"`
+	// More reports that there are older ones beyond the limit or the size.
+	More bool `json:"more"`
+}
+
+// Said is one comment of a History.
+type Said struct {
+	Cycle     uint64    `json:"cycle"` // 0: of an earlier run
+	Text      string    `json:"text"`
+	Outcome   string    `json:"outcome"` // spoken, shown or cut
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at"`
+}
+
+// cachedHistory is the newest answer, valid until the next comment.
+type cachedHistory struct {
+	limit, comments int
+	newest          int64 // ns since 1970, when the newest comment ended
+	json            json.RawMessage
+}
+
+// history returns the newest comments, as many as the limit allows and fit, as JSON.
+func (c *Control) history(limit *int) (json.RawMessage, error) {
+	all := c.bot.History()
+	key := cachedHistory{comments: len(all)}
+	if limit != nil {
+		if key.limit = *limit; key.limit < 1 {
+			return nil, fmt.Errorf("%s: expected limit to be 1 or more, got %d", methodHistory, *limit)
+		}
+	}
+	if len(all) > 0 {
+		key.newest = all[len(all)-1].EndedAt.UnixNano()
+	}
+	c.cacheMu.Lock()
+	defer c.cacheMu.Unlock()
+	if old := c.cache; old.json != nil && old.limit == key.limit && old.comments == key.comments && old.newest == key.newest {
+		return old.json, nil
+	}
+	var err error
+	if key.json, err = json.Marshal(newest(all, key.limit)); err != nil {
+		return nil, fmt.Errorf("write the history: %w", err)
+	}
+	c.cache = key
+	return key.json, nil
+}
+
+// newest returns the newest comments, as many as fit and limit allows; 0 is no limit.
+func newest(all []agent.Record, limit int) History {
+	out := History{Comments: []Said{}}
+	for size, i := 0, len(all)-1; i >= 0; i-- {
+		r := all[i]
+		one := Said{Cycle: r.Cycle, Text: r.Text, Outcome: r.Outcome, StartedAt: r.StartedAt, EndedAt: r.EndedAt}
+		b, err := json.Marshal(one)
+		if size += len(b) + len(","); err != nil || size > maxAnswer || limit > 0 && len(out.Comments) == limit {
+			out.More = true
+			break
+		}
+		out.Comments = append(out.Comments, one)
+	}
+	slices.Reverse(out.Comments)
+	return out
+}

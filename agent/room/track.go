@@ -1,0 +1,124 @@
+package room
+
+import (
+	"cmp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/pion/webrtc/v4"
+	"github.com/rs/zerolog"
+)
+
+// bindGrace is how long a published track may take until packets can be written.
+const bindGrace = 5 * time.Second
+
+// OutStats counts what was sent on a track since the start.
+type OutStats struct {
+	Packets uint64
+	Frames  uint64 // of the delayed picture
+	Dropped uint64 // packets of the voice or frames of the picture that came while the track was not published
+	Errors  uint64 // writes that failed
+}
+
+// outCounters are the counters of OutStats.
+type outCounters struct {
+	packets, frames, dropped, errors atomic.Uint64
+}
+
+// Stats returns the counters.
+func (c *outCounters) Stats() OutStats {
+	return OutStats{Packets: c.packets.Load(), Frames: c.frames.Load(), Dropped: c.dropped.Load(), Errors: c.errors.Load()}
+}
+
+// localTrack is a track of ours in the present connection; inner is nil between connections.
+type localTrack struct {
+	outCounters
+	warnings warnLimiter
+
+	mu          sync.RWMutex
+	inner       *lksdk.LocalTrack
+	room        *lksdk.Room
+	publishedAt time.Time
+}
+
+// set stores a published track.
+func (t *localTrack) set(inner *lksdk.LocalTrack, room *lksdk.Room) {
+	t.mu.Lock()
+	t.inner, t.room, t.publishedAt = inner, room, time.Now()
+	t.mu.Unlock()
+}
+
+// drop forgets the track of a connection that ended.
+func (t *localTrack) drop() { t.set(nil, nil) }
+
+// republished notes that the library has republished the track after a reconnect.
+func (t *localTrack) republished() {
+	t.mu.Lock()
+	t.publishedAt = time.Now()
+	t.mu.Unlock()
+}
+
+// published returns the track, its room and the time; track is nil when there is none.
+func (t *localTrack) published() (track *lksdk.LocalTrack, room *lksdk.Room, at time.Time) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.inner, t.room, t.publishedAt
+}
+
+// bound returns the track if packets can be written to it, else nil.
+func (t *localTrack) bound() *lksdk.LocalTrack {
+	if track, _, _ := t.published(); track != nil && track.IsBound() {
+		return track
+	}
+	return nil
+}
+
+// lost reports whether the track was published and is no longer, or never became writable.
+func (t *localTrack) lost(now time.Time) bool {
+	track, _, at := t.published()
+	return track != nil && now.Sub(at) >= bindGrace && (!track.IsBound() || t.SID() == "")
+}
+
+// SID returns the track's present server id, "" while it is not published. It changes with every reconnect.
+func (t *localTrack) SID() string {
+	track, room, _ := t.published()
+	if p := publicationOf(room, track); p != nil {
+		return p.SID()
+	}
+	return ""
+}
+
+// publicationOf finds what track was published as; the library republishes under a new id by itself.
+func publicationOf(room *lksdk.Room, track *lksdk.LocalTrack) *lksdk.LocalTrackPublication {
+	if room == nil || track == nil {
+		return nil
+	}
+	for _, p := range room.LocalParticipant.TrackPublications() {
+		if lp, ok := p.(*lksdk.LocalTrackPublication); ok && lp.TrackLocal() == webrtc.TrackLocal(track) {
+			return lp
+		}
+	}
+	return nil
+}
+
+// warnLimiter logs a repeated failure at a bounded rate.
+type warnLimiter struct {
+	every time.Duration // 0 is a second
+	mu    sync.Mutex
+	last  time.Time
+}
+
+func (c *warnLimiter) warn(log zerolog.Logger, count uint64, err error, msg string) {
+	c.mu.Lock()
+	now := time.Now()
+	soon := !c.last.IsZero() && now.Sub(c.last) < cmp.Or(c.every, time.Second)
+	if !soon {
+		c.last = now
+	}
+	c.mu.Unlock()
+	if !soon {
+		log.Warn().Err(err).Uint64("so_far", count).Msg(msg)
+	}
+}
