@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,27 +31,26 @@ type roomAPI struct {
 // now returns the time by the server's clock.
 func (a *roomAPI) now() time.Time { return a.clock.now(time.Now()) }
 
-// addresses turns the server's URL into that of the API (http) and that of
-// the worker's socket (ws).
+// addresses returns the URLs of the server's API (http) and of the worker's socket (ws).
 func addresses(server, workerToken string) (api, socket string, err error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.User != nil {
 		// The value may hold a password: it is not repeated.
 		return "", "", errors.New("the LiveKit server's URL must be ws://HOST:PORT or wss://HOST, without a password; set LIVEKIT_URL")
 	}
-	var secure bool
+	secure := ""
 	switch u.Scheme {
 	case "wss", "https":
-		secure = true
+		secure = "s"
 	case "ws", "http":
 	default:
 		return "", "", fmt.Errorf("the LiveKit server's URL must begin with ws:// or wss://, begins with %s://", u.Scheme)
 	}
 	u.RawQuery, u.Fragment = "", ""
 	u.Path = strings.TrimRight(u.Path, "/")
-	u.Scheme = map[bool]string{false: "http", true: "https"}[secure]
+	u.Scheme = "http" + secure
 	api = u.String()
-	u.Scheme = map[bool]string{false: "ws", true: "wss"}[secure]
+	u.Scheme = "ws" + secure
 	u.Path += "/agent"
 	q := url.Values{"protocol": {"1"}}
 	if workerToken != "" {
@@ -73,119 +73,79 @@ func newRoomAPI(base, key, secret string) *roomAPI {
 	}
 }
 
-func (a *roomAPI) with(ctx context.Context, grant *auth.VideoGrant) (context.Context, error) {
+// call calls a method of the API with a token of its own that carries grant. Errors begin with what.
+func call[Q, R any](
+	ctx context.Context, a *roomAPI, grant *auth.VideoGrant, what string, method func(context.Context, Q) (R, error), req Q,
+) (res R, err error) {
 	token, err := auth.NewAccessToken(a.key, a.secret).SetVideoGrant(grant).SetValidFor(time.Minute).ToJWT()
-	if err != nil {
-		return nil, fmt.Errorf("sign a token for the API: %w", err)
+	if err == nil {
+		ctx, err = twirp.WithHTTPRequestHeaders(ctx, http.Header{"Authorization": {"Bearer " + token}})
 	}
-	return twirp.WithHTTPRequestHeaders(ctx, http.Header{"Authorization": {"Bearer " + token}})
+	if err == nil {
+		res, err = method(ctx, req)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return res, err
 }
 
-func (a *roomAPI) admin(ctx context.Context, room string) (context.Context, error) {
-	return a.with(ctx, &auth.VideoGrant{RoomAdmin: true, Room: room})
-}
+func admin(room string) *auth.VideoGrant { return &auth.VideoGrant{RoomAdmin: true, Room: room} }
 
 // list returns all rooms, or those of some names.
 func (a *roomAPI) list(ctx context.Context, names ...string) ([]*livekit.Room, error) {
-	ctx, err := a.with(ctx, &auth.VideoGrant{RoomList: true})
-	if err != nil {
-		return nil, err
-	}
-	res, err := a.rooms.ListRooms(ctx, &livekit.ListRoomsRequest{Names: names})
-	if err != nil {
-		return nil, fmt.Errorf("list rooms: %w", err)
-	}
-	return res.GetRooms(), nil
+	grant := &auth.VideoGrant{RoomList: true}
+	res, err := call(ctx, a, grant, "list rooms", a.rooms.ListRooms, &livekit.ListRoomsRequest{Names: names})
+	return res.GetRooms(), err
 }
 
 // dispatched returns the dispatches of one room for one agent name.
 func (a *roomAPI) dispatched(ctx context.Context, room, agentName string) ([]*livekit.AgentDispatch, error) {
-	ctx, err := a.admin(ctx, room)
-	if err != nil {
-		return nil, err
-	}
-	res, err := a.dispatches.ListDispatch(ctx, &livekit.ListAgentDispatchRequest{Room: room})
-	if err != nil {
-		return nil, fmt.Errorf("list dispatches: %w", err)
-	}
-	var ours []*livekit.AgentDispatch
-	for _, d := range res.GetAgentDispatches() {
-		if d.GetAgentName() == agentName {
-			ours = append(ours, d)
-		}
-	}
-	return ours, nil
+	req := &livekit.ListAgentDispatchRequest{Room: room}
+	res, err := call(ctx, a, admin(room), "list dispatches", a.dispatches.ListDispatch, req)
+	return slices.DeleteFunc(res.GetAgentDispatches(), func(d *livekit.AgentDispatch) bool {
+		return d.GetAgentName() != agentName
+	}), err
 }
 
 // participants returns the participants of a room.
 func (a *roomAPI) participants(ctx context.Context, room string) ([]*livekit.ParticipantInfo, error) {
-	ctx, err := a.admin(ctx, room)
-	if err != nil {
-		return nil, err
-	}
-	res, err := a.rooms.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: room})
-	if err != nil {
-		return nil, fmt.Errorf("list participants: %w", err)
-	}
-	return res.GetParticipants(), nil
+	req := &livekit.ListParticipantsRequest{Room: room}
+	res, err := call(ctx, a, admin(room), "list participants", a.rooms.ListParticipants, req)
+	return res.GetParticipants(), err
 }
 
 // present reports whether a participant with this identity is in the room.
 func (a *roomAPI) present(ctx context.Context, room, identity string) (bool, error) {
-	ctx, err := a.admin(ctx, room)
-	if err != nil {
-		return false, err
-	}
-	_, err = a.rooms.GetParticipant(ctx, &livekit.RoomParticipantIdentity{Room: room, Identity: identity})
-	if isNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look for a participant: %w", err)
-	}
-	return true, nil
+	req := &livekit.RoomParticipantIdentity{Room: room, Identity: identity}
+	_, err := call(ctx, a, admin(room), "look for a participant", a.rooms.GetParticipant, req)
+	return err == nil, unlessNotFound(err)
 }
 
 // remove removes a participant from a room.
 func (a *roomAPI) remove(ctx context.Context, room, identity string) error {
-	ctx, err := a.admin(ctx, room)
-	if err != nil {
-		return err
-	}
-	_, err = a.rooms.RemoveParticipant(ctx, &livekit.RoomParticipantIdentity{Room: room, Identity: identity})
-	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("remove a participant: %w", err)
-	}
-	return nil
+	req := &livekit.RoomParticipantIdentity{Room: room, Identity: identity}
+	_, err := call(ctx, a, admin(room), "remove a participant", a.rooms.RemoveParticipant, req)
+	return unlessNotFound(err)
 }
 
 // dispatch creates a dispatch and returns its id.
 func (a *roomAPI) dispatch(ctx context.Context, req *livekit.CreateAgentDispatchRequest) (string, error) {
-	ctx, err := a.admin(ctx, req.GetRoom())
-	if err != nil {
-		return "", err
-	}
-	d, err := a.dispatches.CreateDispatch(ctx, req)
-	if err != nil {
-		return "", fmt.Errorf("create a dispatch: %w", err)
-	}
-	return d.GetId(), nil
+	d, err := call(ctx, a, admin(req.GetRoom()), "create a dispatch", a.dispatches.CreateDispatch, req)
+	return d.GetId(), err
 }
 
 // undispatch deletes a dispatch; one that is gone already is no error.
 func (a *roomAPI) undispatch(ctx context.Context, room, id string) error {
-	ctx, err := a.admin(ctx, room)
-	if err != nil {
-		return err
-	}
-	_, err = a.dispatches.DeleteDispatch(ctx, &livekit.DeleteAgentDispatchRequest{Room: room, DispatchId: id})
-	if err != nil && !isNotFound(err) {
-		return fmt.Errorf("delete a dispatch: %w", err)
-	}
-	return nil
+	req := &livekit.DeleteAgentDispatchRequest{Room: room, DispatchId: id}
+	_, err := call(ctx, a, admin(room), "delete a dispatch", a.dispatches.DeleteDispatch, req)
+	return unlessNotFound(err)
 }
 
-func isNotFound(err error) bool {
-	te, ok := errors.AsType[twirp.Error](err)
-	return ok && te.Code() == twirp.NotFound
+// unlessNotFound returns err, or nil if it is the API's "not found".
+func unlessNotFound(err error) error {
+	if te, ok := errors.AsType[twirp.Error](err); ok && te.Code() == twirp.NotFound {
+		return nil
+	}
+	return err
 }

@@ -8,17 +8,16 @@ import (
 )
 
 const (
-	// maxSkew is how far a clock may be from the server's and still count as the same: the Date header has whole
-	// seconds and takes a moment to come.
+	// maxSkew is the largest skew that counts as none: the Date header has whole seconds and the answer takes time.
 	maxSkew = 2 * time.Second
-	// refusedSkew is the skew from which tokens may be refused for it.
+	// refusedSkew is the skew from which the server may refuse tokens.
 	refusedSkew = 30 * time.Second
 )
 
-// serverClock learns from the Date header of each answer how far the server's clock is from ours.
+// serverClock measures the skew of the server's clock by the Date header of each answer.
 type serverClock struct {
 	next http.RoundTripper
-	skew atomic.Int64 // nanoseconds by which the server's is ahead
+	skew atomic.Int64 // ns by which the server's clock is ahead
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -47,7 +46,7 @@ func skewOf(h http.Header, now time.Time) (skew time.Duration, ok bool) {
 	return skew, true
 }
 
-// clockHint names the skew of a server that refused a token; "" when it is not to blame.
+// clockHint describes the skew of a server that refused a token; "" for a small one.
 func clockHint(h http.Header, now time.Time) string {
 	skew, ok := skewOf(h, now)
 	if !ok || skew.Abs() < refusedSkew {

@@ -11,23 +11,22 @@ import (
 	"touchline/internal/check"
 )
 
-// Config sets the agent worker, which serves the rooms of a LiveKit
-// server that ask for a commentator.
+// Config sets the agent worker, which serves the rooms of a LiveKit server.
 type Config struct {
-	// AgentName is what rooms must ask for; "" serves every new room. LIVEKIT_AGENT_NAME sets it too.
+	// AgentName is the name that dispatches must have; "" serves every new room. LIVEKIT_AGENT_NAME sets it too.
 	AgentName string `yaml:"agent_name" env:"AGENT_NAME"`
-	// Type is what a job is about: room, publisher or participant.
+	// Type is the scope of a job: room, publisher or participant.
 	Type string `yaml:"type" env:"TYPE"`
-	// Slots is how many jobs run at once; 0 is four for each core.
+	// Slots bounds the jobs that run at once; 0 is four for each core.
 	Slots int `yaml:"slots" env:"SLOTS"`
-	// DrainTimeout is how long sentences may take to end after the first signal.
+	// DrainTimeout bounds the wait for the ends of sentences after the first signal.
 	DrainTimeout time.Duration `yaml:"drain_timeout" env:"DRAIN_TIMEOUT"`
-	// FullCPU is the share of the CPU, 0 to 1, at which no more rooms are taken; 0 does not look.
+	// FullCPU is the CPU load, 0 to 1, at which the worker accepts no more rooms; 0 is no limit.
 	FullCPU float64 `yaml:"full_cpu" env:"FULL_CPU"`
 	// HTTP is the address of probes and metrics; HTTPOff for none.
 	HTTP string `yaml:"http" env:"HTTP"`
 	// Console is the address of the page and the API for all rooms of the worker; HTTPOff for none. Token, TLS
-	// and hosts are those of the console's own settings.
+	// and hosts are settings of the console.
 	Console string `yaml:"console" env:"CONSOLE"`
 	// Deployment that dispatches must name. LIVEKIT_AGENT_DEPLOYMENT sets it too.
 	Deployment string `yaml:"deployment" env:"DEPLOYMENT"`

@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// clockTicks is the unit of /proc/stat, 1/s; Linux has had no other on the
-// platforms that Go knows.
+// clockTicks is the unit of /proc/stat in 1/s, the same on all platforms of Go.
 const clockTicks = 100
 
-// CPU measures how busy this machine is, or this container when it has bounds
-// of its own (cgroup v2, then v1). Linux only.
+// CPU measures the load of this machine, or of this container if it has a CPU limit
+// (cgroup v2, then v1). Linux only.
 type CPU struct {
 	root fs.FS
 
@@ -28,9 +27,8 @@ type CPU struct {
 	load   float64
 }
 
-// NewCPU looks for the counters below root, which is the root of the file
-// system, os.DirFS("/"). cores is how many cores this process may use when its
-// container sets no bound.
+// NewCPU finds the counters below root, the root of the file system (os.DirFS("/")).
+// cores is the number of cores of this process without a limit of the container.
 func NewCPU(root fs.FS, cores float64) (*CPU, error) {
 	c := &CPU{root: root, cores: cores}
 	if bound, ok := c.cgroup2(); ok {
@@ -49,8 +47,8 @@ func NewCPU(root fs.FS, cores float64) (*CPU, error) {
 	return c, nil
 }
 
-// Load is the share of the cores in use over the last seconds, 0 to 1. Calls
-// that come less than half a second after another get its answer.
+// Load returns the share of the cores in use over the last seconds, 0 to 1. The result
+// is cached for half a second.
 func (c *CPU) Load(now time.Time) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +61,7 @@ func (c *CPU) Load(now time.Time) float64 {
 	return c.load
 }
 
-// cgroup2 finds the bound of a container, in cores.
+// cgroup2 returns the CPU limit of a container, in cores.
 func (c *CPU) cgroup2() (float64, bool) {
 	text, err := fs.ReadFile(c.root, "sys/fs/cgroup/cpu.max")
 	if err != nil {
@@ -85,7 +83,7 @@ func (c *CPU) cgroup2Used() (time.Duration, error) {
 	return 0, errors.New("expected usage_usec in cpu.stat, found none")
 }
 
-// The older layout has one folder for bounds and use, under one of two names.
+// cgroup1Folder has limits and use in the older layout.
 const cgroup1Folder = "sys/fs/cgroup/cpu,cpuacct/"
 
 func (c *CPU) cgroup1() (float64, bool) {
@@ -108,7 +106,7 @@ func (c *CPU) cgroup1Used() (time.Duration, error) {
 	return number(string(text), time.Nanosecond)
 }
 
-// ratio reads quota and period; false when there is no bound ("max", -1).
+// ratio parses quota and period; false without a limit ("max", -1).
 func ratio(f []string) (float64, bool) {
 	if len(f) != 2 {
 		return 0, false
@@ -121,7 +119,7 @@ func ratio(f []string) (float64, bool) {
 	return quota / period, true
 }
 
-// machineUsed adds up what all processes used: the first line of /proc/stat
+// machineUsed returns the CPU time of all processes: the first line of /proc/stat
 // without idle and waiting time.
 func (c *CPU) machineUsed() (time.Duration, error) {
 	text, err := fs.ReadFile(c.root, "proc/stat")

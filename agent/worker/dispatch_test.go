@@ -97,7 +97,7 @@ func TestParticipantAndPublisherJobs(t *testing.T) {
 	g.mu.Lock()
 	require.Len(t, g.jobs, 2)
 	g.mu.Unlock()
-	// The voice that our own agents publish makes nobody a publisher who needs one.
+	// An agent that publishes its voice is no publisher that needs an agent.
 	p.mu.Lock()
 	require.Empty(t, p.jobs)
 	p.mu.Unlock()
@@ -164,7 +164,7 @@ func TestPutOutByHand(t *testing.T) {
 			}
 		}
 		return true
-	}, soon, 20*time.Millisecond, "nobody goes back to a room that put the agent out")
+	}, soon, 20*time.Millisecond, "no worker goes back to a room that removed the agent")
 }
 
 // TestCall is Dispatch and Withdraw, which other programs' front ends stand on.

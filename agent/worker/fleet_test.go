@@ -178,7 +178,7 @@ func TestTwoWorkersInOneRoomEndAsOne(t *testing.T) {
 	wa := h.worker(a)
 	h.ask("one", "")
 	require.Eventually(t, func() bool { return a.joined() == 1 }, soon, 20*time.Millisecond)
-	// A simulated job is given to its worker whoever is in the room; the other's place is free.
+	// A simulated job goes to its worker, even if the room has an agent; the slot of the other is free.
 	wb := h.worker(b)
 	require.NoError(t, wb.Simulate("one", ""))
 	<-time.After(2 * time.Second)
@@ -216,7 +216,7 @@ func TestConnectionLostAndVersionSkew(t *testing.T) {
 	require.Eventually(t, func() bool { return g.joined() == 3 }, soon, 20*time.Millisecond)
 }
 
-// TestRegistration: what the server is told of a worker.
+// TestRegistration: the registration of a worker with the server.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
 	h := newServer(t)
@@ -272,7 +272,7 @@ func TestAskedForBeforeThereWasAWorker(t *testing.T) {
 	job := g.last(t)
 	require.Equal(t, "early", job.Room)
 	require.Equal(t, "nl", job.Metadata.Language)
-	// The dispatch that somebody made, and knows, still decides.
+	// The original dispatch still decides.
 	all, err := h.dispatch.ListDispatch(t.Context(), &livekit.ListAgentDispatchRequest{Room: "early"})
 	require.NoError(t, err)
 	var ours []*livekit.AgentDispatch
@@ -291,6 +291,6 @@ func TestAskedForBeforeThereWasAWorker(t *testing.T) {
 	require.Eventually(t, func() bool { return w.State().Jobs == 0 }, soon, 20*time.Millisecond)
 	require.Eventually(t, func() bool { return len(h.in("early")) == 0 }, soon, 20*time.Millisecond)
 	<-time.After(3 * time.Second)
-	require.Empty(t, h.in("early"), "nobody comes back")
+	require.Empty(t, h.in("early"), "no agent comes back")
 	require.Equal(t, 1, g.joined())
 }

@@ -58,7 +58,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add([]byte{0x32, 0x00})
 	f.Add([]byte{0xff, 0xff, 0xff})
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // nobody is asked who is in a room
+	cancel() // no request for participants
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w, err := worker.New(worker.Options{URL: "ws://127.0.0.1:1", APIKey: "k", APISecret: "s", Slots: 2, Runner: instant{}})
 		require.NoError(t, err)

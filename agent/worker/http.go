@@ -24,7 +24,7 @@ func (w *Worker) Handler() http.Handler {
 			http.Error(rw, why, http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = io.WriteString(rw, "OK") // the client is gone
+		_, _ = io.WriteString(rw, "OK") // fails if the client disconnected
 	}
 	mux.HandleFunc("GET /{$}", ready)
 	mux.HandleFunc("GET /readyz", ready)

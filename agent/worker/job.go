@@ -58,8 +58,7 @@ func (t JobType) proto() livekit.JobType {
 	return livekit.JobType_JT_ROOM
 }
 
-// Runner serves one job from beginning to end. It is called once for each, from
-// a goroutine of its own.
+// Runner serves one job from beginning to end. It is called once per job, in a separate goroutine.
 //
 // Run joins Job.Room as Job.Identity, calls Job.Joined once it is in, and
 // returns when it has left. It leaves for one of three reasons:
@@ -67,8 +66,8 @@ func (t JobType) proto() livekit.JobType {
 //   - ctx ends: at once, and within 3 s; after that the server removes the agent.
 //   - the work itself is over (nil) or impossible (an error, which is reported to the server).
 //
-// It calls Job.Leaving before it leaves: to the server, an agent that left
-// without a word has failed. A panic of Run ends its job alone.
+// It calls Job.Leaving before it leaves: without it, the server counts the job as
+// failed. A panic of Run ends its job only.
 type Runner interface {
 	Run(ctx context.Context, job Job) error
 }
@@ -78,22 +77,21 @@ type Job struct {
 	// ID of the job and of the dispatch it came from; the latter is "" for a simulated job.
 	ID, DispatchID string
 	Type           JobType
-	// Room is its name.
+	// Room is the name of the room.
 	Room string
 	// Participant is the subject of a publisher's or participant's job; "" for a room's.
 	Participant string
 	// AgentName is the name this worker is dispatched by; "" with automatic dispatch.
 	AgentName string
-	// Identity and Name to join with. The identity is the same whichever worker serves the room, so that the
-	// server lets only one be there.
+	// Identity and Name to join with. The identity is the same for all workers, so that the server admits only one.
 	Identity, Name string
-	// Metadata is what the dispatch asks for.
+	// Metadata of the dispatch.
 	Metadata Metadata
 	// Attributes of the dispatch.
 	Attributes map[string]string
-	// URL and Token admit to the room for an hour. A runner that stays longer makes its own tokens.
+	// URL and Token admit to the room for an hour. A runner that stays longer signs its own tokens.
 	URL, Token string
-	// Draining is closed when the job is to end at the end of the sentence.
+	// Draining is closed to end the job at the end of the sentence.
 	Draining <-chan struct{}
 	// Joined is to be called once the agent is in the room.
 	Joined func()
@@ -113,7 +111,7 @@ var (
 	ErrStopping = errors.New("the worker stops")
 )
 
-// maxIdentity is how long an identity may be before it is shortened.
+// maxIdentity bounds an identity, in bytes.
 const maxIdentity = 96
 
 // Identity returns the identity of the agent in a room, which depends only on the

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,14 +31,9 @@ const (
 	reportEvery = 2500 * time.Millisecond
 	// maxFrame bounds a message of the server in bytes: metadata of 512 KiB, a room and a participant.
 	maxFrame = 4 << 20
-	// goodAfter is how long a connection must have stood for its loss to begin a new outage.
-	goodAfter = 10 * time.Second
-	// firstWait and maxWait bound the wait between two attempts to reach the server; earlyMaxWait is the maximum
-	// during the first minutes of an outage, as a server that is restarted is back soon.
-	firstWait    = 100 * time.Millisecond
-	maxWait      = 10 * time.Second
-	earlyMaxWait = 2 * time.Second
-	early        = 3 * time.Minute
+	// firstWait and maxWait bound the wait between two attempts to reach the server.
+	firstWait = 100 * time.Millisecond
+	maxWait   = 10 * time.Second
 )
 
 var (
@@ -66,15 +63,13 @@ func (l *link) silent(now time.Time) bool { return now.Sub(*l.heard.Load()) > si
 
 func (l *link) send(m *livekit.WorkerMessage) error {
 	data, err := proto.Marshal(m)
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		_ = l.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) // always nil
+		err = l.conn.WriteMessage(websocket.BinaryMessage, data)
+	}
 	if err != nil {
-		return fmt.Errorf("write a message to the server: %w", err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return fmt.Errorf("write a message to the server: %w", err)
-	}
-	if err := l.conn.WriteMessage(websocket.BinaryMessage, data); err != nil {
 		return fmt.Errorf("write a message to the server: %w", err)
 	}
 	return nil
@@ -83,7 +78,7 @@ func (l *link) send(m *livekit.WorkerMessage) error {
 // stayConnected keeps the worker registered until ctx ends; jobs get the other
 // context. It returns an error only when the first attempt is refused.
 func (w *Worker) stayConnected(ctx, jobs context.Context) error {
-	wait := backoff.Backoff{First: firstWait, Max: maxWait, EarlyMax: earlyMaxWait, Early: early}
+	wait := backoff.Server(firstWait, maxWait)
 	everIn := false
 	for {
 		began := time.Now()
@@ -91,21 +86,19 @@ func (w *Worker) stayConnected(ctx, jobs context.Context) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // errors of the shutdown do not matter
 		}
-		everIn = everIn || in
+		var stood time.Duration
+		if in {
+			everIn, stood = true, time.Since(began)
+		}
 		if errors.Is(err, ErrRefused) && !everIn {
 			return err
 		}
-		if in && time.Since(began) > goodAfter {
-			wait.Reset()
-		}
-		delay := wait.Next(time.Now(), rand.Float64())
+		delay := wait.Lost(stood, time.Now(), rand.Float64())
 		w.log.Warn().Err(err).Int64("retry_in_ms", delay.Milliseconds()).Msg("reconnecting to the server")
-		timer := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
-		case <-timer.C:
+		case <-time.After(delay):
 		}
 	}
 }
@@ -203,14 +196,13 @@ func decode(data []byte) *livekit.ServerMessage {
 }
 
 func (w *Worker) registration() *livekit.RegisterWorkerRequest {
-	r := &livekit.RegisterWorkerRequest{
+	return &livekit.RegisterWorkerRequest{
 		Type: w.opts.JobType.proto(), AgentName: w.opts.AgentName, Version: w.opts.Version,
 		PingInterval: uint32(pingEvery / time.Second), Deployment: w.opts.Deployment,
 		AllowedPermissions: &livekit.ParticipantPermission{
 			CanPublish: true, CanSubscribe: true, CanPublishData: true, CanUpdateMetadata: true,
 		},
 	}
-	return r
 }
 
 // attach makes a registered connection the present one and reports the running
@@ -219,10 +211,7 @@ func (w *Worker) attach(l *link, r *livekit.RegisterWorkerResponse) {
 	w.mu.Lock()
 	w.link, w.id, w.server = l, r.GetWorkerId(), r.GetServerInfo()
 	w.registrations++
-	var running []string
-	for id := range w.jobs {
-		running = append(running, id)
-	}
+	running := slices.Collect(maps.Keys(w.jobs))
 	unreported := w.unreported
 	w.unreported = nil
 	w.mu.Unlock()

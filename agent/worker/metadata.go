@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -23,7 +24,7 @@ const maxMetadata = 64 << 10
 type Metadata struct {
 	// Profile names a prompt profile.
 	Profile string
-	// Instruction is the order in force at the start.
+	// Instruction is the instruction at the start.
 	Instruction string
 	// Track chooses the video to watch.
 	Track media.WatchConfig
@@ -65,7 +66,7 @@ func ParseMetadata(text string) (Metadata, error) {
 	return m, nil
 }
 
-// text is the metadata as a dispatch carries it; ParseMetadata reads it.
+// text returns the metadata as a dispatch carries it; ParseMetadata reads it.
 func (m Metadata) text() (string, error) {
 	keys := map[string]any{}
 	for key, v := range map[string]string{
@@ -100,7 +101,7 @@ func (t *track) UnmarshalJSON(text []byte) error {
 	return object(text, map[string]any{"identity": &t.Identity, "source": &t.Source})
 }
 
-// object reads a JSON object into places by key, and refuses every other key.
+// object reads a JSON object into places by key; any other key is an error.
 func object(text []byte, places map[string]any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	var found map[string]json.RawMessage
@@ -113,10 +114,10 @@ func object(text []byte, places map[string]any) error {
 	if found == nil {
 		return errors.New("expected a JSON object, got null")
 	}
-	for _, key := range sortedKeys(found) {
+	for _, key := range slices.Sorted(maps.Keys(found)) {
 		place, ok := places[key]
 		if !ok {
-			return fmt.Errorf("unknown key %q; the known ones are %s", key, strings.Join(sortedKeys(places), ", "))
+			return fmt.Errorf("unknown key %q; the known ones are %s", key, strings.Join(slices.Sorted(maps.Keys(places)), ", "))
 		}
 		if err := json.Unmarshal(found[key], place); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
@@ -125,16 +126,7 @@ func object(text []byte, places map[string]any) error {
 	return nil
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// check looks at what needs no knowledge of this worker's settings.
+// check returns the first error that does not depend on this worker's settings.
 func (m Metadata) check() error {
 	if n := utf8.RuneCountInString(m.Instruction); n > agent.MaxInstruction {
 		return fmt.Errorf("instruction: expected at most %d characters, got %d", agent.MaxInstruction, n)

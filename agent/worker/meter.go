@@ -2,12 +2,11 @@ package worker
 
 import "time"
 
-// meterSpan is the least time a Meter looks back over, once it knows as much;
-// it looks back over twice that at most.
+// meterSpan is the shortest time over which a Meter averages, after the start; the longest is twice that.
 const meterSpan = 2500 * time.Millisecond
 
-// Meter turns a counter of time spent into a rate that a short burst does not
-// move much. The zero value is ready. It is not safe for concurrent use.
+// Meter turns a counter of busy time into an average rate. The zero value is ready. It
+// is not safe for concurrent use.
 type Meter struct {
 	older, newer reading
 }
@@ -17,8 +16,8 @@ type reading struct {
 	used time.Duration
 }
 
-// Rate takes the counter's value now and says by how much it grew, in seconds
-// a second, over the last seconds; 0 at first.
+// Rate records the counter's value and returns its growth over the last seconds, in
+// seconds per second; 0 at first.
 func (m *Meter) Rate(now time.Time, used time.Duration) float64 {
 	switch {
 	case m.newer.at.IsZero():

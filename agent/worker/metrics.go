@@ -2,12 +2,13 @@ package worker
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"touchline/internal/metrics"
 )
 
-// metrics are a worker's figures. The first two have the names that LiveKit's
+// counters are the counts of a worker. Two of the gauges beside them have the names that LiveKit's
 // own agents use, so that dashboards and scalers made for those work here.
-type metrics struct {
-	w            *Worker
+type counters struct {
 	offers       *prometheus.CounterVec
 	ended        *prometheus.CounterVec
 	redispatches *prometheus.CounterVec
@@ -15,9 +16,8 @@ type metrics struct {
 	joins        prometheus.Histogram
 }
 
-func newMetrics(w *Worker) *metrics {
-	return &metrics{
-		w: w,
+func newCounters() *counters {
+	return &counters{
 		offers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "touchline_worker_offers_total", Help: "Jobs offered by the server, by answer: accepted, refused, served (the agent was there).",
 		}, []string{"answer"}),
@@ -39,57 +39,23 @@ func newMetrics(w *Worker) *metrics {
 	}
 }
 
-func (m *metrics) parts() []prometheus.Collector {
-	return []prometheus.Collector{m.offers, m.ended, m.redispatches, m.unknown, m.joins}
-}
-
-// Describe implements prometheus.Collector.
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, p := range m.parts() {
-		p.Describe(ch)
-	}
-	for _, g := range m.gauges() {
-		ch <- g.desc
-	}
-}
-
-type gauge struct {
-	desc  *prometheus.Desc
-	value float64
-}
-
-func (m *metrics) gauges() []gauge {
-	s := m.w.State()
-	of := func(name, help string, v float64) gauge {
-		return gauge{prometheus.NewDesc(name, help, nil, nil), v}
-	}
-	return []gauge{
-		of("lk_agents_active_job_count", "Running jobs.", float64(s.Jobs)),
-		of("lk_agents_worker_load", "Load as reported to the server; 0.7 is full.", s.Load),
-		of("touchline_worker_slots", "Maximum number of jobs.", float64(s.Slots)),
-		of("touchline_worker_registered", "1 while registered with the server.", one(s.Registered)),
-		of("touchline_worker_registrations", "Registrations since the start.", float64(s.Registrations)),
-		of("touchline_worker_draining", "1 while the worker takes no more jobs.", one(s.Draining)),
-	}
-}
-
-func one(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// Collect implements prometheus.Collector.
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, p := range m.parts() {
-		p.Collect(ch)
-	}
-	for _, g := range m.gauges() {
-		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value)
-	}
-}
-
-// Collector is this worker's metrics. A registry should add the label nodename
+// Collector returns this worker's metrics. A registry should add the label nodename
 // when several machines are scraped as one.
-func (w *Worker) Collector() prometheus.Collector { return w.metrics }
+func (w *Worker) Collector() prometheus.Collector {
+	gauge := func(name, help string, value func(s State) float64) prometheus.Collector {
+		return metrics.Gauge(name, help, func() float64 { return value(w.State()) })
+	}
+	m := w.metrics
+	return metrics.Bundle{
+		m.offers, m.ended, m.redispatches, m.unknown, m.joins,
+		gauge("lk_agents_active_job_count", "Running jobs.", func(s State) float64 { return float64(s.Jobs) }),
+		gauge("lk_agents_worker_load", "Load as reported to the server; 0.7 is full.", func(s State) float64 { return s.Load }),
+		gauge("touchline_worker_slots", "Maximum number of jobs.", func(s State) float64 { return float64(s.Slots) }),
+		gauge("touchline_worker_registered", "1 while registered with the server.",
+			func(s State) float64 { return metrics.Flag(s.Registered) }),
+		gauge("touchline_worker_registrations", "Registrations since the start.",
+			func(s State) float64 { return float64(s.Registrations) }),
+		gauge("touchline_worker_draining", "1 while the worker takes no more jobs.",
+			func(s State) float64 { return metrics.Flag(s.Draining) }),
+	}
+}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,9 @@ type running struct {
 	w     *Worker
 	job   Job
 	place place
-	// root is the dispatch that asked for the agent; the job's own may be a copy that a worker made.
+	// root is the original dispatch; the job's own may be a copy that a worker made.
 	root string
-	// metadata as it came.
+	// metadata is the unparsed metadata of the dispatch.
 	metadata string
 	assigned time.Time
 	cancel   context.CancelCauseFunc
@@ -87,20 +88,18 @@ const (
 	served   verdict = "served"  // the agent is there already
 )
 
-// offered answers an offer: at once without a free slot, else after a look for the
-// agent in the room.
+// offered answers an offer: at once without a free slot, else after it has checked that
+// the agent is not in the room.
 func (w *Worker) offered(ctx context.Context, job *livekit.Job, resuming bool) {
 	v, why, leaving := w.reserve(job)
 	switch {
 	case leaving != nil:
 		go func() {
 			defer w.work.Done()
-			timer := time.NewTimer(leaveWithin)
-			defer timer.Stop()
 			select {
 			case <-leaving:
 				w.offered(ctx, job, resuming)
-			case <-timer.C:
+			case <-time.After(leaveWithin):
 				w.answer(job, refused, "the previous job has not ended")
 			}
 		}()
@@ -221,10 +220,6 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 	p := w.offers[job.GetId()].place
 	w.dropOfferLocked(job.GetId())
 	jctx, cancel := context.WithCancelCause(ctx)
-	url := w.opts.URL
-	if a.GetUrl() != "" {
-		url = a.GetUrl()
-	}
 	r := &running{
 		w: w, place: p, metadata: job.GetMetadata(), assigned: time.Now(), cancel: cancel,
 		over: jctx.Done(), done: make(chan struct{}),
@@ -233,7 +228,7 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 			ID: job.GetId(), DispatchID: job.GetDispatchId(), Type: w.opts.JobType,
 			Room: p.room, Participant: p.participant, AgentName: w.opts.AgentName,
 			Identity: w.identity(job), Name: w.opts.Name, Attributes: maps.Clone(job.GetAttributes()),
-			URL: url, Token: a.GetToken(), Draining: w.draining,
+			URL: cmp.Or(a.GetUrl(), w.opts.URL), Token: a.GetToken(), Draining: w.draining,
 		},
 	}
 	r.job.Joined, r.job.Leaving = r.reportJoined, r.reportLeaving
@@ -279,8 +274,7 @@ func (w *Worker) serve(ctx context.Context, r *running) {
 		outcome = "panicked"
 		log.Error().Err(err).Bytes("stack", p.Stack).Msg("job panicked")
 	case errors.Is(err, ErrUnwanted):
-		outcome = "unwanted"
-		err = nil
+		outcome, err = "unwanted", nil
 	case cause != nil:
 		outcome = "terminated"
 		if errors.Is(cause, ErrStopping) {
@@ -334,11 +328,9 @@ func (r *running) reportLeaving(err error) {
 				u.Error = fmt.Sprintf("%.*s...", maxReason, u.Error)
 			}
 		}
-		if wait := settle - time.Since(r.assigned); wait > 0 {
-			timer := time.NewTimer(wait) // rare: a job that ends as soon as it begins
-			defer timer.Stop()
+		if wait := settle - time.Since(r.assigned); wait > 0 { // rare: a job that ends as soon as it begins
 			select {
-			case <-timer.C:
+			case <-time.After(wait):
 			case <-r.w.ended:
 			}
 		}

@@ -142,7 +142,7 @@ func TestMeter(t *testing.T) {
 		burst = step(500 * time.Millisecond)
 	}
 	require.InDelta(t, 1, burst, 1e-9, "five seconds are")
-	require.Zero(t, m.Rate(now.Add(time.Second), 0), "a counter that began anew")
+	require.Zero(t, m.Rate(now.Add(time.Second), 0), "a counter that was reset")
 }
 
 func TestCPU(t *testing.T) {

@@ -44,8 +44,8 @@ func registrar(t *testing.T, registrations *atomic.Int32) (url string) {
 	return strings.Replace(s.URL, "http", "ws", 1)
 }
 
-// TestReady: a worker whose engine loads is not registered and says so to probes; an engine that is unloaded
-// later changes nothing.
+// TestReady: a worker whose engine loads is not registered, and its probe fails; unloading the engine later
+// changes nothing.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	var registrations atomic.Int32
@@ -83,7 +83,7 @@ func TestReady(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestDrainBeforeReady: a worker that is told to go before its engine is loaded goes.
+// TestDrainBeforeReady: a drain before the engine is loaded ends the worker.
 func TestDrainBeforeReady(t *testing.T) {
 	t.Parallel()
 	w, err := worker.New(worker.Options{

@@ -28,7 +28,7 @@ import (
 // agentName of the workers here.
 const agentName = "commentator"
 
-// soon bounds what happens by itself on a busy machine.
+// soon bounds each wait on a busy machine.
 const soon = 20 * time.Second
 
 func logger() zerolog.Logger {
@@ -139,7 +139,7 @@ func (h *liveServer) in(room string) []string {
 	return ids
 }
 
-// served tells whether exactly one agent is in each of the rooms.
+// served reports whether exactly one agent is in each of the rooms.
 func (h *liveServer) served(rooms []string) bool {
 	for _, r := range rooms {
 		if !slices.Contains(h.in(r), worker.Identity(agentName, "")) {

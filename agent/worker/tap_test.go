@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// tap stands between worker and server, notes what the worker says, and can
-// break the line or say more than the server does. The API goes through it as it is.
+// tap is a proxy between worker and server. It records the messages of the worker, and can
+// break the connection or inject messages of the server. It forwards the API unchanged.
 type tap struct {
 	url string
 
@@ -121,7 +121,7 @@ func (tp *tap) cut() {
 	}
 }
 
-// say tells the worker something that the server did not.
+// say injects a message to the worker.
 func (tp *tap) say(kind int, data []byte) error {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
@@ -136,7 +136,7 @@ func (tp *tap) say(kind int, data []byte) error {
 	return nil
 }
 
-// updates are the job statuses told so far.
+// updates returns the job statuses sent so far.
 func (tp *tap) updates() []*livekit.UpdateJobStatus {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -11,8 +12,8 @@ import (
 )
 
 const (
-	// rootAttribute marks a dispatch that a worker made in place of another, and names that one. A room wants the
-	// agent as long as it has a dispatch without this attribute.
+	// rootAttribute marks a copy that a worker made of a dispatch, and names the original. A room needs the agent
+	// while it has a dispatch without this attribute.
 	rootAttribute = "touchline.for"
 	// recheckAfter is the time, with jitter, between the two checks of a room before a dispatch. With WatchEvery and the
 	// 20 s for which a server keeps the agent of a killed process, it must stay below 30 s.
@@ -27,10 +28,7 @@ const (
 
 // rootOf returns the original of a dispatch that may be a copy.
 func rootOf(dispatch string, attributes map[string]string) string {
-	if root := attributes[rootAttribute]; root != "" {
-		return root
-	}
-	return dispatch
+	return cmp.Or(attributes[rootAttribute], dispatch)
 }
 
 // roomState is the memory of the watch for a room.
@@ -48,15 +46,12 @@ func (w *Worker) watch(ctx context.Context) {
 	for {
 		// With jitter, so that workers do not check at the same time.
 		next := began.Add(w.opts.WatchEvery*4/5 + rand.N(w.opts.WatchEvery*2/5+1))
-		timer := time.NewTimer(time.Until(next))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-w.draining:
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(time.Until(next)):
 		}
 		began = time.Now()
 		w.mu.Lock()
@@ -118,14 +113,12 @@ func (w *Worker) round(ctx context.Context, known map[string]*roomState) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	timer := time.NewTimer(recheckAfter/2 + rand.N(recheckAfter))
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-w.draining:
 		return nil
-	case <-timer.C:
+	case <-time.After(recheckAfter/2 + rand.N(recheckAfter)):
 	}
 	rand.Shuffle(len(suspects), func(i, j int) { suspects[i], suspects[j] = suspects[j], suspects[i] })
 	for _, name := range suspects {
@@ -292,9 +285,8 @@ func (w *Worker) reconcile(ctx context.Context, room *livekit.Room, jobs []*runn
 				AgentName: w.opts.AgentName, Room: room.GetName(), Metadata: r.metadata, Deployment: w.opts.Deployment,
 			}); err != nil {
 				w.log.Warn().Err(err).Str("room", room.GetName()).Msg("dispatch failed")
-				continue // the next round tries again
 			}
-			continue // and finds it
+			continue // the next round finds it, or tries again
 		default:
 			if r.unwanted++; r.unwanted > 1 {
 				w.log.Info().Str("room", room.GetName()).Msg("dispatch deleted; ending the job")
@@ -312,9 +304,8 @@ const (
 	evictPoll  = 50 * time.Millisecond
 )
 
-// evict removes an agent that has left from its room. Now and then the leave
-// request of a client is lost, and then the server keeps the agent for 20 s and
-// lets no other in its place.
+// evict removes an agent that has left from its room. If the leave request of the client
+// was lost, the server would keep the agent for 20 s and admit no other.
 func (w *Worker) evict(ctx context.Context, r *running) {
 	if !r.wasIn.Load() {
 		return
@@ -348,7 +339,7 @@ func (w *Worker) handOver(ctx context.Context, r *running) {
 	defer cancel()
 	roots, copies, err := w.wanted(ctx, r.job.Room)
 	if err != nil || len(roots) == 0 {
-		return // the room is closed, or wants no agent any more
+		return // the room is closed, or needs no agent any more
 	}
 	i := slices.IndexFunc(roots, func(d *livekit.AgentDispatch) bool { return d.GetId() == r.root })
 	w.metrics.redispatches.WithLabelValues("handed_over").Inc()

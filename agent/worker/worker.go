@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,8 +35,8 @@ type Options struct {
 	URL, APIKey, APISecret string
 	// WorkerToken is an additional token of LiveKit Cloud.
 	WorkerToken string
-	// AgentName makes dispatch explicit: only rooms that ask for this name get the agent. "" serves every new
-	// room (automatic dispatch).
+	// AgentName makes dispatch explicit: only rooms with a dispatch for this name get the agent. "" serves every
+	// new room (automatic dispatch).
 	AgentName string
 	// Deployment limits the offers to dispatches that name it; usually "".
 	Deployment string
@@ -67,7 +69,7 @@ type Worker struct {
 	log       zerolog.Logger
 	api       *roomAPI
 	socketURL string
-	metrics   *metrics
+	metrics   *counters
 
 	drainOnce sync.Once
 	draining  chan struct{}
@@ -127,8 +129,8 @@ func New(opts Options) (*Worker, error) {
 		offers:   map[string]*offer{},
 		jobs:     map[string]*running{},
 		places:   map[place]string{},
+		metrics:  newCounters(),
 	}
-	w.metrics = newMetrics(w)
 	return w, nil
 }
 
@@ -246,35 +248,31 @@ func (w *Worker) endAll(ctx context.Context) {
 	n := len(w.jobs)
 	w.mu.Unlock()
 	w.log.Info().Int("jobs", n).Float64("timeout_s", w.opts.DrainTimeout.Seconds()).Msg("draining")
-	ended := make(chan struct{})
-	go func() {
-		w.work.Wait() // pending offers are refused or become jobs, and all jobs see the drain
-		close(ended)
-	}()
-	timer := time.NewTimer(w.opts.DrainTimeout)
-	defer timer.Stop()
 	select {
-	case <-ended:
+	case <-w.idle(): // pending offers are refused or become jobs, and all jobs see the drain
 		w.log.Info().Float64("took_s", time.Since(began).Seconds()).Msg("drained")
-	case <-timer.C:
+	case <-time.After(w.opts.DrainTimeout):
 		w.log.Warn().Float64("took_s", time.Since(began).Seconds()).Msg("drain timed out; ending the remaining jobs")
 	case <-ctx.Done():
 	}
 }
 
-// await waits up to leaveWithin for the jobs to leave.
-func (w *Worker) await() error {
+// idle returns a channel that is closed when no offer and no job is left.
+func (w *Worker) idle() <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
 		w.work.Wait()
 		close(ended)
 	}()
-	timer := time.NewTimer(leaveWithin)
-	defer timer.Stop()
+	return ended
+}
+
+// await waits up to leaveWithin for the jobs to leave.
+func (w *Worker) await() error {
 	select {
-	case <-ended:
+	case <-w.idle():
 		return nil
-	case <-timer.C:
+	case <-time.After(leaveWithin):
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -285,7 +283,7 @@ func (w *Worker) await() error {
 	if len(rooms) == 0 {
 		return nil // the jobs have ended, and only their hand-over is under way
 	}
-	return fmt.Errorf("leave the rooms: jobs still running after %v in %q", leaveWithin, sortedKeys(rooms))
+	return fmt.Errorf("leave the rooms: jobs still running after %v in %q", leaveWithin, slices.Sorted(maps.Keys(rooms)))
 }
 
 // fullness returns the reported load, whether the worker is full, and the number of jobs.
@@ -329,10 +327,10 @@ func (w *Worker) Simulate(room, participant string) error {
 type State struct {
 	// ID assigned by the server, "" before the first registration.
 	ID string
-	// Registered reports whether the connection stands; Registrations counts all.
+	// Registered reports whether the worker is connected; Registrations counts all connections.
 	Registered    bool
 	Registrations int
-	// AwaySince is the time of the loss of the connection; zero while it stands and before the first.
+	// AwaySince is the time of the loss of the connection; zero while connected and before the first.
 	AwaySince time.Time
 	Draining  bool
 	// Load as reported to the server, Slots, and running Jobs.
@@ -346,15 +344,12 @@ type State struct {
 // State returns a snapshot.
 func (w *Worker) State() State {
 	load, _, jobs := w.fullness(time.Now())
+	rooms := slices.Sorted(maps.Keys(w.ownRooms()))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	rooms := map[string]bool{}
-	for _, r := range w.jobs {
-		rooms[r.job.Room] = true
-	}
 	s := State{
 		ID: w.id, Registered: w.link != nil, Registrations: w.registrations,
-		Draining: w.full || isClosed(w.draining), Load: load, Slots: w.opts.Slots, Jobs: jobs, Rooms: sortedKeys(rooms),
+		Draining: w.full || isClosed(w.draining), Load: load, Slots: w.opts.Slots, Jobs: jobs, Rooms: rooms,
 	}
 	if w.link == nil {
 		s.AwaySince = w.lostAt
