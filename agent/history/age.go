@@ -10,9 +10,8 @@ const (
 	maxStep, maxGap = time.Minute, 24 * time.Hour
 )
 
-// ageLimit turns max_age into the time before which records go. It distrusts a
-// wall clock that moved by more than the time that has passed, as a dead clock
-// or a VM template does: a month too fast would remove everything.
+// ageLimit turns max_age into the time before which records are removed. It does not trust a wall
+// clock after a jump, as of a dead clock battery or a VM template: a jump of a month would remove everything.
 type ageLimit struct {
 	maxAge  time.Duration // 0: records have no age limit
 	wall    time.Time     // of the last call; at first the newest record's, zero if there is none
@@ -21,9 +20,9 @@ type ageLimit struct {
 	steady  time.Duration // when the clock counts as steady again
 }
 
-// before returns the time before which records go, when the clock shows wall and
-// elapsed has passed since the start; ok is false while the clock is not trusted.
-// jump is not 0 if it has jumped since the last call.
+// before returns the time before which records are removed, for a clock that shows wall
+// at elapsed after the start. ok is false while the clock is not trusted. jump is the
+// jump of the clock since the last call, 0 for none.
 func (a *ageLimit) before(wall time.Time, elapsed time.Duration) (before time.Time, jump time.Duration, ok bool) {
 	if a.maxAge <= 0 {
 		return time.Time{}, 0, false

@@ -10,17 +10,17 @@ import (
 
 // Config sets the comments kept for late joiners, and the store.
 type Config struct {
-	// Comments is how many comments a late joiner is shown.
+	// Comments is the number of comments for late joiners.
 	Comments int `yaml:"comments" env:"COMMENTS"`
 	// Store is where records are kept across restarts: StoreNone, StoreFile or StoreSQLite.
 	Store string `yaml:"store" env:"STORE"`
 	// Path of the store: a folder for StoreFile, a file for StoreSQLite.
 	Path string `yaml:"path" env:"PATH"`
-	// OnlyComments leaves out the looks that ended without a comment.
+	// OnlyComments leaves out cycles without a comment.
 	OnlyComments bool `yaml:"only_comments" env:"ONLY_COMMENTS"`
 	// MaxBytes bounds the store; the oldest records go first.
 	MaxBytes int `yaml:"max_bytes" env:"MAX_BYTES"`
-	// MaxAge is how long records are kept; 0 is for as long as they fit.
+	// MaxAge bounds the age of records; 0 is no limit.
 	MaxAge time.Duration `yaml:"max_age" env:"MAX_AGE"`
 }
 
@@ -31,11 +31,9 @@ const (
 	StoreSQLite = "sqlite" // a SQLite database
 )
 
-// DefaultConfig writes nothing down.
+// DefaultConfig stores nothing.
 func DefaultConfig() Config {
-	return Config{
-		Comments: 20, MaxBytes: 256 << 20, MaxAge: 30 * 24 * time.Hour,
-	}
+	return Config{Comments: 20, MaxBytes: 256 << 20, MaxAge: 30 * 24 * time.Hour}
 }
 
 // rotation returns the maximum size and age of one file of StoreFile. Records are

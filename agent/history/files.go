@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Names in the folder. A closed file is named by the moment it was closed, so
+// Names in the folder. A closed file is named by the time of its closing, so
 // that names sort by age.
 const (
 	currentName  = "history.jsonl"
@@ -29,8 +29,7 @@ const (
 	tempSuffix   = ".tmp"
 )
 
-// maxLine bounds a line that is read, in bytes; the longest that is written is
-// a hundredth of it.
+// maxLine bounds a line that is read, in bytes; written lines are a hundred times shorter.
 const maxLine = 1 << 20
 
 // files is a folder of JSON lines: one file that grows, and closed ones that
@@ -42,13 +41,13 @@ type files struct {
 	rotateBytes int64
 	rotateAfter time.Duration
 	lock        *os.File // nil in a reader
-	file        *os.File // the one that grows
+	file        *os.File // the growing one
 	size        int64
 	born        time.Time // of its first entry
 	last        time.Time // of its last entry when it was opened, zero if it has none
 }
 
-// openFiles opens a folder for writing and mends what a crash has left.
+// openFiles opens a folder for writing and repairs it after a crash.
 func openFiles(cfg Config, now time.Time) (_ *files, err error) {
 	if err := os.MkdirAll(cfg.Path, 0o750); err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func openFiles(cfg Config, now time.Time) (_ *files, err error) {
 	return f, f.trim()
 }
 
-// mend finishes what the last process was doing when it ended.
+// mend finishes the interrupted compression of the last process.
 func (f *files) mend() error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
@@ -85,7 +84,7 @@ func (f *files) mend() error {
 		name := e.Name()
 		switch {
 		case strings.HasPrefix(name, closedPrefix) && strings.HasSuffix(name, tempSuffix):
-			// Gone already, when the file itself came before it here.
+			// pack has removed it if its file came first.
 			if err = os.Remove(filepath.Join(f.dir, name)); errors.Is(err, fs.ErrNotExist) {
 				err = nil
 			}
@@ -99,8 +98,7 @@ func (f *files) mend() error {
 	return nil
 }
 
-// openCurrent opens the file that grows; a last line that was not written to
-// its end is taken off.
+// openCurrent opens the growing file and cuts off an incomplete last line.
 func (f *files) openCurrent(now time.Time) error {
 	file, err := os.OpenFile(filepath.Join(f.dir, currentName), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o640)
 	if err != nil {
@@ -162,14 +160,14 @@ func (f *files) add(now time.Time, rows []row) error {
 		f.born = now
 	}
 	if _, err := f.file.Write(b.Bytes()); err != nil {
-		// Half a batch would be there twice after the next attempt.
+		// The next attempt writes the whole batch again.
 		return errors.Join(err, f.file.Truncate(f.size))
 	}
 	f.size += int64(b.Len())
 	return nil
 }
 
-// rotate closes the file that grows and begins another.
+// rotate closes the growing file and begins another.
 func (f *files) rotate(now time.Time) error {
 	if err := errors.Join(f.file.Sync(), f.file.Close()); err != nil {
 		f.file = nil
@@ -192,7 +190,7 @@ func (f *files) rotate(now time.Time) error {
 	return f.trim()
 }
 
-// closedName is a name after all that are there.
+// closedName returns a name that sorts after the existing ones.
 func (f *files) closedName(now time.Time) (string, error) {
 	all, err := f.closed()
 	if err != nil {
@@ -230,7 +228,7 @@ func (f *files) pack(name string) error {
 	return os.Remove(plain)
 }
 
-// expire implements store. Closed files go as a whole, by the moment they were closed.
+// expire implements store. It removes whole closed files, by the time of their closing.
 func (f *files) expire(before time.Time) error {
 	return f.remove(func(c closedFile, _ int64) bool { return c.closed.Before(before) })
 }
@@ -240,8 +238,8 @@ func (f *files) trim() error {
 	return f.remove(func(_ closedFile, total int64) bool { return total > int64(f.cfg.MaxBytes) })
 }
 
-// remove removes closed files, oldest first, while surplus is true of the next
-// one and the bytes of the folder.
+// remove removes closed files, oldest first, while surplus returns true for the next
+// one and the size of the folder in bytes.
 func (f *files) remove(surplus func(c closedFile, total int64) bool) error {
 	all, err := f.closed()
 	if err != nil {

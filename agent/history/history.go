@@ -4,7 +4,7 @@
 // It owns the store, its retention and the export as text and subtitles. A Log is
 // the writer of one process for all its rooms: outputs queue records without
 // waiting, and one goroutine (Run) writes them. A Reader reads a store, also while
-// a Log writes to it. The package knows neither LiveKit rooms nor pages.
+// a Log writes to it. The package uses neither LiveKit nor the page.
 package history
 
 import (
@@ -22,7 +22,7 @@ type Entry struct {
 	Room     string       `json:"room"`
 	Identity string       `json:"identity"` // of the commentator
 	Record   agent.Record `json:"record"`
-	// Words are the pieces of the comment's text as they were shown; together they are all of it.
+	// Words are the pieces of the comment's text as they were shown; joined, they are the whole text.
 	Words []Word `json:"words,omitempty"`
 }
 
@@ -32,7 +32,7 @@ type Word struct {
 	Text string  `json:"text"`
 }
 
-// IsComment reports whether the cycle had a comment that was heard or read.
+// IsComment reports whether the cycle has a published comment.
 func (e Entry) IsComment() bool { return e.Record.IsComment() }
 
 // Query chooses entries.
@@ -66,8 +66,8 @@ type RoomInfo struct {
 type Reader interface {
 	// Rooms lists the rooms by name.
 	Rooms(ctx context.Context) ([]RoomInfo, error)
-	// Entries yields what a query takes, oldest first. An error that it yields
-	// concerns a part of the store: going on gets the rest.
+	// Entries yields the entries of a query, oldest first. A yielded error concerns a part
+	// of the store; iteration may continue with the rest.
 	Entries(ctx context.Context, q Query) iter.Seq2[Entry, error]
 	// Close releases the store.
 	Close() error
@@ -76,11 +76,11 @@ type Reader interface {
 // store is a Reader that can be written to, by one goroutine.
 type store interface {
 	Reader
-	// add writes all rows or none. It removes the oldest where there are too many bytes.
+	// add writes all rows or none. It removes the oldest entries beyond max_bytes.
 	add(now time.Time, rows []row) error
-	// expire removes entries from before a moment.
+	// expire removes entries older than before.
 	expire(before time.Time) error
-	// newest returns the moment of the newest entry, zero if there is none.
+	// newest returns the time of the newest entry, zero for an empty store.
 	newest() (time.Time, error)
 }
 
@@ -89,5 +89,5 @@ type row struct {
 	at      time.Time
 	room    string
 	comment bool
-	json    []byte // the Entry, without a line's end
+	json    []byte // the Entry, without a line break
 }

@@ -143,8 +143,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestRestart: what one process wrote, the next one shows to those who come
-// later, and goes on behind.
+// TestRestart: the next process shows the entries of the last one to late joiners, and
+// appends its own.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for store, name := range stores {
@@ -198,8 +198,8 @@ func TestTornLine(t *testing.T) {
 	require.Equal(t, count(1, 1), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
 }
 
-// TestCrashedRotation: what a crash leaves in the middle of a rotation is
-// mended, and nothing is seen twice.
+// TestCrashedRotation: an interrupted rotation is finished, and no entry is read
+// twice.
 func TestCrashedRotation(t *testing.T) {
 	t.Parallel()
 	cfg := config(history.StoreFile, t.TempDir())
@@ -244,7 +244,7 @@ func TestCrashedRotation(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// size is what a folder or a file with its neighbours takes.
+// size returns the size of a folder, or of a file with its neighbours.
 func size(t *testing.T, path string) (n int64) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(filepath.Dir(path), func(_ string, d fs.DirEntry, err error) error {
@@ -260,7 +260,7 @@ func size(t *testing.T, path string) (n int64) {
 	return n
 }
 
-// TestBounds: a store keeps to its size and age, and what is left is the newest.
+// TestBounds: a store keeps to its size and age, and its newest entries stay.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for store, name := range stores {
@@ -412,8 +412,8 @@ func TestTwoWriters(t *testing.T) {
 	require.Equal(t, count(0, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
 }
 
-// TestCrash: a panic of the history's code ends no room. It is said once, with
-// the stack, and what is not written from then on is counted.
+// TestCrash: a panic of the history's code ends no room. It is logged once, with
+// the stack, and later entries count as lost.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"add", "Entries"} {
@@ -458,7 +458,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestRefused: what is no history of ours is left alone.
+// TestRefused: files that are no history are not changed.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

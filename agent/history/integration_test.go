@@ -59,8 +59,8 @@ func write(store, path string) error {
 	}
 }
 
-// TestKilledWriter kills a writer again and again: what it said is written is
-// there, in order and once.
+// TestKilledWriter kills a writer again and again: each entry that it reported as written is
+// stored once, in order.
 func TestKilledWriter(t *testing.T) {
 	t.Parallel()
 	for store, name := range stores {

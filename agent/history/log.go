@@ -22,8 +22,8 @@ import (
 const (
 	// queueSize bounds the entries that wait to be written; further ones are lost.
 	queueSize = 4096
-	// gather is the time that entries wait to be written together, and so what a
-	// killed process can lose.
+	// gather is the time for which entries are collected before a write; a killed process
+	// loses at most that.
 	gather = 200 * time.Millisecond
 	// batchSize is the number of entries written at once.
 	batchSize = 256
@@ -35,7 +35,7 @@ const (
 
 // Log writes the entries of all rooms of one process. Its outputs never wait
 // for the disk: entries that cannot be written in time are lost and counted. A
-// panic of its code switches it off and leaves the rooms alone.
+// panic of its code switches it off and does not affect the rooms.
 type Log struct {
 	cfg   Config
 	store store
@@ -51,8 +51,7 @@ type Log struct {
 	queue []row
 }
 
-// Open opens the store that the settings name, or makes it. Run must run: it
-// closes the store.
+// Open opens or creates the store of the settings. Run must run; it closes the store.
 func Open(cfg Config, log zerolog.Logger) (*Log, error) {
 	l := &Log{cfg: cfg, log: log.With().Str("component", "history").Logger(), wake: wake.New()}
 	var err error
@@ -109,18 +108,13 @@ func (l *Log) drop() int {
 
 // crashed switches the history off at the first panic.
 func (l *Log) crashed(err error) {
-	if l.off.Swap(true) {
-		return
+	if !l.off.Swap(true) {
+		l.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("history panicked; it is off until the program restarts")
 	}
-	event := l.log.Error().Err(err)
-	if p, ok := rescue.Of(err); ok {
-		event = event.Bytes("stack", p.Stack)
-	}
-	event.Msg("history panicked; it is off until the program restarts")
 }
 
-// write writes the queue until ctx ends, and then once more; the error is that of
-// entries that stayed queued.
+// write writes the queue until ctx ends, and then once more, and returns the error of
+// that last attempt.
 func (l *Log) write(ctx context.Context) error {
 	expire := time.NewTicker(expireEvery)
 	defer expire.Stop()
@@ -156,8 +150,8 @@ func (l *Log) write(ctx context.Context) error {
 	}
 }
 
-// expire removes records that are older than max_age, when the clock shows wall
-// and elapsed has passed since the start.
+// expire removes records older than max_age, for a clock that shows wall at elapsed
+// after the start.
 func (l *Log) expire(wall time.Time, elapsed time.Duration) {
 	before, jump, ok := l.age.before(wall, elapsed)
 	if jump != 0 {
@@ -200,21 +194,18 @@ func (l *Log) put(e Entry) {
 		return
 	}
 	text, err := json.Marshal(&e)
-	if err != nil { // a figure that is no number
+	if err != nil { // a NaN or an infinity
 		l.lost.Add(1)
 		l.log.Error().Err(err).Uint64("cycle", e.Record.Cycle).Msg("record cannot be encoded")
 		return
 	}
 	l.mu.Lock()
-	full := len(l.queue) >= queueSize
-	if !full {
-		l.queue = append(l.queue, row{at: e.At, room: e.Room, comment: e.IsComment(), json: text})
-	}
-	l.mu.Unlock()
-	if full {
+	defer l.mu.Unlock()
+	if len(l.queue) >= queueSize {
 		l.lost.Add(1)
 		return
 	}
+	l.queue = append(l.queue, row{at: e.At, room: e.Room, comment: e.IsComment(), json: text})
 	l.wake.Set()
 }
 
@@ -227,8 +218,7 @@ func (l *Log) Lost() uint64 { return l.lost.Load() }
 // Off reports whether a panic has switched the history off.
 func (l *Log) Off() bool { return l.off.Load() }
 
-// Last returns the records of the last n comments of a room, oldest first, as
-// far as they are written.
+// Last returns the records of the last n written comments of a room, oldest first.
 func (l *Log) Last(ctx context.Context, room string, n int) ([]agent.Record, error) {
 	if n <= 0 {
 		return nil, nil
@@ -264,7 +254,7 @@ type output struct {
 	words map[uint64]*said // by cycle
 }
 
-// said are the words of a comment so far.
+// said holds the words of a comment so far.
 type said struct {
 	texts []string
 	at    []time.Time
@@ -284,7 +274,7 @@ func (o *output) Caption(c agent.Caption) {
 	defer o.mu.Unlock()
 	s := o.words[c.Cycle]
 	if s == nil {
-		if o.words == nil || len(o.words) >= underway { // those never got a record
+		if o.words == nil || len(o.words) >= underway { // comments without a record
 			o.words = map[uint64]*said{}
 		}
 		s = &said{}
@@ -331,11 +321,6 @@ func (l *Log) Collector() prometheus.Collector {
 		metrics.Counter("touchline_history_written_total", "Records written to the history.", l.Written),
 		metrics.Counter("touchline_history_lost_total",
 			"Records that were not written to the history: the disk was too slow or refused them.", l.Lost),
-		metrics.Gauge("touchline_history_off", "1 when the history is off after a panic of its code.", func() float64 {
-			if l.Off() {
-				return 1
-			}
-			return 0
-		}),
+		metrics.Gauge("touchline_history_off", "1 when the history is off after a panic of its code.", func() float64 { return metrics.Flag(l.Off()) }),
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"path/filepath"
 )
 
-// OpenReader opens a store for reading, whichever kind lies at the path: a
-// folder of files, or a SQLite database.
+// OpenReader opens the store at a path for reading: a folder of files, or a SQLite database.
 func OpenReader(ctx context.Context, path string) (Reader, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -32,7 +31,7 @@ func OpenReader(ctx context.Context, path string) (Reader, error) {
 	return d, nil
 }
 
-// isSQLite looks at how the file begins.
+// isSQLite returns an error unless the file begins like a SQLite database.
 func isSQLite(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// closedFile is one that is not written to any more.
+// closedFile is a file that is no longer written to.
 type closedFile struct {
 	name   string
 	closed time.Time
@@ -43,7 +43,7 @@ func (f *files) closed() ([]closedFile, error) {
 	return slices.SortedFunc(maps.Values(byTime), func(a, b closedFile) int { return a.closed.Compare(b.closed) }), nil
 }
 
-// closedFile describes an entry of the folder; ok is false when it is no closed file.
+// closedFile describes an entry of the folder; ok is false for other files.
 func (f *files) closedFile(e fs.DirEntry) (c closedFile, ok bool) {
 	stem, isClosed := strings.CutPrefix(e.Name(), closedPrefix)
 	stem, packed := strings.CutSuffix(stem, packedSuffix)
@@ -77,7 +77,7 @@ func (f *files) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 			return
 		}
 		defer func() { _ = current.Close() }()
-		if !q.From.IsZero() { // those that were closed before have nothing
+		if !q.From.IsZero() { // files closed before have no such entries
 			closed = slices.DeleteFunc(closed, func(c closedFile) bool { return c.closed.Before(q.From) })
 		}
 		if q.Last > 0 {
@@ -99,7 +99,7 @@ func (f *files) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-// yieldLast goes from the newest file back until there are enough.
+// yieldLast reads the files from the newest back until it has enough entries.
 func yieldLast(ctx context.Context, f *files, current io.Reader, closed []closedFile, q Query, yield func(Entry, error) bool) {
 	var parts [][]Entry
 	var failed []error
@@ -111,7 +111,7 @@ func yieldLast(ctx context.Context, f *files, current io.Reader, closed []closed
 				failed = append(failed, err)
 				continue
 			}
-			if part = append(part, e); len(part) > 2*(q.Last-n) { // now and then, not each time
+			if part = append(part, e); len(part) > 2*(q.Last-n) { // rarely, as each trim copies
 				part = slices.Clone(part[len(part)-(q.Last-n):])
 			}
 		}
@@ -137,15 +137,15 @@ func yieldLast(ctx context.Context, f *files, current io.Reader, closed []closed
 	}
 }
 
-// open opens the file that grows and lists the closed ones, as they were at
-// one moment: a rotation in between would show entries twice or never.
+// open opens the growing file and lists the closed ones, as of one moment: with a
+// rotation in between, entries would be read twice or never.
 func (f *files) open() (*os.File, []closedFile, error) {
 	path := filepath.Join(f.dir, currentName)
 	pause := time.NewTicker(5 * time.Millisecond)
 	defer pause.Stop()
 	for range 20 {
 		current, err := os.Open(path)
-		if errors.Is(err, fs.ErrNotExist) { // between two files, or there never was one
+		if errors.Is(err, fs.ErrNotExist) { // during a rotation, or no history
 			<-pause.C
 			continue
 		}
@@ -201,11 +201,10 @@ func (f *files) closedEntries(ctx context.Context, c closedFile, q Query) iter.S
 	}
 }
 
-// lines reads entries, one a line. A line that is none is skipped: it is
-// incomplete or not ours.
+// lines reads entries, one per line, and skips lines that cannot be parsed.
 func lines(ctx context.Context, r io.Reader, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		// Most lines of a store with many rooms are of others; to find that out takes no parser.
+		// Lines of other rooms, which are most of a large store, are skipped without parsing.
 		var room []byte
 		if q.Room != "" {
 			name, _ := json.Marshal(q.Room) // text always encodes
@@ -239,7 +238,7 @@ func lines(ctx context.Context, r io.Reader, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-// readLine returns the next line, or nothing for one that is too long.
+// readLine returns the next line; nil for one that is too long.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	line, err := in.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {

@@ -18,14 +18,14 @@ import (
 const (
 	// applicationID marks a database as ours (the bytes "TLHY").
 	applicationID = 0x544c4859
-	// schemaVersion is what this program reads and writes.
+	// schemaVersion is the version that this program reads and writes.
 	schemaVersion = 1
 	// busyTimeout bounds the wait for another process's lock, in ms.
 	busyTimeout = 2000
 )
 
-// schema of version 1. at is Entry.At in microseconds since 1970; identity, outcome
-// and text take no space and are for SQL shells.
+// schema of version 1. at is Entry.At in microseconds since 1970. The virtual columns
+// identity, outcome and text are for SQL shells and take no space.
 const schema = `
 CREATE TABLE records (
 	id       INTEGER PRIMARY KEY,
@@ -88,11 +88,11 @@ func openSQLite(cfg Config) (_ *database, err error) {
 // migrate makes the tables, and refuses another program's database.
 func (d *database) migrate() error {
 	ctx := context.Background()
-	tx, err := d.db.BeginTx(ctx, nil) // so that two processes do not both make them
+	tx, err := d.db.BeginTx(ctx, nil) // excludes a second process
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, once committed
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
 	made, err := checkDatabase(ctx, tx)
 	if err != nil || made {
 		return err
@@ -138,7 +138,7 @@ func (d *database) add(_ time.Time, rows []row) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, once committed
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
 	insert, err := tx.PrepareContext(ctx, "INSERT INTO records (at, room, comment, entry) VALUES (?, ?, ?, ?)")
 	if err != nil {
 		return err
@@ -154,12 +154,12 @@ func (d *database) add(_ time.Time, rows []row) error {
 		return err
 	}
 	if d.fresh > d.cfg.MaxBytes/20 {
-		_ = d.trim() // the rows are written; the next ones try again
+		_ = d.trim() // the rows are written; the next call retries
 	}
 	return nil
 }
 
-// deleteStep is how many rows are deleted at once, so that others get their turn.
+// deleteStep bounds the rows of one DELETE, which locks the database.
 const deleteStep = 2000
 
 // expire implements store.
@@ -206,7 +206,7 @@ func (d *database) trim() error {
 		if rows == 0 {
 			break
 		}
-		// Down to nine tenths, so that it is not done for each record.
+		// Down to nine tenths, so that not each record needs a trim.
 		surplus := min(rows*(used-int64(d.cfg.MaxBytes)/10*9)/used+1, deleteStep)
 		if _, err := d.db.ExecContext(ctx,
 			"DELETE FROM records WHERE id IN (SELECT id FROM records ORDER BY at LIMIT ?)", surplus); err != nil {
@@ -228,7 +228,7 @@ func (d *database) vacuum(ctx context.Context) error {
 	return errors.Join(rows.Err(), rows.Close())
 }
 
-// used is the size of the database on disk without free pages and the log.
+// used returns the size of the database in bytes, without free pages and the log.
 func (d *database) used(ctx context.Context) (int64, error) {
 	var size, pages, free int64
 	err := errors.Join(

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -14,8 +15,8 @@ import (
 	"touchline/media"
 )
 
-// How subtitles are usually set: two lines of 42 characters, on screen long
-// enough to be read (Netflix timed text style guide: 17 characters a second).
+// The layout of subtitles: two lines of 42 characters, shown long enough to be read
+// (Netflix timed text style guide: 17 characters a second).
 const (
 	lineLength = 42
 	readSpeed  = 17 // characters a second
@@ -29,44 +30,36 @@ type cue struct {
 }
 
 // WriteSRT writes comments as SubRip, timed from zero, or from the start of the
-// first comment when that is the zero time. The format has no escapes: where
-// the text looks like a tag of it, an invisible joiner breaks the tag.
+// first comment when that is the zero time. The format has no escapes: a word
+// joiner (U+2060) breaks what looks like a tag in the text.
 func WriteSRT(w io.Writer, entries iter.Seq2[Entry, error], zero time.Time) error {
+	return writeCues(w, entries, zero, strings.NewReplacer("<", "<\u2060", "{", "{\u2060"), func(n int, c cue) string {
+		return fmt.Sprintf("%d\n%s --> %s", n, stamp(c.from, ','), stamp(c.to, ','))
+	})
+}
+
+// WriteVTT writes comments as WebVTT, timed like WriteSRT.
+func WriteVTT(w io.Writer, entries iter.Seq2[Entry, error], zero time.Time) error {
+	if _, err := io.WriteString(w, "WEBVTT\n\n"); err != nil {
+		return err
+	}
+	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+	return writeCues(w, entries, zero, escape, func(_ int, c cue) string {
+		return fmt.Sprintf("%s --> %s", stamp(c.from, '.'), stamp(c.to, '.'))
+	})
+}
+
+// writeCues writes each cue, counted from 1: its head, its lines and an empty one.
+func writeCues(
+	w io.Writer, entries iter.Seq2[Entry, error], zero time.Time, escape *strings.Replacer, head func(n int, c cue) string,
+) error {
 	out := bufio.NewWriter(w)
 	n := 0
 	err := eachCue(entries, zero, func(c cue) {
 		n++
-		fmt.Fprintf(out, "%d\n%s --> %s\n", n, stamp(c.from, ','), stamp(c.to, ','))
-		for _, line := range c.lines {
-			fmt.Fprintln(out, unTag(line))
-		}
-		fmt.Fprintln(out)
+		fmt.Fprintf(out, "%s\n%s\n\n", head(n, c), escape.Replace(strings.Join(c.lines, "\n")))
 	})
-	if ferr := out.Flush(); err == nil {
-		err = ferr
-	}
-	return err
-}
-
-// unTag puts a word joiner (U+2060) behind what begins a tag in SubRip.
-func unTag(s string) string { return strings.NewReplacer("<", "<\u2060", "{", "{\u2060").Replace(s) }
-
-// WriteVTT writes comments as WebVTT, timed like WriteSRT.
-func WriteVTT(w io.Writer, entries iter.Seq2[Entry, error], zero time.Time) error {
-	out := bufio.NewWriter(w)
-	fmt.Fprint(out, "WEBVTT\n\n")
-	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
-	err := eachCue(entries, zero, func(c cue) {
-		fmt.Fprintf(out, "%s --> %s\n", stamp(c.from, '.'), stamp(c.to, '.'))
-		for _, line := range c.lines {
-			fmt.Fprintln(out, escape.Replace(line))
-		}
-		fmt.Fprintln(out)
-	})
-	if ferr := out.Flush(); err == nil {
-		err = ferr
-	}
-	return err
+	return errors.Join(err, out.Flush())
 }
 
 // stamp writes hours:minutes:seconds and milliseconds.
@@ -75,11 +68,11 @@ func stamp(d time.Duration, point byte) string {
 	return fmt.Sprintf("%02d:%02d:%02d%c%03d", ms/3_600_000, ms/60_000%60, ms/1000%60, point, ms%1000)
 }
 
-// eachCue turns comments into subtitles. One is on screen from its first word
-// to the end of the speech; it gives way to the next comment. Those before zero
-// are left out, one that is under way at zero begins there.
+// eachCue turns comments into subtitles. A comment is shown from its first word to the
+// end of the speech, but not beyond the start of the next one. Comments before zero
+// are left out; one under way at zero begins there.
 func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) error {
-	var last []cue // of the comment before, until it is known when the next begins
+	var last []cue // of the previous comment, until the start of the next is known
 	flush := func(before time.Duration) {
 		for _, c := range last {
 			c.to = min(c.to, before)
@@ -111,7 +104,7 @@ func eachCue(entries iter.Seq2[Entry, error], zero time.Time, put func(cue)) err
 	return nil
 }
 
-// cuesOf cuts one comment into subtitles.
+// cuesOf splits one comment into subtitles.
 func cuesOf(e Entry, zero time.Time) []cue {
 	begin := e.Record.StartedAt.Sub(zero)
 	end := max(e.Record.EndedAt.Sub(zero), begin)
@@ -150,8 +143,8 @@ type timedWord struct {
 	at   time.Duration // after the comment's start
 }
 
-// timedWords takes a comment apart at its spaces. Without times of its words
-// they are spread over its duration by their letters.
+// timedWords splits a comment at its spaces. Words without times are spread over its
+// duration by their letters.
 func timedWords(e Entry, duration time.Duration) []timedWord {
 	pieces := e.Words
 	if len(pieces) == 0 {
@@ -184,13 +177,10 @@ func timedWords(e Entry, duration time.Duration) []timedWord {
 	return out
 }
 
-// cueWords is how many words go into the next subtitle: as many as two lines
-// hold, but no more than a sentence once that fills a line.
+// cueWords returns the number of words of the next subtitle: as many as fit into two
+// lines, but no more than a sentence that fills a line.
 func cueWords(words []timedWord) int {
-	for n := 1; n <= len(words); n++ {
-		if n == len(words) {
-			return n
-		}
+	for n := 1; n < len(words); n++ {
 		text := make([]string, n+1)
 		for i, w := range words[:n+1] {
 			text[i] = w.text
@@ -204,14 +194,13 @@ func cueWords(words []timedWord) int {
 	return len(words)
 }
 
-// fits tells whether words fit into two lines.
+// fits reports whether words fit into two lines.
 func fits(words []string) bool {
 	lines := wrap(words)
 	return len(lines) <= 2 && !slices.ContainsFunc(lines, func(l string) bool { return utf8.RuneCountInString(l) > lineLength })
 }
 
-// wrap sets words in one line, or in two that are about as long; the longest
-// word that comes is as long as a line.
+// wrap joins words to one line, or to two of similar length. No word is longer than a line.
 func wrap(words []string) []string {
 	whole := strings.Join(words, " ")
 	if utf8.RuneCountInString(whole) <= lineLength {

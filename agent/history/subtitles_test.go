@@ -106,7 +106,7 @@ func TestVTT(t *testing.T) {
 	require.True(t, strings.HasPrefix(b.String(), "WEBVTT\n\n00:00:00.000 --> 00:00:02.000\nKick-off.\n\n"), b.String())
 	require.Contains(t, b.String(), "\n&lt;b&gt;Tom&lt;/b&gt; &amp; {\\an8}Jerry --&gt; goal\n")
 	b.Reset()
-	// What was over before zero is left out; what was under way begins there.
+	// A comment that ended before zero is left out; one under way begins there.
 	require.NoError(t, history.WriteVTT(&b, entries(match()...), kickOff.Add(10*time.Second)))
 	require.True(t, strings.HasPrefix(b.String(), "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nholds the ball.\n\n"), b.String())
 	b.Reset()

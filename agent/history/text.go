@@ -9,10 +9,12 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"touchline/agent"
 )
 
-// WriteText writes a line for each entry: when, what was said, and what became
-// of it when that is not the usual. Times are in the given zone.
+// WriteText writes a line for each entry: its time in the given zone, its text, and its outcome unless
+// the comment was spoken or shown.
 func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location) error {
 	out := bufio.NewWriter(w)
 	for e, err := range entries {
@@ -25,15 +27,12 @@ func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location
 		if e.IsComment() {
 			line += r.Text
 		}
-		var notes []string
-		if !e.IsComment() || r.Outcome != "spoken" && r.Outcome != "shown" {
-			notes = append(notes, r.Outcome)
+		if !e.IsComment() || r.Outcome == agent.OutcomeCut {
+			note := r.Outcome
 			if r.Reason != "" {
-				notes = append(notes, r.Reason)
+				note += ": " + r.Reason
 			}
-		}
-		if len(notes) > 0 {
-			line = strings.TrimRight(line, " ") + "  [" + strings.Join(notes, ": ") + "]"
+			line = strings.TrimRight(line, " ") + "  [" + note + "]"
 		}
 		fmt.Fprintln(out, oneLine(line))
 	}
@@ -43,7 +42,7 @@ func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location
 	return nil
 }
 
-// oneLine replaces what would begin a line or steer a terminal.
+// oneLine replaces characters that begin a line or control a terminal.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {

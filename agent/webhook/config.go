@@ -17,48 +17,48 @@ import (
 type Config struct {
 	// URLs that events are posted to.
 	URLs []URL `yaml:"urls" env:"URLS"`
-	// Events that are posted, of AllEvents, where a URL has none of its own.
+	// Events to post, of AllEvents, to URLs without a list of their own.
 	Events []string `yaml:"events" env:"EVENTS"`
 	// Timeout of one attempt.
 	Timeout time.Duration `yaml:"timeout" env:"TIMEOUT"`
 	// Retries after an attempt that failed.
 	Retries int `yaml:"retries" env:"RETRIES"`
-	// APIKey and APISecret sign what is posted; those of LiveKit when empty.
+	// APIKey and APISecret sign the requests; those of LiveKit when empty.
 	APIKey    string        `yaml:"-" env:"API_KEY"`
 	APISecret redact.Secret `yaml:"-" env:"API_SECRET"`
-	// Keys are further pairs, "key: secret", each on a line of its own or after a comma, as LiveKit's server
-	// takes its own. URL.SigningKey names them.
+	// Keys are further pairs, "key: secret", one per line or separated by commas, as in the settings of
+	// LiveKit's server. URL.SigningKey names them.
 	Keys redact.Secret `yaml:"-" env:"KEYS"`
 }
 
-// URL is one recipient. Where only its address is given, text will do.
+// URL is one recipient. In YAML, a plain string is its address.
 type URL struct {
-	// URL that events are posted to.
+	// URL is the address.
 	URL string `yaml:"url"`
-	// Events that are posted there; those of Config when empty.
+	// Events to post there; those of Config when empty.
 	Events []string `yaml:"events"`
-	// SigningKey names the key that signs what is posted there, of Config.Keys; "" is APIKey's pair.
+	// SigningKey names the signing key, of Config.Keys; "" is APIKey.
 	SigningKey string `yaml:"signing_key"`
 }
 
-// UnmarshalText takes the address alone.
+// UnmarshalText reads an address alone.
 func (u *URL) UnmarshalText(text []byte) error {
 	*u = URL{URL: strings.TrimSpace(string(text))}
 	return nil
 }
 
-// EventsOf are the events that are posted to a URL.
-func (c Config) EventsOf(u URL) []string {
+// eventsOf returns the events that are posted to a URL.
+func (c Config) eventsOf(u URL) []string {
 	if len(u.Events) > 0 {
 		return u.Events
 	}
 	return c.Events
 }
 
-// errKeys repeats nothing of what is wrong: it is secret.
+// errKeys does not repeat the value, which is secret.
 var errKeys = errors.New(`must be pairs such as "key: secret", each on a line of its own or after a comma, no key twice`)
 
-// SigningKeys reads Keys: the secrets by key.
+// SigningKeys parses Keys and returns the secrets by key.
 func (c Config) SigningKeys() (map[string]string, error) {
 	keys := map[string]string{}
 	for pair := range strings.FieldsFuncSeq(string(c.Keys), func(r rune) bool { return r == '\n' || r == ',' }) {
@@ -77,7 +77,7 @@ func (c Config) SigningKeys() (map[string]string, error) {
 
 // Events of webhooks.
 const (
-	EventCommentFinished = "comment_finished" // a comment was heard or read, or cut off
+	EventCommentFinished = "comment_finished" // a comment was published, or cut off
 	EventStateChanged    = "state_changed"    // another state or chip
 	EventError           = "error"            // a cycle, the engine or the bot failed
 )
@@ -87,10 +87,10 @@ func AllEvents() []string {
 	return []string{EventCommentFinished, EventStateChanged, EventError}
 }
 
-// maxURLs is how many URLs there may be: each has its own queue.
+// maxURLs bounds the URLs, each of which has a queue.
 const maxURLs = 16
 
-// DefaultConfig sends nothing, and every event once there is a URL.
+// DefaultConfig posts every event, once there are URLs.
 func DefaultConfig() Config {
 	return Config{Events: AllEvents(), Timeout: 5 * time.Second, Retries: 5}
 }
@@ -113,7 +113,7 @@ func (c Config) Validate() error {
 	inherited := false
 	for i, u := range c.URLs {
 		path := fmt.Sprintf("urls[%d]", i)
-		if !validURL(u.URL) {
+		if hostOf(u.URL) == "" {
 			// The value may hold a password: it is not repeated.
 			s.Add(fmt.Errorf("%s: must be an http:// or https:// address with a host, without name and "+
 				"password in it; number %d is not", path, i+1))
@@ -129,20 +129,16 @@ func (c Config) Validate() error {
 	events("events", c.Events)
 	s.That(c.Timeout >= 100*time.Millisecond && c.Timeout <= time.Minute, "timeout", "between 100ms and 1m", c.Timeout)
 	s.That(c.Retries >= 0 && c.Retries <= 20, "retries", "between 0 and 20", c.Retries)
-	if (c.APIKey == "") != (c.APISecret == "") {
-		missing := "api_secret"
-		if c.APIKey == "" {
-			missing = "api_key"
-		}
-		s.Add(fmt.Errorf("%s: %w", missing, errHalfPair))
-	}
+	s.Pair("api_key", c.APIKey, "api_secret", string(c.APISecret),
+		"TOUCHLINE_AGENT_WEBHOOK_API_KEY and TOUCHLINE_AGENT_WEBHOOK_API_SECRET")
 	return s.Err()
 }
 
-func validURL(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && u.User == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+// hostOf returns the host of a recipient's address; "" when the address cannot be used.
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return ""
+	}
+	return u.Host
 }
-
-var errHalfPair = errors.New("must be set when the other half of the pair is: " +
-	"TOUCHLINE_AGENT_WEBHOOK_API_KEY and TOUCHLINE_AGENT_WEBHOOK_API_SECRET go together")

@@ -28,7 +28,7 @@ const (
 	// firstWait is the longest wait after the first attempt; it doubles up to maxWait.
 	firstWait = 500 * time.Millisecond
 	maxWait   = 30 * time.Second
-	// maxRetryAfter bounds the wait that a receiver asks for.
+	// maxRetryAfter bounds the wait of a Retry-After header.
 	maxRetryAfter = time.Minute
 	// tokenLife is the validity of a signature.
 	tokenLife = 5 * time.Minute
@@ -40,7 +40,7 @@ const (
 type target struct {
 	s      *Sender
 	url    string
-	events []string // that it gets
+	events []string // to post
 	key    string   // signs, with its secret
 	secret string
 	client *http.Client
@@ -107,18 +107,7 @@ func (t *target) crashed(err error) {
 	if was {
 		return
 	}
-	event := t.log.Error().Err(err)
-	if p, ok := rescue.Of(err); ok {
-		event = event.Bytes("stack", p.Stack)
-	}
-	event.Msg("webhook panicked; it is off until the program restarts")
-}
-
-// isOff reports whether a panic has switched the recipient off.
-func (t *target) isOff() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.off
+	t.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("webhook panicked; it is off until the program restarts")
 }
 
 // work delivers events until ctx has ended and none is left for it.
@@ -136,7 +125,7 @@ func (t *target) work(ctx, posts context.Context) {
 		select {
 		case <-t.wake:
 		case <-ctx.Done():
-			return // rooms with events left are busy: their worker goes on
+			return // the workers of busy rooms deliver their events
 		}
 	}
 }
@@ -155,11 +144,14 @@ func (t *target) deliver(ctx, posts context.Context, e event) {
 			t.delivered(e)
 			return
 		}
-		var again *retryError
-		if !errors.As(err, &again) || ending || attempt >= t.s.opts.Config.Retries {
+		again, ok := errors.AsType[*retryError](err)
+		if !ok || ending || attempt >= t.s.opts.Config.Retries {
 			break
 		}
-		wait(ctx, max(pause.Next(time.Now(), rand.Float64()), min(again.after, maxRetryAfter)))
+		select {
+		case <-time.After(max(pause.Next(time.Now(), rand.Float64()), min(again.after, maxRetryAfter))):
+		case <-ctx.Done():
+		}
 		err = nil
 	}
 	t.s.failed.Add(1)
@@ -184,16 +176,6 @@ func (t *target) delivered(e event) {
 	t.mu.Unlock()
 	if failing > 0 {
 		t.log.Info().Uint64("lost", failing).Msg("webhook recovered")
-	}
-}
-
-// wait returns after d or when ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -223,8 +205,7 @@ func (t *target) post(ctx context.Context, body []byte) error {
 	req.Header.Set("User-Agent", "touchline")
 	res, err := t.client.Do(req)
 	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
+		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // without the address, which may hold a secret
 		}
 		return &retryError{err: fmt.Errorf("post: %w", err)}

@@ -4,20 +4,20 @@
 // It owns the queue of each recipient, retries and signatures. Requests are
 // signed like LiveKit's webhooks and their bodies extend LiveKit's events, so
 // LiveKit's receivers accept them. The events of a room are delivered in order.
-// Outputs never wait, and a panic switches off only the recipient that it was
-// about. Recipients come from the settings, never from a room.
+// Outputs never wait, and a panic switches off one recipient only. Recipients
+// come from the settings, never from a room.
 //
-// Retries are not a library's, as they do what go-retryablehttp cannot: a
-// shutdown ends the wait between attempts for one last attempt.
+// A shutdown ends the wait between attempts for one last attempt, which
+// go-retryablehttp cannot do.
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -79,26 +79,23 @@ func New(opts Options) (*Sender, error) {
 	}
 	client := &http.Client{
 		Transport: s.transport, Timeout: opts.Config.Timeout,
-		// A recipient is configured: it cannot name another.
+		// Only configured recipients get events.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	for i, hook := range opts.Config.URLs {
-		u, err := url.Parse(hook.URL)
-		if err != nil || u.User != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		host := hostOf(hook.URL)
+		if host == "" {
 			return nil, fmt.Errorf("webhook.urls[%d]: must be an http:// or https:// URL without name and password", i)
 		}
-		key := hook.SigningKey
-		if key == "" {
-			key = opts.APIKey
-		}
+		key := cmp.Or(hook.SigningKey, opts.APIKey)
 		if keys[key] == "" {
 			return nil, errNoKey(hook.SigningKey, i)
 		}
 		s.targets = append(s.targets, &target{
-			s: s, url: hook.URL, events: opts.Config.EventsOf(hook), key: key, secret: keys[key],
+			s: s, url: hook.URL, events: opts.Config.eventsOf(hook), key: key, secret: keys[key],
 			client: client, busy: map[string]bool{}, wake: wake.New(),
 			// Path and query may be secret.
-			log: s.log.With().Str("host", u.Host).Int("webhook", i+1).Logger(),
+			log: s.log.With().Str("host", host).Int("webhook", i+1).Logger(),
 		})
 	}
 	return s, nil
@@ -143,7 +140,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	return nil
 }
 
-// publish queues an event for all recipients that want it.
+// publish queues an event for its recipients.
 func (s *Sender) publish(e event) {
 	for _, t := range s.targets {
 		if slices.Contains(t.events, e.Event) {
@@ -158,15 +155,17 @@ func (s *Sender) Sent() uint64 { return s.sent.Load() }
 // Failed is the number of events that were refused, or failed in all attempts.
 func (s *Sender) Failed() uint64 { return s.failed.Load() }
 
-// Dropped is the number of events that were never tried, as the queue was full.
+// Dropped is the number of events that were dropped without an attempt, as the queue was full.
 func (s *Sender) Dropped() uint64 { return s.dropped.Load() }
 
 // Off is the number of recipients that a panic has switched off.
 func (s *Sender) Off() (n int) {
 	for _, t := range s.targets {
-		if t.isOff() {
+		t.mu.Lock()
+		if t.off {
 			n++
 		}
+		t.mu.Unlock()
 	}
 	return n
 }

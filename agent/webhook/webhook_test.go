@@ -131,7 +131,7 @@ func comment(i uint64) agent.Record {
 	return agent.Record{Type: "cycle_end", Cycle: i, Outcome: agent.OutcomeSpoken, Text: fmt.Sprintf("<Goal> & %d", i), FrameIDs: []uint64{1}}
 }
 
-// TestSigned: what is posted passes LiveKit's own verification and is read by its own parser.
+// TestSigned: requests pass LiveKit's verification and its parser reads them.
 func TestSigned(t *testing.T) {
 	keys := auth.NewSimpleKeyProvider(key, secret)
 	type got struct {
@@ -246,7 +246,7 @@ func TestEvents(t *testing.T) {
 		"state_changed listening>listening watching>failed", "error no such model", "error the room is gone",
 	}, got)
 
-	// Only what was asked for.
+	// Only the configured events.
 	r.mu.Lock()
 	r.events = nil
 	r.mu.Unlock()
@@ -261,7 +261,7 @@ func TestEvents(t *testing.T) {
 	require.Len(t, r.taken(), 1)
 }
 
-// TestRetries: what is tried again, when, and what is not.
+// TestRetries: which failures are retried, and when.
 func TestRetries(t *testing.T) {
 	code := func(codes ...int) func(http.ResponseWriter, int) {
 		return func(w http.ResponseWriter, n int) {
@@ -372,8 +372,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestFullQueue: nobody waits for a receiver; the oldest events go, are
-// counted, and the receiver is told how many.
+// TestFullQueue: outputs do not wait for a receiver; the oldest events are dropped and
+// counted, and the receiver gets their number.
 func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open1 := make(chan struct{})
@@ -401,7 +401,7 @@ func TestFullQueue(t *testing.T) {
 	})
 }
 
-// TestEnd: at the end what is queued is tried once more, within a second.
+// TestEnd: at the end, queued events have one more attempt, within a second.
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{answer: func(w http.ResponseWriter, n int) {
@@ -421,7 +421,7 @@ func TestEnd(t *testing.T) {
 		require.Zero(t, time.Since(began), "nothing hung")
 		require.EqualValues(t, 10, s.Sent())
 
-		// A receiver that takes nothing keeps nobody.
+		// A receiver that does not answer delays no other.
 		never := make(chan struct{})
 		s, stop = open(t, webhook.Options{
 			Config: config("http://receiver.test/"), Transport: direct{http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-never })},
@@ -495,7 +495,7 @@ func TestEachAddress(t *testing.T) {
 			again.Body = io.NopCloser(bytes.NewReader(text))
 			_, err := livekitwebhook.Receive(again, auth.NewSimpleKeyProvider(pair[0], pair[1]))
 			if same := pair == pairs[req.URL.Host]; same != (err == nil) {
-				t.Errorf("what is for %s, at %s: %v", req.URL.Host, host, err)
+				t.Errorf("event for %s at %s: %v", req.URL.Host, host, err)
 			}
 		}
 		var e struct{ Event string }
@@ -514,7 +514,7 @@ func TestEachAddress(t *testing.T) {
 	s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{receiver}})
 	o := s.Output("match", "bot")
 	o.Record(comment(1))
-	o.State(agent.Status{State: "listening"}) // nobody wants it
+	o.State(agent.Status{State: "listening"}) // not configured
 	o.Failed(errors.New("it broke"))
 	require.Eventually(t, func() bool { return s.Sent() == 4 }, 5*time.Second, time.Millisecond)
 	stop()
@@ -539,8 +539,8 @@ func (c crashing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(req)
 }
 
-// TestCrash: a panic over one address switches that one off. It is said once,
-// counted, and the others are told all the same.
+// TestCrash: a panic of one recipient switches it off. It is logged once and
+// counted, and the other recipients get their events.
 func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
