@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -76,10 +77,15 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.Header().Set("Content-Length", strconv.Itoa(len(b)+1))
+	return writeBody(w, status, "application/json; charset=utf-8", append(b, '\n'))
+}
+
+// writeBody answers with a body. It always returns nil: a failed write means that the client disconnected.
+func writeBody(w http.ResponseWriter, status int, kind string, body []byte) error {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // the client may have gone
+	_, _ = w.Write(body)
 	return nil
 }
 
@@ -98,13 +104,12 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) er
 
 // parseJSON decodes a body strictly.
 func parseJSON(body []byte, v any, mayBeEmpty bool) error {
-	if len(bytes.TrimSpace(body)) == 0 {
-		if mayBeEmpty {
-			return nil
-		}
+	switch text := bytes.TrimSpace(body); {
+	case len(text) == 0 && mayBeEmpty:
+		return nil
+	case len(text) == 0:
 		return refuse(http.StatusBadRequest, "bad_json", "expected a JSON object, got an empty body")
-	}
-	if bytes.TrimSpace(body)[0] != '{' {
+	case text[0] != '{':
 		return refuse(http.StatusBadRequest, "bad_json", "expected a JSON object")
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -183,12 +188,17 @@ func (a *answered) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the real writer.
 func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
+// internal is the answer to an error of the program.
+func internal() *problem {
+	return refuse(http.StatusInternalServerError, "internal", "internal error; see the log for this request id")
+}
+
 // fail writes an error as JSON, if nothing was written yet.
 func fail(w *answered, id string, err error, log zerolog.Logger) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok {
 		log.Error().Err(err).Str("request_id", id).Msg("request failed")
-		p = refuse(http.StatusInternalServerError, "internal", "internal error; see the log for this request id")
+		p = internal()
 	}
 	if w.status != 0 {
 		return
@@ -212,10 +222,9 @@ func (s *Server) wrap(h apiFunc) http.HandlerFunc {
 				}
 				s.log.Error().Str("request_id", id).Str("path", r.URL.Path).
 					Interface("panic", v).Str("stack", string(debug.Stack())).Msg("handler panicked")
-				fail(w, id, refuse(http.StatusInternalServerError, "internal",
-					"internal error; see the log for this request id"), s.log)
+				fail(w, id, internal(), s.log)
 			}
-			s.metrics.request(r.Pattern, w.status)
+			s.requests.WithLabelValues(r.Pattern, strconv.Itoa(cmp.Or(w.status, http.StatusOK))).Inc()
 		}()
 		if err := h(w, r); err != nil {
 			fail(w, id, err, s.log)

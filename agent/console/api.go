@@ -258,10 +258,10 @@ func (s *Server) getFrame(h *hosted, w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	return writeJPEG(w, data)
+	return writeBody(w, http.StatusOK, "image/jpeg", data)
 }
 
-// pictureWidth returns the width that a request asks for, 0 for the picture's own.
+// pictureWidth returns the requested width, 0 for the picture's own.
 func pictureWidth(r *http.Request) (int, error) {
 	q := r.URL.Query().Get("w")
 	if q == "" {
@@ -294,14 +294,7 @@ func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request)
 			return err
 		}
 	}
-	return writeJPEG(w, data)
-}
-
-func writeJPEG(w http.ResponseWriter, data []byte) error {
-	w.Header().Set("Content-Type", "image/jpeg")
-	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	_, _ = w.Write(data) // the client may have gone
-	return nil
+	return writeBody(w, http.StatusOK, "image/jpeg", data)
 }
 
 // grantBody is the answer of /api/livekit/token.
@@ -351,7 +344,7 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // of a connection, so it is one
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // always valid
 	wait, ok := s.guard.mayLogin(peer.Addr(), time.Now())
 	if !ok {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
@@ -403,13 +396,13 @@ func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusServiceUnavailable, out)
 }
 
-// getWorkerReady answers for a process whose rooms come and go: it is ready when the engine that they get is.
+// getWorkerReady answers for a process with any number of rooms: it is ready when its engine is.
 func (s *Server) getWorkerReady(w http.ResponseWriter) error {
 	if s.opts.Engine != nil {
 		switch st := s.opts.Engine(); st.Phase {
 		case inference.PhaseLoading, inference.PhaseWarming, inference.PhaseFailed:
 			return writeJSON(w, http.StatusServiceUnavailable, health{notReady, cmp.Or(st.Detail, loading(st.Percent))})
-		case inference.PhaseReady, inference.PhaseUnloaded: // one that was unloaded loads again on demand
+		case inference.PhaseReady, inference.PhaseUnloaded: // an unloaded engine loads again on demand
 		}
 	}
 	return writeJSON(w, http.StatusOK, health{"ready", "rooms: " + strconv.Itoa(len(s.rooms.list()))})

@@ -32,25 +32,12 @@ func (s *Server) getAudio(h *hosted, w http.ResponseWriter, r *http.Request) err
 	defer h.audio.Add(-1)
 	samples, end := h.Sound.Subscribe()
 	defer end()
-	out := s.openStream(w, contentType)
 	var buf []byte
-	for {
-		select {
-		case <-r.Context().Done():
-			return nil
-		case <-h.gone:
-			return nil
-		case pcm, ok := <-samples:
-			if !ok {
-				return nil
-			}
-			buf = buf[:0]
-			for _, v := range pcm {
-				buf = binary.LittleEndian.AppendUint16(buf, uint16(v))
-			}
-			if err := out.write(buf); err != nil {
-				return nil // the reader has gone
-			}
+	return relay(s.openStream(w, contentType), r, h.gone, samples, func(pcm []int16) []byte {
+		buf = buf[:0]
+		for _, v := range pcm {
+			buf = binary.LittleEndian.AppendUint16(buf, uint16(v))
 		}
-	}
+		return buf
+	})
 }

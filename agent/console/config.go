@@ -15,7 +15,7 @@ import (
 type Config struct {
 	// Listen is the address of the page and the API.
 	Listen string `yaml:"listen" env:"LISTEN"`
-	// Token is required from any but a loopback address; made up at start when empty and needed.
+	// Token is required on any other than a loopback address; if "" and required, one is generated at the start.
 	Token redact.Secret `yaml:"-" env:"TOKEN"`
 	// TLSCert and TLSKey are files; SelfSigned makes a certificate instead.
 	TLSCert    string `yaml:"tls_cert" env:"TLS_CERT"`

@@ -3,13 +3,13 @@
 // health, and the page.
 //
 // It owns the listener, access to it (Host, Origin, token) and the list of rooms.
-// It decides nothing about the commentary, never blocks a session, and knows a
-// bot only by agent.Steerer and the small interfaces in this file. Server.Run owns every goroutine.
+// It decides nothing about the commentary, never blocks a session, and uses a
+// bot only through agent.Steerer and the small interfaces in this file.
+// Server.Run owns every goroutine.
 package console
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -80,11 +80,11 @@ type Options struct {
 	Room Room
 	// Rooms are the rooms, when there may be several.
 	Rooms *Rooms
-	// Engine reports the loading of the engine that rooms get; nil when there is one room, whose Bot reports it.
+	// Engine reports the loading of the rooms' engine; nil for a single room, whose Bot reports it.
 	Engine func() inference.Status
-	// Dispatcher brings commentators into rooms; nil when this process cannot.
+	// Dispatcher brings commentators into rooms; nil for none.
 	Dispatcher Dispatcher
-	// WHEP serves players at /whep/ROOM, for as long as the Server runs; nil for none.
+	// WHEP serves players at /whep/ROOM while the Server runs; nil for none.
 	WHEP Players
 	// WHIP serves senders at /whip/ROOM (RFC 9725) and checks their tokens; nil for none.
 	WHIP http.Handler
@@ -93,11 +93,11 @@ type Options struct {
 
 	// Registry of the metrics, served at /metrics; a new one when nil.
 	Registry *prometheus.Registry
-	// WebDir is the built page. Empty: the one in the program, or agent/console/web/dist
-	// below the working directory when it was built without.
+	// WebDir is the folder of the built page; "" is the page in the program, or agent/console/web/dist
+	// in the working directory if the program has none.
 	WebDir string
-	// Announce is called once, when the server listens, with the address to open. It has #token=...
-	// where a generated token is required. When nil, the address is logged without it.
+	// Announce is called once, when the server listens, with the address to open, which ends in #token=...
+	// where a generated token is required. If nil, the address is logged without the token.
 	Announce func(url string)
 
 	Log zerolog.Logger
@@ -128,11 +128,12 @@ type Server struct {
 	rooms   *Rooms
 	single  *hosted // the only room; nil when there may be several
 	guard   *guard
-	metrics *serverMetrics
 	tls     *tls.Config // nil for plain HTTP
 	handler http.Handler
 	served  []string      // method and path of every operation
 	busy    chan struct{} // slots for making pictures on request
+
+	requests *prometheus.CounterVec // finished, by route and status
 
 	readTime, writeTime time.Duration
 	announce            sync.Once
@@ -173,7 +174,7 @@ func New(opts Options) (*Server, error) {
 	if s.tls, err = TLSConfig(opts.Config, s.log); err != nil {
 		return nil, err
 	}
-	if s.metrics, err = newServerMetrics(s.rooms, opts.Registry); err != nil {
+	if s.requests, err = registerMetrics(s.rooms, opts.Registry); err != nil {
 		return nil, err
 	}
 	if s.handler, err = s.routes(); err != nil {
@@ -191,8 +192,8 @@ func (s *Server) URL() string {
 	return ""
 }
 
-// Run listens and serves until ctx ends. It returns within a second of that,
-// with every reader's stream ended and every goroutine gone.
+// Run listens and serves until ctx ends. It returns within a second after that, when
+// all streams and goroutines have ended.
 func (s *Server) Run(ctx context.Context) error {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", s.opts.Config.Listen)
@@ -366,7 +367,7 @@ func interfaceAddrs() []netip.Addr {
 	return ips
 }
 
-// machineNames are the names under which this machine is known around it.
+// machineNames returns the names of this machine in its network.
 func machineNames() []string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
@@ -386,9 +387,6 @@ func protocols(secure bool) *http.Protocols {
 	p.SetHTTP2(secure)
 	return p
 }
-
-// newToken makes a token with 128 random bits.
-func newToken() string { return rand.Text() }
 
 // logWriter logs the HTTP server's own errors, such as failed handshakes.
 type logWriter struct{ log zerolog.Logger }

@@ -251,7 +251,7 @@ const ownPage = "own"
 type running struct {
 	*console.Server
 	t      testing.TB
-	opened string // what was announced
+	opened string // the announced address
 	client *http.Client
 	stop   context.CancelFunc
 	ended  chan error
@@ -445,7 +445,7 @@ func decodeJPEG(t *testing.T, data []byte) image.Image {
 	return img
 }
 
-// TestNoBuiltInScene: what the commentator refuses is told to the client.
+// TestNoBuiltInScene: the client gets the reason of a refusal.
 func TestNoBuiltInScene(t *testing.T) {
 	t.Parallel()
 	d := newDesk()

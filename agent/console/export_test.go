@@ -7,7 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// ParseJSON is parseJSON; status is what a refusal answers, 0 when it passed.
+// ParseJSON is parseJSON; status is that of a refusal, 0 without one.
 func ParseJSON(body []byte, v any) (status int, err error) {
 	err = parseJSON(body, v, false)
 	if p, ok := errors.AsType[*problem](err); ok {
@@ -38,7 +38,7 @@ func RoomLabel(name string) string { return roomLabel(name) }
 // Routes lists "METHOD /path" of everything that is served.
 func Routes(s *Server) []string { return s.served }
 
-// OpenAPI is the document as huma has it.
+// OpenAPI returns the document of huma.
 func OpenAPI(s *Server) *huma.OpenAPI {
 	doc, _ := s.describe()
 	return doc.OpenAPI()

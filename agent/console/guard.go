@@ -2,6 +2,7 @@ package console
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -22,24 +23,23 @@ import (
 // tokenCookie is the cookie that POST /api/login sets.
 const tokenCookie = "touchline_token"
 
-// cookieLife is how long a browser keeps it.
+// cookieLife is the lifetime of the cookie.
 const cookieLife = 30 * 24 * time.Hour
 
 // guard checks the access to the console.
 //
-//   - Host must be a name of ours, or a page elsewhere could rebind its own
-//     name to this address and read everything (DNS rebinding). Addresses
-//     written as numbers cannot be rebound.
-//   - Origin and Sec-Fetch-Site must be this host's, or a page elsewhere could
-//     control the bot.
-//   - A token is needed unless everything is loopback: the listen address,
-//     the peer and the Host, with no proxy between. As a forwarder on this
-//     machine may pass on any Host and add no header, a configured token or
-//     allowed host ends the exemption.
+//   - Host must be one of the console's names. Otherwise another site could rebind its
+//     name to this address and read everything (DNS rebinding). IP addresses
+//     cannot be rebound.
+//   - Origin and Sec-Fetch-Site must be those of this host. Otherwise a page of another
+//     site could control the bot.
+//   - A token is required unless listen address, peer and Host are all loopback, without
+//     a proxy between. A forwarder on this machine may pass on any Host without a
+//     header, so a configured token or allowed host ends the exemption.
 type guard struct {
 	loopback bool // the listen address is loopback
 	exempt   bool // requests that stay on this machine need no token
-	anyHost  bool // it is 0.0.0.0 or ::, so any address may be meant
+	anyHost  bool // the listen address is 0.0.0.0 or ::
 	names    []string
 	token    string
 	made     bool   // the token was generated
@@ -94,7 +94,7 @@ func newGuard(cfg Config) (*guard, error) {
 		return nil, fmt.Errorf("%w: console.%w", ErrConfig, err)
 	}
 	if g.token == "" {
-		g.token, g.made = newToken(), true
+		g.token, g.made = rand.Text(), true // 128 random bits
 	}
 	g.exempt = g.loopback && g.made && len(cfg.AllowedHosts) == 0
 	mac := hmac.New(sha256.New, []byte(g.token))
@@ -165,7 +165,7 @@ func (g *guard) checkOrigin(r *http.Request) error {
 	switch site := r.Header.Get("Sec-Fetch-Site"); site {
 	case "", "same-origin", "none":
 	default:
-		// A link from elsewhere may be followed: the page that held it sees nothing of the answer.
+		// A link on another site may be followed: that site cannot read the answer.
 		if r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Mode") != "navigate" ||
 			r.Header.Get("Sec-Fetch-Dest") != "document" {
 			return fmt.Errorf("requests from a %s page are refused; use the console's own page", site)
@@ -232,7 +232,7 @@ func (g *guard) refusedLogin(now time.Time) (count int64, log bool) {
 	return count, log
 }
 
-// login makes the cookie for the right token, or returns nil.
+// login returns the cookie for the right token, nil for a wrong one.
 func (g *guard) login(token string, secure bool) *http.Cookie {
 	if !equal(token, g.token) {
 		return nil
@@ -248,7 +248,7 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// equal compares in constant time, whatever the lengths.
+// equal compares in constant time, for any lengths.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -277,12 +277,12 @@ func TestLoginLimit(t *testing.T) {
 	wait, err := strconv.Atoi(last.header.Get("Retry-After"))
 	require.NoError(t, err)
 	require.Positive(t, wait)
-	require.Equal(t, http.StatusTooManyRequests, r.ask("POST", "/api/login", `{"token":"`+token+`"}`).status, "or the answer would tell")
+	require.Equal(t, http.StatusTooManyRequests, r.ask("POST", "/api/login", `{"token":"`+token+`"}`).status, "or the answer would reveal the right token")
 	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Authorization", "Bearer "+token).status, "the API stays")
 	r.close()
 	require.LessOrEqual(t, strings.Count(log.String(), "login refused"), 5)
 	require.Contains(t, log.String(), "127.0.0.1")
-	require.NotContains(t, log.String(), "wrong", "what was tried may be a slip of the right one")
+	require.NotContains(t, log.String(), "wrong", "a wrong token may be a mistyped right one")
 }
 
 func TestNewRefuses(t *testing.T) {

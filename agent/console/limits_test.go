@@ -81,7 +81,7 @@ func TestLargeBodies(t *testing.T) {
 		"/api/instruction", "/api/profiles", "/api/settings", "/api/start", "/api/stop", "/api/source", "/api/livekit/token", "/api/login",
 	} {
 		for _, chunked := range []bool{false, true} {
-			// By hand: a client that is told off early may see its own write fail before it reads why.
+			// By hand: the write of a client that is refused early may fail before it reads the reason.
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", u.Host)
 			require.NoError(t, err)
 			require.NoError(t, conn.SetDeadline(time.Now().Add(wait)))
@@ -192,7 +192,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// FuzzSettings: any body is either refused with 400 or taken, and what is taken means the same when written again.
+// FuzzSettings: any body is either refused with 400 or accepted, and an accepted one survives encoding and decoding.
 func FuzzSettings(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"speech":true,"capture_fps":5,"frames_per_look":4}`, `{"frames":1}`, `{"capture_fps":"x"}`, `{"capture_fps":1e999}`,

@@ -101,8 +101,8 @@ func dialWall(tb testing.TB, r *running) (net.Conn, *bufio.Reader) {
 	return conn, in
 }
 
-// TestSlowReadersOfAllRooms: ten who read nothing cost a bounded amount of memory and nobody any
-// time, and each is told how much it lost and how all stands now.
+// TestSlowReadersOfAllRooms: ten readers that read nothing cost a bounded amount of memory and delay no other
+// reader, and each gets the number of lost items and the full state.
 func TestSlowReadersOfAllRooms(t *testing.T) {
 	const (
 		rooms, slow = 2, 10
@@ -139,11 +139,11 @@ func TestSlowReadersOfAllRooms(t *testing.T) {
 			continue
 		}
 		for i := n - batch + 1; i <= n; i++ {
-			number(quick.until("status"), i) // nothing is lost on who reads
+			number(quick.until("status"), i) // a reader that reads loses nothing
 		}
 	}
-	// 70 MB were said. Each room, and all of them together, keeps what it may have to repeat; the latter is what
-	// the slow ones wait for, too. What they are being sent is older.
+	// 70 MB were published. Each room keeps a backlog, and so do all rooms together; the queues of the slow readers
+	// share the latter. Items that are being sent are older.
 	kept := heap() - before
 	t.Logf("%d MB are kept", kept>>20)
 	require.Less(t, kept, int64((rooms+1+1)*events.QueueSize*size*5/4))
@@ -247,7 +247,7 @@ func BenchmarkWall(b *testing.B) {
 	}
 }
 
-// counter counts what is written to it.
+// counter counts the written bytes.
 type counter struct{ n *atomic.Int64 }
 
 func (c counter) Write(p []byte) (int, error) {
@@ -255,7 +255,7 @@ func (c counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cpuTime is what the process has used so far.
+// cpuTime returns the CPU time of the process so far.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage

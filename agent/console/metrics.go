@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +18,7 @@ import (
 	"touchline/internal/rescue"
 )
 
-// cycleMetrics count the cycles by their records. It is a collector.
+// cycleMetrics count the cycles by their records.
 type cycleMetrics struct {
 	alignment prometheus.Histogram
 	stages    *prometheus.HistogramVec
@@ -60,7 +58,7 @@ func newCycleMetrics() *cycleMetrics {
 	}
 }
 
-// observe counts one cycle. Invalid figures are left out.
+// observe counts one cycle and skips invalid figures.
 func (m *cycleMetrics) observe(r agent.Record) {
 	m.cycles.WithLabelValues(outcomeLabel(r.Outcome)).Inc()
 	m.tokens.Add(float64(max(r.Tokens, 0)))
@@ -91,7 +89,7 @@ func (m *cycleMetrics) observe(r agent.Record) {
 
 func sane(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
 
-// outcomeLabel keeps the label's values few.
+// outcomeLabel bounds the values of the label.
 func outcomeLabel(o string) string {
 	switch o {
 	case agent.OutcomeSpoken, agent.OutcomeShown, agent.OutcomeSilent, agent.OutcomeSkipped,
@@ -102,31 +100,21 @@ func outcomeLabel(o string) string {
 	}
 }
 
-func (m *cycleMetrics) parts() metrics.Bundle {
-	return metrics.Bundle{m.alignment, m.stages, m.cycles, m.late, m.spoken, m.tokens}
-}
-
-// Describe implements prometheus.Collector.
-func (m *cycleMetrics) Describe(ch chan<- *prometheus.Desc) { m.parts().Describe(ch) }
-
-// Collect implements prometheus.Collector.
-func (m *cycleMetrics) Collect(ch chan<- prometheus.Metric) { m.parts().Collect(ch) }
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, labels, nil)
+func (m *cycleMetrics) collect(ch chan<- prometheus.Metric) {
+	metrics.Bundle{m.alignment, m.stages, m.cycles, m.late, m.spoken, m.tokens}.Collect(ch)
 }
 
 // Bounds of the label "room".
 const (
-	// labelledRooms is how many rooms have series of their own at once; the others are added up.
+	// labelledRooms bounds the rooms with series of their own; the others are added up.
 	labelledRooms = 50
 	// maxRoomLabel bounds the label's value, in bytes: names come from outside.
 	maxRoomLabel = 80
-	// otherRooms is the label of the rooms beyond.
+	// otherRooms is the label of the other rooms together.
 	otherRooms = "other"
 )
 
-// roomLabel is a room's name as a label's value: a long one is cut and gets a hash.
+// roomLabel returns the label of a room: its name, of which a long one is cut and gets a hash.
 func roomLabel(name string) string {
 	if len(name) <= maxRoomLabel {
 		return name
@@ -135,16 +123,13 @@ func roomLabel(name string) string {
 	return strings.ToValidUTF8(name[:maxRoomLabel-17], "") + "-" + hex.EncodeToString(sum[:8])
 }
 
-// Describe leaves it to Collect: which series there are depends on the rooms.
-func (r *Rooms) Describe(chan<- *prometheus.Desc) {}
-
-// Collect writes the metrics of all rooms. Each of the first 50 has series of its own, by the label
-// "room"; the rest together have room="other". Where there is only one, there is no label.
-func (r *Rooms) Collect(ch chan<- prometheus.Metric) {
+// collect sends the metrics of all rooms. Each of the first 50 has series of its own, by the label
+// "room"; the rest together have room="other". A single room has no label.
+func (r *Rooms) collect(ch chan<- prometheus.Metric) {
 	list := r.list()
 	if r.single {
 		for _, h := range list {
-			r.guarded(h, func() { h.Collect(ch) })
+			r.guarded(h, func() { h.collect(ch) })
 		}
 		return
 	}
@@ -152,15 +137,18 @@ func (r *Rooms) Collect(ch chan<- prometheus.Metric) {
 	r.mu.Lock()
 	rest := r.restPast
 	r.mu.Unlock()
+	labelled := func(room string, collect metrics.Func) {
+		prometheus.WrapCollectorWith(prometheus.Labels{"room": room}, collect).Collect(ch)
+	}
 	for _, h := range list {
 		if h.label == otherRooms {
 			r.guarded(h, func() { rest.add(h) })
-			continue
+		} else {
+			r.guarded(h, func() { labelled(h.label, h.collect) })
 		}
-		r.guarded(h, func() { prometheus.WrapCollectorWith(prometheus.Labels{"room": h.label}, h).Collect(ch) })
 	}
 	if r.crowded.Load() {
-		prometheus.WrapCollectorWith(prometheus.Labels{"room": otherRooms}, together{r.rest, rest}).Collect(ch)
+		labelled(otherRooms, func(ch chan<- prometheus.Metric) { collectFigures(ch, r.rest, rest) })
 	}
 }
 
@@ -175,61 +163,50 @@ func (r *Rooms) guarded(h *hosted, read func()) {
 	}
 }
 
-// Totals are the metrics of all rooms together, which name no room.
-func (r *Rooms) Totals() prometheus.Collector { return totals{r} }
-
-type totals struct{ rooms *Rooms }
-
-// Describe leaves it to Collect, as there.
-func (totals) Describe(chan<- *prometheus.Desc) {}
-
-// Collect adds up the rooms that there are and those that there were.
-func (t totals) Collect(ch chan<- prometheus.Metric) {
-	list := t.rooms.list()
-	t.rooms.collectCount(ch, len(list))
-	t.rooms.mu.Lock()
-	sum := t.rooms.allPast
-	t.rooms.mu.Unlock()
-	for _, h := range list {
-		t.rooms.guarded(h, func() { sum.add(h) })
-	}
-	together{t.rooms.all, sum}.Collect(ch)
+// Totals returns the metrics of all present and past rooms together, without room names.
+func (r *Rooms) Totals() prometheus.Collector {
+	return metrics.Func(func(ch chan<- prometheus.Metric) {
+		list := r.list()
+		r.collectCount(ch, len(list))
+		r.mu.Lock()
+		sum := r.allPast
+		r.mu.Unlock()
+		for _, h := range list {
+			r.guarded(h, func() { sum.add(h) })
+		}
+		collectFigures(ch, r.all, sum)
+	})
 }
 
-// collectCount writes the metrics of the process.
+// collectCount sends the metrics of the process.
 func (r *Rooms) collectCount(ch chan<- prometheus.Metric, n int) {
-	ch <- prometheus.MustNewConstMetric(desc("touchline_rooms", "Rooms with a commentator of this process."),
-		prometheus.GaugeValue, float64(n))
-	ch <- prometheus.MustNewConstMetric(desc("touchline_sse_readers_of_all_rooms", "Open readers of the events of all rooms."),
-		prometheus.GaugeValue, float64(r.events.Readers(events.Named)))
-	ch <- prometheus.MustNewConstMetric(desc("touchline_sse_lost_items_of_all_rooms_total", "Items that those readers lost."),
-		prometheus.CounterValue, float64(r.events.Lost(events.Named)))
+	out := metrics.Writer{Out: ch}
+	out.Gauge("touchline_rooms", "Rooms with a commentator of this process.", float64(n))
+	out.Gauge("touchline_sse_readers_of_all_rooms", "Open readers of the events of all rooms.",
+		float64(r.events.Readers(events.Named)))
+	out.Counter("touchline_sse_lost_items_of_all_rooms_total", "Items that those readers lost.",
+		float64(r.events.Lost(events.Named)))
 }
 
-// Describe leaves it to Collect: the metrics are checked as they come.
-func (h *hosted) Describe(chan<- *prometheus.Desc) {}
-
-// Collect reads the room's hub and bot.
-func (h *hosted) Collect(ch chan<- prometheus.Metric) {
+// collect sends the metrics of the room's hub and bot.
+func (h *hosted) collect(ch chan<- prometheus.Metric) {
 	var f figures
 	f.add(h)
-	together{h.cycles, f}.Collect(ch)
+	collectFigures(ch, h.cycles, f)
 	if h.Bot == nil {
 		return
 	}
-	gauge := func(name, help string, v float64) {
-		ch <- prometheus.MustNewConstMetric(desc(name, help), prometheus.GaugeValue, v)
-	}
+	out := metrics.Writer{Out: ch}
 	source := h.Bot.Snapshot().Source
-	gauge("touchline_source_fps", "Measured frame rate of the watched track.", source.FPS)
-	gauge("touchline_source_width_pixels", "Width of the watched track.", float64(source.Width))
-	gauge("touchline_source_height_pixels", "Height of the watched track.", float64(source.Height))
+	out.Gauge("touchline_source_fps", "Measured frame rate of the watched track.", source.FPS)
+	out.Gauge("touchline_source_width_pixels", "Width of the watched track.", float64(source.Width))
+	out.Gauge("touchline_source_height_pixels", "Height of the watched track.", float64(source.Height))
 	if h.Metrics != nil {
 		h.Metrics.Collect(ch)
 	}
 }
 
-// counts are what only grows.
+// counts are the counters of a room.
 type counts struct {
 	lost          [events.Formats]float64
 	framesDropped float64
@@ -245,8 +222,7 @@ func (c *counts) add(h *hosted) {
 	c.mjpegDropped += float64(h.mjpeg.lost())
 }
 
-// figures are those of one room or of several: sums, and of delays and
-// alignment the largest.
+// figures are the metrics of one room or of several: sums, and the largest delay and alignment.
 type figures struct {
 	counts
 	readers                 [events.Formats]float64
@@ -286,12 +262,12 @@ func (f *figures) add(h *hosted) {
 	}
 	f.bots++
 	snap := h.Bot.Snapshot()
-	f.loaded += yes(snap.ModelLoaded)
-	f.capture += yes(snap.CaptureRunning)
-	f.speech += yes(snap.TTSEnabled)
+	f.loaded += metrics.Flag(snap.ModelLoaded)
+	f.capture += metrics.Flag(snap.CaptureRunning)
+	f.speech += metrics.Flag(snap.TTSEnabled)
 	f.buffered += float64(snap.FramesBuffered)
 	for i, name := range agentStates() {
-		f.states[i] += yes(name == snap.Status.State)
+		f.states[i] += metrics.Flag(name == snap.Status.State)
 	}
 	f.delay, f.target = max(f.delay, snap.Delay), max(f.target, snap.TargetDelay)
 	if snap.AlignmentLast != -1 || snap.AlignmentP95 != -1 { // -1: none was measured
@@ -300,64 +276,47 @@ func (f *figures) add(h *hosted) {
 	}
 }
 
-// together are the cycles and figures of one room or of several.
-type together struct {
-	cycles *cycleMetrics
-	figures
-}
-
-// Describe leaves it to Collect: the metrics are checked as they come.
-func (t together) Describe(chan<- *prometheus.Desc) {}
-
-// Collect writes them.
-func (t together) Collect(ch chan<- prometheus.Metric) {
-	t.cycles.Collect(ch)
-	write := func(kind prometheus.ValueType, name, help string, v float64, label ...string) {
-		names := label[:len(label)/2]
-		ch <- prometheus.MustNewConstMetric(desc(name, help, names...), kind, v, label[len(names):]...)
-	}
-	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
+// collectFigures sends the cycles and figures of one room or of several.
+func collectFigures(ch chan<- prometheus.Metric, cycles *cycleMetrics, t figures) {
+	cycles.collect(ch)
+	out := metrics.Writer{Out: ch}
 	for k, name := range map[events.Format]string{events.Named: "events", events.Plain: "stream"} {
-		write(gauge, "touchline_sse_readers", "Open readers of server-sent events.", t.readers[k], "endpoint", name)
-		write(counter, "touchline_sse_lost_items_total", "Items that slow readers lost.", t.lost[k], "endpoint", name)
+		out.Gauge("touchline_sse_readers", "Open readers of server-sent events.", t.readers[k], "endpoint", name)
+		out.Counter("touchline_sse_lost_items_total", "Items that slow readers lost.", t.lost[k], "endpoint", name)
 	}
-	write(counter, "touchline_seen_frames_dropped_total",
+	out.Counter("touchline_seen_frames_dropped_total",
 		"Pictures of cycles that were not stored because encoding fell behind.", t.framesDropped)
-	write(gauge, "touchline_mjpeg_viewers", "Open readers of /api/mjpeg.", t.mjpeg)
-	write(counter, "touchline_mjpeg_dropped_frames_total", "Pictures that slow readers of /api/mjpeg did not get.", t.mjpegDropped)
-	write(gauge, "touchline_audio_listeners", "Open readers of /api/audio-stream.", t.listeners)
+	out.Gauge("touchline_mjpeg_viewers", "Open readers of /api/mjpeg.", t.mjpeg)
+	out.Counter("touchline_mjpeg_dropped_frames_total", "Pictures that slow readers of /api/mjpeg did not get.", t.mjpegDropped)
+	out.Gauge("touchline_audio_listeners", "Open readers of /api/audio-stream.", t.listeners)
 	if t.counted > 0 {
-		write(gauge, "touchline_room_viewers", "People in the room.", t.viewers)
+		out.Gauge("touchline_room_viewers", "People in the room.", t.viewers)
 	}
 	if t.bots == 0 {
 		return
 	}
-	write(gauge, "touchline_model_loaded", "1 when the model is loaded.", t.loaded)
-	write(gauge, "touchline_capture_running", "1 when frames came in the last 2 s.", t.capture)
-	write(gauge, "touchline_speech_enabled", "1 when speech is on.", t.speech)
-	write(gauge, "touchline_frames_buffered", "Pictures in the window.", t.buffered)
-	write(gauge, "touchline_delay_seconds", "Delay of the picture.", t.delay)
-	write(gauge, "touchline_delay_target_seconds", "Target of the delay.", t.target)
+	out.Gauge("touchline_model_loaded", "1 when the model is loaded.", t.loaded)
+	out.Gauge("touchline_capture_running", "1 when frames came in the last 2 s.", t.capture)
+	out.Gauge("touchline_speech_enabled", "1 when speech is on.", t.speech)
+	out.Gauge("touchline_frames_buffered", "Pictures in the window.", t.buffered)
+	out.Gauge("touchline_delay_seconds", "Delay of the picture.", t.delay)
+	out.Gauge("touchline_delay_target_seconds", "Target of the delay.", t.target)
 	if t.measured {
-		write(gauge, "touchline_alignment_last_seconds", "Alignment error of the last comment.", t.alignLast)
-		write(gauge, "touchline_alignment_p95_seconds",
+		out.Gauge("touchline_alignment_last_seconds", "Alignment error of the last comment.", t.alignLast)
+		out.Gauge("touchline_alignment_p95_seconds",
 			"95th percentile of the alignment error over the last 100 comments.", t.alignP95)
 	}
 	for i, name := range agentStates() {
-		write(gauge, "touchline_agent_state", "1 for the state the agent is in.", t.states[i], "state", name)
+		out.Gauge("touchline_agent_state", "1 for the state the agent is in.", t.states[i], "state", name)
 	}
 }
 
-// serverMetrics are the console's own.
-type serverMetrics struct{ requests *prometheus.CounterVec }
-
-func newServerMetrics(rooms *Rooms, reg *prometheus.Registry) (*serverMetrics, error) {
-	m := &serverMetrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "touchline_http_requests_total", Help: "Finished requests by route and status.",
-		}, []string{"route", "status"}),
-	}
-	if err := errors.Join(reg.Register(m.requests), reg.Register(rooms)); err != nil {
+// registerMetrics registers the metrics of the rooms and the process. It returns the counter of finished requests.
+func registerMetrics(rooms *Rooms, reg *prometheus.Registry) (requests *prometheus.CounterVec, err error) {
+	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "touchline_http_requests_total", Help: "Finished requests by route and status.",
+	}, []string{"route", "status"})
+	if err := errors.Join(reg.Register(requests), reg.Register(metrics.Func(rooms.collect))); err != nil {
 		return nil, fmt.Errorf("register the console's metrics: %w", err)
 	}
 	for _, c := range []prometheus.Collector{
@@ -365,27 +324,12 @@ func newServerMetrics(rooms *Rooms, reg *prometheus.Registry) (*serverMetrics, e
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		err := reg.Register(c)
-		// The registry is shared: the process's own may be there already.
+		// The caller may have registered them.
 		if _, known := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !known {
 			return nil, fmt.Errorf("register the process's metrics: %w", err)
 		}
 	}
-	return m, nil
-}
-
-// request counts one finished request.
-func (m *serverMetrics) request(route string, status int) {
-	if status == 0 {
-		status = http.StatusOK
-	}
-	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-}
-
-func yes(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
+	return requests, nil
 }
 
 // promLog logs the metrics handler's errors.

@@ -17,7 +17,7 @@ import (
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector()) // somebody was here before
+	reg.MustRegister(collectors.NewGoCollector()) // registered by the caller
 	hub := events.NewHub(events.Options{History: -1})
 	d := newDesk()
 	r := open(t, console.Options{Room: console.Room{Bot: d, Hub: hub, Viewers: func() int { return 3 }}, Registry: reg})

@@ -19,8 +19,8 @@ const (
 	mjpegRetry = 500 * time.Millisecond
 )
 
-// mjpegFan pulls delayed pictures while there are watchers, encodes each once and
-// fans it out. A slow watcher gets the newest picture when it is ready.
+// mjpegFan pulls delayed pictures while there are watchers and encodes each once for
+// all. A slow watcher skips pictures.
 type mjpegFan struct {
 	source   Pictures
 	quality  int
@@ -85,11 +85,9 @@ func (f *mjpegFan) pull(ctx context.Context) {
 			continue
 		}
 		last = now
-		data, err := events.JPEG(frame, 0, f.quality)
-		if err != nil {
-			continue
+		if data, err := events.JPEG(frame, 0, f.quality); err == nil {
+			f.send(data)
 		}
-		f.send(data)
 	}
 }
 
@@ -159,17 +157,5 @@ func (s *Server) getMJPEG(h *hosted, w http.ResponseWriter, r *http.Request) err
 		return tooMany(w)
 	}
 	defer h.mjpeg.leave(me)
-	out := s.openStream(w, contentType)
-	for {
-		select {
-		case <-r.Context().Done():
-			return nil
-		case <-h.gone:
-			return nil
-		case part := <-me.next:
-			if err := out.write(part); err != nil {
-				return nil // the reader has gone
-			}
-		}
-	}
+	return relay(s.openStream(w, contentType), r, h.gone, me.next, func(part []byte) []byte { return part })
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,15 +17,15 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// endpoint is one operation of the API: how it is served and how the OpenAPI
-// document describes it.
+// endpoint is one operation of the API, with its handler and its description in the OpenAPI document.
 type endpoint struct {
 	method, path string
 	access       access
 	call         apiFunc
+	inRoom       roomFunc // call, for the operations on a room
 	summary      string
 	query        []*huma.Param
-	in, out      any    // zero values of the body's and the answer's types; nil: there is none
+	in, out      any    // zero values of the body's and the answer's types; nil for none
 	status       int    // of success; 200 when 0
 	kind         string // the answer's content type, when it is not JSON
 }
@@ -90,7 +91,7 @@ func caller(ctx context.Context) string {
 	return who
 }
 
-// answer gives huma's answers the format of all others.
+// answer converts huma's answers to the format of the others.
 func (d *document) answer(ctx huma.Context, _ string, v any) (any, error) {
 	_, w := humago.Unwrap(ctx)
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
@@ -140,17 +141,16 @@ func sentences(errs []error) []string {
 			out = append(out, strings.Split(err.Error(), "\n")...)
 			continue
 		}
-		field := strings.TrimPrefix(strings.TrimPrefix(detail.Location, "body"), ".")
-		text := detail.Message
-		if field != "" {
-			text = field + ": " + text
+		if field := strings.TrimPrefix(strings.TrimPrefix(detail.Location, "body"), "."); field != "" {
+			out = append(out, field+": "+detail.Message)
+		} else {
+			out = append(out, detail.Message)
 		}
-		out = append(out, text)
 	}
 	return out
 }
 
-// schema is that of a value's type, as a reference where it has a name.
+// schema returns the schema of a value's type, as a reference for a named type.
 func (d *document) schema(v any) *huma.Schema {
 	t := reflect.TypeOf(v)
 	return d.OpenAPI().Components.Schemas.Schema(t, true, "")
@@ -164,7 +164,7 @@ func (d *document) errorAnswer() *huma.Response {
 	}
 }
 
-// secured lists the ways to be let in.
+// secured lists the security schemes of an access.
 func secured(a access) []map[string][]string {
 	if a == public {
 		return nil
@@ -190,10 +190,7 @@ func (d *document) describe(e endpoint) {
 			Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: d.schema(e.in)}},
 		}
 	}
-	status := e.status
-	if status == 0 {
-		status = http.StatusOK
-	}
+	status := cmp.Or(e.status, http.StatusOK)
 	done := &huma.Response{Description: http.StatusText(status)}
 	switch {
 	case e.kind != "":
@@ -236,7 +233,7 @@ func (d *document) endpoints() ([]endpoint, error) {
 	}
 	d.describe(asJSON)
 	d.describe(asYAML)
-	// huma lists its own error model, which no answer has.
+	// huma lists its error model, which no answer uses.
 	delete(d.OpenAPI().Components.Schemas.Map(), "ErrorModel")
 	delete(d.OpenAPI().Components.Schemas.Map(), "ErrorDetail")
 	text, err := json.MarshalIndent(d.OpenAPI(), "", "  ")
@@ -251,14 +248,9 @@ func (d *document) endpoints() ([]endpoint, error) {
 	return []endpoint{asJSON, asYAML}, nil
 }
 
-// fixed answers with something that never changes.
+// fixed returns a handler with a constant answer.
 func fixed(kind string, body []byte) apiFunc {
-	return func(w http.ResponseWriter, _ *http.Request) error {
-		w.Header().Set("Content-Type", kind)
-		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = w.Write(body) // the client may have gone
-		return nil
-	}
+	return func(w http.ResponseWriter, _ *http.Request) error { return writeBody(w, http.StatusOK, kind, body) }
 }
 
 // fields reads the body of a PATCH into a value and returns an error for each
@@ -278,7 +270,7 @@ func (d *document) fields(body []byte, schema *huma.Schema, into any) (wrong []e
 	return res.Errors
 }
 
-// fill puts one value where into points, and leaves what does not fit.
+// fill sets one field of into, unless the value has another type.
 func fill(into any, key string, value any) {
 	if inner, ok := value.(map[string]any); ok && len(inner) > 1 {
 		for k, v := range inner {

@@ -22,7 +22,7 @@ import (
 	"touchline/agent/events"
 )
 
-// exchange notes what is asked of a LiveKit server.
+// exchange records the requests to a LiveKit server.
 type exchange struct {
 	mu    sync.Mutex
 	calls []console.Call
@@ -96,7 +96,7 @@ func TestRoomsAPI(t *testing.T) {
 		{"two objects", "PATCH", "/api/rooms/final", `{}{}`, 400, []string{"bad_json"}},
 		{"nothing at all", "PATCH", "/api/rooms/final", ``, 400, []string{"body"}},
 		{"too much", "PATCH", "/api/rooms/final", `{"instruction":"` + strings.Repeat("x", 70000) + `"}`, 413, []string{"body_too_large"}},
-		{"nobody to change", "PATCH", "/api/rooms/west", `{"instruction":"x"}`, 404, []string{"no_such_room"}},
+		{"no room to change", "PATCH", "/api/rooms/west", `{"instruction":"x"}`, 404, []string{"no_such_room"}},
 		{"call", "POST", "/api/rooms", `{"room":"new one","profile":"sports","speech":false,"track":{"source":"camera"}}`, 202, []string{`"dispatch_id":"AD_1"`}},
 		{"call with all that is wrong", "POST", "/api/rooms", `{"room":"","instruction":"` + long + `","engine":"steam","colour":1}`, 422, []string{"room: ", "instruction: ", "engine: ", "colour: "}},
 		{"call for a room with spaces", "POST", "/api/rooms", `{"room":" x"}`, 422, []string{"room: "}},
@@ -124,7 +124,7 @@ func TestRoomsAPI(t *testing.T) {
 			}
 		})
 	}
-	require.Equal(t, []string{`instruction "the keeper" by the page`, "change by the page"}, final.orders(), "what was refused changed nothing")
+	require.Equal(t, []string{`instruction "the keeper" by the page`, "change by the page"}, final.orders(), "a refused change has no effect")
 	require.Empty(t, other.orders())
 
 	require.Equal(t, "/api/rooms/a%2Fb", r.ask("POST", "/api/rooms", `{"room":"a/b"}`).header.Get("Location"))
@@ -257,7 +257,7 @@ func TestOpenAPI(t *testing.T) {
 		checked++
 	}
 	require.Greater(t, checked, 15)
-	// The check itself sees what is wrong.
+	// The check itself finds the errors.
 	var res huma.ValidateResult
 	huma.Validate(known, known.SchemaFromRef("#/components/schemas/RoomList"), huma.NewPathBuffer(nil, 0), huma.ModeReadFromServer, map[string]any{"rooms": "none"}, &res)
 	require.NotEmpty(t, res.Errors)

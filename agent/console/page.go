@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -14,7 +15,7 @@ import (
 	"time"
 )
 
-// unbuiltPage is shown where the page was never built.
+// unbuiltPage is shown when the page is not built.
 const unbuiltPage = `<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Touchline</title>
@@ -30,10 +31,10 @@ const (
 	roomsPage = "rooms.html"
 )
 
-// page serves the built page: home at /, that of a room at /rooms/NAME, their files below /static/.
+// page serves the built page: home at /, the room page at /rooms/NAME, their files below /static/.
 type page struct {
 	files fs.FS
-	home  string // what is at /
+	home  string // the file at /
 }
 
 func newPage(dir, home string) (*page, error) {
@@ -44,8 +45,8 @@ func newPage(dir, home string) (*page, error) {
 	return &page{files, home}, nil
 }
 
-// serve answers a file of the page. /static/NAME is dist/static/NAME, or
-// dist/NAME if there is none; other names are looked up in dist as they are.
+// serve answers with a file of the page. /static/NAME is dist/static/NAME, or else
+// dist/NAME; any other path is a path in dist.
 func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimPrefix(path.Clean(r.URL.Path), "/")
 	switch {
@@ -61,10 +62,7 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err == nil:
 	case name == roomPage || name == p.home:
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = w.Write([]byte(unbuiltPage)) // the client may have gone
-		return nil
+		return writeBody(w, http.StatusServiceUnavailable, "text/html; charset=utf-8", []byte(unbuiltPage))
 	default:
 		return refuse(http.StatusNotFound, "not_found", "no such page: %s", r.URL.Path)
 	}
@@ -73,7 +71,7 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) error {
 		h.Set("Content-Security-Policy", pagePolicy(r))
 	}
 	h.Set("Content-Type", contentType(name))
-	h.Set("Cache-Control", "no-cache") // asked for each time, answered by 304
+	h.Set("Cache-Control", "no-cache") // revalidated each time by the ETag
 	sum := sha256.Sum256(data)
 	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
@@ -88,8 +86,7 @@ func (p *page) read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// LiveKitClient is LiveKit's client for browsers as the page loads it, a
-// module: for other pages of the same program.
+// LiveKitClient returns LiveKit's client for browsers, a module, for other pages of the program.
 func LiveKitClient() ([]byte, error) {
 	p, err := newPage("", roomPage)
 	if err != nil {
@@ -117,26 +114,13 @@ func pagePolicy(r *http.Request) string {
 	}, "; ")
 }
 
-// contentType has a table of its own, as the machine's may be wrong or empty.
+// contentType returns the content type of a file. The machine's own table may be wrong or empty.
 func contentType(name string) string {
-	switch path.Ext(name) {
-	case ".html":
-		return "text/html; charset=utf-8"
-	case ".js", ".mjs":
-		return "text/javascript; charset=utf-8"
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".json", ".map":
-		return "application/json"
-	case ".svg":
-		return "image/svg+xml"
-	case ".webmanifest":
-		return "application/manifest+json"
-	case ".woff2":
-		return "font/woff2"
+	ext := path.Ext(name)
+	known := map[string]string{
+		".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".json": "application/json", ".map": "application/json",
+		".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8",
+		".svg": "image/svg+xml", ".webmanifest": "application/manifest+json", ".woff2": "font/woff2",
 	}
-	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
-		return t
-	}
-	return "application/octet-stream"
+	return cmp.Or(known[ext], mime.TypeByExtension(ext), "application/octet-stream")
 }

@@ -9,12 +9,12 @@ import (
 	"os"
 )
 
-// dist is the page as make built it; it must be there before this is compiled.
+// dist is the built page, which must exist when the program is compiled.
 //
 //go:embed all:web/dist
 var dist embed.FS
 
-// pageFiles returns the page in the program, unless a folder is given.
+// pageFiles returns the files of a folder, or else the page in the program.
 func pageFiles(dir string) (fs.FS, error) {
 	if dir != "" {
 		return os.DirFS(dir), nil

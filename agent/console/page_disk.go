@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-// defaultWebDir is where make puts the page, seen from the repository's root.
+// defaultWebDir is the built page, relative to the repository's root.
 const defaultWebDir = "agent/console/web/dist"
 
-// pageFiles reads the page from disk, each time it is asked for.
+// pageFiles returns the files of a folder, or else of defaultWebDir.
 func pageFiles(dir string) (fs.FS, error) {
 	if dir == "" {
 		dir = defaultWebDir

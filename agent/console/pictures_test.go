@@ -48,7 +48,7 @@ func TestNewestPicture(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, r.ask("GET", "/api/frame", "").status)
 }
 
-// TestThumbnailsAreShared: what the tiles of many pages ask for is taken once, and is never old.
+// TestThumbnailsAreShared: the tiles of many pages share one thumbnail, which is never old.
 func TestThumbnailsAreShared(t *testing.T) {
 	t.Parallel()
 	const readers = 40
@@ -143,7 +143,7 @@ func TestMJPEG(t *testing.T) {
 	st := newStudio()
 	r := open(t, console.Options{Room: console.Room{Pictures: st, PictureRate: 100}})
 	pulls, _, _ := st.counts()
-	require.Zero(t, pulls, "nothing is decoded while nobody watches")
+	require.Zero(t, pulls, "nothing is decoded without watchers")
 
 	watch := func() (*multipart.Reader, io.Closer) {
 		resp := r.connect("/api/mjpeg")
@@ -185,7 +185,7 @@ func TestMJPEG(t *testing.T) {
 	require.Equal(t, 2, pulls)
 }
 
-// TestMJPEGSlowWatcher: one that does not read loses pictures, the other gets them all the same.
+// TestMJPEGSlowWatcher: a watcher that does not read loses pictures, the other gets them.
 func TestMJPEGSlowWatcher(t *testing.T) {
 	t.Parallel()
 	st := newStudio()

@@ -46,7 +46,7 @@ func (s *Server) signalProxy() (apiFunc, error) {
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
-				return // the client has gone
+				return // the client disconnected
 			}
 			s.log.Warn().Err(err).Msg("LiveKit server unreachable")
 			p := refuse(http.StatusBadGateway, "no_room", "cannot reach the LiveKit server: %v", err)

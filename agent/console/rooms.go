@@ -1,9 +1,11 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,8 +24,8 @@ import (
 	"touchline/internal/wake"
 )
 
-// Room is one room of the console. A part that is nil answers with an error, so
-// that the page works before the rest does.
+// Room is one room of the console. The routes of a nil part answer with an error, so
+// that the page works before the rest is ready.
 type Room struct {
 	// Name in the API and on the page.
 	Name string
@@ -43,7 +45,7 @@ type Room struct {
 	JPEGQuality int
 	// PictureRate is the most pictures a second of the MJPEG stream; 10 when 0.
 	PictureRate float64
-	// OnStop is called after each stop by the API, when the Bot has stopped and the Hub's streams have ended. May be nil.
+	// OnStop is called after each stop by the API, after the Bot and the Hub's streams have stopped. May be nil.
 	OnStop func()
 }
 
@@ -67,14 +69,14 @@ type Rooms struct {
 	wake    wake.Signal   // the list has changed
 	single  bool          // it holds the only room of a Server
 	all     *cycleMetrics // of all rooms
-	rest    *cycleMetrics // of those without series of their own
+	rest    *cycleMetrics // of the rooms without series of their own
 	events  *events.Hub   // of all rooms; nil when single
-	crowded atomic.Bool   // there was a room without
+	crowded atomic.Bool   // some room had no series of its own
 
 	mu                sync.Mutex
 	byName            map[string]*hosted
 	labels            map[string]bool // in use, in the metrics
-	allPast, restPast figures         // what rooms have counted that are gone
+	allPast, restPast figures         // counts of removed rooms
 	start             func(*hosted)   // while a Server runs
 }
 
@@ -152,13 +154,8 @@ func (r *Rooms) get(name string) *hosted {
 // list returns the rooms, sorted by name.
 func (r *Rooms) list() []*hosted {
 	r.mu.Lock()
-	out := make([]*hosted, 0, len(r.byName))
-	for _, h := range r.byName {
-		out = append(out, h)
-	}
-	r.mu.Unlock()
-	slices.SortFunc(out, func(a, b *hosted) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Values(r.byName), func(a, b *hosted) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // afterPanic is the pause before a room's pictures are encoded again after a panic.
@@ -175,11 +172,7 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 				if err == nil {
 					return nil
 				}
-				event := r.log.Error().Err(err).Str("room", h.Name)
-				if p, ok := rescue.Of(err); ok {
-					event = event.Bytes("stack", p.Stack)
-				}
-				event.Msg("room service failed; restarting")
+				r.log.Error().Err(err).Str("room", h.Name).Bytes("stack", rescue.Stack(err)).Msg("room service failed; restarting")
 				select {
 				case <-ctx.Done():
 					return nil
@@ -208,11 +201,11 @@ func (r *Rooms) open(ctx context.Context) (wait func() error) {
 	}
 }
 
-// maxChanges is the number of changed rooms up to which each is sent alone, which leaves space in a
-// reader's queue; beyond it the whole list is sent.
+// maxChanges bounds the changed rooms that are sent one by one, to leave space in a reader's queue. Beyond it
+// the whole list is sent.
 const maxChanges = events.QueueSize / 2
 
-// watch publishes once a second the rooms that came, went or changed, while there
+// watch publishes the new, removed and changed rooms once a second, while there
 // are readers. It returns nil when ctx ends.
 func (r *Rooms) watch(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
@@ -272,10 +265,10 @@ func (r *Rooms) infos() []RoomInfo {
 	return out
 }
 
-// changed sends the list now, not at the next second.
+// changed makes watch send the list now.
 func (r *Rooms) changed() { r.wake.Set() }
 
-// hosted is a room with the console's state of it.
+// hosted is a room with its state in the console.
 type hosted struct {
 	Room
 	label  string // in the metrics
@@ -293,10 +286,7 @@ func newHosted(room Room) (*hosted, error) {
 		return nil, fmt.Errorf("%w: room name: must be at most %d bytes of UTF-8, is %d",
 			ErrConfig, maxRoomName, len(room.Name))
 	}
-	if room.JPEGQuality == 0 {
-		room.JPEGQuality = 80
-	}
-	if room.JPEGQuality < 1 || room.JPEGQuality > 100 {
+	if room.JPEGQuality = cmp.Or(room.JPEGQuality, 80); room.JPEGQuality < 1 || room.JPEGQuality > 100 {
 		return nil, fmt.Errorf("%w: JPEG quality must be between 1 and 100, is %d", ErrConfig, room.JPEGQuality)
 	}
 	if room.PictureRate <= 0 {
@@ -360,10 +350,10 @@ func (h *hosted) watch(ctx context.Context) error {
 	}
 }
 
-// changed sends a snapshot now, not at the next second.
+// changed makes watch send a snapshot now.
 func (h *hosted) changed() { h.wake.Set() }
 
-// bot returns the commentator, or a 503 while there is none.
+// bot returns the commentator, or a 503 before it has started.
 func (h *hosted) bot() (agent.Steerer, error) {
 	if h.Bot == nil {
 		return nil, refuse(http.StatusServiceUnavailable, "no_bot", "the commentator has not started yet")

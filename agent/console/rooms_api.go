@@ -15,25 +15,25 @@ import (
 
 // Dispatcher brings commentators into rooms and out of them.
 type Dispatcher interface {
-	// Dispatch asks for a commentator in a room and returns the id of the
-	// dispatch. It is there later, in this process or in another.
+	// Dispatch requests a commentator for a room and returns the id of the
+	// dispatch. The commentator joins later, from this process or another.
 	Dispatch(ctx context.Context, c Call) (id string, err error)
-	// Withdraw ends the commentary of a room, whichever process serves it.
+	// Withdraw ends the commentary of a room, of this process or another.
 	Withdraw(ctx context.Context, room string) error
 }
 
 // Errors of a Dispatcher.
 var (
-	// ErrServed is returned for a room that has a commentator or waits for one.
+	// ErrServed is returned for a room with a commentator, or with a dispatch for one.
 	ErrServed = errors.New("the room already has a commentator")
-	// ErrNotServed is returned for a room without a commentator that waits for none.
+	// ErrNotServed is returned for a room without a commentator and without a dispatch.
 	ErrNotServed = errors.New("the room has no commentator")
 	// ErrCall is wrapped by the errors of an invalid call.
 	ErrCall = errors.New("invalid call")
 )
 
-// Call requests a commentator for a room. Fields that are left out are as in the
-// settings of the worker that serves it.
+// Call requests a commentator for a room. The defaults of its fields are the settings of
+// the worker that serves the room.
 type Call struct {
 	Room        string `json:"room" minLength:"1" maxLength:"256" doc:"The room's name; it is opened when it is not open."`
 	Profile     string `json:"profile,omitempty" doc:"Name of a prompt profile."`
@@ -50,8 +50,7 @@ type Track struct {
 	Source   string `json:"source,omitempty" enum:"camera,screen_share"`
 }
 
-// RoomInfo is a room in the list. It is exported for huma alone, which describes
-// what it can see.
+// RoomInfo is a room in the list. It is exported for huma, which reads exported types only.
 type RoomInfo struct {
 	Room          string           `json:"room"`
 	State         string           `json:"state" doc:"LiveKit's agent state: initializing, idle, listening, thinking or speaking."`
@@ -80,7 +79,7 @@ type newest struct {
 	At    time.Time `json:"at" doc:"When it started."`
 }
 
-// roomDetail is a room with what can be changed about it.
+// roomDetail is a room with its settings.
 type roomDetail struct {
 	RoomInfo
 	Settings agent.Settings  `json:"settings" doc:"All that can be changed at run time."`
@@ -92,7 +91,7 @@ type roomList struct {
 	Rooms []RoomInfo `json:"rooms" doc:"Those that this process serves, sorted by name."`
 }
 
-// roomPatch changes a room; fields that are left out stay.
+// roomPatch changes a room; absent fields do not change.
 type roomPatch struct {
 	Instruction *string         `json:"instruction,omitempty" doc:"At most 2000 characters; \"\" clears it and stops commenting."`
 	Profile     *string         `json:"profile,omitempty" doc:"Name of a prompt profile."`
@@ -134,7 +133,7 @@ func (h *hosted) info() RoomInfo {
 	return out
 }
 
-// detail describes the room with what can be changed about it.
+// detail describes the room with its settings.
 func (h *hosted) detail() roomDetail {
 	out := roomDetail{RoomInfo: h.info(), Profiles: []agent.Profile{}}
 	if h.Bot != nil {
@@ -145,7 +144,7 @@ func (h *hosted) detail() roomDetail {
 	return out
 }
 
-// saidAt is when a comment began, or was ready when it never did.
+// saidAt returns the start of a comment, or of one that was never published the end of its generation.
 func saidAt(r agent.Record) time.Time {
 	if !r.StartedAt.IsZero() {
 		return r.StartedAt
@@ -153,8 +152,7 @@ func saidAt(r agent.Record) time.Time {
 	return r.InferenceEnd
 }
 
-// RoomPath is the part of the path that names a room. It is exported for huma
-// alone, which fills what it can see.
+// RoomPath is the path parameter of a room. It is exported for huma, which sets exported fields only.
 type RoomPath struct {
 	Room string `path:"room" doc:"The room's name, percent-encoded."`
 }
@@ -313,7 +311,7 @@ func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema
 	return &reply[roomDetail]{h.detail()}, nil
 }
 
-// flat takes joined errors apart.
+// flat splits joined errors.
 func flat(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

@@ -138,13 +138,13 @@ func TestEventsOfAllRooms(t *testing.T) {
 		last = ev
 	}
 	require.Equal(t, map[string]string{"record": "north", "caption": `so"uth`, "status": `so"uth`}, seen)
-	// The first list since somebody reads may come late.
+	// The first list for a reader may come late.
 	south.change(func(s *agent.Snapshot) { s.Comments = 41 })
 	ev, err := all.next()
 	for ; !strings.Contains(ev.data, `"comments":41`); ev, err = all.next() {
 		require.NoError(t, err)
 	}
-	// A room is told again when it changed, alone, and when it went.
+	// A changed room is sent alone, and so is a removed one.
 	south.change(func(s *agent.Snapshot) { s.Comments = 42 })
 	for ev = all.until("room"); !strings.Contains(ev.data, `"comments":42`); ev = all.until("room") {
 	}
@@ -158,7 +158,7 @@ func TestEventsOfAllRooms(t *testing.T) {
 	for !strings.Contains(all.until("room").data, `"room":"west"`) {
 	}
 
-	// Who comes back is told what was missed.
+	// A reader that reconnects gets the missed events.
 	north.Record(agent.Record{Type: "cycle_end", Cycle: 2, Outcome: "shown", Text: "A corner."})
 	again := r.events("/api/events", "Last-Event-ID", last.id)
 	again.want("rooms")
@@ -177,7 +177,7 @@ func TestEventsOfAllRooms(t *testing.T) {
 	require.NotContains(t, ev.data, `"room"`)
 }
 
-// TestVeryManyRoomsChangeAtOnce: the list is told instead of each, so that no reader's queue runs over.
+// TestVeryManyRoomsChangeAtOnce: the list is sent instead of each room, so that no reader's queue overflows.
 func TestVeryManyRoomsChangeAtOnce(t *testing.T) {
 	t.Parallel()
 	rooms := console.NewRooms(0, zerolog.Nop())

@@ -16,12 +16,12 @@ import (
 	"touchline/media/source"
 )
 
-// access is what a route requires.
+// access is the requirement of a route.
 type access int
 
 const (
 	public  access = iota // the page and the probes: Host and Origin only
-	guarded               // the token too, where one is needed
+	guarded               // the token too, where one is required
 )
 
 // routes builds the handler: every row of docs/api.md.
@@ -50,7 +50,9 @@ func (s *Server) routes() (http.Handler, error) {
 	for path, m := range byPath {
 		add(path, doors[path], m)
 	}
-	mux.Handle("/api/", s.wrap(s.enter(public, methods{}.missing().serve)))
+	mux.Handle("/api/", s.wrap(s.enter(public, func(_ http.ResponseWriter, r *http.Request) error {
+		return refuse(http.StatusNotFound, "not_found", "no such path: %s; docs/api.md lists all", r.URL.Path)
+	})))
 
 	proxy, err := s.signalProxy()
 	if err != nil {
@@ -95,72 +97,62 @@ func (s *Server) describe() (*document, []endpoint) {
 // /api/rooms/{room} for each.
 func (s *Server) inEachRoom() []endpoint {
 	var out []endpoint
-	for _, o := range s.roomOperations() {
+	for _, e := range s.roomOperations() {
 		prefixes := []string{"/api", "/api/rooms/{room}"}
-		if o.path == "/events" {
+		path := e.path
+		if path == "/events" {
 			prefixes = prefixes[1:] // /api/events has the events of all rooms
 		}
+		e.access, e.call = guarded, s.roomHandler(e.inRoom)
 		for _, prefix := range prefixes {
-			out = append(out, endpoint{
-				method: o.method, path: prefix + o.path, access: guarded, call: s.inRoom(o.call), summary: o.summary,
-				in: o.in, out: o.out, kind: o.kind, query: o.query, status: o.status,
-			})
+			e.path = prefix + path
+			out = append(out, e)
 		}
 	}
 	return out
 }
 
-// roomOperation is an endpoint of a room, with the path below the room's.
-type roomOperation struct {
-	method, path string
-	call         roomFunc
-	summary      string
-	in, out      any
-	kind         string
-	query        []*huma.Param
-	status       int
-}
-
-func (s *Server) roomOperations() []roomOperation {
+// roomOperations returns the operations on a room, with their paths below the room's.
+func (s *Server) roomOperations() []endpoint {
 	snapshot := agent.Snapshot{}
 	sse := "text/event-stream"
 	width := &huma.Param{
 		Name: "w", In: "query", Description: "Width of a thumbnail, in pixels.",
 		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(16.0), Maximum: new(float64(events.MaxFrameSide))},
 	}
-	return []roomOperation{
-		{method: "GET", path: "/status", call: s.getStatus, summary: "The full state", out: snapshot},
-		{method: "GET", path: "/stream", call: s.getStream, summary: "Text as it is generated, then each cycle's record", kind: sse},
-		{method: "GET", path: "/events", call: s.getEvents, summary: "Events of the room", kind: sse},
-		{method: "POST", path: "/instruction", call: s.postInstruction, summary: "Sets the instruction", in: instructionBody{}, out: snapshot},
-		{method: "DELETE", path: "/instruction", call: s.deleteInstruction, summary: "Clears the instruction: idle", out: snapshot},
-		{method: "GET", path: "/profiles", call: s.getProfiles, summary: "The prompt profiles", out: profileList{}},
-		{method: "POST", path: "/profiles", call: s.postProfile, summary: "Chooses a profile", in: profileBody{}, out: snapshot},
-		{method: "POST", path: "/settings", call: s.postSettings, summary: "Changes settings", in: agent.Settings{}, out: agent.Settings{}},
-		{method: "POST", path: "/start", call: s.postStart, summary: "Starts commenting", in: sourceBody{}, out: snapshot},
-		{method: "POST", path: "/stop", call: s.postStop, summary: "Stops commenting", out: snapshot},
-		{method: "POST", path: "/source", call: s.postSource, summary: "Selects the source", in: sourceBody{}, out: snapshot},
-		{method: "GET", path: "/history", call: s.getHistory, summary: "The last comments, oldest first", out: []agent.Record{}},
-		{method: "GET", path: "/frame", call: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: []*huma.Param{width}},
+	return []endpoint{
+		{method: "GET", path: "/status", inRoom: s.getStatus, summary: "The full state", out: snapshot},
+		{method: "GET", path: "/stream", inRoom: s.getStream, summary: "Text as it is generated, then each cycle's record", kind: sse},
+		{method: "GET", path: "/events", inRoom: s.getEvents, summary: "Events of the room", kind: sse},
+		{method: "POST", path: "/instruction", inRoom: s.postInstruction, summary: "Sets the instruction", in: instructionBody{}, out: snapshot},
+		{method: "DELETE", path: "/instruction", inRoom: s.deleteInstruction, summary: "Clears the instruction: idle", out: snapshot},
+		{method: "GET", path: "/profiles", inRoom: s.getProfiles, summary: "The prompt profiles", out: profileList{}},
+		{method: "POST", path: "/profiles", inRoom: s.postProfile, summary: "Chooses a profile", in: profileBody{}, out: snapshot},
+		{method: "POST", path: "/settings", inRoom: s.postSettings, summary: "Changes settings", in: agent.Settings{}, out: agent.Settings{}},
+		{method: "POST", path: "/start", inRoom: s.postStart, summary: "Starts commenting", in: sourceBody{}, out: snapshot},
+		{method: "POST", path: "/stop", inRoom: s.postStop, summary: "Stops commenting", out: snapshot},
+		{method: "POST", path: "/source", inRoom: s.postSource, summary: "Selects the source", in: sourceBody{}, out: snapshot},
+		{method: "GET", path: "/history", inRoom: s.getHistory, summary: "The last comments, oldest first", out: []agent.Record{}},
+		{method: "GET", path: "/frame", inRoom: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: []*huma.Param{width}},
 		{
-			method: "GET", path: "/frames/{id}", call: s.getSeenFrame, summary: "A picture that the model saw", kind: "image/jpeg",
+			method: "GET", path: "/frames/{id}", inRoom: s.getSeenFrame, summary: "A picture that the model saw", kind: "image/jpeg",
 			query: []*huma.Param{width},
 		},
-		{method: "GET", path: "/mjpeg", call: s.getMJPEG, summary: "The delayed picture", kind: "multipart/x-mixed-replace"},
-		{method: "GET", path: "/audio-stream", call: s.getAudio, summary: "The voice, s16le, 48 kHz, mono", kind: "application/octet-stream"},
-		{method: "GET", path: "/sources", call: s.getSources, summary: "Sources of the program, cameras in the room", out: sourceList{}},
+		{method: "GET", path: "/mjpeg", inRoom: s.getMJPEG, summary: "The delayed picture", kind: "multipart/x-mixed-replace"},
+		{method: "GET", path: "/audio-stream", inRoom: s.getAudio, summary: "The voice, s16le, 48 kHz, mono", kind: "application/octet-stream"},
+		{method: "GET", path: "/sources", inRoom: s.getSources, summary: "Sources of the program, cameras in the room", out: sourceList{}},
 		{
-			method: "POST", path: "/sources", call: s.addSource, summary: "Opens a camera or stream and selects it",
+			method: "POST", path: "/sources", inRoom: s.addSource, summary: "Opens a camera or stream and selects it",
 			in: source.Request{}, out: source.Info{}, status: http.StatusCreated,
 		},
-		{method: "GET", path: "/sources/{id}", call: s.getOneSource, summary: "One source", out: source.Info{}},
+		{method: "GET", path: "/sources/{id}", inRoom: s.getOneSource, summary: "One source", out: source.Info{}},
 		{
-			method: "PATCH", path: "/sources/{id}", call: s.patchSource, summary: "Opens another address for the same participant",
+			method: "PATCH", path: "/sources/{id}", inRoom: s.patchSource, summary: "Opens another address for the same participant",
 			in: source.Change{}, out: source.Info{},
 		},
-		{method: "DELETE", path: "/sources/{id}", call: s.deleteSource, summary: "Removes it from the room", status: http.StatusNoContent},
-		{method: "POST", path: "/sources/{id}/select", call: s.selectSource, summary: "Selects it", out: snapshot},
-		{method: "POST", path: "/livekit/token", call: s.postToken, summary: "A LiveKit token for the room", in: tokenBody{}, out: grantBody{}},
+		{method: "DELETE", path: "/sources/{id}", inRoom: s.deleteSource, summary: "Removes it from the room", status: http.StatusNoContent},
+		{method: "POST", path: "/sources/{id}/select", inRoom: s.selectSource, summary: "Selects it", out: snapshot},
+		{method: "POST", path: "/livekit/token", inRoom: s.postToken, summary: "A LiveKit token for the room", in: tokenBody{}, out: grantBody{}},
 	}
 }
 
@@ -189,9 +181,8 @@ func (s *Server) inProcess() []endpoint {
 // roomFunc is an apiFunc about one room.
 type roomFunc func(h *hosted, w http.ResponseWriter, r *http.Request) error
 
-// inRoom finds the room of a request: the one that its path names, else the only
-// one.
-func (s *Server) inRoom(f roomFunc) apiFunc {
+// roomHandler calls f with the room that the path of a request names, or else the only one.
+func (s *Server) roomHandler(f roomFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		h, err := s.find(r.PathValue("room"))
 		if err != nil {
@@ -201,7 +192,7 @@ func (s *Server) inRoom(f roomFunc) apiFunc {
 	}
 }
 
-// namedRooms bounds the rooms that an error names.
+// namedRooms bounds the room names in an error.
 const namedRooms = 10
 
 // find returns the room of a name, or the only one when the name is "".
@@ -234,19 +225,6 @@ func (s *Server) find(name string) (*hosted, error) {
 		"there are several rooms: use /api/rooms/{room}/... (%s)", strings.Join(names, ", "))
 }
 
-// missing answers any method: there is no such path.
-func (m methods) missing() methods {
-	none := func(_ http.ResponseWriter, r *http.Request) error {
-		return refuse(http.StatusNotFound, "not_found", "no such path: %s; docs/api.md lists all", r.URL.Path)
-	}
-	for _, name := range []string{
-		http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
-	} {
-		m[name] = none
-	}
-	return m
-}
-
 // enter sets the headers of every answer, then checks Host, Origin and token.
 func (s *Server) enter(a access, h apiFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -268,7 +246,7 @@ func (s *Server) enter(a access, h apiFunc) apiFunc {
 }
 
 // takeSenders forwards to the WHIP endpoint, which checks a token or key of each
-// sender: programs and pages from anywhere may send, by an allowed host name.
+// sender. Pages of any origin may send, by an allowed host name.
 func (s *Server) takeSenders(w http.ResponseWriter, r *http.Request) error {
 	if err := s.guard.checkHost(r.Host); err != nil {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)
@@ -277,8 +255,8 @@ func (s *Server) takeSenders(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// servePlayers forwards to the WHEP endpoint. Players may be on pages from
-// anywhere with a token; a client that may use the API may watch too.
+// servePlayers forwards to the WHEP endpoint. Players with a token may be on pages of
+// any origin. A client that may use the API may watch too.
 func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	if err := s.guard.checkHost(r.Host); err != nil {
 		return refuse(http.StatusForbidden, "bad_host", "%v", err)

@@ -29,7 +29,7 @@ import (
 	"touchline/agent/events"
 )
 
-// echoServer answers WebSockets under /rtc as LiveKit would, and repeats what it hears.
+// echoServer answers WebSockets under /rtc as LiveKit would, and echoes each message.
 func echoServer(t *testing.T) (*httptest.Server, <-chan *http.Request) {
 	t.Helper()
 	asked := make(chan *http.Request, 16)
@@ -120,7 +120,7 @@ func TestSignallingIsProxied(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.ask("GET", "/rtc/validate", "", "Authorization", "Bearer "+token).status)
 	require.Empty(t, (<-asked).Header.Get("Authorization"), "ours does not")
 
-	// A page elsewhere, or somebody without the token, does not get through.
+	// A page of another site, or a client without the token, is refused.
 	_, resp, err := dial(t, websocket.DefaultDialer, grant.URL+"/rtc", http.Header{"Cookie": {cookie}, "Origin": {"http://evil.example"}})
 	require.Error(t, err)
 	require.Equal(t, http.StatusForbidden, resp.StatusCode)

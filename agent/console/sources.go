@@ -9,10 +9,9 @@ import (
 	"touchline/media/source"
 )
 
-// Sources are what the program itself brings into the room. Add and Change
-// refuse with source.ErrNotAllowed, source.ErrTooMany or a
-// *agent.RangeError; an id that is not there is source.ErrNotFound, one that is
-// not to be touched source.ErrFixed. by names the client, for people.
+// Sources are the sources that the program publishes in the room. Errors of Add and Change
+// are source.ErrNotAllowed, source.ErrTooMany or a *agent.RangeError. An unknown id is
+// source.ErrNotFound, a fixed source source.ErrFixed. by names the client in the log.
 type Sources interface {
 	Sources() []source.Info
 	Add(s source.Request, by string) (source.Info, error)
@@ -20,9 +19,9 @@ type Sources interface {
 	Remove(ctx context.Context, id, by string) error
 	// Cameras lists all video sources in the room.
 	Cameras() []source.RoomCamera
-	// Scene reports whether there is a built-in one.
+	// Scene reports whether there is a built-in camera.
 	Scene() bool
-	// WHIP is where a sender sends to; ok is false when none is taken.
+	// WHIP returns the address for senders; ok is false without WHIP ingest.
 	WHIP() (e source.WHIPEndpoint, ok bool)
 }
 
@@ -54,7 +53,7 @@ func (s *Server) getSources(h *hosted, w http.ResponseWriter, _ *http.Request) e
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// addSource opens an address and, by default, has the bot watch it.
+// addSource opens an address and, by default, selects it.
 func (s *Server) addSource(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	all, err := h.sources()
 	if err != nil {

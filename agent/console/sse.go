@@ -50,6 +50,22 @@ func (s *stream) write(pieces ...[]byte) error {
 	return nil
 }
 
+// relay writes encoded values until next is closed, the client disconnects or the room is removed.
+func relay[T any](out *stream, r *http.Request, gone <-chan struct{}, next <-chan T, encode func(T) []byte) error {
+	for {
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-gone:
+			return nil
+		case v, ok := <-next:
+			if !ok || out.write(encode(v)) != nil {
+				return nil
+			}
+		}
+	}
+}
+
 func (s *Server) getEvents(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	return s.feed(w, r, feedOptions{hub: h.Hub, format: events.Named, gone: h.gone, state: func() []byte {
 		if h.Bot == nil {
@@ -77,11 +93,11 @@ func (s *Server) getStream(h *hosted, w http.ResponseWriter, r *http.Request) er
 type feedOptions struct {
 	hub    *events.Hub
 	format events.Format
-	gone   <-chan struct{} // closed when there is no more; nil for never
+	gone   <-chan struct{} // closed at the end of the room; nil for never
 	// state returns the full state as an event, sent first and after a loss; nil for none.
 	state   func() []byte
-	history bool // the last comments are sent after that
-	// rest is the least time between two writes; events that come meanwhile are written together.
+	history bool // the last comments follow the state
+	// rest is the least time between two writes; the events of that time are written together.
 	rest time.Duration
 }
 
@@ -89,8 +105,8 @@ type feedOptions struct {
 // system call and a packet per reader: 64 rooms have some 230 events a second.
 const wallRest = 50 * time.Millisecond
 
-// feed serves one reader of server-sent events until it goes, the stream is
-// ended, there is no more or the server stops.
+// feed serves one reader of server-sent events until it disconnects, the stream
+// or the room ends, or the server stops.
 func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) error {
 	const contentType = "text/event-stream; charset=utf-8"
 	if r.Method == http.MethodHead {
@@ -113,7 +129,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 		first = append(first, events.SSE("history", events.JSON(history)))
 	}
 	if err := out.write(first...); err != nil {
-		return nil // the reader has gone
+		return nil // the reader disconnected
 	}
 	quiet := time.NewTimer(s.opts.Config.KeepAlive)
 	defer quiet.Stop()
@@ -145,7 +161,7 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 			}
 		}
 		if err != nil {
-			return nil // the reader has gone
+			return nil // the reader disconnected
 		}
 		quiet.Reset(s.opts.Config.KeepAlive)
 	}

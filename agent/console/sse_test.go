@@ -56,7 +56,7 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, strconv.FormatUint(first+1, 10), c.id)
 	require.Equal(t, strconv.FormatUint(first+2, 10), rec.id)
 
-	// A change shows by itself, and at once when it was asked for here.
+	// A change is sent within a second, and at once after a request to this console.
 	d.change(func(s *agent.Snapshot) { s.Delay = 3.5 })
 	require.Contains(t, e.want("snapshot").data, `"delay":3.5`)
 	require.Equal(t, http.StatusOK, r.ask("POST", "/api/instruction", `{"instruction":"the keeper"}`).status)
@@ -85,7 +85,7 @@ func TestEventsAgainAfterABreak(t *testing.T) {
 	hub.Record(record(3, "silent", ""))
 	require.Contains(t, again.want("record").data, `"cycle":3`)
 
-	// Too much was missed: the history, how much is gone, and the rest without what the history has.
+	// After a long gap: the history, the number of lost items, and the rest without the comments of the history.
 	for range events.BacklogSize + 100 {
 		hub.State(agent.Status{Chip: "watching"})
 	}
@@ -178,11 +178,11 @@ func TestRemember(t *testing.T) {
 	require.Contains(t, early.want("record").data, "new")
 	hub.Remember(nil)
 	hub.Remember([]agent.Record{record(7, "shown", "oldest"), record(8, "spoken", "older"), record(9, "cut", "old")})
-	told := early.want("history").data
-	require.JSONEq(t, told, r.events("/api/events").want("history").data)
-	require.JSONEq(t, told, string(r.ask("GET", "/api/history", "").body))
+	history := early.want("history").data
+	require.JSONEq(t, history, r.events("/api/events").want("history").data)
+	require.JSONEq(t, history, string(r.ask("GET", "/api/history", "").body))
 	var got []agent.Record
-	require.NoError(t, json.Unmarshal([]byte(told), &got))
+	require.NoError(t, json.Unmarshal([]byte(history), &got))
 	require.Len(t, got, 3)
 	require.Equal(t, []string{"older", "old", "new"}, []string{got[0].Text, got[1].Text, got[2].Text})
 	require.Equal(t, []uint64{0, 0, 1}, []uint64{got[0].Cycle, got[1].Cycle, got[2].Cycle})
@@ -195,7 +195,7 @@ func TestRemember(t *testing.T) {
 	require.Empty(t, none.History())
 }
 
-// TestNoHistory: agent.history.comments 0 keeps no comment for who comes later, and takes none from who is there.
+// TestNoHistory: agent.history.comments 0 keeps no comment for late joiners; present readers get every comment.
 func TestNoHistory(t *testing.T) {
 	t.Parallel()
 	hub := events.NewHub(events.Options{History: 0})
@@ -224,8 +224,8 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a reader that does not read costs nobody anything, and is
-// told exactly how many items it lost.
+// TestSlowReader: a reader that does not read delays no other, and gets the exact
+// number of items that it lost.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/api/events", "/api/stream"} {
@@ -272,7 +272,7 @@ func TestSlowReader(t *testing.T) {
 				case strings.Contains(ev.data, "cycle_end"):
 					var rec agent.Record
 					require.NoError(t, json.Unmarshal([]byte(ev.data), &rec))
-					require.Equal(t, uint64(got+lost), rec.Cycle, "told of the gap before what follows it")
+					require.Equal(t, uint64(got+lost), rec.Cycle, "the number of lost items precedes the next one")
 					got, last = got+1, rec.Cycle
 				}
 			}

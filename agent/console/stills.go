@@ -9,8 +9,8 @@ import (
 // stillFresh is how old a thumbnail of the newest picture may be.
 const stillFresh = 500 * time.Millisecond
 
-// stills are thumbnails of a room's newest picture. The tiles of any number of
-// pages ask for the same one, which is taken once.
+// stills are thumbnails of a room's newest picture. Requests of many pages for the same
+// width share one.
 type stills struct {
 	busy chan struct{}
 	made map[int]still // by width; guarded by busy
@@ -42,7 +42,7 @@ func (s *stills) get(ctx context.Context, width int, take func() ([]byte, error)
 		return known.data, known.err
 	}
 	data, err := take()
-	if ctx.Err() == nil { // else it fails for this request alone
+	if ctx.Err() == nil { // otherwise the error concerns this request only
 		s.made[width] = still{data, err, time.Now()}
 	}
 	return data, err
