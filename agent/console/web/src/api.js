@@ -1,4 +1,4 @@
-/** The HTTP calls of docs/api.md. Every failure is an ApiError with a sentence for people. */
+/** The HTTP calls of docs/api.md. Every failure is an ApiError with a sentence for the reader. */
 
 export class ApiError extends Error {
   /** @param {number} status 0 when there was no answer @param {string} message @param {string} [code] */
@@ -11,7 +11,7 @@ export class ApiError extends Error {
 
 /**
  * @param {string} method @param {string} path @param {unknown} [body]
- * @param {{clock?: import('./clock.js').ServerClock}} [opts] clock: learns from the answer's Date
+ * @param {{clock?: import('./clock.js').ServerClock}} [opts] clock: reads the answer's Date
  */
 export async function call(method, path, body, opts = {}) {
   const sent = Date.now();
@@ -33,14 +33,14 @@ export async function call(method, path, body, opts = {}) {
   try {
     data = text ? JSON.parse(text) : null;
   } catch {
-    // Not JSON: the status alone has to do.
+    // Not JSON: only the status is known.
   }
   if (!res.ok) throw new ApiError(res.status, data?.message || `The server answered ${res.status}.`, data?.code);
   return data;
 }
 
 /**
- * Where the API of the room is that the page's address names, "/rooms/NAME"; that of the only room otherwise.
+ * The API path of the room in the page's address, "/rooms/NAME", or of the only room.
  * @param {string} path of the page
  */
 export function apiBase(path) {
@@ -53,11 +53,11 @@ export function isRoom(room, path) {
   try {
     return decodeURIComponent(path.replace(/^\/rooms\//, '')) === room;
   } catch {
-    return false; // a half percent sign
+    return false; // an incomplete escape
   }
 }
 
-/** The address of something in this page's room. @param {string} path such as "/status" */
+/** The address of a path in this page's room. @param {string} path such as "/status" */
 export const inRoom = (path) => apiBase(globalThis.location?.pathname ?? '/') + path;
 
 export const status = (opts) => call('GET', inRoom('/status'), undefined, opts);
@@ -80,7 +80,7 @@ export function frameURL(id, width) {
 }
 
 /**
- * The token handed over in the address' fragment, "#token=T" or "#T".
+ * The token in the address' fragment, "#token=T" or "#T".
  * @param {string} hash
  */
 export function fragmentToken(hash) {

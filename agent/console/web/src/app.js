@@ -1,4 +1,4 @@
-/** Puts the page together: inputs, parts, keys. */
+/** Connects the page: inputs, parts, keys. */
 import * as api from './api.js';
 import { Captions } from './captions.js';
 import { Comments } from './comments.js';
@@ -56,7 +56,7 @@ const events = new Events({
 });
 let retryAt = 0;
 
-/** Some readings of the server's clock, spread over a second so that its ticks show. */
+/** Reads the server's clock several times within a second, as its Date has whole seconds. */
 async function calibrate() {
   for (let i = 0; i < 4 && state.clock.uncertainty > 400; i++) {
     await api.status({ clock: state.clock }).catch(() => {});
@@ -79,7 +79,7 @@ const ACTS = {
   },
 };
 
-/** The picture without WebRTC: stiller, and without voice, but nearly always possible. */
+/** The picture without WebRTC: fewer frames and no voice, but it works nearly everywhere. */
 function showHTTP() {
   const img = $('picture-http');
   img.onload = () => state.set({ http: true });
@@ -228,13 +228,13 @@ addEventListener('keydown', (e) => {
   }
 });
 
-// The token comes once, in the address' fragment; it becomes a cookie and leaves the address.
+// The token in the address' fragment becomes a cookie and is removed from the address.
 const token = api.fragmentToken(location.hash);
 draw();
 if (token) {
   history.replaceState(null, '', location.pathname + location.search);
   await login(token);
 } else {
-  // First paint first: the room and its library come after.
+  // Paint first, then load the room and its library.
   requestAnimationFrame(() => setTimeout(() => events.open(), 0));
 }

@@ -1,8 +1,8 @@
-/** Captions without a DOM: where lines break, and which of two sources is shown. */
+/** Captions without a DOM: line breaks, and the choice between two sources. */
 
 /**
- * Breaks text into lines, greedily, so that a line that is full never changes
- * when more words come. A word wider than a line is cut.
+ * Breaks text into lines, greedily, so that more words never change a full line.
+ * A word wider than a line is cut.
  * @param {string} text
  * @param {(s: string) => number} measure width of a string
  * @param {number} max width of a line
@@ -42,18 +42,18 @@ function fit(word, measure, max) {
   return pieces;
 }
 
-/** How long a finished caption stays, ms: time to read it, within bounds. @param {string} text */
+/** Display time of a finished caption, ms: time to read it, within bounds. @param {string} text */
 export function linger(text) {
   return Math.min(6000, Math.max(2200, text.length * 45));
 }
 
-/** An unfinished caption that got no more words for so long is over, ms: its speaker is gone. */
+/** An unfinished caption without new words for so long has ended, ms. */
 const ABANDONED = 12_000;
 
 /**
  * One caption at a time, from two sources: the room's text stream, which is
- * in step with the voice, and the server's events, which stand in when the
- * stream is missing or stalls. Time is an argument, ms.
+ * in step with the voice, and the server's events, which replace the
+ * stream when it is missing or stalls. Time is an argument, ms.
  */
 export class CaptionTrack {
   /** @type {Map<string, {room: string, roomAt: number, events: string, at: number, final: boolean, finalAt: number, cycle: number}>} */
@@ -79,7 +79,7 @@ export class CaptionTrack {
   }
 
   /**
-   * What is to be read now.
+   * The present caption.
    * @param {number} now
    * @returns {{segment: string, text: string, final: boolean, cycle: number} | null}
    */
@@ -91,7 +91,7 @@ export class CaptionTrack {
     return { segment: this.#current, text, final: s.final, cycle: s.cycle };
   }
 
-  /** Forgets everything, as after a restart of the server. */
+  /** Removes all captions, as after a restart of the server. */
   clear() {
     this.#segments.clear();
     this.#current = '';

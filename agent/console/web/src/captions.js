@@ -1,4 +1,4 @@
-/** Captions over the picture: two lines at most, each word lit as it comes. */
+/** Captions over the picture: two lines at most, new words highlighted. */
 import { breakLines } from './caption-layout.js';
 
 export class Captions {
@@ -47,10 +47,10 @@ export class Captions {
     const style = getComputedStyle(box);
     this.#measure.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
     const lines = breakLines(text, (s) => this.#measure.measureText(s).width, box.clientWidth - parseFloat(style.fontSize));
-    // Words that stand already are left alone, so that only the new one lights up.
+    // Present words are not touched, so that only the new one is highlighted.
     lines.forEach((words, i) => this.#line(i, words));
     this.#rows.length = lines.length;
-    // Rows are taken away and added but never put in again, which would light their words anew.
+    // Rows are removed and added, never re-inserted, which would highlight their words again.
     const two = this.#rows.slice(-2);
     for (const row of [...box.children]) if (!two.includes(row)) row.remove();
     for (const row of two) if (!row.isConnected) box.append(row);
@@ -80,7 +80,7 @@ export class Captions {
     }
   }
 
-  /** Screen readers get whole comments: word by word they would stutter. */
+  /** Screen readers get whole comments, as single words would stutter. */
   #announce(c) {
     if (!c || !c.final || this.#announced === c.segment) return;
     this.#announced = c.segment;

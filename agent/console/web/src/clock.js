@@ -1,12 +1,11 @@
 /**
- * The server's clock as seen from here. The score sheet places moments that
- * the server stamped, so the page must know what time it is over there; a
- * phone may be seconds off.
+ * An estimate of the server's clock. The score sheet shows times of the server,
+ * and a phone's clock may be seconds off.
  *
  * Every observation bounds offset = server - here, in ms:
  *  - a Date header (whole seconds, cut off) bounds it on both sides,
- *  - a moment that has passed over there bounds it from below.
- * The bounds are intersected; when they contradict each other (one of the
+ *  - a past time of the server bounds it from below.
+ * The bounds are intersected. If they contradict each other (one of the
  * clocks was set), the newest observation wins.
  */
 export class ServerClock {
@@ -39,15 +38,15 @@ export class ServerClock {
     this.#high = high;
   }
 
-  /** How far apart the bounds are, ms; Infinity when one side is unknown. */
+  /** The distance of the bounds, ms; Infinity if one is unknown. */
   get uncertainty() {
     return this.#high - this.#low;
   }
 
-  /** server - here in ms; 0 before anything was seen. */
+  /** server - here in ms; 0 before the first observation. */
   get offset() {
     const { low, high } = { low: this.#low, high: this.#high };
-    // Equal clocks are by far the most common case: believe in 0 as long as it is possible.
+    // Clocks are usually equal: 0 while the bounds allow it.
     if (low <= 0 && high >= 0) return 0;
     if (!Number.isFinite(low)) return Number.isFinite(high) ? high : 0;
     if (!Number.isFinite(high)) return low;

@@ -1,4 +1,4 @@
-/** The list of comments, newest on top, and the pictures each is about. */
+/** The list of comments, newest on top, with their pictures. */
 import { frameURL } from './api.js';
 import { moment } from './clock.js';
 import { clockTime, count, frameName, seconds } from './words.js';
@@ -6,16 +6,16 @@ import { age, alignment, meanwhile } from './view.js';
 
 const KEPT = 60;
 const THUMBS = 5;
-const TOUCHED = 1500; // ms for which a finger is believed to be still about
+const TOUCHED = 1500; // ms after a touch in which the list does not move
 
-/** Which of n frames to show as thumbnails: evenly spread, the newest always. @param {number[]} ids @param {number} most */
+/** The frames to show as thumbnails: evenly spread, always with the newest. @param {number[]} ids @param {number} most */
 export function pick(ids, most) {
   if (ids.length <= most) return ids;
   return Array.from({ length: most }, (_, i) => ids[Math.round((i * (ids.length - 1)) / (most - 1))]);
 }
 
 export class Comments {
-  /** @type {import('./score-layout.js').Cycle[]} come while the reader holds the list */
+  /** @type {import('./score-layout.js').Cycle[]} that arrived while the reader holds the list */
   #waiting = [];
   #touched = -Infinity;
   #hover = false;
@@ -53,7 +53,7 @@ export class Comments {
     });
   }
 
-  /** Something under the reader's finger must not move. */
+  /** Whether the reader holds the list, which must not move then. */
   #held() {
     const focus = this.el.list.contains(document.activeElement) && document.activeElement.matches('button:focus-visible');
     return this.#hover || focus || performance.now() - this.#touched < TOUCHED;
@@ -90,7 +90,7 @@ export class Comments {
       list.prepend(item);
       while (list.children.length > KEPT) list.lastElementChild.remove();
       if (scrolled) {
-        // What is being read stays where it is.
+        // The comment that is being read does not move.
         list.scrollTop += list.scrollHeight - before;
         this.#unseen++;
       }
@@ -110,7 +110,7 @@ export class Comments {
     this.#tellPill();
   }
 
-  /** The comment that is being said right now stands above the list. */
+  /** The comment in progress is above the list. */
   #now() {
     const text = this.state.current;
     const words = text || meanwhile(this.state.known);
@@ -157,7 +157,7 @@ export class Comments {
     const words = make('p', 'words', r.text);
     li.append(head, words);
 
-    // The pictures of a comment that was never said are not kept.
+    // The pictures of a dropped comment are not kept.
     const ids = r.outcome === 'dropped' ? [] : r.frame_ids ?? [];
     if (ids.length > 0) {
       const row = make('div', 'thumbs');

@@ -1,13 +1,13 @@
 /**
- * The controls. A click asks; only what the room reports back is shown as
- * done, so each control says "asked" until the snapshot carries it.
+ * The controls. A change counts as done when a snapshot of the room has it; until then the
+ * control shows it as pending.
  */
 import * as api from './api.js';
 import { instructionState, voiceNote } from './view.js';
 
-const PATIENCE = 6000; // ms after which the missing confirmation is mentioned
+const PATIENCE = 6000; // ms after which a missing confirmation is reported
 
-/** Waits for the snapshot that carries a change. */
+/** Waits for the snapshot with a change. */
 export class Confirm {
   /** @type {Map<string, {holds: (s: import('./types.js').Snapshot) => boolean, done: () => void, timer: any}>} */
   #open = new Map();
@@ -19,7 +19,7 @@ export class Confirm {
   }
 
   /**
-   * @param {string} key one open question each
+   * @param {string} key at most one pending change each
    * @param {(s: import('./types.js').Snapshot) => boolean} holds
    * @param {() => void} done @param {() => void} late
    */
@@ -49,7 +49,7 @@ export class Confirm {
 /** @param {string} id @returns {any} */
 const $ = (id) => document.getElementById(id);
 
-/** A short sentence at the bottom, for what has no place of its own. */
+/** A short message at the bottom of the page. */
 export class Toast {
   #timer = 0;
 
@@ -64,7 +64,7 @@ export class Toast {
 }
 
 export class InstructionBox {
-  #sent = ''; // asked for and not yet seen to act
+  #sent = ''; // sent and not yet in effect
   #stage = 'rest'; // rest, sent, set, acted, failed
   #words = '';
   #suggested = '';
@@ -90,7 +90,7 @@ export class InstructionBox {
     this.#say();
   }
 
-  /** Puts a profile's suggestion into the box, unless the reader wrote something there. @param {string} text */
+  /** Puts a profile's suggestion into the box, unless the reader has typed something. @param {string} text */
   suggest(text) {
     const box = $('instruction');
     box.placeholder = text ? `for example: ${text}` : '';
@@ -100,7 +100,7 @@ export class InstructionBox {
     if (text && document.activeElement === box) box.select();
   }
 
-  /** Only what to show in an empty box. @param {string} text */
+  /** Sets the placeholder of an empty box. @param {string} text */
   hint(text) {
     if (!$('instruction').value) $('instruction').placeholder = text ? `for example: ${text}` : '';
   }
@@ -191,7 +191,7 @@ export class Profiles {
       const active = input.value === s.active_profile;
       label.classList.toggle('active', active);
       label.classList.toggle('asked', input.value === this.#asked && !active);
-      // While a choice is under way the keyboard stays on it.
+      // The focus stays on a pending choice.
       if (!this.#asked) input.checked = active;
     }
   }
@@ -266,7 +266,7 @@ export class Voice {
     try {
       localStorage.setItem('touchline.volume', JSON.stringify({ volume: this.volume, muted: this.muted, camera: this.camera }));
     } catch {
-      // Private windows may refuse; then it is forgotten.
+      // Private windows may refuse; then the value is not stored.
     }
   }
 

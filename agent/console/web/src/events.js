@@ -1,14 +1,13 @@
 /**
- * The server's events, with an end to every doubt: the browser's EventSource
- * reconnects by itself after a broken line but not after an answer it does
- * not like, and never notices a line that died silently.
+ * The server's events. The browser's EventSource reconnects after a broken connection,
+ * but not after an error answer, and does not notice a silent one. This class covers both.
  */
 import * as api from './api.js';
 import { pause, spread } from './backoff.js';
 
 const NAMES = ['snapshot', 'history', 'status', 'caption', 'record', 'lost'];
-const LOOK = 2; // s between looks for a room that is gone
-const DOUBT = 20_000; // ms without an event after which the server is asked
+const LOOK = 2; // s between checks for a removed room
+const DOUBT = 20_000; // ms without an event after which the server is checked
 
 /**
  * @typedef {object} Handlers
@@ -16,9 +15,9 @@ const DOUBT = 20_000; // ms without an event after which the server is asked
  * @property {(link: 'connecting' | 'open' | 'lost' | 'locked' | 'gone', retryIn?: number) => void} link
  * @property {import('./clock.js').ServerClock} clock
  *
- * @typedef {object} Stream which events, those of this page's room when left out
+ * @typedef {object} Stream the events, by default those of this page's room
  * @property {string} url @property {string[]} names
- * @property {(opts: object) => Promise<any>} probe asks the server whether it answers
+ * @property {(opts: object) => Promise<any>} probe checks that the server answers
  */
 export class Events {
   /** @type {EventSource | null} */
@@ -54,7 +53,7 @@ export class Events {
         try {
           data = JSON.parse(e.data);
         } catch {
-          return; // half a line from a dying server
+          return; // an incomplete event of a server that ended
         }
         this.#on.event(name, data);
       });
@@ -76,7 +75,7 @@ export class Events {
     }, 5000);
   }
 
-  /** Asks why, says so, and tries again. */
+  /** Finds the cause, reports it, and retries. */
   async #broken() {
     clearInterval(this.#watch);
     this.#source?.close();
@@ -100,7 +99,7 @@ export class Events {
     this.#timer = setTimeout(() => this.open(), spread(wait));
   }
 
-  /** The room has no commentator: waits until it is in the list again. */
+  /** Waits until the room has a commentator again. */
   async #absent() {
     clearTimeout(this.#timer);
     this.#on.link('gone');
@@ -111,7 +110,7 @@ export class Events {
         return;
       }
     } catch {
-      // Asked again below.
+      // Retried below.
     }
     this.#timer = setTimeout(() => void this.#absent(), spread(LOOK));
   }

@@ -1,6 +1,6 @@
 /**
- * What a cycle covers and costs, and how many pictures it needs. The same
- * formulas stand in docs/tuning.md and are printed by `touchline check`.
+ * The span and the cost of a cycle, and the pictures it needs: the formulas of docs/tuning.md, which
+ * `touchline check` prints too.
  */
 
 /** Tokens of one tile of a picture in MiniCPM-o 4.5: 64 and a mark on either side. */
@@ -10,7 +10,7 @@ export const TOKENS_PER_TILE = 66;
 export const TILE_SIDE = 448;
 
 /**
- * How much time a look covers, s.
+ * The span of a cycle, s.
  * @param {number} frames @param {number} stride @param {number} fps
  */
 export function lookSpan(frames, stride, fps) {
@@ -19,7 +19,7 @@ export function lookSpan(frames, stride, fps) {
 }
 
 /**
- * Whether a picture of 16:9 is shown in parts as well as whole.
+ * Whether a picture of 16:9 is processed in tiles as well.
  * @param {number} longSide px @param {number} maxSlices
  */
 export function isCut(longSide, maxSlices) {
@@ -27,8 +27,8 @@ export function isCut(longSide, maxSlices) {
 }
 
 /**
- * The most tokens that the pictures of a look cost, for pictures of 16:9: each is
- * one tile, and one more for every part it is cut into.
+ * The most tokens of the pictures of a cycle, for pictures of 16:9: one tile each,
+ * and one more for each part of a cut picture.
  * @param {number} frames @param {number} longSide px @param {number} maxSlices
  */
 export function lookTokens(frames, longSide, maxSlices) {
@@ -36,7 +36,7 @@ export function lookTokens(frames, longSide, maxSlices) {
   return frames * TOKENS_PER_TILE * (isCut(longSide, maxSlices) ? 1 + maxSlices : 1);
 }
 
-/** How many pictures the window must hold for a cycle. @param {number} frames @param {number} stride */
+/** The number of pictures in the window of a cycle. @param {number} frames @param {number} stride */
 export function windowNeeds(frames, stride) {
   return frames >= 1 && stride >= 1 ? (frames - 1) * stride + 1 : NaN;
 }

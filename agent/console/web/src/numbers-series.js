@@ -19,8 +19,8 @@ export function steps(max, most = 4) {
 }
 
 /**
- * What became of the newest frame of a comment, in seconds since it was live.
- * Missing moments are NaN.
+ * The times of the newest frame of a comment, in seconds since it was live. NaN if
+ * unknown.
  * @param {import('./types.js').CycleRecord} r
  */
 export function frameAges(r) {
@@ -51,13 +51,13 @@ export function stages(r) {
   ];
 }
 
-/** Words or tokens a second of a look; NaN when the engine does not count. @param {import('./types.js').CycleRecord} r */
+/** Words or tokens per second of a cycle; NaN if the engine does not count them. @param {import('./types.js').CycleRecord} r */
 export function tokenRate(r) {
   return r.tokens > 0 && r.inference_sec > 0 ? r.tokens / r.inference_sec : NaN;
 }
 
 /**
- * Sums the samples of a metric in Prometheus' text format; NaN when there are none.
+ * Sums the samples of a metric in Prometheus' text format; NaN without any.
  * @param {string} text @param {string} name @param {string} [label] only samples with this one, as in kind="used"
  */
 export function metric(text, name, label = '') {

@@ -83,7 +83,7 @@ export class NumbersPanel {
     state.on('snapshot', () => this.draw());
   }
 
-  /** Called when the drawer opens: the load is read only while somebody looks. */
+  /** Called when the drawer opens: the load is read only while it is open. */
   shown() {
     this.#last = null;
     this.draw();
@@ -104,7 +104,7 @@ export class NumbersPanel {
         this.draw();
       }
     } catch {
-      // The link's own state says that the server is gone.
+      // The link shows that the server is away.
     }
     this.#timer = setTimeout(() => void this.#read(), POLL);
   }

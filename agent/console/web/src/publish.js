@@ -5,7 +5,7 @@
 import * as api from './api.js';
 import { loadLiveKit, signalURL, roomSentence } from './room.js';
 
-/** Published as it is: one layer, full size, rather fewer pictures than smaller ones. */
+/** One layer in full size; a lower frame rate rather than a smaller picture. */
 const ENCODING = { maxBitrate: 2_500_000, maxFramerate: 30 };
 
 /** A refusal of the camera in words. @param {unknown} err */
@@ -60,8 +60,8 @@ export async function screenTrack() {
 }
 
 /**
- * Plays a file over and over and gives its picture as a track, and its sound if
- * it has some. It is not heard here.
+ * Plays a file in a loop and returns its picture, and its sound if any, as tracks. The
+ * loudspeaker is silent.
  * @param {File} file
  * @returns {Promise<{track: MediaStreamTrack, sound?: MediaStreamTrack, end: () => void}>}
  */
@@ -91,7 +91,7 @@ export async function fileTrack(file) {
     if (!video.videoWidth) throw named('FileError', 'The file has no video.');
     const capture = (video.captureStream ?? video.mozCaptureStream)?.call(video);
     if (video.mozHasAudio ?? (capture?.getAudioTracks().length || video.audioTracks?.length)) audio = await running();
-    // Through an AudioContext the sound goes into the track and not to the loudspeaker.
+    // An AudioContext sends the sound to the track and not to the loudspeaker.
     const out = audio?.createMediaStreamDestination();
     if (audio && out) {
       audio.createMediaElementSource(video).connect(out);
@@ -101,7 +101,7 @@ export async function fileTrack(file) {
     const sound = out?.stream.getAudioTracks()[0];
     const track = capture?.getVideoTracks()[0];
     if (track) return { track, sound, end };
-    // Safari has no captureStream on video: a canvas takes its place.
+    // Safari has no captureStream on video: a canvas replaces it.
     const canvas = document.createElement('canvas');
     canvas.width = video.videoWidth;
     canvas.height = video.videoHeight;
@@ -114,7 +114,7 @@ export async function fileTrack(file) {
   }
 }
 
-/** An AudioContext that runs, which browsers allow on pages that somebody has clicked on. @returns {Promise<AudioContext | null>} */
+/** A running AudioContext, which browsers allow after a click on the page. @returns {Promise<AudioContext | null>} */
 async function running() {
   const audio = new AudioContext({ sampleRate: 48000 });
   await Promise.race([audio.resume().catch(() => {}), new Promise((over) => setTimeout(over, 1000))]);
@@ -130,9 +130,9 @@ export class Publisher {
   /** @type {MediaStreamTrack | null} */
   track = null;
   identity = '';
-  /** It is a screen and no camera. */
+  /** Whether it is a screen. */
   screen = false;
-  /** Called when publishing ends by itself. */
+  /** Called when publishing ends without a call of stop. */
   onEnded = (/** @type {string} */ _sentence) => {};
 
   get active() {
@@ -142,7 +142,7 @@ export class Publisher {
   /**
    * Publishes a track as a camera, or as a shared screen.
    * @param {MediaStreamTrack} track
-   * @param {() => void} [end] frees what made the track
+   * @param {() => void} [end] releases the source of the track
    * @param {boolean} [screen]
    * @param {MediaStreamTrack} [sound] that belongs to it
    * @returns {Promise<string>} the identity to watch

@@ -1,8 +1,7 @@
 /**
  * The viewer's side of the room: the delayed picture, the voice, the camera's
- * sound as the bot sends it on, the captions. Nothing else in the room is ever
- * subscribed to, above all not the camera's own tracks: they are ahead of the picture. livekit-client is loaded
- * here and only here for viewing, after the first paint.
+ * sound as the bot republishes it, the captions. It subscribes to nothing else, in particular not to the camera's
+ * own tracks, which are ahead of the picture. It loads livekit-client after the first paint.
  */
 import * as api from './api.js';
 import { mending, pause, spread } from './backoff.js';
@@ -12,27 +11,27 @@ export const loadLiveKit = () => import('./vendor/livekit-client.js');
 const STALL = 3000; // ms without a new picture
 const SOUND = 'touchline-sound'; // the camera's sound, delayed
 
-/** Where to connect: what the server says, or this very host. @param {string} [url] */
+/** The address to connect to: that of the server's answer, or this host. @param {string} [url] */
 export function signalURL(url) {
   const u = url || `${location.protocol}//${location.host}`;
   return u.replace(/^http/, 'ws');
 }
 
-/** Whether the browser has media connections to other machines only, and this page is from its own. @param {string} agent @param {string} host */
+/** Whether the browser blocks WebRTC with its own machine, and this page is from there. @param {string} agent @param {string} host */
 export function shutIn(agent, host) {
   return /\bFirefox\//.test(agent) && /^(localhost|127\.[\d.]+|\[::1\])$/.test(host);
 }
 
-/** The codecs that this browser plays from a room, such as "H264"; none when it does not say. */
+/** The codecs that this browser plays from a room, such as "H264"; none if unknown. */
 export function playable() {
   const codecs = globalThis.RTCRtpReceiver?.getCapabilities?.('video')?.codecs ?? [];
   return codecs.map((c) => c.mimeType.replace(/^video\//i, '').toUpperCase());
 }
 
-/** Whether the room was there and its media was not. @param {unknown} err */
+/** Whether the room was reached, but not its media. @param {unknown} err */
 const unreachable = (err) => /could not establish pc|connection.*timed? ?out|\bice\b/i.test(err instanceof Error ? err.message : String(err));
 
-/** A refusal of the room in words, for a browser that shows the page of a host. @param {unknown} err */
+/** The message for a failed join, for a browser and the host of the page. @param {unknown} err */
 export function roomSentence(err, agent = globalThis.navigator?.userAgent ?? '', host = globalThis.location?.hostname ?? '') {
   if (err instanceof api.ApiError) return err.message;
   const message = err instanceof Error ? err.message : String(err);
@@ -59,7 +58,7 @@ export class Viewer {
   #blockedTimer = 0;
   #volume = 1;
   #muted = false;
-  #agent = ''; // the commentator's identity, where the server says it
+  #agent = ''; // the commentator's identity, if the server sends it
   #cameraVolume = 1;
   /** @type {string} */
   name = '';
@@ -75,7 +74,7 @@ export class Viewer {
     this.onBlocked = () => {};
     /** @type {(name: string) => void} */
     this.onName = () => {};
-    /** The room is there, and this browser does not get its media. */
+    /** The room is reached, but not its media. */
     this.onShutIn = () => {};
     this.#watchPicture();
   }
@@ -90,7 +89,7 @@ export class Viewer {
     const generation = ++this.#generation;
     await this.#leave();
     if (generation !== this.#generation) return;
-    // What went wrong stays to be read while it is tried again.
+    // The last error stays visible during the retry.
     this.state.set({ room: 'joining', roomError: this.#failed ? this.state.known.roomError : '' });
     let room = null;
     try {
@@ -120,7 +119,7 @@ export class Viewer {
     }
   }
 
-  /** Leaves for good, until join is called. */
+  /** Leaves until join is called. */
   async leave() {
     this.#generation++;
     clearTimeout(this.#timer);
@@ -139,7 +138,7 @@ export class Viewer {
     }
   }
 
-  /** Here only. @param {number} volume 0 to 1 @param {boolean} muted */
+  /** On this page only. @param {number} volume 0 to 1 @param {boolean} muted */
   setVolume(volume, muted) {
     this.#volume = volume;
     this.#muted = muted;
@@ -149,7 +148,7 @@ export class Viewer {
     this.el.camera.muted = muted;
   }
 
-  /** The camera's sound against the voice, here only. @param {number} volume 0 to 1 */
+  /** The camera's sound against the voice, on this page only. @param {number} volume 0 to 1 */
   setCameraVolume(volume) {
     this.#cameraVolume = volume;
     this.setVolume(this.#volume, this.#muted);
@@ -172,7 +171,7 @@ export class Viewer {
     const wait = pause(this.#attempt++);
     this.state.set({ room: 'lost', roomError: sentence, agent: false, agentVideo: false });
     clearTimeout(this.#timer);
-    // While the server itself is gone its own link decides when to come back.
+    // While the server is away, the events' link decides when to retry.
     this.#timer = setTimeout(() => {
       if (this.state.known.link === 'open') void this.join();
       else this.#again(sentence);
@@ -202,7 +201,7 @@ export class Viewer {
       .on(RoomEvent.AudioPlaybackStatusChanged, () => live() && this.#tellBlocked())
       .on(RoomEvent.Disconnected, (reason) => {
         if (!live()) return;
-        if (this.state.known.room === 'joining') return; // connect's own error says more
+        if (this.state.known.room === 'joining') return; // connect reports a better error
         this.#room = null;
         if (reason === DisconnectReason.DUPLICATE_IDENTITY) {
           this.state.set({ room: 'replaced', agent: false, agentVideo: false });
@@ -215,7 +214,7 @@ export class Viewer {
     });
   }
 
-  /** Captions come only from the commentator: others could write anything. */
+  /** Captions of the commentator only; other participants could send any text. */
   async #read(room, reader, identity) {
     const from = room.remoteParticipants.get(identity);
     if (!from || !this.#isAgent(from)) return;
@@ -228,7 +227,7 @@ export class Viewer {
       }
       this.state.caption(segment, text, reader.info.attributes?.['lk.transcription_final'] === 'true');
     } catch {
-      // The stream broke off with its sender; the server's events have the rest.
+      // The stream ended with its sender; the server's events have the rest.
     }
   }
 
@@ -237,7 +236,7 @@ export class Viewer {
     return p.kind === this.#lk.ParticipantKind.AGENT && !p.attributes?.['lk.publish_on_behalf'];
   }
 
-  /** Subscribes to the agent's tracks, whatever is there by now. */
+  /** Subscribes to the present tracks of the agent. */
   #look() {
     const room = this.#room;
     if (!room) return;
@@ -276,7 +275,7 @@ export class Viewer {
     this.state.set({ picture: 'none' });
   }
 
-  /** Tells whether the browser holds the sound back, but not for a moment that passes by itself. */
+  /** Reports whether the browser blocks the sound, unless it does so for a moment only. */
   #tellBlocked() {
     clearTimeout(this.#blockedTimer);
     const blocked = () => Boolean(this.#room && !this.#room.canPlaybackAudio);
@@ -304,7 +303,7 @@ export class Viewer {
     }
     setInterval(() => {
       if (document.hidden) {
-        this.#lastPicture = performance.now(); // pictures are not counted while nobody looks
+        this.#lastPicture = performance.now(); // hidden pages count no pictures
         return;
       }
       if (this.state.known.picture === 'playing' && performance.now() - this.#lastPicture > STALL) {

@@ -1,4 +1,4 @@
-/** The page of many rooms: a tile for each, that leads to its own page. */
+/** The page of many rooms: a tile for each, with a link to its page. */
 import * as api from './api.js';
 import { Events } from './events.js';
 import { ServerClock } from './clock.js';
@@ -7,8 +7,8 @@ import { age } from './view.js';
 import { Wall, headline, nobody } from './wall.js';
 
 const FRESH = 2000; // ms between two pictures of a tile
-const ARRIVES = 15_000; // ms after which a commentator that was asked for is missed
-const LEAVES = 10_000; // ms in which one that was called off has left
+const ARRIVES = 15_000; // ms after which a requested commentator counts as missing
+const LEAVES = 10_000; // ms within which a removed commentator leaves
 
 /** @param {string} id @returns {any} */
 const $ = (id) => document.getElementById(id);
@@ -76,7 +76,7 @@ class TileView {
     this.el.tile = this;
   }
 
-  /** Asks whether it is meant, or no more. @param {boolean} on */
+  /** Shows or hides the confirmation. @param {boolean} on */
   #ask(on) {
     this.sure.hidden = !on;
     this.link.inert = on;
@@ -88,7 +88,7 @@ class TileView {
     this.yes.disabled = true;
     try {
       await api.call('DELETE', api.apiBase(this.link.pathname));
-      if (!wall.has(this.room)) return; // it was quick
+      if (!wall.has(this.room)) return; // already gone
       tell('wait', `Removing the commentator from “${this.room}”.`);
       clearTimeout(leaving.get(this.room));
       leaving.set(this.room, setTimeout(() => {
@@ -127,7 +127,7 @@ class TileView {
     else if (this.#visible && !this.#timer) this.#fetch();
   }
 
-  /** Pictures are asked for only while the tile is seen. @param {boolean} on */
+  /** Loads pictures only while the tile is visible. @param {boolean} on */
   set visible(on) {
     this.#visible = on;
     clearTimeout(this.#timer);
@@ -144,7 +144,7 @@ class TileView {
       const res = await fetch(`${api.apiBase(this.#tile.href)}/frame?w=448`, { cache: 'no-store', signal: AbortSignal.timeout(10_000) });
       if (res.ok) await this.#show(await res.blob());
     } catch {
-      // The next one may come.
+      // The next one may work.
     }
     this.#busy = false;
     if (this.#visible) this.#timer = setTimeout(() => this.#fetch(), FRESH);
@@ -169,7 +169,7 @@ class TileView {
   remove() {
     this.visible = false;
     this.#clear();
-    if (this.el.contains(document.activeElement)) $('rooms').focus(); // not to the top of the page
+    if (this.el.contains(document.activeElement)) $('rooms').focus(); // keeps the place on the page
     this.el.remove();
   }
 }
@@ -246,7 +246,7 @@ function redraw() {
 }
 setInterval(redraw, 1000);
 
-/** What became of a call. @param {string} tone @param {string} words */
+/** Shows the result of a call. @param {string} tone @param {string} words */
 function tell(tone, words) {
   clearTimeout(askedTimer);
   if (tone !== 'wait') asked = '';
@@ -306,7 +306,7 @@ addEventListener('keydown', (e) => {
   $('ask-room').focus();
 });
 
-// The token comes once, in the address' fragment; it becomes a cookie and leaves the address.
+// The token in the address' fragment becomes a cookie and is removed from the address.
 const token = api.fragmentToken(location.hash);
 draw();
 if (token) {

@@ -1,33 +1,32 @@
 /**
  * The score sheet without a canvas.
  *
- * Time runs to the right in the time of the scene: a frame sits where it was
- * seen, "live" is the right edge, and what the bot does at server time t sits
- * at t - D, the moment that the delayed picture shows just then. So a
- * comment that is aligned starts exactly on its newest frame's dot, and
- * everything that happens now happens on the line of the delayed picture.
+ * Time runs to the right in the time of the scene. A frame is at its capture time, "live"
+ * is the right edge, and an action of the bot at server time t is at t - D, the time that
+ * the delayed picture shows at t. So an aligned comment starts at the dot of its newest
+ * frame, and present actions are on the line of the delayed picture.
  */
 import { moment } from './clock.js';
 
-/** What the sheet covers, ms. */
+/** The span of the sheet, ms. */
 export const SPAN = 60_000;
-/** From here on picture and voice disagree, s. */
+/** The alignment error from which a comment is late, s. */
 export const TOLERANCE = 0.1;
 
 /**
- * One cycle as the sheet needs it; times in ms of the server's clock.
+ * One cycle on the sheet; times in ms of the server's clock.
  * @typedef {object} Cycle
  * @property {number} cycle
  * @property {number} seq row order among comments; -1 for a quiet cycle
  * @property {string} outcome
- * @property {number[]} frames when each frame was seen
- * @property {number} anchor when the newest was
+ * @property {number[]} frames capture time of each frame
+ * @property {number} anchor capture time of the newest
  * @property {number} delay D in ms
  * @property {[number, number] | null} think
  * @property {[number, number] | null} speech
  * @property {number} error s
  * @property {boolean} aligned the error was measured
- * @property {boolean} [expected] still under way: the frames are worked out, not reported
+ * @property {boolean} [expected] in progress: the frames are estimated
  * @property {import('./types.js').CycleRecord} [record]
  */
 
@@ -65,7 +64,7 @@ export function cycleOf(r, seq, fallbackDelay) {
 }
 
 /**
- * Where something that happened at t is placed: at what the delayed picture showed then.
+ * The place of an event at t: the time that the delayed picture showed at t.
  * @param {number} t @param {number} delay both ms
  */
 export function placed(t, delay) {
@@ -85,7 +84,7 @@ export function placed(t, delay) {
  * @property {number[]} dots
  * @property {[number, number] | null} think
  * @property {[number, number] | null} speech
- * @property {[number, number] | null} tail from where the speech should start to where it did
+ * @property {[number, number] | null} tail from the due start of the speech to the real one
  * @property {number} x0 leftmost
  * @property {number} x1 rightmost
  */
@@ -95,7 +94,7 @@ const LANE = 10; // for cycles without words
 const TOP = 16; // for the labels of the two lines
 const ROW = 15;
 
-/** How many rows fit. @param {number} height */
+/** The number of rows. @param {number} height */
 export function rowCount(height) {
   return Math.max(2, Math.floor((height - AXIS - LANE - TOP) / ROW));
 }
@@ -119,7 +118,7 @@ export function layout(cycles, view) {
     let speech = null;
     let tail = null;
     if (c.speech) {
-      // A measured error is exact; D at that moment is only a figure of the same cycle.
+      // A measured error is exact; D is approximate.
       const start = c.aligned && Number.isFinite(c.anchor) ? c.anchor + c.error * 1000 : placed(c.speech[0], c.delay);
       speech = /** @type {[number, number]} */ ([x(start), x(start + c.speech[1] - c.speech[0])]);
       if (c.aligned && Math.abs(c.error) > TOLERANCE) tail = /** @type {[number, number]} */ ([x(c.anchor), x(start)]);
@@ -161,8 +160,8 @@ export function hit(marks, px, py, reach = 10) {
 }
 
 /**
- * Cycles under way. The record comes when a cycle is over; until then its
- * beginning is told by the status and its words by the captions.
+ * Cycles in progress. The record comes at the end of a cycle; until then the status shows its
+ * start and the captions its words.
  */
 export class Underway {
   /** @type {{start: number, end: number | null, frames: number[], cycle: number, speechStart: number, speechEnd: number | null}[]} */
@@ -196,7 +195,7 @@ export class Underway {
     if (c.final) o.speechEnd ??= now;
   }
 
-  /** A record closes its cycle and whatever began before it. @param {Cycle} c */
+  /** A record closes its cycle and all earlier ones. @param {Cycle} c */
   record(c) {
     const start = c.think ? c.think[0] : c.anchor;
     this.#open = this.#open.filter((o) => o.cycle !== c.cycle && !(o.start <= start + 700));

@@ -1,9 +1,9 @@
-/** Draws the score sheet and tells the figures of the cycle under the pointer. */
+/** Draws the score sheet, and the figures of the cycle under the pointer. */
 import { layout, hit } from './score-layout.js';
 import { millis, seconds } from './words.js';
 
 const FRAME = 50; // ms between drawings
-const CALM = 1000; // the same for who does not want movement
+const CALM = 1000; // the same with reduced motion
 
 /**
  * All figures of a cycle, as label and value.
@@ -181,7 +181,7 @@ export class ScoreSheet {
     g.font = c.font;
     g.textBaseline = 'middle';
 
-    // What the viewer has not seen yet lies between the two lines.
+    // The part between the two lines is not shown yet.
     const nowX = Math.round(l.nowX) + 0.5;
     g.fillStyle = c.ahead;
     g.fillRect(nowX, 0, width - nowX, l.axisY);
@@ -278,7 +278,7 @@ export class ScoreSheet {
     g.strokeRect(m.x0 - 5.5, m.y - m.half + 0.5, m.x1 - m.x0 + 11, m.half * 2 - 1);
   }
 
-  /** The figures stand above their cycle and move with it. */
+  /** The figures are above their cycle and move with it. */
   #place(l) {
     const { tip, canvas } = this.el;
     if (!this.#picked) return;

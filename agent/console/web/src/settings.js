@@ -1,4 +1,4 @@
-/** The settings drawer, with what a window covers and costs. */
+/** The settings drawer, with the span and the cost of a cycle. */
 import * as api from './api.js';
 import { isCut, lookSpan, lookTokens, windowNeeds } from './formulas.js';
 import { h } from './panel.js';
@@ -108,7 +108,7 @@ export class SettingsPanel {
 
   async #send(entry) {
     const { f, input, row } = entry;
-    // Short words stand in the unit's place, so that nothing moves; only a refusal takes a line.
+    // Short messages replace the unit, so that nothing moves; only a refusal takes a line.
     const note = (tone, words) => {
       row.dataset.tone = tone;
       entry.unit.textContent = tone === 'wait' || tone === 'on' ? words : f.unit;

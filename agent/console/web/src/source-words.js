@@ -1,4 +1,4 @@
-/** What the source picker says. Pure: from what is known to sentences. */
+/** The texts of the source picker, without a DOM. */
 
 /** An address that the server can open. @param {string} s */
 export function looksLikeURL(s) {
@@ -6,9 +6,9 @@ export function looksLikeURL(s) {
 }
 
 /**
- * What is watched, in words.
+ * The watched source as a phrase.
  * @param {import('./types.js').SourceInfo | undefined} s @param {string} own identity of this browser's camera
- * @param {import('./types.js').Source[]} [sources] what the server brings in, by name
+ * @param {import('./types.js').Source[]} [sources] the sources of the server, by name
  */
 export function sourceSentence(s, own, sources = []) {
   if (!s || !(s.width > 0)) return 'No source yet.';
@@ -18,7 +18,7 @@ export function sourceSentence(s, own, sources = []) {
   return `Watched: ${who}, ${s.width} × ${s.height}${s.codec ? `, ${s.codec}` : ''}${fps}${s.muted ? ', paused' : ''}.`;
 }
 
-/** How long ago, roughly. @param {string} since @param {number} now ms */
+/** The time since, rounded. @param {string} since @param {number} now ms */
 function lasting(since, now) {
   const s = Math.round((now - Date.parse(since)) / 1000);
   if (!(s >= 1)) return '';
@@ -31,7 +31,7 @@ function lasting(since, now) {
 const why = (reason) => (reason ? `: ${reason.replace(/[.\s]+$/, '')}` : '');
 
 /**
- * The state of a source and how long it has been in it.
+ * The state of a source and its duration.
  * @param {import('./types.js').Source} s @param {number} now ms, the server's
  * @returns {{words: string, tone: '' | 'on' | 'wait' | 'bad'}}
  */
@@ -66,7 +66,7 @@ export function figures(s) {
 }
 
 /**
- * What else is to be known of a source: why it is transcoded, and what to set at the camera.
+ * The notes on a source: why it is transcoded, and what to set at the camera.
  * @param {import('./types.js').Source} s
  */
 export function hints(s) {
@@ -74,14 +74,14 @@ export function hints(s) {
 }
 
 /**
- * One row for each that could be watched: what the server brings in, then what others publish.
+ * One row per source: those of the server, then those of other participants.
  * @param {import('./types.js').Source[]} sources @param {import('./types.js').RoomCamera[]} cameras @param {string} own
  */
 export function rows(sources, cameras, own) {
   const out = sources.map((s) => ({ identity: s.identity, name: s.name, watched: s.watched, source: s, removable: !s.fixed, own: false, muted: false }));
   const known = new Set(out.map((r) => r.identity));
   for (const c of cameras) {
-    if (known.has(c.identity) || c.identity === 'scene') continue; // the scene has a button of its own
+    if (known.has(c.identity) || c.identity === 'scene') continue; // the scene has its own button
     known.add(c.identity);
     const mine = Boolean(own) && c.identity === own;
     const name = mine ? 'Your own' : c.name || c.identity;

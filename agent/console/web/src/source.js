@@ -1,11 +1,11 @@
-/** The source picker: what is watched, what could be, and this browser as a camera. */
+/** The source picker: the watched source, the others, and this browser as a camera. */
 import * as api from './api.js';
 import { Publisher, cameraSentence, cameraTrack, fileTrack, screenTrack } from './publish.js';
 import { h } from './panel.js';
 import { sentence } from './view.js';
 import { hints, looksLikeURL, rows, sourceSentence, stateWords } from './source-words.js';
 
-const LOOK = 2000; // ms between two looks at who is in the room, while the picker is open
+const LOOK = 2000; // ms between updates of the list while the picker is open
 
 export class SourcePanel {
   publisher = new Publisher();
@@ -26,7 +26,7 @@ export class SourcePanel {
   #whipKey = h('input', { type: 'text', readOnly: true, id: 'whip-key' });
   #busy = false;
   #timer = 0;
-  /** What the server told last. */
+  /** The last list of the server. */
   #known = { cameras: [], scene: true, opens: true };
   /** @type {Map<string, any>} rows by identity, so that nothing moves under the reader's finger */
   #rows = new Map();
@@ -69,7 +69,7 @@ export class SourcePanel {
     addEventListener('pagehide', () => void this.publisher.stop());
   }
 
-  /** Commenting itself can be stopped and started. */
+  /** Stops and starts commenting. */
   #running() {
     const b = h('button', { class: 'quiet' }, 'Stop commenting');
     const p = h('p', { class: 'running' }, b, h('small', {}, 'Stopping clears the instruction.'));
@@ -89,7 +89,7 @@ export class SourcePanel {
     return p;
   }
 
-  /** The picker was opened: it looks around for as long as it is seen. */
+  /** The picker was opened: updates the list while it is visible. */
   shown() {
     this.draw();
     clearInterval(this.#timer);
@@ -110,7 +110,7 @@ export class SourcePanel {
         this.#whipKey.value = whip.key;
       }
     } catch (err) {
-      if (err.status !== 501) return; // it is asked again
+      if (err.status !== 501) return; // retried later
       this.#known = { cameras: [], scene: this.state.known.snapshot?.scene !== false, opens: false };
       this.#whip.hidden = true;
     }
@@ -120,7 +120,7 @@ export class SourcePanel {
   draw() {
     const snapshot = this.state.known.snapshot;
     this.#what.textContent = sourceSentence(snapshot?.source, this.publisher.identity, snapshot?.sources);
-    // What was true of a camera that has gone since is not left standing.
+    // The message of a removed camera goes too.
     if (this.#note.dataset.tone === 'on' && snapshot?.sources?.some((s) => s.watched && s.state !== 'live')) this.#tell('', '');
     this.#scene.hidden = snapshot?.scene === false || !this.#known.scene;
     this.#form.hidden = !this.#known.opens;
@@ -194,7 +194,7 @@ export class SourcePanel {
     }
   }
 
-  /** Says that it is watched once the room shows it; until then how its camera is. */
+  /** Shows the state of its camera until the room watches it. */
   #expect(there, identity, done = '') {
     this.confirm.expect('source', there, () => this.#tell('on', `${done} It is being watched.`.trim()), () => {
       const s = this.state.known.snapshot?.sources?.find((x) => x.identity === identity);
@@ -285,7 +285,7 @@ export class SourcePanel {
     this.#preview.hidden = !on;
     this.#preview.srcObject = on && this.publisher.track ? new MediaStream([this.publisher.track]) : null;
     this.state.set({ publishing: on });
-    // A camera that is on must not be forgotten when the drawer is closed.
+    // A camera that is on stays visible when the drawer is closed.
     const button = document.getElementById('open-source');
     button.textContent = on ? (this.publisher.screen ? 'Your screen is on' : 'Your camera is on') : 'Source';
     button.classList.toggle('on-air', on);
@@ -302,13 +302,13 @@ function put(el, words) {
   if (el.textContent !== words) el.textContent = words;
 }
 
-/** A text to take along. @param {string} label @param {HTMLInputElement} input @param {(words: string) => void} tell */
+/** A text with a copy button. @param {string} label @param {HTMLInputElement} input @param {(words: string) => void} tell */
 function copied(label, input, tell) {
   const button = h('button', { class: 'quiet', type: 'button', ariaLabel: `Copy ${label}` }, 'Copy');
   input.addEventListener('focus', () => input.select());
   button.addEventListener('click', async () => {
     try {
-      await navigator.clipboard.writeText(input.value); // safe pages only
+      await navigator.clipboard.writeText(input.value); // secure pages only
       tell(`${label} copied.`);
     } catch {
       input.focus();

@@ -1,7 +1,6 @@
 /**
- * All that the page knows, in one place. Parts of the page subscribe and read;
- * only the two inputs (the server's events and the room) and the reader's own
- * choices write.
+ * The state of the page. Parts of the page subscribe and read; only the two inputs (the server's events and
+ * the room) and the reader's choices write.
  */
 import { ServerClock, moment } from './clock.js';
 import { CaptionTrack } from './caption-layout.js';
@@ -38,12 +37,12 @@ export class State extends EventTarget {
     publishing: false,
   };
 
-  /** What time it is at the server, ms. */
+  /** The time of the server, ms. */
   get now() {
     return this.clock.at(Date.now());
   }
 
-  /** Where the delayed picture is, ms behind. */
+  /** The delay of the delayed picture, ms. */
   get delay() {
     return Math.max(0, (this.known.snapshot?.delay ?? 0) * 1000);
   }
@@ -75,7 +74,7 @@ export class State extends EventTarget {
       case 'history':
         this.cycles = [];
         this.underway.clear();
-        this.captions.clear(); // of a server that may have begun anew
+        this.captions.clear(); // the server may have restarted
         for (const r of data ?? []) this.#record(r, false);
         this.#tell('history');
         break;
@@ -100,7 +99,7 @@ export class State extends EventTarget {
     this.#tell('caption');
   }
 
-  /** The words of a comment that has begun and has no record yet; "" otherwise. */
+  /** The words of the comment in progress; "" without one. */
   get current() {
     const c = this.captions.current(performance.now());
     if (!c || this.cycles.some((r) => r.cycle === c.cycle && c.cycle > 0)) return '';
@@ -124,7 +123,7 @@ export class State extends EventTarget {
   /** @param {import('./types.js').CycleRecord} r @param {boolean} fresh */
   #record(r, fresh) {
     const same = (c) => c.cycle === r.cycle && c.record?.inference_start === r.inference_start;
-    if (this.cycles.some(same)) return; // repeated after a broken line
+    if (this.cycles.some(same)) return; // repeated after a reconnect
     const c = cycleOf(r, isComment(r.outcome) ? this.#seq++ : -1, (this.known.snapshot?.delay ?? 0));
     this.cycles.push(c);
     this.#trim();
@@ -142,7 +141,7 @@ export class State extends EventTarget {
     }
   }
 
-  /** Quiet cycles may be many: those outside the sheet go first. */
+  /** Drops old cycles, quiet ones outside the sheet first. */
   #trim() {
     if (this.cycles.length <= KEPT_RECORDS) return;
     const edge = this.now - SPAN * 2;

@@ -1,10 +1,10 @@
 /**
- * The shapes the server sends, as far as the page reads them. See docs/api.md
- * for the contract; times are RFC 3339 strings, durations seconds.
+ * The answers and events of the server, as far as the page reads them. docs/api.md is the
+ * contract; times are RFC 3339 strings, durations seconds.
  *
  * @typedef {object} Status
  * @property {string} state LiveKit's agent state
- * @property {string} [detail] why, in words
+ * @property {string} [detail] the reason
  * @property {number} percent of the model's loading
  * @property {string} chip waiting, loading, failed, watching, thinking, speaking, silent, idle, reconnecting
  *
@@ -57,11 +57,11 @@
  *
  * @typedef {object} Snapshot
  * @property {Source[]} [sources]
- * @property {boolean} [scene] there is a built-in one
+ * @property {boolean} [scene] there is a built-in camera
  * @property {Status} status
  * @property {string} engine
  * @property {string} [engine_note]
- * @property {boolean} [reads_instructions] not given: it does
+ * @property {boolean} [reads_instructions] true if absent
  * @property {string} monitor_mode
  * @property {string} instruction
  * @property {string} [instruction_by]
@@ -79,7 +79,7 @@
  * @property {number} late
  * @property {number} dropped
  * @property {number} failed
- * @property {string} [voice_problem] why comments are not spoken although they should be
+ * @property {string} [voice_problem] why speech fails
  * @property {number} long_side px of the pictures the model sees
  * @property {number} max_slices
  * @property {number} window_size pictures

@@ -1,12 +1,11 @@
 /**
- * What the page says about itself: the state chip, the words over the
- * picture, the banner. Pure: from what is known to sentences.
+ * The texts of the page: the state chip, the words over the picture, the banner. Without a DOM.
  */
 import { ago } from './words.js';
 
 /**
  * @typedef {object} Known
- * @property {'connecting' | 'open' | 'lost' | 'locked' | 'gone'} link to the server; gone: it has no such room now
+ * @property {'connecting' | 'open' | 'lost' | 'locked' | 'gone'} link to the server; gone: it does not have the room
  * @property {number} [retryIn] s until the next attempt
  * @property {'waiting' | 'joining' | 'joined' | 'reconnecting' | 'lost' | 'replaced'} room
  * @property {string} [roomError]
@@ -19,7 +18,7 @@ import { ago } from './words.js';
  * @property {import('./types.js').Status | null} status
  * @property {{reason: string, at: number} | null} failure of the last cycle; at in ms
  * @property {boolean} publishing this browser's camera is on
- * @property {string[]} [codecs] what this browser plays from a room, such as "H264"; not known when empty
+ * @property {string[]} [codecs] codecs that this browser plays, such as "H264"; unknown when empty
  *
  * @typedef {object} Act
  * @property {string} id
@@ -60,7 +59,7 @@ export function chip(k) {
 }
 
 /**
- * What stands in the picture's place while there is none; null when there is one.
+ * The words in place of a missing picture; null with a picture.
  * @param {Known} k
  * @returns {{words: string, more?: string, percent?: number, login?: boolean, acts: Act[]} | null}
  */
@@ -137,7 +136,7 @@ export function curtain(k) {
 }
 
 /**
- * One sentence over the picture when something is wrong although there is a picture.
+ * The sentence over the picture about a problem; null without one.
  * @param {Known} k @param {number} now ms, the server's
  * @returns {{words: string, tone: 'alarm' | 'wait', acts: Act[]} | null}
  */
@@ -159,14 +158,14 @@ export function banner(k, now) {
   if (st?.chip === 'reconnecting') {
     return { words: 'The commentator lost its connection and is reconnecting.', tone: 'alarm', acts: [] };
   }
-  if (st?.chip === 'failed') return pictured ? { words: modelFailed(st.detail), tone: 'alarm', acts: [] } : null; // the curtain says it
+  if (st?.chip === 'failed') return pictured ? { words: modelFailed(st.detail), tone: 'alarm', acts: [] } : null; // the curtain shows it
   if (k.failure && now - k.failure.at < 20_000) {
     return { words: `${modelFailed(k.failure.reason || 'no reason given')} Retrying with the next frames.`, tone: 'alarm', acts: [] };
   }
   if (pictured && st?.chip === 'loading') {
     return { words: `Loading the model, ${Math.round(st.percent)} %. The picture continues.`, tone: 'wait', acts: [] };
   }
-  // A camera with a name and no size yet has just been chosen; its first picture is on its way.
+  // A camera with a name and no size was just chosen; its first picture will come.
   const source = k.snapshot?.source;
   if (pictured && (st?.chip === 'waiting' || (k.snapshot && !(source?.width > 0) && !source?.identity))) {
     const away = k.snapshot?.sources?.find((s) => s.watched && s.state !== 'live');
@@ -184,7 +183,7 @@ export function banner(k, now) {
   return null;
 }
 
-/** What else could be watched at once. @param {Known} k @param {string} scene the label of the built-in one */
+/** The other sources to watch. @param {Known} k @param {string} scene the label of the built-in one */
 function others(k, scene) {
   const acts = [{ id: 'camera', label: 'Use this camera' }];
   if (k.snapshot?.scene !== false) acts.push({ id: 'scene', label: scene });
@@ -192,7 +191,7 @@ function others(k, scene) {
 }
 
 /**
- * What stands in the place of the comment under way while there is none.
+ * The words in place of the comment in progress, without one.
  * @param {Known} k
  */
 export function meanwhile(k) {
@@ -220,7 +219,7 @@ export function meanwhile(k) {
 
 /**
  * The line under the instruction box. With an engine that reads no instructions, unread is
- * true and the line stands in place of the box.
+ * true and the line replaces the box.
  * @param {'rest' | 'sent' | 'set' | 'acted' | 'failed'} stage of the instruction sent here
  * @param {string} sent that instruction @param {string} failure why it failed
  * @param {import('./types.js').Snapshot | null} s
@@ -243,14 +242,14 @@ export function instructionState(stage, sent, failure, s) {
 }
 
 /**
- * What stands beside the voice switch: why comments are not spoken although they should be.
+ * The words beside the voice switch: why speech fails.
  * @param {import('./types.js').Snapshot | null} s
  */
 export function voiceNote(s) {
   return s?.voice_problem ? `no voice: ${s.voice_problem.trim()}` : '';
 }
 
-/** The engine's failure; why also says what to do. @param {string} [why] */
+/** The engine's failure; why has the reason and the remedy. @param {string} [why] */
 function modelFailed(why) {
   return why ? `The model does not answer: ${sentence(why)}` : 'The model does not answer.';
 }
@@ -262,7 +261,7 @@ export function sentence(s) {
 }
 
 /**
- * The line under the list: what was said and what was not.
+ * The line under the list: the counts of comments.
  * @param {import('./types.js').Snapshot | null} s
  */
 export function tally(s) {
@@ -277,7 +276,7 @@ export function tally(s) {
 }
 
 /**
- * How a comment fits its picture.
+ * The alignment of a comment with its picture.
  * @param {import('./types.js').CycleRecord} r
  * @returns {{text: string, tone: 'good' | 'bad' | 'none', title: string}}
  */

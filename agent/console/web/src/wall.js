@@ -1,6 +1,5 @@
 /**
- * What the page of many rooms says about each. Pure: from the server's list
- * and events to words.
+ * The texts of the page of many rooms, from the server's list and events. Without a DOM.
  */
 import { chip, sentence } from './view.js';
 import { count, millis, seconds } from './words.js';
@@ -19,11 +18,11 @@ import { count, millis, seconds } from './words.js';
  * @typedef {object} Tile
  * @property {string} room @property {string} href
  * @property {{words: string, tone: string}} chip
- * @property {string} words the newest comment, or what stands in its place
- * @property {number} at when it was said, ms; NaN when nothing was
- * @property {boolean} live it is being said
- * @property {boolean} picture there is one to ask for
- * @property {string} none what stands in the picture's place
+ * @property {string} words the newest comment, or the words in its place
+ * @property {number} at its time, ms; NaN without one
+ * @property {boolean} live it is in progress
+ * @property {boolean} picture there is one
+ * @property {string} none the words in place of the picture
  * @property {string} behind @property {string} aligned @property {boolean} late
  * @property {string} viewers
  */
@@ -50,7 +49,7 @@ export class Wall {
       return;
     }
     const info = this.#rooms.get(data?.room);
-    if (!info) return; // it is told within a second
+    if (!info) return; // its event comes within a second
     switch (name) {
       case 'gone':
         this.#rooms.delete(data.room);
@@ -83,7 +82,7 @@ export class Wall {
   }
 }
 
-/** @param {RoomInfo} r @param {string} said what is being said right now @returns {Tile} */
+/** @param {RoomInfo} r @param {string} said the comment in progress @returns {Tile} */
 export function tile(r, said) {
   const status = { state: r.state, chip: r.chip, detail: r.reason, percent: r.percent };
   const c = chip(/** @type {any} */ ({ link: 'open', status, snapshot: { settings: { speech: r.speech } } }));
@@ -114,7 +113,7 @@ function noPicture(r) {
 }
 
 /**
- * What stands on the page while there is no room to show; null when there is one.
+ * The words of the page without rooms; null with rooms.
  * @param {'connecting' | 'open' | 'lost' | 'locked' | 'gone'} link @param {number} rooms
  * @returns {{words: string, more: string, login?: boolean, line?: boolean} | null}
  */

@@ -1,4 +1,4 @@
-/** Figures and times as people read them. */
+/** Figures and times for readers. */
 
 /** "now", "12 s ago", "3 min ago". @param {number} sec */
 export function ago(sec) {
