@@ -2,9 +2,8 @@
 // room, the codec process, the voice, the page's view of it, and the fan-out of
 // the delayed picture.
 //
-// It owns which parts there are and what each is given, and the loading and loss
-// of engines. It knows neither the file of settings nor the worker that may run
-// many commentators.
+// It owns the choice and the wiring of the parts, and the loading and loss of engines.
+// It depends neither on the settings file nor on the worker that may run many commentators.
 package bot
 
 import (
@@ -12,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +25,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
+	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
@@ -122,7 +121,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if err := b.makeRoom(); err != nil {
 		return nil, err
 	}
-	// A ready token names a room of its own.
+	// A ready token names its room.
 	b.Tokens = &minter{keys: opts.Keys, room: b.Room.RoomName(), agent: b.Room.Identity()}
 	b.Voice, err = speech.New(speech.Options{Out: b.Room.Voice(), Log: opts.Log})
 	if err != nil {
@@ -155,8 +154,7 @@ func New(opts Options) (_ *Bot, err error) {
 	return b, nil
 }
 
-// makeRoom makes the client of the room, what steers the bot from inside it,
-// and the receiver of the camera's sound.
+// makeRoom makes the room's client, its control and the receiver of the camera's sound.
 func (b *Bot) makeRoom() (err error) {
 	cfg, opts := b.opts.Settings, b.opts
 	lk := cfg.LiveKit
@@ -197,8 +195,7 @@ func (b *Bot) newDecoder(sinks agent.DecoderSinks) (agent.Decoder, error) {
 	})
 }
 
-// Run runs everything until ctx ends or a part fails for good. A panic in the
-// bot's code, or in what it is given, is such a failure.
+// Run runs all parts until ctx ends or one fails for good. A panic of a part is such a failure.
 func (b *Bot) Run(ctx context.Context) (err error) {
 	defer func() {
 		if !errors.Is(err, room.ErrReplaced) { // another bot serves the room
@@ -226,30 +223,22 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 		return nil
 	})
 	if !b.owned {
-		return ignoreCanceled(g.Wait())
+		return rescue.UnlessCanceled(g.Wait())
 	}
 	part(b.engine.Run)
-	return errors.Join(ignoreCanceled(g.Wait()), b.engine.Close())
-}
-
-func ignoreCanceled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return errors.Join(rescue.UnlessCanceled(g.Wait()), b.engine.Close())
 }
 
 // Console returns the server of the page for this bot. announce is called with
 // its address once it listens.
 func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.Server, error) {
-	metrics := prometheus.NewRegistry()
-	if err := metrics.Register(b.opts.Outputs); err != nil {
-		return nil, fmt.Errorf("register the outputs' metrics: %w", err)
-	}
+	registry := prometheus.NewRegistry()
+	err := registry.Register(b.opts.Outputs)
 	if c := b.engine.Metrics; c != nil {
-		if err := metrics.Register(c); err != nil {
-			return nil, fmt.Errorf("register the engine's metrics: %w", err)
-		}
+		err = errors.Join(err, registry.Register(c))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("register the bot's metrics: %w", err)
 	}
 	var players console.Players
 	if b.opts.Settings.WHEP.Enabled {
@@ -266,7 +255,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 	}
 	s, err := console.New(console.Options{
 		Config: cfg, Room: b.Face(), SignalURL: b.opts.Settings.LiveKit.URL, WHEP: players,
-		WHIP: b.sources.handler(), Registry: metrics, Announce: announce, Log: b.log,
+		WHIP: b.sources.handler(), Registry: registry, Announce: announce, Log: b.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the page: %w", err)
@@ -277,8 +266,8 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 // Face returns the bot's room as a console shows it.
 func (b *Bot) Face() console.Room {
 	face := console.Room{
-		Name: b.Room.RoomName(), Bot: b, Hub: b.Hub, Pictures: pictures{b}, Sound: voiceSound{b.Voice},
-		Tokens: b.Tokens, Metrics: soundMetrics{b}, Viewers: b.Room.Viewers,
+		Name: b.Room.RoomName(), Bot: b, Hub: b.Hub, Pictures: pictures{b}, Sound: b.Voice,
+		Tokens: b.Tokens, Metrics: metrics.Func(b.collectSound), Viewers: b.Room.Viewers,
 		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,
 	}
 	if b.sources != nil { // a nil pointer in an interface is not nil
@@ -296,17 +285,4 @@ type voiceOutput struct{ w *speech.Writer }
 // NewUtterance implements agent.AudioOutput.
 func (v voiceOutput) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
 	return v.w.NewUtterance(speech.Events(ev))
-}
-
-// voiceSound adapts the speech writer to console.Sound.
-type voiceSound struct{ w *speech.Writer }
-
-// Subscribe implements console.Sound.
-func (s voiceSound) Subscribe() (<-chan []int16, func()) { return s.w.Subscribe() }
-
-// newest returns the newest decoded picture.
-func (b *Bot) newest(ctx context.Context) (media.VideoFrame, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	return b.Newest(ctx)
 }

@@ -15,7 +15,7 @@ import (
 	"touchline/internal/redact"
 )
 
-// settings of a bot whose room nobody serves.
+// settings of a bot whose room has no server.
 func settings(t *testing.T) configs.Config {
 	t.Helper()
 	cfg, err := configs.Load("", nil)

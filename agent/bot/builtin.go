@@ -13,7 +13,7 @@ import (
 	"touchline/models"
 )
 
-// builtIn is the model of a bundle, by its manifest.
+// builtIn is the model of a bundle.
 type builtIn struct {
 	name, note string
 	load       residency.Load
@@ -47,8 +47,8 @@ func newBuiltIn(cfg minicpmo.Settings, frames int, log zerolog.Logger) (*builtIn
 	return &builtIn{name: bundle.Manifest.Name, note: note, load: load, log: log}, nil
 }
 
-// reportLost logs that the device is lost, which ends the program.
+// reportLost logs the loss of the device, which ends the program.
 func (b *builtIn) reportLost(err error) {
 	b.log.Error().Err(err).Int("exit_code", minicpmo.ExitDeviceLost).
-		Msg("the GPU does not answer any more: this program ends, start it anew")
+		Msg("GPU lost; restart the program")
 }

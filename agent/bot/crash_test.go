@@ -44,7 +44,7 @@ func (b bomb) Record(agent.Record)              { b.at("Record") }
 func (b bomb) Frames(uint64, []agent.SeenFrame) { b.at("Frames") }
 
 func (b bomb) State(s agent.Status) {
-	if s.Chip != agent.ChipReconnecting { // that is told before Run
+	if s.Chip != agent.ChipReconnecting { // that is reported before Run
 		b.at("State")
 	}
 }
@@ -91,12 +91,12 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 		_, err := api.GetParticipant(context.Background(), &livekit.RoomParticipantIdentity{Room: name, Identity: identity})
 		return err == nil
 	}
-	job := func(id, roomName string, told *leavings) worker.Job {
+	job := func(id, roomName string, reported *leavings) worker.Job {
 		joined := false
 		return worker.Job{
 			ID: id, Room: roomName, Identity: "bot", Name: "Bot", URL: h.url,
 			Joined:  func() { joined = true },
-			Leaving: func(err error) { told.add(err, joined && inRoom(roomName, "bot")) },
+			Leaving: func(err error) { reported.add(err, joined && inRoom(roomName, "bot")) },
 		}
 	}
 	h.run("calm job", func(ctx context.Context) error { return manager.Run(ctx, job("calm", "calm", &leavings{})) })
@@ -135,17 +135,17 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 	for _, where := range []string{"Caption", "Record", "State", "Frames", "Created", "Joined", "Data"} {
 		t.Run(where, func(t *testing.T) {
 			bombs[where] = bomb{where}
-			told := &leavings{}
-			err := rescue.Call(func() error { return manager.Run(t.Context(), job(where, "crashing", told)) })
+			reported := &leavings{}
+			err := rescue.Call(func() error { return manager.Run(t.Context(), job(where, "crashing", reported)) })
 			p, ok := rescue.Of(err)
 			require.True(t, ok, "%v", err)
 			require.Equal(t, "crash in "+where, p.Value)
 			require.NotErrorIs(t, err, rescue.ErrStuck)
-			require.NotEmpty(t, told.errs, "the server is told before the agent leaves")
-			_, ok = rescue.Of(told.errs[0])
-			require.True(t, ok, "%v", told.errs[0])
+			require.NotEmpty(t, reported.errs, "the reason is reported before the agent leaves")
+			_, ok = rescue.Of(reported.errs[0])
+			require.True(t, ok, "%v", reported.errs[0])
 			if where != "Created" && where != "Joined" && where != "State" { // before or while it joins
-				require.True(t, told.in[0], "it was still in the room")
+				require.True(t, reported.in[0], "it was still in the room")
 			}
 			require.Eventually(t, func() bool { return !inRoom("crashing", "bot") }, patience, 20*time.Millisecond)
 			commented()
@@ -186,13 +186,13 @@ func TestCrashOfAnEngineEndsItsBot(t *testing.T) {
 	require.Contains(t, string(p.Stack), "voice.(*session).Generate", "it ran in the voice's goroutine")
 }
 
-// TestCrashIsTold: webhooks tell that the code of a room has panicked, and what
-// the panic said, but not where in the code.
-func TestCrashIsTold(t *testing.T) {
+// TestCrashIsReported: webhooks report the panic of a room with its message, but not its
+// place in the code.
+func TestCrashIsReported(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.camera("match", "")
-	receiver := &told{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
+	receiver := &hookReceiver{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
 	server := httptest.NewServer(receiver)
 	t.Cleanup(server.Close)
 	cfg := configs.Default()

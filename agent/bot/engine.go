@@ -14,29 +14,29 @@ import (
 	"touchline/inference/residency"
 	"touchline/inference/scene"
 	"touchline/inference/voice"
+	"touchline/internal/metrics"
 )
 
-// Engine is a model with a voice, and what must run beside it.
+// Engine is a model with a voice.
 type Engine struct {
 	inference.Model
-	// Run owns the loading and unloading; it returns when ctx ends. Of the built-in model it also returns
-	// when the first load failed, and, with minicpmo.ErrDeviceLost, when the GPU does not work any more.
+	// Run loads and unloads the model until ctx ends. For the built-in model it also returns when the
+	// first load failed, and, with minicpmo.ErrDeviceLost, when the GPU is lost.
 	Run func(ctx context.Context) error
-	// Note says in words what the engine cannot do; "" when there is nothing to say.
+	// Note describes the limits of the engine for the page; "" without limits.
 	Note string
 	// Parallel is how many answers it works on at once.
 	Parallel int
-	// Metrics of the engine; nil when it has none of its own.
+	// Metrics of the engine; may be nil.
 	Metrics prometheus.Collector
-	// Patient has Run go on when the first load failed: the load is tried again. To be set before Run.
+	// Patient makes Run retry a failed first load. Set it before Run.
 	Patient bool
 }
 
 // sceneParallel is how many answers the scene engine works on at once.
 const sceneParallel = 4
 
-// NewEngine makes the configured engine, which is in memory while it is used, and
-// gives it a voice.
+// NewEngine makes the configured engine with its voice. The engine is in memory while it is used.
 func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	e := &Engine{Parallel: sceneParallel}
 	in := cfg.Engine
@@ -89,7 +89,7 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	return e, nil
 }
 
-// newLocalEngine keeps a model of this process.
+// newLocalEngine makes the engine of a model that runs in this process.
 func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (*Engine, error) {
 	slots := cmp.Or(cfg.MiniCPM.Slots, minicpmo.DefaultSlots)
 	e := &Engine{Note: local.note, Parallel: slots}
@@ -104,7 +104,7 @@ func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (
 	if err != nil {
 		return nil, fmt.Errorf("prepare the model: %w", err)
 	}
-	e.Run, e.Metrics = keeper.Run, localMetrics{keeper}
+	e.Run, e.Metrics = keeper.Run, metrics.Func(func(ch chan<- prometheus.Metric) { collectEngine(keeper, ch) })
 	if e.Model, err = WithVoice(keeper, cfg.Voice, log); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"touchline/media"
 )
 
-// OutputsTo are outputs to a sender that somebody else runs.
+// OutputsTo returns outputs to a running sender.
 func OutputsTo(s *webhook.Sender) *Outputs { return &Outputs{webhooks: s, log: zerolog.Nop()} }
 
 // Described is described.

@@ -24,7 +24,7 @@ type fanout struct {
 	// players are WHEP players; may be nil.
 	players *whep.Feed
 
-	// askKeyFrame asks the source for a key frame, for a reader that has lost frames.
+	// askKeyFrame requests a key frame of the source, for a reader that has lost frames.
 	askKeyFrame func()
 
 	mu      sync.Mutex
@@ -67,7 +67,7 @@ func (f *fanout) WriteFrame(frame delay.OutFrame) (time.Time, error) {
 	return at, err
 }
 
-// subscribe returns frames from the next key frame on, which it asks for, and the end of the subscription.
+// subscribe requests a key frame. It returns the frames from there on, and a function that ends the subscription.
 func (f *fanout) subscribe() (<-chan media.EncodedFrame, func()) {
 	r := &fanoutReader{frames: make(chan media.EncodedFrame, 64), skipping: true}
 	f.mu.Lock()
@@ -136,4 +136,8 @@ func (p pictures) Delayed(ctx context.Context) iter.Seq[media.VideoFrame] {
 type pictures struct{ b *Bot }
 
 // Snapshot implements console.Pictures.
-func (p pictures) Snapshot(ctx context.Context) (media.VideoFrame, error) { return p.b.newest(ctx) }
+func (p pictures) Snapshot(ctx context.Context) (media.VideoFrame, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return p.b.Newest(ctx)
+}

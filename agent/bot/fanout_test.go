@@ -22,7 +22,7 @@ func TestSlowReaderGoesOnAtAKeyFrame(t *testing.T) {
 	fanout := bot.NewFanout(nowhere{}, func() { asked++ })
 	frames, stop := bot.Subscribe(fanout)
 	defer stop()
-	require.Equal(t, 1, asked, "one who comes needs a key frame")
+	require.Equal(t, 1, asked, "a new reader needs a key frame")
 	write := func(n int, key bool) {
 		f := delay.OutFrame{EncodedFrame: media.EncodedFrame{PTS: time.Duration(n), KeyFrame: key}}
 		_, err := fanout.WriteFrame(f)
@@ -33,7 +33,7 @@ func TestSlowReaderGoesOnAtAKeyFrame(t *testing.T) {
 	for n := range 100 {
 		write(n, n == 0)
 	}
-	require.Equal(t, 2, asked, "asked once for what was lost")
+	require.Equal(t, 2, asked, "one request for the lost frames")
 	for n := range cap(frames) {
 		require.Equal(t, time.Duration(n), (<-frames).PTS)
 	}
@@ -50,8 +50,8 @@ func TestSizeOfAnotherTrackIsNotTold(t *testing.T) {
 	chosen := agent.SourceInfo{Identity: "ann", Track: "TR_1", Muted: true, Epoch: 5}
 	require.Equal(t, agent.SourceInfo{Identity: "ann", Track: "TR_1", Muted: true}, bot.Described(pictures, chosen),
 		"these pictures are of the track before")
-	require.Empty(t, bot.Described(pictures, agent.SourceInfo{}), "there is no track any more")
-	pictures.Epoch = 6 // its timestamps started anew once
+	require.Empty(t, bot.Described(pictures, agent.SourceInfo{}), "the track is gone")
+	pictures.Epoch = 6 // its timestamps started again once
 	require.Equal(t, agent.SourceInfo{Identity: "ann", Track: "TR_1", Muted: true, Codec: "VP8", Width: 1280, Height: 720, FPS: 30},
 		bot.Described(pictures, chosen))
 }

@@ -22,7 +22,7 @@ import (
 	"touchline/internal/redact"
 )
 
-// ear notes the captions of each cycle, and tells of one in the middle of a comment.
+// ear keeps the captions of each cycle, and signals the middle of a comment.
 type ear struct {
 	stage.Reader
 
@@ -46,8 +46,8 @@ func (e *ear) Caption(c agent.Caption) {
 	}
 }
 
-// TestCalledOffInTheMiddleOfASentence: the server ends a job while its bot speaks. The bot ends at a word, says so
-// in the record, reports success while it is still in the room, and is out within the server's 3 s.
+// TestCalledOffInTheMiddleOfASentence: the server ends a job while its bot speaks. The bot ends at a word, records
+// the reason, reports success while it is still in the room, and is out within the server's 3 s.
 func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -68,14 +68,14 @@ func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 		_, err := api.GetParticipant(context.Background(), &livekit.RoomParticipantIdentity{Room: "match", Identity: "bot"})
 		return err == nil
 	}
-	told := &leavings{}
+	left := &leavings{}
 	ctx, end := context.WithCancelCause(t.Context())
 	defer end(nil)
 	over := make(chan error, 1)
 	go func() {
 		over <- manager.Run(ctx, worker.Job{
 			ID: "job", Room: "match", Identity: "bot", Name: "Bot", URL: h.url,
-			Joined: func() {}, Leaving: func(err error) { told.add(err, inRoom()) },
+			Joined: func() {}, Leaving: func(err error) { left.add(err, inRoom()) },
 		})
 	}()
 	var cycle uint64
@@ -94,8 +94,8 @@ func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, time.Since(began), 3*time.Second, "the server waits no longer")
 	require.Eventually(t, func() bool { return !inRoom() }, patience, 20*time.Millisecond)
-	require.Equal(t, []error{nil}, told.errs, "success")
-	require.Equal(t, []bool{true}, told.in, "was reported from inside the room")
+	require.Equal(t, []error{nil}, left.errs, "success")
+	require.Equal(t, []bool{true}, left.in, "was reported from inside the room")
 
 	records := e.Records()
 	last := records[len(records)-1]
@@ -110,6 +110,6 @@ func TestCalledOffInTheMiddleOfASentence(t *testing.T) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.Logf("heard %q, ended after %v: %s", last.Text, time.Since(began).Round(time.Millisecond), last.Reason)
-	require.Equal(t, strings.TrimSpace(e.heard[cycle]), last.Text, "what was heard is recorded, in whole words")
+	require.Equal(t, strings.TrimSpace(e.heard[cycle]), last.Text, "the record has the heard part, in whole words")
 	require.NotContains(t, last.Text, ".", "that is not the whole sentence")
 }

@@ -5,22 +5,16 @@ import (
 
 	"touchline/inference/minicpmo"
 	"touchline/inference/residency"
+	"touchline/internal/metrics"
 )
 
 // metricPrefix of the built-in model's metrics.
 const metricPrefix = "touchline_engine_"
 
-// localMetrics are those of the built-in model that a keeper has loaded.
-type localMetrics struct{ keeper *residency.Keeper }
-
-// Describe sends nothing: there are no metrics while no model is loaded, and
-// Collect checks them.
-func (m localMetrics) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector. The counters start again when the
-// model is loaded again.
-func (m localMetrics) Collect(ch chan<- prometheus.Metric) {
-	model, ok := m.keeper.Loaded().(interface{ Stats() minicpmo.Stats })
+// collectEngine sends the metrics of the built-in model while it is loaded. The counters
+// start again when the model is loaded again.
+func collectEngine(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
+	model, ok := keeper.Loaded().(interface{ Stats() minicpmo.Stats })
 	if !ok {
 		return
 	}
@@ -43,49 +37,42 @@ func (m localMetrics) Collect(ch chan<- prometheus.Metric) {
 	} {
 		ch <- histogram(metricPrefix+d.name, d.help, d.d)
 	}
-	value := func(kind prometheus.ValueType, name, help string, v float64, labels ...string) {
-		var names []string
-		if len(labels) > 0 {
-			names, labels = labels[:1], labels[1:]
-		}
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(metricPrefix+name, help, names, nil), kind, v, labels...)
-	}
-	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	value(counter, "prompt_tokens_total", "Tokens fed, those of pictures included.", float64(s.Prompt))
-	value(counter, "tokens_total", "Tokens generated; its rate is tokens a second, of all rooms.", float64(s.Tokens))
+	out := metrics.Writer{Out: ch, Prefix: metricPrefix}
+	out.Counter("prompt_tokens_total", "Tokens fed, those of pictures included.", float64(s.Prompt))
+	out.Counter("tokens_total", "Tokens generated; its rate is tokens a second, of all rooms.", float64(s.Tokens))
 	for set, n := range s.Steps {
-		value(counter, "steps_total", "Decoding runs by the weights that they used.", float64(n), "weights", set)
+		out.Counter("steps_total", "Decoding runs by the weights that they used.", float64(n), "weights", set)
 	}
 	const pictures = "Pictures of the prompts: hit (embedded before) or miss."
-	value(counter, "pictures_total", pictures, float64(s.Hits), "cache", "hit")
-	value(counter, "pictures_total", pictures, float64(s.Misses), "cache", "miss")
-	value(counter, "pictures_early_total", "Pictures asked for that had been embedded when they were sampled.", float64(s.Early))
-	value(gauge, "pictures_cached", "Embedded pictures that are kept.", float64(s.Cached))
+	out.Counter("pictures_total", pictures, float64(s.Hits), "cache", "hit")
+	out.Counter("pictures_total", pictures, float64(s.Misses), "cache", "miss")
+	out.Counter("pictures_early_total", "Pictures asked for that had been embedded when they were sampled.", float64(s.Early))
+	out.Gauge("pictures_cached", "Embedded pictures that are kept.", float64(s.Cached))
 	for outcome, n := range map[string]uint64{
 		"done": s.Done, "cancelled": s.Cancelled, "failed": s.Failed, "overloaded": s.Overloaded,
 	} {
-		value(counter, "answers_total", "Answers by how they ended; overloaded ones were refused.", float64(n), "outcome", outcome)
+		out.Counter("answers_total", "Answers by how they ended; overloaded ones were refused.", float64(n), "outcome", outcome)
 	}
-	value(counter, "failed_runs_total", "Runs of the device that failed.", float64(s.FailedRuns))
-	value(counter, "whole_rows_total", "Tokens for which all logits had to be read, not the largest alone.", float64(s.WholeRows))
-	value(counter, "busy_seconds_total", "Time the device worked.", s.Busy.Seconds())
-	value(gauge, "slots", "Answers that can be generated at once.", float64(s.SlotsAll))
-	value(gauge, "slots_used", "Answers being generated.", float64(s.Slots))
-	value(gauge, "slots_used_max", "The most answers that were generated at once.", float64(s.SlotsMost))
-	value(gauge, "queue_length", "Answers that wait for a slot.", float64(s.Waiting))
-	value(gauge, "second_weights_from", "Answers at once from which the second set of weights decodes; 0 is never.", float64(s.Switch))
+	out.Counter("failed_runs_total", "Runs of the device that failed.", float64(s.FailedRuns))
+	out.Counter("whole_rows_total", "Tokens for which all logits had to be read, not the largest alone.", float64(s.WholeRows))
+	out.Counter("busy_seconds_total", "Time the device worked.", s.Busy.Seconds())
+	out.Gauge("slots", "Answers that can be generated at once.", float64(s.SlotsAll))
+	out.Gauge("slots_used", "Answers being generated.", float64(s.Slots))
+	out.Gauge("slots_used_max", "The most answers that were generated at once.", float64(s.SlotsMost))
+	out.Gauge("queue_length", "Answers that wait for a slot.", float64(s.Waiting))
+	out.Gauge("second_weights_from", "Answers at once from which the second set of weights decodes; 0 is never.", float64(s.Switch))
 	const memory = "Memory of the device: planned for the model, used by loading it, free afterwards."
-	value(gauge, "memory_bytes", memory, float64(s.MemoryPlanned), "kind", "planned")
+	out.Gauge("memory_bytes", memory, float64(s.MemoryPlanned), "kind", "planned")
 	if s.MemoryUsed > 0 { // not known on a CPU
-		value(gauge, "memory_bytes", memory, float64(s.MemoryUsed), "kind", "used")
+		out.Gauge("memory_bytes", memory, float64(s.MemoryUsed), "kind", "used")
 	}
-	value(gauge, "memory_bytes", memory, float64(s.MemoryFree), "kind", "free")
+	out.Gauge("memory_bytes", memory, float64(s.MemoryFree), "kind", "free")
 }
 
-// bucketLimit is how many buckets of a histogram are worth a series each.
+// bucketLimit bounds the buckets of a histogram, each of which is a series.
 const bucketLimit = 24
 
-// histogram writes a distribution; of many fine buckets every so many are put together.
+// histogram converts a distribution. It merges neighbouring buckets beyond bucketLimit.
 func histogram(name, help string, d minicpmo.Distribution) prometheus.Metric {
 	together := (len(d.Bounds) + bucketLimit - 1) / bucketLimit
 	buckets := make(map[float64]uint64, bucketLimit)

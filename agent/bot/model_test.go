@@ -28,7 +28,7 @@ import (
 
 // TestModelCommentsInTwoRooms is the whole way: a checkpoint is converted,
 // loaded by ONNX Runtime, and comments in two rooms at once, on a clip in one
-// and on a match in the other, in words and by voice.
+// and on a match in the other, in text and by voice.
 func TestModelCommentsInTwoRooms(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

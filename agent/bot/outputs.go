@@ -31,7 +31,7 @@ const pastWait = 5 * time.Second
 type OutputSettings struct {
 	History history.Config
 	Webhook webhook.Config
-	// APIKey and APISecret sign webhooks that have no key of their own.
+	// APIKey and APISecret sign webhooks without a key in their settings.
 	APIKey    string
 	APISecret redact.Secret
 }

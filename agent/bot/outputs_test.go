@@ -29,17 +29,17 @@ import (
 	"touchline/internal/redact"
 )
 
-// told is a receiver of webhooks that verifies them as LiveKit's do.
-type told struct {
+// hookReceiver is a receiver of webhooks that verifies them as LiveKit's do.
+type hookReceiver struct {
 	t    *testing.T
 	keys auth.KeyProvider
 
 	mu     sync.Mutex
-	events []toldEvent
+	events []hookEvent
 	bodies []string
 }
 
-type toldEvent struct {
+type hookEvent struct {
 	Event       string
 	Room        struct{ Name string }
 	Participant struct{ Identity string }
@@ -48,13 +48,13 @@ type toldEvent struct {
 	Error       struct{ Message string }
 }
 
-func (r *told) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
+func (r *hookReceiver) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 	body, err := livekitwebhook.Receive(req, r.keys)
 	if err != nil {
 		r.t.Errorf("webhook: %v", err)
 		return
 	}
-	var e toldEvent
+	var e hookEvent
 	if err := json.Unmarshal(body, &e); err != nil {
 		r.t.Errorf("webhook: %v", err)
 	}
@@ -65,7 +65,7 @@ func (r *told) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 }
 
 // of are the events of a name.
-func (r *told) of(name string) (out []toldEvent) {
+func (r *hookReceiver) of(name string) (out []hookEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.events {
@@ -76,8 +76,8 @@ func (r *told) of(name string) (out []toldEvent) {
 	return out
 }
 
-// TestOutputs: a real bot's comments are written and told; the next bot shows
-// them to those who come later, on the page and in the room.
+// TestOutputs: a real bot's comments are stored and posted; the next bot shows
+// them to late joiners, on the page and in the room.
 func TestOutputs(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -86,7 +86,7 @@ func TestOutputs(t *testing.T) {
 			t.Parallel()
 			h := &fixture{t: t, url: h.url, keys: h.keys}
 			h.camera(store, "")
-			receiver := &told{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
+			receiver := &hookReceiver{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
 			server := httptest.NewServer(receiver)
 			t.Cleanup(server.Close)
 			cfg := configs.Default()
@@ -140,7 +140,7 @@ func TestOutputs(t *testing.T) {
 				}
 			}
 			finished := receiver.of(webhook.EventCommentFinished)
-			require.Len(t, finished, len(kept), "what is written is told")
+			require.Len(t, finished, len(kept), "each stored comment is posted")
 			for i, e := range finished {
 				require.Equal(t, []string{store, cfg.Agent.LiveKit.Identity, kept[i].Record.Text}, []string{e.Room.Name, e.Participant.Identity, e.Record.Text})
 			}

@@ -19,14 +19,14 @@ type PlayersOptions struct {
 	Config whep.Config
 	ICE    signaling.ICEConfig
 	Keys   room.Keys
-	// Coming tells players of unknown rooms to try again: rooms come and go.
+	// Coming makes players of unknown rooms retry, as rooms are added later.
 	Coming bool
-	// LoopbackOnly takes media on this machine only.
+	// LoopbackOnly sends media on this machine only.
 	LoopbackOnly bool
 	Log          zerolog.Logger
 }
 
-// NewPlayers returns the server of WHEP players that goes with a page. The API's
+// NewPlayers returns the WHEP server beside a page. The API's
 // token admits a player, and so does an access token that may subscribe.
 func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 	s, err := whep.New(whep.Options{

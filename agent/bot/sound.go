@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"touchline/agent/room"
+	"touchline/internal/metrics"
 	"touchline/media"
 	"touchline/media/sound"
 )
@@ -40,37 +41,24 @@ func (b *Bot) Sound() sound.Stats {
 	return b.camera.line.Stats()
 }
 
-// soundMetrics exports the statistics of the camera's sound.
-type soundMetrics struct{ b *Bot }
-
-// Describe sends nothing: Collect checks the metrics.
-func (m soundMetrics) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector. It sends nothing before the first sound.
-func (m soundMetrics) Collect(ch chan<- prometheus.Metric) {
-	c := m.b.camera
+// collectSound sends the metrics of the camera's sound, none before the first sound.
+func (b *Bot) collectSound(ch chan<- prometheus.Metric) {
+	c := b.camera
 	if c.line == nil || !c.line.Heard() {
 		return
 	}
-	value := func(kind prometheus.ValueType, name, help string, v float64, labels ...string) {
-		var names []string
-		if len(labels) > 0 {
-			names, labels = labels[:1], labels[1:]
-		}
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("touchline_sound_"+name, help, names, nil), kind, v, labels...)
-	}
-	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	l, r, p := c.line.Stats(), c.receiver.Stats(), m.b.player.Stats()
-	value(gauge, "offset_seconds", "Time from the camera's picture to its sound; negative when the sound is first.", l.Offset.Seconds())
-	value(gauge, "delay_seconds", "Delay of the camera's sound.", l.Delay.Seconds())
+	out := metrics.Writer{Out: ch, Prefix: "touchline_sound_"}
+	l, r, p := c.line.Stats(), c.receiver.Stats(), b.player.Stats()
+	out.Gauge("offset_seconds", "Time from the camera's picture to its sound; negative when the sound is first.", l.Offset.Seconds())
+	out.Gauge("delay_seconds", "Delay of the camera's sound.", l.Delay.Seconds())
 	const moves = "Changes of the sound's delay to follow the picture: in silence, or by a jump where there was none."
-	value(counter, "moves_total", moves, float64(l.Moves), "how", "silence")
-	value(counter, "moves_total", moves, float64(l.Jumps), "how", "jump")
-	value(counter, "late_seconds_total", "Sound that arrived too late to be played.",
+	out.Counter("moves_total", moves, float64(l.Moves), "how", "silence")
+	out.Counter("moves_total", moves, float64(l.Jumps), "how", "jump")
+	out.Counter("late_seconds_total", "Sound that arrived too late to be played.",
 		media.TicksToDuration(int64(l.Late), sound.Rate).Seconds())
 	const packets = "Packets of the camera's sound: received, lost on the way, not decodable, sent."
-	value(counter, "packets_total", packets, float64(r.Packets), "what", "received")
-	value(counter, "packets_total", packets, float64(r.Lost), "what", "lost")
-	value(counter, "packets_total", packets, float64(r.Bad), "what", "bad")
-	value(counter, "packets_total", packets, float64(p.Packets), "what", "sent")
+	out.Counter("packets_total", packets, float64(r.Packets), "what", "received")
+	out.Counter("packets_total", packets, float64(r.Lost), "what", "lost")
+	out.Counter("packets_total", packets, float64(r.Bad), "what", "bad")
+	out.Counter("packets_total", packets, float64(p.Packets), "what", "sent")
 }

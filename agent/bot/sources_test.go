@@ -83,9 +83,9 @@ func TestSourcesByTheAPI(t *testing.T) {
 		{http.MethodPost, "api/sources", `{"url": "http://169.254.169.254/"}`, "not_allowed", http.StatusForbidden},
 		{http.MethodPost, "api/sources", `{"url": "gopher://u:hunter2@x"}`, "bad_source", http.StatusUnprocessableEntity},
 		{http.MethodPost, "api/sources", `{"uri": "x"}`, "unknown_field", http.StatusBadRequest},
-		{http.MethodGet, "api/sources/nobody", ``, "no_source", http.StatusNotFound},
-		{http.MethodDelete, "api/sources/nobody", ``, "no_source", http.StatusNotFound},
-		{http.MethodPost, "api/sources/nobody/select", ``, "no_source", http.StatusNotFound},
+		{http.MethodGet, "api/sources/unknown", ``, "no_source", http.StatusNotFound},
+		{http.MethodDelete, "api/sources/unknown", ``, "no_source", http.StatusNotFound},
+		{http.MethodPost, "api/sources/unknown/select", ``, "no_source", http.StatusNotFound},
 		{http.MethodPut, "api/sources", ``, "method_not_allowed", http.StatusMethodNotAllowed},
 	} {
 		var problem struct {
@@ -128,13 +128,13 @@ func TestSourcesByTheAPI(t *testing.T) {
 	t.Logf("waiting for the camera is said %v after it was switched off", time.Since(off).Round(10*time.Millisecond))
 	joins := b.Room.Joins()
 	time.Sleep(11 * time.Second) // longer than a silent track is borne that says nothing
-	require.Equal(t, joins, b.Room.Joins(), "the bot stays in the room while a camera is away that says so")
+	require.Equal(t, joins, b.Room.Joins(), "the bot stays in the room while a camera reports that it is away")
 	camera.On()
 	on := time.Now()
 	require.Eventually(t, func() bool { return b.Snapshot().CaptureRunning }, patience, 20*time.Millisecond)
 	t.Logf("pictures again %v after it was switched on", time.Since(on).Round(10*time.Millisecond))
 
-	// Another one, that the bot does not look at until it is told to.
+	// Another one, which the bot does not watch until it is selected.
 	var y source.Info
 	status, text = call(t, http.MethodPost, page+"api/sources", `{"url": "`+camera.URL("")+`", "watch": false, "transport": "tcp"}`, &y)
 	require.Equal(t, http.StatusCreated, status, text)

@@ -1,8 +1,8 @@
 package camera
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -12,6 +12,7 @@ import (
 	opus "gopkg.in/hraban/opus.v2"
 
 	"touchline/agent/room"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/sound"
@@ -65,12 +66,7 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 	if o.Width == 0 {
 		o.Width, o.Height = 1280, 720
 	}
-	if o.FPS == 0 {
-		o.FPS = 30
-	}
-	if o.Codec == media.CodecUnknown {
-		o.Codec = media.H264
-	}
+	o.FPS, o.Codec = cmp.Or(o.FPS, 30), cmp.Or(o.Codec, media.H264)
 	c := &Demo{opts: o, out: make(chan media.EncodedFrame, 64)}
 	var err error
 	c.World, err = toyworld.New(toyworld.Options{
@@ -126,7 +122,7 @@ func (c *Demo) Run(ctx context.Context) error {
 			return c.encode(ctx, pts, i420)
 		})
 	})
-	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+	if err := rescue.UnlessCanceled(g.Wait()); err != nil {
 		return fmt.Errorf("run the camera: %w", err)
 	}
 	return nil

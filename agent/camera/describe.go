@@ -25,7 +25,7 @@ func describe(f *Feed, s source.Status, kind source.Kind) source.Info {
 	return out
 }
 
-// CodecName returns the name of a source's codec for people.
+// CodecName returns the display name of a source's codec.
 func CodecName(s source.Status) string {
 	if name := s.Codec.String(); name != "unknown" {
 		return name

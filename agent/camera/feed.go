@@ -10,7 +10,6 @@ package camera
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -67,7 +66,7 @@ type Feed struct {
 	sup     atomic.Pointer[source.Supervisor]
 
 	mu     sync.Mutex
-	epoch  uint32 // of what goes into the converter
+	epoch  uint32 // of the converter's input
 	clock  soundClock
 	behind atomic.Uint64
 
@@ -112,10 +111,7 @@ func (f *Feed) Run(ctx context.Context) error {
 			}
 		}
 	})
-	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return rescue.UnlessCanceled(g.Wait())
 }
 
 // Play stays in the room with one source until ctx ends or the source ends or is

@@ -28,7 +28,7 @@ type item struct {
 	next    *played
 	wanted  source.Request
 	address source.Address
-	trouble string // why it is not in the room any more, or gets no pictures
+	trouble string // why it left the room or gets no pictures
 }
 
 // played is a source that is ready to be opened.
@@ -60,7 +60,7 @@ func (it *item) waiting() bool {
 	return it.next != nil && !it.ended
 }
 
-// take returns the source that a feed is to pull next, nil when there is none.
+// take returns the next source of a feed; nil for none.
 func (it *item) take(feed *Feed) *played {
 	it.mu.Lock()
 	defer it.mu.Unlock()

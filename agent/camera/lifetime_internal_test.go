@@ -14,7 +14,7 @@ import (
 	"touchline/media/source/whip"
 )
 
-// patience bounds what is waited for; a passing test waits for events alone.
+// patience bounds each wait; a passing test waits for events only.
 const patience = 10 * time.Second
 
 // stays stands for a participant's stay in a room: it lasts until the test ends it.
@@ -24,7 +24,7 @@ type stays struct {
 
 // stay is one of them.
 type stay struct {
-	ctx  context.Context //nolint:containedctx // what the test looks at
+	ctx  context.Context //nolint:containedctx // for the assertions of the test
 	feed *Feed
 	end  chan error
 }
@@ -113,7 +113,7 @@ func TestChangeOfAnEndedSource(t *testing.T) {
 	stop()
 }
 
-// endingContext ends while somebody asks whether it has ended, and says no.
+// endingContext ends during a call of Err, which still returns nil.
 type endingContext struct {
 	context.Context //nolint:containedctx // it is one
 
@@ -133,7 +133,7 @@ func TestAddWhileRunEnds(t *testing.T) {
 	require.NoError(t, err)
 	m.run = func(_ *Feed, ctx context.Context) error {
 		<-ctx.Done()
-		time.Sleep(10 * time.Millisecond) // what a goodbye takes
+		time.Sleep(10 * time.Millisecond) // as long as a leave request
 		return nil
 	}
 	inner, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

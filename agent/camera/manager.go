@@ -55,11 +55,9 @@ type Manager struct {
 // NewManager checks the options; nothing runs yet.
 func NewManager(o ManagerOptions) (*Manager, error) {
 	if o.Feed.Room == "" {
-		return nil, errors.New("sources: no room is given")
+		return nil, errors.New("camera.ManagerOptions: Feed.Room is required")
 	}
-	if o.Max == 0 {
-		o.Max = 8
-	}
+	o.Max = cmp.Or(o.Max, 8)
 	return &Manager{opts: o, run: (*Feed).Run}, nil
 }
 
@@ -308,7 +306,7 @@ type refused struct{ error }
 // Is implements the interface of errors.Is.
 func (refused) Is(target error) bool { return target == source.ErrNotAllowed }
 
-// number returns the address of a host that needs no look-up.
+// number returns the address of a host that is written as an IP address, or localhost.
 func number(host string) (netip.Addr, bool) {
 	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), true

@@ -89,9 +89,9 @@ func TestManagerRefuses(t *testing.T) {
 		})
 	}
 	require.Empty(t, m.Sources())
-	_, err := m.Change("nobody", source.Change{}, "test")
+	_, err := m.Change("unknown", source.Change{}, "test")
 	require.ErrorIs(t, err, source.ErrNotFound)
-	require.ErrorIs(t, m.Remove(t.Context(), "nobody", "test"), source.ErrNotFound)
+	require.ErrorIs(t, m.Remove(t.Context(), "unknown", "test"), source.ErrNotFound)
 
 	for range 2 {
 		_, err := m.Add(source.Request{URL: "rtsp://10.255.255.1/x"}, "test")
@@ -149,7 +149,7 @@ func TestManagerAddsChangesAndRemoves(t *testing.T) {
 	camera.On()
 	becomes(t, m, x.ID, "live")
 
-	// Another camera for the same participant: nobody needs to look elsewhere.
+	// Another camera for the same participant: its identity stays.
 	bees := clip(t, "bees.mkv", bees...)
 	y, err := m.Change(x.ID, source.Change{URL: &bees, Name: ptr("Clip")}, "test")
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"touchline/media/source/whip"
 )
 
-// A WHIP session ends when its participant may not be in the room any more: its sender is not left to send to nowhere.
+// A WHIP session ends when its participant was removed from the room, so that its sender stops.
 func TestSessionEndsWithItsParticipant(t *testing.T) {
 	t.Parallel()
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

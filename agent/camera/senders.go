@@ -25,8 +25,8 @@ const (
 	stallAfter = 5 * time.Second
 )
 
-// Senders makes a participant for each WHIP sender. It stays in the room for a
-// while after its session, so that the next session of the same sender finds it.
+// Senders makes a participant for each WHIP sender. A participant stays in the room for
+// a minute after its session, for the sender's next session.
 type Senders struct {
 	opts   Options // Room, Identity and Name are the sender's
 	linger time.Duration
@@ -103,9 +103,9 @@ func (s *Senders) Open(x *whip.Session) (whip.Place, error) {
 	return whip.Place{Sink: sink, Close: func(reason string) { s.leave(p, reason) }}, nil
 }
 
-// enter gives a session its participant: the one that is waiting for it, or a
-// new one. It waits for one that is leaving, as two with the same identity keep
-// disconnecting each other.
+// enter returns the participant of a session: the idle one of its sender, or a
+// new one. It waits for one that is leaving, as two with the same identity would
+// disconnect each other again and again.
 func (s *Senders) enter(x *whip.Session) (*sender, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Senders) enter(x *whip.Session) (*sender, error) {
 }
 
 // find returns the sender's participant without a session, or else the identity
-// of a new one: where one key lets in many, each is a participant of its own.
+// of a new one. Several senders with one key have a participant each.
 func (s *Senders) find(x *whip.Session) (*sender, string) {
 	identity := x.Sender.Identity
 	for n := 2; ; n++ {

@@ -47,7 +47,7 @@ const whipPage = `<!doctype html><title>whip</title><link rel="icon" href="data:
     window.session = new URL(r.headers.get('Location'), q.get('to'));
     window.tag = r.headers.get('ETag');
     await pc.setRemoteDescription({ type: 'answer', sdp: await r.text() });
-    // Candidates are trickled, as RFC 9725 section 4.3.2 has it.
+    // Candidates are trickled, as in RFC 9725 section 4.3.2.
     pc.onicecandidate = null;
     const sdp = pc.localDescription.sdp;
     const line = (k) => sdp.match(new RegExp('a=' + k + ':.*'))[0];

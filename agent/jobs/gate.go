@@ -13,20 +13,20 @@ import (
 )
 
 // errTakenOver ends a cycle that would begin while the room is handed over.
-var errTakenOver = errors.New("another worker takes this room over")
+var errTakenOver = errors.New("another worker takes over this room")
 
 const (
-	// quietFor is the silence after which a bot counts as finished, whatever the count of its cycles says.
+	// quietFor is the silence after which a bot counts as finished, even with cycles left.
 	quietFor = 20 * time.Second
 	// wordWait bounds the wait for the end of the word under way when a job has to end at once; the server
 	// waits 3 s for the agent to leave.
 	wordWait = time.Second
-	// recordWait bounds the wait for the records of what was cut.
+	// recordWait bounds the wait for the records of cut comments.
 	recordWait = 300 * time.Millisecond
 )
 
-// gate stands before the shared engine for one bot. It counts the cycles that
-// are still to be heard, and can close, so that no more begin.
+// gate is a bot's access to the shared engine. It counts the cycles whose comments
+// are not finished, and can close, so that no more begin.
 type gate struct {
 	inference.Model
 	busy  *engineUse
@@ -86,8 +86,8 @@ func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 			yield(inference.Chunk{}, errTakenOver)
 			return
 		}
-		s.g.busy.begin(time.Now(), s.g.share)
-		defer func() { s.g.busy.end(time.Now(), s.g.share) }()
+		s.g.busy.change(time.Now(), s.g.share)
+		defer func() { s.g.busy.change(time.Now(), -s.g.share) }()
 		for c, err := range s.Session.Generate(ctx, p) {
 			if !yield(c, err) {
 				return
@@ -135,18 +135,14 @@ func (g *gate) finish(ctx context.Context, ended <-chan struct{}) {
 		if left <= 0 {
 			return
 		}
-		timer := time.NewTimer(left)
 		select {
 		case <-g.moved:
-		case <-timer.C:
+		case <-time.After(left):
 		case <-ended:
-			timer.Stop()
 			return
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
-		timer.Stop()
 	}
 }
 
@@ -164,13 +160,6 @@ func (g *gate) left(now time.Time) time.Duration {
 	return quietFor - now.Sub(g.at)
 }
 
-// settle is finish for at most a moment.
-func (g *gate) settle(most time.Duration, ended <-chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), most)
-	defer cancel()
-	g.finish(ctx, ended)
-}
-
 // endWord returns at the next step of the captions of the present sentence,
 // which is where a word begins, or when the bot has ended.
 func (g *gate) endWord(ended <-chan struct{}) {
@@ -184,11 +173,9 @@ func (g *gate) endWord(ended <-chan struct{}) {
 	case <-g.word: // an earlier one
 	default:
 	}
-	timer := time.NewTimer(wordWait)
-	defer timer.Stop()
 	select {
 	case <-g.word:
-	case <-timer.C:
+	case <-time.After(wordWait):
 	case <-ended:
 	}
 }

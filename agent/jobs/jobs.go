@@ -1,8 +1,8 @@
-// Package jobs runs the commentators of an agent worker: one bot for each job,
-// all on one engine of each kind that is asked for.
+// Package jobs runs the commentators of an agent worker: one bot for each job, with
+// one shared engine of each kind.
 //
-// It owns the hand-over of a room to another worker and how busy the engines
-// are. It knows neither the worker's protocol nor the file of settings: the
+// It owns the hand-over of a room to another worker and the load of the engines.
+// It depends neither on the worker's protocol nor on the settings file: the
 // caller's Configure turns a job into the settings of its bot.
 package jobs
 
@@ -26,18 +26,19 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/worker"
 	"touchline/inference"
+	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 )
 
 // Options of a Manager.
 type Options struct {
-	// Settings are those of a bot whose job asks for nothing: their engine is made at once.
+	// Settings are the defaults of a bot. Their engine is made at once.
 	Settings bot.Settings
 	// Configure returns the settings of a job's bot. An error refuses the job.
 	Configure func(worker.Job) (bot.Settings, error)
 	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server on this machine.
 	LoopbackOnly bool
-	// OnBot is shown each bot before it runs; what it returns is called when the bot has ended. May be nil.
+	// OnBot is called with each bot before it runs, and done when the bot has ended. May be nil.
 	OnBot func(job worker.Job, b *bot.Bot) (done func())
 	// Texts are further outputs of each bot; may be nil.
 	Texts func(job worker.Job) []agent.TextOutput
@@ -58,8 +59,7 @@ type Manager struct {
 	busy    engineUse
 }
 
-// New makes the engine that the settings name, so that what is wrong with it
-// ends the start and not the first room.
+// New makes the engine that the settings name, so that its errors end the start and not the first room.
 func New(o Options) (*Manager, error) {
 	j := &Manager{opts: o, fresh: make(chan *bot.Engine, 8), engines: map[string]*bot.Engine{}}
 	if _, err := j.engine(o.Settings); err != nil {
@@ -68,7 +68,7 @@ func New(o Options) (*Manager, error) {
 	return j, nil
 }
 
-// engine returns the shared engine of a name, made when it is first asked for.
+// engine returns the shared engine of the settings, made at the first call.
 func (j *Manager) engine(cfg bot.Settings) (*bot.Engine, error) {
 	name := cfg.Engine.Engine
 	j.mu.Lock()
@@ -80,12 +80,12 @@ func (j *Manager) engine(cfg bot.Settings) (*bot.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What a single room asks for beside the settings' own must not end the others.
+	// An engine that a single job asks for must not end the other jobs.
 	e.Patient = len(j.engines) > 0
 	select {
 	case j.fresh <- e:
 	default:
-		return nil, errors.Join(errors.New("make one engine more: there are too many already"), e.Close())
+		return nil, errors.Join(errors.New("make another engine: there are too many"), e.Close())
 	}
 	j.engines[name] = e
 	return e, nil
@@ -100,7 +100,7 @@ func (j *Manager) Keep(ctx context.Context) error {
 			case <-gctx.Done():
 				return nil
 			case e := <-j.fresh:
-				g.Go(func() error { return ignoreCanceled(e.Run(gctx)) })
+				g.Go(func() error { return rescue.UnlessCanceled(e.Run(gctx)) })
 			}
 		}
 	})
@@ -113,23 +113,22 @@ func (j *Manager) Keep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Status reports the loading of the engine that the settings name.
-func (j *Manager) Status() inference.Status {
+// defaultEngine returns the engine that the settings name.
+func (j *Manager) defaultEngine() *bot.Engine {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.engines[j.opts.Settings.Engine.Engine].Status()
+	return j.engines[j.opts.Settings.Engine.Engine]
 }
 
-// Load is how busy the engines were over the last seconds, 1 when as many looks
-// were always under way as an engine works on at once.
+// Status reports the loading of the engine that the settings name.
+func (j *Manager) Status() inference.Status { return j.defaultEngine().Status() }
+
+// Load returns the load of the engines over the last seconds: 1 when all slots of one engine were always busy.
 func (j *Manager) Load(now time.Time) float64 { return j.busy.load(now) }
 
 // Ready returns nil while the engine of the settings is loaded, else its state.
 func (j *Manager) Ready() error {
-	e, err := j.engine(j.opts.Settings)
-	if err != nil {
-		return err
-	}
+	e := j.defaultEngine()
 	s := e.Status()
 	if s.Phase == inference.PhaseReady {
 		return nil
@@ -137,27 +136,21 @@ func (j *Manager) Ready() error {
 	return fmt.Errorf("engine %s: %v (%d %%) %s", e.Name(), s.Phase, s.Percent, s.Detail)
 }
 
-// Metrics are those of the engines and of the outputs.
-func (j *Manager) Metrics() prometheus.Collector { return engineMetrics{j} }
-
-type engineMetrics struct{ j *Manager }
-
-// Describe leaves it to Collect: which engines there are depends on the jobs.
-func (engineMetrics) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (m engineMetrics) Collect(ch chan<- prometheus.Metric) {
-	m.j.mu.Lock()
-	engines := slices.Collect(maps.Values(m.j.engines))
-	m.j.mu.Unlock()
-	for _, e := range engines {
-		if e.Metrics != nil {
-			e.Metrics.Collect(ch)
+// Metrics returns the metrics of the engines, which depend on the jobs.
+func (j *Manager) Metrics() prometheus.Collector {
+	return metrics.Func(func(ch chan<- prometheus.Metric) {
+		j.mu.Lock()
+		engines := slices.Collect(maps.Values(j.engines))
+		j.mu.Unlock()
+		for _, e := range engines {
+			if e.Metrics != nil {
+				e.Metrics.Collect(ch)
+			}
 		}
-	}
+	})
 }
 
-// Run implements worker.Runner: it is one bot's whole life.
+// Run implements worker.Runner: it runs the bot of one job.
 func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	cfg, err := j.opts.Configure(job)
 	if err != nil {
@@ -200,9 +193,11 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	if ctx.Err() != nil {
 		b.Room.StayOut()
 		gate.endWord(ended)
-		// What is left unsaid gets its record, with the reason.
+		// Comments that are not spoken get their record, with the reason.
 		b.Session.Stop("the worker: " + context.Cause(ctx).Error())
-		gate.settle(recordWait, ended) //nolint:contextcheck // ctx has ended
+		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
+		gate.finish(rctx, ended)
+		cancel()
 	}
 	job.Leaving(nil)
 	leave()
@@ -218,7 +213,7 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, engine *bot.Engine, gate
 	}
 	hooks := []room.Hooks{{
 		Joined: func(r *lksdk.Room) {
-			// Our own tokens lack what the server puts into the ones it makes.
+			// The server sets this attribute in its own tokens only.
 			r.LocalParticipant.SetAttributes(map[string]string{"lk.agent_name": job.AgentName})
 			job.Joined()
 		},
@@ -241,7 +236,7 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, engine *bot.Engine, gate
 	})
 }
 
-// outcome is what the end of a bot means for its job.
+// outcome returns the error of a job whose bot ended with err.
 func outcome(err error) error {
 	switch {
 	case errors.Is(err, room.ErrReplaced):
@@ -249,12 +244,5 @@ func outcome(err error) error {
 	case errors.Is(err, room.ErrRemoved):
 		return fmt.Errorf("%w: %w", worker.ErrUnwanted, err)
 	}
-	return ignoreCanceled(err)
-}
-
-func ignoreCanceled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return rescue.UnlessCanceled(err)
 }

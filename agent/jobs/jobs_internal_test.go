@@ -14,7 +14,7 @@ import (
 	"touchline/inference"
 )
 
-// scripted is an engine that says what the test wants.
+// scripted is an engine with the answers of the test.
 type scripted struct {
 	say func(yield func(inference.Chunk, error) bool)
 }
@@ -138,11 +138,11 @@ func TestEngineUse(t *testing.T) {
 	now := time.Unix(1000, 0)
 	require.Zero(t, u.load(now))
 	for range 4 {
-		u.begin(now, 0.25)
+		u.change(now, 0.25)
 	}
 	require.InDelta(t, 1, u.load(now.Add(4*time.Second)), 1e-9)
 	for range 2 {
-		u.end(now.Add(4*time.Second), 0.25)
+		u.change(now.Add(4*time.Second), -0.25)
 	}
 	require.InDelta(t, 0.5, u.load(now.Add(14*time.Second)), 0.2)
 }

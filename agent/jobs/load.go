@@ -10,15 +10,13 @@ import (
 // engineUse adds up the time that cycles of all rooms spent in the engines.
 type engineUse struct {
 	mu    sync.Mutex
-	now   float64 // shares of an engine that looks take; powers of two, so that sums are exact
+	now   float64 // shares of an engine that cycles take; powers of two, so that sums are exact
 	since time.Time
 	spent time.Duration // of a whole engine
 	meter worker.Meter
 }
 
-func (u *engineUse) begin(now time.Time, share float64) { u.change(now, share) }
-func (u *engineUse) end(now time.Time, share float64)   { u.change(now, -share) }
-
+// change adds the share of an engine that a cycle takes, or, below 0, gives back.
 func (u *engineUse) change(now time.Time, by float64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 // players that come with it.
 type Show struct {
 	Rooms *console.Rooms
-	// Players watch by WHEP, Ingest takes WHIP senders; nil for none.
+	// Players is the WHEP server, Ingest the WHIP ingest; nil for none.
 	Players *whep.Server
 	Ingest  *camera.Ingest
 	// Allow decides which addresses the page and the API may open.
@@ -29,7 +29,7 @@ type Show struct {
 	Log   zerolog.Logger
 }
 
-// OnBot is that of Options. Sources and players leave with their bot; senders stay in the room.
+// OnBot implements Options.OnBot. Sources and players leave with their bot; senders stay in the room.
 func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 	log := o.Log.With().Str("room", job.Room).Logger()
 	leave := func() {}
@@ -71,8 +71,8 @@ func (o Show) OnBot(job worker.Job, b *bot.Bot) (done func()) {
 	}
 }
 
-// Calls is the console's dispatcher: it asks LiveKit's agent dispatch for
-// commentators, which a worker of this or another process then runs.
+// Calls implements console.Dispatcher by LiveKit's agent dispatch. A worker of this or
+// another process runs the commentators.
 type Calls struct {
 	Jobs   *Manager
 	Worker *worker.Worker
@@ -86,7 +86,7 @@ func (c Calls) Dispatch(ctx context.Context, call console.Call) (string, error) 
 	if call.Track != nil {
 		m.Track = media.WatchConfig{Identity: call.Track.Identity, Source: call.Track.Source}
 	}
-	// Another worker may have other settings; checking with this one's finds most errors at once.
+	// A worker with other settings may serve the room; this check finds most errors.
 	if _, err := c.Jobs.opts.Configure(worker.Job{
 		URL: c.Jobs.opts.Settings.LiveKit.URL, Room: call.Room, Identity: worker.Identity("", ""),
 		Name: c.Jobs.opts.Settings.LiveKit.Name, Metadata: m,
