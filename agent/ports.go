@@ -1,10 +1,10 @@
 // Package agent is the bot in one room: a Session watches, thinks and speaks.
 //
 // It owns the cycle (its start, its prompt, the release of its answer) and all
-// state of its room. It knows the room, the codecs, the voice and the page only by
+// state of its room. It uses the room, the codecs, the voice and the page only through
 // the small interfaces in ports.go, and reads the clock only at its edges, so that
-// an hour of video runs in a synctest bubble in seconds. The caller of Session.Run
-// owns all its goroutines.
+// an hour of video runs in a synctest bubble in seconds. Session.Run owns all its
+// goroutines.
 package agent
 
 import (
@@ -21,7 +21,7 @@ type VideoInput interface {
 	// ReadFrame blocks for the next access unit in decoding order. After a
 	// gap it returns nothing until the next key frame. It ends with ctx.
 	ReadFrame(ctx context.Context) (media.EncodedFrame, error)
-	// RequestKeyFrame asks the source for a key frame (PLI). It never blocks;
+	// RequestKeyFrame requests a key frame of the source (PLI). It never blocks;
 	// the implementation limits the rate.
 	RequestKeyFrame()
 }
@@ -42,7 +42,7 @@ type Decoder interface {
 	// the sink. It never blocks for long: a decoder that falls behind drops up to
 	// the next key frame and returns an error.
 	Decode(f media.EncodedFrame, sample bool) error
-	// Latest returns the newest decoded picture, or an error when there is none yet.
+	// Latest returns the newest decoded picture, or an error before the first.
 	Latest(ctx context.Context) (media.VideoFrame, error)
 	// SetTranscode turns encoding of all pictures on or off.
 	SetTranscode(on bool)
@@ -90,7 +90,7 @@ type SpokenUtterance interface {
 	End() time.Duration
 	// Start schedules the first audible sample for the given time, or as soon as possible after it.
 	Start(at time.Time)
-	// Cut silences it within 40 ms. Ended follows if Started came.
+	// Cut silences it within 40 ms. Ended is called if Started was.
 	Cut()
 }
 

@@ -24,7 +24,7 @@ const (
 const (
 	hintMinimalBelow = 15
 	hintBriefBelow   = 40
-	hintShortComment = 40 // bytes: a Chinese character says as much as three letters
+	hintShortComment = 40 // bytes: a Chinese character (3 bytes) is worth about three letters
 )
 
 func hintFor(change window.Change, last string) lengthHint {

@@ -114,7 +114,7 @@ func TestLengthHint(t *testing.T) {
 				if !speech {
 					for _, q := range asked {
 						for _, hint := range []string{minimal, brief, normal} {
-							require.NotContains(t, q.Text, hint, "what is only read has its cap in tokens")
+							require.NotContains(t, q.Text, hint, "text without voice is bounded in tokens")
 						}
 					}
 					return
@@ -166,8 +166,8 @@ func TestPromptCaps(t *testing.T) {
 	})
 }
 
-// TestWhatCountsAsSpeech tells answers from silence, and when that is known: an
-// answer of a few characters may still become dots and words, so it waits for its end.
+// TestWhatCountsAsSpeech distinguishes answers from silence. An answer of a few characters
+// may still become dots or words, so it waits for its end.
 func TestWhatCountsAsSpeech(t *testing.T) {
 	const latency, second = 300 * time.Millisecond, 1500 * time.Millisecond
 	for _, tt := range []struct {

@@ -48,8 +48,8 @@ type Record struct {
 	TargetDelay float64 `json:"target_delay"`
 	Delay       float64 `json:"delay"`
 
-	// ShownAt is when the delayed picture showed the anchor; StartedAt and EndedAt are those of
-	// the comment's sound or text.
+	// ShownAt is when the delayed picture showed the anchor; StartedAt and EndedAt bound the
+	// comment's sound or text.
 	ShownAt   time.Time `json:"shown_at,omitzero"`
 	StartedAt time.Time `json:"started_at,omitzero"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
@@ -69,7 +69,7 @@ const (
 	OutcomeSpoken  = "spoken"  // heard to its end
 	OutcomeShown   = "shown"   // text only
 	OutcomeSilent  = "silent"  // the engine had nothing new to say
-	OutcomeSkipped = "skipped" // the scene did not change, the engine was not asked
+	OutcomeSkipped = "skipped" // the scene did not change, so the engine did not run
 	OutcomeDropped = "dropped" // replaced or too late, never heard
 	OutcomeCut     = "cut"     // silenced, or the room lost, while it was heard
 	OutcomeFailed  = "failed"  // the engine failed

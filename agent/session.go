@@ -28,7 +28,7 @@ type Options struct {
 	Profiles  []Profile // at least the one that Agent.Profile names
 
 	Model inference.Model
-	// EngineNote has the limits of the engine, in words for the page.
+	// EngineNote describes the limits of the engine for the page.
 	EngineNote string
 
 	Input VideoInput
@@ -70,8 +70,8 @@ type Session struct {
 	line   *delay.Line
 	dec    Decoder
 
-	wake    wake.Signal // think checks again what is due
-	deliver wake.Signal // deliverLoop checks its queue again
+	wake    wake.Signal // wakes think
+	deliver wake.Signal // wakes deliverLoop
 	started time.Time   // when Run began, guarded by mu
 
 	transcodes bool // the source cannot be relayed as it is; only intake touches it
@@ -325,8 +325,7 @@ func (m *sourceMeter) add(f media.EncodedFrame, now time.Time) bool {
 	return fresh
 }
 
-// stopped reports whether the next frame is overdue, because it is lost or the
-// camera has gone.
+// stopped reports whether the next frame is overdue: it is lost, or the camera stopped.
 func (m *sourceMeter) stopped(now time.Time) bool {
 	if m.fps <= 0 {
 		return false // not known yet

@@ -134,7 +134,7 @@ func TestHourOfVideo(t *testing.T) {
 		require.LessOrEqual(t, settled, quantile.Of(ready, 0.95)+500*time.Millisecond)
 
 		gaps := heardGaps(r.voice.Utterances())[5:]
-		require.Positive(t, slices.Min(gaps), "nobody talks over himself")
+		require.Positive(t, slices.Min(gaps), "comments do not overlap")
 		require.InDelta(t, 0.5, quantile.Of(gaps, 0.5).Seconds(), 0.1)
 		require.InDelta(t, 0.5, quantile.Of(gaps, 0.95).Seconds(), 0.3, "random latency")
 		require.InDelta(t, 0.5, quantile.Of(gaps, 0.05).Seconds(), 0.3, "random latency")
@@ -231,7 +231,7 @@ func TestNewInstruction(t *testing.T) {
 				require.Equal(t, "only the goalkeeper", last.Instruction)
 				if tt.name == "waiting for its frame" {
 					first := r.reader.Records()[0]
-					require.Equal(t, agent.OutcomeDropped, first.Outcome, "what was never heard is reported")
+					require.Equal(t, agent.OutcomeDropped, first.Outcome, "a dropped comment is reported")
 					require.NotEmpty(t, first.Text)
 					require.NotZero(t, r.Snapshot().Dropped)
 				}
@@ -323,7 +323,7 @@ func TestSpeechStillGeneratedGoesOnWhenNotToBeCut(t *testing.T) {
 		next := r.engine.Questions()[before]
 		require.Less(t, next.At.Sub(h.From), 3*time.Second, "the order acts when the generation ends, not after the speech")
 		require.Contains(t, next.Text, "the referee")
-		require.NotContains(t, next.Text, "you said", "what was said about the old order is not carried over")
+		require.NotContains(t, next.Text, "you said", "comments on the old instruction are not in the prompt")
 	})
 }
 
@@ -452,7 +452,7 @@ func TestEngineFaults(t *testing.T) {
 	})
 }
 
-// TestAnAnswerWithoutEnd: an engine that goes on for ever, a word now and then, fails its cycle, and the state says so.
+// TestAnAnswerWithoutEnd: an engine that never ends, with a word now and then, fails its cycle, and the state shows it.
 func TestAnAnswerWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
@@ -680,7 +680,7 @@ func TestSettingsOutOfBounds(t *testing.T) {
 	})
 }
 
-// TestEngineLimits: what the engine cannot do is refused with the reason, and is not asked of it.
+// TestEngineLimits: settings that the engine does not support are refused with the reason.
 func TestEngineLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -749,8 +749,8 @@ func TestLoadingModelSaysSo(t *testing.T) {
 	})
 }
 
-// TestRoomLostInTheMiddle: a comment that ends while the room is away was not
-// heard to its end, and its record says so; one for which the room comes back in time is whole.
+// TestRoomLostInTheMiddle: a comment that ends while the room is away has the outcome "cut"; if the room
+// is back before the end, it is whole.
 func TestRoomLostInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, 3*time.Second), nil)
@@ -829,7 +829,7 @@ func TestVoiceThatFallsBehind(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, 4*time.Second), func(o *agent.Options) { o.Audio = v })
 		time.Sleep(10 * time.Minute)
 		r.stop()
-		time.Sleep(time.Minute) // what the voice still has
+		time.Sleep(time.Minute) // the rest of the voice's queue
 		require.Greater(t, len(v.late), 40)
 		require.Less(t, slices.Max(v.late), time.Second)
 	})

@@ -30,8 +30,7 @@ const (
 	ChipFailed       = "failed" // of the engine; the detail has the reason and the remedy
 )
 
-// watchStatus publishes changes without an event of their own: a camera stops, a
-// model loads.
+// watchStatus publishes changes that raise no event: a camera stops, a model loads.
 func (s *Session) watchStatus(ctx context.Context) error {
 	tick := time.NewTicker(recheck)
 	defer tick.Stop()
@@ -100,7 +99,7 @@ func (s *Session) statusLocked(now time.Time) Status {
 	return st
 }
 
-// awayOr returns why the camera is away if the input knows it, else words.
+// awayOr returns the reason of the input why the camera is away, or else words.
 func (s *Session) awayOr(words string) string {
 	if in, ok := s.opts.Input.(interface{ Away() string }); ok {
 		if why := in.Away(); why != "" {

@@ -187,7 +187,7 @@ func (s *Session) configureLocked(v Settings) {
 	set(&s.agent.CutOnInstruction, v.CutOnInstruction)
 	set(&s.infer.Voice.Language, v.Language)
 	if v.Speech != nil {
-		// The observed times are those of first words or of first audio, not both.
+		// The observed times are of either first words or first audio.
 		s.delays.Forget()
 		if !*v.Speech {
 			s.silenceLocked()

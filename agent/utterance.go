@@ -40,7 +40,7 @@ type utterance struct {
 	endAt     time.Time
 	wasCut    bool
 	cutCause  error
-	silenced  bool                    // the voice was asked to cut it
+	silenced  bool                    // the voice has cut it
 	cancel    context.CancelCauseFunc // ends its generation
 	replaced  error                   // a new instruction came during its generation
 	// superseded: a new instruction came, but the comment continues to its end.
@@ -322,30 +322,26 @@ const wordLead = 20 * time.Millisecond
 // perform publishes a comment's words as they are spoken (text alone at once),
 // then its record.
 func (s *Session) perform(ctx context.Context, u *utterance) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		c, wait := s.step(u, time.Now())
-		delta, final := c.Delta, c.Final
-		if delta != "" || final {
+		if c.Delta != "" || c.Final {
 			for _, t := range s.opts.Texts {
 				t.Caption(c)
 			}
 		}
-		if final {
-			if s.awaitGenerated(ctx, u, timer) {
+		if c.Final {
+			if s.awaitGenerated(ctx, u) {
 				s.closeUtterance(u)
 			}
 			return
 		}
-		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return
 		case <-u.changed:
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		if delta != "" {
+		if c.Delta != "" {
 			s.publishStatus()
 		}
 	}
@@ -365,7 +361,7 @@ func (s *Session) step(u *utterance, now time.Time) (Caption, time.Duration) {
 
 // awaitGenerated waits for the end of a cut comment's generation, so that its
 // record is complete; false when ctx ended.
-func (s *Session) awaitGenerated(ctx context.Context, u *utterance, timer *time.Timer) bool {
+func (s *Session) awaitGenerated(ctx context.Context, u *utterance) bool {
 	for {
 		s.mu.Lock()
 		done := u.generated
@@ -373,12 +369,11 @@ func (s *Session) awaitGenerated(ctx context.Context, u *utterance, timer *time.
 		if done {
 			return true
 		}
-		timer.Reset(recheck)
 		select {
 		case <-ctx.Done():
 			return false
 		case <-u.changed:
-		case <-timer.C:
+		case <-time.After(recheck):
 		}
 	}
 }

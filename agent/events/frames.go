@@ -12,7 +12,7 @@ import (
 const (
 	// frameQueue is the number of cycles whose pictures may wait to be encoded.
 	frameQueue = 8
-	// framesInFlight is the number of cycles kept beyond the history: their comments are still to come.
+	// framesInFlight is the number of cycles kept beyond the history, whose comments are not finished.
 	framesInFlight = 4
 	// frameBytes bounds the JPEGs kept.
 	frameBytes = 32 << 20
@@ -20,7 +20,7 @@ const (
 	MaxFrameSide = 448
 )
 
-// frameStore keeps the pictures that the last comments are about, as JPEG.
+// frameStore keeps the pictures of the last comments, as JPEG.
 type frameStore struct {
 	keep    int
 	quality int

@@ -1,9 +1,9 @@
-// Package events fans out what one session reports to any number of readers.
+// Package events fans out the captions, records, states and pictures of one session to its readers.
 //
 // It owns the readers' bounded queues, the backlog for readers that reconnect,
-// the last comments and the pictures that they are about. It never waits for a
-// reader, decides nothing about the commentary, and knows no HTTP: an adapter
-// subscribes and writes to its client.
+// the last comments and their pictures. It never waits for a reader and decides
+// nothing about the commentary. It has no HTTP: an adapter subscribes and writes to
+// its client.
 package events
 
 import (
@@ -32,7 +32,7 @@ type Format int
 const (
 	// Named events have a name, and an id unless they are snapshots: captions, records, states.
 	Named Format = iota
-	// Plain events have neither: text as it comes, then each cycle's record.
+	// Plain events have neither: text as it is generated, then each cycle's record.
 	Plain
 	// Formats is the number of formats.
 	Formats
@@ -42,9 +42,9 @@ const (
 type item struct {
 	id      uint64 // 0: a snapshot, which is not in the backlog
 	named   []byte
-	plain   []byte // nil when plain readers do not get it
+	plain   []byte // nil for named readers only
 	key     string // see Event.Key
-	comment bool   // it is a comment's record, which the history holds as well
+	comment bool   // it is a comment's record, which the history has too
 }
 
 // Options make a Hub.
@@ -157,7 +157,7 @@ func (h *Hub) State(s agent.Status) {
 // falls behind, they are dropped and counted. Unless Run runs, they are not kept.
 func (h *Hub) Frames(_ uint64, frames []agent.SeenFrame) { h.frames.offer(frames) }
 
-// Frame returns a picture that a kept comment is about, as JPEG.
+// Frame returns a picture of a kept comment, as JPEG.
 func (h *Hub) Frame(id uint64) (data []byte, ok bool) { return h.frames.get(id) }
 
 // FramesDropped is the number of pictures that were not kept because encoding fell behind.

@@ -21,7 +21,7 @@ type Reader struct {
 	ended bool
 }
 
-// Batch is what a Reader has queued.
+// Batch holds the queued events of a Reader.
 type Batch struct {
 	// Events are server-sent events, ready to be written; a "lost" event with their
 	// number comes first when older ones were dropped.
@@ -65,7 +65,7 @@ func (r *Reader) push(it *item) (lost uint64) {
 	return lost
 }
 
-// end lets the reader end once it has taken what is queued.
+// end makes the reader end after its queued events.
 func (r *Reader) end() {
 	r.mu.Lock()
 	r.ended = true

@@ -28,10 +28,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// loopback is the address of signalling, and of media unless Options say otherwise.
+// loopback is the address of signalling, and the default address of media.
 const loopback = "127.0.0.1"
 
-// minSecret is the length below which LiveKit complains about a secret.
+// minSecret is the shortest secret that LiveKit accepts without a warning.
 const minSecret = 32
 
 // stopTimeout bounds the wait for an orderly stop.
@@ -43,12 +43,12 @@ type Options struct {
 	HTTPPort int
 	// UDPPort carries all media; 0 takes a free one.
 	UDPPort int
-	// MediaIP is the IPv4 address of this machine that media goes to, so that other machines can take part;
-	// 127.0.0.1 when "". Signalling stays on 127.0.0.1 all the same: something in front must lead there.
+	// MediaIP is this machine's IPv4 address for media, so that other machines can take part; 127.0.0.1 when
+	// "". Signalling stays on 127.0.0.1, behind a proxy.
 	MediaIP string
-	// APIKey and APISecret (at least 32 characters) open it; both are made up when empty.
+	// APIKey and APISecret (at least 32 characters) are the keys; both are generated when empty.
 	APIKey, APISecret string
-	// DepartureTimeout is how long a room without people stays open; 0 leaves LiveKit's 20 s.
+	// DepartureTimeout is how long an empty room stays open; 0 is LiveKit's 20 s.
 	DepartureTimeout time.Duration
 	// Log takes the server's warnings and errors. LiveKit has one logger per
 	// process: the first server's is used by all.
@@ -62,10 +62,9 @@ type Server struct {
 	ready chan struct{}
 }
 
-// The server keeps these once per process by its own design.
+// The server has these once per process.
 var (
-	// Its counters are package variables of the server's and are nil, hence
-	// a panic, until they were made; a second making panics as well.
+	// Its counters are package variables: using them before Init panics, and so does a second Init.
 	countersOnce = sync.OnceValue(func() error { //nolint:gochecknoglobals // mirrors a process-wide fact of the server
 		return prometheus.Init("touchline", livekit.NodeType_SERVER)
 	})
@@ -113,7 +112,7 @@ func New(opts Options) (*Server, error) {
 	return &Server{opts: opts, conf: conf, ready: make(chan struct{})}, nil
 }
 
-// ownIPv4 reads an address and makes sure that it is this machine's.
+// ownIPv4 parses an address and checks that it is this machine's.
 func ownIPv4(text string) (net.IP, error) {
 	ip := net.ParseIP(text).To4()
 	if ip == nil || ip.IsUnspecified() {
@@ -131,7 +130,7 @@ func ownIPv4(text string) (net.IP, error) {
 	return nil, fmt.Errorf("expected an IPv4 address of this machine for the LiveKit server's media, got %s; it has %v", text, own)
 }
 
-// freePort asks the kernel for a port that is free now.
+// freePort returns a free port.
 func freePort(network string, ip net.IP) (int, error) {
 	if network == "udp" {
 		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: ip})
@@ -167,11 +166,11 @@ func serverConfig(opts Options) (*config.Config, error) {
 			// One socket, on this address alone.
 			"ips":      dict{"includes": []string{opts.MediaIP + "/32"}},
 			"udp_port": opts.UDPPort,
-			// Media over TCP would listen on every interface whatever bind_addresses says.
+			// Media over TCP would listen on every interface, regardless of bind_addresses.
 			"tcp_port": 0,
-			// With no helper named, the server sends its clients to public STUN servers. Nothing answers
-			// at this one, and nothing needs to: everybody reaches the media's address. The port must be
-			// one that browsers allow: Firefox joins no room that names a well-known port, such as 9.
+			// Without a TURN server, the server sends its clients to public STUN servers. This one never
+			// answers, and need not: every client reaches the media's address. Browsers must allow its
+			// port: Firefox joins no room with a well-known port, such as 9.
 			"turn_servers": []dict{{
 				"host": loopback, "port": opts.HTTPPort, "protocol": "udp", "username": "none", "credential": "none",
 			}},
@@ -187,8 +186,8 @@ func serverConfig(opts Options) (*config.Config, error) {
 	return conf, nil
 }
 
-// Run serves until ctx ends or the server fails, and returns when every
-// participant is out and the ports are free again. The error is nil when ctx ended it.
+// Run serves until ctx ends (nil) or the server fails. On return, every participant is out
+// and the ports are free.
 func (s *Server) Run(ctx context.Context) error {
 	loggerOnce.Do(func() {
 		zl := s.opts.Log.Level(max(zerolog.WarnLevel, s.opts.Log.GetLevel()))
@@ -197,7 +196,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := countersOnce(); err != nil {
 		return fmt.Errorf("prepare the LiveKit server's counters: %w", err)
 	}
-	// The server opens its media socket first and keeps it when the other port turns out to be taken.
+	// The server would keep its media socket open if the other port is taken.
 	probe, err := new(net.ListenConfig).Listen(ctx, "tcp4", s.HTTPAddr())
 	if err != nil {
 		return fmt.Errorf("open the LiveKit server on %s: %w", s.HTTPAddr(), err)

@@ -122,7 +122,7 @@ func TestEverySocketIsOnLoopback(t *testing.T) {
 	require.Contains(t, strings.Join(seen, " "), s.UDPAddr())
 }
 
-// TestMediaOnAnotherAddress has somebody join whose media cannot go over loopback.
+// TestMediaOnAnotherAddress: a participant joins whose media cannot use loopback.
 func TestMediaOnAnotherAddress(t *testing.T) {
 	ip := outsideIPv4(t)
 	if ip == "" {

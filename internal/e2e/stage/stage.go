@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/agenttest"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/room"
@@ -81,35 +82,10 @@ type Stage struct {
 const RoomName = "stage"
 
 // Reader keeps the records of a bot.
-type Reader struct {
-	mu      sync.Mutex
-	records []agent.Record
-	states  []agent.Status
-}
+type Reader struct{ agenttest.Log }
 
-// Caption implements agent.TextOutput.
+// Caption implements agent.TextOutput; captions are not kept.
 func (r *Reader) Caption(agent.Caption) {}
-
-// Record implements agent.TextOutput.
-func (r *Reader) Record(rec agent.Record) {
-	r.mu.Lock()
-	r.records = append(r.records, rec)
-	r.mu.Unlock()
-}
-
-// State implements agent.TextOutput.
-func (r *Reader) State(s agent.Status) {
-	r.mu.Lock()
-	r.states = append(r.states, s)
-	r.mu.Unlock()
-}
-
-// Records returns the records of the cycles so far.
-func (r *Reader) Records() []agent.Record {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]agent.Record(nil), r.records...)
-}
 
 // New starts everything and returns when the bot is in the room.
 func New(ctx context.Context, opts Options) (*Stage, error) {

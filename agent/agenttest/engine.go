@@ -1,0 +1,144 @@
+package agenttest
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"touchline/inference"
+)
+
+// Answer is the answer of an Engine to one prompt.
+type Answer struct {
+	Latency time.Duration // to the first word and sound
+	Text    string
+	Speech  time.Duration // length of the audio, sent in two halves
+	// Second is the time between the halves.
+	Second time.Duration
+	Err    error // after the text
+	// TimedWords gives each word its time in the audio.
+	TimedWords bool
+}
+
+// Engine is an inference.Model with scripted answers.
+type Engine struct {
+	Answer func(n int, p inference.Prompt) Answer
+	Phase  func() inference.Status // nil: ready
+	Can    *inference.Capabilities // nil: it reads instructions
+
+	mu      sync.Mutex
+	asked   int
+	Prompts []Asked
+}
+
+// Asked is a prompt with its time.
+type Asked struct {
+	At time.Time
+	inference.Prompt
+}
+
+// Name implements inference.Model.
+func (e *Engine) Name() string { return "scripted" }
+
+// NewSession implements inference.Model.
+func (e *Engine) NewSession() (inference.Session, error) { return engineSession{e}, nil }
+
+// Status implements inference.Model.
+func (e *Engine) Status() inference.Status {
+	if e.Phase != nil {
+		return e.Phase()
+	}
+	return inference.Status{Phase: inference.PhaseReady, Percent: 100}
+}
+
+// Capabilities implements inference.Model.
+func (e *Engine) Capabilities() inference.Capabilities {
+	if e.Can != nil {
+		return *e.Can
+	}
+	return inference.Capabilities{Instructions: true}
+}
+
+// Close implements inference.Model.
+func (e *Engine) Close() error { return nil }
+
+// Questions returns the prompts so far.
+func (e *Engine) Questions() []Asked {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.Prompts)
+}
+
+// words spreads half of the text over half of the audio, a word for each.
+func (a Answer) words(half int) []inference.WordTime {
+	if !a.TimedWords {
+		return nil
+	}
+	all := strings.Fields(a.Text)
+	n := (len(all) + 1) / 2
+	mine := all[:n]
+	if half == 1 {
+		mine = all[n:]
+	}
+	out := make([]inference.WordTime, len(mine))
+	for i, w := range mine {
+		out[i] = inference.WordTime{
+			Text:  strings.Trim(w, ".,"),
+			Start: a.Speech / 2 * time.Duration(i) / time.Duration(len(mine)),
+			End:   a.Speech / 2 * time.Duration(i+1) / time.Duration(len(mine)),
+		}
+	}
+	return out
+}
+
+type engineSession struct{ e *Engine }
+
+// Observe implements inference.Session.
+func (engineSession) Observe(inference.Frame) {}
+
+// Close implements inference.Session.
+func (engineSession) Close() error { return nil }
+
+const speechRate = 24000
+
+// Generate implements inference.Session.
+func (s engineSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		s.e.mu.Lock()
+		n := s.e.asked
+		s.e.asked++
+		s.e.Prompts = append(s.e.Prompts, Asked{time.Now(), p})
+		s.e.mu.Unlock()
+		a := s.e.Answer(n, p)
+		if err := sleep(ctx, a.Latency); err != nil {
+			yield(inference.Chunk{}, err)
+			return
+		}
+		if !yield(inference.Chunk{Text: a.Text}, nil) {
+			return
+		}
+		if p.Speech && a.Speech > 0 {
+			half := make([]int16, int(a.Speech.Seconds()*speechRate/2))
+			for i := range half {
+				half[i] = 5000
+			}
+			for i := range 2 {
+				if i == 1 {
+					if err := sleep(ctx, a.Second); err != nil {
+						yield(inference.Chunk{}, err)
+						return
+					}
+				}
+				if !yield(inference.Chunk{Audio: half, AudioRate: speechRate, Words: a.words(i)}, nil) {
+					return
+				}
+			}
+		}
+		if a.Err != nil {
+			yield(inference.Chunk{}, a.Err)
+		}
+	}
+}
