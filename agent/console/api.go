@@ -344,23 +344,36 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // always valid
-	wait, ok := s.guard.mayLogin(peer.Addr(), time.Now())
-	if !ok {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		return refuse(http.StatusTooManyRequests, "too_many_logins", "too many logins; try again in %.0f s", math.Ceil(wait.Seconds()))
+	if err := s.limitLogins(w, r); err != nil {
+		return err
 	}
 	cookie := s.guard.login(in.Token, r.TLS != nil)
 	if cookie == nil {
-		if n, log := s.guard.refusedLogin(time.Now()); log {
-			s.log.Warn().Str("peer", r.RemoteAddr).Int64("count", n).Msg("login refused")
-		}
+		s.logRefused(r)
 		return refuse(http.StatusUnauthorized, "bad_token",
 			"wrong token; use the configured one, or the one in the address printed at the start (#token=...)")
 	}
 	http.SetCookie(w, cookie)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// limitLogins counts a login attempt. It returns a 429 beyond the limit.
+func (s *Server) limitLogins(w http.ResponseWriter, r *http.Request) error {
+	wait, ok := s.guard.mayLogin(r, time.Now())
+	if ok {
+		return nil
+	}
+	seconds := math.Ceil(wait.Seconds())
+	w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
+	return refuse(http.StatusTooManyRequests, "too_many_logins", "too many logins; try again in %.0f s", seconds)
+}
+
+// logRefused logs refused login attempts at a bounded rate.
+func (s *Server) logRefused(r *http.Request) {
+	if n, log := s.guard.refusedLogin(time.Now()); log {
+		s.log.Warn().Str("peer", r.RemoteAddr).Int64("count", n).Msg("login refused")
+	}
 }
 
 // notReady is the status of /readyz while it answers 503.

@@ -213,10 +213,10 @@ func (g *guard) trusted(r *http.Request) bool {
 	return true
 }
 
-// mayLogin takes one of the logins that a peer may try, or returns the time
-// until it may try again.
-func (g *guard) mayLogin(peer netip.Addr, now time.Time) (wait time.Duration, ok bool) {
-	if wait, ok = g.logins.Allow(limit.Network(peer), now); !ok {
+// mayLogin takes one of the login attempts of a request's peer, or returns the time until the next.
+func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok bool) {
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // always valid
+	if wait, ok = g.logins.Allow(limit.Network(peer.Addr()), now); !ok {
 		return wait, false
 	}
 	return g.allLogins.Allow(struct{}{}, now)

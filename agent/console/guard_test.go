@@ -186,7 +186,7 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 			r := open(t, console.Options{
 				Rooms: rooms, Dispatcher: calls, SignalURL: "ws://127.0.0.1:1",
 				Config: console.Config{Listen: tt.listen, Token: redact.Secret(token)},
-			})
+			}, console.Unlimited)
 			d, _, _ := addRoom(t, rooms, "final")
 			refused := 0
 			for _, route := range append(console.Routes(r.Server), "GET /rtc/v1", "GET /nowhere") {
@@ -283,6 +283,39 @@ func TestLoginLimit(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(log.String(), "login refused"), 5)
 	require.Contains(t, log.String(), "127.0.0.1")
 	require.NotContains(t, log.String(), "wrong", "a wrong token may be a mistyped right one")
+}
+
+// TestBearerLimit: wrong bearer tokens use up the same limit, on every route that needs a token.
+func TestBearerLimit(t *testing.T) {
+	t.Parallel()
+	const token = "correct-horse-battery"
+	var log bytes.Buffer
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(&log)})
+	for range 50 {
+		require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "").status, "no token is no attempt")
+	}
+	statuses := map[int]int{}
+	var last answer
+	for i := range 50 {
+		path := []string{"/api/status", "/metrics", "/rtc"}[i%3]
+		last = r.ask("GET", path, "", "Authorization", "Bearer wrong")
+		statuses[last.status]++
+	}
+	require.Equal(t, http.StatusTooManyRequests, last.status)
+	require.LessOrEqual(t, statuses[http.StatusUnauthorized], 20)
+	require.GreaterOrEqual(t, statuses[http.StatusUnauthorized], 5, "a script may have an old token")
+	code, _, _ := last.problem(t)
+	require.Equal(t, "too_many_logins", code)
+	wait, err := strconv.Atoi(last.header.Get("Retry-After"))
+	require.NoError(t, err)
+	require.Positive(t, wait)
+	require.Equal(t, http.StatusTooManyRequests, r.ask("POST", "/api/login", `{"token":"`+token+`"}`).status, "one limit for both")
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Authorization", "Bearer "+token).status,
+		"the API stays, also behind a proxy whose clients share an address")
+	r.close()
+	require.LessOrEqual(t, strings.Count(log.String(), "login refused"), 5)
+	require.Contains(t, log.String(), "login refused")
+	require.NotContains(t, log.String(), "wrong")
 }
 
 func TestNewRefuses(t *testing.T) {

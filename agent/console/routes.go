@@ -236,6 +236,12 @@ func (s *Server) enter(a access, h apiFunc) apiFunc {
 			return refuse(http.StatusForbidden, "bad_origin", "%v", err)
 		}
 		if a == guarded && !s.guard.authorized(r) {
+			if _, tried := bearer(r); tried { // a guess, like a wrong login
+				if err := s.limitLogins(w, r); err != nil {
+					return err
+				}
+				s.logRefused(r)
+			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="touchline"`)
 			return refuse(http.StatusUnauthorized, "token_needed",
 				"a token is required: the configured one, or the one in the address printed at the start (#token=...); "+
