@@ -79,7 +79,7 @@ func (s *Session) untilCycleLocked(now time.Time) time.Duration {
 	if s.cycled && !s.gate.Urgent() && s.source.stopped(now) {
 		return nothingNewer // the comment would be late by the age of the picture
 	}
-	at, ok := s.gate.NextLook(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.pace)
+	at, ok := s.gate.Next(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.pace)
 	if !ok {
 		return recheck
 	}
@@ -111,7 +111,7 @@ func (s *Session) voiceEndLocked(now time.Time) time.Time {
 }
 
 func (s *Session) beginCycleLocked(now time.Time) *utterance {
-	if err := s.gate.Look(now); err != nil {
+	if err := s.gate.Begin(now); err != nil {
 		s.log.Error().Err(err).Msg("cycle out of turn")
 	}
 	s.cycle++

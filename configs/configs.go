@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -53,7 +54,7 @@ type Config struct {
 	Preset string `yaml:"preset" env:"PRESET"`
 	// Detail names the linked set of model sizes (small, medium, large); "" sets none.
 	Detail string `yaml:"detail" env:"DETAIL"`
-	// ProfileFiles lists files or folders with additional prompt profiles.
+	// ProfileFiles lists files or folders of additional prompt profiles.
 	ProfileFiles []string `yaml:"profile_files" env:"PROFILE_FILES"`
 	// LogLevel is trace, debug, info, warn or error.
 	LogLevel string `yaml:"log_level" env:"LOG_LEVEL"`
@@ -149,7 +150,8 @@ func Load(path string, environ []string) (Config, error) {
 	if path == "" {
 		path = env[FileVariable]
 	}
-	l := newLoader()
+	g := schemaOf(Config{})
+	l := &loader{cfg: Default(), schema: g, leaves: g.flat(), origins: map[string]origin{}}
 	var doc document
 	if path != "" {
 		text, err := readFile(path)
@@ -158,7 +160,9 @@ func Load(path string, environ []string) (Config, error) {
 		}
 		doc = l.parse(path, text)
 	}
-	l.layers(doc, env)
+	l.presets(doc, env, false)
+	l.apply(doc, "")
+	l.presets(doc, env, true)
 	l.environment(env)
 	if len(l.bad) == 0 {
 		l.profiles(path)
@@ -206,46 +210,22 @@ type origin struct {
 	excerpt string
 }
 
-func newLoader() *loader {
-	g := schemaOf(Config{})
-	return &loader{cfg: Default(), schema: g, leaves: g.flat(), origins: map[string]origin{}}
-}
-
-// layers applies presets and file in the order of Load.
-func (l *loader) layers(doc document, env map[string]string) {
-	var under, over []layer
+// presets applies the presets of the environment or those of the file. The
+// environment takes precedence.
+func (l *loader) presets(doc document, env map[string]string, fromEnv bool) {
 	for _, set := range presetSets() {
-		name, outside := env[set.variable], true
-		if name == "" {
-			name, outside = doc.text(set.key), false
-		}
-		if name == "" {
+		name := env[set.variable]
+		if (name != "") != fromEnv {
 			continue
 		}
-		text, err := set.read(name)
-		if err != nil {
-			// validate reports it with its position.
-			continue
+		if !fromEnv {
+			name = doc.text(set.key)
 		}
-		lay := layer{name: set.key + " " + name, text: text}
-		if outside {
-			over = append(over, lay)
-		} else {
-			under = append(under, lay)
+		if text, err := set.read(name); err == nil { // validate reports an unknown name
+			layer := set.key + " " + name
+			l.apply(l.parse(layer, text), layer)
 		}
 	}
-	for _, lay := range under {
-		l.apply(l.parse(lay.name, lay.text), lay.name)
-	}
-	l.apply(doc, "")
-	for _, lay := range over {
-		l.apply(l.parse(lay.name, lay.text), lay.name)
-	}
-}
-
-type layer struct {
-	name string
-	text []byte
 }
 
 // profiles loads the profile files. Paths are relative to the settings file that names them.
@@ -264,8 +244,7 @@ func (l *loader) profiles(path string) {
 			continue
 		}
 		for _, p := range extra {
-			i := slices.IndexFunc(l.cfg.Profiles, func(q agent.Profile) bool { return q.Name == p.Name })
-			if i >= 0 {
+			if i := l.cfg.profile(p.Name); i >= 0 {
 				l.cfg.Profiles[i] = p
 			} else {
 				l.cfg.Profiles = append(l.cfg.Profiles, p)
@@ -338,7 +317,7 @@ func (c Config) Validate() error {
 		return err // The rules between settings require valid settings.
 	}
 
-	if _, ok := c.profile(c.Agent.Profile); !ok {
+	if c.profile(c.Agent.Profile) < 0 {
 		names := make([]string, len(c.Profiles))
 		for i, p := range c.Profiles {
 			names[i] = p.Name
@@ -349,12 +328,12 @@ func (c Config) Validate() error {
 	s.That(needed <= c.Media.WindowSize, "media.window_size", fmt.Sprintf(
 		"at least %d for %d pictures (frames_per_look) with stride %d", needed, c.Agent.Frames, c.Agent.Stride),
 		c.Media.WindowSize)
-	s.That(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.MaxDelay.Seconds(), "media.relay_max_seconds",
-		fmt.Sprintf("at least pacing.max_delay (%v), to hold the picture that long", c.Pacing.MaxDelay),
-		c.Media.RelayMaxSeconds)
-	s.That(!c.Media.Relay || c.Media.RelayMaxSeconds >= c.Pacing.FixedDelay.Seconds(), "media.relay_max_seconds",
-		fmt.Sprintf("at least pacing.fixed_delay (%v), to hold the picture that long", c.Pacing.FixedDelay),
-		c.Media.RelayMaxSeconds)
+	held := func(name string, delay time.Duration) {
+		s.That(!c.Media.Relay || c.Media.RelayMaxSeconds >= delay.Seconds(), "media.relay_max_seconds",
+			fmt.Sprintf("at least pacing.%s (%v), to hold the picture that long", name, delay), c.Media.RelayMaxSeconds)
+	}
+	held("max_delay", c.Pacing.MaxDelay)
+	held("fixed_delay", c.Pacing.FixedDelay)
 	tokens := c.cycleTokens() + promptTokens
 	s.That(tokens <= c.Inference.MaxInputTokens, "inference.max_input_tokens", fmt.Sprintf(
 		"at least %d for %d pictures and their prompt", tokens, c.Agent.Frames), c.Inference.MaxInputTokens)
@@ -396,11 +375,7 @@ func (c Console) Validate() error {
 	return s.Err()
 }
 
-// profile finds a profile by name.
-func (c Config) profile(name string) (agent.Profile, bool) {
-	i := slices.IndexFunc(c.Profiles, func(p agent.Profile) bool { return p.Name == name })
-	if i < 0 {
-		return agent.Profile{}, false
-	}
-	return c.Profiles[i], true
+// profile returns the index of a profile, -1 for an unknown name.
+func (c Config) profile(name string) int {
+	return slices.IndexFunc(c.Profiles, func(p agent.Profile) bool { return p.Name == name })
 }

@@ -20,7 +20,7 @@ import (
 	"touchline/internal/redact"
 )
 
-// settings are all but their origins.
+// settings compares configs without their origins.
 func settings(c configs.Config) []any {
 	return []any{
 		c.Preset, c.Detail, c.ProfileFiles, c.LogLevel, c.Media, c.Pacing, c.Inference, c.Agent, c.Sources, c.Profiles,
@@ -48,11 +48,11 @@ func TestDefaultFileIsTheDefault(t *testing.T) {
 	c, err := configs.Load("default.yaml", nil)
 	require.NoError(t, err)
 	want := configs.Default()
-	// A list that is empty and one that is nil are the same setting.
+	// An empty and a nil list are equal.
 	require.Equal(t, settings(want), settings(c))
 }
 
-// TestDefaultFileDocumentsEveryKey wants each key in default.yaml, with a comment right above it.
+// TestDefaultFileDocumentsEveryKey: default.yaml has each key, with a comment above it.
 func TestDefaultFileDocumentsEveryKey(t *testing.T) {
 	key := regexp.MustCompile(`^( *)([a-z_]+):`)
 	var path []string
@@ -80,7 +80,7 @@ func TestDefaultFileDocumentsEveryKey(t *testing.T) {
 
 // TestBadFiles loads each testdata/NAME.bad.yaml. The comments at its head hold the texts that the error must contain:
 // "# want: text", with further lines of the same text as "# next: line". A name with a dot is the path of the setting
-// at fault, and then the only one; a suffix tells files of one setting apart.
+// at fault, and then the only one; a suffix distinguishes files of one setting.
 func TestBadFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.bad.yaml")
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func wanted(t *testing.T, file string) (wants []string) {
 	return wants
 }
 
-// TestEverySettingHasARule sees that no setting but free text is taken unchecked.
+// TestEverySettingHasARule: every setting except free text is validated.
 func TestEverySettingHasARule(t *testing.T) {
 	free := map[string]string{
 		"media.watch.identity":         "any identity",
@@ -151,8 +151,8 @@ func TestEverySettingHasARule(t *testing.T) {
 	}
 }
 
-// TestWebhooks: each address may have its own events and key; from the
-// environment come addresses alone, and what signs.
+// TestWebhooks: each address may have its own events and key; the environment
+// sets addresses and keys only.
 func TestWebhooks(t *testing.T) {
 	const file = `
 agent:
@@ -362,7 +362,7 @@ func TestBadEnvironment(t *testing.T) {
 	require.NotContains(t, text, "hunter2")
 }
 
-// TestVariableNames: the name of a variable follows from the path, with no exception.
+// TestVariableNames: the name of each variable follows from the path.
 func TestVariableNames(t *testing.T) {
 	for _, v := range configs.Variables() {
 		require.Equal(t, "TOUCHLINE_"+strings.ToUpper(strings.ReplaceAll(v.Path, ".", "_")), v.Name)
@@ -488,7 +488,7 @@ func TestAdditionalProfiles(t *testing.T) {
 	require.ErrorContains(t, err, "the folder has no profiles")
 }
 
-// TestTuningCoversEverySetting keeps the table of docs/tuning.md complete, and the old settings findable in it.
+// TestTuningCoversEverySetting: the table of docs/tuning.md has all settings, including removed ones.
 func TestTuningCoversEverySetting(t *testing.T) {
 	text, err := os.ReadFile("../docs/tuning.md")
 	require.NoError(t, err)

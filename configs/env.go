@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -56,12 +57,8 @@ func environment(environ []string) map[string]string {
 		}
 	}
 	for name, target := range wellKnown() {
-		if out[name] == "" {
-			continue
-		}
-		if out[target] == "" {
-			out[target] = out[name]
-			out[aliasMark+target] = name
+		if out[name] != "" && out[target] == "" {
+			out[target], out[aliasMark+target] = out[name], name
 		}
 	}
 	return out
@@ -71,9 +68,6 @@ func environment(environ []string) map[string]string {
 // variable name contains it.
 const aliasMark = "="
 
-// sortedKeys returns a map's keys in order, for a stable order of messages.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
 // environment overwrites settings with variables. It reads each separately, so that
 // all wrong ones are reported.
 func (l *loader) environment(vars map[string]string) {
@@ -81,7 +75,7 @@ func (l *loader) environment(vars map[string]string) {
 	for _, leaf := range l.leaves {
 		known[leaf.env] = leaf
 	}
-	for _, name := range sortedKeys(vars) {
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		if !strings.HasPrefix(name, Prefix) || name == FileVariable {
 			continue
 		}
@@ -92,10 +86,7 @@ func (l *loader) environment(vars map[string]string) {
 			}
 			continue
 		}
-		value, given := vars[name], name
-		if alias := vars[aliasMark+name]; alias != "" {
-			given = alias
-		}
+		value, given := vars[name], cmp.Or(vars[aliasMark+name], name)
 		l.origins[leaf.path] = origin{name: given}
 		l.forgetItems(leaf.path)
 		err := env.ParseWithOptions(&l.cfg, env.Options{Prefix: Prefix, Environment: map[string]string{name: value}})
@@ -132,14 +123,14 @@ func isServiceLink(name string) bool {
 }
 
 func (l *loader) unknownVariable(name string, known map[string]*leaf) {
-	message := "unknown variable"
 	for path, why := range removed {
 		if name == Prefix+strings.ToUpper(strings.ReplaceAll(path, ".", "_")) {
 			l.bad = append(l.bad, Problem{Path: path, Source: name, Message: "this setting was removed: " + why})
 			return
 		}
 	}
-	if guess := nearest(name, sortedKeys(known)); guess != "" {
+	message := "unknown variable"
+	if guess := nearest(name, slices.Sorted(maps.Keys(known))); guess != "" {
 		message += ", did you mean " + guess + "?"
 	}
 	l.bad = append(l.bad, Problem{Source: name, Message: message})

@@ -178,21 +178,20 @@ func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 }
 
 func (l *loader) applyLeaf(doc document, e *ast.MappingValueNode, leaf *leaf, layer string) {
-	value := doc.resolve(e.Value)
 	field := reflect.ValueOf(&l.cfg).Elem().FieldByIndex(leaf.index)
 	l.forgetItems(leaf.path)
-	if list, ok := value.(*ast.SequenceNode); ok && leaf.ofGroups() {
-		if !l.applyItems(doc, list, leaf, field) {
-			return
-		}
-	} else if !l.set(doc, e, leaf.path, field) {
-		return
+	ok := false
+	if list, is := doc.resolve(e.Value).(*ast.SequenceNode); is && leaf.ofGroups() {
+		ok = l.applyItems(doc, list, leaf, field)
+	} else {
+		ok = l.set(doc, e, leaf.path, field)
 	}
-	o := doc.originAt(e.Key)
-	if layer != "" {
-		o = origin{name: layer}
+	switch {
+	case ok && layer != "":
+		l.origins[leaf.path] = origin{name: layer}
+	case ok:
+		l.origins[leaf.path] = doc.originAt(e.Key)
 	}
-	l.origins[leaf.path] = o
 }
 
 // unknown reports an entry that names no setting, with the nearest name.
@@ -249,11 +248,16 @@ func (l *loader) applyItems(doc document, n *ast.SequenceNode, leaf *leaf, field
 		l.forgetItems(leaf.path)
 		return false
 	}
+	setItems(field, list)
+	return true
+}
+
+// setItems sets a list; an empty one is nil.
+func setItems(field, list reflect.Value) {
 	if list.Len() == 0 {
 		list = reflect.Zero(field.Type())
 	}
 	field.Set(list)
-	return true
 }
 
 // begins returns the node at the start of a group: its first key, not the colon after it.
@@ -298,51 +302,44 @@ func (l *loader) forgetItems(path string) {
 // kind. Two kinds are converted: a plain number to text, and an empty value to an
 // empty text or list.
 func setNode(doc document, field reflect.Value, n ast.Node) bool {
-	if field.Type() == reflect.TypeFor[time.Duration]() {
+	if field.Kind() == reflect.Slice {
+		return setList(doc, field, n)
+	}
+	v, ok := valueOf(field.Type(), n)
+	if ok {
+		field.Set(reflect.ValueOf(v).Convert(field.Type()))
+	}
+	return ok
+}
+
+// valueOf returns a YAML value of a type, or one that converts to it.
+func valueOf(t reflect.Type, n ast.Node) (v any, ok bool) {
+	if t == reflect.TypeFor[time.Duration]() {
 		switch n := n.(type) {
 		case *ast.StringNode:
 			d, err := time.ParseDuration(n.Value)
-			field.SetInt(int64(d))
-			return err == nil
+			return d, err == nil
 		case *ast.IntegerNode:
-			field.SetInt(0)
-			return n.GetToken().Value == "0" // 0 needs no unit.
+			return 0, n.GetToken().Value == "0" // 0 needs no unit.
 		}
-		return false
+		return nil, false
 	}
-	switch field.Kind() { //nolint:exhaustive // the kinds of settings
+	switch t.Kind() { //nolint:exhaustive // the kinds of settings
 	case reflect.Bool:
-		b, ok := n.(*ast.BoolNode)
-		if ok {
-			field.SetBool(b.Value)
+		if b, ok := n.(*ast.BoolNode); ok {
+			return b.Value, true
 		}
-		return ok
 	case reflect.Int:
-		i, ok := wholeNumber(n)
-		if ok {
-			field.SetInt(i)
-		}
-		return ok
+		return wholeNumber(n)
 	case reflect.Float64:
 		if f, ok := n.(*ast.FloatNode); ok && !math.IsNaN(f.Value) && !math.IsInf(f.Value, 0) {
-			field.SetFloat(f.Value)
-			return true
+			return f.Value, true
 		}
-		i, ok := wholeNumber(n)
-		if ok {
-			field.SetFloat(float64(i))
-		}
-		return ok
+		return wholeNumber(n)
 	case reflect.String:
-		s, ok := textOf(n)
-		if ok {
-			field.SetString(s)
-		}
-		return ok
-	case reflect.Slice:
-		return setList(doc, field, n)
+		return textOf(n)
 	}
-	return false
+	return nil, false
 }
 
 func setList(doc document, field reflect.Value, n ast.Node) bool {
@@ -360,10 +357,7 @@ func setList(doc document, field reflect.Value, n ast.Node) bool {
 			return false
 		}
 	}
-	if len(items) == 0 {
-		list = reflect.Zero(field.Type())
-	}
-	field.Set(list)
+	setItems(field, list)
 	return true
 }
 

@@ -48,41 +48,28 @@ func (c Config) printGroup(b *bytes.Buffer, g *group, root reflect.Value, indent
 	}
 }
 
-// scalar writes one value as YAML.
+// scalar returns one value as YAML.
 func scalar(v reflect.Value) string {
 	switch x := v.Interface().(type) {
-	case time.Duration:
-		return x.String()
-	case bool:
-		return strconv.FormatBool(x)
-	case int:
-		return strconv.Itoa(x)
+	case time.Duration, bool, int:
+		return fmt.Sprint(x)
 	case float64:
 		return strconv.FormatFloat(x, 'f', -1, 64)
-	case []string:
-		parts := make([]string, len(x))
-		for i, s := range x {
-			parts[i] = quote(s)
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
-	case []int:
-		parts := make([]string, len(x))
-		for i, n := range x {
-			parts[i] = strconv.Itoa(n)
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
 	}
-	if v.Kind() == reflect.Slice {
+	switch v.Kind() { //nolint:exhaustive // the kinds of settings
+	case reflect.Slice:
 		parts := make([]string, v.Len())
 		for i := range parts {
-			parts[i] = item(v.Index(i))
+			parts[i] = scalar(v.Index(i))
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
+	case reflect.Struct:
+		return item(v)
 	}
 	return quote(v.String())
 }
 
-// item writes one group of a list: its non-zero fields, or plain text if only the first is set.
+// item returns one group of a list: its non-zero fields, or plain text if only the first is set.
 func item(v reflect.Value) string {
 	var parts []string
 	for f, field := range v.Fields() {

@@ -12,14 +12,13 @@ import (
 type Config struct {
 	// Engine is "scene", "remote" or "minicpmo".
 	Engine string `yaml:"engine" env:"ENGINE"`
-	// MaxTokens caps an answer that is only shown (tokens).
+	// MaxTokens is the limit of an answer that is not spoken, in tokens.
 	MaxTokens int `yaml:"max_tokens" env:"MAX_TOKENS"`
-	// MaxInputTokens caps a prompt (tokens).
+	// MaxInputTokens is the limit of a prompt, in tokens.
 	MaxInputTokens int `yaml:"max_input_tokens" env:"MAX_INPUT_TOKENS"`
-	// MaxSlices is the detail per picture: how many tiles of 448x448 pixels it may be cut into,
-	// beside the whole; each costs 66 tokens.
+	// MaxSlices is the largest number of tiles of 448x448 pixels per picture, beside the whole; each costs 66 tokens.
 	MaxSlices int `yaml:"max_slices" env:"MAX_SLICES"`
-	// IdleUnload frees the model when no session has lived for this long; 0 keeps it.
+	// IdleUnload frees the model after this time without a session; 0 keeps it.
 	IdleUnload time.Duration `yaml:"idle_unload" env:"IDLE_UNLOAD"`
 	// Voice sets the speech.
 	Voice VoiceConfig `yaml:"voice" envPrefix:"VOICE_"`
@@ -31,11 +30,11 @@ type VoiceConfig struct {
 	Enabled bool `yaml:"enabled" env:"ENABLED"`
 	// Program is "auto" (flite for English, espeak-ng for the rest), "flite" or "espeak-ng".
 	Program string `yaml:"program" env:"PROGRAM"`
-	// Name of the program's voice; "" is its default (flite: slt).
+	// Name of the program's voice; "" selects its default (flite: slt).
 	Name string `yaml:"name" env:"NAME"`
 	// Language, BCP 47.
 	Language string `yaml:"language" env:"LANGUAGE"`
-	// MaxTokens caps a spoken answer (tokens).
+	// MaxTokens is the limit of a spoken answer, in tokens.
 	MaxTokens int `yaml:"max_tokens" env:"MAX_TOKENS"`
 }
 
@@ -47,8 +46,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate checks every setting and reports all that are wrong, joined. Each
-// message is "path: must be rule, is value" with the YAML path below "inference".
+// Validate returns all violations, joined. Each message is "path: must be rule,
+// is value" with the YAML path below "inference".
 func (c Config) Validate() error {
 	var s check.Settings
 	switch c.Engine {
@@ -65,7 +64,7 @@ func (c Config) Validate() error {
 	return s.Err()
 }
 
-// The shape of a BCP 47 tag, not the list of all languages.
+// languageTag matches the syntax of a BCP 47 tag.
 var languageTag = regexp.MustCompile(`^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$`)
 
 // Validate is Config.Validate for the settings below "inference.voice".

@@ -2,19 +2,12 @@ package models
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Bundle is an opened bundle: a folder with a valid manifest, whose files
@@ -31,7 +24,7 @@ var ErrNoBundle = errors.New("no " + ManifestName + " in the folder: make a bund
 // exist. It reads no weights; Verify does.
 func OpenBundle(dir string) (*Bundle, error) {
 	path := filepath.Join(dir, ManifestName)
-	b, err := readLimited(path, maxManifest)
+	b, err := ReadFile(path, maxManifest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open bundle %s: %w", dir, ErrNoBundle)
 	}
@@ -45,9 +38,7 @@ func OpenBundle(dir string) (*Bundle, error) {
 	bundle := &Bundle{Dir: dir, Manifest: *m}
 	var errs []error
 	for _, f := range m.Files {
-		if err := bundle.checkSize(f); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, bundle.checkSize(f))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("open bundle %s: %w", dir, err)
@@ -107,72 +98,30 @@ func (m *Manifest) Bytes() int64 {
 
 // Verify compares the SHA-256 of every file with the manifest, on all cores.
 // The error names each missing or damaged file. progress, if not nil, is called
-// with the bytes read so far, from several goroutines.
+// by one goroutine at a time.
 func (b *Bundle) Verify(ctx context.Context, progress func(done, total int64)) error {
-	total := b.Manifest.Bytes()
-	var done atomic.Int64
-	errs := make([]error, len(b.Manifest.Files))
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i, f := range b.Manifest.Files {
-		group.Go(func() error {
-			errs[i] = b.verify(ctx, f, func(n int) {
-				if sum := done.Add(int64(n)); progress != nil {
-					progress(sum, total)
-				}
-			})
-			return nil
-		})
+	var errs []error
+	var names []string
+	for _, f := range b.Manifest.Files {
+		if err := b.checkSize(f); err != nil {
+			errs = append(errs, err)
+		} else {
+			names = append(names, f.Name)
+		}
 	}
-	_ = group.Wait()
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("verify bundle %s: %w", b.Dir, context.Cause(ctx))
+	sums, err := HashFiles(ctx, b.Dir, names, progress)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, f := range b.Manifest.Files {
+		if sum, ok := sums[f.Name]; ok && sum != f.SHA256 {
+			errs = append(errs, fmt.Errorf("%s: the content is damaged: expected SHA-256 %s, got %s", f.Name, f.SHA256, sum))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("verify bundle %s: %w", b.Dir, err)
 	}
 	return nil
-}
-
-func (b *Bundle) verify(ctx context.Context, want File, read func(n int)) error {
-	if err := b.checkSize(want); err != nil {
-		return err
-	}
-	sum, err := HashFile(ctx, b.Path(want.Name), read)
-	if err != nil {
-		return fmt.Errorf("%s: %w", want.Name, err)
-	}
-	if sum != want.SHA256 {
-		return fmt.Errorf("%s: the content is damaged: expected SHA-256 %s, got %s", want.Name, want.SHA256, sum)
-	}
-	return nil
-}
-
-// HashFile returns the SHA-256 of a file in hexadecimal digits. read, if not
-// nil, is called with the size of each piece read.
-func HashFile(ctx context.Context, path string, read func(n int)) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h, piece := sha256.New(), make([]byte, 1<<20)
-	for {
-		if err := context.Cause(ctx); err != nil {
-			return "", err
-		}
-		n, err := f.Read(piece)
-		h.Write(piece[:n])
-		if read != nil && n > 0 {
-			read(n)
-		}
-		if errors.Is(err, io.EOF) {
-			return hex.EncodeToString(h.Sum(nil)), nil
-		}
-		if err != nil {
-			return "", err
-		}
-	}
 }
 
 // Listed is a bundle found by List. Err is set if it cannot be used.
@@ -210,10 +159,9 @@ func List(folder string) ([]Listed, error) {
 		if _, err := os.Stat(filepath.Join(path, ManifestName)); err == nil {
 			l := Listed{Dir: path}
 			b, err := OpenBundle(path)
-			if err == nil {
+			if l.Err = err; err == nil {
 				l.Manifest = &b.Manifest
 			}
-			l.Err = err
 			found = append(found, l)
 			return fs.SkipDir
 		}
@@ -226,21 +174,4 @@ func List(folder string) ([]Listed, error) {
 		return nil, fmt.Errorf("list bundles: %w", err)
 	}
 	return found, nil
-}
-
-// readLimited reads a file of at most limit bytes.
-func readLimited(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s: larger than %d bytes", filepath.Base(path), limit)
-	}
-	return b, nil
 }

@@ -8,38 +8,44 @@
 // a model.
 package models
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
-// Type is the element type of a tensor.
+// Type is the element type of a tensor. The numbers are those of ONNX (TensorProto.DataType).
 type Type uint8
 
 // Element types of checkpoints and bundles.
 const (
-	Float32 Type = iota + 1
-	Float16
-	BFloat16
-	Int64
-	Int32
-	Uint8
-	Int8
+	Float32  Type = 1
+	Uint8    Type = 2
+	Int8     Type = 3
+	Int32    Type = 6
+	Int64    Type = 7
+	Float16  Type = 10
+	BFloat16 Type = 16
 )
 
-var typeNames = [...]string{"", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "int8"} //nolint:gochecknoglobals // a table
+// types has the name of each type in the manifest and the bytes of one element.
+//
+//nolint:gochecknoglobals // a table
+var types = map[Type]struct {
+	name string
+	size int
+}{
+	Float32: {"float32", 4}, Float16: {"float16", 2}, BFloat16: {"bfloat16", 2},
+	Int64: {"int64", 8}, Int32: {"int32", 4}, Uint8: {"uint8", 1}, Int8: {"int8", 1},
+}
 
 // String returns the type's name in the manifest.
 func (t Type) String() string {
-	if int(t) < len(typeNames) && t != 0 {
-		return typeNames[t]
+	if e, ok := types[t]; ok {
+		return e.name
 	}
 	return fmt.Sprintf("Type(%d)", uint8(t))
 }
 
 // MarshalText writes the name.
 func (t Type) MarshalText() ([]byte, error) {
-	if t == 0 || int(t) >= len(typeNames) {
+	if t.Size() == 0 {
 		return nil, fmt.Errorf("tensor type %d is unknown", uint8(t))
 	}
 	return []byte(t.String()), nil
@@ -47,27 +53,17 @@ func (t Type) MarshalText() ([]byte, error) {
 
 // UnmarshalText reads the name.
 func (t *Type) UnmarshalText(b []byte) error {
-	i := slices.Index(typeNames[1:], string(b))
-	if i < 0 {
-		return fmt.Errorf("expected one of %q, got %q", typeNames[1:], b)
+	for known, e := range types {
+		if e.name == string(b) {
+			*t = known
+			return nil
+		}
 	}
-	*t = Type(i + 1)
-	return nil
+	return fmt.Errorf("expected a tensor type such as float32, got %q", b)
 }
 
-// Size returns the bytes of one element.
-func (t Type) Size() int {
-	switch t {
-	case Int64:
-		return 8
-	case Float32, Int32:
-		return 4
-	case Float16, BFloat16:
-		return 2
-	case Uint8, Int8:
-	}
-	return 1
-}
+// Size returns the bytes of one element, or 0 for an unknown type.
+func (t Type) Size() int { return types[t].size }
 
 // TensorInfo is the type and shape of a tensor.
 type TensorInfo struct {

@@ -27,11 +27,11 @@ type FormatError struct{ Format int }
 
 // Error names both formats and the remedy.
 func (e *FormatError) Error() string {
+	remedy := "convert the checkpoint again"
 	if e.Format > FormatVersion {
-		return fmt.Sprintf("format: this program reads format %d, the bundle has %d: use a newer program, or convert the checkpoint again",
-			FormatVersion, e.Format)
+		remedy = "use a newer program, or " + remedy
 	}
-	return fmt.Sprintf("format: this program reads format %d, the bundle has %d: convert the checkpoint again", FormatVersion, e.Format)
+	return fmt.Sprintf("format: this program reads format %d, the bundle has %d: %s", FormatVersion, e.Format, remedy)
 }
 
 // ParseManifest parses and validates a manifest.json. Errors name the field.
@@ -101,14 +101,20 @@ func (m *Manifest) Validate() error {
 		return &FormatError{m.Format}
 	}
 	c.That(m.Name != "" && len(m.Name) <= 256, "name", "1 to 256 characters", strconv.Quote(m.Name))
-	c.decoder(m.Dims.Decoder)
+	c.dims(m.Dims)
 	if m.Dims.Vision != nil {
-		c.vision(*m.Dims.Vision)
 		c.image(m)
 	}
 	c.tokens(m)
 	files := c.files(m.Files)
 	c.graphs(m, files)
+	return c.Err()
+}
+
+// Validate returns all invalid sizes, joined.
+func (d Dims) Validate() error {
+	c := &checker{}
+	c.dims(d)
 	return c.Err()
 }
 
@@ -121,6 +127,14 @@ func (c *checker) size(field string, x, most int) {
 
 func (c *checker) above0(field string, x float64) {
 	c.That(x > 0 && !math.IsInf(x, 0), field, "a number above 0", x)
+}
+
+func (c *checker) dims(d Dims) {
+	c.decoder(d.Decoder)
+	if v := d.Vision; v != nil {
+		c.vision(*v)
+		c.That(v.Out == d.Decoder.Hidden, "dims.vision.out", fmt.Sprintf("dims.decoder.hidden (%d)", d.Decoder.Hidden), v.Out)
+	}
 }
 
 func (c *checker) decoder(d Decoder) {
@@ -154,6 +168,7 @@ func (c *checker) vision(v Vision) {
 	c.above0(p+"epsilon", v.Epsilon)
 	c.That(v.Heads < 1 || v.Hidden%v.Heads == 0, p+"hidden", "a multiple of heads", v.Hidden)
 	c.That(v.ResamplerHeads < 1 || v.Out%v.ResamplerHeads == 0, p+"out", "a multiple of resampler_heads", v.Out)
+	c.That(v.Out%4 == 0, p+"out", "a multiple of 4", v.Out)
 }
 
 func (c *checker) image(m *Manifest) {
@@ -162,7 +177,6 @@ func (c *checker) image(m *Manifest) {
 	c.size("image.scale_resolution", i.ScaleResolution, 1<<14)
 	c.That(i.Patch == v.Patch, "image.patch", fmt.Sprintf("dims.vision.patch (%d)", v.Patch), i.Patch)
 	c.That(i.Features == v.Queries, "image.features", fmt.Sprintf("dims.vision.queries (%d)", v.Queries), i.Features)
-	c.That(v.Out == m.Dims.Decoder.Hidden, "dims.vision.out", fmt.Sprintf("dims.decoder.hidden (%d)", m.Dims.Decoder.Hidden), v.Out)
 	for k := range 3 {
 		c.That(math.Abs(i.Mean[k]) <= 1e6, fmt.Sprintf("image.mean[%d]", k), "a finite number", i.Mean[k])
 		c.above0(fmt.Sprintf("image.std[%d]", k), i.Std[k])
@@ -174,14 +188,14 @@ func (c *checker) tokens(m *Manifest) {
 	for _, name := range slices.Sorted(maps.Keys(m.Tokens)) {
 		c.id(fmt.Sprintf("tokens[%q]", name), m.Tokens[name], vocab)
 	}
-	for i, name := range m.Stop {
-		_, ok := m.Tokens[name]
-		c.That(ok, fmt.Sprintf("stop[%d]", i), "a name in tokens", strconv.Quote(name))
+	named := func(field string, names []string) {
+		for i, name := range names {
+			_, ok := m.Tokens[name]
+			c.That(ok, fmt.Sprintf("%s[%d]", field, i), "a name in tokens", strconv.Quote(name))
+		}
 	}
-	for i, name := range m.StopSpeech {
-		_, ok := m.Tokens[name]
-		c.That(ok, fmt.Sprintf("stop_speech[%d]", i), "a name in tokens", strconv.Quote(name))
-	}
+	named("stop", m.Stop)
+	named("stop_speech", m.StopSpeech)
 	for i, id := range m.Forbidden {
 		c.id(fmt.Sprintf("forbidden[%d]", i), id, vocab)
 	}
@@ -247,7 +261,7 @@ func (c *checker) ports(field string, ports []Port) {
 		p := fmt.Sprintf("%s[%d].", field, i)
 		c.That(port.Name != "" && !seen[port.Name], p+"name", "unique and not empty", strconv.Quote(port.Name))
 		seen[port.Name] = true
-		c.That(port.Type >= Float32 && port.Type <= Int8, p+"type", "a tensor type", port.Type)
+		c.That(port.Type.Size() > 0, p+"type", "a tensor type", port.Type)
 		for j, d := range port.Shape {
 			n, err := strconv.Atoi(d)
 			ok := err == nil && n > 0 && n <= maxVocab || err != nil && d != "" && !strings.ContainsAny(d[:1], "0123456789+-")

@@ -7,12 +7,12 @@ import (
 	"touchline/internal/check"
 )
 
-// Config sets how picture, voice and words are lined up.
+// Config sets the timing of picture, voice and words.
 type Config struct {
-	// InitialDelay is D before anything was measured; 0 turns the adaptive
-	// delay off and shows the picture without delay.
+	// InitialDelay is D before the first comment; 0 turns the adaptive delay off
+	// and shows the picture without delay.
 	InitialDelay time.Duration `yaml:"initial_delay" env:"INITIAL_DELAY"`
-	// FixedDelay pins D, also above MaxDelay; 0 lets it follow what is measured.
+	// FixedDelay sets a constant D, also above MaxDelay; 0 adapts D.
 	FixedDelay time.Duration `yaml:"fixed_delay" env:"FIXED_DELAY"`
 	// MinDelay and MaxDelay bound D.
 	MinDelay time.Duration `yaml:"min_delay" env:"MIN_DELAY"`
@@ -23,9 +23,9 @@ type Config struct {
 	Margin time.Duration `yaml:"margin" env:"MARGIN"`
 	// Slew is the largest change of D per media time, 0 to 0.1.
 	Slew float64 `yaml:"slew" env:"SLEW"`
-	// PauseAfter is the breath after speech.
+	// PauseAfter is the pause after speech.
 	PauseAfter time.Duration `yaml:"pause_after" env:"PAUSE_AFTER"`
-	// MinInterval is the shortest time between two looks.
+	// MinInterval is the shortest time between the starts of two cycles.
 	MinInterval time.Duration `yaml:"min_interval" env:"MIN_INTERVAL"`
 }
 
@@ -43,8 +43,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate checks every setting and reports all that are wrong, joined. Each
-// message is "path: rule, is value" with the YAML path below "pacing".
+// Validate returns all violations, joined. Each message is "path: must be rule,
+// is value" with the YAML path below "pacing".
 func (c Config) Validate() error {
 	var s check.Settings
 	s.That(check.Within(c.MaxDelay, 100*time.Millisecond, time.Minute), "max_delay", "between 100ms and 1m", c.MaxDelay)
@@ -53,7 +53,7 @@ func (c Config) Validate() error {
 		fmt.Sprintf("0s for no delay at all, or between min_delay (%v) and max_delay (%v)", c.MinDelay, c.MaxDelay),
 		c.InitialDelay)
 	s.That(check.Within(c.FixedDelay, 0, 30*time.Second), "fixed_delay", "0s to follow what is measured, or at most 30s", c.FixedDelay)
-	// Not 1: the largest of all samples would follow a single hiccup.
+	// At 1, a single outlier would set the delay.
 	s.That(c.Quantile >= 0.5 && c.Quantile < 1, "quantile", "at least 0.5 and under 1", c.Quantile)
 	s.That(check.Within(c.Margin, 0, 10*time.Second), "margin", "between 0s and 10s", c.Margin)
 	s.That(c.Slew > 0 && c.Slew <= 0.1, "slew", "over 0 and at most 0.1", c.Slew)

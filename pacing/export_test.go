@@ -1,4 +1,4 @@
 package pacing
 
-// State returns the present state.
+// State returns the current state.
 func (g *Gate) State() GateState { return g.state }

@@ -1,22 +1,20 @@
-// Package pacing decides when to look, when to speak and how far the picture
-// lags: PlaybackClock, Gate, DelayEstimator and Release.
+// Package pacing determines the start of cycles (Gate), the start of speech
+// (Release, PlaybackClock) and the delay of the picture (DelayEstimator).
 //
-// It is pure: every method takes the present moment as an argument, nothing
-// here reads a clock, starts a goroutine or imports more than the standard
-// library. None of its types is safe for concurrent use; agent.Session guards
-// them.
+// Its functions are pure: they take the current time as an argument, read no
+// clock and start no goroutine. Its types are not safe for concurrent use;
+// agent.Session guards them.
 //
-// # How a comment meets its frame
+// # Alignment of comments and frames
 //
-// A comment is about the newest frame of its window, the anchor, which arrived
+// A comment describes the newest frame of its window, the anchor, which arrived
 // at a. The delayed picture shows the anchor at a + D. The comment starts then,
-// not before (Release), so its alignment error is zero unless it was ready
-// later than that. D therefore follows a high quantile of "ready minus
-// arrival" (DelayEstimator).
+// not before (Release), so its alignment error is zero unless it is ready later.
+// D therefore follows a high quantile of "ready minus arrival" (DelayEstimator).
 //
-// Speech follows speech: when the comment under way ends at e, the next one
-// should start at e + pause, hence its anchor should arrive at e + pause - D,
-// and that is when the gate opens for the next look (Gate).
+// If the current comment ends at e, the next one should start at e + pause. Its
+// anchor should then arrive at e + pause - D, which is the start of the next
+// cycle (Gate).
 package pacing
 
 import (
@@ -27,29 +25,29 @@ import (
 	"touchline/internal/quantile"
 )
 
-// fewSamples is how many observations a quantile needs before it says more
-// than the largest of them.
-const fewSamples = 20
+const (
+	// fewSamples is the least number of observations for a quantile below their maximum.
+	fewSamples = 20
+	// memory is the largest number of observations of the estimator.
+	memory = 100
+)
 
-// memory is how many observations the estimator keeps.
-const memory = 100
-
-// DelayEstimator learns D from how long comments take to be ready.
+// DelayEstimator estimates D from the latencies of comments.
 type DelayEstimator struct {
 	cfg     Config
 	samples []time.Duration // oldest first, at most memory
 }
 
-// NewDelayEstimator returns an estimator that knows nothing yet.
+// NewDelayEstimator returns an estimator without observations.
 func NewDelayEstimator(cfg Config) *DelayEstimator {
 	return &DelayEstimator{cfg: cfg}
 }
 
-// Configure changes the settings and keeps what was learned.
+// Configure changes the settings and keeps the observations.
 func (e *DelayEstimator) Configure(cfg Config) { e.cfg = cfg }
 
-// Observe takes one comment's "ready minus arrival of its anchor". Skipped and
-// silent looks are left out.
+// Observe adds one comment's "ready minus arrival of its anchor". Skipped and
+// silent cycles do not count.
 func (e *DelayEstimator) Observe(d time.Duration) {
 	if len(e.samples) == memory {
 		e.samples = slices.Delete(e.samples, 0, 1)
@@ -57,11 +55,11 @@ func (e *DelayEstimator) Observe(d time.Duration) {
 	e.samples = append(e.samples, max(d, 0))
 }
 
-// Forget drops what was learned, for a source or engine that has changed.
+// Forget drops the observations, after a change of source or engine.
 func (e *DelayEstimator) Forget() { e.samples = e.samples[:0] }
 
-// Quantile returns the q-quantile (nearest rank) of the observations, the
-// largest while there are few, and false when there are none.
+// Quantile returns the q-quantile (nearest rank) of the observations, of few
+// observations the largest, and false without any.
 func (e *DelayEstimator) Quantile(q float64) (time.Duration, bool) {
 	if len(e.samples) == 0 {
 		return 0, false
@@ -72,7 +70,7 @@ func (e *DelayEstimator) Quantile(q float64) (time.Duration, bool) {
 	return quantile.Of(e.samples, q), true
 }
 
-// Target is where D should go.
+// Target returns the target of D.
 func (e *DelayEstimator) Target() time.Duration {
 	if e.cfg.FixedDelay > 0 {
 		return e.cfg.FixedDelay
@@ -91,23 +89,21 @@ func (e *DelayEstimator) clamp(d time.Duration) time.Duration {
 	return min(max(d, e.cfg.MinDelay), e.cfg.MaxDelay)
 }
 
-// PlaybackClock knows until when the voice will be heard. It counts audible
-// time only: the caller trims silence before telling it.
+// PlaybackClock tracks the end of speech. It counts audible time, without the
+// silence around speech.
 type PlaybackClock struct {
 	end time.Time
 }
 
-// Start begins an utterance of the given audible time (so far) at a moment
-// that may lie ahead. It never begins before the one under way has ended.
+// Start adds an utterance with its audible time so far, at a time that may be in
+// the future, and returns its start: not before the end of the previous one.
 func (c *PlaybackClock) Start(at time.Time, audible time.Duration) (begin time.Time) {
-	if at.Before(c.end) {
-		at = c.end
-	}
+	at = latest(at, c.end)
 	c.end = at.Add(max(audible, 0))
 	return at
 }
 
-// Finish corrects the estimate by what was really heard.
+// Finish sets the actual end of speech.
 func (c *PlaybackClock) Finish(end time.Time) { c.end = end }
 
 // Cut ends playback now.
@@ -117,45 +113,39 @@ func (c *PlaybackClock) Cut(now time.Time) {
 	}
 }
 
-// End is the moment the last sound will have been heard; zero before the first.
+// End returns the end of the last utterance; zero before the first.
 func (c *PlaybackClock) End() time.Time { return c.end }
 
-// minGap is the least silence between two utterances when the second is late
-// or the picture's delay is shrinking.
+// latest returns the latest of some times; the zero time is before all others.
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// minGap is the shortest silence between two utterances if the second is late or
+// the picture's delay shrinks.
 const minGap = 150 * time.Millisecond
 
-// Release says when a comment may start: with its frame, but not into the
-// voice of the comment before it. due is the moment the delayed picture shows
-// the anchor (zero: there is no delayed picture), voiceEnd the end of the
-// speech before it (zero: none), now the present.
+// Release returns the start of a comment: with its frame, after the previous
+// comment. due is the time at which the delayed picture shows the anchor (zero
+// without a delayed picture), voiceEnd the end of the previous speech (zero
+// without any).
 func Release(now, due, voiceEnd time.Time, pause time.Duration) time.Time {
-	at := now
-	if due.After(at) {
-		at = due
-	}
-	if !voiceEnd.IsZero() {
-		if free := voiceEnd.Add(min(pause, minGap)); free.After(at) {
-			at = free
-		}
-	}
-	return at
+	return latest(now, due, voiceEnd.Add(min(pause, minGap)))
 }
 
-// GateState is what the gate is doing.
+// GateState is the state of a Gate.
 type GateState uint8
 
 // The gate's states.
 const (
-	// GateOpen: nothing is being generated; NextLook says when the next look is due.
+	// GateOpen: no generation is in flight; Next returns the start of the next cycle.
 	GateOpen GateState = iota
 	// GateGenerating: a generation is in flight.
 	GateGenerating
-	// GateBlocked: a finished comment cannot leave the generator because
-	// another still waits for its frame.
+	// GateBlocked: a finished comment cannot leave the generator because the
+	// previous one still waits for its frame.
 	GateBlocked
 )
 
-// String names the state.
+// String returns the state in lower case.
 func (s GateState) String() string {
 	switch s {
 	case GateOpen:
@@ -168,109 +158,83 @@ func (s GateState) String() string {
 	return fmt.Sprintf("GateState(%d)", uint8(s))
 }
 
-// GateError is returned for an event that cannot happen in a state.
+// GateError is returned for an event that is not allowed in a state.
 type GateError struct {
 	State GateState
 	Event string
 }
 
-// Error names both.
+// Error names event and state.
 func (e *GateError) Error() string {
 	return fmt.Sprintf("gate: event %q cannot happen while %s", e.Event, e.State)
 }
 
-// Gate holds the two rules of the cycle: one generation in flight, and at most
-// one finished comment waiting for its frame. It also times the next look.
+// Gate enforces the two rules of cycles: one generation in flight, and at most
+// one finished comment that waits for its frame. It also times the next cycle.
 type Gate struct {
 	state    GateState
 	waiting  bool // a finished comment waits for its frame
 	released bool // the comment in flight has started already
 	urgent   bool
-	lastLook time.Time
+	last     time.Time // start of the last cycle
 }
 
-// Look begins a generation.
-func (g *Gate) Look(now time.Time) error {
-	switch g.state {
-	case GateOpen:
-		g.state, g.released, g.urgent, g.lastLook = GateGenerating, false, false, now
-		return nil
-	case GateGenerating, GateBlocked:
+// Begin starts a cycle with its generation.
+func (g *Gate) Begin(now time.Time) error {
+	if g.state != GateOpen {
+		return &GateError{g.state, "begin"}
 	}
-	return &GateError{g.state, "look"}
+	g.state, g.released, g.urgent, g.last = GateGenerating, false, false, now
+	return nil
 }
 
-// Finish ends the generation in flight. said is false when it came to nothing:
-// silent, skipped, failed or cancelled.
+// Finish ends the generation in flight. said is false for a cycle without a
+// comment: silent, skipped, failed or cancelled.
 func (g *Gate) Finish(said bool) error {
-	switch g.state {
-	case GateGenerating:
-		switch {
-		case !said || g.released:
-			g.state = GateOpen
-		case g.waiting:
-			g.state = GateBlocked
-		default:
-			g.state, g.waiting = GateOpen, true
-		}
-		return nil
-	case GateOpen, GateBlocked:
+	switch {
+	case g.state != GateGenerating:
+		return &GateError{g.state, "finish"}
+	case !said || g.released:
+		g.state = GateOpen
+	case g.waiting:
+		g.state = GateBlocked
+	default:
+		g.state, g.waiting = GateOpen, true
 	}
-	return &GateError{g.state, "finish"}
+	return nil
 }
 
-// Release says that the oldest comment not yet heard starts, or is dropped. A
-// comment may start while it is still being generated.
+// Release records the start or drop of the oldest comment that has not started.
+// A comment may start before its generation ends.
 func (g *Gate) Release() error {
-	switch g.state {
-	case GateOpen:
-		if g.waiting {
-			g.waiting = false
-			return nil
-		}
-	case GateGenerating:
-		if g.waiting {
-			g.waiting = false
-			return nil
-		}
-		if !g.released {
-			g.released = true
-			return nil
-		}
-	case GateBlocked:
-		g.state = GateOpen // the blocked comment is now the one that waits
-		return nil
+	switch {
+	case g.state == GateBlocked:
+		g.state = GateOpen // now the blocked comment waits
+	case g.waiting:
+		g.waiting = false
+	case g.state == GateGenerating && !g.released:
+		g.released = true
+	default:
+		return &GateError{g.state, "release"}
 	}
-	return &GateError{g.state, "release"}
+	return nil
 }
 
-// Interrupt makes the next look urgent: it is due at once, whatever is being
-// said.
+// Interrupt makes the next cycle urgent: due at once, also during speech.
 func (g *Gate) Interrupt() { g.urgent = true }
 
-// Urgent reports whether the next look is due at once.
+// Urgent reports whether the next cycle is due at once.
 func (g *Gate) Urgent() bool { return g.urgent }
 
-// NextLook says when the next look is due, and false while none may start.
-// voiceEnd is when the last comment that is spoken, or waits to be, will have
-// been heard (zero: none); d is the delay of the picture.
-func (g *Gate) NextLook(now, voiceEnd time.Time, d time.Duration, cfg Config) (time.Time, bool) {
-	if g.state != GateOpen {
+// Next returns the start of the next cycle, and false while none may start.
+// voiceEnd is the end of the last spoken or queued comment (zero without any); d
+// is the delay of the picture.
+func (g *Gate) Next(now, voiceEnd time.Time, d time.Duration, cfg Config) (time.Time, bool) {
+	switch {
+	case g.state != GateOpen:
 		return time.Time{}, false
-	}
-	if g.urgent {
+	case g.urgent:
 		return now, true
 	}
-	at := now
-	if !g.lastLook.IsZero() {
-		if t := g.lastLook.Add(cfg.MinInterval); t.After(at) {
-			at = t
-		}
-	}
-	if !voiceEnd.IsZero() {
-		if t := voiceEnd.Add(cfg.PauseAfter - d); t.After(at) {
-			at = t
-		}
-	}
-	return at, true
+	return latest(now, g.last.Add(cfg.MinInterval), voiceEnd.Add(cfg.PauseAfter-d)), true
 }

@@ -85,27 +85,27 @@ func TestRelease(t *testing.T) {
 	require.Equal(t, sec(4), pacing.Release(now, sec(4), sec(3), pause))
 }
 
-func TestGateTimesTheNextLook(t *testing.T) {
+func TestGateTimesTheNextCycle(t *testing.T) {
 	cfg := pacing.DefaultConfig()
 	var g pacing.Gate
 	now := start()
-	at, ok := g.NextLook(now, time.Time{}, 3*time.Second, cfg)
+	at, ok := g.Next(now, time.Time{}, 3*time.Second, cfg)
 	require.True(t, ok)
 	require.Equal(t, now, at)
-	require.NoError(t, g.Look(now))
-	_, ok = g.NextLook(now, time.Time{}, 0, cfg)
+	require.NoError(t, g.Begin(now))
+	_, ok = g.Next(now, time.Time{}, 0, cfg)
 	require.False(t, ok, "one in flight")
 	require.NoError(t, g.Finish(true))
 	end := now.Add(6 * time.Second)
-	at, ok = g.NextLook(now.Add(time.Second), end, 3*time.Second, cfg)
+	at, ok = g.Next(now.Add(time.Second), end, 3*time.Second, cfg)
 	require.True(t, ok)
 	require.Equal(t, end.Add(cfg.PauseAfter-3*time.Second), at, "playback end + pause - D")
 	g.Interrupt()
-	at, _ = g.NextLook(now.Add(time.Second), end, 3*time.Second, cfg)
+	at, _ = g.Next(now.Add(time.Second), end, 3*time.Second, cfg)
 	require.Equal(t, now.Add(time.Second), at)
 }
 
-// TestGateRules throws random events at a gate and checks its two rules.
+// TestGateRules sends random events to a gate and checks its two rules.
 func TestGateRules(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -116,7 +116,7 @@ func TestGateRules(t *testing.T) {
 			now = now.Add(time.Duration(rng.IntN(1000)) * time.Millisecond)
 			switch rng.IntN(4) {
 			case 0:
-				if g.Look(now) == nil {
+				if g.Begin(now) == nil {
 					inFlight++
 					releasedInFlight = false
 				}
@@ -146,14 +146,14 @@ func TestGateRules(t *testing.T) {
 			require.GreaterOrEqual(t, unheard, 0, "seed %d", seed)
 			require.LessOrEqual(t, unheard, 2, "one waits, one may be stuck in the generator: seed %d", seed)
 			require.Equal(t, unheard == 2, g.State() == pacing.GateBlocked, "seed %d", seed)
-			_, ok := g.NextLook(now, now, time.Second, pacing.DefaultConfig())
+			_, ok := g.Next(now, now, time.Second, pacing.DefaultConfig())
 			require.Equal(t, g.State() == pacing.GateOpen, ok)
 			if ok {
 				require.Zero(t, inFlight)
 				require.LessOrEqual(t, unheard, 1)
 			}
 		}
-		// It always comes back to open.
+		// The gate always returns to open.
 		for range 4 {
 			_ = g.Finish(false)
 			_ = g.Release()
@@ -162,9 +162,9 @@ func TestGateRules(t *testing.T) {
 	}
 }
 
-// TestSpeechFollowsSpeech plays the equations of the design with a steady
-// engine: the silence between two comments is the configured pause, whatever
-// D is against the length of speech, as long as two comments suffice to fill D.
+// TestSpeechFollowsSpeech simulates an engine of constant latency: the silence
+// between two comments is the configured pause for any D that two comments can
+// fill.
 func TestSpeechFollowsSpeech(t *testing.T) {
 	cfg := pacing.DefaultConfig()
 	for _, tt := range []struct{ latency, speech, d time.Duration }{
@@ -191,8 +191,8 @@ func TestSpeechFollowsSpeech(t *testing.T) {
 				require.NoError(t, g.Finish(true))
 				generating = false
 			}
-			if at, ok := g.NextLook(now, plannedEnd, tt.d, cfg); ok && !now.Before(at) {
-				require.NoError(t, g.Look(now))
+			if at, ok := g.Next(now, plannedEnd, tt.d, cfg); ok && !now.Before(at) {
+				require.NoError(t, g.Begin(now))
 				generating, finishAt = true, now.Add(tt.latency)
 				due = append(due, now.Add(tt.d))
 				plannedEnd = now.Add(tt.d + tt.speech)

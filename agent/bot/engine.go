@@ -45,8 +45,8 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	switch in.Engine {
 	case "", "scene":
 		e.Note = "No model is configured: the built-in scene engine only says what measurably changed in the picture."
-		log.Info().Msg("engine: scene, which uses no model and says only what it measures in the picture; " +
-			"set inference.engine to remote for a vision-language model, or give the folder of one with --model")
+		log.Info().Str("engine", "scene").Str("hint", "for a vision-language model, set inference.engine to remote or use --model DIR").
+			Msg("no model configured")
 		opts.Name = "scene"
 		opts.Capabilities = scene.New(scene.Options{}).Capabilities()
 		if lang := in.Voice.Language; !opts.Capabilities.Speaks(lang) {

@@ -21,13 +21,13 @@ import (
 	"touchline/media/codec/codectest"
 )
 
-// serveCamerasEnv makes the test program a server for cameras.
-const serveCamerasEnv = "TOUCHLINE_BENCH_SERVE_CAMERAS"
+// roleEnv makes the test program a process with a role.
+const roleEnv = "TOUCHLINE_BENCH_ROLE"
 
 // TestMain puts the codec program and MediaMTX on the PATH.
 func TestMain(m *testing.M) {
-	if os.Getenv(serveCamerasEnv) != "" {
-		if err := (&cameraServerCmd{}).Run(context.Background(), zerolog.Nop()); err != nil {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := (&roleCmd{Role: role}).Run(context.Background(), zerolog.Nop()); err != nil {
 			panic(err)
 		}
 		return
@@ -94,12 +94,12 @@ func TestRestarts(t *testing.T) {
 // TestCameras sends to viewers in Go and in a browser, here and to MediaMTX.
 func TestCameras(t *testing.T) {
 	t.Parallel()
-	server := func(ctx context.Context) *exec.Cmd {
+	roles := func(ctx context.Context, role processRole) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, os.Args[0])
-		cmd.Env = append(os.Environ(), serveCamerasEnv+"=1")
+		cmd.Env = append(os.Environ(), roleEnv+"="+string(role))
 		return cmd
 	}
-	rows, err := measureCameras(t.Context(), server, 3*time.Second)
+	rows, err := measureCameras(t.Context(), roles, 3*time.Second)
 	figures(t, rows, err)
 	require.Len(t, rows, 15)
 }
@@ -115,7 +115,7 @@ func TestDispatches(t *testing.T) {
 	}
 	worker := func(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd {
 		cmd := workerOf(ctx, program, url, keys, agentName)
-		// It names the programs for tests, and is no setting.
+		// The variable is for tests and not a setting.
 		cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_BIN=") })
 		return cmd
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -26,7 +27,7 @@ import (
 // The replayed senders: 720p30 at 2 Mbit/s with a key frame each second.
 const (
 	cameraWidth, cameraHeight, cameraFPS = 1280, 720, 30
-	cameraBitRate                        = 2_200_000 // as asked of the encoder, which stays below
+	cameraBitRate                        = 2_200_000 // requested; the encoder stays below
 )
 
 // manyCameras is the number of concurrent cameras.
@@ -34,31 +35,25 @@ const manyCameras = 8
 
 // measureCameras sends 720p30 by WHIP and measures the delay to a viewer: one in Go, one in a browser, and eight
 // cameras at once, here and through MediaMTX.
-func measureCameras(ctx context.Context, command cameraServerRunner, length time.Duration) ([]row, error) {
+func measureCameras(ctx context.Context, roles roleRunner, length time.Duration) ([]row, error) {
 	clip, err := stage.MakeClip(ctx, media.H264, cameraWidth, cameraHeight, cameraFPS, cameraBitRate, 4)
 	if err != nil {
 		return nil, err
 	}
-	units := make([][]byte, len(clip.Frames))
-	size := 0
-	for i, f := range clip.Frames {
-		units[i] = f.Data
-		size += len(f.Data)
-	}
+	units := clip.Units()
+	size := len(slices.Concat(units...))
 	rows := []row{note("each camera", fmt.Sprintf("%dx%d, %d pictures a second, H264, %.2f Mbit/s",
 		cameraWidth, cameraHeight, cameraFPS, float64(size)*8/stage.ClipLength.Seconds()/1e6))}
-	one, err := oneCamera(ctx, command, units, length)
-	rows = append(rows, one...)
-	if err != nil {
-		return rows, err
+	for _, measure := range []func(context.Context, roleRunner, [][]byte, time.Duration) ([]row, error){
+		oneCamera, browserCamera, eightCameras,
+	} {
+		more, err := measure(ctx, roles, units, length)
+		rows = append(rows, more...)
+		if err != nil {
+			return rows, err
+		}
 	}
-	page, err := browserCamera(ctx, command, units, length)
-	rows = append(rows, page...)
-	if err != nil {
-		return rows, err
-	}
-	many, err := eightCameras(ctx, command, units, length)
-	return append(rows, many...), err
+	return rows, nil
 }
 
 // sending is a running sender with the send time of each access unit.
@@ -72,11 +67,7 @@ type sending struct {
 func (s *sending) times() map[uint32]time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[uint32]time.Time, len(s.sent))
-	for n, at := range s.sent {
-		out[n] = at
-	}
-	return out
+	return maps.Clone(s.sent)
 }
 
 // startSending connects a sender and starts it.
@@ -103,35 +94,35 @@ func startSending(ctx context.Context, o whipclient.Options) (*sending, error) {
 }
 
 // camera sends into a room of the server, as a participant of its own.
-func (c cameraServer) camera(ctx context.Context, roomName, identity string, units [][]byte) (*sending, error) {
-	token, err := room.CameraToken(c.Keys(), room.Person{Room: roomName, Identity: identity})
+func (l location) camera(ctx context.Context, roomName, identity string, units [][]byte) (*sending, error) {
+	token, err := room.CameraToken(l.keys(), room.Person{Room: roomName, Identity: identity})
 	if err != nil {
 		return nil, err
 	}
 	return startSending(ctx, whipclient.Options{
-		URL: c.WHIP + roomName, Token: token, Codec: media.H264, Units: units, FPS: cameraFPS, Number: true,
+		URL: l.WHIP + roomName, Token: token, Codec: media.H264, Units: units, FPS: cameraFPS, Number: true,
 	})
 }
 
 // viewer watches a camera of the server.
-func (c cameraServer) viewer(ctx context.Context, roomName, identity string) (*counted, func(), error) {
-	token, err := room.ViewerToken(c.Keys(), room.Person{Room: roomName, Identity: "viewer"})
+func (l location) viewer(ctx context.Context, roomName, identity string) (*counted, func(), error) {
+	token, err := room.ViewerToken(l.keys(), room.Person{Room: roomName, Identity: "viewer"})
 	if err != nil {
 		return nil, nil, err
 	}
-	return joinCounted(ctx, c.URL, token, identity)
+	return joinCounted(ctx, l.URL, token, identity)
 }
 
 // settleCameras is the warm-up before a measurement, at most as long as the measurement.
 const settleCameras = 5 * time.Second
 
 // oneCamera measures the delay from a sender's write to a viewer in Go.
-func oneCamera(ctx context.Context, command cameraServerRunner, units [][]byte, length time.Duration) ([]row, error) {
-	server, err := startCameraServer(ctx, command)
+func oneCamera(ctx context.Context, roles roleRunner, units [][]byte, length time.Duration) ([]row, error) {
+	process, server, err := startRole(ctx, roles, roleWHIP, location{})
 	if err != nil {
 		return nil, err
 	}
-	defer server.Close()
+	defer process.stop()
 	cam, err := server.camera(ctx, "one", "camera", units)
 	if err != nil {
 		return nil, err
@@ -189,15 +180,15 @@ func compare(pairs []pair, from time.Time) (delays []time.Duration, lost, sent i
 }
 
 // eightCameras sends eight cameras at once, each with a viewer, through this server and through MediaMTX.
-func eightCameras(ctx context.Context, command cameraServerRunner, units [][]byte, length time.Duration) ([]row, error) {
-	server, err := startCameraServer(ctx, command)
+func eightCameras(ctx context.Context, roles roleRunner, units [][]byte, length time.Duration) ([]row, error) {
+	process, server, err := startRole(ctx, roles, roleWHIP, location{})
 	if err != nil {
 		return nil, err
 	}
-	ours, err := loadCameras(ctx, server.cmd.Process.Pid, length,
+	ours, err := loadCameras(ctx, process.cmd.Process.Pid, length,
 		func(name string) (*sending, error) { return server.camera(ctx, name, "camera", units) },
 		func(name string) (*counted, func(), error) { return server.viewer(ctx, name, "camera") })
-	server.Close()
+	process.stop()
 	if err != nil {
 		return nil, err
 	}
@@ -229,21 +220,21 @@ func eightCameras(ctx context.Context, command cameraServerRunner, units [][]byt
 		atMost(fmt.Sprintf("%d cameras at once: access units lost of %d", manyCameras, ours.sent), float64(ours.lost), 0, ""),
 		note("sender to viewer p50, p95", fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile.Of(ours.delays, 0.5)), ms(quantile.Of(ours.delays, 0.95)))),
 		note("CPU of the server for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*ours.cpu/manyCameras)),
-		note("memory of the server", fmt.Sprintf("%.0f MB", float64(ours.rss)/1e6)),
+		note("memory of the server", fmt.Sprintf("%.0f MB", float64(ours.RSS)/1e6)),
 		note("MediaMTX with the same: lost", fmt.Sprintf("%d of %d", theirs.lost, theirs.sent)),
 		note("sender to viewer p50, p95",
 			fmt.Sprintf("%.1f ms, %.1f ms", ms(quantile.Of(theirs.delays, 0.5)), ms(quantile.Of(theirs.delays, 0.95)))),
 		note("CPU of MediaMTX for each camera and viewer", fmt.Sprintf("%.1f %% of a core", 100*theirs.cpu/manyCameras)),
-		note("memory of MediaMTX", fmt.Sprintf("%.0f MB", float64(theirs.rss)/1e6)),
+		note("memory of MediaMTX", fmt.Sprintf("%.0f MB", float64(theirs.RSS)/1e6)),
 	}, nil
 }
 
 // camerasResult is the outcome of loadCameras.
 type camerasResult struct {
+	costResult
+
 	delays     []time.Duration
 	lost, sent int
-	cpu        float64 // of a core
-	rss        int64
 }
 
 // loadCameras sends and watches cameras and reads the usage of the server's process meanwhile.
@@ -278,19 +269,9 @@ func loadCameras(ctx context.Context, pid int, length time.Duration, send func(n
 		return res, err
 	}
 	from := time.Now()
-	before, err := usageOf(pid)
-	if err != nil {
+	if res.cpu, res.usage, err = usageDuring(ctx, pid, length); err != nil {
 		return res, err
 	}
-	if err := stage.Wait(ctx, length); err != nil {
-		return res, err
-	}
-	after, err := usageOf(pid)
-	if err != nil {
-		return res, err
-	}
-	res.cpu = (after.CPU - before.CPU).Seconds() / time.Since(from).Seconds()
-	res.rss = after.RSS
 	pairs := make([]pair, len(cams))
 	for i := range cams {
 		pairs[i] = pair{cams[i].times(), viewers[i].numbers()}
@@ -335,22 +316,22 @@ const browserPage = `<!doctype html><title>viewer</title><link rel="icon" href="
 </script>`
 
 // browserCamera measures the delay from a sender's write to the picture in a browser; both use the clock of this machine.
-func browserCamera(ctx context.Context, command cameraServerRunner, units [][]byte, length time.Duration) ([]row, error) {
+func browserCamera(ctx context.Context, roles roleRunner, units [][]byte, length time.Duration) ([]row, error) {
 	client, err := console.LiveKitClient()
 	if err != nil {
 		return nil, err
 	}
-	server, err := startCameraServer(ctx, command)
+	process, server, err := startRole(ctx, roles, roleWHIP, location{})
 	if err != nil {
 		return nil, err
 	}
-	defer server.Close()
+	defer process.stop()
 	cam, err := server.camera(ctx, "page", "camera", units)
 	if err != nil {
 		return nil, err
 	}
 	defer cam.stop()
-	seen, err := watchInBrowser(ctx, server.cameraServer, client, length)
+	seen, err := watchInBrowser(ctx, server, client, length)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +349,7 @@ func browserCamera(ctx context.Context, command cameraServerRunner, units [][]by
 
 // watchInBrowser watches the camera of room "page" in a browser, and returns time and frame counter of each picture
 // after the warm-up.
-func watchInBrowser(ctx context.Context, server cameraServer, client []byte, length time.Duration) ([][2]float64, error) {
+func watchInBrowser(ctx context.Context, server location, client []byte, length time.Duration) ([][2]float64, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/livekit-client.js", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript")
@@ -377,7 +358,7 @@ func watchInBrowser(ctx context.Context, server cameraServer, client []byte, len
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(browserPage)) }) // a browser that is gone
 	pages := httptest.NewServer(mux)
 	defer pages.Close()
-	token, err := room.ViewerToken(server.Keys(), room.Person{Room: "page", Identity: "viewer"})
+	token, err := room.ViewerToken(server.keys(), room.Person{Room: "page", Identity: "viewer"})
 	if err != nil {
 		return nil, err
 	}

@@ -1,22 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os/exec"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/camera"
-	"touchline/agent/room"
 	"touchline/agent/sfu"
 	"touchline/internal/e2e/stage"
 	"touchline/media"
@@ -24,20 +19,9 @@ import (
 	"touchline/media/source/whip"
 )
 
-// cameraServer is the address of a server for WHIP senders, with its keys.
-type cameraServer struct {
-	URL       string `json:"url"` // of LiveKit
-	APIKey    string `json:"api_key"`
-	APISecret string `json:"api_secret"`
-	WHIP      string `json:"whip"` // endpoint without the room
-}
-
-// Keys returns the LiveKit keys of the server.
-func (c cameraServer) Keys() room.Keys { return room.Keys{APIKey: c.APIKey, APISecret: c.APISecret} }
-
 // serveCameras runs a LiveKit server and takes WHIP senders into its rooms,
 // without a rate limit and without a bot, until ctx ends. announce is called once, when the server is ready.
-func serveCameras(ctx context.Context, announce func(cameraServer), log zerolog.Logger) error {
+func serveCameras(ctx context.Context, announce func(location), log zerolog.Logger) error {
 	server, err := sfu.New(sfu.Options{Log: log})
 	if err != nil {
 		return fmt.Errorf("prepare the server: %w", err)
@@ -48,7 +32,7 @@ func serveCameras(ctx context.Context, announce func(cameraServer), log zerolog.
 		if err := server.Ready(ctx); err != nil {
 			return err
 		}
-		return serveWHIP(ctx, cameraServer{URL: server.URL(), APIKey: server.APIKey(), APISecret: server.APISecret()}, nil, announce, log)
+		return serveWHIP(ctx, location{URL: server.URL(), APIKey: server.APIKey(), APISecret: server.APISecret()}, nil, announce, log)
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("serve cameras: %w", err)
@@ -57,8 +41,8 @@ func serveCameras(ctx context.Context, announce func(cameraServer), log zerolog.
 }
 
 // serveWHIP takes senders into the rooms of a LiveKit server until ctx ends. arrived, if set, is called for each access unit.
-func serveWHIP(ctx context.Context, at cameraServer, arrived func(), announce func(cameraServer), log zerolog.Logger) error {
-	senders := camera.NewSenders(camera.Options{URL: at.URL, Keys: at.Keys(), LoopbackOnly: true, Log: log})
+func serveWHIP(ctx context.Context, at location, arrived func(), announce func(location), log zerolog.Logger) error {
+	senders := camera.NewSenders(camera.Options{URL: at.URL, Keys: at.keys(), LoopbackOnly: true, Log: log})
 	open := func(x *whip.Session) (whip.Place, error) {
 		place, err := senders.Open(x)
 		if frame := place.Sink.Frame; err == nil && arrived != nil {
@@ -67,7 +51,7 @@ func serveWHIP(ctx context.Context, at cameraServer, arrived func(), announce fu
 		return place, err
 	}
 	ingest, err := whip.New(whip.Options{
-		Authorize: camera.Authorize(at.Keys()), Open: open, LoopbackOnly: true, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now, Log: log,
+		Authorize: camera.Authorize(at.keys()), Open: open, LoopbackOnly: true, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare WHIP: %w", err)
@@ -101,56 +85,21 @@ func serveWHIP(ctx context.Context, at cameraServer, arrived func(), announce fu
 	return g.Wait()
 }
 
-// cameraServerRunner makes the command line of a process that runs
-// serveCameras and announces it as a line of JSON.
-type cameraServerRunner func(ctx context.Context) *exec.Cmd
-
-// cameraProcess is a running process of a cameraServerRunner.
-type cameraProcess struct {
-	cameraServer
-	cmd  *exec.Cmd
-	stop context.CancelFunc
-	wait sync.WaitGroup
+// locationOf returns the location of a stage's server.
+func locationOf(s *stage.Stage) location {
+	return location{URL: s.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret}
 }
 
-func startCameraServer(ctx context.Context, command cameraServerRunner) (*cameraProcess, error) {
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &cameraProcess{cmd: command(ctx), stop: stop}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		stop()
-		return nil, fmt.Errorf("start the server for cameras: %w", err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		stop()
-		return nil, fmt.Errorf("start the server for cameras: %w", err)
-	}
-	ready := make(chan error, 1)
-	p.wait.Go(func() {
-		lines := bufio.NewScanner(out)
-		if !lines.Scan() {
-			ready <- errors.New("start the server for cameras: it exited before its announcement")
-			return
-		}
-		ready <- json.Unmarshal(lines.Bytes(), &p.cameraServer)
-		for lines.Scan() { // until it ends
-		}
+// stageWHIP takes senders into the rooms of a stage's server until the stage is closed, and returns once it is ready.
+func stageWHIP(ctx context.Context, s *stage.Stage, arrived func()) (at location, err error) {
+	ready := make(chan location, 1)
+	s.Run(func(ctx context.Context) error {
+		return serveWHIP(ctx, locationOf(s), arrived, func(at location) { ready <- at }, s.Log)
 	})
 	select {
-	case err = <-ready:
-	case <-time.After(30 * time.Second):
-		err = errors.New("start the server for cameras: no announcement after 30 s")
+	case at = <-ready:
+		return at, nil
+	case <-ctx.Done():
+		return at, context.Cause(ctx)
 	}
-	if err != nil {
-		p.Close()
-		return nil, err
-	}
-	return p, nil
-}
-
-// Close stops the process and waits for its end.
-func (p *cameraProcess) Close() {
-	p.stop()
-	p.wait.Wait()
-	_ = p.cmd.Wait() // it was killed
 }

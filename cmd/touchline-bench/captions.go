@@ -58,18 +58,20 @@ func captionErrors(
 
 // captionRows returns the rows about captions.
 func (r alignmentResult) captionRows() []row {
-	abs := func(in []time.Duration) []time.Duration {
-		out := make([]time.Duration, len(in))
-		for i, d := range in {
-			out[i] = d.Abs()
-		}
-		return out
-	}
 	return []row{
-		atMost("caption words against their sound p95", ms(quantile.Of(abs(r.Words), 0.95)), 250, "ms"),
+		atMost("caption words against their sound p95", ms(quantile.Of(absolute(r.Words), 0.95)), 250, "ms"),
 		atMost("caption words, latest after the sound", ms(quantile.Of(r.Words, 1)), 250, "ms"),
 		atMost("caption words, earliest before the sound", -ms(quantile.Of(r.Words, 0)), 250, "ms"),
-		atMost("final flag against the end of the speech, worst", ms(quantile.Of(abs(r.Final), 1)), 100, "ms"),
+		atMost("final flag against the end of the speech, worst", ms(quantile.Of(absolute(r.Final), 1)), 100, "ms"),
 		atMost("captions not matched or without the flag", float64(r.Unmatched+r.Unflagged), 0, ""),
 	}
+}
+
+// absolute returns the absolute values of durations.
+func absolute(in []time.Duration) []time.Duration {
+	out := make([]time.Duration, len(in))
+	for i, d := range in {
+		out[i] = d.Abs()
+	}
+	return out
 }

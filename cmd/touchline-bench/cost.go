@@ -81,7 +81,7 @@ func usageOfOne(pid int) (usage, error) {
 	}
 	// The second field, the name in brackets, may hold anything.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	const utime, stime, rss = 11, 12, 21 // of what follows the name (proc(5))
+	const utime, stime, rss = 11, 12, 21 // fields after the name (proc(5))
 	if len(fields) <= rss {
 		return usage{}, fmt.Errorf("read the usage of process %d: expected more than %d fields in stat, got %d", pid, rss, len(fields))
 	}
@@ -103,28 +103,45 @@ func usageOfOne(pid int) (usage, error) {
 	return u, nil
 }
 
+// usageDuring returns the CPU share of a process and its children during length, in cores, and their usage at the end.
+func usageDuring(ctx context.Context, pid int, length time.Duration) (cpu float64, u usage, err error) {
+	before, err := usageOf(pid)
+	if err != nil {
+		return 0, u, err
+	}
+	start := time.Now()
+	if err := stage.Wait(ctx, length); err != nil {
+		return 0, u, err
+	}
+	u, err = usageOf(pid)
+	return (u.CPU - before.CPU).Seconds() / time.Since(start).Seconds(), u, err
+}
+
 // workerRunner makes the command line of an agent worker at a server, with keys in its environment, that
 // serves rooms that ask for agentName, or every new room when it is "".
 type workerRunner func(ctx context.Context, url string, keys room.Keys, agentName string) *exec.Cmd
 
+// command returns the command line for startProcess.
+func (w workerRunner) command(at location, agentName string) func(ctx context.Context) *exec.Cmd {
+	return func(ctx context.Context) *exec.Cmd { return w(ctx, at.URL, at.keys(), agentName) }
+}
+
 // costResult is the usage of a worker with some rooms.
 type costResult struct {
-	cpu   float64 // of a core
-	rss   int64
-	files int64
-	rooms int
+	usage
+
+	cpu float64 // of a core
 }
 
 func (c costResult) String() string {
-	return fmt.Sprintf("%.1f %% of a core, %.0f MB", 100*c.cpu, float64(c.rss)/1e6)
+	return fmt.Sprintf("%.1f %% of a core, %.0f MB", 100*c.cpu, float64(c.RSS)/1e6)
 }
 
 // cost runs an agent worker with a bot in each room, beside a 720p30 camera and a viewer, and reads the
 // worker's usage once settled.
 func cost(
 	ctx context.Context, worker workerRunner, rooms int, sound bool, settle, length time.Duration, log zerolog.Logger,
-) (costResult, error) {
-	res := costResult{rooms: rooms}
+) (res costResult, err error) {
 	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Width: 1280, Height: 720, Log: log})
 	if err != nil {
 		return res, err
@@ -141,62 +158,21 @@ func cost(
 			return res, err
 		}
 	}
-	cctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	bots := func() error { return newCalls(s.URL(), s.Keys).agentsIn(ctx, names) }
-	if err := res.use(ctx, worker(cctx, s.URL(), s.Keys, dispatchName), cancel, bots, settle, length); err != nil {
-		return res, err
-	}
-	return res, s.Errors()
-}
-
-// use runs a program until it is ready and has settled, then reads its usage.
-func (c *costResult) use(
-	ctx context.Context, cmd *exec.Cmd, stop context.CancelFunc, ready func() error, settle, length time.Duration,
-) error {
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 5 * time.Second
 	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", cmd.Path, err)
-	}
-	defer func() { stop(); _ = cmd.Wait() }() // it was interrupted
-	if err := ready(); err != nil {
-		return errors.Join(err, errors.New(stderr.String()))
-	}
-	if err := stage.Wait(ctx, settle); err != nil {
-		return err
-	}
-	before, err := usageOf(cmd.Process.Pid)
-	if err != nil {
-		return errors.Join(err, errors.New(stderr.String()))
-	}
-	start := time.Now()
-	if err := stage.Wait(ctx, length); err != nil {
-		return err
-	}
-	after, err := usageOf(cmd.Process.Pid)
-	if err != nil {
-		return errors.Join(err, errors.New(stderr.String()))
-	}
-	c.cpu = (after.CPU - before.CPU).Seconds() / time.Since(start).Seconds()
-	c.rss, c.files = after.RSS, after.Files
-	return nil
-}
-
-// idle measures an agent worker without a room.
-func idle(ctx context.Context, worker workerRunner, settle, length time.Duration, log zerolog.Logger) (costResult, error) {
-	var res costResult
-	s, err := stage.New(ctx, stage.Options{NoBot: true, NoCamera: true, Log: log})
+	p, err := startProcess(ctx, worker.command(locationOf(s), dispatchName), &stderr)
 	if err != nil {
 		return res, err
 	}
-	defer s.Close()
-	cctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if err := res.use(ctx, worker(cctx, s.URL(), s.Keys, ""), cancel, func() error { return nil }, settle, length); err != nil {
-		return res, err
+	err = newCalls(s.URL(), s.Keys).agentsIn(ctx, names)
+	if err == nil {
+		err = stage.Wait(ctx, settle)
+	}
+	if err == nil {
+		res.cpu, res.usage, err = usageDuring(ctx, p.cmd.Process.Pid, length)
+	}
+	p.stop()
+	if err != nil {
+		return res, errors.Join(err, errors.New(stderr.String()))
 	}
 	return res, s.Errors()
 }
@@ -204,33 +180,28 @@ func idle(ctx context.Context, worker workerRunner, settle, length time.Duration
 // measureCost measures whole bots: one 720p30 room, one with sound, four in one process, and a worker without a room.
 func measureCost(ctx context.Context, worker workerRunner, length time.Duration, log zerolog.Logger) ([]row, error) {
 	const settle = 25 * time.Second
-	one, err := cost(ctx, worker, 1, false, settle, length, log)
-	if err != nil {
-		return nil, err
-	}
-	loud, err := cost(ctx, worker, 1, true, settle, length, log)
-	if err != nil {
-		return nil, err
-	}
-	four, err := cost(ctx, worker, 4, false, settle, length, log)
-	if err != nil {
-		return nil, err
-	}
-	waiting, err := idle(ctx, worker, settle, length, log)
-	if err != nil {
-		return nil, err
+	var one, loud, four, idle costResult
+	for _, run := range []struct {
+		result *costResult
+		rooms  int
+		sound  bool
+	}{{&one, 1, false}, {&loud, 1, true}, {&four, 4, false}, {&idle, 0, false}} {
+		var err error
+		if *run.result, err = cost(ctx, worker, run.rooms, run.sound, settle, length, log); err != nil {
+			return nil, err
+		}
 	}
 	return []row{
 		atMost("whole bot, one 720p30 room, CPU", 100*one.cpu, 20, "% of a core"),
-		atMost("whole bot, one 720p30 room, memory with its child", float64(one.rss)/1e6, 100, "MB"),
-		note("of it pages of program files", fmt.Sprintf("%.0f MB", float64(one.files)/1e6)),
+		atMost("whole bot, one 720p30 room, memory with its child", float64(one.RSS)/1e6, 100, "MB"),
+		note("of it pages of program files", fmt.Sprintf("%.0f MB", float64(one.Files)/1e6)),
 		atMost("one room whose camera has sound, CPU", 100*loud.cpu, 20, "% of a core"),
-		atMost("one room whose camera has sound, memory with its child", float64(loud.rss)/1e6, 100, "MB"),
+		atMost("one room whose camera has sound, memory with its child", float64(loud.RSS)/1e6, 100, "MB"),
 		atMost("of it for the sound", 100*(loud.cpu-one.cpu), 4, "% of a core"),
 		note("four rooms in one process", four.String()),
 		atMost("four rooms cost as much as", four.cpu/one.cpu, 4.4, "rooms"),
-		atMost("idle worker, CPU", 100*waiting.cpu, 0.5, "% of a core"),
-		atMost("idle worker, memory", float64(waiting.rss)/1e6, 60, "MB"),
-		note("idle worker: of it pages of program files", fmt.Sprintf("%.0f MB", float64(waiting.files)/1e6)),
+		atMost("idle worker, CPU", 100*idle.cpu, 0.5, "% of a core"),
+		atMost("idle worker, memory", float64(idle.RSS)/1e6, 60, "MB"),
+		note("idle worker: of it pages of program files", fmt.Sprintf("%.0f MB", float64(idle.Files)/1e6)),
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -86,11 +87,7 @@ func (c *counted) firstAfter(at time.Time) (time.Time, bool) {
 func (c *counted) numbers() map[uint32]time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make(map[uint32]time.Time, len(c.came))
-	for n, at := range c.came {
-		out[n] = at
-	}
-	return out
+	return maps.Clone(c.came)
 }
 
 // joinCounted watches a participant's video in a LiveKit room. leave returns once the viewer has left.

@@ -90,10 +90,7 @@ func decodeClip(
 	}
 	slices.Sort(costs)
 	slices.Sort(children)
-	size := 0
-	for _, f := range clip.Frames {
-		size += len(f.Data)
-	}
+	size := len(slices.Concat(clip.Units()...))
 	rate := float64(8*size*fps) / float64(len(clip.Frames)) / 1e6
 	return []row{
 		atMost(fmt.Sprintf("%s, %.1f Mbit/s: decode and sample", name, rate), costs[decodeRuns/2], most, "% of a core"),
@@ -217,7 +214,12 @@ func feedCost(
 	wg.Go(func() { _ = match.Play(ctx, fps, frames) }) // ends with ctx
 	defer wg.Wait()
 	defer cancel()
-	pid := os.Getpid()
+	read := func() (all, own usage, err error) {
+		if all, err = usageOf(os.Getpid()); err == nil {
+			own, err = usageOfOne(os.Getpid())
+		}
+		return all, own, err
+	}
 	var all, own usage
 	var start time.Time
 	for {
@@ -229,10 +231,7 @@ func feedCost(
 		}
 		if start.IsZero() && f.PTS >= warm {
 			start = time.Now()
-			if all, err = usageOf(pid); err != nil {
-				return 0, 0, err
-			}
-			if own, err = usageOfOne(pid); err != nil {
+			if all, own, err = read(); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -245,16 +244,9 @@ func feedCost(
 		}
 	}
 	took := time.Since(start).Seconds()
-	allNow, err := usageOf(pid)
-	if err != nil {
-		return 0, 0, err
-	}
-	ownNow, err := usageOfOne(pid)
-	if err != nil {
-		return 0, 0, err
-	}
+	allNow, ownNow, err := read()
 	whole = (allNow.CPU - all.CPU).Seconds() / took
-	return whole, whole - (ownNow.CPU-own.CPU).Seconds()/took, nil
+	return whole, whole - (ownNow.CPU-own.CPU).Seconds()/took, err
 }
 
 // clipFile encodes a clip for ffmpeg: Annex B for H264, IVF for the others

@@ -96,7 +96,7 @@ func (c calls) hasAgent(ctx context.Context, name string) bool {
 	})
 }
 
-// dispatch asks for an agent in an existing room.
+// dispatch requests an agent for an existing room.
 func (c calls) dispatch(ctx context.Context, name string) (*livekit.AgentDispatch, error) {
 	return c.dispatches.CreateDispatch(ctx, &livekit.CreateAgentDispatchRequest{Room: name, AgentName: dispatchName})
 }
@@ -140,19 +140,10 @@ type dispatching struct {
 
 // start runs a worker and returns once it has served its first room.
 func (d *dispatching) start(ctx context.Context, worker workerRunner, name string) (stop func(), err error) {
-	cctx, cancel := context.WithCancel(ctx)
-	cmd := worker(cctx, d.s.URL(), d.s.Keys, name)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 5 * time.Second
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		cancel()
-		return nil, fmt.Errorf("start the worker: %w", err)
+	p, err := startProcess(ctx, worker.command(locationOf(d.s), name), os.Stderr)
+	if err != nil {
+		return nil, err
 	}
-	var over error
-	ended := make(chan struct{})
-	go func() { defer close(ended); over = cmd.Wait() }()
-	stop = func() { cancel(); <-ended } // it was interrupted
 	ask := d.newRoom
 	if name != "" {
 		ask = d.byAPI
@@ -160,19 +151,18 @@ func (d *dispatching) start(ctx context.Context, worker workerRunner, name strin
 	for range registerTries {
 		var failed error
 		if _, failed = d.once(ctx, ask, registerTry); failed == nil {
-			return stop, nil
+			return p.stop, nil
 		}
 		select {
-		case <-ended:
-			cancel()
-			return nil, fmt.Errorf("the worker exited: %w", cmp.Or(over, failed))
+		case <-p.ended:
+			return nil, fmt.Errorf("the worker exited: %w", cmp.Or(p.err, failed))
 		case <-ctx.Done():
-			stop()
+			p.stop()
 			return nil, ctx.Err()
 		default:
 		}
 	}
-	stop()
+	p.stop()
 	return nil, fmt.Errorf("no agent joined one of %d rooms", registerTries)
 }
 

@@ -135,7 +135,7 @@ func killDecoder() error {
 			continue
 		}
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		const startTime = 19 // proc(5), of what follows the name
+		const startTime = 19 // field after the name (proc(5))
 		at, err := strconv.ParseInt(fields[startTime], 10, 64)
 		if err == nil && (oldest == 0 || at < since || at == since && pid < oldest) {
 			oldest, since = pid, at
@@ -159,11 +159,8 @@ func stalledViewer(ctx context.Context, s *stage.Stage, length time.Duration) (g
 		return 0, err
 	}
 	defer leaveOther()
-	for _, one := range []*stage.Viewer{v, other} {
-		_, err := stage.Until(ctx, 20*time.Second, "a viewer's picture", func() bool { return len(one.Seen().Pictures) > 0 })
-		if err != nil {
-			return 0, err
-		}
+	if err := errors.Join(seesPicture(ctx, v), seesPicture(ctx, other)); err != nil {
+		return 0, err
 	}
 	other.Stall()
 	from := time.Now()

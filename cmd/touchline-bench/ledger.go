@@ -13,7 +13,7 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// said is one comment as the bot published it.
+// said is one published comment.
 type said struct {
 	segment      string
 	cycle        uint64
@@ -30,7 +30,7 @@ func overlaps(spans []span, from, to time.Time) bool {
 	return slices.ContainsFunc(spans, func(s span) bool { return s.from.Before(to) && (s.to.IsZero() || s.to.After(from)) })
 }
 
-// ledger records what a bot publishes, and when the bot was disconnected. It implements agent.TextOutput.
+// ledger records a bot's comments and disconnections. It implements agent.TextOutput.
 type ledger struct {
 	mu      sync.Mutex
 	said    map[string]*said

@@ -60,7 +60,7 @@ func TestSlope(t *testing.T) {
 	for i := range 40 {
 		s := sample{at: time.Unix(int64(i)*360, 0), heap: int64(20e6 + 1e6*float64(i))}
 		if i < 10 {
-			s.heap = 90e6 // what is there before it settles does not count
+			s.heap = 90e6 // before it settles; does not count
 		}
 		all = append(all, s)
 	}

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,8 +32,7 @@ type cli struct {
 
 	World worldCmd `cmd:"" help:"Write a film of a generated world, and a record of what each picture shows."`
 
-	Role         roleCmd         `cmd:"" hidden:"" help:"One process of a run with many rooms."`
-	CameraServer cameraServerCmd `cmd:"" hidden:"" help:"Server for the WHIP senders of a run."`
+	Role roleCmd `cmd:"" hidden:"" help:"One process of a run, beside the bots."`
 }
 
 func main() {
@@ -120,7 +118,7 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			if err != nil {
 				return rows, err
 			}
-			more, err := measureCameras(ctx, cameraServerCommand, r.Cameras)
+			more, err := measureCameras(ctx, roleCommand, r.Cameras)
 			return append(rows, more...), err
 		}},
 	}
@@ -176,7 +174,7 @@ func workerOf(ctx context.Context, program, url string, keys room.Keys, agentNam
 	return cmd
 }
 
-// roleCommand runs this program as one process of a run with many rooms.
+// roleCommand runs this program as a process with a role.
 func roleCommand(ctx context.Context, role processRole) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -186,30 +184,12 @@ func roleCommand(ctx context.Context, role processRole) *exec.Cmd {
 }
 
 type roleCmd struct {
-	Role string `arg:"" enum:"server,cameras,viewers"`
+	Role string `arg:"" enum:"server,cameras,viewers,whip"`
 }
 
 // Run plays a role until it is interrupted.
 func (r *roleCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	return playRole(ctx, processRole(r.Role), os.Stdin, os.Stdout, log)
-}
-
-// cameraServerCommand runs this program as a server for WHIP senders.
-func cameraServerCommand(ctx context.Context) *exec.Cmd {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	return exec.CommandContext(ctx, self, "camera-server")
-}
-
-type cameraServerCmd struct{}
-
-// Run serves until it is interrupted, and prints its address for its parent.
-func (*cameraServerCmd) Run(ctx context.Context, log zerolog.Logger) error {
-	return serveCameras(ctx, func(at cameraServer) {
-		_ = json.NewEncoder(os.Stdout).Encode(at) // the parent may have exited
-	}, log)
 }
 
 type soakCmd struct {

@@ -238,7 +238,6 @@ func restartHLS(s *stage.Stage, dir string) restartCamera {
 
 // restartWHIP returns a sender whose program crashes and starts again.
 func restartWHIP(ctx context.Context, s *stage.Stage, dir string) (restartCamera, error) {
-	ready := make(chan cameraServer, 1)
 	path := filepath.Join(dir, "whip.h264")
 	out, err := exec.CommandContext(ctx, "ffmpeg", slices.Concat(
 		[]string{"-v", "error", "-nostdin", "-f", "lavfi", "-i", restartPicture}, restartEncoder,
@@ -251,15 +250,9 @@ func restartWHIP(ctx context.Context, s *stage.Stage, dir string) (restartCamera
 		return restartCamera{}, err
 	}
 	units := whipclient.SplitH264(stream)
-	s.Run(func(ctx context.Context) error {
-		return serveWHIP(ctx, cameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
-			nil, func(at cameraServer) { ready <- at }, s.Log)
-	})
-	var at cameraServer
-	select {
-	case at = <-ready:
-	case <-ctx.Done():
-		return restartCamera{}, context.Cause(ctx)
+	at, err := stageWHIP(ctx, s, nil)
+	if err != nil {
+		return restartCamera{}, err
 	}
 	token, err := room.CameraToken(s.Keys, room.Person{Room: "WHIP", Identity: "camera"})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,7 @@ type held struct {
 
 func heldNow() (held, error) {
 	runtime.GC()
-	runtime.GC() // what finalizers released
+	runtime.GC() // for objects with finalizers
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u, err := usageOf(os.Getpid())
@@ -41,7 +42,7 @@ func heldNow() (held, error) {
 	}
 	h := held{goroutines: runtime.NumGoroutine(), files: len(fds), heap: m.HeapAlloc, rss: u.RSS}
 	for _, fd := range fds {
-		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && len(to) > 7 && to[:7] == "socket:" {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(to, "socket:") {
 			h.sockets++
 		}
 	}
@@ -67,11 +68,7 @@ func measureRounds(ctx context.Context, rounds int, rest time.Duration, log zero
 	if err != nil {
 		return nil, err
 	}
-	units := make([][]byte, len(clip.Frames))
-	for i, f := range clip.Frames {
-		units[i] = f.Data
-	}
-	one, err := prepareRounds(ctx, s, units, log)
+	one, err := prepareRounds(ctx, s, clip.Units())
 	if err != nil {
 		return nil, err
 	}
@@ -116,18 +113,11 @@ func measureRounds(ctx context.Context, rounds int, rest time.Duration, log zero
 }
 
 // prepareRounds serves WHIP in the stage's room and returns a function that runs round i.
-func prepareRounds(ctx context.Context, s *stage.Stage, units [][]byte, log zerolog.Logger) (func(i int) error, error) {
+func prepareRounds(ctx context.Context, s *stage.Stage, units [][]byte) (func(i int) error, error) {
 	var frames atomic.Uint64
-	ready := make(chan cameraServer, 1)
-	s.Run(func(ctx context.Context) error {
-		return serveWHIP(ctx, cameraServer{URL: s.Server.URL(), APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret},
-			func() { frames.Add(1) }, func(at cameraServer) { ready <- at }, log)
-	})
-	var at cameraServer
-	select {
-	case at = <-ready:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	at, err := stageWHIP(ctx, s, func() { frames.Add(1) })
+	if err != nil {
+		return nil, err
 	}
 	token, err := room.CameraToken(s.Keys, room.Person{Room: "rounds", Identity: "camera"})
 	if err != nil {

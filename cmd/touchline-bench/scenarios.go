@@ -42,15 +42,11 @@ func measureAlignment(
 	var res alignmentResult
 	engine := stage.NewEngine(7, least, most)
 	engine.Text = say
-	s, err := stage.New(ctx, stage.Options{Model: engine, Seed: 3, Crowd: crowd, Log: log})
+	s, v, err := watchedStage(ctx, stage.Options{Model: engine, Seed: 3, Crowd: crowd, Log: log})
 	if err != nil {
 		return res, err
 	}
 	defer s.Close()
-	v, _, err := s.AddViewer(false)
-	if err != nil {
-		return res, err
-	}
 	perComment := 6*time.Second + most
 	_, err = stage.Until(ctx, time.Duration(comments+unsettled)*perComment, "the comments", func() bool {
 		return len(s.Reader.Records()) >= comments+unsettled
@@ -69,18 +65,30 @@ func measureAlignment(
 	return res, err
 }
 
-// Errors returns the alignment errors at the viewer.
-func (r alignmentResult) Errors() []time.Duration {
-	var out []time.Duration
-	for _, c := range r.Comments {
-		out = append(out, c.Error.Abs())
+// watchedStage returns a stage with a viewer.
+func watchedStage(ctx context.Context, o stage.Options) (*stage.Stage, *stage.Viewer, error) {
+	s, err := stage.New(ctx, o)
+	if err != nil {
+		return nil, nil, err
 	}
-	return out
+	v, _, err := s.AddViewer(false)
+	if err != nil {
+		s.Close()
+		return nil, nil, err
+	}
+	return s, v, nil
+}
+
+// fixedDelay returns the default settings with a delay D of 2 s.
+func fixedDelay() configs.Config {
+	cfg := configs.Default()
+	cfg.Pacing.FixedDelay = 2 * time.Second
+	return cfg
 }
 
 // Rows returns the table. pauseOff is the permitted difference between silence and configured pause.
 func (r alignmentResult) Rows(pauseOff time.Duration) []row {
-	var ready, differ []time.Duration
+	var ready, errs, differ []time.Duration
 	dropped, late := 0, 0
 	for _, rec := range r.Records[min(unsettled, len(r.Records)):] {
 		switch rec.Outcome {
@@ -94,13 +102,13 @@ func (r alignmentResult) Rows(pauseOff time.Duration) []row {
 		}
 	}
 	for _, c := range r.Comments {
+		errs = append(errs, c.Error.Abs())
 		differ = append(differ, (c.Error - seconds(c.AlignmentError)).Abs())
 	}
 	var settled time.Duration
 	if n := len(r.Comments); n > 0 {
 		settled = seconds(r.Comments[n-1].Delay)
 	}
-	errs := r.Errors()
 	pause := configs.Default().Pacing.PauseAfter
 	rows := append([]row{
 		note("comments measured", fmt.Sprintf("%d of %d", len(r.Comments), len(r.Records)-unsettled)),
@@ -126,17 +134,12 @@ func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Se
 
 // measureDelay sets D from 2 to 5 s and back and watches the relayed pictures.
 func measureDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) ([]row, error) {
-	cfg := configs.Default()
-	cfg.Pacing.FixedDelay = 2 * time.Second
-	s, err := stage.New(ctx, stage.Options{Model: stage.NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 5, Log: log})
+	cfg := fixedDelay()
+	s, v, err := watchedStage(ctx, stage.Options{Model: stage.NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 5, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	v, _, err := s.AddViewer(false)
-	if err != nil {
-		return nil, err
-	}
 	if err := stage.Wait(ctx, 6*time.Second); err != nil {
 		return nil, err
 	}
@@ -184,8 +187,7 @@ func measureDelay(ctx context.Context, hold time.Duration, log zerolog.Logger) (
 
 // measureRelay watches the delayed copy for a while: jitter, lost frames, and the first picture of late viewers.
 func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zerolog.Logger) ([]row, error) {
-	cfg := configs.Default()
-	cfg.Pacing.FixedDelay = 2 * time.Second
+	cfg := fixedDelay()
 	s, err := stage.New(ctx, stage.Options{Model: stage.NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 6, Crowd: crowd, Log: log})
 	if err != nil {
 		return nil, err
@@ -198,7 +200,7 @@ func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zer
 	if err != nil {
 		return nil, err
 	}
-	if _, err = stage.Until(ctx, 30*time.Second, "the first viewer's picture", firstPicture(v)); err != nil {
+	if err := seesPicture(ctx, v); err != nil {
 		return nil, err
 	}
 	seen := v.Seen()
@@ -222,8 +224,10 @@ func measureRelay(ctx context.Context, length time.Duration, crowd bool, log zer
 	}, s.Errors()
 }
 
-func firstPicture(v *stage.Viewer) func() bool {
-	return func() bool { return len(v.Seen().Pictures) > 0 }
+// seesPicture waits for a viewer's first picture.
+func seesPicture(ctx context.Context, v *stage.Viewer) error {
+	_, err := stage.Until(ctx, 30*time.Second, "a viewer's picture", func() bool { return len(v.Seen().Pictures) > 0 })
+	return err
 }
 
 // lateViewers lets five viewers join one after the other, and returns the times to their first pictures.
@@ -241,7 +245,7 @@ func lateViewers(ctx context.Context, s *stage.Stage, length time.Duration) ([]t
 		if err != nil {
 			return nil, err
 		}
-		if _, err := stage.Until(ctx, 20*time.Second, "a late viewer's picture", firstPicture(lv)); err != nil {
+		if err := seesPicture(ctx, lv); err != nil {
 			return nil, err
 		}
 		ls := lv.Seen()
@@ -289,15 +293,11 @@ func instructionWhile(ctx context.Context, state string, latency time.Duration, 
 	cfg := configs.Default()
 	cfg.Agent.AutoStart = state != "idle"
 	cfg.Pacing.FixedDelay = 3500 * time.Millisecond
-	s, err := stage.New(ctx, stage.Options{Model: engine, Config: &cfg, Seed: 8, Log: log})
+	s, v, err := watchedStage(ctx, stage.Options{Model: engine, Config: &cfg, Seed: 8, Log: log})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	v, _, err := s.AddViewer(false)
-	if err != nil {
-		return nil, err
-	}
 	ready := func() bool {
 		st := s.Bot.Status()
 		switch state {

@@ -243,8 +243,7 @@ func (k *soak) faults() []fault {
 				if err != nil {
 					return err
 				}
-				_, err = stage.Until(ctx, 20*time.Second, "a picture for a new viewer", func() bool { return len(v.Seen().Pictures) > 0 })
-				err = errors.Join(err, stage.Wait(ctx, k.pick(time.Second, 8*time.Second, 100*time.Millisecond)))
+				err = errors.Join(seesPicture(ctx, v), stage.Wait(ctx, k.pick(time.Second, 8*time.Second, 100*time.Millisecond)))
 				leave()
 				if err != nil {
 					return err

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
-	"touchline/configs"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
 )
@@ -46,21 +45,11 @@ func measureSound(ctx context.Context, length time.Duration, log zerolog.Logger)
 
 // soundStage has a camera with beeps, and a viewer.
 func soundStage(ctx context.Context, hum bool, pause time.Duration, log zerolog.Logger) (*stage.Stage, *stage.Viewer, error) {
-	cfg := configs.Default()
-	cfg.Pacing.FixedDelay = 2 * time.Second
+	cfg := fixedDelay()
 	cfg.Pacing.PauseAfter = pause
-	s, err := stage.New(ctx, stage.Options{
+	return watchedStage(ctx, stage.Options{
 		Model: stage.NewEngine(1, time.Second, time.Second), Config: &cfg, Seed: 5, FPS: soundFPS, Sound: stage.Beeps(hum), Log: log,
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	v, _, err := s.AddViewer(false)
-	if err != nil {
-		s.Close()
-		return nil, nil, err
-	}
-	return s, v, nil
 }
 
 // soundAtRest keeps D constant and leaves pauses between comments, for the level of the hum without speech.
@@ -109,14 +98,9 @@ func soundOnTheMove(ctx context.Context, length time.Duration, log zerolog.Logge
 
 // offsetRows returns the rows about the offset of sound and picture.
 func offsetRows(what string, offsets []time.Duration, most float64) []row {
-	size := make([]time.Duration, len(offsets))
-	for i, o := range offsets {
-		size[i] = o.Abs()
-	}
-	slices.Sort(size)
 	slices.Sort(offsets)
 	return []row{
-		atMost("sound and picture apart, "+what+", p95", ms(quantile.Of(size, 0.95)), most, "ms"),
+		atMost("sound and picture apart, "+what+", p95", ms(quantile.Of(absolute(offsets), 0.95)), most, "ms"),
 		note("sound later than picture, median", fmt.Sprintf("%.1f ms", ms(offsets[len(offsets)/2]))),
 	}
 }

@@ -37,7 +37,7 @@ type desk struct {
 	token string
 }
 
-// console waits for the page that the program announces.
+// console waits for the announced page.
 func (p *agentProgram) console(t *testing.T) *desk {
 	t.Helper()
 	select {
@@ -84,7 +84,7 @@ func (d *desk) room(name string) map[string]any {
 	return nil
 }
 
-// eventually waits for something about one room.
+// eventually waits until a room meets a condition.
 func (d *desk) eventually(name string, holds func(map[string]any) bool) {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool { r := d.room(name); return r != nil && holds(r) }, later, 100*time.Millisecond)
@@ -116,7 +116,7 @@ func TestAgentConsole(t *testing.T) {
 	d := p.console(t)
 	require.Empty(t, d.token, "nobody asks for a token on this machine")
 
-	// Nobody is there yet, and the page says how that changes.
+	// Without a room the page says how to add one.
 	wall := open(t, d.url+"/", browser.Options{})
 	require.NoError(t, wall.Until(soon, `document.getElementById('nobody-words').innerText === 'No room has a commentator yet.'`))
 	shoot(t, wall, "wall-empty")
@@ -124,7 +124,7 @@ func TestAgentConsole(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, code)
 	require.Contains(t, body, "no_room")
 
-	// One by the page, one by the API, with a word of its own.
+	// One is added on the page, one by the API with its own instruction.
 	require.NoError(t, wall.Type("#ask-room", agentRoom+"\r"))
 	code, body = d.ask(http.MethodPost, "/api/rooms", `{"room":"`+second+`","instruction":"Follow the ball.","speech":false}`)
 	require.Equal(t, http.StatusAccepted, code, body)
@@ -134,7 +134,7 @@ func TestAgentConsole(t *testing.T) {
 	d.eventually(second, func(r map[string]any) bool {
 		return r["newest"] != nil && r["instruction"] == "Follow the ball." && r["speech"] == false
 	})
-	// Strangers' addresses are opened for a worker's rooms, those of its own network are not.
+	// A worker opens public addresses, not those of its own network.
 	code, body = d.ask(http.MethodGet, path+"/sources", "")
 	require.Equal(t, http.StatusOK, code, body)
 	require.Contains(t, body, `"whip":{"path":"/whip/s%C3%BCd%2F%202","key":"`)
@@ -150,7 +150,7 @@ func TestAgentConsole(t *testing.T) {
 	require.Equal(t, http.StatusConflict, code)
 	require.Contains(t, body, `\"match\"`)
 
-	// An order acts in its room, or not at all.
+	// A request affects its room only.
 	code, body = d.ask(http.MethodPatch, path, `{"profile":"opera","source":"scene","settings":{"frames_per_look":99,"min_interval":"x"}}`)
 	require.Equal(t, http.StatusUnprocessableEntity, code, body)
 	for _, part := range []string{"profile: expected one of", "source: expected", "frames_per_look: expected", "settings.min_interval: expected number"} {
@@ -167,7 +167,7 @@ func TestAgentConsole(t *testing.T) {
 	strangers(t, h, d, second)
 	require.Equal(t, "Name the colours.", d.room(second)["instruction"])
 
-	// What happens in both comes on one stream, and each event names its room.
+	// One stream carries the events of both rooms, each with its room.
 	ctx, cancel := context.WithTimeout(t.Context(), later)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+"/api/events", nil)
@@ -203,7 +203,7 @@ func TestAgentConsole(t *testing.T) {
 	require.Contains(t, body, "touchline_rooms 2")
 	require.NotContains(t, body, second, "the open port names no room")
 
-	// The wall has a picture and a comment of each.
+	// The wall shows a picture and a comment of each room.
 	require.NoError(t, wall.Until(later, `(() => { const tiles = [...document.querySelectorAll('.tile')]; return tiles.length === 2 &&
 		tiles.every((t) => t.querySelector('.tile-picture').naturalWidth > 0 && !t.querySelector('.tile-picture').hidden &&
 		t.querySelector('.tile-words').innerText.length > 3 && t.querySelector('.tile-figures').innerText.includes('behind live')) })()`))
@@ -228,7 +228,7 @@ func TestAgentConsole(t *testing.T) {
 
 	callOff(t, d, wall)
 
-	// A tile leads to its room's page, by keyboard as well: the whole viewer, for this room alone.
+	// A tile opens the viewer of its room, also by keyboard.
 	require.NoError(t, wall.Do(soon, clickText(".tile", second)))
 	plays(t, wall, later)
 	commented(t, wall, later)
@@ -239,7 +239,7 @@ func TestAgentConsole(t *testing.T) {
 	require.Empty(t, d.room(agentRoom)["instruction"])
 	shoot(t, wall, "wall-room")
 
-	// Called off: the commentator leaves, and the page says so.
+	// After the removal the commentator leaves, and the page says so.
 	code, body = d.ask(http.MethodDelete, path, "")
 	require.Equal(t, http.StatusNoContent, code, body)
 	require.Eventually(t, func() bool { return d.room(second) == nil }, later, 100*time.Millisecond)
@@ -248,19 +248,19 @@ func TestAgentConsole(t *testing.T) {
 	code, _ = d.ask(http.MethodDelete, path, "")
 	require.Equal(t, http.StatusNotFound, code)
 	require.NotNil(t, d.room(agentRoom), "the other room goes on")
-	// It comes back by itself.
+	// The page shows a new commentator without a reload.
 	code, body = d.ask(http.MethodPost, "/api/rooms", `{"room":"`+second+`"}`)
 	require.Equal(t, http.StatusAccepted, code, body)
 	plays(t, wall, later)
 
-	// A page elsewhere may do nothing.
+	// A page of another origin is refused.
 	code, body = d.ask(http.MethodGet, "/api/rooms", "", "Origin", "https://elsewhere.example")
 	require.Equal(t, http.StatusForbidden, code, body)
 	code, _ = d.ask(http.MethodPost, "/api/rooms", `{"room":"x"}`, "Origin", "https://elsewhere.example")
 	require.Equal(t, http.StatusForbidden, code)
 }
 
-// everySetting changes all that can be changed while a room runs, and what it watches; the other room stays as it was.
+// everySetting changes all live settings and the watched track of one room; the other room keeps its own.
 func everySetting(t *testing.T, h *agentHouse, d *desk, name, path string) {
 	t.Helper()
 	type detail struct {
@@ -290,7 +290,7 @@ func everySetting(t *testing.T, h *agentHouse, d *desk, name, path string) {
 		return r["speech"] == false && delay == 1.5
 	})
 
-	// A camera may be chosen before it is there.
+	// A camera can be selected before it joins.
 	code, body = d.ask(http.MethodPatch, path, `{"source":"camera:cam-2"}`)
 	require.Equal(t, http.StatusOK, code, body)
 	d.eventually(name, func(r map[string]any) bool { return r["chip"] == agent.ChipWaiting })
@@ -309,8 +309,8 @@ func everySetting(t *testing.T, h *agentHouse, d *desk, name, path string) {
 	require.Equal(t, untouched.Source.Identity, is.Source.Identity)
 }
 
-// strangers has people in one room try to steer: one whom the page let in, who has no right to, and who
-// has one for the other room; then for this one.
+// strangers lets participants without permission steer a room: one with the page's token, one with
+// permission for the other room only. Then one has permission for this room.
 func strangers(t *testing.T, h *agentHouse, d *desk, other string) {
 	t.Helper()
 	code, body := d.ask(http.MethodPost, "/api/rooms/"+agentRoom+"/livekit/token", `{"role":"viewer","name":"Vera"}`)
@@ -349,7 +349,7 @@ func strangers(t *testing.T, h *agentHouse, d *desk, other string) {
 	require.Equal(t, http.StatusOK, code, body)
 }
 
-// callOff has a commentator called off on the wall by the keyboard alone, and one asked for in its place.
+// callOff removes a commentator on the wall by keyboard and requests another one.
 func callOff(t *testing.T, d *desk, wall *browser.Browser) {
 	t.Helper()
 	const tile = `[...document.querySelectorAll('#list li')].find((e) => e.querySelector('h2').innerText === 'match')`
@@ -378,7 +378,7 @@ func callOff(t *testing.T, d *desk, wall *browser.Browser) {
 	d.eventually(agentRoom, func(r map[string]any) bool { return r["newest"] != nil })
 }
 
-// TestAgentConsoleBeyondThisMachine: all of it asks for the token.
+// TestAgentConsoleBeyondThisMachine: beyond loopback, page and API require the token.
 func TestAgentConsoleBeyondThisMachine(t *testing.T) {
 	t.Parallel()
 	h := newAgentHouse(t)
@@ -400,7 +400,7 @@ func TestAgentConsoleBeyondThisMachine(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, code, "%v %s", call, body)
 		require.Contains(t, body, "token_needed")
 	}
-	// Senders and players need a key or a token of LiveKit's, or this one.
+	// Senders and players need a key, a LiveKit token, or this token.
 	for _, path := range []string{"/whip/x", "/whep/x"} {
 		code, body := d.ask(http.MethodPost, path, "v=0\r\n", "Content-Type", "application/sdp")
 		require.Equal(t, http.StatusUnauthorized, code, body)
@@ -413,7 +413,7 @@ func TestAgentConsoleBeyondThisMachine(t *testing.T) {
 		require.NotContains(t, line, d.token)
 	}
 
-	// The page asks for it, once.
+	// The page asks for it once.
 	b := open(t, d.url+"/", browser.Options{})
 	require.NoError(t, b.Until(soon, `!document.getElementById('login').hidden`))
 	shoot(t, b, "wall-locked")
@@ -423,7 +423,7 @@ func TestAgentConsoleBeyondThisMachine(t *testing.T) {
 	require.NoError(t, b.Until(soon, `document.getElementById('nobody-words').innerText === 'No room has a commentator yet.'`))
 }
 
-// TestAgentConsoleOfTwoCameras: of two commentators in one room, each has a page of its own.
+// TestAgentConsoleOfTwoCameras: each of two commentators in one room has its own page.
 func TestAgentConsoleOfTwoCameras(t *testing.T) {
 	t.Parallel()
 	h := newAgentHouse(t)
@@ -451,7 +451,7 @@ func TestAgentConsoleOfTwoCameras(t *testing.T) {
 	require.Empty(t, b.Problems())
 }
 
-// TestAgentConsoleNeedsItsAddress: an address that is taken ends the start.
+// TestAgentConsoleNeedsItsAddress: an address in use is an error at start.
 func TestAgentConsoleNeedsItsAddress(t *testing.T) {
 	t.Parallel()
 	h := newAgentHouse(t)

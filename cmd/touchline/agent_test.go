@@ -48,7 +48,7 @@ type agentHouse struct {
 	env   []string // further settings of the programs
 }
 
-// agentRoom has the camera; agentWord is the name that its rooms ask for.
+// agentRoom is the room with the camera, agentWord the agent name in dispatches.
 const (
 	agentRoom = "match"
 	agentWord = "commentator"
@@ -123,7 +123,7 @@ func (p *agentProgram) get(path string) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// outcomes counts what became of the cycles, from the log.
+// outcomes counts the outcomes of cycles in the log.
 func (p *agentProgram) outcomes() map[string]int {
 	out := map[string]int{}
 	for _, line := range p.lines() {
@@ -135,7 +135,7 @@ func (p *agentProgram) outcomes() map[string]int {
 	return out
 }
 
-// agentIn is the agent in a room; nil when it is not there.
+// agentIn returns the agent in a room, or nil.
 func (h *agentHouse) agentIn(name string) *livekit.ParticipantInfo {
 	p, err := h.rooms.GetParticipant(h.t.Context(), &livekit.RoomParticipantIdentity{
 		Room: name, Identity: worker.Identity(agentWord, ""),
@@ -154,7 +154,7 @@ func (h *agentHouse) ask(name, metadata string) {
 	require.NoError(h.t, err)
 }
 
-// speaks waits until the agent has begun another comment after one that was spoken to its end.
+// speaks waits for the start of a comment after a fully spoken one.
 func (h *agentHouse) speaks(p *agentProgram) {
 	h.t.Helper()
 	paused := false
@@ -184,7 +184,7 @@ func TestAgentServesARoomAndDrains(t *testing.T) {
 	require.Eventually(t, func() bool { return len(h.agentIn(agentRoom).GetTracks()) > 0 }, startWait, 10*time.Millisecond)
 	t.Logf("from dispatch to the first track: %v", time.Since(asked).Round(time.Millisecond))
 	require.Equal(t, agentWord, h.agentIn(agentRoom).GetAttributes()["lk.agent_name"])
-	// A second room on the same engine, with nothing to see, and one whose metadata is wrong.
+	// A second room on the same engine, without a camera, and one with invalid metadata.
 	h.ask("empty", `{"speech": false}`)
 	h.ask("wrong", `{"profile": "opera"}`)
 	require.Eventually(t, func() bool { return h.agentIn("empty") != nil }, startWait, 20*time.Millisecond)
@@ -251,7 +251,7 @@ func TestAgentLeavesAtOnceAtTheSecondSignal(t *testing.T) {
 	require.Zero(t, p.exitCode())
 	require.Equal(t, 1, p.outcomes()[agent.OutcomeCut], "what was being said is recorded as cut")
 
-	// All of it is written and told, the last words too.
+	// History and webhooks have all comments, including the last.
 	show := func(args ...string) string {
 		cmd := exec.CommandContext(t.Context(), "./bin/touchline", append([]string{"history", "--store", store}, args...)...)
 		cmd.Env, cmd.Stderr = []string{}, os.Stderr // the tests' own variables are no settings
@@ -287,7 +287,7 @@ func TestAgentEndsARoomThatWasCalledOff(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Eventually(t, func() bool { return h.agentIn(agentRoom) == nil }, startWait, 20*time.Millisecond)
-	// A room that is deleted stays deleted: joining it again would open it again.
+	// A deleted room stays deleted; joining again would create it.
 	h.ask("gone", "")
 	require.Eventually(t, func() bool { return h.agentIn("gone") != nil }, startWait, 20*time.Millisecond)
 	_, err = h.rooms.DeleteRoom(t.Context(), &livekit.DeleteRoomRequest{Room: "gone"})

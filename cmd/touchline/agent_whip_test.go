@@ -24,7 +24,7 @@ import (
 	"touchline/media/source"
 )
 
-// identities are those in a room.
+// identities returns the identities in a room.
 func (h *agentHouse) identities(name string) (out []string) {
 	in, err := h.rooms.ListParticipants(h.t.Context(), &livekit.ListParticipantsRequest{Room: name})
 	if err != nil {
@@ -36,8 +36,8 @@ func (h *agentHouse) identities(name string) (out []string) {
 	return out
 }
 
-// TestAgentTakesSenders: a WHIP sender makes its room, whichever worker takes it; the dispatch, which its token may
-// ask for, decides who comments there, and that worker has WHEP players.
+// TestAgentTakesSenders: a WHIP sender creates its room at any worker. A dispatch, also one in the sender's token,
+// selects the worker that comments there and serves WHEP players.
 func TestAgentTakesSenders(t *testing.T) {
 	t.Parallel()
 	const name, path = "yard/ 1", "yard%2F%201"
@@ -55,7 +55,7 @@ func TestAgentTakesSenders(t *testing.T) {
 		return d.ask(http.MethodPost, path, "v=0\r\n", "Content-Type", "application/sdp", "Authorization", "Bearer "+token)
 	}
 
-	// Who may send, and where.
+	// Permissions of senders.
 	token, err := room.CameraToken(h.keys, room.Person{Room: name, Identity: "gate"})
 	require.NoError(t, err)
 	viewer, err := room.ViewerToken(h.keys, room.Person{Room: name, Identity: "vera"})
@@ -68,7 +68,7 @@ func TestAgentTakesSenders(t *testing.T) {
 		{"no-such-key", path, http.StatusUnauthorized},
 		{viewer, path, http.StatusForbidden},
 		{token, "elsewhere", http.StatusForbidden},
-		{token, path, http.StatusBadRequest}, // let in, but that is no offer
+		{token, path, http.StatusBadRequest}, // permitted, but not an offer
 		{"stream-key-left", path, http.StatusForbidden},
 		{"stream-key-left", "other", http.StatusBadRequest},
 	} {
@@ -77,7 +77,7 @@ func TestAgentTakesSenders(t *testing.T) {
 	}
 	require.NotContains(t, h.identities(name), "gate")
 
-	// The worker that takes the sender gets no job: its name was not called. The other one is dispatched to every new room.
+	// The sender's worker gets no job, as no dispatch names it. The other worker serves every new room.
 	began := time.Now()
 	send(t, whipclient.Options{URL: offers.url + "/whip/" + path, Token: token, Codec: media.VP8, Units: units, FPS: cameraFPS})
 	shows.eventually(name, func(r map[string]any) bool {
@@ -87,7 +87,7 @@ func TestAgentTakesSenders(t *testing.T) {
 	t.Logf("sender to comment: %.1f s", time.Since(began).Seconds())
 	require.Nil(t, offers.room(name))
 
-	// It is watched where it is commented on; elsewhere one may ask again.
+	// Only the commenting worker has players; the other answers with a retry.
 	ctx := t.Context()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, offers.url+"/whep/"+path, strings.NewReader(playerOffer))
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestAgentTakesSenders(t *testing.T) {
 	require.Contains(t, problem.Detail, `this program has no commentator in room "yard/ 1"`)
 	player := watches(t, playerPage(t).URL+"/?"+url.Values{"url": {shows.url + "/whep/" + path}, "token": {viewer}}.Encode())
 
-	// The room's page has a key of this room alone.
+	// The key on the room's page is valid for this room only.
 	var list struct {
 		Cameras []source.RoomCamera
 		Sources []source.Info
@@ -124,7 +124,7 @@ func TestAgentTakesSenders(t *testing.T) {
 		})
 	}, later, 50*time.Millisecond)
 
-	// A sender's own token may ask for a commentator, by its name, for the room that it makes.
+	// A sender's token can dispatch a named commentator to the new room.
 	asking, err := auth.NewAccessToken(h.keys.APIKey, h.keys.APISecret).SetIdentity("tower").
 		SetVideoGrant(&auth.VideoGrant{RoomJoin: true, Room: "harbour"}).SetAgents(&livekit.RoomAgentDispatch{AgentName: agentWord}).ToJWT()
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestAgentTakesSenders(t *testing.T) {
 	})
 	require.Nil(t, shows.room("harbour"))
 
-	// Those of a worker that ends leave with it; another one's stay.
+	// When a worker ends, its senders leave; those of other workers stay.
 	require.NoError(t, automatic.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case <-automatic.done:
@@ -151,7 +151,7 @@ func TestAgentTakesSenders(t *testing.T) {
 	}
 }
 
-// playerOffer is what a player offers that wants a picture.
+// playerOffer returns the offer of a player for video.
 const playerOffer = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\n" +
 	"a=ice-ufrag:abcd\r\na=ice-pwd:0123456789012345678901\r\na=fingerprint:sha-256 00\r\na=setup:actpass\r\na=mid:0\r\na=recvonly\r\n" +
 	"a=rtcp-mux\r\na=rtpmap:96 VP8/90000\r\n"

@@ -83,7 +83,7 @@ func (c *cameraCmd) options(a *app) camera.Options {
 	o := camera.Options{
 		URL: lk.URL, Keys: room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
 		Identity: c.Identity, Name: c.Name, Mode: conform.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC, Log: a.log,
-		OnStatus: tellStatus(), OnReason: func(reason string) {
+		OnStatus: statusPrinter(), OnReason: func(reason string) {
 			if reason != "" {
 				fmt.Fprintf(os.Stdout, "  The picture is transcoded: %s.\n", reason)
 			}
@@ -95,8 +95,8 @@ func (c *cameraCmd) options(a *app) camera.Options {
 	return o
 }
 
-// tellStatus prints what people want to know of a source's state.
-func tellStatus() func(source.Status) {
+// statusPrinter returns a function that prints changes of a source's state.
+func statusPrinter() func(source.Status) {
 	var last source.Status
 	return func(s source.Status) {
 		if s.State == last.State && s.Width == last.Width && s.Height == last.Height && s.Codec == last.Codec {

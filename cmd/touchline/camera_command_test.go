@@ -23,7 +23,7 @@ import (
 	"touchline/media/signaling"
 )
 
-// cameraApp is the command's surroundings, with a LiveKit server that runs until the test ends.
+// cameraApp returns the app of the command, with a LiveKit server that runs until the test ends.
 func cameraApp(t *testing.T) *app {
 	t.Helper()
 	server, _ := sfutest.Start(t, sfu.Options{})

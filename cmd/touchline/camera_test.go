@@ -31,17 +31,16 @@ import (
 	"touchline/media/toyworld"
 )
 
-// The clip that stands for a camera. At this size and not below, browsers make
-// three spatial layers; 15 pictures a second leave time for four codecs on a
-// small machine.
+// The clip of the test camera. From this size on browsers send three spatial
+// layers; at 15 pictures a second a small machine can encode four codecs.
 const (
 	clipWidth, clipHeight = 960, 540
 	clipFPS               = 15
 	clipSeconds           = 20
 )
 
-// makeClip renders a generated match, with its frame counter, to a file that a
-// browser takes for its camera.
+// makeClip renders a generated match with its frame counter to a file for a
+// browser's fake camera.
 func makeClip(t *testing.T) string {
 	t.Helper()
 	world, err := toyworld.New(toyworld.Options{Seed: 5, Width: clipWidth, Height: clipHeight, FPS: clipFPS, Counter: true})
@@ -63,7 +62,7 @@ func makeClip(t *testing.T) string {
 	return path
 }
 
-// cameraPage publishes the browser's camera as LiveKit's own client does by default.
+// cameraPage publishes the browser's camera with the defaults of LiveKit's client.
 const cameraPage = `<!doctype html><title>camera</title><link rel="icon" href="data:,">
 <script type="module">
   import { Room, Track, setLogLevel } from '/livekit-client.js';
@@ -82,7 +81,7 @@ const cameraPage = `<!doctype html><title>camera</title><link rel="icon" href="d
   }
 </script>`
 
-// house is a LiveKit server with what a bot needs, in this process.
+// house is a LiveKit server in this process, with the settings of a bot.
 type house struct {
 	server *sfu.Server
 	keys   room.Keys
@@ -97,12 +96,12 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// env are the settings that lead a program to the server.
+// env returns the settings of a program for the server.
 func (h *house) env() []string {
 	return []string{"LIVEKIT_URL=" + h.server.URL(), "LIVEKIT_API_KEY=" + h.keys.APIKey, "LIVEKIT_API_SECRET=" + h.keys.APISecret}
 }
 
-// app is what a command in this process gets.
+// app returns the app of a command in this process.
 func (h *house) app() *app {
 	cfg := configs.Default()
 	lk := &cfg.Agent.LiveKit
@@ -110,7 +109,7 @@ func (h *house) app() *app {
 	return &app{cfg: cfg, log: h.log}
 }
 
-// keepRunning runs something until the test is over.
+// keepRunning runs a function until the test ends.
 func keepRunning(t *testing.T, f func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -123,7 +122,7 @@ func keepRunning(t *testing.T, f func(context.Context) error) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// bot is a commentator in a room, with its page. change may set it up otherwise than by default.
+// bot runs a commentator with its page in a room. change changes the default settings.
 func (h *house) bot(t *testing.T, name string, change ...func(*configs.Config)) (b *bot.Bot, url string) {
 	t.Helper()
 	cfg := configs.Default()
@@ -147,8 +146,8 @@ func (h *house) bot(t *testing.T, name string, change ...func(*configs.Config)) 
 	return b, url
 }
 
-// TestBrowserCamera has a browser publish its camera with each codec, and
-// another browser watch the page: picture, words and voice arrive.
+// TestBrowserCamera publishes a browser's camera with each codec; picture, words
+// and voice reach the page in another browser.
 func TestBrowserCamera(t *testing.T) {
 	clip := makeClip(t)
 	h := newHouse(t)
@@ -164,7 +163,7 @@ func TestBrowserCamera(t *testing.T) {
 
 	for _, c := range []struct {
 		codec string
-		// layers is what the browser's statistics call its kind of layers, relayed what viewers get.
+		// layers is the kind of layers in the browser's statistics, relayed the codec at viewers.
 		layers, relayed string
 	}{
 		{codec: "vp8", layers: "L1T3", relayed: "video/VP8"},
@@ -199,7 +198,7 @@ func TestBrowserCamera(t *testing.T) {
 			shoot(t, viewer, "camera-"+c.codec)
 
 			source := bot.Snapshot().Source
-			// A busy machine gets a smaller layer, but never another picture.
+			// A busy machine may receive a smaller layer.
 			assert.GreaterOrEqual(t, source.Width, clipWidth/4)
 			assert.InDelta(t, float64(clipWidth)/clipHeight, float64(source.Width)/float64(source.Height), 0.02)
 			assert.True(t, strings.EqualFold(c.codec, source.Codec), "got %q", source.Codec)
@@ -217,7 +216,7 @@ func TestBrowserCamera(t *testing.T) {
 	}
 }
 
-// sending and receiving tell what the browser's statistics say about its video.
+// sending and receiving return the browser's statistics of its video.
 const (
 	sending = `(async () => { const out = []; for (const pc of spy.pcs) { const all = await pc.getStats();
 		for (const s of all.values()) if (s.type === 'outbound-rtp' && s.kind === 'video' && s.framesEncoded > 0)

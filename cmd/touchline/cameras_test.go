@@ -49,13 +49,13 @@ func newWorld(t *testing.T) *toyworld.World {
 	return world
 }
 
-// studio is what cameras are played with: a folder of clips, and MediaMTX.
+// studio provides cameras: a folder of clips, and MediaMTX.
 type studio struct {
 	dir string
 	mtx *mediamtx.Server
 }
 
-// clip has ffmpeg make a file of the match in the folder, once.
+// clip makes a file of the match in the folder with ffmpeg, once.
 func (s *studio) clip(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
@@ -65,7 +65,7 @@ func (s *studio) clip(t *testing.T, name string, args ...string) string {
 	return path
 }
 
-// encoders are ffmpeg's arguments for what cameras send, with a key frame each second.
+// encoders returns ffmpeg's arguments for the codecs of cameras, with a key frame each second.
 var encoders = map[string][]string{
 	"h264": {"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "15", "-b:v", "1500k"},
 	"h265": {
@@ -87,7 +87,7 @@ func newStudio(t *testing.T) *studio {
 	return s
 }
 
-// renderMatch makes a file of the match, nearly without loss.
+// renderMatch makes a nearly lossless file of the match.
 func renderMatch(t *testing.T, path string, seconds int) {
 	t.Helper()
 	world := newWorld(t)
@@ -146,7 +146,7 @@ func tcpPort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// publish has ffmpeg send a clip to MediaMTX, as an encoder beside a camera does.
+// publish sends a clip to MediaMTX with ffmpeg.
 func (s *studio) publish(t *testing.T, path, name string) {
 	t.Helper()
 	play(t, exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", path, "-c", "copy",
@@ -176,7 +176,7 @@ func (s *studio) file(name, kind string) func(t *testing.T) []string {
 	}
 }
 
-// lens is a camera behind the interface of the drivers, with the match before it.
+// lens is a webcam driver that shows the match.
 type lens struct{ world *toyworld.World }
 
 func (*lens) Open() error  { return nil }
@@ -202,9 +202,8 @@ func (w *lens) VideoRecord(prop.Media) (video.Reader, error) {
 	}), nil
 }
 
-// TestCameras plays cameras of every kind with real programs. Each is brought
-// into a room by `touchline camera`; a browser there sees its picture, whose
-// frame counter is read back, and a comment on it.
+// TestCameras publishes cameras of every kind with `touchline camera`. A browser
+// in the room shows the picture, whose frame counter it reads, and a comment.
 func TestCameras(t *testing.T) {
 	const key = "a-good-long-key"
 	s, h := newStudio(t), newHouse(t)
@@ -214,9 +213,9 @@ func TestCameras(t *testing.T) {
 
 	tests := []struct {
 		name string
-		// camera starts it and returns the arguments of the command.
+		// camera starts the camera and returns the arguments of the command.
 		camera func(t *testing.T) []string
-		// codec is what the command says that comes, transcoded a part of why it cannot go on as it is.
+		// codec is the published codec, transcoded a part of the printed reason for transcoding.
 		codec, transcoded string
 	}{
 		{"RTSP H264 over TCP with digest", func(*testing.T) []string {
@@ -281,7 +280,7 @@ func TestCameras(t *testing.T) {
 			began := time.Now()
 			env := h.env()
 			if tt.transcoded == "" {
-				// On a busy machine UDP loses key frames, and the rest look too far apart.
+				// On a busy machine UDP loses key frames.
 				env = append(env, "TOUCHLINE_SOURCES_TRANSCODE=off")
 			}
 			p := launch(t, env, arguments...)
@@ -320,17 +319,17 @@ func TestCameras(t *testing.T) {
 		c := newCameraCmd("webcam")
 		c.Room, c.Size, c.FPS = name, fmt.Sprintf("%dx%d", cameraWidth, cameraHeight), cameraFPS
 		began := time.Now()
-		// In this process, where the driver is: the kernel has no camera to offer.
+		// In this process, because the driver is here.
 		keepRunning(t, func(ctx context.Context) error { return c.Run(ctx, h.app()) })
 		seen(t, bot, page, began)
 	})
 }
 
-// quick settings: the delay that these comments need, from the start.
+// quick holds settings with a sufficient initial delay.
 func quick(c *configs.Config) { c.Pacing.FixedDelay = 2 * time.Second }
 
-// seen opens a room's page in a browser and waits for the picture, whose frame
-// counter goes on, and a comment.
+// seen opens a room's page in a browser and waits for a moving picture and a
+// comment.
 func seen(t *testing.T, bot *bot.Bot, page string, began time.Time) {
 	t.Helper()
 	viewer := open(t, page, browser.Options{Width: 800, Height: 600})

@@ -40,7 +40,7 @@ func (c checkCmd) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// findings prints what is there and what is missing, and counts the latter.
+// findings prints the results of checks and counts the missing parts.
 type findings struct{ missing int }
 
 func (f *findings) add(what string, err error, ok string) {
@@ -133,12 +133,9 @@ func probe(ctx context.Context, a *app) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	health, err := m.Probe(ctx)
-	if err != nil {
-		_ = m.Close() // never fails
-		return "", err
-	}
-	return fmt.Sprintf("%s at %s", health.Model, a.cfg.Inference.Remote.URL), m.Close()
+	defer m.Close() // never fails
+	model, err := m.Probe(ctx)
+	return fmt.Sprintf("%s at %s", model, a.cfg.Inference.Remote.URL), err
 }
 
 // pageBuiltIn reports whether this program contains the page.

@@ -18,12 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crashVariable turns the test program into touchline itself, with a fault: it
-// says in whose code.
+// crashVariable makes the test program run as touchline with a panic; its value
+// is the component that panics.
 const crashVariable = "CRASH_TEST_IN"
 
-// crashIn has the first line that code of this name logs panic. Every line asks
-// for the time.
+// crashIn makes the first log line of a component panic, in the function for its
+// timestamp.
 func crashIn(code string) {
 	zerolog.TimestampFunc = func() time.Time {
 		if bytes.Contains(debug.Stack(), []byte(code)) {
@@ -33,9 +33,9 @@ func crashIn(code string) {
 	}
 }
 
-// TestCrashEndsTheProgram: where the bot is all that there is, its panic ends
-// the program, in order, with exit code 2 and with the stack on standard error,
-// after the log or, in a log of JSON lines, in its last line.
+// TestCrashEndsTheProgram: a panic of the only bot shuts the program down with
+// exit code 2 and the stack on standard error, after the log or in the last line
+// of a JSON log.
 func TestCrashEndsTheProgram(t *testing.T) {
 	const where = "touchline/agent.(*Session)."
 	h := newAgentHouse(t)

@@ -16,7 +16,7 @@ import (
 
 func ftoa(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// TestDemo is what a visitor of `touchline demo` gets, in a real browser.
+// TestDemo visits `touchline demo` with a real browser.
 func TestDemo(t *testing.T) {
 	began := time.Now()
 	p, url := start(t, nil, "demo", "--counter", "--listen", "127.0.0.1:0")
@@ -56,11 +56,11 @@ func TestDemo(t *testing.T) {
 	require.NoError(t, err)
 	assert.Less(t, shift, 0.1, "the layout shifts: %q", shifts)
 
-	// The same again after a reload, and at the same time on a second screen.
+	// The same after a reload, and in a second browser.
 	require.NoError(t, b.Reload())
 	plays(t, b, later)
 	dark := open(t, url, browser.Options{Dark: true})
-	commented(t, dark, soon) // the last comments, before any new one
+	commented(t, dark, soon) // the past comments
 	plays(t, dark, later)
 	captioned(t, dark, later)
 	shoot(t, dark, "dark")

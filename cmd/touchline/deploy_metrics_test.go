@@ -21,8 +21,8 @@ import (
 	"touchline/agent/worker"
 )
 
-// TestDeployedMetricsExist holds the names of metrics in dashboard, alerts and autoscaling against those of a
-// worker with a model, a room and a history.
+// TestDeployedMetricsExist compares the metrics in dashboard, alerts and autoscaling with those of a worker with a
+// model, a room and a history.
 func TestDeployedMetricsExist(t *testing.T) {
 	t.Parallel()
 	_, flags := onTiny(t)
@@ -51,7 +51,7 @@ func TestDeployedMetricsExist(t *testing.T) {
 		return names["touchline_alignment_error_seconds_bucket"] && names["touchline_cycle_stage_seconds_bucket"] &&
 			names["touchline_cycles_total"]
 	}, startWait, 200*time.Millisecond)
-	// Those of the worker whose labels have had no occasion yet.
+	// Metrics whose labels have no value yet.
 	w, err := worker.New(worker.Options{URL: h.url, APIKey: "k", APISecret: "s", Slots: 1, Runner: idleRunner{}, Log: zerolog.Nop()})
 	require.NoError(t, err)
 	descs := make(chan *prometheus.Desc, 100)

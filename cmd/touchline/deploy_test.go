@@ -89,8 +89,8 @@ func TestServerOfComposeReadsItsSettings(t *testing.T) {
 	require.EqualValues(t, 6789, c.Prometheus.Port)
 }
 
-// TestStoppingTakesLongerThanTheDrain: what ends a worker must leave it the time to hand its rooms over. The chart's
-// time is computed, and checked where it is rendered.
+// TestStoppingTakesLongerThanTheDrain: each grace period for stopping a worker exceeds its drain timeout. The chart's
+// is computed; TestRenderedSettings checks it.
 func TestStoppingTakesLongerThanTheDrain(t *testing.T) {
 	texts := deployed(t)
 	var compose struct {
@@ -114,7 +114,7 @@ func TestStoppingTakesLongerThanTheDrain(t *testing.T) {
 	require.Contains(t, unit, "KillMode=mixed\n", "the codec's processes end after the worker")
 }
 
-// TestImagesBuildWithWhatSetupInstalls keeps the Dockerfiles and scripts/setup.sh together.
+// TestImagesBuildWithWhatSetupInstalls compares the packages of the Dockerfiles with those of scripts/setup.sh.
 func TestImagesBuildWithWhatSetupInstalls(t *testing.T) {
 	setup, err := os.ReadFile(filepath.Join(moduleRoot, "scripts", "setup.sh"))
 	require.NoError(t, err)

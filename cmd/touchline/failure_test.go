@@ -14,7 +14,7 @@ import (
 	"touchline/internal/e2e/browser"
 )
 
-// says waits until an element says something.
+// says waits until an element contains a text.
 func says(t *testing.T, b browser.Page, within time.Duration, id, words string) {
 	t.Helper()
 	require.NoError(t, b.Until(within, "document.getElementById('"+id+"').checkVisibility() && "+
@@ -22,8 +22,8 @@ func says(t *testing.T, b browser.Page, within time.Duration, id, words string) 
 		"%s says %q", id, text(t, b, "#"+id))
 }
 
-// TestFailures takes away one thing after the other: the page says so in a
-// sentence and comes back by itself.
+// TestFailures stops one part after the other: the page shows a message and
+// recovers.
 func TestFailures(t *testing.T) {
 	const listen = "--listen"
 	p, url := start(t, nil, "demo", "--counter", listen, "127.0.0.1:0")
@@ -37,7 +37,7 @@ func TestFailures(t *testing.T) {
 	require.NoError(t, b.Until(soon, "!document.getElementById('voice-on').checkVisibility()"))
 	heard(t, b, later)
 
-	// A visitor's own camera, by the page's button, which then goes without a word.
+	// A visitor's camera, published with the page's button, disappears.
 	visitor := open(t, url, browser.Options{Video: makeClip(t)})
 	plays(t, visitor, later)
 	require.NoError(t, visitor.Click("#open-source"))
@@ -59,12 +59,12 @@ func TestFailures(t *testing.T) {
 	t.Logf("the built-in scene is back %v after the click", time.Since(back))
 	assert.Empty(t, b.Problems())
 
-	// The server stands still for a while.
+	// The server hangs for a while.
 	all := family(p.cmd.Process.Pid)
 	for _, pid := range all {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	}
-	// On a busy machine the connection is given up before anybody has looked.
+	// On a busy machine the connection is lost before the message was read.
 	require.NoError(t, b.Until(later, `document.getElementById('banner').checkVisibility() &&
 		/No new picture for several seconds|Connection to the room lost|The server does not answer/.test(document.getElementById('banner').innerText)`),
 		"the banner says %q", text(t, b, "#banner"))
@@ -77,7 +77,7 @@ func TestFailures(t *testing.T) {
 	plays(t, b, later)
 	t.Logf("the picture goes on %v after the server does", time.Since(back))
 
-	// The server ends, and another one starts at the same address.
+	// The server stops, and another one starts at the same address.
 	p.interrupt(t)
 	gone = time.Now()
 	says(t, b, later, "chip-words", "reconnecting")

@@ -24,7 +24,7 @@ import (
 	"touchline/media/toyworld"
 )
 
-// meter measures the tone that an audio element of the page plays, before its volume.
+// meter measures the tone of an audio element before its volume.
 const meter = `(() => {
 	window.spy.tone = (id, hz) => {
 		const stream = document.getElementById(id)?.srcObject;
@@ -39,14 +39,14 @@ const meter = `(() => {
 		const bins = new Float32Array(spy.analyser.frequencyBinCount);
 		spy.analyser.getFloatFrequencyData(bins);
 		const at = Math.round(hz * spy.analyser.fftSize / spy.audio.sampleRate);
-		// The tone stands 20 dB above what is an octave away.
+		// The tone is 20 dB above the levels an octave away.
 		return Math.max(...bins.slice(at - 1, at + 2)) > -40 && Math.max(...bins.slice(2 * at - 1, 2 * at + 2)) < bins[at] - 20 ? bins[at] : 0;
 	};
 	return true;
 })()`
 
-// A file that the page plays brings its sound into the room, without a sound at the one who plays it. The page's
-// slider turns it down, also by the keyboard, and stays where it was over a reload.
+// The sound of a file played on the page reaches the room, but is not audible on that page. The page's slider
+// changes the volume, also by keyboard, and keeps its position over a reload.
 func TestFileOfThePageIsHeard(t *testing.T) {
 	clip := numberedClip(t)
 	h := newHouse(t)
@@ -67,12 +67,12 @@ func TestFileOfThePageIsHeard(t *testing.T) {
 	require.NoError(t, err)
 	t.Logf("500 Hz at %.0f dBFS", level)
 	inStep(t, h, "file")
-	// No other element of the page plays it: the preview has no sound.
+	// The preview is muted.
 	own, err := browser.Eval[int](b, soon, `[...document.querySelectorAll('audio, video')].filter((e) =>
 		!['sound', 'camera-audio'].includes(e.id) && (e.srcObject?.getAudioTracks().length ?? 0) > 0).length`)
 	require.NoError(t, err)
 	require.Zero(t, own)
-	// The drawer would keep the keys to itself.
+	// The drawer would capture the keys.
 	require.NoError(t, b.Do(soon, chromedp.KeyEvent(kb.Escape)))
 
 	const volume = `document.getElementById('camera-audio').volume`
@@ -99,15 +99,14 @@ func TestFileOfThePageIsHeard(t *testing.T) {
 
 	require.NoError(t, b.Reload())
 	is(0.13)
-	// The slider for all moves both.
+	// The master slider moves both.
 	require.NoError(t, b.Do(soon, chromedp.Focus("#volume"), chromedp.KeyEvent(kb.Home), chromedp.KeyEvent(kb.PageUp)))
 	is(0.013)
 	problems := slices.DeleteFunc(b.Problems(), func(p string) bool { return strings.Contains(p, "/api/sources") }) // this bot has none
 	assert.Empty(t, problems)
 }
 
-// numberedClip is a match of 8 s whose pictures have their numbers in the corner, with a beep at each second and a
-// tone of 500 Hz all the time.
+// numberedClip makes a match of 8 s with frame counters, a beep each second and a constant tone of 500 Hz.
 func numberedClip(t *testing.T) string {
 	t.Helper()
 	world, err := toyworld.New(toyworld.Options{Seed: 2, FPS: matchFPS, Counter: true})
@@ -134,7 +133,7 @@ func numberedClip(t *testing.T) string {
 
 const matchFPS = 15
 
-// inStep has a viewer compare the beeps with their pictures.
+// inStep compares the beeps with their pictures at a viewer.
 func inStep(t *testing.T, h *house, name string) {
 	t.Helper()
 	token, err := room.ViewerToken(h.keys, room.Person{Room: name, Identity: "listener"})
@@ -149,6 +148,6 @@ func inStep(t *testing.T, h *house, name string) {
 	}, later, 100*time.Millisecond, "beeps and their pictures")
 	t.Log("sound later than its picture at a viewer:", offsets)
 	slices.SortFunc(offsets, func(a, b time.Duration) int { return cmp.Compare(a.Abs(), b.Abs()) })
-	// A calm machine has 40 ms; on a busy one the browser shows and encodes its pictures late.
+	// 40 ms on an idle machine; on a busy one the browser shows and encodes pictures late.
 	require.Less(t, offsets[1].Abs(), 250*time.Millisecond)
 }

@@ -14,7 +14,7 @@ import (
 	"touchline/internal/e2e/browser"
 )
 
-// spyFirefox counts the pictures of the room, of which Firefox's quality of playback knows nothing.
+// spyFirefox counts the pictures of the room, which are missing in Firefox's playback quality.
 const spyFirefox = spy + `
 addEventListener('loadeddata', (e) => {
   if (e.target.id !== 'picture' || window.spy.counting) return;
@@ -24,8 +24,8 @@ addEventListener('loadeddata', (e) => {
 }, true);
 `
 
-// TestFirefox is a visit of the demo's page with the other browser: what it says where there is no H264, words, voice after
-// a click, an instruction, the visitor's own camera, a reload. TOUCHLINE_OPENH264 names the folder of a plugin for H264.
+// TestFirefox visits the demo's page: message without H264, words, voice after a click, an instruction, the visitor's
+// camera, a reload. TOUCHLINE_OPENH264 names the folder of a plugin for H264.
 func TestFirefox(t *testing.T) {
 	t.Parallel()
 	if _, err := browser.FindFirefox(); err != nil {

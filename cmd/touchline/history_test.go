@@ -37,7 +37,7 @@ func TestParseMoment(t *testing.T) {
 	}
 }
 
-// TestHistoryRefuses: what cannot be shown is told, with what to do.
+// TestHistoryRefuses: each error names the remedy.
 func TestHistoryRefuses(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	for _, tt := range []struct {

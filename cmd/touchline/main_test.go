@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain gives all tests one folder that looks like a checkout after make:
-// the programs in ./bin, the page in its place.
+// TestMain creates one folder for all tests, with the programs in ./bin and the
+// page, as in a checkout after make.
 func TestMain(m *testing.M) {
 	if where := os.Getenv(crashVariable); where != "" {
 		crashIn(where)
@@ -78,7 +78,7 @@ func furnish(dir string) error {
 type program struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
-	err  error         // what it ended with, after done
+	err  error         // of its end, set before done
 
 	announced chan string // the first address that it prints
 
@@ -87,7 +87,7 @@ type program struct {
 	out strings.Builder
 }
 
-// startWait is how long a program may take until it has something to show.
+// startWait bounds the start of a program.
 const startWait = 60 * time.Second
 
 // start runs touchline and waits for the address of its page.
@@ -104,7 +104,7 @@ func start(t *testing.T, env []string, args ...string) (p *program, url string) 
 	return p, url
 }
 
-// settingless is the environment without the tests' own variables, which are no settings.
+// settingless returns the environment without the tests' own variables, which are not settings.
 func settingless() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_") })
 }
@@ -141,7 +141,7 @@ func launch(t *testing.T, env []string, args ...string) *program {
 		close(p.done)
 	}()
 	t.Cleanup(func() {
-		// One that a test has stopped must go on in order to end.
+		// A stopped process must continue in order to end.
 		for _, pid := range family(p.cmd.Process.Pid) {
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 		}
@@ -157,14 +157,14 @@ func launch(t *testing.T, env []string, args ...string) *program {
 	return p
 }
 
-// output is what it printed so far.
+// output returns the output so far.
 func (p *program) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.out.String()
 }
 
-// says waits until it has printed something.
+// says waits until the output contains a text.
 func (p *program) says(t *testing.T, words string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(p.output(), words) }, startWait, 20*time.Millisecond,
@@ -182,7 +182,7 @@ func (p *program) keep(r io.Reader) {
 	}
 }
 
-// interrupt sends Ctrl-C and says how long the end took.
+// interrupt sends Ctrl-C and returns the time until the end.
 func (p *program) interrupt(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -195,7 +195,7 @@ func (p *program) interrupt(t *testing.T) time.Duration {
 	return time.Since(begin)
 }
 
-// exitCode is what it ended with.
+// exitCode returns the exit code.
 func (p *program) exitCode() int {
 	var exit *exec.ExitError
 	if errors.As(p.err, &exit) {

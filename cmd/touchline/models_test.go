@@ -22,7 +22,7 @@ import (
 	"touchline/models/synth"
 )
 
-// onTiny is a bundle for the CPU with the flags that choose it.
+// onTiny returns the flags for a tiny bundle on the CPU.
 func onTiny(t *testing.T) (bundle string, flags []string) {
 	t.Helper()
 	shape, err := synth.Find("tiny")
@@ -64,7 +64,7 @@ func TestDemoWithAModel(t *testing.T) {
 func TestAgentWithAModel(t *testing.T) {
 	_, flags := onTiny(t)
 	h := newAgentHouse(t)
-	// Random weights end no sentence of their own accord.
+	// Random weights do not end sentences.
 	short := filepath.Join(t.TempDir(), "short.yaml")
 	require.NoError(t, os.WriteFile(short, []byte("inference: {voice: {max_tokens: 12}}\n"), 0o600))
 	p := h.start(append([]string{"--config", short}, flags...)...)
@@ -74,7 +74,7 @@ func TestAgentWithAModel(t *testing.T) {
 	require.Contains(t, metrics, "touchline_engine_answers_total")
 	require.Positive(t, p.outcomes()[agent.OutcomeSpoken])
 
-	// One whose model cannot be loaded is of no use: it does not stay.
+	// The program ends if its model cannot be loaded.
 	useless := exec.CommandContext(t.Context(), "./bin/touchline", append([]string{
 		"agent", "--agent-name", "useless", "--http", "off",
 	}, append(flags[:4:4], "--ort", t.TempDir())...)...)
@@ -87,14 +87,14 @@ func TestAgentWithAModel(t *testing.T) {
 	t.Logf("a worker without a model ended in %v", time.Since(began))
 }
 
-// plainEnviron is the environment without the tests' own variables, which the
-// program would refuse as settings that it does not know.
+// plainEnviron returns the environment without the tests' own variables, which
+// the program would reject as unknown settings.
 func plainEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_") })
 }
 
-// TestModelCommands are exit codes and words of the program itself; what the
-// commands do is tested where they are.
+// TestModelCommands tests exit codes and messages; package modelcmd tests the
+// commands.
 func TestModelCommands(t *testing.T) {
 	t.Parallel()
 	bundle, flags := onTiny(t)

@@ -23,13 +23,13 @@ import (
 	"touchline/media/toyworld"
 )
 
-// Bounds, generous for a machine that does other things as well.
+// Timeouts, generous for a busy machine.
 const (
 	soon  = 30 * time.Second
 	later = 60 * time.Second
 )
 
-// spy keeps the page's connections and what it shifted about, for the tests to look at.
+// spy records the page's connections and layout shifts.
 const spy = `
 window.spy = { pcs: [], shift: 0, shifts: [] };
 (() => {
@@ -62,7 +62,7 @@ window.spy.inbound = async (kind) => {
   }
   return all;
 };
-// The sound of all connections so far: those of one that ended are not forgotten.
+// The sound of all connections so far, including closed ones.
 window.spy.heard = new Map();
 window.spy.energy = async () => {
   for (const [n, pc] of window.spy.pcs.entries()) {
@@ -72,7 +72,7 @@ window.spy.energy = async () => {
   }
   return [...window.spy.heard.values()].reduce((sum, e) => sum + e, 0);
 };
-// Pictures shown so far, also when the page has joined anew and the player has begun again from 0.
+// Pictures shown so far, also after a reconnect that resets the player's count.
 window.spy.shown = 0;
 let player = 0;
 setInterval(() => {
@@ -99,7 +99,7 @@ func open(t *testing.T, url string, o browser.Options) *browser.Browser {
 	return b
 }
 
-// text is what an element says.
+// text returns the text of an element.
 func text(t *testing.T, b browser.Page, selector string) string {
 	t.Helper()
 	s, err := browser.Eval[string](b, soon, "document.querySelector('"+selector+"')?.innerText ?? ''")
@@ -107,11 +107,11 @@ func text(t *testing.T, b browser.Page, selector string) string {
 	return strings.TrimSpace(s)
 }
 
-// shownMore is how many new pictures make a picture that moves.
+// shownMore is the number of new pictures in a moving picture.
 const shownMore = 10
 
-// plays waits until the page shows a moving picture of some size. It counts
-// pictures, not time: under load they come late, and after a break the player begins anew.
+// plays waits until the page shows a moving picture. It counts pictures, which
+// may be late under load.
 func plays(t *testing.T, b browser.Page, within time.Duration) {
 	t.Helper()
 	require.NoError(t, b.Until(within, `(() => { const v = document.getElementById('picture');
@@ -120,7 +120,7 @@ func plays(t *testing.T, b browser.Page, within time.Duration) {
 		return spy.shown >= spy.from + `+strconv.Itoa(shownMore)+` && delete spy.from })()`))
 }
 
-// firstPicture is the time from the page's address being asked for to its first picture, in seconds.
+// firstPicture returns the time from the request of the page to its first picture, in seconds.
 func firstPicture(t *testing.T, b browser.Page) float64 {
 	t.Helper()
 	s, err := browser.Eval[float64](b, soon, "spy.first")
@@ -128,7 +128,7 @@ func firstPicture(t *testing.T, b browser.Page) float64 {
 	return s
 }
 
-// picture is what the page's video shows right now.
+// picture returns the current picture of the page's video.
 func picture(b browser.Page) (image.Image, error) {
 	data, err := browser.Eval[string](b, soon, `(() => { const v = document.getElementById('picture');
 		const c = document.createElement('canvas'); c.width = v.videoWidth; c.height = v.videoHeight;
@@ -144,7 +144,7 @@ func picture(b browser.Page) (image.Image, error) {
 	return png.Decode(bytes.NewReader(raw))
 }
 
-// counter reads the frame counter of a generated match out of a picture.
+// counter reads the frame counter of a generated match in a picture.
 func counter(img image.Image) (uint32, bool) {
 	f := media.VideoFrame{Width: img.Bounds().Dx(), Height: img.Bounds().Dy()}
 	for y := range f.Height {
@@ -156,7 +156,7 @@ func counter(img image.Image) (uint32, bool) {
 	return toyworld.ReadCounter(f)
 }
 
-// counts waits until the picture has another counter than the one given.
+// counts waits until the picture has another counter.
 func counts(t *testing.T, b browser.Page, not uint32) uint32 {
 	t.Helper()
 	var n uint32
@@ -173,7 +173,7 @@ func counts(t *testing.T, b browser.Page, not uint32) uint32 {
 	return n
 }
 
-// commented waits for a comment with its pictures, loaded.
+// commented waits for a comment with loaded pictures.
 func commented(t *testing.T, b browser.Page, within time.Duration) {
 	t.Helper()
 	require.NoError(t, b.Until(within, `[...document.querySelectorAll('#list > li')].some((li) =>
@@ -187,7 +187,7 @@ func captioned(t *testing.T, b browser.Page, within time.Duration) {
 	require.NoError(t, b.Until(within, "document.querySelectorAll('#captions .word').length > 1"))
 }
 
-// heard waits until a voice has sounded from the browser's speaker.
+// heard waits for sound from the browser's speaker.
 func heard(t *testing.T, b browser.Page, within time.Duration) {
 	t.Helper()
 	before, err := browser.Eval[float64](b, soon, "spy.energy()")
@@ -211,7 +211,7 @@ func shoot(t *testing.T, b browser.Page, name string) {
 	}
 }
 
-// clickText clicks, with the mouse, the first element of a selector that holds some words.
+// clickText clicks the first element of a selector that contains a text.
 func clickText(selector, words string) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, tab *chromedp.Target) (chromedp.Void, error) {
 		at, err := chromedp.Evaluate[[]float64](`(() => { const e = [...document.querySelectorAll(`+strconv.Quote(selector)+

@@ -23,8 +23,8 @@ import (
 	"touchline/media/source/rtsp/rtsptest"
 )
 
-// home is an address of this machine that the demo may open, as an IP camera
-// has one, and what must be allowed for it.
+// home returns an address of this machine, like that of an IP camera, and the
+// kind of source to allow for it.
 func home(t *testing.T) (ip string, allow []string) {
 	t.Helper()
 	found, err := mediaIP(t.Context(), "0.0.0.0:0")
@@ -35,15 +35,15 @@ func home(t *testing.T) (ip string, allow []string) {
 	return "127.0.0.1", []string{"--allow", "private,loopback"}
 }
 
-// noted waits for the picker's note to say something.
+// noted waits until the picker's note contains a text.
 func noted(t *testing.T, b *browser.Browser, words string) {
 	t.Helper()
 	require.NoError(t, b.Until(later, `(document.querySelector('.source > .note')?.textContent ?? '').includes(`+strconv.Quote(words)+`)`),
 		"it says %q", text(t, b, ".source > .note"))
 }
 
-// TestSourcePicker adds an IP camera on the page, switches it off and on, goes
-// back to the built-in scene, and on to a WHIP sender.
+// TestSourcePicker adds an IP camera on the page, switches it off and on, selects
+// the built-in scene, then a WHIP sender.
 func TestSourcePicker(t *testing.T) {
 	clip, sent := filepath.Join(t.TempDir(), "clip.mp4"), filepath.Join(t.TempDir(), "clip.ivf")
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", slices.Concat(
@@ -107,7 +107,7 @@ func TestSourcePicker(t *testing.T) {
 	require.NoError(t, b.Until(soon, `document.querySelector('.cams').hidden`))
 	plays(t, b, later)
 
-	// A program sends to the address, and with the key, that the page shows.
+	// A program sends to the displayed address with the displayed key.
 	key, err := browser.Eval[string](b, soon, "document.getElementById('whip-key').value")
 	require.NoError(t, err)
 	send(t, whipclient.Options{URL: whip, Token: key, Codec: media.VP8, Units: units, FPS: clipFPS})
@@ -124,7 +124,7 @@ func TestSourcePicker(t *testing.T) {
 	assert.Empty(t, b.Problems(), "errors on the console")
 	assert.Empty(t, phone.Problems(), "errors on the console")
 
-	// What may not be opened is refused in words. The browser itself notes the refusal on its console.
+	// A forbidden address is refused with a message. The browser logs the response on its console.
 	require.NoError(t, b.Type("#source-url", "rtsp://admin:hunter2@169.254.169.254/x\r"))
 	noted(t, b, "169.254.169.254 is link-local")
 	shoot(t, b, "picker-refused")

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// family is a process with its children and theirs, as /proc has them.
+// family returns a process and its descendants, from /proc.
 func family(pid int) []int {
 	children := map[int][]int{}
 	entries, _ := os.ReadDir("/proc")
@@ -37,19 +37,19 @@ func family(pid int) []int {
 	return all
 }
 
-// alive tells whether a process is there and is not a corpse.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(stat[strings.LastIndexByte(string(stat), ')')+1:])), "Z")
 }
 
-// socket is one that others could reach: TCP that listens, or any UDP.
+// socket is a reachable socket: listening TCP, or UDP.
 type socket struct {
 	Net   string
 	Local netip.AddrPort
 }
 
-// sockets lists those of some processes.
+// sockets lists the reachable sockets of some processes.
 func sockets(pids []int) ([]socket, error) {
 	ours := map[string]bool{}
 	for _, pid := range pids {
@@ -83,8 +83,8 @@ func sockets(pids []int) ([]socket, error) {
 	return out, nil
 }
 
-// parseProcAddr reads an address as the kernel writes it: words of 32 bits in
-// the machine's order (little-endian here), a colon, the port.
+// parseProcAddr parses an address of /proc: words of 32 bits in the machine's
+// order (little-endian here), a colon, the port.
 func parseProcAddr(s string) (netip.AddrPort, error) {
 	host, port, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(host)

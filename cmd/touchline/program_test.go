@@ -23,10 +23,10 @@ import (
 // moduleRoot is the folder of go.mod. It is found before any test changes the folder.
 var moduleRoot, _ = filepath.Abs("../..")
 
-// asProgram is the variable that turns the test program into touchline itself.
+// asProgram is the variable that makes the test program run as touchline.
 const asProgram = "TEST_AS_TOUCHLINE"
 
-// ranAsProgram runs touchline, without a return, when the test program was started to be it.
+// ranAsProgram runs touchline and exits if asProgram is set.
 func ranAsProgram() {
 	if os.Getenv(asProgram) != "" {
 		main()
@@ -139,7 +139,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestInterruptedCommands: an interruption is the normal end of commands that serve, and a failure of all others.
+// TestInterruptedCommands: an interrupt ends a serving command normally; for others it is a failure.
 func TestInterruptedCommands(t *testing.T) {
 	for args, want := range map[string]bool{
 		"demo": true, "join": true, "agent": true, "camera webcam": true,

@@ -30,8 +30,8 @@ import (
 	"touchline/agent/sfu/sfutest"
 )
 
-// What nobody may read anywhere. Each is given to a program in the one way it
-// can be given, and then looked for in all that the program says.
+// The secrets. Each is passed to a program in its documented way and must not
+// appear in the program's output.
 const (
 	secretAPI     = "APISECRETapisecretAPISECRETapisecret0"
 	secretConsole = "CONSOLETOKENconsoletoken0"
@@ -41,7 +41,7 @@ const (
 	secretQuery   = "QUERYKEYquerykeyQUERYKEY0"
 	secretWorker  = "WORKERTOKENworkertoken0"
 	secretHook    = "HOOKSECREThooksecretHOOKSECREThook0"
-	// secretStream is a LiveKit token that somebody sends, wrong as it is.
+	// secretStream is an invalid LiveKit token in a request.
 	secretStream = "eyJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJzZWNyZXQifQ.STREAMstreamSTREAMstream0"
 )
 
@@ -52,10 +52,10 @@ func secrets() []string {
 	}
 }
 
-// token is what any access token looks like (RFC 7519, in compact form).
+// token matches an access token (RFC 7519, compact form).
 var token = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`)
 
-// everything is all that a program says.
+// everything is the output of a program.
 type everything struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -73,7 +73,7 @@ func (e *everything) String() string {
 	return e.buf.String()
 }
 
-// clean fails for each secret in what was said.
+// clean fails for each secret in a text.
 func clean(t *testing.T, what, said string) {
 	t.Helper()
 	for _, s := range secrets() {
@@ -86,7 +86,7 @@ func clean(t *testing.T, what, said string) {
 	}
 }
 
-// ask sends a request as one who knows a wrong secret, and returns the answer's head and body.
+// ask sends a request with wrong credentials and returns the response with its headers.
 func ask(ctx context.Context, method, url string, head map[string]string, body string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -109,16 +109,16 @@ func ask(ctx context.Context, method, url string, head map[string]string, body s
 	return out.String()
 }
 
-// secretRun is one program that is given secrets. A row more is a case more.
+// secretRun is one run of a program with secrets.
 type secretRun struct {
 	name string
-	args []string // {http} stands for a free address, {media} for a server that wants a password
+	args []string // {http} is a free address, {media} a server with a password
 	env  []string
-	// ready is what the program says, on either output, once it has used what it got.
+	// ready is printed after the program has used the secrets.
 	ready string
-	// ask is what is asked of {http} then, as METHOD PATH.
+	// ask is a request to {http} after that, as METHOD PATH.
 	ask []string
-	// wrote is a folder that the program has written to.
+	// wrote is a folder with files of the program.
 	wrote string
 }
 
@@ -152,7 +152,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 		"GET /", "GET /rooms/match", "GET /api/rooms", "POST /api/rooms", "GET /api/rooms/match", "PATCH /api/rooms/match", "GET /api/rooms/match/events",
 		"GET /api/rooms/match/comments", "POST /api/rooms/match/sources", "POST /whep/match", "DELETE /api/rooms/no%20such", "GET /openapi.json",
 	}
-	// They run side by side: of one identity, one would put the other out of a room.
+	// Runs in parallel need different identities in the room.
 	runs := []secretRun{
 		{name: "demo", args: []string{"demo", "--listen", "{http}"}, env: more, ready: `"outcome":"spoken"`, ask: page},
 		{
@@ -265,8 +265,7 @@ func TestSecretsAreNeverSaid(t *testing.T) {
 // triedPort is the last one that freeAddress has tried.
 var triedPort atomic.Int32
 
-// freeAddress is one that nobody listens at, and that nobody is given who asks for any port: those are higher
-// (net.ipv4.ip_local_port_range).
+// freeAddress returns a free address below the ephemeral ports (net.ipv4.ip_local_port_range).
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	triedPort.CompareAndSwap(0, int32(20000+os.Getpid()%10000)) //nolint:gosec // in bounds
@@ -297,7 +296,7 @@ func (r secretRun) run(t *testing.T, media string) {
 	cmd.Stdout, cmd.Stderr = said, said
 	require.NoError(t, cmd.Start())
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = cmd.Wait() }() // with whatever it ends
+	go func() { defer close(ended); _ = cmd.Wait() }() // the exit code does not matter
 	defer func() { _ = cmd.Process.Kill(); <-ended }()
 	if r.ready != "" {
 		if !assert.Eventually(t, func() bool { return strings.Contains(said.String(), r.ready) }, startWait, 50*time.Millisecond) {

@@ -27,11 +27,11 @@ import (
 	"touchline/media/toyworld"
 )
 
-// hum is what the camera of TestWHEP hears, in Hz: no voice goes so high. humLevel is an eighth of full scale, in dB.
+// hum is the pitch of the camera's sound in TestWHEP, in Hz, above any voice. humLevel is an eighth of full scale, in dB.
 const hum, humLevel = 10000, -18.1
 
-// TestWHEP watches a demo with a camera that has sound as others do: by the player of the documentation on a page of
-// another origin, by MediaMTX, which fetches all by WHEP and hands it out by RTSP, and by MediaMTX's own player for pages.
+// TestWHEP plays a demo whose camera has sound with three players: that of the documentation on a page of another
+// origin, MediaMTX, which pulls by WHEP and serves RTSP, and MediaMTX's own web player.
 func TestWHEP(t *testing.T) {
 	dir := t.TempDir()
 	match, clip := filepath.Join(dir, "match.mkv"), filepath.Join(dir, "clip.mkv")
@@ -44,7 +44,7 @@ func TestWHEP(t *testing.T) {
 	_, home := start(t, nil, "demo", "--listen", "127.0.0.1:0", "--source", clip)
 	page := playerPage(t)
 
-	// A page from elsewhere needs a token; the page's own API gives one to people on this machine.
+	// A page of another origin needs a token, which the page's API returns on this machine.
 	resp, err := http.Post(home+"api/livekit/token", "application/json", strings.NewReader(`{"role": "viewer", "name": "Vera"}`))
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -59,7 +59,7 @@ func TestWHEP(t *testing.T) {
 
 	b := watches(t, player(grant.Token))
 
-	// One who comes later sees a picture at once, also between two key frames.
+	// A late player shows a picture at once, also between two key frames.
 	late := open(t, player(grant.Token), browser.Options{})
 	require.NoError(t, late.Until(later, `spy.first > 0`))
 	began, err := browser.Eval[float64](late, soon, `(async () => { await 0; return performance.getEntriesByType('resource').find((e) => e.name.includes('/whep/')).responseEnd / 1000 })()`)
@@ -69,13 +69,13 @@ func TestWHEP(t *testing.T) {
 	assert.Less(t, wait, 5.0, "1.5 s on a calm machine")
 	require.NoError(t, late.Until(soon, `document.querySelectorAll('#said li').length > 0`), "comments of before")
 
-	// The session ends by DELETE, once.
+	// DELETE ends the session; a second one fails.
 	end, err := browser.Eval[int](late, soon, `fetch(window.session, { method: 'DELETE' }).then((r) => r.status)`)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, end)
 	require.NoError(t, late.Until(soon, `pc.connectionState === 'closed' || pc.connectionState === 'failed' || pc.connectionState === 'disconnected'`))
 
-	// Programs on this machine need no token, pages from elsewhere do.
+	// Programs on this machine need no token, pages of other origins do.
 	post := func(origin string) int {
 		r, err := http.NewRequest(http.MethodPost, home+"whep/"+grant.Room, strings.NewReader("v=0\r\n"))
 		require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestWHEP(t *testing.T) {
 	late.Close()
 	b.Close()
 
-	// The token is a part of the address: neither MediaMTX nor its player has another place for it.
+	// The token is in the address, because MediaMTX and its player have no other place for it.
 	address := "127.0.0.1" + home[strings.LastIndexByte(home, ':'):] + "whep/" + grant.Room + "?key=" + grant.Token
 	m := startMediaMTX(t, mediamtx.Pulled{Name: "open-whep", Source: "whep://" + address})
 	script := fmt.Sprintf("http://127.0.0.1:%d/open-whep/reader.js", m.WebRTC)
@@ -111,7 +111,7 @@ func TestWHEP(t *testing.T) {
 	relayed(t, m)
 }
 
-// relayed looks at what MediaMTX hands out: pictures that go on, the voice, and the camera's sound, 12 dB lower.
+// relayed checks the stream of MediaMTX: moving pictures, the voice, and the camera's sound, 12 dB lower.
 func relayed(t *testing.T, m *mediamtx.Server) {
 	t.Helper()
 	dir := t.TempDir()
@@ -134,7 +134,7 @@ func relayed(t *testing.T, m *mediamtx.Server) {
 	}
 	require.Greater(t, len(numbers), 5*cameraFPS, "pictures of 15 s: %s", out)
 	for i, n := range numbers[1:] {
-		// The clip begins again every 20 s.
+		// The clip repeats every 20 s.
 		require.True(t, n > numbers[i] || n < 2*cameraFPS && numbers[i] > 18*cameraFPS, "%d follows %d", n, numbers[i])
 	}
 
@@ -150,7 +150,7 @@ func relayed(t *testing.T, m *mediamtx.Server) {
 		for i, v := range pcm {
 			sin, cos := math.Sincos(2 * math.Pi * hum * float64(i) / 48000)
 			re, im = re+v*cos, im+v*sin
-			if i >= 24 { // five periods of the hum: none of it is left
+			if i >= 24 { // five periods of the hum cancel it
 				mean := 0.0
 				for _, u := range pcm[i-24 : i] {
 					mean += u / 24
@@ -159,7 +159,7 @@ func relayed(t *testing.T, m *mediamtx.Server) {
 			}
 		}
 		level := 20 * math.Log10(2*math.Hypot(re, im)/float64(len(pcm))+1e-9)
-		if level < -60 { // before there was any
+		if level < -60 { // before the sound
 			continue
 		}
 		hums, voices = append(hums, level), append(voices, 10*math.Log10(low/float64(len(pcm))+1e-9))
@@ -173,7 +173,7 @@ func relayed(t *testing.T, m *mediamtx.Server) {
 	require.Greater(t, voice, -35.0)
 }
 
-// playerPage serves the documentation's player from an origin of its own.
+// playerPage serves the documentation's player from another origin.
 func playerPage(t *testing.T) *httptest.Server {
 	t.Helper()
 	html, err := os.ReadFile(filepath.Join(moduleRoot, "docs", "whep-player.html"))
@@ -183,14 +183,14 @@ func playerPage(t *testing.T) *httptest.Server {
 	return page
 }
 
-// watches opens a player: its picture's counter goes on, a voice is heard and comments come.
+// watches opens a player and waits for moving pictures, a voice and comments.
 func watches(t *testing.T, player string) *browser.Browser {
 	t.Helper()
 	b := open(t, player, browser.Options{})
 	require.NoError(t, b.Until(later, `document.getElementById('picture').videoWidth > 0`), "%q", b.Problems())
 	t.Logf("first picture %.2f s after the page was asked for", firstPicture(t, b))
-	counts(t, b, counts(t, b, 0))                                                             // the picture goes on
-	_, err := browser.Eval[bool](b, soon, `document.getElementById('picture').muted = false`) // as a click on the controls does
+	counts(t, b, counts(t, b, 0))                                                             // the picture moves
+	_, err := browser.Eval[bool](b, soon, `document.getElementById('picture').muted = false`) // like a click on the controls
 	require.NoError(t, err)
 	heard(t, b, later)
 	require.NoError(t, b.Until(later, `document.querySelectorAll('#said li').length > 1`))

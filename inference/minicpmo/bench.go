@@ -13,32 +13,31 @@ import (
 	"touchline/models"
 )
 
-// Runs are how long single runs of one kind took, sorted.
+// Runs holds the durations of single runs of one kind, sorted.
 type Runs []time.Duration
 
-// Stages are the runs of the device one by one, without the loop around them:
-// copies in, the graph, copies out.
+// Stages holds the durations of the device's runs without the loop: copies in,
+// the graph, copies out.
 type Stages struct {
 	Device string
-	// Vision by images at once, of the grid of a 16:9 picture.
+	// Vision by images per run, of the grid of a 16:9 picture.
 	Vision map[int]Runs
-	// Prefill of a whole prompt by weight set; Decode a step by set and rooms.
+	// Prefill of a whole prompt by weight set; Decode of a step by set and rooms.
 	Prefill map[models.Weights]Runs
 	Decode  map[models.Weights]map[int]Runs
 	// Memory planned and used, in bytes.
 	Planned, Used int64
 }
 
-// StageOptions say what TimeStages runs.
+// StageOptions are the parameters of TimeStages.
 type StageOptions struct {
-	Runs   int // of each; the first three are not counted
-	Prompt int // tokens
-	// Images at once and Rooms at once.
-	Images, Rooms []int
+	Runs          int   // of each kind, after three that are not counted
+	Prompt        int   // tokens
+	Images, Rooms []int // in one run
 }
 
-// TimeStages loads a bundle and times each kind of run by itself. It needs
-// the device for itself.
+// TimeStages loads a bundle and times each kind of run. The device must be
+// otherwise idle.
 func TimeStages(ctx context.Context, b *models.Bundle, o Options, so StageOptions) (s Stages, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -101,7 +100,7 @@ func timeStages(ctx context.Context, b *models.Bundle, o Options, so StageOption
 	return s, t.err
 }
 
-// timer runs things and keeps the first error.
+// timer times runs and keeps the first error.
 type timer struct {
 	ctx  context.Context //nolint:containedctx // lives for one call
 	now  func() time.Time
@@ -146,9 +145,7 @@ func (t *timer) vision(d *device, cfg vision.Config, so StageOptions, s *Stages)
 	rows, cols := layout.Overview.H/cfg.PatchSize, layout.Overview.W/cfg.PatchSize
 	var images []*image
 	for range batchLimit {
-		images = append(images, &image{
-			rows: rows, cols: cols, patches: make([]byte, rows*cols*3*cfg.PatchSize*cfg.PatchSize*d.elem),
-		})
+		images = append(images, d.vision.grey(rows, cols))
 	}
 	for _, n := range so.Images {
 		if n >= 1 && n <= batchLimit {
@@ -164,7 +161,7 @@ func (t *timer) decoders(d *device, so StageOptions, s *Stages) {
 		p.ids[i] = int32(i % d.sel.dims.Decoder.Vocab) //nolint:gosec // below the vocabulary
 	}
 	for set, g := range d.sel.decoders {
-		// A slot's prefill belongs to one set: each set has its own here.
+		// The prefill of a slot is bound to one set, so each set uses its own slot.
 		slot := min(set, l.Slots-1)
 		d.prefills[slot] = nil
 		s.Prefill[g.Weights] = t.time("prefill", func() error { return d.prefill(set, slot, p, 0, len(p.ids), false) })

@@ -15,38 +15,38 @@ const DefaultSlots = 64
 type Config struct {
 	// Path of the model bundle's folder.
 	Path string `yaml:"path" env:"PATH"`
-	// Runtime is the folder of ONNX Runtime; "" looks where `make runtime` and the system put it.
+	// Runtime is the folder of ONNX Runtime; "" means that of `make runtime`, then the system's.
 	Runtime string `yaml:"runtime" env:"RUNTIME"`
 	// Device is "cuda" or "cpu".
 	Device string `yaml:"device" env:"DEVICE"`
-	// GPU is its number.
+	// GPU is the number of the GPU.
 	GPU int `yaml:"gpu" env:"GPU"`
 	// Weights are "auto" (int4 for few rooms and fp16 for many where both fit), "int4", "fp16" or, on the CPU, "fp32".
 	Weights string `yaml:"weights" env:"WEIGHTS"`
-	// Slots is how many answers are generated at once: 1, 2, 4, ... 256; 0 is DefaultSlots, or as many of
-	// them as the memory suffices for.
+	// Slots is the number of answers generated in parallel: 1, 2, 4, ... 256; 0 means DefaultSlots, or as many
+	// of them as fit the memory.
 	Slots int `yaml:"slots" env:"SLOTS"`
-	// MaxLen is how long a prompt and its answer may be together (tokens); 0 is what the pictures of a look and max_tokens need.
+	// MaxLen is the maximum tokens of a prompt and its answer together; 0 derives it from the pictures of a look and max_tokens.
 	MaxLen int `yaml:"max_len" env:"MAX_LEN"`
-	// Queue is how many answers may wait for a slot.
+	// Queue is the maximum number of answers that wait for a slot.
 	Queue int `yaml:"queue" env:"QUEUE"`
-	// Temperature of the draws; 0 always takes the likeliest token.
+	// Temperature of the draws; 0 always chooses the likeliest token.
 	Temperature float64 `yaml:"temperature" env:"TEMPERATURE"`
-	// TopK likeliest tokens that are drawn from; 0 is all.
+	// TopK is the number of likeliest tokens to draw from; 0 means all.
 	TopK int `yaml:"top_k" env:"TOP_K"`
-	// TopP is the probability that the tokens drawn from have together.
+	// TopP is the total probability of the tokens to draw from.
 	TopP float64 `yaml:"top_p" env:"TOP_P"`
-	// RepetitionPenalty divides the logits of tokens that the answer has already; 1 is none.
+	// RepetitionPenalty divides the logits of tokens already in the answer; 1 is off.
 	RepetitionPenalty float64 `yaml:"repetition_penalty" env:"REPETITION_PENALTY"`
-	// Seed of the random numbers: the same one gives the same answers to the same prompts in the same order.
+	// Seed of the random numbers: with the same seed, the same prompts in the same order get the same answers.
 	Seed int `yaml:"seed" env:"SEED"`
-	// VisionCache is how many embedded pictures are kept; 0 keeps none and embeds a picture when it is asked about.
+	// VisionCache is the number of embedded images to keep; 0 embeds each picture only when a prompt shows it.
 	VisionCache int `yaml:"vision_cache" env:"VISION_CACHE"`
 	// SuppressTokens are ids that are never chosen (151667 opens a "think" section).
 	SuppressTokens []int `yaml:"suppress_tokens" env:"SUPPRESS_TOKENS"`
 }
 
-// Settings of an Engine: those that all engines share, and its own.
+// Settings of an Engine: those common to all engines, and its own.
 type Settings struct {
 	inference.Config
 
@@ -67,8 +67,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate checks every setting and reports all that are wrong, joined. Each
-// message is "path: must be rule, is value" with the YAML path below "inference.minicpmo".
+// Validate returns all invalid settings, joined. Each message is "path: must be
+// rule, is value" with the YAML path below "inference.minicpmo".
 func (c Config) Validate() error {
 	var s check.Settings
 	oneOf := func(path, value, rule string, values ...string) {

@@ -1,51 +1,52 @@
 package minicpmo
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"touchline/inference/internal/sample"
 )
 
-// cycle is one answer on its way through the loop.
+// cycle is the state of one answer.
 type cycle struct {
-	// Set by who asks; read-only afterwards.
+	// Set by the request; read-only afterwards.
 	prompt   prompt
-	pictures []*picture // that the prompt's images belong to
+	pictures []*picture // of the prompt's images
 	settings sample.Settings
 	seed     uint64
-	most     int // tokens
-	chunk    int // of the speech path; 0 is none
+	most     int // maximum tokens
+	chunk    int // of the speech path; 0 for none
 	hidden   bool
 	arrived  time.Time
 
 	cancelled atomic.Bool
 	out       outbox
 
-	// The loop's own.
+	// Owned by the loop.
 	slot     int
 	filled   int
 	count    int
-	seenAt   time.Time // when the last of its pictures was embedded
+	seenAt   time.Time // of the last picture's embedding
 	lastStep time.Time
 	report   Report
 }
 
-// Report says where the time of one answer went.
+// Report holds the timing of one answer.
 type Report struct {
-	// Wait is from the arrival until a slot was taken, Vision the part of it
-	// that its pictures took, Prefill from the slot until the prompt was fed.
+	// Wait is from the arrival to the slot, Vision its part for the pictures,
+	// Prefill from the slot to the end of the prompt.
 	Wait, Vision, Prefill time.Duration
 	// FirstToken and Total are from the arrival.
 	FirstToken, Total time.Duration
-	// Prompt and Tokens count what was fed and what was generated; Cached are
-	// the pictures that were embedded before.
+	// Prompt and Tokens count tokens fed and generated, Cached pictures that were
+	// embedded before.
 	Prompt, Tokens   int
 	Pictures, Cached int
 }
 
-// fail tells the error of the first picture that cannot be had.
-func (c *cycle) fail() error {
+// pictureErr returns the error of the first failed picture.
+func (c *cycle) pictureErr() error {
 	for _, p := range c.pictures {
 		if p.state == pictureFailed {
 			return p.err
@@ -54,29 +55,17 @@ func (c *cycle) fail() error {
 	return nil
 }
 
-// letGo of the pictures: they may be dropped.
-func (c *cycle) letGo() {
+// release ends the answer's use of its pictures.
+func (c *cycle) release() {
 	for _, p := range c.pictures {
 		p.wanted.Add(-1)
 	}
 }
 
-// ready tells that all pictures are embedded.
+// ready reports whether all pictures are embedded.
 func (c *cycle) ready() bool {
-	for _, p := range c.pictures {
-		if p.state != pictureDone {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.pictures, func(p *picture) bool { return p.state != pictureDone })
 }
 
 // stops reports whether an id ends the answer.
-func (c *cycle) stops(id int32) bool {
-	for _, s := range c.settings.Stop {
-		if s == id {
-			return true
-		}
-	}
-	return false
-}
+func (c *cycle) stops(id int32) bool { return slices.Contains(c.settings.Stop, id) }

@@ -6,12 +6,12 @@ import (
 	"touchline/inference/internal/kvcache"
 )
 
-// decode takes one step of every active answer.
+// decode runs one step of every active answer.
 func (l *loop) decode() error {
 	r := l.cover()
 	set := l.weights.choose(r.Size)
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
-		// A slot that is being filled is written at where its next chunk begins.
+		// The step writes a slot that is being filled at the start of its next chunk.
 		l.lengths[slot] = int32(l.pool.Length(slot)) //nolint:gosec // bounded by the layout
 	}
 	begin := l.now()
@@ -22,7 +22,7 @@ func (l *loop) decode() error {
 		return l.alone(set, err)
 	}
 	at := l.now()
-	l.stats.step(l.active, r.Size, set, at.Sub(begin))
+	l.stats.step(l.active, set, at.Sub(begin))
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
 		if c := l.rows[slot]; c != nil {
 			l.stepped(c, at)
@@ -31,31 +31,28 @@ func (l *loop) decode() error {
 	return nil
 }
 
-// stepped notes that a token was fed and goes on with the next.
+// stepped records a fed token and draws the next.
 func (l *loop) stepped(c *cycle, at time.Time) {
 	if err := l.pool.Advance(c.slot, 1); err != nil {
 		l.finish(c, err)
 		return
 	}
-	l.stats.gap(at.Sub(c.lastStep))
+	l.stats.gaps.took(at.Sub(c.lastStep))
 	c.lastStep = at
 	l.advance(c, at)
 }
 
-// alone repeats a step that failed for each answer by itself: it writes what
-// it wrote before, and only those that fail again end.
+// alone repeats a failed step for each answer separately, and ends only the
+// answers that fail again. Repeating a step writes the same data.
 func (l *loop) alone(set int, cause error) error {
 	l.stats.failedRuns.Add(1)
-	if l.active == 1 {
-		for _, c := range l.rows {
-			if c != nil {
-				l.finish(c, cause)
-			}
-		}
-		return nil
-	}
+	single := l.active == 1
 	for slot, c := range l.rows {
 		if c == nil {
+			continue
+		}
+		if single {
+			l.finish(c, cause)
 			continue
 		}
 		l.lengths[slot] = int32(l.pool.Length(slot)) //nolint:gosec // bounded by the layout

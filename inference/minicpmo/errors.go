@@ -8,27 +8,26 @@ import (
 	"touchline/inference/internal/ort"
 )
 
-// ExitDeviceLost is the exit code of a process whose GPU context died: nothing
-// on that device works until the process is started anew, so a supervisor
-// should do that.
+// ExitDeviceLost is the exit code of a process that lost its GPU context. The
+// device does not work until a supervisor restarts the process.
 const ExitDeviceLost = 71
 
 var (
-	// ErrDeviceLost ends every answer when the GPU context died. The engine
-	// does not recover: see Engine.Lost and ExitDeviceLost.
+	// ErrDeviceLost ends every answer after the GPU context is lost. The engine
+	// does not recover; see Engine.Lost and ExitDeviceLost.
 	ErrDeviceLost = ort.ErrDeviceLost
-	// ErrOutOfMemory ends an answer for which the device had no memory.
+	// ErrOutOfMemory ends an answer when the device has no memory left.
 	ErrOutOfMemory = ort.ErrOutOfMemory
 	// ErrNotFinite ends an answer whose logits are not numbers.
 	ErrNotFinite = errors.New("the model's output is not finite: " +
 		"check the bundle with `touchline models verify`; weights that overflow float16 need another format")
-	// ErrClosed is returned by an engine that was closed.
+	// ErrClosed is returned by a closed engine.
 	ErrClosed = errors.New("the model was closed")
-	// ErrNoVision is returned for a prompt with pictures where the bundle has no vision tower.
+	// ErrNoVision is returned for a prompt with pictures if the bundle has no vision tower.
 	ErrNoVision = errors.New("the bundle has no vision tower: convert the whole checkpoint")
 )
 
-// ImageError is returned for a picture that no embedding can be made of.
+// ImageError is returned for a picture that cannot be embedded.
 type ImageError struct {
 	Width, Height int
 	Err           error
@@ -39,10 +38,10 @@ func (e *ImageError) Error() string {
 	return fmt.Sprintf("prepare a picture of %dx%d: %v", e.Width, e.Height, e.Err)
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *ImageError) Unwrap() error { return e.Err }
 
-// DoesNotFitError is returned when a model needs more memory than there is.
+// DoesNotFitError is returned for a model that needs more memory than is free.
 type DoesNotFitError struct {
 	Plan Plan
 	Free int64
@@ -50,7 +49,7 @@ type DoesNotFitError struct {
 	Would []string
 }
 
-// Error says what is needed, what there is and what would fit.
+// Error names the needed and the free memory, and settings that fit.
 func (e *DoesNotFitError) Error() string {
 	s := fmt.Sprintf("the model needs %s of memory on %s and %s are free", size(e.Plan.Total()), e.Plan.Device, size(e.Free))
 	if len(e.Would) == 0 {

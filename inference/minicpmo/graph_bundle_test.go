@@ -14,7 +14,6 @@ import (
 
 	"touchline/models"
 	"touchline/models/graph"
-	"touchline/models/quant"
 )
 
 // tensors is a checkpoint in memory.
@@ -121,7 +120,7 @@ func (s tensors) repacked(w graph.Weight) ([]byte, error) {
 		}
 		quants, zeros = append(quants, q...), append(zeros, z...)
 		for _, b := range bits {
-			scales = append(scales, quant.FromFloat16(b))
+			scales = append(scales, models.Float16FromBits(b))
 		}
 	}
 	switch w.Rule { //nolint:exhaustive // the last is below
@@ -150,17 +149,10 @@ func (s tensors) stack(w graph.Weight) (tensor, error) {
 	if w.To > 0 {
 		m.values, m.rows = m.values[w.From*m.cols:w.To*m.cols], w.To-w.From
 	}
-	if w.Scale != 0 {
-		scaled := make([]float32, len(m.values))
-		for i, v := range m.values {
-			scaled[i] = v * float32(w.Scale)
-		}
-		m.values = scaled
-	}
 	if w.Fold != nil {
 		m = s.fold(m, w.Fold)
 	}
-	return pad(m, w), nil
+	return m, nil
 }
 
 // fold takes the norm before a matrix into it.
@@ -229,23 +221,6 @@ func (s tensors) queries(w graph.Weight) []float32 {
 	return result
 }
 
-// pad adds the rows and columns of zeros that a weight asks for.
-func pad(m tensor, w graph.Weight) tensor {
-	if w.RowGroup == 0 && w.ColGroup == 0 {
-		return m
-	}
-	rowGroup, colGroup := max(w.RowGroup, 1), max(w.ColGroup, 1)
-	wide := func(i, group, pad int) int { return i/group*(group+pad) + i%group }
-	p := tensor{rows: m.rows / rowGroup * (rowGroup + w.RowPad), cols: m.cols / colGroup * (colGroup + w.ColPad)}
-	p.values = make([]float32, p.rows*p.cols)
-	for r := range m.rows {
-		for c := range m.cols {
-			p.values[wide(r, rowGroup, w.RowPad)*p.cols+wide(c, colGroup, w.ColPad)] = m.values[r*m.cols+c]
-		}
-	}
-	return p
-}
-
 // round rounds a matrix to symmetric blocks by the largest value of each.
 func round(m tensor, bits, block int) (quants []byte, scales []float32) {
 	zero := float32(int(1) << (bits - 1))
@@ -257,7 +232,7 @@ func round(m tensor, bits, block int) (quants []byte, scales []float32) {
 			for _, v := range part {
 				largest = max(largest, float32(math.Abs(float64(v))))
 			}
-			scale := quant.FromFloat16(quant.Float16(largest / (zero - 1)))
+			scale := models.Float16FromBits(models.Float16Bits(largest / (zero - 1)))
 			scales = append(scales, scale)
 			q := make([]byte, block)
 			for i := range q {
@@ -318,7 +293,7 @@ func floats(t models.Type, values []float32) []byte {
 	b := make([]byte, 0, len(values)*t.Size())
 	for _, v := range values {
 		if t == models.Float16 {
-			b = binary.LittleEndian.AppendUint16(b, quant.Float16(v))
+			b = binary.LittleEndian.AppendUint16(b, models.Float16Bits(v))
 		} else {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
 		}

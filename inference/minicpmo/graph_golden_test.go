@@ -72,12 +72,17 @@ type model struct {
 	weights tensors
 }
 
-// load opens a checkpoint of models/testdata.
+// loaded holds the checkpoints that tests share, by name. TestMain closes them.
+var loaded = map[string]model{}
+
+// load opens a checkpoint of models/testdata. Its weights must not be changed.
 func load(tb testing.TB, name string) model {
 	tb.Helper()
+	if m, ok := loaded[name]; ok {
+		return m
+	}
 	c, err := checkpoint.Open(filepath.Join("..", "..", "models", "testdata", name))
 	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, c.Close()) })
 	m, err := c.Describe()
 	require.NoError(tb, err)
 	m.Dims.Decoder.MaxPositions = min(m.Dims.Decoder.MaxPositions, 1024)
@@ -88,5 +93,6 @@ func load(tb testing.TB, name string) model {
 		require.NoError(tb, c.Rows(t.values, name, 0, t.rows), name)
 		all[name] = t
 	}
-	return model{m.Dims, c, all}
+	loaded[name] = model{m.Dims, c, all}
+	return loaded[name]
 }

@@ -13,7 +13,6 @@ import (
 
 	"touchline/inference/internal/ort"
 	"touchline/models"
-	"touchline/models/quant"
 )
 
 // Where the graphs run. The tests with fixtures run on a GPU as well:
@@ -42,10 +41,8 @@ type machine struct {
 
 func startMachine(tb testing.TB) *machine {
 	tb.Helper()
-	path, err := ort.Locate(ort.Search{Library: *library})
+	rt, err := ort.Open(*library)
 	require.NoError(tb, err, "make runtime")
-	rt, err := ort.Open(path, ort.Options{Log: ort.LogErrors})
-	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, rt.Close()) })
 	m := &machine{tb: tb, runtime: rt, kind: models.DeviceCPU, float: models.WeightsFloat32, bound: exactBound}
 	kind := ort.CPU
@@ -95,17 +92,17 @@ func (m *machine) load(b bundle) *network {
 type cache struct {
 	rows, heads, positions, width int64
 	memory                        map[string]*ort.Memory // by "0.key"
-	float                         ort.Type
+	float                         models.Type
 }
 
 func (m *machine) cache(d models.Decoder, rows, positions int) *cache {
 	m.tb.Helper()
 	c := &cache{
 		rows: int64(rows), heads: int64(d.KVHeads), positions: int64(positions), width: int64(d.HeadDim),
-		memory: map[string]*ort.Memory{}, float: ort.Float32,
+		memory: map[string]*ort.Memory{}, float: models.Float32,
 	}
 	if m.kind == models.DeviceCUDA {
-		c.float = ort.Float16
+		c.float = models.Float16
 	}
 	for i := range d.Layers {
 		for _, side := range []string{".key", ".value"} {
@@ -156,6 +153,7 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 		held = append(held, t)
 		return t
 	}
+	sizes := map[string]int64{} // of the free dimensions
 	for _, p := range n.Inputs {
 		var t *ort.Tensor
 		if name, ok := strings.CutPrefix(p.Name, "past_key_values."); ok {
@@ -163,59 +161,64 @@ func (n *network) run(in map[string]array, c *cache, first, count int) map[strin
 		} else {
 			a, ok := in[p.Name]
 			require.True(n.tb, ok, "input %s", p.Name)
+			for i, d := range p.Shape {
+				sizes[d] = a.shape[i]
+			}
 			t = n.upload(p, a)
 			held = append(held, t)
 		}
 		require.NoError(n.tb, b.BindInput(p.Name, t), p.Name)
 	}
-	var names []string
+	results := map[string]*ort.Tensor{}
 	for _, p := range n.Outputs {
-		names = append(names, p.Name)
 		if name, ok := strings.CutPrefix(p.Name, "present."); ok {
 			require.NoError(n.tb, b.BindOutput(p.Name, slots(name)), p.Name)
 			continue
 		}
-		require.NoError(n.tb, b.BindOutputToHost(p.Name), p.Name)
+		shape := make([]int64, len(p.Shape))
+		for i, d := range p.Shape {
+			if shape[i], err = strconv.ParseInt(d, 10, 64); err != nil {
+				shape[i] = sizes[d]
+			}
+		}
+		t, err := n.device.NewHostTensor(p.Type, shape...)
+		require.NoError(n.tb, err)
+		held, results[p.Name] = append(held, t), t
+		require.NoError(n.tb, b.BindOutput(p.Name, t), p.Name)
 	}
 	require.NoError(n.tb, n.session.Run(b, nil))
-	values, err := b.OutputValues()
-	require.NoError(n.tb, err)
 	out := map[string]array{}
-	for i, v := range values {
-		held = append(held, v)
-		if !strings.HasPrefix(names[i], "present.") {
-			out[names[i]] = n.download(v)
-		}
+	for name, t := range results {
+		out[name] = n.download(t)
 	}
 	return out
 }
 
 func (n *network) upload(p models.Port, a array) *ort.Tensor {
 	n.tb.Helper()
-	var kind ort.Type
 	var data []byte
 	switch p.Type { //nolint:exhaustive // the graphs take no others
 	case models.Float32:
-		kind, data = ort.Float32, ort.Bytes(a.floats)
+		data = ort.Bytes(a.floats)
 	case models.Float16:
-		kind, data = ort.Float16, floats(models.Float16, a.floats)
+		data = floats(models.Float16, a.floats)
 	case models.Int64:
-		kind, data = ort.Int64, ort.Bytes(a.ints)
+		data = ort.Bytes(a.ints)
 	case models.Int32:
 		small := make([]int32, len(a.ints))
 		for i, v := range a.ints {
 			small[i] = int32(v)
 		}
-		kind, data = ort.Int32, ort.Bytes(small)
+		data = ort.Bytes(small)
 	}
 	take := n.device.NewTensor
 	if len(p.Shape) == 0 {
 		take = n.device.NewHostTensor
 	}
-	t, err := take(kind, a.shape...)
+	t, err := take(p.Type, a.shape...)
 	require.NoError(n.tb, err)
 	require.Len(n.tb, data, int(t.Size()), p.Name)
-	if t.Host() {
+	if len(p.Shape) == 0 {
 		b, err := ort.Data[int32](t)
 		require.NoError(n.tb, err)
 		copy(ort.Bytes(b), data)
@@ -229,14 +232,14 @@ func (n *network) download(t *ort.Tensor) array {
 	n.tb.Helper()
 	a := array{shape: t.Shape()}
 	switch t.Type() {
-	case ort.Int64:
+	case models.Int64:
 		v, err := ort.Data[int64](t)
 		require.NoError(n.tb, err)
 		a.ints = slices.Clone(v)
-	case ort.Float16:
+	case models.Float16:
 		v, err := ort.Data[uint16](t)
 		require.NoError(n.tb, err)
-		a.floats = decode(ort.Float16, ort.Bytes(v))
+		a.floats = decode(models.Float16, ort.Bytes(v))
 	default:
 		v, err := ort.Data[float32](t)
 		require.NoError(n.tb, err)
@@ -246,14 +249,14 @@ func (n *network) download(t *ort.Tensor) array {
 }
 
 // decode turns a device's floats into float32.
-func decode(t ort.Type, b []byte) []float32 {
-	if t == ort.Float32 {
+func decode(t models.Type, b []byte) []float32 {
+	if t == models.Float32 {
 		return slices.Clone(ort.Slice[float32](b))
 	}
 	half := ort.Slice[uint16](b)
 	out := make([]float32, len(half))
 	for i, h := range half {
-		out[i] = quant.FromFloat16(h)
+		out[i] = models.Float16FromBits(h)
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,18 +13,17 @@ import (
 	"touchline/internal/wake"
 )
 
-// stallLimit is how long the words of a room may stand still because of work
-// for others.
+// stallLimit is the maximum pause of an answer because of other work.
 const stallLimit = 30 * time.Millisecond
 
-// stallMargin is kept of it for what estimates miss: a room that joins makes
-// the next step longer.
+// stallMargin is subtracted from stallLimit for errors of the estimates: a joining
+// room makes the next step longer.
 const stallMargin = 3 * time.Millisecond
 
-// loop is the one owner of the device: continuous batching. Each turn decodes
-// every active answer in one run, then does as many bounded pieces of other
-// work (a batch of images, a chunk of one prompt) as fit into stallLimit.
-// Everything but the inbox belongs to the goroutine in run.
+// loop owns the device and batches continuously. Each turn decodes every active
+// answer in one run, then does as many bounded pieces of other work (a batch of
+// images, a chunk of one prompt) as fit into stallLimit. The goroutine of run owns
+// everything but the inbox.
 type loop struct {
 	dev     backend
 	shape   shape
@@ -38,24 +38,24 @@ type loop struct {
 	states  []*sample.State // by slot
 
 	rows    []*cycle // decoding, by slot
-	tokens  []int32  // what each slot feeds next; -1 for none
+	tokens  []int32  // the next token of each slot; -1 for none
 	lengths []int32
 	active  int
-	hiddens int // active ones that want hidden states
+	hiddens int // active answers with hidden states
 
-	waiting []*cycle // without a slot, first come first served
-	filling *cycle   // holds a slot, prompt not fed yet
-	behind  bool     // its next chunk did not fit into the turn before
-	images  []*image // prepared, not embedded; first come first served
+	waiting []*cycle // without a slot, in order of arrival
+	filling *cycle   // in a slot, prompt not complete
+	behind  bool     // its next chunk did not fit into the last turn
+	images  []*image // prepared, not embedded, in order of arrival
 	batch   []*image // scratch
 
 	prefillCost, visionCost cost
-	stall                   time.Duration // stallLimit, but for tests
+	stall                   time.Duration // stallLimit less stallMargin, except in tests
 
 	inbox inbox
 }
 
-// inbox is what others hand to the loop.
+// inbox is the input of the loop from other goroutines.
 type inbox struct {
 	mu       sync.Mutex
 	cycles   []*cycle
@@ -65,11 +65,11 @@ type inbox struct {
 	wake     wake.Signal
 }
 
-// cost estimates what n units of work take: a line, whose foot is measured at
-// warm-up and whose slope follows what is measured later.
+// cost estimates the duration of n units of work as a line. Its offset is
+// measured at warm-up; its slope follows later measurements.
 type cost struct{ fixed, each time.Duration }
 
-// lineThrough two measurements.
+// lineThrough returns the line through two measurements.
 func lineThrough(n1 int, t1 time.Duration, n2 int, t2 time.Duration) cost {
 	if n2 <= n1 || t2 <= t1 {
 		return cost{fixed: min(t1, t2)}
@@ -80,7 +80,7 @@ func lineThrough(n1 int, t1 time.Duration, n2 int, t2 time.Duration) cost {
 
 func (c *cost) of(n int) time.Duration { return c.fixed + time.Duration(n)*c.each }
 
-// learn moves the slope toward what was measured.
+// learn moves the slope toward a measurement.
 func (c *cost) learn(n int, took time.Duration) {
 	if n <= 0 {
 		return
@@ -93,7 +93,7 @@ func (c *cost) learn(n int, took time.Duration) {
 	c.each += (each - c.each) / 4
 }
 
-// fitting is how many units take no longer than the time.
+// fitting returns the number of units that fit into t.
 func (c *cost) fitting(t time.Duration, most int) int {
 	if c.each <= 0 {
 		return most
@@ -120,7 +120,7 @@ func newLoop(dev backend, s shape, now func() time.Time, stats *counters) (*loop
 	return l, nil
 }
 
-// submit queues an answer, or says that it cannot be.
+// submit queues an answer, or returns the reason for refusing it.
 func (l *loop) submit(c *cycle, queue int) error {
 	l.inbox.mu.Lock()
 	defer l.inbox.mu.Unlock()
@@ -137,7 +137,7 @@ func (l *loop) submit(c *cycle, queue int) error {
 	return nil
 }
 
-// prepared hands over a picture that a worker is done with.
+// prepared queues a picture from a worker.
 func (l *loop) prepared(p *picture) {
 	l.inbox.mu.Lock()
 	l.inbox.pictures = append(l.inbox.pictures, p)
@@ -145,8 +145,8 @@ func (l *loop) prepared(p *picture) {
 	l.inbox.wake.Set()
 }
 
-// run works until ctx ends or the device is lost, and ends every answer then.
-// It returns nil when ctx ended.
+// run works until ctx ends or the device is lost, then ends every answer. It
+// returns nil if ctx ended.
 func (l *loop) run(ctx context.Context) error {
 	for {
 		l.intake()
@@ -181,7 +181,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// intake takes what came in and lets go of what was cancelled.
+// intake takes in new work and ends cancelled answers.
 func (l *loop) intake() {
 	l.inbox.mu.Lock()
 	l.waiting = append(l.waiting, l.inbox.cycles...)
@@ -199,15 +199,15 @@ func (l *loop) intake() {
 		l.filling = nil
 		l.finish(c, errCancelled)
 	}
-	for slot := 0; slot < len(l.rows); slot++ {
-		if c := l.rows[slot]; c != nil && c.cancelled.Load() {
+	for _, c := range l.rows {
+		if c != nil && c.cancelled.Load() {
 			l.finish(c, errCancelled)
 		}
 	}
 	kept := l.waiting[:0]
 	now := l.now()
 	for _, c := range l.waiting {
-		err := c.fail()
+		err := c.pictureErr()
 		if c.seenAt.IsZero() && c.ready() {
 			c.seenAt = now
 		}
@@ -225,16 +225,16 @@ func (l *loop) intake() {
 	l.waiting = kept
 }
 
-// left notes that one fewer waits for a slot.
+// left removes an answer from the count of waiting ones.
 func (l *loop) left() {
 	l.inbox.mu.Lock()
 	l.inbox.waiting--
 	l.inbox.mu.Unlock()
 }
 
-// others does pieces of work beside decoding, and reports whether there was any.
-// The first piece is always done; more of them as long as decoding rooms would
-// not stand still for too long.
+// others does work besides decoding and reports whether there was any. It always
+// does the first piece, and more while the decoding answers pause no longer than
+// the limit.
 func (l *loop) others() (bool, error) {
 	begin, worked := l.now(), false
 	for {
@@ -248,15 +248,15 @@ func (l *loop) others() (bool, error) {
 		}
 		worked = true
 		if l.active == 0 {
-			return true, nil // What came in meanwhile may go first.
+			return true, nil // new work may go first
 		}
 	}
 }
 
-// piece does one piece of work that fits into the time, or, if it is the first
-// of its turn, any. Pictures that an answer waits for go first, then prompts,
-// then pictures that nobody has asked for yet. A prompt that found no time in
-// the turn before comes first.
+// piece does one piece of work: the first of a turn in any case, a further one if
+// it fits into the time left. The order is: pictures that an answer waits for,
+// prompts, other pictures. A prompt that did not fit into the last turn goes
+// first.
 func (l *loop) piece(left time.Duration, further bool) (bool, error) {
 	most := l.visionCost.fitting(left, batchLimit)
 	fits := func(t time.Duration) bool { return !further || t <= left }
@@ -278,7 +278,7 @@ func (l *loop) piece(left time.Duration, further bool) (bool, error) {
 		if !further {
 			n = min(n, l.chunk(left))
 		}
-		// Not cut smaller to fit what is left of a turn: a run costs much however short it is.
+		// Not cut to fit the rest of the turn: even a short run is expensive.
 		if l.behind = !fits(l.prefillCost.of(n)); l.behind {
 			return false, nil
 		}
@@ -286,7 +286,7 @@ func (l *loop) piece(left time.Duration, further bool) (bool, error) {
 	}
 	l.behind = false
 	if further && l.active > 0 {
-		return false, nil // One batch a turn is enough for what may never be asked about.
+		return false, nil // one batch per turn for pictures that may never be used
 	}
 	if l.gather(false, most); len(l.batch) > 0 && fits(l.visionCost.of(len(l.batch))) {
 		return true, l.see()
@@ -294,21 +294,17 @@ func (l *loop) piece(left time.Duration, further bool) (bool, error) {
 	return false, nil
 }
 
-// cover is the range of all decoding slots. There must be one.
+// cover returns the range of all decoding slots. There must be at least one.
 func (l *loop) cover() kvcache.Range {
-	low, high := -1, -1
-	for slot, c := range l.rows {
-		if c != nil {
-			if low < 0 {
-				low = slot
-			}
-			high = slot
-		}
+	decoding := func(c *cycle) bool { return c != nil }
+	low, high := slices.IndexFunc(l.rows, decoding), len(l.rows)-1
+	for l.rows[high] == nil {
+		high--
 	}
 	return l.shape.layout.Cover(low, high)
 }
 
-// finish gives an answer's slot back and closes it.
+// finish releases an answer's slot and closes it.
 func (l *loop) finish(c *cycle, err error) {
 	if l.rows[c.slot] == c {
 		l.rows[c.slot] = nil
@@ -325,16 +321,16 @@ func (l *loop) finish(c *cycle, err error) {
 	l.close(c, err)
 }
 
-// close ends an answer that holds no slot.
+// close ends an answer without a slot.
 func (l *loop) close(c *cycle, err error) {
 	c.report.Total = l.now().Sub(c.arrived)
 	c.report.Tokens = c.count
-	c.letGo()
+	c.release()
 	l.stats.ended(c, err)
 	c.out.end(err)
 }
 
-// stop ends everything; nothing is taken in any more.
+// stop ends every answer and refuses new ones.
 func (l *loop) stop(err error) {
 	l.inbox.mu.Lock()
 	l.inbox.stopped = err
@@ -357,7 +353,7 @@ func (l *loop) stop(err error) {
 	l.images = nil
 }
 
-// fatal reports whether an error means that nothing works any more.
+// fatal reports whether an error ends the loop.
 func fatal(err error) bool { return errors.Is(err, ErrDeviceLost) }
 
 // choose draws the next id of a slot.
@@ -397,7 +393,7 @@ func (l *loop) advance(c *cycle, at time.Time) {
 		c.report.FirstToken = at.Sub(c.arrived)
 	}
 	if c.stops(id) {
-		if c.hidden { // The last token's state comes with the id that ended it.
+		if c.hidden { // the last token's state comes with the id that ends the answer
 			c.out.push(id, hidden)
 		}
 		l.finish(c, nil)

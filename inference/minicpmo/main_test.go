@@ -32,7 +32,12 @@ var (
 func TestMain(m *testing.M) {
 	code := 0
 	func() {
-		defer func() { _ = os.RemoveAll(tinyDir) }()
+		defer func() {
+			_ = os.RemoveAll(tinyDir)
+			for _, c := range loaded {
+				_ = c.source.Close()
+			}
+		}()
 		code = m.Run()
 	}()
 	if code == 0 {

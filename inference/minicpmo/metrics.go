@@ -3,6 +3,7 @@ package minicpmo
 import (
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,18 +11,18 @@ import (
 	"touchline/inference"
 )
 
-// Distribution is how often something took how long. Safe to read at any time.
+// Distribution is a histogram of durations in seconds, or of counts.
 type Distribution struct {
-	// Bounds are the upper ends of the buckets, in seconds or in pieces; Counts
-	// has one more, for what lies above. Counts are not cumulative.
+	// Bounds are the upper ends of the buckets. Counts are not cumulative and have
+	// one more element, for larger values.
 	Bounds []float64
 	Counts []uint64
 	Sum    float64
 	Count  uint64
 }
 
-// Quantile estimates a quantile, q from 0 to 1, by the bucket it lies in: its
-// upper end, or the last bound for what lies above; 0 if there is nothing.
+// Quantile returns the upper end of the bucket of the q-quantile, q from 0 to 1:
+// at most the last bound, and 0 for an empty distribution.
 func (d Distribution) Quantile(q float64) float64 {
 	want := uint64(math.Ceil(q * float64(d.Count)))
 	var n uint64
@@ -33,7 +34,7 @@ func (d Distribution) Quantile(q float64) float64 {
 	return 0
 }
 
-// Mean is Sum over Count.
+// Mean returns Sum/Count, or 0 for an empty distribution.
 func (d Distribution) Mean() float64 {
 	if d.Count == 0 {
 		return 0
@@ -41,7 +42,7 @@ func (d Distribution) Mean() float64 {
 	return d.Sum / float64(d.Count)
 }
 
-// histogram collects a Distribution. Buckets grow by a fixed factor.
+// histogram collects a Distribution. Its buckets grow by a constant factor.
 type histogram struct {
 	bounds []float64
 	counts []atomic.Uint64
@@ -59,10 +60,7 @@ func newHistogram(low, factor float64, n int) *histogram {
 }
 
 func (h *histogram) add(v float64) {
-	i := 0
-	for i < len(h.bounds) && v > h.bounds[i] {
-		i++
-	}
+	i, _ := slices.BinarySearch(h.bounds, v)
 	h.counts[i].Add(1)
 	h.n.Add(1)
 	for {
@@ -84,40 +82,40 @@ func (h *histogram) read() Distribution {
 	return d
 }
 
-// Stats is what an engine did since it was opened. Times are in seconds.
+// Stats are the counters of an engine since it was opened. Times are in seconds.
 type Stats struct {
 	// Wait is from an answer's arrival to its slot; FirstToken and Answer are
 	// from the arrival to the first token and to the end.
 	Wait, FirstToken, Answer Distribution
 	// Preprocess is one picture on one core; Vision, Prefill and Step are one
 	// run of the device. Gap is between two tokens of an answer. Host is from
-	// the end of one decode step's run to the call of the next.
+	// the end of a decode step's run to the call of the next.
 	Preprocess, Vision, Prefill, Step, Gap, Host Distribution
-	// Batch is how many answers a step decoded, Images how many one vision run embedded.
+	// Batch is the number of answers of a step, Images that of images in a vision run.
 	Batch, Images Distribution
-	// Prompt tokens fed and Tokens generated.
+	// Prompt counts tokens fed, Tokens those generated.
 	Prompt, Tokens uint64
 	// Steps by weight set.
 	Steps map[string]uint64
-	// Hits and Misses of pictures in the cache; Early were embedded before
-	// they were asked for. Cached is how many images it holds now.
+	// Hits and Misses count pictures in the cache, Early those embedded before
+	// a prompt showed them. Cached is the number of images in the cache now.
 	Hits, Misses, Early uint64
 	Cached              int
-	// Answers ended: as they should, cancelled, with an error; Overloaded were refused.
+	// Answers that ended normally, were cancelled, failed, or were refused.
 	Done, Cancelled, Failed, Overloaded uint64
-	// FailedRuns of the device, WholeRows read because the largest logits did not suffice.
+	// FailedRuns of the device; WholeRows read because the largest logits were not enough.
 	FailedRuns, WholeRows uint64
-	// Slots held and Waiting for one now; SlotsMost ever held at once, of SlotsAll.
+	// Slots in use and answers Waiting for one now; the maximum in use so far; all slots.
 	Slots, SlotsMost, SlotsAll, Waiting int
-	// Busy is the time the device worked.
+	// Busy is the device's working time.
 	Busy time.Duration
-	// MemoryPlanned for the model, MemoryUsed by loading it and MemoryFree afterwards on the device, in bytes.
+	// Bytes planned for the model, used by loading it, and free on the device afterwards.
 	MemoryPlanned, MemoryUsed, MemoryFree int64
-	// Switch is the batch size from which the second weight set decodes; 0 is never.
+	// Switch is the batch size from which the second weight set decodes; 0 means never.
 	Switch int
 }
 
-// counters collect Stats. Every method may be called from any goroutine.
+// counters collects Stats. Safe for concurrent use.
 type counters struct {
 	wait, first, answer                      *histogram
 	preprocess, vision, prefill, steps, gaps *histogram
@@ -150,7 +148,7 @@ func newCounters(sets []string) *counters {
 	}
 }
 
-func (s *counters) step(rows, _, set int, took time.Duration) {
+func (s *counters) step(rows, set int, took time.Duration) {
 	s.steps.took(took)
 	s.batches.add(float64(rows))
 	s.busy.Add(int64(took))
@@ -160,8 +158,6 @@ func (s *counters) step(rows, _, set int, took time.Duration) {
 	}
 	s.mu.Unlock()
 }
-
-func (s *counters) gap(d time.Duration) { s.gaps.took(d) }
 
 func (s *counters) prefilled(n int, took time.Duration) {
 	s.prefill.took(took)
@@ -177,9 +173,7 @@ func (s *counters) saw(n int, took time.Duration) {
 
 func (s *counters) held(n int) {
 	s.slots.Store(int64(n))
-	if int64(n) > s.slotsMost.Load() { // Only the loop writes it.
-		s.slotsMost.Store(int64(n))
-	}
+	s.slotsMost.Store(max(int64(n), s.slotsMost.Load())) // only the loop writes it
 }
 
 func (s *counters) ended(c *cycle, err error) {
@@ -221,10 +215,10 @@ func (s *counters) read() Stats {
 	return out
 }
 
-// errCancelled ends an answer that nobody wants any more.
+// errCancelled ends a cancelled answer.
 var errCancelled = errors.New("cancelled")
 
-// overloadedError says how many wait; it is inference.ErrOverloaded.
+// overloadedError is inference.ErrOverloaded with the length of the queue.
 type overloadedError struct{ waiting int }
 
 func (e *overloadedError) Error() string {

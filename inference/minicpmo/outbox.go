@@ -6,12 +6,12 @@ import (
 	"touchline/internal/wake"
 )
 
-// outbox carries the tokens of an answer from the loop to who asked. The loop
-// never waits for the reader: there is room for every token of the answer.
+// outbox carries the tokens of an answer from the loop to its reader. It has
+// room for the whole answer, so the loop never waits.
 type outbox struct {
 	mu     sync.Mutex
 	ids    []int32
-	hidden []float32 // rows of the same count, if asked for
+	hidden []float32 // as many rows, if requested
 	width  int
 	taken  int
 	ended  bool
@@ -38,7 +38,7 @@ func (o *outbox) push(id int32, hidden []float32) {
 	o.wake.Set()
 }
 
-// end closes the answer, once; the first error counts.
+// end closes the answer. Only the first call has an effect.
 func (o *outbox) end(err error) {
 	o.mu.Lock()
 	if !o.ended {
@@ -48,8 +48,8 @@ func (o *outbox) end(err error) {
 	o.wake.Set()
 }
 
-// take returns the next token. ok is false when there is none yet; ended tells
-// that there will be none any more.
+// take returns the next token. ok is false if there is none yet; ended reports
+// whether the answer is complete.
 func (o *outbox) take() (id int32, hidden []float32, ok, ended bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -4,15 +4,16 @@ import (
 	"container/list"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"touchline/inference"
 	"touchline/inference/internal/vision"
 )
 
-// image is one input of the vision tower: a whole picture, or a cell of it.
+// image is one input of the vision tower: a picture or one of its cells.
 type image struct {
 	rows, cols int    // in patches
-	patches    []byte // [rows*cols, 3*patch*patch] in the tower's type; gone once embedded
+	patches    []byte // [rows*cols, 3*patch*patch] in the tower's type; nil once embedded
 	embeds     []byte // [queries, hidden] in the decoder's type
 	owner      *picture
 }
@@ -20,42 +21,39 @@ type image struct {
 type pictureState uint8
 
 const (
-	picturePending pictureState = iota // with the workers
-	pictureWaiting                     // prepared, its images wait for the tower
+	picturePending pictureState = iota // not prepared
+	pictureWaiting                     // prepared, not embedded
 	pictureDone
 	pictureFailed
 )
 
+// pictureKey identifies a frame and its slice setting.
 type pictureKey struct {
 	source        uint64
-	frame         inferenceTime
+	pts           time.Duration
+	epoch         uint32
 	width, height int
 	slices        int
 }
 
-type inferenceTime struct {
-	pts   int64
-	epoch uint32
-}
-
-// picture is a frame on its way to embeddings, or there.
+// picture is a frame and its embeddings.
 type picture struct {
 	key    pictureKey
 	frame  inference.Frame // until prepared
 	images []*image
 
 	claimed atomic.Bool  // by a worker
-	wanted  atomic.Int32 // answers that were not ended and show it
-	dropped atomic.Bool  // in no cache: only answers that have it can get it
-	early   bool         // embedded before anybody asked
+	wanted  atomic.Int32 // unfinished answers that show it
+	dropped atomic.Bool  // not in the cache, so no further answer can use it
+	early   bool         // embedded before a prompt showed it
 
-	// Written by a worker before the loop sees the picture, by the loop after.
+	// Written by a worker, and by the loop once it has the picture.
 	err   error
 	state pictureState
 	left  int // images not embedded yet
 }
 
-// newPicture plans the images of a frame; nothing is computed yet.
+// newPicture plans the images of a frame.
 func newPicture(cfg vision.Config, key pictureKey, f inference.Frame, maxSide int) (*picture, error) {
 	fail := func(err error) (*picture, error) {
 		return nil, &ImageError{Width: f.Width, Height: f.Height, Err: err}
@@ -88,8 +86,8 @@ func newPicture(cfg vision.Config, key pictureKey, f inference.Frame, maxSide in
 	return p, nil
 }
 
-// pictures is the cache of embeddings: by source, time and slice setting,
-// least recently used ones go first. Safe for concurrent use.
+// pictures is the cache of embeddings, which drops the least recently used.
+// Safe for concurrent use.
 type pictures struct {
 	limit int // images; 0 keeps none
 
@@ -103,9 +101,9 @@ func newPictures(limit int) *pictures {
 	return &pictures{limit: limit, byKey: map[pictureKey]*list.Element{}, order: list.New()}
 }
 
-// get returns the picture of that key, or puts in and returns what fill gives.
-// want counts it as wanted before anything else can happen to it: a picture
-// that is dropped and not wanted is never embedded.
+// get returns the picture of a key, which fill creates if it is missing. want
+// counts it as wanted at once: a picture that is dropped and not wanted is never
+// embedded.
 func (c *pictures) get(key pictureKey, want bool, fill func() (*picture, error)) (p *picture, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +131,7 @@ func (c *pictures) get(key pictureKey, want bool, fill func() (*picture, error))
 	return p, true, nil
 }
 
-// remove takes a picture out, if it is the one under its key.
+// remove removes a picture, unless its key has another one.
 func (c *pictures) remove(p *picture) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +140,7 @@ func (c *pictures) remove(p *picture) {
 	}
 }
 
-// forget takes out all pictures of a source.
+// forget removes all pictures of a source.
 func (c *pictures) forget(source uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,17 +161,17 @@ func (c *pictures) removeLocked(e *list.Element) {
 	c.held -= len(p.images)
 }
 
-// size is how many images are held.
+// size returns the number of images.
 func (c *pictures) size() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.held
 }
 
-// useless tells that nothing can come of embedding the picture.
+// useless reports whether no answer can use the picture.
 func (p *picture) useless() bool { return p.dropped.Load() && p.wanted.Load() == 0 }
 
-// early tells, once for each, whether a picture was put there before it was asked about.
+// early reports, once per picture, whether it was added before a prompt showed it.
 func (c *pictures) early(key pictureKey) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

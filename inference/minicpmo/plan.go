@@ -8,9 +8,9 @@ import (
 	"touchline/models"
 )
 
-// Plan is the memory a loaded model takes on its device, in bytes.
+// Plan is the memory of a loaded model on its device.
 type Plan struct {
-	Device string // in words
+	Device string // name
 	Parts  []PlanPart
 }
 
@@ -20,7 +20,7 @@ type PlanPart struct {
 	Bytes int64
 }
 
-// Total of all parts.
+// Total returns the bytes of all parts.
 func (p Plan) Total() int64 {
 	var n int64
 	for _, part := range p.Parts {
@@ -29,7 +29,7 @@ func (p Plan) Total() int64 {
 	return n
 }
 
-// String is the plan as a line.
+// String returns the plan as one line.
 func (p Plan) String() string {
 	parts := make([]string, len(p.Parts))
 	for i, part := range p.Parts {
@@ -38,7 +38,7 @@ func (p Plan) String() string {
 	return fmt.Sprintf("%s on %s: %s", size(p.Total()), p.Device, strings.Join(parts, ", "))
 }
 
-// size prints bytes for people.
+// size formats bytes.
 func size(n int64) string {
 	switch {
 	case n >= 10e9:
@@ -58,11 +58,11 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// selection is which graphs an engine runs, and how.
+// selection is the set of graphs of an engine with their parameters.
 type selection struct {
 	device   models.Device
 	decoders []models.Graph
-	prefill  int // which of them feeds prompts
+	prefill  int // index of the decoder for prompts
 	vision   *models.Graph
 	embed    models.Graph
 	dims     models.Dims
@@ -71,15 +71,24 @@ type selection struct {
 	captured []int // by decoder: the largest range captured
 }
 
-// What a CUDA process takes beside what is asked for: the context with the
-// kernels of the runtime and of cuBLAS, and per captured graph. Measured on an
-// H200 with ONNX Runtime 1.30.
+// Memory of a CUDA process besides its allocations: the context with the kernels
+// of the runtime and of cuBLAS, and each captured graph. Measured on an H200 with
+// ONNX Runtime 1.30.
 const (
 	contextBytes = 620 << 20
 	graphBytes   = 640 << 10
 )
 
-// plan adds up what the selection takes.
+// names returns the names of the weight sets.
+func (s *selection) names() []string {
+	names := make([]string, len(s.decoders))
+	for i, g := range s.decoders {
+		names[i] = string(g.Weights)
+	}
+	return names
+}
+
+// plan returns the memory of the selection.
 func (s *selection) plan(device string) Plan {
 	p := Plan{Device: device}
 	add := func(name string, n int64) {
@@ -93,7 +102,7 @@ func (s *selection) plan(device string) Plan {
 	if s.vision != nil {
 		add("vision", s.vision.WeightBytes)
 	}
-	// The table of token embeddings stays in the file, mapped: one copy, on the host.
+	// The table of token embeddings stays in its mapped file on the host.
 	if s.device == models.DeviceCPU {
 		add("embedding table", s.embed.WeightBytes)
 	}
@@ -118,7 +127,7 @@ func (s *selection) elem() int64 {
 	return 4
 }
 
-// bufferBytes are the fixed inputs and outputs of the graphs.
+// bufferBytes returns the size of the fixed inputs and outputs of the graphs.
 func (s *selection) bufferBytes() int64 {
 	d, slots := s.dims.Decoder, int64(s.layout.Slots)
 	vocab, hidden := int64(d.Vocab), int64(d.Hidden)
@@ -127,21 +136,21 @@ func (s *selection) bufferBytes() int64 {
 	n += slots * hidden * s.elem() * 2
 	n += int64(s.chunk) * hidden * s.elem()
 	if v := s.dims.Vision; v != nil && s.vision != nil {
-		images := int64(batchLimit * (batchLimit + 1) / 2) // one to four at once, of one grid
+		images := int64(batchLimit * (batchLimit + 1) / 2) // one to four per run, of one grid
 		n += images * (maxPatches*3*int64(v.Patch)*int64(v.Patch) + int64(v.Queries)*int64(v.Out)) * s.elem()
 	}
 	return n
 }
 
-// topK is how many of the largest logits the decoder returns at most.
+// topK is the maximum number of best logits that the decoder returns.
 const topK = 256
 
-// maxPatches of an image, about: 448*448 pixels in patches of 14, and some more where the sides do not come out even.
+// maxPatches is about the maximum for an image: 448*448 pixels in patches of 14, plus rounding of the sides.
 const maxPatches = 1060
 
-// workspaceBytes is what the runtime's arenas grow to: the activations of the
-// widest run, and, for int4, the largest matrix unpacked to float16, which is
-// how prompts are multiplied.
+// workspaceBytes returns the size of the runtime's arenas: the activations of the
+// largest run and, for int4, the largest matrix unpacked to float16 to multiply
+// prompts.
 func (s *selection) workspaceBytes() int64 {
 	d := s.dims.Decoder
 	chunk := int64(s.chunk)
@@ -161,39 +170,34 @@ func (s *selection) workspaceBytes() int64 {
 	return n
 }
 
-// smaller proposes settings that fit into the memory.
+// smaller returns settings that fit the memory.
 func (s *selection) smaller(free int64) []string {
-	var out []string
-	try := func(c selection, words string) bool {
-		if c.plan("").Total() <= free {
-			out = append(out, words)
-			return true
-		}
-		return false
+	type candidate struct {
+		selection
+
+		words string
 	}
-	sets := []selection{*s}
-	names := []string{""}
+	sets := []candidate{{*s, ""}}
 	if len(s.decoders) > 1 {
 		for i, g := range s.decoders {
 			one := *s
 			one.decoders, one.captured, one.prefill = s.decoders[i:i+1], []int{s.layout.Slots}, 0
-			sets = append(sets, one)
-			names = append(names, "weights: "+string(g.Weights)+" alone")
+			sets = append(sets, candidate{one, "weights: " + string(g.Weights) + " alone"})
 		}
 	}
+	var out []string
 	for i, c := range sets {
-		if names[i] != "" && try(c, names[i]) {
-			continue
-		}
-		for c.layout.Slots > 1 {
+		fits := i > 0 && c.plan("").Total() <= free // the selection itself does not fit
+		words := c.words
+		for !fits && c.layout.Slots > 1 {
 			c.layout.Slots /= 2
-			words := fmt.Sprintf("slots: %d", c.layout.Slots)
-			if names[i] != "" {
-				words = names[i] + " and " + words
+			if words = fmt.Sprintf("slots: %d", c.layout.Slots); c.words != "" {
+				words = c.words + " and " + words
 			}
-			if try(c, words) {
-				break
-			}
+			fits = c.plan("").Total() <= free
+		}
+		if fits {
+			out = append(out, words)
 		}
 	}
 	return out

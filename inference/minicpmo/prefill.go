@@ -1,9 +1,11 @@
 package minicpmo
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// place gives the first waiting answer whose pictures are embedded a slot, if
-// there is one.
+// place gives a free slot to the first waiting answer whose pictures are embedded.
 func (l *loop) place() error {
 	if l.pool.Free() == 0 {
 		return nil
@@ -16,9 +18,7 @@ func (l *loop) place() error {
 			c.seenAt = l.now()
 		}
 		c.report.Vision = c.seenAt.Sub(c.arrived)
-		copy(l.waiting[i:], l.waiting[i+1:])
-		l.waiting[len(l.waiting)-1] = nil
-		l.waiting = l.waiting[:len(l.waiting)-1]
+		l.waiting = slices.Delete(l.waiting, i, i+1)
 		l.left()
 		slot, dirty, _ := l.pool.Take()
 		c.slot, l.filling = slot, c
@@ -37,8 +37,8 @@ func (l *loop) place() error {
 	return nil
 }
 
-// drop ends the answer that is being filled with an error, and nothing else
-// unless the device is gone.
+// drop ends the answer that is being filled with an error. It returns the error
+// only if the device is lost.
 func (l *loop) drop(err error) error {
 	if err == nil {
 		return nil
@@ -53,17 +53,17 @@ func (l *loop) drop(err error) error {
 	return nil
 }
 
-// chunk is how many positions of a prompt may be fed at once.
+// chunk returns the maximum number of positions to feed in one run.
 func (l *loop) chunk(left time.Duration) int {
 	if l.active == 0 {
 		return l.shape.chunk
 	}
 	const least = 32
 	n := l.prefillCost.fitting(left, l.shape.chunk)
-	return max(n/least*least, min(least, l.shape.chunk)) // Runs of few lengths are cheaper on CUDA.
+	return max(n/least*least, min(least, l.shape.chunk)) // few different lengths are cheaper on CUDA
 }
 
-// prefill feeds the next n positions of a prompt; after the last it draws the
+// prefill feeds the next n positions of a prompt and, after the last, draws the
 // first token.
 func (l *loop) prefill(c *cycle, n int) error {
 	begin := l.now()

@@ -6,46 +6,45 @@ import (
 	"time"
 )
 
-// loading tells how far loading is: by stages, and between them, where the
-// device's memory shows it, by bytes.
+// loading reports the progress of loading: by stages and, between them, by the
+// device's memory in use.
 type loading struct {
-	tell  func(percent int, detail string)
-	total int64 // planned
+	report func(percent int, detail string)
+	total  int64 // planned bytes
 
 	mu    sync.Mutex
 	stage string
 	bytes int64
 }
 
-// The part of loading in all that Progress tells of, in percent; warming up is
+// loadingPercent is the share of loading in the reported progress; warming up is
 // the rest.
 const loadingPercent = 80
 
-// at begins a stage, with so many bytes loaded before it.
-func (l *loading) at(stage string, bytes int64) {
+// stageAt starts a stage, with the bytes loaded before it.
+func (l *loading) stageAt(stage string, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stage, l.bytes = stage, max(l.bytes, bytes)
-	l.say()
+	l.send()
 }
 
-// taken notes how much of the device's memory is in use.
+// taken records the device's memory in use.
 func (l *loading) taken(bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if bytes > l.bytes && l.stage != "" {
 		l.bytes = min(bytes, l.total)
-		l.say()
+		l.send()
 	}
 }
 
-func (l *loading) say() {
+func (l *loading) send() {
 	percent := 1 + int(l.bytes*(loadingPercent-1)/max(l.total, 1))
-	l.tell(min(percent, loadingPercent), fmt.Sprintf("loading: %s, %s of %s", l.stage, size(l.bytes), size(l.total)))
+	l.report(min(percent, loadingPercent), fmt.Sprintf("loading: %s, %s of %s", l.stage, size(l.bytes), size(l.total)))
 }
 
-// watch asks for the memory in use now and then, until stop is called, which
-// waits for it.
+// watch reads the memory in use every 250 ms until stop, which waits for its end.
 func (l *loading) watch(used func() (int64, error)) (stop func()) {
 	const every = 250 * time.Millisecond
 	end := make(chan struct{})

@@ -1,6 +1,7 @@
 package minicpmo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,53 +12,53 @@ import (
 	"touchline/inference/tokenizer"
 )
 
-// Request is one answer as the model sees it. A Session makes them from
-// prompts; the conformance check and the bench make their own.
+// Request is the input of one answer. A Session makes requests from prompts; the
+// conformance check makes its own.
 type Request struct {
-	// Prompt as a tokenizer.Builder wrote it. Its image spans are those of
-	// Frames, in order, each cut as Engine.Grid says.
+	// Prompt of a tokenizer.Builder. Its image spans are those of Frames, in
+	// order, each cut by Engine.Grid.
 	Prompt tokenizer.Prompt
 	Frames []inference.Frame
-	// Slices is how many cells a picture is cut into at most; 0 is the engine's setting.
+	// Slices is the maximum number of cells of a picture; 0 means the engine's setting.
 	Slices int
-	// Source names whose frames these are, for the cache; 0 keeps them out of it.
+	// Source identifies the source of the frames in the cache; 0 does not cache them.
 	Source uint64
-	// Rules of the draws, with the ids that end the answer.
+	// Rules of the draws, including the ids that end the answer.
 	Rules sample.Settings
-	// MaxTokens caps the answer; it is less where the cache has no room for so many.
+	// MaxTokens limits the answer, as does the room in the cache.
 	MaxTokens int
-	// Seed of the random numbers: the same request with the same seed gets the same answer.
+	// Seed of the random numbers: equal requests with equal seeds get equal answers.
 	Seed uint64
-	// Chunk counts the tokens of a chunk of the speech path, whose first has
-	// one more; 0 for the chat path.
+	// Chunk is the number of tokens in a chunk of the speech path, whose first chunk
+	// has one more; 0 for the chat path.
 	Chunk int
-	// Hidden asks for the decoder's states with the tokens.
+	// Hidden requests the decoder's states with the tokens.
 	Hidden bool
 	// Special keeps special tokens in the text.
 	Special bool
-	// Report, if not nil, is told where the time went when the answer has ended.
+	// Report, if not nil, receives the timing at the end of the answer.
 	Report func(Report)
 }
 
 // Token is one step of an answer.
 type Token struct {
-	// ID that was chosen; one of the Rules' Stop at the end, if Hidden was asked for.
+	// ID is the chosen id. With Hidden the last one is the stop id.
 	ID   int32
 	Stop bool
-	// Text that it completes. Characters whose bytes are not complete yet come
-	// with a later token, at the latest with an empty one (ID -1) at the end.
+	// Text completed by the token. Characters with missing bytes come with a later
+	// token, at the latest with an empty one (ID -1) at the end.
 	Text string
-	// Hidden is the state after the final norm of the token before this one,
-	// or of the prompt's end for the first; nil unless asked for.
+	// Hidden is the state after the final norm at the position before this token;
+	// nil unless requested.
 	Hidden []float32
 }
 
 // errNothingFed is returned for a prompt without tokens.
 var errNothingFed = errors.New("expected a prompt of at least one token, has none")
 
-// Answer runs a request through the step loop. A prompt that is too long, or a
-// picture that cannot be used, is refused before the device is asked anything.
-// Breaking out of the sequence cancels it within one token.
+// Answer runs a request through the step loop. It refuses a prompt that is too long
+// and a picture that cannot be embedded before any work of the device. Leaving the
+// sequence cancels the answer within one token.
 func (e *Engine) Answer(ctx context.Context, r Request) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		c, err := e.start(ctx, r)
@@ -65,7 +66,7 @@ func (e *Engine) Answer(ctx context.Context, r Request) iter.Seq2[Token, error] 
 			yield(Token{ID: -1}, err)
 			return
 		}
-		defer func() { // Harmless if it has ended.
+		defer func() { // no effect on a complete answer
 			c.cancelled.Store(true)
 			e.loop.inbox.wake.Set()
 		}()
@@ -105,7 +106,7 @@ func (e *Engine) Answer(ctx context.Context, r Request) iter.Seq2[Token, error] 
 	}
 }
 
-// start checks a request and hands it to the loop.
+// start checks a request and submits it to the loop.
 func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 		chunk: r.Chunk, hidden: r.Hidden, arrived: now,
 	}
 	if err := e.look(c, r); err != nil {
-		c.letGo()
+		c.release()
 		return nil, err
 	}
 	c.report.Prompt, c.report.Pictures = n, len(r.Frames)
@@ -140,10 +141,10 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	}
 	c.out.init(room, width)
 	if err := e.loop.submit(c, e.queue); err != nil {
-		c.letGo()
+		c.release()
 		return nil, err
 	}
-	// Only now, so that nothing is prepared for an answer that is refused.
+	// Not earlier, so that no picture is prepared for a refused answer.
 	for _, p := range c.pictures {
 		if !p.claimed.Load() {
 			select {
@@ -157,11 +158,11 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 			}
 		}
 	}
-	e.loop.inbox.wake.Set() // A picture may have become a wanted one.
+	e.loop.inbox.wake.Set() // pictures may have become wanted
 	return c, nil
 }
 
-// look finds or makes the pictures of a request.
+// look adds the pictures of a request.
 func (e *Engine) look(c *cycle, r Request) error {
 	if len(r.Frames) > 0 && !e.sees {
 		return ErrNoVision
@@ -193,13 +194,15 @@ func (e *Engine) look(c *cycle, r Request) error {
 	return nil
 }
 
-// picture finds a frame in the cache or puts it there. It is wanted by an
-// answer, or else early: nobody has asked about it yet.
+// key returns the key of a frame in the cache.
+func (e *Engine) key(source uint64, f inference.Frame, cells int) pictureKey {
+	return pictureKey{source, f.PTS, f.Epoch, f.Width, f.Height, cmp.Or(cells, e.slices)}
+}
+
+// picture returns a frame's picture from the cache, which adds missing ones. want
+// is set for an answer, and not for a frame that no prompt has shown yet.
 func (e *Engine) picture(source uint64, f inference.Frame, cells int, want bool) (p *picture, fresh bool, err error) {
-	if cells == 0 {
-		cells = e.slices
-	}
-	key := pictureKey{source, inferenceTime{int64(f.PTS), f.Epoch}, f.Width, f.Height, cells}
+	key := e.key(source, f, cells)
 	fill := func() (*picture, error) {
 		p, err := newPicture(e.vision, key, f, e.maxSide)
 		if err == nil {
@@ -210,25 +213,22 @@ func (e *Engine) picture(source uint64, f inference.Frame, cells int, want bool)
 	return e.cache.get(key, want, fill)
 }
 
-// Grid is how a picture of that size is cut, for the prompt; 0 slices means
-// the engine's setting.
+// Grid returns the grid of a picture of that size, for the prompt, with at most
+// the given cells; 0 means the engine's setting.
 func (e *Engine) Grid(width, height, cells int) (tokenizer.Image, error) {
-	if cells == 0 {
-		cells = e.slices
-	}
-	l, err := e.vision.Layout(width, height, cells)
+	l, err := e.vision.Layout(width, height, cmp.Or(cells, e.slices))
 	if err != nil {
 		return tokenizer.Image{}, &ImageError{Width: width, Height: height, Err: err}
 	}
 	return tokenizer.Image{Cols: l.Grid.Cols, Rows: l.Grid.Rows}, nil
 }
 
-// ChatRules are those of the official chat call with the engine's settings.
+// ChatRules returns the rules of the official chat call with the engine's settings.
 func (e *Engine) ChatRules() sample.Settings { return e.chat }
 
-// SpeechRules are those of the official streaming call with the engine's
-// settings: its text is meant to be spoken.
+// SpeechRules returns the rules of the official streaming call, whose text is
+// spoken, with the engine's settings.
 func (e *Engine) SpeechRules() sample.Settings { return e.speech }
 
-// SpeechChunk is the tokens of a chunk of the official streaming call.
+// SpeechChunk is the number of tokens in a chunk of the official streaming call.
 const SpeechChunk = 10

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// chunkTokens is how much of a prompt is fed at once.
+	// chunkTokens is the maximum number of prompt tokens in one run.
 	chunkTokens = 512
-	// manyRooms is the range up to which int4 is captured beside fp16: further
-	// up fp16 decodes faster on every card measured.
+	// manyRooms is the largest range captured for int4 besides fp16: above it fp16
+	// decodes faster on every measured GPU.
 	manyRooms = 8
-	// textTokens is kept for the words around the pictures when max_len is 0:
+	// textTokens is reserved for the text around the pictures if max_len is 0:
 	// profile, instruction, the last comment.
 	textTokens = 512
 )
 
-// choose picks the graphs of a bundle that the settings ask for, in the order
-// of preference: the first that fits is to be taken.
+// choose returns the selections of a bundle's graphs that match the settings, in
+// order of preference.
 func choose(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	if c.Slots > 0 {
 		return chooseFor(b, c, maxLen)
@@ -93,7 +93,7 @@ func chooseFor(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	return nil, lacks(m, models.KindDecoder, float, device)
 }
 
-// lacks says which graph is missing and which there are.
+// lacks names the missing graph and the existing ones.
 func lacks(m *models.Manifest, k models.Kind, w models.Weights, d models.Device) error {
 	var have []string
 	for _, g := range m.Graphs {
@@ -106,8 +106,8 @@ func lacks(m *models.Manifest, k models.Kind, w models.Weights, d models.Device)
 		k, w, d, have, w)
 }
 
-// maxLen is how long a prompt with its answer gets: the pictures of a look,
-// each as large as its grid may be, the words around them and the answer.
+// maxLen returns the maximum tokens of a prompt and its answer: the pictures of a
+// look, each with its largest grid, the text around them and the answer.
 func maxLen(m *models.Manifest, c Settings, frames int) int {
 	n := c.MiniCPM.MaxLen
 	if n == 0 {
@@ -121,11 +121,11 @@ func maxLen(m *models.Manifest, c Settings, frames int) int {
 	return min(n, m.Dims.Decoder.MaxPositions)
 }
 
-// blockTokens is the most that a picture of so many images takes: features
-// between two marks each and, at the end of a row of slices, a line break.
+// blockTokens returns the maximum tokens of a picture: for each image its features
+// between two marks and, after a row of slices, a line break.
 func blockTokens(images, features int) int { return images * (features + 2 + 1) }
 
-// visionConfig is the preprocessing of a bundle.
+// visionConfig returns the preprocessing constants of a bundle.
 func visionConfig(m *models.Manifest) (vision.Config, error) {
 	c := vision.Config{
 		PatchSize: m.Image.Patch, Scale: m.Image.ScaleResolution, MaxSlices: m.Image.MaxSlices,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -11,16 +12,16 @@ import (
 	"touchline/inference/tokenizer"
 )
 
-// Session is one room. It keeps no conversation: each prompt brings its own
-// past, as in the original application. Frames it was shown are embedded
-// before they are asked about, as long as enough of them are.
+// Session is one room. It stores no conversation: each prompt contains its own
+// past, as in the original application. It embeds observed frames early while
+// prompts show enough of them.
 type Session struct {
 	e      *Engine
 	source uint64
 	closed atomic.Bool
 	asked  atomic.Uint64
 
-	shown, used atomic.Int64 // frames embedded early, and those of them that were asked about
+	shown, used atomic.Int64 // frames embedded early, and those that a prompt showed
 	skipped     atomic.Int64
 }
 
@@ -28,8 +29,8 @@ var _ inference.Session = (*Session)(nil)
 
 var errNoFrames = errors.New("expected at least one frame in the prompt, has none")
 
-// Generate answers one prompt in the official chat way, or, where the answer
-// is to be spoken, in the streaming way with its rules.
+// Generate answers one prompt like the official chat call or, for a spoken answer,
+// like the official streaming call.
 func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		r, err := s.request(p)
@@ -50,7 +51,7 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	}
 }
 
-// report logs where an answer's time went.
+// report logs the timing of an answer.
 func (s *Session) report(r Report) {
 	s.e.log.Debug().Uint64("session", s.source).Int64("wait_ms", r.Wait.Milliseconds()).Int64("vision_ms", r.Vision.Milliseconds()).
 		Int64("prefill_ms", r.Prefill.Milliseconds()).Int64("first_token_ms", r.FirstToken.Milliseconds()).
@@ -71,7 +72,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	if p.MaxTokens > 0 {
 		r.MaxTokens = p.MaxTokens
 	}
-	// Equal prompts in equal order get equal answers, whatever other rooms do.
+	// Equal prompts in equal order get equal answers, independently of other rooms.
 	r.Seed = e.seed<<40 ^ s.source<<20 ^ s.asked.Add(1)
 	parts := make([]tokenizer.Part, 0, len(p.Frames)+1)
 	for _, f := range p.Frames {
@@ -80,14 +81,13 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 			return r, err
 		}
 		parts = append(parts, tokenizer.Part{Image: &grid})
-		key := pictureKey{s.source, inferenceTime{int64(f.PTS), f.Epoch}, f.Width, f.Height, e.slices}
-		if e.cache.early(key) {
+		if e.cache.early(e.key(s.source, f, 0)) {
 			s.used.Add(1)
 			e.stats.early.Add(1)
 		}
 	}
 	if text := strings.TrimSpace(p.Text); text != "" {
-		parts = append(parts, tokenizer.Part{Text: text, Literal: true}) // people's words are in it
+		parts = append(parts, tokenizer.Part{Text: text, Literal: true}) // contains text of users
 	}
 	system := strings.TrimSpace(p.System + "\n\n" + inference.AskFor(p.Language))
 	var err error
@@ -104,8 +104,8 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	return r, err
 }
 
-// streaming writes the prompt of one turn of the official streaming way: each
-// message tokenised by itself, parts without line breaks between them.
+// streaming writes the prompt of one turn of the official streaming call: each
+// message is tokenised separately, without line breaks between its parts.
 func (e *Engine) streaming(system string, parts []tokenizer.Part) (tokenizer.Prompt, error) {
 	talk, err := e.builder.NewConversation(tokenizer.Options{Omni: true, Speech: true, MaxLen: e.maxPrompt})
 	if err != nil {
@@ -131,21 +131,22 @@ func (e *Engine) streaming(system string, parts []tokenizer.Part) (tokenizer.Pro
 	return whole, nil
 }
 
-// Join puts what is fed one after another into one prompt.
+// Join concatenates two prompts.
 func Join(a, b tokenizer.Prompt) tokenizer.Prompt {
 	n := len(a.IDs)
-	out := tokenizer.Prompt{Template: a.Template + b.Template, Text: a.Text + b.Text}
-	out.IDs = append(append(out.IDs, a.IDs...), b.IDs...)
-	out.Images = append(out.Images, a.Images...)
+	out := tokenizer.Prompt{
+		Template: a.Template + b.Template, Text: a.Text + b.Text,
+		IDs: slices.Concat(a.IDs, b.IDs), Images: slices.Clone(a.Images),
+	}
 	for _, s := range b.Images {
 		out.Images = append(out.Images, tokenizer.Span{Start: s.Start + n, End: s.End + n})
 	}
 	return out
 }
 
-// Observe embeds a frame before it is asked about, as idle time of the device
-// allows. It never waits: a frame that cannot be taken now is dropped. While
-// hardly any of a room's frames are asked about, only some are taken.
+// Observe embeds a frame in idle time of the device, before a prompt shows it. It
+// never waits: with a full queue it drops the frame. While prompts show few of the
+// room's frames, it takes only some.
 func (s *Session) Observe(f inference.Frame) {
 	e := s.e
 	if !e.sees || e.cache.limit == 0 || s.closed.Load() || !s.worth() {
@@ -163,9 +164,8 @@ func (s *Session) Observe(f inference.Frame) {
 	}
 }
 
-// worth reports whether frames are asked about often enough to embed them early:
-// one in eight of the last ones. Else one in sixteen is taken, to find out
-// when that changes.
+// worth reports whether to embed a frame early: if prompts showed at least one in
+// eight of the last ones, else for one in sixteen, to detect a change.
 func (s *Session) worth() bool {
 	const enough, rarely, memory, probe = 16, 8, 128, 16
 	shown, used := s.shown.Load(), s.used.Load()
@@ -179,7 +179,7 @@ func (s *Session) worth() bool {
 	return s.skipped.Add(1)%probe == 0
 }
 
-// Close forgets the room's frames. Answers under way go on.
+// Close removes the room's frames from the cache. Running answers continue.
 func (s *Session) Close() error {
 	if !s.closed.Swap(true) {
 		s.e.cache.forget(s.source)

@@ -11,9 +11,9 @@ import (
 	"touchline/models/onnx"
 )
 
-// table is the embeddings of the vocabulary, mapped from the bundle's data
-// file: the one copy there is, in the page cache. A row goes to the device
-// when its token is fed.
+// table holds the embeddings of the vocabulary, mapped from the bundle's data
+// file; the only copy is in the page cache. Feeding a token copies its row to the
+// device.
 type table struct {
 	mapped []byte
 	rows   []byte
@@ -21,55 +21,66 @@ type table struct {
 	count  int
 }
 
-// openTable finds the table in the graph of the embedding lookup.
+// openTable maps the table of an embedding lookup.
 func openTable(b *models.Bundle, g models.Graph, elem int) (*table, error) {
 	d := b.Manifest.Dims.Decoder
-	fail := func(err error) (*table, error) {
+	t := &table{row: d.Hidden * elem, count: d.Vocab}
+	at, err := tablePlace(b.Path(g.File), d)
+	if err == nil {
+		err = t.open(b.Path(at.Location), at)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("map the embedding table of %s: %w", g.File, err)
 	}
-	raw, err := os.ReadFile(b.Path(g.File))
-	if err != nil {
-		return fail(err)
-	}
-	m, err := onnx.Unmarshal(raw)
-	if err != nil {
-		return fail(err)
-	}
-	want := int64(d.Vocab) * int64(d.Hidden) * int64(elem)
-	for _, w := range m.Graph.Initializers {
-		if w.External == nil || !slices.Equal(w.Shape, []int64{int64(d.Vocab), int64(d.Hidden)}) {
-			continue
-		}
-		if w.External.Length != want {
-			return fail(fmt.Errorf("expected %d bytes for [%d,%d], has %d", want, d.Vocab, d.Hidden, w.External.Length))
-		}
-		f, err := os.Open(b.Path(w.External.Location))
-		if err != nil {
-			return fail(err)
-		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return fail(err)
-		}
-		if w.External.Offset < 0 || w.External.Offset > info.Size()-want {
-			return fail(fmt.Errorf("expected %d bytes at %d in %s, it has %d", want, w.External.Offset, w.External.Location, info.Size()))
-		}
-		page := int64(os.Getpagesize())
-		begin := w.External.Offset / page * page
-		skip := w.External.Offset - begin
-		mapped, err := unix.Mmap(int(f.Fd()), begin, int(want+skip), unix.PROT_READ, unix.MAP_SHARED)
-		if err != nil {
-			return fail(err)
-		}
-		// Read ahead: a token whose row is not in memory would hold up every room.
-		_ = unix.Madvise(mapped, unix.MADV_WILLNEED)
-		return &table{mapped: mapped, rows: mapped[skip:], row: d.Hidden * elem, count: d.Vocab}, nil
-	}
-	return fail(fmt.Errorf("no initializer of shape [%d,%d] in a data file", d.Vocab, d.Hidden))
+	return t, nil
 }
 
-// copy puts the row of an id into dst. An id outside gives zeros.
+// tablePlace reads the location of the table from the graph.
+func tablePlace(graph string, d models.Decoder) (*onnx.External, error) {
+	raw, err := os.ReadFile(graph)
+	if err != nil {
+		return nil, err
+	}
+	constants, err := onnx.Constants(raw)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range constants {
+		if w.External != nil && slices.Equal(w.Shape, []int64{int64(d.Vocab), int64(d.Hidden)}) {
+			return w.External, nil
+		}
+	}
+	return nil, fmt.Errorf("no initializer of shape [%d,%d] in a data file", d.Vocab, d.Hidden)
+}
+
+func (t *table) open(path string, at *onnx.External) error {
+	want := int64(t.count) * int64(t.row)
+	if at.Length != want {
+		return fmt.Errorf("expected %d bytes for %d rows of %d, has %d", want, t.count, t.row, at.Length)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if at.Offset < 0 || at.Offset > info.Size()-want {
+		return fmt.Errorf("expected %d bytes at %d in %s, it has %d", want, at.Offset, at.Location, info.Size())
+	}
+	skip := at.Offset % int64(os.Getpagesize())
+	if t.mapped, err = unix.Mmap(int(f.Fd()), at.Offset-skip, int(want+skip), unix.PROT_READ, unix.MAP_SHARED); err != nil {
+		return err
+	}
+	// Read ahead: a row that is not in memory would delay every room.
+	_ = unix.Madvise(t.mapped, unix.MADV_WILLNEED)
+	t.rows = t.mapped[skip:]
+	return nil
+}
+
+// copy copies the row of an id to dst, or zeros for an id outside the vocabulary.
 func (t *table) copy(dst []byte, id int32) {
 	if id < 0 || int(id) >= t.count {
 		clear(dst[:t.row])

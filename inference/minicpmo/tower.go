@@ -10,8 +10,8 @@ import (
 	"touchline/models"
 )
 
-// Each batch size and grid has its own buffers; the first ones of them are
-// captured as graphs and stay, the others make room for each other.
+// Each batch size and grid has its own buffers. The first visionGraphs of them are
+// captured as graphs and stay; the others replace each other.
 const (
 	visionShapes = 24
 	visionGraphs = 8
@@ -51,7 +51,7 @@ func (d *device) openVision(g models.Graph, o ort.SessionOptions, cfg vision.Con
 	return v, nil
 }
 
-// imageBytes is the size of the embeddings of one image.
+// imageBytes returns the size of the embeddings of one image.
 func (v *visionRunner) imageBytes() int { return v.dims.Queries * v.dims.Out * v.d.elem }
 
 func (v *visionRunner) run(images []*image) error {
@@ -92,7 +92,7 @@ func (v *visionRunner) run(images []*image) error {
 	return nil
 }
 
-// buffers finds or makes those of a shape.
+// buffers returns those of a shape.
 func (v *visionRunner) buffers(s visionShape) (*visionBuffers, error) {
 	v.turn++
 	if b, ok := v.shapes[s]; ok {
@@ -126,7 +126,7 @@ func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
 	dev, d := v.d.dev, v.d
 	l := s.rows * s.cols
 	pixels := 3 * v.dims.Patch * v.dims.Patch
-	tensor := func(t ort.Type, shape ...int64) (*ort.Memory, *ort.Tensor, error) {
+	tensor := func(t models.Type, shape ...int64) (*ort.Memory, *ort.Tensor, error) {
 		bytes := int64(t.Size())
 		for _, n := range shape {
 			bytes *= n
@@ -162,7 +162,7 @@ func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
 	}
 	b.all = append(b.all, binding)
 	for _, name := range []string{"position_ids", "rows", "cols"} {
-		_, x, err := tensor(ort.Int64, int64(l))
+		_, x, err := tensor(models.Int64, int64(l))
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
 	return errors.Join(binding.BindInput("patches", patches), binding.BindOutput("image_embeds", result))
 }
 
-// options makes the run options of b, with a CUDA graph while there are some left.
+// options returns the run options of b, with a CUDA graph while any are left.
 func (v *visionRunner) options(b *visionBuffers) (*ort.RunOptions, error) {
 	options, err := v.d.runtime.NewRunOptions()
 	if err != nil {
@@ -199,7 +199,12 @@ func (v *visionRunner) options(b *visionBuffers) (*ort.RunOptions, error) {
 	return options, options.SetGraph(graph)
 }
 
-// warm embeds grey pictures of the usual shape, one to four at once.
+// grey returns an image of rows x cols grey patches.
+func (v *visionRunner) grey(rows, cols int) *image {
+	return &image{rows: rows, cols: cols, patches: make([]byte, rows*cols*3*v.dims.Patch*v.dims.Patch*v.d.elem)}
+}
+
+// warm embeds grey pictures of the usual shape, one to four per run.
 func (v *visionRunner) warm() (cost, error) {
 	layout, err := v.cfg.Layout(1280, 720, 1)
 	if err != nil {
@@ -213,8 +218,7 @@ func (v *visionRunner) warm() (cost, error) {
 	var images []*image
 	took := make([]time.Duration, most)
 	for i := range most {
-		m := &image{rows: rows, cols: cols, patches: make([]byte, rows*cols*3*v.dims.Patch*v.dims.Patch*v.d.elem)}
-		images = append(images, m)
+		images = append(images, v.grey(rows, cols))
 		for range runs { // The first captures.
 			begin := v.d.now()
 			if err := v.run(images); err != nil {
@@ -229,20 +233,12 @@ func (v *visionRunner) warm() (cost, error) {
 	return lineThrough(1, took[0], most, took[most-1]), nil
 }
 
-func (b *visionBuffers) close() error {
-	var errs []error
-	for i := len(b.all) - 1; i >= 0; i-- {
-		errs = append(errs, b.all[i].Close())
-	}
-	b.all = nil
-	return errors.Join(errs...)
-}
+func (b *visionBuffers) close() error { return closeAll(b.all) }
 
 func (v *visionRunner) close() error {
 	var errs []error
 	for _, b := range v.shapes {
 		errs = append(errs, b.close())
 	}
-	v.shapes = map[visionShape]*visionBuffers{}
 	return errors.Join(append(errs, v.out.Close(), v.session.Close())...)
 }

@@ -1,6 +1,8 @@
 package minicpmo
 
-// admit takes a picture that a worker prepared.
+import "slices"
+
+// admit takes in a prepared picture.
 func (l *loop) admit(p *picture) {
 	switch {
 	case p.err != nil:
@@ -16,31 +18,23 @@ func (l *loop) admit(p *picture) {
 	}
 }
 
-// gather picks images of one grid for a run: wanted ones if any answer waits
-// for some, and others of the same grid with them; else, unless only wanted
-// ones are asked for, the oldest. Images that nobody needs any more go.
+// gather selects up to most images of one grid for a run: the grid of the first
+// wanted image or, unless wanted is set, of the oldest. Wanted images go first.
+// gather removes images that are no longer needed.
 func (l *loop) gather(wanted bool, most int) {
 	l.batch = l.batch[:0]
-	kept := l.images[:0]
-	for _, m := range l.images {
-		if p := m.owner; p.state != pictureWaiting || p.useless() {
+	l.images = slices.DeleteFunc(l.images, func(m *image) bool {
+		unneeded := m.owner.state != pictureWaiting || m.owner.useless()
+		if unneeded {
 			l.workers.done(m)
-			continue
 		}
-		kept = append(kept, m)
-	}
-	clear(l.images[len(kept):])
-	l.images = kept
-	var first *image
-	for _, m := range l.images {
-		if !wanted || m.owner.wanted.Load() > 0 {
-			first = m
-			break
-		}
-	}
-	if first == nil {
+		return unneeded
+	})
+	i := slices.IndexFunc(l.images, func(m *image) bool { return !wanted || m.owner.wanted.Load() > 0 })
+	if i < 0 {
 		return
 	}
+	first := l.images[i]
 	for _, needed := range []bool{true, false} {
 		for _, m := range l.images {
 			if len(l.batch) < most && m.rows == first.rows && m.cols == first.cols && m.owner.wanted.Load() > 0 == needed {
@@ -50,8 +44,8 @@ func (l *loop) gather(wanted bool, most int) {
 	}
 }
 
-// see embeds the gathered images. If that fails each is tried by itself, so
-// that only the answers of those that fail again end.
+// see embeds the gathered images. If the run fails it repeats each image
+// separately, so that only the answers of failing images end.
 func (l *loop) see() error {
 	begin := l.now()
 	err := l.dev.see(l.batch)
@@ -82,17 +76,12 @@ func (l *loop) see() error {
 	return nil
 }
 
-// seen notes that an image is embedded, or cannot be.
+// seen records that an image is embedded, or its error.
 func (l *loop) seen(m *image, err error) {
 	p := m.owner
 	l.workers.done(m)
-	for i, other := range l.images {
-		if other == m {
-			copy(l.images[i:], l.images[i+1:])
-			l.images[len(l.images)-1] = nil
-			l.images = l.images[:len(l.images)-1]
-			break
-		}
+	if i := slices.Index(l.images, m); i >= 0 {
+		l.images = slices.Delete(l.images, i, i+1)
 	}
 	if err != nil {
 		p.state, p.err = pictureFailed, err

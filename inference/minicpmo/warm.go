@@ -11,7 +11,7 @@ import (
 	"touchline/models"
 )
 
-// warm runs each captured range, measures and leaves the cache zeroed.
+// warm runs each captured range, measures, and zeroes the cache.
 func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth, err error) {
 	l := d.sel.layout
 	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
@@ -62,14 +62,14 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	return w, d.dev.Synchronize()
 }
 
-// warmPrefill feeds a prompt of each length that is run, and times a short and
-// a long one.
+// warmPrefill feeds a prompt of each padded length, and times a short and a long
+// one.
 func (d *device) warmPrefill() (cost, error) {
 	long := min(d.sel.chunk, d.sel.layout.MaxLen-1)
 	short := min(padTo, long)
 	p := &prompt{ids: make([]int32, long)}
 	if d.sel.device == models.DeviceCUDA {
-		// The longest first: what it makes the arena grow to serves all others.
+		// The longest first: it grows the arena for all others.
 		for n := long; n > 0; n = min(n-1, d.padded(0, n-padTo)) {
 			if err := d.prefill(d.sel.prefill, 0, p, 0, n, false); err != nil {
 				return cost{}, err
@@ -78,7 +78,7 @@ func (d *device) warmPrefill() (cost, error) {
 	}
 	var took [2]time.Duration
 	for i, n := range []int{long, short} {
-		for range 3 { // The first of a length takes longer.
+		for range 3 { // the first of a length takes longer
 			begin := d.now()
 			if err := d.prefill(d.sel.prefill, 0, p, 0, n, false); err != nil {
 				return cost{}, err
@@ -92,7 +92,7 @@ func (d *device) warmPrefill() (cost, error) {
 // measureSteps times a decode step of each set and captured size.
 func (d *device) measureSteps(tokens, lengths []int32) (stepCosts, error) {
 	l := d.sel.layout
-	for i := range lengths { // A step at a usual length.
+	for i := range lengths { // a usual length
 		lengths[i] = int32(min(l.MaxLen/2, 400)) //nolint:gosec // bounded by the layout
 	}
 	var costs stepCosts
@@ -109,7 +109,7 @@ func (d *device) measureSteps(tokens, lengths []int32) (stepCosts, error) {
 	return costs, nil
 }
 
-// time is the median of some steps.
+// time returns the median duration of seven steps.
 func (d *device) time(set int, r kvcache.Range, tokens, lengths []int32) (time.Duration, error) {
 	var took [7]time.Duration
 	for i := range took {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// switcher chooses the weight set of each decode step: the one that is faster
-// for the size of the range, as measured at warm-up. It keeps the set of the
-// step before unless the other gains more than a margin for several steps, so
-// that rooms that come and go do not make it change its mind all the time.
+// switcher chooses the weight set of each decode step: the faster one for the size
+// of the range, as measured at warm-up. It changes the set only after the other
+// one gained more than a margin for several steps, so that joining and leaving
+// rooms do not cause constant changes.
 type switcher struct {
 	costs   stepCosts
 	current int
@@ -16,12 +16,12 @@ type switcher struct {
 }
 
 const (
-	switchMargin = 0.03 // gain of the other set below which nothing changes
+	switchMargin = 0.03 // minimum gain of the other set
 	switchAfter  = 3    // steps in a row
 	never        = time.Duration(1 << 60)
 )
 
-// choose returns the set for a range of that size.
+// choose returns the set for a range of a size.
 func (s *switcher) choose(size int) int {
 	if len(s.costs) < 2 {
 		return 0
@@ -37,14 +37,14 @@ func (s *switcher) choose(size int) int {
 		s.doubts = 0
 		return s.current
 	}
-	// A size that has no graph is not worth a single step.
+	// Without a graph for the size the set changes at once.
 	if s.doubts++; s.doubts >= switchAfter || mine >= never {
 		s.current, s.doubts = best, 0
 	}
 	return s.current
 }
 
-// start takes measured costs and begins with the set that is best for one room.
+// start sets the measured costs and starts with the fastest set for one room.
 func (s *switcher) start(costs stepCosts) {
 	*s = switcher{costs: costs}
 	for set := range costs {
@@ -54,7 +54,7 @@ func (s *switcher) start(costs stepCosts) {
 	}
 }
 
-// cost of a size that was not measured (no graph for it) is without bound.
+// cost returns the duration of a step, or never for a size without a graph.
 func (s *switcher) cost(set, size int) time.Duration {
 	i := bits.Len(uint(size)) - 1
 	if set >= len(s.costs) || i >= len(s.costs[set]) || s.costs[set][i] <= 0 {
@@ -63,7 +63,7 @@ func (s *switcher) cost(set, size int) time.Duration {
 	return s.costs[set][i]
 }
 
-// step estimates a decode step of that size.
+// step estimates the duration of a decode step.
 func (s *switcher) step(size int) time.Duration {
 	if c := s.cost(s.current, size); c < never {
 		return c
@@ -71,7 +71,7 @@ func (s *switcher) step(size int) time.Duration {
 	return 0
 }
 
-// from is the smallest size for which another set than the first is faster; 0 if none is.
+// from returns the smallest size at which another set is faster than the first, or 0.
 func (s *switcher) from() int {
 	if len(s.costs) < 2 {
 		return 0

@@ -17,7 +17,7 @@ var (
 	errTooThin = errors.New("the picture is too long and thin for the vision tower: crop it")
 )
 
-// workers prepare pictures beside the loop: resize, cut, normalise.
+// workers prepare pictures outside the loop: resize, cut, normalise.
 type workers struct {
 	half      bool // patches in float16
 	embedSize int  // bytes of the embeddings of one image
@@ -47,7 +47,7 @@ func (w *workers) run(ctx context.Context, pre *vision.Preprocessor) {
 	var scratch []vision.Image
 	for {
 		var p *picture
-		select { // Those that somebody waits for go first.
+		select { // urgent pictures, which answers wait for, go first
 		case p = <-w.urgent:
 		default:
 			select {
@@ -97,7 +97,7 @@ func (w *workers) prepare(pre *vision.Preprocessor, scratch []vision.Image, p *p
 	return images
 }
 
-// buffer returns n bytes, of a used buffer if there is one.
+// buffer returns n bytes, if possible of a used buffer.
 func (w *workers) buffer(n int) []byte {
 	if b, ok := w.buffers.Get().(*[]byte); ok && cap(*b) >= n {
 		return (*b)[:n]
@@ -105,7 +105,7 @@ func (w *workers) buffer(n int) []byte {
 	return make([]byte, n)
 }
 
-// done takes the patches of an image back.
+// done recycles the patches of an image.
 func (w *workers) done(m *image) {
 	if b := m.patches; b != nil {
 		m.patches = nil

@@ -14,7 +14,7 @@ import (
 type Config struct {
 	// URL of the server up to and including /v1.
 	URL string `yaml:"url" env:"URL"`
-	// Model name as the server lists it; "" takes the only one it has.
+	// Model name as the server lists it; "" selects its only model.
 	Model string `yaml:"model" env:"MODEL"`
 	// APIKey is read from the environment only.
 	APIKey redact.Secret `yaml:"-" env:"API_KEY"`
@@ -23,25 +23,25 @@ type Config struct {
 	IdleTimeout       time.Duration `yaml:"idle_timeout" env:"IDLE_TIMEOUT"`
 	// Retries after a failed connection or a 5xx answer, before the first token.
 	Retries int `yaml:"retries" env:"RETRIES"`
-	// Parallel is how many answers the server is asked for at once, 1 to 64.
+	// Parallel is the number of concurrent requests, 1 to 64.
 	Parallel int `yaml:"parallel" env:"PARALLEL"`
 	// JPEGQuality of the pictures sent, 1 to 100.
 	JPEGQuality int `yaml:"jpeg_quality" env:"JPEG_QUALITY"`
 }
 
-// DefaultConfig returns the settings of a server that is not chosen yet.
+// DefaultConfig returns the default settings, without a server.
 func DefaultConfig() Config {
 	return Config{FirstTokenTimeout: 20 * time.Second, IdleTimeout: 10 * time.Second, Retries: 2, Parallel: 4, JPEGQuality: 85}
 }
 
-// Validate checks every setting and reports all that are wrong, joined. Each
-// message is "path: must be rule, is value" with the YAML path below "inference.remote".
+// Validate returns all violations, joined. Each message is "path: must be rule,
+// is value" with the YAML path below "inference.remote".
 func (c Config) Validate() error {
 	var s check.Settings
 	if c.URL == "" {
-		// The caller knows whether one is needed.
+		// The caller decides whether an address is required.
 	} else if u, err := url.Parse(c.URL); err != nil || u.User != nil {
-		// The value may hold a password: it is not repeated.
+		// The message omits the value, which may contain a password.
 		s.Add(errors.New("url: must be an address without name and password in it; " +
 			"a key goes into TOUCHLINE_INFERENCE_REMOTE_API_KEY"))
 	} else {

@@ -19,20 +19,20 @@ import (
 
 // Found is one model server on this machine.
 type Found struct {
-	// URL is what inference.remote.url would be set to.
+	// URL is a value for inference.remote.url.
 	URL string
-	// Kind is the server's name as far as it shows: "vLLM", "Ollama", ...
+	// Kind is the server's program, if recognised: "vLLM", "Ollama", ...
 	Kind string
-	// Models it lists.
+	// Models that the server lists.
 	Models []string
 	// Latency of the listing.
 	Latency time.Duration
 }
 
-// discoverTimeout bounds the look at one port.
+// discoverTimeout bounds the request to one address.
 const discoverTimeout = 2 * time.Second
 
-// LocalAddresses are where the usual servers listen when nobody tells them otherwise.
+// LocalAddresses returns the default addresses of common model servers on this machine.
 func LocalAddresses() []string {
 	var out []string
 	for _, port := range []int{
@@ -50,39 +50,40 @@ func LocalAddresses() []string {
 	return out
 }
 
-// Discover asks each address (host:port or http://HOST:PORT/v1; none means LocalAddresses) for its list
-// of models and returns those that have one, in the order asked. It sends
-// nothing but that question, no key and no picture, and only when called: a
-// server found here is used only if its address is put into the settings.
+// Discover requests the list of models from each address (HOST:PORT or
+// http://HOST:PORT/v1; none means LocalAddresses) and returns the servers with a
+// list, in the order of the addresses. It sends no key and no picture.
 func Discover(ctx context.Context, addresses ...string) []Found {
 	if len(addresses) == 0 {
 		addresses = LocalAddresses()
 	}
 	client := newClient()
 	defer client.CloseIdleConnections()
-	found := make([]*Found, len(addresses))
+	found, missing := make([]Found, len(addresses)), make([]error, len(addresses))
 	var wg sync.WaitGroup
 	for i, address := range addresses {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 			defer cancel()
-			if f, err := look(ctx, client, address); err == nil {
-				found[i] = &f
-			}
+			found[i], missing[i] = listServer(ctx, client, address)
 		})
 	}
 	wg.Wait()
 	var out []Found
-	for _, f := range found {
-		if f != nil {
-			out = append(out, *f)
+	for i, f := range found {
+		if missing[i] == nil {
+			out = append(out, f)
 		}
 	}
 	return out
 }
 
-func look(ctx context.Context, client *http.Client, address string) (Found, error) {
-	u, err := listURL(address)
+// listServer requests the list of models from one address.
+func listServer(ctx context.Context, client *http.Client, address string) (Found, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := parseURL(address)
 	if err != nil {
 		return Found{}, err
 	}
@@ -129,15 +130,11 @@ func look(ctx context.Context, client *http.Client, address string) (Found, erro
 	return f, nil
 }
 
-// listURL is what the settings would call an address: with scheme, and /v1
-// where no path is given.
-func listURL(address string) (*url.URL, error) {
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
-	}
+// parseURL parses the address of a server and adds /v1 if it has no path.
+func parseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
-		return nil, errors.New("expected an address such as 127.0.0.1:8000 or http://127.0.0.1:8000/v1, without name and password")
+		return nil, errors.New("expected an address such as http://127.0.0.1:8000/v1, without name and password")
 	}
 	if u.Path = strings.TrimRight(u.Path, "/"); u.Path == "" {
 		u.Path = "/v1"
@@ -146,7 +143,7 @@ func listURL(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// kind names a server by what it calls the owner of its models, else by its port.
+// kind recognises a server by the owner of its models, else by its port.
 func kind(owner, port string) string {
 	switch owner {
 	case "vllm":

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,40 +31,38 @@ const (
 	maxBackoff   = 4 * time.Second
 )
 
-// session is one conversation. Every prompt stands for itself: what was said
-// before is in its text.
+// session is one conversation. Each prompt is a separate request that contains
+// the previous comments.
 type session struct {
 	m        *Model
 	pictures pictures
 }
 
-// Generate asks the server. The time limits of the settings hold: the first
-// word within FirstTokenTimeout, all attempts together, then IdleTimeout
-// between two. Thoughts count as words, but an answer with them is bounded: in
-// tokens by MaxTokens, in time by mostTime. A server that refuses the connection, answers 408, 429 or 5xx or
-// hangs up before its first word is asked again, Retries times. Errors are those of this
-// package, *inference.ModelMissingError, or the context's.
+// Generate requests an answer from the server. The first word must arrive within
+// FirstTokenTimeout, all attempts included, and each further word within
+// IdleTimeout. Reasoning counts as words. The whole answer is limited by
+// MaxTokens and answerTimeout. Generate retries up to Retries times if, before
+// the first word, the server refuses the connection, answers 408, 429 or 5xx, or
+// closes the connection. Errors are those of this package,
+// *inference.ModelMissingError, or the context's.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
-		a := answer{m: s.m, yield: yield, limit: s.m.maxTokens}
-		if p.MaxTokens > 0 {
-			a.limit = p.MaxTokens
-		}
-		if err := s.run(ctx, p, &a); err != nil && !a.broken {
+		a := answer{m: s.m, yield: yield, limit: cmp.Or(max(p.MaxTokens, 0), s.m.maxTokens)}
+		if err := s.run(ctx, p, &a); err != nil && !a.stopped {
 			if cause := ctx.Err(); cause != nil {
 				err = cause
 			} else {
-				s.m.say(false, err.Error())
+				s.m.report(false, err.Error())
 			}
 			yield(inference.Chunk{}, err)
 		}
 	}
 }
 
-// Observe does nothing: pictures are encoded when they are sent.
+// Observe does nothing: pictures are encoded for the request.
 func (*session) Observe(inference.Frame) {}
 
-// Close forgets the encoded pictures.
+// Close releases the encoded pictures.
 func (s *session) Close() error {
 	s.pictures = pictures{quality: s.pictures.quality}
 	return nil
@@ -78,18 +77,15 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 	defer cancel(nil)
 	cfg := s.m.cfg
 	a.start = time.Now()
-	whole := time.AfterFunc(mostTime(cfg, a.limit), func() { cancel(errTotal) })
+	whole := time.AfterFunc(answerTimeout(cfg, a.limit), func() { cancel(errAnswerTimeout) })
 	defer whole.Stop()
-	a.rest = cfg.IdleTimeout
-	a.timer = time.AfterFunc(cfg.FirstTokenTimeout, func() {
-		// Which of the two limits it was, the text so far tells.
-		cancel(errLimit)
-	})
+	a.idle = cfg.IdleTimeout
+	a.timer = time.AfterFunc(cfg.FirstTokenTimeout, func() { cancel(errWordTimeout) })
 	defer a.timer.Stop()
 
 	for attempt := 0; ; attempt++ {
 		err := s.attempt(ctx, messages, a)
-		if err == nil || a.broken {
+		if err == nil || a.stopped {
 			return nil
 		}
 		if late := a.late(context.Cause(ctx), cfg); late != nil {
@@ -113,23 +109,22 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 	}
 }
 
-// errLimit and errTotal are the causes of a context that ended by a time limit
-// of ours: for the next word, and for the whole answer.
+// errWordTimeout and errAnswerTimeout are the causes of a context that ended by
+// the timeout of the next word or of the whole answer.
 var (
-	errLimit = errors.New("time limit")
-	errTotal = errors.New("time limit of the answer")
+	errWordTimeout   = errors.New("timeout of the next word")
+	errAnswerTimeout = errors.New("timeout of the answer")
 )
 
-// slowestToken is the rate below which a model is too slow for an answer to be
-// worth waiting for.
-const slowestToken = 250 * time.Millisecond
+// tokenTimeout is the mean time per token above which an answer is given up.
+const tokenTimeout = 250 * time.Millisecond
 
-// mostTime bounds an answer, all attempts and thoughts included.
-func mostTime(cfg Config, tokens int) time.Duration {
-	return 3*cfg.FirstTokenTimeout + time.Duration(tokens)*slowestToken
+// answerTimeout returns the timeout of an answer, all attempts and reasoning included.
+func answerTimeout(cfg Config, tokens int) time.Duration {
+	return 3*cfg.FirstTokenTimeout + time.Duration(tokens)*tokenTimeout
 }
 
-// messages builds the conversation: the standing order, then the pictures and the words that go with them.
+// messages builds the conversation: the system prompt, then the pictures and the text.
 func (s *session) messages(p inference.Prompt) ([]openai.ChatCompletionMessageParamUnion, error) {
 	urls, err := s.pictures.urls(p.Frames)
 	if err != nil {
@@ -141,15 +136,11 @@ func (s *session) messages(p inference.Prompt) ([]openai.ChatCompletionMessagePa
 	for _, u := range urls {
 		parts = append(parts, openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: u}))
 	}
-	text := p.Text
-	if text == "" {
-		text = p.Instruction
-	}
-	if text = plain(strings.ToValidUTF8(text, "\uFFFD")); text != "" {
+	if text := escape(strings.ToValidUTF8(cmp.Or(p.Text, p.Instruction), "\uFFFD")); text != "" {
 		parts = append(parts, openai.TextContentPart(text))
 	}
 	if len(parts) == 0 {
-		return nil, errors.New("expected a picture or a text to ask about, got neither")
+		return nil, errors.New("expected a picture or a text in the prompt, got neither")
 	}
 	return append(out, openai.UserMessage(parts)), nil
 }
@@ -161,40 +152,29 @@ func (s *session) attempt(ctx context.Context, messages []openai.ChatCompletionM
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	noTemplate := m.noTemplate
-	m.mu.Unlock()
+	var res *http.Response
 	opts := []option.RequestOption{
-		option.WithJSONSet("stream", true),
-		option.WithJSONSet("max_tokens", a.limit),
+		option.WithJSONSet("stream", true), option.WithJSONSet("max_tokens", a.limit), option.WithResponseBodyInto(&res),
 	}
-	if !noTemplate {
-		// Models that can be told not to think are told so; the others ignore it.
+	plain := m.plainTemplate.Load()
+	if !plain {
+		// Turns reasoning off in models that support it; others ignore it.
 		opts = append(opts, option.WithJSONSet("chat_template_kwargs", map[string]any{"enable_thinking": false}))
 	}
-	var res *http.Response
-	_, err = m.chat.New(ctx, openai.ChatCompletionNewParams{Model: name, Messages: messages},
-		append(opts, option.WithResponseBodyInto(&res))...)
-	if err != nil {
+	if _, err = m.chat.New(ctx, openai.ChatCompletionNewParams{Model: name, Messages: messages}, opts...); err != nil {
 		var api *openai.Error
-		if !noTemplate && errors.As(err, &api) && api.StatusCode < 500 &&
-			strings.Contains(api.Message, "chat_template_kwargs") {
-			m.mu.Lock()
-			m.noTemplate = true
-			m.mu.Unlock()
+		if !plain && errors.As(err, &api) && api.StatusCode < 500 && strings.Contains(api.Message, "chat_template_kwargs") {
+			m.plainTemplate.Store(true)
 			return s.attempt(ctx, messages, a)
 		}
 		return m.explain(ctx, err)
 	}
 	defer res.Body.Close()
-	if err := a.read(res); err != nil || a.broken {
+	if err := a.read(res); err != nil || a.stopped {
 		return err
 	}
 	m.settle(name)
-	m.mu.Lock()
-	m.firstWord = a.first
-	m.mu.Unlock()
-	m.say(true, fmt.Sprintf("%s on %s, first word after %.2f s", name, m.server, a.first.Seconds()))
+	m.report(true, fmt.Sprintf("%s on %s, first word after %.2f s", name, m.server, a.first.Seconds()))
 	return nil
 }
 
@@ -202,20 +182,20 @@ func (s *session) attempt(ctx context.Context, messages []openai.ChatCompletionM
 type answer struct {
 	m     *Model
 	yield func(inference.Chunk, error) bool
-	timer *time.Timer
-	rest  time.Duration // the limit between two words
+	timer *time.Timer   // of the next word
+	idle  time.Duration // the timeout between two words
 	limit int           // tokens
 	start time.Time
 	first time.Duration // to the first word
 
-	filter thinkFilter
-	bytes  int  // of text passed on
-	heard  int  // bytes of text and thoughts that came
-	begun  bool // the model has said something, aloud or in thought
-	broken bool // the caller wants no more
+	filter   thinkFilter
+	bytes    int  // of delivered text
+	received int  // bytes of text and reasoning
+	begun    bool // text or reasoning has arrived
+	stopped  bool // by the caller
 }
 
-// event is what matters of one event of the stream, or of a whole answer that was not streamed.
+// event holds the relevant fields of one event of the stream, or of an answer without streaming.
 type event struct {
 	Choices []struct {
 		Delta        words  `json:"delta"`
@@ -225,7 +205,7 @@ type event struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// words are the text of one step. Servers have three names for what is only thought.
+// words is the text of one step. Servers use three names for reasoning.
 type words struct {
 	Content          string `json:"content"`
 	Reasoning        string `json:"reasoning"`
@@ -233,13 +213,15 @@ type words struct {
 	Thinking         string `json:"thinking"`
 }
 
-// read delivers the answer. Without an end mark or a finish reason it was cut off.
+func (w words) reasoning() string { return w.Reasoning + w.ReasoningContent + w.Thinking }
+
+// read delivers the answer. An answer without an end mark or a finish reason is incomplete.
 func (a *answer) read(res *http.Response) error {
 	a.filter = thinkFilter{}
 	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "application/json" {
 		return a.readWhole(res.Body)
 	}
-	// The blank line at the end releases a last event that a server did not finish with one.
+	// The blank line ends a last event that the server did not terminate.
 	res.Body = struct {
 		io.Reader
 		io.Closer
@@ -250,30 +232,25 @@ func (a *answer) read(res *http.Response) error {
 		if err != nil {
 			return a.end(err)
 		}
-		if finished || a.broken {
+		if finished || a.stopped {
 			return a.end(nil)
 		}
 	}
-	err := events.Err()
-	if err == nil {
-		err = errors.New("the connection was closed before its end")
-	}
+	err := cmp.Or(events.Err(), errors.New("the connection was closed before its end"))
 	return a.end(fmt.Errorf("%s: %w: %w", a.m.server, ErrCut, err))
 }
 
-// readWhole takes an answer that came in one piece although a stream was asked for.
+// readWhole delivers an answer that the server did not stream.
 func (a *answer) readWhole(body io.Reader) error {
 	text, err := io.ReadAll(body)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", a.m.server, ErrCut, err)
 	}
-	if _, err := a.event(text); err != nil {
-		return a.end(err)
-	}
-	return a.end(nil)
+	_, err = a.event(text)
+	return a.end(err)
 }
 
-// event takes one event's data; finished when it was the last.
+// event handles the data of one event; finished reports whether it was the last.
 func (a *answer) event(data []byte) (finished bool, err error) {
 	text := strings.TrimSpace(string(data))
 	if text == "" {
@@ -284,10 +261,10 @@ func (a *answer) event(data []byte) (finished bool, err error) {
 	}
 	var e event
 	if err := json.Unmarshal([]byte(text), &e); err != nil {
-		// Events that a server did not part with blank lines come as one.
+		// Without blank lines between them several events arrive as one.
 		if lines := strings.Split(text, "\n"); len(lines) > 1 {
 			for _, line := range lines {
-				if finished, err := a.event([]byte(line)); finished || err != nil || a.broken {
+				if finished, err := a.event([]byte(line)); finished || err != nil || a.stopped {
 					return finished, err
 				}
 			}
@@ -299,37 +276,30 @@ func (a *answer) event(data []byte) (finished bool, err error) {
 		return false, fmt.Errorf("%s: %w in the middle of its answer: %s", a.m.server, ErrRefused, errorText(e.Error))
 	}
 	if len(e.Choices) == 0 {
-		return false, nil // Figures of use, keep-alive.
+		return false, nil // usage figures or keep-alive
 	}
 	c := e.Choices[0]
-	said := c.Delta.Content + c.Message.Content
-	thought := c.Delta.Reasoning + c.Delta.ReasoningContent + c.Delta.Thinking +
-		c.Message.Reasoning + c.Message.ReasoningContent + c.Message.Thinking
-	a.heard += len(said) + len(thought)
-	if thought != "" {
-		a.filter.thought = true
-		a.alive()
+	text, reasoning := c.Delta.Content+c.Message.Content, c.Delta.reasoning()+c.Message.reasoning()
+	a.received += len(text) + len(reasoning)
+	if reasoning != "" {
+		a.filter.reasoned = true
 	}
-	if said != "" {
-		a.alive()
-		a.deliver(a.filter.write(said))
+	if text != "" || reasoning != "" {
+		if !a.begun {
+			a.begun, a.first = true, time.Since(a.start)
+		}
+		a.timer.Reset(a.idle)
 	}
-	// A server that counts no thoughts against max_tokens may think for ever.
-	return c.FinishReason != "" || a.heard >= a.limit*bytesPerToken, nil
+	if text != "" {
+		a.deliver(a.filter.write(text))
+	}
+	// Some servers do not count reasoning against max_tokens.
+	return c.FinishReason != "" || a.received >= a.limit*bytesPerToken, nil
 }
 
-// alive notes that the model works: from now on the shorter limit holds.
-func (a *answer) alive() {
-	if !a.begun {
-		a.begun = true
-		a.first = time.Since(a.start)
-	}
-	a.timer.Reset(a.rest)
-}
-
-// deliver hands text to the caller; the time it takes is not the server's.
+// deliver yields text. The timer stands still while the caller handles it.
 func (a *answer) deliver(text string) {
-	if text == "" || a.broken {
+	if text == "" || a.stopped {
 		return
 	}
 	if room := a.limit*bytesPerToken - a.bytes; len(text) > room {
@@ -339,30 +309,30 @@ func (a *answer) deliver(text string) {
 	a.bytes += len(text)
 	a.timer.Stop()
 	if !a.yield(inference.Chunk{Text: text}, nil) {
-		a.broken = true
+		a.stopped = true
 		return
 	}
-	a.timer.Reset(a.rest)
+	a.timer.Reset(a.idle)
 }
 
-// end delivers what was held back, and tells an empty answer from a silent one.
+// end delivers the rest of the text. An answer of reasoning alone is an error.
 func (a *answer) end(err error) error {
 	a.deliver(a.filter.flush())
-	if err == nil && a.bytes == 0 && a.filter.thought && !a.broken {
-		return fmt.Errorf("%s: %w: it spent its %d tokens on thinking; choose a model that does not think, "+
-			"or raise inference.max_tokens, where it speaks inference.voice.max_tokens", a.m.server, ErrNoAnswer, a.limit)
+	if err == nil && a.bytes == 0 && a.filter.reasoned && !a.stopped {
+		return fmt.Errorf("%s: %w: it spent its %d tokens on thinking; choose a model without reasoning, "+
+			"or raise inference.max_tokens (inference.voice.max_tokens for speech)", a.m.server, ErrNoAnswer, a.limit)
 	}
 	return err
 }
 
-// late returns the error of the time limit that was the cause of the end; nil for another cause.
+// late returns the error of a timeout; nil for another cause.
 func (a *answer) late(cause error, cfg Config) error {
 	switch {
-	case errors.Is(cause, errTotal):
+	case errors.Is(cause, errAnswerTimeout):
 		return fmt.Errorf("%s: %w: the answer of at most %d tokens took longer than %v (three times "+
 			"inference.remote.first_token_timeout and %v a token); the server is overloaded or the model too slow",
-			a.m.server, ErrTimeout, a.limit, mostTime(cfg, a.limit), slowestToken)
-	case !errors.Is(cause, errLimit):
+			a.m.server, ErrTimeout, a.limit, answerTimeout(cfg, a.limit), tokenTimeout)
+	case !errors.Is(cause, errWordTimeout):
 		return nil
 	case a.begun:
 		return fmt.Errorf("%s: %w: expected the next word within %v (inference.remote.idle_timeout)",
@@ -379,7 +349,7 @@ type statusError struct {
 	after time.Duration // Retry-After
 }
 
-// Error gives the status and what the server said.
+// Error returns the status and the server's message.
 func (e *statusError) Error() string {
 	text := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
 	if e.text != "" {
@@ -388,10 +358,9 @@ func (e *statusError) Error() string {
 	return text
 }
 
-// explain turns an error of the library into one of ours.
+// explain converts an error of the library into one of this package.
 func (m *Model) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		// Our own limit or the caller's: the cause tells.
 		return fmt.Errorf("%s: %w: %w", m.server, ErrTimeout, context.Cause(ctx))
 	}
 	var api *openai.Error
@@ -411,7 +380,7 @@ func (m *Model) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%s: %w: %w", m.server, ErrCut, err)
 }
 
-// missing turns a refusal into ModelMissingError where the reason is that the server lacks the model.
+// missing converts a refusal into ModelMissingError if the server does not have the model.
 func (m *Model) missing(ctx context.Context, err error) error {
 	var refusal *statusError
 	if !errors.As(err, &refusal) || (refusal.code != http.StatusNotFound && refusal.code != http.StatusBadRequest) {
@@ -428,10 +397,10 @@ func (m *Model) missing(ctx context.Context, err error) error {
 	return err
 }
 
-// retry reports whether a new attempt may help, and when.
+// retry reports whether another attempt may succeed, and the wait before it.
 func retry(err error, attempt int) (again bool, wait time.Duration) {
 	wait = min(firstBackoff<<min(attempt, 10), maxBackoff)
-	wait = wait/2 + rand.N(wait) // Many bots must not come back together.
+	wait = wait/2 + rand.N(wait) // so that many bots do not retry in step
 	var refusal *statusError
 	switch {
 	case errors.As(err, &refusal):
@@ -443,7 +412,7 @@ func retry(err error, attempt int) (again bool, wait time.Duration) {
 	return false, 0
 }
 
-// errorText finds the message in {"error": {"message"}}, {"error": "..."}, {"message"}, {"detail"} or plain text.
+// errorText returns the message of {"error": {"message"}}, {"error": "..."}, {"message"}, {"detail"} or plain text.
 func errorText(raw []byte) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -467,7 +436,7 @@ func errorText(raw []byte) string {
 	return shorten(string(raw))
 }
 
-// shorten makes a server's words fit a log line.
+// shorten makes a server's text printable, of at most 300 characters.
 func shorten(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

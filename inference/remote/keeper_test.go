@@ -15,7 +15,7 @@ import (
 	"touchline/inference/residency"
 )
 
-// TestKept runs the engine as the program does, behind a Keeper: a server that is not up yet is waited for.
+// TestKept runs the engine behind a Keeper, which retries until the server is up.
 func TestKept(t *testing.T) {
 	var up atomic.Bool
 	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) {

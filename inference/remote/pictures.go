@@ -11,8 +11,8 @@ import (
 	"touchline/inference"
 )
 
-// pictures turns frames into JPEG data URLs and remembers those of the last
-// prompt: windows overlap, and each picture is encoded once.
+// pictures encodes frames as JPEG data URLs and caches those of the last prompt,
+// because consecutive windows overlap.
 type pictures struct {
 	quality int
 	known   map[pictureKey]string
@@ -26,10 +26,10 @@ type pictureKey struct {
 	width, height int
 }
 
-// maxSide bounds the edge of a picture; JPEG cannot go further.
+// maxSide is the largest edge of a JPEG.
 const maxSide = 65535
 
-// urls returns the data URLs of the frames, in their order, and forgets all others.
+// urls returns the data URLs of the frames in order and drops all others from the cache.
 func (c *pictures) urls(frames []inference.Frame) ([]string, error) {
 	now := make(map[pictureKey]string, len(frames))
 	out := make([]string, len(frames))

@@ -19,8 +19,8 @@ import (
 	"touchline/inference/remote"
 )
 
-// recorded answers as a real server did: testdata has what Ollama 0.17.4 and llama.cpp's server
-// (xllamacpp 2026.10.11549) answered, status and header and body, with a small model of random weights.
+// recorded replays a response of a real server: testdata has responses (status, header, body) of Ollama 0.17.4 and
+// llama.cpp's server (xllamacpp 2026.10.11549), with a small model of random weights.
 func recorded(t *testing.T, w http.ResponseWriter, name string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", filepath.FromSlash(name)+".txt"))
@@ -42,7 +42,7 @@ func recorded(t *testing.T, w http.ResponseWriter, name string) {
 	require.NoError(t, err)
 }
 
-// TestRecordedServers gives the engine what real servers said.
+// TestRecordedServers replays the responses of real servers.
 func TestRecordedServers(t *testing.T) {
 	tests := []struct {
 		name, model string
@@ -92,7 +92,7 @@ func TestRecordedServers(t *testing.T) {
 	}
 }
 
-// TestRecordedWrongModel: llama-server answers with the model it has, whatever name it is asked for, so its list must tell.
+// TestRecordedWrongModel: llama-server ignores the requested name, so the engine checks its list of models.
 func TestRecordedWrongModel(t *testing.T) {
 	for _, name := range []string{"ollama", "llama-server"} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,24 +1,23 @@
-// Package remote is the engine that asks a model server: any that speaks the
-// OpenAI chat/completions protocol, such as vLLM, SGLang, llama-server, Ollama
-// or LM Studio.
+// Package remote is the engine of a model server with the OpenAI
+// chat/completions protocol, such as vLLM, SGLang, llama-server, Ollama or
+// LM Studio.
 //
-// It owns the conversation with one server that its user chose: requests,
-// pictures as JPEG, the stream of words, time limits and new attempts. It never
-// sends a picture anywhere else, follows no redirect, reads no environment
-// variable, and starts no goroutine of its own: all work happens inside the
-// calls of Generate, Warm and Probe.
+// It owns the conversation with the configured server: requests, pictures as
+// JPEG, the stream of words, timeouts and retries. It sends pictures to no other
+// server, follows no redirect, reads no environment variable and starts no
+// goroutine: all work happens inside the calls of Generate, Warm and Probe.
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/openai/openai-go/v3"
@@ -28,27 +27,26 @@ import (
 	"touchline/inference"
 )
 
-// Errors that an answer can end with. They come wrapped with the server's
-// address and what it said; test with errors.Is.
+// Errors of an answer, wrapped with the server's address and message; test with
+// errors.Is.
 var (
-	// ErrUnreachable is returned when no connection to the server came about.
+	// ErrUnreachable is returned when the connection to the server failed.
 	ErrUnreachable = errors.New("the model server cannot be reached")
 	// ErrRefused is returned when the server answered with an error.
 	ErrRefused = errors.New("the model server refused")
-	// ErrTimeout is returned when the server took longer than allowed for its
-	// first word or between two words.
+	// ErrTimeout is returned when a word or the whole answer took too long.
 	ErrTimeout = errors.New("the model server is too slow")
-	// ErrCut is returned when the answer ended before its end, or became
-	// unreadable. The text up to there was delivered.
+	// ErrCut is returned when the answer is incomplete or unreadable. The text
+	// before was delivered.
 	ErrCut = errors.New("the answer was cut off")
-	// ErrNoAnswer is returned when the model spent all its tokens on thinking.
+	// ErrNoAnswer is returned when the model spent all its tokens on reasoning.
 	ErrNoAnswer = errors.New("the model gave no answer")
 )
 
 const (
-	// maxBody bounds one answer of a server in bytes, however long it talks.
+	// maxBody is the largest size of a server's answer in bytes.
 	maxBody = 8 << 20
-	// bytesPerToken bounds the text of an answer where the server ignores max_tokens: real tokens have 3 to 6 bytes.
+	// bytesPerToken bounds the text of an answer if the server ignores max_tokens; real tokens have 3 to 6 bytes.
 	bytesPerToken = 32
 	// dialTimeout bounds one connection attempt.
 	dialTimeout = 5 * time.Second
@@ -60,56 +58,44 @@ const (
 type Model struct {
 	cfg       Config
 	maxTokens int
-	server    string // address for people and messages
+	server    string // URL for messages
 	log       zerolog.Logger
 
 	client *http.Client
 	chat   openai.ChatCompletionService
 	models openai.ModelService
 
+	// plainTemplate is set when the server rejects chat_template_kwargs.
+	plainTemplate atomic.Bool
+
 	mu       sync.Mutex
 	name     string // the model's name once known
 	resolved bool
-	// noTemplate: the server does not take chat_template_kwargs.
-	noTemplate bool
-	status     inference.Status
-	firstWord  time.Duration // of the last answer
+	status   inference.Status
 }
 
-// New checks the address and returns the model behind it. Nothing is sent yet:
-// Warm does that, or the first prompt. maxTokens caps an answer whose prompt
-// sets no cap of its own.
+// New checks the address and returns the model behind it. It sends nothing; Warm
+// or the first prompt does. maxTokens limits answers to prompts without a limit.
 func New(cfg Config, maxTokens int, log zerolog.Logger) (*Model, error) {
-	u, err := url.Parse(cfg.URL)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
-		return nil, errors.New("open remote engine: expected an address such as http://127.0.0.1:8000/v1 " +
-			"in inference.remote.url, without name and password")
+	u, err := parseURL(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("open remote engine: inference.remote.url: %w", err)
 	}
 	if maxTokens < 1 {
 		return nil, fmt.Errorf("open remote engine: expected at least 1 token for an answer, got %d", maxTokens)
 	}
-	u.Path = strings.TrimRight(u.Path, "/")
-	if u.Path == "" {
-		u.Path = "/v1"
-	}
+	defaults := DefaultConfig()
 	cfg.URL = u.String()
-	if cfg.FirstTokenTimeout <= 0 {
-		cfg.FirstTokenTimeout = 20 * time.Second
-	}
-	if cfg.IdleTimeout <= 0 {
-		cfg.IdleTimeout = 10 * time.Second
-	}
-	if cfg.JPEGQuality < 1 || cfg.JPEGQuality > 100 {
-		cfg.JPEGQuality = 85
-	}
+	cfg.FirstTokenTimeout = cmp.Or(cfg.FirstTokenTimeout, defaults.FirstTokenTimeout)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaults.IdleTimeout)
+	cfg.JPEGQuality = cmp.Or(cfg.JPEGQuality, defaults.JPEGQuality)
 	m := &Model{
 		cfg: cfg, maxTokens: maxTokens, server: cfg.URL, name: cfg.Model,
 		log:    log.With().Str("component", "remote").Str("server", cfg.URL).Logger(),
 		client: newClient(),
-		status: inference.Status{Phase: inference.PhaseUnloaded, Detail: "not asked yet: " + cfg.URL},
+		status: inference.Status{Phase: inference.PhaseUnloaded, Detail: "no request yet: " + cfg.URL},
 	}
-	// The services are made by themselves because the library's client reads
-	// keys and addresses from the environment.
+	// The library's client would read keys and addresses from the environment.
 	opts := []option.RequestOption{
 		option.WithBaseURL(cfg.URL + "/"), option.WithHTTPClient(m.client), option.WithMaxRetries(0),
 	}
@@ -121,12 +107,11 @@ func New(cfg Config, maxTokens int, log zerolog.Logger) (*Model, error) {
 	return m, nil
 }
 
-// newClient returns an HTTP client that stays with the server it is given: a
-// redirect would carry pictures to one that nobody chose.
+// newClient returns an HTTP client without redirects and proxies, so that
+// pictures reach the configured server only.
 func newClient() *http.Client {
 	return &http.Client{
 		Transport: &boundedTransport{&http.Transport{
-			// No proxy: pictures go to the address that was chosen and nowhere else.
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSHandshakeTimeout: dialTimeout,
 			MaxIdleConnsPerHost: 32,
@@ -134,13 +119,12 @@ func newClient() *http.Client {
 			ForceAttemptHTTP2:   true,
 		}},
 		CheckRedirect: func(req *http.Request, _ []*http.Request) error {
-			return fmt.Errorf("the server points to %s, expected its own answer: set that address if you trust it",
-				req.URL.Redacted())
+			return fmt.Errorf("the server redirects to %s: set that address if you trust it", req.URL.Redacted())
 		},
 	}
 }
 
-// Name is "remote: " and the model's name.
+// Name returns "remote: " and the model's name.
 func (m *Model) Name() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,97 +134,82 @@ func (m *Model) Name() string {
 	return "remote: " + m.name
 }
 
-// Status tells what is known of the server from the last exchange with it. The
-// phase is unloaded until one succeeded, and ready from then on: whether a
-// server that is gone is back shows only by asking it.
+// Status returns the state after the last request. The phase is unloaded until
+// one succeeded, and ready from then on.
 func (m *Model) Status() inference.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.status
 }
 
-// Capabilities are those of a vision-language model.
+// Capabilities returns those of a vision-language model.
 func (m *Model) Capabilities() inference.Capabilities {
 	return inference.Capabilities{Instructions: true}
 }
 
-// NewSession opens a conversation. It keeps nothing but encoded pictures.
-func (m *Model) NewSession() (inference.Session, error) {
-	return &session{m: m, pictures: pictures{quality: m.cfg.JPEGQuality}}, nil
+// NewSession opens a conversation.
+func (m *Model) NewSession() (inference.Session, error) { return m.newSession(), nil }
+
+func (m *Model) newSession() *session {
+	return &session{m: m, pictures: pictures{quality: m.cfg.JPEGQuality}}
 }
 
-// Close closes the connections that are kept for the next prompt.
+// Close closes the idle connections.
 func (m *Model) Close() error {
 	m.client.CloseIdleConnections()
 	return nil
 }
 
-// Health is what Probe found.
-type Health struct {
-	// Reachable: the server listed its models.
-	Reachable bool
-	// Model is the one that prompts go to, "" when that is not clear.
-	Model string
-	// Models are all that the server lists.
-	Models []string
-	// Latency of the listing.
-	Latency time.Duration
-}
-
-// Probe asks the server for its models, without sending a picture. The error is
-// ErrUnreachable, ErrRefused or *inference.ModelMissingError, wrapped.
-func (m *Model) Probe(ctx context.Context) (Health, error) {
+// Probe requests the server's models, without sending a picture, and returns the
+// model of prompts. The error is ErrUnreachable, ErrRefused or
+// *inference.ModelMissingError, wrapped.
+func (m *Model) Probe(ctx context.Context) (model string, err error) {
 	start := time.Now()
 	models, err := m.list(ctx)
-	if err != nil {
-		m.say(false, err.Error())
-		return Health{}, err
+	if err == nil {
+		model, err = m.choose(models)
 	}
-	h := Health{Reachable: true, Models: models, Latency: time.Since(start)}
-	name, err := m.choose(models)
 	if err != nil {
-		m.say(false, err.Error())
-		return h, err
+		m.report(false, err.Error())
+		return "", err
 	}
-	h.Model = name
-	m.settle(name)
-	m.say(true, fmt.Sprintf("%s on %s, answers in %d ms", name, m.server, h.Latency.Milliseconds()))
-	return h, nil
+	m.settle(model)
+	m.report(true, fmt.Sprintf("%s on %s, answers in %d ms", model, m.server, time.Since(start).Milliseconds()))
+	return model, nil
 }
 
-// Warm makes the model ready: it checks that the server has it and lets it
-// answer one word to one small made-up picture, so that the server loads it, and
-// a model that cannot see is found out now. progress may be nil.
+// Warm checks that the server has the model, and prompts it with a small grey
+// picture: the server loads the model, and a model without vision fails here.
+// progress may be nil.
 func (m *Model) Warm(ctx context.Context, progress func(percent int, detail string)) error {
 	if progress == nil {
 		progress = func(int, string) {}
 	}
 	progress(0, "looking for the model on "+m.server)
-	h, err := m.Probe(ctx)
+	model, err := m.Probe(ctx)
 	if err != nil {
 		if !errors.Is(err, errNoList) || m.cfg.Model == "" {
 			return err
 		}
-		h.Model = m.cfg.Model // The server does not list models; the prompt below will tell.
-		m.settle(h.Model)
+		model = m.cfg.Model // The prompt below checks it.
+		m.settle(model)
 	}
-	progress(40, "waking "+h.Model+" on "+m.server)
-	s := &session{m: m, pictures: pictures{quality: m.cfg.JPEGQuality}}
+	progress(40, "warming up "+model+" on "+m.server)
 	grey := inference.Frame{Width: 112, Height: 112, Pix: slices.Repeat([]byte{128}, 112*112*3)}
 	prompt := inference.Prompt{
 		Text: "Which colour is this? One word.", Frames: []inference.Frame{grey}, MaxTokens: 8,
 	}
-	for _, err := range s.Generate(ctx, prompt) {
+	for _, err := range m.newSession().Generate(ctx, prompt) {
 		if err != nil && !errors.Is(err, ErrNoAnswer) {
 			return fmt.Errorf("warm up: %w", err)
 		}
 	}
-	progress(100, h.Model+" on "+m.server+" is ready")
+	progress(100, model+" on "+m.server+" is ready")
 	return nil
 }
 
-// say sets what Status tells.
-func (m *Model) say(ok bool, detail string) {
+// report sets the status.
+func (m *Model) report(ok bool, detail string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ok {
@@ -255,14 +224,14 @@ func (m *Model) settle(name string) {
 	m.name, m.resolved = name, true
 }
 
-// forget makes the next prompt look for the model again: the server was changed.
+// forget makes the next prompt list the models again, because the server has changed.
 func (m *Model) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.resolved = false
 }
 
-// modelName returns the model to ask for, and looks for it when the settings leave it open.
+// modelName returns the model of requests, from the server's list if the settings name none.
 func (m *Model) modelName(ctx context.Context) (string, error) {
 	m.mu.Lock()
 	name, resolved := m.name, m.resolved
@@ -280,7 +249,7 @@ func (m *Model) modelName(ctx context.Context) (string, error) {
 	return name, err
 }
 
-// errNoList is returned when a server answers but has no list of models.
+// errNoList is returned when a server has no list of models.
 var errNoList = errors.New("it does not list its models")
 
 // list returns the names of the server's models.
@@ -304,13 +273,13 @@ func (m *Model) list(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// choose picks the model that was asked for, or the only one there is.
+// choose returns the model of the settings, or the only one.
 func (m *Model) choose(models []string) (string, error) {
 	if m.cfg.Model == "" && len(models) == 1 {
 		return models[0], nil
 	}
 	for _, name := range models {
-		// Ollama adds the tag itself.
+		// Ollama adds the tag.
 		if m.cfg.Model != "" && (name == m.cfg.Model || name == m.cfg.Model+":latest") {
 			return name, nil
 		}

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// request is what a server was sent.
+// request is a received request.
 type request struct {
 	Model     string `json:"model"`
 	Stream    bool   `json:"stream"`
@@ -189,13 +189,13 @@ func frame(pts time.Duration, w, h int, c color.RGBA) inference.Frame {
 
 var prompt = inference.Prompt{System: "You comment.", Text: "What now?", Instruction: "the keeper"}
 
-// TestServers answers as three servers do, with their own habits.
+// TestServers tests the formats of three servers.
 func TestServers(t *testing.T) {
 	tests := []struct {
 		name   string
 		models string
-		model  string // asked for
-		want   string // sent
+		model  string // requested
+		want   string // received
 		events []string
 	}{
 		{
@@ -260,14 +260,14 @@ func TestWhatIsSent(t *testing.T) {
 		require.InDelta(t, want.B, got.B, 6)
 	}
 
-	// The same PTS is the same picture: what the pixels hold now is not looked at again.
+	// A frame with the same PTS comes from the cache.
 	p.Frames = []inference.Frame{frame(2, 64, 36, red), frame(3, 64, 36, red)}
 	_, err = ask(t.Context(), se, p)
 	require.NoError(t, err)
 	again := s.last().parts(t)
 	require.Equal(t, parts[1].ImageURL.URL, again[0].ImageURL.URL, "encoded once")
 	require.NotEqual(t, parts[1].ImageURL.URL, again[1].ImageURL.URL)
-	// Forgotten once it left the window; another epoch is another picture.
+	// Pictures outside the window leave the cache; another epoch is another picture.
 	p.Frames = []inference.Frame{frame(1, 64, 36, blue)}
 	_, err = ask(t.Context(), se, p)
 	require.NoError(t, err)
@@ -303,7 +303,7 @@ func TestBadPrompts(t *testing.T) {
 	require.Zero(t, s.count())
 }
 
-// TestStreams reads what servers really send, and what broken ones might.
+// TestStreams tests streams of real servers and invalid ones.
 func TestStreams(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -364,7 +364,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestWholeAnswer takes a server that does not stream.
+// TestWholeAnswer tests a server that does not stream.
 func TestWholeAnswer(t *testing.T) {
 	body := `{"choices":[{"message":{"role":"assistant","content":"<think>x</think>Red."},"finish_reason":"stop"}]}`
 	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) {
@@ -473,7 +473,7 @@ func TestNobodyThere(t *testing.T) {
 	require.Equal(t, inference.PhaseUnloaded, m.Status().Phase)
 }
 
-// TestServerComesBack: a server that was away is used again without a new session.
+// TestServerComesBack: after an outage of the server the session works again.
 func TestServerComesBack(t *testing.T) {
 	var away atomic.Bool
 	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) {
@@ -538,7 +538,7 @@ func TestTimeLimits(t *testing.T) {
 	}
 }
 
-// TestSlowTokens: as long as words come, an answer may take longer than either limit.
+// TestSlowTokens: while words arrive, an answer may take longer than both timeouts.
 func TestSlowTokens(t *testing.T) {
 	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) {
 		tick := time.NewTicker(60 * time.Millisecond)
@@ -557,7 +557,7 @@ func TestSlowTokens(t *testing.T) {
 	require.Equal(t, "xxxxxxxxxxxx", text)
 }
 
-// TestTrickle: words and thoughts that keep coming end with the answer's limits, not with the server's patience.
+// TestTrickle: the limits of an answer end an endless stream of words or reasoning.
 func TestTrickle(t *testing.T) {
 	thought := "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"hm, let me think about it \"}}]}\n\n"
 	for _, tt := range []struct {
@@ -595,7 +595,7 @@ func TestTrickle(t *testing.T) {
 	}
 }
 
-// TestPeopleWriteNoControlTokens: the server tokenises their words together with its chat template.
+// TestPeopleWriteNoControlTokens: user text contains no control tokens of the chat template.
 func TestPeopleWriteNoControlTokens(t *testing.T) {
 	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) { stream(w, delta("ok"), stop, done) })
 	se := session(t, open(t, s.URL))
@@ -620,7 +620,7 @@ func TestPeopleWriteNoControlTokens(t *testing.T) {
 	}
 }
 
-// TestSlowReader: the time that the caller takes does not count against the server.
+// TestSlowReader: timeouts exclude the caller's time.
 func TestSlowReader(t *testing.T) {
 	s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) { stream(w, delta("a"), delta("b"), stop) })
 	m := open(t, s.URL, func(c *remote.Config) { c.IdleTimeout = 150 * time.Millisecond })
@@ -709,13 +709,12 @@ func TestMissingModel(t *testing.T) {
 		_, err = m.Probe(t.Context())
 		require.ErrorAs(t, err, &missing)
 	}
-	// The only one there is needs no name, and a changed server is noticed.
+	// The only model of a server needs no name. A change of the server is noticed.
 	s.models = list("vllm", "a")
 	m := open(t, s.URL)
-	h, err := m.Probe(t.Context())
+	name, err := m.Probe(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "a", h.Model)
-	require.True(t, h.Reachable)
+	require.Equal(t, "a", name)
 	require.Equal(t, "remote: a", m.Name())
 	text, err := ask(t.Context(), session(t, m), prompt)
 	require.NoError(t, err)
@@ -763,7 +762,7 @@ func TestWarm(t *testing.T) {
 	require.Len(t, s.last().parts(t), 2, "a picture and a question")
 	require.Equal(t, inference.PhaseReady, m.Status().Phase)
 
-	// A model that cannot see says so before the first comment.
+	// A model without vision fails in Warm.
 	blind := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, `{"error":{"message":"m is not a multimodal model"}}`)
@@ -771,13 +770,13 @@ func TestWarm(t *testing.T) {
 	require.ErrorContains(t, open(t, blind.URL).Warm(t.Context(), nil), "warm up: "+blind.URL+"/v1: the model server refused: "+
 		"400 Bad Request: m is not a multimodal model")
 
-	// A server that lists no models is asked all the same when the model is named.
+	// A server without a list of models works if the model is configured.
 	bare := serve(t, "", func(w http.ResponseWriter, _ request, _ int) { stream(w, delta("Grey"), stop) })
 	require.Error(t, open(t, bare.URL).Warm(t.Context(), nil))
 	require.NoError(t, open(t, bare.URL, func(c *remote.Config) { c.Model = "m" }).Warm(t.Context(), nil))
 }
 
-// TestServerWithoutTemplateSettings: a strict server is asked again without what it does not know.
+// TestServerWithoutTemplateSettings: a retry omits the fields that a strict server rejects.
 func TestServerWithoutTemplateSettings(t *testing.T) {
 	s := serve(t, list("x", "m"), func(w http.ResponseWriter, r request, _ int) {
 		if r.Template != nil {
@@ -795,7 +794,7 @@ func TestServerWithoutTemplateSettings(t *testing.T) {
 	require.Equal(t, 3, s.count(), "and remembered")
 }
 
-// TestNoRedirect: pictures go where the user said, nowhere else.
+// TestNoRedirect: pictures reach the configured server only.
 func TestNoRedirect(t *testing.T) {
 	var caught atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { caught.Add(1) }))
@@ -808,7 +807,7 @@ func TestNoRedirect(t *testing.T) {
 	p := prompt
 	p.Frames = []inference.Frame{frame(1, 8, 8, color.RGBA{})}
 	_, err := ask(t.Context(), session(t, m), p)
-	require.ErrorContains(t, err, "the server points to "+other.URL)
+	require.ErrorContains(t, err, "the server redirects to "+other.URL)
 	require.Zero(t, caught.Load())
 }
 
@@ -891,12 +890,12 @@ func TestNoProxy(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	_, err := open(t, "http://model.invalid/v1").Probe(ctx) // a name that is nobody's (RFC 6761, section 6.4)
+	_, err := open(t, "http://model.invalid/v1").Probe(ctx) // a reserved name (RFC 6761, section 6.4)
 	require.Error(t, err)
 	require.Zero(t, asked.Load(), "pictures would have gone where nobody chose")
 }
 
-// FuzzStream feeds a server's raw answer: any bytes end in text or an error, without panic.
+// FuzzStream: any response ends in text or an error, without a panic.
 func FuzzStream(f *testing.F) {
 	for _, seed := range []string{
 		delta("a") + stop + done, delta("<think>") + delta("a</think>b") + done, "data: {\n\n", "data:\n\n", ":\n", "\xff\xfe", "data: [DONE]",

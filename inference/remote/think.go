@@ -2,24 +2,22 @@ package remote
 
 import "strings"
 
-// Marks that some servers leave in the text.
+// The marks around reasoning that some servers leave in the text.
 const (
 	thinkOpen  = "<think>"
 	thinkClose = "</think>"
 )
 
-// thinkFilter passes text on without what stands between <think> and </think>,
-// however the stream cuts it into pieces, and without the marks that end a turn.
+// thinkFilter removes the reasoning between <think> and </think> and the end
+// marks of a turn from a stream of text.
 type thinkFilter struct {
-	held     string // the start of what may become a mark
+	held     string // may be the start of a mark
 	thinking bool
-	// thought: something was left out.
-	thought bool
-	// begun: visible text was passed on; blanks before it are dropped.
-	begun bool
+	reasoned bool // the answer has reasoning
+	begun    bool // visible text was returned; blanks before it are dropped
 }
 
-// write returns what of the text so far may be shown and was not yet.
+// write takes the next text and returns the text that can be shown.
 func (f *thinkFilter) write(text string) string {
 	f.held += text
 	var out strings.Builder
@@ -34,7 +32,7 @@ func (f *thinkFilter) write(text string) string {
 		f.held = f.held[at+len(mark):]
 		switch mark {
 		case thinkOpen:
-			f.thinking, f.thought = true, true
+			f.thinking, f.reasoned = true, true
 		case thinkClose:
 			f.thinking = false
 		}
@@ -47,7 +45,7 @@ func (f *thinkFilter) write(text string) string {
 	return f.trim(out.String())
 }
 
-// flush returns what was held back at the end of the answer.
+// flush returns the held text at the end of the answer.
 func (f *thinkFilter) flush() string {
 	rest := f.held
 	f.held = ""
@@ -57,7 +55,7 @@ func (f *thinkFilter) flush() string {
 	return f.trim(rest)
 }
 
-// trim drops blanks in front of the answer.
+// trim drops blanks before the answer.
 func (f *thinkFilter) trim(s string) string {
 	if !f.begun {
 		s = strings.TrimLeft(s, " \t\r\n")
@@ -66,7 +64,7 @@ func (f *thinkFilter) trim(s string) string {
 	return s
 }
 
-// marks are what is looked for; while thinking only its end.
+// marks returns the marks to remove; during reasoning only its end.
 func (f *thinkFilter) marks() []string {
 	if f.thinking {
 		return []string{thinkClose}
@@ -74,7 +72,7 @@ func (f *thinkFilter) marks() []string {
 	return []string{thinkOpen, thinkClose, "<|im_end|>", "<|endoftext|>"}
 }
 
-// next finds the first mark in the held text; -1 when there is none.
+// next finds the first mark in the held text, at -1 without one.
 func (f *thinkFilter) next() (at int, mark string) {
 	at = -1
 	for _, m := range f.marks() {
@@ -85,7 +83,7 @@ func (f *thinkFilter) next() (at int, mark string) {
 	return at, mark
 }
 
-// partial returns how many bytes at the end of the held text could be the start of a mark.
+// partial returns the number of bytes at the end of the held text that may start a mark.
 func (f *thinkFilter) partial() int {
 	longest := 0
 	for _, m := range f.marks() {

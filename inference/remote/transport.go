@@ -8,8 +8,8 @@ import (
 	"net/http"
 )
 
-// boundedTransport gives every answer an end, and every refusal the one shape
-// that the library reads: servers have at least five.
+// boundedTransport limits the size of answers and converts error responses to
+// the format of the library; servers use at least five formats.
 type boundedTransport struct {
 	*http.Transport
 }
@@ -27,7 +27,7 @@ func (t *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	defer res.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	if err != nil {
-		raw = nil // The status says enough.
+		raw = nil // The status suffices.
 	}
 	body, err := json.Marshal(map[string]any{"error": map[string]string{"message": errorText(raw)}})
 	if err != nil {
@@ -40,7 +40,7 @@ func (t *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	return res, nil
 }
 
-// maxRefusal bounds what is read of a refusal, in bytes.
+// maxRefusal is the largest size of an error response in bytes; the rest is ignored.
 const maxRefusal = 64 << 10
 
 type boundedBody struct {
@@ -51,12 +51,9 @@ type boundedBody struct {
 // Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, fmt.Errorf("expected an answer of at most %d bytes, it goes on", maxBody)
+		return 0, fmt.Errorf("the answer exceeds %d bytes", maxBody)
 	}
-	if len(p) > b.left {
-		p = p[:b.left]
-	}
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
 	b.left -= n
 	return n, err
 }

@@ -16,7 +16,7 @@ import (
 
 var errLost = errors.New("the device is gone")
 
-// fragile is a model on a device that a test can lose.
+// fragile is a model with a device that may be lost.
 type fragile struct {
 	model
 

@@ -7,29 +7,28 @@ import (
 	"touchline/inference"
 )
 
-// queue lets a number of prompts run and holds the rest in order. It is a plain
-// value under the Keeper's lock. Each change admits the next in line in the
-// same step, so that no prompt holds up those behind it.
+// queue runs a number of prompts at once and holds the others in order. The
+// Keeper's lock protects it. Each change admits waiting prompts in the same step.
 type queue struct {
-	open    bool // the model is there
+	open    bool // the model is loaded
 	free    int  // places
-	room    int  // for waiting
+	room    int  // the largest number of waiting prompts
 	running map[*prompt]struct{}
 	line    []*prompt // oldest first
 }
 
-// prompt is one question in the queue or under way.
+// prompt is a waiting or running prompt.
 type prompt struct {
 	cancel context.CancelCauseFunc
-	// settled is closed once the prompt may run, or err is why it may not.
+	// settled is closed when the prompt is admitted, or refused with err.
 	settled chan struct{}
 	err     error
 }
 
 func (q *queue) waiting() int { return len(q.line) }
 
-// add puts a prompt in line, or lets it run at once. It refuses the prompt, and
-// reports so, when too many wait.
+// add queues a prompt and admits it if there is a place. It refuses the prompt
+// if the line is full.
 func (q *queue) add(p *prompt) (refused bool) {
 	q.line = append(q.line, p)
 	q.admit()
@@ -41,7 +40,7 @@ func (q *queue) add(p *prompt) (refused bool) {
 	return true
 }
 
-// admit lets prompts run while there are places.
+// admit starts prompts while there are places.
 func (q *queue) admit() {
 	for q.open && q.free > 0 && q.waiting() > 0 {
 		p := q.line[0]
@@ -55,7 +54,7 @@ func (q *queue) admit() {
 	}
 }
 
-// leave takes a prompt out, waiting or running. Calling it again does nothing.
+// leave removes a waiting or running prompt. Further calls do nothing.
 func (q *queue) leave(p *prompt) {
 	if _, ok := q.running[p]; ok {
 		delete(q.running, p)
@@ -68,7 +67,7 @@ func (q *queue) leave(p *prompt) {
 	}
 }
 
-// fail refuses all that wait.
+// fail refuses all waiting prompts.
 func (q *queue) fail(err error) {
 	for _, p := range q.line {
 		p.settle(err)

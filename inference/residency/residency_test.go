@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// engine is a small engine that keeps book of its life. It answers each prompt
-// with its text after a second of thought.
+// engine counts its loads, sessions and prompts. It answers each prompt with its
+// text after a second.
 type engine struct {
 	t     *testing.T
 	think time.Duration
@@ -36,7 +36,7 @@ type engine struct {
 	asked    []string
 	observed int
 	fail     error // of the next loads
-	sick     bool  // what Status says
+	sick     bool  // Status is failed
 }
 
 func (e *engine) load(ctx context.Context, progress residency.Progress) (inference.Model, error) {
@@ -172,7 +172,7 @@ func TestLoadsOnDemandAndShowsProgress(t *testing.T) {
 		}
 		e, k := start(t, residency.Options{Name: "engine", Warm: warm})
 		time.Sleep(time.Hour)
-		require.Equal(t, inference.Status{Phase: inference.PhaseUnloaded, Detail: "loads when it is needed"}, k.Status())
+		require.Equal(t, inference.Status{Phase: inference.PhaseUnloaded, Detail: "loads on demand"}, k.Status())
 		require.Zero(t, e.loads)
 		require.Equal(t, "engine", k.Name())
 
@@ -217,7 +217,7 @@ func TestPreload(t *testing.T) {
 	})
 }
 
-// TestIdleUnloadCountsLiveSessions: an open session keeps the model however long it says nothing.
+// TestIdleUnloadCountsLiveSessions: an open session keeps the model loaded without prompts.
 func TestIdleUnloadCountsLiveSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{IdleUnload: time.Minute})
@@ -233,7 +233,7 @@ func TestIdleUnloadCountsLiveSessions(t *testing.T) {
 		require.NoError(t, b.Close())
 		time.Sleep(59 * time.Second)
 		require.Equal(t, inference.PhaseReady, k.Status().Phase)
-		// A new session within the time starts it anew.
+		// A new session restarts the time.
 		c := open(t, k)
 		time.Sleep(time.Hour)
 		require.NoError(t, c.Close())
@@ -264,7 +264,7 @@ func TestNoIdleUnloadByDefault(t *testing.T) {
 	})
 }
 
-// TestFailedLoad: the reason is told at once, and the load tried again without anybody asking.
+// TestFailedLoad: waiting prompts fail at once with the reason, and the load is retried.
 func TestFailedLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{})
@@ -319,7 +319,7 @@ func TestNothingLoadsForNobody(t *testing.T) {
 	})
 }
 
-// TestModelThatBreaksIsLoadedAgain: found out by a prompt, or by whoever looks at the status.
+// TestModelThatBreaksIsLoadedAgain: a prompt or a call of Status detects the failure.
 func TestModelThatBreaksIsLoadedAgain(t *testing.T) {
 	for _, by := range []string{"prompt", "status"} {
 		t.Run(by, func(t *testing.T) {
@@ -350,7 +350,7 @@ func TestModelThatBreaksIsLoadedAgain(t *testing.T) {
 	}
 }
 
-// queueUp asks each text in its turn, in one goroutine each, and returns the errors when all have ended.
+// queueUp sends prompts in order, each in its goroutine, and returns their errors.
 func queueUp(t *testing.T, k *residency.Keeper, prompts ...inference.Prompt) func() []error {
 	t.Helper()
 	errs := make([]error, len(prompts))
@@ -361,7 +361,7 @@ func queueUp(t *testing.T, k *residency.Keeper, prompts ...inference.Prompt) fun
 			defer s.Close()
 			_, errs[i] = ask(t.Context(), s, p)
 		})
-		synctest.Wait() // so that they come in this order
+		synctest.Wait() // keeps the order
 	}
 	return func() []error { wg.Wait(); return errs }
 }
@@ -409,7 +409,7 @@ func TestOverload(t *testing.T) {
 	})
 }
 
-// TestCancelledPromptsLeaveTheQueue: in the queue, at the very moment of being let in, and under way.
+// TestCancelledPromptsLeaveTheQueue: prompts are cancelled in the queue, on admission, and while running.
 func TestCancelledPromptsLeaveTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, k := start(t, residency.Options{Preload: true})
@@ -419,13 +419,13 @@ func TestCancelledPromptsLeaveTheQueue(t *testing.T) {
 		defer func() { _, _, _ = a.Close(), b.Close(), c.Close() }()
 		var wg sync.WaitGroup
 		var errs [2]error
-		wg.Go(func() { // Under way when its time is up.
+		wg.Go(func() { // Running at its timeout.
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			_, errs[0] = ask(ctx, a, inference.Prompt{Text: "a"})
 		})
 		synctest.Wait()
-		wg.Go(func() { // In the queue when its time is up; at 3 s it is let in and times out in one.
+		wg.Go(func() { // In the queue at its timeout; at 3 s admission and timeout coincide.
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			_, errs[1] = ask(ctx, b, inference.Prompt{Text: "b"})
@@ -464,8 +464,8 @@ func TestPanicFreesThePlace(t *testing.T) {
 	})
 }
 
-// TestRandomDay throws prompts with random limits, priorities and sessions at a model that sometimes
-// breaks. Whatever happened, the next prompt is answered, and nothing is left over.
+// TestRandomDay sends prompts with random timeouts and sessions to a model that sometimes fails. Afterwards
+// the next prompt is answered, and no place is lost.
 func TestRandomDay(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
@@ -579,7 +579,7 @@ func TestNewChecks(t *testing.T) {
 	}
 }
 
-// TestLateProgress: a report that comes after its load is over changes nothing.
+// TestLateProgress: a report after the end of its load is ignored.
 func TestLateProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &engine{t: t}

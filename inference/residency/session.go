@@ -12,8 +12,8 @@ import (
 	"touchline/internal/rescue"
 )
 
-// session is a conversation that outlives loads of the model: it opens one with
-// the model of the day when it is first needed.
+// session is a conversation that outlives loads of the model. It opens a session
+// of the loaded model on first use.
 type session struct {
 	k *Keeper
 
@@ -23,9 +23,9 @@ type session struct {
 	closed     bool
 }
 
-// Generate waits for the model and for its turn, then answers. It fails with
-// ErrNotReady and the reason when the model cannot be loaded, with
-// inference.ErrOverloaded when too many wait, with ErrClosed when the Keeper ended.
+// Generate waits for the model and a place, then answers. It fails with
+// inference.ErrNotReady and the reason if the model cannot be loaded, with
+// inference.ErrOverloaded if the queue is full, with ErrClosed after Close.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		k := s.k
@@ -37,8 +37,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 			yield(inference.Chunk{}, err)
 			return
 		}
-		// Also when the model or the caller panics: a place that is lost stays lost.
-		defer k.leave(mine)
+		defer k.leave(mine) // deferred in case the model or the caller panics
 
 		model, err := s.open()
 		if err != nil {
@@ -47,7 +46,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		}
 		for c, err := range model.Generate(ctx, p) {
 			if err != nil && asked.Err() == nil && ctx.Err() != nil {
-				err = context.Cause(ctx) // Ended by us, not by whoever asked.
+				err = context.Cause(ctx) // ended by the Keeper, not the caller
 			}
 			if !yield(c, err) {
 				return
@@ -56,7 +55,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	}
 }
 
-// Observe hands a frame to the model if it is loaded; else it is dropped.
+// Observe passes a frame to the model if it is loaded, else drops it.
 func (s *session) Observe(f inference.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +65,7 @@ func (s *session) Observe(f inference.Frame) {
 	s.inner.Observe(f)
 }
 
-// Close ends the conversation. The last one to close starts the time to the idle unload.
+// Close ends the conversation. Closing the last session starts the time to the idle unload.
 func (s *session) Close() error {
 	first, err := s.closeOnce()
 	if first {
@@ -87,11 +86,10 @@ func (s *session) closeOnce() (first bool, err error) {
 	if inner == nil {
 		return true, nil
 	}
-	// A panic of the model is its session's error: the Keeper must know that this one has left.
-	return true, rescue.Call(inner.Close)
+	return true, rescue.Call(inner.Close) // after a panic, too, the Keeper removes the session
 }
 
-// closeInner closes the conversation with a model that is about to be closed.
+// closeInner closes the session of a model that is about to be closed.
 func (s *session) closeInner() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +102,7 @@ func (s *session) closeInner() {
 	s.inner = nil
 }
 
-// open returns the conversation with the model of the day.
+// open returns the session of the loaded model.
 func (s *session) open() (inference.Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +158,7 @@ func (k *Keeper) enter(ctx context.Context, p *prompt) error {
 	case <-p.settled:
 		return p.err
 	case <-ctx.Done():
-		k.leave(p) // If it was let in at this very moment, the place goes on to the next.
+		k.leave(p) // If it was just admitted, its place becomes free.
 		if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) {
 			return cause
 		}
@@ -168,7 +166,7 @@ func (k *Keeper) enter(ctx context.Context, p *prompt) error {
 	}
 }
 
-// leave ends a prompt, waiting or under way.
+// leave ends a waiting or running prompt.
 func (k *Keeper) leave(p *prompt) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -179,7 +177,7 @@ func (k *Keeper) leave(p *prompt) {
 	k.wake.Set()
 }
 
-// left notes that a session closed.
+// left removes a closed session.
 func (k *Keeper) left(s *session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

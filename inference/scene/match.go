@@ -1,41 +1,39 @@
 package scene
 
-import (
-	"slices"
-)
+import "slices"
 
-// How far a cell is looked for in the picture before, in reduced pixels.
+// The search range of a cell in the picture before, in reduced pixels.
 const (
 	searchX = 10
 	searchY = 5
 )
 
-// comparison is what changed from one view to the next.
+// comparison is the difference of two consecutive views.
 type comparison struct {
 	light   fit
-	change  []float32 // mean difference of each cell's pixels, light evened out
-	noise   float32   // the change of a cell in which nothing happens
+	change  []float32 // mean difference of each cell's pixels, corrected for light
+	noise   float32   // the change of a cell without movement
 	votes   []vote
 	changed []bool
-	// differ is the share of the cells with something in them that the picture before does not explain,
-	// over all; spread is the share of the picture's ninths where that is so.
+	// differ is the share of the textured cells that the picture before does not explain;
+	// spread is the share of the picture's ninths with enough such cells.
 	differ, spread float64
 }
 
-// vote is one cell's opinion about where it came from.
+// vote is the displacement of one cell.
 type vote struct {
 	cell   int
 	dx, dy int // reduced pixels since the picture before
 }
 
-// Changes below this (of 255) are never taken for more than noise.
-const quiet = 3.0
+// Changes (of 255) below quiet are noise, those above loud are not.
+const (
+	quiet = 3.0
+	loud  = 7.0
+)
 
-// Changes above this are never taken for noise.
-const loud = 7.0
-
-// compare two views of the same size. skip marks cells whose votes do not count;
-// what lies under a known graphic is left out of what differs.
+// compare compares two views of the same size. skip marks cells whose votes do
+// not count; differ and spread omit the cells of a known graphic.
 func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 	n := len(now.bright)
 	out.light = fitLight(before, now)
@@ -62,7 +60,7 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 			many++
 		}
 	}
-	// Where much changed, some of it is enough to tell.
+	// After a large change a sample of the cells suffices.
 	step := 1 + min(3, many*5/n)
 	var seen, odd [9]float64
 	for c := range n {
@@ -85,7 +83,7 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 		if out.change[c] > 0.3*grain {
 			best, dx, dy = search(lit, now, c, out.change[c])
 		}
-		// What is explained neither by staying nor by moving is new.
+		// Neither rest nor movement explains the cell: it is new.
 		if best > 0.55*grain {
 			odd[q]++
 		}
@@ -96,8 +94,8 @@ func compare(before, now *view, skip []bool, graphic area, out *comparison) {
 	out.summarise(seen, odd, float64(step), float64(n))
 }
 
-// summarise sets differ and spread from the cells seen in each ninth, those of
-// them that are new, one cell in step, of n cells.
+// summarise sets differ and spread from the seen and the new (odd) cells of each
+// ninth, sampled one in step of n cells.
 func (out *comparison) summarise(seen, odd [9]float64, step, n float64) {
 	all, fresh, parts, differing := 0.0, 0.0, 0.0, 0.0
 	for q := range seen {
@@ -111,12 +109,12 @@ func (out *comparison) summarise(seen, odd [9]float64, step, n float64) {
 		}
 	}
 	out.differ, out.spread = fresh/max(all, 1), differing/max(parts, 1)
-	if all*step < n/25 { // next to nothing to see in either
+	if all*step < n/25 { // too little texture in both
 		out.differ, out.spread = 0, 0
 	}
 }
 
-// partShare of a ninth's cells must be new for it to count as new.
+// partShare is the least share of new cells in a new ninth.
 const partShare = 0.3
 
 // ninth numbers the cells of a 3x3 grid over the picture, row by row.
@@ -131,11 +129,11 @@ func (a area) holds(x, y int) bool { return x >= a.left && x < a.right && y >= a
 
 func (a area) cells() int { return (a.right - a.left) * (a.bottom - a.top) }
 
-// evenOut gives an old view today's light.
+// evenOut corrects the luma of a view by a change of light.
 func evenOut(v *view, l fit) []uint8 {
 	var table [256]uint8
 	gain := l.gain
-	if l.alike < 0.7 { // not the same scene: only its level
+	if l.alike < 0.7 { // not the same scene
 		gain = 1
 		l.offset = 0
 	}
@@ -149,18 +147,14 @@ func evenOut(v *view, l fit) []uint8 {
 	return out
 }
 
-// search finds where in the old picture a cell of the new one was: the
-// smallest mean difference, on every other row, near places first.
+// search finds the displacement of a cell since the old picture, by the smallest
+// mean difference on every other row.
 func search(old []uint8, now *view, c int, still float32) (best float32, dx, dy int) {
 	x0, y0, x1, y1 := now.cell(c)
 	if x1-x0 < cellSide || y1-y0 < cellSide/2 {
 		return still, 0, 0
 	}
-	rows := 0
-	for y := y0; y < y1; y += 2 {
-		rows++
-	}
-	area := cellSide * rows
+	area := cellSide * ((y1 - y0 + 1) / 2)
 	least := int(still * float32(area))
 	for my := -searchY; my <= searchY; my++ {
 		if y0-my < 0 || y1-my > now.h {
@@ -170,7 +164,7 @@ func search(old []uint8, now *view, c int, still float32) (best float32, dx, dy 
 			if x0-mx < 0 || x1-mx > now.w || mx == 0 && my == 0 {
 				continue
 			}
-			// A longer way must be a better match: an eighth of a level for each pixel.
+			// A penalty of an eighth of a level per pixel of displacement.
 			sum := (apart(mx, 0) + apart(my, 0)) * area / 8
 			for y := y0; y < y1 && sum < least; y += 2 {
 				a := (*[cellSide]uint8)(now.luma[y*now.w+x0:])

@@ -1,11 +1,10 @@
-// Package scene is an engine without a model. It measures the pictures it is
-// shown and says, in plain English, what measurably changed: a cut, movement
-// and where and how fast, a change of its direction, of brightness, of
-// colour, a flash, a graphic laid over the picture. When nothing changed it
-// answers with silence.
+// Package scene is an engine without a model. It measures changes of the picture
+// and states them in English: a cut, movement with place and speed, a change of
+// its direction, of brightness or of colour, a flash, a graphic over the picture.
+// Without a change it answers with silence.
 //
-// It never says what is in the picture, because it does not know. It starts
-// no goroutines and keeps no pictures, only a few seconds of coarse grids.
+// It does not recognise the content of the picture. It starts no goroutines and
+// keeps no pictures, only a few seconds of coarse grids.
 package scene
 
 import (
@@ -20,16 +19,16 @@ import (
 	"touchline/inference"
 )
 
-// Detail is what Status says about the engine, word for word.
+// Detail is the detail of Status.
 const Detail = "scene: no model; it only says what measurably changed in the picture"
 
 // Options of the engine.
 type Options struct {
-	// Seed chooses among wordings that mean the same.
+	// Seed selects among equivalent wordings.
 	Seed uint64
 }
 
-// Model is the engine. Sessions share nothing, so it holds only its options.
+// Model is the engine.
 type Model struct{ options Options }
 
 var (
@@ -40,35 +39,38 @@ var (
 // New returns the engine, which is ready at once.
 func New(o Options) *Model { return &Model{options: o} }
 
-// Name is "scene".
+// Name returns "scene".
 func (m *Model) Name() string { return "scene" }
 
-// NewSession opens one room's conversation. It never fails.
+// NewSession opens one room's conversation.
 func (m *Model) NewSession() (inference.Session, error) {
 	return &Session{analyzer: NewAnalyzer(), seed: m.options.Seed}, nil
 }
 
-// Status is always ready.
+// Status returns ready.
 func (m *Model) Status() inference.Status {
 	return inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: Detail}
 }
 
-// Capabilities are to answer in English, whatever it is asked.
+// Capabilities returns English without instructions.
 func (m *Model) Capabilities() inference.Capabilities {
 	return inference.Capabilities{Languages: []string{"en"}}
 }
 
-// Close does nothing: there is nothing to free.
+// Close does nothing.
 func (m *Model) Close() error { return nil }
 
-// errNoFrames is returned by Generate when it has nothing to look at.
-var errNoFrames = errors.New("look at the scene: expected at least one frame in the prompt, got none")
+// errNoFrames is returned by Generate for a prompt without frames.
+var errNoFrames = errors.New("measure the scene: expected at least one frame in the prompt, got none")
 
-// atOnce is how many statements an answer holds at most.
-const atOnce = 2
-
-// backlogAge is how long a statement that found no room waits for the next answer.
-const backlogAge = 2 * time.Second
+const (
+	// maxStatements is the largest number of statements in an answer.
+	maxStatements = 2
+	// backlogAge is the longest wait of a statement for the next answer.
+	backlogAge = 2 * time.Second
+	// sentenceTokens is a model's number of tokens for the longest sentence.
+	sentenceTokens = 24
+)
 
 // Session measures one room's pictures. Observe may run beside Generate.
 type Session struct {
@@ -83,7 +85,7 @@ type Session struct {
 	said     []Statement
 }
 
-// Observe measures one picture as it comes.
+// Observe measures one picture.
 func (s *Session) Observe(f inference.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,10 +93,10 @@ func (s *Session) Observe(f inference.Frame) {
 	s.analyzer.Push(f)
 }
 
-// Generate says what happened since it was last asked, in at most two short
-// English sentences, or inference.Silence. Frames of the prompt that Observe
-// was not shown are measured first; text, language and instruction make no
-// difference to what was measured.
+// Generate states the changes since the last answer in at most two short English
+// sentences, or answers inference.Silence. It first measures the frames of the
+// prompt that Observe has not received. Text, language and instruction have no
+// effect.
 func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -117,10 +119,10 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	}
 }
 
-// Close frees nothing: the session is only memory.
+// Close does nothing.
 func (s *Session) Close() error { return nil }
 
-// Said returns the statements behind the last answer, one for each sentence; none after silence.
+// Said returns the statements of the last answer, one for each sentence; none after silence.
 func (s *Session) Said() []Statement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +133,7 @@ func (s *Session) answer(p inference.Prompt) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range p.Frames {
-		// Frames of another epoch than the one observed are of the past.
+		// Frames of another epoch are old.
 		if !s.observed || f.Epoch == s.analyzer.epoch {
 			s.analyzer.Push(f)
 		}
@@ -140,28 +142,22 @@ func (s *Session) answer(p inference.Prompt) string {
 	found := slices.DeleteFunc(s.backlog, func(x Statement) bool { return now-x.At > backlogAge || x.At > now })
 	found = append(found, s.analyzer.Take()...)
 	slices.SortStableFunc(found, func(x, y Statement) int { return int(x.Kind) - int(y.Kind) })
-	most := atOnce
+	most := min(maxStatements, len(found))
 	if p.MaxTokens > 0 && p.MaxTokens < 2*sentenceTokens {
-		most = 1
+		most = min(1, most)
 	}
-	var sentences []string
-	s.said = nil
-	for len(found) > 0 && len(sentences) < most {
-		sentences = append(sentences, s.word(found[0]))
-		s.said = append(s.said, found[0])
-		found = found[1:]
-	}
-	s.backlog = slices.Clone(found)
-	if len(sentences) == 0 {
+	s.said, s.backlog = slices.Clone(found[:most]), slices.Clone(found[most:])
+	if most == 0 {
 		return inference.Silence
+	}
+	sentences := make([]string, most)
+	for i, x := range s.said {
+		sentences[i] = s.word(x)
 	}
 	return strings.Join(sentences, " ")
 }
 
-// sentenceTokens is how many tokens a model would need for the longest sentence.
-const sentenceTokens = 24
-
-// word puts a statement into words, never the same twice in a row.
+// word returns a sentence for a statement, never the same twice in a row.
 func (s *Session) word(x Statement) string {
 	all := wordings(x)
 	for range all {
@@ -178,8 +174,7 @@ func (s *Session) word(x Statement) string {
 // pieces cuts an answer after every third word.
 func pieces(text string) []string {
 	var out []string
-	words := strings.SplitAfter(text, " ")
-	for part := range slices.Chunk(words, 3) {
+	for part := range slices.Chunk(strings.SplitAfter(text, " "), 3) {
 		out = append(out, strings.Join(part, ""))
 	}
 	return out

@@ -35,10 +35,10 @@ func generate(tb testing.TB, s inference.Session, p inference.Prompt) string {
 	return text.String()
 }
 
-// picture paints 448x252 with a pattern, a light and a block that can move.
+// picture describes a frame of 448x252: pattern, light, and a movable block.
 type picture struct {
-	pattern uint64  // another one is another scene
-	light   float64 // 1 = as it is
+	pattern uint64  // of the scene
+	light   float64 // gain
 	blue    int     // added to blue, taken from red
 	x, y    int     // upper left corner of a group of blocks
 	white   float64 // a veil
@@ -71,7 +71,7 @@ func (p picture) frame(at time.Duration) inference.Frame {
 	return f
 }
 
-// film shows pictures 200 ms apart and returns what was found.
+// film pushes pictures 200 ms apart and returns the statements.
 func film(a *scene.Analyzer, from time.Duration, count int, at func(i int) picture) []scene.Statement {
 	for i := range count {
 		p := at(i)
@@ -138,7 +138,7 @@ func TestStopAndTurn(t *testing.T) {
 	require.Equal(t, []scene.Kind{scene.Stop}, kinds(found))
 }
 
-// A small thing that flickers in one place is nothing to speak of.
+// A small flickering area causes no statement.
 func TestFlickerIsSilent(t *testing.T) {
 	a := scene.NewAnalyzer()
 	for i := range 100 {
@@ -159,13 +159,13 @@ func TestAnswers(t *testing.T) {
 	after := picture{pattern: 2, light: 1}.frame(200 * time.Millisecond)
 	require.Equal(t, inference.Silence, generate(t, s, inference.Prompt{Frames: []inference.Frame{before}}))
 
-	// Never observed: the prompt's frames are enough.
+	// Without Observe, the prompt's frames suffice.
 	text := generate(t, s, inference.Prompt{Frames: []inference.Frame{before, after}})
 	require.Contains(t, text, "view")
 	require.LessOrEqual(t, strings.Count(text, "."), 2)
 	require.Equal(t, scene.Cut, s.Said()[0].Kind)
 
-	// The same frames again are nothing new.
+	// The same frames again cause no statement.
 	require.Equal(t, inference.Silence, generate(t, s, inference.Prompt{Frames: []inference.Frame{before, after}}))
 	require.Empty(t, s.Said())
 }
@@ -214,7 +214,7 @@ func TestGenerateRefuses(t *testing.T) {
 	}
 }
 
-// Another camera is no cut, a resized picture neither.
+// A new epoch or size is not a cut.
 func TestEpochAndSizeStartAfresh(t *testing.T) {
 	a := scene.NewAnalyzer()
 	film(a, 0, 10, func(int) picture { return picture{pattern: 1, light: 1} })
@@ -268,7 +268,7 @@ func FuzzPush(f *testing.F) {
 	})
 }
 
-// BenchmarkObserve shows 448x252 pictures in which a tenth of the cells move.
+// BenchmarkObserve pushes pictures of 448x252 with movement in a tenth of the cells.
 func BenchmarkObserve(b *testing.B) {
 	s := newSession(b)
 	var frames []inference.Frame
@@ -284,7 +284,7 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// BenchmarkObserveCut shows a cut each time, the most work there is.
+// BenchmarkObserveCut pushes a cut each time, the worst case.
 func BenchmarkObserveCut(b *testing.B) {
 	s := newSession(b)
 	frames := []inference.Frame{picture{pattern: 1, light: 1}.frame(0), picture{pattern: 2, light: 1}.frame(0)}

@@ -1,58 +1,45 @@
 package scene
 
-import (
-	"time"
-)
+import "time"
 
 // Kind of a statement, the most important first.
 type Kind uint8
 
-// What can be measured.
+// The kinds of statements.
 const (
 	// Flash: the whole picture turned bright within one sample.
 	Flash Kind = iota
-	// Graphic: a wide rectangle came to lie over the picture.
+	// Graphic: a wide rectangle appeared over the picture.
 	Graphic
 	// Cut: the view changed at once.
 	Cut
-	// Turn: the main movement goes the other way.
+	// Turn: the main movement reversed.
 	Turn
 	// Darker and Brighter: the same view under another light.
 	Darker
 	Brighter
 	// Colour: the same view in another colour.
 	Colour
-	// Start: something moves after a rest.
+	// Start: movement after a rest.
 	Start
-	// Stop: nothing moves any more.
+	// Stop: the end of all movement.
 	Stop
-	// Motion: the movement goes on elsewhere, or at another speed.
+	// Motion: movement in another place or at another speed.
 	Motion
 )
 
-// String names the kind in plain words.
+// String returns the kind in lower case.
 func (k Kind) String() string {
-	switch k {
-	case Flash:
-		return "flash"
-	case Graphic:
-		return "graphic"
-	case Cut:
-		return "cut"
-	case Turn:
-		return "turn"
-	case Darker:
-		return "darker"
-	case Brighter:
-		return "brighter"
-	case Colour:
-		return "colour"
-	case Start:
-		return "start"
-	case Stop:
-		return "stop"
-	case Motion:
-		return "motion"
+	return phrase(k, []string{
+		Flash: "flash", Graphic: "graphic", Cut: "cut", Turn: "turn", Darker: "darker", Brighter: "brighter",
+		Colour: "colour", Start: "start", Stop: "stop", Motion: "motion",
+	})
+}
+
+// phrase returns the phrase of a value, "unknown" for a value without one.
+func phrase[T ~uint8](v T, phrases []string) string {
+	if int(v) < len(phrases) {
+		return phrases[v]
 	}
 	return "unknown"
 }
@@ -71,33 +58,11 @@ const (
 
 // String returns the direction in lower case.
 func (d Direction) String() string {
-	switch d {
-	case Left:
-		return "left"
-	case Right:
-		return "right"
-	case Up:
-		return "up"
-	case Down:
-		return "down"
-	case Mixed:
-	}
-	return "mixed"
+	return phrase(d, []string{Mixed: "mixed", Left: "left", Right: "right", Up: "up", Down: "down"})
 }
 
 func (d Direction) opposite() Direction {
-	switch d {
-	case Left:
-		return Right
-	case Right:
-		return Left
-	case Up:
-		return Down
-	case Down:
-		return Up
-	case Mixed:
-	}
-	return Mixed
+	return [...]Direction{Mixed: Mixed, Left: Right, Right: Left, Up: Down, Down: Up}[d]
 }
 
 // Pace of movement.
@@ -105,8 +70,8 @@ type Pace uint8
 
 // The paces, in picture widths a second.
 const (
-	Slow  Pace = iota // below 0.035
-	Brisk             // up to 0.1
+	Slow  Pace = iota // below BriskFrom
+	Brisk             // below FastFrom
 	Fast
 )
 
@@ -117,17 +82,7 @@ const (
 )
 
 // String returns the pace in lower case.
-func (p Pace) String() string {
-	switch p {
-	case Slow:
-		return "slow"
-	case Brisk:
-		return "brisk"
-	case Fast:
-		return "fast"
-	}
-	return "unknown"
-}
+func (p Pace) String() string { return phrase(p, []string{Slow: "slow", Brisk: "brisk", Fast: "fast"}) }
 
 func paceOf(speed float64) Pace {
 	switch {
@@ -150,30 +105,21 @@ const (
 	RightSide
 )
 
-// String names the area in plain words.
+// String returns the area in lower case.
 func (a Area) String() string {
-	switch a {
-	case LeftSide:
-		return "left"
-	case Middle:
-		return "middle"
-	case RightSide:
-		return "right"
-	case Across:
-	}
-	return "across"
+	return phrase(a, []string{Across: "across", LeftSide: "left", Middle: "middle", RightSide: "right"})
 }
 
-// Statement is one thing that was measured.
+// Statement is one measured event.
 type Statement struct {
 	Kind Kind
-	// At is the media time of the picture on which it was settled; Since is when it began.
+	// At is the media time of the picture that confirmed the event, Since that of its start.
 	At, Since time.Duration
 	// Direction, Pace and Where of the movement (Turn, Start, Motion). Speed is in picture widths a second.
 	Direction Direction
 	Pace      Pace
 	Speed     float64
 	Where     Area
-	// Hue is the colour that came in (Colour): red, yellow, green, cyan, blue or violet.
+	// Hue is the new colour (Colour): red, yellow, green, cyan, blue or violet.
 	Hue string
 }

@@ -22,15 +22,15 @@ import (
 	"touchline/media/toyworld/match"
 )
 
-// The pictures as the bot gets them: encoded at a low rate, decoded, sampled
-// at 5 a second and scaled to 448 pixels.
+// The pictures are encoded at a low rate, decoded, sampled at 5 a second and
+// scaled to 448 pixels, as in the bot.
 const (
 	clipWidth, clipHeight, clipFPS = 640, 360, 10
 	seenWidth, seenHeight, seenFPS = 448, 252, 5
 	seenEvery                      = time.Second / seenFPS
 )
 
-// encode draws a world and sends it through an encoder.
+// encode renders and encodes a world.
 func encode(tb testing.TB, o toyworld.Options, length time.Duration, encoder, file string) {
 	tb.Helper()
 	o.Width, o.Height, o.FPS = clipWidth, clipHeight, clipFPS
@@ -76,13 +76,13 @@ func decode(tb testing.TB, file string, see func(inference.Frame)) {
 	require.NoError(tb, cmd.Wait(), errs.String())
 }
 
-// said is a statement and when it could be heard.
+// said is a statement with the time of its sentence.
 type said struct {
 	scene.Statement
 	by time.Duration
 }
 
-// listen shows every picture to a session and asks it twice a second.
+// listen observes every picture and prompts the session twice a second.
 func listen(tb testing.TB, file string) (all []said, texts []string) {
 	tb.Helper()
 	session := newSession(tb)
@@ -103,7 +103,7 @@ func listen(tb testing.TB, file string) (all []said, texts []string) {
 	return all, texts
 }
 
-// score compares what was said with what happened.
+// score compares the statements with the events.
 type score struct {
 	events, heard    map[match.Kind]int
 	statements, true int
@@ -165,7 +165,7 @@ func (s *score) add(w *toyworld.World, length time.Duration, all []said) {
 	}
 }
 
-// lie says what is not true about a statement, "" if all of it is.
+// lie returns what is false in a statement, "" for a true one.
 func lie(w *toyworld.World, s scene.Statement) string {
 	within := func(k match.Kind, before time.Duration) *match.Event {
 		for _, e := range w.Events(max(0, s.At-before), s.At+1) {
@@ -225,8 +225,8 @@ func lie(w *toyworld.World, s scene.Statement) string {
 	return ""
 }
 
-// falseMotion checks direction, pace and place against the figures of the
-// last moment, over which the analyzer averages.
+// falseMotion compares direction, pace and place with the true figures of the
+// analyzer's window.
 func falseMotion(w *toyworld.World, s scene.Statement) string {
 	why := ""
 	for _, ago := range []time.Duration{0, 200 * time.Millisecond, 400 * time.Millisecond} {
@@ -251,7 +251,7 @@ func falseMotion(w *toyworld.World, s scene.Statement) string {
 	return why
 }
 
-// Seeds that had no part in setting the limits; 1 to 10 had.
+// The thresholds were tuned on seeds 1 to 10.
 func TestSaysWhatHappensInUnseenWorlds(t *testing.T) {
 	tests := []struct {
 		seed    uint64
@@ -296,7 +296,7 @@ func TestSaysWhatHappensInUnseenWorlds(t *testing.T) {
 	require.Greater(t, sum.statements, events/2)
 }
 
-// Two low rates, as a weak connection gives them.
+// Two low rates, as on a weak connection.
 const (
 	h264 = "-c:v libx264 -b:v 250k -maxrate 250k -bufsize 125k -preset ultrafast -tune zerolatency"
 	vp8  = "-c:v libvpx -b:v 300k -deadline realtime -cpu-used 16 -threads 2"

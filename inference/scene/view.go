@@ -7,17 +7,16 @@ import (
 	"touchline/inference"
 )
 
-// Sizes of what is kept of a picture. A cell is a square of the reduced
-// picture; everything is counted in cells, so that one small thing that
-// flickers stays one small thing.
+// Sizes in pixels. A cell is a square of the reduced picture, the unit of all
+// measurements.
 const (
-	reducedWidth = 224 // wanted width of the reduced picture, pixels
-	cellSide     = 8   // pixels of the reduced picture
-	minSide      = 32  // smaller pictures are not measured
+	reducedWidth = 224 // target width of the reduced picture
+	cellSide     = 8
+	minSide      = 32 // of a picture
 	maxSide      = 1 << 14
 )
 
-// view is what is kept of one picture.
+// view is a reduced picture.
 type view struct {
 	at     time.Duration
 	w, h   int // of the reduced luma
@@ -27,7 +26,7 @@ type view struct {
 	bright []float32 // mean luma of each cell, 0 to 255
 	blue   []float32 // mean Cb of each cell less 128
 	red    []float32 // mean Cr of each cell less 128
-	grain  []float32 // mean distance of a cell's pixels from its mean: how much there is to see in it
+	grain  []float32 // texture: mean deviation of a cell's pixels from its mean
 
 	meanBright, meanBlue, meanRed float64
 }
@@ -38,7 +37,7 @@ func usable(f inference.Frame) bool {
 		len(f.Pix) >= f.Width*f.Height*3
 }
 
-// look reduces a frame by whole factors: each reduced pixel is the mean of a square.
+// look reduces a frame by an integer factor: each reduced pixel is the mean of a square.
 func look(f inference.Frame, v *view) {
 	k := max(1, (f.Width+reducedWidth/2)/reducedWidth)
 	v.at = f.PTS
@@ -129,10 +128,10 @@ func (v *view) cell(c int) (x0, y0, x1, y1 int) {
 	return x0, y0, min(x0+cellSide, v.w), min(y0+cellSide, v.h)
 }
 
-// fit explains one view's cells by another's: bright' = gain*bright + offset.
+// fit is the linear regression of one view's cells on another's: bright' = gain*bright + offset.
 type fit struct {
 	gain, offset float64
-	// alike is the correlation of the cells, 1 when one view is the other under another light.
+	// alike is the correlation of the cells, 1 for equal views under different light.
 	alike float64
 }
 
@@ -146,7 +145,7 @@ func fitLight(from, to *view) fit {
 		yy += dy * dy
 		xy += dx * dy
 	}
-	if xx < n || yy < n*0.04 { // nothing but one flat colour
+	if xx < n || yy < n*0.04 { // one flat colour
 		return fit{gain: 1, offset: my - mx, alike: 1}
 	}
 	g := xy / xx

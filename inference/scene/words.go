@@ -2,8 +2,7 @@ package scene
 
 import "fmt"
 
-// wordings are sentences that say no more than the statement does, of about
-// three seconds each when spoken.
+// wordings returns sentences for a statement, of about three seconds of speech.
 func wordings(s Statement) []string { //nolint:funlen // a table
 	place, way, pace := s.Where.place(), s.Direction.way(), s.Pace.adverb()
 	switch s.Kind {
@@ -69,54 +68,21 @@ func wordings(s Statement) []string { //nolint:funlen // a table
 }
 
 func (a Area) place() string {
-	switch a {
-	case LeftSide:
-		return "on the left side"
-	case Middle:
-		return "in the middle"
-	case RightSide:
-		return "on the right side"
-	case Across:
-	}
-	return "across the picture"
+	return phrase(a, []string{
+		Across: "across the picture", LeftSide: "on the left side", Middle: "in the middle", RightSide: "on the right side",
+	})
 }
 
 func (d Direction) way() string {
-	switch d {
-	case Left:
-		return "to the left"
-	case Right:
-		return "to the right"
-	case Up:
-		return "upwards"
-	case Down:
-		return "downwards"
-	case Mixed:
-	}
-	return "in several directions"
+	return phrase(d, []string{
+		Mixed: "in several directions", Left: "to the left", Right: "to the right", Up: "upwards", Down: "downwards",
+	})
 }
 
 func (d Direction) edge() string {
-	switch d {
-	case Left, Right:
-		return d.String()
-	case Up:
-		return "top"
-	case Down:
-		return "bottom"
-	case Mixed:
-	}
-	return "edges"
+	return phrase(d, []string{Mixed: "edges", Left: "left", Right: "right", Up: "top", Down: "bottom"})
 }
 
 func (p Pace) adverb() string {
-	switch p {
-	case Slow:
-		return "slowly"
-	case Brisk:
-		return "briskly"
-	case Fast:
-		return "fast"
-	}
-	return "steadily"
+	return phrase(p, []string{Slow: "slowly", Brisk: "briskly", Fast: "fast"})
 }

@@ -4,10 +4,12 @@ import (
 	"container/heap"
 	"hash/maphash"
 	"math"
+	"slices"
+	"strings"
 	"sync/atomic"
 )
 
-// mergeTable maps a pair of tokens to its rank and the token it becomes: open
+// mergeTable maps a pair of tokens to its rank and the merged token: open
 // addressing with linear probing, at most half full.
 type mergeTable struct {
 	slots []merge
@@ -34,7 +36,7 @@ func newMergeTable(n int) mergeTable {
 	return t
 }
 
-// slot is where a pair is, or where it would go.
+// slot returns the slot of a pair, free if the pair is not in the table.
 func (t *mergeTable) slot(left, right int32) *merge {
 	key := uint64(uint32(left))<<32 | uint64(uint32(right))
 	for i := key * 0x9e3779b97f4a7c15 >> t.shift; ; i = (i + 1) & uint64(len(t.slots)-1) {
@@ -53,11 +55,11 @@ func (t *mergeTable) rank(left, right int32) int32 {
 
 const (
 	cacheSlots  = 1 << 13
-	cachedBytes = 48 // longest word remembered
-	shortWord   = 48 // up to here a scan for the lowest rank beats a heap
+	cachedBytes = 48 // the longest word in the cache
+	shortWord   = 48 // the longest word for which a scan is faster than a heap
 )
 
-// wordCache remembers the tokens of recent words, one per slot.
+// wordCache holds the tokens of recent words, one word per slot.
 type wordCache struct {
 	seed  maphash.Seed
 	slots [cacheSlots]atomic.Pointer[cachedWord]
@@ -87,8 +89,7 @@ func (t *Tokenizer) encodeWord(dst []int32, word string) []int32 {
 	}
 	n := len(dst)
 	dst = t.merge(dst, word)
-	// The copies keep the cache from holding on to the caller's text.
-	slot.Store(&cachedWord{word: string([]byte(word)), ids: append([]int32(nil), dst[n:]...)})
+	slot.Store(&cachedWord{word: strings.Clone(word), ids: slices.Clone(dst[n:])}) // clones, to release the caller's text
 	return dst
 }
 
@@ -115,9 +116,8 @@ func (t *Tokenizer) merge(dst []int32, word string) []int32 {
 			break
 		}
 		ids[best] = t.merges.slot(ids[best], ids[best+1]).id
-		copy(ids[best+1:], ids[best+2:])
+		ids = slices.Delete(ids, best+1, best+2)
 		copy(ranks[best:], ranks[best+1:])
-		ids = ids[:len(ids)-1]
 		if best > 0 {
 			ranks[best-1] = t.merges.rank(ids[best-1], ids[best])
 		}
@@ -128,7 +128,7 @@ func (t *Tokenizer) merge(dst []int32, word string) []int32 {
 	return append(dst, ids...)
 }
 
-// mergeLong is merge in n log n, for words someone made to be long.
+// mergeLong is merge in O(n log n), for long words.
 func (t *Tokenizer) mergeLong(dst []int32, word string) []int32 {
 	nodes := make([]node, len(word))
 	queue := make(candidates, 0, len(word))
@@ -151,14 +151,14 @@ func (t *Tokenizer) mergeLong(dst []int32, word string) []int32 {
 	for len(queue) > 0 {
 		c := heap.Pop(&queue).(candidate)
 		n := &nodes[c.at]
-		// Neighbours may have changed since the pair was queued.
+		// The pair may have changed since it was queued.
 		if n.gone || n.next < 0 || n.id != c.left || nodes[n.next].id != c.right {
 			continue
 		}
 		n.id = c.id
-		eaten := &nodes[n.next]
-		eaten.gone = true
-		n.next = eaten.next
+		merged := &nodes[n.next]
+		merged.gone = true
+		n.next = merged.next
 		if n.next >= 0 {
 			nodes[n.next].prev = c.at
 		}

@@ -12,13 +12,13 @@ func Words(s string) (out []string) {
 	return out
 }
 
-// MergeShort and MergeLong are the two ways to merge a word.
+// MergeShort merges a word with the algorithm for short words.
 func (t *Tokenizer) MergeShort(word string) []int32 { return t.merge(nil, word) }
 
-// MergeLong is the one for long words.
+// MergeLong merges a word with the algorithm for long words.
 func (t *Tokenizer) MergeLong(word string) []int32 { return t.mergeLong(nil, word) }
 
-// MergeByDefinition looks at every pair before every merge.
+// MergeByDefinition merges a word by comparing all pairs before each merge.
 func (t *Tokenizer) MergeByDefinition(word string) []int32 {
 	var ids []int32
 	for i := range len(word) {

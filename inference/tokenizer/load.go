@@ -12,10 +12,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxID bounds token ids, so that a hostile file cannot ask for much memory.
+// maxID bounds token ids, and with them the memory for an untrusted file.
 const maxID = 1 << 21
 
-// file is the part of tokenizer.json that matters.
+// file holds the relevant parts of tokenizer.json.
 type file struct {
 	AddedTokens []struct {
 		ID         *int32 `json:"id"`
@@ -55,8 +55,7 @@ type preTokenizer struct {
 	}
 }
 
-// merges reads the list of pairs, written as ["a", "b"] or, in older files, as
-// "a b".
+// merges reads the list of pairs, as ["a", "b"] or, in older files, as "a b".
 func (f *file) merges() ([][]string, error) {
 	var pairs [][]string
 	if len(f.Model.Merges) == 0 {
@@ -80,8 +79,8 @@ func (f *file) merges() ([][]string, error) {
 	return pairs, nil
 }
 
-// Parse reads the content of a tokenizer.json. A file that asks for another
-// algorithm than the one implemented is an error that names the field.
+// Parse parses a tokenizer.json. It rejects a file for another algorithm with an
+// error that names the field.
 func Parse(content []byte) (*Tokenizer, error) {
 	var f file
 	if err := json.Unmarshal(content, &f); err != nil {
@@ -105,7 +104,7 @@ func Parse(content []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// check refuses what the package does not implement.
+// check rejects features that the package does not implement.
 func (f *file) check() error {
 	var errs []error
 	expect := func(ok bool, field, want string, got any) {
@@ -143,7 +142,7 @@ func (f *file) check() error {
 	return errors.Join(errs...)
 }
 
-// name gives every id its token.
+// name sets the token of each id.
 func (t *Tokenizer) name(f *file) error {
 	top := int32(-1)
 	for piece, id := range f.Model.Vocab {
@@ -157,7 +156,7 @@ func (t *Tokenizer) name(f *file) error {
 		case a.ID == nil || *a.ID < 0 || *a.ID >= maxID:
 			return fmt.Errorf("added_tokens[%d].id: expected a number from 0 to %d for %q", i, maxID-1, a.Content)
 		case a.Content == "":
-			return fmt.Errorf("added_tokens[%d].content: expected a text, is empty", i)
+			return fmt.Errorf("added_tokens[%d].content: expected text, is empty", i)
 		case a.SingleWord || a.LStrip || a.RStrip:
 			return fmt.Errorf("added_tokens[%d]: expected single_word, lstrip and rstrip to be false for %q", i, a.Content)
 		}
@@ -199,7 +198,7 @@ func (t *Tokenizer) name(f *file) error {
 	return nil
 }
 
-// add names the added tokens by give and prepares the search for them.
+// add sets the added tokens with give and prepares the search for them.
 func (t *Tokenizer) add(f *file, give func(name string, id int32) error) error {
 	for i, a := range f.AddedTokens {
 		if id, ok := t.ids[a.Content]; ok && id != *a.ID {
@@ -268,8 +267,8 @@ func (m *matcher) finish() {
 	}
 }
 
-// alphabet is the byte-level one: every byte is written as one visible
-// character, printable Latin-1 as itself and the others from U+0100 on.
+// alphabet writes each byte as one visible character: printable Latin-1 as
+// itself, the others from U+0100 on.
 type alphabet struct {
 	char [256]rune
 	back map[rune]byte
@@ -289,8 +288,8 @@ func newAlphabet() *alphabet {
 	return a
 }
 
-// bytes is what a piece stands for. A name with characters outside the
-// alphabet, as added tokens may have, stands for itself.
+// bytes returns the bytes of a piece. A name with characters outside the
+// alphabet, as of some added tokens, stands for itself.
 func (a *alphabet) bytes(piece string) []byte {
 	out := make([]byte, 0, len(piece))
 	for _, r := range piece {

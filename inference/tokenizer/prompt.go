@@ -8,69 +8,67 @@ import (
 	"strings"
 )
 
-// Role says who speaks in a Message.
+// Role is the speaker of a Message.
 type Role string
 
-// The roles the chat template knows.
+// The roles of the chat template.
 const (
 	System    Role = "system"
 	User      Role = "user"
 	Assistant Role = "assistant"
 )
 
-// Image stands for a picture in a prompt: an overview and, if it is sliced,
-// Cols x Rows cells.
+// Image is a picture in a prompt: an overview and, if it is sliced, Cols x Rows
+// cells.
 type Image struct{ Cols, Rows int }
 
-// Blocks is how many images of the vision tower the picture takes.
+// Blocks returns the picture's number of images for the vision tower.
 func (m Image) Blocks() int { return 1 + m.Cols*m.Rows }
 
-// Part is one piece of a message: a picture, or a text if Image is nil.
+// Part is one piece of a message: a picture, or text if Image is nil.
 type Part struct {
 	Text  string
 	Image *Image
-	// Literal is for text that people write: nothing in it becomes a control
-	// token, whatever it looks like.
+	// Literal marks user text, in which control tokens are plain text.
 	Literal bool
 }
 
-// Message is what one side says.
+// Message is one message of a conversation.
 type Message struct {
 	Role  Role
 	Parts []Part
 }
 
-// Options choose between the forms of a prompt.
+// Options select the form of a prompt.
 type Options struct {
 	ImageIDs bool // number the pictures
-	Thinking bool // leave the thinking block to the model; else it is closed, empty
+	Thinking bool // leave the thinking block to the model instead of writing an empty one
 	Speech   bool // open the answer with <|tts_bos|>
-	Omni     bool // join a message's parts with nothing, not with line breaks
+	Omni     bool // join a message's parts without line breaks
 	MaxLen   int  // longest prompt in tokens; 0 means no limit
 }
 
-// Span is the positions [Start, End) of one image block in the ids.
+// Span is a half-open range [Start, End).
 type Span struct{ Start, End int }
 
-// Prompt is what the model is fed.
+// Prompt is the input of the model.
 type Prompt struct {
 	Template string  // with one marker per picture
 	Text     string  // with the placeholders of the pictures
 	IDs      []int32 // of Text
-	Images   []Span  // where the embeddings of the image blocks go, in order
+	Images   []Span  // positions in IDs for the embeddings of the image blocks, in order
 }
 
-// TooLongError is returned for a prompt that exceeds Options.MaxLen. Nothing
-// is ever cut off by itself: what would go is the instruction at the end.
+// TooLongError is returned for a prompt that exceeds Options.MaxLen. Prompts are
+// not truncated, because the instruction is at the end.
 type TooLongError struct{ Tokens, Max int }
 
-// Error says by how much and what helps.
+// Error returns both lengths and the remedy.
 func (e *TooLongError) Error() string {
 	return fmt.Sprintf("expected a prompt of at most %d tokens, has %d: use fewer pictures, fewer slices or less text", e.Max, e.Tokens)
 }
 
-// ErrReserved is returned when a text contains markup that would be mistaken
-// for a picture's.
+// ErrReserved is returned when a text contains the markup of a picture.
 var ErrReserved = errors.New("text contains image markup")
 
 // ErrCutImage is returned by Cut when the cut goes through an image block.
@@ -89,17 +87,17 @@ const (
 	emptyThink  = "<think>\n\n</think>\n\n"
 )
 
-// Builder writes prompts for one tokenizer. Safe for concurrent use.
+// Builder builds the prompts of one tokenizer. Safe for concurrent use.
 type Builder struct {
 	t        *Tokenizer
 	features int    // positions of an image block
-	slots    string // that many unknown tokens
+	slots    string // the placeholders of an image block
 
 	image, imageEnd, slice, sliceEnd, listen int32
 }
 
-// NewBuilder looks up the tokens a prompt needs. features is the number of
-// embeddings of one image block (image_feature_size, 64 as published).
+// NewBuilder looks up the tokens of prompts. features is the number of embeddings
+// of one image block (image_feature_size, 64 as published).
 func NewBuilder(t *Tokenizer, features int) (*Builder, error) {
 	if features < 1 || features > 4096 {
 		return nil, fmt.Errorf("image_feature_size: must be between 1 and 4096, is %d", features)
@@ -119,8 +117,7 @@ func NewBuilder(t *Tokenizer, features int) (*Builder, error) {
 	return b, nil
 }
 
-// Chat writes the prompt of a whole conversation, up to where the answer
-// begins.
+// Chat builds the prompt of a whole conversation, up to the start of the answer.
 func (b *Builder) Chat(messages []Message, o Options) (Prompt, error) {
 	if len(messages) == 0 {
 		return Prompt{}, errors.New("expected at least one message")
@@ -135,7 +132,7 @@ func (b *Builder) Chat(messages []Message, o Options) (Prompt, error) {
 	return b.fill(text+answer(o), marked, o)
 }
 
-// check that the tokenizer can speak if it is to.
+// check checks that the tokenizer has the tokens of speech if they are needed.
 func (b *Builder) check(o Options) error {
 	if o.Speech {
 		_, err := b.t.IDs(nameTTSBOS, nameTTSEOS)
@@ -156,8 +153,8 @@ func answer(o Options) string {
 	return s
 }
 
-// content is the text of a message with a marker for each picture and each
-// literal text, and these in order.
+// content returns the text of a message with a marker for each picture and each
+// literal text, and these parts in order.
 func content(m Message, o Options) (text string, marked []Part, err error) {
 	parts := make([]string, len(m.Parts))
 	for i, p := range m.Parts {
@@ -182,8 +179,8 @@ func content(m Message, o Options) (text string, marked []Part, err error) {
 	return strings.Join(parts, between), marked, nil
 }
 
-// template writes the messages as turns. What an earlier answer thought is
-// dropped, unless it comes after the last question.
+// template writes the messages as turns. It drops the reasoning of answers
+// before the last question.
 func (b *Builder) template(messages []Message, o Options) (string, []Part, error) {
 	texts := make([]string, len(messages))
 	var marked []Part
@@ -223,7 +220,7 @@ func (b *Builder) template(messages []Message, o Options) (string, []Part, error
 	return out.String(), marked, nil
 }
 
-// thinking parts what an answer thought from what it said.
+// thinking separates the reasoning of an answer from its text.
 func thinking(text string) (thought, said string) {
 	first := strings.Index(text, "</think>")
 	if first < 0 {
@@ -237,8 +234,8 @@ func thinking(text string) (thought, said string) {
 	return strings.TrimLeft(thought, "\n"), strings.TrimLeft(text[last+len("</think>"):], "\n")
 }
 
-// fill puts the placeholders and the literal texts in, tokenises and finds the
-// image blocks.
+// fill inserts the placeholders and the literal texts, tokenises the text and
+// finds the image blocks.
 func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error) {
 	p := Prompt{Template: template}
 	images := 0
@@ -269,7 +266,6 @@ func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error
 			continue
 		}
 		f.template.WriteString(marker)
-		// Too long is known before the picture's tokens are made.
 		if err := f.image(*m.Image); err != nil {
 			return p, err
 		}
@@ -277,11 +273,11 @@ func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error
 	f.template.WriteString(rest)
 	f.text(rest)
 	p.Template, p.Text = f.template.String(), f.out.String()
-	ids, blocks := make([]int32, 0, f.blocks*(b.features+2)+len(template)/2), f.blocks
+	p.IDs = make([]int32, 0, f.blocks*(b.features+2)+len(template)/2)
 	if len(f.literals) > 0 {
-		p.IDs = b.t.appendLiteral(ids, p.Text, f.literals)
+		p.IDs = b.t.appendLiteral(p.IDs, p.Text, f.literals)
 	} else {
-		p.IDs = b.t.AppendEncode(ids, p.Text)
+		p.IDs = b.t.AppendEncode(p.IDs, p.Text)
 	}
 	if b.listen >= 0 {
 		p.IDs = slices.DeleteFunc(p.IDs, func(id int32) bool { return id == b.listen })
@@ -290,8 +286,8 @@ func (b *Builder) fill(template string, marked []Part, o Options) (Prompt, error
 		return p, &TooLongError{Tokens: len(p.IDs), Max: o.MaxLen}
 	}
 	spans, ok := b.spans(p.IDs)
-	if !ok || len(spans) != blocks {
-		return p, fmt.Errorf("%w: expected %d image blocks, found %d marks", ErrReserved, blocks, len(spans))
+	if !ok || len(spans) != f.blocks {
+		return p, fmt.Errorf("%w: expected %d image blocks, found %d marks", ErrReserved, f.blocks, len(spans))
 	}
 	for _, s := range spans {
 		if s.End-s.Start != b.features {
@@ -309,8 +305,8 @@ type filler struct {
 	template, out strings.Builder
 	images        int
 	blocks        int
-	literals      []Span // of bytes
-	normal        bool   // write what the tokenizer sees, so that bytes are where they are counted
+	literals      []Span // of bytes of out
+	normal        bool   // write normalised text, for the byte positions of literals
 }
 
 func (f *filler) text(s string) {
@@ -328,8 +324,7 @@ func (f *filler) literal(s string) {
 }
 
 func (f *filler) image(m Image) error {
-	f.blocks += m.Blocks()
-	// Each block takes its slots and two marks.
+	f.blocks += m.Blocks() // of features positions and two marks each
 	if n := f.blocks * (f.b.features + 2); f.o.MaxLen > 0 && n > f.o.MaxLen {
 		return &TooLongError{Tokens: n, Max: f.o.MaxLen}
 	}
@@ -349,8 +344,8 @@ func (f *filler) image(m Image) error {
 	return nil
 }
 
-// spans pairs the marks of image blocks in their order; ok is false when they
-// do not pair up.
+// spans pairs the marks of image blocks in order; ok is false if they do not
+// match.
 func (b *Builder) spans(ids []int32) (spans []Span, ok bool) {
 	ends := 0
 	for i, id := range ids {
@@ -368,8 +363,8 @@ func (b *Builder) spans(ids []int32) (spans []Span, ok bool) {
 	return spans, ends == len(spans)
 }
 
-// Cut keeps the first n tokens, as the original does with long prompts. It is
-// for comparing with it: what is cut is the end, where the instruction stands.
+// Cut keeps the first n tokens, as the original does with long prompts, for
+// comparisons with it. It cuts off the instruction at the end.
 func (b *Builder) Cut(p Prompt, n int) (Prompt, error) {
 	if n >= len(p.IDs) {
 		return p, nil
@@ -383,9 +378,9 @@ func (b *Builder) Cut(p Prompt, n int) (Prompt, error) {
 	return p, nil
 }
 
-// Conversation writes the prompts of the streaming way, where each message is
-// fed when it comes and tokenised by itself. Its Options' ImageIDs and MaxLen
-// bear on each message alone; Omni is set in the original.
+// Conversation builds the prompts of a streaming conversation, in which each
+// message is tokenised separately. ImageIDs and MaxLen of its Options apply to
+// each message; the original sets Omni.
 type Conversation struct {
 	b         *Builder
 	o         Options
@@ -394,7 +389,7 @@ type Conversation struct {
 	generated bool
 }
 
-// NewConversation starts with nothing said.
+// NewConversation starts a conversation.
 func (b *Builder) NewConversation(o Options) (*Conversation, error) {
 	if err := b.check(o); err != nil {
 		return nil, err
@@ -405,8 +400,8 @@ func (b *Builder) NewConversation(o Options) (*Conversation, error) {
 	return &Conversation{b: b, o: o, newTurn: true}, nil
 }
 
-// Prefill writes what is fed for one message. Messages of one turn follow each
-// other without marks; the turn stays open until Generate.
+// Prefill builds the input for one message. Messages of one turn follow each
+// other without marks; Generate ends the turn.
 func (c *Conversation) Prefill(m Message) (Prompt, error) {
 	text, marked, err := content(m, c.o)
 	if err != nil {
@@ -427,7 +422,7 @@ func (c *Conversation) Prefill(m Message) (Prompt, error) {
 		text = nameStart + string(User) + "\n" + text
 		next.newTurn = false
 	case c.newTurn:
-		// The original marks every former answer as broken off here.
+		// Here the original marks each former answer as broken off.
 		text = nameTTSEOS + nameEnd + "\n" + nameStart + string(User) + "\n" + text
 		next.newTurn = false
 	}
@@ -440,8 +435,8 @@ func (c *Conversation) Prefill(m Message) (Prompt, error) {
 	return p, nil
 }
 
-// Generate writes what is fed to get the answer: the end of the turn and the
-// opening of the model's.
+// Generate builds the input for the answer: the end of the turn and the start of
+// the model's.
 func (c *Conversation) Generate() (Prompt, error) {
 	p, err := c.b.fill(nameEnd+"\n"+answer(c.o), nil, c.o)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"touchline/inference/tokenizer"
 )
 
-// gridOf slices a picture of a case, whose name tells its size, by the rule
-// that package vision implements and checks.
+// gridOf returns the grid of a picture, whose name contains its size, by the rule
+// of package vision.
 func gridOf(t *testing.T, image string, slices int) *tokenizer.Image {
 	t.Helper()
 	var w, h int
@@ -312,7 +312,7 @@ func BenchmarkChat(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/token")
 }
 
-// TestLiteralText: what people write is never markup. The ids are those of the official tokenizer without its added
+// TestLiteralText: user text contains no markup. The ids are those of the official tokenizer without its added
 // tokens.
 func TestLiteralText(t *testing.T) {
 	both(t, func(t *testing.T, which string, tok *tokenizer.Tokenizer) {
@@ -334,7 +334,7 @@ func TestLiteralText(t *testing.T) {
 			require.NoError(t, err)
 			return p
 		}
-		mark := tok.Encode("|") // one token that stands for the text
+		mark := tok.Encode("|") // one token in place of the text
 		require.Len(t, mark, 1)
 		plain := around("|").IDs
 		for _, tt := range cases {

@@ -1,12 +1,13 @@
 package tokenizer
 
 import (
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
 
 // qwenPattern is the splitting expression of tokenizer.json that split
-// implements; another one is refused.
+// implements; Parse rejects others.
 const qwenPattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*` +
 	`|\s*[\r\n]+|\s+(?!\S)|\s+`
 
@@ -46,58 +47,32 @@ func classOf(r rune) class {
 	return other
 }
 
-// newer knows the letters and numbers of Unicode 15.1 and 16, which the
-// original's tables have and those of this Go release do not.
+// newer returns the class of letters and numbers of Unicode 15.1 and 16, which
+// are in the original's tables but not in those of this Go release.
 func newer(r rune) class {
-	for _, s := range [...][2]rune{
-		{0x1c89, 0x1c8a},
-		{0xa7cb, 0xa7cd},
-		{0xa7da, 0xa7dc},
-		{0x105c0, 0x105f3},
-		{0x10d4a, 0x10d65},
-		{0x10d6f, 0x10d85},
-		{0x10ec2, 0x10ec4},
-		{0x11380, 0x11389},
-		{0x1138b, 0x1138b},
-		{0x1138e, 0x1138e},
-		{0x11390, 0x113b5},
-		{0x113b7, 0x113b7},
-		{0x113d1, 0x113d1},
-		{0x113d3, 0x113d3},
-		{0x11bc0, 0x11be0},
-		{0x13460, 0x143fa},
-		{0x16100, 0x1611d},
-		{0x16d40, 0x16d6c},
-		{0x18cff, 0x18cff},
-		{0x1e5d0, 0x1e5ed},
-		{0x1e5f0, 0x1e5f0},
-		{0x2ebf0, 0x2ee5d},
-	} {
-		if r >= s[0] && r <= s[1] {
-			return letter
-		}
+	within := func(ranges [][2]rune) bool {
+		return slices.ContainsFunc(ranges, func(s [2]rune) bool { return s[0] <= r && r <= s[1] })
 	}
-	for _, s := range [...][2]rune{
-		{0x10d40, 0x10d49},
-		{0x116d0, 0x116e3},
-		{0x11bf0, 0x11bf9},
-		{0x16130, 0x16139},
-		{0x16d70, 0x16d79},
-		{0x1ccf0, 0x1ccf9},
-		{0x1e5f1, 0x1e5fa},
-	} {
-		if r >= s[0] && r <= s[1] {
-			return number
-		}
+	switch {
+	case within([][2]rune{{0x1c89, 0x1c8a}, {0xa7cb, 0xa7cd}, {0xa7da, 0xa7dc}, {0x105c0, 0x105f3},
+		{0x10d4a, 0x10d65}, {0x10d6f, 0x10d85}, {0x10ec2, 0x10ec4}, {0x11380, 0x11389},
+		{0x1138b, 0x1138b}, {0x1138e, 0x1138e}, {0x11390, 0x113b5}, {0x113b7, 0x113b7},
+		{0x113d1, 0x113d1}, {0x113d3, 0x113d3}, {0x11bc0, 0x11be0}, {0x13460, 0x143fa},
+		{0x16100, 0x1611d}, {0x16d40, 0x16d6c}, {0x18cff, 0x18cff}, {0x1e5d0, 0x1e5ed},
+		{0x1e5f0, 0x1e5f0}, {0x2ebf0, 0x2ee5d}}):
+		return letter
+	case within([][2]rune{{0x10d40, 0x10d49}, {0x116d0, 0x116e3}, {0x11bf0, 0x11bf9}, {0x16130, 0x16139},
+		{0x16d70, 0x16d79}, {0x1ccf0, 0x1ccf9}, {0x1e5f1, 0x1e5fa}}):
+		return number
 	}
 	return other
 }
 
-// split returns the length of the first word of a text that is not empty. The
-// rules in their order: a contraction; letters, with one other character
-// before them that is neither number nor line break; one number; other
-// characters, with a space before and line breaks behind; spaces up to their
-// last line break; spaces but for the last one, which goes to what follows.
+// split returns the length of the first word of a non-empty text. The rules in
+// order: a contraction; letters, after at most one character that is neither
+// number nor line break; one number; other characters, after at most one space
+// and before line breaks; spaces up to their last line break; spaces without the
+// last one, which belongs to the next word.
 func split(s string) int {
 	if n := contraction(s); n > 0 {
 		return n
@@ -177,8 +152,8 @@ func spaces(s string) int {
 	return n - last
 }
 
-// contraction is the length of 's, 't, 're, 've, 'm, 'll or 'd in any case
-// at the start of s. The long s counts as an s.
+// contraction returns the length of 's, 't, 're, 've, 'm, 'll or 'd in any case
+// at the start of s. The long s (ſ) counts as an s.
 func contraction(s string) int {
 	if len(s) < 2 || s[0] != '\'' {
 		return 0

@@ -1,10 +1,10 @@
-// Package tokenizer turns text into token ids and back: the byte-level BPE of
-// a Hugging Face tokenizer.json with Qwen2's splitting rules, and the prompts
-// of MiniCPM-o's chat and streaming ways.
+// Package tokenizer converts text to token ids and back: the byte-level BPE of a
+// Hugging Face tokenizer.json with Qwen2's splitting rules, and the prompts of
+// MiniCPM-o's chat and streaming modes.
 //
-// It knows token names, never their ids, runs no model and starts no
-// goroutines. A Tokenizer is safe for concurrent use; a Stream and a
-// Conversation belong to one goroutine.
+// It depends on token names, not on ids, runs no model and starts no goroutines.
+// A Tokenizer is safe for concurrent use; a Stream and a Conversation belong to
+// one goroutine.
 package tokenizer
 
 import (
@@ -19,30 +19,30 @@ import (
 // Tokenizer holds the pieces and merges of one checkpoint. Read-only after
 // Parse, apart from its cache.
 type Tokenizer struct {
-	ids     map[string]int32 // by name, as tokenizer.json spells it
-	names   []string         // "" where no token has the id
-	pieces  [][]byte         // what a token stands for
+	ids     map[string]int32 // by name in tokenizer.json
+	names   []string         // "" for an id without a token
+	pieces  [][]byte         // the bytes of each token
 	special []bool
 	merges  mergeTable
 	byteIDs [256]int32
 	whole   bool // a word that is a piece needs no merging (ignore_merges)
 	nfc     bool
 	raw     matcher // added tokens found before normalisation
-	normed  matcher // and those found after it
+	normed  matcher // added tokens found after it
 	words   *wordCache
-	vocab   map[string]int32 // pieces by their bytes; only when whole
+	vocab   map[string]int32 // pieces by their bytes, if whole is set
 }
 
-// Size is one more than the largest id.
+// Size returns the largest id plus one.
 func (t *Tokenizer) Size() int { return len(t.names) }
 
-// ID looks a token up by its name in tokenizer.json, such as "<|im_end|>".
+// ID returns the id of a token by its name in tokenizer.json, such as "<|im_end|>".
 func (t *Tokenizer) ID(name string) (id int32, ok bool) {
 	id, ok = t.ids[name]
 	return id, ok
 }
 
-// IDs looks up several tokens; the error names every missing one.
+// IDs returns the ids of several tokens; the error names all missing ones.
 func (t *Tokenizer) IDs(names ...string) ([]int32, error) {
 	out := make([]int32, len(names))
 	var missing []string
@@ -59,7 +59,7 @@ func (t *Tokenizer) IDs(names ...string) ([]int32, error) {
 	return out, nil
 }
 
-// Name is the token's name in tokenizer.json, "" for an id without a token.
+// Name returns the token's name in tokenizer.json, "" for an id without a token.
 func (t *Tokenizer) Name(id int32) string {
 	if id < 0 || int(id) >= len(t.names) {
 		return ""
@@ -67,8 +67,8 @@ func (t *Tokenizer) Name(id int32) string {
 	return t.names[id]
 }
 
-// Piece is the bytes a token stands for, which need not be whole characters;
-// nil for an id without a token. Read-only.
+// Piece returns the bytes of a token, which may end inside a character; nil for
+// an id without a token. Read-only.
 func (t *Tokenizer) Piece(id int32) []byte {
 	if id < 0 || int(id) >= len(t.pieces) {
 		return nil
@@ -76,24 +76,27 @@ func (t *Tokenizer) Piece(id int32) []byte {
 	return t.pieces[id]
 }
 
-// Special reports whether a token is markup that people should not see.
+// Special reports whether a token is markup, which is not shown.
 func (t *Tokenizer) Special(id int32) bool {
 	return id >= 0 && int(id) < len(t.special) && t.special[id]
 }
 
-// Encode returns the ids of a text. Nothing is added in front or behind.
-// Added tokens such as "<|im_end|>" are found anywhere in the text. Bytes that
+// Encode returns the ids of a text, without additions before or after it. It
+// recognises added tokens such as "<|im_end|>" anywhere in the text. Bytes that
 // are not UTF-8 count as U+FFFD.
 func (t *Tokenizer) Encode(text string) []int32 { return t.AppendEncode(nil, text) }
 
 // AppendEncode is Encode that appends to dst.
 func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
-	if !utf8.ValidString(text) {
-		text = lossy([]byte(text))
-	}
+	return t.raw.encode(dst, valid(text), t.encodeNormed)
+}
+
+// encode appends the ids of the added tokens in a text, and encodes the text
+// between them.
+func (m *matcher) encode(dst []int32, text string, between func([]int32, string) []int32) []int32 {
 	for text != "" {
-		at, n, id := t.raw.next(text)
-		dst = t.encodeNormed(dst, text[:at])
+		at, n, id := m.next(text)
+		dst = between(dst, text[:at])
 		if n == 0 {
 			break
 		}
@@ -103,22 +106,30 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 {
 	return dst
 }
 
-// normalize returns text as AppendEncode would see it.
-func (t *Tokenizer) normalize(text string) string {
-	if !utf8.ValidString(text) {
-		text = lossy([]byte(text))
+// valid replaces bytes that are not UTF-8.
+func valid(text string) string {
+	if utf8.ValidString(text) {
+		return text
 	}
+	return lossy([]byte(text))
+}
+
+// normalize returns the text as AppendEncode processes it.
+func (t *Tokenizer) normalize(text string) string { return t.compose(valid(text)) }
+
+// compose applies NFC if the tokenizer does.
+func (t *Tokenizer) compose(text string) string {
 	if t.nfc && !norm.NFC.IsNormalString(text) {
-		text = norm.NFC.String(text)
+		return norm.NFC.String(text)
 	}
 	return text
 }
 
-// appendLiteral is AppendEncode of a normalised text in which no added token
-// is found that touches one of the literal ranges of bytes, which are in
-// order. There, "<|im_end|>" is what anybody may write: five or six tokens.
+// appendLiteral is AppendEncode of a normalised text that ignores added tokens
+// touching one of the literal ranges of bytes, which are in order. There,
+// "<|im_end|>" becomes five or six ordinary tokens.
 func (t *Tokenizer) appendLiteral(dst []int32, text string, literal []Span) []int32 {
-	from := 0 // of what is not encoded yet
+	from := 0 // of the text to encode
 	for pos := 0; pos < len(text); {
 		at, n, id := t.raw.next(text[pos:])
 		if bt, bn, bid := t.normed.next(text[pos:]); bn > 0 && (n == 0 || bt < at) {
@@ -145,19 +156,7 @@ func touches(ranges []Span, start, end int) bool {
 }
 
 func (t *Tokenizer) encodeNormed(dst []int32, text string) []int32 {
-	if t.nfc && !norm.NFC.IsNormalString(text) {
-		text = norm.NFC.String(text)
-	}
-	for text != "" {
-		at, n, id := t.normed.next(text)
-		dst = t.encodeWords(dst, text[:at])
-		if n == 0 {
-			break
-		}
-		dst = append(dst, id)
-		text = text[at+n:]
-	}
-	return dst
+	return t.normed.encode(dst, t.compose(text), t.encodeWords)
 }
 
 func (t *Tokenizer) encodeWords(dst []int32, words string) []int32 {
@@ -169,63 +168,56 @@ func (t *Tokenizer) encodeWords(dst []int32, words string) []int32 {
 	return dst
 }
 
-// Decode returns the text of ids. What is not UTF-8 becomes U+FFFD, one for
-// each broken character; ids without a token are left out.
-func (t *Tokenizer) Decode(ids []int32) string { return t.decode(ids, false) }
+// Decode returns the text of ids. Each broken character becomes U+FFFD; ids
+// without a token are skipped.
+func (t *Tokenizer) Decode(ids []int32) string { return lossy(t.appendPieces(nil, ids, false)) }
 
 // DecodePlain is Decode without the special tokens.
-func (t *Tokenizer) DecodePlain(ids []int32) string { return t.decode(ids, true) }
+func (t *Tokenizer) DecodePlain(ids []int32) string { return lossy(t.appendPieces(nil, ids, true)) }
 
-func (t *Tokenizer) decode(ids []int32, plain bool) string {
-	var raw []byte
+// appendPieces appends the bytes of ids, without special tokens if plain is set.
+func (t *Tokenizer) appendPieces(dst []byte, ids []int32, plain bool) []byte {
 	for _, id := range ids {
 		if !plain || !t.Special(id) {
-			raw = append(raw, t.Piece(id)...)
+			dst = append(dst, t.Piece(id)...)
 		}
 	}
-	return lossy(raw)
+	return dst
 }
 
-// Stream decodes an answer as it comes and holds back characters whose bytes
-// are not complete yet. The texts it gives, put together, are those of Decode.
+// Stream decodes an answer in steps and holds incomplete characters. The
+// concatenated texts equal that of Decode.
 type Stream struct {
 	t       *Tokenizer
 	plain   bool
 	pending []byte
 }
 
-// NewStream starts an answer; plain leaves the special tokens out.
+// NewStream starts an answer; plain skips the special tokens.
 func (t *Tokenizer) NewStream(plain bool) *Stream { return &Stream{t: t, plain: plain} }
 
-// Next takes the next tokens and returns the text they complete. Text that
-// ends in U+FFFD might still become something else and is held back.
+// Next takes the next tokens and returns the text they complete. It holds text
+// that ends in U+FFFD, which the next token may change.
 func (s *Stream) Next(ids ...int32) string {
-	for _, id := range ids {
-		if !s.plain || !s.t.Special(id) {
-			s.pending = append(s.pending, s.t.Piece(id)...)
-		}
-	}
+	s.pending = s.t.appendPieces(s.pending, ids, s.plain)
 	n := settled(s.pending)
 	out := lossy(s.pending[:n])
-	s.pending = append(s.pending[:0], s.pending[n:]...)
+	s.pending = slices.Delete(s.pending, 0, n)
 	return out
 }
 
-// End returns what was held back; the stream can be used for a next answer.
+// End returns the held text; the stream can be used for another answer.
 func (s *Stream) End() string {
 	out := lossy(s.pending)
 	s.pending = s.pending[:0]
 	return out
 }
 
-// settled is the length of b without the U+FFFD it would end in when decoded.
+// settled returns the length of b without the U+FFFD at its decoded end.
 func settled(b []byte) int {
 	n := 0
 	for i := 0; i < len(b); {
-		r, size := utf8.DecodeRune(b[i:])
-		if r == utf8.RuneError && size == 1 {
-			size = broken(b[i:])
-		}
+		r, size := decodeRune(b[i:])
 		i += size
 		if r != utf8.RuneError {
 			n = i
@@ -234,26 +226,31 @@ func settled(b []byte) int {
 	return n
 }
 
-// lossy is src as UTF-8, with one U+FFFD for each broken character.
+// lossy returns src as UTF-8, with one U+FFFD for each broken character.
 func lossy(src []byte) string {
 	if utf8.Valid(src) {
 		return string(src)
 	}
 	dst := make([]byte, 0, len(src)+8)
 	for len(src) > 0 {
-		r, size := utf8.DecodeRune(src)
-		if r == utf8.RuneError && size == 1 {
-			size = broken(src)
-		}
+		r, size := decodeRune(src)
 		dst = utf8.AppendRune(dst, r)
 		src = src[size:]
 	}
 	return string(dst)
 }
 
-// broken is the length of the broken character b starts with: as many bytes as
-// could begin a valid one, at least one (Unicode 16, section 3.9, U+FFFD
-// substitution of maximal subparts).
+// decodeRune is utf8.DecodeRune with the size of a whole broken character.
+func decodeRune(b []byte) (r rune, size int) {
+	if r, size = utf8.DecodeRune(b); r == utf8.RuneError && size == 1 {
+		size = broken(b)
+	}
+	return r, size
+}
+
+// broken returns the length of the broken character at the start of b: the
+// longest prefix of a valid one, at least one byte (Unicode 16, section 3.9,
+// U+FFFD substitution of maximal subparts).
 func broken(b []byte) int {
 	want := 0
 	switch c := b[0]; {
@@ -283,8 +280,8 @@ func broken(b []byte) int {
 	return n
 }
 
-// matcher finds added tokens in a text, the leftmost first and of several at
-// one place the longest.
+// matcher finds the leftmost added token in a text, of several at one place the
+// longest.
 type matcher struct {
 	starts [256]bool
 	firsts string              // the bytes in starts
@@ -297,8 +294,8 @@ type added struct {
 	id   int32
 }
 
-// next returns where the first token is, its length and its id; length 0 and
-// the end of the text if there is none.
+// next returns the position, length and id of the first token; without one the
+// end of the text and length 0.
 func (m *matcher) next(text string) (at, n int, id int32) {
 	for i := 0; i < len(text); i++ {
 		switch {

@@ -40,7 +40,7 @@ func golden(tb testing.TB, name string, v any) {
 	require.NoError(tb, json.Unmarshal(read(tb, name), v))
 }
 
-// loaded keeps what load read: the real file takes a while.
+// loaded caches the results of load.
 var loaded sync.Map
 
 func load(tb testing.TB, which string) *tokenizer.Tokenizer {
@@ -144,7 +144,7 @@ func TestLookup(t *testing.T) {
 	})
 }
 
-// naive merges by the definition: the lowest rank, leftmost, again and again.
+// naive merges by definition: repeatedly the leftmost pair of the lowest rank.
 func naive(tok *tokenizer.Tokenizer, word string) []int32 {
 	return tok.MergeByDefinition(word)
 }
@@ -164,7 +164,7 @@ func TestLongWords(t *testing.T) {
 				require.Equal(t, naive(tok, b.String()), tok.MergeShort(b.String()))
 			}
 		}
-		// Someone's megabyte of one letter takes no time to speak of.
+		// A megabyte of one letter is fast.
 		long := strings.Repeat("a", 1<<20)
 		ids := tok.Encode(long)
 		require.Equal(t, long, tok.Decode(ids))
@@ -174,7 +174,7 @@ func TestLongWords(t *testing.T) {
 func TestUnusualText(t *testing.T) {
 	tok := load(t, "tiny")
 	require.Equal(t, tok.Encode("a\ufffdb\ufffd"), tok.Encode("a\xe2\x82b\xff"))
-	// Letters newer than this Go release's tables, as the original knows them.
+	// Letters that are missing in this Go release's tables.
 	require.Equal(t, []string{"\U0002ebf0a"}, tokenizer.Words("\U0002ebf0a"))
 	require.Equal(t, []string{"\U0001e5f1", "\U0001e5f2"}, tokenizer.Words("\U0001e5f1\U0001e5f2"))
 	require.Equal(t, []string{"it", "'ſ", " we", "'LL", " '", "ſt"}, tokenizer.Words("it'ſ we'LL 'ſt"))
@@ -182,7 +182,7 @@ func TestUnusualText(t *testing.T) {
 	require.Equal(t, []string{"1", "2", ".", " 3", "!?\r\n", "x"}, fix(tokenizer.Words("12. 3!?\r\nx")))
 }
 
-// fix joins the space that stands before a number, which is a word by itself.
+// fix joins the space before a number, which is a separate word.
 func fix(words []string) []string {
 	var out []string
 	for _, w := range words {
@@ -237,7 +237,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestVariants reads the forms of the file that other writers produce.
+// TestVariants parses variants of the file format.
 func TestVariants(t *testing.T) {
 	var file map[string]any
 	golden(t, "tiny_tokenizer.json.gz", &file)
@@ -266,7 +266,7 @@ func TestVariants(t *testing.T) {
 		_, err = tokenizer.Parse(b)
 		require.ErrorContains(t, err, "expected")
 	}
-	// An added token of one byte, and one that starts with another one.
+	// An added token of one byte, and one that is a prefix of another.
 	model["merges"] = merges
 	last := file["added_tokens"].([]any)
 	at := float64(tok.Size())

@@ -1,6 +1,7 @@
 package voice
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -9,14 +10,14 @@ import (
 	"touchline/inference"
 )
 
-// span is a word's place in the audio; known is false when nothing is said there.
+// span is a word's time in the audio; known is false for a word without sound.
 type span struct {
 	start, end time.Duration
 	known      bool
 }
 
-// wordTimes gives every word of the text its time. One that is not spoken
-// stands at the end of the one before it.
+// wordTimes returns the time of each word of the text. A word without sound gets
+// the end of the previous one.
 func wordTimes(tokens []token, spans []span) []inference.WordTime {
 	words := make([]inference.WordTime, len(tokens))
 	var at time.Duration
@@ -32,33 +33,23 @@ func wordTimes(tokens []token, spans []span) []inference.WordTime {
 	return words
 }
 
-// placeWords finds the words in the phones of the sentence. groups are the
-// phones of each spoken word said alone, which differ a little (a is "ey"
-// alone and "ax" in a sentence): the two lines are aligned by edit distance.
+// placeWords finds the words in the phones of the sentence. groups holds the
+// phones of each word spoken alone, which may differ ("a" is "ey" alone and "ax"
+// in a sentence), so both sequences are aligned by edit distance.
 func placeWords(phones []phone, groups [][]string, tokens []token) ([]span, bool) {
-	spoken := 0
-	for _, t := range tokens {
-		if t.spoken != "" {
-			spoken++
-		}
-	}
-	if len(phones) == 0 || len(groups) != spoken {
-		return nil, false
-	}
-	var names []string
-	var owner []int
+	var owner []int // of each name
 	k := 0
 	for i, t := range tokens {
 		if t.spoken == "" {
 			continue
 		}
-		for _, n := range groups[k] {
-			names = append(names, n)
-			owner = append(owner, i)
+		if k < len(groups) {
+			owner = append(owner, slices.Repeat([]int{i}, len(groups[k]))...)
 		}
 		k++
 	}
-	if len(names)*len(phones) > maxCells {
+	names := slices.Concat(groups...)
+	if len(phones) == 0 || len(groups) != k || len(names)*len(phones) > maxCells {
 		return nil, false
 	}
 	spans := make([]span, len(tokens))
@@ -70,7 +61,7 @@ func placeWords(phones []phone, groups [][]string, tokens []token) ([]span, bool
 		}
 		s.end = max(s.end, p.end)
 	}
-	// A word of which nothing was found lies between its neighbours.
+	// A word that was not found lies between its neighbours.
 	var at time.Duration
 	for i := range spans {
 		if tokens[i].spoken != "" && !spans[i].known {
@@ -86,8 +77,8 @@ const maxCells = 4 << 20
 
 type pair struct{ phone, name int }
 
-// match aligns two lines of phones by the cheapest edits, and returns the
-// pairs that stand for each other.
+// match aligns two sequences of phones by the cheapest edits and returns the
+// matched pairs.
 func match(phones []phone, names []string) []pair {
 	rows, cols := len(phones)+1, len(names)+1
 	cost := make([]int32, rows*cols)
@@ -115,14 +106,12 @@ func match(phones []phone, names []string) []pair {
 			j--
 		}
 	}
-	for a, b := 0, len(pairs)-1; a < b; a, b = a+1, b-1 {
-		pairs[a], pairs[b] = pairs[b], pairs[a]
-	}
+	slices.Reverse(pairs)
 	return pairs
 }
 
-// unlike is the cost of taking one phone for another: vowels change more
-// easily among themselves.
+// unlike returns the cost of replacing a phone, which is lower within vowels and
+// within consonants.
 func unlike(a, b string) int32 {
 	switch {
 	case a == b:
@@ -138,9 +127,8 @@ func vowel(name string) bool {
 	return strings.ContainsRune("aeiouAEIOUV@03y", r)
 }
 
-// estimate places words by their length alone, along the parts of the audio
-// that sound; words that end in punctuation end before a pause where there
-// are as many pauses as such words.
+// estimate places words by their length, along the parts of the audio with
+// sound. If there are as many such parts as clauses, each clause gets its part.
 func estimate(tokens []token, rate int, pcm []int16) []span {
 	regions := sounding(rate, pcm, 100*time.Millisecond)
 	spans := make([]span, len(tokens))
@@ -163,11 +151,8 @@ func estimate(tokens []token, rate int, pcm []int16) []span {
 		clauses = append(clauses, clause)
 	}
 	if len(clauses) != len(regions) {
-		var all []int
-		for _, c := range clauses {
-			all = append(all, c...)
-		}
-		clauses, regions = [][]int{all}, []span{{start: regions[0].start, end: regions[len(regions)-1].end}}
+		clauses = [][]int{slices.Concat(clauses...)}
+		regions = []span{{start: regions[0].start, end: regions[len(regions)-1].end}}
 	}
 	for c, words := range clauses {
 		total := 0.0
@@ -189,7 +174,7 @@ func estimate(tokens []token, rate int, pcm []int16) []span {
 	return spans
 }
 
-// weight is roughly how long a word takes to say, in letters.
+// weight returns the approximate length of a spoken word, in letters.
 func weight(word string) float64 {
 	w := 1.0
 	for _, r := range word {
@@ -214,17 +199,11 @@ func sounding(rate int, pcm []int16, gap time.Duration) []span {
 	step := max(rate/200, 1)
 	var regions []span
 	for from := 0; from < len(pcm); from += step {
-		loud := false
-		for _, v := range pcm[from:min(from+step, len(pcm))] {
-			if v >= level || v <= -level {
-				loud = true
-				break
-			}
-		}
-		if !loud {
+		to := min(from+step, len(pcm))
+		if !slices.ContainsFunc(pcm[from:to], func(v int16) bool { return v >= level || v <= -level }) {
 			continue
 		}
-		start, end := duration(from, rate), duration(min(from+step, len(pcm)), rate)
+		start, end := duration(from, rate), duration(to, rate)
 		if n := len(regions); n > 0 && start-regions[n-1].end < gap {
 			regions[n-1].end = end
 			continue

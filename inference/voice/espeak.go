@@ -1,6 +1,7 @@
 package voice
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,48 +12,43 @@ import (
 	"touchline/internal/rescue"
 )
 
-// wordGap is espeak-ng's -g for the run that finds the words: about 300 ms
-// between words, longer than any silence within one.
+// wordGap is espeak-ng's -g for the run that finds the words: pauses of about
+// 300 ms, longer than any silence within a word.
 const (
 	wordGap    = "30"
 	minWordGap = 220 * time.Millisecond
 )
 
-// speakEspeak takes the sound from one run. espeak-ng tells no times, so that
-// three quick runs beside it find them: the same text with wide gaps between
-// the words shows how long each word is and how long the pauses are, and the
-// phonemes of the text and of each word alone show which is which ("of the"
-// becomes one).
+// speakEspeak takes the sound from one run of espeak-ng. The times of the words
+// come from three further runs: the text with wide gaps between the words, for
+// the lengths of words and pauses, and the phonemes of the text and of each word
+// alone, to assign them ("of the" becomes one word).
 func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang string) (Speech, error) {
-	voice := s.cfg.Name
-	if voice == "" {
-		voice = espeakVoice(lang)
-	}
-	// The text goes to standard input: it is no option whatever it begins with.
+	voice := cmp.Or(s.cfg.Name, espeakVoice(lang))
 	text := script(tokens)
 	var sound, wide, whole, each result
 	g, gctx := rescue.WithContext(ctx)
-	g.Go(func() (err error) {
-		sound, err = run(gctx, espeak, text, false, "-v", voice, "--stdin", "--stdout")
-		return err
-	})
-	g.Go(func() (err error) {
-		wide, err = run(gctx, espeak, text, false, "-v", voice, "-g", wordGap, "--stdin", "--stdout")
-		return err
-	})
-	g.Go(func() (err error) {
-		whole, err = run(gctx, espeak, text, false, "-v", voice, "-q", "-x", "--stdin")
-		return err
-	})
-	g.Go(func() (err error) {
-		each, err = run(gctx, espeak, list(tokens, ",\n"), false, "-v", voice, "-q", "-x", "--stdin")
-		return err
-	})
+	for _, r := range []struct {
+		out  *result
+		text string
+		args []string
+	}{
+		{&sound, text, []string{"--stdout"}},
+		{&wide, text, []string{"-g", wordGap, "--stdout"}},
+		{&whole, text, []string{"-q", "-x"}},
+		{&each, list(tokens, ",\n"), []string{"-q", "-x"}},
+	} {
+		g.Go(func() (err error) {
+			// On standard input no text is taken for an option.
+			*r.out, err = run(gctx, espeak, r.text, false, append([]string{"-v", voice, "--stdin"}, r.args...)...)
+			return err
+		})
+	}
 	if err := g.Wait(); err != nil {
 		return Speech{}, err
 	}
 	if len(sound.stdout) == 0 {
-		return Speech{}, fmt.Errorf("expected espeak-ng to have a voice for %q, it has none: see espeak-ng --voices", voice)
+		return Speech{}, fmt.Errorf("espeak-ng has no voice %q: see espeak-ng --voices", voice)
 	}
 	rate, pcm, err := parseWAV(sound.stdout)
 	if err != nil {
@@ -71,9 +67,9 @@ func (s *Synthesizer) speakEspeak(ctx context.Context, tokens []token, lang stri
 	return Speech{Audio: pcm, Rate: rate, Words: wordTimes(tokens, spans)}, nil
 }
 
-// spreadPhones gives each phoneme of words (as espeak-ng -x writes them) its
-// time in pcm: wide is the same text with gaps, which are taken out again.
-// Within a word the phonemes are spread evenly.
+// spreadPhones returns the time in pcm of each phoneme of words (as written by
+// espeak-ng -x). wide is the same text with gaps, which it subtracts. Within a
+// word the phonemes are spread evenly.
 func spreadPhones(words []string, rate int, pcm []int16, wideRate int, wide []int16) ([]phone, bool) {
 	words = slices.DeleteFunc(words, func(w string) bool { return len(phonemes(w)) == 0 })
 	heard := sounding(rate, pcm, time.Hour)
@@ -106,10 +102,10 @@ func spreadPhones(words []string, rate int, pcm []int16, wideRate int, wide []in
 	return phones, true
 }
 
-// gaps tells how much silence was put in before each part. The gaps are all
-// alike; what a silence is longer than the shortest is a pause or a closure,
-// which the sound has as well. Some languages get two at the end of a clause:
-// whichever reading comes nearer to the length of the sound is taken.
+// gaps returns the inserted silence before each part. All gaps are equal; a
+// silence longer than the shortest contains a pause or closure of the sound
+// itself. Some languages get two gaps at the end of a clause: gaps returns the
+// variant that is nearer to the length of the sound.
 func gaps(parts []span, long time.Duration) []time.Duration {
 	one := time.Duration(0)
 	for k := 1; k < len(parts); k++ {
@@ -148,7 +144,7 @@ func espeakGroups(s string) [][]string {
 // phonemes cuts espeak-ng's mnemonics into characters, without stress, length
 // and pause marks. A long or double vowel counts as two.
 func phonemes(word string) []string {
-	// (en) and the like say that a word is read in another language.
+	// Marks such as (en) switch the language of a word.
 	for {
 		from := strings.IndexByte(word, '(')
 		to := strings.IndexByte(word, ')')
@@ -167,7 +163,7 @@ func phonemes(word string) []string {
 	return names
 }
 
-// espeakVoice is espeak-ng's name for a BCP 47 language.
+// espeakVoice returns espeak-ng's name of a BCP 47 language.
 func espeakVoice(lang string) string {
 	lang = strings.ToLower(strings.ReplaceAll(lang, "_", "-"))
 	switch base, _, _ := strings.Cut(lang, "-"); {

@@ -1,9 +1,9 @@
 package voice
 
-// ParseWAV is the reader of the programs' sound.
+// ParseWAV is parseWAV.
 func ParseWAV(b []byte) (rate int, pcm []int16, err error) { return parseWAV(b) }
 
-// Split cuts a text that comes in the deltas given.
+// Split cuts a text that arrives in deltas.
 func Split(deltas ...string) []string {
 	var s splitter
 	var pieces []string
@@ -13,5 +13,5 @@ func Split(deltas ...string) []string {
 	return append(pieces, s.end()...)
 }
 
-// Script is what a program is given to read for a text.
+// Script returns the input of the program for a text.
 func Script(text string) string { return script(tokenize(text)) }

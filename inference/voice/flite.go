@@ -1,6 +1,7 @@
 package voice
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -10,19 +11,15 @@ import (
 	"touchline/internal/rescue"
 )
 
-// speakFlite takes the sound and the phones with their times from one run.
-// flite does not say which phones make which word, so that a second run beside it (by its
-// quickest voice, which shares the pronunciations) reads the words one by one.
+// speakFlite takes the sound and the phones with their times from one run of
+// flite. A second run (with its fastest voice, which has the same pronunciations)
+// reads the words one by one, to assign the phones to words.
 func (s *Synthesizer) speakFlite(ctx context.Context, tokens []token) (Speech, error) {
-	voice := s.cfg.Name
-	if voice == "" {
-		voice = "slt"
-	}
+	voice := cmp.Or(s.cfg.Name, "slt")
 	var sound, words result
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
-		// The text is -t's own argument: it is no option whatever it begins with.
-		// -o /dev/stdout would mix the sound with the phones.
+		// As the argument of -t no text is taken for an option. Standard output has the phones.
 		sound, err = run(gctx, flite, "", true, "-voice", voice, "-psdur", "-t", script(tokens), "-o", "/dev/fd/3")
 		return err
 	})
@@ -51,8 +48,8 @@ type phone struct {
 	start, end time.Duration
 }
 
-// parsePhones reads "pau:0.164 hh:0.255 ": each phone with its end in seconds.
-// Pauses are left out. What cannot be read is skipped.
+// parsePhones parses "pau:0.164 hh:0.255 ": each phone with its end in seconds.
+// It skips pauses and unreadable fields.
 func parsePhones(s string) []phone {
 	var phones []phone
 	var at time.Duration
@@ -77,7 +74,7 @@ func parsePhones(s string) []phone {
 // pause is flite's name for silence.
 const pause = "pau"
 
-// phoneGroups reads "pau hh ax pau w er l d pau": the phones between pauses.
+// phoneGroups parses "pau hh ax pau w er l d pau": the phones between pauses.
 func phoneGroups(s string) [][]string {
 	var groups [][]string
 	var group []string

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxOutput bounds what is read from a program: over six minutes of sound.
+	// maxOutput bounds the output of a program in bytes: over six minutes of sound.
 	maxOutput = 16 << 20
-	// maxComplaint bounds what of its standard error is kept.
-	maxComplaint = 2 << 10
+	// maxStderr bounds the kept bytes of its standard error.
+	maxStderr = 2 << 10
 )
 
 // lookUp finds a program's path.
@@ -32,37 +32,32 @@ func lookUp(program string) (string, error) {
 	return path, nil
 }
 
-// bounded keeps the first max bytes written to it, and says by full that more came.
+// bounded keeps the first max bytes written to it.
 type bounded struct {
 	bytes.Buffer
-	max  int
-	full bool
+	max int
 }
 
+// Write implements io.Writer.
 func (b *bounded) Write(p []byte) (int, error) {
-	n := len(p)
-	if room := b.max - b.Len(); n > room {
-		b.full = true
-		p = p[:max(room, 0)]
-	}
-	_, _ = b.Buffer.Write(p)
-	return n, nil
+	_, _ = b.Buffer.Write(p[:min(len(p), b.max-b.Len())])
+	return len(p), nil
 }
 
-// result is what a program wrote.
+// result is the output of a program.
 type result struct {
 	stdout []byte
 	extra  []byte // on file descriptor 3
 }
 
-// limits confine a program, beside its stripped environment: its input is a model's output, and its parser old C.
+// limits are the resource limits of a program, whose old C code parses a model's output.
 var limits = map[int]uint64{ //nolint:gochecknoglobals // a table
 	unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: 20, unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 64,
 }
 
-// start runs a command that ends with this process, within limits. Go can set them only once it runs.
+// start starts a command with limits, which ends with this process. Go can set limits only after the start.
 func start(cmd *exec.Cmd) error {
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8"} // ours holds secrets
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8"} // without this process's secrets
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", cmd.Path, err)
@@ -77,13 +72,13 @@ func start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// run executes a program and reads all that it writes. The program is killed when ctx or this process ends.
+// run runs a program and reads its output. The end of ctx or of this process kills the program.
 func run(ctx context.Context, program, stdin string, extra bool, args ...string) (result, error) {
 	path, err := lookUp(program)
 	if err != nil {
 		return result{}, err
 	}
-	// The kernel kills the program when the thread that started it ends, so that thread is kept for it.
+	// The kernel kills the program when the thread that started it ends, so the thread stays locked.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -91,8 +86,8 @@ func run(ctx context.Context, program, stdin string, extra bool, args ...string)
 	if stdin != "" {
 		cmd.Stdin = strings.NewReader(stdin)
 	}
-	out, complaint := &bounded{max: maxOutput}, &bounded{max: maxComplaint}
-	cmd.Stdout, cmd.Stderr = out, complaint
+	out, stderr := &bounded{max: maxOutput}, &bounded{max: maxStderr}
+	cmd.Stdout, cmd.Stderr = out, stderr
 
 	var third bytes.Buffer
 	if extra {
@@ -104,13 +99,17 @@ func run(ctx context.Context, program, stdin string, extra bool, args ...string)
 		return result{}, err
 	}
 	if err := cmd.Wait(); err != nil {
-		return result{}, complain(program, err, complaint)
+		err = fmt.Errorf("run %s: %w", program, err)
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			err = fmt.Errorf("%w: %q", err, text)
+		}
+		return result{}, err
 	}
 	return result{stdout: out.Bytes(), extra: third.Bytes()}, nil
 }
 
-// startWithExtra starts a command and reads what it writes to file descriptor 3, to the end of it. A command that
-// writes too much gets a broken pipe.
+// startWithExtra starts a command and reads its output on file descriptor 3 to the end. Beyond maxOutput the command
+// gets a broken pipe.
 func startWithExtra(cmd *exec.Cmd, into *bytes.Buffer) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -128,11 +127,4 @@ func startWithExtra(cmd *exec.Cmd, into *bytes.Buffer) error {
 		return errors.Join(fmt.Errorf("read the sound: %w", err), cmd.Wait())
 	}
 	return nil
-}
-
-func complain(program string, err error, said *bounded) error {
-	if words := strings.TrimSpace(said.String()); words != "" {
-		return fmt.Errorf("run %s: %w: %q", program, err, words)
-	}
-	return fmt.Errorf("run %s: %w", program, err)
 }

@@ -10,30 +10,29 @@ import (
 )
 
 const (
-	// firstClause and laterClause are the lengths (characters) from which a
-	// comma is enough to cut: early for the first sound, later for good melody.
+	// firstClause and laterClause are the shortest lengths (characters) of a piece
+	// that ends at a comma: short at first for an early sound, then longer for
+	// better intonation.
 	firstClause = 24
 	laterClause = 60
-	// longest is where a text without punctuation is cut at a space, or
-	// anywhere when it has none.
+	// longest is the length at which text without punctuation is cut, at a space if possible.
 	longest = 180
-	// maxMute bounds what goes unspoken with a piece, in bytes; more is left out of it.
+	// maxMute bounds the unspeakable text before a piece, in bytes; longer text is dropped.
 	maxMute = 500
-	// certain is how many characters of text cannot be the silence mark any more.
+	// certain is the longest text that may still become inference.Silence, in characters.
 	certain = 5
 )
 
-// splitter cuts a streamed text into pieces to be spoken: sentences, or
-// clauses where a sentence is long. Nothing comes out until the text is known
-// not to be inference.Silence.
+// splitter cuts streamed text into pieces for speech: sentences, or clauses of
+// long sentences. It holds the text while it may be inference.Silence.
 type splitter struct {
 	rest    strings.Builder
-	mute    string // what cannot be spoken goes with the next piece
-	started bool   // a piece has been cut
-	certain bool   // the text is more than the silence mark
+	mute    string // unspeakable text, for the next piece
+	started bool   // a piece was returned
+	certain bool   // the text is not inference.Silence
 }
 
-// push takes the next bit of text and returns the pieces that are complete.
+// push takes the next text and returns the complete pieces.
 func (s *splitter) push(delta string) []string {
 	s.rest.WriteString(delta)
 	if !s.certain {
@@ -45,10 +44,8 @@ func (s *splitter) push(delta string) []string {
 	return s.cut(false)
 }
 
-// end returns what is left.
-func (s *splitter) end() []string {
-	return s.cut(true)
-}
+// end returns the remaining pieces.
+func (s *splitter) end() []string { return s.cut(true) }
 
 func (s *splitter) cut(last bool) []string {
 	text := s.rest.String()
@@ -83,21 +80,20 @@ func (s *splitter) cut(last bool) []string {
 	return pieces
 }
 
-// speaks reports that there is something to say in a piece.
+// speaks reports whether a piece has a word to speak.
 func speaks(piece string) bool {
-	return piece != inference.Silence &&
-		slices.ContainsFunc(tokenize(piece), func(t token) bool { return t.spoken != "" })
+	return piece != inference.Silence && slices.ContainsFunc(tokenize(piece), token.sounds)
 }
 
-// cutPoint is where the first piece of text ends, in bytes, 0 when that cannot
-// be told yet. With last set no more text comes.
+// cutPoint returns the end of the first piece of text in bytes, 0 if unknown. last
+// marks the end of the text.
 func cutPoint(text string, clause int, last bool) int {
 	count, space := 0, 0
 	for i, r := range text {
 		after := i + utf8.RuneLen(r)
 		if r == utf8.RuneError {
 			if !last && !utf8.FullRuneInString(text[i:]) {
-				return 0 // the rest of the character is on its way
+				return 0 // an incomplete character
 			}
 			_, size := utf8.DecodeRuneInString(text[i:])
 			after = i + size
@@ -132,8 +128,8 @@ func cutPoint(text string, clause int, last bool) int {
 	return 0
 }
 
-// sentenceEnd judges the stop at i: a sentence ends where a space follows, but
-// not after an abbreviation, an initial or a number of a list.
+// sentenceEnd reports whether the stop at i ends a sentence, and where: it does
+// before a space, except after an abbreviation, an initial or a list number.
 func sentenceEnd(text string, i, after int, last bool) (end int, ok bool) {
 	end = closing(text, after)
 	next, size := utf8.DecodeRuneInString(text[end:])
@@ -171,7 +167,7 @@ func sentenceEnd(text string, i, after int, last bool) (end int, ok bool) {
 	return end, true
 }
 
-// closing moves past further stops and closing quotes and brackets.
+// closing returns the position after further stops, closing quotes and brackets.
 func closing(text string, from int) int {
 	for from < len(text) {
 		r, n := utf8.DecodeRuneInString(text[from:])
@@ -183,7 +179,7 @@ func closing(text string, from int) int {
 	return from
 }
 
-// abbreviations are written with a dot that ends no sentence.
+// abbreviations returns words whose dot does not end a sentence.
 func abbreviations() []string {
 	return []string{
 		"dr", "mr", "mrs", "ms", "prof", "st", "vs", "no", "nr", "approx", "ca", "etc", "e.g", "i.e", "z.b", "bzw",

@@ -6,14 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// token is one word of the text, as written and as read to the program.
+// token is one word of the text, as written and as spoken.
 type token struct {
-	text   string // what stands between spaces
-	spoken string // "" when nothing of it is to be spoken
+	text   string // between spaces
+	spoken string // "" for a word without sound
 }
 
-// tokenize cuts a text at its spaces and cleans each word: marks of Markdown,
-// emoji and control characters go, an address is read as "link".
+func (t token) sounds() bool { return t.spoken != "" }
+
+// tokenize splits a text at spaces and removes Markdown, emoji and control
+// characters from each word. An address is spoken as "link".
 func tokenize(text string) []token {
 	fields := strings.Fields(text)
 	tokens := make([]token, len(fields))
@@ -23,16 +25,11 @@ func tokenize(text string) []token {
 	return tokens
 }
 
-// speakable is the word as it is read out, with the punctuation that shapes its melody.
+// speakable returns the spoken form of a word, with the punctuation that affects intonation.
 func speakable(word string) string {
-	// [text](address) and ![text](address): the text stays.
+	// [text](address) and ![text](address) become the text.
 	if i := strings.Index(word, "]("); i >= 0 {
-		rest := word[i+2:]
-		if j := strings.IndexByte(rest, ')'); j >= 0 {
-			rest = rest[j+1:]
-		} else {
-			rest = ""
-		}
+		_, rest, _ := strings.Cut(word[i+2:], ")")
 		word = word[:i] + rest
 	}
 	lead := strings.TrimLeft(word, `<("'[`)
@@ -49,7 +46,7 @@ func speakable(word string) string {
 		case r == '_', r == '—', r == '–', r == '/':
 			b.WriteByte(' ')
 		case r == '-':
-			// A hyphen within a word stays, a dash or a bullet goes; a minus is read.
+			// A minus is spoken, a hyphen becomes a space, a dash or bullet is removed.
 			if next, _ := utf8.DecodeRuneInString(word[i+1:]); unicode.IsDigit(next) && i == 0 {
 				b.WriteString("minus ")
 			} else if i > 0 && unicode.IsLetter(next) {
@@ -59,11 +56,7 @@ func speakable(word string) string {
 			b.WriteByte('\'')
 		case r == '…':
 			b.WriteByte('.')
-		case r == '&', r == '%', r == '+', r == '$', r == '€', r == '£', r == '°', r == '@':
-			b.WriteRune(r)
-		case unicode.IsLetter(r), unicode.IsMark(r) && r != '\ufe0f' && r != '\u20e3', unicode.IsNumber(r):
-			b.WriteRune(r)
-		case unicode.IsPunct(r):
+		case sayable(r), unicode.IsMark(r) && r != '\ufe0f' && r != '\u20e3', unicode.IsPunct(r):
 			b.WriteRune(r)
 		}
 	}
@@ -74,7 +67,7 @@ func speakable(word string) string {
 	return word
 }
 
-// sayable reports that a character makes a sound of its own.
+// sayable reports whether a character is spoken.
 func sayable(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsNumber(r) || strings.ContainsRune("&%+$€£°@", r)
 }
@@ -83,29 +76,28 @@ func sayable(r rune) bool {
 func script(tokens []token) string {
 	var words []string
 	for _, t := range tokens {
-		if t.spoken != "" {
+		if t.sounds() {
 			words = append(words, t.spoken)
 		}
 	}
 	return strings.Join(words, " ")
 }
 
-// list is the spoken words, each on its own: "one, two, three,".
+// list returns the spoken words, each with the separator: "one, two, three,".
 func list(tokens []token, separator string) string {
 	var b strings.Builder
 	for _, t := range tokens {
-		if t.spoken != "" {
-			b.WriteString(bare(t.spoken))
-			b.WriteString(separator)
+		if t.sounds() {
+			b.WriteString(bare(t.spoken) + separator)
 		}
 	}
 	return b.String()
 }
 
-// bare is the word without the punctuation around it. An abbreviation's dot
-// goes as well: it would end the sentence.
+// bare returns the word without the punctuation around it, including an
+// abbreviation's dot, which would end the sentence.
 func bare(word string) string {
 	trimmed := strings.TrimFunc(word, func(r rune) bool { return !sayable(r) })
-	// Within a word a comma would look like the separator.
+	// A comma within the word would be read as the separator.
 	return strings.ReplaceAll(trimmed, ", ", " ")
 }

@@ -1,19 +1,19 @@
-// Package voice gives speech to engines that have none, by running flite
-// (English) or espeak-ng (about a hundred languages) once per sentence.
+// Package voice adds speech to engines without a voice: it runs flite (English)
+// or espeak-ng (about a hundred languages) once per sentence.
 //
-// It owns the speech programs, what is read to them and the times of the words
-// in what they say. It never plays sound and never changes the text: when a
-// program is missing or fails, the text goes on without a voice.
+// It owns the speech programs, their input and the times of the spoken words. It
+// does not play sound and does not change the text. Without a working program,
+// comments have text only.
 package voice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// maxText bounds what is spoken at once, in bytes.
+	// maxText bounds one text of Speak, in bytes.
 	maxText = 2000
 	// maxTime bounds one run of a program.
 	maxTime = 10 * time.Second
@@ -30,16 +30,16 @@ const (
 	espeak = "espeak-ng"
 )
 
-// ErrNothingToSay is returned by Speak when nothing of the text can be spoken.
-var ErrNothingToSay = errors.New("nothing to say: the text has no word in it")
+// ErrNothingToSay is returned by Speak for a text without a word.
+var ErrNothingToSay = errors.New("nothing to say: the text has no word")
 
 // MissingError is returned when the speech program is not installed.
 type MissingError struct {
 	Program string
-	Package string // apt package that has it
+	Package string // its apt package
 }
 
-// Error names the program and how to get it.
+// Error names the program and the command that installs it.
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("expected the speech program %s, which is not installed: apt-get install %s", e.Program, e.Package)
 }
@@ -49,8 +49,8 @@ type Speech struct {
 	// Audio is mono 16-bit at Rate (Hz).
 	Audio []int16
 	Rate  int
-	// Words times every word of the text, in order: what stands between
-	// spaces, as written. One that is not spoken (an emoji) lasts no time.
+	// Words holds the time of every word of the text (between spaces, as written),
+	// in order. A word without sound, such as an emoji, has no length.
 	Words []inference.WordTime
 }
 
@@ -60,8 +60,7 @@ type Synthesizer struct {
 	log zerolog.Logger
 }
 
-// New checks the settings. The programs are looked for when they are needed:
-// see Check.
+// New checks the settings, not the programs; see Check.
 func New(cfg inference.VoiceConfig, log zerolog.Logger) (*Synthesizer, error) {
 	switch cfg.Program {
 	case "":
@@ -78,7 +77,7 @@ func New(cfg inference.VoiceConfig, log zerolog.Logger) (*Synthesizer, error) {
 	return &Synthesizer{cfg: cfg, log: log.With().Str("component", "voice").Logger()}, nil
 }
 
-// plain reports that a name cannot be taken for an option or a path.
+// plain reports whether a name cannot be an option or a path.
 func plain(name string) bool {
 	for i, r := range name {
 		switch {
@@ -91,73 +90,56 @@ func plain(name string) bool {
 	return len(name) <= 64
 }
 
-// programFor chooses the program that speaks lang.
+// programFor returns the program for a language.
 func (s *Synthesizer) programFor(lang string) string {
 	if s.cfg.Program != "auto" {
 		return s.cfg.Program
 	}
-	if isEnglish(lang) {
+	if base, _, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(lang, "_", "-")), "-"); base == "" || base == "en" {
 		return flite
 	}
 	return espeak
 }
 
-func isEnglish(lang string) bool {
-	base, _, _ := strings.Cut(strings.ToLower(strings.ReplaceAll(lang, "_", "-")), "-")
-	return base == "" || base == "en"
-}
-
-// Check reports what is missing for the languages given (BCP 47; none means
-// the configured one): nil, or *MissingError for each program, joined.
+// Check checks that the programs for some languages (BCP 47; none means the
+// configured one) are installed. It returns *MissingError for each missing one,
+// joined.
 func (s *Synthesizer) Check(langs ...string) error {
 	if len(langs) == 0 {
 		langs = []string{s.cfg.Language}
 	}
-	var errs []error
-	var seen []string
+	missing := map[string]error{}
 	for _, l := range langs {
 		p := s.programFor(l)
-		if slices.Contains(seen, p) {
-			continue
-		}
-		seen = append(seen, p)
-		if _, err := lookUp(p); err != nil {
-			errs = append(errs, err)
-		}
+		_, missing[p] = lookUp(p)
 	}
-	return errors.Join(errs...)
+	return errors.Join(missing[flite], missing[espeak])
 }
 
-// Speak turns one sentence (2000 bytes at most) into sound. lang is BCP 47;
-// "" means the configured language. Errors: *MissingError, ErrNothingToSay,
-// ctx's error, or what the program complained about.
+// Speak converts one sentence of at most 2000 bytes to sound. lang is BCP 47; ""
+// means the configured language. The error is *MissingError, ErrNothingToSay,
+// ctx's error, or the program's message.
 func (s *Synthesizer) Speak(ctx context.Context, text, lang string) (Speech, error) {
 	if len(text) > maxText {
 		return Speech{}, fmt.Errorf("expected at most %d bytes to speak at once, got %d: cut it into sentences",
 			maxText, len(text))
 	}
-	if !utf8.ValidString(text) {
-		text = strings.ToValidUTF8(text, "")
-	}
-	tokens := tokenize(text)
-	if !slices.ContainsFunc(tokens, func(t token) bool { return t.spoken != "" }) {
+	tokens := tokenize(strings.ToValidUTF8(text, ""))
+	if !slices.ContainsFunc(tokens, token.sounds) {
 		return Speech{}, ErrNothingToSay
 	}
-	if lang == "" {
-		lang = s.cfg.Language
-	}
+	lang = cmp.Or(lang, s.cfg.Language)
 	if !plain(lang) {
 		return Speech{}, fmt.Errorf("expected a language like en or pt-BR, got %q", lang)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("expected the speech program to answer in %v", maxTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the speech program did not finish within %v", maxTime))
 	defer cancel()
 
 	var sp Speech
 	var err error
-	switch p := s.programFor(lang); p {
-	case flite:
+	if s.programFor(lang) == flite {
 		sp, err = s.speakFlite(ctx, tokens)
-	default:
+	} else {
 		sp, err = s.speakEspeak(ctx, tokens, lang)
 	}
 	if err != nil {

@@ -25,7 +25,7 @@ func synth(tb testing.TB, program string) *voice.Synthesizer {
 	return s
 }
 
-// timed is a word and where it begins, in ms.
+// timed is a word with its start in ms.
 type timed struct {
 	word  string
 	start int
@@ -51,8 +51,8 @@ func requireTimes(t *testing.T, want []timed, got []inference.WordTime) {
 	t.Logf("largest error %v", worst)
 }
 
-// The truth is what the library of espeak-ng 1.51 tells in its word events,
-// which its program does not show.
+// The expected times are the word events of espeak-ng 1.51's library, which its
+// program does not print.
 func TestEspeakWordTimes(t *testing.T) {
 	tests := []struct {
 		lang string
@@ -171,7 +171,7 @@ func TestEspeakWordTimes(t *testing.T) {
 	}
 }
 
-// The truth is flite 2.2's list of phones with their times, read by eye.
+// The expected times are from flite 2.2's list of phones.
 func TestFliteWordTimes(t *testing.T) {
 	tests := []struct {
 		text string
@@ -210,8 +210,7 @@ func TestFliteWordTimes(t *testing.T) {
 	}
 }
 
-// Where there is a pause between any two words, the ear can tell: each word
-// begins where sound comes after silence.
+// With a pause between words, each word begins where sound follows silence.
 func TestWordTimesAgreeWithTheSound(t *testing.T) {
 	for _, program := range []string{"flite", "espeak-ng"} {
 		t.Run(program, func(t *testing.T) {
@@ -260,7 +259,7 @@ func TestCheckIsContentWithBothPrograms(t *testing.T) {
 	require.NoError(t, synth(t, "auto").Check("en", "de"))
 }
 
-// program puts a script of that name in front of the path.
+// program puts a script of that name first on the PATH.
 func program(t *testing.T, name, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -293,7 +292,7 @@ func TestFailingProgramSaysWhy(t *testing.T) {
 	require.Error(t, err, "endless output is cut off")
 }
 
-// The text is a model's output, and what parses it is C: it gets none of our secrets, and little of the machine.
+// The program runs without this process's secrets and with limited resources.
 func TestProgramsAreConfined(t *testing.T) {
 	t.Setenv("LIVEKIT_API_SECRET", "hunter2")
 	program(t, "flite", "{ env; grep -E 'open files|address|cpu|core' /proc/self/limits; } >&2; exit 3")
@@ -308,7 +307,7 @@ func TestProgramsAreConfined(t *testing.T) {
 	}
 }
 
-// A program that tells no phones leaves the sound, and the times are estimated.
+// Without phones the times are estimated.
 func TestTimesAreEstimatedWithoutPhones(t *testing.T) {
 	for _, name := range []string{"flite", "espeak-ng"} {
 		path, err := findProgram(name)
@@ -379,7 +378,7 @@ func TestBadInput(t *testing.T) {
 	require.ErrorContains(t, err, "language")
 	_, err = s.Speak(t.Context(), "Qapla", "qqq")
 	require.ErrorContains(t, err, "does not exist")
-	// Broken characters and control codes are left out, the rest is spoken.
+	// Broken characters and control codes are skipped.
 	sp, err := s.Speak(t.Context(), "Go\xffal \x00\x1b[31mnow", "en")
 	require.NoError(t, err)
 	require.Len(t, sp.Words, 2)
@@ -410,7 +409,7 @@ func TestScriptIsCleaned(t *testing.T) {
 	}
 }
 
-// BenchmarkSpeak is the time from a sentence to its sound and word times.
+// BenchmarkSpeak measures the time from a sentence to its sound and word times.
 func BenchmarkSpeak(b *testing.B) {
 	for _, bb := range []struct{ name, program, lang, text string }{
 		{"flite/short", "flite", "en", "The red team scores a goal."},

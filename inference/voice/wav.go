@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// errNotWAV is returned when the bytes are no RIFF WAVE file with sound.
+// errNotWAV is returned for bytes that are not a supported WAV file.
 var errNotWAV = errors.New("expected a RIFF WAVE file with 16-bit PCM")
 
-// parseWAV reads a WAV file of 16-bit PCM, one or two channels (two are
-// averaged). Lengths that go beyond the data are taken as "to the end":
-// espeak-ng writes its header before it knows.
+// parseWAV parses a WAV file of 16-bit PCM with one or two channels, of which it
+// returns the mean. Lengths beyond the data mean "to the end", as espeak-ng
+// writes the header first.
 func parseWAV(b []byte) (rate int, pcm []int16, err error) {
 	if len(b) < 12 || string(b[:4]) != "RIFF" || string(b[8:12]) != "WAVE" {
 		return 0, nil, fmt.Errorf("%w, got %d bytes of something else", errNotWAV, len(b))

@@ -9,7 +9,7 @@ import (
 	"touchline/inference/voice"
 )
 
-// wavFile builds a file; length is what its data chunk claims.
+// wavFile builds a file whose data chunk has the length in its header.
 func wavFile(channels, rate, bits int, length uint32, body []byte) []byte {
 	b := []byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00")
 	b = binary.LittleEndian.AppendUint16(b, uint16(channels))

@@ -14,38 +14,37 @@ import (
 )
 
 const (
-	// leadKept and the pauses are what is left of the silence around a piece.
+	// leadKept and the pauses are the silence left around a piece.
 	leadKept      = 20 * time.Millisecond
 	sentencePause = 160 * time.Millisecond
 	clausePause   = 60 * time.Millisecond
 
-	// maxPending bounds the pieces that wait to be spoken; the rest of a longer answer stays text.
+	// maxPending bounds the pieces that wait for speech; the rest of a longer answer has text only.
 	maxPending = 64
 )
 
-// Wrap gives model the voice of synth: where a prompt asks for speech and the
-// engine yields none itself, every sentence of the answer is spoken as soon as
-// its text is complete. The chunks of text pass unchanged and at once; each
-// piece of audio follows in a chunk of its own, in order, with the times of its
-// words. An engine's own audio is passed through.
+// Wrap adds the voice of synth to a model: for a prompt with Speech it speaks
+// each sentence of the answer as soon as its text is complete. Chunks of text pass
+// unchanged and at once; each piece of audio follows in its own chunk, in order,
+// with the times of its words. If the engine yields audio itself, Wrap adds none.
 //
-// A voice program that fails never ends the text: the piece stays without
-// audio, the first failure of a kind is logged and Status tells it.
+// When the speech program fails, the piece has text only; each new problem is
+// logged once, and Status returns it.
 func Wrap(model inference.Model, synth *Synthesizer) inference.Model {
 	return &voiced{Model: model, synth: synth, log: synth.log}
 }
 
-// voiced is a model with a voice put to it.
+// voiced is a model with the voice of a Synthesizer.
 type voiced struct {
 	inference.Model
 	synth *Synthesizer
 	log   zerolog.Logger
 
 	mu      sync.Mutex
-	problem string // what the voice complains about; "" when it works
+	problem string // of the speech program; "" without one
 }
 
-// NewSession opens a session of the inner model and gives it the voice.
+// NewSession opens a session of the inner model with the voice.
 func (v *voiced) NewSession() (inference.Session, error) {
 	inner, err := v.Model.NewSession()
 	if err != nil {
@@ -54,7 +53,7 @@ func (v *voiced) NewSession() (inference.Session, error) {
 	return &session{Session: inner, v: v}, nil
 }
 
-// Status is the inner model's, with what the voice complains about.
+// Status returns the inner model's status with the problem of the voice.
 func (v *voiced) Status() inference.Status {
 	st := v.Model.Status()
 	v.mu.Lock()
@@ -63,7 +62,7 @@ func (v *voiced) Status() inference.Status {
 	return st
 }
 
-// report remembers how the voice fares, and logs each change once.
+// report sets the problem and logs each change.
 func (v *voiced) report(err error) {
 	problem := ""
 	if err != nil {
@@ -76,9 +75,9 @@ func (v *voiced) report(err error) {
 	switch {
 	case !changed:
 	case err != nil:
-		v.log.Warn().Err(err).Msg("no voice: the text goes on without it")
+		v.log.Warn().Err(err).Msg("speech failed: comments have text only")
 	default:
-		v.log.Info().Msg("the voice works again")
+		v.log.Info().Msg("speech works again")
 	}
 }
 
@@ -87,19 +86,13 @@ type session struct {
 	v *voiced
 }
 
-// item is one step of the inner engine.
+// item is a chunk or an error, of the inner engine or of the speech program.
 type item struct {
 	chunk inference.Chunk
 	err   error
 }
 
-// spoken is one piece after the voice program.
-type spoken struct {
-	chunk inference.Chunk
-	err   error
-}
-
-// Generate answers by the inner engine and speaks the answer.
+// Generate yields the inner engine's answer with speech.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	if !p.Speech {
 		return s.Session.Generate(ctx, p)
@@ -108,28 +101,22 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		ctx, cancel := context.WithCancel(ctx)
 		items := make(chan item)
 		jobs := make(chan string, 1)
-		done := make(chan spoken)
+		done := make(chan item)
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		defer cancel()
 		wg.Go(func() {
 			defer close(items)
-			// A panic in a goroutine of ours would be the whole program's.
 			err := rescue.Call(func() error {
 				for c, err := range s.Session.Generate(ctx, p) {
-					select {
-					case items <- item{c, err}:
-					case <-ctx.Done():
+					if !send(ctx, items, item{c, err}) {
 						return nil
 					}
 				}
 				return nil
 			})
 			if err != nil {
-				select {
-				case items <- item{err: err}:
-				case <-ctx.Done():
-				}
+				send(ctx, items, item{err: err})
 			}
 		})
 		wg.Go(func() { s.speak(ctx, p.Language, jobs, done) })
@@ -137,8 +124,18 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	}
 }
 
-// speak turns pieces into sound, one after another, until ctx ends.
-func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, done chan<- spoken) {
+// send sends an item. It returns false if ctx ends first.
+func send(ctx context.Context, to chan<- item, it item) bool {
+	select {
+	case to <- it:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// speak converts pieces to sound, one after another, until ctx ends.
+func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, done chan<- item) {
 	for {
 		var piece string
 		select {
@@ -146,7 +143,7 @@ func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, do
 		case <-ctx.Done():
 			return
 		}
-		var out spoken
+		var out item
 		out.err = rescue.Call(func() error {
 			sp, err := s.v.synth.Speak(ctx, piece, lang)
 			if err == nil {
@@ -154,23 +151,21 @@ func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, do
 			}
 			return err
 		})
-		select {
-		case done <- out:
-		case <-ctx.Done():
+		if !send(ctx, done, out) {
 			return
 		}
 	}
 }
 
-// mix yields text as it comes and sound as it is ready.
-func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string, done <-chan spoken,
+// mix yields text when it arrives and sound when it is ready.
+func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string, done <-chan item,
 	yield func(inference.Chunk, error) bool,
 ) {
 	var (
 		cutter  splitter
 		pending []string
-		busy    int  // pieces with the voice
-		own     bool // the engine has a voice of its own
+		busy    int  // pieces at the speech program
+		own     bool // the engine yields audio
 		failed  error
 	)
 	for items != nil || busy > 0 || len(pending) > 0 {
@@ -202,7 +197,7 @@ func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string
 			}
 			if over := len(pending) - maxPending; over > 0 {
 				pending = pending[:maxPending]
-				s.v.log.Warn().Int("pieces", over).Msg("answer too long to be spoken: the rest stays text")
+				s.v.log.Warn().Int("pieces", over).Msg("answer too long to speak: the rest has text only")
 			}
 		case to <- next:
 			pending = pending[1:]
@@ -225,9 +220,9 @@ func (s *session) mix(ctx context.Context, items <-chan item, jobs chan<- string
 	}
 }
 
-// pass yields a spoken piece, unless the engine has a voice of its own, and
-// reports whether the answer goes on.
-func (s *session) pass(sp spoken, own bool, yield func(inference.Chunk, error) bool) bool {
+// pass yields a spoken piece unless the engine yields audio itself, and reports
+// whether the answer continues.
+func (s *session) pass(sp item, own bool, yield func(inference.Chunk, error) bool) bool {
 	if _, crash := rescue.Of(sp.err); crash {
 		yield(inference.Chunk{}, sp.err)
 		return false
@@ -238,7 +233,7 @@ func (s *session) pass(sp spoken, own bool, yield func(inference.Chunk, error) b
 	return sp.err != nil || own || yield(sp.chunk, nil)
 }
 
-// tighten cuts the silence around a piece down to what a speaker would leave.
+// tighten shortens the silence around a piece to that of natural speech.
 func tighten(sp Speech, piece string) inference.Chunk {
 	c := inference.Chunk{Audio: sp.Audio, AudioRate: sp.Rate, Words: sp.Words}
 	regions := sounding(sp.Rate, sp.Audio, time.Hour)

@@ -18,7 +18,7 @@ import (
 	"touchline/inference/voice"
 )
 
-// engine is a model and a session that answers with fixed chunks.
+// engine is a model and session with a fixed answer.
 type engine struct {
 	chunks []inference.Chunk
 	err    error                            // after the last chunk
@@ -57,7 +57,7 @@ func (e *engine) Generate(ctx context.Context, _ inference.Prompt) iter.Seq2[inf
 	}
 }
 
-// letters streams a text in bits of n bytes.
+// letters splits a text into chunks of n bytes.
 func letters(text string, n int) []inference.Chunk {
 	var chunks []inference.Chunk
 	for len(text) > 0 {
@@ -68,7 +68,7 @@ func letters(text string, n int) []inference.Chunk {
 	return chunks
 }
 
-// answer is all that a session said.
+// answer is the answer of a session.
 type answer struct {
 	text   strings.Builder
 	spoken []inference.Chunk
@@ -170,14 +170,14 @@ func FuzzSplit(f *testing.F) {
 		if !utf8.ValidString(text) || len(text) > 500 {
 			return
 		}
-		// Nothing is lost, doubled or invented, but for an end that cannot be spoken.
+		// The pieces equal the text, except for an unspeakable end.
 		whole, kept := solid(text), solid(strings.Join(pieces, ""))
 		require.True(t, strings.HasPrefix(whole, kept), "%q, %q", whole, kept)
 		require.Empty(t, voice.Script(whole[len(kept):]))
 	})
 }
 
-// solid is the text without its spaces.
+// solid returns the text without spaces.
 func solid(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -217,7 +217,7 @@ func TestWrapSpeaksWhileTheTextStreams(t *testing.T) {
 	heard := make(chan struct{})
 	e := &engine{chunks: []inference.Chunk{{Text: "What a goal! "}, {Text: "And more."}}}
 	e.before = func(ctx context.Context, i int) {
-		if i == 1 { // the engine thinks until the first sentence has been heard
+		if i == 1 { // the engine waits until the first sentence has been spoken
 			select {
 			case <-heard:
 			case <-ctx.Done():
@@ -326,12 +326,12 @@ func TestWrapEndsWithItsContextAndWithTheLoop(t *testing.T) {
 
 	for _, err := range s.Generate(t.Context(), inference.Prompt{Speech: true}) {
 		require.NoError(t, err)
-		break // goleak sees whether anything stays behind
+		break // goleak checks for goroutines
 	}
 }
 
 func TestWrapBoundsALongAnswer(t *testing.T) {
-	// The voice hangs, the engine does not stop talking.
+	// The program hangs while the engine continues.
 	program(t, "flite", "exec sleep 300")
 	e := &engine{chunks: letters(strings.Repeat("Goal again. ", 3000), 600)}
 	s, err := voice.Wrap(e, synth(t, "flite")).NewSession()
@@ -359,7 +359,7 @@ func TestWrapPassesFramesOn(t *testing.T) {
 	require.Equal(t, 1, e.seen)
 }
 
-// BenchmarkFirstSound is the time from a streamed sentence's last letter to its sound.
+// BenchmarkFirstSound measures the time from the last letter of a sentence to its sound.
 func BenchmarkFirstSound(b *testing.B) {
 	s, err := voice.Wrap(&engine{chunks: letters("The red team scores. And then it goes on.", 4)}, synth(b, "flite")).NewSession()
 	require.NoError(b, err)

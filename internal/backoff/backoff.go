@@ -1,8 +1,7 @@
-// Package backoff spaces the attempts of an outage: exponential, capped, with
-// jitter, so that many clients do not return in step.
+// Package backoff computes the waits between retries: exponential, capped, with
+// jitter, so that many clients do not retry in step.
 //
-// It owns the arithmetic alone: it reads no clock, draws no random number and
-// waits for nothing.
+// It reads no clock, draws no random number and does not wait.
 package backoff
 
 import "time"
@@ -12,16 +11,16 @@ import "time"
 type Backoff struct {
 	// First is the longest first wait. Each further wait is twice as long, up to Max.
 	First, Max time.Duration
-	// EarlyMax replaces Max during the first Early of an outage, as a server that is
-	// restarted is back soon; 0 is Max from the start. A longer First wins over it.
+	// EarlyMax replaces Max during the first Early of an outage, because a restarted
+	// server is back soon; 0 is Max from the start. It is at least First.
 	EarlyMax, Early time.Duration
 
 	began time.Time
 	wait  time.Duration
 }
 
-// Next returns the wait before the next attempt: between half of it and all of
-// it, by random, which is in [0, 1). The first call begins the outage.
+// Next returns the wait before the next attempt with Jitter, by random in [0, 1).
+// The first call begins the outage.
 func (b *Backoff) Next(now time.Time, random float64) time.Duration {
 	if b.began.IsZero() {
 		b.began = now
@@ -34,7 +33,7 @@ func (b *Backoff) Next(now time.Time, random float64) time.Duration {
 	return Jitter(b.wait, random)
 }
 
-// Reset ends the outage: the next call of Next begins a new one.
+// Reset ends the outage.
 func (b *Backoff) Reset() { b.began, b.wait = time.Time{}, 0 }
 
 // steady is the age of a connection whose loss begins a new outage.
@@ -55,7 +54,7 @@ func (b *Backoff) Lost(stood time.Duration, now time.Time, random float64) time.
 	return b.Next(now, random)
 }
 
-// Jitter returns a duration between half of d and d, by random, which is in [0, 1).
+// Jitter returns a duration between half of d and d, by random in [0, 1).
 func Jitter(d time.Duration, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d-d/2))
 }

@@ -1,7 +1,7 @@
-// Package check collects the settings of a struct that break a rule.
+// Package check collects the violations of rules for settings.
 //
-// It owns the wording of a violation, "path: must be rule, is value", and
-// nothing else: which values are right is decided by the struct's own Validate.
+// It owns the format of a violation, "path: must be rule, is value". The Validate
+// of each struct owns the rules.
 package check
 
 import (
@@ -20,14 +20,14 @@ type Settings struct {
 	errs   []error
 }
 
-// That records a violation unless ok: the setting at path must be rule, and is value.
+// That records a violation unless ok: the setting at path must be rule, is value.
 func (s *Settings) That(ok bool, path, rule string, value any) {
 	if !ok {
 		s.errs = append(s.errs, fmt.Errorf("%s%s: must be %s, is %v", s.Prefix, path, rule, value))
 	}
 }
 
-// Add records violations in words of their own, joined or one; nil is none.
+// Add records violations with their own messages: one error, joined errors, or nil.
 func (s *Settings) Add(err error) {
 	for _, e := range Split(err) {
 		if s.Prefix != "" {
@@ -49,20 +49,19 @@ func (s *Settings) Pair(path1, value1, path2, value2, variables string) {
 	s.Add(fmt.Errorf("%s: must be set when the other half of the pair is: %s go together", missing, variables))
 }
 
-// Part adds the violations that the Validate of one part reports, with the
-// part's name and a dot before each path.
+// Part adds the violations of one part, with its name and a dot before each path.
 func (s *Settings) Part(name string, err error) {
 	for _, e := range Split(err) {
 		s.errs = append(s.errs, fmt.Errorf("%s%s.%w", s.Prefix, name, e))
 	}
 }
 
-// Split returns what errors.Join put together, nil for nil.
+// Split returns the errors joined by errors.Join; nil for nil.
 func Split(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if j, ok := err.(interface{ Unwrap() []error }); ok { // the outermost error alone
+	if j, ok := err.(interface{ Unwrap() []error }); ok { // only the outermost error
 		return j.Unwrap()
 	}
 	return []error{err}
@@ -71,11 +70,11 @@ func Split(err error) []error {
 // Err returns all violations joined, or nil.
 func (s *Settings) Err() error { return errors.Join(s.errs...) }
 
-// Within reports whether v lies between low and high, both included.
+// Within reports whether v is in [low, high].
 func Within[T cmp.Ordered](v, low, high T) bool { return low <= v && v <= high }
 
-// Name reports whether LiveKit and a log line can carry s as a name: 1 to 128
-// printable characters, without white space around them.
+// Name reports whether s is a valid name for LiveKit and logs: 1 to 128 printable
+// characters, without white space around them.
 func Name(s string) bool {
 	if s == "" || utf8.RuneCountInString(s) > 128 || strings.TrimSpace(s) != s {
 		return false

@@ -1,7 +1,6 @@
-// Package limit is a rate limiter: a token bucket for each key.
+// Package limit is a rate limiter with a token bucket for each key.
 //
-// It owns the buckets and their number; it reads no clock and waits for
-// nothing. What a caller without a token gets is the caller's decision.
+// It owns the buckets. It reads no clock and does not wait.
 package limit
 
 import (
@@ -11,9 +10,9 @@ import (
 )
 
 const (
-	// maxKeys bounds the buckets that a Limiter keeps. Beyond it, a bucket that was not used lately is dropped.
+	// maxKeys is the largest number of buckets of a Limiter. Each further one replaces an old bucket.
 	maxKeys = 4096
-	// sample is the number of buckets compared to choose it.
+	// sample is the number of buckets compared to find an old one.
 	sample = 16
 )
 
@@ -31,8 +30,8 @@ type bucket struct {
 	at    time.Time
 }
 
-// New returns a limiter that adds perSecond tokens a second to each bucket, up
-// to burst, with which a bucket begins. A negative value returns nil.
+// New returns a limiter that adds perSecond tokens a second to each bucket, up to
+// burst, its initial level. A negative value returns nil.
 func New[K comparable](perSecond, burst float64) *Limiter[K] {
 	if perSecond < 0 || burst < 0 {
 		return nil
@@ -68,8 +67,8 @@ func (l *Limiter[K]) Allow(key K, now time.Time) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// makeRoom drops one bucket: of a few at random, the one that was used least
-// recently. A whole pass at each new key would be work that strangers can ask for.
+// makeRoom drops the least recently used of a few random buckets. A full scan for
+// each new key would let clients cause load.
 func (l *Limiter[K]) makeRoom() {
 	if len(l.buckets) < maxKeys {
 		return
@@ -88,8 +87,8 @@ func (l *Limiter[K]) makeRoom() {
 	delete(l.buckets, oldest)
 }
 
-// Network is the key of a peer's address: an IPv4 address as it is, an IPv6
-// address as its /64 network, which is what one subscriber has.
+// Network returns the key of a peer's address: an IPv4 address unchanged, an IPv6
+// address as its /64 network, the usual size of one subscriber.
 func Network(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {

@@ -1,11 +1,10 @@
-// Package metrics makes Prometheus collectors of values that are kept elsewhere.
-//
-// It reads the values at each collection and stores none.
+// Package metrics combines Prometheus metrics into one collector. It stores no
+// values; each collection reads them.
 package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Bundle is several collectors as one.
+// Bundle combines several collectors.
 type Bundle []prometheus.Collector
 
 // Describe implements prometheus.Collector.
@@ -54,12 +53,12 @@ func (w Writer) send(kind prometheus.ValueType, name, help string, v float64, la
 	w.Out <- prometheus.MustNewConstMetric(desc, kind, v, label[len(names):]...)
 }
 
-// Counter is a count that is kept elsewhere.
+// Counter returns a counter with the value of n.
 func Counter(name, help string, n func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(n()) })
 }
 
-// Gauge is a value that is kept elsewhere.
+// Gauge returns a gauge with the value of v.
 func Gauge(name, help string, v func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, v)
 }

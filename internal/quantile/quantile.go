@@ -1,4 +1,4 @@
-// Package quantile computes quantiles of a few values that are at hand.
+// Package quantile computes quantiles of values in memory.
 package quantile
 
 import (
@@ -8,7 +8,7 @@ import (
 )
 
 // Of returns the q-quantile (nearest rank) of values in any order, from the smallest at 0 to the largest at 1;
-// the zero value when there are none.
+// the zero value without values.
 func Of[T cmp.Ordered](values []T, q float64) T {
 	if len(values) == 0 {
 		var zero T

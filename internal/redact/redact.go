@@ -1,7 +1,7 @@
-// Package redact keeps access tokens out of what is logged and told.
+// Package redact removes access tokens from logs and errors.
 //
-// A LiveKit server answers a token that it refuses with that token, and the
-// client library logs the answer; what was refused here may be good elsewhere.
+// A LiveKit server repeats a rejected token in its answer, which the client
+// library logs; the token may be valid at another server.
 package redact
 
 import (
@@ -10,8 +10,7 @@ import (
 	"regexp"
 )
 
-// jwt is a JSON Web Token in compact form (RFC 7519, section 3): the first two parts begin
-// with {" in base64.
+// jwt matches a JSON Web Token in compact form (RFC 7519, section 3): the first two parts begin with {" in base64.
 var jwt = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`)
 
 const instead = "(an access token)"
@@ -19,7 +18,7 @@ const instead = "(an access token)"
 // Text returns s with each access token replaced.
 func Text(s string) string { return jwt.ReplaceAllString(s, instead) }
 
-// Error hides the access tokens in what err says; errors.Is and errors.As see err itself.
+// Error hides the access tokens in the message of err; errors.Is and errors.As still match err.
 func Error(err error) error {
 	if err == nil || !jwt.MatchString(err.Error()) {
 		return err
@@ -32,8 +31,8 @@ type hidden struct{ error }
 func (h hidden) Error() string { return Text(h.error.Error()) }
 func (h hidden) Unwrap() error { return h.error }
 
-// Writer hides the access tokens in what is written to it. A token must come in
-// one Write, as it does in the lines of a logger.
+// Writer hides the access tokens in the written bytes. A token must be within one
+// Write, as in the lines of a logger.
 type Writer struct{ Out io.Writer }
 
 // Write implements io.Writer.

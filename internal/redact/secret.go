@@ -1,6 +1,6 @@
 package redact
 
-// Secret is a string that never prints.
+// Secret is a string that is not printed.
 type Secret string
 
 // String hides the secret.

@@ -1,10 +1,10 @@
-// Package rescue makes a panic in one part of the program an error of that
-// part: one room's crash ends that room's bot, and no other.
+// Package rescue converts a panic in one part of the program to an error of that
+// part: a panic in one room's bot does not affect the others.
 //
-// It owns goroutines and the reports of their panics. It never hides one: what
-// was rescued ends the part it came from, with value and stack. What Go itself
-// makes fatal (a concurrent map write, memory that ran out, a panic in a
-// goroutine that a library started for itself) cannot be rescued.
+// It owns goroutines and the reports of their panics, with value and stack. It
+// does not hide a panic: the error ends the part. Fatal errors of Go (a concurrent
+// map write, out of memory) and panics in a library's own goroutines cannot be
+// recovered.
 package rescue
 
 import (
@@ -16,20 +16,19 @@ import (
 	"time"
 )
 
-// PanicError is a panic as an error. It wraps nothing: what was the value is
-// not the reason why a part ended, the panic is.
+// PanicError is a panic as an error. It does not wrap the panic's value.
 type PanicError struct {
 	Value any
 	Stack []byte // of the goroutine that panicked
 }
 
-// Error says what the panic said.
+// Error returns the panic's value as text.
 func (e *PanicError) Error() string { return fmt.Sprintf("the code panicked: %v", e.Value) }
 
-// Of returns the panic that err is or wraps.
+// Of returns the panic in the error chain of err.
 func Of(err error) (*PanicError, bool) { return errors.AsType[*PanicError](err) }
 
-// Stack is the stack of the panic that err is or wraps, nil when there is none.
+// Stack returns the stack of the panic in the error chain of err, or nil.
 func Stack(err error) []byte {
 	if p, ok := Of(err); ok {
 		return p.Stack
@@ -37,15 +36,14 @@ func Stack(err error) []byte {
 	return nil
 }
 
-// ErrStuck is beside a PanicError when other goroutines did not end in Grace
-// after it.
+// ErrStuck is joined to a PanicError if other goroutines did not end within Grace.
 var ErrStuck = errors.New("goroutines did not end after the panic")
 
-// Grace is how long Group.Wait waits for the others after one has panicked: it
-// may have held a lock that they need.
+// Grace bounds the wait of Group.Wait after a panic, because the goroutine may
+// have held a lock that others need.
 const Grace = 2 * time.Second
 
-// Call runs f; a panic of f is its error, a *PanicError.
+// Call runs f and returns its error, or its panic as a *PanicError.
 func Call(f func() error) (err error) {
 	defer Guard(func(e error) { err = e })
 	return f()
@@ -59,17 +57,17 @@ func UnlessCanceled(err error) error {
 	return err
 }
 
-// Guard hands a panic of the function that defers it to report, as a
-// *PanicError. It is for callbacks that a library calls from its own
-// goroutines: defer rescue.Guard(fail).
+// Guard recovers a panic of the deferring function and passes it to report as a
+// *PanicError. It is for callbacks in a library's goroutines: defer
+// rescue.Guard(fail).
 func Guard(report func(err error)) {
 	if v := recover(); v != nil {
 		report(&PanicError{Value: v, Stack: debug.Stack()})
 	}
 }
 
-// Group is goroutines that belong together, as errgroup's are: the first error
-// ends the context of all. A panic is such an error. Make it with WithContext.
+// Group is a group of goroutines, as in errgroup: the first error or panic ends
+// the context of all. Create it with WithContext.
 type Group struct {
 	cancel   context.CancelCauseFunc
 	wg       sync.WaitGroup
@@ -79,15 +77,15 @@ type Group struct {
 	err error
 }
 
-// WithContext returns a group, and a context that ends with the first error,
-// with the end of Wait, or with ctx.
+// WithContext returns a group and its context, which ends with the first error,
+// after Wait, or with ctx.
 func WithContext(ctx context.Context) (*Group, context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return &Group{cancel: cancel, panicked: make(chan struct{})}, ctx
 }
 
-// Go runs f in a goroutine. It may be called until Wait returns, by the group's
-// own goroutines after Wait was called.
+// Go runs f in a goroutine. After the call of Wait, only the group's own
+// goroutines may call it.
 func (g *Group) Go(f func() error) {
 	g.wg.Go(func() {
 		if err := Call(f); err != nil {
@@ -96,8 +94,8 @@ func (g *Group) Go(f func() error) {
 	})
 }
 
-// Fail ends the group with an error from elsewhere, such as a guarded
-// callback's. The first counts; a panic counts before any other.
+// Fail ends the group with an external error, such as that of a guarded callback.
+// The first error counts, but a panic takes precedence.
 func (g *Group) Fail(err error) {
 	g.mu.Lock()
 	_, crash := Of(err)
@@ -112,8 +110,8 @@ func (g *Group) Fail(err error) {
 	g.cancel(err)
 }
 
-// Wait returns the group's error when all goroutines have ended; after a panic
-// Grace later at most, and then with ErrStuck.
+// Wait waits for all goroutines and returns the group's error. After a panic it
+// waits at most Grace, then adds ErrStuck.
 func (g *Group) Wait() error {
 	all := make(chan struct{})
 	go func() {

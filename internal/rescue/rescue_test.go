@@ -29,7 +29,7 @@ func TestCall(t *testing.T) {
 	require.Contains(t, string(p.Stack), "rescue_test.explode", "the stack of the panic")
 	require.EqualError(t, err, "the code panicked: no such tile")
 
-	// A panic with the error of an orderly end is no orderly end.
+	// A panic with context.Canceled is still a panic.
 	err = rescue.Call(func() error { panic(context.Canceled) })
 	require.NotErrorIs(t, err, context.Canceled)
 }
@@ -95,8 +95,8 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// TestStuck: what waits for a lock that a panic left locked does not keep the
-// others waiting for ever.
+// TestStuck: a goroutine that waits for a lock held by the panic does not block
+// Wait.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := make(chan struct{})

@@ -144,7 +144,7 @@ func (l *awqLinear) floats(dst []float32, from, to int) error {
 			g := k / l.group
 			for i := range outputs {
 				zero := float32(l.nibble(zeros, g, n+i))
-				scale := safetensors.Float16(binary.LittleEndian.Uint16(scales[2*(g*l.n+n+i):]))
+				scale := models.Float16FromBits(binary.LittleEndian.Uint16(scales[2*(g*l.n+n+i):]))
 				word, shift := (n+i)%tileOutputs/8, shiftOf(n+i)
 				out := dst[(n+i-from)*l.k+k:][:inputs]
 				for j := range out {

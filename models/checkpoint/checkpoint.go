@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -124,12 +125,7 @@ func (c *Checkpoint) arrange(owner map[string]int) error {
 	if err := c.joinPacked(parts); err != nil {
 		return err
 	}
-	for name := range c.plain {
-		c.names = append(c.names, name)
-	}
-	for name := range c.packed {
-		c.names = append(c.names, name)
-	}
+	c.names = slices.AppendSeq(slices.Collect(maps.Keys(c.plain)), maps.Keys(c.packed))
 	slices.Sort(c.names)
 	if len(c.names) == 0 {
 		return fmt.Errorf("%s: no tensors", c.dir)
@@ -190,19 +186,7 @@ func (c *Checkpoint) File(name string) ([]byte, error) {
 	if !safeName(name) {
 		return nil, fmt.Errorf("%s: %q is not a file name in the folder", c.dir, name)
 	}
-	f, err := os.Open(c.path(name))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(content) > maxFile {
-		return nil, fmt.Errorf("%s: larger than %d MB", c.path(name), maxFile>>20)
-	}
-	return content, nil
+	return models.ReadFile(c.path(name), maxFile)
 }
 
 func (c *Checkpoint) path(name string) string { return filepath.Join(c.dir, name) }

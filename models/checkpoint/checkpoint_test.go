@@ -232,7 +232,7 @@ func TestPacked(t *testing.T) {
 					g := j / block
 					q := quants[(i*k+j)/2] >> (4 * (j & 1)) & 15
 					z := zeros[i*((blocks+1)/2)+g/2] >> (4 * (g & 1)) & 15
-					got := (float32(q) - float32(z)) * safetensors.Float16(scales[i*blocks+g])
+					got := (float32(q) - float32(z)) * models.Float16FromBits(scales[i*blocks+g])
 					if got != want[i*k+j] {
 						require.Equal(t, want[i*k+j], got, "%s output %d input %d", name, r[0]+i, j)
 					}

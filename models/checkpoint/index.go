@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -48,12 +49,7 @@ func parseIndex(content []byte) (*index, error) {
 
 // shards returns the file names, sorted and without duplicates.
 func (i *index) shards() []string {
-	files := make([]string, 0, len(i.WeightMap))
-	for _, f := range i.WeightMap {
-		files = append(files, f)
-	}
-	slices.Sort(files)
-	return slices.Compact(files)
+	return slices.Compact(slices.Sorted(maps.Values(i.WeightMap)))
 }
 
 // jsonError adds the field to an error about a value's type.

@@ -111,37 +111,39 @@ type machine struct {
 }
 
 func convert(ctx context.Context, src Source, dst string, o Options, m machine) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("convert: %w", err)
+		}
+	}()
 	manifest, err := src.Describe()
 	if err != nil {
-		return fmt.Errorf("convert: %w", err)
+		return err
 	}
 	o.setDefaults()
 	graphs, err := plan(src, manifest.Dims, o)
 	if err != nil {
-		return fmt.Errorf("convert: %w", err)
+		return err
 	}
 	l := newLayout(src, o.Workers, m.maxData)
-	for i, d := range graphs {
+	for _, d := range graphs {
 		if err := l.add(d); err != nil {
-			return fmt.Errorf("convert: %s: %w", graphName(graphs[i]), err)
+			return fmt.Errorf("%s: %w", graphName(d), err)
 		}
 	}
 	out, err := newFolder(dst)
 	if err != nil {
-		return fmt.Errorf("convert: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, out.close()) }()
 	c := &conversion{Options: o, src: src, layout: l, folder: out, manifest: &manifest}
 	if err := c.small(graphs); err != nil {
-		return fmt.Errorf("convert: %w", err)
+		return err
 	}
 	if err := c.checkSpace(m.free); err != nil {
-		return fmt.Errorf("convert: %w", err)
+		return err
 	}
-	if err := c.run(ctx); err != nil {
-		return fmt.Errorf("convert: %w", err)
-	}
-	return nil
+	return c.run(ctx)
 }
 
 const maxWorkers = 64

@@ -13,7 +13,6 @@ import (
 
 	"touchline/models"
 	"touchline/models/convert"
-	"touchline/models/synth"
 )
 
 // victim is the variable with the destination of a child process, which converts
@@ -28,11 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 func beVictim(dst string) int {
-	shape, err := synth.Find("tiny")
-	if err != nil {
-		return 1
-	}
-	src, err := synth.New(shape, 1)
+	src, err := tinySource()
 	if err != nil {
 		return 1
 	}

@@ -85,7 +85,8 @@ func (l *layout) add(d *graph.Description) error {
 	var file *dataFile
 	parts := 0
 	for _, w := range d.Weights {
-		if _, ok := l.places[w.Key()]; ok {
+		key := w.Key()
+		if _, ok := l.places[key]; ok {
 			continue
 		}
 		if file == nil || file.size > 0 && file.size+w.Bytes() > l.maxData {
@@ -102,7 +103,7 @@ func (l *layout) add(d *graph.Description) error {
 			return fmt.Errorf("weight %s: %w", w.Name, err)
 		}
 		file.size = offset + at.length
-		l.places[w.Key()] = at
+		l.places[key] = at
 	}
 	return nil
 }
@@ -119,62 +120,34 @@ func (l *layout) place(w graph.Weight) (graph.Location, error) {
 // make adds the job for a weight.
 func (l *layout) make(w graph.Weight, at region) error {
 	j := &job{rule: w.Rule, weight: w, outputs: []output{{at, w.Rule, w.Type}}}
-	if w.Rule == graph.RuleValue {
-		return l.value(j)
+	if w.Rule != graph.RuleQuants && w.Rule != graph.RuleZeros && w.Type != models.Float16 && w.Type != models.Float32 {
+		return fmt.Errorf("type must be float16 or float32, is %s", w.Type)
 	}
-	if w.Rule == graph.RuleQueries {
-		return l.queries(j)
-	}
-	s, err := newStack(l.src, w)
-	if err != nil {
-		return err
-	}
-	j.stack = s
+	var values int
+	var err error
 	switch w.Rule {
-	case graph.RuleCopy, graph.RuleTranspose:
-		if err := expectFloat(w); err != nil {
+	case graph.RuleValue:
+		values = len(w.Floats)
+	case graph.RuleQueries:
+		if j.queries, err = newQueries(l.src, w); err != nil {
 			return err
 		}
-		if err := expectBytes(w, s.outRows*s.outCols*w.Type.Size()); err != nil {
+		values = j.queries.count * j.queries.heads * j.queries.out
+	default:
+		if j.stack, err = newStack(l.src, w); err != nil {
 			return err
 		}
-		j.step = rowStep(s.outCols)
+		if w.Rule != graph.RuleCopy && w.Rule != graph.RuleTranspose {
+			return l.rounding(j)
+		}
+		values = j.stack.rows * j.stack.cols
+		j.step = rowStep(j.stack.cols)
 		if w.Rule == graph.RuleTranspose {
-			j.step = l.tileRows(s, w.Type.Size())
+			j.step = l.tileRows(j.stack, w.Type.Size())
 		}
-	case graph.RuleQuants, graph.RuleScales, graph.RuleZeros:
-		return l.rounding(j)
-	default:
-		return fmt.Errorf("rule %d is unknown", w.Rule)
 	}
 	l.jobs = append(l.jobs, j)
-	return nil
-}
-
-func (l *layout) value(j *job) error {
-	w := j.weight
-	n := len(w.Floats)
-	switch w.Type {
-	case models.Int64:
-		n = len(w.Ints)
-	case models.Float16, models.Float32:
-	default:
-		return fmt.Errorf("type must be float16, float32 or int64, is %s", w.Type)
-	}
-	l.jobs = append(l.jobs, j)
-	return expectBytes(w, n*w.Type.Size())
-}
-
-func (l *layout) queries(j *job) (err error) {
-	w := j.weight
-	if err := expectFloat(w); err != nil {
-		return err
-	}
-	if j.queries, err = newQueries(l.src, w); err != nil {
-		return err
-	}
-	l.jobs = append(l.jobs, j)
-	return expectBytes(w, j.queries.count*j.queries.heads*j.queries.out*w.Type.Size())
+	return expectBytes(w, values*w.Type.Size())
 }
 
 // rounding merges the views of one rounding into one job.
@@ -184,21 +157,18 @@ func (l *layout) rounding(j *job) error {
 	if err := j.format.Validate(); err != nil {
 		return err
 	}
-	blocks := j.format.Blocks(s.outCols)
+	blocks := j.format.Blocks(s.cols)
 	var want int
 	switch w.Rule {
 	case graph.RuleQuants:
-		want = s.outRows * j.format.RowBytes(s.outCols)
+		want = s.rows * j.format.RowBytes(s.cols)
 	case graph.RuleScales:
-		if err := expectFloat(w); err != nil {
-			return err
-		}
-		want = s.outRows * blocks * w.Type.Size()
+		want = s.rows * blocks * w.Type.Size()
 	default: // zero points
 		if !w.Packed {
 			return errors.New("only packed layers have zero points")
 		}
-		want = s.outRows * ((blocks*w.Bits + 7) / 8)
+		want = s.rows * ((blocks*w.Bits + 7) / 8)
 	}
 	if err := expectBytes(w, want); err != nil {
 		return err
@@ -217,7 +187,7 @@ func (l *layout) rounding(j *job) error {
 	}
 	l.views[key] = j
 	j.rule = graph.RuleQuants
-	j.step = rowStep(s.outCols)
+	j.step = rowStep(s.cols)
 	l.jobs = append(l.jobs, j)
 	return nil
 }
@@ -225,8 +195,8 @@ func (l *layout) rounding(j *job) error {
 // checkPacked compares the graph's packed weight with the checkpoint's.
 func (l *layout) checkPacked(j *job) error {
 	s, w := j.stack, j.weight
-	if s.padded() || s.from != 0 || w.To != 0 || w.Bits != 4 || w.Scale != 0 && w.Scale != 1 {
-		return errors.New("a packed layer must be 4 bits, whole, not padded and not scaled")
+	if w.To != 0 || w.Bits != 4 {
+		return errors.New("a packed layer must be 4 bits and whole")
 	}
 	for _, p := range s.parts {
 		packed, ok := l.src.Packed(p.name)
@@ -237,13 +207,6 @@ func (l *layout) checkPacked(j *job) error {
 			return fmt.Errorf("tensor %s: expected [%d,%d] in blocks of %d, got [%d,%d] in blocks of %d",
 				p.name, p.rows, s.cols, w.Block, n, k, block)
 		}
-	}
-	return nil
-}
-
-func expectFloat(w graph.Weight) error {
-	if w.Type != models.Float16 && w.Type != models.Float32 {
-		return fmt.Errorf("type must be float16 or float32, is %s", w.Type)
 	}
 	return nil
 }
@@ -273,9 +236,9 @@ const (
 // tileRows returns the number of rows that are transposed and written at once.
 func (l *layout) tileRows(s *stack, size int) int {
 	budget := min(tileBytes, allTiles/l.workers)
-	rows := max(budget/(s.outCols*size), tileUnit)
+	rows := max(budget/(s.cols*size), tileUnit)
 	// A power of two, so that writes end at page boundaries.
-	return min(1<<(bits.Len(uint(rows))-1), s.outRows) //nolint:gosec // not negative
+	return min(1<<(bits.Len(uint(rows))-1), s.rows) //nolint:gosec // not negative
 }
 
 // bytes returns the size of all data files.
@@ -304,7 +267,7 @@ func (j *job) rows() int {
 	if j.stack == nil {
 		return 1
 	}
-	return j.stack.outRows
+	return j.stack.rows
 }
 
 // sourceBytes estimates the source bytes of rows [from, to).
@@ -312,7 +275,7 @@ func (j *job) sourceBytes(from, to int) int64 {
 	if j.stack == nil {
 		return 0
 	}
-	part := func(rows int) int64 { return j.stack.sourceBytes * int64(rows) / int64(j.stack.outRows) }
+	part := func(rows int) int64 { return j.stack.sourceBytes * int64(rows) / int64(j.stack.rows) }
 	return part(to) - part(from)
 }
 

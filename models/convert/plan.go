@@ -86,31 +86,21 @@ func targets(o Options) ([]target, error) {
 		}
 	}
 	for _, w := range o.Weights {
-		var usual, possible []models.Device
-		switch w {
-		case models.WeightsInt4:
-			usual, possible = []models.Device{models.DeviceCUDA}, []models.Device{models.DeviceCUDA, models.DeviceCPU}
-		case models.WeightsFloat16:
-			usual = []models.Device{models.DeviceCUDA}
-		case models.WeightsFloat32:
-			usual = []models.Device{models.DeviceCPU}
-		default:
+		possible, ok := map[models.Weights][]models.Device{ // the default first
+			models.WeightsInt4:    {models.DeviceCUDA, models.DeviceCPU},
+			models.WeightsFloat16: {models.DeviceCUDA},
+			models.WeightsFloat32: {models.DeviceCPU},
+		}[w]
+		if !ok {
 			return nil, fmt.Errorf("weights: must be int4, fp16 or fp32, is %q", w)
 		}
-		if possible == nil {
-			possible = usual
-		}
-		chosen := usual
+		usual := possible[0]
+		chosen := possible[:1]
 		if len(o.Devices) > 0 {
-			chosen = nil
-			for _, d := range possible {
-				if slices.Contains(o.Devices, d) {
-					chosen = append(chosen, d)
-				}
-			}
+			chosen = slices.DeleteFunc(possible, func(d models.Device) bool { return !slices.Contains(o.Devices, d) })
 		}
 		if len(chosen) == 0 {
-			return nil, fmt.Errorf("weights: %s runs on %s only, the selected devices are %v", w, possible[0], o.Devices)
+			return nil, fmt.Errorf("weights: %s runs on %s only, the selected devices are %v", w, usual, o.Devices)
 		}
 		for _, d := range chosen {
 			if t := (target{w, d}); !slices.Contains(list, t) {

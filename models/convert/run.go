@@ -63,7 +63,7 @@ func (c *conversion) one(ctx context.Context, w *worker, t task, progress *meter
 		if o.file.left.Add(-1) > 0 {
 			continue
 		}
-		sum, err := models.HashFile(ctx, c.folder.file(o.file.name), func(n int) { progress.add(0, int64(n)) })
+		sum, err := models.HashFile(ctx, c.folder.file(o.file.name), func(n int64) { progress.add(0, n) })
 		if err != nil {
 			return fmt.Errorf("checksum of %s: %w", o.file.name, err)
 		}

@@ -15,7 +15,6 @@ import (
 type worker struct {
 	clamp    bool
 	values   []float32
-	spare    []float32
 	scales   []float32
 	bytes    []byte
 	quants   []byte
@@ -65,12 +64,7 @@ func (w *worker) do(t task) error {
 // value writes values that the graph description computed.
 func (w *worker) value(t task) error {
 	o := t.outputs[0]
-	if o.typ == models.Int64 {
-		w.bytes = w.bytes[:0]
-		for _, v := range t.weight.Ints {
-			w.bytes = binary.LittleEndian.AppendUint64(w.bytes, uint64(v)) //nolint:gosec // the same bits
-		}
-	} else if err := w.encode(t, o.typ, t.weight.Floats, 0); err != nil {
+	if err := w.encode(t, o.typ, t.weight.Floats, 0); err != nil {
 		return err
 	}
 	return o.write(w.bytes, 0)
@@ -85,13 +79,13 @@ func (w *worker) copy(t task) error {
 	if err := w.encode(t, o.typ, w.values, t.from); err != nil {
 		return err
 	}
-	return o.write(w.bytes, t.from*t.stack.outCols*o.typ.Size())
+	return o.write(w.bytes, t.from*t.stack.cols*o.typ.Size())
 }
 
 // read reads rows to w.values.
 func (w *worker) read(t task, from, to int) error {
-	w.values = grow(w.values, (to-from)*t.stack.outCols)
-	return t.stack.read(w.values, from, to, &w.spare)
+	w.values = grow(w.values, (to-from)*t.stack.cols)
+	return t.stack.read(w.values, from, to)
 }
 
 // encode writes values to w.bytes, starting at the beginning of a row.
@@ -114,14 +108,14 @@ func (t task) name(err error, row int) error {
 	}
 	tensor := t.weight.Name
 	if t.stack != nil {
-		tensor = t.stack.name(row+value.Index/t.stack.outCols, value.Index%t.stack.outCols)
+		tensor = t.stack.name(row+value.Index/t.stack.cols, value.Index%t.stack.cols)
 	}
 	return &RangeError{Tensor: tensor, Value: value.Value, Type: value.Type}
 }
 
 // transpose writes rows as columns.
 func (w *worker) transpose(t task) error {
-	o, k, n := t.outputs[0], t.stack.outCols, t.stack.outRows
+	o, k, n := t.outputs[0], t.stack.cols, t.stack.rows
 	size, rows := o.typ.Size(), t.to-t.from
 	// Lines are padded: with a power of two as their distance they would evict
 	// each other from the cache.
@@ -172,7 +166,7 @@ func turn32(dst, src []byte, k, rows, pitch int) {
 // turn16 writes rows of w.values as columns of float16, in groups of four rows.
 // The excess of the last group is overwritten or dropped later.
 func (w *worker) turn16(t task, dst []byte, row, rows, pitch int) error {
-	k := t.stack.outCols
+	k := t.stack.cols
 	const ones, carry, top = 0x7c007c007c007c00, 0x0400040004000400, 0x8000800080008000
 	for r := 0; r < rows; r += 4 {
 		// Repeat the last row beyond the end.
@@ -180,8 +174,8 @@ func (w *worker) turn16(t task, dst []byte, row, rows, pitch int) error {
 		a, b, c, d := line(0), line(1), line(2), line(3)
 		out := dst[2*r:]
 		for i := range a {
-			v := uint64(quant.Float16(a[i])) | uint64(quant.Float16(b[i]))<<16 |
-				uint64(quant.Float16(c[i]))<<32 | uint64(quant.Float16(d[i]))<<48
+			v := uint64(models.Float16Bits(a[i])) | uint64(models.Float16Bits(b[i]))<<16 |
+				uint64(models.Float16Bits(c[i]))<<32 | uint64(models.Float16Bits(d[i]))<<48
 			if (v&ones+carry)&top != 0 { // one of the four is not finite
 				var err error
 				if v, err = w.bounded(t, [4]float32{a[i], b[i], c[i], d[i]}, row+r, min(4, rows-r), i); err != nil {
@@ -201,7 +195,7 @@ func (w *worker) bounded(t task, x [4]float32, row, rows, col int) (v uint64, er
 		var b [2]byte
 		n, err := quant.PutFloat16(b[:], x[i:i+1], w.clamp)
 		if err != nil {
-			return 0, t.name(&quant.ValueError{Index: i*t.stack.outCols + col, Value: x[i], Type: models.Float16}, row)
+			return 0, t.name(&quant.ValueError{Index: i*t.stack.cols + col, Value: x[i], Type: models.Float16}, row)
 		}
 		t.clamped.Add(int64(n))
 		v |= uint64(binary.LittleEndian.Uint16(b[:])) << (16 * i)
@@ -222,7 +216,7 @@ func (w *worker) round(t task) error {
 		}
 		w.rounders[t.format] = rounder
 	}
-	rows, k := t.to-t.from, t.stack.outCols
+	rows, k := t.to-t.from, t.stack.cols
 	blocks, rowBytes := t.format.Blocks(k), t.format.RowBytes(k)
 	quants := grow(w.quants, rows*rowBytes)
 	w.quants = quants
@@ -261,16 +255,16 @@ func (w *worker) repack(t task) error {
 	}
 	w.scales = grow(w.scales, rows*blocks)
 	for i, b := range w.bits {
-		w.scales[i] = quant.FromFloat16(b)
+		w.scales[i] = models.Float16FromBits(b)
 	}
 	return w.views(t, quants, w.zeros)
 }
 
 // views writes quants, w.scales and zero points to the outputs of a task.
 func (w *worker) views(t task, quants, zeros []byte) error {
-	blocks := t.format.Blocks(t.stack.outCols)
+	blocks := t.format.Blocks(t.stack.cols)
 	for _, o := range t.outputs {
-		bytes, row := quants, t.format.RowBytes(t.stack.outCols)
+		bytes, row := quants, t.format.RowBytes(t.stack.cols)
 		switch o.rule {
 		case graph.RuleScales:
 			row = blocks * o.typ.Size()

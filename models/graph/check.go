@@ -6,24 +6,6 @@ import (
 	"touchline/models"
 )
 
-// maxSize is the maximum of every size of a network. It keeps products in range.
-const maxSize = 1 << 20
-
-// size is a size of a network with its name in the manifest.
-type size struct {
-	name string
-	n    int
-}
-
-func checkSizes(sizes ...size) error {
-	for _, s := range sizes {
-		if s.n < 1 || s.n > maxSize {
-			return fmt.Errorf("%s: must be between 1 and %d, is %d", s.name, maxSize, s.n)
-		}
-	}
-	return nil
-}
-
 // checkFloat checks that the device supports the float weights.
 func checkFloat(o Options) error {
 	switch {

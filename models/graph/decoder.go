@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -54,27 +55,15 @@ func Decoder(d models.Dims, o Options) (*Description, error) {
 	if o.Block == 0 {
 		o.Block = 32
 	}
-	if err := checkDecoder(c, o); err != nil {
+	if err := errors.Join(d.Validate(), checkDecoder(o)); err != nil {
 		return nil, fmt.Errorf("describe decoder: %w", err)
 	}
 	b := decoder{network: newNetwork("decoder", o), Decoder: c}
 	return b.build(), nil
 }
 
-func checkDecoder(c models.Decoder, o Options) error {
-	err := checkSizes(size{"layers", c.Layers}, size{"hidden", c.Hidden}, size{"heads", c.Heads},
-		size{"kv_heads", c.KVHeads}, size{"head_dim", c.HeadDim}, size{"ffn", c.FFN}, size{"vocab", c.Vocab},
-		size{"max_positions", c.MaxPositions})
-	if err != nil {
-		return err
-	}
+func checkDecoder(o Options) error {
 	switch {
-	case c.HeadDim%16 != 0:
-		return fmt.Errorf("head_dim: must be a multiple of 16 for the rotary attention kernel, is %d", c.HeadDim)
-	case c.Heads%c.KVHeads != 0:
-		return fmt.Errorf("heads: must be a multiple of kv_heads (%d), is %d", c.KVHeads, c.Heads)
-	case !(c.Epsilon > 0) || !(c.RopeTheta > 0) || math.IsInf(c.Epsilon, 0) || math.IsInf(c.RopeTheta, 0):
-		return fmt.Errorf("epsilon and rope_theta: must be above 0, are %g and %g", c.Epsilon, c.RopeTheta)
 	case o.Head != 4 && o.Head != 8 && o.Head != 16:
 		return fmt.Errorf("head: must be 4, 8 or 16 bits, is %d", o.Head)
 	case o.Block < 16 || o.Block > 256 || o.Block&(o.Block-1) != 0:
@@ -285,7 +274,7 @@ func (b *decoder) logits(name, x string) {
 		b.network.linear(raw, x, m)
 	}
 	if raw != name {
-		b.node("Cast", name, []string{raw}, onnx.Int("to", int(onnx.Float)))
+		b.node("Cast", name, []string{raw}, onnx.Int("to", int(models.Float32)))
 	}
 }
 

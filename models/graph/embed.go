@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 
 	"touchline/models"
@@ -13,14 +14,10 @@ import (
 //
 //	embeds      F [N,hidden]
 func Embed(d models.Dims, o Options) (*Description, error) {
-	c := d.Decoder
-	err := checkFloat(o)
-	if err == nil {
-		err = checkSizes(size{"vocab", c.Vocab}, size{"hidden", c.Hidden})
-	}
-	if err != nil {
+	if err := errors.Join(d.Validate(), checkFloat(o)); err != nil {
 		return nil, fmt.Errorf("describe embedding: %w", err)
 	}
+	c := d.Decoder
 	n := newNetwork("embed", o)
 	n.input("input_ids", models.Int64, "N")
 	n.output("embeds", n.float, "N", c.Hidden)

@@ -19,8 +19,8 @@ import (
 // Rule is the derivation of a weight's bytes.
 type Rule uint8
 
-// The rules. "Stacked" means: the rows of all Sources concatenated, cut to
-// [From, To) if To is set, then padded by RowGroup and ColGroup.
+// The rules. "Stacked" means: the rows of all Sources concatenated, then cut to
+// [From, To) if To is set.
 const (
 	// RuleCopy writes the stacked sources unchanged, in Type.
 	RuleCopy Rule = iota
@@ -38,7 +38,7 @@ const (
 	RuleQuants
 	RuleScales
 	RuleZeros
-	// RuleValue writes Floats or Ints, which the description has computed.
+	// RuleValue writes Floats, which the description has computed.
 	RuleValue
 	// RuleQueries writes the matrix that multiplies the keys of a cross attention
 	// with constant queries. With Q queries, H = Heads heads and Out inputs, the
@@ -62,24 +62,15 @@ type Weight struct {
 	Sources []string
 	// From and To select stacked rows; To = 0 selects all.
 	From, To int
-	// Scale multiplies float values before they are written; 0 means 1.
-	Scale float64
-	// RowPad rows of zeros follow every RowGroup stacked rows, and ColPad columns
-	// of zeros every ColGroup columns (wider heads or layers for a faster
-	// kernel). A group of 0 means no padding.
-	RowGroup, RowPad int
-	ColGroup, ColPad int
 	// Fold merges the preceding norm into the matrix; nil merges none.
 	Fold *Fold
-	// Heads and Epsilon belong to RuleQueries.
-	Heads   int
-	Epsilon float64
+	// Heads, Epsilon and Scale belong to RuleQueries.
+	Heads          int
+	Epsilon, Scale float64
 	// Bits, Block and Packed belong to RuleQuants, RuleScales and RuleZeros.
 	Bits, Block int
 	Packed      bool
-	// Values of RuleValue: Floats for float types, Ints for Int64.
-	Floats []float32
-	Ints   []int64
+	Floats      []float32 // of RuleValue
 }
 
 // Fold merges a LayerNorm's weight g and bias b, and the bias c of the linear
@@ -120,14 +111,12 @@ func (w Weight) Bytes() int64 { return w.Elements() * int64(w.Type.Size()) }
 func (w Weight) Key() string {
 	value := sha256.New()
 	_ = binary.Write(value, binary.LittleEndian, w.Floats)
-	_ = binary.Write(value, binary.LittleEndian, w.Ints)
 	fold := Fold{}
 	if w.Fold != nil {
 		fold = *w.Fold
 	}
-	return fmt.Sprintf("%v %v %d %q %d:%d %g %d+%d %d+%d %d/%d %t %q %d %g %x", w.Type, w.Shape, w.Rule, w.Sources,
-		w.From, w.To, w.Scale, w.RowGroup, w.RowPad, w.ColGroup, w.ColPad, w.Bits, w.Block, w.Packed,
-		fmt.Sprint(fold), w.Heads, w.Epsilon, value.Sum(nil))
+	return fmt.Sprintf("%v %v %d %q %d:%d %d/%d %t %q %d %g %g %x", w.Type, w.Shape, w.Rule, w.Sources,
+		w.From, w.To, w.Bits, w.Block, w.Packed, fmt.Sprint(fold), w.Heads, w.Epsilon, w.Scale, value.Sum(nil))
 }
 
 // Options select the form of a network.

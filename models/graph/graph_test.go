@@ -10,7 +10,6 @@ import (
 
 	"touchline/models"
 	"touchline/models/graph"
-	"touchline/models/onnx"
 )
 
 // dims returns those of the published model.
@@ -66,13 +65,12 @@ func TestPublishedSizes(t *testing.T) {
 			d, err := tt.describe(dims(), tt.options)
 			require.NoError(t, err)
 			require.InDelta(t, tt.weights, float64(d.WeightBytes())/1e9, 0.01)
-			b, err := d.Encode(place(t))
+			m, err := d.Model(place(t))
 			require.NoError(t, err)
-			m, err := onnx.Unmarshal(b)
-			require.NoError(t, err)
-			require.NoError(t, m.Validate())
 			require.Len(t, m.Graph.Inputs, len(d.Inputs))
 			require.Len(t, m.Graph.Outputs, len(d.Outputs))
+			b, err := d.Encode(place(t))
+			require.NoError(t, err)
 			require.Less(t, len(b), 2<<20, "weights belong into the data file")
 		})
 	}
@@ -113,9 +111,7 @@ func TestLastPosition(t *testing.T) {
 	gathers := func(o graph.Options) []string {
 		d, err := graph.Decoder(dims(), o)
 		require.NoError(t, err)
-		b, err := d.Encode(place(t))
-		require.NoError(t, err)
-		m, err := onnx.Unmarshal(b)
+		m, err := d.Model(place(t))
 		require.NoError(t, err)
 		var of []string
 		for _, n := range m.Graph.Nodes {
@@ -199,18 +195,18 @@ func TestRefuses(t *testing.T) {
 	}{
 		{
 			"head width", graph.Decoder, with(func(d *models.Dims) { d.Decoder.HeadDim = 72 }), cudaInt4,
-			"head_dim: must be a multiple of 16 for the rotary attention kernel, is 72",
+			"dims.decoder.head_dim: must be a multiple of 16, is 72",
 		},
 		{
 			"head groups", graph.Decoder, with(func(d *models.Dims) { d.Decoder.KVHeads = 5 }), cudaInt4,
-			"heads: must be a multiple of kv_heads (5), is 32",
+			"dims.decoder.heads: must be a multiple of kv_heads, is 32",
 		},
 		{
 			"no layers", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Layers = 0 }), cudaInt4,
-			"layers: must be between 1 and 1048576, is 0",
+			"dims.decoder.layers: must be a number from 1 to 4096, is 0",
 		},
-		{"huge", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Vocab = 1 << 40 }), cudaInt4, "vocab: must be between"},
-		{"epsilon", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Epsilon = 0 }), cudaInt4, "epsilon and rope_theta"},
+		{"huge", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Vocab = 1 << 40 }), cudaInt4, "dims.decoder.vocab: must be a number from 1 to"},
+		{"epsilon", graph.Decoder, with(func(d *models.Dims) { d.Decoder.Epsilon = 0 }), cudaInt4, "dims.decoder.epsilon: must be a number above 0, is 0"},
 		{"head bits", graph.Decoder, dims(), options(func(o *graph.Options) { o.Head = 5 }), "head: must be 4, 8 or 16 bits, is 5"},
 		{"block", graph.Decoder, dims(), options(func(o *graph.Options) { o.Block = 48 }), "block: must be 16, 32, 64, 128 or 256, is 48"},
 		{
@@ -230,10 +226,10 @@ func TestRefuses(t *testing.T) {
 			`weights: must be fp16 for CUDA, is "fp32"`,
 		},
 		{"no vision", graph.Vision, with(func(d *models.Dims) { d.Vision = nil }), cudaHalf, "the checkpoint has no vision tower"},
-		{"vision heads", graph.Vision, with(func(d *models.Dims) { d.Vision.Heads = 7 }), cudaHalf, "vision.hidden: must be a multiple"},
-		{"resampler heads", graph.Vision, with(func(d *models.Dims) { d.Vision.ResamplerHeads = 3 }), cudaHalf, "vision.out: must be a multiple"},
-		{"vision epsilon", graph.Vision, with(func(d *models.Dims) { d.Vision.Epsilon = -1 }), cudaHalf, "vision.epsilon"},
-		{"embedding width", graph.Embed, with(func(d *models.Dims) { d.Decoder.Hidden = -4 }), cudaHalf, "hidden: must be between"},
+		{"vision heads", graph.Vision, with(func(d *models.Dims) { d.Vision.Heads = 7 }), cudaHalf, "dims.vision.hidden: must be a multiple of heads, is 1152"},
+		{"resampler heads", graph.Vision, with(func(d *models.Dims) { d.Vision.ResamplerHeads = 3 }), cudaHalf, "dims.vision.out: must be a multiple of resampler_heads, is 4096"},
+		{"vision epsilon", graph.Vision, with(func(d *models.Dims) { d.Vision.Epsilon = -1 }), cudaHalf, "dims.vision.epsilon: must be a number above 0, is -1"},
+		{"embedding width", graph.Embed, with(func(d *models.Dims) { d.Decoder.Hidden = -4 }), cudaHalf, "dims.decoder.hidden: must be a number from 1 to"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -101,7 +101,7 @@ func (n *network) constant(name string, values ...int64) string {
 		raw = binary.LittleEndian.AppendUint64(raw, uint64(v))
 	}
 	n.graph.Initializers = append(n.graph.Initializers, onnx.Tensor{
-		Name: name, Type: onnx.Int64, Shape: []int64{int64(len(values))}, Raw: raw,
+		Name: name, Type: models.Int64, Shape: []int64{int64(len(values))}, Raw: raw,
 	})
 	return name
 }
@@ -156,14 +156,26 @@ func (n *network) describe(kind models.Kind) *Description {
 // Encode returns the ONNX file. It calls place once for the location of each
 // weight.
 func (d *Description) Encode(place func(Weight) (Location, error)) ([]byte, error) {
+	m, err := d.model(place)
+	if err != nil {
+		return nil, err
+	}
+	b, err := m.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("write graph %s: %w", d.Kind, err)
+	}
+	return b, nil
+}
+
+func (d *Description) model(place func(Weight) (Location, error)) (onnx.Model, error) {
 	m := onnx.Model{Producer: "touchline", Opsets: opsets(), Graph: d.graph}
 	for _, w := range d.Weights {
 		at, err := place(w)
 		if err != nil {
-			return nil, fmt.Errorf("place weight %s: %w", w.Name, err)
+			return m, fmt.Errorf("place weight %s: %w", w.Name, err)
 		}
 		t := onnx.Tensor{
-			Name: w.Name, Type: onnx.TypeOf(w.Type),
+			Name: w.Name, Type: w.Type,
 			External: &onnx.External{Location: at.File, Offset: at.Offset, Length: at.Length},
 		}
 		for _, s := range w.Shape {
@@ -177,15 +189,11 @@ func (d *Description) Encode(place func(Weight) (Location, error)) ([]byte, erro
 	for _, p := range d.Outputs {
 		m.Graph.Outputs = append(m.Graph.Outputs, value(p))
 	}
-	b, err := m.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("write graph %s: %w", d.Kind, err)
-	}
-	return b, nil
+	return m, nil
 }
 
 func value(p models.Port) onnx.Value {
-	v := onnx.Value{Name: p.Name, Type: onnx.TypeOf(p.Type)}
+	v := onnx.Value{Name: p.Name, Type: p.Type}
 	for _, s := range p.Shape {
 		if size, err := strconv.ParseInt(s, 10, 64); err == nil {
 			v.Shape = append(v.Shape, onnx.Dim{Size: size})

@@ -26,34 +26,14 @@ import (
 // of the last norm for i = layers) and vision_hidden (the output of the last
 // norm), each F [B,L,hidden].
 func Vision(d models.Dims, o Options) (*Description, error) {
-	err := checkVision(d.Vision, o)
-	if err != nil {
+	if d.Vision == nil {
+		return nil, errors.New("describe vision: the checkpoint has no vision tower")
+	}
+	if err := errors.Join(d.Validate(), checkFloat(o)); err != nil {
 		return nil, fmt.Errorf("describe vision: %w", err)
 	}
 	b := vision{network: newNetwork("vision", o), Vision: *d.Vision}
 	return b.build(), nil
-}
-
-func checkVision(c *models.Vision, o Options) error {
-	if c == nil {
-		return errors.New("the checkpoint has no vision tower")
-	}
-	err := checkSizes(size{"vision.layers", c.Layers}, size{"vision.hidden", c.Hidden}, size{"vision.heads", c.Heads},
-		size{"vision.ffn", c.FFN}, size{"vision.patch", c.Patch}, size{"vision.grid", c.Grid},
-		size{"vision.queries", c.Queries}, size{"vision.out", c.Out},
-		size{"vision.resampler_heads", c.ResamplerHeads}, size{"vision.max_side", c.MaxSide})
-	switch {
-	case err != nil:
-		return err
-	case c.Hidden%c.Heads != 0:
-		return fmt.Errorf("vision.hidden: must be a multiple of vision.heads (%d), is %d", c.Heads, c.Hidden)
-	case c.Out%c.ResamplerHeads != 0 || c.Out%4 != 0:
-		return fmt.Errorf("vision.out: must be a multiple of 4 and of vision.resampler_heads (%d), is %d",
-			c.ResamplerHeads, c.Out)
-	case !(c.Epsilon > 0) || math.IsInf(c.Epsilon, 0):
-		return fmt.Errorf("vision.epsilon: must be above 0, is %g", c.Epsilon)
-	}
-	return checkFloat(o)
 }
 
 // vision builds the graph of the vision tower and the resampler.

@@ -4,17 +4,17 @@ import (
 	"context"
 	"crypto/sha1"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"touchline/models"
 )
 
 // A partial download is two files next to its final name: the content so far,
@@ -217,32 +217,17 @@ func (f File) verify(ctx context.Context, name string, read func(n int64)) error
 		return err
 	}
 	defer in.Close()
-	var h hash.Hash
-	want := f.SHA256
-	if want != "" {
-		h = sha256.New()
-	} else {
-		want = f.Blob
-		h = sha1.New()
+	want, h := f.SHA256, sha256.New()
+	if want == "" {
+		want, h = f.Blob, sha1.New()
 		fmt.Fprintf(h, "blob %d\x00", f.Size)
 	}
-	body := io.LimitReader(in, f.Size) // a partial download may have garbage after its end
-	buf := make([]byte, 1<<20)
-	for {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		n, err := body.Read(buf)
-		h.Write(buf[:n])
-		read(int64(n))
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
+	// A partial download may have garbage after its end.
+	got, err := models.Hash(ctx, h, io.LimitReader(in, f.Size), read)
+	if err != nil {
+		return err
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, want) {
+	if !strings.EqualFold(got, want) {
 		return &ChecksumError{File: f.Path, Want: want, Got: got}
 	}
 	return nil

@@ -84,22 +84,13 @@ func appendAttribute(b []byte, a Attribute) ([]byte, error) {
 		b = appendInt(appendFloat(b, attrFloat, v), attrType, typeFloat)
 	case int64:
 		b = appendInt(appendInt(b, attrInt, v), attrType, typeInt)
-	case string:
-		b = appendInt(appendString(b, attrString, v), attrType, typeString)
-	case *Tensor:
-		b = appendInt(appendMessage(b, attrTensor, appendTensor(nil, v)), attrType, typeTensor)
-	case []float32:
-		for _, f := range v {
-			b = appendFloat(b, attrFloats, f)
-		}
-		b = appendInt(b, attrType, typeFloats)
 	case []int64:
 		for _, i := range v {
 			b = appendInt(b, attrInts, i)
 		}
 		b = appendInt(b, attrType, typeInts)
 	default:
-		return nil, fmt.Errorf("attribute %q: the value must be int64, float32, string, a list or *Tensor, is %T", a.Name, a.Value)
+		return nil, fmt.Errorf("attribute %q: the value must be int64, float32 or []int64, is %T", a.Name, a.Value)
 	}
 	return b, nil
 }

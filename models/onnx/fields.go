@@ -23,14 +23,11 @@ const (
 	nodeAttribute = 5
 	nodeDomain    = 7
 
-	attrName   = 1
-	attrFloat  = 2
-	attrInt    = 3
-	attrString = 4
-	attrTensor = 5
-	attrFloats = 7
-	attrInts   = 8
-	attrType   = 20
+	attrName  = 1
+	attrFloat = 2
+	attrInt   = 3
+	attrInts  = 8
+	attrType  = 20
 
 	valueName       = 1
 	valueType       = 2
@@ -54,12 +51,9 @@ const (
 
 // AttributeProto.AttributeType and TensorProto.DataLocation.
 const (
-	typeFloat  = 1
-	typeInt    = 2
-	typeString = 3
-	typeTensor = 4
-	typeFloats = 6
-	typeInts   = 7
+	typeFloat = 1
+	typeInt   = 2
+	typeInts  = 7
 
 	locationExternal = 1
 )

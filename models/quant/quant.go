@@ -1,6 +1,6 @@
 // Package quant rounds the weights of linear layers to 4 or 8 bits in blocks
 // with one scale each, in the layout that the MatMulNBits operator reads, and
-// converts between float32 and the two 16-bit float types.
+// encodes floats.
 //
 // It reads no files and starts no goroutines; callers pass rows.
 package quant
@@ -117,11 +117,11 @@ func (f Format) stored(scale float32) (float32, error) {
 	if f.Scale != models.Float16 {
 		return scale, nil
 	}
-	h := Float16(scale)
+	h := models.Float16Bits(scale)
 	if h&0x7c00 == 0x7c00 {
 		return scale, errRange
 	}
-	return FromFloat16(h), nil
+	return models.Float16FromBits(h), nil
 }
 
 // rows compares the lengths with each other and returns the number of rows.

@@ -21,7 +21,7 @@ func plain(w []float32, bits int) []float32 {
 		}
 	}
 	half := float64(int(1) << (bits - 1))
-	s := float64(quant.FromFloat16(quant.Float16(extreme / float32(-half))))
+	s := float64(models.Float16FromBits(models.Float16Bits(extreme / float32(-half))))
 	out := make([]float32, len(w))
 	for i, x := range w {
 		if s != 0 {
@@ -64,7 +64,7 @@ func thorough(w []float32) float64 {
 			if cc == 0 {
 				continue
 			}
-			s := float64(quant.FromFloat16(quant.Float16(float32(wc / cc))))
+			s := float64(models.Float16FromBits(models.Float16Bits(float32(wc / cc))))
 			var e float64
 			for _, x := range w {
 				d := float64(x) - s*code(x, 1/s)
@@ -185,7 +185,7 @@ func TestRoundIsNearestForItsScale(t *testing.T) {
 						base += squared(b, plain(b, f.Bits))
 						scale := s[row*f.Blocks(k)+at/f.Block]
 						if f.Scale == models.Float16 {
-							require.Equal(t, scale, quant.FromFloat16(quant.Float16(scale)))
+							require.Equal(t, scale, models.Float16FromBits(models.Float16Bits(scale)))
 						}
 						lo, hi := float64(-int(1)<<(f.Bits-1)), float64(int(1)<<(f.Bits-1)-1)
 						for i, x := range b {
@@ -248,45 +248,6 @@ func TestRoundRefuses(t *testing.T) {
 		_, err := quant.NewRounder(f)
 		require.Error(t, err)
 	}
-}
-
-// half returns the value of binary16 bits by definition.
-func half(h uint16) float64 {
-	sign := 1 - 2*float64(h>>15)
-	exp, frac := int(h>>10&31), float64(h&1023)
-	switch exp {
-	case 0:
-		return sign * math.Ldexp(frac, -24)
-	case 31:
-		if frac == 0 {
-			return sign * math.Inf(1)
-		}
-		return math.NaN()
-	}
-	return sign * math.Ldexp(1024+frac, exp-25)
-}
-
-func TestFloat16(t *testing.T) {
-	for i := range 1 << 16 {
-		h := uint16(i)
-		x := quant.FromFloat16(h)
-		if h&0x7c00 == 0x7c00 && h&0x3ff != 0 {
-			require.True(t, math.IsNaN(float64(x)))
-			require.True(t, math.IsNaN(float64(quant.FromFloat16(quant.Float16(x)))))
-			continue
-		}
-		require.Equal(t, half(h), float64(x))
-		require.Equal(t, h, quant.Float16(x))
-		if h&0x7fff < 0x7bff { // between this one and the next: ties go to the even one
-			next := quant.FromFloat16(h + 1)
-			middle := float32((float64(x) + float64(next)) / 2)
-			require.Equal(t, h+h&1, quant.Float16(middle))
-			require.Equal(t, h, quant.Float16(math.Nextafter32(middle, x)))
-			require.Equal(t, h+1, quant.Float16(math.Nextafter32(middle, next)))
-		}
-	}
-	require.Equal(t, uint16(0x7bff), quant.Float16(65519))
-	require.Equal(t, uint16(0x7c00), quant.Float16(65520))
 }
 
 func TestBFloat16(t *testing.T) {

@@ -136,28 +136,13 @@ func fromFloat16(dst []float32, src []byte) {
 	for len(dst) >= 4 {
 		v := binary.LittleEndian.Uint64(src)
 		d := dst[:4]
-		d[0] = Float16(uint16(v))
-		d[1] = Float16(uint16(v >> 16))
-		d[2] = Float16(uint16(v >> 32))
-		d[3] = Float16(uint16(v >> 48))
+		d[0] = models.Float16FromBits(uint16(v))
+		d[1] = models.Float16FromBits(uint16(v >> 16))
+		d[2] = models.Float16FromBits(uint16(v >> 32))
+		d[3] = models.Float16FromBits(uint16(v >> 48))
 		dst, src = dst[4:], src[8:]
 	}
 	for i := range dst {
-		dst[i] = Float16(binary.LittleEndian.Uint16(src[2*i:]))
+		dst[i] = models.Float16FromBits(binary.LittleEndian.Uint16(src[2*i:]))
 	}
-}
-
-// Float16 returns the exact value of half-precision bits, including subnormals.
-func Float16(h uint16) float32 {
-	const bias = (127 - 15) << 23 // the difference of the exponent biases
-	v, sign := uint32(h&0x7fff)<<13, uint32(h&0x8000)<<16
-	switch v >> 23 {
-	case 0: // zero and subnormals: units of 2^-24
-		v = math.Float32bits(float32(h&0x3ff) * 0x1p-24)
-	case 31: // infinities and NaN keep the highest exponent
-		v += 2 * bias
-	default:
-		v += bias
-	}
-	return math.Float32frombits(v | sign)
 }

@@ -22,53 +22,26 @@ type entry struct {
 	begin, end uint64
 }
 
-// known returns the element size of a dtype, or 0 if it is unknown, and its type
-// in package models, or 0 if that lacks it.
-func known(dtype string) (t models.Type, size uint64) {
-	switch dtype {
-	case "F32":
-		return models.Float32, 4
-	case "F16":
-		return models.Float16, 2
-	case "BF16":
-		return models.BFloat16, 2
-	case "I64":
-		return models.Int64, 8
-	case "I32":
-		return models.Int32, 4
-	case "U8":
-		return models.Uint8, 1
-	case "I8":
-		return models.Int8, 1
-	case "F64", "U64", "C64":
-		return 0, 8
-	case "U32":
-		return 0, 4
-	case "I16", "U16":
-		return 0, 2
-	case "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0":
-		return 0, 1
-	}
-	return 0, 0
+// dtypes has the size of an element in bytes of each known dtype, and its type in
+// package models, or 0 if that lacks it.
+//
+//nolint:gochecknoglobals // a table
+var dtypes = map[string]struct {
+	t    models.Type
+	size uint64
+}{
+	"F32": {models.Float32, 4}, "F16": {models.Float16, 2}, "BF16": {models.BFloat16, 2},
+	"I64": {models.Int64, 8}, "I32": {models.Int32, 4}, "U8": {models.Uint8, 1}, "I8": {models.Int8, 1},
+	"F64": {0, 8}, "U64": {0, 8}, "C64": {0, 8}, "U32": {0, 4}, "I16": {0, 2}, "U16": {0, 2},
+	"BOOL": {0, 1}, "F8_E4M3": {0, 1}, "F8_E5M2": {0, 1}, "F8_E8M0": {0, 1},
 }
 
-// dtypeOf is the inverse of known.
+// dtypeOf returns the dtype of a type of package models.
 func dtypeOf(t models.Type) (string, bool) {
-	switch t {
-	case models.Float32:
-		return "F32", true
-	case models.Float16:
-		return "F16", true
-	case models.BFloat16:
-		return "BF16", true
-	case models.Int64:
-		return "I64", true
-	case models.Int32:
-		return "I32", true
-	case models.Uint8:
-		return "U8", true
-	case models.Int8:
-		return "I8", true
+	for dtype, e := range dtypes {
+		if e.t == t && t != 0 {
+			return dtype, true
+		}
 	}
 	return "", false
 }
@@ -221,12 +194,10 @@ func (e *entry) checkSize(shape []uint64) error {
 	if e.begin > e.end {
 		return fmt.Errorf("data_offsets: the end %[2]d is before the start %[1]d", e.begin, e.end)
 	}
-	_, size := known(e.dtype)
-	if size == 0 {
-		size = 1 // an unknown dtype: only the overflow check applies
-	}
-	// The product without zeros must fit too, because readers multiply parts of shapes.
-	count, empty := size, false
+	// For an unknown dtype only the overflow check applies. The product without zeros
+	// must fit too, because readers multiply parts of shapes.
+	size := dtypes[e.dtype].size
+	count, empty := max(size, 1), false
 	for _, dim := range shape {
 		if dim == 0 {
 			empty = true
@@ -241,7 +212,7 @@ func (e *entry) checkSize(shape []uint64) error {
 	if empty {
 		count = 0
 	}
-	if _, size := known(e.dtype); size != 0 && e.end-e.begin != count {
+	if size != 0 && e.end-e.begin != count {
 		return fmt.Errorf("data_offsets: expected %d bytes for shape %d of %s, got %d", count, shape, e.dtype, e.end-e.begin)
 	}
 	e.shape = make([]int, len(shape))
@@ -268,10 +239,9 @@ func (f *File) place(entries []entry) error {
 			return fmt.Errorf("tensor %q: data_offsets: a hole of %d bytes before it", e.name, e.begin-at)
 		}
 		at, before = e.end, e.name
-		t, _ := known(e.dtype)
 		f.order = append(f.order, e.name)
 		f.tensors[e.name] = Tensor{
-			TensorInfo: models.TensorInfo{Type: t, Shape: e.shape},
+			TensorInfo: models.TensorInfo{Type: dtypes[e.dtype].t, Shape: e.shape},
 			Name:       e.name, DType: e.dtype, Data: f.data[e.begin:e.end:e.end], file: f.name,
 		}
 	}

@@ -132,31 +132,6 @@ func TestWriterRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "more than the 4 declared bytes")
 }
 
-// Compares all 65,536 half-precision numbers with their definition.
-func TestFloat16(t *testing.T) {
-	for i := range 1 << 16 {
-		h := uint16(i)
-		exponent, fraction := int(h>>10&31), float64(h&1023)
-		var want float64
-		switch {
-		case exponent == 31 && fraction != 0:
-			require.True(t, math.IsNaN(float64(safetensors.Float16(h))))
-			continue
-		case exponent == 31:
-			want = math.Inf(1)
-		case exponent == 0:
-			want = math.Ldexp(fraction, -24)
-		default:
-			want = math.Ldexp(1024+fraction, exponent-25)
-		}
-		if h>>15 == 1 {
-			want = -want
-		}
-		got := safetensors.Float16(h)
-		require.Equal(t, math.Float32bits(float32(want)), math.Float32bits(got), "%#x", h)
-	}
-}
-
 var broken = []struct {
 	name    string
 	content []byte

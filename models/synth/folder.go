@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"touchline/models"
 	"touchline/models/quant"
 	"touchline/models/safetensors"
 )
@@ -131,7 +130,3 @@ func (s *Source) writeShard(ctx context.Context, path string, names []string, pr
 	}
 	return errors.Join(w.Close(), out.Flush())
 }
-
-var _ interface {
-	Describe() (models.Manifest, error)
-} = (*Source)(nil)

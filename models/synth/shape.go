@@ -22,37 +22,24 @@ type Shape struct {
 // vision tower and resampler; about 17.5 GB), and "tiny", a model for tests.
 func Shapes() []Shape {
 	return []Shape{
-		{
-			Name: "minicpm-o-4.5", ScaleResolution: 448, MaxSlices: 9,
-			Dims: models.Dims{
-				Decoder: models.Decoder{
-					Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151748,
-					Epsilon: 1e-6, RopeTheta: 1e6, MaxPositions: maxPositions,
-				},
-				Vision: &models.Vision{
-					Layers: 26, Hidden: 1152, Heads: 16, FFN: 4304, Patch: 14, Grid: 70, Epsilon: 1e-6,
-					Queries: 64, Out: 4096, ResamplerHeads: 32, MaxSide: 1024,
-				},
-			},
-		},
-		{
-			Name: "tiny", ScaleResolution: 448, MaxSlices: 9,
-			Dims: models.Dims{
-				Decoder: models.Decoder{
-					Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362,
-					Epsilon: 1e-6, RopeTheta: 1e6, MaxPositions: maxPositions,
-				},
-				Vision: &models.Vision{
-					Layers: 2, Hidden: 96, Heads: 4, FFN: 200, Patch: 14, Grid: 70, Epsilon: 1e-6,
-					Queries: 64, Out: 256, ResamplerHeads: 2, MaxSide: 1024,
-				},
-			},
-		},
+		published("minicpm-o-4.5",
+			models.Decoder{Layers: 36, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: 151748},
+			models.Vision{Layers: 26, Hidden: 1152, Heads: 16, FFN: 4304, ResamplerHeads: 32}),
+		published("tiny",
+			models.Decoder{Layers: 3, Hidden: 256, Heads: 6, KVHeads: 3, HeadDim: 64, FFN: 384, Vocab: 1362},
+			models.Vision{Layers: 2, Hidden: 96, Heads: 4, FFN: 200, ResamplerHeads: 2}),
 	}
 }
 
 // maxPositions is the maximum cache length of a bundle.
 const maxPositions = 8192
+
+// published completes a shape with the constants of the published model.
+func published(name string, d models.Decoder, v models.Vision) Shape {
+	d.Epsilon, d.RopeTheta, d.MaxPositions = 1e-6, 1e6, maxPositions
+	v.Epsilon, v.Patch, v.Grid, v.Queries, v.Out, v.MaxSide = 1e-6, 14, 70, 64, d.Hidden, 1024
+	return Shape{Name: name, ScaleResolution: 448, MaxSlices: 9, Dims: models.Dims{Decoder: d, Vision: &v}}
+}
 
 // Find returns a shape by its name.
 func Find(name string) (Shape, error) {
@@ -88,11 +75,10 @@ const quietFactor = 0.125
 //     none and does not end early.
 func (s Shape) specs() []spec {
 	d := s.Decoder
-	perInput := func(k int) float64 { return 1 / math.Sqrt(float64(k)) }
 	norm := func(name string, n int) spec { return spec{name: name, shape: []int{n}, mean: 1, std: 0.1} }
 	sharp := func(name string, n int) spec { return spec{name: name, shape: []int{n}, mean: 2, std: 0.1} }
 	matrix := func(name string, n, k int, gain float64) spec {
-		return spec{name: name, shape: []int{n, k}, std: gain * perInput(k)}
+		return spec{name: name, shape: []int{n, k}, std: gain / math.Sqrt(float64(k))}
 	}
 	depth := math.Sqrt(2 * float64(d.Layers))
 	q, kv := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim

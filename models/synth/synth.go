@@ -101,11 +101,10 @@ func (s *Source) Names() []string { return slices.Clone(s.names) }
 
 // Info returns a tensor's type and shape.
 func (s *Source) Info(name string) (models.TensorInfo, bool) {
-	t, ok := s.tensors[name]
-	if !ok {
-		return models.TensorInfo{}, false
+	if t, ok := s.tensors[name]; ok {
+		return t.info, true
 	}
-	return t.info, true
+	return models.TensorInfo{}, false
 }
 
 // Rows computes rows of a tensor; see models.Source.

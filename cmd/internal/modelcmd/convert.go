@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
 	"time"
 
 	"touchline/models"
@@ -15,28 +14,17 @@ import (
 
 // formatFlags select the contents of a bundle.
 type formatFlags struct {
-	Weights []string `help:"Formats of the language model's weights: int4, fp16, fp32." enum:"int4,fp16,fp32" default:"int4,fp16"`
-	Device  []string `help:"Devices to write graphs for: cuda, cpu. Default: cuda for int4 and fp16, cpu for fp32." enum:"cuda,cpu"`
-	Head    string   `help:"Bits of an int4 model's vocabulary matrix." enum:"8,4" default:"8"`
-	Clamp   bool     `help:"Limit weights that float16 cannot hold instead of failing."`
-	Workers int      `help:"Cores to use; 0 uses all."`
+	Weights []models.Weights `help:"Formats of the language model's weights: int4, fp16, fp32." enum:"int4,fp16,fp32" default:"int4,fp16"`
+	Device  []models.Device  `help:"Devices to write graphs for: cuda, cpu. Default: cuda for int4 and fp16, cpu for fp32." enum:"cuda,cpu"`
+	Head    int              `help:"Bits of an int4 model's vocabulary matrix." enum:"8,4" default:"8"`
+	Clamp   bool             `help:"Limit weights that float16 cannot hold instead of failing."`
+	Workers int              `help:"Cores to use; 0 uses all."`
 }
 
-func (f formatFlags) options() (convert.Options, error) {
-	head, err := strconv.Atoi(f.Head)
-	if err != nil {
-		return convert.Options{}, err
+func (f formatFlags) options() convert.Options {
+	return convert.Options{
+		Weights: f.Weights, Devices: f.Device, Head: f.Head, Clamp: f.Clamp, Workers: f.Workers, Creator: creator(), Now: time.Now,
 	}
-	o := convert.Options{
-		Head: head, Clamp: f.Clamp, Workers: f.Workers, Creator: creator(), Now: time.Now,
-	}
-	for _, w := range f.Weights {
-		o.Weights = append(o.Weights, models.Weights(w))
-	}
-	for _, d := range f.Device {
-		o.Devices = append(o.Devices, models.Device(d))
-	}
-	return o, nil
 }
 
 // creator returns the name and version of this program.
@@ -63,10 +51,7 @@ func (c *ConvertCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = src.Close() }()
-	o, err := c.options()
-	if err != nil {
-		return err
-	}
+	o := c.options()
 	o.Name = c.Name
 	return convertWith(ctx, src, c.Bundle, o)
 }

@@ -1,12 +1,14 @@
 package modelcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -113,26 +115,21 @@ func (b *bench) text(e *minicpmo.Engine, frames []inference.Frame) (tokenizer.Pr
 		parts = append(parts, tokenizer.Part{Image: &g})
 	}
 	words := strings.Repeat("Say in one sentence what is going on. ", b.Prompt/4)
-	low, high := 0, len(words)
-	var p tokenizer.Prompt
-	for low < high { // Find the longest text that fits.
-		n := (low + high + 1) / 2
-		var err error
-		p, err = e.Builder().Chat([]tokenizer.Message{{
+	chat := func(n int) (tokenizer.Prompt, error) {
+		return e.Builder().Chat([]tokenizer.Message{{
 			Role: tokenizer.User, Parts: append(slices.Clone(parts), tokenizer.Part{Text: words[:n]}),
 		}}, tokenizer.Options{})
-		if err != nil {
-			return p, err
-		}
-		if len(p.IDs) <= b.Prompt {
-			low = n
-		} else {
-			high = n - 1
-		}
 	}
-	return e.Builder().Chat([]tokenizer.Message{{
-		Role: tokenizer.User, Parts: append(parts, tokenizer.Part{Text: words[:low]}),
-	}}, tokenizer.Options{})
+	var failed error
+	tooLong := sort.Search(len(words)+1, func(n int) bool {
+		p, err := chat(n)
+		failed = cmp.Or(failed, err)
+		return len(p.IDs) > b.Prompt
+	})
+	if failed != nil {
+		return tokenizer.Prompt{}, failed
+	}
+	return chat(max(0, tooLong-1))
 }
 
 // ask runs a request to its end and calls first with the first token.
@@ -185,8 +182,7 @@ func (b *bench) decode(ctx context.Context, bundle, weights string) error {
 	if err != nil {
 		return err
 	}
-	err = b.decodeOn(ctx, e, bundle, weights)
-	return errors.Join(err, e.Close())
+	return errors.Join(b.decodeOn(ctx, e, bundle, weights), e.Close())
 }
 
 // alone returns the row name and goal of the weights that decode a single room.

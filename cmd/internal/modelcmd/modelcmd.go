@@ -4,6 +4,7 @@
 package modelcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,9 +84,9 @@ func writeList(w io.Writer, found []models.Listed) error {
 type VerifyCmd struct {
 	runtimeFlags
 
-	Bundle string   `arg:"" type:"existingdir" help:"The bundle's folder."`
-	Device []string `help:"Devices whose graphs to run: cpu, cuda. Default: those that the ONNX Runtime supports." enum:"cpu,cuda"`
-	NoRun  bool     `help:"Verify the checksums only."`
+	Bundle string          `arg:"" type:"existingdir" help:"The bundle's folder."`
+	Device []models.Device `help:"Devices whose graphs to run: cpu, cuda. Default: those that the ONNX Runtime supports." enum:"cpu,cuda"`
+	NoRun  bool            `help:"Verify the checksums only."`
 }
 
 // Run verifies the checksums and runs the graphs.
@@ -105,9 +106,11 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 	if c.NoRun {
 		return nil
 	}
-	devices, err := c.devices()
-	if err != nil {
-		return err
+	devices := c.Device
+	if len(devices) == 0 {
+		if devices, err = check.Devices(c.Library); err != nil {
+			return err
+		}
 	}
 	ran, err := check.Smoke(b, c.Library, devices...)
 	if err != nil {
@@ -118,17 +121,6 @@ func (c *VerifyCmd) Run(ctx context.Context) error {
 	}
 	fmt.Printf("%d graphs ran once on %v: every output is finite\n", ran, devices)
 	return nil
-}
-
-func (c *VerifyCmd) devices() ([]models.Device, error) {
-	var out []models.Device
-	for _, d := range c.Device {
-		out = append(out, models.Device(d))
-	}
-	if len(out) > 0 {
-		return out, nil
-	}
-	return check.Devices(c.Library)
 }
 
 func rate(done int64, start time.Time) float64 {
@@ -142,27 +134,23 @@ func rate(done int64, start time.Time) float64 {
 type CheckCmd struct {
 	runtimeFlags
 
-	Golden string `required:"" type:"existingdir" help:"Folder of recorded inputs and outputs, with their checkpoint."`
-	Device string `enum:"cpu,cuda" default:"cpu" help:"The device: cpu computes in float32, cuda in float16 and int4."`
-	Index  int    `help:"The GPU's index."`
+	Golden string        `required:"" type:"existingdir" help:"Folder of recorded inputs and outputs, with their checkpoint."`
+	Device models.Device `enum:"cpu,cuda" default:"cpu" help:"The device: cpu computes in float32, cuda in float16 and int4."`
+	Index  int           `help:"The GPU's index."`
 }
 
 // Run prints the table and returns an error if a row fails.
 func (c *CheckCmd) Run(ctx context.Context) error {
 	report, err := check.Run(ctx, check.Options{
-		Golden: c.Golden, Device: models.Device(c.Device), DeviceIndex: c.Index, Library: c.Library,
+		Golden: c.Golden, Device: c.Device, DeviceIndex: c.Index, Library: c.Library,
 		Progress: func(what string) { fmt.Fprintln(os.Stderr, what) },
 	})
-	if werr := report.Write(os.Stdout); err == nil {
-		err = werr
-	}
-	if err != nil {
+	if err := cmp.Or(err, report.Write(os.Stdout)); err != nil {
 		return err
 	}
-	if err := report.Err(); err != nil {
-		if errors.Is(err, check.ErrFailed) {
-			return fmt.Errorf("%w: see the table above", check.ErrFailed)
-		}
+	if err := report.Err(); errors.Is(err, check.ErrFailed) {
+		return fmt.Errorf("%w: see the table above", check.ErrFailed)
+	} else if err != nil {
 		return err
 	}
 	fmt.Println("all rows pass")

@@ -54,7 +54,7 @@ const (
 	root = "../../../"
 	// runtime is the folder that `make runtime` fills.
 	runtime = root + "bin/runtime"
-	// checkpoint is a tiny one in its published form.
+	// checkpoint is a tiny checkpoint.
 	checkpoint = root + "models/testdata/tiny"
 )
 

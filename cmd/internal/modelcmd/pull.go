@@ -1,6 +1,7 @@
 package modelcmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -27,10 +28,6 @@ type PullCmd struct {
 
 // Run downloads and converts.
 func (c *PullCmd) Run(ctx context.Context) error {
-	o, err := c.options()
-	if err != nil {
-		return err
-	}
 	// Fail before the long download.
 	if entries, err := os.ReadDir(c.Bundle); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: the folder is not empty, it has %s: remove it or choose another folder", c.Bundle, entries[0].Name())
@@ -50,10 +47,7 @@ func (c *PullCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir := c.Keep
-	if dir == "" {
-		dir = filepath.Clean(c.Bundle) + ".checkpoint"
-	}
+	dir := cmp.Or(c.Keep, filepath.Clean(c.Bundle)+".checkpoint")
 	fmt.Printf("%s at %s: %d files, %s, into %s\n", c.Model, revision.Commit, len(revision.Files), size(revision.Bytes()), dir)
 	err = client.Pull(ctx, revision, dir, func(p hub.Progress) { progress.step("", p.Done, p.Total, p.Rate, max(0, p.ETA)) })
 	progress.end()
@@ -65,6 +59,7 @@ func (c *PullCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = src.Close() }()
+	o := c.options()
 	o.Name, o.Origin = path.Base(c.Model), &models.Origin{Path: revision.Model, Revision: revision.Commit}
 	if err := convertWith(ctx, src, c.Bundle, o); err != nil {
 		return err

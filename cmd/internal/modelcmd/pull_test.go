@@ -26,7 +26,7 @@ const (
 	hubToken  = "hf_secret"
 )
 
-// publish serves a folder like the hub.
+// publish serves a folder with the hub's API.
 func publish(t *testing.T, dir string) (server *httptest.Server, requests *atomic.Int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

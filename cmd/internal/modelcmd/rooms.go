@@ -57,7 +57,7 @@ const (
 	backgroundCount       = 8
 )
 
-// backgrounds returns images that all rooms share, which saves memory.
+// backgrounds returns images that all rooms share, to save memory.
 func backgrounds(rng *rand.Rand) [][]byte {
 	all := make([][]byte, backgroundCount)
 	for i := range all {

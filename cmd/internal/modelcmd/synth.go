@@ -31,10 +31,7 @@ func (c *SynthCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if !c.Checkpoint {
-		o, err := c.options()
-		if err != nil {
-			return err
-		}
+		o := c.options()
 		o.Random = true
 		return convertWith(ctx, src, c.Dest, o)
 	}

@@ -5,13 +5,12 @@ import (
 	"math/bits"
 )
 
-// Pool keeps which slots are held, how far each is filled, and which must be
-// zeroed before they are held again. It belongs to one goroutine.
+// Pool tracks which slots are in use, how far each is filled, and which must be
+// zeroed before their next use. It is not safe for concurrent use.
 type Pool struct {
 	layout Layout
 	held   [MaxSlots / 64]uint64
 	inUse  int
-	most   int
 	length []int
 	dirty  []bool
 }
@@ -24,11 +23,8 @@ func NewPool(l Layout) (*Pool, error) {
 	return &Pool{layout: l, length: make([]int, l.Slots), dirty: make([]bool, l.Slots)}, nil
 }
 
-// Layout is that of the pool's buffers.
-func (p *Pool) Layout() Layout { return p.layout }
-
-// Take holds the lowest free slot, so that ranges stay small. dirty tells that
-// it has to be zeroed first; ok is false when all are held.
+// Take takes the lowest free slot, so that ranges stay small. A dirty slot must be
+// zeroed first. ok is false if no slot is free.
 func (p *Pool) Take() (slot int, dirty, ok bool) {
 	for w := range p.held {
 		if free := ^p.held[w]; free != 0 {
@@ -38,7 +34,6 @@ func (p *Pool) Take() (slot int, dirty, ok bool) {
 			}
 			p.held[w] |= 1 << (slot & 63)
 			p.inUse++
-			p.most = max(p.most, p.inUse)
 			dirty, p.dirty[slot] = p.dirty[slot], true
 			p.length[slot] = 0
 			return slot, dirty, true
@@ -47,8 +42,7 @@ func (p *Pool) Take() (slot int, dirty, ok bool) {
 	return 0, false, false
 }
 
-// Release gives a slot back. It parks at length 0, where a run that covers it
-// costs least.
+// Release frees a slot. Its length becomes 0, the cheapest for a run that covers it.
 func (p *Pool) Release(slot int) error {
 	if !p.Held(slot) {
 		return fmt.Errorf("release slot %d: it is not held", slot)
@@ -64,12 +58,12 @@ func (p *Pool) Held(slot int) bool {
 	return slot >= 0 && slot < p.layout.Slots && p.held[slot>>6]>>(slot&63)&1 != 0
 }
 
-// Length is how many positions of a slot are filled. A run that covers the
-// slot without decoding it writes at this position, which the next real write
-// overwrites.
+// Length returns the number of filled positions of a slot. A run that covers the
+// slot without decoding it writes at this position, and the next real write
+// overwrites it.
 func (p *Pool) Length(slot int) int { return p.length[slot] }
 
-// Advance notes n more filled positions.
+// Advance adds n filled positions.
 func (p *Pool) Advance(slot, n int) error {
 	if !p.Held(slot) {
 		return fmt.Errorf("fill slot %d: it is not held", slot)
@@ -81,14 +75,11 @@ func (p *Pool) Advance(slot, n int) error {
 	return nil
 }
 
-// Room is how many positions a slot has left.
+// Room returns the number of free positions of a slot.
 func (p *Pool) Room(slot int) int { return p.layout.MaxLen - p.length[slot] }
 
-// InUse is how many slots are held.
+// InUse returns the number of slots in use.
 func (p *Pool) InUse() int { return p.inUse }
 
-// Free is how many slots nobody holds.
+// Free returns the number of free slots.
 func (p *Pool) Free() int { return p.layout.Slots - p.inUse }
-
-// Most is the largest InUse there was.
-func (p *Pool) Most() int { return p.most }

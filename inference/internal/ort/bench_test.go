@@ -7,6 +7,7 @@ import (
 
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/ort/orttest"
+	"touchline/models"
 )
 
 // bound is the smallest graph there is, ready to run.
@@ -14,7 +15,7 @@ func bound(tb testing.TB, r *ort.Runtime, d *ort.Device, o ort.SessionOptions) (
 	tb.Helper()
 	s := session(tb, r, d, affine(), o)
 	b := binding(tb, s)
-	x, y := tensor(tb, d, ort.Float32, 1, 4), tensor(tb, d, ort.Float32, 1, 4)
+	x, y := tensor(tb, d, models.Float32, 1, 4), tensor(tb, d, models.Float32, 1, 4)
 	put(tb, d, x, 1, 2, 3, float32(4))
 	require.NoError(tb, b.BindInput("x", x))
 	require.NoError(tb, b.BindOutput("y", y))
@@ -62,7 +63,7 @@ func BenchmarkRun(b *testing.B) {
 func BenchmarkCopy(b *testing.B) {
 	r := orttest.Open(b)
 	d := orttest.CPU(b, r)
-	x := tensor(b, d, ort.Float32, 4)
+	x := tensor(b, d, models.Float32, 4)
 	host, err := d.HostAlloc(16)
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, host.Close()) })

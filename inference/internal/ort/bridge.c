@@ -40,18 +40,16 @@ const char *tl_status_text(const OrtApi *a, const OrtStatus *s) { return a->GetE
 
 void tl_status_free(const OrtApi *a, OrtStatus *s) { a->ReleaseStatus(s); }
 
-OrtStatus *tl_env(const OrtApi *a, int level, OrtEnv **out) { return a->CreateEnv((OrtLoggingLevel)level, "touchline", out); }
+OrtStatus *tl_env(const OrtApi *a, OrtEnv **out) { return a->CreateEnv(ORT_LOGGING_LEVEL_FATAL, "touchline", out); }
 
 void tl_env_free(const OrtApi *a, OrtEnv *env) { a->ReleaseEnv(env); }
 
-OrtStatus *tl_options(const OrtApi *a, int level, int threads, int pattern, int arena, OrtSessionOptions **out) {
+OrtStatus *tl_options(const OrtApi *a, int threads, int pattern, OrtSessionOptions **out) {
   OrtStatus *s = a->CreateSessionOptions(out);
   if (s) return s;
-  s = a->SetSessionGraphOptimizationLevel(*out, (GraphOptimizationLevel)level);
-  if (!s) s = a->SetIntraOpNumThreads(*out, threads);
+  s = a->SetIntraOpNumThreads(*out, threads);
   if (!s) s = a->SetInterOpNumThreads(*out, 1);
   if (!s) s = pattern ? a->EnableMemPattern(*out) : a->DisableMemPattern(*out);
-  if (!s) s = arena ? a->EnableCpuMemArena(*out) : a->DisableCpuMemArena(*out);
   if (s) {
     a->ReleaseSessionOptions(*out);
     *out = NULL;
@@ -60,10 +58,6 @@ OrtStatus *tl_options(const OrtApi *a, int level, int threads, int pattern, int 
 }
 
 void tl_options_free(const OrtApi *a, OrtSessionOptions *o) { a->ReleaseSessionOptions(o); }
-
-OrtStatus *tl_options_entry(const OrtApi *a, OrtSessionOptions *o, const char *key, const char *value) {
-  return a->AddSessionConfigEntry(o, key, value);
-}
 
 OrtStatus *tl_cuda_options(const OrtApi *a, OrtCUDAProviderOptionsV2 **out) { return a->CreateCUDAProviderOptions(out); }
 
@@ -81,17 +75,11 @@ OrtStatus *tl_cuda_stream_option(const OrtApi *a, OrtCUDAProviderOptionsV2 *o, u
   return a->UpdateCUDAProviderOptionsWithValue(o, "user_compute_stream", (void *)stream);
 }
 
-OrtStatus *tl_session(const OrtApi *a, const OrtEnv *env, const char *path, const OrtSessionOptions *o,
-                      OrtPrepackedWeightsContainer *packed, OrtSession **out) {
-  if (packed) return a->CreateSessionWithPrepackedWeightsContainer(env, path, o, packed, out);
+OrtStatus *tl_session(const OrtApi *a, const OrtEnv *env, const char *path, const OrtSessionOptions *o, OrtSession **out) {
   return a->CreateSession(env, path, o, out);
 }
 
 void tl_session_free(const OrtApi *a, OrtSession *s) { a->ReleaseSession(s); }
-
-OrtStatus *tl_prepacked(const OrtApi *a, OrtPrepackedWeightsContainer **out) { return a->CreatePrepackedWeightsContainer(out); }
-
-void tl_prepacked_free(const OrtApi *a, OrtPrepackedWeightsContainer *p) { a->ReleasePrepackedWeightsContainer(p); }
 
 OrtStatus *tl_session_count(const OrtApi *a, const OrtSession *s, int output, size_t *out) {
   return output ? a->SessionGetOutputCount(s, out) : a->SessionGetInputCount(s, out);
@@ -128,10 +116,8 @@ OrtStatus *tl_tensor_info(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, i
   return a->GetDimensionsCount(t, rank);
 }
 
-OrtStatus *tl_tensor_dims(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, int64_t *dims, const char **names, size_t rank) {
-  OrtStatus *st = a->GetDimensions(t, dims, rank);
-  if (st || !names) return st;
-  return a->GetSymbolicDimensions(t, names, rank);
+OrtStatus *tl_tensor_dims(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, int64_t *dims, size_t rank) {
+  return a->GetDimensions(t, dims, rank);
 }
 
 OrtStatus *tl_memory_info(const OrtApi *a, int cuda, int index, OrtMemoryInfo **out) {
@@ -147,60 +133,12 @@ OrtStatus *tl_value(const OrtApi *a, const OrtMemoryInfo *m, uintptr_t data, siz
 
 void tl_value_free(const OrtApi *a, OrtValue *v) { a->ReleaseValue(v); }
 
-OrtStatus *tl_value_describe(const OrtApi *a, OrtValue *v, uintptr_t *data, int *host, OrtTensorTypeAndShapeInfo **shape) {
-  int tensor = 0;
-  void *p = NULL;
-  const OrtMemoryInfo *m = NULL;
-  OrtMemoryInfoDeviceType kind;
-  *shape = NULL;
-  OrtStatus *st = a->IsTensor(v, &tensor);
-  if (st) return st;
-  if (!tensor) return a->CreateStatus(ORT_NOT_IMPLEMENTED, "the value is no tensor");
-  if ((st = a->GetTensorMutableData(v, &p))) return st;
-  if ((st = a->GetTensorMemoryInfo(v, &m))) return st;
-  a->MemoryInfoGetDeviceType(m, &kind);
-  *data = (uintptr_t)p;
-  *host = kind == OrtMemoryInfoDeviceType_CPU;
-  return a->GetTensorTypeAndShape(v, shape);
-}
-
-void tl_shape_free(const OrtApi *a, OrtTensorTypeAndShapeInfo *s) { a->ReleaseTensorTypeAndShapeInfo(s); }
-
 OrtStatus *tl_binding(const OrtApi *a, OrtSession *s, OrtIoBinding **out) { return a->CreateIoBinding(s, out); }
 
 void tl_binding_free(const OrtApi *a, OrtIoBinding *b) { a->ReleaseIoBinding(b); }
 
 OrtStatus *tl_bind(const OrtApi *a, OrtIoBinding *b, int output, const char *name, const OrtValue *v) {
   return output ? a->BindOutput(b, name, v) : a->BindInput(b, name, v);
-}
-
-OrtStatus *tl_bind_output_to(const OrtApi *a, OrtIoBinding *b, const char *name, const OrtMemoryInfo *m) {
-  return a->BindOutputToDevice(b, name, m);
-}
-
-void tl_clear(const OrtApi *a, OrtIoBinding *b, int output) {
-  if (output)
-    a->ClearBoundOutputs(b);
-  else
-    a->ClearBoundInputs(b);
-}
-
-OrtStatus *tl_bound_outputs(const OrtApi *a, const OrtIoBinding *b, OrtValue **out, size_t max, size_t *count) {
-  OrtAllocator *alloc;
-  OrtValue **values = NULL;
-  *count = 0;
-  OrtStatus *st = a->GetAllocatorWithDefaultOptions(&alloc);
-  if (st) return st;
-  size_t n = 0;
-  if ((st = a->GetBoundOutputValues(b, alloc, &values, &n))) return st;
-  for (size_t i = 0; i < n; i++) {
-    if (i < max)
-      out[i] = values[i];
-    else
-      a->ReleaseValue(values[i]);
-  }
-  *count = n < max ? n : max;
-  return values ? a->AllocatorFree(alloc, values) : NULL;
 }
 
 OrtStatus *tl_run_options(const OrtApi *a, OrtRunOptions **out) { return a->CreateRunOptions(out); }
@@ -224,8 +162,6 @@ const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
   } want[] = {
       {(void **)&c->set_device, "cudaSetDevice"},
       {(void **)&c->device_count, "cudaGetDeviceCount"},
-      {(void **)&c->runtime_version, "cudaRuntimeGetVersion"},
-      {(void **)&c->device_attribute, "cudaDeviceGetAttribute"},
       {(void **)&c->stream_create, "cudaStreamCreateWithFlags"},
       {(void **)&c->stream_destroy, "cudaStreamDestroy"},
       {(void **)&c->stream_sync, "cudaStreamSynchronize"},
@@ -256,10 +192,6 @@ const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
 }
 
 int tl_cuda_count(const tl_cuda *c, int *n) { return c->device_count(n); }
-
-int tl_cuda_version(const tl_cuda *c, int *v) { return c->runtime_version(v); }
-
-int tl_cuda_attribute(const tl_cuda *c, int *v, int attribute, int device) { return c->device_attribute(v, attribute, device); }
 
 int tl_cuda_name(const tl_cuda *c, int device, char *name, int max) { return c->driver_name ? c->driver_name(name, max, device) : 1; }
 

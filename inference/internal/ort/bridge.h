@@ -24,26 +24,23 @@ int tl_status_code(const OrtApi *a, const OrtStatus *s);
 const char *tl_status_text(const OrtApi *a, const OrtStatus *s);
 void tl_status_free(const OrtApi *a, OrtStatus *s);
 
-OrtStatus *tl_env(const OrtApi *a, int level, OrtEnv **out);
+// tl_env makes an environment that logs fatal errors only.
+OrtStatus *tl_env(const OrtApi *a, OrtEnv **out);
 void tl_env_free(const OrtApi *a, OrtEnv *env);
 
 // ---- sessions ----
 
-// tl_options makes session options: level is a GraphOptimizationLevel, pattern and arena are 0 or 1.
-OrtStatus *tl_options(const OrtApi *a, int level, int threads, int pattern, int arena, OrtSessionOptions **out);
+// tl_options makes session options: pattern is 0 or 1.
+OrtStatus *tl_options(const OrtApi *a, int threads, int pattern, OrtSessionOptions **out);
 void tl_options_free(const OrtApi *a, OrtSessionOptions *o);
-OrtStatus *tl_options_entry(const OrtApi *a, OrtSessionOptions *o, const char *key, const char *value);
 OrtStatus *tl_cuda_options(const OrtApi *a, OrtCUDAProviderOptionsV2 **out);
 void tl_cuda_options_free(const OrtApi *a, OrtCUDAProviderOptionsV2 *o);
 // tl_cuda_options_update resets the options that it is not given.
 OrtStatus *tl_cuda_options_update(const OrtApi *a, OrtCUDAProviderOptionsV2 *o, char **keys, char **values, size_t n);
 OrtStatus *tl_cuda_stream_option(const OrtApi *a, OrtCUDAProviderOptionsV2 *o, uintptr_t stream);
 OrtStatus *tl_options_cuda(const OrtApi *a, OrtSessionOptions *o, const OrtCUDAProviderOptionsV2 *cuda);
-OrtStatus *tl_session(const OrtApi *a, const OrtEnv *env, const char *path, const OrtSessionOptions *o,
-                      OrtPrepackedWeightsContainer *packed, OrtSession **out);
+OrtStatus *tl_session(const OrtApi *a, const OrtEnv *env, const char *path, const OrtSessionOptions *o, OrtSession **out);
 void tl_session_free(const OrtApi *a, OrtSession *s);
-OrtStatus *tl_prepacked(const OrtApi *a, OrtPrepackedWeightsContainer **out);
-void tl_prepacked_free(const OrtApi *a, OrtPrepackedWeightsContainer *p);
 OrtStatus *tl_session_count(const OrtApi *a, const OrtSession *s, int output, size_t *out);
 // tl_session_value describes one input or output: *name and *info are the caller's to free (tl_string_free, tl_type_info_free).
 OrtStatus *tl_session_value(const OrtApi *a, const OrtSession *s, int output, size_t i, char **name, OrtTypeInfo **info);
@@ -53,7 +50,7 @@ void tl_type_info_free(const OrtApi *a, OrtTypeInfo *info);
 OrtStatus *tl_string_free(const OrtApi *a, char *s);
 
 OrtStatus *tl_tensor_info(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, int *type, size_t *rank);
-OrtStatus *tl_tensor_dims(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, int64_t *dims, const char **names, size_t rank);
+OrtStatus *tl_tensor_dims(const OrtApi *a, const OrtTensorTypeAndShapeInfo *t, int64_t *dims, size_t rank);
 
 // ---- values ----
 
@@ -62,19 +59,12 @@ void tl_memory_info_free(const OrtApi *a, OrtMemoryInfo *m);
 OrtStatus *tl_value(const OrtApi *a, const OrtMemoryInfo *m, uintptr_t data, size_t bytes, const int64_t *dims, size_t rank,
                     int type, OrtValue **out);
 void tl_value_free(const OrtApi *a, OrtValue *v);
-// tl_value_describe: *shape is the caller's to free (tl_shape_free); *host is 1 where the data is in the CPU's memory.
-OrtStatus *tl_value_describe(const OrtApi *a, OrtValue *v, uintptr_t *data, int *host, OrtTensorTypeAndShapeInfo **shape);
-void tl_shape_free(const OrtApi *a, OrtTensorTypeAndShapeInfo *s);
 
 // ---- binding and running ----
 
 OrtStatus *tl_binding(const OrtApi *a, OrtSession *s, OrtIoBinding **out);
 void tl_binding_free(const OrtApi *a, OrtIoBinding *b);
 OrtStatus *tl_bind(const OrtApi *a, OrtIoBinding *b, int output, const char *name, const OrtValue *v);
-OrtStatus *tl_bind_output_to(const OrtApi *a, OrtIoBinding *b, const char *name, const OrtMemoryInfo *m);
-void tl_clear(const OrtApi *a, OrtIoBinding *b, int output);
-// tl_bound_outputs hands out up to max values, each the caller's to free.
-OrtStatus *tl_bound_outputs(const OrtApi *a, const OrtIoBinding *b, OrtValue **out, size_t max, size_t *count);
 
 OrtStatus *tl_run_options(const OrtApi *a, OrtRunOptions **out);
 void tl_run_options_free(const OrtApi *a, OrtRunOptions *o);
@@ -87,8 +77,6 @@ OrtStatus *tl_run(const OrtApi *a, OrtSession *s, const OrtRunOptions *o, const 
 typedef struct tl_cuda {
   int (*set_device)(int);
   int (*device_count)(int *);
-  int (*runtime_version)(int *);
-  int (*device_attribute)(int *, int, int);
   int (*stream_create)(void **, unsigned);
   int (*stream_destroy)(void *);
   int (*stream_sync)(void *);
@@ -116,8 +104,6 @@ typedef struct tl_cuda {
 // tl_cuda_bind fills the table; NULL or the name of the function that is missing.
 const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver);
 int tl_cuda_count(const tl_cuda *c, int *n);
-int tl_cuda_version(const tl_cuda *c, int *v);
-int tl_cuda_attribute(const tl_cuda *c, int *v, int attribute, int device);
 int tl_cuda_name(const tl_cuda *c, int device, char *name, int max);
 int tl_cuda_stream(const tl_cuda *c, int device, uintptr_t *stream);
 int tl_cuda_stream_free(const tl_cuda *c, int device, uintptr_t stream);

@@ -12,27 +12,27 @@ import (
 	"unsafe"
 )
 
-// cudaLibraries are what the CUDA provider of ONNX Runtime 1.30 (CUDA 13) needs, each after those that it needs itself. cuDNN finds
-// its parts, which it loads as it needs them, in its own folder.
+// cudaLibraries returns the dependencies of the CUDA provider of ONNX Runtime 1.30 (CUDA 13), in loading order. cuDNN loads its parts
+// from its own folder when it needs them.
 func cudaLibraries() []string {
 	return []string{
 		"libcudart.so.13", "libnvrtc.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcufft.so.12", "libcudnn.so.9",
 	}
 }
 
-// cudaRequired are those without which the provider does not load at all.
+// cudaRequired returns those without which the provider does not load.
 func cudaRequired() []string {
 	return []string{"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10"}
 }
 
-// cudaLibrary is the CUDA runtime, loaded when the first CUDA device is made. It stays loaded.
+// cudaLibrary is the CUDA runtime. The first CUDA device loads it, and it stays loaded.
 type cudaLibrary struct {
 	table *C.tl_cuda
-	err   error // why it is not there; a second try would say the same
+	err   error // of the first attempt; there is no second one
 }
 
-// loadCUDA loads the CUDA libraries that lie beside ONNX Runtime, else those of the system. The provider then finds them in the process,
-// by name, whatever the loader's path is. Needs lib.mu.
+// loadCUDA loads the CUDA libraries in ONNX Runtime's folder, else those of the system. The provider then finds them in the process by
+// name, independently of the loader's path. The caller holds lib.mu.
 func (lib *library) loadCUDA() (*C.tl_cuda, error) {
 	c := &lib.cuda
 	if c.table != nil || c.err != nil {
@@ -41,7 +41,7 @@ func (lib *library) loadCUDA() (*C.tl_cuda, error) {
 	c.err = func() error {
 		driver, err := openLibrary("libcuda.so.1")
 		if err != nil {
-			return fmt.Errorf("%w: the NVIDIA driver is not there: %w", ErrNoCUDA, err)
+			return fmt.Errorf("%w: the NVIDIA driver is missing: %w", ErrNoCUDA, err)
 		}
 		var missing []string
 		var runtime unsafe.Pointer
@@ -68,7 +68,7 @@ func (lib *library) loadCUDA() (*C.tl_cuda, error) {
 	return c.table, c.err
 }
 
-// openCUDA looks in a folder, at the loader's places and where CUDA is installed by its own packages.
+// openCUDA searches a folder, the loader's path and the folders of CUDA's own packages.
 func openCUDA(folder, name string) (unsafe.Pointer, error) {
 	places := []string{filepath.Join(folder, name), name}
 	for _, pattern := range []string{"/usr/local/cuda/lib64", "/usr/local/cuda-13*/lib64"} {
@@ -83,10 +83,10 @@ func openCUDA(folder, name string) (unsafe.Pointer, error) {
 		}
 		errs = append(errs, err)
 	}
-	return nil, errs[min(1, len(errs)-1)] // what the loader itself said
+	return nil, errs[1] // of the loader's path
 }
 
-// cudaError turns a code into an error, nil for success. Whether it means that the context is dead is the device's to find out.
+// cudaError converts a code into an error, nil for success. Device.result checks whether the context is lost.
 func cudaError(c *C.tl_cuda, op string, code C.int) error {
 	if code == 0 {
 		return nil
@@ -101,13 +101,13 @@ func cudaError(c *C.tl_cuda, op string, code C.int) error {
 	return e
 }
 
-// The cudaError_t values that are told apart.
+// cudaError_t values.
 const (
 	cudaOutOfMemory = 2
 	cudaNotReady    = 600
 )
 
-// asLost marks an error as the end of the device.
+// asLost marks an error that lost the device.
 func asLost(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.kind = ErrDeviceLost

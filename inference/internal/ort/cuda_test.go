@@ -9,6 +9,7 @@ import (
 
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/ort/orttest"
+	"touchline/models"
 )
 
 // A captured graph belongs to the addresses of its capture: contents change, addresses do not, and each number is a graph of its own.
@@ -26,7 +27,7 @@ func TestCUDAGraph(t *testing.T) {
 	graphs := make([]fixed, 3)
 	for i := range graphs {
 		rows := int64(1) << i
-		f := fixed{binding(t, s), tensor(t, d, ort.Float32, rows, 4), tensor(t, d, ort.Float32, rows, 4), runOptions(t, r)}
+		f := fixed{binding(t, s), tensor(t, d, models.Float32, rows, 4), tensor(t, d, models.Float32, rows, 4), runOptions(t, r)}
 		require.NoError(t, f.b.BindInput("x", f.x))
 		require.NoError(t, f.b.BindOutput("y", f.y))
 		require.NoError(t, f.o.SetGraph(i))
@@ -72,18 +73,18 @@ func TestCUDAMemoryLimit(t *testing.T) {
 	r := orttest.Open(t)
 	d := gpu(t, r)
 	const size = 4096
-	s := session(t, r, d, chain(size, 4), ort.SessionOptions{MemoryLimit: 1 << 20})
+	s := session(t, r, d, chain(size, 4), ort.SessionOptions{}.WithCUDA(map[string]string{"gpu_mem_limit": "1048576"}))
 	b := binding(t, s)
-	require.NoError(t, b.BindInput("x", tensor(t, d, ort.Float32, size, size)))
-	require.NoError(t, b.BindOutputToDevice("y"))
+	require.NoError(t, b.BindInput("x", tensor(t, d, models.Float32, size, size)))
+	require.NoError(t, b.BindOutput("y", tensor(t, d, models.Float32, size, size)))
 	err := s.Run(b, nil)
 	require.ErrorIs(t, err, ort.ErrOutOfMemory)
 	require.False(t, d.Lost())
 
 	wide := session(t, r, d, chain(size, 4), ort.SessionOptions{})
 	b = binding(t, wide)
-	require.NoError(t, b.BindInput("x", tensor(t, d, ort.Float32, size, size)))
-	require.NoError(t, b.BindOutputToDevice("y"))
+	require.NoError(t, b.BindInput("x", tensor(t, d, models.Float32, size, size)))
+	require.NoError(t, b.BindOutput("y", tensor(t, d, models.Float32, size, size)))
 	require.NoError(t, wide.Run(b, nil))
 }
 
@@ -100,18 +101,18 @@ func TestCUDADeviceLost(t *testing.T) {
 	}
 	r := orttest.Open(t)
 	d := gpu(t, r)
-	s := session(t, r, d, attention(ort.Float16), ort.SessionOptions{})
+	s := session(t, r, d, attention(models.Float16), ort.SessionOptions{})
 	b := binding(t, s)
-	cache, lengths := tensor(t, d, ort.Float16, 1, kvHeads, 32, headDim), tensor(t, d, ort.Int32, 1)
-	total, err := d.NewHostTensor(ort.Int32)
+	cache, lengths := tensor(t, d, models.Float16, 1, kvHeads, 32, headDim), tensor(t, d, models.Int32, 1)
+	total, err := d.NewHostTensor(models.Int32)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, total.Close()) }()
 	value, err := ort.Data[int32](total)
 	require.NoError(t, err)
 	value[0] = 32
 	put(t, d, lengths, int32(357913941)) // the graph trusts it
-	require.NoError(t, b.BindInput("qkv", tensor(t, d, ort.Float16, 1, 1, packedWidth)))
-	require.NoError(t, b.BindOutput("out", tensor(t, d, ort.Float16, 1, 1, queryWidth)))
+	require.NoError(t, b.BindInput("qkv", tensor(t, d, models.Float16, 1, 1, packedWidth)))
+	require.NoError(t, b.BindOutput("out", tensor(t, d, models.Float16, 1, 1, queryWidth)))
 	require.NoError(t, b.BindInput("seqlens_k", lengths))
 	require.NoError(t, b.BindInput("total", total))
 	for _, name := range []string{"key", "value"} {
@@ -131,8 +132,8 @@ func TestCUDAOptionsRefused(t *testing.T) {
 	orttest.NoLeaks(t)
 	r := orttest.Open(t)
 	d := gpu(t, r)
-	_, err := r.NewSession(write(t, affine().model()), d, ort.SessionOptions{ConvSearch: "GUESS"})
+	_, err := r.NewSession(write(t, affine().model()), d, ort.SessionOptions{}.WithCUDA(map[string]string{"cudnn_conv_algo_search": "GUESS"}))
 	require.ErrorContains(t, err, "CUDA options")
-	_, err = r.NewSession(write(t, affine().model()), d, ort.SessionOptions{CUDA: map[string]string{"no_such_option": "1"}})
+	_, err = r.NewSession(write(t, affine().model()), d, ort.SessionOptions{}.WithCUDA(map[string]string{"no_such_option": "1"}))
 	require.ErrorContains(t, err, "no_such_option")
 }

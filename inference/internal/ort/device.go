@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 )
 
-// DeviceKind is where tensors lie and graphs run.
+// DeviceKind is the kind of processor that runs graphs.
 type DeviceKind int
 
 // The kinds of device.
@@ -21,7 +21,7 @@ const (
 	CUDA
 )
 
-// String is cpu or cuda.
+// String returns cpu or cuda.
 func (k DeviceKind) String() string {
 	if k == CUDA {
 		return "cuda"
@@ -29,8 +29,8 @@ func (k DeviceKind) String() string {
 	return "cpu"
 }
 
-// Device is a CPU or a GPU with a stream of its own, on which its sessions run and its copies are queued, in the order of the calls. On the
-// CPU every call is done when it returns.
+// Device is a CPU, or a GPU with a stream of its own that runs its sessions and copies in the order of the calls. On the CPU every call
+// is complete when it returns.
 type Device struct {
 	life    life
 	runtime *Runtime
@@ -43,15 +43,14 @@ type Device struct {
 	lost    atomic.Bool
 }
 
-// NewDevice opens a device. Index counts the GPUs that the process sees; it must be 0 for the CPU. Where there is no such GPU, driver or
-// library the error wraps ErrNoCUDA and says what is missing.
+// NewDevice opens a device. index counts the GPUs visible to the process; it must be 0 for the CPU. Without such a GPU, its driver or
+// libraries the error wraps ErrNoCUDA and names the missing part.
 func (r *Runtime) NewDevice(k DeviceKind, index int) (*Device, error) {
 	if !r.life.use() {
 		return nil, closedError("runtime")
 	}
 	d := &Device{runtime: r, kind: k, index: index}
-	err := d.open()
-	if err != nil {
+	if err := d.open(); err != nil {
 		r.life.drop()
 		return nil, err
 	}
@@ -74,7 +73,7 @@ func (d *Device) open() error {
 		return err
 	}
 	if file := d.runtime.missingProvider(); file != "" {
-		return fmt.Errorf("%w: %s is not there: `make runtime-cuda` fetches an ONNX Runtime that has it", ErrNoCUDA, file)
+		return fmt.Errorf("%w: %s is missing: `make runtime-cuda` fetches an ONNX Runtime that has it", ErrNoCUDA, file)
 	}
 	d.runtime.lib.mu.Lock()
 	cuda, err := d.runtime.lib.loadCUDA()
@@ -113,37 +112,16 @@ func (d *Device) free() {
 	d.runtime.life.drop()
 }
 
-// Close gives the device back. What is still open on it keeps it until it is closed too.
+// Close frees the device once all that is open on it is closed.
 func (d *Device) Close() error {
 	d.life.end()
 	return nil
 }
 
-// Kind is CPU or CUDA.
-func (d *Device) Kind() DeviceKind { return d.kind }
-
-// Index is the number of the GPU, 0 for the CPU.
-func (d *Device) Index() int { return d.index }
-
-// Name is that of the GPU as the driver gives it, or CPU.
+// Name returns the driver's name of the GPU, or CPU.
 func (d *Device) Name() string { return d.name }
 
-// ComputeCapability is that of the GPU, such as 9, 0. Both are 0 on the CPU.
-func (d *Device) ComputeCapability() (major, minor int) {
-	if d.cuda == nil {
-		return 0, 0
-	}
-	var a, b C.int
-	const majorAttribute, minorAttribute = 75, 76 // cudaDevAttrComputeCapabilityMajor, Minor
-	C.tl_cuda_attribute(d.cuda, &a, majorAttribute, C.int(d.index))
-	C.tl_cuda_attribute(d.cuda, &b, minorAttribute, C.int(d.index))
-	return int(a), int(b)
-}
-
-// Lost says whether the CUDA context was found dead.
-func (d *Device) Lost() bool { return d.lost.Load() }
-
-// Synchronize waits until all that was queued on the stream is done. Errors of queued work show here.
+// Synchronize waits for all work queued on the stream and returns its errors.
 func (d *Device) Synchronize() error {
 	if err := d.begin("synchronize"); err != nil {
 		return err
@@ -155,9 +133,9 @@ func (d *Device) Synchronize() error {
 	return d.result("synchronize", C.tl_cuda_sync(d.cuda, C.int(d.index), d.stream))
 }
 
-// MemInfo gives the free and the total memory of the device in bytes. For the CPU it is what the machine could give without swapping.
+// MemInfo returns the free and the total memory of the device in bytes. On the CPU free is what the machine has without swapping.
 func (d *Device) MemInfo() (free, total int64, err error) {
-	if err := d.begin("ask for memory"); err != nil {
+	if err := d.begin("read free memory"); err != nil {
 		return 0, 0, err
 	}
 	defer d.life.drop()
@@ -165,7 +143,7 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 		return machineMemory()
 	}
 	var f, t C.size_t
-	if err := d.result("ask for memory", C.tl_cuda_mem_info(d.cuda, C.int(d.index), &f, &t)); err != nil {
+	if err := d.result("read free memory", C.tl_cuda_mem_info(d.cuda, C.int(d.index), &f, &t)); err != nil {
 		return 0, 0, err
 	}
 	return int64(f), int64(t), nil
@@ -174,7 +152,7 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 func machineMemory() (free, total int64, err error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return 0, 0, fmt.Errorf("ask for memory: %w", err)
+		return 0, 0, fmt.Errorf("read free memory: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
@@ -190,12 +168,12 @@ func machineMemory() (free, total int64, err error) {
 		}
 	}
 	if total == 0 {
-		return 0, 0, errors.New("ask for memory: /proc/meminfo has no MemTotal")
+		return 0, 0, errors.New("read free memory: /proc/meminfo has no MemTotal")
 	}
 	return free, total, nil
 }
 
-// begin holds the device for one call, which must end with d.life.drop.
+// begin keeps the device for one call, which must end with d.life.drop.
 func (d *Device) begin(op string) error {
 	if d.lost.Load() {
 		return fmt.Errorf("%s on %s: %w", op, d.name, ErrDeviceLost)
@@ -206,7 +184,7 @@ func (d *Device) begin(op string) error {
 	return nil
 }
 
-// result turns a CUDA code into an error and finds out whether the context is dead.
+// result converts a CUDA code into an error and checks whether the context is lost.
 func (d *Device) result(op string, code C.int) error {
 	if code == 0 {
 		return nil
@@ -218,7 +196,7 @@ func (d *Device) result(op string, code C.int) error {
 	return err
 }
 
-// probe says whether the context is dead. Errors of a dead context come back from every call, others are forgotten once they were read.
+// probe reports whether the context is lost. Every call returns the error of a lost context; other errors are returned once.
 func (d *Device) probe() bool {
 	if d.cuda == nil {
 		return false

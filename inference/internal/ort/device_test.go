@@ -10,6 +10,7 @@ import (
 
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/ort/orttest"
+	"touchline/models"
 )
 
 func TestNoCUDA(t *testing.T) {
@@ -57,9 +58,8 @@ func TestDevice(t *testing.T) {
 			require.Greater(t, total, free)
 			require.NotEmpty(t, d.Name())
 			require.False(t, d.Lost())
-			major, minor := d.ComputeCapability()
-			require.Equal(t, d.Kind() == ort.CUDA, major > 0)
-			t.Logf("%s %d: %s, compute capability %d.%d, %d of %d MiB free", d.Kind(), d.Index(), d.Name(), major, minor, free>>20, total>>20)
+			require.Equal(t, kind, d.Kind())
+			t.Logf("%s: %s, %d of %d MiB free", d.Kind(), d.Name(), free>>20, total>>20)
 		})
 	}
 }
@@ -79,8 +79,6 @@ func TestCopies(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { require.NoError(t, m.Close()) }()
 			require.Equal(t, int64(2*n), m.Size())
-			require.True(t, in.Host())
-			require.False(t, m.Host())
 			require.Nil(t, m.Bytes(), "the device's memory is not the host's, not even on the CPU")
 
 			numbers := ort.Slice[float32](in.Bytes())
@@ -90,8 +88,8 @@ func TestCopies(t *testing.T) {
 			}
 			require.NoError(t, d.Memset(m.At(0), 0xff, 2*n))
 			require.NoError(t, d.CopyIn(m.At(0), in.Bytes()))
-			require.NoError(t, d.CopyDevice(m.At(n), m.At(0).Add(n/2), n/2))
-			require.NoError(t, d.Memset(m.At(0).Add(n/2), 0, n/2))
+			require.NoError(t, d.CopyDevice(m.At(n), m.At(n/2), n/2))
+			require.NoError(t, d.Memset(m.At(n/2), 0, n/2))
 			require.NoError(t, d.CopyOut(out.Bytes(), m.At(n/2)))
 			require.NoError(t, d.Synchronize())
 			got := ort.Slice[float32](out.Bytes())
@@ -124,7 +122,7 @@ func TestMemoryThatIsClosed(t *testing.T) {
 			_, d := open(t, kind)
 			m, err := d.HostAlloc(16)
 			require.NoError(t, err)
-			view, err := d.TensorAt(m.At(8), ort.Float32, 2)
+			view, err := d.TensorAt(m.At(8), models.Float32, 2)
 			require.NoError(t, err)
 			require.NoError(t, m.Close())
 			require.NoError(t, m.Close())
@@ -135,7 +133,7 @@ func TestMemoryThatIsClosed(t *testing.T) {
 			require.NoError(t, d.CopyIn(view.Pointer(), []byte{1}))
 			require.NoError(t, view.Close())
 			require.ErrorIs(t, d.CopyIn(m.At(0), []byte{1}), ort.ErrClosed)
-			_, err = d.TensorAt(m.At(0), ort.Float32, 2)
+			_, err = d.TensorAt(m.At(0), models.Float32, 2)
 			require.ErrorIs(t, err, ort.ErrClosed)
 			_, err = ort.Data[float32](view)
 			require.ErrorIs(t, err, ort.ErrClosed)
@@ -197,7 +195,7 @@ func TestTensors(t *testing.T) {
 	for _, kind := range devices(t) {
 		t.Run(kind.String(), func(t *testing.T) {
 			r, d := open(t, kind)
-			scalar, err := d.NewHostTensor(ort.Int32)
+			scalar, err := d.NewHostTensor(models.Int32)
 			require.NoError(t, err)
 			require.Empty(t, scalar.Shape())
 			require.Equal(t, int64(1), scalar.Len())
@@ -211,21 +209,21 @@ func TestTensors(t *testing.T) {
 			require.ErrorContains(t, err, "its elements are int32, asked for int64")
 			require.NoError(t, scalar.Close())
 
-			half := tensor(t, d, ort.Float16, 2, 3)
+			half := tensor(t, d, models.Float16, 2, 3)
 			require.Equal(t, int64(12), half.Size())
 			_, err = ort.Data[uint16](half)
 			require.ErrorContains(t, err, "copy it with CopyOut")
-			empty := tensor(t, d, ort.Int64, 0, 3)
+			empty := tensor(t, d, models.Int64, 0, 3)
 			require.Zero(t, empty.Size())
 
 			for _, tt := range []struct {
-				typ   ort.Type
+				typ   models.Type
 				shape []int64
 				want  string
 			}{
-				{ort.Float32, []int64{2, -1}, "a size must be 0 or more"},
-				{ort.Float32, []int64{1 << 40, 1 << 40}, "the size overflows"},
-				{8, []int64{1}, "type 8 is no element type"},
+				{models.Float32, []int64{2, -1}, "a size must be 0 or more"},
+				{models.Float32, []int64{1 << 40, 1 << 40}, "the size overflows"},
+				{8, []int64{1}, "Type(8) is not a supported element type"},
 			} {
 				_, err := d.NewTensor(tt.typ, tt.shape...)
 				require.ErrorContains(t, err, tt.want)
@@ -233,10 +231,10 @@ func TestTensors(t *testing.T) {
 			m, err := d.Malloc(16)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, m.Close()) }()
-			_, err = d.TensorAt(m.At(8), ort.Float32, 3)
+			_, err = d.TensorAt(m.At(8), models.Float32, 3)
 			require.ErrorContains(t, err, "expected 12 bytes from offset 8 on, the memory has 16")
 			other := orttest.CPU(t, r)
-			_, err = other.TensorAt(m.At(0), ort.Float32, 3)
+			_, err = other.TensorAt(m.At(0), models.Float32, 3)
 			require.ErrorContains(t, err, "on another device")
 		})
 	}
@@ -251,22 +249,20 @@ func TestClosingInAnyOrder(t *testing.T) {
 			require.NoError(t, err)
 			m, err := d.Malloc(16)
 			require.NoError(t, err)
-			x, err := d.TensorAt(m.At(0), ort.Float32, 1, 4)
+			x, err := d.TensorAt(m.At(0), models.Float32, 1, 4)
 			require.NoError(t, err)
 			s, err := r.NewSession(write(t, affine().model()), d, ort.SessionOptions{})
 			require.NoError(t, err)
 			b, err := s.NewBinding()
 			require.NoError(t, err)
 			require.NoError(t, b.BindInput("x", x))
-			require.NoError(t, b.BindOutputToDevice("y"))
+			require.NoError(t, b.BindOutput("y", x))
 			require.NoError(t, s.Run(b, nil))
-			outputs, err := b.OutputValues()
-			require.NoError(t, err)
-			for _, c := range []interface{ Close() error }{d, m, x, s, b} {
+			for _, c := range []interface{ Close() error }{d, m, x, s} {
 				require.NoError(t, c.Close())
 			}
-			require.NotEqual(t, before, ort.Live(), "the output still needs the session")
-			require.NoError(t, outputs[0].Close())
+			require.NotEqual(t, before, ort.Live(), "the binding still needs the session, the tensor and the device")
+			require.NoError(t, b.Close())
 			require.Equal(t, before, ort.Live())
 			_, err = d.Malloc(1)
 			require.ErrorIs(t, err, ort.ErrClosed)

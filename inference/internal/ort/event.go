@@ -3,18 +3,16 @@ package ort
 // #include "bridge.h"
 import "C"
 
-import (
-	"time"
-)
+import "time"
 
-// Event marks a moment in a device's stream: when the work before it is done, and how long passed between two of them.
+// Event marks a point in a device's stream, to wait for the work before it and to measure the time between two points.
 type Event struct {
 	life   life
 	device *Device
 	event  C.tl_event
 }
 
-// NewEvent makes an event, which is not recorded yet.
+// NewEvent returns an event that is not recorded yet.
 func (d *Device) NewEvent() (*Event, error) {
 	if err := d.begin("make an event"); err != nil {
 		return nil, err
@@ -31,7 +29,7 @@ func (d *Device) NewEvent() (*Event, error) {
 	return e, nil
 }
 
-// Record puts the event behind all that is queued now. Recording it again moves it.
+// Record puts the event after all work queued so far. Recording it again moves it.
 func (e *Event) Record() error {
 	return e.do("record an event", func(d *Device) C.int { return C.tl_event_record(d.cuda, C.int(d.index), &e.event, d.stream) })
 }
@@ -41,14 +39,14 @@ func (e *Event) Wait() error {
 	return e.do("wait for an event", func(d *Device) C.int { return C.tl_event_wait(d.cuda, C.int(d.index), &e.event) })
 }
 
-// Done says whether the work before the event is done.
+// Done reports whether the work before the event is done.
 func (e *Event) Done() (bool, error) {
 	var done C.int
-	err := e.do("ask an event", func(d *Device) C.int { return C.tl_event_done(d.cuda, C.int(d.index), &e.event, &done) })
+	err := e.do("query an event", func(d *Device) C.int { return C.tl_event_done(d.cuda, C.int(d.index), &e.event, &done) })
 	return done != 0, err
 }
 
-// Since is the time on the device between an earlier event and this one. Both must be done. CUDA resolves half a microsecond.
+// Since returns the device time between an earlier event and this one, which must be done. CUDA resolves half a microsecond.
 func (e *Event) Since(earlier *Event) (time.Duration, error) {
 	if !earlier.life.use() {
 		return 0, closedError("event")
@@ -61,7 +59,7 @@ func (e *Event) Since(earlier *Event) (time.Duration, error) {
 	return time.Duration(float64(seconds) * float64(time.Second)), err
 }
 
-// Close gives the event back.
+// Close frees the event.
 func (e *Event) Close() error {
 	e.life.end()
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference/internal/ort"
+	"touchline/models"
 )
 
 // The graphs of these tests, written as ONNX protobuf by hand (onnx.proto3; the field numbers stand beside each write) so that the test binary
@@ -52,7 +53,7 @@ func value(name string, t int, dims ...any) message {
 }
 
 // weight is a constant tensor.
-func weight(name string, t ort.Type, raw []byte, dims ...int64) message {
+func weight(name string, t models.Type, raw []byte, dims ...int64) message {
 	var m message
 	for _, d := range dims {
 		m = m.number(1, d)
@@ -119,17 +120,17 @@ func affine() graph {
 			node("", "Mul", []string{"x", "two"}, []string{"m"}),
 			node("", "Add", []string{"m", "one"}, []string{"y"}),
 		},
-		weights: []message{weight("two", ort.Float32, f(2)), weight("one", ort.Float32, f(1))},
-		inputs:  []message{value("x", int(ort.Float32), "N", 4)},
-		outputs: []message{value("y", int(ort.Float32), "N", 4)},
+		weights: []message{weight("two", models.Float32, f(2)), weight("one", models.Float32, f(1))},
+		inputs:  []message{value("x", int(models.Float32), "N", 4)},
+		outputs: []message{value("y", int(models.Float32), "N", 4)},
 	}
 }
 
 // chain multiplies a size x size matrix by itself n times over: something that takes its time.
 func chain(size, n int) graph {
 	g := graph{
-		inputs:  []message{value("x", int(ort.Float32), size, size)},
-		outputs: []message{value("y", int(ort.Float32), size, size)},
+		inputs:  []message{value("x", int(models.Float32), size, size)},
+		outputs: []message{value("y", int(models.Float32), size, size)},
 	}
 	last := "x"
 	for i := range n {
@@ -149,7 +150,7 @@ const (
 )
 
 // attention is one GroupQueryAttention over packed query, key and value, with past and present meant to share a buffer.
-func attention(t ort.Type) graph {
+func attention(t models.Type) graph {
 	cache := func(name string) message { return value(name, int(t), "B", kvHeads, "M", headDim) }
 	return graph{
 		nodes: []message{node("com.microsoft", "GroupQueryAttention",
@@ -157,7 +158,7 @@ func attention(t ort.Type) graph {
 			attribute("num_heads", queryHeads), attribute("kv_num_heads", kvHeads), attributeFloat("scale", 0.125))},
 		inputs: []message{
 			value("qkv", int(t), "B", "S", packedWidth), cache("past.key"), cache("past.value"),
-			value("seqlens_k", int(ort.Int32), "B"), value("total", int(ort.Int32)),
+			value("seqlens_k", int(models.Int32), "B"), value("total", int(models.Int32)),
 		},
 		outputs: []message{value("out", int(t), "B", "S", queryWidth), cache("present.key"), cache("present.value")},
 	}

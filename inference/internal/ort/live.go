@@ -13,7 +13,6 @@ const (
 	kindBinding
 	kindRunOptions
 	kindEvent
-	kindPrepacked
 	kinds
 )
 
@@ -22,19 +21,18 @@ var live [kinds]atomic.Int64 //nolint:gochecknoglobals // native handles are cou
 
 // Handles counts native handles by kind.
 type Handles struct {
-	Runtimes, Devices, Memories, Tensors, Sessions, Bindings, RunOptions, Events, Prepacked int64
+	Runtimes, Devices, Memories, Tensors, Sessions, Bindings, RunOptions, Events int64
 }
 
-// Live counts what is open in the process at this moment, including what was closed but is still needed by another handle.
+// Live returns the open handles of the process, including closed ones that another handle still needs.
 func Live() Handles {
 	n := func(k kind) int64 { return live[k].Load() }
 	return Handles{
 		n(kindRuntime), n(kindDevice), n(kindMemory), n(kindTensor), n(kindSession), n(kindBinding), n(kindRunOptions), n(kindEvent),
-		n(kindPrepacked),
 	}
 }
 
-// life counts the users of a handle: its owner and every handle that needs it. free runs once, when all of them have let go.
+// life counts the users of a handle: its owner and every handle that needs it. free runs once, after the last release.
 type life struct {
 	users  atomic.Int64
 	closed atomic.Bool
@@ -42,19 +40,19 @@ type life struct {
 	free   func()
 }
 
-// born must be called once, before the handle is handed out.
+// born starts the count. It is called once, before anything uses the handle.
 func (l *life) born(k kind, free func()) {
 	l.kind, l.free = k, free
 	l.users.Store(1)
 	live[k].Add(1)
 }
 
-// use keeps the handle from being freed until drop; false if it is closed.
+// use keeps the handle until drop. It returns false if the handle is closed.
 func (l *life) use() bool {
 	return !l.closed.Load() && l.hold()
 }
 
-// hold is use for what is closed but still needed by another handle as well.
+// hold is use that also accepts a closed handle that another one still needs.
 func (l *life) hold() bool {
 	for {
 		n := l.users.Load()
@@ -74,7 +72,7 @@ func (l *life) drop() {
 	}
 }
 
-// end takes the owner's hold away, the first time it is called.
+// end releases the owner's use, once.
 func (l *life) end() {
 	if l.closed.CompareAndSwap(false, true) {
 		l.drop()

@@ -10,6 +10,7 @@ import (
 
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/ort/orttest"
+	"touchline/models"
 )
 
 var needCUDA = flag.Bool("cuda", false, "fail, instead of leaving out, where there is no CUDA device")
@@ -71,7 +72,7 @@ func binding(tb testing.TB, s *ort.Session) *ort.Binding {
 	return b
 }
 
-func tensor(tb testing.TB, d *ort.Device, t ort.Type, shape ...int64) *ort.Tensor {
+func tensor(tb testing.TB, d *ort.Device, t models.Type, shape ...int64) *ort.Tensor {
 	tb.Helper()
 	v, err := d.NewTensor(t, shape...)
 	require.NoError(tb, err)

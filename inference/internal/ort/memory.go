@@ -8,23 +8,19 @@ import (
 	"unsafe"
 )
 
-// Memory is a block of the device's memory, or of host memory that its stream copies from and to without a detour (pinned on CUDA). Its
-// contents are undefined at first.
+// Memory is a block of the device's memory, or of host memory for copies (pinned on CUDA). Its initial content is undefined.
 type Memory struct {
 	life    life
 	device  *Device
 	address C.uintptr_t
 	size    int64
 	host    bool
-	// output and its session stand for memory that ONNX Runtime allocated; nil otherwise.
-	output  *C.OrtValue
-	session *Session
 }
 
-// Malloc takes memory on the device, aligned to 256 bytes. The error wraps ErrOutOfMemory where there is none left.
+// Malloc allocates device memory, aligned to 256 bytes. The error wraps ErrOutOfMemory if there is none left.
 func (d *Device) Malloc(bytes int64) (*Memory, error) { return d.allocate(bytes, false) }
 
-// HostAlloc takes host memory for copies: pinned on CUDA, plain on the CPU.
+// HostAlloc allocates host memory for copies: pinned on CUDA, plain on the CPU.
 func (d *Device) HostAlloc(bytes int64) (*Memory, error) { return d.allocate(bytes, true) }
 
 func (d *Device) allocate(bytes int64, host bool) (*Memory, error) {
@@ -61,11 +57,6 @@ func (d *Device) allocate(bytes int64, host bool) (*Memory, error) {
 
 func (m *Memory) free() {
 	d := m.device
-	if m.output != nil {
-		C.tl_value_free(d.runtime.lib.api, m.output)
-		m.session.life.drop()
-		return
-	}
 	switch {
 	case d.cuda == nil:
 		C.tl_free(m.address)
@@ -77,20 +68,17 @@ func (m *Memory) free() {
 	d.life.drop()
 }
 
-// Close frees the memory, once no tensor lies in it any more: until then the tensors, and places in it, can be used.
+// Close frees the memory once all tensors in it are closed; until then they, and places in it, stay usable.
 func (m *Memory) Close() error {
 	m.life.end()
 	return nil
 }
 
-// Size is the number of bytes.
+// Size returns the number of bytes.
 func (m *Memory) Size() int64 { return m.size }
 
-// Host says whether the CPU can read it through Bytes.
-func (m *Memory) Host() bool { return m.host }
-
-// Bytes is host memory as a slice, without copying; nil for the device's memory (on the CPU device as well, so that what works
-// there works on CUDA) and for closed memory. The slice must not be used after Close.
+// Bytes returns host memory as a slice, without copying, and nil for closed memory. It also returns nil for device memory, even on the
+// CPU, so that code tested there works on CUDA. The slice must not be used after Close.
 func (m *Memory) Bytes() []byte {
 	if !m.host || m.life.closed.Load() || m.size == 0 {
 		return nil
@@ -98,7 +86,7 @@ func (m *Memory) Bytes() []byte {
 	return unsafe.Slice((*byte)(pointer(m.address)), m.size)
 }
 
-// At is the place at an offset in bytes. An offset outside shows as an error where the place is used.
+// At returns the place at an offset in bytes. Using a place outside the memory is an error.
 func (m *Memory) At(offset int64) Pointer { return Pointer{m, offset} }
 
 // Pointer is a place in a Memory.
@@ -107,10 +95,7 @@ type Pointer struct {
 	offset int64
 }
 
-// Add is the place some bytes further on.
-func (p Pointer) Add(bytes int64) Pointer { return Pointer{p.memory, p.offset + bytes} }
-
-// hold checks that n bytes from p on are there and keeps the memory until release.
+// hold checks that the memory has n bytes from p on and keeps it until release.
 func (p Pointer) hold(op string, n int64) (C.uintptr_t, error) {
 	if p.memory == nil {
 		return 0, fmt.Errorf("%s: the place is in no memory", op)
@@ -126,8 +111,8 @@ func (p Pointer) hold(op string, n int64) (C.uintptr_t, error) {
 
 func (p Pointer) release() { p.memory.life.drop() }
 
-// CopyIn queues a copy from the host to the device. From Memory made by HostAlloc it is asynchronous: src must stay as it is until
-// Synchronize or an event says that it is done. Other slices are read before CopyIn returns.
+// CopyIn queues a copy from the host to the device. From Memory of HostAlloc it is asynchronous: src must not change until Synchronize
+// or an event shows that the copy is done. Other slices are read before CopyIn returns.
 func (d *Device) CopyIn(dst Pointer, src []byte) error {
 	if err := d.begin("copy in"); err != nil {
 		return err
@@ -144,8 +129,8 @@ func (d *Device) CopyIn(dst Pointer, src []byte) error {
 	return d.result("copy in", C.tl_copy_in(d.cuda, C.int(d.index), to, unsafe.Pointer(&src[0]), C.size_t(len(src)), d.stream))
 }
 
-// CopyOut queues a copy from the device to the host. Into Memory made by HostAlloc it is asynchronous: dst holds the data after
-// Synchronize. For other slices CopyOut waits until it is done.
+// CopyOut queues a copy from the device to the host. Into Memory of HostAlloc it is asynchronous: dst holds the data after Synchronize.
+// For other slices CopyOut waits until the copy is done.
 func (d *Device) CopyOut(dst []byte, src Pointer) error {
 	if err := d.begin("copy out"); err != nil {
 		return err
@@ -162,7 +147,7 @@ func (d *Device) CopyOut(dst []byte, src Pointer) error {
 	return d.result("copy out", C.tl_copy_out(d.cuda, C.int(d.index), unsafe.Pointer(&dst[0]), from, C.size_t(len(dst)), d.stream))
 }
 
-// CopyDevice queues a copy inside the device. On CUDA the two places must not overlap.
+// CopyDevice queues a copy within the device. On CUDA the two ranges must not overlap.
 func (d *Device) CopyDevice(dst, src Pointer, bytes int64) error {
 	if err := d.begin("copy"); err != nil {
 		return err
@@ -182,7 +167,7 @@ func (d *Device) CopyDevice(dst, src Pointer, bytes int64) error {
 	return d.result("copy", C.tl_copy(d.cuda, C.int(d.index), to, from, C.size_t(bytes), deviceToDevice, d.stream))
 }
 
-// Memset queues the filling of the device's memory with one byte value.
+// Memset queues filling device memory with one byte value.
 func (d *Device) Memset(dst Pointer, value byte, bytes int64) error {
 	if err := d.begin("fill memory"); err != nil {
 		return err
@@ -196,10 +181,10 @@ func (d *Device) Memset(dst Pointer, value byte, bytes int64) error {
 	return d.result("fill memory", C.tl_set(d.cuda, C.int(d.index), to, C.int(value), C.size_t(bytes), d.stream))
 }
 
-// pointer makes a C address one that Go can read through. The address is never Go's own memory.
+// pointer converts a C address, which is never Go's own memory.
 func pointer(address C.uintptr_t) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
-// Bytes sees a slice of numbers as bytes, for copies.
+// Bytes returns the memory of a slice of numbers, for copies.
 func Bytes[T Element](s []T) []byte {
 	if len(s) == 0 {
 		return nil
@@ -207,7 +192,7 @@ func Bytes[T Element](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(s[0])))
 }
 
-// Slice sees bytes of host memory as numbers, without copying. What does not fill a number at the end is left out.
+// Slice returns bytes of host memory as numbers, without copying. An incomplete number at the end is left out.
 func Slice[T Element](b []byte) []T {
 	var zero T
 	n := len(b) / int(unsafe.Sizeof(zero))

@@ -1,18 +1,16 @@
-// Package ort is the one door to ONNX Runtime and to the GPU's memory: sessions, tensors on the device, input and output binding, run
-// options, CUDA graphs, pinned host buffers, and copies on a stream of our own. The CPU offers the same calls, so that code above is one.
+// Package ort is the only access to ONNX Runtime and to the GPU's memory: sessions, device tensors, bindings of inputs and outputs, run
+// options, CUDA graphs, pinned host buffers, and copies on a stream of its own. The CPU has the same calls.
 //
-// It loads the same library as onnxruntime_go and shares its environment. Everything else (sessions and their options, device tensors,
-// bindings, run options) is called through a small C bridge of its own.
+// It loads the same library as onnxruntime_go and shares its environment. All other calls go through a small C bridge of its own.
 //
-// Who frees what: every New, Open, Malloc and HostAlloc is paired with a Close by the caller. Handles may be closed in any order; what
-// another one still needs (the session of a binding, the memory of a tensor) is kept until that one is closed as well. [Live] counts what
-// is open.
+// Ownership: the caller pairs every New, Open, Malloc and HostAlloc with a Close. Handles may be closed in any order; one that another
+// handle needs (the session of a binding, the memory of a tensor) is kept until that handle is closed too. [Live] counts open handles.
 //
-// Threads: a Binding, a RunOptions being changed and the contents of memory belong to one goroutine at a time. Everything else may be
-// called from any. A session with CUDA graphs must do all its runs on one OS thread (runtime.LockOSThread): ONNX Runtime keeps captured
-// graphs per thread.
+// Concurrency: a Binding, a RunOptions that is changed and the contents of memory belong to one goroutine at a time; everything else is safe
+// for concurrent use. A session with CUDA graphs must run on one OS thread (runtime.LockOSThread): ONNX Runtime keeps captured graphs per
+// thread.
 //
-// This package refuses to decide what to run, and it knows no model.
+// The package has no model-specific code.
 package ort
 
 /*

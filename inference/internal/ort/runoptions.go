@@ -3,21 +3,19 @@ package ort
 // #include "bridge.h"
 import "C"
 
-import (
-	"strconv"
-)
+import "strconv"
 
 // NoGraph is the graph number of runs that are neither captured nor replayed.
 const NoGraph = -1
 
-// RunOptions are the settings of a run. Make one per use and keep it: setting them costs more than a run needs to.
+// RunOptions are the settings of a run. Keep them between runs: creating them is expensive.
 type RunOptions struct {
 	life    life
 	runtime *Runtime
 	handle  *C.OrtRunOptions
 }
 
-// NewRunOptions makes options that change nothing.
+// NewRunOptions returns the default options.
 func (r *Runtime) NewRunOptions() (*RunOptions, error) {
 	if !r.life.use() {
 		return nil, closedError("runtime")
@@ -34,7 +32,7 @@ func (r *Runtime) NewRunOptions() (*RunOptions, error) {
 	return o, nil
 }
 
-// Close gives the options back.
+// Close frees the options.
 func (o *RunOptions) Close() error {
 	o.life.end()
 	return nil
@@ -52,11 +50,11 @@ func (o *RunOptions) Set(key, value string) error {
 	return o.runtime.lib.check("set run option "+key, C.tl_run_options_set(o.runtime.lib.api, o.handle, k, v))
 }
 
-// SetGraph names the CUDA graph of a run: its first runs capture it, later ones replay it. NoGraph runs without; so does a session without
-// CUDAGraph. While a graph is captured no other goroutine may take or free memory on the device: CUDA would break the capture off.
+// SetGraph sets the CUDA graph of a run: the first runs capture it, later ones replay it. NoGraph, or a session without CUDAGraph, uses
+// none. During a capture no other goroutine may allocate or free memory of the device: CUDA would abort the capture.
 func (o *RunOptions) SetGraph(id int) error { return o.Set("gpu_graph_id", strconv.Itoa(id)) }
 
-// SetAsync lets a run return when its work is queued on the device's stream; outputs are complete after Synchronize. No effect on the CPU.
+// SetAsync makes runs return once their work is queued on the stream; outputs are complete after Synchronize. It has no effect on the CPU.
 func (o *RunOptions) SetAsync(on bool) error {
 	value := "0"
 	if on {
@@ -65,11 +63,11 @@ func (o *RunOptions) SetAsync(on bool) error {
 	return o.Set("disable_synchronize_execution_providers", value)
 }
 
-// Terminate ends the runs that use these options, soon, with ErrTerminated, and every later one until Resume. It may be called from any
-// goroutine. A replayed CUDA graph cannot be stopped.
+// Terminate ends the running and all later runs with these options with ErrTerminated, until Resume. It is safe for concurrent use. A
+// replayed CUDA graph cannot be stopped.
 func (o *RunOptions) Terminate() error { return o.terminate(1) }
 
-// Resume takes Terminate back.
+// Resume undoes Terminate.
 func (o *RunOptions) Resume() error { return o.terminate(0) }
 
 func (o *RunOptions) terminate(on C.int) error {

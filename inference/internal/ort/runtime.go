@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -15,41 +15,24 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 )
 
-// MinVersion is the oldest ONNX Runtime that is accepted: the graphs are tested with it.
-const MinVersion = "1.30"
+// minVersion is the oldest supported ONNX Runtime, which the graphs are tested with.
+const minVersion = "1.30"
 
-// LogLevel is what ONNX Runtime writes to standard error.
-type LogLevel int
-
-// ONNX Runtime's levels. The zero value is quiet: what it logs as an error comes back as one anyhow.
-const (
-	LogOff LogLevel = iota
-	LogErrors
-	LogWarnings
-	LogInfo
-	LogVerbose
-)
-
-// Options are the settings of the one environment of the process; those of the first Open hold.
-type Options struct {
-	Log LogLevel
-}
-
-// library is what all Runtimes of the process share: ONNX Runtime keeps one environment per process.
+// library is shared by all Runtimes: ONNX Runtime keeps one environment per process.
 type library struct {
 	mu      sync.Mutex
 	opened  int
-	path    string // once loaded a library stays: unloading code that has started threads is not safe
+	path    string // a library stays loaded: unloading code that has started threads is not safe
 	version string
 	api     *C.OrtApi
 	env     *C.OrtEnv
-	joined  bool // onnxruntime_go was in use before us, and stays so
+	joined  bool // onnxruntime_go owns the environment
 	cuda    cudaLibrary
 }
 
 var process library //nolint:gochecknoglobals // ONNX Runtime has one environment per process
 
-// Runtime is a loaded ONNX Runtime. Several may be open at a time, over the same library.
+// Runtime is a loaded ONNX Runtime. Several may be open at a time on the same library.
 type Runtime struct {
 	life life
 	lib  *library
@@ -57,14 +40,11 @@ type Runtime struct {
 	cpu  *C.OrtMemoryInfo
 }
 
-// Open loads a library file, as Locate gives it, and sets up its environment, or joins the one that is there. A second
-// library beside a loaded one is refused. ONNX Runtime reads ORT_DISABLE_TELEMETRY when its environment is made: a
-// program sets that at its start, while it has one thread.
-func Open(file string, o Options) (*Runtime, error) {
-	if o.Log < LogOff || o.Log > LogVerbose {
-		return nil, fmt.Errorf("open ONNX Runtime: log level must be 0 to %d, is %d", LogVerbose, o.Log)
-	}
-	path, err := Locate(Search{Library: file})
+// Open loads the library that Locate finds and creates the environment of the process, or joins the existing one. A second library beside a
+// loaded one is refused. ONNX Runtime reads ORT_DISABLE_TELEMETRY when it creates its environment: a program sets it at its start, while it
+// has one thread.
+func Open(library string) (*Runtime, error) {
+	path, err := Locate(library)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +55,7 @@ func Open(file string, o Options) (*Runtime, error) {
 		return nil, err
 	}
 	if lib.opened == 0 {
-		if err := lib.start(o); err != nil {
+		if err := lib.start(); err != nil {
 			return nil, err
 		}
 	}
@@ -97,22 +77,16 @@ func (r *Runtime) free() {
 	r.lib.stop()
 }
 
-// Close gives the runtime back. The environment goes with the last one and its devices and sessions.
+// Close frees the runtime. The environment ends with the last runtime and its devices and sessions.
 func (r *Runtime) Close() error {
 	r.life.end()
 	return nil
 }
 
-// Version is that of the library, such as 1.30.0.
-func (r *Runtime) Version() string { return r.lib.version }
-
-// Path is the library file.
-func (r *Runtime) Path() string { return r.path }
-
-// HasCUDA says whether the files that CUDA devices need lie beside the library. It does not say that there is a device.
+// HasCUDA reports whether the library's folder has the files for CUDA devices. It does not look for a device.
 func (r *Runtime) HasCUDA() bool { return r.missingProvider() == "" }
 
-// missingProvider names the first provider file that is not there.
+// missingProvider returns the path of the first missing provider file, or "".
 func (r *Runtime) missingProvider() string {
 	for _, name := range []string{"libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"} {
 		path := filepath.Join(filepath.Dir(r.path), name)
@@ -123,12 +97,12 @@ func (r *Runtime) missingProvider() string {
 	return ""
 }
 
-// load needs lib.mu.
+// load loads the library. The caller holds lib.mu.
 func (lib *library) load(path string) error {
 	if lib.path == path {
 		return nil
 	}
-	// Before it is loaded, since loading runs its constructors.
+	// Checked before loading, which runs the library's constructors.
 	if lib.path != "" {
 		return fmt.Errorf("open %s: this process has loaded %s already, and can hold only one ONNX Runtime", path, lib.path)
 	}
@@ -141,9 +115,9 @@ func (lib *library) load(path string) error {
 		return fmt.Errorf("%w: %s is not ONNX Runtime: it has no OrtGetApiBase", ErrNoRuntime, path)
 	}
 	version := C.GoString(C.tl_version(base))
-	if !atLeast(version, MinVersion) {
+	if !atLeast(version, minVersion) {
 		return fmt.Errorf("%w: expected version %s or newer, %s is %s: `make runtime` or `make runtime-cuda` fetches one",
-			ErrNoRuntime, MinVersion, path, version)
+			ErrNoRuntime, minVersion, path, version)
 	}
 	api := C.tl_api(base, C.ORT_API_VERSION)
 	if api == nil {
@@ -153,28 +127,17 @@ func (lib *library) load(path string) error {
 	return nil
 }
 
-// start makes the environment, through onnxruntime_go so that it is one for both. Needs lib.mu.
-func (lib *library) start(o Options) error {
-	levels := []struct {
-		level  C.OrtLoggingLevel
-		option onnx.EnvironmentOption
-	}{
-		LogOff:      {C.ORT_LOGGING_LEVEL_FATAL, onnx.WithLogLevelFatal()},
-		LogErrors:   {C.ORT_LOGGING_LEVEL_ERROR, onnx.WithLogLevelError()},
-		LogWarnings: {C.ORT_LOGGING_LEVEL_WARNING, onnx.WithLogLevelWarning()},
-		LogInfo:     {C.ORT_LOGGING_LEVEL_INFO, onnx.WithLogLevelInfo()},
-		LogVerbose:  {C.ORT_LOGGING_LEVEL_VERBOSE, onnx.WithLogLevelVerbose()},
-	}
-	level := levels[o.Log]
+// start creates the environment, shared with onnxruntime_go. Its log is off: errors are returned. The caller holds lib.mu.
+func (lib *library) start() error {
 	lib.joined = onnx.IsInitialized()
-	// Ours first: the log level that the environment is made with is the one that it keeps for messages before any option is read.
+	// Ours first, because the first environment sets the log level.
 	var env *C.OrtEnv
-	if err := lib.check("start ONNX Runtime", C.tl_env(lib.api, C.int(level.level), &env)); err != nil {
+	if err := lib.check("start ONNX Runtime", C.tl_env(lib.api, &env)); err != nil {
 		return err
 	}
 	if !lib.joined {
 		onnx.SetSharedLibraryPath(lib.path)
-		if err := onnx.InitializeEnvironment(level.option); err != nil {
+		if err := onnx.InitializeEnvironment(onnx.WithLogLevelFatal()); err != nil {
 			C.tl_env_free(lib.api, env)
 			return fmt.Errorf("start ONNX Runtime: %w", err)
 		}
@@ -183,7 +146,7 @@ func (lib *library) start(o Options) error {
 	return nil
 }
 
-// stop undoes start when nobody has the library open. Needs lib.mu.
+// stop undoes start when no Runtime is open. The caller holds lib.mu.
 func (lib *library) stop() {
 	if lib.opened > 0 || lib.env == nil {
 		return
@@ -195,7 +158,7 @@ func (lib *library) stop() {
 	lib.env = nil
 }
 
-// check turns a status into an error and frees it.
+// check converts a status into an error and frees it.
 func (lib *library) check(op string, s *C.OrtStatus) error {
 	if s == nil {
 		return nil
@@ -206,7 +169,7 @@ func (lib *library) check(op string, s *C.OrtStatus) error {
 	return e
 }
 
-// short leaves out the signatures of C++ functions before what CUDA and its libraries said.
+// short removes the signatures of C++ functions before the message of CUDA and its libraries.
 func short(message string) string {
 	for _, library := range []string{"CUDA", "CUBLAS", "CUDNN", "CUFFT"} {
 		if i := strings.Index(message, library+" failure "); i >= 0 {
@@ -216,7 +179,7 @@ func short(message string) string {
 	return message
 }
 
-// kindOf reads from ONNX Runtime's words what it has no code for. The texts are those of its arena allocator (bfc_arena.cc), of the CUDA
+// kindOf recognises errors that ONNX Runtime has no code for, by the messages of its arena allocator (bfc_arena.cc), of the CUDA
 // provider's checks (cuda_call.cc) and of the executor.
 func kindOf(message string) error {
 	for _, t := range []struct {
@@ -238,7 +201,7 @@ func kindOf(message string) error {
 	return nil
 }
 
-// openLibrary is dlopen. Libraries that are loaded later find this one by its name, wherever it lies.
+// openLibrary is dlopen. Libraries that are loaded later find this one by its name, in whatever folder it is.
 func openLibrary(path string) (unsafe.Pointer, error) {
 	name := C.CString(path)
 	defer freeString(name)
@@ -258,17 +221,13 @@ func symbol(handle unsafe.Pointer, name string) unsafe.Pointer {
 
 func freeString(s *C.char) { C.tl_free(C.uintptr_t(uintptr(unsafe.Pointer(s)))) }
 
-// atLeast compares the first two numbers of versions. What is not a version is too old.
+// atLeast compares the first two numbers of versions. Text that is not a version counts as 0.0.
 func atLeast(version, least string) bool {
 	a, b := twoNumbers(version), twoNumbers(least)
-	return a[0] > b[0] || a[0] == b[0] && a[1] >= b[1]
+	return slices.Compare(a[:], b[:]) >= 0
 }
 
 func twoNumbers(version string) (n [2]int) {
-	for i, part := range strings.SplitN(version, ".", 3) {
-		if i < 2 {
-			n[i], _ = strconv.Atoi(part)
-		}
-	}
+	_, _ = fmt.Sscanf(version, "%d.%d", &n[0], &n[1])
 	return n
 }

@@ -22,27 +22,16 @@ func TestLocate(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "libonnxruntime.so")
 	require.NoError(t, os.Symlink(library, link))
 
-	for name, s := range map[string]ort.Search{
-		"a file":                   {Library: library},
-		"a link":                   {Library: link},
-		"a folder":                 {Library: folder},
-		"the explicit one is used": {Library: folder, Folders: []string{"/nowhere"}},
-		"a list of folders":        {Folders: []string{"/nowhere", "", folder}},
-	} {
+	for name, given := range map[string]string{"a file": library, "a link": link, "a folder": folder} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ort.Locate(s)
+			got, err := ort.Locate(given)
 			require.NoError(t, err)
 			require.Equal(t, library, got)
 		})
 	}
-	for name, s := range map[string]ort.Search{
-		"no such file":          {Library: "/nowhere/libonnxruntime.so"},
-		"a folder without it":   {Library: t.TempDir()},
-		"no folder that has it": {Folders: []string{t.TempDir(), "/nowhere"}},
-		"no folders":            {Folders: []string{}},
-	} {
+	for name, given := range map[string]string{"no such file": "/nowhere/libonnxruntime.so", "a folder without it": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ort.Locate(s)
+			_, err := ort.Locate(given)
 			require.ErrorIs(t, err, ort.ErrNoRuntime)
 			require.ErrorContains(t, err, "make runtime")
 			require.ErrorContains(t, err, "make runtime-cuda")
@@ -61,7 +50,7 @@ func TestLocateFindsBesideTheProgramAndInTheWorkingFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.MkdirAll(filepath.Join("bin", "runtime"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join("bin", "runtime", ort.LibraryName), nil, 0o600))
-	path, err := ort.Locate(ort.Search{Folders: folders[1:]})
+	path, err := ort.Locate("")
 	require.NoError(t, err)
 	require.True(t, filepath.IsAbs(path))
 	require.Equal(t, filepath.Join("bin", "runtime", ort.LibraryName), path[len(path)-len("bin/runtime/libonnxruntime.so"):])
@@ -73,7 +62,7 @@ func TestOpen(t *testing.T) {
 	require.Regexp(t, `^1\.[3-9]\d\.`, r.Version())
 	require.FileExists(t, r.Path())
 
-	again, err := ort.Open(r.Path(), ort.Options{})
+	again, err := ort.Open(r.Path())
 	require.NoError(t, err)
 	require.Equal(t, int64(2), ort.Live().Runtimes)
 	require.NoError(t, again.Close())
@@ -83,20 +72,13 @@ func TestOpen(t *testing.T) {
 	require.ErrorIs(t, err, ort.ErrClosed)
 	_, err = again.NewRunOptions()
 	require.ErrorIs(t, err, ort.ErrClosed)
-	_, err = again.NewPrepacked()
-	require.ErrorIs(t, err, ort.ErrClosed)
-
-	for _, level := range []ort.LogLevel{-1, 5} {
-		_, err = ort.Open(r.Path(), ort.Options{Log: level})
-		require.ErrorContains(t, err, "log level must be 0 to 4")
-	}
 }
 
 func TestOpenAgainAfterTheLastClose(t *testing.T) {
 	orttest.NoLeaks(t)
 	library := orttest.Library(t)
 	for range 3 {
-		r, err := ort.Open(library, ort.Options{Log: ort.LogErrors})
+		r, err := ort.Open(library)
 		require.NoError(t, err)
 		require.True(t, onnx.IsInitialized(), "onnxruntime_go shares the environment")
 		require.Equal(t, r.Version(), onnx.GetVersion())
@@ -126,13 +108,13 @@ func TestOpenWhatIsNoRuntime(t *testing.T) {
 		return
 	}
 	orttest.NoLeaks(t)
-	_, err := ort.Open("/nowhere/libonnxruntime.so", ort.Options{})
+	_, err := ort.Open("/nowhere/libonnxruntime.so")
 	require.ErrorIs(t, err, ort.ErrNoRuntime)
 	require.ErrorContains(t, err, "make runtime")
 
 	text := filepath.Join(t.TempDir(), "libonnxruntime.so")
 	require.NoError(t, os.WriteFile(text, []byte("not a library"), 0o600))
-	_, err = ort.Open(text, ort.Options{})
+	_, err = ort.Open(text)
 	require.ErrorIs(t, err, ort.ErrNoRuntime)
 	require.ErrorContains(t, err, text)
 
@@ -141,7 +123,7 @@ func TestOpenWhatIsNoRuntime(t *testing.T) {
 	second, err := os.ReadFile(r.Path())
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, ort.LibraryName), second, 0o600))
-	_, err = ort.Open(folder, ort.Options{})
+	_, err = ort.Open(folder)
 	require.ErrorContains(t, err, "can hold only one")
 	require.ErrorContains(t, err, r.Path())
 }
@@ -155,7 +137,7 @@ func TestOpenOtherLibraries(t *testing.T) {
 		return
 	}
 	other := compile(t, "int something(void) { return 1; }")
-	_, err := ort.Open(other, ort.Options{})
+	_, err := ort.Open(other)
 	require.ErrorIs(t, err, ort.ErrNoRuntime)
 	require.ErrorContains(t, err, "has no OrtGetApiBase")
 
@@ -163,7 +145,7 @@ func TestOpenOtherLibraries(t *testing.T) {
 static const void *api(unsigned n) { (void)n; return 0; }
 static const struct { const void *(*api)(unsigned); const char *(*version)(void); } base = {api, version};
 const void *OrtGetApiBase(void) { return &base; }`)
-	_, err = ort.Open(old, ort.Options{})
+	_, err = ort.Open(old)
 	require.ErrorIs(t, err, ort.ErrNoRuntime)
 	require.ErrorContains(t, err, "expected version 1.30 or newer")
 	require.ErrorContains(t, err, "1.17.3")
@@ -179,7 +161,7 @@ func TestASecondLibraryIsNotLoaded(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
 	second := compile(t, `#include <stdio.h>
 __attribute__((constructor)) static void loaded(void) { fclose(fopen("`+mark+`", "w")); }`)
-	_, err := ort.Open(second, ort.Options{})
+	_, err := ort.Open(second)
 	require.ErrorContains(t, err, "can hold only one")
 	require.NoFileExists(t, mark)
 }
@@ -211,7 +193,7 @@ func TestTogetherWithTheModule(t *testing.T) {
 		require.NoError(t, s.Run())
 		require.Equal(t, []float32{3, 5, 7, 9}, out.GetData())
 	}
-	r, err := ort.Open(library, ort.Options{})
+	r, err := ort.Open(library)
 	require.NoError(t, err)
 	run()
 	require.NoError(t, r.Close())
@@ -219,7 +201,7 @@ func TestTogetherWithTheModule(t *testing.T) {
 	// The module first: closing ours leaves its environment alone.
 	onnx.SetSharedLibraryPath(library)
 	require.NoError(t, onnx.InitializeEnvironment())
-	r, err = ort.Open(library, ort.Options{})
+	r, err = ort.Open(library)
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
 	require.True(t, onnx.IsInitialized())

@@ -8,30 +8,54 @@ import (
 	"math"
 	"slices"
 	"unsafe"
+
+	"touchline/models"
 )
 
-// Tensor is a typed and shaped view over memory that can be bound to a graph's input or output.
+// Element is the Go type of the elements of a host tensor. uint16 holds the bits of float16 and bfloat16.
+type Element interface {
+	float32 | uint16 | int8 | uint8 | int32 | int64
+}
+
+// holds reports whether elements of type t have the Go type of v.
+func holds(t models.Type, v any) bool {
+	switch v.(type) {
+	case float32:
+		return t == models.Float32
+	case uint16:
+		return t == models.Float16 || t == models.BFloat16
+	case int8:
+		return t == models.Int8
+	case uint8:
+		return t == models.Uint8
+	case int32:
+		return t == models.Int32
+	}
+	return t == models.Int64
+}
+
+// Tensor is a typed and shaped view of memory that can be bound to an input or output of a graph.
 type Tensor struct {
 	life  life
-	typ   Type
+	typ   models.Type
 	shape []int64
 	place Pointer
 	value *C.OrtValue
-	owned *Memory // taken for this tensor alone; nil for a view
+	owned *Memory // of this tensor alone; nil for a view
 	lib   *library
 }
 
-// NewTensor takes device memory for a tensor, which is freed with it.
-func (d *Device) NewTensor(t Type, shape ...int64) (*Tensor, error) {
+// NewTensor allocates a tensor with device memory of its own.
+func (d *Device) NewTensor(t models.Type, shape ...int64) (*Tensor, error) {
 	return d.newTensor(false, t, shape)
 }
 
-// NewHostTensor takes host memory for a tensor: what graphs want to read on the CPU (scalars), or small things to copy. See [Data].
-func (d *Device) NewHostTensor(t Type, shape ...int64) (*Tensor, error) {
+// NewHostTensor allocates a tensor in host memory, for inputs that graphs read on the CPU (scalars) and for small copies. See [Data].
+func (d *Device) NewHostTensor(t models.Type, shape ...int64) (*Tensor, error) {
 	return d.newTensor(true, t, shape)
 }
 
-func (d *Device) newTensor(host bool, t Type, shape []int64) (*Tensor, error) {
+func (d *Device) newTensor(host bool, t models.Type, shape []int64) (*Tensor, error) {
 	n, err := bytesOf(t, shape)
 	if err != nil {
 		return nil, err
@@ -49,8 +73,8 @@ func (d *Device) newTensor(host bool, t Type, shape []int64) (*Tensor, error) {
 	return v, nil
 }
 
-// TensorAt sees memory from a place on as a tensor, on the host or on the device as the memory is. It keeps the memory from being freed.
-func (d *Device) TensorAt(p Pointer, t Type, shape ...int64) (*Tensor, error) {
+// TensorAt returns a view of memory from p on. The memory stays allocated until the tensor is closed.
+func (d *Device) TensorAt(p Pointer, t models.Type, shape ...int64) (*Tensor, error) {
 	n, err := bytesOf(t, shape)
 	if err != nil {
 		return nil, err
@@ -84,11 +108,11 @@ func dims(shape []int64) *C.int64_t {
 	return (*C.int64_t)(unsafe.Pointer(&shape[0]))
 }
 
-// bytesOf is the size of a tensor, with every way of being wrong told.
-func bytesOf(t Type, shape []int64) (int64, error) {
+// bytesOf returns the size of a tensor.
+func bytesOf(t models.Type, shape []int64) (int64, error) {
 	n := int64(t.Size())
 	if n == 0 {
-		return 0, fmt.Errorf("make a tensor: %s is no element type that this package knows", t)
+		return 0, fmt.Errorf("make a tensor: %s is not a supported element type", t)
 	}
 	for _, d := range shape {
 		if d < 0 {
@@ -103,49 +127,44 @@ func bytesOf(t Type, shape []int64) (int64, error) {
 }
 
 func (t *Tensor) free() {
-	if t.owned == nil || t.owned.output == nil { // an output's value goes with its memory
-		C.tl_value_free(t.lib.api, t.value)
-	}
+	C.tl_value_free(t.lib.api, t.value)
 	t.place.release()
 	if t.owned != nil {
 		_ = t.owned.Close()
 	}
 }
 
-// Close gives the tensor back, and its memory if it was taken for it.
+// Close frees the tensor, and its memory unless it is a view.
 func (t *Tensor) Close() error {
 	t.life.end()
 	return nil
 }
 
-// Type is that of an element.
-func (t *Tensor) Type() Type { return t.typ }
+// Type returns the element type.
+func (t *Tensor) Type() models.Type { return t.typ }
 
-// Shape is the size in each dimension; empty for a scalar. The slice is the caller's own.
+// Shape returns a copy of the size in each dimension; empty for a scalar.
 func (t *Tensor) Shape() []int64 { return slices.Clone(t.shape) }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (t *Tensor) Len() int64 { return t.Size() / int64(t.typ.Size()) }
 
-// Size is the number of bytes.
+// Size returns the number of bytes.
 func (t *Tensor) Size() int64 {
-	n, _ := bytesOf(t.typ, t.shape) // was checked when the tensor was made
+	n, _ := bytesOf(t.typ, t.shape) // checked by TensorAt
 	return n
 }
 
-// Pointer is the place of the first element.
+// Pointer returns the place of the first element.
 func (t *Tensor) Pointer() Pointer { return t.place }
 
-// Host says whether the data lies in host memory, where [Data] sees it.
-func (t *Tensor) Host() bool { return t.place.memory.host }
-
-// Data sees the elements of a host tensor, without copying. The slice must not be used after the tensor's memory is closed.
+// Data returns the elements of a host tensor, without copying. The slice must not be used after the tensor's memory is closed.
 func Data[T Element](t *Tensor) ([]T, error) {
 	var zero T
-	if !t.typ.holds(zero) {
+	if !holds(t.typ, zero) {
 		return nil, fmt.Errorf("read a tensor: its elements are %s, asked for %T", t.typ, zero)
 	}
-	if !t.Host() {
+	if !t.place.memory.host {
 		return nil, fmt.Errorf("read a tensor: its data is on %s: copy it with CopyOut", t.place.memory.device.name)
 	}
 	if t.life.closed.Load() {

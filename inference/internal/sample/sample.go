@@ -1,14 +1,13 @@
 // Package sample chooses the next token from a row of logits, in the order and
-// with the roundings of the official MiniCPM-o code: forbidden ids, repetition
-// penalty, length, temperature, top-k, top-p, draw. A draw takes the kept ids
-// in their order, sums their probabilities in float64 and picks the first whose
-// sum exceeds u times the total.
+// with the rounding of the official MiniCPM-o code: forbidden ids, repetition
+// penalty, length, temperature, top-k, top-p, draw. A draw sums the probabilities
+// of the kept ids, in the order of the ids, in float64 and chooses the first id
+// whose sum exceeds u times the total.
 //
-// A row may be given whole (Full) or as its largest values, as a GPU returns
-// them (Top). Both choose the same id; where the largest values do not suffice
-// to know it, Top says so.
+// Full takes a whole row; Top takes its largest values, as a GPU returns them.
+// Both choose the same id, unless Top reports that its values are not enough.
 //
-// It starts no goroutines and allocates nothing per token.
+// The package starts no goroutines and allocates nothing per token.
 package sample
 
 import (
@@ -20,11 +19,11 @@ import (
 	"slices"
 )
 
-// ErrNotFinite is returned for a row with a logit that is NaN or +Inf, or with
-// nothing left to choose from.
+// ErrNotFinite is returned for a row with a logit that is NaN or +Inf, or without
+// any id to choose from.
 var ErrNotFinite = errors.New("the model's output is not finite")
 
-// Candidate is one id that may be chosen.
+// Candidate is an id that may be chosen.
 type Candidate struct {
 	ID int32
 	// Logit after penalties and temperature.
@@ -33,8 +32,8 @@ type Candidate struct {
 	Prob float32
 }
 
-// Sampler holds the scratch memory of draws. It belongs to one goroutine at a
-// time; the states it works on may change from call to call.
+// Sampler holds the scratch memory of draws, for any states. It is not safe for
+// concurrent use.
 type Sampler struct {
 	vocab int
 	row   []float32
@@ -42,17 +41,17 @@ type Sampler struct {
 	kept  []Candidate
 }
 
-// New returns a sampler for a vocabulary of that size.
+// New returns a sampler for a vocabulary.
 func New(vocab int) *Sampler {
 	return &Sampler{vocab: vocab, kept: make([]Candidate, 0, 512), heap: make([]float32, 0, 512)}
 }
 
-// Kept are the ids of the last draw that could have been chosen, in their
-// order, with their probabilities. Valid until the next call.
+// Kept returns the candidates of the last draw, by id. The slice is valid until the
+// next call.
 func (s *Sampler) Kept() []Candidate { return s.kept }
 
-// Full draws from a whole row, which it does not change. u in [0,1) replaces
-// the state's own random number unless it is negative.
+// Full draws from a whole row, which it does not change. u in [0,1) replaces the
+// state's random number; a negative u does not.
 func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 	if len(logits) != s.vocab {
 		return 0, fmt.Errorf("expected a row of %d logits, has %d", s.vocab, len(logits))
@@ -91,7 +90,11 @@ func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 		}
 		return s.only(best, row[best])
 	}
-	warm(row, set.Temperature)
+	if t := float32(set.Temperature); t != 1 {
+		for i := range row {
+			row[i] /= t
+		}
+	}
 	s.kept = s.kept[:0]
 	least := low
 	if set.TopK > 0 && set.TopK < len(row) {
@@ -102,12 +105,13 @@ func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 			s.kept = append(s.kept, Candidate{ID: int32(id), Logit: v}) //nolint:gosec // bounded by the vocabulary
 		}
 	}
-	return s.draw(st, u)
+	s.sort(set.Chunked)
+	return s.drawSorted(st, u)
 }
 
-// Top draws from the largest values of a row and their ids, largest first, as
-// they are with forbidden ids already pressed down. ok is false when these do
-// not tell which id it is; then the state is as before and Full must be asked.
+// Top draws from the largest values of a row and their ids, largest first, after
+// lowering those of forbidden ids. ok is false if these values do not determine the
+// id; then the state is unchanged and Full must be used.
 //
 //nolint:funlen // hot: it runs for each token of each slot
 func (s *Sampler) Top(st *State, values []float32, ids []int64, u float64) (id int32, ok bool, err error) {
@@ -115,7 +119,7 @@ func (s *Sampler) Top(st *State, values []float32, ids []int64, u float64) (id i
 	if len(values) == 0 || len(values) != len(ids) {
 		return 0, false, fmt.Errorf("expected as many values as ids, at least one, has %d and %d", len(values), len(ids))
 	}
-	// With factors below 1 an id from further down could rise into the list.
+	// With factors below 1 an id outside the list could rise into it.
 	complete := len(values) >= s.vocab
 	rises := set.RepetitionPenalty < 1 && len(st.distinct) > 0 || set.LengthPenalty != 0 && set.LengthPenalty < 1
 	if !complete && (rises || !set.Greedy && set.TopK == 0) {
@@ -186,7 +190,7 @@ func (s *Sampler) Top(st *State, values []float32, ids []int64, u float64) (id i
 	return id, true, err
 }
 
-// stop lays the length rules on the logit of a stop id.
+// stop applies the length rules to the logit of a stop id.
 func stop(st *State, v float32) float32 {
 	if st.barred() {
 		return float32(math.Inf(-1))
@@ -205,25 +209,9 @@ func (s *Sampler) only(id int32, v float32) (int32, error) {
 	return id, nil
 }
 
-func warm(row []float32, temperature float64) {
-	if temperature == 1 {
-		return
-	}
-	t := float32(temperature)
-	for i := range row {
-		row[i] /= t
-	}
-}
-
-// draw orders the kept ids first.
-func (s *Sampler) draw(st *State, u float64) (int32, error) {
-	s.sort(st.set.Chunked)
-	return s.drawSorted(st, u)
-}
-
-// sort puts the largest first. Among equals, the ones that top-p (or, on the
-// speech path, top-k) drops first come last: the official code sorts stably,
-// on the chat path from the small end.
+// sort sorts the kept ids, largest logit first. Of equal ones those that top-p (or,
+// on the speech path, top-k) drops first come last: the official code sorts stably,
+// on the chat path in ascending order.
 func (s *Sampler) sort(chunked bool) {
 	before := func(a, b Candidate) int {
 		if c := cmp.Compare(b.Logit, a.Logit); c != 0 {
@@ -238,7 +226,7 @@ func (s *Sampler) sort(chunked bool) {
 		slices.SortFunc(s.kept, before)
 		return
 	}
-	// The list is nearly sorted already: only penalised ids moved.
+	// An insertion sort: the list is nearly sorted, only penalised ids moved.
 	for i := 1; i < len(s.kept); i++ {
 		c := s.kept[i]
 		j := i
@@ -249,8 +237,7 @@ func (s *Sampler) sort(chunked bool) {
 	}
 }
 
-// drawSorted cuts the kept ids to top-k and top-p and draws one. It holds
-// every id that top-k may keep, largest first.
+// drawSorted limits the sorted kept ids to top-k and top-p and draws one.
 func (s *Sampler) drawSorted(st *State, u float64) (int32, error) {
 	set := &st.set
 	if len(s.kept) == 0 {
@@ -286,8 +273,8 @@ func (s *Sampler) drawSorted(st *State, u float64) (int32, error) {
 	return s.kept[len(s.kept)-1].ID, nil
 }
 
-// nucleus is how many of the sorted ids top-p keeps. The running sum is
-// rounded to float32, as a float32 tensor holds it.
+// nucleus returns the number of sorted ids that top-p keeps. The running sum is
+// rounded to float32, as in a float32 tensor.
 func nucleus(kept []Candidate, p float64, chunked bool) int {
 	var sum float64
 	if chunked {
@@ -306,7 +293,7 @@ func nucleus(kept []Candidate, p float64, chunked bool) int {
 	return 1
 }
 
-// softmax over candidates whose first is the largest.
+// softmax sets the probabilities of candidates sorted by logit.
 func softmax(kept []Candidate) {
 	top := kept[0].Logit
 	var total float64

@@ -1,7 +1,7 @@
 package sample
 
-// kth returns the k-th largest value of a row: a heap of the k largest seen,
-// smallest on top.
+// kth returns the k-th largest value of a row, with a heap of the k largest values
+// so far, smallest on top.
 func (s *Sampler) kth(row []float32, k int) float32 {
 	s.heap = append(s.heap[:0], row[:k]...)
 	h := s.heap

@@ -7,32 +7,32 @@ import (
 	"touchline/internal/check"
 )
 
-// Settings are the rules one answer is drawn by. Read-only once in use.
+// Settings are the rules for drawing one answer. Read-only once in use.
 type Settings struct {
-	// Greedy takes the largest logit. Penalties and forbidden ids still count.
+	// Greedy chooses the largest logit, after penalties and forbidden ids.
 	Greedy bool
 	// Temperature divides the logits.
 	Temperature float64
 	// TopK keeps the K largest logits; 0 keeps all.
 	TopK int
-	// TopP keeps the most probable ids that together reach P; 1 keeps all.
+	// TopP keeps the most probable ids with a total probability of P; 1 keeps all.
 	TopP float64
-	// RepetitionPenalty divides positive logits of ids that were generated
-	// before and multiplies the others; 1 is off.
+	// RepetitionPenalty divides positive logits of ids generated before and
+	// multiplies negative ones; 1 is off.
 	RepetitionPenalty float64
-	// Window bounds the ids the penalty sees: the last Window before the chunk
-	// under way and all of this chunk. 0 means every generated id.
+	// Window limits the penalty to the last Window ids before the current chunk and
+	// all ids of this chunk. 0 means all generated ids.
 	Window int
-	// Chunked selects the rules of the speech path: exactly K ids survive
-	// top-k, and top-p keeps the first id that crosses P. Without it the rules
-	// are those of the chat path: top-k keeps all that equal the K-th, and
-	// top-p drops from the small end while the sum is at most 1-P.
+	// Chunked selects the rules of the speech path: top-k keeps exactly K ids, and
+	// top-p keeps the first id that crosses P. On the chat path top-k also keeps all
+	// ids equal to the K-th, and top-p drops the smallest while their sum is at most
+	// 1-P.
 	Chunked bool
-	// MinTokens bars the stop ids before so many ids were generated.
+	// MinTokens is the number of generated ids before the first stop id.
 	MinTokens int
 	// Stop are the ids that end an answer.
 	Stop []int32
-	// LengthPenalty is laid on the stop ids like RepetitionPenalty; 1 or 0 is off.
+	// LengthPenalty applies to the stop ids like RepetitionPenalty; 1 or 0 is off.
 	LengthPenalty float64
 	// Forbidden ids are never chosen; nil forbids none.
 	Forbidden *Set
@@ -43,13 +43,13 @@ func Chat() Settings {
 	return Settings{Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02}
 }
 
-// Speech returns the rules of the official streaming call, which draws its
-// text in chunks that are spoken.
+// Speech returns the rules of the official streaming call, which draws spoken text
+// in chunks.
 func Speech() Settings {
 	return Settings{Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02, Window: 128, Chunked: true}
 }
 
-// Validate reports every setting that nothing can be drawn with.
+// Validate returns all invalid settings, joined.
 func (s Settings) Validate(vocab int) error {
 	var bad check.Settings
 	positive := func(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
@@ -73,7 +73,7 @@ type Set struct {
 	count int
 }
 
-// NewSet returns the set of the ids that lie inside the vocabulary.
+// NewSet returns the set of those ids that are in the vocabulary.
 func NewSet(vocab int, ids ...int32) *Set {
 	s := &Set{bits: make([]uint64, (vocab+63)/64)}
 	for _, id := range ids {
@@ -89,7 +89,7 @@ func (s *Set) Has(id int32) bool {
 	return s != nil && s.bits[uint32(id)>>6]>>(uint32(id)&63)&1 != 0
 }
 
-// Len is the number of ids.
+// Len returns the number of ids.
 func (s *Set) Len() int {
 	if s == nil {
 		return 0
@@ -97,7 +97,7 @@ func (s *Set) Len() int {
 	return s.count
 }
 
-// add reports whether id is new.
+// add adds an id and reports whether it is new.
 func (s *Set) add(id int32) bool {
 	if s.Has(id) {
 		return false

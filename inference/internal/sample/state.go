@@ -2,21 +2,20 @@ package sample
 
 import "math/rand/v2"
 
-// State is what one answer's draws depend on: its rules, the ids generated so
-// far, its random numbers. It belongs to one goroutine at a time.
+// State is the state of one answer's draws: its rules, the ids generated so far,
+// its random numbers. It is not safe for concurrent use.
 type State struct {
 	set       Settings
 	vocab     int
 	generated int
 	ids       []int32 // for the window: all ids of this answer
-	chunk     int     // where in ids the chunk under way begins
-	seen      *Set    // what the penalty sees
-	distinct  []int32 // the same, as a list
+	seen      *Set    // ids that the penalty applies to
+	distinct  []int32 // the same as a list
 	source    rand.PCG
 	uniform   func() float64
 }
 
-// NewState returns a state for a vocabulary of that size. Reset before use.
+// NewState returns a state for a vocabulary. Reset it before use.
 func NewState(vocab int) *State {
 	s := &State{
 		vocab: vocab, seen: NewSet(vocab), ids: make([]int32, 0, 1024), distinct: make([]int32, 0, 1024),
@@ -29,14 +28,11 @@ func NewState(vocab int) *State {
 // Reset begins a new answer. Equal seeds give equal draws.
 func (s *State) Reset(set Settings, seed, stream uint64) {
 	s.set = set
-	s.generated, s.chunk = 0, 0
+	s.generated = 0
 	s.ids = s.ids[:0]
 	s.forget()
 	s.source.Seed(seed, stream)
 }
-
-// Settings are those of the last Reset.
-func (s *State) Settings() *Settings { return &s.set }
 
 func (s *State) forget() {
 	for _, id := range s.distinct {
@@ -45,7 +41,7 @@ func (s *State) forget() {
 	s.distinct = s.distinct[:0]
 }
 
-// Accept notes an id as generated. Ids outside the vocabulary are not counted.
+// Accept adds a generated id. It ignores ids outside the vocabulary.
 func (s *State) Accept(id int32) {
 	if id < 0 || int(id) >= s.vocab {
 		return
@@ -54,33 +50,32 @@ func (s *State) Accept(id int32) {
 	if s.set.Window > 0 {
 		s.ids = append(s.ids, id)
 	}
+	s.see(id)
+}
+
+// see adds an id to those that the penalty applies to.
+func (s *State) see(id int32) {
 	if s.seen.add(id) {
 		s.distinct = append(s.distinct, id)
 	}
 }
 
-// NewChunk begins a chunk: of the ids before it, the penalty now sees the
+// NewChunk begins a chunk: of the ids before it, the penalty now applies to the
 // last Window. Without a Window it does nothing.
 func (s *State) NewChunk() {
 	if s.set.Window == 0 {
 		return
 	}
-	s.chunk = len(s.ids)
 	s.forget()
-	for _, id := range s.ids[max(0, s.chunk-s.set.Window):] {
-		if s.seen.add(id) {
-			s.distinct = append(s.distinct, id)
-		}
+	for _, id := range s.ids[max(0, len(s.ids)-s.set.Window):] {
+		s.see(id)
 	}
 }
 
-// Generated is how many ids were accepted since Reset.
-func (s *State) Generated() int { return s.generated }
-
-// barred reports whether the stop ids may not be chosen yet.
+// barred reports whether the stop ids must not be chosen yet.
 func (s *State) barred() bool { return s.generated < s.set.MinTokens }
 
-// adjust lays the repetition penalty on the logit of id.
+// adjust applies the repetition penalty to the logit of id.
 func (s *State) adjust(id int32, v float32) float32 {
 	if s.set.RepetitionPenalty != 1 && s.seen.Has(id) {
 		v = penalise(v, s.set.RepetitionPenalty)

@@ -1,8 +1,5 @@
 package vision
 
-// ToHalf is the rounding of the half-precision table.
-func ToHalf(f float32) uint16 { return toHalf(f) }
-
 // Levels are the ways to resize that this machine has, plain Go first.
 func Levels() []string { return []string{"plain", "avx2", "vnni"}[:bestLevel()+1] }
 

@@ -5,32 +5,32 @@ import (
 	"math"
 )
 
-// MaxSide bounds the width and the height of a picture, in pixels. It keeps
-// the patches of one image at 4096 or fewer for the published settings.
+// MaxSide is the maximum width and height of a picture in pixels. With the
+// published settings an image then has at most 4096 patches.
 const MaxSide = 16384
 
 // Size is a width and a height in pixels.
 type Size struct{ W, H int }
 
-// Grid says how a picture is cut into cells. The zero Grid means it is not.
+// Grid is the division of a picture into cells; zero for an undivided picture.
 type Grid struct{ Cols, Rows int }
 
-// Sliced reports whether there are cells beside the overview.
+// Sliced reports whether there are cells besides the overview.
 func (g Grid) Sliced() bool { return g.Cols > 0 && g.Rows > 0 }
 
-// Images is how many images the tower sees: the overview and the cells.
+// Images returns the number of images for the tower: the overview and the cells.
 func (g Grid) Images() int { return 1 + g.Cols*g.Rows }
 
-// Layout is what becomes of a picture of one size.
+// Layout holds the sizes of a picture's images.
 type Layout struct {
 	Grid     Grid
 	Overview Size // the whole picture, resized
-	Refine   Size // the whole picture, resized before it is cut; zero when not sliced
-	Cell     Size // one cell of Refine; zero when not sliced
+	Refine   Size // the picture resized before it is cut; zero if not sliced
+	Cell     Size // a cell of Refine; zero if not sliced
 }
 
-// Layout plans the images of a width x height picture. At most maxSlices cells
-// are cut; 0 means the number of the Config.
+// Layout plans the images of a width x height picture with at most maxSlices cells;
+// 0 means Config.MaxSlices.
 func (c Config) Layout(width, height, maxSlices int) (Layout, error) {
 	if width < 1 || height < 1 || width > MaxSide || height > MaxSide {
 		return Layout{}, fmt.Errorf("expected a picture of 1x1 to %dx%d pixels, is %dx%d", MaxSide, MaxSide, width, height)
@@ -57,8 +57,8 @@ func (c Config) Layout(width, height, maxSlices int) (Layout, error) {
 	}, nil
 }
 
-// grid picks the cells whose common shape is nearest to the picture's, among
-// the counts next to what its area asks for. The first wins a tie.
+// grid returns the grid with the aspect ratio nearest to the picture's, of those
+// with about as many cells as the area needs. The first wins a tie.
 func (c Config) grid(width, height, maxSlices int) Grid {
 	area := float64(width*height) / float64(c.Scale*c.Scale)
 	want := min(int(math.Ceil(area)), maxSlices)
@@ -84,8 +84,9 @@ func (c Config) grid(width, height, maxSlices int) Grid {
 	return best
 }
 
-// fit is the size near w x h of about Scale squared pixels whose sides are
-// multiples of a patch. A small picture is enlarged only when up is set.
+// fit returns the size of about Scale squared pixels with the aspect ratio of w x h
+// and sides that are multiples of a patch. It enlarges a small picture only if up
+// is set.
 func (c Config) fit(w, h float64, up bool) Size {
 	scale := float64(c.Scale)
 	if w*h > scale*scale || up {
@@ -96,7 +97,7 @@ func (c Config) fit(w, h float64, up bool) Size {
 	return Size{toMultiple(w, c.PatchSize), toMultiple(h, c.PatchSize)}
 }
 
-// toMultiple rounds x to a multiple of k, at least k; halves go to the even one.
+// toMultiple rounds x to a multiple of k, at least k, halves to even.
 func toMultiple(x float64, k int) int {
 	return max(int(math.RoundToEven(x/float64(k)))*k, k)
 }

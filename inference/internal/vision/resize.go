@@ -10,15 +10,15 @@ const (
 	weightBits = 22
 	// lowBits splits a weight into two 16-bit halves for multiply-add.
 	lowBits = 12
-	// group is how many taps a vector step takes.
+	// group is the number of taps in a vector step.
 	group = 4
-	// slack is how far beyond its input or output a vector step may reach.
+	// slack is the maximum number of bytes that a vector step accesses beyond its input or output.
 	slack = 32
-	// keptFilters bounds the filters remembered between pictures.
+	// keptFilters is the maximum number of filters kept between pictures.
 	keptFilters = 8
 )
 
-// level says which instructions the passes use; all give the same bytes.
+// level is the instruction set of the passes. All give the same bytes.
 type level uint8
 
 const (
@@ -27,14 +27,14 @@ const (
 	levelVNNI // AVX2 and the 8-bit dot product of AVX-512
 )
 
-// filter holds, for one side of a picture, which source pixels make which
-// output pixel: Pillow's bicubic filter with a = -0.5, widened when shrinking.
+// filter holds the source pixels of each output pixel and their weights, for one
+// side of a picture: Pillow's bicubic filter with a = -0.5, widened for shrinking.
 type filter struct {
 	in, out int
-	taps    int     // per output pixel, a multiple of group; unused ones weigh 0
+	taps    int     // per output pixel, a multiple of group; unused ones have weight 0
 	first   []int32 // first source pixel of each output pixel
 	offset  []int32 // the same in bytes of packed RGB
-	used    []int32 // taps in use of each output pixel
+	used    []int32 // number of used taps of each output pixel
 	weights []int32 // [out][taps]
 	// split holds the weights for the horizontal pass, low halves of a group
 	// and then its high halves; pairs for the vertical one, two by two.
@@ -44,7 +44,7 @@ type filter struct {
 	reach  int // bytes from the start of a row that a vector pass may read
 }
 
-// filter finds or makes the filter from in to out pixels.
+// filter returns the filter from in to out pixels.
 func (p *Preprocessor) filter(in, out int) *filter {
 	for i, f := range p.filters {
 		if f.in == in && f.out == out {
@@ -61,8 +61,8 @@ func (p *Preprocessor) filter(in, out int) *filter {
 	return f
 }
 
-// The explicit conversions to float64 keep compilers from fusing a multiply
-// and an add into one differently rounded step.
+// newFilter computes a filter. The explicit conversions to float64 prevent fused
+// multiply-adds, which round differently.
 func newFilter(in, out int) *filter {
 	scale := float64(in) / float64(out)
 	stretch := max(scale, 1)
@@ -126,9 +126,9 @@ func bicubic(x float64) float64 {
 	}
 }
 
-// resize scales the picture into buf, which grows as needed, and returns it
-// with the distance of its rows. The horizontal pass comes first and both
-// round to 8 bits; a pass that changes nothing is left out.
+// resize scales the picture into buf, which grows as needed, and returns it with
+// the stride of its rows. It rounds to 8 bits after the horizontal and after the
+// vertical pass, and skips a pass that changes nothing.
 func (p *Preprocessor) resize(buf []byte, from Size, pix []byte, to Size) ([]byte, int) {
 	stride := (3*to.W+15)/16*16 + 16
 	buf = grow(buf, stride*to.H+slack)
@@ -156,11 +156,11 @@ func (p *Preprocessor) resize(buf []byte, from Size, pix []byte, to Size) ([]byt
 		rows(buf, 0, from.H)
 		return buf, stride
 	}
-	// One group of rows more than there are: the unused taps read them.
+	// One group of rows more than the picture has, for reads of unused taps.
 	p.middle = grow(p.middle, stride*(from.H+group)+slack)
 	done := 0
 	for y := range to.H {
-		// Just as many rows as are needed, so that they are still in the cache.
+		// Only the needed rows, so that they are still in the cache.
 		if need := int(down.first[y] + down.used[y]); need > done {
 			ahead := min(need+need%2, from.H)
 			rows(p.middle, done, ahead-done)
@@ -177,8 +177,8 @@ func (p *Preprocessor) resize(buf []byte, from Size, pix []byte, to Size) ([]byt
 	return buf, stride
 }
 
-// rows returns one or two rows of the picture and their distance; the last
-// ones of a picture are copied to where reading beyond them is safe.
+// rows returns one or two rows of the picture and their stride. It copies the last
+// rows of a picture to a buffer that allows reads beyond them.
 func (p *Preprocessor) rows(pix []byte, from Size, y, n, reach int) (src []byte, distance int) {
 	row := 3 * from.W
 	if (y+n-1)*row+reach <= len(pix) {
@@ -192,7 +192,7 @@ func (p *Preprocessor) rows(pix []byte, from Size, y, n, reach int) (src []byte,
 	return p.edge, distance
 }
 
-// row is the horizontal pass over one row in plain Go.
+// row is the horizontal pass of one row in plain Go.
 func (f *filter) row(dst, src []byte) {
 	for i := range f.out {
 		n := int(f.used[i])
@@ -209,8 +209,8 @@ func (f *filter) row(dst, src []byte) {
 	}
 }
 
-// column is the vertical pass for output row y in plain Go; src starts at the
-// first row it needs.
+// column is the vertical pass of output row y in plain Go; src starts at its first
+// source row.
 func (f *filter) column(dst, src []byte, stride, y int) {
 	ws := f.weights[y*f.taps:][:f.used[y]]
 	for x := range dst {
@@ -226,7 +226,7 @@ func (f *filter) column(dst, src []byte, stride, y int) {
 
 func clip(sum int32) byte { return byte(max(0, min(255, sum>>weightBits))) }
 
-// grow returns a buffer of n bytes, the old one if it is large enough.
+// grow returns a buffer of n bytes, reusing buf if it is large enough.
 func grow(buf []byte, n int) []byte {
 	if cap(buf) >= n {
 		return buf[:n]

@@ -2,7 +2,7 @@
 
 package vision
 
-// bestLevel is what this machine can do.
+// bestLevel returns the fastest level of this machine.
 func bestLevel() level { return levelPlain }
 
 func (f *filter) rowsFast(_ level, dst []byte, stride int, src []byte, distance, n int) {

@@ -1,10 +1,9 @@
-// Package vision turns pictures into what the vision tower eats: the slicing
-// grid, a bicubic resize, normalised patches and position ids. All of it is
-// bit for bit what the original preprocessing gives (Pillow 10's bicubic filter
-// with its two 8-bit passes).
+// Package vision prepares pictures for the vision tower: slicing grid, bicubic
+// resize, normalised patches and position ids. The results equal those of the
+// original preprocessing bit for bit (Pillow 10's bicubic filter with its two 8-bit
+// passes).
 //
-// It never runs a model and starts no goroutines. A Preprocessor belongs to
-// one goroutine at a time and keeps its buffers between pictures.
+// It runs no model and starts no goroutines.
 package vision
 
 import (
@@ -12,9 +11,10 @@ import (
 	"math"
 
 	"touchline/internal/check"
+	"touchline/models"
 )
 
-// sliceLimit bounds the cells of one picture, whatever a config says.
+// sliceLimit is the maximum number of cells of a picture in any config.
 const sliceLimit = 64
 
 // Config holds the preprocessing constants of a checkpoint
@@ -22,12 +22,12 @@ const sliceLimit = 64
 type Config struct {
 	PatchSize     int        // side of a patch in pixels
 	Scale         int        // an image has about Scale*Scale pixels
-	MaxSlices     int        // cells of a picture when the caller does not say
+	MaxSlices     int        // default maximum of a picture's cells
 	PositionTable int        // side of the learned position table
 	Mean, Std     [3]float64 // of R, G, B after scaling to 0..1
 }
 
-// Validate reports every constant that no picture can be prepared with.
+// Validate returns all invalid constants, joined.
 func (c Config) Validate() error {
 	var s check.Settings
 	within := func(name string, v, low, high int) {
@@ -45,7 +45,7 @@ func (c Config) Validate() error {
 	return s.Err()
 }
 
-// Image is one input of the tower: a resized picture or one cell of it, packed
+// Image is one input of the tower: a resized picture or one of its cells, in packed
 // 8-bit RGB.
 type Image struct {
 	Width, Height int
@@ -54,10 +54,10 @@ type Image struct {
 	Pix           []byte // starts at the top left pixel
 }
 
-// Patches is the number of patches.
+// Patches returns the number of patches.
 func (m Image) Patches() int { return m.Rows * m.Cols }
 
-// AppendRGB adds the pixels without gaps, top row first.
+// AppendRGB appends the pixels without gaps, top row first.
 func (m Image) AppendRGB(dst []byte) []byte {
 	for y := range m.Height {
 		dst = append(dst, m.Pix[y*m.Stride:][:m.Width*3]...)
@@ -65,8 +65,8 @@ func (m Image) AppendRGB(dst []byte) []byte {
 	return dst
 }
 
-// Preprocessor prepares pictures one after the other. Not safe for concurrent
-// use.
+// Preprocessor prepares pictures and keeps its buffers between them. It is not safe
+// for concurrent use.
 type Preprocessor struct {
 	cfg    Config
 	values [3][256]float32 // a channel's byte, normalised
@@ -80,7 +80,7 @@ type Preprocessor struct {
 	level    level
 }
 
-// New checks the constants and fills the tables.
+// New returns a Preprocessor for valid constants.
 func New(cfg Config) (*Preprocessor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("check preprocessing constants: %w", err)
@@ -90,7 +90,7 @@ func New(cfg Config) (*Preprocessor, error) {
 		for v := range 256 {
 			// The original scales in float64, keeps float32 and normalises that.
 			x := (float32(float64(v)/255) - float32(cfg.Mean[c])) / float32(cfg.Std[c])
-			p.values[c][v], p.halves[c][v] = x, toHalf(x)
+			p.values[c][v], p.halves[c][v] = x, models.Float16Bits(x)
 		}
 	}
 	return p, nil
@@ -100,8 +100,8 @@ func New(cfg Config) (*Preprocessor, error) {
 func (p *Preprocessor) Config() Config { return p.cfg }
 
 // Images resizes and cuts a picture of packed 8-bit RGB, top row first, and
-// appends the overview and then the cells row by row to dst. What it returns
-// is overwritten by the next call. maxSlices as in Config.Layout.
+// appends the overview and then the cells row by row to dst. The next call
+// overwrites their pixels. maxSlices is as in Config.Layout.
 func (p *Preprocessor) Images(dst []Image, width, height int, pix []byte, maxSlices int) ([]Image, error) {
 	plan, err := p.cfg.Layout(width, height, maxSlices)
 	if err != nil {
@@ -132,12 +132,12 @@ func (p *Preprocessor) image(pix []byte, stride int, s Size) Image {
 	}
 }
 
-// PatchLen is the number of values of one patch.
+// PatchLen returns the number of values of one patch.
 func (p *Preprocessor) PatchLen() int { return 3 * p.cfg.PatchSize * p.cfg.PatchSize }
 
-// Patches writes the normalised patches of m to the front of dst and returns
-// that part: one row per patch, row-major over the picture, each in the order
-// channel, y, x. It panics if dst is shorter than m.Patches()*PatchLen().
+// Patches writes the normalised patches of m to the front of dst and returns that
+// part: one row per patch, row-major, each in the order channel, y, x. It panics if
+// dst is shorter than m.Patches()*PatchLen().
 func (p *Preprocessor) Patches(dst []float32, m Image) []float32 {
 	return patches(dst, m, &p.values, p.cfg.PatchSize)
 }
@@ -168,8 +168,8 @@ func patches[T float32 | uint16](dst []T, m Image, table *[3][256]T, side int) [
 	return dst
 }
 
-// Strip writes m the way the original tower takes it, [3, side, side*patches]:
-// patch p is the columns p*side to p*side+side. It panics if dst is too short.
+// Strip writes m in the original tower's layout, [3, side, side*patches]: patch p
+// is columns p*side to p*side+side. It panics if dst is too short.
 func (p *Preprocessor) Strip(dst []float32, m Image) []float32 {
 	side := p.cfg.PatchSize
 	width := side * m.Patches()
@@ -187,31 +187,4 @@ func (p *Preprocessor) Strip(dst []float32, m Image) []float32 {
 		}
 	}
 	return dst
-}
-
-// toHalf rounds to the nearest IEEE half, ties to even.
-func toHalf(f float32) uint16 {
-	bits := math.Float32bits(f)
-	sign := uint16(bits >> 16 & 0x8000)
-	switch exp := int(bits>>23&0xff) - 127; {
-	case exp > 15:
-		return sign | 0x7c00
-	case exp < -25:
-		return sign
-	default:
-		mant := bits&0x7fffff | 0x800000
-		drop := 13
-		if exp < -14 {
-			drop += -14 - exp
-		}
-		kept := mant >> drop
-		if rest, half := mant&(1<<drop-1), uint32(1)<<(drop-1); rest > half || rest == half && kept&1 == 1 {
-			kept++
-		}
-		if exp >= -14 {
-			// A carry out of the mantissa raises the exponent by itself.
-			kept += uint32(exp+14) << 10
-		}
-		return sign | uint16(kept)
-	}
 }

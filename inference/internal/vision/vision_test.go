@@ -7,15 +7,18 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"image"
-	"image/color"
+	"image/draw"
 	"image/png"
 	"io"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -38,25 +41,34 @@ func unzip(tb testing.TB, name string) []byte {
 	return b
 }
 
-// load decodes a picture to packed RGB; alpha is dropped, not blended.
+// loaded caches the pictures of load, by name.
+var loaded sync.Map
+
+// load decodes a picture to packed RGB; alpha is dropped, not blended. The result is read-only.
 func load(tb testing.TB, name string) (w, h int, pix []byte) {
+	tb.Helper()
+	once, _ := loaded.LoadOrStore(name, sync.OnceValues(func() (image.Point, []byte) { return decode(tb, name) }))
+	size, pix := once.(func() (image.Point, []byte))()
+	return size.X, size.Y, pix
+}
+
+func decode(tb testing.TB, name string) (size image.Point, pix []byte) {
 	tb.Helper()
 	f, err := os.Open(filepath.Join("testdata", name))
 	require.NoError(tb, err)
 	defer func() { _ = f.Close() }()
 	m, err := png.Decode(f)
 	require.NoError(tb, err)
-	b := m.Bounds()
-	for y := b.Min.Y; y < b.Max.Y; y++ {
-		for x := b.Min.X; x < b.Max.X; x++ {
-			c := color.NRGBAModel.Convert(m.At(x, y)).(color.NRGBA)
-			if n, ok := m.(*image.NRGBA); ok {
-				c = n.NRGBAAt(x, y)
-			}
-			pix = append(pix, c.R, c.G, c.B)
-		}
+	n, ok := m.(*image.NRGBA)
+	if !ok {
+		n = image.NewNRGBA(m.Bounds())
+		draw.Draw(n, n.Rect, m, n.Rect.Min, draw.Src)
 	}
-	return b.Dx(), b.Dy(), pix
+	pix = make([]byte, 0, len(n.Pix)/4*3)
+	for p := range slices.Chunk(n.Pix, 4) {
+		pix = append(pix, p[:3]...)
+	}
+	return n.Rect.Size(), pix
 }
 
 func newPreprocessor(tb testing.TB) *vision.Preprocessor {
@@ -66,12 +78,9 @@ func newPreprocessor(tb testing.TB) *vision.Preprocessor {
 	return p
 }
 
+// floatBytes returns the values in memory, little-endian on all supported machines.
 func floatBytes(vs []float32) []byte {
-	b := make([]byte, 0, 4*len(vs))
-	for _, v := range vs {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-	}
-	return b
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(vs))), 4*len(vs))
 }
 
 func sum(b []byte) string {
@@ -96,39 +105,42 @@ func TestImagesAreThoseOfTheOriginal(t *testing.T) {
 	require.NoError(t, json.Unmarshal(unzip(t, "cases.json.gz"), &cases))
 	require.Len(t, cases, 68)
 	for level, name := range vision.Levels() {
-		p := newPreprocessor(t)
-		p.UseLevel(level)
-		slices, want := 0, 122
-		for _, tt := range cases {
-			if (name == "plain" || !thorough) && tt.MaxSlices != 2 { // the same filters, and slow
-				want -= len(tt.Slices)
-				continue
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPreprocessor(t)
+			p.UseLevel(level)
+			count, want := 0, 122
+			for _, tt := range cases {
+				if (name == "plain" || !thorough) && tt.MaxSlices != 2 { // the same filters, and slow
+					want -= len(tt.Slices)
+					continue
+				}
+				t.Run(tt.Image+"/"+strconv.Itoa(tt.MaxSlices), func(t *testing.T) {
+					w, h, pix := load(t, tt.Image)
+					plan, err := p.Config().Layout(w, h, tt.MaxSlices)
+					require.NoError(t, err)
+					require.Equal(t, tt.Grid != nil, plan.Grid.Sliced())
+					if tt.Grid != nil {
+						require.Equal(t, vision.Grid{Cols: tt.Grid[0], Rows: tt.Grid[1]}, plan.Grid)
+					}
+					images, err := p.Images(nil, w, h, pix, tt.MaxSlices)
+					require.NoError(t, err)
+					require.Len(t, images, len(tt.Slices))
+					require.Len(t, images, plan.Grid.Images())
+					for i, m := range images {
+						want := tt.Slices[i]
+						require.Equal(t, want.Size, [2]int{m.Width, m.Height})
+						got := [2]int{m.Rows, m.Cols}
+						require.Equal(t, tt.Patches[i], got)
+						require.Equal(t, want.RGB, sum(m.AppendRGB(nil)), "resized bytes of image %d", i)
+						strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)
+						require.Equal(t, want.Pixels, sum(floatBytes(strip)), "pixel values of image %d", i)
+						count++
+					}
+				})
 			}
-			t.Run(name+"/"+tt.Image+"/"+strconv.Itoa(tt.MaxSlices), func(t *testing.T) {
-				w, h, pix := load(t, tt.Image)
-				plan, err := p.Config().Layout(w, h, tt.MaxSlices)
-				require.NoError(t, err)
-				require.Equal(t, tt.Grid != nil, plan.Grid.Sliced())
-				if tt.Grid != nil {
-					require.Equal(t, vision.Grid{Cols: tt.Grid[0], Rows: tt.Grid[1]}, plan.Grid)
-				}
-				images, err := p.Images(nil, w, h, pix, tt.MaxSlices)
-				require.NoError(t, err)
-				require.Len(t, images, len(tt.Slices))
-				require.Len(t, images, plan.Grid.Images())
-				for i, m := range images {
-					want := tt.Slices[i]
-					require.Equal(t, want.Size, [2]int{m.Width, m.Height})
-					got := [2]int{m.Rows, m.Cols}
-					require.Equal(t, tt.Patches[i], got)
-					require.Equal(t, want.RGB, sum(m.AppendRGB(nil)), "resized bytes of image %d", i)
-					strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)
-					require.Equal(t, want.Pixels, sum(floatBytes(strip)), "pixel values of image %d", i)
-					slices++
-				}
-			})
-		}
-		require.Equal(t, want, slices)
+			require.Equal(t, want, count)
+		})
 	}
 }
 
@@ -229,39 +241,6 @@ func fromHalf(h uint16) float64 {
 		v = -v
 	}
 	return v
-}
-
-func TestHalfRounding(t *testing.T) {
-	tests := []struct {
-		in   float32
-		want uint16
-	}{
-		{0, 0},
-		{float32(math.Copysign(0, -1)), 0x8000},
-		{1, 0x3c00},
-		{-2, 0xc000},
-		{65504, 0x7bff},
-		{65519.996, 0x7bff},
-		{65520, 0x7c00},
-		{1e9, 0x7c00},
-		{float32(math.Inf(-1)), 0xfc00},
-		{1 + 1.0/2048, 0x3c00},        // tie to even
-		{1 + 3.0/2048, 0x3c02},        // tie to even, up
-		{0x1p-14, 0x0400},             // smallest normal
-		{0x1p-24, 0x0001},             // smallest subnormal
-		{0x1p-25, 0x0000},             // tie to even
-		{0x1.000002p-25, 0x0001},      // just above the tie
-		{0x1.ffep-15, 0x0400},         // carries into the normals
-		{0x1p-26, 0x0000},             // vanishes
-		{-0.99607843, 0xbbf8},         // 1/255 normalised
-		{0x1.ff8p-15, 0x03ff},         // largest subnormal
-		{0x1.ffffp+15, 0x7c00},        // rounds to infinity
-		{0x1.ffdffep+15, 0x7bff},      // just below that
-		{float32(0x1.554p-2), 0x3555}, // a third
-	}
-	for _, tt := range tests {
-		require.Equal(t, tt.want, vision.ToHalf(tt.in), "%g", tt.in)
-	}
 }
 
 func TestLayoutOfManySizes(t *testing.T) {

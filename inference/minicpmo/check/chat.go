@@ -15,8 +15,8 @@ import (
 	"touchline/models"
 )
 
-// chat runs whole answers through the engine itself: its prompts, its vision
-// cache, its step loop and its sampler.
+// chat compares whole answers of the engine: its prompts, vision cache, step loop
+// and sampler.
 func (c *checker) chat(ctx context.Context, b *models.Bundle) {
 	names := c.files.in("chat")
 	if len(names) == 0 && !c.files.has("llm/text.safetensors") {
@@ -25,7 +25,7 @@ func (c *checker) chat(ctx context.Context, b *models.Bundle) {
 	if c.Device != models.DeviceCPU {
 		for _, name := range names {
 			c.row(stageChat, name, 0, func(t *tally) error {
-				t.row.Note = "compared on the CPU only: other roundings, other ties"
+				t.row.Note = "compared on the CPU only, because rounding changes ties"
 				_, err := c.files.bytes(name)
 				return err
 			})
@@ -88,7 +88,7 @@ func (c *checker) frames(names []string) ([]inference.Frame, error) {
 	return out, nil
 }
 
-// parts writes a message of pictures and a text.
+// parts returns a message of pictures and a text.
 func parts(e *minicpmo.Engine, text string, maxSlices int, frames []inference.Frame) ([]tokenizer.Part, error) {
 	var out []tokenizer.Part
 	for _, f := range frames {
@@ -146,7 +146,7 @@ func (c *checker) chatAnswers(ctx context.Context, t *tally, e *minicpmo.Engine,
 		}
 		want := tt.Output
 		if tt.Stopped && len(want) > 0 {
-			want = want[:len(want)-1] // the stop token, which the official list has
+			want = want[:len(want)-1] // the official list includes the stop token
 		}
 		t.exact(slices.Equal(ids, want) && (len(ids) < tt.Most) == tt.Stopped, "case %d: expected the tokens %v, got %v", i, want, ids)
 		got := official(e.Tokenizer(), ids)
@@ -155,15 +155,15 @@ func (c *checker) chatAnswers(ctx context.Context, t *tally, e *minicpmo.Engine,
 	return nil
 }
 
-// official is an answer as the official chat call returns it: decoded whole,
-// without the token 0, cut at the end of speech, without surrounding space.
+// official returns the text of the official chat call: decoded as a whole without
+// token 0, cut at the end of speech, without surrounding space.
 func official(tok *tokenizer.Tokenizer, ids []int32) string {
 	text := tok.Decode(slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return id == 0 }))
 	text, _, _ = strings.Cut(text, "<|tts_eos|>")
 	return strings.TrimSpace(text)
 }
 
-// recordedTurn is a question of a recorded conversation, with the official answer.
+// recordedTurn is a question of a recorded conversation with the official answer.
 type recordedTurn struct {
 	Images   []string  `json:"images"`
 	Text     string    `json:"text"`
@@ -189,7 +189,7 @@ func (r recordedTurn) answer() (ids []int32, text string) {
 	return ids, b.String()
 }
 
-// conversation is a recorded one as the engine has it so far.
+// conversation is the state of a recorded conversation in the engine.
 type conversation struct {
 	talk   *tokenizer.Conversation
 	slices int // max_slice_nums
@@ -222,7 +222,7 @@ func (c *checker) conversations(ctx context.Context, t *tally, e *minicpmo.Engin
 	return nil
 }
 
-// turn asks one question of a conversation and compares prompt, tokens, text and
+// turn runs one question of a conversation and compares prompt, tokens, text and
 // the length of the cache. what names the turn in messages.
 func (c *checker) turn(ctx context.Context, t *tally, e *minicpmo.Engine, x *conversation, turn recordedTurn, what string) error {
 	frames, err := c.frames(turn.Images)
@@ -252,7 +252,7 @@ func (c *checker) turn(ctx context.Context, t *tally, e *minicpmo.Engine, x *con
 		return err
 	}
 	if turn.Error != nil {
-		// The original fails where an answer is empty; this engine says nothing.
+		// The original fails on an empty answer; this engine returns no tokens.
 		t.exact(len(ids) == 0, "%s: expected no answer (the original: %s), got %v", what, *turn.Error, ids)
 		return nil
 	}
@@ -260,7 +260,7 @@ func (c *checker) turn(ctx context.Context, t *tally, e *minicpmo.Engine, x *con
 	finished := len(turn.Finished) > 0 && turn.Finished[len(turn.Finished)-1]
 	t.exact(slices.Equal(ids, want), "%s: expected the tokens %v, got %v", what, want, ids)
 	if !finished && len(ids) > 0 {
-		// The last token of an answer that is cut off is neither said nor fed.
+		// The last token of a truncated answer is neither spoken nor fed.
 		ids = ids[:len(ids)-1]
 		text = e.Tokenizer().Decode(ids)
 	}
@@ -270,30 +270,21 @@ func (c *checker) turn(ctx context.Context, t *tally, e *minicpmo.Engine, x *con
 	return nil
 }
 
-// greedy runs a prompt without pictures of the language model's fixtures. The
+// greedy runs a fixture of the language model whose prompt has no pictures. The
 // pictures of the others are not among the fixtures.
 func (c *checker) greedy(ctx context.Context, t *tally, e *minicpmo.Engine, name string) error {
 	f, err := c.tensors(name)
 	if err != nil {
 		return err
 	}
-	ids, err := f.ids("input_ids")
-	if err != nil {
-		return err
-	}
-	bounds, err := f.ints("image_bound")
-	if err != nil {
-		return err
-	}
-	if len(bounds) > 0 {
+	ids, want := f.ids("input_ids"), f.ids("greedy_ids")
+	if len(f.ints("image_bound")) > 0 {
 		t.row.Note = "has pictures that are not among the fixtures: compared as embeddings only"
-		return nil
 	}
-	want, err := f.ids("greedy_ids")
-	if err != nil {
-		return err
+	if f.err != nil || t.row.Note != "" {
+		return f.err
 	}
-	// Several at once, so that they share decode steps.
+	// Several in parallel, so that they share decode steps.
 	const rooms = 3
 	type result struct {
 		ids []int32

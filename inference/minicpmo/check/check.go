@@ -1,11 +1,11 @@
-// Package check compares this engine with the official code: fixtures that
-// the official code computed on a small checkpoint are recomputed stage by
-// stage, from the tokenizer to whole answers through the engine's own step
-// loop, and every difference is held against a bound.
+// Package check compares this engine with the official code. It recomputes fixtures
+// that the official code computed on a small checkpoint, stage by stage, from the
+// tokenizer to whole answers through the engine's step loop, and compares every
+// difference with a bound.
 //
-// The folder's layout: checkpoint/ (as published), checkpoint-awq/, and one
-// folder per stage with the inputs and outputs of the official code. Any
-// checkpoint of the same architecture will do: all sizes come from it.
+// The folder has checkpoint/ (as published), checkpoint-awq/, and one folder per
+// stage with the inputs and outputs of the official code. Any checkpoint of the
+// architecture works: all sizes come from it.
 package check
 
 import (
@@ -19,20 +19,20 @@ import (
 	"touchline/models"
 )
 
-// Options say what to check and on what.
+// Options are the parameters of Run.
 type Options struct {
 	// Golden is the folder of fixtures.
 	Golden string
-	// Device computes: the bounds are those of float32 on a CPU, of float16
+	// Device runs the graphs: the bounds are those of float32 on the CPU, of float16
 	// and int4 on CUDA.
 	Device models.Device
 	// DeviceIndex is the GPU's number.
 	DeviceIndex int
-	// Library is the ONNX Runtime to load; "" looks in the usual places.
+	// Library is the ONNX Runtime to load; "" searches the default folders.
 	Library string
-	// Work is a folder for the converted bundles, removed afterwards; "" makes one.
+	// Work is the folder of the converted bundles; "" means a temporary one.
 	Work string
-	// Progress is told what is being done; may be nil.
+	// Progress, if not nil, receives the name of each step.
 	Progress func(what string)
 }
 
@@ -40,25 +40,25 @@ type Options struct {
 type Row struct {
 	Stage, Fixture string
 	Cases          int
-	// Worst is the largest difference, relative to the tensor's largest value; Bound what it may be.
-	// Both are 0 where only equality counts.
+	// Worst is the largest difference, relative to the tensor's largest value, and Bound its limit.
+	// Both are 0 for comparisons of equality.
 	Worst, Bound float64
 	Note         string
 	Err          error // nil if the row passes
 }
 
-// Report is everything that was found.
+// Report is the result of Run.
 type Report struct {
 	Rows []Row
-	// NotCovered are fixtures of stages that the engine does not have yet.
+	// NotCovered lists fixtures of stages that the engine does not implement.
 	NotCovered []string
 }
 
-// ErrFailed is returned by Err when a row does not pass.
+// ErrFailed is returned by Err if a row fails.
 var ErrFailed = errors.New("the check failed")
 
-// Err is nil only if the checkpoint and the language model were run and
-// nothing that is present failed.
+// Err returns nil only if the checkpoint and the language model were checked and no
+// row failed.
 func (r Report) Err() error {
 	var errs []error
 	ran := map[string]bool{}
@@ -105,21 +105,19 @@ func (r Report) Write(w io.Writer) error {
 	return t.Flush()
 }
 
-// tally counts the cases of a row and keeps what went wrong first.
-type tally struct {
-	row Row
-}
+// tally counts the cases of a row and keeps the first error.
+type tally struct{ row Row }
 
-// exact notes one case that must be equal.
+// exact counts a case that must be equal.
 func (t *tally) exact(equal bool, format string, args ...any) {
 	t.row.Cases++
-	if !equal && t.row.Err == nil {
-		t.row.Err = fmt.Errorf(format, args...)
+	if !equal {
+		t.fail(fmt.Errorf(format, args...))
 	}
 }
 
-// near notes one case of numbers: the largest difference, relative to the
-// largest value of want, must not exceed the row's bound.
+// near counts a case of numbers, whose largest difference, relative to the largest
+// value of want, must not exceed the row's bound.
 func (t *tally) near(got, want []float32, what string) {
 	t.row.Cases++
 	if len(got) != len(want) {
@@ -158,7 +156,7 @@ type checker struct {
 	report Report
 }
 
-// row runs one row; what it returns as an error fails the row.
+// row runs one row; an error of work fails it.
 func (c *checker) row(stage, fixture string, bound float64, work func(t *tally) error) {
 	t := &tally{row: Row{Stage: stage, Fixture: fixture, Bound: bound}}
 	if err := work(t); err != nil {
@@ -191,8 +189,8 @@ const (
 	stageFiles      = "files"
 )
 
-// Run checks everything it finds in the folder. An error means that the
-// check itself could not be made; what differs is in the report.
+// Run checks all fixtures of the folder. An error means that the check could not
+// run; differences are in the report.
 func Run(ctx context.Context, o Options) (Report, error) {
 	if o.Device == "" {
 		o.Device = models.DeviceCPU
@@ -209,7 +207,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	return c.report, nil
 }
 
-// leftovers reports files that nothing has read.
+// leftovers adds a failed row for each file that no stage has read.
 func (c *checker) leftovers() {
 	for _, name := range c.files.unread() {
 		if stageOf(name) == "tts" || stageOf(name) == "token2wav" {
@@ -217,7 +215,7 @@ func (c *checker) leftovers() {
 			continue
 		}
 		c.row(stageFiles, name, 0, func(*tally) error {
-			return errors.New("the file is there and no stage has read it")
+			return errors.New("no stage has read the file")
 		})
 	}
 }

@@ -1,11 +1,10 @@
 package check
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"image"
 	"image/color"
 	"image/png"
 	"io"
@@ -17,14 +16,14 @@ import (
 	"strings"
 )
 
-// folder is a tree of fixtures that remembers which of them were read.
-// Names are relative, with slashes; ".gz" may be left out.
+// folder is a tree of fixtures that records which of them were read. Names are
+// relative, with slashes; ".gz" may be omitted.
 type folder struct {
 	root string
-	read map[string]bool // by name as it is on disk
+	read map[string]bool // by name on disk
 }
 
-// ignored are files that describe the fixtures.
+// ignored reports whether a file describes the fixtures.
 func ignored(name string) bool {
 	return path.Ext(name) == ".md" || strings.HasPrefix(path.Base(name), ".")
 }
@@ -50,7 +49,7 @@ func openFolder(root string) (*folder, error) {
 	return f, nil
 }
 
-// find is the name on disk, with or without ".gz".
+// find returns the name on disk, with or without ".gz".
 func (f *folder) find(name string) (string, bool) {
 	for _, n := range []string{name, name + ".gz"} {
 		if _, ok := f.read[n]; ok {
@@ -65,7 +64,7 @@ func (f *folder) has(name string) bool {
 	return ok
 }
 
-// in lists the names of a stage's folder, sorted, without ".gz".
+// in returns the names in a stage's folder, sorted, without ".gz".
 func (f *folder) in(dir string) []string {
 	var out []string
 	for name := range f.read {
@@ -77,7 +76,7 @@ func (f *folder) in(dir string) []string {
 	return slices.Compact(out)
 }
 
-// mark notes that a file has been read by other means.
+// mark records a file that other code has read.
 func (f *folder) mark(name string) {
 	if n, ok := f.find(name); ok {
 		f.read[n] = true
@@ -100,7 +99,7 @@ func stageOf(name string) string {
 	return stage
 }
 
-// maxFixture bounds an unpacked fixture in bytes.
+// maxFixture is the maximum size of an unpacked fixture in bytes.
 const maxFixture = 1 << 31
 
 // bytes reads a file, unpacked.
@@ -142,38 +141,26 @@ func (f *folder) json(name string, v any) error {
 	return nil
 }
 
-// picture is a decoded fixture image: packed RGB, alpha dropped as the
-// original does.
+// picture is a decoded fixture image in packed RGB, without alpha as in the original.
 type picture struct {
 	w, h int
 	pix  []byte
 }
 
 func (f *folder) picture(name string) (picture, error) {
-	n, ok := f.find(name)
-	if !ok {
-		return picture{}, fmt.Errorf("expected the picture %s: %w", name, fs.ErrNotExist)
-	}
-	f.read[n] = true
-	file, err := os.Open(filepath.Join(f.root, filepath.FromSlash(n)))
+	content, err := f.bytes(name)
 	if err != nil {
-		return picture{}, err
+		return picture{}, fmt.Errorf("read a picture: %w", err)
 	}
-	defer func() { _ = file.Close() }()
-	m, err := png.Decode(file)
+	m, err := png.Decode(bytes.NewReader(content))
 	if err != nil {
-		return picture{}, fmt.Errorf("read %s: %w", n, err)
+		return picture{}, fmt.Errorf("read %s: %w", name, err)
 	}
 	b := m.Bounds()
 	p := picture{w: b.Dx(), h: b.Dy(), pix: make([]byte, 0, b.Dx()*b.Dy()*3)}
 	for y := b.Min.Y; y < b.Max.Y; y++ {
 		for x := b.Min.X; x < b.Max.X; x++ {
-			var c color.NRGBA
-			if straight, ok := m.(*image.NRGBA); ok {
-				c = straight.NRGBAAt(x, y)
-			} else if c, ok = color.NRGBAModel.Convert(m.At(x, y)).(color.NRGBA); !ok {
-				return picture{}, errors.New("the colour model converts to something else")
-			}
+			c, _ := color.NRGBAModel.Convert(m.At(x, y)).(color.NRGBA)
 			p.pix = append(p.pix, c.R, c.G, c.B)
 		}
 	}

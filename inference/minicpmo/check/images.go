@@ -3,14 +3,13 @@ package check
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
+	"touchline/inference/internal/ort"
 	"touchline/inference/internal/vision"
 )
 
@@ -29,14 +28,6 @@ type imageCase struct {
 func hash(b []byte) string {
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
-}
-
-func floatBytes(vs []float32) []byte {
-	b := make([]byte, 0, 4*len(vs))
-	for _, v := range vs {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-	}
-	return b
 }
 
 func (c *checker) images(cfg vision.Config) {
@@ -92,7 +83,7 @@ func (c *checker) imageCases(t *tally, p *vision.Preprocessor, name string) erro
 			want := tt.Slices[i]
 			strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)
 			t.exact(want.Size == [2]int{m.Width, m.Height} && tt.Patches[i] == [2]int{m.Rows, m.Cols} &&
-				want.RGB == hash(m.AppendRGB(nil)) && want.Pixels == hash(floatBytes(strip)),
+				want.RGB == hash(m.AppendRGB(nil)) && want.Pixels == hash(ort.Bytes(strip)),
 				"%s: image %d: size, resized bytes or pixel values differ", what, i)
 		}
 	}
@@ -125,7 +116,7 @@ func (c *checker) imageSizes(t *tally, cfg vision.Config, name string) error {
 	return nil
 }
 
-// part reads "resized_<picture>_m<slices>_<index>.png" and the like.
+// part parses a name such as "resized_<picture>_m<slices>_<index>.png".
 func part(name, prefix string) (image string, maxSlices, index int, err error) {
 	rest := strings.TrimPrefix(name, prefix)
 	rest, _, _ = strings.Cut(rest, ".")
@@ -140,7 +131,7 @@ func part(name, prefix string) (image string, maxSlices, index int, err error) {
 	return rest[:i] + ".png", maxSlices, index, err
 }
 
-// nth prepares one image of a picture.
+// nth prepares the image of a picture that a fixture's name selects.
 func (c *checker) nth(p *vision.Preprocessor, name, prefix string) (vision.Image, error) {
 	file, maxSlices, index, err := part(name, prefix)
 	if err != nil {
@@ -182,18 +173,10 @@ func (c *checker) pixelValues(t *tally, p *vision.Preprocessor, name string) err
 	if err != nil {
 		return err
 	}
-	want, err := file.floats("pixel_values")
-	if err != nil {
-		return err
-	}
 	strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)
-	t.exact(slices.Equal(strip, want), "the pixel values differ")
+	t.exact(slices.Equal(strip, file.floats("pixel_values")), "the pixel values differ")
 	if file.has("rgb") {
-		rgb, err := file.raw("rgb")
-		if err != nil {
-			return err
-		}
-		t.exact(bytes.Equal(m.AppendRGB(nil), rgb), "the resized bytes differ")
+		t.exact(bytes.Equal(m.AppendRGB(nil), file.get("rgb").Data), "the resized bytes differ")
 	}
-	return nil
+	return file.err
 }

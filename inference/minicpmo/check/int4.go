@@ -2,8 +2,10 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"touchline/models"
@@ -11,11 +13,11 @@ import (
 	"touchline/models/convert"
 )
 
-// boundInt4 is for an int4 graph against the very weights it holds.
+// boundInt4 is for an int4 graph compared with float32 weights of the same values.
 const boundInt4 = 1e-3
 
-// awq converts the checkpoint that is published in int4 and compares it with
-// what the official code computes from its dequantised weights.
+// awq converts the published int4 checkpoint and compares it with the official
+// results for its dequantised weights.
 func (c *checker) awq(ctx context.Context, m *machine) error {
 	src := c.checkpoint("checkpoint-awq")
 	if src == nil {
@@ -29,7 +31,7 @@ func (c *checker) awq(ctx context.Context, m *machine) error {
 	if name := "awq/dequant.safetensors"; c.files.has(name) {
 		c.row(stageAWQ, name, 0, func(t *tally) error { return c.dequantised(t, src, name) })
 	}
-	// The published vocabulary matrix is not in int4: floats, so that nothing is rounded here.
+	// Head 16: the published vocabulary matrix is not in int4 and must not be rounded.
 	b, err := c.bundle(ctx, src, "awq", convert.Options{
 		Weights: []models.Weights{models.WeightsInt4}, Devices: []models.Device{c.Device}, Head: 16,
 	})
@@ -61,7 +63,7 @@ func (c *checker) awq(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// dequantised compares rows of the packed layers.
+// dequantised compares dequantised rows of the packed layers.
 func (c *checker) dequantised(t *tally, src *checkpoint.Checkpoint, name string) error {
 	f, err := c.tensors(name)
 	if err != nil {
@@ -73,24 +75,17 @@ func (c *checker) dequantised(t *tally, src *checkpoint.Checkpoint, name string)
 		if _, err := fmt.Sscanf(rows, "%d_%d", &from, &to); !ok || err != nil {
 			return fmt.Errorf("expected a tensor NAME.rowsFROM_TO, got %s", key)
 		}
-		want, err := f.floats(key)
-		if err != nil {
-			return err
-		}
+		want := f.floats(key)
 		got := make([]float32, len(want))
 		if err := src.Rows(got, tensor, from, to); err != nil {
-			return err
+			return errors.Join(f.err, err)
 		}
-		same := true
-		for i := range want {
-			same = same && got[i] == want[i]
-		}
-		t.exact(same, "%s: the dequantised weights differ", key)
+		t.exact(slices.Equal(got, want), "%s: the dequantised weights differ", key)
 	}
-	return nil
+	return f.err
 }
 
-// int4 holds the int4 graph against a float32 graph of the same weights.
+// int4 compares the int4 graph with a float32 graph of the same weights.
 func (c *checker) int4(ctx context.Context, m *machine, src *checkpoint.Checkpoint) error {
 	prompts, err := c.prompts()
 	if err != nil {
@@ -142,13 +137,13 @@ func (c *checker) int4(ctx context.Context, m *machine, src *checkpoint.Checkpoi
 	return nil
 }
 
-// describedSource is a source with the description of another.
+// describedSource is a source with the description of a checkpoint.
 type describedSource struct {
 	models.Source
 	of *checkpoint.Checkpoint
 }
 
-// Describe gives the description of the checkpoint that was rounded.
+// Describe returns the checkpoint's description.
 func (s describedSource) Describe() (models.Manifest, error) { return s.of.Describe() }
 
 func compareInt4(t *tally, quantised, plain *decoder, embeds []float32, exact bool) error {

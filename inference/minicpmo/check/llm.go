@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -9,14 +10,14 @@ import (
 	"touchline/models"
 )
 
-// decoder is a language model with the extra outputs of the check, and the
-// embedding lookup that feeds it.
+// decoder is a language model with the check's extra outputs, and its embedding
+// lookup.
 type decoder struct {
 	dims       models.Decoder
 	llm, embed *network
 }
 
-// room is how many positions beyond its prompt a fixture may need.
+// room is the maximum number of positions of an answer.
 const room = 64
 
 // prefill runs a prompt from an empty cache.
@@ -34,7 +35,7 @@ func (d *decoder) prefill(embeds []float32, want ...string) (map[string]value, e
 	return d.step(embeds, 0, want...)
 }
 
-// step runs more tokens behind those that are in the cache.
+// step runs further tokens after past ones in the cache.
 func (d *decoder) step(embeds []float32, past int, want ...string) (map[string]value, error) {
 	tokens := len(embeds) / d.dims.Hidden
 	if tokens == 0 || tokens*d.dims.Hidden != len(embeds) {
@@ -71,7 +72,7 @@ func argmax(row []float32) int32 {
 	return int32(best) //nolint:gosec // a row of logits
 }
 
-// gap is by how much the largest of a row exceeds the second.
+// gap returns the difference of the largest two values of a row.
 func gap(row []float32) float64 {
 	first, second := math.Inf(-1), math.Inf(-1)
 	for _, v := range row {
@@ -95,20 +96,12 @@ func largestDifference(a, b []float32) float64 {
 // tail returns the last rows of a matrix.
 func tail(m []float32, width, rows int) []float32 { return m[max(0, len(m)-width*rows):] }
 
-// lookup compares the embeddings of the text with the fixture's. Where a
-// picture lies the fixture has the picture's.
+// lookup compares the embeddings of the text with the fixture's, which has those of
+// pictures in their places.
 func (d *decoder) lookup(t *tally, f *tensors) error {
-	ids, err := f.ids("input_ids")
-	if err != nil {
-		return err
-	}
-	want, err := f.floats("inputs_embeds")
-	if err != nil {
-		return err
-	}
-	bounds, err := f.ints("image_bound")
-	if err != nil {
-		return err
+	ids, want, bounds := f.ids("input_ids"), f.floats("inputs_embeds"), f.ints("image_bound")
+	if f.err != nil {
+		return f.err
 	}
 	got, err := d.embeddings(ids)
 	if err != nil {
@@ -128,8 +121,8 @@ func (d *decoder) lookup(t *tally, f *tensors) error {
 	return nil
 }
 
-// compare runs the prompt of embeds and then the fixture's own answer, and
-// holds both against the fixture f.
+// compare runs the prompt of embeds and the answer of the fixture f, and compares
+// the results.
 func (d *decoder) compare(t *tally, f *tensors, embeds []float32, exact bool) error {
 	tokens := len(embeds) / d.dims.Hidden
 	names := []string{"logits", "all_logits", "all_hidden", "hidden_states", "top_values", "top_ids"}
@@ -140,56 +133,44 @@ func (d *decoder) compare(t *tally, f *tensors, embeds []float32, exact bool) er
 	if err != nil {
 		return err
 	}
-	logits := out["all_logits"].floats
-	if err := d.outputs(t, f, out); err != nil {
-		return err
-	}
+	vocab, logits := d.dims.Vocab, out["all_logits"].floats
+	d.outputs(t, f, out)
 	if err := d.caches(t, f, tokens); err != nil {
 		return err
 	}
-	last, err := f.floats("logits_last8")
-	if err != nil {
-		return err
-	}
-	for i := range len(last) / d.dims.Vocab {
-		want := last[i*d.dims.Vocab:][:d.dims.Vocab]
-		got := tail(logits, d.dims.Vocab, len(last)/d.dims.Vocab)[i*d.dims.Vocab:][:d.dims.Vocab]
+	last := f.floats("logits_last8")
+	rows := len(last) / vocab
+	for i := range rows {
+		want, got := last[i*vocab:][:vocab], tail(logits, vocab, rows)[i*vocab:][:vocab]
 		if exact || gap(want) > 2*largestDifference(got, want) {
-			t.exact(argmax(got) == argmax(want), "position %d from the end: another token is the likeliest", len(last)/d.dims.Vocab-i)
+			t.exact(argmax(got) == argmax(want), "position %d from the end: another token is the likeliest", rows-i)
 		}
 	}
 	if exact && f.has("logits_argmax") {
-		best, err := f.ids("logits_argmax")
-		if err != nil {
-			return err
-		}
-		for i, want := range best {
-			got := argmax(logits[i*d.dims.Vocab:][:d.dims.Vocab])
+		for i, want := range f.ids("logits_argmax") {
+			got := argmax(logits[i*vocab:][:vocab])
 			t.exact(got == want, "position %d: expected token %d, got %d", i, want, got)
 		}
 	}
 	return d.answer(t, f, out["logits"].floats, tokens, exact)
 }
 
-// outputs compares what a prefill gives.
-func (d *decoder) outputs(t *tally, f *tensors, out map[string]value) error {
+// outputs compares the outputs of a prefill.
+func (d *decoder) outputs(t *tally, f *tensors, out map[string]value) {
 	pairs := map[string]string{"logits_last8": "all_logits", "hidden_after_norm_last16": "all_hidden"}
 	for i := 0; f.has("hidden_states." + strconv.Itoa(i)); i++ {
 		pairs["hidden_states."+strconv.Itoa(i)] = "layer." + strconv.Itoa(i)
 	}
 	for fixture, output := range pairs {
-		want, err := f.floats(fixture)
-		if err != nil {
-			return err
-		}
-		t.near(out[output].floats[max(0, len(out[output].floats)-len(want)):], want, fixture)
+		want := f.floats(fixture)
+		t.near(tail(out[output].floats, 1, len(want)), want, fixture)
 	}
-	// The pruned head and its best ids are those of the last position.
+	// The graph's head computes the last position only.
 	row := tail(out["all_logits"].floats, d.dims.Vocab, 1)
 	t.near(out["logits"].floats, row, "logits")
 	t.near(out["hidden_states"].floats, tail(out["all_hidden"].floats, d.dims.Hidden, 1), "hidden_states")
 	sorted := slices.Clone(out["logits"].floats)
-	slices.SortFunc(sorted, func(a, b float32) int { return int(math.Copysign(1, float64(b)-float64(a))) })
+	slices.SortFunc(sorted, func(a, b float32) int { return cmp.Compare(b, a) })
 	k := len(out["top_values"].floats)
 	t.exact(k > 0 && slices.Equal(sorted[:k], out["top_values"].floats), "top_values: not the %d largest logits", k)
 	for i, id := range out["top_ids"].ints {
@@ -198,7 +179,6 @@ func (d *decoder) outputs(t *tally, f *tensors, out map[string]value) error {
 			break
 		}
 	}
-	return nil
 }
 
 // caches compares keys (after norm and rotation) and values.
@@ -209,10 +189,6 @@ func (d *decoder) caches(t *tally, f *tensors, tokens int) error {
 			if !f.has(name) {
 				continue
 			}
-			want, err := f.floats(name)
-			if err != nil {
-				return err
-			}
 			cache, err := d.llm.cache("past_key_values." + strconv.Itoa(i) + side)
 			if err != nil {
 				return err
@@ -222,31 +198,21 @@ func (d *decoder) caches(t *tally, f *tensors, tokens int) error {
 			for head := range d.dims.KVHeads {
 				got = append(got, cache.floats[head*positions*d.dims.HeadDim:][:tokens*d.dims.HeadDim]...)
 			}
-			t.near(got, want, name)
+			t.near(got, f.floats(name), name)
 		}
 	}
 	return nil
 }
 
-// answer feeds the fixture's own tokens one by one.
+// answer feeds the tokens of the fixture's answer one by one.
 func (d *decoder) answer(t *tally, f *tensors, logits []float32, past int, exact bool) error {
-	ids, err := f.ids("greedy_ids")
-	if err != nil {
-		return err
-	}
-	values, err := f.floats("greedy_top5_logits")
-	if err != nil {
-		return err
-	}
-	best, err := f.ids("greedy_top5_ids")
-	if err != nil {
-		return err
-	}
+	ids, values, best := f.ids("greedy_ids"), f.floats("greedy_top5_logits"), f.ids("greedy_top5_ids")
 	var hidden []float32
 	if f.has("greedy_hidden_first8") {
-		if hidden, err = f.floats("greedy_hidden_first8"); err != nil {
-			return err
-		}
+		hidden = f.floats("greedy_hidden_first8")
+	}
+	if f.err != nil {
+		return f.err
 	}
 	if len(ids) == 0 || len(ids) > room || len(values) != len(best) || len(values)%len(ids) != 0 {
 		return fmt.Errorf("expected 1 to %d tokens with their best logits, got %d with %d and %d", room, len(ids), len(values), len(best))

@@ -6,28 +6,27 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"touchline/inference/internal/ort"
 	"touchline/models"
-	"touchline/models/onnx"
-	"touchline/models/quant"
 )
 
-// value is a tensor on its way into a network or out of it. Floats are
-// float32 here, whatever the network computes in.
+// value is an input or output of a network. Floats are float32 for any float type
+// of the network.
 type value struct {
 	shape  []int
 	floats []float32
 	ints   []int64
 }
 
-// network is one graph of a bundle, run step by step on tensors of the host.
+// network is one graph of a bundle, run on host tensors.
 type network struct {
 	graph   models.Graph
 	device  *ort.Device
 	session *ort.Session
 	binding *ort.Binding
-	sizes   map[string]int // what the free dimensions of the last run were
+	sizes   map[string]int // of the free dimensions in the last run
 	held    map[string]*ort.Tensor
 }
 
@@ -39,11 +38,7 @@ type machine struct {
 }
 
 func openMachine(library string, index int) (*machine, error) {
-	path, err := ort.Locate(ort.Search{Library: library})
-	if err != nil {
-		return nil, err
-	}
-	r, err := ort.Open(path, ort.Options{})
+	r, err := ort.Open(library)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +80,7 @@ func (m *machine) open(folder string, g models.Graph) (*network, error) {
 	return &network{graph: g, device: device, session: session, held: map[string]*ort.Tensor{}}, nil
 }
 
-// drop gives back what is held.
+// drop closes the held tensors.
 func (n *network) drop() {
 	for _, t := range n.held {
 		_ = t.Close()
@@ -101,32 +96,24 @@ func (n *network) close() {
 	_ = n.session.Close()
 }
 
-// dim is the size of a dimension of a port; free ones are looked up.
-func (n *network) dim(p models.Port, i int) (int, error) {
-	if size, err := strconv.Atoi(p.Shape[i]); err == nil {
-		return size, nil
-	}
-	size, ok := n.sizes[p.Shape[i]]
-	if !ok {
-		return 0, fmt.Errorf("%s: the size of %s is not known", p.Name, p.Shape[i])
-	}
-	return size, nil
-}
-
+// shape returns the shape of a port with the sizes of its free dimensions.
 func (n *network) shape(p models.Port) ([]int64, error) {
 	out := make([]int64, len(p.Shape))
-	for i := range p.Shape {
-		size, err := n.dim(p, i)
+	for i, d := range p.Shape {
+		size, err := strconv.Atoi(d)
 		if err != nil {
-			return nil, err
+			var ok bool
+			if size, ok = n.sizes[d]; !ok {
+				return nil, fmt.Errorf("%s: the size of %s is unknown", p.Name, d)
+			}
 		}
 		out[i] = int64(size)
 	}
 	return out, nil
 }
 
-// hold makes a tensor for a port that stays on the device between runs: a
-// cache. Free dimensions are given by name.
+// hold allocates a device tensor for an input that stays between runs: a cache.
+// sizes are those of the free dimensions.
 func (n *network) hold(port string, sizes map[string]int) error {
 	if n.held[port] != nil {
 		return nil
@@ -140,7 +127,7 @@ func (n *network) hold(port string, sizes map[string]int) error {
 	if err != nil {
 		return err
 	}
-	t, err := n.device.NewTensor(ortType(n.graph.Inputs[i].Type), shape...)
+	t, err := n.device.NewTensor(n.graph.Inputs[i].Type, shape...)
 	if err != nil {
 		return err
 	}
@@ -148,12 +135,9 @@ func (n *network) hold(port string, sizes map[string]int) error {
 	return n.device.Memset(t.Pointer(), 0, t.Size())
 }
 
-// ortType returns the runtime's type: both it and ONNX use the numbers of TensorProto.
-func ortType(t models.Type) ort.Type { return ort.Type(onnx.TypeOf(t)) } //nolint:gosec // at most 16
-
-// run runs the graph once. Inputs not given must be held; outputs that have
-// the name of a held input with "present" for "past_key_values" share its
-// place; of the others only the wanted are returned.
+// run runs the graph once and returns the wanted outputs. Missing inputs must be
+// held. An output named like a held input, with "present" for "past_key_values",
+// uses the same tensor.
 func (n *network) run(in map[string]value, want ...string) (map[string]value, error) {
 	if n.binding != nil {
 		_ = n.binding.Close()
@@ -195,8 +179,8 @@ func (n *network) run(in map[string]value, want ...string) (map[string]value, er
 	return values, nil
 }
 
-// bindInputs binds the inputs that are held and those of in, notes the sizes of
-// their dimensions, and returns tensors with those that it made.
+// bindInputs binds the held inputs and those of in, records the sizes of their
+// dimensions, and appends the new tensors to tensors.
 func (n *network) bindInputs(in map[string]value, tensors []*ort.Tensor) ([]*ort.Tensor, error) {
 	for _, p := range n.graph.Inputs {
 		if t := n.held[p.Name]; t != nil {
@@ -227,8 +211,8 @@ func (n *network) bindInputs(in map[string]value, tensors []*ort.Tensor) ([]*ort
 	return tensors, nil
 }
 
-// bindOutputs binds the outputs, those that share the place of a held input to
-// it, and the others to tensors of the host, which it adds to out and tensors.
+// bindOutputs binds each output to its held input or to a new host tensor, which it
+// adds to out and tensors.
 func (n *network) bindOutputs(out map[string]*ort.Tensor, tensors []*ort.Tensor) ([]*ort.Tensor, error) {
 	for _, p := range n.graph.Outputs {
 		if t := n.held[past(p.Name)]; t != nil {
@@ -241,7 +225,7 @@ func (n *network) bindOutputs(out map[string]*ort.Tensor, tensors []*ort.Tensor)
 		if err != nil {
 			return tensors, err
 		}
-		t, err := n.device.NewHostTensor(ortType(p.Type), shape...)
+		t, err := n.device.NewHostTensor(p.Type, shape...)
 		if err != nil {
 			return tensors, err
 		}
@@ -254,11 +238,10 @@ func (n *network) bindOutputs(out map[string]*ort.Tensor, tensors []*ort.Tensor)
 	return tensors, nil
 }
 
-// past is the input that shares its place with an output.
+// past returns the input that shares its tensor with an output, or "".
 func past(output string) string {
-	const present = "present."
-	if len(output) > len(present) && output[:len(present)] == present {
-		return "past_key_values." + output[len(present):]
+	if name, ok := strings.CutPrefix(output, "present."); ok {
+		return "past_key_values." + name
 	}
 	return ""
 }
@@ -268,7 +251,7 @@ func (n *network) input(p models.Port, v value) (*ort.Tensor, error) {
 	for i, d := range v.shape {
 		shape[i] = int64(d)
 	}
-	t, err := n.device.NewHostTensor(ortType(p.Type), shape...)
+	t, err := n.device.NewHostTensor(p.Type, shape...)
 	if err != nil {
 		return nil, err
 	}
@@ -280,13 +263,13 @@ func (n *network) input(p models.Port, v value) (*ort.Tensor, error) {
 	case models.Float32:
 		err = fill(t, v.floats, func(f float32) float32 { return f })
 	case models.Float16:
-		err = fill(t, v.floats, quant.Float16)
+		err = fill(t, v.floats, models.Float16Bits)
 	case models.Int64:
 		err = fill(t, v.ints, func(i int64) int64 { return i })
 	case models.Int32:
 		err = fill(t, v.ints, func(i int64) int32 { return int32(i) }) //nolint:gosec // lengths and ids
 	default:
-		err = fmt.Errorf("%s: no input of type %s is known", p.Name, p.Type)
+		err = fmt.Errorf("%s: inputs of type %s are not supported", p.Name, p.Type)
 	}
 	if err != nil {
 		_ = t.Close()
@@ -313,22 +296,22 @@ func read(t *ort.Tensor) (value, error) {
 		v.shape = append(v.shape, int(d))
 	}
 	switch t.Type() { //nolint:exhaustive // the others are no outputs
-	case ort.Float32:
+	case models.Float32:
 		data, err := ort.Data[float32](t)
 		v.floats = slices.Clone(data)
 		return v, err
-	case ort.Float16:
+	case models.Float16:
 		data, err := ort.Data[uint16](t)
 		for _, h := range data {
-			v.floats = append(v.floats, quant.FromFloat16(h))
+			v.floats = append(v.floats, models.Float16FromBits(h))
 		}
 		return v, err
-	case ort.Int64:
+	case models.Int64:
 		data, err := ort.Data[int64](t)
 		v.ints = slices.Clone(data)
 		return v, err
 	}
-	return v, fmt.Errorf("no output of type %s is known", t.Type())
+	return v, fmt.Errorf("outputs of type %s are not supported", t.Type())
 }
 
 // cache copies a held tensor to the host.
@@ -350,7 +333,7 @@ func (n *network) cache(port string) (value, error) {
 		return value{}, err
 	}
 	switch t.Type() {
-	case ort.Float32:
+	case models.Float32:
 		err = fill(h, ort.Slice[float32](raw), func(f float32) float32 { return f })
 	default:
 		err = fill(h, ort.Slice[uint16](raw), func(u uint16) uint16 { return u })

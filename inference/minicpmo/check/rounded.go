@@ -9,17 +9,15 @@ import (
 	"touchline/models"
 	"touchline/models/graph"
 	"touchline/models/onnx"
-	"touchline/models/quant"
 )
 
-// rounded is a checkpoint whose linear layers have the values that an int4
-// bundle of it holds: the weights that the int4 graph should be equal to.
+// rounded is a checkpoint whose linear layers have the values of its int4 bundle.
 type rounded struct {
 	models.Source
 	layers map[string][]float32 // by tensor name, row-major
 }
 
-// dequantise reads the integers of a bundle's decoder back.
+// dequantise reads the rounded weights of a bundle's decoder.
 func dequantise(src models.Source, b *models.Bundle, g models.Graph) (*rounded, error) {
 	d, err := graph.Decoder(b.Manifest.Dims, graph.Options{
 		Device: g.Device, Weights: g.Weights, Block: g.Block, ZeroPoints: g.ZeroPoints, Head: g.Head,
@@ -31,12 +29,12 @@ func dequantise(src models.Source, b *models.Bundle, g models.Graph) (*rounded, 
 	if err != nil {
 		return nil, err
 	}
-	m, err := onnx.Unmarshal(file)
+	constants, err := onnx.Constants(file)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g.File, err)
 	}
 	places := map[string]*onnx.External{}
-	for _, t := range m.Graph.Initializers {
+	for _, t := range constants {
 		places[t.Name] = t.External
 	}
 	read := func(name string) ([]byte, error) {
@@ -69,7 +67,7 @@ func dequantise(src models.Source, b *models.Bundle, g models.Graph) (*rounded, 
 	return r, nil
 }
 
-// layer dequantises one matrix and gives each of its sources its rows.
+// layer dequantises one matrix and assigns the rows to its sources.
 func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(string) ([]byte, error)) error {
 	base := w.Name[:len(w.Name)-len(".quants")]
 	quants, err := read(w.Name)
@@ -89,7 +87,7 @@ func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(s
 	outputs, blocks := w.Shape[0], w.Shape[1]
 	scale := func(i int) float32 {
 		if all[base+".scales"].Type == models.Float16 {
-			return quant.FromFloat16(binary.LittleEndian.Uint16(rawScales[2*i:]))
+			return models.Float16FromBits(binary.LittleEndian.Uint16(rawScales[2*i:]))
 		}
 		return math.Float32frombits(binary.LittleEndian.Uint32(rawScales[4*i:]))
 	}
@@ -127,7 +125,7 @@ func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(s
 	return nil
 }
 
-// Rows gives the rounded values where there are any.
+// Rows returns the rounded values of a layer, and others unchanged.
 func (r *rounded) Rows(dst []float32, name string, from, to int) error {
 	values, ok := r.layers[name]
 	if !ok {
@@ -138,5 +136,5 @@ func (r *rounded) Rows(dst []float32, name string, from, to int) error {
 	return nil
 }
 
-// Packed hides packed layers: these are plain numbers.
+// Packed is always false: the values are plain numbers.
 func (r *rounded) Packed(string) (models.PackedLinear, bool) { return nil, false }

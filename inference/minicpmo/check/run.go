@@ -16,7 +16,7 @@ import (
 	"touchline/models/convert"
 )
 
-// run makes every stage's rows.
+// run runs all stages.
 func (c *checker) run(ctx context.Context) (err error) {
 	if c.Work == "" {
 		if c.Work, err = os.MkdirTemp("", "touchline-check-"); err != nil {
@@ -40,7 +40,7 @@ func (c *checker) run(ctx context.Context) (err error) {
 	c.progress("sampler")
 	c.sampler()
 	if src == nil {
-		return nil // its row says why
+		return nil // its row has the error
 	}
 	manifest, err := src.Describe()
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *checker) run(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// visionConfig are the preprocessing constants of a checkpoint.
+// visionConfig returns the preprocessing constants of a checkpoint.
 func visionConfig(m models.Manifest) vision.Config {
 	cfg := vision.Config{
 		PatchSize: m.Image.Patch, Scale: m.Image.ScaleResolution, MaxSlices: m.Image.MaxSlices, Mean: m.Image.Mean, Std: m.Image.Std,
@@ -68,8 +68,8 @@ func visionConfig(m models.Manifest) vision.Config {
 	return cfg
 }
 
-// checkpoint opens a folder of the fixtures as a published checkpoint; nil
-// if it cannot be, with a row that says why.
+// checkpoint opens a checkpoint of the fixtures, and adds a row. It returns nil on an
+// error.
 func (c *checker) checkpoint(dir string) *checkpoint.Checkpoint {
 	var src *checkpoint.Checkpoint
 	stage := stageCheckpoint
@@ -102,21 +102,21 @@ func (c *checker) checkpoint(dir string) *checkpoint.Checkpoint {
 	return src
 }
 
-// used reports whether reading a checkpoint reads a file of it. The other
-// published files say again what these say.
+// used reports whether opening a checkpoint reads a file. The other published files
+// repeat its content.
 func (c *checker) used(dir, base string) bool {
 	switch base {
 	case "config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "added_tokens.json", "generation_config.json":
 		return true
 	case "merges.txt", "vocab.json", "special_tokens_map.json":
-		// The tokenizer's other forms; tokenizer.json rules where they differ.
+		// Other forms of the tokenizer; tokenizer.json takes precedence.
 		_, err := os.Stat(filepath.Join(c.Golden, dir, "tokenizer.json"))
 		return !errors.Is(err, fs.ErrNotExist)
 	}
 	return strings.Contains(base, ".safetensors")
 }
 
-// bundle converts a checkpoint into a folder of its own.
+// bundle converts a checkpoint.
 func (c *checker) bundle(ctx context.Context, src convert.Source, name string, o convert.Options) (*models.Bundle, error) {
 	c.progress("convert " + name)
 	dir := filepath.Join(c.Work, name)
@@ -157,7 +157,7 @@ func (d *decoder) close() {
 	d.embed.close()
 }
 
-// floatWeights is the float format of a device's graphs.
+// floatWeights returns the float format of a device's graphs.
 func floatWeights(d models.Device) models.Weights {
 	if d == models.DeviceCUDA {
 		return models.WeightsFloat16
@@ -165,7 +165,7 @@ func floatWeights(d models.Device) models.Weights {
 	return models.WeightsFloat32
 }
 
-// networks converts the checkpoint and runs what it was converted to.
+// networks converts the checkpoint and checks its graphs.
 func (c *checker) networks(ctx context.Context, m *machine, src *checkpoint.Checkpoint, cfg vision.Config) error {
 	float := floatWeights(c.Device)
 	var b *models.Bundle
@@ -220,16 +220,12 @@ func (c *checker) llm(d *decoder) {
 			if err := d.lookup(t, f); err != nil {
 				return err
 			}
-			embeds, err := f.floats("inputs_embeds")
-			if err != nil {
-				return err
-			}
-			return d.compare(t, f, embeds, c.Device == models.DeviceCPU)
+			return d.compare(t, f, f.floats("inputs_embeds"), c.Device == models.DeviceCPU)
 		})
 	}
 }
 
-// prompts are the inputs that the language model's fixtures were made with.
+// prompts returns the inputs of the language model's fixtures.
 func (c *checker) prompts() (map[string][]float32, error) {
 	out := map[string][]float32{}
 	for _, name := range c.files.in("llm") {
@@ -240,8 +236,8 @@ func (c *checker) prompts() (map[string][]float32, error) {
 		if err != nil {
 			return nil, err
 		}
-		if out[path.Base(name)], err = f.floats("inputs_embeds"); err != nil {
-			return nil, err
+		if out[path.Base(name)] = f.floats("inputs_embeds"); f.err != nil {
+			return nil, f.err
 		}
 	}
 	return out, nil

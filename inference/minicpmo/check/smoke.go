@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,9 +14,8 @@ import (
 // smokeSize is the size of a graph's free dimensions in a smoke run.
 const smokeSize = 8
 
-// Smoke loads each graph of a bundle that this machine can run and runs it
-// once on random numbers: every output must be finite. It returns how many
-// graphs ran. library is as in Options.
+// Smoke runs each graph of a bundle for the devices once on random numbers: every
+// output must be finite. It returns the number of graphs. library is as in Options.
 func Smoke(b *models.Bundle, library string, devices ...models.Device) (ran int, err error) {
 	m, err := openMachine(library, 0)
 	if err != nil {
@@ -23,15 +23,13 @@ func Smoke(b *models.Bundle, library string, devices ...models.Device) (ran int,
 	}
 	defer m.close()
 	for _, g := range b.Manifest.Graphs {
-		for _, d := range devices {
-			if g.Device != d {
-				continue
-			}
-			if err := m.smoke(b, g); err != nil {
-				return ran, fmt.Errorf("%s: %w", g.File, err)
-			}
-			ran++
+		if !slices.Contains(devices, g.Device) {
+			continue
 		}
+		if err := m.smoke(b, g); err != nil {
+			return ran, fmt.Errorf("%s: %w", g.File, err)
+		}
+		ran++
 	}
 	return ran, nil
 }
@@ -96,7 +94,7 @@ func smokeInput(p models.Port, rng *rand.Rand) value {
 	case p.Name == "last_position":
 		v.ints = []int64{smokeSize - 1}
 	case p.Type == models.Int64 || p.Type == models.Int32:
-		v.ints = make([]int64, count) // ids and places: the first of each
+		v.ints = make([]int64, count) // ids and positions 0
 	case p.Name == "logits_bias":
 		v.floats = make([]float32, count)
 	default:
@@ -108,7 +106,7 @@ func smokeInput(p models.Port, rng *rand.Rand) value {
 	return v
 }
 
-// Devices are those that the runtime of this machine can compute on.
+// Devices returns the devices that the runtime supports on this machine.
 func Devices(library string) ([]models.Device, error) {
 	m, err := openMachine(library, 0)
 	if err != nil {

@@ -10,10 +10,12 @@ import (
 	"touchline/models/safetensors"
 )
 
-// tensors is one fixture file of tensors, in memory.
+// tensors is one fixture file of tensors, in memory. Reading a missing tensor, or
+// one of another type, sets err and returns nil.
 type tensors struct {
 	name string
 	file *safetensors.File
+	err  error // the first
 }
 
 func (c *checker) tensors(name string) (*tensors, error) {
@@ -28,82 +30,70 @@ func (c *checker) tensors(name string) (*tensors, error) {
 	return &tensors{name: name, file: f}, nil
 }
 
+func (t *tensors) fail(format string, args ...any) {
+	if t.err == nil {
+		t.err = fmt.Errorf(t.name+": "+format, args...)
+	}
+}
+
 func (t *tensors) has(name string) bool {
 	_, ok := t.file.Tensor(name)
 	return ok
 }
 
-func (t *tensors) get(name string) (safetensors.Tensor, error) {
+func (t *tensors) get(name string) safetensors.Tensor {
 	v, ok := t.file.Tensor(name)
 	if !ok {
-		return v, fmt.Errorf("%s: expected a tensor %s, it has %s", t.name, name, strings.Join(t.file.Names(), ", "))
+		t.fail("expected a tensor %s, it has %s", name, strings.Join(t.file.Names(), ", "))
 	}
-	return v, nil
+	return v
 }
 
 // floats returns a tensor as float32, row-major.
-func (t *tensors) floats(name string) ([]float32, error) {
-	v, err := t.get(name)
-	if err != nil {
-		return nil, err
-	}
-	return v.Floats()
-}
+func (t *tensors) floats(name string) []float32 { return numbers(t, name, safetensors.Tensor.Floats) }
 
 // ints returns an integer tensor.
-func (t *tensors) ints(name string) ([]int64, error) {
-	v, err := t.get(name)
-	if err != nil {
-		return nil, err
-	}
-	return v.Ints()
-}
+func (t *tensors) ints(name string) []int64 { return numbers(t, name, safetensors.Tensor.Ints) }
 
-// raw returns a tensor's bytes.
-func (t *tensors) raw(name string) ([]byte, error) {
-	v, err := t.get(name)
-	return v.Data, err
+func numbers[T any](t *tensors, name string, to func(safetensors.Tensor) ([]T, error)) []T {
+	values, err := to(t.get(name))
+	if err != nil {
+		t.fail("%w", err)
+		return nil
+	}
+	return values
 }
 
 // doubles returns a float64 tensor, a type that checkpoints do not have.
-func (t *tensors) doubles(name string) ([]float64, error) {
-	v, err := t.get(name)
-	if err != nil {
-		return nil, err
-	}
+func (t *tensors) doubles(name string) []float64 {
+	v := t.get(name)
 	if v.DType != "F64" {
-		return nil, fmt.Errorf("%s: %s: expected dtype F64, is %s", t.name, name, v.DType)
+		t.fail("%s: expected dtype F64, is %s", name, v.DType)
+		return nil
 	}
 	out := make([]float64, len(v.Data)/8)
 	for i := range out {
 		out[i] = math.Float64frombits(binary.LittleEndian.Uint64(v.Data[8*i:]))
 	}
-	return out, nil
+	return out
 }
 
 // ids returns an integer tensor as token ids.
-func (t *tensors) ids(name string) ([]int32, error) {
-	wide, err := t.ints(name)
-	if err != nil {
-		return nil, err
-	}
+func (t *tensors) ids(name string) []int32 {
+	wide := t.ints(name)
 	out := make([]int32, len(wide))
 	for i, id := range wide {
 		if out[i] = int32(id); int64(out[i]) != id { //nolint:gosec // compared
-			return nil, fmt.Errorf("%s: %s: expected token ids, has %d", t.name, name, id)
+			t.fail("%s: expected token ids, has %d", name, id)
+			return nil
 		}
 	}
-	return out, nil
+	return out
 }
 
 // info decodes the file's settings, JSON in its metadata.
-func (t *tensors) info(v any) error {
-	text, ok := t.file.Metadata()["info"]
-	if !ok {
-		return fmt.Errorf("%s: expected settings in the metadata's info, it has none", t.name)
+func (t *tensors) info(v any) {
+	if err := json.Unmarshal([]byte(t.file.Metadata()["info"]), v); err != nil {
+		t.fail("expected settings in the metadata's info: %w", err)
 	}
-	if err := json.Unmarshal([]byte(text), v); err != nil {
-		return fmt.Errorf("%s: metadata: %w", t.name, err)
-	}
-	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"touchline/inference/tokenizer"
 )
 
-// tokenizers are the two of a folder: that of the checkpoint, and the
-// published one if it is there.
+// tokenizers holds the tokenizers of a folder: "tiny", of the checkpoint, and
+// "real", the published one.
 type tokenizers map[string]*tokenizer.Tokenizer
 
 func (c *checker) tokenizers() tokenizers {
@@ -38,8 +38,8 @@ func (c *checker) tokenizers() tokenizers {
 	return out
 }
 
-// of finds the tokenizer that a fixture was made with, by its name: the
-// checkpoint's unless it says "real".
+// of returns the tokenizer of a fixture: the published one if the fixture's name
+// starts with "real_", else the checkpoint's.
 func (ts tokenizers) of(name string, t *tally) *tokenizer.Tokenizer {
 	which, _, _ := strings.Cut(path.Base(name), "_")
 	if which != "real" {
@@ -123,7 +123,7 @@ func (c *checker) stream(t *tally, tok *tokenizer.Tokenizer, name string) error 
 	return nil
 }
 
-// badTokens checks that every id that may not be spoken exists.
+// badTokens checks that every id that must not be spoken exists.
 func (c *checker) badTokens(t *tally, tok *tokenizer.Tokenizer, name string) error {
 	var cfg struct {
 		Bad []int32 `json:"bad_token_ids"`

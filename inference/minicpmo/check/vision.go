@@ -42,7 +42,7 @@ func (c *checker) vision(n *network, dims models.Dims, cfg vision.Config) {
 	}
 }
 
-// odd are the patch counts whose recorded buckets depend on the processor
+// odd reports whether the recorded buckets of a patch count depend on the processor
 // that computed them: float32 rounding of a vectorised sum.
 func odd(n int) bool { return slices.Contains([]int{25, 49, 50, 55, 58}, n) }
 
@@ -56,7 +56,7 @@ func (c *checker) buckets(t *tally, name string, cfg vision.Config) error {
 		if err != nil || n < 1 || n != len(want) {
 			return fmt.Errorf("expected a patch count and as many buckets, got %q with %d", key, len(want))
 		}
-		// Beyond the table the roundings are recorded ones too.
+		// Beyond the table the buckets are recorded too.
 		if odd(n) || n > cfg.PositionTable {
 			continue
 		}
@@ -66,7 +66,7 @@ func (c *checker) buckets(t *tally, name string, cfg vision.Config) error {
 	return nil
 }
 
-// places compares the table that the graph looks the places up in.
+// places compares the graph's table of sinusoidal positions.
 func (c *checker) places(t *tally, name string, dims models.Dims) error {
 	f, err := c.tensors(name)
 	if err != nil {
@@ -82,17 +82,9 @@ func (c *checker) places(t *tally, name string, dims models.Dims) error {
 	}
 	table, half := d.Weights[i].Floats, dims.Vision.Out/2
 	for _, tensor := range f.file.Names() {
-		v, err := f.get(tensor)
-		if err != nil {
-			return err
-		}
-		want, err := v.Floats()
-		if err != nil {
-			return err
-		}
 		row, col, rows, cols := 0, 0, 1, 1
-		if len(v.Shape) == 3 {
-			rows, cols = v.Shape[0], v.Shape[1]
+		if shape := f.get(tensor).Shape; len(shape) == 3 {
+			rows, cols = shape[0], shape[1]
 		} else if _, err := fmt.Sscanf(tensor, "pos_embed_%d_%d", &row, &col); err != nil {
 			return fmt.Errorf("expected a tensor pos_embed_ROW_COLUMN, got %s", tensor)
 		}
@@ -106,60 +98,47 @@ func (c *checker) places(t *tally, name string, dims models.Dims) error {
 				got = append(got, table[r*half:][:half]...)
 			}
 		}
-		t.near(got, want, tensor)
+		t.near(got, f.floats(tensor), tensor)
 	}
-	return nil
+	return f.err
 }
 
-// tower runs each image of a fixture by itself: the padding of the official
-// batches is masked there and left out here.
+// tower runs each image of a fixture separately. The official batches have masked
+// padding, which is omitted here.
 func (c *checker) tower(t *tally, n *network, name string, cfg vision.Config) error {
 	f, err := c.tensors(name)
 	if err != nil {
 		return err
 	}
-	pixels, err := f.get("pixel_values")
-	if err != nil {
-		return err
+	all, grids, mask := f.floats("pixel_values"), f.ints("tgt_sizes"), f.get("patch_attention_mask").Data
+	if f.err != nil {
+		return f.err
 	}
-	grids, err := f.ints("tgt_sizes")
-	if err != nil {
-		return err
+	side, shape := cfg.PatchSize, f.get("pixel_values").Shape
+	if len(shape) != 4 || shape[1] != 3 || shape[2] != side || shape[3]%side != 0 || len(grids) != 2*shape[0] {
+		return fmt.Errorf("expected pixel_values [B,3,%d,%d*L] and tgt_sizes [B,2], got %v and %d numbers", side, side, shape, len(grids))
 	}
-	all, err := pixels.Floats()
-	if err != nil {
-		return err
-	}
-	side := cfg.PatchSize
-	if len(pixels.Shape) != 4 || pixels.Shape[1] != 3 || pixels.Shape[2] != side || pixels.Shape[3]%side != 0 ||
-		len(grids) != 2*pixels.Shape[0] {
-		return fmt.Errorf("expected pixel_values [B,3,%d,%d*L] and tgt_sizes [B,2], got %v and %d numbers", side, side, pixels.Shape, len(grids))
-	}
-	longest := pixels.Shape[3] / side
-	mask, err := f.raw("patch_attention_mask")
-	if err != nil {
-		return err
-	}
-	for b := range pixels.Shape[0] {
+	longest := shape[3] / side
+	for b := range shape[0] {
 		rows, cols := int(grids[2*b]), int(grids[2*b+1])
 		count := rows * cols
 		if rows < 1 || cols < 1 || count > longest {
 			return fmt.Errorf("image %d: expected at most %d patches, has %dx%d", b, longest, rows, cols)
 		}
-		masked := len(mask) == pixels.Shape[0]*longest
+		masked := len(mask) == shape[0]*longest
 		for p := 0; masked && p < longest; p++ {
 			masked = (mask[b*longest+p] != 0) == (p < count)
 		}
 		t.exact(masked, "image %d: the mask does not cover its %d patches", b, count)
 		in := patchInputs(cfg, patchesOf(all[b*3*side*side*longest:], side, longest, count), rows, cols)
-		if err := c.compareTower(t, n, f, in, b, pixels.Shape[0]); err != nil {
+		if err := c.compareTower(t, n, f, in, b, shape[0]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// patchInputs are the tower's inputs for one image of rows x cols patches.
+// patchInputs returns the tower's inputs for one image of rows x cols patches.
 func patchInputs(cfg vision.Config, patches []float32, rows, cols int) map[string]value {
 	count := rows * cols
 	places := [2][]int64{}
@@ -173,7 +152,7 @@ func patchInputs(cfg vision.Config, patches []float32, rows, cols int) map[strin
 	}
 }
 
-// compareTower runs image b of a fixture and compares each output that it has.
+// compareTower runs image b of a fixture and compares the fixture's outputs.
 func (c *checker) compareTower(t *tally, n *network, f *tensors, in map[string]value, b, images int) error {
 	names := map[string]string{"last_hidden_state": "vision_hidden", "resampler": "image_embeds", "embeddings": "vision_embeddings"}
 	for i := 0; f.has("hidden_states." + strconv.Itoa(i)); i++ {
@@ -193,10 +172,7 @@ func (c *checker) compareTower(t *tally, n *network, f *tensors, in map[string]v
 		if !f.has(fixture) {
 			continue
 		}
-		expected, err := f.floats(fixture)
-		if err != nil {
-			return err
-		}
+		expected := f.floats(fixture)
 		per := len(expected) / images
 		got := out[output].floats
 		if per < len(got) || fixture == "resampler" && per != len(got) {
@@ -204,11 +180,11 @@ func (c *checker) compareTower(t *tally, n *network, f *tensors, in map[string]v
 		}
 		t.near(got, expected[b*per:][:len(got)], fmt.Sprintf("image %d: %s", b, fixture))
 	}
-	return nil
+	return f.err
 }
 
-// patchesOf takes the first count patches out of a strip [3,side,side*longest],
-// a row each, in the order channel, y, x.
+// patchesOf returns the first count patches of a strip [3,side,side*longest], one
+// per row, in the order channel, y, x.
 func patchesOf(strip []float32, side, longest, count int) []float32 {
 	out := make([]float32, 0, count*3*side*side)
 	for p := range count {

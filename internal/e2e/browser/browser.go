@@ -46,6 +46,13 @@ type Options struct {
 	Dir string
 }
 
+// setSize sets the default size.
+func (o *Options) setSize() {
+	if o.Width == 0 || o.Height == 0 {
+		o.Width, o.Height = 1440, 900
+	}
+}
+
 // Browser is one window with one page.
 type Browser struct {
 	tab    context.Context //nolint:containedctx // chromedp keeps its connection there
@@ -56,8 +63,26 @@ type Browser struct {
 	closed sync.Once
 	wg     sync.WaitGroup
 
-	mu       sync.Mutex
-	problems []string
+	problems
+}
+
+// problems collects the errors of a page.
+type problems struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (p *problems) add(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, text)
+}
+
+// Problems returns the errors of the page so far.
+func (p *problems) Problems() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.all)
 }
 
 // startTime bounds the start of the browser on a busy machine.
@@ -80,9 +105,7 @@ func Open(ctx context.Context, o Options) (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Width == 0 || o.Height == 0 {
-		o.Width, o.Height = 1440, 900
-	}
+	o.setSize()
 	b := &Browser{dir: o.Dir, ours: o.Dir == ""}
 	if b.ours {
 		if b.dir, err = os.MkdirTemp("", "touchline-browser-"); err != nil {
@@ -183,19 +206,9 @@ func (b *Browser) start(o Options) error {
 
 // note keeps the errors of the page: on the console, uncaught exceptions, and those that the browser logs.
 func (b *Browser) note(m chromedp.ConsoleMessage) {
-	if m.Type != chromedp.ConsoleError && m.Type != chromedp.ConsoleException {
-		return
+	if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException {
+		b.add(fmt.Sprintf("%s (%s:%d)", m, m.URL, m.Line+1))
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.problems = append(b.problems, fmt.Sprintf("%s (%s:%d)", m, m.URL, m.Line+1))
-}
-
-// Problems returns the errors of the page so far.
-func (b *Browser) Problems() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.problems)
 }
 
 // Do runs actions within a time.

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,10 +32,11 @@ type Firefox struct {
 	closed sync.Once
 	gone   chan struct{} // closed when the connection has ended
 
-	mu       sync.Mutex
-	last     int
-	waiting  map[int]chan reply
-	problems []string
+	problems
+
+	calls   sync.Mutex // protects the following
+	last    int
+	waiting map[int]chan reply
 }
 
 // reply is a message of BiDi: an answer to a command, or an event.
@@ -108,9 +108,7 @@ func OpenFirefox(ctx context.Context, o Options) (*Firefox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Width == 0 || o.Height == 0 {
-		o.Width, o.Height = 1440, 900
-	}
+	o.setSize()
 	dir, err := os.MkdirTemp("", "touchline-firefox-")
 	if err != nil {
 		return nil, fmt.Errorf("make the browser's folder: %w", err)
@@ -159,9 +157,9 @@ func (f *Firefox) start(ctx context.Context, path string, o Options) error {
 	f.wg.Go(func() {
 		defer close(address)
 		lines := bufio.NewScanner(stderr)
-		for told := false; lines.Scan(); {
-			if m := listening.FindStringSubmatch(lines.Text()); m != nil && !told {
-				told = true
+		for found := false; lines.Scan(); {
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil && !found {
+				found = true
 				address <- m[1]
 			}
 		}
@@ -234,10 +232,10 @@ func (f *Firefox) read() {
 			f.note(m)
 			continue
 		}
-		f.mu.Lock()
+		f.calls.Lock()
 		c := f.waiting[m.ID]
 		delete(f.waiting, m.ID)
-		f.mu.Unlock()
+		f.calls.Unlock()
 		if c != nil {
 			c <- m
 		}
@@ -263,9 +261,7 @@ func (f *Firefox) note(m reply) {
 	if len(entry.Stack.Frames) > 0 {
 		where = fmt.Sprintf(" (%s:%d)", entry.Stack.Frames[0].URL, entry.Stack.Frames[0].Line+1)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.problems = append(f.problems, entry.Text+where)
+	f.add(entry.Text + where)
 }
 
 // call sends one command and waits for its answer.
@@ -275,12 +271,12 @@ func (f *Firefox) call(method string, params any, into any) error {
 
 func (f *Firefox) callWithin(within time.Duration, method string, params any, into any) error {
 	answer := make(chan reply, 1)
-	f.mu.Lock()
+	f.calls.Lock()
 	f.last++
 	id := f.last
 	f.waiting[id] = answer
 	err := f.conn.WriteJSON(map[string]any{"id": id, "method": method, "params": params})
-	f.mu.Unlock()
+	f.calls.Unlock()
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
@@ -407,13 +403,6 @@ func (f *Firefox) Screenshot() ([]byte, error) {
 		return nil, err
 	}
 	return base64.StdEncoding.DecodeString(shot.Data)
-}
-
-// Problems returns the errors of the page so far.
-func (f *Firefox) Problems() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.problems)
 }
 
 // kill stops the process group of Firefox.

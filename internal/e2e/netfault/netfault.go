@@ -3,7 +3,7 @@
 // and reorders packets.
 //
 // The signalling proxy replaces the port in each of the server's ICE candidates with the relay's, and drops the
-// client's own candidates. So all media passes the relay, and the server knows the client by the relay's address alone
+// client's own candidates. So all media passes the relay, and the server sees the relay's address as the client's
 // (a peer-reflexive candidate, RFC 8445 section 7.3.1.3).
 //
 // It is for tests and benchmarks, and measures nothing itself.

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(sfutest.Main(m)) }
 
-// carried sends numbers through a relay to an echo and returns those that came back, and how long each took.
+// carried sends numbers through a relay to an echo server and returns the round-trip times by number.
 func carried(t *testing.T, imp Impairment, count int, gap time.Duration) (numbers []int, took []time.Duration, stats Stats) {
 	t.Helper()
 	echo, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -97,7 +97,7 @@ func TestRelay(t *testing.T) {
 	require.InDelta(t, 2*n*0.05, float64(stats.HeldBack), 30)
 }
 
-// TestClientsThatLeft: however many come, one after the other, each is carried, and those that left are forgotten.
+// TestClientsThatLeft: idle clients make room for new ones.
 func TestClientsThatLeft(t *testing.T) {
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
@@ -132,8 +132,8 @@ func TestClientsThatLeft(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestMediaGoesThroughTheRelay: a client of the proxy has no other way to the
-// server, so what the relay loses is lost.
+// TestMediaGoesThroughTheRelay: media of a client of the proxy has no other path
+// to the server.
 func TestMediaGoesThroughTheRelay(t *testing.T) {
 	server, _ := sfutest.Start(t, sfu.Options{})
 	media, err := netip.ParseAddrPort(server.UDPAddr())

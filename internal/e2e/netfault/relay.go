@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"touchline/internal/wake"
 )
 
 // Impairment describes a network. The zero value is a perfect one.
@@ -140,7 +142,7 @@ func (r *relay) run(ctx context.Context) error {
 type line struct {
 	r    *relay
 	send func([]byte)
-	wake chan struct{}
+	wake wake.Signal
 
 	mu      sync.Mutex
 	waiting packets
@@ -151,7 +153,7 @@ type line struct {
 }
 
 func newLine(r *relay, send func([]byte)) *line {
-	return &line{r: r, send: send, wake: make(chan struct{}, 1)}
+	return &line{r: r, send: send, wake: wake.New()}
 }
 
 // read pushes the packets from the server.
@@ -203,10 +205,7 @@ func (l *line) push(b []byte, now time.Time) {
 	}
 	l.number++
 	heap.Push(&l.waiting, packet{due: due, number: l.number, data: b})
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wake.Set()
 }
 
 // run sends each packet when it is due.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,7 +76,7 @@ func (e *Engine) CounterOf(text string) (uint32, bool) {
 func (e *Engine) Looks() []Look {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]Look(nil), e.looks...)
+	return slices.Clone(e.looks)
 }
 
 type engineSession struct{ e *Engine }

@@ -74,6 +74,15 @@ func MakeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate in
 	return out, nil
 }
 
+// Units returns the clip's access units.
+func (c *Clip) Units() [][]byte {
+	units := make([][]byte, len(c.Frames))
+	for i, f := range c.Frames {
+		units[i] = f.Data
+	}
+	return units
+}
+
 // Play sends the clip in real time, in a loop, until ctx ends.
 func (c *Clip) Play(ctx context.Context, fps int, out chan<- media.EncodedFrame) error {
 	start := time.Now()

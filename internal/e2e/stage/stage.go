@@ -175,13 +175,18 @@ func (s *Stage) Run(f func(context.Context) error) (stop func()) {
 	done := make(chan struct{})
 	s.wg.Go(func() {
 		defer close(done)
-		if err := f(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			s.mu.Lock()
-			s.errs = append(s.errs, err)
-			s.mu.Unlock()
-		}
+		s.fail(f(ctx))
 	})
 	return func() { cancel(); <-done }
+}
+
+// fail keeps the error of a part that has ended.
+func (s *Stage) fail(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.mu.Lock()
+		s.errs = append(s.errs, err)
+		s.mu.Unlock()
+	}
 }
 
 // StartServer starts the server, again after StopServer with the same ports and keys.
@@ -196,11 +201,7 @@ func (s *Stage) StartServer(ctx context.Context, o sfu.Options) error {
 	s.stopSFU, s.sfuDone = cancel, done
 	go func() {
 		defer close(done)
-		if err := server.Run(sctx); err != nil {
-			s.mu.Lock()
-			s.errs = append(s.errs, err)
-			s.mu.Unlock()
-		}
+		s.fail(server.Run(sctx))
 	}()
 	if err := server.Ready(ctx); err != nil {
 		return fmt.Errorf("start the server: %w", err)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -227,7 +228,7 @@ func (v *Viewer) watch(ctx context.Context, t *webrtc.TrackRemote, p *lksdk.Remo
 			continue
 		}
 		for _, f := range frames {
-			_ = v.dec.Decode(f, true) // what cannot be decoded is missing in the pictures
+			_ = v.dec.Decode(f, true) // undecodable units are missing in the pictures
 		}
 	}
 }
@@ -340,16 +341,9 @@ func (v *Viewer) Seen() Seen {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return Seen{
-		Joined:   v.joined,
-		In:       v.in,
-		Out:      v.out,
-		Pictures: append([]Picture(nil), v.pictures...),
-		Arrived:  append([]time.Duration(nil), v.arrived...),
-		Talks:    append([]Talk(nil), v.talks...),
-		Words:    append([]Word(nil), v.words...),
-		Closed:   append([]Closed(nil), v.closed...),
-		Records:  append([][]byte(nil), v.records...),
-		Camera:   append([]Noise(nil), v.camera...),
-		Frames:   v.frames, Packets: v.packets, Lost: v.lost,
+		Joined: v.joined, In: v.in, Out: v.out,
+		Pictures: slices.Clone(v.pictures), Arrived: slices.Clone(v.arrived), Talks: slices.Clone(v.talks),
+		Words: slices.Clone(v.words), Closed: slices.Clone(v.closed), Records: slices.Clone(v.records), Camera: slices.Clone(v.camera),
+		Frames: v.frames, Packets: v.packets, Lost: v.lost,
 	}
 }

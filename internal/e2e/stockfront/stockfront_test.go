@@ -1,8 +1,8 @@
 //go:build integration
 
-// Package stockfront holds a page that is made of LiveKit's own components
-// alone, and the test that it understands the bot. It has no code of its own:
-// what a stock front end does not show is to be mended in the bot.
+// Package stockfront tests the bot with a page of unmodified LiveKit components.
+// It has no code of its own: if the page does not show something, the bot needs a
+// fix.
 package stockfront_test
 
 import (
@@ -30,7 +30,7 @@ import (
 	"touchline/media/codec/codectest"
 )
 
-// TestMain sees to the page and to the codec program.
+// TestMain builds the page and the codec program.
 func TestMain(m *testing.M) {
 	os.Exit(codectest.OnPath(func() int {
 		if out, err := exec.Command("make", "--silent", "-C", moduleRoot, "stock-front").CombinedOutput(); err != nil {
@@ -43,11 +43,11 @@ func TestMain(m *testing.M) {
 
 const (
 	moduleRoot = "../../.."
-	// patience is how long a step may take on a busy machine.
+	// patience is the timeout of a step on a busy machine.
 	patience = time.Minute
 )
 
-// spy notes each word that the page shows as a state, and measures what its sound elements play.
+// spy records the displayed states and measures the sound of the audio elements.
 const spy = `
 window.spy = { assistant: [], agent: [] };
 new MutationObserver(() => {
@@ -76,7 +76,7 @@ window.spy.level = () => {
 };
 `
 
-// newStage is a room with a bot on the settings that a newcomer has, less the wait for its first comment.
+// newStage returns a room with a bot with the default settings, but without the wait for its first comment.
 func newStage(t *testing.T, noCamera bool) *stage.Stage {
 	t.Helper()
 	cfg := configs.Default()
@@ -89,7 +89,7 @@ func newStage(t *testing.T, noCamera bool) *stage.Stage {
 	return s
 }
 
-// open opens the stock page as a viewer of the stage. More is for its address.
+// open opens the page as a viewer of the stage; more is added to its address.
 func open(t *testing.T, s *stage.Stage, more ...string) *browser.Browser {
 	t.Helper()
 	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Join("web", "dist"))))
@@ -112,7 +112,7 @@ func open(t *testing.T, s *stage.Stage, more ...string) *browser.Browser {
 	return b
 }
 
-// shoot keeps a picture of the page where TOUCHLINE_SCREENSHOTS names a folder.
+// shoot saves a screenshot in the folder TOUCHLINE_SCREENSHOTS, if set.
 func shoot(t *testing.T, b *browser.Browser, name string) {
 	t.Helper()
 	dir := os.Getenv("TOUCHLINE_SCREENSHOTS")
@@ -130,7 +130,7 @@ func until(t *testing.T, b *browser.Browser, what, js string) {
 	require.NoError(t, b.Until(patience, js), what)
 }
 
-// words are the states that a hook has shown so far.
+// words returns the states displayed by a hook so far.
 func words(t *testing.T, b *browser.Browser, hook string) []string {
 	t.Helper()
 	list, err := browser.Eval[[]string](b, patience, "spy."+hook)
@@ -171,7 +171,7 @@ func TestStockFrontEnd(t *testing.T) {
 		`[...document.querySelectorAll('#messages li')].map((e) => e.dataset.type + ' ' + e.textContent)`)
 	require.NoError(t, err)
 	seen := map[string]bool{}
-	for _, m := range messages[:len(messages)-1] { // the last may still grow
+	for _, m := range messages[:len(messages)-1] { // the last may be incomplete
 		require.False(t, seen[m], "shown twice: %s", m)
 		seen[m] = true
 		said, ok := strings.CutPrefix(m, "agentTranscript ")
@@ -196,7 +196,7 @@ func TestCameraComesLate(t *testing.T) {
 	s := newStage(t, true)
 	b := open(t, s)
 	until(t, b, "the agent is found", `document.getElementById('assistant-agent').textContent !== ''`)
-	// useAgent gives an agent up that is not connected 20 s after the page.
+	// useAgent fails if the agent is not connected within 20 s.
 	until(t, b, "time passes", "performance.now() > 25000")
 	for _, hook := range []string{"assistant", "agent"} {
 		t.Logf("%s: %q", hook, words(t, b, hook))
@@ -212,8 +212,8 @@ func TestCameraComesLate(t *testing.T) {
 	require.Empty(t, b.Problems())
 }
 
-// A page that subscribes to the agent alone plays each sound once; one that subscribes to everything has the
-// camera's own as well.
+// A page that subscribes to the agent only plays each sound once; with all subscriptions it also plays the
+// camera's original.
 func TestPlaysTheAgentAlone(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, false)

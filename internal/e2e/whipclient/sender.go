@@ -6,6 +6,7 @@ package whipclient
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -20,10 +21,10 @@ import (
 	"github.com/pion/ice/v4"
 	"github.com/pion/interceptor"
 	"github.com/pion/logging"
-	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 	pionmedia "github.com/pion/webrtc/v4/pkg/media"
 
+	"touchline/internal/wake"
 	"touchline/media"
 )
 
@@ -48,22 +49,17 @@ type Options struct {
 
 // Sender is one connection.
 type Sender struct {
-	opts     Options
-	pc       *webrtc.PeerConnection
-	track    *webrtc.TrackLocalStaticSample
-	client   *http.Client
-	session  *url.URL
-	wg       sync.WaitGroup
-	asks     chan struct{}
-	answered time.Duration
+	opts    Options
+	pc      *webrtc.PeerConnection
+	track   *webrtc.TrackLocalStaticSample
+	client  *http.Client
+	session *url.URL
+	wg      sync.WaitGroup
 }
 
 // Dial posts an offer and returns when the connection is established.
 func Dial(ctx context.Context, o Options) (*Sender, error) {
-	s := &Sender{opts: o, client: o.Client, asks: make(chan struct{}, 64)}
-	if s.client == nil {
-		s.client = http.DefaultClient
-	}
+	s := &Sender{opts: o, client: cmp.Or(o.Client, http.DefaultClient)}
 	if len(o.Units) == 0 || o.FPS <= 0 {
 		return nil, errors.New("WHIP client: Units or FPS is not set")
 	}
@@ -98,14 +94,13 @@ func (s *Sender) dial(ctx context.Context) error {
 	if s.pc, err = api.NewPeerConnection(webrtc.Configuration{}); err != nil {
 		return err
 	}
-	up, down := make(chan struct{}), make(chan struct{})
-	var upOnce, downOnce sync.Once
+	up, down := wake.New(), wake.New()
 	s.pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
 		switch state {
 		case webrtc.PeerConnectionStateConnected:
-			upOnce.Do(func() { close(up) })
+			up.Set()
 		case webrtc.PeerConnectionStateFailed, webrtc.PeerConnectionStateClosed:
-			downOnce.Do(func() { close(down) })
+			down.Set()
 		default:
 		}
 	})
@@ -116,7 +111,7 @@ func (s *Sender) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.wg.Go(func() { s.readRTCP(t.Sender()) })
+	s.wg.Go(func() { readRTCP(t.Sender()) })
 	if err := s.offer(ctx); err != nil {
 		return err
 	}
@@ -145,12 +140,10 @@ func (s *Sender) offer(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	began := time.Now()
 	resp, err := s.do(ctx, http.MethodPost, s.opts.URL, s.pc.LocalDescription().SDP)
 	if err != nil {
 		return err
 	}
-	s.answered = time.Since(began)
 	if resp.status != http.StatusCreated {
 		return fmt.Errorf("expected status 201, got %d: %s", resp.status, resp.body)
 	}
@@ -186,30 +179,14 @@ func (s *Sender) do(ctx context.Context, method, address, body string) (response
 	return response{resp.StatusCode, string(text), resp.Location}, err
 }
 
-// readRTCP keeps sender reports going and notes requests for a key frame.
-func (s *Sender) readRTCP(from *webrtc.RTPSender) {
+// readRTCP passes feedback to the interceptors. Requests for a key frame have no effect: the clip does not change.
+func readRTCP(from *webrtc.RTPSender) {
 	for {
-		packets, _, err := from.ReadRTCP()
-		if err != nil {
+		if _, _, err := from.ReadRTCP(); err != nil {
 			return
-		}
-		for _, p := range packets {
-			switch p.(type) {
-			case *rtcp.PictureLossIndication, *rtcp.FullIntraRequest:
-				select {
-				case s.asks <- struct{}{}:
-				default:
-				}
-			}
 		}
 	}
 }
-
-// Asked receives one value for each request for a key frame. The clip does not change.
-func (s *Sender) Asked() <-chan struct{} { return s.asks }
-
-// Answered returns the time that the server took to answer the offer.
-func (s *Sender) Answered() time.Duration { return s.answered }
 
 // Run sends the clip in a loop until ctx ends.
 func (s *Sender) Run(ctx context.Context) error {

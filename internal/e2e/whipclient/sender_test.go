@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A clip of H264 access units arrives with its numbers, and the end is said.
+// H264 access units arrive with their numbers, and Close ends the session.
 func TestSender(t *testing.T) {
 	units := whipclient.SplitH264([]byte("\x00\x00\x00\x01\x09\x10" +
 		"\x00\x00\x00\x01\x67\x42\xc0\x1f\xda\x02\x80\xf6\x84\x00\x00\x00\x01\x68\xce\x3c\x80\x00\x00\x00\x01\x65\x88\x84\x01" +

@@ -1,4 +1,4 @@
-// Package orttest opens the real ONNX Runtime in tests and shows that they leave nothing open.
+// Package orttest opens the real ONNX Runtime in tests and checks that they close all handles.
 package orttest
 
 import (
@@ -11,22 +11,21 @@ import (
 	"touchline/inference/internal/ort"
 )
 
-// Library is the runtime's file: TOUCHLINE_ORT if it is set, else what `make runtime` put into the module's bin/runtime, else the
-// system's. The test is skipped where there is none.
+// Library returns the runtime's file: that of TOUCHLINE_ORT if set, else bin/runtime of the module, else the system's. Without one it skips the
+// test.
 func Library(tb testing.TB) string {
 	tb.Helper()
-	search := ort.Search{}
-	if file, ok := os.LookupEnv("TOUCHLINE_ORT"); ok && file != "" {
-		path, err := ort.Locate(ort.Search{Library: file})
+	if file, _ := os.LookupEnv("TOUCHLINE_ORT"); file != "" {
+		path, err := ort.Locate(file)
 		require.NoError(tb, err, "TOUCHLINE_ORT is set")
 		return path
 	}
 	if root := moduleRoot(tb); root != "" {
-		if path, err := ort.Locate(ort.Search{Library: filepath.Join(root, "bin", "runtime")}); err == nil {
+		if path, err := ort.Locate(filepath.Join(root, "bin", "runtime")); err == nil {
 			return path
 		}
 	}
-	path, err := ort.Locate(search)
+	path, err := ort.Locate("")
 	if err != nil {
 		tb.Skipf("needs ONNX Runtime, which `make runtime` fetches: %v", err)
 	}
@@ -37,7 +36,7 @@ func Library(tb testing.TB) string {
 func Open(tb testing.TB) *ort.Runtime {
 	tb.Helper()
 	require.NoError(tb, os.Setenv("ORT_DISABLE_TELEMETRY", "1")) //nolint:usetesting // for the whole process
-	r, err := ort.Open(Library(tb), ort.Options{})
+	r, err := ort.Open(Library(tb))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, r.Close()) })
 	return r
@@ -52,8 +51,8 @@ func CPU(tb testing.TB, r *ort.Runtime) *ort.Device {
 	return d
 }
 
-// NoLeaks fails the test if it ends with more handles open than there are now. Call it first; not in tests that run in parallel, because
-// the count is the process's.
+// NoLeaks fails the test if it ends with other open handles than it starts with. Call it first, and not in parallel tests: the count is the
+// process's.
 func NoLeaks(tb testing.TB) {
 	tb.Helper()
 	before := ort.Live()
@@ -62,7 +61,7 @@ func NoLeaks(tb testing.TB) {
 	})
 }
 
-// moduleRoot is the nearest folder above that has a go.mod; "" for a test binary that was carried elsewhere.
+// moduleRoot returns the nearest parent folder with a go.mod, or "" for a test binary on another machine.
 func moduleRoot(tb testing.TB) string {
 	tb.Helper()
 	folder, err := os.Getwd()

@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// plain breaks what a chat template may take for a control token: a space goes
-// after each "<" before a letter or one of | ｜ / < ! _, and after each "["
+// escape breaks up possible control tokens of a chat template: it inserts a
+// space after each "<" before a letter or one of | ｜ / < ! _, and after each "["
 // before a capital letter or "/". So "<|im_end|>", "</s>", "<image>",
 // "<<SYS>>" and "[INST]" become "< |im_end|>", "< /s>", "< image>",
-// "< < SYS>>" and "[ INST]". A server tokenises text and template together, so
-// this is all that a client can do; everything else passes unchanged.
-func plain(text string) string {
+// "< < SYS>>" and "[ INST]". A client cannot do more, because a server tokenises
+// text and template together.
+func escape(text string) string {
 	var out strings.Builder
 	for i, r := range text {
 		out.WriteRune(r)

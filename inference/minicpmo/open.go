@@ -1,0 +1,332 @@
+package minicpmo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"touchline/inference"
+	"touchline/inference/internal/ort"
+	"touchline/inference/internal/sample"
+	"touchline/inference/tokenizer"
+	"touchline/models"
+)
+
+// Open loads a bundle and warms it up; the engine is ready when it returns. A
+// model that does not fit the memory is refused before loading, with settings
+// that fit (DoesNotFitError).
+func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
+	if o.Progress == nil {
+		o.Progress = func(int, string) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Frames == 0 {
+		o.Frames = 4
+	}
+	if o.Workers == 0 {
+		o.Workers = max(1, runtime.GOMAXPROCS(0)/2)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e, err := prepare(b, o)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", b.Dir, err)
+	}
+	if err := e.load(ctx, b, o); err != nil {
+		return nil, fmt.Errorf("open %s: %w", b.Dir, err)
+	}
+	return e, nil
+}
+
+// prepare returns an engine without its networks.
+func prepare(b *models.Bundle, o Options) (*Engine, error) {
+	m, c := &b.Manifest, o.Config
+	e := &Engine{
+		name: m.Name, log: o.Logger.With().Str("component", "minicpmo").Logger(), now: o.Now,
+		cache: newPictures(c.MiniCPM.VisionCache), slices: c.MaxSlices, maxTokens: c.MaxTokens,
+		queue: c.MiniCPM.Queue, hiddenSize: m.Dims.Decoder.Hidden, features: m.Image.Features,
+		seed: uint64(max(c.MiniCPM.Seed, 0)), //nolint:gosec // not negative
+		done: make(chan struct{}), lost: make(chan struct{}),
+	}
+	raw, err := os.ReadFile(b.Path("tokenizer.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, errors.New("the bundle has no tokenizer: convert a checkpoint that has one")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.tokens, err = tokenizer.Parse(raw); err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	if e.builder, err = tokenizer.NewBuilder(e.tokens, max(m.Image.Features, 1)); err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	if m.Dims.Vision != nil {
+		if e.vision, err = visionConfig(m); err != nil {
+			return nil, err
+		}
+		e.maxSide = m.Dims.Vision.MaxSide
+	}
+	return e, e.rules(m, c)
+}
+
+// rules sets the rules of the draws.
+func (e *Engine) rules(m *models.Manifest, c Settings) error {
+	vocab := m.Dims.Decoder.Vocab
+	ids := func(names []string) ([]int32, error) {
+		var out []int32
+		for _, n := range names {
+			id, ok := m.Tokens[n]
+			if !ok {
+				return nil, fmt.Errorf("manifest: tokens has no %q, which ends an answer", n)
+			}
+			out = append(out, id)
+		}
+		return out, nil
+	}
+	set := func(s *sample.Settings) {
+		s.TopK, s.TopP, s.RepetitionPenalty = c.MiniCPM.TopK, c.MiniCPM.TopP, c.MiniCPM.RepetitionPenalty
+		s.Temperature, s.Greedy = c.MiniCPM.Temperature, c.MiniCPM.Temperature == 0
+	}
+	suppressed := make([]int32, 0, len(c.MiniCPM.SuppressTokens))
+	for _, id := range c.MiniCPM.SuppressTokens {
+		suppressed = append(suppressed, int32(id)) //nolint:gosec // checked by the settings
+	}
+	var err error
+	e.chat, e.speech = sample.Chat(), sample.Speech()
+	set(&e.chat)
+	set(&e.speech)
+	if e.chat.Stop, err = ids(m.Stop); err != nil {
+		return err
+	}
+	if e.speech.Stop, err = ids(m.StopSpeech); err != nil {
+		return err
+	}
+	e.chat.Forbidden = sample.NewSet(vocab, suppressed...)
+	e.speech.Forbidden = sample.NewSet(vocab, append(suppressed, m.Forbidden...)...)
+	// The original cuts a chat answer at this mark.
+	e.chatAnswer = e.chat
+	if id, ok := m.Tokens["<|tts_eos|>"]; ok {
+		e.chatAnswer.Stop = append([]int32{id}, e.chat.Stop...)
+	}
+	e.speaks = len(e.speech.Stop) > 0 && m.Template.Speech != ""
+	return errors.Join(e.chat.Validate(vocab), e.speech.Validate(vocab))
+}
+
+// load opens the device and starts the loop and the workers.
+func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
+	c := o.Config.MiniCPM
+	options, err := choose(b, c, maxLen(&b.Manifest, o.Config, o.Frames))
+	if err != nil {
+		return err
+	}
+	if o.test.both != nil {
+		options = both(options)
+	}
+	rt, dev, err := openRuntime(c)
+	if err != nil {
+		return err
+	}
+	release := func() error { return errors.Join(dev.Close(), rt.Close()) }
+	sel, err := e.fit(options, dev, o.test)
+	if err != nil {
+		return errors.Join(err, release())
+	}
+	names := sel.names()
+	e.stats = newCounters(names)
+	e.sees = sel.vision != nil
+	e.maxPrompt = min(o.Config.MaxInputTokens, sel.layout.MaxLen-1)
+	o.Progress(1, "memory: "+e.plan.String())
+
+	var loopCtx context.Context
+	loopCtx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	opened := make(chan error, 1)
+	e.wg.Go(func() { e.own(ctx, loopCtx, b, sel, rt, dev, o, names, opened, release) })
+	if err := <-opened; err != nil {
+		e.cancel()
+		e.wg.Wait()
+		return err
+	}
+	ready := inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: e.describe(sel, dev)}
+	e.mu.Lock()
+	if e.err == nil {
+		e.status = ready
+	}
+	e.mu.Unlock()
+	o.Progress(100, ready.Detail)
+	return nil
+}
+
+// openRuntime opens ONNX Runtime and the device of the settings. The caller
+// closes both, the device first.
+func openRuntime(c Config) (*ort.Runtime, *ort.Device, error) {
+	rt, err := ort.Open(c.Runtime)
+	if err != nil {
+		return nil, nil, err
+	}
+	kind := ort.CUDA
+	if c.Device == string(models.DeviceCPU) {
+		kind = ort.CPU
+	}
+	dev, err := rt.NewDevice(kind, c.GPU)
+	if err != nil {
+		return nil, nil, errors.Join(err, rt.Close())
+	}
+	return rt, dev, nil
+}
+
+// both joins a float and an int4 selection into one with two weight sets.
+func both(options []selection) []selection {
+	s := options[len(options)-1]
+	s.decoders = []models.Graph{s.decoders[0], options[0].decoders[0]}
+	s.captured, s.prefill = []int{s.layout.Slots, s.layout.Slots}, 1
+	return []selection{s}
+}
+
+// fit returns the first selection that fits the device's memory.
+func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*selection, error) {
+	free, _, err := dev.MemInfo()
+	if err != nil {
+		return nil, err
+	}
+	if test.free != 0 {
+		free = test.free
+	}
+	e.before = free
+	for i := range options {
+		s := &options[i]
+		if test.chunk != 0 {
+			s.chunk = test.chunk
+		}
+		e.plan = s.plan(dev.Name())
+		e.log.Info().Str("plan", e.plan.String()).Int64("free", free).Msg("memory plan")
+		if e.plan.Total() <= free {
+			return s, nil
+		}
+	}
+	first := &options[0]
+	return nil, &DoesNotFitError{Plan: first.plan(dev.Name()), Free: free, Would: first.smaller(free)}
+}
+
+func (e *Engine) describe(s *selection, dev *ort.Device) string {
+	text := fmt.Sprintf("%s in %s on %s, %s of %d tokens", e.name, strings.Join(s.names(), " and "), dev.Name(),
+		plural(s.layout.Slots, "slot", "slots"), s.layout.MaxLen)
+	if at := e.stats.switchAt.Load(); at > 0 {
+		text += fmt.Sprintf(", %s from %d rooms on", s.decoders[1].Weights, at)
+	}
+	return text
+}
+
+// own is the goroutine that owns the device: it loads, runs the loop and frees
+// everything, on one OS thread.
+func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device,
+	o Options, names []string, opened chan<- error, release func() error,
+) {
+	runtime.LockOSThread() // Never unlocked: captured graphs belong to the thread, which ends with the goroutine.
+	progress := &loading{report: o.Progress, total: e.plan.Total()}
+	stop := func() {}
+	if sel.device == models.DeviceCUDA {
+		stop = progress.watch(func() (int64, error) {
+			free, _, err := dev.MemInfo()
+			return e.before - free, err
+		})
+	}
+	d, err := openDevice(b, sel, rt, dev, deviceOptions{
+		threads: o.Threads, vision: e.vision, now: e.now, stats: e.stats, pad: o.test.pad, progress: progress.stageAt,
+	})
+	stop()
+	if err == nil {
+		if err = opening.Err(); err == nil {
+			err = e.begin(opening, ctx, d, sel, o, names)
+		}
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}
+	if err != nil {
+		opened <- errors.Join(err, release())
+		return
+	}
+	e.measureMemory(dev, sel)
+	opened <- nil
+	err = e.loop.run(ctx)
+	if err != nil {
+		e.fail(err)
+	}
+	e.once.Do(func() { close(e.done) })
+	err = errors.Join(d.close(), release())
+	e.mu.Lock()
+	e.err = errors.Join(e.err, err)
+	e.mu.Unlock()
+}
+
+// begin warms up and creates the loop.
+func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, o Options, names []string) error {
+	s := shape{
+		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: names, prefillSet: sel.prefill, chunk: sel.chunk,
+	}
+	var err error
+	var dev backend = d
+	if o.test.wrap != nil {
+		dev = o.test.wrap(d)
+	}
+	if e.loop, err = newLoop(dev, s, e.now, e.stats); err != nil {
+		return err
+	}
+	if o.test.stall != 0 {
+		e.loop.stall = o.test.stall
+	}
+	warm, err := d.warm(opening, func(percent int) { o.Progress(loadingPercent+percent*(100-loadingPercent)/100, "warming up") })
+	if err != nil {
+		return err
+	}
+	if o.test.both != nil {
+		warm.steps = o.test.both
+	}
+	e.join(warm)
+	return e.startWorkers(ctx, sel.elem() == 2, o.Workers)
+}
+
+// join connects loop, cache and workers.
+func (e *Engine) join(w warmth) {
+	e.loop.weights.start(w.steps)
+	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
+	e.stats.switchAt.Store(int64(e.loop.weights.from()))
+	e.loop.cache = e.cache
+	e.workers = &workers{
+		ready: e.loop.prepared, took: e.stats.preprocess.took, now: e.now,
+	}
+	e.loop.workers = e.workers
+}
+
+func (e *Engine) startWorkers(ctx context.Context, half bool, n int) error {
+	e.workers.half = half
+	e.workers.embedSize = e.features * e.hiddenSize * 4
+	if half {
+		e.workers.embedSize /= 2
+	}
+	if !e.sees {
+		n = 0
+	}
+	return e.workers.start(ctx, e.vision, n)
+}
+
+// measureMemory records the device's memory that loading used and left.
+func (e *Engine) measureMemory(dev *ort.Device, sel *selection) {
+	free, _, err := dev.MemInfo()
+	if err != nil {
+		return
+	}
+	e.stats.memoryFree.Store(free)
+	if sel.device == models.DeviceCUDA { // On the CPU other processes allocate and free memory meanwhile.
+		e.stats.memoryUsed.Store(e.before - free)
+		e.log.Info().Int64("planned", e.plan.Total()).Int64("used", e.before-free).Msg("memory used")
+	}
+}
