@@ -62,6 +62,7 @@ func (n *network) biased(
 }
 
 func TestDecoder(t *testing.T) {
+	parallel(t)
 	m := load(t, "tiny")
 	on := startMachine(t)
 	check, plain := on.decoder(m, graph.Options{Check: true}), on.decoder(m, graph.Options{})
@@ -184,6 +185,7 @@ func TestDecoderBias(t *testing.T) {
 // TestDecoderSlots fills rows of one buffer one after the other, in pieces,
 // and decodes all of them together: each must say what it says alone.
 func TestDecoderSlots(t *testing.T) {
+	parallel(t)
 	m := load(t, "tiny")
 	on := startMachine(t)
 	n := on.decoder(m, graph.Options{})
@@ -255,6 +257,7 @@ func TestDecoderSlots(t *testing.T) {
 // TestRowsDoNotMix decodes a row beside others of other numbers, NaN among
 // them: to the bit the same comes out, whatever they hold.
 func TestRowsDoNotMix(t *testing.T) {
+	parallel(t)
 	m := load(t, "tiny")
 	on := startMachine(t)
 	const rows, steps, positions, mine = 8, 4, 64, 2
@@ -310,6 +313,7 @@ func TestRowsDoNotMix(t *testing.T) {
 }
 
 func TestInt4Graph(t *testing.T) {
+	parallel(t)
 	m := load(t, "tiny")
 	on := startMachine(t)
 	on.bound = max(on.bound, int4Bound)
@@ -340,6 +344,7 @@ func TestInt4Graph(t *testing.T) {
 
 // TestOddInputs has matrices whose inputs are no multiple of the block.
 func TestOddInputs(t *testing.T) {
+	parallel(t)
 	m := load(t, "tiny")
 	on := startMachine(t)
 	on.bound = max(on.bound, int4Bound)
@@ -370,6 +375,7 @@ func TestOddInputs(t *testing.T) {
 
 // TestAWQ runs the packed layers of a checkpoint, zero points and all.
 func TestAWQ(t *testing.T) {
+	parallel(t)
 	m := load(t, "tiny-awq")
 	on := startMachine(t)
 	f := openFixture(t, "awq_text")

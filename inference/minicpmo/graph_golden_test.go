@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,11 +74,16 @@ type model struct {
 }
 
 // loaded holds the checkpoints that tests share, by name. TestMain closes them.
-var loaded = map[string]model{}
+var (
+	loadedMu sync.Mutex
+	loaded   = map[string]model{}
+)
 
 // load opens a checkpoint of models/testdata. Its weights must not be changed.
 func load(tb testing.TB, name string) model {
 	tb.Helper()
+	loadedMu.Lock()
+	defer loadedMu.Unlock()
 	if m, ok := loaded[name]; ok {
 		return m
 	}

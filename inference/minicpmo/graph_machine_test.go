@@ -29,6 +29,14 @@ const (
 	int4Bound  = 1e-3 // int4 against its own dequantised weights, on the CPU
 )
 
+// parallel runs a test in parallel with others, except on a GPU.
+func parallel(t *testing.T) {
+	t.Helper()
+	if !*cuda {
+		t.Parallel()
+	}
+}
+
 // machine is a device with its runtime.
 type machine struct {
 	tb      testing.TB

@@ -183,7 +183,7 @@ func compare(t *testing.T, src models.Source, b *models.Bundle, g models.Graph, 
 			values := make([]float32, len(want))
 			if w.Packed {
 				unpack(values, got, s, has[byRule[name+"z"].Name], cols, f)
-				require.Equal(t, want, values, w.Name)
+				require.True(t, slices.Equal(want, values), w.Name)
 				continue
 			}
 			unpack(values, got, s, nil, cols, f)
@@ -191,8 +191,8 @@ func compare(t *testing.T, src models.Source, b *models.Bundle, g models.Graph, 
 			require.NoError(t, err)
 			q, again := make([]byte, len(got)), make([]float32, len(s))
 			require.NoError(t, r.Round(q, again, want, cols))
-			require.Equal(t, q, got, w.Name)
-			require.Equal(t, again, s, w.Name)
+			require.True(t, bytes.Equal(q, got), w.Name)
+			require.True(t, slices.Equal(again, s), w.Name)
 			var e, power float64
 			for i := range want {
 				e += float64(want[i]-values[i]) * float64(want[i]-values[i])
@@ -238,6 +238,7 @@ func unpack(dst []float32, q []byte, s []float32, z []byte, cols int, f quant.Fo
 }
 
 func TestBundleHoldsTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	src := open(t, "tiny")
 	dst := filepath.Join(t.TempDir(), "models", "tiny")
 	var notes []string
@@ -286,6 +287,7 @@ func TestBundleHoldsTheCheckpoint(t *testing.T) {
 }
 
 func TestDataGoesOnInFurtherFiles(t *testing.T) {
+	t.Parallel()
 	src := tiny(t)
 	dst := filepath.Join(t.TempDir(), "x")
 	o := convert.Options{Weights: []models.Weights{models.WeightsFloat16}, Workers: 3, Random: true, Name: "made up"}
@@ -304,6 +306,7 @@ func TestDataGoesOnInFurtherFiles(t *testing.T) {
 }
 
 func TestPackedCheckpoint(t *testing.T) {
+	t.Parallel()
 	src := open(t, "tiny-awq")
 	dst := filepath.Join(t.TempDir(), "x")
 	o := everything()
@@ -329,6 +332,7 @@ func TestPackedCheckpoint(t *testing.T) {
 
 // TestPlainHead keeps the vocabulary matrix of int4 decoders in floats.
 func TestPlainHead(t *testing.T) {
+	t.Parallel()
 	dst := filepath.Join(t.TempDir(), "x")
 	o := everything()
 	o.Weights, o.Head = o.Weights[:1], 16
@@ -346,6 +350,7 @@ func TestPlainHead(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
+	t.Parallel()
 	dst := filepath.Join(t.TempDir(), "x")
 	require.NoError(t, convert.Convert(t.Context(), tiny(t), dst, convert.Options{}))
 	b, err := models.OpenBundle(dst)
@@ -405,6 +410,7 @@ func (a altered) Rows(dst []float32, name string, from, to int) error {
 }
 
 func TestValuesThatDoNotFit(t *testing.T) {
+	t.Parallel()
 	const up, norm = "llm.model.layers.1.mlp.up_proj.weight", "llm.model.layers.2.input_layernorm.weight"
 	fp16 := convert.Options{Weights: []models.Weights{models.WeightsFloat16}}
 	tests := []struct {
@@ -493,6 +499,7 @@ func TestSpaceIsCheckedFirst(t *testing.T) {
 }
 
 func TestDestinationMustBeFree(t *testing.T) {
+	t.Parallel()
 	dst := filepath.Join(t.TempDir(), "x")
 	require.NoError(t, os.Mkdir(dst, 0o700))
 	o := convert.Options{Weights: []models.Weights{models.WeightsFloat16}} // the quickest
@@ -503,6 +510,7 @@ func TestDestinationMustBeFree(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var seen []convert.Progress
 	o := everything()
@@ -521,6 +529,7 @@ func TestProgress(t *testing.T) {
 }
 
 func TestCancelLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, after := range []int{1, 5, 40} {
 		dst := filepath.Join(t.TempDir(), "x")
 		ctx, cancel := context.WithCancelCause(t.Context())
