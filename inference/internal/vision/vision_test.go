@@ -133,8 +133,10 @@ func TestImagesAreThoseOfTheOriginal(t *testing.T) {
 						got := [2]int{m.Rows, m.Cols}
 						require.Equal(t, tt.Patches[i], got)
 						require.Equal(t, want.RGB, sum(m.AppendRGB(nil)), "resized bytes of image %d", i)
-						strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)
-						require.Equal(t, want.Pixels, sum(floatBytes(strip)), "pixel values of image %d", i)
+						if level == 0 || thorough { // the level has no part in the pixel values of the same bytes
+							strip := p.Strip(make([]float32, m.Patches()*p.PatchLen()), m)
+							require.Equal(t, want.Pixels, sum(floatBytes(strip)), "pixel values of image %d", i)
+						}
 						count++
 					}
 				})
@@ -207,7 +209,7 @@ func TestPixelValues(t *testing.T) {
 			m := images[tt.index]
 			want := tensor(t, unzip(t, tt.file), "pixel_values")
 			strip := p.Strip(make([]float32, len(want)), m)
-			require.Equal(t, want, strip)
+			require.True(t, slices.Equal(want, strip))
 			// A patch row is the strip's block of 14 columns, channel by channel.
 			rows := p.Patches(make([]float32, len(want)), m)
 			halves := p.HalfPatches(make([]uint16, len(want)), m)
