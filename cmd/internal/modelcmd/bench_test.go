@@ -10,7 +10,22 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"touchline/inference/minicpmo/check"
 )
+
+// weights are the formats of TestSynth: all of the CPU.
+const weights = "fp32,int4"
+
+// TestCheckOfChat runs the model up to the first missing picture.
+func TestCheckOfChat(t *testing.T) {
+	golden := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(golden, "checkpoint"), os.DirFS(checkpoint)))
+	require.NoError(t, os.CopyFS(filepath.Join(golden, "chat"), os.DirFS(root+"inference/minicpmo/check/testdata/chat")))
+	out, err := run(t, "models", "check", "--golden", golden, "--ort", runtime)
+	require.ErrorIs(t, err, check.ErrFailed, "its pictures are not there")
+	require.Regexp(t, `chat/chat_greedy.json .*NO: .*picture`, out)
+}
 
 func TestBench(t *testing.T) {
 	dir := t.TempDir()

@@ -1,0 +1,6 @@
+//go:build !integration
+
+package modelcmd_test
+
+// weights are the formats of TestSynth; the integration tests add int4.
+const weights = "fp32"
