@@ -22,8 +22,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"touchline/agent"
 	"touchline/agent/camera"
 	"touchline/agent/console"
@@ -122,7 +120,7 @@ func Default() Config {
 	}
 	return Config{
 		Preset:    "sniper",
-		LogLevel:  zerolog.LevelInfoValue,
+		LogLevel:  "info",
 		Media:     media.DefaultConfig(),
 		Pacing:    pacing.DefaultConfig(),
 		Inference: Inference{Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig()},
@@ -203,11 +201,8 @@ type loader struct {
 
 // origin is the source of a setting's value.
 type origin struct {
-	name    string // "touchline.yaml line 3", "preset owl", an environment variable
-	file    string
-	line    int
-	column  int
-	excerpt string
+	name string // "touchline.yaml line 3", "preset owl", an environment variable
+	Position
 }
 
 // presets applies the presets of the environment or those of the file. The
@@ -231,7 +226,7 @@ func (l *loader) presets(doc document, env map[string]string, fromEnv bool) {
 // profiles loads the profile files. Paths are relative to the settings file that names them.
 func (l *loader) profiles(path string) {
 	base := ""
-	if l.origins["profile_files"].file != "" {
+	if l.origins["profile_files"].File != "" {
 		base = filepath.Dir(path)
 	}
 	for _, name := range l.cfg.ProfileFiles {
@@ -281,8 +276,8 @@ func (l *loader) problem(path, message string) {
 		list, _, _ := strings.Cut(path, "[")
 		o = l.origins[list]
 	}
-	p := Problem{Path: path, Message: message, File: o.file, Line: o.line, Column: o.column, Excerpt: o.excerpt}
-	if o.file == "" {
+	p := Problem{Path: path, Message: message, Position: o.Position}
+	if o.File == "" {
 		p.Source = o.name
 	}
 	l.bad = append(l.bad, p)
@@ -302,12 +297,8 @@ func (c Config) Validate() error {
 			s.That(false, set.key, "one of "+strings.Join(set.names(), ", "), strconv.Quote(name))
 		}
 	}
-	switch c.LogLevel {
-	case zerolog.LevelTraceValue, zerolog.LevelDebugValue, zerolog.LevelInfoValue,
-		zerolog.LevelWarnValue, zerolog.LevelErrorValue:
-	default:
-		s.That(false, "log_level", "trace, debug, info, warn or error", strconv.Quote(c.LogLevel))
-	}
+	s.That(slices.Contains([]string{"trace", "debug", "info", "warn", "error"}, c.LogLevel), "log_level",
+		"trace, debug, info, warn or error", strconv.Quote(c.LogLevel))
 	s.Part("media", c.Media.Validate())
 	s.Part("pacing", c.Pacing.Validate())
 	s.Part("inference", c.Inference.Validate())

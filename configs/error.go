@@ -11,14 +11,18 @@ type Problem struct {
 	Path string
 	// Message is the rule and the value.
 	Message string
-	// File, Line and Column (both from 1) are the position in a file; Line is 0 if the
-	// value is not from a file.
-	File         string
+	Position
+	// Source is the environment variable or preset that set the value.
+	Source string
+}
+
+// Position is a position in a file.
+type Position struct {
+	File string
+	// Line and Column begin at 1; Line is 0 for a value that is not from a file.
 	Line, Column int
 	// Excerpt is that line with a mark under the column.
 	Excerpt string
-	// Source is the environment variable or preset that set the value.
-	Source string
 }
 
 // String returns position, path, message and excerpt.

@@ -17,7 +17,6 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
 )
 
 // document is one parsed YAML text.
@@ -34,7 +33,7 @@ func (l *loader) parse(name string, text []byte) document {
 	doc := document{name: name, lines: strings.Split(string(text), "\n"), anchors: map[string]ast.Node{}}
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		p := Problem{File: name, Message: "expected YAML: " + firstLine(err.Error())}
+		p := Problem{Message: "expected YAML: " + firstLine(err.Error()), Position: Position{File: name}}
 		var at yaml.Error
 		if errors.As(err, &at) && at.GetToken() != nil {
 			p.Message = "expected YAML: " + at.GetMessage()
@@ -158,12 +157,8 @@ func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 			return
 		}
 		if secret := g.secret(key); secret != nil {
-			// No excerpt: it would print the secret.
-			pos := position(e.Key)
-			l.bad = append(l.bad, Problem{
-				Path: secret.path, File: doc.name, Line: pos.Line, Column: pos.Column,
-				Message: fmt.Sprintf("%q is a secret: set it in the environment (%s)", key, secret.env),
-			})
+			l.fail(doc, e.Key, secret.path, fmt.Sprintf("%q is a secret: set it in the environment (%s)", key, secret.env))
+			l.bad[len(l.bad)-1].Excerpt = "" // It would print the secret.
 			return
 		}
 		if why := removed[path]; why != "" {
@@ -220,11 +215,8 @@ func (l *loader) set(doc document, e *ast.MappingValueNode, path string, field r
 }
 
 func (d document) originAt(n ast.Node) origin {
-	pos := position(n)
-	return origin{
-		name: fmt.Sprintf("%s line %d", filepath.Base(d.name), pos.Line),
-		file: d.name, line: pos.Line, column: pos.Column, excerpt: d.excerpt(pos.Line, pos.Column),
-	}
+	at := d.position(n)
+	return origin{name: fmt.Sprintf("%s line %d", filepath.Base(d.name), at.Line), Position: at}
 }
 
 // applyItems reads a list of groups or texts. If an item is wrong it returns false
@@ -409,18 +401,15 @@ func describe(n ast.Node) string {
 
 // fail reports a problem at a node.
 func (l *loader) fail(doc document, n ast.Node, path, message string) {
-	pos := position(n)
-	l.bad = append(l.bad, Problem{
-		Path: path, Message: message, File: doc.name,
-		Line: pos.Line, Column: pos.Column, Excerpt: doc.excerpt(pos.Line, pos.Column),
-	})
+	l.bad = append(l.bad, Problem{Path: path, Message: message, Position: doc.position(n)})
 }
 
-func position(n ast.Node) token.Position {
-	if n == nil || n.GetToken() == nil || n.GetToken().Position == nil {
-		return token.Position{Line: 1, Column: 1}
+func (d document) position(n ast.Node) Position {
+	line, column := 1, 1
+	if n != nil && n.GetToken() != nil && n.GetToken().Position != nil {
+		line, column = n.GetToken().Position.Line, n.GetToken().Position.Column
 	}
-	return *n.GetToken().Position
+	return Position{File: d.name, Line: line, Column: column, Excerpt: d.excerpt(line, column)}
 }
 
 // excerpt returns one line of the document with a mark under the column. It omits

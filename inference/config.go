@@ -1,8 +1,9 @@
 package inference
 
 import (
-	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"time"
 
 	"touchline/internal/check"
@@ -50,11 +51,8 @@ func DefaultConfig() Config {
 // is value" with the YAML path below "inference".
 func (c Config) Validate() error {
 	var s check.Settings
-	switch c.Engine {
-	case "scene", "remote", "minicpmo":
-	default:
-		s.That(false, "engine", "scene, remote or minicpmo", fmt.Sprintf("%q", c.Engine))
-	}
+	s.That(slices.Contains([]string{"scene", "remote", "minicpmo"}, c.Engine), "engine",
+		"scene, remote or minicpmo", strconv.Quote(c.Engine))
 	s.That(check.Within(c.MaxTokens, 1, 8192), "max_tokens", "between 1 and 8192 tokens", c.MaxTokens)
 	s.That(check.Within(c.MaxInputTokens, 256, 1<<20), "max_input_tokens", "between 256 and 1048576 tokens", c.MaxInputTokens)
 	s.That(check.Within(c.MaxSlices, 1, 9), "max_slices", "between 1 and 9", c.MaxSlices)
@@ -70,13 +68,9 @@ var languageTag = regexp.MustCompile(`^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$`)
 // Validate is Config.Validate for the settings below "inference.voice".
 func (c VoiceConfig) Validate() error {
 	var s check.Settings
-	switch c.Program {
-	case "auto", "flite", "espeak-ng":
-	default:
-		s.That(false, "program", "auto, flite or espeak-ng", fmt.Sprintf("%q", c.Program))
-	}
-	s.That(languageTag.MatchString(c.Language), "language",
-		"a language tag such as en, nl or pt-BR", fmt.Sprintf("%q", c.Language))
-	s.That(c.MaxTokens >= 1 && c.MaxTokens <= 8192, "max_tokens", "between 1 and 8192 tokens", c.MaxTokens)
+	s.That(slices.Contains([]string{"auto", "flite", "espeak-ng"}, c.Program), "program",
+		"auto, flite or espeak-ng", strconv.Quote(c.Program))
+	s.That(languageTag.MatchString(c.Language), "language", "a language tag such as en, nl or pt-BR", strconv.Quote(c.Language))
+	s.That(check.Within(c.MaxTokens, 1, 8192), "max_tokens", "between 1 and 8192 tokens", c.MaxTokens)
 	return s.Err()
 }

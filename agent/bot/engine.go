@@ -48,12 +48,12 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		log.Info().Str("engine", "scene").Str("hint", "for a vision-language model, set inference.engine to remote or use --model DIR").
 			Msg("no model configured")
 		opts.Name = "scene"
-		opts.Capabilities = scene.New(scene.Options{}).Capabilities()
+		opts.Capabilities = scene.Model{}.Capabilities()
 		if lang := in.Voice.Language; !opts.Capabilities.Speaks(lang) {
 			e.Note += fmt.Sprintf(" It speaks English only: inference.voice.language %q has no effect.", lang)
 		}
 		load = func(context.Context, residency.Progress) (inference.Model, error) {
-			return scene.New(scene.Options{}), nil
+			return scene.Model{}, nil
 		}
 	case "remote":
 		opts.Name = "remote"

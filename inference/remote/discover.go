@@ -25,8 +25,6 @@ type Found struct {
 	Kind string
 	// Models that the server lists.
 	Models []string
-	// Latency of the listing.
-	Latency time.Duration
 }
 
 // discoverTimeout bounds the request to one address.
@@ -88,7 +86,6 @@ func listServer(ctx context.Context, client *http.Client, address string) (Found
 		return Found{}, err
 	}
 	f := Found{URL: u.String()}
-	start := time.Now()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL+"/models", nil)
 	if err != nil {
 		return f, err
@@ -117,7 +114,6 @@ func listServer(ctx context.Context, client *http.Client, address string) (Found
 	if list.Data == nil {
 		return f, errors.New("expected a list of models")
 	}
-	f.Latency = time.Since(start)
 	owner := ""
 	for _, m := range list.Data {
 		if m.ID != "" {

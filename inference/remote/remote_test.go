@@ -867,7 +867,6 @@ func TestDiscover(t *testing.T) {
 	require.Equal(t, "Ollama", found[0].Kind)
 	require.Equal(t, []string{"gemma3:4b", "llava:latest"}, found[0].Models)
 	require.Equal(t, "vLLM", found[1].Kind)
-	require.Positive(t, found[1].Latency)
 	require.Zero(t, posts.Load(), "nothing is sent to a server that nobody chose")
 	for _, address := range []string{at(vllm), "http://" + at(vllm), "http://" + at(vllm) + "/v1", vllm.URL + "/v1/"} {
 		found = remote.Discover(t.Context(), address)

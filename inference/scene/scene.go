@@ -22,43 +22,32 @@ import (
 // Detail is the detail of Status.
 const Detail = "scene: no model; it only says what measurably changed in the picture"
 
-// Options of the engine.
-type Options struct {
-	// Seed selects among equivalent wordings.
-	Seed uint64
-}
-
 // Model is the engine.
-type Model struct{ options Options }
+type Model struct{}
 
 var (
-	_ inference.Model   = (*Model)(nil)
+	_ inference.Model   = Model{}
 	_ inference.Session = (*Session)(nil)
 )
 
-// New returns the engine, which is ready at once.
-func New(o Options) *Model { return &Model{options: o} }
-
 // Name returns "scene".
-func (m *Model) Name() string { return "scene" }
+func (Model) Name() string { return "scene" }
 
 // NewSession opens one room's conversation.
-func (m *Model) NewSession() (inference.Session, error) {
-	return &Session{analyzer: NewAnalyzer(), seed: m.options.Seed}, nil
-}
+func (Model) NewSession() (inference.Session, error) { return &Session{analyzer: NewAnalyzer()}, nil }
 
 // Status returns ready.
-func (m *Model) Status() inference.Status {
+func (Model) Status() inference.Status {
 	return inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: Detail}
 }
 
 // Capabilities returns English without instructions.
-func (m *Model) Capabilities() inference.Capabilities {
+func (Model) Capabilities() inference.Capabilities {
 	return inference.Capabilities{Languages: []string{"en"}}
 }
 
 // Close does nothing.
-func (m *Model) Close() error { return nil }
+func (Model) Close() error { return nil }
 
 // errNoFrames is returned by Generate for a prompt without frames.
 var errNoFrames = errors.New("measure the scene: expected at least one frame in the prompt, got none")
@@ -74,13 +63,11 @@ const (
 
 // Session measures one room's pictures. Observe may run beside Generate.
 type Session struct {
-	seed uint64
-
 	mu       sync.Mutex
 	analyzer *Analyzer
 	observed bool
 	backlog  []Statement
-	answers  uint64
+	answers  int
 	last     string // the last sentence
 	said     []Statement
 }
@@ -162,7 +149,7 @@ func (s *Session) word(x Statement) string {
 	all := wordings(x)
 	for range all {
 		s.answers++
-		text := all[(s.seed+s.answers)%uint64(len(all))]
+		text := all[s.answers%len(all)]
 		if text != s.last {
 			s.last = text
 			return text

@@ -17,7 +17,7 @@ import (
 
 func newSession(tb testing.TB) *scene.Session {
 	tb.Helper()
-	s, err := scene.New(scene.Options{Seed: 1}).NewSession()
+	s, err := scene.Model{}.NewSession()
 	require.NoError(tb, err)
 	session, ok := s.(*scene.Session)
 	require.True(tb, ok)
@@ -242,7 +242,7 @@ func TestObserveBesideGenerate(t *testing.T) {
 }
 
 func TestStatusIsPlain(t *testing.T) {
-	m := scene.New(scene.Options{})
+	m := scene.Model{}
 	require.Equal(t, inference.Status{
 		Phase: inference.PhaseReady, Percent: 100,
 		Detail: "scene: no model; it only says what measurably changed in the picture",

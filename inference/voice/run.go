@@ -27,7 +27,7 @@ const (
 func lookUp(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", &MissingError{Program: program, Package: program}
+		return "", &MissingError{Program: program}
 	}
 	return path, nil
 }

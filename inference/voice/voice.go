@@ -34,14 +34,11 @@ const (
 var ErrNothingToSay = errors.New("nothing to say: the text has no word")
 
 // MissingError is returned when the speech program is not installed.
-type MissingError struct {
-	Program string
-	Package string // its apt package
-}
+type MissingError struct{ Program string }
 
 // Error names the program and the command that installs it.
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("expected the speech program %s, which is not installed: apt-get install %s", e.Program, e.Package)
+	return fmt.Sprintf("the speech program %s is not installed: apt-get install %s", e.Program, e.Program)
 }
 
 // Speech is a piece of text as sound.
