@@ -47,9 +47,9 @@ func hairs() []paint.RGB {
 // furs are the colours of an animal.
 func furs(kind string) []paint.RGB {
 	if kind == "cat" {
-		return []paint.RGB{{222, 138, 60}, {64, 62, 66}, {206, 204, 200}}
+		return []paint.RGB{{226, 140, 60}, {150, 150, 158}, {238, 234, 226}}
 	}
-	return []paint.RGB{{150, 92, 46}, {226, 206, 168}, {52, 46, 44}}
+	return []paint.RGB{{156, 96, 48}, {228, 206, 166}, {96, 88, 86}}
 }
 
 // person paints somebody.
@@ -112,10 +112,10 @@ func (f *figure) paint() {
 		f.c.Capsule(f.x-0.02*h, hip, f.x, hem-0.06*h, 0.13*h, f.coat, 1)
 	}
 	f.head(nx, ny, sideways)
+	f.arm(nx, ny, hip, f.side, dark)
 	if carried && f.pose.dy <= 0.5 {
 		f.parcel(nx, ny)
 	}
-	f.arm(nx, ny, hip, f.side, dark)
 }
 
 func (f *figure) legs(sideways float64) {
@@ -148,7 +148,7 @@ func (f *figure) arm(nx, ny, hip, side float64, sleeve paint.RGB) {
 
 // hold is the middle of the lower edge of a parcel in somebody's arms.
 func (f *figure) hold(nx, ny float64) (x, y float64) {
-	forward := 0.15*math.Abs(f.pose.dx)*f.side + 0.16*max(0, f.pose.dy)
+	forward := 0.15*math.Abs(f.pose.dx)*f.side + 0.25*max(0, f.pose.dy)
 	return nx + forward*f.h, ny + 0.36*f.h
 }
 
@@ -164,14 +164,18 @@ func (f *figure) head(nx, ny, sideways float64) {
 	hx, hy := nx+0.02*h*f.side*sideways+0.05*h*f.pose.bend*f.side, ny-0.075*h
 	f.c.Capsule(nx, ny+0.03*h, hx, hy, 0.045*h, skin, 1)
 	f.c.Ellipse(hx, hy, 0.082*h, 0.095*h, skin, 1)
-	switch {
-	case f.pose.dy > 0.5 && sideways < 0.6: // seen from behind
-		f.c.Ellipse(hx, hy-0.015*h, 0.086*h, 0.092*h, hair, 1)
-	default:
+	behind := f.pose.dy > 0.5 && sideways < 0.6
+	if behind {
+		f.c.Capsule(nx-0.04*h, ny+0.03*h, nx+0.04*h, ny+0.03*h, 0.035*h, f.coat.Mix(paint.RGB{60, 60, 66}, 0.25), 1) // the collar
+		f.c.Ellipse(hx, hy-0.008*h, 0.087*h, 0.096*h, hair, 1)
+	} else {
 		f.c.Ellipse(hx-0.02*h*f.side*sideways, hy-0.05*h, 0.086*h, 0.058*h, hair, 1)
 		f.c.Ellipse(hx-0.06*h*f.side*sideways, hy-0.02*h, 0.05*h*sideways+0.001, 0.06*h, hair, 1)
 	}
-	if f.look.hat {
+	switch {
+	case f.look.hat && behind:
+		f.c.Ellipse(hx, hy-0.03*h, 0.092*h, 0.08*h, f.coat.Mix(paint.RGB{90, 90, 100}, 0.5), 1)
+	case f.look.hat:
 		wool := f.coat.Mix(paint.RGB{90, 90, 100}, 0.5)
 		f.c.Ellipse(hx, hy-0.065*h, 0.09*h, 0.058*h, wool, 1)
 		f.c.Capsule(hx-0.07*h, hy-0.03*h, hx+0.07*h, hy-0.03*h, 0.02*h, wool.Mix(paint.RGB{255, 255, 255}, 0.25), 1)

@@ -178,7 +178,8 @@ func (b brush) house() {
 	}
 	b.front(houseX, 0, 26, 0.3, houseY, paint.RGB{164, 150, 134})
 	roof := []paint.Point{
-		b.point(houseX-0.5, houseY-0.45, eaves-0.1), b.point(28, houseY-0.45, eaves-0.1), b.point(28, houseY+6, eaves+4), b.point(houseX-0.5, houseY+6, eaves+4),
+		b.point(houseX-0.5, houseY-0.45, eaves-0.1), b.point(28, houseY-0.45, eaves-0.1),
+		b.point(28, houseY+6, eaves+4), b.point(houseX-0.5, houseY+6, eaves+4),
 	}
 	tiles := paint.RGB{172, 88, 70}
 	b.c.Polygon(roof, b.soak(tiles, 0.3), 1)
@@ -194,7 +195,8 @@ func (b brush) house() {
 	b.front(doorX0, 0, doorX1, doorH, houseY-0.03, paint.RGB{58, 48, 44})
 	// A canopy over it.
 	roofing := []paint.Point{
-		b.point(doorX0-0.5, houseY-0.8, 2.62), b.point(doorX1+0.5, houseY-0.8, 2.62), b.point(doorX1+0.4, houseY, 2.95), b.point(doorX0-0.4, houseY, 2.95),
+		b.point(doorX0-0.5, houseY-0.8, 2.62), b.point(doorX1+0.5, houseY-0.8, 2.62),
+		b.point(doorX1+0.4, houseY, 2.95), b.point(doorX0-0.4, houseY, 2.95),
 	}
 	b.c.Polygon(roofing, b.soak(paint.RGB{70, 98, 112}, 0.2), 1)
 	b.front(doorX0-0.5, 2.52, doorX1+0.5, 2.64, houseY-0.8, paint.RGB{238, 236, 230})

@@ -57,8 +57,7 @@ type look struct {
 	hat              bool
 }
 
-func (p *person) start() int64 { return p.way[0].t }
-func (p *person) end() int64   { return p.way[len(p.way)-1].t }
+func (p *person) end() int64 { return p.way[len(p.way)-1].t }
 
 // guest is somebody in the house.
 type guest struct {
@@ -103,7 +102,6 @@ type script struct {
 	rng      *rand.Rand
 	still    bool
 	acts     []*act
-	events   []Event
 	ids      int
 	inside   []guest // people in the house
 	cars     []*car

@@ -10,8 +10,8 @@ const (
 	doorX0, doorX1     = 13.4, 15.0
 	doorH              = 2.35
 	doorX              = (doorX0 + doorX1) / 2
-	walkX              = 4.5 // where people pass the gate
-	driveX             = 2.8 // where cars pass it
+	walkX              = 4.45 // where people pass the gate, and to both sides of it
+	driveX             = 2.8  // where cars pass it
 	bayY               = 2.5
 	bays               = 2
 	spots              = 2
@@ -41,12 +41,13 @@ type walker struct {
 	at    point
 	speed float64 // m/s
 	pathY float64 // where on the path they walk
+	gateX float64 // where they pass the gate
 }
 
 func (s *script) walker(a *act, l look, t int64, x, y float64) *walker {
 	p := &person{id: s.id(), look: l}
 	a.people = append(a.people, p)
-	w := &walker{s: s, a: a, p: p, speed: s.real(1.15, 1.6), pathY: s.real(6.45, 7.0)}
+	w := &walker{s: s, a: a, p: p, speed: s.real(1.15, 1.6), pathY: s.real(6.45, 7.0), gateX: walkX + s.real(-0.3, 0.3)}
 	w.at = point{t: t, x: x, y: y, size: 1}
 	return w
 }
@@ -61,11 +62,10 @@ func (w *walker) to(x, y float64, doing string) *walker {
 }
 
 // wait stays for a while.
-func (w *walker) wait(length int64, doing string) *walker {
+func (w *walker) wait(length int64, doing string) {
 	w.at.doing = doing
 	w.p.way = append(w.p.way, w.at)
 	w.at.t += length
-	return w
 }
 
 // done ends the way.
@@ -88,19 +88,19 @@ func (s *script) fromGate(a *act, l look, t int64, carries bool) *walker {
 		with = " with a parcel"
 	}
 	w.event(Arrive, placeGate, "comes through the gate"+with)
-	w.to(walkX, 9.7, coming).to(walkX, 9, coming)
+	w.to(w.gateX, 9.7, coming).to(w.gateX, 9, coming)
 	w.a.gate = append(w.a.gate, period{t - gateLag, w.at.t + doorSlack})
-	w.to(walkX, 8.1, coming)
+	w.to(w.gateX, 8.1, coming)
 	return w
 }
 
 // toGate goes out to the street.
 func (w *walker) toGate() {
-	w.to(5.4, w.pathY, going).to(walkX, 8.1, going)
+	w.to(5.4, w.pathY, going).to(w.gateX, 8.1, going)
 	opens := w.at.t - gateLag
-	w.to(walkX, 9, going)
+	w.to(w.gateX, 9, going)
 	w.event(Leave, placeGate, "leaves through the gate")
-	w.to(walkX, 9.7, going).to(5.15, 10.05, going)
+	w.to(w.gateX, 9.7, going).to(5.15, 10.05, going)
 	w.a.gate = append(w.a.gate, period{opens, w.at.t + doorSlack/2})
 	w.to(6.9, 10.05, going).done()
 }

@@ -111,6 +111,8 @@ type Truth struct {
 	// Gate and Door are open or closed.
 	Gate string `json:"gate"`
 	Door string `json:"door"`
+	// Clock is the date and time that the camera shows.
+	Clock string `json:"clock"`
 }
 
 // Weather is the light and the weather of a moment.
@@ -161,6 +163,7 @@ func (y *Yard) Truth(at time.Duration) Truth {
 	out := Truth{
 		People: []Person{}, Parcels: []Parcel{}, Cars: []Car{}, Animals: []Animal{},
 		Lamp: y.weather.at(t).lamp, Gate: state(y.gateOpen(t)), Door: state(y.doorOpen(t)),
+		Clock: y.began.Add(time.Duration(t) * time.Millisecond).Format(time.DateTime),
 	}
 	for p, q := range y.people(t) {
 		if q.y > wallY && q.x > seenX || q.inCar() {

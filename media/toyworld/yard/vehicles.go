@@ -13,11 +13,15 @@ type block struct {
 	topBack, topFront, topWide, up float64 // the roof
 }
 
-// chassis and cabin of a car.
+// chassis is the lower part of a car.
 func chassis() block {
 	return block{-carHalf, carHalf, carWide, 0.27, -carHalf + 0.1, carHalf - 0.16, carWide - 0.12, 0.88}
 }
-func cabin() block { return block{-1.72, 0.98, carWide - 0.13, 0.86, -1.1, 0.2, carWide - 0.3, 1.46} }
+
+// cabin is the upper part of a car.
+func cabin() block {
+	return block{-1.72, 0.98, carWide - 0.13, 0.86, -1.1, 0.2, carWide - 0.3, 1.46}
+}
 
 // body turns a car's own places into places in the yard.
 type body struct {
@@ -54,15 +58,12 @@ func (s *stage) car(c *car, p carPose) {
 	}
 	colour := carColours()[c.colour]
 	b.shell(chassis(), colour)
-	b.wheels(carPoseRoll(p))
+	b.wheels(p.rolled / wheelR)
 	b.shell(cabin(), colour)
 	b.windows()
 	b.lights(p.doing, dark)
 	b.openDoor(colour)
 }
-
-// carPoseRoll is how far the wheels have turned, in radians.
-func carPoseRoll(p carPose) float64 { return p.rolled / 0.34 }
 
 // shell paints the sides of a block that the camera sees.
 func (b body) shell(k block, colour paint.RGB) {
@@ -114,9 +115,12 @@ func (b body) windows() {
 	}
 }
 
-// wheels on the side that the camera sees.
+// wheelR is the radius of a wheel in metres.
+const wheelR = 0.34
+
+// wheels on the side that the camera sees, turned by an angle.
 func (b body) wheels(turned float64) {
-	const r = 0.34
+	const r = wheelR
 	for _, side := range []float64{-1, 1} {
 		if !b.faces(0, side*carWide, 0, side) {
 			continue
@@ -134,7 +138,8 @@ func (b body) wheels(turned float64) {
 			b.c.Polygon(rim[:], paint.RGB{168, 172, 178}, 1)
 			for i := range 2 { // spokes
 				a := -turned + float64(i)*math.Pi/2
-				p, q := b.at(l+0.5*r*math.Cos(a), side*(carWide+0.02), r+0.5*r*math.Sin(a)), b.at(l-0.5*r*math.Cos(a), side*(carWide+0.02), r-0.5*r*math.Sin(a))
+				dl, dz := 0.5*r*math.Cos(a), 0.5*r*math.Sin(a)
+				p, q := b.at(l+dl, side*(carWide+0.02), r+dz), b.at(l-dl, side*(carWide+0.02), r-dz)
 				u, v := b.yard.point(p[0], p[1], p[2]), b.yard.point(q[0], q[1], q[2])
 				_, _, m := b.yard.project(p[0], p[1], p[2])
 				b.c.Capsule(u.X, u.Y, v.X, v.Y, 0.035*m, paint.RGB{96, 100, 106}, 1)
@@ -163,7 +168,10 @@ func (b body) lights(doing string, dark float64) {
 		for _, side := range []float64{-1, 1} {
 			if b.faces(e.l, 0, e.way, 0) {
 				w := side * (carWide - 0.1)
-				b.quad(col, 1, [4][3]float64{b.at(e.l, w, 0.5), b.at(e.l, w-side*0.34, 0.5), b.at(e.l-0.04*e.way, w-side*0.34, 0.7), b.at(e.l-0.04*e.way, w, 0.7)})
+				b.quad(col, 1, [4][3]float64{
+					b.at(e.l, w, 0.5), b.at(e.l, w-side*0.34, 0.5),
+					b.at(e.l-0.04*e.way, w-side*0.34, 0.7), b.at(e.l-0.04*e.way, w, 0.7),
+				})
 			}
 			if b.faces(0, side*carWide, 0, side) { // round the corner
 				b.quad(col, 1, [4][3]float64{

@@ -8,7 +8,6 @@
 package yard
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -149,7 +148,7 @@ func (y *Yard) lightAt(now sky, px, py float64) paint.Light {
 // pool is the lamp's share of the light at a place, of poolSteps.
 func pool(x, y, z float64) int {
 	d := math.Hypot(x-lampX, y-lampY) + 0.4*max(0, z-1)
-	return int(poolSteps*(1-smooth(max(0, min(1, (d-1)/8.5)))) + 0.5)
+	return int(poolSteps*(1-smooth(max(0, min(1, (d-1)/10)))) + 0.5)
 }
 
 // project returns a place on the picture and the pixels that a metre takes there.
@@ -175,11 +174,6 @@ func (y *Yard) caption(c *paint.Canvas) {
 // clock is the date and time in the camera's line of text.
 func (y *Yard) clock(c *paint.Canvas, at time.Duration) {
 	u := float64(y.width) / 100
-	c.Text(14*u, 2.5*u, 2*u, y.began.Add(at).Format("2006-01-02"), paint.RGB{255, 255, 255}, 0.085)
+	c.Text(14*u, 2.5*u, 2*u, y.began.Add(at).Format(time.DateOnly), paint.RGB{255, 255, 255}, 0.085)
 	c.Text(34*u, 2.5*u, 2*u, y.began.Add(at).Format(time.TimeOnly), paint.RGB{255, 255, 255}, 0.085)
-}
-
-// Clock is what the camera's line of text shows at a moment.
-func (y *Yard) Clock(at time.Duration) string {
-	return fmt.Sprintf("CAM 1  %s", y.began.Add(at).Format(time.DateTime))
 }
