@@ -16,7 +16,7 @@ import (
 )
 
 type worldCmd struct {
-	World   string `help:"Generated world: ${enum}." default:"match" enum:"match"`
+	World   string `help:"Generated world: ${enum}." default:"match" enum:"match,yard"`
 	Seed    uint64 `help:"Seed of the world." default:"1"`
 	Seconds int    `help:"Length of the video in seconds." default:"600"`
 	Width   int    `help:"Width of the video in pixels." default:"1280"`

@@ -155,21 +155,46 @@ func TestStillWorldNeverMoves(t *testing.T) {
 
 // A record says the same after it was written and read, with the events since the record before.
 func TestRecordsAreJSON(t *testing.T) {
-	w := world(t, toyworld.Options{Seed: 6})
-	events := 0
-	last := uint32(0)
-	for n := uint32(0); n < 3*60*30; n += 6 {
-		want := w.Record(n, last)
-		last = n
-		line, err := json.Marshal(want)
-		require.NoError(t, err)
-		require.NotContains(t, string(line), "\n")
-		var got toyworld.Truth
-		require.NoError(t, json.Unmarshal(line, &got))
-		want.At = want.At.Truncate(time.Millisecond)
-		require.Equal(t, want, got)
-		require.Equal(t, n, got.Frame)
-		events += len(got.Events)
+	for _, name := range toyworld.Worlds() {
+		t.Run(name, func(t *testing.T) {
+			w := world(t, toyworld.Options{World: name, Seed: 6})
+			events := 0
+			last := uint32(0)
+			for n := uint32(0); n < 3*60*30; n += 6 {
+				want := w.Record(n, last)
+				last = n
+				line, err := json.Marshal(want)
+				require.NoError(t, err)
+				require.NotContains(t, string(line), "\n")
+				require.Contains(t, string(line), `"world":"`+name+`"`)
+				var got toyworld.Truth
+				require.NoError(t, json.Unmarshal(line, &got))
+				want.At = want.At.Truncate(time.Millisecond)
+				require.Equal(t, want, got)
+				require.Equal(t, n, got.Frame)
+				events += len(got.Events)
+			}
+			require.Len(t, w.Events(0, w.PTS(last)+1), events)
+		})
 	}
-	require.Len(t, w.Events(0, w.PTS(last)+1), events)
+}
+
+// The yard draws and sounds through a World as the match does.
+func TestYardIsAWorld(t *testing.T) {
+	w := world(t, toyworld.Options{World: toyworld.Yard, Seed: 4, Width: 320, Height: 180, Counter: true})
+	require.Equal(t, toyworld.Yard, w.Name())
+	n, ok := toyworld.ReadCounterI420(w.Frame(4711), 320, 180)
+	require.True(t, ok)
+	require.Equal(t, uint32(4711), n)
+	record := w.Truth(9 * time.Second)
+	require.NotNil(t, record.Yard)
+	require.NotNil(t, record.Night)
+	require.Nil(t, record.Match)
+	pcm := make([]int16, 960)
+	w.Sound(48000, pcm)
+	require.NotEqual(t, make([]int16, 960), pcm)
+	for _, e := range w.Events(0, 5*time.Minute) {
+		require.NotEmpty(t, e.Kind())
+		require.NotEmpty(t, e.Text())
+	}
 }

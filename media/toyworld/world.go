@@ -179,8 +179,8 @@ func (w *World) prepare(n int) bool {
 	return w.scene.Prepare(n)
 }
 
-// ShiftClock moves a match's clock on by a time, within the half and while it
-// runs, and nothing else. With it, training pictures show other times than
+// ShiftClock moves the clock in the picture on by a time, and nothing else; that
+// of a match stays within the half and moves while it runs. With it, training pictures show other times than
 // those that belong to the play.
 func (w *World) ShiftClock(by time.Duration) {
 	w.mu.Lock()

@@ -163,7 +163,7 @@ func (y *Yard) Truth(at time.Duration) Truth {
 	out := Truth{
 		People: []Person{}, Parcels: []Parcel{}, Cars: []Car{}, Animals: []Animal{},
 		Lamp: y.weather.at(t).lamp, Gate: state(y.gateOpen(t)), Door: state(y.doorOpen(t)),
-		Clock: y.began.Add(time.Duration(t) * time.Millisecond).Format(time.DateTime),
+		Clock: y.shows(max(0, at)).Format(time.DateTime),
 	}
 	for p, q := range y.people(t) {
 		if q.y > wallY && q.x > seenX || q.inCar() {

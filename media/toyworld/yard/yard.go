@@ -18,7 +18,8 @@ import (
 type Yard struct {
 	width, height int
 	seed          uint64
-	began         time.Time // what the camera's clock shows at the start
+	began         time.Time     // what the camera's clock shows at the start
+	shift         time.Duration // of the clock, for training
 
 	script  *script
 	weather *weather
@@ -48,6 +49,13 @@ func New(seed uint64, width, height int, still bool) *Yard {
 	y.began = time.Date(2024, 1, 1, 0, 0, int(60*paint.Chance(seed, 5, 2)), 0, time.UTC).Add(minutes)
 	return y
 }
+
+// ShiftClock moves the camera's clock on by a time, and nothing else. With it, a
+// reader of the clock meets other times than those that belong to the scene.
+func (y *Yard) ShiftClock(by time.Duration) { y.shift = by }
+
+// shows is what the camera's clock shows.
+func (y *Yard) shows(at time.Duration) time.Time { return y.began.Add(at + y.shift) }
 
 // viewpoint is the camera under the eaves of a house that does not show.
 func viewpoint() paint.Camera {
@@ -174,6 +182,6 @@ func (y *Yard) caption(c *paint.Canvas) {
 // clock is the date and time in the camera's line of text.
 func (y *Yard) clock(c *paint.Canvas, at time.Duration) {
 	u := float64(y.width) / 100
-	c.Text(14*u, 2.5*u, 2*u, y.began.Add(at).Format(time.DateOnly), paint.RGB{255, 255, 255}, 0.085)
-	c.Text(34*u, 2.5*u, 2*u, y.began.Add(at).Format(time.TimeOnly), paint.RGB{255, 255, 255}, 0.085)
+	c.Text(14*u, 2.5*u, 2*u, y.shows(at).Format(time.DateOnly), paint.RGB{255, 255, 255}, 0.085)
+	c.Text(34*u, 2.5*u, 2*u, y.shows(at).Format(time.TimeOnly), paint.RGB{255, 255, 255}, 0.085)
 }
