@@ -6,33 +6,33 @@ import (
 	"touchline/internal/check"
 )
 
-// Config sets what is done with the picture.
+// Config of the picture.
 type Config struct {
-	// Watch chooses the track.
+	// Watch selects the track.
 	Watch WatchConfig `yaml:"watch" envPrefix:"WATCH_"`
-	// CaptureFPS is how many pictures a second go into the window (1/s).
+	// CaptureFPS is the sampling rate of pictures (1/s).
 	CaptureFPS float64 `yaml:"capture_fps" env:"CAPTURE_FPS"`
 	// LongSide is the longer edge of a sampled picture, in pixels.
 	LongSide int `yaml:"long_side" env:"LONG_SIDE"`
-	// WindowSize is how many sampled pictures are kept.
+	// WindowSize is the number of sampled pictures that are kept.
 	WindowSize int `yaml:"window_size" env:"WINDOW_SIZE"`
 	// Relay publishes the delayed copy.
 	Relay bool `yaml:"relay" env:"RELAY"`
-	// RelayMaxBytes and RelayMaxSeconds bound the delay line
-	// (bytes of packets, s of media); what is older is dropped to the next key frame.
+	// RelayMaxBytes and RelayMaxSeconds bound the delay line (bytes of packets, s of
+	// media); older frames are dropped up to the next key frame.
 	RelayMaxBytes   int     `yaml:"relay_max_bytes" env:"RELAY_MAX_BYTES"`
 	RelayMaxSeconds float64 `yaml:"relay_max_seconds" env:"RELAY_MAX_SECONDS"`
-	// CameraSound publishes the camera's sound again, delayed like the picture; only with Relay.
+	// CameraSound publishes the camera's sound, delayed like the picture; only with Relay.
 	CameraSound bool `yaml:"camera_sound" env:"CAMERA_SOUND"`
-	// DuckDB is by how much it is lowered while the bot speaks (dB).
+	// DuckDB is the attenuation of that sound while the bot speaks (dB).
 	DuckDB float64 `yaml:"duck_db" env:"DUCK_DB"`
 	// JPEGQuality of snapshots, 1 to 100.
 	JPEGQuality int `yaml:"jpeg_quality" env:"JPEG_QUALITY"`
-	// MJPEGFPS is the most pictures a second that /api/mjpeg sends (1/s).
+	// MJPEGFPS bounds the picture rate of /api/mjpeg (1/s).
 	MJPEGFPS float64 `yaml:"mjpeg_fps" env:"MJPEG_FPS"`
 }
 
-// WatchConfig chooses the video track to watch. Empty fields do not restrict.
+// WatchConfig selects the video track to watch. Empty fields match any.
 type WatchConfig struct {
 	// Identity of the participant.
 	Identity string `yaml:"identity" env:"IDENTITY"`

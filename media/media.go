@@ -1,16 +1,13 @@
-// Package media is the vocabulary of pictures and sound: encoded access
-// units, decoded pictures, PCM, and the three times that travel with them.
+// Package media defines pictures and sound: encoded access units, decoded pictures,
+// PCM, and their three times.
 //
-// It owns no behaviour beyond what its types need and imports no sibling.
+// The three times are:
 //
-// Three times, never mixed:
-//
-//   - PTS, media time: what the source's RTP clock says, unwrapped, counted
-//     from the first access unit of an epoch;
-//   - NTP, the wall clock of the capture, from RTCP sender reports, zero when
-//     unknown;
-//   - Arrival, the PTS mapped to the local monotonic clock by the smallest
-//     transit seen (drift followed), so that network jitter is not in it.
+//   - PTS, media time: the source's RTP clock, unwrapped, from the first access unit
+//     of an epoch;
+//   - NTP, the wall clock of the capture, from RTCP sender reports, zero if unknown;
+//   - Arrival, the PTS mapped to the local monotonic clock by the smallest transit,
+//     without network jitter.
 package media
 
 import (
@@ -55,8 +52,7 @@ func (c Codec) String() string {
 // MimeType returns "video/" and the codec's SDP name.
 func (c Codec) MimeType() string { return "video/" + c.String() }
 
-// ParseCodec reads a mime type ("video/VP8") or a bare name ("vp8"), without
-// regard to case.
+// ParseCodec reads a MIME type ("video/VP8") or a name ("vp8"), ignoring case.
 func ParseCodec(s string) (Codec, error) {
 	name := strings.ToUpper(strings.TrimPrefix(strings.ToLower(s), "video/"))
 	for _, c := range []Codec{VP8, VP9, H264, H265, AV1} {
@@ -70,46 +66,44 @@ func ParseCodec(s string) (Codec, error) {
 // VideoClockRate is the RTP clock of every video payload format, in Hz.
 const VideoClockRate = 90000
 
-// EncodedFrame is one access unit: everything that belongs to one picture.
-// It is read-only once handed on; several stages share it.
+// EncodedFrame is one access unit: the data of one picture. It is shared and read-only.
 type EncodedFrame struct {
 	Codec    Codec
 	KeyFrame bool // a decoder can start here
-	// Discardable: the source says that no other access unit is decoded by means of this one.
+	// Discardable is set if the source marks the access unit as not referenced by others.
 	Discardable bool
 
 	// PTS is media time since the epoch's first access unit.
 	PTS time.Duration
-	// NTP is the capture's wall clock, zero when the source never said.
+	// NTP is the wall clock of the capture, zero if unknown.
 	NTP time.Time
-	// Arrival is PTS on the local clock, free of network jitter.
+	// Arrival is PTS on the local clock, without network jitter.
 	Arrival time.Time
-	// Received is when the last packet really came.
+	// Received is when the last packet came.
 	Received time.Time
 
-	// Epoch changes whenever PTS starts anew: another track, another SSRC, a
-	// restarted source. Frames of different epochs have nothing in common.
+	// Epoch changes whenever PTS restarts: another track, another SSRC, a restarted
+	// source. Frames of different epochs are independent.
 	Epoch uint32
 
-	// Width and Height in pixels, of the highest layer; 0 when this access
-	// unit does not say and no earlier one of the epoch did.
+	// Width and Height in pixels, of the highest layer; 0 before the first access
+	// unit of the epoch with a size.
 	Width, Height int
 
 	// SpatialLayers is 1 for ordinary streams, more for VP9 and AV1 SVC.
 	SpatialLayers int
 
-	// Data is what a decoder eats: Annex B for H264 and H265, the frame for
-	// VP8, all layers' frames one after another for VP9, OBUs with size
-	// fields for AV1.
+	// Data is the decoder's input: Annex B for H264 and H265, the frame for VP8, the
+	// frames of all layers for VP9, OBUs with size fields for AV1.
 	Data []byte
 
-	// Packets are the RTP packets that carried it, in order and without SFU
-	// padding; nil if the source was not RTP.
+	// Packets are its RTP packets, in order and without SFU padding; nil if the source
+	// was not RTP.
 	Packets []*rtp.Packet
 }
 
-// VideoFrame is one decoded picture: packed 8-bit RGB, no padding between
-// rows. It is read-only once handed on.
+// VideoFrame is a decoded picture: packed 8-bit RGB, no padding between rows. It is
+// shared and read-only.
 type VideoFrame struct {
 	PTS     time.Duration
 	NTP     time.Time
@@ -117,7 +111,7 @@ type VideoFrame struct {
 	Epoch   uint32
 
 	Width, Height int
-	// Pix holds Width*Height*3 bytes, R G B, top row first.
+	// Pix has Width*Height*3 bytes, R G B, top row first.
 	Pix []byte
 }
 
@@ -127,7 +121,7 @@ type PCM struct {
 	Samples []int16
 }
 
-// Duration is the playing time of the samples.
+// Duration returns the playing time of the samples.
 func (p PCM) Duration() time.Duration {
 	if p.Rate <= 0 {
 		return 0

@@ -3,8 +3,8 @@ package media
 import "time"
 
 // TicksToDuration converts a count of a clock of rate Hz to a duration, rounded
-// towards zero. Multiplying by time.Second first would overflow after 28 hours
-// at 90 kHz; this holds for every count whose duration an int64 holds.
+// towards zero. Multiplying by time.Second first would overflow after 28 hours at
+// 90 kHz.
 func TicksToDuration(ticks, rate int64) time.Duration {
 	return time.Duration(ticks/rate)*time.Second + time.Duration(ticks%rate)*time.Second/time.Duration(rate)
 }

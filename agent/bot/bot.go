@@ -127,7 +127,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the voice: %w", err)
 	}
-	b.player, err = sound.NewPlayer(sound.PlayerOptions{Voice: b.Voice, Line: b.camera.line, Out: b.Room.Sound(), Log: opts.Log})
+	b.player, err = sound.NewPlayer(sound.PlayerOptions{Voice: b.Voice, Line: b.camera.line, Out: b.Room.Sound()})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
 	}

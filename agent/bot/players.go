@@ -40,8 +40,11 @@ func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 			}
 			return nil
 		},
-		Bounds: signaling.Bounds{MaxSessions: o.Config.Max}, UDPPort: o.Config.UDPPort, ExternalIPs: o.Config.ExternalIPs,
-		ICEServers: o.ICE.ICEServers(), LoopbackOnly: o.LoopbackOnly, Now: time.Now, Log: o.Log,
+		Bounds: signaling.Bounds{MaxSessions: o.Config.Max},
+		PortOptions: signaling.PortOptions{
+			UDPPort: o.Config.UDPPort, ExternalIPs: o.Config.ExternalIPs, ICEServers: o.ICE.ICEServers(), LoopbackOnly: o.LoopbackOnly,
+		},
+		Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare WHEP: %w", err)

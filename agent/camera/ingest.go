@@ -72,8 +72,10 @@ func NewIngest(o IngestOptions) (*Ingest, error) {
 	}
 	s.server, err = whip.New(whip.Options{
 		Keys: list, Authorize: s.authorize, Open: s.open, Many: cfg.Many,
-		UDPPort: cfg.UDPPort, ExternalIPs: cfg.ExternalIPs, ICEServers: o.ICE.ICEServers(),
-		LoopbackOnly: o.LoopbackOnly, Now: time.Now, Log: o.Log,
+		PortOptions: signaling.PortOptions{
+			UDPPort: cfg.UDPPort, ExternalIPs: cfg.ExternalIPs, ICEServers: o.ICE.ICEServers(), LoopbackOnly: o.LoopbackOnly,
+		},
+		Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare for WHIP senders: %w", err)
@@ -101,7 +103,7 @@ func (s *Ingest) Run(ctx context.Context) error {
 func (s *Ingest) Senders() *Senders { return s.feeds }
 
 // Handler serves requests below /whip/.
-func (s *Ingest) Handler() http.Handler { return s.server.Handler() }
+func (s *Ingest) Handler() http.Handler { return s.server }
 
 func (s *Ingest) open(x *whip.Session) (whip.Place, error) {
 	if s.opts.Closing != nil && s.opts.Closing() {

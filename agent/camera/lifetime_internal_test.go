@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room"
+	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/whip"
 )
@@ -181,7 +182,7 @@ func runSenders(t *testing.T) (s *Senders, r *stays, stop func()) {
 }
 
 func session() *whip.Session {
-	return &whip.Session{Room: "room", Sender: whip.Sender{Key: "key", Identity: "obs"}}
+	return &whip.Session{Session: &signaling.Session{Room: "room"}, Sender: whip.Sender{Key: "key", Identity: "obs"}}
 }
 
 // A sender that comes back while its participant is leaving gets another stay in the room, under the same identity.

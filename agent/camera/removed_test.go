@@ -30,7 +30,7 @@ func TestSessionEndsWithItsParticipant(t *testing.T) {
 	})
 	closed := make(chan string, 1)
 	server, err := whip.New(whip.Options{
-		Keys: []whip.StreamKey{{Key: "a-good-long-key", Identity: "obs"}}, LoopbackOnly: true, Now: time.Now,
+		Keys: []whip.StreamKey{{Key: "a-good-long-key", Identity: "obs"}}, PortOptions: signaling.PortOptions{LoopbackOnly: true}, Now: time.Now,
 		Bounds: signaling.Bounds{ConnectTime: time.Hour},
 		Open: func(x *whip.Session) (whip.Place, error) {
 			place, err := senders.Open(x)
@@ -50,7 +50,7 @@ func TestSessionEndsWithItsParticipant(t *testing.T) {
 		require.NoError(t, <-ended)
 	})
 	require.Eventually(t, func() bool { return server.UDPPort() > 0 }, 10*time.Second, time.Millisecond)
-	api := httptest.NewServer(server.Handler())
+	api := httptest.NewServer(server)
 	t.Cleanup(api.Close)
 
 	offer, err := os.ReadFile("../../media/source/whip/testdata/obs-30.sdp")

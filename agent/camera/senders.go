@@ -14,6 +14,7 @@ import (
 
 	"touchline/agent/room"
 	"touchline/media"
+	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/whip"
 )
@@ -202,9 +203,9 @@ func Authorize(keys room.Keys) func(token, name string) (whip.Sender, error) {
 		who, err := room.VerifySender(keys, token, name)
 		switch {
 		case errors.Is(err, room.ErrNoRight):
-			return whip.Sender{}, fmt.Errorf("%w: %w", whip.ErrForbidden, err)
+			return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
 		case err != nil:
-			return whip.Sender{}, fmt.Errorf("%w: %w", whip.ErrNoToken, err)
+			return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
 		}
 		// The key is the identity, as a sender may renew its token.
 		return whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name, With: who.Agents}, nil

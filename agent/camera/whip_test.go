@@ -19,6 +19,7 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/internal/e2e/browser"
+	"touchline/media/signaling"
 	"touchline/media/source/whip"
 )
 
@@ -75,13 +76,13 @@ func TestChromium(t *testing.T) {
 	require.NoError(t, err, string(out))
 
 	senders := camera.NewSenders(camera.Options{URL: s.server.URL(), Keys: s.keys, LoopbackOnly: true, Codec: programPath(), Log: zerolog.Nop()})
-	server, err := whip.New(whip.Options{Authorize: camera.Authorize(s.keys), Open: senders.Open, LoopbackOnly: true, Now: time.Now})
+	server, err := whip.New(whip.Options{Authorize: camera.Authorize(s.keys), Open: senders.Open, PortOptions: signaling.PortOptions{LoopbackOnly: true}, Now: time.Now})
 	require.NoError(t, err)
 	run(t, senders.Run)
 	run(t, server.Run)
 	require.Eventually(t, func() bool { return server.UDPPort() > 0 }, 5*time.Second, time.Millisecond)
 	mux := http.NewServeMux()
-	mux.Handle("/whip/", server.Handler())
+	mux.Handle("/whip/", server)
 	api := httptest.NewServer(mux) // another origin than the page's: CORS is part of it
 	t.Cleanup(api.Close)
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(whipPage)) }))

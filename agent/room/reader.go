@@ -35,7 +35,6 @@ type arrivedPacket struct {
 type arrivedReport struct {
 	ntp time.Time
 	rtp uint32
-	at  time.Time
 }
 
 // trackReader turns one subscription's packets into access units. One goroutine only reads
@@ -101,7 +100,7 @@ func (r *trackReader) rtcp(p rtcp.Packet) {
 		return
 	}
 	select {
-	case r.reports <- arrivedReport{packet.NTPTime(sr.NTPTime), sr.RTPTime, time.Now()}:
+	case r.reports <- arrivedReport{packet.NTPTime(sr.NTPTime), sr.RTPTime}:
 	default:
 	}
 }
@@ -193,7 +192,7 @@ func (r *trackReader) assemble() {
 			frames = asm.Push(p.packet, p.at)
 		case sr := <-r.reports:
 			if asm != nil {
-				asm.SenderReport(sr.ntp, sr.rtp, sr.at)
+				asm.SenderReport(sr.ntp, sr.rtp)
 			}
 			continue
 		case now := <-tick.C:

@@ -7,15 +7,15 @@ import (
 	"touchline/internal/check"
 )
 
-// Config sets how WHEP players are served.
+// Config of the WHEP server.
 type Config struct {
-	// Enabled serves players at all.
+	// Enabled turns the server on.
 	Enabled bool `yaml:"enabled" env:"ENABLED"`
-	// UDPPort serves all media; 0 is a free one.
+	// UDPPort is for all media; 0 is a free port.
 	UDPPort int `yaml:"udp_port" env:"UDP_PORT"`
-	// ExternalIPs are announced in place of the machine's own, where a router forwards the port.
+	// ExternalIPs replace the machine's own addresses in candidates, where a router forwards the port.
 	ExternalIPs []string `yaml:"external_ips" env:"EXTERNAL_IPS"`
-	// Max is how many players may watch at once.
+	// Max is the largest number of concurrent players.
 	Max int `yaml:"max" env:"MAX"`
 }
 

@@ -1,6 +1,6 @@
 package whep
 
-// CheckOffer reads what strangers send.
+// CheckOffer parses an untrusted offer.
 func CheckOffer(text string) error {
 	o, err := readOffer(text)
 	if err != nil {
@@ -10,10 +10,21 @@ func CheckOffer(text string) error {
 	return err
 }
 
-// Live tells that there was a picture.
+// Players returns the number of sessions of a room, of all rooms if room is "".
+func (s *Server) Players(room string) int {
+	n := 0
+	for _, x := range s.Sessions() {
+		if room == "" || x.Room == room {
+			n++
+		}
+	}
+	return n
+}
+
+// Live reports whether there was a picture.
 func (f *Feed) Live() bool { return f.present() != 0 }
 
-// Past counts the comments that the next player gets.
+// Past returns the number of comments that the next player gets.
 func (f *Feed) Past() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

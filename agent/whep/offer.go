@@ -2,7 +2,6 @@ package whep
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,9 +18,6 @@ import (
 // resend is the number of packets kept for retransmission, a few seconds of video.
 const resend = 2048
 
-// maxFormats bounds the payload types of a section.
-const maxFormats = 128
-
 // offer is a player's offer.
 type offer struct {
 	*signaling.Offer
@@ -34,14 +30,11 @@ type offer struct {
 // readOffer parses an offer and checks it against sections 4.2 and 4.4 of the draft.
 func readOffer(text string) (*offer, error) {
 	common, err := signaling.ReadOffer(plain(text), signaling.Terms{
-		Wanted: "recvonly or sendrecv", Refused: []string{"sendonly", "inactive"}, Data: true, Codec: supports,
-		Unsupported: func(kind webrtc.RTPCodecType, offered []string) error {
-			want := "H264, VP8, VP9 or AV1"
-			if kind == webrtc.RTPCodecTypeAudio {
-				want = "Opus"
-			}
-			return fmt.Errorf("expected %s, got %s", want, strings.Join(offered, ", "))
+		Data: true, Names: "H264, VP8, VP9 or AV1", // H265 is transcoded earlier
+		Video: func(codec media.Codec, fmtp string) bool {
+			return codec != media.H265 && (codec != media.H264 || strings.Contains(fmtp, "packetization-mode=1"))
 		},
+		VideoFeedback: []webrtc.RTCPFeedback{{Type: "nack"}, {Type: "nack", Parameter: "pli"}, {Type: "ccm", Parameter: "fir"}},
 	})
 	if err != nil {
 		return nil, err
@@ -108,7 +101,7 @@ func receiving(d *sdp.SessionDescription, m *sdp.MediaDescription) (changed bool
 // would prefer every fully described codec.
 func completeH264(m *sdp.MediaDescription) (changed bool) {
 	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
-	for _, format := range m.MediaName.Formats[:min(len(m.MediaName.Formats), maxFormats)] {
+	for _, format := range m.MediaName.Formats[:min(len(m.MediaName.Formats), signaling.MaxFormats)] {
 		pt, err := strconv.ParseUint(format, 10, 7)
 		if err != nil {
 			continue
@@ -134,32 +127,6 @@ func completeH264(m *sdp.MediaDescription) (changed bool) {
 		m.Attributes = append(m.Attributes, sdp.NewAttribute("fmtp", head+line))
 	}
 	return changed
-}
-
-// supports returns whether a codec can be sent, and the feedback that players may send.
-func supports(kind webrtc.RTPCodecType, c sdp.Codec) ([]webrtc.RTCPFeedback, bool) {
-	if kind == webrtc.RTPCodecTypeAudio {
-		return nil, signaling.IsOpus(c)
-	}
-	return []webrtc.RTCPFeedback{{Type: "nack"}, {Type: "nack", Parameter: "pli"}, {Type: "ccm", Parameter: "fir"}}, canSend(c)
-}
-
-// canSend reports whether the delayed picture may be in a codec. H264 is sent with packetization-mode 1.
-func canSend(c sdp.Codec) bool {
-	codec, err := media.ParseCodec(c.Name)
-	if err != nil || c.ClockRate != media.VideoClockRate {
-		return false
-	}
-	switch codec {
-	case media.H264:
-		return strings.Contains(c.Fmtp, "packetization-mode=1")
-	case media.VP9:
-		return !strings.Contains(c.Fmtp, "profile-id=") || strings.Contains(c.Fmtp, "profile-id=0") // 8 bit, 4:2:0
-	case media.VP8, media.AV1:
-		return true
-	case media.H265, media.CodecUnknown: // H265 is transcoded earlier
-	}
-	return false
 }
 
 // parameters returns a codec's parameters for this player.
@@ -194,14 +161,9 @@ func (o *offer) names() string {
 
 // engines returns a media engine with the offer's codecs, and the interceptors.
 func (o *offer) engines() (*webrtc.MediaEngine, *interceptor.Registry, error) {
-	m, r := &webrtc.MediaEngine{}, &interceptor.Registry{}
-	if err := o.Register(m); err != nil {
-		return nil, nil, err
-	}
 	responder, err := nack.NewResponderInterceptor(nack.ResponderSize(resend))
 	if err != nil {
 		return nil, nil, err
 	}
-	r.Add(responder)
-	return m, r, webrtc.ConfigureRTCPReports(r)
+	return o.Engines(responder)
 }

@@ -1,20 +1,14 @@
 package whep
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
-	"github.com/pion/sdp/v3"
 	"github.com/pion/webrtc/v4"
-	"github.com/rs/zerolog"
 
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
@@ -22,7 +16,6 @@ import (
 	"touchline/media/delay"
 	"touchline/media/packet"
 	"touchline/media/signaling"
-	"touchline/media/sound"
 )
 
 const (
@@ -44,20 +37,12 @@ const (
 
 // session is one player.
 type session struct {
+	*signaling.Session
+
 	server *Server
 	room   *room
-	id     string
 	offer  *offer
-	log    zerolog.Logger
-	peer   *signaling.Peer
-
-	over   context.Context //nolint:containedctx // the session's own life
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-
-	connected chan struct{}
-	once      sync.Once
-	wants     wake.Signal // the player needs a key frame
+	wants  wake.Signal // the player needs a key frame
 
 	videoSender *webrtc.RTPSender
 	video       *webrtc.TrackLocalStaticRTP
@@ -67,78 +52,21 @@ type session struct {
 
 	channels atomic.Int32
 	open     chan *webrtc.DataChannel // those named channelName, as they open
-
-	packets atomic.Uint64
-	wg      sync.WaitGroup
 }
 
-// newSession answers an offer. The session does not run yet.
-func (s *Server) newSession(ctx context.Context, o *offer, r *room, from netip.Addr) (*session, error) {
-	m, registry, err := o.engines()
-	if err != nil {
-		return nil, err
-	}
-	x := &session{
-		server: s, room: r, id: signaling.NewID(), offer: o, log: s.opts.Log.With().Str("room", r.name).Logger(),
-		done: make(chan struct{}), connected: make(chan struct{}), wants: wake.New(),
-		open: make(chan *webrtc.DataChannel, maxChannels),
-	}
-	x.over, x.cancel = context.WithCancelCause(context.Background())
-	s.mu.Lock()
-	port := s.port
-	s.mu.Unlock()
-	x.peer, err = port.NewPeer(ctx, signaling.PeerOptions{
-		Offer: o.Offer, Local: from.IsLoopback(), Media: m, Interceptors: registry, Prepare: x.prepare,
-		Accept: func(m *sdp.MediaDescription) bool {
-			_, sends := m.Attribute("sendonly")
-			return sends || m.MediaName.Media == "application"
-		},
-		Connected: func() { x.once.Do(func() { close(x.connected) }) },
-		Ended:     x.end,
-	})
-	if err != nil {
-		x.cancel(err)
-		return nil, err
-	}
-	return x, nil
-}
-
-// ID implements signaling.Resource.
-func (x *session) ID() string { return x.id }
-
-// Peer implements signaling.Resource.
-func (x *session) Peer() *signaling.Peer { return x.peer }
-
-// End implements signaling.Resource.
-func (x *session) End(reason string) {
-	x.end(reason)
-	<-x.done
-}
-
-func (x *session) end(reason string) { x.cancel(errors.New(reason)) }
-
-// crashed ends the session after a panic in its code.
-func (x *session) crashed(err error) {
-	x.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("WHEP session crashed")
-	x.end("internal error")
-}
-
-// rescued returns f with its panics turned into the session's end.
-func (x *session) rescued(f func()) func() {
-	return func() {
-		defer rescue.Guard(x.crashed)
-		f()
-	}
+func newSession(s *Server, r *room, o *offer) *session {
+	return &session{server: s, room: r, offer: o, wants: wake.New(), open: make(chan *webrtc.DataChannel, maxChannels)}
 }
 
 // prepare adds the tracks and the data channel.
-func (x *session) prepare(pc *webrtc.PeerConnection) error {
+func (x *session) prepare(session *signaling.Session) error {
+	x.Session = session
 	add := func(c webrtc.RTPCodecCapability, id string) (*webrtc.TrackLocalStaticRTP, *webrtc.RTPSender, error) {
 		track, err := webrtc.NewTrackLocalStaticRTP(c, id, streamName)
 		if err != nil {
 			return nil, nil, fmt.Errorf("make the %s track: %w", id, err)
 		}
-		t, err := pc.AddTransceiverFromTrack(track, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionSendonly})
+		t, err := x.PC.AddTransceiverFromTrack(track, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionSendonly})
 		if err != nil {
 			return nil, nil, fmt.Errorf("send the %s track: %w", id, err)
 		}
@@ -167,8 +95,8 @@ func (x *session) prepare(pc *webrtc.PeerConnection) error {
 	if !x.offer.Data {
 		return nil
 	}
-	pc.OnDataChannel(x.addChannel) // a player may open one of that name itself
-	own, err := pc.CreateDataChannel(channelName, nil)
+	x.PC.OnDataChannel(x.addChannel) // a player may open one of that name itself
+	own, err := x.PC.CreateDataChannel(channelName, nil)
 	if err != nil {
 		return fmt.Errorf("make the data channel: %w", err)
 	}
@@ -180,9 +108,9 @@ func (x *session) prepare(pc *webrtc.PeerConnection) error {
 // accepts any number of channels, each with a buffer and a goroutine, so too
 // many of them end the session.
 func (x *session) addChannel(c *webrtc.DataChannel) {
-	defer rescue.Guard(x.crashed)
+	defer rescue.Guard(x.Crashed)
 	if x.channels.Add(1) > maxChannels {
-		x.end(fmt.Sprintf("more than %d data channels", maxChannels))
+		x.Cancel(fmt.Sprintf("more than %d data channels", maxChannels))
 		return
 	}
 	if c.Label() == channelName {
@@ -190,47 +118,40 @@ func (x *session) addChannel(c *webrtc.DataChannel) {
 	}
 }
 
-// run is the session's life after the answer was made.
-func (x *session) run() {
-	defer close(x.done)
-	defer x.server.forget(x)
-	limit := time.NewTimer(x.server.opts.ConnectTime)
-	defer limit.Stop()
-	select {
-	case <-x.connected:
-		x.play()
-	case <-limit.C:
-		x.end(fmt.Sprintf("no connection within %v; is UDP port %d open?", x.server.opts.ConnectTime, x.server.UDPPort()))
-	case <-x.over.Done():
+// enter counts the session among the players of its room.
+func (x *session) enter() error {
+	s := x.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rooms[x.Room] != x.room {
+		return fmt.Errorf("%w: the room is closed", signaling.ErrNotFound)
 	}
-	<-x.over.Done()
-	if err := x.peer.Close(); err != nil {
-		x.log.Debug().Err(err).Msg("closing a WHEP session failed")
-	}
-	x.wg.Wait()
-	x.log.Info().Str("reason", context.Cause(x.over).Error()).Uint64("packets", x.packets.Load()).Msg("WHEP session over")
+	x.room.players[x.Session] = struct{}{}
+	return nil
+}
+
+func (x *session) leave(string) {
+	s := x.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(x.room.players, x.Session)
 }
 
 // play sends picture, sound and texts until the session is over.
 func (x *session) play() {
-	feed := x.room.feed
-	p, past := feed.join()
-	defer feed.leave(p)
-	var wg sync.WaitGroup
+	p, past := x.room.feed.join()
+	defer x.room.feed.leave(p)
 	if x.video != nil {
-		x.wg.Go(x.rescued(x.readReports)) // ends with the connection
-		wg.Go(x.rescued(func() { x.sendPictures(p) }))
+		x.Go(x.readReports)
+		x.Go(func() { x.sendPictures(p) })
 	}
 	if x.audio != nil {
-		packets, cancel := feed.opts.Mix()
-		defer cancel()
-		wg.Go(x.rescued(func() { x.sendSound(packets) }))
+		x.Go(x.sendSound)
 	}
 	if x.offer.Data {
-		wg.Go(x.rescued(func() { x.sendTexts(p, past) }))
+		x.Go(func() { x.sendTexts(p, past) })
 	}
-	wg.Wait()
-	<-x.over.Done()
+	<-x.Over()
 }
 
 // readReports handles requests for a key frame. Media servers send a PLI every
@@ -280,7 +201,7 @@ func (x *session) sendPictures(p *player) {
 	var later <-chan time.Time // for a request within beginEvery
 	for {
 		select {
-		case <-x.over.Done():
+		case <-x.Over():
 			return
 		case <-x.wants:
 			if later == nil {
@@ -317,7 +238,7 @@ func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool 
 	if f.Codec != x.videoCodec {
 		as, ok := x.offer.parameters(f.Codec)
 		if !ok {
-			x.end(fmt.Sprintf("the codec changed to %s, which the player did not offer", f.Codec))
+			x.Cancel(fmt.Sprintf("the codec changed to %s, which the player did not offer", f.Codec))
 			return false
 		}
 		track, err := webrtc.NewTrackLocalStaticRTP(as.RTPCodecCapability, "picture", streamName)
@@ -325,8 +246,8 @@ func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool 
 			err = x.videoSender.ReplaceTrack(track)
 		}
 		if err != nil {
-			x.log.Warn().Err(err).Msg("changing the codec of a WHEP session failed")
-			x.end("the codec changed")
+			x.Log.Warn().Err(err).Msg("changing the codec of a WHEP session failed")
+			x.Cancel("the codec changed")
 			return false
 		}
 		x.video, x.videoCodec = track, f.Codec
@@ -339,27 +260,29 @@ func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool 
 		if x.unbroken++; x.unbroken%burst == 0 {
 			select {
 			case <-time.After(time.Millisecond):
-			case <-x.over.Done():
+			case <-x.Over():
 				return false
 			}
 		}
 		if err := x.video.WriteRTP(packet); err == nil {
-			x.packets.Add(1)
+			x.Packets.Add(1)
 		}
 	}
 	return true
 }
 
 // sendSound sends the mix of voice and camera as it comes.
-func (x *session) sendSound(packets <-chan sound.Packet) {
+func (x *session) sendSound() {
+	packets, cancel := x.room.feed.opts.Mix()
+	defer cancel()
 	sequence := uint16(rand.Uint32())
 	for {
 		select {
-		case <-x.over.Done():
+		case <-x.Over():
 			return
 		case p, ok := <-packets:
 			if !ok {
-				x.end("the commentary has ended")
+				x.Cancel("the commentary has ended")
 				return
 			}
 			sequence++
@@ -367,7 +290,7 @@ func (x *session) sendSound(packets <-chan sound.Packet) {
 				Header:  rtp.Header{Version: 2, SequenceNumber: sequence, Timestamp: p.Timestamp},
 				Payload: p.Payload,
 			}); err == nil {
-				x.packets.Add(1)
+				x.Packets.Add(1)
 			}
 		}
 	}
@@ -380,7 +303,7 @@ func (x *session) sendTexts(p *player, past [][]byte) {
 	var texts <-chan []byte
 	for {
 		select {
-		case <-x.over.Done():
+		case <-x.Over():
 			return
 		case c := <-x.open:
 			for _, b := range past {

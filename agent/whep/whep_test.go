@@ -83,7 +83,7 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	s := &stage{}
 	s.codec.Store(int32(media.H264))
 	o := whep.Options{
-		LoopbackOnly: true, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now,
+		PortOptions: signaling.PortOptions{LoopbackOnly: true}, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now,
 		Verify: func(token, room string) error {
 			switch {
 			case token != "good":

@@ -51,7 +51,8 @@ func serveWHIP(ctx context.Context, at location, arrived func(), announce func(l
 		return place, err
 	}
 	ingest, err := whip.New(whip.Options{
-		Authorize: camera.Authorize(at.keys()), Open: open, LoopbackOnly: true, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now, Log: log,
+		Authorize: camera.Authorize(at.keys()), Open: open, Now: time.Now, Log: log,
+		Bounds: signaling.Bounds{PerMinute: -1}, PortOptions: signaling.PortOptions{LoopbackOnly: true},
 	})
 	if err != nil {
 		return fmt.Errorf("prepare WHIP: %w", err)
@@ -61,7 +62,7 @@ func serveWHIP(ctx context.Context, at location, arrived func(), announce func(l
 		return fmt.Errorf("listen for WHIP senders: %w", err)
 	}
 	at.WHIP = "http://" + listener.Addr().String() + "/whip/"
-	web := &http.Server{Handler: ingest.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	web := &http.Server{Handler: ingest, ReadHeaderTimeout: 10 * time.Second}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return senders.Run(ctx) })
 	g.Go(func() error { return ingest.Run(ctx) })

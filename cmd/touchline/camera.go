@@ -16,6 +16,7 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/room"
+	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/conform"
 	"touchline/media/source/whip"
@@ -125,7 +126,10 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	senders := camera.NewSenders(o)
 	server, err := whip.New(whip.Options{
 		Keys: keys, Authorize: camera.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,
-		UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, ICEServers: a.cfg.Agent.Console.ICE.ICEServers(), Now: time.Now, Log: o.Log,
+		PortOptions: signaling.PortOptions{
+			UDPPort: c.WhipPort, ExternalIPs: c.WhipIP, ICEServers: a.cfg.Agent.Console.ICE.ICEServers(),
+		},
+		Now: time.Now, Log: o.Log,
 	})
 	if err != nil {
 		return err
@@ -147,7 +151,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 		listener = tls.NewListener(listener, secure)
 	}
 	web := &http.Server{
-		Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, MaxHeaderBytes: 32 << 10,
+		Handler: server, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, MaxHeaderBytes: 32 << 10,
 	}
 	fmt.Fprintf(os.Stdout, "\n  WHIP senders go to %s://%s/whip/%s\n\n", scheme, listener.Addr(), o.Room)
 	g, ctx := errgroup.WithContext(ctx)

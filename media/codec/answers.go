@@ -2,13 +2,14 @@ package codec
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"touchline/media"
 	"touchline/media/codec/wire"
 )
 
-// next hands over everything that waits.
+// next returns all queued units and requests.
 func (d *Decoder) next() [][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,72 +55,58 @@ func (d *Decoder) next() [][]byte {
 func (d *Decoder) handle(m wire.Message) error {
 	switch m.Kind {
 	case wire.KindAck:
-		a, err := wire.ParseAck(m.Body)
-		if err == nil {
-			d.acked(a)
-		}
-		return err
+		return parsed(m, wire.ParseAck, d.acked)
 	case wire.KindPicture:
-		p, err := wire.ParsePicture(m.Body)
-		if err == nil {
-			err = d.picture(p)
-		}
-		return err
+		return parsed(m, wire.ParsePicture, d.picture)
 	case wire.KindNoPicture:
-		n, err := wire.ParseNoPicture(m.Body)
-		if err == nil {
-			err = d.expected(&d.may.answers, "answer")
-		}
-		if err == nil {
-			d.reply(n.Seq, answer{err: ErrNoPicture})
-		}
-		return err
+		return parsed(m, wire.ParseNoPicture, d.noPicture)
 	case wire.KindEncoded:
-		e, err := wire.ParseEncoded(m.Body)
-		if err == nil {
-			err = d.encoded(e)
-		}
-		return err
+		return parsed(m, wire.ParseEncoded, d.encoded)
 	case wire.KindProblem:
-		p, err := wire.ParseProblem(m.Body)
-		if err == nil {
-			d.problem(p)
-		}
-		return err
+		return parsed(m, wire.ParseProblem, d.problem)
 	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady:
 	}
 	return fmt.Errorf("%w: kind %d is not for the bot", wire.ErrMalformed, m.Kind)
 }
 
-func (d *Decoder) acked(a wire.Ack) {
+// parsed calls f with a parsed message.
+func parsed[T any](m wire.Message, parse func([]byte) (T, error), f func(T) error) error {
+	v, err := parse(m.Body)
+	if err != nil {
+		return err
+	}
+	return f(v)
+}
+
+func (d *Decoder) acked(a wire.Ack) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.done = a.Done
 	n := 0
-	for n < len(d.out) && d.out[n].id <= a.Done {
+	for ; n < len(d.out) && d.out[n].id <= a.Done; n++ {
 		d.bytes -= d.out[n].bytes
-		n++
 	}
-	d.out = d.out[:copy(d.out, d.out[n:])]
+	d.out = slices.Delete(d.out, 0, n)
 	if n > 0 {
 		d.since = time.Now()
 	}
 	if t := d.times[a.Newest%remembered]; a.Newest != 0 && t.id == a.Newest {
 		d.newest = t
 	}
+	return nil
 }
 
-// expected counts an answer down and refuses one without a request.
+// expected refuses an answer without a request.
 func (d *Decoder) expected(n *int, what string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if *n--; *n < 0 {
-		return fmt.Errorf("%w: one %s more than was asked for", wire.ErrMalformed, what)
+		return fmt.Errorf("%w: %s without a request", wire.ErrMalformed, what)
 	}
 	return nil
 }
 
-// timesOf returns what is known of an access unit that the process names.
+// timesOf returns the times of an access unit.
 func (d *Decoder) timesOf(id uint64) (media.EncodedFrame, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,7 +115,7 @@ func (d *Decoder) timesOf(id uint64) (media.EncodedFrame, error) {
 			return t.frame, nil
 		}
 	}
-	return media.EncodedFrame{}, fmt.Errorf("%w: answer for unit %d, which is not under way", wire.ErrMalformed, id)
+	return media.EncodedFrame{}, fmt.Errorf("%w: answer for unit %d, which is not pending", wire.ErrMalformed, id)
 }
 
 func (d *Decoder) picture(p wire.Picture) error {
@@ -161,11 +148,19 @@ func (d *Decoder) picture(p wire.Picture) error {
 	return nil
 }
 
+func (d *Decoder) noPicture(n wire.NoPicture) error {
+	if err := d.expected(&d.may.answers, "answer"); err != nil {
+		return err
+	}
+	d.reply(n.Seq, answer{err: ErrNoPicture})
+	return nil
+}
+
 func (d *Decoder) reply(seq uint32, a answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if q := d.asked[seq]; q != nil {
-		q.answer <- a // room for one, and only one comes
+		q.answer <- a // buffered; there is one answer
 		delete(d.asked, seq)
 	}
 }
@@ -186,18 +181,19 @@ func (d *Decoder) encoded(e wire.Encoded) error {
 	return nil
 }
 
-// problem reports what could not be done, at most once a second.
-func (d *Decoder) problem(p wire.Problem) {
+// problem reports a failure, at most once a second.
+func (d *Decoder) problem(p wire.Problem) error {
 	d.mu.Lock()
 	d.stats.Undecodable++
 	d.mu.Unlock()
-	if now := time.Now(); now.Sub(d.complained) >= time.Second {
-		d.complained = now
+	if now := time.Now(); now.Sub(d.reported) >= time.Second {
+		d.reported = now
 		d.proc.log.Warn().Uint64("unit", p.ID).Str("problem", p.Text).Msg("access unit not decoded")
 		if d.opts.OnUndecodable != nil {
 			d.opts.OnUndecodable(fmt.Errorf("decode or encode access unit: %s", p.Text))
 		}
 	}
+	return nil
 }
 
 func (d *Decoder) up(again bool) {
@@ -212,8 +208,8 @@ func (d *Decoder) up(again bool) {
 	}
 }
 
-// lost forgets what the process had. What was not handed over yet is kept
-// from its last key frame on.
+// lost drops the units of the ended process. The queue is kept from its last key
+// frame on.
 func (d *Decoder) lost() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -229,7 +225,7 @@ func (d *Decoder) lost() {
 		d.need = ErrNeedKeyFrame
 	}
 	if len(d.queue) > 0 {
-		d.proc.poke()
+		d.proc.wake.Set()
 	}
 }
 

@@ -1,30 +1,27 @@
-// Package codec decodes, scales and encodes pictures in a process of its own,
+// Package codec decodes, scales and encodes pictures in a child process,
 // touchline-codec: a Decoder for access units, a Transcoder for streams that
-// browsers cannot play, an Encoder for sources that make raw pictures.
+// browsers cannot play, an Encoder for raw pictures.
 //
-// It owns that process: starting it, keeping its input bounded, starting it
-// again when it dies or hangs, and believing nothing it says without a look
-// at the bounds. It never links a codec itself and never decides when a
-// picture is wanted. The caller of Run owns the process and every goroutine;
-// all of them are gone when Run returns.
+// It owns that process: it starts it, bounds its input, restarts it when it ends or
+// hangs, and checks all its output. It links no codec and does not decide when a
+// picture is needed. When Run returns, the process and all goroutines have ended.
 //
 // # Bursts
 //
-// Most pictures of a watched track are never looked at: at 2 samples a second, 28
-// of 30. So a Decoder holds access units back until a picture is wanted (a
-// sample, an encoded copy, a call of Latest) and then hands all of them over in
-// one write. When a key frame comes first, what was held before it is dropped
-// undecoded; so is at any time what the source marks as discardable. What is held
-// is bounded by number, bytes and media time. The picture is the one that a
-// decoder of every access unit would give. It comes later, by the time that the
-// burst takes: 2 samples a second of 720p30 have 15 pictures in a burst.
+// Most pictures of a watched track are not used: at 2 samples a second, 28 of 30.
+// A Decoder therefore holds access units until a picture is needed (a sample, an
+// encoded copy, a call of Latest) and then sends them all in one write. When a key
+// frame comes first, the held units before it are dropped undecoded, and so are
+// units that the source marks as discardable. The held units are bounded in number,
+// bytes and media time. The picture is the same as when every access unit is
+// decoded. It comes later by the time of the burst: 2 samples a second of 720p30
+// have 15 pictures in a burst.
 //
-// With a key frame each second and samples that fall on them (window.Grid), 16 of
-// 30 pictures are decoded, and the process wakes up twice a second. With
-// a single key frame in the stream all are decoded, and only the wake-ups are
-// saved. touchline-bench run --only decode measures both: the processor time, beside libavcodec's
-// alone, how many pictures were decoded, in how many bursts, and how long a sample
-// took.
+// With a key frame each second and samples on them (window.Grid), 16 of 30 pictures
+// are decoded, and the process wakes up twice a second. With a single key frame in
+// the stream all are decoded, and only wake-ups are saved. touchline-bench run
+// --only decode measures both: processor time compared with libavcodec alone, decoded
+// pictures, bursts, and the latency of a sample.
 package codec
 
 import (
@@ -38,36 +35,34 @@ import (
 	"touchline/media/codec/wire"
 )
 
-// MJPEG is a JPEG picture in each access unit, every one a key frame. It is
-// not a codec of the room, so package media does not know it; cameras send
-// it.
+// MJPEG is a JPEG picture in each access unit, each a key frame. Cameras send it;
+// rooms do not carry it, so it is not in package media.
 const MJPEG media.Codec = 0x40
 
 var (
 	// ErrBehind is returned when the codec process cannot keep up; access
 	// units are dropped up to the next key frame.
 	ErrBehind = errors.New("decoder is behind")
-	// ErrNeedKeyFrame is returned when an access unit is dropped because
-	// decoding has to begin with a key frame: at first, with another epoch or
-	// codec, and after the process was started again.
+	// ErrNeedKeyFrame is returned for an access unit that is dropped because
+	// decoding has to begin with a key frame: at the start, with another epoch or
+	// codec, and after a restart of the process.
 	ErrNeedKeyFrame = errors.New("decoder waits for a key frame")
-	// ErrNoPicture is returned when nothing was decoded yet.
+	// ErrNoPicture is returned before the first decoded picture.
 	ErrNoPicture = errors.New("no picture decoded yet")
 	// ErrNotRunning is returned outside of Run.
 	ErrNotRunning = errors.New("codec is not running")
-	// ErrRestarted is returned when the codec process died before it could
-	// answer. A new one is being started.
-	ErrRestarted = errors.New("codec process died")
-	// ErrVersion is returned when the program found was built from other
-	// sources than this one.
-	ErrVersion = errors.New("touchline-codec is of another version, build it again")
+	// ErrRestarted is returned when the codec process ended before it answered. It
+	// is restarted.
+	ErrRestarted = errors.New("codec process ended")
+	// ErrVersion is returned when the program was built from other sources.
+	ErrVersion = errors.New("touchline-codec has another version; run make build")
 )
 
-// program is the name of the codec process's program.
+// program is the name of the executable.
 const program = "touchline-codec"
 
-// Find returns where touchline-codec is: path itself if given, else beside
-// the running program, in ./bin, or on the PATH, in this order.
+// Find returns the path of touchline-codec: path if given, or else beside the running
+// program, in ./bin, or on the PATH, in this order.
 func Find(path string) (string, error) {
 	if path != "" {
 		found, err := exec.LookPath(path)
@@ -81,12 +76,8 @@ func Find(path string) (string, error) {
 		places = append([]string{filepath.Join(filepath.Dir(self), program)}, places...)
 	}
 	for _, p := range places {
-		// A bare name is looked up on the PATH, anything else is a file.
-		if p != program {
-			var err error
-			if p, err = filepath.Abs(p); err != nil {
-				continue
-			}
+		if p != program { // a bare name is searched on the PATH
+			p, _ = filepath.Abs(p)
 		}
 		if found, err := exec.LookPath(p); err == nil {
 			return filepath.Abs(found)
@@ -96,25 +87,16 @@ func Find(path string) (string, error) {
 }
 
 func toWire(c media.Codec) (wire.Codec, error) {
-	switch c {
-	case media.VP8:
-		return wire.VP8, nil
-	case media.VP9:
-		return wire.VP9, nil
-	case media.H264:
-		return wire.H264, nil
-	case media.H265:
-		return wire.H265, nil
-	case media.AV1:
-		return wire.AV1, nil
-	case MJPEG:
-		return wire.MJPEG, nil
-	case media.CodecUnknown:
+	codecs := map[media.Codec]wire.Codec{
+		media.VP8: wire.VP8, media.VP9: wire.VP9, media.H264: wire.H264, media.H265: wire.H265, media.AV1: wire.AV1, MJPEG: wire.MJPEG,
+	}
+	if w, ok := codecs[c]; ok {
+		return w, nil
 	}
 	return 0, fmt.Errorf("expected VP8, VP9, H264, H265, AV1 or MJPEG, got codec %d", c)
 }
 
-// fromWire knows only what is encoded.
+// fromWire converts the codec of an encoder.
 func fromWire(c wire.Codec) media.Codec {
 	if c == wire.VP8 {
 		return media.VP8
@@ -122,7 +104,7 @@ func fromWire(c wire.Codec) media.Codec {
 	return media.H264
 }
 
-// encodable checks the codec and the figures of an encoder.
+// encodable checks the settings of an encoder.
 func encodable(c media.Codec, fps, bitRate int) (wire.Setup, error) {
 	s := wire.Setup{Codec: wire.H264}
 	switch c {
@@ -133,10 +115,10 @@ func encodable(c media.Codec, fps, bitRate int) (wire.Setup, error) {
 		return s, fmt.Errorf("cannot encode to %v; use H264 or VP8", c)
 	}
 	if fps < 1 || fps > 240 {
-		return s, fmt.Errorf("expected 1 to 240 pictures a second, got %d", fps)
+		return s, fmt.Errorf("FPS %d: must be between 1 and 240 pictures a second", fps)
 	}
 	if bitRate < 10_000 || bitRate > 200_000_000 {
-		return s, fmt.Errorf("expected a bit rate of 10,000 to 200,000,000 bit/s, got %d", bitRate)
+		return s, fmt.Errorf("bit rate %d: must be between 10,000 and 200,000,000 bit/s", bitRate)
 	}
 	s.FPS, s.BitRate = uint16(fps), uint32(bitRate)
 	return s, nil

@@ -16,63 +16,62 @@ import (
 )
 
 const (
-	// maxUnits and maxBytes bound what waits for the process and what it has
-	// not finished.
+	// maxUnits and maxBytes bound the units that are queued or not yet acknowledged.
 	maxUnits = 60
 	maxBytes = wire.MaxUnit
-	// maxHeld, maxHeldBytes and maxHeldTime, of media, bound what is held back
-	// while no picture is wanted: somewhat more than the second from one key
-	// frame to the next while people watch.
+	// maxHeld, maxHeldBytes and maxHeldTime, of media, bound the units held while
+	// no picture is needed: somewhat more than the second between key frames while
+	// the room has viewers.
 	maxHeld      = 45
 	maxHeldBytes = 1 << 20
 	maxHeldTime  = 2 * time.Second
-	// maxAsked bounds the calls of Latest under way.
+	// maxAsked bounds concurrent calls of Latest.
 	maxAsked = 32
-	// remembered is how many access units' times are kept; more than can be
-	// under way and held back by a decoder.
+	// remembered is the number of access units whose times are kept; more than can
+	// be queued, unacknowledged and delayed by a decoder.
 	remembered = 256
-	// keepBuffer is the largest write buffer kept for the next turn.
+	// keepBuffer is the largest write buffer kept for the next write.
 	keepBuffer = 1 << 20
 )
 
 // Options of a Decoder. The zero value decodes only.
 type Options struct {
-	// Path of the codec program; "" looks for it as Find does.
+	// Path of the codec program; "" searches for it as Find does.
 	Path string
-	// LongSide is the longer edge of pictures handed out, in pixels; smaller
-	// ones stay as they are, 0 keeps all at the source's size.
+	// LongSide bounds the longer edge of pictures, in pixels; 0 keeps the source's
+	// size.
 	LongSide int
-	// OnPicture gets the picture of each sampled access unit, scaled. It is called by
-	// Run's goroutine and must not block for long.
+	// OnPicture receives the scaled picture of each sampled access unit. It is called
+	// from Run's goroutine and must not block for long.
 	OnPicture func(media.VideoFrame)
-	// OnRestart is called when a new process takes over from a dead one, so
-	// that the source can be asked for a key frame. It must not block.
+	// OnRestart is called after a restart of the process, to ask the source for a
+	// key frame. It must not block.
 	OnRestart func()
-	// OnUndecodable is called, at most once a second, when access units could
-	// not be decoded, so that the source can be asked for a key frame. It must not block.
+	// OnUndecodable is called, at most once a second, when access units could not be
+	// decoded, to ask the source for a key frame. It must not block.
 	OnUndecodable func(error)
 
-	// Transcode sets what the pictures are encoded to while SetTranscode is on.
+	// Transcode configures the encoder for SetTranscode.
 	Transcode TranscodeOptions
 
-	// Avoid names libav decoders and encoders that are not to be used.
+	// Avoid names libav decoders and encoders that are not used.
 	Avoid []string
 	Log   zerolog.Logger
 }
 
-// Stats counts since the decoder was made.
+// Stats are the running totals of a Decoder.
 type Stats struct {
-	Units       uint64 // handed to Decode
+	Units       uint64 // passed to Decode
 	Dropped     uint64 // of these not decoded: behind, no key frame, invalid
-	Skipped     uint64 // of these not decoded: nothing that was wanted needed them
-	Bursts      uint64 // in which the others went to the process
-	Pictures    uint64 // handed out
-	Undecodable uint64 // reported by the process; it reports only some of a row
+	Skipped     uint64 // of these not decoded: no picture needed them
+	Bursts      uint64 // writes of the others to the process
+	Pictures    uint64 // decoded
+	Undecodable uint64 // reported by the process; it reports only some of a series
 	Restarts    uint64 // of the process
 }
 
-// Decoder turns the access units of one room into pictures. All methods are
-// safe for concurrent use.
+// Decoder decodes the access units of one track. All methods are safe for concurrent
+// use.
 type Decoder struct {
 	opts  Options
 	setup wire.Setup
@@ -84,46 +83,46 @@ type Decoder struct {
 
 	mu      sync.Mutex
 	running bool
-	need    error // why a key frame is needed, nil when it is not
+	need    error // why a key frame is needed, nil if it is not
 	codec   wire.Codec
 	epoch   uint32
 	lastID  uint64
-	queue   []wire.Unit // not yet handed over
-	out     []sent      // handed over, not yet done
+	queue   []wire.Unit // not yet sent
+	out     []sent      // not yet acknowledged
 	bytes   int         // of both
-	since   time.Time   // when out was last seen to get shorter
-	done    uint64      // the last unit that the process has worked on
-	owed    uint64      // the newest sampled unit handed over, 0 when a picture came since
+	since   time.Time   // of the latest acknowledgement
+	done    uint64      // the latest unit processed
+	owed    uint64      // the newest sampled unit sent, 0 after its picture
 	may     mayCome
 	times   [remembered]unitTimes
 	newest  unitTimes // of the newest decoded picture
 	asked   map[uint32]*question
 	toAsk   []wire.Latest
 	lastSeq uint32
-	greeted bool // the process knows the setup
+	greeted bool // the setup was sent
 	buf     []byte
 	stats   Stats
 
-	complained time.Time // by handle only
+	reported time.Time // latest problem; used by handle only
 }
 
-// sent is an access unit that was handed over.
+// sent is an access unit that was sent.
 type sent struct {
 	id    uint64
 	bytes int
 }
 
-// mayCome is how many answers the process may still send. What never gets one, such as a sample
-// that could not be decoded, stays in the count, which is bounded by maxUnits.
+// mayCome counts the answers that the process may still send. Units without an answer, such as a sample that could not
+// be decoded, stay in the counts, which are bounded by maxUnits.
 type mayCome struct{ samples, answers, encoded int }
 
-// unitTimes is what is remembered of an access unit.
+// unitTimes keeps the times of an access unit.
 type unitTimes struct {
 	id    uint64
 	frame media.EncodedFrame // without data and packets
 }
 
-// question is a call of Latest that waits.
+// question is a pending call of Latest.
 type question struct {
 	at     time.Time
 	answer chan answer
@@ -151,13 +150,13 @@ func New(o Options) (*Decoder, error) {
 	return d, nil
 }
 
-// Run keeps the codec process running until ctx ends; then it returns nil. It
-// may be called once at a time.
+// Run keeps the codec process running until ctx ends, and then returns nil. A second
+// concurrent call fails.
 func (d *Decoder) Run(ctx context.Context) error {
 	d.mu.Lock()
 	if d.running {
 		d.mu.Unlock()
-		return errors.New("run the decoder: it is running already")
+		return errors.New("the decoder is running already")
 	}
 	d.running = true
 	d.mu.Unlock()
@@ -171,11 +170,11 @@ func (d *Decoder) Run(ctx context.Context) error {
 	return d.proc.run(ctx)
 }
 
-// SetLongSide changes the size of pictures from the next one on; 0 is the
-// source's own size.
+// SetLongSide changes the size of pictures from the next one on; 0 is the source's
+// size.
 func (d *Decoder) SetLongSide(pixels int) error {
 	if pixels < 0 || pixels > wire.MaxSide {
-		return fmt.Errorf("set the long side: expected 0 to %d pixels, got %d", wire.MaxSide, pixels)
+		return fmt.Errorf("long side %d: must be between 0 and %d pixels", pixels, wire.MaxSide)
 	}
 	d.longSide.Store(int32(pixels)) //nolint:gosec // checked above
 	return nil
@@ -192,19 +191,19 @@ func (d *Decoder) SetTranscode(on bool) {
 // ForceKeyFrame makes the next encoded picture a key frame.
 func (d *Decoder) ForceKeyFrame() { d.forceKey.Store(true) }
 
-// Stats returns the counts so far.
+// Stats returns the totals so far.
 func (d *Decoder) Stats() Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stats
 }
 
-// Decode queues one access unit, which must stay unchanged; with sample set
-// its picture goes to OnPicture. It never waits. Access units are held back until
-// one of them is sampled or encoded, or Latest is called; those that no such
-// picture needs are not decoded at all. Errors, apart from those of an impossible
-// access unit, wrap ErrBehind, ErrNeedKeyFrame or ErrNotRunning; the access unit
-// was dropped and a key frame should be asked for.
+// Decode queues one access unit, which must stay unchanged; with sample set its
+// picture goes to OnPicture. It does not block. Access units are held until one of
+// them is sampled or encoded, or Latest is called; units that no such picture needs
+// are not decoded. Errors, except for an invalid access unit, wrap ErrBehind,
+// ErrNeedKeyFrame or ErrNotRunning; the access unit was dropped, and the source
+// should be asked for a key frame.
 func (d *Decoder) Decode(f media.EncodedFrame, sample bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -215,7 +214,7 @@ func (d *Decoder) Decode(f media.EncodedFrame, sample bool) error {
 		return fmt.Errorf("decode %v access unit at %v: %w", f.Codec, f.PTS, err)
 	}
 	if wake {
-		d.proc.poke()
+		d.proc.wake.Set()
 	}
 	return nil
 }
@@ -245,7 +244,7 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 		d.stats.Skipped++
 		return false, nil
 	}
-	if key && c != wire.H265 { // in H265 pictures may refer across one (RASL)
+	if key && c != wire.H265 { // H265 pictures may refer to earlier ones (RASL)
 		d.skipHeld()
 	}
 	waiting := len(d.queue) + len(d.out)
@@ -277,14 +276,14 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 	return d.due(), nil
 }
 
-// due reports whether the queue is to be handed over now.
+// due reports whether to send the queue now.
 func (d *Decoder) due() bool {
 	first, last := d.queue[0], d.queue[len(d.queue)-1]
 	switch {
 	case last.Flags != 0:
 		return true
 	case d.owed != 0 && d.done >= d.owed:
-		return true // the decoder gives pictures out late; what follows brings the sampled one
+		return true // the decoder delays pictures; later units bring the sampled one
 	case len(d.queue) >= maxHeld || last.PTS-first.PTS >= maxHeldTime.Microseconds():
 		return true
 	}
@@ -295,8 +294,8 @@ func (d *Decoder) due() bool {
 	return held >= maxHeldBytes
 }
 
-// skipHeld drops the units after the last one whose picture is wanted: a key
-// frame comes, and nothing after it needs them.
+// skipHeld drops the units after the last one whose picture is needed, before a key
+// frame.
 func (d *Decoder) skipHeld() {
 	from := len(d.queue)
 	for from > 0 && d.queue[from-1].Flags == 0 {
@@ -306,7 +305,7 @@ func (d *Decoder) skipHeld() {
 	d.cutQueue(from, len(d.queue))
 }
 
-// dropQueue drops the first n units that were not handed over yet.
+// dropQueue drops the first n units of the queue.
 func (d *Decoder) dropQueue(n int) {
 	d.stats.Dropped += uint64(n) //nolint:gosec // a length
 	d.cutQueue(0, n)
@@ -319,13 +318,13 @@ func (d *Decoder) cutQueue(from, to int) {
 	d.queue = slices.Delete(d.queue, from, to)
 }
 
-// Latest returns the picture of the newest access unit handed to Decode that
-// could be decoded and was not skipped, scaled. The error wraps ErrNoPicture when there is none yet.
+// Latest returns the scaled picture of the newest access unit that was decoded. The
+// error wraps ErrNoPicture before the first one.
 func (d *Decoder) Latest(ctx context.Context) (media.VideoFrame, error) {
 	return d.LatestSized(ctx, int(d.longSide.Load()))
 }
 
-// LatestSized is Latest with another long side, in pixels; 0 is the source's own size.
+// LatestSized is Latest with another long side, in pixels; 0 is the source's size.
 func (d *Decoder) LatestSized(ctx context.Context, longSide int) (media.VideoFrame, error) {
 	frame, err := d.latest(ctx, longSide)
 	if err != nil {
@@ -336,7 +335,7 @@ func (d *Decoder) LatestSized(ctx context.Context, longSide int) (media.VideoFra
 
 func (d *Decoder) latest(ctx context.Context, longSide int) (media.VideoFrame, error) {
 	if longSide < 0 || longSide > wire.MaxSide {
-		return media.VideoFrame{}, fmt.Errorf("expected a long side of 0 to %d pixels, got %d", wire.MaxSide, longSide)
+		return media.VideoFrame{}, fmt.Errorf("long side %d: must be between 0 and %d pixels", longSide, wire.MaxSide)
 	}
 	q := &question{at: time.Now(), answer: make(chan answer, 1)}
 	d.mu.Lock()
@@ -346,14 +345,14 @@ func (d *Decoder) latest(ctx context.Context, longSide int) (media.VideoFrame, e
 	}
 	if len(d.asked) >= maxAsked {
 		d.mu.Unlock()
-		return media.VideoFrame{}, fmt.Errorf("expected at most %d callers at once", maxAsked)
+		return media.VideoFrame{}, fmt.Errorf("more than %d concurrent calls", maxAsked)
 	}
 	d.lastSeq = max(1, d.lastSeq+1) // 0 is for samples
 	seq := d.lastSeq
 	d.asked[seq] = q
 	d.toAsk = append(d.toAsk, wire.Latest{Seq: seq, LongSide: uint16(longSide)}) //nolint:gosec // checked above
 	d.mu.Unlock()
-	d.proc.poke()
+	d.proc.wake.Set()
 
 	select {
 	case a := <-q.answer:

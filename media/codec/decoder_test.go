@@ -456,7 +456,7 @@ func TestDecodeRefuses(t *testing.T) {
 	require.ErrorIs(t, d.Decode(good, false), codec.ErrNotRunning)
 	_, err = d.Latest(t.Context())
 	require.ErrorIs(t, err, codec.ErrNotRunning)
-	require.ErrorContains(t, d.SetLongSide(-1), "expected 0 to")
+	require.ErrorContains(t, d.SetLongSide(-1), "must be between 0 and")
 
 	r := newRig(t, codec.Options{})
 	for _, tt := range []struct {
@@ -472,7 +472,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 	require.ErrorContains(t, r.Run(t.Context()), "running already")
 	_, err = r.LatestSized(t.Context(), 1<<20)
-	require.ErrorContains(t, err, "expected a long side")
+	require.ErrorContains(t, err, "long side")
 }
 
 func TestLatestEndsWithItsContext(t *testing.T) {
@@ -544,7 +544,7 @@ func TestHugePictures(t *testing.T) {
 	require.Equal(t, 0, readBars(t, receive(t, r.pictures, "a picture of a good stream")))
 }
 
-// A program that is not ours, or of another version, is not started for ever.
+// Another program or version is not restarted forever.
 func TestWrongProgram(t *testing.T) {
 	t.Parallel()
 	for _, say := range []string{`printf '\007\000\000\000A\124\103\114\130\377\377'`, `printf 'GET / HTTP/1.0'`} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,13 +23,13 @@ const (
 	RGB24               // R G B; costs a conversion and twice the copying
 )
 
-// Bytes is the size of a picture of w x h pixels.
+// Bytes returns the size of a picture of w x h pixels.
 func (f Format) Bytes(w, h int) int { return wire.Format(f).Bytes(w, h) }
 
 // Picture is a raw picture to encode.
 type Picture struct {
 	Format Format
-	// Pix holds Format.Bytes of the encoder's size. It is not kept.
+	// Pix has Format.Bytes of the encoder's size. It is not kept.
 	Pix []byte
 	// The times are copied to the encoded frame.
 	PTS     time.Duration
@@ -47,24 +48,24 @@ type EncoderOptions struct {
 	FPS int
 	// BitRate in bit/s, also the cap.
 	BitRate int
-	// OnFrame gets each encoded picture, in order. It is called by Run's goroutine
-	// and must not block for long.
+	// OnFrame receives each encoded picture, in order. It is called from Run's
+	// goroutine and must not block for long.
 	OnFrame func(media.EncodedFrame)
 
-	// Path of the codec program; "" looks for it as Find does.
+	// Path of the codec program; "" searches for it as Find does.
 	Path string
-	// Avoid names libav encoders that are not to be used.
+	// Avoid names libav encoders that are not used.
 	Avoid []string
 	Log   zerolog.Logger
 }
 
-// Encoder encodes the pictures of a source that makes them raw. All methods
-// are safe for concurrent use; pictures are encoded in the order of the calls.
+// Encoder encodes raw pictures, in the order of the calls. All methods are safe for
+// concurrent use.
 type Encoder struct {
 	opts  EncoderOptions
 	setup wire.Setup
 	proc  *process
-	turn  chan struct{} // held by the Encode under way
+	turn  chan struct{} // held by Encode
 
 	mu      sync.Mutex
 	running bool
@@ -72,14 +73,13 @@ type Encoder struct {
 	lastID  uint64
 	job     *job // offered or being written
 	since   time.Time
-	out     []media.EncodedFrame // handed over, not yet answered; Width and Height unset
-	ids     []uint64             // of out
+	out     []unitTimes // sent, not yet acknowledged
 	head    []byte
 
-	complained time.Time // by handle only
+	reported time.Time // latest problem; used by handle only
 }
 
-// job is one picture on its way to the process.
+// job is a picture for the process.
 type job struct {
 	msg   wire.Raw
 	frame media.EncodedFrame
@@ -96,8 +96,8 @@ func NewEncoder(o EncoderOptions) (*Encoder, error) {
 	}
 	if o.Width < 16 || o.Height < 16 || o.Width%2 != 0 || o.Height%2 != 0 || o.Width > wire.MaxSide ||
 		o.Height > wire.MaxSide || o.Width*o.Height > wire.MaxPixels {
-		return nil, fmt.Errorf("make an encoder: expected even edges of 16 pixels or more, %d pixels at most, got %d x %d",
-			wire.MaxPixels, o.Width, o.Height)
+		return nil, fmt.Errorf("make an encoder: size %d x %d: must have even edges of at least 16 pixels, and at most %d pixels",
+			o.Width, o.Height, wire.MaxPixels)
 	}
 	if o.OnFrame == nil {
 		return nil, errors.New("make an encoder: OnFrame is not set")
@@ -109,13 +109,13 @@ func NewEncoder(o EncoderOptions) (*Encoder, error) {
 	return e, nil
 }
 
-// Run keeps the codec process running until ctx ends; then it returns nil. It
-// may be called once at a time.
+// Run keeps the codec process running until ctx ends, and then returns nil. A second
+// concurrent call fails.
 func (e *Encoder) Run(ctx context.Context) error {
 	e.mu.Lock()
 	if e.running {
 		e.mu.Unlock()
-		return errors.New("run the encoder: it is running already")
+		return errors.New("the encoder is running already")
 	}
 	e.running = true
 	e.mu.Unlock()
@@ -128,9 +128,9 @@ func (e *Encoder) Run(ctx context.Context) error {
 	return e.proc.run(ctx)
 }
 
-// Encode hands a picture to the encoder and returns when p.Pix may be used
-// again. It waits while the encoder is busy with earlier pictures. An
-// error that wraps ErrRestarted means that this picture is lost and that the next one will be a key frame.
+// Encode sends a picture to the encoder and returns when p.Pix may be reused. It waits
+// while the encoder is busy. After an error that wraps ErrRestarted this picture is
+// lost and the next one will be a key frame.
 func (e *Encoder) Encode(ctx context.Context, p Picture, forceKey bool) error {
 	if err := e.encode(ctx, p, forceKey); err != nil {
 		return fmt.Errorf("encode picture at %v: %w", p.PTS, err)
@@ -167,7 +167,7 @@ func (e *Encoder) encode(ctx context.Context, p Picture, forceKey bool) error {
 	j.msg.ID = e.lastID
 	e.job = j
 	e.mu.Unlock()
-	e.proc.poke()
+	e.proc.wake.Set()
 
 	select {
 	case err := <-j.done:
@@ -181,11 +181,7 @@ func (e *Encoder) encode(ctx context.Context, p Picture, forceKey bool) error {
 		return context.Cause(ctx)
 	}
 	e.mu.Unlock()
-	// The picture is being read; that ends, at the latest with the process.
-	if err := <-j.done; err != nil {
-		return err
-	}
-	return nil
+	return <-j.done // the write ends at the latest with the process
 }
 
 func (e *Encoder) next() [][]byte {
@@ -209,64 +205,55 @@ func (e *Encoder) next() [][]byte {
 	if len(e.out) == 0 {
 		e.since = time.Now()
 	}
-	e.out, e.ids = append(e.out, j.frame), append(e.ids, j.msg.ID)
+	e.out = append(e.out, unitTimes{j.msg.ID, j.frame})
 	return [][]byte{e.head, j.msg.Data}
 }
 
 func (e *Encoder) handle(m wire.Message) error {
 	switch m.Kind {
 	case wire.KindAck:
-		a, err := wire.ParseAck(m.Body)
-		if err == nil {
-			e.acked(a.Done)
-		}
-		return err
+		return parsed(m, wire.ParseAck, e.acked)
 	case wire.KindEncoded:
-		u, err := wire.ParseEncoded(m.Body)
-		if err == nil {
-			err = e.encoded(u)
-		}
-		return err
+		return parsed(m, wire.ParseEncoded, e.encoded)
 	case wire.KindProblem:
-		p, err := wire.ParseProblem(m.Body)
-		if now := time.Now(); err == nil && now.Sub(e.complained) >= time.Second {
-			e.complained = now
-			e.proc.log.Warn().Str("problem", p.Text).Msg("picture not encoded")
-		}
-		return err
+		return parsed(m, wire.ParseProblem, e.problem)
 	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady,
 		wire.KindPicture, wire.KindNoPicture:
 	}
 	return fmt.Errorf("%w: kind %d is not for an encoder", wire.ErrMalformed, m.Kind)
 }
 
-func (e *Encoder) acked(done uint64) {
+func (e *Encoder) acked(a wire.Ack) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 0
-	for n < len(e.ids) && e.ids[n] <= done {
+	for n < len(e.out) && e.out[n].id <= a.Done {
 		n++
 	}
-	e.ids = e.ids[:copy(e.ids, e.ids[n:])]
-	e.out = e.out[:copy(e.out, e.out[n:])]
+	e.out = slices.Delete(e.out, 0, n)
 	if n > 0 {
 		e.since = time.Now()
 	}
+	return nil
+}
+
+func (e *Encoder) problem(p wire.Problem) error {
+	if now := time.Now(); now.Sub(e.reported) >= time.Second {
+		e.reported = now
+		e.proc.log.Warn().Str("problem", p.Text).Msg("picture not encoded")
+	}
+	return nil
 }
 
 func (e *Encoder) encoded(u wire.Encoded) error {
 	e.mu.Lock()
-	var f media.EncodedFrame
-	found := false
-	for i, id := range e.ids {
-		if id == u.ID {
-			f, found = e.out[i], true
-		}
+	i := slices.IndexFunc(e.out, func(t unitTimes) bool { return t.id == u.ID })
+	if i < 0 {
+		e.mu.Unlock()
+		return fmt.Errorf("%w: answer for picture %d, which is not pending", wire.ErrMalformed, u.ID)
 	}
+	f := e.out[i].frame
 	e.mu.Unlock()
-	if !found {
-		return fmt.Errorf("%w: answer for picture %d, which is not under way", wire.ErrMalformed, u.ID)
-	}
 	f.Codec, f.KeyFrame, f.Width, f.Height = fromWire(u.Codec), u.Key, u.Width, u.Height
 	f.SpatialLayers, f.Data = 1, u.Data
 	e.opts.OnFrame(f)
@@ -279,14 +266,14 @@ func (e *Encoder) lost() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.greeted = false
-	e.out, e.ids = e.out[:0], e.ids[:0]
-	// A picture that was not begun waits for the next process.
+	e.out = e.out[:0]
+	// A picture that was not taken waits for the next process.
 	if e.job != nil && e.job.taken {
 		e.end(ErrRestarted)
 	}
 }
 
-// end gives up the picture under way.
+// end drops the present job.
 func (e *Encoder) end(why error) {
 	if e.job != nil {
 		e.job.done <- why
@@ -297,7 +284,7 @@ func (e *Encoder) end(why error) {
 func (e *Encoder) waitingSince() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.ids) == 0 {
+	if len(e.out) == 0 {
 		return time.Time{}
 	}
 	return e.since

@@ -15,12 +15,12 @@ func (d *Decoder) Begin() {
 	d.running = true
 }
 
-// HandOver has what waits written, to nobody.
+// HandOver empties the queue as a write to the process does.
 func (d *Decoder) HandOver() { d.next() }
 
-// Answers has a Decoder take what a process said.
-func (d *Decoder) Answers(said []byte) error {
-	r := wire.NewReader(bytes.NewReader(said), 64)
+// Answers makes a Decoder handle the output of a process.
+func (d *Decoder) Answers(output []byte) error {
+	r := wire.NewReader(bytes.NewReader(output), 64)
 	for {
 		m, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -35,10 +35,10 @@ func (d *Decoder) Answers(said []byte) error {
 	}
 }
 
-// Lost is the end of the process.
+// Lost simulates the end of the process.
 func (d *Decoder) Lost() { d.lost() }
 
-// Waiting is what is held, handed over and not done, and the bytes of both.
+// Waiting returns the number of units held and unacknowledged, and the bytes of both.
 func (d *Decoder) Waiting() (held, out, size int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

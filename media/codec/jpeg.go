@@ -9,15 +9,14 @@ import (
 	"touchline/media"
 )
 
-// JPEG writes a picture as JPEG of quality 1 to 100, made narrower by
-// averaging when it is wider than maxWidth pixels; 0 keeps the size.
+// JPEG encodes a picture as JPEG of quality 1 to 100, scaled down to a width of
+// maxWidth pixels; 0 keeps the size.
 func JPEG(f media.VideoFrame, quality, maxWidth int) ([]byte, error) {
 	if f.Width < 1 || f.Height < 1 || len(f.Pix) != 3*f.Width*f.Height {
 		return nil, fmt.Errorf("write a JPEG: expected %d x %d pixels of 3 bytes, got %d bytes", f.Width, f.Height, len(f.Pix))
 	}
 	if quality < 1 || quality > 100 || maxWidth < 0 {
-		return nil, fmt.Errorf("write a JPEG: expected quality 1 to 100 and a width of 0 or more, got %d and %d",
-			quality, maxWidth)
+		return nil, fmt.Errorf("write a JPEG: quality %d: must be between 1 and 100; width %d: must not be negative", quality, maxWidth)
 	}
 	if maxWidth > 0 && f.Width > maxWidth {
 		f = shrink(f, maxWidth, max(1, (f.Height*maxWidth+f.Width/2)/f.Width))
@@ -29,8 +28,7 @@ func JPEG(f media.VideoFrame, quality, maxWidth int) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// shrink averages the boxes of f that fall on each pixel of w x h. Neither
-// may be larger than f's.
+// shrink scales f down to w x h by averaging.
 func shrink(f media.VideoFrame, w, h int) media.VideoFrame {
 	out := media.VideoFrame{Width: w, Height: h, Pix: make([]byte, 3*w*h)}
 	sums := make([]uint32, 3*w)
@@ -59,8 +57,7 @@ func shrink(f media.VideoFrame, w, h int) media.VideoFrame {
 	return out
 }
 
-// planes converts to the full-range BT.601 4:2:0 of JFIF, which the encoder
-// takes without a second look at each pixel.
+// planes converts to the full-range BT.601 4:2:0 of JFIF, the encoder's native format.
 func planes(f media.VideoFrame) *image.YCbCr {
 	img := image.NewYCbCr(image.Rect(0, 0, f.Width, f.Height), image.YCbCrSubsampleRatio420)
 	for y := 0; y < f.Height; y += 2 {

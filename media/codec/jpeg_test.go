@@ -44,7 +44,7 @@ func TestJPEG(t *testing.T) {
 	_, err := codec.JPEG(media.VideoFrame{Width: 2, Height: 2, Pix: make([]byte, 11)}, 90, 0)
 	require.ErrorContains(t, err, "got 11 bytes")
 	_, err = codec.JPEG(media.VideoFrame{Width: 1, Height: 1, Pix: make([]byte, 3)}, 0, 0)
-	require.ErrorContains(t, err, "quality 1 to 100")
+	require.ErrorContains(t, err, "must be between 1 and 100")
 }
 
 func BenchmarkJPEG(b *testing.B) {

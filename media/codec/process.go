@@ -17,18 +17,18 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media/codec/wire"
 )
 
 const (
-	// patience is how long the process may work on something without a sign of progress.
+	// patience bounds the time without progress while the process has work.
 	patience = 5 * time.Second
-	// slowest is the longest pause between two starts, steady the age from
-	// which a process's death is no longer held against the next one.
+	// firstPause to slowest is the pause before a restart; after steady it is reset.
 	firstPause = 50 * time.Millisecond
 	slowest    = time.Second
 	steady     = 10 * time.Second
-	// linesPerSecond bounds what of the process's stderr goes to the log.
+	// linesPerSecond bounds the log of the process's stderr.
 	linesPerSecond = 5
 
 	readBuffer = 4 << 10
@@ -37,20 +37,20 @@ const (
 
 var errStuck = errors.New("codec process hangs")
 
-// duty is what a process is kept for. Its methods are called by process.run's
-// goroutines: next only by one, handle only by another.
+// duty is the user of a process. Its methods are called from process.run's goroutines:
+// next only from one, handle only from another.
 type duty interface {
-	// next returns what is to be written now, nil when there is nothing. A
-	// further call means that everything before was written.
+	// next returns the data to write now, nil for none. The call means that all data
+	// of earlier calls was written.
 	next() [][]byte
-	// handle takes a message; an error ends the process.
+	// handle processes a message; an error ends the process.
 	handle(m wire.Message) error
-	// up is called when a process is there; again is set when it is not the first.
+	// up is called when a process has started; again is set for a restart.
 	up(again bool)
-	// lost is called when the process is gone, with all it had.
+	// lost is called when the process has ended.
 	lost()
-	// waitingSince is when the process was last seen idle or getting on
-	// with its work; zero when it has nothing to do.
+	// waitingSince returns when the process was last idle or made progress; zero if
+	// it has no work.
 	waitingSince() time.Time
 }
 
@@ -60,8 +60,7 @@ type process struct {
 	avoid []string
 	log   zerolog.Logger
 	duty  duty
-	// wake is set when next has something for the writer.
-	wake chan struct{}
+	wake  wake.Signal // next has data
 }
 
 func newProcess(path string, avoid []string, log zerolog.Logger, d duty) (*process, error) {
@@ -70,21 +69,13 @@ func newProcess(path string, avoid []string, log zerolog.Logger, d duty) (*proce
 		return nil, err
 	}
 	return &process{
-		path: found, avoid: avoid, duty: d, wake: make(chan struct{}, 1),
+		path: found, avoid: avoid, duty: d, wake: wake.New(),
 		log: log.With().Str("component", "codec").Logger(),
 	}, nil
 }
 
-// poke wakes the writer.
-func (p *process) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-// run keeps a process alive until ctx ends, and then returns nil. A dead
-// process is replaced at once, one that dies again soon after a pause.
+// run keeps a process running until ctx ends, and then returns nil. It restarts the
+// process at once, after another early end with a pause.
 func (p *process) run(ctx context.Context) error {
 	pause := time.Duration(0)
 	for again := false; ; again = true {
@@ -92,7 +83,7 @@ func (p *process) run(ctx context.Context) error {
 		err := p.once(ctx, again)
 		p.duty.lost()
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the process was ended by us
+			return nil //nolint:nilerr // ctx ended the process
 		}
 		if _, crash := rescue.Of(err); crash || errors.Is(err, ErrVersion) {
 			return err
@@ -121,14 +112,12 @@ func (p *process) once(ctx context.Context, again bool) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 
-	// The kernel kills the process when the thread that started it ends, so
-	// that thread is kept for this.
+	// The kernel kills the process when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	cmd := exec.CommandContext(ctx, p.path, "-avoid", strings.Join(p.avoid, ",")) //nolint:gosec // a path of ours
-	// Nothing of the bot's environment: it holds secrets.
-	// It has one thread that works, and so needs one heap.
+	cmd := exec.CommandContext(ctx, p.path, "-avoid", strings.Join(p.avoid, ",")) //nolint:gosec // a configured path
+	// The bot's environment has secrets. One thread does the work, so one heap is enough.
 	cmd.Env = []string{"GOTRACEBACK=single", "GOMAXPROCS=1", "MALLOC_ARENA_MAX=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	pipes, err := connect(cmd)
@@ -139,10 +128,10 @@ func (p *process) once(ctx context.Context, again bool) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.path, err)
 	}
-	pipes.handedOver()
+	pipes.closeRemote()
 	p.log.Debug().Int("pid", cmd.Process.Pid).Msg("codec process started")
 
-	// The receiver of the pictures may panic: that ends the process, and is its error.
+	// A panic in a callback ends the process, with the panic as its error.
 	var wg sync.WaitGroup
 	part := func(f func() error) { wg.Go(func() { stop(rescue.Call(f)) }) }
 	if err := rescue.Call(func() error { p.duty.up(again); return nil }); err != nil {
@@ -156,8 +145,7 @@ func (p *process) once(ctx context.Context, again bool) error {
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
-	// The end of the process ends the reading; this ends the rest.
-	stop(io.EOF)
+	stop(io.EOF) // the reader ends with the process
 	wg.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, io.EOF) {
 		return fmt.Errorf("%w (codec process: %w)", cause, err)
@@ -165,7 +153,7 @@ func (p *process) once(ctx context.Context, again bool) error {
 	return fmt.Errorf("run the codec process: %w", err)
 }
 
-// write hands the process its work.
+// write sends messages to the process.
 func (p *process) write(ctx context.Context, w io.Writer) error {
 	if _, err := w.Write(wire.Hello{Version: wire.Version}.Append(nil)); err != nil {
 		return fmt.Errorf("greet the codec process: %w", err)
@@ -174,8 +162,7 @@ func (p *process) write(ctx context.Context, w io.Writer) error {
 		for bufs := p.duty.next(); bufs != nil; bufs = p.duty.next() {
 			for _, b := range bufs {
 				if _, err := w.Write(b); err != nil {
-					// The reader knows better why: it sees the end first.
-					<-ctx.Done()
+					<-ctx.Done() // the reader has a better error
 					return fmt.Errorf("write to the codec process: %w", err)
 				}
 			}
@@ -188,7 +175,7 @@ func (p *process) write(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// read takes the process's answers.
+// read handles the process's messages.
 func (p *process) read(r io.Reader) error {
 	in := wire.NewReader(r, readBuffer)
 	m, err := in.Next()
@@ -196,14 +183,14 @@ func (p *process) read(r io.Reader) error {
 		return fmt.Errorf("wait for the codec process: %w", err)
 	}
 	if m.Kind != wire.KindReady {
-		return fmt.Errorf("%w: it began with a message of kind %d", ErrVersion, m.Kind)
+		return fmt.Errorf("%w: expected a ready message, got kind %d", ErrVersion, m.Kind)
 	}
 	ready, err := wire.ParseReady(m.Body)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrVersion, err)
 	}
 	if ready.Version != wire.Version {
-		return fmt.Errorf("%w: expected messages of version %d, it has %d", ErrVersion, wire.Version, ready.Version)
+		return fmt.Errorf("%w: expected protocol version %d, got %d", ErrVersion, wire.Version, ready.Version)
 	}
 	for {
 		m, err := in.Next()
@@ -232,14 +219,13 @@ func (p *process) watch(ctx context.Context) error {
 	}
 }
 
-// forward logs what the process says on stderr: its complaints, and the stack when
-// it crashes.
+// forward logs the process's stderr: its errors, and the stack of a crash.
 func (p *process) forward(r io.Reader) {
 	lines := bufio.NewReaderSize(r, 4<<10)
 	var second time.Time
 	count, lost := 0, 0
 	for {
-		line, _, err := lines.ReadLine() // what is over 4 KiB comes as several
+		line, _, err := lines.ReadLine() // of up to 4 KiB
 		if err != nil {
 			break
 		}
@@ -258,42 +244,30 @@ func (p *process) forward(r io.Reader) {
 	}
 }
 
-// pipes are our ends of the process's three streams, and until it has
-// started also its own.
+// pipes are the bot's ends of the process's three streams, and until it has started
+// also the process's.
 type pipes struct {
 	in, out, err *os.File
-	theirs       []*os.File
+	remote       []*os.File
 }
 
 func connect(cmd *exec.Cmd) (*pipes, error) {
-	p := &pipes{}
-	pair := func() (r, w *os.File, err error) {
-		if r, w, err = os.Pipe(); err != nil {
-			p.close()
-			return nil, nil, fmt.Errorf("open a pipe: %w", err)
+	var files [6]*os.File
+	for i := 0; i < len(files); i += 2 {
+		var err error
+		if files[i], files[i+1], err = os.Pipe(); err != nil {
+			(&pipes{remote: files[:i]}).close()
+			return nil, fmt.Errorf("open a pipe: %w", err)
 		}
-		return r, w, nil
 	}
-	r, w, err := pair()
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stdin, p.in, p.theirs = r, w, append(p.theirs, r)
-	if r, w, err = pair(); err != nil {
-		return nil, err
-	}
-	cmd.Stdout, p.out, p.theirs = w, r, append(p.theirs, w)
-	if r, w, err = pair(); err != nil {
-		return nil, err
-	}
-	cmd.Stderr, p.err, p.theirs = w, r, append(p.theirs, w)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[3], files[5]
+	p := &pipes{in: files[1], out: files[2], err: files[4], remote: []*os.File{files[0], files[3], files[5]}}
 	widen(p.in)
 	widen(p.out)
 	return p, nil
 }
 
-// widen makes a pipe large enough for a picture, so that handing one over
-// takes few turns. It may be refused; then it takes more.
+// widen makes a pipe large enough for a picture, for fewer context switches. The kernel may refuse.
 func widen(f *os.File) {
 	const setPipeSize = 1031 // F_SETPIPE_SZ, fcntl(2)
 	if c, err := f.SyscallConn(); err == nil {
@@ -301,16 +275,16 @@ func widen(f *os.File) {
 	}
 }
 
-// handedOver closes what the process has got.
-func (p *pipes) handedOver() {
-	for _, f := range p.theirs {
+// closeRemote closes the process's ends.
+func (p *pipes) closeRemote() {
+	for _, f := range p.remote {
 		_ = f.Close()
 	}
-	p.theirs = nil
+	p.remote = nil
 }
 
 func (p *pipes) close() {
-	p.handedOver()
+	p.closeRemote()
 	for _, f := range []*os.File{p.in, p.out, p.err} {
 		if f != nil {
 			_ = f.Close()

@@ -10,18 +10,18 @@ import (
 	"touchline/media/codec/wire"
 )
 
-// TranscodeOptions say what to encode to.
+// TranscodeOptions configure the encoder of a Transcoder.
 type TranscodeOptions struct {
-	// Codec is H264 (constrained baseline, Annex B; also when unset) or VP8.
-	// When the machine lacks the encoder the other one is used; each frame names its own.
+	// Codec is H264 (constrained baseline, Annex B; also when unset) or VP8. The other
+	// one is used if the machine lacks the encoder; see the codec of each frame.
 	Codec media.Codec
 	// FPS expected, 0 for 30.
 	FPS int
-	// BitRate in bit/s at 1280x720, 0 for 2.5 Mbit/s. Other sizes follow
-	// with the power 3/4 of their area.
+	// BitRate in bit/s at 1280x720, 0 for 2.5 Mbit/s. It is scaled with the power 3/4
+	// of the picture's area.
 	BitRate int
-	// OnFrame gets every encoded picture, with the times of its access unit, without
-	// packets. It is called by Run's goroutine and must not block for long.
+	// OnFrame receives each encoded picture, with the times of its access unit, without
+	// packets. It is called from Run's goroutine and must not block for long.
 	OnFrame func(media.EncodedFrame)
 }
 
@@ -42,7 +42,7 @@ func (o TranscodeOptions) check() (wire.Setup, error) {
 
 // TranscoderOptions of a Transcoder.
 type TranscoderOptions struct {
-	// To says what to encode to; its OnFrame must be set.
+	// To configures the encoder; its OnFrame is required.
 	To TranscodeOptions
 	// Path, OnRestart, OnUndecodable, Avoid and Log are as in Options.
 	Path          string
@@ -52,9 +52,8 @@ type TranscoderOptions struct {
 	Log           zerolog.Logger
 }
 
-// Transcoder turns streams of any codec into one that every browser plays,
-// picture by picture at the source's size. Where pictures are wanted as well, a
-// Decoder with SetTranscode does both and decodes once.
+// Transcoder converts streams of any codec to one that every browser plays, at the
+// source's size. A Decoder with SetTranscode also yields pictures, and decodes once.
 type Transcoder struct {
 	d *Decoder
 }
@@ -75,7 +74,7 @@ func NewTranscoder(o TranscoderOptions) (*Transcoder, error) {
 	return &Transcoder{d: d}, nil
 }
 
-// Run keeps the codec process running until ctx ends; then it returns nil.
+// Run keeps the codec process running until ctx ends, and then returns nil.
 func (t *Transcoder) Run(ctx context.Context) error { return t.d.Run(ctx) }
 
 // Transcode queues one access unit, as Decoder.Decode does, with the same errors.
@@ -84,5 +83,5 @@ func (t *Transcoder) Transcode(f media.EncodedFrame) error { return t.d.Decode(f
 // ForceKeyFrame makes the next picture a key frame.
 func (t *Transcoder) ForceKeyFrame() { t.d.ForceKeyFrame() }
 
-// Stats returns the counts so far.
+// Stats returns the totals so far.
 func (t *Transcoder) Stats() Stats { return t.d.Stats() }

@@ -1,5 +1,5 @@
-// Package delay holds the picture back: a Line keeps encoded access units
-// until arrival + D and lets D slide without a jump.
+// Package delay delays the picture: a Line holds encoded access units until
+// arrival + D, and changes D gradually.
 package delay
 
 import (
@@ -8,10 +8,10 @@ import (
 	"touchline/media"
 )
 
-// OutFrame is one access unit on its way out of the delay line.
+// OutFrame is an access unit that leaves the delay line.
 type OutFrame struct {
 	media.EncodedFrame
-	// Due is when the picture is to be shown: arrival + D. The RTP timestamp
-	// of the copy follows it, not the source's.
+	// Due is when the picture is to be shown: arrival + D. The RTP timestamps of
+	// the copy are derived from it, not from the source's.
 	Due time.Time
 }

@@ -16,56 +16,54 @@ const (
 	defaultMaxBytes = 64 << 20
 	defaultMaxAge   = 30 * time.Second
 	maxSlew         = 0.1
-	shownMax        = 16384       // frames remembered as shown: nine minutes at 30 fps
+	shownMax        = 16384       // length of the history of shown frames: nine minutes at 30 fps
 	ageSlack        = time.Second // how much longer than MaxAge a frame may be held
 )
 
 // ErrRunning is returned by Run while another Run is under way.
-var ErrRunning = errors.New("the delay line runs already")
+var ErrRunning = errors.New("the delay line is running already")
 
 // Options configure a Line.
 type Options struct {
 	// MaxBytes bounds the frames held, bitstream and packets together; 0
 	// means 64 MiB.
 	MaxBytes int
-	// MaxAge bounds D, and with a second more the time frames are held; 0
-	// means 30 s.
+	// MaxAge bounds D, and plus one second the time frames are held; 0 means 30 s.
 	MaxAge time.Duration
-	// Slew is how fast D may move, in seconds per second of media time; 0 or
+	// Slew bounds the change of D, in seconds per second of media time; 0 or
 	// more than 0.1 means 0.1.
 	Slew float64
 	// Initial is D before the first SetTarget.
 	Initial time.Duration
-	// Log takes a line when frames are dropped or cannot be written, at most
-	// one a second. The zero value discards.
+	// Log receives at most one line a second about frames that were dropped or
+	// could not be written.
 	Log zerolog.Logger
 }
 
-// Stats counts what a Line has done since it was made.
+// Stats are the running totals and the state of a Line.
 type Stats struct {
 	Pushed    uint64 // frames given to Push
-	Written   uint64 // frames that went out
-	Unsent    uint64 // frames that were due but had nowhere to go
+	Written   uint64 // frames written
+	Unsent    uint64 // due frames without a recipient
 	Failed    uint64 // frames whose write failed
-	Waiting   uint64 // dropped because a key frame was waited for
+	Waiting   uint64 // dropped for lack of a key frame
 	OverBytes uint64 // dropped because MaxBytes was exceeded
 	OverAge   uint64 // dropped because MaxAge was exceeded
 	Overtaken uint64 // dropped because a new epoch's first picture is due earlier
-	Late      uint64 // went out late by one frame interval or more
+	Late      uint64 // written late by one frame interval or more
 	Frames    int    // held now
 	Bytes     int    // held now
 }
 
-// Output takes the frames that are due.
+// Output receives the frames that are due.
 type Output interface {
-	// WriteFrame shows a frame and says when it really went out; the zero
-	// time when it had nowhere to go. An error is counted and logged, and the
-	// next frame is tried.
+	// WriteFrame writes a frame and returns when it was really written; the zero
+	// time if there is no recipient. An error is counted and logged, and the next
+	// frame is tried.
 	WriteFrame(f OutFrame) (time.Time, error)
 }
 
-// state is the point that the sliding of D has reached: after the frame that
-// went out last, or in a prediction after any frame.
+// state of D after the latest written frame, or in a prediction after any frame.
 type state struct {
 	started bool
 	epoch   uint32
@@ -75,7 +73,7 @@ type state struct {
 	d       time.Duration
 }
 
-// shown is one frame that went out.
+// shown is a frame that left the line.
 type shown struct {
 	epoch  uint32
 	pts    time.Duration
@@ -83,8 +81,7 @@ type shown struct {
 	unsent bool
 }
 
-// Line holds access units back until arrival + D. Every method may be called
-// from any goroutine.
+// Line holds access units until arrival + D. All methods are safe for concurrent use.
 type Line struct {
 	maxBytes int
 	maxAge   time.Duration
@@ -96,15 +93,15 @@ type Line struct {
 	wake    wake.Signal
 
 	target  time.Duration
-	limit   time.Duration // most that D can be with MaxBytes
+	limit   time.Duration // of D by MaxBytes
 	queue   []media.EncodedFrame
 	head    int // first live element of queue
 	bytes   int
 	needKey bool
-	tail    media.EncodedFrame // newest frame given to Push, without its media
+	tail    media.EncodedFrame // epoch and codec of the newest frame given to Push
 	out     state
 	stats   Stats
-	said    time.Time // last log line
+	logged  time.Time
 
 	ring   []shown
 	oldest int // index of the oldest element once the ring is full
@@ -129,11 +126,10 @@ func New(o Options) *Line {
 	return l
 }
 
-// clamp keeps a wish for D within 0 and MaxAge.
+// clamp limits D to 0 to MaxAge.
 func (l *Line) clamp(d time.Duration) time.Duration { return max(0, min(d, l.maxAge)) }
 
-// SetTarget sets what D moves to. While nothing has gone out yet, D starts
-// there at once.
+// SetTarget sets the target of D. Before the first written frame, D is the target.
 func (l *Line) SetTarget(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,15 +137,15 @@ func (l *Line) SetTarget(d time.Duration) {
 	l.wake.Set()
 }
 
-// Target returns what D moves to.
+// Target returns the target of D.
 func (l *Line) Target() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.target
 }
 
-// Delay returns D in force: that of the frame that went out last, or the
-// target while none has.
+// Delay returns the present D: that of the latest written frame, or the target
+// before the first one.
 func (l *Line) Delay() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +164,7 @@ func (l *Line) Stats() Stats {
 	return s
 }
 
-// size is what a frame counts against MaxBytes.
+// size of a frame for MaxBytes.
 func size(f *media.EncodedFrame) int {
 	n := len(f.Data)
 	for _, p := range f.Packets {
@@ -177,13 +173,13 @@ func size(f *media.EncodedFrame) int {
 	return n
 }
 
-// Push takes a frame. The first one, the first of an epoch or codec and the
-// first after a drop must be key frames; others are dropped until one comes.
+// Push adds a frame. The first one, the first of an epoch or codec and the first
+// after a drop must be key frames; others are dropped until one comes.
 //
-// When a bound is exceeded, the oldest frame goes and all behind it up to the
-// next key frame. If the bound is MaxBytes, D is also held to what fits, or
-// no frame would live to see its due time; it may grow again when the frames
-// held take half of MaxBytes.
+// When a bound is exceeded, the oldest frame and all after it up to the next key
+// frame are dropped. If the bound is MaxBytes, D is also limited to the time that
+// fits, as otherwise no frame would reach its due time; the limit ends when the
+// frames held take less than half of MaxBytes.
 func (l *Line) Push(f media.EncodedFrame, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,14 +215,14 @@ func (l *Line) Push(f media.EncodedFrame, now time.Time) {
 		dropped += n
 	}
 	if dropped > 0 {
-		l.complain(now, "delay line full, frames dropped", nil)
+		l.warn(now, "delay line full, frames dropped", nil)
 	}
 	if wasEmpty {
 		l.wake.Set()
 	}
 }
 
-// overtake drops what older epochs have due later than f, the first frame of its epoch.
+// overtake drops the frames of older epochs that are due later than f, the first frame of its epoch.
 func (l *Line) overtake(f media.EncodedFrame) {
 	for n := len(l.queue) - 1; n >= l.head && l.queue[n].Epoch != f.Epoch && l.queue[n].Arrival.After(f.Arrival); n-- {
 		l.bytes -= size(&l.queue[n])
@@ -268,27 +264,27 @@ func (l *Line) pop() media.EncodedFrame {
 	return f
 }
 
-// complain logs at most once a second what goes wrong.
-func (l *Line) complain(now time.Time, msg string, err error) {
-	if now.Sub(l.said) < time.Second {
+// warn logs at most once a second.
+func (l *Line) warn(now time.Time, msg string, err error) {
+	if now.Sub(l.logged) < time.Second {
 		return
 	}
-	l.said = now
+	l.logged = now
 	l.log.Warn().Err(err).Uint64("over_bytes", l.stats.OverBytes).Uint64("over_age", l.stats.OverAge).
 		Uint64("failed", l.stats.Failed).Int("bytes", l.bytes).Msg(msg)
 }
 
-// step moves the sliding D on by one frame and returns the state after it.
+// step returns the state after one more frame.
 func (l *Line) step(s state, epoch uint32, pts time.Duration, arrival time.Time) state {
 	target := min(l.target, l.limit)
 	n := state{started: true, epoch: epoch, pts: pts, arrival: arrival, d: target}
 	switch {
 	case !s.started:
 	case s.d > l.limit:
-		n.d = l.limit // frames were dropped for MaxBytes: skip what they took
+		n.d = l.limit // frames were dropped for MaxBytes: skip their time
 	case s.epoch != epoch:
-		// A new source: the picture breaks anyway. Only frames already
-		// promised a later moment hold D up.
+		// A new source interrupts the picture, so D may jump. It is only kept
+		// above the target where earlier frames are due later.
 		n.d = max(target, min(s.due.Sub(arrival), l.limit))
 	default:
 		most := time.Duration(l.slew * float64(max(0, arrival.Sub(s.arrival))))
@@ -304,10 +300,9 @@ func (l *Line) step(s state, epoch uint32, pts time.Duration, arrival time.Time)
 // next returns the head frame if it is due. Otherwise wait is the time until
 // it is, or negative when the line is empty.
 //
-// A frame that is taken late by less than one frame interval goes out as if
-// nothing had happened; one that is later still goes out in order, counted as
-// Late. Nothing is skipped for lateness: later frames need it, and its
-// timestamp says when it should have been shown.
+// A frame that is late by one frame interval or more is counted as Late. None is
+// skipped for lateness: later frames depend on it, and its timestamp is that of
+// its due time.
 func (l *Line) next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,12 +322,11 @@ func (l *Line) next(now time.Time) (f OutFrame, ok bool, wait time.Duration) {
 	return OutFrame{EncodedFrame: l.pop(), Due: s.due}, true, 0
 }
 
-// Due predicts when the picture of a media time is shown: the newest frame of
-// the epoch with a PTS of at most pts. For one that already went out it is
-// when that happened. For one in the line, the sliding of D is simulated frame
-// by frame, as it will be if the target stays. One that has not been pushed
-// yet is taken to follow the newest frame of its epoch at its PTS distance, or
-// to come at arrival if that is given. False means that nothing is known.
+// Due predicts when the picture of a media time is shown: the newest frame of the
+// epoch with a PTS of at most pts. For a written frame it is the time of the write.
+// For a frame in the line, D is simulated frame by frame with the present target. A
+// frame that was not pushed yet is assumed to follow the newest one of its epoch
+// at its PTS distance, or to come at arrival if given. False means unknown.
 func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...time.Time) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -340,7 +334,7 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 		return r.at, true
 	}
 	s := l.out
-	var before, after time.Time // due times on either side of pts
+	var before, after time.Time // due times before and after pts
 	for i := l.head; i < len(l.queue); i++ {
 		f := &l.queue[i]
 		s = l.step(s, f.Epoch, f.PTS, f.Arrival)
@@ -356,7 +350,7 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 		}
 	}
 	var due time.Time
-	ahead := s.started && s.epoch == epoch && s.pts < pts // newest known of the epoch, and older than pts
+	ahead := s.started && s.epoch == epoch && s.pts < pts // pts is after the newest frame of the epoch
 	switch {
 	case ahead:
 		at := s.arrival.Add(pts - s.pts)
@@ -384,8 +378,7 @@ func (l *Line) Due(epoch uint32, pts time.Duration, now time.Time, arrival ...ti
 	return due, true
 }
 
-// wrote records when a frame really went out; the zero time says that it had
-// nowhere to go.
+// wrote records when a frame was really written; the zero time means no recipient.
 func (l *Line) wrote(f OutFrame, at time.Time) {
 	r := shown{epoch: f.Epoch, pts: f.PTS, at: at}
 	if at.IsZero() {
@@ -402,9 +395,8 @@ func (l *Line) wrote(f OutFrame, at time.Time) {
 	}
 }
 
-// Shown returns when the copy really showed the picture of a media time: the
-// newest frame with a PTS of at most pts. False means that it has not been
-// shown yet, or so long ago that it is forgotten.
+// Shown returns when the picture of a media time was really written: the newest
+// frame with a PTS of at most pts. False means not yet, or too long ago.
 func (l *Line) Shown(epoch uint32, pts time.Duration) (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -414,10 +406,9 @@ func (l *Line) Shown(epoch uint32, pts time.Duration) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// shownAt looks through the ring, newest first. The answer is final once a
-// frame at or after pts, or one of another epoch, has gone out; latest takes
-// what there is. If all that went out of the epoch is newer than pts, the
-// oldest of it showed pts as well as anything did.
+// shownAt searches the ring, newest first. The result is final once a frame at or
+// after pts, or one of another epoch, was written; latest accepts an earlier one. If
+// all written frames of the epoch are newer than pts, the oldest of them counts.
 func (l *Line) shownAt(epoch uint32, pts time.Duration, latest bool) (shown, bool) {
 	var after shown
 	for i := range l.ring {
@@ -438,9 +429,9 @@ func (l *Line) shownAt(epoch uint32, pts time.Duration, latest bool) (shown, boo
 	return after, !after.at.IsZero()
 }
 
-// Run writes each frame to out when it is due, until ctx ends, and returns
-// why it ended. A write that fails does not end it. It starts no goroutine.
-// One Run at a time; a second gets ErrRunning.
+// Run writes each frame to out when it is due, until ctx ends, and returns its
+// cause. A failed write does not end it. A second Run at the same time returns
+// ErrRunning.
 func (l *Line) Run(ctx context.Context, out Output) error {
 	l.mu.Lock()
 	if l.running {
@@ -464,7 +455,7 @@ func (l *Line) Run(ctx context.Context, out Output) error {
 		f, ok, wait := l.next(time.Now())
 		if ok {
 			at, err := out.WriteFrame(f)
-			l.note(f, at, err)
+			l.finish(f, at, err)
 			continue
 		}
 		if wait < 0 {
@@ -479,13 +470,13 @@ func (l *Line) Run(ctx context.Context, out Output) error {
 	}
 }
 
-// note takes down what became of a frame.
-func (l *Line) note(f OutFrame, at time.Time, err error) {
+// finish records the outcome of a write.
+func (l *Line) finish(f OutFrame, at time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wrote(f, at)
 	if err != nil {
 		l.stats.Failed++
-		l.complain(time.Now(), "delayed frame not written", err)
+		l.warn(time.Now(), "delayed frame not written", err)
 	}
 }

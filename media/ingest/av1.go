@@ -16,7 +16,7 @@ const (
 	obuFrame          = 6
 )
 
-// av1Sequence is what is read from a sequence header OBU.
+// av1Sequence is a parsed sequence header OBU.
 type av1Sequence struct {
 	width, height int
 	layers        int
@@ -37,7 +37,7 @@ func (u *unpacker) unpackAV1(packets []*rtp.Packet) (unit, error) {
 			return unit{}, errStart
 		}
 		if i == len(packets)-1 && d.Y {
-			return unit{}, errors.New("expected the end of an OBU, the access unit ended before")
+			return unit{}, errors.New("expected the end of an OBU, got the end of the access unit")
 		}
 		out.data = append(out.data, part...)
 	}
@@ -47,7 +47,7 @@ func (u *unpacker) unpackAV1(packets []*rtp.Packet) (unit, error) {
 	return out, nil
 }
 
-// walkAV1 looks at every OBU of a temporal unit.
+// walkAV1 reads the OBUs of a temporal unit.
 func (u *unpacker) walkAV1(out *unit) error {
 	sequence, top := false, 0
 	for rest := out.data; len(rest) > 0; {
@@ -55,7 +55,7 @@ func (u *unpacker) walkAV1(out *unit) error {
 		at := 1
 		if header&4 != 0 { // obu_extension_flag
 			if len(rest) < 2 {
-				return errors.New("expected an OBU extension, the access unit ended before")
+				return errors.New("expected an OBU extension, got the end of the access unit")
 			}
 			top = max(top, int(rest[1]>>3&3))
 			at = 2
@@ -70,7 +70,7 @@ func (u *unpacker) walkAV1(out *unit) error {
 		case obuSequenceHeader:
 			seq, ok := parseAV1Sequence(body)
 			if !ok {
-				return errors.New("expected an AV1 sequence header, it cannot be read")
+				return errors.New("malformed AV1 sequence header")
 			}
 			u.av1Seq, u.haveSeq = seq, true
 			sequence = true
@@ -90,7 +90,7 @@ func (u *unpacker) walkAV1(out *unit) error {
 	return nil
 }
 
-// leb128 reads a little-endian base 128 number; n is 0 when there is none.
+// leb128 reads a little-endian base 128 number of n bytes; n is 0 for a malformed one.
 func leb128(b []byte) (value, n int) {
 	for i := range min(len(b), 5) {
 		value |= int(b[i]&0x7f) << (7 * i)
@@ -102,8 +102,8 @@ func leb128(b []byte) (value, n int) {
 }
 
 // parseAV1Sequence reads a sequence header OBU (AV1 bitstream specification
-// section 5.5.1) up to the picture size. mediacommon's parser refuses a decoder
-// model and initial display delays.
+// section 5.5.1) up to the picture size. mediacommon's parser does not support a
+// decoder model and initial display delays.
 func parseAV1Sequence(body []byte) (av1Sequence, bool) {
 	b := bits{data: body}
 	seq := av1Sequence{layers: 1}
@@ -123,8 +123,8 @@ func parseAV1Sequence(body []byte) (av1Sequence, bool) {
 	return seq, true
 }
 
-// parseAV1Points passes over timing and operating points. A point's bits 8 to
-// 11 say which spatial layers it has.
+// parseAV1Points skips timing and operating points. A point's bits 8 to 11 are its
+// spatial layers.
 func parseAV1Points(b *bits, seq *av1Sequence) {
 	model, delayBits := false, 0
 	if b.flag() { // timing_info_present_flag
@@ -153,7 +153,7 @@ func parseAV1Points(b *bits, seq *av1Sequence) {
 	}
 }
 
-// av1SkipUVLC passes over a variable length number (section 4.10.3).
+// av1SkipUVLC skips a variable length number (section 4.10.3).
 func av1SkipUVLC(b *bits) {
 	zeros := 0
 	for !b.flag() {

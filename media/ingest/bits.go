@@ -1,7 +1,7 @@
 package ingest
 
-// bits reads a bitstream, most significant bit first. Reading past the end
-// gives zeros and sets short, so that a parser checks once, at its end.
+// bits reads a bitstream, most significant bit first. Reading past the end returns
+// zeros and sets short, so that a parser checks once at its end.
 type bits struct {
 	data  []byte
 	pos   int // in bits
@@ -20,7 +20,7 @@ func (b *bits) bit() uint32 {
 	return uint32(v)
 }
 
-// flag reads one bit as a truth value.
+// flag reads one bit as a boolean.
 func (b *bits) flag() bool { return b.bit() == 1 }
 
 // read reads n bits, at most 32.
@@ -32,7 +32,7 @@ func (b *bits) read(n int) uint32 {
 	return v
 }
 
-// skip passes over n bits.
+// skip skips n bits.
 func (b *bits) skip(n int) {
 	b.pos += n
 	if b.pos > len(b.data)*8 {

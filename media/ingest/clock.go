@@ -5,34 +5,33 @@ import (
 	"time"
 )
 
-// How the clock settles and follows. The window must be long enough to hold a
-// few packets that crossed the network without waiting, and short enough that
-// a drift of 200 ppm moves the minimum by 2 ms only.
+// Parameters of the clock. The window is long enough to contain a few packets without
+// queueing delay, and short enough that a drift of 200 ppm moves the minimum by only
+// 2 ms.
 const (
 	clockBuckets    = 40
 	clockBucketSpan = 250 * time.Millisecond // times clockBuckets: a window of 10 s
 	clockRecent     = 8                      // buckets that distinguish a shift from a stall: 2 s
-	clockSettling   = 2 * time.Second        // media time in which it may move quickly
-	clockStep       = time.Millisecond       // most that one frame moves the mapping later on
-	clockShift      = 500 * time.Millisecond // more than this is a shift, not drift or jitter
+	clockSettling   = 2 * time.Second        // media time of fast changes
+	clockStep       = time.Millisecond       // largest change by one frame after that
+	clockShift      = 500 * time.Millisecond // a larger difference is a shift, not drift or jitter
 	clockAttack     = time.Second            // time constant towards a smaller transit
 	clockRelease    = 10 * time.Second       // time constant towards a larger one
-	clockLead       = time.Second            // the most that a frame is placed after the moment it came
+	clockLead       = time.Second            // bounds the result of Map after the arrival
 )
 
-// Clock maps the media time of one epoch to the local clock. The mapping is
-// PTS plus the smallest transit of the last ten seconds, reached without
-// steps, so that what the network adds to single frames is not in it, while a
+// Clock maps the media time of one epoch to the local clock: PTS plus the smallest
+// transit of the last ten seconds, changed gradually. Network jitter is not in it, and
 // drift between the two clocks is followed.
 //
-// It reads no clock and needs no lock: the caller says when. The zero value
-// is ready. One Clock serves one epoch; a new epoch needs a new Clock.
+// It reads no clock and is not safe for concurrent use. The zero value is ready. Each
+// epoch needs a new Clock.
 type Clock struct {
 	started bool
-	ref     time.Time     // local time that transits are counted from
+	ref     time.Time     // local time of transit 0
 	first   time.Duration // PTS of the first frame
 	newest  time.Duration // largest PTS seen
-	transit time.Duration // the mapping in force: local time is ref + PTS + transit
+	transit time.Duration // the mapping: local time is ref + PTS + transit
 
 	buckets [clockBuckets]clockBucket
 
@@ -43,15 +42,14 @@ type Clock struct {
 
 // clockBucket holds the smallest transit of one span of local time.
 type clockBucket struct {
-	index int64 // which span; meaningless while unused
+	index int64 // of the span
 	used  bool
 	min   time.Duration
 }
 
-// Map takes one frame's media time and the moment its last packet came, and
-// returns the media time on the local clock, at most a second after at. Between
-// frames with rising PTS the result rises too, by at least half of the PTS step
-// unless that bound forbids it.
+// Map records a frame's media time and the arrival of its last packet, and returns the
+// media time on the local clock, at most a second after at. Between frames with rising
+// PTS the result rises by at least half of the PTS step, within that bound.
 func (c *Clock) Map(pts time.Duration, at time.Time) time.Time {
 	if !c.started {
 		c.started = true
@@ -67,15 +65,15 @@ func (c *Clock) Map(pts time.Duration, at time.Time) time.Time {
 		c.newest = pts
 		c.follow(int64(since/clockBucketSpan), step)
 	}
-	// Timestamps that run ahead must not hold up what comes after them.
+	// Timestamps that run ahead must not delay later frames.
 	if lead := since - pts - c.transit; lead < -clockLead {
 		c.transit += lead + clockLead
 	}
 	return c.At(pts)
 }
 
-// At maps a media time without learning from it. Before the first Map it
-// returns the zero time.
+// At maps a media time without recording it. Before the first Map it returns the zero
+// time.
 func (c *Clock) At(pts time.Duration) time.Time {
 	if !c.started {
 		return time.Time{}
@@ -83,14 +81,14 @@ func (c *Clock) At(pts time.Duration) time.Time {
 	return c.ref.Add(pts + c.transit)
 }
 
-// SenderReport takes the pair of clocks of an RTCP sender report (RFC 3550
-// section 6.4.1), its RTP time already as media time.
+// SenderReport records the clocks of an RTCP sender report (RFC 3550 section 6.4.1),
+// with its RTP time converted to media time.
 func (c *Clock) SenderReport(ntp time.Time, pts time.Duration) {
 	c.srKnown, c.srNTP, c.srPTS = true, ntp, pts
 }
 
-// NTP returns the capture's wall clock at a media time, by the newest sender
-// report; the zero time when none came.
+// NTP returns the wall clock of the capture at a media time, by the newest sender
+// report; the zero time without one.
 func (c *Clock) NTP(pts time.Duration) time.Time {
 	if !c.srKnown {
 		return time.Time{}
@@ -98,7 +96,7 @@ func (c *Clock) NTP(pts time.Duration) time.Time {
 	return c.srNTP.Add(pts - c.srPTS)
 }
 
-// note enters one transit into its bucket.
+// note records a transit.
 func (c *Clock) note(index int64, transit time.Duration) {
 	b := &c.buckets[((index%clockBuckets)+clockBuckets)%clockBuckets]
 	if !b.used || b.index != index {
@@ -108,8 +106,7 @@ func (c *Clock) note(index int64, transit time.Duration) {
 	b.min = min(b.min, transit)
 }
 
-// smallest returns the least transit of the last n buckets, and whether the
-// oldest of them lies after the clock's start.
+// smallest returns the smallest transit of the last n buckets.
 func (c *Clock) smallest(index, n int64) time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for i := range c.buckets {
@@ -121,13 +118,13 @@ func (c *Clock) smallest(index, n int64) time.Duration {
 	return least
 }
 
-// follow moves the mapping towards the smallest transit, given how much media
-// time passed since the last move.
+// follow moves the mapping towards the smallest transit, by the media time since the
+// last move.
 func (c *Clock) follow(index int64, step time.Duration) {
 	off := c.smallest(index, clockBuckets) - c.transit
 	if recent := c.smallest(index, clockRecent) - c.transit; recent > clockShift && c.fullRecent(index) {
-		// For two seconds nothing came anywhere near its time: the source's
-		// clock paused. Waiting for the window would make every frame late.
+		// For two seconds all frames came late: the source's clock paused. Waiting
+		// for the window would make every frame late.
 		c.transit += recent
 		c.forget(index - clockRecent)
 		return
@@ -137,8 +134,7 @@ func (c *Clock) follow(index int64, step time.Duration) {
 	if off < 0 {
 		tau = clockAttack
 		if off < -clockShift || c.newest-c.first < clockSettling {
-			// Nothing has been built on this mapping yet, or it is plainly
-			// wrong: let media time run at up to double speed.
+			// The mapping is new or wrong: media time may run at double speed.
 			most, tau = step/2, 0
 		}
 	}
@@ -149,8 +145,8 @@ func (c *Clock) follow(index int64, step time.Duration) {
 	c.transit += max(-most, min(most, move))
 }
 
-// fullRecent reports whether the recent span was covered by frames, so that a
-// single late frame after a pause does not count as two seconds of evidence.
+// fullRecent reports whether frames cover the recent span, as a single late frame
+// after a pause is no evidence of a shift.
 func (c *Clock) fullRecent(index int64) bool {
 	n := 0
 	for i := range c.buckets {

@@ -9,10 +9,9 @@ import (
 	"touchline/media"
 )
 
-// isPadding reports whether a packet carries no media. SFUs send padding as
-// probes, before the first key frame and in the place of packets they
-// dropped; some leave the padding bytes in the payload, where they are zeros
-// before the count, or are as long as the padding they announce.
+// isPadding reports whether a packet has no media. SFUs send padding as probes, before
+// the first key frame and in place of dropped packets; some leave the padding in the
+// payload, as zeros and the count, or with a payload as long as the padding.
 func isPadding(pkt *rtp.Packet) bool {
 	n := len(pkt.Payload)
 	if n == 0 {
@@ -33,12 +32,12 @@ func isPadding(pkt *rtp.Packet) bool {
 	return true
 }
 
-// take adds a packet, in order, to the access unit it belongs to.
+// take adds a packet to its access unit. Calls are in order.
 func (a *Assembler) take(out []media.EncodedFrame, pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
 	if a.tsKnown && pkt.Timestamp == a.tsLast {
 		if a.finished {
-			// This unit was handed out at its marker, and there is more of
-			// it: the sender marks slices or layers, not pictures.
+			// More of a unit that was completed by its marker: the sender
+			// marks slices or layers, not pictures.
 			a.tails++
 			a.finished = false
 			a.stats.Broken++
@@ -70,15 +69,15 @@ func (a *Assembler) take(out []media.EncodedFrame, pkt *rtp.Packet, at time.Time
 	return out
 }
 
-// advance moves the unwrapped timestamp on, or starts a new epoch when the
-// timestamp jumped by more than time passed.
+// advance updates the unwrapped timestamp, or starts a new epoch when the timestamp
+// jumped by more than the elapsed time.
 func (a *Assembler) advance(ts uint32, at time.Time) {
 	a.finished = false
 	if a.tsKnown {
 		passed := max(0, at.Sub(a.tsAt))
 		diff := int64(int32(ts - a.tsLast))
 		if passed > time.Hour {
-			// So long a pause may have wrapped: expect the time that passed.
+			// The timestamp may have wrapped: expect the elapsed time.
 			want := int64(passed/time.Second) * a.rate
 			diff = want + int64(int32(ts-a.tsLast-uint32(want)))
 		}
@@ -89,7 +88,7 @@ func (a *Assembler) advance(ts uint32, at time.Time) {
 			sr, ntp, rtpTime := a.srKnown, a.srNTP, a.srRTP
 			a.reset()
 			a.srKnown, a.srNTP, a.srRTP = sr, ntp, rtpTime
-			a.fresh = false // the packets in front are all there
+			a.fresh = false // no packet is missing before it
 		} else {
 			a.ticks += diff
 		}
@@ -98,11 +97,10 @@ func (a *Assembler) advance(ts uint32, at time.Time) {
 	a.applySenderReport()
 }
 
-// cutShort recognises a picture that lacks its end although no packet is missing: an
-// SFU that switches simulcast layers breaks off in the middle of one and
-// numbers on. Only the marker shows it, where the sender sets markers. VP9 and
-// AV1 say themselves where frames end, and their markers are rewritten with
-// the layers.
+// cutShort reports whether a picture lacks its end although no packet is missing: an
+// SFU that switches simulcast layers may stop within a picture and renumber. Only a
+// missing marker shows it, if the sender sets markers. VP9 and AV1 have their own end
+// flags, and SFUs rewrite their markers with the layers.
 func (a *Assembler) cutShort(marked bool) bool {
 	if marked {
 		a.marked++
@@ -135,7 +133,7 @@ func (a *Assembler) finish(out []media.EncodedFrame, marked bool) []media.Encode
 		return out
 	}
 	if u.width > 0 && (u.width < blankSide || u.height < blankSide) {
-		// The next picture refers to a blank one at best.
+		// The next picture refers to this one.
 		a.stats.Blanks++
 		a.dirty = true
 		return out

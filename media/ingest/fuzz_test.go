@@ -127,7 +127,7 @@ func FuzzAssembler(f *testing.F) {
 			}
 			check(a.Push(p, now))
 			a.WantsKeyFrame(now)
-			a.SenderReport(now, ts, now)
+			a.SenderReport(now, ts)
 		}
 		check(a.Tick(now.Add(time.Minute)))
 		s := a.Stats()

@@ -1,12 +1,11 @@
-// Package ingest turns the RTP packets of one video track into access units:
-// it puts packets in order, joins them by timestamp and marker, depacketises
-// VP8, VP9, H264, H265 and AV1, finds key frames and picture sizes, and gives
-// every unit its three times.
+// Package ingest assembles the RTP packets of one video track into access units: it
+// orders packets, joins them by timestamp and marker, depacketises VP8, VP9, H264,
+// H265 and AV1, detects key frames and picture sizes, and sets the three times of
+// each unit.
 //
-// It owns the judgement of what can be decoded: after a gap nothing comes out
-// until the next key frame. It never decodes, never sends a request for a key
-// frame itself, starts no goroutine and reads no clock; the caller says when
-// each packet came. An Assembler is not safe for concurrent use.
+// It decides what can be decoded: after a gap it drops units until the next key
+// frame. It does not decode, sends no key frame request, starts no goroutine and
+// reads no clock.
 package ingest
 
 import (
@@ -21,15 +20,15 @@ import (
 const (
 	defaultHoleWait = 150 * time.Millisecond
 	windowSize      = 2048 // packets; a power of two
-	maxMisorder     = 512  // how far back a packet may lie and still be merely late
-	maxDropout      = 3000 // how far ahead it may lie (RFC 3550 appendix A.1)
+	maxMisorder     = 512  // how far behind a late packet may be
+	maxDropout      = 3000 // how far ahead a packet may be (RFC 3550 appendix A.1)
 	jumpLimit       = 10 * time.Second
 	keyFrameEvery   = time.Second
-	blankSide       = 32      // pictures smaller than this are the SFU's, not the source's
+	blankSide       = 32      // smaller pictures are the SFU's, not the source's
 	maxUnitBytes    = 8 << 20 // of one access unit
 	maxUnitPackets  = 8192
-	tailLimit       = 2 // after so many units went on past their marker, markers are not trusted
-	markersTrusted  = 4 // after so many pictures in a row with a marker, one without is cut short
+	tailLimit       = 2 // units with packets after their marker until markers are ignored
+	markersTrusted  = 4 // pictures in a row with a marker until one without counts as cut short
 )
 
 // Options configure an Assembler. Codec is required.
@@ -40,37 +39,37 @@ type Options struct {
 	ClockRate uint32
 	// Epoch is the number of the first epoch; each restart adds one.
 	Epoch uint32
-	// HoleWait is how long a missing packet is waited for; 0 means 150 ms.
+	// HoleWait bounds the wait for a missing packet; 0 means 150 ms.
 	HoleWait time.Duration
-	// Log takes a line for each gap's end and each restart. The zero value
-	// discards.
+	// Log receives a line for each restart.
 	Log zerolog.Logger
 }
 
-// Stats counts what an Assembler has seen since it was made.
+// Stats are the running totals of an Assembler.
 type Stats struct {
-	Packets    uint64 // given to Push
+	Packets    uint64 // passed to Push
 	Padding    uint64 // of these, without media
 	Duplicates uint64 // of these, received before
-	Late       uint64 // of these, came after their place was given up
-	Lost       uint64 // sequence numbers given up
+	Late       uint64 // of these, counted as lost before
+	Lost       uint64 // packets that did not come in time
 	Gaps       uint64 // runs of these
-	Frames     uint64 // access units handed out
+	Frames     uint64 // access units returned
 	KeyFrames  uint64 // of these, key frames
 	Blanks     uint64 // blank frames of the SFU dropped
-	Waiting    uint64 // whole access units dropped while waiting for a key frame
+	Waiting    uint64 // complete access units dropped before a key frame
 	Broken     uint64 // access units dropped because they were incomplete or malformed
 	Restarts   uint64 // new epochs after the first, and sequence restarts
 }
 
-// slot is one place of the reorder window.
+// slot of the reorder window.
 type slot struct {
 	packet *rtp.Packet // nil for padding
 	at     time.Time
 	full   bool
 }
 
-// Assembler makes access units of one track's packets.
+// Assembler assembles access units from one track's packets. It is not safe for
+// concurrent use.
 type Assembler struct {
 	opts  Options
 	stats Stats
@@ -82,10 +81,10 @@ type Assembler struct {
 
 	// Sequence: window[n&mask] holds packet n for next <= n < next+windowSize.
 	window   []slot
-	next     int64 // the sequence number to come, unwrapped
+	next     int64 // the next sequence number, unwrapped
 	buffered int   // full slots
 	holeFrom time.Time
-	suspect  *rtp.Packet // far off; the next one decides
+	suspect  *rtp.Packet // with a far sequence number; the next packet decides
 	suspAt   time.Time
 
 	// Timestamps: unwrapped, in ticks since the epoch's first access unit.
@@ -101,15 +100,15 @@ type Assembler struct {
 	// The access unit under construction.
 	unit      []*rtp.Packet
 	unitBytes int
-	lastLen   int       // packets of the unit before, a guess for this one
-	unitTime  time.Time // when its last packet came
-	fresh     bool      // what came before it is missing or unknown
+	lastLen   int       // packets of the previous unit, a guess for this one
+	unitTime  time.Time // arrival of its last packet
+	fresh     bool      // the packets before it are missing or unknown
 	tails     int
 	finished  bool // the unit of tsLast ended by its marker
 	marked    int  // pictures in a row that ended by their marker
 
-	// What can be decoded.
-	dirty         bool // wait for a key frame
+	// State of decoding.
+	dirty         bool // waits for a key frame
 	wanted        time.Time
 	unpack        *unpacker
 	width, height int
@@ -140,8 +139,8 @@ func (a *Assembler) Stats() Stats { return a.stats }
 // Epoch returns the number of the epoch under way.
 func (a *Assembler) Epoch() uint32 { return a.epoch }
 
-// WantsKeyFrame reports whether the source should be asked for a key frame
-// now: nothing can be decoded and the last yes is a second or more ago.
+// WantsKeyFrame reports whether to ask the source for a key frame now: nothing can be
+// decoded, and it last returned true a second or more ago.
 func (a *Assembler) WantsKeyFrame(now time.Time) bool {
 	if !a.dirty || !a.wanted.IsZero() && now.Sub(a.wanted) < keyFrameEvery {
 		return false
@@ -150,15 +149,14 @@ func (a *Assembler) WantsKeyFrame(now time.Time) bool {
 	return true
 }
 
-// SenderReport takes the clocks of an RTCP sender report of this track's SSRC
-// and the moment it came. Reports of other sources must be filtered out.
-func (a *Assembler) SenderReport(ntp time.Time, rtpTime uint32, _ time.Time) {
+// SenderReport records the clocks of an RTCP sender report of this track's SSRC.
+func (a *Assembler) SenderReport(ntp time.Time, rtpTime uint32) {
 	a.srKnown, a.srNTP, a.srRTP = true, ntp, rtpTime
 	a.applySenderReport()
 }
 
-// applySenderReport hands the report on as soon as there is a timestamp to
-// relate it to. One that lies far off belongs to another epoch.
+// applySenderReport applies the report once a timestamp is known. One with a distant
+// timestamp belongs to another epoch.
 func (a *Assembler) applySenderReport() {
 	if !a.srKnown || !a.tsKnown {
 		return
@@ -171,12 +169,12 @@ func (a *Assembler) applySenderReport() {
 	a.clock.SenderReport(a.srNTP, a.duration(a.ticks+diff))
 }
 
-// duration turns RTP ticks into time.
+// duration converts RTP ticks.
 func (a *Assembler) duration(ticks int64) time.Duration {
 	return media.TicksToDuration(ticks, a.rate)
 }
 
-// reset forgets everything that belongs to one epoch.
+// reset begins an epoch.
 func (a *Assembler) reset() {
 	a.tsKnown, a.ticks, a.finished, a.tails, a.marked = false, 0, false, 0, 0
 	a.clock = &Clock{}
@@ -187,7 +185,7 @@ func (a *Assembler) reset() {
 	a.width, a.height, a.layers = 0, 0, 1
 }
 
-// clearWindow empties the reorder window and makes seq the packet to come.
+// clearWindow empties the reorder window, with seq as the next packet.
 func (a *Assembler) clearWindow(seq int64) {
 	clear(a.window)
 	a.buffered, a.next = 0, seq
@@ -195,8 +193,8 @@ func (a *Assembler) clearWindow(seq int64) {
 	a.suspect = nil
 }
 
-// Push takes a packet and the moment it came, and returns the access units
-// that are complete now, in decoding order. It takes ownership of the packet.
+// Push adds a packet that came at a given time, and returns the access units that are
+// complete now, in decoding order. It takes ownership of the packet.
 func (a *Assembler) Push(pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
 	if pkt == nil {
 		return nil
@@ -222,7 +220,7 @@ func (a *Assembler) Push(pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
 		a.stats.Late++
 		return nil
 	}
-	// Whatever lies too far behind to be kept is given up.
+	// Packets too far behind count as lost.
 	for seq-a.next >= windowSize {
 		out = a.giveUp(out)
 	}
@@ -231,15 +229,15 @@ func (a *Assembler) Push(pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
 	return a.release(out, at)
 }
 
-// Tick gives up holes that have been waited for long enough, and returns the
-// access units that become complete by it.
+// Tick gives up packets whose wait is over, and returns the access units that are
+// complete then.
 func (a *Assembler) Tick(now time.Time) []media.EncodedFrame {
 	return a.release(nil, now)
 }
 
-// pushFar handles a packet whose sequence number is far from the expected
-// one. Two in a row mean that the source started anew (RFC 3550 appendix
-// A.1); a single one is a stray.
+// pushFar handles a packet with a sequence number far from the expected one. Two
+// consecutive ones mean that the source restarted (RFC 3550 appendix A.1); a single
+// one is dropped.
 func (a *Assembler) pushFar(pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
 	if a.suspect == nil || pkt.SequenceNumber != a.suspect.SequenceNumber+1 {
 		if a.suspect != nil {
@@ -259,7 +257,7 @@ func (a *Assembler) pushFar(pkt *rtp.Packet, at time.Time) []media.EncodedFrame 
 	return a.drain(nil)
 }
 
-// insert puts a packet into its slot.
+// insert stores a packet in its slot.
 func (a *Assembler) insert(seq int64, pkt *rtp.Packet, at time.Time) {
 	s := &a.window[seq&(windowSize-1)]
 	if s.full {
@@ -277,7 +275,7 @@ func (a *Assembler) insert(seq int64, pkt *rtp.Packet, at time.Time) {
 	a.buffered++
 }
 
-// drain consumes packets as long as none is missing.
+// drain consumes packets until one is missing.
 func (a *Assembler) drain(out []media.EncodedFrame) []media.EncodedFrame {
 	moved := false
 	for a.buffered > 0 {
@@ -298,7 +296,7 @@ func (a *Assembler) drain(out []media.EncodedFrame) []media.EncodedFrame {
 	case a.buffered == 0:
 		a.holeFrom = time.Time{}
 	case moved || a.holeFrom.IsZero():
-		// A hole begins to be waited for when the first packet behind it came.
+		// The wait begins with the first packet after the gap.
 		a.holeFrom = time.Time{}
 		for n, left := a.next, a.buffered; left > 0; n++ {
 			s := &a.window[n&(windowSize-1)]
@@ -314,7 +312,7 @@ func (a *Assembler) drain(out []media.EncodedFrame) []media.EncodedFrame {
 	return out
 }
 
-// release gives up every hole whose wait is over.
+// release gives up packets whose wait is over.
 func (a *Assembler) release(out []media.EncodedFrame, now time.Time) []media.EncodedFrame {
 	for a.buffered > 0 && now.Sub(a.holeFrom) >= a.opts.HoleWait {
 		out = a.giveUp(out)
@@ -322,7 +320,7 @@ func (a *Assembler) release(out []media.EncodedFrame, now time.Time) []media.Enc
 	return out
 }
 
-// giveUp skips the hole in front, or the whole window when it holds nothing.
+// giveUp skips the next gap, or the whole window if it is empty.
 func (a *Assembler) giveUp(out []media.EncodedFrame) []media.EncodedFrame {
 	lost := int64(0)
 	for !a.window[a.next&(windowSize-1)].full {
@@ -340,7 +338,7 @@ func (a *Assembler) giveUp(out []media.EncodedFrame) []media.EncodedFrame {
 	return a.drain(out)
 }
 
-// gap notes that packets are missing in front of the next one.
+// gap records that packets are missing before the next one.
 func (a *Assembler) gap() {
 	if len(a.unit) > 0 {
 		a.stats.Broken++

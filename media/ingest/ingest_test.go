@@ -360,11 +360,11 @@ func TestSenderReports(t *testing.T) {
 	frames := packetise(media.VP8, fakeVP8(r, 100, 50, 900), 100, 0xfffff000, 400)
 	a := ingest.New(ingest.Options{Codec: media.VP8})
 	wall := start().Add(-time.Hour)
-	a.SenderReport(wall, 0xfffff000-90000, start()) // before any packet came
+	a.SenderReport(wall, 0xfffff000-90000) // before any packet came
 	out := pushAll(a, frames[:10])
 	require.Equal(t, wall.Add(time.Second), out[0].NTP)
 	require.Equal(t, out[9].PTS, out[9].NTP.Sub(out[0].NTP))
-	a.SenderReport(wall.Add(10*time.Second), frames[9].ts, at(10))
+	a.SenderReport(wall.Add(10*time.Second), frames[9].ts)
 	out = pushFrame(a, frames[10], at(10), nil)
 	require.Equal(t, wall.Add(10*time.Second+time.Second/30), out[0].NTP)
 }

@@ -27,18 +27,18 @@ const (
 	h265FU        = 49
 )
 
-var errFragment = errors.New("expected whole fragmentation units, one is incomplete")
+var errFragment = errors.New("incomplete fragmentation unit")
 
-// nalWriter collects NAL units as Annex B. Fragments are written straight
-// into the access unit, so that a NAL unit is copied once.
+// nalWriter collects NAL units as Annex B. Fragments are written directly to the
+// access unit, so that a NAL unit is copied once.
 type nalWriter struct {
 	data  []byte
-	start int  // where the open fragmented NAL unit begins
-	open  bool // a fragmentation unit has begun and not ended
+	start int  // of the open fragmented NAL unit
+	open  bool // within a fragmented NAL unit
 	seen  func(nal []byte)
 }
 
-// add writes a whole NAL unit.
+// add writes a complete NAL unit.
 func (w *nalWriter) add(nal []byte) {
 	if len(nal) == 0 {
 		return
@@ -49,8 +49,8 @@ func (w *nalWriter) add(nal []byte) {
 	w.seen(w.data[at:])
 }
 
-// fragment writes one piece of a fragmented NAL unit, whose rebuilt header is
-// used at the first piece.
+// fragment writes one piece of a fragmented NAL unit, with its rebuilt header at the
+// first piece.
 func (w *nalWriter) fragment(header []byte, first, last bool, piece []byte) error {
 	if first == w.open || first && last {
 		return errFragment
@@ -69,8 +69,8 @@ func (w *nalWriter) fragment(header []byte, first, last bool, piece []byte) erro
 	return nil
 }
 
-// aggregate writes the NAL units of an aggregation packet's body: each with a
-// 16-bit length in front.
+// aggregate writes the NAL units of an aggregation packet's body, each after a 16-bit
+// length.
 func (w *nalWriter) aggregate(body []byte) error {
 	for len(body) > 0 {
 		if len(body) < 2 {
@@ -86,7 +86,7 @@ func (w *nalWriter) aggregate(body []byte) error {
 	return nil
 }
 
-// nalUnit is what the walk over an access unit's NAL units finds.
+// nalUnit is an access unit of NAL units.
 type nalUnit struct {
 	unit
 	sets     []parameterSet // in this unit
@@ -95,8 +95,8 @@ type nalUnit struct {
 	headless bool // the first slice is not the picture's first
 }
 
-// unpackH264 follows RFC 6184: single NAL units, STAP-A and FU-A, which is
-// what packetization modes 0 and 1 may hold.
+// unpackH264 follows RFC 6184 for packetization modes 0 and 1: single NAL units,
+// STAP-A and FU-A.
 func (u *unpacker) unpackH264(packets []*rtp.Packet, fresh bool) (unit, error) {
 	var out nalUnit
 	out.discardable = true
@@ -114,7 +114,7 @@ func (u *unpacker) unpackH264(packets []*rtp.Packet, fresh bool) (unit, error) {
 		case t >= 1 && t <= h264IDR:
 			if out.slices == 0 {
 				out.key = t == h264IDR
-				// first_mb_in_slice is 0 when the code is a single one bit.
+				// first_mb_in_slice is 0 if the code is a single one bit.
 				out.headless = len(nal) < 2 || nal[1]&0x80 == 0
 			}
 			out.slices++
@@ -194,9 +194,9 @@ func (u *unpacker) unpackH265(packets []*rtp.Packet, fresh bool) (unit, error) {
 	return u.finishNAL(&out, &w, fresh, packets[0], []byte{h265AP << 1, 1}, h265Set)
 }
 
-// finishNAL judges the walked access unit. A key frame without parameter sets
-// gets those of an earlier unit, in its data and as an aggregation packet with
-// the given header in front. read fills a set's id and the unit's picture size in.
+// finishNAL completes an access unit. A key frame without parameter sets gets those of
+// an earlier unit, in its data and as an aggregation packet with the given header.
+// read sets a parameter set's id and the unit's picture size.
 func (u *unpacker) finishNAL(
 	out *nalUnit, w *nalWriter, fresh bool, first *rtp.Packet, header []byte, read func(*parameterSet, *unit),
 ) (unit, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 )
 
-// Bounds on parameter sets. Real ones have tens of bytes; they are kept for the
-// whole epoch and sent again with each key frame that lacks them.
+// Bounds on parameter sets. Usual ones have tens of bytes; they are kept for the whole
+// epoch and added to each key frame that lacks them.
 const (
 	maxSetBytes  = 4 << 10
 	maxSetsBytes = 64 << 10
@@ -24,11 +24,11 @@ type parameterSet struct {
 	nal  []byte
 }
 
-// params are the parameter sets in force.
+// params are the current parameter sets.
 type params []parameterSet
 
-// remember keeps the unit's parameter sets for later key frames. A unit with an
-// SPS starts anew.
+// remember keeps the unit's parameter sets for later key frames. A unit with an SPS
+// replaces all.
 func (u *unpacker) remember(out *nalUnit, read func(*parameterSet, *unit)) error {
 	if len(out.sets) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func (u *unpacker) remember(out *nalUnit, read func(*parameterSet, *unit)) error
 	}
 	for _, s := range out.sets {
 		if len(s.nal) > maxSetBytes {
-			return fmt.Errorf("expected a parameter set of %d bytes at most, got %d", maxSetBytes, len(s.nal))
+			return fmt.Errorf("expected a parameter set of at most %d bytes, got %d", maxSetBytes, len(s.nal))
 		}
 		read(&s, &out.unit)
 		same := func(k parameterSet) bool { return k.kind == s.kind && k.id == s.id }
@@ -49,17 +49,17 @@ func (u *unpacker) remember(out *nalUnit, read func(*parameterSet, *unit)) error
 			kept = append(kept, s)
 		}
 		if len(kept) > maxSets || kept.bytes() > maxSetsBytes {
-			return fmt.Errorf("expected %d parameter sets of %d bytes together at most, got more", maxSets, maxSetsBytes)
+			return fmt.Errorf("expected at most %d parameter sets of together %d bytes, got more", maxSets, maxSetsBytes)
 		}
 	}
 	for i := range kept {
-		kept[i].nal = bytes.Clone(kept[i].nal) // it lies in the unit's data
+		kept[i].nal = bytes.Clone(kept[i].nal) // a part of the unit's data
 	}
 	u.params = kept
 	return nil
 }
 
-// bytes adds up the sets.
+// bytes returns the length of all sets.
 func (p params) bytes() int {
 	n := 0
 	for _, s := range p {
@@ -68,7 +68,7 @@ func (p params) bytes() int {
 	return n
 }
 
-// annexB puts the sets in front of an access unit.
+// annexB returns an access unit with the sets before it.
 func (p params) annexB(unit []byte) []byte {
 	b := make([]byte, 0, p.bytes()+4*len(p)+len(unit))
 	for _, s := range p {
@@ -77,7 +77,7 @@ func (p params) annexB(unit []byte) []byte {
 	return append(b, unit...)
 }
 
-// aggregate makes an aggregation packet of the sets. Their bound fits the 16-bit lengths.
+// aggregate returns an aggregation packet of the sets. Their bound fits the 16-bit lengths.
 func (p params) aggregate(header []byte) []byte {
 	b := make([]byte, 0, len(header)+p.bytes()+2*len(p))
 	b = append(b, header...)
@@ -100,11 +100,11 @@ func h264Set(s *parameterSet, out *unit) {
 	s.id = sps.ID
 	if err != nil && sps.VUI == nil {
 		out.width, out.height = 0, 0
-		return // what fails in the VUI, behind the size, does not matter
+		return // the VUI is after the size, so its errors are ignored
 	}
 	w := sps.Width()
 	if c := sps.FrameCropping; c != nil && (sps.ChromaFormatIdc == 0 || sps.SeparateColourPlaneFlag) {
-		w -= int(c.LeftOffset) + int(c.RightOffset) // CropUnitX is 1, for which the library takes 0
+		w -= int(c.LeftOffset) + int(c.RightOffset) // CropUnitX is 1; the library uses 0
 	}
 	out.width, out.height = plausible(w, sps.Height())
 }
@@ -127,9 +127,9 @@ func h265Set(s *parameterSet, out *unit) {
 }
 
 // h265SPSHead reads a sequence parameter set (H.265 section 7.3.2.2.1) up to the
-// picture size, conformance window included. The size is 0 when it cannot be read.
-// mediacommon's parser refuses sub-layers with a profile or level of their own
-// and long-term references, both of which encoders with temporal layers write.
+// picture size and conformance window. The size is 0 if it is malformed. mediacommon's
+// parser does not support sub-layers with their own profile or level, or long-term
+// references; encoders with temporal layers write both.
 func h265SPSHead(b *bits) (id uint32, width, height int) {
 	b.skip(4)
 	sub := int(b.read(3))

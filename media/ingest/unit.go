@@ -11,32 +11,31 @@ import (
 	"touchline/media"
 )
 
-// maxSide is the largest width or height believed, in pixels. Parsers read
-// what strangers send; a bigger figure is a lie or a mistake.
+// maxSide is the largest accepted width or height, in pixels, of untrusted input.
 const maxSide = 16384
 
-// errStart says that an access unit does not begin where a frame begins.
+// errStart is returned for an access unit that does not begin with a frame's start.
 var errStart = errors.New("expected the start of a frame, got the middle of one")
 
-// errEnd says that an access unit breaks off before a frame's end.
-var errEnd = errors.New("a frame of the unit is not whole: it was cut short on the way")
+// errEnd is returned for an access unit that lacks a frame's end.
+var errEnd = errors.New("incomplete frame: its end is missing")
 
-// unit is what the packets of one access unit turned out to hold.
+// unit is a depacketised access unit.
 type unit struct {
 	data          []byte
 	key           bool
-	picture       bool // something to decode, not parameter sets alone
+	picture       bool // more than parameter sets
 	discardable   bool // no other unit refers to this one
-	width, height int  // 0 when the unit does not say
-	layers        int  // spatial layers of the stream, 0 when the unit does not say
+	width, height int  // 0 if the unit has no size
+	layers        int  // spatial layers of the stream, 0 if unknown
 
-	// lead is a packet to put in front: parameter sets that the source sent
-	// earlier and a decoder that starts here would miss.
+	// lead is a packet to send before it: earlier parameter sets that a decoder
+	// needs to start here.
 	lead *rtp.Packet
 }
 
-// unpacker turns the packets of access units into bitstream. It keeps what
-// later units of the same epoch rely on: parameter sets and layer sizes.
+// unpacker depacketises access units. It keeps state for later units of the epoch:
+// parameter sets and layer sizes.
 type unpacker struct {
 	codec media.Codec
 
@@ -44,14 +43,13 @@ type unpacker struct {
 	vp9     codecs.VP9Packet
 	sizes   [][2]int // VP9: width and height of each spatial layer
 	params  params   // H264, H265
-	inKeys  bool     // the last key frame carried its own parameter sets
+	inKeys  bool     // the last key frame had parameter sets
 	av1Seq  av1Sequence
 	haveSeq bool
 }
 
-// unpack depacketises one access unit. fresh says that the packets before it
-// are missing or unknown, so that its first packet must prove that a frame
-// starts there.
+// unpack depacketises one access unit. fresh is set if the packets before it are
+// missing or unknown: its first packet then has to be the start of a frame.
 func (u *unpacker) unpack(packets []*rtp.Packet, fresh bool) (unit, error) {
 	switch u.codec {
 	case media.VP8:
@@ -69,7 +67,7 @@ func (u *unpacker) unpack(packets []*rtp.Packet, fresh bool) (unit, error) {
 	return unit{}, fmt.Errorf("expected a codec that can be depacketised, got %v", u.codec)
 }
 
-// payloadBytes adds up the packets' payloads.
+// payloadBytes returns the length of the packets' payloads.
 func payloadBytes(packets []*rtp.Packet) int {
 	n := 0
 	for _, p := range packets {
@@ -78,7 +76,7 @@ func payloadBytes(packets []*rtp.Packet) int {
 	return n
 }
 
-// plausible returns its arguments, or zeros when they cannot be a picture's.
+// plausible returns its arguments, or zeros if they are no picture size.
 func plausible(w, h int) (width, height int) {
 	if w <= 0 || h <= 0 || w > maxSide || h > maxSide {
 		return 0, 0
@@ -109,7 +107,7 @@ func (u *unpacker) unpackVP8(packets []*rtp.Packet) (unit, error) {
 		return out, nil
 	}
 	if len(d) < 10 || d[3] != 0x9d || d[4] != 0x01 || d[5] != 0x2a {
-		return unit{}, errors.New("expected a VP8 key frame's start code, got something else")
+		return unit{}, errors.New("VP8 key frame without a start code")
 	}
 	out.key, out.discardable = true, false
 	out.width, out.height = plausible((int(d[7])<<8|int(d[6]))&0x3fff, (int(d[9])<<8|int(d[8]))&0x3fff)
@@ -166,7 +164,7 @@ func (u *unpacker) unpackVP9(packets []*rtp.Packet) (unit, error) {
 	return out, nil
 }
 
-// takeSizes keeps the layer sizes of the scalability structure just read.
+// takeSizes keeps the layer sizes of the latest scalability structure.
 func (u *unpacker) takeSizes() {
 	u.sizes = make([][2]int, int(u.vp9.NS)+1)
 	for i := range u.sizes {

@@ -1,6 +1,6 @@
-// Package packet turns access units into RTP packets: it rewrites those of the
-// delayed copy, splits payloads that are too large, packetises frames that never
-// were RTP, and reads the NTP time of sender reports.
+// Package packet makes RTP packets of access units: it rewrites those of the delayed
+// copy, splits payloads that are too large, packetises frames without packets, and
+// converts the NTP time of sender reports.
 //
 // It owns no track, no clock and no queue.
 package packet
@@ -8,6 +8,7 @@ package packet
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pion/rtp"
@@ -16,15 +17,15 @@ import (
 	"touchline/media"
 )
 
-// MaxPayload is the largest RTP payload sent, in bytes: with headers, SRTP
-// and a TURN channel it stays below the smallest usual path MTU.
+// MaxPayload is the largest RTP payload, in bytes: with headers, SRTP and a TURN
+// channel it is below the smallest usual path MTU.
 const MaxPayload = 1188
 
 // errNothing is returned for a frame without media.
 var errNothing = errors.New("expected a frame with packets or data, got neither")
 
-// Packer makes RTP packets of access units that have none, with their PTS as
-// timestamp. It is for one output track and not safe for concurrent use.
+// Packer packetises access units without packets, with their PTS as timestamp. It is
+// for one output track and not safe for concurrent use.
 type Packer struct {
 	seq     uint16
 	base    uint32 // timestamp of PTS 0 of the epoch
@@ -39,8 +40,8 @@ type Packer struct {
 // and whose PTS 0 has the given timestamp.
 func NewPacker(seq uint16, ts uint32) *Packer { return &Packer{seq: seq, base: ts} }
 
-// Packets returns the packets of one frame, to be sent in this order. The
-// timestamps of a new epoch continue by the time that has passed until now.
+// Packets returns the packets of one frame, in order. The timestamps of a new epoch
+// continue by the time since the previous frame.
 func (p *Packer) Packets(f media.EncodedFrame, now time.Time) ([]*rtp.Packet, error) {
 	payloads, err := packetise(nil, f, &p.id)
 	if err != nil {
@@ -56,7 +57,7 @@ func (p *Packer) Packets(f media.EncodedFrame, now time.Time) ([]*rtp.Packet, er
 	return assemble(payloads, &p.seq, p.last), nil
 }
 
-// assemble puts the payloads of one frame into packets, the last one with the
+// assemble returns packets with the payloads of one frame, the last one with the
 // marker, and advances the sequence number.
 func assemble(payloads [][]byte, seq *uint16, ts uint32) []*rtp.Packet {
 	store := make([]rtp.Packet, len(payloads))
@@ -72,8 +73,8 @@ func assemble(payloads [][]byte, seq *uint16, ts uint32) []*rtp.Packet {
 	return out
 }
 
-// packetise appends the payloads of a frame's Data to out. VP8 and VP9 take
-// their picture number from id.
+// packetise appends the payloads of a frame's Data to out. The picture number of VP8
+// and VP9 is from id.
 func packetise(out [][]byte, f media.EncodedFrame, id *counter) ([][]byte, error) {
 	var p rtp.Payloader
 	switch f.Codec {
@@ -87,7 +88,7 @@ func packetise(out [][]byte, f media.EncodedFrame, id *counter) ([][]byte, error
 			if i == 1 {
 				head[0] &^= 0x10
 			}
-			out = append(out, join(head, part))
+			out = append(out, slices.Concat(head, part))
 		}
 		return out, nil
 	case media.VP9:
@@ -100,20 +101,20 @@ func packetise(out [][]byte, f media.EncodedFrame, id *counter) ([][]byte, error
 	case media.AV1:
 		p = &codecs.AV1Payloader{}
 	case media.CodecUnknown:
-		return out, errors.New("the codec has no payload format")
+		return out, errors.New("unknown codec")
 	}
 	var made [][]byte
 	if p != nil && len(f.Data) > 0 {
 		made = p.Payload(MaxPayload, f.Data)
 	}
 	if len(made) == 0 {
-		return out, fmt.Errorf("its %d bytes cannot be packetised", len(f.Data))
+		return out, fmt.Errorf("malformed frame of %d bytes", len(f.Data))
 	}
 	return append(out, made...), nil
 }
 
-// NTPTime converts the 64 bits of a sender report, seconds since 1900 and
-// their fraction (RFC 3550 section 4).
+// NTPTime converts the NTP timestamp of a sender report, in units of 2^-32 seconds
+// since 1900 (RFC 3550 section 4).
 func NTPTime(ntp uint64) time.Time {
 	const to1970 = 2208988800 // seconds from 1900 to 1970
 	nanos := (ntp & 0xffffffff) * uint64(time.Second) >> 32

@@ -2,6 +2,7 @@ package packet
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pion/rtp"
@@ -9,22 +10,20 @@ import (
 	"touchline/media"
 )
 
-// Rewriter makes the RTP packets of the delayed copy: one unbroken run of
-// sequence numbers, timestamps that follow Due and never go back whatever the
-// source does, no header extensions, no padding, payloads of MaxPayload at
-// most. Payload type and SSRC are left 0; the track fills them in.
+// Rewriter makes the RTP packets of the delayed copy: continuous sequence numbers,
+// rising timestamps that follow Due, no header extensions, no padding, payloads of at
+// most MaxPayload. Payload type and SSRC stay 0; the track sets them.
 //
-// Picture numbers inside VP8 and VP9 payloads are renumbered, so that they go
-// on by one where the source restarted or the line dropped frames: a browser
-// takes a number that went back for an old picture, and one that is missing
-// for a picture still to come, and freezes.
+// Picture numbers in VP8 and VP9 payloads are renumbered, so that they continue by one
+// where the source restarted or the line dropped frames: a browser treats a lower
+// number as an old picture and waits for a missing one, and freezes.
 //
-// The dependency descriptor goes with the other extensions, and AV1 with
-// several spatial layers cannot be forwarded selectively without it: look at
+// The dependency descriptor is removed with the other extensions. AV1 with several
+// spatial layers cannot be forwarded selectively without it: check
 // EncodedFrame.SpatialLayers before relaying such a source.
 //
-// A Rewriter is for one output track and not safe for concurrent use. Source
-// packets are never changed; payloads that need no change are shared.
+// A Rewriter is for one output track and not safe for concurrent use. Source packets
+// are not changed; unchanged payloads are shared.
 type Rewriter struct {
 	seq   uint16
 	first uint32 // timestamp of the first frame
@@ -39,13 +38,13 @@ type Rewriter struct {
 	buf   [][]byte
 }
 
-// counter renumbers one of the source's running numbers.
+// counter renumbers a running number of the source.
 type counter struct {
 	known    bool
 	src, out uint16
 }
 
-// follow keeps the source's distance to the number before.
+// follow keeps the source's step from the previous number.
 func (c *counter) follow(src uint16) uint16 {
 	if c.known {
 		c.out += src - c.src
@@ -56,7 +55,7 @@ func (c *counter) follow(src uint16) uint16 {
 	return c.out
 }
 
-// advance goes on by one whatever the source's number is.
+// advance counts by one, independent of the source's number.
 func (c *counter) advance(src uint16) uint16 {
 	if c.known {
 		c.out++
@@ -71,10 +70,9 @@ func (c *counter) advance(src uint16) uint16 {
 // number and timestamp.
 func NewRewriter(seq uint16, ts uint32) *Rewriter { return &Rewriter{seq: seq, first: ts} }
 
-// Packets returns the packets of one frame, to be sent in this order. Their
-// timestamp follows due, the moment at which the picture is to be shown. After an
-// error the frame is left out and the numbering continues as if it had never
-// been; the frames that follow cannot be decoded before the next key frame.
+// Packets returns the packets of one frame, in order. Their timestamp follows due, when
+// the picture is to be shown. After an error the frame is left out without a gap in
+// the numbering; later frames cannot be decoded before the next key frame.
 func (r *Rewriter) Packets(f media.EncodedFrame, due time.Time) ([]*rtp.Packet, error) {
 	payloads, err := r.payloads(f)
 	if err != nil {
@@ -89,16 +87,12 @@ func (r *Rewriter) Packets(f media.EncodedFrame, due time.Time) ([]*rtp.Packet, 
 	return assemble(payloads, &r.seq, r.first+uint32(r.ticks)), nil
 }
 
-// payloads returns the frame's payloads, each small enough. The slice is
-// reused by the next call.
+// payloads returns the frame's payloads of at most MaxPayload. The slice is reused by
+// the next call.
 func (r *Rewriter) payloads(f media.EncodedFrame) ([][]byte, error) {
 	out := r.buf[:0]
 	var err error
-	packets := f.Packets
-	has := false
-	for _, p := range packets {
-		has = has || len(p.Payload) > 0
-	}
+	has := slices.ContainsFunc(f.Packets, func(p *rtp.Packet) bool { return len(p.Payload) > 0 })
 	switch {
 	case !has && len(f.Data) == 0:
 		return nil, errNothing
@@ -112,13 +106,11 @@ func (r *Rewriter) payloads(f media.EncodedFrame) ([][]byte, error) {
 	case f.Codec == media.VP9:
 		out, err = r.vp9(out, f)
 	default:
-		for _, p := range packets {
-			switch {
-			case len(p.Payload) == 0:
-			case len(p.Payload) <= MaxPayload:
-				out = append(out, p.Payload)
-			default:
+		for _, p := range f.Packets {
+			if len(p.Payload) > MaxPayload {
 				out, err = split(out, f.Codec, p.Payload)
+			} else if len(p.Payload) > 0 {
+				out = append(out, p.Payload)
 			}
 			if err != nil {
 				break
@@ -132,9 +124,8 @@ func (r *Rewriter) payloads(f media.EncodedFrame) ([][]byte, error) {
 	return out, err
 }
 
-// renumbered copies a frame's payloads, all into one piece of memory, and hands
-// each to emit with its descriptor. number returns the numbers to write; it is
-// asked for each payload and decides by the first that has one.
+// renumbered calls emit with a copy of each payload of a frame and its descriptor.
+// number returns the numbers to write, from the first payload that has them.
 func renumbered(
 	f media.EncodedFrame, parse func([]byte) (descriptor, error), number func(d descriptor, payload []byte) (id, tl0 uint16),
 	emit func(b []byte, d descriptor) error,
@@ -185,7 +176,7 @@ func (r *Rewriter) vp8(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 			return nil
 		}
 		for i, part := range pieces(b[d.end:], MaxPayload-d.end) {
-			q := join(b[:d.end], part)
+			q := slices.Concat(b[:d.end], part)
 			if i > 0 {
 				q[0] &^= 0x10 // S: start of the partition
 			}
@@ -196,10 +187,10 @@ func (r *Rewriter) vp8(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 	return out, err
 }
 
-// level renumbers a TL0PICIDX: the source's steps are kept inside a run of
-// frames, and a key frame starts a run.
+// level renumbers a TL0PICIDX: the source's steps are kept within a run of frames, and
+// a key frame starts a run.
 func (r *Rewriter) level(f media.EncodedFrame, src byte) uint16 {
-	// The source's number has 8 bits; widen the step's sign with it.
+	// The source's number has 8 bits, so the step is sign-extended.
 	if f.KeyFrame || !r.tl0.known || f.Epoch != r.epoch {
 		return r.tl0.advance(uint16(src))
 	}
@@ -207,8 +198,8 @@ func (r *Rewriter) level(f media.EncodedFrame, src byte) uint16 {
 	return r.tl0.follow(r.tl0.src + step)
 }
 
-// vp9 renumbers the frame's descriptors (RFC 9628 section 4.2). Distances
-// between picture numbers are kept, because references use them.
+// vp9 renumbers the frame's descriptors (RFC 9628 section 4.2). Differences between
+// picture numbers are kept, as references use them.
 func (r *Rewriter) vp9(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 	var id, tl0 uint16
 	idSeen, tl0Seen := false, false
@@ -236,7 +227,7 @@ func (r *Rewriter) vp9(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 			return nil
 		}
 		if d.end > MaxPayload/2 {
-			return fmt.Errorf("expected a VP9 descriptor of %d bytes at most, got %d", MaxPayload/2, d.end)
+			return fmt.Errorf("expected a VP9 descriptor of at most %d bytes, got %d", MaxPayload/2, d.end)
 		}
 		parts := pieces(b[d.end:], MaxPayload-d.end)
 		for i, part := range parts {
@@ -244,7 +235,7 @@ func (r *Rewriter) vp9(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 			if i > 0 && d.ssAt > 0 {
 				head = b[:d.ssAt]
 			}
-			q := join(head, part)
+			q := slices.Concat(head, part)
 			if i > 0 {
 				q[0] &^= 0x08 | 0x02 // B: start of the layer frame; V: sizes follow
 			}
@@ -258,7 +249,7 @@ func (r *Rewriter) vp9(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 	return out, err
 }
 
-// descriptor says where the numbers are in a VP8 or VP9 payload descriptor.
+// descriptor has the positions of numbers in a VP8 or VP9 payload descriptor.
 type descriptor struct {
 	id          uint16
 	idAt, idLen int // idAt 0: none
@@ -281,8 +272,7 @@ func (d *descriptor) number(b []byte, id, tl0 uint16) {
 	}
 }
 
-// takeID reads a picture number of one or two bytes at the end of what was
-// read so far.
+// takeID reads a picture number of one or two bytes.
 func (d *descriptor) takeID(b []byte) bool {
 	if d.end >= len(b) {
 		return false

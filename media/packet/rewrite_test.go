@@ -362,13 +362,13 @@ func TestRewriterRefuses(t *testing.T) {
 	}{
 		{"nothing", media.EncodedFrame{Codec: media.VP8}, "got neither"},
 		{"empty packets", media.EncodedFrame{Codec: media.H264, Packets: []*rtp.Packet{{}}}, "got neither"},
-		{"VP8 descriptor cut", media.EncodedFrame{Codec: media.VP8, Packets: []*rtp.Packet{{Payload: []byte{0x90, 0x80}}}}, "ends before"},
-		{"VP9 descriptor cut", media.EncodedFrame{Codec: media.VP9, Packets: []*rtp.Packet{{Payload: []byte{0x80, 0x80}}}}, "ends before"},
+		{"VP8 descriptor cut", media.EncodedFrame{Codec: media.VP8, Packets: []*rtp.Packet{{Payload: []byte{0x90, 0x80}}}}, "incomplete"},
+		{"VP9 descriptor cut", media.EncodedFrame{Codec: media.VP9, Packets: []*rtp.Packet{{Payload: []byte{0x80, 0x80}}}}, "incomplete"},
 		{"H264 STAP-B", media.EncodedFrame{Codec: media.H264, Packets: big(25)}, "type 25"},
 		{"H265 PACI", media.EncodedFrame{Codec: media.H265, Packets: big(50<<1, 1)}, "type 50"},
-		{"AV1 length", media.EncodedFrame{Codec: media.AV1, Packets: big(0x20, 0xff, 0xff, 0xff, 0x7f)}, "ends before"},
+		{"AV1 length", media.EncodedFrame{Codec: media.AV1, Packets: big(0x20, 0xff, 0xff, 0xff, 0x7f)}, "incomplete"},
 		{"VP9 layers without packets", media.EncodedFrame{Codec: media.VP9, SpatialLayers: 3, Data: []byte{0x82}}, "3 spatial layers"},
-		{"VP9 that is none", media.EncodedFrame{Codec: media.VP9, Data: []byte{0}}, "cannot"},
+		{"VP9 that is none", media.EncodedFrame{Codec: media.VP9, Data: []byte{0}}, "malformed"},
 		{"unknown", media.EncodedFrame{Data: []byte{1}}, "unknown"},
 	}
 	for _, tt := range tests {

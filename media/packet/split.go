@@ -4,15 +4,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"touchline/media"
 )
 
-// errShort is returned for a payload that ends inside its own header.
-var errShort = errors.New("expected a whole payload header, the packet ends before")
+// errShort is returned for a payload that ends within its header.
+var errShort = errors.New("incomplete payload header")
 
-// pieces cuts b into as few parts of at most n bytes as it takes, all about
-// the same size, so that no small packet trails a full one.
+// pieces cuts b into as few parts of at most n bytes as possible, of about the same
+// size.
 func pieces(b []byte, n int) [][]byte {
 	count := (len(b) + n - 1) / n
 	out := make([][]byte, 0, count)
@@ -22,12 +23,7 @@ func pieces(b []byte, n int) [][]byte {
 	return out
 }
 
-// join copies its arguments into one new slice.
-func join(a, b []byte) []byte {
-	return append(append(make([]byte, 0, len(a)+len(b)), a...), b...)
-}
-
-// split cuts one payload that is too large into several that are not.
+// split cuts a payload into several of at most MaxPayload.
 func split(out [][]byte, codec media.Codec, b []byte) ([][]byte, error) {
 	switch codec {
 	case media.H264:
@@ -41,13 +37,12 @@ func split(out [][]byte, codec media.Codec, b []byte) ([][]byte, error) {
 	return out, fmt.Errorf("payloads of %v cannot be split", codec)
 }
 
-// fragments writes body as fragmentation units with the given headers, whose
-// last byte is the FU header. start and end say whether the first and the
-// last of them are the NAL unit's.
+// fragments writes body as fragmentation units with a header, whose last byte is the
+// FU header. start and end are set if body has the start and the end of the NAL unit.
 func fragments(out [][]byte, header, body []byte, start, end bool) [][]byte {
 	parts := pieces(body, MaxPayload-len(header))
 	for i, part := range parts {
-		q := join(header, part)
+		q := slices.Concat(header, part)
 		fu := &q[len(header)-1]
 		*fu &= 0x3f
 		if start && i == 0 {
@@ -81,8 +76,8 @@ func units(body []byte, emit func(nal []byte) error) error {
 	return nil
 }
 
-// splitH264 follows RFC 6184: NAL units and the parts of a STAP-A go out
-// alone or as FU-A, a FU-A as smaller ones.
+// splitH264 follows RFC 6184: it splits a NAL unit into FU-A, a STAP-A into its NAL
+// units, a FU-A into smaller ones.
 func splitH264(out [][]byte, b []byte) ([][]byte, error) {
 	if len(b) <= MaxPayload {
 		return append(out, b), nil
@@ -132,14 +127,13 @@ func splitH265(out [][]byte, b []byte) ([][]byte, error) {
 
 // The aggregation header of the AV1 RTP payload specification, section 4.4.
 const (
-	av1Z = 0x80 // the first element goes on from the packet before
-	av1Y = 0x40 // the last element goes on in the next packet
-	av1W = 0x30 // number of elements, 0 when each has a length
+	av1Z = 0x80 // the first element continues that of the previous packet
+	av1Y = 0x40 // the last element continues in the next packet
+	av1W = 0x30 // number of elements, 0 if each has a length
 	av1N = 0x08 // first packet of a coded video sequence
 )
 
-// splitAV1 writes every OBU element of an oversized packet into packets of
-// its own, W = 1.
+// splitAV1 writes each OBU element of a packet to packets of its own, with W = 1.
 func splitAV1(out [][]byte, b []byte) ([][]byte, error) {
 	head, rest := b[0], b[1:]
 	count := int(head & av1W >> 4)
@@ -181,7 +175,7 @@ func splitAV1(out [][]byte, b []byte) ([][]byte, error) {
 			if first && j == 0 {
 				h |= head & av1N
 			}
-			out = append(out, join([]byte{h}, part))
+			out = append(out, slices.Concat([]byte{h}, part))
 		}
 		first = false
 	}

@@ -15,14 +15,14 @@ import (
 const (
 	// maxDestinations bounds the addresses (IP and port) to which one session sends connectivity checks.
 	maxDestinations = 32
-	// maxChecks is how many checks an address gets that does not answer.
+	// maxChecks bounds the checks to an address that does not answer.
 	maxChecks = 3
 )
 
-// destinations filters the candidates of a session. A candidate makes this server
-// send packets to an address of the client's choice, so their number is limited
-// and the server's own network excluded. A client whose candidates are all
-// ignored still connects by its own checks.
+// destinations filters the candidates of a session. A candidate makes this server send
+// packets to an address that the client chooses, so their number is limited and the
+// server's network excluded. A client without accepted candidates still connects by its
+// own checks.
 type destinations struct {
 	allow source.Allow
 	known map[netip.AddrPort]struct{} // of the session
@@ -32,9 +32,6 @@ type destinations struct {
 func newDestinations(allow source.Allow) *destinations {
 	return &destinations{allow: allow, known: map[netip.AddrPort]struct{}{}, tried: map[netip.AddrPort]struct{}{}}
 }
-
-// restart begins another ICE session, which may try the known addresses again.
-func (d *destinations) restart() { clear(d.tried) }
 
 // accept returns whether to try a candidate, given as "FOUNDATION 1 udp PRIORITY
 // IP PORT ..." with or without "candidate:" in front.
@@ -59,7 +56,7 @@ func (d *destinations) accept(candidate string) bool {
 	return true
 }
 
-// filter returns an offer without the candidates that are not tried.
+// filter returns an offer with the accepted candidates only.
 func (d *destinations) filter(offer string) string {
 	var desc sdp.SessionDescription
 	if desc.UnmarshalString(offer) != nil {
@@ -77,9 +74,8 @@ func (d *destinations) filter(offer string) string {
 	return string(out)
 }
 
-// reach returns the addresses that a port's sessions may send checks to. Private
-// ones are those of the clients' network if the server is in it, that is, has no
-// public address; otherwise they are of the server's own network.
+// reach returns the addresses to which sessions may send checks. Private ones are
+// included if the server has no public address, as it is then in the clients' network.
 func reach(o PortOptions, own []netip.Addr, local bool) source.Allow {
 	if o.LoopbackOnly {
 		return source.Allow{Loopback: true}
@@ -89,7 +85,7 @@ func reach(o PortOptions, own []netip.Addr, local bool) source.Allow {
 			own = append(own, ip)
 		}
 	}
-	// Every home has public IPv6 addresses.
+	// Home networks have public IPv6 addresses, so only IPv4 counts.
 	public := slices.ContainsFunc(own, func(ip netip.Addr) bool {
 		return ip.Unmap().Is4() && source.AllowPublic().Check(ip) == nil
 	})

@@ -27,7 +27,7 @@ func relays(server string) bool {
 	return scheme == "turn" || scheme == "turns"
 }
 
-// ICEServers returns the servers as Link headers and pion name them.
+// ICEServers returns the servers for Link headers and pion.
 func (c ICEConfig) ICEServers() []webrtc.ICEServer {
 	var out []webrtc.ICEServer
 	for _, url := range c.Servers {

@@ -7,24 +7,27 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pion/interceptor"
 	"github.com/pion/sdp/v3"
 	"github.com/pion/webrtc/v4"
+
+	"touchline/media"
 )
 
-// maxFormats bounds the payload types of a section.
-const maxFormats = 128
+// MaxFormats is the largest number of payload types of a section.
+const MaxFormats = 128
 
 // Terms are a server's requirements on an offer.
 type Terms struct {
-	// Wanted names the directions that media sections may have, for error texts; Refused are those that they may not.
-	Wanted  string
-	Refused []string
+	// Receive is set if the server receives media; otherwise it sends media.
+	Receive bool
 	// Data allows one section for data channels.
 	Data bool
-	// Codec returns whether a codec is supported, and its feedback.
-	Codec func(kind webrtc.RTPCodecType, c sdp.Codec) (feedback []webrtc.RTCPFeedback, ok bool)
-	// Unsupported returns the error for a section without a supported codec.
-	Unsupported func(kind webrtc.RTPCodecType, offered []string) error
+	// Video returns whether a video codec with these format parameters is supported. Names lists the codecs for errors.
+	Video func(codec media.Codec, fmtp string) bool
+	Names string
+	// AudioFeedback and VideoFeedback are the RTCP messages in use (RFC 4585 section 4.2).
+	AudioFeedback, VideoFeedback []webrtc.RTCPFeedback
 }
 
 // Offer is an SDP offer that can be answered as a whole.
@@ -36,6 +39,7 @@ type Offer struct {
 	// Data is set if there is a section for data channels.
 	Data bool
 
+	direction  string // of the answer
 	mids       []string
 	ufrag, pwd string // ICE credentials, the same in each section
 }
@@ -43,7 +47,12 @@ type Offer struct {
 // ReadOffer parses an offer and checks it against RFC 9725 (sections 4.2 and 4.4, which WHEP mirrors) and the server's
 // own terms. An offer is accepted or refused as a whole.
 func ReadOffer(text string, terms Terms) (*Offer, error) {
-	o := &Offer{Text: text, Desc: &sdp.SessionDescription{}, Codecs: map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters{}}
+	o := &Offer{
+		Text: text, Desc: &sdp.SessionDescription{}, Codecs: map[webrtc.RTPCodecType][]webrtc.RTPCodecParameters{}, direction: "sendonly",
+	}
+	if terms.Receive {
+		o.direction = "recvonly"
+	}
 	if err := o.Desc.UnmarshalString(text); err != nil {
 		return nil, fmt.Errorf("%w: expected SDP: %w", ErrMalformed, err)
 	}
@@ -76,7 +85,7 @@ func (o *Offer) section(m *sdp.MediaDescription, terms Terms) error {
 	case o.Codecs[kind] != nil:
 		return fmt.Errorf("expected one %s track at most, got two", name)
 	case m.MediaName.Port.Value == 0 && !bundleOnly:
-		return fmt.Errorf("expected every track to be wanted, got a %s section with port 0", name)
+		return fmt.Errorf("expected a port other than 0 for every track, got a %s section with port 0", name)
 	}
 	if err := o.mid(m); err != nil {
 		return err
@@ -88,9 +97,13 @@ func (o *Offer) section(m *sdp.MediaDescription, terms Terms) error {
 		o.Data = true
 		return nil
 	}
-	for _, d := range terms.Refused {
+	wanted := "recvonly"
+	if terms.Receive {
+		wanted = "sendonly"
+	}
+	for _, d := range []string{o.direction, "inactive"} {
 		if o.directed(m, d) {
-			return fmt.Errorf("expected %s for %s, got %s", terms.Wanted, name, d)
+			return fmt.Errorf("expected %s or sendrecv for %s, got %s", wanted, name, d)
 		}
 	}
 	if _, ok := m.Attribute("rtcp-mux"); !ok {
@@ -101,8 +114,8 @@ func (o *Offer) section(m *sdp.MediaDescription, terms Terms) error {
 
 // readCodecs keeps the supported codecs of a section.
 func (o *Offer) readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription, terms Terms) error {
-	if len(m.MediaName.Formats) > maxFormats {
-		return fmt.Errorf("%w: expected at most %d codecs, got %d", ErrMalformed, maxFormats, len(m.MediaName.Formats))
+	if len(m.MediaName.Formats) > MaxFormats {
+		return fmt.Errorf("%w: expected at most %d codecs, got %d", ErrMalformed, MaxFormats, len(m.MediaName.Formats))
 	}
 	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
 	var supported, repairs []webrtc.RTPCodecParameters
@@ -120,20 +133,25 @@ func (o *Offer) readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription, te
 		p := webrtc.RTPCodecParameters{PayloadType: webrtc.PayloadType(pt), RTPCodecCapability: webrtc.RTPCodecCapability{
 			MimeType: kind.String() + "/" + c.Name, ClockRate: c.ClockRate, SDPFmtpLine: c.Fmtp,
 		}}
-		if kind == webrtc.RTPCodecTypeVideo && strings.EqualFold(c.Name, "rtx") {
-			repairs = append(repairs, p)
-			continue
-		}
-		if feedback, ok := terms.Codec(kind, c); ok {
-			p.RTCPFeedback = feedback
-			if kind == webrtc.RTPCodecTypeAudio {
-				p.Channels = 2 // always so for Opus (RFC 7587 section 7)
+		switch {
+		case kind == webrtc.RTPCodecTypeAudio:
+			if strings.EqualFold(c.Name, "opus") && c.ClockRate == 48000 {
+				p.RTCPFeedback, p.Channels = terms.AudioFeedback, 2 // always 2 for Opus (RFC 7587 section 7)
+				supported = append(supported, p)
 			}
+		case strings.EqualFold(c.Name, "rtx"):
+			repairs = append(repairs, p)
+		case terms.video(c):
+			p.RTCPFeedback = terms.VideoFeedback
 			supported = append(supported, p)
 		}
 	}
 	if len(supported) == 0 {
-		return terms.Unsupported(kind, names)
+		want := terms.Names
+		if kind == webrtc.RTPCodecTypeAudio {
+			want = "Opus"
+		}
+		return fmt.Errorf("expected %s, got %s", want, strings.Join(names, ", "))
 	}
 	for _, r := range repairs {
 		if slices.ContainsFunc(supported, func(c webrtc.RTPCodecParameters) bool {
@@ -146,19 +164,28 @@ func (o *Offer) readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription, te
 	return nil
 }
 
-// IsOpus reports whether c is Opus in RTP (RFC 7587).
-func IsOpus(c sdp.Codec) bool { return strings.EqualFold(c.Name, "opus") && c.ClockRate == 48000 }
+// video reports whether a video codec is supported. Of VP9 that is 8 bit, 4:2:0.
+func (t Terms) video(c sdp.Codec) bool {
+	codec, err := media.ParseCodec(c.Name)
+	if err != nil || c.ClockRate != media.VideoClockRate ||
+		codec == media.VP9 && strings.Contains(c.Fmtp, "profile-id=") && !strings.Contains(c.Fmtp, "profile-id=0") {
+		return false
+	}
+	return t.Video(codec, c.Fmtp)
+}
 
-// Register adds the offer's codecs to a media engine.
-func (o *Offer) Register(m *webrtc.MediaEngine) error {
+// Engines returns a media engine with the offer's codecs, and interceptors for retransmission and RTCP reports.
+func (o *Offer) Engines(nack interceptor.Factory) (*webrtc.MediaEngine, *interceptor.Registry, error) {
+	m, r := &webrtc.MediaEngine{}, &interceptor.Registry{}
 	for kind, codecs := range o.Codecs {
 		for _, c := range codecs {
 			if err := m.RegisterCodec(c, kind); err != nil {
-				return fmt.Errorf("register %s: %w", c.MimeType, err)
+				return nil, nil, fmt.Errorf("register %s: %w", c.MimeType, err)
 			}
 		}
 	}
-	return nil
+	r.Add(nack)
+	return m, r, webrtc.ConfigureRTCPReports(r)
 }
 
 // mid reads the identification of a section.

@@ -9,17 +9,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pion/interceptor"
-	"github.com/pion/sdp/v3"
 	"github.com/pion/webrtc/v4"
+
+	"touchline/media/source"
 )
 
-// gatherTime bounds the gathering of candidates; host candidates are there at once.
+// gatherTime bounds the gathering of candidates; host candidates are available at once.
 const gatherTime = 2 * time.Second
 
 var (
-	// ErrMalformed marks an offer that is no SDP offer of WebRTC; the answer is 400. A valid offer that cannot be
-	// accepted as a whole is answered with 422.
+	// ErrMalformed is wrapped by errors of ReadOffer for an invalid WebRTC offer; the answer is 400. A valid offer
+	// that cannot be accepted as a whole is answered with 422.
 	ErrMalformed = errors.New("malformed offer")
 
 	errStale        = errors.New("expected the entity-tag of the present ICE session")
@@ -28,102 +28,60 @@ var (
 	errOver         = errors.New("the session is over")
 )
 
-// NewID returns 128 random bits in base64.
-func NewID() string {
+// newID returns 128 random bits in base64.
+func newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// PeerOptions make a Peer.
-type PeerOptions struct {
-	Offer *Offer
-	// Local is set if the client is on this machine.
-	Local bool
-	// Media and Interceptors of the connection.
-	Media        *webrtc.MediaEngine
-	Interceptors *interceptor.Registry
-	// Prepare is called with the connection before the negotiation.
-	Prepare func(pc *webrtc.PeerConnection) error
-	// Accept returns whether a section of the answer is complete.
-	Accept func(m *sdp.MediaDescription) bool
-	// Connected is called when the connection is established; Ended when it failed or was closed.
-	Ended     func(reason string)
-	Connected func()
-}
-
-// Peer is the WebRTC connection of a session, which answers the client's offers.
-type Peer struct {
-	PC *webrtc.PeerConnection
-
-	opts PeerOptions
-
-	mu          sync.Mutex
-	to          *destinations
-	over        bool
-	offer       string
-	ufrag, pwd  string
-	etag        string
+// peer answers the offers of a client: the first one and those that restart ICE.
+type peer struct {
+	pc          *webrtc.PeerConnection
+	direction   string
+	local       bool
 	firstAnswer string
+
+	mu         sync.Mutex
+	to         *destinations
+	over       bool
+	offer      string
+	ufrag, pwd string
+	etag       string
 }
 
-// NewPeer answers an offer.
-func (p *Port) NewPeer(ctx context.Context, o PeerOptions) (*Peer, error) {
-	pc, err := p.connection(o.Media, o.Interceptors)
-	if err != nil {
-		return nil, err
+// newPeer answers the first offer. local is set if the client is on this machine.
+func newPeer(ctx context.Context, pc *webrtc.PeerConnection, o *Offer, local bool, allow source.Allow) (p *peer, err error) {
+	p = &peer{
+		pc: pc, direction: o.direction, local: local, to: newDestinations(allow),
+		offer: o.Text, ufrag: o.ufrag, pwd: o.pwd, etag: `"` + newID() + `"`,
 	}
-	x := &Peer{
-		PC: pc, opts: o, to: newDestinations(reach(p.opts, ownAddresses(), o.Local)),
-		offer: o.Offer.Text, ufrag: o.Offer.ufrag, pwd: o.Offer.pwd, etag: `"` + NewID() + `"`,
-	}
-	if err := o.Prepare(pc); err != nil {
-		_ = pc.GracefulClose()
-		return nil, err
-	}
-	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
-		switch state {
-		case webrtc.PeerConnectionStateConnected:
-			o.Connected()
-		case webrtc.PeerConnectionStateFailed:
-			o.Ended("the connection was lost")
-		case webrtc.PeerConnectionStateClosed:
-			o.Ended("the other side closed the connection")
-		default:
-		}
-	})
-	if x.firstAnswer, err = x.negotiate(ctx, x.offer); err != nil {
-		_ = pc.GracefulClose()
-		return nil, err
-	}
-	return x, nil
+	p.firstAnswer, err = p.negotiate(ctx, o.Text)
+	return p, err
 }
 
-// Answer returns the SDP answer to the first offer.
-func (x *Peer) Answer() string { return x.firstAnswer }
-
-// ETag returns the entity-tag of the present ICE session.
-func (x *Peer) ETag() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.etag
+// tag returns the entity-tag of the present ICE session.
+func (p *peer) tag() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.etag
 }
 
-// Close closes the connection and waits for the library's goroutines.
-func (x *Peer) Close() error {
-	x.mu.Lock()
-	x.over = true
-	x.mu.Unlock()
-	return x.PC.GracefulClose()
+// close closes the connection and waits for the library's goroutines.
+func (p *peer) close() error {
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
+	return p.pc.GracefulClose()
 }
 
 // negotiate answers the first offer or one that restarts ICE.
-func (x *Peer) negotiate(ctx context.Context, text string) (answer string, err error) {
-	text, alone := bundled(x.to.filter(text))
-	if err := x.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: text}); err != nil {
+func (p *peer) negotiate(ctx context.Context, text string) (answer string, err error) {
+	text, alone := bundled(p.to.filter(text))
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: text}); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	made, err := x.PC.CreateAnswer(&webrtc.AnswerOptions{OfferAnswerOptions: webrtc.OfferAnswerOptions{ICETricklingSupported: true}})
+	made, err := p.pc.CreateAnswer(&webrtc.AnswerOptions{OfferAnswerOptions: webrtc.OfferAnswerOptions{ICETricklingSupported: true}})
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errNotAnswering, err)
 	}
@@ -132,12 +90,13 @@ func (x *Peer) negotiate(ctx context.Context, text string) (answer string, err e
 		return "", err
 	}
 	for _, m := range desc.MediaDescriptions {
-		if m.MediaName.Port.Value == 0 || !x.opts.Accept(m) {
-			return "", fmt.Errorf("%w, its %s cannot be taken", errNotAnswering, m.MediaName.Media)
+		_, directed := m.Attribute(p.direction)
+		if m.MediaName.Port.Value == 0 || !directed && m.MediaName.Media != "application" {
+			return "", fmt.Errorf("%w, its %s section cannot be accepted", errNotAnswering, m.MediaName.Media)
 		}
 	}
-	gathered := webrtc.GatheringCompletePromise(x.PC)
-	if err := x.PC.SetLocalDescription(made); err != nil {
+	gathered := webrtc.GatheringCompletePromise(p.pc)
+	if err := p.pc.SetLocalDescription(made); err != nil {
 		return "", fmt.Errorf("answer the offer: %w", err)
 	}
 	timer := time.NewTimer(gatherTime)
@@ -148,63 +107,63 @@ func (x *Peer) negotiate(ctx context.Context, text string) (answer string, err e
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	answer = x.PC.LocalDescription().SDP
+	answer = p.pc.LocalDescription().SDP
 	if alone {
 		answer = ungrouped(answer)
 	}
-	return Polished(answer, x.opts.Local)
+	return Polished(answer, p.local)
 }
 
-// Patch adds candidates or restarts ICE. body and etag are for the HTTP answer of a
+// patch adds candidates or restarts ICE. body and etag are for the HTTP answer of a
 // restart, and empty otherwise. match is the If-Match header, which only
 // candidates of the present ICE session may lack.
-func (x *Peer) Patch(ctx context.Context, match string, f Fragment) (body, etag string, err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.over {
+func (p *peer) patch(ctx context.Context, match string, f Fragment) (body, etag string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
 		return "", "", errOver
 	}
-	same := f.Ufrag == x.ufrag && f.Pwd == x.pwd
+	same := f.Ufrag == p.ufrag && f.Pwd == p.pwd
 	switch match {
 	case "":
 		if !same {
 			return "", "", errNoTag
 		}
-	case "*", `"*"`, x.etag: // the example of RFC 9725 quotes the asterisk
+	case "*", `"*"`, p.etag: // the example of RFC 9725 quotes the asterisk
 	default:
 		return "", "", errStale
 	}
 	if same {
-		x.trickle(f)
+		p.trickle(f)
 		return "", "", nil
 	}
-	text, err := Restarted(x.offer, f)
+	text, err := Restarted(p.offer, f)
 	if err != nil {
 		return "", "", err
 	}
-	x.to.restart()
-	answer, err := x.negotiate(ctx, text)
+	clear(p.to.tried) // the new ICE session may try the known addresses again
+	answer, err := p.negotiate(ctx, text)
 	if err != nil {
 		return "", "", err
 	}
 	if body, err = AnswerFragment(answer); err != nil {
 		return "", "", err
 	}
-	x.offer, x.ufrag, x.pwd, x.etag = text, f.Ufrag, f.Pwd, `"`+NewID()+`"`
-	return body, x.etag, nil
+	p.offer, p.ufrag, p.pwd, p.etag = text, f.Ufrag, f.Pwd, `"`+newID()+`"`
+	return body, p.etag, nil
 }
 
 // trickle adds the candidates that destinations accepts.
-func (x *Peer) trickle(f Fragment) {
+func (p *peer) trickle(f Fragment) {
 	index := uint16(0)
 	for _, c := range f.Candidates {
-		if !x.to.accept(c) {
+		if !p.to.accept(c) {
 			continue
 		}
 		init := webrtc.ICECandidateInit{Candidate: c, SDPMLineIndex: &index}
 		if f.Mid != "" {
 			init.SDPMid = &f.Mid
 		}
-		_ = x.PC.AddICECandidate(init)
+		_ = p.pc.AddICECandidate(init)
 	}
 }

@@ -2,6 +2,7 @@ package signaling
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// Times of ICE: longer than the library's, for clients that check no consent and for networks that change.
+// Times of ICE: longer than the library's, for clients without consent checks and for network changes.
 const disconnectTime, failTime, keepAlive = 7 * time.Second, 15 * time.Second, 2 * time.Second
 
 // PortOptions make a Port.
@@ -23,7 +24,7 @@ type PortOptions struct {
 	LoopbackOnly bool
 	// ExternalIPs replace the machine's own addresses in candidates, where a router forwards the port.
 	ExternalIPs []string
-	// ICEServers without a user name are asked for the public address; the others are for clients.
+	// ICEServers are for clients; those without a user name are also queried for the public address.
 	ICEServers []webrtc.ICEServer
 }
 
@@ -34,7 +35,7 @@ type Port struct {
 	number int
 }
 
-// Open opens the port on every address, or on loopback addresses only.
+// Open opens the port.
 func Open(o PortOptions) (*Port, error) {
 	options := []ice.UDPMuxFromPortOption{
 		ice.UDPMuxFromPortWithNetworks(ice.NetworkTypeUDP4, ice.NetworkTypeUDP6),
@@ -108,7 +109,7 @@ func (p *Port) settings() (webrtc.SettingEngine, error) {
 	e.SetICEUDPMux(p.mux)
 	e.SetIncludeLoopbackCandidate(true) // Polished removes it for remote clients
 	e.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6})
-	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled) // clients send checks to us, so their .local names are not needed
+	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled) // clients send the checks, so their .local names are not needed
 	e.SetICETimeouts(disconnectTime, failTime, keepAlive)
 	e.SetICEMaxBindingRequests(maxChecks)
 	if p.opts.LoopbackOnly {
@@ -125,7 +126,7 @@ func (p *Port) settings() (webrtc.SettingEngine, error) {
 	return e, nil
 }
 
-// stunOnly returns the servers for our own public address; relays are for clients.
+// stunOnly returns the servers for the server's public address; relays are for clients.
 func (p *Port) stunOnly() []webrtc.ICEServer {
 	var out []webrtc.ICEServer
 	for _, server := range p.opts.ICEServers {
@@ -136,16 +137,10 @@ func (p *Port) stunOnly() []webrtc.ICEServer {
 	return out
 }
 
-// silent discards the library's log, which is about malformed packets of clients.
+// silent discards the library's log of malformed packets.
 type silent struct{}
 
 // NewLogger implements logging.LoggerFactory.
 func (silent) NewLogger(string) logging.LeveledLogger {
-	l := logging.NewDefaultLeveledLoggerForScope("", logging.LogLevelDisabled, discard{})
-	return l
+	return logging.NewDefaultLeveledLoggerForScope("", logging.LogLevelDisabled, io.Discard)
 }
-
-type discard struct{}
-
-// Write implements io.Writer.
-func (discard) Write(p []byte) (int, error) { return len(p), nil }

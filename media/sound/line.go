@@ -1,95 +1,94 @@
-// Package sound is the camera's sound on its way to the viewers of the delayed
-// picture: received, held back as long as the picture is, lowered under
-// speech.
+// Package sound brings the camera's sound to the viewers of the delayed picture:
+// received, delayed as long as the picture, lowered under speech.
 //
-// A [Receiver] makes PCM of RTP packets, a [Line] holds it, and a [Player]
-// reads the Line in the voice's own schedule and sends the sound alone and
-// mixed with the voice. The package knows no room: packets come in and go out by
-// calls.
+// A [Receiver] decodes RTP packets, a [Line] delays the sound, and a [Player] reads
+// the Line in the schedule of the voice and sends the sound alone and mixed with
+// the voice. The package does not use LiveKit: packets go in and out by calls.
 //
 // # What is aligned
 //
-// Sound keeps the picture's delay D, by the same two clocks. Where both tracks
-// have RTCP sender reports, a sample is heard when the picture with its capture
-// time is shown, so that lips match whatever each of them took on its way; without,
-// each track's own smallest transit stands for its way. How far apart they are is
-// [Stats.Offset].
+// Sound has the picture's delay D, by the same two clocks. Where both tracks have
+// RTCP sender reports, a sample is heard when the picture with its capture time is
+// shown (lip sync); otherwise each track's smallest transit is taken for its
+// transit. [Stats.Offset] is the difference between the two.
 //
-// D slides while pictures play a little slower or faster; sound cannot do that
-// unheard. So it stays where it is and follows in silence, where it repeats or
-// leaves out some of that. When none comes it jumps, by a short crossfade: at once
-// beyond half a second of difference, after ten seconds beyond 20 ms.
+// D changes while pictures play slightly slower or faster, which would be audible
+// in sound. The sound therefore keeps its delay and follows in silence, by
+// repeating or leaving out some of it. Without silence it jumps, by a short
+// crossfade: at once for a difference of half a second or more, after ten seconds
+// for more than 20 ms.
 package sound
 
 import (
 	"math"
 	"sync"
 	"time"
+
+	"touchline/media"
 )
 
 const (
 	// Rate of all PCM here, in Hz.
 	Rate = 48000
-	// spare is kept beyond what pictures may be held back, longest bounds one piece.
+	// spare is kept beyond the longest delay; longest bounds one piece. In samples.
 	spare, longest = 3 * Rate, Rate
-	// block is the grain of silence: 10 ms.
+	// block is the unit of silence detection: 10 ms.
 	block = Rate / 100
-	// silentRun is how many samples of silence there must be to move in: 100 ms.
+	// silentRun is the shortest silence in which the delay may change: 100 ms.
 	silentRun = Rate / 10
-	// look bounds how far silence is looked for, in samples to either side.
+	// look bounds the search for silence, in samples to either side.
 	look = 2 * Rate
 	// fade is the length of a crossfade: 10 ms.
 	fade = Rate / 100
 	// silenceRMS is -46 dBFS: a block below it is silence.
 	silenceRMS = 164
-	// leastDelay lets packets be late and out of order even where the picture is not held back.
+	// leastDelay allows for late packets and reordering even where the picture is not delayed.
 	leastDelay = 60 * Rate / 1000
-	// near is a difference that nothing is done about, close one that may stay for patience, far one that may not.
+	// A difference up to near is ignored, one up to closeBy stays, one up to far may last for patience. In samples.
 	near     = 5 * Rate / 1000
 	closeBy  = 20 * Rate / 1000
 	far      = Rate / 2
 	patience = 10 * time.Second
-	// maxLip bounds what sender reports may say about the ways of picture and sound: beyond, their clocks are not one.
+	// maxLip bounds the difference of transit between picture and sound by sender reports; a larger one means different clocks.
 	maxLip = 500 * time.Millisecond
-	// maxDrift is how far arrival and media time may come apart within one stream before it is taken for a new one.
+	// maxDrift is the largest difference between arrival and media time within one stream; a larger one begins a new stream.
 	maxDrift = 2 * Rate
-	// unknownAfter is how long after its time a sample that did not come counts as silence.
+	// unknownAfter is how long after its time a missing sample counts as silence.
 	unknownAfter = 300 * Rate / 1000
-	// attack and release are the times of the whole way down and up, when speech begins and ends.
+	// attack and release are the times to lower the sound when speech begins and to raise it when speech ends.
 	attack  = 50 * time.Millisecond
 	release = 300 * time.Millisecond
-	// gainStep is how often the gain changes on that way, in samples: each millisecond.
+	// gainStep is the interval of gain changes, in samples: 1 ms.
 	gainStep = Rate / 1000
 )
 
-// Stats count what a Line did since the start.
+// Stats are the state and the running totals of a Line.
 type Stats struct {
-	// Offset is by how much the sound is heard later than the picture with its capture time is shown; negative
-	// when it is earlier.
+	// Offset is the time from the picture to the sound with the same capture time; negative when the sound is earlier.
 	Offset time.Duration
-	// Delay is how long after its arrival sound is heard now.
+	// Delay is the time from arrival to hearing.
 	Delay time.Duration
 	// Reports is set when sender reports of both tracks are used.
 	Reports bool
-	// Moves is how often the delay followed the picture in silence, Jumps how often by a crossfade.
+	// Moves and Jumps count the changes of delay: in silence, and by a crossfade.
 	Moves, Jumps uint64
-	// Late counts samples that came after they should have been heard.
+	// Late counts samples that arrived too late to be heard.
 	Late uint64
 }
 
-// Line holds sound back. Its methods read no clock and are safe for concurrent use.
+// Line delays sound. Its methods read no clock and are safe for concurrent use.
 type Line struct {
 	duck float64 // dB
-	held int64   // samples that are kept
+	held int64   // capacity in samples
 
 	mu   sync.Mutex
 	ring []int16 // by position modulo its length
 	loud []bool  // by block
 	base time.Time
 	end  int64 // position after the newest sample
-	some bool  // anything came
+	some bool  // sound was pushed
 
-	stream  uint32 // that Push was given last
+	stream  uint32 // of the latest piece
 	shift   int64  // position of media time 0
 	drift   int64  // of arrival against position
 	lag     time.Duration
@@ -102,35 +101,35 @@ type Line struct {
 	}
 
 	reading bool
-	cursor  int64 // position after the newest sample read
-	behind  int64 // samples from arrival to hearing
-	off     int64 // of that against the picture
-	since   time.Time
-	gain    float64 // dB, 0 or less
+	cursor  int64     // position after the newest sample read
+	behind  int64     // samples from arrival to hearing
+	off     int64     // difference to the picture, in samples
+	since   time.Time // of a difference larger than near
+	gain    float64   // dB, 0 or less
 
 	stats Stats
 }
 
-// NewLine makes a Line for delays of up to most that lowers its sound by duckDB decibels under speech.
+// NewLine makes a Line for delays up to most that lowers its sound by duckDB decibels under speech.
 func NewLine(most time.Duration, duckDB float64) *Line {
 	blocks := (count(max(0, most)) + spare) / block
 	return &Line{duck: max(0, duckDB), held: blocks * block, ring: make([]int16, blocks*block), loud: make([]bool, blocks)}
 }
 
-// Piece is some decoded sound.
+// Piece is decoded sound.
 type Piece struct {
-	// Stream changes when media time starts anew.
+	// Stream changes when media time restarts.
 	Stream uint32
-	// Media time of the first sample, in samples.
+	// Media is the media time of the first sample, in samples.
 	Media int64
-	// Arrival is that on the local clock, without the network's jitter.
+	// Arrival is Media on the local clock, without network jitter.
 	Arrival time.Time
-	// NTP is its capture time by the sender's clock; zero when not known.
+	// NTP is its capture time by the sender's clock; zero when unknown.
 	NTP time.Time
 	PCM []int16
 }
 
-// Push takes sound.
+// Push adds sound.
 func (l *Line) Push(p Piece) {
 	if len(p.PCM) == 0 || len(p.PCM) > longest {
 		return
@@ -143,7 +142,7 @@ func (l *Line) Push(p Piece) {
 	arrived := l.place(p.Arrival)
 	if l.drift = arrived - (p.Media + l.shift); p.Stream != l.stream || l.drift > maxDrift || l.drift < -maxDrift {
 		if p.Stream != l.stream {
-			l.end = min(l.end, arrived) // what the stream before has for later is not heard
+			l.end = min(l.end, arrived) // drops the rest of the previous stream
 		}
 		l.stream, l.shift, l.drift = p.Stream, arrived-p.Media, 0
 	}
@@ -151,8 +150,8 @@ func (l *Line) Push(p Piece) {
 	l.store(p.Media+l.shift, p.PCM)
 }
 
-// Picture takes the times of a shown picture: it arrived, was captured by the sender's
-// clock (zero when not known) and is due.
+// Picture sets the times of a picture: its arrival, its capture by the sender's clock
+// (zero when unknown) and when it is due.
 func (l *Line) Picture(arrival, ntp, due time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,14 +159,14 @@ func (l *Line) Picture(arrival, ntp, due time.Time) {
 	l.picture.lag, l.picture.lagged = arrival.Sub(ntp), !ntp.IsZero()
 }
 
-// Heard reports whether sound has ever come.
+// Heard reports whether sound was ever pushed.
 func (l *Line) Heard() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.some
 }
 
-// Slack is how long a packet may be waited for.
+// Slack returns how late a packet may come to be heard.
 func (l *Line) Slack() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,15 +183,15 @@ func (l *Line) Stats() Stats {
 	return s
 }
 
-// place converts a moment to a position.
+// place converts a time to a position.
 func (l *Line) place(t time.Time) int64 { return count(t.Sub(l.base)) }
 
-// count converts a time to samples, span samples to their time.
-func count(d time.Duration) int64 { return int64(d) * 6 / 125000 }
+// count converts a duration to samples, span samples to a duration.
+func count(d time.Duration) int64 { return media.DurationToTicks(d, Rate) }
 
-func span(n int64) time.Duration { return time.Duration(n * 125000 / 6) }
+func span(n int64) time.Duration { return media.TicksToDuration(n, Rate) }
 
-// store puts samples where they belong.
+// store writes samples to the ring.
 func (l *Line) store(at int64, pcm []int16) {
 	if at > l.end {
 		l.clear(max(l.end, at-l.held), at)
@@ -206,22 +205,22 @@ func (l *Line) store(at int64, pcm []int16) {
 		l.stats.Late += uint64(len(pcm))
 	}
 	for b := floor(at); b < stop; b += block {
-		l.judge(b)
+		l.measure(b)
 	}
 }
 
-// clear makes silence of what did not come.
+// clear fills a gap with silence.
 func (l *Line) clear(from, to int64) {
 	for p := from; p < to; p++ {
 		l.ring[l.index(p)] = 0
 	}
 	for b := floor(from); b < to; b += block {
-		l.judge(b)
+		l.measure(b)
 	}
 }
 
-// judge marks a block as loud or silent.
-func (l *Line) judge(b int64) {
+// measure marks a block as loud or silent.
+func (l *Line) measure(b int64) {
 	sum := 0.0
 	i := l.index(b)
 	for _, v := range l.ring[i : i+block] {
@@ -232,10 +231,10 @@ func (l *Line) judge(b int64) {
 
 func (l *Line) index(p int64) int { return int(((p % l.held) + l.held) % l.held) }
 
-// floor is the beginning of p's block.
+// floor returns the start of p's block.
 func floor(p int64) int64 { return p - ((p%block)+block)%block }
 
-// sample is what came for a position, or nothing.
+// sample returns the sample of a position, 0 if there is none.
 func (l *Line) sample(p int64) int16 {
 	if p >= l.end || p < l.end-l.held {
 		return 0
@@ -243,7 +242,7 @@ func (l *Line) sample(p int64) int16 {
 	return l.ring[l.index(p)]
 }
 
-// lip is how much longer the picture's way is than the sound's, by sender reports.
+// lip returns by how much the picture's transit exceeds the sound's, by sender reports.
 func (l *Line) lip() (time.Duration, bool) {
 	if !l.lagged || !l.picture.lagged {
 		return 0, false
@@ -252,7 +251,7 @@ func (l *Line) lip() (time.Duration, bool) {
 	return d, d.Abs() <= maxLip
 }
 
-// wanted is how many samples after its arrival sound should be heard.
+// wanted returns the delay from arrival to hearing that matches the picture, in samples.
 func (l *Line) wanted() int64 {
 	d := l.picture.delay
 	if lip, ok := l.lip(); ok {
@@ -261,15 +260,15 @@ func (l *Line) wanted() int64 {
 	return max(leastDelay, count(d)) + l.drift
 }
 
-// Read makes the sound that is heard from a moment on, lowered when speech is set.
-// Frames follow each other; one that was left out is skipped. some is false when
-// there is nothing but silence.
+// Read fills dst with the sound heard from a given time on, lowered when speech is set.
+// Calls are in order of time; a gap between them skips sound. some is false for
+// silence.
 func (l *Line) Read(at time.Time, dst []int16, speech bool) (some bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(dst)
 	if !l.some || !l.picture.known {
-		l.turn(dst, speech)
+		l.adjustGain(dst, speech)
 		return false
 	}
 	now := l.place(at)
@@ -284,16 +283,16 @@ func (l *Line) Read(at time.Time, dst []int16, speech bool) (some bool) {
 		dst[i] = int16(v)
 		some = some || v != 0
 	}
-	l.turn(dst, speech)
+	l.adjustGain(dst, speech)
 	return some
 }
 
-// follow decides where to read: from is where it would have gone on, to where it goes on.
+// follow returns where to read: from is the next position without a change of delay, to the one with it.
 func (l *Line) follow(now int64, at time.Time) (from, to int64) {
 	want := l.wanted()
 	from = now - l.behind
 	if !l.reading || from >= l.end+far || from < l.end-l.held {
-		l.reading, l.behind, l.off = true, want, 0 // there is nothing to be heard yet, or not any more
+		l.reading, l.behind, l.off = true, want, 0 // no sound yet, or no longer
 		l.since = at
 		return now - want, now - want
 	}
@@ -313,7 +312,7 @@ func (l *Line) follow(now int64, at time.Time) (from, to int64) {
 	return from, now - l.behind
 }
 
-// inSilence returns how far reading can move on (back when negative) without leaving the silence around p.
+// inSilence returns how far reading can skip (repeat when negative) within the silence around p.
 func (l *Line) inSilence(p, now, off int64) int64 {
 	known := max(l.end, now-unknownAfter)
 	silent := func(b int64) bool {
@@ -344,8 +343,8 @@ func (l *Line) inSilence(p, now, off int64) int64 {
 	return min(0, max(off, first+fade-p))
 }
 
-// turn follows the gain that is wanted.
-func (l *Line) turn(dst []int16, speech bool) {
+// adjustGain moves the gain towards its target and applies it.
+func (l *Line) adjustGain(dst []int16, speech bool) {
 	target, step := 0.0, l.duck*float64(time.Millisecond)/float64(release)
 	if speech {
 		target, step = -l.duck, l.duck*float64(time.Millisecond)/float64(attack)

@@ -131,7 +131,7 @@ func TestPlayer(t *testing.T) {
 				require.Less(t, level(got, 4000*ms, 2000), -40.0)
 			}
 		}
-		require.Zero(t, p.Stats().MixDrops)
+		require.Zero(t, p.Stats().MixLost)
 	})
 }
 

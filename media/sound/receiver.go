@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// maxWait is the longest that a packet which did not come is waited for.
+	// maxWait bounds the wait for a missing packet.
 	maxWait = 200 * time.Millisecond
-	// maxPending bounds the packets that wait behind a hole.
+	// maxPending bounds the packets that wait behind a gap.
 	maxPending = 64
 	// maxPacket is the longest sound of one Opus packet: 120 ms.
 	maxPacket = Rate * 120 / 1000
-	// maxConceal is the longest hole that is filled by a guess; what is longer is silence.
+	// maxConceal is the longest gap that is concealed; a longer one is silence.
 	maxConceal = Rate * 100 / 1000
-	// maxStep is how far timestamps may move apart from the time that passes, between two packets of one stream.
+	// maxStep bounds the difference between timestamps and arrival times of two packets of one stream.
 	maxStep = time.Second
-	// decoderDelay is how much later sound comes out of encoder and decoder than its timestamp says, in samples.
+	// decoderDelay is the delay of encoder and decoder together, in samples.
 	decoderDelay = 312
 )
 
-// ReceiverStats count what a Receiver got since the start.
+// ReceiverStats are the running totals of a Receiver.
 type ReceiverStats struct {
-	Packets   uint64 // with sound
-	Lost      uint64 // given up
-	Concealed uint64 // samples guessed, from the packet behind the hole or from the sound before it
-	Bad       uint64 // that could not be decoded
+	Packets   uint64 // decoded
+	Lost      uint64 // not received in time
+	Concealed uint64 // samples made by FEC or packet loss concealment
+	Bad       uint64 // packets that could not be decoded
 }
 
-// Receiver makes sound of the RTP packets of Opus tracks (RFC 7587), one after
-// the other, and gives it to a Line. All methods are safe for concurrent use.
+// Receiver decodes the RTP packets of Opus tracks (RFC 7587), one track after
+// another, into a Line. All methods are safe for concurrent use.
 type Receiver struct {
 	line *Line
 
@@ -47,10 +47,10 @@ type Receiver struct {
 	clock   *ingest.Clock
 	next    uint16    // sequence number
 	media   int64     // unwrapped timestamp after the newest decoded sample
-	newest  uint32    // timestamp that unwrapped is for
+	newest  uint32    // timestamp of the latest packet
 	came    time.Time // when that packet came
-	unwrap  int64
-	length  int // samples of the newest packet
+	unwrap  int64     // newest, unwrapped
+	length  int       // samples of the newest packet
 	gap     bool
 	pending map[uint16]waiting
 	pcm     [maxPacket]int16
@@ -62,7 +62,7 @@ type waiting struct {
 	at     time.Time
 }
 
-// NewReceiver makes one for a Line.
+// NewReceiver makes a Receiver for a Line.
 func NewReceiver(line *Line) (*Receiver, error) {
 	dec, err := opus.NewDecoder(Rate, 1)
 	if err != nil {
@@ -71,7 +71,7 @@ func NewReceiver(line *Line) (*Receiver, error) {
 	return &Receiver{line: line, dec: dec, pending: map[uint16]waiting{}}, nil
 }
 
-// Begin makes ready for another track.
+// Begin prepares for another track.
 func (r *Receiver) Begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *Receiver) Stats() ReceiverStats {
 	return r.stats
 }
 
-// SenderReport takes the clocks of an RTCP sender report of the track.
+// SenderReport sets the clocks by an RTCP sender report of the track.
 func (r *Receiver) SenderReport(ntp time.Time, timestamp uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,8 +94,8 @@ func (r *Receiver) SenderReport(ntp time.Time, timestamp uint32) {
 	}
 }
 
-// WriteRTP takes a packet and the moment it came. The packet is not changed, and
-// kept until those before it have come or are given up.
+// WriteRTP adds a packet that came at a given time. The packet is not changed, and is
+// kept until those before it have come or count as lost.
 func (r *Receiver) WriteRTP(p *rtp.Packet, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,7 @@ func (r *Receiver) WriteRTP(p *rtp.Packet, at time.Time) {
 		r.begin(p)
 	}
 	if int16(p.SequenceNumber-r.next) < 0 {
-		return // came too late, or twice
+		return // late, or a duplicate
 	}
 	r.pending[p.SequenceNumber] = waiting{p, at}
 	for len(r.pending) > 0 {
@@ -128,7 +128,7 @@ func (r *Receiver) begin(p *rtp.Packet) {
 	r.began, r.ssrc, r.next = true, p.SSRC, p.SequenceNumber
 	r.restart(p.Timestamp)
 	clear(r.pending)
-	_ = r.dec.Init(Rate, 1) // with the same figures that worked before
+	_ = r.dec.Init(Rate, 1) // succeeded with these values before
 }
 
 // restart begins a new stream at a timestamp.
@@ -155,7 +155,7 @@ func (r *Receiver) giveUp(now time.Time) bool {
 func (r *Receiver) decode(w waiting) {
 	p := w.packet
 	if len(p.Payload) == 0 {
-		return // the server's own padding
+		return // padding from the SFU
 	}
 	step := span(int64(int32(p.Timestamp - r.newest)))
 	if r.length > 0 && (step < -maxStep || step > maxStep+max(0, w.at.Sub(r.came))) {
@@ -164,7 +164,7 @@ func (r *Receiver) decode(w waiting) {
 	media := r.unwrap + int64(int32(p.Timestamp-r.newest))
 	r.came = w.at
 	if r.newest, r.unwrap = p.Timestamp, media; media < r.media && r.length > 0 {
-		media = r.media // overlaps what is there
+		media = r.media // overlaps earlier sound
 	}
 	arrival := r.clock.Map(span(media), w.at)
 	if r.gap {
@@ -181,8 +181,8 @@ func (r *Receiver) decode(w waiting) {
 	r.media, r.length = media+int64(n), n
 }
 
-// conceal fills the hole that lost packets left in front of one, with its help.
-// A hole without a packet missing is a pause of the sender, and stays.
+// conceal fills the gap of lost packets before the next one, with the help of its
+// FEC. A gap without a missing packet is a pause of the sender (DTX), and stays.
 func (r *Receiver) conceal(next []byte, media int64) {
 	hole := media - r.media
 	if r.length == 0 || hole <= 0 || hole > maxConceal || hole%int64(r.length) != 0 {

@@ -20,8 +20,7 @@ const (
 	Webcam Kind = "webcam"
 )
 
-// Address is where a source is. Its String is fit to be shown: it has no
-// password and no query values. The zero value is no address.
+// Address of a source. Its String has no secrets. The zero value is no address.
 type Address struct {
 	Kind Kind
 	// URL with the secrets, without a user when there is none; nil for files and devices.
@@ -35,7 +34,7 @@ const maxAddress = 4096
 
 // ParseAddress reads a URL (rtsp, rtsps, http, https, file), a device
 // (/dev/video0, webcam, webcam:NAME) or the path of a file. Passwords may contain
-// what a URL would have to escape, apart from "/". No error repeats the address.
+// characters that a URL has to escape, except "/". No error repeats the address.
 func ParseAddress(text string) (Address, error) {
 	text = strings.TrimSpace(text)
 	switch {
@@ -77,8 +76,7 @@ func ParseAddress(text string) (Address, error) {
 	return Address{Kind: kind, URL: u}, nil
 }
 
-// parseURL is url.Parse that bears passwords as people type them, and whose
-// errors repeat nothing.
+// parseURL is url.Parse for passwords that are not escaped, with errors that do not repeat the address.
 func parseURL(scheme, rest string) (*url.URL, error) {
 	var user *url.Userinfo
 	end := strings.IndexByte(rest, '/')
@@ -108,8 +106,7 @@ func unescape(s string) string {
 	return s
 }
 
-// String is the address without its secrets: no user, no password, and no
-// values in the query, where cameras often want a password as well.
+// String returns the address without user, password and query values, which often contain a password.
 func (a Address) String() string {
 	if a.URL == nil {
 		if a.Kind == Webcam {
@@ -120,7 +117,7 @@ func (a Address) String() string {
 	return Redacted(a.URL)
 }
 
-// Redacted is a URL without user, password, fragment and query values.
+// Redacted returns a URL without user, password, fragment and query values.
 func Redacted(u *url.URL) string {
 	c := *u
 	c.User, c.Fragment, c.RawFragment = nil, "", ""
@@ -138,8 +135,8 @@ func Redacted(u *url.URL) string {
 	return c.String()
 }
 
-// Hide takes the address's secrets out of a text, for errors of libraries and
-// programs that repeat what they were given.
+// Hide removes the address's secrets from a text, such as an error of a library or
+// program that repeats its input.
 func (a Address) Hide(text string) string {
 	if a.URL == nil {
 		return text
@@ -159,7 +156,7 @@ func (a Address) Hide(text string) string {
 		plain, _ := url.QueryUnescape(value)
 		secrets = append(secrets, value, plain)
 	}
-	// The longest first, so that no rest of one stays behind.
+	// The longest first, as one may contain another.
 	slices.SortFunc(secrets, func(x, y string) int { return len(y) - len(x) })
 	for _, s := range secrets {
 		if len(s) >= 3 || s != "" && a.isPassword(s) {

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// Allow says which addresses may be opened. The zero value allows none.
+// Allow selects the addresses that may be opened. The zero value allows none.
 type Allow struct {
 	// Public addresses of the internet.
 	Public bool
-	// Private ones: RFC 1918, RFC 4193, RFC 6598. An IP camera has one.
+	// Private addresses, such as those of IP cameras: RFC 1918, RFC 4193, RFC 6598.
 	Private bool
 	// Loopback is this machine.
 	Loopback bool
-	// LinkLocal is 169.254.0.0/16 and fe80::/10, where clouds keep their machines' secrets.
+	// LinkLocal is 169.254.0.0/16 and fe80::/10, where cloud providers serve credentials.
 	LinkLocal bool
 	// Files of this machine, its devices included.
 	Files bool
@@ -32,10 +32,10 @@ func AllowEverything() Allow {
 	return Allow{Public: true, Private: true, Loopback: true, LinkLocal: true, Files: true}
 }
 
-// AllowCameras is for addresses typed into the page of one's own machine.
+// AllowCameras is for addresses typed into the page on the user's own machine.
 func AllowCameras() Allow { return Allow{Public: true, Private: true} }
 
-// AllowPublic is for addresses that strangers give.
+// AllowPublic is for untrusted addresses.
 func AllowPublic() Allow { return Allow{Public: true} }
 
 // ParseAllow reads a list of public, private, loopback, link-local, files, all and none.
@@ -63,73 +63,46 @@ func ParseAllow(words []string) (Allow, error) {
 	return a, nil
 }
 
-// Ranges that the standard library does not distinguish.
-func sharedRanges() []netip.Prefix { // RFC 6598, RFC 2544, RFC 6890, RFC 5737, RFC 3849: inside a private network at best
-	return []netip.Prefix{
-		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("198.18.0.0/15"),
-		netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("192.0.2.0/24"),
-		netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"),
-		netip.MustParsePrefix("2001:db8::/32"),
-	}
-}
-
-func deadRanges() []netip.Prefix { // RFC 1122, RFC 1112, Teredo and old site-local: no camera's
-	return []netip.Prefix{
-		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("240.0.0.0/4"),
-		netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("fec0::/10"),
-	}
-}
-
-// Check judges one address.
+// Check returns ErrNotAllowed for an address that may not be opened.
 func (a Allow) Check(ip netip.Addr) error {
-	kind, ok := a.judge(ip)
+	kind, ok := a.classify(ip)
 	if !ok {
-		return fmt.Errorf("%w: %s is %s; sources.allow says which addresses may be opened", ErrNotAllowed, ip, kind)
+		return fmt.Errorf("%w: %s is %s; set sources.allow to permit it", ErrNotAllowed, ip, kind)
 	}
 	return nil
 }
 
-func (a Allow) judge(ip netip.Addr) (kind string, ok bool) {
+// classify returns the kind of an address, and whether it is allowed.
+func (a Allow) classify(ip netip.Addr) (kind string, ok bool) {
 	ip = ip.Unmap().WithZone("")
-	in := func(p netip.Prefix) bool { return p.Contains(ip) }
+	in := func(prefixes ...string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return netip.MustParsePrefix(p).Contains(ip) })
+	}
 	switch {
 	case !ip.IsValid():
 		return "not an address", false
-	case ip.IsUnspecified(): // the kernel takes it for loopback
+	case ip.IsUnspecified(), ip.IsLoopback(): // the kernel treats the unspecified address as loopback
 		return "this machine", a.Loopback
-	case ip.IsLoopback():
-		return "this machine", a.Loopback
-	case ip.IsMulticast(), slices.ContainsFunc(deadRanges(), in):
+	case ip.IsMulticast(), in("0.0.0.0/8", "240.0.0.0/4", "2001::/32", "fec0::/10"): // RFC 1122, RFC 1112, Teredo, old site-local
 		return "an unusable address", false
 	case ip.IsLinkLocalUnicast():
 		return "link-local", a.LinkLocal
-	case ip.IsPrivate(), slices.ContainsFunc(sharedRanges(), in):
+	case ip.IsPrivate(), in("100.64.0.0/10", "198.18.0.0/15", "192.0.0.0/24", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24",
+		"2001:db8::/32"): // RFC 6598, RFC 2544, RFC 6890, RFC 5737, RFC 3849
 		return "private", a.Private
-	}
-	if inner, wrapped := embedded(ip); wrapped {
-		return a.judge(inner)
+	// Packets to these addresses may reach the IPv4 address inside.
+	case in("64:ff9b::/96", "::/96"): // NAT64 (RFC 6052), IPv4-compatible (RFC 4291)
+		b := ip.As16()
+		return a.classify(netip.AddrFrom4([4]byte(b[12:16])))
+	case in("2002::/16"): // 6to4 (RFC 3056)
+		b := ip.As16()
+		return a.classify(netip.AddrFrom4([4]byte(b[2:6])))
 	}
 	return "public", a.Public
 }
 
-// embedded takes the IPv4 address out of one of NAT64 (RFC 6052), 6to4 (RFC
-// 3056) or an IPv4-compatible one (RFC 4291): the packet may end up there.
-func embedded(ip netip.Addr) (netip.Addr, bool) {
-	if !ip.Is6() {
-		return ip, false
-	}
-	b := ip.As16()
-	switch {
-	case netip.MustParsePrefix("64:ff9b::/96").Contains(ip), netip.MustParsePrefix("::/96").Contains(ip):
-		return netip.AddrFrom4([4]byte(b[12:16])), true
-	case netip.MustParsePrefix("2002::/16").Contains(ip):
-		return netip.AddrFrom4([4]byte(b[2:6])), true
-	}
-	return ip, false
-}
-
-// Control is a net.Dialer's: it sees the address that is really dialled, after
-// names were resolved and redirects followed, and refuses what is not allowed.
+// Control is for net.Dialer. It checks the address that is really dialled, after
+// name resolution and redirects.
 func (a Allow) Control(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -138,13 +111,12 @@ func (a Allow) Control(_, address string, _ syscall.RawConn) error {
 	return a.Check(ap.Addr())
 }
 
-// Dialer dials allowed addresses only. A camera that is off must be noticed
-// soon, because it may come back any moment.
+// Dialer dials allowed addresses only. Its timeout is short, as a camera that is off may come back at any time.
 func (a Allow) Dialer() *net.Dialer {
 	return &net.Dialer{Timeout: 3 * time.Second, KeepAlive: 15 * time.Second, Control: a.Control}
 }
 
-// Insecure has a client of Allow take any certificate: most cameras make their own.
+// Insecure makes a client of Allow accept any certificate: most cameras have self-signed ones.
 func Insecure(c *http.Client) {
 	if t, ok := c.Transport.(*http.Transport); ok {
 		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the user's choice, off by default
@@ -154,9 +126,8 @@ func Insecure(c *http.Client) {
 // maxRedirects bounds the redirects that are followed.
 const maxRedirects = 5
 
-// Client opens allowed addresses only, whatever it is redirected to. It uses no
-// proxy and keeps no connection for later; the answer's headers must come within
-// ten seconds.
+// Client opens allowed addresses only, also after redirects. It uses no proxy and
+// no keep-alive; the response headers must come within ten seconds.
 func (a Allow) Client() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -178,7 +149,7 @@ func (a Allow) Client() *http.Client {
 	}
 }
 
-// PacketConn is one whose WriteTo reaches allowed addresses only.
+// PacketConn wraps a connection so that WriteTo sends to allowed addresses only.
 func (a Allow) PacketConn(c net.PacketConn) net.PacketConn {
 	if udp, ok := c.(*net.UDPConn); ok {
 		return &checkedUDP{UDPConn: udp, allow: a}
@@ -208,7 +179,7 @@ func (c *checkedConn) WriteTo(b []byte, to net.Addr) (int, error) {
 	return c.PacketConn.WriteTo(b, to)
 }
 
-// checkedUDP keeps what a UDP socket can do beside reading and writing.
+// checkedUDP keeps the other methods of a UDP socket.
 type checkedUDP struct {
 	*net.UDPConn
 	allow Allow

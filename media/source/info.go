@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Info describes a source as the page and the API show it: a camera, a stream,
-// a file or a WHIP sender that the program publishes into the room as a participant.
+// Info describes a source for the page and the API: a camera, a stream, a file or a
+// WHIP sender that the program publishes into the room as a participant.
 type Info struct {
 	ID string `json:"id"`
 	// Kind is rtsp, http, file, webcam or whip.
@@ -17,7 +17,7 @@ type Info struct {
 	Address string `json:"address,omitempty"`
 	// Identity of the participant.
 	Identity string `json:"identity"`
-	// Fixed sources came from the command line or by themselves: they are not changed here.
+	// Fixed is set for sources of the command line and WHIP senders, which the API does not change.
 	Fixed bool `json:"fixed,omitempty"`
 	// Watched is set when the bot watches it.
 	Watched bool `json:"watched"`
@@ -27,38 +27,38 @@ type Info struct {
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason,omitempty"`
 
-	// Codec and size of what the camera sends, "" and 0 before its first picture.
+	// Codec and size of the picture, "" and 0 before the first one.
 	Codec  string `json:"codec,omitempty"`
 	Width  int    `json:"width"`
 	Height int    `json:"height"`
-	// FPS in pictures a second and BitRate in bit/s, 0 while nothing comes.
+	// FPS in pictures a second and BitRate in bit/s, 0 without a picture.
 	FPS     float64 `json:"fps"`
 	BitRate int     `json:"bit_rate"`
 	// KeyFrameInterval in seconds, 0 when unknown.
 	KeyFrameInterval float64 `json:"key_frame_interval"`
-	// Sound is set when sound comes as well.
+	// Sound is set when the source has sound.
 	Sound bool `json:"sound"`
-	// Transcoded says why the picture is transcoded, "" when it passes as it is.
+	// Transcoded is the reason why the picture is transcoded, "" when it is not.
 	Transcoded string `json:"transcoded,omitempty"`
-	// Advice says what to set at the camera, "" when nothing needs to be.
+	// Advice names settings to change at the camera, "" for none.
 	Advice string `json:"advice,omitempty"`
 }
 
-// Request asks for a source to be brought into the room.
+// Request is a request to publish a source into the room.
 type Request struct {
 	// URL of the camera or stream.
 	URL string `json:"url"`
-	// Name for people; "" takes the address.
+	// Name for people; "" is the address.
 	Name string `json:"name"`
-	// Transport of RTSP: tcp, udp, or "" for tcp and udp where the camera refuses it.
+	// Transport of RTSP: tcp, udp, or "" for tcp with a fallback to udp.
 	Transport string `json:"transport"`
-	// Insecure takes any certificate.
+	// Insecure accepts any certificate.
 	Insecure bool `json:"insecure"`
-	// Watch has the bot look at it; it does when this is not set.
+	// Watch makes the bot watch it; nil is true.
 	Watch *bool `json:"watch"`
 }
 
-// Change is a change of a source; nil fields stay.
+// Change is a change of a source; nil fields keep their value.
 type Change struct {
 	URL       *string `json:"url"`
 	Name      *string `json:"name"`
@@ -76,19 +76,19 @@ type RoomCamera struct {
 	Watched bool   `json:"watched"`
 }
 
-// WHIPEndpoint is where a sender such as OBS sends to.
+// WHIPEndpoint is the destination for a sender such as OBS.
 type WHIPEndpoint struct {
-	// Path below the page's own address.
+	// Path below the page's address.
 	Path string `json:"path"`
-	// Key to be sent as bearer token.
+	// Key is the bearer token.
 	Key string `json:"key"`
 }
 
 var (
 	// ErrNotFound is returned when there is no source with the id.
 	ErrNotFound = errors.New("there is no such source")
-	// ErrTooMany is returned when the room has as many as it may have.
+	// ErrTooMany is returned when the room has reached sources.max.
 	ErrTooMany = errors.New("no more sources may be open in this room; remove one, or raise sources.max")
-	// ErrFixed is returned for a source that is not changed while running.
-	ErrFixed = errors.New("this source came from the command line or by itself; it is not changed here")
+	// ErrFixed is returned for a source with Info.Fixed.
+	ErrFixed = errors.New("this source came from the command line or is a WHIP sender; it cannot be changed here")
 )

@@ -1,43 +1,44 @@
 package source
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// KeyFrameLimit is how far apart key frames may be: a new viewer waits that
-// long for a picture at worst.
+// KeyFrameLimit is the longest good interval of key frames: a new viewer waits up to
+// that long for a picture.
 const KeyFrameLimit = 2 * time.Second
 
 const (
-	// askSpacing joins requests that come together.
+	// askSpacing is the time within which requests count as one.
 	askSpacing = 400 * time.Millisecond
-	// answerTime is in which a sender that heeds requests sends its key frame.
+	// answerTime is the time in which a sender that answers requests sends its key frame.
 	answerTime = time.Second
-	// goodInRow is how many short distances show that the camera was set right.
+	// goodInRow is the number of short intervals after which the source is no longer slow.
 	goodInRow = 3
-	// lossySpan is in which lossyGaps gaps make a way that loses packets. One costs the picture up to the next
-	// key frame, and may be chance.
+	// lossyGaps gaps within lossySpan make a lossy source.
 	lossySpan = 30 * time.Second
 	lossyGaps = 3
 )
 
-// keyWatch finds sources whose key frames stay more than KeyFrameLimit apart
-// although two were asked for. Senders that answer requests may leave as much
-// time between them as they like. Where packets are missing there may have been
-// a key frame, so a gap counts as one that came. It reads no clock.
+// keyWatch finds sources whose key frames are more than KeyFrameLimit apart after two
+// requests. Senders that answer requests may have longer intervals. A gap counts as a
+// key frame, as the lost packets may have been one. It reads no clock.
 type keyWatch struct {
 	total         int       // requests since the source was opened
-	asked         int       // since the newest key frame
+	asked         int       // requests since the newest key frame
 	first, newest time.Time // of those
 	gap           time.Time // the newest since the newest key frame, zero for none
 	good          int
 	slow          bool
 }
 
-// open begins a new stream; what was found of the one before holds until it is disproved.
+// open begins a new stream, with the result for the previous one.
 func (k *keyWatch) open() {
 	*k = keyWatch{slow: k.slow}
 }
 
-// ask notes a request for a key frame.
+// ask records a request for a key frame.
 func (k *keyWatch) ask(now time.Time) {
 	if k.asked > 0 && now.Sub(k.newest) < askSpacing {
 		return
@@ -50,13 +51,13 @@ func (k *keyWatch) ask(now time.Time) {
 	k.total++
 }
 
-// missing notes that packets are missing.
+// missing records a gap.
 func (k *keyWatch) missing(now time.Time) {
 	k.gap, k.asked = now, 0
 }
 
-// key notes a key frame. every is its distance from the one before in media time, 0 when unknown. With a gap
-// between them it is the most that it can have been.
+// key records a key frame. every is the interval from the previous one in media time, 0 when unknown; with a gap it
+// is an upper bound.
 func (k *keyWatch) key(now time.Time, every time.Duration) {
 	switch {
 	case every <= 0:
@@ -74,29 +75,29 @@ func (k *keyWatch) key(now time.Time, every time.Duration) {
 	k.asked, k.gap = 0, time.Time{}
 }
 
-// check notes that time went by without a key frame.
+// check detects a missing key frame.
 func (k *keyWatch) check(now time.Time) {
 	if k.asked >= 2 && now.Sub(k.first) > KeyFrameLimit {
 		k.slow, k.good = true, 0
 	}
 }
 
-// lossWatch finds ways that lose packets again and again. It reads no clock.
+// lossWatch finds sources with repeated packet loss. It reads no clock.
 type lossWatch struct {
 	gaps  []time.Time // the newest ones
 	lossy bool
 }
 
-// missing notes a gap.
+// missing records a gap.
 func (l *lossWatch) missing(now time.Time) {
 	if len(l.gaps) == lossyGaps {
-		l.gaps = l.gaps[:copy(l.gaps, l.gaps[1:])]
+		l.gaps = slices.Delete(l.gaps, 0, 1)
 	}
 	l.gaps = append(l.gaps, now)
 	l.check(now)
 }
 
-// check notes that time went by.
+// check updates lossy.
 func (l *lossWatch) check(now time.Time) {
 	switch n := len(l.gaps); {
 	case n == lossyGaps && now.Sub(l.gaps[0]) <= lossySpan:

@@ -1,13 +1,12 @@
-// Package source is the vocabulary of cameras: what a source of pictures is,
-// how one is watched over, and which addresses may be opened.
+// Package source defines sources of pictures, their supervision, and the addresses
+// that may be opened.
 //
-// Each kind has a package of its own below this one and implements [Puller]: it
-// opens its camera once and hands on access units until the camera breaks off.
-// A [Supervisor] opens it again and again, reports its state, and
-// notices pictures that stop coming. [Allow] judges the address that is really
-// dialled, and [Address] keeps passwords out of everything that is shown.
+// Each kind of source is a package below this one that implements [Puller]: it opens
+// its camera once and yields access units until the connection ends. A
+// [Supervisor] reopens it, reports its state and detects stalls. [Allow] checks the
+// address that is really dialled, and [Address] keeps passwords out of texts.
 //
-// The package opens nothing itself, decodes nothing, and knows no room.
+// The package opens nothing, decodes nothing, and does not use LiveKit.
 package source
 
 import (
@@ -19,12 +18,11 @@ import (
 	"touchline/media"
 )
 
-// Puller is one camera, file or stream that can be opened.
+// Puller is a camera, file or stream that can be opened.
 type Puller interface {
-	// Pull opens the source and hands on what comes until ctx ends or the source breaks or ends. It
-	// returns when everything it started is gone, soon after ctx ended. The error says why it returned:
-	// one that wraps ErrEnded or is Permanent is not worth another try. Pull may be called again, but not
-	// twice at once.
+	// Pull opens the source and yields its access units until ctx or the source ends, or the source fails. It
+	// returns soon after ctx ended, with everything released. After an error that wraps ErrEnded or is
+	// Permanent there is no retry. Pull may be called again, but not concurrently.
 	Pull(ctx context.Context, out Sink) error
 }
 
@@ -34,45 +32,44 @@ type KeyFramer interface {
 	RequestKeyFrame()
 }
 
-// Sink takes what a source yields. A source calls its functions from one
+// Sink receives the frames of a source. A source calls its functions from one
 // goroutine at a time; they must not block for long.
 type Sink struct {
-	// Frame takes an access unit. Its epoch counts within one Pull.
+	// Frame receives an access unit. Its epoch counts within one Pull.
 	Frame func(media.EncodedFrame)
-	// Missing takes the number of the picture's packets that were lost before the next frame, from sources
-	// that know it. May be nil.
+	// Missing receives the number of video packets that were lost before the next frame, from sources with packet
+	// numbers. May be nil.
 	Missing func(packets uint64)
-	// Opus takes a packet of sound; nil when sound is not wanted.
+	// Opus receives a packet of sound; nil for no sound.
 	Opus func(Opus)
 }
 
-// Opus is one packet of sound (RFC 6716) as it came.
+// Opus is a received packet of sound (RFC 6716).
 type Opus struct {
 	Payload   []byte
 	Timestamp uint32 // in 48 kHz samples; it wraps
 	Marker    bool   // begins a talk spurt
 	Received  time.Time
-	// Arrival and NTP are the capture's time as a picture's are (media.EncodedFrame); zero where the source does not know them.
+	// Arrival and NTP are as in media.EncodedFrame; zero when unknown.
 	Arrival, NTP time.Time
 }
 
 var (
-	// ErrEnded is returned when a source came to its own end, as a file does.
+	// ErrEnded is returned at the end of a source, such as a file.
 	ErrEnded = errors.New("the source came to its end")
-	// ErrStalled is returned when pictures stopped coming.
+	// ErrStalled is returned when pictures have stopped.
 	ErrStalled = errors.New("no picture for some seconds")
-	// ErrNotAllowed is returned when an address may not be opened. It is permanent.
+	// ErrNotAllowed is returned for an address that may not be opened. It is permanent.
 	ErrNotAllowed = errors.New("this address may not be opened")
 )
 
-// permanentError is not worth another try.
+// permanentError is an error without a retry.
 type permanentError struct{ err error }
 
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks an error as one that trying again does not mend: a wrong
-// password, a codec that cannot be read.
+// Permanent marks an error that a retry does not solve, such as a wrong password or an unsupported codec.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -80,8 +77,7 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent reports whether trying again is of no use. After a panic it is not:
-// the same pictures would bring it about again.
+// IsPermanent reports whether a retry is useless. It is after a panic, as the same pictures would cause it again.
 func IsPermanent(err error) bool {
 	var p *permanentError
 	_, crash := rescue.Of(err)

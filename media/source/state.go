@@ -10,15 +10,14 @@ import (
 // State of a source.
 type State uint8
 
-// The states. A source that is tried again after it broke stays Waiting, also
-// during the attempts, until a picture comes.
+// The states. A source stays Waiting during retries, until a picture comes.
 const (
-	Waiting    State = iota // for the camera: it is not there, or nothing is sent yet
-	Connecting              // for the first time, or with a sender that just came
-	Live                    // pictures come
-	Stalled                 // connected, and no picture for some seconds
-	Failed                  // given up; the reason says why
-	Ended                   // the source came to its end, or was stopped
+	Waiting    State = iota // not reachable, or no picture yet
+	Connecting              // first attempt, or a new sender
+	Live                    // sends pictures
+	Stalled                 // connected, without a picture for some seconds
+	Failed                  // no retry; see the reason
+	Ended                   // at its end, or stopped
 )
 
 // String returns the state's name as the API writes it.
@@ -40,12 +39,12 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Status is what is known of a source at one moment.
+// Status of a source at one time.
 type Status struct {
 	State State
-	// Since is when the state was entered.
+	// Since is when the state began.
 	Since time.Time
-	// Reason says in words why the source is not live, without passwords; empty when it is.
+	// Reason why the source is not live, without passwords; empty when it is.
 	Reason string
 	// Attempt counts the openings since the last picture.
 	Attempt int
@@ -54,21 +53,19 @@ type Status struct {
 	Width, Height int
 	// Frames and KeyFrames count since the start. Changes counts changes of codec or size.
 	Frames, KeyFrames, Changes uint64
-	// KeyEvery is the newest distance between key frames with nothing missing between them, in media time;
-	// 0 when unknown.
+	// KeyEvery is the newest interval between key frames without packet loss, in media time; 0 when unknown.
 	KeyEvery time.Duration
-	// Reordered is set when access units come in another order than they are shown in (B frames).
+	// Reordered is set when the decoding order differs from the display order (B frames).
 	Reordered bool
-	// FPS in access units a second and BitRate in bit/s, of the last second or two; 0 while nothing comes.
+	// FPS in access units a second and BitRate in bit/s, of the last second or two; 0 without pictures.
 	FPS     float64
 	BitRate int
-	// Slow is set when key frames stay more than KeyFrameLimit apart although two were asked for.
+	// Slow is set when key frames are more than KeyFrameLimit apart after two requests.
 	Slow bool
-	// Missing counts the packets of the picture that were lost on the way since the start; Lossy is set when it
-	// happens again and again.
+	// Missing counts the lost video packets since the start; Lossy is set for repeated loss.
 	Missing uint64
 	Lossy   bool
-	// Sound is set when sound comes as well.
+	// Sound is set when the source has sound.
 	Sound bool
 }
 
@@ -80,7 +77,7 @@ type Tracker struct {
 	mu        sync.Mutex
 	status    Status
 	lastFrame time.Time
-	began     time.Time // of the wait for a picture
+	began     time.Time // of the latest opening
 	lastPTS   time.Duration
 	lastKey   time.Duration
 	haveKey   bool
@@ -88,28 +85,28 @@ type Tracker struct {
 	keys      keyWatch
 	loss      lossWatch
 
-	rateFrom  time.Time // of the second that is counted
+	rateFrom  time.Time // start of the measurement
 	rateCount int
 	rateBytes int
 }
 
-// rateSpan is over which pictures and bits a second are counted.
+// rateSpan is the length of a measurement of FPS and BitRate.
 const rateSpan = time.Second
 
-// NewTracker returns a Tracker of a source that waits. notify gets every change
-// of state, codec or size, in order, on the goroutine that caused it; it may be nil.
+// NewTracker returns a Tracker in state Waiting. notify is called for every change of
+// state, codec or size, in order, on the goroutine that caused it; it may be nil.
 func NewTracker(now time.Time, notify func(Status)) *Tracker {
 	return &Tracker{notify: notify, status: Status{Since: now}, began: now, lastFrame: now}
 }
 
-// Status returns what is known now.
+// Status returns the present status.
 func (t *Tracker) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.status
 }
 
-// Opening notes an attempt.
+// Opening records an attempt to open the source.
 func (t *Tracker) Opening(now time.Time) {
 	t.change(func(s *Status) bool {
 		t.began = now
@@ -120,7 +117,7 @@ func (t *Tracker) Opening(now time.Time) {
 	})
 }
 
-// Frame notes an access unit.
+// Frame records an access unit.
 func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 	t.change(func(s *Status) bool {
 		changed := t.enter(s, Live, "", now)
@@ -167,7 +164,7 @@ func (t *Tracker) Frame(f media.EncodedFrame, now time.Time) {
 	})
 }
 
-// rate counts pictures and bits a second.
+// rate measures FPS and BitRate.
 func (t *Tracker) rate(s *Status, size int, now time.Time) {
 	if span := now.Sub(t.rateFrom); t.rateFrom.IsZero() || span >= rateSpan {
 		if !t.rateFrom.IsZero() {
@@ -180,7 +177,7 @@ func (t *Tracker) rate(s *Status, size int, now time.Time) {
 	t.rateBytes += size
 }
 
-// KeyFrameAsked notes a viewer's request for a key frame.
+// KeyFrameAsked records a viewer's request for a key frame.
 func (t *Tracker) KeyFrameAsked(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,7 +186,7 @@ func (t *Tracker) KeyFrameAsked(now time.Time) {
 	}
 }
 
-// Missing notes that packets of the picture are missing in front of the next frame.
+// Missing records the number of video packets lost before the next frame.
 func (t *Tracker) Missing(packets uint64, now time.Time) {
 	t.change(func(s *Status) bool {
 		s.Missing += packets
@@ -201,20 +198,19 @@ func (t *Tracker) Missing(packets uint64, now time.Time) {
 	})
 }
 
-// Heard notes a packet of sound.
+// Heard records a packet of sound.
 func (t *Tracker) Heard() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.status.Sound = true
 }
 
-// Lost notes that the source broke off and will be tried again.
+// Lost records that the connection ended and will be retried.
 func (t *Tracker) Lost(reason string, now time.Time) {
 	t.change(func(s *Status) bool { return t.enter(s, Waiting, reason, now) })
 }
 
-// Check notes a stall when the newest picture of a live source is older than
-// limit, and reports whether the source is stalled.
+// Check reports whether the source is stalled: its newest picture is older than limit.
 func (t *Tracker) Check(limit time.Duration, now time.Time) (stalled bool) {
 	t.change(func(s *Status) bool {
 		if s.State == Live && now.Sub(t.lastFrame) >= limit {
@@ -225,7 +221,7 @@ func (t *Tracker) Check(limit time.Duration, now time.Time) (stalled bool) {
 	return t.Status().State == Stalled
 }
 
-// Quiet is how long no picture came, counted from the newest opening at the earliest.
+// Quiet returns the time since the newest picture, or since the latest opening if that is later.
 func (t *Tracker) Quiet(now time.Time) (quiet time.Duration, live bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -236,12 +232,12 @@ func (t *Tracker) Quiet(now time.Time) (quiet time.Duration, live bool) {
 	return now.Sub(from), t.status.State == Live
 }
 
-// Fail notes that the source was given up.
+// Fail records a permanent failure.
 func (t *Tracker) Fail(reason string, now time.Time) {
 	t.change(func(s *Status) bool { return t.enter(s, Failed, reason, now) })
 }
 
-// End notes that the source came to its end or was stopped.
+// End records the end of the source.
 func (t *Tracker) End(now time.Time) {
 	t.change(func(s *Status) bool { return t.enter(s, Ended, "", now) })
 }
@@ -260,7 +256,7 @@ func (t *Tracker) enter(s *Status, state State, reason string, now time.Time) bo
 	return true
 }
 
-// change runs f under the lock and publishes the outcome when f says so.
+// change runs f under the lock and notifies if it returns true.
 func (t *Tracker) change(f func(*Status) bool) {
 	t.mu.Lock()
 	changed := f(&t.status)

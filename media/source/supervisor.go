@@ -18,31 +18,31 @@ import (
 
 const (
 	defaultStall = 5 * time.Second
-	// defaultFirst is the time in which the first picture must come. Key frames of cameras can be 10 s apart.
+	// defaultFirst bounds the wait for the first picture. Key frames of cameras can be 10 s apart.
 	defaultFirst = 15 * time.Second
 
-	// The wait before each attempt to open a source that is not there.
+	// The wait before each retry.
 	backoffFirst = 100 * time.Millisecond
-	backoffSoon  = time.Second     // the most in the first minutes of an outage
-	backoffYoung = 5 * time.Minute // these minutes
+	backoffSoon  = time.Second // the longest in the first backoffYoung of an outage
+	backoffYoung = 5 * time.Minute
 	backoffLate  = 15 * time.Second
-	// settled is how long a source must have been live for its next outage to be a new one.
+	// settled is the live time after which the next outage counts as a new one.
 	settled = 5 * time.Second
 )
 
 // Options of a Supervisor. Puller, Sink.Frame, Now and Random are required.
 type Options struct {
 	Puller Puller
-	// Sink gets what comes, with epochs that are never used twice.
+	// Sink receives the frames, with unique epochs.
 	Sink Sink
-	// OnStatus gets every change of state, codec or size. It must not block. May be nil.
+	// OnStatus is called for every change of state, codec or size. It must not block. May be nil.
 	OnStatus func(Status)
-	// Stall is how long pictures may stay away, 0 for 5 s; First how long the first one may take after the
-	// source was opened, 0 for 15 s.
+	// Stall bounds the time without a picture, 0 for 5 s; First bounds the wait for the first one after the
+	// opening, 0 for 15 s.
 	Stall, First time.Duration
-	// Hide takes secrets out of a text before it is shown or logged; nil when there are none.
+	// Hide removes secrets from a text before it is shown or logged; nil for none.
 	Hide func(string) string
-	// Now reads the clock; Random is in [0, 1).
+	// Now returns the time; Random a number in [0, 1).
 	Now    func() time.Time
 	Random func() float64
 	Log    zerolog.Logger
@@ -52,13 +52,13 @@ type Options struct {
 type Supervisor struct {
 	opts    Options
 	tracker *Tracker
-	epoch   uint32 // of the newest frame handed on
+	epoch   uint32 // of the newest frame
 }
 
 // NewSupervisor checks the options and starts nothing.
 func NewSupervisor(o Options) (*Supervisor, error) {
 	if o.Puller == nil || o.Sink.Frame == nil || o.Now == nil || o.Random == nil {
-		return nil, errors.New("source.Options needs Puller, Sink.Frame, Now and Random")
+		return nil, errors.New("source.Options: Puller, Sink.Frame, Now or Random is not set")
 	}
 	if o.Stall <= 0 {
 		o.Stall = defaultStall
@@ -70,26 +70,25 @@ func NewSupervisor(o Options) (*Supervisor, error) {
 		o.Hide = func(s string) string { return s }
 	}
 	s := &Supervisor{opts: o}
-	s.tracker = NewTracker(o.Now(), s.tell)
+	s.tracker = NewTracker(o.Now(), s.report)
 	return s, nil
 }
 
-// Status returns what is known now.
+// Status returns the present status.
 func (s *Supervisor) Status() Status { return s.tracker.Status() }
 
-// KeyFrameAsked notes a viewer's request for a key frame, whatever answered it.
+// KeyFrameAsked records a viewer's request for a key frame.
 func (s *Supervisor) KeyFrameAsked() { s.tracker.KeyFrameAsked(s.opts.Now()) }
 
-// RequestKeyFrame asks the source for a key frame, if it can be asked.
+// RequestKeyFrame asks the source for a key frame, if it is a KeyFramer.
 func (s *Supervisor) RequestKeyFrame() {
 	if k, ok := s.opts.Puller.(KeyFramer); ok {
 		k.RequestKeyFrame()
 	}
 }
 
-// Run keeps the source open until ctx ends or the source came to its end,
-// which is nil, or until trying again is of no use. A panic
-// of the source, or of what takes its pictures, ends it alone.
+// Run keeps the source open until ctx or the source ends, and then returns nil, or
+// until a permanent error. A panic of the source or the sink ends this source alone.
 func (s *Supervisor) Run(ctx context.Context) error {
 	wait := backoff.Backoff{First: backoffFirst, Max: backoffLate, EarlyMax: backoffSoon, Early: backoffYoung}
 	for {
@@ -102,12 +101,12 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil, errors.Is(err, ErrEnded):
 			s.tracker.End(now)
-			return nil //nolint:nilerr // whatever went wrong while it was ending does not matter
+			return nil //nolint:nilerr // an error while ending does not matter
 		case IsPermanent(err):
 			if _, crash := rescue.Of(err); crash {
 				s.opts.Log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("source crashed")
 			}
-			reason := s.words(err)
+			reason := s.describe(err)
 			s.tracker.Fail(reason, now)
 			return fmt.Errorf("open the source: %w", hidden{reason, err})
 		}
@@ -115,7 +114,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			wait.Reset()
 		}
 		if !errors.Is(err, ErrStalled) {
-			s.tracker.Lost(s.words(err), now)
+			s.tracker.Lost(s.describe(err), now)
 		}
 		timer := time.NewTimer(wait.Next(now, s.opts.Random()))
 		select {
@@ -128,8 +127,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-// words are an error's in one line, without secrets, and each only once.
-func (s *Supervisor) words(err error) string {
+// describe returns an error's text in one line, without secrets and repetitions.
+func (s *Supervisor) describe(err error) string {
 	all := strings.Split(s.opts.Hide(err.Error()), "\n")
 	lines := slices.DeleteFunc(slices.Clone(all), func(l string) bool {
 		return strings.TrimSpace(l) == "" || slices.ContainsFunc(all, func(o string) bool { return len(o) > len(l) && strings.Contains(o, l) })
@@ -151,7 +150,7 @@ type attempt struct {
 
 // frame forwards a picture, numbered with the supervisor's epoch.
 func (a *attempt) frame(f media.EncodedFrame) {
-	defer rescue.Guard(a.cancel) // it may be a library's goroutine
+	defer rescue.Guard(a.cancel) // the goroutine may be a library's
 	if a.ctx.Err() != nil {
 		return
 	}
@@ -170,7 +169,7 @@ func (a *attempt) frame(f media.EncodedFrame) {
 	a.s.opts.Sink.Frame(f)
 }
 
-// sink returns the supervisor's sink with the attempt's watch in front.
+// sink returns the supervisor's sink with tracking.
 func (a *attempt) sink() Sink {
 	sink := a.s.opts.Sink
 	sink.Frame = a.frame
@@ -237,7 +236,8 @@ func (s *Supervisor) attempt(ctx context.Context) (lived time.Duration, err erro
 	}
 }
 
-func (s *Supervisor) tell(status Status) {
+// report logs a change of status.
+func (s *Supervisor) report(status Status) {
 	level := zerolog.InfoLevel
 	if status.State == Waiting || status.State == Stalled {
 		level = zerolog.WarnLevel
@@ -249,7 +249,7 @@ func (s *Supervisor) tell(status Status) {
 	}
 }
 
-// hidden is an error whose text was cleared of secrets.
+// hidden is an error with a text without secrets.
 type hidden struct {
 	text string
 	err  error

@@ -2,13 +2,65 @@ package speech
 
 import (
 	"slices"
+	"sync"
 	"time"
 )
 
-// tap is one subscriber; it takes frames with their time or without.
-type tap struct {
-	frames chan []int16
-	timed  chan Frame
+// Fanout sends values to subscribers without waiting for them. All methods are safe for concurrent use.
+type Fanout[T any] struct {
+	mu          sync.Mutex
+	subscribers []chan T
+	closed      bool
+}
+
+// Subscribe returns a channel with space for backlog values; a full channel loses values. Close closes it. cancel,
+// which may be called more than once, ends the subscription without closing it.
+func (f *Fanout[T]) Subscribe(backlog int) (values <-chan T, cancel func()) {
+	c := make(chan T, backlog)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		close(c)
+		return c, func() {}
+	}
+	f.subscribers = append(f.subscribers, c)
+	return c, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.subscribers = slices.DeleteFunc(f.subscribers, func(s chan T) bool { return s == c })
+	}
+}
+
+// Empty reports whether there is no subscriber.
+func (f *Fanout[T]) Empty() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.subscribers) == 0
+}
+
+// Send returns the number of subscribers that lost the value.
+func (f *Fanout[T]) Send(value T) (lost uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.subscribers {
+		select {
+		case s <- value:
+		default:
+			lost++
+		}
+	}
+	return lost
+}
+
+// Close closes the channels of the subscribers, and of later ones.
+func (f *Fanout[T]) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for _, s := range f.subscribers {
+		close(s)
+	}
+	f.subscribers = nil
 }
 
 // Frame is 20 ms of the voice as it is sent, silence included.
@@ -19,49 +71,29 @@ type Frame struct {
 	PCM []int16
 }
 
-// Subscribe taps the sound as it is sent: one 20 ms frame of 48 kHz mono at a
+// Subscribe returns the sound as it is sent: one 20 ms frame of 48 kHz mono at a
 // time, silence included. The slices are shared: read only. A subscriber more
-// than a second behind loses frames (counted). The channel is closed when Run
-// returns; cancel, which may be called more than once, ends it without closing.
+// than a second behind loses frames. The channel is closed when Run returns.
 func (w *Writer) Subscribe() (frames <-chan []int16, cancel func()) {
-	t := &tap{frames: make(chan []int16, tapFrames)}
-	return t.frames, w.add(t)
+	return w.samples.Subscribe(backlog)
 }
 
-// Frames is Subscribe with the place of each frame in the schedule: frames
-// that were skipped show as a gap.
-func (w *Writer) Frames() (frames <-chan Frame, cancel func()) {
-	t := &tap{timed: make(chan Frame, tapFrames)}
-	return t.timed, w.add(t)
-}
+// Frames is Subscribe with the place of each frame in the schedule: skipped frames show as a gap.
+func (w *Writer) Frames() (frames <-chan Frame, cancel func()) { return w.frames.Subscribe(backlog) }
 
-func (w *Writer) add(t *tap) (cancel func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over {
-		t.close()
-		return func() {}
-	}
-	w.taps = append(w.taps, t)
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.taps = slices.DeleteFunc(w.taps, func(o *tap) bool { return o == t })
-	}
-}
-
-func (t *tap) close() {
-	if t.timed != nil {
-		close(t.timed)
+// publish sends the frame to the subscribers.
+func (w *Writer) publish(due time.Time) {
+	if w.samples.Empty() && w.frames.Empty() {
 		return
 	}
-	close(t.frames)
+	pcm := slices.Clone(w.pcm[:])
+	w.stats.Lost += w.samples.Send(pcm) + w.frames.Send(Frame{due, pcm})
 }
 
-// tell calls the frame's events. Only Run's goroutine touches them after fill.
-func (w *Writer) tell(at time.Time) {
+// notify calls the frame's events. Only Run's goroutine uses them after fill.
+func (w *Writer) notify(at time.Time) {
 	for i, e := range w.events {
-		when := at.Add(samples(int64(e.place + lookahead)))
+		when := at.Add(duration(int64(e.place + lookahead)))
 		switch {
 		case !e.end && e.u.ev.Started != nil:
 			e.u.ev.Started(when)
@@ -71,19 +103,4 @@ func (w *Writer) tell(at time.Time) {
 		w.events[i].u = nil
 	}
 	w.events = w.events[:0]
-}
-
-func (w *Writer) tap(due time.Time) {
-	if len(w.taps) == 0 {
-		return
-	}
-	frame := slices.Clone(w.pcm[:])
-	for _, t := range w.taps { // a channel that is nil takes nothing
-		select {
-		case t.frames <- frame:
-		case t.timed <- Frame{due, frame}:
-		default:
-			w.stats.TapDrops++
-		}
-	}
 }

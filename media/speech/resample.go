@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// sampleRate is Opus' native rate, and that of everything behind the resampler (Hz).
+	// sampleRate is Opus' native rate, that of all sound after the resampler (Hz).
 	sampleRate = 48000
 
-	filterTaps = 64   // input samples that one output sample looks at
+	filterTaps = 64   // input samples for one output sample
 	filterBeta = 8.0  // Kaiser window: about 80 dB of stop band
 	filterCut  = 0.92 // of the lower Nyquist frequency, half way down the slope
 
@@ -28,19 +28,18 @@ type filter struct {
 
 func newFilter(rate int) (*filter, error) {
 	if rate < minRate || rate > maxRate {
-		return nil, fmt.Errorf("expected a sample rate of %d to %d Hz, got %d: convert the sound first",
-			minRate, maxRate, rate)
+		return nil, fmt.Errorf("sample rate %d Hz: must be between %d and %d Hz; convert the sound first", rate, minRate, maxRate)
 	}
 	g := gcd(sampleRate, rate)
 	f := &filter{up: sampleRate / g, down: rate / g}
 	if f.up > maxPhases {
-		return nil, fmt.Errorf("expected a usual sample rate (8000, 16000, 22050, 24000, 44100, 48000 Hz), got %d", rate)
+		return nil, fmt.Errorf("sample rate %d Hz: cannot be converted; use 8000, 16000, 22050, 24000, 44100 or 48000 Hz", rate)
 	}
 	if f.up == f.down {
 		return f, nil
 	}
-	// In units of the input's sampling step. When the rate goes down the
-	// pass band narrows and the filter gets longer by the same factor.
+	// In units of the input's sampling step. For a higher input rate the pass band
+	// is narrower and the filter longer by the same factor.
 	scale := min(1, float64(f.up)/float64(f.down))
 	f.taps = filterTaps * int(math.Ceil(1/scale))
 	half := float64(f.taps / 2)
@@ -54,7 +53,7 @@ func newFilter(rate int) (*filter, error) {
 			row[j] = cut * sinc(cut*t) * kaiser(t/half, filterBeta)
 			sum += row[j]
 		}
-		// Every phase passes DC unchanged, so that no tone appears at the phase rate.
+		// Every phase passes DC unchanged, which avoids a tone at the phase rate.
 		for j, v := range row {
 			f.coef[p*f.taps+j] = float32(v / sum)
 		}
@@ -94,10 +93,9 @@ func bessel0(x float64) float64 {
 }
 
 // Resampler converts one stream of mono 16-bit sound to 48 kHz by a polyphase
-// windowed-sinc filter. It keeps its state from call to call: however the
-// input is cut, the output is the same to the bit. Output sample k stands at
-// input time k*rate/48000, with no delay; the last few milliseconds come out
-// with Flush. Not safe for concurrent use.
+// windowed-sinc filter. Its output does not depend on how the input is cut into
+// calls. Output sample k is at input time k*rate/48000, without delay; Flush
+// returns the last few milliseconds. Not safe for concurrent use.
 type Resampler struct {
 	f     *filter
 	in    []float32 // input still needed; in[0] is tap 0 of the next output
@@ -107,12 +105,11 @@ type Resampler struct {
 
 func newResampler(f *filter) *Resampler {
 	r := &Resampler{f: f}
-	r.Reset()
+	r.reset()
 	return r
 }
 
-// Reset forgets everything heard.
-func (r *Resampler) Reset() {
+func (r *Resampler) reset() {
 	r.phase, r.flush = 0, 0
 	r.in = r.in[:0]
 	if r.f.taps > 0 {
@@ -120,14 +117,14 @@ func (r *Resampler) Reset() {
 	}
 }
 
-// Append converts src and appends what is ready to dst.
+// Append converts src and appends the samples that are ready to dst.
 func (r *Resampler) Append(dst, src []int16) []int16 {
 	if r.f.taps == 0 {
 		return append(dst, src...)
 	}
 	r.flush += len(src) * r.f.up
 	for len(src) > 0 {
-		// In pieces, so that the history stays small whatever comes.
+		// Pieces keep the history small.
 		n := min(len(src), 4096)
 		for _, s := range src[:n] {
 			r.in = append(r.in, float32(s))
@@ -138,22 +135,20 @@ func (r *Resampler) Append(dst, src []int16) []int16 {
 	return dst
 }
 
-// Flush appends what is still inside, as if silence followed, and resets.
+// Flush appends the remaining samples, as if silence followed, and resets the Resampler.
 func (r *Resampler) Flush(dst []int16) []int16 {
+	defer r.reset()
 	if r.f.taps == 0 || r.flush <= 0 {
-		r.Reset()
 		return dst
 	}
 	left := (r.flush + r.f.down - 1) / r.f.down
 	for range r.f.taps/2 + r.f.down/r.f.up + 1 {
 		r.in = append(r.in, 0)
 	}
-	dst = r.run(dst, left)
-	r.Reset()
-	return dst
+	return r.run(dst, left)
 }
 
-// run makes outputs while the input lasts, at most limit of them unless it is negative.
+// run appends output samples while the input lasts, at most limit unless it is negative.
 func (r *Resampler) run(dst []int16, limit int) []int16 {
 	f := r.f
 	pos := 0
@@ -165,9 +160,7 @@ func (r *Resampler) run(dst []int16, limit int) []int16 {
 		pos += r.phase / f.up
 		r.phase %= f.up
 	}
-	// pos may lie beyond the input when the rate goes down steeply: taps >= 64
-	// and down/up <= 4 keep it inside.
-	r.in = r.in[:copy(r.in, r.in[min(pos, len(r.in)):])]
+	r.in = r.in[:copy(r.in, r.in[pos:])] // inside, as taps >= 64 and down/up <= 4
 	return dst
 }
 

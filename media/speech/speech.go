@@ -2,28 +2,27 @@
 // an absolute schedule that never drifts.
 //
 // It owns the resampling to 48 kHz, the trimming of silence, the queue of
-// utterances, the encoder and the clock of the track. It never decides what is
-// said or when; it knows no room, only a PacketWriter.
+// utterances, the encoder and the clock of the track. It does not decide what is
+// said or when, and does not use LiveKit: packets go to a PacketWriter.
 //
 // # The schedule
 //
 // Frame n (20 ms, 960 samples) is encoded and written at start + n*20 ms, its
 // RTP timestamp is n*960 above the first. A wake-up late by less than a frame
-// is sent at once; one that is later skips the frames that are past (counted;
-// the timestamps follow wall time, the sound goes on where it was). Between
-// utterances silence is encoded, of which Opus' DTX leaves about one packet in
-// 400 ms; frames of 2 bytes or less are not sent. After a second of silence
-// the frames in between are not even encoded.
+// is sent at once; a later one skips the frames that are past: the timestamps
+// follow wall time, the sound continues where it was. Between utterances,
+// silence is encoded, of which Opus' DTX leaves about one packet in 400 ms;
+// frames of 2 bytes or less are not sent. After a second of silence the frames
+// in between are not encoded.
 //
 // # What is aligned
 //
 // Sample k of frame n has its place at start + n*20 ms + k/48000 s. The
 // encoder looks 312 samples ahead (6.5 ms: 2.5 ms and 4 ms of delay
-// compensation in the VoIP application), so a listener without network or
-// buffer that plays each packet as it comes hears that sample 6.5 ms after its place. Every moment this
-// package takes or returns (Start's at, Started's onset, Ended's end) is such a
-// moment of hearing. A packet that was written late moves onset and end by as
-// much.
+// compensation in the VoIP application), so an ideal listener, without network
+// or buffer, hears that sample 6.5 ms after its place. All times that this
+// package takes or returns (Start's at, Started's onset, Ended's end) are times
+// of hearing. A packet that was written late delays onset and end by as much.
 package speech
 
 import (
@@ -37,6 +36,8 @@ import (
 
 	"github.com/rs/zerolog"
 	opus "gopkg.in/hraban/opus.v2"
+
+	"touchline/media"
 )
 
 const (
@@ -46,30 +47,27 @@ const (
 	lookahead = 312
 	// maxPacket is the largest Opus packet of one frame (RFC 6716, section 3.2.1).
 	maxPacket = 1275
-	// dtxPacket is the largest that only says "nothing": it is not sent.
+	// dtxPacket is the size of the largest packet without sound; it is not sent.
 	dtxPacket = 2
-	// lateWake is counted from here on.
+	// lateWake is the least delay that counts as late.
 	lateWake = 5 * time.Millisecond
-	// settled is how many frames of silence the encoder gets in full before it
-	// is asked only for every keepAlive-th: by then DTX is in its own rhythm of
-	// one packet in 20 frames, which goes on, at a twentieth of the cost.
-	settled   = 50
-	keepAlive = 20
-	// tapFrames bounds what a slow subscriber may be behind: one second.
-	tapFrames = 50
-	// logEvery spaces the lines about skipped frames.
+	// settled is how many frames of silence are all encoded; after them only every keepAlive-th is, the interval at
+	// which DTX sends packets by then.
+	settled, keepAlive = 50, 20
+	// backlog bounds the frames that wait for a slow subscriber: one second.
+	backlog = 50
+	// complexity of the encoder, 1 (cheapest) to 10. On synthetic speech at 32 kbit/s, 5 costs half of what 10 does, at
+	// the same segmental signal-to-noise ratio and a log-spectral distance 0 to 0.6 dB larger.
+	complexity = 5
+	// bitRate of the voice in bit/s, and the packet loss in percent that in-band FEC prepares for.
+	bitRate, packetLoss = 32000, 10
+	// logEvery is the least time between log lines about skipped frames.
 	logEvery = 10 * time.Second
 )
 
-// DefaultComplexity is the encoder's when nothing else is set. On synthetic
-// speech at 32 kbit/s it costs half of what 10 does, at the same segmental
-// signal-to-noise ratio and a log-spectral distance 0 to 0.6 dB larger.
-const DefaultComplexity = 5
-
 // PacketWriter sends one Opus packet at once. timestamp is on the 48 kHz RTP
-// clock; marker begins a talk spurt (RFC 3551, section 4.1). The payload is
-// not touched again by the caller. written is when it was handed to the
-// network.
+// clock; marker begins a talk spurt (RFC 3551, section 4.1). The caller does not
+// change the payload later. written is when it was handed to the network.
 type PacketWriter interface {
 	WriteOpus(payload []byte, timestamp uint32, marker bool) (written time.Time, err error)
 }
@@ -80,28 +78,21 @@ type encoder interface {
 	SetDTX(dtx bool) error
 }
 
-// Options of a Writer; zero values take the defaults.
+// Options of a Writer.
 type Options struct {
 	Out PacketWriter
 	Log zerolog.Logger
-	// BitRate in bit/s; 0 means 32000.
-	BitRate int
-	// Complexity of the encoder, 1 (cheapest) to 10; 0 means DefaultComplexity.
-	Complexity int
-	// Loss is the packet loss that in-band FEC prepares for, in percent; 0 means 10.
-	Loss int
 }
 
 // Stats are running totals.
 type Stats struct {
 	Frames        uint64 // frames made, silent ones included
 	Packets       uint64 // packets written
-	Bytes         uint64 // payload bytes written
 	LateWakes     uint64 // frames sent 5 ms or more after their time
 	SkippedFrames uint64 // frames left out because their time was past
 	Underruns     uint64 // times that audio came slower than it was played
 	WriteErrors   uint64 // packets that the PacketWriter refused
-	TapDrops      uint64 // frames that a slow subscriber lost
+	Lost          uint64 // frames that slow subscribers lost
 	Refused       uint64 // utterances started while 64 waited
 	Waiting       int    // utterances started and not over, now
 }
@@ -117,22 +108,23 @@ type Writer struct {
 	pcm        [frameLen]int16
 	packet     [maxPacket]byte
 	dtx        bool
-	silent     int // frames since the last sound
-	unsent     int // frames since the last packet
-	lastLog    time.Time
+	silent     int       // frames since the last sound
+	unsent     int       // frames since the last packet
+	lastLog    time.Time // of skipped frames
 	skipLogged uint64
 
 	mu      sync.Mutex
 	start   time.Time // of frame 0; zero before Run
 	queue   []*Utterance
 	filters map[int]*filter
-	taps    []*tap
-	over    bool
 	stats   Stats
 	events  []event // of the frame being made
+
+	samples Fanout[[]int16]
+	frames  Fanout[Frame]
 }
 
-// event is a call to make once its packet is out.
+// event is a call to make once its packet was written.
 type event struct {
 	u     *Utterance
 	place int // sample within the frame; may be negative or beyond it
@@ -145,20 +137,26 @@ const EncoderDelay = lookahead * time.Second / sampleRate
 
 // New checks the options and makes the encoder. It starts nothing.
 func New(o Options) (*Writer, error) {
-	if o.BitRate == 0 {
-		o.BitRate = 32000
-	}
-	if o.Complexity == 0 {
-		o.Complexity = DefaultComplexity
-	}
-	if o.Loss == 0 {
-		o.Loss = 10
-	}
-	enc, err := newOpus(o)
+	enc, err := NewEncoder(opus.AppVoIP, bitRate)
 	if err != nil {
 		return nil, err
 	}
+	if err := errors.Join(enc.SetPacketLossPerc(packetLoss), enc.SetInBandFEC(true), enc.SetDTX(true)); err != nil {
+		return nil, fmt.Errorf("set up the voice encoder: %w", err)
+	}
 	return newWriter(o, enc)
+}
+
+// NewEncoder makes an Opus encoder of 48 kHz mono for a bit rate in bit/s.
+func NewEncoder(application opus.Application, bitRate int) (*opus.Encoder, error) {
+	enc, err := opus.NewEncoder(sampleRate, 1, application)
+	if err != nil {
+		return nil, fmt.Errorf("make the Opus encoder: %w", err)
+	}
+	if err := errors.Join(enc.SetBitrate(bitRate), enc.SetComplexity(complexity)); err != nil {
+		return nil, fmt.Errorf("set up the Opus encoder: %w", err)
+	}
+	return enc, nil
 }
 
 func newWriter(o Options, enc encoder) (*Writer, error) {
@@ -176,30 +174,7 @@ func newWriter(o Options, enc encoder) (*Writer, error) {
 	}, nil
 }
 
-func newOpus(o Options) (*opus.Encoder, error) {
-	enc, err := opus.NewEncoder(sampleRate, 1, opus.AppVoIP)
-	if err != nil {
-		return nil, fmt.Errorf("make the Opus encoder: %w", err)
-	}
-	if err := enc.SetBitrate(o.BitRate); err != nil {
-		return nil, fmt.Errorf("set the bit rate to %d bit/s (expected 6000 to 510000): %w", o.BitRate, err)
-	}
-	if err := enc.SetComplexity(o.Complexity); err != nil {
-		return nil, fmt.Errorf("set the complexity to %d (expected 1 to 10): %w", o.Complexity, err)
-	}
-	if err := enc.SetPacketLossPerc(o.Loss); err != nil {
-		return nil, fmt.Errorf("set the expected loss to %d %% (expected 0 to 100): %w", o.Loss, err)
-	}
-	if err := enc.SetInBandFEC(true); err != nil {
-		return nil, fmt.Errorf("turn on in-band FEC: %w", err)
-	}
-	if err := enc.SetDTX(true); err != nil {
-		return nil, fmt.Errorf("turn on DTX: %w", err)
-	}
-	return enc, nil
-}
-
-// NewUtterance prepares one. Audio may be written before it is started.
+// NewUtterance prepares an utterance. Audio may be written before it is started.
 func (w *Writer) NewUtterance(ev Events) *Utterance {
 	return &Utterance{w: w, ev: ev, first: -1, onset: -1}
 }
@@ -213,7 +188,7 @@ func (w *Writer) Stats() Stats {
 	return s
 }
 
-// Sounds reports whether speech is under way, or begins before the moment given.
+// Sounds reports whether speech is under way or begins before a given time.
 func (w *Writer) Sounds(before time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,8 +199,7 @@ func (w *Writer) Sounds(before time.Time) bool {
 	return u.state == statePlaying || u.first >= 0 && u.at.Before(before)
 }
 
-// Run sends the track until ctx ends, and returns nil then; any other return
-// is a failure of the encoder. Call it once.
+// Run sends the track until ctx ends, and then returns nil; an error is one of the encoder. Call it once.
 func (w *Writer) Run(ctx context.Context) error {
 	start := time.Now()
 	w.mu.Lock()
@@ -260,7 +234,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// skipped counts frames whose time was past, and says so now and then.
+// skipped counts frames whose time was past, and logs them.
 func (w *Writer) skipped(n uint64, now time.Time) {
 	w.mu.Lock()
 	w.stats.SkippedFrames += n
@@ -282,11 +256,10 @@ func (w *Writer) frame(n int64, due, now time.Time) error {
 	}
 	at := due
 	if size > dtxPacket {
-		payload := append([]byte(nil), w.packet[:size]...)
-		written, err := w.out.WriteOpus(payload, w.timestamp0+uint32(n*frameLen), sound && (begins || w.unsent > 0))
+		timestamp := w.timestamp0 + uint32(n*frameLen)
+		written, err := w.out.WriteOpus(slices.Clone(w.packet[:size]), timestamp, sound && (begins || w.unsent > 0))
 		w.mu.Lock()
 		w.stats.Packets++
-		w.stats.Bytes += uint64(size)
 		if err != nil {
 			w.stats.WriteErrors++
 		}
@@ -299,11 +272,11 @@ func (w *Writer) frame(n int64, due, now time.Time) error {
 	if size > dtxPacket {
 		w.unsent = 0
 	}
-	w.tell(at)
+	w.notify(at)
 	return nil
 }
 
-// render fills frame n and hands it to the listeners.
+// render fills frame n and sends it to the subscribers.
 func (w *Writer) render(n int64, due time.Time, late bool) (sound, begins bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -312,7 +285,7 @@ func (w *Writer) render(n int64, due time.Time, late bool) (sound, begins bool) 
 	if late {
 		w.stats.LateWakes++
 	}
-	w.tap(due)
+	w.publish(due)
 	return sound, begins
 }
 
@@ -326,9 +299,8 @@ func (w *Writer) encode(sound bool) (size int, err error) {
 	if deep && w.unsent < keepAlive-1 {
 		return 0, nil
 	}
-	// DTX must not judge speech: it would swallow soft words and leave gaps
-	// in pauses. It rests while there is something to say, and for the packet
-	// that keeps a long silence alive.
+	// DTX is off during speech, where it would drop soft words and leave gaps in
+	// pauses, and for the keep-alive packets of a long silence.
 	if dtx := !sound && !deep; dtx != w.dtx {
 		if err := w.enc.SetDTX(dtx); err != nil {
 			return 0, fmt.Errorf("switch DTX: %w", err)
@@ -341,28 +313,23 @@ func (w *Writer) encode(sound bool) (size int, err error) {
 	return size, nil
 }
 
-// close ends what is under way when Run returns.
+// close ends all utterances and subscriptions.
 func (w *Writer) close() {
-	for _, t := range w.finish() {
-		t.close()
-	}
-	w.tell(time.Now())
+	w.finish()
+	w.samples.Close()
+	w.frames.Close()
+	w.notify(time.Now())
 }
 
-// finish ends the utterances, and returns the taps that are to be closed.
-func (w *Writer) finish() []*tap {
+func (w *Writer) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.over = true
 	for _, u := range slices.Clone(w.queue) {
 		if u.began {
 			w.events = append(w.events, event{u: u, place: -lookahead, end: true, cut: true})
 		}
 		u.finish()
 	}
-	taps := w.taps
-	w.taps = nil
-	return taps
 }
 
 // fill renders the frame whose first sample's place is at. sound is set when
@@ -393,14 +360,11 @@ func (w *Writer) fill(at int64) (sound, begins bool) {
 	return sound, begins
 }
 
-// placeOf converts a moment to a place in the schedule, in samples.
-func (w *Writer) placeOf(t time.Time) int64 {
-	// 48000 samples per 10^9 ns, as 6 per 125000 so that nothing overflows.
-	return int64(t.Sub(w.start)) * 6 / 125000
-}
+// placeOf converts a time to a place in the schedule, in samples.
+func (w *Writer) placeOf(t time.Time) int64 { return media.DurationToTicks(t.Sub(w.start), sampleRate) }
 
-// samples converts a number of samples to their time.
-func samples(n int64) time.Duration { return time.Duration(n * 125000 / 6) }
+// duration of a number of samples.
+func duration(samples int64) time.Duration { return media.TicksToDuration(samples, sampleRate) }
 
 func (w *Writer) filterFor(rate int) (*filter, error) {
 	w.mu.Lock()
@@ -409,7 +373,7 @@ func (w *Writer) filterFor(rate int) (*filter, error) {
 	if f != nil {
 		return f, nil
 	}
-	// Made outside the lock: it takes a millisecond or two.
+	// The lock is free meanwhile: this takes a millisecond or two.
 	f, err := newFilter(rate)
 	if err != nil {
 		return nil, err

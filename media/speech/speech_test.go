@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// packet is what the network would have got.
+// packet is a packet that was sent.
 type packet struct {
 	payload   []byte
 	timestamp uint32
@@ -51,8 +51,7 @@ func (w *wire) all() []packet {
 	return append([]packet(nil), w.packets...)
 }
 
-// cheap stands for Opus where only the schedule matters: sound becomes
-// 40 bytes, silence 1.
+// cheap is an encoder for tests of the schedule: sound becomes 40 bytes, silence 1.
 type cheap struct{}
 
 func (cheap) Encode(pcm []int16, _ []byte) (int, error) {
@@ -91,16 +90,16 @@ func track(t *testing.T, enc speech.Encoder, out speech.PacketWriter) *speech.Wr
 
 // heard records an utterance's events.
 type heard struct {
-	onset, end       time.Time
-	cut              bool
-	toldOn, toldEnd  time.Time
-	started, stopped int
+	onset, end         time.Time
+	cut                bool
+	startedAt, endedAt time.Time
+	started, stopped   int
 }
 
 func (h *heard) events() speech.Events {
 	return speech.Events{
-		Started: func(at time.Time) { h.onset, h.toldOn = at, time.Now(); h.started++ },
-		Ended:   func(at time.Time, cut bool) { h.end, h.cut, h.toldEnd = at, cut, time.Now(); h.stopped++ },
+		Started: func(at time.Time) { h.onset, h.startedAt = at, time.Now(); h.started++ },
+		Ended:   func(at time.Time, cut bool) { h.end, h.cut, h.endedAt = at, cut, time.Now(); h.stopped++ },
 	}
 }
 
@@ -137,9 +136,9 @@ func TestStartIsSampleAccurate(t *testing.T) {
 			require.False(t, h.cut)
 			require.InDelta(t, 0, h.onset.Sub(at).Seconds(), 0.0001)
 			require.InDelta(t, 1.0, h.end.Sub(h.onset).Seconds(), 0.021)
-			require.False(t, h.toldOn.After(h.onset), "Started is told before the onset is heard")
+			require.False(t, h.startedAt.After(h.onset), "Started is called before the onset is heard")
 
-			// What a listener decodes, each packet played as it comes.
+			// A listener plays each packet at once.
 			sound, from := listen(t, out.all())
 			on := from.Add(samples(onset(sound)))
 			require.InDelta(t, 0, on.Sub(h.onset).Seconds(), 0.006)
@@ -178,8 +177,7 @@ func last(s []int16, level int16) int {
 	return -1
 }
 
-// listen decodes packets into one line of sound that begins at the first
-// one's moment; gaps are concealed as a receiver does.
+// listen decodes packets into continuous sound from the time of the first one; gaps are concealed.
 func listen(t *testing.T, packets []packet) (sound []int16, from time.Time) {
 	t.Helper()
 	require.NotEmpty(t, packets)

@@ -3,6 +3,7 @@ package speech
 import (
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 const (
 	block     = sampleRate / 100      // 10 ms, the grain of silence detection
 	keep      = 2 * block             // silence kept before and after
-	lateLead  = sampleRate / 200      // of it, kept before an utterance that is late already
+	lateLead  = sampleRate / 200      // of it, kept before a late utterance
 	onsetSpan = sampleRate / 10       // the onset lies at most this far behind the first audible block
 	maxHeld   = 180 * sampleRate      // bound of one utterance's unplayed audio
 	maxQueue  = 64                    // bound of utterances waiting to play
@@ -25,32 +26,31 @@ const (
 )
 
 // ErrEnded is returned by Write after End or Cut.
-var ErrEnded = errors.New("the utterance has ended: make a new one")
+var ErrEnded = errors.New("the utterance has ended; make a new one")
 
-// ErrTooLong is returned by Write when three minutes of audio wait to be played.
-var ErrTooLong = errors.New("180 s of audio wait already; write it in step with the playback")
+// ErrTooLong is returned by Write when three minutes of audio are queued.
+var ErrTooLong = errors.New("180 s of audio are queued; write it in step with the playback")
 
-// Events are called by the Writer, from its own goroutine, after the packet in
-// question was written; they must not block. Either may be nil.
+// Events are called from the goroutine of Writer.Run after the packet was written;
+// they must not block. Either may be nil.
 type Events struct {
-	// Started: the packet with the onset was written; onset is when a listener
-	// without network or buffer decodes it.
+	// Started: the packet with the onset was written. onset is the time of hearing
+	// (see the package comment).
 	Started func(onset time.Time)
-	// Ended: the last audible sample's packet was written; end is when that sample
-	// has been played. cut is set when it was stopped before its end.
+	// Ended: the packet with the last audible sample was written. end is when that
+	// sample has been played. cut is set when it was stopped before its end.
 	Ended func(end time.Time, cut bool)
 }
 
-// Utterance is one utterance on its way to the voice track. Utterances play
-// in the order of Start; one that is started while another plays waits for it.
-// All methods are safe for concurrent use and never block for long.
+// Utterance is one utterance of the voice track. Utterances play in the order of
+// Start; one that is started while another plays waits for it. All methods are
+// safe for concurrent use and do not block for long.
 //
-// Silence is judged in blocks of 10 ms, at -50 dBFS RMS. What comes before the
-// first block above it is cut off but for 20 ms, so that a soft beginning
-// (an h, an f) is not clipped; what follows the last one is cut off but for
-// 20 ms. The onset is the first sample of -40 dBFS in the first 10 ms of
-// -40 dBFS RMS, at most 100 ms after the first block, and the beginning of that
-// block when nothing reaches it.
+// Silence is detected in blocks of 10 ms, at -50 dBFS RMS. Sound before the first
+// louder block is cut off except for 20 ms, so that a soft beginning (an h, an f)
+// is not clipped, and so is sound after the last one. The onset is the first sample
+// of -40 dBFS in the first 10 ms of -40 dBFS RMS, at most 100 ms after the first
+// block, or else the beginning of that block.
 type Utterance struct {
 	w  *Writer
 	ev Events
@@ -65,9 +65,9 @@ type Utterance struct {
 
 	// The rest is guarded by w.mu. Positions count 48 kHz samples from the
 	// first one ever written.
-	buf     []int16 // what is not yet played, from base on
+	buf     []int16 // not yet played, from base on
 	base    int64
-	blocked int64 // judged so far: a multiple of block, or everything after End
+	blocked int64 // end of the detection so far: a multiple of block, or the end after End
 	audible int64 // end of the last audible block
 	first   int64 // first audible block; -1: none yet
 	onset   int64 // -1: not known yet
@@ -92,10 +92,10 @@ const (
 	stateDone
 )
 
-// Write appends audio of any usual rate and returns the audible time known so
-// far: from the onset to the end of the last sound. Silence at the end is held
-// back until more sound follows or End is called. Errors: ErrEnded,
-// ErrTooLong, or a rate that cannot be converted.
+// Write appends audio of any usual rate and returns the audible time so far: from
+// the onset to the end of the last sound. Silence at the end is held back until
+// more sound follows or End is called. It fails with ErrEnded, ErrTooLong, or for
+// a rate that cannot be converted.
 func (u *Utterance) Write(pcm media.PCM) (audible time.Duration, err error) {
 	u.in.Lock()
 	defer u.in.Unlock()
@@ -104,7 +104,7 @@ func (u *Utterance) Write(pcm media.PCM) (audible time.Duration, err error) {
 			return u.audibleTime(), err
 		}
 	}
-	// In pieces of 100 ms, so that the writer is never kept waiting.
+	// Pieces of 100 ms hold the lock for a short time.
 	step := max(pcm.Rate/10, 1)
 	for from := 0; from < len(pcm.Samples); from += step {
 		u.in.scratch = u.in.rs.Append(u.in.scratch[:0], pcm.Samples[from:min(from+step, len(pcm.Samples))])
@@ -141,12 +141,12 @@ func (u *Utterance) append(samples []int16) error {
 		return ErrTooLong
 	}
 	u.buf = append(u.buf, samples...)
-	u.judge()
+	u.detect()
 	return nil
 }
 
-// judge finds where sound begins and ends in what has come since.
-func (u *Utterance) judge() {
+// detect finds where sound begins and ends in the new audio.
+func (u *Utterance) detect() {
 	total := u.base + int64(len(u.buf))
 	for u.blocked < total {
 		end := min(u.blocked+block, total)
@@ -157,7 +157,7 @@ func (u *Utterance) judge() {
 		if loud {
 			u.audible = end
 			if end <= u.cursor {
-				u.heard = u.offset + end // played before it could be judged
+				u.heard = u.offset + end // played before it was detected
 			}
 			if u.first < 0 {
 				u.first = u.blocked
@@ -169,7 +169,7 @@ func (u *Utterance) judge() {
 		u.blocked = end
 	}
 	if u.first < 0 {
-		// Leading silence: keep only what may become the lead.
+		// Of leading silence, only the possible lead is kept.
 		u.dropBefore(u.blocked - keep)
 		u.cursor = u.base
 	}
@@ -178,7 +178,7 @@ func (u *Utterance) judge() {
 	}
 }
 
-// findOnset looks for the onset in the sound judged so far, which ends at end.
+// findOnset looks for the onset in the audio up to end.
 func (u *Utterance) findOnset(end int64) {
 	limit := min(end, u.first+onsetSpan)
 	for u.scan = max(u.scan, u.first); u.scan+block <= limit; u.scan += block / 10 {
@@ -229,49 +229,47 @@ func (u *Utterance) audibleLocked() time.Duration {
 	if u.onset < 0 {
 		return 0
 	}
-	return samples(u.audible - u.onset)
+	return duration(u.audible - u.onset)
 }
 
-// LeadTrimmed returns how much of the audio written lies before the onset: the
-// silence cut off, the 20 ms kept of it, and a soft beginning. A word at time
-// t of the audio written is heard at t - LeadTrimmed after the moment that
-// Started tells. While only silence has come, it is all of it.
+// LeadTrimmed returns the duration of the written audio before the onset: the
+// silence cut off, the 20 ms kept of it, and a soft beginning. A word at time t of
+// the written audio is heard at t - LeadTrimmed after Started's onset. Before the
+// first sound it is the duration of all audio.
 func (u *Utterance) LeadTrimmed() time.Duration {
 	u.w.mu.Lock()
 	defer u.w.mu.Unlock()
 	switch {
 	case u.onset >= 0:
-		return samples(u.onset)
+		return duration(u.onset)
 	case u.first >= 0:
-		return samples(u.first)
+		return duration(u.first)
 	}
-	return samples(u.blocked)
+	return duration(u.blocked)
 }
 
-// End says that no more audio will come, and returns the audible time of the
-// whole. An utterance that has none is dropped: neither event is called.
+// End marks the audio as complete and returns its audible time. A silent utterance
+// is dropped: neither event is called.
 func (u *Utterance) End() time.Duration {
 	u.in.Lock()
 	defer u.in.Unlock()
 	if u.in.rs != nil {
 		u.in.scratch = u.in.rs.Flush(u.in.scratch[:0])
-		// Too much, or ended already: what is there is what is played.
-		_ = u.append(u.in.scratch)
+		_ = u.append(u.in.scratch) // if it is too long or has ended, the audio so far is played
 		u.in.rs, u.in.scratch, u.in.rate = nil, nil, 0
 	}
 	u.w.mu.Lock()
 	defer u.w.mu.Unlock()
 	if !u.ended {
 		u.ended = true
-		u.judge()
+		u.detect()
 	}
 	return u.audibleLocked()
 }
 
-// Start releases it: the onset is decoded by a listener (see the package
-// comment) at the given moment, to the sample, when that is still possible;
-// else as soon as possible, with what silence is left in front of it
-// shortened to 5 ms. Starting again does nothing.
+// Start queues the utterance: its onset is heard (see the package comment) at the
+// given time, exact to the sample. If that is not possible, it plays as soon as
+// possible, with the silence before it shortened to 5 ms. Starting again does nothing.
 func (u *Utterance) Start(at time.Time) {
 	u.w.mu.Lock()
 	defer u.w.mu.Unlock()
@@ -289,8 +287,8 @@ func (u *Utterance) Start(at time.Time) {
 	u.w.queue = append(u.w.queue, u)
 }
 
-// Cut stops it: silent within 40 ms, by a fade of 8 ms. Ended follows if
-// Started came; one that was not heard yet vanishes without a word.
+// Cut stops the utterance: silent within 40 ms, by a fade of 8 ms. Ended follows if
+// Started was called; an utterance that was not heard yet is dropped without events.
 func (u *Utterance) Cut() {
 	u.w.mu.Lock()
 	defer u.w.mu.Unlock()
@@ -303,12 +301,11 @@ func (u *Utterance) Cut() {
 	}
 }
 
-// silentEnd reports that it ended with nothing to be heard.
+// silentEnd reports whether the utterance has ended without sound.
 func (u *Utterance) silentEnd() bool { return u.ended && u.first < 0 }
 
-// begin starts playing when the onset is known: onset is the place wanted for
-// it, now the earliest place free, limit the end of the frame. It returns the
-// place of the first sample.
+// begin starts playing when the onset is known: onset is its place, now the earliest
+// free place, limit the end of the frame. It returns the place of the first sample.
 func (u *Utterance) begin(onset, now, limit int64) (from int64, ok bool) {
 	if u.onset < 0 {
 		return 0, false
@@ -331,8 +328,8 @@ func (u *Utterance) begin(onset, now, limit int64) (from int64, ok bool) {
 	return from, true
 }
 
-// render puts what is due into dst, whose first sample's place is at. more is
-// set when the utterance is not over with it.
+// render copies the due samples to dst, whose first sample's place is at. more is
+// set when the utterance goes on after them.
 func (u *Utterance) render(dst []int16, at int64) (n int, more bool) {
 	end := u.base + int64(len(u.buf))
 	switch {
@@ -344,7 +341,7 @@ func (u *Utterance) render(dst []int16, at int64) (n int, more bool) {
 	n = copy(dst, u.buf[u.cursor-u.base:max(end, u.cursor)-u.base])
 	if u.cut {
 		fade(dst[:n])
-		end = u.cursor + int64(n) // what does not fit is not played
+		end = u.cursor + int64(n) // the rest is not played
 	}
 	next := u.cursor + int64(n)
 	if n > 0 {
@@ -366,7 +363,7 @@ func (u *Utterance) render(dst []int16, at int64) (n int, more bool) {
 			u.starved = true
 			w.stats.Underruns++
 		}
-		// Played sound is let go a second at a time.
+		// Played sound is dropped a second at a time.
 		if old := min(u.cursor, u.blocked); old-u.base > sampleRate {
 			u.dropBefore(old)
 		}
@@ -379,23 +376,18 @@ func (u *Utterance) render(dst []int16, at int64) (n int, more bool) {
 	return n, false
 }
 
-// fade lets the sound go down to nothing within s.
+// fade fades the sound out within s.
 func fade(s []int16) {
 	for i := range s {
 		s[i] = int16(int32(s[i]) * int32(len(s)-i) / int32(len(s)+1))
 	}
 }
 
-// finish takes it out of the queue and frees its audio.
+// finish removes the utterance from the queue and frees its audio.
 func (u *Utterance) finish() {
 	u.state = stateDone
 	u.ended = true
 	u.buf = nil
 	u.base = u.blocked
-	for i, q := range u.w.queue {
-		if q == u {
-			u.w.queue = append(u.w.queue[:i], u.w.queue[i+1:]...)
-			return
-		}
-	}
+	u.w.queue = slices.DeleteFunc(u.w.queue, func(q *Utterance) bool { return q == u })
 }

@@ -6,14 +6,14 @@ import (
 	"touchline/media"
 )
 
-// maxSlack bounds how far a sample moves to a key frame.
+// maxSlack bounds the shift of a sample to a key frame.
 const maxSlack = 500 * time.Millisecond
 
-// Grid picks the access units whose pictures are sampled: one every 1/fps of
-// media time. Where key frames are rarer than samples, a sample moves by up to
-// a quarter of that, half a second at most, to fall on one: what lies between the sample before and
-// that key frame then need not be decoded. The zero Grid begins with the next
-// access unit.
+// Grid selects the access units whose pictures are sampled: one every 1/fps of media
+// time. Where key frames are rarer than samples, a sample is shifted by up to a
+// quarter of that, half a second at most, to a key frame, which saves decoding the
+// access units between the previous sample and that key frame. The zero Grid begins
+// with the next access unit.
 type Grid struct {
 	started bool
 	next    time.Duration // when the next sample is due
@@ -22,7 +22,7 @@ type Grid struct {
 	keys    bool          // there was a key frame
 }
 
-// Take reports whether f is sampled at fps pictures a second. It must see all
+// Take reports whether f is sampled at fps pictures a second. It is called for all
 // access units of one epoch, in order.
 func (g *Grid) Take(f media.EncodedFrame, fps float64) bool {
 	if f.KeyFrame {
@@ -37,10 +37,10 @@ func (g *Grid) Take(f media.EncodedFrame, fps float64) bool {
 	step := time.Duration(float64(time.Second) / fps)
 	slack := min(step/4, maxSlack)
 	if g.keyGap < step*3/2 {
-		slack = 0 // there is always one near; the rate must not follow theirs
+		slack = 0 // a key frame is always near; the rate must not follow theirs
 	}
 	switch {
-	case !g.started || f.PTS-g.next > 2*step: // a gap: start the grid anew
+	case !g.started || f.PTS-g.next > 2*step: // restart after a gap
 		g.started, g.next = true, f.PTS+step
 		return true
 	case f.KeyFrame && slack > 0 && f.PTS >= g.next-slack:

@@ -1,5 +1,5 @@
-// Package window keeps the last sampled pictures of one source and picks the
-// strided few that an engine is asked about.
+// Package window keeps the latest sampled pictures of one source and selects those for
+// an engine.
 //
 // It is pure data: no goroutine, no clock, not safe for concurrent use.
 package window
@@ -21,7 +21,7 @@ type Frame struct {
 type Window struct {
 	ring  []Frame // oldest first
 	most  int
-	limit int // of what is kept now, at most most
+	limit int // at most most
 	next  uint64
 }
 
@@ -31,9 +31,9 @@ func New(capacity int) *Window {
 	return &Window{most: n, limit: n, next: 1}
 }
 
-// Push adds a picture and returns its ID; the oldest goes when the ring is
-// full. A picture of another epoch empties the window first; one that is not
-// newer than the newest is not added, and the newest's ID is returned.
+// Push adds a picture and returns its ID; a full ring drops the oldest. A picture of
+// another epoch empties the window first; one that is not newer than the newest is
+// not added, and the newest's ID is returned.
 func (w *Window) Push(f media.VideoFrame) uint64 {
 	if n := len(w.ring); n > 0 {
 		last := &w.ring[n-1]
@@ -51,8 +51,8 @@ func (w *Window) Push(f media.VideoFrame) uint64 {
 	return id
 }
 
-// Limit keeps no more pictures than will be asked for, within the capacity: a
-// picture of 448x252 is a third of a megabyte.
+// Limit sets the number of pictures to keep, up to the capacity: a picture of 448x252
+// is a third of a megabyte.
 func (w *Window) Limit(n int) {
 	w.limit = min(max(n, 1), w.most)
 	w.trim(w.limit)
@@ -65,13 +65,13 @@ func (w *Window) trim(n int) {
 	}
 }
 
-// Clear empties the window; IDs go on.
+// Clear empties the window; IDs continue.
 func (w *Window) Clear() {
 	clear(w.ring)
 	w.ring = w.ring[:0]
 }
 
-// Len is the number of pictures kept.
+// Len returns the number of pictures in the window.
 func (w *Window) Len() int { return len(w.ring) }
 
 // Newest returns the newest picture.
@@ -82,21 +82,19 @@ func (w *Window) Newest() (Frame, bool) {
 	return w.ring[len(w.ring)-1], true
 }
 
-// Select returns n pictures, every stride-th counted back from the newest,
-// oldest first; fewer when the window does not reach back so far.
+// Select returns n pictures, every stride-th counted back from the newest, oldest
+// first; fewer when the window has too few.
 func (w *Window) Select(n, stride int) []Frame {
 	n, stride = max(n, 1), max(stride, 1)
 	out := make([]Frame, 0, n)
 	for i := len(w.ring) - 1; i >= 0 && len(out) < n; i -= stride {
 		out = append(out, w.ring[i])
 	}
-	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
-		out[i], out[j] = out[j], out[i]
-	}
+	slices.Reverse(out)
 	return out
 }
 
-// side of the miniature that Difference compares, and of the blocks in it.
+// side of the miniature that Difference compares, and of its blocks.
 const (
 	side  = 64
 	block = 8
@@ -105,7 +103,7 @@ const (
 // Signature is a picture's 64x64 luma miniature.
 type Signature [side * side]uint8
 
-// Sign makes the miniature: the mean luma of each cell, a few samples a cell.
+// Sign returns the miniature: the mean luma of a few samples in each cell.
 func Sign(f media.VideoFrame) *Signature {
 	var s Signature
 	if f.Width <= 0 || f.Height <= 0 || len(f.Pix) < f.Width*f.Height*3 {
@@ -133,12 +131,12 @@ func Sign(f media.VideoFrame) *Signature {
 type Change struct {
 	// Mean is the mean difference over the 64x64 miniature.
 	Mean float64
-	// Peak is the mean over the block (1/8 by 1/8 of the picture) that
-	// changed most: small movement before a still background shows here.
+	// Peak is the mean over the block (1/8 by 1/8 of the picture) with the largest
+	// change: it shows small movement before a still background.
 	Peak float64
 }
 
-// Whole is the change that counts as "another picture": there was none before.
+// Whole is the change from no picture.
 const Whole = 255
 
 // Difference compares two miniatures; a nil one counts as a whole change.
@@ -165,12 +163,11 @@ func Difference(a, b *Signature) Change {
 	return c
 }
 
-// peakFactor is how many times the threshold the most changed block must reach
-// to count as a change of the scene by itself.
+// peakFactor times the threshold is the Peak that counts as a change of the scene.
 const peakFactor = 4
 
-// Below reports whether a change is too small to look: the mean is below the
-// threshold (0 to 255; 0 never skips) and no single block stands out.
+// Below reports whether a change is below a threshold (0 to 255; always false for 0),
+// in the mean and in each block.
 func (c Change) Below(threshold float64) bool {
 	return c.Mean < threshold && c.Peak < peakFactor*threshold
 }

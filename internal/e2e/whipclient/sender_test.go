@@ -16,6 +16,7 @@ import (
 
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
+	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/whip"
 )
@@ -30,7 +31,7 @@ func TestSender(t *testing.T) {
 	require.Len(t, units, 2)
 	numbers, closed := make(chan uint32, 1024), make(chan string, 1)
 	srv, err := whip.New(whip.Options{
-		Keys: []whip.StreamKey{{Key: "a-good-long-key", Identity: "x"}}, LoopbackOnly: true, Now: time.Now,
+		Keys: []whip.StreamKey{{Key: "a-good-long-key", Identity: "x"}}, PortOptions: signaling.PortOptions{LoopbackOnly: true}, Now: time.Now,
 		Open: func(*whip.Session) (whip.Place, error) {
 			return whip.Place{Sink: source.Sink{Frame: func(f media.EncodedFrame) {
 				if n, ok := whipclient.Number(f.Data); ok {
@@ -43,7 +44,7 @@ func TestSender(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 2)
 	go func() { ran <- srv.Run(ctx) }()
-	web := httptest.NewServer(srv.Handler())
+	web := httptest.NewServer(srv)
 	defer web.Close()
 	require.Eventually(t, func() bool { return srv.UDPPort() > 0 }, 5*time.Second, time.Millisecond)
 

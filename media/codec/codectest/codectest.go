@@ -1,5 +1,4 @@
-// Package codectest builds the codec's child program for the tests of the
-// packages that run it.
+// Package codectest builds touchline-codec for tests.
 package codectest
 
 import (
@@ -14,10 +13,10 @@ import (
 
 const variable = "TOUCHLINE_CODEC_UNDER_TEST"
 
-// Program is the path where Run built touchline-codec from the present sources.
+// Program returns the path of the touchline-codec that Run has built.
 func Program() string { return os.Getenv(variable) } //nolint:forbidigo // the tests' own variable, no setting
 
-// Main is the TestMain of a package whose tests run touchline-codec, and leave no goroutine behind.
+// Main is the TestMain of a package whose tests run touchline-codec. It checks for leaked goroutines.
 func Main(m *testing.M) {
 	code := Run(m)
 	if code == 0 {
@@ -37,9 +36,8 @@ func Run(m *testing.M) int {
 	})
 }
 
-// OnPath has run find touchline-codec on the PATH: the one that make has built, where
-// TOUCHLINE_BIN names its folder, or one built now. It returns what run does, 1 if
-// the program cannot be built.
+// OnPath calls run with touchline-codec on the PATH: from the folder TOUCHLINE_BIN, or
+// built now. It returns the result of run, 1 if the program cannot be built.
 func OnPath(run func() int) int {
 	with := func(dir string) int {
 		return withVariable("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"), run) //nolint:forbidigo // no setting

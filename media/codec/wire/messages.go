@@ -1,162 +1,131 @@
 package wire
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "fmt"
 
 // Hello is the bot's first message.
 type Hello struct {
 	Version uint16
 }
 
-// Append appends the whole message to b.
-func (m Hello) Append(b []byte) []byte {
-	b = AppendHead(b, KindHello, 6)
-	b = binary.LittleEndian.AppendUint32(b, magic)
-	return binary.LittleEndian.AppendUint16(b, m.Version)
+func (m *Hello) fields(f *body) {
+	f.magic()
+	field(f, &m.Version, 2)
 }
 
-// ParseHello reads the body of a Hello. It does not judge the version.
-func ParseHello(body []byte) (Hello, error) {
-	c := cut{b: body}
-	got := c.u32()
-	m := Hello{Version: c.u16()}
-	if err := c.end("hello"); err != nil {
-		return Hello{}, err
-	}
-	if got != magic {
-		return Hello{}, fmt.Errorf("%w: hello begins with %#x, not %#x", ErrMalformed, got, magic)
-	}
-	return m, nil
+// Append appends the message to b.
+func (m Hello) Append(b []byte) []byte { return build(b, KindHello, m.fields, nil, 0) }
+
+// ParseHello reads the body of a Hello. It does not check the version.
+func ParseHello(b []byte) (m Hello, err error) {
+	_, err = parse(b, "hello", m.fields, 0)
+	return m, err
 }
 
 // Ready is the codec process's answer to Hello.
 type Ready struct {
 	Version uint16
-	// Codecs says in words what it can do.
+	// Codecs lists the supported codecs, as text.
 	Codecs string
 }
 
-// Append appends the whole message to b; text over MaxText is cut off.
-func (m Ready) Append(b []byte) []byte {
-	text := m.Codecs[:min(len(m.Codecs), MaxText)]
-	b = AppendHead(b, KindReady, 6+len(text))
-	b = binary.LittleEndian.AppendUint32(b, magic)
-	b = binary.LittleEndian.AppendUint16(b, m.Version)
-	return append(b, text...)
+func (m *Ready) fields(f *body) {
+	f.magic()
+	field(f, &m.Version, 2)
 }
 
-// ParseReady reads the body of a Ready. It does not judge the version.
-func ParseReady(body []byte) (Ready, error) {
-	c := cut{b: body}
-	got := c.u32()
-	m := Ready{Version: c.u16()}
-	text, err := c.rest("ready", MaxText)
-	if err != nil {
-		return Ready{}, err
-	}
-	if got != magic {
-		return Ready{}, fmt.Errorf("%w: ready begins with %#x, not %#x", ErrMalformed, got, magic)
-	}
+// Append appends the message to b; text over MaxText is cut off.
+func (m Ready) Append(b []byte) []byte { return build(b, KindReady, m.fields, bounded(m.Codecs), 0) }
+
+// ParseReady reads the body of a Ready. It does not check the version.
+func ParseReady(b []byte) (m Ready, err error) {
+	text, err := parse(b, "ready", m.fields, MaxText)
 	m.Codecs = string(text)
-	return m, nil
+	return m, err
 }
 
 // Flags of a Unit or a Raw.
 const (
 	FlagSample   = 1 << iota // send the picture
-	FlagEncode               // encode the picture as Setup says
-	FlagForceKey             // and make it a key frame
+	FlagEncode               // encode the picture with the latest Setup
+	FlagForceKey             // as a key frame
 	flagsEnd
 )
 
 // Unit is an access unit to decode.
 type Unit struct {
-	// ID counts up from 1; answers name it.
+	// ID counts up from 1; answers refer to it.
 	ID uint64
-	// Epoch and Codec: when either changes, the decoder starts anew.
+	// Epoch and Codec: a change of either restarts the decoder.
 	Epoch uint32
 	Codec Codec
 	Flags uint8
-	// LongSide bounds the picture that is sent, in pixels; 0 is the source's own size.
+	// LongSide bounds the picture that is sent, in pixels; 0 is the source's size.
 	LongSide uint16
 	// PTS in microseconds, for the encoder's rate control.
 	PTS  int64
 	Data []byte
 }
 
-const unitHead = 8 + 4 + 1 + 1 + 2 + 8
-
-// Append appends the whole message to b.
-func (m Unit) Append(b []byte) []byte {
-	b = AppendHead(b, KindUnit, unitHead+len(m.Data))
-	b = binary.LittleEndian.AppendUint64(b, m.ID)
-	b = binary.LittleEndian.AppendUint32(b, m.Epoch)
-	b = append(b, byte(m.Codec), m.Flags)
-	b = binary.LittleEndian.AppendUint16(b, m.LongSide)
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.PTS)) //nolint:gosec // two's complement on purpose
-	return append(b, m.Data...)
+func (m *Unit) fields(f *body) {
+	field(f, &m.ID, 8)
+	field(f, &m.Epoch, 4)
+	field(f, &m.Codec, 1)
+	field(f, &m.Flags, 1)
+	field(f, &m.LongSide, 2)
+	field(f, &m.PTS, 8)
 }
 
+// Append appends the message to b.
+func (m Unit) Append(b []byte) []byte { return build(b, KindUnit, m.fields, m.Data, 0) }
+
 // ParseUnit reads the body of a Unit; Data points into it.
-func ParseUnit(body []byte) (Unit, error) {
-	c := cut{b: body}
-	m := Unit{
-		ID: c.u64(), Epoch: c.u32(), Codec: Codec(c.u8()), Flags: c.u8(), LongSide: c.u16(),
-		PTS: int64(c.u64()), //nolint:gosec // two's complement on purpose
-	}
-	var err error
-	if m.Data, err = c.rest("unit", MaxUnit); err != nil {
-		return Unit{}, err
+func ParseUnit(b []byte) (m Unit, err error) {
+	if m.Data, err = parse(b, "unit", m.fields, MaxUnit); err != nil {
+		return m, err
 	}
 	switch {
 	case m.ID == 0 || m.ID > 1<<62:
-		return Unit{}, fmt.Errorf("%w: unit with id %d", ErrMalformed, m.ID)
+		err = fmt.Errorf("%w: unit with id %d", ErrMalformed, m.ID)
 	case !m.Codec.Known():
-		return Unit{}, fmt.Errorf("%w: unit of unknown codec %d", ErrMalformed, m.Codec)
+		err = fmt.Errorf("%w: unit of unknown codec %d", ErrMalformed, m.Codec)
 	case m.Flags >= flagsEnd:
-		return Unit{}, fmt.Errorf("%w: unit with unknown flags %#x", ErrMalformed, m.Flags)
+		err = fmt.Errorf("%w: unit with unknown flags %#x", ErrMalformed, m.Flags)
 	case m.LongSide > MaxSide:
-		return Unit{}, fmt.Errorf("%w: unit asks for %d pixels, at most %d allowed", ErrMalformed, m.LongSide, MaxSide)
+		err = fmt.Errorf("%w: unit asks for %d pixels, at most %d allowed", ErrMalformed, m.LongSide, MaxSide)
 	}
-	return m, nil
+	return m, err
 }
 
 // Latest asks for the newest decoded picture.
 type Latest struct {
 	// Seq is repeated in the answer.
 	Seq uint32
-	// LongSide bounds the picture, in pixels; 0 is the source's own size.
+	// LongSide bounds the picture, in pixels; 0 is the source's size.
 	LongSide uint16
 }
 
-// Append appends the whole message to b.
-func (m Latest) Append(b []byte) []byte {
-	b = AppendHead(b, KindLatest, 6)
-	b = binary.LittleEndian.AppendUint32(b, m.Seq)
-	return binary.LittleEndian.AppendUint16(b, m.LongSide)
+func (m *Latest) fields(f *body) {
+	field(f, &m.Seq, 4)
+	field(f, &m.LongSide, 2)
 }
+
+// Append appends the message to b.
+func (m Latest) Append(b []byte) []byte { return build(b, KindLatest, m.fields, nil, 0) }
 
 // ParseLatest reads the body of a Latest.
-func ParseLatest(body []byte) (Latest, error) {
-	c := cut{b: body}
-	m := Latest{Seq: c.u32(), LongSide: c.u16()}
-	if err := c.end("latest"); err != nil {
-		return Latest{}, err
+func ParseLatest(b []byte) (m Latest, err error) {
+	if _, err = parse(b, "latest", m.fields, 0); err == nil && m.LongSide > MaxSide {
+		err = fmt.Errorf("%w: latest asks for %d pixels, at most %d allowed", ErrMalformed, m.LongSide, MaxSide)
 	}
-	if m.LongSide > MaxSide {
-		return Latest{}, fmt.Errorf("%w: latest asks for %d pixels, at most %d allowed", ErrMalformed, m.LongSide, MaxSide)
-	}
-	return m, nil
+	return m, err
 }
 
-// Setup says how to encode. The encoder is made when the first picture comes
-// and again whenever the size changes.
+// Setup configures the encoder, which is made for the first picture and again
+// whenever the size changes.
 type Setup struct {
 	// Codec is H264 or VP8.
 	Codec Codec
-	// Scaled: BitRate is meant for 1280 x 720 and follows the picture's size.
+	// Scaled: BitRate is for 1280 x 720 and follows the picture's size.
 	Scaled bool
 	// FPS expected, 1 to 240.
 	FPS uint16
@@ -164,30 +133,30 @@ type Setup struct {
 	BitRate uint32
 }
 
-// Append appends the whole message to b.
-func (m Setup) Append(b []byte) []byte {
-	b = AppendHead(b, KindSetup, 8)
-	b = append(b, byte(m.Codec), flag(m.Scaled))
-	b = binary.LittleEndian.AppendUint16(b, m.FPS)
-	return binary.LittleEndian.AppendUint32(b, m.BitRate)
+func (m *Setup) fields(f *body) {
+	field(f, &m.Codec, 1)
+	f.flag(&m.Scaled)
+	field(f, &m.FPS, 2)
+	field(f, &m.BitRate, 4)
 }
 
+// Append appends the message to b.
+func (m Setup) Append(b []byte) []byte { return build(b, KindSetup, m.fields, nil, 0) }
+
 // ParseSetup reads the body of a Setup.
-func ParseSetup(body []byte) (Setup, error) {
-	c := cut{b: body}
-	m := Setup{Codec: Codec(c.u8()), Scaled: c.u8() != 0, FPS: c.u16(), BitRate: c.u32()}
-	if err := c.end("setup"); err != nil {
-		return Setup{}, err
+func ParseSetup(b []byte) (m Setup, err error) {
+	if _, err = parse(b, "setup", m.fields, 0); err != nil {
+		return m, err
 	}
 	switch {
 	case m.Codec != H264 && m.Codec != VP8:
-		return Setup{}, fmt.Errorf("%w: setup for %v, only H264 and VP8 can be encoded", ErrMalformed, m.Codec)
+		err = fmt.Errorf("%w: setup for %v, only H264 and VP8 can be encoded", ErrMalformed, m.Codec)
 	case m.FPS < 1 || m.FPS > 240:
-		return Setup{}, fmt.Errorf("%w: setup with %d pictures a second, 1 to 240 allowed", ErrMalformed, m.FPS)
+		err = fmt.Errorf("%w: setup with %d pictures a second, 1 to 240 allowed", ErrMalformed, m.FPS)
 	case m.BitRate < 10_000 || m.BitRate > 200_000_000:
-		return Setup{}, fmt.Errorf("%w: setup with %d bit/s, 10,000 to 200,000,000 allowed", ErrMalformed, m.BitRate)
+		err = fmt.Errorf("%w: setup with %d bit/s, 10,000 to 200,000,000 allowed", ErrMalformed, m.BitRate)
 	}
-	return m, nil
+	return m, err
 }
 
 // Format is the layout of a raw picture, without padding.
@@ -199,7 +168,7 @@ const (
 	RGB24 Format = 1 // R G B
 )
 
-// Bytes is the size of a picture of w x h pixels, 0 for an unknown format.
+// Bytes returns the size of a picture of w x h pixels, 0 for an unknown format.
 func (f Format) Bytes(w, h int) int {
 	switch f {
 	case I420:
@@ -221,209 +190,193 @@ type Raw struct {
 	Data          []byte
 }
 
-// RawHead is how many bytes of a Raw's body come before the picture.
+// RawHead is the length of the fields of a Raw's body, before the picture.
 const RawHead = 8 + 8 + 1 + 1 + 2 + 2
 
-// AppendHead appends the message without its picture, which the caller
-// sends after it.
+func (m *Raw) fields(f *body) {
+	field(f, &m.ID, 8)
+	field(f, &m.PTS, 8)
+	field(f, &m.Format, 1)
+	field(f, &m.Flags, 1)
+	field(f, &m.Width, 2)
+	field(f, &m.Height, 2)
+}
+
+// AppendHead appends the message without its picture, which the caller sends after it.
 func (m Raw) AppendHead(b []byte) []byte {
-	b = AppendHead(b, KindRaw, RawHead+m.Format.Bytes(m.Width, m.Height))
-	b = binary.LittleEndian.AppendUint64(b, m.ID)
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.PTS)) //nolint:gosec // two's complement on purpose
-	b = append(b, byte(m.Format), m.Flags)
-	b = binary.LittleEndian.AppendUint16(b, uint16(m.Width))     //nolint:gosec // bounded by MaxSide
-	return binary.LittleEndian.AppendUint16(b, uint16(m.Height)) //nolint:gosec // bounded by MaxSide
+	return build(b, KindRaw, m.fields, nil, m.Format.Bytes(m.Width, m.Height))
 }
 
 // ParseRaw reads the body of a Raw; Data points into it.
-func ParseRaw(body []byte) (Raw, error) {
-	c := cut{b: body}
-	m := Raw{
-		ID:     c.u64(),
-		PTS:    int64(c.u64()), //nolint:gosec // two's complement on purpose
-		Format: Format(c.u8()), Flags: c.u8(), Width: int(c.u16()), Height: int(c.u16()),
+func ParseRaw(b []byte) (m Raw, err error) {
+	if m.Data, err = parse(b, "raw picture", m.fields, 3*MaxPixels); err != nil {
+		return m, err
 	}
-	var err error
-	if m.Data, err = c.rest("raw picture", 3*MaxPixels); err != nil {
-		return Raw{}, err
-	}
-	if err := size("raw picture", m.Width, m.Height); err != nil {
-		return Raw{}, err
-	}
-	switch want := m.Format.Bytes(m.Width, m.Height); {
+	switch {
 	case m.ID == 0 || m.ID > 1<<62:
-		return Raw{}, fmt.Errorf("%w: raw picture with id %d", ErrMalformed, m.ID)
+		err = fmt.Errorf("%w: raw picture with id %d", ErrMalformed, m.ID)
 	case m.Flags&^FlagForceKey != 0:
-		return Raw{}, fmt.Errorf("%w: raw picture with unknown flags %#x", ErrMalformed, m.Flags)
-	case want == 0:
-		return Raw{}, fmt.Errorf("%w: raw picture of unknown format %d", ErrMalformed, m.Format)
-	case len(m.Data) != want:
-		return Raw{}, fmt.Errorf("%w: raw picture of %d bytes, %d x %d needs %d",
-			ErrMalformed, len(m.Data), m.Width, m.Height, want)
+		err = fmt.Errorf("%w: raw picture with unknown flags %#x", ErrMalformed, m.Flags)
+	default:
+		err = checkPicture("raw picture", m.Format, m.Width, m.Height, len(m.Data))
 	}
-	return m, nil
+	return m, err
 }
 
 // Ack reports the progress of decoding or encoding.
 type Ack struct {
-	// Done is the last unit or raw picture that was worked on.
+	// Done is the latest processed unit or raw picture.
 	Done uint64
-	// Newest is the unit of the newest decoded picture, 0 when there is none.
+	// Newest is the unit of the newest decoded picture, 0 for none.
 	Newest uint64
 }
 
-// Append appends the whole message to b.
-func (m Ack) Append(b []byte) []byte {
-	b = AppendHead(b, KindAck, 16)
-	b = binary.LittleEndian.AppendUint64(b, m.Done)
-	return binary.LittleEndian.AppendUint64(b, m.Newest)
+func (m *Ack) fields(f *body) {
+	field(f, &m.Done, 8)
+	field(f, &m.Newest, 8)
 }
 
+// Append appends the message to b.
+func (m Ack) Append(b []byte) []byte { return build(b, KindAck, m.fields, nil, 0) }
+
 // ParseAck reads the body of an Ack.
-func ParseAck(body []byte) (Ack, error) {
-	c := cut{b: body}
-	m := Ack{Done: c.u64(), Newest: c.u64()}
-	return m, c.end("ack")
+func ParseAck(b []byte) (m Ack, err error) {
+	_, err = parse(b, "ack", m.fields, 0)
+	return m, err
 }
 
 // Picture is a decoded picture.
 type Picture struct {
-	// Seq repeats the request for the latest picture, 0 for a sampled one.
+	// Seq is that of the Latest, 0 for a sampled picture.
 	Seq           uint32
 	ID            uint64 // its unit
 	Width, Height int
 	Pix           []byte // RGB24
 }
 
-const pictureHead = 4 + 8 + 2 + 2
+func (m *Picture) fields(f *body) {
+	field(f, &m.Seq, 4)
+	field(f, &m.ID, 8)
+	field(f, &m.Width, 2)
+	field(f, &m.Height, 2)
+}
 
-// AppendHead appends the message without its pixels, which the caller sends
-// after it.
+// AppendHead appends the message without its pixels, which the caller sends after it.
 func (m Picture) AppendHead(b []byte) []byte {
-	b = AppendHead(b, KindPicture, pictureHead+RGB24.Bytes(m.Width, m.Height))
-	b = binary.LittleEndian.AppendUint32(b, m.Seq)
-	b = binary.LittleEndian.AppendUint64(b, m.ID)
-	b = binary.LittleEndian.AppendUint16(b, uint16(m.Width))     //nolint:gosec // bounded by MaxSide
-	return binary.LittleEndian.AppendUint16(b, uint16(m.Height)) //nolint:gosec // bounded by MaxSide
+	return build(b, KindPicture, m.fields, nil, RGB24.Bytes(m.Width, m.Height))
 }
 
 // ParsePicture reads the body of a Picture; Pix points into it.
-func ParsePicture(body []byte) (Picture, error) {
-	c := cut{b: body}
-	m := Picture{Seq: c.u32(), ID: c.u64(), Width: int(c.u16()), Height: int(c.u16())}
-	var err error
-	if m.Pix, err = c.rest("picture", 3*MaxPixels); err != nil {
-		return Picture{}, err
+func ParsePicture(b []byte) (m Picture, err error) {
+	if m.Pix, err = parse(b, "picture", m.fields, 3*MaxPixels); err != nil {
+		return m, err
 	}
-	if err := size("picture", m.Width, m.Height); err != nil {
-		return Picture{}, err
-	}
-	if want := RGB24.Bytes(m.Width, m.Height); len(m.Pix) != want {
-		return Picture{}, fmt.Errorf("%w: picture of %d bytes, %d x %d needs %d",
-			ErrMalformed, len(m.Pix), m.Width, m.Height, want)
-	}
-	return m, nil
+	return m, checkPicture("picture", RGB24, m.Width, m.Height, len(m.Pix))
 }
 
-// NoPicture answers Latest when nothing was decoded yet.
+// NoPicture answers Latest before the first decoded picture.
 type NoPicture struct {
 	Seq uint32
 }
 
-// Append appends the whole message to b.
-func (m NoPicture) Append(b []byte) []byte {
-	b = AppendHead(b, KindNoPicture, 4)
-	return binary.LittleEndian.AppendUint32(b, m.Seq)
-}
+func (m *NoPicture) fields(f *body) { field(f, &m.Seq, 4) }
+
+// Append appends the message to b.
+func (m NoPicture) Append(b []byte) []byte { return build(b, KindNoPicture, m.fields, nil, 0) }
 
 // ParseNoPicture reads the body of a NoPicture.
-func ParseNoPicture(body []byte) (NoPicture, error) {
-	c := cut{b: body}
-	m := NoPicture{Seq: c.u32()}
-	return m, c.end("no picture")
+func ParseNoPicture(b []byte) (m NoPicture, err error) {
+	_, err = parse(b, "no picture", m.fields, 0)
+	return m, err
 }
 
-// Encoded is an access unit out of the encoder.
+// Encoded is an access unit from the encoder.
 type Encoded struct {
-	ID            uint64 // the unit or raw picture it was made of
+	ID            uint64 // of its unit or raw picture
 	Codec         Codec
 	Key           bool
 	Width, Height int
 	Data          []byte
 }
 
-const encodedHead = 8 + 1 + 1 + 2 + 2
-
-// AppendHead appends the message without its n bytes of data, which the
-// caller sends after it.
-func (m Encoded) AppendHead(b []byte, n int) []byte {
-	b = AppendHead(b, KindEncoded, encodedHead+n)
-	b = binary.LittleEndian.AppendUint64(b, m.ID)
-	b = append(b, byte(m.Codec), flag(m.Key))
-	b = binary.LittleEndian.AppendUint16(b, uint16(m.Width))     //nolint:gosec // bounded by MaxSide
-	return binary.LittleEndian.AppendUint16(b, uint16(m.Height)) //nolint:gosec // bounded by MaxSide
+func (m *Encoded) fields(f *body) {
+	field(f, &m.ID, 8)
+	field(f, &m.Codec, 1)
+	f.flag(&m.Key)
+	field(f, &m.Width, 2)
+	field(f, &m.Height, 2)
 }
+
+// AppendHead appends the message without its n bytes of data, which the caller sends after it.
+func (m Encoded) AppendHead(b []byte, n int) []byte { return build(b, KindEncoded, m.fields, nil, n) }
 
 // ParseEncoded reads the body of an Encoded; Data points into it.
-func ParseEncoded(body []byte) (Encoded, error) {
-	c := cut{b: body}
-	m := Encoded{
-		ID: c.u64(), Codec: Codec(c.u8()), Key: c.u8() != 0, Width: int(c.u16()), Height: int(c.u16()),
-	}
-	var err error
-	if m.Data, err = c.rest("encoded unit", MaxUnit); err != nil {
-		return Encoded{}, err
+func ParseEncoded(b []byte) (m Encoded, err error) {
+	if m.Data, err = parse(b, "encoded unit", m.fields, MaxUnit); err != nil {
+		return m, err
 	}
 	if m.Codec != H264 && m.Codec != VP8 {
-		return Encoded{}, fmt.Errorf("%w: encoded unit of %v, expected H264 or VP8", ErrMalformed, m.Codec)
+		return m, fmt.Errorf("%w: encoded unit of %v, expected H264 or VP8", ErrMalformed, m.Codec)
 	}
-	return m, size("encoded unit", m.Width, m.Height)
+	return m, checkSize("encoded unit", m.Width, m.Height)
 }
 
-// Trouble says what a Problem is about.
+// Trouble is the subject of a Problem.
 type Trouble uint8
 
-// What can go wrong.
+// The subjects of problems.
 const (
 	TroubleDecode Trouble = 1 // the unit could not be decoded
 	TroubleEncode Trouble = 2 // the picture could not be encoded
-	TroubleCodec  Trouble = 3 // there is no decoder or encoder for this
+	TroubleCodec  Trouble = 3 // there is no decoder or encoder for it
 )
 
-// Problem reports work that could not be done. The process goes on.
+// Problem reports a failure. The process continues.
 type Problem struct {
 	ID   uint64
 	What Trouble
 	Text string
 }
 
-// Append appends the whole message to b; text over MaxText is cut off.
-func (m Problem) Append(b []byte) []byte {
-	text := m.Text[:min(len(m.Text), MaxText)]
-	b = AppendHead(b, KindProblem, 9+len(text))
-	b = binary.LittleEndian.AppendUint64(b, m.ID)
-	b = append(b, byte(m.What))
-	return append(b, text...)
+func (m *Problem) fields(f *body) {
+	field(f, &m.ID, 8)
+	field(f, &m.What, 1)
 }
+
+// Append appends the message to b; text over MaxText is cut off.
+func (m Problem) Append(b []byte) []byte { return build(b, KindProblem, m.fields, bounded(m.Text), 0) }
 
 // ParseProblem reads the body of a Problem.
-func ParseProblem(body []byte) (Problem, error) {
-	c := cut{b: body}
-	m := Problem{ID: c.u64(), What: Trouble(c.u8())}
-	text, err := c.rest("problem", MaxText)
-	if err != nil {
-		return Problem{}, err
-	}
-	if m.What < TroubleDecode || m.What > TroubleCodec {
-		return Problem{}, fmt.Errorf("%w: problem of unknown sort %d", ErrMalformed, m.What)
+func ParseProblem(b []byte) (m Problem, err error) {
+	text, err := parse(b, "problem", m.fields, MaxText)
+	if err == nil && (m.What < TroubleDecode || m.What > TroubleCodec) {
+		err = fmt.Errorf("%w: problem of unknown kind %d", ErrMalformed, m.What)
 	}
 	m.Text = string(text)
-	return m, nil
+	return m, err
 }
 
-func flag(b bool) byte {
-	if b {
-		return 1
+// bounded returns a text without its end beyond MaxText.
+func bounded(text string) []byte { return []byte(text[:min(len(text), MaxText)]) }
+
+// checkPicture checks the format, the edges and the length of a picture.
+func checkPicture(what string, f Format, w, h, length int) error {
+	if err := checkSize(what, w, h); err != nil {
+		return err
 	}
-	return 0
+	switch want := f.Bytes(w, h); {
+	case want == 0:
+		return fmt.Errorf("%w: %s of unknown format %d", ErrMalformed, what, f)
+	case length != want:
+		return fmt.Errorf("%w: %s of %d bytes, %d x %d needs %d", ErrMalformed, what, length, w, h, want)
+	}
+	return nil
+}
+
+// checkSize checks the edges of a picture.
+func checkSize(what string, w, h int) error {
+	if w < 1 || h < 1 || w > MaxSide || h > MaxSide || w*h > MaxPixels {
+		return fmt.Errorf("%w: %s of %d x %d pixels, at most %d pixels allowed", ErrMalformed, what, w, h, MaxPixels)
+	}
+	return nil
 }

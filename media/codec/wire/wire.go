@@ -1,13 +1,12 @@
-// Package wire is the language between a bot and its codec process: messages
-// with a length in front, on two pipes.
+// Package wire is the protocol between a bot and its codec process: messages with a
+// length prefix, on two pipes.
 //
-// It owns the format and its bounds and nothing else: no process, no codec.
-// Both sides read with the same Reader, so a message that is too long, of an
-// unknown kind or not shaped as promised is refused by its receiver, and
-// neither side believes a size the other one names before it was checked.
+// It owns the format and its bounds, no process and no codec. Both sides read with
+// the same Reader, which refuses messages that are too long, of an unknown kind or
+// malformed, and allocates no memory for a size that it has not checked.
 //
-// A message is a length (4 bytes, of what follows), a kind (1 byte) and a
-// body; integers are little endian.
+// A message is a length (4 bytes, of kind and body), a kind (1 byte) and a body;
+// integers are little endian.
 package wire
 
 import (
@@ -18,11 +17,10 @@ import (
 	"io"
 )
 
-// Version of the format. The two sides must agree on it exactly: they are
-// built together.
+// Version of the format. Both sides must have the same: they are built together.
 const Version = 1
 
-// Bounds of what may be sent.
+// Bounds of messages.
 const (
 	// MaxSide is the longest edge of any picture, in pixels.
 	MaxSide = 8192
@@ -35,34 +33,34 @@ const (
 
 	maxSmall = 64 + MaxText
 	header   = 5 // length and kind
-	// keepBody is the largest body whose room is kept for the next one.
+	// keepBody is the largest buffer kept for the next body.
 	keepBody = 1 << 20
 )
 
-// magic opens a Hello, so that a wrong program is noticed at once.
+// magic begins Hello and Ready, to detect another program.
 const magic = 0x584c4354 // "TCLX"
 
-// ErrMalformed is returned when a message breaks the format or its bounds.
-// The stream cannot be trusted after it.
+// ErrMalformed is returned for a message that violates the format or its bounds. The
+// stream is unusable after it.
 var ErrMalformed = errors.New("malformed message")
 
-// Kind tells messages apart.
+// Kind of a message.
 type Kind uint8
 
 // The messages of the bot and, from KindReady on, those of the codec process.
 const (
-	KindHello  Kind = 1 // Hello: first of all
-	KindUnit   Kind = 2 // Unit: decode this
-	KindLatest Kind = 3 // Latest: show the newest picture
-	KindSetup  Kind = 4 // Setup: how to encode from now on
-	KindRaw    Kind = 5 // Raw: encode this
+	KindHello  Kind = 1
+	KindUnit   Kind = 2
+	KindLatest Kind = 3
+	KindSetup  Kind = 4
+	KindRaw    Kind = 5
 
-	KindReady     Kind = 65 // Ready: the answer to Hello
-	KindAck       Kind = 66 // Ack: how far decoding got
-	KindPicture   Kind = 67 // Picture: a decoded one
-	KindNoPicture Kind = 68 // NoPicture: nothing decoded yet
-	KindEncoded   Kind = 69 // Encoded: an access unit
-	KindProblem   Kind = 70 // Problem: something could not be done
+	KindReady     Kind = 65
+	KindAck       Kind = 66
+	KindPicture   Kind = 67
+	KindNoPicture Kind = 68
+	KindEncoded   Kind = 69
+	KindProblem   Kind = 70
 )
 
 // limit is the longest body of a kind, 0 for an unknown one.
@@ -103,7 +101,7 @@ func (c Codec) String() string {
 	return names[c]
 }
 
-// Message is one message as it came: its kind and its body, not looked into.
+// Message is a received message: its kind and its unparsed body.
 type Message struct {
 	Kind Kind
 	Body []byte
@@ -112,7 +110,7 @@ type Message struct {
 // Reader reads messages.
 type Reader struct {
 	r    *bufio.Reader
-	body []byte // for bodies that are not kept
+	body []byte // buffer for bodies
 }
 
 // NewReader reads from r through a buffer of size bytes.
@@ -120,8 +118,8 @@ func NewReader(r io.Reader, size int) *Reader {
 	return &Reader{r: bufio.NewReaderSize(r, size), body: make([]byte, maxSmall)}
 }
 
-// Pending reports whether a further message is already here at least in part,
-// so that Next will not wait long.
+// Pending reports whether a part of the next message has been received, so that Next
+// will not wait long.
 func (r *Reader) Pending() bool { return r.r.Buffered() > 0 }
 
 // Next waits for one message. The body of a picture or an encoded access unit
@@ -129,8 +127,8 @@ func (r *Reader) Pending() bool { return r.r.Buffered() > 0 }
 // At the end of the stream between two messages the error is io.EOF.
 func (r *Reader) Next() (Message, error) { return r.NextInto(nil) }
 
-// NextInto is Next with a say in where the body goes: place, if not nil,
-// returns room for n bytes, or nil for the usual place.
+// NextInto is Next with a buffer for the body: place, if not nil, returns one of n
+// bytes, or nil for the Reader's own.
 func (r *Reader) NextInto(place func(k Kind, n int) []byte) (Message, error) {
 	var h [header]byte
 	if _, err := io.ReadFull(r.r, h[:]); err != nil {
@@ -183,53 +181,66 @@ func AppendHead(b []byte, k Kind, n int) []byte {
 	return append(b, byte(k))
 }
 
-// cut takes integers off the front of a body.
-type cut struct {
-	b   []byte
-	bad bool
+// body appends the fields of a message to b, or reads them off its front.
+type body struct {
+	b              []byte
+	reading        bool
+	short, foreign bool
 }
 
-func (c *cut) take(n int) []byte {
-	if len(c.b) < n {
-		c.bad, c.b = true, nil
-		return make([]byte, n)
+// field appends or reads an integer of size bytes.
+func field[T ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](f *body, v *T, size int) {
+	if !f.reading {
+		f.b = append(f.b, binary.LittleEndian.AppendUint64(nil, uint64(*v))[:size]...)
+		return
 	}
-	head := c.b[:n]
-	c.b = c.b[n:]
-	return head
+	if len(f.b) < size {
+		f.short, f.b = true, nil
+		return
+	}
+	var wide [8]byte
+	copy(wide[:], f.b[:size])
+	*v, f.b = T(binary.LittleEndian.Uint64(wide[:])), f.b[size:]
 }
 
-func (c *cut) u8() uint8   { return c.take(1)[0] }
-func (c *cut) u16() uint16 { return binary.LittleEndian.Uint16(c.take(2)) }
-func (c *cut) u32() uint32 { return binary.LittleEndian.Uint32(c.take(4)) }
-func (c *cut) u64() uint64 { return binary.LittleEndian.Uint64(c.take(8)) }
-
-// end checks that the body was long enough and that nothing is left over.
-func (c *cut) end(what string) error {
-	if c.bad {
-		return fmt.Errorf("%w: %s is too short", ErrMalformed, what)
+// flag appends or reads a boolean.
+func (f *body) flag(v *bool) {
+	n := uint8(0)
+	if *v {
+		n = 1
 	}
-	if len(c.b) != 0 {
-		return fmt.Errorf("%w: %s has %d bytes too many", ErrMalformed, what, len(c.b))
-	}
-	return nil
+	field(f, &n, 1)
+	*v = n != 0
 }
 
-// rest takes all that is left.
-func (c *cut) rest(what string, limit int) ([]byte, error) {
-	if c.bad {
+// magic appends or checks the magic number.
+func (f *body) magic() {
+	n := uint32(magic)
+	field(f, &n, 4)
+	f.foreign = n != magic
+}
+
+// build appends a message with fields and a tail to b. more is the number of bytes that the caller sends after it.
+func build(b []byte, k Kind, fields func(*body), tail []byte, more int) []byte {
+	at := len(b)
+	f := body{b: AppendHead(b, k, 0)}
+	fields(&f)
+	f.b = append(f.b, tail...)
+	binary.LittleEndian.PutUint32(f.b[at:], uint32(len(f.b)-at-4+more)) //nolint:gosec // bounded by Kind.limit
+	return f.b
+}
+
+// parse reads the fields of a body and returns the rest, of at most limit bytes.
+func parse(b []byte, what string, fields func(*body), limit int) (rest []byte, err error) {
+	f := body{b: b, reading: true}
+	fields(&f)
+	switch {
+	case f.short:
 		return nil, fmt.Errorf("%w: %s is too short", ErrMalformed, what)
+	case f.foreign:
+		return nil, fmt.Errorf("%w: %s does not begin with %#x", ErrMalformed, what, uint32(magic))
+	case len(f.b) > limit:
+		return nil, fmt.Errorf("%w: %s has %d bytes after its fields, at most %d allowed", ErrMalformed, what, len(f.b), limit)
 	}
-	if len(c.b) > limit {
-		return nil, fmt.Errorf("%w: %s carries %d bytes, at most %d allowed", ErrMalformed, what, len(c.b), limit)
-	}
-	return c.b, nil
-}
-
-// size checks the edges of a picture.
-func size(what string, w, h int) error {
-	if w < 1 || h < 1 || w > MaxSide || h > MaxSide || w*h > MaxPixels {
-		return fmt.Errorf("%w: %s of %d x %d pixels, at most %d pixels allowed", ErrMalformed, what, w, h, MaxPixels)
-	}
-	return nil
+	return f.b, nil
 }

@@ -1,5 +1,5 @@
-// Package signalingtest holds what the tests of WHIP and WHEP share: encoded
-// clips, a network that can be cut, and the reading of SDP.
+// Package signalingtest has helpers for the tests of WHIP and WHEP: encoded clips, a
+// network that can be cut, and SDP parsing.
 package signalingtest
 
 import (
@@ -40,7 +40,7 @@ func Clip(tb testing.TB, codec media.Codec) [][]byte {
 	return nil
 }
 
-// LargeClip is the VP8 clip in 640 x 360.
+// LargeClip returns the VP8 clip in 640 x 360.
 func LargeClip(tb testing.TB) [][]byte {
 	tb.Helper()
 	return ivf(tb, "vp8-large.ivf")
@@ -92,7 +92,7 @@ func NewCable(tb testing.TB) *Cable {
 	return &Cable{PacketConn: conn}
 }
 
-// Cut loses every packet from now on.
+// Cut drops all packets from now on.
 func (c *Cable) Cut() { c.cut.Store(true) }
 
 // WriteTo implements net.PacketConn.
@@ -122,14 +122,14 @@ func Attribute(sdp, key string) string {
 	return ""
 }
 
-// Fragment is the ICE side of an offer as the body of a PATCH, without its candidates.
+// Fragment returns the ICE attributes of an offer as the body of a PATCH, without candidates.
 func Fragment(offer string) string {
 	media, _, _ := strings.Cut(offer[strings.Index(offer, "\nm=")+1:], "\n")
 	return "a=group:BUNDLE 0\r\n" + media + "\na=mid:" + Attribute(offer, "mid") +
 		"\r\na=ice-ufrag:" + Attribute(offer, "ice-ufrag") + "\r\na=ice-pwd:" + Attribute(offer, "ice-pwd") + "\r\n"
 }
 
-// Candidates are the candidate lines of an SDP text, each with its line end.
+// Candidates returns the candidate lines of an SDP text, each with its line end.
 func Candidates(sdp string) string {
 	var b strings.Builder
 	for line := range strings.Lines(sdp) {

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	queue = 64 // access units that wait for the program
-	// gap is a step of the source's clock that is taken over; less is rounding.
+	queue = 64 // access units that wait for ffmpeg
+	// gap is the least step of the source's clock that is followed; a smaller one is rounding.
 	gap = opusRate / 20
-	// waitDelay is for a killed program's pipes.
+	// waitDelay bounds the wait for the pipes of a killed process.
 	waitDelay = time.Second
 )
 
-// AAC makes Opus of AAC, by the program ffmpeg in a process of its own. What
-// comes out is later by what the program holds back; its timestamps are not.
+// AAC transcodes AAC to Opus by an ffmpeg process. ffmpeg's latency delays the
+// packets, but not their timestamps.
 type AAC struct {
 	clock int64 // of the timestamps, in Hz
 	now   func() time.Time
@@ -43,8 +43,8 @@ type AAC struct {
 	shift int64  // by gaps, at 48 kHz
 }
 
-// NewAAC finds the program. clock is the rate of the timestamps, in Hz. Run must
-// run for anything to come out.
+// NewAAC checks that ffmpeg is installed. clock is the rate of the timestamps, in Hz.
+// Run has to be running.
 func NewAAC(clock int, now func() time.Time, out func(source.Opus)) (*AAC, error) {
 	if clock <= 0 {
 		return nil, fmt.Errorf("expected a clock rate for AAC, got %d Hz", clock)
@@ -55,10 +55,10 @@ func NewAAC(clock int, now func() time.Time, out func(source.Opus)) (*AAC, error
 	return &AAC{clock: int64(clock), now: now, out: out, in: make(chan []byte, queue)}, nil
 }
 
-// samplesPerUnit is how many samples an access unit has (ISO 14496-3), at the rate of the stream itself.
+// samplesPerUnit is the number of samples of an access unit (ISO 14496-3), at the stream's sample rate.
 const samplesPerUnit = 1024
 
-// Write takes the access units of one packet. Those that do not fit are left out.
+// Write queues the access units of one packet, and drops those that do not fit.
 func (a *AAC) Write(config mpeg4audio.AudioSpecificConfig, units [][]byte, timestamp uint32) {
 	if config.SampleRate <= 0 {
 		return
@@ -93,8 +93,8 @@ func (a *AAC) Write(config mpeg4audio.AudioSpecificConfig, units [][]byte, times
 	a.mu.Unlock()
 }
 
-// Last returns the timestamp of the last of n access units in a packet with the given one, on a clock of the given
-// rate. A sender that puts several into a packet waits for it.
+// Last returns the timestamp of the last of n access units in a packet, on a clock of the given rate. timestamp is that
+// of the first. A sender that puts several into a packet waits for the last.
 func Last(config mpeg4audio.AudioSpecificConfig, n int, timestamp uint32, clock int) uint32 {
 	if config.SampleRate <= 0 || n < 1 {
 		return timestamp
@@ -102,11 +102,11 @@ func Last(config mpeg4audio.AudioSpecificConfig, n int, timestamp uint32, clock 
 	return timestamp + uint32(int64(n-1)*samplesPerUnit*int64(clock)/int64(config.SampleRate)) //nolint:gosec // it wraps
 }
 
-// Run owns the program until ctx ends.
+// Run runs ffmpeg until ctx ends.
 func (a *AAC) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	// Not with -fflags nobuffer, which leaves out what was read to find the format: the rest would come too early.
+	// -fflags nobuffer would drop the data that was read to detect the format, and the rest would come too early.
 	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-flags", "low_delay", "-probesize", "32",
 		"-analyzeduration", "0", "-f", "aac", "-i", "pipe:0", "-c:a", "libopus", "-b:a", "64k", "-ac", "2", "-frame_duration", "20",
 		"-f", "mpegts", "-muxdelay", "0", "-muxpreload", "0", "-pes_payload_size", "0", "-flush_packets", "1", "pipe:1")
@@ -147,7 +147,7 @@ func (a *AAC) Run(ctx context.Context) error {
 	return errors.Join(rerr, werr)
 }
 
-// read hands the program's packets on, on the source's clock.
+// read forwards ffmpeg's packets, on the source's clock.
 func (a *AAC) read(r io.Reader) error {
 	ts := &mpegts.Reader{R: bufio.NewReaderSize(r, 4<<10)}
 	if err := ts.Initialize(); err != nil {

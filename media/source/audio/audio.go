@@ -1,11 +1,12 @@
-// Package audio turns the sound of cameras into Opus, which is what a room
-// carries: G.711 in this process, AAC by the program ffmpeg.
+// Package audio transcodes the sound of cameras to Opus, the codec of rooms: G.711 in
+// this process, AAC by the program ffmpeg.
 //
-// It owns the encoder, and for AAC the program's process. It never decides
-// whether the sound is wanted.
+// It owns the encoder, and for AAC the ffmpeg process.
 package audio
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -16,16 +17,16 @@ import (
 )
 
 const (
-	opusRate = 48000 // of RTP timestamps, whatever the encoder's own rate is (RFC 7587 section 4.1)
-	// perSecond is how many packets there are in a second.
+	opusRate = 48000 // of RTP timestamps, at any rate of the encoder (RFC 7587 section 4.1)
+	// perSecond is the number of packets in a second.
 	perSecond = 50
 	// maxPacket is the largest Opus packet of one frame (RFC 6716, section 3.2.1).
 	maxPacket = 1275
-	// maxPayload bounds what is taken at once: a second and a half at the highest rate, in two channels.
+	// maxPayload bounds one packet: a second and a half at the highest rate, in two channels.
 	maxPayload = 3 * opusRate
 )
 
-// G711 makes Opus of G.711 (RFC 3551 section 4.5.14). It is not safe for
+// G711 transcodes G.711 (RFC 3551 section 4.5.14) to Opus. It is not safe for
 // concurrent use.
 type G711 struct {
 	mulaw          bool
@@ -39,8 +40,8 @@ type G711 struct {
 	packet  [maxPacket]byte
 }
 
-// NewG711 makes one for mu-law or A-law of a rate that Opus has (8, 12, 16, 24 or
-// 48 kHz), in one channel or two.
+// NewG711 makes a transcoder for mu-law or A-law of a rate that Opus supports (8, 12,
+// 16, 24 or 48 kHz), in one channel or two.
 func NewG711(mulaw bool, rate, channels int, out func(source.Opus)) (*G711, error) {
 	enc, err := opus.NewEncoder(rate, channels, opus.AppVoIP)
 	if err != nil {
@@ -52,8 +53,8 @@ func NewG711(mulaw bool, rate, channels int, out func(source.Opus)) (*G711, erro
 	return &G711{mulaw: mulaw, rate: rate, channels: channels, enc: enc, out: out}, nil
 }
 
-// Write takes the payload of one RTP packet. After a gap the sound goes on at
-// its own time.
+// Write transcodes the payload of one RTP packet. After a gap the sound continues at
+// the new timestamp.
 func (g *G711) Write(payload []byte, timestamp uint32, received time.Time) {
 	if len(payload) == 0 || len(payload) > maxPayload {
 		return
@@ -72,7 +73,7 @@ func (g *G711) Write(payload []byte, timestamp uint32, received time.Time) {
 		n, err := g.enc.Encode(g.pending[:frame], g.packet[:])
 		if err == nil && n > 0 {
 			g.out(source.Opus{
-				Payload: append([]byte(nil), g.packet[:n]...), Timestamp: scale(first, g.rate), Marker: marker, Received: received,
+				Payload: bytes.Clone(g.packet[:n]), Timestamp: scale(first, g.rate), Marker: marker, Received: received,
 			})
 			marker = false
 		}
@@ -81,8 +82,8 @@ func (g *G711) Write(payload []byte, timestamp uint32, received time.Time) {
 	}
 }
 
-// scale takes a timestamp to the clock of Opus. It wraps as timestamps do where
-// the rate divides 48 kHz; otherwise the reader sees a jump once in a day.
+// scale converts a timestamp to the clock of Opus. For a rate that does not divide
+// 48 kHz, timestamps jump at the wrap, once in a day.
 func scale(timestamp uint32, rate int) uint32 {
 	return timestamp * uint32(opusRate/rate) //nolint:gosec // 1 to 6
 }
@@ -100,7 +101,7 @@ func (g *G711) decode(payload []byte) []int16 {
 	}
 	out := make([]int16, len(wide)/2)
 	for i := range out {
-		out[i] = int16(uint16(wide[2*i])<<8 | uint16(wide[2*i+1])) //nolint:gosec // the same 16 bits
+		out[i] = int16(binary.BigEndian.Uint16(wide[2*i:])) //nolint:gosec // the same 16 bits
 	}
 	return out
 }

@@ -8,8 +8,8 @@ import (
 	"touchline/media/source"
 )
 
-// Clock returns when the sound of an RTP stream was captured, without the time
-// that a coder took. It is not safe for concurrent use.
+// Clock returns the capture times of an RTP stream's sound, without a transcoder's
+// latency. It is not safe for concurrent use.
 type Clock struct {
 	rate   int64 // of the stream's timestamps, in Hz
 	clock  ingest.Clock
@@ -19,13 +19,13 @@ type Clock struct {
 	origin int64  // the first, at 48 kHz
 }
 
-// farOff is more than a stream's timestamp can be away from the packet before it.
+// farOff is the least step between timestamps that begins another stream.
 const farOff = time.Minute
 
-// NewClock makes one for timestamps of a rate in Hz, which must be positive.
+// NewClock makes a Clock for timestamps of a rate in Hz, which must be positive.
 func NewClock(rate int) *Clock { return &Clock{rate: int64(rate)} }
 
-// Packet takes the timestamp of a packet and the moment it came.
+// Packet records the timestamp of a packet and when it came.
 func (c *Clock) Packet(timestamp uint32, at time.Time) {
 	if step := int64(int32(timestamp - c.last)); !c.began || c.span(step).Abs() > farOff { //nolint:gosec // modulo 2^32
 		*c = Clock{rate: c.rate, began: true, origin: int64(timestamp) * opusRate / c.rate}
@@ -36,7 +36,7 @@ func (c *Clock) Packet(timestamp uint32, at time.Time) {
 	c.clock.Map(c.span(c.ticks), at)
 }
 
-// SenderReport takes the two clocks of an RTCP sender report.
+// SenderReport records the two clocks of an RTCP sender report.
 func (c *Clock) SenderReport(ntp time.Time, timestamp uint32) {
 	if !c.began {
 		return
@@ -46,7 +46,7 @@ func (c *Clock) SenderReport(ntp time.Time, timestamp uint32) {
 	}
 }
 
-// Stamp fills in when a packet of Opus that was made of the stream was captured.
+// Stamp sets the capture times of an Opus packet of the stream, which may be transcoded.
 func (c *Clock) Stamp(o *source.Opus) {
 	if !c.began {
 		return

@@ -1,14 +1,12 @@
-// Package catalog leads from what a person typed to the package that plays it.
+// Package catalog returns the source for an address.
 //
-// It knows the kinds and nothing else: it opens nothing and watches over
-// nothing.
+// It selects the package for each kind of address, and opens nothing.
 package catalog
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -23,24 +21,24 @@ import (
 // Options of a source. Address and Now are required.
 type Options struct {
 	Address source.Address
-	// Allow judges what may be opened.
+	// Allow selects the addresses that may be opened.
 	Allow source.Allow
 	// Transport of RTSP.
 	Transport rtsp.Transport
-	// Insecure takes any certificate.
+	// Insecure accepts any certificate.
 	Insecure bool
 	// Loop and Start are for files.
 	Loop  bool
 	Start time.Duration
 	// Interval between single pictures over HTTP.
 	Interval time.Duration
-	// Webcam says how a device is to be opened; its Device is the address's.
+	// Webcam configures a device; its Device is the address's.
 	Webcam webcam.Options
 	Now    func() time.Time
 	Log    zerolog.Logger
 }
 
-// Open returns the source of an address. It opens nothing yet.
+// Open returns the source of an address. The source is not opened yet.
 func Open(o Options) (source.Puller, error) {
 	switch o.Address.Kind {
 	case source.RTSP:
@@ -53,7 +51,7 @@ func Open(o Options) (source.Puller, error) {
 		return newFile(o)
 	case source.Webcam:
 		if !o.Allow.Files {
-			return nil, fmt.Errorf("%w: devices of this machine are opened from its command line only", source.ErrNotAllowed)
+			return nil, fmt.Errorf("%w: devices of this machine can be opened from its command line only", source.ErrNotAllowed)
 		}
 		w := o.Webcam
 		w.Device, w.Now, w.Log = o.Address.Path, o.Now, o.Log
@@ -68,13 +66,11 @@ func newFile(o Options) (*file.Clip, error) {
 	})
 }
 
-// web is an HTTP address: JPEG pictures if the answer has some, else a video.
+// web is an HTTP address: JPEG pictures if the response has some, or else a video.
 type web struct {
 	pictures *mjpeg.Camera
 	open     func() (*file.Clip, error)
-
-	mu    sync.Mutex
-	video *file.Clip // once it was found to be one
+	video    *file.Clip // after the first response without pictures
 }
 
 func newWeb(o Options) (*web, error) {
@@ -89,20 +85,14 @@ func newWeb(o Options) (*web, error) {
 
 // Pull implements source.Puller.
 func (w *web) Pull(ctx context.Context, out source.Sink) error {
-	w.mu.Lock()
-	video := w.video
-	w.mu.Unlock()
-	if video == nil {
+	if w.video == nil {
 		err := w.pictures.Pull(ctx, out)
 		if !errors.Is(err, mjpeg.ErrOther) {
 			return err
 		}
-		if video, err = w.open(); err != nil {
+		if w.video, err = w.open(); err != nil {
 			return source.Permanent(err)
 		}
-		w.mu.Lock()
-		w.video = video
-		w.mu.Unlock()
 	}
-	return video.Pull(ctx, out)
+	return w.video.Pull(ctx, out)
 }

@@ -1,11 +1,10 @@
-// Package conform makes what a source yields into what browsers play: access
-// units pass untouched where they can, and go through the codec process where
-// they cannot.
+// Package conform converts the stream of a source to one that browsers play: access
+// units pass unchanged where possible, and are transcoded otherwise.
 //
-// JPEG pictures, H265 (unless a setting lets it pass), B frames, more than 8
-// bits or other than 4:2:0 in H264, and pictures in spatial layers are
-// transcoded, picture by picture at their size. The package owns the
-// transcoder, which runs only once something needs it, and never opens a source.
+// Transcoded are JPEG pictures, H265 (unless a setting lets it pass), H264 with B
+// frames, more than 8 bits or another format than 4:2:0, and spatial layers. The
+// package owns the transcoder, which starts when it is first needed. It opens no
+// source.
 package conform
 
 import (
@@ -20,21 +19,20 @@ import (
 	"touchline/media/codec"
 )
 
-// The held access units of a source of which it is not yet known whether it
-// sends B frames.
+// Bounds of the access units held to find out whether a source sends B frames.
 const (
 	maxHeld      = 64
 	maxHeldBytes = 16 << 20
 )
 
-// Mode says when pictures are transcoded.
+// Mode selects when pictures are transcoded.
 type Mode string
 
 // The modes.
 const (
-	// Auto transcodes what common browsers cannot play, and sources whose key frames are too far apart.
+	// Auto transcodes streams that common browsers cannot play, and sources whose key frames are too far apart.
 	Auto Mode = "auto"
-	// Off transcodes only what cannot go into a room otherwise: JPEG pictures and spatial layers.
+	// Off transcodes only JPEG pictures and spatial layers, which rooms cannot carry.
 	Off Mode = "off"
 	// Always transcodes everything.
 	Always Mode = "always"
@@ -42,25 +40,24 @@ const (
 
 // Options of a Converter. Out is required.
 type Options struct {
-	// Out takes what browsers play, from one goroutine at a time. Epochs count up.
+	// Out receives the converted stream, from one goroutine at a time. Epochs count up.
 	Out func(media.EncodedFrame)
-	// RequestKeyFrame asks the source for a key frame; nil when it cannot be asked.
+	// RequestKeyFrame asks the source for a key frame; may be nil.
 	RequestKeyFrame func()
 	// OnReason is called with the reason why pictures are transcoded, "" when they pass. May be nil. It must not block.
 	OnReason func(reason string)
-	// Mode says when to transcode; "" is Auto.
+	// Mode selects when to transcode; "" is Auto.
 	Mode Mode
 	// H265 lets H265 pass, for viewers that can play it.
 	H265 bool
-	// To says what to transcode to; its OnFrame is not used.
+	// To sets the codec to transcode to; its OnFrame is not used.
 	To codec.TranscodeOptions
-	// Path of the codec program; "" looks for it.
+	// Path of the codec program; "" searches for it.
 	Path string
 	Log  zerolog.Logger
 }
 
-// Converter makes one source's stream fit. All methods are safe for concurrent
-// use.
+// Converter converts one source's stream. All methods are safe for concurrent use.
 type Converter struct {
 	opts  Options
 	coder *codec.Transcoder
@@ -73,14 +70,14 @@ type Converter struct {
 	mu        sync.Mutex
 	began     bool
 	in        uint32 // epoch of the source
-	epoch     uint32 // of what goes out
+	epoch     uint32 // of the output
 	reason    string // why it is transcoded
-	reordered bool   // B frames were seen, in whatever epoch
+	reordered bool   // B frames were seen, in any epoch
 	deep      bool   // H264 that browsers cannot play
 	slow      bool   // key frames are too far apart
-	slowNow   bool   // the same, as of the newest key frame
+	slowNow   bool   // slow as of the newest key frame
 	lastPTS   int64
-	held      []media.EncodedFrame // since the newest key frame, as long as B frames may still show up
+	held      []media.EncodedFrame // since the newest key frame, while B frames are possible
 	heldBytes int
 	needKey   bool
 }
@@ -95,7 +92,7 @@ func New(o Options) (*Converter, error) {
 		o.Mode = Auto
 	case Auto, Off, Always:
 	default:
-		return nil, fmt.Errorf("transcode %q is unknown; use auto, off or always", o.Mode)
+		return nil, fmt.Errorf("transcode %q: unknown mode; use auto, off or always", o.Mode)
 	}
 	c := &Converter{opts: o, wake: make(chan struct{}, 1)}
 	o.To.OnFrame = c.coded
@@ -104,12 +101,12 @@ func New(o Options) (*Converter, error) {
 		To: o.To, Path: o.Path, OnRestart: c.askSource, OnUndecodable: func(error) { c.askSource() }, Log: o.Log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("prepare for sources that must be transcoded: %w", err)
+		return nil, fmt.Errorf("prepare the transcoder: %w", err)
 	}
 	return c, nil
 }
 
-// Run owns the codec process, from the moment it is needed until ctx ends.
+// Run runs the codec process from when it is needed until ctx ends.
 func (c *Converter) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -122,7 +119,7 @@ func (c *Converter) Run(ctx context.Context) error {
 	return nil
 }
 
-// RequestKeyFrame has the next picture, or one soon, be a key frame.
+// RequestKeyFrame requests a key frame soon.
 func (c *Converter) RequestKeyFrame() {
 	c.mu.Lock()
 	transcodes := c.reason != ""
@@ -134,14 +131,14 @@ func (c *Converter) RequestKeyFrame() {
 	c.askSource()
 }
 
-// Reason says why pictures are transcoded, "" when they pass.
+// Reason returns why pictures are transcoded, "" when they pass.
 func (c *Converter) Reason() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reason
 }
 
-// Forget says that what comes next is of another camera.
+// Forget prepares for another camera.
 func (c *Converter) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,8 +146,8 @@ func (c *Converter) Forget() {
 	c.held, c.heldBytes = nil, 0
 }
 
-// SetSlow sets whether the source's key frames are too far apart. It has its
-// effect at the next key frame, so that nothing stands still until then.
+// SetSlow sets whether the source's key frames are too far apart. It takes effect at
+// the next key frame, so that the picture does not freeze until then.
 func (c *Converter) SetSlow(slow bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +160,7 @@ func (c *Converter) askSource() {
 	}
 }
 
-// Frame takes an access unit of the source, in the order of decoding.
+// Frame converts an access unit of the source. Calls are in decoding order.
 func (c *Converter) Frame(f media.EncodedFrame) {
 	c.mu.Lock()
 	if !c.began || f.Epoch != c.in {
@@ -181,12 +178,12 @@ func (c *Converter) Frame(f media.EncodedFrame) {
 	back := f.Codec != codec.MJPEG && !f.KeyFrame && int64(f.PTS) < c.lastPTS && !c.needKey
 	c.lastPTS = int64(f.PTS)
 	replay := c.hold(f, back)
-	reason := c.judge(f)
+	reason := c.obstacle(f)
 	changed := reason != c.reason
 	if changed {
 		c.reason = reason
 		if !c.needKey {
-			c.epoch++ // what goes out starts anew, with a key frame
+			c.epoch++ // the output restarts with a key frame
 			c.needKey = true
 		}
 	}
@@ -222,9 +219,8 @@ func (c *Converter) Frame(f media.EncodedFrame) {
 	}
 }
 
-// hold keeps what came since the newest key frame. Once B frames show
-// themselves, it returns all of it, so that transcoding can begin there and not
-// at the next key frame.
+// hold keeps the access units since the newest key frame. At the first B frame it
+// returns them, so that transcoding begins there and not at the next key frame.
 func (c *Converter) hold(f media.EncodedFrame, back bool) (replay []media.EncodedFrame) {
 	if c.reordered || f.Codec != media.H264 && f.Codec != media.H265 {
 		c.held, c.heldBytes = nil, 0
@@ -248,30 +244,30 @@ func (c *Converter) hold(f media.EncodedFrame, back bool) (replay []media.Encode
 	return nil
 }
 
-// judge says why an access unit does not pass.
-func (c *Converter) judge(f media.EncodedFrame) string {
+// obstacle returns why an access unit does not pass, "" if it does.
+func (c *Converter) obstacle(f media.EncodedFrame) string {
 	switch {
 	case f.Codec == codec.MJPEG:
-		return "browsers play no JPEG pictures"
+		return "browsers do not play JPEG pictures"
 	case f.SpatialLayers > 1:
 		return "pictures in spatial layers"
 	case c.opts.Mode == Off:
 		return ""
 	case f.Codec == media.H265 && !c.opts.H265:
-		return "common browsers play no H265"
+		return "common browsers do not play H265"
 	case c.reordered && (f.Codec == media.H264 || f.Codec == media.H265):
-		return "WebRTC carries no B frames; switch them off at the source to save this"
+		return "WebRTC does not support B frames; switch them off at the source to avoid this"
 	case c.deep && f.Codec == media.H264:
 		return "browsers play H264 with 8 bits and 4:2:0 only"
 	case c.slowNow:
-		return "its key frames are too far apart; set their distance at the source to save this"
+		return "its key frames are too far apart; shorten their interval at the source to avoid this"
 	case c.opts.Mode == Always:
 		return "forced by sources.transcode"
 	}
 	return ""
 }
 
-// isDeep looks at the profile of the sequence parameter set (H.264 section 7.3.2.1.1).
+// isDeep reports whether the profile of the sequence parameter set (H.264 section 7.3.2.1.1) is beyond 8 bits and 4:2:0.
 func isDeep(annexB []byte) bool {
 	for i := 0; i+4 < len(annexB); i++ {
 		if annexB[i] != 0 || annexB[i+1] != 0 || annexB[i+2] != 1 {
@@ -280,19 +276,19 @@ func isDeep(annexB []byte) bool {
 		switch annexB[i+3] & 0x1f {
 		case 7:
 			switch annexB[i+4] {
-			case 110, 122, 244, 44: // High 10, High 4:2:2, High 4:4:4 and its intra-only sister
+			case 110, 122, 244, 44: // High 10, High 4:2:2, High 4:4:4, CAVLC 4:4:4 Intra
 				return true
 			}
 			return false
 		case 5:
-			return false // no parameter set in front
+			return false // no parameter set before the picture
 		}
 	}
 	return false
 }
 
-// code hands an access unit to the transcoder. What comes while it starts is
-// kept from its newest key frame on: the next one may be ten seconds away.
+// code passes an access unit to the transcoder. While it starts, access units are
+// kept from the newest key frame on: the next one may be ten seconds away.
 func (c *Converter) code(f media.EncodedFrame) {
 	select {
 	case c.wake <- struct{}{}:
@@ -316,7 +312,7 @@ func (c *Converter) code(f media.EncodedFrame) {
 	}
 }
 
-// coded takes what the transcoder made, unless something else has begun.
+// coded forwards the transcoder's output, unless its epoch is over.
 func (c *Converter) coded(f media.EncodedFrame) {
 	c.mu.Lock()
 	current := f.Epoch == c.epoch && c.reason != ""

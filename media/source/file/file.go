@@ -1,13 +1,10 @@
-// Package file plays video files, video behind HTTP and HLS, at the pace of
-// their own clock.
+// Package file plays video files, HTTP video and HLS in real time.
 //
-// The program ffmpeg, in a process of its own, reads whatever container there
-// is and hands over its video as it is: H264, H265, VP8, VP9 and AV1 are not
-// decoded. Anything else it turns into H264, and any sound into Opus unless it
-// is Opus already. What it wants from the network
-// goes through a proxy of ours, which judges the addresses that are really
-// dialled and keeps passwords off its command line. The package owns those
-// processes, the proxy and the pace. It never decodes anything itself.
+// An ffmpeg process reads the container. It copies H264, H265, VP8, VP9 and AV1,
+// and transcodes other video to H264 and sound to Opus. Its network access goes
+// through a proxy, which checks the addresses that are really dialled and keeps
+// passwords off the command line. The package owns those processes, the proxy and
+// the pacing. It does not decode.
 package file
 
 import (
@@ -17,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,13 +29,13 @@ import (
 type Options struct {
 	// Address of a file, or with http or https.
 	Address source.Address
-	// Loop plays a file again when it ended. A stream that ends is opened again by its Supervisor.
+	// Loop repeats a file. A stream that ends is reopened by its Supervisor.
 	Loop bool
-	// Start is where to begin, counted from the beginning; 0 plays all.
+	// Start is the position to begin at.
 	Start time.Duration
-	// Insecure takes any certificate of the stream's own server.
+	// Insecure accepts any certificate of the stream's server.
 	Insecure bool
-	// Allow judges the addresses that are dialled, and whether files may be read.
+	// Allow selects the addresses that may be dialled, and whether files may be read.
 	Allow source.Allow
 	Now   func() time.Time
 	Log   zerolog.Logger
@@ -45,26 +43,24 @@ type Options struct {
 
 // Clip is a file or a stream.
 type Clip struct {
-	opts Options
-
-	mu    sync.Mutex
-	known *stream // what it was the last time it could be played
+	opts  Options
+	known *stream // as last played
 	mute  bool    // ffmpeg has no Opus encoder
 }
 
-// stream is what ffprobe finds.
+// stream is the result of ffprobe.
 type stream struct {
 	codec         media.Codec
-	copied        bool // as it is; otherwise ffmpeg makes H264 of it
+	copied        bool // otherwise transcoded to H264
 	width, height int
-	sound         bool // there is some
-	opus          bool // which goes into a room as it is
+	sound         bool
+	opus          bool // the sound is copied
 }
 
-// Times that bound the programs.
+// Time limits of the processes.
 const (
 	probeTime = 15 * time.Second
-	waitDelay = time.Second // for a killed program's pipes
+	waitDelay = time.Second // for a killed process's pipes
 )
 
 // New checks the options and finds ffmpeg. It opens nothing.
@@ -73,7 +69,7 @@ func New(o Options) (*Clip, error) {
 	case o.Now == nil:
 		return nil, errors.New("file.Options.Now is not set")
 	case o.Start < 0:
-		return nil, fmt.Errorf("start %v is negative; use 0 or more", o.Start)
+		return nil, fmt.Errorf("start %v: must not be negative", o.Start)
 	case o.Address.Kind == source.File && o.Address.Path != "":
 	case o.Address.Kind == source.HTTP && o.Address.URL != nil:
 	default:
@@ -108,24 +104,19 @@ func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
 		in.url, in.env = p.url(), p.environment()
 		in.failure = p.failure
 	}
-	c.mu.Lock()
-	known := c.known
-	c.mu.Unlock()
-	if known == nil {
-		if known, err = c.probe(ctx, in); err != nil {
+	if c.known == nil {
+		if c.known, err = c.probe(ctx, in); err != nil {
 			return err
 		}
 	}
-	played, err := c.play(ctx, in, *known, out)
-	c.mu.Lock()
-	if c.known = nil; played {
-		c.known = known
+	played, err := c.play(ctx, in, *c.known, out)
+	if !played {
+		c.known = nil
 	}
-	c.mu.Unlock()
 	return err
 }
 
-// input is what ffmpeg and ffprobe open.
+// input of ffmpeg and ffprobe.
 type input struct {
 	url       string
 	protocols string
@@ -143,53 +134,44 @@ func (c *Clip) input() (input, error) {
 		}, nil
 	}
 	if !c.opts.Allow.Files {
-		return input{}, fmt.Errorf("%w: files of this machine are opened from its command line only", source.ErrNotAllowed)
+		return input{}, fmt.Errorf("%w: files of this machine can be opened from its command line only", source.ErrNotAllowed)
 	}
 	info, err := os.Stat(a.Path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return input{}, source.Permanent(fmt.Errorf("file %s does not exist", a.Path))
 	case err != nil:
-		return input{}, fmt.Errorf("look at the file: %w", err)
+		return input{}, fmt.Errorf("open the file: %w", err)
 	case !info.Mode().IsRegular():
 		return input{}, source.Permanent(fmt.Errorf("%s is not a regular file", a.Path))
 	}
 	return input{url: "file:" + a.Path, protocols: "file,pipe", failure: func() error { return nil }}, nil
 }
 
-// command starts with the input's options, which come before others.
+// command returns an ffmpeg or ffprobe command with options before and after the input, and its error output.
 func (in input) command(ctx context.Context, program string, before, after []string) (*exec.Cmd, *tail) {
-	args := append([]string{"-v", "error", "-nostdin", "-protocol_whitelist", in.protocols}, in.extra...)
-	if program == "ffprobe" {
-		args = append([]string{"-v", "error", "-protocol_whitelist", in.protocols}, in.extra...)
-	}
-	args = append(args, before...)
-	args = append(args, "-i", in.url)
-	args = append(args, after...)
+	args := slices.Concat([]string{"-v", "error", "-protocol_whitelist", in.protocols}, in.extra, before, []string{"-i", in.url}, after)
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // the URL is one argument, checked
-	cmd.Env = append([]string{"PATH=" + pathOf(), "LC_ALL=C"}, in.env...)
+	cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}, in.env...)
 	cmd.WaitDelay = waitDelay
-	complaints := &tail{}
-	cmd.Stderr = complaints
-	return cmd, complaints
+	stderr := &tail{}
+	cmd.Stderr = stderr
+	return cmd, stderr
 }
 
-// pathOf is where the programs' own libraries may look for others; nothing of ours goes to them.
-func pathOf() string { return "/usr/local/bin:/usr/bin:/bin" }
-
-// probe finds out what the video is.
+// probe runs ffprobe.
 func (c *Clip) probe(ctx context.Context, in input) (*stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	cmd, complaints := in.command(ctx, "ffprobe", nil, []string{
+	cmd, stderr := in.command(ctx, "ffprobe", nil, []string{
 		"-show_entries", "stream=codec_type,codec_name,pix_fmt,width,height,channels", "-of", "json",
 	})
 	text, err := cmd.Output()
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("look at the video: nothing came within %v", probeTime)
+		return nil, fmt.Errorf("look at the video: no answer within %v", probeTime)
 	}
 	if err != nil {
-		return nil, c.explain(in, "look at the video", err, complaints)
+		return nil, c.explain(in, "look at the video", err, stderr)
 	}
 	return readProbe(text)
 }
@@ -226,20 +208,9 @@ func readProbe(text []byte) (*stream, error) {
 		return nil, source.Permanent(fmt.Errorf("the video has an unusable size of %d x %d pixels", v.Width, v.Height))
 	}
 	s := &stream{codec: media.H264, width: v.Width, height: v.Height}
-	switch v.Codec {
-	case "h264":
-		s.copied = true
-	case "hevc":
-		s.codec, s.copied = media.H265, true
-	case "vp8":
-		s.codec, s.copied = media.VP8, true
-	case "vp9":
-		s.codec, s.copied = media.VP9, v.Format == "yuv420p"
-	case "av1":
-		s.codec, s.copied = media.AV1, v.Format == "yuv420p"
-	}
-	if !s.copied {
-		s.codec = media.H264
+	codecs := map[string]media.Codec{"h264": media.H264, "hevc": media.H265, "vp8": media.VP8, "vp9": media.VP9, "av1": media.AV1}
+	if codec, ok := codecs[v.Codec]; ok && (codec != media.VP9 && codec != media.AV1 || v.Format == "yuv420p") {
+		s.codec, s.copied = codec, true
 	}
 	if audio >= 0 && found.Streams[audio].Channels > 0 {
 		a := found.Streams[audio]
@@ -248,7 +219,7 @@ func readProbe(text []byte) (*stream, error) {
 	return s, nil
 }
 
-// container is the simplest format that carries a codec over a pipe.
+// container returns the format for a pipe.
 func (s stream) container() string {
 	if s.codec == media.H264 || s.codec == media.H265 {
 		return "mpegts"
@@ -256,19 +227,13 @@ func (s stream) container() string {
 	return "ivf"
 }
 
-func (c *Clip) silent() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mute
-}
-
-// explain makes ffmpeg's complaints fit to be read. Why a server could not be reached comes first.
-func (c *Clip) explain(in input, what string, err error, complaints *tail) error {
+// explain returns the error of the proxy, or else ffmpeg's last line.
+func (c *Clip) explain(in input, what string, err error, stderr *tail) error {
 	if failed := in.failure(); failed != nil {
 		return fmt.Errorf("%s: %w", what, failed)
 	}
-	lines := strings.Split(strings.TrimSpace(complaints.text()), "\n")
-	last := lines[len(lines)-1]
+	text := strings.TrimSpace(stderr.text())
+	last := text[strings.LastIndexByte(text, '\n')+1:]
 	if last == "" {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -279,7 +244,7 @@ func (c *Clip) explain(in input, what string, err error, complaints *tail) error
 	return wrapped
 }
 
-// tail keeps the last of what a program complained about.
+// tail keeps the end of a program's output.
 type tail struct {
 	mu   sync.Mutex
 	last []byte

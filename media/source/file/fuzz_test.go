@@ -51,7 +51,7 @@ func FuzzPlaylist(f *testing.F) {
 			if err != nil || asked.Scheme != "http" {
 				continue // nothing else comes to the proxy as a request
 			}
-			to := p.Meant(*asked)
+			to := p.Resolve(*asked)
 			r, err := http.NewRequest(http.MethodGet, to.String(), http.NoBody)
 			if err != nil {
 				continue

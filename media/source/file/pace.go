@@ -14,39 +14,38 @@ import (
 const (
 	// jump is a step of the clip's clock that starts a new epoch.
 	jump = 10 * time.Second
-	// late is how far the clip may fall behind before its clock is set anew.
+	// late is how far the clip may fall behind before its clock is reset.
 	late = 500 * time.Millisecond
-	// rounding is by how much times of packets of sound may be off: Matroska counts in milliseconds.
+	// rounding is the tolerance for times of sound packets: Matroska counts in milliseconds.
 	rounding = 5 * 48 // samples
-	// preSkip is what an Opus encoder puts in front (RFC 7845 section 4.2), in samples. Containers' times are of
-	// what is heard, those of RTP of what went into the encoder.
+	// preSkip is the delay of an Opus encoder (RFC 7845 section 4.2), in samples. The times of containers are those of
+	// the decoded sound, the times of RTP those of the encoder's input.
 	preSkip = 312
 )
 
-// pacer hands access units on when their time has come: by DTS, so that those
-// that are decoded ahead of their time go ahead. Pictures and sound come from
-// a goroutine each.
+// pacer emits access units when they are due: by DTS, as some are decoded before
+// they are shown. Pictures and sound come from a goroutine each.
 type pacer struct {
 	now   func() time.Time
 	out   source.Sink
-	first chan struct{} // closed when there was a picture, or none will come
+	first chan struct{} // closed after the first picture, or when none will come
 	once  sync.Once
 
 	mu     sync.Mutex
 	began  bool
-	anchor time.Time     // when media time zero was, or would have been
+	anchor time.Time     // time of media time zero
 	zero   time.Duration // PTS of the epoch's first unit
 	last   time.Duration // DTS
 	epoch  uint32
-	heard  bool  // the epoch has had sound
-	next   int64 // where it goes on, in samples since zero
+	heard  bool  // the epoch had sound
+	next   int64 // position of the next sound, in samples since zero
 }
 
 func newPacer(now func() time.Time, out source.Sink) *pacer {
 	return &pacer{now: now, out: out, first: make(chan struct{})}
 }
 
-// end says that no further picture comes.
+// end is called after the last picture.
 func (p *pacer) end() { p.once.Do(func() { close(p.first) }) }
 
 func (p *pacer) emit(ctx context.Context, u unit) error {
@@ -79,13 +78,13 @@ func (p *pacer) due(u unit) time.Duration {
 	p.last = u.dts
 	wait := p.anchor.Add(u.dts).Sub(now)
 	if wait < -late {
-		p.anchor = now.Add(-u.dts) // the source stood still: what follows keeps its distances
+		p.anchor = now.Add(-u.dts) // the source stalled: later units keep their intervals
 	}
 	return wait
 }
 
-// sound hands packets of Opus on when their time has come, on the clock of the
-// pictures. Those before the first picture are left out.
+// sound emits Opus packets when they are due, on the clock of the pictures. Those
+// before the first picture are dropped.
 func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) error {
 	select {
 	case <-p.first:
@@ -103,12 +102,12 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := int64(pts-p.zero)*48/int64(time.Millisecond) + preSkip
+	at := media.DurationToTicks(pts-p.zero, 48000) + preSkip
 	switch off := at - p.next; {
 	case !p.heard, off > rounding, off < -48*int64(jump/time.Millisecond):
 		p.heard, p.next = true, at
 	case off < -rounding:
-		return nil // there was sound for this time
+		return nil // overlaps earlier sound
 	}
 	for _, packet := range packets {
 		p.out.Opus(source.Opus{

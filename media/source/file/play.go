@@ -17,14 +17,14 @@ import (
 	"touchline/media/source"
 )
 
-// readAhead is how many access units of a looping file are read before their
-// time, so that its next run has begun when its last picture is due.
+// readAhead is how many access units of a looping file are read ahead, so that the
+// next run has begun when the last picture is due.
 const readAhead = 32
 
-// play hands the clip's pictures and sound on, paced, over and over if it is a
-// file that loops. played reports whether there was a picture.
+// play plays the clip in real time, repeatedly if it is a file that loops. played
+// reports whether there was a picture.
 func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (played bool, err error) {
-	p := &player{clip: c, in: in, stream: s, pace: newPacer(c.opts.Now, out), sounds: s.sound && out.Opus != nil && !c.silent()}
+	p := &player{clip: c, in: in, stream: s, pace: newPacer(c.opts.Now, out), sounds: s.sound && out.Opus != nil && !c.mute}
 	loops, ahead := c.opts.Loop && c.opts.Address.Kind == source.File, 0
 	if loops {
 		ahead = readAhead
@@ -64,9 +64,8 @@ func (c *Clip) play(ctx context.Context, in input, s stream, out source.Sink) (p
 	return true, errors.New("the stream came to its end")
 }
 
-// player plays a clip in runs, each of which is one process from the beginning
-// of the clip to its end. ffmpeg's own loop would leave a gap where the sound is
-// longer than the picture.
+// player plays a clip in runs, each with one process. ffmpeg's own loop would leave a
+// gap where the sound is longer than the picture.
 type player struct {
 	clip   *Clip
 	in     input
@@ -79,23 +78,23 @@ type player struct {
 	relaying sync.WaitGroup
 }
 
-// run is one run of a clip.
+// run plays a clip once.
 type run struct {
 	placed chan struct{} // closed when base is known, or will not be
-	base   time.Duration // from the run's own times to those of the clip
+	base   time.Duration // offset of the run's times
 	known  bool
-	end    atomic.Int64  // where the next run begins, in nanoseconds; 0 while not known
+	end    atomic.Int64  // start of the next run, in nanoseconds; 0 while unknown
 	heard  chan struct{} // closed when its sound is over
 }
 
-// timeline puts each run one frame interval behind the last picture of the run before.
+// timeline places each run one frame interval after the last picture of the previous one.
 type timeline struct {
 	started  bool
 	last     time.Duration // DTS of the newest unit
-	interval time.Duration // from the unit before to it
+	interval time.Duration // from the previous unit to the newest one
 }
 
-// begin returns what is added to the times of a run, by the DTS of its first unit.
+// begin returns the offset for the times of a run by the DTS of its first unit.
 func (t *timeline) begin(dts time.Duration) (base time.Duration) {
 	if t.started {
 		base = t.last + t.interval - dts
@@ -104,7 +103,7 @@ func (t *timeline) begin(dts time.Duration) (base time.Duration) {
 	return base
 }
 
-// advance takes the DTS of a further unit.
+// advance records the DTS of a further unit.
 func (t *timeline) advance(dts time.Duration) {
 	if step := dts - t.last; step > 0 && step < jump {
 		t.interval = step
@@ -112,8 +111,9 @@ func (t *timeline) advance(dts time.Duration) {
 	t.last = dts
 }
 
-// arguments are those of ffmpeg for one run. The first may begin in the middle.
+// arguments returns those of ffmpeg for a run. Options.Start applies to the first one.
 func (p *player) arguments(first bool) (before, after []string) {
+	before = []string{"-nostdin"}
 	if start := p.clip.opts.Start; start > 0 && first {
 		before = append(before, "-ss", strconv.FormatFloat(start.Seconds(), 'f', 3, 64))
 	}
@@ -138,10 +138,10 @@ func (p *player) arguments(first bool) (before, after []string) {
 	return before, after
 }
 
-// run reads one run of the clip. It ends without an error at the end of the clip.
+// run reads the clip once. It returns nil at the end of the clip.
 func (p *player) run(ctx context.Context, units chan<- unit) error {
 	before, after := p.arguments(p.last == nil)
-	cmd, complaints := p.in.command(ctx, "ffmpeg", before, after)
+	cmd, stderr := p.in.command(ctx, "ffmpeg", before, after)
 	r := &run{placed: make(chan struct{}), heard: make(chan struct{})}
 	previous := p.last
 	pipe, err := p.start(ctx, cmd, r)
@@ -175,7 +175,7 @@ func (p *player) run(ctx context.Context, units chan<- unit) error {
 		close(r.placed)
 	}
 	if err != nil && ctx.Err() == nil && !isEnd(err) {
-		_ = cmd.Process.Kill() // it may be waiting for us to read
+		_ = cmd.Process.Kill() // it may be blocked in a write
 	}
 	werr := cmd.Wait()
 	switch {
@@ -183,13 +183,11 @@ func (p *player) run(ctx context.Context, units chan<- unit) error {
 		return context.Cause(ctx)
 	case err != nil && !isEnd(err):
 		return fmt.Errorf("read the video: %w", err)
-	case werr != nil && strings.Contains(complaints.text(), "libopus"): // the next try goes without sound
-		p.clip.mu.Lock()
+	case werr != nil && strings.Contains(stderr.text(), "libopus"): // the next attempt is without sound
 		p.clip.mute = true
-		p.clip.mu.Unlock()
-		return errors.New("the program ffmpeg has no encoder for Opus: the sound is left out")
+		return errors.New("ffmpeg has no Opus encoder; the sound is left out")
 	case werr != nil:
-		return p.clip.explain(p.in, "play the video", werr, complaints)
+		return p.clip.explain(p.in, "play the video", werr, stderr)
 	case !r.known && (previous != nil || !p.clip.opts.Loop || p.clip.opts.Start == 0):
 		return errors.New("the video has no picture")
 	}
@@ -227,12 +225,12 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 	return pipe, nil
 }
 
-// errNextRun ends the reading of a run's sound where the next run begins.
+// errNextRun ends the sound of a run at the start of the next one.
 var errNextRun = errors.New("the next run has begun")
 
-// relaySound hands a run's sound on that ffmpeg yields beside the video, after that of the run before.
+// relaySound emits a run's sound, after that of the previous run.
 func (p *player) relaySound(ctx context.Context, pipe *os.File, r, previous *run) error {
-	stop := context.AfterFunc(ctx, func() { pipe.Close() }) // ends the reading
+	stop := context.AfterFunc(ctx, func() { pipe.Close() }) // ends readTS
 	defer func() {
 		if stop() {
 			pipe.Close()
@@ -258,11 +256,11 @@ func (p *player) relaySound(ctx context.Context, pipe *os.File, r, previous *run
 	if ctx.Err() != nil || isEnd(err) || errors.Is(err, errNextRun) {
 		return nil
 	}
-	_, _ = io.Copy(io.Discard, pipe) // ffmpeg must not wait for us
+	_, _ = io.Copy(io.Discard, pipe) // ffmpeg must not block
 	return err
 }
 
-// over is closed when the run's sound is over. Without a run it is closed already.
+// over returns a channel that is closed when the run's sound is over, or if there is no run.
 func (r *run) over() chan struct{} {
 	if r == nil {
 		none := make(chan struct{})
@@ -272,11 +270,10 @@ func (r *run) over() chan struct{} {
 	return r.heard
 }
 
-// output is one of ffmpeg's outputs. All are shifted by the same, far enough
-// that none has times before zero: those would be moved, and each output by
-// itself.
+// output returns the arguments of an output. The offset keeps all times positive:
+// ffmpeg shifts negative times, for each output separately.
 func output(format, to string) []string {
-	const shift = "600" // seconds; more than there can be between a key frame and the picture that was sought
+	const shift = "600" // seconds; more than a key frame interval
 	after := []string{"-f", format, "-output_ts_offset", shift, "-flush_packets", "1"}
 	if format == "mpegts" {
 		after = append(after, "-muxdelay", "0", "-muxpreload", "0", "-pat_period", "1", "-pes_payload_size", "0")

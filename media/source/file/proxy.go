@@ -1,11 +1,9 @@
 package file
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -19,11 +17,11 @@ import (
 	"touchline/media/source"
 )
 
-// pseudoHost stands for the stream's own server on ffmpeg's command line, which
-// everybody on the machine can read. The name cannot exist (RFC 6761 section 6.4).
+// pseudoHost replaces the stream's server on ffmpeg's command line, which is visible
+// to all users of the machine. The name cannot exist (RFC 6761 section 6.4).
 const pseudoHost = "stream.invalid"
 
-// proxy is the only way that ffmpeg knows out of this machine.
+// proxy makes all network connections for ffmpeg.
 type proxy struct {
 	allow    source.Allow
 	target   *url.URL
@@ -46,12 +44,7 @@ func newProxy(ctx context.Context, o Options) (*proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a proxy for ffmpeg: %w", err)
 	}
-	var secret [16]byte
-	_, _ = rand.Read(secret[:]) // never fails
-	p := &proxy{
-		allow: o.Allow, target: o.Address.URL, password: base64.RawURLEncoding.EncodeToString(secret[:]),
-		client: o.Allow.Client(), listener: listener,
-	}
+	p := &proxy{allow: o.Allow, target: o.Address.URL, password: rand.Text(), client: o.Allow.Client(), listener: listener}
 	if o.Insecure {
 		source.Insecure(p.client)
 	}
@@ -64,24 +57,24 @@ func newProxy(ctx context.Context, o Options) (*proxy, error) {
 
 func (p *proxy) close() {
 	p.cancel()
-	_ = p.server.Close() // nothing is left to be lost
+	_ = p.server.Close() // the clip is over
 	p.wg.Wait()
 	p.requests.Wait()
 	p.client.CloseIdleConnections()
 }
 
-// url is what ffmpeg opens: the same path on the pseudo host, without the query.
+// url returns the URL for ffmpeg: the same path on the pseudo host, without the query.
 func (p *proxy) url() string {
 	return (&url.URL{Scheme: "http", Host: pseudoHost, Path: p.target.Path, RawPath: p.target.RawPath}).String()
 }
 
-// environment leads every connection of ffmpeg here.
+// environment makes ffmpeg use the proxy for every connection.
 func (p *proxy) environment() []string {
 	return []string{"http_proxy=http://touchline:" + p.password + "@" + p.listener.Addr().String(), "no_proxy="}
 }
 
-// failure is why a server could not be reached, first of all because it was not
-// allowed; nil if all could be.
+// failure returns why a server could not be reached, preferably that it was not
+// allowed; nil for none.
 func (p *proxy) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,13 +109,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward(w, r)
 }
 
-// forward fetches what ffmpeg asks for.
+// forward answers a plain HTTP request of ffmpeg.
 func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.URL.Scheme != "http" {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	to := p.meant(*r.URL)
+	to := p.resolve(*r.URL)
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, to.String(), http.NoBody)
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -150,12 +143,12 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(resp.StatusCode)
 	_ = http.NewResponseController(w).Flush()
-	_, _ = io.Copy(flusher{w}, resp.Body) // either side may hang up
+	_, _ = io.Copy(flusher{w}, resp.Body) // either side may close the connection
 }
 
-// meant is the address that ffmpeg means by one that it asks for. The password and the query of the stream's own
-// address, which may be a key, go to its own server only.
-func (p *proxy) meant(asked url.URL) url.URL {
+// resolve replaces the pseudo host by the stream's server. Only that server receives the password and the query of
+// the stream's address, which may be a key.
+func (p *proxy) resolve(asked url.URL) url.URL {
 	if asked.Hostname() != pseudoHost {
 		return asked
 	}
@@ -178,7 +171,7 @@ func (p *proxy) location(from *url.URL, where string) string {
 	if u.Scheme == p.target.Scheme && strings.EqualFold(u.Host, p.target.Host) {
 		u.Scheme, u.Host = "http", pseudoHost
 		if u.EscapedPath() == p.target.EscapedPath() && u.RawQuery == p.target.RawQuery {
-			u.RawQuery = "" // meant puts it back
+			u.RawQuery = "" // resolve restores it
 		}
 	}
 	u.User = nil
@@ -213,22 +206,18 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 		defer close(done)
 		copyThenClose(far, near, buffered.Reader)
 	}()
-	copyThenClose(near, far, nil)
+	copyThenClose(near, far, far)
 	<-done
 }
 
-// copyThenClose copies until either side hangs up.
-func copyThenClose(to net.Conn, from net.Conn, first *bufio.Reader) {
-	var r io.Reader = from
-	if first != nil {
-		r = first
-	}
+// copyThenClose copies until either side closes the connection.
+func copyThenClose(to, from net.Conn, r io.Reader) {
 	_, _ = io.Copy(to, r)
 	_ = to.Close()
 	_ = from.Close()
 }
 
-// flusher hands live streams on as they come.
+// flusher flushes each write, for live streams.
 type flusher struct{ w http.ResponseWriter }
 
 // Write implements io.Writer.

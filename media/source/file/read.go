@@ -19,7 +19,7 @@ import (
 // maxUnit bounds one access unit, in bytes.
 const maxUnit = 8 << 20
 
-// unit is one access unit as the container has it.
+// unit is an access unit of a container.
 type unit struct {
 	pts, dts time.Duration
 	frame    media.EncodedFrame // without times
@@ -27,8 +27,8 @@ type unit struct {
 
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// readTS reads an MPEG transport stream with one video, for emit, or with Opus,
-// for sound. The other one may be nil. It ends with an error, io.EOF at best.
+// readTS reads an MPEG transport stream with one video, for emit, or with Opus, for
+// sound. Either may be nil. It returns io.EOF at the end.
 func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Duration, packets [][]byte) error) error {
 	ts := &mpegts.Reader{R: bufio.NewReaderSize(r, 256<<10)}
 	if err := ts.Initialize(); err != nil {
@@ -37,7 +37,7 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 	n := nals{stream: s}
 	var clock mpegts.TimeDecoder
 	clock.Initialize()
-	clock.Decode(0) // it counts from the first time that it is given; the other output must count alike
+	clock.Decode(0) // it counts from its first input, which must be the same for both outputs
 	at := func(ticks int64) time.Duration {
 		return media.TicksToDuration(clock.Decode(ticks), media.VideoClockRate)
 	}
@@ -48,9 +48,9 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 			if len(f.Data) == 0 || len(f.Data) > maxUnit {
 				return nil
 			}
-			// The later one first: the decoder unwraps by the distance to the one before.
+			// Only DTS is unwrapped by the decoder, by the distance to the previous one.
 			u := unit{dts: at(dts), frame: f}
-			const unused = 64 - 33 // both wrap at 33 bits, and not together
+			const unused = 64 - 33 // both wrap at 33 bits, at different times
 			u.pts = u.dts + media.TicksToDuration((pts-dts)<<unused>>unused, media.VideoClockRate)
 			return emit(u)
 		}
@@ -77,13 +77,13 @@ func readTS(r io.Reader, s stream, emit func(unit) error, sound func(pts time.Du
 	}
 }
 
-// nals makes access units of NAL units.
+// nals assembles access units from NAL units.
 type nals struct {
 	stream
 }
 
-// frame joins NAL units as Annex B, without access unit delimiters, and looks
-// for key frames and the picture's size.
+// frame joins NAL units as Annex B, without access unit delimiters, and detects key
+// frames and the picture's size.
 func (n *nals) frame(au [][]byte) media.EncodedFrame {
 	f := media.EncodedFrame{Codec: n.codec, SpatialLayers: 1}
 	size := 0
@@ -127,7 +127,7 @@ func (n *nals) frame(au [][]byte) media.EncodedFrame {
 	return f
 }
 
-// readIVF reads the format of libvpx and libaom: a header of 32 bytes with the
+// readIVF reads IVF, the format of libvpx and libaom: a header of 32 bytes with the
 // time base, then each frame with its length and time.
 func readIVF(r io.Reader, s stream, emit func(unit) error) error {
 	in := bufio.NewReaderSize(r, 256<<10)
@@ -166,8 +166,8 @@ func readIVF(r io.Reader, s stream, emit func(unit) error) error {
 	}
 }
 
-// isKey reports whether b is a key frame: by the frame headers of RFC 6386 section 9.1 and the
-// VP9 bitstream section 6.2, and by the sequence header OBU that begins each of AV1.
+// isKey reports whether b is a key frame, by the frame header (VP8: RFC 6386 section 9.1, VP9: bitstream
+// specification section 6.2) or the sequence header OBU (AV1).
 func isKey(codec media.Codec, b []byte) bool {
 	switch codec {
 	case media.VP8:
@@ -177,7 +177,7 @@ func isKey(codec media.Codec, b []byte) bool {
 		if b[0]>>6 != 2 {
 			return false
 		}
-		if b[0]>>4&3 == 3 { // profile 3 has a reserved bit more
+		if b[0]>>4&3 == 3 { // profile 3 has one more reserved bit
 			return b[0]>>1&3 == 0 && b[0]&1 == 0
 		}
 		return b[0]>>3&1 == 0 && b[0]>>2&1 == 0
@@ -188,7 +188,7 @@ func isKey(codec media.Codec, b []byte) bool {
 	}
 }
 
-// hasSequenceHeader walks OBUs with size fields (AV1 bitstream section 5.3).
+// hasSequenceHeader searches OBUs with size fields (AV1 bitstream section 5.3).
 func hasSequenceHeader(b []byte) bool {
 	for len(b) > 1 {
 		kind, extension, sized := b[0]>>3&15, b[0]>>2&1, b[0]>>1&1

@@ -1,7 +1,7 @@
 package mjpeg
 
 import (
-	"crypto/md5" //nolint:gosec // what cameras want
+	"crypto/md5" //nolint:gosec // required by cameras
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,11 +14,11 @@ import (
 // digest answers a challenge of HTTP digest authentication (RFC 7616).
 type digest struct {
 	realm, nonce, opaque, algorithm string
-	qop                             bool // "auth"; older servers (RFC 2069) know none
+	qop                             bool // "auth"; older servers (RFC 2069) have none
 	count                           int
 }
 
-// readChallenge takes the best digest challenge, nil when there is none.
+// readChallenge returns the best digest challenge, nil for none.
 func readChallenge(headers []string) (best *digest) {
 	for _, h := range headers {
 		scheme, rest, _ := strings.Cut(strings.TrimSpace(h), " ")
@@ -43,7 +43,7 @@ func readChallenge(headers []string) (best *digest) {
 	return best
 }
 
-// parameters reads name=value and name="value" with commas between.
+// parameters parses a list of name=value and name="value", separated by commas.
 func parameters(s string) map[string]string {
 	out := map[string]string{}
 	for len(out) < 32 {
@@ -73,8 +73,8 @@ func parameters(s string) map[string]string {
 	return out
 }
 
-// sign adds the answer to a request. Without a challenge the request stays as it
-// is: the library then sends the URL's user and password in the basic way.
+// sign adds the Authorization header to a request. Without a challenge, net/http uses
+// basic authentication with the URL's user and password.
 func (d *digest) sign(r *http.Request, u *url.URL) {
 	if d == nil || u.User == nil {
 		return
@@ -82,7 +82,7 @@ func (d *digest) sign(r *http.Request, u *url.URL) {
 	user := u.User.Username()
 	password, _ := u.User.Password()
 	h := func(s string) string {
-		sum := md5.New() //nolint:gosec // what cameras want
+		sum := md5.New() //nolint:gosec // required by cameras
 		if d.algorithm == "SHA-256" {
 			sum = sha256.New()
 		}
@@ -97,9 +97,7 @@ func (d *digest) sign(r *http.Request, u *url.URL) {
 		text += ", opaque=" + quote(d.opaque)
 	}
 	if d.qop {
-		var b [8]byte
-		_, _ = rand.Read(b[:]) // never fails
-		cnonce := hex.EncodeToString(b[:])
+		cnonce := rand.Text()
 		d.count++
 		nc := fmt.Sprintf("%08x", d.count)
 		text += fmt.Sprintf(`, qop=auth, nc=%s, cnonce="%s", response="%s"`, nc, cnonce,

@@ -1,11 +1,10 @@
-// Package mjpeg pulls JPEG pictures from a camera over HTTP: one answer without
-// an end (multipart/x-mixed-replace, whatever its boundaries look like, or bare
-// pictures one after another), or single pictures that are asked for again and
-// again.
+// Package mjpeg pulls JPEG pictures from a camera over HTTP: from one endless
+// response (multipart/x-mixed-replace with any boundaries, or bare pictures one
+// after another), or single pictures by polling.
 //
-// It owns the request, its authentication (basic and digest) and the finding of
-// pictures in the stream. Pictures come out as they are, as access units of
-// codec.MJPEG; it never decodes them.
+// It owns the request, its authentication (basic and digest) and the detection of
+// pictures in the stream. It yields them unchanged as access units of codec.MJPEG,
+// and does not decode them.
 package mjpeg
 
 import (
@@ -28,25 +27,25 @@ import (
 	"touchline/media/source"
 )
 
-// ErrOther is returned when the answer is no JPEG: a video file, a playlist, a
-// page. Nothing was handed on.
+// ErrOther is returned when the response is no JPEG: a video file, a playlist, a
+// page. No frame was emitted.
 var ErrOther = errors.New("the server sends no JPEG pictures")
 
 const (
 	defaultInterval = 500 * time.Millisecond
-	maxInterval     = 4 * time.Second // more would look like a stall
-	maxDrain        = 4 << 10         // of an error's text
+	maxInterval     = 4 * time.Second // more would count as a stall
+	maxDrain        = 4 << 10         // of an error response
 )
 
 // Options of a Camera.
 type Options struct {
-	// URL with a user and a password if the camera wants them.
+	// URL with a user and a password if the camera requires them.
 	URL *url.URL
 	// Interval between single pictures, 0 for half a second, 4 s at most.
 	Interval time.Duration
-	// Insecure takes any certificate.
+	// Insecure accepts any certificate.
 	Insecure bool
-	// Allow judges the addresses that are dialled.
+	// Allow selects the addresses that may be dialled.
 	Allow source.Allow
 	Now   func() time.Time
 	Log   zerolog.Logger
@@ -67,7 +66,7 @@ func New(o Options) (*Camera, error) {
 	case o.Now == nil:
 		return nil, errors.New("mjpeg.Options.Now is not set")
 	case o.Interval < 0 || o.Interval > maxInterval:
-		return nil, fmt.Errorf("interval %v is too long; use at most %v", o.Interval, maxInterval)
+		return nil, fmt.Errorf("interval %v: must be between 0s and %v", o.Interval, maxInterval)
 	}
 	if o.Interval == 0 {
 		o.Interval = defaultInterval
@@ -89,7 +88,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 			c.opts.Log.Debug().Err(err).Msg("picture is not a JPEG")
 			return
 		}
-		// The camera says nothing of time: a picture's is when it came.
+		// The stream has no times, so a picture's is its arrival.
 		out.Frame(media.EncodedFrame{
 			Codec: codec.MJPEG, KeyFrame: true, PTS: now.Sub(began), Arrival: now, Received: now,
 			Width: size.Width, Height: size.Height, SpatialLayers: 1, Data: picture,
@@ -105,7 +104,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 			return err
 		}
 		if !single {
-			return errors.New("the camera hung up")
+			return errors.New("the camera closed the connection")
 		}
 		if first {
 			c.opts.Log.Info().Int64("interval_ms", c.opts.Interval.Milliseconds()).Msg("polling single pictures")
@@ -120,8 +119,8 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) error {
 	}
 }
 
-// ask makes one request and hands on its pictures. single tells an answer that
-// was one picture.
+// ask makes one request and emits its pictures. single is set if the response was one
+// picture.
 func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err error) {
 	resp, err := c.get(ctx)
 	if err != nil {
@@ -140,7 +139,7 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 		single = true
 	default:
 		if !in.atPicture() {
-			return false, fmt.Errorf("%w: its answer is of type %q", ErrOther, kind)
+			return false, fmt.Errorf("%w: the response has type %q", ErrOther, kind)
 		}
 	}
 	for n := 0; ; n++ {
@@ -155,7 +154,7 @@ func (c *Camera) ask(ctx context.Context, emit func([]byte)) (single bool, err e
 	}
 }
 
-// get asks for the address, with the camera's way of authentication.
+// get requests the URL, with the camera's scheme of authentication.
 func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 	for try := range 2 {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.opts.URL.String(), http.NoBody)
@@ -169,7 +168,7 @@ func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 			if cause, ok := errors.AsType[*url.Error](err); ok {
 				err = cause.Err // without the URL
 			}
-			return nil, fmt.Errorf("ask the camera for its pictures: %w", err)
+			return nil, fmt.Errorf("request the camera's pictures: %w", err)
 		}
 		if resp.StatusCode == http.StatusOK {
 			return resp, nil
@@ -180,9 +179,9 @@ func (c *Camera) get(ctx context.Context) (*http.Response, error) {
 			return nil, fmt.Errorf("the camera answers with status %d", resp.StatusCode)
 		}
 		if c.opts.URL.User == nil {
-			return nil, source.Permanent(errors.New("the camera wants a user and a password: http://USER:PASSWORD@HOST/PATH"))
+			return nil, source.Permanent(errors.New("the camera requires a user and a password: http://USER:PASSWORD@HOST/PATH"))
 		}
-		// A challenge may be new because the one before is too old.
+		// The challenge may be new because the previous one has expired.
 		if c.auth = readChallenge(resp.Header.Values("WWW-Authenticate")); c.auth == nil || try > 0 {
 			break
 		}

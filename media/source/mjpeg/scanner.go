@@ -3,13 +3,14 @@ package mjpeg
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 )
 
 const (
-	// maxPicture bounds one JPEG, maxBetween what is between two, in bytes.
+	// maxPicture bounds one JPEG, maxBetween the data between two, in bytes.
 	maxPicture = 8 << 20
 	maxBetween = 64 << 10
 )
@@ -24,28 +25,28 @@ const (
 	boundaryLookedBack = 512
 )
 
-// scanner finds JPEG pictures in a stream by walking their own structure, so
-// that neither wrong lengths and boundaries nor pictures within pictures (EXIF
-// thumbnails) mislead it, and a picture is there with its last byte.
+// scanner finds JPEG pictures in a stream by their markers. It does not depend on
+// lengths and boundaries, which may be wrong, skips embedded pictures (EXIF
+// thumbnails), and returns a picture as soon as its last byte has come.
 type scanner struct {
 	in     *bufio.Reader
-	begun  bool // the start of a picture was read already
-	prefix bool // of a marker, likewise
+	begun  bool // the start of a picture was read
+	prefix bool // the prefix of a marker was read
 }
 
 func newScanner(r io.Reader) *scanner { return &scanner{in: bufio.NewReaderSize(r, 64<<10)} }
 
-// atPicture reports whether the stream begins with a picture, or with the head of
-// a part that says so, whatever the answer called itself.
+// atPicture reports whether the stream begins with a picture or with a multipart
+// header for one, at any content type.
 func (s *scanner) atPicture() bool {
-	b, _ := s.in.Peek(512) // less is no error here
+	b, _ := s.in.Peek(512) // may be shorter
 	if bytes.HasPrefix(b, []byte{markerPrefix, soi, markerPrefix}) {
 		return true
 	}
 	return bytes.HasPrefix(bytes.TrimLeft(b, "\r\n"), []byte("--")) && bytes.Contains(bytes.ToLower(b), []byte("image/jpeg"))
 }
 
-// next returns the next whole picture. Broken ones are passed over.
+// next returns the next complete picture, and skips broken ones.
 func (s *scanner) next() ([]byte, error) {
 	for broken := 0; ; broken++ {
 		if err := s.find(); err != nil {
@@ -63,7 +64,7 @@ func (s *scanner) next() ([]byte, error) {
 	}
 }
 
-// errBroken says that a picture's structure is broken.
+// errBroken is returned for a picture with a broken structure.
 var errBroken = errors.New("expected JPEG pictures, got broken ones")
 
 // errLarge is returned for a picture of more than maxPicture bytes.
@@ -83,7 +84,7 @@ func (s *scanner) find() error {
 		}
 		if before == markerPrefix && b == soi {
 			if p, err := s.in.Peek(1); err != nil || p[0] == markerPrefix {
-				return nil //nolint:nilerr // walk finds out
+				return nil //nolint:nilerr // walk returns the error
 			}
 		}
 		before = b
@@ -91,8 +92,8 @@ func (s *scanner) find() error {
 	return fmt.Errorf("expected a JPEG picture, got %d bytes without one", maxBetween)
 }
 
-// walk reads a picture whose start was read. One that ends without its end
-// marker, because the next one begins, is completed.
+// walk reads a picture after its start marker. A picture without an end marker, where
+// the next one begins, is completed.
 func (s *scanner) walk() ([]byte, error) {
 	out := []byte{markerPrefix, soi}
 	scans := false
@@ -118,16 +119,16 @@ func (s *scanner) walk() ([]byte, error) {
 		}
 		var length [2]byte
 		if _, err := io.ReadFull(s.in, length[:]); err != nil {
-			return nil, whole(err)
+			return nil, unexpected(err)
 		}
-		n := int(length[0])<<8 | int(length[1])
+		n := int(binary.BigEndian.Uint16(length[:]))
 		if n < 2 {
 			return nil, errBroken
 		}
 		at := len(out) + 2
 		out = append(append(out, length[:]...), make([]byte, n-2)...)
 		if _, err := io.ReadFull(s.in, out[at:]); err != nil {
-			return nil, whole(err)
+			return nil, unexpected(err)
 		}
 		if marker == sos {
 			scans = true
@@ -138,13 +139,13 @@ func (s *scanner) walk() ([]byte, error) {
 	}
 }
 
-// marker reads one, fill bytes in front included.
+// marker reads a marker, with fill bytes before it.
 func (s *scanner) marker(out *[]byte) (byte, error) {
 	b := byte(markerPrefix)
 	var err error
 	if !s.prefix {
 		if b, err = s.in.ReadByte(); err != nil {
-			return 0, whole(err)
+			return 0, unexpected(err)
 		}
 	}
 	s.prefix = false
@@ -153,7 +154,7 @@ func (s *scanner) marker(out *[]byte) (byte, error) {
 	}
 	for b == markerPrefix {
 		if b, err = s.in.ReadByte(); err != nil {
-			return 0, whole(err)
+			return 0, unexpected(err)
 		}
 	}
 	if b == stuffed {
@@ -177,18 +178,18 @@ func (s *scanner) scan(out *[]byte) error {
 			continue
 		}
 		if err != nil {
-			return whole(err)
+			return unexpected(err)
 		}
 		next, err := s.in.Peek(1)
 		if err != nil {
-			return whole(err)
+			return unexpected(err)
 		}
 		switch b := next[0]; {
 		case b == stuffed, b >= firstRST && b <= lastRST:
 			*out = append(*out, b)
 			_, _ = s.in.Discard(1) // it was peeked
 		case b == markerPrefix:
-			*out = (*out)[:len(*out)-1] // a fill byte; the next one is looked at again
+			*out = (*out)[:len(*out)-1] // a fill byte
 		default:
 			*out = (*out)[:len(*out)-1]
 			s.prefix = true
@@ -197,8 +198,7 @@ func (s *scanner) scan(out *[]byte) error {
 	}
 }
 
-// complete ends a picture whose end marker is missing, without the boundary
-// that was taken for a part of it.
+// complete adds a missing end marker, and removes a boundary that was read as part of the picture.
 func complete(picture []byte) []byte {
 	from := max(0, len(picture)-boundaryLookedBack)
 	if i := bytes.LastIndex(picture[from:], []byte("\r\n--")); i >= 0 {
@@ -207,8 +207,8 @@ func complete(picture []byte) []byte {
 	return append(picture, markerPrefix, eoi)
 }
 
-// whole makes an end within a picture one that is not taken for a good one.
-func whole(err error) error {
+// unexpected turns an end within a picture into io.ErrUnexpectedEOF.
+func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}

@@ -10,22 +10,22 @@ import (
 	"touchline/media/source"
 )
 
-// Reader is what a session does with packets, without a camera.
+// Reader processes packets as a session does, without a camera.
 type Reader struct{ s *session }
 
-// NewReader reads one format, nil if it cannot.
+// NewReader returns a Reader of a format, nil if it is not supported.
 func NewReader(f format.Format, out source.Sink) *Reader {
 	s := &session{out: out, now: func() time.Time { return time.Unix(1, 0) }, log: zerolog.Nop()}
-	if !s.take(f) {
+	if !s.prepareVideo(f) {
 		return nil
 	}
 	return &Reader{s}
 }
 
-// Packet takes one.
+// Packet processes a packet.
 func (r *Reader) Packet(p *rtp.Packet) { r.s.videoPacket(p) }
 
-// ReadLATM counts the access units in packets of AAC in LATM.
+// ReadLATM returns the number of access units in packets of LATM.
 func ReadLATM(f *format.MPEG4AudioLATM, packets []*rtp.Packet) (n int, err error) {
 	l, err := newLATM(f)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/pion/rtp"
 )
 
-// latm takes AAC out of the multiplex of RFC 6416 (MP4A-LATM). Its
-// configuration is in the SDP, or in the stream itself.
+// latm extracts AAC from the multiplex of RFC 6416 (MP4A-LATM). Its configuration is
+// in the SDP or in the stream.
 type latm struct {
 	packets *rtpfragmented.Decoder
 	inband  bool
@@ -23,9 +23,8 @@ func newLATM(f *format.MPEG4AudioLATM) (*latm, error) {
 	return &latm{packets: packets, inband: f.CPresent, config: f.StreamMuxConfig}, nil
 }
 
-// decode returns the access units that a packet completes: of the first layer
-// of the first program. There are none while more packets are needed, and
-// before the configuration came.
+// decode returns the access units that a packet completes, of the first layer of the
+// first program. ok is false while more packets or the configuration are needed.
 func (l *latm) decode(p *rtp.Packet) (config mpeg4audio.AudioSpecificConfig, units [][]byte, ok bool) {
 	element, err := l.packets.Decode(p)
 	if err != nil {

@@ -1,14 +1,14 @@
 // Package rtsp pulls pictures from an IP camera (RFC 2326, RFC 7826): over one
 // TCP connection, over UDP, or over TLS, with basic and digest authentication.
 //
-// It owns the conversation with the camera and its sockets. H264, H265, VP8,
-// VP9 and AV1 come out as package ingest assembles them, with the parameter
-// sets of the SDP in front of key frames that lack them; MJPEG as JPEG
-// pictures; Opus as packets. It never decodes, and its caller decides
-// about another try.
+// It owns the session with the camera and its sockets. It yields H264, H265, VP8,
+// VP9 and AV1 as assembled by package ingest, with the parameter sets of the SDP
+// before key frames that lack them; MJPEG as JPEG pictures; Opus as packets. It
+// does not decode and does not retry.
 package rtsp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,7 +18,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,33 +34,32 @@ import (
 	"touchline/media/source"
 )
 
-// Transport is how packets travel.
+// Transport of the packets.
 type Transport string
 
-// The transports. Auto is TCP, and UDP with cameras that refuse TCP.
+// The transports. Auto is TCP, with a fallback to UDP for cameras that refuse TCP.
 const (
 	Auto Transport = ""
 	TCP  Transport = "tcp"
 	UDP  Transport = "udp"
 )
 
-// answerTime bounds each answer of the camera. One that is off must be noticed
-// soon, because it may come back any moment.
+// answerTime bounds each response of the camera. It is short, as a camera that is off
+// may come back at any time.
 const answerTime = 5 * time.Second
 
 // Options of a Camera.
 type Options struct {
-	// URL with the scheme rtsp or rtsps, and a user and password if the camera wants them.
+	// URL with the scheme rtsp or rtsps, and a user and password if the camera requires them.
 	URL *url.URL
 	// Transport of the packets. With rtsps and TCP everything is inside TLS.
 	Transport Transport
-	// Insecure takes any certificate: most cameras make their own.
+	// Insecure accepts any certificate: most cameras have self-signed ones.
 	Insecure bool
-	// Allow judges the addresses that are dialled and sent to.
+	// Allow selects the addresses that may be dialled and sent to.
 	Allow source.Allow
-	// Now reads the clock.
-	Now func() time.Time
-	Log zerolog.Logger
+	Now   func() time.Time
+	Log   zerolog.Logger
 }
 
 // Camera is an RTSP address.
@@ -77,7 +75,7 @@ func New(o Options) (*Camera, error) {
 	switch o.Transport {
 	case Auto, TCP, UDP:
 	default:
-		return nil, fmt.Errorf("transport %q is unknown; use tcp, udp or leave it empty", o.Transport)
+		return nil, fmt.Errorf("transport %q: unknown; use tcp, udp or leave it empty", o.Transport)
 	}
 	if o.Now == nil {
 		return nil, errors.New("rtsp.Options.Now is not set")
@@ -109,23 +107,23 @@ type setupError struct{ error }
 
 func (e setupError) Unwrap() error { return e.error }
 
-// pull reads from the camera by one transport. srtp takes the profile that the
-// camera names; otherwise it is plain RTP. Inside TLS nothing more is needed,
-// and some servers and clients do not understand each other's keys for SRTP.
+// pull reads from the camera by one transport. srtp uses the profile of the camera's
+// SDP; otherwise it is plain RTP, which is enough inside TLS, where some servers and
+// clients have incompatible SRTP keys.
 func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp bool, out source.Sink) error {
 	address := *c.opts.URL
 	if address.Path == "" {
 		address.Path = "/"
 	}
 	u := (*base.URL)(&address)
-	var dialled error // the library hides some errors of dialling behind its own
+	var dialled error // the library replaces some dial errors by its own
 	client := c.client(ctx, u, protocol, &dialled)
 	if err := client.Start(); err != nil {
 		return fmt.Errorf("start the RTSP client: %w", err)
 	}
 	ctx, crashed := context.WithCancelCause(ctx)
 	defer crashed(nil)
-	// Close ends every request and wait, and returns when all goroutines are gone.
+	// Close ends requests and waits, and returns when all goroutines have ended.
 	stop := context.AfterFunc(ctx, client.Close)
 	defer func() {
 		stop()
@@ -134,7 +132,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 
 	desc, _, err := client.Describe(u)
 	if err != nil {
-		return errors.Join(fmt.Errorf("ask the camera what it has: %w", err), dialled)
+		return errors.Join(fmt.Errorf("describe the camera's streams: %w", err), dialled)
 	}
 	s := &session{client: client, out: out, now: c.opts.Now, log: c.opts.Log, crashed: crashed}
 	medias, err := s.choose(desc)
@@ -154,7 +152,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 		defer c.encode(ctx, s)()
 	}
 	if _, err := client.Play(nil); err != nil {
-		return fmt.Errorf("have the camera play: %w", err)
+		return fmt.Errorf("start the camera's streams: %w", err)
 	}
 	err = client.Wait()
 	if ctx.Err() != nil {
@@ -163,8 +161,7 @@ func (c *Camera) pull(ctx context.Context, protocol gortsplib.Protocol, srtp boo
 	return fmt.Errorf("read from the camera: %w", err)
 }
 
-// client returns the library's client for u. The last error of dialling is
-// stored in dialled.
+// client returns the library's client for u. The last dial error is stored in dialled.
 func (c *Camera) client(ctx context.Context, u *base.URL, protocol gortsplib.Protocol, dialled *error) *gortsplib.Client {
 	home := hostOf(u.Host)
 	return &gortsplib.Client{
@@ -175,8 +172,8 @@ func (c *Camera) client(ctx context.Context, u *base.URL, protocol gortsplib.Pro
 		},
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if u.User != nil && hostOf(address) != home {
-				// The library would take the password along.
-				*dialled = source.Permanent(errors.New("the camera redirects to another host, which is not to learn its password"))
+				// The library would send the password.
+				*dialled = source.Permanent(errors.New("the camera redirects to another host, which must not receive its password"))
 				return nil, *dialled
 			}
 			conn, err := c.opts.Allow.Dialer().DialContext(ctx, network, address)
@@ -198,13 +195,13 @@ func (c *Camera) client(ctx context.Context, u *base.URL, protocol gortsplib.Pro
 			}
 			return ip, err
 		},
-		OnPacketsLost: func(uint64) {}, // the assembler sees the same and says so
+		OnPacketsLost: func(uint64) {}, // the assembler counts them
 		OnDecodeError: func(err error) { c.opts.Log.Debug().Err(err).Msg("packet unreadable") },
 	}
 }
 
-// encode starts the conversion of the camera's AAC sound. The returned function
-// ends it, together with the client.
+// encode starts the transcoder of AAC sound. The returned function ends it and the
+// client.
 func (c *Camera) encode(ctx context.Context, s *session) (stop func()) {
 	var coding sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -214,13 +211,13 @@ func (c *Camera) encode(ctx context.Context, s *session) (stop func()) {
 		}
 	})
 	return func() {
-		s.client.Close() // no callback may be running when the encoder's end is awaited
+		s.client.Close() // ends the callbacks first
 		cancel()
 		coding.Wait()
 	}
 }
 
-// hostOf is the host of an address with or without a port.
+// hostOf returns the host of an address with or without a port.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -228,7 +225,7 @@ func hostOf(address string) string {
 	return strings.Trim(address, "[]")
 }
 
-// explain says what to do, and marks what another try does not mend.
+// explain returns errors that state what to do, and marks permanent ones.
 func (c *Camera) explain(err error) error {
 	if err == nil {
 		return nil
@@ -237,43 +234,38 @@ func (c *Camera) explain(err error) error {
 		switch status.Code {
 		case base.StatusUnauthorized:
 			if c.opts.URL.User == nil {
-				return source.Permanent(errors.New("the camera wants a user and a password: rtsp://USER:PASSWORD@HOST/PATH"))
+				return source.Permanent(errors.New("the camera requires a user and a password: rtsp://USER:PASSWORD@HOST/PATH"))
 			}
 			return source.Permanent(errors.New("the camera refuses the user or the password"))
 		case base.StatusNotFound:
-			return errors.New("the camera answers, but has nothing at this path (404); see its manual for the path")
+			return errors.New("the camera has no stream at this path (404); see its manual for the path")
 		default:
 			return fmt.Errorf("the camera answers with status %d", status.Code)
 		}
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		return errors.New("the camera hung up")
+		return errors.New("the camera closed the connection")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return errors.New("nothing answers at the camera's address: connection refused")
+		return errors.New("no server at the camera's address: connection refused")
 	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok || isUnknownAuthority(err) {
-		return source.Permanent(errors.New("the camera's certificate is not one that this machine trusts; --insecure takes it anyway"))
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	if unverified || unknown {
+		return source.Permanent(errors.New("this machine does not trust the camera's certificate; --insecure accepts it"))
 	}
 	return err
 }
 
-func isUnknownAuthority(err error) bool {
-	_, ok := errors.AsType[x509.UnknownAuthorityError](err)
-	return ok
-}
-
-// offered lists what a camera has, for an error.
+// offered lists the formats of a camera, for an error.
 func offered(desc *description.Session) string {
 	var names []string
 	for _, m := range desc.Medias {
 		for _, f := range m.Formats {
-			name, _, _ := strings.Cut(f.RTPMap(), "/")
-			names = append(names, name)
+			if name, _, _ := strings.Cut(f.RTPMap(), "/"); name != "" {
+				names = append(names, name)
+			}
 		}
 	}
-	if names = slices.DeleteFunc(names, func(s string) bool { return s == "" }); len(names) == 0 {
-		return "nothing"
-	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "nothing")
 }

@@ -26,23 +26,22 @@ import (
 	"touchline/media/source/audio"
 )
 
-// session is one conversation that plays. The library calls back from several
-// goroutines; mu orders them.
+// session is one RTSP session. The library calls its methods from several goroutines.
 type session struct {
 	client *gortsplib.Client
 	out    source.Sink
 	now    func() time.Time
 	log    zerolog.Logger
-	// crashed ends the conversation with the panic of a callback.
+	// crashed ends the session after a panic in a callback.
 	crashed func(err error)
 
-	video, audio   *description.Media
-	telephone      *audio.G711 // nil when the sound is no G.711
-	aac            *audio.AAC  // nil when it is no AAC
-	units4         *rtpmpeg4audio.Decoder
-	latm           *latm        // nil when it is not in LATM
-	heard          *audio.Clock // nil without sound
-	format, sounds format.Format
+	video, audio             *description.Media
+	videoFormat, audioFormat format.Format
+	g711                     *audio.G711 // nil for other codecs
+	aac                      *audio.AAC  // nil for other codecs
+	aacPackets               *rtpmpeg4audio.Decoder
+	latm                     *latm        // nil for AAC without LATM
+	audioClock               *audio.Clock // nil without sound
 
 	mu    sync.Mutex
 	units *ingest.Assembler
@@ -59,19 +58,19 @@ type pictures struct {
 	began   bool
 }
 
-// choose takes the first video that can be read, and the first sound that can
-// be made Opus if sound is wanted.
+// choose selects the first supported video and, if the sink takes sound, the first
+// supported sound.
 func (s *session) choose(desc *description.Session) ([]*description.Media, error) {
 	for _, m := range desc.Medias {
 		if m.IsBackChannel {
 			continue
 		}
 		for _, f := range m.Formats {
-			if s.video == nil && m.Type == description.MediaTypeVideo && s.take(f) {
-				s.video, s.format = m, f
+			if s.video == nil && m.Type == description.MediaTypeVideo && s.prepareVideo(f) {
+				s.video, s.videoFormat = m, f
 			}
-			if s.audio == nil && s.out.Opus != nil && s.prepareSound(f) {
-				s.audio, s.sounds = m, f
+			if s.audio == nil && s.out.Opus != nil && s.prepareAudio(f) {
+				s.audio, s.audioFormat = m, f
 			}
 		}
 	}
@@ -86,8 +85,8 @@ func (s *session) choose(desc *description.Session) ([]*description.Media, error
 	return medias, nil
 }
 
-// take prepares for one format, if it can be read.
-func (s *session) take(f format.Format) bool {
+// prepareVideo prepares for a format. It returns false for an unsupported one.
+func (s *session) prepareVideo(f format.Format) bool {
 	o := ingest.Options{ClockRate: uint32(f.ClockRate()), Log: s.log} //nolint:gosec // a rate from the library's parser
 	switch f := f.(type) {
 	case *format.H264:
@@ -95,7 +94,7 @@ func (s *session) take(f format.Format) bool {
 		s.sets = newParameterSets(media.H264, f.SPS, f.PPS)
 	case *format.H265:
 		if f.MaxDONDiff > 0 {
-			return false // decoding order numbers, which no camera was seen to send
+			return false // decoding order numbers are not supported
 		}
 		o.Codec = media.H265
 		s.sets = newParameterSets(media.H265, f.VPS, f.SPS, f.PPS)
@@ -119,14 +118,14 @@ func (s *session) take(f format.Format) bool {
 	return true
 }
 
-// prepareSound prepares for the format of a sound, if it can be made Opus.
-func (s *session) prepareSound(f format.Format) bool {
+// prepareAudio prepares for a format. It returns false for an unsupported one.
+func (s *session) prepareAudio(f format.Format) bool {
 	switch f := f.(type) {
 	case *format.Opus:
 		return f.ChannelCount <= 2
 	case *format.G711:
 		g, err := audio.NewG711(f.MULaw, f.SampleRate, f.ChannelCount, s.emit)
-		s.telephone = g
+		s.g711 = g
 		return err == nil
 	case *format.MPEG4Audio:
 		if f.Config == nil {
@@ -136,21 +135,20 @@ func (s *session) prepareSound(f format.Format) bool {
 		if err != nil {
 			return false
 		}
-		s.units4 = decoder
-		return s.code(f.ClockRate())
+		s.aacPackets = decoder
+		return s.prepareAAC(f.ClockRate())
 	case *format.MPEG4AudioLATM:
 		elements, err := newLATM(f)
 		if err != nil {
 			return false
 		}
 		s.latm = elements
-		return s.code(f.ClockRate())
+		return s.prepareAAC(f.ClockRate())
 	}
 	return false
 }
 
-// code makes ready for AAC.
-func (s *session) code(clockRate int) bool {
+func (s *session) prepareAAC(clockRate int) bool {
 	coder, err := audio.NewAAC(clockRate, s.now, s.opus)
 	if err != nil {
 		s.log.Warn().Err(err).Msg("camera sound unavailable")
@@ -160,13 +158,13 @@ func (s *session) code(clockRate int) bool {
 	return true
 }
 
-// listen registers the callbacks. It goes before Play.
+// listen registers the callbacks, before Play.
 func (s *session) listen() {
-	s.client.OnPacketRTP(s.video, s.format, s.videoPacket)
+	s.client.OnPacketRTP(s.video, s.videoFormat, s.videoPacket)
 	s.client.OnPacketRTCP(s.video, s.videoReport)
 	if s.audio != nil {
-		s.heard = audio.NewClock(s.sounds.ClockRate())
-		s.client.OnPacketRTP(s.audio, s.sounds, s.audioPacket)
+		s.audioClock = audio.NewClock(s.audioFormat.ClockRate())
+		s.client.OnPacketRTP(s.audio, s.audioFormat, s.audioPacket)
 		s.client.OnPacketRTCP(s.audio, s.audioReport)
 	}
 }
@@ -180,8 +178,7 @@ func (s *session) videoPacket(p *rtp.Packet) {
 		s.jpegPacket(p, now)
 		return
 	}
-	own := p.Clone() // the library uses its buffers again
-	for _, q := range s.sets.complete(own) {
+	for _, q := range s.sets.complete(p.Clone()) { // the library reuses its buffers
 		before := s.units.Stats().Lost
 		frames := s.units.Push(q, now)
 		if n := s.units.Stats().Lost - before; n > 0 && s.out.Missing != nil {
@@ -202,7 +199,7 @@ func (s *session) videoReport(p rtcp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.units != nil {
-		s.units.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime, s.now())
+		s.units.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
 	}
 }
 
@@ -215,27 +212,27 @@ func (s *session) audioPacket(p *rtp.Packet) {
 	defer s.mu.Unlock()
 	now := s.now()
 	if s.aac != nil {
-		if config, units, ok := s.accessUnits(p.Clone()); ok { // parts are kept, and the library uses its buffers again
-			s.heard.Packet(audio.Last(config, len(units), p.Timestamp, s.sounds.ClockRate()), now)
+		if config, units, ok := s.accessUnits(p.Clone()); ok { // the library reuses its buffers
+			s.audioClock.Packet(audio.Last(config, len(units), p.Timestamp, s.audioFormat.ClockRate()), now)
 			s.aac.Write(config, units, p.Timestamp)
 		}
 		return
 	}
-	s.heard.Packet(p.Timestamp, now)
-	if s.telephone != nil {
-		s.telephone.Write(p.Payload, p.Timestamp, now)
+	s.audioClock.Packet(p.Timestamp, now)
+	if s.g711 != nil {
+		s.g711.Write(p.Payload, p.Timestamp, now)
 		return
 	}
 	s.emit(source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now})
 }
 
-// accessUnits are those of AAC that a packet completes. There are none while more packets are needed, or one is missing.
+// accessUnits returns the AAC access units that a packet completes. ok is false while more packets are needed.
 func (s *session) accessUnits(p *rtp.Packet) (config mpeg4audio.AudioSpecificConfig, units [][]byte, ok bool) {
 	if s.latm != nil {
 		return s.latm.decode(p)
 	}
-	units, err := s.units4.Decode(p)
-	return *s.sounds.(*format.MPEG4Audio).Config, units, err == nil && len(units) > 0 //nolint:forcetypeassert // prepareSound checked it
+	units, err := s.aacPackets.Decode(p)
+	return *s.audioFormat.(*format.MPEG4Audio).Config, units, err == nil && len(units) > 0 //nolint:forcetypeassert // see prepareAudio
 }
 
 func (s *session) audioReport(p rtcp.Packet) {
@@ -243,11 +240,11 @@ func (s *session) audioReport(p rtcp.Packet) {
 	if sr, ok := p.(*rtcp.SenderReport); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.heard.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
+		s.audioClock.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
 	}
 }
 
-// opus hands on what another goroutine made of the sound.
+// opus emits a packet from another goroutine.
 func (s *session) opus(o source.Opus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,11 +252,11 @@ func (s *session) opus(o source.Opus) {
 }
 
 func (s *session) emit(o source.Opus) {
-	s.heard.Stamp(&o)
+	s.audioClock.Stamp(&o)
 	s.out.Opus(o)
 }
 
-// jpegPacket hands on a picture when its last packet is there.
+// jpegPacket emits a picture with its last packet.
 func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 	picture, err := s.decoder.Decode(p)
 	if err != nil {

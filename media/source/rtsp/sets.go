@@ -8,17 +8,16 @@ import (
 	"touchline/media"
 )
 
-// parameterSets puts the SDP's parameter sets in front of key frames that come
-// without: many cameras send them in the SDP only. It adds a packet and
-// numbers the following ones on, so that nothing looks lost.
+// parameterSets adds the SDP's parameter sets to key frames without any: many cameras
+// send them in the SDP only. It adds a packet and renumbers the following ones.
 type parameterSets struct {
 	codec   media.Codec
 	payload []byte // an aggregation packet of the sets; nil when the SDP has none
 	shift   uint16
 	began   bool
 	ts      uint32
-	seen    bool // this access unit has sets of its own
-	given   bool // it was given ours
+	seen    bool // this access unit has sets
+	added   bool // sets were added to it
 }
 
 // NAL unit types: H.264 table 7-1 with RFC 6184, H.265 table 7-1 with RFC 7798.
@@ -35,7 +34,7 @@ func newParameterSets(codec media.Codec, sets ...[]byte) *parameterSets {
 	}
 	for _, s := range sets {
 		if len(s) == 0 || len(s) > 0xffff {
-			p.payload = nil // half a set is of no use
+			p.payload = nil // all are needed
 			break
 		}
 		p.payload = binary.BigEndian.AppendUint16(p.payload, uint16(len(s))) //nolint:gosec // checked above
@@ -44,21 +43,21 @@ func newParameterSets(codec media.Codec, sets ...[]byte) *parameterSets {
 	return p
 }
 
-// complete returns the packets to use in place of one. A nil receiver changes nothing.
+// complete returns the packets that replace p. A nil receiver changes nothing.
 func (s *parameterSets) complete(p *rtp.Packet) []*rtp.Packet {
 	if s == nil || s.payload == nil {
 		return []*rtp.Packet{p}
 	}
 	if !s.began || p.Timestamp != s.ts {
-		s.began, s.ts, s.seen, s.given = true, p.Timestamp, false, false
+		s.began, s.ts, s.seen, s.added = true, p.Timestamp, false, false
 	}
 	sets, key := s.look(p.Payload)
 	s.seen = s.seen || sets
-	if !key || s.seen || s.given {
+	if !key || s.seen || s.added {
 		p.SequenceNumber += s.shift
 		return []*rtp.Packet{p}
 	}
-	s.given = true
+	s.added = true
 	lead := &rtp.Packet{Header: p.Header, Payload: s.payload}
 	lead.Extension, lead.Extensions, lead.ExtensionProfile = false, nil, 0
 	lead.Marker, lead.Padding = false, false
@@ -69,58 +68,36 @@ func (s *parameterSets) complete(p *rtp.Packet) []*rtp.Packet {
 	return []*rtp.Packet{lead, p}
 }
 
-// look reports whether a payload holds a sequence parameter set, and whether a
-// slice of a key frame begins in it.
+// look reports whether a payload contains a parameter set, and whether a slice of a
+// key frame begins in it.
 func (s *parameterSets) look(b []byte) (sets, key bool) {
+	header, shift, mask, aggregation, fragment := 1, 0, byte(0x1f), byte(h264StapA), byte(h264FuA)
 	if s.codec == media.H265 {
-		return lookH265(b)
+		header, shift, mask, aggregation, fragment = 2, 1, 0x3f, h265AP, h265FU
 	}
-	return lookH264(b)
-}
-
-func lookH264(b []byte) (sets, key bool) {
-	if len(b) < 2 {
+	if len(b) <= header {
 		return false, false
 	}
-	switch t := b[0] & 0x1f; t {
-	case h264StapA:
-		each(b[1:], func(nal []byte) {
-			sets = sets || nal[0]&0x1f == h264SPS
-			key = key || nal[0]&0x1f == h264IDR
-		})
-	case h264FuA:
-		start := b[1]&0x80 != 0
-		sets, key = start && b[1]&0x1f == h264SPS, start && b[1]&0x1f == h264IDR
-	default:
-		sets, key = t == h264SPS, t == h264IDR
-	}
-	return sets, key
-}
-
-func lookH265(b []byte) (sets, key bool) {
-	if len(b) < 3 {
-		return false, false
-	}
-	judge := func(t byte) (bool, bool) {
-		return t == h265SPS || t == h265VPS, t >= h265FirstIRAP && t <= h265LastIRAP
-	}
-	switch t := b[0] >> 1 & 0x3f; t {
-	case h265AP:
-		each(b[2:], func(nal []byte) {
-			s, k := judge(nal[0] >> 1 & 0x3f)
-			sets, key = sets || s, key || k
-		})
-	case h265FU:
-		if b[2]&0x80 != 0 {
-			sets, key = judge(b[2] & 0x3f)
+	add := func(t byte) {
+		if s.codec == media.H265 {
+			sets = sets || t == h265SPS || t == h265VPS
+			key = key || t >= h265FirstIRAP && t <= h265LastIRAP
+		} else {
+			sets, key = sets || t == h264SPS, key || t == h264IDR
 		}
-	default:
-		sets, key = judge(t)
+	}
+	switch t := b[0] >> shift & mask; {
+	case t == aggregation:
+		each(b[header:], func(nal []byte) { add(nal[0] >> shift & mask) })
+	case t != fragment:
+		add(t)
+	case b[header]&0x80 != 0: // the first fragment
+		add(b[header] & mask)
 	}
 	return sets, key
 }
 
-// each calls f for every whole NAL unit of an aggregation packet's body.
+// each calls f for every complete NAL unit of an aggregation packet's body.
 func each(b []byte, f func(nal []byte)) {
 	for len(b) > 2 {
 		n := int(binary.BigEndian.Uint16(b))

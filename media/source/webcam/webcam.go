@@ -1,11 +1,11 @@
 // Package webcam opens a camera of this machine (V4L2 on Linux) and encodes its
 // pictures in the codec process.
 //
-// It owns the device while it is open, the conversion to planes, and the
-// encoder. It never decodes, and never looks for devices unless asked.
+// It owns the open device, the conversion to planes, and the encoder.
 package webcam
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/pion/mediadevices/pkg/driver"
-	_ "github.com/pion/mediadevices/pkg/driver/camera" // puts the machine's cameras into the library's list
+	_ "github.com/pion/mediadevices/pkg/driver/camera" // registers the machine's cameras
 	"github.com/pion/mediadevices/pkg/io/video"
 	"github.com/pion/mediadevices/pkg/prop"
 	"github.com/rs/zerolog"
@@ -33,19 +33,19 @@ import (
 type Options struct {
 	// Device is a path (/dev/video0), a part of the device's name, or "" for the first one.
 	Device string
-	// Width, Height and FPS wished for; 1280, 720 and 30 when 0. The nearest that the camera has is taken.
+	// Width, Height and FPS select the nearest mode of the camera; 0 is 1280, 720 and 30.
 	Width, Height int
 	FPS           float64
 	// Codec to encode with; H264 when unset. BitRate at 1280 x 720 in bit/s, 2,500,000 when 0.
 	Codec   media.Codec
 	BitRate int
-	// Path of the codec program; "" looks for it.
+	// Path of the codec program; "" searches for it.
 	Path string
 	Now  func() time.Time
 	Log  zerolog.Logger
 }
 
-// stale is the age from which on a picture in the kernel's queue is passed over.
+// stale is the age at which a picture in the kernel's queue is dropped.
 const stale = 200 * time.Millisecond
 
 // Camera is a device.
@@ -72,7 +72,7 @@ func New(o Options) (*Camera, error) {
 		o.BitRate = 2_500_000
 	}
 	if o.Width < 16 || o.Height < 16 || o.Width > 8192 || o.Height > 8192 || o.FPS < 1 || o.FPS > 240 {
-		return nil, fmt.Errorf("expected a picture of 16 to 8192 pixels a side and 1 to 240 a second, got %d x %d at %v",
+		return nil, fmt.Errorf("webcam mode %d x %d at %v pictures a second: must be 16 to 8192 pixels a side and 1 to 240 a second",
 			o.Width, o.Height, o.FPS)
 	}
 	return &Camera{opts: o}, nil
@@ -90,13 +90,7 @@ func Devices() []string {
 func cameras() []driver.Driver {
 	list := driver.GetManager().Query(driver.FilterVideoRecorder())
 	slices.SortFunc(list, func(a, b driver.Driver) int {
-		if pa, pb := a.Info().Priority, b.Info().Priority; pa != pb {
-			if pa > pb {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(title(a), title(b))
+		return cmp.Or(cmp.Compare(b.Info().Priority, a.Info().Priority), strings.Compare(title(a), title(b)))
 	})
 	return list
 }
@@ -105,7 +99,7 @@ func title(d driver.Driver) string {
 	return strings.Trim(d.Info().Label+" "+strings.ReplaceAll(d.Info().Name, ";", " "), " ;")
 }
 
-// find returns the device that was asked for.
+// find returns the selected device.
 func (c *Camera) find() (driver.Driver, error) {
 	list := cameras()
 	if len(list) == 0 {
@@ -118,7 +112,7 @@ func (c *Camera) find() (driver.Driver, error) {
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("no camera %q; there is %s", c.opts.Device, strings.Join(Devices(), ", "))
+	return nil, fmt.Errorf("no camera %q; choose one of %s", c.opts.Device, strings.Join(Devices(), ", "))
 }
 
 // RequestKeyFrame implements source.KeyFramer.
@@ -155,7 +149,7 @@ func (c *Camera) Pull(ctx context.Context, out source.Sink) (err error) {
 	return c.film(ctx, reader, out)
 }
 
-// mode is the nearest of what the camera has to what was asked for.
+// mode returns the camera's mode that is nearest to the options.
 func (c *Camera) mode(have []prop.Media) (prop.Media, error) {
 	best, least := prop.Media{}, math.Inf(1)
 	for _, p := range have {
@@ -184,7 +178,7 @@ func (c *Camera) mode(have []prop.Media) (prop.Media, error) {
 // film reads, converts and encodes until ctx ends or the camera fails.
 func (c *Camera) film(ctx context.Context, reader video.Reader, out source.Sink) error {
 	began := c.opts.Now()
-	// The first picture has the size: drivers may give another than they were asked for.
+	// Drivers may choose another size, so the first picture's counts.
 	first, release, err := reader.Read()
 	if err != nil {
 		return fmt.Errorf("read the first picture: %w", err)
@@ -250,7 +244,7 @@ func newPlanes(r image.Rectangle) *planes {
 
 func (p *planes) fits(r image.Rectangle) bool { return r.Dx()&^1 == p.width && r.Dy()&^1 == p.height }
 
-// fill converts a picture of any kind; the usual ones, Y'CbCr, are copied.
+// fill converts a picture; Y'CbCr is copied.
 func (p *planes) fill(img image.Image) {
 	w, h := p.width, p.height
 	y, cb, cr := p.pix[:w*h], p.pix[w*h:w*h*5/4], p.pix[w*h*5/4:]

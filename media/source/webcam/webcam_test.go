@@ -137,7 +137,7 @@ func TestKindsOfPictures(t *testing.T) {
 
 func TestTroubles(t *testing.T) {
 	_, err := pull(t, webcam.Options{Device: "no such thing"}, 1)
-	require.ErrorContains(t, err, `no camera "no such thing"; there is`)
+	require.ErrorContains(t, err, `no camera "no such thing"; choose one of`)
 	require.False(t, source.IsPermanent(err), "it may be plugged in")
 
 	f := &fake{img: func(p prop.Media) image.Image {

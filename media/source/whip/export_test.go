@@ -11,7 +11,7 @@ import (
 // RemoteCandidates are the sender's addresses that are tried, one entry for each candidate.
 func (x *Session) RemoteCandidates() []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, s := range x.peer.PC.GetStats() {
+	for _, s := range x.PC.GetStats() {
 		if c, ok := s.(webrtc.ICECandidateStats); ok && c.Type == webrtc.StatsTypeRemoteCandidate {
 			out = append(out, netip.AddrPortFrom(netip.MustParseAddr(c.IP), uint16(c.Port)))
 		}

@@ -69,7 +69,7 @@ func FuzzRequest(f *testing.F) {
 		r.Header.Set("Content-Type", kind)
 		r.Header.Set("Authorization", authorization)
 		w := httptest.NewRecorder()
-		srv.Handler().ServeHTTP(w, r)
+		srv.ServeHTTP(w, r)
 		if w.Code >= 300 && w.Code < 400 || w.Code == http.StatusInternalServerError {
 			t.Errorf("status %d", w.Code)
 		}

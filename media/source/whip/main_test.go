@@ -61,12 +61,12 @@ func start(t *testing.T, change func(*whip.Options)) *server {
 			case token == "token-for-"+room:
 				return whip.Sender{Key: token, Identity: "somebody"}, nil
 			case strings.HasPrefix(token, "token-for-"):
-				return whip.Sender{}, fmt.Errorf("%w: %w", whip.ErrForbidden, io.EOF)
+				return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrForbidden, io.EOF)
 			}
-			return whip.Sender{}, whip.ErrNoToken
+			return whip.Sender{}, signaling.ErrNoToken
 		},
 		Open:   s.open,
-		Bounds: signaling.Bounds{PerMinute: -1}, LoopbackOnly: true, Now: time.Now,
+		Bounds: signaling.Bounds{PerMinute: -1}, PortOptions: signaling.PortOptions{LoopbackOnly: true}, Now: time.Now,
 	}
 	if change != nil {
 		change(&o)
@@ -77,7 +77,7 @@ func start(t *testing.T, change func(*whip.Options)) *server {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	web := httptest.NewServer(s.Handler())
+	web := httptest.NewServer(s)
 	s.url = web.URL
 	t.Cleanup(func() {
 		web.Close()

@@ -1,20 +1,13 @@
 package whip
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pion/rtcp"
-	"github.com/pion/sdp/v3"
-	"github.com/pion/webrtc/v4"
-	"github.com/rs/zerolog"
 
-	"touchline/internal/rescue"
 	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/signaling"
@@ -25,155 +18,88 @@ const keyFrameEvery = 500 * time.Millisecond
 
 // Session is one sender.
 type Session struct {
-	// Room and Sender of the accepted request.
-	Room   string
+	*signaling.Session
+
 	Sender Sender
-	// Began is the time of the offer.
-	Began time.Time
 
-	id     string
 	server *Server
-	log    zerolog.Logger
-	peer   *signaling.Peer
 	place  Place
-
-	cancel context.CancelCauseFunc
-	over   context.Context //nolint:containedctx // the session's own life
-	done   chan struct{}
 	wants  wake.Signal // a key frame is needed
 
-	connected    atomic.Bool
 	lastMedia    atomic.Int64 // Unix nanoseconds
-	packets      atomic.Uint64
-	closing      sync.Mutex
-	closed       bool
-	tracks       sync.WaitGroup
 	emitting     sync.Mutex
 	epoch        uint32
 	last, active *reader
 	readers      []*reader
 }
 
-// newSession answers an offer. The session does not run yet.
-func (s *Server) newSession(ctx context.Context, o *offer, room string, who Sender, from netip.Addr) (*Session, error) {
-	x := &Session{
-		Room: room, Sender: who, Began: s.opts.Now(), id: signaling.NewID(), server: s,
-		done: make(chan struct{}), wants: wake.New(),
-		log: s.opts.Log.With().Str("room", room).Str("participant", who.Identity).Logger(),
-	}
-	x.over, x.cancel = context.WithCancelCause(context.Background())
-	x.lastMedia.Store(x.Began.UnixNano())
-	m, r, err := o.engines()
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	port := s.port
-	s.mu.Unlock()
-	x.peer, err = port.NewPeer(ctx, signaling.PeerOptions{
-		Offer: o.Offer, Local: from.IsLoopback(), Media: m, Interceptors: r,
-		Prepare: func(pc *webrtc.PeerConnection) error {
-			pc.OnTrack(x.onTrack)
-			return nil
-		},
-		Accept: func(m *sdp.MediaDescription) bool {
-			_, ok := m.Attribute("recvonly")
-			return ok
-		},
-		Connected: func() { x.connected.Store(true) },
-		Ended:     x.end,
-	})
-	if err != nil {
-		x.cancel(err)
-		return nil, err
-	}
-	return x, nil
+func newSession(s *Server, sender Sender) *Session {
+	return &Session{Sender: sender, server: s, wants: wake.New()}
 }
 
-// ID implements signaling.Resource.
-func (x *Session) ID() string { return x.id }
+// prepare reads the sender's tracks.
+func (x *Session) prepare(session *signaling.Session) error {
+	session.Log = session.Log.With().Str("participant", x.Sender.Identity).Logger()
+	x.Session = session
+	x.lastMedia.Store(x.server.opts.Now().UnixNano())
+	x.PC.OnTrack(x.onTrack)
+	return nil
+}
 
-// Peer implements signaling.Resource.
-func (x *Session) Peer() *signaling.Peer { return x.peer }
+// enter connects the session to its consumer, after ending the one with the same key.
+func (x *Session) enter() (err error) {
+	s := x.server
+	if !s.opts.Many {
+		defer s.lock(x.slot())()
+		s.replace(x.slot())
+	}
+	if x.place, err = s.opts.Open(x); err != nil {
+		x.Log.Warn().Err(err).Msg("WHIP session refused")
+		return fmt.Errorf("%w: the room accepts no picture now", signaling.ErrBusy)
+	}
+	if !s.opts.Many {
+		s.keep(x)
+	}
+	return nil
+}
 
 // slot identifies the sender in its room, where it may have one session.
 func (x *Session) slot() string { return x.Room + "\x00" + x.Sender.Key }
 
-// Packets returns the number of RTP packets received.
-func (x *Session) Packets() uint64 { return x.packets.Load() }
-
 // RequestKeyFrame asks the sender for a key frame. Some senders ignore it.
 func (x *Session) RequestKeyFrame() { x.wants.Set() }
 
-// End ends the session and returns when it is over.
-func (x *Session) End(reason string) {
-	x.end(reason)
-	<-x.done
-}
-
-// crashed ends the session after a panic in its code.
-func (x *Session) crashed(err error) {
-	x.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("WHIP session crashed")
-	x.end("internal error")
-}
-
-func (x *Session) end(reason string) { x.cancel(errors.New(reason)) }
-
-// run is the session's life after the answer was made.
+// run requests key frames, and ends a session without packets.
 func (x *Session) run() {
-	defer close(x.done)
-	defer x.server.forget(x)
-	defer rescue.Guard(x.crashed)
-	defer x.leave()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	now := x.server.opts.Now
 	var asked time.Time
 	var later <-chan time.Time
-	for x.over.Err() == nil {
+	for {
 		select {
-		case <-x.over.Done():
+		case <-x.Over():
+			return
 		case <-tick.C:
-			x.check(x.server.opts.Now())
-		case <-x.wants:
-			if since := x.server.opts.Now().Sub(asked); since < keyFrameEvery {
-				if later == nil {
-					later = time.After(keyFrameEvery - since)
-				}
-				continue
+			if silence := x.server.opts.Silence; now().Sub(time.Unix(0, x.lastMedia.Load())) >= silence {
+				x.Cancel(fmt.Sprintf("no packets for %v", silence))
 			}
-			asked, later = x.server.opts.Now(), nil
-			x.askKeyFrame()
+		case <-x.wants:
+			if later == nil {
+				later = time.After(max(0, keyFrameEvery-now().Sub(asked)))
+			}
 		case <-later:
-			asked, later = x.server.opts.Now(), nil
+			asked, later = now(), nil
 			x.askKeyFrame()
 		}
 	}
 }
 
-// leave releases everything when the session is over or run crashed.
-func (x *Session) leave() {
-	x.end("internal error")
-	reason := context.Cause(x.over).Error()
-	x.closing.Lock()
-	x.closed = true
-	x.closing.Unlock()
-	if err := x.peer.Close(); err != nil {
-		x.log.Debug().Err(err).Msg("closing a WHIP session failed")
-	}
-	x.tracks.Wait()
+// leave releases the slot and the consumer.
+func (x *Session) leave(reason string) {
+	defer x.server.free(x)
 	if x.place.Close != nil {
 		x.place.Close(reason)
-	}
-	x.log.Info().Str("reason", reason).Uint64("packets", x.packets.Load()).Msg("WHIP session over")
-}
-
-func (x *Session) check(now time.Time) {
-	o := x.server.opts
-	switch quiet := now.Sub(time.Unix(0, x.lastMedia.Load())); {
-	case !x.connected.Load() && now.Sub(x.Began) >= o.ConnectTime:
-		x.end(fmt.Sprintf("no connection within %v; is UDP port %d open?", o.ConnectTime, x.server.UDPPort()))
-	case x.connected.Load() && quiet >= o.Silence:
-		x.end(fmt.Sprintf("no packets for %v", o.Silence))
 	}
 }
 
@@ -189,7 +115,7 @@ func (x *Session) askKeyFrame() {
 	}
 	x.emitting.Unlock()
 	if len(packets) > 0 {
-		_ = x.peer.PC.WriteRTCP(packets) // a lost connection ends the session by itself
+		_ = x.PC.WriteRTCP(packets) // a lost connection ends the session by itself
 	}
 }
 

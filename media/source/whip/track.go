@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
-	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/ingest"
 	"touchline/media/packet"
@@ -32,33 +32,20 @@ type reader struct {
 	wanted bool
 }
 
-// onTrack reads a track. The library calls it in a new goroutine.
+// onTrack reads a track.
 func (x *Session) onTrack(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
-	x.closing.Lock()
-	if x.closed {
-		x.closing.Unlock()
-		return
-	}
-	x.tracks.Add(2)
-	x.closing.Unlock()
-	defer x.tracks.Done()
-	defer rescue.Guard(x.crashed)
 	r := &reader{session: x, track: track, receiver: receiver, reports: make(chan *rtcp.SenderReport, 4)}
-	go func() {
-		defer x.tracks.Done()
-		defer rescue.Guard(x.crashed)
-		r.readReports()
-	}()
-	x.log.Debug().Str("codec", track.Codec().MimeType).Str("layer", track.RID()).Msg("WHIP track")
+	x.Go(r.readReports)
+	x.Log.Debug().Str("codec", track.Codec().MimeType).Str("layer", track.RID()).Msg("WHIP track")
 	if track.Kind() == webrtc.RTPCodecTypeAudio {
-		r.readAudio()
+		x.Go(r.readAudio)
 		return
 	}
 	x.emitting.Lock()
 	x.readers = append(x.readers, r)
 	x.emitting.Unlock()
 	x.RequestKeyFrame()
-	r.readVideo()
+	x.Go(r.readVideo)
 }
 
 // readReports keeps sender reports. The library needs it for its receiver reports.
@@ -85,21 +72,26 @@ func (r *reader) readReports() {
 	}
 }
 
+// read waits for the next packet. ok is false when the track has ended.
+func (r *reader) read() (p *rtp.Packet, now time.Time, ok bool) {
+	p, _, err := r.track.ReadRTP()
+	if err != nil {
+		return nil, now, false
+	}
+	now = r.session.server.opts.Now()
+	r.session.Packets.Add(1)
+	if len(p.Payload) > 0 {
+		r.session.lastMedia.Store(now.UnixNano())
+	}
+	return p, now, true
+}
+
 func (r *reader) readVideo() {
 	x := r.session
 	var units *ingest.Assembler
 	var kind webrtc.PayloadType
 	var codec media.Codec
-	for {
-		p, _, err := r.track.ReadRTP()
-		if err != nil {
-			return
-		}
-		now := x.server.opts.Now()
-		x.packets.Add(1)
-		if len(p.Payload) > 0 {
-			x.lastMedia.Store(now.UnixNano())
-		}
+	for p, now, ok := r.read(); ok; p, now, ok = r.read() {
 		if units == nil || webrtc.PayloadType(p.PayloadType) != kind {
 			kind = webrtc.PayloadType(p.PayloadType)
 			c, err := media.ParseCodec(r.track.Codec().MimeType)
@@ -112,12 +104,12 @@ func (r *reader) readVideo() {
 					epoch = units.Epoch() + 1
 				}
 				codec = c
-				units = ingest.New(ingest.Options{Codec: c, Epoch: epoch, Log: x.log})
+				units = ingest.New(ingest.Options{Codec: c, Epoch: epoch, Log: x.Log})
 			}
 		}
 		select {
 		case sr := <-r.reports:
-			units.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime, now)
+			units.SenderReport(packet.NTPTime(sr.NTPTime), sr.RTPTime)
 		default:
 		}
 		before := units.Stats().Lost
@@ -135,19 +127,11 @@ func (r *reader) readVideo() {
 }
 
 func (r *reader) readAudio() {
-	x := r.session
 	clock := audio.NewClock(int(r.track.Codec().ClockRate))
-	for {
-		p, _, err := r.track.ReadRTP()
-		if err != nil {
-			return
-		}
-		now := x.server.opts.Now()
-		x.packets.Add(1)
+	for p, now, ok := r.read(); ok; p, now, ok = r.read() {
 		if len(p.Payload) == 0 {
 			continue
 		}
-		x.lastMedia.Store(now.UnixNano())
 		clock.Packet(p.Timestamp, now)
 		select {
 		case sr := <-r.reports:
@@ -156,7 +140,7 @@ func (r *reader) readAudio() {
 		}
 		o := source.Opus{Payload: bytes.Clone(p.Payload), Timestamp: p.Timestamp, Marker: p.Marker, Received: now}
 		clock.Stamp(&o)
-		x.sound(o)
+		r.session.sound(o)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package rtsptest is an RTSP camera for tests: a real server (gortsplib) into
-// which ffmpeg plays a clip, over and over.
+// Package rtsptest is an RTSP camera for tests: a server (gortsplib) to which ffmpeg
+// plays a clip repeatedly.
 package rtsptest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is how long ffmpeg may take to begin on a busy machine.
+// patience bounds the start of ffmpeg on a busy machine.
 const patience = 30 * time.Second
 
 // Camera plays a clip. It can be switched off and on again at the same address.
@@ -37,7 +37,7 @@ type Camera struct {
 }
 
 // New switches a camera on, at a free port of host, until the test ends. clip is
-// played as it is unless args (ffmpeg's, for its output) say otherwise.
+// copied unless args, ffmpeg's output options, transcode it.
 func New(tb testing.TB, host, clip string, args ...string) *Camera {
 	tb.Helper()
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort(host, "0"))
@@ -53,8 +53,7 @@ func New(tb testing.TB, host, clip string, args ...string) *Camera {
 	return c
 }
 
-// URL of the camera; user is put in front of the host, "" for none. The camera
-// asks for no password.
+// URL of the camera, with a user unless it is "". The camera requires no password.
 func (c *Camera) URL(user string) string {
 	if user != "" {
 		user += "@"
@@ -82,7 +81,7 @@ func (c *Camera) On() {
 	}
 }
 
-// Off switches it off, as if its plug were pulled.
+// Off switches the camera off.
 func (c *Camera) Off() {
 	c.mu.Lock()
 	server, cmd := c.server, c.cmd
@@ -96,7 +95,7 @@ func (c *Camera) Off() {
 	_ = cmd.Wait()
 }
 
-// OnDescribe is part of the library's handler.
+// OnDescribe implements the library's handler.
 func (c *Camera) OnDescribe(*gortsplib.ServerHandlerOnDescribeCtx) (*base.Response, *gortsplib.ServerStream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +105,7 @@ func (c *Camera) OnDescribe(*gortsplib.ServerHandlerOnDescribeCtx) (*base.Respon
 	return &base.Response{StatusCode: base.StatusOK}, c.stream, nil
 }
 
-// OnAnnounce is part of the library's handler.
+// OnAnnounce implements the library's handler.
 func (c *Camera) OnAnnounce(ctx *gortsplib.ServerHandlerOnAnnounceCtx) (*base.Response, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +113,7 @@ func (c *Camera) OnAnnounce(ctx *gortsplib.ServerHandlerOnAnnounceCtx) (*base.Re
 	return &base.Response{StatusCode: base.StatusOK}, c.stream.Initialize()
 }
 
-// OnSetup is part of the library's handler.
+// OnSetup implements the library's handler.
 func (c *Camera) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Response, *gortsplib.ServerStream, error) {
 	if ctx.Session.State() == gortsplib.ServerSessionStatePreRecord {
 		return &base.Response{StatusCode: base.StatusOK}, nil, nil
@@ -124,12 +123,12 @@ func (c *Camera) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Response
 	return &base.Response{StatusCode: base.StatusOK}, c.stream, nil
 }
 
-// OnPlay is part of the library's handler.
+// OnPlay implements the library's handler.
 func (c *Camera) OnPlay(*gortsplib.ServerHandlerOnPlayCtx) (*base.Response, error) {
 	return &base.Response{StatusCode: base.StatusOK}, nil
 }
 
-// OnRecord is part of the library's handler.
+// OnRecord implements the library's handler.
 func (c *Camera) OnRecord(ctx *gortsplib.ServerHandlerOnRecordCtx) (*base.Response, error) {
 	c.mu.Lock()
 	stream := c.stream

@@ -1,0 +1,210 @@
+// Package signaling is what a WHIP server (RFC 9725) and a WHEP server
+// (draft-ietf-wish-whep) have in common: a resource that answers an SDP offer with
+// one WebRTC session, and the settings of STUN and TURN.
+//
+// It owns the HTTP exchange and the sessions ([Server]), their WebRTC connections
+// ([Session]), the UDP port of all connections ([Port]) and the limits on untrusted
+// input. It neither sends nor receives media, and leaves authorisation to its user.
+package signaling
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"touchline/internal/limit"
+)
+
+var (
+	// ErrNoToken is returned by Options.Authorize when the token is missing, unknown or expired; the answer is 401.
+	ErrNoToken = errors.New("the token is missing, unknown or expired")
+	// ErrForbidden is returned by Options.Authorize when the token does not give this right; the answer is 403.
+	ErrForbidden = errors.New("the token does not allow this in this room")
+	// ErrNotFound is returned by Options.Accept when there is no such room; the answer is 404.
+	ErrNotFound = errors.New("no such room")
+	// ErrNotLive is returned by Options.Accept before the first picture; the answer is 409 with Retry-After.
+	ErrNotLive = errors.New("no picture yet")
+	// ErrBusy is returned by Options.Accept when a later retry may succeed; the answer is 503.
+	ErrBusy = errors.New("no capacity for another session")
+)
+
+// Bounds limit what clients of one server may do. Zero values are replaced by the
+// server's defaults.
+type Bounds struct {
+	// MaxSessions bounds the sessions of all clients together.
+	MaxSessions int
+	// PerMinute and Burst bound the POSTs of one address, IPv6 by /64 network, and twenty times as many other
+	// requests; negative is no limit.
+	PerMinute, Burst int
+	// ConnectTime is how long a session may take to connect.
+	ConnectTime time.Duration
+}
+
+// Or returns b with its zero values replaced by those of defaults.
+func (b Bounds) Or(defaults Bounds) Bounds {
+	return Bounds{
+		MaxSessions: cmp.Or(b.MaxSessions, defaults.MaxSessions), PerMinute: cmp.Or(b.PerMinute, defaults.PerMinute),
+		Burst: cmp.Or(b.Burst, defaults.Burst), ConnectTime: cmp.Or(b.ConnectTime, defaults.ConnectTime),
+	}
+}
+
+// Request is an authorised offer.
+type Request struct {
+	Room string
+	// Client is the result of Options.Authorize.
+	Client any
+	// SDP is the offer.
+	SDP string
+	// From is the client's address.
+	From netip.Addr
+}
+
+// Options make a Server.
+type Options struct {
+	// Name is the first part of the path and the realm; Client is the word for a client in texts.
+	Name, Client string
+	// Authorize checks a request for a room; its result is passed to Accept.
+	Authorize func(r *http.Request, token, room string) (client any, err error)
+	// Forbidden is the text of a 403: the right that a token must give.
+	Forbidden string
+	// Accept makes a session with Server.Start. An error that wraps none of this package's is answered with 422.
+	Accept func(ctx context.Context, r Request) (*Session, error)
+	// Head is the Content-Type in the answer to GET and HEAD, by which players recognise the endpoint; "" for none.
+	Head string
+	// Untagged accepts candidates without If-Match, as some clients send them, if ufrag and pwd are those of the ICE session.
+	Untagged bool
+
+	Bounds
+	PortOptions
+
+	Now func() time.Time
+	Log zerolog.Logger
+}
+
+// Server serves /NAME/ROOM and /NAME/ROOM/SESSION. Run has to be running. A client's
+// address is the request's RemoteAddr, which a reverse proxy's middleware has to set.
+type Server struct {
+	opts          Options
+	protocol      string // in logs and errors
+	posts, others *limit.Limiter[netip.Addr]
+
+	mu       sync.Mutex
+	running  bool
+	port     *Port
+	sessions map[string]*Session // by id
+	starting int
+	wg       sync.WaitGroup
+}
+
+// NewServer returns a Server, and opens nothing.
+func NewServer(o Options) *Server {
+	perSecond, burst := float64(o.PerMinute)/60, float64(o.Burst)
+	return &Server{
+		opts: o, protocol: strings.ToUpper(o.Name), sessions: map[string]*Session{},
+		posts:  limit.New[netip.Addr](perSecond, burst),
+		others: limit.New[netip.Addr](20*perSecond, 20*burst),
+	}
+}
+
+// Run opens the media port and returns, with every session ended, when ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	port, err := Open(s.opts.PortOptions)
+	if err != nil {
+		return fmt.Errorf("open the UDP port for %s: %w", s.protocol, err)
+	}
+	s.mu.Lock()
+	s.port, s.running = port, true
+	s.mu.Unlock()
+	s.opts.Log.Info().Int("udp_port", port.Number()).Msg(s.protocol + " server started")
+	<-ctx.Done()
+	s.mu.Lock()
+	s.running = false
+	s.mu.Unlock()
+	for _, x := range s.Sessions() {
+		x.Cancel("the server is stopping")
+	}
+	s.wg.Wait()
+	if err := port.Close(); err != nil {
+		return fmt.Errorf("close the UDP port of %s: %w", s.protocol, err)
+	}
+	return nil
+}
+
+// UDPPort returns the number of the media port, 0 before Run has opened it.
+func (s *Server) UDPPort() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.port == nil {
+		return 0
+	}
+	return s.port.Number()
+}
+
+// Sessions returns the present sessions.
+func (s *Server) Sessions() []*Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.sessions))
+}
+
+// Start answers an offer and starts its session. It returns ErrBusy if there are too many.
+func (s *Server) Start(ctx context.Context, o SessionOptions) (*Session, error) {
+	port := s.reserve()
+	if port == nil {
+		return nil, fmt.Errorf("%w: too many %ss", ErrBusy, s.opts.Client)
+	}
+	x, err := s.newSession(ctx, port, o)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starting--
+	if err != nil {
+		s.wg.Done()
+		return nil, err
+	}
+	s.sessions[x.id] = x
+	if !s.running {
+		x.Cancel("the server is stopping")
+	}
+	go x.run() // Run waits for it
+	x.Log.Info().Stringer("address", o.From).Msg(s.protocol + " session started")
+	return x, nil
+}
+
+// reserve counts one more session and returns the port, nil if there are too many sessions.
+func (s *Server) reserve() *Port {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running || len(s.sessions)+s.starting >= s.opts.MaxSessions {
+		return nil
+	}
+	s.starting++
+	s.wg.Add(1)
+	return s.port
+}
+
+func (s *Server) find(room, id string) *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.sessions[id]; x != nil && x.Room == room {
+		return x
+	}
+	return nil
+}
+
+// forget removes a session that is over.
+func (s *Server) forget(x *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, x.id)
+	s.wg.Done()
+}
