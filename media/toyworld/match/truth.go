@@ -186,7 +186,7 @@ func (m *Match) graphics(t int64, out *Truth) {
 	}
 	if a.outcome == InGoal {
 		out.Flash = round(a.flashAt(t), 3)
-		out.Banner = slide(t-a.at, bannerInMS, bannerOutMS) >= half
+		out.Banner = out.Banner || slide(t-a.at, bannerInMS, bannerOutMS) >= half
 	}
 	if slide(t-a.at, plateInMS, plateOutMS) >= half {
 		out.Plate = m.label(a.figure) + "  " + tallyOf(a)
