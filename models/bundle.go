@@ -137,41 +137,33 @@ const listDepth = 2
 // List finds the bundles in a folder: the folder itself, its subfolders, and
 // theirs (grouped by publisher). It skips hidden folders.
 func List(folder string) ([]Listed, error) {
-	var found []Listed
-	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			if path == folder {
-				return err
-			}
-			found = append(found, Listed{Dir: path, Err: err})
-			return fs.SkipDir
-		}
-		if !d.IsDir() {
-			return nil
-		}
-		below, err := filepath.Rel(folder, path)
-		if err != nil {
-			return err
-		}
-		if path != folder && strings.HasPrefix(d.Name(), ".") {
-			return fs.SkipDir
-		}
-		if _, err := os.Stat(filepath.Join(path, ManifestName)); err == nil {
-			l := Listed{Dir: path}
-			b, err := OpenBundle(path)
-			if l.Err = err; err == nil {
-				l.Manifest = &b.Manifest
-			}
-			found = append(found, l)
-			return fs.SkipDir
-		}
-		if below != "." && strings.Count(below, string(filepath.Separator)) >= listDepth-1 {
-			return fs.SkipDir
-		}
-		return nil
-	})
-	if err != nil {
+	if _, err := os.ReadDir(folder); err != nil {
 		return nil, fmt.Errorf("list bundles: %w", err)
 	}
-	return found, nil
+	return list(folder, listDepth), nil
+}
+
+func list(folder string, depth int) []Listed {
+	if _, err := os.Stat(filepath.Join(folder, ManifestName)); err == nil {
+		l := Listed{Dir: folder}
+		b, err := OpenBundle(folder)
+		if l.Err = err; err == nil {
+			l.Manifest = &b.Manifest
+		}
+		return []Listed{l}
+	}
+	if depth == 0 {
+		return nil
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return []Listed{{Dir: folder, Err: err}}
+	}
+	var found []Listed
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			found = append(found, list(filepath.Join(folder, e.Name()), depth-1)...)
+		}
+	}
+	return found
 }

@@ -29,7 +29,7 @@ import (
 
 var cycles = flag.Int("cycles", 400, "answers of TestManyShortAnswers; 10000 is the whole")
 
-// patience bounds waits for something that takes milliseconds.
+// patience is the limit of waits that normally take milliseconds.
 const patience = 30 * time.Second
 
 func openWith(tb testing.TB, o minicpmo.Options) *minicpmo.Engine {
@@ -41,7 +41,7 @@ func openWith(tb testing.TB, o minicpmo.Options) *minicpmo.Engine {
 	return e
 }
 
-// askAll runs requests at once.
+// askAll runs requests in parallel.
 func askAll(tb testing.TB, e *minicpmo.Engine, rs []minicpmo.Request) [][]int32 {
 	tb.Helper()
 	out := make([][]int32, len(rs))
@@ -83,8 +83,8 @@ func TestAloneAndTogether(t *testing.T) {
 	require.Greater(t, s.SlotsMost, 1)
 }
 
-// A prompt is fed in pieces to a slot between two that decode, with a step
-// between its pieces: the answers are those of each alone.
+// A prompt is fed in chunks, with decode steps of the neighbouring slots between
+// them. The answers are the same as without other requests.
 func TestChunksBetweenSteps(t *testing.T) {
 	orttest.NoLeaks(t)
 	var mu sync.Mutex
@@ -104,7 +104,7 @@ func TestChunksBetweenSteps(t *testing.T) {
 	e := openWith(t, o.WithFaults(f).WithChunk(16))
 	rs := questions(t, e, 3, 4000)
 	for i := range rs {
-		rs[i].Rules.Stop = nil // They go on until they are cancelled.
+		rs[i].Rules.Stop = nil // They run until they are cancelled.
 	}
 	var wg sync.WaitGroup
 	// begin starts an answer and returns once it has its first token.
@@ -125,7 +125,7 @@ func TestChunksBetweenSteps(t *testing.T) {
 		<-first
 		return cancel
 	}
-	// Slots 0, 1 and 2 in that order; then 1 is left, and taken again.
+	// Slots 0, 1 and 2 in that order; then 1 is freed and taken again.
 	var out [3][]int32
 	var none []int32
 	end0 := begin(rs[0], &out[0])
@@ -186,7 +186,7 @@ func TestCancel(t *testing.T) {
 	require.LessOrEqual(t, steps.Load(), int64(4), "more than one token after the cancellation")
 	cancel()
 
-	// Breaking out cancels as well.
+	// Leaving the sequence cancels too.
 	before := steps.Load()
 	for _, err := range e.Answer(t.Context(), r) {
 		require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestCaps(t *testing.T) {
 	ids, _, err := ask(t, e, r)
 	require.NoError(t, err)
 	require.Len(t, ids, 5)
-	// The cache ends before the answer does: the last token needs no place in it.
+	// The cache limits the answer. The last token needs no position in it.
 	r.MaxTokens = 1000
 	ids, _, err = ask(t, e, r)
 	require.NoError(t, err)
@@ -325,7 +325,7 @@ func TestOneFailsAlone(t *testing.T) {
 	}{
 		{"NaN", func(f *minicpmo.Faults, victim int) { f.NaN = func(slot int) bool { return slot == victim } }, minicpmo.ErrNotFinite},
 		{"NaN embeddings", func(f *minicpmo.Faults, victim int) {
-			var poisoned atomic.Bool // Only the first: the slot must be good for the next.
+			var poisoned atomic.Bool // Only once: the next answer in the slot must succeed.
 			f.Poison = func(slot int) bool { return slot == victim && poisoned.CompareAndSwap(false, true) }
 		}, minicpmo.ErrNotFinite},
 		{"decode", func(f *minicpmo.Faults, victim int) {
@@ -407,7 +407,7 @@ func TestDeviceLost(t *testing.T) {
 	}}
 	o := minicpmo.Options{Config: settings(t)}
 	e := openWith(t, o.WithFaults(f))
-	rs := questions(t, e, 12, 100) // more than there are slots
+	rs := questions(t, e, 12, 100) // more than slots
 	var wg sync.WaitGroup
 	for _, r := range rs {
 		r.Rules.Stop = nil
@@ -422,7 +422,7 @@ func TestDeviceLost(t *testing.T) {
 	select {
 	case <-e.Lost():
 	case <-time.After(patience):
-		require.Fail(t, "the loss was not told")
+		require.Fail(t, "Lost was not closed")
 	}
 	require.Equal(t, inference.PhaseFailed, e.Status().Phase)
 	require.Contains(t, e.Status().Detail, "context is lost")
@@ -448,8 +448,8 @@ func TestInt4(t *testing.T) {
 	require.Equal(t, alone, askAll(t, e, rs))
 }
 
-// Two weight sets over one cache: prompts go through the one, steps through
-// the one that is faster for so many rooms.
+// Two weight sets share a cache: one feeds prompts, and the faster one for the
+// number of rooms decodes.
 func TestTwoWeightSets(t *testing.T) {
 	orttest.NoLeaks(t)
 	c := settings(t)
@@ -570,7 +570,7 @@ func TestSession(t *testing.T) {
 }
 
 // TestManyShortAnswers runs answers with random ends and random faults of the
-// device: no slot is lost, memory and goroutines stay flat.
+// device: no slot is lost, and memory and goroutines do not grow.
 func TestManyShortAnswers(t *testing.T) {
 	orttest.NoLeaks(t)
 	var rngMu sync.Mutex
@@ -667,11 +667,11 @@ func TestManyShortAnswers(t *testing.T) {
 
 	f.Prefill, f.Decode, f.See, f.NaN = nil, nil, nil, nil
 	rs := questions(t, e, 8, 10)
-	askAll(t, e, rs) // All slots are there, and answer.
+	askAll(t, e, rs) // All slots are usable.
 	require.Zero(t, e.Stats().Slots)
 }
 
-// resident is the process's memory in bytes.
+// resident returns the process's memory in bytes.
 func resident(tb testing.TB) int {
 	tb.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
@@ -702,7 +702,7 @@ func BenchmarkHostGap(b *testing.B) {
 	}
 }
 
-// copyOf is a bundle like another, with a change.
+// copyOf opens a changed copy of a bundle.
 func copyOf(t *testing.T, b *models.Bundle, change func(dir string, m *models.Manifest)) error {
 	t.Helper()
 	dir := t.TempDir()

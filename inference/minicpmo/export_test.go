@@ -7,14 +7,14 @@ import (
 	"touchline/inference/internal/kvcache"
 )
 
-// Faults stand between the loop and the device. Each hook may be nil; one
-// that returns an error is the device's error.
+// Faults are hooks before calls of the device. Each may be nil. An error of a hook
+// replaces the call.
 type Faults struct {
 	Prefill func(slot, from, to int) error
 	Decode  func(start, size int) error
 	See     func(images int) error
 	NaN     func(slot int) bool
-	// Poison makes a prompt's numbers NaN before they are fed.
+	// Poison sets a prompt's image embeddings to NaN.
 	Poison func(slot int) bool
 	Clear  func(slot int)
 }
@@ -81,32 +81,32 @@ func (d faulty) top(slot int) ([]float32, []int64) {
 	return v, ids
 }
 
-// WithFaults puts hooks before the device.
+// WithFaults adds hooks before the device.
 func (o Options) WithFaults(f *Faults) Options {
 	o.test.wrap = func(b backend) backend { return faulty{b, f} }
 	return o
 }
 
-// WithChunk feeds prompts in pieces of n, one of them a turn.
+// WithChunk feeds prompts in chunks of n, one per turn.
 func (o Options) WithChunk(n int) Options {
 	o.test.chunk, o.test.stall = n, time.Nanosecond
 	return o
 }
 
-// WithBoth holds int4 and fp32 on the CPU, and decodes with the one that the
-// costs (by set, in steps of a power of two) make the faster.
+// WithBoth loads int4 and fp32 on the CPU, with the given costs of their steps (by
+// set and by range size as a power of two).
 func (o Options) WithBoth(costs [][]time.Duration) Options {
 	o.test.both = costs
 	return o
 }
 
-// WithPad rounds the lengths of prompts up, as on CUDA.
+// WithPad pads prompts to multiples of n, as on CUDA.
 func (o Options) WithPad(n int) Options {
 	o.test.pad = n
 	return o
 }
 
-// WithFree makes the engine believe that the device has so much memory.
+// WithFree sets the device's free memory.
 func (o Options) WithFree(n int64) Options {
 	o.test.free = n
 	return o

@@ -19,8 +19,8 @@ import (
 	"touchline/models/safetensors"
 )
 
-// TestChat holds whole answers of the official chat call, by the real graphs
-// through the real loop.
+// TestChat compares whole answers with the official chat call, with real graphs and
+// the real loop.
 func TestChat(t *testing.T) {
 	orttest.NoLeaks(t)
 	e := open(t, tiny(t), settings(t))
@@ -55,8 +55,8 @@ func TestChat(t *testing.T) {
 	}
 }
 
-// TestStreaming holds whole conversations of the official streaming call: each
-// turn is fed with all that was fed before it.
+// TestStreaming compares whole conversations with the official streaming call. Each
+// turn's prompt contains all earlier ones.
 func TestStreaming(t *testing.T) {
 	orttest.NoLeaks(t)
 	e := open(t, tiny(t), settings(t))
@@ -104,7 +104,7 @@ func TestStreaming(t *testing.T) {
 					wantText.WriteString(turn.Texts[c][0].(string))
 				}
 				require.Equal(t, want, ids)
-				// The last token of an answer that was cut off is neither said nor fed.
+				// The last token of a truncated answer is neither spoken nor fed.
 				if finished := turn.Finished[len(turn.Finished)-1]; finished {
 					require.Equal(t, wantText.String(), text)
 				} else {
@@ -121,7 +121,7 @@ func TestStreaming(t *testing.T) {
 // hiddenBound is the agreed error of a hidden state against its largest value.
 const hiddenBound = 1e-4
 
-// TestHiddenStates holds the states that are handed out with the tokens.
+// TestHiddenStates compares the hidden states of tokens with recorded ones.
 func TestHiddenStates(t *testing.T) {
 	orttest.NoLeaks(t)
 	e := open(t, tiny(t), settings(t))
@@ -171,7 +171,7 @@ func TestHiddenStates(t *testing.T) {
 		n++
 	}
 	require.Len(t, greedy, n)
-	// Ended by an id, the last token's state comes with that id.
+	// The last token's state comes with the stop id.
 	r.Rules.Stop = []int32{greedy[10]}
 	stopped := false
 	for tok, err := range e.Answer(t.Context(), r) {

@@ -33,8 +33,8 @@ type bundle struct {
 	path string // of the ONNX file
 }
 
-// write carries the rules of a description out in the plainest way, so that
-// the graphs are tested without the converter.
+// write applies the rules of a description in the simplest way, to test graphs
+// without the converter.
 func write(tb testing.TB, d *graph.Description, err error, source tensors) bundle {
 	tb.Helper()
 	require.NoError(tb, err)
@@ -57,7 +57,7 @@ func write(tb testing.TB, d *graph.Description, err error, source tensors) bundl
 	return bundle{d, path}
 }
 
-// bytes makes the bytes of a weight.
+// bytes returns the bytes of a weight.
 func (s tensors) bytes(w graph.Weight) ([]byte, error) {
 	if w.Rule == graph.RuleValue {
 		return floats(w.Type, w.Floats), nil
@@ -91,7 +91,7 @@ func (s tensors) bytes(w graph.Weight) ([]byte, error) {
 	return floats(w.Type, m.values), nil
 }
 
-// packed is the checkpoint with the packed form of the layers that have one.
+// packed returns the checkpoint with the packed form of its int4 layers.
 func (s tensors) packed(source models.Source) tensors {
 	r := tensors{}
 	for name, t := range s {
@@ -101,7 +101,7 @@ func (s tensors) packed(source models.Source) tensors {
 	return r
 }
 
-// repacked makes the bytes of a weight that the checkpoint has in int4.
+// repacked returns the bytes of a weight from int4 layers.
 func (s tensors) repacked(w graph.Weight) ([]byte, error) {
 	var quants, zeros []byte
 	var scales []float32
@@ -132,7 +132,7 @@ func (s tensors) repacked(w graph.Weight) ([]byte, error) {
 	return floats(w.Type, scales), nil
 }
 
-// stack puts the sources of a weight one after another.
+// stack concatenates the sources of a weight.
 func (s tensors) stack(w graph.Weight) (tensor, error) {
 	var m tensor
 	for _, name := range w.Sources {
@@ -155,7 +155,7 @@ func (s tensors) stack(w graph.Weight) (tensor, error) {
 	return m, nil
 }
 
-// fold takes the norm before a matrix into it.
+// fold merges the preceding norm into a matrix.
 func (s tensors) fold(m tensor, f *graph.Fold) tensor {
 	weight, bias := s[f.Weight].values, s[f.Bias].values
 	var constants []float32
@@ -183,8 +183,8 @@ func (s tensors) fold(m tensor, f *graph.Fold) tensor {
 	return folded
 }
 
-// queries takes learned queries through their norm, their projection and that
-// of the keys.
+// queries applies the norm, the projection and the keys' projection to learned
+// queries.
 func (s tensors) queries(w graph.Weight) []float32 {
 	query, weight, bias := s[w.Sources[0]], s[w.Sources[1]].values, s[w.Sources[2]].values
 	matrix, offset := s[w.Sources[3]].values, s[w.Sources[4]].values
@@ -253,8 +253,8 @@ func round(m tensor, bits, block int) (quants []byte, scales []float32) {
 	return quants, scales
 }
 
-// rounded is the checkpoint with the given weights replaced by what their
-// rounding stands for.
+// rounded returns the checkpoint with the given weights replaced by their rounded
+// values.
 func (s tensors) rounded(weights []graph.Weight) tensors {
 	r := tensors{}
 	for name, t := range s {

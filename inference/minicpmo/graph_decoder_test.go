@@ -25,7 +25,7 @@ func (m *machine) decoder(of model, o graph.Options) *network {
 	return m.load(write(m.tb, d, err, of.weights))
 }
 
-// embed looks token embeddings up.
+// embed returns token embeddings.
 func embed(m model, ids ...int64) []float32 {
 	table := m.weights["llm.model.embed_tokens.weight"]
 	var out []float32
@@ -92,7 +92,7 @@ func TestDecoder(t *testing.T) {
 			on.near(name+" values "+layer, f.floats("prefill_value."+layer), on.read(c, layer+".value", 0, tokens))
 		}
 
-		// The graph of the product: the last position alone, and the best ids.
+		// The production graph: the last position only, and the best ids.
 		c = on.cache(m.Decoder, 1, tokens+64)
 		out = plain.step(m, embeds, []int{0}, c, 0)
 		want := f.floats("logits_last8")[7*vocab:]
@@ -106,7 +106,7 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
-// greedy goes on from a prefill and compares with the recorded words.
+// greedy continues a prefill and compares with the recorded tokens.
 func greedy(
 	t *testing.T, on *machine, n *network, m model, f fixture, c *cache, past int, out map[string]array,
 ) {
@@ -182,8 +182,8 @@ func TestDecoderBias(t *testing.T) {
 	}
 }
 
-// TestDecoderSlots fills rows of one buffer one after the other, in pieces,
-// and decodes all of them together: each must say what it says alone.
+// TestDecoderSlots fills the rows of one buffer in pieces and decodes them together.
+// Each row must have the results of a separate run.
 func TestDecoderSlots(t *testing.T) {
 	parallel(t)
 	m := load(t, "tiny")
@@ -253,9 +253,8 @@ func TestDecoderSlots(t *testing.T) {
 	}
 }
 
-// TestInt4Graph compares int4 graphs with float graphs of the same rounded values.
-// TestRowsDoNotMix decodes a row beside others of other numbers, NaN among
-// them: to the bit the same comes out, whatever they hold.
+// TestRowsDoNotMix decodes a row next to rows of other numbers and NaN. Its results
+// must not change by a bit.
 func TestRowsDoNotMix(t *testing.T) {
 	parallel(t)
 	m := load(t, "tiny")
@@ -312,6 +311,7 @@ func TestRowsDoNotMix(t *testing.T) {
 	}
 }
 
+// TestInt4Graph compares int4 graphs with float graphs of the same rounded values.
 func TestInt4Graph(t *testing.T) {
 	parallel(t)
 	m := load(t, "tiny")
@@ -331,9 +331,9 @@ func TestInt4Graph(t *testing.T) {
 		what := "block " + strconv.Itoa(tt.block) + " head " + strconv.Itoa(tt.head)
 		on.near(what, want["all_logits"].floats, have["all_logits"].floats)
 		require.Greater(t, apart(t, f.floats("logits_last8"), want["all_logits"].floats[(tokens-8)*m.Decoder.Vocab:]),
-			0.01, "rounding changed nothing")
+			0.01, "rounding has no effect")
 
-		// One token takes another kernel than many.
+		// A single token uses another kernel.
 		c := on.cache(m.Decoder, 1, tokens)
 		last := (tokens - 1) * m.Decoder.Hidden
 		n.step(m, embeds[:last], []int{0}, c, 0)
@@ -342,7 +342,7 @@ func TestInt4Graph(t *testing.T) {
 	}
 }
 
-// TestOddInputs has matrices whose inputs are no multiple of the block.
+// TestOddInputs has matrices whose inputs are not a multiple of the block.
 func TestOddInputs(t *testing.T) {
 	parallel(t)
 	m := load(t, "tiny")
@@ -373,7 +373,7 @@ func TestOddInputs(t *testing.T) {
 	on.near("144 inputs in blocks of 32", want["logits"].floats, have["logits"].floats)
 }
 
-// TestAWQ runs the packed layers of a checkpoint, zero points and all.
+// TestAWQ runs the packed layers of a checkpoint with their zero points.
 func TestAWQ(t *testing.T) {
 	parallel(t)
 	m := load(t, "tiny-awq")
@@ -387,7 +387,7 @@ func TestAWQ(t *testing.T) {
 	out := float.step(m, embeds, []int{0}, on.cache(m.Decoder, 1, tokens), 0)
 	on.near("dequantised", want, out["all_logits"].floats[(tokens-8)*m.Decoder.Vocab:])
 
-	// The vocabulary matrix is not packed, and stays as it is.
+	// The vocabulary matrix is not packed and stays unchanged.
 	d, err := graph.Decoder(m.Dims, graph.Options{
 		Device: on.kind, Weights: models.WeightsInt4, Block: 128, ZeroPoints: true, Head: 16, Check: true,
 	})

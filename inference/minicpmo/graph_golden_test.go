@@ -57,7 +57,7 @@ func (f fixture) floats(name string) []float32 {
 	return v
 }
 
-// ints reads a tensor of whole numbers.
+// ints reads an integer tensor.
 func (f fixture) ints(name string) []int64 {
 	f.tb.Helper()
 	v, err := f.tensor(name).Ints()
@@ -65,7 +65,7 @@ func (f fixture) ints(name string) []int64 {
 	return v
 }
 
-// model is a checkpoint and what its config says of it.
+// model is a checkpoint with its dimensions.
 type model struct {
 	models.Dims
 

@@ -15,7 +15,7 @@ import (
 	"touchline/models"
 )
 
-// Where the graphs run. The tests with fixtures run on a GPU as well:
+// The device of the graphs. The tests with fixtures also run on a GPU:
 // go test -args -cuda -ort FILE.
 var (
 	library = flag.String("ort", filepath.Join("..", "..", "bin", "runtime"), "ONNX Runtime library or its folder")
@@ -63,7 +63,7 @@ func startMachine(tb testing.TB) *machine {
 	return m
 }
 
-// array is a tensor on the host. Floats are float32 whatever the device's are.
+// array is a host tensor. Floats are float32 for any float type of the device.
 type array struct {
 	shape  []int64
 	floats []float32
@@ -74,7 +74,7 @@ func floatArray(values []float32, shape ...int64) array { return array{shape: sh
 
 func intArray(values []int64, shape ...int64) array { return array{shape: shape, ints: values} }
 
-// row is one row of the last dimension of a float array.
+// row returns row i of the last dimension of a float array.
 func (a array) row(i int) []float32 {
 	width := int(a.shape[len(a.shape)-1])
 	return a.floats[i*width : (i+1)*width]
@@ -124,7 +124,7 @@ func (m *machine) cache(d models.Decoder, rows, positions int) *cache {
 	return c
 }
 
-// row is the bytes of one row.
+// row returns the bytes of one row.
 func (c *cache) row() int64 { return c.heads * c.positions * c.width * int64(c.float.Size()) }
 
 // read copies the first positions of a row to the host: [heads, count, width].
@@ -141,8 +141,8 @@ func (m *machine) read(c *cache, name string, row, count int) []float32 {
 	return out
 }
 
-// run runs the graph and returns all outputs but the keys and values, which
-// lie in the rows [first, first+count) of the cache.
+// run runs the graph and returns all outputs except keys and values, which are rows
+// [first, first+count) of the cache.
 func (n *network) run(in map[string]array, c *cache, first, count int) map[string]array {
 	n.tb.Helper()
 	var held []interface{ Close() error }
@@ -256,7 +256,7 @@ func (n *network) download(t *ort.Tensor) array {
 	return a
 }
 
-// decode turns a device's floats into float32.
+// decode converts a device's floats to float32.
 func decode(t models.Type, b []byte) []float32 {
 	if t == models.Float32 {
 		return slices.Clone(ort.Slice[float32](b))
@@ -269,7 +269,7 @@ func decode(t models.Type, b []byte) []float32 {
 	return out
 }
 
-// apart is the worst difference relative to the largest value of want.
+// apart returns the largest difference, relative to the largest value of want.
 func apart(tb testing.TB, want, have []float32) float64 {
 	tb.Helper()
 	require.Len(tb, have, len(want))

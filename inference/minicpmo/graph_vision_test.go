@@ -11,7 +11,7 @@ import (
 	"touchline/models/graph"
 )
 
-// picture is one image of a fixture as the graph takes it.
+// picture is one image of a fixture in the layout of the graph.
 type picture struct {
 	rows, cols int
 	patches    []float32
@@ -38,7 +38,7 @@ func pictures(f fixture, patch int) []picture {
 	return out
 }
 
-// inputs are those of a batch of pictures of one size.
+// inputs returns the inputs for a batch of pictures of one size.
 func (p picture) inputs(m model, batch ...picture) map[string]array {
 	length, pixels := int64(p.rows*p.cols), int64(3*m.Vision.Patch*m.Vision.Patch)
 	rows, cols := make([]int64, length), make([]int64, length)
@@ -64,7 +64,7 @@ func TestVision(t *testing.T) {
 	on := startMachine(t)
 	d, err := graph.Vision(m.Dims, graph.Options{Device: on.kind, Weights: on.float, Check: true})
 	n := on.load(write(t, d, err, m.weights))
-	// The product's graph, without the outputs of the check.
+	// The production graph, without the outputs of the check.
 	d, err = graph.Vision(m.Dims, graph.Options{Device: on.kind, Weights: on.float})
 	plain := on.load(write(t, d, err, m.weights))
 	for _, name := range []string{"single", "tall", "quirk", "unit", "mixed"} {

@@ -19,10 +19,9 @@ import (
 	"touchline/inference/internal/sample"
 )
 
-// toy is a device whose model says, after any ids, an id that depends on all
-// of them. It keeps what each slot was fed, as the cache does, so an answer
-// shows every mistake of the loop. Its runs take the times measured on an
-// H200, in the bubble's time.
+// toy is a device whose model chooses an id that depends on all earlier ids. It
+// stores the input of each slot like the cache, so every error of the loop changes
+// an answer. Its runs have the durations measured on an H200, in the bubble's time.
 type toy struct {
 	t      *testing.T
 	layout kvcache.Layout
@@ -91,14 +90,14 @@ func (d *toy) event(format string, args ...any) error {
 	return nil
 }
 
-// log is what was run so far.
+// log returns the runs so far.
 func (d *toy) log() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.events)
 }
 
-// failing sets which runs fail from now on.
+// failing sets the error of further runs.
 func (d *toy) failing(f func(event string) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -139,7 +138,7 @@ func (d *toy) decode(set int, r kvcache.Range, tokens, lengths []int32, _ bool) 
 		if at < 0 || int(at) >= d.layout.MaxLen {
 			require.Fail(d.t, "a position outside the cache is an error of the kernel")
 		}
-		d.cells[slot][at] = -7 // What a slot that does not decode gets.
+		d.cells[slot][at] = -7 // Written for a slot that does not decode.
 		if tokens[slot] >= 0 {
 			d.cells[slot][at] = tokens[slot]
 			d.last[slot] = toyNext(d.cells[slot][:at+1])
@@ -176,7 +175,7 @@ func (d *toy) see(images []*image) error {
 	return nil
 }
 
-// rig is a loop over a toy.
+// rig is a loop on a toy.
 type rig struct {
 	*loop
 
@@ -184,7 +183,7 @@ type rig struct {
 	stop func()
 }
 
-// start runs a loop until the test's end, inside a bubble.
+// start runs a loop until stop, inside a bubble.
 func start(t *testing.T, slots int) *rig {
 	t.Helper()
 	d := newToy(t, slots)
@@ -210,7 +209,7 @@ type reply struct {
 	done  chan struct{}
 }
 
-// ask submits an answer of n tokens after a prompt of so many ids.
+// ask submits an answer of n tokens for a prompt of that length.
 func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
 	ids := make([]int32, prompt)
 	for i := range ids {
@@ -262,7 +261,7 @@ func toyAnswer(first int32, prompt, n int) (out []int32) {
 	return out
 }
 
-// photo is a picture that a worker is done with.
+// photo returns a prepared picture.
 func (r *rig) photo(rows, cols, images int) *picture {
 	p := &picture{left: images}
 	for range images {
@@ -276,7 +275,7 @@ func TestManyRoomsAtOnce(t *testing.T) {
 		r := start(t, 64)
 		defer r.stop()
 		var replies []*reply
-		for i := range 100 { // More than there are slots, of all lengths, coming in over time.
+		for i := range 100 { // More than slots, of all lengths, over time.
 			replies = append(replies, r.ask(int32(i), 1+i*7%900, 1+i%60))
 			time.Sleep(time.Duration(i%5) * time.Millisecond)
 		}
@@ -289,7 +288,7 @@ func TestManyRoomsAtOnce(t *testing.T) {
 	})
 }
 
-// No room's words stand still for more than the limit, whatever others bring.
+// No answer pauses for longer than the limit because of other work.
 func TestWordsDoNotStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, 64)
@@ -350,7 +349,7 @@ func TestWeightsSwitch(t *testing.T) {
 	for range 10 {
 		require.Equal(t, 0, s.choose(4))
 	}
-	require.Equal(t, 0, s.choose(8), "one step is no reason")
+	require.Equal(t, 0, s.choose(8), "one step does not change the set")
 	require.Equal(t, 0, s.choose(4))
 	require.Equal(t, 0, s.choose(8))
 	require.Equal(t, 0, s.choose(8))
@@ -361,7 +360,7 @@ func TestWeightsSwitch(t *testing.T) {
 	require.Equal(t, 0, s.choose(1))
 	require.Zero(t, (&switcher{}).choose(64))
 
-	// A range that the first set has no graph for goes to the other at once.
+	// Without a graph of the first set for a range, the other set decodes it at once.
 	s = switcher{costs: toyCosts()}
 	require.Equal(t, 1, s.choose(64))
 }
@@ -394,7 +393,7 @@ func TestFramesShareRuns(t *testing.T) {
 				seen = append(seen, e)
 			}
 		}
-		require.Equal(t, []string{"see 4", "see 3", "see 3"}, seen, "six that are waited for and one of their grid, then the rest")
+		require.Equal(t, []string{"see 4", "see 3", "see 3"}, seen, "six wanted images and one of their grid, then the rest")
 		require.Equal(t, pictureDone, early.state)
 		require.Equal(t, pictureDone, other.state)
 	})
@@ -526,8 +525,7 @@ func TestCacheOfPictures(t *testing.T) {
 	require.Zero(t, c.size())
 }
 
-// A room whose frames are hardly ever asked about is embedded early only now
-// and then.
+// While prompts show few of a room's frames, only some are embedded early.
 func TestEarlyWorkPays(t *testing.T) {
 	s := &Session{}
 	took := 0
@@ -542,9 +540,8 @@ func TestEarlyWorkPays(t *testing.T) {
 	require.True(t, s.worth())
 }
 
-// As many rooms as one H200 is to serve, by the costs measured there: a look
-// every five seconds each, arriving by chance, two new frames, 414 tokens in,
-// 40 out.
+// The rooms that one H200 should serve, with its measured costs: per room a look
+// every five seconds at random times, two new frames, 414 tokens in, 40 out.
 func TestRoomsKeepUp(t *testing.T) {
 	for _, rooms := range []int{16, 128} {
 		t.Run(strconv.Itoa(rooms), func(t *testing.T) {
@@ -584,7 +581,7 @@ func TestRoomsKeepUp(t *testing.T) {
 	}
 }
 
-func TestNobodyLooksAtCancelledPictures(t *testing.T) {
+func TestCancelledPicturesAreNotEmbedded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, 2)
 		defer r.stop()

@@ -22,7 +22,7 @@ import (
 	"touchline/models/convert"
 )
 
-// tinyDir holds the bundle that all tests share, made by the first that needs it.
+// tinyDir is the folder of the bundle that tests share; the first one creates it.
 var (
 	tinyDir  string
 	tinyOnce sync.Once
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tiny is the converted tiny checkpoint: fp32 and int4 for the CPU.
+// tiny returns the converted tiny checkpoint: fp32 and int4 for the CPU.
 func tiny(tb testing.TB) *models.Bundle {
 	tb.Helper()
 	tinyOnce.Do(func() {
@@ -72,7 +72,7 @@ func tiny(tb testing.TB) *models.Bundle {
 	return b
 }
 
-// settings of a small engine on the CPU that always takes the likeliest token.
+// settings returns those of a small engine on the CPU that chooses the likeliest token.
 func settings(tb testing.TB) minicpmo.Settings {
 	tb.Helper()
 	c := minicpmo.DefaultSettings()
@@ -132,7 +132,7 @@ func ask(tb testing.TB, e *minicpmo.Engine, r minicpmo.Request) (ids []int32, te
 	return ids, text, nil
 }
 
-// chat writes the request of a question about pictures.
+// chat returns the request for a question about pictures.
 func chat(tb testing.TB, e *minicpmo.Engine, text string, most int, frames ...inference.Frame) minicpmo.Request {
 	tb.Helper()
 	return minicpmo.Request{

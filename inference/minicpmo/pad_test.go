@@ -10,8 +10,8 @@ import (
 	"touchline/inference/minicpmo"
 )
 
-// TestPaddedPrompts feeds prompts whose lengths are rounded up, whole and in
-// pieces, and expects the answers of prompts that are fed as they are.
+// TestPaddedPrompts feeds padded prompts, whole and in chunks, and expects the
+// answers of unpadded ones.
 func TestPaddedPrompts(t *testing.T) {
 	orttest.NoLeaks(t)
 	texts := []string{"What do you see?", "Say one two three.", "Question 0: what is it?"}

@@ -8,7 +8,7 @@ import (
 	"touchline/models"
 )
 
-// published is the real model's bundle as far as choosing and planning look at it.
+// published is the part of the real bundle that choosing and planning use.
 func published() *models.Bundle {
 	const layers, table, towers = 6_945_767_424, 621_559_808, 490_000_000
 	graph := func(k models.Kind, w models.Weights, bytes int64) models.Graph {
@@ -60,8 +60,7 @@ func TestPlanOfThePublishedModel(t *testing.T) {
 	require.ErrorContains(t, err, `expected a bundle with the embed in fp32 for cpu, has ["fp16 for cuda"]`)
 }
 
-// With the default settings a card of 24 GB gets int4, with as many slots as
-// its memory suffices for.
+// The default settings select int4 on a GPU of 24 GB, with as many slots as fit.
 func TestSlotsThatFit(t *testing.T) {
 	b, c := published(), DefaultSettings()
 	length := maxLen(&b.Manifest, c, 4)

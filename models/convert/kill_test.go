@@ -65,7 +65,7 @@ func TestKilledConversion(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, left)
 	o := convert.Options{Weights: []models.Weights{models.WeightsFloat16}} // the quickest
-	require.NoError(t, convert.Convert(t.Context(), tiny(t), dst, o), "what was left behind is removed")
+	require.NoError(t, convert.Convert(t.Context(), tiny(t), dst, o), "the leftovers are removed")
 	b, err := models.OpenBundle(dst)
 	require.NoError(t, err)
 	require.NoError(t, b.Verify(t.Context(), nil))

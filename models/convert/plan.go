@@ -10,22 +10,22 @@ import (
 
 // plan describes the graphs of a bundle.
 func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description, error) {
+	targets, err := targets(o)
+	if err != nil {
+		return nil, err
+	}
 	var graphs []*graph.Description
-	add := func(describe func(models.Dims, graph.Options) (*graph.Description, error), g graph.Options) error {
-		d, err := describe(dims, g)
+	add := func(describe func(models.Dims, graph.Options) (*graph.Description, error), g graph.Options) {
+		var d *graph.Description
 		if err == nil {
+			d, err = describe(dims, g)
 			graphs = append(graphs, d)
 		}
-		return err
 	}
 	// The graphs of the check come last because they share the data of the others.
 	checks := []bool{false}
 	if o.Check {
 		checks = append(checks, true)
-	}
-	targets, err := targets(o)
-	if err != nil {
-		return nil, err
 	}
 	block := packedBlock(src, dims.Decoder)
 	for _, check := range checks {
@@ -35,9 +35,7 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 			if t.weights == models.WeightsInt4 {
 				g.Head, g.Block, g.ZeroPoints = o.Head, block, block != 0
 			}
-			if err := add(graph.Decoder, g); err != nil {
-				return nil, err
-			}
+			add(graph.Decoder, g)
 			if !slices.Contains(devices, t.device) {
 				devices = append(devices, t.device)
 			}
@@ -48,18 +46,14 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 				g.Weights = models.WeightsFloat32
 			}
 			if !check {
-				if err := add(graph.Embed, g); err != nil {
-					return nil, err
-				}
+				add(graph.Embed, g)
 			}
 			if dims.Vision != nil {
-				if err := add(graph.Vision, g); err != nil {
-					return nil, err
-				}
+				add(graph.Vision, g)
 			}
 		}
 	}
-	return graphs, nil
+	return graphs, err
 }
 
 // graphName returns a graph's file name without the extension.

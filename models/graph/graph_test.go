@@ -26,7 +26,7 @@ func dims() models.Dims {
 	}
 }
 
-// place puts weights one after another.
+// place returns consecutive locations.
 func place(tb testing.TB) func(graph.Weight) (graph.Location, error) {
 	tb.Helper()
 	seen, offset := map[string]bool{}, int64(0)
@@ -105,8 +105,8 @@ func TestPorts(t *testing.T) {
 	require.Len(t, c.Outputs, len(d.Outputs)+2+37)
 }
 
-// TestLastPosition: after the keys and values of the last layer the graph computes
-// one position, and the graph of the check all.
+// TestLastPosition: after the last layer's keys and values the graph computes only the
+// last position, and the check's graph all positions.
 func TestLastPosition(t *testing.T) {
 	gathers := func(o graph.Options) []string {
 		d, err := graph.Decoder(dims(), o)
@@ -149,7 +149,7 @@ func TestFold(t *testing.T) {
 	require.Len(t, keys, 4*4*26)
 }
 
-// TestKeys: which weights of different graphs share their bytes.
+// TestKeys checks which weights of different graphs share their bytes.
 func TestKeys(t *testing.T) {
 	keys := func(d *graph.Description, err error) map[string]graph.Weight {
 		t.Helper()

@@ -92,9 +92,9 @@ func New(o Options) (*Client, error) {
 			MaxIdleConnsPerHost: o.Connections,
 			TLSHandshakeTimeout: 15 * time.Second,
 			IdleConnTimeout:     time.Minute,
-			// HTTP/2 would send all ranges over one connection.
-			Protocols: http1(),
+			Protocols:           new(http.Protocols),
 		}
+		c.own.Protocols.SetHTTP1(true) // HTTP/2 would send all ranges over one connection
 		o.Transport = c.own
 	}
 	c.http = &http.Client{
@@ -110,12 +110,6 @@ func New(o Options) (*Client, error) {
 		},
 	}
 	return c, nil
-}
-
-func http1() *http.Protocols {
-	var p http.Protocols
-	p.SetHTTP1(true)
-	return &p
 }
 
 func setDefault[T int | int64 | time.Duration](v *T, to T) {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"touchline/models"
 )
@@ -32,9 +33,9 @@ type part struct {
 
 	mu    sync.Mutex
 	out   *os.File
-	have  []int64 // bytes from the start of each chunk
-	total int64   // of have
-	whole bool    // the server ignores ranges
+	have  []int64     // bytes from the start of each chunk
+	total int64       // of have
+	whole atomic.Bool // the server ignores ranges
 
 	saving sync.Mutex
 }
@@ -106,20 +107,6 @@ func (p *part) next() int {
 		}
 	}
 	return -1
-}
-
-// setWhole records that the server ignores ranges.
-func (p *part) setWhole() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.whole = true
-}
-
-// isWhole reports whether the server ignores ranges.
-func (p *part) isWhole() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.whole
 }
 
 // open creates the content file.

@@ -203,7 +203,7 @@ func (c *Client) fetch(ctx context.Context, r Revision, p *part, m *meter, slots
 		if err := one(ctx, i, true); err != nil {
 			return err
 		}
-		if !p.isWhole() {
+		if !p.whole.Load() {
 			break
 		}
 	}
@@ -244,7 +244,7 @@ func (c *Client) request(ctx context.Context, r Revision, p *part, i int, whole 
 			if !whole {
 				return false, errWhole
 			}
-			p.setWhole()
+			p.whole.Store(true)
 			at, end = 0, p.file.Size
 		}
 	} else {

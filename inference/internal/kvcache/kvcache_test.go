@@ -75,7 +75,7 @@ func TestPool(t *testing.T) {
 	require.Zero(t, p.Length(2))
 }
 
-// Whatever is taken and given back, in any order: the books stay right.
+// The pool stays consistent for any order of Take and Release.
 func TestPoolNeverLosesASlot(t *testing.T) {
 	for _, slots := range []int{1, 8, 64, 256} {
 		l := published

@@ -12,7 +12,7 @@ import (
 	"touchline/models"
 )
 
-// A captured graph belongs to the addresses of its capture: contents change, addresses do not, and each number is a graph of its own.
+// A captured graph reads and writes the addresses of its capture, where contents change, and each graph id is a separate graph.
 func TestCUDAGraph(t *testing.T) {
 	orttest.NoLeaks(t)
 	lockThread(t)
@@ -67,7 +67,7 @@ func TestCUDAGraph(t *testing.T) {
 	}
 }
 
-// A session that may not have the memory says so, and the device goes on.
+// A session beyond its memory limit returns ErrOutOfMemory, and the device stays usable.
 func TestCUDAMemoryLimit(t *testing.T) {
 	orttest.NoLeaks(t)
 	r := orttest.Open(t)
@@ -88,7 +88,7 @@ func TestCUDAMemoryLimit(t *testing.T) {
 	require.NoError(t, wide.Run(b, nil))
 }
 
-// TestCUDADeviceLost lets a kernel write far outside its memory, which kills the CUDA context, in a process of its own.
+// TestCUDADeviceLost makes a kernel write far outside its memory, which loses the CUDA context, in a separate process.
 func TestCUDADeviceLost(t *testing.T) {
 	if _, child := os.LookupEnv("ORT_TEST_LOSE_DEVICE"); !child {
 		gpu(t, orttest.Open(t))
@@ -125,7 +125,7 @@ func TestCUDADeviceLost(t *testing.T) {
 	require.ErrorIs(t, err, ort.ErrDeviceLost)
 	require.ErrorIs(t, d.Synchronize(), ort.ErrDeviceLost)
 	require.ErrorIs(t, s.Run(b, nil), ort.ErrDeviceLost)
-	// What is left is closed by the cleanups; the process survives that.
+	// The cleanups close the remaining handles; the process survives that.
 }
 
 func TestCUDAOptionsRefused(t *testing.T) {

@@ -79,7 +79,7 @@ func TestCopies(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { require.NoError(t, m.Close()) }()
 			require.Equal(t, int64(2*n), m.Size())
-			require.Nil(t, m.Bytes(), "the device's memory is not the host's, not even on the CPU")
+			require.Nil(t, m.Bytes(), "device memory has no Bytes, even on the CPU")
 
 			numbers := ort.Slice[float32](in.Bytes())
 			require.Len(t, numbers, n/4)
@@ -101,7 +101,7 @@ func TestCopies(t *testing.T) {
 			require.NoError(t, d.Synchronize())
 			require.Equal(t, []int64{-1, -1, -1}, small)
 
-			require.NoError(t, d.CopyIn(m.At(2*n), nil), "nothing to copy fits anywhere")
+			require.NoError(t, d.CopyIn(m.At(2*n), nil), "an empty copy fits everywhere")
 			require.NoError(t, d.CopyOut(nil, m.At(0)))
 			for _, err := range []error{
 				d.CopyIn(m.At(2*n-1), make([]byte, 2)), d.CopyOut(make([]byte, 2), m.At(-1)), d.CopyDevice(m.At(0), m.At(n), n+1),
@@ -151,7 +151,7 @@ func TestOutOfMemory(t *testing.T) {
 			require.ErrorIs(t, err, ort.ErrOutOfMemory)
 			_, err = d.Malloc(-1)
 			require.ErrorContains(t, err, "size must be 0 or more, is -1")
-			require.False(t, d.Lost(), "being out of memory is no reason to give the device up")
+			require.False(t, d.Lost(), "the device stays usable without free memory")
 			m, err := d.Malloc(0)
 			require.NoError(t, err)
 			require.NoError(t, m.Close())

@@ -13,8 +13,8 @@ import (
 	"touchline/models"
 )
 
-// The graphs of these tests, written as ONNX protobuf by hand (onnx.proto3; the field numbers stand beside each write) so that the test binary
-// is all that a GPU machine needs.
+// The graphs of these tests are encoded by hand (onnx.proto3; a comment names the fields of each write), so that a GPU machine needs the test
+// binary only.
 
 // message is a protobuf message under construction.
 type message []byte
@@ -126,7 +126,7 @@ func affine() graph {
 	}
 }
 
-// chain multiplies a size x size matrix by itself n times over: something that takes its time.
+// chain multiplies a size x size matrix by itself n times: a long run.
 func chain(size, n int) graph {
 	g := graph{
 		inputs:  []message{value("x", int(models.Float32), size, size)},
@@ -149,7 +149,7 @@ const (
 	queryWidth, packedWidth      = queryHeads * headDim, (queryHeads + 2*kvHeads) * headDim
 )
 
-// attention is one GroupQueryAttention over packed query, key and value, with past and present meant to share a buffer.
+// attention is one GroupQueryAttention over packed query, key and value, whose past and present share a buffer.
 func attention(t models.Type) graph {
 	cache := func(name string) message { return value(name, int(t), "B", kvHeads, "M", headDim) }
 	return graph{
@@ -164,7 +164,7 @@ func attention(t models.Type) graph {
 	}
 }
 
-// toHalf rounds to float16, to nearest even; good for normal numbers and zero, which is what the tests use.
+// toHalf rounds to float16, to nearest even, for normal numbers and zero.
 func toHalf(f float32) uint16 {
 	b := math.Float32bits(f)
 	sign := uint16(b>>16) & 0x8000

@@ -27,9 +27,9 @@ func defaultFolders() []string {
 	return append(folders, "runtime", filepath.Join("bin", "runtime"))
 }
 
-// Locate returns the absolute path of the ONNX Runtime library. library is the file or its folder; "" searches the default folders (runtime/
-// beside the program, runtime/ and bin/runtime/ in the working folder), then the path of the system's loader. The error wraps ErrNoRuntime and
-// names the command that fetches one.
+// Locate returns the absolute path of the ONNX Runtime library. library is the file or its folder; "" searches the default folders
+// (runtime/ beside the program, runtime/ and bin/runtime/ in the working folder), then the path of the system's loader. The error wraps
+// ErrNoRuntime and names the command that fetches one.
 func Locate(library string) (string, error) {
 	if library != "" {
 		path, err := inFolder(library)

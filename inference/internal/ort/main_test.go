@@ -17,7 +17,7 @@ var needCUDA = flag.Bool("cuda", false, "fail, instead of leaving out, where the
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// devices are what the tests run on: the CPU, and CUDA where there is a GPU or must be one.
+// devices returns the devices of the tests: the CPU, and CUDA with a GPU or -cuda.
 func devices(t *testing.T) []ort.DeviceKind {
 	t.Helper()
 	orttest.NoLeaks(t)
@@ -32,7 +32,7 @@ func devices(t *testing.T) []ort.DeviceKind {
 	return []ort.DeviceKind{ort.CPU, ort.CUDA}
 }
 
-// open opens a device for as long as the test runs, and shows that the test leaves nothing open.
+// open opens a device until the end of the test, which must close all handles.
 func open(t *testing.T, k ort.DeviceKind) (*ort.Runtime, *ort.Device) {
 	t.Helper()
 	orttest.NoLeaks(t)
@@ -43,7 +43,7 @@ func open(t *testing.T, k ort.DeviceKind) (*ort.Runtime, *ort.Device) {
 	return r, d
 }
 
-// gpu opens the first GPU for as long as the test runs. Without one the test is skipped, or fails if -cuda is given.
+// gpu opens the first GPU until the end of the test. Without one it skips the test, or fails it with -cuda.
 func gpu(tb testing.TB, r *ort.Runtime) *ort.Device {
 	tb.Helper()
 	d, err := r.NewDevice(ort.CUDA, 0)
@@ -102,7 +102,7 @@ func get[T ort.Element](tb testing.TB, d *ort.Device, t *ort.Tensor) []T {
 	return values
 }
 
-// lockThread keeps a test on one OS thread, as CUDA graphs want it.
+// lockThread keeps a test on one OS thread, as CUDA graphs require.
 func lockThread(tb testing.TB) {
 	tb.Helper()
 	runtime.LockOSThread()

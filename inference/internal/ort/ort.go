@@ -6,8 +6,8 @@
 // Ownership: the caller pairs every New, Open, Malloc and HostAlloc with a Close. Handles may be closed in any order; one that another
 // handle needs (the session of a binding, the memory of a tensor) is kept until that handle is closed too. [Live] counts open handles.
 //
-// Concurrency: a Binding, a RunOptions that is changed and the contents of memory belong to one goroutine at a time; everything else is safe
-// for concurrent use. A session with CUDA graphs must run on one OS thread (runtime.LockOSThread): ONNX Runtime keeps captured graphs per
+// Concurrency: a Binding, a RunOptions that is changed and the contents of memory belong to one goroutine at a time; all else is safe for
+// concurrent use. A session with CUDA graphs must run on one OS thread (runtime.LockOSThread): ONNX Runtime keeps captured graphs per
 // thread.
 //
 // The package has no model-specific code.

@@ -66,7 +66,7 @@ func TestOpen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(2), ort.Live().Runtimes)
 	require.NoError(t, again.Close())
-	require.NoError(t, again.Close(), "closing twice is harmless")
+	require.NoError(t, again.Close(), "the second Close has no effect")
 	require.Equal(t, int64(1), ort.Live().Runtimes)
 	_, err = again.NewDevice(ort.CPU, 0)
 	require.ErrorIs(t, err, ort.ErrClosed)
@@ -90,7 +90,7 @@ func TestOpenAgainAfterTheLastClose(t *testing.T) {
 	}
 }
 
-// alone runs a test in a process of its own, in which no runtime is loaded; true in that process.
+// alone runs a test in a separate process without a loaded runtime. It returns true in that process.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv("ORT_TEST_ALONE") != "" {
@@ -151,7 +151,7 @@ const void *OrtGetApiBase(void) { return &base; }`)
 	require.ErrorContains(t, err, "1.17.3")
 }
 
-// A library that would be refused is not loaded first: loading it runs its code.
+// A refused library is not loaded, because loading runs its code.
 func TestASecondLibraryIsNotLoaded(t *testing.T) {
 	orttest.NoLeaks(t)
 	if _, err := exec.LookPath("cc"); err != nil {
@@ -198,7 +198,7 @@ func TestTogetherWithTheModule(t *testing.T) {
 	run()
 	require.NoError(t, r.Close())
 
-	// The module first: closing ours leaves its environment alone.
+	// onnxruntime_go first: closing our runtime does not close its environment.
 	onnx.SetSharedLibraryPath(library)
 	require.NoError(t, onnx.InitializeEnvironment())
 	r, err = ort.Open(library)

@@ -93,7 +93,7 @@ func TestRun(t *testing.T) {
 			require.NoError(t, o.SetAsync(true))
 			put(t, d, x, 1, 1, 1, 1, 1, 1, 1, float32(1))
 			require.NoError(t, s.Run(b, o))
-			require.Equal(t, []float32{3, 3, 3, 3, 3, 3, 3, 3}, get[float32](t, d, y), "the copy waits behind the run, on the same stream")
+			require.Equal(t, []float32{3, 3, 3, 3, 3, 3, 3, 3}, get[float32](t, d, y), "the copy follows the run on the same stream")
 			require.NoError(t, s.Run(b, nil), "options are not needed")
 		})
 	}
@@ -118,7 +118,7 @@ func TestViewsOfOneBuffer(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, b.BindInput("x", x))
 				require.NoError(t, b.BindOutput("y", y))
-				require.NoError(t, x.Close(), "what is bound is kept")
+				require.NoError(t, x.Close(), "a bound tensor is kept")
 				require.NoError(t, y.Close())
 				require.NoError(t, s.Run(b, nil))
 			}
@@ -158,7 +158,7 @@ func TestBindRefuses(t *testing.T) {
 			require.ErrorContains(t, err, "run ")
 			require.False(t, d.Lost())
 			require.NoError(t, b.BindOutput("y", tensor(t, d, models.Float32, 2, 4)))
-			require.NoError(t, s.Run(b, nil), "an error is no end")
+			require.NoError(t, s.Run(b, nil), "the session stays usable after an error")
 		})
 	}
 }
@@ -211,12 +211,12 @@ func TestTerminate(t *testing.T) {
 	err := s.Run(b, o)
 	require.NoError(t, <-done)
 	require.ErrorIs(t, err, ort.ErrTerminated)
-	require.ErrorIs(t, s.Run(b, o), ort.ErrTerminated, "until it is taken back")
+	require.ErrorIs(t, s.Run(b, o), ort.ErrTerminated, "until Resume")
 	require.NoError(t, o.Resume())
 	require.NoError(t, s.Run(b, o))
 }
 
-// Native memory is not the collector's to show: the process must not grow while handles come and go.
+// Opening and closing handles must not increase the memory of the process.
 func TestNothingGrows(t *testing.T) {
 	r, d := open(t, ort.CPU)
 	path := write(t, affine().model())
@@ -255,7 +255,7 @@ func TestNothingGrows(t *testing.T) {
 	require.Less(t, grown, int64(16<<20), "one output of each session is 12 MiB")
 }
 
-// resident is the process's memory in bytes.
+// resident returns the process's memory in bytes.
 func resident(t *testing.T) int64 {
 	t.Helper()
 	debug.FreeOSMemory()
@@ -266,7 +266,7 @@ func resident(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// Each goroutine has a binding of its own on a session that all share; one more opens and closes all the while.
+// Goroutines share a session with one binding each, while another opens and closes runtimes.
 func TestManyAtOnce(t *testing.T) {
 	for _, kind := range devices(t) {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -324,11 +324,11 @@ func noError(t *testing.T, err error) bool {
 	return err == nil
 }
 
-// numbers hides whether a device computes in float32 or float16.
+// numbers converts between float32 and the float type of a device.
 type numbers struct {
 	d *ort.Device
 	t models.Type
-	// near is how far a result may be off: float32 sums differently, float16 has 11 bits.
+	// near is the maximum error: float32 sums in another order, float16 has 11 bits.
 	near float64
 }
 
@@ -365,7 +365,7 @@ func (n numbers) get(tb testing.TB, from *ort.Tensor) []float32 {
 	return values
 }
 
-// attend is causal grouped attention over packed rows, in float64: the answer for the last row.
+// attend returns causal grouped attention over packed rows for the last row, in float64.
 func attend(rows [][]float32) []float64 {
 	out := make([]float64, queryWidth)
 	last := rows[len(rows)-1]

@@ -135,8 +135,8 @@ func TestSpeechFollowsTheOriginal(t *testing.T) {
 	}
 }
 
-// topOf is what a GPU returns of a row: forbidden ids pressed down, the n
-// largest, equals in no particular order.
+// topOf returns the result of a GPU for a row: the n largest values after lowering
+// those of forbidden ids, equal ones in random order.
 func topOf(rng *rand.Rand, row []float32, forbidden *sample.Set, n int, values []float32, ids []int64) ([]float32, []int64) {
 	type pair struct {
 		v  float32
@@ -163,8 +163,8 @@ func topOf(rng *rand.Rand, row []float32, forbidden *sample.Set, n int, values [
 	return values, ids
 }
 
-// Random rows with many equal values, random rules: the list and the row give
-// the same id and the same random number is spent.
+// For random rows with many equal values and random rules, Top and Full choose the
+// same id and use the same random number.
 func TestTopIsFull(t *testing.T) {
 	const total = 1_000_000
 	cases := total

@@ -2,5 +2,5 @@
 
 package vision_test
 
-// thorough is set in the integration tests, where a minute does not matter.
+// thorough is true in the integration tests, which may take a minute.
 const thorough = false

@@ -25,7 +25,7 @@ import (
 	"touchline/inference/internal/vision"
 )
 
-// testdata holds pictures and what the official preprocessing made of them
+// testdata holds pictures and the results of the official preprocessing
 // (Pillow 10.4.0): grids, sizes, hashes of the resized bytes and of the float32
 // pixel values, position buckets.
 
@@ -289,7 +289,7 @@ func TestPositionBuckets(t *testing.T) {
 	}
 }
 
-// noise makes a picture of random bytes.
+// noise returns a picture of random bytes.
 func noise(rng *rand.Rand, w, h int) []byte {
 	pix := make([]byte, w*h*3)
 	for i := range pix {
@@ -300,7 +300,7 @@ func noise(rng *rand.Rand, w, h int) []byte {
 
 func TestFastEqualsPlain(t *testing.T) {
 	if len(vision.Levels()) == 1 {
-		return // there is only plain Go here
+		return // plain Go only
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	plain := newPreprocessor(t)

@@ -20,8 +20,7 @@ import (
 // library is the ONNX Runtime that `make runtime` fetches.
 const library = "../../../bin/runtime"
 
-// golden puts the fixtures together that the tests of single stages have, as
-// the official code left them.
+// golden returns a folder with the fixtures of the single stages' tests.
 func golden(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -106,7 +105,7 @@ func rewrite(t *testing.T, name string, change func([]byte) []byte) {
 	require.NoError(t, os.WriteFile(name, b, 0o600))
 }
 
-// A damaged fixture fails the check, and the row that fails is its own.
+// A damaged fixture fails the check in its own row.
 func TestDamageIsFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the check several times")
@@ -163,7 +162,7 @@ func TestDamageIsFound(t *testing.T) {
 	require.Empty(t, failed, "these were not damaged")
 }
 
-// A folder without the checkpoint or the language model proves nothing.
+// A folder without the checkpoint or the language model fails the check.
 func TestNothingToCheck(t *testing.T) {
 	dir := golden(t)
 	for _, name := range []string{"llm", "vision", "awq", "checkpoint-awq", "chat"} {
