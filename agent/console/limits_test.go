@@ -74,7 +74,7 @@ func TestLargeBodies(t *testing.T) {
 	t.Parallel()
 	d := newDesk()
 	r := open(t, console.Options{Room: console.Room{Bot: d, Tokens: mint{}}, SignalURL: "ws://127.0.0.1:1"})
-	huge := `{"instruction":"` + strings.Repeat("x", 10<<20) + `"}`
+	huge := `{"instruction":"` + strings.Repeat("x", 2<<20) + `"}`
 	u, err := url.Parse(r.URL())
 	require.NoError(t, err)
 	for _, path := range []string{

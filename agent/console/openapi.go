@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -224,33 +225,36 @@ func tagOf(path string) string {
 }
 
 // endpoints serve the finished document, as JSON and as YAML.
-func (d *document) endpoints() ([]endpoint, error) {
-	asJSON := endpoint{
-		method: http.MethodGet, path: "/openapi.json", access: guarded, kind: "application/openapi+json", summary: "This document as JSON",
+func (d *document) endpoints() []endpoint {
+	list := []endpoint{
+		{path: "/openapi.json", kind: "application/openapi+json", summary: "This document as JSON", call: fixed("application/openapi+json", d.json)},
+		{path: "/openapi.yaml", kind: "application/openapi+yaml", summary: "This document as YAML", call: fixed("application/openapi+yaml", d.OpenAPI().YAML)},
 	}
-	asYAML := endpoint{
-		method: http.MethodGet, path: "/openapi.yaml", access: guarded, kind: "application/openapi+yaml", summary: "This document as YAML",
+	for i := range list {
+		list[i].method, list[i].access = http.MethodGet, guarded
+		d.describe(list[i])
 	}
-	d.describe(asJSON)
-	d.describe(asYAML)
 	// huma lists its error model, which no answer uses.
 	delete(d.OpenAPI().Components.Schemas.Map(), "ErrorModel")
 	delete(d.OpenAPI().Components.Schemas.Map(), "ErrorDetail")
-	text, err := json.MarshalIndent(d.OpenAPI(), "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("write the OpenAPI document: %w", err)
-	}
-	asJSON.call = fixed(asJSON.kind, append(text, '\n'))
-	if text, err = d.OpenAPI().YAML(); err != nil {
-		return nil, fmt.Errorf("write the OpenAPI document: %w", err)
-	}
-	asYAML.call = fixed(asYAML.kind, text)
-	return []endpoint{asJSON, asYAML}, nil
+	return list
 }
 
-// fixed returns a handler with a constant answer.
-func fixed(kind string, body []byte) apiFunc {
-	return func(w http.ResponseWriter, _ *http.Request) error { return writeBody(w, http.StatusOK, kind, body) }
+func (d *document) json() ([]byte, error) {
+	text, err := json.MarshalIndent(d.OpenAPI(), "", "  ")
+	return append(text, '\n'), err
+}
+
+// fixed returns a handler with a constant answer, made at the first request.
+func fixed(kind string, body func() ([]byte, error)) apiFunc {
+	once := sync.OnceValues(body)
+	return func(w http.ResponseWriter, _ *http.Request) error {
+		text, err := once()
+		if err != nil {
+			return fmt.Errorf("write the OpenAPI document: %w", err)
+		}
+		return writeBody(w, http.StatusOK, kind, text)
+	}
 }
 
 // fields reads the body of a PATCH into a value and returns an error for each

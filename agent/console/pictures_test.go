@@ -9,6 +9,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -194,8 +195,10 @@ func TestMJPEGSlowWatcher(t *testing.T) {
 	for i := range st.frame.Pix {
 		st.frame.Pix[i] = byte(noise.Uint32())
 	}
-	r := open(t, console.Options{Room: console.Room{Pictures: st, PictureRate: 1000}})
-	r.connect("/api/mjpeg") // and never reads
+	r := open(t, console.Options{Room: console.Room{Pictures: st, PictureRate: 1000, JPEGQuality: 100}})
+	u, err := url.Parse(r.URL())
+	require.NoError(t, err)
+	slowConn(t, u.Host, "/api/mjpeg") // and never reads
 	m := multipart.NewReader(r.connect("/api/mjpeg").Body, "picture")
 	began := time.Now()
 	for strings.Contains(string(r.ask("GET", "/metrics", "").body), "touchline_mjpeg_dropped_frames_total 0") {

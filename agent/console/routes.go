@@ -34,11 +34,7 @@ func (s *Server) routes() (http.Handler, error) {
 		}
 	}
 	doc, list := s.describe()
-	own, err := doc.endpoints()
-	if err != nil {
-		return nil, err
-	}
-	list = append(list, own...)
+	list = append(list, doc.endpoints()...)
 	byPath := map[string]methods{}
 	doors := map[string]access{}
 	for _, e := range list {

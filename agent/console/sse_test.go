@@ -224,6 +224,21 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
+// slowConn requests a path with a small receive buffer, so that the sockets of a client that does not read hold little.
+func slowConn(t *testing.T, host, path string) *net.TCPConn {
+	t.Helper()
+	addr, err := net.ResolveTCPAddr("tcp", host)
+	require.NoError(t, err)
+	conn, err := net.DialTCP("tcp", nil, addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	require.NoError(t, conn.SetReadBuffer(4<<10))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(6*wait)))
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, host)
+	require.NoError(t, err)
+	return conn
+}
+
 // TestSlowReader: a reader that does not read delays no other, and gets the exact
 // number of items that it lost.
 func TestSlowReader(t *testing.T) {
@@ -234,12 +249,7 @@ func TestSlowReader(t *testing.T) {
 			r := open(t, console.Options{Room: console.Room{Hub: hub}})
 			u, err := url.Parse(r.URL())
 			require.NoError(t, err)
-			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", u.Host)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, conn.Close()) }()
-			require.NoError(t, conn.SetDeadline(time.Now().Add(2*wait)))
-			_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, u.Host)
-			require.NoError(t, err)
+			conn := slowConn(t, u.Host, path)
 			in := bufio.NewReader(conn)
 			_, err = in.Peek(1) // it has joined
 			require.NoError(t, err)
@@ -248,14 +258,15 @@ func TestSlowReader(t *testing.T) {
 				quick.want("history")
 			}
 
-			// More than the sockets and the queue hold: 30 MB.
+			// More than the sockets and the queue hold: 9 MB.
 			const count = 3 * events.QueueSize
-			text := strings.Repeat("x", 20<<10)
+			text := strings.Repeat("x", 6<<10)
 			for i := range uint64(count) {
 				hub.Record(record(i, "silent", text))
 				quick.until(map[string]string{"/api/events": "record"}[path])
 			}
 
+			require.NoError(t, conn.SetReadBuffer(1<<20)) // or it would take minutes to read all
 			resp, err := http.ReadResponse(in, nil)
 			require.NoError(t, err)
 			slow := &sseReader{t, bufio.NewReader(resp.Body), resp.Body}
