@@ -99,17 +99,18 @@ func (f *figure) paint() {
 		dark = paint.RGB{52, 52, 60} // sleeves of a black coat
 	}
 	f.arm(nx, ny, hip, -f.side, dark)
-	f.c.Polygon([]paint.Point{
-		{X: nx - 0.13*h, Y: ny + 0.05*h}, {X: nx + 0.13*h, Y: ny + 0.05*h}, {X: f.x + 0.165*h, Y: hem}, {X: f.x - 0.165*h, Y: hem},
-	}, f.coat, 1)
-	f.c.Capsule(nx-0.075*h, ny+0.065*h, nx+0.075*h, ny+0.065*h, 0.07*h, f.coat, 1)
-	if sideways < 0.5 && f.pose.dy < 0.5 {
-		f.c.Capsule(nx, ny+0.08*h, f.x, hem-0.03*h, 0.008*h, dark, 1) // buttons
-	}
-	if f.pose.bend < 0.2 {
-		f.c.Capsule(f.x-0.14*h, hip+0.02*h, f.x+0.14*h, hip+0.02*h, 0.014*h, dark, 1)
+	if f.pose.bend > 0.2 {
+		f.c.Capsule(f.x, hip+0.04*h, f.x, hem-0.07*h, 0.13*h, f.coat, 1)
+		f.c.Capsule(f.x, hip, nx, ny+0.08*h, 0.125*h, f.coat, 1)
 	} else {
-		f.c.Capsule(f.x-0.02*h, hip, f.x, hem-0.06*h, 0.13*h, f.coat, 1)
+		f.c.Polygon([]paint.Point{
+			{X: nx - 0.13*h, Y: ny + 0.05*h}, {X: nx + 0.13*h, Y: ny + 0.05*h}, {X: f.x + 0.165*h, Y: hem}, {X: f.x - 0.165*h, Y: hem},
+		}, f.coat, 1)
+		f.c.Capsule(nx-0.075*h, ny+0.065*h, nx+0.075*h, ny+0.065*h, 0.07*h, f.coat, 1)
+		f.c.Capsule(f.x-0.14*h, hip+0.02*h, f.x+0.14*h, hip+0.02*h, 0.014*h, dark, 1)
+		if sideways < 0.5 && f.pose.dy < 0.5 {
+			f.c.Capsule(nx, ny+0.08*h, f.x, hem-0.03*h, 0.008*h, dark, 1) // buttons
+		}
 	}
 	f.head(nx, ny, sideways)
 	f.arm(nx, ny, hip, f.side, dark)

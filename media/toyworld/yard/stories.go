@@ -318,7 +318,7 @@ func (s *script) cat(a *act) {
 		return
 	}
 	from := houseX + 0.9 // behind the corner of the house
-	sit, t, speed := s.real(6.2, 9.6), a.start, s.real(0.9, 1.2)
+	sit, t, speed := s.real(5.9, 8.3), a.start, s.real(0.9, 1.2)
 	add := func(x float64, doing string) {
 		if n := len(c.way); n > 0 {
 			t += int64(math.Abs(x-c.way[n-1].x) / speed * 1000)
