@@ -175,7 +175,7 @@ func (l *loader) applyGroup(doc document, n ast.Node, g *group, layer string) {
 func (l *loader) applyLeaf(doc document, e *ast.MappingValueNode, leaf *leaf, layer string) {
 	field := reflect.ValueOf(&l.cfg).Elem().FieldByIndex(leaf.index)
 	l.forgetItems(leaf.path)
-	ok := false
+	var ok bool
 	if list, is := doc.resolve(e.Value).(*ast.SequenceNode); is && leaf.ofGroups() {
 		ok = l.applyItems(doc, list, leaf, field)
 	} else {

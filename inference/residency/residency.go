@@ -116,7 +116,7 @@ func New(load Load, o Options) (*Keeper, error) {
 		return nil, errors.New("keep a model: expected a load function, got none")
 	}
 	if min(o.IdleUnload, o.RetryMin, o.RetryMax) < 0 || min(o.Parallel, o.MaxQueue) < 0 {
-		return nil, fmt.Errorf("keep a model: expected IdleUnload (%v), Parallel (%d), MaxQueue (%d), RetryMin (%v) and RetryMax (%v) of 0 or more",
+		return nil, fmt.Errorf("keep a model: expected IdleUnload %v, Parallel %d, MaxQueue %d, RetryMin %v and RetryMax %v of 0 or more",
 			o.IdleUnload, o.Parallel, o.MaxQueue, o.RetryMin, o.RetryMax)
 	}
 	o.Name = cmp.Or(o.Name, "model")
