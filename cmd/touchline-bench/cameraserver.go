@@ -14,6 +14,7 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/sfu"
 	"touchline/internal/e2e/stage"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/signaling"
 	"touchline/media/source/whip"
@@ -34,7 +35,7 @@ func serveCameras(ctx context.Context, announce func(location), log zerolog.Logg
 		}
 		return serveWHIP(ctx, location{URL: server.URL(), APIKey: server.APIKey(), APISecret: server.APISecret()}, nil, announce, log)
 	})
-	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+	if err := rescue.UnlessCanceled(g.Wait()); err != nil {
 		return fmt.Errorf("serve cameras: %w", err)
 	}
 	return nil

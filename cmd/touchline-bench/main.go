@@ -83,21 +83,13 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			"steady", "Alignment, model latency steady at 1.2 s, 640x360",
 			align(1200*time.Millisecond, 1200*time.Millisecond, 150*time.Millisecond),
 		},
-		{"delay", "D forced 2 -> 5 -> 2 s", func(ctx context.Context) ([]row, error) {
-			return measureDelay(ctx, 3*time.Second, log)
-		}},
-		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]row, error) {
-			return measureRelay(ctx, r.Relay, r.Sound, log)
-		}},
+		{"delay", "D forced 2 -> 5 -> 2 s", func(ctx context.Context) ([]row, error) { return measureDelay(ctx, 3*time.Second, log) }},
+		{"relay", "Relay of the delayed copy", func(ctx context.Context) ([]row, error) { return measureRelay(ctx, r.Relay, r.Sound, log) }},
 		{"sound", "The camera's sound beside the delayed picture", func(ctx context.Context) ([]row, error) {
 			return measureSound(ctx, 35*time.Second, log)
 		}},
-		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) {
-			return measureInstruction(ctx, log)
-		}},
-		{"faults", "Recovery from faults", func(ctx context.Context) ([]row, error) {
-			return measureFaults(ctx, 10*time.Second, log)
-		}},
+		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) { return measureInstruction(ctx, log) }},
+		{"faults", "Recovery from faults", func(ctx context.Context) ([]row, error) { return measureFaults(ctx, 10*time.Second, log) }},
 		{"decode", "Cost of decoding 720p30 and sampling 2 pictures a second", func(ctx context.Context) ([]row, error) {
 			return measureDecode(ctx, r.Decode, r.Clips, log)
 		}},

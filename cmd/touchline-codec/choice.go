@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -18,33 +19,15 @@ type choice struct {
 // decoderNames lists libav's decoders for a codec, the best first. The native VP9
 // decoder is last because it shows only the lowest layer of a layered stream.
 func decoderNames(c wire.Codec) []string {
-	switch c {
-	case wire.VP8:
-		return []string{"vp8", "libvpx"}
-	case wire.VP9:
-		return []string{"libvpx-vp9", "vp9"}
-	case wire.H264:
-		return []string{"h264", "libopenh264"}
-	case wire.H265:
-		return []string{"hevc"}
-	case wire.AV1:
-		return []string{"libdav1d", "libaom-av1"}
-	case wire.MJPEG:
-		return []string{"mjpeg"}
-	}
-	return nil
+	return map[wire.Codec][]string{
+		wire.VP8: {"vp8", "libvpx"}, wire.VP9: {"libvpx-vp9", "vp9"}, wire.H264: {"h264", "libopenh264"},
+		wire.H265: {"hevc"}, wire.AV1: {"libdav1d", "libaom-av1"}, wire.MJPEG: {"mjpeg"},
+	}[c]
 }
 
 // encoderNames lists libav's encoders for a codec, the best first.
 func encoderNames(c wire.Codec) []string {
-	switch c {
-	case wire.H264:
-		return []string{"libx264", "libopenh264"}
-	case wire.VP8:
-		return []string{"libvpx"}
-	case wire.VP9, wire.H265, wire.AV1, wire.MJPEG:
-	}
-	return nil
+	return map[wire.Codec][]string{wire.H264: {"libx264", "libopenh264"}, wire.VP8: {"libvpx"}}[c]
 }
 
 func newChoice(avoid []string) choice {
@@ -85,10 +68,7 @@ func (c choice) encoder(want wire.Codec) (wire.Codec, string) {
 func (c choice) String() string {
 	var b strings.Builder
 	line := func(what string, codec wire.Codec, name string) {
-		if name == "" {
-			name = "none"
-		}
-		b.WriteString(what + " " + codec.String() + ": " + name + "\n")
+		b.WriteString(what + " " + codec.String() + ": " + cmp.Or(name, "none") + "\n")
 	}
 	for codec := wire.VP8; codec.Known(); codec++ {
 		line("decode", codec, c.decoders[codec])

@@ -126,35 +126,30 @@ func (s *server) place(k wire.Kind, n int) []byte {
 func (s *server) handle(m wire.Message) error {
 	switch m.Kind {
 	case wire.KindUnit:
-		u, err := wire.ParseUnit(m.Body)
-		if err != nil {
-			return err
-		}
-		return s.unit(u)
+		return parsed(m.Body, wire.ParseUnit, s.unit)
 	case wire.KindLatest:
-		l, err := wire.ParseLatest(m.Body)
-		if err != nil {
-			return err
-		}
-		return s.latest(l)
+		return parsed(m.Body, wire.ParseLatest, s.latest)
 	case wire.KindSetup:
-		c, err := wire.ParseSetup(m.Body)
-		if err != nil {
-			return err
-		}
-		s.setup, s.noEnc = c, false
-		s.enc.close()
-		return nil
+		return parsed(m.Body, wire.ParseSetup, func(c wire.Setup) error {
+			s.setup, s.noEnc = c, false
+			s.enc.close()
+			return nil
+		})
 	case wire.KindRaw:
-		r, err := wire.ParseRaw(m.Body)
-		if err != nil {
-			return err
-		}
-		return s.raw(r)
+		return parsed(m.Body, wire.ParseRaw, s.raw)
 	case wire.KindHello, wire.KindReady, wire.KindAck, wire.KindPicture, wire.KindNoPicture, wire.KindEncoded,
 		wire.KindProblem:
 	}
 	return fmt.Errorf("%w: the codec process does not accept kind %d", wire.ErrMalformed, m.Kind)
+}
+
+// parsed calls handle with the message in body.
+func parsed[T any](body []byte, parse func([]byte) (T, error), handle func(T) error) error {
+	m, err := parse(body)
+	if err != nil {
+		return err
+	}
+	return handle(m)
 }
 
 // unit decodes one access unit and sends the requested pictures.

@@ -220,32 +220,28 @@ func (b *Browser) Do(within time.Duration, actions ...chromedp.Action[chromedp.V
 
 // Navigate opens an address and waits until the page has loaded.
 func (b *Browser) Navigate(url string) error {
-	if err := b.Do(startTime, chromedp.Navigate(url)); err != nil {
-		return fmt.Errorf("open %s: %w", url, err)
-	}
-	return nil
+	return doing("open "+url, b.Do(startTime, chromedp.Navigate(url)))
 }
 
 // Reload loads the page again.
 func (b *Browser) Reload() error {
-	if err := b.Do(startTime, chromedp.Reload()); err != nil {
-		return fmt.Errorf("reload the page: %w", err)
-	}
-	return nil
+	return doing("reload the page", b.Do(startTime, chromedp.Reload()))
 }
 
 // Click clicks the element of a CSS selector with the mouse.
 func (b *Browser) Click(selector string) error {
-	if err := b.Do(actTime, chromedp.Click(chromedp.CSS(selector))); err != nil {
-		return fmt.Errorf("click %s: %w", selector, err)
-	}
-	return nil
+	return doing("click "+selector, b.Do(actTime, chromedp.Click(chromedp.CSS(selector))))
 }
 
 // Type clicks the element of a CSS selector and types keys; "\r" is Enter.
 func (b *Browser) Type(selector, keys string) error {
-	if err := b.Do(actTime, chromedp.Click(chromedp.CSS(selector)), chromedp.KeyEvent(keys)); err != nil {
-		return fmt.Errorf("type into %s: %w", selector, err)
+	return doing("type into "+selector, b.Do(actTime, chromedp.Click(chromedp.CSS(selector)), chromedp.KeyEvent(keys)))
+}
+
+// doing adds the action to its error.
+func doing(action string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", action, err)
 	}
 	return nil
 }
@@ -347,10 +343,7 @@ func (b *Browser) Screenshot() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(b.tab, startTime)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		return nil, fmt.Errorf("take a screenshot: %w", err)
-	}
-	return png, nil
+	return png, doing("take a screenshot", err)
 }
 
 // Close stops the browser and returns once all its processes have exited.

@@ -22,6 +22,7 @@ import (
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/internal/e2e/netfault"
+	"touchline/internal/rescue"
 	"touchline/media"
 	"touchline/media/toyworld"
 )
@@ -182,7 +183,7 @@ func (s *Stage) Run(f func(context.Context) error) (stop func()) {
 
 // fail keeps the error of a part that has ended.
 func (s *Stage) fail(err error) {
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if rescue.UnlessCanceled(err) != nil {
 		s.mu.Lock()
 		s.errs = append(s.errs, err)
 		s.mu.Unlock()
