@@ -33,18 +33,18 @@ func (m *Match) Sound(from int64, pcm []int16) {
 	first, last := max(0, at(from)-at(cheerLong)), at(from+int64(len(pcm)))+time.Millisecond
 	events := m.Events(first, last)
 	blows := m.script.blows(first.Milliseconds(), last.Milliseconds())
-	var crowd [3]lattice
+	var crowd [3]paint.Noise
 	for i := range crowd {
-		crowd[i] = lattice{seed: m.seed, layer: uint64(7 + i), step: 24 << i} //nolint:gosec // 0 to 2
+		crowd[i] = paint.Noise{Seed: m.seed, Layer: uint64(7 + i), Step: 24 << i} //nolint:gosec // 0 to 2
 	}
-	swell := lattice{seed: m.seed, layer: 11, step: SoundRate}
+	swell := paint.Noise{Seed: m.seed, Layer: 11, Step: SoundRate}
 	for i := range pcm {
 		n := from + int64(i)
 		v := 0.0
 		for k := range crowd {
-			v += crowd[k].at(n)
+			v += crowd[k].At(n)
 		}
-		v *= murmur * (1 + 0.4*swell.at(n)) / 2
+		v *= murmur * (1 + 0.4*swell.At(n)) / 2
 		for _, e := range events {
 			since := n - int64(e.At*SoundRate/time.Second)
 			switch e.Kind {
@@ -85,24 +85,4 @@ func hill(n, rise, end int64) float64 {
 		return 0
 	}
 	return min(1, float64(n)/float64(rise), float64(end-n)/float64(rise))
-}
-
-// lattice is noise without what is above the rate of its points: random values
-// every step samples, with straight lines between them.
-type lattice struct {
-	seed, layer uint64
-	step        int64
-	known       bool
-	point       int64
-	left, right float64
-}
-
-func (l *lattice) at(n int64) float64 {
-	point := n / l.step
-	if !l.known || point != l.point {
-		value := func(p int64) float64 { return 2*paint.Chance(l.seed, l.layer, uint64(p)) - 1 } //nolint:gosec // any number will do
-		l.known, l.point, l.left, l.right = true, point, value(point), value(point+1)
-	}
-	part := float64(n-point*l.step) / float64(l.step)
-	return l.left + (l.right-l.left)*part
 }

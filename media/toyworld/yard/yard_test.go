@@ -307,6 +307,28 @@ func TestSoundIsTheSameHoweverItIsAsked(t *testing.T) {
 	require.NotEqual(t, make([]int16, 960), whole[:960])
 }
 
+// A car and a dog are louder than the wind.
+func TestSoundTellsWhatHappens(t *testing.T) {
+	y := yard.New(4, seenWidth, seenHeight, false)
+	level := func(from time.Duration) float64 {
+		pcm := make([]int16, yard.SoundRate)
+		y.Sound(int64(from*yard.SoundRate/time.Second), pcm)
+		sum := 0.0
+		for _, v := range pcm {
+			sum += float64(v) * float64(v)
+		}
+		return math.Sqrt(sum / float64(len(pcm)))
+	}
+	heard := map[yard.Kind]bool{}
+	for _, e := range y.Events(20*time.Second, 15*time.Minute) {
+		if e.Kind == yard.CarArrive || e.Kind == yard.Dog {
+			require.Greater(t, level(e.At+500*time.Millisecond), 1.3*level(e.At-time.Second), "%s at %v", e.Text, e.At)
+			heard[e.Kind] = true
+		}
+	}
+	require.Len(t, heard, 2)
+}
+
 // BenchmarkRender720p draws a minute with rain and people in it. The metric is
 // the share of one core that 30 frames a second take.
 func BenchmarkRender720p(b *testing.B) {
