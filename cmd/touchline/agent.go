@@ -54,28 +54,29 @@ type agentCmd struct {
 // slotsPerCore is the number of rooms per core; a room takes about a tenth of a core, and --full-cpu is a second limit.
 const slotsPerCore = 4
 
-// leaving is the time for a worker's end beside the drain.
-const leaving = 5 * time.Second
+// leaveTimeout bounds the end of a worker after the drain.
+const leaveTimeout = 5 * time.Second
 
-// patience is the time the program waits for this command after a signal.
-func (c *agentCmd) patience(cfg configs.Config) time.Duration {
-	return c.over(cfg.Agent.Worker).DrainTimeout + leaving
+// shutdownTimeout returns the time for this command to end after a signal.
+func (c *agentCmd) shutdownTimeout(cfg configs.Config) time.Duration {
+	return c.over(cfg.Agent.Worker).DrainTimeout + leaveTimeout
 }
 
 // over returns the settings with the flags applied.
 func (c *agentCmd) over(w worker.Config) worker.Config {
-	lay(c.AgentName, &w.AgentName)
-	lay(c.Type, &w.Type)
-	lay(c.Slots, &w.Slots)
-	lay(c.DrainTimeout, &w.DrainTimeout)
-	lay(c.FullCPU, &w.FullCPU)
-	lay(c.HTTP, &w.HTTP)
-	lay(c.Console, &w.Console)
-	lay(c.Deployment, &w.Deployment)
+	override(c.AgentName, &w.AgentName)
+	override(c.Type, &w.Type)
+	override(c.Slots, &w.Slots)
+	override(c.DrainTimeout, &w.DrainTimeout)
+	override(c.FullCPU, &w.FullCPU)
+	override(c.HTTP, &w.HTTP)
+	override(c.Console, &w.Console)
+	override(c.Deployment, &w.Deployment)
 	return w
 }
 
-func lay[T any](flag, setting *T) {
+// override applies a flag that is set.
+func override[T any](flag, setting *T) {
 	if flag != nil {
 		*setting = *flag
 	}
@@ -178,7 +179,7 @@ func runWorker(ctx context.Context, w *worker.Worker, needed, beside []func(cont
 			err := run(parts)
 			if err != nil {
 				w.Drain()
-				timer := time.NewTimer(leaving)
+				timer := time.NewTimer(leaveTimeout)
 				defer timer.Stop()
 				select {
 				case <-timer.C:

@@ -106,7 +106,7 @@ func TestStoppingTakesLongerThanTheDrain(t *testing.T) {
 		require.NoError(t, err)
 		drain, err := time.ParseDuration(s.Environment["TOUCHLINE_AGENT_WORKER_DRAIN_TIMEOUT"])
 		require.NoError(t, err)
-		require.Greater(t, stop, drain+leaving, name)
+		require.Greater(t, stop, drain+leaveTimeout, name)
 	}
 	unit, env := texts["systemd/touchline-agent.service"], texts["systemd/agent.env.example"]
 	require.Contains(t, unit, "TimeoutStopSec=2min\n")

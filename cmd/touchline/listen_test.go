@@ -61,7 +61,7 @@ func TestWorkerFlagsGoOverVariablesAndThoseOverTheFile(t *testing.T) {
 	require.Equal(t, worker.Config{
 		Slots: 3, FullCPU: 0.6, Type: "publisher", DrainTimeout: 5 * time.Second, HTTP: ":8081", Console: worker.HTTPOff,
 	}, c.Agent.over(cfg.Agent.Worker))
-	require.Equal(t, 5*time.Second+leaving, c.Agent.patience(cfg))
+	require.Equal(t, 5*time.Second+leaveTimeout, c.Agent.shutdownTimeout(cfg))
 	require.Equal(t, "env", cfg.Agent.Worker.AgentName)
 }
 

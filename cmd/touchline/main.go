@@ -113,9 +113,9 @@ func run(c *cli, kctx *kong.Context) int {
 		stop() // a second signal kills the program, unless the command handles it
 		limit := shutdown
 		if c, ok := kctx.Selected().Target.Addr().Interface().(interface {
-			patience(cfg configs.Config) time.Duration
+			shutdownTimeout(cfg configs.Config) time.Duration
 		}); ok {
-			limit = c.patience(cfg)
+			limit = c.shutdownTimeout(cfg)
 		}
 		select {
 		case err = <-done:

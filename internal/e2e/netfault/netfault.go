@@ -165,18 +165,10 @@ func (p *Proxy) fromClient(raw []byte) ([]byte, error) {
 	if err := proto.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("read the client's signalling: %w", err)
 	}
-	drop := func(string) string { return "" }
-	switch v := m.GetMessage().(type) {
-	case *livekit.SignalRequest_Trickle:
+	if m.GetTrickle() != nil {
 		return nil, nil
-	case *livekit.SignalRequest_Offer:
-		v.Offer.Sdp = editSDP(v.Offer.GetSdp(), drop)
-	case *livekit.SignalRequest_Answer:
-		v.Answer.Sdp = editSDP(v.Answer.GetSdp(), drop)
-	default:
-		return raw, nil
 	}
-	return proto.Marshal(m)
+	return edited(m, raw, func(string) string { return "" }, m.GetOffer(), m.GetAnswer())
 }
 
 // fromServer replaces the server's candidates with the relay's.
@@ -186,26 +178,32 @@ func (p *Proxy) fromServer(raw []byte) ([]byte, error) {
 		return nil, fmt.Errorf("read the server's signalling: %w", err)
 	}
 	toRelay := func(line string) string { return redirect(line, p.opts.Media, p.relay.addr()) }
-	switch v := m.GetMessage().(type) {
-	case *livekit.SignalResponse_Trickle:
-		// The candidate is a string within JSON; nothing in it needs escaping.
-		before, rest, ok := strings.Cut(v.Trickle.GetCandidateInit(), `"candidate:`)
-		line, after, end := strings.Cut(rest, `"`)
-		if !ok || !end {
-			return raw, nil
-		}
-		if line = toRelay("candidate:" + line); line == "" {
-			return nil, nil
-		}
-		v.Trickle.CandidateInit = before + `"` + line + `"` + after
-	case *livekit.SignalResponse_Offer:
-		v.Offer.Sdp = editSDP(v.Offer.GetSdp(), toRelay)
-	case *livekit.SignalResponse_Answer:
-		v.Answer.Sdp = editSDP(v.Answer.GetSdp(), toRelay)
-	default:
+	trickle := m.GetTrickle()
+	if trickle == nil {
+		return edited(m, raw, toRelay, m.GetOffer(), m.GetAnswer())
+	}
+	// The candidate is a string within JSON; nothing in it needs escaping.
+	before, rest, ok := strings.Cut(trickle.GetCandidateInit(), `"candidate:`)
+	line, after, end := strings.Cut(rest, `"`)
+	if !ok || !end {
 		return raw, nil
 	}
+	if line = toRelay("candidate:" + line); line == "" {
+		return nil, nil
+	}
+	trickle.CandidateInit = before + `"` + line + `"` + after
 	return proto.Marshal(m)
+}
+
+// edited returns message m (raw) with the candidates of its description edited, if it has one.
+func edited(m proto.Message, raw []byte, edit func(line string) string, descriptions ...*livekit.SessionDescription) ([]byte, error) {
+	for _, d := range descriptions {
+		if d != nil {
+			d.Sdp = editSDP(d.GetSdp(), edit)
+			return proto.Marshal(m)
+		}
+	}
+	return raw, nil
 }
 
 // editSDP replaces each candidate by the result of edit, and drops it when that is "".
