@@ -24,8 +24,6 @@ const latestTimeout = time.Second
 
 // think runs each cycle when it is due, one at a time, until ctx ends.
 func (s *Session) think(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		u, wait := s.beginCycle(time.Now())
 		if u != nil {
@@ -40,12 +38,11 @@ func (s *Session) think(ctx context.Context) error {
 			}
 			continue
 		}
-		timer.Reset(min(wait, recheck))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.wake:
-		case <-timer.C:
+		case <-time.After(min(wait, recheck)):
 		}
 	}
 }

@@ -206,8 +206,6 @@ func (s *Session) dueLocked(u *utterance, now time.Time) time.Time {
 
 // deliverLoop starts queued comments, each with its frame, until ctx ends.
 func (s *Session) deliverLoop(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		wait := s.startNext(ctx, time.Now())
 		if wait <= 0 {
@@ -215,12 +213,11 @@ func (s *Session) deliverLoop(ctx context.Context) error {
 			s.publishStatus()
 			continue
 		}
-		timer.Reset(min(wait, recheck))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.deliver:
-		case <-timer.C:
+		case <-time.After(min(wait, recheck)):
 		}
 	}
 }

@@ -227,12 +227,13 @@ func tagOf(path string) string {
 // endpoints serve the finished document, as JSON and as YAML.
 func (d *document) endpoints() []endpoint {
 	list := []endpoint{
-		{path: "/openapi.json", kind: "application/openapi+json", summary: "This document as JSON", call: fixed("application/openapi+json", d.json)},
-		{path: "/openapi.yaml", kind: "application/openapi+yaml", summary: "This document as YAML", call: fixed("application/openapi+yaml", d.OpenAPI().YAML)},
+		{path: "/openapi.json", kind: "application/openapi+json", summary: "This document as JSON"},
+		{path: "/openapi.yaml", kind: "application/openapi+yaml", summary: "This document as YAML"},
 	}
-	for i := range list {
-		list[i].method, list[i].access = http.MethodGet, guarded
-		d.describe(list[i])
+	for i, body := range []func() ([]byte, error){d.json, d.OpenAPI().YAML} {
+		e := &list[i]
+		e.method, e.access, e.call = http.MethodGet, guarded, fixed(e.kind, body)
+		d.describe(*e)
 	}
 	// huma lists its error model, which no answer uses.
 	delete(d.OpenAPI().Components.Schemas.Map(), "ErrorModel")

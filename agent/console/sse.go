@@ -59,8 +59,11 @@ func relay[T any](out *stream, r *http.Request, gone <-chan struct{}, next <-cha
 		case <-gone:
 			return nil
 		case v, ok := <-next:
-			if !ok || out.write(encode(v)) != nil {
+			if !ok {
 				return nil
+			}
+			if err := out.write(encode(v)); err != nil {
+				return nil //nolint:nilerr // the reader disconnected
 			}
 		}
 	}

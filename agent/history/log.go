@@ -321,6 +321,7 @@ func (l *Log) Collector() prometheus.Collector {
 		metrics.Counter("touchline_history_written_total", "Records written to the history.", l.Written),
 		metrics.Counter("touchline_history_lost_total",
 			"Records that were not written to the history: the disk was too slow or refused them.", l.Lost),
-		metrics.Gauge("touchline_history_off", "1 when the history is off after a panic of its code.", func() float64 { return metrics.Flag(l.Off()) }),
+		metrics.Gauge("touchline_history_off", "1 when the history is off after a panic of its code.",
+			func() float64 { return metrics.Flag(l.Off()) }),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"reflect"
+	"unsafe"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/pion/ice/v4"
@@ -36,24 +37,22 @@ func settingsOf(pc *webrtc.PeerConnection) *webrtc.SettingEngine {
 	if pc == nil {
 		return nil
 	}
-	api := reflect.ValueOf(pc).Elem().FieldByName("api")
-	if api.Kind() != reflect.Pointer || api.IsNil() {
-		return nil
+	if api := unexported[*webrtc.API](pc, "api"); api != nil {
+		return unexported[*webrtc.SettingEngine](api, "settingEngine")
 	}
-	engine := api.Elem().FieldByName("settingEngine")
-	if !engine.IsValid() || engine.Type() != reflect.TypeFor[*webrtc.SettingEngine]() || engine.IsNil() {
-		return nil
-	}
-	return (*webrtc.SettingEngine)(engine.UnsafePointer())
+	return nil
 }
 
 // engineOf returns the unexported engine of a room; nil if a later version of the library has no such field.
-func engineOf(room *lksdk.Room) *lksdk.RTCEngine {
-	engine := reflect.ValueOf(room).Elem().FieldByName("engine")
-	if !engine.IsValid() || engine.Type() != reflect.TypeFor[*lksdk.RTCEngine]() || engine.IsNil() {
-		return nil
+func engineOf(room *lksdk.Room) *lksdk.RTCEngine { return unexported[*lksdk.RTCEngine](room, "engine") }
+
+// unexported returns an unexported field of the struct that p points to; zero if it has no such field of type T.
+func unexported[T any](p any, name string) (zero T) {
+	field := reflect.ValueOf(p).Elem().FieldByName(name)
+	if !field.IsValid() || field.Type() != reflect.TypeFor[T]() {
+		return zero
 	}
-	return (*lksdk.RTCEngine)(engine.UnsafePointer())
+	return *(*T)(unsafe.Pointer(field.UnsafeAddr())) //nolint:gosec // of the type just checked
 }
 
 // confineRoom confines both peer connections of a room that is joining.

@@ -1,9 +1,7 @@
 package room
 
 import (
-	"reflect"
 	"time"
-	"unsafe"
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
@@ -83,9 +81,5 @@ func (g *floodGate) passes(room *lksdk.Room, data []byte) bool {
 // handlerOf returns the function that was passed to dc.OnMessage; nil if a later
 // version of the library has no such field.
 func handlerOf(dc *webrtc.DataChannel) func(webrtc.DataChannelMessage) {
-	field := reflect.ValueOf(dc).Elem().FieldByName("onMessageHandler")
-	if !field.IsValid() || field.Type() != reflect.TypeFor[func(webrtc.DataChannelMessage)]() {
-		return nil
-	}
-	return *(*func(webrtc.DataChannelMessage))(unsafe.Pointer(field.UnsafeAddr())) //nolint:gosec // of the type just checked
+	return unexported[func(webrtc.DataChannelMessage)](dc, "onMessageHandler")
 }

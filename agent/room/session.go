@@ -117,11 +117,9 @@ func (ses *session) goodbye() {
 	if reconnecting || engine == nil || engine.SendLeaveWithReason(livekit.DisconnectReason_CLIENT_INITIATED) != nil {
 		return // not connected
 	}
-	timer := time.NewTimer(goodbyeTime)
-	defer timer.Stop()
 	select {
 	case <-ses.gone:
-	case <-timer.C:
+	case <-time.After(goodbyeTime):
 	}
 }
 
