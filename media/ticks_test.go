@@ -34,9 +34,9 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestTicksAreConverted looks for time.Duration(x) * time.Second / rate with a
-// variable x, which overflows after some days of samples, in all code but tests.
-// Engines count the samples of one utterance.
+// TestTicksAreConverted searches non-test code for time.Duration(x) * time.Second / rate
+// with a variable x, which overflows after some days of samples. Engines are left out:
+// they count the samples of one utterance.
 func TestTicksAreConverted(t *testing.T) {
 	t.Parallel()
 	for _, root := range []string{"agent", "cmd", "internal", "media"} {

@@ -13,8 +13,8 @@ import (
 	"touchline/media/signaling/signalingtest"
 )
 
-// TestConsent cuts a player off: its session ends when its consent has run out (RFC 7675). Players counts it until
-// all that it had is let go.
+// TestConsent disconnects a player: its session ends when its consent expires (RFC 7675). Players counts it until
+// its resources are released.
 func TestConsent(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)

@@ -15,12 +15,12 @@ import (
 )
 
 var (
-	// good are the headers of an offer that is let in.
+	// good are the headers of an accepted offer.
 	good       = []string{"Content-Type", "application/sdp", "Authorization", "Bearer good"}
 	candidates = regexp.MustCompile(`a=(candidate|end-of-candidates).*\r\n`)
 )
 
-// answer posts an offer as it is given and takes the answer as edit leaves it.
+// answer posts an offer and applies the edited answer.
 func (p *player) answer(t *testing.T, s *stage, offer string, edit func(string) string) {
 	t.Helper()
 	resp, body := s.request(t, http.MethodPost, "/whep/match", offer, good...)
@@ -31,7 +31,7 @@ func (p *player) answer(t *testing.T, s *stage, offer string, edit func(string) 
 
 func same(s string) string { return s }
 
-// TestTrickle has a player whose candidates come by PATCH, and which hears of none of ours: only its own can connect it.
+// TestTrickle sends a player's candidates by PATCH and removes the server's, so that only the player's connect.
 func TestTrickle(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
@@ -71,14 +71,14 @@ func TestTrickle(t *testing.T) {
 	require.Equal(t, http.StatusOK, resp.StatusCode, "a DELETE needs no entity-tag")
 	require.Equal(t, http.StatusNotFound, patch(mine, "If-Match", p.etag).StatusCode)
 
-	// Without an entity-tag, ufrag and pwd say whose they are.
+	// Without an entity-tag, ufrag and pwd identify the ICE session.
 	p = newPlayer(t, webrtc.MimeTypeH264)
 	p.answer(t, s, candidates.ReplaceAllString(p.offer, ""), func(a string) string { return candidates.ReplaceAllString(a, "") })
 	require.Equal(t, http.StatusNoContent, patch(fragment(p.offer)+"a=\r\n").StatusCode)
 	require.Eventually(t, func() bool { pictures, _, _, _ := p.seen(); return pictures > 5 }, patience, 5*time.Millisecond)
 }
 
-// TestRestart restarts ICE, twice, and the pictures go on.
+// TestRestart restarts ICE twice; the pictures continue.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
@@ -107,7 +107,7 @@ func TestRestart(t *testing.T) {
 		require.Contains(t, body, "a=candidate:")
 		before, tag = ufrag.FindString(body), resp.Header.Get("ETag")
 
-		// What was agreed upon still holds; the ICE side of it is new.
+		// Only the ICE attributes of the answer are new.
 		pwd := regexp.MustCompile(`a=ice-pwd:(\S+)`)
 		var all []string
 		for _, line := range strings.Split(candidates.ReplaceAllString(first, ""), "\r\n") {
@@ -128,7 +128,7 @@ func TestRestart(t *testing.T) {
 	require.Equal(t, 1, s.Players("match"))
 }
 
-// TestOffers has players of all sorts; what they asked for is what they get.
+// TestOffers checks that various players receive what they offered.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
@@ -210,8 +210,8 @@ func TestOffers(t *testing.T) {
 	require.Zero(t, s.Players(""))
 }
 
-// TestNotLive comes before the first picture: 409, as the draft wants, so that players that wait for no track
-// do not settle for the sound alone.
+// TestNotLive posts an offer before the first picture: 409, as the draft requires, as otherwise some players would
+// play sound alone.
 func TestNotLive(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
@@ -227,7 +227,7 @@ func TestNotLive(t *testing.T) {
 	require.Eventually(t, func() bool { _, _, sounds, _ := sound.seen(); return sounds > 5 }, patience, 5*time.Millisecond)
 }
 
-// TestDiscovery asks what is there.
+// TestDiscovery sends GET, HEAD and OPTIONS.
 func TestDiscovery(t *testing.T) {
 	s := newStage(t, nil)
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
@@ -255,8 +255,8 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// TestKeyFrames asks as media servers do, every other second without need, and as decoders do that wait: only
-// these see the pictures since the last key frame again.
+// TestKeyFrames requests key frames as media servers do, every other second, and as waiting decoders do: only the
+// latter get a replay since the last key frame.
 func TestKeyFrames(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOffersOfPlayers answers what players sent when they were run.
+// TestOffersOfPlayers answers recorded offers of players.
 func TestOffersOfPlayers(t *testing.T) {
 	files, err := filepath.Glob("testdata/offers/*.sdp")
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"touchline/media/speech"
 )
 
-// tone has the level of a frequency in a piece of sound, in dB against full scale (Goertzel).
+// tone returns the level of a frequency, in dB of full scale (Goertzel).
 func tone(pcm []int16, hz float64) float64 {
 	c := 2 * math.Cos(2*math.Pi*hz/sound.Rate)
 	var s1, s2 float64
@@ -27,8 +27,8 @@ func tone(pcm []int16, hz float64) float64 {
 	return 10 * math.Log10((s1*s1+s2*s2-c*s1*s2)*4/float64(len(pcm)*len(pcm))+1e-12)
 }
 
-// TestCameraSound has a camera that hums and a bot that speaks: the player hears both, the hum 12 dB lower
-// while there is speech.
+// TestCameraSound has a humming camera and a speaking bot: the player receives both, the hum 12 dB lower during
+// speech.
 func TestCameraSound(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)

@@ -13,14 +13,14 @@ import (
 	"touchline/agent"
 )
 
-// written is a text of the data channel, as far as these tests look at it.
+// written is a text of the data channel with the fields of these tests.
 type written struct {
 	Type   string
 	Past   bool
 	Record agent.Record
 }
 
-// records are the player's texts so far, without captions and states.
+// records returns the player's texts so far, without captions and states.
 func (p *player) records(t *testing.T) []written {
 	t.Helper()
 	p.mu.Lock()
@@ -36,7 +36,7 @@ func (p *player) records(t *testing.T) []written {
 	return out
 }
 
-// A comment that was dropped or skipped before it was heard is not repeated to a player that comes later.
+// A later player does not receive comments that were dropped or skipped.
 func TestLatePlayerHearsNoDroppedComments(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
@@ -57,7 +57,7 @@ func TestLatePlayerHearsNoDroppedComments(t *testing.T) {
 	require.Equal(t, []uint64{1, 3, 4}, cycles)
 }
 
-// What is said while a data channel opens comes after the past, and nothing of it is lost.
+// Texts sent while a data channel opens follow the past ones, without loss.
 func TestTextsWhileTheChannelOpens(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
@@ -87,7 +87,7 @@ func TestTextsWhileTheChannelOpens(t *testing.T) {
 	}
 }
 
-// A player that opens more data channels than it may have has its session ended.
+// Too many data channels end the session.
 func TestTooManyChannelsEndTheSession(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)

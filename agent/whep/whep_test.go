@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 20 * time.Second
 
-// keyEvery is the distance of the key frames: what a late player has to bridge.
+// keyEvery is the interval of key frames.
 const keyEvery = 120
 
 // clip returns four seconds of pictures for each codec, the first one a key frame.
@@ -184,7 +184,7 @@ func newPlayer(t *testing.T, mimes ...string) *player {
 	return newPlayerWith(t, playerOptions{mimes: mimes})
 }
 
-// playerOptions say in what a player is special.
+// playerOptions configure a player.
 type playerOptions struct {
 	mimes    []string
 	only     webrtc.RTPCodecType // audio or video, 0 for both
@@ -245,7 +245,7 @@ func newPlayerWith(t *testing.T, o playerOptions) *player {
 	return p
 }
 
-// listen takes texts.
+// listen collects texts.
 func (p *player) listen(t *testing.T) {
 	t.Helper()
 	c, err := p.pc.CreateDataChannel("x", nil) // any: the server opens the one with the texts
@@ -324,7 +324,7 @@ func (p *player) watch(t *testing.T, s *stage) {
 	require.NoError(t, p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: body}))
 }
 
-// TestPlayer gets picture, sound and texts; comes late; asks for a key frame; restarts ICE; leaves.
+// TestPlayer joins late, receives picture, sound and texts, requests a key frame, restarts ICE, and leaves.
 func TestPlayer(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
@@ -364,7 +364,7 @@ func TestPlayer(t *testing.T) {
 		return strings.Contains(p.texts[len(p.texts)-1], `"caption"`)
 	}, patience, 5*time.Millisecond)
 
-	// A key frame comes at once, not with the source's next.
+	// A key frame comes at once, before the source's next.
 	_, keys, _, _ := p.seen()
 	began := time.Now()
 	for range 2 { // as browsers do that wait for one
@@ -374,7 +374,7 @@ func TestPlayer(t *testing.T) {
 	require.Eventually(t, func() bool { _, k, _, _ := p.seen(); return k > keys }, patience, time.Millisecond)
 	t.Logf("key frame %v after it was asked for", time.Since(began))
 
-	// ICE restart (RFC 9725 section 4.3.3, which WHEP repeats).
+	// ICE restart (RFC 9725 section 4.3.3, also in WHEP).
 	offer, err := p.pc.CreateOffer(&webrtc.OfferOptions{ICERestart: true})
 	require.NoError(t, err)
 	gathered := webrtc.GatheringCompletePromise(p.pc)
@@ -394,7 +394,7 @@ func TestPlayer(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 }
 
-// fragment is the ICE side of an offer.
+// fragment returns the ICE attributes of an offer.
 func fragment(offer string) string {
 	var out []string
 	for line := range strings.Lines(offer) {
@@ -413,7 +413,7 @@ func fragment(offer string) string {
 	return strings.Join(out, "\r\n") + "\r\n"
 }
 
-// TestCodecChange changes the picture's codec under a player that takes both, and one that does not.
+// TestCodecChange changes the codec of the picture for a player that offered both codecs, and for one that did not.
 func TestCodecChange(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
@@ -481,7 +481,7 @@ func TestRefusals(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 }
 
-// TestRounds connects and leaves again and again: goroutines stay flat.
+// TestRounds connects and leaves repeatedly without leaking goroutines.
 func TestRounds(t *testing.T) {
 	s := newStage(t, nil)
 	const rounds = 25
@@ -502,7 +502,7 @@ func TestRounds(t *testing.T) {
 	t.Logf("goroutines: %d after 5 rounds, %d after %d", before, runtime.NumGoroutine(), rounds)
 }
 
-// TestPlayerVanishes leaves without a word.
+// TestPlayerVanishes never connects.
 func TestPlayerVanishes(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, func(o *whep.Options) { o.ConnectTime = 300 * time.Millisecond })

@@ -39,7 +39,7 @@ func drawBars(w, h, n int) []byte {
 	return pix
 }
 
-// readBars checks the colours of a test picture and returns its number.
+// readBars checks the colours of a test picture and returns its frame number.
 func readBars(tb testing.TB, f media.VideoFrame) int {
 	tb.Helper()
 	require.Len(tb, f.Pix, 3*f.Width*f.Height)

@@ -18,7 +18,7 @@ import (
 	"touchline/media/codec"
 )
 
-// cpuOf is the processor time of a running process, user and system.
+// cpuOf returns the processor time of a running process, user and system.
 func cpuOf(tb testing.TB, pid int) time.Duration {
 	tb.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -57,8 +57,8 @@ func movingClip(tb testing.TB, c media.Codec, size string, seconds int) (frames 
 	return accessUnits(tb, c, out), out
 }
 
-// bareDecode is what the same libav decoder alone takes for a stream, on one thread of
-// the ffmpeg program: the floor on this machine, at this moment.
+// bareDecode returns the processor time of ffmpeg with the same decoder and one thread: the lower bound on this
+// machine.
 func bareDecode(tb testing.TB, c media.Codec, stream []byte) time.Duration {
 	tb.Helper()
 	decoder := map[media.Codec]string{
@@ -72,7 +72,7 @@ func bareDecode(tb testing.TB, c media.Codec, stream []byte) time.Duration {
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// idleLoop is what only waking up for each frame takes.
+// idleLoop returns the processor time of waking up for each frame.
 func idleLoop(tb testing.TB) float64 {
 	tb.Helper()
 	const frames = 5 * clipFPS
@@ -86,9 +86,8 @@ func idleLoop(tb testing.TB) float64 {
 // BenchmarkDecodeSample is the cost of watching a room: 720p30 decoded, two
 // pictures a second scaled to 448 pixels. %core is the processor time of both
 // processes by media time, while access units come in real time ("live", as they do
-// from a room) or as fast as they are taken ("rush"). For comparison, %core-bare is the
-// decoder alone in the ffmpeg program, and %core-wake is this program waking up
-// 30 times a second and doing nothing.
+// from a room) or as fast as possible ("rush"). For comparison, %core-bare is the decoder
+// alone in the ffmpeg program, and %core-wake is 30 idle wake-ups a second.
 func BenchmarkDecodeSample(b *testing.B) {
 	const seconds = 20
 	for _, c := range allCodecs() {

@@ -14,11 +14,11 @@ import (
 	"touchline/media/codec"
 )
 
-// decoded is how many access units went to the process.
+// decoded returns the number of access units sent to the process.
 func decoded(s codec.Stats) uint64 { return s.Units - s.Dropped - s.Skipped }
 
-// One write for each sample, and nothing decoded that no sample needs; the
-// pictures are those of a decoder that is given everything.
+// There is one write for each sample, and units that no sample needs are not decoded;
+// the pictures are the same as when everything is decoded.
 func TestUnitsAreHeldForTheSample(t *testing.T) {
 	t.Parallel()
 	for _, c := range allCodecs() {
@@ -49,7 +49,7 @@ func TestUnitsAreHeldForTheSample(t *testing.T) {
 			require.Equal(t, every, some)
 			require.EqualValues(t, len(some), stats.Bursts)
 			require.Zero(t, stats.Dropped)
-			// Of the last second what follows the sample is still held.
+			// The units after the last sample are still held.
 			want := uint64(frames/gop*20 + 10)
 			if c == media.H265 { // its key frames may be followed by pictures that refer across them
 				want = frames
@@ -59,7 +59,7 @@ func TestUnitsAreHeldForTheSample(t *testing.T) {
 	}
 }
 
-// Latest has everything decoded that is held, at once.
+// Latest decodes all held units at once.
 func TestLatestDecodesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	clip := barsClip(t, media.VP8, 320, 180, 0, 40, 20)
@@ -77,8 +77,8 @@ func TestLatestDecodesWhatIsHeld(t *testing.T) {
 	require.EqualValues(t, 7, r.Stats().Skipped, "13 to 19 are needed by nobody")
 }
 
-// What is held is bounded by number, media time and bytes; then it is decoded,
-// wanted or not, and nothing is lost.
+// Held units are bounded in number, media time and bytes; beyond a bound they are
+// decoded without loss.
 func TestHeldUnitsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -88,7 +88,7 @@ func TestHeldUnitsAreBounded(t *testing.T) {
 	}{
 		{"number", func(int, *media.EncodedFrame) {}, 45},
 		{"time", func(i int, f *media.EncodedFrame) { f.PTS = time.Duration(i) * 150 * time.Millisecond }, 15},
-		// Zeros after a VP8 picture mean nothing.
+		// Zeros after a VP8 picture are ignored.
 		{"bytes", func(_ int, f *media.EncodedFrame) { f.Data = append(bytes.Clone(f.Data), make([]byte, 150_000)...) }, 7},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -110,8 +110,8 @@ func TestHeldUnitsAreBounded(t *testing.T) {
 	}
 }
 
-// A decoder that gives pictures out late, as with pictures out of order, gets what follows a
-// sample without delay until its picture is there.
+// A decoder that delays pictures, as with B frames, receives the units after a sample at
+// once until the picture has come.
 func TestLatePictureIsNotHeldUp(t *testing.T) {
 	t.Parallel()
 	clip := barsClip(t, media.H264, 320, 180, 0, 60, 60, "-tune", "animation", "-bf", "2", "-b_strategy", "0")
@@ -128,8 +128,8 @@ func TestLatePictureIsNotHeldUp(t *testing.T) {
 	require.Equal(t, 20*frameGap, receive(t, r.pictures, "the sampled picture").PTS)
 }
 
-// A process that dies with a burst half done takes that burst with it, and
-// nothing that was still held: the key frame there serves the next one.
+// A process that ends within a burst loses that burst, but no held units: the next one
+// begins with their key frame.
 func TestProcessKilledInABurst(t *testing.T) {
 	t.Parallel()
 	clip := barsClip(t, media.VP8, 320, 180, 0, 60, 20)

@@ -19,8 +19,7 @@ import (
 
 func TestMain(m *testing.M) { codectest.Main(m) }
 
-// encodeArgs are ffmpeg's arguments for a codec, and the apt package that an ffmpeg without
-// the encoder lacks.
+// encodeArgs returns ffmpeg's arguments for a codec, and the apt package with the encoder.
 func encodeArgs(c media.Codec) (args []string, apt string) {
 	switch c {
 	case media.VP8:
@@ -86,7 +85,7 @@ func barsClip(tb testing.TB, c media.Codec, w, h, from, frames, gop int, extra .
 	return units
 }
 
-// accessUnits takes ffmpeg's output apart.
+// accessUnits splits ffmpeg's output.
 func accessUnits(tb testing.TB, c media.Codec, stream []byte) []media.EncodedFrame {
 	tb.Helper()
 	var parts [][]byte
@@ -111,8 +110,8 @@ func accessUnits(tb testing.TB, c media.Codec, stream []byte) []media.EncodedFra
 	return frames
 }
 
-// readIVF returns the frames of an IVF file: a 32-byte head, then each frame
-// behind a 12-byte one.
+// readIVF returns the frames of an IVF file: a header of 32 bytes, then frames with headers of
+// 12 bytes.
 func readIVF(tb testing.TB, b []byte) [][]byte {
 	tb.Helper()
 	require.True(tb, bytes.HasPrefix(b, []byte("DKIF")))
@@ -182,7 +181,7 @@ func isKey(c media.Codec, b []byte) bool {
 	return false
 }
 
-// hasSequenceHeader looks through the OBUs of a temporal unit.
+// hasSequenceHeader searches the OBUs of a temporal unit.
 func hasSequenceHeader(b []byte) bool {
 	for len(b) > 1 {
 		if b[0]>>3&0xf == 1 {

@@ -53,7 +53,7 @@ func start(tb testing.TB, r runner) {
 	})
 }
 
-// logLines keeps a log for a test to look into.
+// logLines keeps a log.
 type logLines struct {
 	mu   sync.Mutex
 	buf  bytes.Buffer
@@ -93,7 +93,7 @@ func receive[T any](tb testing.TB, ch <-chan T, what string) T {
 	}
 }
 
-// rig is a running decoder with what it said.
+// rig is a running decoder with its output.
 type rig struct {
 	*codec.Decoder
 	pictures chan media.VideoFrame
@@ -117,7 +117,7 @@ func newRig(tb testing.TB, o codec.Options) *rig {
 	require.NoError(tb, err)
 	r.Decoder = d
 	start(tb, d)
-	// Run has begun when Latest no longer says that it has not.
+	// Run has begun when Latest no longer returns ErrNotRunning.
 	require.Eventually(tb, func() bool {
 		_, err := d.Latest(tb.Context())
 		return !errors.Is(err, codec.ErrNotRunning)
@@ -188,7 +188,7 @@ func TestKilledProcessIsReplaced(t *testing.T) {
 	require.EqualValues(t, 1, r.Stats().Restarts)
 }
 
-// signalled sends a signal to a process of the test's own.
+// signalled sends a signal to a child process of the test.
 func signalled(tb testing.TB, pid int, sig syscall.Signal) {
 	tb.Helper()
 	require.NoError(tb, syscall.Kill(pid, sig))
@@ -200,7 +200,7 @@ func TestWhatWasNotHandedOverSurvivesTheProcess(t *testing.T) {
 	r := newRig(t, codec.Options{})
 	pid := receive(t, r.log.pids, "a process")
 	r.feed(t, clip[:20], never)
-	// Not enough for a turn, so the key frame is still here when the process dies.
+	// Not enough for a write, so the key frame is still held when the process ends.
 	require.NoError(t, r.Decode(clip[20], false))
 	signalled(t, pid, syscall.SIGKILL)
 	receive(t, r.restarts, "the call of OnRestart")
@@ -309,8 +309,8 @@ func TestCodecAndSizeMayChange(t *testing.T) {
 	require.Zero(t, r.Stats().Undecodable, r.log.String())
 }
 
-// Layers of a VP9 picture come one after the other, without an index. Whole
-// pictures stand in for them here: that the last one counts is the point.
+// Layers of a VP9 picture follow each other without an index. Here complete pictures
+// replace them: the last one counts.
 func TestLayeredVP9GivesTheLargestPicture(t *testing.T) {
 	t.Parallel()
 	low := barsClip(t, media.VP9, 160, 90, 0, 10, 1)
@@ -330,11 +330,11 @@ func TestLayeredVP9GivesTheLargestPicture(t *testing.T) {
 	}
 }
 
-// With pictures out of order each one still has the times of its own access unit.
+// Reordered pictures have the times of their access units.
 func TestReorderedPicturesKeepTheirTimes(t *testing.T) {
 	t.Parallel()
 	clip := barsClip(t, media.H264, 320, 180, 0, 40, 20, "-tune", "animation", "-bf", "2", "-b_strategy", "0")
-	// Frames are in decoding order, and ffmpeg's raw output has no times: only the order is known.
+	// Frames are in decoding order, and ffmpeg's raw output has no times.
 	for i := range clip {
 		clip[i].PTS = time.Duration(i)
 	}
@@ -370,7 +370,7 @@ func TestJPEGStream(t *testing.T) {
 	}
 }
 
-// Colours that say how they are coded are taken at their word.
+// The colour description of the stream is used.
 func TestExplicitColours(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, matrix, colourspace, levels string }{
@@ -496,8 +496,8 @@ func TestNewChecks(t *testing.T) {
 	require.ErrorContains(t, err, "use H264 or VP8")
 }
 
-// The process gets nothing of the bot's environment, and leads a group of its own so
-// that a Ctrl-C on the terminal does not reach it before the bot.
+// The process does not inherit the bot's environment, and has its own process group, so
+// that Ctrl-C on the terminal does not reach it before the bot.
 func TestProcessIsApart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, codec.Options{})
@@ -519,13 +519,13 @@ func TestProcessIsApart(t *testing.T) {
 	require.Contains(t, string(out), "confined: no files, no sockets, no programs")
 }
 
-// Streams that claim huge pictures: the process takes no more than its limit, whether it refuses or dies, and
-// good pictures come again after them.
+// Streams with huge picture sizes: the process stays within its limit, or ends, and decodes good pictures
+// afterwards.
 func TestHugePictures(t *testing.T) {
 	t.Parallel()
 	clip := barsClip(t, media.VP9, 320, 180, 0, 2, 1)
 	r := newRig(t, codec.Options{})
-	// A key frame's head (VP9 bitstream section 6.2) of 65536 x 65536 pixels, then of 16384 x 16384.
+	// A key frame's header (VP9 bitstream section 6.2) of 65536 x 65536 pixels, then of 16384 x 16384.
 	for i, side := range []uint32{65535, 16383} {
 		sides := uint64(side)<<16 | uint64(side)
 		head := []byte{0x82, 0x49, 0x83, 0x42}
@@ -563,8 +563,8 @@ func TestWrongProgram(t *testing.T) {
 	}
 }
 
-// What no other access unit needs is decoded only for its own picture, and the
-// pictures are the same as if all had been decoded.
+// A discardable access unit is decoded only for its own picture, and the pictures are
+// the same as when all are decoded.
 func TestDiscardableUnitsAreSkipped(t *testing.T) {
 	t.Parallel()
 	clip := barsClip(t, media.H264, 320, 180, 0, 60, 60, "-x264-params", "aud=1:bframes=1:b-pyramid=none:b-adapt=0:sync-lookahead=0")
@@ -602,9 +602,8 @@ func TestDiscardableUnitsAreSkipped(t *testing.T) {
 	require.Equal(t, all, some)
 }
 
-// TestCrashOfWhoGetsThePictures: a panic in a callback ends Run with it, and
-// the process with Run.
-func TestCrashOfWhoGetsThePictures(t *testing.T) {
+// TestPanicInCallback: a panic in a callback is the error of Run, which ends the process.
+func TestPanicInCallback(t *testing.T) {
 	t.Parallel()
 	clip := barsClip(t, media.VP8, 64, 36, 0, 2, 2)
 	log := newLog()

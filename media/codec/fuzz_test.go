@@ -16,8 +16,8 @@ func sampled(id uint64) []byte {
 	return append(wire.Picture{ID: id, Width: 2, Height: 1}.AppendHead(nil), 1, 2, 3, 4, 5, 6)
 }
 
-// withAnswers gives a decoder 20 access units, of which each tenth is sampled, and then what a
-// process says of them.
+// withAnswers passes 20 access units to a decoder, with each tenth sampled, and then the output
+// of a process.
 func withAnswers(tb testing.TB, said []byte) (d *codec.Decoder, pictures int, err error) {
 	tb.Helper()
 	self, err := os.Executable() // any program: it is not started
@@ -33,7 +33,7 @@ func withAnswers(tb testing.TB, said []byte) (d *codec.Decoder, pictures int, er
 	return d, pictures, d.Answers(said)
 }
 
-// A process that answers more than it was asked, or for what it was not given, is not believed.
+// Answers without a request, or for unknown units, are refused.
 func TestProcessThatLies(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -59,8 +59,8 @@ func TestProcessThatLies(t *testing.T) {
 	}
 }
 
-// FuzzAnswers has a process say anything: never a panic, no more pictures than were asked for, and
-// when it is gone nothing of it is left.
+// FuzzAnswers handles any output of a process: without a panic, with no more pictures than
+// requested, and without remaining state after its end.
 func FuzzAnswers(f *testing.F) {
 	f.Add(bytes.Join([][]byte{wire.Ack{Done: 9, Newest: 9}.Append(nil), sampled(10), wire.Ack{Done: 20, Newest: 20}.Append(nil), sampled(20)}, nil))
 	f.Add(bytes.Join([][]byte{sampled(10), sampled(10), sampled(10)}, nil))
@@ -77,8 +77,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// The room of what was handed over is given back although, meanwhile, so many others came and were
-// dropped that its place in the memory of times was taken.
+// The bytes of sent units are released although their entries in times were overwritten by many
+// dropped units.
 func TestBytesAreGivenBack(t *testing.T) {
 	t.Parallel()
 	d, _, err := withAnswers(t, nil)

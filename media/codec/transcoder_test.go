@@ -17,8 +17,8 @@ import (
 	"touchline/media/codec/codectest"
 )
 
-// requirePlayable checks what browsers need of H264: constrained baseline, headers in
-// front of each key frame, no delimiters and one slice.
+// requirePlayable checks the H264 profile of browsers: constrained baseline, parameter sets
+// before each key frame, no delimiters and one slice.
 func requirePlayable(t *testing.T, f media.EncodedFrame) {
 	t.Helper()
 	if f.Codec != media.H264 {
@@ -124,7 +124,7 @@ func TestTranscodeWithoutX264(t *testing.T) {
 	require.Equal(t, media.VP8, receive(t, out, "a transcoded frame").Codec)
 }
 
-// The rate is capped whatever the content, and at any rate of pictures.
+// The bit rate is capped for any content and picture rate.
 func TestTranscodeRate(t *testing.T) {
 	t.Parallel()
 	for _, fps := range []int{30, 10} {
@@ -149,7 +149,7 @@ func TestTranscodeRate(t *testing.T) {
 	}
 }
 
-// One process decodes once for both.
+// One process decodes once for pictures and stream.
 func TestDecoderTranscodesToo(t *testing.T) {
 	t.Parallel()
 	out := make(chan media.EncodedFrame, 100)
@@ -252,7 +252,7 @@ func TestEncoderProcessIsReplaced(t *testing.T) {
 	require.True(t, receive(t, out, "a frame").KeyFrame)
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	receive(t, log.pids, "another process")
-	// The first ones may still be lost on the way to the dead process.
+	// The first ones may still be sent to the ended process.
 	for again := true; again; {
 		p.PTS += frameGap
 		if err := e.Encode(t.Context(), p, false); err != nil {

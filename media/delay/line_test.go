@@ -26,7 +26,7 @@ func frame(i, fps int) media.EncodedFrame {
 	}
 }
 
-// drain takes everything that is due and records it as written then.
+// drain takes all due frames and records them as written.
 func drain(l *delay.Line, now time.Time) []delay.OutFrame {
 	var out []delay.OutFrame
 	for {
@@ -131,7 +131,7 @@ func TestBounds(t *testing.T) {
 	})
 	t.Run("bytes for less than D", func(t *testing.T) {
 		t.Parallel()
-		// Five seconds fit, ten are asked for: pictures are shown all the same.
+		// Ten seconds are set and five fit: pictures are shown.
 		l := delay.New(delay.Options{Initial: 10 * time.Second, MaxBytes: 150_000})
 		out := simulate(l, 30, 60*time.Second, nil)
 		require.Greater(t, len(out), 50*30)
@@ -212,7 +212,7 @@ func TestNewEpochStartsAtTheTarget(t *testing.T) {
 		}
 	}
 
-	// With the old epoch long shown, the new one takes the target at once.
+	// With the old epoch shown, the new one takes the target at once.
 	l = delay.New(delay.Options{Initial: 5 * time.Second})
 	l.Push(frame(0, 30), start())
 	drain(l, start().Add(5*time.Second))
@@ -226,8 +226,8 @@ func TestNewEpochStartsAtTheTarget(t *testing.T) {
 
 func TestPredictionComesTrue(t *testing.T) {
 	t.Parallel()
-	// Whatever the target was when asked, if it stays the prediction holds:
-	// for frames in the line, and for frames still to come.
+	// With a constant target the prediction holds, for frames in the line and for
+	// later ones.
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		l := delay.New(delay.Options{Initial: time.Duration(r.IntN(4000)) * time.Millisecond})
@@ -335,7 +335,7 @@ func TestLateFramesGoOutInOrder(t *testing.T) {
 	require.Len(t, drain(l, start().Add(110*time.Millisecond)), 1)
 	require.Zero(t, l.Stats().Late, "10 ms late is as good as in time")
 	require.Len(t, drain(l, start().Add(300*time.Millisecond)), 6)
-	// Frames 1 to 5 were due 33 ms or more ago, frame 6 in this moment.
+	// Frames 1 to 5 were due 33 ms or more ago, frame 6 is due now.
 	require.Equal(t, uint64(5), l.Stats().Late)
 }
 
@@ -511,9 +511,9 @@ func BenchmarkDue(b *testing.B) {
 	}
 }
 
-// TestNewEpochOvertakes: what an older epoch has due later than the new one's
-// first picture is dropped, so that a clock that ran ahead does not block the
-// camera after it.
+// TestNewEpochOvertakes: frames of an older epoch that are due later than the new
+// one's first picture are dropped, so that a clock that ran ahead does not block the
+// next camera.
 func TestNewEpochOvertakes(t *testing.T) {
 	t.Parallel()
 	l := delay.New(delay.Options{Initial: 4 * time.Second, MaxAge: 10 * time.Minute, MaxBytes: 1 << 30})

@@ -10,7 +10,7 @@ import (
 	"touchline/media/ingest"
 )
 
-// start is an arbitrary moment; nothing in this package depends on it.
+// start is an arbitrary time.
 func start() time.Time { return time.Date(2026, 3, 1, 20, 0, 0, 0, time.UTC) }
 
 // arrivals maps frames of a source whose clock runs ppm fast through a clock,
@@ -143,7 +143,7 @@ func TestClockStepsWhenTheSourceStoodStill(t *testing.T) {
 
 func TestClockSurvivesAStall(t *testing.T) {
 	t.Parallel()
-	// 1.5 s nothing comes, then all at once: no reason to move.
+	// A stall of 1.5 s, then all frames at once, does not move the clock.
 	off := arrivals(t, 600, 30, 0, func(i int) time.Duration {
 		if i >= 300 && i < 345 {
 			return 20*time.Millisecond + time.Duration(345-i)*time.Second/30
@@ -177,7 +177,7 @@ func BenchmarkClock(b *testing.B) {
 }
 
 // TestClockNeverLeadsFar: timestamps that run ahead, by a jump or a fast clock,
-// put a picture at most a second after the moment it came.
+// place a picture at most a second after its arrival.
 func TestClockNeverLeadsFar(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -11,7 +11,7 @@ import (
 	"touchline/media/ingest"
 )
 
-// TestDiscardable: what the source marks as needed by nobody is told.
+// TestDiscardable: frames that the source marks as unreferenced are Discardable.
 func TestDiscardable(t *testing.T) {
 	t.Parallel()
 	t.Run("VP8", func(t *testing.T) {

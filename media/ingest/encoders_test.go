@@ -212,8 +212,8 @@ func TestAV1SpatialLayersAreOneUnit(t *testing.T) {
 	require.Equal(t, 320, out[3].Width)
 }
 
-// TestLossWithEveryCodec drops packets at random and requires that what comes
-// out is whole and decodable.
+// TestLossWithEveryCodec drops packets at random and requires complete, decodable
+// units.
 func TestLossWithEveryCodec(t *testing.T) {
 	t.Parallel()
 	for _, codec := range []media.Codec{media.VP8, media.VP9, media.H264, media.H265, media.AV1} {
@@ -281,7 +281,7 @@ func TestMarkerOnEverySlice(t *testing.T) {
 	for i, f := range frames {
 		out = append(out, pushFrame(a, f, at(i), func(p *rtp.Packet) { p.Marker = true })...)
 	}
-	// Once it is noticed, units are finished by the next timestamp instead.
+	// Then units are completed by the next timestamp.
 	require.GreaterOrEqual(t, len(out), 29)
 	for _, f := range out[len(out)-20:] {
 		i := int((f.PTS + time.Second/60) * 30 / time.Second)

@@ -13,7 +13,7 @@ import (
 	"touchline/media/ingest"
 )
 
-// seeds are payloads that reach deep into each parser.
+// seeds are valid payloads for each parser.
 func seeds() map[media.Codec][][]byte {
 	r := rand.New(rand.NewPCG(1, 1))
 	return map[media.Codec][][]byte{
@@ -74,7 +74,7 @@ func fuzzInput(payloads [][]byte) []byte {
 }
 
 // FuzzAssembler feeds arbitrary payloads, markers, jumps of sequence and
-// timestamp and padding flags, and checks what must hold whatever comes.
+// timestamp and padding flags, and checks invariants.
 func FuzzAssembler(f *testing.F) {
 	for codec, payloads := range seeds() {
 		f.Add(byte(codec), fuzzInput(payloads))

@@ -21,9 +21,9 @@ type delivery struct {
 	frame int
 }
 
-// TestRandomNetwork sends generated VP8 through a network that loses,
-// doubles, delays and reorders, with padding in between, and compares what
-// comes out with what can come out.
+// TestRandomNetwork sends generated VP8 through a network that loses, doubles, delays and
+// reorders packets, with padding in between, and compares the output with the expected
+// units.
 func TestRandomNetwork(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
@@ -33,7 +33,7 @@ func TestRandomNetwork(t *testing.T) {
 		units := fakeVP8(r, 400, 20, 4000)
 		frames := packetise(media.VP8, units, uint16(65000+seed*37), uint32(0xffff_ff00-seed*90000), 700)
 
-		// Padding takes sequence numbers of its own.
+		// Padding has its own sequence numbers.
 		shift := uint16(0)
 		var wire []delivery
 		broken := make([]bool, len(frames)+1)
@@ -68,8 +68,8 @@ func TestRandomNetwork(t *testing.T) {
 		}
 		slices.SortStableFunc(wire, func(a, b delivery) int { return a.at.Compare(b.at) })
 
-		// The first packet to come must be the first one sent: nobody can know
-		// of what lies before.
+		// The first packet to come must be the first one sent, as earlier ones are
+		// unknown.
 		first := slices.IndexFunc(wire, func(d delivery) bool { return d.frame == 0 && !d.pkt.Padding })
 		wire[0], wire[first] = wire[first], wire[0]
 		if wire[0].pkt.SequenceNumber != frames[0].packets[0].SequenceNumber {
@@ -203,7 +203,7 @@ func TestWaitsForTheKeyFrame(t *testing.T) {
 	a, frames := vp8Stream(t, 60)
 	require.False(t, a.WantsKeyFrame(at(60)), "a clean stream wants nothing")
 
-	// One packet is lost: 150 ms later the hole is given up.
+	// One packet is lost: the gap is given up after 150 ms.
 	require.Empty(t, pushFrame(a, truth{packets: frames[60].packets[1:]}, at(60), nil))
 	require.Empty(t, pushFrame(a, frames[61], at(61), nil))
 	require.False(t, a.WantsKeyFrame(at(61)))
@@ -327,12 +327,12 @@ func TestLongPauseWrapsTheTimestamp(t *testing.T) {
 func TestSequenceRestart(t *testing.T) {
 	t.Parallel()
 	a, frames := vp8Stream(t, 40)
-	// A stray packet from far away does no harm.
+	// A stray packet with a far sequence number is ignored.
 	stray := clone(frames[0].packets[0])
 	stray.SequenceNumber += 20000
 	require.Empty(t, a.Push(stray, at(40)))
 	require.Len(t, pushFrame(a, frames[40], at(40), nil), 1)
-	// A source that starts anew is followed from its next key frame on.
+	// A restarted source continues with its next key frame.
 	var out []media.EncodedFrame
 	for i := 41; i < 60; i++ {
 		out = append(out, pushFrame(a, frames[i], at(i), func(p *rtp.Packet) { p.SequenceNumber += 30000 })...)

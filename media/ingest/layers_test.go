@@ -43,7 +43,7 @@ func (l vp9Layer) payload(id uint16) []byte {
 	return append(b, l.body...)
 }
 
-// vp9Body is the head of an uncompressed header with something behind it.
+// vp9Body is the start of an uncompressed header with random data after it.
 func vp9Body(key bool, w, h int, fill byte) []byte {
 	if !key {
 		return append([]byte{0x86}, bytes.Repeat([]byte{fill}, 50)...)
@@ -114,14 +114,14 @@ func TestVP9SpatialLayersAreOneUnit(t *testing.T) {
 	require.Equal(t, 360, out[5].Height)
 	require.Equal(t, 3, out[5].SpatialLayers)
 
-	// A lost layer packet costs everything up to the next key frame.
+	// A lost layer packet drops all frames up to the next key frame.
 	a = ingest.New(ingest.Options{Codec: media.VP9})
 	frames = build(pictures, layers)
 	frames[3].packets = append(frames[3].packets[:3:3], frames[3].packets[4:]...)
 	out = pushAll(a, frames)
 	require.Len(t, out, 3+10)
 
-	// So does a layer that an SFU breaks off and numbers on, be it at the end or before the next layer.
+	// So does a layer that an SFU cuts short and renumbers, at the end or before the next layer.
 	for _, last := range []int{5, 3} {
 		a = ingest.New(ingest.Options{Codec: media.VP9})
 		frames = build(pictures, layers)
@@ -144,9 +144,9 @@ func renumber(frames []truth) {
 	}
 }
 
-// TestCutShort breaks a picture off without a gap in the numbers, as an SFU
-// does that switches between simulcast layers: it costs everything up to the
-// next key frame, but is not handed out as if it were whole.
+// TestCutShort cuts a picture short without a gap in the sequence numbers, as an SFU
+// that switches between simulcast layers: the picture and all frames up to the next key
+// frame are dropped.
 func TestCutShort(t *testing.T) {
 	t.Parallel()
 	const broken, gop, n = 20, 10, 100
@@ -169,12 +169,12 @@ func TestCutShort(t *testing.T) {
 	require.Equal(t, uint64(1), a.Stats().Broken)
 	require.Zero(t, a.Stats().Lost)
 
-	// A source without markers loses nothing but its last picture, whose end nobody sees.
+	// A source without markers loses only its last picture, whose end is unknown.
 	frames = build()
 	unmark(frames)
 	require.Len(t, pushAll(ingest.New(ingest.Options{Codec: media.VP8}), frames), n-1)
 
-	// One that stops setting them is believed again at its next key frame.
+	// One that stops setting them continues at its next key frame.
 	frames = build()
 	unmark(frames[broken:])
 	require.Len(t, pushAll(ingest.New(ingest.Options{Codec: media.VP8}), frames), n-gop-1)

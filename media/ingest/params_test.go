@@ -12,7 +12,7 @@ import (
 	"touchline/media/ingest"
 )
 
-// bitWriter writes what a parser is to read.
+// bitWriter writes a bitstream.
 type bitWriter struct {
 	b []byte
 	n int // bits
@@ -39,13 +39,13 @@ func (w *bitWriter) ue(values ...uint64) *bitWriter {
 	return w
 }
 
-// nal ends the payload and puts the header in front, without emulation prevention.
+// nal returns the payload after a header, without emulation prevention.
 func (w *bitWriter) nal(header ...byte) []byte {
 	w.put(1, 1)
 	return append(header, w.b...)
 }
 
-// filled is a parameter set of n bytes with an id, its rest without zeros.
+// filled returns a parameter set of n bytes with an id, the rest without zeros.
 func filled(header []byte, before *bitWriter, id uint64, n int, fill byte) []byte {
 	b := before.ue(id).nal(header...)
 	return append(b, bytes.Repeat([]byte{fill}, max(0, n-len(b)))...)
@@ -93,8 +93,8 @@ func (s *h264Stream) send(nals ...[]byte) []media.EncodedFrame {
 	return out
 }
 
-// TestParameterSetsAreBounded: what a stranger sends as parameter sets is kept
-// and sent again with each key frame, so it has to be small.
+// TestParameterSetsAreBounded: untrusted parameter sets are kept and added to each key
+// frame, so they have to be small.
 func TestParameterSetsAreBounded(t *testing.T) {
 	t.Parallel()
 	idr := []byte{0x65, 0x88, 0x84, 0x01}
@@ -139,7 +139,7 @@ func TestParameterSetsAreBounded(t *testing.T) {
 	})
 }
 
-// TestParameterSetsReplaceH265: the id of a VPS, a SPS and a PPS stand in different places.
+// TestParameterSetsReplaceH265: the ids of VPS, SPS and PPS are in different places.
 func TestParameterSetsReplaceH265(t *testing.T) {
 	t.Parallel()
 	idr := []byte{0x26, 1, 0xaf, 0x80}
@@ -177,7 +177,7 @@ func TestParameterSetsReplaceH265(t *testing.T) {
 	require.Equal(t, [][]byte{vps(0, 2), sps(0, 640, 360), pps(0, 1), pps(1, 2), idr}, splitNAL(got[0].Data))
 }
 
-// TestH264Sizes covers what the parser of the library gets wrong or refuses, beside the usual.
+// TestH264Sizes covers usual sizes and those that the library's parser gets wrong or refuses.
 func TestH264Sizes(t *testing.T) {
 	t.Parallel()
 	sps := func(chroma uint64, frameMbsOnly uint64, crop []uint64, vui bool) []byte {
@@ -226,7 +226,7 @@ func TestH264Sizes(t *testing.T) {
 	}
 }
 
-// TestAV1DecoderModel: a sequence header with a decoder model and display delays, which mediacommon's parser refuses.
+// TestAV1DecoderModel: a sequence header with a decoder model and display delays, which mediacommon's parser does not support.
 func TestAV1DecoderModel(t *testing.T) {
 	t.Parallel()
 	b := new(bitWriter).put(0, 3).put(0, 1).put(0, 1)

@@ -114,7 +114,7 @@ func fakeVP8(r *rand.Rand, n, gop, maxSize int) [][]byte {
 	return out
 }
 
-// pushAll gives every packet at its frame's time and collects what comes.
+// pushAll pushes every packet at its frame's time and collects the units.
 func pushAll(a *ingest.Assembler, frames []truth) []media.EncodedFrame {
 	var out []media.EncodedFrame
 	for i, f := range frames {

@@ -39,7 +39,7 @@ func TestPacker(t *testing.T) {
 					last = q
 				}
 			}
-			// A restarted source begins at PTS 0 again; its timestamps go on.
+			// A restarted source begins at PTS 0; its timestamps continue.
 			packets, err := p.Packets(media.EncodedFrame{Codec: codec, KeyFrame: true, Epoch: 1, Data: data}, now.Add(time.Second))
 			require.NoError(t, err)
 			ahead := packets[0].Timestamp - last.Timestamp

@@ -18,7 +18,7 @@ import (
 
 func start() time.Time { return time.Date(2026, 3, 1, 20, 0, 0, 0, time.UTC) }
 
-// outFrame is a frame and when it is due, as delay.OutFrame.
+// outFrame is a frame with its due time, as delay.OutFrame.
 type outFrame struct {
 	media.EncodedFrame
 	Due time.Time
@@ -37,8 +37,8 @@ func noise(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// parts makes what one access unit is made of: NAL units, OBUs (header
-// without size field in front) or one frame.
+// parts makes the parts of one access unit: NAL units, OBUs (without size field) or one
+// frame.
 func parts(r *rand.Rand, codec media.Codec, key bool, size int) [][]byte {
 	body := noise(r, size)
 	switch codec {
@@ -227,7 +227,7 @@ func TestTimestampsSurviveEverything(t *testing.T) {
 	}
 }
 
-// vp8Descriptor reads what a browser looks at.
+// vp8Descriptor reads the fields that a browser uses.
 func vp8Descriptor(t *testing.T, p *rtp.Packet) codecs.VP8Packet {
 	t.Helper()
 	var d codecs.VP8Packet
@@ -311,7 +311,7 @@ func TestVP9NumbersGoOn(t *testing.T) {
 	}
 	give(0, true, 0x7fff)
 	give(0, false, 0)
-	give(0, false, 2) // references are told by distance: the hole stays
+	give(0, false, 2) // references are distances, so the gap stays
 	give(0, true, 90)
 	give(3, true, 4000)
 	give(3, false, 4001)

@@ -13,10 +13,10 @@ import (
 
 const frame = sound.Rate / 50
 
-// start is the moment at which everything begins here.
+// start is the start time of all tests.
 func start() time.Time { return time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC) }
 
-// rig pushes a signal 20 ms at a time and reads what is heard.
+// rig pushes a signal 20 ms at a time and reads the output.
 type rig struct {
 	line   *sound.Line
 	signal func(n int64) int16
@@ -28,7 +28,7 @@ type rig struct {
 	offset []time.Duration
 }
 
-// at is the moment of frame n.
+// at returns the time of frame n.
 func at(n int64) time.Time { return start().Add(time.Duration(n) * 20 * time.Millisecond) }
 
 func (r *rig) run(frames int64) {
@@ -56,7 +56,7 @@ func (r *rig) run(frames int64) {
 
 func fixed(d time.Duration) func(int64) time.Duration { return func(int64) time.Duration { return d } }
 
-// clicks is a click each second, at a sample of its own.
+// clicks is a click of one sample each second.
 func clicks(n int64) int16 {
 	if n%sound.Rate == 12345 {
 		return 20000
@@ -95,7 +95,7 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestLips finds the sound where the picture with its capture time is, whatever each took on its way.
+// TestLips finds the sound at the picture with its capture time, for any transits.
 func TestLips(t *testing.T) {
 	r := &rig{
 		line: sound.NewLine(30*time.Second, 12), signal: clicks, delay: fixed(time.Second),
@@ -105,7 +105,7 @@ func TestLips(t *testing.T) {
 	require.EqualValues(t, 20000, r.heard[12345+sound.Rate+80*48])
 	require.True(t, r.line.Stats().Reports)
 
-	// Clocks that have nothing to do with each other are not believed.
+	// Unrelated clocks are ignored.
 	r = &rig{
 		line: sound.NewLine(30*time.Second, 12), signal: clicks, delay: fixed(time.Second),
 		ntp: 40 * time.Millisecond, sight: 3 * time.Hour,
@@ -115,7 +115,7 @@ func TestLips(t *testing.T) {
 	require.False(t, r.line.Stats().Reports)
 }
 
-// slide is a delay that goes from 2 s to 3.5 s in 15 s and back, as the picture's does.
+// slide is a picture delay that goes from 2 s to 3.5 s in 15 s and back.
 func slide(n int64) time.Duration {
 	x := time.Duration(n) * 20 * time.Millisecond
 	switch {
@@ -131,8 +131,8 @@ func slide(n int64) time.Duration {
 	return 2 * time.Second
 }
 
-// TestFollowInSilence has half a second of a tone and half a second of nothing:
-// every tone comes out whole, and the sound stays near the picture.
+// TestFollowInSilence has half a second of a tone and half a second of silence: every
+// tone is complete, and the sound stays near the picture.
 func TestFollowInSilence(t *testing.T) {
 	tone := func(n int64) int16 {
 		if n%sound.Rate < sound.Rate/2 {
@@ -170,8 +170,8 @@ func TestFollowInSilence(t *testing.T) {
 	}
 }
 
-// TestFollowWithoutSilence has a tone that never ends: the sound keeps away from
-// the picture by half a second at most, and jumps without a click.
+// TestFollowWithoutSilence has an endless tone: the sound differs from the picture by
+// half a second at most, and jumps without a click.
 func TestFollowWithoutSilence(t *testing.T) {
 	r := &rig{line: sound.NewLine(30*time.Second, 12), signal: sine, delay: slide}
 	r.run(50 * 80)
@@ -189,7 +189,7 @@ func TestFollowWithoutSilence(t *testing.T) {
 	require.Less(t, steepest, 700, "the tone's own steepest step is 461")
 }
 
-// TestDrift has the camera's clock go 200 ppm fast for ten minutes.
+// TestDrift has a camera clock that is 200 ppm fast for ten minutes.
 func TestDrift(t *testing.T) {
 	l := sound.NewLine(30*time.Second, 12)
 	out := make([]int16, frame)
@@ -228,7 +228,7 @@ func TestDuck(t *testing.T) {
 	require.InDelta(t, 0, db(316), 0.2, "300 ms after it ended")
 }
 
-// TestSourceChange goes on with the first camera's sound until the delayed picture is the second's.
+// TestSourceChange: the first camera's sound continues until the delayed picture is the second's.
 func TestSourceChange(t *testing.T) {
 	l := sound.NewLine(30*time.Second, 12)
 	out := make([]int16, frame)
@@ -256,7 +256,7 @@ func TestSourceChange(t *testing.T) {
 	}
 }
 
-// TestAnything feeds nonsense: nothing breaks, and the sound never stays far from the picture.
+// TestAnything pushes random input: the sound never stays far from the picture.
 func TestAnything(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	noise := make([]int16, sound.Rate)

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sink takes the packets of a track.
+// sink records the packets of a track.
 type sink struct {
 	mu         sync.Mutex
 	payloads   [][]byte
@@ -33,7 +33,7 @@ func (s *sink) WriteOpus(payload []byte, timestamp uint32, _ bool) (time.Time, e
 	return time.Now(), nil
 }
 
-// pcm decodes what came and puts it where its timestamps say.
+// pcm decodes packets to the positions of their timestamps.
 func pcm(t *testing.T, payloads [][]byte, timestamps []uint32) []int16 {
 	t.Helper()
 	dec, err := opus.NewDecoder(sound.Rate, 1)
@@ -52,7 +52,7 @@ func pcm(t *testing.T, payloads [][]byte, timestamps []uint32) []int16 {
 	return out
 }
 
-// level of a frequency around a moment, in dB against full scale (Goertzel).
+// level returns the level of a frequency around a time, in dB of full scale (Goertzel).
 func level(pcm []int16, at time.Duration, hz float64) float64 {
 	from := int(at * sound.Rate / time.Second)
 	part := pcm[from : from+sound.Rate/20]
@@ -64,8 +64,8 @@ func level(pcm []int16, at time.Duration, hz float64) float64 {
 	return 10 * math.Log10((s1*s1+s2*s2-c*s1*s2)*4/float64(len(part)*len(part))+1e-12)
 }
 
-// TestPlayer has a camera that hums and a bot that speaks for two seconds: the hum is 12 dB lower meanwhile,
-// alone and in the mix, and is lowered when the first word comes.
+// TestPlayer has a humming camera and a bot that speaks for two seconds: the hum is 12 dB lower from the first word on,
+// alone and in the mix.
 func TestPlayer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := sound.NewLine(30*time.Second, 12)
@@ -116,7 +116,7 @@ func TestPlayer(t *testing.T) {
 		ms := time.Millisecond
 		for name, s := range map[string]*sink{"alone": &out, "mixed": &both} {
 			got := pcm(t, s.payloads, s.timestamps)
-			// The first packet of the sound alone comes with the schedule's first frame.
+			// The sound alone begins with the schedule's first frame.
 			full := level(got, 2000*ms, 440)
 			require.InDelta(t, -12.2, full, 1.5, name) // 8000 of 32768
 			require.InDelta(t, full, level(got, 2850*ms, 440), 1, name)
@@ -135,7 +135,7 @@ func TestPlayer(t *testing.T) {
 	})
 }
 
-// TestPlayerWithoutSound sends nothing into the room, and the voice alone to those who listen to the mix.
+// TestPlayerWithoutSound sends no packet to the room, and the voice alone as the mix.
 func TestPlayerWithoutSound(t *testing.T) {
 	for name, line := range map[string]*sound.Line{"none": nil, "silent camera": sound.NewLine(30*time.Second, 12)} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"touchline/media/sound"
 )
 
-// packets is a tone of some seconds as a camera sends it.
+// packets returns a tone of some seconds as sent by a camera.
 func packets(tb testing.TB, seconds int) []*rtp.Packet {
 	tb.Helper()
 	enc, err := opus.NewEncoder(sound.Rate, 1, opus.AppVoIP)
@@ -40,7 +40,7 @@ func packets(tb testing.TB, seconds int) []*rtp.Packet {
 	return out
 }
 
-// hear plays what a receiver got in the 20 ms rhythm.
+// hear reads the output of a receiver every 20 ms.
 func hear(l *sound.Line, n int64) []int16 {
 	out := make([]int16, frame)
 	l.Picture(at(n), time.Time{}, at(n).Add(time.Second))
@@ -48,7 +48,7 @@ func hear(l *sound.Line, n int64) []int16 {
 	return out
 }
 
-// TestLossAndDisorder loses one packet in ten, swaps some, doubles some: the tone goes on.
+// TestLossAndDisorder loses one packet in ten, swaps some, doubles some: the tone continues.
 func TestLossAndDisorder(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	line := sound.NewLine(30*time.Second, 12)
@@ -82,12 +82,12 @@ func TestLossAndDisorder(t *testing.T) {
 	// No frame is missing.
 	body := heard[3*sound.Rate/2 : 19*sound.Rate]
 	for i := 0; i+frame <= len(body); i += frame {
-		// What is made up of a steady tone is much softer than the tone; it is not nothing.
+		// Concealment of a steady tone is much softer than the tone, but not silent.
 		require.Greater(t, rms(body[i:i+frame]), 500.0, "at %d ms", 1500+i/48)
 	}
 }
 
-// TestPause leaves out packets without a gap in the numbers, as DTX does: silence is heard, in its place.
+// TestPause leaves out packets without a gap in the sequence numbers, as DTX does: there is silence at that time.
 func TestPause(t *testing.T) {
 	line := sound.NewLine(30*time.Second, 12)
 	r, err := sound.NewReceiver(line)

@@ -65,7 +65,7 @@ func TestHide(t *testing.T) {
 	require.Contains(t, hidden, "@cam/x.cgi?user=")
 }
 
-// Whatever is typed, the password stays in.
+// No text of an address has its password.
 func FuzzParseAddress(f *testing.F) {
 	f.Add("rtsp", "admin", "hunter2", "cam:554/x?a=b")
 	f.Add("http", "a@b", "p#?%&", "[::1]/")

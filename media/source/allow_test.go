@@ -64,7 +64,7 @@ func TestAllow(t *testing.T) {
 	require.Equal(t, source.Allow{Public: true, LinkLocal: true}, a)
 }
 
-// What is judged is the address that is dialled, not the name, also after a redirect.
+// The dialled address is checked, not the name, also after a redirect.
 func TestClientChecksWhatItDials(t *testing.T) {
 	inside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	defer inside.Close()

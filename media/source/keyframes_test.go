@@ -11,8 +11,8 @@ import (
 )
 
 // watched plays pictures at 25 a second whose key frames are gop apart, with a
-// request each second; answer is how long after a request the next key frame
-// comes, 0 for never.
+// request each second; answer is the time from a request to its key frame, 0 for
+// never.
 func watched(tr *source.Tracker, began time.Time, from, to, gop, answer time.Duration, asks bool) (slow []time.Duration) {
 	const step = 40 * time.Millisecond
 	lastKey, due := from-gop, time.Duration(-1)
@@ -52,8 +52,8 @@ func TestSlowKeyFramesAreFound(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			began := time.Unix(1000, 0)
-			var told []source.Status
-			tr := source.NewTracker(began, func(s source.Status) { told = append(told, s) })
+			var reports []source.Status
+			tr := source.NewTracker(began, func(s source.Status) { reports = append(reports, s) })
 			slow := watched(tr, began, 0, 15*time.Second, tt.gop, tt.answer, tt.asks)
 			require.Equal(t, tt.slow, tr.Status().Slow)
 			if !tt.slow {
@@ -61,7 +61,7 @@ func TestSlowKeyFramesAreFound(t *testing.T) {
 				return
 			}
 			require.LessOrEqual(t, slow[0], 5*time.Second, "two requests, and two seconds after the first")
-			require.True(t, told[len(told)-1].Slow, "it was told")
+			require.True(t, reports[len(reports)-1].Slow, "reported")
 			require.InDelta(t, 25, tr.Status().FPS, 1)
 			require.InDelta(t, 25*5000*8, tr.Status().BitRate, 50_000)
 
@@ -81,8 +81,7 @@ func TestRatesAreZeroWhileNothingComes(t *testing.T) {
 	require.Zero(t, tr.Status().BitRate)
 }
 
-// Where packets were lost a key frame may have been among them: the camera is
-// judged only by times in which nothing was missing.
+// Lost packets may have been a key frame: only times without loss count for the camera.
 func TestLossIsNotHeldAgainstTheCamera(t *testing.T) {
 	each := func(every, from time.Duration) func(at time.Duration) bool {
 		return func(at time.Duration) bool { return at >= from && (at-from)%every == 0 }
@@ -106,8 +105,8 @@ func TestLossIsNotHeldAgainstTheCamera(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Unix(1000, 0)
-			var told []source.Status
-			tr := source.NewTracker(began, func(s source.Status) { told = append(told, s) })
+			var reports []source.Status
+			tr := source.NewTracker(began, func(s source.Status) { reports = append(reports, s) })
 			const step, length = 40 * time.Millisecond, 40 * time.Second
 			missing, gap := false, false
 			for at := time.Duration(0); at < length; at += step {
@@ -134,7 +133,7 @@ func TestLossIsNotHeldAgainstTheCamera(t *testing.T) {
 			require.Equal(t, tt.keyEvery, s.KeyEvery)
 			require.NotZero(t, s.Missing)
 			if tt.lossy {
-				require.True(t, told[len(told)-1].Lossy, "it was told")
+				require.True(t, reports[len(reports)-1].Lossy, "reported")
 				watched(tr, began, length, length+31*time.Second, time.Second, 0, true)
 				require.Equal(t, [2]bool{}, [2]bool{tr.Status().Slow, tr.Status().Lossy}, "the way is good again")
 			}

@@ -15,7 +15,7 @@ import (
 	"touchline/media/source"
 )
 
-// scripted is a source whose openings are played in order; the last one again and again.
+// scripted is a source with a script for each opening; the last one repeats.
 type scripted struct {
 	opened []time.Time
 	plays  []func(ctx context.Context, out source.Sink) error
@@ -44,7 +44,7 @@ func frames(n, w, h int, err error) func(context.Context, source.Sink) error {
 	}
 }
 
-// silence is a source that stays open and yields nothing.
+// silence is a source that stays open without frames.
 func silence(ctx context.Context, _ source.Sink) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -58,7 +58,7 @@ type run struct {
 	err    error
 }
 
-// supervise runs s for so long.
+// supervise runs s for a time.
 func supervise(t *testing.T, s source.Puller, d time.Duration, change func(*source.Options)) run {
 	t.Helper()
 	var r run
@@ -132,7 +132,7 @@ func TestSupervisorBacksOff(t *testing.T) {
 	})
 }
 
-// A camera that takes the connection and dies at once is not hammered.
+// A camera that closes each connection at once is retried with growing waits.
 func TestSupervisorDoesNotHammer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{plays: []func(context.Context, source.Sink) error{frames(1, 640, 360, errors.New("reset"))}}
@@ -202,8 +202,7 @@ func TestTrackerSeesBFrames(t *testing.T) {
 	require.True(t, tr.Status().Reordered)
 }
 
-// A panic of the source, or of what takes its pictures in whatever goroutine,
-// is the end of that source and of nothing else.
+// A panic of the source or its sink, on any goroutine, ends that source alone.
 func TestSupervisorGivesUpAfterAPanic(t *testing.T) {
 	elsewhere := func(ctx context.Context, out source.Sink) error {
 		go out.Frame(media.EncodedFrame{Codec: media.H264, KeyFrame: true}) // as a library's goroutine does

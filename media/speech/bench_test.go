@@ -12,7 +12,7 @@ import (
 	"touchline/media/speech"
 )
 
-// BenchmarkResampler is the cost of 20 ms of sound.
+// BenchmarkResampler measures 20 ms of sound.
 func BenchmarkResampler(b *testing.B) {
 	for _, rate := range []int{16000, 22050, 24000, 44100, 48000} {
 		b.Run(strconv.Itoa(rate), func(b *testing.B) {
@@ -28,7 +28,7 @@ func BenchmarkResampler(b *testing.B) {
 	}
 }
 
-// BenchmarkEncoder is the cost of 20 ms of the track; core-% is of one core in real time.
+// BenchmarkEncoder measures 20 ms of the track; core-% is of one core in real time.
 func BenchmarkEncoder(b *testing.B) {
 	speaking := flite(b, "The red team moves down the left side, looking for an opening near the box.")
 	for _, complexity := range []int{1, 5, 8, 9, 10} {

@@ -1,9 +1,9 @@
 package speech
 
-// Encoder lets a test put its own encoder in.
+// Encoder is the interface of encoders.
 type Encoder = encoder
 
-// NewWithEncoder makes a Writer that encodes by enc.
+// NewWithEncoder makes a Writer with an encoder.
 func NewWithEncoder(o Options, enc Encoder) (*Writer, error) { return newWriter(o, enc) }
 
 // Lookahead is the encoder's, in samples.

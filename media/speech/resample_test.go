@@ -40,8 +40,8 @@ func amplitude(s []int16, freq float64) float64 {
 	return 2 * math.Hypot(re, im) / sum
 }
 
-// residue is what is left when the best fitting sine of that frequency is
-// taken away: distortion and noise, RMS.
+// residue returns the RMS of distortion and noise: the rest without the best fitting
+// sine of that frequency.
 func residue(s []int16, freq float64) float64 {
 	var a, b float64
 	n := float64(len(s))
@@ -94,7 +94,7 @@ func TestResamplerQuality(t *testing.T) {
 			require.Greater(t, dB(amplitude(out, edge)/a), -4.0)
 		})
 	}
-	// Down: what 48 kHz cannot carry does not come back as another tone.
+	// Down: frequencies beyond 48 kHz sound do not alias.
 	out := convert(t, 96000, sine(96000, 96000, 30000, a))[9600:19200]
 	require.Less(t, dB(amplitude(out, 18000)/a), -75.0)
 }
@@ -139,7 +139,7 @@ func TestResamplerDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { out = r.Append(out[:0], in) }))
 }
 
-// FuzzResamplerChunks cuts a sound at arbitrary places: the output is the same to the bit.
+// FuzzResamplerChunks cuts a sound at arbitrary places: the output is identical.
 func FuzzResamplerChunks(f *testing.F) {
 	f.Add(uint8(0), []byte{1, 2, 3})
 	f.Add(uint8(1), []byte{255, 0, 0, 7, 31})

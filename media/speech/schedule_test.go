@@ -13,7 +13,7 @@ import (
 	"touchline/media/speech"
 )
 
-// loud makes a packet of every frame, so that the schedule can be read off.
+// loud makes a packet of every frame, to show the schedule.
 type loud struct{}
 
 func (loud) Encode(_ []int16, _ []byte) (int, error) { return 3, nil }

@@ -15,7 +15,7 @@ import (
 	"touchline/media"
 )
 
-// flite speaks a text by the real program, silence around it included.
+// flite returns the speech of a text by flite, with silence around it.
 func flite(tb testing.TB, text string) media.PCM {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "a.wav")
@@ -24,7 +24,7 @@ func flite(tb testing.TB, text string) media.PCM {
 	return wav(tb, path)
 }
 
-// espeak speaks a text by the real program.
+// espeak returns the speech of a text by espeak-ng.
 func espeak(tb testing.TB, text string) media.PCM {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "a.wav")
@@ -50,7 +50,7 @@ func TestTrimsRealVoices(t *testing.T) {
 	tests := []struct {
 		name string
 		pcm  media.PCM
-		// The silence around it by the program's own account.
+		// The silence around it.
 		before, after time.Duration
 	}{
 		{"flite", flite(t, "What a goal!"), 200 * time.Millisecond, 170 * time.Millisecond},
@@ -64,7 +64,7 @@ func TestTrimsRealVoices(t *testing.T) {
 			w := track(t, nil, out)
 			var h heard
 			u := w.NewUtterance(h.events())
-			// In pieces, as a program's pipe gives them.
+			// In pieces, as from a pipe.
 			var audible time.Duration
 			for part := range slices.Chunk(tt.pcm.Samples, 777) {
 				next, err := u.Write(media.PCM{Rate: tt.pcm.Rate, Samples: part})
@@ -86,7 +86,7 @@ func TestTrimsRealVoices(t *testing.T) {
 			require.InDelta(t, 0, h.onset.Sub(at).Seconds(), 0.002)
 			require.InDelta(t, total.Seconds(), h.end.Sub(h.onset).Seconds(), 0.001)
 
-			// The listener hears it there, as loud as it was.
+			// The listener hears it at that time, at the same level.
 			sound, from := listen(t, out.all())
 			on := onset(sound)
 			t.Log("heard off by", from.Add(samples(on)).Sub(at))

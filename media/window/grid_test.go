@@ -10,8 +10,8 @@ import (
 	"touchline/media/window"
 )
 
-// Samples and key frames of some seconds at 30 pictures a second, and how many of the access units a
-// decoder needs for the samples.
+// runGrid returns the samples at 30 pictures a second, how many are key frames, and how many access units a decoder
+// needs for them.
 func runGrid(fps float64, frames int, isKey func(n int) bool) (samples []int, onKey, needed int) {
 	var g window.Grid
 	held := 0
@@ -72,14 +72,14 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// Key frames that stop coming delay one sample by a quarter of the distance, no more.
+// Missing key frames delay one sample by at most a quarter of the interval.
 func TestGridWithoutItsKeyFrame(t *testing.T) {
 	t.Parallel()
 	samples, _, _ := runGrid(2, 150, func(n int) bool { return n == 0 || n == 31 || n == 62 })
 	require.Equal(t, []int{0, 15, 30, 45, 62, 77, 96, 107, 122, 137}, samples)
 }
 
-// A gap begins the grid anew, and no rate samples nothing.
+// A gap restarts the grid, and rate 0 selects no sample.
 func TestGridGap(t *testing.T) {
 	t.Parallel()
 	var g window.Grid

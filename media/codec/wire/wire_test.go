@@ -11,7 +11,7 @@ import (
 	"touchline/media/codec/wire"
 )
 
-// samples are one of each message, whole.
+// samples returns one message of each kind.
 func samples() map[wire.Kind][]byte {
 	pix := bytes.Repeat([]byte{1, 2, 3}, 6)
 	yuv := make([]byte, wire.I420.Bytes(3, 3))
@@ -32,7 +32,7 @@ func samples() map[wire.Kind][]byte {
 	}
 }
 
-// parse reads a body of any kind and writes it again.
+// parse parses a body of any kind and appends it again.
 func parse(m wire.Message) ([]byte, error) {
 	switch m.Kind {
 	case wire.KindHello:
@@ -115,7 +115,7 @@ func TestEveryShortBodyIsRefused(t *testing.T) {
 	}
 }
 
-// A length is believed only up to the bound of its kind, before any memory is taken for it.
+// A length beyond the bound of its kind is refused before memory is allocated.
 func TestAbsurdLengths(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -180,8 +180,8 @@ func TestValuesOutOfBounds(t *testing.T) {
 	}
 }
 
-// FuzzMessages reads any bytes as messages: never a panic, never a message
-// that is not the same when written again.
+// FuzzMessages parses any bytes as messages: without a panic, and a parsed message is the
+// same when written again.
 func FuzzMessages(f *testing.F) {
 	for _, msg := range samples() {
 		f.Add(msg)
@@ -201,7 +201,7 @@ func FuzzMessages(f *testing.F) {
 				continue
 			}
 			want := append(wire.AppendHead(nil, m.Kind, len(m.Body)), m.Body...)
-			// Booleans are any byte but 0; everything else is kept.
+			// A boolean is any byte but 0; all other fields are kept.
 			if m.Kind != wire.KindSetup && m.Kind != wire.KindEncoded {
 				require.Equal(t, want, out)
 			}

@@ -71,7 +71,7 @@ func TestG711BecomesOpus(t *testing.T) {
 			}
 			require.InDelta(t, 400, float64(crossings)/float64(samples)*48000, 15, "Hz")
 
-			// After a gap the time is the new one.
+			// After a gap the timestamp is the new one.
 			got = nil
 			g.Write(encode(t, mulaw, 320), start+80000, time.Unix(2, 0))
 			require.Len(t, got, 2)
@@ -96,7 +96,7 @@ func FuzzG711(f *testing.F) {
 	})
 }
 
-// TestWithoutFFmpeg: the error names what needs the program, and what to install.
+// TestWithoutFFmpeg: the error names the source and the package to install.
 func TestWithoutFFmpeg(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := audio.NewAAC(48000, time.Now, nil)

@@ -34,7 +34,7 @@ func TestClockTellsTheCapture(t *testing.T) {
 			require.WithinDuration(t, began.Add(after), o.Arrival, 7*time.Millisecond)
 		}
 
-		// A sender that counts anew is another stream: its clock is not known yet.
+		// A restarted timestamp is another stream with an unknown clock.
 		c.Packet(first+math.MaxInt32, began.Add(10*time.Second))
 		o = source.Opus{Timestamp: uint32(int64(first+math.MaxInt32) * 48000 / int64(rate))} //nolint:gosec // modulo 2^32
 		c.Stamp(&o)
@@ -43,7 +43,7 @@ func TestClockTellsTheCapture(t *testing.T) {
 	}
 }
 
-// TestClockAfterDays: sound that runs over a weekend keeps its times.
+// TestClockAfterDays: times stay exact over a weekend.
 func TestClockAfterDays(t *testing.T) {
 	for _, rate := range []int{8000, 44100, 48000} {
 		c := audio.NewClock(rate)

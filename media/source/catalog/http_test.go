@@ -17,7 +17,7 @@ import (
 	"touchline/media/source"
 )
 
-// The answer of an HTTP address tells what it is.
+// The response of an HTTP address selects the source.
 func TestHTTPAddressesShowThemselves(t *testing.T) {
 	encode := func(args ...string) []byte {
 		all := append([]string{"-v", "error", "-f", "lavfi", "-i", "testsrc2=size=160x120:rate=25", "-t", "2"}, args...)

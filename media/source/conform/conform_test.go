@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { codectest.Main(m) }
 
-// converter runs a Converter and keeps what comes out.
+// converter runs a Converter and keeps its output.
 type converter struct {
 	*conform.Converter
 	mu     sync.Mutex
@@ -80,7 +80,7 @@ func (c *converter) await(t *testing.T, n int) []media.EncodedFrame {
 	return c.got()
 }
 
-// units are the access units of a clip of 50 pictures.
+// units returns the access units of a clip of 50 pictures.
 func units(t *testing.T, args ...string) []media.EncodedFrame {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clip.mp4")
@@ -100,7 +100,7 @@ func units(t *testing.T, args ...string) []media.EncodedFrame {
 	return frames
 }
 
-// decodes counts what ffmpeg decodes of it.
+// decodes returns the number of pictures that ffmpeg decodes.
 func decodes(t *testing.T, frames []media.EncodedFrame) int {
 	t.Helper()
 	var stream bytes.Buffer
@@ -164,7 +164,7 @@ func TestH265(t *testing.T) {
 	}
 }
 
-// Nothing of a stream with B frames is lost: what came before they showed themselves is transcoded as well.
+// A stream with B frames has no loss: the pictures before the first one are transcoded as well.
 func TestBFrames(t *testing.T) {
 	in := units(t, "-c:v", "libx264", "-preset", "fast", "-bf", "2", "-pix_fmt", "yuv420p", "-g", "250")
 	var reasons []string
@@ -190,7 +190,7 @@ func TestBFrames(t *testing.T) {
 	}
 	require.Equal(t, len(out), decodes(t, out))
 
-	// From then on it is known.
+	// From then on B frames are expected.
 	in[0].Epoch = 7
 	c.Frame(in[0])
 	c.Frame(func() media.EncodedFrame { f := in[1]; f.Epoch = 7; return f }())
@@ -220,7 +220,7 @@ func TestDeepColour(t *testing.T) {
 	require.Equal(t, len(in), decodes(t, out))
 }
 
-// JPEG pictures of two sizes, one after another.
+// JPEG pictures of two sizes.
 func TestJPEG(t *testing.T) {
 	c := start(t, nil)
 	send := func(n, w, h int, epoch uint32) {

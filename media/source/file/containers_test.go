@@ -51,7 +51,7 @@ func FuzzIVF(f *testing.F) {
 	})
 }
 
-// Whatever a playlist says, ffmpeg reads it, and the clip comes to its end soon after it is called off.
+// ffmpeg reads any playlist, and the clip ends soon after it is cancelled.
 func TestStrangersPlaylists(t *testing.T) {
 	t.Parallel()
 	seed := tiny(t, "-c:v", "libx264", "-preset", "ultrafast", "-f", "mpegts")

@@ -15,8 +15,7 @@ import (
 	"touchline/media/source/file"
 )
 
-// TestTransportStreamAfterDays: neither the 33 bits of its clock nor the length of
-// a stream make a picture's time wrong.
+// TestTransportStreamAfterDays: times stay exact beyond the 33 bits of the clock.
 func TestTransportStreamAfterDays(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

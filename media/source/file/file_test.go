@@ -42,7 +42,7 @@ func make2s(t *testing.T, name string, args ...string) string {
 
 var x264 = []string{"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "25"}
 
-// play plays until n pictures came or the clip ended.
+// play plays n pictures or until the clip ends.
 func play(t *testing.T, address string, n int, change func(*file.Options)) (frames []media.EncodedFrame, at []time.Time, err error) {
 	t.Helper()
 	a, err := source.ParseAddress(address)
@@ -65,12 +65,12 @@ func play(t *testing.T, address string, n int, change func(*file.Options)) (fram
 	return frames, at, err
 }
 
-// TestContainersAndCodecs plays what the containers carry. Its sound is in step
-// with its picture: what the coders put in front (priming) is not there.
+// TestContainersAndCodecs plays each container. Its sound is in sync with its picture,
+// without the priming of the encoders.
 func TestContainersAndCodecs(t *testing.T) {
 	aac, libopus, mp3, vorbis := []string{"-c:a", "aac"}, []string{"-c:a", "libopus"}, []string{"-c:a", "libmp3lame"}, []string{"-c:a", "libvorbis"}
 	mjpeg, mpeg4 := []string{"-c:v", "mjpeg", "-q:v", "5", "-pix_fmt", "yuvj420p"}, []string{"-c:v", "mpeg4", "-q:v", "5"}
-	// The ffmpeg that made the clip puts the Opus of Matroska this much too early: it counts the pre-skip twice.
+	// ffmpeg writes Opus to Matroska this much too early: it counts the pre-skip twice.
 	const twice = -6500 * time.Microsecond
 	tests := []struct {
 		name  string
@@ -130,8 +130,8 @@ func TestContainersAndCodecs(t *testing.T) {
 	}
 }
 
-// TestLoopGoesOn: the first picture of the next run follows the last one by one
-// frame interval, however much longer the sound of the file is than its picture.
+// TestLoopGoesOn: the first picture of the next run follows the last one by one frame
+// interval, also if the sound of the file is longer than its picture.
 func TestLoopGoesOn(t *testing.T) {
 	t.Parallel()
 	sound := []string{"-f", "lavfi", "-i", "sine=f=440:r=48000:d=0.9", "-c:a", "aac"}
@@ -199,14 +199,14 @@ func TestFilesThatAreRefused(t *testing.T) {
 	require.NoError(t, os.WriteFile(text, []byte("no video"), 0o600))
 	_, _, err = play(t, text, 0, nil)
 	require.True(t, source.IsPermanent(err), err)
-	// A playlist on disk reaches nothing but files.
+	// A playlist on disk opens only files.
 	list := filepath.Join(t.TempDir(), "x.m3u8")
 	require.NoError(t, os.WriteFile(list, []byte("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nhttp://169.254.169.254/x.ts\n#EXT-X-ENDLIST\n"), 0o600))
 	_, _, err = play(t, list, 0, nil)
 	require.Error(t, err)
 }
 
-// web serves a folder as somebody else's server, with a password.
+// web serves a folder as a remote server with a password.
 func web(t *testing.T, dir string, asked *atomic.Int64) *httptest.Server {
 	t.Helper()
 	files := http.FileServer(http.Dir(dir))
@@ -256,7 +256,7 @@ func TestHTTP(t *testing.T) {
 	require.NotContains(t, err.Error(), "p@ss")
 }
 
-// A server with a certificate of its own.
+// A server with a self-signed certificate.
 func TestHTTPS(t *testing.T) {
 	t.Parallel()
 	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)
@@ -299,7 +299,7 @@ func TestHLS(t *testing.T) {
 	require.InDelta(t, 124*0.04, at[124].Sub(at[0]).Seconds(), 0.5)
 }
 
-// The password is on no command line, where everybody on the machine could read it.
+// The password is on no command line, which all users of the machine can read.
 func TestPasswordIsOnNoCommandLine(t *testing.T) {
 	t.Parallel()
 	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)

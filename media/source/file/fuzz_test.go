@@ -16,7 +16,7 @@ func FuzzProbe(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, b []byte) { _ = file.ReadProbe(b) })
 }
 
-// playlists of strangers: a good one, one that names itself, and two that want what they are not to get.
+// playlists: a good one, a recursive one, and two with forbidden addresses.
 func playlists() []string {
 	return []string{
 		"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nseg.ts\n#EXT-X-ENDLIST\n",
@@ -26,8 +26,8 @@ func playlists() []string {
 	}
 }
 
-// FuzzPlaylist follows every address in a playlist, as ffmpeg would, through what is ours of the way: the
-// proxy. The stream's password and key go to its own server only, and ffmpeg never learns them.
+// FuzzPlaylist follows every address in a playlist through the proxy, as ffmpeg does. Only the stream's server
+// receives its password and key, and ffmpeg does not.
 func FuzzPlaylist(f *testing.F) {
 	for _, list := range playlists() {
 		f.Add(list)

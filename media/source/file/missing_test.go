@@ -11,7 +11,7 @@ import (
 	"touchline/media/source/file"
 )
 
-// TestWithoutFFmpeg: the error names what needs the program, and what to install.
+// TestWithoutFFmpeg: the error names the source and the package to install.
 func TestWithoutFFmpeg(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for want, a := range map[string]source.Address{

@@ -16,13 +16,13 @@ import (
 	"touchline/media/source/file"
 )
 
-// beeps is a sound with the beginning of a beep at every second, silent before the first.
+// beeps is a sound with a beep at every second, silent before the first.
 var beeps = []string{"-f", "lavfi", "-i", "aevalsrc='if(gte(t,0.9)*lt(mod(t,1),0.1),0.6*sin(2*PI*1000*t),0)':s=48000:d=2"}
 
-// opusDelay is how much later sound comes out of encoder and decoder than its timestamp says, in samples.
+// opusDelay is the delay of encoder and decoder together, in samples.
 const opusDelay = 312
 
-// listened is what came of a clip.
+// listened is the output of a clip.
 type listened struct {
 	frames  []media.EncodedFrame
 	offsets []time.Duration // by how much each beep is later than its picture
@@ -30,7 +30,7 @@ type listened struct {
 	gaps    int // packets that do not follow the one before
 }
 
-// inStep is how far sound and picture may be apart.
+// inStep bounds the offset between sound and picture.
 const inStep = 10 * time.Millisecond
 
 func (l listened) inStep(t *testing.T) {
@@ -41,8 +41,8 @@ func (l listened) inStep(t *testing.T) {
 	}
 }
 
-// listen plays a clip until it ends, or until most pictures came, and looks for
-// the beeps. Each belongs to a picture whose number is a multiple of 25.
+// listen plays a clip to its end, or for most pictures, and detects the beeps. Each
+// belongs to a picture whose number is a multiple of 25.
 func listen(t *testing.T, path string, most int, change func(*file.Options)) listened {
 	t.Helper()
 	a, err := source.ParseAddress(path)
@@ -114,13 +114,13 @@ var (
 	x265 = []string{"-c:v", "libx265", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-x265-params", "bframes=0:log-level=none:pools=1"}
 )
 
-// with is a clip's arguments: beeps, the codec of the sound, that of the picture.
+// with returns a clip's arguments: beeps, audio codec, video codec.
 func with(sound []string, video []string) []string {
 	return slices.Concat(beeps, sound, video, []string{"-t", "2"})
 }
 
-// TestSoundGoesOnWithItsPicture plays over and over, and from the middle: also
-// from between two key frames, where pictures of before come first.
+// TestSoundGoesOnWithItsPicture plays a loop, and from the middle, also from between
+// two key frames, where earlier pictures come first.
 func TestSoundGoesOnWithItsPicture(t *testing.T) {
 	for _, video := range [][]string{vp8, x264} {
 		path := make2s(t, "clip.mkv", with([]string{"-c:a", "libvorbis"}, video)...)

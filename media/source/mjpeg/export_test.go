@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// Pictures are all that are found.
+// Pictures returns all pictures found.
 func Pictures(r io.Reader) (out [][]byte) {
 	s := newScanner(r)
 	for {
@@ -18,7 +18,7 @@ func Pictures(r io.Reader) (out [][]byte) {
 	}
 }
 
-// Sign answers a challenge for admin and hunter2, "" if it is none.
+// Sign answers a challenge for admin and hunter2, "" for none.
 func Sign(challenge string) string {
 	d := readChallenge([]string{challenge})
 	u := &url.URL{Scheme: "http", Host: "x", User: url.UserPassword("admin", "hunter2")}

@@ -19,7 +19,7 @@ import (
 	"touchline/media/source/mjpeg"
 )
 
-// ffmpeg as the camera, and its return after it was off.
+// ffmpeg is the camera, which is switched off and on.
 func TestFFmpegComesBack(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ func picture(n, w, h int) []byte {
 	return b.Bytes()
 }
 
-// withThumbnail puts an EXIF segment with a whole JPEG into a picture.
+// withThumbnail adds an EXIF segment with a JPEG to a picture.
 func withThumbnail(p []byte) []byte {
 	body := append([]byte("Exif\x00\x00"), picture(99, 32, 32)...)
 	n := len(body) + 2
@@ -76,7 +76,7 @@ func pull(t *testing.T, address string, n int, change func(*mjpeg.Options)) (fra
 	return frames, err
 }
 
-// Cameras as they are: right and wrong boundaries, lengths and ends.
+// Cameras have right and wrong boundaries, lengths and ends.
 func TestCameras(t *testing.T) {
 	tests := []struct {
 		name, kind string
@@ -208,7 +208,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-// digestServer checks answers as RFC 7616 writes them.
+// digestServer checks answers by RFC 7616.
 func digestServer(t *testing.T, challenge string, sum func() hash.Hash) *httptest.Server {
 	t.Helper()
 	value := func(header, name string) string {
@@ -276,7 +276,7 @@ func TestAuthentication(t *testing.T) {
 	require.ErrorIs(t, err, errEnough)
 }
 
-// endless is the start of a picture and then markers without a length, for ever.
+// endless is the start of a picture and then endless markers without a length.
 type endless struct{ n, most int }
 
 func (e *endless) Read(b []byte) (int, error) {
@@ -293,7 +293,7 @@ func (e *endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestMarkersAreBounded: a picture that is nothing but markers counts against the bound.
+// TestMarkersAreBounded: a picture of markers alone is bounded.
 func TestMarkersAreBounded(t *testing.T) {
 	t.Parallel()
 	e := &endless{most: 64 << 20}

@@ -15,7 +15,7 @@ import (
 	"touchline/media/source/rtsp"
 )
 
-// TestJPEGAfterDays: a camera with MJPEG that runs over a weekend keeps its times.
+// TestJPEGAfterDays: the times of MJPEG stay exact over a weekend.
 func TestJPEGAfterDays(t *testing.T) {
 	t.Parallel()
 	var picture bytes.Buffer

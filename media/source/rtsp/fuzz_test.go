@@ -56,7 +56,7 @@ func FuzzPackets(f *testing.F) {
 	})
 }
 
-// latmElement is one access unit with its configuration in front (ISO 14496-3, table 1.41).
+// latmElement is one access unit after its configuration (ISO 14496-3, table 1.41).
 func latmElement(tb testing.TB) []byte {
 	tb.Helper()
 	b, err := mpeg4audio.AudioMuxElement{
@@ -72,7 +72,7 @@ func latmElement(tb testing.TB) []byte {
 	return b
 }
 
-// The configuration may come in the stream alone, before the first access unit or later.
+// The configuration may be in the stream only, before the first access unit or later.
 func TestLATMInBand(t *testing.T) {
 	whole := latmElement(t)
 	packet := func(seq uint16, marker bool, payload []byte) *rtp.Packet {
@@ -88,7 +88,7 @@ func TestLATMInBand(t *testing.T) {
 	require.Equal(t, 2, n)
 }
 
-// FuzzLATM reads what a camera sends as its sound.
+// FuzzLATM parses the sound of a camera.
 func FuzzLATM(f *testing.F) {
 	f.Add(latmElement(f), true)
 	f.Add([]byte{4, 1, 2, 3, 4}, false)
@@ -106,7 +106,7 @@ func FuzzLATM(f *testing.F) {
 	})
 }
 
-// FuzzSDP reads what a camera says about itself.
+// FuzzSDP parses the SDP of a camera.
 func FuzzSDP(f *testing.F) {
 	f.Add([]byte("v=0\r\no=- 0 0 IN IP4 1.2.3.4\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n" +
 		"a=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0IAKeKQFAe2AtwEBAaQeJEV,aM48gA==\r\na=control:trackID=0\r\n"))

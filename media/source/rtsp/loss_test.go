@@ -20,9 +20,9 @@ import (
 	"touchline/media/source/rtsp"
 )
 
-// A camera over UDP with a key frame each second, of which most are hit by
-// loss: the pictures' key frames come 4 s apart, and it is the way that is named,
-// not the camera. The camera's own setting is named when nothing is lost.
+// A camera over UDP with a key frame each second, most of them lost: its key frames come
+// 4 s apart, and the status reports loss, not a slow camera. Without loss it reports
+// the camera.
 func TestLossOverUDP(t *testing.T) {
 	const step, length = 40 * time.Millisecond, 16 * time.Second
 	for _, tt := range []struct {
@@ -39,7 +39,7 @@ func TestLossOverUDP(t *testing.T) {
 			write := c.publish(t, &format.VP8{PayloadTyp: 96})
 			u, err := url.Parse(c.url())
 			require.NoError(t, err)
-			// The clock goes with the pictures, so that the test takes no time.
+			// The clock follows the pictures, so that the test takes no time.
 			began := time.Unix(1000, 0)
 			var clock, received atomic.Int64
 			now := func() time.Time { return began.Add(time.Duration(clock.Load())) }
@@ -68,7 +68,7 @@ func TestLossOverUDP(t *testing.T) {
 
 			packetizer := rtp.NewPacketizer(300, 96, 7, &codecs.VP8Payloader{}, rtp.NewRandomSequencer(), 90000)
 			send := func(key, lose bool) (sent int64) {
-				// A frame's header (RFC 6386 section 9.1) and rubbish, in eight packets.
+				// A frame's header (RFC 6386 section 9.1) and random data, in eight packets.
 				head := []byte{0x11, 0, 0}
 				if key {
 					head = []byte{0x10, 0, 0, 0x9d, 1, 0x2a, 64, 0, 64, 0}
@@ -87,7 +87,7 @@ func TestLossOverUDP(t *testing.T) {
 				send(true, false)
 				return keys.Load() > 0
 			}, 20*time.Second, 50*time.Millisecond, "the first key frame")
-			// Behind a gap the library holds packets back, 64 at most, for the missing one to come.
+			// After a gap the library holds up to 64 packets until the missing one comes.
 			held := int64(0)
 			if tt.lose {
 				held = 70

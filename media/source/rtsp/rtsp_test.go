@@ -30,7 +30,7 @@ import (
 
 var errEnough = errors.New("enough pictures")
 
-// pull opens a camera until it has n pictures.
+// pull opens a camera for n pictures.
 func pull(t *testing.T, address string, n int, change func(*rtsp.Options)) (frames []media.EncodedFrame, sounds int, err error) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -62,7 +62,7 @@ var x264 = []string{
 	"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-g", "25", "-b:v", "300k",
 }
 
-// decodes has ffmpeg decode what came, and returns the number of pictures.
+// decodes returns the number of pictures that ffmpeg decodes.
 func decodes(t *testing.T, kind string, frames []media.EncodedFrame) int {
 	t.Helper()
 	var stream bytes.Buffer
@@ -212,7 +212,7 @@ func TestTransports(t *testing.T) {
 			defer close(done)
 			packetizer := rtp.NewPacketizer(1200, 96, 7, &codecs.VP8Payloader{}, rtp.NewRandomSequencer(), 90000)
 			for {
-				// The smallest key frame there is: its header (RFC 6386 section 9.1) and rubbish.
+				// The smallest key frame: its header (RFC 6386 section 9.1) and random data.
 				for _, p := range packetizer.Packetize([]byte{0x10, 0, 0, 0x9d, 1, 0x2a, 64, 0, 64, 0, 1, 2, 3}, 3000) {
 					write(p)
 				}
@@ -242,7 +242,7 @@ func TestOpusIsForwarded(t *testing.T) {
 	require.Greater(t, sounds, 20)
 }
 
-// The sound of IP cameras is G.711 or AAC: it comes as Opus.
+// The sound of IP cameras, G.711 or AAC, is transcoded to Opus.
 func TestSoundBecomesOpus(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
@@ -350,7 +350,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A camera that was off is live again within three seconds of its return, the wait for its key frame included.
+// A camera that was off is live within three seconds of its return, including the wait for a key frame.
 func TestCameraComesBack(t *testing.T) {
 	t.Parallel()
 	c := newCamera(t, cameraOptions{})
@@ -395,8 +395,8 @@ func TestCameraComesBack(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// The library calls back from goroutines of its own: a panic there is an error
-// of Pull, which still lets go of everything.
+// A panic in a callback, on a library's goroutine, is an error of Pull, which releases
+// everything.
 func TestCrashIsAnError(t *testing.T) {
 	c := newCamera(t, cameraOptions{})
 	c.film(t, x264...)

@@ -28,7 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// camera is an RTSP server whose picture ffmpeg, or the test, sends into it.
+// camera is an RTSP server; ffmpeg or the test sends its picture.
 type camera struct {
 	server         *gortsplib.Server
 	user, password string
@@ -123,7 +123,7 @@ func (c *camera) url() string {
 	return scheme + "://" + who + c.server.RTSPAddress + "/cam"
 }
 
-// film has ffmpeg send a test picture until the returned function is called.
+// film sends a test picture with ffmpeg until the returned function is called.
 func (c *camera) film(t *testing.T, args ...string) (stop func()) {
 	t.Helper()
 	all := append([]string{
@@ -167,7 +167,7 @@ func (c *camera) current() *gortsplib.ServerStream {
 	return c.stream
 }
 
-// OnSessionClose is part of the library's handler.
+// OnSessionClose implements the library's handler.
 func (c *camera) OnSessionClose(ctx *gortsplib.ServerHandlerOnSessionCloseCtx) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +177,7 @@ func (c *camera) OnSessionClose(ctx *gortsplib.ServerHandlerOnSessionCloseCtx) {
 	}
 }
 
-// OnDescribe is part of the library's handler.
+// OnDescribe implements the library's handler.
 func (c *camera) OnDescribe(ctx *gortsplib.ServerHandlerOnDescribeCtx) (*base.Response, *gortsplib.ServerStream, error) {
 	switch {
 	case c.redirect != "":
@@ -190,7 +190,7 @@ func (c *camera) OnDescribe(ctx *gortsplib.ServerHandlerOnDescribeCtx) (*base.Re
 	return &base.Response{StatusCode: base.StatusOK}, c.current(), nil
 }
 
-// OnAnnounce is part of the library's handler.
+// OnAnnounce implements the library's handler.
 func (c *camera) OnAnnounce(ctx *gortsplib.ServerHandlerOnAnnounceCtx) (*base.Response, error) {
 	stream := &gortsplib.ServerStream{Server: c.server, Desc: ctx.Description}
 	if err := stream.Initialize(); err != nil {
@@ -202,7 +202,7 @@ func (c *camera) OnAnnounce(ctx *gortsplib.ServerHandlerOnAnnounceCtx) (*base.Re
 	return &base.Response{StatusCode: base.StatusOK}, nil
 }
 
-// OnSetup is part of the library's handler.
+// OnSetup implements the library's handler.
 func (c *camera) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Response, *gortsplib.ServerStream, error) {
 	if ctx.Session.State() == gortsplib.ServerSessionStatePreRecord {
 		return &base.Response{StatusCode: base.StatusOK}, nil, nil
@@ -225,12 +225,12 @@ func (c *camera) OnSetup(ctx *gortsplib.ServerHandlerOnSetupCtx) (*base.Response
 	return &base.Response{StatusCode: base.StatusOK}, c.stream, nil
 }
 
-// OnPlay is part of the library's handler.
+// OnPlay implements the library's handler.
 func (c *camera) OnPlay(*gortsplib.ServerHandlerOnPlayCtx) (*base.Response, error) {
 	return &base.Response{StatusCode: base.StatusOK}, nil
 }
 
-// OnRecord is part of the library's handler.
+// OnRecord implements the library's handler.
 func (c *camera) OnRecord(ctx *gortsplib.ServerHandlerOnRecordCtx) (*base.Response, error) {
 	stream := c.current()
 	ctx.Session.OnPacketRTPAny(func(m *description.Media, _ format.Format, p *rtp.Packet) { _ = stream.WritePacketRTP(m, p) })

@@ -24,8 +24,8 @@ import (
 	"touchline/media/source/rtsp"
 )
 
-// A camera's sound comes later than its picture, and AAC later still, by what coders hold back. By the sender reports
-// it is in step again, with what AAC's encoder puts in front taken into account.
+// A camera's sound comes later than its picture, AAC even later by the coders' delay. Sender reports bring it in sync,
+// including the priming of the AAC encoder.
 func TestAACIsInStep(t *testing.T) {
 	for _, tt := range []struct {
 		name, rate string
@@ -35,9 +35,9 @@ func TestAACIsInStep(t *testing.T) {
 			t.Parallel()
 			b := &beeper{camera: newCamera(t, cameraOptions{}), units: beepingAAC(t, tt.rate), began: time.Now()}
 			b.serve(t, tt.latm)
-			told, handed := b.listen(t)
-			t.Log("sound later than its picture as it was handed on", handed, "by sender reports", told)
-			for _, off := range told {
+			reported, handed := b.listen(t)
+			t.Log("delay of the sound by arrival", handed, "by sender reports", reported)
+			for _, off := range reported {
 				require.Less(t, off.Abs(), 10*time.Millisecond)
 			}
 		})
@@ -55,7 +55,7 @@ func beepingAAC(t *testing.T, rate string) mpeg4audio.ADTSPackets {
 	return units
 }
 
-// beeper is a camera with a picture each 40 ms whose sound is sent late, and whose clock is wrong by an hour.
+// beeper is a camera with a picture each 40 ms, late sound and a clock that is wrong by an hour.
 type beeper struct {
 	*camera
 
@@ -67,11 +67,11 @@ type beeper struct {
 }
 
 const (
-	// soundLate is how much later than its picture the sound is sent.
+	// soundLate is the delay of the sound after its picture.
 	soundLate = 200 * time.Millisecond
-	// priming is what ffmpeg's AAC encoder puts in front, in samples.
+	// priming of ffmpeg's AAC encoder, in samples.
 	priming = 1024
-	// opusDelay is how much later sound comes out of encoder and decoder of Opus than its timestamp says.
+	// opusDelay is the delay of Opus encoder and decoder together.
 	opusDelay = 312 * time.Second / 48000
 )
 
@@ -112,7 +112,7 @@ func (b *beeper) serve(t *testing.T, latm bool) {
 			}
 			now := time.Since(b.began)
 			for ; pictured <= now; pictured += 40 * time.Millisecond {
-				// The smallest key frame there is: its header (RFC 6386 section 9.1) and rubbish.
+				// The smallest key frame: its header (RFC 6386 section 9.1) and random data.
 				for _, p := range pictures.Packetize([]byte{0x10, 0, 0, 0x9d, 1, 0x2a, 64, 0, 64, 0, 1, 2, 3}, 3600) {
 					_ = stream.WritePacketRTPWithNTP(b.video, p, b.clock().Add(pictured))
 				}
@@ -137,8 +137,8 @@ func (b *beeper) serve(t *testing.T, latm bool) {
 	})
 }
 
-// listen tells by how much four beeps are later than their pictures: by sender reports, and as they were handed on.
-func (b *beeper) listen(t *testing.T) (told, handed []time.Duration) {
+// listen returns the delays of four beeps after their pictures: by sender reports, and by arrival.
+func (b *beeper) listen(t *testing.T) (reported, handed []time.Duration) {
 	t.Helper()
 	a, err := source.ParseAddress(b.url())
 	require.NoError(t, err)
@@ -170,14 +170,14 @@ func (b *beeper) listen(t *testing.T) (told, handed []time.Duration) {
 			}
 			if quiet > 48*300 && lag != 0 && !o.NTP.IsZero() {
 				at := time.Duration(i)*time.Second/48000 - opusDelay
-				told, handed = append(told, later(o.NTP.Add(at))), append(handed, later(o.Received.Add(at-lag)))
+				reported, handed = append(reported, later(o.NTP.Add(at))), append(handed, later(o.Received.Add(at-lag)))
 			}
 			quiet = 0
 		}
-		if len(told) == 4 {
+		if len(reported) == 4 {
 			enough(errEnough)
 		}
 	}})
 	require.ErrorIs(t, err, errEnough)
-	return told, handed
+	return reported, handed
 }

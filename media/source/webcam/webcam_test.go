@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { codectest.Main(m) }
 
-// fake is a camera of odd habits, behind the library's driver interface.
+// fake implements the library's driver interface with unusual behaviour.
 type fake struct {
 	modes  []prop.Media
 	img    func(p prop.Media) image.Image

@@ -13,8 +13,8 @@ import (
 	"touchline/media/signaling/signalingtest"
 )
 
-// RFC 9725 sections 4.2 and 4.3.3: a sender that is cut off has its session ended
-// when its consent has run out (RFC 7675), long before the bound on silence.
+// RFC 9725 sections 4.2 and 4.3.3: the session of a disconnected sender ends when
+// its consent expires (RFC 7675), long before the bound on silence.
 func TestConsent(t *testing.T) {
 	t.Parallel()
 	srv := start(t, nil)

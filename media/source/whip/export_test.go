@@ -8,7 +8,7 @@ import (
 	"touchline/media/signaling"
 )
 
-// RemoteCandidates are the sender's addresses that are tried, one entry for each candidate.
+// RemoteCandidates returns the sender's addresses that are checked, one for each candidate.
 func (x *Session) RemoteCandidates() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, s := range x.PC.GetStats() {
@@ -19,7 +19,7 @@ func (x *Session) RemoteCandidates() []netip.AddrPort {
 	return out
 }
 
-// CheckOffer and CheckFragment read what strangers send.
+// CheckOffer parses an untrusted offer.
 func CheckOffer(text string) error {
 	o, err := readOffer(text)
 	if err != nil {
@@ -38,7 +38,7 @@ func CheckOffer(text string) error {
 	return err
 }
 
-// CheckFragment reads the body of a PATCH.
+// CheckFragment parses the untrusted body of a PATCH.
 func CheckFragment(body []byte) (ufrag, pwd string, candidates int, err error) {
 	f, err := signaling.ReadFragment(body)
 	return f.Ufrag, f.Pwd, len(f.Candidates), err

@@ -46,14 +46,14 @@ func TestAnswer(t *testing.T) {
 	require.Contains(t, body, "a=candidate:", "nothing is trickled to the sender")
 	require.Contains(t, body, "a=end-of-candidates")
 
-	// Two sessions have nothing in common.
+	// Two sessions have different URLs and entity-tags.
 	again, _ := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
 	require.Equal(t, http.StatusCreated, again.StatusCode)
 	require.NotEqual(t, resp.Header.Get("Location"), again.Header.Get("Location"))
 	require.NotEqual(t, resp.Header.Get("ETag"), again.Header.Get("ETag"))
 }
 
-// What cannot be taken as a whole is refused as a whole.
+// An offer is accepted or refused as a whole.
 func TestOffersThatAreRefused(t *testing.T) {
 	srv := start(t, nil)
 	_, good := newSender(t, senderOptions{codec: h264, sound: true})
@@ -152,7 +152,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	require.Len(t, srv.Sessions(), 1, "none of it hurt the session")
 }
 
-// The same key in other places: without the word Bearer, in the URL, in another case.
+// The same key without the word Bearer, in the URL, and in lower case.
 func TestTokens(t *testing.T) {
 	srv := start(t, nil)
 	_, offer := newSender(t, senderOptions{codec: h264})
@@ -243,8 +243,7 @@ func TestBadOptions(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Candidates that point to where no sender may be are not tried: a server that is reached on this machine only has
-// nothing to send to its network.
+// Candidates outside the allowed networks are ignored: a server on loopback sends nothing to its network.
 func TestRemoteAddressesAreJudged(t *testing.T) {
 	srv := start(t, nil)
 	_, offer := newSender(t, senderOptions{codec: h264})
@@ -265,7 +264,7 @@ func TestRemoteAddressesAreJudged(t *testing.T) {
 	require.Eventually(t, func() bool { return len(p.session.RemoteCandidates()) > 0 }, 5*time.Second, time.Millisecond)
 }
 
-// A session reaches out to a few addresses only, however often it is asked to, and in however many ways they are written.
+// A session sends checks to a bounded number of addresses, for any number and notation of candidates.
 func TestCandidatesAreBounded(t *testing.T) {
 	srv := start(t, nil)
 	_, offer := newSender(t, senderOptions{codec: h264})

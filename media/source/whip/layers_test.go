@@ -9,7 +9,7 @@ import (
 	"github.com/pion/webrtc/v4"
 )
 
-// sendLayers sends each layer with the header extensions that tell them apart.
+// sendLayers sends each layer with the header extensions that identify it.
 func sendLayers(stop <-chan struct{}, sender *webrtc.RTPSender, layers map[*webrtc.TrackLocalStaticRTP][][]byte) {
 	var mid, rid uint8
 	for _, e := range sender.GetParameters().HeaderExtensions {

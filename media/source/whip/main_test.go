@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const goodKey = "stream-key-one"
 
-// server is a WHIP server whose places the test looks into.
+// server is a WHIP server with recorded places.
 type server struct {
 	*whip.Server
 	url string // of the HTTP server
@@ -40,7 +40,7 @@ type server struct {
 	opened chan *place
 }
 
-// place keeps what came.
+// place records its input.
 type place struct {
 	session *whip.Session
 	frames  chan media.EncodedFrame
@@ -122,7 +122,7 @@ func (s *server) request(t *testing.T, method, path, body string, headers ...str
 	return resp, string(got)
 }
 
-// sender is a WHIP client as some program is one.
+// sender is a WHIP client.
 type sender struct {
 	pc       *webrtc.PeerConnection
 	video    *webrtc.TrackLocalStaticSample
@@ -139,7 +139,7 @@ type sender struct {
 	once     sync.Once
 }
 
-// senderOptions say in what a sender is special.
+// senderOptions configure a sender.
 type senderOptions struct {
 	codec   webrtc.RTPCodecCapability
 	payload webrtc.PayloadType
@@ -158,7 +158,7 @@ var (
 	}
 )
 
-// newSender makes the sender's side and its offer.
+// newSender makes a sender and its offer.
 func newSender(t *testing.T, o senderOptions) (*sender, string) {
 	t.Helper()
 	m := &webrtc.MediaEngine{}
@@ -235,11 +235,11 @@ func (s *sender) close() {
 		close(s.stop)
 		_ = s.pc.GracefulClose()
 		s.wg.Wait()
-		s.pc, s.video, s.audio = nil, nil, nil // the test's list of things to close keeps s
+		s.pc, s.video, s.audio = nil, nil, nil // t.Cleanup keeps s
 	})
 }
 
-// connect posts the offer and takes the answer.
+// connect posts the offer and applies the answer.
 func (s *server) connect(t *testing.T, o senderOptions) *sender {
 	t.Helper()
 	x, offer := newSender(t, o)
@@ -262,7 +262,7 @@ func (s *server) connect(t *testing.T, o senderOptions) *sender {
 	return x
 }
 
-// play sends units again and again, 50 a second, until the sender closes.
+// play sends units in a loop, 50 a second, until the sender closes.
 func (s *sender) play(units [][]byte) {
 	s.wg.Go(func() {
 		tick := time.NewTicker(20 * time.Millisecond)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Offers of programs: those of ffmpeg 9, GStreamer (webrtcbin and whipclientsink),
-// simple-whip-client, aiortc and Firefox were taken down, those of OBS and ffmpeg 8 are written as their sources write them.
+// Offers of programs: recorded from ffmpeg 9, GStreamer (webrtcbin and whipclientsink),
+// simple-whip-client, aiortc and Firefox; written after the source code for OBS and ffmpeg 8.
 func TestOffersOfPrograms(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.sdp")
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestOffersOfPrograms(t *testing.T) {
 				require.Equal(t, strings.Contains(strings.ToLower(string(offer)), codec), strings.Contains(strings.ToLower(answer), codec), codec)
 			}
 			require.Less(t, len(answer), 8192)
-			require.Contains(t, answer, "a=setup:active", "we begin with DTLS, which all of them bear")
+			require.Contains(t, answer, "a=setup:active", "the server begins DTLS, which all of them support")
 		})
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"touchline/media/signaling/signalingtest"
 )
 
-// fragmentOf is the ICE side of an offer, as RFC 8840 writes it.
+// fragmentOf returns the ICE attributes of an offer (RFC 8840).
 func fragmentOf(offer string, candidates bool) string {
 	var b strings.Builder
 	b.WriteString("a=group:BUNDLE 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96\r\na=mid:0\r\n")
@@ -43,7 +43,7 @@ func TestTrickle(t *testing.T) {
 	resp, answer := srv.request(t, http.MethodPost, "/whip/match", offer, bearer...)
 	require.Equal(t, http.StatusCreated, resp.StatusCode)
 	location, etag := resp.Header.Get("Location"), resp.Header.Get("ETag")
-	// The sender hears nothing of our candidates, so that only its own can connect us.
+	// The server's candidates are removed, so that only the sender's connect.
 	deaf := regexp.MustCompile(`a=(candidate|end-of-candidates).*\r\n`).ReplaceAllString(answer, "")
 	require.NoError(t, s.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: deaf}))
 	for range 2 { // what is known already does no harm
@@ -61,7 +61,7 @@ func TestTrickle(t *testing.T) {
 	(<-srv.opened).next(t)
 }
 
-// RFC 9725 section 4.3.3: other credentials restart ICE, and the pictures go on.
+// RFC 9725 section 4.3.3: new credentials restart ICE, and the pictures continue.
 func TestICERestart(t *testing.T) {
 	t.Parallel()
 	srv := start(t, nil)
@@ -88,7 +88,7 @@ func TestICERestart(t *testing.T) {
 		require.Contains(t, body, "a=ice-options:trickle")
 		require.Contains(t, body, "a=candidate:")
 
-		// A PATCH for the ICE session before is out of date.
+		// A PATCH for the previous ICE session is out of date.
 		stale, _ := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, false), "Content-Type", signalingtest.FragmentType, "If-Match", oldTag)
 		require.Equal(t, http.StatusPreconditionFailed, stale.StatusCode)
 		fresh, _ := srv.request(t, http.MethodPatch, s.location, fragmentOf(mine, false), "Content-Type", signalingtest.FragmentType, "If-Match", newTag)
@@ -105,7 +105,7 @@ func TestICERestart(t *testing.T) {
 		}
 	}
 
-	// One that cannot be met leaves the session as it is.
+	// A failed restart leaves the session unchanged.
 	resp, _ := srv.request(t, http.MethodPatch, s.location,
 		"a=ice-ufrag:\x01\x02\x03\x04\r\na=ice-pwd:short\r\nm=video 9 x 96\r\n", "Content-Type", signalingtest.FragmentType, "If-Match", "*")
 	require.Equal(t, http.StatusBadRequest, resp.StatusCode)
@@ -115,7 +115,7 @@ func TestICERestart(t *testing.T) {
 	require.Len(t, srv.Sessions(), 1)
 }
 
-// withICE puts a fragment's ICE side into an answer.
+// withICE replaces the ICE attributes of an answer.
 func withICE(answer, fragment string) string {
 	for _, key := range []string{"ice-ufrag", "ice-pwd"} {
 		answer = regexp.MustCompile(`a=`+key+`:.*\r\n`).ReplaceAllLiteralString(answer, "a="+key+":"+signalingtest.Attribute(fragment, key)+"\r\n")

@@ -13,9 +13,9 @@ import (
 	"touchline/media/signaling/signalingtest"
 )
 
-// TestRounds connects and disconnects again and again: nothing is left behind. Each session was ended by DELETE or by
-// the one after it and waits for no timeout, so ten seconds are enough for what closes in the background; `make soak`
-// leaves a minute after its 10,000 rounds, and compares sockets and memory as well.
+// TestRounds connects and disconnects repeatedly without leaks. Each session ends by DELETE or by the next one,
+// without a timeout, so ten seconds are enough for background work; `make soak` waits a minute after its 10,000
+// rounds, and also compares sockets and memory.
 func TestRounds(t *testing.T) {
 	const rounds = 40
 	srv := start(t, nil)

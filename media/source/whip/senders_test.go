@@ -20,7 +20,7 @@ func setup(role string) func(string) string {
 	return func(sdp string) string { return strings.ReplaceAll(sdp, "a=setup:actpass", "a=setup:"+role) }
 }
 
-// Senders as they behave, each with its codec, its DTLS role and what it leaves out.
+// Senders with various codecs, DTLS roles and missing attributes.
 func TestSenders(t *testing.T) {
 	t.Parallel()
 	candidates := regexp.MustCompile(`(?m)^a=(candidate|end-of-candidates).*\r\n`)
@@ -47,7 +47,7 @@ func TestSenders(t *testing.T) {
 		{"VP8 without SSRCs", media.VP8, senderOptions{codec: vp8, sound: true, edit: func(sdp string) string {
 			return declared.ReplaceAllString(sdp, "")
 		}}},
-		// simple-whip-client: one section, and no group around it.
+		// simple-whip-client: one section without a group.
 		{"VP8 without BUNDLE", media.VP8, senderOptions{codec: vp8, edit: func(sdp string) string {
 			return regexp.MustCompile(`a=group:BUNDLE.*\r\n`).ReplaceAllString(sdp, "")
 		}}},
@@ -78,7 +78,7 @@ func TestSenders(t *testing.T) {
 			if tt.o.sound {
 				require.Equal(t, []byte{0xfc, 0xff, 0xfe}, (<-p.sounds).Payload)
 			}
-			// The answer takes everything, or it would not be one.
+			// The answer accepts every section.
 			require.NotContains(t, s.answer, "m=video 0 ")
 			require.NotContains(t, s.answer, "a=send")
 			require.Equal(t, strings.Contains(s.offer, "a=group:"), strings.Contains(s.answer, "a=group:"))
@@ -99,7 +99,7 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// A sender that died without a word comes back with its key at once, in the place it had.
+// A sender that crashed can return with its key at once.
 func TestSameKeyTakesOver(t *testing.T) {
 	t.Parallel()
 	srv := start(t, nil)
@@ -125,7 +125,7 @@ func TestSameKeyTakesOver(t *testing.T) {
 	require.Len(t, srv.Sessions(), 2)
 }
 
-// A session that is slow to end holds up the one that takes its place, and no other.
+// A session that is slow to end delays only its successor.
 func TestSlowEndBlocksItsOwnKeyOnly(t *testing.T) {
 	t.Parallel()
 	var first sync.Once
@@ -186,7 +186,7 @@ func TestSilenceAndAbsenceEndASession(t *testing.T) {
 	require.Empty(t, srv.Sessions())
 }
 
-// Of the layers of simulcast the largest is used.
+// The largest layer of simulcast is used.
 func TestSimulcast(t *testing.T) {
 	t.Parallel()
 	srv := start(t, nil)
@@ -232,8 +232,7 @@ func TestSimulcast(t *testing.T) {
 	<-done
 }
 
-// What takes one sender's pictures or sound may crash: that session ends, the
-// others go on.
+// A panic in the consumer of one session ends only that session.
 func TestCrashEndsOneSession(t *testing.T) {
 	t.Parallel()
 	srv := start(t, func(o *whip.Options) {
