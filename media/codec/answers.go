@@ -52,32 +52,6 @@ func (d *Decoder) next() [][]byte {
 	return [][]byte{b}
 }
 
-func (d *Decoder) handle(m wire.Message) error {
-	switch m.Kind {
-	case wire.KindAck:
-		return parsed(m, wire.ParseAck, d.acked)
-	case wire.KindPicture:
-		return parsed(m, wire.ParsePicture, d.picture)
-	case wire.KindNoPicture:
-		return parsed(m, wire.ParseNoPicture, d.noPicture)
-	case wire.KindEncoded:
-		return parsed(m, wire.ParseEncoded, d.encoded)
-	case wire.KindProblem:
-		return parsed(m, wire.ParseProblem, d.problem)
-	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady:
-	}
-	return fmt.Errorf("%w: kind %d is not for the bot", wire.ErrMalformed, m.Kind)
-}
-
-// parsed calls f with a parsed message.
-func parsed[T any](m wire.Message, parse func([]byte) (T, error), f func(T) error) error {
-	v, err := parse(m.Body)
-	if err != nil {
-		return err
-	}
-	return f(v)
-}
-
 func (d *Decoder) acked(a wire.Ack) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -103,7 +103,7 @@ type Decoder struct {
 	buf     []byte
 	stats   Stats
 
-	reported time.Time // latest problem; used by handle only
+	reported time.Time // latest problem; used by problem only
 }
 
 // sent is an access unit that was sent.

@@ -76,7 +76,7 @@ type Encoder struct {
 	out     []unitTimes // sent, not yet acknowledged
 	head    []byte
 
-	reported time.Time // latest problem; used by handle only
+	reported time.Time // latest problem; used by problem only
 }
 
 // job is a picture for the process.
@@ -209,19 +209,9 @@ func (e *Encoder) next() [][]byte {
 	return [][]byte{e.head, j.msg.Data}
 }
 
-func (e *Encoder) handle(m wire.Message) error {
-	switch m.Kind {
-	case wire.KindAck:
-		return parsed(m, wire.ParseAck, e.acked)
-	case wire.KindEncoded:
-		return parsed(m, wire.ParseEncoded, e.encoded)
-	case wire.KindProblem:
-		return parsed(m, wire.ParseProblem, e.problem)
-	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady,
-		wire.KindPicture, wire.KindNoPicture:
-	}
-	return fmt.Errorf("%w: kind %d is not for an encoder", wire.ErrMalformed, m.Kind)
-}
+func (e *Encoder) picture(wire.Picture) error { return errUnexpected }
+
+func (e *Encoder) noPicture(wire.NoPicture) error { return errUnexpected }
 
 func (e *Encoder) acked(a wire.Ack) error {
 	e.mu.Lock()

@@ -27,7 +27,7 @@ func (d *Decoder) Answers(output []byte) error {
 			return nil
 		}
 		if err == nil {
-			err = d.handle(m)
+			err = handle(d, m)
 		}
 		if err != nil {
 			return err

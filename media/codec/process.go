@@ -38,13 +38,17 @@ const (
 var errStuck = errors.New("codec process hangs")
 
 // duty is the user of a process. Its methods are called from process.run's goroutines:
-// next only from one, handle only from another.
+// next only from one, those with a message only from another.
 type duty interface {
 	// next returns the data to write now, nil for none. The call means that all data
 	// of earlier calls was written.
 	next() [][]byte
-	// handle processes a message; an error ends the process.
-	handle(m wire.Message) error
+	// These process a message; an error ends the process.
+	acked(wire.Ack) error
+	picture(wire.Picture) error
+	noPicture(wire.NoPicture) error
+	encoded(wire.Encoded) error
+	problem(wire.Problem) error
 	// up is called when a process has started; again is set for a restart.
 	up(again bool)
 	// lost is called when the process has ended.
@@ -195,12 +199,42 @@ func (p *process) read(r io.Reader) error {
 	for {
 		m, err := in.Next()
 		if err == nil {
-			err = p.duty.handle(m)
+			err = handle(p.duty, m)
 		}
 		if err != nil {
 			return fmt.Errorf("read from the codec process: %w", err)
 		}
 	}
+}
+
+// errUnexpected is returned for a message that the duty never requests.
+var errUnexpected = fmt.Errorf("%w: unexpected kind", wire.ErrMalformed)
+
+// handle processes a message of the process.
+func handle(d duty, m wire.Message) error {
+	switch m.Kind {
+	case wire.KindAck:
+		return parsed(m, wire.ParseAck, d.acked)
+	case wire.KindPicture:
+		return parsed(m, wire.ParsePicture, d.picture)
+	case wire.KindNoPicture:
+		return parsed(m, wire.ParseNoPicture, d.noPicture)
+	case wire.KindEncoded:
+		return parsed(m, wire.ParseEncoded, d.encoded)
+	case wire.KindProblem:
+		return parsed(m, wire.ParseProblem, d.problem)
+	case wire.KindHello, wire.KindUnit, wire.KindLatest, wire.KindSetup, wire.KindRaw, wire.KindReady:
+	}
+	return fmt.Errorf("%w: kind %d is not for the bot", wire.ErrMalformed, m.Kind)
+}
+
+// parsed calls f with a parsed message.
+func parsed[T any](m wire.Message, parse func([]byte) (T, error), f func(T) error) error {
+	v, err := parse(m.Body)
+	if err != nil {
+		return err
+	}
+	return f(v)
 }
 
 // watch ends a process that hangs.

@@ -82,6 +82,3 @@ func (t *Transcoder) Transcode(f media.EncodedFrame) error { return t.d.Decode(f
 
 // ForceKeyFrame makes the next picture a key frame.
 func (t *Transcoder) ForceKeyFrame() { t.d.ForceKeyFrame() }
-
-// Stats returns the totals so far.
-func (t *Transcoder) Stats() Stats { return t.d.Stats() }

@@ -40,8 +40,8 @@ type Options struct {
 	Log zerolog.Logger
 }
 
-// Stats are the running totals and the state of a Line.
-type Stats struct {
+// counters are the running totals of a Line.
+type counters struct {
 	Pushed    uint64 // frames given to Push
 	Written   uint64 // frames written
 	Unsent    uint64 // due frames without a recipient
@@ -51,8 +51,6 @@ type Stats struct {
 	OverAge   uint64 // dropped because MaxAge was exceeded
 	Overtaken uint64 // dropped because a new epoch's first picture is due earlier
 	Late      uint64 // written late by one frame interval or more
-	Frames    int    // held now
-	Bytes     int    // held now
 }
 
 // Output receives the frames that are due.
@@ -100,7 +98,7 @@ type Line struct {
 	needKey bool
 	tail    media.EncodedFrame // epoch and codec of the newest frame given to Push
 	out     state
-	stats   Stats
+	stats   counters
 	logged  time.Time
 
 	ring   []shown
@@ -153,15 +151,6 @@ func (l *Line) Delay() time.Duration {
 		return l.target
 	}
 	return l.out.d
-}
-
-// Stats returns the counters.
-func (l *Line) Stats() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.stats
-	s.Frames, s.Bytes = len(l.queue)-l.head, l.bytes
-	return s
 }
 
 // size of a frame for MaxBytes.

@@ -124,12 +124,12 @@ func (r *Rewriter) payloads(f media.EncodedFrame) ([][]byte, error) {
 	return out, err
 }
 
-// renumbered calls emit with a copy of each payload of a frame and its descriptor.
-// number returns the numbers to write, from the first payload that has them.
+// renumbered appends copies of a frame's payloads to out, cut by split where they are too large. number returns the
+// numbers to write, from the first payload that has them.
 func renumbered(
-	f media.EncodedFrame, parse func([]byte) (descriptor, error), number func(d descriptor, payload []byte) (id, tl0 uint16),
-	emit func(b []byte, d descriptor) error,
-) error {
+	out [][]byte, f media.EncodedFrame, parse func([]byte) (descriptor, error),
+	number func(d descriptor, payload []byte) (id, tl0 uint16), split func(out [][]byte, b []byte, d descriptor) ([][]byte, error),
+) ([][]byte, error) {
 	total := 0
 	for _, p := range f.Packets {
 		total += len(p.Payload)
@@ -141,25 +141,27 @@ func renumbered(
 		}
 		d, err := parse(p.Payload)
 		if err != nil {
-			return err
+			return out, err
 		}
 		id, tl0 := number(d, p.Payload)
 		at := len(slab)
 		slab = append(slab, p.Payload...)
 		b := slab[at:len(slab):len(slab)]
 		d.number(b, id, tl0)
-		if err := emit(b, d); err != nil {
-			return err
+		if len(b) <= MaxPayload {
+			out = append(out, b)
+		} else if out, err = split(out, b, d); err != nil {
+			return out, err
 		}
 	}
-	return nil
+	return out, nil
 }
 
 // vp8 renumbers the frame's descriptors (RFC 7741 section 4.2).
 func (r *Rewriter) vp8(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 	var id, tl0 uint16
 	seen := false
-	err := renumbered(f, parseVP8, func(d descriptor, payload []byte) (uint16, uint16) {
+	return renumbered(out, f, parseVP8, func(d descriptor, payload []byte) (uint16, uint16) {
 		if !seen {
 			seen = true
 			if d.idAt > 0 {
@@ -170,21 +172,19 @@ func (r *Rewriter) vp8(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 			}
 		}
 		return id, tl0
-	}, func(b []byte, d descriptor) error {
-		if len(b) <= MaxPayload {
-			out = append(out, b)
-			return nil
+	}, splitVP8)
+}
+
+// splitVP8 cuts a payload after its descriptor.
+func splitVP8(out [][]byte, b []byte, d descriptor) ([][]byte, error) {
+	for i, part := range pieces(b[d.end:], MaxPayload-d.end) {
+		q := slices.Concat(b[:d.end], part)
+		if i > 0 {
+			q[0] &^= 0x10 // S: start of the partition
 		}
-		for i, part := range pieces(b[d.end:], MaxPayload-d.end) {
-			q := slices.Concat(b[:d.end], part)
-			if i > 0 {
-				q[0] &^= 0x10 // S: start of the partition
-			}
-			out = append(out, q)
-		}
-		return nil
-	})
-	return out, err
+		out = append(out, q)
+	}
+	return out, nil
 }
 
 // level renumbers a TL0PICIDX: the source's steps are kept within a run of frames, and
@@ -203,7 +203,7 @@ func (r *Rewriter) level(f media.EncodedFrame, src byte) uint16 {
 func (r *Rewriter) vp9(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 	var id, tl0 uint16
 	idSeen, tl0Seen := false, false
-	err := renumbered(f, parseVP9, func(d descriptor, payload []byte) (uint16, uint16) {
+	return renumbered(out, f, parseVP9, func(d descriptor, payload []byte) (uint16, uint16) {
 		if d.idAt > 0 && !idSeen {
 			idSeen = true
 			if f.KeyFrame || !r.id.known || f.Epoch != r.epoch {
@@ -221,32 +221,30 @@ func (r *Rewriter) vp9(out [][]byte, f media.EncodedFrame) ([][]byte, error) {
 			tl0 = r.level(f, payload[d.tl0At])
 		}
 		return id, tl0
-	}, func(b []byte, d descriptor) error {
-		if len(b) <= MaxPayload {
-			out = append(out, b)
-			return nil
+	}, splitVP9)
+}
+
+// splitVP9 cuts a payload after its descriptor. Only the first part has a scalability structure.
+func splitVP9(out [][]byte, b []byte, d descriptor) ([][]byte, error) {
+	if d.end > MaxPayload/2 {
+		return out, fmt.Errorf("expected a VP9 descriptor of at most %d bytes, got %d", MaxPayload/2, d.end)
+	}
+	parts := pieces(b[d.end:], MaxPayload-d.end)
+	for i, part := range parts {
+		head := b[:d.end]
+		if i > 0 && d.ssAt > 0 {
+			head = b[:d.ssAt]
 		}
-		if d.end > MaxPayload/2 {
-			return fmt.Errorf("expected a VP9 descriptor of at most %d bytes, got %d", MaxPayload/2, d.end)
+		q := slices.Concat(head, part)
+		if i > 0 {
+			q[0] &^= 0x08 | 0x02 // B: start of the layer frame; V: sizes follow
 		}
-		parts := pieces(b[d.end:], MaxPayload-d.end)
-		for i, part := range parts {
-			head := b[:d.end]
-			if i > 0 && d.ssAt > 0 {
-				head = b[:d.ssAt]
-			}
-			q := slices.Concat(head, part)
-			if i > 0 {
-				q[0] &^= 0x08 | 0x02 // B: start of the layer frame; V: sizes follow
-			}
-			if i < len(parts)-1 {
-				q[0] &^= 0x04 // E: end of the layer frame
-			}
-			out = append(out, q)
+		if i < len(parts)-1 {
+			q[0] &^= 0x04 // E: end of the layer frame
 		}
-		return nil
-	})
-	return out, err
+		out = append(out, q)
+	}
+	return out, nil
 }
 
 // descriptor has the positions of numbers in a VP8 or VP9 payload descriptor.

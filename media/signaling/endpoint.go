@@ -156,7 +156,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, room, id string) 
 		problem(w, http.StatusPreconditionRequired, errNoTag.Error())
 		return
 	}
-	f, err := ReadFragment(body)
+	f, err := readFragment(body)
 	if err != nil {
 		problem(w, http.StatusBadRequest, err.Error())
 		return

@@ -17,18 +17,18 @@ const (
 	maxCandidates = 64
 )
 
-// Fragment is the body of a PATCH (RFC 8840 sections 4.4 and 9): the ICE
+// fragment is the body of a PATCH (RFC 8840 sections 4.4 and 9): the ICE
 // attributes of an SDP offer or answer.
-type Fragment struct {
+type fragment struct {
 	Ufrag, Pwd string
 	Mid        string
 	Candidates []string // "candidate:..." without "a="
 }
 
-// ReadFragment parses a fragment. It must have ICE credentials; the candidates of
+// readFragment parses a fragment. It must have ICE credentials; the candidates of
 // all sections count, as with BUNDLE there is one transport.
-func ReadFragment(body []byte) (Fragment, error) {
-	var f Fragment
+func readFragment(body []byte) (fragment, error) {
+	var f fragment
 	if len(body) > maxFragment {
 		return f, fmt.Errorf("expected an SDP fragment of at most %d bytes, got %d", maxFragment, len(body))
 	}
@@ -62,7 +62,7 @@ func ReadFragment(body []byte) (Fragment, error) {
 	return f, nil
 }
 
-func (f *Fragment) attribute(key, value, line string) error {
+func (f *fragment) attribute(key, value, line string) error {
 	switch key {
 	case "ice-ufrag":
 		if f.Ufrag != "" && f.Ufrag != value {
@@ -87,8 +87,8 @@ func (f *Fragment) attribute(key, value, line string) error {
 	return nil
 }
 
-// Restarted returns the offer with the ICE attributes of a fragment in place of its own.
-func Restarted(offer string, f Fragment) (string, error) {
+// restarted returns the offer with the ICE attributes of a fragment in place of its own.
+func restarted(offer string, f fragment) (string, error) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(offer); err != nil {
 		return "", err
@@ -107,7 +107,7 @@ func Restarted(offer string, f Fragment) (string, error) {
 	return string(out), err
 }
 
-func withICE(in []sdp.Attribute, f Fragment) []sdp.Attribute {
+func withICE(in []sdp.Attribute, f fragment) []sdp.Attribute {
 	out := make([]sdp.Attribute, 0, len(in))
 	for _, a := range in {
 		switch a.Key {
@@ -123,9 +123,9 @@ func withICE(in []sdp.Attribute, f Fragment) []sdp.Attribute {
 	return out
 }
 
-// AnswerFragment returns the ICE attributes of an answer, for the 200 of a restart.
+// answerFragment returns the ICE attributes of an answer, for the 200 of a restart.
 // It repeats the answer's ice-options and ice-lite (RFC 9725 section 4.3.3).
-func AnswerFragment(answer string) (string, error) {
+func answerFragment(answer string) (string, error) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(answer); err != nil {
 		return "", err
@@ -158,10 +158,10 @@ func attribute(a sdp.Attribute) string {
 	return a.Key + ":" + a.Value
 }
 
-// Polished returns an answer with its candidates sorted for clients that read the
+// polished returns an answer with its candidates sorted for clients that read the
 // first one only: IPv4 first, loopback last and only for local clients. It adds
 // rtcp-mux-only (RFC 9725 section 4.4.1).
-func Polished(answer string, local bool) (string, error) {
+func polished(answer string, local bool) (string, error) {
 	var d sdp.SessionDescription
 	if err := d.UnmarshalString(answer); err != nil {
 		return "", err

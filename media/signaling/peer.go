@@ -111,13 +111,13 @@ func (p *peer) negotiate(ctx context.Context, text string) (answer string, err e
 	if alone {
 		answer = ungrouped(answer)
 	}
-	return Polished(answer, p.local)
+	return polished(answer, p.local)
 }
 
 // patch adds candidates or restarts ICE. body and etag are for the HTTP answer of a
 // restart, and empty otherwise. match is the If-Match header, which only
 // candidates of the present ICE session may lack.
-func (p *peer) patch(ctx context.Context, match string, f Fragment) (body, etag string, err error) {
+func (p *peer) patch(ctx context.Context, match string, f fragment) (body, etag string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
@@ -137,7 +137,7 @@ func (p *peer) patch(ctx context.Context, match string, f Fragment) (body, etag 
 		p.trickle(f)
 		return "", "", nil
 	}
-	text, err := Restarted(p.offer, f)
+	text, err := restarted(p.offer, f)
 	if err != nil {
 		return "", "", err
 	}
@@ -146,7 +146,7 @@ func (p *peer) patch(ctx context.Context, match string, f Fragment) (body, etag 
 	if err != nil {
 		return "", "", err
 	}
-	if body, err = AnswerFragment(answer); err != nil {
+	if body, err = answerFragment(answer); err != nil {
 		return "", "", err
 	}
 	p.offer, p.ufrag, p.pwd, p.etag = text, f.Ufrag, f.Pwd, `"`+newID()+`"`
@@ -154,7 +154,7 @@ func (p *peer) patch(ctx context.Context, match string, f Fragment) (body, etag 
 }
 
 // trickle adds the candidates that destinations accepts.
-func (p *peer) trickle(f Fragment) {
+func (p *peer) trickle(f fragment) {
 	index := uint16(0)
 	for _, c := range f.Candidates {
 		if !p.to.accept(c) {

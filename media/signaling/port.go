@@ -16,7 +16,7 @@ import (
 // Times of ICE: longer than the library's, for clients without consent checks and for network changes.
 const disconnectTime, failTime, keepAlive = 7 * time.Second, 15 * time.Second, 2 * time.Second
 
-// PortOptions make a Port.
+// PortOptions configure the UDP port of a Server.
 type PortOptions struct {
 	// UDPPort carries all media; 0 takes a free port.
 	UDPPort int
@@ -28,15 +28,14 @@ type PortOptions struct {
 	ICEServers []webrtc.ICEServer
 }
 
-// Port is one UDP port for the media of all sessions.
-type Port struct {
+// port is one UDP port for the media of all sessions.
+type port struct {
 	opts   PortOptions
 	mux    *ice.MultiUDPMuxDefault
 	number int
 }
 
-// Open opens the port.
-func Open(o PortOptions) (*Port, error) {
+func openPort(o PortOptions) (*port, error) {
 	options := []ice.UDPMuxFromPortOption{
 		ice.UDPMuxFromPortWithNetworks(ice.NetworkTypeUDP4, ice.NetworkTypeUDP6),
 		ice.UDPMuxFromPortWithLoopback(), ice.UDPMuxFromPortWithReadBufferSize(2 << 20),
@@ -49,14 +48,8 @@ func Open(o PortOptions) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Port{opts: o, mux: mux, number: number}, nil
+	return &port{opts: o, mux: mux, number: number}, nil
 }
-
-// Number returns the port number.
-func (p *Port) Number() int { return p.number }
-
-// Close closes the port. All sessions must have ended.
-func (p *Port) Close() error { return p.mux.Close() }
 
 // listen opens one port on every address. For port 0 it tries several, as a port
 // that is free on one address may be in use on another.
@@ -91,7 +84,7 @@ func freePort() (int, error) {
 }
 
 // connection makes a peer connection on the port.
-func (p *Port) connection(m *webrtc.MediaEngine, r *interceptor.Registry) (*webrtc.PeerConnection, error) {
+func (p *port) connection(m *webrtc.MediaEngine, r *interceptor.Registry) (*webrtc.PeerConnection, error) {
 	settings, err := p.settings()
 	if err != nil {
 		return nil, err
@@ -104,10 +97,10 @@ func (p *Port) connection(m *webrtc.MediaEngine, r *interceptor.Registry) (*webr
 	return pc, nil
 }
 
-func (p *Port) settings() (webrtc.SettingEngine, error) {
+func (p *port) settings() (webrtc.SettingEngine, error) {
 	e := webrtc.SettingEngine{LoggerFactory: silent{}}
 	e.SetICEUDPMux(p.mux)
-	e.SetIncludeLoopbackCandidate(true) // Polished removes it for remote clients
+	e.SetIncludeLoopbackCandidate(true) // polished removes it for remote clients
 	e.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6})
 	e.SetICEMulticastDNSMode(ice.MulticastDNSModeDisabled) // clients send the checks, so their .local names are not needed
 	e.SetICETimeouts(disconnectTime, failTime, keepAlive)
@@ -127,7 +120,7 @@ func (p *Port) settings() (webrtc.SettingEngine, error) {
 }
 
 // stunOnly returns the servers for the server's public address; relays are for clients.
-func (p *Port) stunOnly() []webrtc.ICEServer {
+func (p *port) stunOnly() []webrtc.ICEServer {
 	var out []webrtc.ICEServer
 	for _, server := range p.opts.ICEServers {
 		if server.Username == "" && !p.opts.LoopbackOnly {

@@ -2,9 +2,9 @@
 // (draft-ietf-wish-whep) have in common: a resource that answers an SDP offer with
 // one WebRTC session, and the settings of STUN and TURN.
 //
-// It owns the HTTP exchange and the sessions ([Server]), their WebRTC connections
-// ([Session]), the UDP port of all connections ([Port]) and the limits on untrusted
-// input. It neither sends nor receives media, and leaves authorisation to its user.
+// It owns the HTTP exchange, the sessions and the UDP port ([Server]), the WebRTC
+// connections ([Session]) and the limits on untrusted input. It neither sends nor
+// receives media, and leaves authorisation to its user.
 package signaling
 
 import (
@@ -100,7 +100,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	running  bool
-	port     *Port
+	port     *port
 	sessions map[string]*Session // by id
 	starting int
 	wg       sync.WaitGroup
@@ -118,14 +118,14 @@ func NewServer(o Options) *Server {
 
 // Run opens the media port and returns, with every session ended, when ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	port, err := Open(s.opts.PortOptions)
+	port, err := openPort(s.opts.PortOptions)
 	if err != nil {
 		return fmt.Errorf("open the UDP port for %s: %w", s.protocol, err)
 	}
 	s.mu.Lock()
 	s.port, s.running = port, true
 	s.mu.Unlock()
-	s.opts.Log.Info().Int("udp_port", port.Number()).Msg(s.protocol + " server started")
+	s.opts.Log.Info().Int("udp_port", port.number).Msg(s.protocol + " server started")
 	<-ctx.Done()
 	s.mu.Lock()
 	s.running = false
@@ -134,7 +134,7 @@ func (s *Server) Run(ctx context.Context) error {
 		x.Cancel("the server is stopping")
 	}
 	s.wg.Wait()
-	if err := port.Close(); err != nil {
+	if err := port.mux.Close(); err != nil {
 		return fmt.Errorf("close the UDP port of %s: %w", s.protocol, err)
 	}
 	return nil
@@ -147,7 +147,7 @@ func (s *Server) UDPPort() int {
 	if s.port == nil {
 		return 0
 	}
-	return s.port.Number()
+	return s.port.number
 }
 
 // Sessions returns the present sessions.
@@ -181,7 +181,7 @@ func (s *Server) Start(ctx context.Context, o SessionOptions) (*Session, error) 
 }
 
 // reserve counts one more session and returns the port, nil if there are too many sessions.
-func (s *Server) reserve() *Port {
+func (s *Server) reserve() *port {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.running || len(s.sessions)+s.starting >= s.opts.MaxSessions {

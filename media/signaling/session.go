@@ -58,7 +58,7 @@ type Session struct {
 }
 
 // newSession answers an offer. The session does not run yet.
-func (s *Server) newSession(ctx context.Context, port *Port, o SessionOptions) (_ *Session, err error) {
+func (s *Server) newSession(ctx context.Context, port *port, o SessionOptions) (_ *Session, err error) {
 	x := &Session{
 		Room: o.Room, Log: s.opts.Log.With().Str("room", o.Room).Logger(), id: newID(), server: s, opts: o,
 		connected: make(chan struct{}), done: make(chan struct{}),

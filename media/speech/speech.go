@@ -84,8 +84,8 @@ type Options struct {
 	Log zerolog.Logger
 }
 
-// Stats are running totals.
-type Stats struct {
+// counters are the running totals of a Writer.
+type counters struct {
 	Frames        uint64 // frames made, silent ones included
 	Packets       uint64 // packets written
 	LateWakes     uint64 // frames sent 5 ms or more after their time
@@ -94,7 +94,6 @@ type Stats struct {
 	WriteErrors   uint64 // packets that the PacketWriter refused
 	Lost          uint64 // frames that slow subscribers lost
 	Refused       uint64 // utterances started while 64 waited
-	Waiting       int    // utterances started and not over, now
 }
 
 // Writer is one voice track. Make it with New, then call Run once.
@@ -117,7 +116,7 @@ type Writer struct {
 	start   time.Time // of frame 0; zero before Run
 	queue   []*Utterance
 	filters map[int]*filter
-	stats   Stats
+	stats   counters
 	events  []event // of the frame being made
 
 	samples Fanout[[]int16]
@@ -177,15 +176,6 @@ func newWriter(o Options, enc encoder) (*Writer, error) {
 // NewUtterance prepares an utterance. Audio may be written before it is started.
 func (w *Writer) NewUtterance(ev Events) *Utterance {
 	return &Utterance{w: w, ev: ev, first: -1, onset: -1}
-}
-
-// Stats returns the totals so far.
-func (w *Writer) Stats() Stats {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.stats
-	s.Waiting = len(w.queue)
-	return s
 }
 
 // Sounds reports whether speech is under way or begins before a given time.

@@ -39,18 +39,6 @@ func FuzzOffer(f *testing.F) {
 
 func TestSeedIsAnOffer(t *testing.T) { require.NoError(t, whip.CheckOffer(seedOffer)) }
 
-func FuzzFragment(f *testing.F) {
-	f.Add([]byte("a=group:BUNDLE 0\r\nm=audio 9 x 111\r\na=mid:0\r\na=ice-ufrag:EsAw\r\na=ice-pwd:P2uYro0UCOQ4zxjKXaWCBui1\r\n" +
-		"a=candidate:1387637174 1 udp 2122260223 192.0.2.1 61764 typ host generation 0\r\na=end-of-candidates\r\n"))
-	f.Add([]byte("a=ice-ufrag\n\n"))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		ufrag, pwd, n, err := whip.CheckFragment(body)
-		if err == nil && (len(ufrag) < 4 || len(pwd) < 22 || n > 64) {
-			t.Errorf("took %q %q %d", ufrag, pwd, n)
-		}
-	})
-}
-
 // FuzzRequest sends any request to a server that is not running.
 func FuzzRequest(f *testing.F) {
 	f.Add("POST", "/whip/match", "application/sdp", "Bearer "+goodKey, seedOffer)
