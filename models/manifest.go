@@ -6,8 +6,8 @@ const FormatVersion = 1
 // ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"
 
-// Manifest describes a bundle. It holds everything the engine needs to know
-// about a model; the code has no constants of a model.
+// Manifest describes a bundle. It has all parameters of the model for the engine,
+// whose code has no constants of a model.
 type Manifest struct {
 	Format  int    `json:"format"`
 	Name    string `json:"name"`

@@ -40,9 +40,10 @@ func write(tb testing.TB, d *graph.Description, err error, source tensors) bundl
 	require.NoError(tb, err)
 	dir := tb.TempDir()
 	var data []byte
+	scales := map[string][]float32{}
 	model, err := d.Encode(func(w graph.Weight) (graph.Location, error) {
 		data = append(data, make([]byte, -len(data)&4095)...)
-		b, err := source.bytes(w)
+		b, err := source.bytes(w, scales)
 		if err == nil && int64(len(b)) != w.Bytes() {
 			err = fmt.Errorf("expected %d bytes, has %d", w.Bytes(), len(b))
 		}
@@ -57,8 +58,8 @@ func write(tb testing.TB, d *graph.Description, err error, source tensors) bundl
 	return bundle{d, path}
 }
 
-// bytes returns the bytes of a weight.
-func (s tensors) bytes(w graph.Weight) ([]byte, error) {
+// bytes returns the bytes of a weight. scales keeps those of the rounded matrices.
+func (s tensors) bytes(w graph.Weight, scales map[string][]float32) ([]byte, error) {
 	if w.Rule == graph.RuleValue {
 		return floats(w.Type, w.Floats), nil
 	}
@@ -68,17 +69,19 @@ func (s tensors) bytes(w graph.Weight) ([]byte, error) {
 	if w.Rule == graph.RuleQueries {
 		return floats(w.Type, s.queries(w)), nil
 	}
+	key := fmt.Sprint(w.Sources, w.Bits, w.Block)
+	if w.Rule == graph.RuleScales { // after the quants in every graph
+		return floats(w.Type, scales[key]), nil
+	}
 	m, err := s.stack(w)
 	if err != nil {
 		return nil, err
 	}
 	switch w.Rule { //nolint:exhaustive // the others are below
 	case graph.RuleQuants:
-		quants, _ := round(m, w.Bits, w.Block)
+		quants, of := round(m, w.Bits, w.Block)
+		scales[key] = of
 		return quants, nil
-	case graph.RuleScales:
-		_, scales := round(m, w.Bits, w.Block)
-		return floats(w.Type, scales), nil
 	case graph.RuleTranspose:
 		t := tensor{rows: m.cols, cols: m.rows, values: make([]float32, len(m.values))}
 		for r := range m.rows {

@@ -38,7 +38,7 @@ type hasher interface {
 	Hash(ctx context.Context, progress func(done, total int64)) (models.Origin, error)
 }
 
-// Options choose what a bundle holds.
+// Options select the contents of a bundle.
 type Options struct {
 	// Weights of the decoder, one graph each. Default int4 and fp16.
 	Weights []models.Weights
