@@ -142,16 +142,17 @@ func TestGateRules(t *testing.T) {
 					g.Interrupt()
 				}
 			}
-			require.LessOrEqual(t, inFlight, 1, "seed %d", seed)
-			require.GreaterOrEqual(t, unheard, 0, "seed %d", seed)
-			require.LessOrEqual(t, unheard, 2, "one waits, one may be stuck in the generator: seed %d", seed)
-			require.Equal(t, unheard == 2, g.State() == pacing.GateBlocked, "seed %d", seed)
-			_, ok := g.Next(now, now, time.Second, pacing.DefaultConfig())
-			require.Equal(t, g.State() == pacing.GateOpen, ok)
-			if ok {
-				require.Zero(t, inFlight)
-				require.LessOrEqual(t, unheard, 1)
+			holds := func(ok bool, rule string) { // faster than require in 100,000 steps
+				if !ok {
+					require.FailNow(t, rule, "seed %d: %d in flight, %d unheard, gate %s", seed, inFlight, unheard, g.State())
+				}
 			}
+			holds(inFlight <= 1, "at most one in flight")
+			holds(unheard >= 0 && unheard <= 2, "one waits, one may be stuck in the generator")
+			holds((unheard == 2) == (g.State() == pacing.GateBlocked), "blocked by two unheard comments")
+			_, ok := g.Next(now, now, time.Second, pacing.DefaultConfig())
+			holds(ok == (g.State() == pacing.GateOpen), "a cycle may start while the gate is open")
+			holds(!ok || inFlight == 0 && unheard <= 1, "the rules of an open gate")
 		}
 		// The gate always returns to open.
 		for range 4 {
