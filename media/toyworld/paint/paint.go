@@ -172,6 +172,10 @@ func (c *Canvas) Fade(col RGB, alpha float64) {
 	}
 }
 
+// opaque is the alpha of blend that leaves nothing of dst.
+const opaque = 256
+
+// blend mixes src over dst.
 func blend(dst, src uint8, a int) uint8 {
 	return uint8((int(dst)*(256-a) + int(src)*a + 128) >> 8)
 }
@@ -209,7 +213,11 @@ func (p Plane) ellipse(cx, cy, rx, ry float64, val uint8, alpha int) {
 				}
 				a = int(min(cov, 1) * float64(alpha))
 			}
-			row[x] = blend(row[x], val, a)
+			if a == opaque {
+				row[x] = val
+			} else {
+				row[x] = blend(row[x], val, a)
+			}
 		}
 	}
 }
@@ -228,6 +236,7 @@ func (p Plane) capsule(x0, y0, x1, y1, r float64, val uint8, alpha int) {
 		full = int(float64(alpha) * r * 2)
 		r = 0.5
 	}
+	inner, outer := (r-0.5)*(r-0.5), (r+0.5)*(r+0.5)
 	for y := top; y < bottom; y++ {
 		py := float64(y) + 0.5 - y0
 		row := p.Pix[y*p.W : (y+1)*p.W]
@@ -236,11 +245,14 @@ func (p Plane) capsule(x0, y0, x1, y1, r float64, val uint8, alpha int) {
 			t := max(0, min(1, (px*dx+py*dy)*inv))
 			ex, ey := px-t*dx, py-t*dy
 			d2 := ex*ex + ey*ey
-			if d2 >= (r+0.5)*(r+0.5) {
-				continue
+			switch {
+			case d2 >= outer:
+			case d2 <= inner && full == opaque:
+				row[x] = val
+			default:
+				cov := min(1, r+0.5-math.Sqrt(d2))
+				row[x] = blend(row[x], val, int(cov*float64(full)))
 			}
-			cov := min(1, r+0.5-math.Sqrt(d2))
-			row[x] = blend(row[x], val, int(cov*float64(full)))
 		}
 	}
 }
@@ -251,9 +263,17 @@ func (p Plane) rect(x0, y0, x1, y1 float64, val uint8, alpha int) {
 	for y := top; y < bottom; y++ {
 		cy := min(float64(y)+1, y1) - max(float64(y), y0)
 		row := p.Pix[y*p.W : (y+1)*p.W]
+		whole := int(cy * float64(alpha)) // of the pixels between the edges
 		for x := left; x < right; x++ {
-			cov := cy * (min(float64(x)+1, x1) - max(float64(x), x0))
-			row[x] = blend(row[x], val, int(cov*float64(alpha)))
+			switch {
+			case float64(x) < x0 || float64(x)+1 > x1:
+				cov := cy * (min(float64(x)+1, x1) - max(float64(x), x0))
+				row[x] = blend(row[x], val, int(cov*float64(alpha)))
+			case whole == opaque:
+				row[x] = val
+			default:
+				row[x] = blend(row[x], val, whole)
+			}
 		}
 	}
 }
