@@ -7,7 +7,6 @@ import (
 
 	"touchline/inference"
 	"touchline/media"
-	"touchline/media/window"
 )
 
 // receive stores one step of an answer and returns the audio that may go to the voice now.
@@ -103,7 +102,10 @@ func (s *Session) announceLocked(u *utterance, now time.Time) {
 // showFramesLocked passes the pictures of a comment to the outputs and releases
 // them: the comment may wait for seconds, and needs only their times.
 func (s *Session) showFramesLocked(u *utterance) {
-	cycle, frames := u.rec.Cycle, seenFrames(u.frames)
+	cycle, frames := u.rec.Cycle, make([]SeenFrame, len(u.frames))
+	for i, f := range u.frames {
+		frames[i] = SeenFrame{ID: f.ID, Frame: f.VideoFrame}
+	}
 	u.frames, u.anchor.Pix = nil, nil
 	s.work.Go(func() error {
 		for _, t := range s.opts.Texts {
@@ -221,13 +223,4 @@ func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
 	if u.speech != nil {
 		u.speech.Cut()
 	}
-}
-
-// seenFrames converts the pictures of a cycle for FrameOutput.
-func seenFrames(frames []window.Frame) []SeenFrame {
-	out := make([]SeenFrame, len(frames))
-	for i, f := range frames {
-		out[i] = SeenFrame{ID: f.ID, Frame: f.VideoFrame}
-	}
-	return out
 }

@@ -328,7 +328,8 @@ func (s *Session) perform(ctx context.Context, u *utterance) {
 		}
 		if c.Final {
 			if s.awaitGenerated(ctx, u) {
-				s.closeUtterance(u)
+				s.publishRecord(s.measure(u))
+				s.publishStatus()
 			}
 			return
 		}
@@ -442,12 +443,6 @@ const alignedMemory = 100
 
 // lateBy is the alignment error above which a comment counts as late.
 const lateBy = 100 * time.Millisecond
-
-// closeUtterance publishes the record of a comment that has ended.
-func (s *Session) closeUtterance(u *utterance) {
-	s.publishRecord(s.measure(u))
-	s.publishStatus()
-}
 
 // measure completes the record of a comment that has ended.
 func (s *Session) measure(u *utterance) Record {

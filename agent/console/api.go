@@ -371,8 +371,9 @@ func (s *Server) limitLogins(w http.ResponseWriter, r *http.Request) error {
 
 // logRefused logs refused login attempts at a bounded rate.
 func (s *Server) logRefused(r *http.Request) {
-	if n, log := s.guard.refusedLogin(time.Now()); log {
-		s.log.Warn().Str("peer", r.RemoteAddr).Int64("count", n).Msg("login refused")
+	s.guard.refused.Add(1)
+	if _, ok := s.guard.loginLog.Allow(struct{}{}, time.Now()); ok {
+		s.log.Warn().Str("peer", r.RemoteAddr).Int64("count", s.guard.refused.Swap(0)).Msg("login refused")
 	}
 }
 

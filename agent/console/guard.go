@@ -222,16 +222,6 @@ func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok
 	return g.allLogins.Allow(struct{}{}, now)
 }
 
-// refusedLogin counts a refused login. It returns the number since the last log
-// line when it is time for another.
-func (g *guard) refusedLogin(now time.Time) (count int64, log bool) {
-	g.refused.Add(1)
-	if _, log = g.loginLog.Allow(struct{}{}, now); log {
-		count = g.refused.Swap(0)
-	}
-	return count, log
-}
-
 // login returns the cookie for the right token, nil for a wrong one.
 func (g *guard) login(token string, secure bool) *http.Cookie {
 	if !equal(token, g.token) {

@@ -36,16 +36,6 @@ type mjpegFan struct {
 // watcher holds one picture, ready to be sent.
 type watcher struct{ next chan []byte }
 
-func newMJPEGFan(source Pictures, quality int, rate float64) *mjpegFan {
-	return &mjpegFan{
-		source:   source,
-		quality:  quality,
-		interval: time.Duration(float64(time.Second) / rate),
-		wake:     wake.New(),
-		watchers: map[*watcher]struct{}{},
-	}
-}
-
 func (f *mjpegFan) run(ctx context.Context) error {
 	for {
 		select {

@@ -296,9 +296,12 @@ func newHosted(room Room) (*hosted, error) {
 		room.Hub = events.NewHub(events.Options{History: -1, JPEGQuality: room.JPEGQuality})
 	}
 	return &hosted{
-		Room:   room,
-		since:  time.Now(),
-		mjpeg:  newMJPEGFan(room.Pictures, room.JPEGQuality, room.PictureRate),
+		Room:  room,
+		since: time.Now(),
+		mjpeg: &mjpegFan{
+			source: room.Pictures, quality: room.JPEGQuality, interval: time.Duration(float64(time.Second) / room.PictureRate),
+			wake: wake.New(), watchers: map[*watcher]struct{}{},
+		},
 		stills: newStills(),
 		wake:   wake.New(),
 		gone:   make(chan struct{}),

@@ -114,9 +114,12 @@ func NewControl(cfg ControlConfig, keys Keys, bot agent.Steerer, log zerolog.Log
 // attach makes c the control of a supervisor's connections.
 func (c *Control) attach(sup *Supervisor) Hooks {
 	c.sup = sup
-	c.gate = newFloodGate(func(room *lksdk.Room, identity string) bool {
-		return c.listed(callerOf(room.GetParticipantByIdentity(identity), identity))
-	}, sup.conn.fail)
+	c.gate = &floodGate{
+		perCaller: limit.New[string](floodRate, floodBurst), fail: sup.conn.fail,
+		trusted: func(room *lksdk.Room, identity string) bool {
+			return c.listed(callerOf(room.GetParticipantByIdentity(identity), identity))
+		},
+	}
 	return Hooks{Created: c.register, Data: c.data}
 }
 

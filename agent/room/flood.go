@@ -41,10 +41,6 @@ type floodGate struct {
 	gated *webrtc.DataChannel
 }
 
-func newFloodGate(trusted func(room *lksdk.Room, identity string) bool, fail func(err error)) *floodGate {
-	return &floodGate{perCaller: limit.New[string](floodRate, floodBurst), trusted: trusted, fail: fail}
-}
-
 // check puts the gate before the handler of the present data channel; a reconnect makes a new one.
 func (g *floodGate) check(room *lksdk.Room) {
 	engine := engineOf(room)

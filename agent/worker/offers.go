@@ -223,7 +223,7 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 	r := &running{
 		w: w, place: p, metadata: job.GetMetadata(), assigned: time.Now(), cancel: cancel,
 		over: jctx.Done(), done: make(chan struct{}),
-		root: rootOf(job.GetDispatchId(), job.GetAttributes()), sid: job.GetRoom().GetSid(),
+		root: cmp.Or(job.GetAttributes()[rootAttribute], job.GetDispatchId()), sid: job.GetRoom().GetSid(),
 		job: Job{
 			ID: job.GetId(), DispatchID: job.GetDispatchId(), Type: w.opts.JobType,
 			Room: p.room, Participant: p.participant, AgentName: w.opts.AgentName,

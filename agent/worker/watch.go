@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -25,11 +24,6 @@ const (
 	// maxRedispatch bounds the pause between two dispatches for a room that keeps losing its agent.
 	maxRedispatch = 5 * time.Minute
 )
-
-// rootOf returns the original of a dispatch that may be a copy.
-func rootOf(dispatch string, attributes map[string]string) string {
-	return cmp.Or(attributes[rootAttribute], dispatch)
-}
 
 // roomState is the memory of the watch for a room.
 type roomState struct {
