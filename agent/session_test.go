@@ -822,7 +822,7 @@ func (s *slowSpeech) Start(at time.Time) {
 	time.AfterFunc(time.Until(end), func() { s.ev.Ended(end, false) })
 }
 
-// TestVoiceThatFallsBehind: what waits for a slow voice does not pile up in it.
+// TestVoiceThatFallsBehind: comments do not pile up in a slow voice.
 func TestVoiceThatFallsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &slowVoice{}

@@ -2,7 +2,7 @@
 // package agent: a camera, a decoder, a voice, a screen and an engine that keep
 // time by the clock alone, so that they run in a synctest bubble.
 //
-// They stand in for latency and faults only; the real parts have tests of their own.
+// They simulate latency and faults only; the real parts have their own tests.
 package agenttest
 
 import (

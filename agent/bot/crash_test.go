@@ -49,7 +49,7 @@ func (b bomb) State(s agent.Status) {
 	}
 }
 
-// leavings notes what jobs said before they left.
+// leavings records the reports of jobs before they left.
 type leavings struct {
 	mu   sync.Mutex
 	errs []error
@@ -232,7 +232,7 @@ type burning struct{}
 
 func (burning) RoundTrip(*http.Request) (*http.Response, error) { panic("crash on the way") }
 
-// TestCrashOfAnOutputEndsNoRoom: the webhooks are switched off, the room goes on.
+// TestCrashOfAnOutputEndsNoRoom: the webhooks are switched off, the room continues.
 func TestCrashOfAnOutputEndsNoRoom(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

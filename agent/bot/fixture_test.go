@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 // patience is how long a part of the fixture may take on a busy machine.
 const patience = 30 * time.Second
 
-// fixture is a LiveKit server in this process, with what runs in its rooms.
+// fixture is a LiveKit server in this process, with the parts of its rooms.
 type fixture struct {
 	t    *testing.T
 	url  string
@@ -129,7 +129,7 @@ func (h *fixture) page(b *bot.Bot, cfg configs.Config) (url string) {
 	return url
 }
 
-// get asks a page.
+// get requests a page.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	res, err := http.Get(url)

@@ -180,7 +180,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// TestOutputsThatCannotBe end the start, with what to do.
+// TestOutputsThatCannotBe: wrong outputs end the start, with the remedy.
 func TestOutputsThatCannotBe(t *testing.T) {
 	body := func(*bot.Outputs) error { return io.ErrUnexpectedEOF }
 	cfg := configs.Default()

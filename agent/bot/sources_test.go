@@ -31,7 +31,7 @@ func testClip(t *testing.T) string {
 	return path
 }
 
-// call asks the API and returns the answer, which must never have the cameras' password.
+// call calls the API and returns the answer, which must never have the cameras' password.
 func call(t *testing.T, method, url, body string, answer any) (status int, text string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))

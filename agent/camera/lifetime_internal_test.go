@@ -18,7 +18,7 @@ import (
 // patience bounds each wait; a passing test waits for events only.
 const patience = 10 * time.Second
 
-// stays stands for a participant's stay in a room: it lasts until the test ends it.
+// stays simulates a participant's stay in a room, until the test ends it.
 type stays struct {
 	began chan stay
 }

@@ -204,7 +204,7 @@ func TestManagerNamesSlowKeyFrames(t *testing.T) {
 			run(t, m.Run)
 			x, err := m.Add(source.Request{URL: rtsptest.New(t, "127.0.0.1", path).URL("")}, "test")
 			require.NoError(t, err)
-			// Somebody who watches asks for key frames, as the bot does: the server passes it on as PLI.
+			// A viewer requests key frames, as the bot does: the server forwards them as PLI.
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			watching := make(chan struct{})

@@ -383,7 +383,7 @@ func TestPortTaken(t *testing.T) {
 	require.Empty(t, s.URL())
 }
 
-// FuzzHostName: what passes as a Host may be repeated in a header.
+// FuzzHostName: an accepted Host may be repeated in a header.
 func FuzzHostName(f *testing.F) {
 	for _, s := range []string{"localhost", "LOCALHOST.:80", "[::1]:8199", "[::1", "::1", "a:b:c", "127.0.0.1", "[fe80::1%eth0]", ":1", ".", "x;y"} {
 		f.Add(s)

@@ -26,7 +26,7 @@ import (
 	"touchline/agent/events"
 )
 
-// stand is a room that comments as a bot does.
+// stand is a room with comments like a bot's.
 type stand struct {
 	*desk
 	hub  *events.Hub
@@ -85,7 +85,7 @@ func wall(tb testing.TB, rooms int) (*running, []*stand) {
 	return r, stands
 }
 
-// dialWall asks for the events of all rooms by a bare connection.
+// dialWall requests the events of all rooms over a plain connection.
 func dialWall(tb testing.TB, r *running) (net.Conn, *bufio.Reader) {
 	tb.Helper()
 	u, err := url.Parse(r.URL())

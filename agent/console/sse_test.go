@@ -138,7 +138,7 @@ func TestStreamAsTheOriginal(t *testing.T) {
 	require.Contains(t, e.until("status").data, "idle")
 }
 
-// TestStopFromElsewhere: an order from the room ends the streams as well; a stream asked for afterwards goes on.
+// TestStopFromElsewhere: a stop from the room ends the streams too; a later stream continues.
 func TestStopFromElsewhere(t *testing.T) {
 	t.Parallel()
 	hub := events.NewHub(events.Options{History: -1})

@@ -38,7 +38,7 @@ func (b broken) Close() error {
 	return b.store.Close()
 }
 
-// ClosedFile returns the name of the closed file that an entry of a folder stands for.
+// ClosedFile returns the name of the closed file of a folder's entry.
 func ClosedFile(dir string, e fs.DirEntry) (name string, ok bool) {
 	c, ok := (&files{dir: dir}).closedFile(e)
 	return c.name, ok

@@ -34,7 +34,7 @@ func (s scriptedSession) Generate(context.Context, inference.Prompt) iter.Seq2[i
 
 type scriptedSession struct{ s *scripted }
 
-// look asks once and returns the answer.
+// look runs one prompt and returns the answer.
 func look(t *testing.T, m inference.Model) (text string, err error) {
 	t.Helper()
 	s, err := m.NewSession()
@@ -84,7 +84,7 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 	})
 }
 
-// A cycle that is never heard, or a bot that ends, does not hold up the hand-over for ever.
+// A cycle that is never heard, or a bot that ends, does not block the hand-over.
 func TestHandOverEnds(t *testing.T) {
 	m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
 	finished := func(t *testing.T, gate *gate, ended chan struct{}) time.Duration {

@@ -14,7 +14,7 @@ import (
 	"touchline/agent"
 )
 
-// posted is what front ends put together from the packets of captions.
+// posted is the text that front ends assemble from the packets of captions.
 type posted struct {
 	text    map[string]string // by stream
 	ended   map[string]bool

@@ -18,7 +18,7 @@ import (
 	"touchline/agent"
 )
 
-// quietBot counts what reaches it.
+// quietBot counts its calls.
 type quietBot struct {
 	agent.Steerer
 
@@ -43,7 +43,7 @@ func floodedControl(t *testing.T, bot *quietBot, log zerolog.Logger) *Control {
 	return c
 }
 
-// ask is what an RPC request does before anything is written.
+// ask runs an RPC request up to its answer.
 func ask(c *Control, who caller, method, token string) error {
 	now := time.Now()
 	if err := c.admit(&who, nil, now); err != nil {

@@ -285,7 +285,7 @@ func TestHistory(t *testing.T) {
 	require.Empty(t, st.all(), "reading is no steering")
 }
 
-// TestRPCFlood sends thousands of requests at once, also for a method that there is not: few are acknowledged or
+// TestRPCFlood sends thousands of requests at once, also for an unknown method: few are acknowledged or
 // answered, and a moderator is served meanwhile.
 func TestRPCFlood(t *testing.T) {
 	s := startServer(t)

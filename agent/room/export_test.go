@@ -51,7 +51,7 @@ func NewStateAttribute(now time.Time) StateAttribute { return StateAttribute{new
 // Set sets the status.
 func (b StateAttribute) Set(s agent.Status, now time.Time) { b.b.set(s, now) }
 
-// Due returns what would be sent: the word, and the detail.
+// Due returns the word and the detail to send.
 func (b StateAttribute) Due(now time.Time) (word, detail string) {
 	n := b.b.due(now)
 	return n.word, n.detail

@@ -215,7 +215,7 @@ func TestSilentCamera(t *testing.T) {
 	require.EqualValues(t, 1, bot.Joins())
 }
 
-// TestHungCamera: the camera's whole process stands still, then goes on, and is killed in the end. Voice and
+// TestHungCamera: the camera's process is stopped, continued, and killed in the end. Voice and
 // delayed picture keep their tracks through all of it.
 func TestHungCamera(t *testing.T) {
 	t.Parallel()
@@ -249,7 +249,7 @@ func TestHungCamera(t *testing.T) {
 	require.Equal(t, video, bot.VideoSID())
 }
 
-// TestDeadConnection: what brings us the tracks of others ends without a word, and the library takes no note of it.
+// TestDeadConnection: the subscriber connection ends silently, and the library does not notice.
 func TestDeadConnection(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -9,7 +9,7 @@ import (
 	"touchline/media"
 )
 
-// TestCameraAfterALostFrame: what follows a frame that was not sent cannot be decoded, up to the next key frame.
+// TestCameraAfterALostFrame: after a frame that was not sent, only a key frame can be decoded.
 func TestCameraAfterALostFrame(t *testing.T) {
 	t.Parallel()
 	asked := 0

@@ -183,7 +183,7 @@ func TestBigFramesAreSpread(t *testing.T) {
 	}
 }
 
-// TestVoicePackets looks at what leaves, between two peers without a server: LiveKit's clears the marker bit.
+// TestVoicePackets checks the sent packets, between two peers without a server: LiveKit's clears the marker bit.
 func TestVoicePackets(t *testing.T) {
 	t.Parallel()
 	inner, err := lksdk.NewLocalTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2})

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// joinAt is a connection that joins at an address, and what its first attempts led to.
+// joinAt joins at an address and returns the results of the first attempts.
 func joinAt(t *testing.T, url string, log zerolog.Logger) (outages int, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

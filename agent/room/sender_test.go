@@ -19,7 +19,7 @@ func TestVerifySender(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, who, got)
 
-	// What it asks for in the room that it makes.
+	// The dispatches for the room that it creates.
 	asking := who
 	asking.Agents = []*livekit.RoomAgentDispatch{{AgentName: "commentator", Metadata: "{}"}}
 	token, err := room.CameraToken(keys, asking)

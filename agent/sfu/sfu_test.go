@@ -157,7 +157,7 @@ func TestMediaOnAnotherAddress(t *testing.T) {
 	guest := lksdk.NewRoom(lksdk.NewRoomCallback())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	// The join ends only when the media connection stands.
+	// The join ends only when media is connected.
 	require.NoError(t, guest.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithDisableTURN()))
 	defer guest.Disconnect()
 	require.Equal(t, lksdk.ConnectionStateConnected, guest.ConnectionState())

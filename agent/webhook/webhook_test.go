@@ -205,7 +205,7 @@ func TestSigned(t *testing.T) {
 	require.EqualValues(t, 1, s.Sent())
 }
 
-// TestEvents: which event there is for what.
+// TestEvents: the events of records and states.
 func TestEvents(t *testing.T) {
 	r := &receiver{}
 	server := httptest.NewServer(r)

@@ -167,7 +167,7 @@ func TestPutOutByHand(t *testing.T) {
 	}, soon, 20*time.Millisecond, "no worker goes back to a room that removed the agent")
 }
 
-// TestCall is Dispatch and Withdraw, which other programs' front ends stand on.
+// TestCall covers Dispatch and Withdraw, which front ends of other programs use.
 func TestCall(t *testing.T) {
 	t.Parallel()
 	h := newServer(t)

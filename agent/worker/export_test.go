@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// ReadyEvery spaces the questions whether jobs can be served.
+// ReadyEvery is the polling interval of Options.Ready.
 const ReadyEvery = readyEvery
 
-// Skew asks the server at an address for its rooms and returns how far its clock is ahead.
+// Skew requests the rooms of a server and returns by how much its clock is ahead.
 func Skew(t *testing.T, url string) time.Duration {
 	t.Helper()
 	a := newRoomAPI(url, "key", "secret")
 	defer a.idle()
-	_, _ = a.list(t.Context()) // whatever it answers has a date
+	_, _ = a.list(t.Context()) // every answer has a date
 	return time.Until(a.now())
 }
 
@@ -23,8 +23,8 @@ func Scaled(taken, places int, machine float64) (float64, bool) {
 	return scaledLoad(taken, places, machine)
 }
 
-// Frame has a worker act on a message as it came from the wire.
+// Frame handles a received message.
 func (w *Worker) Frame(ctx context.Context, data []byte) { w.handle(ctx, decode(data)) }
 
-// Rest waits for what Frame began.
+// Rest waits for the work of Frame.
 func (w *Worker) Rest() { w.work.Wait() }

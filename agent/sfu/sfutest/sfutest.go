@@ -1,9 +1,9 @@
-// Package sfutest is what tests with a LiveKit server in their own process
-// share: the server's start and end, an end of the tests that waits for what
-// server and client library close in the background, and a look at the
-// process's sockets.
+// Package sfutest helps tests with a LiveKit server in their own process: it
+// starts and ends the server, waits at the end of the tests for goroutines that
+// server and client library close in the background, and lists the process's
+// sockets.
 //
-// It is for tests alone.
+// It is for tests only.
 package sfutest
 
 import (
@@ -27,10 +27,10 @@ import (
 	"touchline/agent/sfu"
 )
 
-// startWait is how long a server may take to start, on a busy machine.
+// startWait bounds the start of a server, on a busy machine.
 const startWait = 30 * time.Second
 
-// patience is how long connections may take to close, in the background.
+// patience bounds the closing of connections in the background.
 const patience = 25 * time.Second
 
 // Start makes a server and runs it as [Serve] does.
@@ -44,8 +44,8 @@ func Start(t *testing.T, opts sfu.Options) (s *sfu.Server, stop func() error) {
 }
 
 // Serve runs a server until the test ends, or until stop is called, and returns
-// once participants can join. What stop returns is what the server ended with;
-// the test's end only logs it, as an orderly end may take the server too long.
+// once participants can join. stop returns the server's error; the end of the test
+// only logs it, as an orderly end may take too long.
 func Serve(t *testing.T, s *sfu.Server) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -121,7 +121,7 @@ type Socket struct {
 	Local   netip.AddrPort
 }
 
-// Sockets lists those of this process, by inode, as the kernel has them.
+// Sockets returns the sockets of this process by inode.
 func Sockets() (map[string]Socket, error) {
 	fds, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
