@@ -1,5 +1,5 @@
 // Package camera publishes sources as participants of a room: frames of
-// media/source, made suitable for WebRTC by media/source/conform, through agent/room.
+// media/source, made suitable for WebRTC by media/source/transcode, through agent/room.
 //
 // A [Feed] is one participant. It stays in the room while its source is away, and
 // shows the source's state in its attributes. A [Manager] holds the sources that
@@ -25,7 +25,7 @@ import (
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/source"
-	"touchline/media/source/conform"
+	"touchline/media/source/transcode"
 )
 
 // queue bounds the access units that wait to be sent.
@@ -42,8 +42,8 @@ type Options struct {
 	// Agents are dispatched to the room if the participant creates it; not with a ready token.
 	Agents       []*livekit.RoomAgentDispatch
 	LoopbackOnly bool
-	// Mode decides when to transcode; "" is conform.Auto. H265 is published as it is if H265 is set.
-	Mode conform.Mode
+	// Mode decides when to transcode; "" is transcode.Auto. H265 is published as it is if H265 is set.
+	Mode transcode.Mode
 	H265 bool
 	// BitRate of a transcoded picture at 1280 x 720, in bit/s; 0 is the codec's default.
 	BitRate int
@@ -59,7 +59,7 @@ type Options struct {
 type Feed struct {
 	opts    Options
 	pub     *room.CameraPublisher
-	fit     *conform.Converter
+	fit     *transcode.Converter
 	out     chan media.EncodedFrame
 	request atomic.Pointer[func()] // asks the present source for a key frame
 	asked   atomic.Pointer[func()] // notes a request of the room
@@ -78,7 +78,7 @@ type Feed struct {
 func New(o Options) (*Feed, error) {
 	f := &Feed{opts: o, out: make(chan media.EncodedFrame, queue), wanted: wake.New()}
 	var err error
-	f.fit, err = conform.New(conform.Options{
+	f.fit, err = transcode.New(transcode.Options{
 		Out: f.send, RequestKeyFrame: f.askSource, OnReason: o.OnReason, Mode: o.Mode, H265: o.H265, Path: o.Codec,
 		To: codec.TranscodeOptions{BitRate: o.BitRate}, Log: o.Log,
 	})

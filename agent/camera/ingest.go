@@ -20,7 +20,7 @@ import (
 	"touchline/agent/room"
 	"touchline/media/signaling"
 	"touchline/media/source"
-	"touchline/media/source/conform"
+	"touchline/media/source/transcode"
 	"touchline/media/source/whip"
 )
 
@@ -87,7 +87,7 @@ func NewIngest(o IngestOptions) (*Ingest, error) {
 // keeps media sockets on 127.0.0.1, for a server on this machine.
 func (c Config) Feed(url string, keys room.Keys, loopback bool, log zerolog.Logger) Options {
 	return Options{
-		URL: url, Keys: keys, LoopbackOnly: loopback, Mode: conform.Mode(c.Transcode), H265: c.PassHEVC, Log: log,
+		URL: url, Keys: keys, LoopbackOnly: loopback, Mode: transcode.Mode(c.Transcode), H265: c.PassHEVC, Log: log,
 	}
 }
 

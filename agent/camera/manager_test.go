@@ -17,8 +17,8 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/media/source"
-	"touchline/media/source/conform"
 	"touchline/media/source/rtsp/rtsptest"
+	"touchline/media/source/transcode"
 )
 
 func newManager(t *testing.T, s *stage, name string, allow source.Allow) *camera.Manager {
@@ -188,9 +188,9 @@ func TestManagerNamesSlowKeyFrames(t *testing.T) {
 	s := newStage(t)
 	path := clip(t, "slow.mp4", append(plain, "-g", "250", "-keyint_min", "250", "-sc_threshold", "0")...)
 	for _, tt := range []struct {
-		mode       conform.Mode
+		mode       transcode.Mode
 		transcoded string
-	}{{conform.Auto, "key frames are too far apart"}, {conform.Off, ""}} {
+	}{{transcode.Auto, "key frames are too far apart"}, {transcode.Off, ""}} {
 		t.Run(string(tt.mode), func(t *testing.T) {
 			t.Parallel()
 			name := "slow-" + string(tt.mode)

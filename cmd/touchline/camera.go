@@ -18,7 +18,7 @@ import (
 	"touchline/agent/room"
 	"touchline/media/signaling"
 	"touchline/media/source"
-	"touchline/media/source/conform"
+	"touchline/media/source/transcode"
 	"touchline/media/source/whip"
 )
 
@@ -83,7 +83,7 @@ func (c *cameraCmd) options(a *app) camera.Options {
 	}
 	o := camera.Options{
 		URL: lk.URL, Keys: room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}, Room: lk.Room,
-		Identity: c.Identity, Name: c.Name, Mode: conform.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC, Log: a.log,
+		Identity: c.Identity, Name: c.Name, Mode: transcode.Mode(a.cfg.Sources.Transcode), H265: c.H265 || a.cfg.Sources.PassHEVC, Log: a.log,
 		OnStatus: statusPrinter(), OnReason: func(reason string) {
 			if reason != "" {
 				fmt.Fprintf(os.Stdout, "  The picture is transcoded: %s.\n", reason)

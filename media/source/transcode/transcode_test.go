@@ -1,6 +1,6 @@
 //go:build integration
 
-package conform_test
+package transcode_test
 
 import (
 	"bytes"
@@ -20,24 +20,24 @@ import (
 	"touchline/media/codec"
 	"touchline/media/codec/codectest"
 	"touchline/media/source"
-	"touchline/media/source/conform"
 	"touchline/media/source/file"
+	"touchline/media/source/transcode"
 )
 
 func TestMain(m *testing.M) { codectest.Main(m) }
 
 // converter runs a Converter and keeps its output.
 type converter struct {
-	*conform.Converter
+	*transcode.Converter
 	mu     sync.Mutex
 	frames []media.EncodedFrame
 	asked  int
 }
 
-func start(t *testing.T, change func(*conform.Options)) *converter {
+func start(t *testing.T, change func(*transcode.Options)) *converter {
 	t.Helper()
 	c := &converter{}
-	o := conform.Options{
+	o := transcode.Options{
 		Path: codectest.Program(),
 		Out: func(f media.EncodedFrame) {
 			c.mu.Lock()
@@ -55,7 +55,7 @@ func start(t *testing.T, change func(*conform.Options)) *converter {
 		change(&o)
 	}
 	var err error
-	c.Converter, err = conform.New(o)
+	c.Converter, err = transcode.New(o)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -119,7 +119,7 @@ func decodes(t *testing.T, frames []media.EncodedFrame) int {
 
 func TestFitStreamsPassUntouched(t *testing.T) {
 	in := units(t, "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p")
-	c := start(t, func(o *conform.Options) { o.H265 = true })
+	c := start(t, func(o *transcode.Options) { o.H265 = true })
 	for _, f := range in {
 		c.Frame(f)
 	}
@@ -146,7 +146,7 @@ func TestFitStreamsPassUntouched(t *testing.T) {
 
 func TestH265(t *testing.T) {
 	in := units(t, "-c:v", "libx265", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-x265-params", "bframes=0:log-level=none:pools=1")
-	pass := start(t, func(o *conform.Options) { o.H265 = true })
+	pass := start(t, func(o *transcode.Options) { o.H265 = true })
 	c := start(t, nil)
 	for _, f := range in {
 		pass.Frame(f)
@@ -168,7 +168,7 @@ func TestH265(t *testing.T) {
 func TestBFrames(t *testing.T) {
 	in := units(t, "-c:v", "libx264", "-preset", "fast", "-bf", "2", "-pix_fmt", "yuv420p", "-g", "250")
 	var reasons []string
-	c := start(t, func(o *conform.Options) { o.OnReason = func(s string) { reasons = append(reasons, s) } })
+	c := start(t, func(o *transcode.Options) { o.OnReason = func(s string) { reasons = append(reasons, s) } })
 	for _, f := range in {
 		c.Frame(f)
 		time.Sleep(5 * time.Millisecond)

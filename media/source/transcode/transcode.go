@@ -1,11 +1,11 @@
-// Package conform converts the stream of a source to one that browsers play: access
+// Package transcode converts the stream of a source to one that browsers play: access
 // units pass unchanged where possible, and are transcoded otherwise.
 //
 // Transcoded are JPEG pictures, H265 (unless a setting lets it pass), H264 with B
 // frames, more than 8 bits or another format than 4:2:0, and spatial layers. The
 // package owns the transcoder, which starts when it is first needed. It opens no
 // source.
-package conform
+package transcode
 
 import (
 	"context"
@@ -85,7 +85,7 @@ type Converter struct {
 // New checks the options and finds the codec program. It starts nothing.
 func New(o Options) (*Converter, error) {
 	if o.Out == nil {
-		return nil, errors.New("conform.Options.Out is not set")
+		return nil, errors.New("transcode.Options.Out is not set")
 	}
 	switch o.Mode {
 	case "":
