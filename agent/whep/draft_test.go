@@ -38,7 +38,7 @@ func TestTrickle(t *testing.T) {
 	p := newPlayer(t, webrtc.MimeTypeH264)
 	p.answer(t, s, candidates.ReplaceAllString(p.offer, ""), func(a string) string {
 		require.Contains(t, a, "a=candidate:")
-		require.Contains(t, a, "a=end-of-candidates", "all of ours are in the answer")
+		require.Contains(t, a, "a=end-of-candidates", "all candidates of the server are in the answer")
 		return candidates.ReplaceAllString(a, "")
 	})
 	patch := func(fragment string, headers ...string) *http.Response {
@@ -52,7 +52,7 @@ func TestTrickle(t *testing.T) {
 	}
 	mine := fragment(p.offer)
 	other := regexp.MustCompile(`a=ice-(ufrag|pwd):`).ReplaceAllString(mine, "${0}x")
-	require.Equal(t, http.StatusPreconditionRequired, patch(other).StatusCode, "that is a restart")
+	require.Equal(t, http.StatusPreconditionRequired, patch(other).StatusCode, "a restart")
 	require.Equal(t, http.StatusPreconditionFailed, patch(mine, "If-Match", `"another"`).StatusCode)
 	resp, _ := s.request(t, http.MethodPatch, p.location, mine, "Content-Type", "application/sdp", "If-Match", p.etag)
 	require.Equal(t, http.StatusUnsupportedMediaType, resp.StatusCode)
@@ -63,7 +63,7 @@ func TestTrickle(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, patch(useless, "If-Match", p.etag).StatusCode)
 	pictures, _, _, _ := p.seen()
 	require.Zero(t, pictures)
-	for range 2 { // what is known already does no harm
+	for range 2 { // known candidates are ignored
 		require.Equal(t, http.StatusNoContent, patch(mine+"a=end-of-candidates\r\n", "If-Match", p.etag).StatusCode)
 	}
 	require.Eventually(t, func() bool { pictures, _, sounds, _ := p.seen(); return pictures > 5 && sounds > 5 }, patience, 5*time.Millisecond)
@@ -263,7 +263,7 @@ func TestKeyFrames(t *testing.T) {
 	p := newPlayer(t, webrtc.MimeTypeH264)
 	p.watch(t, s)
 	require.Eventually(t, func() bool { pictures, keys, _, _ := p.seen(); return pictures > 20 && keys > 0 }, patience, time.Millisecond)
-	s.dark.Store(true) // nothing comes but what is sent again
+	s.dark.Store(true) // only replays are sent
 	time.Sleep(200 * time.Millisecond)
 	before, _, _, _ := p.seen()
 	p.requestKeyFrame(t)

@@ -53,28 +53,18 @@ func readOffer(text string) (*offer, error) {
 
 // plain returns an offer in the form that the library needs: with explicit directions and H264 parameters.
 func plain(text string) string {
-	var d sdp.SessionDescription
-	if d.UnmarshalString(text) != nil {
-		return text // ReadOffer returns the error
-	}
-	changed := false
-	for _, m := range d.MediaDescriptions {
-		switch m.MediaName.Media {
-		case "video":
-			changed = completeH264(m) || changed
-			fallthrough
-		case "audio":
-			changed = receiving(&d, m) || changed
+	return signaling.EditSDP(text, func(d *sdp.SessionDescription) (changed bool) {
+		for _, m := range d.MediaDescriptions {
+			switch m.MediaName.Media {
+			case "video":
+				changed = completeH264(m) || changed
+				fallthrough
+			case "audio":
+				changed = receiving(d, m) || changed
+			}
 		}
-	}
-	if !changed {
-		return text
-	}
-	out, err := d.Marshal()
-	if err != nil {
-		return text
-	}
-	return string(out)
+		return changed
+	})
 }
 
 // receiving turns sendrecv, the default direction (RFC 8866 section 6.7), into recvonly: a player's media is not
@@ -89,7 +79,7 @@ func receiving(d *sdp.SessionDescription, m *sdp.MediaDescription) (changed bool
 		}
 		return ""
 	}
-	if d := cmp.Or(direction(m.Attributes), direction(d.Attributes), "sendrecv"); d != "sendrecv" {
+	if cmp.Or(direction(m.Attributes), direction(d.Attributes), "sendrecv") != "sendrecv" {
 		return false
 	}
 	m.Attributes = slices.DeleteFunc(m.Attributes, func(a sdp.Attribute) bool { return a.Key == "sendrecv" })

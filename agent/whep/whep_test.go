@@ -250,7 +250,7 @@ func (p *player) listen(t *testing.T) {
 	t.Helper()
 	c, err := p.pc.CreateDataChannel("x", nil) // any: the server opens the one with the texts
 	require.NoError(t, err)
-	c.OnMessage(func(webrtc.DataChannelMessage) { t.Error("a text on a channel that nobody asked for") })
+	c.OnMessage(func(webrtc.DataChannelMessage) { t.Error("a text on another channel") })
 	p.pc.OnDataChannel(func(c *webrtc.DataChannel) {
 		if c.Label() == "commentary" {
 			c.OnMessage(func(msg webrtc.DataChannelMessage) {

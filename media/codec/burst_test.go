@@ -74,7 +74,7 @@ func TestLatestDecodesWhatIsHeld(t *testing.T) {
 			require.Equal(t, before+1, r.Stats().Bursts)
 		}
 	}
-	require.EqualValues(t, 7, r.Stats().Skipped, "13 to 19 are needed by nobody")
+	require.EqualValues(t, 7, r.Stats().Skipped, "13 to 19 are not needed")
 }
 
 // Held units are bounded in number, media time and bytes; beyond a bound they are
@@ -96,7 +96,7 @@ func TestHeldUnitsAreBounded(t *testing.T) {
 			clip := barsClip(t, media.VP8, 64, 36, 0, 60, 60)
 			r := newRig(t, codec.Options{})
 			for i := range tt.held {
-				require.Zero(t, r.Stats().Bursts, "handed over with %d held", i)
+				require.Zero(t, r.Stats().Bursts, "sent with %d held", i)
 				tt.change(i, &clip[i])
 				require.NoError(t, r.Decode(clip[i], false))
 			}

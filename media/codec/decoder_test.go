@@ -342,7 +342,7 @@ func TestReorderedPicturesKeepTheirTimes(t *testing.T) {
 	r.feed(t, clip, always)
 	end := clip[0]
 	end.Epoch++
-	require.NoError(t, r.Decode(end, true)) // another epoch gets out what is held back
+	require.NoError(t, r.Decode(end, true)) // another epoch flushes the decoder
 	seen := map[time.Duration]int{}
 	moved := 0
 	for i := range 40 {

@@ -83,7 +83,7 @@ func TestBytesAreGivenBack(t *testing.T) {
 	t.Parallel()
 	d, _, err := withAnswers(t, nil)
 	require.NoError(t, err)
-	for i := range 400 { // each key frame drops what was held before it
+	for i := range 400 { // each key frame drops the held units before it
 		f := media.EncodedFrame{Codec: media.VP8, KeyFrame: i%20 == 0, PTS: frameGap, Data: make([]byte, 7)}
 		require.NoError(t, d.Decode(f, false))
 	}

@@ -275,7 +275,7 @@ func TestDueEdges(t *testing.T) {
 	now := start().Add(10 * time.Second)
 	at, ok = l.Due(0, frame(7, 30).PTS, now)
 	require.True(t, ok)
-	require.Equal(t, now, at, "what is overdue is shown now")
+	require.Equal(t, now, at, "overdue frames are shown now")
 	at, ok = l.Due(0, 10*time.Second, start(), start().Add(11*time.Second))
 	require.True(t, ok)
 	require.Equal(t, start().Add(12*time.Second), at)

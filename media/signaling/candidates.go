@@ -58,20 +58,14 @@ func (d *destinations) accept(candidate string) bool {
 
 // filter returns an offer with the accepted candidates only.
 func (d *destinations) filter(offer string) string {
-	var desc sdp.SessionDescription
-	if desc.UnmarshalString(offer) != nil {
-		return offer // the library reports the error
-	}
 	ignored := func(a sdp.Attribute) bool { return a.Key == "candidate" && !d.accept(a.Value) }
-	desc.Attributes = slices.DeleteFunc(desc.Attributes, ignored)
-	for _, m := range desc.MediaDescriptions {
-		m.Attributes = slices.DeleteFunc(m.Attributes, ignored)
-	}
-	out, err := desc.Marshal()
-	if err != nil {
-		return offer
-	}
-	return string(out)
+	return EditSDP(offer, func(desc *sdp.SessionDescription) bool {
+		desc.Attributes = slices.DeleteFunc(desc.Attributes, ignored)
+		for _, m := range desc.MediaDescriptions {
+			m.Attributes = slices.DeleteFunc(m.Attributes, ignored)
+		}
+		return true
+	})
 }
 
 // reach returns the addresses to which sessions may send checks. Private ones are

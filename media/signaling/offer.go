@@ -239,37 +239,40 @@ func (o *Offer) bundle() error {
 	return errors.New("expected all tracks in one BUNDLE group")
 }
 
+// EditSDP returns an SDP text changed by edit, or unchanged if it is malformed or edit returns false.
+func EditSDP(text string, edit func(*sdp.SessionDescription) bool) string {
+	var d sdp.SessionDescription
+	if d.UnmarshalString(text) != nil || !edit(&d) {
+		return text
+	}
+	out, err := d.Marshal()
+	if err != nil {
+		return text
+	}
+	return string(out)
+}
+
 // bundled returns an offer with a BUNDLE group, which the library needs even around
 // a single section. alone reports whether it was added.
 func bundled(offer string) (text string, alone bool) {
-	var d sdp.SessionDescription
-	if err := d.UnmarshalString(offer); err != nil || len(d.MediaDescriptions) != 1 {
-		return offer, false
-	}
-	if _, ok := d.Attribute("group"); ok {
-		return offer, false
-	}
-	mid, _ := d.MediaDescriptions[0].Attribute("mid")
-	d.Attributes = append(d.Attributes, sdp.NewAttribute("group", "BUNDLE "+mid))
-	out, err := d.Marshal()
-	if err != nil {
-		return offer, false
-	}
-	return string(out), true
+	text = EditSDP(offer, func(d *sdp.SessionDescription) bool {
+		if _, ok := d.Attribute("group"); ok || len(d.MediaDescriptions) != 1 {
+			return false
+		}
+		mid, _ := d.MediaDescriptions[0].Attribute("mid")
+		d.Attributes = append(d.Attributes, sdp.NewAttribute("group", "BUNDLE "+mid))
+		alone = true
+		return true
+	})
+	return text, alone
 }
 
 // ungrouped returns an answer without the group that its offer did not have (RFC 5888 section 9.1).
 func ungrouped(answer string) string {
-	var d sdp.SessionDescription
-	if err := d.UnmarshalString(answer); err != nil {
-		return answer
-	}
-	d.Attributes = slices.DeleteFunc(d.Attributes, func(a sdp.Attribute) bool { return a.Key == "group" })
-	out, err := d.Marshal()
-	if err != nil {
-		return answer
-	}
-	return string(out)
+	return EditSDP(answer, func(d *sdp.SessionDescription) bool {
+		d.Attributes = slices.DeleteFunc(d.Attributes, func(a sdp.Attribute) bool { return a.Key == "group" })
+		return true
+	})
 }
 
 // either returns an attribute of the section, or else of the session.

@@ -45,7 +45,7 @@ func TestSlowKeyFramesAreFound(t *testing.T) {
 		{"two seconds", 2 * time.Second, 0, true, false},
 		{"four seconds", 4 * time.Second, 0, true, true},
 		{"ten seconds", 10 * time.Second, 0, true, true},
-		{"ten seconds, and nobody asks", 10 * time.Second, 0, false, false},
+		{"ten seconds without requests", 10 * time.Second, 0, false, false},
 		{"a sender that answers", time.Hour, 200 * time.Millisecond, true, false},
 		{"a sender that answers late", time.Hour, 800 * time.Millisecond, true, false},
 	}

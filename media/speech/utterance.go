@@ -73,7 +73,7 @@ type Utterance struct {
 	onset   int64 // -1: not known yet
 	scan    int64 // the onset is not before this
 	cursor  int64 // next sample to play
-	offset  int64 // place in the schedule less position, of what was rendered last
+	offset  int64 // place in the schedule minus position, of the latest render
 	heard   int64 // place of the end of the last sound rendered
 	at      time.Time
 	state   state

@@ -60,7 +60,7 @@ func FuzzPlaylist(f *testing.F) {
 				t.Errorf("%q leads to %v", line, r.URL)
 			}
 			if l := p.Location(&to, line); secret(l) {
-				t.Errorf("a redirect from %v to %q is told as %s", &to, line, l)
+				t.Errorf("a redirect from %v to %q becomes %s", &to, line, l)
 			}
 		}
 	})

@@ -39,7 +39,7 @@ type camera struct {
 	mu        sync.Mutex
 	stream    *gortsplib.ServerStream
 	publisher *gortsplib.ServerSession
-	protocols []gortsplib.Protocol // of those who play
+	protocols []gortsplib.Protocol // of the players
 	ready     chan struct{}
 }
 

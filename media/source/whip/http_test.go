@@ -203,7 +203,7 @@ func TestOptionsAndGet(t *testing.T) {
 		require.Empty(t, resp.Header.Get("Link"), "a preflight learns nothing of relays")
 	}
 	resp, _ := srv.request(t, http.MethodOptions, "/whip/match", "")
-	require.Empty(t, resp.Header.Get("Link"), "nor does a stranger")
+	require.Empty(t, resp.Header.Get("Link"), "nor does an unauthorised client")
 	resp, _ = srv.request(t, http.MethodOptions, "/whip/match", "", "Authorization", "Bearer "+goodKey)
 	require.Contains(t, resp.Header.Get("Link"), "turn:turn.example.net")
 

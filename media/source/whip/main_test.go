@@ -59,7 +59,7 @@ func start(t *testing.T, change func(*whip.Options)) *server {
 		Authorize: func(token, room string) (whip.Sender, error) {
 			switch {
 			case token == "token-for-"+room:
-				return whip.Sender{Key: token, Identity: "somebody"}, nil
+				return whip.Sender{Key: token, Identity: "sender"}, nil
 			case strings.HasPrefix(token, "token-for-"):
 				return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrForbidden, io.EOF)
 			}

@@ -46,7 +46,7 @@ func TestTrickle(t *testing.T) {
 	// The server's candidates are removed, so that only the sender's connect.
 	deaf := regexp.MustCompile(`a=(candidate|end-of-candidates).*\r\n`).ReplaceAllString(answer, "")
 	require.NoError(t, s.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: deaf}))
-	for range 2 { // what is known already does no harm
+	for range 2 { // known candidates are ignored
 		resp, body := srv.request(t, http.MethodPatch, location, fragmentOf(full, true), "Content-Type", signalingtest.FragmentType, "If-Match", etag)
 		require.Equal(t, http.StatusNoContent, resp.StatusCode, body)
 		require.Empty(t, body)

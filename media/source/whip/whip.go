@@ -1,7 +1,7 @@
 // Package whip is a WHIP server (RFC 9725), as an http.Handler for /whip/ROOM.
 //
-// It owns who may send and which session replaces another. Video leaves it as access
-// units in the sender's codec, sound as Opus packets. HTTP, connections and limits
+// It owns authorisation and the replacement of sessions. It yields video as access
+// units in the sender's codec and sound as Opus packets. HTTP, connections and limits
 // are those of package signaling. It does not decode and does not join rooms:
 // Options.Open connects each session to its consumer.
 package whip
