@@ -128,7 +128,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, room string) {
 	}
 	x, err := s.opts.Accept(r.Context(), Request{Room: room, Client: client, SDP: string(offer), From: from})
 	if err != nil {
-		offerProblem(w, err)
+		refuseWith(w, err)
 		return
 	}
 	s.addLinks(w)
@@ -144,7 +144,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, room string) {
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, room, id string) {
 	x := s.find(room, id)
 	if x == nil {
-		problem(w, http.StatusNotFound, "no such session")
+		refuseWith(w, errOver)
 		return
 	}
 	body, ok := readBody(w, r, fragmentType, "Accept-Patch", maxFragment)
@@ -153,7 +153,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, room, id string) 
 	}
 	match := r.Header.Get("If-Match")
 	if match == "" && !s.opts.Untagged {
-		problem(w, http.StatusPreconditionRequired, errNoTag.Error())
+		refuseWith(w, errNoTag)
 		return
 	}
 	f, err := readFragment(body)
@@ -162,15 +162,12 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, room, id string) 
 		return
 	}
 	answer, etag, err := x.peer.patch(r.Context(), match, f)
+	refused, ok := errors.AsType[*statusError](err)
 	switch {
-	case errors.Is(err, errNoTag):
-		problem(w, http.StatusPreconditionRequired, err.Error())
-	case errors.Is(err, errStale):
-		problem(w, http.StatusPreconditionFailed, err.Error())
-	case errors.Is(err, errOver):
-		problem(w, http.StatusNotFound, "no such session")
-	case errors.Is(err, ErrMalformed), errors.Is(err, errNotAnswering):
+	case errors.Is(err, ErrMalformed):
 		problem(w, http.StatusUnprocessableEntity, err.Error())
+	case ok:
+		problem(w, refused.status, err.Error())
 	case err != nil:
 		s.opts.Log.Warn().Err(err).Str("room", room).Str("kind", s.opts.Name).Msg("ICE restart failed")
 		problem(w, http.StatusInternalServerError, "the ICE restart failed; the session continues as before")
@@ -205,7 +202,7 @@ func readBody(w http.ResponseWriter, r *http.Request, expected, accept string, m
 func (s *Server) remove(w http.ResponseWriter, room, id string) {
 	x := s.find(room, id)
 	if x == nil {
-		problem(w, http.StatusNotFound, "no such session")
+		refuseWith(w, errOver)
 		return
 	}
 	x.End("the " + s.opts.Client + " ended it")
@@ -253,19 +250,14 @@ func (s *Server) addLinks(w http.ResponseWriter) {
 	}
 }
 
-func offerProblem(w http.ResponseWriter, err error) {
+// refuseWith answers with the status of err, 422 if it has none.
+func refuseWith(w http.ResponseWriter, err error) {
 	status := http.StatusUnprocessableEntity
-	switch {
-	case errors.Is(err, ErrMalformed):
-		status = http.StatusBadRequest
-	case errors.Is(err, ErrNotFound):
-		status = http.StatusNotFound
-	case errors.Is(err, ErrNotLive):
-		w.Header().Set("Retry-After", "2")
-		status = http.StatusConflict
-	case errors.Is(err, ErrBusy):
-		w.Header().Set("Retry-After", "5")
-		status = http.StatusServiceUnavailable
+	if e, ok := errors.AsType[*statusError](err); ok {
+		status = e.status
+		if e.retryAfter != "" {
+			w.Header().Set("Retry-After", e.retryAfter)
+		}
 	}
 	problem(w, status, err.Error())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -16,17 +15,6 @@ import (
 
 // gatherTime bounds the gathering of candidates; host candidates are available at once.
 const gatherTime = 2 * time.Second
-
-var (
-	// ErrMalformed is wrapped by errors of ReadOffer for an invalid WebRTC offer; the answer is 400. A valid offer
-	// that cannot be accepted as a whole is answered with 422.
-	ErrMalformed = errors.New("malformed offer")
-
-	errStale        = errors.New("expected the entity-tag of the present ICE session")
-	errNoTag        = errors.New("expected an If-Match header")
-	errNotAnswering = errors.New("expected an offer that can be answered as a whole")
-	errOver         = errors.New("the session is over")
-)
 
 // newID returns 128 random bits in base64.
 func newID() string {

@@ -10,7 +10,6 @@ package signaling
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -25,18 +24,40 @@ import (
 	"touchline/internal/limit"
 )
 
+// Errors of Options.Authorize and Options.Accept, with the HTTP status of the response.
 var (
-	// ErrNoToken is returned by Options.Authorize when the token is missing, unknown or expired; the answer is 401.
-	ErrNoToken = errors.New("the token is missing, unknown or expired")
-	// ErrForbidden is returned by Options.Authorize when the token does not give this right; the answer is 403.
-	ErrForbidden = errors.New("the token does not allow this in this room")
-	// ErrNotFound is returned by Options.Accept when there is no such room; the answer is 404.
-	ErrNotFound = errors.New("no such room")
-	// ErrNotLive is returned by Options.Accept before the first picture; the answer is 409 with Retry-After.
-	ErrNotLive = errors.New("no picture yet")
-	// ErrBusy is returned by Options.Accept when a later retry may succeed; the answer is 503.
-	ErrBusy = errors.New("no capacity for another session")
+	// ErrNoToken: the token is missing, unknown or expired; 401.
+	ErrNoToken = refusal(http.StatusUnauthorized, "", "the token is missing, unknown or expired")
+	// ErrForbidden: the token does not give this right; 403.
+	ErrForbidden = refusal(http.StatusForbidden, "", "the token does not allow this in this room")
+	// ErrNotFound: there is no such room; 404.
+	ErrNotFound = refusal(http.StatusNotFound, "", "no such room")
+	// ErrNotLive: there is no picture yet; 409 with Retry-After.
+	ErrNotLive = refusal(http.StatusConflict, "2", "no picture yet")
+	// ErrBusy: a later retry may succeed; 503 with Retry-After.
+	ErrBusy = refusal(http.StatusServiceUnavailable, "5", "no capacity for another session")
+	// ErrMalformed: the offer is invalid; 400. A valid offer that cannot be accepted as a whole is answered with 422.
+	ErrMalformed = refusal(http.StatusBadRequest, "", "malformed offer")
+
+	errNotAnswering = refusal(http.StatusUnprocessableEntity, "", "expected an offer that can be answered as a whole")
+	errStale        = refusal(http.StatusPreconditionFailed, "", "expected the entity-tag of the present ICE session")
+	errNoTag        = refusal(http.StatusPreconditionRequired, "", "expected an If-Match header")
+	errOver         = refusal(http.StatusNotFound, "", "no such session")
 )
+
+// statusError is an error with an HTTP status, and the Retry-After header in seconds.
+type statusError struct {
+	status     int
+	retryAfter string
+	text       string
+}
+
+// Error implements error.
+func (e *statusError) Error() string { return e.text }
+
+func refusal(status int, retryAfter, text string) error {
+	return &statusError{status, retryAfter, text}
+}
 
 // Bounds limit what clients of one server may do. Zero values are replaced by the
 // server's defaults.
