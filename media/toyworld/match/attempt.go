@@ -31,11 +31,12 @@ const (
 	replaySpan = 3400 // of a replay after a save or post
 	replayFrom = 1800 // before the ball arrived
 	goalReplay = 4000
-	carriedMS  = 600 // in which a ball is brought to its place
-	outMS      = 900 // after which a ball out of play is fetched
-	fetchMS    = 700 // in which it comes
+	carriedMS  = 600  // in which a ball is brought to its place
+	outMS      = 1200 // after which a ball out of play is fetched
+	fetchMS    = 700  // in which it comes
 	ballHeight = 0.3
-	rollOut    = 500  // in which a ball out of play stops
+	viaMS      = 450  // in which a ball on its way out gets to via
+	rollOut    = 550  // in which it then stops
 	newsMS     = 3000 // after the ball arrived, for which a shot is news
 )
 
@@ -166,7 +167,7 @@ func (s *script) saved(a *attempt) {
 
 // goalKick brings a ball that went out of play back, now and then while a replay is shown.
 func (s *script) goalKick(a *attempt, replay bool) {
-	end := a.at + 3900 + s.rng.Int64N(1200)
+	end := a.at + 4200 + s.rng.Int64N(1200)
 	if replay {
 		end = s.again(a) + 1700
 	}
@@ -176,7 +177,13 @@ func (s *script) goalKick(a *attempt, replay bool) {
 	if a.target.Y < midY {
 		side = -1
 	}
-	p.out = paint.At(a.target.X+4.5*float64(a.dir), a.target.Y+2*side, ballHeight)
+	dir := float64(a.dir)
+	p.via = paint.At(a.target.X+3*dir, a.target.Y+side, ballHeight)
+	p.out = paint.At(a.target.X+4*dir, a.target.Y+2*side, ballHeight)
+	if a.outcome == AtPost { // back onto the pitch, and out beside the goal
+		p.via = paint.At(a.target.X-9*dir, a.target.Y+5*side, ballHeight)
+		p.out = paint.At(a.target.X+3*dir, a.target.Y+15*side, ballHeight)
+	}
 }
 
 // again shows a save or post again, and returns when the live picture is back.

@@ -239,9 +239,11 @@ func (s *script) resting(p *passage, t int64) paint.Vec {
 	case AtFreeKick:
 		return between(from, s.feet(p.carrier, t), part(0, carriedMS))
 	case AtGoalKick:
-		if t-p.start < outMS {
-			k := part(0, rollOut)
-			return from.Add(p.out.Sub(from).Scale(1 - (1-k)*(1-k)))
+		switch {
+		case t-p.start < viaMS:
+			return from.Add(p.via.Sub(from).Scale(part(0, viaMS)))
+		case t-p.start < outMS:
+			return p.via.Add(p.out.Sub(p.via).Scale(part(viaMS, rollOut)))
 		}
 		return between(p.out, s.feet(p.carrier, t), part(outMS, fetchMS))
 	case Play, AtKickOff, Celebration, AfterSave, AtHalfTime, AtFullTime:

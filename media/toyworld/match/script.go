@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -22,6 +23,7 @@ type passage struct {
 	carrier    int     // the figure with the ball when it begins, or to which it comes
 	from       whence  // where the ball is when it begins
 	spot       paint.Vec
+	via        paint.Vec // where a ball on its way out goes first: straight on, or back from the post
 	out        paint.Vec // where a ball that left the pitch stops
 	first      int       // who gets the first pass, -1 for anybody
 	shooter    int       // who ends it with a shot at the goal, -1 for nobody
@@ -82,6 +84,7 @@ const (
 	settleMS   = 800  // after which the last player has stopped
 	standMS    = 2800 // before a kick-off
 	slowMotion = 0.75
+	bounce     = 13 // metres that the ball comes back from the post, so that it shows
 	forever    = int64(1) << 50
 )
 
@@ -203,7 +206,7 @@ func (s *script) stretch(prev passage, whole int64) passage {
 	case Play:
 		if a := s.endOf(&prev); a != nil { // back from the post
 			p.from, p.spot = onSpot, a.target
-			p.first = s.nearest(p.team, a.target, p.start)
+			p.first = s.nearest(p.team, a.target, bounce, p.start)
 		}
 	case AtFreeKick, AtGoalKick, Celebration, AtHalfTime, AtFullTime:
 	}
@@ -218,12 +221,12 @@ func (s *script) carrierAfter(p *passage) int {
 	return p.receiver(p.lastPass())
 }
 
-// nearest is the outfield player of a team who is nearest to a place.
-func (s *script) nearest(team int, to paint.Vec, t int64) int {
-	best, at := 1e9, 0
+// nearest is the outfield player of a team who is nearest to a place, of those at least some metres away along the pitch.
+func (s *script) nearest(team int, to paint.Vec, least float64, t int64) int {
+	best, at := 1e9, team*teamSize+1
 	for i := team*teamSize + 1; i < (team+1)*teamSize; i++ {
 		d := s.place(i, t).Sub(to)
-		if far := d.X*d.X + d.Y*d.Y; far < best {
+		if far := math.Hypot(d.X, d.Y); math.Abs(d.X) >= least && far < best {
 			best, at = far, i
 		}
 	}
@@ -380,7 +383,7 @@ func (s *script) freeKick() {
 	if s.room(q.x1, q.dir) < roomAhead {
 		p.team = 1 - q.team
 		p.from, p.spot = onSpot, s.ballAt(q.end-1)
-		p.carrier = s.nearest(p.team, p.spot, q.end-1)
+		p.carrier = s.nearest(p.team, p.spot, 0, q.end-1)
 	}
 	s.add(p)
 	s.whistle(p.start, 1)
