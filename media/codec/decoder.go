@@ -2,7 +2,6 @@ package codec
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -153,21 +152,10 @@ func New(o Options) (*Decoder, error) {
 // Run keeps the codec process running until ctx ends, and then returns nil. A second
 // concurrent call fails.
 func (d *Decoder) Run(ctx context.Context) error {
-	d.mu.Lock()
-	if d.running {
-		d.mu.Unlock()
-		return errors.New("the decoder is running already")
-	}
-	d.running = true
-	d.mu.Unlock()
-	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.running = false
+	return d.proc.runOnce(ctx, &d.mu, &d.running, func() {
 		d.forget(ErrNotRunning)
 		d.queue, d.bytes, d.need = nil, 0, ErrNeedKeyFrame
-	}()
-	return d.proc.run(ctx)
+	})
 }
 
 // SetLongSide changes the size of pictures from the next one on; 0 is the source's

@@ -112,20 +112,7 @@ func NewEncoder(o EncoderOptions) (*Encoder, error) {
 // Run keeps the codec process running until ctx ends, and then returns nil. A second
 // concurrent call fails.
 func (e *Encoder) Run(ctx context.Context) error {
-	e.mu.Lock()
-	if e.running {
-		e.mu.Unlock()
-		return errors.New("the encoder is running already")
-	}
-	e.running = true
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.running = false
-		e.end(ErrNotRunning)
-	}()
-	return e.proc.run(ctx)
+	return e.proc.runOnce(ctx, &e.mu, &e.running, func() { e.end(ErrNotRunning) })
 }
 
 // Encode sends a picture to the encoder and returns when p.Pix may be reused. It waits

@@ -78,6 +78,24 @@ func newProcess(path string, avoid []string, log zerolog.Logger, d duty) (*proce
 	}, nil
 }
 
+// runOnce is run with running set, which mu guards; ended is called with mu at the end.
+func (p *process) runOnce(ctx context.Context, mu *sync.Mutex, running *bool, ended func()) error {
+	mu.Lock()
+	if *running {
+		mu.Unlock()
+		return errors.New("the codec is running already")
+	}
+	*running = true
+	mu.Unlock()
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		*running = false
+		ended()
+	}()
+	return p.run(ctx)
+}
+
 // run keeps a process running until ctx ends, and then returns nil. It restarts the
 // process at once, after another early end with a pause.
 func (p *process) run(ctx context.Context) error {
