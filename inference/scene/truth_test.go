@@ -206,11 +206,16 @@ func lie(w *toyworld.World, s scene.Statement) string {
 			return "said " + s.Hue + ", but " + e.Text
 		}
 	case scene.Stop:
-		if !w.Truth(s.At).Match.Still {
+		// The ball, a keeper and small graphics may move while the players stand.
+		if t := w.Truth(s.At).Match; !t.Still && (t.Speed > 0.001 || t.Flash > 0 || t.Camera == match.ShotCrowd) {
 			return "not still"
 		}
 	case scene.Turn:
-		if e := within(match.Turn, settle); e == nil || e.Direction.String() != s.Direction.String() {
+		e := within(match.Turn, settle)
+		if e == nil { // after a save or a shot wide it goes the other way after a short stand
+			e = within(match.StillEnd, settle)
+		}
+		if e == nil || e.Direction.String() != s.Direction.String() {
 			return "no such turn"
 		}
 		return falseMotion(w, s)
