@@ -19,6 +19,8 @@ import (
 	"touchline/media"
 )
 
+func init() { setLibraryLogger(zerolog.Nop()) } //nolint:gochecknoinits // before any test uses the library
+
 // Candidate is a track for Choose, in a test's words.
 type Candidate struct {
 	Identity, SID string

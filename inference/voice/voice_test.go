@@ -295,7 +295,10 @@ func TestFailingProgramSaysWhy(t *testing.T) {
 // The program runs without this process's secrets and with limited resources.
 func TestProgramsAreConfined(t *testing.T) {
 	t.Setenv("LIVEKIT_API_SECRET", "hunter2")
-	program(t, "flite", "{ env; grep -E 'open files|address|cpu|core' /proc/self/limits; } >&2; exit 3")
+	// The limits are set just after the start.
+	program(t, "flite", `all='cpu time +20 |core file size +0 |open files +64 |address space +1073741824 '
+until [ "$(grep -cE "$all" /proc/$$/limits)" = 4 ]; do sleep 0.05; done
+{ env; cat /proc/self/limits; } >&2; exit 3`)
 	_, err := synth(t, "flite").Speak(t.Context(), "Hello.", "en")
 	require.ErrorContains(t, err, "PATH=")
 	require.NotContains(t, err.Error(), "hunter2")
