@@ -190,6 +190,16 @@ func (w *World) ShiftClock(by time.Duration) {
 	}
 }
 
+// ShiftScore adds to the goals and shots that a match shows, and changes nothing
+// else; see ShiftClock.
+func (w *World) ShiftScore(goals, shots [2]int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s, ok := w.scene.(interface{ ShiftScore(goals, shots [2]int) }); ok {
+		s.ShiftScore(goals, shots)
+	}
+}
+
 // Sound makes the world's sound, in one channel of SoundRate samples a second.
 // from counts samples since the start. The same samples come out whatever was
 // asked before. A world without sound is silent.

@@ -26,6 +26,7 @@ func (a *attempt) keeper() int { return (1 - a.team) * teamSize }
 
 const (
 	mostGoals  = 9 // of a team, so that the score has single digits
+	mostShots  = 99
 	plateInMS  = 200
 	plateOutMS = 3200
 	replaySpan = 3400 // of a replay after a save or post

@@ -37,7 +37,7 @@ func (m *Match) board(c *paint.Canvas, t int64) {
 	u := float64(m.width) / 100
 	x, y, h := 3*u, 3*u, 4*u
 	navy, ink := paint.RGB{18, 24, 44}, paint.RGB{246, 248, 252}
-	score := m.script.scoreAt(t)
+	score := m.scoreAt(t)
 	side := func(x float64, k kit) {
 		c.Rect(x, y, x+7.6*u, y+h, navy, 1)
 		c.Rect(x, y, x+0.9*u, y+h, k.shirt, 1)
@@ -88,7 +88,8 @@ func (m *Match) goalBanner(c *paint.Canvas, a *attempt, t int64) {
 	left, top := m.banner(c, k, kit.shirt)
 	c.Text(left+12*u, top+3*u, 9.6*u, "GOAL!", paint.RGB{255, 255, 255}, 0.105)
 	c.Text(left+61*u, top+3.4*u, 4.4*u, m.label(a.figure), kit.shirt.Mix(paint.RGB{255, 255, 255}, 0.35), 0.09)
-	c.Text(left+61*u, top+9.4*u, 3*u, fmt.Sprintf("%d - %d", a.score[0], a.score[1]), paint.RGB{220, 226, 240}, 0.09)
+	score := shifted(a.score, m.goals, mostGoals)
+	c.Text(left+61*u, top+9.4*u, 3*u, fmt.Sprintf("%d - %d", score[0], score[1]), paint.RGB{220, 226, 240}, 0.09)
 }
 
 // intervalBanner slides in when a half has ended, and stays with the score.
@@ -104,7 +105,7 @@ func (m *Match) intervalBanner(c *paint.Canvas, p *passage, t int64) {
 		text = "FULL TIME"
 	}
 	white := paint.RGB{255, 255, 255}
-	score := m.script.scoreAt(t)
+	score := m.scoreAt(t)
 	c.Text(left+12*u, top+2.2*u, 6.6*u, text, white, 0.105)
 	x, y, h := left+12*u, top+10.4*u, 4*u
 	for i, side := range m.kits {
@@ -137,7 +138,7 @@ func (m *Match) plate(c *paint.Canvas, a *attempt, t int64) {
 	}
 	u := float64(m.width) / 100
 	navy, ink := paint.RGB{18, 24, 44}, paint.RGB{246, 248, 252}
-	who, tally := m.label(a.figure), tallyOf(a)
+	who, tally := m.label(a.figure), m.tally(a)
 	const letters = 2.0
 	first, second := (2.8+paint.TextWidth(who)*letters)*u, (2+paint.TextWidth(tally)*letters)*u
 	x, y, h := 3*u-(first+second+4*u)*(1-k), float64(m.height)-8*u, 4.4*u
@@ -154,8 +155,11 @@ func (m *Match) label(figure int) string {
 	return fmt.Sprintf("%s %d", m.kits[p.Team].code, p.Number)
 }
 
-// tallyOf counts the attempts on graphics.
-func tallyOf(a *attempt) string { return fmt.Sprintf("SHOTS %d-%d", a.shots[0], a.shots[1]) }
+// tally counts the attempts on graphics.
+func (m *Match) tally(a *attempt) string {
+	n := shifted(a.shots, m.shots, mostShots)
+	return fmt.Sprintf("SHOTS %d-%d", n[0], n[1])
+}
 
 // bannerEdges are the banner's upper and lower edge in a picture of the given height.
 func bannerEdges(height float64) (top, bottom float64) { return 0.36 * height, 0.66 * height }

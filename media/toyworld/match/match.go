@@ -18,10 +18,11 @@ type Match struct {
 	width, height int
 	seed          uint64
 
-	team  [figures]footballer
-	kits  [2]kit
-	fans  []spectator
-	shift int64 // of the clock, s
+	team         [figures]footballer
+	kits         [2]kit
+	fans         []spectator
+	shift        int64  // of the clock, s
+	goals, shots [2]int // added to what is shown
 
 	script *script
 	plain  map[Shot][]byte // what never moves, unlit
@@ -52,6 +53,24 @@ func New(seed uint64, width, height int, still bool) *Match {
 // while it runs, and nothing else. With it, a reader of the board meets other
 // times than those that belong to the play.
 func (m *Match) ShiftClock(by time.Duration) { m.shift = int64(max(0, by) / time.Second) }
+
+// ShiftScore adds to the goals and shots of both teams wherever they are shown,
+// and changes nothing else; a sum stays within 0 and 9 for goals, 99 for shots.
+// With it, a reader of the board meets scores that seldom come to pass.
+func (m *Match) ShiftScore(goals, shots [2]int) { m.goals, m.shots = goals, shots }
+
+// scoreAt is the score that is shown at a moment.
+func (m *Match) scoreAt(t int64) [2]int { return shifted(m.script.scoreAt(t), m.goals, mostGoals) }
+
+// shotsAt is the number of shots that is shown at a moment.
+func (m *Match) shotsAt(t int64) [2]int { return shifted(m.script.shotsAt(t), m.shots, mostShots) }
+
+func shifted(n, by [2]int, most int) [2]int {
+	for i := range n {
+		n[i] = max(0, min(most, n[i]+by[i]))
+	}
+	return n
+}
 
 // Draw paints the picture of a moment.
 func (m *Match) Draw(at time.Duration, c *paint.Canvas) {

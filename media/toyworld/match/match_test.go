@@ -200,3 +200,20 @@ func BenchmarkTruth(b *testing.B) {
 		at += 200 * time.Millisecond
 	}
 }
+
+// A shifted score changes what is shown of goals and shots only, within their bounds.
+func TestShiftScore(t *testing.T) {
+	plain, shifted := newMatch(2), newMatch(2)
+	shifted.ShiftScore([2]int{3, -20}, [2]int{1, 200})
+	for at := time.Duration(0); at < 5*time.Minute; at += 3100 * time.Millisecond {
+		a, b := plain.Truth(at), shifted.Truth(at)
+		require.Equal(t, [2]int{min(9, a.Score[0]+3), 0}, b.Score, "at %v", at)
+		require.Equal(t, [2]int{a.Shots[0] + 1, 99}, b.Shots, "at %v", at)
+		b.Score, b.Shots = a.Score, a.Shots
+		if a.Plate != "" {
+			require.NotEqual(t, a.Plate, b.Plate)
+			b.Plate = a.Plate
+		}
+		require.Equal(t, a, b)
+	}
+}

@@ -153,7 +153,7 @@ func (m *Match) Truth(at time.Duration) Truth {
 	p := m.script.at(now.moment)
 	half := m.script.halfAt(t)
 	out := Truth{
-		Teams: m.script.names, Score: m.script.scoreAt(t), Shots: m.script.shotsAt(t),
+		Teams: m.script.names, Score: m.scoreAt(t), Shots: m.shotsAt(t),
 		Clock: int(m.script.clockAt(t, m.shift)), Half: half.number,
 		Phase: p.phase, Camera: now.shot, Live: now.live || now.shot == ShotCrowd,
 		Since: seconds(now.moment - p.start), Torsos: [][2]float64{},
@@ -189,7 +189,7 @@ func (m *Match) graphics(t int64, out *Truth) {
 		out.Banner = out.Banner || slide(t-a.at, bannerInMS, bannerOutMS) >= half
 	}
 	if slide(t-a.at, plateInMS, plateOutMS) >= half {
-		out.Plate = m.label(a.figure) + "  " + tallyOf(a)
+		out.Plate = m.label(a.figure) + "  " + m.tally(a)
 	}
 }
 

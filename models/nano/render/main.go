@@ -90,7 +90,7 @@ func parse(args []string, log io.Writer) (settings, error) {
 	flags.Var(&s.size, "size", "size of the pictures")
 	flags.Var(&s.source, "source", "size at which the world is drawn")
 	flags.IntVar(&s.offset, "offset", 2000, "latest start of a film in its world, in `seconds`; it depends on the seed")
-	flags.IntVar(&s.clockEvery, "clock-every", 0, "show another match clock every `N` pictures; 0 for the true clock")
+	flags.IntVar(&s.clockEvery, "clock-every", 0, "show another clock and score every `N` pictures; 0 for the true ones")
 	flags.Float64Var(&s.counter, "counter", 0, "`share` of the seeds that show the frame counter")
 	flags.BoolVar(&s.pixels, "pixels", true, "write pictures, not only the truth")
 	if err := flags.Parse(args); err != nil {
@@ -174,10 +174,11 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 		if err := ctx.Err(); err != nil {
 			return n, err
 		}
+		frame := offset + uint32(n)*step //nolint:gosec // some thousands
 		if s.clockEvery > 0 && n%s.clockEvery == 0 {
 			world.ShiftClock(time.Duration(dice.IntN(45*60)) * time.Second)
+			shiftScore(world, world.PTS(frame), world.PTS(frame+uint32(s.clockEvery)*step), dice) //nolint:gosec // some thousands
 		}
-		frame := offset + uint32(n)*step //nolint:gosec // some thousands
 		if err := lines.Encode(world.Record(frame, frame-min(frame, step))); err != nil {
 			return n, fmt.Errorf("write the truth: %w", err)
 		}
@@ -228,4 +229,19 @@ func (f *file) finish() error {
 func (f *file) abandon() {
 	_ = f.f.Close()
 	_ = os.Remove(f.f.Name())
+}
+
+// shiftScore shows another score from one moment to another, such that the goals of the time between still count up.
+func shiftScore(world *toyworld.World, from, to time.Duration, dice *rand.Rand) {
+	world.ShiftScore([2]int{}, [2]int{})
+	first, last := world.Truth(from).Match, world.Truth(to).Match
+	if first == nil || last == nil || first.Half > last.Half {
+		return // another match begins, at nil-nil
+	}
+	var goals, shots [2]int
+	for i := range goals {
+		goals[i] = dice.IntN(10-last.Score[i]+first.Score[i]) - first.Score[i]
+		shots[i] = dice.IntN(20) - first.Shots[i]
+	}
+	world.ShiftScore(goals, shots)
 }
