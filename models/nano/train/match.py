@@ -1,0 +1,341 @@
+"""What a truthful commentator says about a few pictures of the match, by the world's truth.
+
+A window is a list of Facts, oldest first; the last is now. Only what shows plainly in the pictures is said: every claim keeps a margin.
+"""
+
+import json
+import random
+from dataclasses import dataclass, replace
+
+import words
+
+WORDS, ORDERS = "match.en.txt", "match.en.txt"
+TEAMS = ["Red", "Blue", "Yellow", "White", "Violet", "Sky Blue", "Orange"]
+GOALS = ("goal", "goal_score", "goal_lead", "goal_level", "goal_back", "goal_more")
+TINTS = ["white", "blue", "red", "violet"]
+STATES = ["play", "goal", "crowd", "replay", "kick_off", "free", "goal_kick", "save", "half_time", "full_time"]
+OUTCOMES = ["goal", "save", "post", "wide"]
+CAMERAS = ["wide", "left", "right", "crowd", "replay_left", "replay_right"]
+ZONES = ["own", "mid", "final", "box"]
+SILENCE = "..."
+# Last words of the hint, as agent/prompt.go writes it, and the words that it allows.
+HINTS = {"Say it in six words or fewer.": 6, "One short sentence.": 10, "One or two short sentences.": 18, "": 18}
+
+
+@dataclass(slots=True)
+class Fact:
+    """One picture's truth."""
+
+    t: float
+    teams: tuple[str, str]
+    score: tuple[int, int]
+    clock: int
+    half: int
+    state: str
+    camera: str
+    team: int | None
+    since: float
+    way: int
+    attempt: tuple[int, int, str, float, float] | None  # team, number, outcome, s since the strike, s since it arrived
+    goal: tuple[int, int, float] | None  # team, number, s ago
+    shots: tuple[int, int]
+    plate: bool
+    covered: bool  # by flash or banner
+    light: float
+    tint: int
+    ball: tuple[float, float] | None
+    pitch: tuple[float, float]
+    flow: int
+
+    @property
+    def live(self) -> bool:
+        """Neither replay nor crowd."""
+        return self.camera in ("wide", "left", "right")
+
+    @property
+    def zone(self) -> str:
+        """Where play is, as the team on the ball sees it."""
+        x = self.pitch[0] if self.way >= 0 else 105 - self.pitch[0]
+        return "own" if x < 40 else "mid" if x < 64 else "final" if x < 80 else "box"
+
+
+def fact(line: str) -> tuple[Fact, list[list[float]]]:
+    """A line of the world's truth, and where the figures' torsos are, as fractions of the picture."""
+    d = json.loads(line)
+    m = d["match"]
+    a, g = m.get("attempt"), m.get("goal")
+    camera = m["camera"]
+    state = {"free_kick": "free", "celebration": "goal"}.get(m["phase"], m["phase"])
+    if camera == "crowd" or camera.startswith("replay"):
+        state = camera.split("_")[0]
+    f = Fact(
+        t=d["t"], teams=tuple("Sky Blue" if t == "Sky" else t for t in m["teams"]), score=tuple(m["score"]), clock=int(m["clock"]), half=m["half"], state=state, camera=camera,
+        team=m.get("possession"), since=m["since"], way=m["direction"], plate=bool(m["plate"]),
+        attempt=(a["team"], a["number"], a["outcome"], a["age"], a["contact"]) if a else None,
+        goal=(g["team"], g["number"], g["age"]) if g else None, shots=tuple(m["shots"]), covered=m["banner"] or m["flash"] > 0.3,
+        light=d["light"], tint=TINTS.index(d["tint"]), ball=tuple(m["ball"]) if m.get("ball") else None, pitch=tuple(m["pitch"]), flow=m["flow"],
+    )  # fmt: skip
+    return f, m["torsos"]
+
+
+@dataclass(slots=True)
+class News:
+    """What is worth saying: a kind of wording, the team it is about, and what makes it another piece of news than the last of its kind."""
+
+    kind: str
+    team: int | None = None
+    number: int | None = None
+    key: object = None
+    zone: str = ""
+
+
+def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: float = 99.0) -> News | None:
+    """The piece of news in a window, told being what the last comment said, age seconds ago; None if there is nothing new."""
+    now, kind = win[-1], told.kind if told else ""
+    if now.state in ("free", "kick_off", "goal_kick") and kind in SCORELINES and age < 10:
+        return None
+    if now.state in ("free", "kick_off", "goal_kick") and kind in (now.state, "kick_score") and 2.5 < age < 8 and rng.random() < 0.4:
+        return scoreline(rng, now)  # a pause is when people ask for it
+    simple = {"crowd": "crowd", "half_time": "half_time", "full_time": "full_time", "goal_kick": "goal_kick"}
+    if now.state == "goal":
+        return _goal(rng, now, told, age)
+    if now.state in simple:
+        again = kind == now.state
+        return None if again else News(now.state, now.team)
+    if now.state == "replay":
+        if kind.startswith("replay"):
+            return None
+        after_goal = kind in (*GOALS, "joy") and age < 15
+        return News("replay_goal" if after_goal else "replay", told.team if told and after_goal else None)
+    if now.state == "kick_off":
+        return None if kind.startswith("kick") else News(rng.choice(["kick_off", "kick_off", "kick_score"]))
+    if a := attempt(win):
+        if not (kind == a.kind and told and told.key == a.key):
+            return a
+        if a.kind == "shot" or age < 2:
+            return None
+    elif now.attempt and now.live and now.attempt[4] < 0.2:
+        return None  # not to be judged yet
+    if light := lighting(win):
+        if kind != light.kind or age > 6:
+            return light
+    if now.state == "free":
+        return None if kind == "free" or now.since < 0.8 else News("free", now.team)
+    if now.state == "save":
+        return None
+    return _play(rng, win, told, age)
+
+
+def _goal(rng: random.Random, now: Fact, told: News | None, age: float) -> News | None:
+    assert now.goal
+    team, number, ago = now.goal
+    number = number if ago > 0.7 else None  # the banner names it
+    if told and told.key == now.score and told.kind in (*GOALS, "joy"):
+        return None if age < 1.5 or rng.random() < (0.5 if told.kind != "joy" else 0.9) else News("joy", team, None, now.score)
+    mine, other = now.score[team], now.score[1 - team]
+    relation = "lead" if mine == other + 1 else "level" if mine == other else "back" if mine < other else "more"
+    return News(rng.choice(["goal", "goal_score", "goal_score", "goal_score", "goal_" + relation]), team, number, now.score)
+
+
+def attempt(win: list[Fact]) -> News | None:
+    """A shot on its way, or what became of it, once it shows plainly."""
+    now = win[-1]
+    if not now.attempt or not now.live or now.state in ("goal", "half_time", "full_time"):
+        return None
+    team, number, outcome, age, contact = now.attempt
+    shown = number if now.plate else None
+    key = (team, number, sum(now.shots))
+    if contact < 0:
+        return News("shot", team, shown, key) if age > 0.2 else None
+    if outcome != "goal" and 0.2 <= contact <= 2.6:
+        return News(outcome, 1 - team if outcome == "save" else team, shown, key)
+    return None
+
+
+def lighting(win: list[Fact]) -> News | None:
+    """A change of the light between the window's first and last picture."""
+    first, now = win[0], win[-1]
+    if first.camera != now.camera or not now.live or now.covered or first.covered:
+        return None
+    if now.light < first.light - 0.2:
+        return News("dim")
+    if now.light > first.light + 0.2:
+        return News("bright")
+    if now.tint != first.tint:
+        return News("tint" if now.tint else "white", key=now.tint)
+    return None
+
+
+def _play(rng: random.Random, win: list[Fact], told: News | None, age: float) -> News | None:
+    now, first, kind = win[-1], win[0], told.kind if told else ""
+    if now.team is None or now.state == "play" and now.since < 0.5:
+        return None
+    moving = [f for f in win if f.state == "play" and f.team is not None]
+    new = told is None or told.team is None or kind not in PLAYED
+    if told and kind in PLAYED and told.team != now.team or not told and moving and moving[0].team != now.team:
+        return News("turn", now.team, zone=now.zone)
+    if told and kind in ("free", "kick_off", "kick_score", "goal_kick", "half_time", "save") and age < 12:
+        return News("on", now.team, zone=now.zone)
+    if first.team is not None and first.team != now.team and first.state == "play":
+        return News("turn", now.team, zone=now.zone)
+    if told and (age < 1.5 if new else age < 3 or told.zone == now.zone and age < 6):
+        return None
+    if rng.random() < 0.12:
+        return scoreline(rng, now)
+    return News(rng.choice(["play", now.zone, now.zone]), now.team, zone=now.zone)
+
+
+PLAYED = ("play", "own", "mid", "final", "box", "turn", "on", "shot", "ball", "way")
+
+
+SCORELINES = ("none", "level", "state", "lead", "clock", "clock_zero", "clock_score")
+
+
+def scoreline(rng: random.Random, now: Fact, clock: bool = True) -> News:
+    """A statement of score or time."""
+    a, b = now.score
+    kinds = ["none"] if a == b == 0 else ["level", "state"] if a == b else ["lead", "lead", "state"]
+    if clock:
+        kinds += ["clock_zero"] if now.clock < 60 else ["clock", "clock_score"]
+    return News(rng.choice(kinds), None if a == b else int(b > a), key=now.score)
+
+
+def slots(f: Fact, n: News) -> dict[str, str]:
+    """Values for the templates; a slot that the pictures do not show has none."""
+    out = {"st": f"{f.teams[0]} {words.goals(f.score[0])}, {f.teams[1]} {words.goals(f.score[1])}", "hl": words.result(f.score),
+           "m": words.number(f.clock // 60 % 100), "c": TINTS[f.tint], "0": f.teams[0], "1": f.teams[1], "k": words.counted(sum(f.score), "goal")}  # fmt: skip
+    if n.team is not None:
+        out |= {"T": f.teams[n.team], "O": f.teams[1 - n.team]}
+        out["w"] = {1: "right", -1: "left"}.get(f.way) or ""
+        if n.kind == "shots_count":
+            out |= {"k": words.number(f.shots[n.team]), "j": words.number(f.shots[1 - n.team])}
+            out = {k: "none" if v == "zero" else v for k, v in out.items()}
+    if n.number is not None:
+        out["n"] = words.number(n.number)
+    return {k: v for k, v in out.items() if v}
+
+
+def word(rng: random.Random, win: list[Fact], n: News, register: str, limit: int, avoid: str = "") -> str:
+    """The news in words. With room for it a second sentence follows, which is as true."""
+    now = win[-1]
+    if n.kind in GOALS and now.goal and now.state == "goal":
+        now = replace(now, way=1 if now.pitch[0] > 52 else -1)
+    text = words.say(rng, WORDS, n.kind, register, slots(now, n), limit, avoid)
+    if limit < 18 or rng.random() < 0.65:
+        return text
+    more: News | None = None
+    if n.kind in GOALS and now.goal and now.goal[2] > 0.8:
+        more = News("joy", n.team)
+    elif n.kind in PLAYED and n.kind != "shot":
+        more = scoreline(rng, now) if rng.random() < 0.35 else News(now.zone, n.team) if n.kind != now.zone else None
+    elif n.kind in ("save", "post", "wide", "free", "crowd", "replay_goal"):
+        more = scoreline(rng, now, False)
+    return text + " " + words.say(rng, WORDS, more.kind, register, slots(now, more), 8) if more else text
+
+
+# Orders that let some news through, with the kinds that pass.
+FILTERS = {
+    "goals": GOALS, "shots": ("shot", "save", "post", "wide"), "keepers": ("save",),
+    "lights": ("dim", "bright", "tint", "white"), "crowd": ("crowd",), "replays": ("replay", "replay_goal", "replay_other"),
+    "restarts": ("free", "goal_kick", "kick_off", "kick_score", "half_time", "full_time"), "danger": ("box",), "team": (), "player": (),
+}  # fmt: skip
+STYLES = ("all", "short", "boil", "calm")
+QUESTIONS = {"q_score": "state", "q_leads": "lead", "q_goals": "goals_count", "q_clock": "clock", "q_half": "half", "q_ball": "ball", "q_teams": "teams", "q_way": "way",
+             "q_shots": "shots_count"}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Order:
+    """What a person asked for: its kind, and the team and player named in it."""
+
+    kind: str
+    team: int | None = None
+    number: int | None = None
+
+    def text(self, rng: random.Random, teams: tuple[str, str], held_out: bool = False) -> str:
+        """The order in a person's words."""
+        text = words.order(rng, ORDERS, self.kind, held_out)
+        t = teams[self.team] if self.team is not None else rng.choice(teams)
+        n = self.number or rng.randrange(1, 12)
+        return text.replace("{T}", t).replace("{t}", t.lower()).replace("{n}", words.number(n)).replace("{N}", str(n))
+
+
+def follow(rng: random.Random, o: Order, win: list[Fact], told: News | None, age: float) -> News | None:
+    """The news that an order lets through, or its answer. told is the last comment under the order."""
+    now, kind = win[-1], told.kind if told else ""
+    if o.kind in STYLES:
+        return tell(rng, win, told, age)
+    if o.kind == "quiet":
+        return None
+    if o.kind == "cannot":
+        return None if kind == "cannot" else News("cannot")
+    if o.kind == "score":
+        return None if told and kind in ("state", "lead", "level", "none") and age < 55 else scoreline(rng, now, False)
+    if o.kind == "ball" or o.kind in QUESTIONS:
+        n = answer(rng, o.kind, now)
+        if n is None or told and (kind, told.key) == (n.kind, n.key) and (n.kind not in ("ball", "way") or told.team == n.team):
+            return None
+        return n
+    fresh = _passing(rng, o, win)
+    if fresh is None or told and fresh.kind == told.kind and fresh.key is not None and fresh.key == told.key:
+        return None
+    if told and told.kind in GOALS and fresh.kind in GOALS and told.key == fresh.key:
+        return None
+    if told and fresh.kind == told.kind and fresh.key is None and age < (3 if o.kind == "danger" else 9):
+        return None
+    if o.kind == "team" and told and age < 3 and fresh.kind in PLAYED:
+        return None
+    return fresh
+
+
+def _passing(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
+    now = win[-1]
+    found: list[News | None] = [attempt(win), lighting(win)]
+    if now.state == "play" and now.team is not None and now.since >= 0.5 and now.live and not now.covered:
+        found.append(News(rng.choice([now.zone, "play"]) if now.zone != "box" else "box", now.team, zone=now.zone))
+    if now.state != "play" and (now.state != "free" or now.since >= 0.8):
+        found.insert(0, tell(rng, win))
+    for n in found:
+        if n is None:
+            continue
+        if o.kind == "team" and n.team == o.team and n.kind not in ("crowd", "replay", "replay_goal") and n.team is not None:
+            return n
+        if o.kind == "player" and n.number == o.number and (1 - n.team if n.kind == "save" and n.team is not None else n.team) == o.team:
+            return n
+        if n.kind in FILTERS[o.kind]:
+            return n
+    return None
+
+
+def answer(rng: random.Random, kind: str, now: Fact) -> News | None:
+    """The answer to a question, and what "ball" follows."""
+    if kind in ("q_ball", "ball", "q_way"):
+        if now.state == "crowd":
+            return News("noball") if kind != "ball" else None
+        if now.team is None or not now.live or now.state not in ("play", "free", "save", "goal_kick") or now.state == "play" and now.since < 0.5:
+            return None if kind == "ball" else tell(rng, [now]) or News("state", key=now.score)
+        return News("ball" if kind != "q_way" or now.way == 0 else "way", now.team, key=now.team)
+    n = News(QUESTIONS[kind], None, key=(kind, now.score))
+    a, b = now.score
+    if kind == "q_leads":
+        return News("level" if a == b and a else "none" if a == b else "lead", None if a == b else int(b > a), key=now.score)
+    if kind == "q_score":
+        return scoreline(rng, now, False)
+    if kind == "q_goals":
+        return replace(n, kind="goals_none" if a + b == 0 else "goals_count")
+    if kind == "q_clock":
+        return replace(n, kind="clock" if now.clock >= 60 else "clock_zero", key=now.clock // 60)
+    if kind == "q_half":
+        return replace(n, kind="half_time" if now.state == "half_time" else "full_time" if now.state == "full_time" else "half" if now.half < 2 else "half2", key=now.half)
+    if kind == "q_shots":
+        return replace(n, team=0, key=now.shots) if now.plate else News("cannot", key=0)
+    return n
+
+
+def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
+    """The register of a comment: what the order asks for, or what fits profile and event."""
+    if o and o.kind in ("calm", "boil"):
+        return o.kind
+    big = n.kind in (*GOALS, "joy", "save", "post", "wide", "shot", "crowd")
+    weights = {"sports": (1, 5, 5) if big else (5, 5, 1), "default": (3, 6, 2) if big else (6, 4, 0)}.get(profile, (7, 3, 0) if big else (9, 1, 0))
+    return rng.choices(words.REGISTERS, weights)[0]

@@ -1,0 +1,87 @@
+"""Pictures of neither world: textures, gradients, bars, drawings, screens of text, darkness."""
+
+import random
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+W, H = 448, 252
+SKIN = [[232.0, 190, 160], [196.0, 146, 110], [120.0, 82, 60]]
+
+
+def _texture(rng: random.Random, device: str) -> Tensor:
+    """Noise of six octaves, in a colour."""
+    x, amplitude = torch.zeros(3, H, W, device=device), 1.0
+    for octave in range(6):
+        x += amplitude * F.interpolate(torch.rand(1, 3, 2 + 2**octave, 3 + 2 ** (octave + 1), device=device) - 0.5, size=(H, W), mode="bilinear")[0]
+        amplitude *= rng.uniform(0.4, 0.8)
+    return (x - x.mean()) / (x.std() + 1e-5) * rng.uniform(20, 60) + 127 + (torch.rand(3, 1, 1, device=device) - 0.5) * 120
+
+
+def _picture(rng: random.Random, kind: str, device: str) -> Tensor:
+    """One picture [3, H, W] in 0..255."""
+    yy, xx = torch.arange(H, device=device).view(1, H, 1), torch.arange(W, device=device).view(1, 1, W)
+    colour = torch.rand(3, 1, 1, device=device) * 255
+    if kind == "noise":
+        return torch.rand(3 if rng.random() < 0.5 else 1, H, W, device=device).expand(3, H, W) * 255
+    if kind == "flat":
+        return colour.expand(3, H, W)
+    if kind == "bars":
+        return F.interpolate(torch.rand(1, 3, 1, rng.randrange(3, 12), device=device) * 255, size=(H, W), mode="nearest")[0]
+    if kind == "gradient":
+        t = (xx / W * rng.uniform(-1, 1) + yy / H * rng.uniform(-1, 1)).expand(1, H, W)
+        t = (t - t.min()) / (t.max() - t.min() + 1e-5)
+        return colour * (1 - t) + torch.rand(3, 1, 1, device=device) * 255 * t
+    if kind == "text":
+        x = torch.full((3, H, W), rng.choice([250.0, 240, 25, 35]), device=device)
+        for row in range(8, H - 10, rng.randrange(9, 18)):
+            at = rng.randrange(5, 60)
+            while at < W - 30 and rng.random() < 0.93:
+                wide = rng.randrange(6, 40)
+                x[:, row : row + 5, at : at + wide] = rng.choice([20.0, 60, 200]) + (torch.rand(1, 5, min(wide, W - at), device=device) - 0.5) * 80
+                at += wide + 6
+        return x
+    x = _texture(rng, device)
+    if kind == "grass":
+        x = x * 0.15 + torch.tensor([48.0, 124, 58], device=device).view(3, 1, 1) * rng.uniform(0.7, 1.3)
+    if kind in ("drawing", "grass"):
+        for _ in range(rng.randrange(3, 25)):
+            x0, y0 = rng.randrange(W), rng.randrange(H)
+            fill = torch.rand(3, 1, 1, device=device) * 255
+            if rng.random() < 0.6:
+                x[:, y0 : y0 + rng.randrange(4, 120), x0 : x0 + rng.randrange(4, 200)] = fill
+            else:
+                x = torch.where(((xx - x0) / rng.uniform(3, 70)) ** 2 + ((yy - y0) / rng.uniform(3, 70)) ** 2 < 1, fill, x)
+    if kind == "portrait":
+        cx, cy, s = rng.uniform(0.2, 0.8) * W, rng.uniform(0.3, 0.7) * H, rng.uniform(30, 90)
+        skin = torch.tensor(rng.choice(SKIN), device=device).view(3, 1, 1)
+        body = ((xx - cx) / (s * 1.6)) ** 2 + ((yy - cy - 2 * s) / (s * 1.5)) ** 2 < 1
+        head = ((xx - cx) / (s * 0.7)) ** 2 + ((yy - cy) / (s * 0.95)) ** 2 < 1
+        x = torch.where(head, skin + (x - 127) * 0.25, torch.where(body, colour + (x - 127) * 0.3, x))
+    return x
+
+
+def bank(count: int, seed: int, device: str) -> Tensor:
+    """[count, 3, H, W] uint8."""
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    kinds = ["noise", "flat", "bars", "gradient", "text", "text", "drawing", "drawing", "drawing", "grass", "grass", "portrait", "portrait", "texture", "texture", "texture"]
+    return torch.stack([_picture(rng, rng.choice(kinds), device).clamp(0, 255).to(torch.uint8) for _ in range(count)])
+
+
+def insert(windows: Tensor, codes: Tensor, bank_: Tensor) -> None:
+    """Puts strange pictures where codes are -1, still or drifting, and darkness where they are -2. windows is [B, n, 3, H, W] in 0..255."""
+    n, device = windows.shape[1], windows.device
+    strange, dark = (codes == -1).nonzero()[:, 0], (codes == -2).nonzero()[:, 0]
+    if len(strange):
+        picked = bank_[torch.randint(len(bank_), (len(strange),), device=device)].float()
+        if random.random() < 0.3:
+            picked = picked[:, torch.randperm(3, device=device)]
+        moving = picked[:, None].expand(-1, n, -1, -1, -1) + torch.randn(len(strange), n, 1, 1, 1, device=device) * 2
+        if random.random() < 0.5:
+            dy, dx = (random.randrange(-6, 7) for _ in range(2))
+            moving = torch.stack([torch.roll(moving[:, j], (dy * j, dx * j), (2, 3)) for j in range(n)], 1)
+        windows[strange] = moving.clamp(0, 255)
+    if len(dark):
+        windows[dark] = torch.rand(len(dark), 1, 1, 1, 1, device=device) * 14
