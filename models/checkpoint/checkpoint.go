@@ -41,6 +41,7 @@ type Checkpoint struct {
 	temp   string   // folder of the unpacked shards, or empty
 	plain  map[string]safetensors.Tensor
 	packed map[string]*awqLinear // by the name of the plain weight
+	int8   map[string]int8Rows
 	names  []string
 
 	mu     sync.Mutex
@@ -54,7 +55,7 @@ var _ models.Source = (*Checkpoint)(nil)
 // unpacked to a temporary folder until Close. Errors name the file and the field
 // or tensor.
 func Open(dir string) (*Checkpoint, error) {
-	c := &Checkpoint{dir: dir, plain: map[string]safetensors.Tensor{}, packed: map[string]*awqLinear{}}
+	c := &Checkpoint{dir: dir, plain: map[string]safetensors.Tensor{}, packed: map[string]*awqLinear{}, int8: map[string]int8Rows{}}
 	if err := c.open(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -122,10 +123,10 @@ func (c *Checkpoint) arrange(owner map[string]int) error {
 			c.plain[name] = t
 		}
 	}
-	if err := c.joinPacked(parts); err != nil {
+	if err := errors.Join(c.joinPacked(parts), c.joinInt8()); err != nil {
 		return err
 	}
-	c.names = slices.AppendSeq(slices.Collect(maps.Keys(c.plain)), maps.Keys(c.packed))
+	c.names = slices.Concat(slices.Collect(maps.Keys(c.plain)), slices.Collect(maps.Keys(c.packed)), slices.Collect(maps.Keys(c.int8)))
 	slices.Sort(c.names)
 	if len(c.names) == 0 {
 		return fmt.Errorf("%s: no tensors", c.dir)
@@ -150,10 +151,13 @@ func (c *Checkpoint) Close() error {
 // Names returns the names of all tensors, sorted; see models.Source.
 func (c *Checkpoint) Names() []string { return slices.Clone(c.names) }
 
-// Info returns a tensor's type and shape. An int4 layer appears as a float16 matrix.
+// Info returns a tensor's type and shape. A layer in int4 or int8 appears as a float16 matrix.
 func (c *Checkpoint) Info(name string) (models.TensorInfo, bool) {
 	if l, ok := c.packed[name]; ok {
 		return models.TensorInfo{Type: models.Float16, Shape: []int{l.n, l.k}}, true
+	}
+	if m, ok := c.int8[name]; ok {
+		return models.TensorInfo{Type: models.Float16, Shape: slices.Clone(m.weights.Shape)}, true
 	}
 	t, ok := c.plain[name]
 	return t.TensorInfo, ok
@@ -163,6 +167,12 @@ func (c *Checkpoint) Info(name string) (models.TensorInfo, bool) {
 func (c *Checkpoint) Rows(dst []float32, name string, from, to int) error {
 	if l, ok := c.packed[name]; ok {
 		return l.floats(dst, from, to)
+	}
+	if m, ok := c.int8[name]; ok {
+		if err := m.floats(dst, from, to); err != nil {
+			return fmt.Errorf("%s: %w", c.dir, err)
+		}
+		return nil
 	}
 	t, ok := c.plain[name]
 	if !ok {

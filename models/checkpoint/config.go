@@ -61,7 +61,12 @@ type quantization struct {
 	GroupSize int    `json:"group_size"`
 	ZeroPoint bool   `json:"zero_point"`
 	Version   string `json:"version"`
+
+	Format string `json:"format"` // of compressed-tensors
 }
+
+// methodInt8 is the method of int8 rows with scales.
+const methodInt8 = "compressed-tensors"
 
 // maxSize is the maximum of every size in a config: far above any model's, and
 // the product of two fits 64 bits.
@@ -167,6 +172,12 @@ func (c *config) checkVision() error {
 func (c *config) checkQuantization() error {
 	q := c.Quantization
 	if q == nil {
+		return nil
+	}
+	if q.Method == methodInt8 {
+		if q.Format != "int-quantized" {
+			return fmt.Errorf("quantization_config.format: must be int-quantized, is %q: use the unquantised model", q.Format)
+		}
 		return nil
 	}
 	if q.GroupSize < -1 || q.GroupSize == 0 || q.GroupSize > maxSize {

@@ -1,0 +1,101 @@
+// Package nano holds nano, a small vision-language model in the shape of MiniCPM-o 4.5 that was trained on the generated
+// worlds, and converts it to a bundle for the CPU. It neither trains the model (see train) nor runs it.
+package nano
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/convert"
+)
+
+// Name of the model in its bundle.
+const Name = "nano"
+
+// checkpointFiles is the checkpoint in the published layout: config.json, tokenizer, int8 weights.
+//
+//go:embed checkpoint
+var checkpointFiles embed.FS
+
+// Write writes the checkpoint to a folder, which `models convert` takes like any other.
+func Write(dir string) error {
+	files, err := fs.Sub(checkpointFiles, "checkpoint")
+	if err != nil {
+		return fmt.Errorf("write nano's checkpoint: %w", err)
+	}
+	if err := os.CopyFS(dir, files); err != nil {
+		return fmt.Errorf("write nano's checkpoint: %w", err)
+	}
+	return nil
+}
+
+// Bundle returns the folder of nano's bundle for the CPU (fp32), below the cache folder. The first call of a version
+// converts it, which takes under a second; several processes may do so at once.
+func Bundle(ctx context.Context, cache string) (string, error) {
+	version, err := hash()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, Name+"-"+version)
+	if _, err := models.OpenBundle(dir); err == nil {
+		return dir, nil
+	}
+	if err := convertTo(ctx, cache, dir); err != nil {
+		if _, opened := models.OpenBundle(dir); opened == nil {
+			return dir, nil // another process was faster
+		}
+		return "", fmt.Errorf("convert nano to %s: %w", dir, err)
+	}
+	return dir, nil
+}
+
+// convertTo converts in a folder of its own, which becomes dir when it is whole.
+func convertTo(ctx context.Context, cache, dir string) error {
+	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // a cache holds no secrets
+		return err
+	}
+	work, err := os.MkdirTemp(cache, ".nano-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	source, bundle := filepath.Join(work, "checkpoint"), filepath.Join(work, "bundle")
+	if err := Write(source); err != nil {
+		return err
+	}
+	c, err := checkpoint.Open(source)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	if err := convert.Convert(ctx, c, bundle, convert.Options{
+		Weights: []models.Weights{models.WeightsFloat32}, Devices: []models.Device{models.DeviceCPU}, Name: Name, Creator: "touchline",
+		Origin: &models.Origin{Path: "touchline/nano"},
+	}); err != nil {
+		return err
+	}
+	return os.Rename(bundle, dir)
+}
+
+// hash names the checkpoint's content.
+func hash() (string, error) {
+	h := sha256.New()
+	err := fs.WalkDir(checkpointFiles, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := checkpointFiles.ReadFile(path)
+		fmt.Fprintf(h, "%s %d\n", path, len(content))
+		h.Write(content)
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil))[:12], err
+}

@@ -1,0 +1,82 @@
+package nano_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/models"
+	"touchline/models/nano"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The bundle is converted once and has what the engine needs.
+func TestBundle(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "touchline")
+	dir, err := nano.Bundle(t.Context(), cache)
+	require.NoError(t, err)
+	b, err := models.OpenBundle(dir)
+	require.NoError(t, err)
+	require.Equal(t, nano.Name, b.Manifest.Name)
+	require.NotNil(t, b.Manifest.Dims.Vision)
+	require.False(t, b.Manifest.Random)
+	entries, err := os.ReadDir(cache)
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "only the bundle is left")
+
+	manifest := filepath.Join(dir, "manifest.json")
+	before, err := os.Stat(manifest)
+	require.NoError(t, err)
+	again, err := nano.Bundle(t.Context(), cache)
+	require.NoError(t, err)
+	require.Equal(t, dir, again)
+	after, err := os.Stat(manifest)
+	require.NoError(t, err)
+	require.Equal(t, before.ModTime(), after.ModTime())
+}
+
+// Two processes may convert at once; a folder that cannot be written is named.
+func TestBundleFailures(t *testing.T) {
+	cache := t.TempDir()
+	errs := make(chan error)
+	for range 2 {
+		go func() {
+			_, err := nano.Bundle(t.Context(), cache)
+			errs <- err
+		}()
+	}
+	require.NoError(t, <-errs)
+	require.NoError(t, <-errs)
+
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err := nano.Bundle(t.Context(), file)
+	require.ErrorContains(t, err, file)
+}
+
+// The checkpoint has the published layout, and a size that suits a repository.
+func TestCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, nano.Write(dir))
+	var config struct {
+		Type string `json:"model_type"`
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &config))
+	require.Equal(t, "minicpmo", config.Type)
+	var size int64
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		info, err := e.Info()
+		require.NoError(t, err)
+		size += info.Size()
+	}
+	require.LessOrEqual(t, size, int64(8_000_000))
+}
