@@ -16,8 +16,13 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 .PHONY: demo
-demo: build ## a live commentary at http://127.0.0.1:8199, with nothing to set up
+demo: build demo-runtime ## a live commentary at http://127.0.0.1:8199, with nothing to set up
 	./bin/touchline demo $(ARGS)
+
+# Without ONNX Runtime the demo goes on with the scene engine, which needs no model.
+.PHONY: demo-runtime
+demo-runtime:
+	@{ scripts/setup.sh runtime && scripts/runtime.sh cpu bin/runtime; } || echo "demo: no ONNX Runtime, so nano cannot run" >&2
 
 .PHONY: build
 build: setup bin/touchline bin/touchline-codec ## the programs, in ./bin

@@ -40,7 +40,7 @@ func TestNothingConfiguredIsTheDefault(t *testing.T) {
 	require.Equal(t, settings(configs.Default()), settings(c))
 	require.Equal(t, "sniper", c.Preset)
 	require.InDelta(t, 5.0, c.Media.CaptureFPS, 0)
-	require.Equal(t, "scene", c.Inference.Engine)
+	require.Equal(t, "auto", c.Inference.Engine)
 	require.Equal(t, "127.0.0.1:8199", c.Agent.Console.Listen)
 }
 

@@ -11,7 +11,8 @@ import (
 
 // Config chooses and sets the engine.
 type Config struct {
-	// Engine is "scene", "remote" or "minicpmo".
+	// Engine is "auto", "scene", "nano", "remote" or "minicpmo". "auto" is nano for the generated worlds and
+	// scene for everything else.
 	Engine string `yaml:"engine" env:"ENGINE"`
 	// MaxTokens is the limit of an answer that is not spoken, in tokens.
 	MaxTokens int `yaml:"max_tokens" env:"MAX_TOKENS"`
@@ -39,10 +40,10 @@ type VoiceConfig struct {
 	MaxTokens int `yaml:"max_tokens" env:"MAX_TOKENS"`
 }
 
-// DefaultConfig returns the scene engine.
+// DefaultConfig returns the automatic choice of the engine.
 func DefaultConfig() Config {
 	return Config{
-		Engine: "scene", MaxTokens: 512, MaxInputTokens: 8192, MaxSlices: 2,
+		Engine: "auto", MaxTokens: 512, MaxInputTokens: 8192, MaxSlices: 2,
 		Voice: VoiceConfig{Enabled: true, Program: "auto", Language: "en", MaxTokens: 96},
 	}
 }
@@ -51,8 +52,8 @@ func DefaultConfig() Config {
 // is value" with the YAML path below "inference".
 func (c Config) Validate() error {
 	var s check.Settings
-	s.That(slices.Contains([]string{"scene", "remote", "minicpmo"}, c.Engine), "engine",
-		"scene, remote or minicpmo", strconv.Quote(c.Engine))
+	s.That(slices.Contains([]string{"auto", "scene", "nano", "remote", "minicpmo"}, c.Engine), "engine",
+		"auto, scene, nano, remote or minicpmo", strconv.Quote(c.Engine))
 	s.That(check.Within(c.MaxTokens, 1, 8192), "max_tokens", "between 1 and 8192 tokens", c.MaxTokens)
 	s.That(check.Within(c.MaxInputTokens, 256, 1<<20), "max_input_tokens", "between 256 and 1048576 tokens", c.MaxInputTokens)
 	s.That(check.Within(c.MaxSlices, 1, 9), "max_slices", "between 1 and 9", c.MaxSlices)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -14,6 +16,7 @@ import (
 	"touchline/inference/residency"
 	"touchline/inference/scene"
 	"touchline/inference/voice"
+	"touchline/models/nano"
 	"touchline/internal/metrics"
 )
 
@@ -43,7 +46,7 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	opts := residency.Options{Preload: true, Parallel: sceneParallel, IdleUnload: in.IdleUnload, Logger: log}
 	var load residency.Load
 	switch in.Engine {
-	case "", "scene":
+	case "", "auto", "scene":
 		e.Note = "No model is configured: the built-in scene engine only says what measurably changed in the picture."
 		log.Info().Str("engine", "scene").Str("hint", "for a vision-language model, set inference.engine to remote or use --model DIR").
 			Msg("no model configured")
@@ -75,8 +78,10 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 			return nil, fmt.Errorf("prepare the model: %w", err)
 		}
 		return newLocalEngine(local, minicpmo.Settings{Config: in, MiniCPM: cfg.MiniCPM}, log)
+	case "nano":
+		return newNano(cfg, log)
 	default:
-		return nil, fmt.Errorf("expected inference.engine to be scene, remote or minicpmo, got %q", in.Engine)
+		return nil, fmt.Errorf("expected inference.engine to be scene, nano, remote or minicpmo, got %q", in.Engine)
 	}
 	keeper, err := residency.New(load, opts)
 	if err != nil {
@@ -94,7 +99,7 @@ func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (
 	slots := cmp.Or(cfg.MiniCPM.Slots, minicpmo.DefaultSlots)
 	e := &Engine{Note: local.note, Parallel: slots}
 	keeper, err := residency.New(local.load, residency.Options{
-		Name: local.name, Capabilities: inference.Capabilities{Instructions: true}, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,
+		Name: local.name, Capabilities: local.can, Preload: true, IdleUnload: cfg.IdleUnload, Logger: log,
 		// Prompts wait for a slot in the model's own queue, which is the one that is measured.
 		Parallel:       slots + cfg.MiniCPM.Queue,
 		FirstLoadFatal: func() bool { return !e.Patient },
@@ -110,6 +115,33 @@ func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (
 	}
 	return e, nil
 }
+
+// newNano keeps nano, which runs on the CPU. A few slots are enough for it and keep its memory small.
+func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir() // a service without a home
+	}
+	c := cfg.MiniCPM
+	if c.Path, err = nano.Bundle(context.Background(), filepath.Join(cache, "touchline")); err != nil {
+		return nil, fmt.Errorf("prepare nano: %w", err)
+	}
+	c.Device, c.Weights, c.Slots, c.VisionCache = "cpu", "fp32", cmp.Or(c.Slots, nanoSlots), min(c.VisionCache, nanoVisionCache)
+	settings := minicpmo.Settings{Config: cfg.Engine, MiniCPM: c}
+	local, err := newBuiltIn(settings, cfg.Agent.Frames, log)
+	if err != nil {
+		return nil, fmt.Errorf("prepare nano: %w", err)
+	}
+	local.can.Languages = []string{"en"}
+	local.note = "Nano is a small model, trained on the generated worlds. It knows no other pictures."
+	return newLocalEngine(local, settings, log)
+}
+
+// What nano needs for the rooms of a demo.
+const (
+	nanoSlots       = 2
+	nanoVisionCache = 64
+)
 
 // WithVoice gives a model the voice that the settings name.
 func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger) (inference.Model, error) {

@@ -32,7 +32,7 @@ type Metadata struct {
 	Speech *bool
 	// Language, BCP 47.
 	Language string
-	// Engine is scene, remote or minicpmo, where this worker has it.
+	// Engine is scene, nano, remote or minicpmo, where this worker has it.
 	Engine string
 }
 

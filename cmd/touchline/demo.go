@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/room"
 	"touchline/agent/sfu"
+	"touchline/configs"
+	"touchline/inference/minicpmo/check"
 )
 
 // demoCommand adds the demo to the command line, and with it the LiveKit server to the program. The build tag nodemo
@@ -54,6 +57,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	if err := d.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
+	d.chooseEngine(&cfg, a.log)
 	d.pageFlags.apply(&cfg.Agent.Console.Config)
 	// The page proxies signalling, but media goes straight to the server. Camera and bot of this process use loopback.
 	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)
@@ -105,6 +109,18 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 		return err
 	}
 	return runDemo(ctx, server, page.Run, pictures, commentator.Run)
+}
+
+// chooseEngine takes nano for a generated world if the settings leave the choice and ONNX Runtime runs here.
+func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) {
+	if cfg.Inference.Engine != "auto" || d.Source != "" {
+		return
+	}
+	if _, err := check.Devices(cfg.Inference.MiniCPM.Runtime); err != nil {
+		log.Warn().Err(err).Str("hint", "make runtime").Msg("nano needs ONNX Runtime: the scene engine takes its place")
+		return
+	}
+	cfg.Inference.Engine = "nano"
 }
 
 // runDemo runs the page, and the camera and the bot once the server is up. The server stops last, after its participants

@@ -114,7 +114,11 @@ func launch(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{done: make(chan struct{}), announced: make(chan string, 1)}
 	p.cmd = exec.Command("./bin/touchline", args...)
-	p.cmd.Env = append(settingless(), env...)
+	p.cmd.Env = settingless()
+	if slices.Contains(args, "demo") { // nano has a test of its own, and takes a core
+		p.cmd.Env = append(p.cmd.Env, "TOUCHLINE_INFERENCE_ENGINE=scene")
+	}
+	p.cmd.Env = append(p.cmd.Env, env...)
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
 	complaints, err := p.cmd.StderrPipe()

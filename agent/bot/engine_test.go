@@ -1,0 +1,36 @@
+package bot_test
+
+import (
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/bot"
+	"touchline/configs"
+)
+
+// Nano says what it can do before it is loaded; it needs no settings.
+func TestNanoEngine(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	cfg := configs.Default()
+	cfg.Inference.Engine = "nano"
+	require.NoError(t, cfg.Validate())
+	e, err := bot.NewEngine(cfg.Bot(), zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.Equal(t, "nano", e.Name())
+	can := e.Capabilities()
+	require.True(t, can.Instructions)
+	require.True(t, can.Speaks("en-GB"))
+	require.False(t, can.Speaks("de"))
+	require.Contains(t, e.Note, "generated worlds")
+}
+
+// The automatic choice outside of the demo is the scene engine.
+func TestAutomaticEngine(t *testing.T) {
+	e, err := bot.NewEngine(configs.Default().Bot(), zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.Equal(t, "scene", e.Name())
+}
