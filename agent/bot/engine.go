@@ -16,8 +16,8 @@ import (
 	"touchline/inference/residency"
 	"touchline/inference/scene"
 	"touchline/inference/voice"
-	"touchline/models/nano"
 	"touchline/internal/metrics"
+	"touchline/models/nano"
 )
 
 // Engine is a model with a voice.

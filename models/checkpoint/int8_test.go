@@ -2,7 +2,6 @@ package checkpoint_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"os"
 	"path/filepath"
 	"testing"
@@ -43,7 +42,7 @@ func TestInt8Rows(t *testing.T) {
 	got := make([]float32, 3*256)
 	require.NoError(t, c.Rows(got, name, 7, 10))
 	for i, v := range got {
-		require.Equal(t, float32(q[7*256+i])*s[7+i/256], v, "value %d", i) //nolint:testifylint // the very product
+		require.Equal(t, float32(q[7*256+i])*s[7+i/256], v, "value %d", i)
 	}
 	require.ErrorContains(t, c.Rows(got, name, 254, 257), "rows within 0 to 256")
 	require.ErrorContains(t, c.Rows(got[:5], name, 0, 3), "5 values")
@@ -72,7 +71,6 @@ func TestInt8Refused(t *testing.T) {
 			require.Equal(t, 1, bytes.Count(content, []byte(tt.old)), "the file has changed")
 			if tt.file == "model.safetensors" {
 				require.Len(t, tt.new, len(tt.old), "the header keeps its length")
-				require.Greater(t, binary.LittleEndian.Uint64(content), uint64(0))
 			}
 			require.NoError(t, os.WriteFile(path, bytes.Replace(content, []byte(tt.old), []byte(tt.new), 1), 0o600)) //nolint:gosec // a test's folder
 			_, err = checkpoint.Open(dir)
