@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/bot"
 	"touchline/agent/room"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
@@ -76,13 +77,16 @@ window.spy.level = () => {
 };
 `
 
-// newStage returns a room with a bot with the default settings, but without the wait for its first comment.
+// newStage returns a room with a bot with the default settings, but a scripted engine and no wait for its first comment.
 func newStage(t *testing.T, noCamera bool) *stage.Stage {
 	t.Helper()
 	cfg := configs.Default()
 	cfg.Pacing.InitialDelay = time.Second
+	// It thinks for longer than it speaks, so that both states show.
+	model, err := bot.WithVoice(stage.NewEngine(3, 4*time.Second, 5*time.Second), cfg.Inference.Voice, zerolog.Nop())
+	require.NoError(t, err)
 	s, err := stage.New(t.Context(), stage.Options{
-		Config: &cfg, FPS: 15, Seed: 3, Crowd: true, NoCamera: noCamera, Log: zerolog.Nop(),
+		Config: &cfg, Model: model, FPS: 15, Seed: 3, Crowd: true, NoCamera: noCamera, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
