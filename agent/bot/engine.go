@@ -73,11 +73,12 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 			return m.(*remote.Model).Warm(ctx, progress) //nolint:forcetypeassert // load made it
 		}
 	case "minicpmo":
-		local, err := newBuiltIn(minicpmo.Settings{Config: in, MiniCPM: cfg.MiniCPM}, cfg.Agent.Frames, log)
+		settings := minicpmo.Settings{Config: in, MiniCPM: cfg.MiniCPM}
+		local, err := newBuiltIn(settings, cfg.Agent.Frames, log)
 		if err != nil {
 			return nil, fmt.Errorf("prepare the model: %w", err)
 		}
-		return newLocalEngine(local, minicpmo.Settings{Config: in, MiniCPM: cfg.MiniCPM}, log)
+		return newLocalEngine(local, settings, log)
 	case "nano":
 		return newNano(cfg, log)
 	default:

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,7 +41,7 @@ func TestNano(t *testing.T) {
 	var off []float64
 	for _, r := range records {
 		if r.Aligned {
-			off = append(off, abs(r.AlignmentError))
+			off = append(off, math.Abs(r.AlignmentError))
 		}
 	}
 	for _, g := range goals {
@@ -124,5 +125,3 @@ func texts(records []agent.Record) (out []string) {
 	}
 	return out
 }
-
-func abs(v float64) float64 { return max(v, -v) }

@@ -48,7 +48,7 @@ func newPeer(ctx context.Context, pc *webrtc.PeerConnection, o *Offer, local boo
 	return p, err
 }
 
-// tag returns the entity-tag of the present ICE session.
+// tag returns the entity-tag of the current ICE session.
 func (p *peer) tag() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *peer) negotiate(ctx context.Context, text string) (answer string, err e
 
 // patch adds candidates or restarts ICE. body and etag are for the HTTP answer of a
 // restart, and empty otherwise. match is the If-Match header, which only
-// candidates of the present ICE session may lack.
+// candidates of the current ICE session may lack.
 func (p *peer) patch(ctx context.Context, match string, f fragment) (body, etag string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -40,7 +40,7 @@ var (
 	ErrMalformed = refusal(http.StatusBadRequest, "", "malformed offer")
 
 	errNotAnswering = refusal(http.StatusUnprocessableEntity, "", "expected an offer that can be answered as a whole")
-	errStale        = refusal(http.StatusPreconditionFailed, "", "expected the entity-tag of the present ICE session")
+	errStale        = refusal(http.StatusPreconditionFailed, "", "expected the entity-tag of the current ICE session")
 	errNoTag        = refusal(http.StatusPreconditionRequired, "", "expected an If-Match header")
 	errOver         = refusal(http.StatusNotFound, "", "no such session")
 )

@@ -44,7 +44,7 @@ func (t *tensors) has(name string) bool {
 func (t *tensors) get(name string) safetensors.Tensor {
 	v, ok := t.file.Tensor(name)
 	if !ok {
-		t.fail("expected a tensor %s, it has %s", name, strings.Join(t.file.Names(), ", "))
+		t.fail("expected a tensor %s, got %s", name, strings.Join(t.file.Names(), ", "))
 	}
 	return v
 }

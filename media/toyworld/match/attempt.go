@@ -129,7 +129,7 @@ func (s *script) arrived(a *attempt, kind Kind, text string) {
 	})
 }
 
-// stand adds a passage after an attempt in which nobody runs.
+// stand adds a passage after an attempt in which all players stand.
 func (s *script) stand(phase Phase, start, end int64, team, carrier int) *passage {
 	q := s.last()
 	s.add(passage{

@@ -50,13 +50,13 @@ func New(seed uint64, width, height int, still bool) *Match {
 }
 
 // ShiftClock moves the clock on the board on by a time, within the half and
-// while it runs, and nothing else. With it, a reader of the board meets other
-// times than those that belong to the play.
+// while it runs, and nothing else. Training pictures use it to show times
+// other than those of the play.
 func (m *Match) ShiftClock(by time.Duration) { m.shift = int64(max(0, by) / time.Second) }
 
 // ShiftScore adds to the goals and shots of both teams wherever they are shown,
 // and changes nothing else; a sum stays within 0 and 9 for goals, 99 for shots.
-// With it, a reader of the board meets scores that seldom come to pass.
+// Training pictures use it to show rare scores.
 func (m *Match) ShiftScore(goals, shots [2]int) { m.goals, m.shots = goals, shots }
 
 // scoreAt is the score that is shown at a moment.

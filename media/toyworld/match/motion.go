@@ -15,7 +15,7 @@ const (
 	figures  = 2 * teamSize
 	passMS   = 900 // between two passes
 	flightMS = 420 // of a pass
-	longMS   = 650 // of a first pass from where nobody stands
+	longMS   = 650 // of a first pass from an empty spot
 	shotMS   = 700 // of a shot at the goal
 	heldMS   = 150 // for which a player has the ball at least before a shot or a turn
 )
