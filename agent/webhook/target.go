@@ -186,7 +186,6 @@ type retryError struct {
 }
 
 func (e *retryError) Error() string { return e.err.Error() }
-func (e *retryError) Unwrap() error { return e.err }
 
 // post makes one attempt, with a new signature, as signatures expire.
 func (t *target) post(ctx context.Context, body []byte) error {

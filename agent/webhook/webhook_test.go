@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,7 +221,7 @@ func TestEvents(t *testing.T) {
 	o.Record(agent.Record{Cycle: 2, Outcome: agent.OutcomeSilent})
 	o.Record(agent.Record{Cycle: 3, Outcome: agent.OutcomeSkipped, Skipped: true})
 	o.Record(agent.Record{Cycle: 4, Outcome: agent.OutcomeCut, Text: "and", Reason: "stopped"})
-	o.Record(agent.Record{Cycle: 5, Outcome: agent.OutcomeFailed, Reason: strings.Repeat("ü", 3000)})
+	o.Record(agent.Record{Cycle: 5, Outcome: agent.OutcomeFailed, Reason: "x" + strings.Repeat("ü", 3000)})
 	o.State(agent.Status{State: "listening", Chip: "failed", Detail: "no such model"})
 	o.Failed(errors.New("the room is gone"))
 	stop()
@@ -236,13 +237,14 @@ func TestEvents(t *testing.T) {
 		if v, ok := e["error"].(map[string]any); ok {
 			message := v["message"].(string)
 			require.LessOrEqual(t, len(message), 2100)
-			line += " " + message[:min(len(message), 20)]
+			require.NotContains(t, message, "\ufffd", "a character is not cut in two")
+			line += " " + message[:min(len(message), 19)]
 		}
 		got = append(got, line)
 	}
 	require.Equal(t, []string{
 		"state_changed >initializing >loading", "state_changed initializing>listening loading>watching",
-		"comment_finished 1 spoken", "comment_finished 4 cut", "error 5 failed üüüüüüüüüü",
+		"comment_finished 1 spoken", "comment_finished 4 cut", "error 5 failed xüüüüüüüüü",
 		"state_changed listening>listening watching>failed", "error no such model", "error the room is gone",
 	}, got)
 
@@ -338,6 +340,58 @@ func TestRetries(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRecovery: the log has one line for failures in a row and one for the recovery. The receiver
+// gets the number of events that it missed.
+func TestRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := &receiver{answer: func(w http.ResponseWriter, n int) {
+			if n <= 2 {
+				w.WriteHeader(http.StatusForbidden)
+			}
+		}}
+		s, stop := open(t, webhook.Options{
+			Config: config("http://receiver.test/"), Transport: direct{r},
+			Log: zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.InfoLevel),
+		})
+		o := s.Output("match", "bot")
+		for i := range uint64(4) {
+			o.Record(comment(i + 1))
+		}
+		synctest.Wait()
+		stop()
+		require.EqualValues(t, 2, s.Failed())
+		events := r.taken()
+		require.Len(t, events, 2)
+		require.InDelta(t, 2, events[0]["num_dropped"], 0)
+		require.Nil(t, events[1]["num_dropped"])
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		require.Len(t, lines, 2)
+		require.Contains(t, lines[0], "webhook failed")
+		require.Contains(t, lines[0], "answered 403")
+		require.Contains(t, lines[1], "webhook recovered")
+		require.Contains(t, lines[1], `"lost":2`)
+	})
+}
+
+// TestTooLarge: an event beyond the size limit fails without a request; the next one is delivered.
+func TestTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s, stop := open(t, webhook.Options{Config: config("http://receiver.test/"), Transport: direct{r}})
+		o := s.Output("match", "bot")
+		long := comment(1)
+		long.Text = strings.Repeat("goal ", 60_000)
+		o.Record(long)
+		o.Record(comment(2))
+		synctest.Wait()
+		stop()
+		require.EqualValues(t, 1, s.Failed())
+		require.Equal(t, 1, r.n)
+		require.InDelta(t, 1, r.taken()[0]["num_dropped"], 0)
+	})
 }
 
 // TestOrder: the events of a room come in order, although attempts fail; a
@@ -467,6 +521,10 @@ func TestSecretsStayOut(t *testing.T) {
 	cfg.URLs[0].SigningKey = "ops"
 	_, err = webhook.New(webhook.Options{Config: cfg, APIKey: key, APISecret: secret})
 	require.ErrorContains(t, err, `no secret for "ops"`)
+	cfg.Keys = "ops hunter2"
+	_, err = webhook.New(webhook.Options{Config: cfg, APIKey: key, APISecret: secret})
+	require.ErrorContains(t, err, `must be pairs such as "key: secret"`)
+	require.NotContains(t, err.Error(), "hunter2")
 
 	metrics := prometheus.NewPedanticRegistry()
 	require.NoError(t, metrics.Register(s.Collector()))
@@ -510,7 +568,7 @@ func TestEachAddress(t *testing.T) {
 	cfg := config("http://all.test/", "http://errors.test/", "http://comments.test/")
 	cfg.URLs[1].Events, cfg.URLs[1].SigningKey = []string{webhook.EventError}, "ops"
 	cfg.URLs[2].Events = []string{webhook.EventCommentFinished}
-	cfg.Events, cfg.Keys = []string{webhook.EventCommentFinished, webhook.EventError}, "ops: "+other
+	cfg.Events, cfg.Keys = []string{webhook.EventCommentFinished, webhook.EventError}, "ops: "+other+",\n \n"
 	s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{receiver}})
 	o := s.Output("match", "bot")
 	o.Record(comment(1))
@@ -525,29 +583,36 @@ func TestEachAddress(t *testing.T) {
 	}, seen)
 }
 
-// crashing panics over each request to a host.
+// crashing panics over each request to a host, the first at the same time as the second.
 type crashing struct {
 	http.RoundTripper
 
-	host string
+	host     string
+	requests atomic.Int32
+	second   chan struct{} // closed by the second request
 }
 
-func (c crashing) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Host == c.host {
-		panic("crash over " + c.host)
+func (c *crashing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host != c.host {
+		return c.RoundTripper.RoundTrip(req)
 	}
-	return c.RoundTripper.RoundTrip(req)
+	if c.requests.Add(1) == 2 {
+		close(c.second)
+	}
+	<-c.second
+	panic("crash over " + c.host)
 }
 
-// TestCrash: a panic of one recipient switches it off. It is logged once and
-// counted, and the other recipients get their events.
+// TestCrash: panics of one recipient, also of two requests at once, switch it
+// off. That is logged once, and the other recipients get their events.
 func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		r := &receiver{}
 		s, stop := open(t, webhook.Options{
 			Config:    config("http://bad.test/hunter2", "http://good.test/"),
-			Transport: crashing{direct{r}, "bad.test"}, Log: zerolog.New(zerolog.SyncWriter(&log)),
+			Transport: &crashing{RoundTripper: direct{r}, host: "bad.test", second: make(chan struct{})},
+			Log:       zerolog.New(zerolog.SyncWriter(&log)),
 		})
 		for i := range uint64(10) {
 			s.Output(fmt.Sprint("room ", i%5), "bot").Record(comment(i))
@@ -563,7 +628,7 @@ func TestCrash(t *testing.T) {
 		stop()
 		time.Sleep(10 * time.Second) // net/http's timer of the request that panicked
 		require.Equal(t, 1, strings.Count(log.String(), "webhook panicked"), log.String())
-		require.Contains(t, log.String(), "crashing.RoundTrip", "the stack")
+		require.Contains(t, log.String(), "(*crashing).RoundTrip", "the stack")
 		require.NotContains(t, log.String(), "hunter2")
 	})
 }
