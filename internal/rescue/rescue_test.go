@@ -28,10 +28,21 @@ func TestCall(t *testing.T) {
 	require.Equal(t, "no such tile", p.Value)
 	require.Contains(t, string(p.Stack), "rescue_test.explode", "the stack of the panic")
 	require.EqualError(t, err, "the code panicked: no such tile")
+	require.Equal(t, p.Stack, rescue.Stack(fmt.Errorf("one bot: %w", err)))
+	require.Empty(t, rescue.Stack(context.Canceled), "not a panic")
 
 	// A panic with context.Canceled is still a panic.
 	err = rescue.Call(func() error { panic(context.Canceled) })
 	require.NotErrorIs(t, err, context.Canceled)
+}
+
+// TestUnlessCanceled: a requested end is no error. A panic and a timeout are.
+func TestUnlessCanceled(t *testing.T) {
+	require.NoError(t, rescue.UnlessCanceled(nil))
+	require.NoError(t, rescue.UnlessCanceled(fmt.Errorf("read: %w", context.Canceled)))
+	require.ErrorIs(t, rescue.UnlessCanceled(context.DeadlineExceeded), context.DeadlineExceeded)
+	crash := rescue.Call(func() error { panic(context.Canceled) })
+	require.Equal(t, crash, rescue.UnlessCanceled(crash))
 }
 
 func TestGuard(t *testing.T) {
