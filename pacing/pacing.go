@@ -147,15 +147,7 @@ const (
 
 // String returns the state in lower case.
 func (s GateState) String() string {
-	switch s {
-	case GateOpen:
-		return "open"
-	case GateGenerating:
-		return "generating"
-	case GateBlocked:
-		return "blocked"
-	}
-	return fmt.Sprintf("GateState(%d)", uint8(s))
+	return [...]string{GateOpen: "open", GateGenerating: "generating", GateBlocked: "blocked"}[s]
 }
 
 // GateError is returned for an event that is not allowed in a state.

@@ -1,6 +1,7 @@
 package pacing_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -103,6 +104,41 @@ func TestGateTimesTheNextCycle(t *testing.T) {
 	g.Interrupt()
 	at, _ = g.Next(now.Add(time.Second), end, 3*time.Second, cfg)
 	require.Equal(t, now.Add(time.Second), at)
+}
+
+// TestGateRefuses: an event that the state does not allow returns an error with both names, and
+// changes nothing.
+func TestGateRefuses(t *testing.T) {
+	now := time.Unix(0, 0)
+	begin := func(g *pacing.Gate) error { return g.Begin(now) }
+	finish := func(g *pacing.Gate) error { return g.Finish(true) }
+	release := (*pacing.Gate).Release
+	events := map[string]func(*pacing.Gate) error{"begin": begin, "finish": finish, "release": release}
+	tests := []struct {
+		state   pacing.GateState
+		name    string
+		by      []func(*pacing.Gate) error
+		refused []string
+	}{
+		{pacing.GateOpen, "open", nil, []string{"finish", "release"}},
+		{pacing.GateGenerating, "generating", []func(*pacing.Gate) error{begin, release}, []string{"begin", "release"}},
+		{pacing.GateBlocked, "blocked", []func(*pacing.Gate) error{begin, finish, begin, finish}, []string{"begin", "finish"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var g pacing.Gate
+			for _, event := range tt.by {
+				require.NoError(t, event(&g))
+			}
+			before := g
+			for _, name := range tt.refused {
+				err := events[name](&g)
+				require.Equal(t, &pacing.GateError{State: tt.state, Event: name}, err)
+				require.EqualError(t, err, fmt.Sprintf("gate: event %q cannot happen while %s", name, tt.name))
+				require.Equal(t, before, g)
+			}
+		})
+	}
 }
 
 // TestGateRules sends random events to a gate and checks its two rules.
