@@ -264,11 +264,36 @@ func TestClosingInAnyOrder(t *testing.T) {
 			require.NotEqual(t, before, ort.Live(), "the binding still needs the session, the tensor and the device")
 			require.NoError(t, b.Close())
 			require.Equal(t, before, ort.Live())
-			_, err = d.Malloc(1)
-			require.ErrorIs(t, err, ort.ErrClosed)
-			require.ErrorIs(t, d.Synchronize(), ort.ErrClosed)
 			_, err = s.NewBinding()
 			require.ErrorIs(t, err, ort.ErrClosed)
+		})
+	}
+}
+
+func TestDeviceThatIsClosed(t *testing.T) {
+	for _, kind := range devices(t) {
+		t.Run(kind.String(), func(t *testing.T) {
+			r, _ := open(t, kind)
+			d, err := r.NewDevice(kind, 0)
+			require.NoError(t, err)
+			m, err := d.Malloc(16)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, m.Close()) }()
+			model := write(t, affine().model())
+			require.NoError(t, d.Close())
+			for name, use := range map[string]func() error{
+				"malloc":      func() error { _, err := d.Malloc(1); return err },
+				"memory info": func() error { _, _, err := d.MemInfo(); return err },
+				"event":       func() error { _, err := d.NewEvent(); return err },
+				"session":     func() error { _, err := r.NewSession(model, d, ort.SessionOptions{}); return err },
+				"synchronize": d.Synchronize,
+				"copy in":     func() error { return d.CopyIn(m.At(0), make([]byte, 1)) },
+				"copy out":    func() error { return d.CopyOut(make([]byte, 1), m.At(0)) },
+				"copy":        func() error { return d.CopyDevice(m.At(0), m.At(8), 8) },
+				"memset":      func() error { return d.Memset(m.At(0), 0, 1) },
+			} {
+				require.ErrorIs(t, use(), ort.ErrClosed, name)
+			}
 		})
 	}
 }

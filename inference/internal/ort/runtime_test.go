@@ -56,6 +56,40 @@ func TestLocateFindsBesideTheProgramAndInTheWorkingFolder(t *testing.T) {
 	require.Equal(t, filepath.Join("bin", "runtime", ort.LibraryName), path[len(path)-len("bin/runtime/libonnxruntime.so"):])
 }
 
+func TestLocateFindsNothing(t *testing.T) {
+	if !alone(t) { // the loader also finds a library that the process has loaded
+		return
+	}
+	t.Chdir(t.TempDir())
+	path, err := ort.Locate("")
+	if err == nil {
+		t.Skip("the system has ONNX Runtime at " + path)
+	}
+	require.ErrorIs(t, err, ort.ErrNoRuntime)
+	for _, text := range append(ort.DefaultFolders(), ort.LibraryName, "make runtime", "make runtime-cuda") {
+		require.ErrorContains(t, err, text)
+	}
+}
+
+func TestLocateFindsInThePathOfTheLoader(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler to build a library with")
+	}
+	if os.Getenv("ORT_TEST_ALONE") == "" { // the loader reads the path when a process starts
+		library := compile(t, "int something(void) { return 1; }")
+		folder := filepath.Dir(library)
+		require.NoError(t, os.Rename(library, filepath.Join(folder, ort.LibraryName+".1")))
+		t.Setenv("LD_LIBRARY_PATH", folder)
+	}
+	if !alone(t) {
+		return
+	}
+	t.Chdir(t.TempDir())
+	path, err := ort.Locate("")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(os.Getenv("LD_LIBRARY_PATH"), ort.LibraryName+".1"), path)
+}
+
 func TestOpen(t *testing.T) {
 	orttest.NoLeaks(t)
 	r := orttest.Open(t)

@@ -30,9 +30,6 @@ type Session struct {
 
 // NewSession loads a graph file with its data files. On CUDA all nodes with a GPU kernel run on the device's stream.
 func (r *Runtime) NewSession(path string, d *Device, o SessionOptions) (*Session, error) {
-	if d.runtime.lib != r.lib {
-		return nil, fmt.Errorf("load %s: the device belongs to another runtime", path)
-	}
 	op := "load " + path
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", op, unwrapPath(err))

@@ -186,6 +186,11 @@ func TestHandlesThatAreClosed(t *testing.T) {
 			require.ErrorContains(t, other.Run(b, nil), "belongs to another session")
 			require.ErrorContains(t, other.Run(nil, nil), "belongs to another session")
 
+			closed, err := s.NewBinding()
+			require.NoError(t, err)
+			require.NoError(t, closed.Close())
+			require.ErrorIs(t, s.Run(closed, nil), ort.ErrClosed)
+
 			require.NoError(t, s.Close())
 			require.ErrorIs(t, s.Run(b, nil), ort.ErrClosed)
 			require.NoError(t, b.Close())
@@ -211,6 +216,7 @@ func TestTerminate(t *testing.T) {
 	err := s.Run(b, o)
 	require.NoError(t, <-done)
 	require.ErrorIs(t, err, ort.ErrTerminated)
+	require.ErrorContains(t, err, "the run was terminated: ONNX Runtime error")
 	require.ErrorIs(t, s.Run(b, o), ort.ErrTerminated, "until Resume")
 	require.NoError(t, o.Resume())
 	require.NoError(t, s.Run(b, o))

@@ -14,7 +14,7 @@ import (
 
 // Element is the Go type of the elements of a host tensor. uint16 holds the bits of float16 and bfloat16.
 type Element interface {
-	float32 | uint16 | int8 | uint8 | int32 | int64
+	float32 | uint16 | int32 | int64
 }
 
 // holds reports whether elements of type t have the Go type of v.
@@ -24,10 +24,6 @@ func holds(t models.Type, v any) bool {
 		return t == models.Float32
 	case uint16:
 		return t == models.Float16 || t == models.BFloat16
-	case int8:
-		return t == models.Int8
-	case uint8:
-		return t == models.Uint8
 	case int32:
 		return t == models.Int32
 	}
