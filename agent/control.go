@@ -30,7 +30,8 @@ type Change struct {
 	Instruction *string
 	// Profile names a prompt profile.
 	Profile *string
-	// Source to watch: "" is the first camera, "camera:IDENTITY" another, "scene" the built-in one.
+	// Source to watch: "" is the first camera, "camera:IDENTITY" another, "scene" the built-in one, "world:NAME" the
+	// built-in one with this generated world.
 	Source *string
 	// Settings to change.
 	Settings Settings
@@ -96,6 +97,17 @@ type Snapshot struct {
 	Sources []source.Info `json:"sources,omitempty"`
 	// Scene reports whether there is a built-in camera.
 	Scene bool `json:"scene"`
+	// Worlds are the generated worlds that the built-in camera can show.
+	Worlds []string `json:"worlds,omitempty"`
+	// World is the one that is watched; nil for another source.
+	World *World `json:"world,omitempty"`
+}
+
+// World describes a generated world.
+type World struct {
+	Name string `json:"name"`
+	// Teams of the match are called by the colours of their shirts.
+	Teams []string `json:"teams,omitempty"`
 }
 
 // SourceInfo describes the watched track.

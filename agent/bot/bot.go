@@ -67,6 +67,8 @@ type Options struct {
 	LoopbackOnly bool
 	// BuiltIn is the identity of the built-in camera, which the source "scene" means; "" when there is none.
 	BuiltIn string
+	// Worlds is the built-in camera if it can show several worlds; may be nil. The caller runs it.
+	Worlds *camera.Worlds
 	// Texts are further outputs.
 	Texts []agent.TextOutput
 	// Hooks are called for each connection to the room.
@@ -150,6 +152,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the session: %w", err)
 	}
+	b.suggestWorld(cfg.Agent.Profile)
 	b.SetRoom("joining the room")
 	return b, nil
 }

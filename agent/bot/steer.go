@@ -3,6 +3,7 @@ package bot
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"touchline/agent"
@@ -14,12 +15,18 @@ var _ agent.Steerer = (*Bot)(nil)
 // sourceScene is the page's name for the built-in camera.
 const sourceScene = "scene"
 
+// prefixWorld begins the source of a generated world.
+const prefixWorld = "world:"
+
 // watchConfig returns the selection of tracks that a source names.
 func (b *Bot) watchConfig(source string) (media.WatchConfig, error) {
 	switch {
 	case source == "":
 		return b.opts.Settings.Media.Watch, nil
 	case source == sourceScene && b.opts.BuiltIn != "":
+		return media.WatchConfig{Identity: b.opts.BuiltIn}, nil
+	}
+	if world, ok := strings.CutPrefix(source, prefixWorld); ok && slices.Contains(b.worlds(), world) {
 		return media.WatchConfig{Identity: b.opts.BuiltIn}, nil
 	}
 	if id, ok := strings.CutPrefix(source, "camera:"); ok && id != "" {
@@ -29,6 +36,9 @@ func (b *Bot) watchConfig(source string) (media.WatchConfig, error) {
 	if b.opts.BuiltIn != "" {
 		want = `"", "scene" (the built-in one) or "camera:IDENTITY"`
 	}
+	if worlds := b.worlds(); len(worlds) > 0 {
+		want = fmt.Sprintf(`"", "scene" (the built-in one), "world:NAME" with one of %q, or "camera:IDENTITY"`, worlds)
+	}
 	return media.WatchConfig{}, &agent.RangeError{Name: "source", Want: want, Got: fmt.Sprintf("%q", source)}
 }
 
@@ -37,6 +47,7 @@ func (b *Bot) Snapshot() agent.Snapshot {
 	snap := b.Session.Snapshot()
 	snap.Source = described(snap.Source, b.Room.Watcher().Source())
 	snap.Scene = b.opts.BuiltIn != ""
+	snap.Worlds, snap.World = b.worlds(), b.world()
 	if b.sources != nil {
 		snap.Sources = b.sources.Sources()
 	}
@@ -77,7 +88,9 @@ func (b *Bot) Change(c agent.Change, by string) (agent.Settings, error) {
 	}
 	if c.Source != nil {
 		b.log.Info().Str("source", *c.Source).Str("by", by).Msg("source chosen")
-		b.Room.Watcher().Select(watch)
+		b.watch(*c.Source, watch)
+	} else if c.Profile != nil && b.world() != nil {
+		b.suggestWorld(*c.Profile)
 	}
 	return settings, nil
 }
@@ -91,7 +104,7 @@ func (b *Bot) Start(source, by string) error {
 	if err := b.Session.Start(by); err != nil {
 		return err
 	}
-	b.Room.Watcher().Select(watch)
+	b.watch(source, watch)
 	return nil
 }
 

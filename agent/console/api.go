@@ -37,7 +37,7 @@ type (
 	}
 	// sourceBody starts commenting or chooses the watched source.
 	sourceBody struct {
-		Source string `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\" or \"scene\" (built in)."`
+		Source string `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\", \"scene\" (built in) or \"world:NAME\" (a generated world)."`
 	}
 	tokenBody struct {
 		Role string `json:"role" enum:"viewer,camera"`
@@ -150,15 +150,18 @@ func (s *Server) postSettings(h *hosted, w http.ResponseWriter, r *http.Request)
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// checkSource accepts "", "scene" and "camera:IDENTITY".
+// checkSource accepts "", "scene", "world:NAME" and "camera:IDENTITY".
 func checkSource(source string) error {
 	if source == "" || source == "scene" {
 		return nil
 	}
 	identity, ok := strings.CutPrefix(source, "camera:")
+	if !ok {
+		identity, ok = strings.CutPrefix(source, "world:")
+	}
 	if !ok || identity == "" || len(identity) > maxIdentity || !printable(identity) {
 		return refuse(http.StatusBadRequest, "bad_source",
-			`expected "" (the first camera), "camera:IDENTITY" or "scene", got %.80q`, source)
+			`expected "" (the first camera), "camera:IDENTITY", "scene" or "world:NAME", got %.80q`, source)
 	}
 	return nil
 }

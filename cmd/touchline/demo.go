@@ -26,7 +26,8 @@ type demoCommand struct {
 }
 
 type demoCmd struct {
-	World   string `help:"Generated world, without a source: ${enum}." default:"match" enum:"match,yard"`
+	World   string `help:"Generated world, without a source: match or yard; the one that fits the profile if not given." default:"" enum:",match,yard"` //nolint:lll // tags
+	Profile string `help:"Prompt profile, such as sports or security; overrides the settings." placeholder:"NAME"`
 	Seed    uint64 `help:"Seed of the generated world, without a source." default:"1"`
 	Sound   bool   `help:"Add sound to the generated world, such as crowd and whistle."`
 	Counter bool   `help:"Draw the frame counter into the generated world, for measurements."`
@@ -54,6 +55,9 @@ func (d *demoCmd) Run(ctx context.Context, a *app) error {
 
 func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	cfg := a.cfg
+	if d.Profile != "" {
+		cfg.Agent.Profile = d.Profile
+	}
 	if err := d.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
@@ -74,11 +78,17 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	keys := room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}
 	cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room, cfg.Agent.LiveKit.Token = server.URL(), demoRoom, ""
 
-	scene := demoScene
-	if d.Source != "" {
-		scene = "" // the source is watched instead
+	options := bot.Options{Settings: cfg.Bot(), Keys: keys, LoopbackOnly: true, Outputs: out, Log: a.log}
+	if d.Source == "" { // else the source is watched instead
+		options.BuiltIn = demoScene
+		if options.Worlds, err = camera.NewWorlds(camera.DemoOptions{
+			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: demoScene, World: d.World, Seed: d.Seed, Crowd: d.Sound, Counter: d.Counter,
+			LoopbackOnly: true, Log: a.log,
+		}); err != nil {
+			return err
+		}
 	}
-	commentator, err := bot.New(bot.Options{Settings: cfg.Bot(), Keys: keys, BuiltIn: scene, LoopbackOnly: true, Outputs: out, Log: a.log})
+	commentator, err := bot.New(options)
 	if err != nil {
 		return err
 	}
@@ -87,18 +97,11 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 		return err
 	}
 	pictures := sources.Run
-	if scene != "" {
-		camera, err := camera.NewDemo(camera.DemoOptions{
-			URL: server.URL(), Keys: keys, Room: demoRoom, Identity: scene, World: d.World, Seed: d.Seed, Crowd: d.Sound, Counter: d.Counter,
-			LoopbackOnly: true, Log: a.log,
-		})
-		if err != nil {
-			return err
-		}
+	if worlds := options.Worlds; worlds != nil {
 		pictures = func(ctx context.Context) error {
 			g, ctx := errgroup.WithContext(ctx)
 			g.Go(func() error { return sources.Run(ctx) })
-			g.Go(func() error { return camera.Run(ctx) })
+			g.Go(func() error { return worlds.Run(ctx) })
 			return g.Wait()
 		}
 	}

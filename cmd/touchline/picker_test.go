@@ -43,7 +43,7 @@ func noted(t *testing.T, b *browser.Browser, words string) {
 }
 
 // TestSourcePicker adds an IP camera on the page, switches it off and on, selects
-// the built-in scene, then a WHIP sender.
+// a generated world, then a WHIP sender.
 func TestSourcePicker(t *testing.T) {
 	clip, sent := filepath.Join(t.TempDir(), "clip.mp4"), filepath.Join(t.TempDir(), "clip.ivf")
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", slices.Concat(
@@ -63,7 +63,7 @@ func TestSourcePicker(t *testing.T) {
 	whip, err := browser.Eval[string](b, soon, "document.getElementById('whip-url').value")
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimSuffix(url, "/")+"/whip/demo", whip)
-	require.NoError(t, b.Until(soon, `document.querySelector('.what').textContent.includes('the built-in scene')`))
+	require.NoError(t, b.Until(soon, `document.querySelector('.what').textContent.includes('the generated match')`))
 
 	require.NoError(t, b.Type("#source-url", camera.URL("admin:hunter2")+"\r"))
 	noted(t, b, "It is being watched.")
@@ -99,9 +99,9 @@ func TestSourcePicker(t *testing.T) {
 	before = counts(t, b, 0)
 	counts(t, b, before)
 
-	require.NoError(t, b.Click("#pick-scene"))
+	require.NoError(t, b.Click("#pick-yard"))
 	noted(t, b, "It is being watched.")
-	require.NoError(t, b.Until(soon, `document.querySelector('.what').textContent.includes('scene')`))
+	require.NoError(t, b.Until(soon, `document.querySelector('.what').textContent.includes('the generated yard')`))
 	require.NoError(t, b.Do(soon, clickText(".cams button", "Remove")))
 	noted(t, b, "has left the room.")
 	require.NoError(t, b.Until(soon, `document.querySelector('.cams').hidden`))

@@ -44,6 +44,7 @@ const snapshot = {
   settings, delay: DELAY, target_delay: DELAY, alignment_last: -1, alignment_p95: -1,
   comments: 0, silent: 0, skipped: 0, late: 0, dropped: 0, failed: 0, long_side: 448, max_slices: 1, window_size: 48,
   source: { identity: 'scene', track: 'TR_1', codec: 'VP8', width: 1280, height: 720, fps: 30 },
+  scene: true, worlds: ['match', 'yard'], world: { name: 'match', teams: ['Red', 'Blue'] },
 };
 const past = [];
 const readers = new Set();
@@ -106,9 +107,11 @@ function source(url, name, fixed = false) {
   return s;
 }
 function watch(identity) {
+  const world = identity.startsWith('world:') ? identity.slice(6) : '';
+  if (world) snapshot.world = { name: world, teams: world === 'match' ? ['Red', 'Blue'] : undefined };
   for (const s of sources.values()) s.watched = s.identity === identity;
   const s = [...sources.values()].find((x) => x.watched);
-  snapshot.source = s ? { identity, track: 'TR_2', codec: s.codec, width: s.width, height: s.height, fps: s.fps } : { identity: 'scene', track: 'TR_1', codec: 'VP8', width: 1280, height: 720, fps: 30 };
+  snapshot.source = s ? { identity, track: 'TR_2', codec: s.codec, width: s.width, height: s.height, fps: s.fps } : { identity: 'scene', track: `TR_${world || 1}`, codec: 'VP8', width: 1280, height: 720, fps: 30 };
 }
 function seeSources() {
   const watched = [...sources.values()].find((s) => s.watched);
@@ -310,8 +313,9 @@ async function api(req, res, url) {
       changed();
       return json(settings);
     case 'POST /api/source':
-      if (/^(|scene|camera:.+)$/.test(body.source)) watch(body.source.replace(/^camera:/, ''));
-      return /^(|scene|camera:.+)$/.test(body.source) ? (changed(), json({})) : fail(400, 'Known sources are "", "scene" and "camera:IDENTITY".');
+      if (!/^(|scene|(camera|world):.+)$/.test(body.source)) return fail(400, 'Known sources are "", "scene", "world:NAME" and "camera:IDENTITY".');
+      watch(body.source.replace(/^camera:/, ''));
+      return (changed(), json({}));
     case 'POST /api/start': case 'POST /api/stop': snapshot.monitor_mode = where.endsWith('start') ? 'ACTIVE' : 'IDLE'; changed(); return json({});
     case 'POST /api/livekit/token': return opt.livekit ? json(token(body.role, body.name)) : fail(503, 'There is no LiveKit server.');
     case 'GET /api/mjpeg': return res.writeHead(200, { 'Content-Type': 'image/svg+xml' }).end(picture(7));

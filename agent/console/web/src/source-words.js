@@ -1,5 +1,14 @@
 /** The texts of the source picker, without a DOM. */
 
+/** @type {Record<string, {title: string, words: string, watched: string}>} the generated worlds */
+const WORLDS = {
+  match: { title: 'Football match', words: 'Generated: goals, saves, replays and changing floodlights.', watched: 'the generated match' },
+  yard: { title: 'Yard', words: 'Generated: a security camera by day and night, with people, cars and animals.', watched: 'the generated yard' },
+};
+
+/** The texts for a generated world. @param {string} name */
+export const worldWords = (name) => WORLDS[name] ?? { title: name, words: 'Generated.', watched: `the generated world “${name}”` };
+
 /** An address that the server can open. @param {string} s */
 export function looksLikeURL(s) {
   return /^(rtsps?|https?):\/\/\S+$/i.test(s.trim());
@@ -9,13 +18,29 @@ export function looksLikeURL(s) {
  * The watched source as a phrase.
  * @param {import('./types.js').SourceInfo | undefined} s @param {string} own identity of this browser's camera
  * @param {import('./types.js').Source[]} [sources] the sources of the server, by name
+ * @param {string} [world] the generated world that is watched
  */
-export function sourceSentence(s, own, sources = []) {
+export function sourceSentence(s, own, sources = [], world = '') {
   if (!s || !(s.width > 0)) return 'No source yet.';
-  const named = s.identity === 'scene' ? 'the built-in scene' : sources.find((x) => x.identity === s.identity)?.name;
+  const scene = world ? worldWords(world).watched : 'the built-in scene';
+  const named = s.identity === 'scene' ? scene : sources.find((x) => x.identity === s.identity)?.name;
   const who = own && s.identity === own ? 'your camera' : named || s.identity || 'a track without a name';
   const fps = s.fps > 0 ? `, ${s.fps.toFixed(s.fps < 10 ? 1 : 0)} frames per s` : '';
   return `Watched: ${who}, ${s.width} × ${s.height}${s.codec ? `, ${s.codec}` : ''}${fps}${s.muted ? ', paused' : ''}.`;
+}
+
+/**
+ * Whether a snapshot has pictures of the chosen source, and not of the one before.
+ * @param {string} source "", "scene", "world:NAME" or "camera:IDENTITY"
+ * @param {import('./types.js').Snapshot} s @param {import('./types.js').Snapshot | null} before
+ */
+export function isChosen(source, s, before) {
+  if (!(s.source?.width > 0)) return false;
+  const [kind, name] = source.split(/:(.*)/);
+  if (kind === 'camera') return s.source.identity === name;
+  // The worlds share an identity, but not a track.
+  if (kind === 'world') return s.world?.name === name && (before?.world?.name === name || s.source.track !== before?.source?.track);
+  return source === '' || s.source.identity !== before?.source?.identity || !before;
 }
 
 /** The time since, rounded. @param {string} since @param {number} now ms */

@@ -3,7 +3,7 @@ import * as api from './api.js';
 import { Publisher, cameraSentence, cameraTrack, fileTrack, screenTrack } from './publish.js';
 import { h } from './panel.js';
 import { sentence } from './view.js';
-import { hints, looksLikeURL, rows, sourceSentence, stateWords } from './source-words.js';
+import { hints, isChosen, looksLikeURL, rows, sourceSentence, stateWords, worldWords } from './source-words.js';
 
 const LOOK = 2000; // ms between updates of the list while the picker is open
 
@@ -14,7 +14,8 @@ export class SourcePanel {
   #preview = h('video', { muted: true, playsInline: true, autoplay: true, class: 'preview', hidden: true });
   #stop = h('button', { class: 'act', hidden: true }, 'Stop my camera');
   #list = h('ul', { class: 'cams' });
-  #scene = pick('Built-in scene', 'A small generated football match.', 'pick-scene');
+  #scene = pick('Built-in scene', 'A small generated film.', 'pick-scene');
+  #worlds = h('div', { class: 'picks', id: 'worlds', hidden: true });
   #camera = pick('This camera', 'This browser publishes its camera.', 'pick-camera');
   #screen = pick('This screen', 'A window or the whole screen, published by this browser.', 'pick-screen');
   #file = h('input', { type: 'file', id: 'source-file', accept: 'video/*' });
@@ -58,7 +59,7 @@ export class SourcePanel {
       h('small', {}, 'In OBS: Settings, Stream, service “WHIP”; Output: keyframe interval 1 s, B-frames 0.'));
     this.body = h('div', { class: 'source' },
       this.#what, this.#note, this.#preview, this.#stop, this.#list,
-      h('div', { class: 'picks' }, this.#scene, first, this.#camera, this.#screen,
+      h('div', { class: 'picks' }, this.#worlds, this.#scene, first, this.#camera, this.#screen,
         h('label', { class: 'pick', for: 'source-file' }, h('b', {}, 'A file'), h('small', {}, 'Played by this browser and published like a camera.'), this.#file)),
       this.#form, this.#whip, this.#running());
     this.publisher.onEnded = (sentence) => {
@@ -119,12 +120,30 @@ export class SourcePanel {
 
   draw() {
     const snapshot = this.state.known.snapshot;
-    this.#what.textContent = sourceSentence(snapshot?.source, this.publisher.identity, snapshot?.sources);
+    this.#what.textContent = sourceSentence(snapshot?.source, this.publisher.identity, snapshot?.sources, snapshot?.world?.name);
     // The message of a removed camera goes too.
     if (this.#note.dataset.tone === 'on' && snapshot?.sources?.some((s) => s.watched && s.state !== 'live')) this.#tell('', '');
-    this.#scene.hidden = snapshot?.scene === false || !this.#known.scene;
+    const worlds = snapshot?.worlds ?? [];
+    this.#drawWorlds(worlds, snapshot?.world?.name ?? '');
+    this.#scene.hidden = worlds.length > 0 || snapshot?.scene === false || !this.#known.scene;
     this.#form.hidden = !this.#known.opens;
     this.#drawList(rows(snapshot?.sources ?? [], this.#known.cameras, this.publisher.identity));
+  }
+
+  /** One button for each generated world. @param {string[]} names @param {string} watched */
+  #drawWorlds(names, watched) {
+    const key = names.join();
+    if (this.#worlds.dataset.key !== key) {
+      this.#worlds.dataset.key = key;
+      this.#worlds.replaceChildren(...names.map((name) => {
+        const { title, words } = worldWords(name);
+        const button = pick(title, words, `pick-${name}`);
+        button.addEventListener('click', () => void this.choose(`world:${name}`));
+        return button;
+      }));
+    }
+    this.#worlds.hidden = names.length === 0;
+    names.forEach((name, i) => this.#worlds.children[i].setAttribute('aria-pressed', String(name === watched)));
   }
 
   #drawList(list) {
@@ -175,19 +194,19 @@ export class SourcePanel {
     this.#note.textContent = words && sentence(words[0].toUpperCase() + words.slice(1));
   }
 
-  /** @param {string} source "", "scene" or "camera:IDENTITY" */
+  /** @param {string} source "", "scene", "world:NAME" or "camera:IDENTITY" */
   async choose(source) {
-    if (source === 'scene' || source === '') {
+    if (!source.startsWith('camera:')) {
       await this.publisher.stop();
       this.#own(false);
     }
     this.confirm.drop('source');
-    const before = this.state.known.snapshot?.source?.identity;
+    const before = this.state.known.snapshot;
     this.#tell('wait', 'Requested.');
     try {
       await api.setSource(source);
       const id = source.replace(/^camera:/, '');
-      const there = (s) => s.source?.width > 0 && (source.startsWith('camera:') ? s.source.identity === id : source === '' || s.source.identity !== before || before === undefined);
+      const there = (s) => isChosen(source, s, before);
       this.#expect(there, id);
     } catch (err) {
       this.#tell('bad', err.message);

@@ -21,6 +21,7 @@
  *
  * @typedef {object} SourceInfo
  * @property {string} [identity]
+ * @property {string} [track]
  * @property {string} [codec]
  * @property {number} width
  * @property {number} height
@@ -55,9 +56,15 @@
  * @property {boolean} [muted]
  * @property {boolean} watched
  *
+ * @typedef {object} World
+ * @property {string} name
+ * @property {string[]} [teams] of the match, by the colours of their shirts
+ *
  * @typedef {object} Snapshot
  * @property {Source[]} [sources]
  * @property {boolean} [scene] there is a built-in camera
+ * @property {string[]} [worlds] the generated worlds that it can show
+ * @property {World} [world] the one that is watched
  * @property {Status} status
  * @property {string} engine
  * @property {string} [engine_note]

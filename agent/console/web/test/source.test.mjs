@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { figures, hints, rows, stateWords } from '../src/source-words.js';
+import { figures, hints, isChosen, rows, sourceSentence, stateWords, worldWords } from '../src/source-words.js';
 import { banner, curtain } from '../src/view.js';
 
 const since = '2026-01-01T12:00:00Z';
@@ -26,6 +26,35 @@ test('every other state has its sentence, with the reason and since when', () =>
   assert.equal(words({ state: 'failed', reason: 'the camera refuses the user or the password.' }), 'Failed: the camera refuses the user or the password.');
   assert.equal(words({ state: 'ended' }), 'Ended.');
   assert.equal(stateWords(source({ state: 'failed' }), now).tone, 'bad');
+});
+
+test('the watched source is named', () => {
+  const scene = { identity: 'scene', width: 1280, height: 720, codec: 'H264', fps: 30 };
+  assert.equal(sourceSentence(scene, '', [], 'yard'), 'Watched: the generated yard, 1280 × 720, H264, 30 frames per s.');
+  assert.equal(sourceSentence(scene, ''), 'Watched: the built-in scene, 1280 × 720, H264, 30 frames per s.');
+  assert.match(sourceSentence({ ...scene, identity: 'source-a' }, '', [source()]), /^Watched: Gate,/);
+  assert.match(sourceSentence({ ...scene, identity: 'mine' }, 'mine', [], ''), /^Watched: your camera,/);
+  assert.equal(sourceSentence({ ...scene, width: 0 }, '', [], 'match'), 'No source yet.');
+});
+
+test('every generated world has a title and a description', () => {
+  for (const name of ['match', 'yard']) assert.notEqual(worldWords(name).title, name);
+  assert.equal(worldWords('harbour').title, 'harbour', 'also one that this page does not know');
+});
+
+test('a choice counts once its pictures come', () => {
+  const at = (world, track, over = {}) => ({ source: { identity: 'scene', track, width: 640, ...over }, world: world ? { name: world } : undefined });
+  const before = at('match', 'TR_1');
+  assert.ok(!isChosen('world:yard', before, before));
+  assert.ok(!isChosen('world:yard', at('yard', 'TR_1'), before), 'these are the pictures of the match');
+  assert.ok(!isChosen('world:yard', at('yard', 'TR_2', { width: 0 }), before));
+  assert.ok(isChosen('world:yard', at('yard', 'TR_2'), before));
+  assert.ok(isChosen('world:match', before, before), 'it is on already');
+  assert.ok(isChosen('camera:a:b', at('', 'TR_3', { identity: 'a:b' }), before));
+  assert.ok(!isChosen('camera:a', before, before));
+  assert.ok(isChosen('scene', before, at('', 'TR_3', { identity: 'phone' })));
+  assert.ok(!isChosen('scene', before, before));
+  assert.ok(isChosen('', before, before) && isChosen('scene', before, null));
 });
 
 test('what is to be set at the camera is said', () => {
