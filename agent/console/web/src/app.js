@@ -1,5 +1,6 @@
 /** Connects the page: inputs, parts, keys. */
 import * as api from './api.js';
+import { Ask } from './ask.js';
 import { Captions } from './captions.js';
 import { Comments } from './comments.js';
 import { Confirm, InstructionBox, Profiles, Toast, Voice } from './controls.js';
@@ -13,7 +14,7 @@ import { SettingsPanel } from './settings.js';
 import { SourcePanel } from './source.js';
 import { State } from './state.js';
 import { FrameViewer } from './viewer.js';
-import { banner, chip, curtain, tally } from './view.js';
+import { banner, chip, curtain, engine, tally } from './view.js';
 import { millis, seconds } from './words.js';
 
 /** @param {string} id @returns {any} */
@@ -28,6 +29,7 @@ new Comments(state, { list: $('list'), now: $('now-words'), pill: $('pill') }, n
 new ScoreSheet(state, { canvas: $('sheet'), tip: $('tip') });
 const panel = new Panel();
 const box = new InstructionBox(state, confirm);
+new Ask(state, (order) => void box.send(order));
 new Profiles(state, confirm, box, toast);
 const voice = new Voice(state, confirm, viewer, toast);
 const source = new SourcePanel(state, confirm);
@@ -146,7 +148,11 @@ function draw() {
   text($('fig-p95'), s && s.alignment_p95 >= 0 ? `p95 ${millis(s.alignment_p95)}` : '');
   $('fig-align').classList.toggle('bad', Boolean(known) && s.alignment_last > 0.1);
   text($('tally'), s ? `${tally(s)}${state.lost ? `; ${state.lost} missed here` : ''}` : '');
-  text($('engine'), s?.engine ? `Engine: ${s.engine}${s.engine_note ? `. ${s.engine_note}` : ''}` : '');
+  const e = engine(s);
+  text($('engine-name'), e.name);
+  $('engine-name').hidden = !e.name;
+  text($('engine-note'), e.note);
+  $('engine').title = s?.engine_note ?? '';
   document.title = s ? `${c.words} · Touchline` : 'Touchline';
 }
 

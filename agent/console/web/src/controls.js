@@ -75,9 +75,9 @@ export class InstructionBox {
     this.confirm = confirm;
     $('say').addEventListener('submit', (e) => {
       e.preventDefault();
-      void this.#send($('instruction').value.trim());
+      void this.send($('instruction').value.trim());
     });
-    $('say-clear').addEventListener('click', () => void this.#send(''));
+    $('say-clear').addEventListener('click', () => void this.send(''));
     $('instruction').addEventListener('input', () => {
       if (this.#stage !== 'sent') this.#rest();
     });
@@ -105,7 +105,8 @@ export class InstructionBox {
     if (!$('instruction').value) $('instruction').placeholder = text ? `for example: ${text}` : '';
   }
 
-  async #send(text) {
+  /** Sends an instruction; "" clears it. @param {string} text */
+  async send(text) {
     if (!text && !this.state.known.snapshot?.instruction) {
       $('instruction').focus();
       this.#stage = 'rest';

@@ -8,8 +8,8 @@ export function helpBody() {
     part('Delay', 'The picture is delayed until the comment on it is ready. “Behind live” is this delay. “Aligned” is the time between a comment and its picture.'),
     part('Score sheet', 'The last 60 seconds, one row per comment: a dot per frame, a thin bar while thinking, a thick bar while speaking, all at the time at which the picture shows them. An aligned comment starts at its last dot; red shows the alignment error. Short marks at the bottom are cycles without a comment.'),
     part('Comments', 'The frames under a comment are those that the model saw. Cycles without a comment are only counted.'),
-    part('Instruction', 'An instruction applies from the next frame, for all viewers. So does the Voice switch. Volume and mute apply to this browser only.'),
-    part('Engines', 'Nano is a small model in the program. It knows the generated match and reads instructions. The scene engine describes changes in the picture and reads no instructions. A vision model reads them. Set inference.engine to “remote” for a model server (docs/model-servers.md), or to “minicpmo” for the built-in model (docs/models.md), and restart.', 'help-engines'),
+    part('Instruction', 'An instruction applies from the next frame, for all viewers. So does the Voice switch. “What can I ask?” lists instructions that fit the picture. Volume and mute apply to this browser only.'),
+    part('Engines', 'Nano is a small model in the program. It knows the generated match and yard, and reads instructions. The scene engine describes changes in the picture and reads no instructions. A vision model reads them. Set inference.engine to “remote” for a model server (docs/model-servers.md), or to “minicpmo” for the built-in model (docs/models.md), and restart.', 'help-engines'),
     h('section', {}, h('h3', {}, 'Keys'), h('dl', { class: 'keys' },
       ...key('/', 'say what to watch for'), ...key('m', 'mute'), ...key('c', 'captions'), ...key('f', 'full screen'), ...key('n', 'numbers'), ...key('← →', 'on the score sheet: step through comments'), ...key('Esc', 'close'))));
 }

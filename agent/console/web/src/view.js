@@ -276,6 +276,16 @@ export function tally(s) {
 }
 
 /**
+ * The engine's name, with what it is where that is short, and its limits.
+ * @param {import('./types.js').Snapshot | null} s
+ */
+export function engine(s) {
+  if (!s?.engine) return { name: '', note: '' };
+  if (s.engine === 'nano' && s.world) return { name: 'nano, a small model trained on scenes like this', note: '' };
+  return { name: s.engine, note: s.engine_note ?? '' };
+}
+
+/**
  * The alignment of a comment with its picture.
  * @param {import('./types.js').CycleRecord} r
  * @returns {{text: string, tone: 'good' | 'bad' | 'none', title: string}}

@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { alignment, banner, chip, curtain, instructionState, meanwhile, tally, voiceNote } from '../src/view.js';
+import { alignment, banner, chip, curtain, engine, instructionState, meanwhile, tally, voiceNote } from '../src/view.js';
 
 const snapshot = (over = {}) => ({ settings: { speech: true }, source: { width: 1280, height: 720, fps: 30 }, delay: 2.4, comments: 0, ...over });
 const status = (chip, over = {}) => ({ chip, state: 'listening', percent: 100, ...over });
@@ -134,4 +134,14 @@ test('an engine that reads no instructions has no box, and nothing has acted', (
     const line = instructionState(stage, 'the goals', 'x', snapshot({ engine: 'scene', instruction: 'the goals', reads_instructions: false }));
     assert.deepEqual(line, { tone: '', words: 'The scene engine does not read instructions.', unread: true });
   }
+});
+
+test('the engine is named, with its limits', () => {
+  assert.deepEqual(engine(null), { name: '', note: '' });
+  assert.deepEqual(engine(snapshot({ engine: 'scene', engine_note: 'No model.' })), { name: 'scene', note: 'No model.' });
+  const nano = snapshot({ engine: 'nano', engine_note: 'It knows no other pictures.' });
+  for (const name of ['match', 'yard']) {
+    assert.deepEqual(engine({ ...nano, world: { name } }), { name: 'nano, a small model trained on scenes like this', note: '' });
+  }
+  assert.deepEqual(engine(nano), { name: 'nano', note: 'It knows no other pictures.' }, 'of another picture it must not say that');
 });
