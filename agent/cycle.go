@@ -238,26 +238,10 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 	}
 	s.lastSign = sign
 
-	p := inference.Prompt{
-		System:      s.profile.Prompt,
-		Instruction: s.instruction,
-		MaxTokens:   s.infer.MaxTokens,
-		Speech:      u.spoken,
-		Language:    s.infer.Voice.Language,
-	}
-	// The voice follows the engine: a speech program must not read English as Dutch.
-	if c := s.model.Capabilities(); !c.Speaks(p.Language) {
-		p.Language = c.Languages[0]
-	}
-	var hint lengthHint
-	if u.spoken {
-		p.MaxTokens = s.infer.Voice.MaxTokens
-		hint = hintFor(s.lastChange, s.lastComment)
-	}
-	p.Text = promptText(s.instruction, s.lastComment, time.Since(s.lastCommentAt), hint)
-	for _, f := range u.frames {
-		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
-	}
+	p := Look{
+		System: s.profile.Prompt, Instruction: s.instruction, Spoken: u.spoken, Change: s.lastChange,
+		LastComment: s.lastComment, Age: time.Since(s.lastCommentAt), Frames: u.frames,
+	}.Prompt(s.infer, s.model.Capabilities())
 	s.log.Debug().Uint64("cycle", u.rec.Cycle).Str("system", p.System).Str("prompt", p.Text).
 		Int("pictures", len(p.Frames)).Msg("prompt")
 	return p, nil

@@ -40,6 +40,44 @@ func hintFor(change window.Change, last string) lengthHint {
 	return hintNormal
 }
 
+// Look is what one prompt shows and says.
+type Look struct {
+	// System is the profile's prompt.
+	System string
+	// Instruction of the viewer; "" for none.
+	Instruction string
+	// Spoken: the answer is spoken.
+	Spoken bool
+	// Change from the last look's newest picture.
+	Change window.Change
+	// LastComment was said Age ago; "" before the first comment.
+	LastComment string
+	Age         time.Duration
+	// Frames are the pictures, oldest first.
+	Frames []window.Frame
+}
+
+// Prompt writes the prompt of a look for an engine.
+func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) inference.Prompt {
+	p := inference.Prompt{
+		System: l.System, Instruction: l.Instruction, MaxTokens: cfg.MaxTokens, Speech: l.Spoken, Language: cfg.Voice.Language,
+	}
+	// The voice follows the engine: a speech program must not read English as Dutch.
+	if !engine.Speaks(p.Language) {
+		p.Language = engine.Languages[0]
+	}
+	var hint lengthHint
+	if l.Spoken {
+		p.MaxTokens = cfg.Voice.MaxTokens
+		hint = hintFor(l.Change, l.LastComment)
+	}
+	p.Text = promptText(l.Instruction, l.LastComment, l.Age, hint)
+	for _, f := range l.Frames {
+		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
+	}
+	return p
+}
+
 // promptText returns the text of a prompt, which follows the frames.
 func promptText(instruction, lastComment string, age time.Duration, hint lengthHint) string {
 	var b strings.Builder

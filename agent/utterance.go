@@ -139,6 +139,13 @@ func (u *utterance) place(base time.Duration, heard []inference.WordTime) {
 // lettersPerSecond is the usual rate of speech.
 const lettersPerSecond = 14
 
+// SpeechTime estimates how long it takes to say a text.
+func SpeechTime(text string) time.Duration { return speechTime(len(text)) }
+
+func speechTime(letters int) time.Duration {
+	return media.TicksToDuration(int64(letters), lettersPerSecond)
+}
+
 // spread places words over audio without word times: by their length, and only
 // as many as fit.
 func (u *utterance) spread(base, length time.Duration) {
@@ -146,7 +153,7 @@ func (u *utterance) spread(base, length time.Duration) {
 	if total == 0 {
 		return
 	}
-	whole := max(length, media.TicksToDuration(int64(total), lettersPerSecond))
+	whole := max(length, speechTime(total))
 	from := u.placed
 	for {
 		token, ok := u.nextToken()

@@ -1,6 +1,7 @@
 // Command touchline-bench measures Touchline from outside: alignment, relay,
 // cost, recovery. It prints tables and fails when a figure misses its goal. It
-// also writes films of the generated worlds with the truth about them.
+// also writes films of the generated worlds with the truth about them, and judges
+// what an engine says of them.
 package main
 
 import (
@@ -22,6 +23,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent/room"
+	"touchline/cmd/internal/truth"
 )
 
 type cli struct {
@@ -30,7 +32,8 @@ type cli struct {
 	Run  runCmd  `cmd:"" help:"Measure everything once and print tables."`
 	Soak soakCmd `cmd:"" help:"Run under faults for long and print what happened."`
 
-	World worldCmd `cmd:"" help:"Write a film of a generated world, and a record of what each picture shows."`
+	World worldCmd      `cmd:"" help:"Write a film of a generated world, and a record of what each picture shows."`
+	Truth truth.Command `cmd:"" help:"Let an engine comment on generated worlds, and judge what it says by their truth."`
 
 	Role roleCmd `cmd:"" hidden:"" help:"One process of a run, beside the bots."`
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"touchline/media/toyworld"
 	"touchline/media/toyworld/match"
@@ -31,12 +32,17 @@ func NewTally(film Film, language, world string) *Tally {
 // Add judges the answer to a look whose newest picture is of the given moment; a text without letters is silence.
 func (t *Tally) Add(at time.Duration, text string) []Verdict {
 	l := look{at: at}
-	if strings.ContainsFunc(text, func(r rune) bool { return r != '.' && r != '…' && r != ' ' }) {
+	if !Silent(text) {
 		l.text = strings.TrimSpace(text)
 		l.verdicts = Judge(Parse(text, t.language, t.world), t.film, at)
 	}
 	t.looks = append(t.looks, l)
 	return l.verdicts
+}
+
+// Silent reports whether an answer says nothing: it has no letter and no digit.
+func Silent(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
 }
 
 // Forget drops the looks before a moment.
