@@ -80,6 +80,7 @@ func TestBundle(t *testing.T) {
 	_, ok = b.Find(models.KindEmbed, models.WeightsFloat16, models.DeviceCUDA)
 	require.False(t, ok)
 	require.NoError(t, b.Verify(t.Context(), nil))
+	require.Equal(t, int64(12), (&models.Manifest{Files: []models.File{{Size: 5}, {Size: 7}}}).Bytes())
 }
 
 func TestOpenBundleLooksForFiles(t *testing.T) {
@@ -94,6 +95,9 @@ func TestOpenBundleLooksForFiles(t *testing.T) {
 	_, err = models.OpenBundle(dir)
 	require.ErrorContains(t, err, "embed-fp32-cpu.onnx: the file is missing")
 	require.ErrorContains(t, err, "embed-fp32-cpu.data: expected 0 bytes, got 4")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "embed-fp32-cpu.onnx"), 0o700))
+	_, err = models.OpenBundle(dir)
+	require.ErrorContains(t, err, "embed-fp32-cpu.onnx: not a regular file")
 }
 
 func TestVerifyNamesDamagedFiles(t *testing.T) {
@@ -248,6 +252,11 @@ func TestParseManifestRefuses(t *testing.T) {
 	_, err = models.ParseManifest([]byte(`{"format":7}`))
 	require.ErrorAs(t, err, &format)
 	require.Equal(t, 7, format.Format)
+
+	m, dir := manifest(), t.TempDir()
+	m.Format = 7
+	require.ErrorAs(t, models.WriteManifest(dir, m), &format)
+	require.NoFileExists(t, filepath.Join(dir, models.ManifestName))
 }
 
 func FuzzParseManifest(f *testing.F) {

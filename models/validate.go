@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"os"
@@ -53,9 +52,6 @@ func ParseManifest(content []byte) (*Manifest, error) {
 	var m Manifest
 	if err := d.Decode(&m); err != nil {
 		return nil, jsonError(err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("expected one JSON object, got more data after it")
 	}
 	if err := m.Validate(); err != nil {
 		return nil, err
