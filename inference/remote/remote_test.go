@@ -692,6 +692,20 @@ func TestHugeAnswers(t *testing.T) {
 	text, err = ask(t.Context(), session(t, m), inference.Prompt{Text: "endless thought"})
 	require.ErrorIs(t, err, remote.ErrNoAnswer)
 	require.Empty(t, text)
+
+	// An answer without streaming is read as a whole, up to a limit.
+	whole := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, _ int) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"`)
+		for range 9 {
+			_, _ = io.WriteString(w, strings.Repeat("z", 1<<20))
+		}
+		_, _ = io.WriteString(w, `"},"finish_reason":"stop"}]}`)
+	})
+	text, err = ask(t.Context(), session(t, open(t, whole.URL, func(c *remote.Config) { c.Retries = 0 })), prompt)
+	require.ErrorIs(t, err, remote.ErrCut)
+	require.ErrorContains(t, err, "the answer exceeds 8388608 bytes")
+	require.Empty(t, text)
 }
 
 func TestMissingModel(t *testing.T) {
@@ -728,6 +742,12 @@ func TestMissingModel(t *testing.T) {
 	s.models = list("vllm")
 	_, err = open(t, s.URL).Probe(t.Context())
 	require.ErrorContains(t, err, "which has []")
+
+	// Without a list of models the server's refusal is the error.
+	bare := serve(t, "", func(w http.ResponseWriter, _ request, _ int) { http.Error(w, "no such model", http.StatusNotFound) })
+	_, err = ask(t.Context(), session(t, open(t, bare.URL, func(c *remote.Config) { c.Model = "m" })), prompt)
+	require.ErrorIs(t, err, remote.ErrRefused)
+	require.ErrorContains(t, err, "404 Not Found: no such model")
 }
 
 func TestModelReplaced(t *testing.T) {
@@ -829,6 +849,7 @@ func TestNew(t *testing.T) {
 	m, err := remote.New(remote.Config{URL: s.URL}, 64, zerolog.Nop())
 	require.NoError(t, err)
 	defer m.Close()
+	require.Equal(t, "remote", m.Name(), "the model is not known yet")
 	se, err := m.NewSession()
 	require.NoError(t, err)
 	_, err = ask(t.Context(), se, prompt)
@@ -867,17 +888,24 @@ func TestDiscover(t *testing.T) {
 	web := serve(t, "", chat)
 	html := serve(t, "<html>", chat)
 	at := func(s *server) string { return s.Listener.Addr().String() }
-	found := remote.Discover(t.Context(), at(web), at(ollama), "127.0.0.1:1", at(html), at(vllm), "not an address")
+	health := serve(t, `{"status":"ok"}`, chat)
+	found := remote.Discover(t.Context(), at(web), at(ollama), "127.0.0.1:1", at(html), at(health), at(vllm), "not an address")
 	require.Len(t, found, 2)
 	require.Equal(t, ollama.URL+"/v1", found[0].URL)
-	require.Equal(t, "Ollama", found[0].Kind)
 	require.Equal(t, []string{"gemma3:4b", "llava:latest"}, found[0].Models)
-	require.Equal(t, "vLLM", found[1].Kind)
 	require.Zero(t, posts.Load(), "nothing is sent to a server that nobody chose")
 	for _, address := range []string{at(vllm), "http://" + at(vllm), "http://" + at(vllm) + "/v1", vllm.URL + "/v1/"} {
 		found = remote.Discover(t.Context(), address)
 		require.Len(t, found, 1, address)
 		require.Equal(t, vllm.URL+"/v1", found[0].URL, address)
+	}
+	for owner, kind := range map[string]string{
+		"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama-server", "library": "Ollama", "organization_owner": "LM Studio",
+		"somebody": "model server",
+	} {
+		found = remote.Discover(t.Context(), at(serve(t, list(owner, "m"), chat)))
+		require.Len(t, found, 1, owner)
+		require.Equal(t, kind, found[0].Kind)
 	}
 	for _, a := range remote.LocalAddresses() {
 		host, _, err := net.SplitHostPort(a)
