@@ -86,8 +86,7 @@ func glyph(r rune) string { //nolint:funlen // a table
 	return ""
 }
 
-// Strokes walks over the line pieces of a text whose letters are 1 high; x
-// runs on with 0.9 a letter.
+// Strokes calls line for each line piece of a text whose letters are 1 high.
 func Strokes(text string, line func(x0, y0, x1, y1 float64)) {
 	x := 0.0
 	for _, r := range text {

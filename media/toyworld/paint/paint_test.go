@@ -2,6 +2,7 @@ package paint_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,15 @@ func TestShapesCoverTheirArea(t *testing.T) {
 		{"half a rect", func(c *paint.Canvas) { c.Rect(10, 10, 20, 20, white, 0.5) }, 50},
 		{"ellipse", func(c *paint.Canvas) { c.Ellipse(30.5, 20.25, 14, 9, white, 1) }, math.Pi * 14 * 9},
 		{"capsule", func(c *paint.Canvas) { c.Capsule(15, 20, 45, 24, 5, white, 1) }, math.Hypot(30, 4)*10 + math.Pi*25},
+		{"polygon", func(c *paint.Canvas) {
+			c.Polygon([]paint.Point{{X: 8, Y: 6}, {X: 52.5, Y: 11.25}, {X: 20, Y: 44}}, white, 1)
+		}, 44.5*38/2 - 12*5.25/2},
+		{"polygon beyond the edge", func(c *paint.Canvas) {
+			c.Polygon([]paint.Point{{X: -20, Y: -9}, {X: 16, Y: -9}, {X: 16, Y: 90}, {X: -20, Y: 90}}, white, 1)
+		}, 16 * height},
+		{"thin polygon", func(c *paint.Canvas) {
+			c.Polygon([]paint.Point{{X: 10, Y: 10}, {X: 50, Y: 10}, {X: 50, Y: 10.5}, {X: 10, Y: 10.5}}, white, 1)
+		}, 20},
 		{"hairline", func(c *paint.Canvas) { c.Capsule(10, 20, 50, 20, 0.25, white, 1) }, 20},
 	}
 	for _, tt := range tests {
@@ -44,6 +54,65 @@ func TestShapesCoverTheirArea(t *testing.T) {
 			tt.draw(&c)
 			require.InEpsilon(t, tt.want, area(c), 0.06)
 		})
+	}
+}
+
+// Shapes without an extent cover nothing.
+func TestEmptyShapes(t *testing.T) {
+	c := canvas()
+	c.Ellipse(20, 20, 0, 9, paint.RGB{255, 255, 255}, 1)
+	c.Rect(20, 20, 20, 30, paint.RGB{255, 255, 255}, 1)
+	c.Polygon([]paint.Point{{X: 90, Y: 10}, {X: 99, Y: 10}, {X: 99, Y: 20}}, paint.RGB{255, 255, 255}, 1)
+	require.Zero(t, area(c))
+}
+
+// A polygon with four right angles is the rectangle, whichever way round its corners come.
+func TestPolygonIsTheRect(t *testing.T) {
+	red := paint.RGB{214, 38, 46}
+	want := canvas()
+	want.Rect(10.5, 6, 40, 31, red, 0.7)
+	corners := []paint.Point{{X: 10.5, Y: 6}, {X: 40, Y: 6}, {X: 40, Y: 31}, {X: 10.5, Y: 31}}
+	for range 2 {
+		got := canvas()
+		got.Polygon(corners, red, 0.7)
+		for i := range want.Y.Pix {
+			require.InDelta(t, want.Y.Pix[i], got.Y.Pix[i], 1)
+		}
+		for i := range want.U.Pix {
+			require.InDelta(t, want.U.Pix[i], got.U.Pix[i], 1)
+			require.InDelta(t, want.V.Pix[i], got.V.Pix[i], 1)
+		}
+		slices.Reverse(corners)
+	}
+}
+
+// A fade takes the whole picture towards its colour.
+func TestFade(t *testing.T) {
+	blue, white := paint.RGB{32, 78, 200}, paint.RGB{255, 255, 255}
+	at := func(alpha float64) paint.YUV {
+		c := canvas()
+		c.Rect(0, 0, width, height, blue, 1)
+		c.Fade(white, alpha)
+		for _, p := range []paint.Plane{c.Y, c.U, c.V} {
+			require.Equal(t, slices.Repeat(p.Pix[:1], len(p.Pix)), p.Pix, "the same everywhere")
+		}
+		return paint.YUV{Y: c.Y.Pix[0], U: c.U.Pix[0], V: c.V.Pix[0]}
+	}
+	require.Equal(t, blue.YUV(), at(0))
+	require.Equal(t, white.YUV(), at(1))
+	require.InDelta(t, (float64(blue.YUV().Y)+float64(white.YUV().Y))/2, at(0.5).Y, 1)
+	require.Equal(t, blue, blue.Mix(white, 0))
+	require.Equal(t, white, blue.Mix(white, 1))
+	require.Equal(t, paint.RGB{144, 167, 228}, blue.Mix(white, 0.5))
+}
+
+// Fill sets whole pixels of one plane, as far as they lie in it.
+func TestFill(t *testing.T) {
+	c := canvas()
+	c.Y.Fill(60, -3, 99, 2, 235)
+	for i, v := range c.Y.Pix {
+		x, y := i%width, i/width
+		require.Equal(t, x >= 60 && y < 2, v == 235, "at %d, %d", x, y)
 	}
 }
 
@@ -105,6 +174,23 @@ func TestChance(t *testing.T) {
 	require.InDelta(t, 5000, sum, 100)
 }
 
+// Noise is the same whatever was asked before, stays within its bounds, and wanders without a jump.
+func TestNoise(t *testing.T) {
+	a, b := paint.Noise{Seed: 3, Layer: 1, Step: 50}, paint.Noise{Seed: 3, Layer: 1, Step: 50}
+	last, least, most := a.At(0), 1.0, -1.0
+	for tick := range int64(20000) {
+		v := a.At(tick)
+		require.LessOrEqual(t, math.Abs(v-last), 2.0/50+1e-9)
+		last, least, most = v, min(least, v), max(most, v)
+	}
+	for tick := int64(19999); tick >= 0; tick -= 73 {
+		require.Equal(t, a.At(tick), b.At(tick))
+	}
+	require.True(t, least >= -1 && least < -0.9 && most <= 1 && most > 0.9, "from %g to %g", least, most)
+	other := paint.Noise{Seed: 4, Layer: 1, Step: 50}
+	require.NotEqual(t, a.At(0), other.At(0))
+}
+
 // Every character that worlds write has strokes, and a text is as wide as it says.
 func TestText(t *testing.T) {
 	for _, r := range "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-!" {
@@ -117,5 +203,15 @@ func TestText(t *testing.T) {
 		})
 		require.Positive(t, pieces, "%c", r)
 		require.LessOrEqual(t, right, paint.TextWidth(string(r))+1e-9, "%c", r)
+	}
+	paint.Strokes("~", func(_, _, _, _ float64) { require.Fail(t, "no such character") })
+
+	c := canvas()
+	c.Text(10, 8, 20, "GO", paint.RGB{255, 255, 255}, 0.1)
+	require.Greater(t, area(c), 200.0)
+	right := 10 + int(20*paint.TextWidth("GO"))
+	for i, v := range c.Y.Pix { // half a line of 4 pixels goes beyond
+		x, y := i%width, i/width
+		require.True(t, v == 0 || x >= 8 && x <= right+2 && y >= 6 && y <= 30, "ink at %d, %d", x, y)
 	}
 }
