@@ -191,6 +191,23 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// A shifted clock changes the clock only.
+func TestShiftClock(t *testing.T) {
+	plain, shifted := yard.New(2, seenWidth, seenHeight, false), yard.New(2, seenWidth, seenHeight, false)
+	shifted.ShiftClock(20 * time.Minute)
+	for at := time.Duration(0); at < 5*time.Minute; at += 3100 * time.Millisecond {
+		a, b := plain.Truth(at), shifted.Truth(at)
+		shows := func(tr yard.Truth) time.Time {
+			clock, err := time.Parse(time.DateTime, tr.Clock)
+			require.NoError(t, err)
+			return clock
+		}
+		require.Equal(t, 20*time.Minute, shows(b).Sub(shows(a)))
+		b.Clock = a.Clock
+		require.Equal(t, a, b)
+	}
+}
+
 func TestTruthRoundTrip(t *testing.T) {
 	y := yard.New(2, seenWidth, seenHeight, false)
 	empty, err := json.Marshal(yard.New(1, seenWidth, seenHeight, true).Truth(0))
