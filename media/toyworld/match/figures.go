@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -54,15 +55,7 @@ func (m *Match) cast(cam paint.Camera, t int64) []figure {
 		}
 		out = append(out, f)
 	}
-	slices.SortStableFunc(out, func(a, b figure) int {
-		switch {
-		case a.y < b.y:
-			return -1
-		case a.y > b.y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(out, func(a, b figure) int { return cmp.Compare(a.y, b.y) })
 	return out
 }
 

@@ -62,6 +62,28 @@ func TestShotsHaveOutcomes(t *testing.T) {
 	}
 }
 
+// The board has one digit for each team: the tenth goal of a team is saved.
+func TestNineGoalsAtMost(t *testing.T) {
+	for seed := range uint64(1000) {
+		full, shots := -1, 0 // the team with nine goals, and its shots since then
+		for _, e := range newMatch(seed).Events(0, time.Hour) {
+			switch {
+			case e.Kind == match.FullTime:
+				full, shots = -1, 0
+			case e.Kind == match.Goal && e.Score[*e.Team] == 9:
+				full = *e.Team
+			case e.Kind == match.ShotAtGoal && *e.Team == full:
+				require.NotEqual(t, match.InGoal, e.Outcome)
+				shots++
+			}
+			if shots == 5 {
+				return
+			}
+		}
+	}
+	require.Fail(t, "no team has scored nine times")
+}
+
 // The clock stands from the whistle to the next kick-off, which the other team takes; a new match begins at 0-0.
 func TestHalves(t *testing.T) {
 	for seed := range uint64(8) {

@@ -193,13 +193,8 @@ func (m *Match) graphics(t int64, out *Truth) {
 	}
 }
 
-// changing reports whether lights, graphics or a keeper are on the move.
+// changing reports whether graphics or a keeper are on the move. The lights change during play only.
 func (m *Match) changing(t int64, now showing) bool {
-	lights := m.script.lights
-	j := sort.Search(len(lights), func(i int) bool { return lights[i].start > t }) - 1
-	if j > 0 && t-lights[j].start < rampMS {
-		return true
-	}
 	for team := range 2 {
 		_, before := m.script.dive(team, now.moment-100)
 		if _, lean := m.script.dive(team, now.moment); lean != before {
