@@ -18,9 +18,6 @@ type Source struct {
 // NewSource plays the given world.
 func NewSource(w *World) *Source { return &Source{world: w} }
 
-// World that is played.
-func (s *Source) World() *World { return s.world }
-
 // Skipped counts the frames that were left out because the machine, or emit, was too slow.
 func (s *Source) Skipped() uint64 { return s.skipped.Load() }
 

@@ -1,6 +1,7 @@
 package toyworld_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -47,6 +48,31 @@ func TestOptionsAreChecked(t *testing.T) {
 
 	w := world(t, toyworld.Options{})
 	require.ErrorContains(t, w.Render(0, make([]byte, 3)), "expected a buffer of 345600 bytes for 640x360, got 3")
+	pic := make([]byte, w.I420Size())
+	require.NoError(t, w.Render(42, pic))
+	require.True(t, bytes.Equal(w.Frame(42), pic))
+}
+
+// Pictures of every shape are painted all over; a tall one of the match shows the night above the stand.
+func TestEveryShapeIsPainted(t *testing.T) {
+	for _, size := range [][2]int{{160, 90}, {160, 1440}, {2560, 90}, {162, 92}, {360, 640}} {
+		for _, name := range toyworld.Worlds() {
+			w := world(t, toyworld.Options{World: name, Width: size[0], Height: size[1]})
+			for n := uint32(0); n < 9000; n += 900 {
+				require.Positive(t, slices.Min(w.Frame(n)), "%s of %v, frame %d", name, size, n)
+			}
+		}
+	}
+	mean := func(pix []byte) int {
+		sum := 0
+		for _, v := range pix {
+			sum += int(v)
+		}
+		return sum / len(pix)
+	}
+	pic := world(t, toyworld.Options{Width: 160, Height: 1440}).Frame(0)
+	require.Less(t, mean(pic[:160]), 40, "the night")
+	require.Greater(t, mean(pic[720*160:721*160]), 80, "the grass")
 }
 
 // Over half an hour every kind of event comes, in order, and the whole picture
@@ -59,6 +85,7 @@ func TestEventsComeOneByOne(t *testing.T) {
 		count := map[match.Kind]int{}
 		last, lastSudden := events[0], -time.Hour
 		for _, e := range events {
+			require.Equal(t, string(e.Match.Kind), e.Kind())
 			count[e.Match.Kind]++
 			require.NotEmpty(t, e.Text())
 			require.GreaterOrEqual(t, e.At(), last.At())
@@ -176,6 +203,20 @@ func TestRecordsAreJSON(t *testing.T) {
 			}
 			require.Len(t, w.Events(0, w.PTS(last)+1), events)
 		})
+	}
+}
+
+// A record that no world has written is refused.
+func TestBadRecords(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"t":"now"}`:                 "read a truth record: ",
+		`{"match":{"camera":"moon"}}`: `read shot "moon": no such shot`,
+		`{"events":[7]}`:              "read an event: ",
+		`{"events":[{"t":1,"kind":"goal","team":"red"}]}`:    "read an event: ",
+		`{"events":[{"t":1,"kind":"dog","id":"a spaniel"}]}`: "read an event: ",
+	} {
+		var record toyworld.Truth
+		require.ErrorContains(t, json.Unmarshal([]byte(line), &record), want, line)
 	}
 }
 

@@ -54,23 +54,19 @@ type Options struct {
 	Counter bool
 }
 
-// scene is what a world shows. Calls come one at a time, and moments in any
-// order. A scene that sounds is a sounder as well.
+// scene is what a world shows. Calls come one at a time, moments in any order.
 type scene interface {
 	// Draw paints the whole picture of a moment.
 	Draw(at time.Duration, c *paint.Canvas)
+	// Sound makes one channel of SoundRate samples a second, from the given
+	// sample on, the same whatever was asked before.
+	Sound(from int64, pcm []int16)
 	// Prepare paints background n ahead of its first use and reports whether there is one.
 	Prepare(n int) bool
 	// events lists what happens from one moment (included) to another (not included), in order.
 	events(from, to time.Duration) []Event
 	// truth fills in what the picture of a moment shows.
 	truth(at time.Duration, out *Truth)
-}
-
-// sounder is a scene with sound: one channel of SoundRate samples a second,
-// from the given sample on, the same whatever was asked before.
-type sounder interface {
-	Sound(from int64, pcm []int16)
 }
 
 // SoundRate is the number of samples of a world's sound in a second.
@@ -202,13 +198,9 @@ func (w *World) ShiftScore(goals, shots [2]int) {
 
 // Sound makes the world's sound, in one channel of SoundRate samples a second.
 // from counts samples since the start. The same samples come out whatever was
-// asked before. A world without sound is silent.
+// asked before.
 func (w *World) Sound(from int64, pcm []int16) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s, ok := w.scene.(sounder); ok {
-		s.Sound(from, pcm)
-		return
-	}
-	clear(pcm)
+	w.scene.Sound(from, pcm)
 }
