@@ -60,7 +60,8 @@ const (
 	// Count of the goals, ShotsCount of each team's shots.
 	Count, ShotsCount Kind = "count", "shots_count"
 	Teams, Someone    Kind = "teams", "player"
-	Still, Cut        Kind = "still", "cut" // nobody plays; what the camera shows
+	// Still: nobody plays. Cut: what the camera shows, or that it changes. Flash and Banner lie over the picture.
+	Still, Cut, Flash, Banner Kind = "still", "cut", "flash", "banner"
 )
 
 // The kinds of claims about the yard.
@@ -182,7 +183,9 @@ func (l *lexicon) claim(p pattern, line string, at []int) (Claim, bool) {
 func (c *Claim) set(name, value string) {
 	switch name {
 	case "T":
-		c.Team = value
+		if value != "" { // a keeper may be of no team
+			c.Team = value
+		}
 	case "O":
 		c.Other = value
 	case "n":

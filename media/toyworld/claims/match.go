@@ -71,6 +71,12 @@ func (m *moment) tellsMatch(c Claim, e toyworld.Event) bool {
 		return x.Kind == match.KickOff && (acts < 0 || acts == p.Team)
 	case FreeKick:
 		return x.Kind == match.FreeKick && (acts < 0 || acts == p.Team)
+	case Cut:
+		return x.Kind == match.Cut && c.Place == ""
+	case Flash:
+		return x.Kind == match.Goal
+	case Banner:
+		return slices.Contains([]match.Kind{match.Goal, match.HalfTime, match.FullTime, match.Save, match.Post, match.Wide}, x.Kind)
 	case HalfTime, FullTime, Crowd, Replay, Dim:
 		return string(x.Kind) == string(c.Kind)
 	case Turn, Ball, Way, Own, Mid, Final, Box:
@@ -99,6 +105,9 @@ func tintOf(colour string) string {
 	}
 	return colour
 }
+
+// still is the mean speed of the players, in picture widths a second, below which they stand.
+const still = 0.02
 
 // holdsMatch reports whether a claim is true of a picture.
 func (m *moment) holdsMatch(c Claim, t toyworld.Truth) bool {
@@ -131,7 +140,7 @@ func (m *moment) holdsMatch(c Claim, t toyworld.Truth) bool {
 	case Replay:
 		return !x.Live
 	case Still:
-		return x.Phase != match.Play
+		return x.Phase != match.Play || x.Speed < still
 	case Cut:
 		name, _ := x.Camera.MarshalText()
 		return string(name) == c.Place
@@ -145,6 +154,8 @@ func (m *moment) holdsMatch(c Claim, t toyworld.Truth) bool {
 		return t.Tint == tintOf(c.Colour)
 	case White:
 		return t.Tint == "white"
+	case Banner:
+		return x.Banner || x.Plate != ""
 	case Teams:
 		return true // both play
 	}
