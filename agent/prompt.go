@@ -96,6 +96,24 @@ func promptText(instruction, lastComment string, age time.Duration, hint lengthH
 	return b.String()
 }
 
+// Rule is an alert rule in a structured look: a clause such as "a goal is scored".
+type Rule struct {
+	Number int
+	When   string
+}
+
+// RulesText returns the text of a structured look, which follows the frames and asks which alert rules hold. The
+// answer is JSON: {"fired":[{"rule":1,"reason":"..."}]}, and {"fired":[]} if none holds.
+func RulesText(rules []Rule) string {
+	var b strings.Builder
+	b.WriteString("Rules:\n")
+	for _, r := range rules {
+		fmt.Fprintf(&b, "%d. %s\n", r.Number, r.When)
+	}
+	b.WriteString(`Which rules hold in these pictures? Answer only with JSON: {"fired":[{"rule":1,"reason":"..."}]}`)
+	return b.String()
+}
+
 // verdict is the classification of an answer so far.
 type verdict uint8
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"touchline/internal/quantile"
 	"touchline/media/toyworld/claims"
@@ -46,19 +47,49 @@ func (c *Command) print(out io.Writer, r *Result) error {
 	for _, kind := range slices.Sorted(maps.Keys(p.Claims)) {
 		fmt.Fprintf(out, "%-14s %22s\n", kind, percent(p.Claims[kind]))
 	}
-	examples := p.Examples
-	if every := (len(examples) + mostExamples - 1) / mostExamples; every > 1 {
-		some := examples[:0:0]
-		for i := 0; i < len(examples); i += every {
-			some = append(some, examples[i])
-		}
-		examples = some
-	}
-	if len(examples) > 0 {
-		fmt.Fprintln(out, "\nwrong")
-	}
-	for _, e := range examples {
-		fmt.Fprintln(out, "  "+e)
-	}
+	c.printMore(out, r)
+	some("wrong", out, p.Examples)
+	some("not obeyed", out, r.Disobeyed)
+	some("strangers taken for the world", out, r.Taken)
 	return nil
+}
+
+// printMore writes what was asked for beside the comments.
+func (c *Command) printMore(out io.Writer, r *Result) {
+	fmt.Fprintln(out)
+	var all claims.Share
+	for _, kind := range slices.Sorted(maps.Keys(r.Orders)) {
+		s := r.Orders[kind]
+		if !strings.HasSuffix(kind, inBars) {
+			all = claims.Share{Right: all.Right + s.Right, Of: all.Of + s.Of}
+		}
+		line(out, "order "+kind, "%s", percent(s))
+	}
+	if all.Of > 0 {
+		line(out, "orders, all", "%s", percent(all))
+	}
+	if a := r.Alerts; a != nil {
+		line(out, "alerts: fired within two looks", "%s", percent(a.Fired))
+		line(out, "alerts: false in 1000 looks", "%.1f", 1000*float64(a.False)/float64(max(1, a.Looks)))
+		line(out, "alerts: answers that are no JSON", "%s", percent(claims.Share{Right: a.Broken, Of: a.Looks}))
+		for _, kind := range slices.Sorted(maps.Keys(a.Kinds)) {
+			line(out, "  rule about "+kind, "%s", percent(a.Kinds[kind]))
+		}
+		some("alerts that were missed or false", out, a.Examples)
+	}
+	if r.Strangers.Of > 0 {
+		line(out, "strange pictures, not taken for the world", "%s", percent(r.Strangers))
+	}
+}
+
+// some prints examples, spread over all of them.
+func some(title string, out io.Writer, examples []string) {
+	if len(examples) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n%s\n", title)
+	every := (len(examples) + mostExamples - 1) / mostExamples
+	for i := 0; i < len(examples); i += every {
+		fmt.Fprintln(out, "  "+examples[i])
+	}
 }

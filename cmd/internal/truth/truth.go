@@ -24,6 +24,7 @@ import (
 	"touchline/inference"
 	"touchline/media/toyworld"
 	"touchline/media/toyworld/claims"
+	"touchline/models/nano/train/words"
 )
 
 // Command is the command line.
@@ -43,6 +44,13 @@ type Command struct {
 	Precision   string   `help:"Weights of the built-in model: int4, fp16 or fp32." placeholder:"WEIGHTS"`
 	Temperature *float64 `help:"Temperature of the built-in model."`
 	Config      string   `help:"Settings file, for remote engines above all." type:"existingfile" placeholder:"FILE"`
+
+	Orders    int    `help:"Orders and questions of each kind, over all films."`
+	Trained   bool   `help:"Give orders in the wordings that nano was trained on, not in those held out."`
+	Letterbox int    `help:"Also ask for score and clock with black bars that take so many percent of the picture." placeholder:"PERCENT"`
+	Alerts    bool   `help:"Also ask which alert rules hold, every two seconds."`
+	Strangers int    `help:"Also show so many generated pictures that are of neither world."`
+	Pictures  string `help:"Also show the PNG and JPEG pictures of a folder, as strangers." type:"existingdir" placeholder:"DIR"`
 
 	Parallel int  `help:"Films at once." default:"1"`
 	NoCodec  bool `help:"Show the pictures as drawn, without encoding them; faster."`
@@ -116,6 +124,13 @@ type Result struct {
 	// Answer is the mean time of an answer, in seconds.
 	Answer float64       `json:"answer_seconds"`
 	Report claims.Report `json:"report"`
+	// Orders were followed, by their kind; Disobeyed has those that were not.
+	Orders    map[string]claims.Share `json:"orders,omitempty"`
+	Disobeyed []string                `json:"disobeyed,omitempty"`
+	Alerts    *Alerts                 `json:"alerts,omitempty"`
+	// Strangers are pictures of neither world, and how many answers claim nothing of the world.
+	Strangers claims.Share `json:"strangers"`
+	Taken     []string     `json:"taken,omitempty"`
 }
 
 // watchAll watches the films, several at once.
@@ -127,14 +142,14 @@ func (c *Command) watchAll(ctx context.Context, cfg configs.Config, log zerolog.
 		return nil, err
 	}
 	seen := make([]*viewing, c.Seeds)
-	g, ctx := errgroup.WithContext(ctx)
+	g, watching := errgroup.WithContext(ctx)
 	g.SetLimit(c.Parallel)
 	for i := range seen {
 		g.Go(func() error {
-			if ctx.Err() != nil {
-				return ctx.Err()
+			if err := watching.Err(); err != nil {
+				return err
 			}
-			v, err := c.watch(ctx, cfg, profile, engines, c.FirstSeed+uint64(i)) //nolint:gosec // not negative
+			v, err := c.watch(watching, cfg, profile, engines, c.FirstSeed+uint64(i)) //nolint:gosec // not negative
 			if err != nil {
 				return fmt.Errorf("watch seed %d: %w", c.FirstSeed+uint64(i), err) //nolint:gosec // not negative
 			}
@@ -149,13 +164,17 @@ func (c *Command) watchAll(ctx context.Context, cfg configs.Config, log zerolog.
 	var answers time.Duration
 	for _, v := range seen {
 		out.Report.Add(v.tally.Report(0, v.length))
+		out.addOrders(v)
+		if c.Alerts {
+			out.addAlerts(v.alerts)
+		}
 		answers += v.answering
 		if c.Comments {
 			fmt.Printf("seed %d\n%s\n\n", v.seed, strings.Join(v.comments, "\n")) //nolint:forbidigo // asked for
 		}
 	}
 	out.Answer = answers.Seconds() / float64(max(1, out.Report.Looks))
-	return out, nil
+	return out, c.meetStrangers(ctx, cfg, profile, engines, out)
 }
 
 // watch shows one film to an engine.
@@ -179,12 +198,33 @@ func (c *Command) watch(ctx context.Context, cfg configs.Config, profile agent.P
 		cfg: cfg, profile: profile, model: model, session: session, instruction: c.Instruction, length: length, seed: seed,
 		measured: c.Engine == "remote" || c.Engine == "minicpmo",
 		tally:    claims.NewTally(world, cfg.Inference.Voice.Language, c.World),
+		world:    world, language: cfg.Inference.Voice.Language, topics: topics(c.World), followed: map[string]claims.Share{},
+		letterbox: c.Letterbox, slots: slots{spanish: strings.HasPrefix(cfg.Inference.Voice.Language, "es")},
+	}
+	if err := c.prepare(v); err != nil {
+		return nil, err
 	}
 	film, err := newFilm(ctx, world, cfg.Media.LongSide, length, !c.NoCodec)
 	if err != nil {
 		return nil, err
 	}
 	return v, errors.Join(v.watch(ctx, film), film.close())
+}
+
+// prepare makes up the orders and the alert rules of a film.
+func (c *Command) prepare(v *viewing) (err error) {
+	language := "en"
+	if v.slots.spanish {
+		language = "es"
+	}
+	if v.book, err = words.Open(c.World, language); err != nil {
+		return err
+	}
+	if c.Alerts {
+		v.alerts = c.newAlerts(v)
+	}
+	c.schedule(v)
+	return nil
 }
 
 func findProfile(cfg configs.Config) (agent.Profile, error) {

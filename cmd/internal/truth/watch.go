@@ -2,6 +2,7 @@ package truth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,8 +10,10 @@ import (
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/media"
+	"touchline/media/toyworld"
 	"touchline/media/toyworld/claims"
 	"touchline/media/window"
+	"touchline/models/nano/train/words"
 )
 
 // viewing is one film as a session of the agent sees it.
@@ -23,6 +26,18 @@ type viewing struct {
 	length      time.Duration
 	seed        uint64
 	measured    bool // an answer takes as long as it takes, rather than assumedAnswer
+
+	world     *toyworld.World
+	language  string
+	topics    map[string]topic
+	book      *words.Book
+	slots     slots
+	letterbox int
+
+	orders    []order // not given yet
+	followed  map[string]claims.Share
+	disobeyed []string
+	alerts    *alerts // nil when they are not asked for
 
 	tally     *claims.Tally
 	answering time.Duration
@@ -58,6 +73,9 @@ func (v *viewing) watch(ctx context.Context, film *film) error {
 		v.window.Push(picture)
 		if sampled {
 			v.session.Observe(inference.Frame{PTS: at, Epoch: picture.Epoch, Width: picture.Width, Height: picture.Height, Pix: picture.Pix})
+			if err := errors.Join(v.obey(ctx, at), v.alert(ctx, at)); err != nil {
+				return err
+			}
 		}
 		if look {
 			if err := v.look(ctx, at); err != nil {

@@ -1,0 +1,223 @@
+package truth
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"touchline/agent"
+	"touchline/media/toyworld"
+	"touchline/media/toyworld/claims"
+)
+
+const (
+	alertEvery = 2 * time.Second  // between two looks with rules
+	rulesFor   = 30 * time.Second // for which a look has the same rules
+	rulesOnce  = 3                // in a look
+	alertShows = 300 * time.Millisecond
+	alertNews  = 6 * time.Second // after an event, for which a rule may fire
+)
+
+// Alerts is what came of the alert rules.
+type Alerts struct {
+	Looks int `json:"looks"`
+	// Broken answers are no JSON of the right form.
+	Broken int `json:"broken"`
+	// Fired counts the events of rules in force, and those for which the rule fired within two looks.
+	Fired claims.Share            `json:"fired"`
+	Kinds map[string]claims.Share `json:"kinds"`
+	// False counts rules that fired without a cause.
+	False    int      `json:"false"`
+	Examples []string `json:"examples"`
+}
+
+// rule is an alert rule in force.
+type rule struct {
+	agent.Rule
+
+	kind, colour string
+}
+
+// due is an event for which a rule should fire in one of the next two looks.
+type due struct {
+	event toyworld.Event
+	rule  rule
+	looks int
+}
+
+// alerts asks for the alert rules of one film.
+type alerts struct {
+	Alerts
+
+	dice   *rand.Rand
+	kinds  []string
+	rules  []rule
+	until  time.Duration // from when other rules are in force
+	next   time.Duration
+	last   time.Duration // up to when events were noted
+	due    []due
+	closed bool
+}
+
+func (c *Command) newAlerts(v *viewing) *alerts {
+	a := &alerts{dice: rand.New(rand.NewPCG(v.seed, 0x616c65727473)), Alerts: Alerts{Kinds: map[string]claims.Share{}}} //nolint:gosec // reproducible
+	for kind, t := range v.topics {
+		if len(t.events) > 0 && v.book.Rule(a.dice, kind, !c.Trained) != "" {
+			a.kinds = append(a.kinds, kind)
+		}
+	}
+	slices.Sort(a.kinds)
+	return a
+}
+
+// alert takes a look with rules when one is due.
+func (v *viewing) alert(ctx context.Context, at time.Duration) error {
+	a := v.alerts
+	if a == nil || at < a.next {
+		return nil
+	}
+	a.next = at + alertEvery
+	if at >= a.until {
+		v.newRules(at)
+	}
+	for _, r := range a.rules {
+		for _, e := range v.happened(r.kind, r.colour, max(a.last, a.until-rulesFor), at-alertShows) {
+			a.due = append(a.due, due{event: e, rule: r})
+		}
+	}
+	a.last = at - alertShows
+	prompt := agent.Look{System: v.profile.Prompt, Frames: v.window.Select(v.cfg.Agent.Frames, v.cfg.Agent.Stride)}.
+		Prompt(v.cfg.Inference.Config, v.model.Capabilities())
+	var rules []agent.Rule
+	for _, r := range a.rules {
+		rules = append(rules, r.Rule)
+	}
+	prompt.Text = agent.RulesText(rules)
+	text, _, err := say(ctx, v.session, prompt)
+	if err != nil {
+		return err
+	}
+	a.Looks++
+	fired, ok := firedRules(text)
+	if !ok {
+		a.Broken++
+		a.note(v, at, "no JSON: %s", text)
+	}
+	v.settle(fired, at)
+	return nil
+}
+
+// newRules puts other rules in force.
+func (v *viewing) newRules(at time.Duration) {
+	a := v.alerts
+	a.until, a.rules, a.due, a.last = at+rulesFor, nil, nil, at
+	some := a.dice.Perm(len(a.kinds))
+	for i, k := range some[:min(rulesOnce, len(some))] {
+		o := order{kind: a.kinds[k], colour: coats()[a.dice.IntN(len(coats()))]}
+		a.rules = append(a.rules, rule{
+			Rule: agent.Rule{Number: i + 1, When: v.slots.fill(v.book.Rule(a.dice, o.kind, true), "", o)}, kind: o.kind, colour: o.colour,
+		})
+	}
+}
+
+// firedRules reads the answer to a look with rules.
+func firedRules(text string) (fired []int, ok bool) {
+	from, to := strings.Index(text, "{"), strings.LastIndex(text, "}")
+	if from < 0 || to < from {
+		return nil, false
+	}
+	var answer struct {
+		Fired []struct {
+			Rule int `json:"rule"`
+		} `json:"fired"`
+	}
+	if err := json.Unmarshal([]byte(text[from:to+1]), &answer); err != nil {
+		return nil, false
+	}
+	for _, f := range answer.Fired {
+		fired = append(fired, f.Rule)
+	}
+	return fired, true
+}
+
+// settle counts what fired, and what should have.
+func (v *viewing) settle(fired []int, at time.Duration) {
+	a := v.alerts
+	count := func(d due, right bool) {
+		s := a.Kinds[d.rule.kind]
+		s.Of, a.Fired.Of = s.Of+1, a.Fired.Of+1
+		if right {
+			s.Right, a.Fired.Right = s.Right+1, a.Fired.Right+1
+		} else {
+			a.note(v, at, "missed: %s (%s)", d.rule.When, d.event.Text())
+		}
+		a.Kinds[d.rule.kind] = s
+	}
+	kept := a.due[:0]
+	for _, d := range a.due {
+		d.looks++
+		switch {
+		case slices.Contains(fired, d.rule.Number):
+			count(d, true)
+		case d.looks == 2:
+			count(d, false)
+		default:
+			kept = append(kept, d)
+		}
+	}
+	a.due = kept
+	for _, n := range fired {
+		i := slices.IndexFunc(a.rules, func(r rule) bool { return r.Number == n })
+		if i < 0 || !v.causes(a.rules[i], at) {
+			a.False++
+			when := "no such rule"
+			if i >= 0 {
+				when = a.rules[i].When
+			}
+			a.note(v, at, "false: %s", when)
+		}
+	}
+}
+
+// causes reports whether a rule may fire.
+func (v *viewing) causes(r rule, at time.Duration) bool {
+	if len(v.happened(r.kind, r.colour, at-alertNews, at+alertShows)) > 0 {
+		return true
+	}
+	for _, t := range v.near(at) {
+		if r.kind == "coat" {
+			for _, p := range t.Yard.People {
+				if p.Coat == r.colour {
+					return true
+				}
+			}
+		}
+		if holds := v.topics[r.kind].holds; holds != nil && holds(t) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *alerts) note(v *viewing, at time.Duration, format string, values ...any) {
+	a.Examples = append(a.Examples, fmt.Sprintf("seed %d, %.1f s: ", v.seed, at.Seconds())+fmt.Sprintf(format, values...))
+}
+
+// addAlerts adds what came of a film's rules.
+func (r *Result) addAlerts(a *alerts) {
+	if r.Alerts == nil {
+		r.Alerts = &Alerts{Kinds: map[string]claims.Share{}}
+	}
+	r.Alerts.Looks += a.Looks
+	r.Alerts.Broken += a.Broken
+	r.Alerts.False += a.False
+	r.Alerts.Fired = claims.Share{Right: r.Alerts.Fired.Right + a.Fired.Right, Of: r.Alerts.Fired.Of + a.Fired.Of}
+	for k, s := range a.Kinds {
+		r.Alerts.Kinds[k] = claims.Share{Right: r.Alerts.Kinds[k].Right + s.Right, Of: r.Alerts.Kinds[k].Of + s.Of}
+	}
+	r.Alerts.Examples = append(r.Alerts.Examples, a.Examples...)
+}

@@ -1,0 +1,253 @@
+package truth
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"touchline/agent"
+	"touchline/media/toyworld"
+	"touchline/media/toyworld/claims"
+	"touchline/media/toyworld/match"
+	"touchline/media/window"
+)
+
+// order is an order or a question that is given once, at a moment of a film, without a comment before it.
+type order struct {
+	at     time.Duration
+	kind   string
+	text   string
+	team   string // of the order, as claims name it
+	number int
+	colour string
+	boxed  bool // the pictures have bars around them
+}
+
+// question reports whether an order wants an answer whatever happens.
+func (o order) question() bool { return strings.HasPrefix(o.kind, "q_") || o.kind == "score" }
+
+// schedule makes up a film's orders: some of each kind, in order of time.
+func (c *Command) schedule(v *viewing) {
+	dice := rand.New(rand.NewPCG(v.seed, 0x6f7264657273)) //nolint:gosec // reproducible
+	each := func(all int) int { return (all + c.Seeds - 1) / c.Seeds }
+	for _, kind := range v.book.Kinds() {
+		for range each(c.Orders) {
+			v.orders = append(v.orders, c.order(v, dice, kind))
+		}
+	}
+	if c.Letterbox > 0 {
+		for _, kind := range []string{"q_score", "q_clock"} {
+			for range each(boxedOrders) {
+				o := c.order(v, dice, kind)
+				o.boxed = true
+				v.orders = append(v.orders, o)
+			}
+		}
+	}
+	slices.SortFunc(v.orders, func(a, b order) int { return int(a.at - b.at) })
+}
+
+// inBars marks the kinds of questions about pictures with bars.
+const inBars = " in bars"
+
+// boxedOrders is the number of questions of a kind about pictures with bars.
+const boxedOrders = 60
+
+// order makes up one: half of those about events soon after one.
+func (c *Command) order(v *viewing, dice *rand.Rand, kind string) order {
+	const margin = 5 * time.Second
+	o := order{kind: kind, at: margin + time.Duration(dice.Int64N(int64(v.length-2*margin)))}
+	o.colour = coats()[dice.IntN(len(coats()))]
+	if e := v.happened(kind, o.colour, margin, v.length-margin); len(e) > 0 && dice.IntN(2) == 0 {
+		o.at = e[dice.IntN(len(e))].At() + 600*time.Millisecond + time.Duration(dice.Int64N(int64(time.Second)))
+	}
+	truth := v.world.Truth(o.at)
+	name := ""
+	if truth.Match != nil {
+		name = truth.Match.Teams[dice.IntN(2)]
+		o.team, o.number = strings.ToLower(name), 1+dice.IntN(11)
+	}
+	o.text = v.slots.fill(v.book.Order(dice, kind, !c.Trained), name, o)
+	return o
+}
+
+// coats are the colours of coats.
+func coats() []string {
+	return []string{"red", "blue", "green", "yellow", "white", "black", "orange"}
+}
+
+// slots are the words for the names in orders, by language.
+type slots struct{ spanish bool }
+
+var (
+	spanishTeams = map[string]string{ //nolint:gochecknoglobals // constant
+		"Red": "Rojo", "Blue": "Azul", "Yellow": "Amarillo", "White": "Blanco", "Violet": "Violeta", "Sky": "Celeste", "Orange": "Naranja",
+	}
+	spanishColours = map[string][2]string{ //nolint:gochecknoglobals // constant: one coat, several
+		"red": {"rojo", "rojos"}, "blue": {"azul", "azules"}, "green": {"verde", "verdes"}, "yellow": {"amarillo", "amarillos"},
+		"white": {"blanco", "blancos"}, "black": {"negro", "negros"}, "orange": {"naranja", "naranjas"},
+	}
+	numbers = map[bool][]string{ //nolint:gochecknoglobals // constant
+		false: strings.Fields("zero one two three four five six seven eight nine ten eleven"),
+		true:  strings.Fields("cero uno dos tres cuatro cinco seis siete ocho nueve diez once"),
+	}
+)
+
+func (s slots) fill(text, team string, o order) string {
+	article, colour, several := "a", o.colour, o.colour
+	if o.colour == "orange" {
+		article = "an"
+	}
+	switch {
+	case s.spanish:
+		team = spanishTeams[team]
+		colour, several = spanishColours[o.colour][0], spanishColours[o.colour][1]
+	case team == "Sky":
+		team = "Sky Blue"
+	}
+	return strings.NewReplacer(
+		"{T}", team, "{t}", strings.ToLower(team), "{n}", numbers[s.spanish][o.number], "{N}", strconv.Itoa(o.number),
+		"{c}", colour, "{s}", several, "{a}", article, "{A}", strings.ToUpper(article[:1])+article[1:],
+	).Replace(text)
+}
+
+// obey gives the orders that are due on the present window.
+func (v *viewing) obey(ctx context.Context, at time.Duration) error {
+	for len(v.orders) > 0 && v.orders[0].at <= at {
+		o := v.orders[0]
+		v.orders = v.orders[1:]
+		frames := v.window.Select(v.cfg.Agent.Frames, v.cfg.Agent.Stride)
+		key := o.kind
+		if o.boxed {
+			key += inBars
+			frames = boxed(frames, v.letterbox)
+		}
+		prompt := agent.Look{
+			System: v.profile.Prompt, Instruction: o.text, Spoken: true, Change: window.Change{Mean: window.Whole}, Frames: frames,
+		}.Prompt(v.cfg.Inference.Config, v.model.Capabilities())
+		text, _, err := say(ctx, v.session, prompt)
+		if err != nil {
+			return err
+		}
+		right := v.follows(o, text, at)
+		s := v.followed[key]
+		s.Of++
+		if right {
+			s.Right++
+		} else {
+			v.disobeyed = append(v.disobeyed, fmt.Sprintf("seed %d, %.1f s: %s: %s -> %s", v.seed, at.Seconds(), key, o.text, text))
+		}
+		v.followed[key] = s
+	}
+	return nil
+}
+
+// follows reports whether an answer does what the order says, truthfully.
+func (v *viewing) follows(o order, text string, at time.Duration) bool {
+	if claims.Silent(text) {
+		return v.maySilent(o, at)
+	}
+	all := claims.Parse(text, v.language, v.world.Name())
+	place := map[string]string{"q_gate": "gate", "q_door": "door"}[o.kind]
+	for i, c := range all {
+		if place != "" && c.Place == "" {
+			all[i].Place = place
+			if c.Kind == claims.Empty {
+				all[i].Kind = claims.Nobody
+			}
+		}
+	}
+	verdicts := claims.Judge(all, v.world, at)
+	has := func(kinds ...claims.Kind) bool {
+		return slices.ContainsFunc(verdicts, func(x claims.Verdict) bool { return slices.Contains(kinds, x.Claim.Kind) })
+	}
+	for _, x := range verdicts {
+		if x.Judged && !x.True {
+			return false
+		}
+	}
+	switch o.kind {
+	case "quiet":
+		return false
+	case "cannot":
+		return has(claims.Cannot)
+	case "short":
+		const short = 8 // words
+		return len(strings.Fields(text)) <= short && !has(claims.Cannot)
+	case "all", "boil", "calm":
+		return len(verdicts) > 0 && !has(claims.Cannot)
+	case "nodog":
+		return !has(claims.Dog, claims.Cannot)
+	case "nocat":
+		return !has(claims.Cat, claims.Cannot)
+	case "team", "player":
+		return !has(claims.Cannot) && v.aboutOnly(o, verdicts)
+	case "coat":
+		return has(v.topics[o.kind].news...) && !slices.ContainsFunc(verdicts, func(x claims.Verdict) bool { return x.Claim.Colour != "" && x.Claim.Colour != o.colour })
+	case "q_shots":
+		return has(claims.ShotsCount) || has(claims.Cannot) && v.world.Truth(at).Match.Plate == ""
+	case "q_ball", "q_way":
+		return len(verdicts) > 0 && (has(v.topics[o.kind].news...) || !v.played(at))
+	}
+	return has(v.topics[o.kind].news...)
+}
+
+// aboutOnly reports whether all claims are about the order's team, or its player.
+func (v *viewing) aboutOnly(o order, verdicts []claims.Verdict) bool {
+	for _, x := range verdicts {
+		c := x.Claim
+		about := c.Team
+		if c.Kind == claims.Save && c.Other != "" && c.Team == "" {
+			about = c.Other
+		}
+		if about != "" && about != o.team && (c.Other == "" || c.Other != o.team) {
+			return false
+		}
+		if o.kind == "player" && c.Number >= 0 && c.Number != o.number {
+			return false
+		}
+	}
+	return len(verdicts) > 0
+}
+
+// played reports whether a team has the ball.
+func (v *viewing) played(at time.Duration) bool {
+	t := v.world.Truth(at).Match
+	return t.Live && t.Possession != nil && slices.Contains([]match.Phase{match.Play, match.AtFreeKick, match.AfterSave, match.AtGoalKick}, t.Phase)
+}
+
+// plain is for how long after it happened, and from when, an event must be told under an order for it.
+const plainFrom, plainTo = 600 * time.Millisecond, 1600 * time.Millisecond
+
+// maySilent reports whether silence is right.
+func (v *viewing) maySilent(o order, at time.Duration) bool {
+	switch {
+	case o.question(), o.kind == "cannot":
+		return false
+	case o.kind == "ball":
+		return !v.played(at)
+	case o.kind == "danger":
+		return !slices.ContainsFunc(v.near(at), func(t toyworld.Truth) bool { return t.Match.Attempt != nil && t.Match.Live })
+	}
+	return len(v.happened(o.kind, o.colour, at-plainTo, at-plainFrom)) == 0
+}
+
+// near is the truth around a moment.
+func (v *viewing) near(at time.Duration) []toyworld.Truth {
+	return []toyworld.Truth{v.world.Truth(max(0, at-300*time.Millisecond)), v.world.Truth(at)}
+}
+
+// addOrders adds what came of a film's orders.
+func (r *Result) addOrders(v *viewing) {
+	if r.Orders == nil {
+		r.Orders = map[string]claims.Share{}
+	}
+	for kind, s := range v.followed {
+		r.Orders[kind] = claims.Share{Right: r.Orders[kind].Right + s.Right, Of: r.Orders[kind].Of + s.Of}
+	}
+	r.Disobeyed = append(r.Disobeyed, v.disobeyed...)
+}

@@ -1,0 +1,116 @@
+package truth
+
+import (
+	"slices"
+	"time"
+
+	"touchline/media/toyworld"
+	"touchline/media/toyworld/claims"
+	"touchline/media/toyworld/match"
+	"touchline/media/toyworld/yard"
+)
+
+// topic is what an order, a question or an alert rule is about.
+type topic struct {
+	// news are the claims that an order lets through, or that answer a question.
+	news []claims.Kind
+	// events are those of which it is news that they have happened.
+	events []string
+	// holds reports whether the topic is in a picture; nil where only events count.
+	holds func(toyworld.Truth) bool
+}
+
+// topics of a world by the kinds of the files of package words. Styles have none.
+func topics(world string) map[string]topic {
+	if world == toyworld.Yard {
+		return yardTopics()
+	}
+	return matchTopics()
+}
+
+func matchTopics() map[string]topic {
+	play := []claims.Kind{claims.Ball, claims.Turn, claims.Own, claims.Mid, claims.Final, claims.Box, claims.Way, claims.FreeKick, claims.GoalKick, claims.Save}
+	score := []claims.Kind{claims.Score, claims.Lead, claims.Trail, claims.Level, claims.None}
+	count := append([]claims.Kind{claims.Count}, score...)
+	phase := func(all ...match.Phase) func(toyworld.Truth) bool {
+		return func(t toyworld.Truth) bool { return slices.Contains(all, t.Match.Phase) }
+	}
+	attempt := func(t toyworld.Truth) bool { return t.Match.Attempt != nil }
+	return map[string]topic{
+		"goals": {
+			news: []claims.Kind{claims.Goal, claims.Joy}, events: []string{"goal"},
+			holds: func(t toyworld.Truth) bool { return t.Match.Goal != nil && t.Match.Goal.Age < 12 },
+		},
+		"shots":   {news: []claims.Kind{claims.Shot, claims.Save, claims.Post, claims.Wide, claims.Goal}, events: []string{"shot"}, holds: attempt},
+		"keepers": {news: []claims.Kind{claims.Save}, events: []string{"save"}, holds: phase(match.AfterSave)},
+		"lights":  {news: []claims.Kind{claims.Dim, claims.Bright, claims.Tint, claims.White}, events: []string{"dim", "brighten", "tint"}},
+		"crowd":   {news: []claims.Kind{claims.Crowd}, events: []string{"crowd"}, holds: func(t toyworld.Truth) bool { return t.Match.Camera == match.ShotCrowd }},
+		"replays": {news: []claims.Kind{claims.Replay}, events: []string{"replay"}, holds: func(t toyworld.Truth) bool { return !t.Match.Live }},
+		"restarts": {
+			news:   []claims.Kind{claims.FreeKick, claims.GoalKick, claims.KickOff, claims.HalfTime, claims.FullTime, claims.Still},
+			events: []string{"free_kick", "half_time", "full_time"},
+			holds:  func(t toyworld.Truth) bool { return t.Match.Phase != match.Play },
+		},
+		"danger": {news: []claims.Kind{claims.Box, claims.Final, claims.Shot, claims.Save, claims.Post, claims.Wide, claims.Goal}},
+		"team":   {}, "player": {},
+		"ball": {news: play}, "score": {news: score},
+		"q_score": {news: score}, "q_leads": {news: score}, "q_goals": {news: count},
+		"q_clock": {news: []claims.Kind{claims.Clock, claims.ClockZero, claims.ClockLeft}},
+		"q_half":  {news: []claims.Kind{claims.Half, claims.Half2, claims.HalfTime, claims.FullTime}},
+		"q_ball":  {news: play}, "q_way": {news: play},
+		"q_teams": {news: []claims.Kind{claims.Teams, claims.Score}},
+		"q_shots": {news: []claims.Kind{claims.ShotsCount}},
+	}
+}
+
+func yardTopics() map[string]topic {
+	person := func(is func(yard.Person) bool) func(toyworld.Truth) bool {
+		return func(t toyworld.Truth) bool { return slices.ContainsFunc(t.Yard.People, is) }
+	}
+	at := func(place string) func(toyworld.Truth) bool {
+		return person(func(p yard.Person) bool { return p.Place == place })
+	}
+	people := []claims.Kind{
+		claims.Arrive, claims.Leave, claims.Person, claims.People, claims.Nobody, claims.Empty, claims.Carries, claims.ParcelLeft, claims.ParcelTaken, claims.Colour,
+	}
+	parcels := []claims.Kind{claims.ParcelLeft, claims.ParcelTaken, claims.Carries, claims.ParcelThere, claims.ParcelNone}
+	cars := []claims.Kind{claims.CarArrive, claims.CarLeave, claims.Car, claims.Cars, claims.CarsNone, claims.Colour}
+	animals := []claims.Kind{claims.Dog, claims.Cat, claims.Animal}
+	light := []claims.Kind{claims.LampFails, claims.LampOn, claims.LampLit, claims.NoLit, claims.Dusk, claims.Dawn, claims.Night, claims.Day}
+	rain := []claims.Kind{claims.RainStart, claims.RainEnd, claims.Rain, claims.Dry}
+	return map[string]topic{
+		"people": {news: people, events: []string{"arrive", "leave"}, holds: person(func(yard.Person) bool { return true })},
+		"coming": {news: people, events: []string{"arrive"}, holds: person(func(p yard.Person) bool { return p.Doing == "coming" })},
+		"going":  {news: people, events: []string{"leave"}, holds: person(func(p yard.Person) bool { return p.Doing == "going" })},
+		"coat":   {news: people, events: []string{"arrive"}},
+		"parcels": {
+			news: parcels, events: []string{"parcel_left", "parcel_taken"},
+			holds: func(t toyworld.Truth) bool {
+				return len(t.Yard.Parcels) > 0 || person(func(p yard.Person) bool { return p.Parcel })(t)
+			},
+		},
+		"cars":    {news: append(cars, claims.Arrive, claims.Leave), events: []string{"car_arrive", "car_leave"}, holds: func(t toyworld.Truth) bool { return len(t.Yard.Cars) > 0 }},
+		"animals": {news: animals, events: []string{"dog", "cat"}, holds: func(t toyworld.Truth) bool { return len(t.Yard.Animals) > 0 }},
+		"door":    {news: append(people, parcels...), events: []string{"parcel_left", "parcel_taken"}, holds: at("door")},
+		"gate":    {news: append(people, claims.CarArrive, claims.CarLeave, claims.Car), events: []string{"car_arrive"}, holds: at("gate")},
+		"light":   {news: light, events: []string{"lamp_fails", "lamp_on", "dusk", "dawn"}},
+		"rain":    {news: rain, events: []string{"rain_start", "rain_end"}, holds: func(t toyworld.Truth) bool { return *t.Rain }},
+		"q_gate":  {news: people}, "q_door": {news: people}, "q_people": {news: people}, "q_coat": {news: people},
+		"q_cars": {news: cars}, "q_car": {news: cars}, "q_parcel": {news: parcels},
+		"q_lamp": {news: light}, "q_rain": {news: rain}, "q_night": {news: light}, "q_animal": {news: animals},
+	}
+}
+
+// happened lists the events of a topic from one moment to another that show live; colour chooses the coat of the topic "coat".
+func (v *viewing) happened(kind, colour string, from, to time.Duration) (out []toyworld.Event) {
+	t := v.topics[kind]
+	for _, e := range v.world.Events(max(0, from), to) {
+		switch {
+		case !slices.Contains(t.events, e.Kind()), kind == "coat" && e.Yard.Coat != colour:
+		case e.Match != nil && e.Match.Kind != match.Crowd && e.Match.Kind != match.Replay && !v.world.Truth(e.At()).Match.Live:
+		default:
+			out = append(out, e)
+		}
+	}
+	return out
+}
