@@ -179,7 +179,7 @@ func (v *viewing) follows(o order, text string, at time.Duration) bool {
 		const short = 8 // words
 		return len(strings.Fields(text)) <= short && !has(claims.Cannot)
 	case "all", "boil", "calm":
-		return len(verdicts) > 0 && !has(claims.Cannot)
+		return !has(claims.Cannot)
 	case "nodog":
 		return !has(claims.Dog, claims.Cannot)
 	case "nocat":
@@ -188,10 +188,13 @@ func (v *viewing) follows(o order, text string, at time.Duration) bool {
 		return !has(claims.Cannot) && v.aboutOnly(o, verdicts)
 	case "coat":
 		return has(v.topics[o.kind].news...) && !slices.ContainsFunc(verdicts, func(x claims.Verdict) bool { return x.Claim.Colour != "" && x.Claim.Colour != o.colour })
+	case "q_coat":
+		there := claims.Judge([]claims.Claim{{Kind: claims.Person, Colour: o.colour}}, v.world, at)[0].True
+		return has(v.topics[o.kind].news...) || has(claims.Cannot) && !there
 	case "q_shots":
 		return has(claims.ShotsCount) || has(claims.Cannot) && v.world.Truth(at).Match.Plate == ""
 	case "q_ball", "q_way":
-		return len(verdicts) > 0 && (has(v.topics[o.kind].news...) || !v.played(at))
+		return has(v.topics[o.kind].news...) || !v.played(at)
 	}
 	return has(v.topics[o.kind].news...)
 }

@@ -91,8 +91,8 @@ func yardTopics() map[string]topic {
 		},
 		"cars":    {news: append(cars, claims.Arrive, claims.Leave), events: []string{"car_arrive", "car_leave"}, holds: func(t toyworld.Truth) bool { return len(t.Yard.Cars) > 0 }},
 		"animals": {news: animals, events: []string{"dog", "cat"}, holds: func(t toyworld.Truth) bool { return len(t.Yard.Animals) > 0 }},
-		"door":    {news: append(people, parcels...), events: []string{"parcel_left", "parcel_taken"}, holds: at("door")},
-		"gate":    {news: append(people, claims.CarArrive, claims.CarLeave, claims.Car), events: []string{"car_arrive"}, holds: at("gate")},
+		"door":    {news: append(people, parcels...), events: []string{"arrive", "leave", "parcel_left", "parcel_taken"}, holds: at("door")},
+		"gate":    {news: append(people, claims.CarArrive, claims.CarLeave, claims.Car), events: []string{"arrive", "leave", "car_arrive"}, holds: at("gate")},
 		"light":   {news: light, events: []string{"lamp_fails", "lamp_on", "dusk", "dawn"}},
 		"rain":    {news: rain, events: []string{"rain_start", "rain_end"}, holds: func(t toyworld.Truth) bool { return *t.Rain }},
 		"q_gate":  {news: people}, "q_door": {news: people}, "q_people": {news: people}, "q_coat": {news: people},
@@ -106,7 +106,7 @@ func (v *viewing) happened(kind, colour string, from, to time.Duration) (out []t
 	t := v.topics[kind]
 	for _, e := range v.world.Events(max(0, from), to) {
 		switch {
-		case !slices.Contains(t.events, e.Kind()), kind == "coat" && e.Yard.Coat != colour:
+		case !slices.Contains(t.events, e.Kind()), kind == "coat" && e.Yard.Coat != colour, (kind == "door" || kind == "gate") && e.Yard.Place != kind:
 		case e.Match != nil && e.Match.Kind != match.Crowd && e.Match.Kind != match.Replay && !v.world.Truth(e.At()).Match.Live:
 		default:
 			out = append(out, e)
