@@ -140,7 +140,7 @@ func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 
 // What nano needs for the rooms of a demo.
 const (
-	nanoSlots       = 2
+	nanoSlots       = 1
 	nanoVisionCache = 64
 )
 

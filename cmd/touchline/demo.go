@@ -61,7 +61,7 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	if err := d.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
-	d.chooseEngine(&cfg, a.log)
+	defer d.chooseEngine(&cfg, a.log)()
 	d.pageFlags.apply(&cfg.Agent.Console.Config)
 	// The page proxies signalling, but media goes straight to the server. Camera and bot of this process use loopback.
 	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)
@@ -114,16 +114,19 @@ func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {
 	return runDemo(ctx, server, page.Run, pictures, commentator.Run)
 }
 
-// chooseEngine takes nano for a generated world if the settings leave the choice and ONNX Runtime runs here.
-func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) {
+// chooseEngine takes nano for a generated world if the settings leave the choice and ONNX Runtime runs here, which it
+// keeps open until release.
+func (d *demoCmd) chooseEngine(cfg *configs.Config, log zerolog.Logger) (release func()) {
 	if cfg.Inference.Engine != "auto" || d.Source != "" {
-		return
+		return func() {}
 	}
-	if _, err := check.Devices(cfg.Inference.MiniCPM.Runtime); err != nil {
+	release, err := check.Hold(cfg.Inference.MiniCPM.Runtime)
+	if err != nil {
 		log.Warn().Err(err).Str("hint", "make runtime").Msg("nano needs ONNX Runtime: the scene engine takes its place")
-		return
+		return func() {}
 	}
 	cfg.Inference.Engine = "nano"
+	return release
 }
 
 // runDemo runs the page, and the camera and the bot once the server is up. The server stops last, after its participants

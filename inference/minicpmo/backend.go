@@ -70,4 +70,5 @@ type shape struct {
 	sets       []string // names of the weight sets
 	prefillSet int      // the weight set of prompts
 	chunk      int      // maximum positions of one prefill run
+	images     int      // maximum images of one run of the vision tower
 }

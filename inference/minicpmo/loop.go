@@ -258,7 +258,7 @@ func (l *loop) others() (bool, error) {
 // prompts, other pictures. A prompt that did not fit into the last turn goes
 // first.
 func (l *loop) piece(left time.Duration, further bool) (bool, error) {
-	most := l.visionCost.fitting(left, batchLimit)
+	most := l.visionCost.fitting(left, l.shape.images)
 	fits := func(t time.Duration) bool { return !further || t <= left }
 	if !l.behind || further {
 		if l.gather(true, most); len(l.batch) > 0 {

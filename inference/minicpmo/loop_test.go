@@ -187,7 +187,7 @@ type rig struct {
 func start(t *testing.T, slots int) *rig {
 	t.Helper()
 	d := newToy(t, slots)
-	s := shape{vocab: toyVocab, layout: d.layout, sets: []string{"int4", "fp16"}, prefillSet: 1, chunk: 512}
+	s := shape{vocab: toyVocab, layout: d.layout, sets: []string{"int4", "fp16"}, prefillSet: 1, chunk: 512, images: batchLimit}
 	l, err := newLoop(d, s, time.Now, newCounters(s.sets))
 	require.NoError(t, err)
 	l.cache, l.workers = newPictures(64), &workers{}

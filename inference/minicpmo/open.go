@@ -271,6 +271,7 @@ func (e *Engine) own(opening, ctx context.Context, b *models.Bundle, sel *select
 func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, o Options, names []string) error {
 	s := shape{
 		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: names, prefillSet: sel.prefill, chunk: sel.chunk,
+		images: sel.images(),
 	}
 	var err error
 	var dev backend = d

@@ -136,17 +136,27 @@ func (s *selection) bufferBytes() int64 {
 	n += slots * hidden * s.elem() * 2
 	n += int64(s.chunk) * hidden * s.elem()
 	if v := s.dims.Vision; v != nil && s.vision != nil {
-		images := int64(batchLimit * (batchLimit + 1) / 2) // one to four per run, of one grid
-		n += images * (maxPatches*3*int64(v.Patch)*int64(v.Patch) + int64(v.Queries)*int64(v.Out)) * s.elem()
+		most := int64(s.images())
+		images := most * (most + 1) / 2 // one to most per run, of one grid
+		n += images * (maxPatches(v)*3*int64(v.Patch)*int64(v.Patch) + int64(v.Queries)*int64(v.Out)) * s.elem()
 	}
 	return n
+}
+
+// images returns the most images in one run of the vision tower. On the CPU several gain nothing, and each number
+// of images has buffers of its own.
+func (s *selection) images() int {
+	if s.device == models.DeviceCPU {
+		return 1
+	}
+	return batchLimit
 }
 
 // topK is the maximum number of best logits that the decoder returns.
 const topK = 256
 
-// maxPatches is about the maximum for an image: 448*448 pixels in patches of 14, plus rounding of the sides.
-const maxPatches = 1060
+// maxPatches returns about the maximum for an image: 448*448 pixels, plus rounding of the sides.
+func maxPatches(v *models.Vision) int64 { return 1060 * 14 * 14 / int64(v.Patch*v.Patch) }
 
 // workspaceBytes returns the size of the runtime's arenas: the activations of the
 // largest run and, for int4, the largest matrix unpacked to float16 to multiply
@@ -165,7 +175,7 @@ func (s *selection) workspaceBytes() int64 {
 		n += w
 	}
 	if v := s.dims.Vision; v != nil && s.vision != nil {
-		n += batchLimit * maxPatches * (4*int64(v.Hidden) + 2*int64(max(v.FFN, v.Hidden*3)) + int64(v.Out)*3) * s.elem()
+		n += int64(s.images()) * maxPatches(v) * (4*int64(v.Hidden) + 2*int64(max(v.FFN, v.Hidden*3)) + int64(v.Out)*3) * s.elem()
 	}
 	return n
 }

@@ -61,6 +61,22 @@ func TestPlanOfThePublishedModel(t *testing.T) {
 }
 
 // The default settings select int4 on a GPU of 24 GB, with as many slots as fit.
+// On the CPU the vision tower has buffers for one picture of the patches that its model has.
+func TestPlanOfVisionOnTheCPU(t *testing.T) {
+	small := func(d models.Device, patch int) *selection {
+		dims := models.Dims{
+			Decoder: models.Decoder{Layers: 4, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 768, Vocab: 1536},
+			Vision:  &models.Vision{Layers: 5, Hidden: 192, Heads: 3, FFN: 768, Patch: patch, Queries: 16, Out: 256},
+		}
+		return &selection{device: d, dims: dims, vision: &models.Graph{}, chunk: 512}
+	}
+	require.Equal(t, 1, small(models.DeviceCPU, 28).images())
+	require.Equal(t, batchLimit, small(models.DeviceCUDA, 28).images())
+	require.Less(t, small(models.DeviceCPU, 28).bufferBytes(), int64(4e6))
+	require.InEpsilon(t, small(models.DeviceCPU, 14).bufferBytes(), small(models.DeviceCPU, 28).bufferBytes(), 0.01, "as many pixels")
+	require.Less(t, small(models.DeviceCPU, 28).workspaceBytes(), small(models.DeviceCPU, 14).workspaceBytes())
+}
+
 func TestSlotsThatFit(t *testing.T) {
 	b, c := published(), DefaultSettings()
 	length := maxLen(&b.Manifest, c, 4)

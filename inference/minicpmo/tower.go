@@ -211,9 +211,9 @@ func (v *visionRunner) warm() (cost, error) {
 		return cost{}, err
 	}
 	rows, cols := layout.Overview.H/v.cfg.PatchSize, layout.Overview.W/v.cfg.PatchSize
-	most, runs := batchLimit, 3
+	most, runs := v.d.sel.images(), 3
 	if v.d.sel.device == models.DeviceCPU {
-		most, runs = 1, 1
+		runs = 1
 	}
 	var images []*image
 	took := make([]time.Duration, most)

@@ -8,6 +8,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,7 +41,7 @@ func Write(dir string) error {
 // Bundle returns the folder of nano's bundle for the CPU (fp32), below the cache folder. The first call of a version
 // converts it, which takes under a second; several processes may do so at once.
 func Bundle(ctx context.Context, cache string) (string, error) {
-	version, err := hash()
+	version, err := hash(checkpointFiles)
 	if err != nil {
 		return "", err
 	}
@@ -85,17 +86,32 @@ func convertTo(ctx context.Context, cache, dir string) error {
 	return os.Rename(bundle, dir)
 }
 
-// hash names the checkpoint's content.
-func hash() (string, error) {
+// hash names the checkpoint's content by the sizes and samples of its files: two trainings have no weight in common,
+// and what is not read stays out of memory.
+func hash(files fs.FS) (string, error) {
 	h := sha256.New()
-	err := fs.WalkDir(checkpointFiles, ".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		content, err := checkpointFiles.ReadFile(path)
-		fmt.Fprintf(h, "%s %d\n", path, len(content))
-		h.Write(content)
-		return err
+		f, err := files.Open(path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(h, "%s %d\n", path, info.Size())
+		const blocks, block = 16, 4 << 10
+		for at := int64(0); at < info.Size(); at += max(info.Size()/blocks, block) {
+			sample := io.NewSectionReader(f.(io.ReaderAt), at, block) //nolint:forcetypeassert // embedded files have it
+			if _, err := io.Copy(h, sample); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return hex.EncodeToString(h.Sum(nil))[:12], err
 }

@@ -44,12 +44,13 @@ OrtStatus *tl_env(const OrtApi *a, OrtEnv **out) { return a->CreateEnv(ORT_LOGGI
 
 void tl_env_free(const OrtApi *a, OrtEnv *env) { a->ReleaseEnv(env); }
 
-OrtStatus *tl_options(const OrtApi *a, int threads, int pattern, OrtSessionOptions **out) {
+OrtStatus *tl_options(const OrtApi *a, int threads, int pattern, int arena, OrtSessionOptions **out) {
   OrtStatus *s = a->CreateSessionOptions(out);
   if (s) return s;
   s = a->SetIntraOpNumThreads(*out, threads);
   if (!s) s = a->SetInterOpNumThreads(*out, 1);
   if (!s) s = pattern ? a->EnableMemPattern(*out) : a->DisableMemPattern(*out);
+  if (!s) s = arena ? a->EnableCpuMemArena(*out) : a->DisableCpuMemArena(*out);
   if (s) {
     a->ReleaseSessionOptions(*out);
     *out = NULL;

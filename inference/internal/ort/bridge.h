@@ -30,8 +30,8 @@ void tl_env_free(const OrtApi *a, OrtEnv *env);
 
 // ---- sessions ----
 
-// tl_options makes session options: pattern is 0 or 1.
-OrtStatus *tl_options(const OrtApi *a, int threads, int pattern, OrtSessionOptions **out);
+// tl_options makes session options: pattern and arena are 0 or 1.
+OrtStatus *tl_options(const OrtApi *a, int threads, int pattern, int arena, OrtSessionOptions **out);
 void tl_options_free(const OrtApi *a, OrtSessionOptions *o);
 OrtStatus *tl_cuda_options(const OrtApi *a, OrtCUDAProviderOptionsV2 **out);
 void tl_cuda_options_free(const OrtApi *a, OrtCUDAProviderOptionsV2 *o);

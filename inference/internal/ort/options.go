@@ -32,8 +32,13 @@ func (o SessionOptions) native(d *Device) (*C.OrtSessionOptions, error) {
 	if o.NoMemoryPattern {
 		pattern = 0
 	}
+	// An arena never gives memory back, and on the CPU malloc is as fast.
+	arena := C.int(1)
+	if d.kind == CPU {
+		arena = 0
+	}
 	var s *C.OrtSessionOptions
-	if err := lib.check("session options", C.tl_options(lib.api, C.int(o.Threads), pattern, &s)); err != nil {
+	if err := lib.check("session options", C.tl_options(lib.api, C.int(o.Threads), pattern, arena, &s)); err != nil {
 		return nil, err
 	}
 	if d.kind == CUDA {

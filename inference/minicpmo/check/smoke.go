@@ -106,6 +106,15 @@ func smokeInput(p models.Port, rng *rand.Rand) value {
 	return v
 }
 
+// Hold opens ONNX Runtime and keeps it open until release is called. Engines that open it meanwhile share it.
+func Hold(library string) (release func(), err error) {
+	m, err := openMachine(library, 0)
+	if err != nil {
+		return nil, err
+	}
+	return m.close, nil
+}
+
 // Devices returns the devices that the runtime supports on this machine.
 func Devices(library string) ([]models.Device, error) {
 	m, err := openMachine(library, 0)
