@@ -53,18 +53,18 @@ type due struct {
 type alerts struct {
 	Alerts
 
-	dice   *rand.Rand
-	kinds  []string
-	rules  []rule
-	until  time.Duration // from when other rules are in force
-	next   time.Duration
-	last   time.Duration // up to when events were noted
-	due    []due
-	closed bool
+	dice  *rand.Rand
+	kinds []string
+	rules []rule
+	until time.Duration // from when other rules are in force
+	next  time.Duration
+	last  time.Duration // up to when events were noted
+	due   []due
 }
 
 func (c *Command) newAlerts(v *viewing) *alerts {
-	a := &alerts{dice: rand.New(rand.NewPCG(v.seed, 0x616c65727473)), Alerts: Alerts{Kinds: map[string]claims.Share{}}} //nolint:gosec // reproducible
+	a := &alerts{Alerts: Alerts{Kinds: map[string]claims.Share{}}}
+	a.dice = rand.New(rand.NewPCG(v.seed, 0x616c65727473)) //nolint:gosec // reproducible
 	for kind, t := range v.topics {
 		if len(t.events) > 0 && v.book.Rule(a.dice, kind, !c.Trained) != "" {
 			a.kinds = append(a.kinds, kind)

@@ -81,19 +81,21 @@ type codec struct {
 	encode, decode *exec.Cmd
 	out            io.Reader
 	complaints     bytes.Buffer
-	fed            chan error
+	fed            chan struct{} // closed when nothing is drawn any more
 }
 
 func startCodec(ctx context.Context, f *film) (*codec, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &codec{cancel: cancel, fed: make(chan error, 1)}
+	c := &codec{cancel: cancel, fed: make(chan struct{})}
 	w, h := f.world.Size()
 	rate := strconv.Itoa(f.world.FPS())
-	c.encode = exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-threads", "1", "-f", "rawvideo", "-pix_fmt", "yuv420p", //nolint:gosec // numbers
-		"-s", fmt.Sprintf("%dx%d", w, h), "-r", rate, "-i", "pipe:0",
-		"-c:v", "libx264", "-threads", "1", "-preset", "superfast", "-tune", "zerolatency", "-x264-params", "scenecut=0", "-g", strconv.Itoa(2*f.world.FPS()),
+	c.encode = exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-threads", "1", //nolint:gosec // numbers
+		"-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", fmt.Sprintf("%dx%d", w, h), "-r", rate, "-i", "pipe:0",
+		"-c:v", "libx264", "-threads", "1", "-preset", "superfast", "-tune", "zerolatency", "-x264-params", "scenecut=0",
+		"-g", strconv.Itoa(2*f.world.FPS()),
 		"-b:v", bitRate, "-maxrate", bitRate, "-bufsize", bitRate, "-f", "h264", "pipe:1")
-	c.decode = exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-threads", "1", "-f", "h264", "-r", rate, "-i", "pipe:0", //nolint:gosec // numbers
+	c.decode = exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-threads", "1", //nolint:gosec // numbers
+		"-f", "h264", "-r", rate, "-i", "pipe:0",
 		"-vf", fmt.Sprintf("scale=%d:%d:flags=area", f.width, f.height), "-pix_fmt", "rgb24", "-f", "rawvideo", "pipe:1")
 	c.encode.Stderr, c.decode.Stderr = &c.complaints, io.Discard
 	in, err := c.encode.StdinPipe()
@@ -116,7 +118,10 @@ func startCodec(ctx context.Context, f *film) (*codec, error) {
 		cancel()
 		return nil, fmt.Errorf("start ffmpeg (--no-codec does without): %w", err)
 	}
-	go func() { c.fed <- errors.Join(f.draw(in), in.Close()) }()
+	go func() {
+		defer close(c.fed)
+		_ = errors.Join(f.draw(in), in.Close()) // seen by the decoder as an early end
+	}()
 	return c, nil
 }
 
@@ -136,8 +141,7 @@ func (f *film) draw(to io.Writer) error {
 // close ends the processes.
 func (c *codec) close() error {
 	c.cancel()
-	_ = c.encode.Wait() // killed
-	_ = c.decode.Wait()
+	_, _ = c.encode.Wait(), c.decode.Wait() // killed
 	<-c.fed
 	return nil
 }

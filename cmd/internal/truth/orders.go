@@ -84,14 +84,14 @@ func coats() []string {
 type slots struct{ spanish bool }
 
 var (
-	spanishTeams = map[string]string{ //nolint:gochecknoglobals // constant
+	spanishTeams = map[string]string{
 		"Red": "Rojo", "Blue": "Azul", "Yellow": "Amarillo", "White": "Blanco", "Violet": "Violeta", "Sky": "Celeste", "Orange": "Naranja",
 	}
-	spanishColours = map[string][2]string{ //nolint:gochecknoglobals // constant: one coat, several
+	spanishColours = map[string][2]string{ // one coat, several
 		"red": {"rojo", "rojos"}, "blue": {"azul", "azules"}, "green": {"verde", "verdes"}, "yellow": {"amarillo", "amarillos"},
 		"white": {"blanco", "blancos"}, "black": {"negro", "negros"}, "orange": {"naranja", "naranjas"},
 	}
-	numbers = map[bool][]string{ //nolint:gochecknoglobals // constant
+	numbers = map[bool][]string{
 		false: strings.Fields("zero one two three four five six seven eight nine ten eleven"),
 		true:  strings.Fields("cero uno dos tres cuatro cinco seis siete ocho nueve diez once"),
 	}
@@ -187,7 +187,8 @@ func (v *viewing) follows(o order, text string, at time.Duration) bool {
 	case "team", "player":
 		return !has(claims.Cannot) && v.aboutOnly(o, verdicts)
 	case "coat":
-		return has(v.topics[o.kind].news...) && !slices.ContainsFunc(verdicts, func(x claims.Verdict) bool { return x.Claim.Colour != "" && x.Claim.Colour != o.colour })
+		other := func(x claims.Verdict) bool { return x.Claim.Colour != "" && x.Claim.Colour != o.colour }
+		return has(v.topics[o.kind].news...) && !slices.ContainsFunc(verdicts, other)
 	case "q_coat":
 		there := claims.Judge([]claims.Claim{{Kind: claims.Person, Colour: o.colour}}, v.world, at)[0].True
 		return has(v.topics[o.kind].news...) || has(claims.Cannot) && !there
@@ -220,7 +221,8 @@ func (v *viewing) aboutOnly(o order, verdicts []claims.Verdict) bool {
 // played reports whether a team has the ball.
 func (v *viewing) played(at time.Duration) bool {
 	t := v.world.Truth(at).Match
-	return t.Live && t.Possession != nil && slices.Contains([]match.Phase{match.Play, match.AtFreeKick, match.AfterSave, match.AtGoalKick}, t.Phase)
+	return t.Live && t.Possession != nil &&
+		slices.Contains([]match.Phase{match.Play, match.AtFreeKick, match.AfterSave, match.AtGoalKick}, t.Phase)
 }
 
 // plain is for how long after it happened, and from when, an event must be told under an order for it.

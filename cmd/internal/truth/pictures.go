@@ -26,8 +26,9 @@ func boxed(frames []window.Frame, percent int) []window.Frame {
 		left, top := (f.Width-w)/2, (f.Height-h)/2
 		for y := range h {
 			for x := range w {
+				fromX, fromY := float64(x)*float64(f.Width)/float64(w), float64(y)*float64(f.Height)/float64(h)
 				for c := range 3 {
-					pix[((top+y)*f.Width+left+x)*3+c] = between(f.Pix, f.Width, f.Height, float64(x)*float64(f.Width)/float64(w), float64(y)*float64(f.Height)/float64(h), c)
+					pix[((top+y)*f.Width+left+x)*3+c] = between(f.Pix, f.Width, f.Height, fromX, fromY, c)
 				}
 			}
 		}
@@ -91,11 +92,8 @@ func stranger(n, width, height int) media.VideoFrame {
 		canvas.Rect(0, 0, float64(width), float64(height), a, 1)
 		words := strings.Fields("REPORT FILE 2024 ERROR OPEN TOTAL 17 SALES NORTH PAGE 3 MENU 12:40 NOTES")
 		for y := 10.0; y < float64(height)-16; y += 22 {
-			text := ""
-			for range 2 + dice.IntN(4) {
-				text += words[dice.IntN(len(words))] + " "
-			}
-			canvas.Text(12, y, 12, text, b, 0.1)
+			dice.Shuffle(len(words), func(i, j int) { words[i], words[j] = words[j], words[i] })
+			canvas.Text(12, y, 12, strings.Join(words[:2+dice.IntN(4)], " "), b, 0.1)
 		}
 		f.Pix = shrink(buf, width, height, width, height)
 	}

@@ -38,7 +38,7 @@ func (c *Command) meetStrangers(ctx context.Context, cfg configs.Config, profile
 	}
 	defer func() { _ = session.Close() }()
 	for n := range c.Strangers + len(pictures) {
-		picture := media.VideoFrame{}
+		var picture media.VideoFrame
 		if n < c.Strangers {
 			picture = stranger(n, width, height)
 		} else {

@@ -29,7 +29,9 @@ func topics(world string) map[string]topic {
 }
 
 func matchTopics() map[string]topic {
-	play := []claims.Kind{claims.Ball, claims.Turn, claims.Own, claims.Mid, claims.Final, claims.Box, claims.Way, claims.FreeKick, claims.GoalKick, claims.Save}
+	play := []claims.Kind{
+		claims.Ball, claims.Turn, claims.Own, claims.Mid, claims.Final, claims.Box, claims.Way, claims.FreeKick, claims.GoalKick, claims.Save,
+	}
 	score := []claims.Kind{claims.Score, claims.Lead, claims.Trail, claims.Level, claims.None}
 	count := append([]claims.Kind{claims.Count}, score...)
 	phase := func(all ...match.Phase) func(toyworld.Truth) bool {
@@ -41,11 +43,23 @@ func matchTopics() map[string]topic {
 			news: []claims.Kind{claims.Goal, claims.Joy}, events: []string{"goal"},
 			holds: func(t toyworld.Truth) bool { return t.Match.Goal != nil && t.Match.Goal.Age < 12 },
 		},
-		"shots":   {news: []claims.Kind{claims.Shot, claims.Save, claims.Post, claims.Wide, claims.Goal}, events: []string{"shot"}, holds: attempt},
+		"shots": {
+			news:   []claims.Kind{claims.Shot, claims.Save, claims.Post, claims.Wide, claims.Goal},
+			events: []string{"shot"},
+			holds:  attempt,
+		},
 		"keepers": {news: []claims.Kind{claims.Save}, events: []string{"save"}, holds: phase(match.AfterSave)},
 		"lights":  {news: []claims.Kind{claims.Dim, claims.Bright, claims.Tint, claims.White}, events: []string{"dim", "brighten", "tint"}},
-		"crowd":   {news: []claims.Kind{claims.Crowd}, events: []string{"crowd"}, holds: func(t toyworld.Truth) bool { return t.Match.Camera == match.ShotCrowd }},
-		"replays": {news: []claims.Kind{claims.Replay}, events: []string{"replay"}, holds: func(t toyworld.Truth) bool { return !t.Match.Live }},
+		"crowd": {
+			news:   []claims.Kind{claims.Crowd},
+			events: []string{"crowd"},
+			holds:  func(t toyworld.Truth) bool { return t.Match.Camera == match.ShotCrowd },
+		},
+		"replays": {
+			news:   []claims.Kind{claims.Replay},
+			events: []string{"replay"},
+			holds:  func(t toyworld.Truth) bool { return !t.Match.Live },
+		},
 		"restarts": {
 			news:   []claims.Kind{claims.FreeKick, claims.GoalKick, claims.KickOff, claims.HalfTime, claims.FullTime, claims.Still},
 			events: []string{"free_kick", "half_time", "full_time"},
@@ -71,7 +85,8 @@ func yardTopics() map[string]topic {
 		return person(func(p yard.Person) bool { return p.Place == place })
 	}
 	people := []claims.Kind{
-		claims.Arrive, claims.Leave, claims.Person, claims.People, claims.Nobody, claims.Empty, claims.Carries, claims.ParcelLeft, claims.ParcelTaken, claims.Colour,
+		claims.Arrive, claims.Leave, claims.Person, claims.People, claims.Nobody, claims.Empty, claims.Carries, claims.ParcelLeft,
+		claims.ParcelTaken, claims.Colour,
 	}
 	parcels := []claims.Kind{claims.ParcelLeft, claims.ParcelTaken, claims.Carries, claims.ParcelThere, claims.ParcelNone}
 	cars := []claims.Kind{claims.CarArrive, claims.CarLeave, claims.Car, claims.Cars, claims.CarsNone, claims.Colour}
@@ -89,13 +104,29 @@ func yardTopics() map[string]topic {
 				return len(t.Yard.Parcels) > 0 || person(func(p yard.Person) bool { return p.Parcel })(t)
 			},
 		},
-		"cars":    {news: append(cars, claims.Arrive, claims.Leave), events: []string{"car_arrive", "car_leave"}, holds: func(t toyworld.Truth) bool { return len(t.Yard.Cars) > 0 }},
-		"animals": {news: animals, events: []string{"dog", "cat"}, holds: func(t toyworld.Truth) bool { return len(t.Yard.Animals) > 0 }},
-		"door":    {news: append(people, parcels...), events: []string{"arrive", "leave", "parcel_left", "parcel_taken"}, holds: at("door")},
-		"gate":    {news: append(people, claims.CarArrive, claims.CarLeave, claims.Car), events: []string{"arrive", "leave", "car_arrive"}, holds: at("gate")},
-		"light":   {news: light, events: []string{"lamp_fails", "lamp_on", "dusk", "dawn"}},
-		"rain":    {news: rain, events: []string{"rain_start", "rain_end"}, holds: func(t toyworld.Truth) bool { return *t.Rain }},
-		"q_gate":  {news: people}, "q_door": {news: people}, "q_people": {news: people}, "q_coat": {news: people},
+		"cars": {
+			news:   append(cars, claims.Arrive, claims.Leave),
+			events: []string{"car_arrive", "car_leave"},
+			holds:  func(t toyworld.Truth) bool { return len(t.Yard.Cars) > 0 },
+		},
+		"animals": {
+			news:   animals,
+			events: []string{"dog", "cat"},
+			holds:  func(t toyworld.Truth) bool { return len(t.Yard.Animals) > 0 },
+		},
+		"door": {
+			news:   append(people, parcels...),
+			events: []string{"arrive", "leave", "parcel_left", "parcel_taken"},
+			holds:  at("door"),
+		},
+		"gate": {
+			news:   append(people, claims.CarArrive, claims.CarLeave, claims.Car),
+			events: []string{"arrive", "leave", "car_arrive"},
+			holds:  at("gate"),
+		},
+		"light":  {news: light, events: []string{"lamp_fails", "lamp_on", "dusk", "dawn"}},
+		"rain":   {news: rain, events: []string{"rain_start", "rain_end"}, holds: func(t toyworld.Truth) bool { return *t.Rain }},
+		"q_gate": {news: people}, "q_door": {news: people}, "q_people": {news: people}, "q_coat": {news: people},
 		"q_cars": {news: cars}, "q_car": {news: cars}, "q_parcel": {news: parcels},
 		"q_lamp": {news: light}, "q_rain": {news: rain}, "q_night": {news: light}, "q_animal": {news: animals},
 	}
@@ -106,7 +137,8 @@ func (v *viewing) happened(kind, colour string, from, to time.Duration) (out []t
 	t := v.topics[kind]
 	for _, e := range v.world.Events(max(0, from), to) {
 		switch {
-		case !slices.Contains(t.events, e.Kind()), kind == "coat" && e.Yard.Coat != colour, (kind == "door" || kind == "gate") && e.Yard.Place != kind:
+		case !slices.Contains(t.events, e.Kind()):
+		case kind == "coat" && e.Yard.Coat != colour, (kind == "door" || kind == "gate") && e.Yard.Place != kind:
 		case e.Match != nil && e.Match.Kind != match.Crowd && e.Match.Kind != match.Replay && !v.world.Truth(e.At()).Match.Live:
 		default:
 			out = append(out, e)

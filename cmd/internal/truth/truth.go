@@ -96,17 +96,16 @@ func (c *Command) settings() (configs.Config, error) {
 	}
 	cfg.Inference.Engine = c.Engine
 	m := &cfg.Inference.MiniCPM
-	for _, s := range []struct {
-		to   *string
-		from string
-	}{
-		{&cfg.Inference.Voice.Language, c.Language}, {&cfg.Agent.Profile, c.Profile},
-		{&m.Path, c.Model}, {&m.Device, c.Device}, {&m.Weights, c.Precision},
-	} {
-		if s.from != "" {
-			*s.to = s.from
+	set := func(to *string, value string) {
+		if value != "" {
+			*to = value
 		}
 	}
+	set(&cfg.Inference.Voice.Language, c.Language)
+	set(&cfg.Agent.Profile, c.Profile)
+	set(&m.Path, c.Model)
+	set(&m.Device, c.Device)
+	set(&m.Weights, c.Precision)
 	if c.Temperature != nil {
 		m.Temperature = *c.Temperature
 	}
@@ -170,7 +169,7 @@ func (c *Command) watchAll(ctx context.Context, cfg configs.Config, log zerolog.
 		}
 		answers += v.answering
 		if c.Comments {
-			fmt.Printf("seed %d\n%s\n\n", v.seed, strings.Join(v.comments, "\n")) //nolint:forbidigo // asked for
+			fmt.Printf("seed %d\n%s\n\n", v.seed, strings.Join(v.comments, "\n"))
 		}
 	}
 	out.Answer = answers.Seconds() / float64(max(1, out.Report.Looks))
@@ -237,15 +236,16 @@ func findProfile(cfg configs.Config) (agent.Profile, error) {
 }
 
 // say collects an answer.
-func say(ctx context.Context, s inference.Session, p inference.Prompt) (text string, took time.Duration, err error) {
+func say(ctx context.Context, s inference.Session, p inference.Prompt) (answer string, took time.Duration, err error) {
 	began := time.Now()
+	var text strings.Builder
 	for chunk, err := range s.Generate(ctx, p) {
 		if err != nil {
 			return "", 0, fmt.Errorf("answer: %w", err)
 		}
-		text += chunk.Text
+		text.WriteString(chunk.Text)
 	}
-	return text, time.Since(began), nil
+	return text.String(), time.Since(began), nil
 }
 
 func percent(s claims.Share) string {

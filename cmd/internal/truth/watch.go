@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"touchline/agent"
@@ -120,16 +121,17 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 
 // commented is a line about a comment and its claims.
 func commented(at time.Duration, text string, verdicts []claims.Verdict) string {
-	out := fmt.Sprintf("%7.1f s  %s", at.Seconds(), text)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%7.1f s  %s", at.Seconds(), text)
 	for _, v := range verdicts {
-		out += fmt.Sprintf("  [%s", v.Claim.Kind)
+		denied, wrong := "", ""
 		if v.Claim.Not {
-			out += ", denied"
+			denied = "not "
 		}
 		if v.Judged && !v.True {
-			out += ": WRONG"
+			wrong = ": WRONG"
 		}
-		out += "]"
+		fmt.Fprintf(&out, "  [%s%s%s]", denied, v.Claim.Kind, wrong)
 	}
-	return out
+	return out.String()
 }

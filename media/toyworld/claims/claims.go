@@ -27,16 +27,17 @@ import (
 	"touchline/media/toyworld/match"
 )
 
-// Kind of a claim.
-type Kind string
+// Kind names what a claim is about.
+type Kind = string
 
 // The kinds of claims that belong to no world.
 const (
-	// Cannot is a refusal: "I can't see that."
+	// Cannot is a refusal, such as "I can't see that.".
 	Cannot Kind = "cannot"
-	// Stranger says that the picture is of no known world, Dark that nothing shows.
+	// Stranger says that the picture is of no known world.
 	Stranger Kind = "stranger"
-	Dark     Kind = "dark"
+	// Dark says that nothing shows.
+	Dark Kind = "dark"
 	// Never is about something that never happens in the worlds, such as a corner.
 	Never Kind = "never"
 
@@ -45,41 +46,93 @@ const (
 
 // The kinds of claims about the match.
 const (
-	Goal, Joy                       Kind = "goal", "joy"
-	Shot, Save, Post, Wide          Kind = "shot", "save", "post", "wide"
-	Score, Level, None              Kind = "score", "level", "none" // None: no goals yet
-	Lead, Trail                     Kind = "lead", "trail"
-	Clock, ClockLeft, ClockZero     Kind = "clock", "clock_left", "clock_zero"
-	Half, Half2, HalfTime, FullTime Kind = "half", "half2", "half_time", "full_time"
-	KickOff, FreeKick, GoalKick     Kind = "kick_off", "free", "goal_kick"
-	// Ball: a team has it; Turn: it changes hands; Own to Box: where.
-	Ball, Turn, Own, Mid, Final, Box Kind = "ball", "turn", "own", "mid", "final", "box"
-	Way                              Kind = "way" // where play goes
-	Crowd, Replay                    Kind = "crowd", "replay"
-	Dim, Bright, Tint, White         Kind = "dim", "bright", "tint", "white"
-	// Count of the goals, ShotsCount of each team's shots.
-	Count, ShotsCount Kind = "count", "shots_count"
-	Teams, Someone    Kind = "teams", "player"
-	// Still: nobody plays. Cut: what the camera shows, or that it changes. Flash and Banner lie over the picture.
-	Still, Cut, Flash, Banner Kind = "still", "cut", "flash", "banner"
+	Goal Kind = "goal"
+	Joy  Kind = "joy" // about a goal
+	Shot Kind = "shot"
+	Save Kind = "save" // Team is the keeper's
+	Post Kind = "post"
+	Wide Kind = "wide"
+
+	Score      Kind = "score"
+	Lead       Kind = "lead"
+	Trail      Kind = "trail"
+	Level      Kind = "level"
+	None       Kind = "none"        // no goals yet
+	Count      Kind = "count"       // of goals
+	ShotsCount Kind = "shots_count" // of each team
+
+	Clock     Kind = "clock"
+	ClockLeft Kind = "clock_left"
+	ClockZero Kind = "clock_zero"
+	Half      Kind = "half" // the first
+	Half2     Kind = "half2"
+	HalfTime  Kind = "half_time"
+	FullTime  Kind = "full_time"
+	KickOff   Kind = "kick_off"
+	FreeKick  Kind = "free"
+	GoalKick  Kind = "goal_kick"
+	Still     Kind = "still" // nobody plays
+
+	Ball  Kind = "ball" // Team has it
+	Turn  Kind = "turn" // Team wins it
+	Own   Kind = "own"  // Team has it in its own half
+	Mid   Kind = "mid"
+	Final Kind = "final"
+	Box   Kind = "box"
+	Way   Kind = "way" // where Team plays to
+
+	Crowd  Kind = "crowd"
+	Replay Kind = "replay"
+	Cut    Kind = "cut"   // what the camera shows, or that this changes
+	Flash  Kind = "flash" // over the picture
+	Banner Kind = "banner"
+	Dim    Kind = "dim"
+	Bright Kind = "bright"
+	Tint   Kind = "tint"
+	White  Kind = "white"
+
+	Teams   Kind = "teams"
+	Someone Kind = "player"
 )
 
 // The kinds of claims about the yard.
 const (
-	Arrive, Leave                     Kind = "arrive", "leave"
-	ParcelLeft, ParcelTaken           Kind = "parcel_left", "parcel_taken"
-	Carries, ParcelThere, ParcelNone  Kind = "carries", "parcel", "parcel_none"
-	Person, People                    Kind = "person", "people" // is there; so many
-	CarArrive, CarLeave, Car, Cars    Kind = "car_arrive", "car_leave", "car", "cars"
-	Dog, Cat, Animal                  Kind = "dog", "cat", "animal"
-	RainStart, RainEnd, Rain, Dry     Kind = "rain_start", "rain_end", "rain", "dry"
-	LampFails, LampOn, LampLit, NoLit Kind = "lamp_fails", "lamp_on", "lamp_lit", "lamp_off"
-	Dusk, Dawn, Night, Day            Kind = "dusk", "dawn", "night", "day"
-	// Nobody is at a place, or, of Empty, in sight.
-	Nobody, Empty Kind = "nobody", "empty"
-	CarsNone      Kind = "cars_none"
-	// Colour of a coat or a car, without a word for either.
-	Colour Kind = "colour"
+	Arrive Kind = "arrive"
+	Leave  Kind = "leave"
+	Person Kind = "person" // is there
+	People Kind = "people" // so many
+	Nobody Kind = "nobody" // at a place
+	Empty  Kind = "empty"  // nobody in sight
+	Colour Kind = "colour" // of a coat or a car, without a word for either
+
+	ParcelLeft  Kind = "parcel_left"
+	ParcelTaken Kind = "parcel_taken"
+	Carries     Kind = "carries"
+	ParcelThere Kind = "parcel"
+	ParcelNone  Kind = "parcel_none"
+
+	CarArrive Kind = "car_arrive"
+	CarLeave  Kind = "car_leave"
+	Car       Kind = "car"  // is there
+	Cars      Kind = "cars" // so many
+	CarsNone  Kind = "cars_none"
+
+	Dog    Kind = "dog"
+	Cat    Kind = "cat"
+	Animal Kind = "animal"
+
+	RainStart Kind = "rain_start"
+	RainEnd   Kind = "rain_end"
+	Rain      Kind = "rain"
+	Dry       Kind = "dry"
+	LampFails Kind = "lamp_fails"
+	LampOn    Kind = "lamp_on" // comes on
+	LampLit   Kind = "lamp_lit"
+	NoLit     Kind = "lamp_off"
+	Dusk      Kind = "dusk"
+	Dawn      Kind = "dawn"
+	Night     Kind = "night"
+	Day       Kind = "day"
 )
 
 // Claim is one statement of a comment. A field that was not said is "" or -1.
@@ -124,7 +177,8 @@ func Parse(text, language, world string) []Claim {
 		}
 	}
 	return slices.DeleteFunc(out, func(c Claim) bool { // whoever does something is there
-		return c.Kind == Person && c.Place == "" && !c.Not && slices.ContainsFunc(out, func(d Claim) bool { return d.Text != c.Text && d.Colour == c.Colour && ofPeople(d.Kind) })
+		return c.Kind == Person && c.Place == "" && !c.Not &&
+			slices.ContainsFunc(out, func(d Claim) bool { return d.Text != c.Text && d.Colour == c.Colour && ofPeople(d.Kind) })
 	})
 }
 
@@ -174,7 +228,8 @@ func (l *lexicon) claim(p pattern, line string, at []int) (Claim, bool) {
 	if !p.negative {
 		c.Not = l.says("not", ahead, 3) || l.says("not", strings.Fields(text), 99)
 	}
-	if happens(c.Kind) && !p.hedged && (l.says("hedge", ahead, 2) || l.hedged(strings.Fields(text)) || slices.Equal(tail(ahead, 1), []string{"to"})) {
+	hoped := l.says("hedge", ahead, 2) || l.hedged(strings.Fields(text)) || slices.Equal(tail(ahead, 1), []string{"to"})
+	if happens(c.Kind) && !p.hedged && hoped {
 		return Claim{}, false
 	}
 	return c, p.kind != ignored

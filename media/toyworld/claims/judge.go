@@ -123,7 +123,8 @@ func (m *moment) told(fits func(toyworld.Event) bool, span [2]time.Duration) (ou
 // isState reports whether a kind is about a state alone, which the opposite of it may hold beside for a moment.
 func isState(k Kind) bool {
 	switch k {
-	case Person, People, Empty, Car, Cars, Rain, Dry, LampLit, NoLit, Night, Day, Ball, Score, Lead, Level, ParcelThere, ParcelNone, Animal, Carries:
+	case Ball, Score, Lead, Level, Person, People, Empty, Car, Cars, ParcelThere, ParcelNone, Carries, Animal, Rain, Dry, LampLit, NoLit,
+		Night, Day:
 		return true
 	}
 	return false

@@ -97,7 +97,7 @@ func (l *lexicon) take(heading, line string) error {
 		}
 		kind, place, _ := strings.Cut(heading, " ")
 		l.patterns = append(l.patterns, pattern{
-			kind: Kind(kind), place: place, find: find,
+			kind: kind, place: place, find: find,
 			negative: l.mentions(line, "not"), hedged: l.mentions(line, "hedge"),
 		})
 	case key == "list":
@@ -234,7 +234,7 @@ func (l *lexicon) alternatives(item string) (string, error) {
 }
 
 // token is what a text is cut into.
-var token = regexp.MustCompile(`\d+:\d\d|\d+|[a-z]+|'[a-z]*|[.,!?:;#-]`) //nolint:gochecknoglobals // constant
+var token = regexp.MustCompile(`\d+:\d\d|\d+|[a-z]+|'[a-z]*|[.,!?:;#-]`)
 
 // plainLetters takes accents off, and turns other marks into those that tokens have.
 var plainLetters = strings.NewReplacer( //nolint:gochecknoglobals // constant
@@ -243,9 +243,9 @@ var plainLetters = strings.NewReplacer( //nolint:gochecknoglobals // constant
 )
 
 var (
-	numbered = regexp.MustCompile(`\b(?:no|nr|n)[.º°] ?(\d)`)  //nolint:gochecknoglobals // constant
-	longGoal = regexp.MustCompile(`\bgo+a*l+(a+[zs]+o+)?\b`)   //nolint:gochecknoglobals // constant: "gooool", "golazo"
-	ordinal  = regexp.MustCompile(`(\d)(?:st|nd|rd|th|º|°)\b`) //nolint:gochecknoglobals // constant
+	numbered = regexp.MustCompile(`\b(?:no|nr|n)[.º°] ?(\d)`)
+	longGoal = regexp.MustCompile(`\bgo+a*l+(a+[zs]+o+)?\b`) // "gooool", "golazo"
+	ordinal  = regexp.MustCompile(`(\d)(?:st|nd|rd|th|º|°)\b`)
 )
 
 // tokens cuts a text into canonical tokens, each with a space behind it, without its questions.
@@ -340,7 +340,8 @@ func (l *lexicon) merge(in []string) (out []string) {
 		for j < len(in) && (in[j] == "-" || in[j] == "y") {
 			j++
 		}
-		if n := atoi(in[i]); isNumber(in[i]) && n >= 20 && n%10 == 0 && j < len(in) && j <= i+2 && isNumber(in[j]) && len(in[j]) == 1 && in[j] != "0" {
+		ones := j < len(in) && j <= i+2 && isNumber(in[j]) && len(in[j]) == 1 && in[j] != "0"
+		if n := atoi(in[i]); ones && isNumber(in[i]) && n >= 20 && n%10 == 0 {
 			out = append(out, strconv.Itoa(n+atoi(in[j])))
 			i = j
 			continue

@@ -78,10 +78,11 @@ func (m *moment) tellsMatch(c Claim, e toyworld.Event) bool {
 	case Banner:
 		return slices.Contains([]match.Kind{match.Goal, match.HalfTime, match.FullTime, match.Save, match.Post, match.Wide}, x.Kind)
 	case HalfTime, FullTime, Crowd, Replay, Dim:
-		return string(x.Kind) == string(c.Kind)
+		return string(x.Kind) == c.Kind
 	case Turn, Ball, Way, Own, Mid, Final, Box:
 		// The team must still have the ball, and be there: see heldBy and zone.
-		return x.Kind == match.Turn && acts >= 0 && acts == p.Team && m.any(func(t toyworld.Truth) bool { return m.holdsMatch(c, t) })
+		return x.Kind == match.Turn && acts >= 0 && acts == p.Team &&
+			m.any(func(t toyworld.Truth) bool { return m.holdsMatch(c, t) })
 	case Bright:
 		return x.Kind == match.Brighten
 	case Tint:
@@ -170,18 +171,11 @@ func holdsScore(c Claim, x *match.Truth, acts int) bool {
 	if acts == 1 {
 		a, b = b, a
 	}
-	var ok bool
 	switch c.Kind {
 	case Level:
-		ok = a == b
+		return a == b
 	case None:
-		ok = a == 0 && b == 0
-	case Lead, Trail:
-		ok = a > b || acts < 0 && a != b
-		if c.Score[0] < 0 && c.Count >= 0 {
-			return ok && c.Count == a-b
-		}
-		return ok && (c.Score[0] < 0 || slices.Equal(c.Score[:], []int{max(a, b), min(a, b)}) || slices.Equal(c.Score[:], []int{min(a, b), max(a, b)}))
+		return a == 0 && b == 0
 	case Count:
 		return acts < 0 && c.Count == a+b || acts >= 0 && c.Count == a
 	case ShotsCount:
@@ -191,9 +185,16 @@ func holdsScore(c Claim, x *match.Truth, acts int) bool {
 		if c.Count >= 0 {
 			return c.Count == a && c.More == b
 		}
-		ok = c.Score == [2]int{a, b} || acts < 0 && c.Score == [2]int{max(a, b), min(a, b)} || acts >= 0 && a < b && c.Score == [2]int{b, a} && c.Other == "" && c.Team == ""
+		return c.Score == [2]int{a, b} || acts < 0 && c.Score == [2]int{max(a, b), min(a, b)}
 	}
-	return ok
+	ahead := a > b || acts < 0 && a != b // Lead and Trail
+	switch {
+	case c.Score[0] >= 0: // in any order
+		return ahead && max(c.Score[0], c.Score[1]) == max(a, b) && min(c.Score[0], c.Score[1]) == min(a, b)
+	case c.Count >= 0:
+		return ahead && c.Count == a-b
+	}
+	return ahead
 }
 
 // holdsClock compares with the clock on the board.
@@ -218,12 +219,17 @@ func holdsClock(c Claim, x *match.Truth) bool {
 	switch {
 	case strings.Contains(c.Text, " th"): // the third minute begins at 2:00; many read 3:10 so
 		return c.Count == minute || c.Count == minute+1
-	case slices.ContainsFunc(strings.Fields(c.Text), func(w string) bool {
-		return slices.Contains([]string{"around", "about", "nearly", "almost", "casi", "unos"}, w)
-	}):
+	case roughly(c.Text):
 		return c.Count >= minute-1 && c.Count <= minute+1
 	}
 	return c.Count == minute
+}
+
+// roughly reports whether a number is meant as a rough one.
+func roughly(text string) bool {
+	return slices.ContainsFunc(strings.Fields(text), func(w string) bool {
+		return slices.Contains([]string{"around", "about", "nearly", "almost", "casi", "unos"}, w)
+	})
 }
 
 func holdsAttempt(c Claim, x *match.Truth, acts int) bool {

@@ -18,7 +18,7 @@ import (
 func show(text, language, world string) string {
 	var out []string
 	for _, c := range claims.Parse(text, language, world) {
-		s := string(c.Kind)
+		s := c.Kind
 		if c.Not {
 			s = "not " + s
 		}

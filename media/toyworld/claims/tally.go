@@ -176,7 +176,7 @@ func (l look) example() string {
 	var wrong []string
 	for _, v := range l.verdicts {
 		if v.Judged && !v.True {
-			wrong = append(wrong, string(v.Claim.Kind)+" ("+v.Claim.Text+")")
+			wrong = append(wrong, v.Claim.Kind+" ("+v.Claim.Text+")")
 		}
 	}
 	return l.at.Round(100*time.Millisecond).String() + ": " + l.text + " | " + strings.Join(wrong, ", ")
@@ -246,13 +246,11 @@ func (t *Tally) visible(e toyworld.Event) bool {
 	if e.Yard != nil {
 		return true
 	}
-	switch e.Match.Kind {
-	case match.Crowd, match.Replay:
-		return true
-	case match.Cut, match.StillStart, match.StillEnd:
+	k := e.Match.Kind
+	if k == match.Cut || k == match.StillStart || k == match.StillEnd {
 		return false
 	}
-	return t.film.Truth(e.At()).Match.Live
+	return k == match.Crowd || k == match.Replay || t.film.Truth(e.At()).Match.Live
 }
 
 // isEvent reports whether a kind is about something that happens, rather than about a state.

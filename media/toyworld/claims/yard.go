@@ -19,15 +19,17 @@ func (m *moment) tellsYard(c Claim, e toyworld.Event) bool {
 	}
 	switch c.Kind {
 	case Arrive, Leave, ParcelLeft, ParcelTaken:
-		return string(x.Kind) == string(c.Kind) && (c.Colour == "" || c.Colour == x.Coat) && (c.Place == "" || c.Place == "yard" || c.Place == x.Place)
+		return string(x.Kind) == c.Kind && (c.Colour == "" || c.Colour == x.Coat) &&
+			(c.Place == "" || c.Place == "yard" || c.Place == x.Place)
 	case CarArrive, CarLeave:
-		return string(x.Kind) == string(c.Kind) && (c.Colour == "" || c.Colour == x.Colour)
+		return string(x.Kind) == c.Kind && (c.Colour == "" || c.Colour == x.Colour)
 	case Animal:
 		return x.Kind == yard.Dog || x.Kind == yard.Cat
 	case Carries:
 		return x.Kind == yard.Arrive && x.Parcel && (c.Colour == "" || c.Colour == x.Coat)
 	case Person:
-		return x.Kind == yard.Arrive && c.Colour != "" && c.Colour == x.Coat && m.any(func(t toyworld.Truth) bool { return holdsPeople(c, t.Yard) })
+		return x.Kind == yard.Arrive && c.Colour != "" && c.Colour == x.Coat &&
+			m.any(func(t toyworld.Truth) bool { return holdsPeople(c, t.Yard) })
 	case Car:
 		return x.Kind == yard.CarArrive && c.Colour != "" && c.Colour == x.Colour
 	case Rain:
@@ -39,7 +41,7 @@ func (m *moment) tellsYard(c Claim, e toyworld.Event) bool {
 	case NoLit:
 		return x.Kind == yard.LampFails
 	case Dog, Cat, RainStart, RainEnd, LampFails, LampOn, Dusk, Dawn:
-		return string(x.Kind) == string(c.Kind)
+		return string(x.Kind) == c.Kind
 	}
 	return false
 }
@@ -57,7 +59,7 @@ func (m *moment) holdsYard(c Claim, t toyworld.Truth) bool {
 	case CarArrive, CarLeave, Car, Cars, CarsNone:
 		return holdsCars(c, x)
 	case Dog, Cat, Animal:
-		return slices.ContainsFunc(x.Animals, func(a yard.Animal) bool { return c.Kind == Animal || a.Kind == string(c.Kind) })
+		return slices.ContainsFunc(x.Animals, func(a yard.Animal) bool { return c.Kind == Animal || a.Kind == c.Kind })
 	case Colour:
 		return holdsPeople(Claim{Kind: Person, Colour: c.Colour}, x) || holdsCars(Claim{Kind: Car, Colour: c.Colour}, x)
 	case Rain:
