@@ -186,6 +186,9 @@ func (v *viewing) follows(o order, text string, at time.Duration) bool {
 		return !has(claims.Cat, claims.Cannot)
 	case "team", "player":
 		return !has(claims.Cannot) && v.aboutOnly(o, verdicts)
+	case "goals": // or what the goal changed
+		told := len(v.happened(o.kind, "", at-goalNews, at)) > 0 && has(v.topics["q_score"].news...)
+		return told || has(v.topics[o.kind].news...)
 	case "coat":
 		other := func(x claims.Verdict) bool { return x.Claim.Colour != "" && x.Claim.Colour != o.colour }
 		return has(v.topics[o.kind].news...) && !slices.ContainsFunc(verdicts, other)
@@ -240,6 +243,9 @@ func (v *viewing) maySilent(o order, at time.Duration) bool {
 	}
 	return len(v.happened(o.kind, o.colour, at-plainTo, at-plainFrom)) == 0
 }
+
+// goalNews is for how long a goal is news.
+const goalNews = 20 * time.Second
 
 // near is the truth around a moment.
 func (v *viewing) near(at time.Duration) []toyworld.Truth {

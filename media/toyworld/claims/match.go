@@ -255,7 +255,7 @@ func heldBy(c Claim, x *match.Truth, acts int) bool {
 		return x.Direction == c.Way || x.Flow == c.Way
 	}
 	if c.Kind == Ball && acts < 0 && c.Number < 0 { // play goes on
-		return x.Phase == match.Play
+		return x.Phase == match.Play || x.Phase == match.AtKickOff
 	}
 	switch x.Phase {
 	case match.Play, match.AtFreeKick, match.AfterSave, match.AtGoalKick:
@@ -303,7 +303,7 @@ func zone(k Kind, x *match.Truth) bool {
 	case Final:
 		return at >= 50
 	case Box:
-		return at >= 70
+		return at >= 66
 	}
 	return true
 }

@@ -26,7 +26,10 @@ func (m *moment) tellsYard(c Claim, e toyworld.Event) bool {
 	case Animal:
 		return x.Kind == yard.Dog || x.Kind == yard.Cat
 	case Carries:
-		return x.Kind == yard.Arrive && x.Parcel && (c.Colour == "" || c.Colour == x.Coat)
+		taken := x.Kind == yard.ParcelTaken || (x.Kind == yard.Arrive || x.Kind == yard.Leave) && x.Parcel
+		return taken && (c.Colour == "" || c.Colour == x.Coat)
+	case ParcelThere:
+		return x.Kind == yard.ParcelLeft
 	case Person:
 		return x.Kind == yard.Arrive && c.Colour != "" && c.Colour == x.Coat &&
 			m.any(func(t toyworld.Truth) bool { return holdsPeople(c, t.Yard) })
@@ -70,10 +73,10 @@ func (m *moment) holdsYard(c Claim, t toyworld.Truth) bool {
 		return x.Lamp == "on"
 	case NoLit:
 		return x.Lamp != "on"
-	case Night:
-		return *t.Night
+	case Night: // in the twilight, either
+		return t.Light < 0.9
 	case Day:
-		return !*t.Night
+		return t.Light > 0.1
 	}
 	return false
 }
