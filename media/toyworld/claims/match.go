@@ -59,6 +59,8 @@ func (m *moment) tellsMatch(c Claim, e toyworld.Event) bool {
 	switch c.Kind {
 	case Goal, Joy:
 		return x.Kind == match.Goal && fits(c, acts, p)
+	case Score, Lead, Level: // what a goal made of it
+		return x.Kind == match.Goal && m.any(func(t toyworld.Truth) bool { return m.holdsMatch(c, t) })
 	case Shot:
 		return x.Kind == match.ShotAtGoal && fits(c, acts, p)
 	case Post:
