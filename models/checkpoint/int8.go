@@ -10,21 +10,22 @@ import (
 	"touchline/models/safetensors"
 )
 
-// int8Rows is a matrix in the layout of compressed-tensors' "int-quantized"
-// format, strategy "channel": int8 weights [rows, cols] and a float scale for
+// int8Rows is a weight in the layout of compressed-tensors' "int-quantized"
+// format, strategy "channel": int8 values [rows, ...] and a float scale for
 // each row [rows, 1]. A weight is q * scale.
 type int8Rows struct{ weights, scales safetensors.Tensor }
 
-// partScale is the ending of a scale's name, in place of the weight's; it sorts after it.
-const partScale = ".weight_scale"
+// partScale ends a scale's name, after the weight's; it sorts after it.
+const partScale = "weight_scale"
 
 // joinInt8 assembles int8 matrices from weights and scales.
 func (c *Checkpoint) joinInt8() error {
 	for _, name := range slices.Sorted(maps.Keys(c.plain)) {
 		t := c.plain[name]
-		if base, ok := strings.CutSuffix(name, partScale); ok {
-			if _, ok := c.int8[base+".weight"]; !ok {
-				return fmt.Errorf("%s: tensor %q has no int8 %s.weight beside it", c.dir, name, base)
+		if strings.HasSuffix(name, partScale) {
+			weight := strings.TrimSuffix(name, "_scale")
+			if _, ok := c.int8[weight]; !ok {
+				return fmt.Errorf("%s: tensor %q has no int8 %s beside it", c.dir, name, weight)
 			}
 			delete(c.plain, name)
 			continue
@@ -32,15 +33,15 @@ func (c *Checkpoint) joinInt8() error {
 		if t.Type != models.Int8 {
 			continue
 		}
-		scaleName := strings.TrimSuffix(name, ".weight") + partScale
+		scaleName := name + "_scale"
 		scale, ok := c.plain[scaleName]
 		switch {
 		case c.config.Quantization == nil || c.config.Quantization.Method != methodInt8:
 			return fmt.Errorf("%s: quantization_config: must be quant_method %s, as %q is int8", c.path("config.json"), methodInt8, name)
 		case !ok:
 			return fmt.Errorf("%s: tensor %q has no %s beside it", c.dir, name, scaleName)
-		case len(t.Shape) != 2 || !slices.Equal(scale.Shape, []int{t.Shape[0], 1}):
-			return fmt.Errorf("%s: tensor %q: expected a matrix and a scale [%d 1] for its rows, got %v and %v",
+		case len(t.Shape) < 2 || !slices.Equal(scale.Shape, []int{t.Shape[0], 1}):
+			return fmt.Errorf("%s: tensor %q: expected two or more dimensions and a scale [%d 1] for its rows, got %v and %v",
 				c.dir, name, t.TensorInfo.Rows(), t.Shape, scale.Shape)
 		}
 		c.int8[name] = int8Rows{t, scale}

@@ -60,7 +60,7 @@ func TestInt8Refused(t *testing.T) {
 		{"no weight", "model.safetensors", `"llm.lm_head.weight"`, `"llm.lm_head.wxight"`, `"llm.lm_head.weight_scale" has no int8 llm.lm_head.weight beside it`},
 		{"no method", "config.json", `compressed-tensors`, `compressed`, `quantization_config`},
 		{"other format", "config.json", `int-quantized`, `pack-quantized`, `quantization_config.format: must be int-quantized, is "pack-quantized"`},
-		{"scale of another size", "model.safetensors", `"llm.lm_head.weight_scale":{"dtype":"F16","shape":[1536,1]`, `"llm.lm_head.weight_scale":{"dtype":"F16","shape":[1,1536]`, `expected a matrix and a scale [1536 1]`},
+		{"scale of another size", "model.safetensors", `"llm.lm_head.weight_scale":{"dtype":"F16","shape":[2304,1]`, `"llm.lm_head.weight_scale":{"dtype":"F16","shape":[1,2304]`, `expected two or more dimensions and a scale [2304 1]`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
