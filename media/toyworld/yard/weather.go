@@ -122,6 +122,7 @@ type sky struct {
 	lamp int // lampSteps = on
 	wet  int // wetSteps = soaked
 	grey int // greySteps = clouded over
+	dawn bool
 }
 
 // outlook is what the weather is like at a moment.
@@ -143,6 +144,7 @@ func (w *weather) at(t int64) outlook {
 	}
 	out.day = int(smooth(day)*daySteps + 0.5)
 	out.night = out.day < daySteps/2
+	out.dawn = !p.night && out.day > 0 && out.day < daySteps
 	out.sky.lamp, out.lamp = p.lampAt(t)
 	if i > 0 && !p.night && t < p.start+twilightMS/2 { // the lamp burns into the dawn
 		out.sky.lamp, out.lamp = lampSteps, "on"
@@ -190,8 +192,14 @@ func (w *weather) raining(t int64) bool {
 func (s sky) light(pool int) paint.Light {
 	mix := func(a, b int, k, of int) int { return a + (b-a)*k/of }
 	level, du, dv := mix(84, 256, s.day, daySteps), mix(34, 0, s.day, daySteps), mix(-7, 0, s.day, daySteps)
-	if twilight := min(s.day, daySteps-s.day); twilight > 0 { // a warm edge between day and night
-		dv += 9 * twilight / daySteps
+	// Between day and night the light is amber in the evening and pink in the morning.
+	switch twilight := min(s.day, daySteps-s.day); {
+	case s.dawn:
+		du += 14 * twilight / daySteps
+		dv += 14 * twilight / daySteps
+	default:
+		du -= 24 * twilight / daySteps
+		dv += 14 * twilight / daySteps
 	}
 	level -= level * 36 * s.grey / greySteps / 256
 	du += 3 * s.grey / greySteps
