@@ -102,7 +102,7 @@ type Rule struct {
 	When   string
 }
 
-// RulesText returns the text of a structured look, which follows the frames and asks which alert rules hold. The
+// RulesText returns the text of a structured look, which follows the frames and asks which of one or more alert rules hold. The
 // answer is JSON: {"fired":[{"rule":1,"reason":"..."}]}, and {"fired":[]} if none holds.
 func RulesText(rules []Rule) string {
 	var b strings.Builder
@@ -110,7 +110,7 @@ func RulesText(rules []Rule) string {
 	for _, r := range rules {
 		fmt.Fprintf(&b, "%d. %s\n", r.Number, r.When)
 	}
-	b.WriteString(`Which rules hold in these pictures? Answer only with JSON: {"fired":[{"rule":1,"reason":"..."}]}`)
+	fmt.Fprintf(&b, `Which rules hold in these pictures? Answer only with JSON: {"fired":[{"rule":%d,"reason":"..."}]}`, rules[0].Number)
 	return b.String()
 }
 
