@@ -78,6 +78,10 @@ bin/touchline-codec: $(GO_SRC) $(wildcard cmd/touchline-codec/*.c cmd/touchline-
 bin/touchline-model: $(GO_SRC) go.mod go.sum
 	go build -o $@ ./cmd/touchline-model
 
+.PHONY: nano
+nano: ## train the small model anew, on a machine with an NVIDIA GPU and PyTorch (25 minutes)
+	@scripts/nano.sh $(ARGS)
+
 .PHONY: models
 models: bin/touchline-model ## the model commands alone, for a machine with a GPU and little else
 

@@ -1,19 +1,24 @@
 """Examples for training: windows of the worlds' truth, each with a prompt as the engine writes it and a truthful answer."""
 
+import json
 import random
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import match
 import words
-from match import SILENCE, Fact, News, Order
-from tokenizers import Tokenizer
+import yard
+from words import HINTS, LANGUAGES, SILENCE, News, Order
 
 PROFILES = Path(__file__).parents[3] / "configs" / "profiles"
 FPS = 5
-UNKNOWN, DARK = "unknown", "dark"
+WORLDS: dict[str, ModuleType] = {"match": match, "yard": yard}
+ANSWER_IN = {"en": ["Answer in English."],
+             "es": ['Answer in the language that has the BCP 47 tag "es", whatever the language of this text.', "Answer in Spanish.", "Responde en español."]}  # fmt: skip
 
 
 @lru_cache
@@ -38,6 +43,12 @@ def prompt_text(order: str, comment: str, age: float, hint: str) -> str:
     return out + "Comment on the newest picture. If nothing new happened, answer only with " + SILENCE
 
 
+def rules_text(rules: dict[int, str]) -> str:
+    """The text of a look for alerts, as rulesText of agent/prompt.go writes it."""
+    lines = "".join(f"{n}. {rule}\n" for n, rule in rules.items())
+    return f'Rules:\n{lines}Which rules hold in these pictures? Answer only with JSON: {{"fired":[{{"rule":{next(iter(rules))},"reason":"..."}}]}}'
+
+
 @dataclass
 class Text:
     """One prompt and its answer about a window."""
@@ -45,17 +56,20 @@ class Text:
     system: str
     text: str
     answer: str
-    order: str = ""
 
 
 class Prompts:
     """Token ids of prompts, as inference/minicpmo writes them."""
 
     def __init__(self, path: str, queries: int) -> None:
+        from tokenizers import (
+            Tokenizer,  # the rest of this file needs the standard library only
+        )
+
         self.tok = Tokenizer.from_file(path)
         self.queries = queries
         self.unk, self.start, self.end, self.image, self.image_end, self.think, self.think_end, self.speech, self.pad = (
-            self.tok.token_to_id(t)
+            self.tok.get_vocab()[t]
             for t in "<unk> <|im_start|> <|im_end|> <image> </image> <think> </think> <|tts_bos|> <|endoftext|>".split()
         )
         self.cached = lru_cache(4096)(self.encode)
@@ -67,147 +81,170 @@ class Prompts:
     def ids(self, t: Text, pictures: int, speech: bool) -> list[int]:
         """The whole prompt, up to where the answer begins: the chat template, or the streaming one with the parts of a message joined."""
         line, lines = self.cached("\n"), self.cached("\n\n")
-        system = self.cached("system\n" + t.system + "\n\nAnswer in English.")
-        ids = [self.start, *system, self.end, *line, self.start, *self.cached("user\n")]
-        for i in range(pictures):
+        ids = [self.start, *self.cached("system\n" + t.system), self.end, *line, self.start, *self.cached("user\n")]
+        for _ in range(pictures):
             ids += [self.image, *[self.unk] * self.queries, self.image_end]
             ids += line if not speech else []
         ids += [*self.encode(t.text), self.end, *line, self.start, *self.cached("assistant\n"), self.think, *lines, self.think_end, *lines]
         return ids + [self.speech] if speech else ids
 
 
-def _system(rng: random.Random) -> tuple[str, str]:
-    """A profile's name and prompt; now and then one that no file has, since people write their own."""
+def _system(rng: random.Random, lang: str) -> tuple[str, str]:
+    """A profile's name and the system part; now and then a profile that no file has, since people write their own."""
     all_ = profiles()
-    name = rng.choices(["default", "sports", *all_], [9, 7, *[1] * len(all_)])[0]
-    if rng.random() < 0.85:
-        return name, all_[name]
-    lines = [s for p in all_.values() for s in re.split(r"(?<=[.:])\s+", p) if s != SILENCE]
-    return "custom", " ".join(rng.sample(lines, rng.randrange(1, 7)))
+    name = rng.choices(["default", "sports", "security", *all_], [9, 6, 5, *[1] * len(all_)])[0]
+    text = all_[name]
+    if rng.random() < 0.12:
+        lines = [s for p in all_.values() for s in re.split(r"(?<=[.:])\s+", p) if s != SILENCE]
+        name, text = "custom", " ".join(rng.sample(lines, rng.randrange(1, 7)))
+    return name, text + "\n\n" + rng.choice(ANSWER_IN[lang])
 
 
 @dataclass
 class Film:
     """A seed's pictures in order, FPS a second."""
 
-    facts: list[Fact]
+    world: ModuleType
+    facts: list[Any]
     moments: dict[str, list[int]] = field(default_factory=dict)  # where something rare shows
 
     def __post_init__(self) -> None:
-        for i, f in enumerate(self.facts[3:], 3):
-            win = self.facts[i - 3 : i + 1]
-            kinds = [f.state] if f.state != "play" else []
-            if a := match.attempt(win):
-                kinds.append(a.kind)
-            if match.lighting(win):
-                kinds.append("light")
-            for k in kinds:
+        for i in range(3, len(self.facts)):
+            for k in self.world.moments(self.facts[i - 3 : i + 1]):
                 self.moments.setdefault(k, []).append(i)
 
-    def window(self, i: int, pictures: int, step: int) -> list[Fact]:
+    def window(self, i: int, pictures: int, step: int) -> list[Any]:
         """The pictures up to i."""
         return [self.facts[i - step * j] for j in range(pictures - 1, -1, -1)]
 
     def pick(self, rng: random.Random, lo: int) -> int:
-        """A moment: nearly always any, so that what is rare is learnt as rare, but not so rare that it is not learnt."""
-        if self.moments and rng.random() < 0.25:
+        """A moment: mostly any, so that what is rare is learnt as rare, but not so rare that it is not learnt."""
+        if self.moments and rng.random() < (0.25 if self.world is match else 0.4):
             return max(lo, rng.choice(self.moments[rng.choice(list(self.moments))]))
         return rng.randrange(lo, len(self.facts))
 
 
-# How often an order is given, by kind; styles are learnt with the plain commentary.
-ORDER_WEIGHTS = {"all": 4, "goals": 4, "score": 3, "ball": 3, "team": 3, "q_score": 4, "q_leads": 5, "q_goals": 5, "q_clock": 4, "q_ball": 4}
+@dataclass
+class Commentator:
+    """What holds for a row of looks: world, language, profile, order; and the last comment."""
+
+    film: Film
+    pictures: int
+    step: int
+    lang: str
+    profile: str
+    order: Order | None = None
+    told: News | None = None
+    said: str = ""
+    at: float = 0.0  # picture of the last comment
+
+    def look(self, rng: random.Random, i: int, limit: int) -> str:
+        """The answer to a look at picture i."""
+        win, world, age = self.film.window(i, self.pictures, self.step), self.film.world, (i - self.at) / FPS
+        n = world.follow(rng, self.order, win, self.told, age) if self.order else world.tell(rng, win, self.told, age)
+        text = world.word(rng, win, n, self.lang, world.style(self.order, rng, self.profile, n), limit, self.said) if n else SILENCE
+        if text in (self.said, SILENCE):
+            return SILENCE
+        self.told, self.said, self.at = n, text, i
+        return text
+
+    def run(self, rng: random.Random, start: int, end: int) -> None:
+        """Comments on the pictures from start until shortly before end, at the engine's pace."""
+        i = start
+        while i <= end - 4:
+            text = self.look(rng, i, min(rng.choice(list(HINTS.values())), 5 if self.order and self.order.kind == "short" else 99))
+            i += rng.randrange(2, 7) if text == SILENCE else int(FPS * (0.5 + 0.33 * len(text.split())) + rng.uniform(0, 4)) + 1
+
+
+def language(rng: random.Random) -> str:
+    """A language, English more often."""
+    return rng.choices(LANGUAGES, [62, 38])[0]
 
 
 def make(rng: random.Random, film: Film, i: int, pictures: int, step: int) -> Text:
-    """An example on the window that ends with picture i."""
-    lo = step * (pictures - 1)
-    win = film.window(i, pictures, step)
-    profile, system = _system(rng)
-    hint = rng.choices(list(match.HINTS), [5, 4, 3, 4])[0]
-    limit = match.HINTS[hint]
-    order = _order(rng, win) if rng.random() < 0.45 else None
-    if order and order.kind == "short":
-        limit = min(limit, 5)
-    told, said, age = None, "", 99.0
-    if rng.random() < 0.85:
-        told, said, age = _before(rng, film, i, lo, pictures, step, order, profile)
-    n = match.follow(rng, order, win, told, age) if order else match.tell(rng, win, told, age)
-    answer = match.word(rng, win, n, match.style(order, rng, profile, n), limit, said) if n else SILENCE
-    if answer == said:
-        answer = SILENCE
-    text = order.text(rng, win[-1].teams) if order else ""
-    return Text(system, prompt_text(text, said, age, hint), answer, order.kind if order else "")
+    """An example on the window that ends with picture i, after a commentary that led there."""
+    lo, lang, win = step * (pictures - 1), language(rng), film.window(i, pictures, step)
+    profile, system = _system(rng, lang)
+    if rng.random() < 0.1:
+        return _alerts(rng, film.world, win, lang, system)
+    hint = rng.choices(list(HINTS), [5, 4, 3, 4])[0]
+    order = _order(rng, film.world, win, lang) if rng.random() < 0.45 else None
+    limit = min(HINTS[hint], 5) if order and order.kind == "short" else HINTS[hint]
+    c = Commentator(film, pictures, step, lang, profile, order, at=i)
+    roll = rng.random()
+    if roll < 0.85:
+        back = rng.randrange(4, 130) if rng.random() < 0.8 else rng.randrange(60, 500)
+        fresh = order is not None and rng.random() < 0.3  # the order has just come
+        c.order = None if fresh else order
+        start = max(lo, i - back)
+        if rng.random() < 0.4 and start > lo:  # something was said before
+            c.order, kept = None, c.order
+            c.at = start
+            c.look(rng, rng.randrange(lo, start), 18)
+            c.order, c.at = kept, start - rng.randrange(4, 300)
+            if kept and kept.kind.startswith(("q_", "score")):
+                c.told = News("other") if c.told else None
+        c.run(rng, start, i)
+        if fresh and order and order.kind.startswith(("q_", "score")):
+            c.told = News("other") if c.told else None
+        c.order = order
+    said, age = c.said, (i - c.at) / FPS + rng.uniform(-0.1, 0.1)
+    return Text(system, prompt_text(order.text if order else "", said, max(0.5, age), hint), c.look(rng, i, limit))
 
 
-def _order(rng: random.Random, win: list[Fact]) -> Order:
+def _order(rng: random.Random, world: ModuleType, win: list[Any], lang: str) -> Order:
     """An order; half of the time one that this window lets through, if it is of a kind that lets little through."""
-    kinds = list(words.orders("orders." + match.ORDERS))
-    weights = [ORDER_WEIGHTS.get(k, 2) for k in kinds]
+    kinds = words.kinds(f"{world.NAME}.{lang}")
+    weights = [world.WEIGHTS.get(k, 2) for k in kinds]
+    if rng.random() < 0.05:  # what only the other world has
+        other = next(w for w in WORLDS.values() if w is not world)
+        return Order("cannot", other.order(rng, lang, rng.choice(other.ELSEWHERE)).text)
+    if world is yard and rng.random() < 0.03:  # the yard has no wordings of its own for it
+        return Order("boil", match.order(rng, lang, "boil").text)
     for attempt in range(4):
-        o = Order(rng.choices(kinds, weights)[0])
-        if o.kind in ("team", "player"):
-            now = win[-1]
-            o.team = rng.randrange(2)
-            if o.kind == "player":
-                o.number = now.attempt[1] if now.attempt and rng.random() < 0.7 else rng.randrange(1, 12)
-                o.team = now.attempt[0] if now.attempt and rng.random() < 0.7 else o.team
-        if attempt == 3 or o.kind not in match.FILTERS or rng.random() < 0.5 or match.follow(rng, o, win, None, 99):
+        o: Order = world.order(rng, lang, rng.choices(kinds, weights)[0], win)
+        if attempt == 3 or o.kind not in world.FILTERS or rng.random() < 0.5 or world.follow(rng, o, win, None, 99):
             break
     return o
 
 
-def _before(
-    rng: random.Random, film: Film, i: int, lo: int, pictures: int, step: int, order: Order | None, profile: str
-) -> tuple[News | None, str, float]:
-    """The last comment before picture i: what it told, its words and its age. It stays through silences, so it may be minutes old."""
-
-    def at(j: int, o: Order | None, n: News | None) -> tuple[News | None, str, float]:
-        if n is None:
-            return None, "", 99.0
-        win = film.window(j, pictures, step)
-        text = match.word(rng, win, n, match.style(o, rng, profile, n), rng.choice(list(match.HINTS.values())))
-        return n, text, (i - j) / FPS + rng.uniform(-0.1, 0.1)
-
-    filtered = order is not None and order.kind not in match.STYLES and rng.random() < 0.85
-    if filtered and order and (order.kind in match.FILTERS or order.kind == "ball"):
-        found, j = None, i - rng.randrange(5, 10)
-        while j >= lo and i - j < 600:
-            n = match.follow(rng, order, film.window(j, pictures, step), None, 99)
-            if n is None and found is not None:
-                break
-            if n is not None:
-                if found and (found[1].kind, found[1].key, found[1].team) != (n.kind, n.key, n.team):
-                    break
-                found = (j, n)
-            j -= 4
-        return at(found[0], order, found[1]) if found else (None, "", 99.0)
-    gap = int(rng.triangular(6, 60, 13)) if rng.random() < 0.92 else rng.randrange(60, 500)
-    if order and order.kind == "score" and filtered:
-        gap = rng.randrange(10, 420)
-    if order and order.kind.startswith("q_") and rng.random() < 0.5:
-        filtered = False
-    j = i - gap
-    if j < lo:
-        return None, "", 99.0
-    win = film.window(j, pictures, step)
-    if filtered and order:
-        return at(j, order, match.follow(rng, order, win, None, 99))
-    n, text, age = at(j, None, match.tell(rng, win))
-    return (n, text, age) if order is None or order.kind in match.STYLES else (News("other"), text, age)
+def _alerts(rng: random.Random, world: ModuleType, win: list[Any], lang: str, system: str) -> Text:
+    """A look for alert rules, with their numbers, of which some may hold."""
+    wanted = rng.choice([1, 1, 2, 3, 4, 6, 8])
+    rules: list[Order] = []
+    while len(rules) < wanted:
+        o = world.order(rng, lang, rng.choice(world.RULES), win, rule=True)
+        if all(o.text != r.text for r in rules):
+            rules.append(o)
+    numbers = sorted(rng.sample(range(1, max(wanted, rng.choice([wanted, 9, 16])) + 1), wanted))
+    if rng.random() < 0.1:  # a rule about the other world never holds
+        other = next(w for w in WORLDS.values() if w is not world)
+        rules[0] = other.order(rng, lang, rng.choice([k for k in other.ELSEWHERE if k in other.RULES]), rule=True)
+        rules[0].kind = ""
+    fired = []
+    for k, o in zip(numbers, rules, strict=True):
+        if o.kind and (n := world.holds(rng, o, win)):
+            fired.append({"rule": k, "reason": world.word(rng, win, n, lang, "calm", 8)})
+    answer = json.dumps({"fired": fired}, ensure_ascii=False, separators=(",", ":"))
+    return Text(system, rules_text({k: o.text for k, o in zip(numbers, rules, strict=True)}), answer)
 
 
 def stranger(rng: random.Random, dark: bool) -> Text:
     """An example on pictures of neither world: said once, then silence. A comment on another picture may have gone before."""
-    _, system = _system(rng)
-    said, hint = "", rng.choice(list(match.HINTS))
-    text = words.say(rng, match.WORDS, DARK if dark else UNKNOWN, "calm", {})
-    order = Order(rng.choice(list(words.orders("orders." + match.ORDERS))), rng.randrange(2)).text(rng, ("Red", "Blue")) if rng.random() < 0.3 else ""
+    lang = language(rng)
+    _, system = _system(rng, lang)
+    world = rng.choice(list(WORLDS.values()))
+    said, hint = "", rng.choice(list(HINTS))
+    if rng.random() < 0.08:
+        o = world.order(rng, lang, rng.choice(world.RULES), rule=True)
+        return Text(system, rules_text({rng.randrange(1, 17): o.text}), '{"fired":[]}')
+    text = words.say(rng, f"match.{lang}", "dark" if dark else "unknown", "calm", {})
+    order = world.order(rng, lang, rng.choice(words.kinds(f"{world.NAME}.{lang}"))).text if rng.random() < 0.3 else ""
     roll = rng.random()
     if roll < 0.45:
         said, answer = text, SILENCE
     else:
         answer = text
         if roll < 0.6:
-            said = words.say(rng, match.WORDS, rng.choice(["play", "turn", "mid"]), "calm", {"T": rng.choice(match.TEAMS), "O": "Blue", "w": "left"})
+            said = words.say(rng, f"match.{lang}", rng.choice(["play", "turn", "mid"]), "calm", {"T": match.name(rng.choice(match.TEAMS), lang), "O": "Blue", "w": "left"})
     return Text(system, prompt_text(order, said, rng.uniform(1, 60), hint), answer)

@@ -6,10 +6,12 @@ A window is a list of Facts, oldest first; the last is now. Only what shows plai
 import json
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import words
+from words import STYLES, News, Order
 
-WORDS, ORDERS = "match.en.txt", "match.en.txt"
+NAME = "match"
 TEAMS = ["Red", "Blue", "Yellow", "White", "Violet", "Sky Blue", "Orange"]
 GOALS = ("goal", "goal_score", "goal_lead", "goal_level", "goal_back", "goal_more")
 TINTS = ["white", "blue", "red", "violet"]
@@ -17,9 +19,8 @@ STATES = ["play", "goal", "crowd", "replay", "kick_off", "free", "goal_kick", "s
 OUTCOMES = ["goal", "save", "post", "wide"]
 CAMERAS = ["wide", "left", "right", "crowd", "replay_left", "replay_right"]
 ZONES = ["own", "mid", "final", "box"]
-SILENCE = "..."
-# Last words of the hint, as agent/prompt.go writes it, and the words that it allows.
-HINTS = {"Say it in six words or fewer.": 6, "One short sentence.": 10, "One or two short sentences.": 18, "": 18}
+TEAMS_ES = dict(zip(TEAMS, ["Rojo", "Azul", "Amarillo", "Blanco", "Violeta", "Celeste", "Naranja"], strict=True))
+TINTS_ES = dict(zip(TINTS, ["blanca", "azul", "roja", "violeta"], strict=True))
 
 
 @dataclass(slots=True)
@@ -59,34 +60,36 @@ class Fact:
         return "own" if x < 40 else "mid" if x < 64 else "final" if x < 80 else "box"
 
 
-def fact(line: str) -> tuple[Fact, list[list[float]]]:
-    """A line of the world's truth, and where the figures' torsos are, as fractions of the picture."""
-    d = json.loads(line)
+POINTS = (*TEAMS, "keeper")
+
+
+def facts(lines: list[str]) -> tuple[list[Fact], list[list[tuple[float, float, int]]]]:
+    """The truth of a film, and where the shirts are in each picture: x, y and the class of POINTS."""
+    records = [json.loads(line) for line in lines]
+    out = [_fact(d) for d in records]
+    a, b = (TEAMS.index(t) for t in out[0].teams)
+    kits = [7] + [a] * 10 + [7] + [b] * 10
+    return out, [[(x, y, k) for (x, y), k in zip(d["match"]["torsos"], kits, strict=False)] for d in records]
+
+
+def _team(short: str) -> str:
+    return "Sky Blue" if short == "Sky" else short
+
+
+def _fact(d: dict[str, Any]) -> Fact:
     m = d["match"]
     a, g = m.get("attempt"), m.get("goal")
     camera = m["camera"]
     state = {"free_kick": "free", "celebration": "goal"}.get(m["phase"], m["phase"])
     if camera == "crowd" or camera.startswith("replay"):
         state = camera.split("_")[0]
-    f = Fact(
-        t=d["t"], teams=tuple("Sky Blue" if t == "Sky" else t for t in m["teams"]), score=tuple(m["score"]), clock=int(m["clock"]), half=m["half"], state=state, camera=camera,
+    return Fact(
+        t=d["t"], teams=(_team(m["teams"][0]), _team(m["teams"][1])), score=tuple(m["score"]), clock=int(m["clock"]), half=m["half"], state=state, camera=camera,
         team=m.get("possession"), since=m["since"], way=m["direction"], plate=bool(m["plate"]),
         attempt=(a["team"], a["number"], a["outcome"], a["age"], a["contact"]) if a else None,
         goal=(g["team"], g["number"], g["age"]) if g else None, shots=tuple(m["shots"]), covered=m["banner"] or m["flash"] > 0.3,
         light=d["light"], tint=TINTS.index(d["tint"]), ball=tuple(m["ball"]) if m.get("ball") else None, pitch=tuple(m["pitch"]), flow=m["flow"],
     )  # fmt: skip
-    return f, m["torsos"]
-
-
-@dataclass(slots=True)
-class News:
-    """What is worth saying: a kind of wording, the team it is about, and what makes it another piece of news than the last of its kind."""
-
-    kind: str
-    team: int | None = None
-    number: int | None = None
-    key: object = None
-    zone: str = ""
 
 
 def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: float = 99.0) -> News | None:
@@ -96,10 +99,11 @@ def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: flo
         return None
     if now.state in ("free", "kick_off", "goal_kick") and kind in (now.state, "kick_score") and 2.5 < age < 8 and rng.random() < 0.4:
         return scoreline(rng, now)  # a pause is when people ask for it
-    simple = {"crowd": "crowd", "half_time": "half_time", "full_time": "full_time", "goal_kick": "goal_kick"}
     if now.state == "goal":
         return _goal(rng, now, told, age)
-    if now.state in simple:
+    if now.state == "goal_kick" and (a := attempt(win)) and not (told and kind == a.kind and told.key == a.key):
+        return a
+    if now.state in ("crowd", "half_time", "full_time", "goal_kick"):
         again = kind == now.state
         return None if again else News(now.state, now.team)
     if now.state == "replay":
@@ -129,12 +133,13 @@ def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: flo
 def _goal(rng: random.Random, now: Fact, told: News | None, age: float) -> News | None:
     assert now.goal
     team, number, ago = now.goal
-    number = number if ago > 0.7 else None  # the banner names it
-    if told and told.key == now.score and told.kind in (*GOALS, "joy"):
-        return None if age < 1.5 or rng.random() < (0.5 if told.kind != "joy" else 0.9) else News("joy", team, None, now.score)
+    shown = number if ago > 0.7 else None  # the banner names it
+    key = (team, number)  # not the score: films show another one every few seconds
+    if told and told.key == key and told.kind in (*GOALS, "joy"):
+        return None if age < 1.5 or rng.random() < (0.5 if told.kind != "joy" else 0.9) else News("joy", team, None, key)
     mine, other = now.score[team], now.score[1 - team]
     relation = "lead" if mine == other + 1 else "level" if mine == other else "back" if mine < other else "more"
-    return News(rng.choice(["goal", "goal_score", "goal_score", "goal_score", "goal_" + relation]), team, number, now.score)
+    return News(rng.choice(["goal", "goal_score", "goal_score", "goal_score", "goal_" + relation]), team, shown, key)
 
 
 def attempt(win: list[Fact]) -> News | None:
@@ -200,27 +205,34 @@ def scoreline(rng: random.Random, now: Fact, clock: bool = True) -> News:
     return News(rng.choice(kinds), None if a == b else int(b > a), key=now.score)
 
 
-def slots(f: Fact, n: News) -> dict[str, str]:
+def name(team: str, lang: str) -> str:
+    """A team's name in a language."""
+    return team if lang == "en" else TEAMS_ES[team]
+
+
+def slots(f: Fact, n: News, lang: str) -> dict[str, str]:
     """Values for the templates; a slot that the pictures do not show has none."""
-    out = {"st": f"{f.teams[0]} {words.goals(f.score[0])}, {f.teams[1]} {words.goals(f.score[1])}", "hl": words.result(f.score),
-           "m": words.number(f.clock // 60 % 100), "c": TINTS[f.tint], "0": f.teams[0], "1": f.teams[1], "k": words.counted(sum(f.score), "goal")}  # fmt: skip
+    teams, tint, score = [name(t, lang) for t in f.teams], TINTS[f.tint], [words.goals(g, lang) for g in f.score]
+    goals = ("goal", "goals", "no goals") if lang == "en" else ("gol", "goles", "ningún gol")
+    out = {"st": f"{teams[0]} {score[0]}, {teams[1]} {score[1]}", "hl": words.result(f.score, lang), "m": words.before_noun(f.clock // 60 % 100, lang),
+           "c": tint if lang == "en" else TINTS_ES[tint], "0": teams[0], "1": teams[1], "k": words.counted(sum(f.score), lang, *goals)}  # fmt: skip
     if n.team is not None:
-        out |= {"T": f.teams[n.team], "O": f.teams[1 - n.team]}
-        out["w"] = {1: "right", -1: "left"}.get(f.way) or ""
+        out |= {"T": teams[n.team], "O": teams[1 - n.team]}
+        out["w"] = {("en", 1): "right", ("en", -1): "left", ("es", 1): "derecha", ("es", -1): "izquierda"}.get((lang, f.way)) or ""
         if n.kind == "shots_count":
-            out |= {"k": words.number(f.shots[n.team]), "j": words.number(f.shots[1 - n.team])}
-            out = {k: "none" if v == "zero" else v for k, v in out.items()}
+            none = "none" if lang == "en" else "ninguno"
+            out |= {k: words.number(f.shots[t], lang) if f.shots[t] else none for k, t in (("k", n.team), ("j", 1 - n.team))}
     if n.number is not None:
-        out["n"] = words.number(n.number)
+        out["n"] = words.number(n.number, lang)
     return {k: v for k, v in out.items() if v}
 
 
-def word(rng: random.Random, win: list[Fact], n: News, register: str, limit: int, avoid: str = "") -> str:
+def word(rng: random.Random, win: list[Fact], n: News, lang: str, register: str, limit: int, avoid: str = "") -> str:
     """The news in words. With room for it a second sentence follows, which is as true."""
-    now = win[-1]
+    now, file = win[-1], f"{NAME}.{lang}"
     if n.kind in GOALS and now.goal and now.state == "goal":
         now = replace(now, way=1 if now.pitch[0] > 52 else -1)
-    text = words.say(rng, WORDS, n.kind, register, slots(now, n), limit, avoid)
+    text = words.say(rng, file, n.kind, register, slots(now, n, lang), limit, avoid)
     if limit < 18 or rng.random() < 0.65:
         return text
     more: News | None = None
@@ -230,7 +242,7 @@ def word(rng: random.Random, win: list[Fact], n: News, register: str, limit: int
         more = scoreline(rng, now) if rng.random() < 0.35 else News(now.zone, n.team) if n.kind != now.zone else None
     elif n.kind in ("save", "post", "wide", "free", "crowd", "replay_goal"):
         more = scoreline(rng, now, False)
-    return text + " " + words.say(rng, WORDS, more.kind, register, slots(now, more), 8) if more else text
+    return text + " " + words.say(rng, file, more.kind, register, slots(now, more, lang), 8) if more else text
 
 
 # Orders that let some news through, with the kinds that pass.
@@ -238,26 +250,30 @@ FILTERS = {
     "goals": GOALS, "shots": ("shot", "save", "post", "wide"), "keepers": ("save",),
     "lights": ("dim", "bright", "tint", "white"), "crowd": ("crowd",), "replays": ("replay", "replay_goal", "replay_other"),
     "restarts": ("free", "goal_kick", "kick_off", "kick_score", "half_time", "full_time"), "danger": ("box",), "team": (), "player": (),
+    "dim": ("dim",), "bright": ("bright",), "free": ("free",), "half_time": ("half_time",), "kick_off": ("kick_off", "kick_score"),
 }  # fmt: skip
-STYLES = ("all", "short", "boil", "calm")
 QUESTIONS = {"q_score": "state", "q_leads": "lead", "q_goals": "goals_count", "q_clock": "clock", "q_half": "half", "q_ball": "ball", "q_teams": "teams", "q_way": "way",
              "q_shots": "shots_count"}  # fmt: skip
 
 
-@dataclass(slots=True)
-class Order:
-    """What a person asked for: its kind, and the team and player named in it."""
+# Of the orders, how often each is given; 2 is the default. And orders for the other world, which cannot be followed here.
+WEIGHTS = {"goals": 4, "score": 3, "ball": 3, "team": 3, "q_score": 4, "q_leads": 5, "q_goals": 5, "q_clock": 4, "q_ball": 4, "cannot": 3}
+ELSEWHERE = ("goals", "q_score", "q_leads", "q_goals", "q_clock", "q_ball", "q_shots", "shots", "keepers", "replays", "score", "ball", "team")
+RULES = tuple(k for k in FILTERS if k not in ("player", "team", "danger"))
 
-    kind: str
-    team: int | None = None
-    number: int | None = None
 
-    def text(self, rng: random.Random, teams: tuple[str, str], held_out: bool = False) -> str:
-        """The order in a person's words."""
-        text = words.order(rng, ORDERS, self.kind, held_out)
-        t = teams[self.team] if self.team is not None else rng.choice(teams)
-        n = self.number or rng.randrange(1, 12)
-        return text.replace("{T}", t).replace("{t}", t.lower()).replace("{n}", words.number(n)).replace("{N}", str(n))
+def order(rng: random.Random, lang: str, kind: str, win: list[Fact] | None = None, held_out: bool = False, rule: bool = False) -> Order:
+    """An order in a person's words, or an alert rule; with a window, its team and player are often those that play there."""
+    o = Order(kind, "", rng.randrange(2), rng.randrange(1, 12))
+    if win and kind == "player" and (a := win[-1].attempt) and rng.random() < 0.7:
+        o.team, o.number = a[0], a[1]
+    teams = win[-1].teams if win else tuple(rng.sample(TEAMS, 2))
+    assert o.team is not None and o.number is not None
+    t, text = name(teams[o.team], lang), words.rule(rng, NAME, lang, kind, held_out) if rule else words.order(rng, NAME, lang, kind, held_out)
+    for slot, value in (("T", t), ("t", t.lower()), ("n", words.number(o.number, lang)), ("N", str(o.number))):
+        text = text.replace("{" + slot + "}", value)
+    o.text = text
+    return o
 
 
 def follow(rng: random.Random, o: Order, win: list[Fact], told: News | None, age: float) -> News | None:
@@ -332,6 +348,18 @@ def answer(rng: random.Random, kind: str, now: Fact) -> News | None:
     return n
 
 
+def holds(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
+    """What fires an alert rule in a window."""
+    return _passing(rng, o, win)
+
+
+def moments(win: list[Fact]) -> list[str]:
+    """What of the rare shows in a window."""
+    now = win[-1]
+    news = (attempt(win), lighting(win))
+    return [now.state] * (now.state != "play") + ["light" if n is news[1] else n.kind for n in news if n]
+
+
 def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
     """The register of a comment: what the order asks for, or what fits profile and event."""
     if o and o.kind in ("calm", "boil"):
@@ -339,3 +367,35 @@ def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
     big = n.kind in (*GOALS, "joy", "save", "post", "wide", "shot", "crowd")
     weights = {"sports": (1, 5, 5) if big else (5, 5, 1), "default": (3, 6, 2) if big else (6, 4, 0)}.get(profile, (7, 3, 0) if big else (9, 1, 0))
     return rng.choices(words.REGISTERS, weights)[0]
+
+
+# Truth per picture, read from the resampler's rows while training, and per text, read from the language model's last state before the answer: classes.
+PICTURE_HEADS = {"state": 10, "camera": 6, "team": 3, "s0": 10, "s1": 10, "m10": 10, "m1": 10, "kit0": 7, "kit1": 7, "dim": 2, "tint": 4, "zone": 4, "attempt": 6}
+TEXT_HEADS = {"state": 10, "team": 3, "kit": 8, "s0": 10, "s1": 10, "lead": 3, "m10": 10, "m1": 10, "light": 5, "attempt": 6, "turned": 2, "zone": 4}
+PLACES = ("ball x", "ball y", "pitch x", "pitch y", "flow")
+
+
+def picture_truth(f: Fact) -> tuple[list[int], list[float]]:
+    """Classes of PICTURE_HEADS and values of PLACES; -1 and -9 where there is none."""
+    played = f.live and f.team is not None and f.state in ("play", "free", "goal_kick", "save") or f.state == "replay" and f.team is not None
+    flight = 0 if not f.attempt or not f.live else 1 if f.attempt[4] < 0 else 2 + OUTCOMES.index(f.attempt[2]) if f.attempt[4] < 2.6 else 0
+    minute = f.clock // 60 % 100
+    kits = [TEAMS.index(t) for t in f.teams]
+    classes = [STATES.index(f.state), CAMERAS.index(f.camera), f.team + 1 if played and f.team is not None else 0 if f.state == "crowd" else -1,
+               *f.score, minute // 10, minute % 10, *kits, int(f.light < 0.9), f.tint, ZONES.index(f.zone) if played else -1, flight]  # fmt: skip
+    seen = f.ball is not None and not f.covered and 0 < f.ball[0] < 1 and 0 < f.ball[1] < 1
+    places = [*(f.ball if seen and f.ball else (-9, -9)), *((f.pitch[0] / 105, f.pitch[1] / 68) if played else (-9, -9)), f.flow if f.state == "play" else -9]
+    return classes, places
+
+
+def text_truth(win: list[Fact]) -> list[int]:
+    """Classes of TEXT_HEADS."""
+    now, first = win[-1], win[0]
+    c = dict(zip(PICTURE_HEADS, picture_truth(now)[0], strict=True))
+    light = lighting(win)
+    a, b = now.score
+    turned = -1 if first.team is None or now.team is None or now.state != "play" else int(first.team != now.team)
+    kit = -1 if c["team"] < 0 else 7 if c["team"] == 0 else TEAMS.index(now.teams[c["team"] - 1])
+    values = c | {"kit": kit, "lead": 0 if a == b else 1 if a > b else 2, "turned": turned,
+                  "light": ["dim", "bright", "tint", "white"].index(light.kind) + 1 if light else 0}  # fmt: skip
+    return [values[k] for k in TEXT_HEADS]

@@ -269,10 +269,11 @@ def export(model: Nano, folder: Path, tokenizer: Path) -> None:
     tensors: dict[str, Tensor] = {}
     for name, p in model.state_dict().items():
         p = p.detach().float().cpu()
-        if p.dim() == 2 and name.endswith(".weight") and name.startswith(("llm", "vpm.encoder", "resampler")):
-            scale = p.abs().amax(1, keepdim=True).clamp(min=1e-8) / 127
-            tensors[name] = (p / scale).round().clamp(-127, 127).to(torch.int8)
-            tensors[name.removesuffix("weight") + "weight_scale"] = scale.to(torch.float16)
+        if p.dim() >= 2 and name.endswith("weight") and "position" not in name:
+            rows = p.flatten(1)
+            scale = (rows.abs().amax(1, keepdim=True).clamp(min=1e-6) / 127).to(torch.float16)
+            tensors[name] = (rows / scale.float()).round().clamp(-127, 127).to(torch.int8).view(p.shape)
+            tensors[name + "_scale"] = scale
         else:
             tensors[name] = p.to(torch.float16).contiguous()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -289,7 +290,7 @@ def export(model: Nano, folder: Path, tokenizer: Path) -> None:
                               "num_attention_heads": c.vision_heads, "intermediate_size": c.vision_ffn, "image_size": c.grid * c.patch,
                               "patch_size": c.patch, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh"},
             "quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"group_0": {
-                "targets": ["Linear", "Embedding"], "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}}}},
+                "targets": ["Linear", "Embedding", "Conv2d"], "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}}}},
         },
         "tokenizer_config.json": {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": "<unk>",
                                   "add_bos_token": False, "add_prefix_space": False, "bad_token_ids": []},

@@ -5,10 +5,20 @@ import random
 import sys
 from pathlib import Path
 
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
+
 import examples
 import match
 import words
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+import yard
 
 SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 SPECIAL = (
@@ -24,24 +34,35 @@ SPECIAL = (
 PLAIN = set(SPECIAL[SPECIAL.index("<tool_call>") : SPECIAL.index("</think>") + 1])
 
 
+def _slots(rng: random.Random, lang: str) -> dict[str, str]:
+    score = (rng.randrange(10), rng.randrange(10))
+    teams = [match.name(t, lang) for t in rng.sample(match.TEAMS, 2)]
+    coat, car = (c if lang == "en" else yard.SPANISH[c] for c in (rng.choice(yard.COATS), rng.choice(yard.CARS)))
+    tint = rng.choice(match.TINTS)
+    return {"T": teams[0], "O": teams[1], "0": teams[0], "1": teams[1], "n": words.number(rng.randrange(1, 12), lang), "hl": words.result(score, lang),
+            "w": rng.choice(["left", "right"] if lang == "en" else ["izquierda", "derecha"]), "j": words.number(rng.randrange(9), lang),
+            "st": f"{teams[0]} {words.goals(score[0], lang)}, {teams[1]} {words.goals(score[1], lang)}", "m": words.number(rng.randrange(100), lang),
+            "k": car if rng.random() < 0.5 else words.number(rng.randrange(9), lang), "c": tint if lang == "en" else match.TINTS_ES[tint],
+            "a": "a", "A": "a", "p": "two people", "q": "two cars"} | ({"c": coat} if rng.random() < 0.7 else {})  # fmt: skip
+
+
 def corpus(rng: random.Random) -> list[str]:
-    """Texts in about the shares in which they are fed: prompts, orders, comments. Letters alone are there for words that nobody trained."""
-    out = []
-    for prompt in examples.profiles().values():
-        out += [prompt] * 60
-    for _ in range(60000):
-        teams = tuple(rng.sample(match.TEAMS, 2))
-        kind, by = rng.choice(list(words.sayings(match.WORDS).items()))
-        score = (rng.randrange(10), rng.randrange(10))
-        slots = {"T": teams[0], "O": teams[1], "0": teams[0], "1": teams[1], "n": words.number(rng.randrange(1, 12)), "w": rng.choice(["left", "right"]),
-                 "hl": words.result(score), "st": f"{teams[0]} {words.goals(score[0])}, {teams[1]} {words.goals(score[1])}",
-                 "m": words.number(rng.randrange(100)), "k": words.counted(rng.randrange(19), "goal"), "j": "none", "c": rng.choice(match.TINTS)}  # fmt: skip
-        text = words.fill(rng.choice(rng.choice(list(by.values()))), slots) or kind
-        out += [text, f' "{text}']
-    for kind in words.orders("orders." + match.ORDERS):
-        for _ in range(300):
-            order = match.Order(kind, rng.randrange(2), rng.randrange(1, 12)).text(rng, tuple(rng.sample(match.TEAMS, 2)))
-            out.append(examples.prompt_text(order, "", rng.uniform(0, 100), rng.choice(list(match.HINTS))))
+    """Texts in about the shares in which they are fed: prompts, orders, rules, comments."""
+    out = [p for p in examples.profiles().values() for _ in range(60)]
+    for lang in words.LANGUAGES:
+        out += [line for line in examples.ANSWER_IN[lang] for _ in range(100)]
+        for world in examples.WORLDS:
+            for _ in range(26000 if lang == "en" else 20000):
+                kind, by = rng.choice(list(words.sayings(f"{world}.{lang}").items()))
+                text = words.fill(rng.choice(rng.choice(list(by.values()))), _slots(rng, lang)) or kind
+                out += [text, f' "{text}']
+            for kind in words.kinds(f"{world}.{lang}"):
+                for _ in range(150):
+                    order = examples.WORLDS[world].order(rng, lang, kind)
+                    out.append(examples.prompt_text(order.text, "", rng.uniform(0, 100), rng.choice(list(words.HINTS))))
+            for kind in examples.WORLDS[world].RULES:
+                rules = {i: examples.WORLDS[world].order(rng, lang, kind, rule=True).text for i in range(1, 9)}
+                out += [examples.rules_text(rules), '{"fired":[{"rule":3,"reason":"', '"},{"rule":12,"reason":"', '"}]}', '{"fired":[]}'] * 4
     return out
 
 

@@ -13,29 +13,32 @@ import random
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import examples
-import judge
-import match
-import negatives
 import numpy as np
 import torch
 import torch.nn.functional as F
-from net import Config, Nano, export
 from torch import Tensor, nn
+
+import examples
+import match
+import negatives
+from net import Config, Nano, export
 
 W, H = 448, 252  # of a picture as the engine hands it on
 BYTES = W * H * 3 // 2
 TEXTS = 3  # about each window
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 T0 = time.time()
-
-# Truth per picture, read from the resampler's rows, and per text, read from the language model's last state before the answer. Heads go after training.
-PICTURE_HEADS = {"state": 10, "camera": 6, "team": 3, "s0": 10, "s1": 10, "m10": 10, "m1": 10, "kit0": 7, "kit1": 7, "dim": 2, "tint": 4, "zone": 4, "attempt": 6}
-TEXT_HEADS = {"state": 10, "team": 3, "kit": 8, "s0": 10, "s1": 10, "lead": 3, "m10": 10, "m1": 10, "light": 5, "attempt": 6, "turned": 2, "zone": 4}
-PLACES = ("ball x", "ball y", "pitch x", "pitch y", "flow")
-SHIRTS = 8  # the teams' colours, and the keepers'
+WORLDS = list(examples.WORLDS.values())
+# Truth of all worlds: of one world's pictures, the classes of the others are not known.
+PICTURE_HEADS = {f"{w.NAME} {k}": n for w in WORLDS for k, n in w.PICTURE_HEADS.items()}
+TEXT_HEADS = {f"{w.NAME} {k}": n for w in WORLDS for k, n in w.TEXT_HEADS.items()}
+PLACES = [f"{w.NAME} {k}" for w in WORLDS for k in w.PLACES]
+POINTS = [f"{w.NAME} {k}" for w in WORLDS for k in w.POINTS]  # what is somewhere in the picture
+SHIRTS = len(match.POINTS)
+MOST = 24  # points in a picture
 
 
 def log(*a: object) -> None:
@@ -43,30 +46,9 @@ def log(*a: object) -> None:
     print(f"[{time.time() - T0:6.1f}]", *a, flush=True)
 
 
-def picture_truth(f: match.Fact) -> tuple[list[int], list[float]]:
-    """Classes of PICTURE_HEADS and values of PLACES; -1 and -9 where there is none."""
-    played = f.live and f.team is not None and f.state in ("play", "free", "goal_kick", "save") or f.state == "replay" and f.team is not None
-    flight = 0 if not f.attempt or not f.live else 1 if f.attempt[4] < 0 else 2 + match.OUTCOMES.index(f.attempt[2]) if f.attempt[4] < 2.6 else 0
-    minute = f.clock // 60 % 100
-    kits = [match.TEAMS.index(t) for t in f.teams]
-    classes = [match.STATES.index(f.state), match.CAMERAS.index(f.camera), f.team + 1 if played and f.team is not None else 0 if f.state == "crowd" else -1,
-               *f.score, minute // 10, minute % 10, *kits, int(f.light < 0.9), f.tint, match.ZONES.index(f.zone) if played else -1, flight]  # fmt: skip
-    seen = f.ball is not None and not f.covered and 0 < f.ball[0] < 1 and 0 < f.ball[1] < 1
-    places = [*(f.ball if seen and f.ball else (-9, -9)), *((f.pitch[0] / 105, f.pitch[1] / 68) if played else (-9, -9)), f.flow if f.state == "play" else -9]
-    return classes, places
-
-
-def text_truth(win: list[match.Fact]) -> list[int]:
-    """Classes of TEXT_HEADS."""
-    now, first = win[-1], win[0]
-    c = dict(zip(PICTURE_HEADS, picture_truth(now)[0], strict=True))
-    light = match.lighting(win)
-    a, b = now.score
-    turned = -1 if first.team is None or now.team is None or now.state != "play" else int(first.team != now.team)
-    kit = -1 if c["team"] < 0 else 7 if c["team"] == 0 else match.TEAMS.index(now.teams[c["team"] - 1])
-    values = c | {"kit": kit, "lead": 0 if a == b else 1 if a > b else 2, "turned": turned,
-                  "light": ["dim", "bright", "tint", "white"].index(light.kind) + 1 if light else 0}  # fmt: skip
-    return [values[k] for k in TEXT_HEADS]
+def among(world: ModuleType, table: str, values: list[Any], unknown: Any) -> list[Any]:
+    """One world's truth among those of all worlds."""
+    return [x for w in WORLDS for x in (values if w is world else [unknown] * len(getattr(w, table)))]
 
 
 def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: examples.Prompts, pictures: int) -> None:
@@ -82,7 +64,8 @@ def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: 
             strange, dark = rng.random() < 0.09, rng.random() < 0.12
             step = rng.choices([1, 2, 3, 5], [62, 18, 6, 14])[0]
             lo = step * (n - 1)
-            film = rng.randrange(max(1, loaded.value))
+            ready = max(2, loaded.value)
+            film = rng.randrange(0, ready, 2) if rng.random() < 0.58 else rng.randrange(1, ready, 2)  # match and yard take turns
             i = films[film].pick(rng, lo)
             if strange:
                 frames[b] = -2 if dark else -1
@@ -90,7 +73,8 @@ def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: 
                 frames[b] = [film * long + i - step * (n - 1 - j) for j in range(n)]
             for _ in range(texts):
                 t = examples.stranger(rng, dark) if strange else examples.make(rng, films[film], i, n, step)
-                truth = [-1] * len(TEXT_HEADS) if strange else text_truth(films[film].window(i, n, step))
+                world = films[film].world
+                truth = [-1] * len(TEXT_HEADS) if strange else among(world, "TEXT_HEADS", world.text_truth(films[film].window(i, n, step)), -1)
                 rows.append((prompts.ids(t, n, rng.random() < 0.5), [*prompts.cached(t.answer), prompts.end], truth))
         longest = max(len(p) + len(a) for p, a, _ in rows) - 1
         length = (longest + 31) // 32 * 32
@@ -116,7 +100,7 @@ def warps(first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Zoom and shift of each picture, the same for a window: a third a little, one in eight as a letterbox or a crop would."""
     r = torch.rand(len(first), 5, device=first.device)[first]
     little, much = (r[:, 0] < 0.35).float(), (r[:, 4] < 0.12).float()
-    zoom = 1 + little * (r[:, 1] - 0.5) * 0.06 + much * (r[:, 1] - 0.35) * 0.3
+    zoom = 1 + little * (r[:, 1] - 0.5) * 0.06 + much * (r[:, 1] - 0.3) * 0.38
     return zoom, (little + much) * (r[:, 2] - 0.5) * 0.05, (little + much) * (r[:, 3] - 0.5) * 0.05
 
 
@@ -153,7 +137,7 @@ class Heads(nn.Module):
         self.norm = nn.LayerNorm(c.hidden)
         self.picture = nn.Linear(c.queries * c.hidden, sum(PICTURE_HEADS.values()) + len(PLACES) + 2)
         self.text = nn.Linear(c.hidden, sum(TEXT_HEADS.values()))
-        self.patch = nn.Linear(c.vision, 2 * SHIRTS + 3)  # shirts in the patch; the shirt on the ball there; ball: here, and where in the patch
+        self.patch = nn.Linear(c.vision, len(POINTS) + SHIRTS + 3)  # points in the patch; the shirt on the ball there; ball: here, and where in the patch
 
 
 def classes_loss(out: Tensor, truth: Tensor, heads: dict[str, int], right: dict[str, float] | None = None) -> Tensor:
@@ -170,41 +154,40 @@ def classes_loss(out: Tensor, truth: Tensor, heads: dict[str, int], right: dict[
 
 
 class Truth:
-    """Rendered pictures on the GPU, with what they show."""
+    """Rendered pictures of all worlds on the GPU, in turn, with what they show."""
 
     def __init__(self, folder: Path, pixels: Path | None = None) -> None:
-        paths = sorted(folder.glob("*.jsonl"), key=lambda p: int(p.stem))
-        self.seeds, self.films, torsos, classes, places, kits = [], [], [], [], [], []
-        for p in paths:
-            lines = [match.fact(line) for line in p.read_text().splitlines()]
-            self.seeds.append(p.stem)
-            self.films.append(examples.Film([f for f, _ in lines]))
-            torsos.append(np.array([t if t else [[-9, -9]] * 22 for _, t in lines], np.float16))
-            truth = [picture_truth(f) for f, _ in lines]
-            classes.append(np.array([c for c, _ in truth], np.int8))
-            places.append(np.array([v for _, v in truth], np.float32))
-            a, b = (match.TEAMS.index(t) for t in lines[0][0].teams)
-            kits.append([7] + [a] * 10 + [7] + [b] * 10)
+        by_world = [sorted((folder / w.NAME).glob("*.jsonl"), key=lambda p: int(p.stem)) for w in WORLDS]
+        self.paths, self.films = [p for pair in zip(*by_world, strict=True) for p in pair], []
+        points, classes, places = [], [], []
+        for p in self.paths:
+            world = examples.WORLDS[p.parent.name]
+            facts, there = world.facts(p.read_text().splitlines())
+            self.films.append(examples.Film(world, facts))
+            shift = 0 if world is match else SHIRTS
+            points.append(np.array([[(x, y, k + shift) for x, y, k in at] + [(-9, -9, 0)] * (MOST - len(at)) for at in there], np.float32))
+            truth = [world.picture_truth(f) for f in facts]
+            classes.append(np.array([among(world, "PICTURE_HEADS", c, -1) for c, _ in truth], np.int8))
+            places.append(np.array([among(world, "PLACES", v, -9) for _, v in truth], np.float32))
         self.folder, self.long = pixels or folder, len(self.films[0].facts)
-        self.torsos, self.kits = torch.from_numpy(np.concatenate(torsos)).to(DEVICE), torch.tensor(kits, device=DEVICE)
-        self.classes, self.places = torch.from_numpy(np.concatenate(classes)).to(DEVICE), torch.from_numpy(np.concatenate(places)).to(DEVICE)
-        self.covered = torch.tensor([f.covered for film in self.films for f in film.facts], device=DEVICE)
+        self.points, self.classes, self.places = (torch.from_numpy(np.concatenate(x)).to(DEVICE) for x in (points, classes, places))
+        self.covered = torch.tensor([getattr(f, "covered", False) for film in self.films for f in film.facts], device=DEVICE)
         self.pixels = torch.empty(len(self.covered), BYTES, dtype=torch.uint8, device=DEVICE)
 
     def load(self, loaded: Any = None) -> None:
         """Reads the pictures as they are rendered."""
-        for k, seed in enumerate(self.seeds):
-            path = self.folder / f"{seed}.i420"
+        for k, truth in enumerate(self.paths):
+            path = self.folder / truth.parent.name / f"{truth.stem}.i420"
             while not (path.exists() and path.stat().st_size == self.long * BYTES):
                 time.sleep(0.05)
             self.pixels[k * self.long : (k + 1) * self.long] = torch.from_numpy(np.fromfile(path, np.uint8).reshape(self.long, BYTES)).to(DEVICE)
             if loaded is not None:
                 loaded.value = k + 1
-        log(len(self.seeds), "films on the GPU")
+        log(len(self.paths), "films on the GPU")
 
 
 def patch_loss(out: Tensor, t: Truth, frames: Tensor, warp: tuple[Tensor, Tensor, Tensor], c: Config, right: dict[str, float] | None) -> tuple[Tensor, Tensor]:
-    """Losses of what each patch shows, and the ball's and the pitch's place after the warp. out is [N, patches, 2 * SHIRTS + 3]."""
+    """Losses of what each patch shows, and the ball's and the pitch's place after the warp. out is the head's [N, patches, ...]."""
     (gw, gh), n = (s // c.patch for s in c.size(W, H)), len(frames)
     zoom, tx, ty = warp
     at = frames.clamp(min=0)
@@ -212,16 +195,15 @@ def patch_loss(out: Tensor, t: Truth, frames: Tensor, warp: tuple[Tensor, Tensor
     def move(p: Tensor, z: Tensor, shift: Tensor) -> Tensor:
         return ((2 * p - 1 - shift) / z + 1) / 2
 
-    torsos = t.torsos[at].float()
-    x, y = move(torsos[..., 0], zoom[:, None], tx[:, None]), move(torsos[..., 1], zoom[:, None], ty[:, None])
+    x, y = move(t.points[at][..., 0], zoom[:, None], tx[:, None]), move(t.points[at][..., 1], zoom[:, None], ty[:, None])
     inside = (x > 0) & (x < 1) & (y > 0) & (y < 1)
     cell = torch.where(inside, (y * gh).long().clamp(0, gh - 1) * gw + (x * gw).long().clamp(0, gw - 1), gh * gw)
-    shirts = torch.zeros(n, (gh * gw + 1) * SHIRTS, device=DEVICE)
-    shirts.scatter_(1, cell * SHIRTS + t.kits[at // t.long], 1.0)
-    shirts = shirts.view(n, -1, SHIRTS)[:, :-1]
+    points = torch.zeros(n, (gh * gw + 1) * len(POINTS), device=DEVICE)
+    points.scatter_(1, cell * len(POINTS) + t.points[at][..., 2].long(), 1.0)
+    points = points.view(n, -1, len(POINTS))[:, :-1]
     shown = (frames >= 0) & ~t.covered[at]
-    weight = 1 + 11 * shirts
-    loss = 0.3 * F.binary_cross_entropy_with_logits(out[shown][..., :SHIRTS], shirts[shown], weight=weight[shown])
+    split = len(POINTS)
+    loss = F.binary_cross_entropy_with_logits(out[shown][..., :split], points[shown], weight=(1 + 11 * points)[shown])
     places = t.places[at].clone()
     ball = places[:, 0] > -5
     places[:, 0] = torch.where(ball, move(places[:, 0], zoom, tx), places[:, 0])
@@ -229,15 +211,17 @@ def patch_loss(out: Tensor, t: Truth, frames: Tensor, warp: tuple[Tensor, Tensor
     ball &= shown & (places[:, :2] > 0).all(1) & (places[:, :2] < 1).all(1)
     px, py = places[:, 0] * gw, places[:, 1] * gh
     where = py.long().clamp(0, gh - 1) * gw + px.long().clamp(0, gw - 1)
-    loss = loss + 0.2 * F.cross_entropy(out[ball][..., 2 * SHIRTS], where[ball])
+    loss = loss + 0.2 * F.cross_entropy(out[ball][..., -3], where[ball])
     there = out[ball, where[ball]]
-    loss = loss + F.mse_loss(there[:, 2 * SHIRTS + 1 :], torch.stack([px % 1, py % 1], 1)[ball])
-    team = t.classes[at][:, 2].long()
-    kit = torch.where(team > 0, t.kits[at // t.long][torch.arange(n, device=DEVICE), torch.where(team == 2, 12, 1)], -1)
-    loss = loss + 0.1 * F.cross_entropy(there[:, SHIRTS : 2 * SHIRTS], kit[ball], ignore_index=-1)
+    loss = loss + F.mse_loss(there[:, -2:], torch.stack([px % 1, py % 1], 1)[ball])
+    team, kit0, kit1 = (t.classes[at][:, list(match.PICTURE_HEADS).index(k)].long() for k in ("team", "kit0", "kit1"))
+    kit = torch.where(team > 0, torch.where(team == 2, kit1, kit0), -1)
+    loss = loss + 0.1 * F.cross_entropy(there[:, split:-3], kit[ball], ignore_index=-1)
     if right is not None:
-        right["ball patch"] = float((out[ball][..., 2 * SHIRTS].argmax(-1) == where[ball]).float().mean())
-        right["shirt on the ball"] = float((there[:, SHIRTS : 2 * SHIRTS].argmax(-1) == kit[ball])[kit[ball] >= 0].float().mean())
+        seen = out[shown][..., :split].sigmoid() > 0.5
+        right["points"] = float((seen & (points[shown] > 0)).sum() / (seen | (points[shown] > 0)).sum().clamp(min=1))
+        right["ball patch"] = float((out[ball][..., -3].argmax(-1) == where[ball]).float().mean())
+        right["shirt on the ball"] = float((there[:, split:-3].argmax(-1) == kit[ball])[kit[ball] >= 0].float().mean())
     return loss, places
 
 
@@ -246,7 +230,6 @@ def main() -> None:
     ap = argparse.ArgumentParser()
     ap.add_argument("--data", type=Path, required=True)
     ap.add_argument("--pixels", type=Path, help="where the pictures appear while they are rendered, if not beside the truth")
-    ap.add_argument("--held-out", type=Path)
     ap.add_argument("--out", type=Path, required=True)
     ap.add_argument("--tokenizer", type=Path, required=True)
     ap.add_argument("--seconds", type=float, default=600)
@@ -256,7 +239,8 @@ def main() -> None:
     ap.add_argument("--rate", type=float, default=1.5e-3)
     ap.add_argument("--workers", type=int, default=8)
     ap.add_argument("--no-compile", action="store_true")
-    ap.add_argument("--init", type=Path, help="weights to go on from")
+    ap.add_argument("--state", type=Path, help="file to keep an unfinished training in, and to go on from")
+    ap.add_argument("--stop", type=float, default=math.inf, help="seconds from the start after which to keep it there")
     a = ap.parse_args()
     torch.manual_seed(1)
     random.seed(1)
@@ -272,10 +256,6 @@ def main() -> None:
     threading.Thread(target=t.load, args=(loaded,), daemon=True).start()
     bank = negatives.bank(1500 if DEVICE == "cuda" else 30, 1, DEVICE)
     model, heads = Nano(c).to(DEVICE), Heads(c).to(DEVICE)
-    if a.init:
-        saved = torch.load(a.init, map_location=DEVICE)
-        model.load_state_dict({k: v.float() for k, v in saved["model"].items()})
-        heads.load_state_dict({k: v.float() for k, v in saved["heads"].items()})
     log(c, "tower", c.size(W, H), {n: sum(p.numel() for p in m.parameters()) for n, m in {"all": model, **dict(model.named_children())}.items()})
     groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
     for name, p in [*model.named_parameters(), *heads.named_parameters()]:
@@ -291,12 +271,22 @@ def main() -> None:
         look, pixels, decode = torch.compile(look, dynamic=False), torch.compile(pixels, dynamic=False), torch.compile(decode, dynamic=True)
     while loaded.value < min(8, len(t.films)):
         time.sleep(0.1)
-    began, step, texts_from, waited = time.time(), 0, 0, 0.0
-    log("training")
-    while (done := (time.time() - began) / a.seconds) < 1:
+    spent, step, texts_from, waited, last = 0.0, 0, 0, 0.0, time.time()
+    if a.state and a.state.exists():
+        saved = torch.load(a.state, map_location=DEVICE)
+        spent, step, texts_from = saved["at"]
+        for part, name in ((model, "model"), (heads, "heads"), (opt, "opt")):
+            part.load_state_dict(saved[name])
+    log("training from step", step)
+    while (done := spent / a.seconds) < 1:
+        if time.time() - T0 > a.stop:
+            torch.save({"at": (spent, step, texts_from), "model": model.state_dict(), "heads": heads.state_dict(), "opt": opt.state_dict()}, a.state)
+            log("kept at step", step, "after", round(spent), "s")
+            return
         w0 = time.time()
         n, texts, *arrays = batches.get()
         waited += time.time() - w0
+        spent, last = spent + min(1, w0 - last), w0  # compiling is not training
         frames, ids, labels, ends, truths = (torch.from_numpy(x).to(DEVICE).long() for x in arrays)
         reading = done >= a.first_stage
         texts_from = texts_from or (step if reading else 0)
@@ -345,9 +335,6 @@ def main() -> None:
         step += 1
     log("trained", step, "steps; waited for data", round(waited, 1), "s")
     export(model, a.out, a.tokenizer)
-    torch.save({n: {k: v.half() for k, v in m.state_dict().items()} for n, m in (("model", model), ("heads", heads))}, a.out / "init.pt")
-    if a.held_out:
-        judge.run(model, c, prompts, Truth(a.held_out), log)
 
 
 if __name__ == "__main__":

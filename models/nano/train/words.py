@@ -1,39 +1,85 @@
-"""Wordings: text files of patterns, filled with names, numbers and scores."""
+"""Wordings: text files of patterns in two languages, filled with names, numbers and scores."""
 
 import itertools
 import random
 import re
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent / "words"
+LANGUAGES = ("en", "es")
 REGISTERS = ("calm", "lively", "boil")
-_ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
-)
-_TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
+SILENCE = "..."
+# Last words of the hint, as agent/prompt.go writes it, and the words that it allows.
+HINTS = {"Say it in six words or fewer.": 6, "One short sentence.": 10, "One or two short sentences.": 18, "": 18}
+SHARED = ("cannot", "unknown", "dark")  # wordings of all worlds, in the match's file
+STYLES = ("all", "short", "boil", "calm")  # orders that change how it is said
+
+_ONES = {
+    "en": "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split(),
+    "es": "cero uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince dieciséis diecisiete dieciocho diecinueve "
+          "veinte veintiuno veintidós veintitrés veinticuatro veinticinco veintiséis veintisiete veintiocho veintinueve".split(),
+}  # fmt: skip
+_TENS = {"en": "_ _ twenty thirty forty fifty sixty seventy eighty ninety", "es": "_ _ _ treinta cuarenta cincuenta sesenta setenta ochenta noventa"}
+_JOIN = {"en": "-", "es": " y "}
+_NIL = {"en": "nil", "es": "cero"}
 
 
-def number(n: int) -> str:
+@dataclass(slots=True)
+class News:
+    """What is worth saying: a kind of wording, what fills it, and what makes it another piece of news than the last of its kind."""
+
+    kind: str
+    team: int | None = None
+    number: int | None = None
+    key: Any = None
+    zone: str = ""
+    at: float = 0.0  # when it happened
+    slots: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Order:
+    """What a person asked for: its kind and words, and who is named in it."""
+
+    kind: str
+    text: str
+    team: int | None = None
+    number: int | None = None
+    who: str = ""
+
+
+def number(n: int, lang: str = "en") -> str:
     """A number from 0 to 99 in words."""
-    if n < 20:
-        return _ONES[n]
-    return _TENS[n // 10] + ("" if n % 10 == 0 else "-" + _ONES[n % 10])
+    ones = _ONES[lang]
+    if n < len(ones):
+        return ones[n]
+    return _TENS[lang].split()[n // 10] + ("" if n % 10 == 0 else _JOIN[lang] + ones[n % 10])
 
 
-def goals(n: int) -> str:
+def before_noun(n: int, lang: str) -> str:
+    """A number from 0 to 99 in words, before a masculine noun."""
+    text = number(n, lang)
+    return text if lang == "en" else re.sub(r"veintiuno$", "veintiún", text).removesuffix("o") if n % 10 == 1 and n != 11 else text
+
+
+def counted(n: int, lang: str, one: str, many: str, none: str) -> str:
+    """ "three goals", "one goal", "no goals"."""
+    return none if n == 0 else f"{before_noun(n, lang)} {one if n == 1 else many}"
+
+
+def goals(n: int, lang: str = "en") -> str:
     """A number of goals in words."""
-    return "nil" if n == 0 else number(n)
+    return _NIL[lang] if n == 0 else number(n, lang)
 
 
-def counted(n: int, one: str) -> str:
-    """"three goals", "one goal", "no goals"."""
-    return f"{'no' if n == 0 else number(n)} {one}{'' if n == 1 else 's'}"
-
-
-def result(score: tuple[int, int]) -> str:
-    """A score as it is spoken: the larger number first, "two-one", "one-all", "nil-nil"."""
+def result(score: tuple[int, int], lang: str = "en") -> str:
+    """A score as it is spoken: the larger number first, "two-one", "one-all", "nil-nil"; "dos a uno"."""
     a, b = max(score), min(score)
+    if lang == "es":
+        return f"{goals(a, lang)} a {goals(b, lang)}"
     return f"{goals(a)}-all" if a == b and a > 0 else f"{goals(a)}-{goals(b)}"
 
 
@@ -45,15 +91,19 @@ def expand(pattern: str) -> list[str]:
     return [t for t in ("".join(c).strip() for c in itertools.product(*parts)) if t]
 
 
+def _lines(name: str) -> list[str]:
+    return [line for line in (HERE / f"{name}.txt").read_text().splitlines() if line and not line.startswith("#")]
+
+
 @lru_cache
 def sayings(name: str) -> dict[str, dict[str, list[str]]]:
-    """Kind -> register -> templates of a file of wordings; a register without templates of its own has those of "any" or a calmer one."""
+    """Kind -> register -> templates of a file; a register without templates of its own has those of "any" or a calmer one."""
     out: dict[str, dict[str, list[str]]] = {}
     pool: list[str] = []
-    for line in (HERE / name).read_text().splitlines():
+    for line in _lines(name):
         if head := re.fullmatch(r"\[(\w+) (\w+)\]", line):
             pool = out.setdefault(head[1], {}).setdefault(head[2], [])
-        elif line and not line.startswith("#"):
+        else:
             pool.extend(expand(line))
     for by in out.values():
         calm = by.get("any") or by["calm"]
@@ -68,17 +118,15 @@ def orders(name: str) -> dict[str, tuple[list[list[str]], list[str]]]:
     """Kind -> (texts of each pattern for training, texts held out of it) of a file of orders."""
     out: dict[str, tuple[list[list[str]], list[str]]] = {}
     held = False
-    for line in (HERE / name).read_text().splitlines():
+    for line in _lines(f"orders.{name}"):
         if head := re.fullmatch(r"\[(\w+)\]", line):
             out[head[1]], held = ([], []), False
         elif line == "= held out":
             held = True
-        elif line and not line.startswith("#"):
-            kind = list(out)[-1]
-            if held:
-                out[kind][1].extend(expand(line))
-            else:
-                out[kind][0].append(expand(line))
+        elif held:
+            list(out.values())[-1][1].extend(expand(line))
+        else:
+            list(out.values())[-1][0].append(expand(line))
     return out
 
 
@@ -87,54 +135,72 @@ def topics(name: str) -> dict[str, tuple[dict[str, list[str]], dict[str, list[st
     """Kind -> nouns and clauses ("X", "W") for the frames, for training and held out of it."""
     out: dict[str, tuple[dict[str, list[str]], dict[str, list[str]]]] = {}
     held, slot = 0, "X"
-    for line in (HERE / name).read_text().splitlines():
+    for line in _lines(f"topics.{name}"):
         if head := re.fullmatch(r"\[(\w+)\]", line):
             out[head[1]], held, slot = ({"X": [], "W": []}, {"X": [], "W": []}), 0, "X"
         elif line == "= held out":
             held, slot = 1, "X"
         elif line == "when":
             slot = "W"
-        elif line and not line.startswith("#"):
-            out[list(out)[-1]][held][slot].append(line)
+        else:
+            list(out.values())[-1][held][slot].append(line)
     return out
 
 
 @lru_cache
-def frames(name: str) -> tuple[list[str], list[str]]:
+def frames(lang: str) -> tuple[list[str], list[str]]:
     """Frames for training and held out of it."""
-    lines = [x for x in (HERE / name).read_text().splitlines() if x and not x.startswith("#")]
+    lines = _lines(f"frames.{lang}")
     at = lines.index("= held out")
     return lines[:at], lines[at + 1 :]
 
 
-def order(rng: random.Random, name: str, kind: str, held_out: bool = False) -> str:
+@lru_cache
+def _barred(name: str, kind: str) -> frozenset[str]:
+    return frozenset(bare(t) for t in orders(name).get(kind, ([], []))[1])
+
+
+@lru_cache
+def kinds(name: str) -> list[str]:
+    """The kinds of orders."""
+    return list(dict.fromkeys([*orders(name), *topics(name)]))
+
+
+def order(rng: random.Random, world: str, lang: str, kind: str, held_out: bool = False) -> str:
     """One wording of an order: a pattern of its own, or a frame around its topic. Each pattern is as likely as another, however many
     texts it has. Held out of training is a pattern, a frame, or a topic's name."""
+    text = ""
     for _ in range(20):
-        text = _order(rng, name, kind, held_out)
-        if held_out or bare(text) not in {bare(t) for t in orders(f"orders.{name}")[kind][1]}:
+        text = _order(rng, f"{world}.{lang}", kind, held_out)
+        if held_out or bare(text) not in _barred(f"{world}.{lang}", kind):
             break
     if not held_out and rng.random() < 0.15:  # as people type
-        text = text.rstrip(".!?")
+        text = text.rstrip(".!?").lstrip("¿¡")
         text = text[:1].lower() + text[1:] if rng.random() < 0.5 and not text.startswith(("I ", "I'", "{T}")) else text
     return text
 
 
 def bare(text: str) -> str:
-    """A text without capitals and marks at its end."""
-    return text.rstrip(".!? ").lower().removesuffix(", please")
+    """A text without capitals and marks at its ends."""
+    return text.rstrip(".!? ").lstrip("¿¡").lower().removesuffix(", please").removesuffix(", por favor")
 
 
 def _order(rng: random.Random, name: str, kind: str, held_out: bool) -> str:
-    trained, held = orders(f"orders.{name}")[kind]
-    topic = topics(f"topics.{name}").get(kind)
-    if not topic or rng.random() > (0.6 if held_out else 0.8):
+    trained, held = orders(name).get(kind, ([], []))
+    topic = topics(name).get(kind)
+    if not topic or rng.random() > (0.6 if held_out else 0.8) and (held if held_out else trained):
         return rng.choice(held) if held_out else rng.choice(rng.choice(trained))
-    new_frame = held_out and rng.random() < 0.5
-    frame = rng.choice(frames("frames." + name.split(".", 1)[1])[new_frame])
+    usable = [[f for f in fs if topic[0]["X"] or "{X}" not in f] for fs in frames(name.split(".")[1])]
+    new_frame = held_out and bool(usable[1]) and rng.random() < 0.5
+    frame = rng.choice(usable[new_frame])
     names = topic[held_out and not new_frame]["X" if "{X}" in frame else "W"]
     text = re.sub(r"\{[XW]\}", lambda _: rng.choice(expand(rng.choice(names))), rng.choice(expand(frame)))
-    return text[:1].upper() + text[1:]
+    return re.sub(r"^([¿¡]*)(\w)", lambda m: m[1] + m[2].upper(), text)
+
+
+def rule(rng: random.Random, world: str, lang: str, kind: str, held_out: bool = False) -> str:
+    """An alert rule in free words: a clause about a topic."""
+    return rng.choice(expand(rng.choice(topics(f"{world}.{lang}")[kind][held_out]["W"])))
 
 
 def fill(template: str, slots: dict[str, str]) -> str | None:
@@ -150,19 +216,16 @@ def fill(template: str, slots: dict[str, str]) -> str | None:
     text = re.sub(r"\{(\w+)\}", value, template)
     if missing:
         return None
-    if slots.get("m") == "one":
-        text = text.replace("minutes", "minute")
-    return re.sub(r"(^|[.!?:] )([a-z])", lambda m: m[1] + (m[2].upper() if m[1] != ": " else m[2]), text)
+    if slots.get("m") in ("one", "un"):
+        text = text.replace("minutes", "minute").replace("minutos", "minuto")
+    return re.sub(r"(^[¿¡]?|[.!?] [¿¡]?)([a-zñáéíóú])", lambda m: m[1] + m[2].upper(), text)
 
 
-def say(
-    rng: random.Random, file: str, kind: str, register: str, slots: dict[str, str], limit: int = 0, avoid: str = ""
-) -> str:
-    """A wording of a kind, of at most limit words where there is one (0 means no limit), and not the one to avoid."""
-    pool = sayings(file)[kind][register][:]
-    rng.shuffle(pool)
+def say(rng: random.Random, name: str, kind: str, register: str, slots: dict[str, str], limit: int = 0, avoid: str = "") -> str:
+    """A wording of a kind in a file, of at most limit words where there is one (0 means no limit), and not the one to avoid."""
+    pool = sayings("match." + name.split(".")[1] if kind in SHARED else name)[kind][register]
     best = ""
-    for template in pool:
+    for template in rng.sample(pool, len(pool)):
         text = fill(template, slots)
         if text is None or text == avoid:
             continue
