@@ -108,6 +108,20 @@ type World struct {
 	Name string `json:"name"`
 	// Teams of the match are called by the colours of their shirts.
 	Teams []string `json:"teams,omitempty"`
+	// Grade judges the comments of the last minute by the world's truth; nil before the first.
+	Grade *Grade `json:"grade,omitempty"`
+}
+
+// Grade counts comments by a world's truth.
+type Grade struct {
+	Right int `json:"right"`
+	// Wrong comments have anything wrong in them.
+	Wrong int `json:"wrong"`
+	// Unjudged comments say nothing that can be judged.
+	Unjudged int `json:"unjudged"`
+	// Missed are goals of the match, or comings and goings in the yard, that no comment told; nil while an instruction may
+	// leave them out.
+	Missed *int `json:"missed,omitempty"`
 }
 
 // SourceInfo describes the watched track.

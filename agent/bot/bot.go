@@ -98,6 +98,7 @@ type Bot struct {
 	player   *sound.Player
 	players  *whep.Feed
 	sources  *Sources // nil without NewSources
+	grader   *grader  // nil without Worlds
 	log      zerolog.Logger
 }
 
@@ -141,12 +142,17 @@ func New(opts Options) (_ *Bot, err error) {
 	b.delayed = &fanout{
 		out: b.Room.Relay(), sound: b.camera.line, players: b.players, askKeyFrame: b.Room.Watcher().RequestKeyFrame,
 	}
+	texts := []agent.TextOutput{b.captions, b.Hub, b.players}
+	if opts.Worlds != nil {
+		b.grader = newGrader(opts.Worlds, cfg.Engine.Voice.Language)
+		texts = append(texts, b.grader)
+	}
 	b.Session, err = agent.New(agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine, Profiles: cfg.Profiles,
 		Model: b.engine.Model, EngineNote: b.engine.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
-		Texts: slices.Concat([]agent.TextOutput{b.captions, b.Hub, b.players}, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
+		Texts: slices.Concat(texts, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
 		Log:   opts.Log,
 	})
 	if err != nil {

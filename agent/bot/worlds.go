@@ -3,6 +3,7 @@ package bot
 import (
 	"cmp"
 	"strings"
+	"time"
 
 	"touchline/agent"
 	"touchline/media"
@@ -31,6 +32,7 @@ func (b *Bot) world() *agent.World {
 	if match := w.Truth(0).Match; match != nil {
 		out.Teams = match.Teams[:]
 	}
+	out.Grade = b.grader.grade(time.Now())
 	return out
 }
 
@@ -42,6 +44,9 @@ func (b *Bot) watch(source string, tracks media.WatchConfig) {
 		}
 	}
 	b.Room.Watcher().Select(tracks)
+	if b.grader != nil {
+		b.grader.restart(time.Now())
+	}
 }
 
 // suggestWorld shows the natural scene of a profile, if it has one and nobody has chosen another.

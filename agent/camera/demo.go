@@ -56,6 +56,7 @@ type Demo struct {
 	pub   *room.CameraPublisher
 	out   chan media.EncodedFrame
 	key   atomic.Bool // the next picture must be a key frame
+	start atomic.Pointer[time.Time]
 }
 
 // bitRate of the built-in camera at 1280x720, in bit/s.
@@ -82,6 +83,7 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 		Codec: o.Codec, Width: o.Width, Height: o.Height, FPS: o.FPS,
 		BitRate: bitRate * o.Width * o.Height / (1280 * 720),
 		OnFrame: func(f media.EncodedFrame) {
+			c.note(f.PTS, time.Now())
 			select {
 			case c.out <- f:
 				if o.OnSent != nil {
@@ -103,6 +105,24 @@ func NewDemo(o DemoOptions) (*Demo, error) {
 		return nil, fmt.Errorf("make the camera: %w", err)
 	}
 	return c, nil
+}
+
+// note keeps the time at which the world's first picture would have been sent without any delay.
+func (c *Demo) note(pts time.Duration, now time.Time) {
+	if start, was := now.Add(-pts), c.start.Load(); was == nil || start.Before(*was) {
+		c.start.Store(&start)
+	}
+}
+
+// Time returns the world's time in the picture that arrived at a moment on this machine, to the nearest picture; ok is
+// false before the first one.
+func (c *Demo) Time(arrived time.Time) (at time.Duration, ok bool) {
+	start := c.start.Load()
+	if start == nil || arrived.Before(start.Add(-time.Millisecond)) {
+		return 0, false
+	}
+	step := c.World.PTS(1)
+	return arrived.Sub(*start).Round(step), true
 }
 
 // Run publishes until ctx ends.

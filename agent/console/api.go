@@ -37,7 +37,7 @@ type (
 	}
 	// sourceBody starts commenting or chooses the watched source.
 	sourceBody struct {
-		Source string `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\", \"scene\" (built in) or \"world:NAME\" (a generated world)."`
+		Source string `json:"source,omitempty" doc:"\"\" (the first camera), \"camera:IDENTITY\", \"scene\" (built in) or \"world:NAME\"."`
 	}
 	tokenBody struct {
 		Role string `json:"role" enum:"viewer,camera"`

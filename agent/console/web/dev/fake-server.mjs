@@ -44,7 +44,7 @@ const snapshot = {
   settings, delay: DELAY, target_delay: DELAY, alignment_last: -1, alignment_p95: -1,
   comments: 0, silent: 0, skipped: 0, late: 0, dropped: 0, failed: 0, long_side: 448, max_slices: 1, window_size: 48,
   source: { identity: 'scene', track: 'TR_1', codec: 'VP8', width: 1280, height: 720, fps: 30 },
-  scene: true, worlds: ['match', 'yard'], world: { name: 'match', teams: ['Red', 'Blue'] },
+  scene: true, worlds: ['match', 'yard'], world: { name: 'match', teams: ['Red', 'Blue'], grade: { right: 18, wrong: 1, unjudged: 0, missed: 1 } },
 };
 const past = [];
 const readers = new Set();

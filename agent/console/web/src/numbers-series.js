@@ -1,5 +1,6 @@
 /** The figures behind the graphs, without a DOM. */
 import { moment } from './clock.js';
+import { count } from './words.js';
 
 /**
  * Round steps for an axis from 0 to at least max.
@@ -106,4 +107,20 @@ export function gpuMemory(r) {
   if (!r || !Number.isFinite(r.total)) return '';
   const gib = (v) => (v / 2 ** 30).toFixed(1);
   return `${gib(r.used)} of ${gib(r.total)} GiB`;
+}
+
+/**
+ * How the comments of the last minute compare with the truth of a generated world; "" without one.
+ * @param {import('./types.js').World | undefined} world
+ */
+export function gradeWords(world) {
+  const g = world?.grade;
+  if (!g) return '';
+  const parts = [`${g.right} right`, `${g.wrong} wrong`];
+  if (g.unjudged) parts.push(`${g.unjudged} not judged`);
+  if (g.missed !== undefined) {
+    const what = world.name === 'match' ? 'goal' : 'event';
+    parts.push(g.missed ? `${count(g.missed, what)} missed` : `no ${what} missed`);
+  }
+  return `Last minute: ${parts.join(', ')}.`;
 }

@@ -1,6 +1,6 @@
 /** The numbers drawer: small graphs with units on every axis. */
 import { h } from './panel.js';
-import { frameAges, gpuMemory, load, reading, stages, steps, tokenRate } from './numbers-series.js';
+import { frameAges, gpuMemory, gradeWords, load, reading, stages, steps, tokenRate } from './numbers-series.js';
 import { isComment } from './score-layout.js';
 import { millis, seconds } from './words.js';
 
@@ -58,6 +58,7 @@ export class NumbersPanel {
   #tokens = h('div', { class: 'plot' });
   #load = h('div', { class: 'plot' });
   #tiles = h('dl', { class: 'tiles' });
+  #grade = h('p', { class: 'grade', title: 'The comments of the last minute, judged by the truth of the generated picture.', hidden: true });
   #timer = 0;
   /** @type {import('./numbers-series.js').Reading | null} */
   #last = null;
@@ -69,7 +70,7 @@ export class NumbersPanel {
     this.state = state;
     this.panel = panel;
     const graph = (title, what, plot, keys) => h('section', {}, h('h3', {}, title), h('p', { class: 'what' }, what), plot, ...(keys ? [keys] : []));
-    this.body = h('div', { class: 'numbers' }, this.#tiles,
+    this.body = h('div', { class: 'numbers' }, this.#tiles, this.#grade,
       graph('Frame to voice', 'Age of the newest frame at the first word, at the first sound, and when it was shown.', this.#age,
         legend(['k-word', 'first word'], ['k-audio', 'first sound'], ['k-shown', 'shown'])),
       graph('Delay', 'Time from live to the delayed picture, and its target.', this.#delay, legend(['k-shown', 'delay'], ['k-target', 'target'])),
@@ -132,6 +133,9 @@ export class NumbersPanel {
       ['thinking, last', last ? seconds(last.inference_sec) : '–'],
       ['late / dropped', `${n.late} / ${n.dropped}`],
     ];
+    const grade = gradeWords(n.world);
+    this.#grade.textContent = grade;
+    this.#grade.hidden = !grade;
     const memory = gpuMemory(this.#last);
     if (memory) rows.push(['GPU memory', memory]);
     this.#tiles.replaceChildren(...rows.map(([k, v]) => h('div', {}, h('dt', {}, k), h('dd', {}, v))));

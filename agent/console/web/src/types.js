@@ -59,6 +59,12 @@
  * @typedef {object} World
  * @property {string} name
  * @property {string[]} [teams] of the match, by the colours of their shirts
+ * @property {Grade} [grade] of the last minute's comments, by the truth
+ *
+ * @typedef {object} Grade
+ * @property {number} right @property {number} wrong
+ * @property {number} unjudged comments that say nothing that can be judged
+ * @property {number} [missed] goals of the match, or comings and goings in the yard; unknown while an instruction is active
  *
  * @typedef {object} Snapshot
  * @property {Source[]} [sources]

@@ -1,7 +1,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
-import { frameAges, gpuMemory, load, reading, stages, steps, tokenRate } from '../src/numbers-series.js';
+import { frameAges, gpuMemory, gradeWords, load, reading, stages, steps, tokenRate } from '../src/numbers-series.js';
 
 test('axis steps are round and reach the top', () => {
   assert.deepEqual(steps(3), [0, 1, 2, 3]);
@@ -52,4 +52,14 @@ test('an engine without a device has no line of its own', async () => {
   assert.equal(load(before, after, 'cpu'), 25);
   assert.ok(Number.isNaN(load(before, after, 'device')));
   assert.equal(gpuMemory(after), '');
+});
+
+test('a generated world grades the comments', () => {
+  const words = (name, grade) => gradeWords({ name, grade });
+  assert.equal(words('match', { right: 18, wrong: 1, unjudged: 0, missed: 1 }), 'Last minute: 18 right, 1 wrong, 1 goal missed.');
+  assert.equal(words('match', { right: 0, wrong: 0, unjudged: 2, missed: 0 }), 'Last minute: 0 right, 0 wrong, 2 not judged, no goal missed.');
+  assert.equal(words('yard', { right: 4, wrong: 0, unjudged: 0, missed: 2 }), 'Last minute: 4 right, 0 wrong, 2 events missed.');
+  assert.equal(words('yard', { right: 4, wrong: 0, unjudged: 0 }), 'Last minute: 4 right, 0 wrong.', 'an instruction may leave events out');
+  assert.equal(gradeWords({ name: 'match' }), '', 'nothing was said yet');
+  assert.equal(gradeWords(undefined), '', 'the truth of a camera is not known');
 });

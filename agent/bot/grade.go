@@ -1,0 +1,144 @@
+package bot
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"touchline/agent"
+	"touchline/agent/camera"
+	"touchline/media/toyworld"
+	"touchline/media/toyworld/claims"
+	"touchline/media/toyworld/match"
+	"touchline/media/toyworld/yard"
+)
+
+const (
+	// gradedFor is the time that a grade covers.
+	gradedFor = time.Minute
+	// toldFor is how long after an event a comment on it still counts as its telling.
+	toldFor = 20 * time.Second
+	// switching is the time in which pictures of the previous source may still come.
+	switching = 500 * time.Millisecond
+)
+
+// grader judges the comments on a generated world by the world's truth. It is an
+// agent.TextOutput.
+type grader struct {
+	// film returns the world that plays, and its time in the picture that arrived at a moment; ok is false for a picture
+	// before its first.
+	film func(arrived time.Time) (w *toyworld.World, at time.Duration, ok bool)
+
+	mu       sync.Mutex
+	language string
+	since    time.Time       // when the source was chosen; comments on earlier pictures do not count
+	world    *toyworld.World // of looks and tally
+	looks    []look          // not yet judged, which takes time and memory: grade does it
+	tally    *claims.Tally   // nil before the first
+	ordered  time.Duration   // of the last look that followed an instruction, in the world's time
+}
+
+// look is an answer; "" is silence.
+type look struct {
+	at   time.Duration
+	text string
+}
+
+func newGrader(worlds *camera.Worlds, language string) *grader {
+	return &grader{language: language, film: func(arrived time.Time) (*toyworld.World, time.Duration, bool) {
+		demo := worlds.Present()
+		at, ok := demo.Time(arrived)
+		return demo.World, at, ok
+	}}
+}
+
+// Caption implements agent.TextOutput.
+func (*grader) Caption(agent.Caption) {}
+
+// State implements agent.TextOutput.
+func (*grader) State(agent.Status) {}
+
+// Record implements agent.TextOutput.
+func (g *grader) Record(r agent.Record) {
+	comment := r.IsComment()
+	if !comment && r.Outcome != agent.OutcomeSilent {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, _, ok := g.film(r.OldestFrameAt); !ok || r.OldestFrameAt.Before(g.since) {
+		return
+	}
+	world, at, _ := g.film(r.NewestFrameAt)
+	if g.world != world {
+		g.forgetLocked()
+		g.world = world
+	}
+	if r.Instruction != "" {
+		g.ordered = at
+	}
+	if !comment {
+		r.Text = ""
+	}
+	g.looks = append(slices.DeleteFunc(g.looks, func(l look) bool { return l.at < at-gradedFor-toldFor }), look{at, r.Text})
+}
+
+func (g *grader) forgetLocked() { g.world, g.looks, g.tally, g.ordered = nil, nil, nil, -gradedFor }
+
+// restart begins with the pictures after a moment.
+func (g *grader) restart(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.since = now.Add(switching)
+	g.forgetLocked()
+}
+
+// speak sets the language of the comments.
+func (g *grader) speak(language string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.language != language {
+		g.language = language
+		g.forgetLocked()
+	}
+}
+
+// grade counts the comments of the last minute; nil before the first.
+func (g *grader) grade(now time.Time) *agent.Grade {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	world, to, ok := g.film(now)
+	if !ok || g.world != world {
+		return nil
+	}
+	if g.tally == nil {
+		g.tally = claims.NewTally(world, cmp.Or(g.language, "en"), world.Name())
+	}
+	for _, l := range g.looks {
+		g.tally.Add(l.at, l.text)
+	}
+	g.looks = nil
+	from := max(0, to-gradedFor)
+	g.tally.Forget(from - toldFor)
+	r := g.tally.Report(from, to)
+	out := &agent.Grade{Right: r.Comments - r.Wrong - r.Unjudged, Wrong: r.Wrong, Unjudged: r.Unjudged}
+	if g.ordered < from { // an instruction may leave events out
+		missed := 0
+		for _, kind := range expected(world) {
+			missed += r.Events[kind].Of - r.Events[kind].Right
+		}
+		out.Missed = &missed
+	}
+	return out
+}
+
+// expected lists the events that nobody may miss.
+func expected(w *toyworld.World) []string {
+	if w.Name() == toyworld.Match {
+		return []string{string(match.Goal)}
+	}
+	return []string{
+		string(yard.Arrive), string(yard.Leave), string(yard.ParcelLeft), string(yard.ParcelTaken), string(yard.CarArrive), string(yard.CarLeave),
+	}
+}
