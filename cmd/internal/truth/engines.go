@@ -2,10 +2,12 @@ package truth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/rs/zerolog"
 
@@ -15,6 +17,8 @@ import (
 	"touchline/inference/remote"
 	"touchline/inference/scene"
 	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/convert"
 	"touchline/models/nano"
 )
 
@@ -26,11 +30,25 @@ type engines struct {
 	shared bool
 	most   int
 	free   chan inference.Model // as many as there may be; nil for one not loaded yet
+	bundle func(ctx context.Context) (string, error)
+	work   string // folder of a bundle made for this run; "" for none
 }
 
 func newEngines(c *Command, cfg configs.Config, log zerolog.Logger) *engines {
 	e := &engines{cfg: cfg, log: log, most: c.Parallel}
-	e.shared = c.Engine == "remote" || c.Engine == "minicpmo" && cfg.Inference.MiniCPM.Device == "cuda"
+	m := &e.cfg.Inference.MiniCPM
+	local := c.Engine == "nano" || c.Engine == "minicpmo"
+	e.shared = c.Engine == "remote" || local && m.Device == string(models.DeviceCUDA)
+	if m.Weights == "auto" && m.Device == string(models.DeviceCPU) {
+		m.Weights = string(models.WeightsFloat32)
+	}
+	var once sync.Once
+	var dir string
+	var err error
+	e.bundle = func(ctx context.Context) (string, error) {
+		once.Do(func() { dir, err = e.findBundle(ctx, c.Engine == "nano") })
+		return dir, err
+	}
 	e.free = make(chan inference.Model, c.Parallel)
 	if e.shared {
 		e.free <- nil
@@ -75,6 +93,9 @@ func (e *engines) close(log zerolog.Logger) {
 			log.Warn().Err(err).Msg("model not released")
 		}
 	}
+	if e.work != "" {
+		_ = os.RemoveAll(e.work)
+	}
 }
 
 // open loads the model of the settings.
@@ -86,18 +107,16 @@ func (e *engines) open(ctx context.Context) (inference.Model, error) {
 	case "remote":
 		return remote.New(in.Remote, in.MaxTokens, e.log)
 	}
-	c := in.MiniCPM
-	if in.Engine == "nano" {
-		if err := nanoSettings(ctx, &c); err != nil {
-			return nil, err
-		}
-	}
-	bundle, err := models.OpenBundle(c.Path)
+	dir, err := e.bundle(ctx)
 	if err != nil {
 		return nil, err
 	}
-	o := minicpmo.Options{Config: minicpmo.Settings{Config: in.Config, MiniCPM: c}, Frames: e.cfg.Agent.Frames, Logger: e.log}
-	if c.Device == "cpu" {
+	bundle, err := models.OpenBundle(dir)
+	if err != nil {
+		return nil, err
+	}
+	o := minicpmo.Options{Config: minicpmo.Settings{Config: in.Config, MiniCPM: in.MiniCPM}, Frames: e.cfg.Agent.Frames, Logger: e.log}
+	if in.MiniCPM.Device == string(models.DeviceCPU) {
 		o.Workers, o.Threads = 1, max(1, runtime.GOMAXPROCS(0)/e.most)
 	}
 	m, err := minicpmo.Open(ctx, bundle, o)
@@ -107,20 +126,50 @@ func (e *engines) open(ctx context.Context) (inference.Model, error) {
 	return m, nil
 }
 
-// nanoSettings choose nano's own bundle, unless another one is given, and the CPU.
-func nanoSettings(ctx context.Context, c *minicpmo.Config) (err error) {
-	if c.Path == "" {
+// findBundle returns the folder of the model's bundle. A checkpoint is converted first: nano's own in another precision
+// than fp32, or one that --model names.
+func (e *engines) findBundle(ctx context.Context, isNano bool) (string, error) {
+	m := e.cfg.Inference.MiniCPM
+	source := m.Path
+	switch {
+	case source != "":
+		if _, err := models.OpenBundle(source); !errors.Is(err, models.ErrNoBundle) {
+			return source, err
+		}
+	case !isNano:
+		return "", errors.New("--model: the minicpmo engine needs a bundle or a checkpoint")
+	case m.Weights == string(models.WeightsFloat32):
 		cache, err := os.UserCacheDir()
 		if err != nil {
 			cache = os.TempDir()
 		}
-		if c.Path, err = nano.Bundle(ctx, filepath.Join(cache, "touchline")); err != nil {
-			return fmt.Errorf("prepare nano: %w", err)
+		return nano.Bundle(ctx, filepath.Join(cache, "touchline"))
+	}
+	var err error
+	if e.work, err = os.MkdirTemp("", "touchline-truth-"); err != nil {
+		return "", err
+	}
+	if source == "" {
+		source = filepath.Join(e.work, "checkpoint")
+		if err := nano.Write(source); err != nil {
+			return "", err
 		}
 	}
-	c.Device, c.Slots, c.VisionCache = "cpu", 1, 64
-	if c.Weights == "auto" {
-		c.Weights = "fp32"
+	return convertTo(ctx, source, filepath.Join(e.work, "bundle"), m)
+}
+
+// convertTo makes a bundle of a checkpoint for the device and the precision of the settings.
+func convertTo(ctx context.Context, source, bundle string, m minicpmo.Config) (string, error) {
+	c, err := checkpoint.Open(source)
+	if err != nil {
+		return "", fmt.Errorf("read the checkpoint: %w", err)
 	}
-	return nil
+	o := convert.Options{Devices: []models.Device{models.Device(m.Device)}, Creator: "touchline"}
+	if m.Weights != "auto" {
+		o.Weights = []models.Weights{models.Weights(m.Weights)}
+	}
+	if err := errors.Join(convert.Convert(ctx, c, bundle, o), c.Close()); err != nil {
+		return "", fmt.Errorf("convert the checkpoint: %w", err)
+	}
+	return bundle, nil
 }

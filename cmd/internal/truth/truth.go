@@ -39,7 +39,7 @@ type Command struct {
 	Language    string   `help:"Language of the comments, en or es; that of the settings if not given." placeholder:"TAG"`
 	Profile     string   `help:"Prompt profile; that of the settings if not given." placeholder:"NAME"`
 	Instruction string   `help:"Instruction of the viewer."`
-	Model       string   `help:"Bundle of the built-in model (minicpmo), or another one of nano." type:"existingdir" placeholder:"DIR"`
+	Model       string   `help:"Bundle or checkpoint of the built-in model (minicpmo), or of another nano." type:"existingdir" placeholder:"DIR"`
 	Device      string   `help:"Device of the built-in model, cpu or cuda; that of the settings if not given." placeholder:"DEVICE"`
 	Precision   string   `help:"Weights of the built-in model: int4, fp16 or fp32." placeholder:"WEIGHTS"`
 	Temperature *float64 `help:"Temperature of the built-in model."`
@@ -104,6 +104,9 @@ func (c *Command) settings() (configs.Config, error) {
 	set(&cfg.Inference.Voice.Language, c.Language)
 	set(&cfg.Agent.Profile, c.Profile)
 	set(&m.Path, c.Model)
+	if c.Engine == "nano" {
+		m.Device, m.Slots, m.VisionCache = "cpu", 1, nanoVisionCache
+	}
 	set(&m.Device, c.Device)
 	set(&m.Weights, c.Precision)
 	if c.Temperature != nil {
@@ -111,6 +114,9 @@ func (c *Command) settings() (configs.Config, error) {
 	}
 	return cfg, cfg.Validate()
 }
+
+// nanoVisionCache is the number of embedded pictures that a session of nano needs to keep.
+const nanoVisionCache = 64
 
 // Result is all that was measured.
 type Result struct {
