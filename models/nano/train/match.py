@@ -47,6 +47,7 @@ class Fact:
     ball: tuple[float, float] | None
     pitch: tuple[float, float]
     flow: int
+    still: bool
 
     @property
     def live(self) -> bool:
@@ -88,7 +89,7 @@ def _fact(d: dict[str, Any]) -> Fact:
         team=m.get("possession"), since=m["since"], way=m["direction"], plate=bool(m["plate"]),
         attempt=(a["team"], a["number"], a["outcome"], a["age"], a["contact"]) if a else None,
         goal=(g["team"], g["number"], g["age"]) if g else None, shots=tuple(m["shots"]), covered=m["banner"] or m["flash"] > 0.3,
-        light=d["light"], tint=TINTS.index(d["tint"]), ball=tuple(m["ball"]) if m.get("ball") else None, pitch=tuple(m["pitch"]), flow=m["flow"],
+        light=d["light"], tint=TINTS.index(d["tint"]), ball=tuple(m["ball"]) if m.get("ball") else None, pitch=tuple(m["pitch"]), flow=m["flow"], still=m["still"],
     )  # fmt: skip
 
 
@@ -371,7 +372,7 @@ def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
 
 # Truth per picture, read from the resampler's rows while training, and per text, read from the language model's last state before the answer: classes.
 PICTURE_HEADS = {"state": 10, "camera": 6, "team": 3, "s0": 10, "s1": 10, "m10": 10, "m1": 10, "kit0": 7, "kit1": 7, "dim": 2, "tint": 4, "zone": 4, "attempt": 6}
-TEXT_HEADS = {"state": 10, "team": 3, "kit": 8, "s0": 10, "s1": 10, "lead": 3, "m10": 10, "m1": 10, "light": 5, "attempt": 6, "turned": 2, "zone": 4}
+TEXT_HEADS = {"state": 10, "team": 3, "kit": 8, "s0": 10, "s1": 10, "lead": 3, "m10": 10, "m1": 10, "light": 5, "attempt": 6, "turned": 2, "zone": 4, "still": 2}
 PLACES = ("ball x", "ball y", "pitch x", "pitch y", "flow")
 
 
@@ -396,6 +397,6 @@ def text_truth(win: list[Fact]) -> list[int]:
     a, b = now.score
     turned = -1 if first.team is None or now.team is None or now.state != "play" else int(first.team != now.team)
     kit = -1 if c["team"] < 0 else 7 if c["team"] == 0 else TEAMS.index(now.teams[c["team"] - 1])
-    values = c | {"kit": kit, "lead": 0 if a == b else 1 if a > b else 2, "turned": turned,
+    values = c | {"kit": kit, "lead": 0 if a == b else 1 if a > b else 2, "turned": turned, "still": int(now.still),
                   "light": ["dim", "bright", "tint", "white"].index(light.kind) + 1 if light else 0}  # fmt: skip
     return [values[k] for k in TEXT_HEADS]
