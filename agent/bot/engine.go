@@ -133,7 +133,7 @@ func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare nano: %w", err)
 	}
-	local.can.Languages = []string{"en"}
+	local.can.Languages = []string{"en", "es"}
 	local.note = "Nano is a small model, trained on the generated worlds. It knows no other pictures."
 	return newLocalEngine(local, settings, log)
 }

@@ -23,6 +23,7 @@ func TestNanoEngine(t *testing.T) {
 	can := e.Capabilities()
 	require.True(t, can.Instructions)
 	require.True(t, can.Speaks("en-GB"))
+	require.True(t, can.Speaks("es-MX"))
 	require.False(t, can.Speaks("de"))
 	require.Contains(t, e.Note, "generated worlds")
 }
