@@ -371,8 +371,8 @@ def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
 
 
 # Truth per picture, read from the resampler's rows while training, and per text, read from the language model's last state before the answer: classes.
-PICTURE_HEADS = {"state": 10, "camera": 6, "team": 3, "s0": 10, "s1": 10, "m10": 10, "m1": 10, "kit0": 7, "kit1": 7, "dim": 2, "tint": 4, "zone": 4, "attempt": 6}
-TEXT_HEADS = {"state": 10, "team": 3, "kit": 8, "s0": 10, "s1": 10, "lead": 3, "m10": 10, "m1": 10, "light": 5, "attempt": 6, "turned": 2, "zone": 4, "still": 2}
+PICTURE_HEADS = {"state": 10, "camera": 6, "team": 3, "s0": 10, "s1": 10, "m10": 10, "m1": 10, "kit0": 7, "kit1": 7, "dim": 2, "tint": 4, "zone": 4, "attempt": 6, "number": 12}
+TEXT_HEADS = {"state": 10, "team": 3, "kit": 8, "s0": 10, "s1": 10, "lead": 3, "m10": 10, "m1": 10, "light": 5, "attempt": 6, "turned": 2, "zone": 4, "still": 2, "number": 12}
 PLACES = ("ball x", "ball y", "pitch x", "pitch y", "flow")
 
 
@@ -381,9 +381,10 @@ def picture_truth(f: Fact) -> tuple[list[int], list[float]]:
     played = f.live and f.team is not None and f.state in ("play", "free", "goal_kick", "save") or f.state == "replay" and f.team is not None
     flight = 0 if not f.attempt or not f.live else 1 if f.attempt[4] < 0 else 2 + OUTCOMES.index(f.attempt[2]) if f.attempt[4] < 2.6 else 0
     minute = f.clock // 60 % 100
+    number = f.goal[1] if f.state == "goal" and f.goal and f.goal[2] > 0.7 else f.attempt[1] if f.attempt and f.plate else 0  # in the graphics
     kits = [TEAMS.index(t) for t in f.teams]
     classes = [STATES.index(f.state), CAMERAS.index(f.camera), f.team + 1 if played and f.team is not None else 0 if f.state == "crowd" else -1,
-               *f.score, minute // 10, minute % 10, *kits, int(f.light < 0.9), f.tint, ZONES.index(f.zone) if played else -1, flight]  # fmt: skip
+               *f.score, minute // 10, minute % 10, *kits, int(f.light < 0.9), f.tint, ZONES.index(f.zone) if played else -1, flight, number]  # fmt: skip
     seen = f.ball is not None and not f.covered and 0 < f.ball[0] < 1 and 0 < f.ball[1] < 1
     places = [*(f.ball if seen and f.ball else (-9, -9)), *((f.pitch[0] / 105, f.pitch[1] / 68) if played else (-9, -9)), f.flow if f.state == "play" else -9]
     return classes, places
