@@ -211,3 +211,12 @@ func TestWhatCountsAsSpeech(t *testing.T) {
 		})
 	}
 }
+
+// A structured look lists its rules under their own numbers.
+func TestRulesText(t *testing.T) {
+	text := agent.RulesText([]agent.Rule{{Number: 3, When: "a goal is scored"}, {Number: 7, When: "somebody comes in"}})
+	require.Equal(t, `Rules:
+3. a goal is scored
+7. somebody comes in
+Which rules hold in these pictures? Answer only with JSON: {"fired":[{"rule":3,"reason":"..."}]}`, text)
+}

@@ -39,7 +39,7 @@ func (c *Command) schedule(v *viewing) {
 			v.orders = append(v.orders, c.order(v, dice, kind))
 		}
 	}
-	if c.Letterbox > 0 {
+	if c.Letterbox > 0 && v.world.Name() == toyworld.Match {
 		for _, kind := range []string{"q_score", "q_clock"} {
 			for range each(boxedOrders) {
 				o := c.order(v, dice, kind)

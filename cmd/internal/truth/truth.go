@@ -39,7 +39,7 @@ type Command struct {
 	Language    string   `help:"Language of the comments, en or es; that of the settings if not given." placeholder:"TAG"`
 	Profile     string   `help:"Prompt profile; that of the settings if not given." placeholder:"NAME"`
 	Instruction string   `help:"Instruction of the viewer."`
-	Model       string   `help:"Bundle or checkpoint of the built-in model (minicpmo), or of another nano." type:"existingdir" placeholder:"DIR"`
+	Model       string   `help:"Bundle or checkpoint of the built-in model, or of another nano." type:"existingdir" placeholder:"DIR"`
 	Device      string   `help:"Device of the built-in model, cpu or cuda; that of the settings if not given." placeholder:"DEVICE"`
 	Precision   string   `help:"Weights of the built-in model: int4, fp16 or fp32." placeholder:"WEIGHTS"`
 	Temperature *float64 `help:"Temperature of the built-in model."`
@@ -47,7 +47,7 @@ type Command struct {
 
 	Orders    int    `help:"Orders and questions of each kind, over all films."`
 	Trained   bool   `help:"Give orders in the wordings that nano was trained on, not in those held out."`
-	Letterbox int    `help:"Also ask for score and clock with black bars that take so many percent of the picture." placeholder:"PERCENT"`
+	Letterbox int    `help:"Also ask for score and clock of the match with black bars that take so many percent of the picture." placeholder:"PERCENT"`
 	Alerts    bool   `help:"Also ask which alert rules hold, every two seconds."`
 	Strangers int    `help:"Also show so many generated pictures that are of neither world."`
 	Pictures  string `help:"Also show the PNG and JPEG pictures of a folder, as strangers." type:"existingdir" placeholder:"DIR"`

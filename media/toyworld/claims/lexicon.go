@@ -9,7 +9,20 @@ import (
 	"sync"
 )
 
-// The word lists and patterns of each language: common.LL.txt and WORLD.LL.txt.
+// The word lists and patterns of each language: common.LL.txt, then WORLD.LL.txt. A text is cut into words without capitals and
+// accents, and marks; digits stand for numbers, "2 th" for "second", "not" for negations. The lines of a file are:
+//
+//	list NAME = a|b_c       alternatives, used as <NAME>; _ is a space, a * at the end any letters
+//	number 2 = two twice    words of a number; ordinal as well
+//	drop no doubt           words that mean nothing
+//	=> T-red  the? red      a phrase and the token that replaces it, in this order
+//	[KIND PLACE]            from here on, patterns of claims of a kind; of the kind "-", words that claim nothing
+//	{T} score|net ~ {s}     a pattern; words that it takes are gone for the patterns below it
+//
+// In a pattern, a|b is either word and a? may be missing; ~0, ~ and ~~ stand for up to 1, 3 and 7 other words; ^ and $ for the
+// begin of a sentence and the end of the text. Slots are teams {T} and, against it, {O}, a keeper {K}, a shirt {N}, a score {s}, a
+// clock {t}, counts {k} and {j}, a side {w}; a person {P}, a car {C}, a place {L}, a colour {c}. A "not" close before a pattern, or in
+// it, denies its claim, unless the pattern has one itself; words of the list "hedge" make events mere hopes.
 //
 //go:embed words
 var wordFiles embed.FS

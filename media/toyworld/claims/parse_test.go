@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,39 @@ func TestSentences(t *testing.T) {
 		require.NoError(t, f.Close())
 	}
 	require.GreaterOrEqual(t, count, 300)
+}
+
+// TestWordings reads what nano is trained to say: nearly all of it claims something.
+func TestWordings(t *testing.T) {
+	t.Parallel()
+	fill := map[string]*strings.Replacer{
+		"match.en": strings.NewReplacer("{T}", "Red", "{O}", "Blue", "{0}", "Red", "{1}", "Blue", "{n}", "nine", "{w}", "left", "{hl}", "two-one",
+			"{st}", "Red two, Blue one", "{m}", "twenty-three", "{k}", "three goals", "{j}", "two", "{c}", "blue"),
+		"match.es": strings.NewReplacer("{T}", "Rojo", "{O}", "Azul", "{0}", "Rojo", "{1}", "Azul", "{n}", "nueve", "{w}", "izquierda",
+			"{hl}", "dos a uno", "{st}", "Rojo dos, Azul uno", "{m}", "veintitrés", "{k}", "tres goles", "{j}", "dos", "{c}", "azul"),
+		"yard.en": strings.NewReplacer("{c}", "blue", "{k}", "red", "{a}", "a", "{A}", "a", "{n}", "two", "{p}", "two people", "{q}", "one car"),
+		"yard.es": strings.NewReplacer("{c}", "azul", "{k}", "rojo", "{n}", "dos", "{p}", "dos personas", "{q}", "un coche"),
+	}
+	either := regexp.MustCompile(`\(([^()|]*)\|[^()]*\)`)
+	for name, slots := range fill {
+		world, language, _ := strings.Cut(name, ".")
+		text, err := os.ReadFile("../../../models/nano/train/words/" + name + ".txt")
+		require.NoError(t, err)
+		var silent []string
+		all := 0
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			if line == "" || line[0] == '#' || line[0] == '[' || strings.HasSuffix(line, "?") {
+				continue
+			}
+			all++
+			said := slots.Replace(either.ReplaceAllString(line, "$1"))
+			if len(claims.Parse(said, language, world)) == 0 {
+				silent = append(silent, said)
+			}
+		}
+		require.Less(t, len(silent), all*6/100, "%s: %d of %d: %q", name, len(silent), all, silent)
+	}
 }
 
 // FuzzParse reads anything, and claims stay within the text.

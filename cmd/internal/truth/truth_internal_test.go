@@ -1,0 +1,188 @@
+package truth
+
+import (
+	"image"
+	"image/color"
+	"image/png"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/media"
+	"touchline/media/toyworld"
+	"touchline/media/toyworld/claims"
+	"touchline/media/window"
+	"touchline/models/nano/train/words"
+)
+
+func TestFiredRules(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		text string
+		want []int
+		ok   bool
+	}{
+		{`{"fired":[{"rule":3,"reason":"a goal"},{"rule":1}]}`, []int{3, 1}, true},
+		{"```json\n{\"fired\":[]}\n```", nil, true},
+		{"Nothing fired.", nil, false},
+		{`{"fired":[`, nil, false},
+	}
+	for _, tt := range tests {
+		got, ok := firedRules(tt.text)
+		require.Equal(t, tt.ok, ok, tt.text)
+		require.Equal(t, tt.want, got, tt.text)
+	}
+}
+
+// Raw pictures are scaled without a change of colour, also between bars.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	const w, h = 64, 36
+	grey := make([]byte, w*h*3/2)
+	for i := range grey {
+		grey[i] = 126 // of luma 16 to 235; of chroma almost none
+	}
+	pix := shrink(grey, w, h, 28, 16)
+	require.Len(t, pix, 28*16*3)
+	for _, v := range pix {
+		require.InDelta(t, 128, v, 5)
+	}
+	out := boxed([]window.Frame{{VideoFrame: media.VideoFrame{Width: 28, Height: 16, Pix: pix}}}, 50)[0]
+	require.Zero(t, out.Pix[0])
+	require.Equal(t, pix[0], out.Pix[(8*28+14)*3])
+	require.NotZero(t, out.Epoch, "another picture than the one without bars")
+}
+
+// Strange pictures differ, and files are scaled to fit.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	for n := range 10 {
+		f := stranger(n, 112, 62)
+		require.Len(t, f.Pix, 112*62*3)
+		require.NotEqual(t, f.Pix, stranger(n+1, 112, 62).Pix)
+		require.Equal(t, f.Pix, stranger(n, 112, 62).Pix)
+	}
+	img := image.NewRGBA(image.Rect(0, 0, 40, 30))
+	for i := range 40 * 30 {
+		img.Set(i%40, i/40, color.RGBA{R: 200, G: 100, B: 50, A: 255})
+	}
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "a.png"))
+	require.NoError(t, err)
+	require.NoError(t, png.Encode(file, img))
+	require.NoError(t, file.Close())
+	all, err := readPictures(dir, 16, 10)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, []byte{200, 100, 50}, all[0].Pix[:3])
+}
+
+// ask finds a moment in a film, and prepares the film for orders.
+func ask(t *testing.T, world string, fits func(toyworld.Truth) bool) (*viewing, time.Duration) {
+	t.Helper()
+	for seed := uint64(1); seed < 30; seed++ {
+		w, err := toyworld.New(toyworld.Options{World: world, Seed: seed})
+		require.NoError(t, err)
+		v := &viewing{world: w, language: "en", topics: topics(world), length: 10 * time.Minute, followed: map[string]claims.Share{}}
+		for at := 10 * time.Second; at < v.length; at += 200 * time.Millisecond {
+			if fits(w.Truth(at)) {
+				return v, at
+			}
+		}
+	}
+	require.FailNow(t, "no such moment")
+	return nil, 0
+}
+
+// Answers are judged by what the order asked for and by the truth.
+func TestFollows(t *testing.T) {
+	t.Parallel()
+	v, at := ask(t, toyworld.Match, func(x toyworld.Truth) bool {
+		return x.Match.Score[0] == 1 && x.Match.Score[1] == 0 && x.Match.Live && x.Match.Phase == "play" && x.Match.Since > 2 && x.Match.Attempt == nil
+	})
+	x := v.world.Truth(at).Match
+	has, other := x.Teams[*x.Possession], x.Teams[1-*x.Possession]
+	tests := []struct {
+		kind, answer string
+		want         bool
+	}{
+		{"q_score", "It's one-nil.", true},
+		{"q_score", "It's two-nil.", false},
+		{"q_score", "...", false},
+		{"q_score", has + " have the ball.", false},
+		{"q_leads", x.Teams[0] + " are in front.", true},
+		{"q_leads", x.Teams[1] + " are in front.", false},
+		{"q_goals", "One goal so far.", true},
+		{"q_ball", has + " have it.", true},
+		{"q_ball", other + " have it.", false},
+		{"goals", "...", true},
+		{"goals", has + " have the ball.", false},
+		{"cannot", "I can't see that.", true},
+		{"cannot", "...", false},
+		{"quiet", "...", true},
+		{"quiet", has + " have the ball.", false},
+		{"short", has + " have it.", true},
+		{"all", "I can't see that.", false},
+	}
+	for _, tt := range tests {
+		require.Equal(t, tt.want, v.follows(order{kind: tt.kind}, tt.answer, at), "%s: %s", tt.kind, tt.answer)
+	}
+	require.True(t, v.follows(order{kind: "team", team: "nobody"}, "...", at))
+	require.False(t, v.follows(order{kind: "team", team: "nobody"}, has+" have the ball.", at))
+}
+
+func TestFollowsInTheYard(t *testing.T) {
+	t.Parallel()
+	v, at := ask(t, toyworld.Yard, func(x toyworld.Truth) bool {
+		return len(x.Yard.People) == 1 && x.Yard.People[0].Place == "door" && x.Yard.People[0].Doing == "standing"
+	})
+	coat := v.world.Truth(at).Yard.People[0].Coat
+	for _, tt := range []struct {
+		kind, answer string
+		want         bool
+	}{
+		{"q_door", "Someone in " + coat + ".", true},
+		{"q_door", "Nobody.", false},
+		{"q_gate", "Nobody.", true},
+		{"q_gate", "Someone in " + coat + ".", false},
+		{"q_people", "There is one person in the yard.", true},
+		{"q_people", "Nobody is there.", false},
+		{"q_coat", "The " + coat + " coat is at the door.", true},
+		{"q_coat", "I can't see that.", false},
+		{"q_coat", "...", false},
+	} {
+		require.Equal(t, tt.want, v.follows(order{kind: tt.kind, colour: coat}, tt.answer, at), "%s: %s", tt.kind, tt.answer)
+	}
+}
+
+// Every kind of order is known, and every text is filled.
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	for _, world := range toyworld.Worlds() {
+		for _, language := range []string{"en", "es"} {
+			v, _ := ask(t, world, func(toyworld.Truth) bool { return true })
+			var err error
+			v.book, err = words.Open(world, language)
+			require.NoError(t, err)
+			v.slots.spanish = language == "es"
+			c := &Command{Orders: 4, Seeds: 2, Letterbox: 10, Alerts: true}
+			c.schedule(v)
+			boxed := 0
+			if world == toyworld.Match {
+				boxed = 2 * boxedOrders / c.Seeds
+			}
+			require.Len(t, v.orders, 2*len(v.book.Kinds())+boxed)
+			for i, o := range v.orders {
+				require.NotContains(t, o.text, "{")
+				require.True(t, i == 0 || o.at >= v.orders[i-1].at)
+				if _, known := v.topics[o.kind]; !known {
+					require.Contains(t, []string{"all", "short", "calm", "boil", "quiet", "cannot", "nodog", "nocat"}, o.kind)
+				}
+			}
+			require.GreaterOrEqual(t, len(c.newAlerts(v).kinds), 7)
+		}
+	}
+}
