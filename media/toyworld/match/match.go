@@ -26,11 +26,12 @@ type Match struct {
 
 	script *script
 	plain  map[Shot][]byte // what never moves, unlit
-	lit    map[Shot]*litScene
+	lit    litScene        // the last one
 }
 
 // litScene is a shot's background under the lights of the moment.
 type litScene struct {
+	shot  Shot
 	light paint.Light
 	pix   []byte
 }
@@ -42,7 +43,7 @@ func New(seed uint64, width, height int, still bool) *Match {
 	m := &Match{
 		width: width, height: height, seed: seed,
 		team: lineUp(seed), kits: all[int(paint.Chance(seed, 3, 1)*float64(len(all)))],
-		plain: map[Shot][]byte{}, lit: map[Shot]*litScene{},
+		plain: map[Shot][]byte{},
 	}
 	m.script = newScript(seed, still, &m.team, [2]string{m.kits[0].name, m.kits[1].name})
 	m.fans = m.spectators()
@@ -111,16 +112,14 @@ func (m *Match) background(s Shot, l paint.Light) []byte {
 	if l == paint.Daylight() {
 		return m.plain[s]
 	}
-	lit := m.lit[s]
-	if lit == nil {
-		lit = &litScene{pix: make([]byte, paint.I420Size(m.width, m.height))}
-		m.lit[s] = lit
+	if m.lit.pix == nil {
+		m.lit.pix = make([]byte, paint.I420Size(m.width, m.height))
+	} else if m.lit.shot == s && m.lit.light == l {
+		return m.lit.pix
 	}
-	if lit.light != l {
-		lit.light = l
-		l.Relight(lit.pix, m.plain[s], m.width, m.height)
-	}
-	return lit.pix
+	m.lit.shot, m.lit.light = s, l
+	l.Relight(m.lit.pix, m.plain[s], m.width, m.height)
+	return m.lit.pix
 }
 
 // showing is what the camera does at a moment.

@@ -54,7 +54,7 @@ func (m *Match) bake(s Shot) []byte {
 	}
 	cam := s.camera()
 	inv := 1 / float64(m.width)
-	chroma := make([][2]int, (m.width/2)*(m.height/2))
+	chroma := make([][2]uint16, (m.width/2)*(m.height/2)) // sums of four pixels
 	for py := range m.height {
 		for px := range m.width {
 			x := (float64(px) + 0.5 - float64(m.width)/2) * inv
@@ -62,8 +62,8 @@ func (m *Match) bake(s Shot) []byte {
 			k := m.scene(cam, cam.Ray(x, y), inv).YUV()
 			c.Y.Pix[py*m.width+px] = k.Y
 			if q := py/2*(m.width/2) + px/2; px/2 < m.width/2 && py/2 < m.height/2 {
-				chroma[q][0] += int(k.U)
-				chroma[q][1] += int(k.V)
+				chroma[q][0] += uint16(k.U)
+				chroma[q][1] += uint16(k.V)
 			}
 		}
 	}
