@@ -117,7 +117,7 @@ func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (
 	return e, nil
 }
 
-// newNano keeps nano, which runs on the CPU. A few slots are enough for it and keep its memory small.
+// newNano keeps nano, which runs on the CPU. One slot is enough for it and keeps its memory small.
 func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -138,7 +138,7 @@ func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	return newLocalEngine(local, settings, log)
 }
 
-// What nano needs for the rooms of a demo.
+// What nano needs for the room of a demo.
 const (
 	nanoSlots       = 1
 	nanoVisionCache = 64

@@ -2,6 +2,7 @@
 
 /**
  * @typedef {object} Asks
+ * @property {string} lang of the texts
  * @property {string[]} orders
  * @property {string[]} questions
  */
@@ -10,6 +11,7 @@
 
 /** @param {string} [team] a team of the match */
 const match = (team) => ({
+  lang: 'en',
   orders: [
     'Only tell me about goals.', 'Tell me the score every minute.', ...(team ? [`Only talk about ${team}.`] : []), 'Tell me when somebody shoots.',
     'Tell me when the lights change.', 'Keep it short.', 'Comment on the match.',
@@ -17,7 +19,25 @@ const match = (team) => ({
   questions: ["What's the score?", 'Who has the ball?', 'Who is ahead?', 'How many goals have there been?'],
 });
 
+const partido = {
+  lang: 'es',
+  orders: [
+    'Dime solo los goles.', 'Dime el marcador cada minuto.', 'Avísame si alguien tira.', 'Avísame si cambia la luz.', 'Sé breve.', 'Comenta el partido.',
+  ],
+  questions: ['¿Cómo van?', '¿Quién tiene el balón?', '¿Quién gana?', '¿Cuántos goles hay?'],
+};
+
+const patio = {
+  lang: 'es',
+  orders: [
+    'Avísame cuando llega alguien.', 'Solo la gente de rojo.', 'Solo los paquetes.', 'Ignora al perro.', 'Vigila el portón.',
+    'Avísame cuando se apaga la farola.', 'Comenta el patio.',
+  ],
+  questions: ['¿Quién está en el portón?', '¿Hay un paquete en la puerta?', '¿Cuántas personas hay?', '¿De qué color es el coche?', '¿Llueve?'],
+};
+
 const yard = {
+  lang: 'en',
   orders: [
     'Tell me when somebody comes.', 'Only tell me about red coats.', 'Only tell me about parcels.', 'Ignore the dog.', 'Watch the gate.',
     'Tell me when the lamp fails.', 'Watch the yard.',
@@ -32,10 +52,12 @@ const yard = {
  */
 export function asks(s) {
   if (!s || s.reads_instructions === false) return null;
-  if (s.world?.name === 'match') return match(s.world.teams?.[0]);
-  if (s.world?.name === 'yard') return yard;
+  const spanish = /^es\b/i.test(s.settings?.language ?? '');
+  if (s.world?.name === 'match') return spanish ? partido : match(s.world.teams?.[0]);
+  if (s.world?.name === 'yard') return spanish ? patio : yard;
   if (s.engine === 'nano') return null; // it knows no other pictures
   return {
+    lang: 'en',
     orders: [...new Set((s.profiles ?? []).map((p) => p.suggestion).filter(Boolean))],
     questions: ['What is happening?', 'How many people are there?', 'What has changed?'],
   };

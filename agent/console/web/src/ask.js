@@ -35,7 +35,7 @@ export class Ask {
     this.#drawn = key;
     const focused = $('ask').contains(document.activeElement);
     const part = (title, id, lines) => h('section', {},
-      h('h3', { id }, title), h('ul', { ariaLabelledby: id }, ...lines.map((line) => h('li', {}, this.#line(line)))));
+      h('h3', { id }, title), h('ul', { lang: list.lang, ariaLabelledby: id }, ...lines.map((line) => h('li', {}, this.#line(line)))));
     $('ask').replaceChildren(...(list ? [part('Orders', 'ask-orders', list.orders), part('Questions', 'ask-questions', list.questions)] : []));
     if (focused) this.#focus(0);
   }

@@ -19,9 +19,9 @@ test('the list fits the engine and the picture', () => {
 });
 
 // The words of nano's training: (a|b) is either, {T} a team, {c} a colour.
-const SLOTS = { T: '[A-Z][a-z]+', t: '[a-z]+', n: '[a-z]+', N: '[0-9]+', c: '[a-z]+' };
-function trained(world) {
-  const lines = readFileSync(new URL(`../../../../models/nano/train/words/orders.${world}.en.txt`, import.meta.url), 'utf8').split('\n');
+const SLOTS = { T: '[A-Z][a-z]+', t: '[a-z]+', n: '[a-z]+', N: '[0-9]+', c: '[a-z]+', s: '[a-z]+' };
+function trained(world, lang) {
+  const lines = readFileSync(new URL(`../../../../models/nano/train/words/orders.${world}.${lang}.txt`, import.meta.url), 'utf8').split('\n');
   const patterns = [];
   let held = false;
   for (const line of lines) {
@@ -33,9 +33,11 @@ function trained(world) {
 }
 
 test('nano was trained on all that its lists offer', () => {
-  for (const world of ['match', 'yard']) {
-    const known = trained(world);
-    const { orders, questions } = asks(at({ world: { name: world, teams: ['Red', 'Blue'] } }));
+  for (const [world, lang] of [['match', 'en'], ['yard', 'en'], ['match', 'es'], ['yard', 'es']]) {
+    const known = trained(world, lang);
+    const list = asks(at({ world: { name: world, teams: ['Red', 'Blue'] }, settings: { language: lang } }));
+    const { orders, questions } = list;
+    assert.equal(list.lang, lang);
     for (const text of [...orders, ...questions]) assert.ok(known.some((p) => p.test(text)), `${world}: ${text}`);
     assert.ok(!known.some((p) => p.test('Count the ducks.')), 'not everything is known');
     assert.ok(orders.length + questions.length >= 10);
