@@ -36,6 +36,31 @@ func deployed(t *testing.T) map[string]string {
 	return texts
 }
 
+// The alert rules and their tests can be read; promtool runs them in make deploy-check.
+func TestAlertRules(t *testing.T) {
+	texts := deployed(t)
+	var alerts struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Annotations struct{ Summary string }
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(texts["prometheus/alerts.yml"]), &alerts))
+	rules := 0
+	for _, g := range alerts.Groups {
+		for _, r := range g.Rules {
+			require.NotEmpty(t, r.Expr, r.Alert)
+			require.NotEmpty(t, r.Annotations.Summary, r.Alert)
+			rules++
+		}
+	}
+	require.Greater(t, rules, 10)
+	var tests map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(texts["prometheus/alerts_test.yml"]), &tests))
+}
+
 func TestDashboardIsWhole(t *testing.T) {
 	var dash struct {
 		Panels []struct {
