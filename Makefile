@@ -116,6 +116,11 @@ bench: setup-test build bin/touchline-slim bin/touchline-bench ## every timing f
 soak: setup-test build bin/touchline-bench ## long runs (30 minutes unless ARGS says otherwise)
 	./bin/touchline-bench soak $(ARGS)
 
+PRECISIONS ?= fp32 int4
+.PHONY: nano-precisions
+nano-precisions: bin/touchline-bench ## nano in several PRECISIONS (fp32 int4; with ARGS="--device cuda", fp16 int4), judged by truth
+	for p in $(PRECISIONS); do ./bin/touchline-bench truth --precision $$p --json bin/nano-$$p.json $(ARGS) || exit 1; done
+
 bin/touchline-bench: $(GO_SRC) go.mod go.sum
 	go build -o $@ ./cmd/touchline-bench
 

@@ -176,7 +176,7 @@ func (v *viewing) follows(o order, text string, at time.Duration) bool {
 	case "cannot":
 		return has(claims.Cannot)
 	case "short":
-		const short = 8 // words
+		const short = 10 // words
 		return len(strings.Fields(text)) <= short && !has(claims.Cannot)
 	case "all", "boil", "calm":
 		return !has(claims.Cannot)
@@ -239,7 +239,7 @@ func (v *viewing) maySilent(o order, at time.Duration) bool {
 	case o.kind == "ball":
 		return !v.played(at)
 	case o.kind == "danger":
-		return !slices.ContainsFunc(v.near(at), func(t toyworld.Truth) bool { return t.Match.Attempt != nil && t.Match.Live })
+		return !slices.ContainsFunc(v.near(at), func(t toyworld.Truth) bool { return v.played(at) && claims.InBox(t.Match) })
 	}
 	return len(v.happened(o.kind, o.colour, at-plainTo, at-plainFrom)) == 0
 }

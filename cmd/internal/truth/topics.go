@@ -65,8 +65,13 @@ func matchTopics() map[string]topic {
 			events: []string{"free_kick", "half_time", "full_time"},
 			holds:  func(t toyworld.Truth) bool { return t.Match.Phase != match.Play },
 		},
-		"danger": {news: []claims.Kind{claims.Box, claims.Final, claims.Shot, claims.Save, claims.Post, claims.Wide, claims.Goal}},
-		"team":   {}, "player": {},
+		"dim":       {news: []claims.Kind{claims.Dim}, events: []string{"dim"}},
+		"bright":    {news: []claims.Kind{claims.Bright}, events: []string{"brighten"}},
+		"free":      {news: []claims.Kind{claims.FreeKick}, events: []string{"free_kick"}, holds: phase(match.AtFreeKick)},
+		"half_time": {news: []claims.Kind{claims.HalfTime}, events: []string{"half_time"}, holds: phase(match.AtHalfTime)},
+		"kick_off":  {news: []claims.Kind{claims.KickOff}, events: []string{"kick_off"}, holds: phase(match.AtKickOff)},
+		"danger":    {news: []claims.Kind{claims.Box, claims.Final, claims.Shot, claims.Save, claims.Post, claims.Wide, claims.Goal}},
+		"team":      {}, "player": {},
 		"ball": {news: play}, "score": {news: score},
 		"q_score": {news: score}, "q_leads": {news: score}, "q_goals": {news: count},
 		"q_clock": {news: []claims.Kind{claims.Clock, claims.ClockZero, claims.ClockLeft}},
@@ -93,7 +98,7 @@ func yardTopics() map[string]topic {
 	animals := []claims.Kind{claims.Dog, claims.Cat, claims.Animal}
 	light := []claims.Kind{claims.LampFails, claims.LampOn, claims.LampLit, claims.NoLit, claims.Dusk, claims.Dawn, claims.Night, claims.Day}
 	rain := []claims.Kind{claims.RainStart, claims.RainEnd, claims.Rain, claims.Dry}
-	return map[string]topic{
+	out := map[string]topic{
 		"people": {news: people, events: []string{"arrive", "leave"}, holds: person(func(yard.Person) bool { return true })},
 		"coming": {news: people, events: []string{"arrive"}, holds: person(func(p yard.Person) bool { return p.Doing == "coming" })},
 		"going":  {news: people, events: []string{"leave"}, holds: person(func(p yard.Person) bool { return p.Doing == "going" })},
@@ -130,6 +135,22 @@ func yardTopics() map[string]topic {
 		"q_cars": {news: cars}, "q_car": {news: cars}, "q_parcel": {news: parcels},
 		"q_lamp": {news: light}, "q_rain": {news: rain}, "q_night": {news: light}, "q_animal": {news: animals},
 	}
+	for _, kind := range yard.Kinds() { // rules about one kind of event
+		if _, known := out[string(kind)]; !known {
+			out[string(kind)] = topic{news: append(tellers(out, kind), string(kind)), events: []string{string(kind)}}
+		}
+	}
+	return out
+}
+
+// tellers are the claims of the topics that an event of the yard belongs to.
+func tellers(topics map[string]topic, kind yard.Kind) (out []claims.Kind) {
+	for _, name := range []string{"parcels", "cars", "animals", "light", "rain"} {
+		if slices.Contains(topics[name].events, string(kind)) {
+			out = append(out, topics[name].news...)
+		}
+	}
+	return out
 }
 
 // happened lists the events of a topic from one moment to another that show live; colour chooses the coat of the topic "coat".

@@ -292,7 +292,7 @@ func tail(tokens []string, n int) []string { return tokens[max(0, len(tokens)-n)
 // says reports whether one of the last tokens is of a list.
 func (l *lexicon) says(list string, tokens []string, last int) bool {
 	return slices.ContainsFunc(tail(tokens, last), func(t string) bool {
-		return slices.Contains(l.lists[list], t) || list == "not" && (t == "nobody" || t == "nadie")
+		return slices.Contains(l.lists[list], t) || list == "not" && (t == "not" || t == "nobody")
 	})
 }
 

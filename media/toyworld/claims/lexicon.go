@@ -153,7 +153,7 @@ func (l *lexicon) take(heading, line string) error {
 
 // mentions reports whether a pattern has a word of a list.
 func (l *lexicon) mentions(line, list string) bool {
-	for _, w := range append(l.lists[list], list, "nobody", "nadie") {
+	for _, w := range append(l.lists[list], list, "nobody") {
 		if regexp.MustCompile(`(^|[ |_])` + regexp.QuoteMeta(w) + `($|[ |?_])`).MatchString(line) {
 			return true
 		}
@@ -364,13 +364,16 @@ func (l *lexicon) merge(in []string) (out []string) {
 	return out
 }
 
-// withoutQuestions drops the sentences that end with a question mark: a question claims nothing.
+// withoutQuestions drops the sentences that end with a question mark: a question claims nothing, except one of wonder ("How did
+// he keep that out?").
 func withoutQuestions(in []string) (out []string) {
 	begin := 0
 	for _, t := range in {
-		if t == "?" {
+		if t == "?" && begin < len(out) && out[begin] != "how" && out[begin] != "como" {
 			out = out[:begin]
-			continue
+		}
+		if t == "?" {
+			t = "."
 		}
 		out = append(out, t)
 		if t == "." || t == "!" {

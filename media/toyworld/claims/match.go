@@ -291,6 +291,14 @@ func attacks(x *match.Truth) match.Direction {
 	return x.Direction
 }
 
+// InBox reports whether play is plainly near the goal.
+func InBox(x *match.Truth) bool {
+	const plain = 10 // m beyond where a claim begins to hold
+	y := *x
+	y.Pitch[0] -= plain * float64(attacks(x))
+	return x.Since > 1 && zone(Box, &y)
+}
+
 // zone reports whether play is where a kind of claim says, in metres from the goal of the team with the ball.
 func zone(k Kind, x *match.Truth) bool {
 	at := x.Pitch[0]

@@ -8,6 +8,9 @@ import (
 	"touchline/media/toyworld/yard"
 )
 
+// stays is for how long somebody who has come may be said to be there.
+const stays = 5 * time.Second
+
 // twilightFor is how long it grows dark or light.
 const twilightFor = 30 * time.Second
 
@@ -30,9 +33,9 @@ func (m *moment) tellsYard(c Claim, e toyworld.Event) bool {
 		return taken && (c.Colour == "" || c.Colour == x.Coat)
 	case ParcelThere:
 		return x.Kind == yard.ParcelLeft
-	case Person:
-		return x.Kind == yard.Arrive && c.Colour != "" && c.Colour == x.Coat &&
-			m.any(func(t toyworld.Truth) bool { return holdsPeople(c, t.Yard) })
+	case Person: // one who has just come there
+		came := x.Kind == yard.Arrive && c.Colour == x.Coat && (c.Place == "" || c.Place == "yard" || c.Place == x.Place)
+		return came && m.at-x.At <= stays
 	case Car:
 		return x.Kind == yard.CarArrive && c.Colour != "" && c.Colour == x.Colour
 	case Rain:
