@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	alertEvery = 2 * time.Second  // between two looks with rules
-	rulesFor   = 30 * time.Second // for which a look has the same rules
-	rulesOnce  = 3                // in a look
-	alertShows = 300 * time.Millisecond
-	alertNews  = 6 * time.Second // after an event, for which a rule may fire
+	alertEvery = 600 * time.Millisecond // between two looks with rules: the time from a look's first picture to its last
+	rulesFor   = 30 * time.Second       // for which a look has the same rules
+	rulesOnce  = 3                      // in a look
+	alertShows = 600 * time.Millisecond // after an event, until it shows plainly
+	alertEarly = time.Second            // before an event that shows before it begins, from when a rule may fire for it
+	alertNews  = 9 * time.Second        // after an event, for which a rule may fire
 )
 
 // Alerts is what came of the alert rules.
@@ -40,6 +41,7 @@ type rule struct {
 	agent.Rule
 
 	kind, colour string
+	fired        time.Duration // when it last did; negative for never
 }
 
 // due is an event for which a rule should fire in one of the next two looks.
@@ -86,7 +88,7 @@ func (v *viewing) alert(ctx context.Context, at time.Duration) error {
 	}
 	for _, r := range a.rules {
 		for _, e := range v.happened(r.kind, r.colour, max(a.last, a.until-rulesFor), at-alertShows) {
-			a.due = append(a.due, due{event: e, rule: r})
+			v.expect(due{event: e, rule: r}, at)
 		}
 	}
 	a.last = at - alertShows
@@ -119,7 +121,7 @@ func (v *viewing) newRules(at time.Duration) {
 	for i, k := range some[:min(rulesOnce, len(some))] {
 		o := order{kind: a.kinds[k], colour: coats()[a.dice.IntN(len(coats()))]}
 		a.rules = append(a.rules, rule{
-			Rule: agent.Rule{Number: i + 1, When: v.slots.fill(v.book.Rule(a.dice, o.kind, true), "", o)}, kind: o.kind, colour: o.colour,
+			Rule: agent.Rule{Number: i + 1, When: v.slots.fill(v.book.Rule(a.dice, o.kind, true), "", o)}, kind: o.kind, colour: o.colour, fired: -alertNews,
 		})
 	}
 }
@@ -144,27 +146,39 @@ func firedRules(text string) (fired []int, ok bool) {
 	return fired, true
 }
 
+// expect notes that a rule should fire for an event, unless it did just before.
+func (v *viewing) expect(d due, at time.Duration) {
+	if d.rule.fired >= d.event.At()-alertEarly {
+		v.count(d, true, at)
+		return
+	}
+	v.alerts.due = append(v.alerts.due, d)
+}
+
+// count counts an event for which a rule fired, or not.
+func (v *viewing) count(d due, right bool, at time.Duration) {
+	a := v.alerts
+	s := a.Kinds[d.rule.kind]
+	s.Of, a.Fired.Of = s.Of+1, a.Fired.Of+1
+	if right {
+		s.Right, a.Fired.Right = s.Right+1, a.Fired.Right+1
+	} else {
+		a.note(v, at, "missed: %s (%s)", d.rule.When, d.event.Text())
+	}
+	a.Kinds[d.rule.kind] = s
+}
+
 // settle counts what fired, and what should have.
 func (v *viewing) settle(fired []int, at time.Duration) {
 	a := v.alerts
-	count := func(d due, right bool) {
-		s := a.Kinds[d.rule.kind]
-		s.Of, a.Fired.Of = s.Of+1, a.Fired.Of+1
-		if right {
-			s.Right, a.Fired.Right = s.Right+1, a.Fired.Right+1
-		} else {
-			a.note(v, at, "missed: %s (%s)", d.rule.When, d.event.Text())
-		}
-		a.Kinds[d.rule.kind] = s
-	}
 	kept := a.due[:0]
 	for _, d := range a.due {
 		d.looks++
 		switch {
 		case slices.Contains(fired, d.rule.Number):
-			count(d, true)
+			v.count(d, true, at)
 		case d.looks == 2:
-			count(d, false)
+			v.count(d, false, at)
 		default:
 			kept = append(kept, d)
 		}
@@ -172,6 +186,9 @@ func (v *viewing) settle(fired []int, at time.Duration) {
 	a.due = kept
 	for _, n := range fired {
 		i := slices.IndexFunc(a.rules, func(r rule) bool { return r.Number == n })
+		if i >= 0 {
+			a.rules[i].fired = at
+		}
 		if i < 0 || !v.causes(a.rules[i], at) {
 			a.False++
 			when := "no such rule"
@@ -185,7 +202,7 @@ func (v *viewing) settle(fired []int, at time.Duration) {
 
 // causes reports whether a rule may fire.
 func (v *viewing) causes(r rule, at time.Duration) bool {
-	if len(v.happened(r.kind, r.colour, at-alertNews, at+alertShows)) > 0 {
+	if len(v.happened(r.kind, r.colour, at-alertNews, at+alertEarly)) > 0 {
 		return true
 	}
 	for _, t := range v.near(at) {

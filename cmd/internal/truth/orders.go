@@ -247,9 +247,10 @@ func (v *viewing) maySilent(o order, at time.Duration) bool {
 // goalNews is for how long a goal is news.
 const goalNews = 20 * time.Second
 
-// near is the truth around a moment.
+// near is the truth of what a look shows.
 func (v *viewing) near(at time.Duration) []toyworld.Truth {
-	return []toyworld.Truth{v.world.Truth(max(0, at-300*time.Millisecond)), v.world.Truth(at)}
+	const reach = 600 * time.Millisecond // of a look's pictures
+	return []toyworld.Truth{v.world.Truth(max(0, at-reach)), v.world.Truth(max(0, at-reach/2)), v.world.Truth(at)}
 }
 
 // addOrders adds what came of a film's orders.

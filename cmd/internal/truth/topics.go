@@ -69,7 +69,7 @@ func matchTopics() map[string]topic {
 		"bright":    {news: []claims.Kind{claims.Bright}, events: []string{"brighten"}},
 		"free":      {news: []claims.Kind{claims.FreeKick}, events: []string{"free_kick"}, holds: phase(match.AtFreeKick)},
 		"half_time": {news: []claims.Kind{claims.HalfTime}, events: []string{"half_time"}, holds: phase(match.AtHalfTime)},
-		"kick_off":  {news: []claims.Kind{claims.KickOff}, events: []string{"kick_off"}, holds: phase(match.AtKickOff)},
+		"kick_off":  {news: []claims.Kind{claims.KickOff}, events: []string{"still"}, holds: phase(match.AtKickOff)},
 		"danger":    {news: []claims.Kind{claims.Box, claims.Final, claims.Shot, claims.Save, claims.Post, claims.Wide, claims.Goal}},
 		"team":      {}, "player": {},
 		"ball": {news: play}, "score": {news: score},
@@ -137,7 +137,13 @@ func yardTopics() map[string]topic {
 	}
 	for _, kind := range yard.Kinds() { // rules about one kind of event
 		if _, known := out[string(kind)]; !known {
-			out[string(kind)] = topic{news: append(tellers(out, kind), string(kind)), events: []string{string(kind)}}
+			x := topic{news: append(tellers(out, kind), string(kind)), events: []string{string(kind)}}
+			if doing := map[yard.Kind]string{yard.CarArrive: "arriving", yard.CarLeave: "leaving"}[kind]; doing != "" {
+				x.holds = func(t toyworld.Truth) bool {
+					return slices.ContainsFunc(t.Yard.Cars, func(c yard.Car) bool { return c.Doing == doing })
+				}
+			}
+			out[string(kind)] = x
 		}
 	}
 	return out
@@ -159,6 +165,7 @@ func (v *viewing) happened(kind, colour string, from, to time.Duration) (out []t
 	for _, e := range v.world.Events(max(0, from), to) {
 		switch {
 		case !slices.Contains(t.events, e.Kind()):
+		case kind == "kick_off" && v.world.Truth(e.At()).Match.Phase != match.AtKickOff:
 		case kind == "coat" && e.Yard.Coat != colour, (kind == "door" || kind == "gate") && e.Yard.Place != kind:
 		case e.Match != nil && e.Match.Kind != match.Crowd && e.Match.Kind != match.Replay && !v.world.Truth(e.At()).Match.Live:
 		default:
