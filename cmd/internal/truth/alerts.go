@@ -55,20 +55,21 @@ type due struct {
 type alerts struct {
 	Alerts
 
-	dice  *rand.Rand
-	kinds []string
-	rules []rule
-	until time.Duration // from when other rules are in force
-	next  time.Duration
-	last  time.Duration // up to when events were noted
-	due   []due
+	dice    *rand.Rand
+	kinds   []string
+	heldOut bool // rules in wordings that nano was not trained on
+	rules   []rule
+	until   time.Duration // from when other rules are in force
+	next    time.Duration
+	last    time.Duration // up to when events were noted
+	due     []due
 }
 
 func (c *Command) newAlerts(v *viewing) *alerts {
-	a := &alerts{Alerts: Alerts{Kinds: map[string]claims.Share{}}}
+	a := &alerts{Alerts: Alerts{Kinds: map[string]claims.Share{}}, heldOut: !c.Trained}
 	a.dice = rand.New(rand.NewPCG(v.seed, 0x616c65727473)) //nolint:gosec // reproducible
 	for kind, t := range v.topics {
-		if len(t.events) > 0 && v.book.Rule(a.dice, kind, !c.Trained) != "" {
+		if len(t.events) > 0 && v.book.Rule(a.dice, kind, a.heldOut) != "" {
 			a.kinds = append(a.kinds, kind)
 		}
 	}
@@ -120,9 +121,8 @@ func (v *viewing) newRules(at time.Duration) {
 	some := a.dice.Perm(len(a.kinds))
 	for i, k := range some[:min(rulesOnce, len(some))] {
 		o := order{kind: a.kinds[k], colour: coats()[a.dice.IntN(len(coats()))]}
-		a.rules = append(a.rules, rule{
-			Rule: agent.Rule{Number: i + 1, When: v.slots.fill(v.book.Rule(a.dice, o.kind, true), "", o)}, kind: o.kind, colour: o.colour, fired: -alertNews,
-		})
+		when := v.slots.fill(v.book.Rule(a.dice, o.kind, a.heldOut), "", o)
+		a.rules = append(a.rules, rule{Rule: agent.Rule{Number: i + 1, When: when}, kind: o.kind, colour: o.colour, fired: -alertNews})
 	}
 }
 

@@ -135,7 +135,13 @@ func yardTopics() map[string]topic {
 		"q_cars": {news: cars}, "q_car": {news: cars}, "q_parcel": {news: parcels},
 		"q_lamp": {news: light}, "q_rain": {news: rain}, "q_night": {news: light}, "q_animal": {news: animals},
 	}
-	for _, kind := range yard.Kinds() { // rules about one kind of event
+	addEvents(out)
+	return out
+}
+
+// addEvents adds the topics of rules about one kind of event of the yard.
+func addEvents(out map[string]topic) {
+	for _, kind := range yard.Kinds() {
 		if _, known := out[string(kind)]; !known {
 			x := topic{news: append(tellers(out, kind), string(kind)), events: []string{string(kind)}}
 			if doing := map[yard.Kind]string{yard.CarArrive: "arriving", yard.CarLeave: "leaving"}[kind]; doing != "" {
@@ -146,7 +152,6 @@ func yardTopics() map[string]topic {
 			out[string(kind)] = x
 		}
 	}
-	return out
 }
 
 // tellers are the claims of the topics that an event of the yard belongs to.
