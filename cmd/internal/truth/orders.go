@@ -41,7 +41,7 @@ func (c *Command) schedule(v *viewing) {
 	}
 	if c.Letterbox > 0 && v.world.Name() == toyworld.Match {
 		for _, kind := range []string{"q_score", "q_clock"} {
-			for range each(boxedOrders) {
+			for range each(c.Orders) {
 				o := c.order(v, dice, kind)
 				o.boxed = true
 				v.orders = append(v.orders, o)
@@ -53,9 +53,6 @@ func (c *Command) schedule(v *viewing) {
 
 // inBars marks the kinds of questions about pictures with bars.
 const inBars = " in bars"
-
-// boxedOrders is the number of questions of a kind about pictures with bars.
-const boxedOrders = 60
 
 // order makes up one: half of those about events soon after one.
 func (c *Command) order(v *viewing, dice *rand.Rand, kind string) order {

@@ -47,7 +47,7 @@ type Command struct {
 
 	Orders    int    `help:"Orders and questions of each kind, over all films."`
 	Trained   bool   `help:"Give orders in the wordings that nano was trained on, not in those held out."`
-	Letterbox int    `help:"Also ask for score and clock of the match, with black bars of so many percent." placeholder:"PERCENT"`
+	Letterbox int    `help:"With --orders: ask for score and clock also with black bars of so many percent." placeholder:"PERCENT"`
 	Alerts    bool   `help:"Also ask which alert rules hold."`
 	Strangers int    `help:"Also show so many generated pictures that are of neither world."`
 	Pictures  string `help:"Also show the PNG and JPEG pictures of a folder, as strangers." type:"existingdir" placeholder:"DIR"`

@@ -172,7 +172,7 @@ func TestSchedule(t *testing.T) {
 			c.schedule(v)
 			boxed := 0
 			if world == toyworld.Match {
-				boxed = 2 * boxedOrders / c.Seeds
+				boxed = 2 * c.Orders / c.Seeds
 			}
 			require.Len(t, v.orders, 2*len(v.book.Kinds())+boxed)
 			for i, o := range v.orders {
