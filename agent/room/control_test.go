@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -74,6 +75,17 @@ func (p *person) rpc(method, payload string) (string, error) {
 	return *answer, nil
 }
 
+// reach waits until the bot gets what a person sends: the server drops messages to a participant whose data channel is
+// not open yet.
+func (p *person) reach(t *testing.T) {
+	t.Helper()
+	eventually(t, func() bool {
+		_, err := p.rpc("touchline.status", "")
+		var failed *lksdk.RpcError
+		return !errors.As(err, &failed) || failed.Code != lksdk.RpcConnectionTimeout
+	}, "a call reaches the bot")
+}
+
 // ask sends a message on the data topic and waits for its reply.
 func (p *person) ask(t *testing.T, message string) map[string]any {
 	t.Helper()
@@ -135,6 +147,9 @@ func TestControl(t *testing.T) {
 	}
 	for _, id := range []string{"boss", "guest", "sure", "self", "forger"} {
 		eventually(t, seen(id), id+" is seen by the bot")
+	}
+	for _, p := range []*person{boss, guest, sure, self, forger} {
+		p.reach(t)
 	}
 
 	t.Run("moderators", func(t *testing.T) {
@@ -242,6 +257,7 @@ func TestHistory(t *testing.T) {
 	for _, id := range []string{"late", "deaf"} {
 		eventually(t, func() bool { return bot.CurrentRoom().GetParticipantByIdentity(id) != nil }, id+" is seen by the bot")
 	}
+	late.reach(t)
 	ask := func(payload string) (h room.History) {
 		t.Helper()
 		answer, err := late.rpc("touchline.history", payload)
@@ -299,8 +315,7 @@ func TestRPCFlood(t *testing.T) {
 	for _, id := range []string{"boss", "flooder"} {
 		eventually(t, func() bool { return bot.CurrentRoom().GetParticipantByIdentity(id) != nil }, id+" is seen by the bot")
 	}
-	_, err := flooder.rpc("touchline.history", "") // opens the data channels
-	require.NoError(t, err)
+	flooder.reach(t)
 	answers := room.CountRPCAnswers(flooder.room)
 	for n := range 3000 {
 		method := "touchline.history"
@@ -314,7 +329,7 @@ func TestRPCFlood(t *testing.T) {
 			}},
 		}}, lksdk.WithDataPublishReliable(true), lksdk.WithDataPublishDestination([]string{"bot"})))
 	}
-	_, err = boss.rpc("touchline.stop", "")
+	_, err := boss.rpc("touchline.stop", "")
 	require.NoError(t, err)
 	require.Equal(t, []string{"stop by room: boss"}, st.all())
 	require.Less(t, answers.Load(), int64(300), "acknowledgements and answers to 3000 requests")
