@@ -17,6 +17,9 @@ import (
 // judged runs the command and reads its figures.
 func judged(t *testing.T, c truth.Command) (out truth.Result) {
 	t.Helper()
+	// The tests' own variable is no setting, and the command reads the environment.
+	t.Setenv("TOUCHLINE_BIN", "")
+	require.NoError(t, os.Unsetenv("TOUCHLINE_BIN"))
 	c.JSON = filepath.Join(t.TempDir(), "truth.json")
 	c.Seeds, c.Minutes, c.Parallel = 1, 1, 1
 	require.NoError(t, c.Run(t.Context(), zerolog.Nop()))
