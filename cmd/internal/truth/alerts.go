@@ -120,7 +120,7 @@ func (v *viewing) newRules(at time.Duration) {
 	a.until, a.rules, a.due, a.last = at+rulesFor, nil, nil, at
 	some := a.dice.Perm(len(a.kinds))
 	for i, k := range some[:min(rulesOnce, len(some))] {
-		o := order{kind: a.kinds[k], colour: coats()[a.dice.IntN(len(coats()))]}
+		o := order{kind: a.kinds[k], colour: anyCoat(a.dice)}
 		when := v.slots.fill(v.book.Rule(a.dice, o.kind, a.heldOut), "", o)
 		a.rules = append(a.rules, rule{Rule: agent.Rule{Number: i + 1, When: when}, kind: o.kind, colour: o.colour, fired: -alertNews})
 	}
@@ -158,14 +158,13 @@ func (v *viewing) expect(d due, at time.Duration) {
 // count counts an event for which a rule fired, or not.
 func (v *viewing) count(d due, right bool, at time.Duration) {
 	a := v.alerts
+	a.Fired.Count(right)
 	s := a.Kinds[d.rule.kind]
-	s.Of, a.Fired.Of = s.Of+1, a.Fired.Of+1
-	if right {
-		s.Right, a.Fired.Right = s.Right+1, a.Fired.Right+1
-	} else {
+	s.Count(right)
+	a.Kinds[d.rule.kind] = s
+	if !right {
 		a.note(v, at, "missed: %s (%s)", d.rule.When, d.event.Text())
 	}
-	a.Kinds[d.rule.kind] = s
 }
 
 // settle counts what fired, and what should have.
@@ -232,9 +231,9 @@ func (r *Result) addAlerts(a *alerts) {
 	r.Alerts.Looks += a.Looks
 	r.Alerts.Broken += a.Broken
 	r.Alerts.False += a.False
-	r.Alerts.Fired = claims.Share{Right: r.Alerts.Fired.Right + a.Fired.Right, Of: r.Alerts.Fired.Of + a.Fired.Of}
+	r.Alerts.Fired = r.Alerts.Fired.Plus(a.Fired)
 	for k, s := range a.Kinds {
-		r.Alerts.Kinds[k] = claims.Share{Right: r.Alerts.Kinds[k].Right + s.Right, Of: r.Alerts.Kinds[k].Of + s.Of}
+		r.Alerts.Kinds[k] = r.Alerts.Kinds[k].Plus(s)
 	}
 	r.Alerts.Examples = append(r.Alerts.Examples, a.Examples...)
 }

@@ -13,6 +13,7 @@ import (
 	"touchline/media/toyworld"
 	"touchline/media/toyworld/claims"
 	"touchline/media/toyworld/match"
+	"touchline/media/toyworld/yard"
 	"touchline/media/window"
 )
 
@@ -58,7 +59,7 @@ const inBars = " in bars"
 func (c *Command) order(v *viewing, dice *rand.Rand, kind string) order {
 	const margin = 5 * time.Second
 	o := order{kind: kind, at: margin + time.Duration(dice.Int64N(int64(v.length-2*margin)))}
-	o.colour = coats()[dice.IntN(len(coats()))]
+	o.colour = anyCoat(dice)
 	if e := v.happened(kind, o.colour, margin, v.length-margin); len(e) > 0 && dice.IntN(2) == 0 {
 		o.at = e[dice.IntN(len(e))].At() + 600*time.Millisecond + time.Duration(dice.Int64N(int64(time.Second)))
 	}
@@ -72,9 +73,10 @@ func (c *Command) order(v *viewing, dice *rand.Rand, kind string) order {
 	return o
 }
 
-// coats are the colours of coats.
-func coats() []string {
-	return []string{"red", "blue", "green", "yellow", "white", "black", "orange"}
+// anyCoat draws the colour of a coat.
+func anyCoat(dice *rand.Rand) string {
+	coats := yard.Coats()
+	return coats[dice.IntN(len(coats))]
 }
 
 // slots are the words for the names in orders, by language.
@@ -132,10 +134,8 @@ func (v *viewing) obey(ctx context.Context, at time.Duration) error {
 		}
 		right := v.follows(o, text, at)
 		s := v.followed[key]
-		s.Of++
-		if right {
-			s.Right++
-		} else {
+		s.Count(right)
+		if !right {
 			v.disobeyed = append(v.disobeyed, fmt.Sprintf("seed %d, %.1f s: %s: %s -> %s", v.seed, at.Seconds(), key, o.text, text))
 		}
 		v.followed[key] = s
@@ -256,7 +256,7 @@ func (r *Result) addOrders(v *viewing) {
 		r.Orders = map[string]claims.Share{}
 	}
 	for kind, s := range v.followed {
-		r.Orders[kind] = claims.Share{Right: r.Orders[kind].Right + s.Right, Of: r.Orders[kind].Of + s.Of}
+		r.Orders[kind] = r.Orders[kind].Plus(s)
 	}
 	r.Disobeyed = append(r.Disobeyed, v.disobeyed...)
 }

@@ -61,7 +61,7 @@ func (c *Command) printMore(out io.Writer, r *Result) {
 	for _, kind := range slices.Sorted(maps.Keys(r.Orders)) {
 		s := r.Orders[kind]
 		if !strings.HasSuffix(kind, inBars) {
-			all = claims.Share{Right: all.Right + s.Right, Of: all.Of + s.Of}
+			all = all.Plus(s)
 		}
 		line(out, "order "+kind, "%s", percent(s))
 	}

@@ -56,7 +56,8 @@ type Share struct {
 	Of    int `json:"of"`
 }
 
-func (s *Share) count(right bool) {
+// Count counts one more.
+func (s *Share) Count(right bool) {
 	s.Of++
 	if right {
 		s.Right++
@@ -146,7 +147,7 @@ func (r *Report) comment(l look) {
 		}
 		judged = true
 		s := r.Claims[v.Claim.Kind]
-		s.count(v.True)
+		s.Count(v.True)
 		r.Claims[v.Claim.Kind] = s
 		if isScore(v.Claim.Kind) {
 			score, scored = true, scored && v.True
@@ -160,7 +161,7 @@ func (r *Report) comment(l look) {
 		}
 	}
 	if score {
-		r.Score.count(scored)
+		r.Score.Count(scored)
 	}
 	switch {
 	case wrong:
@@ -184,20 +185,16 @@ func (l look) example() string {
 
 // events counts which events were told.
 func (t *Tally) events(r *Report, from, to time.Duration) {
-	told := map[toyworld.Event]look{} // by pointer: an event of another call is another key
+	told := map[event]look{} // by the first look that told it
 	find := func(e toyworld.Event) (look, bool) {
-		for k, l := range told {
-			if same(k, e) {
-				return l, true
-			}
-		}
-		return look{}, false
+		l, ok := told[eventOf(e)]
+		return l, ok
 	}
 	for _, l := range t.looks {
 		for _, v := range l.verdicts {
 			for _, e := range v.Events {
 				if _, known := find(e); v.True && !known {
-					told[e] = l
+					told[eventOf(e)] = l
 				}
 			}
 		}
@@ -212,13 +209,13 @@ func (t *Tally) events(r *Report, from, to time.Duration) {
 			l, ok = outcome(all[i+1:], e, find)
 		}
 		k := r.Events[e.Kind()]
-		k.count(ok)
+		k.Count(ok)
 		if ok {
 			k.Lags = append(k.Lags, (l.at - e.At()).Seconds())
 		}
 		r.Events[e.Kind()] = k
 		if ok && e.Kind() == string(match.Goal) {
-			r.GoalScore.count(slices.ContainsFunc(l.verdicts, func(v Verdict) bool { return v.True && isScore(v.Claim.Kind) }))
+			r.GoalScore.Count(slices.ContainsFunc(l.verdicts, func(v Verdict) bool { return v.True && isScore(v.Claim.Kind) }))
 		}
 	}
 }
@@ -237,9 +234,13 @@ func outcome(after []toyworld.Event, shot toyworld.Event, find func(toyworld.Eve
 	return look{}, false
 }
 
-func same(a, b toyworld.Event) bool {
-	return a.At() == b.At() && a.Kind() == b.Kind() && a.Text() == b.Text()
+// event identifies an event: each call of Film.Events makes new ones.
+type event struct {
+	at         time.Duration
+	kind, text string
 }
+
+func eventOf(e toyworld.Event) event { return event{e.At(), e.Kind(), e.Text()} }
 
 // visible reports whether an event is one that a commentator may be expected to tell, and shows live.
 func (t *Tally) visible(e toyworld.Event) bool {
@@ -274,18 +275,19 @@ func (r *Report) Add(o Report) {
 	r.WrongEvents += o.WrongEvents
 	r.Repeats += o.Repeats
 	r.Distinct = append(r.Distinct, o.Distinct...)
-	r.Score = r.Score.plus(o.Score)
-	r.GoalScore = r.GoalScore.plus(o.GoalScore)
+	r.Score = r.Score.Plus(o.Score)
+	r.GoalScore = r.GoalScore.Plus(o.GoalScore)
 	r.Examples = append(r.Examples, o.Examples...)
 	if r.Claims == nil {
 		r.Claims, r.Events = map[Kind]Share{}, map[string]Told{}
 	}
 	for k, s := range o.Claims {
-		r.Claims[k] = r.Claims[k].plus(s)
+		r.Claims[k] = r.Claims[k].Plus(s)
 	}
 	for k, s := range o.Events {
-		r.Events[k] = Told{r.Events[k].plus(s.Share), append(r.Events[k].Lags, s.Lags...)}
+		r.Events[k] = Told{r.Events[k].Plus(s.Share), append(r.Events[k].Lags, s.Lags...)}
 	}
 }
 
-func (s Share) plus(o Share) Share { return Share{s.Right + o.Right, s.Of + o.Of} }
+// Plus returns the sum of two shares.
+func (s Share) Plus(o Share) Share { return Share{s.Right + o.Right, s.Of + o.Of} }

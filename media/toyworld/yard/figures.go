@@ -13,12 +13,12 @@ const (
 	parcelTall = 0.5
 )
 
-// coatNames are the colours of coats.
-func coatNames() []string {
+// Coats returns the names of the coats' colours.
+func Coats() []string {
 	return []string{"red", "blue", "green", "yellow", "white", "black", "orange"}
 }
 
-// coatColours go with coatNames.
+// coatColours go with Coats.
 func coatColours() []paint.RGB {
 	return []paint.RGB{{214, 36, 44}, {36, 84, 206}, {28, 140, 66}, {250, 212, 40}, {246, 246, 242}, {24, 24, 28}, {244, 122, 24}}
 }

@@ -258,7 +258,7 @@ func (s *script) somebody() look {
 			used[p.look.coat] = true
 		}
 	}
-	n := len(coatNames())
+	n := len(Coats())
 	coat := s.rng.IntN(n)
 	for i := 0; used[coat] && i < n; i++ {
 		coat = (coat + 1) % n

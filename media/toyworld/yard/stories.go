@@ -72,9 +72,9 @@ func (w *walker) wait(length int64, doing string) {
 func (w *walker) done() { w.p.way = append(w.p.way, w.at) }
 
 func (w *walker) event(kind Kind, place, text string) {
-	name := "a person in " + article(coatNames()[w.p.look.coat]) + " coat "
+	name := "a person in " + article(Coats()[w.p.look.coat]) + " coat "
 	w.s.event(w.a, Event{
-		At: ms(w.at.t), Kind: kind, ID: w.p.id, Coat: coatNames()[w.p.look.coat], Place: place, Parcel: w.at.parcel, Text: name + text,
+		At: ms(w.at.t), Kind: kind, ID: w.p.id, Coat: Coats()[w.p.look.coat], Place: place, Parcel: w.at.parcel, Text: name + text,
 	})
 }
 

@@ -170,7 +170,7 @@ func (y *Yard) Truth(at time.Duration) Truth {
 			continue // behind the wall, or in the car
 		}
 		out.People = append(out.People, Person{
-			ID: p.id, Coat: coatNames()[p.look.coat], Place: place(q.x, q.y), Doing: q.doing, Parcel: q.parcel,
+			ID: p.id, Coat: Coats()[p.look.coat], Place: place(q.x, q.y), Doing: q.doing, Parcel: q.parcel,
 			Box: y.frame(q.x, q.y, 0, 0.23*personTall, personTall*q.size),
 		})
 	}
