@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -119,15 +117,12 @@ func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (
 
 // newNano keeps nano, which runs on the CPU. One slot is enough for it and keeps its memory small.
 func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir() // a service without a home
-	}
 	c := cfg.MiniCPM
-	if c.Path, err = nano.Bundle(context.Background(), filepath.Join(cache, "touchline")); err != nil {
+	var err error
+	if c.Path, err = nano.Bundle(context.Background(), nano.Cache()); err != nil {
 		return nil, fmt.Errorf("prepare nano: %w", err)
 	}
-	c.Device, c.Weights, c.Slots, c.VisionCache = "cpu", "fp32", cmp.Or(c.Slots, nanoSlots), min(c.VisionCache, nanoVisionCache)
+	c.Device, c.Weights, c.Slots, c.VisionCache = "cpu", "fp32", cmp.Or(c.Slots, nano.Slots), min(c.VisionCache, nano.VisionCache)
 	settings := minicpmo.Settings{Config: cfg.Engine, MiniCPM: c}
 	local, err := newBuiltIn(settings, cfg.Agent.Frames, log)
 	if err != nil {
@@ -137,12 +132,6 @@ func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	local.note = "Nano is a small model, trained on the generated worlds. It knows no other pictures."
 	return newLocalEngine(local, settings, log)
 }
-
-// What nano needs for the room of a demo.
-const (
-	nanoSlots       = 1
-	nanoVisionCache = 64
-)
 
 // WithVoice gives a model the voice that the settings name.
 func WithVoice(m inference.Model, cfg inference.VoiceConfig, log zerolog.Logger) (inference.Model, error) {

@@ -133,7 +133,7 @@ func (g *grader) grade(now time.Time) *agent.Grade {
 	return out
 }
 
-// expected lists the events that nobody may miss.
+// expected lists the kinds of events that count as missed if no comment tells of them.
 func expected(w *toyworld.World) []string {
 	if w.Name() == toyworld.Match {
 		return []string{string(match.Goal)}

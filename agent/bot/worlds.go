@@ -49,7 +49,7 @@ func (b *Bot) watch(source string, tracks media.WatchConfig) {
 	}
 }
 
-// suggestWorld shows the natural scene of a profile, if it has one and nobody has chosen another.
+// suggestWorld shows the natural scene of a profile, if it has one, unless a person chose a world.
 func (b *Bot) suggestWorld(profile string) {
 	natural := map[string]string{"sports": toyworld.Match, "security": toyworld.Yard}
 	world, ok := natural[profile]

@@ -38,6 +38,21 @@ func Write(dir string) error {
 	return nil
 }
 
+// What nano needs for one room: slots of the decoder, and embedded pictures to keep.
+const (
+	Slots       = 1
+	VisionCache = 64
+)
+
+// Cache returns the folder for Bundle: in the user's cache, or in that of temporary files for a service without a home.
+func Cache() string {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	return filepath.Join(cache, "touchline")
+}
+
 // Bundle returns the folder of nano's bundle for the CPU (fp32), below the cache folder. The first call of a version
 // converts it, which takes under a second; several processes may do so at once.
 func Bundle(ctx context.Context, cache string) (string, error) {

@@ -139,11 +139,7 @@ func (e *engines) findBundle(ctx context.Context, isNano bool) (string, error) {
 	case !isNano:
 		return "", errors.New("--model: the minicpmo engine needs a bundle or a checkpoint")
 	case m.Weights == string(models.WeightsFloat32):
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			cache = os.TempDir()
-		}
-		return nano.Bundle(ctx, filepath.Join(cache, "touchline"))
+		return nano.Bundle(ctx, nano.Cache())
 	}
 	var err error
 	if e.work, err = os.MkdirTemp("", "touchline-truth-"); err != nil {

@@ -24,6 +24,7 @@ import (
 	"touchline/inference"
 	"touchline/media/toyworld"
 	"touchline/media/toyworld/claims"
+	"touchline/models/nano"
 	"touchline/models/nano/train/words"
 )
 
@@ -105,7 +106,7 @@ func (c *Command) settings() (configs.Config, error) {
 	set(&cfg.Agent.Profile, c.Profile)
 	set(&m.Path, c.Model)
 	if c.Engine == "nano" {
-		m.Device, m.Slots, m.VisionCache = "cpu", 1, nanoVisionCache
+		m.Device, m.Slots, m.VisionCache = "cpu", nano.Slots, nano.VisionCache
 	}
 	set(&m.Device, c.Device)
 	set(&m.Weights, c.Precision)
@@ -114,9 +115,6 @@ func (c *Command) settings() (configs.Config, error) {
 	}
 	return cfg, cfg.Validate()
 }
-
-// nanoVisionCache is the number of embedded pictures that a session of nano needs to keep.
-const nanoVisionCache = 64
 
 // Result is all that was measured.
 type Result struct {

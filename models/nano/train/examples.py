@@ -67,9 +67,9 @@ class Prompts:
         )
 
         self.tok = Tokenizer.from_file(path)
-        self.queries = queries
+        self.queries, pieces = queries, self.tok.get_vocab()
         self.unk, self.start, self.end, self.image, self.image_end, self.think, self.think_end, self.speech, self.pad = (
-            self.tok.get_vocab()[t]
+            pieces[t]
             for t in "<unk> <|im_start|> <|im_end|> <image> </image> <think> </think> <|tts_bos|> <|endoftext|>".split()
         )
         self.cached = lru_cache(4096)(self.encode)
