@@ -2,14 +2,13 @@ package truth
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/media/toyworld"
 	"touchline/media/toyworld/claims"
 )
@@ -93,24 +92,26 @@ func (v *viewing) alert(ctx context.Context, at time.Duration) error {
 		}
 	}
 	a.last = at - alertShows
-	prompt := agent.Look{System: v.profile.Prompt, Frames: v.window.Select(v.cfg.Agent.Frames, v.cfg.Agent.Stride)}.
-		Prompt(v.cfg.Inference.Config, v.model.Capabilities())
-	var rules []agent.Rule
+	look := agent.Look{System: v.profile.Prompt, Frames: v.window.Select(v.cfg.Agent.Frames, v.cfg.Agent.Stride)}
 	for _, r := range a.rules {
-		rules = append(rules, r.Rule)
+		look.Rules = append(look.Rules, r.Rule)
 	}
-	prompt.Text = agent.RulesText(rules)
+	prompt := look.Prompt(v.cfg.Inference.Config, v.model.Capabilities())
 	text, _, err := say(ctx, v.session, prompt)
 	if err != nil {
 		return err
 	}
 	a.Looks++
-	fired, ok := firedRules(text)
+	fired, ok := alert.ReadAnswer(text)
 	if !ok {
 		a.Broken++
 		a.note(v, at, "no JSON: %s", text)
 	}
-	v.settle(fired, at)
+	var numbers []int
+	for _, f := range fired {
+		numbers = append(numbers, f.Rule)
+	}
+	v.settle(numbers, at)
 	return nil
 }
 
@@ -124,26 +125,6 @@ func (v *viewing) newRules(at time.Duration) {
 		when := v.slots.fill(v.book.Rule(a.dice, o.kind, a.heldOut), "", o)
 		a.rules = append(a.rules, rule{Rule: agent.Rule{Number: i + 1, When: when}, kind: o.kind, colour: o.colour, fired: -alertNews})
 	}
-}
-
-// firedRules reads the answer to a look with rules.
-func firedRules(text string) (fired []int, ok bool) {
-	from, to := strings.Index(text, "{"), strings.LastIndex(text, "}")
-	if from < 0 || to < from {
-		return nil, false
-	}
-	var answer struct {
-		Fired []struct {
-			Rule int `json:"rule"`
-		} `json:"fired"`
-	}
-	if err := json.Unmarshal([]byte(text[from:to+1]), &answer); err != nil {
-		return nil, false
-	}
-	for _, f := range answer.Fired {
-		fired = append(fired, f.Rule)
-	}
-	return fired, true
 }
 
 // expect notes that a rule should fire for an event, unless it did just before.

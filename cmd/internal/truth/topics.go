@@ -126,7 +126,7 @@ func yardTopics() map[string]topic {
 		},
 		"gate": {
 			news:   append(people, claims.CarArrive, claims.CarLeave, claims.Car),
-			events: []string{"arrive", "leave", "car_arrive"},
+			events: []string{"arrive", "leave", "car_arrive", "car_leave"},
 			holds:  at("gate"),
 		},
 		"light":  {news: light, events: []string{"lamp_fails", "lamp_on", "dusk", "dawn"}},

@@ -18,25 +18,6 @@ import (
 	"touchline/models/nano/train/words"
 )
 
-func TestFiredRules(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		text string
-		want []int
-		ok   bool
-	}{
-		{`{"fired":[{"rule":3,"reason":"a goal"},{"rule":1}]}`, []int{3, 1}, true},
-		{"```json\n{\"fired\":[]}\n```", nil, true},
-		{"Nothing fired.", nil, false},
-		{`{"fired":[`, nil, false},
-	}
-	for _, tt := range tests {
-		got, ok := firedRules(tt.text)
-		require.Equal(t, tt.ok, ok, tt.text)
-		require.Equal(t, tt.want, got, tt.text)
-	}
-}
-
 // Raw pictures are scaled without a change of colour, also between bars.
 func TestPictures(t *testing.T) {
 	t.Parallel()

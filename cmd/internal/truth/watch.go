@@ -47,8 +47,7 @@ type viewing struct {
 	window *window.Window
 	sign   *window.Signature // of the last look
 	next   time.Duration     // when the next look is due
-	said   string            // the last comment
-	saidAt time.Duration
+	said   []agent.Said      // by the film's time
 }
 
 // assumedAnswer is how long small engines take: measured times would depend on how many films are watched at once.
@@ -99,7 +98,7 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 	v.sign = sign
 	prompt := agent.Look{
 		System: v.profile.Prompt, Instruction: v.instruction, Spoken: true, Change: change,
-		LastComment: v.said, Age: at - v.saidAt, Frames: frames,
+		Said: v.said, Now: time.Time{}.Add(at), Frames: frames,
 	}.Prompt(v.cfg.Inference.Config, v.model.Capabilities())
 	text, took, err := say(ctx, v.session, prompt)
 	if err != nil {
@@ -113,7 +112,7 @@ func (v *viewing) look(ctx context.Context, at time.Duration) error {
 	v.next = at + max(v.cfg.Pacing.MinInterval, took)
 	if !claims.Silent(text) {
 		v.comments = append(v.comments, commented(at, text, verdicts))
-		v.said, v.saidAt = text, at+took
+		v.said = append(v.said, agent.Said{Text: strings.TrimSpace(text), At: time.Time{}.Add(at + took)})
 		v.next = max(v.next, at+agent.SpeechTime(text)+v.cfg.Pacing.PauseAfter)
 	}
 	return nil

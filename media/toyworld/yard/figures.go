@@ -9,8 +9,8 @@ import (
 // Sizes in metres: a little larger than life, so that everything shows.
 const (
 	personTall = 1.98
-	parcelWide = 0.62
-	parcelTall = 0.5
+	parcelWide = 0.94
+	parcelTall = 0.74
 )
 
 // Coats returns the names of the coats' colours.
@@ -187,20 +187,20 @@ func (f *figure) head(nx, ny, sideways float64) {
 func (s *stage) box(x, y, z, size float64) {
 	px, py, m := s.yard.project(x, y, z)
 	s.c.Light = s.yard.lightAt(s.now.sky, x, y)
-	s.c.Ellipse(px+0.08*m, py, 0.42*m, 0.1*m, paint.RGB{24, 30, 30}, 0.4)
+	s.c.Ellipse(px+0.1*m, py, 0.6*m, 0.12*m, paint.RGB{24, 30, 30}, 0.4)
 	carton(s.c, px, py, m*size)
 }
 
 // carton paints a brown box with tape; (x, y) is the middle of its lower edge, m the pixels of a metre.
 func carton(c *paint.Canvas, x, y, m float64) {
-	w, tall, lid := parcelWide*m/2, (parcelTall-0.13)*m, 0.13*m
+	w, tall, lid := parcelWide*m/2, (parcelTall-0.18)*m, 0.18*m
 	brown := paint.RGB{178, 120, 62}
 	c.Rect(x-w, y-tall, x+w, y, brown, 1)
 	c.Polygon([]paint.Point{
 		{X: x - w, Y: y - tall}, {X: x + w, Y: y - tall}, {X: x + w*0.92, Y: y - tall - lid}, {X: x - w*0.92, Y: y - tall - lid},
 	}, paint.RGB{206, 152, 92}, 1)
-	c.Rect(x-w, y-0.05*m, x+w, y, brown.Mix(paint.RGB{0, 0, 0}, 0.25), 1)
-	c.Rect(x-0.05*m, y-tall-lid, x+0.05*m, y-tall*0.45, paint.RGB{236, 214, 168}, 1)
+	c.Rect(x-w, y-0.07*m, x+w, y, brown.Mix(paint.RGB{0, 0, 0}, 0.25), 1)
+	c.Rect(x-0.08*m, y-tall-lid, x+0.08*m, y-tall*0.45, paint.RGB{236, 214, 168}, 1)
 }
 
 // beast paints a dog or a cat whose feet are z above the ground.

@@ -234,17 +234,18 @@ func (s *stage) rain() {
 	if s.now.rain <= 0 {
 		return
 	}
-	const drops, splashes = 150, 46
+	const drops, splashes = 210, 60
 	w, h := float64(s.c.W), float64(s.c.H)
-	s.c.Light = s.now.light(poolSteps / 3)
-	grey := paint.RGB{216, 226, 240}
+	s.c.Light = s.now.light(2 * poolSteps / 3)
+	grey := paint.RGB{226, 236, 250}
+	streak := 0.75 - 0.2*float64(s.now.day)/daySteps // in the dark it would hardly show
 	for i := range int(drops * s.now.rain) {
 		fall := int64(420 + 160*paint.Chance(1, uint64(i), 1)) // ms
 		at := s.t + int64(1000*paint.Chance(1, uint64(i), 2))
 		k := float64(at%fall) / float64(fall)
 		x := w * (1.1*paint.Chance(2, uint64(i), uint64(at/fall)) - 0.02)
 		y := h * (1.25*k - 0.15)
-		s.c.Capsule(x-0.012*w*k, y, x-0.012*w*k-0.005*w, y+0.05*h, 0.0011*w, grey, 0.5)
+		s.c.Capsule(x-0.012*w*k, y, x-0.012*w*k-0.005*w, y+0.055*h, 0.0016*w, grey, streak)
 	}
 	for i := range int(splashes * s.now.rain) {
 		const life = 280

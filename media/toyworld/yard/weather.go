@@ -13,7 +13,7 @@ const (
 	twilightAt  = 5000   // when it begins to show
 	dayMS       = 240_000
 	dayMoreMS   = 120_000
-	rainInMS    = 3000
+	rainInMS    = 1500
 	rainOutMS   = 2500
 	wetInMS     = 12_000
 	wetOutMS    = 40_000
@@ -191,7 +191,7 @@ func (w *weather) raining(t int64) bool {
 // light that falls on a place; pool is the lamp's share there, 0 to poolSteps.
 func (s sky) light(pool int) paint.Light {
 	mix := func(a, b int, k, of int) int { return a + (b-a)*k/of }
-	level, du, dv := mix(84, 256, s.day, daySteps), mix(34, 0, s.day, daySteps), mix(-7, 0, s.day, daySteps)
+	level, du, dv := mix(96, 256, s.day, daySteps), mix(34, 0, s.day, daySteps), mix(-7, 0, s.day, daySteps)
 	// Between day and night the light is amber in the evening and pink in the morning.
 	switch twilight := min(s.day, daySteps-s.day); {
 	case s.dawn:

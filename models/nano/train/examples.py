@@ -31,11 +31,11 @@ def profiles() -> dict[str, str]:
     return out
 
 
-def prompt_text(order: str, comment: str, age: float, hint: str) -> str:
-    """The text after the pictures, as promptText of agent/prompt.go writes it."""
-    out = ""
-    if comment:
-        out += f'{age:.0f} seconds ago you said: "{comment}". Do not say it again; tell only what is new since then.\n'
+def prompt_text(order: str, said: list[tuple[float, str]], hint: str) -> str:
+    """The text after the pictures, as promptText of agent/prompt.go writes it; said are the last comments with their ages, oldest first."""
+    out = "\n".join(f'{age:.0f} seconds ago you said: "{comment}".' for age, comment in said)
+    if said:
+        out += " Do not say it again; tell only what is new since then.\n"
     if hint:
         out += hint + "\n"
     if order:
@@ -73,6 +73,7 @@ class Prompts:
             for t in "<unk> <|im_start|> <|im_end|> <image> </image> <think> </think> <|tts_bos|> <|endoftext|>".split()
         )
         self.cached = lru_cache(4096)(self.encode)
+        self.json = self.encode('{"fired":[]}')
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text."""
@@ -87,6 +88,13 @@ class Prompts:
             ids += line if not speech else []
         ids += [*self.encode(t.text), self.end, *line, self.start, *self.cached("assistant\n"), self.think, *lines, self.think_end, *lines]
         return ids + [self.speech] if speech else ids
+
+    def weights(self, answer: list[int]) -> list[int]:
+        """How much each token of an answer counts: those decide that begin it, or that say whether a rule has fired."""
+        fires = len(self.json) - 1
+        if answer[:fires] == self.json[:fires]:
+            return [6 if j == fires else 1 for j in range(len(answer))]
+        return [2] + [1] * (len(answer) - 1)
 
 
 def _system(rng: random.Random, lang: str) -> tuple[str, str]:
@@ -137,6 +145,7 @@ class Commentator:
     told: News | None = None
     said: str = ""
     at: float = 0.0  # picture of the last comment
+    past: list[tuple[float, str]] = field(default_factory=list)  # all comments, with the pictures
 
     def look(self, rng: random.Random, i: int, limit: int) -> str:
         """The answer to a look at picture i."""
@@ -146,6 +155,7 @@ class Commentator:
         if text in (self.said, SILENCE):
             return SILENCE
         self.told, self.said, self.at = n, text, i
+        self.past.append((i, text))
         return text
 
     def run(self, rng: random.Random, start: int, end: int) -> None:
@@ -165,14 +175,13 @@ def make(rng: random.Random, film: Film, i: int, pictures: int, step: int) -> Te
     """An example on the window that ends with picture i, after a commentary that led there."""
     lo, lang, win = step * (pictures - 1), language(rng), film.window(i, pictures, step)
     profile, system = _system(rng, lang)
-    if rng.random() < 0.1:
+    if rng.random() < 0.16:
         return _alerts(rng, film.world, win, lang, system)
     hint = rng.choices(list(HINTS), [5, 4, 3, 4])[0]
-    order = _order(rng, film.world, win, lang) if rng.random() < 0.45 else None
+    order = _order(rng, film.world, win, lang) if rng.random() < 0.5 else None
     limit = min(HINTS[hint], 5) if order and order.kind == "short" else HINTS[hint]
     c = Commentator(film, pictures, step, lang, profile, order, at=i)
-    roll = rng.random()
-    if roll < 0.85:
+    if rng.random() < (0.75 if order else 0.9):
         back = rng.randrange(4, 130) if rng.random() < 0.8 else rng.randrange(60, 500)
         fresh = order is not None and rng.random() < 0.3  # the order has just come
         c.order = None if fresh else order
@@ -182,14 +191,15 @@ def make(rng: random.Random, film: Film, i: int, pictures: int, step: int) -> Te
             c.at = start
             c.look(rng, rng.randrange(lo, start), 18)
             c.order, c.at = kept, start - rng.randrange(4, 300)
+            c.past = [(c.at, text) for _, text in c.past]
             if kept and kept.kind.startswith(("q_", "score")):
                 c.told = News("other") if c.told else None
         c.run(rng, start, i)
         if fresh and order and order.kind.startswith(("q_", "score")):
             c.told = News("other") if c.told else None
         c.order = order
-    said, age = c.said, (i - c.at) / FPS + rng.uniform(-0.1, 0.1)
-    return Text(system, prompt_text(order.text if order else "", said, max(0.5, age), hint), c.look(rng, i, limit))
+    said = [(max(0.5, (i - at) / FPS + rng.uniform(-0.1, 0.1)), text) for at, text in c.past[-rng.choices([1, 2, 3, 4, 6], [5, 2, 1, 1, 1])[0] :]]
+    return Text(system, prompt_text(order.text if order else "", said, hint), c.look(rng, i, limit))
 
 
 def _order(rng: random.Random, world: ModuleType, win: list[Any], lang: str) -> Order:
@@ -214,7 +224,11 @@ def _alerts(rng: random.Random, world: ModuleType, win: list[Any], lang: str, sy
     rules: list[Order] = []
     while len(rules) < wanted:
         o = world.order(rng, lang, rng.choice(world.RULES), win, rule=True)
-        if all(o.text != r.text for r in rules):
+        for _ in range(12 if not rules and rng.random() < 0.4 else 0):  # most rules hold seldom
+            if world.holds(rng, o, win):
+                break
+            o = world.order(rng, lang, rng.choice(world.RULES), win, rule=True)
+        if all(o.text != r.text for r in rules) and not world.unclear(o, win):
             rules.append(o)
     numbers = sorted(rng.sample(range(1, max(wanted, rng.choice([wanted, 9, 16])) + 1), wanted))
     if rng.random() < 0.1:  # a rule about the other world never holds
@@ -247,4 +261,4 @@ def stranger(rng: random.Random, dark: bool) -> Text:
         answer = text
         if roll < 0.6:
             said = words.say(rng, f"match.{lang}", rng.choice(["play", "turn", "mid"]), "calm", {"T": match.name(rng.choice(match.TEAMS), lang), "O": "Blue", "w": "left"})
-    return Text(system, prompt_text(order, said, rng.uniform(1, 60), hint), answer)
+    return Text(system, prompt_text(order, [(rng.uniform(1, 60), said)] if said else [], hint), answer)

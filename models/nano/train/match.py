@@ -19,6 +19,7 @@ STATES = ["play", "goal", "crowd", "replay", "kick_off", "free", "goal_kick", "s
 OUTCOMES = ["goal", "save", "post", "wide"]
 CAMERAS = ["wide", "left", "right", "crowd", "replay_left", "replay_right"]
 ZONES = ["own", "mid", "final", "box"]
+PLAIN = 0.4  # s after the ball has arrived, from when it shows what became of a shot
 TEAMS_ES = dict(zip(TEAMS, ["Rojo", "Azul", "Amarillo", "Blanco", "Violeta", "Celeste", "Naranja"], strict=True))
 TINTS_ES = dict(zip(TINTS, ["blanca", "azul", "roja", "violeta"], strict=True))
 
@@ -102,8 +103,13 @@ def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: flo
         return scoreline(rng, now)  # a pause is when people ask for it
     if now.state == "goal":
         return _goal(rng, now, told, age)
-    if now.state == "goal_kick" and (a := attempt(win)) and not (told and kind == a.kind and told.key == a.key):
-        return a
+    if a := attempt(win):
+        if not (told and (kind, told.key) == (a.kind, a.key)):
+            return a
+        if a.kind == "shot" or age < 2:
+            return None
+    elif now.attempt and now.live and now.attempt[4] < PLAIN and now.state not in ("half_time", "full_time"):
+        return None  # not to be judged yet
     if now.state in ("crowd", "half_time", "full_time", "goal_kick"):
         again = kind == now.state
         return None if again else News(now.state, now.team)
@@ -114,13 +120,6 @@ def tell(rng: random.Random, win: list[Fact], told: News | None = None, age: flo
         return News("replay_goal" if after_goal else "replay", told.team if told and after_goal else None)
     if now.state == "kick_off":
         return None if kind.startswith("kick") else News(rng.choice(["kick_off", "kick_off", "kick_score"]))
-    if a := attempt(win):
-        if not (kind == a.kind and told and told.key == a.key):
-            return a
-        if a.kind == "shot" or age < 2:
-            return None
-    elif now.attempt and now.live and now.attempt[4] < 0.2:
-        return None  # not to be judged yet
     if light := lighting(win):
         if kind != light.kind or age > 6:
             return light
@@ -153,7 +152,7 @@ def attempt(win: list[Fact]) -> News | None:
     key = (team, number, sum(now.shots))
     if contact < 0:
         return News("shot", team, shown, key) if age > 0.2 else None
-    if outcome != "goal" and 0.2 <= contact <= 2.6:
+    if outcome != "goal" and PLAIN <= contact <= 2.6:
         return News(outcome, 1 - team if outcome == "save" else team, shown, key)
     return None
 
@@ -233,7 +232,11 @@ def word(rng: random.Random, win: list[Fact], n: News, lang: str, register: str,
     now, file = win[-1], f"{NAME}.{lang}"
     if n.kind in GOALS and now.goal and now.state == "goal":
         now = replace(now, way=1 if now.pitch[0] > 52 else -1)
+    if n.kind == "goal" and limit < 10:
+        n = replace(n, kind="goal_score")
     text = words.say(rng, file, n.kind, register, slots(now, n, lang), limit, avoid)
+    if n.kind == "goal":  # the score is never left out
+        return text + " " + words.fill("{hl}" + rng.choice(".!"), slots(now, n, lang))  # type: ignore[operator]
     if limit < 18 or rng.random() < 0.65:
         return text
     more: News | None = None
@@ -352,6 +355,11 @@ def answer(rng: random.Random, kind: str, now: Fact) -> News | None:
 def holds(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
     """What fires an alert rule in a window."""
     return _passing(rng, o, win)
+
+
+def unclear(_: Order, __: list[Fact]) -> bool:
+    """Whether a rule is about what has been or is about to come: in the match it shows or it does not."""
+    return False
 
 
 def moments(win: list[Fact]) -> list[str]:

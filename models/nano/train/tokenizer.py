@@ -59,7 +59,7 @@ def corpus(rng: random.Random) -> list[str]:
             for kind in words.kinds(f"{world}.{lang}"):
                 for _ in range(150):
                     order = examples.WORLDS[world].order(rng, lang, kind)
-                    out.append(examples.prompt_text(order.text, "", rng.uniform(0, 100), rng.choice(list(words.HINTS))))
+                    out.append(examples.prompt_text(order.text, [(rng.uniform(0, 100), words.SILENCE)], rng.choice(list(words.HINTS))))
             for kind in examples.WORLDS[world].RULES:
                 rules = {i: examples.WORLDS[world].order(rng, lang, kind, rule=True).text for i in range(1, 9)}
                 out += [examples.rules_text(rules), '{"fired":[{"rule":3,"reason":"', '"},{"rule":12,"reason":"', '"}]}', '{"fired":[]}'] * 4

@@ -79,12 +79,14 @@ def work(seed: int, films: list[examples.Film], loaded: Any, out: Any, prompts: 
         longest = max(len(p) + len(a) for p, a, _ in rows) - 1
         length = (longest + 31) // 32 * 32
         ids, labels = np.full((len(rows), length), prompts.pad, np.int16), np.full((len(rows), length), -1, np.int16)
+        weights = np.zeros((len(rows), length), np.int8)
         ends, truths = np.zeros(len(rows), np.int64), np.zeros((len(rows), len(TEXT_HEADS)), np.int8)
         for r, (p, a, truth) in enumerate(rows):
             ids[r, : len(p) + len(a) - 1] = (p + a)[:-1]
             labels[r, len(p) - 1 : len(p) + len(a) - 1] = a
+            weights[r, len(p) - 1 : len(p) + len(a) - 1] = prompts.weights(a)
             ends[r], truths[r] = len(p) - 1, truth
-        out.put((n, texts, frames, ids, labels, ends, truths))
+        out.put((n, texts, frames, ids, labels, weights, ends, truths))
 
 
 def to_rgb(yuv: Tensor) -> Tensor:
@@ -97,10 +99,10 @@ def to_rgb(yuv: Tensor) -> Tensor:
 
 
 def warps(first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Zoom and shift of each picture, the same for a window: a third a little, one in eight as a letterbox or a crop would."""
+    """Zoom and shift of each picture, the same for a window: a third a little, one in four as black bars or a crop would."""
     r = torch.rand(len(first), 5, device=first.device)[first]
-    little, much = (r[:, 0] < 0.35).float(), (r[:, 4] < 0.12).float()
-    zoom = 1 + little * (r[:, 1] - 0.5) * 0.06 + much * (r[:, 1] - 0.3) * 0.38
+    little, much = (r[:, 0] < 0.35).float(), (r[:, 4] < 0.25).float()
+    zoom = 1 + little * (r[:, 1] - 0.5) * 0.06 + much * (r[:, 1] - 0.25) * 0.32
     return zoom, (little + much) * (r[:, 2] - 0.5) * 0.05, (little + much) * (r[:, 3] - 0.5) * 0.05
 
 
@@ -287,7 +289,7 @@ def main() -> None:
         n, texts, *arrays = batches.get()
         waited += time.time() - w0
         spent, last = spent + min(1, w0 - last), w0  # compiling is not training
-        frames, ids, labels, ends, truths = (torch.from_numpy(x).to(DEVICE).long() for x in arrays)
+        frames, ids, labels, weights, ends, truths = (torch.from_numpy(x).to(DEVICE).long() for x in arrays)
         reading = done >= a.first_stage
         texts_from = texts_from or (step if reading else 0)
         rate = a.rate * min(1, (step + 1) / 150) * (0.5 * (1 + math.cos(math.pi * done)) * 0.98 + 0.02)
@@ -320,7 +322,8 @@ def main() -> None:
         off = torch.where(there, rows[:, split : split + len(PLACES)] - places, 0.0)
         loss = loss + 0.8 * F.smooth_l1_loss(off, torch.zeros_like(off), reduction="sum", beta=0.1) / there.sum().clamp(min=1)
         if reading:
-            text = F.cross_entropy(logits, labels[asked])
+            weight = weights[asked].float()
+            text = (F.cross_entropy(logits, labels[asked], reduction="none") * weight).sum() / weight.sum()
             after: dict[str, float] | None = {} if right is not None else None
             loss = loss + text + 0.05 * classes_loss(said, truths, TEXT_HEADS, after)
         opt.zero_grad(set_to_none=True)
@@ -339,4 +342,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # the workers never end
+    for worker in mp.active_children():  # they never end, and would keep what reads our output waiting
+        worker.kill()
+    os._exit(0)

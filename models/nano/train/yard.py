@@ -16,9 +16,9 @@ DOINGS = ["coming", "going", "standing", "walking", "leaving_parcel", "taking_pa
 DRIVES = ["arriving", "parked", "leaving"]
 SPANISH = {"red": "rojo", "blue": "azul", "green": "verde", "yellow": "amarillo", "white": "blanco", "black": "negro", "orange": "naranja", "silver": "plateado"}
 # When an event shows plainly: from and to, in seconds after it begins, as long as its person, car or animal is in sight.
-SHOWS = {"arrive_gate": (0.5, 4.5), "arrive_parcel": (0.5, 4.5), "arrive_door": (0.3, 4.0), "arrive_car": (1.3, 5), "leave_gate": (-0.8, 3), "leave_parcel": (-0.8, 3),
-         "leave_door": (-0.2, 3), "leave_car": (-0.5, 3), "parcel_left": (0.7, 4.5), "parcel_taken": (0.7, 4.5), "car_arrive": (0.5, 7.5), "car_leave": (0.3, 7),
-         "dog": (0.3, 6), "cat": (0.3, 6), "rain_start": (0.9, 6), "rain_end": (0.3, 6), "lamp_fails": (0.3, 3), "lamp_on": (0.2, 6), "dusk": (1.2, 9), "dawn": (1.2, 9)}  # fmt: skip
+SHOWS = {"arrive_gate": (0.3, 4.5), "arrive_parcel": (0.3, 4.5), "arrive_door": (0.3, 4.0), "arrive_car": (1.0, 5), "leave_gate": (-0.8, 3), "leave_parcel": (-0.8, 3),
+         "leave_door": (-0.2, 3), "leave_car": (-0.5, 3), "parcel_left": (0.4, 4.5), "parcel_taken": (0.4, 4.5), "car_arrive": (0.4, 7.5), "car_leave": (0.3, 7),
+         "dog": (0.3, 6), "cat": (0.3, 6), "rain_start": (0.5, 6), "rain_end": (0.3, 6), "lamp_fails": (0.3, 3), "lamp_on": (0.2, 6), "dusk": (1.2, 9), "dawn": (1.2, 9)}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -181,7 +181,7 @@ ANIMALS, RAIN, LIGHT = ("dog", "cat"), ("rain_start", "rain_end"), ("lamp_fails"
 FILTERS: dict[str, tuple[str, ...]] = {
     "people": PEOPLE + NARRATED, "coming": PEOPLE[:4], "going": PEOPLE[4:8], "coat": PEOPLE + NARRATED, "parcels": ("parcel_left", "parcel_taken", "arrive_parcel", "leave_parcel"),
     "cars": ("car_arrive", "car_leave"), "animals": ANIMALS, "door": ("arrive_door", "leave_door", "parcel_left", "parcel_taken", "at_door"),
-    "gate": ("arrive_gate", "arrive_parcel", "leave_gate", "leave_parcel", "car_arrive", "at_gate"), "light": LIGHT, "rain": RAIN,
+    "gate": ("arrive_gate", "arrive_parcel", "leave_gate", "leave_parcel", "car_arrive", "car_leave", "at_gate"), "light": LIGHT, "rain": RAIN,
     **{k: (k,) for k in ("parcel_left", "parcel_taken", "car_arrive", "car_leave", *ANIMALS, *RAIN, *LIGHT)},
 }  # fmt: skip
 WEIGHTS = {"people": 3, "coat": 5, "nodog": 3, "q_gate": 4, "q_people": 4, "q_coat": 4, "q_car": 3, "cannot": 3}
@@ -268,9 +268,22 @@ def holds(rng: random.Random, o: Order, win: list[Fact]) -> News | None:
     return next((n for n in news(win) if _passes(o, n)), None)
 
 
+def unclear(o: Order, win: list[Fact]) -> bool:
+    """Whether an alert rule is about an event of the last seconds or the next: only its first seconds decide clearly."""
+    if o.kind in ("people", "coat", "door", "gate", "animals"):
+        return False  # who is there decides
+    age = [win[-1].t - n.at - SHOWS[n.kind][0] for n in win[-1].events if _passes(o, n)]
+    return bool(age) and not any(0.1 <= a < FRESH for a in age)
+
+
+FRESH = 2.5  # s since an event has begun to show
+
+
 def moments(win: list[Fact]) -> list[str]:
-    """What of the rare shows in a window."""
-    return [n.kind for n in news(win)] + ["someone"] * bool(win[-1].people) + ["both"] * (len(win[-1].people) > 1) + ["twilight"] * (0.1 < win[-1].light < 0.9)
+    """What of the rare shows in a window; twice if it has just begun to show."""
+    shown = news(win)
+    fresh = [n.kind + " now" for n in shown if win[-1].t - n.at < SHOWS[n.kind][0] + FRESH / 2]
+    return [n.kind for n in shown] + fresh + ["someone"] * bool(win[-1].people) + ["both"] * (len(win[-1].people) > 1) + ["twilight"] * (0.1 < win[-1].light < 0.9)
 
 
 def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
@@ -283,7 +296,8 @@ def style(o: Order | None, rng: random.Random, profile: str, n: News) -> str:
 
 # Truth per picture and per text while training, as in match.py. Of each coat and car: 0 is out of sight.
 PICTURE_HEADS = {**{f"{c} coat": 6 for c in COATS}, **{f"{c} car": 3 for c in CARS}, "parcels": 3, "dog": 2, "cat": 2, "lamp": 2, "day": 8, "rain": 2, "twilight": 3}
-TEXT_HEADS = {**{f"{c} coat does": 7 for c in COATS}, "people": 4, "oldest news": 21, "newest news": 21}
+TEXT_HEADS = {**{f"{c} coat does": 7 for c in COATS}, **{f"{c} coat is": 6 for c in COATS}, **{f"{c} car": 3 for c in CARS}, "people": 4, "cars": 3, "parcels": 3, "dog": 2,
+              "cat": 2, "lamp": 2, "night": 2, "rain": 2, "oldest news": 21, "newest news": 21}  # fmt: skip
 PLACES = ("light", "since rain began", "since rain ended")
 KINDS = list(SHOWS)
 
@@ -301,5 +315,8 @@ def text_truth(win: list[Fact]) -> list[int]:
     """Classes of TEXT_HEADS."""
     now, shown = win[-1], news(win)
     doing = {p["coat"]: DOINGS.index(p["doing"]) + 1 for p in now.people.values()}
-    return [*(doing.get(c, 0) for c in COATS), min(3, len(now.people)), KINDS.index(shown[0].kind) + 1 if shown else 0,
-            KINDS.index(shown[-1].kind) + 1 if shown else 0]  # fmt: skip
+    seen = dict(zip(PICTURE_HEADS, picture_truth(now)[0], strict=True))
+    values = seen | {f"{c} coat does": doing.get(c, 0) for c in COATS} | {f"{c} coat is": seen[f"{c} coat"] for c in COATS}
+    values |= {"people": min(3, len(now.people)), "cars": min(2, len(now.cars)), "night": int(now.night)}
+    values |= {f"{which} news": KINDS.index(shown[j].kind) + 1 if shown else 0 for which, j in (("oldest", 0), ("newest", -1))}
+    return [values[k] for k in TEXT_HEADS]
