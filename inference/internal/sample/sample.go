@@ -56,13 +56,16 @@ func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 	if len(logits) != s.vocab {
 		return 0, fmt.Errorf("expected a row of %d logits, has %d", s.vocab, len(logits))
 	}
-	s.row = append(s.row[:0], logits...)
-	row, set := s.row, &st.set
-	for _, v := range row {
+	for _, v := range logits {
 		if !(v <= math.MaxFloat32) {
 			return 0, ErrNotFinite
 		}
 	}
+	if st.set.Constraint != nil {
+		return s.constrainedFull(&st.set, logits)
+	}
+	s.row = append(s.row[:0], logits...)
+	row, set := s.row, &st.set
 	low := float32(math.Inf(-1))
 	if set.Forbidden != nil {
 		for w, word := range set.Forbidden.bits {
@@ -118,6 +121,9 @@ func (s *Sampler) Top(st *State, values []float32, ids []int64, u float64) (id i
 	set := &st.set
 	if len(values) == 0 || len(values) != len(ids) {
 		return 0, false, fmt.Errorf("expected as many values as ids, at least one, has %d and %d", len(values), len(ids))
+	}
+	if set.Constraint != nil {
+		return s.constrainedTop(set, values, ids)
 	}
 	// With factors below 1 an id outside the list could rise into it.
 	complete := len(values) >= s.vocab

@@ -36,6 +36,25 @@ type Settings struct {
 	LengthPenalty float64
 	// Forbidden ids are never chosen; nil forbids none.
 	Forbidden *Set
+	// Constraint, if not nil, limits the ids of this one answer, which then is greedy:
+	// of the other rules only Stop applies, where the constraint lets the answer end.
+	Constraint Constraint
+}
+
+// Constraint is the state of an answer that has rules for each next id.
+type Constraint interface {
+	// Only returns the next id if it needs no logits.
+	Only() (id int32, ok bool)
+	// Allows reports whether id, which is not a stop id, may come next.
+	Allows(id int32) bool
+	// Best returns the allowed id with the largest logit of a whole row, of equal ones
+	// the lowest; ok is false if all are -Inf.
+	Best(row []float32) (id int32, ok bool)
+	// Ends reports whether the answer may end here, Complete whether it must.
+	Ends() bool
+	Complete() bool
+	// Accept adds an allowed id.
+	Accept(id int32)
 }
 
 // Chat returns the rules of the official chat call.

@@ -47,6 +47,9 @@ func (s *State) Accept(id int32) {
 		return
 	}
 	s.generated++
+	if s.set.Constraint != nil {
+		s.set.Constraint.Accept(id)
+	}
 	if s.set.Window > 0 {
 		s.ids = append(s.ids, id)
 	}
@@ -71,6 +74,9 @@ func (s *State) NewChunk() {
 		s.see(id)
 	}
 }
+
+// Complete reports whether the answer's constraint admits no further id.
+func (s *State) Complete() bool { return s.set.Constraint != nil && s.set.Constraint.Complete() }
 
 // barred reports whether the stop ids must not be chosen yet.
 func (s *State) barred() bool { return s.generated < s.set.MinTokens }
