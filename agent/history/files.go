@@ -278,7 +278,9 @@ func (f *files) Close() error {
 		err = errors.Join(f.file.Sync(), f.file.Close())
 	}
 	if f.lock != nil {
-		err = errors.Join(err, f.lock.Close())
+		// Closing alone is not enough: a child process between its fork and its exec has the
+		// descriptor too.
+		err = errors.Join(err, syscall.Flock(int(f.lock.Fd()), syscall.LOCK_UN), f.lock.Close())
 	}
 	return err
 }

@@ -12,8 +12,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -397,7 +399,13 @@ func TestTwoWriters(t *testing.T) {
 	_, stop := open(t, cfg)
 	_, err := history.Open(cfg, zerolog.Nop())
 	require.ErrorContains(t, err, "another process writes to this folder")
+
+	// A child process that is being forked has copies of all descriptors until its exec.
+	held := duplicate(t, filepath.Join(cfg.Path, "history.lock"))
 	stop()
+	_, stop = open(t, cfg)
+	stop()
+	require.NoError(t, syscall.Close(held))
 
 	cfg = config(history.StoreSQLite, filepath.Join(t.TempDir(), "records.db"))
 	var all []func()
@@ -410,6 +418,25 @@ func TestTwoWriters(t *testing.T) {
 		stop()
 	}
 	require.Equal(t, count(0, 2), cycles(read(t, cfg.Path, history.Query{Room: "match"})))
+}
+
+// duplicate is one more descriptor of a file that this process has open.
+func duplicate(t *testing.T, path string) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, d := range open {
+		if target, err := os.Readlink("/proc/self/fd/" + d.Name()); err != nil || target != path {
+			continue
+		}
+		fd, err := strconv.Atoi(d.Name())
+		require.NoError(t, err)
+		held, err := syscall.Dup(fd)
+		require.NoError(t, err)
+		return held
+	}
+	t.Fatal("no descriptor of", path)
+	return 0
 }
 
 // TestCrash: a panic of the history's code ends no room. It is logged once, with

@@ -3,13 +3,10 @@ package history
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
-	"path/filepath"
 )
 
 // OpenReader opens the store at a path for reading: a folder of files, or a SQLite database.
@@ -24,11 +21,11 @@ func OpenReader(ctx context.Context, path string) (Reader, error) {
 	if err := isSQLite(path); err != nil {
 		return nil, fmt.Errorf("open the history %s: %w", path, err)
 	}
-	d, err := readSQLite(ctx, path)
+	db, err := format().OpenReader(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("open the history %s: %w", path, err)
 	}
-	return d, nil
+	return &database{db: db}, nil
 }
 
 // isSQLite returns an error unless the file begins like a SQLite database.
@@ -44,22 +41,4 @@ func isSQLite(path string) error {
 		return errors.New("expected a folder with history.jsonl or a SQLite database, got another file")
 	}
 	return nil
-}
-
-func readSQLite(ctx context.Context, path string) (*database, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, err
-	}
-	db, err := sql.Open("sqlite", dsn(path, url.Values{"mode": {"ro"}}, "query_only(1)"))
-	if err != nil {
-		return nil, err
-	}
-	if made, err := checkDatabase(ctx, db); err != nil || !made {
-		if err == nil {
-			err = errors.New("expected a history, got an empty database")
-		}
-		return nil, errors.Join(err, db.Close())
-	}
-	return &database{db: db}, nil
 }

@@ -7,22 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"touchline/internal/sqlite"
 )
 
-const (
-	// applicationID marks a database as ours (the bytes "TLHY").
-	applicationID = 0x544c4859
-	// schemaVersion is the version that this program reads and writes.
-	schemaVersion = 1
-	// busyTimeout bounds the wait for another process's lock, in ms.
-	busyTimeout = 2000
-)
+// format returns the format of a database (application_id: the bytes "TLHY").
+func format() sqlite.Format {
+	return sqlite.Format{Name: "history", ID: 0x544c4859, Versions: []string{schema}, Mode: 0o644}
+}
 
 // schema of version 1. at is Entry.At in microseconds since 1970. The virtual columns
 // identity, outcome and text are for SQL shells and take no space.
@@ -48,87 +43,20 @@ type database struct {
 	fresh int // bytes written since the last trim
 }
 
-// dsn is the driver's name for a file, with the pragmas of each connection. The
-// driver sends them in alphabetical order: auto_vacuum must come before the first
-// write.
-func dsn(path string, query url.Values, pragmas ...string) string {
-	query["_pragma"] = append(pragmas, fmt.Sprintf("busy_timeout(%d)", busyTimeout))
-	return (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String()
-}
-
 // openSQLite opens a database for writing, or makes it.
-func openSQLite(cfg Config) (_ *database, err error) {
-	path, err := filepath.Abs(cfg.Path)
-	if err != nil {
+func openSQLite(cfg Config) (*database, error) {
+	if err := os.MkdirAll(filepath.Dir(cfg.Path), 0o750); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, err
-	}
-	// A crash of this program loses nothing that was written; one of the machine
-	// may lose the last writes (synchronous NORMAL), but damages nothing.
-	db, err := sql.Open("sqlite", dsn(path, url.Values{"_txlock": {"immediate"}},
-		"auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "journal_size_limit(4194304)", "synchronous(NORMAL)"))
+	db, err := format().Open(cfg.Path)
 	if err != nil {
 		return nil, err
 	}
 	d := &database{db: db, cfg: cfg}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, db.Close())
-		}
-	}()
-	db.SetMaxOpenConns(2) // one writes, one reads
-	if err := d.migrate(); err != nil {
-		return nil, err
+	if err := d.trim(); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
-	return d, d.trim()
-}
-
-// migrate makes the tables, and refuses another program's database.
-func (d *database) migrate() error {
-	ctx := context.Background()
-	tx, err := d.db.BeginTx(ctx, nil) // excludes a second process
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	made, err := checkDatabase(ctx, tx)
-	if err != nil || made {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, fmt.Sprintf("%s PRAGMA application_id = %d; PRAGMA user_version = %d;",
-		schema, applicationID, schemaVersion)); err != nil {
-		return fmt.Errorf("make the tables: %w", err)
-	}
-	return tx.Commit()
-}
-
-// rowQuerier is a database or a transaction.
-type rowQuerier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-// checkDatabase reports whether the tables exist.
-func checkDatabase(ctx context.Context, q rowQuerier) (made bool, err error) {
-	var id, version, tables int
-	if err := errors.Join(
-		q.QueryRowContext(ctx, "PRAGMA application_id").Scan(&id),
-		q.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version),
-		q.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables),
-	); err != nil {
-		return false, err
-	}
-	switch {
-	case id == 0 && version == 0 && tables == 0:
-		return false, nil
-	case id != applicationID:
-		return false, errors.New("not a touchline history but another program's database: choose another file")
-	case version != schemaVersion:
-		return false, fmt.Errorf("history of version %d, this program reads version %d: use the program that wrote it, or choose another file",
-			version, schemaVersion)
-	}
-	return true, nil
+	return d, nil
 }
 
 // add implements store.
