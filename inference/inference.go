@@ -44,6 +44,47 @@ type Prompt struct {
 	Speech bool
 	// Language of the answer, BCP 47; "" means English.
 	Language string
+	// Sampling sets the random draws; what is nil is the engine's own.
+	Sampling Sampling
+	// MaxSlices is the largest number of tiles of each picture, beside the whole; 0 means the engine's own.
+	MaxSlices int
+	// Pronunciations are what the voice reads in place of a word, by the word in lower case. The text keeps the word.
+	Pronunciations map[string]string
+	// Structured requests JSON: the engine draws nothing at random.
+	Structured bool
+	// Rules are the sentences of the alert rules that a structured prompt asks for,
+	// numbered from 1, for engines that read no Text.
+	Rules []string
+	// Urgent lets the prompt go ahead of those that wait for the engine.
+	Urgent bool
+	// Schema is the JSON schema of the answer, which is then structured and not spoken;
+	// nil for none. Engine minicpmo supports a subset (objects with all properties,
+	// arrays with maxItems, strings with maxLength, integers with minimum and maximum,
+	// booleans, enums) and returns an error for any other keyword; its complete answers
+	// are always valid. Engine remote passes it to the server, validates the answer
+	// (but for maxLength) and asks once for a repair; its answer is valid or an error.
+	// Others ignore it.
+	Schema []byte
+}
+
+// Sampling are the settings of random draws.
+type Sampling struct {
+	// Temperature divides the logits, 0.01 to 10; 0 always chooses the likeliest token.
+	Temperature *float64
+	// TopK is the number of likeliest tokens to draw from; 0 means all.
+	TopK *int
+	// TopP is the total probability of the tokens to draw from, above 0 and at most 1.
+	TopP *float64
+	// RepetitionPenalty divides the logits of tokens already in the answer, 0.1 to 10; 1 is off.
+	RepetitionPenalty *float64
+}
+
+// Over returns s where it is set, and own where it is not.
+func (s Sampling) Over(own Sampling) Sampling {
+	return Sampling{
+		cmp.Or(s.Temperature, own.Temperature), cmp.Or(s.TopK, own.TopK), cmp.Or(s.TopP, own.TopP),
+		cmp.Or(s.RepetitionPenalty, own.RepetitionPenalty),
+	}
 }
 
 // WordTime is the time of one word in its chunk's audio.
@@ -90,10 +131,22 @@ type Capabilities struct {
 	Instructions bool
 	// Languages are the BCP 47 primary languages of its answers; nil means any.
 	Languages []string
-	// MaxFrames returns the largest number of pictures of a size in a prompt;
+	// MaxFrames returns the largest number of pictures of a size in a prompt with Prompt.MaxSlices;
 	// nil means no limit.
-	MaxFrames func(width, height int) int
+	MaxFrames func(width, height, slices int) int
+	// Slices is set if the engine reads Prompt.MaxSlices.
+	Slices bool
+	// Sampling is set if the engine reads Prompt.Sampling: its own values, nil where they are not known.
+	Sampling *Sampling
+	// CheckRule is set if the engine answers some alert rules only, by Prompt.Rules: it
+	// returns an error for a sentence that the engine does not answer. RuleNames are
+	// such that it answers.
+	CheckRule func(when string) error
+	RuleNames []string
 }
+
+// Rules reports whether the engine can be asked for alert rules.
+func (c Capabilities) Rules() bool { return c.Instructions || c.CheckRule != nil }
 
 // Speaks reports whether the engine answers in a language (a BCP 47 tag; ""
 // means English).
@@ -128,6 +181,13 @@ type Session interface {
 	Observe(f Frame)
 	// Close releases the session's resources.
 	Close() error
+}
+
+// Speaker is an optional interface of a Session: it speaks a text that is not an
+// answer. Speak may run beside Generate. The voice pronounces words as the last prompt says.
+type Speaker interface {
+	// Speak yields the text, then its audio. A voice that fails leaves the text alone.
+	Speak(ctx context.Context, text, language string) iter.Seq2[Chunk, error]
 }
 
 // Phase is a state of a model.

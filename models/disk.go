@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 
@@ -12,9 +13,18 @@ import (
 // ErrLocked is returned by LockFolder when another process or goroutine holds the lock.
 var ErrLocked = errors.New("in use by another download or conversion")
 
-// LockFolder takes an exclusive lock on a folder. The lock is held until the
-// returned file is closed or the process ends.
-func LockFolder(dir string) (*os.File, error) {
+// folderLock is the descriptor of a folder that is locked.
+type folderLock struct{ *os.File }
+
+// Close gives the lock back. Closing the descriptor alone is not enough: a child process
+// between its fork and its exec has it too.
+func (l folderLock) Close() error {
+	return errors.Join(unix.Flock(int(l.Fd()), unix.LOCK_UN), l.File.Close()) //nolint:gosec // a descriptor
+}
+
+// LockFolder takes an exclusive lock on a folder. The lock is held until what is
+// returned is closed or the process ends.
+func LockFolder(dir string) (io.Closer, error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -25,7 +35,7 @@ func LockFolder(dir string) (*os.File, error) {
 		}
 		return nil, errors.Join(err, d.Close())
 	}
-	return d, nil
+	return folderLock{d}, nil
 }
 
 // FreeSpace returns the free bytes of the disk that holds dir.

@@ -18,6 +18,7 @@ type cycle struct {
 	most     int // maximum tokens
 	chunk    int // of the speech path; 0 for none
 	hidden   bool
+	urgent   bool
 	arrived  time.Time
 
 	cancelled atomic.Bool

@@ -18,6 +18,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/sample"
+	"touchline/inference/internal/schema"
 	"touchline/inference/internal/vision"
 	"touchline/inference/tokenizer"
 )
@@ -63,7 +64,9 @@ type Engine struct {
 	cache   *pictures
 	tokens  *tokenizer.Tokenizer
 	builder *tokenizer.Builder
-	vision  vision.Config
+	// vocabulary returns the pieces for schemas, prepared at the first use.
+	vocabulary func() (*schema.Vocabulary, error)
+	vision     vision.Config
 
 	sees, speaks             bool
 	maxSide, features        int
@@ -120,13 +123,23 @@ func (e *Engine) Status() inference.Status {
 // Capabilities returns those of a vision-language model whose pictures must fit
 // into the prompt.
 func (e *Engine) Capabilities() inference.Capabilities {
-	return inference.Capabilities{Instructions: true, MaxFrames: func(width, height int) int {
-		grid, err := e.Grid(width, height, 0)
-		if err != nil {
-			return 0
-		}
-		return (e.maxPrompt - textTokens) / blockTokens(grid.Blocks(), e.features)
-	}}
+	r := e.chat
+	if r.Greedy {
+		r.Temperature = 0
+	}
+	return inference.Capabilities{
+		Instructions: true, Slices: true,
+		Sampling: &inference.Sampling{
+			Temperature: &r.Temperature, TopK: &r.TopK, TopP: &r.TopP, RepetitionPenalty: &r.RepetitionPenalty,
+		},
+		MaxFrames: func(width, height, slices int) int {
+			grid, err := e.Grid(width, height, slices)
+			if err != nil {
+				return 0
+			}
+			return (e.maxPrompt - textTokens) / blockTokens(grid.Blocks(), e.features)
+		},
+	}
 }
 
 // Lost is closed when the device is lost. The process should then exit with

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -315,6 +316,32 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// TestUrgent: an urgent answer gets the next slot, also when the queue is full.
+func TestUrgent(t *testing.T) {
+	orttest.NoLeaks(t)
+	gate := make(chan struct{})
+	f := &minicpmo.Faults{Prefill: func(int, int, int) error { <-gate; return nil }}
+	c := settings(t)
+	c.MiniCPM.Slots, c.MiniCPM.Queue = 1, 1
+	e := openWith(t, minicpmo.Options{Config: c}.WithFaults(f))
+	rs := questions(t, e, 3, 3)
+	rs[2].Urgent = true
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i, waiting := range []int{0, 1, 2} {
+		rs[i].Report = func(minicpmo.Report) { mu.Lock(); order = append(order, i); mu.Unlock() }
+		wg.Go(func() {
+			_, _, err := ask(t, e, rs[i])
+			require.NoError(t, err)
+		})
+		require.Eventually(t, func() bool { return e.Stats().Slots == 1 && e.Stats().Waiting == waiting }, patience, time.Millisecond)
+	}
+	close(gate)
+	wg.Wait()
+	require.Equal(t, []int{0, 2, 1}, order)
+}
+
 func TestOneFailsAlone(t *testing.T) {
 	orttest.NoLeaks(t)
 	broken := errors.New("this run failed")
@@ -567,6 +594,65 @@ func TestSession(t *testing.T) {
 	require.Equal(t, texts[0], texts[1], "the same seed")
 	require.NotContains(t, texts[0], "<|")
 	t.Log(texts[0])
+}
+
+// TestPromptSettings: a prompt sets its draws and the tiles of its pictures.
+func TestPromptSettings(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	c.MiniCPM.MaxLen, c.MaxInputTokens = 2048, 2000
+	c.MiniCPM.Temperature, c.MiniCPM.TopP, c.MiniCPM.TopK = 10, 1, 0
+	e := open(t, tiny(t), c)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	can := e.Capabilities()
+	require.InDelta(t, 10, *can.Sampling.Temperature, 0)
+	require.Greater(t, can.MaxFrames(800, 600, 1), can.MaxFrames(800, 600, 2))
+	answer := func(p inference.Prompt) string {
+		t.Helper()
+		p.Text, p.MaxTokens = "What happens?", 8
+		p.Frames = []inference.Frame{frame(t, "320x240.png", 0)}
+		var text strings.Builder
+		for c, err := range s.Generate(t.Context(), p) {
+			require.NoError(t, err)
+			text.WriteString(c.Text)
+		}
+		return text.String()
+	}
+	var likeliest []string
+	for _, draws := range []inference.Sampling{{Temperature: new(0.0)}, {TopK: new(1)}, {TopP: new(0.000001)}} {
+		for range 2 {
+			likeliest = append(likeliest, answer(inference.Prompt{Sampling: draws}))
+		}
+	}
+	require.Len(t, slices.Compact(slices.Clone(likeliest)), 1, "%q", likeliest)
+	first, second := answer(inference.Prompt{}), answer(inference.Prompt{})
+	require.NotEqual(t, first, second, "the engine's own")
+	require.NoError(t, s.Close())
+}
+
+// TestStructured: an answer in JSON is not drawn at random.
+func TestStructured(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	c.MiniCPM.Temperature, c.MiniCPM.TopP, c.MiniCPM.TopK = 10, 1, 0
+	e := open(t, tiny(t), c)
+	s, err := e.NewSession()
+	require.NoError(t, err)
+	answers := map[bool]map[string]bool{false: {}, true: {}}
+	for i := range 8 {
+		var text strings.Builder
+		for c, err := range s.Generate(t.Context(), inference.Prompt{
+			Text: "Which rules hold?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, MaxTokens: 8, Structured: i%2 == 1,
+		}) {
+			require.NoError(t, err)
+			text.WriteString(c.Text)
+		}
+		answers[i%2 == 1][text.String()] = true
+	}
+	require.NoError(t, s.Close())
+	require.Len(t, answers[true], 1)
+	require.Len(t, answers[false], 4)
 }
 
 // TestManyShortAnswers runs answers with random ends and random faults of the

@@ -43,7 +43,7 @@ type loop struct {
 	active  int
 	hiddens int // active answers with hidden states
 
-	waiting []*cycle // without a slot, in order of arrival
+	waiting []*cycle // without a slot: urgent ones, then the others, in order of arrival
 	filling *cycle   // in a slot, prompt not complete
 	behind  bool     // its next chunk did not fit into the last turn
 	images  []*image // prepared, not embedded, in order of arrival
@@ -127,7 +127,7 @@ func (l *loop) submit(c *cycle, queue int) error {
 	if l.inbox.stopped != nil {
 		return l.inbox.stopped
 	}
-	if l.inbox.waiting >= queue {
+	if l.inbox.waiting >= queue && !c.urgent { // a room has one urgent answer at most
 		l.stats.overloaded.Add(1)
 		return &overloadedError{waiting: l.inbox.waiting}
 	}
@@ -184,7 +184,15 @@ func (l *loop) run(ctx context.Context) error {
 // intake takes in new work and ends cancelled answers.
 func (l *loop) intake() {
 	l.inbox.mu.Lock()
-	l.waiting = append(l.waiting, l.inbox.cycles...)
+	for _, c := range l.inbox.cycles {
+		at := len(l.waiting)
+		if c.urgent {
+			if i := slices.IndexFunc(l.waiting, func(o *cycle) bool { return !o.urgent }); i >= 0 {
+				at = i
+			}
+		}
+		l.waiting = slices.Insert(l.waiting, at, c)
+	}
 	clear(l.inbox.cycles)
 	l.inbox.cycles = l.inbox.cycles[:0]
 	for _, p := range l.inbox.pictures {
@@ -407,7 +415,7 @@ func (l *loop) advance(c *cycle, at time.Time) {
 		st.NewChunk()
 	}
 	c.out.push(id, hidden)
-	if c.count >= c.most || l.pool.Room(slot) == 0 {
+	if c.count >= c.most || l.pool.Room(slot) == 0 || st.Complete() {
 		l.finish(c, nil)
 		return
 	}

@@ -7,11 +7,13 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"touchline/inference"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/sample"
+	"touchline/inference/internal/schema"
 	"touchline/inference/tokenizer"
 	"touchline/models"
 )
@@ -65,6 +67,7 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 	if e.tokens, err = tokenizer.Parse(raw); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
+	e.vocabulary = sync.OnceValues(func() (*schema.Vocabulary, error) { return vocabulary(e.tokens, m.Dims.Decoder.Vocab) })
 	if e.builder, err = tokenizer.NewBuilder(e.tokens, max(m.Image.Features, 1)); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
@@ -75,6 +78,17 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 		e.maxSide = m.Dims.Vision.MaxSide
 	}
 	return e, e.rules(m, c)
+}
+
+// vocabulary returns the pieces of the ids that have a logit, except special tokens.
+func vocabulary(t *tokenizer.Tokenizer, logits int) (*schema.Vocabulary, error) {
+	pieces := make([][]byte, min(t.Size(), logits))
+	for i := range pieces {
+		if id := int32(i); !t.Special(id) { //nolint:gosec // bounded by the vocabulary
+			pieces[i] = t.Piece(id)
+		}
+	}
+	return schema.NewVocabulary(pieces)
 }
 
 // rules sets the rules of the draws.

@@ -9,6 +9,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/sample"
+	"touchline/inference/internal/schema"
 	"touchline/inference/tokenizer"
 )
 
@@ -34,6 +35,11 @@ type Request struct {
 	Chunk int
 	// Hidden requests the decoder's states with the tokens.
 	Hidden bool
+	// Schema is the JSON schema of the answer, for which Rules then set only the ids
+	// that end it; nil for none.
+	Schema []byte
+	// Urgent takes the answer before the others that wait for a slot, also when the queue is full.
+	Urgent bool
 	// Special keeps special tokens in the text.
 	Special bool
 	// Report, if not nil, receives the timing at the end of the answer.
@@ -128,7 +134,10 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	c := &cycle{
 		prompt:   prompt{ids: r.Prompt.IDs, spans: r.Prompt.Images},
 		settings: r.Rules, seed: r.Seed, most: min(r.MaxTokens, most-n+1),
-		chunk: r.Chunk, hidden: r.Hidden, arrived: now,
+		chunk: r.Chunk, hidden: r.Hidden, urgent: r.Urgent, arrived: now,
+	}
+	if err := e.constrain(c, r.Schema); err != nil {
+		return nil, err
 	}
 	if err := e.look(c, r); err != nil {
 		c.release()
@@ -160,6 +169,28 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 	}
 	e.loop.inbox.wake.Set() // pictures may have become wanted
 	return c, nil
+}
+
+// constrain limits an answer to a JSON schema, if there is one.
+func (e *Engine) constrain(c *cycle, text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	s, err := schema.Parse(text)
+	if err != nil {
+		return err
+	}
+	vocabulary, err := e.vocabulary()
+	if err != nil {
+		return err
+	}
+	c.most = min(c.most, s.Longest())
+	constraint, err := vocabulary.Constrain(s, c.most)
+	if err != nil {
+		return err
+	}
+	c.settings.Constraint, c.settings.Forbidden = constraint, nil
+	return nil
 }
 
 // look adds the pictures of a request.

@@ -17,7 +17,7 @@ const (
 	// decodes faster on every measured GPU.
 	manyRooms = 8
 	// textTokens is reserved for the text around the pictures if max_len is 0:
-	// profile, instruction, the last comment.
+	// profile, instruction, the last comments.
 	textTokens = 512
 )
 

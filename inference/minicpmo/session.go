@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"touchline/inference"
+	"touchline/inference/internal/sample"
 	"touchline/inference/tokenizer"
 )
 
@@ -23,6 +24,7 @@ type Session struct {
 
 	shown, used atomic.Int64 // frames embedded early, and those that a prompt showed
 	skipped     atomic.Int64
+	slices      atomic.Int32 // of the last prompt
 }
 
 var _ inference.Session = (*Session)(nil)
@@ -68,7 +70,8 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	if len(p.Frames) == 0 {
 		return Request{}, errNoFrames
 	}
-	r := Request{Frames: p.Frames, Source: s.source, MaxTokens: e.maxTokens}
+	r := Request{Frames: p.Frames, Source: s.source, MaxTokens: e.maxTokens, Slices: p.MaxSlices, Schema: p.Schema, Urgent: p.Urgent}
+	s.slices.Store(int32(p.MaxSlices)) //nolint:gosec // Grid refuses more than a few
 	if p.MaxTokens > 0 {
 		r.MaxTokens = p.MaxTokens
 	}
@@ -76,12 +79,12 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	r.Seed = e.seed<<40 ^ s.source<<20 ^ s.asked.Add(1)
 	parts := make([]tokenizer.Part, 0, len(p.Frames)+1)
 	for _, f := range p.Frames {
-		grid, err := e.Grid(f.Width, f.Height, 0)
+		grid, err := e.Grid(f.Width, f.Height, p.MaxSlices)
 		if err != nil {
 			return r, err
 		}
 		parts = append(parts, tokenizer.Part{Image: &grid})
-		if e.cache.early(e.key(s.source, f, 0)) {
+		if e.cache.early(e.key(s.source, f, p.MaxSlices)) {
 			s.used.Add(1)
 			e.stats.early.Add(1)
 		}
@@ -91,17 +94,37 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	}
 	system := strings.TrimSpace(p.System + "\n\n" + inference.AskFor(p.Language))
 	var err error
-	if p.Speech && e.speaks {
+	if p.Speech && e.speaks && len(p.Schema) == 0 {
 		r.Prompt, err = e.streaming(system, parts)
 		r.Rules, r.Chunk = e.speech, SpeechChunk
 	} else {
 		messages := []tokenizer.Message{
-			{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system}}}, {Role: tokenizer.User, Parts: parts},
+			{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system, Literal: true}}}, {Role: tokenizer.User, Parts: parts},
 		}
 		r.Prompt, err = e.builder.Chat(messages, tokenizer.Options{MaxLen: e.maxPrompt})
 		r.Rules = e.chatAnswer
 	}
+	draw(&r.Rules, p.Sampling)
+	if p.Structured {
+		r.Rules.Greedy, r.Rules.RepetitionPenalty = true, 1
+	}
 	return r, err
+}
+
+// draw applies the settings of a prompt.
+func draw(r *sample.Settings, p inference.Sampling) {
+	if p.Temperature != nil {
+		r.Temperature, r.Greedy = *p.Temperature, *p.Temperature == 0
+	}
+	if p.TopK != nil {
+		r.TopK = *p.TopK
+	}
+	if p.TopP != nil {
+		r.TopP = *p.TopP
+	}
+	if p.RepetitionPenalty != nil {
+		r.RepetitionPenalty = *p.RepetitionPenalty
+	}
 }
 
 // streaming writes the prompt of one turn of the official streaming call: each
@@ -116,7 +139,7 @@ func (e *Engine) streaming(system string, parts []tokenizer.Part) (tokenizer.Pro
 		whole = Join(whole, p)
 		return err
 	}
-	if err := add(talk.Prefill(tokenizer.Message{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system}}})); err != nil {
+	if err := add(talk.Prefill(tokenizer.Message{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system, Literal: true}}})); err != nil {
 		return whole, err
 	}
 	if err := add(talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: parts})); err != nil {
@@ -152,7 +175,7 @@ func (s *Session) Observe(f inference.Frame) {
 	if !e.sees || e.cache.limit == 0 || s.closed.Load() || !s.worth() {
 		return
 	}
-	p, fresh, err := e.picture(s.source, f, 0, false)
+	p, fresh, err := e.picture(s.source, f, int(s.slices.Load()), false)
 	if err != nil || !fresh {
 		return
 	}

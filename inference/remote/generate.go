@@ -47,7 +47,10 @@ type session struct {
 // *inference.ModelMissingError, or the context's.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
-		a := answer{m: s.m, yield: yield, limit: cmp.Or(max(p.MaxTokens, 0), s.m.maxTokens)}
+		a := answer{
+			m: s.m, yield: yield, limit: cmp.Or(max(p.MaxTokens, 0), s.m.maxTokens),
+			structured: p.Structured || len(p.Schema) > 0, schema: p.Schema, sampling: p.Sampling, urgent: p.Urgent,
+		}
 		if err := s.run(ctx, p, &a); err != nil && !a.stopped {
 			if cause := ctx.Err(); cause != nil {
 				err = cause
@@ -73,6 +76,14 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 	if err != nil {
 		return err
 	}
+	if len(p.Schema) > 0 && !json.Valid(p.Schema) {
+		return fmt.Errorf("expected a JSON schema in the prompt, got %q", shorten(string(p.Schema)))
+	}
+	if err := s.m.limit.acquire(ctx, a.urgent); err != nil {
+		return err
+	}
+	var good time.Duration // to the first word
+	defer func() { s.m.limit.release(good) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cfg := s.m.cfg
@@ -86,8 +97,10 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 	for attempt := 0; ; attempt++ {
 		err := s.attempt(ctx, messages, a)
 		if err == nil || a.stopped {
+			good = a.first
 			return nil
 		}
+		s.m.slowDown(err, context.Cause(ctx))
 		if late := a.late(context.Cause(ctx), cfg); late != nil {
 			return late
 		}
@@ -105,6 +118,18 @@ func (s *session) run(ctx context.Context, p inference.Prompt, a *answer) error 
 				return fmt.Errorf("%w; last: %w", late, err)
 			}
 			return ctx.Err()
+		}
+	}
+}
+
+// slowDown sends fewer requests at once after a failure that says that the server has too much to do.
+func (m *Model) slowDown(err, cause error) {
+	var refusal *statusError
+	if errors.As(err, &refusal) && slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, refusal.code) ||
+		errors.Is(cause, errWordTimeout) || errors.Is(cause, errAnswerTimeout) {
+		if now, changed := m.limit.cut(m.now()); changed {
+			m.log.Warn().Err(err).Int("parallel", now).Int("parallel_most", m.limit.most).
+				Msg("fewer requests at once: the model server has too much to do")
 		}
 	}
 }
@@ -145,49 +170,124 @@ func (s *session) messages(p inference.Prompt) ([]openai.ChatCompletionMessagePa
 	return append(out, openai.UserMessage(parts)), nil
 }
 
-// attempt sends one request and delivers its answer.
+// attempt sends one request and delivers its answer. A request with a schema that is
+// refused is repeated without it; if that succeeds, the refusal is remembered. An
+// answer that does not follow the schema is repaired once.
 func (s *session) attempt(ctx context.Context, messages []openai.ChatCompletionMessageParamUnion, a *answer) error {
 	m := s.m
 	name, err := m.modelName(ctx)
 	if err != nil {
 		return err
 	}
-	var res *http.Response
-	opts := []option.RequestOption{
-		option.WithJSONSet("stream", true), option.WithJSONSet("max_tokens", a.limit), option.WithResponseBodyInto(&res),
+	params := openai.ChatCompletionNewParams{Model: name, Messages: messages}
+	schema := a.schema
+	if !m.takesSchema(name, m.now()) {
+		schema = nil
 	}
-	plain := m.plainTemplate.Load()
-	if !plain {
-		// Turns reasoning off in models that support it; others ignore it.
-		opts = append(opts, option.WithJSONSet("chat_template_kwargs", map[string]any{"enable_thinking": false}))
-	}
-	if _, err = m.chat.New(ctx, openai.ChatCompletionNewParams{Model: name, Messages: messages}, opts...); err != nil {
-		var api *openai.Error
-		if !plain && errors.As(err, &api) && api.StatusCode < 500 && strings.Contains(api.Message, "chat_template_kwargs") {
-			m.plainTemplate.Store(true)
-			return s.attempt(ctx, messages, a)
+	res, err := m.post(ctx, params, a, schema)
+	if len(schema) > 0 && refusedSchema(err) {
+		reason := err
+		if res, err = m.post(ctx, params, a, nil); err == nil {
+			m.noSchema(name, m.now())
+			m.log.Warn().Err(reason).Str("model", name).Int64("retry_in_s", int64(schemaRetry.Seconds())).
+				Msg("JSON schema refused by the model server")
 		}
+	}
+	if err != nil {
 		return m.explain(ctx, err)
 	}
-	defer res.Body.Close()
 	if err := a.read(res); err != nil || a.stopped {
 		return err
+	}
+	if len(a.schema) > 0 {
+		if !m.takesSchema(name, m.now()) {
+			schema = nil
+		}
+		if err := m.follow(ctx, params, a, schema); err != nil || a.stopped {
+			return err
+		}
 	}
 	m.settle(name)
 	m.report(true, fmt.Sprintf("%s on %s, first word after %.2f s", name, m.server, a.first.Seconds()))
 	return nil
 }
 
+// post sends a request with a schema, or nil, and returns the response, whose body
+// the caller closes.
+func (m *Model) post(ctx context.Context, params openai.ChatCompletionNewParams, a *answer, schema json.RawMessage,
+) (*http.Response, error) {
+	var res *http.Response
+	opts := []option.RequestOption{
+		option.WithJSONSet("stream", true), option.WithJSONSet("max_tokens", a.limit), option.WithResponseBodyInto(&res),
+	}
+	opts = append(opts, a.draws()...)
+	if len(schema) > 0 {
+		opts = append(opts, option.WithJSONSet("response_format", map[string]any{
+			"type": "json_schema", "json_schema": map[string]any{"name": "answer", "strict": true, "schema": schema},
+		}))
+	}
+	plain := m.plainTemplate.Load()
+	if !plain {
+		// Turns reasoning off in models that support it; others ignore it.
+		opts = append(opts, option.WithJSONSet("chat_template_kwargs", map[string]any{"enable_thinking": false}))
+	}
+	if _, err := m.chat.New(ctx, params, opts...); err != nil {
+		var api *openai.Error
+		if !plain && errors.As(err, &api) && api.StatusCode < 500 && strings.Contains(api.Message, "chat_template_kwargs") {
+			m.plainTemplate.Store(true)
+			return m.post(ctx, params, a, schema)
+		}
+		return nil, err
+	}
+	return res, nil
+}
+
+// draws returns the settings of random draws that are set. vLLM, SGLang and llama-server know all four.
+func (a *answer) draws() (out []option.RequestOption) {
+	s := a.sampling
+	if a.structured {
+		s = inference.Sampling{Temperature: new(0.0)}
+	}
+	if s.Temperature != nil {
+		out = append(out, option.WithJSONSet("temperature", *s.Temperature))
+	}
+	if s.TopP != nil {
+		out = append(out, option.WithJSONSet("top_p", *s.TopP))
+	}
+	if s.TopK != nil {
+		k := *s.TopK
+		if k == 0 {
+			k = -1 // there 0 is no value
+		}
+		out = append(out, option.WithJSONSet("top_k", k))
+	}
+	if s.RepetitionPenalty != nil {
+		out = append(out, option.WithJSONSet("repetition_penalty", *s.RepetitionPenalty))
+	}
+	return out
+}
+
+// refusedSchema reports whether an error may be the refusal of a schema.
+func refusedSchema(err error) bool {
+	var api *openai.Error
+	return errors.As(err, &api) && (api.StatusCode == http.StatusBadRequest || api.StatusCode == http.StatusUnprocessableEntity)
+}
+
 // answer is one answer on its way to the caller.
 type answer struct {
-	m     *Model
-	yield func(inference.Chunk, error) bool
-	timer *time.Timer   // of the next word
-	idle  time.Duration // the timeout between two words
-	limit int           // tokens
-	start time.Time
-	first time.Duration // to the first word
+	m          *Model
+	yield      func(inference.Chunk, error) bool
+	timer      *time.Timer   // of the next word
+	idle       time.Duration // the timeout between two words
+	limit      int           // tokens
+	structured bool
+	urgent     bool
+	schema     json.RawMessage // nil for none
+	sampling   inference.Sampling
+	start      time.Time
+	first      time.Duration // to the first word
 
+	whole    strings.Builder // of an answer by a schema, which is validated before it is delivered
 	filter   thinkFilter
 	bytes    int  // of delivered text
 	received int  // bytes of text and reasoning
@@ -215,9 +315,11 @@ type words struct {
 
 func (w words) reasoning() string { return w.Reasoning + w.ReasoningContent + w.Thinking }
 
-// read delivers the answer. An answer without an end mark or a finish reason is incomplete.
+// read delivers the answer and closes the response. An answer without an end mark or a finish reason is incomplete.
 func (a *answer) read(res *http.Response) error {
+	defer res.Body.Close()
 	a.filter = thinkFilter{}
+	a.whole.Reset()
 	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "application/json" {
 		return a.readWhole(res.Body)
 	}
@@ -307,6 +409,10 @@ func (a *answer) deliver(text string) {
 		a.m.log.Warn().Int("max_tokens", a.limit).Msg("the model server ignores max_tokens: answer cut")
 	}
 	a.bytes += len(text)
+	if len(a.schema) > 0 {
+		a.whole.WriteString(text)
+		return
+	}
 	a.timer.Stop()
 	if !a.yield(inference.Chunk{Text: text}, nil) {
 		a.stopped = true

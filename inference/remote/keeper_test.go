@@ -54,3 +54,32 @@ func TestKept(t *testing.T) {
 	require.NoError(t, k.Close())
 	require.NoError(t, <-ran)
 }
+
+// TestBusyServer: a refusal for now halves the requests at once; the answer that follows keeps it there.
+func TestBusyServer(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError} {
+		s := serve(t, list("vllm", "m"), func(w http.ResponseWriter, _ request, n int) {
+			if n == 1 {
+				w.WriteHeader(code)
+				return
+			}
+			stream(w, delta("Grey"), stop)
+		})
+		cfg := remote.DefaultConfig()
+		cfg.URL, cfg.Parallel = s.URL, 4
+		m, err := remote.New(cfg, 64, zerolog.Nop())
+		require.NoError(t, err)
+		se, err := m.NewSession()
+		require.NoError(t, err)
+		text, err := ask(t.Context(), se, prompt)
+		require.NoError(t, err)
+		require.Equal(t, "Grey", text)
+		want := 2
+		if code == http.StatusInternalServerError {
+			want = 4 // that is not too much to do
+		}
+		limit, running, waiting := m.Load()
+		require.Equal(t, []int{want, 0, 0}, []int{limit, running, waiting}, code)
+	}
+}

@@ -39,7 +39,8 @@ var (
 	// ErrCut is returned when the answer is incomplete or unreadable. The text
 	// before was delivered.
 	ErrCut = errors.New("the answer was cut off")
-	// ErrNoAnswer is returned when the model spent all its tokens on reasoning.
+	// ErrNoAnswer is returned when the model spent all its tokens on reasoning or,
+	// asked twice, did not answer by the schema.
 	ErrNoAnswer = errors.New("the model gave no answer")
 )
 
@@ -52,6 +53,8 @@ const (
 	dialTimeout = 5 * time.Second
 	// listTimeout bounds listing the models.
 	listTimeout = 10 * time.Second
+	// schemaRetry is how long a server is sent no schema after it refused one.
+	schemaRetry = 24 * time.Hour
 )
 
 // Model is one model on one server. Safe for concurrent use.
@@ -62,16 +65,23 @@ type Model struct {
 	log       zerolog.Logger
 
 	client *http.Client
+	limit  *limit
 	chat   openai.ChatCompletionService
 	models openai.ModelService
 
 	// plainTemplate is set when the server rejects chat_template_kwargs.
 	plainTemplate atomic.Bool
 
+	now func() time.Time // for schemaAgain
+
 	mu       sync.Mutex
 	name     string // the model's name once known
 	resolved bool
 	status   inference.Status
+	// schemaRefused is the model for which the server refused a schema, and
+	// schemaAgain when to send one again.
+	schemaRefused string
+	schemaAgain   time.Time
 }
 
 // New checks the address and returns the model behind it. It sends nothing; Warm
@@ -89,10 +99,11 @@ func New(cfg Config, maxTokens int, log zerolog.Logger) (*Model, error) {
 	cfg.FirstTokenTimeout = cmp.Or(cfg.FirstTokenTimeout, defaults.FirstTokenTimeout)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaults.IdleTimeout)
 	cfg.JPEGQuality = cmp.Or(cfg.JPEGQuality, defaults.JPEGQuality)
+	cfg.Parallel = cmp.Or(max(cfg.Parallel, 0), defaults.Parallel)
 	m := &Model{
 		cfg: cfg, maxTokens: maxTokens, server: cfg.URL, name: cfg.Model,
 		log:    log.With().Str("component", "remote").Str("server", cfg.URL).Logger(),
-		client: newClient(),
+		client: newClient(), limit: newLimit(cfg.Parallel), now: time.Now,
 		status: inference.Status{Phase: inference.PhaseUnloaded, Detail: "no request yet: " + cfg.URL},
 	}
 	// The library's client would read keys and addresses from the environment.
@@ -142,9 +153,14 @@ func (m *Model) Status() inference.Status {
 	return m.status
 }
 
+// Capabilities returns those of every Model. How the server draws is not known before a prompt sets it.
+func Capabilities() inference.Capabilities {
+	return inference.Capabilities{Instructions: true, Sampling: &inference.Sampling{}}
+}
+
 // Capabilities returns those of a vision-language model.
 func (m *Model) Capabilities() inference.Capabilities {
-	return inference.Capabilities{Instructions: true}
+	return Capabilities()
 }
 
 // NewSession opens a conversation.
@@ -208,6 +224,9 @@ func (m *Model) Warm(ctx context.Context, progress func(percent int, detail stri
 	return nil
 }
 
+// Load returns how many requests may be sent at once now, how many are under way, and how many wait.
+func (m *Model) Load() (limit, running, waiting int) { return m.limit.state() }
+
 // report sets the status.
 func (m *Model) report(ok bool, detail string) {
 	m.mu.Lock()
@@ -216,6 +235,20 @@ func (m *Model) report(ok bool, detail string) {
 		m.status.Phase, m.status.Percent = inference.PhaseReady, 100
 	}
 	m.status.Detail = detail
+}
+
+// noSchema records that the server refused a schema for a model.
+func (m *Model) noSchema(model string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.schemaRefused, m.schemaAgain = model, now.Add(schemaRetry)
+}
+
+// takesSchema reports whether to send a schema for a model.
+func (m *Model) takesSchema(model string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.schemaRefused != model || !now.Before(m.schemaAgain)
 }
 
 func (m *Model) settle(name string) {

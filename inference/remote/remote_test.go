@@ -32,14 +32,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // request is a received request.
 type request struct {
-	Model     string `json:"model"`
-	Stream    bool   `json:"stream"`
-	MaxTokens int    `json:"max_tokens"`
+	Model     string   `json:"model"`
+	Stream    bool     `json:"stream"`
+	MaxTokens int      `json:"max_tokens"`
+	Warmth    *float64 `json:"temperature"`
+	TopK      *int     `json:"top_k"`
+	TopP      *float64 `json:"top_p"`
+	Penalty   *float64 `json:"repetition_penalty"`
 	Messages  []struct {
 		Role    string          `json:"role"`
 		Content json.RawMessage `json:"content"`
 	} `json:"messages"`
-	Template map[string]any `json:"chat_template_kwargs"`
+	Template map[string]any  `json:"chat_template_kwargs"`
+	Format   json.RawMessage `json:"response_format"`
 	header   http.Header
 }
 
@@ -240,6 +245,7 @@ func TestWhatIsSent(t *testing.T) {
 	r := s.last()
 	require.True(t, r.Stream)
 	require.Equal(t, 12, r.MaxTokens)
+	require.Nil(t, r.Warmth, "the server's own")
 	require.Empty(t, r.header.Get("Authorization"), "no key was given, none may be sent")
 	require.Equal(t, "system", r.Messages[0].Role)
 	require.JSONEq(t, `"You comment.\n\nAnswer in English."`, string(r.Messages[0].Content))
@@ -277,8 +283,16 @@ func TestWhatIsSent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, parts[0].ImageURL.URL, s.last().parts(t)[0].ImageURL.URL)
 
-	_, err = ask(t.Context(), se, inference.Prompt{Instruction: "only this", Language: "nl"})
+	require.Equal(t, []any{(*float64)(nil), (*int)(nil), (*float64)(nil), (*float64)(nil)},
+		[]any{s.last().Warmth, s.last().TopK, s.last().TopP, s.last().Penalty}, "the server's own")
+	warm := inference.Sampling{Temperature: new(2.0), TopK: new(0), TopP: new(0.5), RepetitionPenalty: new(1.1)}
+	_, err = ask(t.Context(), se, inference.Prompt{Text: "x", Sampling: warm})
 	require.NoError(t, err)
+	require.Equal(t, []any{2.0, -1, 0.5, 1.1}, []any{*s.last().Warmth, *s.last().TopK, *s.last().TopP, *s.last().Penalty})
+
+	_, err = ask(t.Context(), se, inference.Prompt{Instruction: "only this", Language: "nl", Structured: true, Sampling: warm})
+	require.NoError(t, err)
+	require.InDelta(t, 0, *s.last().Warmth, 0, "JSON is not drawn at random")
 	require.Equal(t, "only this", s.last().parts(t)[0].Text)
 	require.Contains(t, string(s.last().Messages[0].Content), `tag \"nl\"`)
 	require.Equal(t, 64, s.last().MaxTokens)

@@ -14,12 +14,13 @@ type queue struct {
 	free    int  // places
 	room    int  // the largest number of waiting prompts
 	running map[*prompt]struct{}
-	line    []*prompt // oldest first
+	line    []*prompt // urgent ones, then the others, oldest first
 }
 
 // prompt is a waiting or running prompt.
 type prompt struct {
 	cancel context.CancelCauseFunc
+	urgent bool
 	// settled is closed when the prompt is admitted, or refused with err.
 	settled chan struct{}
 	err     error
@@ -27,16 +28,23 @@ type prompt struct {
 
 func (q *queue) waiting() int { return len(q.line) }
 
-// add queues a prompt and admits it if there is a place. It refuses the prompt
-// if the line is full.
+// add queues a prompt and admits it if there is a place. If the line is too long, it
+// refuses the last prompt in it.
 func (q *queue) add(p *prompt) (refused bool) {
-	q.line = append(q.line, p)
+	at := len(q.line)
+	if p.urgent {
+		if i := slices.IndexFunc(q.line, func(o *prompt) bool { return !o.urgent }); i >= 0 {
+			at = i
+		}
+	}
+	q.line = slices.Insert(q.line, at, p)
 	q.admit()
 	if q.waiting() <= q.room {
 		return false
 	}
-	q.leave(p)
-	p.settle(inference.ErrOverloaded)
+	last := q.line[len(q.line)-1]
+	q.leave(last)
+	last.settle(inference.ErrOverloaded)
 	return true
 }
 

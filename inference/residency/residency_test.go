@@ -409,6 +409,23 @@ func TestOverload(t *testing.T) {
 	})
 }
 
+// TestUrgent: an urgent prompt goes first, and another one is refused in its place.
+func TestUrgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, k := start(t, residency.Options{MaxQueue: 3, Preload: true})
+		time.Sleep(6 * time.Second)
+		wait := queueUp(t, k,
+			inference.Prompt{Text: "running"}, inference.Prompt{Text: "a"}, inference.Prompt{Text: "b"},
+			inference.Prompt{Text: "c", Urgent: true}, inference.Prompt{Text: "d", Urgent: true},
+		)
+		errs := wait()
+		for i, want := range []error{nil, nil, inference.ErrOverloaded, nil, nil} {
+			require.ErrorIs(t, errs[i], want, "%d", i)
+		}
+		require.Equal(t, []string{"running", "c", "d", "a"}, e.asked)
+	})
+}
+
 // TestCancelledPromptsLeaveTheQueue: prompts are cancelled in the queue, on admission, and while running.
 func TestCancelledPromptsLeaveTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		asked := ctx
 		ctx, cancel := context.WithCancelCause(asked)
 		defer cancel(nil)
-		mine := &prompt{cancel: cancel, settled: make(chan struct{})}
+		mine := &prompt{cancel: cancel, urgent: p.Urgent, settled: make(chan struct{})}
 		if err := k.enter(ctx, mine); err != nil {
 			yield(inference.Chunk{}, err)
 			return

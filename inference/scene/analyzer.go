@@ -65,6 +65,10 @@ type Analyzer struct {
 	coverArea area
 	coverAt   time.Duration
 
+	// The last movement, and that of each cell, for alert rules.
+	movedAt   time.Duration
+	cellMoved []time.Duration
+
 	window     []tally
 	main       Direction // of the main movement, when moving
 	moving     bool
@@ -110,9 +114,13 @@ func (a *Analyzer) Push(f inference.Frame) {
 	compare(a.before, a.now, a.skip, a.coverArea, &a.comp)
 	a.learnFlicker()
 	gap := a.now.at - a.before.at
+	flash, cut := a.flash(), false
+	if !flash {
+		cut = a.cut()
+	}
+	a.noteMovement(!flash && !cut)
 	switch {
-	case a.flash():
-	case a.cut():
+	case flash, cut:
 	case gap > maxGap:
 		a.settle()
 	default:
@@ -137,6 +145,7 @@ func (a *Analyzer) reset(epoch uint32) {
 	a.epoch, a.frames = epoch, 1
 	a.busy, a.skip = make([]float32, n), make([]bool, n)
 	a.flashed, a.wasCut = false, false
+	a.movedAt, a.cellMoved = a.now.at, make([]time.Duration, n)
 	a.settle()
 	a.moving, a.resting, a.active, a.saidAny = false, false, false, false
 	a.past = nil

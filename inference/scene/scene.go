@@ -41,9 +41,9 @@ func (Model) Status() inference.Status {
 	return inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: Detail}
 }
 
-// Capabilities returns English without instructions.
+// Capabilities returns English without instructions, and alert rules about what is measured.
 func (Model) Capabilities() inference.Capabilities {
-	return inference.Capabilities{Languages: []string{"en"}}
+	return inference.Capabilities{Languages: []string{"en"}, CheckRule: CheckRule, RuleNames: RuleNames()}
 }
 
 // Close does nothing.
@@ -83,7 +83,7 @@ func (s *Session) Observe(f inference.Frame) {
 // Generate states the changes since the last answer in at most two short English
 // sentences, or answers inference.Silence. It first measures the frames of the
 // prompt that Observe has not received. Text, language and instruction have no
-// effect.
+// effect. A prompt with rules gets an answer about these alone, in JSON.
 func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -124,6 +124,9 @@ func (s *Session) answer(p inference.Prompt) string {
 		if !s.observed || f.Epoch == s.analyzer.epoch {
 			s.analyzer.Push(f)
 		}
+	}
+	if len(p.Rules) > 0 {
+		return s.answerRules(p.Rules)
 	}
 	now := s.analyzer.now.at
 	found := slices.DeleteFunc(s.backlog, func(x Statement) bool { return now-x.At > backlogAge || x.At > now })

@@ -15,3 +15,10 @@ func Split(deltas ...string) []string {
 
 // Script returns the input of the program for a text.
 func Script(text string) string { return script(tokenize(text)) }
+
+// ScriptWith is Script with pronunciations.
+func ScriptWith(text string, pronunciations map[string]string) string {
+	tokens := tokenize(text)
+	pronounce(tokens, pronunciations)
+	return script(tokens)
+}

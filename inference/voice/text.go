@@ -25,6 +25,27 @@ func tokenize(text string) []token {
 	return tokens
 }
 
+// pronounce replaces the spoken form of the words that have a pronunciation, by the word in lower case. What is
+// written stays, and with it the number of words. A possessive keeps its s.
+func pronounce(tokens []token, words map[string]string) {
+	if len(words) == 0 {
+		return
+	}
+	for i, t := range tokens {
+		word := strings.TrimFunc(t.spoken, func(r rune) bool { return !sayable(r) })
+		begin, end, _ := strings.Cut(t.spoken, word)
+		said, ok := words[strings.ToLower(word)]
+		if stem, possessive := strings.CutSuffix(word, "'s"); !ok && possessive {
+			if said, ok = words[strings.ToLower(stem)]; ok {
+				end = "'s" + end
+			}
+		}
+		if said = script(tokenize(said)); ok && word != "" && said != "" {
+			tokens[i].spoken = begin + said + end
+		}
+	}
+}
+
 // speakable returns the spoken form of a word, with the punctuation that affects intonation.
 func speakable(word string) string {
 	// [text](address) and ![text](address) become the text.

@@ -117,11 +117,17 @@ func (s *Synthesizer) Check(langs ...string) error {
 // means the configured language. The error is *MissingError, ErrNothingToSay,
 // ctx's error, or the program's message.
 func (s *Synthesizer) Speak(ctx context.Context, text, lang string) (Speech, error) {
+	return s.speak(ctx, text, lang, nil)
+}
+
+// speak is Speak with pronunciations, by the word in lower case.
+func (s *Synthesizer) speak(ctx context.Context, text, lang string, pronunciations map[string]string) (Speech, error) {
 	if len(text) > maxText {
 		return Speech{}, fmt.Errorf("expected at most %d bytes to speak at once, got %d: cut it into sentences",
 			maxText, len(text))
 	}
 	tokens := tokenize(strings.ToValidUTF8(text, ""))
+	pronounce(tokens, pronunciations)
 	if !slices.ContainsFunc(tokens, token.sounds) {
 		return Speech{}, ErrNothingToSay
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -81,9 +82,13 @@ func (v *voiced) report(err error) {
 	}
 }
 
+var _ inference.Speaker = (*session)(nil)
+
 type session struct {
 	inference.Session
 	v *voiced
+	// pronunciations are those of the last prompt.
+	pronunciations atomic.Pointer[map[string]string]
 }
 
 // item is a chunk or an error, of the inner engine or of the speech program.
@@ -94,9 +99,24 @@ type item struct {
 
 // Generate yields the inner engine's answer with speech.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+	s.pronunciations.Store(&p.Pronunciations)
 	if !p.Speech {
 		return s.Session.Generate(ctx, p)
 	}
+	return s.voiced(ctx, p.Language, func(ctx context.Context) iter.Seq2[inference.Chunk, error] { return s.Session.Generate(ctx, p) })
+}
+
+// Speak implements inference.Speaker with the speech program, also for an engine
+// with a voice of its own, which speaks nothing but its answers.
+func (s *session) Speak(ctx context.Context, text, language string) iter.Seq2[inference.Chunk, error] {
+	return s.voiced(ctx, language, func(context.Context) iter.Seq2[inference.Chunk, error] {
+		return func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: text}, nil) }
+	})
+}
+
+// voiced yields the chunks of answer with speech.
+func (s *session) voiced(ctx context.Context, language string, answer func(context.Context) iter.Seq2[inference.Chunk, error],
+) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		items := make(chan item)
@@ -108,7 +128,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		wg.Go(func() {
 			defer close(items)
 			err := rescue.Call(func() error {
-				for c, err := range s.Session.Generate(ctx, p) {
+				for c, err := range answer(ctx) {
 					if !send(ctx, items, item{c, err}) {
 						return nil
 					}
@@ -119,7 +139,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 				send(ctx, items, item{err: err})
 			}
 		})
-		wg.Go(func() { s.speak(ctx, p.Language, jobs, done) })
+		wg.Go(func() { s.speak(ctx, language, jobs, done) })
 		s.mix(ctx, items, jobs, done, yield)
 	}
 }
@@ -136,6 +156,10 @@ func send(ctx context.Context, to chan<- item, it item) bool {
 
 // speak converts pieces to sound, one after another, until ctx ends.
 func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, done chan<- item) {
+	var pronunciations map[string]string
+	if p := s.pronunciations.Load(); p != nil {
+		pronunciations = *p
+	}
 	for {
 		var piece string
 		select {
@@ -145,7 +169,7 @@ func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, do
 		}
 		var out item
 		out.err = rescue.Call(func() error {
-			sp, err := s.v.synth.Speak(ctx, piece, lang)
+			sp, err := s.v.synth.speak(ctx, piece, lang, pronunciations)
 			if err == nil {
 				out.chunk = tighten(sp, piece)
 			}

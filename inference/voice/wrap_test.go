@@ -277,6 +277,45 @@ func TestWrapSpeaksThePromptsLanguage(t *testing.T) {
 	require.Equal(t, 22050, a.spoken[0].AudioRate, "espeak-ng's rate")
 }
 
+// TestPronunciations: the voice reads a word as it is pronounced; the words and their times stay those of the text.
+func TestPronunciations(t *testing.T) {
+	says := map[string]string{"ruiz": "roo eeth, the *great*", "nguyen": "win", "psg": "🎉", "d'or": "door"}
+	for text, want := range map[string]string{
+		"Ruiz passes to Nguyen.":       "roo eeth, the great passes to win.",
+		"\"RUIZ's\" shot, (Nguyen)!":   "roo eeth, the great's shot, (win)!",
+		"PSG wins the Ballon d’Or":     "PSG wins the Ballon door",
+		"Ruizito and Ruiz-Nguyen wait": "Ruizito and Ruiz Nguyen wait",
+	} {
+		require.Equal(t, want, voice.ScriptWith(text, says), "%q", text)
+	}
+
+	long := inference.Prompt{Speech: true, Pronunciations: map[string]string{"xi": "a very much longer name than the one that is written"}}
+	m := voice.Wrap(&engine{chunks: letters("Then Xi scores!", 4)}, synth(t, "auto"))
+	a, plain := ask(t, m, long), ask(t, m, inference.Prompt{Speech: true})
+	require.Equal(t, "Then Xi scores!", a.text.String())
+	require.Equal(t, "Then Xi scores!", a.words())
+	require.Greater(t, a.duration(), plain.duration()+time.Second)
+	xi, scores := a.spoken[0].Words[1], a.spoken[0].Words[2]
+	require.Greater(t, xi.End-xi.Start, time.Second, "the word lasts as long as it is spoken")
+	require.GreaterOrEqual(t, scores.Start, xi.End)
+}
+
+// TestSpeak: a text that is no answer is spoken, and not by the engine.
+func TestSpeak(t *testing.T) {
+	e := &engine{err: errors.New("asked")}
+	s, err := voice.Wrap(e, synth(t, "auto")).NewSession()
+	require.NoError(t, err)
+	var text strings.Builder
+	var sound int
+	for c, err := range s.(inference.Speaker).Speak(t.Context(), "Somebody enters by the left door.", "en") {
+		require.NoError(t, err)
+		text.WriteString(c.Text)
+		sound += len(c.Audio)
+	}
+	require.Equal(t, "Somebody enters by the left door.", text.String())
+	require.Greater(t, sound, 16000)
+}
+
 func TestWrapTextGoesOnWithoutAVoice(t *testing.T) {
 	program := t.TempDir()
 	t.Setenv("PATH", program)

@@ -3,6 +3,7 @@ package convert
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 // folder without a lock is left over from a killed conversion.
 type folder struct {
 	dst, path string
-	lock      *os.File
+	lock      io.Closer
 	done      bool
 }
 

@@ -35,12 +35,7 @@ func (c *checker) chat(ctx context.Context, b *models.Bundle) {
 	var e *minicpmo.Engine
 	c.progress("engine")
 	c.row(stageChat, "engine", 0, func(t *tally) (err error) {
-		cfg := minicpmo.DefaultSettings()
-		cfg.MiniCPM.Runtime, cfg.MiniCPM.Device, cfg.MiniCPM.Weights = c.Library, string(c.Device), string(floatWeights(c.Device))
-		cfg.MiniCPM.Slots, cfg.MiniCPM.MaxLen, cfg.MiniCPM.Temperature = 4, min(2048, b.Manifest.Dims.Decoder.MaxPositions), 0
-		cfg.MiniCPM.SuppressTokens = nil
-		cfg.MaxInputTokens = cfg.MiniCPM.MaxLen
-		e, err = minicpmo.Open(ctx, b, minicpmo.Options{Config: cfg})
+		e, err = c.engine(ctx, b, floatWeights(c.Device))
 		t.row.Cases = 1
 		return err
 	})
@@ -59,6 +54,16 @@ func (c *checker) chat(ctx context.Context, b *models.Bundle) {
 	for _, name := range c.files.in("llm") {
 		c.row(stageChat, name, 0, func(t *tally) error { return c.greedy(ctx, t, e, name) })
 	}
+}
+
+// engine opens the engine on a bundle. It draws without chance.
+func (c *checker) engine(ctx context.Context, b *models.Bundle, weights models.Weights) (*minicpmo.Engine, error) {
+	cfg := minicpmo.DefaultSettings()
+	cfg.MiniCPM.Runtime, cfg.MiniCPM.Device, cfg.MiniCPM.Weights = c.Library, string(c.Device), string(weights)
+	cfg.MiniCPM.Slots, cfg.MiniCPM.MaxLen, cfg.MiniCPM.Temperature = 4, min(2048, b.Manifest.Dims.Decoder.MaxPositions), 0
+	cfg.MiniCPM.SuppressTokens = nil
+	cfg.MaxInputTokens = cfg.MiniCPM.MaxLen
+	return minicpmo.Open(ctx, b, minicpmo.Options{Config: cfg})
 }
 
 // answer runs a request to its end.

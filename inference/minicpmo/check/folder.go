@@ -30,23 +30,33 @@ func ignored(name string) bool {
 
 func openFolder(root string) (*folder, error) {
 	f := &folder{root: root, read: map[string]bool{}}
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(root, name)
-		if err != nil {
-			return err
-		}
-		if rel = filepath.ToSlash(rel); !ignored(rel) {
-			f.read[rel] = false
-		}
-		return nil
-	})
-	if err != nil {
+	if err := f.add(""); err != nil {
 		return nil, fmt.Errorf("expected a folder of fixtures: %w", err)
 	}
 	return f, nil
+}
+
+// add lists the files below a folder. A link may stand for a folder, such as a checkpoint that is somewhere else.
+func (f *folder) add(dir string) error {
+	entries, err := os.ReadDir(filepath.Join(f.root, filepath.FromSlash(dir)))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		info, err := os.Stat(filepath.Join(f.root, filepath.FromSlash(name)))
+		switch {
+		case err != nil:
+			return err
+		case info.IsDir():
+			if err := f.add(name); err != nil {
+				return err
+			}
+		case !ignored(name):
+			f.read[name] = false
+		}
+	}
+	return nil
 }
 
 // find returns the name on disk, with or without ".gz".

@@ -203,7 +203,10 @@ func (c *checker) networks(ctx context.Context, m *machine, src *checkpoint.Chec
 	if err := c.awq(ctx, m); err != nil {
 		return err
 	}
-	return c.int4(ctx, m, src)
+	if err := c.int4(ctx, m, src); err != nil {
+		return err
+	}
+	return c.looks(ctx)
 }
 
 // llm compares the language model with its fixtures.

@@ -1,0 +1,183 @@
+package check
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"touchline/inference"
+	"touchline/inference/minicpmo"
+	"touchline/inference/tokenizer"
+	"touchline/media/toyworld"
+	"touchline/models"
+)
+
+// boundLooks is the share of looks that may get another text than in float32: rounded weights flip close decisions.
+const boundLooks = 0.02
+
+// recordedLooks are prompts about pictures of generated worlds, with greedy answers of the original network in float32.
+type recordedLooks struct {
+	Width  int `json:"width"`
+	Height int `json:"height"`
+	FPS    int `json:"fps"`
+	// Weights is the SHA-256 of the model.safetensors that answered.
+	Weights string `json:"weights"`
+	Looks   []look `json:"looks"`
+}
+
+// look is one prompt. Its pictures are drawn again.
+type look struct {
+	World  string   `json:"world"`
+	Seed   uint64   `json:"seed"`
+	Frames []uint32 `json:"frames"`
+	// Pixels is the SHA-256 of the RGB pictures.
+	Pixels string  `json:"pixels"`
+	System string  `json:"system"`
+	Text   string  `json:"text"`
+	Input  []int32 `json:"input_ids"`
+	Output []int32 `json:"output_ids"` // without the stop token
+	Answer string  `json:"answer"`
+}
+
+// looks compares whole answers of a trained network, in the device's floats and in int4. The stages before have
+// converted the checkpoint.
+func (c *checker) looks(ctx context.Context) error {
+	float := floatWeights(c.Device)
+	exact := boundLooks
+	if float == models.WeightsFloat32 {
+		exact = 0
+	}
+	for _, name := range c.files.in("looks") {
+		var r recordedLooks
+		c.row(stageLooks, name, 0, func(t *tally) error {
+			if err := c.files.json(name, &r); err != nil {
+				return err
+			}
+			t.row.Cases = len(r.Looks)
+			return c.sameWeights(r.Weights)
+		})
+		if c.report.Rows[len(c.report.Rows)-1].Err != nil {
+			continue
+		}
+		c.progress("looks")
+		c.row(stageLooks, name+" in "+string(float), exact, func(t *tally) error {
+			return c.answers(ctx, t, r, string(float), float)
+		})
+		c.row(stageLooks, name+" in int4", boundLooks, func(t *tally) error {
+			return c.answers(ctx, t, r, "int4-8", models.WeightsInt4)
+		})
+	}
+	return ctx.Err()
+}
+
+// sameWeights returns an error if the checkpoint is not the one that answered.
+func (c *checker) sameWeights(want string) error {
+	f, err := os.Open(filepath.Join(c.Golden, "checkpoint", "model.safetensors"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if hex.EncodeToString(h.Sum(nil)) != want {
+		return fmt.Errorf("the answers are those of other weights than %s: record them again", f.Name())
+	}
+	return nil
+}
+
+// answers runs the looks on a bundle of the work folder. The row's figure is the share of other answers.
+func (c *checker) answers(ctx context.Context, t *tally, r recordedLooks, bundle string, weights models.Weights) error {
+	b, err := models.OpenBundle(filepath.Join(c.Work, bundle))
+	if err != nil {
+		return err
+	}
+	e, err := c.engine(ctx, b, weights)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Close() }()
+	rules := e.ChatRules()
+	rules.RepetitionPenalty = 1
+	var first error
+	others := 0
+	for i, l := range r.Looks {
+		frames, err := r.draw(l)
+		if err != nil {
+			return fmt.Errorf("look %d: %w", i, err)
+		}
+		p, err := l.prompt(e, frames)
+		if err != nil {
+			return fmt.Errorf("look %d: %w", i, err)
+		}
+		t.exact(slices.Equal(p.IDs, l.Input), "look %d: the prompt differs", i)
+		// One token more, so that an answer that does not stop is another one.
+		ids, text, err := answer(ctx, e, minicpmo.Request{Prompt: p, Frames: frames, Rules: rules, MaxTokens: len(l.Output) + 1, Special: true})
+		if err != nil {
+			return fmt.Errorf("look %d: %w", i, err)
+		}
+		if !slices.Equal(ids, l.Output) || text != l.Answer {
+			others++
+			if first == nil {
+				first = fmt.Errorf("look %d: expected %q, got %q", i, l.Answer, text)
+			}
+		}
+	}
+	t.row.Worst = float64(others) / float64(max(1, len(r.Looks)))
+	if t.row.Worst > t.row.Bound {
+		return fmt.Errorf("%d of %d answers differ; %w", others, len(r.Looks), first)
+	}
+	return nil
+}
+
+// prompt writes the prompt as a session of the engine does.
+func (l look) prompt(e *minicpmo.Engine, frames []inference.Frame) (tokenizer.Prompt, error) {
+	message, err := parts(e, l.Text, 0, frames)
+	if err != nil {
+		return tokenizer.Prompt{}, err
+	}
+	return e.Builder().Chat([]tokenizer.Message{
+		{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: l.System}}}, {Role: tokenizer.User, Parts: message},
+	}, tokenizer.Options{})
+}
+
+// draw returns a look's pictures.
+func (r recordedLooks) draw(l look) ([]inference.Frame, error) {
+	w, err := toyworld.New(toyworld.Options{World: l.World, Seed: l.Seed, Width: r.Width, Height: r.Height, FPS: r.FPS})
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	var out []inference.Frame
+	for _, n := range l.Frames {
+		pix := rgb(w.Frame(n), r.Width, r.Height)
+		_, _ = h.Write(pix) // never fails
+		out = append(out, inference.Frame{PTS: w.PTS(n), Width: r.Width, Height: r.Height, Pix: pix})
+	}
+	if hex.EncodeToString(h.Sum(nil)) != l.Pixels {
+		return nil, fmt.Errorf("the pictures of %s %d are not those that were recorded: record the answers again", l.World, l.Seed)
+	}
+	return out, nil
+}
+
+// rgb converts a picture from I420 of BT.601, in integers, so that the result is the same everywhere.
+func rgb(i420 []byte, w, h int) []byte {
+	out := make([]byte, 0, 3*w*h)
+	for y := range h {
+		for x := range w {
+			at := w*h + y/2*(w/2) + x/2
+			l := (int(i420[y*w+x]) - 16) * 298
+			u, v := int(i420[at])-128, int(i420[at+w*h/4])-128
+			for _, c := range [3]int{l + 409*v, l - 100*u - 208*v, l + 516*u} {
+				out = append(out, byte(max(0, min(255, (c+128)>>8)))) //nolint:gosec // clipped
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,72 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+
+	"touchline/inference"
+	"touchline/inference/internal/schema"
+)
+
+// maxStarts bounds the places of an answer where its JSON may begin.
+const maxStarts = 32
+
+// errNoJSON is the fault of an answer without JSON.
+var errNoJSON = errors.New("there is no complete JSON in it")
+
+// jsonIn returns the JSON in an answer that follows a schema. Code fences and text around it are left out. The error is the
+// fault of the first JSON in it.
+func jsonIn(text string, of json.RawMessage) (string, error) {
+	fault := errNoJSON
+	for range maxStarts {
+		start := strings.IndexAny(text, "{[")
+		if start < 0 {
+			break
+		}
+		text = text[start:]
+		var value json.RawMessage
+		if json.NewDecoder(strings.NewReader(text)).Decode(&value) == nil {
+			err := schema.Validate(of, value)
+			if err == nil {
+				return string(value), nil
+			}
+			if errors.Is(fault, errNoJSON) {
+				fault = err
+			}
+		}
+		text = text[1:]
+	}
+	return "", fault
+}
+
+// follow delivers the JSON of an answer. If the answer does not follow its schema, the server is asked once to repair it.
+func (m *Model) follow(ctx context.Context, params openai.ChatCompletionNewParams, a *answer, format json.RawMessage) error {
+	found, fault := jsonIn(a.whole.String(), a.schema)
+	if fault != nil {
+		m.log.Debug().Err(fault).Str("answer", shorten(a.whole.String())).Msg("answer does not follow its schema: asking for a repair")
+		params.Messages = append(params.Messages[:len(params.Messages):len(params.Messages)],
+			openai.AssistantMessage(escape(shorten(a.whole.String()))),
+			openai.UserMessage(fmt.Sprintf("This answer is wrong: %v. Answer again, only with JSON of this schema: %s", fault, a.schema)))
+		a.bytes, a.received, a.begun, a.start = 0, 0, false, time.Now()
+		a.timer.Reset(m.cfg.FirstTokenTimeout)
+		res, err := m.post(ctx, params, a, format)
+		if err != nil {
+			return m.explain(ctx, err)
+		}
+		if err := a.read(res); err != nil {
+			return err
+		}
+		if found, fault = jsonIn(a.whole.String(), a.schema); fault != nil {
+			return fmt.Errorf("%s: %w: asked twice, it did not follow the JSON schema: %w", m.server, ErrNoAnswer, fault)
+		}
+	}
+	a.timer.Stop()
+	a.stopped = !a.yield(inference.Chunk{Text: found}, nil)
+	return nil
+}
