@@ -82,6 +82,15 @@ bin/touchline-model: $(GO_SRC) go.mod go.sum
 nano: ## train the small model anew, on a machine with an NVIDIA GPU and PyTorch (25 minutes)
 	@scripts/nano.sh $(ARGS)
 
+.PHONY: nano-golden
+nano-golden: ## record the answers of nano that `models check` compares, after every training; needs PyTorch (PYTHON, default python3)
+	$(or $(PYTHON),python3) models/nano/train/golden.py
+
+.PHONY: nano-awq
+nano-awq: ## nano as an AWQ checkpoint in bin/nano-awq, for truth; needs PyTorch
+	rm -rf bin/nano-awq
+	$(or $(PYTHON),python3) models/nano/train/awq.py bin/nano-awq
+
 .PHONY: models
 models: bin/touchline-model ## the model commands alone, for a machine with a GPU and little else
 
@@ -118,8 +127,11 @@ soak: setup-test build bin/touchline-bench ## long runs (30 minutes unless ARGS 
 
 PRECISIONS ?= fp32 int4
 .PHONY: nano-precisions
-nano-precisions: bin/touchline-bench ## nano in several PRECISIONS (fp32 int4; with ARGS="--device cuda", fp16 int4), judged by truth
-	for p in $(PRECISIONS); do ./bin/touchline-bench truth --precision $$p --json bin/nano-$$p.json $(ARGS) || exit 1; done
+nano-precisions: bin/touchline-bench $(if $(filter awq,$(PRECISIONS)),nano-awq) ## nano in several PRECISIONS (fp32 int4 awq; with ARGS="--device cuda", fp16 int4 awq), judged by truth
+	for p in $(PRECISIONS); do \
+		case $$p in awq) how="--engine minicpmo --model bin/nano-awq --device cpu --precision int4" ;; *) how="--precision $$p" ;; esac; \
+		./bin/touchline-bench truth $$how --json bin/nano-$$p.json $(ARGS) || exit 1; \
+	done
 
 bin/touchline-bench: $(GO_SRC) go.mod go.sum
 	go build -o $@ ./cmd/touchline-bench

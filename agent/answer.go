@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"touchline/inference"
@@ -28,6 +29,9 @@ func (s *Session) receive(u *utterance, c inference.Chunk, now time.Time) []infe
 	}
 	if judge(u.text, false) != says {
 		return nil
+	}
+	if u.announced && !u.released {
+		s.deliver.Set() // it may wait for these words
 	}
 	if !u.spoken {
 		s.announceLocked(u, now)
@@ -106,6 +110,9 @@ func (s *Session) showFramesLocked(u *utterance) {
 	for i, f := range u.frames {
 		frames[i] = SeenFrame{ID: f.ID, Frame: f.VideoFrame}
 	}
+	if len(frames) == 0 {
+		return // shown with the first try
+	}
 	u.frames, u.anchor.Pix = nil, nil
 	s.work.Go(func() error {
 		for _, t := range s.opts.Texts {
@@ -146,7 +153,7 @@ func (s *Session) lastAudio(u *utterance, cause error) []inference.Chunk {
 // keptLocked reports whether an answer is a comment: an error keeps one that is announced, a new instruction drops
 // the others.
 func (u *utterance) keptLocked(cause error) bool {
-	return judge(u.text, true) == says && u.replaced == nil && (cause == nil || u.announced)
+	return judge(u.text, true) == says && u.replaced == nil && !u.repeated && (cause == nil || u.announced)
 }
 
 // closeCycle ends the cycle's generation. publish is set when there is no comment, so that its record is complete.
@@ -163,6 +170,10 @@ func (s *Session) closeCycle(u *utterance, cause error, audible time.Duration, n
 	if u.replaced != nil {
 		cause = u.replaced
 	}
+	if cause == nil && !u.rec.Skipped {
+		s.stepPresetLocked(now.Sub(u.rec.InferenceStart), now)
+	}
+	u.repeated = s.endsInRepeatLocked(u, now)
 	if u.keptLocked(cause) {
 		u.spoken = u.spoken && u.announced // without audio: text
 		s.announceLocked(u, now)
@@ -181,7 +192,7 @@ func (s *Session) closeCycle(u *utterance, cause error, audible time.Duration, n
 	}
 	s.quiet, s.failures = "", 0
 	if u.replaced == nil && !u.superseded && u.anchor.Epoch == s.source.epoch {
-		s.lastComment, s.lastCommentAt = u.text, now
+		s.said = append(s.said[max(0, len(s.said)+1-keptComments):], Said{strings.TrimSpace(u.text), now})
 	}
 	if cause != nil {
 		u.rec.Reason = cause.Error()
@@ -213,6 +224,11 @@ func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
 		u.rec.Outcome, u.rec.Reason = OutcomeSkipped, "the scene did not change"
 		s.quiet = u.rec.Reason
 		s.counters.skipped++
+	case u.repeated:
+		u.rec.Outcome, u.rec.Reason, u.rec.Text = OutcomeRepeated, "skipped: it repeats a recent comment", strings.TrimSpace(u.text)
+		s.quiet = u.rec.Reason
+		s.counters.repeated++
+		s.failures = 0
 	default:
 		u.rec.Outcome, u.rec.Reason = OutcomeSilent, "nothing new to say"
 		u.rec.Text = ""

@@ -23,6 +23,9 @@ type Config struct {
 	ChangeThreshold float64 `yaml:"change_threshold" env:"CHANGE_THRESHOLD"`
 	// CutOnInstruction cuts the current speech on a new instruction.
 	CutOnInstruction bool `yaml:"cut_on_instruction" env:"CUT_ON_INSTRUCTION"`
+	// Repeats sets what becomes of a comment that says what one of the last 8 said, in the last two minutes: silence, retry (the engine is
+	// asked once more), or allow.
+	Repeats string `yaml:"repeats" env:"REPEATS"`
 	// CycleTimeout bounds the time of one answer; loading a model does not count.
 	CycleTimeout time.Duration `yaml:"cycle_timeout" env:"CYCLE_TIMEOUT"`
 	// CopyToChat repeats each comment on lk.chat.
@@ -31,7 +34,10 @@ type Config struct {
 
 // DefaultConfig returns the settings of the sniper preset.
 func DefaultConfig() Config {
-	return Config{Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true, CycleTimeout: 2 * time.Minute}
+	return Config{
+		Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true, Repeats: RepeatsSilence,
+		CycleTimeout: 2 * time.Minute,
+	}
 }
 
 // Validate returns the errors of all settings, joined. Each message is
@@ -45,6 +51,7 @@ func (c Config) Validate() error {
 	}
 	s.That(check.Within(c.Frames, 1, 64), "frames_per_look", "between 1 and 64 pictures", c.Frames)
 	s.That(check.Within(c.Stride, 1, 64), "frame_stride", "between 1 and 64", c.Stride)
+	s.That(isRepeats(c.Repeats), "repeats", repeatsRule, fmt.Sprintf("%q", c.Repeats))
 	s.That(check.Within(c.CycleTimeout, time.Second, time.Hour), "cycle_timeout", "between 1s and 1h", c.CycleTimeout)
 	s.That(check.Within(c.ChangeThreshold, 0, 255), "change_threshold", "between 0 and 255", c.ChangeThreshold)
 	return s.Err()

@@ -21,7 +21,34 @@ type Settings struct {
 	MaxTokens        *int     `json:"max_tokens,omitempty"`
 	SpeechMaxTokens  *int     `json:"speech_max_tokens,omitempty"`
 	CutOnInstruction *bool    `json:"cut_on_instruction,omitempty"`
-	Language         *string  `json:"language,omitempty"`
+	Repeats          *string  `json:"repeats,omitempty"` // as Config.Repeats
+	Quantile         *float64 `json:"quantile,omitempty"`
+	Margin           *float64 `json:"margin,omitempty"`    // s
+	LongSide         *int     `json:"long_side,omitempty"` // pixels
+	MaxSlices        *int     `json:"max_slices,omitempty"`
+	// Sampling; absent in what is in force where only the engine knows them.
+	Temperature       *float64 `json:"temperature,omitempty"`
+	TopK              *int     `json:"top_k,omitempty"`
+	TopP              *float64 `json:"top_p,omitempty"`
+	RepetitionPenalty *float64 `json:"repetition_penalty,omitempty"`
+	// Preset sets several of these at once; "" is none. PresetAuto chooses among the presets as the engine keeps up.
+	Preset   *string `json:"preset,omitempty"`
+	Language *string `json:"language,omitempty"`
+}
+
+// Live is what people change while a Session runs.
+type Live struct {
+	// Settings that were set, and no others.
+	Settings Settings
+	// Active is false when commenting is off.
+	Active        bool
+	Instruction   string
+	InstructionBy string
+	Profile       string // its name
+	// Profiles are the room's own.
+	Profiles []Profile
+	// Sheet is the text of the match sheet.
+	Sheet string
 }
 
 // Change is a set of changes that apply together. A nil pointer leaves its part alone.
@@ -60,6 +87,10 @@ type Snapshot struct {
 	EngineNote string `json:"engine_note,omitempty"` // limits of the engine, in words
 	// ReadsInstructions is false when the engine ignores the instruction.
 	ReadsInstructions bool `json:"reads_instructions"`
+	// RuleNames are sentences of alert rules that the engine answers; none if it answers any.
+	RuleNames []string `json:"rule_names,omitempty"`
+	// AlertNote is why alert rules are not looked for; "" when they are, or when there are none.
+	AlertNote string `json:"alert_note,omitempty"`
 
 	ModelLoaded    bool      `json:"model_loaded"`
 	CaptureRunning bool      `json:"capture_running"` // a frame arrived in the last 2 s
@@ -82,6 +113,7 @@ type Snapshot struct {
 	Comments uint64 `json:"comments"`
 	Silent   uint64 `json:"silent"`
 	Skipped  uint64 `json:"skipped"`
+	Repeated uint64 `json:"repeated"` // not published because they repeat a comment
 	Late     uint64 `json:"late"`
 	Dropped  uint64 `json:"dropped"`
 	Failed   uint64 `json:"failed"`
@@ -91,6 +123,10 @@ type Snapshot struct {
 	LongSide   int `json:"long_side"`
 	MaxSlices  int `json:"max_slices"`
 	WindowSize int `json:"window_size"`
+	// Presets are the names for Settings.Preset. With PresetAuto, PresetInForce is the one that it has chosen, and PresetReason why.
+	Presets       []string `json:"presets,omitempty"`
+	PresetInForce string   `json:"preset_in_force,omitempty"`
+	PresetReason  string   `json:"preset_reason,omitempty"`
 	// Source describes the watched track; its width is 0 while there is none.
 	Source SourceInfo `json:"source"`
 	// Sources are those that this program publishes in the room.
@@ -101,6 +137,10 @@ type Snapshot struct {
 	Worlds []string `json:"worlds,omitempty"`
 	// World is the one that is watched; nil for another source.
 	World *World `json:"world,omitempty"`
+	// Kept reports that changes of the room last across restarts.
+	Kept bool `json:"kept"`
+	// StateProblem is why changes are not kept at present; "" when they are.
+	StateProblem string `json:"state_problem,omitempty"`
 }
 
 // World describes a generated world.
@@ -143,6 +183,8 @@ type Profile struct {
 	Label      string `json:"label" yaml:"label"`
 	Prompt     string `json:"prompt" yaml:"prompt"`
 	Suggestion string `json:"suggestion" yaml:"suggestion"`
+	// Kind is ProfileBuiltIn, ProfileChanged or ProfileOwn.
+	Kind string `json:"kind,omitempty" yaml:"-"`
 }
 
 // MaxInstruction is the longest instruction, in characters.

@@ -166,8 +166,10 @@ func TestCrashEndsTheSession(t *testing.T) {
 				dec := &agenttest.Decoder{}
 				voice := agenttest.NewVoice()
 				reader := &agenttest.Reader{}
+				cfg := agent.DefaultConfig()
+				cfg.Repeats = agent.RepeatsAllow
 				s, err := agent.New(agent.Options{
-					Agent: agent.DefaultConfig(), Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),
+					Agent: cfg, Pacing: pacing.DefaultConfig(), Media: media.DefaultConfig(),
 					Inference: inference.DefaultConfig(), Profiles: profiles(),
 					Model: crashingEngine{&agenttest.Engine{Answer: steady(time.Second, 2*time.Second)}, c},
 					Input: crashingCamera{camera, c},

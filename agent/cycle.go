@@ -22,7 +22,7 @@ const nothingNewer = 10 * time.Millisecond
 // latestTimeout bounds the wait for the decoder's newest picture.
 const latestTimeout = time.Second
 
-// think runs each cycle when it is due, one at a time, until ctx ends.
+// think runs each cycle and each look with alert rules when it is due, one at a time, until ctx ends.
 func (s *Session) think(ctx context.Context) error {
 	for {
 		u, wait := s.beginCycle(time.Now())
@@ -33,16 +33,26 @@ func (s *Session) think(ctx context.Context) error {
 			if _, crash := rescue.Of(err); crash {
 				return err
 			}
+			if err := s.followCycle(ctx, u); err != nil {
+				return err
+			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			continue
 		}
+		until := s.untilAlertLook(time.Now())
+		if until == 0 {
+			if err := s.lookForRules(ctx); err != nil {
+				return err
+			}
+			until = nothingNewer
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.wake:
-		case <-time.After(min(wait, recheck)):
+		case <-time.After(min(wait, until, recheck)):
 		}
 	}
 }
@@ -145,18 +155,30 @@ func (s *Session) runCycle(ctx context.Context, u *utterance) error {
 		s.endCycle(u, nil)
 		return nil
 	}
+	if err = s.generate(ctx, u, prompt); err == nil && ctx.Err() == nil && s.retries(u) {
+		prompt.Text += retryHint
+		err = s.generate(ctx, u, prompt)
+	}
+	if err != nil {
+		s.endCycle(u, causeOf(ctx, err))
+		return err
+	}
+	s.endCycle(u, causeOf(ctx, ctx.Err()))
+	return nil
+}
+
+// generate passes one answer of the engine on. It returns the engine's error.
+func (s *Session) generate(ctx context.Context, u *utterance, prompt inference.Prompt) error {
 	for chunk, err := range s.engine.Generate(ctx, prompt) {
 		if err != nil {
-			s.endCycle(u, causeOf(ctx, err))
 			return err
 		}
 		if ctx.Err() != nil {
-			break
+			return nil
 		}
 		s.writeAudio(u, s.receive(u, chunk, time.Now()))
 		u.changed.Set()
 	}
-	s.endCycle(u, causeOf(ctx, ctx.Err()))
 	return nil
 }
 
@@ -206,18 +228,27 @@ func (s *Session) prepare(ctx context.Context, u *utterance) (inference.Prompt, 
 func (s *Session) selectFrames(u *utterance, newest media.VideoFrame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if newest.Epoch == s.source.epoch {
-		s.window.Push(newest)
-	}
-	frames := s.window.Select(s.agent.Frames, s.agent.Stride)
+	frames := s.newestFramesLocked(newest)
 	if len(frames) == 0 {
 		return false
 	}
-	u.frames = frames
+	u.frames, u.looked = frames, frames
 	u.anchor = frames[len(frames)-1].VideoFrame
 	s.lastEpoch, s.lastPTS, s.cycled = u.anchor.Epoch, u.anchor.PTS, true
 	u.describeFrames()
 	return true
+}
+
+// newestFramesLocked returns the pictures of a look, with the newest one among them.
+func (s *Session) newestFramesLocked(newest media.VideoFrame) []window.Frame {
+	if newest.Epoch == s.source.epoch {
+		s.window.Push(newest)
+	}
+	frames := s.window.Select(s.agent.Frames, s.agent.Stride)
+	if len(frames) > 0 && s.opts.Alerts != nil {
+		s.rememberLookLocked(frames)
+	}
+	return frames
 }
 
 // prompt compares the newest picture, by its signature, with the last cycle's, and writes the prompt.
@@ -239,9 +270,10 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 	s.lastSign = sign
 
 	p := Look{
-		System: s.profile.Prompt, Instruction: s.instruction, Spoken: u.spoken, Change: s.lastChange,
-		LastComment: s.lastComment, Age: time.Since(s.lastCommentAt), Frames: u.frames,
+		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: u.spoken, Change: s.lastChange,
+		Said: s.said, Now: time.Now(), Frames: u.frames,
 	}.Prompt(s.infer, s.model.Capabilities())
+	p.Sampling = s.sampling
 	s.log.Debug().Uint64("cycle", u.rec.Cycle).Str("system", p.System).Str("prompt", p.Text).
 		Int("pictures", len(p.Frames)).Msg("prompt")
 	return p, nil

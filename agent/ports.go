@@ -46,6 +46,8 @@ type Decoder interface {
 	Latest(ctx context.Context) (media.VideoFrame, error)
 	// SetTranscode turns encoding of all pictures on or off.
 	SetTranscode(on bool)
+	// SetLongSide bounds the longer edge of the pictures from the next one on, in pixels.
+	SetLongSide(pixels int) error
 	// ForceKeyFrame makes the next encoded picture a key frame.
 	ForceKeyFrame()
 }
@@ -103,6 +105,31 @@ type Caption struct {
 	Text    string `json:"text"`  // all so far
 	Final   bool   `json:"final"`
 	Spoken  bool   `json:"spoken"` // the words follow the voice
+}
+
+// Alerts are the alert rules of the room, as a session asks for them; package alert
+// has them. They are safe for concurrent use and never block.
+type Alerts interface {
+	// Due returns the rules for a look that begins now, and counts their cadence from now.
+	Due(now time.Time) []Rule
+	// Next returns when a look must begin if the commentary takes none; false without an active rule.
+	Next(now time.Time) (time.Time, bool)
+	// Answer takes a look and returns the alerts that begin or end by it.
+	Answer(look AlertLook) []Alert
+	// Expire returns the alerts that ended without a look, the tests, and those that were acknowledged.
+	Expire(now time.Time) []Alert
+	// Forget forgets the looks so far: the source changed.
+	Forget()
+	// Check returns all that is wrong with a rule, joined.
+	Check(r AlertRule) error
+	// Read reads the answer to a look for one rule alone; ok is false for an answer in another form.
+	Read(answer, when string) (held bool, reason string, ok bool)
+}
+
+// AlertOutput is an optional interface of a TextOutput: it receives each phase of an
+// alert, with the frame of a new one. It must not block.
+type AlertOutput interface {
+	Alert(a Alert, frame *SeenFrame)
 }
 
 // TextOutput receives captions, records and states. Implementations must not

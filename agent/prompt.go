@@ -2,9 +2,11 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"touchline/inference"
 	"touchline/media/window"
@@ -40,27 +42,62 @@ func hintFor(change window.Change, last string) lengthHint {
 	return hintNormal
 }
 
+// Said is a comment and when its answer was complete.
+type Said struct {
+	Text string
+	At   time.Time
+}
+
+// Bounds of the comments in a prompt. The newest is in it whatever its length.
+const (
+	promptComments = 6
+	promptLetters  = 400 // characters of all of them
+)
+
+// recent returns the newest comments that fit into a prompt.
+func recent(said []Said) []Said {
+	from, letters := len(said), 0
+	for from > max(0, len(said)-promptComments) {
+		letters += utf8.RuneCountInString(said[from-1].Text)
+		if letters > promptLetters && from < len(said) {
+			break
+		}
+		from--
+	}
+	return said[from:]
+}
+
 // Look is what one prompt shows and says.
 type Look struct {
 	// System is the profile's prompt.
 	System string
+	// Sheet is the room's match sheet.
+	Sheet Sheet
 	// Instruction of the viewer; "" for none.
 	Instruction string
 	// Spoken: the answer is spoken.
 	Spoken bool
 	// Change from the last look's newest picture.
 	Change window.Change
-	// LastComment was said Age ago; "" before the first comment.
-	LastComment string
-	Age         time.Duration
+	// Said are the last comments, oldest first, at the time Now.
+	Said []Said
+	Now  time.Time
 	// Frames are the pictures, oldest first.
 	Frames []window.Frame
+	// Rules make it a look with alert rules, which says nothing about the last
+	// comments. It has the system part and the pictures of a comment in front, so
+	// that engines can share them.
+	Rules []Rule
 }
 
 // Prompt writes the prompt of a look for an engine.
 func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) inference.Prompt {
 	p := inference.Prompt{
-		System: l.System, Instruction: l.Instruction, MaxTokens: cfg.MaxTokens, Speech: l.Spoken, Language: cfg.Voice.Language,
+		System: l.System, Instruction: l.Instruction, MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Speech: l.Spoken,
+		Language: cfg.Voice.Language, Pronunciations: l.Sheet.Pronunciations,
+	}
+	if l.Sheet.Prompt != "" {
+		p.System += "\n\n" + l.Sheet.Prompt
 	}
 	// The voice follows the engine: a speech program must not read English as Dutch.
 	if !engine.Speaks(p.Language) {
@@ -69,21 +106,39 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 	var hint lengthHint
 	if l.Spoken {
 		p.MaxTokens = cfg.Voice.MaxTokens
-		hint = hintFor(l.Change, l.LastComment)
+		last := ""
+		if n := len(l.Said); n > 0 {
+			last = l.Said[n-1].Text
+		}
+		hint = hintFor(l.Change, last)
 	}
-	p.Text = promptText(l.Instruction, l.LastComment, l.Age, hint)
 	for _, f := range l.Frames {
 		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
 	}
+	if len(l.Rules) > 0 {
+		p.Text, p.Structured, p.Schema = rulesText(l.Rules), true, rulesSchema(l.Rules)
+		p.MaxTokens = alertTokens + alertRuleTokens*len(l.Rules)
+		for _, r := range l.Rules {
+			p.Rules = append(p.Rules, r.When)
+		}
+		p.Urgent = slices.ContainsFunc(l.Rules, func(r Rule) bool { return r.Urgent })
+		return p
+	}
+	p.Text = promptText(l.Instruction, recent(l.Said), l.Now, hint)
 	return p
 }
 
-// promptText returns the text of a prompt, which follows the frames.
-func promptText(instruction, lastComment string, age time.Duration, hint lengthHint) string {
+// promptText returns the text of a prompt, which follows the frames. Each comment is one line: a newline or quote in it is escaped.
+func promptText(instruction string, said []Said, now time.Time, hint lengthHint) string {
 	var b strings.Builder
-	if lastComment != "" {
-		fmt.Fprintf(&b, "%.0f seconds ago you said: %q. Do not say it again; tell only what is new since then.\n",
-			age.Seconds(), lastComment)
+	for i, c := range said {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%.0f seconds ago you said: %q.", now.Sub(c.At).Seconds(), c.Text)
+	}
+	if len(said) > 0 {
+		b.WriteString(" Do not say it again; tell only what is new since then.\n")
 	}
 	if hint != "" {
 		b.WriteString(string(hint))
@@ -100,11 +155,19 @@ func promptText(instruction, lastComment string, age time.Duration, hint lengthH
 type Rule struct {
 	Number int
 	When   string
+	ID     string // of its AlertRule; not in the prompt
+	Urgent bool   // the look goes ahead of others that wait for the engine
 }
 
-// RulesText returns the text of a structured look, which follows the frames and asks which of one or more alert rules hold. The
+// Tokens of the answer to a look with rules: for its frame, and for each rule with its reason.
+const (
+	alertTokens     = 32
+	alertRuleTokens = 64
+)
+
+// rulesText returns the text of a structured look, which follows the frames and asks which of one or more alert rules hold. The
 // answer is JSON: {"fired":[{"rule":1,"reason":"..."}]}, and {"fired":[]} if none holds.
-func RulesText(rules []Rule) string {
+func rulesText(rules []Rule) string {
 	var b strings.Builder
 	b.WriteString("Rules:\n")
 	for _, r := range rules {
@@ -112,6 +175,16 @@ func RulesText(rules []Rule) string {
 	}
 	fmt.Fprintf(&b, `Which rules hold in these pictures? Answer only with JSON: {"fired":[{"rule":%d,"reason":"..."}]}`, rules[0].Number)
 	return b.String()
+}
+
+// rulesSchema returns the JSON schema of the answer to rulesText, for rules that are
+// numbered without gaps.
+func rulesSchema(rules []Rule) []byte {
+	const maxReason = 160 // characters
+	return fmt.Appendf(nil, `{"type":"object","properties":{"fired":{"type":"array","maxItems":%d,"items":{"type":"object",`+
+		`"properties":{"rule":{"type":"integer","minimum":%d,"maximum":%d},"reason":{"type":"string","maxLength":%d}},`+
+		`"required":["rule","reason"],"additionalProperties":false}}},"required":["fired"],"additionalProperties":false}`,
+		len(rules), rules[0].Number, rules[len(rules)-1].Number, maxReason)
 }
 
 // verdict is the classification of an answer so far.

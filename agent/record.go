@@ -16,7 +16,12 @@ type Record struct {
 	// Reason of an outcome other than spoken and shown, in words.
 	Reason string `json:"reason,omitempty"`
 
-	Text        string `json:"text,omitempty"`
+	// Alert is the id of the alert whose reason was said in place of a comment; "" for a comment.
+	Alert string `json:"alert,omitempty"`
+
+	Text string `json:"text,omitempty"`
+	// Repeats is the earlier comment that the answer repeats; of a second try that was published, the one that the first answer repeated.
+	Repeats     string `json:"repeats,omitempty"`
 	Instruction string `json:"instruction,omitempty"`
 	Profile     string `json:"profile,omitempty"`
 	Engine      string `json:"engine,omitempty"`
@@ -66,13 +71,14 @@ type Record struct {
 
 // Outcomes of a cycle.
 const (
-	OutcomeSpoken  = "spoken"  // heard to its end
-	OutcomeShown   = "shown"   // text only
-	OutcomeSilent  = "silent"  // the engine had nothing new to say
-	OutcomeSkipped = "skipped" // the scene did not change, so the engine did not run
-	OutcomeDropped = "dropped" // replaced or too late, never heard
-	OutcomeCut     = "cut"     // silenced, or the room lost, while it was heard
-	OutcomeFailed  = "failed"  // the engine failed
+	OutcomeSpoken   = "spoken"   // heard to its end
+	OutcomeShown    = "shown"    // text only
+	OutcomeSilent   = "silent"   // the engine had nothing new to say
+	OutcomeSkipped  = "skipped"  // the scene did not change, so the engine did not run
+	OutcomeRepeated = "repeated" // it said what a recent comment said, and was not published
+	OutcomeDropped  = "dropped"  // replaced or too late, never heard
+	OutcomeCut      = "cut"      // silenced, or the room lost, while it was heard
+	OutcomeFailed   = "failed"   // the engine failed
 )
 
 // IsComment reports whether the cycle published words.

@@ -26,6 +26,9 @@ type Options struct {
 	Media     media.Config
 	Inference inference.Config
 	Profiles  []Profile // at least the one that Agent.Profile names
+	// Presets to choose from, and the name of the one that the settings are of; PresetAuto goes on from there.
+	Presets []Preset
+	Preset  string
 
 	Model inference.Model
 	// EngineNote describes the limits of the engine for the page.
@@ -38,6 +41,10 @@ type Options struct {
 	Video VideoOutput
 	Audio AudioOutput
 	Texts []TextOutput
+	// Alerts are the room's alert rules; nil for none.
+	Alerts Alerts
+	// OnChange is called after each change by people, perhaps concurrently; Live returns the result. May be nil.
+	OnChange func()
 
 	Log zerolog.Logger
 }
@@ -68,16 +75,21 @@ type Session struct {
 	model  inference.Model
 	engine inference.Session
 	line   *delay.Line
-	dec    Decoder
+	// lexicon is read only.
+	lexicon *lexicon
+	dec     Decoder
 
 	wake    wake.Signal // wakes think
 	deliver wake.Signal // wakes deliverLoop
-	started time.Time   // when Run began, guarded by mu
+	spoken  chan spokenAlert
+	started time.Time // when Run began, guarded by mu
 
 	transcodes bool // the source cannot be relayed as it is; only intake touches it
 
 	// work has the goroutines of Run and of utterances.
 	work *rescue.Group
+
+	trying sync.Mutex // held by TryRule
 
 	statusMu sync.Mutex // held while a status is computed and published, so that the newest is published last
 
@@ -86,18 +98,24 @@ type Session struct {
 	pace          pacing.Config
 	media         media.Config
 	infer         inference.Config
+	sampling      inference.Sampling // what was set here
+	preset        string
+	ladder        *pacing.Ladder // of PresetAuto; nil without it
+	presetReason  string
 	profile       Profile
+	own           []Profile // read only once it is here
+	sheet         Sheet
 	active        bool
 	instruction   string
 	instructionBy string
+	set           Settings // those that were set since the start
 	gate          pacing.Gate
 	delays        *pacing.DelayEstimator
 	clock         pacing.PlaybackClock
 	window        *window.Window
 	lastSign      *window.Signature
 	lastChange    window.Change
-	lastComment   string
-	lastCommentAt time.Time
+	said          []Said // the last keptComments, oldest first
 	cycle         uint64
 	inFlight      *utterance
 	queue         []*utterance // not started, oldest first
@@ -112,14 +130,16 @@ type Session struct {
 
 	grid     window.Grid
 	source   sourceMeter
-	room     string // why the room is away; "" when connected
+	alerts   alerting
+	looks    [][]window.Frame // pictures of the last looks, oldest first
+	room     string           // why the room is away; "" when connected
 	last     Status
 	counters counters
 	aligned  []time.Duration // recent alignment errors, oldest first
 }
 
 type counters struct {
-	comments, silent, skipped, late, dropped, failed uint64
+	comments, silent, skipped, repeated, late, dropped, failed uint64
 }
 
 // New checks the options and makes a Session; Run runs it.
@@ -133,6 +153,7 @@ func New(opts Options) (*Session, error) {
 		model:       opts.Model,
 		wake:        wake.New(),
 		deliver:     wake.New(),
+		spoken:      make(chan spokenAlert, maxSpokenAlerts),
 		agent:       opts.Agent,
 		pace:        opts.Pacing,
 		media:       opts.Media,
@@ -140,9 +161,12 @@ func New(opts Options) (*Session, error) {
 		instruction: opts.Agent.Instruction,
 		active:      opts.Agent.AutoStart || opts.Agent.Instruction != "",
 		delays:      pacing.NewDelayEstimator(opts.Pacing),
+		lexicon:     newLexicon(),
 		window:      window.New(opts.Media.WindowSize),
 	}
 	s.window.Limit(windowNeeds(opts.Agent))
+	s.preset = opts.Preset
+	s.startLadder()
 	profile, err := s.findProfile(opts.Agent.Profile)
 	if err != nil {
 		return nil, err
@@ -184,6 +208,7 @@ func (s *Session) Run(ctx context.Context) error {
 	g.Go(func() error { return s.think(ctx) })
 	g.Go(func() error { return s.deliverLoop(ctx) })
 	g.Go(func() error { return s.watchStatus(ctx) })
+	g.Go(func() error { return s.speakAlerts(ctx) })
 	if s.relays() {
 		g.Go(func() error { return s.line.Run(ctx, s.opts.Video) })
 	}
@@ -258,9 +283,13 @@ func (s *Session) relay(f media.EncodedFrame, now time.Time) {
 // onNewSourceLocked clears the state of the previous source.
 func (s *Session) onNewSourceLocked(f media.EncodedFrame) {
 	s.window.Clear()
+	s.looks = nil
 	s.lastSign = nil
-	s.lastComment = ""
+	s.said = nil
 	s.grid = window.Grid{}
+	if s.opts.Alerts != nil {
+		s.opts.Alerts.Forget()
+	}
 	s.log.Info().Uint32("epoch", f.Epoch).Stringer("codec", f.Codec).
 		Int("width", f.Width).Int("height", f.Height).Msg("watching")
 }

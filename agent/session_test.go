@@ -69,6 +69,7 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 		},
 		Video: r.screen, Audio: r.voice, Texts: []agent.TextOutput{r.reader}, Log: zerolog.Nop(),
 	}
+	opts.Agent.Repeats = agent.RepeatsAllow // scripted answers are the same again and again
 	if change != nil {
 		change(&opts)
 	}
@@ -689,7 +690,7 @@ func TestEngineLimits(t *testing.T) {
 			o.Log = zerolog.New(&log)
 			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{
 				Languages: []string{"en"},
-				MaxFrames: func(width, height int) int { return 24 / (width * height) * 4 },
+				MaxFrames: func(width, height, _ int) int { return 24 / (width * height) * 4 },
 			}
 		})
 		time.Sleep(10 * time.Second)
@@ -699,12 +700,70 @@ func TestEngineLimits(t *testing.T) {
 		frames, language, british := 5, "de", "en-GB"
 		_, err := r.Change(agent.Change{Settings: agent.Settings{Frames: &frames, Language: &language}}, "test")
 		require.EqualError(t, err, `language: expected one of ["en"], as the scripted engine speaks nothing else, got "de"`+"\n"+
-			"frames_per_look: expected at most 4, as the scripted engine has no room for more pictures of 4x4 in a prompt, got 5")
+			"frames_per_look: expected at most 4, as the scripted engine has no room for more pictures of 4x4 in up to 2 tiles in a prompt, got 5")
 		frames = 4
 		_, err = r.Change(agent.Change{Settings: agent.Settings{Frames: &frames, Language: &british}}, "test")
 		require.NoError(t, err)
+		side, slices, k := 5, 3, 7
+		for want, change := range map[string]agent.Settings{
+			"max_slices: expected no value, as the scripted engine cuts no pictures into tiles, got 3": {MaxSlices: &slices},
+			"top_k: expected no value, as the scripted engine draws nothing at random, got one":        {TopK: &k},
+			"long_side: expected a whole number from 64 to 4096, got 5":                                {LongSide: &side},
+		} {
+			_, err = r.Change(agent.Change{Settings: change}, "test")
+			require.EqualError(t, err, want)
+		}
 		r.stop()
 		require.Contains(t, log.String(), "language not spoken by the engine")
+	})
+}
+
+// TestLookSettings: settings of pictures and of random draws act on the next look.
+func TestLookSettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := 0.7
+		var dec *agenttest.Decoder
+		r := newRig(t, steady(time.Second, time.Second), func(o *agent.Options) {
+			newDecoder := o.NewDecoder
+			o.NewDecoder = func(sinks agent.DecoderSinks) (agent.Decoder, error) {
+				d, err := newDecoder(sinks)
+				dec, _ = d.(*agenttest.Decoder)
+				return d, err
+			}
+			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{
+				Instructions: true, Slices: true, Sampling: &inference.Sampling{Temperature: &own},
+				MaxFrames: func(width, _, slices int) int { return 4000 / (max(width, 4) * slices) },
+			}
+		})
+		time.Sleep(10 * time.Second)
+		before := r.Snapshot().Settings
+		require.Equal(t, []any{0.7, 2, 448}, []any{*before.Temperature, *before.MaxSlices, *before.LongSide})
+		require.Nil(t, before.TopK, "the engine does not say")
+		require.Nil(t, r.engine.Questions()[0].Sampling.Temperature)
+
+		warm, k, p, penalty, slices, side, quantile, margin := 1.2, 40, 0.9, 1.1, 3, 640, 0.8, 0.2
+		out, err := r.Change(agent.Change{Settings: agent.Settings{
+			Temperature: &warm, TopK: &k, TopP: &p, RepetitionPenalty: &penalty, MaxSlices: &slices, Quantile: &quantile, Margin: &margin,
+		}}, "test")
+		require.NoError(t, err)
+		require.Equal(t, []any{1.2, 40, 0.9, 1.1, 3, 0.8, 0.2}, []any{
+			*out.Temperature, *out.TopK, *out.TopP, *out.RepetitionPenalty, *out.MaxSlices, *out.Quantile, *out.Margin,
+		})
+		asked := len(r.engine.Questions())
+		time.Sleep(10 * time.Second)
+		next := r.engine.Questions()[asked+1]
+		require.Equal(t, inference.Sampling{Temperature: &warm, TopK: &k, TopP: &p, RepetitionPenalty: &penalty}, next.Sampling)
+		require.Equal(t, 3, next.MaxSlices)
+
+		_, err = r.Change(agent.Change{Settings: agent.Settings{LongSide: &side}}, "test")
+		require.EqualError(t, err, "frames_per_look: expected at most 2, as the scripted engine has no room for more pictures of 640x360 in up to 3 tiles in a prompt, got 4")
+		require.Zero(t, dec.LongSide())
+		one := 1
+		_, err = r.Change(agent.Change{Settings: agent.Settings{LongSide: &side, MaxSlices: &one}}, "test")
+		require.NoError(t, err)
+		require.Equal(t, 640, dec.LongSide())
+		require.Equal(t, 640, r.Snapshot().LongSide)
+		r.stop()
 	})
 }
 
@@ -908,5 +967,54 @@ func TestAFailedCloseIsLogged(t *testing.T) {
 		time.Sleep(time.Second)
 		r.stop()
 		require.Contains(t, log.String(), "memory is still in use")
+	})
+}
+
+// TestPresets: a preset sets several settings at once, a setting made by hand ends it, and "auto" follows the engine.
+func TestPresets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		preset := func(name string, fps float64, frames int) agent.Preset {
+			return agent.Preset{Name: name, Settings: agent.Settings{CaptureFPS: &fps, Frames: &frames}}
+		}
+		var slow atomic.Int64
+		r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
+			return agenttest.Answer{Latency: time.Duration(slow.Load()), Text: "Red attacks down the left wing.", Speech: time.Second}
+		}, func(o *agent.Options) {
+			o.Presets = []agent.Preset{preset("beast", 5, 10), preset("owl", 4, 8), preset("sentry", 2, 4), preset("sniper", 5, 4)}
+			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{
+				Instructions: true, MaxFrames: func(int, int, int) int { return 8 },
+			}
+		})
+		slow.Store(int64(200 * time.Millisecond))
+		change := func(s agent.Settings) error {
+			_, err := r.Change(agent.Change{Settings: s}, "test")
+			return err
+		}
+		snap := r.Snapshot()
+		require.Equal(t, []string{"beast", "owl", "sentry", "sniper"}, snap.Presets)
+		require.Empty(t, *snap.Settings.Preset)
+		require.NoError(t, change(agent.Settings{Preset: new("owl")}))
+		snap = r.Snapshot()
+		require.Equal(t, []any{"owl", 8, 4.0}, []any{*snap.Settings.Preset, *snap.Settings.Frames, *snap.Settings.CaptureFPS})
+		require.ErrorContains(t, change(agent.Settings{Preset: new("beast")}), "frames_per_look: expected at most 8")
+		require.ErrorContains(t, change(agent.Settings{Preset: new("eagle")}), `preset: expected one of ["auto" "beast" "owl" "sentry" "sniper"], or "" for none, got "eagle"`)
+		require.NoError(t, change(agent.Settings{Frames: new(3)}))
+		require.Empty(t, *r.Snapshot().Settings.Preset, "by hand")
+
+		require.NoError(t, change(agent.Settings{Preset: new("auto")}))
+		require.Equal(t, "sniper", r.Snapshot().PresetInForce)
+		time.Sleep(2 * time.Minute)
+		snap = r.Snapshot()
+		require.Equal(t, []any{"auto", "owl", 8}, []any{*snap.Settings.Preset, snap.PresetInForce, *snap.Settings.Frames}, "beast does not fit")
+		require.Contains(t, snap.PresetReason, "leave room for owl")
+		slow.Store(int64(3 * time.Second))
+		time.Sleep(5 * time.Minute)
+		snap = r.Snapshot()
+		require.Equal(t, []any{"sentry", 2.0}, []any{snap.PresetInForce, *snap.Settings.CaptureFPS})
+		require.Contains(t, snap.PresetReason, "too slow for sniper")
+		slow.Store(int64(200 * time.Millisecond))
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, "owl", r.Snapshot().PresetInForce, "and up again")
+		r.stop()
 	})
 }

@@ -36,6 +36,7 @@ func (s *Session) watchStatus(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		s.publishStatus()
+		s.expireAlerts(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -118,7 +119,8 @@ func (s *Session) Status() Status {
 
 func (s *Session) publishRecord(r Record) {
 	ev := s.log.Info()
-	if r.Outcome == OutcomeSkipped || r.Outcome == OutcomeSilent {
+	switch r.Outcome {
+	case OutcomeSkipped, OutcomeSilent, OutcomeRepeated:
 		ev = s.log.Debug()
 	}
 	ev.Uint64("cycle", r.Cycle).Str("outcome", r.Outcome).Str("reason", r.Reason).
@@ -143,6 +145,8 @@ func (s *Session) Snapshot() Snapshot {
 		Engine:            s.model.Name(),
 		EngineNote:        s.opts.EngineNote,
 		ReadsInstructions: s.model.Capabilities().Instructions,
+		RuleNames:         s.model.Capabilities().RuleNames,
+		AlertNote:         s.alertNoteLocked(now),
 
 		ModelLoaded:    phase == inference.PhaseReady,
 		CaptureRunning: s.source.fresh(now),
@@ -150,13 +154,14 @@ func (s *Session) Snapshot() Snapshot {
 		Instruction:    s.instruction,
 		InstructionBy:  s.instructionBy,
 		Profile:        s.profile.Name,
-		Profiles:       s.opts.Profiles,
+		Profiles:       s.profilesLocked(),
 		CycleCount:     s.cycle,
 		FramesBuffered: s.window.Len(),
 		VoiceProblem:   s.model.Status().VoiceProblem,
 		LongSide:       s.media.LongSide,
 		MaxSlices:      s.infer.MaxSlices,
 		WindowSize:     s.media.WindowSize,
+		PresetReason:   s.presetReason,
 		TTSEnabled:     s.infer.Voice.Enabled && s.opts.Audio != nil,
 		Settings:       s.settingsLocked(),
 		Delay:          s.line.Delay().Seconds(),
@@ -166,12 +171,19 @@ func (s *Session) Snapshot() Snapshot {
 		Comments:       s.counters.comments,
 		Silent:         s.counters.silent,
 		Skipped:        s.counters.skipped,
+		Repeated:       s.counters.repeated,
 		Late:           s.counters.late,
 		Dropped:        s.counters.dropped,
 		Failed:         s.counters.failed,
 		Source: SourceInfo{
 			Width: s.source.width, Height: s.source.height, FPS: s.source.fps, Epoch: s.source.epoch,
 		},
+	}
+	for _, p := range s.opts.Presets {
+		out.Presets = append(out.Presets, p.Name)
+	}
+	if s.ladder != nil {
+		out.PresetInForce = s.ladder.Rung().Name
 	}
 	if s.active {
 		out.MonitorMode = "ACTIVE"

@@ -3,10 +3,13 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"touchline/inference"
 )
 
 // RangeError is the error for a setting or an instruction that is out of bounds.
@@ -130,19 +133,27 @@ func (s *Session) checkLocked(c Change) (Profile, error) {
 			errs = append(errs, err)
 		}
 	}
-	v := c.Settings
-	err := v.check()
+	v, err := s.withPreset(c.Settings)
+	err = errors.Join(err, v.check())
 	errs = append(errs, err)
+	if err == nil {
+		errs = append(errs, s.checkWindowLocked(v))
+	}
+	return profile, errors.Join(append(errs, s.checkEngineLocked(v))...)
+}
+
+// checkWindowLocked returns the error of settings that reach back further than the window.
+func (s *Session) checkWindowLocked(v Settings) error {
 	next := s.agent
 	set(&next.Frames, v.Frames)
 	set(&next.Stride, v.Stride)
-	if n := windowNeeds(next); err == nil && (v.Frames != nil || v.Stride != nil) && n > s.media.WindowSize {
-		errs = append(errs, &RangeError{
+	if n := windowNeeds(next); (v.Frames != nil || v.Stride != nil) && n > s.media.WindowSize {
+		return &RangeError{
 			"frames_per_look and frame_stride",
 			fmt.Sprintf("a cycle that reaches back at most %d pictures (window_size)", s.media.WindowSize), n,
-		})
+		}
 	}
-	return profile, errors.Join(append(errs, s.checkEngineLocked(v))...)
+	return nil
 }
 
 // checkEngineLocked returns the errors of settings that the engine does not
@@ -154,18 +165,46 @@ func (s *Session) checkEngineLocked(v Settings) error {
 		want := fmt.Sprintf("one of %q, as the %s engine speaks nothing else", can.Languages, s.model.Name())
 		errs = append(errs, &RangeError{"language", want, fmt.Sprintf("%q", *v.Language)})
 	}
-	if v.Frames != nil && can.MaxFrames != nil {
-		width, height := s.media.LongSide, s.media.LongSide*9/16
-		if f, ok := s.window.Newest(); ok {
-			width, height = f.Width, f.Height
+	if v.MaxSlices != nil && !can.Slices {
+		want := fmt.Sprintf("no value, as the %s engine cuts no pictures into tiles", s.model.Name())
+		errs = append(errs, &RangeError{"max_slices", want, *v.MaxSlices})
+	}
+	for name, set := range map[string]bool{
+		"temperature": v.Temperature != nil, "top_k": v.TopK != nil, "top_p": v.TopP != nil, "repetition_penalty": v.RepetitionPenalty != nil,
+	} {
+		if set && can.Sampling == nil {
+			errs = append(errs, &RangeError{name, fmt.Sprintf("no value, as the %s engine draws nothing at random", s.model.Name()), "one"})
 		}
-		if most := can.MaxFrames(width, height); *v.Frames > most {
-			want := fmt.Sprintf("at most %d, as the %s engine has no room for more pictures of %dx%d in a prompt",
-				most, s.model.Name(), width, height)
-			errs = append(errs, &RangeError{"frames_per_look", want, *v.Frames})
+	}
+	if can.MaxFrames != nil && (v.Frames != nil || v.LongSide != nil || v.MaxSlices != nil) {
+		frames, slices := s.agent.Frames, s.infer.MaxSlices
+		set(&frames, v.Frames)
+		set(&slices, v.MaxSlices)
+		width, height := s.pictureSizeLocked(v.LongSide)
+		if most := can.MaxFrames(width, height, slices); frames > most {
+			want := fmt.Sprintf("at most %d, as the %s engine has no room for more pictures of %dx%d in up to %d tiles in a prompt",
+				most, s.model.Name(), width, height, slices)
+			errs = append(errs, &RangeError{"frames_per_look", want, frames})
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// pictureSizeLocked returns the size of the engine's pictures, those of another long side if it is not nil.
+func (s *Session) pictureSizeLocked(longSide *int) (width, height int) {
+	if f, ok := s.window.Newest(); ok && longSide == nil {
+		return f.Width, f.Height
+	}
+	side := s.media.LongSide
+	set(&side, longSide)
+	width, height = s.source.width, s.source.height
+	if width < 1 || height < 1 {
+		return side, side * 9 / 16
+	}
+	if long := max(width, height); long > side {
+		width, height = max(1, width*side/long), max(1, height*side/long)
+	}
+	return width, height
 }
 
 // configureLocked applies checked settings.
@@ -173,6 +212,15 @@ func (s *Session) configureLocked(v Settings) {
 	if v == (Settings{}) {
 		return
 	}
+	s.set.merge(v)
+	s.choosePresetLocked(v)
+	if v, err := s.withPreset(v); err == nil { // checked before
+		s.applyLocked(v)
+	}
+}
+
+// applyLocked applies settings without their preset.
+func (s *Session) applyLocked(v Settings) {
 	set(&s.infer.Voice.Enabled, v.Speech)
 	set(&s.media.CaptureFPS, v.CaptureFPS)
 	set(&s.agent.Frames, v.Frames)
@@ -185,7 +233,21 @@ func (s *Session) configureLocked(v Settings) {
 	set(&s.infer.MaxTokens, v.MaxTokens)
 	set(&s.infer.Voice.MaxTokens, v.SpeechMaxTokens)
 	set(&s.agent.CutOnInstruction, v.CutOnInstruction)
+	set(&s.agent.Repeats, v.Repeats)
 	set(&s.infer.Voice.Language, v.Language)
+	set(&s.pace.Quantile, v.Quantile)
+	setSeconds(&s.pace.Margin, v.Margin)
+	set(&s.infer.MaxSlices, v.MaxSlices)
+	s.sampling = inference.Sampling{
+		Temperature: v.Temperature, TopK: v.TopK, TopP: v.TopP, RepetitionPenalty: v.RepetitionPenalty,
+	}.Over(s.sampling)
+	if v.LongSide != nil && *v.LongSide != s.media.LongSide {
+		if err := s.dec.SetLongSide(*v.LongSide); err != nil { // checked before
+			s.log.Error().Err(err).Msg("pictures keep their size")
+		} else {
+			s.media.LongSide = *v.LongSide
+		}
+	}
 	if v.Speech != nil {
 		// The observed times are of either first words or first audio.
 		s.delays.Forget()
@@ -197,6 +259,37 @@ func (s *Session) configureLocked(v Settings) {
 	if v.Speech == nil || s.pace.FixedDelay > 0 {
 		s.line.SetTarget(s.delays.Target())
 	}
+}
+
+// merge sets the settings that are set in v.
+func (v *Settings) merge(from Settings) {
+	to := reflect.ValueOf(v).Elem()
+	for field, value := range reflect.ValueOf(from).Fields() {
+		if !value.IsNil() {
+			to.FieldByIndex(field.Index).Set(value)
+		}
+	}
+}
+
+// clear unsets the settings that are set in others.
+func (v *Settings) clear(others Settings) {
+	to := reflect.ValueOf(v).Elem()
+	for field, value := range reflect.ValueOf(others).Fields() {
+		if !value.IsNil() {
+			to.FieldByIndex(field.Index).SetZero()
+		}
+	}
+}
+
+// overlaps reports whether a setting is set in both.
+func (v Settings) overlaps(w Settings) bool {
+	other := reflect.ValueOf(w)
+	for field, value := range reflect.ValueOf(v).Fields() {
+		if !value.IsNil() && !other.FieldByIndex(field.Index).IsNil() {
+			return true
+		}
+	}
+	return false
 }
 
 func set[T any](dst *T, v *T) {
@@ -219,25 +312,41 @@ func (v Settings) check() error {
 			errs = append(errs, &RangeError{name, fmt.Sprintf("a number from %g to %g", lo, hi), *p})
 		}
 	}
-	whole := func(name string, p *int, most int) {
-		if p != nil && (*p < 1 || *p > most) {
-			errs = append(errs, &RangeError{name, fmt.Sprintf("a whole number from 1 to %d", most), *p})
+	whole := func(name string, p *int, least, most int) {
+		if p != nil && (*p < least || *p > most) {
+			errs = append(errs, &RangeError{name, fmt.Sprintf("a whole number from %d to %d", least, most), *p})
 		}
 	}
 	num("capture_fps", v.CaptureFPS, 0.1, 30)
-	whole("frames_per_look", v.Frames, 64)
-	whole("frame_stride", v.Stride, 64)
+	whole("frames_per_look", v.Frames, 1, 64)
+	whole("frame_stride", v.Stride, 1, 64)
 	num("change_threshold", v.ChangeThreshold, 0, 255)
 	num("min_interval", v.MinInterval, 0, 60)
 	num("pause_after", v.PauseAfter, 0, 60)
 	num("fixed_delay", v.FixedDelay, 0, 30)
-	whole("max_tokens", v.MaxTokens, 8192)
-	whole("speech_max_tokens", v.SpeechMaxTokens, 8192)
+	num("quantile", v.Quantile, 0.5, 0.999)
+	num("margin", v.Margin, 0, 10)
+	num("temperature", v.Temperature, 0, 10)
+	num("top_p", v.TopP, 0.01, 1)
+	num("repetition_penalty", v.RepetitionPenalty, 0.1, 10)
+	whole("top_k", v.TopK, 0, 1048576)
+	whole("max_slices", v.MaxSlices, 1, 9)
+	whole("long_side", v.LongSide, 64, 4096)
+	whole("max_tokens", v.MaxTokens, 1, 8192)
+	whole("speech_max_tokens", v.SpeechMaxTokens, 1, 8192)
 	if v.Language != nil && !isLanguage(*v.Language) {
 		errs = append(errs, &RangeError{"language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%q", *v.Language)})
 	}
+	if v.Repeats != nil && !isRepeats(*v.Repeats) {
+		errs = append(errs, &RangeError{"repeats", repeatsRule, fmt.Sprintf("%q", *v.Repeats)})
+	}
 	return errors.Join(errs...)
 }
+
+// repeatsRule names the values of the setting.
+const repeatsRule = RepeatsSilence + ", " + RepeatsRetry + " or " + RepeatsAllow
+
+func isRepeats(s string) bool { return s == RepeatsSilence || s == RepeatsRetry || s == RepeatsAllow }
 
 // isLanguage reports whether s has the form of a BCP 47 tag: letters and digits in
 // parts of at most eight, 35 characters in all (RFC 5646, section 4.4.1).
@@ -258,7 +367,12 @@ func isLanguage(s string) bool {
 
 func (s *Session) settingsLocked() Settings {
 	seconds := func(d time.Duration) *float64 { return new(d.Seconds()) }
-	return Settings{
+	sampling := s.sampling
+	can := s.model.Capabilities()
+	if can.Sampling != nil {
+		sampling = sampling.Over(*can.Sampling)
+	}
+	out := Settings{
 		Speech:           new(s.infer.Voice.Enabled),
 		CaptureFPS:       new(s.media.CaptureFPS),
 		Frames:           new(s.agent.Frames),
@@ -270,14 +384,29 @@ func (s *Session) settingsLocked() Settings {
 		MaxTokens:        new(s.infer.MaxTokens),
 		SpeechMaxTokens:  new(s.infer.Voice.MaxTokens),
 		CutOnInstruction: new(s.agent.CutOnInstruction),
+		Repeats:          new(s.agent.Repeats),
 		Language:         new(s.infer.Voice.Language),
+		Quantile:         new(s.pace.Quantile),
+		Margin:           seconds(s.pace.Margin),
+		LongSide:         new(s.media.LongSide),
+		Temperature:      sampling.Temperature, TopK: sampling.TopK, TopP: sampling.TopP, RepetitionPenalty: sampling.RepetitionPenalty,
 	}
+	if len(s.opts.Presets) > 0 {
+		out.Preset = new(s.preset)
+	}
+	if can.Slices {
+		out.MaxSlices = new(s.infer.MaxSlices)
+	}
+	return out
 }
 
 // actNowLocked makes the next cycle urgent and clears the context of the last.
 func (s *Session) actNowLocked(cause error) {
-	s.lastComment, s.lastSign = "", nil
+	s.said, s.lastSign = nil, nil
 	s.failures, s.retryAt = 0, time.Time{}
+	if s.alerts.cancel != nil {
+		s.alerts.cancel(cause)
+	}
 	s.endTalkLocked(cause, s.agent.CutOnInstruction)
 	s.gate.Interrupt()
 }
@@ -339,11 +468,24 @@ func (s *Session) nudge() {
 	s.wake.Set()
 	s.deliver.Set()
 	s.publishStatus()
+	if s.opts.OnChange != nil {
+		s.opts.OnChange()
+	}
+}
+
+// Live returns what people have changed, and what they may have.
+func (s *Session) Live() Live {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Live{
+		Settings: s.set, Active: s.active, Instruction: s.instruction, InstructionBy: s.instructionBy, Profile: s.profile.Name,
+		Profiles: s.own, Sheet: s.sheet.Text,
+	}
 }
 
 func (s *Session) findProfile(name string) (Profile, error) {
 	var known []string
-	for _, p := range s.opts.Profiles {
+	for _, p := range s.profilesLocked() {
 		if p.Name == name {
 			return p, nil
 		}

@@ -19,6 +19,7 @@ import (
 type utterance struct {
 	rec    Record
 	frames []window.Frame
+	looked []window.Frame // frames, for the look with alert rules that follows the cycle
 	anchor media.VideoFrame
 	spoken bool // its words follow the voice
 
@@ -42,6 +43,7 @@ type utterance struct {
 	cutCause  error
 	silenced  bool                    // the voice has cut it
 	cancel    context.CancelCauseFunc // ends its generation
+	repeated  bool                    // it repeats a comment, and was withdrawn
 	replaced  error                   // a new instruction came during its generation
 	// superseded: a new instruction came, but the comment continues to its end.
 	superseded bool
@@ -247,6 +249,9 @@ func (s *Session) startNext(ctx context.Context, now time.Time) time.Duration {
 	if wait <= 0 && u.spoken && s.voiceLagsLocked(now) {
 		return recheck // its end wakes the loop
 	}
+	if wait <= 0 && s.mayRepeatLocked(u, now) {
+		return recheck // its next words wake the loop
+	}
 	if wait <= 0 {
 		s.startLocked(ctx, u, at, now)
 	}
@@ -271,6 +276,7 @@ func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Ti
 	u.rec.Delay, u.rec.TargetDelay = s.line.Delay().Seconds(), s.line.Target().Seconds()
 	if due := s.dueLocked(u, now); !due.IsZero() && at.Sub(due) > maxLateness {
 		u.drop(errTooLate)
+		s.said = slices.DeleteFunc(slices.Clone(s.said), func(c Said) bool { return c.Text == strings.TrimSpace(u.text) })
 		s.counters.dropped++
 		u.rec.Outcome, u.rec.Reason, u.rec.Text = OutcomeDropped, errTooLate.Error(), strings.TrimSpace(u.text)
 		rec := u.rec
@@ -474,7 +480,7 @@ func (s *Session) measure(u *utterance) Record {
 		r.Outcome, r.Reason = OutcomeCut, s.room
 	}
 	shown, ok := s.line.Shown(u.anchor.Epoch, u.anchor.PTS)
-	if ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // zero: nothing was published yet
+	if r.Alert == "" && ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // zero: nothing was published yet
 		off := u.onset.Sub(shown)
 		r.ShownAt, r.AlignmentError, r.Aligned = shown, off.Seconds(), true
 		if r.Late = off.Abs() > lateBy; r.Late {

@@ -13,14 +13,15 @@ func (c Config) Bot() bot.Settings {
 		Agent: c.Agent.Config, Media: c.Media, Pacing: c.Pacing, LiveKit: c.Agent.LiveKit, Control: c.Agent.Control,
 		Engine: c.Inference.Config, Remote: c.Inference.Remote, MiniCPM: c.Inference.MiniCPM,
 		Sources: c.Sources, WHEP: c.Agent.Console.WHEP, ICE: c.Agent.Console.ICE,
-		Profiles: c.Profiles, Comments: c.Agent.History.Comments,
+		Alert: c.Agent.Alert, Profiles: c.Profiles, Presets: live(), Preset: c.Preset, Comments: c.Agent.History.Comments,
 	}
 }
 
 // Outputs returns the settings of the outputs that the commentators of a process share.
 func (c Config) Outputs() bot.OutputSettings {
 	return bot.OutputSettings{
-		History: c.Agent.History, Webhook: c.Agent.Webhook, APIKey: c.Agent.LiveKit.APIKey, APISecret: c.Agent.LiveKit.APISecret,
+		State: c.Agent.State, History: c.Agent.History, Webhook: c.Agent.Webhook,
+		APIKey: c.Agent.LiveKit.APIKey, APISecret: c.Agent.LiveKit.APISecret,
 	}
 }
 

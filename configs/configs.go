@@ -23,10 +23,12 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/history"
 	"touchline/agent/room"
+	"touchline/agent/state"
 	"touchline/agent/webhook"
 	"touchline/agent/whep"
 	"touchline/agent/worker"
@@ -47,7 +49,7 @@ const FileVariable = Prefix + "CONFIG"
 
 // Config holds all settings of the program. It is read-only once loaded.
 type Config struct {
-	// Preset names the linked set of sampling and pacing settings: sentry,
+	// Preset names the linked set of sampling and pacing settings: auto, sentry,
 	// sniper, owl or beast.
 	Preset string `yaml:"preset" env:"PRESET"`
 	// Detail names the linked set of model sizes (small, medium, large); "" sets none.
@@ -87,10 +89,14 @@ type Inference struct {
 type Agent struct {
 	agent.Config `yaml:",inline"`
 
+	// State sets where changes of a room are kept.
+	State state.Config `yaml:"state" envPrefix:"STATE_"`
 	// History sets the stored records of a room.
 	History history.Config `yaml:"history" envPrefix:"HISTORY_"`
 	// Webhook sets which URLs receive events.
 	Webhook webhook.Config `yaml:"webhook" envPrefix:"WEBHOOK_"`
+	// Alert lists the alert rules of each room.
+	Alert alert.Config `yaml:"alert" envPrefix:"ALERT_"`
 	// LiveKit sets the server and the room.
 	LiveKit room.Config `yaml:"livekit" envPrefix:"LIVEKIT_"`
 	// Console sets the page and the HTTP API.
@@ -125,7 +131,8 @@ func Default() Config {
 		Pacing:    pacing.DefaultConfig(),
 		Inference: Inference{Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig()},
 		Agent: Agent{
-			Config: agent.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
+			Config: agent.DefaultConfig(), State: state.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
+			Alert:   alert.Default(),
 			LiveKit: room.DefaultConfig(), Console: Console{Config: console.DefaultConfig(), WHEP: whep.DefaultConfig()},
 			Worker: worker.DefaultConfig(),
 		},
@@ -350,6 +357,7 @@ func (c Agent) Validate() error {
 	s.Add(c.Config.Validate())
 	s.Part("history", c.History.Validate())
 	s.Part("webhook", c.Webhook.Validate())
+	s.Part("alert", c.Alert.Validate())
 	s.Part("livekit", c.LiveKit.Validate())
 	s.Part("console", c.Console.Validate())
 	s.Part("control", c.Control.Validate())

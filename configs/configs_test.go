@@ -75,7 +75,7 @@ func TestDefaultFileDocumentsEveryKey(t *testing.T) {
 	for _, v := range configs.Variables() {
 		delete(seen, v.Path)
 	}
-	require.Len(t, seen, 18, "only groups are left: %v", seen)
+	require.Len(t, seen, 20, "only groups are left: %v", seen)
 }
 
 // TestBadFiles loads each testdata/NAME.bad.yaml. The comments at its head hold the texts that the error must contain:
@@ -133,6 +133,7 @@ func TestEverySettingHasARule(t *testing.T) {
 		"inference.remote.model":       "the server knows its names",
 		"inference.voice.name":         "the program knows its voices",
 		"inference.minicpmo.runtime":   "a path",
+		"agent.state.path":             "a path",
 		"agent.console.tls_cert":       "checked through tls_key",
 		"agent.control.role_attribute": "checked through role_value",
 	}
@@ -205,6 +206,7 @@ func TestPresets(t *testing.T) {
 		lookTokens, lookLarge int     // at 448 and at 1280 pixels
 	}{
 		{"sentry", 2, 4, 2, 32, 5, time.Second, time.Second, 150, 4, 264, 792},
+		{"auto", 5, 4, 1, 64, 0, time.Second / 2, time.Second / 2, 96, 0.8, 264, 792},
 		{"sniper", 5, 4, 1, 48, 0, time.Second / 2, time.Second / 2, 96, 0.8, 264, 792},
 		{"owl", 4, 8, 2, 48, 1, time.Second / 2, time.Second / 2, 120, 4, 528, 1584},
 		{"beast", 5, 10, 2, 64, 0, time.Second / 2, 300 * time.Millisecond, 96, 4, 660, 1980},

@@ -12,7 +12,7 @@ const (
 	tileTokens = 66
 	// tileSide is the side of a tile in pixels; a picture of at most that area is not cut.
 	tileSide = 448
-	// promptTokens is reserved for profile, instruction and the last comment.
+	// promptTokens is reserved for profile, instruction and the last comments.
 	promptTokens = 1024
 )
 

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+
+	"touchline/agent"
 )
 
 //go:embed presets/*.yaml detail/*.yaml profiles/*.yaml
@@ -31,6 +33,27 @@ func (s presetSet) read(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s %q: %w", s.key, name, fs.ErrNotExist)
 	}
 	return files.ReadFile(path.Join(s.folder, name+".yaml"))
+}
+
+// live returns the presets as settings that can change while a bot runs.
+func live() []agent.Preset {
+	var out []agent.Preset
+	set := presetSets()[0]
+	for _, name := range set.names() {
+		if name == agent.PresetAuto {
+			continue
+		}
+		c, err := Load("", []string{set.variable + "=" + name})
+		if err != nil {
+			continue // It is embedded.
+		}
+		out = append(out, agent.Preset{Name: name, Settings: agent.Settings{
+			CaptureFPS: &c.Media.CaptureFPS, Frames: &c.Agent.Frames, Stride: &c.Agent.Stride, ChangeThreshold: &c.Agent.ChangeThreshold,
+			MinInterval: new(c.Pacing.MinInterval.Seconds()), PauseAfter: new(c.Pacing.PauseAfter.Seconds()),
+			SpeechMaxTokens: &c.Inference.Voice.MaxTokens,
+		}})
+	}
+	return out
 }
 
 func (s presetSet) names() []string {

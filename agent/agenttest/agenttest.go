@@ -7,10 +7,12 @@ package agenttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"touchline/media"
@@ -109,11 +111,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 // unit at once.
 type Decoder struct {
 	OnPicture func(media.VideoFrame)
+	Side      int // of a picture, in pixels; 4 when 0
 
 	mu   sync.Mutex
 	luma func(pts time.Duration) byte
 	last media.VideoFrame
 	any  bool
+
+	longSide atomic.Int64
 }
 
 // Run implements agent.Decoder.
@@ -130,7 +135,7 @@ func (d *Decoder) Decode(f media.EncodedFrame, sample bool) error {
 		luma = d.luma(f.PTS)
 	}
 	d.mu.Unlock()
-	const side = 4
+	side := cmp.Or(d.Side, 4)
 	v := media.VideoFrame{
 		PTS: f.PTS, Arrival: f.Arrival, Epoch: f.Epoch, Width: side, Height: side,
 		Pix: bytes.Repeat([]byte{luma}, side*side*3),
@@ -164,6 +169,15 @@ func (d *Decoder) SetLuma(luma func(pts time.Duration) byte) {
 
 // SetTranscode implements agent.Decoder; nothing is ever encoded.
 func (d *Decoder) SetTranscode(bool) {}
+
+// SetLongSide implements agent.Decoder; pictures keep their size.
+func (d *Decoder) SetLongSide(pixels int) error {
+	d.longSide.Store(int64(pixels))
+	return nil
+}
+
+// LongSide returns the last value of SetLongSide; 0 before the first.
+func (d *Decoder) LongSide() int { return int(d.longSide.Load()) }
 
 // ForceKeyFrame implements agent.Decoder.
 func (d *Decoder) ForceKeyFrame() {}

@@ -28,6 +28,7 @@ type Engine struct {
 	Answer func(n int, p inference.Prompt) Answer
 	Phase  func() inference.Status // nil: ready
 	Can    *inference.Capabilities // nil: it reads instructions
+	Mute   bool                    // Speak yields no sound
 
 	mu      sync.Mutex
 	asked   int
@@ -103,6 +104,23 @@ func (engineSession) Observe(inference.Frame) {}
 func (engineSession) Close() error { return nil }
 
 const speechRate = 24000
+
+// Speak implements inference.Speaker: a second of sound after a tenth of a second.
+func (s engineSession) Speak(ctx context.Context, text, _ string) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		if !yield(inference.Chunk{Text: text}, nil) {
+			return
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			yield(inference.Chunk{}, err)
+			return
+		}
+		if s.e.Mute {
+			return
+		}
+		yield(inference.Chunk{Audio: slices.Repeat([]int16{5000}, speechRate), AudioRate: speechRate}, nil)
+	}
+}
 
 // Generate implements inference.Session.
 func (s engineSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {

@@ -216,6 +216,8 @@ func (l *Log) States() []agent.Status {
 type Reader struct {
 	Log
 	captions []ReadCaption
+	alerts   []agent.Alert
+	frames   []agent.SeenFrame // of new alerts
 }
 
 // ReadCaption is a caption with its time.
@@ -229,6 +231,23 @@ func (r *Reader) Caption(c agent.Caption) {
 	r.mu.Lock()
 	r.captions = append(r.captions, ReadCaption{time.Now(), c})
 	r.mu.Unlock()
+}
+
+// Alert implements agent.AlertOutput.
+func (r *Reader) Alert(a agent.Alert, frame *agent.SeenFrame) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.alerts = append(r.alerts, a)
+	if frame != nil {
+		r.frames = append(r.frames, *frame)
+	}
+}
+
+// Alerts returns the phases of alerts so far, and the frames of new ones.
+func (r *Reader) Alerts() ([]agent.Alert, []agent.SeenFrame) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.alerts), slices.Clone(r.frames)
 }
 
 // Captions returns the captions so far.

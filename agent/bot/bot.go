@@ -17,6 +17,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/access"
+	"touchline/agent/alert"
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/events"
@@ -49,8 +51,13 @@ type Settings struct {
 	Sources camera.Config
 	WHEP    whep.Config
 	ICE     signaling.ICEConfig
+	// Alert lists the alert rules that the room begins with.
+	Alert alert.Config
 	// Profiles to choose from, at least the one that Agent names.
 	Profiles []agent.Profile
+	// Presets to choose from, and the name of the one that the settings are of.
+	Presets []agent.Preset
+	Preset  string
 	// Comments is the number of comments that a late joiner is shown.
 	Comments int
 }
@@ -87,6 +94,7 @@ type Bot struct {
 	Voice  *speech.Writer
 	Hub    *events.Hub
 	Tokens console.Tokens
+	Alerts *alert.Set
 
 	opts     Options
 	engine   *Engine
@@ -99,6 +107,7 @@ type Bot struct {
 	players  *whep.Feed
 	sources  *Sources // nil without NewSources
 	grader   *grader  // nil without Worlds
+	kept     *keeper  // nil when nothing is kept
 	log      zerolog.Logger
 }
 
@@ -121,18 +130,22 @@ func New(opts Options) (_ *Bot, err error) {
 			}
 		}()
 	}
+	if b.Alerts, err = alert.NewSet(cfg.Alert); err != nil {
+		return nil, fmt.Errorf("prepare the alert rules: %w", err)
+	}
+	b.Alerts.Accept(func(when string) error {
+		if check := b.engine.Capabilities().CheckRule; check != nil {
+			return check(when)
+		}
+		return nil
+	})
 	if err := b.makeRoom(); err != nil {
 		return nil, err
 	}
 	// A ready token names its room.
 	b.Tokens = &minter{keys: opts.Keys, room: b.Room.RoomName(), agent: b.Room.Identity()}
-	b.Voice, err = speech.New(speech.Options{Out: b.Room.Voice(), Log: opts.Log})
-	if err != nil {
-		return nil, fmt.Errorf("prepare the voice: %w", err)
-	}
-	b.player, err = sound.NewPlayer(sound.PlayerOptions{Voice: b.Voice, Line: b.camera.line, Out: b.Room.Sound()})
-	if err != nil {
-		return nil, fmt.Errorf("prepare the camera's sound: %w", err)
+	if err := b.makeVoice(); err != nil {
+		return nil, err
 	}
 	b.Hub = events.NewHub(events.Options{History: cfg.Comments, JPEGQuality: cfg.Media.JPEGQuality})
 	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
@@ -148,17 +161,21 @@ func New(opts Options) (_ *Bot, err error) {
 		texts = append(texts, b.grader)
 	}
 	b.Session, err = agent.New(agent.Options{
-		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine, Profiles: cfg.Profiles,
+		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine, Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
 		Model: b.engine.Model, EngineNote: b.engine.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
-		Texts: slices.Concat(texts, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
-		Log:   opts.Log,
+		Texts:  slices.Concat(texts, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
+		Alerts: b.Alerts, OnChange: b.save,
+		Log: opts.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the session: %w", err)
 	}
-	b.suggestWorld(cfg.Agent.Profile)
+	if err := b.restore(); err != nil {
+		return nil, err
+	}
+	b.suggestWorld(b.Live().Profile)
 	b.SetRoom("joining the room")
 	return b, nil
 }
@@ -170,7 +187,7 @@ func (b *Bot) makeRoom() (err error) {
 	if b.camera, err = newCameraSound(cfg); err != nil {
 		return fmt.Errorf("prepare the camera's sound: %w", err)
 	}
-	b.control = room.NewControl(cfg.Control, opts.Keys, b, opts.Log)
+	b.control = room.NewControl(cfg.Control, opts.Keys, b, b.Alerts, opts.Log)
 	back := func(*lksdk.Room) { b.SetRoom("") }
 	b.Room, err = room.New(room.Options{
 		URL: lk.URL, Keys: opts.Keys, Token: string(lk.Token),
@@ -190,6 +207,19 @@ func (b *Bot) makeRoom() (err error) {
 	})
 	if err != nil {
 		return fmt.Errorf("prepare the room: %w", err)
+	}
+	return nil
+}
+
+// makeVoice makes the voice in the room and the player of the camera's sound.
+func (b *Bot) makeVoice() (err error) {
+	b.Voice, err = speech.New(speech.Options{Out: b.Room.Voice(), Log: b.opts.Log})
+	if err != nil {
+		return fmt.Errorf("prepare the voice: %w", err)
+	}
+	b.player, err = sound.NewPlayer(sound.PlayerOptions{Voice: b.Voice, Line: b.camera.line, Out: b.Room.Sound()})
+	if err != nil {
+		return fmt.Errorf("prepare the camera's sound: %w", err)
 	}
 	return nil
 }
@@ -264,6 +294,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 	}
 	s, err := console.New(console.Options{
 		Config: cfg, Room: b.Face(), SignalURL: b.opts.Settings.LiveKit.URL, WHEP: players,
+		Keys: access.Keys(b.opts.Keys),
 		WHIP: b.sources.handler(), Registry: registry, Announce: announce, Log: b.log,
 	})
 	if err != nil {
@@ -276,7 +307,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 func (b *Bot) Face() console.Room {
 	face := console.Room{
 		Name: b.Room.RoomName(), Bot: b, Hub: b.Hub, Pictures: pictures{b}, Sound: b.Voice,
-		Tokens: b.Tokens, Metrics: metrics.Func(b.collectSound), Viewers: b.Room.Viewers,
+		Tokens: b.Tokens, Rules: b.Alerts, Prompts: b, TryRule: b.TryRule, Metrics: metrics.Func(b.collectSound), Viewers: b.Room.Viewers,
 		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,
 	}
 	if b.sources != nil { // a nil pointer in an interface is not nil

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/bot"
 	"touchline/agent/room"
 	"touchline/configs"
@@ -45,7 +46,7 @@ func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
 	b, err := bot.New(bot.Options{Settings: cfg.Bot(), Keys: keys(), Log: zerolog.Nop()})
 	require.NoError(t, err)
 	require.Equal(t, "from the token", b.Room.RoomName())
-	grant, err := b.Tokens.Mint("viewer", "Vera")
+	grant, err := b.Tokens.Mint("viewer", "Vera", access.Everything)
 	require.NoError(t, err)
 	require.Equal(t, "from the token", grant.Room)
 	ready, err := room.ReadToken(grant.Token)

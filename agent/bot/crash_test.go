@@ -69,7 +69,7 @@ func TestCrashOfOneRoomLeavesTheOtherAlone(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	cfg := configs.Default()
-	cfg.Inference.Engine = "scene"
+	cfg.Inference.Engine, cfg.Agent.Repeats = "scene", agent.RepeatsAllow
 	cfg.Pacing.InitialDelay = time.Second
 	cfg.Agent.ChangeThreshold = 0
 	cfg.Agent.LiveKit.APIKey, cfg.Agent.LiveKit.APISecret = h.keys.APIKey, redact.Secret(h.keys.APISecret)
@@ -239,6 +239,7 @@ func TestCrashOfAnOutputEndsNoRoom(t *testing.T) {
 	h.camera("match", "")
 	cfg := configs.Default()
 	cfg.Agent.ChangeThreshold, cfg.Pacing.InitialDelay = 0, time.Second
+	cfg.Agent.Repeats = agent.RepeatsAllow
 	cfg.Agent.Webhook.URLs = []webhook.URL{{URL: "http://receiver.test/"}}
 	sender, err := webhook.New(webhook.Options{
 		Config: cfg.Agent.Webhook, APIKey: h.keys.APIKey, APISecret: h.keys.APISecret, Transport: burning{}, Log: zerolog.Nop(),

@@ -58,7 +58,7 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		}
 	case "remote":
 		opts.Name = "remote"
-		opts.Capabilities = inference.Capabilities{Instructions: true}
+		opts.Capabilities = remote.Capabilities()
 		e.Parallel, opts.Parallel = cfg.Remote.Parallel, cfg.Remote.Parallel
 		// Its own checks run now, so that a wrong URL fails the start and not the first cycle.
 		if _, err := remote.New(cfg.Remote, in.MaxTokens, log); err != nil {
@@ -87,6 +87,9 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		return nil, fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
 	}
 	e.Run = keeper.Run
+	if in.Engine == "remote" {
+		e.Metrics = metrics.Func(func(ch chan<- prometheus.Metric) { collectRemote(keeper, ch) })
+	}
 	if e.Model, err = WithVoice(keeper, in.Voice, log); err != nil {
 		return nil, err
 	}

@@ -163,6 +163,7 @@ func tiny(t *testing.T) string {
 func withModel(bundle string) configs.Config {
 	cfg := configs.Default()
 	cfg.Media.CaptureFPS = 2
+	cfg.Agent.Repeats = agent.RepeatsAllow // a small model says little
 	cfg.Pacing.InitialDelay = time.Second
 	in := &cfg.Inference
 	in.Engine, in.MiniCPM.Path, in.MiniCPM.Device = "minicpmo", bundle, "cpu"

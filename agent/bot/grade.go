@@ -62,7 +62,7 @@ func (*grader) State(agent.Status) {}
 // Record implements agent.TextOutput.
 func (g *grader) Record(r agent.Record) {
 	comment := r.IsComment()
-	if !comment && r.Outcome != agent.OutcomeSilent {
+	if !comment && r.Outcome != agent.OutcomeSilent && r.Outcome != agent.OutcomeRepeated {
 		return
 	}
 	g.mu.Lock()

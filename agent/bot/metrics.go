@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"touchline/inference/minicpmo"
+	"touchline/inference/remote"
 	"touchline/inference/residency"
 	"touchline/internal/metrics"
 )
@@ -67,6 +68,19 @@ func collectEngine(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
 		out.Gauge("memory_bytes", memory, float64(s.MemoryUsed), "kind", "used")
 	}
 	out.Gauge("memory_bytes", memory, float64(s.MemoryFree), "kind", "free")
+}
+
+// collectRemote sends the metrics of a model server while it answers.
+func collectRemote(keeper *residency.Keeper, ch chan<- prometheus.Metric) {
+	model, ok := keeper.Loaded().(*remote.Model)
+	if !ok {
+		return
+	}
+	limit, running, waiting := model.Load()
+	out := metrics.Writer{Out: ch, Prefix: metricPrefix}
+	out.Gauge("remote_parallel", "Requests that may be sent to the model server at once; it adapts.", float64(limit))
+	out.Gauge("remote_requests", "Requests under way and waiting for the model server.", float64(running), "state", "running")
+	out.Gauge("remote_requests", "Requests under way and waiting for the model server.", float64(waiting), "state", "waiting")
 }
 
 // bucketLimit bounds the buckets of a histogram, each of which is a series.

@@ -12,13 +12,15 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/history"
+	"touchline/agent/state"
 	"touchline/agent/webhook"
 	"touchline/internal/redact"
 )
 
-// Outputs are the history and the webhooks, which all bots of one process share.
-// A nil one has neither.
+// Outputs are the history, the webhooks and the state file, which all bots of one process share.
+// A nil one has none.
 type Outputs struct {
+	state    *state.Store    // nil without
 	history  *history.Log    // nil without
 	webhooks *webhook.Sender // nil without
 	log      zerolog.Logger
@@ -27,8 +29,11 @@ type Outputs struct {
 // pastWait bounds the search for the comments of earlier runs.
 const pastWait = 5 * time.Second
 
-// OutputSettings set the history and the webhooks of one process.
+// OutputSettings set the outputs of one process.
 type OutputSettings struct {
+	State state.Config
+	// Forget deletes the state of all rooms first.
+	Forget  bool
 	History history.Config
 	Webhook webhook.Config
 	// APIKey and APISecret sign webhooks without a key in their settings.
@@ -52,6 +57,12 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 		}
 		runs = append(runs, o.webhooks.Run)
 	}
+	if o.state, err = openState(to, log); err != nil { //nolint:contextcheck // it has no context to wait with
+		return err
+	}
+	if o.state != nil {
+		runs = append(runs, o.state.Run)
+	}
 	if to.History.Store != history.StoreNone {
 		if o.history, err = history.Open(to.History, log); err != nil { //nolint:contextcheck // it has no context to wait with
 			return err
@@ -67,6 +78,34 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 	err = body(o)
 	stop()
 	return errors.Join(err, g.Wait())
+}
+
+// openState opens the state file that the settings name, if any.
+func openState(to OutputSettings, log zerolog.Logger) (*state.Store, error) {
+	if to.State.Path == "" {
+		if to.Forget {
+			return nil, errors.New("--forget: nothing is kept; name the folder with --state DIR or agent.state.path")
+		}
+		return nil, nil
+	}
+	s, err := state.Open(to.State, log)
+	if err != nil || !to.Forget {
+		return s, err
+	}
+	rooms, err := s.Forget()
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	log.Info().Int("rooms", rooms).Str("path", to.State.Path).Msg("state of all rooms forgotten")
+	return s, nil
+}
+
+// kept returns the state of a bot; nil when nothing is kept.
+func (o *Outputs) kept(room, identity string) *state.Room {
+	if o == nil || o.state == nil {
+		return nil
+	}
+	return o.state.Room(room, identity)
 }
 
 // texts returns the outputs of one bot.
@@ -112,5 +151,8 @@ func (o *Outputs) Collect(ch chan<- prometheus.Metric) {
 	}
 	if o != nil && o.webhooks != nil {
 		o.webhooks.Collector().Collect(ch)
+	}
+	if o != nil && o.state != nil {
+		o.state.Collector().Collect(ch)
 	}
 }

@@ -51,6 +51,9 @@ func (b *Bot) Snapshot() agent.Snapshot {
 	if b.sources != nil {
 		snap.Sources = b.sources.Sources()
 	}
+	if b.kept != nil {
+		snap.Kept, snap.StateProblem = true, b.opts.Outputs.state.Problem()
+	}
 	return snap
 }
 
@@ -115,6 +118,21 @@ func (b *Bot) Start(source, by string) error {
 func (b *Bot) Stop(by string) {
 	b.Session.Stop(by)
 	b.Hub.EndStreams()
+}
+
+// Leave stops commenting because the bot leaves the room; the room's state stays as it is.
+func (b *Bot) Leave(why string) {
+	if b.kept != nil {
+		b.kept.leave()
+	}
+	b.Session.Stop(why)
+}
+
+// save keeps what has changed. It is called after each change.
+func (b *Bot) save() {
+	if b.kept != nil {
+		b.kept.save()
+	}
 }
 
 // History implements agent.Steerer.

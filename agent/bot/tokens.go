@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/room"
 )
@@ -17,7 +18,7 @@ type minter struct {
 }
 
 // Mint implements console.Tokens.
-func (m *minter) Mint(role, name string) (console.Grant, error) {
+func (m *minter) Mint(role, name string, rights access.Rights) (console.Grant, error) {
 	if m.keys.APIKey == "" {
 		return console.Grant{}, errors.New("no LiveKit API key: viewers cannot join; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
 	}
@@ -26,6 +27,7 @@ func (m *minter) Mint(role, name string) (console.Grant, error) {
 	var err error
 	switch role {
 	case "viewer":
+		who.Attributes = room.Attributes(rights)
 		token, err = room.ViewerToken(m.keys, who)
 	case "camera":
 		token, err = room.CameraToken(m.keys, who)

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/events"
 	"touchline/inference"
 )
@@ -50,6 +51,9 @@ type (
 
 // by names the client, for the log and for the page.
 func by(r *http.Request) string {
+	if name := visitorOf(r).name; name != "" {
+		return name
+	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || peer.Addr().Unmap().IsLoopback() {
 		return "the page"
@@ -317,6 +321,10 @@ func (s *Server) postToken(h *hosted, w http.ResponseWriter, r *http.Request) er
 	if in.Role != "viewer" && in.Role != "camera" {
 		return refuse(http.StatusBadRequest, "bad_role", `role: expected "viewer" or "camera", got %.40q`, in.Role)
 	}
+	who := visitorOf(r)
+	if in.Role == "camera" && !who.rights.Allow(access.Sources) {
+		return noRight(access.Sources, who)
+	}
 	name := strings.TrimSpace(in.Name)
 	if utf8.RuneCountInString(name) > maxName || !printable(name) {
 		return refuse(http.StatusBadRequest, "bad_name", "name: expected at most %d printable characters", maxName)
@@ -324,7 +332,7 @@ func (s *Server) postToken(h *hosted, w http.ResponseWriter, r *http.Request) er
 	if h.Tokens == nil || s.opts.SignalURL == "" {
 		return refuse(http.StatusServiceUnavailable, "no_room", "joining is disabled: no LiveKit API key is configured")
 	}
-	g, err := h.Tokens.Mint(in.Role, name)
+	g, err := h.Tokens.Mint(in.Role, name, who.rights)
 	if err != nil {
 		return refuse(http.StatusServiceUnavailable, "no_room", "create a token: %v", err)
 	}
@@ -350,11 +358,14 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 	if err := s.limitLogins(w, r); err != nil {
 		return err
 	}
-	cookie := s.guard.login(in.Token, r.TLS != nil)
-	if cookie == nil {
+	cookie, err := s.guard.login(in.Token, r.TLS != nil, time.Now())
+	if err != nil {
 		s.logRefused(r)
+		if errors.Is(err, access.ErrExpired) {
+			return refuse(http.StatusUnauthorized, "expired_token", "this link has expired; ask for a new one")
+		}
 		return refuse(http.StatusUnauthorized, "bad_token",
-			"wrong token; use the configured one, or the one in the address printed at the start (#token=...)")
+			"wrong token; use a link that somebody shared, the configured token, or the one in the address printed at the start (#token=...)")
 	}
 	http.SetCookie(w, cookie)
 	w.WriteHeader(http.StatusNoContent)

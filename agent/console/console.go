@@ -30,6 +30,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent/access"
 	"touchline/agent/events"
 	"touchline/inference"
 	"touchline/media"
@@ -59,9 +60,10 @@ type Grant struct {
 	Agent    string // the commentator's identity; "" when not known
 }
 
-// Tokens makes access tokens. The role is "viewer" or "camera".
+// Tokens makes access tokens of a room. The role is "viewer" or "camera"; what a viewer may do by the page, it may do in
+// the room.
 type Tokens interface {
-	Mint(role, name string) (Grant, error)
+	Mint(role, name string, rights access.Rights) (Grant, error)
 }
 
 // Players serves viewers without a LiveKit client.
@@ -88,6 +90,8 @@ type Options struct {
 	WHEP Players
 	// WHIP serves senders at /whip/ROOM (RFC 9725) and checks their tokens; nil for none.
 	WHIP http.Handler
+	// Keys sign the tokens of shared links; without them there are none.
+	Keys access.Keys
 	// SignalURL of the LiveKit server (ws, wss, http or https) that /rtc is proxied to.
 	SignalURL string
 
@@ -150,7 +154,7 @@ func New(opts Options) (*Server, error) {
 	if opts.Registry == nil {
 		opts.Registry = prometheus.NewRegistry()
 	}
-	g, err := newGuard(opts.Config)
+	g, err := newGuard(opts.Config, opts.Keys)
 	if err != nil {
 		return nil, err
 	}

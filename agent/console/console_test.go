@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/events"
 	"touchline/media"
@@ -237,7 +238,7 @@ func (s *studio) Subscribe() (<-chan []int16, func()) {
 // mint makes tokens that only look like some.
 type mint struct{}
 
-func (mint) Mint(role, name string) (console.Grant, error) {
+func (mint) Mint(role, name string, _ access.Rights) (console.Grant, error) {
 	if name == "unlucky" {
 		return console.Grant{}, errors.New("no key")
 	}

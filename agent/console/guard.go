@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"touchline/agent/access"
 	"touchline/internal/limit"
 )
 
@@ -42,8 +43,9 @@ type guard struct {
 	anyHost  bool // the listen address is 0.0.0.0 or ::
 	names    []string
 	token    string
-	made     bool   // the token was generated
-	cookie   string // the cookie's value, derived from the token
+	keys     access.Keys // of tokens with rights
+	made     bool        // the token was generated
+	cookie   string      // the cookie's value for the token, derived from it
 	cross    *http.CrossOriginProtection
 
 	logins    *limit.Limiter[netip.Addr] // by peer
@@ -61,14 +63,14 @@ const (
 	loginLogBurst, loginLogRate = 3, 0.1
 )
 
-func newGuard(cfg Config) (*guard, error) {
+func newGuard(cfg Config, keys access.Keys) (*guard, error) {
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("%w: console.listen: expected HOST:PORT, got %q: %w", ErrConfig, cfg.Listen, err)
 	}
 	host = strings.ToLower(host)
 	g := &guard{
-		names: []string{}, token: string(cfg.Token), cross: http.NewCrossOriginProtection(),
+		names: []string{}, token: string(cfg.Token), keys: keys, cross: http.NewCrossOriginProtection(),
 		logins:    limit.New[netip.Addr](loginRate, loginBurst),
 		allLogins: limit.New[struct{}](allLoginRate, allLoginBurst),
 		loginLog:  limit.New[struct{}](loginLogRate, loginLogBurst),
@@ -177,20 +179,46 @@ func (g *guard) checkOrigin(r *http.Request) error {
 	return nil
 }
 
-// authorized reports whether a request has the token or needs none.
-func (g *guard) authorized(r *http.Request) bool {
+// visitor is the client of a request.
+type visitor struct {
+	name    string // in its token; "" without one
+	rights  access.Rights
+	expires time.Time // of its token; zero for never
+}
+
+// visitor returns the client of a request that is about a room, "" for none in particular. Its rights are none without a
+// token where one is required.
+func (g *guard) visitor(r *http.Request, room string, now time.Time) visitor {
+	operator := visitor{rights: access.Everything}
 	if g.trusted(r) {
-		return true
+		return operator
 	}
 	if t, ok := bearer(r); ok && equal(t, g.token) {
-		return true
+		return operator
+	} else if v := g.granted(t, room, now); v.rights != 0 {
+		return v
 	}
 	for _, c := range r.CookiesNamed(tokenCookie) {
 		if equal(c.Value, g.cookie) {
-			return true
+			return operator
+		} else if v := g.granted(c.Value, room, now); v.rights != 0 {
+			return v
 		}
 	}
-	return false
+	return visitor{}
+}
+
+// granted returns the holder of a token with rights.
+func (g *guard) granted(token, room string, now time.Time) visitor {
+	grant, err := access.Verify(g.keys, token, now)
+	if err != nil {
+		return visitor{}
+	}
+	v := visitor{name: grant.Name, rights: grant.Rights, expires: grant.Expires}
+	if room != "" {
+		v.rights = grant.In(room)
+	}
+	return v
 }
 
 // trusted reports whether a request needs no token because it stays on this machine.
@@ -222,15 +250,20 @@ func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok
 	return g.allLogins.Allow(struct{}{}, now)
 }
 
-// login returns the cookie for the right token, nil for a wrong one.
-func (g *guard) login(token string, secure bool) *http.Cookie {
+// login returns the cookie for a token, or an error that says what is wrong with it.
+func (g *guard) login(token string, secure bool, now time.Time) (*http.Cookie, error) {
+	value, life := g.cookie, cookieLife
 	if !equal(token, g.token) {
-		return nil
+		grant, err := access.Verify(g.keys, token, now)
+		if err != nil {
+			return nil, err
+		}
+		value, life = token, grant.Expires.Sub(now)
 	}
 	return &http.Cookie{
-		Name: tokenCookie, Value: g.cookie, Path: "/", MaxAge: int(cookieLife.Seconds()),
+		Name: tokenCookie, Value: value, Path: "/", MaxAge: int(life.Seconds()),
 		HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode,
-	}
+	}, nil
 }
 
 func bearer(r *http.Request) (string, bool) {

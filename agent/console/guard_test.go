@@ -3,6 +3,7 @@ package console_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -10,10 +11,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/internal/redact"
 )
@@ -208,6 +211,169 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 			require.Empty(t, calls.calls)
 		})
 	}
+}
+
+// TestEveryRight walks the table of rights: every route with a token for each right alone, for all of them, and for another
+// room. A token with the needed rights passes, any other is refused with the right that it lacks.
+func TestEveryRight(t *testing.T) {
+	t.Parallel()
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	for _, single := range []bool{false, true} {
+		o := console.Options{Keys: keys, Dispatcher: &exchange{}, SignalURL: "ws://127.0.0.1:1", Config: console.Config{Listen: "0.0.0.0:0"}}
+		if single {
+			o.Room = console.Room{Name: "final", Bot: newDesk(), Tokens: mint{}}
+		} else {
+			o.Rooms = console.NewRooms(0, zerolog.Nop())
+		}
+		r := open(t, o, console.Unlimited)
+		if !single {
+			addRoom(t, o.Rooms, "final")
+			addRoom(t, o.Rooms, "other")
+		}
+		doors := []string{"GET /", "GET /rooms/{room}", "POST /api/login", "GET /healthz", "GET /readyz"}
+		tried := 0
+		for _, route := range append(console.Routes(r.Server), "GET /rtc") {
+			if slices.Contains(doors, route) {
+				continue
+			}
+			method, path, _ := strings.Cut(route, " ")
+			operation := route
+			if below, ok := strings.CutPrefix(path, "/api/rooms/{room}"); ok {
+				operation = method + " /" + strings.TrimPrefix(below, "/")
+			} else if below, ok := strings.CutPrefix(path, "/api"); ok && below != "/rooms" && (single || below != "/events") {
+				if !single {
+					continue // there are two rooms
+				}
+				operation = method + " " + below
+			} else if path == "/rtc" {
+				operation = "/rtc"
+			}
+			needed := access.Needed(operation)
+			require.NotEqual(t, access.Everything, needed, "%s: give it a row in agent/access", operation)
+			path = strings.NewReplacer("{room}", "final", "{id}", "1").Replace(path)
+			for right := access.Watch; right <= access.AllInRoom; right <<= 1 {
+				if right > access.Transcribe {
+					right = access.AllInRoom
+				}
+				a := r.glance(method, path, granted(t, keys, right, "final"))
+				if right.Allow(needed) {
+					require.NotContains(t, []int{http.StatusUnauthorized, http.StatusForbidden}, a.status, "%s with %s", route, right)
+				} else {
+					require.Equal(t, http.StatusForbidden, a.status, "%s with %s", route, right)
+					require.Contains(t, string(a.body), `"no_right"`)
+				}
+				tried++
+				if right == access.AllInRoom {
+					break
+				}
+			}
+			if operation != route && operation != "/rtc" {
+				a := r.glance(method, path, granted(t, keys, access.AllInRoom, "another"))
+				require.Equal(t, http.StatusUnauthorized, a.status, route)
+			}
+		}
+		require.Greater(t, tried, 250)
+	}
+}
+
+// granted makes a token.
+func granted(t *testing.T, keys access.Keys, rights access.Rights, rooms ...string) string {
+	t.Helper()
+	now := time.Now()
+	token, err := access.Sign(keys, access.Grant{Rooms: rooms, Rights: rights, Name: "Vera", Expires: now.Add(time.Hour)}, now)
+	require.NoError(t, err)
+	return token
+}
+
+// glance makes a request and reads at most the first bytes of its answer, which may never end.
+func (r *running) glance(method, path, token string) answer {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url(path), strings.NewReader("{"))
+	require.NoError(r.t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := r.client.Do(req)
+	require.NoError(r.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	a := answer{status: resp.StatusCode, header: resp.Header}
+	if resp.StatusCode >= http.StatusBadRequest {
+		a.body, err = io.ReadAll(resp.Body)
+		require.NoError(r.t, err)
+	}
+	return a
+}
+
+// TestLinks: who steers makes a link that only watches; its cookie lets nobody steer, and it ends.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	const token = "correct-horse-battery"
+	d := newDesk()
+	r := open(t, console.Options{
+		Room: console.Room{Name: "final", Bot: d, Tokens: mint{}}, Keys: keys, SignalURL: "ws://127.0.0.1:1",
+		Config: console.Config{Token: redact.Secret(token)},
+	}, console.Unlimited)
+	bearer := []string{"Authorization", "Bearer " + token}
+	require.JSONEq(t, `{"rights":["watch","instruct","settings","sources","rules","speak","transcribe","process"]}`,
+		string(r.ask("GET", "/api/rights", "", bearer...).body))
+
+	a := r.ask("POST", "/api/links", `{"rights":["watch"],"for":"1h","name":"Vera"}`, bearer...)
+	require.Equal(t, http.StatusCreated, a.status, "%s", a.body)
+	var made struct {
+		Token   string
+		Rights  []string
+		Expires time.Time
+	}
+	require.NoError(t, json.Unmarshal(a.body, &made))
+	require.Equal(t, []string{"watch"}, made.Rights)
+	require.WithinDuration(t, time.Now().Add(time.Hour), made.Expires, time.Minute)
+
+	a = r.ask("POST", "/api/login", `{"token":"`+made.Token+`"}`)
+	require.Equal(t, http.StatusNoContent, a.status)
+	set := a.header.Get("Set-Cookie")
+	require.Contains(t, set, "HttpOnly")
+	age, _, _ := strings.Cut(set[strings.Index(set, "Max-Age=")+len("Max-Age="):], ";")
+	seconds, err := strconv.Atoi(age)
+	require.NoError(t, err)
+	require.InDelta(t, 3600, seconds, 60, "the cookie ends with the link")
+	cookie, _, _ := strings.Cut(set, ";")
+	watch := []string{"Cookie", cookie}
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", watch...).status)
+	require.Contains(t, string(r.ask("GET", "/api/rights", "", watch...).body), `"rights":["watch"],"name":"Vera","expires":`)
+	a = r.ask("POST", "/api/instruction", `{"instruction":"the keeper"}`, watch...)
+	code, message, _ := a.problem(t)
+	require.Equal(t, "no_right", code)
+	require.Equal(t, "this takes the right to instruct, your link allows watch; ask for a link that steers", message)
+	require.Equal(t, http.StatusOK, r.ask("POST", "/api/livekit/token", `{"role":"viewer","name":"V"}`, watch...).status)
+	require.Equal(t, http.StatusForbidden, r.ask("POST", "/api/livekit/token", `{"role":"camera","name":"V"}`, watch...).status)
+	require.Empty(t, d.orders())
+
+	// A link that steers can make links, but none that lasts longer.
+	steer := []string{"Authorization", "Bearer " + granted(t, keys, access.AllInRoom, "final")}
+	require.Equal(t, http.StatusOK, r.ask("POST", "/api/instruction", `{"instruction":"the keeper"}`, steer...).status)
+	require.Equal(t, []string{`instruction "the keeper" by Vera`}, d.orders())
+	require.Equal(t, http.StatusCreated, r.ask("POST", "/api/links", `{"rights":["steer"],"for":"30m"}`, steer...).status)
+	for body, status := range map[string]int{
+		`{"rights":["watch"],"for":"2h"}`: http.StatusForbidden, `{"rights":["process"]}`: http.StatusUnprocessableEntity,
+		`{"rights":[]}`: http.StatusUnprocessableEntity, `{"rights":["watch"],"for":"soon"}`: http.StatusUnprocessableEntity,
+		`{"rights":["watch"],"for":"1s"}`: http.StatusUnprocessableEntity, `{"rights":["watch"],"for":"-1h"}`: http.StatusUnprocessableEntity,
+		`{"rights":["watch"],"for":"10m","name":"a\u0000"}`: http.StatusUnprocessableEntity,
+	} {
+		require.Equal(t, status, r.ask("POST", "/api/links", body, steer...).status, body)
+	}
+
+	now := time.Now()
+	old, err := access.Sign(keys, access.Grant{Rooms: []string{"final"}, Rights: access.Watch, Expires: now.Add(-time.Minute)}, now.Add(-time.Hour))
+	require.NoError(t, err)
+	a = r.ask("POST", "/api/login", `{"token":"`+old+`"}`)
+	code, _, _ = a.problem(t)
+	require.Equal(t, "expired_token", code)
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Cookie", "touchline_token="+old).status)
+
+	// Without keys there are no links.
+	bare := open(t, console.Options{Room: console.Room{Bot: newDesk()}})
+	code, _, _ = bare.ask("POST", "/api/links", `{"rights":["watch"]}`).problem(t)
+	require.Equal(t, "no_keys", code)
 }
 
 func TestConfiguredToken(t *testing.T) {

@@ -23,6 +23,7 @@ type cycleMetrics struct {
 	alignment prometheus.Histogram
 	stages    *prometheus.HistogramVec
 	cycles    *prometheus.CounterVec
+	repeats   prometheus.Counter
 	late      prometheus.Counter
 	spoken    prometheus.Counter
 	tokens    prometheus.Counter
@@ -49,6 +50,9 @@ func newCycleMetrics() *cycleMetrics {
 		late: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "touchline_comments_late_total", Help: "Comments that started more than 0.1 s after their picture.",
 		}),
+		repeats: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "touchline_repeats_total", Help: "Answers that repeated one of the last comments.",
+		}),
 		spoken: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "touchline_speech_seconds_total", Help: "Audible speech.",
 		}),
@@ -67,6 +71,9 @@ func (m *cycleMetrics) observe(r agent.Record) {
 	}
 	if r.Aligned && sane(math.Abs(r.AlignmentError)) {
 		m.alignment.Observe(math.Abs(r.AlignmentError))
+	}
+	if r.Repeats != "" {
+		m.repeats.Inc()
 	}
 	if r.Late {
 		m.late.Inc()
@@ -93,6 +100,7 @@ func sane(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
 func outcomeLabel(o string) string {
 	switch o {
 	case agent.OutcomeSpoken, agent.OutcomeShown, agent.OutcomeSilent, agent.OutcomeSkipped,
+		agent.OutcomeRepeated,
 		agent.OutcomeDropped, agent.OutcomeCut, agent.OutcomeFailed:
 		return o
 	default:
@@ -101,7 +109,7 @@ func outcomeLabel(o string) string {
 }
 
 func (m *cycleMetrics) collect(ch chan<- prometheus.Metric) {
-	metrics.Bundle{m.alignment, m.stages, m.cycles, m.late, m.spoken, m.tokens}.Collect(ch)
+	metrics.Bundle{m.alignment, m.stages, m.cycles, m.repeats, m.late, m.spoken, m.tokens}.Collect(ch)
 }
 
 // Bounds of the label "room".

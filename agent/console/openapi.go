@@ -21,11 +21,12 @@ import (
 // endpoint is one operation of the API, with its handler and its description in the OpenAPI document.
 type endpoint struct {
 	method, path string
-	access       access
+	door         door
 	call         apiFunc
 	inRoom       roomFunc // call, for the operations on a room
 	summary      string
 	query        []*huma.Param
+	inKind       string // the body's content type, when it is not JSON
 	in, out      any    // zero values of the body's and the answer's types; nil for none
 	status       int    // of success; 200 when 0
 	kind         string // the answer's content type, when it is not JSON
@@ -69,7 +70,7 @@ func newDocument(s *Server) *document {
 // others, with the same checks.
 func (d *document) Handle(op *huma.Operation, handler func(huma.Context)) {
 	d.found = append(d.found, endpoint{
-		method: op.Method, path: op.Path, access: guarded,
+		method: op.Method, path: op.Path, door: guarded,
 		call: func(w http.ResponseWriter, r *http.Request) error {
 			r = r.WithContext(context.WithValue(r.Context(), callerKey{}, by(r)))
 			handler(humago.NewContext(op, r, w))
@@ -165,8 +166,8 @@ func (d *document) errorAnswer() *huma.Response {
 	}
 }
 
-// secured lists the security schemes of an access.
-func secured(a access) []map[string][]string {
+// secured lists the security schemes of a door.
+func secured(a door) []map[string][]string {
 	if a == public {
 		return nil
 	}
@@ -177,13 +178,18 @@ func secured(a access) []map[string][]string {
 func (d *document) describe(e endpoint) {
 	op := &huma.Operation{
 		Method: e.method, Path: e.path, OperationID: operationID(e.method, e.path), Summary: e.summary,
-		Tags: []string{tagOf(e.path)}, Security: secured(e.access), Parameters: slices.Clone(e.query),
+		Tags: []string{tagOf(e.path)}, Security: secured(e.door), Parameters: slices.Clone(e.query),
 	}
 	for part := range strings.SplitSeq(e.path, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
 			op.Parameters = append(op.Parameters, &huma.Param{
 				Name: strings.TrimSuffix(name, "}"), In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},
 			})
+		}
+	}
+	if e.inKind != "" {
+		op.RequestBody = &huma.RequestBody{
+			Required: true, Content: map[string]*huma.MediaType{e.inKind: {Schema: &huma.Schema{Type: huma.TypeString}}},
 		}
 	}
 	if e.in != nil {
@@ -232,7 +238,7 @@ func (d *document) endpoints() []endpoint {
 	}
 	for i, body := range []func() ([]byte, error){d.json, d.OpenAPI().YAML} {
 		e := &list[i]
-		e.method, e.access, e.call = http.MethodGet, guarded, fixed(e.kind, body)
+		e.method, e.door, e.call = http.MethodGet, guarded, fixed(e.kind, body)
 		d.describe(*e)
 	}
 	// huma lists its error model, which no answer uses.

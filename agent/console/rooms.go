@@ -36,6 +36,10 @@ type Room struct {
 	Sound    Sound
 	Tokens   Tokens
 	Sources  Sources
+	Rules    agent.Rules
+	Prompts  Prompts
+	// TryRule tries an alert rule, as agent.Session does; may be nil.
+	TryRule func(ctx context.Context, r agent.AlertRule, past int) ([]agent.Trial, error)
 	// Viewers returns the number of people in the room; may be nil.
 	Viewers func() int
 	// Metrics are further ones about the room; may be nil.

@@ -1,33 +1,36 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/events"
 	"touchline/media/signaling"
 	"touchline/media/source"
 )
 
-// access is the requirement of a route.
-type access int
+// door is the requirement of a path.
+type door int
 
 const (
-	public  access = iota // the page and the probes: Host and Origin only
-	guarded               // the token too, where one is required
+	public  door = iota // the page and the probes: Host and Origin only
+	guarded             // some right in the room too; each method checks its own
 )
 
 // routes builds the handler: every row of docs/api.md.
 func (s *Server) routes() (http.Handler, error) {
 	mux := http.NewServeMux()
-	add := func(pattern string, a access, m methods) {
+	add := func(pattern string, a door, m methods) {
 		mux.Handle(pattern, s.wrap(s.enter(a, m.serve)))
 		for method := range m {
 			s.served = append(s.served, method+" "+pattern)
@@ -36,12 +39,15 @@ func (s *Server) routes() (http.Handler, error) {
 	doc, list := s.describe()
 	list = append(list, doc.endpoints()...)
 	byPath := map[string]methods{}
-	doors := map[string]access{}
+	doors := map[string]door{}
 	for _, e := range list {
 		if byPath[e.path] == nil {
 			byPath[e.path] = methods{}
 		}
-		byPath[e.path][e.method], doors[e.path] = e.call, e.access
+		byPath[e.path][e.method], doors[e.path] = e.call, e.door
+		if e.door == guarded {
+			byPath[e.path][e.method] = may(s.needed(e), e.call)
+		}
 	}
 	for path, m := range byPath {
 		add(path, doors[path], m)
@@ -54,6 +60,7 @@ func (s *Server) routes() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	proxy = may(access.Needed("/rtc"), proxy)
 	mux.Handle("/rtc", s.wrap(s.enter(guarded, proxy)))
 	mux.Handle("/rtc/", s.wrap(s.enter(guarded, proxy)))
 
@@ -93,13 +100,13 @@ func (s *Server) describe() (*document, []endpoint) {
 // /api/rooms/{room} for each.
 func (s *Server) inEachRoom() []endpoint {
 	var out []endpoint
-	for _, e := range s.roomOperations() {
+	for _, e := range slices.Concat(s.roomOperations(), s.promptOperations()) {
 		prefixes := []string{"/api", "/api/rooms/{room}"}
 		path := e.path
 		if path == "/events" {
 			prefixes = prefixes[1:] // /api/events has the events of all rooms
 		}
-		e.access, e.call = guarded, s.roomHandler(e.inRoom)
+		e.door, e.call = guarded, s.roomHandler(e.inRoom)
 		for _, prefix := range prefixes {
 			e.path = prefix + path
 			out = append(out, e)
@@ -148,7 +155,60 @@ func (s *Server) roomOperations() []endpoint {
 		},
 		{method: "DELETE", path: "/sources/{id}", inRoom: s.deleteSource, summary: "Removes it from the room", status: http.StatusNoContent},
 		{method: "POST", path: "/sources/{id}/select", inRoom: s.selectSource, summary: "Selects it", out: snapshot},
+		{method: "GET", path: "/rules", inRoom: s.getRules, summary: "The alert rules", out: ruleList{}},
+		{
+			method: "POST", path: "/rules", inRoom: s.addRule, summary: "Adds an alert rule",
+			in: agent.AlertRule{}, out: agent.AlertRuleStatus{}, status: http.StatusCreated,
+		},
+		{
+			method: "PUT", path: "/rules/{id}", inRoom: s.putRule, summary: "Replaces an alert rule",
+			in: agent.AlertRule{}, out: agent.AlertRuleStatus{},
+		},
+		{
+			method: "POST", path: "/rules/try", inRoom: s.tryRule, summary: "Tries an alert rule, without adding it",
+			in: agent.AlertRule{}, out: trialList{}, query: []*huma.Param{{
+				Name: "looks", In: "query", Description: "Past looks to try it on, beside the present pictures.",
+				Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(float64(agent.MaxTrials))},
+			}},
+		},
+		{
+			method: "POST", path: "/rules/{id}/snooze", inRoom: s.snoozeRule, summary: "Stops the looks for a rule for a time",
+			in: snoozeBody{}, out: agent.AlertRuleStatus{},
+		},
+		{
+			method: "POST", path: "/rules/{id}/test", inRoom: s.testRule, summary: "Sends a test alert of a rule to all outputs",
+			status: http.StatusNoContent,
+		},
+		{method: "POST", path: "/alerts/{id}/ack", inRoom: s.ackAlert, summary: "Acknowledges an alert", status: http.StatusNoContent},
+		{method: "DELETE", path: "/rules/{id}", inRoom: s.deleteRule, summary: "Removes an alert rule", status: http.StatusNoContent},
+		{method: "GET", path: "/rights", inRoom: s.getRights, summary: "What this client may do in the room", out: rightsBody{}},
+		{
+			method: "POST", path: "/links", inRoom: s.postLink, summary: "Makes a token for a link to share",
+			in: linkBody{}, out: linkMade{}, status: http.StatusCreated,
+		},
 		{method: "POST", path: "/livekit/token", inRoom: s.postToken, summary: "A LiveKit token for the room", in: tokenBody{}, out: grantBody{}},
+	}
+}
+
+// promptOperations returns the operations on profiles and the sheet of a room, with their paths below the room's.
+func (s *Server) promptOperations() []endpoint {
+	yaml := "application/yaml"
+	return []endpoint{
+		{method: "GET", path: "/profiles/{id}", inRoom: s.getProfile, summary: "A profile as YAML", kind: yaml},
+		{
+			method: "PUT", path: "/profiles/{id}", inRoom: s.putProfile, summary: "Creates or changes a profile, in YAML or JSON",
+			inKind: yaml, out: agent.Profile{},
+		},
+		{
+			method: "DELETE", path: "/profiles/{id}", inRoom: s.deleteProfile, summary: "Deletes an own profile, resets a changed one",
+			status: http.StatusNoContent,
+		},
+		{method: "GET", path: "/sheet", inRoom: s.getSheet, summary: "The match sheet", out: agent.Sheet{}},
+		{
+			method: "PUT", path: "/sheet", inRoom: s.putSheet, summary: "Replaces the match sheet, in YAML or JSON",
+			inKind: yaml, out: agent.Sheet{},
+		},
+		{method: "DELETE", path: "/sheet", inRoom: s.deleteSheet, summary: "Removes the match sheet", status: http.StatusNoContent},
 	}
 }
 
@@ -161,16 +221,16 @@ func (s *Server) inProcess() []endpoint {
 	}
 	return []endpoint{
 		{
-			method: "POST", path: "/api/login", access: public, call: s.postLogin, summary: "Exchanges the token for a cookie",
+			method: "POST", path: "/api/login", door: public, call: s.postLogin, summary: "Exchanges the token for a cookie",
 			in: loginBody{}, status: http.StatusNoContent,
 		},
 		{
-			method: "GET", path: "/api/events", access: guarded, call: s.getAllEvents, summary: "Events of all rooms",
+			method: "GET", path: "/api/events", door: guarded, call: s.getAllEvents, summary: "Events of all rooms",
 			kind: "text/event-stream",
 		},
-		{method: "GET", path: "/metrics", access: guarded, call: metrics, summary: "Prometheus metrics", kind: "text/plain"},
-		{method: "GET", path: "/healthz", access: public, call: s.getHealth, summary: "The process is alive", out: health{}},
-		{method: "GET", path: "/readyz", access: public, call: s.getReady, summary: "The process is ready", out: health{}},
+		{method: "GET", path: "/metrics", door: guarded, call: metrics, summary: "Prometheus metrics", kind: "text/plain"},
+		{method: "GET", path: "/healthz", door: public, call: s.getHealth, summary: "The process is alive", out: health{}},
+		{method: "GET", path: "/readyz", door: public, call: s.getReady, summary: "The process is ready", out: health{}},
 	}
 }
 
@@ -221,8 +281,54 @@ func (s *Server) find(name string) (*hosted, error) {
 		"there are several rooms: use /api/rooms/{room}/... (%s)", strings.Join(names, ", "))
 }
 
-// enter sets the headers of every answer, then checks Host, Origin and token.
-func (s *Server) enter(a access, h apiFunc) apiFunc {
+// inRooms begins the paths of a room.
+const inRooms = "/api/rooms/{room}"
+
+// needed returns the rights that an endpoint needs.
+func (s *Server) needed(e endpoint) access.Rights {
+	path, ofRoom := strings.CutPrefix(e.path, inRooms)
+	switch {
+	case ofRoom && path == "":
+		path = "/"
+	case !ofRoom && e.inRoom != nil:
+		path = strings.TrimPrefix(e.path, "/api")
+	case e.path == "/api/events" && s.single != nil:
+		path = "/events"
+	}
+	return access.Needed(e.method + " " + path)
+}
+
+// visitorKey is the context key of a request's visitor.
+type visitorKey struct{}
+
+// visitorOf returns the client of a request behind a guarded door.
+func visitorOf(r *http.Request) visitor {
+	v, _ := r.Context().Value(visitorKey{}).(visitor)
+	return v
+}
+
+// may lets requests with the needed rights pass.
+func may(needed access.Rights, h apiFunc) apiFunc {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if who := visitorOf(r); !who.rights.Allow(needed) {
+			return noRight(needed, who)
+		}
+		return h(w, r)
+	}
+}
+
+// noRight refuses a visitor.
+func noRight(needed access.Rights, who visitor) error {
+	if needed.Allow(access.Process) {
+		return refuse(http.StatusForbidden, "no_right", "this is not of one room: it takes the page's own token, your link allows %s", who.rights)
+	}
+	return refuse(http.StatusForbidden, "no_right", "this takes the right to %s, your link allows %s; ask for a link that steers",
+		needed, who.rights)
+}
+
+// enter sets the headers of every answer, then checks Host, Origin and, of a guarded door, that the client has some right in
+// the room.
+func (s *Server) enter(a door, h apiFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		secure(w.Header())
 		if err := s.guard.checkHost(r.Host); err != nil {
@@ -231,7 +337,11 @@ func (s *Server) enter(a access, h apiFunc) apiFunc {
 		if err := s.guard.checkOrigin(r); err != nil {
 			return refuse(http.StatusForbidden, "bad_origin", "%v", err)
 		}
-		if a == guarded && !s.guard.authorized(r) {
+		if a == public {
+			return h(w, r)
+		}
+		who := s.guard.visitor(r, s.roomOf(r), time.Now())
+		if who.rights == 0 {
 			if _, tried := bearer(r); tried { // a guess, like a wrong login
 				if err := s.limitLogins(w, r); err != nil {
 					return err
@@ -240,11 +350,22 @@ func (s *Server) enter(a access, h apiFunc) apiFunc {
 			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="touchline"`)
 			return refuse(http.StatusUnauthorized, "token_needed",
-				"a token is required: the configured one, or the one in the address printed at the start (#token=...); "+
-					"log in on the page, or send it as Authorization: Bearer")
+				"a token for this room is required: that of a shared link, the configured one, or the one in the address printed at the "+
+					"start (#token=...); log in on the page, or send it as Authorization: Bearer")
 		}
-		return h(w, r)
+		return h(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, who)))
 	}
+}
+
+// roomOf returns the name of the room that a request is about; "" for none in particular.
+func (s *Server) roomOf(r *http.Request) string {
+	if name := r.PathValue("room"); name != "" {
+		return name
+	}
+	if h, err := s.find(""); err == nil {
+		return h.Name
+	}
+	return ""
 }
 
 // takeSenders forwards to the WHIP endpoint, which checks a token or key of each
@@ -266,7 +387,8 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	token := signaling.Token(r)
 	admitted := token != "" && equal(token, s.guard.token)
 	if !admitted && s.guard.checkOrigin(r) == nil {
-		admitted = s.guard.authorized(r)
+		room, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/whep/"), "/")
+		admitted = s.guard.visitor(r, room, time.Now()).rights.Allow(access.Watch)
 	}
 	s.opts.WHEP.ServeWHEP(w, r, admitted)
 	return nil

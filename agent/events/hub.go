@@ -79,6 +79,7 @@ type Hub struct {
 var (
 	_ agent.TextOutput  = (*Hub)(nil)
 	_ agent.FrameOutput = (*Hub)(nil)
+	_ agent.AlertOutput = (*Hub)(nil)
 )
 
 // NewHub makes a Hub. It keeps pictures while Run runs.
@@ -153,11 +154,21 @@ func (h *Hub) State(s agent.Status) {
 	h.publishLocked(&item{named: SSE("status", withRoom(h.room, JSON(s)))})
 }
 
+// Alert publishes a phase of an alert, and keeps the frame of a new one for a while.
+func (h *Hub) Alert(a agent.Alert, frame *agent.SeenFrame) {
+	if frame != nil {
+		h.frames.offerAlert(*frame)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.publishLocked(&item{named: SSE("alert", withRoom(h.room, JSON(a)))})
+}
+
 // Frames takes the pictures of a cycle. They are encoded later, by Run; when it
 // falls behind, they are dropped and counted. Unless Run runs, they are not kept.
 func (h *Hub) Frames(_ uint64, frames []agent.SeenFrame) { h.frames.offer(frames) }
 
-// Frame returns a picture of a kept comment, as JPEG.
+// Frame returns a picture of a kept comment or alert, as JPEG.
 func (h *Hub) Frame(id uint64) (data []byte, ok bool) { return h.frames.get(id) }
 
 // FramesDropped is the number of pictures that were not kept because encoding fell behind.

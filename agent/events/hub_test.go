@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -123,6 +124,62 @@ func TestSlowReader(t *testing.T) {
 	require.Empty(t, r.Take().Events)
 	r.Close()
 	require.Zero(t, hub.Readers(events.Named))
+}
+
+// TestAlerts: phases go to the readers, and the frame of a new alert is kept for a while, however many comments follow.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hub := events.NewHub(events.Options{History: 1})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- hub.Run(ctx) }()
+		synctest.Wait()
+		r, _ := hub.Subscribe(events.Named, 0)
+		defer r.Close()
+		a := agent.Alert{Type: "alert", ID: "r1-x", Phase: agent.AlertNew, FrameID: 900}
+		hub.Alert(a, &agent.SeenFrame{ID: 900, Frame: picture(1280, 720, 90)})
+		a.Phase = agent.AlertCleared
+		hub.Alert(a, nil)
+		batch := r.Take().Events
+		require.Len(t, batch, 2)
+		got := parse(t, batch[1])
+		require.Equal(t, "alert", got.name)
+		require.NotEmpty(t, got.id)
+		require.Contains(t, got.data, `"phase":"cleared"`)
+		for id := range uint64(30) {
+			hub.Frames(id, []agent.SeenFrame{{ID: id, Frame: picture(64, 36, 1)}})
+			synctest.Wait()
+		}
+		data, ok := hub.Frame(900)
+		require.True(t, ok)
+		require.NotEmpty(t, data)
+		time.Sleep(events.AlertAge)
+		_, ok = hub.Frame(900)
+		require.True(t, ok)
+		time.Sleep(time.Second)
+		_, ok = hub.Frame(900)
+		require.False(t, ok, "too old")
+
+		noise := media.VideoFrame{Width: 448, Height: 448, Pix: make([]byte, 448*448*3)}
+		for i := range noise.Pix {
+			noise.Pix[i] = byte(i * i >> 3)
+		}
+		for id := range uint64(120) {
+			hub.Alert(a, &agent.SeenFrame{ID: 1000 + id, Frame: noise})
+			synctest.Wait()
+		}
+		kept := 0
+		for id := range uint64(120) {
+			if data, ok := hub.Frame(1000 + id); ok {
+				kept += len(data)
+			}
+		}
+		require.Greater(t, kept, events.AlertBytes/2)
+		require.LessOrEqual(t, kept, events.AlertBytes)
+		stop()
+		require.NoError(t, <-ended)
+	})
 }
 
 func TestRoomsEventsAreNamed(t *testing.T) {

@@ -79,7 +79,9 @@ func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 	return func(yield func(inference.Chunk, error) bool) {
 		s.g.mu.Lock()
 		last := s.g.last
-		s.g.begun++
+		if !p.Structured { // a look with alert rules has no record
+			s.g.begun++
+		}
 		s.g.at = time.Now()
 		s.g.mu.Unlock()
 		if last {
@@ -89,6 +91,31 @@ func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 		s.g.busy.change(time.Now(), s.g.share)
 		defer func() { s.g.busy.change(time.Now(), -s.g.share) }()
 		for c, err := range s.Session.Generate(ctx, p) {
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// Speak implements inference.Speaker: like a cycle, it ends with a record.
+func (s *gatedSession) Speak(ctx context.Context, text, language string) iter.Seq2[inference.Chunk, error] {
+	return func(yield func(inference.Chunk, error) bool) {
+		speaker, ok := s.Session.(inference.Speaker)
+		s.g.mu.Lock()
+		last := s.g.last
+		s.g.begun++
+		s.g.at = time.Now()
+		s.g.mu.Unlock()
+		switch {
+		case last:
+			yield(inference.Chunk{}, errTakenOver)
+			return
+		case !ok:
+			yield(inference.Chunk{Text: text}, nil)
+			return
+		}
+		for c, err := range speaker.Speak(ctx, text, language) {
 			if !yield(c, err) {
 				return
 			}

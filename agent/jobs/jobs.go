@@ -156,7 +156,7 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	if err != nil {
 		return err
 	}
-	shared, err := j.engine(cfg)
+	shared, err := j.engine(cfg) //nolint:contextcheck // converting nano takes half a second, once
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	gate := newGate(shared.Model, &j.busy, 1/float64(shared.Parallel))
 	engine.Model = gate
 	closed := make(chan struct{})
-	b, err := j.bot(cfg, job, &engine, gate, sync.OnceFunc(func() { close(closed) }))
+	b, err := j.bot(cfg, job, &engine, gate, sync.OnceFunc(func() { close(closed) })) //nolint:contextcheck // as above
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 		b.Room.StayOut()
 		gate.endWord(ended)
 		// Comments that are not spoken get their record, with the reason.
-		b.Session.Stop("the worker: " + context.Cause(ctx).Error())
+		b.Leave("the worker: " + context.Cause(ctx).Error())
 		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
 		gate.finish(rctx, ended)
 		cancel()

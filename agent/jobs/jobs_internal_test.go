@@ -52,6 +52,22 @@ func heard(cycle uint64) agent.Record {
 	return agent.Record{Cycle: cycle, FrameIDs: []uint64{1}, Outcome: agent.OutcomeSpoken}
 }
 
+// TestHandOverWaitsForNoAlertLook: a look with alert rules has no record that could be awaited.
+func TestHandOverWaitsForNoAlertLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: `{"fired":[]}`}, nil) }}
+		gate := newGate(m, &engineUse{}, 0.25)
+		s, err := gate.NewSession()
+		require.NoError(t, err)
+		for _, err := range s.Generate(t.Context(), inference.Prompt{Structured: true}) {
+			require.NoError(t, err)
+		}
+		began := time.Now()
+		gate.finish(t.Context(), nil)
+		require.Zero(t, time.Since(began))
+	})
+}
+
 func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
@@ -81,6 +97,33 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 		_, err = look(t, gate)
 		require.ErrorIs(t, err, errTakenOver)
 		require.NoError(t, gate.Close())
+	})
+}
+
+// TestHandOverWaitsForASpokenAlert: it has a record, as a comment has. A closed gate speaks none.
+func TestHandOverWaitsForASpokenAlert(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := newGate(&scripted{}, &engineUse{}, 0.25)
+		s, err := gate.NewSession()
+		require.NoError(t, err)
+		speak := func() (text string, err error) {
+			for c, err := range s.(inference.Speaker).Speak(t.Context(), "Goal.", "en") {
+				if err != nil {
+					return text, err
+				}
+				text += c.Text
+			}
+			return text, nil
+		}
+		text, err := speak()
+		require.NoError(t, err)
+		require.Equal(t, "Goal.", text, "an engine without a voice leaves the text")
+		time.AfterFunc(3*time.Second, func() { gate.Record(heard(1)) })
+		began := time.Now()
+		gate.finish(t.Context(), nil)
+		require.Equal(t, 3*time.Second, time.Since(began))
+		_, err = speak()
+		require.ErrorIs(t, err, errTakenOver)
 	})
 }
 

@@ -30,6 +30,9 @@ const (
 // TopicCycle is the data topic with one JSON record (agent.Record) per cycle.
 const TopicCycle = "touchline.cycle"
 
+// TopicAlert is the data topic with each phase of an alert (agent.Alert).
+const TopicAlert = "touchline.alert"
+
 // maxPayload is the most a data packet of ours carries, in bytes; the data
 // channel takes about 15 kB.
 const maxPayload = 14000
@@ -46,7 +49,7 @@ func (p rawPacket) ToProto() *livekit.DataPacket { return p.DataPacket }
 
 // Captions publishes the comments: word by word as a text stream on
 // lk.transcription with the older Transcription packet beside it, a JSON record
-// per cycle on touchline.cycle, by setting a copy on lk.chat, and the state as
+// per cycle on touchline.cycle, alerts on touchline.alert, by setting a copy on lk.chat, and the state as
 // attributes. It implements agent.TextOutput. Run must run.
 type Captions struct {
 	sup  *Supervisor
@@ -55,7 +58,7 @@ type Captions struct {
 	post func(room *lksdk.Room, p *livekit.DataPacket) error
 
 	mu    sync.Mutex
-	queue []any // agent.Caption, agent.Record
+	queue []any // agent.Caption, agent.Record, agent.Alert
 	wake  wake.Signal
 	lost  atomic.Uint64
 
@@ -85,6 +88,9 @@ func (c *Captions) Caption(step agent.Caption) { c.offer(step) }
 // Record implements agent.TextOutput.
 func (c *Captions) Record(r agent.Record) { c.offer(r) }
 
+// Alert implements agent.AlertOutput.
+func (c *Captions) Alert(a agent.Alert, _ *agent.SeenFrame) { c.offer(a) }
+
 // State implements agent.TextOutput.
 func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
 
@@ -93,7 +99,7 @@ func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
 func (c *Captions) Lost() uint64 { return c.lost.Load() }
 
 // offer queues an item. A full queue drops its oldest unfinished step, whose text comes again with the
-// next one of its segment. The final step of a segment is never lost.
+// next one of its segment. The final step of a segment and alerts are never lost.
 func (c *Captions) offer(item any) {
 	defer c.wake.Set()
 	c.mu.Lock()
@@ -101,7 +107,7 @@ func (c *Captions) offer(item any) {
 	if len(c.queue) >= captionQueue {
 		c.lost.Add(1)
 		drop := slices.IndexFunc(c.queue, unfinished)
-		if step, ok := item.(agent.Caption); ok && step.Final && drop < 0 {
+		if drop < 0 && !droppable(item) {
 			drop = slices.IndexFunc(c.queue, func(queued any) bool { _, ok := queued.(agent.Record); return ok })
 		} else if drop < 0 {
 			return
@@ -111,6 +117,18 @@ func (c *Captions) offer(item any) {
 		}
 	}
 	c.queue = append(c.queue, item)
+}
+
+// droppable reports whether a full queue may lose an item.
+func droppable(item any) bool {
+	switch v := item.(type) {
+	case agent.Caption:
+		return !v.Final
+	case agent.Alert:
+		return false
+	default:
+		return true
+	}
 }
 
 func unfinished(queued any) bool {
@@ -164,7 +182,9 @@ func (c *Captions) publish(ctx context.Context) {
 		case agent.Caption:
 			c.caption(room, v)
 		case agent.Record:
-			c.record(room, v)
+			c.data(room, TopicCycle, v)
+		case agent.Alert:
+			c.data(room, TopicAlert, v)
 		}
 	}
 }
@@ -206,15 +226,15 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 	}
 }
 
-func (c *Captions) record(room *lksdk.Room, r agent.Record) {
-	b, err := json.Marshal(r)
+// data sends a value as JSON on a data topic.
+func (c *Captions) data(room *lksdk.Room, topic string, v any) {
+	b, err := json.Marshal(v)
 	if err != nil || len(b) > maxPayload {
-		c.log.Warn().Err(err).Int("bytes", len(b)).Uint64("cycle", r.Cycle).
-			Msg("record too large for a data packet")
+		c.log.Warn().Err(err).Int("bytes", len(b)).Str("topic", topic).Msg("record too large for a data packet")
 		return
 	}
 	packet := lksdk.UserData(b)
-	packet.Topic = TopicCycle
+	packet.Topic = topic
 	c.send(room, packet.ToProto())
 }
 

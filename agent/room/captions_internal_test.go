@@ -19,6 +19,7 @@ type posted struct {
 	text    map[string]string // by stream
 	ended   map[string]bool
 	records int
+	alerts  int
 }
 
 // postCaptions runs captions over the items of fill, and returns the posted packets.
@@ -38,7 +39,9 @@ func postCaptions(t *testing.T, fill func(c *Captions)) (posted, *Captions) {
 		if trailer := p.GetStreamTrailer(); trailer != nil {
 			got.ended[trailer.GetStreamId()] = true
 		}
-		if p.GetUser() != nil {
+		if user := p.GetUser(); user != nil && user.GetTopic() == TopicAlert {
+			got.alerts++
+		} else if user != nil {
 			got.records++
 		}
 		return nil
@@ -69,8 +72,10 @@ func TestCaptionsOverflow(t *testing.T) {
 				c.Caption(agent.Caption{Segment: segment, Text: text, Final: true})
 				c.Record(agent.Record{Cycle: uint64(n)})
 				want[segment] = text
+				c.Alert(agent.Alert{ID: segment}, nil)
 			}
 		})
+		require.Equal(t, 40, got.alerts)
 		require.Equal(t, want, got.text)
 		require.Len(t, got.ended, 40)
 		require.LessOrEqual(t, got.records, 40)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/internal/limit"
 	"touchline/internal/rescue"
 )
@@ -29,8 +31,21 @@ const (
 )
 
 // errRefused answers callers without the right.
-var errRefused = errors.New("steering refused: it takes a listed identity, the configured role, " +
-	"or an access token with roomAdmin for this room")
+var errRefused = errors.New("refused: it takes a listed identity, the configured role, the right in the attribute " + AttributeRights +
+	", a shared link's token with the right, or an access token with roomAdmin for this room")
+
+// AttributeRights is the attribute of a participant that lists its rights, separated by commas. It counts if the participant
+// cannot set its own attributes.
+const AttributeRights = "touchline.rights"
+
+// Attributes returns the attributes of a participant with rights; nil for one that only watches, as everybody does who
+// subscribes.
+func Attributes(rights access.Rights) map[string]string {
+	if rights &= access.AllInRoom; rights&^access.Watch == 0 {
+		return nil
+	}
+	return map[string]string{AttributeRights: rights.String()}
+}
 
 // errUnread answers callers that may not subscribe.
 var errUnread = fmt.Errorf("%w; the history is also for participants that may subscribe", errRefused)
@@ -56,18 +71,20 @@ const (
 // maxRequest bounds a control message, in bytes; RPC payloads are bounded by LiveKit at 15 kB.
 const maxRequest = 16 << 10
 
-// Control lets participants steer from inside the room. The right comes from a
+// Control lets participants steer from inside the room. All rights come from a
 // listed identity, from the role attribute if the participant cannot set its own
 // attributes, or from an access token with roomAdmin for this room, signed with
-// our key.
+// our key; some from AttributeRights and from tokens of package access.
 //
 // Text streams never steer: agents can send them under another identity.
 type Control struct {
 	cfg  ControlConfig
 	keys Keys
 	bot  agent.Steerer
-	log  zerolog.Logger
-	sup  *Supervisor // set by attach
+	// rules of the room; nil without.
+	rules agent.Rules
+	log   zerolog.Logger
+	sup   *Supervisor // set by attach
 
 	moderators, strangers, histories *limit.Limiter[string]
 	all                              *limit.Limiter[struct{}] // strangers together
@@ -95,10 +112,10 @@ type inbound struct {
 const controlQueue = 32
 
 // NewControl returns a Control for Options.Control. keys verify the tokens in
-// requests; without a secret none is accepted. Run must run.
-func NewControl(cfg ControlConfig, keys Keys, bot agent.Steerer, log zerolog.Logger) *Control {
+// requests; without a secret none is accepted. rules may be nil. Run must run.
+func NewControl(cfg ControlConfig, keys Keys, bot agent.Steerer, rules agent.Rules, log zerolog.Logger) *Control {
 	return &Control{
-		cfg: cfg, keys: keys, bot: bot,
+		cfg: cfg, keys: keys, bot: bot, rules: rules,
 		log:        log.With().Str("component", "control").Logger(),
 		moderators: limit.New[string](moderatorRate, moderatorBurst),
 		strangers:  limit.New[string](strangerRate, strangerBurst),
@@ -117,7 +134,7 @@ func (c *Control) attach(sup *Supervisor) Hooks {
 	c.gate = &floodGate{
 		perCaller: limit.New[string](floodRate, floodBurst), fail: sup.conn.fail,
 		trusted: func(room *lksdk.Room, identity string) bool {
-			return c.listed(callerOf(room.GetParticipantByIdentity(identity), identity))
+			return steers(c.rightsOf(callerOf(room.GetParticipantByIdentity(identity), identity)))
 		},
 	}
 	return Hooks{Created: c.register, Data: c.data}
@@ -183,7 +200,7 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 		m.err = c.authorise(&m.who, m.req.Method, token, now)
 	}
 	queue := c.rest
-	if m.who.steers {
+	if steers(m.who.rights) {
 		queue = c.first
 	}
 	select {
@@ -193,13 +210,14 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 	}
 }
 
-// admit applies the limits for each participant, before the request is read, and sets who.steers by identity or role.
+// admit applies the limits for each participant, before the request is read, and sets who.rights by identity, role and attribute.
 func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
 	limiter := c.strangers
-	if who.steers = c.listed(*who); who.steers {
+	who.rights = c.rightsOf(*who)
+	if steers(who.rights) {
 		limiter = c.moderators
 	}
-	if _, ok := limiter.Allow(who.identity, now); !ok || !who.steers && c.pending(room) > maxPending {
+	if _, ok := limiter.Allow(who.identity, now); !ok || !steers(who.rights) && c.pending(room) > maxPending {
 		return c.refuse(who.identity, "", errBusy)
 	}
 	return nil
@@ -207,10 +225,11 @@ func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
 
 // authorise returns nil if an admitted caller may call the method.
 func (c *Control) authorise(who *caller, method, token string, now time.Time) error {
-	if !who.steers && token != "" {
-		who.steers = c.adminToken(token)
+	needed := access.Needed(method)
+	if token != "" && !who.rights.Allow(needed) {
+		who.rights |= c.tokenRights(token, now)
 	}
-	if who.steers {
+	if who.rights.Allow(needed) || who.rights.Allow(access.AllInRoom) { // who steers learns that a method does not exist
 		return nil
 	}
 	if _, ok := c.all.Allow(struct{}{}, now); !ok {
@@ -276,8 +295,11 @@ type caller struct {
 	attributes    map[string]string
 	ownAttributes bool // it can set its own attributes
 	subscribes    bool // it may hear and read the comments
-	steers        bool // it may steer
+	rights        access.Rights
 }
+
+// steers reports whether somebody may change anything.
+func steers(r access.Rights) bool { return r&^access.Watch != 0 }
 
 func callerOf(sender *lksdk.RemoteParticipant, from string) caller {
 	who := caller{identity: from}
@@ -292,22 +314,35 @@ func callerOf(sender *lksdk.RemoteParticipant, from string) caller {
 	return who
 }
 
-// listed reports whether the caller may steer by identity or role.
-func (c *Control) listed(who caller) bool {
+// rightsOf returns the rights of a caller by its identity and attributes.
+func (c *Control) rightsOf(who caller) access.Rights {
 	switch {
 	case !who.known:
-		return false
+		return 0
 	case who.identity != "" && slices.Contains(c.cfg.Identities, who.identity):
-		return true
-	case c.cfg.RoleAttribute == "" || who.ownAttributes:
-		return false
+		return access.AllInRoom
+	case who.ownAttributes:
+		return 0
 	}
-	v, ok := who.attributes[c.cfg.RoleAttribute]
-	return ok && v == c.cfg.RoleValue
+	if v, ok := who.attributes[c.cfg.RoleAttribute]; ok && c.cfg.RoleAttribute != "" && v == c.cfg.RoleValue {
+		return access.AllInRoom
+	}
+	rights, err := access.Parse(strings.Split(who.attributes[AttributeRights], ","))
+	if err != nil {
+		return 0
+	}
+	return rights
 }
 
-// adminToken reports whether a token carries roomAdmin for this room, signed with our key.
-func (c *Control) adminToken(token string) bool {
+// tokenRights returns the rights of a token: all with roomAdmin for this room, signed with our key, or those of a shared link.
+func (c *Control) tokenRights(token string, now time.Time) access.Rights {
 	claims, err := verify(c.keys, token)
-	return err == nil && claims.Video != nil && claims.Video.RoomAdmin && claims.Video.Room == c.sup.RoomName()
+	if err == nil && claims.Video != nil && claims.Video.RoomAdmin && claims.Video.Room == c.sup.RoomName() {
+		return access.AllInRoom
+	}
+	grant, err := access.Verify(access.Keys(c.keys), token, now)
+	if err != nil {
+		return 0
+	}
+	return grant.In(c.sup.RoomName())
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/access"
 )
 
 // quietBot counts its calls.
@@ -36,7 +37,7 @@ func (b *quietBot) Snapshot() agent.Snapshot { return agent.Snapshot{} }
 func floodedControl(t *testing.T, bot *quietBot, log zerolog.Logger) *Control {
 	t.Helper()
 	keys := Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
-	c := NewControl(ControlConfig{Identities: []string{"boss"}}, keys, bot, log)
+	c := NewControl(ControlConfig{Identities: []string{"boss"}}, keys, bot, nil, log)
 	_, err := New(Options{URL: "ws://livekit.invalid", Keys: keys, Room: "match", Identity: "bot", Control: c, Log: zerolog.Nop()})
 	require.NoError(t, err)
 	c.pending = func(*lksdk.Room) uint64 { return 0 }
@@ -54,6 +55,47 @@ func ask(c *Control, who caller, method, token string) error {
 	}
 	_, err := c.do(method, params{}, who)
 	return err
+}
+
+// TestEveryRight walks the table of rights: every method with each right alone, from the participant's attribute and from a
+// token.
+func TestEveryRight(t *testing.T) {
+	t.Parallel()
+	c := floodedControl(t, &quietBot{}, zerolog.Nop())
+	Unlimited(c)
+	now := time.Now()
+	for _, method := range methods() {
+		needed := access.Needed(method)
+		require.NotEqual(t, access.Everything, needed, "%s: give it a row in agent/access", method)
+		for right := access.Watch; right <= access.Transcribe; right <<= 1 {
+			token, err := access.Sign(access.Keys(c.keys), access.Grant{
+				Rooms: []string{"match"}, Rights: right, Expires: now.Add(time.Hour),
+			}, now)
+			require.NoError(t, err)
+			elsewhere, err := access.Sign(access.Keys(c.keys), access.Grant{
+				Rooms: []string{"elsewhere"}, Rights: right, Expires: now.Add(time.Hour),
+			}, now)
+			require.NoError(t, err)
+			attribute := map[string]string{AttributeRights: right.String()}
+			for name, tt := range map[string]struct {
+				who   caller
+				token string
+				may   bool
+			}{
+				"attribute":     {caller{identity: "a", known: true, attributes: attribute}, "", right.Allow(needed)},
+				"its own":       {caller{identity: "a", known: true, attributes: attribute, ownAttributes: true}, "", false},
+				"not there":     {caller{identity: "a", attributes: attribute}, "", false},
+				"token":         {caller{identity: "a", known: true, ownAttributes: true}, token, right.Allow(needed)},
+				"of other room": {caller{identity: "a", known: true}, elsewhere, false},
+			} {
+				require.NoError(t, c.admit(&tt.who, nil, now))
+				err := c.authorise(&tt.who, method, tt.token, now)
+				require.Equal(t, tt.may, err == nil, "%s with %s by %s: %v", method, right, name, err)
+			}
+		}
+	}
+	require.Nil(t, Attributes(access.Watch))
+	require.Equal(t, map[string]string{AttributeRights: "watch,rules"}, Attributes(access.Watch|access.Rules|access.Process))
 }
 
 // TestFloodOfRequests: few requests of a flood for the history are answered, and moderators are not affected.

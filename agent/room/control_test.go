@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/room"
 )
 
@@ -127,9 +128,11 @@ func signed(secret, claims string) string {
 func TestControl(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}
+	rules, err := alert.NewSet(alert.Default())
+	require.NoError(t, err)
 	control := room.NewControl(room.ControlConfig{
 		Identities: []string{"boss"}, RoleAttribute: "role", RoleValue: "producer",
-	}, s.keys(), st, testLog(t))
+	}, s.keys(), st, rules, testLog(t))
 	room.Unlimited(control)
 	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
 	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
@@ -173,6 +176,46 @@ func TestControl(t *testing.T) {
 		}, st.all())
 	})
 
+	t.Run("rules", func(t *testing.T) {
+		call := func(method, payload string) string {
+			t.Helper()
+			answer, err := boss.rpc("touchline."+method, payload)
+			require.NoError(t, err)
+			return answer
+		}
+		require.Contains(t, call("add_rule", `{"rule":{"when":"a goal is scored","level":"critical"}}`), `{"id":"r1","when":"a goal is scored"`)
+		require.Contains(t, call("replace_rule", `{"id":"r1","rule":{"when":"the pan smokes"}}`), `"when":"the pan smokes","level":"warning"`)
+		require.Contains(t, call("snooze_rule", `{"id":"r1","for":"10m"}`), `"snoozed_by":"room: boss"`)
+		require.Contains(t, call("rules", ""), `{"rules":[{"id":"r1"`)
+		reply := sure.ask(t, `{"id":"8","method":"rules","params":{"after":"r1"}}`)
+		require.Equal(t, map[string]any{"rules": []any{}, "more": false}, reply["result"])
+
+		require.NoError(t, rules.Test("r1", time.Now()))
+		fired := rules.Expire(time.Now())
+		call("ack_alert", `{"alert":"`+fired[0].ID+`"}`)
+		require.Equal(t, "room: boss", rules.Expire(time.Now())[0].AckedBy)
+
+		for payload, want := range map[string]string{
+			`{"rule":{"when":"","level":"loud"}}`: "level: must be info",
+			`{}`:                                  `expected the parameter "rule"`,
+			`{"rule":{"when":"x","color":1}}`:     "color",
+		} {
+			_, err := boss.rpc("touchline.add_rule", payload)
+			require.ErrorContains(t, err, want)
+		}
+		_, err := boss.rpc("touchline.snooze_rule", `{"id":"r9","for":"1m"}`)
+		require.ErrorContains(t, err, "no such alert rule")
+
+		long := strings.Repeat("守", 200)
+		for range 15 {
+			call("add_rule", `{"rule":{"when":"`+long+`","name":"`+long[:3*64]+`"}}`)
+		}
+		answer := call("rules", "")
+		require.Less(t, len(answer), 15<<10)
+		require.Contains(t, answer, `"more":true`)
+		require.Contains(t, call("remove_rule", `{"id":"r1"}`), `{"rules":[{"id":"r2"`)
+	})
+
 	before := len(st.all())
 	refused := func(t *testing.T, reply map[string]any) {
 		t.Helper()
@@ -187,6 +230,9 @@ func TestControl(t *testing.T) {
 		require.ErrorAs(t, err, &rpcErr)
 		require.Equal(t, lksdk.RpcErrorCode(403), rpcErr.Code)
 		refused(t, guest.ask(t, `{"method":"stop"}`))
+		for _, method := range []string{"rules", "add_rule", "replace_rule", "remove_rule", "snooze_rule", "ack_alert"} {
+			refused(t, guest.ask(t, `{"method":"`+method+`"}`))
+		}
 		refused(t, self.ask(t, `{"method":"stop"}`))
 		require.NotEmpty(t, forger.room.LocalParticipant.Identity())
 	})
@@ -242,7 +288,7 @@ func TestControl(t *testing.T) {
 func TestHistory(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}
-	control := room.NewControl(room.ControlConfig{}, s.keys(), st, testLog(t))
+	control := room.NewControl(room.ControlConfig{}, s.keys(), st, nil, testLog(t))
 	room.Unlimited(control)
 	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
 	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
@@ -306,7 +352,7 @@ func TestHistory(t *testing.T) {
 func TestRPCFlood(t *testing.T) {
 	s := startServer(t)
 	st := &steered{}
-	control := room.NewControl(room.ControlConfig{Identities: []string{"boss"}}, s.keys(), st, testLog(t))
+	control := room.NewControl(room.ControlConfig{Identities: []string{"boss"}}, s.keys(), st, nil, testLog(t))
 	bot := startBot(t, s, func(o *room.Options) { o.Control = control })
 	run(t, func(ctx context.Context) error { _ = control.Run(ctx); return nil })
 	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")

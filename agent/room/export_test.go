@@ -121,9 +121,9 @@ func PacketsPerStep(n int) int { return packetsPerStep(n) }
 // AnswerControl answers one message of the data topic without a room. moderator makes the sender a listed
 // participant of the room; otherwise it has a listed name, but is not in the room.
 func AnswerControl(bot agent.Steerer, payload []byte, moderator bool) (ok bool, code string, answer []byte) {
-	c := NewControl(ControlConfig{Identities: []string{"boss"}}, Keys{}, bot, zerolog.Nop())
+	c := NewControl(ControlConfig{Identities: []string{"boss"}}, Keys{}, bot, nil, zerolog.Nop())
 	m := inbound{who: caller{identity: "boss", known: moderator}}
-	m.who.steers = c.listed(m.who)
+	m.who.rights = c.rightsOf(m.who)
 	if m.err = decode(payload, &m.req); m.err == nil {
 		m.err = c.authorise(&m.who, m.req.Method, m.req.Token, time.Now())
 	}

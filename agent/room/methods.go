@@ -26,12 +26,19 @@ const (
 	methodStop             = "stop"
 	methodSource           = "select_source"
 	methodHistory          = "history" // for all participants that may subscribe
+	methodRules            = "rules"
+	methodAddRule          = "add_rule"
+	methodReplaceRule      = "replace_rule"
+	methodRemoveRule       = "remove_rule"
+	methodSnoozeRule       = "snooze_rule"
+	methodAckAlert         = "ack_alert"
 )
 
 func methods() []string {
 	return []string{
 		methodStatus, methodSetInstruction, methodClearInstruction, methodSetProfile,
 		methodUpdate, methodStart, methodStop, methodSource, methodHistory,
+		methodRules, methodAddRule, methodReplaceRule, methodRemoveRule, methodSnoozeRule, methodAckAlert,
 	}
 }
 
@@ -109,6 +116,12 @@ type params struct {
 	Source      *string         `json:"source"`
 	Settings    *agent.Settings `json:"settings"`
 	Limit       *int            `json:"limit"`
+
+	ID    *string          `json:"id"`    // of a rule
+	Rule  *agent.AlertRule `json:"rule"`  // to add, or in place of another
+	For   *string          `json:"for"`   // how long a rule is snoozed
+	After string           `json:"after"` // id of a rule
+	Alert *string          `json:"alert"` // id of an alert
 	// Token of RPC calls, which have no other place for it.
 	Token string `json:"token"`
 }
@@ -135,6 +148,8 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 	switch method {
 	case methodHistory:
 		return c.history(p.Limit)
+	case methodRules, methodAddRule, methodReplaceRule, methodRemoveRule, methodSnoozeRule, methodAckAlert:
+		return c.doRules(method, p, by)
 	case methodStatus:
 		// The status follows.
 	case methodSetInstruction:

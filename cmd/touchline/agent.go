@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent/access"
 	"touchline/agent/bot"
 	"touchline/agent/camera"
 	"touchline/agent/console"
@@ -45,6 +46,7 @@ type agentCmd struct {
 	Simulate     string         `help:"Serve this room at once, as a trial." placeholder:"ROOM"`
 
 	modelFlags
+	stateFlags
 
 	WorkerToken string  `hidden:"" env:"LIVEKIT_WORKER_TOKEN"`
 	CPUs        float64 `hidden:"" env:"NUM_CPUS"`
@@ -107,7 +109,7 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 	if err := c.apply(&cfg); err != nil {
 		return err
 	}
-	return bot.WithOutputs(ctx, cfg.Outputs(), log, func(out *bot.Outputs) error { return c.serve(ctx, cfg, out, log) })
+	return bot.WithOutputs(ctx, c.outputs(cfg), log, func(out *bot.Outputs) error { return c.serve(ctx, cfg, out, log) })
 }
 
 func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outputs, log zerolog.Logger) error {
@@ -252,6 +254,7 @@ func agentPage(
 	}
 	o := console.Options{
 		Config: cfg.Console.Config, Rooms: show.Rooms, Engine: manager.Status, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
+		Keys:     access.Keys(liveKitKeys(cfg)),
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
 		Log:      show.Log,
 	}

@@ -35,6 +35,7 @@ type demoCmd struct {
 	sourceFlags
 	modelFlags
 	pageFlags
+	stateFlags
 }
 
 // The demo's room, and in it the built-in scene or the camera of a source.
@@ -50,7 +51,7 @@ func (*demoCmd) endless() {}
 // Run starts a LiveKit server, a camera, the bot and the page, and waits for
 // Ctrl-C.
 func (d *demoCmd) Run(ctx context.Context, a *app) error {
-	return bot.WithOutputs(ctx, a.cfg.Outputs(), a.log, func(out *bot.Outputs) error { return d.serve(ctx, a, out) })
+	return bot.WithOutputs(ctx, d.outputs(a.cfg), a.log, func(out *bot.Outputs) error { return d.serve(ctx, a, out) })
 }
 
 func (d *demoCmd) serve(ctx context.Context, a *app, out *bot.Outputs) error {

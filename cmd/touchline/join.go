@@ -19,6 +19,7 @@ type joinCmd struct {
 	sourceFlags
 	modelFlags
 	pageFlags
+	stateFlags
 }
 
 // endless marks a command that serves until it is interrupted.
@@ -37,7 +38,7 @@ func (j *joinCmd) Run(ctx context.Context, a *app) error {
 	if err := j.modelFlags.apply(&cfg); err != nil {
 		return err
 	}
-	return bot.WithOutputs(ctx, cfg.Outputs(), a.log, func(out *bot.Outputs) error { return j.serve(ctx, a, cfg, out) })
+	return bot.WithOutputs(ctx, j.outputs(cfg), a.log, func(out *bot.Outputs) error { return j.serve(ctx, a, cfg, out) })
 }
 
 func (j *joinCmd) serve(ctx context.Context, a *app, cfg configs.Config, out *bot.Outputs) error {

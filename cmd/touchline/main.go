@@ -38,6 +38,7 @@ type cli struct {
 	Agent   agentCmd   `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
 	Camera  cameraCmd  `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or accept WHIP senders."`
 	History historyCmd `cmd:"" help:"Print the comments of a room: text, JSON or subtitles (SRT, WebVTT)."`
+	Token   tokenCmd   `cmd:"" help:"Make a token for a link to a room's page: one that watches, or one that steers."`
 	Models  modelsCmd  `cmd:"" help:"Find model servers; make, check and list model bundles."`
 	Bench   benchCmd   `cmd:"" help:"Benchmark this machine."`
 	Check   checkCmd   `cmd:"" help:"Print the effective settings and what is missing on this machine."`

@@ -12,11 +12,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/access"
 	"touchline/internal/rescue"
 )
 
@@ -33,23 +35,48 @@ func ranAsProgram() {
 	}
 }
 
-// touchline runs the program to its end.
+// touchline runs the program to its end; arguments such as LIVEKIT_API_KEY=x are its environment.
 func touchline(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	var out, complaints bytes.Buffer
+	var env []string
+	args = slices.DeleteFunc(args, func(arg string) bool {
+		isVariable := strings.HasPrefix(arg, "LIVEKIT_")
+		if isVariable {
+			env = append(env, arg)
+		}
+		return isVariable
+	})
 	cmd := exec.CommandContext(t.Context(), self, args...)
 	cmd.Stdout, cmd.Stderr = &out, &complaints
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "TOUCHLINE_") || strings.HasPrefix(v, "LIVEKIT_")
-	}), asProgram+"=1")
+	}), append(env, asProgram+"=1")...)
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		require.NoError(t, err)
 	}
 	return out.String(), complaints.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestToken: the command's link opens its rooms, with its rights and no longer than it says.
+func TestToken(t *testing.T) {
+	t.Parallel()
+	keys := access.Keys{APIKey: "APIkey", APISecret: "a secret of thirty-two characters or more"}
+	stdout, stderr, code := touchline(t, "token", "final", "süd", "--rights", "watch,rules", "--for", "2h", "--name", "Vera",
+		"--page", "https://touchline.example/rooms/final", "LIVEKIT_API_KEY="+keys.APIKey, "LIVEKIT_API_SECRET="+keys.APISecret)
+	require.Zero(t, code, stderr)
+	token, ok := strings.CutPrefix(strings.TrimSpace(stdout), "https://touchline.example/rooms/final#token=")
+	require.True(t, ok, stdout)
+	grant, err := access.Verify(keys, token, time.Now())
+	require.NoError(t, err)
+	require.Equal(t, []string{"final", "süd"}, grant.Rooms)
+	require.Equal(t, access.Watch|access.Rules, grant.Rights)
+	require.Equal(t, "Vera", grant.Name)
+	require.WithinDuration(t, time.Now().Add(2*time.Hour), grant.Expires, time.Minute)
 }
 
 func TestFailureIsAMessageOnStandardError(t *testing.T) {
@@ -60,6 +87,8 @@ func TestFailureIsAMessageOnStandardError(t *testing.T) {
 		code       int
 	}{
 		{"health", "touchline: ask the worker at http://127.0.0.1:1/: ", []string{"health", "http://127.0.0.1:1/"}, 1},
+		{"no key", "touchline: a token needs the LiveKit API key and secret; set LIVEKIT_API_KEY", []string{"token", "final"}, 1},
+		{"bad right", `touchline: --rights: right "fly": must be one of watch,`, []string{"token", "final", "--rights", "fly"}, 1},
 		{"no history", "touchline: no history to read: ", []string{"history"}, 1},
 		{"no settings", "touchline: read settings: stat " + missing, []string{"--config", missing, "history"}, 2},
 		{"log level", `touchline: log level "loud": `, []string{"--log-level", "loud", "history"}, 2},

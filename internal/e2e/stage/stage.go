@@ -117,6 +117,7 @@ func (s *Stage) start(ctx context.Context) error {
 			cfg = *s.opts.Config
 		}
 		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.Server.URL(), RoomName
+		cfg.Agent.Repeats = agent.RepeatsAllow // each comment counts, and scripted engines have few sentences
 		if s.opts.Network {
 			if err := s.addNetwork(ctx); err != nil {
 				return err

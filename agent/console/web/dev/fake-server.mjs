@@ -35,7 +35,7 @@ const PROFILES = ['Default', 'Sports', 'Security', 'Nature', 'Descriptive'].map(
 
 const settings = {
   speech: true, capture_fps: 5, frames_per_look: 4, frame_stride: 1, change_threshold: 0, min_interval: 0.5, pause_after: 0.5,
-  fixed_delay: 0, max_tokens: 512, speech_max_tokens: 96, cut_on_instruction: true, language: 'en',
+  fixed_delay: 0, max_tokens: 512, speech_max_tokens: 96, cut_on_instruction: true, repeats: 'silence', language: 'en',
 };
 const snapshot = {
   status: { state: 'listening', chip: 'watching', percent: 100, detail: '' },
@@ -123,6 +123,27 @@ const sourceList = () => ({
   sources: [...sources.values()], scene: true, whip: { path: '/whip/demo', key: 'a-key-of-the-page' },
   cameras: [{ identity: 'phone', name: 'A phone', kind: 'camera', watched: snapshot.source.identity === 'phone' }, { identity: 'scene', kind: 'camera', watched: snapshot.source.identity === 'scene' }],
 });
+
+/** Alert rules; each raises an alert now and then. */
+const rules = new Map();
+let nextRule = 1;
+function rule(id, body) {
+  const r = { level: 'warning', ...body, id, active: true, on: false, looks: 0, late: 0, unanswered: 0 };
+  rules.set(id, r);
+  return r;
+}
+function alert(r, phase, alertID) {
+  r.on = phase !== 'cleared';
+  all('alert', { type: 'alert', id: alertID, phase, at: iso(Date.now()), rule: r.id, name: r.name || r.when, level: r.level, reason: 'The ball is in the net.', anchor_pts: 1, frame_id: cycle * 10, agreed: 2, looks: 3, latency_sec: 0.6 });
+}
+setInterval(() => {
+  for (const r of rules.values()) {
+    const id = `${r.id}-${++r.looks}`;
+    if (r.looks % 8 !== 3) continue;
+    alert(r, 'new', id);
+    setTimeout(() => alert(r, 'cleared', id), 6000);
+  }
+}, 2000);
 
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 function status(chip, state, detail = '') {
@@ -246,7 +267,7 @@ async function api(req, res, url) {
   const json = (data, code = 200) => res.writeHead(code, { 'Content-Type': 'application/json' }).end(JSON.stringify(data));
   const fail = (code, message) => json({ code: 'refused', message, request_id: 'dev' }, code);
   let body = {};
-  if (req.method === 'POST' || req.method === 'PATCH') {
+  if (['POST', 'PUT', 'PATCH'].includes(req.method)) {
     let text = '';
     for await (const chunk of req) text += chunk;
     body = text ? JSON.parse(text) : {};
@@ -275,7 +296,16 @@ async function api(req, res, url) {
     seeSources();
     return one[1] === 'DELETE' ? res.writeHead(204).end() : json(s);
   }
+  const ruled = /^(PUT|DELETE) \/api\/rules\/(\w+)$/.exec(where);
+  if (ruled) {
+    if (!rules.has(ruled[2])) return fail(404, 'No such alert rule in this room.');
+    if (ruled[1] === 'PUT') return json(rule(ruled[2], body));
+    rules.delete(ruled[2]);
+    return res.writeHead(204).end();
+  }
   switch (where) {
+    case 'GET /api/rules': return json({ rules: [...rules.values()] });
+    case 'POST /api/rules': return json(rule(`r${nextRule++}`, body), 201);
     case 'GET /api/rooms': return json({ rooms: roomInfos() });
     case 'POST /api/rooms':
       if (rooms.has(body.room)) return fail(409, `The room already has a commentator: “${body.room}”.`);

@@ -11,7 +11,8 @@ export class ApiError extends Error {
 
 /**
  * @param {string} method @param {string} path @param {unknown} [body]
- * @param {{clock?: import('./clock.js').ServerClock}} [opts] clock: reads the answer's Date
+ * @param {{clock?: import('./clock.js').ServerClock, create?: boolean}} [opts] clock: reads the answer's Date; create: only if
+ * there is none yet. A body of text is sent as YAML.
  */
 export async function call(method, path, body, opts = {}) {
   const sent = Date.now();
@@ -19,8 +20,11 @@ export async function call(method, path, body, opts = {}) {
   try {
     res = await fetch(path, {
       method,
-      headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
-      body: body === undefined ? undefined : JSON.stringify(body),
+      headers: {
+        ...(body === undefined ? {} : { 'Content-Type': typeof body === 'string' ? 'application/yaml' : 'application/json' }),
+        ...(opts.create ? { 'If-None-Match': '*' } : {}),
+      },
+      body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body),
       signal: AbortSignal.timeout(10_000),
       cache: 'no-store',
     });
@@ -48,15 +52,6 @@ export function apiBase(path) {
   return name ? `/api/rooms/${name}` : '/api';
 }
 
-/** Whether the page's address names this room. @param {string} room @param {string} path of the page */
-export function isRoom(room, path) {
-  try {
-    return decodeURIComponent(path.replace(/^\/rooms\//, '')) === room;
-  } catch {
-    return false; // an incomplete escape
-  }
-}
-
 /** The address of a path in this page's room. @param {string} path such as "/status" */
 export const inRoom = (path) => apiBase(globalThis.location?.pathname ?? '/') + path;
 
@@ -65,11 +60,21 @@ export const login = (token) => call('POST', '/api/login', { token });
 export const setInstruction = (instruction) => call('POST', inRoom('/instruction'), { instruction });
 export const clearInstruction = () => call('DELETE', inRoom('/instruction'));
 export const setProfile = (profile) => call('POST', inRoom('/profiles'), { profile });
+export const putProfile = (name, text, create) => call('PUT', inRoom(`/profiles/${encodeURIComponent(name)}`), text, { create });
+export const deleteProfile = (name) => call('DELETE', inRoom(`/profiles/${encodeURIComponent(name)}`));
+export const sheet = () => call('GET', inRoom('/sheet'));
+export const putSheet = (text) => call('PUT', inRoom('/sheet'), text);
 export const setSettings = (settings) => call('POST', inRoom('/settings'), settings);
 export const setSource = (source) => call('POST', inRoom('/source'), { source });
 export const sources = () => call('GET', inRoom('/sources'));
 export const addSource = (source) => call('POST', inRoom('/sources'), source);
 export const removeSource = (id) => call('DELETE', inRoom(`/sources/${id}`));
+export const rules = () => call('GET', inRoom('/rules'));
+export const addRule = (rule) => call('POST', inRoom('/rules'), rule);
+export const setRule = (id, rule) => call('PUT', inRoom(`/rules/${id}`), rule);
+export const removeRule = (id) => call('DELETE', inRoom(`/rules/${id}`));
+export const rights = () => call('GET', inRoom('/rights'));
+export const makeLink = (rights, life) => call('POST', inRoom('/links'), { rights, for: life });
 export const start = (source) => call('POST', inRoom('/start'), { source });
 export const stop = () => call('POST', inRoom('/stop'));
 export const roomToken = (role, name) => call('POST', inRoom('/livekit/token'), { role, name });

@@ -1,5 +1,6 @@
 /** Connects the page: inputs, parts, keys. */
 import * as api from './api.js';
+import { Alerts } from './alerts.js';
 import { Ask } from './ask.js';
 import { Captions } from './captions.js';
 import { Comments } from './comments.js';
@@ -8,8 +9,10 @@ import { Events } from './events.js';
 import { helpBody } from './help.js';
 import { NumbersPanel } from './numbers.js';
 import { Panel } from './panel.js';
+import { PromptsPanel } from './prompts.js';
 import { Viewer } from './room.js';
 import { ScoreSheet } from './scoresheet.js';
+import { Share, mays, terms } from './share.js';
 import { SettingsPanel } from './settings.js';
 import { SourcePanel } from './source.js';
 import { State } from './state.js';
@@ -34,10 +37,15 @@ new Profiles(state, confirm, box, toast);
 const voice = new Voice(state, confirm, viewer, toast);
 const source = new SourcePanel(state, confirm);
 const settings = new SettingsPanel(state, confirm);
+const prompts = new PromptsPanel(state);
 const numbers = new NumbersPanel(state, panel);
+const alerts = new Alerts(state, panel, () => $('mute').getAttribute('aria-pressed') === 'true');
+panel.add('alerts', 'Alerts', alerts.body, () => alerts.shown());
 panel.add('source', 'Source', source.body, () => source.shown());
+panel.add('prompts', 'Profiles and match sheet', prompts.body, () => prompts.shown());
 panel.add('settings', 'Settings', settings.body, () => settings.draw());
 panel.add('numbers', 'Numbers', numbers.body, () => numbers.shown());
+panel.add('share', 'Share', new Share(location).body);
 panel.add('help', 'Help', helpBody());
 $('say-engines').addEventListener('click', () => {
   panel.show('help');
@@ -54,6 +62,7 @@ const events = new Events({
     state.set({ link, retryIn: retryIn ?? 0 });
     if (link === 'open' && !viewer.joined) void viewer.join();
     if (link === 'open') void calibrate();
+    if (link === 'open') void readRights();
   },
 });
 let retryAt = 0;
@@ -64,6 +73,14 @@ async function calibrate() {
     await api.status({ clock: state.clock }).catch(() => {});
     await new Promise((done) => setTimeout(done, 270));
   }
+}
+
+/** Hides what this client may not do. */
+async function readRights() {
+  const who = await api.rights().catch(() => null);
+  if (!who) return;
+  document.body.dataset.may = mays(who.rights);
+  text($('terms'), terms(who));
 }
 
 const ACTS = {
@@ -99,6 +116,7 @@ function buttons(el, acts) {
   el.dataset.key = key;
   el.replaceChildren(...acts.map((a, i) => {
     const b = document.createElement('button');
+    if (a.id === 'camera' || a.id === 'scene') b.dataset.needs = 'sources';
     b.className = i === 0 ? 'act' : 'quiet';
     b.textContent = a.label;
     b.addEventListener('click', () => ACTS[a.id]());

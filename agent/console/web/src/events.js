@@ -5,7 +5,7 @@
 import * as api from './api.js';
 import { pause, spread } from './backoff.js';
 
-const NAMES = ['snapshot', 'history', 'status', 'caption', 'record', 'lost'];
+const NAMES = ['snapshot', 'history', 'status', 'caption', 'record', 'alert', 'lost'];
 const LOOK = 2; // s between checks for a removed room
 const DOUBT = 20_000; // ms without an event after which the server is checked
 
@@ -104,11 +104,9 @@ export class Events {
     clearTimeout(this.#timer);
     this.#on.link('gone');
     try {
-      const { rooms } = await api.call('GET', '/api/rooms');
-      if (rooms.some((r) => api.isRoom(r.room, location.pathname))) {
-        this.open();
-        return;
-      }
+      await this.#stream.probe({ clock: this.#on.clock });
+      this.open();
+      return;
     } catch {
       // Retried below.
     }

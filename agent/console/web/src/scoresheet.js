@@ -41,6 +41,7 @@ const OUTCOMES = {
   shown: 'shown as text',
   silent: 'silent: nothing to say',
   skipped: 'skipped: the scene did not change',
+  repeated: 'skipped: it repeats a recent comment',
   dropped: 'dropped',
   cut: 'cut short',
   failed: 'failed',

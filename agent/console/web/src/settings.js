@@ -10,18 +10,26 @@ import { seconds } from './words.js';
  * @property {string} label
  * @property {string} unit
  * @property {string} [help]
- * @property {'number' | 'switch' | 'text'} [type]
+ * @property {boolean} [own] of the engine, which may not say its value
+ * @property {'number' | 'switch' | 'text' | 'choice'} [type]
+ * @property {string[][]} [options] of a choice: value and words
  * @property {number} [min] @property {number} [max] @property {number | 'any'} [step]
  */
 
 /** The bounds are those of agent.Settings. @type {{title: string, fields: Field[]}[]} */
 export const GROUPS = [
   {
+    title: 'Preset',
+    fields: [{ key: 'preset', label: 'Preset', unit: '', type: 'choice', options: [['', 'by hand'], ['auto', 'auto'], ['sentry', 'sentry'], ['sniper', 'sniper'], ['owl', 'owl'], ['beast', 'beast']], help: 'Sets several of these at once. “auto” follows what the engine keeps up with.' }],
+  },
+  {
     title: 'Frames per cycle',
     fields: [
       { key: 'capture_fps', label: 'Frames kept', unit: 'per s', min: 0.1, max: 30, step: 'any' },
       { key: 'frames_per_look', label: 'Frames', unit: '', min: 1, max: 64, step: 1 },
       { key: 'frame_stride', label: 'Every n-th frame', unit: '', min: 1, max: 64, step: 1 },
+      { key: 'long_side', label: 'Longer edge', unit: 'px', min: 64, max: 4096, step: 1 },
+      { key: 'max_slices', label: 'Tiles of a frame', unit: 'at most', min: 1, max: 9, step: 1, help: 'Of 448 x 448 px, where the frame is larger.' },
     ],
   },
   {
@@ -35,13 +43,22 @@ export const GROUPS = [
   },
   {
     title: 'Alignment',
-    fields: [{ key: 'fixed_delay', label: 'Fixed delay', unit: 's', min: 0, max: 30, step: 'any', help: '0 follows what is measured.' }],
+    fields: [
+      { key: 'fixed_delay', label: 'Fixed delay', unit: 's', min: 0, max: 30, step: 'any', help: '0 follows what is measured.' },
+      { key: 'quantile', label: 'Comments in time', unit: 'share', min: 0.5, max: 0.999, step: 'any' },
+      { key: 'margin', label: 'Margin', unit: 's', min: 0, max: 10, step: 'any' },
+    ],
   },
   {
     title: 'How it talks',
     fields: [
       { key: 'max_tokens', label: 'Longest text', unit: 'tokens', min: 1, max: 8192, step: 1 },
       { key: 'speech_max_tokens', label: 'Longest speech', unit: 'tokens', min: 1, max: 8192, step: 1 },
+      { key: 'repeats', label: 'A comment that repeats', unit: '', type: 'choice', options: [['silence', 'not said'], ['retry', 'asked again'], ['allow', 'said']], help: 'Compared with the last eight.' },
+      { key: 'temperature', label: 'Temperature', unit: '', min: 0, max: 10, step: 'any', own: true, help: '0 always takes the likeliest word.' },
+      { key: 'top_k', label: 'Top k', unit: 'tokens', min: 0, max: 1048576, step: 1, own: true, help: '0 is all.' },
+      { key: 'top_p', label: 'Top p', unit: '', min: 0.01, max: 1, step: 'any', own: true },
+      { key: 'repetition_penalty', label: 'Repetition penalty', unit: '', min: 0.1, max: 10, step: 'any', own: true, help: '1 is off.' },
       { key: 'language', label: 'Language', unit: '', type: 'text', help: 'As in “en”, “nl”, “pt-BR”.' },
     ],
   },
@@ -63,7 +80,7 @@ export class SettingsPanel {
     GROUPS.forEach((group, i) => {
       const box = h('fieldset', {}, h('legend', {}, group.title));
       for (const f of group.fields) box.append(this.#field(f));
-      if (i === 0) box.append(this.#sums());
+      if (i === 1) box.append(this.#sums());
       this.body.append(box);
     });
     state.on('snapshot', () => this.draw());
@@ -83,10 +100,12 @@ export class SettingsPanel {
     let input;
     if (f.type === 'switch') {
       input = h('input', { type: 'checkbox', id });
+    } else if (f.type === 'choice') {
+      input = h('select', { id }, ...(f.options ?? []).map(([value, words]) => h('option', { value }, words)));
     } else if (f.type === 'text') {
       input = h('input', { type: 'text', id, maxLength: 35, autocomplete: 'off', spellcheck: false });
     } else {
-      input = h('input', { type: 'number', id, min: f.min, max: f.max, step: f.step, inputMode: 'decimal' });
+      input = h('input', { type: 'number', id, min: f.min, max: f.max, step: f.step, inputMode: 'decimal', placeholder: f.own ? 'own' : '' });
     }
     const unit = h('span', { class: 'unit', role: 'status' }, f.unit);
     const row = h('p', { class: 'field' }, h('label', { for: id }, f.label), input, unit, note);
@@ -103,7 +122,7 @@ export class SettingsPanel {
   #value(entry) {
     const { f, input } = entry;
     if (f.type === 'switch') return input.checked;
-    return f.type === 'text' ? input.value.trim() : Number(input.value);
+    return f.type ? input.value.trim() : Number(input.value);
   }
 
   async #send(entry) {
@@ -114,7 +133,7 @@ export class SettingsPanel {
       entry.unit.textContent = tone === 'wait' || tone === 'on' ? words : f.unit;
       entry.note.textContent = tone === 'bad' ? words : (f.help ?? '');
     };
-    if (f.type !== 'switch' && (input.value.trim() === '' || !input.checkValidity())) {
+    if (f.type !== 'switch' && f.type !== 'choice' && (input.value.trim() === '' || !input.checkValidity())) {
       note('bad', input.value.trim() === '' ? 'Enter a value.' : input.validationMessage);
       return;
     }
@@ -144,11 +163,14 @@ export class SettingsPanel {
     if (!settings) return;
     for (const entry of this.#fields.values()) {
       const v = settings[entry.f.key];
-      entry.input.disabled = v === undefined;
+      entry.input.disabled = v === undefined && !entry.f.own;
       if (v === undefined || entry.dirty || document.activeElement === entry.input && entry.f.type !== 'switch') continue;
       if (entry.f.type === 'switch') entry.input.checked = v;
       else entry.input.value = typeof v === 'number' ? String(Math.round(v * 1000) / 1000) : v;
     }
+    const { preset_in_force: now, preset_reason: why } = this.state.known.snapshot;
+    const preset = this.#fields.get('preset');
+    if (preset.row.dataset.tone !== 'bad') preset.note.textContent = now ? `Now ${now}${why ? `: ${why}` : ''}.` : preset.f.help;
     this.#formulas();
   }
 

@@ -86,6 +86,9 @@ export class State extends EventTarget {
         this.captions.fromEvents(data, performance.now());
         this.#tell('caption');
         break;
+      case 'alert':
+        this.#tell('alert', data);
+        break;
       case 'lost':
         this.lost += data?.count ?? 0;
         this.#tell('lost', data?.count ?? 0);

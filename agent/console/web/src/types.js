@@ -11,7 +11,9 @@
  * @typedef {object} Profile
  * @property {string} name
  * @property {string} label
+ * @property {string} prompt
  * @property {string} suggestion
+ * @property {string} [kind] built-in, changed, own
  *
  * @typedef {object} Settings
  * @property {boolean} speech
@@ -81,6 +83,8 @@
  * @property {string} active_profile
  * @property {Profile[]} profiles
  * @property {Settings} settings
+ * @property {boolean} [kept] changes last across restarts
+ * @property {string} [state_problem] why they are not kept at present
  * @property {boolean} tts_enabled
  * @property {number} delay
  * @property {number} target_delay
@@ -89,6 +93,7 @@
  * @property {number} comments
  * @property {number} silent
  * @property {number} skipped
+ * @property {number} [repeated]
  * @property {number} late
  * @property {number} dropped
  * @property {number} failed
@@ -108,7 +113,7 @@
  *
  * @typedef {object} CycleRecord
  * @property {number} cycle
- * @property {string} outcome spoken, shown, silent, skipped, dropped, cut, failed
+ * @property {string} outcome spoken, shown, silent, skipped, repeated, dropped, cut, failed
  * @property {string} [reason]
  * @property {string} [text]
  * @property {string} [instruction]
@@ -134,5 +139,23 @@
  * @property {number} audio_sec
  * @property {number} scene_diff
  * @property {number} [tokens]
+ *
+ * @typedef {object} Alert one phase; docs/alerts.md
+ * @property {string} id the same in all phases
+ * @property {string} phase new, shown, cleared
+ * @property {string} at
+ * @property {string} [cleared_at] set by the page
+ * @property {string} rule
+ * @property {string} name
+ * @property {string} level info, warning, critical
+ * @property {string} reason
+ * @property {number} frame_id
+ *
+ * @typedef {object} Rule
+ * @property {string} id
+ * @property {string} when
+ * @property {string} [name] @property {string} [level] @property {string} [hours] @property {string} [zone] @property {string[]} [days]
+ * @property {boolean} active @property {boolean} on
+ * @property {number} looks @property {number} late @property {number} unanswered
  */
 export {};

@@ -269,6 +269,7 @@ export function tally(s) {
   const parts = [`${s.comments} ${s.comments === 1 ? 'comment' : 'comments'}`];
   if (s.silent) parts.push(`${s.silent} silent`);
   if (s.skipped) parts.push(`${s.skipped} unchanged`);
+  if (s.repeated) parts.push(`${s.repeated} repeated`);
   if (s.late) parts.push(`${s.late} late`);
   if (s.dropped) parts.push(`${s.dropped} dropped`);
   if (s.failed) parts.push(`${s.failed} failed`);

@@ -42,3 +42,8 @@ export function clockTime(ms) {
   const p = (n) => String(n).padStart(2, '0');
   return `${p(d.getHours())}:${p(d.getMinutes())}:${p(d.getSeconds())}.${Math.floor(d.getMilliseconds() / 100)}`;
 }
+
+/** A date with its time, in the reader's zone. @param {number} ms */
+export function dateTime(ms) {
+  return Number.isFinite(ms) ? new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'short' }).format(ms) : '';
+}

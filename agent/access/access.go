@@ -1,0 +1,123 @@
+// Package access says who may do what: the rights, the right that each operation
+// needs, and the tokens that carry rights.
+//
+// It owns the one table of operations, of the HTTP API and of the room. It knows
+// neither HTTP nor LiveKit, and refuses to guess: an operation without a row needs
+// Everything.
+package access
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Rights is a set of rights in one room.
+type Rights uint16
+
+// The rights. Each allows only what it names; a token that steers has all of AllInRoom.
+const (
+	// Watch allows pictures, sound, comments and state.
+	Watch Rights = 1 << iota
+	// Instruct allows instructions, commands, the choice of a profile, starting and stopping.
+	Instruct
+	// Settings allows settings, and the contents of profiles and of the sheet.
+	Settings
+	// Sources allows cameras and streams: opening, choosing and removing them, and sending one.
+	Sources
+	// Rules allows changing alert rules, and acknowledging alerts.
+	Rules
+	// Speak allows speaking to the commentator in the room.
+	Speak
+	// Transcribe allows the words that people say in the room.
+	Transcribe
+	// Process allows what concerns more than one room: the list of rooms, dispatches, metrics. No token of a room has it.
+	Process
+)
+
+// AllInRoom are the rights of a token that steers.
+const AllInRoom = Watch | Instruct | Settings | Sources | Rules | Speak | Transcribe
+
+// Everything are the rights of the operator: with the token of the page, or on its own machine.
+const Everything = AllInRoom | Process
+
+// names of the rights, in the order of their bits.
+func names() []string {
+	return []string{"watch", "instruct", "settings", "sources", "rules", "speak", "transcribe", "process"}
+}
+
+// Allow reports whether r has all of the needed rights.
+func (r Rights) Allow(needed Rights) bool { return needed&^r == 0 }
+
+// Names lists the rights in r.
+func (r Rights) Names() []string {
+	out := []string{}
+	for i, name := range names() {
+		if r.Allow(1 << i) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// String lists the rights, separated by commas.
+func (r Rights) String() string { return strings.Join(r.Names(), ",") }
+
+// Steer is the name of AllInRoom in lists of rights.
+const Steer = "steer"
+
+// Parse returns the rights of a list of names. Steer is all of a room's; Process
+// cannot be given away.
+func Parse(list []string) (Rights, error) {
+	var out Rights
+	for _, name := range list {
+		name = strings.TrimSpace(name)
+		i := slices.Index(names(), name)
+		switch {
+		case name == Steer:
+			out |= AllInRoom
+		case i < 0 || Process == 1<<i:
+			return 0, fmt.Errorf("right %.40q: must be one of %s, or %s for all", name, AllInRoom, Steer)
+		default:
+			out |= 1 << i
+		}
+	}
+	if out == 0 {
+		return 0, fmt.Errorf("rights: must name one or more of %s, or %s for all", AllInRoom, Steer)
+	}
+	return out, nil
+}
+
+// Needed returns the rights that an operation needs, Everything for one without a row. Operations of the HTTP API are their
+// method and path, those on a room with the path below the room's; operations in the room are the names of their methods.
+func Needed(operation string) Rights {
+	switch operation {
+	case "GET /", "GET /comments", "GET /status", "GET /stream", "GET /events", "GET /history", "GET /frame", "GET /frames/{id}", "GET /mjpeg",
+		"GET /audio-stream", "GET /rights", "GET /profiles", "GET /profiles/{id}", "GET /sheet", "GET /rules",
+		"POST /livekit/token", // and Sources for the role of a camera
+		"GET /openapi.json", "GET /openapi.yaml", "/rtc",
+		"status", "rules",
+		"history": // or the permission to subscribe
+		return Watch
+	case "POST /instruction", "DELETE /instruction", "POST /profiles", "POST /start", "POST /stop",
+		"set_instruction", "clear_instruction", "set_profile", "start", "stop":
+		return Instruct
+	case "POST /settings", "PUT /profiles/{id}", "DELETE /profiles/{id}", "PUT /sheet", "DELETE /sheet", "update_settings":
+		return Settings
+	case "POST /source", "GET /sources", "POST /sources", "GET /sources/{id}", "PATCH /sources/{id}", "DELETE /sources/{id}",
+		"POST /sources/{id}/select", "select_source":
+		return Sources
+	case "POST /rules", "PUT /rules/{id}", "DELETE /rules/{id}", "POST /rules/try", "POST /rules/{id}/snooze", "POST /rules/{id}/test",
+		"POST /alerts/{id}/ack",
+		"add_rule", "replace_rule", "remove_rule", "snooze_rule", "ack_alert":
+		return Rules
+	case "PATCH /": // the room as a whole
+		return Instruct | Settings | Sources
+	case "POST /links":
+		return AllInRoom
+	case "DELETE /", "GET /api/rooms", "POST /api/rooms", "GET /metrics",
+		"GET /api/events": // of all rooms; of the only one it is "GET /events"
+		return Process
+	}
+	return Everything
+}

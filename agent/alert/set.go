@@ -1,0 +1,476 @@
+// Package alert decides which alert rules of a room a look asks for, and what its
+// answer means for them.
+//
+// It owns the rules of a room, their hours and cadences, the votes of the looks and
+// the reading of an answer. The session (agent) takes the looks and publishes the
+// alerts. The package starts no goroutine and reads no clock.
+package alert
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"touchline/agent"
+	"touchline/pacing"
+)
+
+var (
+	_ agent.Alerts = (*Set)(nil)
+	_ agent.Rules  = (*Set)(nil)
+)
+
+// Set is the alert rules of one room. It is safe for concurrent use.
+type Set struct {
+	mu      sync.Mutex
+	rules   []*rule
+	last    int           // number of the last id
+	pending []agent.Alert // phases that Expire returns
+	tests   []agent.Alert // not cleared
+	unknown uint64
+	changed func()                  // may be nil
+	accepts func(when string) error // may be nil
+}
+
+// rule is a rule with its state.
+type rule struct {
+	terms
+
+	id     string
+	text   agent.AlertRule
+	votes  *pacing.Votes
+	looked time.Time   // begin of the last look; zero: due at once
+	alert  agent.Alert // the last one
+
+	snoozedUntil time.Time
+	snoozedBy    string
+
+	looks, late, unanswered uint64
+}
+
+// NewSet returns a room's rules, with the ids r1, r2 and so on.
+func NewSet(cfg Config) (*Set, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Set{}
+	for _, r := range cfg.Rules {
+		if _, err := s.Add(agent.AlertRule(r)); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Accept sets a check of sentences by the engine, which may change its answers. Add,
+// Replace and Check refuse a sentence that it refuses; a rule that has one is not
+// looked for. Call it before the Set is shared.
+func (s *Set) Accept(check func(when string) error) { s.accepts = check }
+
+// accept returns why the engine refuses a sentence; nil if it does not.
+func (s *Set) accept(when string) error {
+	if s.accepts == nil {
+		return nil
+	}
+	return s.accepts(when)
+}
+
+// parse is the function parse with the engine's check.
+func (s *Set) parse(r agent.AlertRule) (agent.AlertRule, terms, error) {
+	r, t, err := parse(r)
+	if err == nil {
+		if err = s.accept(r.When); err != nil {
+			err = fmt.Errorf("when: %w", err)
+		}
+	}
+	return r, t, err
+}
+
+// Add adds a rule and returns its id. It returns agent.ErrTooManyRules if there is
+// no room for it, else all that is wrong with it, joined.
+func (s *Set) Add(r agent.AlertRule) (id string, err error) {
+	text, t, err := s.parse(r)
+	if err != nil {
+		return "", err
+	}
+	defer s.notify()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.rules) >= MaxRules {
+		return "", agent.ErrTooManyRules
+	}
+	s.last++
+	added := &rule{terms: t, id: "r" + strconv.Itoa(s.last), text: text, votes: t.votes()}
+	s.rules = append(s.rules, added)
+	return added.id, nil
+}
+
+// Check returns all that is wrong with a rule, joined.
+func (s *Set) Check(r agent.AlertRule) error {
+	_, _, err := s.parse(r)
+	return err
+}
+
+// Read reads the answer to a look for one rule alone.
+func (*Set) Read(answer, when string) (held bool, reason string, ok bool) {
+	fired, ok := ReadAnswer(answer)
+	for _, f := range fired {
+		if f.Rule == 1 {
+			return true, sentence(f.Reason, when), true
+		}
+	}
+	return false, "", ok
+}
+
+// Replace replaces a rule; it keeps its id, stays snoozed and loses its votes. An alert of the old
+// one is cleared. It returns agent.ErrNoRule for an unknown id.
+func (s *Set) Replace(id string, r agent.AlertRule) error {
+	text, t, err := s.parse(r)
+	if err != nil {
+		return err
+	}
+	defer s.notify()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, err := s.withdrawLocked(id, "the rule was changed")
+	if err != nil {
+		return err
+	}
+	old := s.rules[i]
+	s.rules[i] = &rule{
+		terms: t, id: id, text: text, votes: t.votes(), snoozedUntil: old.snoozedUntil, snoozedBy: old.snoozedBy,
+	}
+	return nil
+}
+
+// Remove removes a rule and clears its alert. It returns agent.ErrNoRule for an
+// unknown id.
+func (s *Set) Remove(id string) error {
+	defer s.notify()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, err := s.withdrawLocked(id, "the rule was removed")
+	if err != nil {
+		return err
+	}
+	s.rules = slices.Delete(s.rules, i, i+1)
+	return nil
+}
+
+// Snooze stops the looks for a rule for a time, and clears its alert. A time of 0
+// ends it. It returns agent.ErrNoRule for an unknown id.
+func (s *Set) Snooze(id, length, by string, now time.Time) error {
+	d, ok := parseTime(length, 0, maxSnooze)
+	if !ok {
+		return fmt.Errorf("for: must be a time between 0s (which ends it) and %v, such as \"10m\", is %s", maxSnooze, short(length))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.indexLocked(id)
+	if i < 0 {
+		return agent.ErrNoRule
+	}
+	r := s.rules[i]
+	if r.snoozedUntil, r.snoozedBy = now.Add(d), by; d > 0 {
+		s.endLocked(r, "the rule is snoozed")
+	}
+	return nil
+}
+
+// Test makes Expire return an alert of the rule that is marked as a test, and its
+// end after a few seconds. It changes no votes, and does nothing while a test of
+// the rule is on. It returns agent.ErrNoRule for an unknown id.
+func (s *Set) Test(id string, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.indexLocked(id)
+	if i < 0 {
+		return agent.ErrNoRule
+	}
+	r := s.rules[i]
+	if slices.ContainsFunc(s.tests, func(t agent.Alert) bool { return t.Rule == id }) {
+		return nil
+	}
+	a := r.newAlert("test-"+alertID(id, now), now)
+	a.Reason, a.Test = "Test: "+r.text.When, true
+	s.pending, s.tests = append(s.pending, a), append(s.tests, a)
+	return nil
+}
+
+// Acknowledge notes who has seen the last alert of a rule, or a test; the first
+// one counts. It returns agent.ErrNoAlert for any other alert.
+func (s *Set) Acknowledge(alert, by string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found *agent.Alert
+	for _, r := range s.rules {
+		if r.alert.ID == alert {
+			found = &r.alert
+		}
+	}
+	for i := range s.tests {
+		if s.tests[i].ID == alert {
+			found = &s.tests[i]
+		}
+	}
+	switch {
+	case alert == "" || found == nil:
+		return agent.ErrNoAlert
+	case found.AckedBy != "":
+		return nil
+	}
+	found.AckedBy = by
+	a := *found
+	a.Phase = agent.AlertAcked
+	s.pending = append(s.pending, a)
+	return nil
+}
+
+// List returns the rules with their state, in the order in which they were added.
+func (s *Set) List(now time.Time) []agent.AlertRuleStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]agent.AlertRuleStatus, 0, len(s.rules))
+	for _, r := range s.rules {
+		st := agent.AlertRuleStatus{
+			ID: r.id, AlertRule: r.text, Active: r.hours.active(now), On: r.votes.On(),
+			Alert: r.alert.ID, AckedBy: r.alert.AckedBy, Looks: r.looks, Late: r.late, Unanswered: r.unanswered,
+		}
+		if err := s.accept(r.text.When); err != nil {
+			st.Problem = err.Error()
+		}
+		if r.snoozed(now) {
+			st.SnoozedUntil, st.SnoozedBy = r.snoozedUntil, r.snoozedBy
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// Unknown returns the number of rules in answers that the look did not ask for.
+func (s *Set) Unknown() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unknown
+}
+
+// Due returns the rules that a look which begins now should ask for, numbered from
+// 1, and counts their cadence from now. Critical rules come first.
+func (s *Set) Due(now time.Time) []agent.Rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var due []*rule
+	for _, r := range s.rules {
+		if !s.looksFor(r, now) || r.dueAt(now).After(now) {
+			continue
+		}
+		if !r.looked.IsZero() && now.Sub(r.looked) > 2*r.cadence {
+			r.late++
+		}
+		r.looked = now
+		due = append(due, r)
+	}
+	slices.SortStableFunc(due, func(a, b *rule) int { return rank(a.text.Level) - rank(b.text.Level) })
+	out := make([]agent.Rule, len(due))
+	for i, r := range due {
+		out[i] = agent.Rule{Number: i + 1, When: r.text.When, ID: r.id, Urgent: r.text.Level == agent.LevelCritical}
+	}
+	return out
+}
+
+// Next returns when a look of its own should begin, if no other look comes within a
+// cadence after a rule was due; false without an active rule. A critical rule, and a
+// rule without a look, wait for no other look.
+func (s *Set) Next(now time.Time) (at time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.rules {
+		if !s.looksFor(r, now) {
+			continue
+		}
+		next := r.dueAt(now)
+		if r.text.Level != agent.LevelCritical && !r.urgent(now) {
+			next = next.Add(r.cadence)
+		}
+		if !ok || next.Before(at) {
+			at, ok = next, true
+		}
+	}
+	return at, ok
+}
+
+// Answer takes the answer to a look, and returns the alerts that begin or end by it.
+func (s *Set) Answer(look agent.AlertLook) []agent.Alert {
+	fired, ok := ReadAnswer(look.Answer)
+	ok = ok && look.Err == nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reasons := map[int]string{}
+	for _, f := range fired {
+		if !slices.ContainsFunc(look.Rules, func(r agent.Rule) bool { return r.Number == f.Rule }) {
+			s.unknown++
+		} else if _, twice := reasons[f.Rule]; !twice {
+			reasons[f.Rule] = f.Reason
+		}
+	}
+	var out []agent.Alert
+	for _, asked := range look.Rules {
+		i := s.indexLocked(asked.ID)
+		if i < 0 || s.rules[i].text.When != asked.When || s.rules[i].snoozed(look.Answered) { // changed since
+			continue
+		}
+		r := s.rules[i]
+		if !ok {
+			r.unanswered++
+			continue
+		}
+		r.looks++
+		reason, held := reasons[asked.Number]
+		out = append(out, r.take(look, held, reason)...)
+	}
+	return out
+}
+
+// Expire returns the phases of alerts that come without a look: the ends of alerts
+// whose rules were removed or snoozed, are outside of their hours, or were not
+// confirmed for long; tests; and acknowledgements.
+func (s *Set) Expire(now time.Time) []agent.Alert {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.rules {
+		switch {
+		case !r.hours.active(now):
+			s.endLocked(r, "the hours of the rule are over")
+		case r.votes.Wait(now) == pacing.VerdictCleared:
+			s.pending = append(s.pending, r.cleared(now, "no look confirmed it"))
+		}
+	}
+	s.tests = slices.DeleteFunc(s.tests, func(a agent.Alert) bool {
+		over := now.Sub(a.At).Abs() >= testLength // also when the clock was set back
+		if over {
+			a.Phase, a.Reason = agent.AlertCleared, "the test is over"
+			s.pending = append(s.pending, a)
+		}
+		return over
+	})
+	out := s.pending
+	s.pending = nil
+	for i := range out {
+		out[i].At = now
+	}
+	return out
+}
+
+// Forget forgets all votes, as the source changed. Alerts are cleared by Expire.
+func (s *Set) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.rules {
+		s.endLocked(r, "the source changed")
+	}
+}
+
+func (s *Set) indexLocked(id string) int {
+	return slices.IndexFunc(s.rules, func(r *rule) bool { return r.id == id })
+}
+
+// withdrawLocked clears the alert of a rule that is about to go, and returns its index.
+func (s *Set) withdrawLocked(id, why string) (int, error) {
+	i := s.indexLocked(id)
+	if i < 0 {
+		return 0, agent.ErrNoRule
+	}
+	s.endLocked(s.rules[i], why)
+	return i, nil
+}
+
+// endLocked forgets the votes of a rule and clears its alert.
+func (s *Set) endLocked(r *rule, why string) {
+	r.looked = time.Time{}
+	if r.votes.Reset() == pacing.VerdictCleared {
+		s.pending = append(s.pending, r.cleared(time.Time{}, why))
+	}
+}
+
+// snoozed reports whether a client stopped the looks for the rule.
+func (r *rule) snoozed(now time.Time) bool { return now.Before(r.snoozedUntil) }
+
+// looksFor reports whether looks ask for a rule.
+func (s *Set) looksFor(r *rule, now time.Time) bool {
+	return r.hours.active(now) && !r.snoozed(now) && s.accept(r.text.When) == nil
+}
+
+// urgent reports whether no earlier look counts: there is none, or the clock was set back.
+func (r *rule) urgent(now time.Time) bool { return r.looked.IsZero() || now.Before(r.looked) }
+
+// dueAt returns when the next look is due.
+func (r *rule) dueAt(now time.Time) time.Time {
+	if r.urgent(now) {
+		return now
+	}
+	return r.looked.Add(r.cadence)
+}
+
+// take takes the result of a look.
+func (r *rule) take(look agent.AlertLook, held bool, reason string) []agent.Alert {
+	switch r.votes.Look(look.Answered, held) {
+	case pacing.VerdictNew:
+		r.alert = r.newAlert(alertID(r.id, look.Answered), look.Answered)
+		r.alert.Reason = sentence(reason, r.text.When)
+		r.alert.AnchorPTS, r.alert.FrameID = look.PTS.Seconds(), look.FrameID
+		r.alert.Agreed, r.alert.Looks = r.votes.Agreed(), r.of
+		r.alert.LatencySec = look.Answered.Sub(look.Arrival).Seconds()
+		return []agent.Alert{r.alert}
+	case pacing.VerdictCleared:
+		return []agent.Alert{r.cleared(look.Answered, fmt.Sprintf("%d looks in a row did not see it", clearLooks))}
+	case pacing.VerdictOff, pacing.VerdictOn:
+	}
+	return nil
+}
+
+func alertID(rule string, at time.Time) string {
+	return rule + "-" + strconv.FormatInt(at.UnixMilli(), 36)
+}
+
+// newAlert returns the first phase of an alert of the rule, without its look.
+func (r *rule) newAlert(id string, at time.Time) agent.Alert {
+	return agent.Alert{
+		Type: "alert", ID: id, Phase: agent.AlertNew, At: at, Rule: r.id, Name: r.name(), Level: r.text.Level, Interrupt: r.text.Interrupt,
+	}
+}
+
+// cleared returns the last phase of the rule's alert.
+func (r *rule) cleared(at time.Time, why string) agent.Alert {
+	a := r.alert
+	a.Phase, a.At, a.Reason = agent.AlertCleared, at, why
+	return a
+}
+
+func (r *rule) name() string {
+	if r.text.Name != "" {
+		return r.text.Name
+	}
+	return r.text.When
+}
+
+func rank(level string) int {
+	return slices.Index([]string{agent.LevelCritical, agent.LevelWarning, agent.LevelInfo}, level)
+}
+
+// maxReason bounds the reason of an alert, in characters.
+const maxReason = 200
+
+// sentence returns a reason as one line, or else the rule's sentence.
+func sentence(reason, when string) string {
+	words := []rune(strings.Join(strings.Fields(strings.ToValidUTF8(reason, "")), " "))
+	switch {
+	case len(words) == 0:
+		return when
+	case len(words) > maxReason:
+		return strings.TrimSpace(string(words[:maxReason-1])) + "…"
+	}
+	return string(words)
+}

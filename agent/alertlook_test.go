@@ -1,0 +1,391 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/agenttest"
+	"touchline/agent/alert"
+	"touchline/inference"
+	"touchline/inference/scene"
+)
+
+func rules(t *testing.T, rules ...alert.Rule) *alert.Set {
+	t.Helper()
+	set, err := alert.NewSet(alert.Config{Rules: rules})
+	require.NoError(t, err)
+	return set
+}
+
+// watching answers the commentary with a sentence and looks with rules by what rules returns.
+func watching(rules func(p inference.Prompt) agenttest.Answer) func(int, inference.Prompt) agenttest.Answer {
+	return func(_ int, p inference.Prompt) agenttest.Answer {
+		if p.Structured {
+			return rules(p)
+		}
+		return agenttest.Answer{Latency: 500 * time.Millisecond, Text: "Red attacks down the left wing.", Speech: 2 * time.Second}
+	}
+}
+
+func replies(text string) func(inference.Prompt) agenttest.Answer {
+	return func(inference.Prompt) agenttest.Answer {
+		return agenttest.Answer{Latency: 200 * time.Millisecond, Text: text}
+	}
+}
+
+const holds = `{"fired":[{"rule":1,"reason":"the ball is in the net"}]}`
+
+func phases(alerts []agent.Alert) (out []string) {
+	for _, a := range alerts {
+		out = append(out, a.Phase)
+	}
+	return out
+}
+
+// TestAlertLooks: the looks have the system part and the frames of the commentary's look in front, and an alert has its phases in
+// order, the second with its frame on the delayed picture.
+func TestAlertLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		set := rules(t, alert.Rule{Name: "goal", When: "a goal is scored"})
+		r := newRig(t, watching(func(inference.Prompt) agenttest.Answer {
+			if now := time.Since(began); now > 20*time.Second && now < 40*time.Second {
+				return replies(holds)(inference.Prompt{})
+			}
+			return replies(`{"fired":[]}`)(inference.Prompt{})
+		}), func(o *agent.Options) { o.Alerts = set })
+		time.Sleep(2 * time.Minute)
+		alerts, frames := r.reader.Alerts()
+		asked := r.engine.Questions()
+		shown := r.screen.Pictures()
+		r.stop()
+
+		require.Equal(t, []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared}, phases(alerts))
+		fresh, seen := alerts[0], alerts[1]
+		require.Equal(t, "goal", fresh.Name)
+		require.Equal(t, "the ball is in the net", fresh.Reason)
+		require.Equal(t, fresh.ID, seen.ID)
+		require.Equal(t, fresh.ID, alerts[2].ID)
+		require.Len(t, frames, 1)
+		require.Equal(t, fresh.FrameID, frames[0].ID)
+		require.InDelta(t, fresh.AnchorPTS, frames[0].Frame.PTS.Seconds(), 1e-9)
+		require.NotEmpty(t, frames[0].Frame.Pix)
+		require.Greater(t, fresh.LatencySec, 0.2)
+		for _, picture := range shown {
+			if picture.PTS == frames[0].Frame.PTS {
+				require.WithinDuration(t, picture.At, seen.At, 300*time.Millisecond)
+			}
+		}
+
+		looks := 0
+		var last inference.Prompt
+		for _, p := range asked {
+			if !p.Structured {
+				last = p.Prompt
+				continue
+			}
+			looks++
+			require.Equal(t, last.System, p.System)
+			require.True(t, strings.HasPrefix(p.Text, "Rules:\n1. a goal is scored\n"), p.Text)
+			require.False(t, p.Speech)
+			require.JSONEq(t, `{"type":"object","properties":{"fired":{"type":"array","maxItems":1,"items":{"type":"object",
+				"properties":{"rule":{"type":"integer","minimum":1,"maximum":1},"reason":{"type":"string","maxLength":160}},
+				"required":["rule","reason"],"additionalProperties":false}}},"required":["fired"],"additionalProperties":false}`, string(p.Schema))
+			require.Equal(t, 96, p.MaxTokens)
+			if len(last.Frames) > 0 && last.Frames[len(last.Frames)-1].PTS == p.Frames[len(p.Frames)-1].PTS {
+				require.Equal(t, last.Frames, p.Frames)
+			}
+		}
+		require.GreaterOrEqual(t, looks, 25, "at least one look in two cadences of 2 s")
+		require.LessOrEqual(t, looks, 61)
+		require.Zero(t, set.List(time.Now())[0].Unanswered)
+	})
+}
+
+// TestAlertsWithoutCommentary: rules are looked for also while commenting is off, at twice their cadence, critical ones at theirs.
+func TestAlertsWithoutCommentary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := rules(t, alert.Rule{When: "a goal is scored"})
+		r := newRig(t, watching(replies(`{"fired":[]}`)), func(o *agent.Options) { o.Alerts, o.Agent.AutoStart = set, false })
+		time.Sleep(time.Minute)
+		list := set.List(time.Now())
+		require.InDelta(t, 15, list[0].Looks, 2)
+		require.Zero(t, list[0].Late)
+		require.NoError(t, set.Replace("r1", agent.AlertRule{When: "a goal is scored", Level: agent.LevelCritical}))
+		time.Sleep(time.Minute)
+		require.InDelta(t, 30, set.List(time.Now())[0].Looks, 2)
+		require.Empty(t, r.reader.Captions())
+		r.stop()
+	})
+}
+
+// TestLateAlertLooks: while comments take longer than two cadences, looks are counted as late. Only looks with a critical rule are
+// urgent.
+func TestLateAlertLooks(t *testing.T) {
+	for level, urgent := range map[string]bool{agent.LevelWarning: false, agent.LevelCritical: true} {
+		synctest.Test(t, func(t *testing.T) {
+			set := rules(t, alert.Rule{When: "a goal is scored", Level: level, Cadence: "1s"}, alert.Rule{When: "it rains", Cadence: "1h"})
+			r := newRig(t, func(_ int, p inference.Prompt) agenttest.Answer {
+				if p.Structured {
+					return replies(`{"fired":[]}`)(p)
+				}
+				return agenttest.Answer{Latency: 4 * time.Second, Text: "Red attacks."}
+			}, func(o *agent.Options) { o.Alerts = set })
+			time.Sleep(time.Minute)
+			asked := r.engine.Questions()
+			r.stop()
+			status := set.List(time.Now())[0]
+			require.Greater(t, status.Late, uint64(8))
+			require.LessOrEqual(t, status.Late, status.Looks+status.Unanswered)
+			for _, p := range asked {
+				require.Equal(t, p.Structured && urgent, p.Urgent)
+			}
+		})
+	}
+}
+
+// TestAlertLooksGiveWay: a new instruction ends a look with rules, so that its own look begins at once.
+func TestAlertLooksGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := rules(t, alert.Rule{When: "a goal is scored", Level: agent.LevelCritical})
+		r := newRig(t, watching(func(inference.Prompt) agenttest.Answer { return agenttest.Answer{Latency: time.Minute, Text: holds} }),
+			func(o *agent.Options) { o.Alerts, o.Agent.AutoStart = set, false })
+		time.Sleep(10 * time.Second)
+		require.Len(t, r.engine.Questions(), 1)
+		require.NoError(t, r.instruct("Only the keeper."))
+		time.Sleep(100 * time.Millisecond)
+		asked := r.engine.Questions()
+		require.Len(t, asked, 2)
+		require.False(t, asked[1].Structured)
+		r.stop()
+	})
+}
+
+// TestAlertLooksFail: failed looks are repeated at growing intervals, and the commentary goes on.
+func TestAlertLooksFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := rules(t, alert.Rule{When: "a goal is scored", Cadence: "200ms", Level: agent.LevelCritical})
+		r := newRig(t, watching(func(inference.Prompt) agenttest.Answer { return agenttest.Answer{Err: inference.ErrOverloaded} }),
+			func(o *agent.Options) { o.Alerts = set })
+		time.Sleep(time.Minute)
+		require.Zero(t, r.Snapshot().Failed)
+		require.Greater(t, r.Snapshot().Comments, uint64(5))
+		r.stop()
+		status := set.List(time.Now())[0]
+		require.Zero(t, status.Looks)
+		require.LessOrEqual(t, status.Unanswered, uint64(12))
+		require.GreaterOrEqual(t, status.Unanswered, uint64(5))
+	})
+}
+
+// TestAlertsEndWithTheSource: another source clears an alert.
+func TestAlertsEndWithTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := rules(t, alert.Rule{When: "a goal is scored"})
+		r := newRig(t, watching(replies(holds)), func(o *agent.Options) { o.Alerts = set })
+		time.Sleep(20 * time.Second)
+		resume := r.camera.Pause(true)
+		time.Sleep(time.Second)
+		resume()
+		time.Sleep(time.Second)
+		alerts, _ := r.reader.Alerts()
+		r.stop()
+		require.Equal(t, []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared}, phases(alerts))
+		require.Equal(t, "the source changed", alerts[2].Reason)
+	})
+}
+
+// TestTestAlert: a test reaches the outputs with the newest picture, also of an engine that reads no rules.
+func TestTestAlert(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := rules(t, alert.Rule{When: "a goal is scored"})
+		r := newRig(t, watching(replies(holds)), func(o *agent.Options) {
+			o.Alerts = set
+			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{}
+		})
+		time.Sleep(10 * time.Second)
+		require.NoError(t, set.Test("r1", time.Now()))
+		time.Sleep(10 * time.Second)
+		alerts, frames := r.reader.Alerts()
+		r.stop()
+		require.Len(t, alerts, 3)
+		require.Len(t, frames, 1)
+		for _, a := range alerts {
+			require.True(t, a.Test)
+		}
+		require.Equal(t, frames[0].ID, alerts[0].FrameID)
+		require.ElementsMatch(t, []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared}, phases(alerts))
+	})
+}
+
+// comments answers the commentary with speech of ten seconds.
+func comments(rules func(p inference.Prompt) agenttest.Answer) func(int, inference.Prompt) agenttest.Answer {
+	return func(_ int, p inference.Prompt) agenttest.Answer {
+		if p.Structured {
+			return rules(p)
+		}
+		return agenttest.Answer{Latency: 500 * time.Millisecond, Text: "Red attacks down the left wing.", Speech: 10 * time.Second}
+	}
+}
+
+// saidAlerts returns the records of alerts.
+func saidAlerts(records []agent.Record) (out []agent.Record) {
+	for _, rec := range records {
+		if rec.Alert != "" {
+			out = append(out, rec)
+		}
+	}
+	return out
+}
+
+// TestAlertInterrupts: an alert of a rule that may interrupt cuts the present comment and is said in its place, with captions and a
+// record. Two at once are said one after the other.
+func TestAlertInterrupts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		both := `{"fired":[{"rule":1,"reason":"The ball is in the net."},{"rule":2,"reason":"The keeper is down."}]}`
+		began := time.Now()
+		set := rules(t, alert.Rule{When: "a goal is scored", Level: agent.LevelCritical, Interrupt: true, Pause: "1h"},
+			alert.Rule{When: "the keeper is hurt", Level: agent.LevelCritical, Interrupt: true, Pause: "1h"})
+		r := newRig(t, comments(func(inference.Prompt) agenttest.Answer {
+			if time.Since(began) < 26*time.Second {
+				return replies(`{"fired":[]}`)(inference.Prompt{})
+			}
+			return replies(both)(inference.Prompt{})
+		}), func(o *agent.Options) { o.Alerts = set })
+		time.Sleep(90 * time.Second)
+		heard, records, captions := r.voice.Utterances(), r.reader.Records(), r.reader.Captions()
+		alerts, _ := r.reader.Alerts()
+		r.stop()
+
+		said := saidAlerts(records)
+		require.Len(t, said, 2)
+		for i, text := range []string{"The ball is in the net.", "The keeper is down."} {
+			require.Equal(t, agent.OutcomeSpoken, said[i].Outcome, said[i].Reason)
+			require.Equal(t, text, said[i].Text)
+			require.Equal(t, alerts[i].ID, said[i].Alert)
+			require.Equal(t, []uint64{alerts[i].FrameID}, said[i].FrameIDs)
+			require.False(t, said[i].Aligned)
+			require.WithinDuration(t, said[i].StartedAt.Add(time.Second), said[i].EndedAt, time.Millisecond, "in full")
+			last := ""
+			for _, c := range captions {
+				if c.Cycle == said[i].Cycle {
+					last = c.Text
+					require.True(t, c.Spoken)
+				}
+			}
+			require.Equal(t, text, last)
+		}
+		require.Less(t, said[0].StartedAt.Sub(alerts[0].At), 150*time.Millisecond, "100 ms are the voice's own")
+		var cut []agenttest.Heard
+		for _, h := range heard {
+			if h.Cut {
+				cut = append(cut, h)
+			}
+		}
+		require.Len(t, cut, 1)
+		require.Less(t, said[0].StartedAt.Sub(cut[0].To).Abs(), 40*time.Millisecond)
+		for _, gap := range heardGaps(heard) {
+			require.GreaterOrEqual(t, gap, time.Duration(0), "no two voices at once")
+		}
+		for _, rec := range records {
+			if rec.Outcome == agent.OutcomeCut {
+				require.Equal(t, "an alert interrupted it", rec.Reason)
+			}
+		}
+		require.True(t, heard[len(heard)-1].From.After(said[1].EndedAt), "the commentary goes on")
+	})
+}
+
+// TestAlertIsNotSpoken: not by a rule that may not interrupt, not without speech, and as a caption when the voice fails.
+func TestAlertIsNotSpoken(t *testing.T) {
+	tests := []struct {
+		name      string
+		interrupt bool
+		change    func(*agent.Options)
+		outcome   string // "": no record
+	}{
+		{"may not interrupt", false, func(*agent.Options) {}, ""},
+		{"speech is off", true, func(o *agent.Options) { o.Inference.Voice.Enabled = false }, ""},
+		{"no voice", true, func(o *agent.Options) { o.Audio = nil }, ""},
+		{"the voice fails", true, func(o *agent.Options) { o.Model.(*agenttest.Engine).Mute = true }, agent.OutcomeShown},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				set := rules(t, alert.Rule{When: "a goal is scored", Level: agent.LevelCritical, Interrupt: tt.interrupt, Pause: "1h"})
+				r := newRig(t, comments(replies(holds)), func(o *agent.Options) { o.Alerts = set; tt.change(o) })
+				time.Sleep(time.Minute)
+				said := saidAlerts(r.reader.Records())
+				alerts, _ := r.reader.Alerts()
+				for _, h := range r.voice.Utterances() {
+					require.False(t, h.Cut)
+				}
+				r.stop()
+				require.NotEmpty(t, alerts)
+				if tt.outcome == "" {
+					require.Empty(t, said)
+					return
+				}
+				require.Len(t, said, 1)
+				require.Equal(t, tt.outcome, said[0].Outcome)
+				require.Equal(t, "the ball is in the net", said[0].Text)
+			})
+		})
+	}
+}
+
+// TestSceneRules: the scene engine answers its own rules, and no other.
+func TestSceneRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := rules(t, alert.Rule{When: "dark", Votes: "1 of 1", Pause: "0s"}, alert.Rule{When: "a goal is scored"})
+		set.Accept(scene.CheckRule)
+		r := newRig(t, nil, func(o *agent.Options) { o.Alerts, o.Model = set, scene.Model{} })
+		r.dec.Side = 64
+		r.dec.SetLuma(func(pts time.Duration) byte {
+			if pts > 20*time.Second && pts < 40*time.Second {
+				return 10
+			}
+			return 120
+		})
+		time.Sleep(time.Minute)
+		alerts, _ := r.reader.Alerts()
+		snap := r.Snapshot()
+		trials, err := r.TryRule(t.Context(), agent.AlertRule{When: "motion in left"}, agent.MaxTrials)
+		r.stop()
+		require.NoError(t, err)
+		require.Equal(t, agent.TrialHoldsNot, trials[0].Verdict)
+		require.Equal(t, []string{agent.AlertNew, agent.AlertShown, agent.AlertCleared}, phases(alerts))
+		require.Equal(t, "The picture is dark: its mean brightness is 10 of 255.", alerts[0].Reason)
+		require.Empty(t, snap.AlertNote)
+		require.Contains(t, snap.RuleNames, "motion in centre")
+		list := set.List(time.Now())
+		require.Greater(t, list[0].Looks, uint64(10))
+		require.Zero(t, list[0].Unanswered)
+		require.Zero(t, list[1].Looks)
+		require.Contains(t, list[1].Problem, `the scene engine answers the rules cut, still, dark, bright`)
+	})
+}
+
+// TestAlertsNeedAnEngineThatReads: an engine without instructions gets no look with rules, and the status says so.
+func TestAlertsNeedAnEngineThatReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := rules(t, alert.Rule{When: "a goal is scored"})
+		r := newRig(t, watching(replies(holds)), func(o *agent.Options) {
+			o.Alerts = set
+			o.Model.(*agenttest.Engine).Can = &inference.Capabilities{}
+		})
+		time.Sleep(30 * time.Second)
+		require.Equal(t, "the scripted engine reads no alert rules; choose an engine that follows instructions", r.Snapshot().AlertNote)
+		require.NoError(t, set.Remove("r1"))
+		require.Empty(t, r.Snapshot().AlertNote)
+		for _, p := range r.engine.Questions() {
+			require.False(t, p.Structured)
+		}
+		r.stop()
+	})
+}

@@ -1,0 +1,258 @@
+package bot
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"touchline/agent"
+	"touchline/agent/alert"
+	"touchline/agent/state"
+	"touchline/internal/check"
+)
+
+// Names of the kept values.
+const (
+	keptSettings    = "settings"    // object of agent.Settings, only those that were set
+	keptInstruction = "instruction" // keptOrder
+	keptProfile     = "profile"     // keptChoice
+	keptProfiles    = "profiles"    // []agent.Profile, the room's own
+	keptSheet       = "sheet"       // text of the match sheet
+	keptRules       = "rules"       // alert.Kept
+)
+
+// keptOrder is the instruction as people have set it. It holds as long as the settings and the room's dispatch have the
+// instruction that it replaced.
+type keptOrder struct {
+	Text   string `json:"text"`
+	By     string `json:"by,omitempty"`
+	Active bool   `json:"active"`
+	Over   string `json:"over"`
+}
+
+// keptChoice is the profile that people have chosen. It holds as keptOrder does.
+type keptChoice struct {
+	Name string `json:"name"`
+	Over string `json:"over"`
+}
+
+// keeper keeps what people change in the room of a bot.
+type keeper struct {
+	bot  *Bot
+	room *state.Room
+	// rules and active are those of the settings.
+	rules  json.RawMessage
+	active bool
+
+	mu       sync.Mutex
+	off      bool
+	settings map[string]json.RawMessage // as kept, also those that are not valid today
+	seen     map[string]json.RawMessage // by name; what the file has, or what replaces it after the next change
+}
+
+// restore applies what is kept to a bot without any change, and keeps what changes from now on. A value that is not
+// valid today is left out, with a warning, and stays in the file until it is changed.
+func (b *Bot) restore() error {
+	room := b.opts.Outputs.kept(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity)
+	if room == nil {
+		return nil
+	}
+	k := &keeper{bot: b, room: room, rules: marshal(b.Alerts.Kept()), active: b.Live().Active, settings: map[string]json.RawMessage{}}
+	values, err := room.Load()
+	if err != nil {
+		return err
+	}
+	warn := func(name string, err error) {
+		for _, err := range check.Split(err) {
+			b.log.Warn().Err(err).Str("value", name).Msg("kept value not restored")
+		}
+	}
+	restore := map[string]func(json.RawMessage) error{
+		keptRules: k.restoreRules, keptSettings: k.restoreSettings, keptProfiles: k.restoreProfiles, keptSheet: k.restoreSheet,
+		keptProfile: k.restoreProfile, keptInstruction: k.restoreInstruction,
+	}
+	// The instruction comes last: it begins the commentary.
+	for _, name := range []string{keptRules, keptSettings, keptProfiles, keptSheet, keptProfile, keptInstruction} {
+		if value, ok := values[name]; ok {
+			warn(name, restore[name](value))
+		}
+	}
+	if len(values) > 0 {
+		b.log.Info().Strs("values", slices.Sorted(maps.Keys(values))).Msg("state restored")
+	}
+	k.seen = k.values()
+	b.kept = k
+	b.Alerts.OnChange(b.save)
+	return nil
+}
+
+// byState names the state in logs.
+const byState = "the kept state"
+
+func (k *keeper) restoreRules(value json.RawMessage) error {
+	var kept alert.Kept
+	if err := json.Unmarshal(value, &kept); err != nil {
+		return err
+	}
+	return k.bot.Alerts.Restore(kept)
+}
+
+// restoreSettings applies the valid settings: together, or each by itself if they do not fit together.
+func (k *keeper) restoreSettings(value json.RawMessage) error {
+	if err := json.Unmarshal(value, &k.settings); err != nil {
+		return err
+	}
+	var errs []error
+	var all agent.Change
+	var each []agent.Change
+	for _, name := range slices.Sorted(maps.Keys(k.settings)) {
+		text := marshal(map[string]json.RawMessage{name: k.settings[name]})
+		var one agent.Change
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		err := d.Decode(&one.Settings)
+		if err == nil {
+			err = k.bot.Check(one)
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &all.Settings)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("setting %s: %w", name, err))
+			continue
+		}
+		each = append(each, one)
+	}
+	if _, err := k.bot.Change(all, byState); err == nil {
+		return errors.Join(errs...)
+	}
+	for _, one := range each {
+		if _, err := k.bot.Change(one, byState); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k *keeper) restoreProfiles(value json.RawMessage) error {
+	var kept []agent.Profile
+	if err := json.Unmarshal(value, &kept); err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range kept {
+		if _, err := k.bot.PutProfile(p, false, byState); err != nil {
+			errs = append(errs, fmt.Errorf("profile %s: %w", p.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k *keeper) restoreSheet(value json.RawMessage) error {
+	var text string
+	if err := json.Unmarshal(value, &text); err != nil {
+		return err
+	}
+	_, err := k.bot.SetSheet(text, byState)
+	return err
+}
+
+func (k *keeper) restoreProfile(value json.RawMessage) error {
+	var kept keptChoice
+	if err := json.Unmarshal(value, &kept); err != nil {
+		return err
+	}
+	if kept.Over != k.bot.opts.Settings.Agent.Profile {
+		k.room.Keep(keptProfile, nil)
+		return nil
+	}
+	_, err := k.bot.Change(agent.Change{Profile: &kept.Name}, byState)
+	return err
+}
+
+func (k *keeper) restoreInstruction(value json.RawMessage) error {
+	var kept keptOrder
+	if err := json.Unmarshal(value, &kept); err != nil {
+		return err
+	}
+	switch {
+	case kept.Over != k.bot.opts.Settings.Agent.Instruction:
+		k.room.Keep(keptInstruction, nil)
+		return nil
+	case kept.Active && kept.Text == "":
+		if err := k.bot.Session.Start(kept.By); err != nil && !errors.Is(err, agent.ErrRunning) {
+			return err
+		}
+		return nil
+	case !kept.Active:
+		kept.Text = ""
+	}
+	_, err := k.bot.Change(agent.Change{Instruction: &kept.Text}, kept.By)
+	return err
+}
+
+// values returns what is to be kept, by name; nil for what is as the settings have it.
+func (k *keeper) values() map[string]json.RawMessage {
+	live, configured := k.bot.Live(), k.bot.opts.Settings.Agent
+	out := map[string]json.RawMessage{
+		keptRules: marshal(k.bot.Alerts.Kept()), keptInstruction: nil, keptProfile: nil, keptSettings: nil,
+		keptProfiles: nil, keptSheet: nil,
+	}
+	if bytes.Equal(out[keptRules], k.rules) {
+		out[keptRules] = nil
+	}
+	if live.Instruction != configured.Instruction || live.Active != k.active {
+		out[keptInstruction] = marshal(keptOrder{
+			Text: live.Instruction, By: live.InstructionBy, Active: live.Active, Over: configured.Instruction,
+		})
+	}
+	if len(live.Profiles) > 0 {
+		out[keptProfiles] = marshal(live.Profiles)
+	}
+	if live.Sheet != "" {
+		out[keptSheet] = marshal(live.Sheet)
+	}
+	if live.Profile != configured.Profile {
+		out[keptProfile] = marshal(keptChoice{live.Profile, configured.Profile})
+	}
+	if err := json.Unmarshal(marshal(live.Settings), &k.settings); err == nil && len(k.settings) > 0 { // it adds to the map
+		out[keptSettings] = marshal(k.settings)
+	}
+	return out
+}
+
+// save keeps what has changed since the last call.
+func (k *keeper) save() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.off {
+		return
+	}
+	values := k.values()
+	for name, value := range values {
+		if !bytes.Equal(value, k.seen[name]) {
+			k.room.Keep(name, value)
+		}
+	}
+	k.seen = values
+}
+
+// marshal returns the JSON of a value that has one.
+func marshal(v any) json.RawMessage {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// leave ends the keeping: later changes are not the will of people.
+func (k *keeper) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.off = true
+}

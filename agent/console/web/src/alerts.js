@@ -1,0 +1,216 @@
+/** Alerts: the banner of a new one, and the drawer with the rules of the room and the last alerts. */
+import * as api from './api.js';
+import { h } from './panel.js';
+import { clockTime, count } from './words.js';
+
+/** @param {string} id @returns {any} */
+const $ = (id) => document.getElementById(id);
+
+const KEPT = 50; // alerts
+export const LEVELS = ['info', 'warning', 'critical'];
+
+/**
+ * Adds a phase of an alert to a list, newest alert first. A phase that comes late changes nothing that a later one said.
+ * @param {import('./types.js').Alert[]} list @param {import('./types.js').Alert} a
+ */
+export function keep(list, a) {
+  const i = list.findIndex((x) => x.id === a.id);
+  if (i < 0) return [a, ...list].slice(0, KEPT);
+  const was = list[i];
+  const next = [...list];
+  if (a.phase === 'cleared') next[i] = { ...was, phase: 'cleared', cleared_at: a.at };
+  else if (was.phase !== 'cleared') next[i] = { ...was, phase: a.phase };
+  return next;
+}
+
+/** What a rule does now, in words. @param {import('./types.js').Rule} r */
+export function ruleState(r) {
+  if (!r.active) return `off now, active ${[r.days?.join(', '), r.hours, r.zone].filter(Boolean).join(' ')}`;
+  if (r.on) return 'holds now';
+  if (!r.looks && r.unanswered) return `the engine did not answer ${count(r.unanswered, 'look')}`;
+  return r.looks ? `${count(r.looks, 'look')}${r.late ? `, ${r.late} late` : ''}` : 'no look yet';
+}
+
+/** @param {import('./types.js').Alert} a */
+export function alertState(a) {
+  const at = clockTime(Date.parse(a.at));
+  return a.phase === 'cleared' && a.cleared_at ? `${at}, over at ${clockTime(Date.parse(a.cleared_at))}` : at;
+}
+
+export class Alerts {
+  /** @type {import('./types.js').Alert[]} newest first */
+  #list = [];
+  /** @type {import('./types.js').Rule[]} */
+  #rules = [];
+  #unseen = 0;
+  #drawn = '';
+  #shown = false;
+  #note = h('p', { class: 'what' });
+  #rulesBox = h('ul', { class: 'cams', ariaLabel: 'Rules' });
+  #listBox = h('ol', { class: 'alerts', ariaLabel: 'Alerts, newest first' });
+  #problem = h('small', { role: 'status' });
+  #when = h('input', { id: 'rule-when', maxLength: 200, autocomplete: 'off', spellcheck: true, required: true, placeholder: 'somebody comes to the door' });
+  #level = h('select', { id: 'rule-level' }, ...LEVELS.map((l) => h('option', { value: l, selected: l === 'warning' }, l)));
+
+  /**
+   * @param {import('./state.js').State} state @param {import('./panel.js').Panel} panel
+   * @param {() => boolean} silent whether this page is muted
+   */
+  constructor(state, panel, silent) {
+    this.state = state;
+    this.panel = panel;
+    this.silent = silent;
+    const form = h('form', { class: 'url' }, h('label', { for: 'rule-when' }, 'Alert when'), this.#when, h('button', { class: 'act' }, 'Add'),
+      h('label', { for: 'rule-level', class: 'level' }, 'Level ', this.#level), this.#problem);
+    form.dataset.needs = 'rules';
+    this.#rulesBox.dataset.needs = 'rules';
+    form.addEventListener('submit', (e) => {
+      e.preventDefault();
+      void this.#add();
+    });
+    this.body = h('div', { class: 'source' }, this.#note, form, this.#rulesBox, h('section', {}, h('h3', {}, 'Alerts'), this.#listBox));
+    state.on('alert', (a) => this.#take(a));
+    $('alarm-close').addEventListener('click', () => this.#hide());
+    $('alarm-open').addEventListener('click', () => {
+      this.#hide();
+      panel.show('alerts');
+    });
+    setInterval(() => panel.open === 'alerts' && void this.#load(), 2000);
+  }
+
+  /** The drawer was opened. */
+  shown() {
+    this.#unseen = 0;
+    this.#badge();
+    this.#drawList();
+    void this.#load();
+  }
+
+  async #load() {
+    try {
+      const { rules, note } = await api.rules();
+      this.#rules = rules;
+      this.#say(note ?? (rules.length ? '' : 'A rule is a sentence. When the pictures show it, an alert is raised.'));
+      this.#drawRules();
+    } catch (err) {
+      this.#say(err.message);
+    }
+  }
+
+  #say(words) {
+    if (this.#note.textContent !== words) this.#note.textContent = words;
+    this.#note.hidden = !words;
+  }
+
+  async #add() {
+    const when = this.#when.value.trim();
+    if (!when) return;
+    await this.#change(() => api.addRule({ when, level: this.#level.value }), () => {
+      this.#when.value = '';
+    });
+  }
+
+  /** @param {() => Promise<any>} call @param {() => void} [done] */
+  async #change(call, done) {
+    this.#problem.textContent = '';
+    try {
+      await call();
+      done?.();
+    } catch (err) {
+      this.#problem.textContent = err.message;
+    }
+    await this.#load();
+  }
+
+  #drawRules() {
+    const key = JSON.stringify(this.#rules.map((r) => [r.id, r.when, r.level, ruleState(r)]));
+    if (key === this.#drawn || this.#rulesBox.contains(document.activeElement) && document.activeElement?.matches('input')) return;
+    this.#drawn = key;
+    const focused = document.activeElement?.id;
+    this.#rulesBox.replaceChildren(...this.#rules.map((r) => this.#rule(r)));
+    if (focused && focused !== document.activeElement?.id) $(focused)?.focus({ preventScroll: true });
+  }
+
+  /** @param {import('./types.js').Rule} r */
+  #rule(r) {
+    const name = r.name || r.when;
+    const input = h('input', { id: `rule-${r.id}`, value: r.when, maxLength: 200, ariaLabel: 'Rule' });
+    input.addEventListener('change', () => {
+      const when = input.value.trim();
+      const { id, active, on, looks, late, unanswered, ...rule } = r;
+      input.blur();
+      if (when && when !== r.when) void this.#change(() => api.setRule(id, { ...rule, when }));
+      else input.value = r.when;
+    });
+    const remove = h('button', { class: 'quiet', type: 'button', id: `rule-remove-${r.id}`, ariaLabel: `Remove “${name}”` }, 'Remove');
+    remove.addEventListener('click', () => void this.#change(() => api.removeRule(r.id)));
+    const small = h('small', {}, `${r.level ?? 'warning'}; ${ruleState(r)}`);
+    small.dataset.tone = r.on ? 'bad' : '';
+    return h('li', {}, input, remove, small);
+  }
+
+  /** @param {import('./types.js').Alert} a */
+  #take(a) {
+    this.#list = keep(this.#list, a);
+    if (a.phase === 'new') {
+      if (this.panel.open !== 'alerts') this.#unseen++;
+      this.#show(a);
+    } else if (a.phase === 'cleared' && $('alarm').dataset.alert === a.id && a.level === 'info') {
+      this.#hide();
+    }
+    this.#badge();
+    if (this.panel.open === 'alerts') this.#drawList();
+  }
+
+  #badge() {
+    $('alert-count').textContent = this.#unseen ? String(this.#unseen) : '';
+    $('open-alerts').setAttribute('aria-label', this.#unseen ? `Alerts, ${this.#unseen} new` : 'Alerts');
+  }
+
+  /** @param {import('./types.js').Alert} a */
+  #show(a) {
+    const box = $('alarm');
+    box.dataset.alert = a.id;
+    box.dataset.level = a.level;
+    $('alarm-level').textContent = a.level;
+    $('alarm-words').textContent = `${a.name}: ${a.reason}`;
+    $('alarm-frame').src = api.frameURL(a.frame_id, 160);
+    box.hidden = false;
+    if (a.level !== 'info' && !this.silent()) chime();
+  }
+
+  #hide() {
+    $('alarm').hidden = true;
+    delete $('alarm').dataset.alert;
+  }
+
+  #drawList() {
+    this.#listBox.replaceChildren(...this.#list.map((a) => {
+      const link = h('a', { href: api.frameURL(a.frame_id), target: '_blank', rel: 'noopener' }, h('img', { src: api.frameURL(a.frame_id, 160), alt: 'The frame of the alert', loading: 'lazy' }));
+      const li = h('li', {}, link, h('b', {}, a.name), h('small', {}, `${a.level}, ${alertState(a)}`), h('p', {}, a.reason));
+      li.dataset.level = a.level;
+      li.dataset.phase = a.phase;
+      return li;
+    }));
+  }
+}
+
+/** Two short tones. A browser that has blocked sound plays none. */
+function chime() {
+  try {
+    const ctx = new AudioContext();
+    const gain = ctx.createGain();
+    gain.gain.value = 0.08;
+    gain.connect(ctx.destination);
+    [660, 880].forEach((hz, i) => {
+      const tone = ctx.createOscillator();
+      tone.frequency.value = hz;
+      tone.connect(gain);
+      tone.start(ctx.currentTime + i * 0.16);
+      tone.stop(ctx.currentTime + i * 0.16 + 0.13);
+    });
+    setTimeout(() => void ctx.close(), 1000);
+  } catch {
+    // No sound here.
+  }
+}

@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { isLocal, linkTo, mays, terms } from '../src/share.js';
+
+const all = ['watch', 'instruct', 'settings', 'sources', 'rules', 'speak', 'transcribe', 'process'];
+
+test('what a client may do', () => {
+  assert.equal(mays(['watch']), 'watch');
+  assert.ok(mays(all).endsWith(' process steer'));
+  assert.ok(!mays(['watch', 'instruct', 'settings', 'sources']).includes('steer'));
+});
+
+test('what a client is told', () => {
+  assert.equal(terms({ rights: all }), '');
+  assert.equal(terms({ rights: ['watch'] }), 'This link lets you watch. To do more, ask for a link that steers.');
+  assert.match(terms({ rights: ['watch', 'instruct', 'rules', 'speak'], expires: '2026-11-23T12:00:00Z' }),
+    /^This link lets you watch and change the instruction, rules until 23 Nov 2026, \d\d:\d\d\. /);
+});
+
+test('links', () => {
+  assert.equal(linkTo({ origin: 'https://a.example', pathname: '/rooms/x' }, 'a.b.c'), 'https://a.example/rooms/x#token=a.b.c');
+  for (const host of ['localhost', 'a.localhost', '127.0.0.1', '[::1]']) assert.ok(isLocal(host), host);
+  for (const host of ['192.168.1.7', 'touchline.example', 'local']) assert.ok(!isLocal(host), host);
+});

@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+
+	"touchline/internal/check"
+)
+
+// MaxProfiles bounds the own profiles of a room.
+const MaxProfiles = 32
+
+// Kinds of profiles.
+const (
+	ProfileBuiltIn = "built-in" // of the program or its settings
+	ProfileChanged = "changed"  // an own one in place of a built-in one
+	ProfileOwn     = "own"
+)
+
+// Errors of PutProfile and DeleteProfile.
+var (
+	ErrNoProfile       = errors.New("no such profile")
+	ErrProfileTaken    = errors.New("the name is taken: choose another one, or change the profile that has it")
+	ErrProfileBuiltIn  = errors.New("a built-in profile cannot be deleted")
+	ErrProfileInUse    = errors.New("the profile is in use: choose another one first")
+	ErrTooManyProfiles = fmt.Errorf("there are %d own profiles already: delete one first", MaxProfiles)
+)
+
+var profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
+
+// Trimmed returns the profile without white space around its texts, and all that is wrong with it, joined.
+func (p Profile) Trimmed() (Profile, error) {
+	p.Prompt, p.Suggestion, p.Label = strings.TrimSpace(p.Prompt), strings.TrimSpace(p.Suggestion), strings.TrimSpace(p.Label)
+	p.Kind = ""
+	var s check.Settings
+	s.That(profileName.MatchString(p.Name), "name", "up to 40 lower-case letters, digits, - and _", fmt.Sprintf("%.60q", p.Name))
+	chars := utf8.RuneCountInString
+	s.That(p.Label != "" && chars(p.Label) <= 40, "label", "1 to 40 characters", chars(p.Label))
+	s.That(p.Prompt != "" && chars(p.Prompt) <= 8000, "prompt", "1 to 8000 characters", chars(p.Prompt))
+	s.That(chars(p.Suggestion) <= MaxInstruction, "suggestion", fmt.Sprintf("at most %d characters", MaxInstruction), chars(p.Suggestion))
+	return p, s.Err()
+}
+
+// ReadProfile reads a profile in YAML; of an untrusted one, at most MaxForm bytes. name is the name of one without. The
+// error joins all that is wrong.
+func ReadProfile(name string, text []byte) (Profile, error) {
+	root, err := readForm(text)
+	if err != nil {
+		return Profile{}, err
+	}
+	var b binder
+	p := Profile{Name: name}
+	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion") {
+		value, ok := v.(string)
+		if !ok {
+			b.bad.That(false, field, "text", kindOf(v))
+			continue
+		}
+		*map[string]*string{"name": &p.Name, "label": &p.Label, "prompt": &p.Prompt, "suggestion": &p.Suggestion}[field] = value
+	}
+	if err := b.bad.Err(); err != nil {
+		return Profile{}, err
+	}
+	return p.Trimmed()
+}
+
+// YAML returns the profile as ReadProfile reads it.
+func (p Profile) YAML() ([]byte, error) {
+	text, err := yaml.MarshalWithOptions(p, yaml.UseLiteralStyleIfMultiline(true))
+	if err != nil {
+		return nil, fmt.Errorf("write profile %s: %w", p.Name, err)
+	}
+	return text, nil
+}
+
+// Profiles returns the built-in and own profiles of the room.
+func (s *Session) Profiles() []Profile {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.profilesLocked()
+}
+
+func (s *Session) profilesLocked() []Profile {
+	out := slices.Clone(s.opts.Profiles)
+	for i := range out {
+		out[i].Kind = ProfileBuiltIn
+	}
+	for _, p := range s.own {
+		p.Kind = ProfileOwn
+		if i := slices.IndexFunc(out, named(p.Name)); i >= 0 {
+			p.Kind = ProfileChanged
+			out[i] = p
+		} else {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func named(name string) func(Profile) bool { return func(p Profile) bool { return p.Name == name } }
+
+// PutProfile creates or changes a profile of the room; a changed built-in one can be reset by DeleteProfile. A change
+// of the active profile acts at once, as choosing it does. With create set, the name must be free.
+func (s *Session) PutProfile(p Profile, create bool, by string) (created bool, err error) {
+	if p, err = p.Trimmed(); err != nil {
+		return false, err
+	}
+	s.locked(func() {
+		own := slices.IndexFunc(s.own, named(p.Name))
+		created = own < 0 && !slices.ContainsFunc(s.opts.Profiles, named(p.Name))
+		switch {
+		case create && !created:
+			err = fmt.Errorf("profile %s: %w", p.Name, ErrProfileTaken)
+			return
+		case own >= 0:
+			s.own = slices.Clone(s.own)
+			s.own[own] = p
+		case len(s.own) >= MaxProfiles:
+			err = ErrTooManyProfiles
+			return
+		default:
+			s.own = append(slices.Clone(s.own), p)
+		}
+		s.actOnProfileLocked(p)
+	})
+	if err != nil {
+		return false, err
+	}
+	s.log.Info().Str("profile", p.Name).Str("by", by).Msg("profile changed")
+	s.nudge()
+	return created, nil
+}
+
+// DeleteProfile deletes an own profile that is not in use, or resets a changed built-in one.
+func (s *Session) DeleteProfile(name, by string) (err error) {
+	s.locked(func() {
+		own := slices.IndexFunc(s.own, named(name))
+		builtIn := slices.IndexFunc(s.opts.Profiles, named(name))
+		switch {
+		case own < 0 && builtIn >= 0:
+			err = fmt.Errorf("profile %s: %w", name, ErrProfileBuiltIn)
+			return
+		case own < 0:
+			err = fmt.Errorf("profile %.60q: %w", name, ErrNoProfile)
+			return
+		case builtIn < 0 && s.profile.Name == name:
+			err = fmt.Errorf("profile %s: %w", name, ErrProfileInUse)
+			return
+		}
+		s.own = slices.Delete(slices.Clone(s.own), own, own+1)
+		if builtIn >= 0 {
+			s.actOnProfileLocked(s.opts.Profiles[builtIn])
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.log.Info().Str("profile", name).Str("by", by).Msg("profile deleted")
+	s.nudge()
+	return nil
+}
+
+// actOnProfileLocked applies a changed profile if it is the active one.
+func (s *Session) actOnProfileLocked(p Profile) {
+	if s.profile.Name != p.Name {
+		return
+	}
+	s.profile = p
+	if s.active {
+		s.actNowLocked(errReplaced)
+	}
+}

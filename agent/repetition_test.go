@@ -1,0 +1,118 @@
+package agent_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/agenttest"
+	"touchline/inference"
+)
+
+// TestRepetition has an engine that says each thing twice, in other words.
+func TestRepetition(t *testing.T) {
+	said := []string{
+		"Red attacks down the left wing.", "The red team attacks down the left wing once more!",
+		"The keeper holds the ball.", "Blue number 9 shoots.", "The keeper is still holding the ball.", "Blue number 8 shoots.",
+	}
+	for _, tt := range []struct {
+		setting string
+		speech  bool
+	}{
+		{agent.RepeatsSilence, true},
+		{agent.RepeatsSilence, false},
+		{agent.RepeatsRetry, true},
+		{agent.RepeatsRetry, false},
+		{agent.RepeatsAllow, true},
+	} {
+		t.Run(tt.setting, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
+					a := agenttest.Answer{Latency: 500 * time.Millisecond, Text: "...", Speech: 2 * time.Second}
+					if n < len(said) {
+						a.Text = said[n]
+					}
+					return a
+				}, func(o *agent.Options) { o.Agent.Repeats, o.Inference.Voice.Enabled = tt.setting, tt.speech })
+				time.Sleep(time.Minute)
+				r.stop()
+				var comments, withheld []string
+				for _, rec := range r.reader.Records() {
+					switch {
+					case rec.IsComment():
+						comments = append(comments, rec.Text)
+					case rec.Outcome == agent.OutcomeRepeated:
+						withheld = append(withheld, rec.Text+" | "+rec.Repeats)
+						require.Zero(t, rec.AudioSec)
+					}
+				}
+				news := []string{said[0], said[2], said[3], said[5]}
+				twice := []string{said[1] + " | " + said[0], said[4] + " | " + said[2]}
+				asked := r.engine.Questions()
+				switch tt.setting {
+				case agent.RepeatsAllow:
+					require.Equal(t, said, comments)
+				case agent.RepeatsSilence:
+					require.Equal(t, news, comments)
+					require.Equal(t, twice, withheld)
+					require.EqualValues(t, 2, r.Snapshot().Repeated)
+				case agent.RepeatsRetry:
+					require.Equal(t, news, comments, "the second try had news")
+					require.Empty(t, withheld)
+					require.Equal(t, said[0], r.reader.Records()[1].Repeats)
+					require.Contains(t, asked[2].Text, "Say something else")
+					require.NotContains(t, asked[3].Text, "Say something else")
+				}
+				if tt.speech {
+					require.Len(t, r.voice.Utterances(), len(comments), "nothing else is heard")
+				}
+			})
+		})
+	}
+}
+
+// TestRepeatAfterAWhile: what happens again after two minutes is news.
+func TestRepeatAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(time.Second, 2*time.Second), func(o *agent.Options) { o.Agent.Repeats = agent.RepeatsSilence })
+		time.Sleep(5 * time.Minute)
+		r.stop()
+		comments := 0
+		for _, rec := range r.reader.Records() {
+			if rec.IsComment() {
+				comments++
+			}
+		}
+		require.Equal(t, 3, comments)
+	})
+}
+
+// TestBeginsLikeARepeat: a slow answer that is due before it is complete waits for its first news.
+func TestBeginsLikeARepeat(t *testing.T) {
+	for _, tt := range []struct{ second, outcome string }{
+		{"The keeper holds the ball. Blue presses", agent.OutcomeShown},
+		{"The keeper is holding the ball, still holding", agent.OutcomeRepeated},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
+				if n == 0 {
+					return agenttest.Answer{Latency: time.Second, Text: "The keeper holds the ball."}
+				}
+				return agenttest.Answer{Latency: time.Second, Text: tt.second, Second: 3 * time.Second}
+			}, func(o *agent.Options) {
+				o.Agent.Repeats, o.Inference.Voice.Enabled, o.Media.Relay = agent.RepeatsSilence, false, false
+			})
+			time.Sleep(20 * time.Second)
+			r.stop()
+			require.Equal(t, tt.outcome, r.reader.Records()[1].Outcome)
+			for _, c := range r.reader.Captions() {
+				if c.Cycle == 2 {
+					require.Equal(t, agent.OutcomeShown, tt.outcome, "nothing of a repeat is shown")
+				}
+			}
+		})
+	}
+}

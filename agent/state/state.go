@@ -1,0 +1,278 @@
+// Package state keeps what people change in the rooms of a process, so that it lasts across restarts.
+//
+// It owns one SQLite file in a folder, which several processes may share. A room's values are kept by
+// name, as JSON; their meaning belongs to the bot. One goroutine (Run) writes, so that a slow or broken
+// disk stops no room.
+package state
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"touchline/internal/metrics"
+	"touchline/internal/rescue"
+	"touchline/internal/sqlite"
+	"touchline/internal/wake"
+)
+
+// fileName is the name of the file in the folder.
+const fileName = "state.db"
+
+// retryAfter is the wait after a failed write.
+const retryAfter = time.Second
+
+// versions are the statements that make each version of the file from the one before. A table of another
+// package that shares the file (DB) is one more version here.
+func versions() []string {
+	return []string{`
+CREATE TABLE room_values (
+	room     TEXT NOT NULL,
+	identity TEXT NOT NULL, -- of the commentator
+	name     TEXT NOT NULL,
+	value    TEXT NOT NULL, -- JSON
+	PRIMARY KEY (room, identity, name)
+) WITHOUT ROWID;
+`}
+}
+
+// Store is the open state file of a process.
+type Store struct {
+	db   *sql.DB
+	path string
+	log  zerolog.Logger
+	wake wake.Signal
+
+	written, failed atomic.Uint64
+
+	mu      sync.Mutex
+	pending map[key]*pending
+	problem string
+}
+
+// key is the name of a value.
+type key struct{ room, identity, name string }
+
+// pending is a value that is not yet in the file; nil deletes it.
+type pending struct{ value json.RawMessage }
+
+// Open opens the state file in the folder of the settings, or makes it. Run must run; it closes the file.
+func Open(cfg Config, log zerolog.Logger) (*Store, error) {
+	path := filepath.Join(cfg.Path, fileName)
+	if err := os.MkdirAll(cfg.Path, 0o700); err != nil {
+		return nil, fmt.Errorf("open the state %s: %w; choose another folder", path, err)
+	}
+	// The ID is the bytes "TLST".
+	format := sqlite.Format{Name: "state", ID: 0x544c5354, Versions: versions(), Mode: 0o600, Durable: true}
+	db, err := format.Open(path)
+	if err == nil {
+		if err = check(db); err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the state %s: %w; choose another folder, or move the file away to begin anew", path, err)
+	}
+	return &Store{
+		db: db, path: path, log: log.With().Str("component", "state").Logger(), wake: wake.New(), pending: map[key]*pending{},
+	}, nil
+}
+
+// check returns an error for a damaged file.
+func check(db *sql.DB) error {
+	var found string
+	if err := db.QueryRowContext(context.Background(), "PRAGMA quick_check(1)").Scan(&found); err != nil {
+		return err
+	}
+	if found != "ok" {
+		return fmt.Errorf("the file is damaged: %s", found)
+	}
+	return nil
+}
+
+// DB returns the database, for the tables of other packages. It is open until Run returns. A transaction of it
+// begins as a writer ("immediate") and waits up to two seconds for another one; a commit is on the disk.
+func (s *Store) DB() *sql.DB { return s.db }
+
+// Close closes the file of a Store that does not run.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Forget deletes the values of all rooms and returns the number of rooms that had any.
+func (s *Store) Forget() (rooms int, err error) {
+	ctx := context.Background()
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, fmt.Errorf("forget the rooms in %s: %w", s.path, err)
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	err = tx.QueryRowContext(ctx, "SELECT count(DISTINCT room) FROM room_values").Scan(&rooms)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "DELETE FROM room_values")
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("forget the rooms in %s: %w", s.path, err)
+	}
+	return rooms, nil
+}
+
+// Run writes changed values until ctx ends, then once more, and closes the file.
+func (s *Store) Run(ctx context.Context) error {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	<-retry.C
+	for {
+		select {
+		case <-ctx.Done():
+			if err := s.flush(); err != nil { //nolint:contextcheck // a write has no context to wait with
+				s.log.Error().Err(err).Msg("last changes not kept")
+			}
+			if err := s.Close(); err != nil {
+				return fmt.Errorf("close the state: %w", err)
+			}
+			return nil
+		case <-s.wake:
+		case <-retry.C:
+		}
+		if s.flush() != nil { //nolint:contextcheck // as above
+			retry.Reset(retryAfter)
+		}
+	}
+}
+
+// flush writes all pending values in one transaction. After an error they are still pending.
+func (s *Store) flush() error {
+	s.mu.Lock()
+	batch := maps.Clone(s.pending)
+	s.mu.Unlock()
+	if len(batch) == 0 {
+		return nil
+	}
+	err := rescue.Call(func() error { return s.write(batch) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.failed.Add(1)
+		if s.problem == "" {
+			s.log.Error().Err(err).Str("path", s.path).Bytes("stack", rescue.Stack(err)).Msg("state not written; retrying")
+		}
+		s.problem = "changes are not kept, " + s.path + " cannot be written: " + err.Error()
+		return err
+	}
+	if s.problem != "" {
+		s.log.Info().Str("path", s.path).Msg("state written again")
+	}
+	s.problem = ""
+	s.written.Add(uint64(len(batch)))
+	for k, v := range batch {
+		if s.pending[k] == v { // not changed since
+			delete(s.pending, k)
+		}
+	}
+	return nil
+}
+
+func (s *Store) write(batch map[key]*pending) error {
+	ctx := context.Background()
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	for k, v := range batch {
+		if v.value == nil {
+			_, err = tx.ExecContext(ctx, "DELETE FROM room_values WHERE room = ? AND identity = ? AND name = ?", k.room, k.identity, k.name)
+		} else {
+			_, err = tx.ExecContext(ctx, "INSERT INTO room_values (room, identity, name, value) VALUES (?, ?, ?, ?) "+
+				"ON CONFLICT DO UPDATE SET value = excluded.value", k.room, k.identity, k.name, string(v.value))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// Problem returns why changes are not kept at present; "" when they are.
+func (s *Store) Problem() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem
+}
+
+// Collector exports the counts of written values and failed writes.
+func (s *Store) Collector() prometheus.Collector {
+	return metrics.Bundle{
+		metrics.Counter("touchline_state_written_total", "Changed values of rooms written to the state file.", s.written.Load),
+		metrics.Counter("touchline_state_failures_total", "Writes that the disk of the state file refused; they are retried.", s.failed.Load),
+	}
+}
+
+// Room is the state of one commentator in one room. It is safe for concurrent use.
+type Room struct {
+	store          *Store
+	room, identity string
+}
+
+// Room returns the state of a commentator.
+func (s *Store) Room(room, identity string) *Room {
+	return &Room{store: s, room: room, identity: identity}
+}
+
+// Load returns the kept values by name, also those that are not yet in the file.
+func (r *Room) Load() (map[string]json.RawMessage, error) {
+	out := map[string]json.RawMessage{}
+	rows, err := r.store.db.QueryContext(context.Background(),
+		"SELECT name, value FROM room_values WHERE room = ? AND identity = ?", r.room, r.identity)
+	if err != nil {
+		return nil, fmt.Errorf("read the state of room %q from %s: %w", r.room, r.store.path, err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		var value []byte
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, fmt.Errorf("read the state of room %q from %s: %w", r.room, r.store.path, err)
+		}
+		out[name] = bytes.Clone(value)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read the state of room %q from %s: %w", r.room, r.store.path, err)
+	}
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	for k, v := range r.store.pending {
+		if k.room != r.room || k.identity != r.identity {
+			continue
+		}
+		if v.value == nil {
+			delete(out, k.name)
+		} else {
+			out[k.name] = v.value
+		}
+	}
+	return out, nil
+}
+
+// Keep sets a value, or deletes it if it is nil. It does not wait for the disk.
+func (r *Room) Keep(name string, value json.RawMessage) {
+	s := r.store
+	s.mu.Lock()
+	s.pending[key{r.room, r.identity, name}] = &pending{value}
+	s.mu.Unlock()
+	s.wake.Set()
+}

@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"touchline/inference"
+	"touchline/internal/rescue"
+	"touchline/media/window"
+)
+
+// Trial is what the engine sees of a rule in one look.
+type Trial struct {
+	// Verdict is TrialHolds, TrialHoldsNot or TrialUnanswered.
+	Verdict string `json:"verdict"`
+	// Reason why the rule holds, or why there is no answer.
+	Reason string `json:"reason,omitempty"`
+	// At is the arrival of the newest picture of the look, FrameID its number.
+	At      time.Time `json:"at"`
+	FrameID uint64    `json:"frame_id"`
+	// EngineSec is the time that the answer took.
+	EngineSec float64 `json:"engine_sec"`
+}
+
+// Verdicts of a Trial.
+const (
+	TrialHolds      = "holds"
+	TrialHoldsNot   = "does not hold"
+	TrialUnanswered = "no answer"
+)
+
+// MaxTrials is the largest number of past looks that a rule is tried on.
+const MaxTrials = 20
+
+// pastBytes bounds the pictures of past looks: 20 looks of 4 pictures of 448x252.
+const pastBytes = 28 << 20
+
+// trialTimeout bounds one call of TryRule.
+const trialTimeout = time.Minute
+
+// Errors of TryRule.
+var (
+	// ErrRulesUnread is returned when the engine cannot be asked for rules.
+	ErrRulesUnread = errors.New("rules cannot be tried")
+	// ErrTrying is returned while another rule is tried in the room.
+	ErrTrying = errors.New("another rule is being tried in this room; wait for its result")
+	// ErrNoPicture is returned before the first picture.
+	ErrNoPicture = errors.New("there is no picture yet; wait for a camera")
+)
+
+// rememberLookLocked keeps the pictures of a look for TryRule. Looks share their pictures with each other.
+func (s *Session) rememberLookLocked(frames []window.Frame) {
+	s.looks = append(s.looks, frames)
+	seen := map[uint64]bool{}
+	total := 0
+	for i, look := range slices.Backward(s.looks) {
+		for _, f := range look {
+			if !seen[f.ID] {
+				seen[f.ID] = true
+				total += len(f.Pix)
+			}
+		}
+		if i < len(s.looks)-MaxTrials || total > pastBytes && i < len(s.looks)-1 {
+			s.looks = slices.Delete(s.looks, 0, i+1)
+			return
+		}
+	}
+}
+
+// TryRule asks the engine whether a rule holds in the present pictures and in those of past looks, the newest first. It
+// changes no votes and raises no alert. past is at most MaxTrials; there are fewer results when fewer looks are kept or
+// after trialTimeout. The error is of the rule, ErrTrying, ErrNoPicture or ErrRulesUnread.
+func (s *Session) TryRule(ctx context.Context, r AlertRule, past int) ([]Trial, error) {
+	if s.opts.Alerts == nil {
+		return nil, ErrRulesUnread
+	}
+	if err := s.opts.Alerts.Check(r); err != nil {
+		return nil, err
+	}
+	if !s.readsRules() {
+		return nil, fmt.Errorf("%w: %s", ErrRulesUnread, s.unreadRules())
+	}
+	if !s.trying.TryLock() {
+		return nil, ErrTrying
+	}
+	defer s.trying.Unlock()
+	var looks [][]window.Frame
+	s.locked(func() { looks = s.triedLooksLocked(past) })
+	if len(looks) == 0 {
+		return nil, ErrNoPicture
+	}
+	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
+	out := make([]Trial, 0, len(looks))
+	for _, frames := range looks {
+		t, err := s.try(ctx, strings.TrimSpace(r.When), frames)
+		if _, crash := rescue.Of(err); crash {
+			s.work.Go(func() error { return err }) // it ends Run
+			return nil, err
+		}
+		if ctx.Err() != nil && len(out) > 0 {
+			break
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// triedLooksLocked returns the pictures to try a rule on: the newest ones, then those of past looks.
+func (s *Session) triedLooksLocked(past int) [][]window.Frame {
+	present := s.window.Select(s.agent.Frames, s.agent.Stride)
+	if len(present) == 0 {
+		return nil
+	}
+	out := [][]window.Frame{present}
+	for _, look := range slices.Backward(s.looks) {
+		if len(out) > past {
+			break
+		}
+		out = append(out, look)
+	}
+	return out
+}
+
+// try asks for one rule on the pictures of one look. It returns a panic of the engine.
+func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (Trial, error) {
+	var prompt inference.Prompt
+	s.locked(func() {
+		prompt = Look{System: s.profile.Prompt, Sheet: s.sheet, Frames: frames, Rules: []Rule{{Number: 1, When: when}}}.
+			Prompt(s.infer, s.model.Capabilities())
+	})
+	newest := frames[len(frames)-1]
+	t := Trial{Verdict: TrialUnanswered, At: newest.Arrival, FrameID: newest.ID}
+	began := time.Now()
+	var answer string
+	err := rescue.Call(func() error {
+		// A session of its own: the commentary's may be in use, and another look's has seen later pictures.
+		engine, err := s.model.NewSession()
+		if err != nil {
+			return err
+		}
+		answer, err = textOf(ctx, engine, prompt)
+		return errors.Join(err, engine.Close())
+	})
+	t.EngineSec = time.Since(began).Seconds()
+	if err != nil {
+		t.Reason = err.Error()
+		return t, err
+	}
+	held, reason, ok := s.opts.Alerts.Read(answer, when)
+	switch {
+	case !ok:
+		t.Reason = "the engine answered in another form"
+	case held:
+		t.Verdict, t.Reason = TrialHolds, reason
+	default:
+		t.Verdict = TrialHoldsNot
+	}
+	return t, nil
+}
+
+// textOf returns the text of an answer.
+func textOf(ctx context.Context, engine inference.Session, p inference.Prompt) (string, error) {
+	var b strings.Builder
+	for chunk, err := range engine.Generate(ctx, p) {
+		if err != nil {
+			return "", causeOf(ctx, err)
+		}
+		b.WriteString(chunk.Text)
+	}
+	return b.String(), causeOf(ctx, ctx.Err())
+}

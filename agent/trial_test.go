@@ -1,0 +1,97 @@
+package agent_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/agenttest"
+	"touchline/inference"
+)
+
+// TestTryRule: a rule is tried on the present pictures and on past looks, beside the commentary and without votes.
+func TestTryRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := rules(t)
+		var seen []time.Duration // newest picture of each trial
+		r := newRig(t, watching(func(p inference.Prompt) agenttest.Answer {
+			seen = append(seen, p.Frames[len(p.Frames)-1].PTS)
+			switch len(seen) % 3 {
+			case 0:
+				return agenttest.Answer{Err: inference.ErrOverloaded}
+			case 1:
+				return replies(holds)(p)
+			}
+			return replies(`{"fired":[]}`)(p)
+		}), func(o *agent.Options) { o.Alerts = set })
+		rule := agent.AlertRule{When: "a goal is scored"}
+		_, err := r.TryRule(t.Context(), rule, 0)
+		require.ErrorIs(t, err, agent.ErrNoPicture)
+		time.Sleep(2 * time.Minute)
+		before := r.Snapshot()
+
+		trials, err := r.TryRule(t.Context(), rule, agent.MaxTrials)
+		require.NoError(t, err)
+		require.Len(t, trials, 1+agent.MaxTrials)
+		for i, trial := range trials {
+			want := agent.Trial{At: trial.At, FrameID: trial.FrameID, EngineSec: trial.EngineSec}
+			switch i % 3 {
+			case 0:
+				want.Verdict, want.Reason = agent.TrialHolds, "the ball is in the net"
+				require.InDelta(t, 0.2, trial.EngineSec, 1e-9)
+			case 1:
+				want.Verdict = agent.TrialHoldsNot
+			case 2:
+				want.Verdict, want.Reason = agent.TrialUnanswered, inference.ErrOverloaded.Error()
+			}
+			require.Equal(t, want, trial)
+			if i > 1 {
+				require.True(t, trial.At.Before(trials[i-1].At), "newest first")
+				require.Less(t, seen[i], seen[i-1])
+			}
+		}
+		alerts, _ := r.reader.Alerts()
+		require.Empty(t, alerts)
+		require.Equal(t, before.Failed, r.Snapshot().Failed)
+
+		_, err = r.TryRule(t.Context(), agent.AlertRule{When: "", Level: "loud"}, 0)
+		require.ErrorContains(t, err, "level: must be info")
+		go func() { _, _ = r.TryRule(t.Context(), rule, agent.MaxTrials) }()
+		synctest.Wait()
+		_, err = r.TryRule(t.Context(), rule, 0)
+		require.ErrorIs(t, err, agent.ErrTrying)
+		time.Sleep(10 * time.Second)
+
+		resume := r.camera.Pause(true)
+		resume()
+		time.Sleep(time.Second)
+		trials, err = r.TryRule(t.Context(), rule, agent.MaxTrials)
+		require.NoError(t, err)
+		require.Less(t, len(trials), 4, "looks at another source are forgotten")
+		r.stop()
+	})
+}
+
+// TestTryRuleIsBounded: a slow engine answers some of the trials, and an engine that reads no rules none.
+func TestTryRuleIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		can := &inference.Capabilities{Instructions: true}
+		r := newRig(t, watching(func(inference.Prompt) agenttest.Answer {
+			return agenttest.Answer{Latency: 25 * time.Second, Text: holds}
+		}), func(o *agent.Options) { o.Alerts = rules(t); o.Model.(*agenttest.Engine).Can = can })
+		time.Sleep(time.Minute)
+		began := time.Now()
+		trials, err := r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, agent.MaxTrials)
+		require.NoError(t, err)
+		require.Len(t, trials, 2)
+		require.Equal(t, time.Minute, time.Since(began))
+		can.Instructions = false
+		_, err = r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, 0)
+		require.ErrorIs(t, err, agent.ErrRulesUnread)
+		require.ErrorContains(t, err, "the scripted engine reads no alert rules")
+		r.stop()
+	})
+}

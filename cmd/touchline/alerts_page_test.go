@@ -1,0 +1,63 @@
+//go:build integration && !nodemo
+
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/internal/e2e/browser"
+)
+
+// TestAlertsOnThePage adds a rule in the drawer, waits for nano's alert, and changes and removes the rule.
+func TestAlertsOnThePage(t *testing.T) {
+	p, url := start(t, []string{"TOUCHLINE_INFERENCE_ENGINE=auto", "XDG_CACHE_HOME=" + t.TempDir()},
+		"demo", "--listen", "127.0.0.1:0", "--world", "yard", "--seed", "5")
+	b := open(t, url, browser.Options{})
+	plays(t, b, later)
+	require.NoError(t, b.Click("#open-alerts"))
+	require.NoError(t, b.Until(soon, `document.querySelector('#panel .what').textContent.startsWith('A rule is a sentence.')`),
+		"it says %q", text(t, b, "#panel .what"))
+	enter := func(id, value, event string) {
+		t.Helper()
+		_, err := browser.Eval[bool](b, soon, `(() => { const e = document.getElementById('`+id+`'); e.focus(); e.value = '`+value+`'; return e.dispatchEvent(new Event('`+event+`', { bubbles: true })); })()`)
+		require.NoError(t, err)
+	}
+	enter("rule-level", "critical", "change")
+	enter("rule-when", "somebody is in the yard", "input")
+	require.NoError(t, b.Click("#panel form .act"))
+	require.NoError(t, b.Until(soon, `document.getElementById('rule-r1')?.value === 'somebody is in the yard'`), "it says %q", text(t, b, "#panel form small"))
+	require.NoError(t, b.Until(later, `/look/.test(document.querySelector('.cams small').textContent) && !/no look/.test(document.querySelector('.cams small').textContent)`))
+
+	// The alert is over the picture, with its frame, and in the list.
+	require.NoError(t, b.Until(3*later, `!document.getElementById('alarm').hidden && document.getElementById('alarm-frame').naturalWidth > 0`),
+		"the rule: %q", text(t, b, ".cams"))
+	require.Equal(t, "CRITICAL", text(t, b, "#alarm-level"))
+	require.Contains(t, text(t, b, "#alarm-words"), "somebody is in the yard: ")
+	require.NoError(t, b.Until(soon, `document.querySelector('.alerts img')?.naturalWidth > 0`))
+	t.Logf("%s", text(t, b, "#alarm-words"))
+	shoot(t, b, "alert")
+	require.NoError(t, b.Click("#alarm-close"))
+	require.NoError(t, b.Until(soon, `document.getElementById('alarm').hidden`))
+
+	// A rule is changed in place, and removed from the room.
+	enter("rule-r1", "somebody comes through the gate", "change")
+	require.NoError(t, b.Until(soon, `fetch('/api/rules').then((r) => r.json()).then((x) => x.rules.length === 1 && x.rules[0].when === 'somebody comes through the gate' && x.rules[0].level === 'critical')`))
+	require.NoError(t, b.Click("#rule-remove-r1"))
+	require.NoError(t, b.Until(soon, `!document.querySelector('.cams li') && fetch('/api/rules').then((r) => r.json()).then((x) => x.rules.length === 0)`))
+
+	phone := open(t, url, browser.Options{Width: 390, Height: 844, Phone: true})
+	require.NoError(t, phone.Click("#open-alerts"))
+	require.NoError(t, phone.Until(soon, `document.activeElement.id === 'panel-title'`))
+	wide, err := browser.Eval[bool](phone, soon, "document.documentElement.scrollWidth > innerWidth")
+	require.NoError(t, err)
+	assert.False(t, wide, "a phone scrolls downwards only")
+	shoot(t, phone, "alert-phone")
+	for _, b := range []*browser.Browser{b, phone} {
+		assert.Empty(t, b.Problems(), "errors on the console")
+	}
+	p.interrupt(t)
+	assert.Zero(t, p.exitCode())
+}

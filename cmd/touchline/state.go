@@ -1,0 +1,22 @@
+package main
+
+import (
+	"touchline/agent/bot"
+	"touchline/configs"
+)
+
+// stateFlags are the flags of commands with a bot: what they keep across restarts.
+type stateFlags struct {
+	State  string `help:"Folder that keeps what people change in a room across restarts; overrides agent.state.path." placeholder:"DIR" type:"path"` //nolint:lll // tags
+	Forget bool   `help:"Begin anew: delete what is kept of all rooms."`
+}
+
+// outputs returns the settings of the outputs, with the flags applied.
+func (f stateFlags) outputs(cfg configs.Config) bot.OutputSettings {
+	out := cfg.Outputs()
+	if f.State != "" {
+		out.State.Path = f.State
+	}
+	out.Forget = f.Forget
+	return out
+}

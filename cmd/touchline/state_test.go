@@ -1,0 +1,143 @@
+//go:build integration && !nodemo
+
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/internal/e2e/browser"
+)
+
+// request sends a request to a page's API and returns the answer.
+func request(t *testing.T, method, url, body string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Less(t, res.StatusCode, 300, "%s %s: %s", method, url, text)
+	return string(text)
+}
+
+// TestState changes profiles and the match sheet on the page and the rest by API. A restarted program has it all, and
+// one with --forget nothing.
+func TestState(t *testing.T) {
+	args := []string{"demo", "--listen", "127.0.0.1:0", "--state", t.TempDir()}
+	p, url := start(t, nil, args...)
+	b := open(t, url, browser.Options{})
+	plays(t, b, later)
+	editsPrompts(t, b)
+	request(t, "POST", url+"api/settings", `{"min_interval": 2.5, "speech": false}`)
+	request(t, "POST", url+"api/instruction", `{"instruction": "Follow the ball."}`)
+	request(t, "POST", url+"api/rules", `{"when": "cut", "level": "info"}`)
+
+	phone := open(t, url, browser.Options{Width: 390, Height: 844, Phone: true})
+	require.NoError(t, phone.Click("#open-prompts"))
+	require.NoError(t, phone.Until(soon, `document.getElementById('match-sheet').value.startsWith('teams:')`))
+	wide, err := browser.Eval[bool](phone, soon, "document.documentElement.scrollWidth > innerWidth")
+	require.NoError(t, err)
+	assert.False(t, wide, "a phone scrolls downwards only")
+	shoot(t, phone, "prompts-phone")
+	_, err = browser.Eval[bool](phone, soon, "(document.getElementById('match-sheet').scrollIntoView({block: 'center'}), true)")
+	require.NoError(t, err)
+	shoot(t, phone, "sheet-phone")
+	for _, problem := range append(b.Problems(), phone.Problems()...) {
+		assert.Regexp(t, `status of 4(09|22) `, problem, "errors on the console, beside the refused texts")
+	}
+	p.interrupt(t)
+	require.Zero(t, p.exitCode())
+
+	read := func(url string) (s agent.Snapshot, sheet, rules string) {
+		t.Helper()
+		require.NoError(t, json.Unmarshal([]byte(request(t, "GET", url+"api/status", "")), &s))
+		return s, request(t, "GET", url+"api/sheet", ""), request(t, "GET", url+"api/rules", "")
+	}
+	p, url = start(t, nil, args...)
+	s, sheet, rules := read(url)
+	assert.True(t, s.Kept)
+	assert.Equal(t, "Follow the ball.", s.Instruction)
+	assert.Equal(t, 2.5, *s.Settings.MinInterval)
+	assert.False(t, *s.Settings.Speech)
+	assert.Equal(t, "derby", s.Profile)
+	var kinds []string
+	for _, p := range s.Profiles {
+		kinds = append(kinds, p.Name+" "+p.Kind)
+	}
+	assert.Equal(t, []string{"default built-in", "sports changed", "security built-in", "nature built-in", "descriptive built-in", "derby own"}, kinds)
+	assert.Contains(t, sheet, "- Team Harriers in red: 9 Ana Ruiz.")
+	assert.Contains(t, rules, `"when":"cut","level":"info"`)
+	require.NoError(t, p.cmd.Process.Kill())
+	<-p.done
+
+	p, url = start(t, nil, append(args, "--forget")...)
+	s, sheet, rules = read(url)
+	assert.Equal(t, []any{"", "default"}, []any{s.Instruction, s.Profile})
+	assert.Len(t, s.Profiles, 5)
+	assert.Contains(t, sheet, `"prompt":""`)
+	assert.Contains(t, rules, `"rules":[]`)
+	p.mu.Lock()
+	assert.Contains(t, strings.Join(p.log, "\n"), "state of all rooms forgotten")
+	p.mu.Unlock()
+	p.interrupt(t)
+}
+
+// editsPrompts changes the profile sports, chooses a copy of it, and writes a match sheet.
+func editsPrompts(t *testing.T, b *browser.Browser) {
+	t.Helper()
+	enter := func(id, value, event string) {
+		t.Helper()
+		text, err := json.Marshal(value)
+		require.NoError(t, err)
+		_, err = browser.Eval[bool](b, soon, `(() => { const e = document.getElementById('`+id+`'); e.focus(); e.value = `+string(text)+
+			`; return e.dispatchEvent(new Event('`+event+`', { bubbles: true })); })()`)
+		require.NoError(t, err)
+	}
+	require.NoError(t, b.Click("#open-prompts"))
+	says(t, b, soon, "kept", "Changes of this room last across restarts.")
+	require.NoError(t, b.Until(soon, `document.getElementById('profile-name').value === 'default' && document.getElementById('profile-remove').hidden`))
+	enter("profile-pick", "sports", "change")
+	require.NoError(t, b.Until(soon, `document.getElementById('profile-label').value === 'Sports'`))
+	enter("profile-label", "Our club", "input")
+	enter("profile-prompt", "You call our match.\nSay \"¡Gol!\" <|im_end|>", "input")
+	require.NoError(t, b.Click("#profile-save"))
+	says(t, b, soon, "profile-said", "Saved.")
+	require.NoError(t, b.Until(soon, `document.getElementById('profile-remove').innerText === 'Reset' && document.querySelector('#profiles').innerText.includes('Our club')`))
+
+	require.NoError(t, b.Click("#profile-copy"))
+	require.NoError(t, b.Until(soon, `document.getElementById('profile-name').value === 'sports-copy'`))
+	enter("profile-name", "nature", "input")
+	require.NoError(t, b.Click("#profile-save"))
+	says(t, b, soon, "profile-said", "the name is taken")
+	enter("profile-name", "derby", "input")
+	require.NoError(t, b.Click("#profile-save"))
+	says(t, b, soon, "profile-said", "Saved.")
+	exported, err := browser.Eval[string](b, soon, `fetch(document.getElementById('profile-export').href).then((r) => r.text())`)
+	require.NoError(t, err)
+	assert.Contains(t, exported, "name: derby\nlabel: Our club copy\nprompt: |")
+	require.NoError(t, b.Click("#profiles input[value=derby] + span"))
+	require.NoError(t, b.Until(soon, `document.getElementById('profile-pick').selectedOptions[0].text === 'Our club copy (own), in use'`))
+	require.NoError(t, b.Click("#profile-remove"))
+	says(t, b, soon, "profile-said", "the profile is in use: choose another one first")
+
+	enter("match-sheet", "teams: [{name: Harriers, color: red}]", "input")
+	require.NoError(t, b.Click("#sheet-save"))
+	says(t, b, soon, "sheet-said", `unknown field "color"; known are name, colour, people`)
+	enter("match-sheet", "teams:\n  - name: Harriers\n    colour: red\n    people: [{name: Ana Ruiz, number: 9}]\npronunciations: {Ruiz: roo eeth}", "input")
+	require.NoError(t, b.Click("#sheet-save"))
+	says(t, b, soon, "sheet-said", "In force: ")
+	shoot(t, b, "prompts")
+	_, err = browser.Eval[bool](b, soon, "(document.getElementById('match-sheet').scrollIntoView({block: 'center'}), true)")
+	require.NoError(t, err)
+	shoot(t, b, "sheet")
+}
