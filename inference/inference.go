@@ -65,18 +65,32 @@ type Prompt struct {
 	// (but for maxLength) and asks once for a repair; its answer is valid or an error.
 	// Others ignore it.
 	Schema []byte
+	// Trace, if not nil, receives each exchange with the model when it ends, and all before Generate ends. Engines without a
+	// model do not call it.
+	Trace func(Exchange)
+}
+
+// Exchange is one request to a model and its answer, both as they were. A prompt has several if the engine tries again.
+type Exchange struct {
+	// Request is the text or JSON that the model got. Pictures are replaced by their sizes.
+	Request string `json:"request"`
+	// Reasoning and Answer are all text of the model, with what the engine removes from it.
+	Reasoning string `json:"reasoning,omitempty"`
+	Answer    string `json:"answer"`
+	// Error is why there is no complete answer.
+	Error string `json:"error,omitempty"`
 }
 
 // Sampling are the settings of random draws.
 type Sampling struct {
 	// Temperature divides the logits, 0.01 to 10; 0 always chooses the likeliest token.
-	Temperature *float64
+	Temperature *float64 `json:"temperature,omitempty"`
 	// TopK is the number of likeliest tokens to draw from; 0 means all.
-	TopK *int
+	TopK *int `json:"top_k,omitempty"`
 	// TopP is the total probability of the tokens to draw from, above 0 and at most 1.
-	TopP *float64
+	TopP *float64 `json:"top_p,omitempty"`
 	// RepetitionPenalty divides the logits of tokens already in the answer, 0.1 to 10; 1 is off.
-	RepetitionPenalty *float64
+	RepetitionPenalty *float64 `json:"repetition_penalty,omitempty"`
 }
 
 // Over returns s where it is set, and own where it is not.

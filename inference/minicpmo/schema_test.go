@@ -45,6 +45,28 @@ func requireFired(t *testing.T, text string) (items int) {
 }
 
 // Answers with a schema are valid and end in time for any max_tokens.
+// The exchange of a prompt has the rendered prompt and the answer.
+func TestTrace(t *testing.T) {
+	orttest.NoLeaks(t)
+	s, err := open(t, tiny(t), settings(t)).NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	var got []inference.Exchange
+	var text strings.Builder
+	for c, err := range s.Generate(t.Context(), inference.Prompt{
+		System: "Comment.", Text: "Where is <unk><unk>?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, MaxTokens: 5,
+		Trace: func(x inference.Exchange) { got = append(got, x) },
+	}) {
+		require.NoError(t, err)
+		text.WriteString(c.Text)
+	}
+	require.Len(t, got, 1)
+	require.Equal(t, text.String(), got[0].Answer)
+	require.Contains(t, got[0].Request, "Comment.\n\nAnswer in English.")
+	require.Regexp(t, `<image><unk>×\d+</image>`, got[0].Request)
+	require.Contains(t, got[0].Request, "Where is <unk><unk>?", "text of users stays as it is")
+}
+
 func TestSchema(t *testing.T) {
 	orttest.NoLeaks(t)
 	c := settings(t)

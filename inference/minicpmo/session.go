@@ -3,7 +3,9 @@ package minicpmo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -41,16 +43,34 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 			return
 		}
 		r.Report = s.report
+		var x inference.Exchange
+		if p.Trace != nil {
+			x.Request = brief(r.Prompt.Text)
+			defer func() { p.Trace(x) }()
+		}
 		for t, err := range s.e.Answer(ctx, r) {
 			if err != nil {
+				x.Error = err.Error()
 				yield(inference.Chunk{}, err)
 				return
 			}
+			x.Answer += t.Text
 			if t.Text != "" && !yield(inference.Chunk{Text: t.Text}, nil) {
 				return
 			}
 		}
 	}
+}
+
+// placeholders are the places of a picture's embeddings in a prompt.
+var placeholders = regexp.MustCompile(`<(?:image|slice)>(?:<unk>)+`)
+
+// brief shortens the placeholders of pictures to their number.
+func brief(prompt string) string {
+	return placeholders.ReplaceAllStringFunc(prompt, func(run string) string {
+		mark, places, _ := strings.Cut(run, ">")
+		return fmt.Sprintf("%s><unk>×%d", mark, strings.Count(places, "<unk>"))
+	})
 }
 
 // report logs the timing of an answer.

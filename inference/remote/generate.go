@@ -50,6 +50,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 		a := answer{
 			m: s.m, yield: yield, limit: cmp.Or(max(p.MaxTokens, 0), s.m.maxTokens),
 			structured: p.Structured || len(p.Schema) > 0, schema: p.Schema, sampling: p.Sampling, urgent: p.Urgent,
+			trace: trace{to: p.Trace},
 		}
 		if err := s.run(ctx, p, &a); err != nil && !a.stopped {
 			if cause := ctx.Err(); cause != nil {
@@ -220,7 +221,7 @@ func (m *Model) post(ctx context.Context, params openai.ChatCompletionNewParams,
 	opts := []option.RequestOption{
 		option.WithJSONSet("stream", true), option.WithJSONSet("max_tokens", a.limit), option.WithResponseBodyInto(&res),
 	}
-	opts = append(opts, a.draws()...)
+	opts = append(append(opts, a.draws()...), a.trace.request()...)
 	if len(schema) > 0 {
 		opts = append(opts, option.WithJSONSet("response_format", map[string]any{
 			"type": "json_schema", "json_schema": map[string]any{"name": "answer", "strict": true, "schema": schema},
@@ -235,8 +236,10 @@ func (m *Model) post(ctx context.Context, params openai.ChatCompletionNewParams,
 		var api *openai.Error
 		if !plain && errors.As(err, &api) && api.StatusCode < 500 && strings.Contains(api.Message, "chat_template_kwargs") {
 			m.plainTemplate.Store(true)
+			a.trace.end(err)
 			return m.post(ctx, params, a, schema)
 		}
+		a.trace.end(m.explain(ctx, err))
 		return nil, err
 	}
 	return res, nil
@@ -284,6 +287,7 @@ type answer struct {
 	urgent     bool
 	schema     json.RawMessage // nil for none
 	sampling   inference.Sampling
+	trace      trace
 	start      time.Time
 	first      time.Duration // to the first word
 
@@ -316,8 +320,9 @@ type words struct {
 func (w words) reasoning() string { return w.Reasoning + w.ReasoningContent + w.Thinking }
 
 // read delivers the answer and closes the response. An answer without an end mark or a finish reason is incomplete.
-func (a *answer) read(res *http.Response) error {
+func (a *answer) read(res *http.Response) (err error) {
 	defer res.Body.Close()
+	defer func() { a.trace.end(err) }()
 	a.filter = thinkFilter{}
 	a.whole.Reset()
 	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "application/json" {
@@ -338,7 +343,7 @@ func (a *answer) read(res *http.Response) error {
 			return a.end(nil)
 		}
 	}
-	err := cmp.Or(events.Err(), errors.New("the connection was closed before its end"))
+	err = cmp.Or(events.Err(), errors.New("the connection was closed before its end"))
 	return a.end(fmt.Errorf("%s: %w: %w", a.m.server, ErrCut, err))
 }
 
@@ -383,6 +388,7 @@ func (a *answer) event(data []byte) (finished bool, err error) {
 	c := e.Choices[0]
 	text, reasoning := c.Delta.Content+c.Message.Content, c.Delta.reasoning()+c.Message.reasoning()
 	a.received += len(text) + len(reasoning)
+	a.trace.answer(text, reasoning)
 	if reasoning != "" {
 		a.filter.reasoned = true
 	}
