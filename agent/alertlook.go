@@ -125,7 +125,7 @@ func (s *Session) answerRules(ctx context.Context, rules []Rule, frames []window
 		prompt.Sampling = s.sampling
 	})
 	defer s.locked(func() { s.alerts.cancel = nil })
-	answer, err := textOf(ctx, s.engine, prompt)
+	answer, err := s.textOf(ctx, s.engine, LookRules, frames, prompt)
 	if err != nil {
 		return "", err
 	}

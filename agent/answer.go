@@ -206,6 +206,9 @@ const (
 	retryMost  = 10 * time.Second
 )
 
+// sceneUnchanged is the reason of OutcomeSkipped.
+const sceneUnchanged = "the scene did not change"
+
 func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
 	switch {
 	case errors.Is(cause, errReplaced), errors.Is(cause, errStopped), errors.Is(cause, errSourceChanged):
@@ -221,7 +224,7 @@ func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
 		s.retryAt = now.Add(min(retryFirst<<min(s.failures-1, 4), retryMost))
 		s.log.Warn().Err(cause).Uint64("cycle", u.rec.Cycle).Time("retry_at", s.retryAt).Msg("cycle failed")
 	case u.rec.Skipped:
-		u.rec.Outcome, u.rec.Reason = OutcomeSkipped, "the scene did not change"
+		u.rec.Outcome, u.rec.Reason = OutcomeSkipped, sceneUnchanged
 		s.quiet = u.rec.Reason
 		s.counters.skipped++
 	case u.repeated:

@@ -124,7 +124,7 @@ func (s *Session) beginCycleLocked(now time.Time) *utterance {
 	s.cycle++
 	u := &utterance{
 		changed: wake.New(),
-		spoken:  s.infer.Voice.Enabled && s.opts.Audio != nil,
+		spoken:  s.speaksLocked(),
 		rec: Record{
 			Type: "cycle_end", Cycle: s.cycle, Instruction: s.instruction, Profile: s.profile.Name,
 			Engine: s.model.Name(), InferenceStart: now,
@@ -155,9 +155,9 @@ func (s *Session) runCycle(ctx context.Context, u *utterance) error {
 		s.endCycle(u, nil)
 		return nil
 	}
-	if err = s.generate(ctx, u, prompt); err == nil && ctx.Err() == nil && s.retries(u) {
+	if err = s.generate(ctx, u, LookComment, prompt); err == nil && ctx.Err() == nil && s.retries(u) {
 		prompt.Text += retryHint
-		err = s.generate(ctx, u, prompt)
+		err = s.generate(ctx, u, LookRetry, prompt)
 	}
 	if err != nil {
 		s.endCycle(u, causeOf(ctx, err))
@@ -168,8 +168,8 @@ func (s *Session) runCycle(ctx context.Context, u *utterance) error {
 }
 
 // generate passes one answer of the engine on. It returns the engine's error.
-func (s *Session) generate(ctx context.Context, u *utterance, prompt inference.Prompt) error {
-	for chunk, err := range s.engine.Generate(ctx, prompt) {
+func (s *Session) generate(ctx context.Context, u *utterance, kind string, prompt inference.Prompt) error {
+	for chunk, err := range s.ask(ctx, s.engine, kind, u.rec.Cycle, u.looked, prompt) {
 		if err != nil {
 			return err
 		}
@@ -263,20 +263,34 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 	}
 	s.lastChange = window.Difference(s.lastSign, sign)
 	u.rec.SceneDiff = s.lastChange.Mean
-	if s.agent.ChangeThreshold > 0 && s.lastChange.Below(s.agent.ChangeThreshold) {
+	if s.unchangedLocked(s.lastChange) {
 		u.rec.Skipped = true
 		return inference.Prompt{}, nil
 	}
 	s.lastSign = sign
 
-	p := Look{
-		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: u.spoken, Change: s.lastChange,
-		Said: s.said, Now: time.Now(), Frames: u.frames,
-	}.Prompt(s.infer, s.model.Capabilities())
-	p.Sampling = s.sampling
+	p := s.promptLocked(u.frames, s.lastChange, u.spoken, time.Now())
 	s.log.Debug().Uint64("cycle", u.rec.Cycle).Str("system", p.System).Str("prompt", p.Text).
 		Int("pictures", len(p.Frames)).Msg("prompt")
 	return p, nil
+}
+
+// unchangedLocked reports whether a change is too small to ask the engine.
+func (s *Session) unchangedLocked(change window.Change) bool {
+	return s.agent.ChangeThreshold > 0 && change.Below(s.agent.ChangeThreshold)
+}
+
+// speaksLocked reports whether the comment of a cycle that begins now is spoken.
+func (s *Session) speaksLocked() bool { return s.infer.Voice.Enabled && s.opts.Audio != nil }
+
+// promptLocked writes the prompt of a cycle.
+func (s *Session) promptLocked(frames []window.Frame, change window.Change, spoken bool, now time.Time) inference.Prompt {
+	p := Look{
+		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: spoken, Change: change,
+		Said: s.said, Now: now, Frames: frames,
+	}.Prompt(s.infer, s.model.Capabilities())
+	p.Sampling = s.sampling
+	return p
 }
 
 // Newest returns the newest decoded picture, for snapshots.

@@ -91,6 +91,8 @@ type Session struct {
 
 	trying sync.Mutex // held by TryRule
 
+	raw rawLooks
+
 	statusMu sync.Mutex // held while a status is computed and published, so that the newest is published last
 
 	mu            sync.Mutex

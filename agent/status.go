@@ -129,6 +129,7 @@ func (s *Session) publishRecord(r Record) {
 	if r.Text != "" {
 		s.log.Debug().Uint64("cycle", r.Cycle).Str("text", r.Text).Msg("comment")
 	}
+	s.raw.end(r)
 	for _, t := range s.opts.Texts {
 		t.Record(r)
 	}

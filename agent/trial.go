@@ -143,7 +143,7 @@ func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (
 		if err != nil {
 			return err
 		}
-		answer, err = textOf(ctx, engine, prompt)
+		answer, err = s.textOf(ctx, engine, LookTrial, frames, prompt)
 		return errors.Join(err, engine.Close())
 	})
 	t.EngineSec = time.Since(began).Seconds()
@@ -164,9 +164,10 @@ func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (
 }
 
 // textOf returns the text of an answer.
-func textOf(ctx context.Context, engine inference.Session, p inference.Prompt) (string, error) {
+func (s *Session) textOf(ctx context.Context, engine inference.Session, kind string, frames []window.Frame, p inference.Prompt,
+) (string, error) {
 	var b strings.Builder
-	for chunk, err := range engine.Generate(ctx, p) {
+	for chunk, err := range s.ask(ctx, engine, kind, 0, frames, p) {
 		if err != nil {
 			return "", causeOf(ctx, err)
 		}

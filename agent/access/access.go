@@ -19,7 +19,7 @@ type Rights uint16
 const (
 	// Watch allows pictures, sound, comments and state.
 	Watch Rights = 1 << iota
-	// Instruct allows instructions, commands, the choice of a profile, starting and stopping.
+	// Instruct allows instructions, commands, the choice of a profile, starting and stopping, and prompts and answers as they were.
 	Instruct
 	// Settings allows settings, and the contents of profiles and of the sheet.
 	Settings
@@ -100,6 +100,7 @@ func Needed(operation string) Rights {
 		"history": // or the permission to subscribe
 		return Watch
 	case "POST /instruction", "DELETE /instruction", "POST /profiles", "POST /start", "POST /stop",
+		"GET /looks", "GET /looks/next",
 		"set_instruction", "clear_instruction", "set_profile", "start", "stop":
 		return Instruct
 	case "POST /settings", "PUT /profiles/{id}", "DELETE /profiles/{id}", "PUT /sheet", "DELETE /sheet", "update_settings":

@@ -131,6 +131,9 @@ func (s engineSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 		s.e.Prompts = append(s.e.Prompts, Asked{time.Now(), p})
 		s.e.mu.Unlock()
 		a := s.e.Answer(n, p)
+		if p.Trace != nil {
+			p.Trace(inference.Exchange{Request: p.System + "\n" + p.Text, Answer: a.Text})
+		}
 		if err := sleep(ctx, a.Latency); err != nil {
 			yield(inference.Chunk{}, err)
 			return

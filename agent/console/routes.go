@@ -190,7 +190,7 @@ func (s *Server) roomOperations() []endpoint {
 	}
 }
 
-// promptOperations returns the operations on profiles and the sheet of a room, with their paths below the room's.
+// promptOperations returns the operations on profiles, the sheet and the looks of a room, with their paths below the room's.
 func (s *Server) promptOperations() []endpoint {
 	yaml := "application/yaml"
 	return []endpoint{
@@ -209,6 +209,8 @@ func (s *Server) promptOperations() []endpoint {
 			inKind: yaml, out: agent.Sheet{},
 		},
 		{method: "DELETE", path: "/sheet", inRoom: s.deleteSheet, summary: "Removes the match sheet", status: http.StatusNoContent},
+		{method: "GET", path: "/looks", inRoom: s.getLooks, summary: "The last prompts and answers, as they were", out: lookList{}},
+		{method: "GET", path: "/looks/next", inRoom: s.getNextPrompt, summary: "The prompt of a cycle that begins now", out: agent.RawLook{}},
 	}
 }
 
