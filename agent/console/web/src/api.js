@@ -73,6 +73,8 @@ export const rules = () => call('GET', inRoom('/rules'));
 export const addRule = (rule) => call('POST', inRoom('/rules'), rule);
 export const setRule = (id, rule) => call('PUT', inRoom(`/rules/${id}`), rule);
 export const removeRule = (id) => call('DELETE', inRoom(`/rules/${id}`));
+export const looks = () => call('GET', inRoom('/looks'));
+export const nextPrompt = () => call('GET', inRoom('/looks/next'));
 export const rights = () => call('GET', inRoom('/rights'));
 export const makeLink = (rights, life) => call('POST', inRoom('/links'), { rights, for: life });
 export const start = (source) => call('POST', inRoom('/start'), { source });

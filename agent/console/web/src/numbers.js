@@ -2,6 +2,7 @@
 import { h } from './panel.js';
 import { frameAges, gpuMemory, gradeWords, load, reading, stages, steps, tokenRate } from './numbers-series.js';
 import { isComment } from './score-layout.js';
+import { Raw } from './raw.js';
 import { millis, seconds } from './words.js';
 
 const SVG = 'http://www.w3.org/2000/svg';
@@ -78,7 +79,8 @@ export class NumbersPanel {
         legend(['k-s0', 'pick up'], ['k-s1', 'first word'], ['k-s2', 'voice'], ['k-s3', 'hold for the frame'])),
       graph('Token rate', 'Tokens per second of thinking.', this.#tokens),
       graph('Load', 'CPU time of the program: 100 % is one core. Working time of the model’s device, if the program runs the model: 100 % is always.', this.#load,
-        legend(['k-shown', 'CPU'], ['k-word', 'model'])));
+        legend(['k-shown', 'CPU'], ['k-word', 'model'])),
+      new Raw().body);
     state.on('record', () => this.draw());
     state.on('history', () => this.draw());
     state.on('snapshot', () => this.draw());

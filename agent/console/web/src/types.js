@@ -140,6 +140,17 @@
  * @property {number} scene_diff
  * @property {number} [tokens]
  *
+ * @typedef {object} RawLook agent.RawLook in docs/agent.md
+ * @property {string} kind comment, retry, rules, trial, next
+ * @property {string} at @property {string} engine
+ * @property {{id: number, width: number, height: number}[]} [pictures]
+ * @property {string} system @property {string} text @property {string} answer
+ * @property {{request: string, reasoning?: string, answer: string, error?: string}[]} [exchanges]
+ * @property {string} [error] @property {string} [outcome] @property {string} [reason] @property {boolean} [cut]
+ * @property {number} first_word_sec @property {number} answer_sec
+ * @property {number} [max_tokens] @property {number} [max_slices] @property {string} [language]
+ * @property {boolean} spoken @property {boolean} structured @property {Record<string, number>} sampling @property {unknown} [schema]
+ *
  * @typedef {object} Alert one phase; docs/alerts.md
  * @property {string} id the same in all phases
  * @property {string} phase new, shown, cleared
