@@ -155,7 +155,7 @@ func (s *Session) raise(ctx context.Context, a Alert, anchor window.Frame) {
 	s.publishAlert(a, &SeenFrame{ID: anchor.ID, Frame: anchor.VideoFrame})
 	anchor.Pix = nil // it may wait for seconds
 	if a.Interrupt {
-		s.queueAlert(spokenAlert{a, anchor})
+		s.announceAlert(a, anchor)
 	}
 	s.work.Go(func() error {
 		for {

@@ -25,7 +25,7 @@ func rules(t *testing.T, rules ...alert.Rule) *alert.Set {
 // watching answers the commentary with a sentence and looks with rules by what rules returns.
 func watching(rules func(p inference.Prompt) agenttest.Answer) func(int, inference.Prompt) agenttest.Answer {
 	return func(_ int, p inference.Prompt) agenttest.Answer {
-		if p.Structured {
+		if p.Structured() {
 			return rules(p)
 		}
 		return agenttest.Answer{Latency: 500 * time.Millisecond, Text: "Red attacks down the left wing.", Speech: 2 * time.Second}
@@ -85,7 +85,7 @@ func TestAlertLooks(t *testing.T) {
 		looks := 0
 		var last inference.Prompt
 		for _, p := range asked {
-			if !p.Structured {
+			if !p.Structured() {
 				last = p.Prompt
 				continue
 			}
@@ -131,7 +131,7 @@ func TestLateAlertLooks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			set := rules(t, alert.Rule{When: "a goal is scored", Level: level, Cadence: "1s"}, alert.Rule{When: "it rains", Cadence: "1h"})
 			r := newRig(t, func(_ int, p inference.Prompt) agenttest.Answer {
-				if p.Structured {
+				if p.Structured() {
 					return replies(`{"fired":[]}`)(p)
 				}
 				return agenttest.Answer{Latency: 4 * time.Second, Text: "Red attacks."}
@@ -143,7 +143,7 @@ func TestLateAlertLooks(t *testing.T) {
 			require.Greater(t, status.Late, uint64(8))
 			require.LessOrEqual(t, status.Late, status.Looks+status.Unanswered)
 			for _, p := range asked {
-				require.Equal(t, p.Structured && urgent, p.Urgent)
+				require.Equal(t, p.Structured() && urgent, p.Urgent)
 			}
 		})
 	}
@@ -161,7 +161,7 @@ func TestAlertLooksGiveWay(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		asked := r.engine.Questions()
 		require.Len(t, asked, 2)
-		require.False(t, asked[1].Structured)
+		require.False(t, asked[1].Structured())
 		r.stop()
 	})
 }
@@ -226,7 +226,7 @@ func TestTestAlert(t *testing.T) {
 // comments answers the commentary with speech of ten seconds.
 func comments(rules func(p inference.Prompt) agenttest.Answer) func(int, inference.Prompt) agenttest.Answer {
 	return func(_ int, p inference.Prompt) agenttest.Answer {
-		if p.Structured {
+		if p.Structured() {
 			return rules(p)
 		}
 		return agenttest.Answer{Latency: 500 * time.Millisecond, Text: "Red attacks down the left wing.", Speech: 10 * time.Second}
@@ -384,7 +384,7 @@ func TestAlertsNeedAnEngineThatReads(t *testing.T) {
 		require.NoError(t, set.Remove("r1"))
 		require.Empty(t, r.Snapshot().AlertNote)
 		for _, p := range r.engine.Questions() {
-			require.False(t, p.Structured)
+			require.False(t, p.Structured())
 		}
 		r.stop()
 	})

@@ -26,6 +26,10 @@ type Config struct {
 	// Repeats sets what becomes of a comment that says what one of the last 8 said, in the last two minutes: silence, retry (the engine is
 	// asked once more), or allow.
 	Repeats string `yaml:"repeats" env:"REPEATS"`
+	// Talkativeness, 1 to 5, sets pace, length and the change worth a comment together; 3 leaves them as they are.
+	Talkativeness int `yaml:"talkativeness" env:"TALKATIVENESS"`
+	// OrderHold is how long an instruction acts before one of somebody else replaces it.
+	OrderHold time.Duration `yaml:"order_hold" env:"ORDER_HOLD"`
 	// CycleTimeout bounds the time of one answer; loading a model does not count.
 	CycleTimeout time.Duration `yaml:"cycle_timeout" env:"CYCLE_TIMEOUT"`
 	// CopyToChat repeats each comment on lk.chat.
@@ -36,7 +40,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Profile: "default", AutoStart: true, Frames: 4, Stride: 1, CutOnInstruction: true, Repeats: RepeatsSilence,
-		CycleTimeout: 2 * time.Minute,
+		Talkativeness: usualTalk, OrderHold: 3 * time.Second, CycleTimeout: 2 * time.Minute,
 	}
 }
 
@@ -52,6 +56,8 @@ func (c Config) Validate() error {
 	s.That(check.Within(c.Frames, 1, 64), "frames_per_look", "between 1 and 64 pictures", c.Frames)
 	s.That(check.Within(c.Stride, 1, 64), "frame_stride", "between 1 and 64", c.Stride)
 	s.That(isRepeats(c.Repeats), "repeats", repeatsRule, fmt.Sprintf("%q", c.Repeats))
+	s.That(check.Within(c.Talkativeness, 1, 5), "talkativeness", "between 1 and 5", c.Talkativeness)
+	s.That(check.Within(c.OrderHold, 0, time.Minute), "order_hold", "between 0s and 1m", c.OrderHold)
 	s.That(check.Within(c.CycleTimeout, time.Second, time.Hour), "cycle_timeout", "between 1s and 1h", c.CycleTimeout)
 	s.That(check.Within(c.ChangeThreshold, 0, 255), "change_threshold", "between 0 and 255", c.ChangeThreshold)
 	return s.Err()

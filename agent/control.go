@@ -34,6 +34,10 @@ type Settings struct {
 	// Preset sets several of these at once; "" is none. PresetAuto chooses among the presets as the engine keeps up.
 	Preset   *string `json:"preset,omitempty"`
 	Language *string `json:"language,omitempty"`
+	// Talkativeness is as Config.Talkativeness.
+	Talkativeness *int `json:"talkativeness,omitempty"`
+	// VoiceGain is the level of the voice, dB; 0 as the engine makes it.
+	VoiceGain *float64 `json:"voice_gain,omitempty"`
 }
 
 // Live is what people change while a Session runs.
@@ -76,6 +80,8 @@ type Steerer interface {
 	Start(source, by string) error
 	// Stop ends commenting and clears the instruction.
 	Stop(by string)
+	// Command does a command at once; an error that wraps ErrNothingTo if it has nothing to act on.
+	Command(c Command, by string) (Done, error)
 	// History returns the last comments, oldest first.
 	History() []Record
 }
@@ -85,18 +91,22 @@ type Snapshot struct {
 	Status     Status `json:"status"`
 	Engine     string `json:"engine"`
 	EngineNote string `json:"engine_note,omitempty"` // limits of the engine, in words
-	// ReadsInstructions is false when the engine ignores the instruction.
-	ReadsInstructions bool `json:"reads_instructions"`
+	// Capabilities of the engine; without instructions it ignores the instruction.
+	Capabilities Capabilities `json:"capabilities"`
 	// RuleNames are sentences of alert rules that the engine answers; none if it answers any.
 	RuleNames []string `json:"rule_names,omitempty"`
 	// AlertNote is why alert rules are not looked for; "" when they are, or when there are none.
 	AlertNote string `json:"alert_note,omitempty"`
 
-	ModelLoaded    bool      `json:"model_loaded"`
-	CaptureRunning bool      `json:"capture_running"` // a frame arrived in the last 2 s
-	MonitorMode    string    `json:"monitor_mode"`    // "IDLE" or "ACTIVE"
-	Instruction    string    `json:"instruction"`
-	InstructionBy  string    `json:"instruction_by,omitempty"` // the client that set it
+	ModelLoaded    bool   `json:"model_loaded"`
+	CaptureRunning bool   `json:"capture_running"` // a frame arrived in the last 2 s
+	MonitorMode    string `json:"monitor_mode"`    // "IDLE" or "ACTIVE"
+	Instruction    string `json:"instruction"`
+	InstructionBy  string `json:"instruction_by,omitempty"` // the client that set it
+	// Waiting are instructions that act when the one in force has held, oldest first.
+	Waiting []WaitingOrder `json:"waiting,omitempty"`
+	// Command is the last command that acted.
+	Command        *Done     `json:"command,omitempty"`
 	Profile        string    `json:"active_profile"`
 	Profiles       []Profile `json:"profiles"`
 	CycleCount     uint64    `json:"cycle_count"`
@@ -141,6 +151,14 @@ type Snapshot struct {
 	Kept bool `json:"kept"`
 	// StateProblem is why changes are not kept at present; "" when they are.
 	StateProblem string `json:"state_problem,omitempty"`
+}
+
+// Capabilities are what the engine can do, as in inference.Capabilities.
+type Capabilities struct {
+	Instructions bool     `json:"instructions"`
+	Languages    []string `json:"languages,omitempty"` // none: any
+	Structured   bool     `json:"structured"`
+	Speech       bool     `json:"speech"`
 }
 
 // World describes a generated world.

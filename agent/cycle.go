@@ -86,7 +86,7 @@ func (s *Session) untilCycleLocked(now time.Time) time.Duration {
 	if s.cycled && !s.gate.Urgent() && s.source.stopped(now) {
 		return nothingNewer // the comment would be late by the age of the picture
 	}
-	at, ok := s.gate.Next(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.pace)
+	at, ok := s.gate.Next(now, s.voiceEndLocked(now), s.delayAheadLocked(now), s.paceLocked())
 	if !ok {
 		return recheck
 	}
@@ -270,6 +270,7 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 	s.lastSign = sign
 
 	p := s.promptLocked(u.frames, s.lastChange, u.spoken, time.Now())
+	u.language = p.Language
 	s.log.Debug().Uint64("cycle", u.rec.Cycle).Str("system", p.System).Str("prompt", p.Text).
 		Int("pictures", len(p.Frames)).Msg("prompt")
 	return p, nil
@@ -277,7 +278,8 @@ func (s *Session) prompt(u *utterance, sign *window.Signature) (inference.Prompt
 
 // unchangedLocked reports whether a change is too small to ask the engine.
 func (s *Session) unchangedLocked(change window.Change) bool {
-	return s.agent.ChangeThreshold > 0 && change.Below(s.agent.ChangeThreshold)
+	limit := s.thresholdLocked()
+	return limit > 0 && change.Below(limit)
 }
 
 // speaksLocked reports whether the comment of a cycle that begins now is spoken.
@@ -287,7 +289,7 @@ func (s *Session) speaksLocked() bool { return s.infer.Voice.Enabled && s.opts.A
 func (s *Session) promptLocked(frames []window.Frame, change window.Change, spoken bool, now time.Time) inference.Prompt {
 	p := Look{
 		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: spoken, Change: change,
-		Said: s.said, Now: now, Frames: frames,
+		Longer: s.talkLocked().longer, Said: s.said, Now: now, Frames: frames,
 	}.Prompt(s.infer, s.model.Capabilities())
 	p.Sampling = s.sampling
 	return p

@@ -77,6 +77,8 @@ type SpeechEvents struct {
 type AudioOutput interface {
 	// NewUtterance prepares one. Audio may be written before it is started.
 	NewUtterance(ev SpeechEvents) SpokenUtterance
+	// SetGain changes the level, in dB; 0 leaves the sound as it is. It takes effect within a frame and does not click.
+	SetGain(db float64)
 }
 
 // SpokenUtterance is one utterance for the voice track. Utterances play in the
@@ -105,6 +107,8 @@ type Caption struct {
 	Text    string `json:"text"`  // all so far
 	Final   bool   `json:"final"`
 	Spoken  bool   `json:"spoken"` // the words follow the voice
+	// Language is the BCP 47 tag of the text.
+	Language string `json:"language,omitempty"`
 }
 
 // Alerts are the alert rules of the room, as a session asks for them; package alert

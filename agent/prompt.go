@@ -19,6 +19,7 @@ const (
 	hintMinimal lengthHint = "Say it in six words or fewer."
 	hintBrief   lengthHint = "One short sentence."
 	hintNormal  lengthHint = "One or two short sentences."
+	hintLong    lengthHint = "Two or three sentences."
 )
 
 // Bounds of the hint: the mean change (0 to 255) below which a comment is minimal or
@@ -40,6 +41,19 @@ func hintFor(change window.Change, last string) lengthHint {
 		return hintBrief
 	}
 	return hintNormal
+}
+
+// longerBy returns the hint some steps longer or shorter than h; of no hint, the usual one.
+func (h lengthHint) longerBy(steps int) lengthHint {
+	if steps == 0 {
+		return h
+	}
+	hints := []lengthHint{hintMinimal, hintBrief, hintNormal, hintLong}
+	at := slices.Index(hints, h)
+	if at < 0 {
+		at = slices.Index(hints, hintNormal)
+	}
+	return hints[min(max(at+steps, 0), len(hints)-1)]
 }
 
 // Said is a comment and when its answer was complete.
@@ -79,6 +93,8 @@ type Look struct {
 	Spoken bool
 	// Change from the last look's newest picture.
 	Change window.Change
+	// Longer is how many steps the comment is longer than usual; shorter if negative.
+	Longer int
 	// Said are the last comments, oldest first, at the time Now.
 	Said []Said
 	Now  time.Time
@@ -94,14 +110,10 @@ type Look struct {
 func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) inference.Prompt {
 	p := inference.Prompt{
 		System: l.System, Instruction: l.Instruction, MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Speech: l.Spoken,
-		Language: cfg.Voice.Language, Pronunciations: l.Sheet.Pronunciations,
+		Language: answersIn(engine, cfg.Voice.Language), Pronunciations: l.Sheet.Pronunciations,
 	}
 	if l.Sheet.Prompt != "" {
 		p.System += "\n\n" + l.Sheet.Prompt
-	}
-	// The voice follows the engine: a speech program must not read English as Dutch.
-	if !engine.Speaks(p.Language) {
-		p.Language = engine.Languages[0]
 	}
 	var hint lengthHint
 	if l.Spoken {
@@ -112,11 +124,12 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 		}
 		hint = hintFor(l.Change, last)
 	}
+	hint = hint.longerBy(l.Longer)
 	for _, f := range l.Frames {
 		p.Frames = append(p.Frames, engineFrame(f.VideoFrame))
 	}
 	if len(l.Rules) > 0 {
-		p.Text, p.Structured, p.Schema = rulesText(l.Rules), true, rulesSchema(l.Rules)
+		p.Text, p.Schema = rulesText(l.Rules), rulesSchema(l.Rules)
 		p.MaxTokens = alertTokens + alertRuleTokens*len(l.Rules)
 		for _, r := range l.Rules {
 			p.Rules = append(p.Rules, r.When)
@@ -126,6 +139,15 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 	}
 	p.Text = promptText(l.Instruction, recent(l.Said), l.Now, hint)
 	return p
+}
+
+// answersIn returns the language of an engine's answers where tag is set. The voice follows the engine: a speech program must not
+// read English as Dutch.
+func answersIn(engine inference.Capabilities, tag string) string {
+	if engine.Speaks(tag) {
+		return tag
+	}
+	return engine.Languages[0]
 }
 
 // promptText returns the text of a prompt, which follows the frames. Each comment is one line: a newline or quote in it is escaped.

@@ -261,7 +261,7 @@ func TestWhatCountsAsSpeech(t *testing.T) {
 func TestRulesText(t *testing.T) {
 	rules := []agent.Rule{{Number: 3, When: "a goal is scored"}, {Number: 7, When: "somebody comes in"}}
 	p := agent.Look{Instruction: "the keeper", Rules: rules}.Prompt(inference.DefaultConfig(), inference.Capabilities{})
-	require.True(t, p.Structured)
+	require.True(t, p.Structured())
 	require.NotEmpty(t, p.Schema)
 	require.Equal(t, `Rules:
 3. a goal is scored

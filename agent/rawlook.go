@@ -81,7 +81,7 @@ func newRawLook(kind string, cycle uint64, engine string, frames []window.Frame,
 	l := RawLook{
 		Kind: kind, Cycle: cycle, At: now, Engine: engine, Pictures: make([]RawPicture, len(frames)),
 		System: p.System, Text: p.Text, MaxTokens: p.MaxTokens, MaxSlices: p.MaxSlices, Language: p.Language, Spoken: p.Speech,
-		Structured: p.Structured, Sampling: p.Sampling, Schema: p.Schema,
+		Structured: p.Structured(), Sampling: p.Sampling, Schema: p.Schema,
 	}
 	for i, f := range frames {
 		l.Pictures[i] = RawPicture{f.ID, f.Arrival, f.Width, f.Height}

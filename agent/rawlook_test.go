@@ -28,7 +28,7 @@ func TestLooks(t *testing.T) {
 		answer := watching(replies(holds))
 		r := newRig(t, func(n int, p inference.Prompt) agenttest.Answer {
 			a := answer(n, p)
-			if n%7 == 3 && !p.Structured {
+			if n%7 == 3 && !p.Structured() {
 				a.Err = inference.ErrOverloaded
 			}
 			return a

@@ -18,6 +18,8 @@ type Record struct {
 
 	// Alert is the id of the alert whose reason was said in place of a comment; "" for a comment.
 	Alert string `json:"alert,omitempty"`
+	// Again: the last comment was said again.
+	Again bool `json:"again,omitempty"`
 
 	Text string `json:"text,omitempty"`
 	// Repeats is the earlier comment that the answer repeats; of a second try that was published, the one that the first answer repeated.

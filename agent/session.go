@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ type Session struct {
 
 	wake    wake.Signal // wakes think
 	deliver wake.Signal // wakes deliverLoop
-	spoken  chan spokenAlert
+	spoken  chan announcement
 	started time.Time // when Run began, guarded by mu
 
 	transcodes bool // the source cannot be relayed as it is; only intake touches it
@@ -101,6 +102,7 @@ type Session struct {
 	media         media.Config
 	infer         inference.Config
 	sampling      inference.Sampling // what was set here
+	gain          float64            // of the voice, dB
 	preset        string
 	ladder        *pacing.Ladder // of PresetAuto; nil without it
 	presetReason  string
@@ -122,8 +124,14 @@ type Session struct {
 	inFlight      *utterance
 	queue         []*utterance // not started, oldest first
 	speaking      *utterance
-	unsent        []Record // of comments dropped by a new instruction; nudge publishes them
-	lastEpoch     uint32   // of the last cycle's anchor
+	latest        *utterance // the last that started
+	before        []ordered  // the state before each of the last orders, oldest first
+	done          *Done      // the last command
+	orderedAt     time.Time  // when the instruction began to act
+	waiting       []WaitingOrder
+	orders        []OrderEvent // nudge publishes them
+	unsent        []Record     // of comments dropped by a new instruction; nudge publishes them
+	lastEpoch     uint32       // of the last cycle's anchor
 	lastPTS       time.Duration
 	cycled        bool // lastEpoch and lastPTS are set
 	failures      int
@@ -155,7 +163,7 @@ func New(opts Options) (*Session, error) {
 		model:       opts.Model,
 		wake:        wake.New(),
 		deliver:     wake.New(),
-		spoken:      make(chan spokenAlert, maxSpokenAlerts),
+		spoken:      make(chan announcement, maxAnnouncements),
 		agent:       opts.Agent,
 		pace:        opts.Pacing,
 		media:       opts.Media,
@@ -166,6 +174,7 @@ func New(opts Options) (*Session, error) {
 		lexicon:     newLexicon(),
 		window:      window.New(opts.Media.WindowSize),
 	}
+	s.agent.Talkativeness = cmp.Or(s.agent.Talkativeness, usualTalk)
 	s.window.Limit(windowNeeds(opts.Agent))
 	s.preset = opts.Preset
 	s.startLadder()
@@ -210,7 +219,7 @@ func (s *Session) Run(ctx context.Context) error {
 	g.Go(func() error { return s.think(ctx) })
 	g.Go(func() error { return s.deliverLoop(ctx) })
 	g.Go(func() error { return s.watchStatus(ctx) })
-	g.Go(func() error { return s.speakAlerts(ctx) })
+	g.Go(func() error { return s.announce(ctx) })
 	if s.relays() {
 		g.Go(func() error { return s.line.Run(ctx, s.opts.Video) })
 	}

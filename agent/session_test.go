@@ -694,7 +694,7 @@ func TestEngineLimits(t *testing.T) {
 			}
 		})
 		time.Sleep(10 * time.Second)
-		require.False(t, r.Snapshot().ReadsInstructions)
+		require.False(t, r.Snapshot().Capabilities.Instructions)
 		require.Equal(t, "en", r.engine.Questions()[0].Language, "the voice reads English as English")
 
 		frames, language, british := 5, "de", "en-GB"
@@ -854,6 +854,8 @@ type slowSpeech struct {
 	ev      agent.SpeechEvents
 	audible time.Duration
 }
+
+func (v *slowVoice) SetGain(float64) {}
 
 func (v *slowVoice) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
 	return &slowSpeech{v: v, ev: ev}

@@ -37,6 +37,7 @@ func (s *Session) watchStatus(ctx context.Context) error {
 	for {
 		s.publishStatus()
 		s.expireAlerts(ctx, time.Now())
+		s.takeOrders(time.Now())
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -140,20 +141,22 @@ func (s *Session) Snapshot() Snapshot {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	phase := s.model.Status().Phase
+	phase, can := s.model.Status().Phase, s.model.Capabilities()
 	out := Snapshot{
-		Status:            s.statusLocked(now),
-		Engine:            s.model.Name(),
-		EngineNote:        s.opts.EngineNote,
-		ReadsInstructions: s.model.Capabilities().Instructions,
-		RuleNames:         s.model.Capabilities().RuleNames,
-		AlertNote:         s.alertNoteLocked(now),
+		Status:       s.statusLocked(now),
+		Engine:       s.model.Name(),
+		EngineNote:   s.opts.EngineNote,
+		Capabilities: Capabilities{can.Instructions, can.Languages, can.Structured, can.Speech},
+		RuleNames:    can.RuleNames,
+		AlertNote:    s.alertNoteLocked(now),
 
 		ModelLoaded:    phase == inference.PhaseReady,
 		CaptureRunning: s.source.fresh(now),
 		MonitorMode:    "IDLE",
 		Instruction:    s.instruction,
 		InstructionBy:  s.instructionBy,
+		Waiting:        slices.Clone(s.waiting),
+		Command:        s.done,
 		Profile:        s.profile.Name,
 		Profiles:       s.profilesLocked(),
 		CycleCount:     s.cycle,

@@ -34,6 +34,7 @@ func (s *Session) Start(by string) error {
 			err = ErrRunning
 			return
 		}
+		s.rememberLocked()
 		s.active = true
 		s.actNowLocked(errReplaced)
 	})
@@ -53,7 +54,9 @@ func (s *Session) Stop(by string) {
 }
 
 func (s *Session) stopLocked(by string) {
+	s.rememberLocked()
 	s.instruction, s.instructionBy, s.active = "", by, false
+	s.dropAllWaitingLocked()
 	s.endTalkLocked(errStopped, true)
 }
 
@@ -68,24 +71,26 @@ func (s *Session) Check(c Change) error {
 // Change applies all of a change or, when any part is out of bounds, nothing. It
 // returns the settings in force; the error joins a RangeError for each bad part. A
 // new instruction or profile acts at once: the wait ends, pending comments are
-// dropped and, by setting, the current speech is cut. The Session ignores c.Source.
+// dropped and, by setting, the current speech is cut. But an instruction waits while
+// one of somebody else holds (Config.OrderHold). The Session ignores c.Source.
 func (s *Session) Change(c Change, by string) (out Settings, err error) {
 	var profile Profile
 	stop := c.Instruction != nil && strings.TrimSpace(*c.Instruction) == ""
+	waits := false
 	s.locked(func() {
 		if profile, err = s.checkLocked(c); err != nil {
 			return
 		}
-		s.configureLocked(c.Settings)
 		if c.Profile != nil {
+			s.rememberLocked()
 			s.profile = profile
 		}
+		s.configureLocked(c.Settings)
 		switch {
 		case stop:
 			s.stopLocked(by)
 		case c.Instruction != nil:
-			s.instruction, s.instructionBy, s.active = strings.TrimSpace(*c.Instruction), by, true
-			s.actNowLocked(errReplaced)
+			waits = s.orderLocked(strings.TrimSpace(*c.Instruction), by, time.Now())
 		case c.Profile != nil && s.active:
 			s.actNowLocked(errReplaced)
 		}
@@ -104,7 +109,7 @@ func (s *Session) Change(c Change, by string) (out Settings, err error) {
 	if stop {
 		log.Info().Msg("commenting stopped")
 	} else if c.Instruction != nil {
-		log.Info().Msg("new instruction")
+		log.Info().Bool("waits", waits).Msg("new instruction")
 	}
 	s.nudge()
 	return out, nil
@@ -235,6 +240,13 @@ func (s *Session) applyLocked(v Settings) {
 	set(&s.agent.CutOnInstruction, v.CutOnInstruction)
 	set(&s.agent.Repeats, v.Repeats)
 	set(&s.infer.Voice.Language, v.Language)
+	set(&s.agent.Talkativeness, v.Talkativeness)
+	if v.VoiceGain != nil {
+		s.gain = *v.VoiceGain
+		if s.opts.Audio != nil {
+			s.opts.Audio.SetGain(s.gain)
+		}
+	}
 	set(&s.pace.Quantile, v.Quantile)
 	setSeconds(&s.pace.Margin, v.Margin)
 	set(&s.infer.MaxSlices, v.MaxSlices)
@@ -334,6 +346,8 @@ func (v Settings) check() error {
 	whole("long_side", v.LongSide, 64, 4096)
 	whole("max_tokens", v.MaxTokens, 1, 8192)
 	whole("speech_max_tokens", v.SpeechMaxTokens, 1, 8192)
+	whole("talkativeness", v.Talkativeness, 1, 5)
+	num("voice_gain", v.VoiceGain, minGain, maxGain)
 	if v.Language != nil && !isLanguage(*v.Language) {
 		errs = append(errs, &RangeError{"language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%q", *v.Language)})
 	}
@@ -389,6 +403,8 @@ func (s *Session) settingsLocked() Settings {
 		Quantile:         new(s.pace.Quantile),
 		Margin:           seconds(s.pace.Margin),
 		LongSide:         new(s.media.LongSide),
+		Talkativeness:    new(s.agent.Talkativeness),
+		VoiceGain:        new(s.gain),
 		Temperature:      sampling.Temperature, TopK: sampling.TopK, TopP: sampling.TopP, RepetitionPenalty: sampling.RepetitionPenalty,
 	}
 	if len(s.opts.Presets) > 0 {
@@ -456,12 +472,13 @@ func (s *Session) silenceLocked() {
 	}
 }
 
-// nudge publishes dropped records and the status, and wakes the loops after a change.
+// nudge publishes dropped records, orders and the status, and wakes the loops after a change.
 func (s *Session) nudge() {
 	s.mu.Lock()
-	unsent := s.unsent
-	s.unsent = nil
+	unsent, orders := s.unsent, s.orders
+	s.unsent, s.orders = nil, nil
 	s.mu.Unlock()
+	s.publishOrders(orders)
 	for _, r := range unsent {
 		s.publishRecord(r)
 	}

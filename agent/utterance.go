@@ -23,9 +23,10 @@ type utterance struct {
 	anchor media.VideoFrame
 	spoken bool // its words follow the voice
 
-	text  string
-	held  []inference.Chunk // audio that waits until the text has words
-	words []timedWord
+	language string // BCP 47
+	text     string
+	held     []inference.Chunk // audio that waits until the text has words
+	words    []timedWord
 	// placed is how many bytes of text are in words; written the audio given
 	// to the voice so far, silence included.
 	placed  int
@@ -198,7 +199,7 @@ func (s *Session) startOfLocked(u *utterance, now, voiceEnd time.Time) time.Time
 	if !u.spoken {
 		voiceEnd = time.Time{}
 	}
-	return pacing.Release(now, s.dueLocked(u, now), voiceEnd, s.pace.PauseAfter)
+	return pacing.Release(now, s.dueLocked(u, now), voiceEnd, s.paceLocked().PauseAfter)
 }
 
 // dueLocked returns when the delayed picture shows the comment's anchor; zero without a delayed picture.
@@ -283,7 +284,7 @@ func (s *Session) startLocked(ctx context.Context, u *utterance, at, now time.Ti
 		s.work.Go(func() error { s.publishRecord(rec); return nil })
 		return
 	}
-	u.startAt = at
+	u.startAt, s.latest = at, u
 	if u.spoken {
 		s.clock.Start(at, u.audible)
 		s.speaking = u
@@ -366,7 +367,7 @@ func (s *Session) step(u *utterance, now time.Time) (Caption, time.Duration) {
 	u.emitted += len(delta)
 	return Caption{
 		Segment: s.segmentID(u.rec.Cycle), Cycle: u.rec.Cycle, Delta: delta, Text: u.text[:u.emitted],
-		Final: final, Spoken: u.spoken,
+		Final: final, Spoken: u.spoken, Language: u.language,
 	}, wait
 }
 
@@ -480,7 +481,7 @@ func (s *Session) measure(u *utterance) Record {
 		r.Outcome, r.Reason = OutcomeCut, s.room
 	}
 	shown, ok := s.line.Shown(u.anchor.Epoch, u.anchor.PTS)
-	if r.Alert == "" && ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // zero: nothing was published yet
+	if r.Alert == "" && !r.Again && ok && !shown.IsZero() && s.relays() && !u.onset.IsZero() { // zero: nothing was published yet
 		off := u.onset.Sub(shown)
 		r.ShownAt, r.AlignmentError, r.Aligned = shown, off.Seconds(), true
 		if r.Late = off.Abs() > lateBy; r.Late {

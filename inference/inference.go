@@ -50,15 +50,13 @@ type Prompt struct {
 	MaxSlices int
 	// Pronunciations are what the voice reads in place of a word, by the word in lower case. The text keeps the word.
 	Pronunciations map[string]string
-	// Structured requests JSON: the engine draws nothing at random.
-	Structured bool
 	// Rules are the sentences of the alert rules that a structured prompt asks for,
 	// numbered from 1, for engines that read no Text.
 	Rules []string
 	// Urgent lets the prompt go ahead of those that wait for the engine.
 	Urgent bool
-	// Schema is the JSON schema of the answer, which is then structured and not spoken;
-	// nil for none. Engine minicpmo supports a subset (objects with all properties,
+	// Schema is the JSON schema of the answer, which is then structured: nothing is drawn
+	// at random or spoken; nil for none. Engine minicpmo supports a subset (objects with all properties,
 	// arrays with maxItems, strings with maxLength, integers with minimum and maximum,
 	// booleans, enums) and returns an error for any other keyword; its complete answers
 	// are always valid. Engine remote passes it to the server, validates the answer
@@ -80,6 +78,9 @@ type Exchange struct {
 	// Error is why there is no complete answer.
 	Error string `json:"error,omitempty"`
 }
+
+// Structured reports whether the answer is JSON.
+func (p Prompt) Structured() bool { return len(p.Schema) > 0 }
 
 // Sampling are the settings of random draws.
 type Sampling struct {
@@ -143,6 +144,10 @@ type Model interface {
 type Capabilities struct {
 	// Instructions is set if the engine reads Prompt.Text or Prompt.Instruction.
 	Instructions bool
+	// Structured is set if its answers to a prompt with a schema are JSON.
+	Structured bool
+	// Speech is set if its answers have sound when a prompt requests it.
+	Speech bool
 	// Languages are the BCP 47 primary languages of its answers; nil means any.
 	Languages []string
 	// MaxFrames returns the largest number of pictures of a size in a prompt with Prompt.MaxSlices;

@@ -99,9 +99,9 @@ func Needed(operation string) Rights {
 		"status", "rules",
 		"history": // or the permission to subscribe
 		return Watch
-	case "POST /instruction", "DELETE /instruction", "POST /profiles", "POST /start", "POST /stop",
+	case "POST /instruction", "DELETE /instruction", "POST /profiles", "POST /start", "POST /stop", "POST /command",
 		"GET /looks", "GET /looks/next",
-		"set_instruction", "clear_instruction", "set_profile", "start", "stop":
+		"set_instruction", "clear_instruction", "set_profile", "start", "stop", "command":
 		return Instruct
 	case "POST /settings", "PUT /profiles/{id}", "DELETE /profiles/{id}", "PUT /sheet", "DELETE /sheet", "update_settings":
 		return Settings

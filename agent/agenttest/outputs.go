@@ -47,6 +47,7 @@ type Voice struct {
 	queue []*speech
 	wake  wake.Signal
 	Heard []Heard
+	Gain  float64 // dB
 }
 
 // Heard is one utterance as it sounded.
@@ -71,6 +72,13 @@ type speech struct {
 // NewUtterance implements agent.AudioOutput.
 func (v *Voice) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
 	return &speech{v: v, ev: ev, changed: wake.New()}
+}
+
+// SetGain implements agent.AudioOutput.
+func (v *Voice) SetGain(db float64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.Gain = db
 }
 
 // Write implements agent.SpokenUtterance.
@@ -218,6 +226,7 @@ type Reader struct {
 	captions []ReadCaption
 	alerts   []agent.Alert
 	frames   []agent.SeenFrame // of new alerts
+	orders   []agent.OrderEvent
 }
 
 // ReadCaption is a caption with its time.
@@ -241,6 +250,20 @@ func (r *Reader) Alert(a agent.Alert, frame *agent.SeenFrame) {
 	if frame != nil {
 		r.frames = append(r.frames, *frame)
 	}
+}
+
+// Order implements agent.OrderOutput.
+func (r *Reader) Order(e agent.OrderEvent) {
+	r.mu.Lock()
+	r.orders = append(r.orders, e)
+	r.mu.Unlock()
+}
+
+// Orders returns what became of instructions so far.
+func (r *Reader) Orders() []agent.OrderEvent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.orders)
 }
 
 // Alerts returns the phases of alerts so far, and the frames of new ones.

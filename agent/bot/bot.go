@@ -323,6 +323,9 @@ func (b *Bot) Players() *whep.Feed { return b.players }
 // voiceOutput adapts the speech writer to agent.AudioOutput.
 type voiceOutput struct{ w *speech.Writer }
 
+// SetGain implements agent.AudioOutput.
+func (v voiceOutput) SetGain(db float64) { v.w.SetGain(db) }
+
 // NewUtterance implements agent.AudioOutput.
 func (v voiceOutput) NewUtterance(ev agent.SpeechEvents) agent.SpokenUtterance {
 	return v.w.NewUtterance(speech.Events(ev))

@@ -188,10 +188,11 @@ func (k *keeper) restoreInstruction(value json.RawMessage) error {
 			return err
 		}
 		return nil
-	case !kept.Active:
-		kept.Text = ""
 	}
 	_, err := k.bot.Change(agent.Change{Instruction: &kept.Text}, kept.By)
+	if err == nil && kept.Text != "" && !kept.Active {
+		_, err = k.bot.Command(agent.CommandStop, kept.By)
+	}
 	return err
 }
 

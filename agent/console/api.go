@@ -33,6 +33,9 @@ type (
 	instructionBody struct {
 		Instruction *string `json:"instruction"`
 	}
+	commandBody struct {
+		Command agent.Command `json:"command" enum:"stop,go_on,undo,shorter,longer,repeat,louder,softer"`
+	}
 	profileBody struct {
 		Profile string `json:"profile"`
 	}
@@ -91,10 +94,30 @@ func (s *Server) postInstruction(h *hosted, w http.ResponseWriter, r *http.Reque
 		return refuse(http.StatusUnprocessableEntity, "bad_instruction", `expected {"instruction": "..."}`)
 	}
 	return h.order(w, func(b agent.Steerer) error {
-		if _, err := b.Change(agent.Change{Instruction: in.Instruction}, by(r)); err != nil {
-			return refuse(http.StatusUnprocessableEntity, "bad_instruction", "%v", err)
-		}
+		_, err := agent.Order(b, *in.Instruction, by(r))
+		return refuseOrder(err, "bad_instruction")
+	})
+}
+
+// refuseOrder returns the answer to a refused order; nil without an error.
+func refuseOrder(err error, code string) error {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, agent.ErrNothingTo):
+		return refuse(http.StatusConflict, "nothing_to_do", "%v", err)
+	}
+	return refuse(http.StatusUnprocessableEntity, code, "%v", err)
+}
+
+func (s *Server) postCommand(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	var in commandBody
+	if err := readJSON(w, r, &in, false); err != nil {
+		return err
+	}
+	return h.order(w, func(b agent.Steerer) error {
+		_, err := b.Command(in.Command, by(r))
+		return refuseOrder(err, "bad_command")
 	})
 }
 

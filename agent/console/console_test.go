@@ -153,6 +153,21 @@ func (d *desk) Start(source, by string) error {
 	return nil
 }
 
+func (d *desk) Command(c agent.Command, by string) (agent.Done, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Contains(agent.Commands(), c) {
+		return agent.Done{}, &agent.RangeError{Name: "command", Want: "a command", Got: c}
+	}
+	if c == agent.CommandRepeat {
+		return agent.Done{}, fmt.Errorf("%w: there is no comment yet", agent.ErrNothingTo)
+	}
+	d.note("command %s by %s", c, by)
+	done := agent.Done{Command: c, By: by, Effect: "Done."}
+	d.snap.Command = &done
+	return done, nil
+}
+
 func (d *desk) Stop(by string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

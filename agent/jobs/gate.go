@@ -79,7 +79,7 @@ func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 	return func(yield func(inference.Chunk, error) bool) {
 		s.g.mu.Lock()
 		last := s.g.last
-		if !p.Structured { // a look with alert rules has no record
+		if !p.Structured() { // a look with alert rules has no record
 			s.g.begun++
 		}
 		s.g.at = time.Now()

@@ -59,7 +59,7 @@ func TestHandOverWaitsForNoAlertLook(t *testing.T) {
 		gate := newGate(m, &engineUse{}, 0.25)
 		s, err := gate.NewSession()
 		require.NoError(t, err)
-		for _, err := range s.Generate(t.Context(), inference.Prompt{Structured: true}) {
+		for _, err := range s.Generate(t.Context(), inference.Prompt{Schema: []byte("{}")}) {
 			require.NoError(t, err)
 		}
 		began := time.Now()

@@ -25,6 +25,8 @@ const (
 	attrSegment = "lk.segment_id"
 	attrFinal   = "lk.transcription_final"
 	attrTrack   = "lk.transcribed_track_id"
+	// AttributeLanguage of a transcription is the BCP 47 tag of its text.
+	AttributeLanguage = "touchline.language"
 )
 
 // TopicCycle is the data topic with one JSON record (agent.Record) per cycle.
@@ -49,7 +51,8 @@ func (p rawPacket) ToProto() *livekit.DataPacket { return p.DataPacket }
 
 // Captions publishes the comments: word by word as a text stream on
 // lk.transcription with the older Transcription packet beside it, a JSON record
-// per cycle on touchline.cycle, alerts on touchline.alert, by setting a copy on lk.chat, and the state as
+// per cycle on touchline.cycle, alerts on touchline.alert, instructions
+// that act or wait on touchline.control, by setting a copy on lk.chat, and the state as
 // attributes. It implements agent.TextOutput. Run must run.
 type Captions struct {
 	sup  *Supervisor
@@ -58,7 +61,7 @@ type Captions struct {
 	post func(room *lksdk.Room, p *livekit.DataPacket) error
 
 	mu    sync.Mutex
-	queue []any // agent.Caption, agent.Record, agent.Alert
+	queue []any // agent.Caption, agent.Record, agent.Alert, agent.OrderEvent
 	wake  wake.Signal
 	lost  atomic.Uint64
 
@@ -88,6 +91,9 @@ func (c *Captions) Caption(step agent.Caption) { c.offer(step) }
 // Record implements agent.TextOutput.
 func (c *Captions) Record(r agent.Record) { c.offer(r) }
 
+// Order implements agent.OrderOutput.
+func (c *Captions) Order(e agent.OrderEvent) { c.offer(e) }
+
 // Alert implements agent.AlertOutput.
 func (c *Captions) Alert(a agent.Alert, _ *agent.SeenFrame) { c.offer(a) }
 
@@ -97,6 +103,12 @@ func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
 // Lost returns the number of steps and records dropped from the full queue. The text of a
 // dropped step is sent with a later one.
 func (c *Captions) Lost() uint64 { return c.lost.Load() }
+
+// orderMessage tells the room on TopicControl what became of an instruction.
+type orderMessage struct {
+	Type string `json:"type"` // "order"
+	agent.OrderEvent
+}
 
 // offer queues an item. A full queue drops its oldest unfinished step, whose text comes again with the
 // next one of its segment. The final step of a segment and alerts are never lost.
@@ -124,7 +136,7 @@ func droppable(item any) bool {
 	switch v := item.(type) {
 	case agent.Caption:
 		return !v.Final
-	case agent.Alert:
+	case agent.Alert, agent.OrderEvent:
 		return false
 	default:
 		return true
@@ -185,6 +197,8 @@ func (c *Captions) publish(ctx context.Context) {
 			c.data(room, TopicCycle, v)
 		case agent.Alert:
 			c.data(room, TopicAlert, v)
+		case agent.OrderEvent:
+			c.data(room, TopicControl, orderMessage{"order", v})
 		}
 	}
 }
@@ -195,7 +209,7 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 		track = voice
 	}
 	attributes := func(final string) map[string]string {
-		return map[string]string{attrSegment: step.Segment, attrFinal: final, attrTrack: track}
+		return map[string]string{attrSegment: step.Segment, attrFinal: final, attrTrack: track, AttributeLanguage: step.Language}
 	}
 	if c.streamsIn != room {
 		clear(c.streams)
@@ -216,7 +230,7 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 	}
 	c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: &livekit.Transcription{
 		TranscribedParticipantIdentity: c.sup.Identity(), TrackId: track,
-		Segments: []*livekit.TranscriptionSegment{{Id: step.Segment, Text: step.Text, Final: step.Final}},
+		Segments: []*livekit.TranscriptionSegment{{Id: step.Segment, Text: step.Text, Final: step.Final, Language: step.Language}},
 	}}})
 	if text := strings.TrimSpace(step.Text); c.chat && step.Final && text != "" {
 		id := "chat-" + step.Segment

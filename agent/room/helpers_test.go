@@ -3,6 +3,7 @@ package room_test
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -120,7 +121,14 @@ func (s *steered) all() []string {
 func (s *steered) Snapshot() agent.Snapshot      { return agent.Snapshot{Engine: "test"} }
 func (s *steered) Start(source, by string) error { s.note("start "+source, by); return nil }
 func (s *steered) Stop(by string)                { s.note("stop", by) }
-func (s *steered) Check(agent.Change) error      { return nil }
+func (s *steered) Command(c agent.Command, by string) (agent.Done, error) {
+	if !slices.Contains(agent.Commands(), c) {
+		return agent.Done{}, &agent.RangeError{Name: "command", Want: "a command", Got: c}
+	}
+	s.note("command "+string(c), by)
+	return agent.Done{Command: c, By: by}, nil
+}
+func (s *steered) Check(agent.Change) error { return nil }
 func (s *steered) Change(c agent.Change, by string) (agent.Settings, error) {
 	switch {
 	case c.Instruction != nil && *c.Instruction == "":

@@ -24,6 +24,7 @@ const (
 	methodUpdate           = "update_settings"
 	methodStart            = "start"
 	methodStop             = "stop"
+	methodCommand          = "command"
 	methodSource           = "select_source"
 	methodHistory          = "history" // for all participants that may subscribe
 	methodRules            = "rules"
@@ -37,7 +38,7 @@ const (
 func methods() []string {
 	return []string{
 		methodStatus, methodSetInstruction, methodClearInstruction, methodSetProfile,
-		methodUpdate, methodStart, methodStop, methodSource, methodHistory,
+		methodUpdate, methodStart, methodStop, methodCommand, methodSource, methodHistory,
 		methodRules, methodAddRule, methodReplaceRule, methodRemoveRule, methodSnoozeRule, methodAckAlert,
 	}
 }
@@ -112,6 +113,7 @@ func decode(b []byte, v any) error {
 // params are the parameters of all methods; each method reads its own.
 type params struct {
 	Instruction *string         `json:"instruction"`
+	Command     *agent.Command  `json:"command"`
 	Profile     *string         `json:"profile"`
 	Source      *string         `json:"source"`
 	Settings    *agent.Settings `json:"settings"`
@@ -159,7 +161,12 @@ func (c *Control) do(method string, p params, who caller) (any, error) {
 		if strings.TrimSpace(*p.Instruction) == "" {
 			return nil, &agent.RangeError{Name: "instruction", Want: "some text (clear it to go idle)", Got: `""`}
 		}
-		_, err = c.bot.Change(agent.Change{Instruction: p.Instruction}, by)
+		_, err = agent.Order(c.bot, *p.Instruction, by)
+	case methodCommand:
+		if p.Command == nil {
+			return nil, missing(method, "command")
+		}
+		_, err = c.bot.Command(*p.Command, by)
 	case methodClearInstruction:
 		_, err = c.bot.Change(agent.Change{Instruction: new("")}, by)
 	case methodSetProfile:

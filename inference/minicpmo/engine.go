@@ -128,7 +128,7 @@ func (e *Engine) Capabilities() inference.Capabilities {
 		r.Temperature = 0
 	}
 	return inference.Capabilities{
-		Instructions: true, Slices: true,
+		Instructions: true, Structured: true, Slices: true,
 		Sampling: &inference.Sampling{
 			Temperature: &r.Temperature, TopK: &r.TopK, TopP: &r.TopP, RepetitionPenalty: &r.RepetitionPenalty,
 		},

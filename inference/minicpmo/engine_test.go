@@ -642,9 +642,11 @@ func TestStructured(t *testing.T) {
 	answers := map[bool]map[string]bool{false: {}, true: {}}
 	for i := range 8 {
 		var text strings.Builder
-		for c, err := range s.Generate(t.Context(), inference.Prompt{
-			Text: "Which rules hold?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, MaxTokens: 8, Structured: i%2 == 1,
-		}) {
+		p := inference.Prompt{Text: "Which rules hold?", Frames: []inference.Frame{frame(t, "320x240.png", 0)}, MaxTokens: 8}
+		if i%2 == 1 {
+			p.Schema, p.MaxTokens = []byte(`{"type":"string","maxLength":4}`), 64
+		}
+		for c, err := range s.Generate(t.Context(), p) {
 			require.NoError(t, err)
 			text.WriteString(c.Text)
 		}

@@ -114,7 +114,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	}
 	system := strings.TrimSpace(p.System + "\n\n" + inference.AskFor(p.Language))
 	var err error
-	if p.Speech && e.speaks && len(p.Schema) == 0 {
+	if p.Speech && e.speaks && !p.Structured() {
 		r.Prompt, err = e.streaming(system, parts)
 		r.Rules, r.Chunk = e.speech, SpeechChunk
 	} else {
@@ -125,7 +125,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 		r.Rules = e.chatAnswer
 	}
 	draw(&r.Rules, p.Sampling)
-	if p.Structured {
+	if p.Structured() {
 		r.Rules.Greedy, r.Rules.RepetitionPenalty = true, 1
 	}
 	return r, err

@@ -49,7 +49,7 @@ func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 	return func(yield func(inference.Chunk, error) bool) {
 		a := answer{
 			m: s.m, yield: yield, limit: cmp.Or(max(p.MaxTokens, 0), s.m.maxTokens),
-			structured: p.Structured || len(p.Schema) > 0, schema: p.Schema, sampling: p.Sampling, urgent: p.Urgent,
+			structured: p.Structured(), schema: p.Schema, sampling: p.Sampling, urgent: p.Urgent,
 			trace: trace{to: p.Trace},
 		}
 		if err := s.run(ctx, p, &a); err != nil && !a.stopped {

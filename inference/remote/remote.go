@@ -155,7 +155,7 @@ func (m *Model) Status() inference.Status {
 
 // Capabilities returns those of every Model. How the server draws is not known before a prompt sets it.
 func Capabilities() inference.Capabilities {
-	return inference.Capabilities{Instructions: true, Sampling: &inference.Sampling{}}
+	return inference.Capabilities{Instructions: true, Structured: true, Sampling: &inference.Sampling{}}
 }
 
 // Capabilities returns those of a vision-language model.

@@ -48,7 +48,7 @@ func TestRules(t *testing.T) {
 			for i := range 12 {
 				last = push(tt.then(i))
 			}
-			answer := generate(t, s, inference.Prompt{Frames: []inference.Frame{last}, Structured: true, Rules: all})
+			answer := generate(t, s, inference.Prompt{Frames: []inference.Frame{last}, Rules: all})
 			t.Log(answer)
 			require.Equal(t, tt.want, numbers(t, answer))
 		})

@@ -54,6 +54,13 @@ func (v *voiced) NewSession() (inference.Session, error) {
 	return &session{Session: inner, v: v}, nil
 }
 
+// Capabilities returns those of the inner model with speech.
+func (v *voiced) Capabilities() inference.Capabilities {
+	can := v.Model.Capabilities()
+	can.Speech = true
+	return can
+}
+
 // Status returns the inner model's status with the problem of the voice.
 func (v *voiced) Status() inference.Status {
 	st := v.Model.Status()

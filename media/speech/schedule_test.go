@@ -3,6 +3,8 @@ package speech_test
 import (
 	"context"
 	"errors"
+	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -427,5 +429,43 @@ func TestPanicInEvent(t *testing.T) {
 		_, err = u.Write(tone(48000, 0, time.Second, 0))
 		require.Error(t, err)
 		require.Zero(t, w.Stats().Waiting)
+	})
+}
+
+// TestGain: a changed level is heard from the next frame on, without a step, and clips at the range.
+func TestGain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := track(t, cheap{}, &wire{})
+		frames, end := w.Subscribe()
+		defer end()
+		u := w.NewUtterance(speech.Events{})
+		_, err := u.Write(tone(48000, 0, 2*time.Second, 0))
+		require.NoError(t, err)
+		u.End()
+		u.Start(time.Now())
+		var heard []int16
+		take := func(d time.Duration) (peak int16) {
+			time.Sleep(d)
+			synctest.Wait()
+			for len(frames) > 0 {
+				f := <-frames
+				heard = append(heard, f...)
+				peak = max(peak, slices.Max(f))
+			}
+			return peak
+		}
+		require.InDelta(t, 6500, take(300*time.Millisecond), 10)
+		for _, c := range []struct {
+			db   float64
+			peak float64
+		}{{-6, 3258}, {6, 12969}, {24, 32767}, {0, 6500}} {
+			w.SetGain(c.db)
+			take(40 * time.Millisecond) // the ramp
+			require.InDelta(t, c.peak, take(200*time.Millisecond), 10, "%g dB", c.db)
+		}
+		for i := 1; i < len(heard); i++ {
+			step := math.Abs(float64(heard[i]) - float64(heard[i-1]))
+			require.Less(t, step, 6500*15.9*2*math.Pi*440/48000+16.0, "a click at sample %d", i)
+		}
 	})
 }

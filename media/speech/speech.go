@@ -29,6 +29,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -118,6 +119,8 @@ type Writer struct {
 	filters map[int]*filter
 	stats   counters
 	events  []event // of the frame being made
+	gain    float64 // a factor
+	applied float64 // to the last frame
 
 	samples Fanout[[]int16]
 	frames  Fanout[Frame]
@@ -170,6 +173,8 @@ func newWriter(o Options, enc encoder) (*Writer, error) {
 		unsent:     1,
 		dtx:        true,
 		filters:    make(map[int]*filter),
+		gain:       1,
+		applied:    1,
 	}, nil
 }
 
@@ -271,6 +276,7 @@ func (w *Writer) render(n int64, due time.Time, late bool) (sound, begins bool) 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sound, begins = w.fill(n * frameLen)
+	w.amplify()
 	w.stats.Frames++
 	if late {
 		w.stats.LateWakes++
@@ -374,4 +380,25 @@ func (w *Writer) filterFor(rate int) (*filter, error) {
 		w.filters[rate] = f
 	}
 	return f, nil
+}
+
+// SetGain changes the level of the track, in dB; 0 leaves the samples as they are.
+// The change is spread over one frame. Samples beyond the range are clipped.
+func (w *Writer) SetGain(db float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gain = math.Pow(10, db/20)
+}
+
+// amplify applies the gain to the frame, from the one in force to the one that was set.
+func (w *Writer) amplify() {
+	from, to := w.applied, w.gain
+	w.applied = to
+	if from == 1 && to == 1 {
+		return
+	}
+	for i, s := range w.pcm {
+		g := from + (to-from)*float64(i+1)/frameLen
+		w.pcm[i] = int16(min(max(math.Round(float64(s)*g), math.MinInt16), math.MaxInt16))
+	}
 }

@@ -39,7 +39,7 @@ const settings = {
 };
 const snapshot = {
   status: { state: 'listening', chip: 'watching', percent: 100, detail: '' },
-  engine: 'scene', reads_instructions: false, engine_note: 'No model: says only what it measured in the picture.', model_loaded: true, capture_running: true,
+  engine: 'scene', capabilities: { instructions: false }, engine_note: 'No model: says only what it measured in the picture.', model_loaded: true, capture_running: true,
   monitor_mode: 'ACTIVE', instruction: '', active_profile: 'sports', profiles: PROFILES, cycle_count: 0, frames_buffered: 20, tts_enabled: true,
   settings, delay: DELAY, target_delay: DELAY, alignment_last: -1, alignment_p95: -1,
   comments: 0, silent: 0, skipped: 0, late: 0, dropped: 0, failed: 0, long_side: 448, max_slices: 1, window_size: 48,
@@ -335,6 +335,7 @@ async function api(req, res, url) {
       send(res, 'snapshot', snapshot);
       return send(res, 'history', past.filter((r) => r.text || opt.state === 'ok').slice(-30));
     case 'POST /api/instruction': Object.assign(snapshot, { instruction: body.instruction, instruction_by: 'the page' }); changed(); return json({});
+    case 'POST /api/command': snapshot.command = { command: body.command, effect: 'Done.', by: 'the page', at: new Date().toISOString() }; changed(); return json(snapshot);
     case 'DELETE /api/instruction': snapshot.instruction = ''; changed(); return json({});
     case 'POST /api/profiles': snapshot.active_profile = body.profile; changed(); return json({});
     case 'POST /api/settings':

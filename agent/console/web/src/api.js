@@ -59,6 +59,8 @@ export const status = (opts) => call('GET', inRoom('/status'), undefined, opts);
 export const login = (token) => call('POST', '/api/login', { token });
 export const setInstruction = (instruction) => call('POST', inRoom('/instruction'), { instruction });
 export const clearInstruction = () => call('DELETE', inRoom('/instruction'));
+/** @param {string} command as in agent.Command */
+export const command = (command) => call('POST', inRoom('/command'), { command });
 export const setProfile = (profile) => call('POST', inRoom('/profiles'), { profile });
 export const putProfile = (name, text, create) => call('PUT', inRoom(`/profiles/${encodeURIComponent(name)}`), text, { create });
 export const deleteProfile = (name) => call('DELETE', inRoom(`/profiles/${encodeURIComponent(name)}`));

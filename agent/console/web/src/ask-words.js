@@ -51,7 +51,7 @@ const yard = {
  * @returns {Asks | null}
  */
 export function asks(s) {
-  if (!s || s.reads_instructions === false) return null;
+  if (!s || s.capabilities?.instructions === false) return null;
   const spanish = /^es\b/i.test(s.settings?.language ?? '');
   if (s.world?.name === 'match') return spanish ? partido : match(s.world.teams?.[0]);
   if (s.world?.name === 'yard') return spanish ? patio : yard;

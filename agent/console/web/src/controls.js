@@ -49,6 +49,12 @@ export class Confirm {
 /** @param {string} id @returns {any} */
 const $ = (id) => document.getElementById(id);
 
+/** Whether an instruction waits in a room. @param {import('./types.js').Snapshot | null} s @param {string} text */
+const waits = (s, text) => Boolean(s?.waiting?.some((w) => w.instruction === text) && s.instruction !== text);
+
+/** Whether the engine answered in a cycle. @param {import('./types.js').CycleRecord} r */
+export const answered = (r) => ['spoken', 'shown', 'silent', 'repeated', 'cut'].includes(r.outcome);
+
 /** A short message at the bottom of the page. */
 export class Toast {
   #timer = 0;
@@ -65,7 +71,7 @@ export class Toast {
 
 export class InstructionBox {
   #sent = ''; // sent and not yet in effect
-  #stage = 'rest'; // rest, sent, set, acted, failed
+  #stage = 'rest'; // rest, sent, waits, set, acted, done (a command), failed
   #words = '';
   #suggested = '';
 
@@ -82,11 +88,17 @@ export class InstructionBox {
       if (this.#stage !== 'sent') this.#rest();
     });
     state.on('record', (c) => {
-      if (this.#stage !== 'set' || (c.record?.instruction ?? '') !== this.#sent) return;
+      if (this.#stage !== 'set' || (c.record?.instruction ?? '') !== this.#sent || !answered(c.record)) return;
       this.#stage = 'acted';
       this.#say();
     });
-    state.on('snapshot', () => this.#say());
+    state.on('snapshot', (s) => {
+      if (this.#stage === 'waits' && !waits(s, this.#sent)) this.#stage = s.instruction === this.#sent ? 'set' : 'rest';
+      this.#say();
+    });
+    for (const button of $('commands').querySelectorAll('button')) {
+      button.addEventListener('click', () => void this.command(button.value));
+    }
     this.#say();
   }
 
@@ -117,7 +129,15 @@ export class InstructionBox {
     this.#stage = 'sent';
     this.#say();
     try {
-      await (text ? api.setInstruction(text) : api.clearInstruction());
+      const before = this.state.known.snapshot?.command?.at;
+      const s = await (text ? api.setInstruction(text) : api.clearInstruction());
+      if (s?.command && s.command.at !== before) return this.#did(s.command);
+      if (waits(s, text)) {
+        this.#stage = 'waits';
+        if ($('instruction').value.trim() === text) $('instruction').value = '';
+        this.#say();
+        return undefined;
+      }
       this.confirm.expect('instruction', (s) => (s.instruction ?? '') === text, () => {
         this.#stage = text ? 'set' : 'rest';
         if ($('instruction').value.trim() === text) $('instruction').value = '';
@@ -134,8 +154,27 @@ export class InstructionBox {
     }
   }
 
+  /** Does a command at once. @param {string} name */
+  async command(name) {
+    try {
+      this.#did((await api.command(name)).command);
+    } catch (err) {
+      this.#stage = 'failed';
+      this.#words = err.message;
+      this.#say();
+    }
+  }
+
+  /** @param {import('./types.js').Done} done */
+  #did(done) {
+    this.#stage = 'done';
+    this.#words = done.effect;
+    $('instruction').value = '';
+    this.#say();
+  }
+
   #rest() {
-    if (this.#stage === 'failed' || this.#stage === 'acted') this.#stage = 'rest';
+    if (this.#stage === 'failed' || this.#stage === 'acted' || this.#stage === 'done') this.#stage = 'rest';
     this.#say();
   }
 
@@ -150,6 +189,11 @@ export class InstructionBox {
     for (const id of ['instruction', 'act-now']) $(id).hidden = unread;
     $('say-engines').hidden = !unread;
     $('say-clear').hidden = unread || !s?.instruction;
+    const active = s?.monitor_mode === 'ACTIVE';
+    for (const button of $('commands').querySelectorAll('button')) {
+      if (button.value === 'stop') button.hidden = !active;
+      if (button.value === 'go_on') button.hidden = active;
+    }
   }
 }
 

@@ -52,6 +52,8 @@ export const GROUPS = [
   {
     title: 'How it talks',
     fields: [
+      { key: 'talkativeness', label: 'Talkativeness', unit: '1 to 5', min: 1, max: 5, step: 1, help: 'Sets pace, length and the change worth a comment together.' },
+      { key: 'voice_gain', label: 'Voice level', unit: 'dB', min: -24, max: 12, step: 'any' },
       { key: 'max_tokens', label: 'Longest text', unit: 'tokens', min: 1, max: 8192, step: 1 },
       { key: 'speech_max_tokens', label: 'Longest speech', unit: 'tokens', min: 1, max: 8192, step: 1 },
       { key: 'repeats', label: 'A comment that repeats', unit: '', type: 'choice', options: [['silence', 'not said'], ['retry', 'asked again'], ['allow', 'said']], help: 'Compared with the last eight.' },

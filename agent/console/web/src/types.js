@@ -68,6 +68,9 @@
  * @property {number} unjudged comments that say nothing that can be judged
  * @property {number} [missed] goals of the match, or comings and goings in the yard; unknown while an instruction is active
  *
+ * @typedef {object} Done a command that acted
+ * @property {string} command @property {string} effect a sentence @property {string} by @property {string} at
+ *
  * @typedef {object} Snapshot
  * @property {Source[]} [sources]
  * @property {boolean} [scene] there is a built-in camera
@@ -76,10 +79,12 @@
  * @property {Status} status
  * @property {string} engine
  * @property {string} [engine_note]
- * @property {boolean} [reads_instructions] true if absent
+ * @property {{instructions: boolean, languages?: string[], structured?: boolean, speech?: boolean}} [capabilities] of the engine
  * @property {string} monitor_mode
  * @property {string} instruction
  * @property {string} [instruction_by]
+ * @property {{instruction: string, by: string, acts_at: string}[]} [waiting] instructions that act when the one in force has held
+ * @property {Done} [command] the last command that acted
  * @property {string} active_profile
  * @property {Profile[]} profiles
  * @property {Settings} settings

@@ -220,25 +220,30 @@ export function meanwhile(k) {
 /**
  * The line under the instruction box. With an engine that reads no instructions, unread is
  * true and the line replaces the box.
- * @param {'rest' | 'sent' | 'set' | 'acted' | 'failed'} stage of the instruction sent here
- * @param {string} sent that instruction @param {string} failure why it failed
+ * @param {'rest' | 'sent' | 'waits' | 'set' | 'acted' | 'done' | 'failed'} stage of the instruction sent here; done: a command
+ * @param {string} sent that instruction @param {string} failure why it failed, or what the command did
  * @param {import('./types.js').Snapshot | null} s
  * @returns {{tone: string, words: string, unread: boolean}}
  */
 export function instructionState(stage, sent, failure, s) {
-  if (s?.reads_instructions === false) {
-    return { tone: '', words: `The ${s.engine} engine does not read instructions.`, unread: true };
+  if (s?.capabilities?.instructions === false) {
+    const words = stage === 'done' || stage === 'failed' ? failure : `The ${s.engine} engine does not read instructions.`;
+    return { tone: stage === 'failed' ? 'bad' : '', words, unread: true };
   }
   const active = s?.instruction ?? '';
   const by = s?.instruction_by ? `, set by ${s.instruction_by}` : '';
+  const next = s?.waiting?.[0];
+  const then = next ? ` Next: “${next.instruction}”, from ${next.by}.` : '';
   const [tone, words] = {
     rest: active ? ['on', `Active: “${active}”${by}. Enter sends a new one for the next frame.`] : ['', 'No instruction. Enter sends one for the next frame.'],
+    waits: ['wait', `“${sent}” waits: the instruction of ${s?.instruction_by ?? 'somebody else'} holds for a moment.`],
+    done: ['on', failure],
     sent: ['wait', sent ? `Sent: “${sent}”. It applies from the next frame.` : 'Clearing the instruction.'],
     set: ['on', `Active: “${active}”. The first cycle with it is running.`],
     acted: ['on', `Active: “${active}”${by}. It has acted.`],
     failed: ['bad', failure],
   }[stage];
-  return { tone, words, unread: false };
+  return { tone, words: stage === 'failed' || stage === 'waits' ? words : words + then, unread: false };
 }
 
 /**

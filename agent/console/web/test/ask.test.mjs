@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { asks } from '../src/ask-words.js';
 
 const PROFILES = [{ name: 'a', label: 'A', suggestion: 'Say what happens.' }, { name: 'b', label: 'B', suggestion: '' }, { name: 'c', label: 'C', suggestion: 'Say what happens.' }];
-const at = (over) => ({ engine: 'nano', reads_instructions: true, profiles: PROFILES, ...over });
+const at = (over) => ({ engine: 'nano', capabilities: { instructions: true }, profiles: PROFILES, ...over });
 
 test('the list fits the engine and the picture', () => {
   const match = asks(at({ world: { name: 'match', teams: ['White', 'Blue'] } }));
@@ -14,7 +14,7 @@ test('the list fits the engine and the picture', () => {
   assert.deepEqual(asks(at({ engine: 'remote', world: { name: 'yard' } })), asks(at({ world: { name: 'yard' } })));
   assert.equal(asks(at({})), null, 'nano knows no other picture');
   assert.deepEqual(asks(at({ engine: 'remote' })).orders, ['Say what happens.']);
-  assert.equal(asks(at({ engine: 'scene', reads_instructions: false, world: { name: 'match' } })), null);
+  assert.equal(asks(at({ engine: 'scene', capabilities: { instructions: false }, world: { name: 'match' } })), null);
   assert.equal(asks(null), null);
 });
 

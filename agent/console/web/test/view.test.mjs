@@ -124,16 +124,23 @@ test('the line under the instruction box', () => {
   assert.match(words('rest', { instruction: 'the keeper', instruction_by: 'Anna' }), /^Active: “the keeper”, set by Anna\./);
   assert.equal(words('sent'), 'Sent: “the goals”. It applies from the next frame.');
   assert.match(words('acted', { instruction: 'the goals' }), /It has acted\.$/);
-  assert.match(words('acted', { instruction: 'the goals', reads_instructions: true }), /It has acted\.$/);
+  assert.match(words('acted', { instruction: 'the goals', capabilities: { instructions: true } }), /It has acted\.$/);
   assert.equal(words('failed'), 'Too long.');
+  assert.equal(words('done'), 'Too long.');
+  const waiting = [{ instruction: 'the goals', by: 'Ben', acts_at: '' }];
+  assert.equal(words('waits', { instruction_by: 'Anna', waiting }), '“the goals” waits: the instruction of Anna holds for a moment.');
+  assert.match(words('rest', { instruction: 'the keeper', waiting }), / Next: “the goals”, from Ben\.$/);
   assert.equal(instructionState('rest', '', '', null).unread, false);
 });
 
 test('an engine that reads no instructions has no box, and nothing has acted', () => {
-  for (const stage of ['rest', 'sent', 'set', 'acted', 'failed']) {
-    const line = instructionState(stage, 'the goals', 'x', snapshot({ engine: 'scene', instruction: 'the goals', reads_instructions: false }));
+  for (const stage of ['rest', 'sent', 'set', 'acted']) {
+    const line = instructionState(stage, 'the goals', 'x', snapshot({ engine: 'scene', instruction: 'the goals', capabilities: { instructions: false } }));
     assert.deepEqual(line, { tone: '', words: 'The scene engine does not read instructions.', unread: true });
   }
+  const unread = snapshot({ engine: 'scene', capabilities: { instructions: false } });
+  assert.deepEqual(instructionState('done', '', 'The voice is at +6 dB.', unread), { tone: '', words: 'The voice is at +6 dB.', unread: true });
+  assert.deepEqual(instructionState('failed', '', 'No.', unread), { tone: 'bad', words: 'No.', unread: true });
 });
 
 test('the engine is named, with its limits', () => {

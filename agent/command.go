@@ -1,0 +1,321 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+
+	"touchline/media/window"
+)
+
+// Command is an order to the agent itself, which acts at once and on every engine.
+type Command string
+
+// The commands.
+const (
+	CommandStop    Command = "stop"    // stop commenting
+	CommandGoOn    Command = "go_on"   // comment again, under the same instruction
+	CommandUndo    Command = "undo"    // take back the last order
+	CommandShorter Command = "shorter" // one step less talkative
+	CommandLonger  Command = "longer"  // one step more talkative
+	CommandRepeat  Command = "repeat"  // say the last comment again
+	CommandLouder  Command = "louder"
+	CommandSofter  Command = "softer"
+)
+
+// Commands returns all commands.
+func Commands() []Command {
+	return []Command{
+		CommandStop, CommandGoOn, CommandUndo, CommandShorter, CommandLonger, CommandRepeat, CommandLouder, CommandSofter,
+	}
+}
+
+// ErrNothingTo is wrapped by the error of a command that has nothing to act on.
+var ErrNothingTo = errors.New("nothing to do")
+
+// Done is a command that acted.
+type Done struct {
+	Command Command   `json:"command"`
+	Effect  string    `json:"effect"` // a sentence
+	By      string    `json:"by"`
+	At      time.Time `json:"at"`
+}
+
+// phrases returns the words of each command in English and Spanish, as fold leaves them.
+func phrases() map[Command][]string {
+	return map[Command][]string{
+		CommandStop: {
+			"stop", "stop it", "stop talking", "stop commenting", "be quiet", "quiet", "silence", "shut up", "hush", "pause", "enough",
+			"para", "detente", "alto", "callate", "calla", "silencio", "deja de hablar", "basta", "pausa",
+		},
+		CommandGoOn: {
+			"go on", "continue", "carry on", "resume", "keep going", "keep talking", "start again", "talk again",
+			"sigue", "continua", "adelante", "reanuda", "sigue hablando", "vuelve a hablar",
+		},
+		CommandUndo: {
+			"never mind", "nevermind", "undo", "undo that", "undo it", "forget it", "forget that", "take that back", "cancel that",
+			"olvidalo", "dejalo", "deshaz", "deshazlo", "deshacer", "no importa", "cancelalo",
+		},
+		CommandShorter: {
+			"shorter", "be shorter", "be brief", "briefer", "be briefer", "less", "talk less", "say less", "keep it short", "make it shorter",
+			"mas corto", "mas breve", "se breve", "se mas breve", "habla menos", "di menos", "menos",
+		},
+		CommandLonger: {
+			"longer", "be longer", "more", "talk more", "say more", "more detail", "more details", "make it longer",
+			"mas largo", "habla mas", "di mas", "mas detalle", "mas detalles", "mas",
+		},
+		CommandRepeat: {
+			"repeat", "repeat that", "repeat it", "say that again", "say it again", "again", "once more", "what did you say", "come again",
+			"repite", "repitelo", "otra vez", "dilo otra vez", "de nuevo", "que has dicho", "que dijiste",
+		},
+		CommandLouder: {
+			"louder", "be louder", "speak up", "speak louder", "talk louder", "turn it up", "volume up", "turn up the volume",
+			"mas alto", "mas fuerte", "habla mas alto", "habla mas fuerte", "sube el volumen", "sube la voz",
+		},
+		CommandSofter: {
+			"softer", "be softer", "quieter", "be quieter", "speak softer", "speak softly", "talk softer", "turn it down", "volume down",
+			"turn down the volume", "lower your voice",
+			"mas bajo", "mas suave", "habla mas bajo", "habla mas suave", "baja la voz", "baja el volumen",
+		},
+	}
+}
+
+// manners returns words around a command that change nothing.
+func manners() (before, after []string) {
+	return []string{"please", "hey", "ok", "okay", "now", "touchline", "por favor", "oye", "un poco", "a bit", "a little"},
+		[]string{"please", "now", "touchline", "a bit", "a little", "por favor", "ahora", "ya", "un poco"}
+}
+
+// longestCommand is the longest text that is looked at, in bytes.
+const longestCommand = 80
+
+// ParseCommand returns the command that a text is, in English or Spanish: the whole text, apart from case, accents, punctuation
+// and words such as "please". Any other text is an instruction: "stop at the corner flag" is no command.
+func ParseCommand(text string) (Command, bool) {
+	if len(text) > longestCommand {
+		return "", false
+	}
+	folded := fold(text)
+	before, after := manners()
+	for trimmed := true; trimmed; {
+		trimmed = false
+		for _, w := range before {
+			if rest, ok := strings.CutPrefix(folded, w+" "); ok {
+				folded, trimmed = rest, true
+			}
+		}
+		for _, w := range after {
+			if rest, ok := strings.CutSuffix(folded, " "+w); ok {
+				folded, trimmed = rest, true
+			}
+		}
+	}
+	for command, list := range phrases() {
+		if slices.Contains(list, folded) {
+			return command, true
+		}
+	}
+	return "", false
+}
+
+// fold returns a text in lower case, without accents and punctuation, its words one space apart.
+func fold(text string) string {
+	var b strings.Builder
+	for _, r := range norm.NFKD.String(text) {
+		switch {
+		case unicode.IsLetter(r) || unicode.IsDigit(r):
+			b.WriteRune(unicode.ToLower(r))
+		case unicode.IsMark(r) || r == '\'' || r == '’':
+		default:
+			b.WriteByte(' ')
+		}
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+// Order gives a commentator what a person typed or said: a command acts as one, any other text is an instruction. The
+// command is nil for an instruction.
+func Order(to Steerer, text, by string) (*Done, error) {
+	if command, ok := ParseCommand(text); ok {
+		done, err := to.Command(command, by)
+		return &done, err
+	}
+	_, err := to.Change(Change{Instruction: &text}, by)
+	return nil, err
+}
+
+// The level of the voice, dB: what louder and softer change, and its bounds.
+const (
+	gainStep = 6
+	minGain  = -24
+	maxGain  = 12
+)
+
+// maxUndo bounds the orders that can be taken back.
+const maxUndo = 16
+
+// ordered is what an order changes, as it was before.
+type ordered struct {
+	instruction, by string
+	active          bool
+	profile         string
+	talkativeness   int
+	gain            float64
+}
+
+// rememberLocked keeps the state before an order, for CommandUndo.
+func (s *Session) rememberLocked() {
+	now := ordered{s.instruction, s.instructionBy, s.active, s.profile.Name, s.agent.Talkativeness, s.gain}
+	if n := len(s.before); n > 0 && s.before[n-1] == now {
+		return
+	}
+	s.before = append(s.before[max(0, len(s.before)+1-maxUndo):], now)
+}
+
+// Command does a command at once. The error is a *RangeError for one that does not exist, and wraps ErrNothingTo for one
+// that has nothing to act on.
+func (s *Session) Command(c Command, by string) (Done, error) {
+	done := Done{Command: c, By: by, At: time.Now()}
+	var err error
+	s.locked(func() {
+		if done.Effect, err = s.commandLocked(c, by, done.At); err == nil {
+			s.done = &done
+		}
+	})
+	if err != nil {
+		return Done{}, err
+	}
+	s.log.Info().Str("command", string(c)).Str("by", by).Str("effect", done.Effect).Msg("command")
+	s.nudge()
+	return done, nil
+}
+
+func (s *Session) commandLocked(c Command, by string, now time.Time) (effect string, err error) {
+	switch c {
+	case CommandStop:
+		if !s.active && s.speaking == nil {
+			return "", fmt.Errorf("%w: commenting is off already", ErrNothingTo)
+		}
+		s.rememberLocked()
+		s.pauseLocked()
+		return "Commenting is off. Say “go on” to hear more.", nil
+	case CommandGoOn:
+		if s.active {
+			return "", fmt.Errorf("%w: commenting is on already", ErrNothingTo)
+		}
+		s.rememberLocked()
+		s.active = true
+		s.actNowLocked(errReplaced)
+		return "Commenting is on again.", nil
+	case CommandUndo:
+		return s.undoLocked(by, now)
+	case CommandShorter:
+		return s.talkByLocked(-1)
+	case CommandLonger:
+		return s.talkByLocked(1)
+	case CommandRepeat:
+		return s.repeatLocked()
+	case CommandLouder:
+		return s.gainByLocked(gainStep)
+	case CommandSofter:
+		return s.gainByLocked(-gainStep)
+	}
+	return "", &RangeError{"command", fmt.Sprintf("one of %q", Commands()), fmt.Sprintf("%.40q", c)}
+}
+
+// pauseLocked ends commenting and keeps the instruction.
+func (s *Session) pauseLocked() {
+	s.active = false
+	s.dropAllWaitingLocked()
+	s.endTalkLocked(errStopped, true)
+}
+
+// undoLocked takes back the last order.
+func (s *Session) undoLocked(by string, now time.Time) (string, error) {
+	if w, ok := s.dropWaitingLocked(by); ok {
+		return fmt.Sprintf("The waiting instruction “%s” is dropped.", w.Instruction), nil
+	}
+	n := len(s.before)
+	if n == 0 {
+		return "", fmt.Errorf("%w: there is no order to take back", ErrNothingTo)
+	}
+	was := s.before[n-1]
+	s.before = s.before[:n-1]
+	s.configureLocked(s.changedSinceLocked(was))
+	if p, err := s.findProfile(was.profile); err == nil { // else it was deleted
+		s.profile = p
+	}
+	if was.instruction != "" && was.instruction != s.instruction {
+		s.orders = append(s.orders, OrderEvent{WaitingOrder{was.instruction, was.by, now}, OrderActs})
+	}
+	s.instruction, s.instructionBy, s.active, s.orderedAt = was.instruction, was.by, was.active, now
+	switch {
+	case !s.active:
+		s.endTalkLocked(errStopped, true)
+		return "The last order is taken back. Commenting is off.", nil
+	case s.instruction == "":
+		s.actNowLocked(errReplaced)
+		return "The last order is taken back. There is no instruction.", nil
+	}
+	s.actNowLocked(errReplaced)
+	return fmt.Sprintf("The last order is taken back. The instruction is “%s”.", s.instruction), nil
+}
+
+// changedSinceLocked returns the settings of was that differ now.
+func (s *Session) changedSinceLocked(was ordered) (out Settings) {
+	if was.talkativeness != s.agent.Talkativeness {
+		out.Talkativeness = &was.talkativeness
+	}
+	if was.gain != s.gain {
+		out.VoiceGain = &was.gain
+	}
+	return out
+}
+
+func (s *Session) talkByLocked(step int) (string, error) {
+	to := s.agent.Talkativeness + step
+	if to < 1 || to > 5 {
+		return "", fmt.Errorf("%w: talkativeness is %d, and goes from 1 to 5", ErrNothingTo, s.agent.Talkativeness)
+	}
+	s.rememberLocked()
+	s.configureLocked(Settings{Talkativeness: &to})
+	words := "Shorter"
+	if step > 0 {
+		words = "Longer"
+	}
+	return fmt.Sprintf("%s comments: talkativeness is %d of 5.", words, to), nil
+}
+
+func (s *Session) gainByLocked(step float64) (string, error) {
+	if s.opts.Audio == nil || !s.infer.Voice.Enabled {
+		return "", fmt.Errorf("%w: speech is off", ErrNothingTo)
+	}
+	to := min(max(s.gain+step, minGain), maxGain)
+	if to == s.gain {
+		return "", fmt.Errorf("%w: the voice is at %+g dB, and goes from %+d to %+d", ErrNothingTo, s.gain, minGain, maxGain)
+	}
+	s.rememberLocked()
+	s.configureLocked(Settings{VoiceGain: &to})
+	return fmt.Sprintf("The voice is at %+g dB.", to), nil
+}
+
+// repeatLocked has the last comment said again.
+func (s *Session) repeatLocked() (string, error) {
+	if s.latest == nil {
+		return "", fmt.Errorf("%w: there is no comment yet", ErrNothingTo)
+	}
+	ids := s.latest.rec.FrameIDs
+	anchor := window.Frame{ID: ids[len(ids)-1], VideoFrame: s.latest.anchor}
+	anchor.Pix = nil
+	select {
+	case s.spoken <- announcement{text: strings.TrimSpace(s.latest.text), anchor: anchor}:
+		return "The last comment is said again.", nil
+	default:
+		return "", fmt.Errorf("%w: too much waits to be said", ErrNothingTo)
+	}
+}

@@ -1,0 +1,321 @@
+package agent_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+	"touchline/agent/agenttest"
+	"touchline/inference"
+)
+
+func TestParseCommand(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]agent.Command{
+		"stop": agent.CommandStop, "Stop!": agent.CommandStop, "  please STOP talking, now. ": agent.CommandStop,
+		"Hey Touchline, be quiet please": agent.CommandStop, "¡Para ya!": agent.CommandStop, "cállate": agent.CommandStop,
+		"Silencio, por favor": agent.CommandStop,
+		"go on":               agent.CommandGoOn, "Ok, continue.": agent.CommandGoOn, "sigue": agent.CommandGoOn, "Continúa": agent.CommandGoOn,
+		"Never mind.": agent.CommandUndo, "undo": agent.CommandUndo, "Olvídalo": agent.CommandUndo, "no importa": agent.CommandUndo,
+		"shorter": agent.CommandShorter, "a bit shorter, please": agent.CommandShorter, "más corto": agent.CommandShorter,
+		"un poco más breve": agent.CommandShorter,
+		"longer":            agent.CommandLonger, "more detail": agent.CommandLonger, "más largo": agent.CommandLonger, "habla más": agent.CommandLonger,
+		"repeat": agent.CommandRepeat, "What did you say?": agent.CommandRepeat, "say that again": agent.CommandRepeat,
+		"¿Qué has dicho?": agent.CommandRepeat, "otra vez": agent.CommandRepeat,
+		"louder": agent.CommandLouder, "Speak up!": agent.CommandLouder, "más alto": agent.CommandLouder, "sube el volumen": agent.CommandLouder,
+		"softer": agent.CommandSofter, "quieter": agent.CommandSofter, "baja la voz": agent.CommandSofter, "más bajo": agent.CommandSofter,
+	} {
+		got, ok := agent.ParseCommand(text)
+		require.True(t, ok, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{
+		"", " ", "please", "stop at the corner flag", "tell me when they stop", "stop telling me about the crowd", "only goals",
+		"go on about the goalkeeper", "never mind the crowd, tell me about the goals", "shorter than the others", "be shorter than a tweet",
+		"more about number nine", "say more about red", "repeat the score every minute", "louder fans", "the quieter team",
+		"para el público", "sigue al número diez", "más goles", "olvida al portero", "habla más del portero", "otra vez el nueve",
+		"stop " + strings.Repeat("please ", 200), "ストップ", "stop\x00stop",
+	} {
+		got, ok := agent.ParseCommand(text)
+		require.False(t, ok, "%q is %s", text, got)
+	}
+}
+
+// FuzzParseCommand: a text is a command or it is not; case and spaces around it do not matter.
+func FuzzParseCommand(f *testing.F) {
+	for _, seed := range []string{"stop", "por favor, más alto", "now now now", "\xff", "ＳＴＯＰ", strings.Repeat("please ", 9), "touchline stop"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, ok := agent.ParseCommand(text)
+		require.Equal(t, ok, got != "")
+		if spaced := " " + text + "\n"; len(spaced) <= 80 {
+			again, _ := agent.ParseCommand(spaced)
+			require.Equal(t, got, again)
+		}
+	})
+}
+
+func commentsOf(r *rig) []agent.Record {
+	return slices.DeleteFunc(r.reader.Records(), func(c agent.Record) bool { return !c.IsComment() })
+}
+
+const person, other = "room: ann", "room: ben"
+
+func mustCommand(t *testing.T, s *agent.Session, c agent.Command, by string) string {
+	t.Helper()
+	done, err := s.Command(c, by)
+	require.NoError(t, err)
+	require.Equal(t, c, done.Command)
+	require.Equal(t, &done, s.Snapshot().Command)
+	require.NotEmpty(t, done.Effect)
+	return done.Effect
+}
+
+func instruct(t *testing.T, s *agent.Session, text, by string) {
+	t.Helper()
+	_, err := s.Change(agent.Change{Instruction: &text}, by)
+	require.NoError(t, err)
+}
+
+// TestCommandsActAtOnce: on an engine that reads no instruction as on one that does.
+func TestCommandsActAtOnce(t *testing.T) {
+	for _, reads := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, steady(500*time.Millisecond, 3*time.Second), nil)
+			r.engine.Can = &inference.Capabilities{Instructions: reads}
+			instruct(t, r.Session, "only the goals", person)
+			time.Sleep(20 * time.Second)
+
+			require.Contains(t, mustCommand(t, r.Session, agent.CommandStop, other), "off")
+			stopped := time.Now()
+			synctest.Wait()
+			require.Equal(t, "IDLE", r.Snapshot().MonitorMode)
+			require.Equal(t, "only the goals", r.Snapshot().Instruction)
+			_, err := r.Session.Command(agent.CommandStop, other)
+			require.ErrorIs(t, err, agent.ErrNothingTo)
+			time.Sleep(10 * time.Second)
+			for _, h := range r.voice.Utterances() {
+				require.False(t, h.To.After(stopped.Add(100*time.Millisecond)), "speech after stop")
+			}
+
+			mustCommand(t, r.Session, agent.CommandGoOn, other)
+			_, err = r.Session.Command(agent.CommandGoOn, other)
+			require.ErrorIs(t, err, agent.ErrNothingTo)
+			before := len(r.voice.Utterances())
+			time.Sleep(20 * time.Second)
+			require.Greater(t, len(r.voice.Utterances()), before)
+			require.Equal(t, "only the goals", r.engine.Questions()[len(r.engine.Questions())-1].Instruction)
+			r.stop()
+		})
+	}
+}
+
+// TestUndo: each order is taken back, one after another.
+func TestUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		_, err := r.Session.Command(agent.CommandUndo, person)
+		require.ErrorIs(t, err, agent.ErrNothingTo)
+
+		instruct(t, r.Session, "only the goals", person)
+		mustCommand(t, r.Session, agent.CommandShorter, person)
+		mustCommand(t, r.Session, agent.CommandLouder, person)
+		instruct(t, r.Session, "only the crowd", person)
+		mustCommand(t, r.Session, agent.CommandStop, person)
+
+		for i, want := range []string{"only the crowd 2 6 ACTIVE", "only the goals 2 6 ACTIVE", "only the goals 2 0 ACTIVE", "only the goals 3 0 ACTIVE", " 3 0 ACTIVE"} {
+			mustCommand(t, r.Session, agent.CommandUndo, person)
+			s := r.Snapshot()
+			got := fmt.Sprintf("%s %d %g %s", s.Instruction, *s.Settings.Talkativeness, *s.Settings.VoiceGain, s.MonitorMode)
+			require.Equal(t, want, got, "undo %d", i)
+		}
+		_, err = r.Session.Command(agent.CommandUndo, person)
+		require.ErrorIs(t, err, agent.ErrNothingTo)
+		require.Zero(t, r.voice.Gain)
+		r.stop()
+	})
+}
+
+func TestCommandBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		for _, c := range []struct {
+			command agent.Command
+			times   int
+			words   string
+		}{
+			{agent.CommandShorter, 2, "1 of 5"},
+			{agent.CommandLonger, 4, "5 of 5"},
+			{agent.CommandLouder, 2, "+12 dB"},
+			{agent.CommandSofter, 6, "-24 dB"},
+		} {
+			var effect string
+			for range c.times {
+				effect = mustCommand(t, r.Session, c.command, person)
+			}
+			require.Contains(t, effect, c.words)
+			_, err := r.Session.Command(c.command, person)
+			require.ErrorIs(t, err, agent.ErrNothingTo, c.command)
+		}
+		require.InDelta(t, -24, r.voice.Gain, 0)
+		_, err := r.Session.Command("dance", person)
+		require.ErrorContains(t, err, "command: expected one of")
+		_, err = r.Change(agent.Change{Settings: agent.Settings{Speech: new(false)}}, person)
+		require.NoError(t, err)
+		_, err = r.Session.Command(agent.CommandLouder, person)
+		require.ErrorContains(t, err, "speech is off")
+		r.stop()
+	})
+}
+
+// TestRepeat: the last comment is heard again, or read again with speech off; the record says so.
+func TestRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
+			return agenttest.Answer{Latency: 500 * time.Millisecond, Text: fmt.Sprintf("Pass number %d.", n), Speech: time.Second}
+		}, nil)
+		_, err := r.Session.Command(agent.CommandRepeat, person)
+		require.ErrorIs(t, err, agent.ErrNothingTo)
+		time.Sleep(20 * time.Second)
+		for _, speech := range []bool{true, false} {
+			_, err = r.Change(agent.Change{Settings: agent.Settings{Speech: &speech}}, person)
+			require.NoError(t, err)
+			time.Sleep(5 * time.Second)
+			mustCommand(t, r.Session, agent.CommandStop, person)
+			time.Sleep(5 * time.Second)
+			last := commentsOf(r)
+			heard := len(r.voice.Utterances())
+			mustCommand(t, r.Session, agent.CommandRepeat, person)
+			time.Sleep(5 * time.Second)
+			all := commentsOf(r)
+			again := all[len(all)-1]
+			require.Len(t, all, len(last)+1)
+			require.True(t, again.Again)
+			require.False(t, again.Aligned)
+			require.Equal(t, speech, again.Spoken)
+			require.True(t, strings.HasPrefix(again.Text, last[len(last)-1].Text), "%q after %q", again.Text, last[len(last)-1].Text)
+			if speech {
+				require.Len(t, r.voice.Utterances(), heard+1)
+			}
+			mustCommand(t, r.Session, agent.CommandGoOn, person)
+		}
+		r.stop()
+	})
+}
+
+// TestOrdersWait: an instruction holds for a while against those of others, who act in turn; the newest of each person counts,
+// and commands do not wait.
+func TestOrdersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		instruction := func() string { return r.Snapshot().Instruction }
+		began := time.Now()
+		instruct(t, r.Session, "goals", person)
+		instruct(t, r.Session, "only goals", person) // one's own acts at once
+		require.Equal(t, "only goals", instruction())
+		instruct(t, r.Session, "crowd", other)
+		instruct(t, r.Session, "only the crowd", other)
+		instruct(t, r.Session, "referee", "room: cid")
+		instruct(t, r.Session, "the score", person) // after those who waited before
+		require.Equal(t, "only goals", instruction())
+		waiting := r.Snapshot().Waiting
+		require.Len(t, waiting, 3)
+		require.Equal(t, []string{"only the crowd", "referee", "the score"},
+			[]string{waiting[0].Instruction, waiting[1].Instruction, waiting[2].Instruction})
+		require.WithinDuration(t, began.Add(3*time.Second), waiting[0].ActsAt, 0)
+
+		time.Sleep(2900 * time.Millisecond)
+		require.Equal(t, "only goals", instruction())
+		time.Sleep(400 * time.Millisecond)
+		require.Equal(t, "only the crowd", instruction())
+		require.Equal(t, other, r.Snapshot().InstructionBy)
+		mustCommand(t, r.Session, agent.CommandShorter, person) // at once
+		require.Equal(t, 2, *r.Snapshot().Settings.Talkativeness)
+		require.Contains(t, mustCommand(t, r.Session, agent.CommandUndo, "room: cid"), "referee")
+		time.Sleep(3 * time.Second)
+		require.Equal(t, "the score", instruction())
+		require.Empty(t, r.Snapshot().Waiting)
+
+		time.Sleep(4 * time.Second)
+		instruct(t, r.Session, "late", other) // the last has held
+		require.Equal(t, "late", instruction())
+		instruct(t, r.Session, "dropped", person)
+		r.Stop(other)
+		require.Empty(t, r.Snapshot().Waiting)
+		instruct(t, r.Session, "after a stop", person)
+		require.Equal(t, "after a stop", instruction())
+		r.stop()
+		var got []string
+		for _, e := range r.reader.Orders() {
+			got = append(got, e.Phase+" "+e.Instruction)
+		}
+		require.Equal(t, []string{
+			"acts goals", "acts only goals", "waits crowd", "dropped crowd", "waits only the crowd", "waits referee", "waits the score",
+			"acts only the crowd", "dropped referee", "acts the score", "acts late", "waits dropped", "dropped dropped", "acts after a stop",
+		}, got)
+	})
+}
+
+// TestWaitingOrdersAreBounded: many people at once.
+func TestWaitingOrdersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		for i := range 100 {
+			instruct(t, r.Session, fmt.Sprint("order ", i), fmt.Sprint("room: ", i))
+		}
+		waiting := r.Snapshot().Waiting
+		require.Len(t, waiting, 8)
+		require.Equal(t, "order 92", waiting[0].Instruction)
+		time.Sleep(time.Minute)
+		require.Equal(t, "order 99", r.Snapshot().Instruction)
+		r.stop()
+	})
+}
+
+// TestTalkativeness: each level says more words a minute than the one below, and fewer cycles are skipped.
+func TestTalkativeness(t *testing.T) {
+	var words []float64
+	for level := 1; level <= 5; level++ {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, talkative, func(o *agent.Options) { o.Agent.Talkativeness = level })
+			r.dec.SetLuma(func(pts time.Duration) byte { // from nothing to much in each minute
+				s := pts.Seconds()
+				return byte(128 + 100*math.Sin(s)*math.Pow(math.Sin(math.Pi*s/60), 2))
+			})
+			time.Sleep(10 * time.Minute)
+			comments := commentsOf(r)
+			r.stop()
+			n := 0
+			for _, c := range comments {
+				n += len(strings.Fields(c.Text))
+			}
+			words = append(words, float64(n)/10)
+			t.Logf("talkativeness %d: %.1f comments and %.1f words a minute", level, float64(len(comments))/10, float64(n)/10)
+		})
+	}
+	require.IsIncreasing(t, words)
+}
+
+// talkative answers as long as the hint asks, and needs a second for three words.
+func talkative(_ int, p inference.Prompt) agenttest.Answer {
+	n := 12
+	switch {
+	case strings.Contains(p.Text, "six words"):
+		n = 5
+	case strings.Contains(p.Text, "One short sentence"):
+		n = 8
+	case strings.Contains(p.Text, "Two or three"):
+		n = 24
+	}
+	return agenttest.Answer{
+		Latency: 700 * time.Millisecond, Text: strings.TrimSpace(strings.Repeat("word ", n)) + ".", Speech: time.Duration(n) * time.Second / 3,
+	}
+}
