@@ -16,23 +16,40 @@ func JPEG(f media.VideoFrame, side, quality int) ([]byte, error) {
 		return nil, fmt.Errorf("encode picture: expected %dx%dx3 bytes, got %d", f.Width, f.Height, len(f.Pix))
 	}
 	w, h := fit(f.Width, f.Height, side)
-	img := image.NewRGBA(image.Rect(0, 0, w, h))
-	if w == f.Width && h == f.Height {
-		for i, o := 0, 0; i < len(f.Pix); i, o = i+3, o+4 {
-			img.Pix[o], img.Pix[o+1], img.Pix[o+2], img.Pix[o+3] = f.Pix[i], f.Pix[i+1], f.Pix[i+2], 255
-		}
-	} else {
-		shrink(img, f)
-	}
-	return encodeImage(img, quality)
+	return encode(shrink(f, w, h), quality)
 }
 
-func encodeImage(img image.Image, quality int) ([]byte, error) {
+// encode writes a valid picture.
+func encode(f media.VideoFrame, quality int) ([]byte, error) {
+	img := image.NewRGBA(image.Rect(0, 0, f.Width, f.Height))
+	for i, o := 0, 0; i < len(f.Pix); i, o = i+3, o+4 {
+		img.Pix[o], img.Pix[o+1], img.Pix[o+2], img.Pix[o+3] = f.Pix[i], f.Pix[i+1], f.Pix[i+2], 255
+	}
 	var b bytes.Buffer
 	if err := jpeg.Encode(&b, img, &jpeg.Options{Quality: quality}); err != nil {
 		return nil, fmt.Errorf("encode picture: %w", err)
 	}
 	return b.Bytes(), nil
+}
+
+// FromImage returns an image as a picture without times, scaled down so that no side is longer than side pixels; 0 leaves its size.
+func FromImage(img image.Image, side int) media.VideoFrame {
+	f := pixels(img)
+	w, h := fit(f.Width, f.Height, side)
+	return shrink(f, w, h)
+}
+
+// pixels returns an image as a picture of its size.
+func pixels(img image.Image) media.VideoFrame {
+	at, size := img.Bounds().Min, img.Bounds().Size()
+	f := media.VideoFrame{Width: size.X, Height: size.Y, Pix: make([]byte, 0, size.X*size.Y*3)}
+	for y := range size.Y {
+		for x := range size.X {
+			r, g, b, _ := img.At(at.X+x, at.Y+y).RGBA()
+			f.Pix = append(f.Pix, byte(r>>8), byte(g>>8), byte(b>>8))
+		}
+	}
+	return f
 }
 
 // Thumbnail scales a JPEG down to a width in pixels. One that is no wider is returned unchanged.
@@ -45,16 +62,7 @@ func Thumbnail(data []byte, width, quality int) ([]byte, error) {
 	if size.X <= width {
 		return data, nil
 	}
-	f := media.VideoFrame{Width: size.X, Height: size.Y, Pix: make([]byte, 0, size.X*size.Y*3)}
-	for y := range size.Y {
-		for x := range size.X {
-			r, g, b, _ := img.At(x, y).RGBA()
-			f.Pix = append(f.Pix, byte(r>>8), byte(g>>8), byte(b>>8))
-		}
-	}
-	out := image.NewRGBA(image.Rect(0, 0, width, max(1, (size.Y*width+size.X/2)/size.X)))
-	shrink(out, f)
-	return encodeImage(out, quality)
+	return encode(shrink(pixels(img), width, max(1, (size.Y*width+size.X/2)/size.X)), quality)
 }
 
 // fit returns the size with the same shape whose longer side is at most side.
@@ -66,10 +74,12 @@ func fit(w, h, side int) (int, int) {
 	return max(1, (w*side+long/2)/long), max(1, (h*side+long/2)/long)
 }
 
-// shrink fills dst with src made smaller: every point is the mean of the
-// points of src that fall on it.
-func shrink(dst *image.RGBA, src media.VideoFrame) {
-	w, h := dst.Rect.Dx(), dst.Rect.Dy()
+// shrink returns src made smaller: every point is the mean of the points of src that fall on it.
+func shrink(src media.VideoFrame, w, h int) media.VideoFrame {
+	if w == src.Width && h == src.Height {
+		return src
+	}
+	dst := media.VideoFrame{Width: w, Height: h, Pix: make([]byte, 0, w*h*3)}
 	for y := range h {
 		y0 := y * src.Height / h
 		y1 := max((y+1)*src.Height/h, y0+1)
@@ -86,8 +96,8 @@ func shrink(dst *image.RGBA, src media.VideoFrame) {
 				}
 			}
 			n := (x1 - x0) * (y1 - y0)
-			o := dst.PixOffset(x, y)
-			dst.Pix[o], dst.Pix[o+1], dst.Pix[o+2], dst.Pix[o+3] = byte(r/n), byte(g/n), byte(b/n), 255
+			dst.Pix = append(dst.Pix, byte(r/n), byte(g/n), byte(b/n))
 		}
 	}
+	return dst
 }

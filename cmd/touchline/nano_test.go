@@ -5,10 +5,14 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"image"
+	"image/png"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -124,4 +128,42 @@ func texts(records []agent.Record) (out []string) {
 		}
 	}
 	return out
+}
+
+// TestAskNano: the program asks nano about two pictures of the match, and prints the answer with its times.
+func TestAskNano(t *testing.T) {
+	w, err := toyworld.New(toyworld.Options{World: toyworld.Match, Seed: 3})
+	require.NoError(t, err)
+	width, height := w.Size()
+	args := []string{"--log-level", "error", "ask", "--json", "--repeat", "2"}
+	for i, n := range []uint32{200, 210} {
+		frame := w.Frame(n)
+		luma, chroma := width*height, width*height/4
+		path := filepath.Join(t.TempDir(), strconv.Itoa(i)+".png")
+		f, err := os.Create(path)
+		require.NoError(t, err)
+		require.NoError(t, png.Encode(f, &image.YCbCr{
+			Y: frame[:luma], Cb: frame[luma : luma+chroma], Cr: frame[luma+chroma:], YStride: width, CStride: width / 2,
+			SubsampleRatio: image.YCbCrSubsampleRatio420, Rect: image.Rect(0, 0, width, height),
+		}))
+		require.NoError(t, f.Close())
+		args = append(args, path)
+	}
+	cmd := exec.CommandContext(t.Context(), "./bin/touchline", append(args, "Say what happens in the match.")...)
+	cmd.Env = append(settingless(), "TOUCHLINE_INFERENCE_ENGINE=nano", "XDG_CACHE_HOME="+t.TempDir())
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var got asked
+	require.NoError(t, json.Unmarshal(out, &got), "%s", out)
+	require.Equal(t, "nano", got.Engine)
+	require.Len(t, got.Cycles, 2)
+	for _, c := range got.Cycles {
+		t.Logf("%+v", c)
+		require.NotContains(t, c.Answer, "This is not the match")
+		require.Contains(t, c.Exchanges[0].Request, "Say what happens in the match.")
+		require.Equal(t, c.Answer, c.Exchanges[0].Answer)
+		require.Positive(t, c.FirstWordSec)
+		require.GreaterOrEqual(t, c.CycleSec, c.FirstWordSec)
+		require.Greater(t, c.Tokens, 1)
+	}
 }
