@@ -23,6 +23,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/internal/metrics"
+	"touchline/internal/outbox"
 	"touchline/internal/rescue"
 	"touchline/internal/sqlite"
 	"touchline/internal/wake"
@@ -45,7 +46,7 @@ CREATE TABLE room_values (
 	value    TEXT NOT NULL, -- JSON
 	PRIMARY KEY (room, identity, name)
 ) WITHOUT ROWID;
-`}
+`, outbox.Schema}
 }
 
 // Store is the open state file of a process.
@@ -109,7 +110,7 @@ func (s *Store) DB() *sql.DB { return s.db }
 // Close closes the file of a Store that does not run.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Forget deletes the values of all rooms and returns the number of rooms that had any.
+// Forget deletes the values of all rooms, and alerts that are not delivered, and returns the number of rooms that had any.
 func (s *Store) Forget() (rooms int, err error) {
 	ctx := context.Background()
 	tx, err := s.db.BeginTx(ctx, nil)
@@ -119,7 +120,7 @@ func (s *Store) Forget() (rooms int, err error) {
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
 	err = tx.QueryRowContext(ctx, "SELECT count(DISTINCT room) FROM room_values").Scan(&rooms)
 	if err == nil {
-		_, err = tx.ExecContext(ctx, "DELETE FROM room_values")
+		_, err = tx.ExecContext(ctx, "DELETE FROM room_values; DELETE FROM outbox")
 	}
 	if err == nil {
 		err = tx.Commit()

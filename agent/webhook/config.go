@@ -19,9 +19,11 @@ type Config struct {
 	URLs []URL `yaml:"urls" env:"URLS"`
 	// Events to post, of AllEvents, to URLs without a list of their own.
 	Events []string `yaml:"events" env:"EVENTS"`
+	// Shown also posts the phase shown of an alert.
+	Shown bool `yaml:"shown" env:"SHOWN"`
 	// Timeout of one attempt.
 	Timeout time.Duration `yaml:"timeout" env:"TIMEOUT"`
-	// Retries after an attempt that failed.
+	// Retries after an attempt that failed; alerts are retried for a day.
 	Retries int `yaml:"retries" env:"RETRIES"`
 	// APIKey and APISecret sign the requests; those of LiveKit when empty.
 	APIKey    string        `yaml:"-" env:"API_KEY"`
@@ -80,11 +82,12 @@ const (
 	EventCommentFinished = "comment_finished" // a comment was published, or cut off
 	EventStateChanged    = "state_changed"    // another state or chip
 	EventError           = "error"            // a cycle, the engine or the bot failed
+	EventAlert           = "alert"            // an alert began or ended
 )
 
 // AllEvents are all events.
 func AllEvents() []string {
-	return []string{EventCommentFinished, EventStateChanged, EventError}
+	return []string{EventCommentFinished, EventStateChanged, EventError, EventAlert}
 }
 
 // maxURLs bounds the URLs, each of which has a queue.

@@ -30,6 +30,7 @@ type event struct {
 	Record *agent.Record `json:"record,omitempty"`
 	State  *state        `json:"state,omitempty"`
 	Error  *failure      `json:"error,omitempty"`
+	Alert  *agent.Alert  `json:"alert,omitempty"`
 }
 
 type roomName struct {

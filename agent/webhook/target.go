@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"touchline/internal/backoff"
+	"touchline/internal/outbox"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 )
@@ -46,12 +47,14 @@ type target struct {
 	client *http.Client
 	log    zerolog.Logger
 	wake   wake.Signal
+	alerts *outbox.Queue // nil when alerts are not posted
 
 	mu      sync.Mutex
 	queue   []event         // oldest first
 	busy    map[string]bool // rooms with an event under way
 	lost    uint64          // events lost since the last delivery
 	failing uint64          // events that failed since the last delivery
+	warned  bool            // a failure since the last delivery is logged
 	off     bool            // after a panic
 }
 
@@ -141,7 +144,7 @@ func (t *target) deliver(ctx, posts context.Context, e event) {
 		ending := ctx.Err() != nil
 		err = t.post(posts, body)
 		if err == nil {
-			t.delivered(e)
+			t.delivered(e.NumDropped)
 			return
 		}
 		again, ok := errors.AsType[*retryError](err)
@@ -154,27 +157,73 @@ func (t *target) deliver(ctx, posts context.Context, e event) {
 		}
 		err = nil
 	}
-	t.s.failed.Add(1)
+	t.failed(err, e.Event, e.Room.Name, true)
+}
+
+// runAlerts delivers alerts, one after the other, until ctx has ended and none is left. A panic switches the recipient off.
+func (t *target) runAlerts(ctx, posts context.Context) {
+	defer rescue.Guard(func(err error) {
+		t.s.failed.Add(1)
+		t.crashed(err)
+	})
+	for {
+		m, err := t.alerts.Next(ctx)
+		if err != nil || !t.deliverAlert(ctx, posts, m) {
+			return
+		}
+		t.alerts.Done(m)
+	}
+}
+
+// deliverAlert posts an alert until it is accepted or refused; it reports false when it is neither at the end.
+func (t *target) deliverAlert(ctx, posts context.Context, m outbox.Message) bool {
+	pause := backoff.Backoff{First: firstWait, Max: maxWait}
+	for {
+		ending := ctx.Err() != nil
+		err := t.post(posts, m.Body)
+		if err == nil {
+			t.delivered(0)
+			return true
+		}
+		again, ok := errors.AsType[*retryError](err)
+		t.failed(err, EventAlert, m.Topic, !ok)
+		if !ok || ending {
+			return !ok
+		}
+		select {
+		case <-time.After(max(pause.Next(time.Now(), rand.Float64()), min(again.after, maxRetryAfter))):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// failed notes a failure; the first one in a row is logged. With lost set the event is lost.
+func (t *target) failed(err error, name, room string, lost bool) {
 	t.mu.Lock()
-	t.lost++
-	t.failing++
-	first := t.failing == 1
+	if lost {
+		t.s.failed.Add(1)
+		t.lost++
+		t.failing++
+	}
+	first := !t.warned
+	t.warned = true
 	t.mu.Unlock()
 	ev := t.log.Debug()
 	if first {
 		ev = t.log.Warn()
 	}
-	ev.Err(err).Str("event", e.Event).Str("room", e.Room.Name).Msg("webhook failed; counting further failures")
+	ev.Err(err).Str("event", name).Str("room", room).Msg("webhook failed; counting further failures")
 }
 
-func (t *target) delivered(e event) {
+// delivered notes a delivery with the number of lost events that it has reported.
+func (t *target) delivered(reported uint64) {
 	t.s.sent.Add(1)
 	t.mu.Lock()
-	t.lost -= min(e.NumDropped, t.lost)
-	failing := t.failing
-	t.failing = 0
+	t.lost -= min(reported, t.lost)
+	failing, warned := t.failing, t.warned
+	t.failing, t.warned = 0, false
 	t.mu.Unlock()
-	if failing > 0 {
+	if warned {
 		t.log.Info().Uint64("lost", failing).Msg("webhook recovered")
 	}
 }

@@ -1,7 +1,7 @@
 // Package webhook posts the events of rooms to HTTP servers: a comment has
-// ended, the state has changed, something failed.
+// ended, the state has changed, something failed, an alert began or ended.
 //
-// It owns the queue of each recipient, retries and signatures. Requests are
+// It owns the queue of each recipient, retries and signatures. Alerts wait in an outbox, and are retried for a day. Requests are
 // signed like LiveKit's webhooks and their bodies extend LiveKit's events, so
 // LiveKit's receivers accept them. The events of a room are delivered in order.
 // Outputs never wait, and a panic switches off one recipient only. Recipients
@@ -15,6 +15,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -28,6 +30,7 @@ import (
 
 	"touchline/agent"
 	"touchline/internal/metrics"
+	"touchline/internal/outbox"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 )
@@ -46,6 +49,8 @@ type Options struct {
 	Config Config
 	// APIKey and APISecret sign the events for URLs without a signing key. Such URLs need both.
 	APIKey, APISecret string
+	// Outbox keeps alerts until they are delivered; nil for one in memory.
+	Outbox *outbox.Outbox
 	// Transport of the requests; nil for a new one.
 	Transport http.RoundTripper
 	Log       zerolog.Logger
@@ -77,6 +82,9 @@ func New(opts Options) (*Sender, error) {
 			IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
 		}
 	}
+	if s.opts.Outbox == nil {
+		s.opts.Outbox = outbox.New(nil)
+	}
 	client := &http.Client{
 		Transport: s.transport, Timeout: opts.Config.Timeout,
 		// Only configured recipients get events.
@@ -91,14 +99,26 @@ func New(opts Options) (*Sender, error) {
 		if keys[key] == "" {
 			return nil, errNoKey(hook.SigningKey, i)
 		}
-		s.targets = append(s.targets, &target{
+		t := &target{
 			s: s, url: hook.URL, events: opts.Config.eventsOf(hook), key: key, secret: keys[key],
 			client: client, busy: map[string]bool{}, wake: wake.New(),
 			// Path and query may be secret.
 			log: s.log.With().Str("host", host).Int("webhook", i+1).Logger(),
-		})
+		}
+		if slices.Contains(t.events, EventAlert) {
+			if t.alerts, err = s.opts.Outbox.Queue(outboxTarget(hook.URL)); err != nil {
+				return nil, err
+			}
+		}
+		s.targets = append(s.targets, t)
 	}
 	return s, nil
+}
+
+// outboxTarget is the name of a recipient's queue of alerts; the address may be secret.
+func outboxTarget(address string) string {
+	sum := sha256.Sum256([]byte(address))
+	return "webhook " + hex.EncodeToString(sum[:8])
 }
 
 func errNoKey(key string, n int) error {
@@ -119,6 +139,9 @@ func (s *Sender) Run(ctx context.Context) error {
 		for range workers {
 			g.Go(func() { t.run(ctx, posts) })
 		}
+		if t.alerts != nil {
+			g.Go(func() { t.runAlerts(ctx, posts) })
+		}
 	}
 	<-ctx.Done()
 	timer := time.AfterFunc(lastTry, stop)
@@ -129,6 +152,9 @@ func (s *Sender) Run(ctx context.Context) error {
 		left := len(t.queue)
 		t.queue = nil
 		t.mu.Unlock()
+		if t.alerts != nil && t.alerts.Len() > 0 {
+			t.log.Warn().Int("alerts", t.alerts.Len()).Bool("kept", s.opts.Outbox.Durable()).Msg("alerts not delivered at shutdown")
+		}
 		if left > 0 {
 			s.dropped.Add(uint64(left))
 			t.log.Warn().Int("events", left).Msg("events dropped at shutdown")
@@ -234,6 +260,27 @@ func (o *Output) State(s agent.Status) {
 	if s.Chip == agent.ChipFailed && before.Chip != agent.ChipFailed {
 		o.Failed(errors.New(s.Detail))
 	}
+}
+
+// Queue returns the messages of a phase of an alert, for the outbox; none for a phase that is not posted.
+func (o *Output) Queue(a agent.Alert) []outbox.Message {
+	if a.Phase != agent.AlertNew && a.Phase != agent.AlertCleared && (a.Phase != agent.AlertShown || !o.s.opts.Config.Shown) {
+		return nil
+	}
+	e := o.event(EventAlert)
+	e.Alert = &a
+	body, err := e.body()
+	if err != nil { // a NaN or an infinity
+		o.s.log.Error().Err(err).Str("alert", a.ID).Msg("alert cannot be encoded")
+		return nil
+	}
+	var out []outbox.Message
+	for _, t := range o.s.targets {
+		if t.alerts != nil {
+			out = append(out, outbox.Message{Target: outboxTarget(t.url), Topic: o.room, At: time.Now(), Body: body})
+		}
+	}
+	return out
 }
 
 // Failed posts that the commentator has failed.
