@@ -10,6 +10,7 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/danielgtaylor/huma/v2 v2.37.2
+	github.com/eclipse/paho.golang v0.23.0
 	github.com/go-logr/logr v1.4.4
 	github.com/go-logr/zerologr v1.2.3
 	github.com/goccy/go-yaml v1.19.2
@@ -18,6 +19,7 @@ require (
 	github.com/livekit/livekit-server v1.13.5
 	github.com/livekit/protocol v1.50.5-0.20260728075222-28e604c046c6
 	github.com/livekit/server-sdk-go/v2 v2.17.0
+	github.com/mochi-mqtt/server/v2 v2.7.9
 	github.com/openai/openai-go/v3 v3.95.0
 	github.com/pion/ice/v4 v4.4.0
 	github.com/pion/interceptor v0.1.47
@@ -114,6 +116,7 @@ require (
 	github.com/redis/go-redis/v9 v9.21.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/rs/cors v1.11.1 // indirect
+	github.com/rs/xid v1.6.0 // indirect
 	github.com/thoas/go-funk v0.9.3 // indirect
 	github.com/tidwall/gjson v1.20.0 // indirect
 	github.com/tidwall/match v1.1.1 // indirect

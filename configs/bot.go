@@ -20,7 +20,7 @@ func (c Config) Bot() bot.Settings {
 // Outputs returns the settings of the outputs that the commentators of a process share.
 func (c Config) Outputs() bot.OutputSettings {
 	return bot.OutputSettings{
-		State: c.Agent.State, History: c.Agent.History, Webhook: c.Agent.Webhook,
+		State: c.Agent.State, History: c.Agent.History, Webhook: c.Agent.Webhook, MQTT: c.Agent.MQTT, JPEGQuality: c.Media.JPEGQuality,
 		APIKey: c.Agent.LiveKit.APIKey, APISecret: c.Agent.LiveKit.APISecret,
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/history"
+	"touchline/agent/mqtt"
 	"touchline/agent/room"
 	"touchline/agent/state"
 	"touchline/agent/webhook"
@@ -95,6 +96,8 @@ type Agent struct {
 	History history.Config `yaml:"history" envPrefix:"HISTORY_"`
 	// Webhook sets which URLs receive events.
 	Webhook webhook.Config `yaml:"webhook" envPrefix:"WEBHOOK_"`
+	// MQTT sets the broker that gets alerts.
+	MQTT mqtt.Config `yaml:"mqtt" envPrefix:"MQTT_"`
 	// Alert lists the alert rules of each room.
 	Alert alert.Config `yaml:"alert" envPrefix:"ALERT_"`
 	// LiveKit sets the server and the room.
@@ -132,7 +135,7 @@ func Default() Config {
 		Inference: Inference{Config: inference.DefaultConfig(), Remote: remote.DefaultConfig(), MiniCPM: minicpmo.DefaultConfig()},
 		Agent: Agent{
 			Config: agent.DefaultConfig(), State: state.DefaultConfig(), History: history.DefaultConfig(), Webhook: webhook.DefaultConfig(),
-			Alert:   alert.Default(),
+			MQTT: mqtt.DefaultConfig(), Alert: alert.Default(),
 			LiveKit: room.DefaultConfig(), Console: Console{Config: console.DefaultConfig(), WHEP: whep.DefaultConfig()},
 			Worker: worker.DefaultConfig(),
 		},
@@ -357,6 +360,7 @@ func (c Agent) Validate() error {
 	s.Add(c.Config.Validate())
 	s.Part("history", c.History.Validate())
 	s.Part("webhook", c.Webhook.Validate())
+	s.Part("mqtt", c.MQTT.Validate())
 	s.Part("alert", c.Alert.Validate())
 	s.Part("livekit", c.LiveKit.Validate())
 	s.Part("console", c.Console.Validate())

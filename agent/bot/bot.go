@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -108,7 +109,10 @@ type Bot struct {
 	sources  *Sources // nil without NewSources
 	grader   *grader  // nil without Worlds
 	kept     *keeper  // nil when nothing is kept
-	log      zerolog.Logger
+	outputs  roomOutputs
+
+	announcing sync.Mutex // orders the lists of rules that outputs get
+	log        zerolog.Logger
 }
 
 // New checks the settings and makes the parts; nothing runs and nothing connects yet.
@@ -160,13 +164,19 @@ func New(opts Options) (_ *Bot, err error) {
 		b.grader = newGrader(opts.Worlds, cfg.Engine.Voice.Language)
 		texts = append(texts, b.grader)
 	}
+	b.outputs = opts.Outputs.of(b.Room.RoomName(), lk.Identity)
+	defer func() {
+		if err != nil {
+			b.outputs.close()
+		}
+	}()
 	b.Session, err = agent.New(agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine, Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
 		Model: b.engine.Model, EngineNote: b.engine.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
-		Texts:  slices.Concat(texts, opts.Texts, opts.Outputs.texts(b.Room.RoomName(), lk.Identity)),
-		Alerts: b.Alerts, OnChange: b.save,
+		Texts:  slices.Concat(texts, opts.Texts, b.outputs.texts),
+		Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
 		Log: opts.Log,
 	})
 	if err != nil {
@@ -175,6 +185,8 @@ func New(opts Options) (_ *Bot, err error) {
 	if err := b.restore(); err != nil {
 		return nil, err
 	}
+	b.Alerts.OnChange(b.rulesChanged)
+	b.announceRules()
 	b.suggestWorld(b.Live().Profile)
 	b.SetRoom("joining the room")
 	return b, nil
@@ -236,6 +248,7 @@ func (b *Bot) newDecoder(sinks agent.DecoderSinks) (agent.Decoder, error) {
 
 // Run runs all parts until ctx ends or one fails for good. A panic of a part is such a failure.
 func (b *Bot) Run(ctx context.Context) (err error) {
+	defer b.outputs.close()
 	defer func() {
 		if !errors.Is(err, room.ErrReplaced) { // another bot serves the room
 			b.opts.Outputs.failed(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity, err)

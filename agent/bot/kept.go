@@ -86,7 +86,6 @@ func (b *Bot) restore() error {
 	}
 	k.seen = k.values()
 	b.kept = k
-	b.Alerts.OnChange(b.save)
 	return nil
 }
 

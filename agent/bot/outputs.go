@@ -11,18 +11,25 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/agent/events"
 	"touchline/agent/history"
+	"touchline/agent/mqtt"
 	"touchline/agent/state"
 	"touchline/agent/webhook"
+	"touchline/internal/metrics"
+	"touchline/internal/outbox"
 	"touchline/internal/redact"
+	"touchline/media"
 )
 
-// Outputs are the history, the webhooks and the state file, which all bots of one process share.
+// Outputs are the history, the webhooks, MQTT and the state file, which all bots of one process share.
 // A nil one has none.
 type Outputs struct {
 	state    *state.Store    // nil without
 	history  *history.Log    // nil without
 	webhooks *webhook.Sender // nil without
+	mqtt     *mqtt.Sender    // nil without
+	outbox   *outbox.Outbox  // alerts for webhooks and MQTT
 	log      zerolog.Logger
 }
 
@@ -36,6 +43,10 @@ type OutputSettings struct {
 	Forget  bool
 	History history.Config
 	Webhook webhook.Config
+	MQTT    mqtt.Config
+	// JPEGQuality of the frames of alerts; Version of the program.
+	JPEGQuality int
+	Version     string
 	// APIKey and APISecret sign webhooks without a key in their settings.
 	APIKey    string
 	APISecret redact.Secret
@@ -45,39 +56,67 @@ type OutputSettings struct {
 // the bots, and closes the outputs after it: the last records are written and sent.
 func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, body func(*Outputs) error) error {
 	o := &Outputs{log: log}
-	var runs []func(context.Context) error
 	var err error
-	if hook := to.Webhook; len(hook.URLs) > 0 {
-		key, secret := hook.APIKey, hook.APISecret
-		if key == "" {
-			key, secret = to.APIKey, to.APISecret
-		}
-		if o.webhooks, err = webhook.New(webhook.Options{Config: hook, APIKey: key, APISecret: string(secret), Log: log}); err != nil {
-			return fmt.Errorf("prepare the webhooks: %w", err)
-		}
-		runs = append(runs, o.webhooks.Run)
-	}
 	if o.state, err = openState(to, log); err != nil { //nolint:contextcheck // it has no context to wait with
 		return err
 	}
-	if o.state != nil {
-		runs = append(runs, o.state.Run)
+	keep := func(context.Context) error { return nil }
+	if o.outbox = outbox.New(nil); o.state != nil {
+		o.outbox, keep = outbox.New(o.state.DB()), o.state.Run
 	}
-	if to.History.Store != history.StoreNone {
-		if o.history, err = history.Open(to.History, log); err != nil { //nolint:contextcheck // it has no context to wait with
-			return err
+	runs, err := o.open(to) //nolint:contextcheck // as above
+	if err != nil {
+		if o.state != nil {
+			err = errors.Join(err, o.state.Close())
 		}
-		runs = append(runs, o.history.Run)
+		return err
 	}
 	octx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	var g errgroup.Group
+	kctx, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopKeeping()
+	var g, kept errgroup.Group
+	kept.Go(func() error { return keep(kctx) })
 	for _, run := range runs {
 		g.Go(func() error { return run(octx) })
 	}
 	err = body(o)
 	stop()
-	return errors.Join(err, g.Wait())
+	err = errors.Join(err, g.Wait())
+	stopKeeping() // last, as the others note what they have delivered
+	return errors.Join(err, kept.Wait())
+}
+
+// open opens the outputs that the settings name, and returns what runs them.
+func (o *Outputs) open(to OutputSettings) (runs []func(context.Context) error, err error) {
+	if hook := to.Webhook; len(hook.URLs) > 0 {
+		key, secret := hook.APIKey, hook.APISecret
+		if key == "" {
+			key, secret = to.APIKey, to.APISecret
+		}
+		o.webhooks, err = webhook.New(webhook.Options{Config: hook, APIKey: key, APISecret: string(secret), Outbox: o.outbox, Log: o.log})
+		if err != nil {
+			return nil, fmt.Errorf("prepare the webhooks: %w", err)
+		}
+		runs = append(runs, o.webhooks.Run)
+	}
+	if to.MQTT.URL != "" {
+		o.mqtt, err = mqtt.New(mqtt.Options{
+			Config: to.MQTT, Outbox: o.outbox, Version: to.Version, Log: o.log,
+			JPEG: func(f media.VideoFrame) ([]byte, error) { return events.JPEG(f, events.MaxFrameSide, to.JPEGQuality) },
+		})
+		if err != nil {
+			return nil, fmt.Errorf("prepare MQTT: %w", err)
+		}
+		runs = append(runs, o.mqtt.Run)
+	}
+	if to.History.Store != history.StoreNone {
+		if o.history, err = history.Open(to.History, o.log); err != nil {
+			return nil, err
+		}
+		runs = append(runs, o.history.Run)
+	}
+	return runs, nil
 }
 
 // openState opens the state file that the settings name, if any.
@@ -108,16 +147,72 @@ func (o *Outputs) kept(room, identity string) *state.Room {
 	return o.state.Room(room, identity)
 }
 
-// texts returns the outputs of one bot.
-func (o *Outputs) texts(room, identity string) []agent.TextOutput {
-	var out []agent.TextOutput
-	if o != nil && o.history != nil {
-		out = append(out, o.history.Output(room, identity))
+// roomOutputs are the outputs of one bot.
+type roomOutputs struct {
+	outputs *Outputs
+	texts   []agent.TextOutput
+	webhook *webhook.Output // nil without
+	mqtt    *mqtt.Output    // nil without
+}
+
+// of returns the outputs of one bot.
+func (o *Outputs) of(room, identity string) roomOutputs {
+	r := roomOutputs{outputs: o}
+	if o == nil {
+		return r
 	}
-	if o != nil && o.webhooks != nil {
-		out = append(out, o.webhooks.Output(room, identity))
+	if o.history != nil {
+		r.texts = append(r.texts, o.history.Output(room, identity))
 	}
-	return out
+	if o.webhooks != nil {
+		r.webhook = o.webhooks.Output(room, identity)
+		r.texts = append(r.texts, r.webhook)
+	}
+	if o.mqtt != nil {
+		r.mqtt = o.mqtt.Output(room, identity)
+		r.texts = append(r.texts, r.mqtt)
+	}
+	return r
+}
+
+// commit keeps a phase of an alert until webhooks and MQTT have delivered it.
+func (r roomOutputs) commit(a agent.Alert, frame *agent.SeenFrame) {
+	var messages []outbox.Message
+	if r.webhook != nil {
+		messages = r.webhook.Queue(a)
+	}
+	if r.mqtt != nil {
+		messages = append(messages, r.mqtt.Queue(a, frame)...)
+	}
+	if len(messages) == 0 {
+		return
+	}
+	if err := r.outputs.outbox.Put(messages...); err != nil {
+		r.outputs.log.Error().Err(err).Str("alert", a.ID).Msg("alert not kept; it is delivered from memory")
+	}
+}
+
+// announce tells the outputs the rules of the room.
+func (r roomOutputs) announce(rules []agent.AlertRuleStatus) {
+	if r.mqtt != nil {
+		r.mqtt.Rules(rules)
+	}
+}
+
+// close notes the end of the bot.
+func (r roomOutputs) close() {
+	if r.mqtt != nil {
+		r.mqtt.Close()
+	}
+}
+
+// undelivered returns how many alerts wait for a webhook or MQTT; durable when a restart keeps them. ok is false when
+// there is no such target.
+func (o *Outputs) undelivered() (waiting int, durable, ok bool) {
+	if o == nil || o.mqtt == nil && o.webhooks == nil {
+		return 0, false, false
+	}
+	return o.outbox.Waiting(), o.outbox.Durable(), true
 }
 
 // failed reports that a bot ended with an error.
@@ -154,5 +249,16 @@ func (o *Outputs) Collect(ch chan<- prometheus.Metric) {
 	}
 	if o != nil && o.state != nil {
 		o.state.Collector().Collect(ch)
+	}
+	if o != nil && o.mqtt != nil {
+		o.mqtt.Collector().Collect(ch)
+	}
+	if o != nil && (o.mqtt != nil || o.webhooks != nil) {
+		out := metrics.Writer{Out: ch, Prefix: "touchline_alert_"}
+		out.Gauge("waiting", "Alerts for webhooks and MQTT that are not delivered, one for each target and phase.", float64(o.outbox.Waiting()))
+		out.Counter("dropped_total", "Alerts for webhooks and MQTT that were dropped: 1000 newer ones waited, or they were a day old.",
+			float64(o.outbox.Dropped()))
+		out.Counter("uncommitted_total", "Alerts for webhooks and MQTT that the state file did not take; they are in memory only.",
+			float64(o.outbox.Uncommitted()))
 	}
 }

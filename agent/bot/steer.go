@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"touchline/agent"
 	"touchline/media"
@@ -133,6 +134,18 @@ func (b *Bot) save() {
 	if b.kept != nil {
 		b.kept.save()
 	}
+}
+
+// rulesChanged is called after each change of the alert rules.
+func (b *Bot) rulesChanged() {
+	b.save()
+	b.announceRules()
+}
+
+func (b *Bot) announceRules() {
+	b.announcing.Lock()
+	defer b.announcing.Unlock()
+	b.outputs.announce(b.Alerts.List(time.Now()))
 }
 
 // History implements agent.Steerer.

@@ -17,6 +17,6 @@ func (f stateFlags) outputs(cfg configs.Config) bot.OutputSettings {
 	if f.State != "" {
 		out.State.Path = f.State
 	}
-	out.Forget = f.Forget
+	out.Forget, out.Version = f.Forget, moduleVersion(buildInfo())
 	return out
 }

@@ -1,0 +1,389 @@
+package mqtt_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	mochi "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/hooks/auth"
+	"github.com/mochi-mqtt/server/v2/packets"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"touchline/agent"
+	"touchline/agent/mqtt"
+	"touchline/internal/outbox"
+	"touchline/media"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// broker is an MQTT 5 broker in the process, without a network.
+type broker struct {
+	t      *testing.T
+	server *mochi.Server
+
+	mu    sync.Mutex
+	away  bool
+	conns []net.Conn
+	got   []message
+}
+
+type message struct {
+	topic, payload string
+	retained       bool
+}
+
+func newBroker(t *testing.T, change func(*mochi.Capabilities)) *broker {
+	t.Helper()
+	caps := mochi.NewDefaultServerCapabilities()
+	if change != nil {
+		change(caps)
+	}
+	b := &broker{t: t, server: mochi.New(&mochi.Options{
+		InlineClient: true, Capabilities: caps, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})}
+	require.NoError(t, b.server.AddHook(new(auth.AllowHook), nil))
+	require.NoError(t, b.server.Serve())
+	require.NoError(t, b.server.Subscribe("#", 1, func(_ *mochi.Client, _ packets.Subscription, pk packets.Packet) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.got = append(b.got, message{pk.TopicName, string(pk.Payload), pk.FixedHeader.Retain})
+	}))
+	return b
+}
+
+func (b *broker) close() {
+	b.leave()
+	require.NoError(b.t, b.server.Close())
+}
+
+// dial connects a client.
+func (b *broker) dial(context.Context, string) (net.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.away {
+		return nil, errors.New("connection refused")
+	}
+	client, server := net.Pipe()
+	b.conns = append(b.conns, server)
+	go func() { _ = b.server.EstablishConnection("pipe", server) }()
+	return client, nil
+}
+
+// leave ends all connections and takes no more until back.
+func (b *broker) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.away = true
+	for _, c := range b.conns {
+		_ = c.Close()
+	}
+	b.conns = nil
+}
+
+func (b *broker) back() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.away = false
+}
+
+// of returns the payloads of the messages to topics with a part.
+func (b *broker) of(part string) (out []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.got {
+		if strings.Contains(m.topic, part) {
+			out = append(out, m.payload)
+		}
+	}
+	return out
+}
+
+// retained returns what the broker retains.
+func (b *broker) retained() map[string]string {
+	out := map[string]string{}
+	for topic, pk := range b.server.Topics.Retained.GetAll() {
+		if !strings.HasPrefix(topic, "$SYS") {
+			out[topic] = string(pk.Payload)
+		}
+	}
+	return out
+}
+
+func settings() mqtt.Config {
+	cfg := mqtt.DefaultConfig()
+	cfg.URL = "mqtt://broker.test"
+	return cfg
+}
+
+// start runs a Sender until stop.
+func start(t *testing.T, opts mqtt.Options) (s *mqtt.Sender, stop func()) {
+	t.Helper()
+	if opts.Outbox == nil {
+		opts.Outbox = outbox.New(nil)
+	}
+	opts.Version = "v1.2.3"
+	opts.JPEG = func(f media.VideoFrame) ([]byte, error) {
+		return fmt.Appendf(nil, "JPEG of %dx%d", f.Width, f.Height), nil
+	}
+	s, err := mqtt.New(opts)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	return s, func() {
+		cancel()
+		require.NoError(t, <-done)
+	}
+}
+
+func alertOf(rule string, n int, phase string) agent.Alert {
+	return agent.Alert{
+		Type: "alert", ID: fmt.Sprintf("%s-%d", rule, n), Phase: phase, At: time.Now(), Rule: rule, Name: "left door", Level: agent.LevelWarning,
+		Reason: "A man opens the left door.",
+	}
+}
+
+// send delivers a phase as the bot does.
+func send(t *testing.T, box *outbox.Outbox, o *mqtt.Output, a agent.Alert) {
+	t.Helper()
+	var frame *agent.SeenFrame
+	if a.Phase == agent.AlertNew {
+		frame = &agent.SeenFrame{ID: 1, Frame: media.VideoFrame{Width: 448, Height: 252}}
+	}
+	require.NoError(t, box.Put(o.Queue(a, frame)...))
+	o.Alert(a, frame)
+}
+
+func rules(ids ...string) (out []agent.AlertRuleStatus) {
+	for _, id := range ids {
+		out = append(out, agent.AlertRuleStatus{ID: id, AlertRule: agent.AlertRule{When: "the door " + id + " opens"}})
+	}
+	return out
+}
+
+// TestTopics: what a subscriber gets of an alert, and what the broker retains of a room.
+func TestTopics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, nil)
+		defer b.close()
+		box := outbox.New(nil)
+		cfg := settings()
+		cfg.Discovery = ""
+		s, stop := start(t, mqtt.Options{Config: cfg, Dial: b.dial, Outbox: box})
+		o := s.Output("match #1", "bot")
+		o.Rules(rules("r1", "r2"))
+		o.State(agent.Status{State: agent.StateListening, Chip: agent.ChipWatching})
+		o.Record(agent.Record{Cycle: 3, Text: "Blue plays it back.", Outcome: agent.OutcomeSpoken})
+		for _, phase := range []string{agent.AlertNew, agent.AlertShown, agent.AlertAcked} {
+			send(t, box, o, alertOf("r1", 1, phase))
+		}
+		synctest.Wait()
+		kept := b.retained()
+		base := ""
+		for topic := range kept {
+			if at := strings.Index(topic, "/rule/r1"); at > 0 {
+				base = topic[:at]
+			}
+		}
+		require.Regexp(t, `^touchline/match__1-[0-9a-f]{8}/bot$`, base)
+		require.Equal(t, []string{"ON", "OFF", "online"}, []string{kept[base+"/rule/r1"], kept[base+"/rule/r2"], kept[base+"/status"]})
+		require.Equal(t, "JPEG of 448x252", kept[base+"/frame/r1"])
+		require.JSONEq(t, `{"state": "listening", "chip": "watching", "type": ""}`, onlyOf(t, kept[base+"/state"], "state", "chip", "type"))
+		require.JSONEq(t, `{"text": "Blue plays it back.", "cycle": 3}`, onlyOf(t, kept[base+"/comment"], "text", "cycle"))
+		require.Equal(t, "online", kept["touchline/status/"+processOf(t, kept)])
+		alerts := b.of("/alert/r1")
+		require.Len(t, alerts, 1, "shown is not sent by default, acked never")
+		require.JSONEq(t, `{"event_type": "new", "phase": "new", "id": "r1-1", "room": "match #1", "identity": "bot"}`,
+			onlyOf(t, alerts[0], "event_type", "phase", "id", "room", "identity"))
+		require.NotContains(t, kept, base+"/alert/r1")
+		b.mu.Lock()
+		order := ""
+		for _, m := range b.got {
+			if strings.HasSuffix(m.topic, "/frame/r1") || strings.HasSuffix(m.topic, "/alert/r1") {
+				order += m.topic[len(base):] + " "
+			}
+		}
+		b.mu.Unlock()
+		require.Equal(t, "/frame/r1 /alert/r1 ", order, "the frame comes before its alert")
+
+		send(t, box, o, alertOf("r1", 1, agent.AlertCleared))
+		synctest.Wait()
+		require.Len(t, b.of("/alert/r1"), 2)
+		require.Equal(t, "OFF", b.retained()[base+"/rule/r1"])
+		o.Rules(rules("r2"))
+		synctest.Wait()
+		require.NotContains(t, b.retained(), base+"/rule/r1")
+		require.NotContains(t, b.retained(), base+"/frame/r1")
+
+		o.Close()
+		stop()
+		time.Sleep(time.Second)
+		kept = b.retained()
+		require.Equal(t, "offline", kept[base+"/status"])
+		require.Equal(t, "offline", kept["touchline/status/"+processOf(t, kept)])
+	})
+}
+
+func processOf(t *testing.T, kept map[string]string) string {
+	t.Helper()
+	for topic := range kept {
+		if id, ok := strings.CutPrefix(topic, "touchline/status/"); ok {
+			return id
+		}
+	}
+	t.Fatal("no status of the process")
+	return ""
+}
+
+// onlyOf returns an object with some of its fields.
+func onlyOf(t *testing.T, text string, fields ...string) string {
+	t.Helper()
+	var all map[string]any
+	require.NoError(t, json.Unmarshal([]byte(text), &all), text)
+	some := map[string]any{}
+	for _, f := range fields {
+		some[f] = all[f]
+		if all[f] == nil {
+			some[f] = ""
+		}
+	}
+	out, err := json.Marshal(some)
+	require.NoError(t, err)
+	return string(out)
+}
+
+// TestBrokerAway: alerts of a minute without a broker arrive after it, in order and once each; of more than 1000 the
+// oldest are dropped and counted. What is retained is sent again, also to a broker that has forgotten it.
+func TestBrokerAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, nil)
+		box := outbox.New(nil)
+		var log bytes.Buffer
+		var present atomic.Pointer[broker]
+		present.Store(b)
+		s, stop := start(t, mqtt.Options{
+			Config: settings(), Outbox: box, Log: zerolog.New(zerolog.SyncWriter(&log)).Level(zerolog.InfoLevel),
+			Dial: func(ctx context.Context, host string) (net.Conn, error) { return present.Load().dial(ctx, host) },
+		})
+		o := s.Output("match", "bot")
+		o.Rules(rules("r1"))
+		send(t, box, o, alertOf("r1", 0, agent.AlertNew))
+		synctest.Wait()
+		b.leave()
+		for i := range 60 {
+			time.Sleep(time.Second)
+			send(t, box, o, alertOf("r1", i+1, agent.AlertNew))
+		}
+		require.Contains(t, s.Problem(), "connection refused")
+		require.Equal(t, 60, box.Waiting())
+		b.back()
+		time.Sleep(20 * time.Second)
+		require.Zero(t, box.Waiting())
+		require.Empty(t, s.Problem())
+		seen := b.of("/alert/r1")
+		require.Len(t, seen, 61)
+		for i, text := range seen {
+			require.JSONEq(t, fmt.Sprintf(`{"id": "r1-%d"}`, i), onlyOf(t, text, "id"))
+		}
+
+		// Another broker comes up in its place.
+		b.close()
+		other := newBroker(t, nil)
+		defer other.close()
+		for i := range outbox.Limit + 5 {
+			send(t, box, o, alertOf("r1", i, agent.AlertCleared))
+		}
+		require.EqualValues(t, 5, box.Dropped())
+		present.Store(other)
+		time.Sleep(time.Minute)
+		require.Len(t, other.of("/alert/r1"), outbox.Limit)
+		kept := other.retained()
+		require.Equal(t, "OFF", kept["touchline/match/bot/rule/r1"])
+		require.Contains(t, kept, "touchline/match/bot/frame/r1")
+		require.Contains(t, kept, "homeassistant/binary_sensor/touchline_match_bot/r1_alert/config")
+		stop()
+		require.Equal(t, 2, strings.Count(log.String(), "broker not connected"), "one line per outage: %s", log.String())
+
+		registry := prometheus.NewPedanticRegistry()
+		require.NoError(t, registry.Register(s.Collector()))
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		require.Len(t, families, 3)
+	})
+}
+
+// TestKill: when the process or its network is gone, the broker says so.
+func TestKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, nil)
+		defer b.close()
+		s, stop := start(t, mqtt.Options{Config: settings(), Dial: b.dial})
+		s.Output("match", "bot").Rules(nil)
+		synctest.Wait()
+		status := "touchline/status/" + processOf(t, b.retained())
+		require.Equal(t, "online", b.retained()[status])
+		b.leave()
+		synctest.Wait()
+		require.Equal(t, "offline", b.retained()[status])
+		b.back()
+		time.Sleep(30 * time.Second)
+		require.Equal(t, "online", b.retained()[status])
+		stop()
+	})
+}
+
+// TestLimits: a broker without retained messages, with at most QoS 0 or with small packets gets what it takes.
+func TestLimits(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*mochi.Capabilities)
+		frames bool
+	}{
+		{"no retained messages", func(c *mochi.Capabilities) { c.RetainAvailable = 0 }, true},
+		{"QoS 0", func(c *mochi.Capabilities) { c.MaximumQos = 0 }, true},
+		{"small packets", func(c *mochi.Capabilities) { c.MaximumPacketSize = 700 }, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBroker(t, tt.change)
+				defer b.close()
+				box := outbox.New(nil)
+				cfg := settings()
+				cfg.Discovery = ""
+				s, err := mqtt.New(mqtt.Options{
+					Config: cfg, Dial: b.dial, Outbox: box, JPEG: func(media.VideoFrame) ([]byte, error) { return make([]byte, 1000), nil },
+				})
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- s.Run(ctx) }()
+				o := s.Output("match", "bot")
+				o.Rules(rules("r1"))
+				synctest.Wait()
+				send(t, box, o, alertOf("r1", 1, agent.AlertNew))
+				time.Sleep(time.Minute)
+				require.Len(t, b.of("/alert/r1"), 1)
+				require.Equal(t, tt.frames, len(b.of("/frame/r1")) > 0)
+				cancel()
+				require.NoError(t, <-done)
+			})
+		})
+	}
+}

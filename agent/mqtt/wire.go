@@ -1,0 +1,80 @@
+package mqtt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// maxPacket bounds a packet of the broker, in bytes: acknowledgements, and retained messages of Home Assistant.
+const maxPacket = 64 << 10
+
+var (
+	errOldBroker = errors.New("the broker speaks MQTT 3.1.1 only; MQTT 5 is required (Mosquitto 1.6 or newer, EMQX, HiveMQ)")
+	errClosed    = errors.New("the broker closed the connection without an answer; it may speak MQTT 3.1.1 only, or another protocol")
+	errLength    = errors.New("the broker sent a packet without a valid length")
+)
+
+// conn is a connection to a broker. It checks the frame of each packet, so that a broker cannot make the client
+// allocate any size, and recognises the answer of a broker without MQTT 5. Writers lock it.
+type conn struct {
+	net.Conn
+	sync.Mutex
+
+	header []byte // of the present packet, as far as it is read
+	left   int    // bytes of the present packet's body that are not read
+	any    bool   // a byte was read
+	err    error  // of an earlier Read
+}
+
+// Read implements net.Conn. A packet's header is returned byte by byte.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.err != nil || len(p) == 0 {
+		return 0, c.err
+	}
+	if c.left == 0 {
+		p = p[:1]
+	}
+	n, err := c.Conn.Read(p[:min(len(p), max(c.left, 1))])
+	if n == 0 {
+		if errors.Is(err, io.EOF) && !c.any {
+			err = errClosed
+		}
+		return 0, err
+	}
+	c.any = true
+	if c.left > 0 {
+		c.left -= n
+		return n, err
+	}
+	c.header = append(c.header, p[0])
+	size, whole, herr := packetSize(c.header)
+	if herr != nil {
+		c.err = herr
+		return 0, herr
+	}
+	if whole {
+		c.header, c.left = c.header[:0], size
+	}
+	return n, err
+}
+
+// packetSize returns the size of a packet's body by its header, or whole false for a header that is not complete.
+func packetSize(header []byte) (size int, whole bool, err error) {
+	for i, b := range header[1:] {
+		size |= int(b&0x7f) << (7 * i)
+		switch {
+		case b&0x80 == 0 && header[0] == 0x20 && size == 2: // CONNACK, which has three bytes or more in MQTT 5
+			return 0, false, errOldBroker
+		case b&0x80 == 0 && size > maxPacket:
+			return 0, false, fmt.Errorf("the broker sent a packet of %d bytes; at most %d are read", size, maxPacket)
+		case b&0x80 == 0:
+			return size, true, nil
+		case i == 3:
+			return 0, false, errLength
+		}
+	}
+	return 0, false, nil
+}
