@@ -38,6 +38,7 @@ type cli struct {
 	Agent   agentCmd   `cmd:"" help:"Serve the rooms of a LiveKit server that ask for a commentator, as an agent worker."`
 	Camera  cameraCmd  `cmd:"" help:"Publish a camera, a stream, a file or a webcam in a room, without a bot; or accept WHIP senders."`
 	Ask     askCmd     `cmd:"" help:"Ask the configured engine a question about pictures, and measure it."`
+	Say     sayCmd     `cmd:"" help:"Speak a text with the configured voice into a WAV file."`
 	History historyCmd `cmd:"" help:"Print the comments of a room: text, JSON or subtitles (SRT, WebVTT)."`
 	Token   tokenCmd   `cmd:"" help:"Make a token for a link to a room's page: one that watches, or one that steers."`
 	Models  modelsCmd  `cmd:"" help:"Find model servers; make, check and list model bundles."`

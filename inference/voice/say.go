@@ -1,0 +1,63 @@
+package voice
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"touchline/inference"
+)
+
+// Say converts a text of any length to sound as a room hears it: sentence by sentence, with their pauses. lang is BCP 47; ""
+// means the configured language. The error is that of Speak, or names a voice that the program does not have.
+func (s *Synthesizer) Say(ctx context.Context, text, lang string) (Speech, error) {
+	if err := s.checkVoice(ctx, cmp.Or(lang, s.cfg.Language)); err != nil {
+		return Speech{}, err
+	}
+	var out Speech
+	var cutter splitter
+	for _, piece := range append(cutter.push(text), cutter.end()...) {
+		sp, err := s.Speak(ctx, piece, lang)
+		if errors.Is(err, ErrNothingToSay) {
+			continue
+		}
+		if err != nil {
+			return Speech{}, err
+		}
+		out = out.then(tighten(sp, piece))
+	}
+	if len(out.Audio) == 0 {
+		return Speech{}, ErrNothingToSay
+	}
+	return out, nil
+}
+
+// then returns the speech with a piece after it. All pieces are of one voice, which has one rate.
+func (sp Speech) then(c inference.Chunk) Speech {
+	at := duration(len(sp.Audio), c.AudioRate)
+	for _, w := range c.Words {
+		w.Start, w.End = w.Start+at, w.End+at
+		sp.Words = append(sp.Words, w)
+	}
+	sp.Audio, sp.Rate = append(sp.Audio, c.Audio...), c.AudioRate
+	return sp
+}
+
+// checkVoice returns an error for a voice that flite does not have: it would speak with another one.
+func (s *Synthesizer) checkVoice(ctx context.Context, lang string) error {
+	if s.cfg.Name == "" || s.programFor(lang) != flite {
+		return nil
+	}
+	list, err := run(ctx, flite, "", false, "-lv")
+	if err != nil {
+		return fmt.Errorf("list flite's voices: %w", err)
+	}
+	_, names, _ := strings.Cut(string(list.stdout), ":")
+	if voices := strings.Fields(names); !slices.Contains(voices, s.cfg.Name) {
+		return fmt.Errorf("flite has no voice %q: choose one of %s", s.cfg.Name, strings.Join(voices, ", "))
+	}
+	return nil
+}
