@@ -219,7 +219,8 @@ func ready(ctx context.Context, model inference.Model) error {
 }
 
 // askOnce asks once and writes the answer while it comes. Another epoch keeps the engine from reusing the pictures.
-func askOnce(ctx context.Context, session inference.Session, cfg inference.Config, out *asked, epoch uint32, w io.Writer) (askedCycle, error) {
+func askOnce(ctx context.Context, session inference.Session, cfg inference.Config, out *asked, epoch uint32, w io.Writer,
+) (askedCycle, error) {
 	var cycle askedCycle
 	p := inference.Prompt{
 		Text: out.Question, Instruction: out.Question, MaxTokens: cfg.MaxTokens, MaxSlices: cfg.MaxSlices, Language: cfg.Voice.Language,
@@ -258,7 +259,8 @@ func askOnce(ctx context.Context, session inference.Session, cfg inference.Confi
 // print writes the figures.
 func (a *asked) print(w io.Writer) error {
 	size := a.Pictures[0]
-	_, err := fmt.Fprintf(w, "\nengine      %s, pictures: %d, the first %dx%d\nload        %.2f s\n", a.Engine, len(a.Pictures), size.Width, size.Height, a.LoadSec)
+	_, err := fmt.Fprintf(w, "\nengine      %s, pictures: %d, the first %dx%d\nload        %.2f s\n",
+		a.Engine, len(a.Pictures), size.Width, size.Height, a.LoadSec)
 	for i, c := range a.Cycles {
 		if len(a.Cycles) > 1 {
 			fmt.Fprintf(w, "cycle %d\n", i+1)

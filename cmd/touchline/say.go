@@ -52,7 +52,8 @@ func (c *sayCmd) Run(ctx context.Context, a *app) error {
 	if err := writeFile(c.Out, sp); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(os.Stdout, "%s: %.2f s at %d Hz, made in %.2f s\n", c.Out, float64(len(sp.Audio))/float64(sp.Rate), sp.Rate, took.Seconds())
+	_, err = fmt.Fprintf(os.Stdout, "%s: %.2f s at %d Hz, made in %.2f s\n",
+		c.Out, float64(len(sp.Audio))/float64(sp.Rate), sp.Rate, took.Seconds())
 	return err
 }
 
