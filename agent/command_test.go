@@ -90,7 +90,7 @@ func TestCommandsActAtOnce(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, steady(500*time.Millisecond, 3*time.Second), nil)
-			r.engine.Can = &inference.Capabilities{Instructions: reads}
+			r.engine.Become(inference.Capabilities{Instructions: reads})
 			instruct(t, r.Session, "only the goals", person)
 			time.Sleep(20 * time.Second)
 

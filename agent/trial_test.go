@@ -78,17 +78,16 @@ func TestTryRule(t *testing.T) {
 // TestTryRuleIsBounded: a slow engine answers some of the trials, and an engine that reads no rules none.
 func TestTryRuleIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		can := &inference.Capabilities{Instructions: true}
 		r := newRig(t, watching(func(inference.Prompt) agenttest.Answer {
 			return agenttest.Answer{Latency: 25 * time.Second, Text: holds}
-		}), func(o *agent.Options) { o.Alerts = rules(t); o.Model.(*agenttest.Engine).Can = can })
+		}), func(o *agent.Options) { o.Alerts = rules(t) })
 		time.Sleep(time.Minute)
 		began := time.Now()
 		trials, err := r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, agent.MaxTrials)
 		require.NoError(t, err)
 		require.Len(t, trials, 2)
 		require.Equal(t, time.Minute, time.Since(began))
-		can.Instructions = false
+		r.engine.Become(inference.Capabilities{})
 		_, err = r.TryRule(t.Context(), agent.AlertRule{When: "a goal is scored"}, 0)
 		require.ErrorIs(t, err, agent.ErrRulesUnread)
 		require.ErrorContains(t, err, "the scripted engine reads no alert rules")

@@ -57,10 +57,19 @@ func (e *Engine) Status() inference.Status {
 
 // Capabilities implements inference.Model.
 func (e *Engine) Capabilities() inference.Capabilities {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.Can != nil {
 		return *e.Can
 	}
 	return inference.Capabilities{Instructions: true}
+}
+
+// Become changes the capabilities of an engine in use.
+func (e *Engine) Become(can inference.Capabilities) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.Can = &can
 }
 
 // Close implements inference.Model.

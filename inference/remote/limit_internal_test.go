@@ -66,7 +66,9 @@ func TestLimit(t *testing.T) {
 		require.LessOrEqual(t, most, 5, "it tries one more now and then")
 		require.GreaterOrEqual(t, most, 3)
 		require.Less(t, refused-was, 15, "of some 350 answers")
+		l.mu.Lock()
 		can = 10
+		l.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		now, busy, waiting := l.state()
