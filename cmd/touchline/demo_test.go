@@ -49,6 +49,13 @@ func TestDemo(t *testing.T) {
 
 	require.NoError(t, b.Until(soon, `document.getElementById('say-state').textContent === 'The scene engine does not read instructions.' &&
 		document.getElementById('instruction').hidden`))
+	for _, c := range []struct{ button, words string }{
+		{"shorter", "talkativeness is 2 of 5"}, {"louder", "at +6 dB"}, {"undo", "taken back"}, {"stop", "Commenting is off"}, {"go_on", "on again"},
+	} {
+		_, err := browser.Eval[bool](b, soon, `document.querySelector('#commands [value=`+c.button+`]').click()`)
+		require.NoError(t, err)
+		require.NoError(t, b.Until(soon, `document.getElementById('say-state').textContent.includes('`+c.words+`')`), "%s says %q", c.button, text(t, b, "#say-state"))
+	}
 
 	shift, err := browser.Eval[float64](b, soon, "spy.shift")
 	require.NoError(t, err)
