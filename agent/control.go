@@ -201,6 +201,8 @@ type Profile struct {
 	Label      string `json:"label" yaml:"label"`
 	Prompt     string `json:"prompt" yaml:"prompt"`
 	Suggestion string `json:"suggestion" yaml:"suggestion"`
+	// Suggestions in other languages than Suggestion's, by BCP 47 primary language.
+	Suggestions map[string]string `json:"suggestions,omitempty" yaml:"suggestions,omitempty"`
 	// Kind is ProfileBuiltIn, ProfileChanged or ProfileOwn.
 	Kind string `json:"kind,omitempty" yaml:"-"`
 }

@@ -207,3 +207,22 @@ func kindOf(v any) string {
 	}
 	return "empty"
 }
+
+// texts returns a group of texts by name.
+func (b *binder) texts(path string, v any) map[string]string {
+	g, ok := v.(group)
+	if !ok {
+		b.bad.That(v == nil || v == "", path, "a group of texts", kindOf(v))
+		return nil
+	}
+	out := make(map[string]string, len(g.names))
+	for i, name := range g.names {
+		text, ok := g.values[i].(string)
+		if !ok {
+			b.bad.That(false, path+"."+name, "text", kindOf(g.values[i]))
+			continue
+		}
+		out[name] = strings.TrimSpace(text)
+	}
+	return out
+}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"touchline/inference"
 	"touchline/internal/check"
 )
 
@@ -44,6 +46,10 @@ func (p Profile) Trimmed() (Profile, error) {
 	s.That(p.Label != "" && chars(p.Label) <= 40, "label", "1 to 40 characters", chars(p.Label))
 	s.That(p.Prompt != "" && chars(p.Prompt) <= 8000, "prompt", "1 to 8000 characters", chars(p.Prompt))
 	s.That(chars(p.Suggestion) <= MaxInstruction, "suggestion", fmt.Sprintf("at most %d characters", MaxInstruction), chars(p.Suggestion))
+	for language, text := range p.Suggestions {
+		s.That(isLanguage(language), "suggestions", "by BCP 47 language", fmt.Sprintf("%.40q", language))
+		s.That(chars(text) <= MaxInstruction, "suggestions."+language, fmt.Sprintf("at most %d characters", MaxInstruction), chars(text))
+	}
 	return p, s.Err()
 }
 
@@ -56,7 +62,11 @@ func ReadProfile(name string, text []byte) (Profile, error) {
 	}
 	var b binder
 	p := Profile{Name: name}
-	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion") {
+	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion", "suggestions") {
+		if field == "suggestions" {
+			p.Suggestions = b.texts(field, v)
+			continue
+		}
 		value, ok := v.(string)
 		if !ok {
 			b.bad.That(false, field, "text", kindOf(v))
@@ -99,6 +109,17 @@ func (s *Session) profilesLocked() []Profile {
 		} else {
 			out = append(out, p)
 		}
+	}
+	return out
+}
+
+// suggestedLocked returns the profiles with the suggestion in the language of the comments alone, where they have it.
+func (s *Session) suggestedLocked() []Profile {
+	out := s.profilesLocked()
+	language := inference.Primary(answersIn(s.model.Capabilities(), s.infer.Voice.Language))
+	for i := range out {
+		out[i].Suggestion = cmp.Or(out[i].Suggestions[language], out[i].Suggestion)
+		out[i].Suggestions = nil
 	}
 	return out
 }

@@ -13,13 +13,14 @@ import (
 )
 
 // lengthHint sets the length of spoken comments: short when little changed.
-type lengthHint string
+type lengthHint int
 
 const (
-	hintMinimal lengthHint = "Say it in six words or fewer."
-	hintBrief   lengthHint = "One short sentence."
-	hintNormal  lengthHint = "One or two short sentences."
-	hintLong    lengthHint = "Two or three sentences."
+	hintNone lengthHint = iota
+	hintMinimal
+	hintBrief
+	hintNormal
+	hintLong
 )
 
 // Bounds of the hint: the mean change (0 to 255) below which a comment is minimal or
@@ -48,12 +49,10 @@ func (h lengthHint) longerBy(steps int) lengthHint {
 	if steps == 0 {
 		return h
 	}
-	hints := []lengthHint{hintMinimal, hintBrief, hintNormal, hintLong}
-	at := slices.Index(hints, h)
-	if at < 0 {
-		at = slices.Index(hints, hintNormal)
+	if h == hintNone {
+		h = hintNormal
 	}
-	return hints[min(max(at+steps, 0), len(hints)-1)]
+	return min(max(h+lengthHint(steps), hintMinimal), hintLong)
 }
 
 // Said is a comment and when its answer was complete.
@@ -137,7 +136,7 @@ func (l Look) Prompt(cfg inference.Config, engine inference.Capabilities) infere
 		p.Urgent = slices.ContainsFunc(l.Rules, func(r Rule) bool { return r.Urgent })
 		return p
 	}
-	p.Text = promptText(l.Instruction, recent(l.Said), l.Now, hint)
+	p.Text = promptText(l.Instruction, recent(l.Said), l.Now, hint.in(p.Language))
 	return p
 }
 
@@ -151,7 +150,7 @@ func answersIn(engine inference.Capabilities, tag string) string {
 }
 
 // promptText returns the text of a prompt, which follows the frames. Each comment is one line: a newline or quote in it is escaped.
-func promptText(instruction string, said []Said, now time.Time, hint lengthHint) string {
+func promptText(instruction string, said []Said, now time.Time, hint string) string {
 	var b strings.Builder
 	for i, c := range said {
 		if i > 0 {
@@ -163,7 +162,7 @@ func promptText(instruction string, said []Said, now time.Time, hint lengthHint)
 		b.WriteString(" Do not say it again; tell only what is new since then.\n")
 	}
 	if hint != "" {
-		b.WriteString(string(hint))
+		b.WriteString(hint)
 		b.WriteByte('\n')
 	}
 	if instruction != "" {

@@ -15,6 +15,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/agenttest"
 	"touchline/inference"
+	"touchline/media/window"
 )
 
 // carryOver reads the carry-over of a prompt; age -1 when there is none.
@@ -267,4 +268,26 @@ func TestRulesText(t *testing.T) {
 3. a goal is scored
 7. somebody comes in
 Which rules hold in these pictures? Answer only with JSON: {"fired":[{"rule":3,"reason":"..."}]}`, p.Text)
+}
+
+// TestLanguagesOfThePrompt: the line that selects the language, and the hints, are in it; a region is kept.
+func TestLanguagesOfThePrompt(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, tag := range []string{"en", "zh", "es", "fr", "de", "it", "pt", "nl", "ja", "ko"} {
+		ask := inference.AskFor(tag)
+		require.NotContains(t, ask, "BCP 47", tag)
+		for longer := -3; longer <= 0; longer++ {
+			cfg := inference.DefaultConfig()
+			cfg.Voice.Language = tag
+			p := agent.Look{System: "s", Spoken: true, Longer: longer + 1, Change: window.Change{Mean: 100}}.Prompt(cfg, inference.Capabilities{})
+			hint, _, _ := strings.Cut(p.Text, "\n")
+			seen[tag+hint] = true
+			require.Equal(t, tag == "en", strings.Contains(hint, "sentence") || strings.Contains(hint, "six words"), hint)
+		}
+	}
+	require.Len(t, seen, 40)
+	require.Equal(t, "Responda em português. (pt-BR)", inference.AskFor("pt-BR"))
+	require.Equal(t, "Answer in English.", inference.AskFor("en-GB"))
+	require.Contains(t, inference.AskFor("sv"), `the BCP 47 tag "sv"`)
 }

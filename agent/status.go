@@ -158,7 +158,7 @@ func (s *Session) Snapshot() Snapshot {
 		Waiting:        slices.Clone(s.waiting),
 		Command:        s.done,
 		Profile:        s.profile.Name,
-		Profiles:       s.profilesLocked(),
+		Profiles:       s.suggestedLocked(),
 		CycleCount:     s.cycle,
 		FramesBuffered: s.window.Len(),
 		VoiceProblem:   s.model.Status().VoiceProblem,

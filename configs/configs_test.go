@@ -545,3 +545,14 @@ func FuzzLoad(f *testing.F) {
 		require.NoError(t, c.Print(&out))
 	})
 }
+
+// TestSuggestions: each built-in profile has a suggestion in each language that the prompt knows.
+func TestSuggestions(t *testing.T) {
+	t.Parallel()
+	for _, p := range configs.Default().Profiles {
+		require.Len(t, p.Suggestions, 9, p.Name)
+		for _, tag := range []string{"zh", "es", "fr", "de", "it", "pt", "nl", "ja", "ko"} {
+			require.NotEmpty(t, p.Suggestions[tag], "%s %s", p.Name, tag)
+		}
+	}
+}

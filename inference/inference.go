@@ -170,20 +170,52 @@ func (c Capabilities) Rules() bool { return c.Instructions || c.CheckRule != nil
 // Speaks reports whether the engine answers in a language (a BCP 47 tag; ""
 // means English).
 func (c Capabilities) Speaks(tag string) bool {
-	return c.Languages == nil || slices.Contains(c.Languages, primary(tag))
+	return c.Languages == nil || slices.Contains(c.Languages, Primary(tag))
 }
 
-// primary returns the language of a tag without script and region.
-func primary(tag string) string {
+// Primary returns the language of a BCP 47 tag without script and region, in lower case; "" means English.
+func Primary(tag string) string {
 	base, _, _ := strings.Cut(strings.ToLower(cmp.Or(tag, "en")), "-")
 	return base
 }
 
-// AskFor returns the prompt sentence that selects the language of the answer,
-// independent of the instruction's language.
-func AskFor(tag string) string {
-	if primary(tag) == "en" {
+// askFor are the sentences of AskFor by language, each in its own.
+func askFor(language string) string {
+	switch language {
+	case "en":
 		return "Answer in English."
+	case "zh":
+		return "请用中文回答。"
+	case "es":
+		return "Responde en español."
+	case "fr":
+		return "Réponds en français."
+	case "de":
+		return "Antworte auf Deutsch."
+	case "it":
+		return "Rispondi in italiano."
+	case "pt":
+		return "Responda em português."
+	case "nl":
+		return "Antwoord in het Nederlands."
+	case "ja":
+		return "日本語で答えてください。"
+	case "ko":
+		return "한국어로 대답하세요."
+	}
+	return ""
+}
+
+// AskFor returns the prompt sentence that selects the language of the answer,
+// independent of the instruction's language. A tag with a script or a region is named
+// as well: "pt-BR", "zh-Hant".
+func AskFor(tag string) string {
+	language := Primary(tag)
+	if ask := askFor(language); ask != "" {
+		if strings.EqualFold(cmp.Or(tag, "en"), language) || language == "en" {
+			return ask
+		}
+		return fmt.Sprintf("%s (%s)", ask, tag)
 	}
 	return fmt.Sprintf("Answer in the language that has the BCP 47 tag %q, whatever the language of this text.", tag)
 }

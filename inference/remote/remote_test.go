@@ -293,7 +293,7 @@ func TestWhatIsSent(t *testing.T) {
 	_, err = ask(t.Context(), se, inference.Prompt{Instruction: "only this", Language: "nl"})
 	require.NoError(t, err)
 	require.Equal(t, "only this", s.last().parts(t)[0].Text)
-	require.Contains(t, string(s.last().Messages[0].Content), `tag \"nl\"`)
+	require.Contains(t, string(s.last().Messages[0].Content), "Antwoord in het Nederlands.")
 	require.Equal(t, 64, s.last().MaxTokens)
 
 	m := open(t, s.URL, func(c *remote.Config) { c.APIKey = "k3y" })
