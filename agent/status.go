@@ -170,8 +170,6 @@ func (s *Session) Snapshot() Snapshot {
 		Settings:       s.settingsLocked(),
 		Delay:          s.line.Delay().Seconds(),
 		TargetDelay:    s.line.Target().Seconds(),
-		AlignmentLast:  -1,
-		AlignmentP95:   -1,
 		Comments:       s.counters.comments,
 		Silent:         s.counters.silent,
 		Skipped:        s.counters.skipped,
@@ -195,12 +193,18 @@ func (s *Session) Snapshot() Snapshot {
 	if s.source.any {
 		out.Source.Codec = s.source.codec.String()
 	}
-	if n := len(s.aligned); n > 0 {
-		out.AlignmentLast = s.aligned[n-1].Seconds()
-		sorted := slices.Sorted(slices.Values(s.aligned))
-		out.AlignmentP95 = sorted[min(n-1, (n*95+99)/100-1)].Seconds()
-	}
+	out.AlignmentLast, out.AlignmentP95 = s.alignmentLocked()
 	return out
+}
+
+// alignmentLocked returns the last alignment error and the p95 in seconds, -1 before the first.
+func (s *Session) alignmentLocked() (last, p95 float64) {
+	n := len(s.aligned)
+	if n == 0 {
+		return -1, -1
+	}
+	sorted := slices.Sorted(slices.Values(s.aligned))
+	return s.aligned[n-1].Seconds(), sorted[min(n-1, (n*95+99)/100-1)].Seconds()
 }
 
 // segmentID names the captions of one utterance. It is unique across the runs of a

@@ -134,15 +134,9 @@ func New(opts Options) (_ *Bot, err error) {
 			}
 		}()
 	}
-	if b.Alerts, err = alert.NewSet(cfg.Alert); err != nil {
-		return nil, fmt.Errorf("prepare the alert rules: %w", err)
+	if err := b.makeRules(); err != nil {
+		return nil, err
 	}
-	b.Alerts.Accept(func(when string) error {
-		if check := b.engine.Capabilities().CheckRule; check != nil {
-			return check(when)
-		}
-		return nil
-	})
 	if err := b.makeRoom(); err != nil {
 		return nil, err
 	}
@@ -171,7 +165,8 @@ func New(opts Options) (_ *Bot, err error) {
 		}
 	}()
 	b.Session, err = agent.New(agent.Options{
-		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine, Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
+		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine,
+		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
 		Model: b.engine.Model, EngineNote: b.engine.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
@@ -190,6 +185,20 @@ func New(opts Options) (_ *Bot, err error) {
 	b.suggestWorld(b.Live().Profile)
 	b.SetRoom("joining the room")
 	return b, nil
+}
+
+// makeRules makes the alert rules.
+func (b *Bot) makeRules() (err error) {
+	if b.Alerts, err = alert.NewSet(b.opts.Settings.Alert); err != nil {
+		return fmt.Errorf("prepare the alert rules: %w", err)
+	}
+	b.Alerts.Accept(func(when string) error {
+		if check := b.engine.Capabilities().CheckRule; check != nil {
+			return check(when)
+		}
+		return nil
+	})
+	return nil
 }
 
 // makeRoom makes the room's client, its control and the receiver of the camera's sound.

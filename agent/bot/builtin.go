@@ -45,7 +45,8 @@ func newBuiltIn(cfg minicpmo.Settings, frames int, log zerolog.Logger) (*builtIn
 		}
 		return e, nil
 	}
-	return &builtIn{name: bundle.Manifest.Name, note: note, can: inference.Capabilities{Instructions: true, Structured: true}, load: load, log: log}, nil
+	can := inference.Capabilities{Instructions: true, Structured: true}
+	return &builtIn{name: bundle.Manifest.Name, note: note, can: can, load: load, log: log}, nil
 }
 
 // reportLost logs the loss of the device, which ends the program.

@@ -100,7 +100,7 @@ func (s *Server) describe() (*document, []endpoint) {
 // /api/rooms/{room} for each.
 func (s *Server) inEachRoom() []endpoint {
 	var out []endpoint
-	for _, e := range slices.Concat(s.roomOperations(), s.promptOperations()) {
+	for _, e := range slices.Concat(s.roomOperations(), s.ruleOperations(), s.promptOperations()) {
 		prefixes := []string{"/api", "/api/rooms/{room}"}
 		path := e.path
 		if path == "/events" {
@@ -156,6 +156,18 @@ func (s *Server) roomOperations() []endpoint {
 		},
 		{method: "DELETE", path: "/sources/{id}", inRoom: s.deleteSource, summary: "Removes it from the room", status: http.StatusNoContent},
 		{method: "POST", path: "/sources/{id}/select", inRoom: s.selectSource, summary: "Selects it", out: snapshot},
+		{method: "GET", path: "/rights", inRoom: s.getRights, summary: "What this client may do in the room", out: rightsBody{}},
+		{
+			method: "POST", path: "/links", inRoom: s.postLink, summary: "Makes a token for a link to share",
+			in: linkBody{}, out: linkMade{}, status: http.StatusCreated,
+		},
+		{method: "POST", path: "/livekit/token", inRoom: s.postToken, summary: "A LiveKit token for the room", in: tokenBody{}, out: grantBody{}},
+	}
+}
+
+// ruleOperations returns the operations on alert rules of a room, with their paths below the room's.
+func (s *Server) ruleOperations() []endpoint {
+	return []endpoint{
 		{method: "GET", path: "/rules", inRoom: s.getRules, summary: "The alert rules", out: ruleList{}},
 		{
 			method: "POST", path: "/rules", inRoom: s.addRule, summary: "Adds an alert rule",
@@ -182,12 +194,6 @@ func (s *Server) roomOperations() []endpoint {
 		},
 		{method: "POST", path: "/alerts/{id}/ack", inRoom: s.ackAlert, summary: "Acknowledges an alert", status: http.StatusNoContent},
 		{method: "DELETE", path: "/rules/{id}", inRoom: s.deleteRule, summary: "Removes an alert rule", status: http.StatusNoContent},
-		{method: "GET", path: "/rights", inRoom: s.getRights, summary: "What this client may do in the room", out: rightsBody{}},
-		{
-			method: "POST", path: "/links", inRoom: s.postLink, summary: "Makes a token for a link to share",
-			in: linkBody{}, out: linkMade{}, status: http.StatusCreated,
-		},
-		{method: "POST", path: "/livekit/token", inRoom: s.postToken, summary: "A LiveKit token for the room", in: tokenBody{}, out: grantBody{}},
 	}
 }
 
