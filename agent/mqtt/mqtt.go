@@ -93,6 +93,7 @@ type Sender struct {
 	limits     limits
 	problem    string
 	upAt       time.Time
+	lost       chan struct{} // closed when the connection is lost; nil before the first
 	backoff    backoff.Backoff
 	crashed    bool
 }
@@ -187,6 +188,9 @@ func (s *Sender) client5() autopaho.ClientConfig {
 		},
 		OnConnectionUp: func(_ *autopaho.ConnectionManager, ack *paho.Connack) { s.up(ack) },
 		OnConnectionDown: func() bool {
+			s.mu.Lock()
+			close(s.lost)
+			s.mu.Unlock()
 			s.down(errors.New("the connection was lost"))
 			return true
 		},
@@ -307,7 +311,7 @@ func (s *Sender) up(ack *paho.Connack) {
 		}
 	}
 	s.mu.Lock()
-	s.limits, s.subscribed, s.upAt = l, map[string]bool{}, time.Now()
+	s.limits, s.subscribed, s.upAt, s.lost = l, map[string]bool{}, time.Now(), make(chan struct{})
 	s.againLocked()
 	was := s.problem
 	s.problem = ""
@@ -516,6 +520,8 @@ func (s *Sender) publish(ctx context.Context, cm *autopaho.ConnectionManager, to
 	s.mu.Lock()
 	l := s.limits
 	s.mu.Unlock()
+	ctx, cancel := s.whileUp(ctx)
+	defer cancel()
 	err := error(nil)
 	if n := len(topic) + len(payload) + 64; n > l.size {
 		err = &refusedError{fmt.Sprintf("%d bytes are more than its %d", n, l.size)}
@@ -535,6 +541,22 @@ func (s *Sender) publish(ctx context.Context, cm *autopaho.ConnectionManager, to
 		s.sent.Add(1)
 	}
 	return err
+}
+
+// whileUp returns a context that ends with the connection: the client waits for an acknowledgement also without one.
+func (s *Sender) whileUp(ctx context.Context) (context.Context, context.CancelFunc) {
+	s.mu.Lock()
+	lost := s.lost
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // final reports whether another attempt with the same message is of no use.

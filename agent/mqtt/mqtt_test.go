@@ -387,3 +387,74 @@ func TestLimits(t *testing.T) {
 		})
 	}
 }
+
+// TestHomeAssistant: commentators and rules are announced, again when Home Assistant starts, and taken back with their
+// rule, also when that went while the program did not run.
+func TestHomeAssistant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t, nil)
+		defer b.close()
+		const base, node = "touchline/match/bot", "touchline_match_bot"
+		config := func(component, object string) string {
+			return "homeassistant/" + component + "/" + node + "/" + object + "/config"
+		}
+		for _, old := range []string{config("binary_sensor", "r9_alert"), config("event", "r9_event"), base + "/rule/r9", base + "/frame/r9"} {
+			require.NoError(t, b.server.Publish(old, []byte("{}"), true, 0))
+		}
+		other := "homeassistant/binary_sensor/door/lock/config"
+		require.NoError(t, b.server.Publish(other, []byte("{}"), true, 0))
+		cfg := settings()
+		cfg.Shown = true
+		s, stop := start(t, mqtt.Options{Config: cfg, Dial: b.dial})
+		o := s.Output("match", "bot")
+		o.Rules(rules("r1", "r2"))
+		synctest.Wait()
+
+		kept := b.retained()
+		var topics []string
+		for topic := range kept {
+			if strings.HasPrefix(topic, "homeassistant/") {
+				topics = append(topics, topic)
+			}
+		}
+		require.ElementsMatch(t, []string{
+			other, config("sensor", "state"), config("sensor", "comment"),
+			config("binary_sensor", "r1_alert"), config("event", "r1_event"), config("image", "r1_frame"),
+			config("binary_sensor", "r2_alert"), config("event", "r2_event"), config("image", "r2_frame"),
+		}, topics, "r9 is gone, another program's entity is not")
+		require.NotContains(t, kept, base+"/rule/r9")
+		require.NotContains(t, kept, base+"/frame/r9")
+		status := "touchline/status/" + processOf(t, kept)
+		require.JSONEq(t, `{
+			"name": "the door r1 opens", "unique_id": "`+node+`_r1_alert", "object_id": "`+node+`_r1_alert", "icon": "mdi:alert",
+			"state_topic": "`+base+`/rule/r1",
+			"availability": [{"topic": "`+status+`"}, {"topic": "`+base+`/status"}], "availability_mode": "all",
+			"device": {"identifiers": ["`+node+`"], "name": "Touchline match", "manufacturer": "Touchline", "model": "Commentator", "sw_version": "v1.2.3"},
+			"origin": {"name": "Touchline", "sw_version": "v1.2.3"}
+		}`, kept[config("binary_sensor", "r1_alert")])
+		require.Contains(t, kept[config("event", "r1_event")], `"event_types":["new","cleared","shown"]`)
+		require.Contains(t, kept[config("image", "r1_frame")], `"image_topic":"`+base+`/frame/r1"`)
+
+		before := len(b.of(config("image", "r1_frame")))
+		require.NoError(t, b.server.Publish("homeassistant/status", []byte("offline"), false, 0))
+		require.NoError(t, b.server.Publish("homeassistant/status", []byte("online"), false, 0))
+		synctest.Wait()
+		require.Len(t, b.of(config("image", "r1_frame")), before+1)
+
+		renamed := rules("r2")
+		renamed[0].Name = "back door"
+		o.Rules(renamed)
+		synctest.Wait()
+		kept = b.retained()
+		require.NotContains(t, kept, config("binary_sensor", "r1_alert"))
+		require.NotContains(t, kept, config("event", "r1_event"))
+		require.NotContains(t, kept, config("image", "r1_frame"))
+		require.Contains(t, kept[config("binary_sensor", "r2_alert")], `"name":"back door"`)
+		gone := b.of(config("event", "r1_event"))
+		require.Empty(t, gone[len(gone)-1], "an empty retained payload removes an entity")
+		require.Contains(t, kept, other)
+		o.Close()
+		stop()
+		require.Contains(t, b.retained(), config("event", "r2_event"), "a commentator that has left is unavailable, not gone")
+	})
+}

@@ -237,6 +237,8 @@ func (s *Sender) subscribe(ctx context.Context, cm *autopaho.ConnectionManager) 
 	}
 	wanted = slices.DeleteFunc(wanted, func(t string) bool { return s.subscribed[t] })
 	s.mu.Unlock()
+	ctx, cancel := s.whileUp(ctx)
+	defer cancel()
 	for _, topic := range wanted {
 		_, err := cm.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: topic, QoS: 1, NoLocal: true}}})
 		if err != nil && (ctx.Err() != nil || !s.connected.Load()) {
