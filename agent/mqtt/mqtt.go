@@ -93,7 +93,8 @@ type Sender struct {
 	limits     limits
 	problem    string
 	upAt       time.Time
-	lost       chan struct{} // closed when the connection is lost; nil before the first
+	ready      chan struct{} // closed while there is a connection and its limits are known
+	lost       chan struct{} // closed when this connection is lost; nil before the first
 	backoff    backoff.Backoff
 	crashed    bool
 }
@@ -117,7 +118,7 @@ type limits struct {
 func New(opts Options) (*Sender, error) {
 	s := &Sender{
 		opts: opts, log: opts.Log.With().Str("component", "mqtt").Logger(), client: "touchline-" + strings.ToLower(rand.Text()[:10]),
-		wake: wake.New(), turn: make(chan struct{}, 1), values: map[string]*value{}, outputs: map[*Output]bool{},
+		wake: wake.New(), turn: make(chan struct{}, 1), ready: make(chan struct{}), values: map[string]*value{}, outputs: map[*Output]bool{},
 		limits: limits{qos: 1, retain: true}, backoff: backoff.Backoff{First: firstWait, Max: maxWait},
 	}
 	var err error
@@ -190,6 +191,7 @@ func (s *Sender) client5() autopaho.ClientConfig {
 		OnConnectionDown: func() bool {
 			s.mu.Lock()
 			close(s.lost)
+			s.ready = make(chan struct{})
 			s.mu.Unlock()
 			s.down(errors.New("the connection was lost"))
 			return true
@@ -312,6 +314,7 @@ func (s *Sender) up(ack *paho.Connack) {
 	}
 	s.mu.Lock()
 	s.limits, s.subscribed, s.upAt, s.lost = l, map[string]bool{}, time.Now(), make(chan struct{})
+	close(s.ready)
 	s.againLocked()
 	was := s.problem
 	s.problem = ""
@@ -367,17 +370,27 @@ func (s *Sender) set(topic string, payload []byte) {
 
 func (s *Sender) putLocked(topic string, v *value) {
 	v.waiting = true
-	if old := s.values[topic]; old == nil || !old.waiting {
+	s.values[topic] = v
+	if !slices.Contains(s.order, topic) {
 		s.order = append(s.order, topic)
 	}
-	s.values[topic] = v
 	s.wake.Set()
+}
+
+// offer sends the value of a topic if it is still waiting.
+func (s *Sender) offer(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.values[topic]; v != nil && v.waiting && !slices.Contains(s.order, topic) {
+		s.order = append(s.order, topic)
+		s.wake.Set()
+	}
 }
 
 // sendValues subscribes and sends values until ctx has ended and none is left.
 func (s *Sender) sendValues(ctx, posts context.Context, cm *autopaho.ConnectionManager) {
 	for posts.Err() == nil {
-		if cm.AwaitConnection(posts) != nil {
+		if !s.await(posts) {
 			return
 		}
 		err := s.subscribe(posts, cm)
@@ -402,6 +415,19 @@ func (s *Sender) sendValues(ctx, posts context.Context, cm *autopaho.ConnectionM
 		case <-s.wake:
 		case <-ctx.Done():
 		}
+	}
+}
+
+// await waits for a connection; it reports false when ctx has ended.
+func (s *Sender) await(ctx context.Context) bool {
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	select {
+	case <-ready:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -475,7 +501,7 @@ func (s *Sender) sendAlerts(ctx, posts context.Context, cm *autopaho.ConnectionM
 		}
 		wait := backoff.Backoff{First: firstWait, Max: maxWait}
 		for {
-			if cm.AwaitConnection(posts) != nil {
+			if !s.await(posts) {
 				return
 			}
 			err := s.sendAlert(posts, cm, m)

@@ -107,7 +107,7 @@ func (o *Output) Queue(a agent.Alert, frame *agent.SeenFrame) []outbox.Message {
 	if frame != nil {
 		picture := frame.Frame
 		o.s.mu.Lock()
-		o.s.putLocked(frameTopic(topic), &value{frame: &picture})
+		o.s.values[frameTopic(topic)] = &value{frame: &picture, waiting: true} // not in order before Alert: it is not committed
 		o.s.mu.Unlock()
 	}
 	return []outbox.Message{{Target: outboxTarget, Topic: topic, At: time.Now(), Body: body}}
@@ -118,6 +118,7 @@ func (o *Output) Alert(a agent.Alert, _ *agent.SeenFrame) {
 	defer rescue.Guard(o.s.crash)
 	switch a.Phase {
 	case agent.AlertNew:
+		o.s.offer(frameTopic(o.alertTopic(a.Rule)))
 		o.s.set(o.ruleTopic(a.Rule), []byte("ON"))
 	case agent.AlertCleared:
 		o.mu.Lock()

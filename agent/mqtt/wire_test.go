@@ -110,7 +110,7 @@ func FuzzBroker(f *testing.F) {
 			}
 			time.Sleep(3 * time.Minute)
 			require.Zero(t, box.Waiting())
-			if got := len(b.of("/alert/r1")); !acked && got != 3 {
+			if got := len(once(t, b.of("/alert/r1"))); !acked && got != 3 {
 				t.Errorf("%d of 3 alerts", got)
 			}
 			stop()
