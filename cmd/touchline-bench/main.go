@@ -92,6 +92,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 			return measureSound(ctx, 35*time.Second, log)
 		}},
 		{"instruction", "New instruction", func(ctx context.Context) ([]row, error) { return measureInstruction(ctx, log) }},
+		{"rules", "16 alert rules beside the commentary, model latency 150 ms", func(ctx context.Context) ([]row, error) {
+			return measureRules(ctx, r.Cost, log)
+		}},
 		{"faults", "Recovery from faults", func(ctx context.Context) ([]row, error) { return measureFaults(ctx, 10*time.Second, log) }},
 		{"decode", "Cost of decoding 720p30 and sampling 2 pictures a second", func(ctx context.Context) ([]row, error) {
 			return measureDecode(ctx, r.Decode, r.Clips, log)
