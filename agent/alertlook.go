@@ -21,7 +21,7 @@ type alerting struct {
 
 // readsRules reports whether the engine can be asked for alert rules.
 func (s *Session) readsRules() bool {
-	return s.opts.Alerts != nil && s.model.Capabilities().Rules()
+	return s.opts.Alerts != nil && s.engine.Capabilities().Rules()
 }
 
 // untilAlertLook returns the time until a look with rules must begin, because no look of the commentary came; 0 when it
@@ -44,7 +44,7 @@ func (s *Session) untilAlertLook(now time.Time) time.Duration {
 
 // mayAskLocked reports whether the engine may be asked for rules now: a new instruction goes first.
 func (s *Session) mayAskLocked(now time.Time) bool {
-	switch s.model.Status().Phase {
+	switch s.engine.Status().Phase {
 	case inference.PhaseReady, inference.PhaseUnloaded:
 	case inference.PhaseLoading, inference.PhaseWarming, inference.PhaseFailed:
 		return false
@@ -121,7 +121,7 @@ func (s *Session) answerRules(ctx context.Context, rules []Rule, frames []window
 	var prompt inference.Prompt
 	s.locked(func() {
 		s.alerts.cancel = cancel
-		prompt = Look{System: s.profile.Prompt, Sheet: s.sheet, Frames: frames, Rules: rules}.Prompt(s.infer, s.model.Capabilities())
+		prompt = Look{System: s.profile.Prompt, Sheet: s.sheet, Frames: frames, Rules: rules}.Prompt(s.infer, s.engine.Capabilities())
 		prompt.Sampling = s.sampling
 	})
 	defer s.locked(func() { s.alerts.cancel = nil })
@@ -134,9 +134,9 @@ func (s *Session) answerRules(ctx context.Context, rules []Rule, frames []window
 	return answer, nil
 }
 
-// failAlertLook delays the next look. A look that a new instruction ended is no failure.
+// failAlertLook delays the next look. A look that a new instruction or engine ended is no failure.
 func (s *Session) failAlertLook(err error, now time.Time) {
-	if errors.Is(err, errReplaced) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, errReplaced) || errors.Is(err, errEngineChanged) || errors.Is(err, context.Canceled) {
 		return
 	}
 	s.mu.Lock()
@@ -221,7 +221,7 @@ func (s *Session) publishAlert(a Alert, frame *SeenFrame) {
 
 // alertNoteLocked returns why the engine is not asked for the rules in force; "" if it is.
 func (s *Session) alertNoteLocked(now time.Time) string {
-	if s.opts.Alerts == nil || s.model.Capabilities().Rules() {
+	if s.opts.Alerts == nil || s.engine.Capabilities().Rules() {
 		return ""
 	}
 	if _, rules := s.opts.Alerts.Next(now); !rules {
@@ -232,5 +232,5 @@ func (s *Session) alertNoteLocked(now time.Time) string {
 
 // unreadRules says that the engine cannot be asked for rules, and what to do.
 func (s *Session) unreadRules() string {
-	return fmt.Sprintf("the %s engine reads no alert rules; choose an engine that follows instructions", s.model.Name())
+	return fmt.Sprintf("the %s engine reads no alert rules; choose an engine that follows instructions", s.engine.Name())
 }

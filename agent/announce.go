@@ -128,11 +128,10 @@ func (s *Session) say(ctx context.Context, a announcement) error {
 
 // speak yields the speech of an announcement; nothing without a voice.
 func (s *Session) speak(ctx context.Context, u *utterance, language string) iter.Seq2[inference.Chunk, error] {
-	speaker, ok := s.engine.(inference.Speaker)
-	if !ok || u.speech == nil {
+	if u.speech == nil {
 		return func(func(inference.Chunk, error) bool) {}
 	}
-	return speaker.Speak(ctx, u.text, language)
+	return s.engine.Speak(ctx, u.text, language)
 }
 
 // newAnnouncement returns the utterance of an announcement, and its language. It has a number and a record as a comment has.
@@ -143,12 +142,12 @@ func (s *Session) newAnnouncement(a announcement, now time.Time) (*utterance, st
 	u := &utterance{
 		changed: wake.New(), spoken: true, announced: true, released: true, text: a.text, frames: []window.Frame{a.anchor},
 		rec: Record{
-			Type: "cycle_end", Cycle: s.cycle, Alert: a.alert, Again: a.alert == "", Engine: s.model.Name(), Profile: s.profile.Name,
+			Type: "cycle_end", Cycle: s.cycle, Alert: a.alert, Again: a.alert == "", Engine: s.engine.Name(), Profile: s.profile.Name,
 			InferenceStart: now, InferenceEnd: now,
 		},
 	}
 	u.describeFrames()
-	u.language = answersIn(s.model.Capabilities(), s.infer.Voice.Language)
+	u.language = answersIn(s.engine.Capabilities(), s.infer.Voice.Language)
 	if s.infer.Voice.Enabled && s.opts.Audio != nil {
 		u.speech = s.opts.Audio.NewUtterance(s.speechEvents(u))
 	}

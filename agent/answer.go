@@ -211,7 +211,7 @@ const sceneUnchanged = "the scene did not change"
 
 func (s *Session) nothingSaidLocked(u *utterance, cause error, now time.Time) {
 	switch {
-	case errors.Is(cause, errReplaced), errors.Is(cause, errStopped), errors.Is(cause, errSourceChanged):
+	case errors.Is(cause, errReplaced), errors.Is(cause, errStopped), errors.Is(cause, errSourceChanged), errors.Is(cause, errEngineChanged):
 		u.rec.Outcome, u.rec.Reason = OutcomeDropped, cause.Error()
 		s.counters.dropped++
 	case errors.Is(cause, context.Canceled):

@@ -72,7 +72,7 @@ func (s *Session) untilCycleLocked(now time.Time) time.Duration {
 	if !s.active || !s.source.fresh(now) || s.window.Len() == 0 {
 		return recheck
 	}
-	switch s.model.Status().Phase {
+	switch s.engine.Status().Phase {
 	case inference.PhaseReady, inference.PhaseUnloaded:
 	case inference.PhaseLoading, inference.PhaseWarming, inference.PhaseFailed:
 		return recheck
@@ -127,7 +127,7 @@ func (s *Session) beginCycleLocked(now time.Time) *utterance {
 		spoken:  s.speaksLocked(),
 		rec: Record{
 			Type: "cycle_end", Cycle: s.cycle, Instruction: s.instruction, Profile: s.profile.Name,
-			Engine: s.model.Name(), InferenceStart: now,
+			Engine: s.engine.Name(), InferenceStart: now,
 		},
 	}
 	s.inFlight = u
@@ -188,7 +188,7 @@ func (s *Session) limitCycle(ctx context.Context, cancel context.CancelCauseFunc
 	if limit <= 0 {
 		return
 	}
-	for s.model.Status().Phase != inference.PhaseReady {
+	for s.engine.Status().Phase != inference.PhaseReady {
 		select {
 		case <-ctx.Done():
 			return
@@ -198,7 +198,7 @@ func (s *Session) limitCycle(ctx context.Context, cancel context.CancelCauseFunc
 	select {
 	case <-ctx.Done():
 	case <-time.After(limit):
-		cancel(fmt.Errorf("the %s engine did not finish its answer within %v (agent.cycle_timeout)", s.model.Name(), limit))
+		cancel(fmt.Errorf("the %s engine did not finish its answer within %v (agent.cycle_timeout)", s.engine.Name(), limit))
 	}
 }
 
@@ -290,7 +290,7 @@ func (s *Session) promptLocked(frames []window.Frame, change window.Change, spok
 	p := Look{
 		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: spoken, Change: change,
 		Longer: s.talkLocked().longer, Said: s.said, Now: now, Frames: frames,
-	}.Prompt(s.infer, s.model.Capabilities())
+	}.Prompt(s.infer, s.engine.Capabilities())
 	p.Sampling = s.sampling
 	return p
 }

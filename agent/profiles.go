@@ -116,7 +116,7 @@ func (s *Session) profilesLocked() []Profile {
 // suggestedLocked returns the profiles with the suggestion in the language of the comments alone, where they have it.
 func (s *Session) suggestedLocked() []Profile {
 	out := s.profilesLocked()
-	language := inference.Primary(answersIn(s.model.Capabilities(), s.infer.Voice.Language))
+	language := inference.Primary(answersIn(s.engine.Capabilities(), s.infer.Voice.Language))
 	for i := range out {
 		out[i].Suggestion = cmp.Or(out[i].Suggestions[language], out[i].Suggestion)
 		out[i].Suggestions = nil

@@ -185,7 +185,7 @@ func (s *Session) NextPrompt() (RawLook, error) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	change := window.Difference(s.lastSign, sign)
-	l := newRawLook(LookNext, s.cycle+1, s.model.Name(), frames, s.promptLocked(frames, change, s.speaksLocked(), now), now)
+	l := newRawLook(LookNext, s.cycle+1, s.engine.Name(), frames, s.promptLocked(frames, change, s.speaksLocked(), now), now)
 	if s.unchangedLocked(change) {
 		l.Outcome, l.Reason = OutcomeSkipped, sceneUnchanged
 	}
@@ -197,7 +197,7 @@ func (s *Session) ask(ctx context.Context, engine inference.Session, kind string
 ) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		began := time.Now()
-		l := newRawLook(kind, cycle, s.model.Name(), frames, p, began)
+		l := newRawLook(kind, cycle, s.engine.Name(), frames, p, began)
 		p.Trace = func(x inference.Exchange) { l.Exchanges = append(l.Exchanges, x) }
 		var answer strings.Builder
 		defer func() {

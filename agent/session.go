@@ -76,8 +76,7 @@ const (
 type Session struct {
 	opts   Options
 	log    zerolog.Logger
-	model  inference.Model
-	engine inference.Session
+	engine *engine
 	line   *delay.Line
 	// lexicon is read only.
 	lexicon *lexicon
@@ -163,7 +162,6 @@ func New(opts Options) (*Session, error) {
 	s := &Session{
 		opts:        opts,
 		log:         opts.Log.With().Str("component", "agent").Logger(),
-		model:       opts.Model,
 		wake:        wake.New(),
 		deliver:     wake.New(),
 		spoken:      make(chan announcement, maxAnnouncements),
@@ -200,9 +198,11 @@ func New(opts Options) (*Session, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("make the decoder: %w", err)
 	}
-	if s.engine, err = opts.Model.NewSession(); err != nil {
-		return nil, fmt.Errorf("open a session of the %s engine: %w", opts.Model.Name(), err)
+	talk, err := newConversation(opts.Model, opts.EngineNote)
+	if err != nil {
+		return nil, err
 	}
+	s.engine = &engine{now: talk}
 	if language := opts.Inference.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
 		s.log.Warn().Str("engine", opts.Model.Name()).Str("language", language).
 			Strs("engine_languages", opts.Model.Capabilities().Languages).Msg("language not spoken by the engine")

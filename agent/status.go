@@ -69,7 +69,7 @@ func (s *Session) newStatus(now time.Time) (st Status, changed bool) {
 }
 
 func (s *Session) statusLocked(now time.Time) Status {
-	model := s.model.Status()
+	model := s.engine.Status()
 	st := Status{State: StateIdle, Percent: model.Percent}
 	switch {
 	case s.room != "":
@@ -141,11 +141,11 @@ func (s *Session) Snapshot() Snapshot {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	phase, can := s.model.Status().Phase, s.model.Capabilities()
+	phase, can := s.engine.Status().Phase, s.engine.Capabilities()
 	out := Snapshot{
 		Status:       s.statusLocked(now),
-		Engine:       s.model.Name(),
-		EngineNote:   s.opts.EngineNote,
+		Engine:       s.engine.Name(),
+		EngineNote:   s.engine.current().note,
 		Capabilities: Capabilities{can.Instructions, can.Languages, can.Structured, can.Speech},
 		RuleNames:    can.RuleNames,
 		AlertNote:    s.alertNoteLocked(now),
@@ -161,7 +161,7 @@ func (s *Session) Snapshot() Snapshot {
 		Profiles:       s.suggestedLocked(),
 		CycleCount:     s.cycle,
 		FramesBuffered: s.window.Len(),
-		VoiceProblem:   s.model.Status().VoiceProblem,
+		VoiceProblem:   s.engine.Status().VoiceProblem,
 		LongSide:       s.media.LongSide,
 		MaxSlices:      s.infer.MaxSlices,
 		WindowSize:     s.media.WindowSize,

@@ -163,22 +163,24 @@ func (s *Session) checkWindowLocked(v Settings) error {
 
 // checkEngineLocked returns the errors of settings that the engine does not
 // support: each cycle would fail or ignore them.
-func (s *Session) checkEngineLocked(v Settings) error {
+func (s *Session) checkEngineLocked(v Settings) error { return s.checkModelLocked(s.engine, v) }
+
+func (s *Session) checkModelLocked(m inference.Model, v Settings) error {
 	var errs []error
-	can := s.model.Capabilities()
+	can := m.Capabilities()
 	if v.Language != nil && !can.Speaks(*v.Language) {
-		want := fmt.Sprintf("one of %q, as the %s engine speaks nothing else", can.Languages, s.model.Name())
+		want := fmt.Sprintf("one of %q, as the %s engine speaks nothing else", can.Languages, m.Name())
 		errs = append(errs, &RangeError{"language", want, fmt.Sprintf("%q", *v.Language)})
 	}
 	if v.MaxSlices != nil && !can.Slices {
-		want := fmt.Sprintf("no value, as the %s engine cuts no pictures into tiles", s.model.Name())
+		want := fmt.Sprintf("no value, as the %s engine cuts no pictures into tiles", m.Name())
 		errs = append(errs, &RangeError{"max_slices", want, *v.MaxSlices})
 	}
 	for name, set := range map[string]bool{
 		"temperature": v.Temperature != nil, "top_k": v.TopK != nil, "top_p": v.TopP != nil, "repetition_penalty": v.RepetitionPenalty != nil,
 	} {
 		if set && can.Sampling == nil {
-			errs = append(errs, &RangeError{name, fmt.Sprintf("no value, as the %s engine draws nothing at random", s.model.Name()), "one"})
+			errs = append(errs, &RangeError{name, fmt.Sprintf("no value, as the %s engine draws nothing at random", m.Name()), "one"})
 		}
 	}
 	if can.MaxFrames != nil && (v.Frames != nil || v.LongSide != nil || v.MaxSlices != nil) {
@@ -188,7 +190,7 @@ func (s *Session) checkEngineLocked(v Settings) error {
 		width, height := s.pictureSizeLocked(v.LongSide)
 		if most := can.MaxFrames(width, height, slices); frames > most {
 			want := fmt.Sprintf("at most %d, as the %s engine has no room for more pictures of %dx%d in up to %d tiles in a prompt",
-				most, s.model.Name(), width, height, slices)
+				most, m.Name(), width, height, slices)
 			errs = append(errs, &RangeError{"frames_per_look", want, frames})
 		}
 	}
@@ -382,9 +384,11 @@ func isLanguage(s string) bool {
 func (s *Session) settingsLocked() Settings {
 	seconds := func(d time.Duration) *float64 { return new(d.Seconds()) }
 	sampling := s.sampling
-	can := s.model.Capabilities()
+	can := s.engine.Capabilities()
 	if can.Sampling != nil {
 		sampling = sampling.Over(*can.Sampling)
+	} else {
+		sampling = inference.Sampling{} // set for another engine
 	}
 	out := Settings{
 		Speech:           new(s.infer.Voice.Enabled),

@@ -131,7 +131,7 @@ func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (
 	var prompt inference.Prompt
 	s.locked(func() {
 		prompt = Look{System: s.profile.Prompt, Sheet: s.sheet, Frames: frames, Rules: []Rule{{Number: 1, When: when}}}.
-			Prompt(s.infer, s.model.Capabilities())
+			Prompt(s.infer, s.engine.Capabilities())
 	})
 	newest := frames[len(frames)-1]
 	t := Trial{Verdict: TrialUnanswered, At: newest.Arrival, FrameID: newest.ID}
@@ -139,7 +139,7 @@ func (s *Session) try(ctx context.Context, when string, frames []window.Frame) (
 	var answer string
 	err := rescue.Call(func() error {
 		// A session of its own: the commentary's may be in use, and another look's has seen later pictures.
-		engine, err := s.model.NewSession()
+		engine, err := s.engine.NewSession()
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package agenttest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -29,9 +31,12 @@ type Engine struct {
 	Phase  func() inference.Status // nil: ready
 	Can    *inference.Capabilities // nil: it reads instructions
 	Mute   bool                    // Speak yields no sound
+	Called string                  // its name; "scripted" when empty
 
 	mu      sync.Mutex
 	asked   int
+	open    int // sessions
+	using   int // calls of sessions
 	Prompts []Asked
 }
 
@@ -42,10 +47,28 @@ type Asked struct {
 }
 
 // Name implements inference.Model.
-func (e *Engine) Name() string { return "scripted" }
+func (e *Engine) Name() string { return cmp.Or(e.Called, "scripted") }
 
 // NewSession implements inference.Model.
-func (e *Engine) NewSession() (inference.Session, error) { return engineSession{e}, nil }
+func (e *Engine) NewSession() (inference.Session, error) {
+	e.count(1, 0)
+	return engineSession{e}, nil
+}
+
+// count adds open sessions and calls under way.
+func (e *Engine) count(open, using int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open += open
+	e.using += using
+}
+
+// Sessions returns the number of open sessions.
+func (e *Engine) Sessions() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.open
+}
 
 // Status implements inference.Model.
 func (e *Engine) Status() inference.Status {
@@ -109,8 +132,16 @@ type engineSession struct{ e *Engine }
 // Observe implements inference.Session.
 func (engineSession) Observe(inference.Frame) {}
 
-// Close implements inference.Session.
-func (engineSession) Close() error { return nil }
+// Close implements inference.Session. It is an error while an answer is under way.
+func (s engineSession) Close() error {
+	s.e.count(-1, 0)
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	if s.e.open == 0 && s.e.using > 0 {
+		return errors.New("a session was closed during an answer")
+	}
+	return nil
+}
 
 const speechRate = 24000
 
@@ -134,6 +165,8 @@ func (s engineSession) Speak(ctx context.Context, text, _ string) iter.Seq2[infe
 // Generate implements inference.Session.
 func (s engineSession) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
+		s.e.count(0, 1)
+		defer s.e.count(0, -1)
 		s.e.mu.Lock()
 		n := s.e.asked
 		s.e.asked++
