@@ -93,7 +93,7 @@ func Parse(list []string) (Rights, error) {
 func Needed(operation string) Rights {
 	switch operation {
 	case "GET /", "GET /comments", "GET /status", "GET /stream", "GET /events", "GET /history", "GET /frame", "GET /frames/{id}", "GET /mjpeg",
-		"GET /audio-stream", "GET /rights", "GET /profiles", "GET /profiles/{id}", "GET /sheet", "GET /rules",
+		"GET /audio-stream", "GET /rights", "GET /profiles", "GET /profiles/{id}", "GET /sheet", "GET /rules", "GET /alerts",
 		"POST /livekit/token", // and Sources for the role of a camera
 		"GET /openapi.json", "GET /openapi.yaml", "/rtc",
 		"status", "rules",
@@ -109,7 +109,7 @@ func Needed(operation string) Rights {
 		"POST /sources/{id}/select", "select_source":
 		return Sources
 	case "POST /rules", "PUT /rules/{id}", "DELETE /rules/{id}", "POST /rules/try", "POST /rules/{id}/snooze", "POST /rules/{id}/test",
-		"POST /alerts/{id}/ack",
+		"POST /alerts/{id}/ack", "DELETE /alerts/{id}",
 		"add_rule", "replace_rule", "remove_rule", "snooze_rule", "ack_alert":
 		return Rules
 	case "PATCH /": // the room as a whole

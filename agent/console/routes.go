@@ -192,6 +192,8 @@ func (s *Server) ruleOperations() []endpoint {
 			method: "POST", path: "/rules/{id}/test", inRoom: s.testRule, summary: "Sends a test alert of a rule to all outputs",
 			status: http.StatusNoContent,
 		},
+		{method: "GET", path: "/alerts", inRoom: s.getAlerts, summary: "The last alerts, oldest first", out: alertList{}},
+		{method: "DELETE", path: "/alerts/{id}", inRoom: s.deleteAlert, summary: "Forgets an alert and its frame", status: http.StatusNoContent},
 		{method: "POST", path: "/alerts/{id}/ack", inRoom: s.ackAlert, summary: "Acknowledges an alert", status: http.StatusNoContent},
 		{method: "DELETE", path: "/rules/{id}", inRoom: s.deleteRule, summary: "Removes an alert rule", status: http.StatusNoContent},
 	}

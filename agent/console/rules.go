@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/events"
 )
 
 // ruleList is the answer of GET /api/rules.
@@ -192,4 +193,21 @@ func ruleProblem(err error) error {
 		return refuse(http.StatusConflict, "too_many_rules", "%v", err)
 	}
 	return refuse(http.StatusUnprocessableEntity, "bad_rule", "%s", oneLine(err))
+}
+
+// alertList is the answer of GET /api/alerts.
+type alertList struct {
+	Alerts []events.KeptAlert `json:"alerts"`
+}
+
+func (s *Server) getAlerts(h *hosted, w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, alertList{Alerts: append([]events.KeptAlert{}, h.Hub.Alerts()...)})
+}
+
+func (s *Server) deleteAlert(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	if !h.Hub.DeleteAlert(r.PathValue("id")) {
+		return refuse(http.StatusNotFound, "no_alert", "alert %.40q is not kept, or no longer", r.PathValue("id"))
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }

@@ -146,6 +146,13 @@ func (s *frameStore) encodeAlert(f agent.SeenFrame, now time.Time) {
 	s.trimAlertsLocked(now)
 }
 
+// forgetAlert forgets the picture of an alert.
+func (s *frameStore) forgetAlert(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alerts = slices.DeleteFunc(s.alerts, func(a alertFrame) bool { return a.id == id })
+}
+
 // trimAlertsLocked forgets the pictures of alerts that are too old or too many.
 func (s *frameStore) trimAlertsLocked(now time.Time) {
 	size, from := 0, len(s.alerts)

@@ -22,6 +22,8 @@ const (
 	QueueSize = 500
 	// BacklogSize is the number of past items kept for readers that reconnect.
 	BacklogSize = 500
+	// KeptAlerts is the number of alerts kept.
+	KeptAlerts = 100
 	// MaxReaders bounds the readers of each format.
 	MaxReaders = 256
 )
@@ -72,6 +74,7 @@ type Hub struct {
 	backlog  []*item
 	comments []agent.Record
 	last     agent.Record // the last comment
+	alerts   []KeptAlert  // oldest first
 	open     [Formats]map[*Reader]struct{}
 	lost     [Formats]uint64
 }
@@ -161,7 +164,59 @@ func (h *Hub) Alert(a agent.Alert, frame *agent.SeenFrame) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.keepAlertLocked(a)
 	h.publishLocked(&item{named: SSE("alert", withRoom(h.room, JSON(a)))})
+}
+
+// KeptAlert is an alert with its last phase.
+type KeptAlert struct {
+	agent.Alert // as it began; Phase is the last one
+
+	ClearedAt     time.Time `json:"cleared_at,omitzero"`
+	ClearedReason string    `json:"cleared_reason,omitempty"`
+}
+
+// keepAlertLocked keeps an alert, or a phase of a kept one.
+func (h *Hub) keepAlertLocked(a agent.Alert) {
+	i := slices.IndexFunc(h.alerts, func(k KeptAlert) bool { return k.ID == a.ID })
+	if i < 0 {
+		if a.Phase != agent.AlertNew {
+			return // deleted
+		}
+		h.alerts = append(slices.Clone(h.alerts[max(0, len(h.alerts)+1-KeptAlerts):]), KeptAlert{Alert: a})
+		return
+	}
+	k := &h.alerts[i]
+	switch a.Phase {
+	case agent.AlertCleared:
+		k.Phase, k.ClearedAt, k.ClearedReason = a.Phase, a.At, a.Reason
+	case agent.AlertAcked:
+		k.AckedBy = a.AckedBy
+	default:
+		if k.Phase != agent.AlertCleared {
+			k.Phase = a.Phase
+		}
+	}
+}
+
+// Alerts returns the last KeptAlerts alerts, oldest first.
+func (h *Hub) Alerts() []KeptAlert {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.alerts)
+}
+
+// DeleteAlert forgets an alert and its frame; false if it is not kept.
+func (h *Hub) DeleteAlert(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.IndexFunc(h.alerts, func(k KeptAlert) bool { return k.ID == id })
+	if i < 0 {
+		return false
+	}
+	h.frames.forgetAlert(h.alerts[i].FrameID)
+	h.alerts = slices.Delete(slices.Clone(h.alerts), i, i+1)
+	return true
 }
 
 // Frames takes the pictures of a cycle. They are encoded later, by Run; when it

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -124,6 +125,45 @@ func TestSlowReader(t *testing.T) {
 	require.Empty(t, r.Take().Events)
 	r.Close()
 	require.Zero(t, hub.Readers(events.Named))
+}
+
+// TestKeptAlerts: the last alerts are kept with their last phase; a deleted one is gone with its frame.
+func TestKeptAlerts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hub := events.NewHub(events.Options{History: 1})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- hub.Run(ctx) }()
+		synctest.Wait()
+		for i := range uint64(events.KeptAlerts + 2) {
+			a := agent.Alert{ID: fmt.Sprint("r1-", i), Phase: agent.AlertNew, Reason: "begins", FrameID: i}
+			hub.Alert(a, &agent.SeenFrame{ID: i, Frame: picture(64, 36, 90)})
+			synctest.Wait()
+		}
+		phase := func(id, phase, by, why string) {
+			hub.Alert(agent.Alert{ID: id, Phase: phase, AckedBy: by, Reason: why, At: time.Unix(9, 0)}, nil)
+		}
+		phase("r1-101", agent.AlertCleared, "", "ends")
+		phase("r1-101", agent.AlertAcked, "ana", "")
+		phase("r1-101", agent.AlertShown, "", "")
+		phase("r1-0", agent.AlertCleared, "", "") // no longer kept
+		kept := hub.Alerts()
+		require.Len(t, kept, events.KeptAlerts)
+		last := kept[len(kept)-1]
+		require.Equal(t, []any{"r1-101", agent.AlertCleared, "ana", "begins", "ends", time.Unix(9, 0)},
+			[]any{last.ID, last.Phase, last.AckedBy, last.Reason, last.ClearedReason, last.ClearedAt})
+		_, ok := hub.Frame(101)
+		require.True(t, ok)
+		require.True(t, hub.DeleteAlert("r1-101"))
+		require.False(t, hub.DeleteAlert("r1-101"))
+		phase("r1-101", agent.AlertCleared, "", "")
+		require.Len(t, hub.Alerts(), events.KeptAlerts-1)
+		_, ok = hub.Frame(101)
+		require.False(t, ok)
+		stop()
+		require.NoError(t, <-ended)
+	})
 }
 
 // TestAlerts: phases go to the readers, and the frame of a new alert is kept for a while, however many comments follow.

@@ -15,13 +15,15 @@ import (
 	"touchline/agent"
 )
 
-// Entry is one cycle of one commentator.
+// Entry is one cycle of one commentator, or one phase of an alert.
 type Entry struct {
 	// At is the start of the comment; of a cycle without one, the time of its record.
 	At       time.Time    `json:"at"`
 	Room     string       `json:"room"`
 	Identity string       `json:"identity"` // of the commentator
-	Record   agent.Record `json:"record"`
+	Record   agent.Record `json:"record,omitzero"`
+	// Alert is the phase of an alert; nil for a cycle.
+	Alert *agent.Alert `json:"alert,omitempty"`
 	// Words are the pieces of the comment's text as they were shown; joined, they are the whole text.
 	Words []Word `json:"words,omitempty"`
 }
@@ -45,10 +47,12 @@ type Query struct {
 	Last int
 	// Comments leaves out cycles without a comment.
 	Comments bool
+	// Alerts leaves out cycles.
+	Alerts bool
 }
 
 func (q Query) takes(e *Entry) bool {
-	return e.Room == q.Room && (!q.Comments || e.IsComment()) &&
+	return e.Room == q.Room && (!q.Comments || e.IsComment()) && (!q.Alerts || e.Alert != nil) &&
 		(q.From.IsZero() || !e.At.Before(q.From)) && (q.To.IsZero() || e.At.Before(q.To))
 }
 

@@ -312,6 +312,12 @@ func (o *output) Record(r agent.Record) {
 	o.log.put(e)
 }
 
+// Alert implements agent.AlertOutput; frames are not stored.
+func (o *output) Alert(a agent.Alert, _ *agent.SeenFrame) {
+	defer rescue.Guard(o.log.crashed)
+	o.log.put(Entry{At: a.At.Round(0), Room: o.room, Identity: o.identity, Alert: &a})
+}
+
 // State implements agent.TextOutput; states are not kept.
 func (o *output) State(agent.Status) {}
 

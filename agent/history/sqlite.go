@@ -170,7 +170,8 @@ func (d *database) used(ctx context.Context) (int64, error) {
 // Entries implements Reader.
 func (d *database) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		const fields, where = "SELECT at, id, entry FROM records", " WHERE room = ? AND comment >= ? AND at >= ? AND at < ?"
+		const fields = "SELECT at, id, entry FROM records"
+		where := " WHERE room = ? AND comment >= ? AND at >= ? AND at < ?"
 		from, to, comments := int64(-1<<63), int64(1<<63-1), 0
 		if !q.From.IsZero() {
 			from = q.From.UnixMicro()
@@ -180,6 +181,9 @@ func (d *database) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error]
 		}
 		if q.Comments {
 			comments = 1
+		}
+		if q.Alerts {
+			where += " AND json_extract(entry, '$.alert') IS NOT NULL"
 		}
 		statement := fields + where + " ORDER BY at, id"
 		args := []any{q.Room, comments, from, to}

@@ -24,6 +24,10 @@ func WriteText(w io.Writer, entries iter.Seq2[Entry, error], zone *time.Location
 		}
 		r := e.Record
 		line := e.At.In(zone).Format("2006-01-02 15:04:05") + "  "
+		if a := e.Alert; a != nil {
+			fmt.Fprintln(out, oneLine(fmt.Sprintf("%s[alert %s, %s, %s] %s", line, a.Name, a.Level, a.Phase, a.Reason)))
+			continue
+		}
 		if e.IsComment() {
 			line += r.Text
 		}

@@ -42,6 +42,36 @@ func TestAlertsOnThePage(t *testing.T) {
 	require.NoError(t, b.Click("#alarm-close"))
 	require.NoError(t, b.Until(soon, `document.getElementById('alarm').hidden`))
 
+	// The rule is tried, snoozed and changed as a whole; the alert is acknowledged and deleted.
+	click := func(what string) {
+		t.Helper()
+		_, err := browser.Eval[bool](b, soon, `(document.querySelector('`+what+`').click(), true)`)
+		require.NoError(t, err, what)
+	}
+	click(`.cams [aria-label^="Try "]`)
+	require.NoError(t, b.Until(later, `/^Now: (holds|does not hold|no answer).* It held in [1-9]/.test(document.querySelector('.cams [role=status]').textContent)`),
+		"it says %q", text(t, b, ".cams"))
+	shoot(t, b, "rule-tried")
+	click(`.cams [aria-label^="Snooze "]`)
+	require.NoError(t, b.Until(soon, `document.querySelector('.cams small').textContent.includes('snoozed until')`))
+	click(`.cams [aria-label^="End the snooze"]`)
+	require.NoError(t, b.Until(soon, `!document.querySelector('.cams small').textContent.includes('snoozed')`))
+	click(`.alerts [aria-label^="Acknowledge"]`)
+	require.NoError(t, b.Until(soon, `/seen by the page/.test(document.querySelector('.alerts').textContent)`))
+	click(`.cams summary`)
+	enter("rule-r1-pause", "45s", "input")
+	enter("rule-r1-name", "visitor", "input")
+	shoot(t, b, "rule-form")
+	click(`.cams .rule-form .act`)
+	require.NoError(t, b.Until(soon, `fetch('/api/rules').then((r) => r.json()).then((x) => x.rules[0].pause === '45s' && x.rules[0].name === 'visitor' && x.rules[0].level === 'critical')`),
+		"it says %q", text(t, b, "#panel form small"))
+	require.NoError(t, b.Reload())
+	require.NoError(t, b.Click("#open-alerts"))
+	require.NoError(t, b.Until(soon, `/seen by the page/.test(document.querySelector('.alerts').textContent)`), "the alerts from before the page was opened")
+	click(`.alerts [aria-label^="Delete"]`)
+	require.NoError(t, b.Until(soon, `fetch('/api/alerts').then((r) => r.json()).then((x) => x.alerts.every((a) => !a.acked_by))`))
+	require.NoError(t, b.Until(soon, `document.getElementById('rule-r1') !== null`))
+
 	// A rule is changed in place, and removed from the room.
 	enter("rule-r1", "somebody comes through the gate", "change")
 	require.NoError(t, b.Until(soon, `fetch('/api/rules').then((r) => r.json()).then((x) => x.rules.length === 1 && x.rules[0].when === 'somebody comes through the gate' && x.rules[0].level === 'critical')`))

@@ -22,6 +22,7 @@ type historyCmd struct {
 	To     string `help:"Only comments that began before." placeholder:"TIME"`
 	Last   int    `help:"Only the newest N comments." placeholder:"N"`
 	All    bool   `help:"Include cycles without a comment (text and json)."`
+	Alerts bool   `help:"Alerts in place of comments (text and json)."`
 	Zero   string `help:"Start of the subtitles; the first comment without it." placeholder:"TIME"`
 	Store  string `help:"Folder or database; overrides agent.history.path." placeholder:"PATH" type:"path"`
 }
@@ -56,7 +57,7 @@ func (h *historyCmd) Run(ctx context.Context, a *app) (err error) {
 	var damaged error
 	entries := whole(store.Entries(ctx, history.Query{
 		Room: h.Room, From: times["from"], To: times["to"], Last: h.Last,
-		Comments: !h.All || h.Format == "srt" || h.Format == "vtt",
+		Comments: !h.All && !h.Alerts || h.Format == "srt" || h.Format == "vtt", Alerts: h.Alerts,
 	}), &damaged)
 	switch h.Format {
 	case "json":

@@ -19,12 +19,15 @@ export function keep(list, a) {
   const was = list[i];
   const next = [...list];
   if (a.phase === 'cleared') next[i] = { ...was, phase: 'cleared', cleared_at: a.at };
+  else if (a.phase === 'acked') next[i] = { ...was, acked_by: a.acked_by };
   else if (was.phase !== 'cleared') next[i] = { ...was, phase: a.phase };
   return next;
 }
 
 /** What a rule does now, in words. @param {import('./types.js').Rule} r */
 export function ruleState(r) {
+  if (r.problem) return r.problem;
+  if (r.snoozed_until) return `snoozed until ${clockTime(Date.parse(r.snoozed_until))}${r.snoozed_by ? ` by ${r.snoozed_by}` : ''}`;
   if (!r.active) return `off now, active ${[r.days?.join(', '), r.hours, r.zone].filter(Boolean).join(' ')}`;
   if (r.on) return 'holds now';
   if (!r.looks && r.unanswered) return `the engine did not answer ${count(r.unanswered, 'look')}`;
@@ -34,7 +37,32 @@ export function ruleState(r) {
 /** @param {import('./types.js').Alert} a */
 export function alertState(a) {
   const at = clockTime(Date.parse(a.at));
-  return a.phase === 'cleared' && a.cleared_at ? `${at}, over at ${clockTime(Date.parse(a.cleared_at))}` : at;
+  const seen = a.acked_by ? `, seen by ${a.acked_by}` : '';
+  return `${at}${a.phase === 'cleared' && a.cleared_at ? `, over at ${clockTime(Date.parse(a.cleared_at))}` : ''}${seen}`;
+}
+
+/** The result of a trial in words. @param {{verdict: string, reason?: string, at?: string}[]} trials the present pictures first */
+export function trialWords(trials) {
+  if (!trials.length) return 'No picture to try it on.';
+  const [now, ...past] = trials;
+  const held = past.filter((t) => t.verdict === 'holds').length;
+  const last = past.length ? ` It held in ${held} of the last ${count(past.length, 'look')}.` : '';
+  return `Now: ${now.verdict}${now.reason ? ` (${now.reason})` : ''}.${last}`;
+}
+
+/** The fields of a rule beside its sentence. */
+const FIELDS = [
+  ['name', 'Name', 'left door'], ['votes', 'Votes', '2 of 3'], ['cadence', 'Look each', '2s'], ['pause', 'Pause after an alert', '30s'],
+  ['hours', 'Hours', '22:00-06:00'], ['zone', 'Time zone', 'Europe/Madrid'], ['days', 'Days', 'mon, tue'],
+];
+
+/** The rule without its state. @param {import('./types.js').Rule} r */
+export function plainRule(r) {
+  const out = {};
+  for (const key of ['name', 'when', 'level', 'votes', 'cadence', 'pause', 'hours', 'zone', 'days', 'interrupt']) {
+    if (r[key] !== undefined) out[key] = r[key];
+  }
+  return out;
 }
 
 export class Alerts {
@@ -42,6 +70,8 @@ export class Alerts {
   #list = [];
   /** @type {import('./types.js').Rule[]} */
   #rules = [];
+  /** Results of trials by rule. @type {Map<string, string>} */
+  #tried = new Map();
   #unseen = 0;
   #drawn = '';
   #shown = false;
@@ -61,9 +91,11 @@ export class Alerts {
     this.panel = panel;
     this.silent = silent;
     const form = h('form', { class: 'url' }, h('label', { for: 'rule-when' }, 'Alert when'), this.#when, h('button', { class: 'act' }, 'Add'),
-      h('label', { for: 'rule-level', class: 'level' }, 'Level ', this.#level), this.#problem);
+      h('label', { for: 'rule-level', class: 'level' }, 'Level ', this.#level),
+      h('button', { class: 'quiet', type: 'button', id: 'rule-try' }, 'Try it'), this.#problem);
     form.dataset.needs = 'rules';
     this.#rulesBox.dataset.needs = 'rules';
+    form.querySelector('#rule-try')?.addEventListener('click', () => void this.#try(''));
     form.addEventListener('submit', (e) => {
       e.preventDefault();
       void this.#add();
@@ -84,6 +116,33 @@ export class Alerts {
     this.#badge();
     this.#drawList();
     void this.#load();
+    void this.#past();
+  }
+
+  /** Loads the alerts from before this page was opened. */
+  async #past() {
+    const { alerts } = await api.alerts().catch(() => ({ alerts: [] }));
+    const known = new Set(this.#list.map((a) => a.id));
+    this.#list = [...this.#list, ...alerts.filter((a) => !known.has(a.id)).reverse()].sort((a, b) => b.at.localeCompare(a.at)).slice(0, KEPT);
+    this.#drawList();
+  }
+
+  /** Tries a rule of the room, or the one in the form. @param {string} id */
+  async #try(id) {
+    const r = this.#rules.find((x) => x.id === id);
+    const rule = r ? plainRule(r) : { when: this.#when.value.trim(), level: this.#level.value };
+    if (!rule.when) return;
+    const say = (words) => {
+      if (r) this.#tried.set(id, words);
+      else this.#problem.textContent = words;
+      this.#drawRules();
+    };
+    say('Trying …');
+    try {
+      say(trialWords((await api.tryRule(rule, 20)).trials));
+    } catch (err) {
+      say(err.message);
+    }
   }
 
   async #load() {
@@ -123,8 +182,9 @@ export class Alerts {
   }
 
   #drawRules() {
-    const key = JSON.stringify(this.#rules.map((r) => [r.id, r.when, r.level, ruleState(r)]));
-    if (key === this.#drawn || this.#rulesBox.contains(document.activeElement) && document.activeElement?.matches('input')) return;
+    const key = JSON.stringify(this.#rules.map((r) => [r, this.#tried.get(r.id)]));
+    if (key === this.#drawn || this.#rulesBox.querySelector('details[open]')) return;
+    if (this.#rulesBox.contains(document.activeElement) && document.activeElement?.matches('input')) return;
     this.#drawn = key;
     const focused = document.activeElement?.id;
     this.#rulesBox.replaceChildren(...this.#rules.map((r) => this.#rule(r)));
@@ -137,16 +197,51 @@ export class Alerts {
     const input = h('input', { id: `rule-${r.id}`, value: r.when, maxLength: 200, ariaLabel: 'Rule' });
     input.addEventListener('change', () => {
       const when = input.value.trim();
-      const { id, active, on, looks, late, unanswered, ...rule } = r;
       input.blur();
-      if (when && when !== r.when) void this.#change(() => api.setRule(id, { ...rule, when }));
+      if (when && when !== r.when) void this.#change(() => api.setRule(r.id, { ...plainRule(r), when }));
       else input.value = r.when;
     });
     const remove = h('button', { class: 'quiet', type: 'button', id: `rule-remove-${r.id}`, ariaLabel: `Remove “${name}”` }, 'Remove');
     remove.addEventListener('click', () => void this.#change(() => api.removeRule(r.id)));
     const small = h('small', {}, `${r.level ?? 'warning'}; ${ruleState(r)}`);
-    small.dataset.tone = r.on ? 'bad' : '';
-    return h('li', {}, input, remove, small);
+    small.dataset.tone = r.on || r.problem ? 'bad' : '';
+    const button = (words, label, act) => {
+      const b = h('button', { class: 'quiet', type: 'button', ariaLabel: `${label} “${name}”` }, words);
+      b.addEventListener('click', act);
+      return b;
+    };
+    const row = h('div', { class: 'row' },
+      button('Try', 'Try', () => void this.#try(r.id)),
+      button('Test', 'Send a test alert of', () => void this.#change(() => api.testRule(r.id))),
+      r.snoozed_until ? button('Wake', 'End the snooze of', () => void this.#change(() => api.snoozeRule(r.id, '0s')))
+        : button('Snooze 10 min', 'Snooze', () => void this.#change(() => api.snoozeRule(r.id, '10m'))));
+    return h('li', {}, input, remove, small, h('small', { role: 'status' }, this.#tried.get(r.id) ?? ''), row, this.#more(r));
+  }
+
+  /** The form with the other fields of a rule. @param {import('./types.js').Rule} r */
+  #more(r) {
+    const inputs = FIELDS.map(([key, label, example]) => {
+      const value = r[key] ?? '';
+      return /** @type {const} */ ([key, label, h('input', { id: `rule-${r.id}-${key}`, value: Array.isArray(value) ? value.join(', ') : value, placeholder: example, autocomplete: 'off' })]);
+    });
+    const level = h('select', { id: `rule-${r.id}-level` }, ...LEVELS.map((l) => h('option', { value: l, selected: l === (r.level ?? 'warning') }, l)));
+    const interrupt = h('input', { type: 'checkbox', id: `rule-${r.id}-interrupt`, checked: Boolean(r.interrupt) });
+    const form = h('form', { class: 'rule-form' },
+      ...inputs.map(([, label, input]) => h('label', {}, label, input)), h('label', {}, 'Level', level),
+      h('label', { class: 'check' }, interrupt, 'may interrupt speech'), h('button', { class: 'act' }, 'Save'));
+    const box = h('details', {}, h('summary', {}, 'More'), form);
+    form.addEventListener('submit', (e) => {
+      e.preventDefault();
+      const rule = { when: r.when, level: level.value, interrupt: interrupt.checked };
+      for (const [key, , input] of inputs) {
+        const text = input.value.trim();
+        if (text) rule[key] = key === 'days' ? text.split(/[ ,]+/) : text;
+      }
+      void this.#change(() => api.setRule(r.id, rule), () => {
+        box.open = false;
+      });
+    });
+    return box;
   }
 
   /** @param {import('./types.js').Alert} a */
@@ -187,7 +282,20 @@ export class Alerts {
   #drawList() {
     this.#listBox.replaceChildren(...this.#list.map((a) => {
       const link = h('a', { href: api.frameURL(a.frame_id), target: '_blank', rel: 'noopener' }, h('img', { src: api.frameURL(a.frame_id, 160), alt: 'The frame of the alert', loading: 'lazy' }));
-      const li = h('li', {}, link, h('b', {}, a.name), h('small', {}, `${a.level}, ${alertState(a)}`), h('p', {}, a.reason));
+      const row = h('div', { class: 'row' });
+      row.dataset.needs = 'rules';
+      if (!a.acked_by) {
+        const ack = h('button', { class: 'quiet', type: 'button', ariaLabel: `Acknowledge “${a.name}”` }, 'Seen');
+        ack.addEventListener('click', () => void this.#change(() => api.ackAlert(a.id)));
+        row.append(ack);
+      }
+      const remove = h('button', { class: 'quiet', type: 'button', ariaLabel: `Delete the alert “${a.name}”` }, 'Delete');
+      remove.addEventListener('click', () => void this.#change(() => api.deleteAlert(a.id), () => {
+        this.#list = this.#list.filter((x) => x.id !== a.id);
+        this.#drawList();
+      }));
+      row.append(remove);
+      const li = h('li', {}, link, h('b', {}, a.name), h('small', {}, `${a.level}, ${alertState(a)}`), h('p', {}, a.reason), row);
       li.dataset.level = a.level;
       li.dataset.phase = a.phase;
       return li;

@@ -11,8 +11,8 @@ export class ApiError extends Error {
 
 /**
  * @param {string} method @param {string} path @param {unknown} [body]
- * @param {{clock?: import('./clock.js').ServerClock, create?: boolean}} [opts] clock: reads the answer's Date; create: only if
- * there is none yet. A body of text is sent as YAML.
+ * @param {{clock?: import('./clock.js').ServerClock, create?: boolean, wait?: number}} [opts] clock: reads the answer's Date; create: only if
+ * there is none yet; wait: ms for the answer. A body of text is sent as YAML.
  */
 export async function call(method, path, body, opts = {}) {
   const sent = Date.now();
@@ -25,7 +25,7 @@ export async function call(method, path, body, opts = {}) {
         ...(opts.create ? { 'If-None-Match': '*' } : {}),
       },
       body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body),
-      signal: AbortSignal.timeout(10_000),
+      signal: AbortSignal.timeout(opts.wait ?? 10_000),
       cache: 'no-store',
     });
   } catch {
@@ -77,6 +77,12 @@ export const setRule = (id, rule) => call('PUT', inRoom(`/rules/${id}`), rule);
 export const removeRule = (id) => call('DELETE', inRoom(`/rules/${id}`));
 export const looks = () => call('GET', inRoom('/looks'));
 export const nextPrompt = () => call('GET', inRoom('/looks/next'));
+export const tryRule = (rule, looks) => call('POST', inRoom(`/rules/try${looks ? `?looks=${looks}` : ''}`), rule, { wait: 95_000 });
+export const snoozeRule = (id, time) => call('POST', inRoom(`/rules/${id}/snooze`), { for: time });
+export const testRule = (id) => call('POST', inRoom(`/rules/${id}/test`));
+export const alerts = () => call('GET', inRoom('/alerts'));
+export const ackAlert = (id) => call('POST', inRoom(`/alerts/${id}/ack`));
+export const deleteAlert = (id) => call('DELETE', inRoom(`/alerts/${id}`));
 export const rights = () => call('GET', inRoom('/rights'));
 export const makeLink = (rights, life) => call('POST', inRoom('/links'), { rights, for: life });
 export const start = (source) => call('POST', inRoom('/start'), { source });

@@ -171,6 +171,9 @@
  * @property {string} id
  * @property {string} when
  * @property {string} [name] @property {string} [level] @property {string} [hours] @property {string} [zone] @property {string[]} [days]
+ * @property {string} [votes] @property {string} [cadence] @property {string} [pause] @property {boolean} [interrupt]
+ * @property {string} [problem] why the engine cannot be asked for it
+ * @property {string} [snoozed_until] @property {string} [snoozed_by]
  * @property {boolean} active @property {boolean} on
  * @property {number} looks @property {number} late @property {number} unanswered
  */

@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { alertState, keep, ruleState } from '../src/alerts.js';
+import { alertState, keep, plainRule, ruleState, trialWords } from '../src/alerts.js';
 import { clockTime } from '../src/words.js';
 
 const at = (sec) => new Date(Date.UTC(2026, 0, 1, 12, 0, sec)).toISOString();
@@ -33,4 +33,24 @@ test('the state of a rule', () => {
   assert.equal(ruleState({ ...rule, unanswered: 3 }), 'the engine did not answer 3 looks');
   assert.equal(ruleState({ ...rule, on: true }), 'holds now');
   assert.equal(ruleState({ ...rule, active: false, hours: '22:00-06:00', zone: 'UTC', days: ['mon'] }), 'off now, active mon 22:00-06:00 UTC');
+});
+
+test('a rule without its state is what the server takes', () => {
+  const rule = { when: 'a goal', level: 'info', days: ['mon'], interrupt: true };
+  assert.deepEqual(plainRule({ id: 'r1', ...rule, active: true, on: false, looks: 1, late: 0, unanswered: 0, alert: 'r1-x', acked_by: 'ana', problem: 'x', snoozed_until: at(1) }), rule);
+});
+
+test('a snooze, a problem and an acknowledgement are told', () => {
+  const rule = { id: 'r1', when: 'a goal', active: true, on: false, looks: 1, late: 0, unanswered: 0 };
+  assert.equal(ruleState({ ...rule, snoozed_until: at(9), snoozed_by: 'ana' }), `snoozed until ${clockTime(Date.parse(at(9)))} by ana`);
+  assert.equal(ruleState({ ...rule, problem: 'no such rule' }), 'no such rule');
+  const list = keep(keep([], phase('a', 'new', 1)), { ...phase('a', 'acked', 2), acked_by: 'ana' });
+  assert.equal(alertState(list[0]), `${clockTime(Date.parse(at(1)))}, seen by ana`);
+});
+
+test('the result of a trial', () => {
+  assert.equal(trialWords([]), 'No picture to try it on.');
+  assert.equal(trialWords([{ verdict: 'holds', reason: 'the net bulges' }]), 'Now: holds (the net bulges).');
+  const past = ['holds', 'does not hold', 'no answer'].map((verdict) => ({ verdict }));
+  assert.equal(trialWords([{ verdict: 'does not hold' }, ...past]), 'Now: does not hold. It held in 1 of the last 3 looks.');
 });
