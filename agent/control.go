@@ -151,6 +151,17 @@ type Snapshot struct {
 	Kept bool `json:"kept"`
 	// StateProblem is why changes are not kept at present; "" when they are.
 	StateProblem string `json:"state_problem,omitempty"`
+	// AlertQueue describes the alerts that wait for webhooks and MQTT; nil without such a target.
+	AlertQueue *AlertQueue `json:"alert_queue,omitempty"`
+}
+
+// AlertQueue describes the alerts that wait for webhooks and MQTT, of all rooms of the process.
+type AlertQueue struct {
+	Waiting int `json:"waiting"` // one for each target and phase
+	// Kept reports that they last across restarts.
+	Kept bool `json:"kept"`
+	// Problem is why they are not kept, or why the MQTT broker is not connected; "" for none.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Capabilities are what the engine can do, as in inference.Capabilities.

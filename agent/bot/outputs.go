@@ -83,6 +83,7 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 	err = body(o)
 	stop()
 	err = errors.Join(err, g.Wait())
+	o.outbox.Flush()
 	stopKeeping() // last, as the others note what they have delivered
 	return errors.Join(err, kept.Wait())
 }
@@ -206,13 +207,16 @@ func (r roomOutputs) close() {
 	}
 }
 
-// undelivered returns how many alerts wait for a webhook or MQTT; durable when a restart keeps them. ok is false when
-// there is no such target.
-func (o *Outputs) undelivered() (waiting int, durable, ok bool) {
+// alertQueue describes the alerts that wait for webhooks and MQTT; nil without such a target.
+func (o *Outputs) alertQueue() *agent.AlertQueue {
 	if o == nil || o.mqtt == nil && o.webhooks == nil {
-		return 0, false, false
+		return nil
 	}
-	return o.outbox.Waiting(), o.outbox.Durable(), true
+	q := &agent.AlertQueue{Waiting: o.outbox.Waiting(), Kept: o.outbox.Durable(), Problem: o.outbox.Problem()}
+	if o.mqtt != nil && q.Problem == "" && o.mqtt.Problem() != "" {
+		q.Problem = "the MQTT broker is not connected; the log says why" // its address is not for viewers
+	}
+	return q
 }
 
 // failed reports that a bot ended with an error.

@@ -55,6 +55,7 @@ func (b *Bot) Snapshot() agent.Snapshot {
 	if b.kept != nil {
 		snap.Kept, snap.StateProblem = true, b.opts.Outputs.state.Problem()
 	}
+	snap.AlertQueue = b.opts.Outputs.alertQueue()
 	return snap
 }
 

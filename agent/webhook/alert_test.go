@@ -102,6 +102,7 @@ func TestAlertsAfterKill(t *testing.T) {
 	s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{r}, Outbox: box})
 	require.Eventually(t, func() bool { return box.Waiting() == 0 && s.Sent() == 5 }, 10*time.Second, time.Millisecond)
 	stop()
+	box.Flush()
 	require.Equal(t, []string{"r1-0 new", "r1-1 new", "r1-2 new", "r1-3 new", "r1-4 new"}, ids(t, r))
 	for i, e := range r.taken() {
 		require.Contains(t, string(lost[i].Body), e["id"])

@@ -95,6 +95,9 @@ func (r *runCmd) parts(log zerolog.Logger) []part {
 		{"rules", "16 alert rules beside the commentary, model latency 150 ms", func(ctx context.Context) ([]row, error) {
 			return measureRules(ctx, r.Cost, log)
 		}},
+		{"mqtt", "Alerts at an MQTT subscriber, engine latency 300 ms, state on disk", func(ctx context.Context) ([]row, error) {
+			return measureMQTT(ctx, 100, log)
+		}},
 		{"faults", "Recovery from faults", func(ctx context.Context) ([]row, error) { return measureFaults(ctx, 10*time.Second, log) }},
 		{"decode", "Cost of decoding 720p30 and sampling 2 pictures a second", func(ctx context.Context) ([]row, error) {
 			return measureDecode(ctx, r.Decode, r.Clips, log)

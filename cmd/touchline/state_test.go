@@ -5,10 +5,18 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	mochi "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/hooks/auth"
+	"github.com/mochi-mqtt/server/v2/listeners"
+	"github.com/mochi-mqtt/server/v2/packets"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -140,4 +148,91 @@ func editsPrompts(t *testing.T, b *browser.Browser) {
 	_, err = browser.Eval[bool](b, soon, "(document.getElementById('match-sheet').scrollIntoView({block: 'center'}), true)")
 	require.NoError(t, err)
 	shoot(t, b, "sheet")
+}
+
+// TestAlertsSurvive: an alert is raised while its webhook and the MQTT broker are down, and the program is killed. The next
+// one delivers it to both; then an alert of a test reaches both at once.
+func TestAlertsSurvive(t *testing.T) {
+	address := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer func() { _ = l.Close() }()
+		return l.Addr().String()
+	}
+	hook, broker := address(), address()
+	env := []string{
+		"TOUCHLINE_AGENT_MQTT_URL=mqtt://" + broker, "TOUCHLINE_AGENT_WEBHOOK_URLS=http://" + hook, "TOUCHLINE_AGENT_WEBHOOK_EVENTS=alert",
+		"TOUCHLINE_AGENT_WEBHOOK_API_KEY=key", "TOUCHLINE_AGENT_WEBHOOK_API_SECRET=a-secret-of-at-least-32-characters-0123",
+	}
+	args := []string{"demo", "--listen", "127.0.0.1:0", "--state", t.TempDir()}
+	p, url := start(t, env, args...)
+	request(t, "POST", url+"api/rules", `{"when": "dark"}`)
+	request(t, "POST", url+"api/rules/r1/test", "")
+	queue := func() agent.AlertQueue {
+		var s agent.Snapshot
+		require.NoError(t, json.Unmarshal([]byte(request(t, "GET", url+"api/status", "")), &s))
+		require.NotNil(t, s.AlertQueue)
+		return *s.AlertQueue
+	}
+	require.Eventually(t, func() bool { q := queue(); return q.Waiting >= 2 && q.Kept && q.Problem != "" }, later, 20*time.Millisecond)
+	b := open(t, url, browser.Options{})
+	require.NoError(t, b.Click("#open-alerts"))
+	require.NoError(t, b.Until(soon, `document.getElementById('alert-queue').textContent.includes('last across restarts')`))
+	shoot(t, b, "alerts-waiting")
+	require.NoError(t, p.cmd.Process.Kill())
+	<-p.done
+
+	type got struct{ target, id, phase string }
+	var mu sync.Mutex
+	seen := map[got]int{}
+	take := func(target string, a agent.Alert) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[got{target, a.ID, a.Phase}]++
+	}
+	posts := &http.Server{Addr: hook, ReadHeaderTimeout: later, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var e struct{ Alert agent.Alert }
+		_ = json.NewDecoder(r.Body).Decode(&e)
+		take("webhook", e.Alert)
+	})}
+	go func() { _ = posts.ListenAndServe() }()
+	defer func() { _ = posts.Close() }()
+	mosquitto := mochi.New(&mochi.Options{InlineClient: true, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	require.NoError(t, mosquitto.AddHook(new(auth.AllowHook), nil))
+	require.NoError(t, mosquitto.AddListener(listeners.NewTCP(listeners.Config{ID: "tcp", Address: broker})))
+	require.NoError(t, mosquitto.Serve())
+	defer func() { _ = mosquitto.Close() }()
+	require.NoError(t, mosquitto.Subscribe("touchline/+/+/alert/+", 1, func(_ *mochi.Client, _ packets.Subscription, pk packets.Packet) {
+		var a agent.Alert
+		_ = json.Unmarshal(pk.Payload, &a)
+		take("mqtt", a)
+	}))
+
+	ids := func() map[string][]string { // targets of the phase new by alert
+		mu.Lock()
+		defer mu.Unlock()
+		out := map[string][]string{}
+		for g := range seen {
+			if g.phase == agent.AlertNew {
+				out[g.id] = append(out[g.id], g.target)
+			}
+		}
+		return out
+	}
+	both := func(alerts int) func() bool {
+		return func() bool {
+			n := 0
+			for _, targets := range ids() {
+				if len(targets) == 2 {
+					n++
+				}
+			}
+			return n == alerts
+		}
+	}
+	_, url = start(t, env, args...)
+	require.Eventually(t, both(1), later, 20*time.Millisecond, "%v", ids())
+	request(t, "POST", url+"api/rules/r1/test", "")
+	require.Eventually(t, both(2), later, 20*time.Millisecond, "%v", ids())
+	require.Eventually(t, func() bool { return queue().Waiting == 0 }, later, 20*time.Millisecond)
 }

@@ -23,6 +23,9 @@ const (
 	MaxAge = 24 * time.Hour
 	// commitTime bounds the wait for the disk.
 	commitTime = 2 * time.Second
+	// deleteAfter is the time after which a delivered message leaves the database, if no other one is committed before:
+	// new messages do not wait for it.
+	deleteAfter = time.Second
 )
 
 // Schema is the statement that makes the table of the messages.
@@ -58,6 +61,8 @@ type Outbox struct {
 	mu      sync.Mutex
 	queues  map[string]*Queue
 	problem string
+	gone    []string    // keys of rows to delete
+	timer   *time.Timer // deletes them; nil when there are none
 }
 
 // New returns an Outbox that keeps messages in a database with the table of Schema; in memory only if db is nil. The
@@ -153,37 +158,75 @@ func (o *Outbox) commit(messages []Message) error {
 }
 
 func (o *Outbox) insert(ctx context.Context, messages []Message) error {
-	return o.write(ctx, func(tx *sql.Tx) error {
+	gone := o.takeGone()
+	err := o.write(ctx, func(tx *sql.Tx) error {
 		for _, m := range messages {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO outbox (key, target, topic, at, body) VALUES (?, ?, ?, ?, ?)",
 				m.key, m.Target, m.Topic, m.At.UnixMicro(), m.Body); err != nil {
 				return err
 			}
 		}
-		return nil
+		return remove(ctx, tx, gone)
 	})
+	if err != nil && len(gone) > 0 { // they are deleted with the next ones
+		o.mu.Lock()
+		o.gone = append(o.gone, gone...)
+		o.mu.Unlock()
+	}
+	return err
 }
 
-// forget deletes the rows of messages. A row that cannot be deleted is delivered again after a restart.
+// forget has the rows of messages deleted soon. A row that is not deleted is delivered again after a restart.
 func (o *Outbox) forget(messages ...Message) {
 	if o.db == nil || len(messages) == 0 {
 		return
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, m := range messages {
+		o.gone = append(o.gone, m.key)
+	}
+	if o.timer == nil {
+		o.timer = time.AfterFunc(deleteAfter, o.Flush)
+	}
+}
+
+// Flush deletes the rows of delivered messages. It must be called before the database is closed.
+func (o *Outbox) Flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTime)
 	defer cancel()
-	err := o.write(ctx, func(tx *sql.Tx) error {
-		for _, m := range messages {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM outbox WHERE key = ?", m.key); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	gone := o.takeGone()
+	if len(gone) == 0 {
+		return
+	}
+	err := o.write(ctx, func(tx *sql.Tx) error { return remove(ctx, tx, gone) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.problem = ""; err != nil {
 		o.problem = "delivered alerts may be sent again after a restart: " + err.Error()
 	}
+}
+
+// takeGone returns the rows to delete and stops the timer.
+func (o *Outbox) takeGone() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	gone := o.gone
+	o.gone = nil
+	if o.timer != nil {
+		o.timer.Stop()
+		o.timer = nil
+	}
+	return gone
+}
+
+func remove(ctx context.Context, tx *sql.Tx, keys []string) error {
+	for _, key := range keys {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM outbox WHERE key = ?", key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // write runs a transaction.

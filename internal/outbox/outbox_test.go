@@ -67,6 +67,7 @@ func TestRestart(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"1", "2"}, bodies(b))
 	require.Equal(t, 1, o.Waiting())
+	o.Flush()
 
 	o = outbox.New(open(t, path))
 	require.True(t, o.Durable())
@@ -79,6 +80,7 @@ func TestRestart(t *testing.T) {
 	require.Equal(t, []string{"2"}, bodies(a))
 	require.Empty(t, bodies(queue(t, o, "b")))
 	require.Zero(t, o.Dropped())
+	o.Flush()
 
 	o = outbox.New(open(t, path))
 	require.Empty(t, bodies(queue(t, o, "a")))
@@ -133,6 +135,7 @@ func TestOverfullFile(t *testing.T) {
 		require.NoError(t, o.Put(part...))
 	}
 	require.Equal(t, outbox.Limit, q.Len())
+	o.Flush()
 	o = outbox.New(open(t, path))
 	q = queue(t, o, "a")
 	require.Equal(t, outbox.Limit, q.Len())
@@ -158,4 +161,10 @@ func TestBrokenFile(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, o.Put(message("a", 2)))
 	require.Empty(t, o.Problem())
+	require.Equal(t, []string{"2"}, bodies(q))
+	require.Eventually(t, func() bool { // delivered messages leave the file by themselves
+		var n int
+		err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM outbox").Scan(&n)
+		return err == nil && n == 0
+	}, 10*time.Second, 10*time.Millisecond)
 }

@@ -21,10 +21,13 @@ type Engine struct {
 	Least, Most time.Duration
 	// Text returns the text of comment n; nil for sentences of about three seconds.
 	Text func(n int) string
+	// Rules returns the answer to look n with alert rules; nil for none that holds.
+	Rules func(n int) string
 
 	mu      sync.Mutex
 	rand    *rand.Rand
 	asked   int
+	rules   int               // looks with alert rules
 	counter map[string]uint32 // of the newest frame, by answer
 	looks   []Look
 }
@@ -109,9 +112,16 @@ func (e *Engine) ask(p inference.Prompt) (text string, latency time.Duration) {
 	e.asked++
 	newest := p.Frames[len(p.Frames)-1]
 	count, _ := toyworld.ReadCounter(media.VideoFrame{Width: newest.Width, Height: newest.Height, Pix: newest.Pix})
-	if e.Text != nil {
+	switch {
+	case len(p.Rules) > 0:
+		n := e.rules
+		e.rules++
+		if text = `{"fired":[]}`; e.Rules != nil {
+			text = e.Rules(n)
+		}
+	case e.Text != nil:
 		text = e.Text(n)
-	} else {
+	default:
 		text = fmt.Sprintf("Number %d: the reds move the ball across the pitch and look for space.", n)
 	}
 	e.counter[text] = count

@@ -47,6 +47,8 @@ type Options struct {
 	Keys room.Keys
 	// Texts are further outputs of the bot.
 	Texts []agent.TextOutput
+	// Outputs of the bot; nil for none.
+	Outputs *bot.Outputs
 	// Network puts a proxy that can impair the network between bot and server.
 	Network bool
 	Log     zerolog.Logger
@@ -137,7 +139,7 @@ func (s *Stage) start(ctx context.Context) error {
 		}
 		s.Bot, err = bot.New(bot.Options{
 			Settings: cfg.Bot(), Keys: s.Keys, Engine: engine, BuiltIn: "camera", LoopbackOnly: true,
-			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Log: s.Log,
+			Texts: append([]agent.TextOutput{s.Reader}, s.opts.Texts...), Outputs: s.opts.Outputs, Log: s.Log,
 		})
 		if err != nil {
 			return err

@@ -65,6 +65,15 @@ export function plainRule(r) {
   return out;
 }
 
+/** Where alerts for webhooks and MQTT wait, in words; "" without such a target. @param {import('./types.js').Snapshot['alert_queue']} q */
+export function queueNote(q) {
+  if (!q) return '';
+  const waiting = q.waiting ? ` ${count(q.waiting, 'message')} ${q.waiting === 1 ? 'waits' : 'wait'} now.` : '';
+  const problem = q.problem ? ` Problem: ${q.problem}.` : '';
+  return (q.kept ? 'Alerts for webhooks and MQTT last across restarts until they are delivered.'
+    : 'Alerts for webhooks and MQTT wait in memory only: a restart loses them. Start it with --state DIR to keep them.') + waiting + problem;
+}
+
 export class Alerts {
   /** @type {import('./types.js').Alert[]} newest first */
   #list = [];
@@ -79,6 +88,7 @@ export class Alerts {
   #rulesBox = h('ul', { class: 'cams', ariaLabel: 'Rules' });
   #listBox = h('ol', { class: 'alerts', ariaLabel: 'Alerts, newest first' });
   #problem = h('small', { role: 'status' });
+  #queue = h('p', { class: 'what', id: 'alert-queue' });
   #when = h('input', { id: 'rule-when', maxLength: 200, autocomplete: 'off', spellcheck: true, required: true, placeholder: 'somebody comes to the door' });
   #level = h('select', { id: 'rule-level' }, ...LEVELS.map((l) => h('option', { value: l, selected: l === 'warning' }, l)));
 
@@ -100,8 +110,13 @@ export class Alerts {
       e.preventDefault();
       void this.#add();
     });
-    this.body = h('div', { class: 'source' }, this.#note, form, this.#rulesBox, h('section', {}, h('h3', {}, 'Alerts'), this.#listBox));
+    this.body = h('div', { class: 'source' }, this.#note, form, this.#rulesBox, h('section', {}, h('h3', {}, 'Alerts'), this.#listBox), this.#queue);
     state.on('alert', (a) => this.#take(a));
+    state.on('snapshot', () => {
+      const note = queueNote(state.known.snapshot.alert_queue);
+      if (this.#queue.textContent !== note) this.#queue.textContent = note;
+      this.#queue.hidden = !note;
+    });
     $('alarm-close').addEventListener('click', () => this.#hide());
     $('alarm-open').addEventListener('click', () => {
       this.#hide();

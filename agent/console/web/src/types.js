@@ -90,6 +90,7 @@
  * @property {Settings} settings
  * @property {boolean} [kept] changes last across restarts
  * @property {string} [state_problem] why they are not kept at present
+ * @property {{waiting: number, kept: boolean, problem?: string}} [alert_queue] alerts that wait for webhooks and MQTT; absent without such a target
  * @property {boolean} tts_enabled
  * @property {number} delay
  * @property {number} target_delay

@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { alertState, keep, plainRule, ruleState, trialWords } from '../src/alerts.js';
+import { alertState, keep, plainRule, queueNote, ruleState, trialWords } from '../src/alerts.js';
 import { clockTime } from '../src/words.js';
 
 const at = (sec) => new Date(Date.UTC(2026, 0, 1, 12, 0, sec)).toISOString();
@@ -53,4 +53,11 @@ test('the result of a trial', () => {
   assert.equal(trialWords([{ verdict: 'holds', reason: 'the net bulges' }]), 'Now: holds (the net bulges).');
   const past = ['holds', 'does not hold', 'no answer'].map((verdict) => ({ verdict }));
   assert.equal(trialWords([{ verdict: 'does not hold' }, ...past]), 'Now: does not hold. It held in 1 of the last 3 looks.');
+});
+
+test('the drawer says whether alerts for webhooks and MQTT survive a restart', () => {
+  assert.equal(queueNote(undefined), '');
+  assert.match(queueNote({ waiting: 0, kept: true }), /last across restarts until they are delivered\.$/);
+  assert.match(queueNote({ waiting: 2, kept: false }), /in memory only: a restart loses them\..*--state DIR.* 2 messages wait now\.$/);
+  assert.match(queueNote({ waiting: 1, kept: true, problem: 'MQTT: connection refused' }), / 1 message waits now\. Problem: MQTT: connection refused\.$/);
 });
