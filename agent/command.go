@@ -248,7 +248,7 @@ func (s *Session) undoLocked(by string, now time.Time) (string, error) {
 	s.before = s.before[:n-1]
 	s.configureLocked(s.changedSinceLocked(was))
 	if p, err := s.findProfile(was.profile); err == nil { // else it was deleted
-		s.profile = p
+		s.useProfileLocked(p)
 	}
 	if was.instruction != "" && was.instruction != s.instruction {
 		s.orders = append(s.orders, OrderEvent{WaitingOrder{was.instruction, was.by, now}, OrderActs})

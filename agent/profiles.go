@@ -39,13 +39,14 @@ var profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
 // Trimmed returns the profile without white space around its texts, and all that is wrong with it, joined.
 func (p Profile) Trimmed() (Profile, error) {
 	p.Prompt, p.Suggestion, p.Label = strings.TrimSpace(p.Prompt), strings.TrimSpace(p.Suggestion), strings.TrimSpace(p.Label)
-	p.Kind = ""
+	p.Language, p.Kind = strings.TrimSpace(p.Language), ""
 	var s check.Settings
 	s.That(profileName.MatchString(p.Name), "name", "up to 40 lower-case letters, digits, - and _", fmt.Sprintf("%.60q", p.Name))
 	chars := utf8.RuneCountInString
 	s.That(p.Label != "" && chars(p.Label) <= 40, "label", "1 to 40 characters", chars(p.Label))
 	s.That(p.Prompt != "" && chars(p.Prompt) <= 8000, "prompt", "1 to 8000 characters", chars(p.Prompt))
 	s.That(chars(p.Suggestion) <= MaxInstruction, "suggestion", fmt.Sprintf("at most %d characters", MaxInstruction), chars(p.Suggestion))
+	s.That(p.Language == "" || isLanguage(p.Language), "language", "a BCP 47 tag such as en or pt-BR", fmt.Sprintf("%.40q", p.Language))
 	for language, text := range p.Suggestions {
 		s.That(isLanguage(language), "suggestions", "by BCP 47 language", fmt.Sprintf("%.40q", language))
 		s.That(chars(text) <= MaxInstruction, "suggestions."+language, fmt.Sprintf("at most %d characters", MaxInstruction), chars(text))
@@ -62,7 +63,7 @@ func ReadProfile(name string, text []byte) (Profile, error) {
 	}
 	var b binder
 	p := Profile{Name: name}
-	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion", "suggestions") {
+	for field, v := range b.fields("", root, "name", "label", "prompt", "suggestion", "language", "suggestions") {
 		if field == "suggestions" {
 			p.Suggestions = b.texts(field, v)
 			continue
@@ -72,7 +73,7 @@ func ReadProfile(name string, text []byte) (Profile, error) {
 			b.bad.That(false, field, "text", kindOf(v))
 			continue
 		}
-		*map[string]*string{"name": &p.Name, "label": &p.Label, "prompt": &p.Prompt, "suggestion": &p.Suggestion}[field] = value
+		*map[string]*string{"name": &p.Name, "label": &p.Label, "prompt": &p.Prompt, "suggestion": &p.Suggestion, "language": &p.Language}[field] = value
 	}
 	if err := b.bad.Err(); err != nil {
 		return Profile{}, err
@@ -133,6 +134,11 @@ func (s *Session) PutProfile(p Profile, create bool, by string) (created bool, e
 		return false, err
 	}
 	s.locked(func() {
+		if p.Name == s.profile.Name {
+			if err = s.checkProfileLocked(p); err != nil {
+				return
+			}
+		}
 		own := slices.IndexFunc(s.own, named(p.Name))
 		created = own < 0 && !slices.ContainsFunc(s.opts.Profiles, named(p.Name))
 		switch {
@@ -187,12 +193,27 @@ func (s *Session) DeleteProfile(name, by string) (err error) {
 	return nil
 }
 
+// useProfileLocked makes a profile the active one, with its language or else the one that was set.
+func (s *Session) useProfileLocked(p Profile) {
+	s.profile, s.infer.Voice.Language = p, cmp.Or(p.Language, s.language)
+}
+
+// checkProfileLocked returns the error of a profile whose language the engine does not speak.
+func (s *Session) checkProfileLocked(p Profile) error {
+	can := s.engine.Capabilities()
+	if p.Language == "" || can.Speaks(p.Language) {
+		return nil
+	}
+	want := fmt.Sprintf("one whose language is one of %q, as the %s engine speaks nothing else", can.Languages, s.engine.Name())
+	return &RangeError{"profile", want, fmt.Sprintf("%q with %q", p.Name, p.Language)}
+}
+
 // actOnProfileLocked applies a changed profile if it is the active one.
 func (s *Session) actOnProfileLocked(p Profile) {
 	if s.profile.Name != p.Name {
 		return
 	}
-	s.profile = p
+	s.useProfileLocked(p)
 	if s.active {
 		s.actNowLocked(errReplaced)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/inference"
 )
 
 func TestProfileText(t *testing.T) {
@@ -70,6 +71,42 @@ func TestPromptsLive(t *testing.T) {
 		require.NoError(t, r.DeleteProfile("default", "ana"))
 		time.Sleep(100 * time.Millisecond)
 		require.Equal(t, with, last())
+		r.stop()
+	})
+}
+
+// TestProfileLanguage: a profile brings its language and takes it away; a setting by hand wins until the next profile.
+func TestProfileLanguage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, 2*time.Second), nil)
+		r.engine.Can = &inference.Capabilities{Instructions: true, Languages: []string{"en", "es"}}
+		use := func(name string) string {
+			_, err := r.Change(agent.Change{Profile: &name}, "ana")
+			require.NoError(t, err)
+			time.Sleep(5 * time.Second)
+			asked := r.engine.Questions()
+			require.Equal(t, *r.Snapshot().Settings.Language, asked[len(asked)-1].Prompt.Language)
+			return *r.Snapshot().Settings.Language
+		}
+		for name, language := range map[string]string{"liga": "es", "serie": "it"} {
+			_, err := r.PutProfile(agent.Profile{Name: name, Label: name, Prompt: "call it", Language: language}, true, "ana")
+			require.NoError(t, err)
+		}
+		require.Equal(t, "es", use("liga"))
+		require.Equal(t, "en", use("default"))
+		require.Equal(t, "es", use("liga"))
+		_, err := r.Change(agent.Change{Settings: agent.Settings{Language: new("en")}}, "ana")
+		require.NoError(t, err)
+		require.Equal(t, "en", *r.Snapshot().Settings.Language)
+		require.Equal(t, "es", use("liga"))
+		_, err = r.Change(agent.Change{Profile: new("serie")}, "ana")
+		require.ErrorContains(t, err, `as the scripted engine speaks nothing else, got "serie" with "it"`)
+		_, err = r.PutProfile(agent.Profile{Name: "liga", Label: "liga", Prompt: "call it", Language: "pt"}, false, "ana")
+		require.ErrorContains(t, err, "speaks nothing else")
+		_, err = r.PutProfile(agent.Profile{Name: "x", Label: "x", Prompt: "x", Language: "not a tag"}, false, "ana")
+		require.ErrorContains(t, err, "language: must be a BCP 47 tag")
+		captions := r.reader.Captions()
+		require.Equal(t, "es", captions[len(captions)-1].Language)
 		r.stop()
 	})
 }

@@ -109,6 +109,7 @@ type Session struct {
 	ladder        *pacing.Ladder // of PresetAuto; nil without it
 	presetReason  string
 	profile       Profile
+	language      string    // as it was set; a profile may have another one
 	own           []Profile // read only once it is here
 	sheet         Sheet
 	active        bool
@@ -183,7 +184,8 @@ func New(opts Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.profile = profile
+	s.language = opts.Inference.Voice.Language
+	s.useProfileLocked(profile)
 	s.line = delay.New(delay.Options{
 		MaxBytes: opts.Media.RelayMaxBytes,
 		MaxAge:   time.Duration(opts.Media.RelayMaxSeconds * float64(time.Second)),
@@ -203,7 +205,7 @@ func New(opts Options) (*Session, error) {
 		return nil, err
 	}
 	s.engine = &engine{now: talk}
-	if language := opts.Inference.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
+	if language := s.infer.Voice.Language; !opts.Model.Capabilities().Speaks(language) {
 		s.log.Warn().Str("engine", opts.Model.Name()).Str("language", language).
 			Strs("engine_languages", opts.Model.Capabilities().Languages).Msg("language not spoken by the engine")
 	}

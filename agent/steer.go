@@ -83,7 +83,7 @@ func (s *Session) Change(c Change, by string) (out Settings, err error) {
 		}
 		if c.Profile != nil {
 			s.rememberLocked()
-			s.profile = profile
+			s.useProfileLocked(profile)
 		}
 		s.configureLocked(c.Settings)
 		switch {
@@ -135,6 +135,8 @@ func (s *Session) checkLocked(c Change) (Profile, error) {
 	if c.Profile != nil {
 		var err error
 		if profile, err = s.findProfile(*c.Profile); err != nil {
+			errs = append(errs, err)
+		} else if err := s.checkProfileLocked(profile); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -241,7 +243,9 @@ func (s *Session) applyLocked(v Settings) {
 	set(&s.infer.Voice.MaxTokens, v.SpeechMaxTokens)
 	set(&s.agent.CutOnInstruction, v.CutOnInstruction)
 	set(&s.agent.Repeats, v.Repeats)
-	set(&s.infer.Voice.Language, v.Language)
+	if v.Language != nil {
+		s.language, s.infer.Voice.Language = *v.Language, *v.Language
+	}
 	set(&s.agent.Talkativeness, v.Talkativeness)
 	if v.VoiceGain != nil {
 		s.gain = *v.VoiceGain

@@ -47,7 +47,7 @@ export function trialWords(trials) {
   const [now, ...past] = trials;
   const held = past.filter((t) => t.verdict === 'holds').length;
   const last = past.length ? ` It held in ${held} of the last ${count(past.length, 'look')}.` : '';
-  return `Now: ${now.verdict}${now.reason ? ` (${now.reason})` : ''}.${last}`;
+  return `Now: ${now.verdict}${now.reason ? ` (${now.reason.replace(/[.]$/, '')})` : ''}.${last}`;
 }
 
 /** The fields of a rule beside its sentence. */

@@ -51,6 +51,7 @@ export class PromptsPanel {
   #name = h('input', { id: 'profile-name', maxLength: 40, pattern: '[a-z0-9][a-z0-9_\\-]*', required: true, autocomplete: 'off', spellcheck: false, placeholder: 'cup-final' });
   #label = h('input', { id: 'profile-label', maxLength: 40, required: true, autocomplete: 'off' });
   #prompt = h('textarea', { id: 'profile-prompt', maxLength: 8000, required: true, rows: 9, spellcheck: true });
+  #language = h('input', { id: 'profile-language', maxLength: 35, autocomplete: 'off', placeholder: 'as set' });
   #suggestion = h('input', { id: 'profile-suggestion', maxLength: 2000, autocomplete: 'off' });
   #remove = h('button', { class: 'quiet', type: 'button', id: 'profile-remove' }, 'Delete');
   #copy = h('button', { class: 'quiet', type: 'button', id: 'profile-copy' }, 'Copy');
@@ -69,6 +70,7 @@ export class PromptsPanel {
     const field = (label, input) => h('p', {}, h('label', { for: input.id }, label), input);
     const form = h('form', { class: 'prompts' }, field('Profile', this.#pick), h('div', { class: 'row' }, fresh, imported, this.#file),
       field('Name', this.#name), field('Label', this.#label), field('Prompt', this.#prompt), field('Suggested instruction', this.#suggestion),
+      field('Language', this.#language),
       h('div', { class: 'row' }, h('button', { class: 'act', id: 'profile-save' }, 'Save'), this.#copy, this.#export, this.#remove), this.#said);
     const drop = h('button', { class: 'quiet', type: 'button', id: 'sheet-remove' }, 'Remove');
     const sheet = h('form', { class: 'prompts' }, h('label', { for: 'match-sheet' }, 'Names, numbers, colours, terms and facts'), this.#sheet,
@@ -83,7 +85,7 @@ export class PromptsPanel {
       if (e.target !== this.#pick) this.#dirty = true;
     });
     this.#pick.addEventListener('change', () => this.#choose(this.#pick.value));
-    fresh.addEventListener('click', () => this.#begin({ name: '', label: '', prompt: '', suggestion: '' }));
+    fresh.addEventListener('click', () => this.#begin({ name: '', label: '', prompt: '', suggestion: '', language: '' }));
     this.#copy.addEventListener('click', () => {
       const taken = this.#profiles().map((p) => p.name);
       this.#begin({ ...this.#form(), name: copyName(this.#chosen || this.#name.value || 'profile', taken), label: `${this.#label.value} copy`.slice(0, 40) });
@@ -114,7 +116,7 @@ export class PromptsPanel {
   }
 
   #form() {
-    return { label: this.#label.value, prompt: this.#prompt.value, suggestion: this.#suggestion.value };
+    return { label: this.#label.value, prompt: this.#prompt.value, suggestion: this.#suggestion.value, language: this.#language.value };
   }
 
   #draw() {
@@ -139,6 +141,7 @@ export class PromptsPanel {
     this.#label.value = p.label;
     this.#prompt.value = p.prompt;
     this.#suggestion.value = p.suggestion;
+    this.#language.value = p.language ?? '';
   }
 
   #buttons() {
