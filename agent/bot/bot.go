@@ -145,20 +145,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if err := b.makeVoice(); err != nil {
 		return nil, err
 	}
-	b.Hub = events.NewHub(events.Options{History: cfg.Comments, JPEGQuality: cfg.Media.JPEGQuality})
-	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, opts.Log)
-	b.players = whep.NewFeed(whep.FeedOptions{
-		Mix: b.player.Mix, AskKeyFrame: b.Room.Watcher().RequestKeyFrame, Past: cfg.Comments,
-	})
-	b.delayed = &fanout{
-		out: b.Room.Relay(), sound: b.camera.line, players: b.players, askKeyFrame: b.Room.Watcher().RequestKeyFrame,
-	}
-	texts := []agent.TextOutput{b.captions, b.Hub, b.players}
-	if opts.Worlds != nil {
-		b.grader = newGrader(opts.Worlds, cfg.Engine.Voice.Language)
-		texts = append(texts, b.grader)
-	}
-	b.outputs = opts.Outputs.of(b.Room.RoomName(), lk.Identity)
+	texts := b.makeOutputs()
 	defer func() {
 		if err != nil {
 			b.outputs.close()
@@ -170,8 +157,7 @@ func New(opts Options) (_ *Bot, err error) {
 		Model: b.engine.Model, EngineNote: b.engine.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
-		Texts:  slices.Concat(texts, opts.Texts, b.outputs.texts),
-		Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
+		Texts: texts, Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
 		Log: opts.Log,
 	})
 	if err != nil {
@@ -185,6 +171,26 @@ func New(opts Options) (_ *Bot, err error) {
 	b.suggestWorld(b.Live().Profile)
 	b.SetRoom("joining the room")
 	return b, nil
+}
+
+// makeOutputs makes the outputs of picture, texts and alerts, and returns those of texts.
+func (b *Bot) makeOutputs() []agent.TextOutput {
+	cfg := b.opts.Settings
+	b.Hub = events.NewHub(events.Options{History: cfg.Comments, JPEGQuality: cfg.Media.JPEGQuality})
+	b.captions = room.NewCaptions(b.Room, cfg.Agent.CopyToChat, b.log)
+	b.players = whep.NewFeed(whep.FeedOptions{
+		Mix: b.player.Mix, AskKeyFrame: b.Room.Watcher().RequestKeyFrame, Past: cfg.Comments,
+	})
+	b.delayed = &fanout{
+		out: b.Room.Relay(), sound: b.camera.line, players: b.players, askKeyFrame: b.Room.Watcher().RequestKeyFrame,
+	}
+	texts := []agent.TextOutput{b.captions, b.Hub, b.players}
+	if b.opts.Worlds != nil {
+		b.grader = newGrader(b.opts.Worlds, cfg.Engine.Voice.Language)
+		texts = append(texts, b.grader)
+	}
+	b.outputs = b.opts.Outputs.of(b.Room.RoomName(), cfg.LiveKit.Identity)
+	return slices.Concat(texts, b.opts.Texts, b.outputs.texts)
 }
 
 // makeRules makes the alert rules.

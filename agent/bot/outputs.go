@@ -83,8 +83,8 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 	err = body(o)
 	stop()
 	err = errors.Join(err, g.Wait())
-	o.outbox.Flush()
-	stopKeeping() // last, as the others note what they have delivered
+	o.outbox.Flush() //nolint:contextcheck // it bounds its wait itself
+	stopKeeping()    // last, as the others note what they have delivered
 	return errors.Join(err, kept.Wait())
 }
 

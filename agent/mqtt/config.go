@@ -59,8 +59,8 @@ func validPrefix(s string) bool {
 		strings.ToValidUTF8(s, "") == s
 }
 
-var errURL = errors.New("must be mqtt://HOST or mqtts://HOST, with a port if it is not 1883 or 8883, and without name, password and path; " +
-	"set the name in agent.mqtt.user and the password in TOUCHLINE_AGENT_MQTT_PASSWORD")
+var errURL = errors.New("must be mqtt://HOST or mqtts://HOST, with a port if it is not 1883 or 8883, and without name, password " +
+	"and path; set the name in agent.mqtt.user and the password in TOUCHLINE_AGENT_MQTT_PASSWORD")
 
 // broker returns the address of the broker, with its port.
 func (c Config) broker() (*url.URL, error) {

@@ -280,8 +280,8 @@ func connectError(err error) error {
 		if refused.Reason != "" {
 			reason += ": " + refused.Reason
 		}
-		return fmt.Errorf("the broker refused the connection: %s (0x%02x); check agent.mqtt.user, TOUCHLINE_AGENT_MQTT_PASSWORD and the broker's log",
-			reason, refused.ReasonCode)
+		return fmt.Errorf("the broker refused the connection: %s (0x%02x); check agent.mqtt.user, TOUCHLINE_AGENT_MQTT_PASSWORD and "+
+			"the broker's log", reason, refused.ReasonCode)
 	}
 }
 
@@ -548,7 +548,7 @@ func (s *Sender) publish(ctx context.Context, cm *autopaho.ConnectionManager, to
 	s.mu.Unlock()
 	ctx, cancel := s.whileUp(ctx)
 	defer cancel()
-	err := error(nil)
+	var err error
 	if n := len(topic) + len(payload) + 64; n > l.size {
 		err = &refusedError{fmt.Sprintf("%d bytes are more than its %d", n, l.size)}
 	} else {

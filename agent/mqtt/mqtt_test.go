@@ -227,14 +227,14 @@ func TestTopics(t *testing.T) {
 			onlyOf(t, alerts[0], "event_type", "phase", "id", "room", "identity"))
 		require.NotContains(t, kept, base+"/alert/r1")
 		b.mu.Lock()
-		order := ""
+		var order []string
 		for _, m := range b.got {
 			if strings.HasSuffix(m.topic, "/frame/r1") || strings.HasSuffix(m.topic, "/alert/r1") {
-				order += m.topic[len(base):] + " "
+				order = append(order, m.topic[len(base):])
 			}
 		}
 		b.mu.Unlock()
-		require.Equal(t, "/frame/r1 /alert/r1 ", order, "the frame comes before its alert")
+		require.Equal(t, []string{"/frame/r1", "/alert/r1"}, order, "the frame comes before its alert")
 
 		send(t, box, o, alertOf("r1", 1, agent.AlertCleared))
 		synctest.Wait()

@@ -25,7 +25,7 @@ type conn struct {
 
 	header []byte // of the present packet, as far as it is read
 	left   int    // bytes of the present packet's body that are not read
-	any    bool   // a byte was read
+	began  bool   // a byte was read
 	err    error  // of an earlier Read
 }
 
@@ -39,12 +39,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p[:min(len(p), max(c.left, 1))])
 	if n == 0 {
-		if errors.Is(err, io.EOF) && !c.any {
+		if errors.Is(err, io.EOF) && !c.began {
 			err = errClosed
 		}
 		return 0, err
 	}
-	c.any = true
+	c.began = true
 	if c.left > 0 {
 		c.left -= n
 		return n, err
