@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"touchline/agent"
 	"touchline/agent/alert"
+	"touchline/agent/events"
 	"touchline/agent/state"
 	"touchline/internal/check"
 )
@@ -23,6 +25,7 @@ const (
 	keptProfiles    = "profiles"    // []agent.Profile, the room's own
 	keptSheet       = "sheet"       // text of the match sheet
 	keptRules       = "rules"       // alert.Kept
+	keptAlert       = "alert "      // and the id: events.KeptAlert
 )
 
 // keptOrder is the instruction as people have set it. It holds as long as the settings and the room's dispatch have the
@@ -82,8 +85,10 @@ func (b *Bot) restore() error {
 		}
 	}
 	if len(values) > 0 {
-		b.log.Info().Strs("values", slices.Sorted(maps.Keys(values))).Msg("state restored")
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(values)), func(name string) bool { return strings.HasPrefix(name, keptAlert) })
+		b.log.Info().Strs("values", names).Msg("state restored")
 	}
+	k.restoreAlerts(values)
 	k.seen = k.values()
 	b.kept = k
 	return nil
@@ -98,6 +103,30 @@ func (k *keeper) restoreRules(value json.RawMessage) error {
 		return err
 	}
 	return k.bot.Alerts.Restore(kept)
+}
+
+// restoreAlerts gives the hub its last alerts, and keeps them from now on.
+func (k *keeper) restoreAlerts(values map[string]json.RawMessage) {
+	var past []events.KeptAlert
+	for name, value := range values {
+		id, ok := strings.CutPrefix(name, keptAlert)
+		if !ok {
+			continue
+		}
+		var a events.KeptAlert
+		if err := json.Unmarshal(value, &a); err != nil || a.ID != id {
+			k.room.Keep(name, nil)
+			continue
+		}
+		past = append(past, a)
+	}
+	k.bot.Hub.KeepAlerts(past, func(id string, a *events.KeptAlert) {
+		if a == nil {
+			k.room.Keep(keptAlert+id, nil)
+		} else {
+			k.room.Keep(keptAlert+id, marshal(a))
+		}
+	})
 }
 
 // restoreSettings applies the valid settings: together, or each by itself if they do not fit together.

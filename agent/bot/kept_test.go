@@ -59,6 +59,9 @@ func TestKept(t *testing.T) {
 		require.NoError(t, err)
 		_, err = b.SetSheet("facts: [It rains]", "ana")
 		require.NoError(t, err)
+		for _, phase := range []string{agent.AlertNew, agent.AlertCleared} {
+			b.Hub.Alert(agent.Alert{ID: "r1-x", Phase: phase, Reason: phase}, nil)
+		}
 		b.Leave("the program ends")
 		require.Empty(t, b.Snapshot().Instruction)
 	})
@@ -76,6 +79,8 @@ func TestKept(t *testing.T) {
 		require.Equal(t, "facts: [It rains]", b.Sheet().Text)
 		rules := b.Alerts.Kept()
 		require.Equal(t, 2, rules.Last)
+		require.Len(t, b.Hub.Alerts(), 1)
+		require.Equal(t, []string{agent.AlertNew, agent.AlertCleared}, []string{b.Hub.Alerts()[0].Reason, b.Hub.Alerts()[0].Phase})
 		require.Len(t, rules.Rules, 1)
 		require.Equal(t, "r2", rules.Rules[0].ID)
 		require.Equal(t, []string{"mon"}, rules.Rules[0].Days)

@@ -317,7 +317,13 @@ func (s *Server) getSeenFrame(h *hosted, w http.ResponseWriter, r *http.Request)
 	if !ok {
 		return refuse(http.StatusNotFound, "no_picture", "picture %d is not stored, or no longer", id)
 	}
+	return s.writePicture(h, w, r, data, width)
+}
+
+// writePicture answers with a JPEG, scaled to a width; 0 is its own.
+func (s *Server) writePicture(h *hosted, w http.ResponseWriter, r *http.Request, data []byte, width int) error {
 	if width > 0 {
+		var err error
 		full := data
 		data, err = s.inSlot(r.Context(), func() ([]byte, error) { return events.Thumbnail(full, width, h.JPEGQuality) })
 		if err != nil {

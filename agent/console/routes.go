@@ -119,10 +119,6 @@ func (s *Server) inEachRoom() []endpoint {
 func (s *Server) roomOperations() []endpoint {
 	snapshot := agent.Snapshot{}
 	sse := "text/event-stream"
-	width := &huma.Param{
-		Name: "w", In: "query", Description: "Width of a thumbnail, in pixels.",
-		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(16.0), Maximum: new(float64(events.MaxFrameSide))},
-	}
 	return []endpoint{
 		{method: "GET", path: "/status", inRoom: s.getStatus, summary: "The full state", out: snapshot},
 		{method: "GET", path: "/stream", inRoom: s.getStream, summary: "Text as it is generated, then each cycle's record", kind: sse},
@@ -137,10 +133,10 @@ func (s *Server) roomOperations() []endpoint {
 		{method: "POST", path: "/stop", inRoom: s.postStop, summary: "Stops commenting", out: snapshot},
 		{method: "POST", path: "/source", inRoom: s.postSource, summary: "Selects the source", in: sourceBody{}, out: snapshot},
 		{method: "GET", path: "/history", inRoom: s.getHistory, summary: "The last comments, oldest first", out: []agent.Record{}},
-		{method: "GET", path: "/frame", inRoom: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: []*huma.Param{width}},
+		{method: "GET", path: "/frame", inRoom: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: widthParam()},
 		{
 			method: "GET", path: "/frames/{id}", inRoom: s.getSeenFrame, summary: "A picture that the model saw", kind: "image/jpeg",
-			query: []*huma.Param{width},
+			query: widthParam(),
 		},
 		{method: "GET", path: "/mjpeg", inRoom: s.getMJPEG, summary: "The delayed picture", kind: "multipart/x-mixed-replace"},
 		{method: "GET", path: "/audio-stream", inRoom: s.getAudio, summary: "The voice, s16le, 48 kHz, mono", kind: "application/octet-stream"},
@@ -163,6 +159,14 @@ func (s *Server) roomOperations() []endpoint {
 		},
 		{method: "POST", path: "/livekit/token", inRoom: s.postToken, summary: "A LiveKit token for the room", in: tokenBody{}, out: grantBody{}},
 	}
+}
+
+// widthParam is the parameter of pictures for the width of a thumbnail.
+func widthParam() []*huma.Param {
+	return []*huma.Param{{
+		Name: "w", In: "query", Description: "Width of a thumbnail, in pixels.",
+		Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(16.0), Maximum: new(float64(events.MaxFrameSide))},
+	}}
 }
 
 // ruleOperations returns the operations on alert rules of a room, with their paths below the room's.
@@ -193,6 +197,10 @@ func (s *Server) ruleOperations() []endpoint {
 			status: http.StatusNoContent,
 		},
 		{method: "GET", path: "/alerts", inRoom: s.getAlerts, summary: "The last alerts, oldest first", out: alertList{}},
+		{
+			method: "GET", path: "/alerts/{id}/frame", inRoom: s.getAlertFrame, summary: "The frame of an alert", kind: "image/jpeg",
+			query: widthParam(),
+		},
 		{method: "DELETE", path: "/alerts/{id}", inRoom: s.deleteAlert, summary: "Forgets an alert and its frame", status: http.StatusNoContent},
 		{method: "POST", path: "/alerts/{id}/ack", inRoom: s.ackAlert, summary: "Acknowledges an alert", status: http.StatusNoContent},
 		{method: "DELETE", path: "/rules/{id}", inRoom: s.deleteRule, summary: "Removes an alert rule", status: http.StatusNoContent},

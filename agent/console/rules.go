@@ -204,6 +204,18 @@ func (s *Server) getAlerts(h *hosted, w http.ResponseWriter, _ *http.Request) er
 	return writeJSON(w, http.StatusOK, alertList{Alerts: append([]events.KeptAlert{}, h.Hub.Alerts()...)})
 }
 
+func (s *Server) getAlertFrame(h *hosted, w http.ResponseWriter, r *http.Request) error {
+	width, err := pictureWidth(r)
+	if err != nil {
+		return err
+	}
+	data, ok := h.Hub.AlertFrame(r.PathValue("id"))
+	if !ok {
+		return refuse(http.StatusNotFound, "no_picture", "alert %.40q has no picture, or no longer", r.PathValue("id"))
+	}
+	return s.writePicture(h, w, r, data, width)
+}
+
 func (s *Server) deleteAlert(h *hosted, w http.ResponseWriter, r *http.Request) error {
 	if !h.Hub.DeleteAlert(r.PathValue("id")) {
 		return refuse(http.StatusNotFound, "no_alert", "alert %.40q is not kept, or no longer", r.PathValue("id"))

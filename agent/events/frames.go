@@ -17,9 +17,6 @@ const (
 	framesInFlight = 4
 	// frameBytes bounds the JPEGs kept.
 	frameBytes = 32 << 20
-	// alertBytes and alertAge bound the JPEGs of alerts.
-	alertBytes = 8 << 20
-	alertAge   = 15 * time.Minute
 	// MaxFrameSide is the longest side of the pictures kept, in pixels.
 	MaxFrameSide = 448
 )
@@ -32,24 +29,19 @@ type frameStore struct {
 	dropped atomic.Uint64
 	running atomic.Bool // run empties the queue
 
+	// alertPicture takes the frame of an alert.
+	alertPicture func(id string, jpeg []byte, now time.Time)
+
 	mu     sync.Mutex
 	jpegs  map[uint64][]byte
 	cycles [][]uint64 // picture ids by cycle, oldest first
 	bytes  int
-	alerts []alertFrame // oldest first
 }
 
 // offered are the pictures of a cycle, or the one of an alert.
 type offered struct {
 	frames []agent.SeenFrame
-	alert  bool
-}
-
-// alertFrame is the picture of an alert.
-type alertFrame struct {
-	id   uint64
-	at   time.Time
-	data []byte
+	alert  string // its id
 }
 
 func newFrameStore(history, quality int) *frameStore {
@@ -70,8 +62,8 @@ func (s *frameStore) offer(frames []agent.SeenFrame) {
 }
 
 // offerAlert queues the picture of an alert as offer does.
-func (s *frameStore) offerAlert(frame agent.SeenFrame) {
-	s.put(offered{frames: []agent.SeenFrame{frame}, alert: true})
+func (s *frameStore) offerAlert(id string, frame agent.SeenFrame) {
+	s.put(offered{frames: []agent.SeenFrame{frame}, alert: id})
 }
 
 func (s *frameStore) put(o offered) {
@@ -93,8 +85,8 @@ func (s *frameStore) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case o := <-s.queue:
-			if o.alert {
-				s.encodeAlert(o.frames[0], time.Now())
+			if o.alert != "" {
+				s.encodeAlert(o.alert, o.frames[0])
 			} else {
 				s.encode(ctx, o.frames)
 			}
@@ -133,37 +125,14 @@ func (s *frameStore) encode(ctx context.Context, frames []agent.SeenFrame) {
 	}
 }
 
-// encodeAlert adds the picture of an alert.
-func (s *frameStore) encodeAlert(f agent.SeenFrame, now time.Time) {
+// encodeAlert encodes the picture of an alert.
+func (s *frameStore) encodeAlert(id string, f agent.SeenFrame) {
 	data, err := JPEG(f.Frame, MaxFrameSide, s.quality)
 	if err != nil {
 		s.dropped.Add(1)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.alerts = append(s.alerts, alertFrame{f.ID, now, data})
-	s.trimAlertsLocked(now)
-}
-
-// forgetAlert forgets the picture of an alert.
-func (s *frameStore) forgetAlert(id uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.alerts = slices.DeleteFunc(s.alerts, func(a alertFrame) bool { return a.id == id })
-}
-
-// trimAlertsLocked forgets the pictures of alerts that are too old or too many.
-func (s *frameStore) trimAlertsLocked(now time.Time) {
-	size, from := 0, len(s.alerts)
-	for from > 0 {
-		a := s.alerts[from-1]
-		if size += len(a.data); size > alertBytes || now.Sub(a.at) > alertAge {
-			break
-		}
-		from--
-	}
-	s.alerts = slices.Delete(s.alerts, 0, from)
+	s.alertPicture(id, data, time.Now())
 }
 
 func (s *frameStore) forgetOldestLocked() {
@@ -183,12 +152,6 @@ func (s *frameStore) get(id uint64) ([]byte, bool) {
 	defer s.mu.Unlock()
 	if data, ok := s.jpegs[id]; ok {
 		return data, true
-	}
-	s.trimAlertsLocked(time.Now())
-	for _, a := range s.alerts {
-		if a.id == id {
-			return a.data, true
-		}
 	}
 	return nil, false
 }

@@ -22,8 +22,6 @@ const (
 	QueueSize = 500
 	// BacklogSize is the number of past items kept for readers that reconnect.
 	BacklogSize = 500
-	// KeptAlerts is the number of alerts kept.
-	KeptAlerts = 100
 	// MaxReaders bounds the readers of each format.
 	MaxReaders = 256
 )
@@ -63,6 +61,7 @@ type Options struct {
 // concurrent use, and no method waits for a reader.
 type Hub struct {
 	frames *frameStore
+	alerts alertStore
 	keep   int
 
 	mu       sync.Mutex
@@ -74,7 +73,6 @@ type Hub struct {
 	backlog  []*item
 	comments []agent.Record
 	last     agent.Record // the last comment
-	alerts   []KeptAlert  // oldest first
 	open     [Formats]map[*Reader]struct{}
 	lost     [Formats]uint64
 }
@@ -100,6 +98,7 @@ func NewHub(opts Options) *Hub {
 		// taken for one of this run.
 		first: uint64(time.Now().UnixMilli()) * 1000,
 	}
+	h.frames.alertPicture = h.alerts.picture
 	h.next = h.first
 	for f := range h.open {
 		h.open[f] = map[*Reader]struct{}{}
@@ -159,64 +158,13 @@ func (h *Hub) State(s agent.Status) {
 
 // Alert publishes a phase of an alert, and keeps the frame of a new one for a while.
 func (h *Hub) Alert(a agent.Alert, frame *agent.SeenFrame) {
+	h.alerts.take(a)
 	if frame != nil {
-		h.frames.offerAlert(*frame)
+		h.frames.offerAlert(a.ID, *frame)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.keepAlertLocked(a)
 	h.publishLocked(&item{named: SSE("alert", withRoom(h.room, JSON(a)))})
-}
-
-// KeptAlert is an alert with its last phase.
-type KeptAlert struct {
-	agent.Alert // as it began; Phase is the last one
-
-	ClearedAt     time.Time `json:"cleared_at,omitzero"`
-	ClearedReason string    `json:"cleared_reason,omitempty"`
-}
-
-// keepAlertLocked keeps an alert, or a phase of a kept one.
-func (h *Hub) keepAlertLocked(a agent.Alert) {
-	i := slices.IndexFunc(h.alerts, func(k KeptAlert) bool { return k.ID == a.ID })
-	if i < 0 {
-		if a.Phase != agent.AlertNew {
-			return // deleted
-		}
-		h.alerts = append(slices.Clone(h.alerts[max(0, len(h.alerts)+1-KeptAlerts):]), KeptAlert{Alert: a})
-		return
-	}
-	k := &h.alerts[i]
-	switch a.Phase {
-	case agent.AlertCleared:
-		k.Phase, k.ClearedAt, k.ClearedReason = a.Phase, a.At, a.Reason
-	case agent.AlertAcked:
-		k.AckedBy = a.AckedBy
-	default:
-		if k.Phase != agent.AlertCleared {
-			k.Phase = a.Phase
-		}
-	}
-}
-
-// Alerts returns the last KeptAlerts alerts, oldest first.
-func (h *Hub) Alerts() []KeptAlert {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.alerts)
-}
-
-// DeleteAlert forgets an alert and its frame; false if it is not kept.
-func (h *Hub) DeleteAlert(id string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	i := slices.IndexFunc(h.alerts, func(k KeptAlert) bool { return k.ID == id })
-	if i < 0 {
-		return false
-	}
-	h.frames.forgetAlert(h.alerts[i].FrameID)
-	h.alerts = slices.Delete(slices.Clone(h.alerts), i, i+1)
-	return true
 }
 
 // Frames takes the pictures of a cycle. They are encoded later, by Run; when it
@@ -224,7 +172,12 @@ func (h *Hub) DeleteAlert(id string) bool {
 func (h *Hub) Frames(_ uint64, frames []agent.SeenFrame) { h.frames.offer(frames) }
 
 // Frame returns a picture of a kept comment or alert, as JPEG.
-func (h *Hub) Frame(id uint64) (data []byte, ok bool) { return h.frames.get(id) }
+func (h *Hub) Frame(id uint64) (data []byte, ok bool) {
+	if data, ok = h.frames.get(id); ok {
+		return data, true
+	}
+	return h.alerts.byFrame(id)
+}
 
 // FramesDropped is the number of pictures that were not kept because encoding fell behind.
 func (h *Hub) FramesDropped() uint64 { return h.frames.dropped.Load() }

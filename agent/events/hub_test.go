@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -137,7 +139,7 @@ func TestKeptAlerts(t *testing.T) {
 		go func() { ended <- hub.Run(ctx) }()
 		synctest.Wait()
 		for i := range uint64(events.KeptAlerts + 2) {
-			a := agent.Alert{ID: fmt.Sprint("r1-", i), Phase: agent.AlertNew, Reason: "begins", FrameID: i}
+			a := agent.Alert{ID: fmt.Sprint("r1-", i), Phase: agent.AlertNew, Reason: "begins", FrameID: i, At: time.Now()}
 			hub.Alert(a, &agent.SeenFrame{ID: i, Frame: picture(64, 36, 90)})
 			synctest.Wait()
 		}
@@ -161,6 +163,30 @@ func TestKeptAlerts(t *testing.T) {
 		require.Len(t, hub.Alerts(), events.KeptAlerts-1)
 		_, ok = hub.Frame(101)
 		require.False(t, ok)
+
+		// Another run goes on with them. Its own frames have the same numbers.
+		stored := map[string]events.KeptAlert{}
+		keep := func(id string, a *events.KeptAlert) {
+			delete(stored, id)
+			if a != nil {
+				stored[id] = *a
+			}
+		}
+		hub.KeepAlerts(hub.Alerts(), keep)
+		hub.Alert(agent.Alert{ID: "r2-1", Phase: agent.AlertNew, FrameID: 7, At: time.Now()}, &agent.SeenFrame{ID: 7, Frame: picture(64, 36, 90)})
+		synctest.Wait()
+		require.Len(t, stored, 1)
+		require.NotEmpty(t, stored["r2-1"].JPEG)
+		later := events.NewHub(events.Options{History: 1})
+		later.KeepAlerts(slices.Collect(maps.Values(stored)), keep)
+		data, ok := later.AlertFrame("r2-1")
+		require.True(t, ok)
+		require.Equal(t, stored["r2-1"].JPEG, data)
+		_, ok = later.Frame(7)
+		require.False(t, ok)
+		require.Nil(t, later.Alerts()[0].JPEG)
+		require.True(t, later.DeleteAlert("r2-1"))
+		require.Empty(t, stored)
 		stop()
 		require.NoError(t, <-ended)
 	})
@@ -177,7 +203,7 @@ func TestAlerts(t *testing.T) {
 		synctest.Wait()
 		r, _ := hub.Subscribe(events.Named, 0)
 		defer r.Close()
-		a := agent.Alert{Type: "alert", ID: "r1-x", Phase: agent.AlertNew, FrameID: 900}
+		a := agent.Alert{Type: "alert", ID: "r1-x", Phase: agent.AlertNew, FrameID: 900, At: time.Now()}
 		hub.Alert(a, &agent.SeenFrame{ID: 900, Frame: picture(1280, 720, 90)})
 		a.Phase = agent.AlertCleared
 		hub.Alert(a, nil)
@@ -206,6 +232,7 @@ func TestAlerts(t *testing.T) {
 			noise.Pix[i] = byte(i * i >> 3)
 		}
 		for id := range uint64(120) {
+			a.ID, a.Phase, a.FrameID, a.At = fmt.Sprint("r2-", id), agent.AlertNew, 1000+id, time.Now()
 			hub.Alert(a, &agent.SeenFrame{ID: 1000 + id, Frame: noise})
 			synctest.Wait()
 		}

@@ -284,7 +284,7 @@ export class Alerts {
     box.dataset.level = a.level;
     $('alarm-level').textContent = a.level;
     $('alarm-words').textContent = `${a.name}: ${a.reason}`;
-    $('alarm-frame').src = api.frameURL(a.frame_id, 160);
+    $('alarm-frame').src = api.alertFrameURL(a.id, 160);
     box.hidden = false;
     if (a.level !== 'info' && !this.silent()) chime();
   }
@@ -296,7 +296,7 @@ export class Alerts {
 
   #drawList() {
     this.#listBox.replaceChildren(...this.#list.map((a) => {
-      const link = h('a', { href: api.frameURL(a.frame_id), target: '_blank', rel: 'noopener' }, h('img', { src: api.frameURL(a.frame_id, 160), alt: 'The frame of the alert', loading: 'lazy' }));
+      const link = h('a', { href: api.alertFrameURL(a.id), target: '_blank', rel: 'noopener' }, h('img', { src: api.alertFrameURL(a.id, 160), alt: 'The frame of the alert', loading: 'lazy' }));
       const row = h('div', { class: 'row' });
       row.dataset.needs = 'rules';
       if (!a.acked_by) {

@@ -89,6 +89,9 @@ export const start = (source) => call('POST', inRoom('/start'), { source });
 export const stop = () => call('POST', inRoom('/stop'));
 export const roomToken = (role, name) => call('POST', inRoom('/livekit/token'), { role, name });
 
+/** @param {string} id @param {number} [width] px, for a thumbnail */
+export const alertFrameURL = (id, width) => inRoom(`/alerts/${encodeURIComponent(id)}/frame${width ? `?w=${width}` : ''}`);
+
 /** @param {number} id @param {number} [width] px, for a thumbnail */
 export function frameURL(id, width) {
   return inRoom(`/frames/${id}${width ? `?w=${width}` : ''}`);

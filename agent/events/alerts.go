@@ -1,0 +1,169 @@
+package events
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"touchline/agent"
+)
+
+// Bounds of the alerts that a Hub keeps.
+const (
+	// KeptAlerts is the number of alerts.
+	KeptAlerts = 100
+	// alertBytes and alertAge bound their pictures.
+	alertBytes = 8 << 20
+	alertAge   = 24 * time.Hour
+)
+
+// KeptAlert is an alert with its last phase.
+type KeptAlert struct {
+	agent.Alert // as it began; Phase is the last one
+
+	ClearedAt     time.Time `json:"cleared_at,omitzero"`
+	ClearedReason string    `json:"cleared_reason,omitempty"`
+	// JPEG is the frame; nil while it is encoded, and when it is too old. Not for clients.
+	JPEG []byte `json:"jpeg,omitempty"`
+}
+
+// alertStore keeps the last alerts and their frames.
+type alertStore struct {
+	mu   sync.Mutex
+	list []KeptAlert // oldest first
+	past int         // of them are of an earlier run
+	keep func(id string, a *KeptAlert)
+}
+
+// take keeps an alert, or a phase of a kept one.
+func (s *alertStore) take(a agent.Alert) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.find(a.ID)
+	if i < 0 {
+		if a.Phase != agent.AlertNew {
+			return // deleted
+		}
+		if len(s.list) == KeptAlerts {
+			s.remove(0)
+		}
+		s.list = append(s.list, KeptAlert{Alert: a})
+		s.changed(len(s.list) - 1)
+		return
+	}
+	k := &s.list[i]
+	switch a.Phase {
+	case agent.AlertCleared:
+		k.Phase, k.ClearedAt, k.ClearedReason = a.Phase, a.At, a.Reason
+	case agent.AlertAcked:
+		k.AckedBy = a.AckedBy
+	default:
+		if k.Phase != agent.AlertCleared {
+			k.Phase = a.Phase
+		}
+	}
+	s.changed(i)
+}
+
+// picture keeps the frame of an alert, and forgets those that are too old or too many.
+func (s *alertStore) picture(id string, jpeg []byte, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.find(id); i >= 0 {
+		s.list[i].JPEG = jpeg
+		s.changed(i)
+	}
+	s.trim(now)
+}
+
+func (s *alertStore) trim(now time.Time) {
+	size := 0
+	for i, a := range slices.Backward(s.list) {
+		size += len(a.JPEG)
+		if a.JPEG != nil && (size > alertBytes || now.Sub(a.At) > alertAge) {
+			s.list[i].JPEG = nil
+			s.changed(i)
+		}
+	}
+}
+
+func (s *alertStore) find(id string) int {
+	return slices.IndexFunc(s.list, func(k KeptAlert) bool { return k.ID == id })
+}
+
+func (s *alertStore) changed(i int) {
+	if s.keep != nil {
+		s.keep(s.list[i].ID, &s.list[i])
+	}
+}
+
+func (s *alertStore) remove(i int) {
+	if s.keep != nil {
+		s.keep(s.list[i].ID, nil)
+	}
+	s.list = slices.Delete(s.list, i, i+1)
+	if i < s.past {
+		s.past--
+	}
+}
+
+// byFrame returns the frame of an alert of this run.
+func (s *alertStore) byFrame(id uint64) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trim(time.Now())
+	for _, a := range s.list[s.past:] {
+		if a.FrameID == id && a.JPEG != nil {
+			return a.JPEG, true
+		}
+	}
+	return nil, false
+}
+
+// Alerts returns the last KeptAlerts alerts, oldest first, without their frames.
+func (h *Hub) Alerts() []KeptAlert {
+	h.alerts.mu.Lock()
+	defer h.alerts.mu.Unlock()
+	out := slices.Clone(h.alerts.list)
+	for i := range out {
+		out[i].JPEG = nil
+	}
+	return out
+}
+
+// AlertFrame returns the frame of a kept alert, as JPEG.
+func (h *Hub) AlertFrame(id string) ([]byte, bool) {
+	h.alerts.mu.Lock()
+	defer h.alerts.mu.Unlock()
+	h.alerts.trim(time.Now())
+	i := h.alerts.find(id)
+	if i < 0 || h.alerts.list[i].JPEG == nil {
+		return nil, false
+	}
+	return h.alerts.list[i].JPEG, true
+}
+
+// DeleteAlert forgets an alert and its frame; false if it is not kept.
+func (h *Hub) DeleteAlert(id string) bool {
+	h.alerts.mu.Lock()
+	defer h.alerts.mu.Unlock()
+	i := h.alerts.find(id)
+	if i >= 0 {
+		h.alerts.remove(i)
+	}
+	return i >= 0
+}
+
+// KeepAlerts begins with the alerts of an earlier run, and has keep called for each alert that changes, with nil for one that is
+// forgotten. keep must not block and must not keep the pointer. Call it before the first alert.
+func (h *Hub) KeepAlerts(past []KeptAlert, keep func(id string, a *KeptAlert)) {
+	h.alerts.mu.Lock()
+	defer h.alerts.mu.Unlock()
+	slices.SortStableFunc(past, func(a, b KeptAlert) int { return a.At.Compare(b.At) })
+	h.alerts.list, h.alerts.keep = past, keep
+	h.alerts.past = len(past)
+	for len(h.alerts.list) > KeptAlerts {
+		h.alerts.remove(0)
+	}
+	h.alerts.trim(time.Now())
+}
