@@ -14,6 +14,7 @@ const maxPacket = 64 << 10
 var (
 	errOldBroker = errors.New("the broker speaks MQTT 3.1.1 only; MQTT 5 is required (Mosquitto 1.6 or newer, EMQX, HiveMQ)")
 	errClosed    = errors.New("the broker closed the connection without an answer; it may speak MQTT 3.1.1 only, or another protocol")
+	errQoS2      = errors.New("the broker sent a packet of QoS 2, which nothing here uses")
 	errLength    = errors.New("the broker sent a packet without a valid length")
 )
 
@@ -63,6 +64,10 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // packetSize returns the size of a packet's body by its header, or whole false for a header that is not complete.
 func packetSize(header []byte) (size int, whole bool, err error) {
+	switch header[0] >> 4 {
+	case 5, 6, 7: // PUBREC, PUBREL, PUBCOMP: the client would answer, also without a connection, and panic
+		return 0, false, errQoS2
+	}
 	for i, b := range header[1:] {
 		size |= int(b&0x7f) << (7 * i)
 		switch {

@@ -209,7 +209,11 @@ func (c *Captions) caption(room *lksdk.Room, step agent.Caption) {
 		track = voice
 	}
 	attributes := func(final string) map[string]string {
-		return map[string]string{attrSegment: step.Segment, attrFinal: final, attrTrack: track, AttributeLanguage: step.Language}
+		out := map[string]string{attrSegment: step.Segment, attrFinal: final, attrTrack: track}
+		if step.Language != "" {
+			out[AttributeLanguage] = step.Language
+		}
+		return out
 	}
 	if c.streamsIn != room {
 		clear(c.streams)

@@ -87,7 +87,7 @@ func TestCaptions(t *testing.T) {
 		captions.Caption(agent.Caption{Segment: "a", Cycle: 1, Delta: delta, Text: text, Spoken: true})
 	}
 	captions.Caption(agent.Caption{Segment: "a", Cycle: 1, Text: text, Spoken: true, Final: true})
-	captions.Caption(agent.Caption{Segment: "b", Cycle: 2, Delta: "A throw-in.", Text: "A throw-in.", Final: true})
+	captions.Caption(agent.Caption{Segment: "b", Cycle: 2, Delta: "A throw-in.", Text: "A throw-in.", Final: true, Language: "en-GB"})
 	captions.Record(agent.Record{Type: "cycle_end", Cycle: 1, Text: text, AlignmentError: 0.031, StartedAt: time.Unix(1, 5)})
 
 	eventually(t, func() bool {
@@ -106,6 +106,7 @@ func TestCaptions(t *testing.T) {
 		"lk.segment_id": "a", "lk.transcription_final": "true", "lk.transcribed_track_id": bot.VoiceSID(),
 	}, spoken.attributes)
 	require.Equal(t, "b", byKey["lk.transcription A throw-in."].attributes["lk.segment_id"])
+	require.Equal(t, "en-GB", byKey["lk.transcription A throw-in."].attributes[room.AttributeLanguage])
 	require.NotEqual(t, bot.VoiceSID(), byKey["lk.transcription A throw-in."].attributes["lk.transcribed_track_id"])
 
 	require.Equal(t, "Red", legacy[0].Text)
