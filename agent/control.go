@@ -91,6 +91,9 @@ type Snapshot struct {
 	Status     Status `json:"status"`
 	Engine     string `json:"engine"`
 	EngineNote string `json:"engine_note,omitempty"` // limits of the engine, in words
+	// EngineChange is the change of the engine that is under way; nil without. EngineProblem is why the last one failed.
+	EngineChange  *EngineChange `json:"engine_change,omitempty"`
+	EngineProblem string        `json:"engine_problem,omitempty"`
 	// Capabilities of the engine; without instructions it ignores the instruction.
 	Capabilities Capabilities `json:"capabilities"`
 	// RuleNames are sentences of alert rules that the engine answers; none if it answers any.

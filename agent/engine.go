@@ -11,6 +11,50 @@ import (
 	"touchline/inference"
 )
 
+// EngineChoice names an engine.
+type EngineChoice struct {
+	// Engine is "scene", "nano", "remote" or "minicpmo".
+	Engine string `json:"engine"`
+	// Model of a server; "" is its only one.
+	Model string `json:"model,omitempty"`
+	// Server is the address of a model server.
+	Server string `json:"server,omitempty"`
+}
+
+// String names the engine for people.
+func (c EngineChoice) String() string {
+	switch {
+	case c.Server == "":
+		return c.Engine
+	case c.Model == "":
+		return c.Server
+	}
+	return c.Model + " on " + c.Server
+}
+
+// EngineOption is an engine that a room can have.
+type EngineOption struct {
+	EngineChoice
+
+	// Program of the server, if recognised, such as "vLLM"; for a model in this process, its name.
+	Program string `json:"program,omitempty"`
+	// InForce is set for the engine of the comments.
+	InForce bool `json:"in_force"`
+	// Refused is why it cannot be chosen; "" if it can.
+	Refused string `json:"refused,omitempty"`
+}
+
+// EngineChange is a change of the engine that is under way.
+type EngineChange struct {
+	EngineChoice
+
+	// Percent of loading done, and the present step.
+	Percent int    `json:"percent"`
+	Detail  string `json:"detail,omitempty"`
+	// Pauses is set while there are no comments, because both engines do not fit the memory at once.
+	Pauses bool `json:"pauses,omitempty"`
+}
+
 // errEngineChanged is the cause of a cycle of an engine that is no longer in force.
 var errEngineChanged = errors.New("the engine changed")
 

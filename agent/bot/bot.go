@@ -30,6 +30,7 @@ import (
 	"touchline/inference/remote"
 	"touchline/internal/metrics"
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/signaling"
@@ -68,9 +69,12 @@ type Options struct {
 	Settings Settings
 	// Keys open the room; the settings' own when empty.
 	Keys room.Keys
-	// Engine is shared by several bots and owned by the caller; when nil, the bot makes and owns the one
-	// that the settings name.
+	// Engines are shared by several bots, and run by the caller; when nil, the bot has its own.
+	Engines *Engines
+	// Engine takes the place of the one that the settings name. The caller runs and closes it. May be nil.
 	Engine *Engine
+	// Through returns the room's access to an engine; nil for the engine itself.
+	Through func(*Engine) inference.Model
 	// LoopbackOnly keeps media sockets on 127.0.0.1, for a server in this process.
 	LoopbackOnly bool
 	// BuiltIn is the identity of the built-in camera, which the source "scene" means; "" when there is none.
@@ -98,8 +102,7 @@ type Bot struct {
 	Alerts *alert.Set
 
 	opts     Options
-	engine   *Engine
-	owned    bool // the engine is this bot's own
+	changer  *changer
 	captions *room.Captions
 	control  *room.Control
 	delayed  *fanout
@@ -123,38 +126,31 @@ func New(opts Options) (_ *Bot, err error) {
 		opts.Keys = room.Keys{APIKey: lk.APIKey, APISecret: string(lk.APISecret)}
 	}
 	b := &Bot{opts: opts, log: opts.Log}
-	if b.engine = opts.Engine; b.engine == nil {
-		if b.engine, err = NewEngine(cfg, opts.Log); err != nil {
-			return nil, err
-		}
-		b.owned = true
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, b.engine.Close())
-			}
-		}()
-	}
 	if err := b.makeRules(); err != nil {
 		return nil, err
 	}
 	if err := b.makeRoom(); err != nil {
 		return nil, err
 	}
+	if err := b.makeEngine(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			b.outputs.close()
+			err = errors.Join(err, b.changer.close())
+		}
+	}()
 	// A ready token names its room.
 	b.Tokens = &minter{keys: opts.Keys, room: b.Room.RoomName(), agent: b.Room.Identity()}
 	if err := b.makeVoice(); err != nil {
 		return nil, err
 	}
 	texts := b.makeOutputs()
-	defer func() {
-		if err != nil {
-			b.outputs.close()
-		}
-	}()
 	b.Session, err = agent.New(agent.Options{
 		Agent: cfg.Agent, Pacing: cfg.Pacing, Media: cfg.Media, Inference: cfg.Engine,
 		Profiles: cfg.Profiles, Presets: cfg.Presets, Preset: cfg.Preset,
-		Model: b.engine.Model, EngineNote: b.engine.Note,
+		Model: b.changer.model(b.changer.lease), EngineNote: b.changer.lease.Note,
 		Input: b.Room.Watcher(), NewDecoder: b.newDecoder,
 		Video: b.delayed, Audio: voiceOutput{b.Voice},
 		Texts: texts, Alerts: b.Alerts, Commit: b.outputs.commit, OnChange: b.save,
@@ -199,7 +195,7 @@ func (b *Bot) makeRules() (err error) {
 		return fmt.Errorf("prepare the alert rules: %w", err)
 	}
 	b.Alerts.Accept(func(when string) error {
-		if check := b.engine.Capabilities().CheckRule; check != nil {
+		if check := b.changer.inForce().Capabilities().CheckRule; check != nil {
 			return check(when)
 		}
 		return nil
@@ -236,6 +232,19 @@ func (b *Bot) makeRoom() (err error) {
 		return fmt.Errorf("prepare the room: %w", err)
 	}
 	return nil
+}
+
+// makeEngine takes the first engine.
+func (b *Bot) makeEngine() error {
+	b.changer = &changer{bot: b, engines: b.opts.Engines, wake: wake.New()}
+	if b.changer.engines == nil {
+		b.changer.engines = NewEngines(b.log)
+	}
+	kept, err := b.keptEngine()
+	if err != nil {
+		return err
+	}
+	return b.changer.begin(kept)
 }
 
 // makeVoice makes the voice in the room and the player of the camera's sound.
@@ -289,11 +298,11 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 		b.Hub.Remember(b.opts.Outputs.past(ctx, b.Room.RoomName(), b.opts.Settings.Comments))
 		return nil
 	})
-	if !b.owned {
-		return rescue.UnlessCanceled(g.Wait())
+	part(b.changer.run)
+	if b.opts.Engines == nil {
+		part(b.changer.engines.Run)
 	}
-	part(b.engine.Run)
-	return errors.Join(rescue.UnlessCanceled(g.Wait()), b.engine.Close())
+	return errors.Join(rescue.UnlessCanceled(g.Wait()), b.changer.close())
 }
 
 // Console returns the server of the page for this bot. announce is called with
@@ -301,8 +310,9 @@ func (b *Bot) Run(ctx context.Context) (err error) {
 func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.Server, error) {
 	registry := prometheus.NewRegistry()
 	err := registry.Register(b.opts.Outputs)
-	if c := b.engine.Metrics; c != nil {
-		err = errors.Join(err, registry.Register(c))
+	err = errors.Join(err, registry.Register(b.changer.engines))
+	if e := b.opts.Engine; e != nil && e.Metrics != nil {
+		err = errors.Join(err, registry.Register(e.Metrics))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("register the bot's metrics: %w", err)
@@ -335,7 +345,7 @@ func (b *Bot) Console(cfg console.Config, announce func(url string)) (*console.S
 func (b *Bot) Face() console.Room {
 	face := console.Room{
 		Name: b.Room.RoomName(), Bot: b, Hub: b.Hub, Pictures: pictures{b}, Sound: b.Voice,
-		Tokens: b.Tokens, Rules: b.Alerts, Prompts: b, Looks: b, TryRule: b.TryRule,
+		Tokens: b.Tokens, Rules: b.Alerts, Prompts: b, Looks: b, Engines: b, TryRule: b.TryRule,
 		Metrics: metrics.Func(b.collectSound), Viewers: b.Room.Viewers,
 		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,
 	}

@@ -32,6 +32,8 @@ type Engine struct {
 	Metrics prometheus.Collector
 	// Patient makes Run retry a failed first load. Set it before Run.
 	Patient bool
+
+	failure func() error // of the last load; may be nil
 }
 
 // sceneParallel is how many answers the scene engine works on at once.
@@ -86,7 +88,7 @@ func NewEngine(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
 	}
-	e.Run = keeper.Run
+	e.Run, e.failure = keeper.Run, keeper.Failure
 	if in.Engine == "remote" {
 		e.Metrics = metrics.Func(func(ch chan<- prometheus.Metric) { collectRemote(keeper, ch) })
 	}
@@ -111,6 +113,7 @@ func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (
 	if err != nil {
 		return nil, fmt.Errorf("prepare the model: %w", err)
 	}
+	e.failure = keeper.Failure
 	e.Run, e.Metrics = keeper.Run, metrics.Func(func(ch chan<- prometheus.Metric) { collectEngine(keeper, ch) })
 	if e.Model, err = WithVoice(keeper, cfg.Voice, log); err != nil {
 		return nil, err

@@ -1,11 +1,14 @@
 package bot
 
 import (
+	"context"
+
 	"github.com/rs/zerolog"
 
 	"touchline/agent"
 	"touchline/agent/webhook"
 	"touchline/inference/minicpmo"
+	"touchline/inference/remote"
 	"touchline/inference/residency"
 	"touchline/media"
 )
@@ -32,3 +35,26 @@ func Subscribe(t agent.VideoOutput) (<-chan media.EncodedFrame, func()) {
 func NewLocalEngine(load residency.Load, cfg minicpmo.Settings) (*Engine, error) {
 	return newLocalEngine(&builtIn{name: "local", load: load}, cfg, zerolog.Nop())
 }
+
+// ScriptedEngines makes engines by build, and finds servers by discover.
+func ScriptedEngines(build func(Settings, zerolog.Logger) (*Engine, error), discover func(context.Context, ...string) []remote.Found) *Engines {
+	r := NewEngines(zerolog.Nop())
+	r.make, r.discover = build, discover
+	return r
+}
+
+// SetFailure sets why the last load failed.
+func (e *Engine) SetFailure(why func() error) { e.failure = why }
+
+// Shared returns the number of engines.
+func (r *Engines) Shared() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.shared)
+}
+
+// RunChanges makes the changes of the engine.
+func (b *Bot) RunChanges(ctx context.Context) error { return b.changer.run(ctx) }
+
+// CloseEngines ends the use of the engine.
+func (b *Bot) CloseEngines() error { return b.changer.close() }

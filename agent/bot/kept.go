@@ -26,6 +26,7 @@ const (
 	keptSheet       = "sheet"       // text of the match sheet
 	keptRules       = "rules"       // alert.Kept
 	keptAlert       = "alert "      // and the id: events.KeptAlert
+	keptEngine      = "engine"      // keptEngineChoice
 )
 
 // keptOrder is the instruction as people have set it. It holds as long as the settings and the room's dispatch have the
@@ -41,6 +42,13 @@ type keptOrder struct {
 type keptChoice struct {
 	Name string `json:"name"`
 	Over string `json:"over"`
+}
+
+// keptEngineChoice is the engine that people have chosen. It holds as keptOrder does.
+type keptEngineChoice struct {
+	agent.EngineChoice
+
+	Over agent.EngineChoice `json:"over"`
 }
 
 // keeper keeps what people change in the room of a bot.
@@ -92,6 +100,32 @@ func (b *Bot) restore() error {
 	k.seen = k.values()
 	b.kept = k
 	return nil
+}
+
+// keptEngine returns the engine that people chose in an earlier run; nil without. The bot begins with it.
+func (b *Bot) keptEngine() (*agent.EngineChoice, error) {
+	room := b.opts.Outputs.kept(b.Room.RoomName(), b.opts.Settings.LiveKit.Identity)
+	if room == nil {
+		return nil, nil
+	}
+	values, err := room.Load()
+	if err != nil {
+		return nil, err
+	}
+	value, ok := values[keptEngine]
+	if !ok {
+		return nil, nil
+	}
+	var kept keptEngineChoice
+	if err := json.Unmarshal(value, &kept); err != nil {
+		b.log.Warn().Err(err).Str("value", keptEngine).Msg("kept value not restored")
+		return nil, nil
+	}
+	if kept.Over != choiceOf(b.opts.Settings) {
+		room.Keep(keptEngine, nil)
+		return nil, nil
+	}
+	return &kept.EngineChoice, nil
 }
 
 // byState names the state in logs.
@@ -229,7 +263,10 @@ func (k *keeper) values() map[string]json.RawMessage {
 	live, configured := k.bot.Live(), k.bot.opts.Settings.Agent
 	out := map[string]json.RawMessage{
 		keptRules: marshal(k.bot.Alerts.Kept()), keptInstruction: nil, keptProfile: nil, keptSettings: nil,
-		keptProfiles: nil, keptSheet: nil,
+		keptProfiles: nil, keptSheet: nil, keptEngine: nil,
+	}
+	if now, first := k.bot.changer.chosen(), choiceOf(k.bot.opts.Settings); now != first {
+		out[keptEngine] = marshal(keptEngineChoice{now, first})
 	}
 	if bytes.Equal(out[keptRules], k.rules) {
 		out[keptRules] = nil

@@ -49,6 +49,7 @@ func (b *Bot) Snapshot() agent.Snapshot {
 	snap.Source = described(snap.Source, b.Room.Watcher().Source())
 	snap.Scene = b.opts.BuiltIn != ""
 	snap.Worlds, snap.World = b.worlds(), b.world()
+	b.changer.describe(&snap)
 	if b.sources != nil {
 		snap.Sources = b.sources.Sources()
 	}

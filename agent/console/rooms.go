@@ -39,6 +39,7 @@ type Room struct {
 	Rules    agent.Rules
 	Prompts  Prompts
 	Looks    Looks
+	Engines  Engines
 	// TryRule tries an alert rule, as agent.Session does; may be nil.
 	TryRule func(ctx context.Context, r agent.AlertRule, past int) ([]agent.Trial, error)
 	// Viewers returns the number of people in the room; may be nil.

@@ -207,7 +207,7 @@ func (s *Server) ruleOperations() []endpoint {
 	}
 }
 
-// promptOperations returns the operations on profiles, the sheet and the looks of a room, with their paths below the room's.
+// promptOperations returns the operations on profiles, the sheet, the engine and the looks of a room, with their paths below the room's.
 func (s *Server) promptOperations() []endpoint {
 	yaml := "application/yaml"
 	return []endpoint{
@@ -226,6 +226,11 @@ func (s *Server) promptOperations() []endpoint {
 			inKind: yaml, out: agent.Sheet{},
 		},
 		{method: "DELETE", path: "/sheet", inRoom: s.deleteSheet, summary: "Removes the match sheet", status: http.StatusNoContent},
+		{method: "GET", path: "/engines", inRoom: s.getEngines, summary: "The engines that the room can have", out: engineList{}},
+		{
+			method: "POST", path: "/engine", inRoom: s.postEngine, summary: "Begins a change of the engine",
+			in: agent.EngineChoice{}, out: agent.Snapshot{}, status: http.StatusAccepted,
+		},
 		{method: "GET", path: "/looks", inRoom: s.getLooks, summary: "The last prompts and answers, as they were", out: lookList{}},
 		{method: "GET", path: "/looks/next", inRoom: s.getNextPrompt, summary: "The prompt of a cycle that begins now", out: agent.RawLook{}},
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/bot"
 	"touchline/inference"
 	"touchline/internal/wake"
 )
@@ -25,12 +26,10 @@ const (
 	recordWait = 300 * time.Millisecond
 )
 
-// gate is a bot's access to the shared engine. It counts the cycles whose comments
+// gate is a bot's access to shared engines. It counts the cycles whose comments
 // are not finished, and can close, so that no more begin.
 type gate struct {
-	inference.Model
 	busy  *engineUse
-	share float64     // of the engine that a cycle takes
 	word  wake.Signal // a step of the captions
 	moved wake.Signal // begun, heard, speaking or at changed
 
@@ -42,36 +41,51 @@ type gate struct {
 	at       time.Time // when something happened last
 }
 
-func newGate(m inference.Model, busy *engineUse, share float64) *gate {
-	return &gate{Model: m, busy: busy, share: share, word: wake.New(), moved: wake.New(), at: time.Now()}
+func newGate(busy *engineUse) *gate {
+	return &gate{busy: busy, word: wake.New(), moved: wake.New(), at: time.Now()}
+}
+
+// through returns the bot's access to one engine.
+func (g *gate) through(e *bot.Engine) inference.Model {
+	return &gated{Model: e.Model, g: g, share: 1 / float64(max(e.Parallel, 1))}
+}
+
+// gated is an engine behind a gate.
+type gated struct {
+	inference.Model
+
+	g     *gate
+	share float64 // of the engine that a cycle takes
 }
 
 // Status reports a closed gate as a model that loads, so that no cycle begins.
-func (g *gate) Status() inference.Status {
-	st := g.Model.Status()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.last {
+func (m *gated) Status() inference.Status {
+	st := m.Model.Status()
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	if m.g.last {
 		st.Phase, st.Detail = inference.PhaseLoading, errTakenOver.Error()
 	}
 	return st
 }
 
 // Close leaves the shared engine alone.
-func (g *gate) Close() error { return nil }
+func (*gated) Close() error { return nil }
 
 // NewSession implements inference.Model.
-func (g *gate) NewSession() (inference.Session, error) {
-	inner, err := g.Model.NewSession()
+func (m *gated) NewSession() (inference.Session, error) {
+	inner, err := m.Model.NewSession()
 	if err != nil {
 		return nil, err
 	}
-	return &gatedSession{Session: inner, g: g}, nil
+	return &gatedSession{Session: inner, g: m.g, share: m.share}, nil
 }
 
 type gatedSession struct {
 	inference.Session
-	g *gate
+
+	g     *gate
+	share float64
 }
 
 // Generate passes a cycle on, unless the gate is closed.
@@ -88,8 +102,8 @@ func (s *gatedSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 			yield(inference.Chunk{}, errTakenOver)
 			return
 		}
-		s.g.busy.change(time.Now(), s.g.share)
-		defer func() { s.g.busy.change(time.Now(), -s.g.share) }()
+		s.g.busy.change(time.Now(), s.share)
+		defer func() { s.g.busy.change(time.Now(), -s.share) }()
 		for c, err := range s.Session.Generate(ctx, p) {
 			if !yield(c, err) {
 				return

@@ -10,8 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,14 +17,12 @@ import (
 	lksdk "github.com/livekit/server-sdk-go/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
 	"touchline/agent/bot"
 	"touchline/agent/room"
 	"touchline/agent/worker"
 	"touchline/inference"
-	"touchline/internal/metrics"
 	"touchline/internal/rescue"
 )
 
@@ -51,104 +47,40 @@ type Options struct {
 
 // Manager serves the rooms of an agent worker.
 type Manager struct {
-	opts  Options
-	fresh chan *bot.Engine // to be run
-
-	mu      sync.Mutex
-	engines map[string]*bot.Engine
+	opts    Options
+	engines *bot.Engines
+	first   *bot.Engine // the one that the settings name
 	busy    engineUse
 }
 
 // New makes the engine that the settings name, so that its errors end the start and not the first room.
 func New(o Options) (*Manager, error) {
-	j := &Manager{opts: o, fresh: make(chan *bot.Engine, 8), engines: map[string]*bot.Engine{}}
-	if _, err := j.engine(o.Settings); err != nil {
-		return nil, err
-	}
-	return j, nil
-}
-
-// engine returns the shared engine of the settings, made at the first call.
-func (j *Manager) engine(cfg bot.Settings) (*bot.Engine, error) {
-	name := cfg.Engine.Engine
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if e := j.engines[name]; e != nil {
-		return e, nil
-	}
-	e, err := bot.NewEngine(cfg, j.opts.Log)
-	if err != nil {
-		return nil, err
-	}
-	// An engine that a single job asks for must not end the other jobs.
-	e.Patient = len(j.engines) > 0
-	select {
-	case j.fresh <- e:
-	default:
-		return nil, errors.Join(errors.New("make another engine: there are too many"), e.Close())
-	}
-	j.engines[name] = e
-	return e, nil
+	j := &Manager{opts: o, engines: bot.NewEngines(o.Log)}
+	var err error
+	j.first, err = j.engines.Pin(o.Settings)
+	return j, err
 }
 
 // Keep runs the engines until ctx ends, and closes them. It must outlive the jobs.
-func (j *Manager) Keep(ctx context.Context) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		for {
-			select {
-			case <-gctx.Done():
-				return nil
-			case e := <-j.fresh:
-				g.Go(func() error { return rescue.UnlessCanceled(e.Run(gctx)) })
-			}
-		}
-	})
-	errs := []error{g.Wait()}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, e := range j.engines {
-		errs = append(errs, e.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// defaultEngine returns the engine that the settings name.
-func (j *Manager) defaultEngine() *bot.Engine {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.engines[j.opts.Settings.Engine.Engine]
-}
+func (j *Manager) Keep(ctx context.Context) error { return j.engines.Run(ctx) }
 
 // Status reports the loading of the engine that the settings name.
-func (j *Manager) Status() inference.Status { return j.defaultEngine().Status() }
+func (j *Manager) Status() inference.Status { return j.first.Status() }
 
 // Load returns the load of the engines over the last seconds: 1 when all slots of one engine were always busy.
 func (j *Manager) Load(now time.Time) float64 { return j.busy.load(now) }
 
 // Ready returns nil while the engine of the settings is loaded, else its state.
 func (j *Manager) Ready() error {
-	e := j.defaultEngine()
-	s := e.Status()
+	s := j.first.Status()
 	if s.Phase == inference.PhaseReady {
 		return nil
 	}
-	return fmt.Errorf("engine %s: %v (%d %%) %s", e.Name(), s.Phase, s.Percent, s.Detail)
+	return fmt.Errorf("engine %s: %v (%d %%) %s", j.first.Name(), s.Phase, s.Percent, s.Detail)
 }
 
 // Metrics returns the metrics of the engines, which depend on the jobs.
-func (j *Manager) Metrics() prometheus.Collector {
-	return metrics.Func(func(ch chan<- prometheus.Metric) {
-		j.mu.Lock()
-		engines := slices.Collect(maps.Values(j.engines))
-		j.mu.Unlock()
-		for _, e := range engines {
-			if e.Metrics != nil {
-				e.Metrics.Collect(ch)
-			}
-		}
-	})
-}
+func (j *Manager) Metrics() prometheus.Collector { return j.engines }
 
 // Run implements worker.Runner: it runs the bot of one job.
 func (j *Manager) Run(ctx context.Context, job worker.Job) error {
@@ -156,15 +88,9 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 	if err != nil {
 		return err
 	}
-	shared, err := j.engine(cfg) //nolint:contextcheck // converting nano takes half a second, once
-	if err != nil {
-		return err
-	}
-	engine := *shared
-	gate := newGate(shared.Model, &j.busy, 1/float64(shared.Parallel))
-	engine.Model = gate
+	gate := newGate(&j.busy)
 	closed := make(chan struct{})
-	b, err := j.bot(cfg, job, &engine, gate, sync.OnceFunc(func() { close(closed) })) //nolint:contextcheck // as above
+	b, err := j.bot(cfg, job, gate, sync.OnceFunc(func() { close(closed) })) //nolint:contextcheck // converting nano takes half a second, once
 	if err != nil {
 		return err
 	}
@@ -206,7 +132,7 @@ func (j *Manager) Run(ctx context.Context, job worker.Job) error {
 }
 
 // bot makes the bot of a job. closed is called when the server closed the room.
-func (j *Manager) bot(cfg bot.Settings, job worker.Job, engine *bot.Engine, gate *gate, closed func()) (*bot.Bot, error) {
+func (j *Manager) bot(cfg bot.Settings, job worker.Job, gate *gate, closed func()) (*bot.Bot, error) {
 	texts := []agent.TextOutput{gate}
 	if j.opts.Texts != nil {
 		texts = append(texts, j.opts.Texts(job)...)
@@ -229,7 +155,7 @@ func (j *Manager) bot(cfg bot.Settings, job worker.Job, engine *bot.Engine, gate
 		hooks = append(hooks, j.opts.Hooks(job))
 	}
 	return bot.New(bot.Options{
-		Settings: cfg, Engine: engine, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs,
+		Settings: cfg, Engines: j.engines, Through: gate.through, LoopbackOnly: j.opts.LoopbackOnly, Texts: texts, Outputs: j.opts.Outputs,
 		Hooks:   hooks,
 		OnCrash: job.Leaving, // the server gets the reason before the agent leaves
 		Log:     j.opts.Log.With().Str("room", job.Room).Str("job", job.ID).Logger(),

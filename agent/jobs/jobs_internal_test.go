@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/bot"
 	"touchline/inference"
 )
 
@@ -48,6 +49,12 @@ func look(t *testing.T, m inference.Model) (text string, err error) {
 	return text, s.Close()
 }
 
+// behind returns a gate and the access to an engine through it.
+func behind(m inference.Model, use *engineUse) (*gate, inference.Model) {
+	g := newGate(use)
+	return g, g.through(&bot.Engine{Model: m, Parallel: 4})
+}
+
 func heard(cycle uint64) agent.Record {
 	return agent.Record{Cycle: cycle, FrameIDs: []uint64{1}, Outcome: agent.OutcomeSpoken}
 }
@@ -56,8 +63,8 @@ func heard(cycle uint64) agent.Record {
 func TestHandOverWaitsForNoAlertLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: `{"fired":[]}`}, nil) }}
-		gate := newGate(m, &engineUse{}, 0.25)
-		s, err := gate.NewSession()
+		gate, model := behind(m, &engineUse{})
+		s, err := model.NewSession()
 		require.NoError(t, err)
 		for _, err := range s.Generate(t.Context(), inference.Prompt{Schema: []byte("{}")}) {
 			require.NoError(t, err)
@@ -71,9 +78,9 @@ func TestHandOverWaitsForNoAlertLook(t *testing.T) {
 func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
-		gate := newGate(m, &engineUse{}, 0.25)
-		require.Equal(t, inference.PhaseReady, gate.Status().Phase)
-		text, err := look(t, gate)
+		gate, model := behind(m, &engineUse{})
+		require.Equal(t, inference.PhaseReady, model.Status().Phase)
+		text, err := look(t, model)
 		require.NoError(t, err)
 		require.Equal(t, "Goal.", text)
 
@@ -83,7 +90,7 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 			over = true
 		}()
 		synctest.Wait()
-		require.Equal(t, inference.PhaseLoading, gate.Status().Phase, "no cycle begins")
+		require.Equal(t, inference.PhaseLoading, model.Status().Phase, "no cycle begins")
 		gate.Record(agent.Record{Cycle: 2, Skipped: true, FrameIDs: []uint64{1}}) // never reached the engine
 		time.Sleep(quietFor / 2)
 		require.False(t, over, "the comment has not been heard yet")
@@ -94,17 +101,17 @@ func TestHandOverWaitsForWhatWasBegun(t *testing.T) {
 		gate.State(agent.Status{State: agent.StateListening})
 		synctest.Wait()
 		require.True(t, over, "everything has been heard")
-		_, err = look(t, gate)
+		_, err = look(t, model)
 		require.ErrorIs(t, err, errTakenOver)
-		require.NoError(t, gate.Close())
+		require.NoError(t, model.Close())
 	})
 }
 
 // TestHandOverWaitsForASpokenAlert: it has a record, as a comment has. A closed gate speaks none.
 func TestHandOverWaitsForASpokenAlert(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gate := newGate(&scripted{}, &engineUse{}, 0.25)
-		s, err := gate.NewSession()
+		gate, model := behind(&scripted{}, &engineUse{})
+		s, err := model.NewSession()
 		require.NoError(t, err)
 		speak := func() (text string, err error) {
 			for c, err := range s.(inference.Speaker).Speak(t.Context(), "Goal.", "en") {
@@ -130,35 +137,36 @@ func TestHandOverWaitsForASpokenAlert(t *testing.T) {
 // A cycle that is never heard, or a bot that ends, does not block the hand-over.
 func TestHandOverEnds(t *testing.T) {
 	m := &scripted{say: func(yield func(inference.Chunk, error) bool) { yield(inference.Chunk{Text: "Goal."}, nil) }}
-	finished := func(t *testing.T, gate *gate, ended chan struct{}) time.Duration {
+	finished := func(t *testing.T, ended chan struct{}) time.Duration {
 		t.Helper()
-		_, err := look(t, gate)
+		gate, model := behind(m, &engineUse{})
+		_, err := look(t, model)
 		require.NoError(t, err)
 		began := time.Now()
 		gate.finish(t.Context(), ended)
 		return time.Since(began)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		require.Equal(t, quietFor, finished(t, newGate(m, &engineUse{}, 0.25), nil))
+		require.Equal(t, quietFor, finished(t, nil))
 	})
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan struct{})
 		time.AfterFunc(time.Second, func() { close(ended) })
-		require.Equal(t, time.Second, finished(t, newGate(m, &engineUse{}, 0.25), ended))
+		require.Equal(t, time.Second, finished(t, ended))
 	})
 }
 
 func TestPlaceOfALookThatPanics(t *testing.T) {
 	m := &scripted{say: func(func(inference.Chunk, error) bool) { panic("no such tile") }}
 	use := &engineUse{}
-	gate := newGate(m, use, 0.25)
-	require.PanicsWithValue(t, "no such tile", func() { _, _ = look(t, gate) })
+	_, model := behind(m, use)
+	require.PanicsWithValue(t, "no such tile", func() { _, _ = look(t, model) })
 	require.Zero(t, use.now, "its place is free again")
 }
 
 func TestEndOfAWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gate := newGate(&scripted{}, &engineUse{}, 0.25)
+		gate := newGate(&engineUse{})
 		took := func(ended chan struct{}) time.Duration {
 			began := time.Now()
 			gate.endWord(ended)

@@ -206,6 +206,13 @@ func (k *Keeper) Loaded() inference.Model {
 	return k.model
 }
 
+// Failure returns why the last load failed; nil after one that did not.
+func (k *Keeper) Failure() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.failure
+}
+
 // Stats returns the counters.
 func (k *Keeper) Stats() Stats {
 	k.mu.Lock()

@@ -1,0 +1,300 @@
+package bot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"touchline/agent"
+	"touchline/inference"
+	"touchline/inference/remote"
+	"touchline/internal/rescue"
+	"touchline/internal/wake"
+)
+
+// maxEngines bounds the engines of one process.
+const maxEngines = 8
+
+// Engines makes the engines of a process and shares each among the rooms that choose it. An engine is closed with its last
+// lease.
+type Engines struct {
+	log      zerolog.Logger
+	make     func(Settings, zerolog.Logger) (*Engine, error)
+	discover func(ctx context.Context, addresses ...string) []remote.Found
+	wake     wake.Signal // an engine is to be run
+
+	mu     sync.Mutex
+	shared []*sharedEngine // oldest first
+}
+
+// sharedEngine is guarded by Engines.mu.
+type sharedEngine struct {
+	*Engine
+
+	choice  agent.EngineChoice
+	leases  int
+	begin   bool // it is to be run
+	running bool
+	proven  bool  // its failure is one of the process
+	failed  error // of Run
+}
+
+// NewEngines returns Engines without any; Run runs them.
+func NewEngines(log zerolog.Logger) *Engines {
+	return &Engines{log: log, make: NewEngine, discover: remote.Discover, wake: wake.New()}
+}
+
+// Run loads and unloads the engines until ctx ends, and closes them. It must outlive the bots. It returns the error of an
+// engine that cannot go on, unless that is still on trial.
+func (r *Engines) Run(ctx context.Context) error {
+	g, gctx := rescue.WithContext(ctx)
+	g.Go(func() error {
+		for {
+			for _, e := range r.toRun() {
+				g.Go(func() error { return r.run(gctx, e) })
+			}
+			select {
+			case <-gctx.Done():
+				return nil
+			case <-r.wake:
+			}
+		}
+	})
+	errs := []error{g.Wait()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.shared {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Engines) toRun() (out []*sharedEngine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.shared {
+		if e.begin && !e.running {
+			e.running = true
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (r *Engines) run(ctx context.Context, e *sharedEngine) error {
+	err := rescue.UnlessCanceled(e.Run(ctx))
+	if err == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.failed = err
+	if e.proven {
+		return err
+	}
+	r.log.Warn().Err(err).Stringer("engine", e.choice).Msg("engine on trial ended")
+	return nil
+}
+
+// lease is the use of an engine by one room.
+type lease struct {
+	*Engine
+
+	choice agent.EngineChoice
+	of     *sharedEngine // nil for an engine of the caller
+	all    *Engines
+	once   sync.Once
+}
+
+// take returns the shared engine of the settings, and makes it at the first call. Nothing is loaded before start.
+func (r *Engines) take(cfg Settings) (*lease, error) {
+	choice := choiceOf(cfg)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.shared, func(e *sharedEngine) bool { return e.choice == choice && e.failed == nil })
+	if i < 0 {
+		if i = len(r.shared); i >= maxEngines {
+			return nil, fmt.Errorf("make the engine %s: this process has %d already", choice, maxEngines)
+		}
+		e, err := r.make(cfg, r.log)
+		if err != nil {
+			return nil, err
+		}
+		r.shared = append(r.shared, &sharedEngine{Engine: e, choice: choice})
+	}
+	e := r.shared[i]
+	e.leases++
+	return &lease{Engine: e.Engine, choice: choice, of: e, all: r}, nil
+}
+
+// start lets the engine load, for the first time.
+func (l *lease) start() {
+	if l.of == nil {
+		return
+	}
+	l.all.mu.Lock()
+	l.of.begin = true
+	l.all.mu.Unlock()
+	l.all.wake.Set()
+}
+
+// prove makes a failure of the engine one of the process.
+func (l *lease) prove() {
+	if l.of == nil {
+		return
+	}
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	l.of.proven = true
+}
+
+// Pin makes the engine of the settings, whose first load must not fail, and keeps it until Run ends.
+func (r *Engines) Pin(cfg Settings) (*Engine, error) {
+	l, err := r.take(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l.prove()
+	l.start()
+	return l.Engine, nil
+}
+
+// setPatient keeps a failed first load from ending the process. It has no effect on an engine that runs.
+func (l *lease) setPatient() {
+	if l.of == nil {
+		return
+	}
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	if !l.of.begin {
+		l.Patient = true
+	}
+}
+
+// alone reports whether no other room uses the engine, so that its memory can be freed.
+func (l *lease) alone() bool {
+	if l.of == nil {
+		return false
+	}
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	return l.of.leases == 1
+}
+
+// over reports whether the engine cannot go on.
+func (l *lease) over() bool {
+	if l.of == nil {
+		return false
+	}
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	return l.of.failed != nil
+}
+
+// loaded reports whether the engine can answer; err is why it cannot be loaded.
+func (l *lease) loaded() (st inference.Status, err error) {
+	if l.of != nil {
+		l.all.mu.Lock()
+		err = l.of.failed
+		l.all.mu.Unlock()
+	}
+	st = l.Status()
+	if err != nil || st.Phase != inference.PhaseFailed {
+		return st, err
+	}
+	if l.failure != nil {
+		err = l.failure()
+	}
+	if err == nil {
+		err = errors.New(st.Detail)
+	}
+	return st, err
+}
+
+// release ends the use. The last one closes the engine and returns when its memory is free.
+func (l *lease) release() (err error) {
+	l.once.Do(func() {
+		if l.of == nil {
+			return
+		}
+		r, last := l.all, false
+		r.mu.Lock()
+		if l.of.leases--; l.of.leases == 0 {
+			last = true
+			r.shared = slices.DeleteFunc(r.shared, func(e *sharedEngine) bool { return e == l.of })
+		}
+		r.mu.Unlock()
+		if last {
+			err = l.Close()
+		}
+	})
+	return err
+}
+
+// releaseUnless releases an engine that the room does not go on with.
+func (l *lease) releaseUnless(other *lease) error {
+	if l == other {
+		return nil
+	}
+	return l.release()
+}
+
+// Describe implements prometheus.Collector: the metrics depend on the engines.
+func (*Engines) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector: the metrics of the oldest engine of each kind, as two would have the same names.
+func (r *Engines) Collect(ch chan<- prometheus.Metric) {
+	r.mu.Lock()
+	var remote, local prometheus.Collector
+	for _, e := range slices.Backward(r.shared) {
+		if e.choice.Engine == engineRemote {
+			remote = e.Metrics
+		} else if e.Metrics != nil {
+			local = e.Metrics
+		}
+	}
+	r.mu.Unlock()
+	for _, c := range []prometheus.Collector{remote, local} {
+		if c != nil {
+			c.Collect(ch)
+		}
+	}
+}
+
+// Names of the engines.
+const (
+	engineScene   = "scene"
+	engineNano    = "nano"
+	engineRemote  = "remote"
+	engineMiniCPM = "minicpmo"
+)
+
+// choiceOf returns the engine that the settings name.
+func choiceOf(cfg Settings) agent.EngineChoice {
+	switch name := cfg.Engine.Engine; name {
+	case "", "auto":
+		return agent.EngineChoice{Engine: engineScene}
+	case engineRemote:
+		return agent.EngineChoice{Engine: name, Model: cfg.Remote.Model, Server: cfg.Remote.URL}
+	default:
+		return agent.EngineChoice{Engine: name}
+	}
+}
+
+// with returns the settings with another engine. The key for the configured server goes to no other one.
+func (cfg Settings) with(c agent.EngineChoice) Settings {
+	cfg.Engine.Engine = c.Engine
+	if c.Engine != engineRemote {
+		return cfg
+	}
+	if c.Server != cfg.Remote.URL {
+		cfg.Remote.URL, cfg.Remote.APIKey = c.Server, ""
+	}
+	cfg.Remote.Model = c.Model
+	return cfg
+}
