@@ -75,6 +75,8 @@ export const rules = () => call('GET', inRoom('/rules'));
 export const addRule = (rule) => call('POST', inRoom('/rules'), rule);
 export const setRule = (id, rule) => call('PUT', inRoom(`/rules/${id}`), rule);
 export const removeRule = (id) => call('DELETE', inRoom(`/rules/${id}`));
+export const engines = () => call('GET', inRoom('/engines'));
+export const setEngine = (choice) => call('POST', inRoom('/engine'), choice);
 export const looks = () => call('GET', inRoom('/looks'));
 export const nextPrompt = () => call('GET', inRoom('/looks/next'));
 export const tryRule = (rule, looks) => call('POST', inRoom(`/rules/try${looks ? `?looks=${looks}` : ''}`), rule, { wait: 95_000 });

@@ -43,7 +43,7 @@ const alerts = new Alerts(state, panel, () => $('mute').getAttribute('aria-press
 panel.add('alerts', 'Alerts', alerts.body, () => alerts.shown());
 panel.add('source', 'Source', source.body, () => source.shown());
 panel.add('prompts', 'Profiles and match sheet', prompts.body, () => prompts.shown());
-panel.add('settings', 'Settings', settings.body, () => settings.draw());
+panel.add('settings', 'Settings', settings.body, () => settings.shown());
 panel.add('numbers', 'Numbers', numbers.body, () => numbers.shown());
 panel.add('share', 'Share', new Share(location).body);
 panel.add('help', 'Help', helpBody());

@@ -1,5 +1,6 @@
 /** The settings drawer, with the span and the cost of a cycle. */
 import * as api from './api.js';
+import { Engines } from './engines.js';
 import { isCut, lookSpan, lookTokens, windowNeeds } from './formulas.js';
 import { h } from './panel.js';
 import { seconds } from './words.js';
@@ -78,7 +79,8 @@ export class SettingsPanel {
   constructor(state, confirm) {
     this.state = state;
     this.confirm = confirm;
-    this.body = h('div', { class: 'settings' });
+    this.engines = new Engines(state);
+    this.body = h('div', { class: 'settings' }, this.engines.body);
     GROUPS.forEach((group, i) => {
       const box = h('fieldset', {}, h('legend', {}, group.title));
       for (const f of group.fields) box.append(this.#field(f));
@@ -86,6 +88,12 @@ export class SettingsPanel {
       this.body.append(box);
     });
     state.on('snapshot', () => this.draw());
+  }
+
+  /** Called when the drawer opens. */
+  shown() {
+    this.draw();
+    void this.engines.load();
   }
 
   #sums() {

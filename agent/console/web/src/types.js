@@ -68,6 +68,13 @@
  * @property {number} unjudged comments that say nothing that can be judged
  * @property {number} [missed] goals of the match, or comings and goings in the yard; unknown while an instruction is active
  *
+ * @typedef {object} EngineChoice
+ * @property {string} engine scene, nano, remote, minicpmo
+ * @property {string} [model] @property {string} [server]
+ *
+ * @typedef {EngineChoice & {program?: string, in_force: boolean, refused?: string}} EngineOption
+ * @typedef {EngineChoice & {percent: number, detail?: string, pauses?: boolean}} EngineChange
+ *
  * @typedef {object} Done a command that acted
  * @property {string} command @property {string} effect a sentence @property {string} by @property {string} at
  *
@@ -79,6 +86,8 @@
  * @property {Status} status
  * @property {string} engine
  * @property {string} [engine_note]
+ * @property {EngineChange} [engine_change] that is under way
+ * @property {string} [engine_problem] why the last change failed
  * @property {{instructions: boolean, languages?: string[], structured?: boolean, speech?: boolean}} [capabilities] of the engine
  * @property {string} monitor_mode
  * @property {string} instruction

@@ -1,0 +1,119 @@
+/** The engines and voices of the settings drawer. */
+import * as api from './api.js';
+import { h } from './panel.js';
+
+/**
+ * The name of an engine, and what there is to know of it.
+ * @param {import('./types.js').EngineOption} o
+ * @returns {{title: string, words: string}}
+ */
+export function engineWords(o) {
+  switch (o.engine) {
+    case 'scene':
+      return { title: 'Scene', words: 'No model: says what measurably changed in the picture.' };
+    case 'nano':
+      return { title: 'Nano', words: 'A small model in this program, trained on the generated worlds.' };
+    case 'minicpmo':
+      return { title: o.program ?? 'Built-in model', words: 'A model in this program.' };
+    default:
+      return { title: o.model || 'The only model of the server', words: `${o.program ?? 'Model server'} at ${(o.server ?? '').replace(/^https?:\/\//, '').replace(/\/v1$/, '')}.` };
+  }
+}
+
+/** Whether two are the same engine. @param {import('./types.js').EngineChoice | undefined} a @param {import('./types.js').EngineChoice} b */
+const same = (a, b) => Boolean(a) && ['engine', 'model', 'server'].every((k) => (a[k] ?? '') === (b[k] ?? ''));
+
+/**
+ * The state of an engine in the list.
+ * @param {import('./types.js').EngineOption} o @param {import('./types.js').EngineChange} [change] under way
+ * @returns {{words: string, tone: '' | 'on' | 'wait' | 'bad'}}
+ */
+export function engineState(o, change) {
+  if (o.refused) return { words: `${o.refused}.`, tone: 'bad' };
+  if (change && same(change, o)) {
+    return { words: `loading ${change.percent} %${change.pauses ? '; comments pause until then, picture and sound go on' : ''}`, tone: 'wait' };
+  }
+  if (o.in_force) return { words: change?.pauses ? 'not loaded: there is no memory for both' : 'in force', tone: change?.pauses ? '' : 'on' };
+  return { words: '', tone: '' };
+}
+
+export class Engines {
+  #list = h('div', { class: 'picks', id: 'engines' });
+  #note = h('p', { class: 'note', role: 'status', id: 'engine-said' });
+  #again = h('button', { class: 'link', type: 'button', id: 'engines-again' }, 'Look for model servers again');
+  /** @type {import('./types.js').EngineOption[]} */
+  #options = [];
+  /** What the list was read for: the engine in force, and whether a change is under way. */
+  #of = '';
+
+  /** @param {import('./state.js').State} state */
+  constructor(state) {
+    this.state = state;
+    this.body = h('fieldset', { class: 'engines' }, h('legend', {}, 'Engine and voice'), this.#list, this.#note, this.#again);
+    this.#again.addEventListener('click', () => void this.load());
+    state.on('snapshot', () => this.draw());
+  }
+
+  /** Reads the list. */
+  async load() {
+    this.#again.disabled = true;
+    this.#of = this.#now();
+    try {
+      this.#options = (await api.engines()).engines;
+      this.#say('', '');
+    } catch (err) {
+      this.#say('bad', err.message);
+    }
+    this.#again.disabled = false;
+    this.draw();
+  }
+
+  #now() {
+    const s = this.state.known.snapshot;
+    return `${s?.engine}\n${Boolean(s?.engine_change)}`;
+  }
+
+  draw() {
+    if (!this.body.isConnected || !this.#of) return;
+    if (this.#of !== this.#now()) void this.load();
+    const s = this.state.known.snapshot;
+    this.#options.forEach((o, i) => {
+      const row = this.#list.children[i] ?? this.#list.appendChild(this.#row(i));
+      const { title, words } = engineWords(o);
+      const { words: state, tone } = engineState(o, s?.engine_change);
+      const [name, about, how] = row.children;
+      name.textContent = title;
+      about.textContent = words;
+      how.textContent = state;
+      how.dataset.tone = tone;
+      row.disabled = Boolean(o.refused);
+      row.setAttribute('aria-pressed', String(o.in_force));
+    });
+    while (this.#list.children.length > this.#options.length) this.#list.lastChild.remove();
+    if (s?.engine_problem) this.#say('bad', `${s.engine_problem[0].toUpperCase()}${s.engine_problem.slice(1)}.`);
+  }
+
+  /** @param {number} i */
+  #row(i) {
+    const row = h('button', { class: 'pick', type: 'button' }, h('b', {}), h('small', {}), h('small', { class: 'note', role: 'status' }));
+    row.addEventListener('click', () => void this.#choose(this.#options[i]));
+    return row;
+  }
+
+  /** @param {import('./types.js').EngineOption} o */
+  async #choose({ engine, model, server }) {
+    this.#say('wait', 'Asked.');
+    try {
+      await api.setEngine({ engine, model, server });
+      this.#say('', '');
+    } catch (err) {
+      this.#say('bad', err.message);
+    }
+  }
+
+  /** @param {string} tone @param {string} words */
+  #say(tone, words) {
+    this.#note.dataset.tone = tone;
+    this.#note.textContent = words;
+  }
+}
