@@ -291,7 +291,7 @@ func (s *Session) promptLocked(frames []window.Frame, change window.Change, spok
 		System: s.profile.Prompt, Sheet: s.sheet, Instruction: s.instruction, Spoken: spoken, Change: change,
 		Longer: s.talkLocked().longer, Said: s.said, Now: now, Frames: frames,
 	}.Prompt(s.infer, s.engine.Capabilities())
-	p.Sampling = s.sampling
+	p.Sampling, p.Voice = s.sampling, s.voice
 	return p
 }
 

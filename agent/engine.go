@@ -55,6 +55,15 @@ type EngineChange struct {
 	Pauses bool `json:"pauses,omitempty"`
 }
 
+// VoiceOption is a voice of an installed speech program.
+type VoiceOption struct {
+	// ID is a value of Settings.Voice.
+	ID string `json:"id"`
+	// Language is its BCP 47 tag; Speaks reports whether it speaks that of the comments.
+	Language string `json:"language"`
+	Speaks   bool   `json:"speaks"`
+}
+
 // errEngineChanged is the cause of a cycle of an engine that is no longer in force.
 var errEngineChanged = errors.New("the engine changed")
 

@@ -137,3 +137,24 @@ func TestEngineThatDoesNotFit(t *testing.T) {
 		r.stop()
 	})
 }
+
+// TestVoiceChangesLive: the next comment has another voice; only the form of the setting is checked here.
+func TestVoiceChangesLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, "auto", *r.Snapshot().Settings.Voice)
+		require.Empty(t, r.engine.Questions()[0].Voice, "the configured one")
+		before := len(r.engine.Questions())
+		_, err := r.Change(agent.Change{Settings: agent.Settings{Voice: new("flite:rms")}}, "test")
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		r.stop()
+		require.Equal(t, "flite:rms", r.engine.Questions()[before+1].Voice)
+		require.Equal(t, "flite:rms", *r.Live().Settings.Voice)
+		for _, bad := range []string{"", "flite", "flite:", "sapi:anna", "espeak-ng:" + string(make([]byte, 65))} {
+			_, err = r.Change(agent.Change{Settings: agent.Settings{Voice: &bad}}, "test")
+			require.ErrorContains(t, err, `voice: expected "auto"`)
+		}
+	})
+}

@@ -105,6 +105,7 @@ type Session struct {
 	infer         inference.Config
 	sampling      inference.Sampling // what was set here
 	gain          float64            // of the voice, dB
+	voice         string             // of a speech program; \"\" is the configured one
 	preset        string
 	ladder        *pacing.Ladder // of PresetAuto; nil without it
 	presetReason  string

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -247,6 +248,7 @@ func (s *Session) applyLocked(v Settings) {
 		s.language, s.infer.Voice.Language = *v.Language, *v.Language
 	}
 	set(&s.agent.Talkativeness, v.Talkativeness)
+	set(&s.voice, v.Voice)
 	if v.VoiceGain != nil {
 		s.gain = *v.VoiceGain
 		if s.opts.Audio != nil {
@@ -360,7 +362,28 @@ func (v Settings) check() error {
 	if v.Repeats != nil && !isRepeats(*v.Repeats) {
 		errs = append(errs, &RangeError{"repeats", repeatsRule, fmt.Sprintf("%q", *v.Repeats)})
 	}
+	if v.Voice != nil && !isVoice(*v.Voice) {
+		errs = append(errs, &RangeError{"voice", `"auto", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`, fmt.Sprintf("%.80q", *v.Voice)})
+	}
 	return errors.Join(errs...)
+}
+
+// voiceLocked returns the voice in force, as in Settings.
+func (s *Session) voiceLocked() string {
+	configured := s.infer.Voice
+	switch {
+	case s.voice != "":
+		return s.voice
+	case configured.Name == "":
+		return cmp.Or(configured.Program, "auto")
+	}
+	return configured.Program + ":" + configured.Name
+}
+
+// isVoice reports whether s has the form of Settings.Voice. Bot.Check knows the installed ones.
+func isVoice(s string) bool {
+	program, name, _ := strings.Cut(s, ":")
+	return s == "auto" || (program == "flite" || program == "espeak-ng") && name != "" && len(name) <= 64
 }
 
 // repeatsRule names the values of the setting.
@@ -413,6 +436,7 @@ func (s *Session) settingsLocked() Settings {
 		LongSide:         new(s.media.LongSide),
 		Talkativeness:    new(s.agent.Talkativeness),
 		VoiceGain:        new(s.gain),
+		Voice:            new(s.voiceLocked()),
 		Temperature:      sampling.Temperature, TopK: sampling.TopK, TopP: sampling.TopP, RepetitionPenalty: sampling.RepetitionPenalty,
 	}
 	if len(s.opts.Presets) > 0 {

@@ -50,6 +50,8 @@ type Prompt struct {
 	MaxSlices int
 	// Pronunciations are what the voice reads in place of a word, by the word in lower case. The text keeps the word.
 	Pronunciations map[string]string
+	// Voice of a speech program, such as "flite:slt"; "auto" chooses by the language, "" is the configured one.
+	Voice string
 	// Rules are the sentences of the alert rules that a structured prompt asks for,
 	// numbered from 1, for engines that read no Text.
 	Rules []string
@@ -235,7 +237,7 @@ type Session interface {
 }
 
 // Speaker is an optional interface of a Session: it speaks a text that is not an
-// answer. Speak may run beside Generate. The voice pronounces words as the last prompt says.
+// answer. Speak may run beside Generate. The voice, and how it pronounces words, are those of the last prompt.
 type Speaker interface {
 	// Speak yields the text, then its audio. A voice that fails leaves the text alone.
 	Speak(ctx context.Context, text, language string) iter.Seq2[Chunk, error]

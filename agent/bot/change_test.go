@@ -366,6 +366,27 @@ func TestRoomsShareAnEngine(t *testing.T) {
 	})
 }
 
+// TestVoicesOfALanguage: the voice must speak the language, whichever of them changes.
+func TestVoicesOfALanguage(t *testing.T) {
+	newGarage().run(t, withEngine("nano"), func(t *testing.T, b *bot.Bot) {
+		set := func(v agent.Settings) error {
+			checked := b.Check(agent.Change{Settings: v})
+			_, err := b.Change(agent.Change{Settings: v}, "ana")
+			require.Equal(t, err, checked)
+			return err
+		}
+		require.Equal(t, []agent.VoiceOption{{ID: "flite:rms", Language: "en", Speaks: true}, {ID: "espeak-ng:nl", Language: "nl"}}, b.Voices())
+		require.NoError(t, set(agent.Settings{Voice: new("flite:rms")}))
+		require.ErrorContains(t, set(agent.Settings{Voice: new("espeak-ng:nl")}), "the voice espeak-ng:nl speaks nl, not en")
+		require.ErrorContains(t, set(agent.Settings{Voice: new("flite:anna")}), `the voice "flite:anna" is not installed`)
+		require.ErrorContains(t, set(agent.Settings{Language: new("nl")}), "language: expected one that the voice speaks; choose another voice first")
+		require.Equal(t, "flite:rms", *b.Snapshot().Settings.Voice)
+		require.NoError(t, set(agent.Settings{Language: new("nl"), Voice: new("espeak-ng:nl")}))
+		require.NoError(t, set(agent.Settings{Voice: new("auto")}))
+		require.NoError(t, set(agent.Settings{Language: new("pt-BR")}))
+	})
+}
+
 // TestKeptEngine: a bot begins with the engine that people chose, until the settings name another.
 func TestKeptEngine(t *testing.T) {
 	to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -13,6 +14,7 @@ import (
 	"touchline/agent"
 	"touchline/inference"
 	"touchline/inference/remote"
+	"touchline/inference/voice"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 )
@@ -20,13 +22,17 @@ import (
 // maxEngines bounds the engines of one process.
 const maxEngines = 8
 
+// listVoices bounds the search for installed voices.
+const listVoices = 10 * time.Second
+
 // Engines makes the engines of a process and shares each among the rooms that choose it. An engine is closed with its last
 // lease.
 type Engines struct {
 	log      zerolog.Logger
 	make     func(Settings, zerolog.Logger) (*Engine, error)
 	discover func(ctx context.Context, addresses ...string) []remote.Found
-	wake     wake.Signal // an engine is to be run
+	voices   func() []voice.Voice // installed ones
+	wake     wake.Signal          // an engine is to be run
 
 	mu     sync.Mutex
 	shared []*sharedEngine // oldest first
@@ -46,7 +52,11 @@ type sharedEngine struct {
 
 // NewEngines returns Engines without any; Run runs them.
 func NewEngines(log zerolog.Logger) *Engines {
-	return &Engines{log: log, make: NewEngine, discover: remote.Discover, wake: wake.New()}
+	return &Engines{log: log, make: NewEngine, discover: remote.Discover, wake: wake.New(), voices: sync.OnceValue(func() []voice.Voice {
+		ctx, cancel := context.WithTimeout(context.Background(), listVoices)
+		defer cancel()
+		return voice.Installed(ctx)
+	})}
 }
 
 // Run loads and unloads the engines until ctx ends, and closes them. It must outlive the bots. It returns the error of an

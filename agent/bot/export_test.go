@@ -10,6 +10,7 @@ import (
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
 	"touchline/inference/residency"
+	"touchline/inference/voice"
 	"touchline/media"
 )
 
@@ -40,6 +41,9 @@ func NewLocalEngine(load residency.Load, cfg minicpmo.Settings) (*Engine, error)
 func ScriptedEngines(build func(Settings, zerolog.Logger) (*Engine, error), discover func(context.Context, ...string) []remote.Found) *Engines {
 	r := NewEngines(zerolog.Nop())
 	r.make, r.discover = build, discover
+	r.voices = func() []voice.Voice {
+		return []voice.Voice{{ID: "flite:rms", Language: "en"}, {ID: "espeak-ng:nl", Language: "nl"}}
+	}
 	return r
 }
 

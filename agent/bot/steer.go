@@ -1,6 +1,7 @@
 package bot
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/inference/voice"
 	"touchline/media"
 )
 
@@ -76,7 +78,7 @@ func (b *Bot) Check(c agent.Change) error {
 	if c.Source != nil {
 		_, err = b.watchConfig(*c.Source)
 	}
-	return errors.Join(b.Session.Check(c), err)
+	return errors.Join(b.Session.Check(c), b.checkVoice(c.Settings), err)
 }
 
 // Change implements agent.Steerer.
@@ -87,6 +89,9 @@ func (b *Bot) Change(c agent.Change, by string) (agent.Settings, error) {
 		if watch, err = b.watchConfig(*c.Source); err != nil {
 			return agent.Settings{}, errors.Join(b.Session.Check(c), err)
 		}
+	}
+	if err := b.checkVoice(c.Settings); err != nil {
+		return agent.Settings{}, errors.Join(b.Session.Check(c), err)
 	}
 	settings, err := b.Session.Change(c, by)
 	if err != nil {
@@ -102,6 +107,33 @@ func (b *Bot) Change(c agent.Change, by string) (agent.Settings, error) {
 		b.grader.speak(*settings.Language)
 	}
 	return settings, nil
+}
+
+// checkVoice returns the error of a voice that is not installed or does not speak the language, as both will be.
+func (b *Bot) checkVoice(v agent.Settings) error {
+	id := cmp.Or(v.Voice, b.Live().Settings.Voice)
+	if v.Voice == nil && v.Language == nil || id == nil {
+		return nil
+	}
+	language := cmp.Or(v.Language, b.Session.Snapshot().Settings.Language)
+	err := voice.Check(b.changer.engines.voices(), *id, *language)
+	switch {
+	case err == nil:
+		return nil
+	case v.Voice == nil:
+		return &agent.RangeError{Name: "language", Want: "one that the voice speaks; choose another voice first", Got: fmt.Sprintf("%q: %v", *language, err)}
+	}
+	return &agent.RangeError{Name: "voice", Want: "an installed voice that speaks the language of the comments", Got: fmt.Sprintf("%q: %v", *id, err)}
+}
+
+// Voices lists the installed voices.
+func (b *Bot) Voices() []agent.VoiceOption {
+	language := *b.Session.Snapshot().Settings.Language
+	var out []agent.VoiceOption
+	for _, v := range b.changer.engines.voices() {
+		out = append(out, agent.VoiceOption{ID: v.ID, Language: v.Language, Speaks: v.Speaks(language)})
+	}
+	return out
 }
 
 // Start implements agent.Steerer.

@@ -13,11 +13,14 @@ type Engines interface {
 	Engines(ctx context.Context) []agent.EngineOption
 	// ChangeEngine begins a change. Bad choices are *agent.RangeError, perhaps joined.
 	ChangeEngine(ctx context.Context, choice agent.EngineChoice, by string) error
+	// Voices are those of the installed speech programs.
+	Voices() []agent.VoiceOption
 }
 
 // engineList is the answer of GET /api/engines.
 type engineList struct {
 	Engines []agent.EngineOption `json:"engines" doc:"With the models of servers that were found on this machine."`
+	Voices  []agent.VoiceOption  `json:"voices" doc:"Values of the setting voice, beside auto."`
 }
 
 func (h *hosted) engines() (Engines, error) {
@@ -32,7 +35,7 @@ func (s *Server) getEngines(h *hosted, w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, engineList{all.Engines(r.Context())})
+	return writeJSON(w, http.StatusOK, engineList{all.Engines(r.Context()), all.Voices()})
 }
 
 func (s *Server) postEngine(h *hosted, w http.ResponseWriter, r *http.Request) error {

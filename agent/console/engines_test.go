@@ -22,6 +22,10 @@ func (*engines) Engines(context.Context) []agent.EngineOption {
 	}
 }
 
+func (*engines) Voices() []agent.VoiceOption {
+	return []agent.VoiceOption{{ID: "flite:slt", Language: "en", Speaks: true}}
+}
+
 func (e *engines) ChangeEngine(_ context.Context, choice agent.EngineChoice, by string) error {
 	if choice.Engine != "nano" || by == "" {
 		return &agent.RangeError{Name: "engine", Want: "one of nano", Got: choice.Engine}
@@ -37,7 +41,8 @@ func TestEngines(t *testing.T) {
 	for _, base := range []string{"/api", "/api/rooms/final"} {
 		a := r.ask("GET", base+"/engines", "")
 		require.Equal(t, http.StatusOK, a.status)
-		require.JSONEq(t, `{"engines":[{"engine":"scene","in_force":true},{"engine":"minicpmo","in_force":false,"refused":"no model is installed"}]}`, string(a.body))
+		require.JSONEq(t, `{"engines":[{"engine":"scene","in_force":true},{"engine":"minicpmo","in_force":false,"refused":"no model is installed"}],
+			"voices":[{"id":"flite:slt","language":"en","speaks":true}]}`, string(a.body))
 		a = r.ask("POST", base+"/engine", `{"engine":"nano"}`)
 		require.Equal(t, http.StatusAccepted, a.status)
 		require.Contains(t, string(a.body), `"engine"`)

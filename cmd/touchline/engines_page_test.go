@@ -4,7 +4,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -102,6 +104,24 @@ func TestEnginesOnThePage(t *testing.T) {
 	choose("Scene")
 	inForce("Scene")
 	plays(t, b, soon)
+
+	voice := func(id string) {
+		t.Helper()
+		_, err := browser.Eval[bool](b, soon, `(() => { const v = document.getElementById('set-voice'); v.value = '`+id+`'; v.dispatchEvent(new Event('change')); return v.value === '`+id+`'; })()`)
+		require.NoError(t, err)
+	}
+	voice("flite:rms")
+	until(b, `fetch('/api/status').then((r) => r.json()).then((s) => s.settings.voice === 'flite:rms' && !s.voice_problem)`)
+	heard(t, b, later)
+	res, err := http.Post(strings.TrimSuffix(url, "/")+"/api/settings", "application/json", strings.NewReader(`{"voice":"espeak-ng:nl"}`))
+	require.NoError(t, err)
+	refused, err := io.ReadAll(res.Body)
+	require.NoError(t, errors.Join(err, res.Body.Close()))
+	require.Equal(t, http.StatusUnprocessableEntity, res.StatusCode)
+	require.Contains(t, string(refused), "speaks nl, not en")
+	_, err = browser.Eval[bool](b, soon, `(document.getElementById('set-voice').scrollIntoView({ block: 'center' }), true)`)
+	require.NoError(t, err)
+	shoot(t, b, "voice")
 
 	phone := open(t, url, browser.Options{Width: 390, Height: 844, Phone: true})
 	plays(t, phone, later)

@@ -22,3 +22,7 @@ func ScriptWith(text string, pronunciations map[string]string) string {
 	pronounce(tokens, pronunciations)
 	return script(tokens)
 }
+
+// FliteVoices and EspeakVoices read lists of voices.
+func FliteVoices(list string) []Voice  { return fliteVoices(list) }
+func EspeakVoices(list string) []Voice { return espeakVoices(list) }

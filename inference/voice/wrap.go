@@ -94,8 +94,14 @@ var _ inference.Speaker = (*session)(nil)
 type session struct {
 	inference.Session
 	v *voiced
-	// pronunciations are those of the last prompt.
-	pronunciations atomic.Pointer[map[string]string]
+	// manner is that of the last prompt.
+	manner atomic.Pointer[manner]
+}
+
+// manner is how a prompt wants its answer spoken.
+type manner struct {
+	pronunciations map[string]string
+	voice          string
 }
 
 // item is a chunk or an error, of the inner engine or of the speech program.
@@ -106,7 +112,7 @@ type item struct {
 
 // Generate yields the inner engine's answer with speech.
 func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
-	s.pronunciations.Store(&p.Pronunciations)
+	s.manner.Store(&manner{p.Pronunciations, p.Voice})
 	if !p.Speech {
 		return s.Session.Generate(ctx, p)
 	}
@@ -163,10 +169,11 @@ func send(ctx context.Context, to chan<- item, it item) bool {
 
 // speak converts pieces to sound, one after another, until ctx ends.
 func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, done chan<- item) {
-	var pronunciations map[string]string
-	if p := s.pronunciations.Load(); p != nil {
-		pronunciations = *p
+	var how manner
+	if m := s.manner.Load(); m != nil {
+		how = *m
 	}
+	synth := s.v.synth.as(how.voice)
 	for {
 		var piece string
 		select {
@@ -176,7 +183,7 @@ func (s *session) speak(ctx context.Context, lang string, jobs <-chan string, do
 		}
 		var out item
 		out.err = rescue.Call(func() error {
-			sp, err := s.v.synth.speak(ctx, piece, lang, pronunciations)
+			sp, err := synth.speak(ctx, piece, lang, how.pronunciations)
 			if err == nil {
 				out.chunk = tighten(sp, piece)
 			}

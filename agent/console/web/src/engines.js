@@ -37,19 +37,33 @@ export function engineState(o, change) {
   return { words: '', tone: '' };
 }
 
+/**
+ * The choices of a voice: those that speak the language, and the one in force.
+ * @param {import('./types.js').VoiceOption[]} voices @param {string} now
+ * @returns {string[][]} values and words
+ */
+export function voiceChoices(voices, now) {
+  const out = [['auto', 'automatic'], ...voices.filter((v) => v.speaks).map((v) => [v.id, v.id.replace(':', ' ')])];
+  if (now && !out.some(([id]) => id === now)) out.push([now, now.replace(':', ' ')]);
+  return out;
+}
+
 export class Engines {
   #list = h('div', { class: 'picks', id: 'engines' });
   #note = h('p', { class: 'note', role: 'status', id: 'engine-said' });
   #again = h('button', { class: 'link', type: 'button', id: 'engines-again' }, 'Look for model servers again');
   /** @type {import('./types.js').EngineOption[]} */
   #options = [];
-  /** What the list was read for: the engine in force, and whether a change is under way. */
+  /** @type {import('./types.js').VoiceOption[]} */
+  voices = [];
+  onVoices = () => {};
+  /** What the list was read for: the engine in force, whether a change is under way, and the language. */
   #of = '';
 
   /** @param {import('./state.js').State} state */
   constructor(state) {
     this.state = state;
-    this.body = h('fieldset', { class: 'engines' }, h('legend', {}, 'Engine and voice'), this.#list, this.#note, this.#again);
+    this.body = h('div', { class: 'engines' }, this.#list, this.#note, this.#again);
     this.#again.addEventListener('click', () => void this.load());
     state.on('snapshot', () => this.draw());
   }
@@ -59,8 +73,11 @@ export class Engines {
     this.#again.disabled = true;
     this.#of = this.#now();
     try {
-      this.#options = (await api.engines()).engines;
+      const known = await api.engines();
+      this.#options = known.engines;
+      this.voices = known.voices ?? [];
       this.#say('', '');
+      this.onVoices();
     } catch (err) {
       this.#say('bad', err.message);
     }
@@ -70,7 +87,7 @@ export class Engines {
 
   #now() {
     const s = this.state.known.snapshot;
-    return `${s?.engine}\n${Boolean(s?.engine_change)}`;
+    return `${s?.engine}\n${Boolean(s?.engine_change)}\n${s?.settings?.language}`;
   }
 
   draw() {

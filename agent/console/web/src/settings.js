@@ -1,6 +1,6 @@
 /** The settings drawer, with the span and the cost of a cycle. */
 import * as api from './api.js';
-import { Engines } from './engines.js';
+import { Engines, voiceChoices } from './engines.js';
 import { isCut, lookSpan, lookTokens, windowNeeds } from './formulas.js';
 import { h } from './panel.js';
 import { seconds } from './words.js';
@@ -19,6 +19,10 @@ import { seconds } from './words.js';
 
 /** The bounds are those of agent.Settings. @type {{title: string, fields: Field[]}[]} */
 export const GROUPS = [
+  {
+    title: 'Engine and voice',
+    fields: [{ key: 'voice', label: 'Voice', unit: '', type: 'choice', options: [['auto', 'automatic']], help: 'Of the installed speech programs, in the language of the comments.' }],
+  },
   {
     title: 'Preset',
     fields: [{ key: 'preset', label: 'Preset', unit: '', type: 'choice', options: [['', 'by hand'], ['auto', 'auto'], ['sentry', 'sentry'], ['sniper', 'sniper'], ['owl', 'owl'], ['beast', 'beast']], help: 'Sets several of these at once. “auto” follows what the engine keeps up with.' }],
@@ -80,11 +84,13 @@ export class SettingsPanel {
     this.state = state;
     this.confirm = confirm;
     this.engines = new Engines(state);
-    this.body = h('div', { class: 'settings' }, this.engines.body);
+    this.engines.onVoices = () => this.draw();
+    this.body = h('div', { class: 'settings' });
     GROUPS.forEach((group, i) => {
       const box = h('fieldset', {}, h('legend', {}, group.title));
+      if (i === 0) box.append(this.engines.body);
       for (const f of group.fields) box.append(this.#field(f));
-      if (i === 1) box.append(this.#sums());
+      if (i === 2) box.append(this.#sums());
       this.body.append(box);
     });
     state.on('snapshot', () => this.draw());
@@ -171,6 +177,7 @@ export class SettingsPanel {
   draw() {
     const settings = this.state.known.snapshot?.settings;
     if (!settings) return;
+    this.#voices(settings.voice);
     for (const entry of this.#fields.values()) {
       const v = settings[entry.f.key];
       entry.input.disabled = v === undefined && !entry.f.own;
@@ -182,6 +189,16 @@ export class SettingsPanel {
     const preset = this.#fields.get('preset');
     if (preset.row.dataset.tone !== 'bad') preset.note.textContent = now ? `Now ${now}${why ? `: ${why}` : ''}.` : preset.f.help;
     this.#formulas();
+  }
+
+  /** Lists the voices. @param {string} [now] in force */
+  #voices(now) {
+    const { input } = this.#fields.get('voice');
+    const choices = voiceChoices(this.engines.voices, now ?? '');
+    if (choices.map(([id]) => id).join() === [...input.options].map((o) => o.value).join()) return;
+    const { value } = input;
+    input.replaceChildren(...choices.map(([id, words]) => h('option', { value: id }, words)));
+    input.value = value;
   }
 
   #formulas() {

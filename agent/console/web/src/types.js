@@ -73,6 +73,7 @@
  * @property {string} [model] @property {string} [server]
  *
  * @typedef {EngineChoice & {program?: string, in_force: boolean, refused?: string}} EngineOption
+ * @typedef {{id: string, language: string, speaks: boolean}} VoiceOption
  * @typedef {EngineChoice & {percent: number, detail?: string, pauses?: boolean}} EngineChange
  *
  * @typedef {object} Done a command that acted

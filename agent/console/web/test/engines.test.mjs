@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { engineState, engineWords } from '../src/engines.js';
+import { engineState, engineWords, voiceChoices } from '../src/engines.js';
 
 const remote = { engine: 'remote', model: 'qwen2.5-vl', server: 'http://127.0.0.1:8000/v1', program: 'vLLM', in_force: false };
 
@@ -22,4 +22,10 @@ test('the state of an engine', () => {
   assert.match(engineState(remote, { ...change, pauses: true }).words, /loading 40 %; comments pause/);
   assert.match(engineState(scene, { ...change, pauses: true }).words, /not loaded/);
   assert.deepEqual(engineState({ engine: 'minicpmo', in_force: false, refused: 'no model is installed' }), { words: 'no model is installed.', tone: 'bad' });
+});
+
+test('the voices of the language, and the one in force', () => {
+  const voices = [{ id: 'flite:slt', language: 'en', speaks: true }, { id: 'espeak-ng:nl', language: 'nl', speaks: false }];
+  assert.deepEqual(voiceChoices(voices, 'auto'), [['auto', 'automatic'], ['flite:slt', 'flite slt']]);
+  assert.deepEqual(voiceChoices(voices, 'espeak-ng:nl')[2], ['espeak-ng:nl', 'espeak-ng nl']);
 });

@@ -1,0 +1,97 @@
+package voice
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Auto is the choice of a voice by the language.
+const Auto = "auto"
+
+// Voice is a voice of an installed speech program.
+type Voice struct {
+	// ID is the program and the voice's name, such as "flite:slt" or "espeak-ng:en-gb"; a value of Prompt.Voice.
+	ID string
+	// Language is its BCP 47 tag.
+	Language string
+}
+
+// limited are flite's voices that speak of one subject only.
+var limited = []string{"awb_time"} //nolint:gochecknoglobals // a table
+
+// Installed lists the voices of the installed speech programs: of flite, then of espeak-ng.
+func Installed(ctx context.Context) []Voice {
+	var out []Voice
+	if list, err := run(ctx, flite, "", false, "-lv"); err == nil {
+		out = append(out, fliteVoices(string(list.stdout))...)
+	}
+	if list, err := run(ctx, espeak, "", false, "--voices"); err == nil {
+		out = append(out, espeakVoices(string(list.stdout))...)
+	}
+	return out
+}
+
+// fliteVoices reads "Voices available: kal awb rms slt".
+func fliteVoices(list string) []Voice {
+	_, names, _ := strings.Cut(list, ":")
+	var out []Voice
+	for _, name := range strings.Fields(names) {
+		if plain(name) && !slices.Contains(limited, name) {
+			out = append(out, Voice{flite + ":" + name, "en"})
+		}
+	}
+	return out
+}
+
+// espeakVoices reads the table of espeak-ng --voices, whose second column has the language.
+func espeakVoices(table string) []Voice {
+	var out []Voice
+	for line := range strings.Lines(table) {
+		cells := strings.Fields(line)
+		if len(cells) < 4 || cells[0] == "Pty" || !plain(cells[1]) {
+			continue
+		}
+		if v := (Voice{espeak + ":" + cells[1], cells[1]}); !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Speaks reports whether a voice speaks a language (BCP 47; "" means English).
+func (v Voice) Speaks(language string) bool {
+	first := func(tag string) string {
+		base, _, _ := strings.Cut(strings.ToLower(tag), "-")
+		return base
+	}
+	return first(espeakVoice(v.Language)) == first(espeakVoice(cmp.Or(language, "en")))
+}
+
+// Check returns the error of a voice, of Installed or Auto, that is not in the list or does not speak the language.
+func Check(list []Voice, id, language string) error {
+	if id == Auto || id == "" {
+		return nil
+	}
+	i := slices.IndexFunc(list, func(v Voice) bool { return v.ID == id })
+	if i < 0 {
+		return fmt.Errorf("the voice %.80q is not installed", id)
+	}
+	if !list[i].Speaks(language) {
+		return fmt.Errorf("the voice %s speaks %s, not %s", id, list[i].Language, cmp.Or(language, "en"))
+	}
+	return nil
+}
+
+// as returns the Synthesizer with another voice, an ID; "" is its own.
+func (s *Synthesizer) as(id string) *Synthesizer {
+	program, name, _ := strings.Cut(id, ":")
+	if id == "" || !plain(name) || !slices.Contains([]string{Auto, flite, espeak}, program) {
+		return s
+	}
+	other := *s
+	other.cfg.Program, other.cfg.Name = program, name
+	return &other
+}
