@@ -32,7 +32,7 @@ fast=$(mktemp)
 trap 'rm -f "$fast"' EXIT
 go test -vet=off -race -tags="$tags" -timeout 15m "$@" ./... >"$fast" 2>&1 &
 # shellcheck disable=SC2086
-go test -vet=off -tags="$tags,integration" -timeout 15m -p 3 -parallel 4 "$@" $live || status=1
+go test -vet=off -tags="$tags,integration" -timeout 30m -p 3 -parallel 4 "$@" $live || status=1
 wait $! || status=1
 cat "$fast"
 exit $status
