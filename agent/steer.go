@@ -363,7 +363,8 @@ func (v Settings) check() error {
 		errs = append(errs, &RangeError{"repeats", repeatsRule, fmt.Sprintf("%q", *v.Repeats)})
 	}
 	if v.Voice != nil && !isVoice(*v.Voice) {
-		errs = append(errs, &RangeError{"voice", `"auto", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`, fmt.Sprintf("%.80q", *v.Voice)})
+		const want = `"auto", or a program and a voice such as "flite:slt" or "espeak-ng:nl"`
+		errs = append(errs, &RangeError{"voice", want, fmt.Sprintf("%.80q", *v.Voice)})
 	}
 	return errors.Join(errs...)
 }

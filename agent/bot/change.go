@@ -57,6 +57,9 @@ func (c *changer) begin(kept *agent.EngineChoice) (err error) {
 		if c.lease, err = c.take(choiceOf(cfg)); err != nil {
 			return err
 		}
+		if c.bot.opts.Engines != nil { // one room's engine must not end the others
+			c.lease.setPatient()
+		}
 		c.lease.prove()
 	}
 	c.good = c.lease.choice
@@ -127,7 +130,7 @@ func (b *Bot) ChangeEngine(ctx context.Context, choice agent.EngineChoice, by st
 	if err != nil {
 		return err
 	}
-	l, err := c.take(choice) //nolint:contextcheck // converting nano takes half a second, once
+	l, err := c.take(choice)
 	if err != nil {
 		return &agent.RangeError{Name: "engine", Want: "one that can be prepared", Got: fmt.Sprintf("%s: %v", choice, err)}
 	}
@@ -229,7 +232,7 @@ func (c *changer) change(ctx context.Context, next *lease) error {
 
 // exchange frees the engine in force first. There are no comments until the other one is loaded.
 func (c *changer) exchange(ctx context.Context, choice agent.EngineChoice) error {
-	next, err := c.take(choice) //nolint:contextcheck // as in ChangeEngine
+	next, err := c.take(choice)
 	if err != nil {
 		return err
 	}
@@ -321,7 +324,9 @@ func (b *Bot) Engines(ctx context.Context) []agent.EngineOption {
 	if cfg.Remote.URL != "" {
 		configured := b.changer.engines.discover(ctx, cfg.Remote.URL)
 		if len(configured) == 0 { // not running, or it wants a key for its list
-			out = append(out, agent.EngineOption{EngineChoice: agent.EngineChoice{Engine: engineRemote, Model: cfg.Remote.Model, Server: cfg.Remote.URL}})
+			out = append(out, agent.EngineOption{
+				EngineChoice: agent.EngineChoice{Engine: engineRemote, Model: cfg.Remote.Model, Server: cfg.Remote.URL},
+			})
 		}
 		for _, s := range configured {
 			servers = slices.DeleteFunc(servers, func(f remote.Found) bool { return f.URL == s.URL })
@@ -371,7 +376,9 @@ func (c *changer) find(ctx context.Context, choice agent.EngineChoice) (agent.En
 	for _, o := range list {
 		if o.Engine == choice.Engine && cmp.Or(choice.Model, o.Model) == o.Model && cmp.Or(choice.Server, o.Server) == o.Server {
 			if o.Refused != "" {
-				return choice, &agent.RangeError{Name: "engine", Want: "an engine that this process can run", Got: fmt.Sprintf("%s: %s", o.EngineChoice, o.Refused)}
+				return choice, &agent.RangeError{
+					Name: "engine", Want: "an engine that this process can run", Got: fmt.Sprintf("%s: %s", o.EngineChoice, o.Refused),
+				}
 			}
 			if o.InForce {
 				return c.inForce().choice, nil

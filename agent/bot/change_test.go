@@ -179,6 +179,7 @@ func choose(t *testing.T, b *bot.Bot, engine string) {
 func TestEngineLoadsBesideTheOther(t *testing.T) {
 	g := newGarage()
 	g.run(t, withEngine("auto"), func(t *testing.T, b *bot.Bot) {
+		t.Helper()
 		require.Equal(t, "scene", b.Snapshot().Engine)
 		choose(t, b, "nano")
 		time.Sleep(1250 * time.Millisecond)
@@ -203,6 +204,7 @@ func TestEngineThatDoesNotLoad(t *testing.T) {
 	g.fail["qwen"] = errors.New("the model server cannot be reached")
 	g.found = []remote.Found{{URL: "http://127.0.0.1:8000/v1", Kind: "vLLM", Models: []string{"qwen"}}}
 	g.run(t, withEngine("scene"), func(t *testing.T, b *bot.Bot) {
+		t.Helper()
 		require.NoError(t, b.ChangeEngine(t.Context(), agent.EngineChoice{Engine: "remote", Model: "qwen"}, "ana"))
 		time.Sleep(3 * time.Second)
 		snap := b.Snapshot()
@@ -229,6 +231,7 @@ func TestEngineWithoutMemoryForBoth(t *testing.T) {
 			g.fail["minicpmo"] = failure
 		}
 		g.run(t, cfg, func(t *testing.T, b *bot.Bot) {
+			t.Helper()
 			require.Equal(t, []string{"nano"}, g.inMemory())
 			choose(t, b, "minicpmo")
 			time.Sleep(1600 * time.Millisecond)
@@ -257,6 +260,7 @@ func TestAnotherEngineIsChosenMeanwhile(t *testing.T) {
 	g := newGarage()
 	g.found = []remote.Found{{URL: "http://127.0.0.1:8000/v1", Models: []string{"a", "b"}}}
 	g.run(t, withEngine("scene"), func(t *testing.T, b *bot.Bot) {
+		t.Helper()
 		for _, model := range []string{"a", "b", "a", "b"} {
 			require.NoError(t, b.ChangeEngine(t.Context(), agent.EngineChoice{Engine: "remote", Model: model}, "ana"))
 			time.Sleep(700 * time.Millisecond)
@@ -280,6 +284,7 @@ func TestEnginesThatAreRefused(t *testing.T) {
 	cfg := withEngine("scene")
 	cfg.Engine.Voice.Language = "nl"
 	g.run(t, cfg, func(t *testing.T, b *bot.Bot) {
+		t.Helper()
 		for choice, want := range map[agent.EngineChoice]string{
 			{Engine: "nano"}:     `language: expected one of ["en" "es"], as the nano engine speaks nothing else, got "nl"`,
 			{Engine: "minicpmo"}: "no model is installed: start with --model DIR",
@@ -301,6 +306,7 @@ func TestEngineIsRefusedAfterLoading(t *testing.T) {
 	g := newGarage()
 	g.loadedCan = inference.Capabilities{MaxFrames: func(int, int, int) int { return 1 }}
 	g.run(t, withEngine("scene"), func(t *testing.T, b *bot.Bot) {
+		t.Helper()
 		choose(t, b, "nano")
 		time.Sleep(3 * time.Second)
 		require.Equal(t, "scene", b.Snapshot().Engine)
@@ -318,6 +324,7 @@ func TestFoundServers(t *testing.T) {
 	cfg.Remote = remote.DefaultConfig()
 	cfg.Remote.URL, cfg.Remote.Model, cfg.Remote.APIKey = "http://127.0.0.1:8000/v1", "big", redact.Secret("the key")
 	g.run(t, cfg, func(t *testing.T, b *bot.Bot) {
+		t.Helper()
 		var list []string
 		for _, o := range b.Engines(t.Context()) {
 			list = append(list, fmt.Sprintf("%s %s %t", o.EngineChoice, o.Program, o.InForce))
@@ -344,6 +351,7 @@ func TestFoundServers(t *testing.T) {
 func TestRoomsShareAnEngine(t *testing.T) {
 	g := newGarage()
 	g.run(t, withEngine("scene"), func(t *testing.T, b *bot.Bot) {
+		t.Helper()
 		cfg := withEngine("scene")
 		cfg.LiveKit.Room = "other"
 		other := drive(t, g, cfg, nil)
@@ -360,7 +368,7 @@ func TestRoomsShareAnEngine(t *testing.T) {
 		require.Equal(t, []any{"scene", "nano"}, []any{b.Snapshot().Engine, other.Snapshot().Engine})
 		require.Equal(t, []string{"nano", "scene"}, g.inMemory())
 		stop()
-		<-done
+		require.ErrorIs(t, <-done, context.Canceled)
 		require.NoError(t, other.CloseEngines())
 		require.Equal(t, []string{"scene"}, g.inMemory())
 	})
@@ -369,6 +377,7 @@ func TestRoomsShareAnEngine(t *testing.T) {
 // TestVoicesOfALanguage: the voice must speak the language, whichever of them changes.
 func TestVoicesOfALanguage(t *testing.T) {
 	newGarage().run(t, withEngine("nano"), func(t *testing.T, b *bot.Bot) {
+		t.Helper()
 		set := func(v agent.Settings) error {
 			checked := b.Check(agent.Change{Settings: v})
 			_, err := b.Change(agent.Change{Settings: v}, "ana")

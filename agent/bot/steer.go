@@ -121,9 +121,13 @@ func (b *Bot) checkVoice(v agent.Settings) error {
 	case err == nil:
 		return nil
 	case v.Voice == nil:
-		return &agent.RangeError{Name: "language", Want: "one that the voice speaks; choose another voice first", Got: fmt.Sprintf("%q: %v", *language, err)}
+		return &agent.RangeError{
+			Name: "language", Want: "one that the voice speaks; choose another voice first", Got: fmt.Sprintf("%q: %v", *language, err),
+		}
 	}
-	return &agent.RangeError{Name: "voice", Want: "an installed voice that speaks the language of the comments", Got: fmt.Sprintf("%q: %v", *id, err)}
+	return &agent.RangeError{
+		Name: "voice", Want: "an installed voice that speaks the language of the comments", Got: fmt.Sprintf("%q: %v", *id, err),
+	}
 }
 
 // Voices lists the installed voices.

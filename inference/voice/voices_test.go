@@ -25,8 +25,10 @@ func TestListsOfVoices(t *testing.T) {
 		voice.FliteVoices("Voices available: kal awb_time slt -o\n"))
 	list := voice.EspeakVoices(espeakTable)
 	require.Equal(t, []voice.Voice{
-		{ID: "espeak-ng:af", Language: "af"}, {ID: "espeak-ng:cmn", Language: "cmn"},
-		{ID: "espeak-ng:en-gb-scotland", Language: "en-gb-scotland"}, {ID: "espeak-ng:nb", Language: "nb"},
+		{ID: "espeak-ng:af", Language: "af"},
+		{ID: "espeak-ng:cmn", Language: "cmn"},
+		{ID: "espeak-ng:en-gb-scotland", Language: "en-gb-scotland"},
+		{ID: "espeak-ng:nb", Language: "nb"},
 	}, list)
 	for _, tt := range []struct{ id, language, want string }{
 		{"auto", "xx", ""},
