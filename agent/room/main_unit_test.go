@@ -8,7 +8,4 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) {
-	// The client library acknowledges a call from a goroutine of its own, which may wait 5 s for a connection that is gone.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/livekit/server-sdk-go/v2.waitUntilConnected"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -68,9 +68,11 @@ func Serve(t *testing.T, s *sfu.Server) (stop func() error) {
 	return stop
 }
 
-// leftovers are goroutines that the LiveKit server leaves behind when it is stopped.
+// leftovers are goroutines that the LiveKit server leaves behind when it is stopped, and the client library's wait of 5 s to
+// acknowledge each call that came before its connection was gone.
 func leftovers() []goleak.Option {
 	names := []string{
+		"github.com/livekit/server-sdk-go/v2.waitUntilConnected",
 		"github.com/gammazero/workerpool.(*WorkerPool).dispatch",
 		"github.com/gammazero/workerpool.worker",
 		"github.com/livekit/livekit-server/pkg/agent.(*agentClient).checkEnabled",
