@@ -427,3 +427,24 @@ func TestKeptEngine(t *testing.T) {
 	begin(other, func(b *bot.Bot) { require.Equal(t, "qwen", b.Snapshot().Engine, "the settings name another one") })
 	begin(cfg, func(b *bot.Bot) { require.Equal(t, "scene", b.Snapshot().Engine, "it was forgotten then") })
 }
+
+// TestChangeToABundle goes to a model of this process and back, in a real room.
+func TestChangeToABundle(t *testing.T) {
+	h := newFixture(t)
+	cfg := withModel(tiny(t))
+	cfg.Inference.Engine = "scene"
+	b, reader := h.bot(cfg, "change", nil)
+	h.run("bot", b.Run)
+	h.camera("change", "")
+	spoke := func(engine string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(reader.Records(), func(r agent.Record) bool { return r.Engine == engine && len(r.FrameIDs) > 0 })
+		}
+	}
+	require.Eventually(t, spoke("scene"), patience, 10*time.Millisecond)
+	choose(t, b, "minicpmo")
+	require.Eventually(t, spoke("tiny"), patience, 10*time.Millisecond, "%q", b.Snapshot().EngineProblem)
+	choose(t, b, "scene")
+	require.Eventually(t, func() bool { return b.Snapshot().Engine == "scene" && b.Snapshot().EngineChange == nil }, patience, 10*time.Millisecond)
+	require.Empty(t, b.Snapshot().EngineProblem)
+}
