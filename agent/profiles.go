@@ -73,7 +73,9 @@ func ReadProfile(name string, text []byte) (Profile, error) {
 			b.bad.That(false, field, "text", kindOf(v))
 			continue
 		}
-		*map[string]*string{"name": &p.Name, "label": &p.Label, "prompt": &p.Prompt, "suggestion": &p.Suggestion, "language": &p.Language}[field] = value
+		*map[string]*string{
+			"name": &p.Name, "label": &p.Label, "prompt": &p.Prompt, "suggestion": &p.Suggestion, "language": &p.Language,
+		}[field] = value
 	}
 	if err := b.bad.Err(); err != nil {
 		return Profile{}, err

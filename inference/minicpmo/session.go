@@ -159,7 +159,8 @@ func (e *Engine) streaming(system string, parts []tokenizer.Part) (tokenizer.Pro
 		whole = Join(whole, p)
 		return err
 	}
-	if err := add(talk.Prefill(tokenizer.Message{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system, Literal: true}}})); err != nil {
+	first := tokenizer.Message{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system, Literal: true}}}
+	if err := add(talk.Prefill(first)); err != nil {
 		return whole, err
 	}
 	if err := add(talk.Prefill(tokenizer.Message{Role: tokenizer.User, Parts: parts})); err != nil {

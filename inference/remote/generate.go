@@ -185,10 +185,10 @@ func (s *session) attempt(ctx context.Context, messages []openai.ChatCompletionM
 	if !m.takesSchema(name, m.now()) {
 		schema = nil
 	}
-	res, err := m.post(ctx, params, a, schema)
+	res, err := m.post(ctx, params, a, schema) //nolint:bodyclose // read closes it
 	if len(schema) > 0 && refusedSchema(err) {
 		reason := err
-		if res, err = m.post(ctx, params, a, nil); err == nil {
+		if res, err = m.post(ctx, params, a, nil); err == nil { //nolint:bodyclose // read closes it
 			m.noSchema(name, m.now())
 			m.log.Warn().Err(reason).Str("model", name).Int64("retry_in_s", int64(schemaRetry.Seconds())).
 				Msg("JSON schema refused by the model server")
