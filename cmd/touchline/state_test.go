@@ -130,6 +130,7 @@ func editsPrompts(t *testing.T, b *browser.Browser) {
 	enter("profile-name", "derby", "input")
 	require.NoError(t, b.Click("#profile-save"))
 	says(t, b, soon, "profile-said", "Saved.")
+	require.NoError(t, b.Until(soon, `!document.getElementById('profile-export').hidden && document.getElementById('profile-export').href.endsWith('/profiles/derby')`))
 	exported, err := browser.Eval[string](b, soon, `fetch(document.getElementById('profile-export').href).then((r) => r.text())`)
 	require.NoError(t, err)
 	assert.Contains(t, exported, "name: derby\nlabel: Our club copy\nprompt: |")
