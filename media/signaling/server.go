@@ -115,6 +115,8 @@ type Options struct {
 // Server serves /NAME/ROOM and /NAME/ROOM/SESSION. Run has to be running. A client's
 // address is the request's RemoteAddr, which a reverse proxy's middleware has to set.
 type Server struct {
+	up chan struct{} // closed when Run has opened the port
+
 	opts          Options
 	protocol      string // in logs and errors
 	posts, others *limit.Limiter[netip.Addr]
@@ -131,7 +133,7 @@ type Server struct {
 func NewServer(o Options) *Server {
 	perSecond, burst := float64(o.PerMinute)/60, float64(o.Burst)
 	return &Server{
-		opts: o, protocol: strings.ToUpper(o.Name), sessions: map[string]*Session{},
+		opts: o, protocol: strings.ToUpper(o.Name), sessions: map[string]*Session{}, up: make(chan struct{}),
 		posts:  limit.New[netip.Addr](perSecond, burst),
 		others: limit.New[netip.Addr](20*perSecond, 20*burst),
 	}
@@ -146,6 +148,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.port, s.running = port, true
 	s.mu.Unlock()
+	close(s.up)
 	s.opts.Log.Info().Int("udp_port", port.number).Msg(s.protocol + " server started")
 	<-ctx.Done()
 	s.mu.Lock()
@@ -178,8 +181,17 @@ func (s *Server) Sessions() []*Session {
 	return slices.Collect(maps.Values(s.sessions))
 }
 
+// startWait bounds the wait of a request for Run.
+const startWait = 2 * time.Second
+
 // Start answers an offer and starts its session. It returns ErrBusy if there are too many.
 func (s *Server) Start(ctx context.Context, o SessionOptions) (*Session, error) {
+	select { // HTTP may be served before Run has opened the port
+	case <-s.up:
+	case <-time.After(startWait):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	port := s.reserve()
 	if port == nil {
 		return nil, fmt.Errorf("%w: too many %ss", ErrBusy, s.opts.Client)
