@@ -28,7 +28,7 @@ type Config struct {
 	Repeats string `yaml:"repeats" env:"REPEATS"`
 	// Talkativeness, 1 to 5, sets pace, length and the change worth a comment together; 3 leaves them as they are.
 	Talkativeness int `yaml:"talkativeness" env:"TALKATIVENESS"`
-	// OrderHold is how long an instruction acts before one of somebody else replaces it.
+	// OrderHold is how long an instruction acts before another person's replaces it.
 	OrderHold time.Duration `yaml:"order_hold" env:"ORDER_HOLD"`
 	// CycleTimeout bounds the time of one answer; loading a model does not count.
 	CycleTimeout time.Duration `yaml:"cycle_timeout" env:"CYCLE_TIMEOUT"`

@@ -34,7 +34,7 @@ type OrderOutput interface {
 	Order(e OrderEvent)
 }
 
-// orderLocked gives a checked instruction to the session. It reports whether the instruction waits: one of somebody else has
+// orderLocked gives a checked instruction to the session. It reports whether the instruction waits: another person's has
 // not held yet.
 func (s *Session) orderLocked(text, by string, now time.Time) (waits bool) {
 	held := s.instruction != "" && s.active && by != s.instructionBy && now.Before(s.orderedAt.Add(s.agent.OrderHold))

@@ -73,7 +73,7 @@ func (s *Session) Check(c Change) error {
 // returns the settings in force; the error joins a RangeError for each bad part. A
 // new instruction or profile acts at once: the wait ends, pending comments are
 // dropped and, by setting, the current speech is cut. But an instruction waits while
-// one of somebody else holds (Config.OrderHold). The Session ignores c.Source.
+// another person's holds (Config.OrderHold). The Session ignores c.Source.
 func (s *Session) Change(c Change, by string) (out Settings, err error) {
 	var profile Profile
 	stop := c.Instruction != nil && strings.TrimSpace(*c.Instruction) == ""

@@ -169,11 +169,10 @@ func (s *Set) Snooze(id, length, by string, now time.Time) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.indexLocked(id)
-	if i < 0 {
-		return agent.ErrNoRule
+	r, err := s.findLocked(id)
+	if err != nil {
+		return err
 	}
-	r := s.rules[i]
 	if r.snoozedUntil, r.snoozedBy = now.Add(d), by; d > 0 {
 		s.endLocked(r, "the rule is snoozed")
 	}
@@ -186,11 +185,10 @@ func (s *Set) Snooze(id, length, by string, now time.Time) error {
 func (s *Set) Test(id string, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.indexLocked(id)
-	if i < 0 {
-		return agent.ErrNoRule
+	r, err := s.findLocked(id)
+	if err != nil {
+		return err
 	}
-	r := s.rules[i]
 	if slices.ContainsFunc(s.tests, func(t agent.Alert) bool { return t.Rule == id }) {
 		return nil
 	}
@@ -375,6 +373,15 @@ func (s *Set) Forget() {
 
 func (s *Set) indexLocked(id string) int {
 	return slices.IndexFunc(s.rules, func(r *rule) bool { return r.id == id })
+}
+
+// findLocked returns a rule, or agent.ErrNoRule.
+func (s *Set) findLocked(id string) (*rule, error) {
+	i := s.indexLocked(id)
+	if i < 0 {
+		return nil, agent.ErrNoRule
+	}
+	return s.rules[i], nil
 }
 
 // withdrawLocked clears the alert of a rule that is about to go, and returns its index.

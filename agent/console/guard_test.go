@@ -303,7 +303,7 @@ func (r *running) glance(method, path, token string) answer {
 	return a
 }
 
-// TestLinks: who steers makes a link that only watches; its cookie lets nobody steer, and it ends.
+// TestLinks: a client that steers makes a link that only watches; the cookie of that link gives no right to steer, and expires.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}

@@ -13,7 +13,7 @@ export function mays(rights) {
   return [...rights, ...(STEER.every((r) => rights.includes(r)) ? ['steer'] : [])].join(' ');
 }
 
-/** What a client that does not steer is told. @param {{rights: string[], expires?: string}} who */
+/** The words for a client that may not steer. @param {{rights: string[], expires?: string}} who */
 export function terms(who) {
   if (STEER.every((r) => who.rights.includes(r))) return '';
   const may = who.rights.filter((r) => r !== 'watch' && STEER.includes(r));
