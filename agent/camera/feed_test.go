@@ -81,13 +81,13 @@ func newStage(t *testing.T) *stage {
 	return &stage{server: server, keys: room.Keys{APIKey: server.APIKey(), APISecret: server.APISecret()}}
 }
 
-// run runs f until the test ends.
-func run(t *testing.T, f func(context.Context) error) {
+// run runs f until stop is called, at the latest until the test ends.
+func run(t *testing.T, f func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- f(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-ended:
@@ -98,6 +98,8 @@ func run(t *testing.T, f func(context.Context) error) {
 			t.Error("run did not end")
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // counters watches a participant until it has read n numbers.
@@ -113,14 +115,14 @@ func (s *stage) counters(t *testing.T, name, identity string, n int) []uint32 {
 		}
 	}})
 	require.NoError(t, err)
-	run(t, dec.Run)
+	defer run(t, dec.Run)()
 	bot, err := room.New(room.Options{
 		URL: s.server.URL(), Keys: s.keys, Room: name, Identity: "viewer", Name: "viewer", LoopbackOnly: true,
 		Watch: media.WatchConfig{Identity: identity}, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
-	run(t, bot.Run)
-	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+	defer run(t, bot.Run)() // the next viewer has the same identity
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	for {
 		f, err := bot.Watcher().ReadFrame(ctx)

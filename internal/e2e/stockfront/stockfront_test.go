@@ -200,7 +200,16 @@ func TestCameraComesLate(t *testing.T) {
 	s := newStage(t, true)
 	b := open(t, s)
 	until(t, b, "the agent is found", `document.getElementById('assistant-agent').textContent !== ''`)
-	// useAgent fails if the agent is not connected within 20 s.
+	// useAgent fails if the agent is not connected within 20 s. A busy machine may take as long to start the page: it gets three tries.
+	const ended = `['listening', 'failed'].includes(document.getElementById('agent-state')?.textContent)`
+	for range 2 {
+		until(t, b, "useAgent decides", ended)
+		if text(t, b, "agent-state") == "listening" {
+			break
+		}
+		t.Logf("tried again after %q", words(t, b, "agent"))
+		require.NoError(t, b.Reload())
+	}
 	until(t, b, "time passes", "performance.now() > 25000")
 	for _, hook := range []string{"assistant", "agent"} {
 		t.Logf("%s: %q", hook, words(t, b, hook))
