@@ -5,9 +5,9 @@ import "time"
 const (
 	// Duration of a code: 25 a second.
 	Duration = 40 * time.Millisecond
-	// Burst is the number of new codes in a window, and LookAhead how many of the
-	// next ones it sees.
-	Burst     = 25
+	// Burst is the number of new codes in a window.
+	Burst = 25
+	// LookAhead is how many of the next codes a window sees.
 	LookAhead = 3
 	// WindowCodes is the length of a window.
 	WindowCodes = Burst + LookAhead
