@@ -46,6 +46,7 @@ type Origin struct {
 type Dims struct {
 	Decoder Decoder `json:"decoder"`
 	Vision  *Vision `json:"vision,omitempty"` // nil without a vision tower
+	Speech  *Speech `json:"speech,omitempty"` // nil without a voice
 }
 
 // Decoder is a Qwen3 language model.
@@ -81,6 +82,78 @@ type Vision struct {
 	MaxSide int `json:"max_side"`
 }
 
+// Speech is the model's own voice: a language model writes speech codes (25 a
+// second), the flow turns them into a mel spectrogram (50 frames a second), and
+// the vocoder into sound (24,000 samples a second). Tensors have the names of the
+// published files, with a prefix each: "tts." (as in the checkpoint), "flow."
+// (flow.pt) and "hift." (hift.pt without its "generator.").
+type Speech struct {
+	TTS     TTS     `json:"tts"`
+	Flow    Flow    `json:"flow"`
+	Vocoder Vocoder `json:"vocoder"`
+}
+
+// TTS is the Llama language model over speech codes, with as many key as query
+// heads. Its input is text of the decoder: ids and hidden states (Decoder.Hidden
+// wide).
+type TTS struct {
+	Layers    int     `json:"layers"`
+	Hidden    int     `json:"hidden"`
+	Heads     int     `json:"heads"`
+	FFN       int     `json:"ffn"`
+	Codes     int     `json:"codes"`      // the last one ends speech
+	TextRows  int     `json:"text_rows"`  // of the text's embedding table
+	Epsilon   float64 `json:"epsilon"`    // of RMSNorm
+	RopeTheta float64 `json:"rope_theta"` // base of the rotary embedding
+	// MaxPositions is the length of the graph's rotary tables, so the longest cache.
+	MaxPositions int `json:"max_positions"`
+	// AudioBOS and TextEOS are rows of the text's embedding table: the first
+	// precedes the codes of a piece of text, the second ends the text.
+	AudioBOS int `json:"audio_bos"`
+	TextEOS  int `json:"text_eos"`
+}
+
+// HeadDim returns the width of an attention head.
+func (t TTS) HeadDim() int { return t.Hidden / t.Heads }
+
+// Flow turns codes into a mel spectrogram: an encoder of conformer blocks, and a
+// flow matching network.
+type Flow struct {
+	Codes    int `json:"codes"` // rows of the code table
+	Hidden   int `json:"hidden"`
+	Heads    int `json:"heads"`
+	FFN      int `json:"ffn"`
+	Blocks   int `json:"blocks"`    // at 25 rows a second
+	UpBlocks int `json:"up_blocks"` // at 50 rows a second
+	Mel      int `json:"mel"`       // bins of the spectrogram
+	Speaker  int `json:"speaker"`   // width of a voice's speaker embedding
+	// MaxPrompt is the number of codes of the longest voice prompt: it is the
+	// length of the encoder's position tables.
+	MaxPrompt int `json:"max_prompt"`
+	DiT       DiT `json:"dit"`
+}
+
+// DiT is the flow matching network: a transformer that runs once per Euler step,
+// for two rows per voice, with and without its condition.
+type DiT struct {
+	Layers  int `json:"layers"`
+	Hidden  int `json:"hidden"`
+	Heads   int `json:"heads"`
+	HeadDim int `json:"head_dim"` // Heads*HeadDim may differ from Hidden
+	FFN     int `json:"ffn"`
+	Time    int `json:"time"`  // width of the embedding of the time
+	Steps   int `json:"steps"` // Euler steps
+	// Guidance is the rate of classifier-free guidance.
+	Guidance float64 `json:"guidance"`
+}
+
+// Vocoder is HiFT: a network that predicts the pitch and one that predicts the
+// spectrum of the sound (480 samples per frame of Flow.Mel bins).
+type Vocoder struct {
+	Channels int `json:"channels"` // after the first convolution; each of the three stages halves them
+	Pitch    int `json:"pitch"`    // of the pitch predictor's convolutions
+}
+
 // Template holds the pieces of the chat template (Qwen2 ChatML).
 type Template struct {
 	System    string `json:"system,omitempty"`    // "<|im_start|>system\n"
@@ -110,7 +183,27 @@ const (
 	KindDecoder Kind = "decoder"
 	KindVision  Kind = "vision"
 	KindEmbed   Kind = "embed"
+
+	// The networks of Speech, in their order.
+	KindTTSCondition Kind = "tts_condition" // text to inputs of the TTS
+	KindTTS          Kind = "tts"           // to codes
+	KindFlowEncoder  Kind = "flow_encoder"  // codes to the condition of the DiT
+	// KindFlowDiT makes 50 frames of many rooms, KindFlowDiTOnce any number of
+	// one: a voice's prompt, and the end of a speech.
+	KindFlowDiT     Kind = "flow_dit"
+	KindFlowDiTOnce Kind = "flow_dit_once"
+	KindVocoder     Kind = "vocoder"
 )
+
+// Speaks reports whether a network belongs to Speech.
+func (k Kind) Speaks() bool {
+	switch k {
+	case KindTTSCondition, KindTTS, KindFlowEncoder, KindFlowDiT, KindFlowDiTOnce, KindVocoder:
+		return true
+	case KindDecoder, KindVision, KindEmbed:
+	}
+	return false
+}
 
 // Weights is the storage format of a graph's matrices.
 type Weights string

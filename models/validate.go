@@ -131,6 +131,13 @@ func (c *checker) dims(d Dims) {
 		c.vision(*v)
 		c.That(v.Out == d.Decoder.Hidden, "dims.vision.out", fmt.Sprintf("dims.decoder.hidden (%d)", d.Decoder.Hidden), v.Out)
 	}
+	if s := d.Speech; s != nil {
+		c.tts(s.TTS)
+		c.flow(s.Flow)
+		c.size("dims.speech.vocoder.channels", s.Vocoder.Channels, maxSide)
+		c.size("dims.speech.vocoder.pitch", s.Vocoder.Pitch, maxSide)
+		c.That(s.Vocoder.Channels%8 == 0, "dims.speech.vocoder.channels", "a multiple of 8", s.Vocoder.Channels)
+	}
 }
 
 func (c *checker) decoder(d Decoder) {
@@ -165,6 +172,47 @@ func (c *checker) vision(v Vision) {
 	c.That(v.Heads < 1 || v.Hidden%v.Heads == 0, p+"hidden", "a multiple of heads", v.Hidden)
 	c.That(v.ResamplerHeads < 1 || v.Out%v.ResamplerHeads == 0, p+"out", "a multiple of resampler_heads", v.Out)
 	c.That(v.Out%4 == 0, p+"out", "a multiple of 4", v.Out)
+}
+
+func (c *checker) tts(t TTS) {
+	const p = "dims.speech.tts."
+	c.size(p+"layers", t.Layers, maxLayers)
+	c.size(p+"hidden", t.Hidden, maxSide)
+	c.size(p+"heads", t.Heads, maxLayers)
+	c.size(p+"ffn", t.FFN, maxSide)
+	c.size(p+"codes", t.Codes, maxVocab)
+	c.size(p+"text_rows", t.TextRows, maxVocab)
+	c.size(p+"max_positions", t.MaxPositions, maxVocab)
+	c.above0(p+"epsilon", t.Epsilon)
+	c.above0(p+"rope_theta", t.RopeTheta)
+	c.That(t.Heads < 1 || t.Hidden%(16*t.Heads) == 0, p+"hidden", "a multiple of 16*heads", t.Hidden)
+	row := fmt.Sprintf("a row below text_rows (%d)", t.TextRows)
+	c.That(t.AudioBOS >= 0 && t.AudioBOS < t.TextRows, p+"audio_bos", row, t.AudioBOS)
+	c.That(t.TextEOS >= 0 && t.TextEOS < t.TextRows, p+"text_eos", row, t.TextEOS)
+}
+
+func (c *checker) flow(f Flow) {
+	const p = "dims.speech.flow."
+	c.size(p+"codes", f.Codes, maxVocab)
+	c.size(p+"hidden", f.Hidden, maxSide)
+	c.size(p+"heads", f.Heads, maxLayers)
+	c.size(p+"ffn", f.FFN, maxSide)
+	c.size(p+"blocks", f.Blocks, maxLayers)
+	c.size(p+"up_blocks", f.UpBlocks, maxLayers)
+	c.size(p+"mel", f.Mel, maxLayers)
+	c.size(p+"speaker", f.Speaker, maxSide)
+	c.size(p+"max_prompt", f.MaxPrompt, maxLayers)
+	c.That(f.Heads < 1 || f.Hidden%(2*f.Heads) == 0, p+"hidden", "a multiple of 2*heads", f.Hidden)
+	d := f.DiT
+	c.size(p+"dit.layers", d.Layers, maxLayers)
+	c.size(p+"dit.hidden", d.Hidden, maxSide)
+	c.size(p+"dit.heads", d.Heads, maxLayers)
+	c.size(p+"dit.head_dim", d.HeadDim, maxLayers)
+	c.size(p+"dit.ffn", d.FFN, maxSide)
+	c.size(p+"dit.time", d.Time, maxSide)
+	c.size(p+"dit.steps", d.Steps, 1000)
+	c.That(d.Time%2 == 0, p+"dit.time", "even", d.Time)
+	c.That(d.Guidance >= 0 && d.Guidance <= 100, p+"dit.guidance", "a number from 0 to 100", d.Guidance)
 }
 
 func (c *checker) image(m *Manifest) {
@@ -230,7 +278,9 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 	seen := map[string]bool{}
 	for i, g := range m.Graphs {
 		p := fmt.Sprintf("graphs[%d].", i)
-		c.oneOf(p+"kind", string(g.Kind), string(KindDecoder), string(KindVision), string(KindEmbed))
+		if !g.Kind.Speaks() {
+			c.oneOf(p+"kind", string(g.Kind), string(KindDecoder), string(KindVision), string(KindEmbed), "a network of speech")
+		}
 		c.oneOf(p+"weights", string(g.Weights), string(WeightsInt4), string(WeightsFloat16), string(WeightsFloat32))
 		c.oneOf(p+"device", string(g.Device), string(DeviceCPU), string(DeviceCUDA))
 		c.That(files[g.File], p+"file", "a name in files", strconv.Quote(g.File))
@@ -239,6 +289,7 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 			c.That(files[name], fmt.Sprintf("%sdata[%d]", p, j), "a name in files", strconv.Quote(name))
 		}
 		c.That(g.Kind != KindVision || m.Dims.Vision != nil, p+"kind", "another kind without dims.vision", g.Kind)
+		c.That(!g.Kind.Speaks() || m.Dims.Speech != nil, p+"kind", "another kind without dims.speech", g.Kind)
 		c.That(g.WeightBytes >= 0, p+"weight_bytes", "at least 0", g.WeightBytes)
 		c.That(g.Head == 0 || g.Head == 4 || g.Head == 8 || g.Head == 16, p+"head", "4, 8 or 16 bits", g.Head)
 		c.That(g.Block >= 0 && g.Block <= 256 && g.Block&(g.Block-1) == 0, p+"block", "a power of two up to 256", g.Block)
