@@ -2,31 +2,13 @@ package speech_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	opus "gopkg.in/hraban/opus.v2"
 
-	"touchline/media/speech"
+	"touchline/internal/resample"
 )
-
-// BenchmarkResampler measures 20 ms of sound.
-func BenchmarkResampler(b *testing.B) {
-	for _, rate := range []int{16000, 22050, 24000, 44100, 48000} {
-		b.Run(strconv.Itoa(rate), func(b *testing.B) {
-			r, err := speech.NewResampler(rate)
-			require.NoError(b, err)
-			in := noise(rate / 50)
-			out := make([]int16, 0, 1024)
-			b.ReportAllocs()
-			for b.Loop() {
-				out = r.Append(out[:0], in)
-			}
-		})
-	}
-}
 
 // BenchmarkEncoder measures 20 ms of the track; core-% is of one core in real time.
 func BenchmarkEncoder(b *testing.B) {
@@ -43,9 +25,8 @@ func BenchmarkEncoder(b *testing.B) {
 				require.NoError(b, enc.SetDTX(what == "silence"))
 				pcm := make([]int16, 48000)
 				if what == "speech" {
-					r, err := speech.NewResampler(speaking.Rate)
+					pcm, err = resample.All(speaking.Samples, speaking.Rate, 48000)
 					require.NoError(b, err)
-					pcm = r.Append(nil, speaking.Samples)
 				}
 				data := make([]byte, 1500)
 				bytes, n, at := 0, 0, 0
@@ -64,13 +45,4 @@ func BenchmarkEncoder(b *testing.B) {
 			})
 		}
 	}
-}
-
-func noise(n int) []int16 {
-	r := rand.New(rand.NewPCG(1, 2))
-	s := make([]int16, n)
-	for i := range s {
-		s[i] = int16(r.IntN(20000) - 10000)
-	}
-	return s
 }

@@ -21,12 +21,3 @@ func (w *Writer) Stats() Stats {
 
 // Lookahead is the encoder's, in samples.
 const Lookahead = lookahead
-
-// NewResampler prepares a conversion from rate.
-func NewResampler(rate int) (*Resampler, error) {
-	f, err := newFilter(rate)
-	if err != nil {
-		return nil, err
-	}
-	return newResampler(f), nil
-}

@@ -38,10 +38,14 @@ import (
 	"github.com/rs/zerolog"
 	opus "gopkg.in/hraban/opus.v2"
 
+	"touchline/internal/resample"
 	"touchline/media"
 )
 
 const (
+	// sampleRate is Opus' native rate, that of all sound after the resampler (Hz).
+	sampleRate = 48000
+
 	frameLen  = 960 // samples
 	frameTime = 20 * time.Millisecond
 	// lookahead of libopus at 48 kHz in the VoIP application: 2.5 ms + 4 ms, in samples.
@@ -116,7 +120,7 @@ type Writer struct {
 	mu      sync.Mutex
 	start   time.Time // of frame 0; zero before Run
 	queue   []*Utterance
-	filters map[int]*filter
+	filters map[int]*resample.Filter
 	stats   counters
 	events  []event // of the frame being made
 	gain    float64 // a factor
@@ -172,7 +176,7 @@ func newWriter(o Options, enc encoder) (*Writer, error) {
 		timestamp0: rand.Uint32(),
 		unsent:     1,
 		dtx:        true,
-		filters:    make(map[int]*filter),
+		filters:    make(map[int]*resample.Filter),
 		gain:       1,
 		applied:    1,
 	}, nil
@@ -362,7 +366,7 @@ func (w *Writer) placeOf(t time.Time) int64 { return media.DurationToTicks(t.Sub
 // duration of a number of samples.
 func duration(samples int64) time.Duration { return media.TicksToDuration(samples, sampleRate) }
 
-func (w *Writer) filterFor(rate int) (*filter, error) {
+func (w *Writer) filterFor(rate int) (*resample.Filter, error) {
 	w.mu.Lock()
 	f := w.filters[rate]
 	w.mu.Unlock()
@@ -370,7 +374,7 @@ func (w *Writer) filterFor(rate int) (*filter, error) {
 		return f, nil
 	}
 	// The lock is free meanwhile: this takes a millisecond or two.
-	f, err := newFilter(rate)
+	f, err := resample.NewFilter(rate, sampleRate)
 	if err != nil {
 		return nil, err
 	}

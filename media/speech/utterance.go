@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"touchline/internal/resample"
 	"touchline/media"
 )
 
@@ -59,7 +60,7 @@ type Utterance struct {
 	in struct {
 		sync.Mutex
 		rate    int
-		rs      *Resampler
+		rs      *resample.Resampler[int16]
 		scratch []int16
 	}
 
@@ -127,7 +128,7 @@ func (u *Utterance) retune(rate int) error {
 			return err
 		}
 	}
-	u.in.rate, u.in.rs = rate, newResampler(f)
+	u.in.rate, u.in.rs = rate, resample.New[int16](f)
 	return nil
 }
 

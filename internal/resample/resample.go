@@ -1,4 +1,6 @@
-package speech
+// Package resample converts mono sound between sample rates by a polyphase windowed-sinc
+// filter: flat to 0.8 of the lower Nyquist frequency, half at 0.92, about 80 dB of stop band.
+package resample
 
 import (
 	"fmt"
@@ -6,9 +8,6 @@ import (
 )
 
 const (
-	// sampleRate is Opus' native rate, that of all sound after the resampler (Hz).
-	sampleRate = 48000
-
 	filterTaps = 64   // input samples for one output sample
 	filterBeta = 8.0  // Kaiser window: about 80 dB of stop band
 	filterCut  = 0.92 // of the lower Nyquist frequency, half way down the slope
@@ -19,21 +18,25 @@ const (
 	maxRate   = 192000
 )
 
-// filter is the table of one conversion to 48 kHz; read-only, so it may be shared.
-type filter struct {
-	up, down int // output and input steps: 48000/rate in lowest terms
+// Filter is the table of one conversion; read-only, so it may be shared.
+type Filter struct {
+	up, down int // output and input steps: to/from in lowest terms
 	taps     int
 	coef     []float32 // up phases of taps coefficients
 }
 
-func newFilter(rate int) (*filter, error) {
-	if rate < minRate || rate > maxRate {
-		return nil, fmt.Errorf("sample rate %d Hz: must be between %d and %d Hz; convert the sound first", rate, minRate, maxRate)
+// NewFilter computes the table of a conversion, in a millisecond or two. It fails for
+// unusual rates.
+func NewFilter(from, to int) (*Filter, error) {
+	for _, rate := range []int{from, to} {
+		if rate < minRate || rate > maxRate {
+			return nil, fmt.Errorf("sample rate %d Hz: must be between %d and %d Hz; convert the sound first", rate, minRate, maxRate)
+		}
 	}
-	g := gcd(sampleRate, rate)
-	f := &filter{up: sampleRate / g, down: rate / g}
+	g := gcd(to, from)
+	f := &Filter{up: to / g, down: from / g}
 	if f.up > maxPhases {
-		return nil, fmt.Errorf("sample rate %d Hz: cannot be converted; use 8000, 16000, 22050, 24000, 44100 or 48000 Hz", rate)
+		return nil, fmt.Errorf("sample rate %d Hz: cannot be converted; use 8000, 16000, 22050, 24000, 44100 or 48000 Hz", from)
 	}
 	if f.up == f.down {
 		return f, nil
@@ -92,24 +95,39 @@ func bessel0(x float64) float64 {
 	return sum
 }
 
-// Resampler converts one stream of mono 16-bit sound to 48 kHz by a polyphase
-// windowed-sinc filter. Its output does not depend on how the input is cut into
-// calls. Output sample k is at input time k*rate/48000, without delay; Flush
+// Sample is a sample of sound: 16 bits, or a float of any scale.
+type Sample interface{ int16 | float32 }
+
+// All converts a whole sound, without a filter in common with others. The number of
+// samples is that of the input times to/from, rounded up.
+func All[S Sample](samples []S, from, to int) ([]S, error) {
+	f, err := NewFilter(from, to)
+	if err != nil {
+		return nil, err
+	}
+	r := New[S](f)
+	dst := make([]S, 0, (len(samples)*f.up+f.down-1)/f.down)
+	return r.Flush(r.Append(dst, samples)), nil
+}
+
+// Resampler converts one stream of sound. Its output does not depend on how the input
+// is cut into calls. Output sample k is at input time k*from/to, without delay; Flush
 // returns the last few milliseconds. Not safe for concurrent use.
-type Resampler struct {
-	f     *filter
+type Resampler[S Sample] struct {
+	f     *Filter
 	in    []float32 // input still needed; in[0] is tap 0 of the next output
 	phase int       // of the next output
 	flush int       // input samples so far, less those whose outputs are out (in units of 1/up input steps)
 }
 
-func newResampler(f *filter) *Resampler {
-	r := &Resampler{f: f}
+// New prepares the conversion of a stream.
+func New[S Sample](f *Filter) *Resampler[S] {
+	r := &Resampler[S]{f: f}
 	r.reset()
 	return r
 }
 
-func (r *Resampler) reset() {
+func (r *Resampler[S]) reset() {
 	r.phase, r.flush = 0, 0
 	r.in = r.in[:0]
 	if r.f.taps > 0 {
@@ -118,7 +136,7 @@ func (r *Resampler) reset() {
 }
 
 // Append converts src and appends the samples that are ready to dst.
-func (r *Resampler) Append(dst, src []int16) []int16 {
+func (r *Resampler[S]) Append(dst, src []S) []S {
 	if r.f.taps == 0 {
 		return append(dst, src...)
 	}
@@ -136,7 +154,7 @@ func (r *Resampler) Append(dst, src []int16) []int16 {
 }
 
 // Flush appends the remaining samples, as if silence followed, and resets the Resampler.
-func (r *Resampler) Flush(dst []int16) []int16 {
+func (r *Resampler[S]) Flush(dst []S) []S {
 	defer r.reset()
 	if r.f.taps == 0 || r.flush <= 0 {
 		return dst
@@ -149,18 +167,18 @@ func (r *Resampler) Flush(dst []int16) []int16 {
 }
 
 // run appends output samples while the input lasts, at most limit unless it is negative.
-func (r *Resampler) run(dst []int16, limit int) []int16 {
+func (r *Resampler[S]) run(dst []S, limit int) []S {
 	f := r.f
 	pos := 0
 	for limit != 0 && pos+f.taps <= len(r.in) {
-		dst = append(dst, round16(dot(f.coef[r.phase*f.taps:][:f.taps], r.in[pos:])))
+		dst = append(dst, round[S](dot(f.coef[r.phase*f.taps:][:f.taps], r.in[pos:])))
 		limit--
 		r.flush -= f.down
 		r.phase += f.down
 		pos += r.phase / f.up
 		r.phase %= f.up
 	}
-	r.in = r.in[:copy(r.in, r.in[pos:])] // inside, as taps >= 64 and down/up <= 4
+	r.in = r.in[:copy(r.in, r.in[pos:])] // inside, as taps >= 64 times down/up
 	return dst
 }
 
@@ -178,14 +196,20 @@ func dot(c, x []float32) float32 {
 	return (a + b) + (d + e)
 }
 
-func round16(v float32) int16 {
+// round converts a result to a sample: the nearest one within 16 bits, or the float as it is.
+func round[S Sample](v float32) S {
+	if S(1)/2 != 0 {
+		return S(v)
+	}
 	switch {
 	case v >= math.MaxInt16:
-		return math.MaxInt16
+		v = math.MaxInt16
 	case v <= math.MinInt16:
-		return math.MinInt16
+		v = math.MinInt16
 	case v < 0:
-		return int16(v - 0.5)
+		v -= 0.5
+	default:
+		v += 0.5
 	}
-	return int16(v + 0.5)
+	return S(v)
 }

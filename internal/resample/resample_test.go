@@ -1,15 +1,16 @@
-package speech_test
+package resample_test
 
 import (
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/media/speech"
+	"touchline/internal/resample"
 )
 
 // sine is a tone at amplitude a.
@@ -63,9 +64,16 @@ func dB(x float64) float64 { return 20 * math.Log10(x) }
 
 func convert(tb testing.TB, rate int, in []int16) []int16 {
 	tb.Helper()
-	r, err := speech.NewResampler(rate)
+	out, err := resample.All(in, rate, 48000)
 	require.NoError(tb, err)
-	return r.Flush(r.Append(nil, in))
+	return out
+}
+
+func stream(tb testing.TB, from, to int) *resample.Resampler[int16] {
+	tb.Helper()
+	f, err := resample.NewFilter(from, to)
+	require.NoError(tb, err)
+	return resample.New[int16](f)
 }
 
 func TestResamplerQuality(t *testing.T) {
@@ -129,9 +137,77 @@ func TestResamplerPassesDCAndClips(t *testing.T) {
 	}
 }
 
-func TestResamplerDoesNotAllocate(t *testing.T) {
-	r, err := speech.NewResampler(22050)
+// TestDown converts to the rates of the models: no ripple, nothing of the frequencies beyond them.
+func TestDown(t *testing.T) {
+	const a = 0.7 * 32767
+	for _, tt := range []struct{ from, to int }{
+		{48000, 16000}, {44100, 16000}, {24000, 16000}, {22050, 16000}, {192000, 16000}, {48000, 24000}, {16000, 24000}, {8000, 16000},
+	} {
+		t.Run(strconv.Itoa(tt.from)+" to "+strconv.Itoa(tt.to), func(t *testing.T) {
+			from, err := resample.All(sine(tt.from, 2*tt.from, 1000, a), tt.from, tt.to)
+			require.NoError(t, err)
+			require.Len(t, from, 2*tt.to)
+			n := tt.to / 5
+			require.Less(t, dB(rms(from[n:6*n], sine(tt.to, 6*n, 1000, a)[n:])/(a/math.Sqrt2)), -75.0)
+			if tt.from < tt.to {
+				return
+			}
+			beyond, err := resample.All(sine(tt.from, tt.from, 0.55*float64(tt.to), a), tt.from, tt.to)
+			require.NoError(t, err)
+			require.Less(t, dB(rms(beyond[n:4*n], make([]int16, 3*n))/(a/math.Sqrt2)), -75.0)
+		})
+	}
+}
+
+// rms of a difference.
+func rms(a, b []int16) float64 {
+	sum := 0.0
+	for i, v := range a {
+		d := float64(v) - float64(b[i])
+		sum += d * d
+	}
+	return math.Sqrt(sum / float64(len(a)))
+}
+
+func TestFloatsAreNotRounded(t *testing.T) {
+	in := noise(16000)
+	floats := make([]float32, len(in))
+	for i, v := range in {
+		floats[i] = float32(v) / 32768
+	}
+	rounded, err := resample.All(in, 16000, 24000)
 	require.NoError(t, err)
+	out, err := resample.All(floats, 16000, 24000)
+	require.NoError(t, err)
+	require.Len(t, out, len(rounded))
+	for i, v := range out {
+		require.InDelta(t, rounded[i], 32768*v, 0.51)
+	}
+	loud, err := resample.All([]float32{0, 8, 8, 8, 0}, 16000, 24000)
+	require.NoError(t, err)
+	require.Greater(t, slices.Max(loud), float32(8), "no limit")
+}
+
+func TestUnusualRates(t *testing.T) {
+	for _, tt := range []struct {
+		from, to int
+		want     string
+	}{
+		{3999, 16000, "3999"}, {16000, 200000, "200000"}, {12347, 48000, "cannot be converted"},
+	} {
+		_, err := resample.All([]int16{1}, tt.from, tt.to)
+		require.ErrorContains(t, err, tt.want)
+	}
+	same, err := resample.All([]int16{1, 2, 3}, 16000, 16000)
+	require.NoError(t, err)
+	require.Equal(t, []int16{1, 2, 3}, same)
+	none, err := resample.All[int16](nil, 16000, 24000)
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+func TestResamplerDoesNotAllocate(t *testing.T) {
+	r := stream(t, 22050, 48000)
 	in, out := noise(441), make([]int16, 0, 1024)
 	for range 10 {
 		out = r.Append(out[:0], in)
@@ -148,10 +224,11 @@ func FuzzResamplerChunks(f *testing.F) {
 	f.Add(uint8(6), []byte{3, 9})
 	rates := []int{8000, 16000, 22050, 24000, 44100, 48000, 96000, 11025, 192000, 12345}
 	f.Fuzz(func(t *testing.T, which uint8, cuts []byte) {
-		r, err := speech.NewResampler(rates[int(which)%len(rates)])
+		filter, err := resample.NewFilter(rates[int(which)%len(rates)], 48000)
 		if err != nil {
 			return
 		}
+		r := resample.New[int16](filter)
 		in := noise(3000)
 		for i := 0; i+1 < len(cuts); i += 2 {
 			in[i%len(in)] = int16(binary.LittleEndian.Uint16(cuts[i:]))
@@ -171,4 +248,28 @@ func FuzzResamplerChunks(f *testing.F) {
 		require.Equal(t, whole, parts)
 		require.Empty(t, r.Flush(nil))
 	})
+}
+
+// BenchmarkResampler measures 20 ms of sound.
+func BenchmarkResampler(b *testing.B) {
+	for _, rate := range []int{16000, 22050, 24000, 44100, 48000} {
+		b.Run(strconv.Itoa(rate), func(b *testing.B) {
+			r := stream(b, rate, 48000)
+			in := noise(rate / 50)
+			out := make([]int16, 0, 1024)
+			b.ReportAllocs()
+			for b.Loop() {
+				out = r.Append(out[:0], in)
+			}
+		})
+	}
+}
+
+func noise(n int) []int16 {
+	r := rand.New(rand.NewPCG(1, 2))
+	s := make([]int16, n)
+	for i := range s {
+		s[i] = int16(r.IntN(20000) - 10000)
+	}
+	return s
 }
