@@ -3,7 +3,7 @@
 // (a folder of ONNX graphs with a Manifest).
 //
 // The packages below turn a checkpoint into a bundle: hub downloads,
-// checkpoint and safetensors read, quant rounds weights, graph describes the
+// checkpoint, safetensors and torch read, quant rounds weights, graph describes the
 // networks, onnx writes them, convert assembles the bundle. None of them runs
 // a model.
 package models

@@ -50,7 +50,11 @@ type Tensor struct {
 
 // Open maps a file and validates its header. Errors name the file and the tensor or
 // field.
-func Open(path string) (*File, error) {
+func Open(path string) (*File, error) { return Map(path, Parse) }
+
+// Map maps a file and reads it with parse, which keeps parts of content as the
+// tensors' data. Other formats of named tensors open their files with it.
+func Map(path string, parse func(name string, content []byte) (*File, error)) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -74,13 +78,29 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %s: %w", path, err)
 	}
-	s, err := Parse(path, mapped)
+	var s *File
+	err = guard(path, func() error {
+		s, err = parse(path, mapped)
+		return err
+	})
 	if err != nil {
 		_ = unix.Munmap(mapped)
 		return nil, err
 	}
 	s.mapped = mapped
 	return s, nil
+}
+
+// New returns the file of tensors that were read from another format. Their names
+// must be unique and their data as long as their shapes say.
+func New(name string, tensors []Tensor) *File {
+	f := &File{name: name, tensors: make(map[string]Tensor, len(tensors))}
+	for _, t := range tensors {
+		t.file = name
+		f.tensors[t.Name] = t
+		f.order = append(f.order, t.Name)
+	}
+	return f
 }
 
 // Parse reads a file from memory. The tensors are parts of content; name appears
