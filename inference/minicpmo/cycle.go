@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/sample"
 )
 
@@ -22,7 +23,8 @@ type cycle struct {
 	arrived  time.Time
 
 	cancelled atomic.Bool
-	out       outbox
+	out       networks.Outbox[step]
+	hiddens   []float32 // the memory of the steps' hidden states
 
 	// Owned by the loop.
 	slot     int
@@ -31,6 +33,22 @@ type cycle struct {
 	seenAt   time.Time // of the last picture's embedding
 	lastStep time.Time
 	report   Report
+}
+
+// step is a chosen id, and the state that it was chosen from if requested.
+type step struct {
+	id     int32
+	hidden []float32
+}
+
+// push sends a step to the reader.
+func (c *cycle) push(id int32, hidden []float32) {
+	s := step{id: id}
+	if n := len(c.hiddens); len(hidden) > 0 {
+		c.hiddens = append(c.hiddens, hidden...)
+		s.hidden = c.hiddens[n:len(c.hiddens):len(c.hiddens)]
+	}
+	c.out.Push(s)
 }
 
 // Report holds the timing of one answer.

@@ -6,15 +6,14 @@ import (
 	"slices"
 	"time"
 
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/sample"
 	"touchline/inference/internal/vision"
 	"touchline/models"
 )
 
-// device is the backend on ONNX Runtime. The inputs and outputs of the decode
-// step have fixed addresses, a row per slot, because a captured graph reads and
-// writes the addresses of its capture. A range of slots is a view of them.
+// device is the backend on ONNX Runtime.
 type device struct {
 	sel    *selection
 	bundle *models.Bundle
@@ -28,20 +27,12 @@ type device struct {
 	pad     int // lengths of prompt chunks are rounded up to a multiple of it
 	float   models.Type
 
-	decoders []*ort.Session
+	sessions []*ort.Session // of the decoder, by weight set
+	decoder  *networks.Decoder
 	vision   *visionRunner
-	owned    []interface{ Close() error } // all but sessions, in the order of creation
 
-	kv                                                       []*ort.Memory
-	embeds, lengths, bias, logitsAt, values, ids, hiddens    *ort.Memory
-	chunkEmbeds, chunkLength, first                          *ort.Memory
-	hostEmbeds, hostLengths, hostValues, hostIDs, hostHidden *ort.Memory
-	hostChunk, hostChunkLength, hostLogits                   *ort.Memory
-	total, chunkTotal                                        *ort.Tensor
-	rangeViews                                               []*rangeView // by kvcache index, made when needed
-	decodes                                                  [][]*runner  // by set and index
-	prefills                                                 []*runner    // by slot
-	plain                                                    *ort.RunOptions
+	bias, logitsRows, values, ids, states *networks.Rows // of the decoder
+	hostLogits                            *ort.Memory    // of one slot
 
 	top256    int
 	masks     []*sample.Set // of each slot's row of bias
@@ -50,21 +41,6 @@ type device struct {
 	lastRun   time.Time // end of the last decode step; zero if other work followed
 	hasHidden bool
 }
-
-// rangeView holds the tensors of a range of slots.
-type rangeView struct {
-	kv                                                []*ort.Tensor
-	embeds, lengths, bias, logits, values, ids, state *ort.Tensor
-}
-
-// runner is a binding with its run options.
-type runner struct {
-	session *ort.Session
-	binding *ort.Binding
-	options *ort.RunOptions
-}
-
-func (r *runner) run() error { return r.session.Run(r.binding, r.options) }
 
 // openDevice loads the graphs and allocates the memory. progress receives the
 // bytes of weights loaded so far.
@@ -97,7 +73,7 @@ func openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Devi
 		if err != nil {
 			return nil, fmt.Errorf("load the %s decoder: %w", g.Weights, err)
 		}
-		d.decoders = append(d.decoders, s)
+		d.sessions = append(d.sessions, s)
 		loaded += g.WeightBytes
 	}
 	if sel.vision != nil {
@@ -108,10 +84,30 @@ func openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Devi
 		loaded += sel.vision.WeightBytes
 	}
 	report("cache and buffers")
-	if err := d.allocate(); err != nil {
-		return nil, err
+	return d, d.allocate()
+}
+
+// allocate allocates the decoder's memory.
+func (d *device) allocate() (err error) {
+	c, k := d.sel.dims.Decoder, int64(d.top256)
+	d.decoder, err = networks.NewDecoder(d.runtime, d.dev, networks.DecoderOptions{
+		Sessions: d.sessions, Captured: d.sel.captured, Layout: d.sel.layout, Float: d.float, Chunk: d.sel.chunk,
+		Fed:    networks.Port{Name: "inputs_embeds", Type: d.float, Shape: []int64{int64(c.Hidden)}},
+		Inputs: []networks.Port{{Name: "logits_bias", Type: models.Float32, Shape: []int64{int64(c.Vocab)}}},
+		Outputs: []networks.Port{
+			{Name: "logits", Type: models.Float32, Shape: []int64{1, int64(c.Vocab)}},
+			{Name: "top_values", Type: models.Float32, Shape: []int64{1, k}, Host: true},
+			{Name: "top_ids", Type: models.Int64, Shape: []int64{1, k}, Host: true},
+			{Name: "hidden_states", Type: d.float, Shape: []int64{1, int64(c.Hidden)}, Host: true},
+		},
+	})
+	if err != nil {
+		return err
 	}
-	return d, nil
+	rows := d.decoder.Rows
+	d.bias, d.logitsRows, d.values, d.ids, d.states = rows("logits_bias"), rows("logits"), rows("top_values"), rows("top_ids"), rows("hidden_states")
+	d.hostLogits = d.decoder.Host("logits", int64(c.Vocab)*4)
+	return d.decoder.Err()
 }
 
 type deviceOptions struct {
@@ -123,28 +119,18 @@ type deviceOptions struct {
 	progress func(stage string, bytes int64)
 }
 
-// keep closes c with the device.
-func (d *device) keep(c interface{ Close() error }) { d.owned = append(d.owned, c) }
-
-// close frees everything, in reverse order, the sessions last.
+// close frees everything, the sessions last.
 func (d *device) close() error {
 	var err error
 	if d.vision != nil {
 		err = d.vision.close()
 	}
-	err = errors.Join(err, closeAll(d.owned))
-	for _, s := range slices.Backward(d.decoders) {
+	if d.decoder != nil {
+		err = errors.Join(err, d.decoder.Close())
+	}
+	for _, s := range slices.Backward(d.sessions) {
 		err = errors.Join(err, s.Close())
 	}
-	d.owned, d.decoders = nil, nil
+	d.sessions = nil
 	return errors.Join(err, d.table.close())
-}
-
-// closeAll closes handles in reverse order.
-func closeAll(handles []interface{ Close() error }) error {
-	var err error
-	for _, c := range slices.Backward(handles) {
-		err = errors.Join(err, c.Close())
-	}
-	return err
 }

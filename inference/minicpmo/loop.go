@@ -335,7 +335,7 @@ func (l *loop) close(c *cycle, err error) {
 	c.report.Tokens = c.count
 	c.release()
 	l.stats.ended(c, err)
-	c.out.end(err)
+	c.out.End(err)
 }
 
 // stop ends every answer and refuses new ones.
@@ -402,7 +402,7 @@ func (l *loop) advance(c *cycle, at time.Time) {
 	}
 	if c.stops(id) {
 		if c.hidden { // the last token's state comes with the id that ends the answer
-			c.out.push(id, hidden)
+			c.push(id, hidden)
 		}
 		l.finish(c, nil)
 		return
@@ -414,7 +414,7 @@ func (l *loop) advance(c *cycle, at time.Time) {
 	if c.chunk > 0 && c.count > c.chunk && (c.count-1)%c.chunk == 0 {
 		st.NewChunk()
 	}
-	c.out.push(id, hidden)
+	c.push(id, hidden)
 	if c.count >= c.most || l.pool.Room(slot) == 0 || st.Complete() {
 		l.finish(c, nil)
 		return

@@ -223,7 +223,7 @@ func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
 		p.wanted.Add(1)
 		c.prompt.images = append(c.prompt.images, p.images...)
 	}
-	c.out.init(n, 0)
+	c.out.Init(n)
 	out := &reply{c: c, done: make(chan struct{})}
 	if out.err = r.submit(c, 1000); out.err != nil {
 		close(out.done)
@@ -232,16 +232,16 @@ func (r *rig) ask(first int32, prompt, n int, pictures ...*picture) *reply {
 	go func() {
 		defer close(out.done)
 		for {
-			id, _, ok, ended, err := c.out.take()
+			s, ok, ended, err := c.out.Take()
 			switch {
 			case ok:
-				out.ids = append(out.ids, id)
+				out.ids = append(out.ids, s.id)
 				out.times = append(out.times, time.Now())
 			case ended:
 				out.err = err
 				return
 			default:
-				<-c.out.wake
+				<-c.out.Wake()
 			}
 		}
 	}()

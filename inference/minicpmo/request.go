@@ -78,12 +78,12 @@ func (e *Engine) Answer(ctx context.Context, r Request) iter.Seq2[Token, error] 
 		}()
 		text := e.tokens.NewStream(!r.Special)
 		for {
-			id, hidden, ok, ended, err := c.out.take()
+			s, ok, ended, err := c.out.Take()
 			switch {
 			case ok:
-				t := Token{ID: id, Hidden: hidden, Stop: c.stops(id)}
+				t := Token{ID: s.id, Hidden: s.hidden, Stop: c.stops(s.id)}
 				if !t.Stop {
-					t.Text = text.Next(id)
+					t.Text = text.Next(s.id)
 				}
 				if !yield(t, nil) {
 					return
@@ -102,7 +102,7 @@ func (e *Engine) Answer(ctx context.Context, r Request) iter.Seq2[Token, error] 
 				return
 			default:
 				select {
-				case <-c.out.wake:
+				case <-c.out.Wake():
 				case <-ctx.Done():
 					yield(Token{ID: -1}, ctx.Err())
 					return
@@ -144,11 +144,10 @@ func (e *Engine) start(ctx context.Context, r Request) (*cycle, error) {
 		return nil, err
 	}
 	c.report.Prompt, c.report.Pictures = n, len(r.Frames)
-	width, room := 0, c.most
+	c.out.Init(c.most + 1) // with the id that ends the answer
 	if r.Hidden {
-		width, room = e.hiddenSize, c.most+1
+		c.hiddens = make([]float32, 0, (c.most+1)*e.hiddenSize)
 	}
-	c.out.init(room, width)
 	if err := e.loop.submit(c, e.queue); err != nil {
 		c.release()
 		return nil, err

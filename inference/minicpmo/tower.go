@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/vision"
 	"touchline/models"
@@ -32,9 +33,9 @@ type visionRunner struct {
 type visionShape struct{ batch, rows, cols int }
 
 type visionBuffers struct {
-	runner
+	*networks.Arena
+	run             *networks.Run
 	patches, result *ort.Memory
-	all             []interface{ Close() error }
 	captured        bool
 	used            uint64
 }
@@ -72,7 +73,7 @@ func (v *visionRunner) run(images []*image) error {
 			return err
 		}
 	}
-	if err := b.run(); err != nil {
+	if err := b.run.Do(); err != nil {
 		return err
 	}
 	n := v.imageBytes()
@@ -109,94 +110,53 @@ func (v *visionRunner) buffers(s visionShape) (*visionBuffers, error) {
 		}
 		if victim != nil {
 			delete(v.shapes, oldest)
-			if err := victim.close(); err != nil {
+			if err := victim.Close(); err != nil {
 				return nil, err
 			}
 		}
 	}
-	b := &visionBuffers{used: v.turn}
+	b := &visionBuffers{Arena: networks.NewArena(v.d.runtime, v.d.dev), used: v.turn}
 	if err := v.make(b, s); err != nil {
-		return nil, errors.Join(err, b.close())
+		return nil, errors.Join(err, b.Close())
 	}
 	v.shapes[s] = b
 	return b, nil
 }
 
 func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
-	dev, d := v.d.dev, v.d
-	l := s.rows * s.cols
+	d, l, batch := v.d, int64(s.rows*s.cols), int64(s.batch)
 	pixels := 3 * v.dims.Patch * v.dims.Patch
-	tensor := func(t models.Type, shape ...int64) (*ort.Memory, *ort.Tensor, error) {
-		bytes := int64(t.Size())
-		for _, n := range shape {
-			bytes *= n
-		}
-		m, err := dev.Malloc(bytes)
-		if err != nil {
-			return nil, nil, err
-		}
-		b.all = append(b.all, m)
-		x, err := dev.TensorAt(m.At(0), t, shape...)
-		if err != nil {
-			return nil, nil, err
-		}
-		b.all = append(b.all, x)
-		return m, x, nil
-	}
 	var patches, result *ort.Tensor
 	var err error
-	if b.patches, patches, err = tensor(d.float, int64(s.batch), int64(l), int64(pixels)); err != nil {
+	if b.patches, patches, err = b.Tensor("patches", d.float, batch, l, int64(pixels)); err != nil {
 		return err
 	}
-	if b.result, result, err = tensor(d.float, int64(s.batch), int64(v.dims.Queries), int64(v.dims.Out)); err != nil {
+	if b.result, result, err = b.Tensor("embeddings", d.float, batch, int64(v.dims.Queries), int64(v.dims.Out)); err != nil {
 		return err
-	}
-	rows, cols := make([]int64, l), make([]int64, l)
-	for i := range l {
-		rows[i], cols[i] = int64(i/s.cols), int64(i%s.cols)
-	}
-	inputs := map[string][]int64{"position_ids": v.cfg.Positions(make([]int64, l), s.rows, s.cols), "rows": rows, "cols": cols}
-	binding, err := v.session.NewBinding()
-	if err != nil {
-		return err
-	}
-	b.all = append(b.all, binding)
-	for _, name := range []string{"position_ids", "rows", "cols"} {
-		_, x, err := tensor(models.Int64, int64(l))
-		if err != nil {
-			return err
-		}
-		if err := dev.CopyIn(x.Pointer(), ort.Bytes(inputs[name])); err != nil {
-			return err
-		}
-		if err := binding.BindInput(name, x); err != nil {
-			return err
-		}
-	}
-	options, err := v.options(b)
-	if err != nil {
-		return err
-	}
-	b.runner = runner{session: v.session, binding: binding, options: options}
-	return errors.Join(binding.BindInput("patches", patches), binding.BindOutput("image_embeds", result))
-}
-
-// options returns the run options of b, with a CUDA graph while any are left.
-func (v *visionRunner) options(b *visionBuffers) (*ort.RunOptions, error) {
-	options, err := v.d.runtime.NewRunOptions()
-	if err != nil {
-		return nil, err
-	}
-	b.all = append(b.all, options)
-	if v.d.sel.device != models.DeviceCUDA {
-		return options, nil
 	}
 	graph := ort.NoGraph
-	if v.captured < visionGraphs {
+	if d.sel.device == models.DeviceCUDA && v.captured < visionGraphs {
 		v.captured++
 		graph, b.captured = v.captured, true
 	}
-	return options, options.SetGraph(graph)
+	if b.run, err = b.NewRun(v.session, graph); err != nil {
+		return err
+	}
+	rows, cols := make([]int64, l), make([]int64, l)
+	for i := range rows {
+		rows[i], cols[i] = int64(i/s.cols), int64(i%s.cols)
+	}
+	inputs := map[string][]int64{"position_ids": v.cfg.Positions(make([]int64, l), s.rows, s.cols), "rows": rows, "cols": cols}
+	for _, name := range []string{"position_ids", "rows", "cols"} {
+		m, x, err := b.Tensor(name, models.Int64, l)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(d.dev.CopyIn(m.At(0), ort.Bytes(inputs[name])), b.run.BindInput(name, x)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(b.run.BindInput("patches", patches), b.run.BindOutput("image_embeds", result))
 }
 
 // grey returns an image of rows x cols grey patches.
@@ -233,12 +193,10 @@ func (v *visionRunner) warm() (cost, error) {
 	return lineThrough(1, took[0], most, took[most-1]), nil
 }
 
-func (b *visionBuffers) close() error { return closeAll(b.all) }
-
 func (v *visionRunner) close() error {
 	var errs []error
 	for _, b := range v.shapes {
-		errs = append(errs, b.close())
+		errs = append(errs, b.Close())
 	}
 	return errors.Join(append(errs, v.out.Close(), v.session.Close())...)
 }

@@ -20,7 +20,7 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 		r   kvcache.Range
 	}
 	var jobs []job
-	for set := range d.decoders {
+	for set := range d.sessions {
 		if d.sel.device == models.DeviceCUDA {
 			for _, r := range l.Ranges(d.sel.captured[set]) {
 				jobs = append(jobs, job{set, r})
@@ -41,7 +41,7 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 		}
 		progress((i + 1) * 80 / len(jobs))
 	}
-	if len(d.decoders) > 1 {
+	if len(d.sessions) > 1 {
 		if w.steps, err = d.measureSteps(tokens, lengths); err != nil {
 			return w, err
 		}
@@ -52,8 +52,8 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 			return w, fmt.Errorf("warm up the vision tower: %w", err)
 		}
 	}
-	for _, m := range d.kv {
-		if err := d.dev.Memset(m.At(0), 0, m.Size()); err != nil {
+	for slot := range l.Slots {
+		if err := d.decoder.Clear(slot); err != nil {
 			return w, err
 		}
 	}
@@ -96,7 +96,7 @@ func (d *device) measureSteps(tokens, lengths []int32) (stepCosts, error) {
 		lengths[i] = int32(min(l.MaxLen/2, 400)) //nolint:gosec // bounded by the layout
 	}
 	var costs stepCosts
-	for set := range d.decoders {
+	for set := range d.sessions {
 		costs = append(costs, make([]time.Duration, bits.Len(uint(l.Slots))))
 		for size := 1; size <= min(l.Slots, d.sel.captured[set]); size *= 2 {
 			t, err := d.time(set, kvcache.Range{Start: 0, Size: size}, tokens, lengths)

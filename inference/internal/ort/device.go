@@ -118,6 +118,9 @@ func (d *Device) Close() error {
 	return nil
 }
 
+// Kind returns the kind of processor.
+func (d *Device) Kind() DeviceKind { return d.kind }
+
 // Name returns the driver's name of the GPU, or CPU.
 func (d *Device) Name() string { return d.name }
 

@@ -6,9 +6,6 @@ const LibraryName = libraryName
 // DefaultFolders returns the folders that Locate searches.
 func DefaultFolders() []string { return defaultFolders() }
 
-// Kind returns CPU or CUDA.
-func (d *Device) Kind() DeviceKind { return d.kind }
-
 // Lost reports whether the CUDA context is lost.
 func (d *Device) Lost() bool { return d.lost.Load() }
 
