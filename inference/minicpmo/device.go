@@ -105,7 +105,8 @@ func (d *device) allocate() (err error) {
 		return err
 	}
 	rows := d.decoder.Rows
-	d.bias, d.logitsRows, d.values, d.ids, d.states = rows("logits_bias"), rows("logits"), rows("top_values"), rows("top_ids"), rows("hidden_states")
+	d.bias, d.logitsRows, d.states = rows("logits_bias"), rows("logits"), rows("hidden_states")
+	d.values, d.ids = rows("top_values"), rows("top_ids")
 	d.hostLogits = d.decoder.Host("logits", int64(c.Vocab)*4)
 	return d.decoder.Err()
 }

@@ -58,10 +58,14 @@ func (a *Arena) fail(what string, err error) error {
 }
 
 // Memory allocates memory of the device. It is nil after a failure, see Err.
-func (a *Arena) Memory(what string, bytes int64) *ort.Memory { return a.allocate(what, bytes, a.dev.Malloc) }
+func (a *Arena) Memory(what string, bytes int64) *ort.Memory {
+	return a.allocate(what, bytes, a.dev.Malloc)
+}
 
 // Host allocates memory of the host for copies.
-func (a *Arena) Host(what string, bytes int64) *ort.Memory { return a.allocate(what, bytes, a.dev.HostAlloc) }
+func (a *Arena) Host(what string, bytes int64) *ort.Memory {
+	return a.allocate(what, bytes, a.dev.HostAlloc)
+}
 
 func (a *Arena) allocate(what string, bytes int64, get func(int64) (*ort.Memory, error)) *ort.Memory {
 	if a.failed != nil {
